@@ -1,0 +1,117 @@
+package backend
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// collection is a store with its records at hand: by id, by name, and in the order of their ids, which is the order of listing.
+type collection[T any] struct {
+	store  Store[T]
+	key    func(T) (id, name string)
+	byID   map[string]T
+	byName map[string]string
+	order  []string
+}
+
+func load[T any](store Store[T], key func(T) (id, name string)) (*collection[T], error) {
+	records, err := store.Load()
+	if err != nil {
+		return nil, err
+	}
+	c := &collection[T]{store: store, key: key, byID: make(map[string]T, len(records)), byName: make(map[string]string, len(records))}
+	for _, r := range records {
+		id, name := key(r)
+		if other, taken := c.byName[name]; taken {
+			return nil, fmt.Errorf("%q and %q have the same name: %w", other, id, ErrInvalid)
+		}
+		c.byID[id], c.byName[name] = r, id
+		c.order = append(c.order, id)
+	}
+	slices.Sort(c.order)
+	return c, nil
+}
+
+func (c *collection[T]) named(name string) (T, bool) {
+	id, ok := c.byName[name]
+	return c.byID[id], ok
+}
+
+// put stores first: what the store refuses, the collection never had.
+func (c *collection[T]) put(r T) error {
+	if err := c.store.Put(r); err != nil {
+		return err
+	}
+	id, name := c.key(r)
+	if _, known := c.byID[id]; !known {
+		at, _ := slices.BinarySearch(c.order, id)
+		c.order = slices.Insert(c.order, at, id)
+	}
+	c.byID[id], c.byName[name] = r, id
+	return nil
+}
+
+func (c *collection[T]) remove(r T) error {
+	id, name := c.key(r)
+	if err := c.store.Remove(id); err != nil {
+		return err
+	}
+	delete(c.byID, id)
+	delete(c.byName, name)
+	if at, found := slices.BinarySearch(c.order, id); found {
+		c.order = slices.Delete(c.order, at, at+1)
+	}
+	return nil
+}
+
+// after returns up to limit records (0: all) that match, whose ids sort after the given one, and whether there are more. Going by id and not by
+// position, it neither repeats nor misses a record that was there all the time, whatever comes and goes meanwhile.
+func (c *collection[T]) after(id string, limit int, match func(T) bool) (page []T, more bool) {
+	at, found := slices.BinarySearch(c.order, id)
+	if found {
+		at++
+	}
+	for ; at < len(c.order); at++ {
+		r := c.byID[c.order[at]]
+		if !match(r) {
+			continue
+		}
+		if limit > 0 && len(page) == limit {
+			return page, true
+		}
+		page = append(page, r)
+	}
+	return page, false
+}
+
+// maxReadable is how much of a name an id repeats, so that a person finds it. With the suffix, ids stay well below the 128 bytes of the spec.
+const maxReadable = 80
+
+// newID makes an id that is never used again and that is a safe name for a directory: the readable part of the name, and 48 random bits.
+func newID(name string) string {
+	readable := strings.Map(func(r rune) rune {
+		if idRune(r) {
+			return r
+		}
+		return '-'
+	}, name)
+	readable = strings.Trim(readable[:min(len(readable), maxReadable)], "-._")
+	if readable == "" {
+		readable = "unnamed"
+	}
+	var random [6]byte
+	_, _ = rand.Read(random[:]) // Never fails: crypto/rand ends the program rather than return an error.
+	return readable + "-" + hex.EncodeToString(random[:])
+}
+
+// ValidID reports whether an id has the form of those that a backend gives out, which makes it a safe name for a directory.
+func ValidID(id string) bool {
+	return len(id) > 0 && len(id) <= 128 && id[0] != '.' && id[0] != '-' && !strings.ContainsFunc(id, func(r rune) bool { return !idRune(r) })
+}
+
+func idRune(r rune) bool {
+	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '.' || r == '_'
+}

@@ -1,0 +1,152 @@
+// Package disk is a backend store that survives kill -9 at any moment. Each record is a directory named after its id, with one JSON file in it:
+//
+//	volumes/pvc-0a1b…-f00dfeedcafe/volume.json
+//
+// so that a leaked volume is seen with ls. A directory appears and vanishes by rename(2) and a file is replaced by rename(2): whoever looks, at any
+// time, finds whole records only. Nothing is synced: the state outlives the process, not the machine.
+package disk
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/backend"
+)
+
+// Directories that are being made or taken away carry these prefixes. No id begins with a dot.
+const (
+	making   = ".new-"
+	removing = ".gone-"
+)
+
+// Store keeps records of one kind. One process at a time may own it; see [Lock].
+type Store[T any] struct {
+	dir  string
+	file string
+	id   func(T) string
+}
+
+// Volumes is the store of volumes below a state directory.
+func Volumes(state string) *Store[backend.Volume] {
+	return &Store[backend.Volume]{dir: filepath.Join(state, "volumes"), file: "volume.json", id: func(v backend.Volume) string { return v.ID }}
+}
+
+// Snapshots is the store of snapshots below a state directory.
+func Snapshots(state string) *Store[backend.Snapshot] {
+	return &Store[backend.Snapshot]{dir: filepath.Join(state, "snapshots"), file: "snapshot.json", id: func(s backend.Snapshot) string { return s.ID }}
+}
+
+// Load implements backend.Store. It also clears away what a killed predecessor left half done.
+func (s *Store[T]) Load() ([]T, error) {
+	if err := os.MkdirAll(s.dir, 0o755); err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), making) || strings.HasPrefix(e.Name(), removing) {
+			if err := os.RemoveAll(filepath.Join(s.dir, e.Name())); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return s.Read()
+}
+
+// Read returns all records and changes nothing, so that a test may look while a driver works. A directory without a record is left out.
+func (s *Store[T]) Read() ([]T, error) {
+	entries, err := os.ReadDir(s.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var records []T
+	for _, e := range entries {
+		if !e.IsDir() || !backend.ValidID(e.Name()) {
+			continue
+		}
+		path := filepath.Join(s.dir, e.Name(), s.file)
+		data, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		var r T
+		if err := json.Unmarshal(data, &r); err != nil {
+			return nil, fmt.Errorf("decode %q: %w", path, err)
+		}
+		if got := s.id(r); got != e.Name() {
+			return nil, fmt.Errorf("decode %q: holds the record of %q: %w", path, got, backend.ErrInvalid)
+		}
+		records = append(records, r)
+	}
+	return records, nil
+}
+
+// Put implements backend.Store.
+func (s *Store[T]) Put(r T) error {
+	id := s.id(r)
+	if !backend.ValidID(id) {
+		return fmt.Errorf("store %q: %w", id, backend.ErrInvalid)
+	}
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	data = append(data, '\n')
+	dir := filepath.Join(s.dir, id)
+	if _, err := os.Lstat(dir); err == nil {
+		return replace(filepath.Join(dir, s.file), data)
+	}
+	fresh := filepath.Join(s.dir, making+id)
+	if err := create(fresh, dir, s.file, data); err != nil {
+		_ = os.RemoveAll(fresh)
+		return err
+	}
+	return nil
+}
+
+func create(fresh, dir, file string, data []byte) error {
+	if err := os.Mkdir(fresh, 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(fresh, file), data, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(fresh, dir)
+}
+
+func replace(path string, data []byte) error {
+	next := filepath.Join(filepath.Dir(path), "."+filepath.Base(path))
+	if err := os.WriteFile(next, data, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(next, path)
+}
+
+// Remove implements backend.Store. The record is gone with the rename: what follows only frees space, and Load repeats it where it did not succeed.
+func (s *Store[T]) Remove(id string) error {
+	if !backend.ValidID(id) {
+		return fmt.Errorf("remove %q: %w", id, backend.ErrInvalid)
+	}
+	gone := filepath.Join(s.dir, removing+id)
+	if err := os.Rename(filepath.Join(s.dir, id), gone); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	}
+	_ = os.RemoveAll(gone)
+	return nil
+}

@@ -1,0 +1,28 @@
+package disk
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// Lock takes a state directory for this process, creating it if need be. The kernel lets go of the lock when the process ends, however it ends.
+func Lock(state string) (unlock func() error, err error) {
+	if err := os.MkdirAll(state, 0o755); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(filepath.Join(state, ".lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		_ = f.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, fmt.Errorf("state directory %q is in use by another mock-driver", state)
+		}
+		return nil, fmt.Errorf("lock state directory %q: %w", state, err)
+	}
+	return f.Close, nil
+}

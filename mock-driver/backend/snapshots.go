@@ -1,0 +1,85 @@
+package backend
+
+import (
+	"fmt"
+	"time"
+)
+
+// SnapshotRequest describes a snapshot to be taken.
+type SnapshotRequest struct {
+	// Name is the key of idempotency: one snapshot per name.
+	Name       string
+	VolumeID   string
+	Parameters map[string]string
+	// Places are the topologies of which the snapshot must be usable in at least one. Empty: anywhere.
+	Places []map[string]string
+}
+
+// CreateSnapshot returns the snapshot of that name, and whether this call took it. ErrIncompatible if it is one of another volume.
+func (b *Backend) CreateSnapshot(r SnapshotRequest, now time.Time) (Snapshot, bool, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if existing, ok := b.snapshots.named(r.Name); ok {
+		if existing.VolumeID != r.VolumeID {
+			return Snapshot{}, false, fmt.Errorf("snapshot %q is one of volume %q: %w", r.Name, existing.VolumeID, ErrIncompatible)
+		}
+		return existing.clone(), false, nil
+	}
+	v, ok := b.volumes.byID[r.VolumeID]
+	if !ok {
+		return Snapshot{}, false, fmt.Errorf("source volume %q: %w", r.VolumeID, ErrVolumeNotFound)
+	}
+	if !b.reachable(r.Places) {
+		return Snapshot{}, false, fmt.Errorf("none of the places asked for is %v: %w", b.config.Topology, ErrExhausted)
+	}
+	s := Snapshot{
+		ID: newID(r.Name), Name: r.Name, VolumeID: v.ID, Bytes: v.Bytes, Created: now.UTC(), Parameters: r.Parameters, Topology: b.places(),
+	}.clone()
+	if err := b.snapshots.put(s); err != nil {
+		return Snapshot{}, false, err
+	}
+	return s.clone(), true, nil
+}
+
+// DeleteSnapshot reports whether this call deleted the snapshot: deleting an unknown one succeeds and changes nothing.
+func (b *Backend) DeleteSnapshot(id string) (Snapshot, bool, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s, ok := b.snapshots.byID[id]
+	if !ok {
+		return Snapshot{}, false, nil
+	}
+	if err := b.snapshots.remove(s); err != nil {
+		return Snapshot{}, false, err
+	}
+	return s.clone(), true, nil
+}
+
+// Snapshot returns one snapshot.
+func (b *Backend) Snapshot(id string) (Snapshot, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s, ok := b.snapshots.byID[id]
+	if !ok {
+		return Snapshot{}, fmt.Errorf("snapshot %q: %w", id, ErrSnapshotNotFound)
+	}
+	return s.clone(), nil
+}
+
+// SnapshotFilter picks snapshots; an empty field picks all.
+type SnapshotFilter struct {
+	ID, VolumeID string
+}
+
+// Snapshots lists up to limit snapshots (0: all) in the order of their ids, from the first id after the given one, and whether there are more.
+func (b *Backend) Snapshots(after string, limit int, filter SnapshotFilter) ([]Snapshot, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	page, more := b.snapshots.after(after, limit, func(s Snapshot) bool {
+		return (filter.ID == "" || s.ID == filter.ID) && (filter.VolumeID == "" || s.VolumeID == filter.VolumeID)
+	})
+	for i := range page {
+		page[i] = page[i].clone()
+	}
+	return page, more
+}

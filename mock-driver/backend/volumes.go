@@ -1,0 +1,277 @@
+package backend
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// VolumeRequest describes a volume to be created.
+type VolumeRequest struct {
+	// Name is the key of idempotency: one volume per name.
+	Name string
+	// Required and Limit bound the size in bytes; 0 means not given.
+	Required, Limit     int64
+	Parameters, Mutable map[string]string
+	Access              []Access
+	Source              Source
+	// Places are the topologies of which the volume must be in at least one. Empty: anywhere.
+	Places []map[string]string
+}
+
+// CreateVolume returns the volume of that name, and whether this call created it. ErrIncompatible if there is another one of that name,
+// ErrOutOfRange, ErrExhausted, and ErrSnapshotNotFound or ErrVolumeNotFound for the source.
+func (b *Backend) CreateVolume(r VolumeRequest, now time.Time) (Volume, bool, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if existing, ok := b.volumes.named(r.Name); ok {
+		if why := mismatch(existing, r); why != "" {
+			return Volume{}, false, fmt.Errorf("volume %q has another %s: %w", r.Name, why, ErrIncompatible)
+		}
+		return existing.clone(), false, nil
+	}
+	bytes, err := b.sizeFrom(r)
+	if err != nil {
+		return Volume{}, false, err
+	}
+	if !b.reachable(r.Places) {
+		return Volume{}, false, fmt.Errorf("none of the places asked for is %v: %w", b.config.Topology, ErrExhausted)
+	}
+	v := Volume{
+		ID: newID(r.Name), Name: r.Name, Bytes: bytes, Created: now.UTC(),
+		Parameters: r.Parameters, Mutable: r.Mutable, CreatedMutable: r.Mutable,
+		Access: r.Access, Context: b.config.Context, Source: r.Source, Topology: b.places(),
+	}.clone()
+	if err := b.add(v); err != nil {
+		return Volume{}, false, err
+	}
+	return v.clone(), true, nil
+}
+
+// ImportVolume adds a volume under an id of the caller's choice, as if it had been there before the driver. If the id is known, nothing changes.
+func (b *Backend) ImportVolume(id string, bytes int64, now time.Time) error {
+	if !ValidID(id) {
+		return fmt.Errorf("volume id %q: want letters, digits, '-', '_' and '.', at most 128: %w", id, ErrInvalid)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if _, known := b.volumes.byID[id]; known {
+		return nil
+	}
+	if other, taken := b.volumes.named(id); taken {
+		return fmt.Errorf("volume %q has the name %q: %w", other.ID, id, ErrIncompatible)
+	}
+	bytes, err := b.size(bytes, 0, defaultVolumeBytes)
+	if err != nil {
+		return err
+	}
+	return b.add(Volume{ID: id, Name: id, Bytes: bytes, Created: now.UTC(), Context: b.config.Context, Topology: b.places()}.clone())
+}
+
+func (b *Backend) add(v Volume) error {
+	if limit := b.config.MaxVolumes; limit > 0 && len(b.volumes.byID) >= limit {
+		return fmt.Errorf("%d volumes are the limit: %w", limit, ErrExhausted)
+	}
+	if err := b.reserve(v.Bytes); err != nil {
+		return err
+	}
+	if err := b.volumes.put(v); err != nil {
+		return err
+	}
+	b.used += v.Bytes
+	return nil
+}
+
+// sizeFrom picks the size of a new volume, which is never smaller than its source.
+func (b *Backend) sizeFrom(r VolumeRequest) (int64, error) {
+	source := int64(0)
+	switch {
+	case r.Source.SnapshotID != "":
+		s, ok := b.snapshots.byID[r.Source.SnapshotID]
+		if !ok {
+			return 0, fmt.Errorf("source snapshot %q: %w", r.Source.SnapshotID, ErrSnapshotNotFound)
+		}
+		source = s.Bytes
+	case r.Source.VolumeID != "":
+		v, ok := b.volumes.byID[r.Source.VolumeID]
+		if !ok {
+			return 0, fmt.Errorf("source volume %q: %w", r.Source.VolumeID, ErrVolumeNotFound)
+		}
+		source = v.Bytes
+	}
+	bytes, err := b.size(r.Required, r.Limit, max(source, defaultVolumeBytes))
+	if err != nil {
+		return 0, err
+	}
+	if bytes < source {
+		return 0, fmt.Errorf("%d bytes, the source has %d: %w", bytes, source, ErrOutOfRange)
+	}
+	return bytes, nil
+}
+
+// mismatch names the first property of an existing volume that does not fit a repeated request.
+func mismatch(v Volume, r VolumeRequest) string {
+	switch {
+	case v.Bytes < r.Required || r.Limit > 0 && v.Bytes > r.Limit:
+		return "capacity"
+	case !maps.Equal(v.Parameters, r.Parameters):
+		return "set of parameters"
+	case !maps.Equal(v.CreatedMutable, r.Mutable):
+		return "set of mutable parameters"
+	case v.Source != r.Source:
+		return "content source"
+	case slices.ContainsFunc(r.Access, func(a Access) bool { return !v.Serves(a) }):
+		return "access type"
+	case len(r.Places) > 0 && len(v.Topology) > 0 && !anyWithin(r.Places, v.Topology):
+		return "topology"
+	}
+	return ""
+}
+
+// DeleteVolume reports whether this call deleted the volume: deleting an unknown one succeeds and changes nothing. The volume is returned as it
+// was. ErrInUse if it is used, or has snapshots, and the configuration protects it.
+func (b *Backend) DeleteVolume(id string) (Volume, bool, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	v, ok := b.volumes.byID[id]
+	if !ok {
+		return Volume{}, false, nil
+	}
+	if !b.config.DeleteUsed && v.Used() {
+		return Volume{}, false, fmt.Errorf("volume %q is attached to nodes %q, staged at %d and published at %d paths: %w",
+			id, v.Nodes(), len(v.Staged), len(v.Published), ErrInUse)
+	}
+	if b.config.KeepSnapshotted {
+		if held, _ := b.snapshots.after("", 1, func(s Snapshot) bool { return s.VolumeID == id }); len(held) > 0 {
+			return Volume{}, false, fmt.Errorf("volume %q has snapshot %q: %w", id, held[0].ID, ErrInUse)
+		}
+	}
+	if err := b.volumes.remove(v); err != nil {
+		return Volume{}, false, err
+	}
+	b.used -= v.Bytes
+	return v.clone(), true, nil
+}
+
+// Volume returns one volume.
+func (b *Backend) Volume(id string) (Volume, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	v, ok := b.volumes.byID[id]
+	if !ok {
+		return Volume{}, fmt.Errorf("volume %q: %w", id, ErrVolumeNotFound)
+	}
+	return v.clone(), nil
+}
+
+// Volumes lists up to limit volumes (0: all) in the order of their ids, from the first id after the given one, and whether there are more.
+func (b *Backend) Volumes(after string, limit int) ([]Volume, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	page, more := b.volumes.after(after, limit, func(Volume) bool { return true })
+	for i := range page {
+		page[i] = page[i].clone()
+	}
+	return page, more
+}
+
+// Expand makes a volume at least required bytes big and reports whether it had to grow. It never shrinks one. With offline, a used volume
+// that would have to grow is refused with ErrInUse.
+func (b *Backend) Expand(id string, required, limit int64, offline bool) (Volume, bool, error) {
+	return b.update(id, func(v *Volume) (bool, error) {
+		want, err := b.size(required, limit, v.Bytes)
+		switch {
+		case err != nil:
+			return false, err
+		case limit > 0 && v.Bytes > limit:
+			return false, fmt.Errorf("volume %q has %d bytes, limit %d: %w", id, v.Bytes, limit, ErrOutOfRange)
+		case want <= v.Bytes:
+			return false, nil
+		case offline && v.Used():
+			return false, fmt.Errorf("volume %q can only grow while nothing uses it: %w", id, ErrInUse)
+		}
+		if err := b.reserve(want - v.Bytes); err != nil {
+			return false, err
+		}
+		v.Bytes = want
+		return true, nil
+	})
+}
+
+// Modify sets mutable parameters, leaving those alone that are not given, and reports whether any had another value.
+func (b *Backend) Modify(id string, mutable map[string]string) (Volume, bool, error) {
+	return b.update(id, func(v *Volume) (bool, error) {
+		before := maps.Clone(v.Mutable)
+		if v.Mutable == nil {
+			v.Mutable = make(map[string]string, len(mutable))
+		}
+		maps.Copy(v.Mutable, mutable)
+		return !maps.Equal(before, v.Mutable), nil
+	})
+}
+
+// update applies a change to a copy of a volume, and keeps the copy if the change says that it changed something.
+func (b *Backend) update(id string, change func(*Volume) (changed bool, err error)) (Volume, bool, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	before, ok := b.volumes.byID[id]
+	if !ok {
+		return Volume{}, false, fmt.Errorf("volume %q: %w", id, ErrVolumeNotFound)
+	}
+	v := before.clone()
+	changed, err := change(&v)
+	if err != nil || !changed {
+		return before.clone(), false, err
+	}
+	if err := b.volumes.put(v); err != nil {
+		return Volume{}, false, err
+	}
+	b.used += v.Bytes - before.Bytes
+	return v.clone(), true, nil
+}
+
+// reachable reports whether one of the places asked for is where this backend is.
+func (b *Backend) reachable(places []map[string]string) bool {
+	return len(places) == 0 || len(b.config.Topology) == 0 || anyWithin(places, b.places())
+}
+
+// Reaches reports whether volumes of this backend are accessible from a place.
+func (b *Backend) Reaches(place map[string]string) bool {
+	return len(place) == 0 || b.reachable([]map[string]string{place})
+}
+
+func (b *Backend) places() []map[string]string {
+	if len(b.config.Topology) == 0 {
+		return nil
+	}
+	return []map[string]string{b.config.Topology}
+}
+
+// anyWithin reports whether all segments of one of the wanted places agree with one of the places that there are.
+func anyWithin(wanted, have []map[string]string) bool {
+	for _, w := range wanted {
+		for _, h := range have {
+			if within(w, h) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func within(wanted, have map[string]string) bool {
+	for key, value := range wanted {
+		if have[key] != value {
+			return false
+		}
+	}
+	return true
+}
+
+// VolumeName is the name of a volume, empty if there is no such volume.
+func (b *Backend) VolumeName(id string) string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.volumes.byID[id].Name
+}

@@ -1,0 +1,283 @@
+package faults
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// Config is what an engine needs to know of its driver.
+type Config struct {
+	// Base are rules that stay whatever plan is set, such as a driver's ordinary latency.
+	Base []Rule
+	// FirstPage is a token that leads to the first page of a list. RepeatPage uses it.
+	FirstPage string
+	// Crash ends the process and does not return. Default: kill -9 to itself.
+	Crash func()
+}
+
+// Engine carries out a plan.
+type Engine struct {
+	config   Config
+	released chan struct{}
+	release  func()
+
+	mu    sync.Mutex
+	plan  Plan
+	rules []*counted
+}
+
+// counted is a rule and how often it was met.
+type counted struct {
+	Rule
+	base      bool
+	matched   int
+	applied   int
+	perVolume map[string]int
+}
+
+// New returns an engine without a plan.
+func New(config Config) (*Engine, error) {
+	if config.Crash == nil {
+		config.Crash = killSelf
+	}
+	if err := (Plan{Rules: config.Base}).Validate(); err != nil {
+		return nil, err
+	}
+	released := make(chan struct{})
+	e := &Engine{config: config, released: released, release: sync.OnceFunc(func() { close(released) })}
+	return e, e.Set(Plan{})
+}
+
+// Set replaces the plan, and begins to count anew. Calls that are under way keep the rules they met.
+func (e *Engine) Set(p Plan) error {
+	if err := p.Validate(); err != nil {
+		return err
+	}
+	p = p.withNames()
+	var rules []*counted
+	for _, r := range e.config.Base {
+		rules = append(rules, &counted{Rule: r, base: true, perVolume: map[string]int{}})
+	}
+	for _, r := range p.Rules {
+		rules = append(rules, &counted{Rule: r, perVolume: map[string]int{}})
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.plan, e.rules = p, rules
+	return nil
+}
+
+// Release lets go of all calls that hang or were never to be answered. From then on, no rule makes a call wait.
+func (e *Engine) Release() { e.release() }
+
+// Counter says how often a rule picked a call, and how often it was applied.
+type Counter struct {
+	Rule    string `json:"rule"`
+	Matched int    `json:"matched"`
+	Applied int    `json:"applied"`
+}
+
+// Status is the plan and what came of it so far.
+type Status struct {
+	Plan     Plan      `json:"plan"`
+	Counters []Counter `json:"counters"`
+}
+
+// Status returns the current plan with its counters.
+func (e *Engine) Status() Status {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s := Status{Plan: e.plan, Counters: []Counter{}}
+	for _, r := range e.rules {
+		if !r.base {
+			s.Counters = append(s.Counters, Counter{Rule: r.Name, Matched: r.matched, Applied: r.applied})
+		}
+	}
+	return s
+}
+
+// Call is what rules see of a call.
+type Call struct {
+	Method string
+	// Volume is the volume's id and VolumeName its name; empty where the call has none.
+	Volume, VolumeName string
+	// Token is the starting token of a list.
+	Token string
+}
+
+// Work is a call's ordinary handling.
+type Work func(context.Context) (any, error)
+
+// Do carries out a call under the plan and returns its answer, with the names of the rules that were applied.
+func (e *Engine) Do(ctx context.Context, c Call, work Work) (answer any, applied []string, err error) {
+	v := e.decide(c)
+	if err := e.wait(ctx, v.before); err != nil {
+		return nil, v.names, err
+	}
+	if v.decisive != nil && !v.decisive.AfterWork {
+		return nil, v.names, e.strike(ctx, *v.decisive)
+	}
+	answer, err = work(ctx)
+	if waited := e.wait(ctx, v.after); waited != nil {
+		return nil, v.names, waited
+	}
+	if v.decisive != nil {
+		return nil, v.names, e.strike(ctx, *v.decisive)
+	}
+	if err == nil {
+		for _, action := range v.onAnswer {
+			answer = spoil(answer, action, c.Token, e.config.FirstPage)
+		}
+	}
+	return answer, v.names, err
+}
+
+// verdict is what the rules say about one call.
+type verdict struct {
+	names         []string
+	before, after time.Duration
+	onAnswer      []Action
+	decisive      *Rule
+}
+
+func (e *Engine) decide(c Call) verdict {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var v verdict
+	for _, r := range e.rules {
+		if !r.picks(c) || !r.due(c) {
+			continue
+		}
+		rule := r.Rule
+		switch {
+		case rule.Action == Delay && rule.AfterWork:
+			v.after += time.Duration(rule.Delay)
+		case rule.Action == Delay:
+			v.before += time.Duration(rule.Delay)
+		case rule.Action.onAnswer():
+			v.onAnswer = append(v.onAnswer, rule.Action)
+		case v.decisive == nil:
+			v.decisive = &rule
+		default:
+			continue
+		}
+		r.applied++
+		if !r.base {
+			v.names = append(v.names, rule.Name)
+		}
+	}
+	return v
+}
+
+// key is what a volume is counted and shared out by: the name, which is the same for its whole life.
+func (c Call) key() string {
+	if c.VolumeName != "" {
+		return c.VolumeName
+	}
+	return c.Volume
+}
+
+func (r *counted) picks(c Call) bool {
+	switch {
+	case !glob(r.Method, c.Method):
+		return false
+	case r.Volume != "" && (c.Volume == "" || !glob(r.Volume, c.Volume)):
+		return false
+	case r.VolumeName != "" && (c.VolumeName == "" || !glob(r.VolumeName, c.VolumeName)):
+		return false
+	case r.Share > 0 && (c.key() == "" || fraction(c.key()) >= r.Share):
+		return false
+	case r.Action == ExpireToken && c.Token == "":
+		return false
+	}
+	return true
+}
+
+// due counts the call and says whether it is this one's turn.
+func (r *counted) due(c Call) bool {
+	r.matched++
+	n := r.matched
+	if r.PerVolume {
+		r.perVolume[c.key()]++
+		n = r.perVolume[c.key()]
+	}
+	switch {
+	case r.First > 0:
+		return n <= r.First
+	case r.Nth > 0:
+		return n == r.Nth
+	case r.Every > 0:
+		return n%r.Every == 0
+	}
+	return true
+}
+
+// fraction maps a name to a number in [0, 1), the same one each time.
+func fraction(name string) float64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(name)) // Never fails.
+	x := h.Sum64()
+	x ^= x >> 33 // Names that differ in their last letters only must not land close together.
+	x *= 0xff51afd7ed558ccd
+	x ^= x >> 33
+	return float64(x>>11) / (1 << 53)
+}
+
+// strike carries out the deciding rule.
+func (e *Engine) strike(ctx context.Context, r Rule) error {
+	switch r.Action {
+	case Hang:
+		select {
+		case <-ctx.Done():
+		case <-e.released:
+			return status.Error(codes.Unavailable, "driver is shutting down")
+		}
+		return status.FromContextError(ctx.Err()).Err()
+	case Silence:
+		<-e.released
+		return status.Error(codes.Unavailable, "driver is shutting down")
+	case Crash:
+		e.config.Crash()
+		return status.Error(codes.Unavailable, "driver crashes")
+	case ExpireToken:
+		return status.Error(codes.Aborted, "starting_token has expired")
+	}
+	code, _ := ParseCode(r.Code)
+	message := r.Message
+	if message == "" {
+		message = "injected fault " + r.Name
+	}
+	return status.Error(code, message)
+}
+
+func (e *Engine) wait(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-e.released:
+	case <-ctx.Done():
+		return status.FromContextError(ctx.Err()).Err()
+	}
+	return nil
+}
+
+// Latency turns latencies by method into rules for [Config.Base].
+func Latency(byMethod map[string]time.Duration) []Rule {
+	var rules []Rule
+	for _, method := range slices.Sorted(maps.Keys(byMethod)) {
+		rules = append(rules, Rule{Name: fmt.Sprintf("latency-%d", len(rules)), Method: method, Action: Delay, Delay: Duration(byMethod[method])})
+	}
+	return rules
+}

@@ -1,0 +1,130 @@
+package ledger
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+	"unicode/utf8"
+)
+
+// maxField bounds what one field may add to the ledger: a gRPC request may carry strings of megabytes.
+const maxField = 1024
+
+// Writer appends to a ledger. Its methods are safe for concurrent use.
+type Writer struct {
+	boot string
+	now  func() time.Time
+
+	mu  sync.Mutex
+	out io.WriteCloser
+	seq uint64
+	err error
+}
+
+// Open opens a ledger for appending, creating it if need be, and writes the entry of phase Started with the given note.
+func Open(path, note string, now func() time.Time) (*Writer, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("open ledger: %w", err)
+	}
+	if err := endLine(f); err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("open ledger: %w", err)
+	}
+	return start(f, note, now)
+}
+
+// Discard returns a writer that keeps nothing.
+func Discard(now func() time.Time) *Writer {
+	return &Writer{out: discard{}, now: now}
+}
+
+type discard struct{}
+
+func (discard) Write(p []byte) (int, error) { return len(p), nil }
+func (discard) Close() error                { return nil }
+
+// endLine closes the line that a predecessor may have left torn, so that it spoils no other.
+func endLine(f *os.File) error {
+	info, err := f.Stat()
+	if err != nil || info.Size() == 0 {
+		return err
+	}
+	var last [1]byte
+	if _, err := f.ReadAt(last[:], info.Size()-1); err != nil {
+		return err
+	}
+	if last[0] == '\n' {
+		return nil
+	}
+	_, err = f.Write([]byte{'\n'})
+	return err
+}
+
+func start(out io.WriteCloser, note string, now func() time.Time) (*Writer, error) {
+	var boot [6]byte
+	_, _ = rand.Read(boot[:]) // Never fails.
+	w := &Writer{boot: hex.EncodeToString(boot[:]), now: now, out: out}
+	w.Write(Entry{Phase: Started, Note: note, PID: os.Getpid()})
+	if err := w.Err(); err != nil {
+		_ = out.Close()
+		return nil, err
+	}
+	return w, nil
+}
+
+// Write appends an entry, filling in Time, Boot and Seq, and returns it as written.
+func (w *Writer) Write(e Entry) Entry {
+	for _, s := range []*string{&e.Volume, &e.Name, &e.Snapshot, &e.Node, &e.Error, &e.Note} {
+		*s = cut(*s)
+	}
+	for i := range e.SecretKeys {
+		e.SecretKeys[i] = cut(e.SecretKeys[i])
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.seq++
+	e.Time, e.Boot, e.Seq = w.now().UTC(), w.boot, w.seq
+	line, err := json.Marshal(e)
+	if err == nil {
+		_, err = w.out.Write(append(line, '\n'))
+	}
+	if err != nil && w.err == nil {
+		w.err = fmt.Errorf("write ledger: %w", err)
+	}
+	return e
+}
+
+func cut(s string) string {
+	if len(s) <= maxField {
+		return s
+	}
+	end := maxField
+	for end > 0 && !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end] + "…"
+}
+
+// Err is the first error that a write met. A driver without its ledger is no witness: whoever owns the writer should end on it.
+func (w *Writer) Err() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.err
+}
+
+// Close writes the entry of phase Stopped and closes the ledger.
+func (w *Writer) Close() error {
+	w.Write(Entry{Phase: Stopped})
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := w.out.Close(); err != nil {
+		return fmt.Errorf("close ledger: %w", err)
+	}
+	return w.err
+}

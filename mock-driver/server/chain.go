@@ -1,0 +1,285 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/kubernetes-csi/csi-lib-utils/protosanitizer"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
+	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
+)
+
+// call is one call on its way through the driver. It lives in the call's context and is used by the call's goroutine alone.
+type call struct {
+	ledger   *ledger.Writer
+	received ledger.Entry
+	changed  bool
+}
+
+type callKey struct{}
+
+// handle is the way of every call, as the package comment has it.
+func (s *Server) handle(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	c := &call{ledger: s.ledger, received: describe(req)}
+	c.received.Phase, c.received.Method = ledger.Received, path.Base(info.FullMethod)
+	c.received = s.ledger.Write(c.received)
+
+	var did error
+	var applied []string
+	worked := false
+	answer, err := s.limited(ctx, info, req, c, func(ctx context.Context) (answer any, err error) {
+		answer, applied, err = s.faults.Do(ctx, s.faultCall(c, req), func(ctx context.Context) (any, error) {
+			answer, err := s.work(context.WithValue(ctx, callKey{}, c), req, info, handler)
+			did, worked = asStatus(err), true
+			return answer, did
+		})
+		return answer, err
+	})
+
+	answered := c.received
+	answered.Phase, answered.Call, answered.SecretKeys = ledger.Answered, c.received.Seq, nil
+	answered.Code, answered.Changed, answered.Faults = status.Code(err).String(), c.changed, applied
+	if err != nil {
+		answered.Error = status.Convert(err).Message()
+	}
+	if code := status.Code(did).String(); worked && code != answered.Code {
+		answered.Did = code
+	}
+	answered.Duration = s.config.Now().Sub(c.received.Time)
+	s.ledger.Write(answered)
+	if s.ledger.Err() != nil {
+		s.lose()
+	}
+	s.logCall(ctx, c, req, answered)
+	if err != nil {
+		return nil, err
+	}
+	return answer, nil
+}
+
+func (s *Server) logCall(ctx context.Context, c *call, req any, answered ledger.Entry) {
+	if !s.log.Enabled(ctx, slog.LevelDebug) {
+		return
+	}
+	s.log.DebugContext(ctx, "call", "method", c.received.Method, "request", protosanitizer.StripSecrets(req).String(),
+		"code", answered.Code, "error", answered.Error, "changed", answered.Changed, "duration", answered.Duration.Round(time.Microsecond))
+}
+
+// describe picks what the ledger wants to know of a request.
+func describe(req any) ledger.Entry {
+	var e ledger.Entry
+	if r, ok := req.(interface{ GetSourceVolumeId() string }); ok {
+		e.Volume = r.GetSourceVolumeId()
+	}
+	if r, ok := req.(interface{ GetVolumeId() string }); ok {
+		e.Volume = r.GetVolumeId()
+	}
+	if r, ok := req.(interface{ GetName() string }); ok {
+		e.Name = r.GetName()
+	}
+	if r, ok := req.(interface{ GetSnapshotId() string }); ok {
+		e.Snapshot = r.GetSnapshotId()
+	}
+	if r, ok := req.(interface{ GetNodeId() string }); ok {
+		e.Node = r.GetNodeId()
+	}
+	e.SecretKeys = slices.Sorted(maps.Keys(secretsOf(req)))
+	return e
+}
+
+func secretsOf(req any) map[string]string {
+	if r, ok := req.(interface{ GetSecrets() map[string]string }); ok {
+		return r.GetSecrets()
+	}
+	return nil
+}
+
+// faultCall shows the fault plan a call. A volume's name is that of its creation, whatever the call says of it.
+func (s *Server) faultCall(c *call, req any) faults.Call {
+	f := faults.Call{Method: c.received.Method, Volume: c.received.Volume}
+	if f.Volume != "" {
+		f.VolumeName = s.backend.VolumeName(f.Volume)
+	} else if f.Method == "CreateVolume" {
+		f.VolumeName = c.received.Name
+	}
+	if r, ok := req.(interface{ GetStartingToken() string }); ok {
+		f.Token = r.GetStartingToken()
+	}
+	return f
+}
+
+// limited does the work within the concurrency limit and, if so configured, only if nothing else is pending for its volume. Identity calls and questions for
+// capabilities are always let through, as by any driver that answers them without its backend.
+func (s *Server) limited(ctx context.Context, info *grpc.UnaryServerInfo, req any, c *call, work faults.Work) (any, error) {
+	if answeredAlone(info.FullMethod) {
+		return work(ctx)
+	}
+	if s.slots != nil {
+		select {
+		case s.slots <- struct{}{}:
+		default:
+			if s.config.RefuseCalls {
+				return nil, status.Errorf(codes.ResourceExhausted, "%d calls at once are the limit", s.config.MaxCalls)
+			}
+			select {
+			case s.slots <- struct{}{}:
+			case <-ctx.Done():
+				return nil, status.FromContextError(ctx.Err()).Err()
+			}
+		}
+		defer func() { <-s.slots }()
+	}
+	if key := pendingKey(c.received); s.config.AbortPending && key != "" {
+		if !s.pending.begin(key) {
+			return nil, status.Errorf(codes.Aborted, "an operation for %s is pending", key)
+		}
+		defer s.pending.end(key)
+	}
+	return work(ctx)
+}
+
+func answeredAlone(fullMethod string) bool {
+	return strings.HasPrefix(fullMethod, "/csi.v1.Identity/") || strings.HasSuffix(fullMethod, "GetCapabilities")
+}
+
+// work is what the driver does with a call that no fault keeps it from.
+func (s *Server) work(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	if !s.serves(info.FullMethod) {
+		return nil, status.Errorf(codes.Unimplemented, "%s: this driver has no such capability", path.Base(info.FullMethod))
+	}
+	if !answeredAlone(info.FullMethod) && !s.ready() {
+		return nil, status.Error(codes.Unavailable, "driver is not ready yet")
+	}
+	if _, carries := req.(interface{ GetSecrets() map[string]string }); carries {
+		given := secretsOf(req)
+		for _, key := range slices.Sorted(maps.Keys(s.config.Secrets)) {
+			want := s.config.Secrets[key]
+			if got, ok := given[key]; !ok || want != "" && got != want {
+				return nil, status.Errorf(codes.Unauthenticated, "secret %q is missing or wrong", key)
+			}
+		}
+	}
+	return handler(ctx, req)
+}
+
+// serves reports whether the capabilities cover a method.
+func (s *Server) serves(fullMethod string) bool {
+	if strings.HasPrefix(fullMethod, "/csi.v1.Controller/") && !s.can(ControllerService) {
+		return false
+	}
+	need := needed(path.Base(fullMethod))
+	return len(need) == 0 || slices.ContainsFunc(need, s.can)
+}
+
+// needed lists the capabilities of which a method needs one. Methods that every driver serves need none.
+func needed(method string) []Capability {
+	switch method {
+	case "CreateVolume", "DeleteVolume":
+		return []Capability{CreateDeleteVolume}
+	case "ControllerPublishVolume", "ControllerUnpublishVolume":
+		return []Capability{PublishUnpublish}
+	case "ListVolumes":
+		return []Capability{ListVolumes}
+	case "GetCapacity":
+		return []Capability{GetCapacity}
+	case "CreateSnapshot", "DeleteSnapshot":
+		return []Capability{CreateDelSnapshot}
+	case "ListSnapshots":
+		return []Capability{ListSnapshots}
+	case "GetSnapshot":
+		return []Capability{GetSnapshot}
+	case "ControllerExpandVolume":
+		return []Capability{ControllerExpand}
+	case "ControllerGetVolume":
+		return []Capability{GetVolume}
+	case "ControllerModifyVolume":
+		return []Capability{ModifyVolume}
+	case "ControllerGetVolumeHealth":
+		return []Capability{ControllerHealth}
+	case "ControllerListVolumeHealth":
+		return []Capability{ListVolumeHealth}
+	case "NodeStageVolume", "NodeUnstageVolume":
+		return []Capability{NodeStage}
+	case "NodeGetVolumeStats":
+		return []Capability{NodeStats}
+	case "NodeExpandVolume":
+		return []Capability{NodeExpand}
+	case "NodeGetVolumeHealth":
+		return []Capability{NodeHealth}
+	case "NodeGetStorageHealth":
+		return []Capability{NodeStorageHealth}
+	}
+	return nil
+}
+
+// note tells the ledger the ids that a call turned out to be about and, at once, that it changed something.
+func note(ctx context.Context, changed bool, volume, snapshot string) {
+	c, ok := ctx.Value(callKey{}).(*call)
+	if !ok {
+		return
+	}
+	if volume != "" {
+		c.received.Volume = volume
+	}
+	if snapshot != "" {
+		c.received.Snapshot = snapshot
+	}
+	if !changed {
+		return
+	}
+	c.changed = true
+	e := c.received
+	e.Phase, e.Call, e.Changed, e.SecretKeys = ledger.Changed, c.received.Seq, true, nil
+	c.ledger.Write(e)
+}
+
+// pending are the volumes and snapshots with an operation under way.
+type pending struct {
+	mu   sync.Mutex
+	keys map[string]bool
+}
+
+// pendingKey names what a call works on; empty for calls that only look.
+func pendingKey(e ledger.Entry) string {
+	switch {
+	case strings.Contains(e.Method, "Get"), strings.HasPrefix(e.Method, "List"), strings.HasPrefix(e.Method, "Validate"):
+		return ""
+	case e.Snapshot != "":
+		return "snapshot " + e.Snapshot
+	case e.Name != "":
+		return "name " + e.Name
+	case e.Volume != "":
+		return "volume " + e.Volume
+	}
+	return ""
+}
+
+// begin reports whether nothing else was under way.
+func (p *pending) begin(key string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.keys[key] {
+		return false
+	}
+	if p.keys == nil {
+		p.keys = map[string]bool{}
+	}
+	p.keys[key] = true
+	return true
+}
+
+func (p *pending) end(key string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.keys, key)
+}

@@ -1,0 +1,55 @@
+package server
+
+import (
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/backend"
+)
+
+func toVolume(v backend.Volume) *csi.Volume {
+	return &csi.Volume{
+		VolumeId: v.ID, CapacityBytes: v.Bytes, VolumeContext: v.Context,
+		ContentSource: toSource(v.Source), AccessibleTopology: toTopologies(v.Topology),
+	}
+}
+
+func toSource(s backend.Source) *csi.VolumeContentSource {
+	switch {
+	case s.SnapshotID != "":
+		return &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Snapshot{
+			Snapshot: &csi.VolumeContentSource_SnapshotSource{SnapshotId: s.SnapshotID}}}
+	case s.VolumeID != "":
+		return &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Volume{
+			Volume: &csi.VolumeContentSource_VolumeSource{VolumeId: s.VolumeID}}}
+	}
+	return nil
+}
+
+func toSnapshot(s backend.Snapshot) *csi.Snapshot {
+	return &csi.Snapshot{
+		SnapshotId: s.ID, SourceVolumeId: s.VolumeID, SizeBytes: s.Bytes, CreationTime: timestamppb.New(s.Created),
+		ReadyToUse: true, AccessibleTopology: toTopologies(s.Topology),
+	}
+}
+
+func toTopologies(list []map[string]string) []*csi.Topology {
+	var out []*csi.Topology
+	for _, segments := range list {
+		out = append(out, &csi.Topology{Segments: segments})
+	}
+	return out
+}
+
+// placesOf lists where a volume may be: the requisite topologies, or the preferred ones if those are all that is given.
+func placesOf(r *csi.TopologyRequirement) []map[string]string {
+	list := r.GetRequisite()
+	if len(list) == 0 {
+		list = r.GetPreferred()
+	}
+	var out []map[string]string
+	for _, t := range list {
+		out = append(out, t.GetSegments())
+	}
+	return out
+}

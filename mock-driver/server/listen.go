@@ -1,0 +1,83 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// maxSocketPath is what fits sockaddr_un on Linux, without the final zero.
+const maxSocketPath = 107
+
+// ParseEndpoint returns the path of the socket that an endpoint such as unix:///run/csi/csi.sock names.
+func ParseEndpoint(endpoint string) (string, error) {
+	path := endpoint
+	if scheme, rest, has := strings.Cut(endpoint, ":"); has {
+		if scheme != "unix" {
+			return "", fmt.Errorf("endpoint %q: scheme %q is not served, want unix:///absolute/path", endpoint, scheme)
+		}
+		path = rest
+		if host, slash := strings.CutPrefix(rest, "//"); slash {
+			path = host
+		}
+	}
+	switch {
+	case !filepath.IsAbs(path):
+		return "", fmt.Errorf("endpoint %q: want unix:///absolute/path", endpoint)
+	case len(path) > maxSocketPath:
+		return "", fmt.Errorf("endpoint %q: the path has %d bytes, a unix socket's has at most %d", endpoint, len(path), maxSocketPath)
+	}
+	return filepath.Clean(path), nil
+}
+
+// dialTimeout is how long a live server may take to accept.
+const dialTimeout = time.Second
+
+// Listen listens on a unix socket. It removes the socket of a dead predecessor, and refuses to touch that of a live server or anything that is no socket.
+func Listen(ctx context.Context, path string) (net.Listener, error) {
+	if err := clearStale(ctx, path); err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	// Whoever may connect may delete volumes: the owner and the group, as a pod's containers are one of the two.
+	if err := os.Chmod(path, 0o660); err != nil {
+		return nil, errors.Join(fmt.Errorf("listen: %w", err), l.Close())
+	}
+	return l, nil
+}
+
+func clearStale(ctx context.Context, path string) error {
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("endpoint: %w", err)
+	case info.Mode().Type() != fs.ModeSocket:
+		return fmt.Errorf("endpoint %q is there already and is no socket: remove it, or choose another path", path)
+	}
+	dialer := net.Dialer{Timeout: dialTimeout}
+	c, err := dialer.DialContext(ctx, "unix", path)
+	switch {
+	case err == nil:
+		_ = c.Close()
+		return fmt.Errorf("endpoint %q: another server listens there", path)
+	case errors.Is(err, syscall.ECONNREFUSED):
+	default:
+		return fmt.Errorf("endpoint %q: cannot tell whether another server listens there: %w", path, err)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove stale socket: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,216 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/backend"
+	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
+	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/server"
+)
+
+// settings are the flags, checked and put into the form in which they are used.
+type settings struct {
+	socket, stateDir, ledger       string
+	profile                        string
+	backend                        backend.Config
+	server                         server.Config
+	static                         []staticVolume
+	latency                        map[string]time.Duration
+	plan                           faults.Plan
+	faultAddress, faultAddressFile string
+	logLevel                       slog.Level
+}
+
+type staticVolume struct {
+	id    string
+	bytes int64
+}
+
+const (
+	defaultName     = "mock.csi-reclaimer.io"
+	defaultVersion  = "1.0.0"
+	defaultNode     = "mock-node"
+	defaultTopology = "topology.mock.csi-reclaimer.io/zone"
+	defaultZone     = "zone-a"
+)
+
+// parse reads the flags. With --help it writes the help and returns pflag.ErrHelp.
+func parse(args []string, help io.Writer) (settings, error) {
+	var f flags
+	groups := f.groups()
+	all := pflag.NewFlagSet("mock-driver", pflag.ContinueOnError)
+	all.SortFlags = false
+	all.Usage = func() { writeHelp(help, groups) }
+	for _, g := range groups {
+		all.AddFlagSet(g.flags)
+	}
+	if err := all.Parse(args); err != nil {
+		return settings{}, err
+	}
+	if all.NArg() > 0 {
+		return settings{}, fmt.Errorf("unexpected argument %q: all settings are flags, see --help", all.Arg(0))
+	}
+	return f.settings()
+}
+
+func (f *flags) settings() (settings, error) {
+	s := settings{
+		stateDir: f.stateDir, ledger: f.ledger, profile: f.profile, faultAddress: f.faultAddress, faultAddressFile: f.faultAddressFile,
+		backend: backend.Config{
+			MaxVolumes: f.maxVolumes, MaxVolumesPerNode: f.maxPerNode, DeleteUsed: f.deletePublished, KeepSnapshotted: f.keepSnapshotted,
+			Nodes: append([]string{f.nodeID}, f.nodes...), Context: f.volumeContext,
+		},
+		server: server.Config{
+			Name: f.name, Version: f.version, NodeID: f.nodeID, MaxVolumesPerNode: f.maxPerNode, MaxCalls: f.maxCalls, RefuseCalls: f.refuseCalls,
+			AbortPending: f.abortPending, ReadyAfter: f.readyAfter, Grace: f.grace, Secrets: f.secrets,
+		},
+	}
+	for _, fill := range []func(*settings) error{f.paths, f.capabilities, f.sizes, f.behaviour, f.faults} {
+		if err := fill(&s); err != nil {
+			return settings{}, err
+		}
+	}
+	if err := s.backend.Validate(); err != nil {
+		return settings{}, err
+	}
+	return s, s.server.Validate()
+}
+
+func (f *flags) paths(s *settings) (err error) {
+	if f.endpoint == "" {
+		return errors.New("--endpoint is required, such as unix:///tmp/csi.sock")
+	}
+	if s.socket, err = server.ParseEndpoint(f.endpoint); err != nil {
+		return fmt.Errorf("--%w", err)
+	}
+	if folder, err := os.Stat(filepath.Dir(s.socket)); err != nil || !folder.IsDir() {
+		return fmt.Errorf("--endpoint %q: %s is not a directory", f.endpoint, filepath.Dir(s.socket))
+	}
+	if s.stateDir != "" {
+		if s.stateDir, err = filepath.Abs(s.stateDir); err != nil {
+			return fmt.Errorf("--state-dir: %w", err)
+		}
+		if s.ledger == "" {
+			s.ledger = filepath.Join(s.stateDir, "ledger.jsonl")
+		}
+	}
+	if err := s.logLevel.UnmarshalText([]byte(f.logLevel)); err != nil {
+		return fmt.Errorf("--log-level %q: want debug, info, warn or error", f.logLevel)
+	}
+	return nil
+}
+
+func (f *flags) capabilities(s *settings) error {
+	profile, err := server.FindProfile(f.profile)
+	if err != nil {
+		return fmt.Errorf("--profile: %w", err)
+	}
+	set := profile.Capabilities
+	if len(f.topology) > 0 {
+		set[server.VolumeTopology] = true
+	}
+	if err := set.Enable(f.enable...); err != nil {
+		return fmt.Errorf("--capabilities: %w", err)
+	}
+	if err := set.Disable(f.disable...); err != nil {
+		return fmt.Errorf("--disable-capabilities: %w", err)
+	}
+	if err := set.Validate(); err != nil {
+		return fmt.Errorf("--capabilities: %w", err)
+	}
+	s.server.Capabilities = set
+	if set[server.VolumeTopology] {
+		s.server.Topology = f.topology
+		if len(f.topology) == 0 {
+			s.server.Topology = map[string]string{defaultTopology: defaultZone}
+		}
+		s.backend.Topology = s.server.Topology
+	}
+	return nil
+}
+
+func (f *flags) sizes(s *settings) (err error) {
+	if s.backend.CapacityBytes, err = bytesOf("--capacity", f.capacity); err != nil {
+		return err
+	}
+	if s.backend.MaxVolumeBytes, err = bytesOf("--max-volume-size", f.maxVolumeSize); err != nil {
+		return err
+	}
+	s.server.MaxVolumeBytes = s.backend.MaxVolumeBytes
+	for _, text := range f.static {
+		id, size, _ := strings.Cut(text, "=")
+		if !backend.ValidID(id) {
+			return fmt.Errorf("--static-volume %q: the id must be made of letters, digits, '-', '_' and '.'", text)
+		}
+		bytes, err := bytesOf("--static-volume", size)
+		if err != nil {
+			return err
+		}
+		s.static = append(s.static, staticVolume{id: id, bytes: bytes})
+	}
+	return nil
+}
+
+func bytesOf(flag, text string) (int64, error) {
+	if text == "" {
+		return 0, nil
+	}
+	q, err := resource.ParseQuantity(text)
+	if err != nil || q.Sign() < 0 {
+		return 0, fmt.Errorf("%s %q: want a size such as 10Gi", flag, text)
+	}
+	return q.Value(), nil
+}
+
+func (f *flags) behaviour(s *settings) error {
+	s.latency = map[string]time.Duration{}
+	for _, text := range f.latency {
+		method, duration, has := strings.Cut(text, "=")
+		if !has {
+			method, duration = "*", text
+		}
+		d, err := time.ParseDuration(duration)
+		if err != nil || d < 0 {
+			return fmt.Errorf("--latency %q: want a duration such as 200ms, or METHOD=200ms", text)
+		}
+		if d > 0 {
+			s.latency[method] = d
+		}
+	}
+	if err := (faults.Plan{Rules: faults.Latency(s.latency)}).Validate(); err != nil {
+		return fmt.Errorf("--latency: %w", err)
+	}
+	for flag, d := range map[string]time.Duration{"--ready-after": f.readyAfter, "--grace": f.grace} {
+		if d < 0 {
+			return fmt.Errorf("%s %s: must not be negative", flag, d)
+		}
+	}
+	return nil
+}
+
+func (f *flags) faults(s *settings) error {
+	if f.faultAddressFile != "" && f.faultAddress == "" {
+		return errors.New("--fault-address-file goes with --fault-address")
+	}
+	if f.faultPlan == "" {
+		return nil
+	}
+	data, err := os.ReadFile(f.faultPlan)
+	if err != nil {
+		return fmt.Errorf("--fault-plan: %w", err)
+	}
+	if s.plan, err = faults.ParsePlan(data); err != nil {
+		return fmt.Errorf("--fault-plan %q: %w", f.faultPlan, err)
+	}
+	return nil
+}

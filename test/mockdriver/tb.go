@@ -1,0 +1,38 @@
+//go:build unix
+
+package mockdriver
+
+import (
+	"context"
+	"os"
+)
+
+// TB is what ForTest needs of a testing.TB. Programs that are no tests do not get package testing linked in.
+type TB interface {
+	Helper()
+	Context() context.Context
+	Cleanup(func())
+	Failed() bool
+	Logf(format string, args ...any)
+	Errorf(format string, args ...any)
+	Fatalf(format string, args ...any)
+}
+
+// ForTest starts a driver that ends with the test, and shows its log if the test has failed.
+func ForTest(t TB, o Options) *Driver {
+	t.Helper()
+	d, err := Start(t.Context(), o)
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			log, _ := os.ReadFile(d.LogPath())
+			t.Logf("log of the mock driver:\n%s", log)
+		}
+		if err := d.Stop(); err != nil {
+			t.Errorf("stop mock driver: %v", err)
+		}
+	})
+	return d
+}
