@@ -1,0 +1,86 @@
+package csidriver
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// ErrAddress is wrapped by every error about an address that can never be a CSI socket,
+// however long one waits.
+var ErrAddress = errors.New("not the address of a CSI socket")
+
+// maxSocketPath is the longest path a unix socket can have: sun_path of sockaddr_un is
+// 108 bytes on Linux, the last of them a NUL (unix(7)).
+const maxSocketPath = 107
+
+// SocketPath returns the file behind a CSI address, which is an absolute path or one
+// with the scheme unix:// (CSI spec, "Architecture": a unix domain socket on the host).
+//
+// A file that is not there yet is no error: the driver may come up later. An error says
+// that waiting is of no use (other scheme, folder missing, not a socket, a symbolic
+// link) and wraps ErrAddress. A folder that all may write to is accepted: an emptyDir,
+// where most drivers put their socket, is one.
+func SocketPath(address string) (string, error) {
+	path, err := socketFile(address)
+	if err != nil {
+		return "", err
+	}
+	folder := filepath.Dir(path)
+	info, err := os.Stat(folder)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", fmt.Errorf("%w: %q: its folder %q does not exist; mount the folder of the driver's socket there", ErrAddress, address, folder)
+	case err != nil:
+		return "", fmt.Errorf("%w: %q: %w", ErrAddress, address, err)
+	case !info.IsDir():
+		return "", fmt.Errorf("%w: %q: %q is not a folder", ErrAddress, address, folder)
+	}
+
+	// Lstat: a link could be turned to another driver's socket behind our back, and
+	// deletions would go there.
+	info, err = os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return path, nil
+	case err != nil:
+		return "", fmt.Errorf("%w: %q: %w", ErrAddress, address, err)
+	case info.Mode()&fs.ModeSymlink != 0:
+		return "", fmt.Errorf("%w: %q is a symbolic link; give the socket itself", ErrAddress, address)
+	case info.Mode()&fs.ModeSocket == 0:
+		return "", fmt.Errorf("%w: %q is a %s; give the path of the driver's socket", ErrAddress, address, kindOf(info.Mode()))
+	}
+	return path, nil
+}
+
+func socketFile(address string) (string, error) {
+	path := address
+	if scheme, rest, found := strings.Cut(address, "://"); found {
+		if scheme != "unix" {
+			return "", fmt.Errorf("%w: %q: the scheme %q is not supported; use unix:///path/of/the/socket", ErrAddress, address, scheme)
+		}
+		path = rest
+	}
+	switch {
+	case path == "":
+		return "", fmt.Errorf("%w: %q names no file; use unix:///path/of/the/socket", ErrAddress, address)
+	case !filepath.IsAbs(path):
+		return "", fmt.Errorf("%w: %q is not an absolute path; use unix:///path/of/the/socket", ErrAddress, address)
+	case len(path) > maxSocketPath:
+		return "", fmt.Errorf("%w: %q has %d bytes, a unix socket's path has at most %d", ErrAddress, address, len(path), maxSocketPath)
+	}
+	return filepath.Clean(path), nil
+}
+
+func kindOf(m fs.FileMode) string {
+	switch {
+	case m.IsDir():
+		return "folder"
+	case m.IsRegular():
+		return "regular file"
+	}
+	return "file of type " + m.Type().String()
+}

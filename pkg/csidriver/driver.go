@@ -1,0 +1,243 @@
+package csidriver
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/kubernetes-csi/csi-lib-utils/connection"
+	"github.com/kubernetes-csi/csi-lib-utils/metrics"
+	"github.com/kubernetes-csi/csi-lib-utils/rpc"
+	"google.golang.org/grpc"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+)
+
+// Config holds the settings of a connection to a driver. The zero value is usable.
+type Config struct {
+	// Timeout bounds each single call. Default 10 seconds, as in the other
+	// kubernetes-csi sidecars.
+	Timeout time.Duration
+	// SayEvery is how often a wait for the driver is logged. Default 5 seconds.
+	SayEvery time.Duration
+	// ProbeEvery is how long to wait between two Probe calls while the driver is not
+	// ready. Default 1 second.
+	ProbeEvery time.Duration
+	// Metrics records every call as csi_sidecar_operations_seconds. Default none.
+	Metrics metrics.CSIMetricsManager
+	// Clock is replaced in tests. Default the real one.
+	Clock clock.WithTicker
+}
+
+func (c Config) withDefaults() Config {
+	if c.Timeout == 0 {
+		c.Timeout = 10 * time.Second
+	}
+	if c.SayEvery == 0 {
+		c.SayEvery = 5 * time.Second
+	}
+	if c.ProbeEvery == 0 {
+		c.ProbeEvery = time.Second
+	}
+	if c.Clock == nil {
+		c.Clock = clock.RealClock{}
+	}
+	return c
+}
+
+// Driver is a connection to one CSI driver that was ready once. A driver that goes away
+// is reconnected to; calls made meanwhile fail as Uncertain. It is safe for concurrent use.
+type Driver struct {
+	cfg        Config
+	name       string
+	controller rpc.ControllerCapabilitySet
+	conn       *grpc.ClientConn
+}
+
+// Connect waits until the driver behind address is there and ready, and asks for its
+// name and capabilities. It waits as long as ctx lives, logging what it waits for every
+// cfg.SayEvery; it returns early only for what waiting cannot mend: an address that can
+// never be a socket (ErrAddress), a name that is none (ErrDriverName).
+// The caller closes the Driver.
+func Connect(ctx context.Context, address string, cfg Config) (*Driver, error) {
+	cfg = cfg.withDefaults()
+	path, err := SocketPath(address)
+	if err != nil {
+		return nil, err
+	}
+
+	conn, err := dial(ctx, path, cfg)
+	if err != nil {
+		return nil, err
+	}
+	d := &Driver{cfg: cfg, conn: conn}
+	if err := d.introduce(ctx); err != nil {
+		d.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+// dial returns once the socket accepted a connection.
+func dial(ctx context.Context, path string, cfg Config) (*grpc.ClientConn, error) {
+	stop := sayWhile(ctx, cfg, "Waiting for the CSI driver's socket", "socket", path)
+	defer stop()
+	// No bound of its own: the driver's container may take as long as it likes to start.
+	options := []connection.Option{connection.WithTimeout(0)}
+	if cfg.Metrics != nil {
+		options = append(options, connection.WithMetrics(cfg.Metrics))
+	}
+	conn, err := connection.ConnectWithoutMetrics(ctx, "unix://"+path, options...)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the CSI driver at %q: %w", path, err)
+	}
+	return conn, nil
+}
+
+// sayWhile logs the message at once, unless the wait is over within SayEvery, and then
+// again and again until stop is called.
+func sayWhile(ctx context.Context, cfg Config, message string, keysAndValues ...any) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		ticker := cfg.Clock.NewTicker(cfg.SayEvery)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticker.C():
+				klog.FromContext(ctx).Info(message, keysAndValues...)
+			}
+		}
+	}()
+	return func() { cancel(); <-ended }
+}
+
+// introduce learns who the driver is. Each answer is asked for until it comes: a driver
+// may go away again while it starts.
+func (d *Driver) introduce(ctx context.Context) error {
+	if err := d.until(ctx, "be ready", func(ctx context.Context) (bool, error) {
+		return rpc.Probe(ctx, d.conn)
+	}); err != nil {
+		return err
+	}
+	if err := d.until(ctx, "tell its name", func(ctx context.Context) (bool, error) {
+		info, err := csi.NewIdentityClient(d.conn).GetPluginInfo(ctx, &csi.GetPluginInfoRequest{})
+		d.name = info.GetName()
+		return true, err
+	}); err != nil {
+		return err
+	}
+	if err := CheckName(d.name); err != nil {
+		return err
+	}
+	return d.until(ctx, "tell its capabilities", func(ctx context.Context) (bool, error) {
+		services, err := rpc.GetPluginCapabilities(ctx, d.conn)
+		if err != nil || !services[csi.PluginCapability_Service_CONTROLLER_SERVICE] {
+			// A driver without controller service need not implement the next call.
+			return true, err
+		}
+		d.controller, err = rpc.GetControllerCapabilities(ctx, d.conn)
+		return true, err
+	})
+}
+
+// until asks again and again until the answer is yes, and says what it waits for.
+func (d *Driver) until(ctx context.Context, what string, ask func(context.Context) (bool, error)) error {
+	logger := klog.FromContext(ctx)
+	said := time.Time{}
+	for {
+		call, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
+		yes, err := ask(call)
+		cancel()
+		if err == nil && yes {
+			return nil
+		}
+		if now := d.cfg.Clock.Now(); now.Sub(said) >= d.cfg.SayEvery {
+			logger.Info("Waiting for the CSI driver to "+what, "lastError", err)
+			said = now
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the CSI driver to %s: %w", what, ctx.Err())
+		case <-d.cfg.Clock.After(d.cfg.ProbeEvery):
+		}
+	}
+}
+
+// CheckName returns an error that wraps ErrDriverName if name is not one a CSI driver may
+// have: domain name notation, at most 63 characters (CSI spec, "GetPluginInfo").
+func CheckName(name string) error {
+	switch {
+	case name == "":
+		return fmt.Errorf("%w: the driver answers GetPluginInfo with an empty name", ErrDriverName)
+	case len(name) > 63:
+		return fmt.Errorf("%w: %q has %d characters, the CSI specification allows 63", ErrDriverName, name, len(name))
+	}
+	// The spec allows upper case where Kubernetes' own check does not.
+	if problems := validation.IsDNS1123Subdomain(strings.ToLower(name)); len(problems) > 0 {
+		return fmt.Errorf("%w: %q: the CSI specification wants domain name notation, such as disk.csi.example.com", ErrDriverName, name)
+	}
+	return nil
+}
+
+// Name returns the driver's name, as in spec.csi.driver of its PVs.
+func (d *Driver) Name() string { return d.name }
+
+// Has tells whether the driver advertised the controller capability when it was
+// connected to.
+func (d *Driver) Has(c csi.ControllerServiceCapability_RPC_Type) bool { return d.controller[c] }
+
+// CanDelete tells whether the driver creates and deletes volumes
+// (CREATE_DELETE_VOLUME). Without it every DeleteVolume would be refused.
+func (d *Driver) CanDelete() bool {
+	return d.Has(csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME)
+}
+
+// Attaches tells whether volumes of this driver are attached to nodes
+// (PUBLISH_UNPUBLISH_VOLUME), so that a VolumeAttachment says one is in use.
+func (d *Driver) Attaches() bool {
+	return d.Has(csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME)
+}
+
+// Probe asks the driver once whether it is healthy and ready (CSI spec, "Probe").
+func (d *Driver) Probe(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
+	defer cancel()
+	ready, err := rpc.Probe(ctx, d.conn)
+	if err != nil {
+		return fmt.Errorf("probe the CSI driver: %w", err)
+	}
+	if !ready {
+		return fmt.Errorf("probe the CSI driver: %q says that it is not ready", d.name)
+	}
+	return nil
+}
+
+// DeleteVolume asks the driver to delete the volume with this handle and returns once
+// the driver answered or the timeout passed. nil means that the volume is gone (CSI spec,
+// "DeleteVolume"). An error carries its outcome.Class; one that is Uncertain may have
+// deleted. secrets may be nil and are never logged.
+func (d *Driver) DeleteVolume(ctx context.Context, handle string, secrets map[string]string) error {
+	ctx, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
+	defer cancel()
+	_, err := csi.NewControllerClient(d.conn).DeleteVolume(ctx, &csi.DeleteVolumeRequest{
+		VolumeId: handle,
+		Secrets:  secrets,
+	})
+	if err != nil {
+		return mark(fmt.Errorf("delete volume %q: %w", handle, err))
+	}
+	return nil
+}
+
+// Close ends the connection. Calls in flight fail.
+func (d *Driver) Close() {
+	// The only error is that of closing twice.
+	_ = d.conn.Close()
+}

@@ -1,0 +1,42 @@
+package kube
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	storagev1 "k8s.io/client-go/kubernetes/typed/storage/v1"
+	"k8s.io/client-go/rest"
+)
+
+// Clients holds the typed clients that the controllers use; they share one connection.
+type Clients struct {
+	Core    corev1.CoreV1Interface
+	Storage storagev1.StorageV1Interface
+}
+
+// NewClients returns clients for the cluster that config describes; config is copied.
+//
+// A QPS of 0 means no limit on the client's side, where client-go would take 5 a second:
+// the number of workers bounds what is asked for, and the API server's priority and
+// fairness (429 with Retry-After, which client-go obeys) guards the server.
+func NewClients(config *rest.Config) (Clients, error) {
+	c := rest.CopyConfig(config)
+	if c.QPS == 0 {
+		c.QPS = -1
+	}
+	c.ContentType = "application/vnd.kubernetes.protobuf"
+	c.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
+	http, err := rest.HTTPClientFor(c)
+	if err != nil {
+		return Clients{}, fmt.Errorf("make an HTTP client for the API server: %w", err)
+	}
+	core, err := corev1.NewForConfigAndClient(c, http)
+	if err != nil {
+		return Clients{}, fmt.Errorf("make a client for core/v1: %w", err)
+	}
+	storage, err := storagev1.NewForConfigAndClient(c, http)
+	if err != nil {
+		return Clients{}, fmt.Errorf("make a client for storage.k8s.io/v1: %w", err)
+	}
+	return Clients{Core: core, Storage: storage}, nil
+}

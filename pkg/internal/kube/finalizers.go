@@ -1,0 +1,107 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+)
+
+var (
+	// ErrGone: the object with that UID is not there any more.
+	ErrGone = errors.New("object is gone")
+	// ErrChanged: the object is not as it was when the write was decided. Decide again.
+	ErrChanged = errors.New("object changed")
+)
+
+// FinalizerPatch is a write to a PV's list of finalizers that leaves the entries of others
+// alone and has the same size whatever the list holds.
+type FinalizerPatch struct {
+	// Name and UID name the PV. One that was deleted and made again under the same name is
+	// not touched. Required.
+	Name string
+	UID  types.UID
+	// ResourceVersion, if set, makes the write fail with ErrChanged when the PV is not
+	// exactly as it was read.
+	ResourceVersion string
+	// Add or Drop are the finalizers to put on or take off; exactly one of them is set.
+	Add, Drop []string
+}
+
+func (p FinalizerPatch) body() ([]byte, error) {
+	metadata := map[string]any{"uid": p.UID}
+	if p.ResourceVersion != "" {
+		metadata["resourceVersion"] = p.ResourceVersion
+	}
+	if len(p.Add) > 0 {
+		metadata["finalizers"] = p.Add
+	} else {
+		// A directive of strategic merge patch: removes these entries wherever they stand.
+		metadata["$deleteFromPrimitiveList/finalizers"] = p.Drop
+	}
+	return json.Marshal(map[string]any{"metadata": metadata})
+}
+
+// PatchFinalizers carries out p and returns the PV as it is afterwards.
+//
+// The API server's answers are told apart by what they mean, not by their code: ErrGone
+// (404, or another UID under the name), ErrChanged (409, or the PV became terminating so
+// that no finalizer can be added). Any other error may have happened after the write.
+func PatchFinalizers(ctx context.Context, pvs corev1.PersistentVolumeInterface, p FinalizerPatch) (*v1.PersistentVolume, error) {
+	if p.UID == "" || (len(p.Add) == 0) == (len(p.Drop) == 0) {
+		return nil, fmt.Errorf("patch finalizers of PV %q: want a UID, and finalizers either to add or to drop", p.Name)
+	}
+	body, err := p.body()
+	if err != nil {
+		return nil, fmt.Errorf("patch finalizers of PV %q: %w", p.Name, err)
+	}
+	pv, err := pvs.Patch(ctx, p.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{})
+	switch {
+	case err == nil:
+		return pv, nil
+	case apierrors.IsNotFound(err):
+		err = fmt.Errorf("%w: %w", ErrGone, err)
+	case apierrors.IsConflict(err):
+		err = fmt.Errorf("%w: %w", ErrChanged, err)
+	case apierrors.IsInvalid(err) && concerns(err, "metadata.uid"):
+		err = fmt.Errorf("%w: %w", ErrGone, err)
+	case apierrors.IsInvalid(err) && concerns(err, "metadata.finalizers"):
+		err = fmt.Errorf("%w: %w", ErrChanged, err)
+	}
+	return nil, fmt.Errorf("patch finalizers of PV %q: %w", p.Name, err)
+}
+
+// DeletePV asks the API server to delete the PV with that UID. It returns ErrGone when no PV
+// has the name any more, and ErrChanged when the PV of that name has another UID.
+func DeletePV(ctx context.Context, pvs corev1.PersistentVolumeInterface, name string, uid types.UID) error {
+	err := pvs.Delete(ctx, name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(uid))})
+	switch {
+	case err == nil:
+		return nil
+	case apierrors.IsNotFound(err):
+		err = fmt.Errorf("%w: %w", ErrGone, err)
+	case apierrors.IsConflict(err):
+		err = fmt.Errorf("%w: %w", ErrChanged, err)
+	}
+	return fmt.Errorf("delete PV %q: %w", name, err)
+}
+
+// concerns tells whether an API error names the field among its causes.
+func concerns(err error, field string) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || status.Status().Details == nil {
+		return false
+	}
+	for _, cause := range status.Status().Details.Causes {
+		if cause.Field == field {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,144 @@
+package reclaim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/loop"
+)
+
+// apiTimeout bounds one call to the API server.
+const apiTimeout = 30 * time.Second
+
+// Reclaimer deletes the volumes of one driver's PVs when their reclaim policy says so.
+type Reclaimer struct {
+	cfg      Config
+	driver   string
+	deleter  Deleter
+	cluster  cluster
+	observer *observer
+	reports  *reports
+	metrics  *metrics
+
+	reclaiming *loop.Loop[string]
+	protecting *loop.Loop[string]
+
+	watchOnce sync.Once
+	watched   chan struct{}
+}
+
+// New returns a Reclaimer for the PVs of the driver with this name (spec.csi.driver), on
+// the cluster that config describes. config is copied; a QPS of 0 means that nothing but
+// the number of workers limits the calls. Nothing is started: see Run.
+func New(config *rest.Config, driver string, deleter Deleter, cfg Config) (*Reclaimer, error) {
+	switch {
+	case config == nil:
+		return nil, errors.New("make a reclaimer: no cluster is given")
+	case driver == "":
+		return nil, errors.New("make a reclaimer: the driver's name is empty")
+	case deleter == nil:
+		return nil, errors.New("make a reclaimer: nothing that deletes volumes is given")
+	}
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("make a reclaimer: %w", err)
+	}
+	cfg = cfg.withDefaults()
+	clients, err := kube.NewClients(config)
+	if err != nil {
+		return nil, err
+	}
+	r := &Reclaimer{
+		cfg: cfg, driver: driver, deleter: deleter,
+		cluster: apiServer{clients: clients, timeout: apiTimeout},
+		reports: newReports(cfg.Events),
+		metrics: newMetrics(),
+		watched: make(chan struct{}),
+	}
+	if r.reclaiming, err = loop.New(loop.Config{Name: "reclaim", Workers: cfg.Workers, Clock: cfg.Clock}, r.reclaim); err != nil {
+		return nil, err
+	}
+	if r.protecting, err = loop.New(loop.Config{Name: "protect", Workers: cfg.ProtectWorkers, Clock: cfg.Clock}, r.protect); err != nil {
+		return nil, err
+	}
+	r.observer = newObserver(clients, driver, r.reclaiming.Add, func(uid types.UID) { r.reports.forget(uid) })
+	if err := register(cfg.Metrics, r.metrics.total, r.metrics.failed, r.metrics.duration, newInventory(r.observer, r.reports)); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// Watch keeps the caches up to date until ctx ends, and returns when it has stopped. A
+// replica that waits to lead calls it, so that it can act at once when it does. It changes
+// nothing in the cluster.
+func (r *Reclaimer) Watch(ctx context.Context) {
+	r.watchOnce.Do(func() {
+		defer close(r.watched)
+		var watches sync.WaitGroup
+		watches.Go(func() { r.observer.pvs.Run(ctx) })
+		watches.Go(func() { r.observer.attachments.Run(ctx) })
+		watches.Wait()
+	})
+	<-r.watched
+}
+
+// Run reclaims until ctx ends, which cuts off calls in flight, or until Stop, which lets
+// them end; it returns when everything it started has ended. It is called once, by the one
+// replica that leads: where leader election is used, ctx is to end with the lease.
+//
+// Run watches by itself unless Watch already does; then it needs Watch to go on.
+func (r *Reclaimer) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
+	all.Go(func() { r.Watch(ctx) })
+
+	// Nothing is decided from less than what the API server had at the start.
+	if !cache.WaitFor(ctx, "the first list from the API server", r.observer.pvs.Sync(), r.observer.attachments.Sync()) {
+		return fmt.Errorf("wait for the first list of PVs and VolumeAttachments: %w", context.Cause(ctx))
+	}
+	var loops sync.WaitGroup
+	loops.Go(func() { r.reclaiming.Run(ctx) })
+	loops.Go(func() { r.protecting.Run(ctx) })
+	klog.FromContext(ctx).Info("Reclaiming", "driver", r.driver, "workers", r.cfg.Workers)
+	loops.Wait()
+	return nil
+}
+
+// Stop lets the deletions in hand end and begins no more; Run then returns. It does not
+// wait.
+func (r *Reclaimer) Stop() {
+	r.reclaiming.Stop()
+	r.protecting.Stop()
+}
+
+// Synced tells whether the caches hold what the API server had when they were started.
+// Until then nothing is decided.
+func (r *Reclaimer) Synced() bool {
+	return r.observer.pvs.Synced() && r.observer.attachments.Synced()
+}
+
+// The delays after a try that failed, by what the failure means.
+
+// soon is for what ends by itself in a moment.
+func (r *Reclaimer) soon() loop.Next {
+	return loop.Next{Backoff: loop.Backoff{First: 200 * time.Millisecond, Max: 5 * time.Second}}
+}
+
+func (r *Reclaimer) usual() loop.Next {
+	return loop.Next{Backoff: loop.Backoff{First: r.cfg.RetryStart, Max: r.cfg.RetryMax}}
+}
+
+// slow is for what a person has to mend first.
+func (r *Reclaimer) slow() loop.Next {
+	return loop.Next{Backoff: loop.Backoff{First: min(10*r.cfg.RetryStart, r.cfg.RetryMax), Max: r.cfg.RetryMax}}
+}

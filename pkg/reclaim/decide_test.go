@@ -1,0 +1,196 @@
+package reclaim
+
+import (
+	"testing"
+	"time"
+)
+
+const driver = "disk.csi.example.com"
+
+// now is the time at which the tables decide.
+func now() time.Time { return time.Unix(1_000_000, 0) }
+
+// released is a snapshot from which the volume is to be deleted at once: every field that
+// speaks for keeping it is turned.
+func released() Snapshot {
+	pv := PV{
+		Name: "pv", UID: "pv-uid", ResourceVersion: "10",
+		Driver: driver, Handle: "vol-1", ProvisionedBy: driver,
+		Policy: PolicyDelete, Phase: PhaseReleased,
+		Claim:        ClaimRef{Namespace: "ns", Name: "claim", UID: "claim-uid"},
+		HasFinalizer: true,
+	}
+	return Snapshot{
+		Driver: driver, PV: pv, PVReadAt: now().Add(-time.Second),
+		Claim:       ClaimFacts{ReadAt: now().Add(-2 * time.Second), Of: pv.Claim},
+		SecretsRead: true,
+	}
+}
+
+// with changes a released snapshot.
+func with(change func(*Snapshot)) Snapshot {
+	s := released()
+	change(&s)
+	return s
+}
+
+// sibling is another PV of the same volume that is to be deleted too.
+func sibling() PV {
+	pv := released().PV
+	pv.Name, pv.UID = "other", "other-uid"
+	return pv
+}
+
+func TestDecide(t *testing.T) {
+	do := func(a Action, r Reason) Decision { return Decision{Action: a, Reason: r} }
+	waiting := func(r Reason) Decision { return Decision{Reason: r} }
+	cases := map[string]struct {
+		facts Snapshot
+		want  Decision
+	}{
+		"released, all proven: deletes the volume": {released(), do(DeleteVolume, ReasonReclaim)},
+		"released while terminating, the PV was deleted first: deletes the volume": {
+			with(func(s *Snapshot) { s.PV.Terminating = true }), do(DeleteVolume, ReasonReclaim)},
+		"failed, all proven: deletes the volume": {
+			with(func(s *Snapshot) { s.PV.Phase = PhaseFailed }), do(DeleteVolume, ReasonReclaim)},
+		"held by a companion's finalizer: counts as protected": {
+			with(func(s *Snapshot) { s.PV.HasFinalizer, s.PV.HasCompanionFinalizer = false, true }), do(DeleteVolume, ReasonReclaim)},
+		"the zero value: nothing": {Snapshot{}, waiting(ReasonNotOurs)},
+
+		// Ownership.
+		"dynamic of another driver, static fields ours: not ours": {
+			with(func(s *Snapshot) { s.PV.ProvisionedBy = "other" }), waiting(ReasonNotOurs)},
+		"static of this driver: ours": {
+			with(func(s *Snapshot) { s.PV.ProvisionedBy = "" }), do(DeleteVolume, ReasonReclaim)},
+		"static of another driver: not ours": {
+			with(func(s *Snapshot) { s.PV.ProvisionedBy, s.PV.Driver = "", "other" }), waiting(ReasonNotOurs)},
+		"in-tree provisioner that is not migrated: not ours": {
+			with(func(s *Snapshot) { s.PV.ProvisionedBy, s.PV.Driver = "kubernetes.io/aws-ebs", "" }), waiting(ReasonNotOurs)},
+		"in-tree provisioner that is migrated to us, handle not translated: nothing to ask for": {
+			with(func(s *Snapshot) {
+				s.PV.ProvisionedBy, s.PV.MigratedTo, s.PV.Driver, s.PV.Handle = "kubernetes.io/aws-ebs", driver, "", ""
+			}), waiting(ReasonHandleUnknown)},
+		"this driver's name is not known: nothing is ours": {
+			with(func(s *Snapshot) { s.Driver, s.PV.ProvisionedBy, s.PV.Driver = "", "", "" }), waiting(ReasonNotOurs)},
+
+		// What is done stays done.
+		"volume deleted: deletes the PV next": {
+			with(func(s *Snapshot) { s.Done.VolumeDeleted = true }), do(DeletePV, ReasonVolumeDeleted)},
+		"volume deleted, PV terminating: lets go": {
+			with(func(s *Snapshot) { s.Done.VolumeDeleted, s.PV.Terminating = true, true }), do(ReleasePV, ReasonVolumeDeleted)},
+		"volume deleted, PV's deletion accepted, the cache lags: lets go": {
+			with(func(s *Snapshot) { s.Done.VolumeDeleted, s.Done.PVDeleted = true, true }), do(ReleasePV, ReasonVolumeDeleted)},
+		"all done, the cache lags: waits for the end": {
+			with(func(s *Snapshot) { s.Done = Done{true, true, true} }), waiting(ReasonVolumeGone)},
+		"volume deleted, then turned to Retain: goes on, the volume is gone": {
+			with(func(s *Snapshot) { s.Done.VolumeDeleted, s.PV.Policy = true, PolicyRetain }), do(DeletePV, ReasonVolumeDeleted)},
+
+		// Policy.
+		"policy unknown: keeps volume and finalizer": {
+			with(func(s *Snapshot) { s.PV.Policy = PolicyUnknown }), waiting(ReasonPolicyUnknown)},
+		"Retain, released, finalizer there: drops it": {
+			with(func(s *Snapshot) { s.PV.Policy = PolicyRetain }), do(DropFinalizer, ReasonPolicyKeepsVolume)},
+		"Recycle, bound, finalizer there: drops it": {
+			with(func(s *Snapshot) { s.PV.Policy, s.PV.Phase = PolicyRecycle, PhaseBound }), do(DropFinalizer, ReasonPolicyKeepsVolume)},
+		"Retain, terminating while bound: the finalizer stays, the policy may turn back": {
+			with(func(s *Snapshot) { s.PV.Policy, s.PV.Phase, s.PV.Terminating = PolicyRetain, PhaseBound, true }), waiting(ReasonRetainBound)},
+		"Retain, terminating and released: drops the finalizer": {
+			with(func(s *Snapshot) { s.PV.Policy, s.PV.Terminating = PolicyRetain, true }), do(DropFinalizer, ReasonPolicyKeepsVolume)},
+		"Retain, no finalizer: nothing": {
+			with(func(s *Snapshot) { s.PV.Policy, s.PV.HasFinalizer = PolicyRetain, false }), waiting(ReasonPolicyKeepsVolume)},
+
+		// Claim.
+		"claimRef without UID, released: an administrator takes the volume back": {
+			with(func(s *Snapshot) { s.PV.Claim.UID = "" }), waiting(ReasonNotClaimed)},
+		"never claimed and terminating: drops the finalizer, keeps the volume": {
+			with(func(s *Snapshot) {
+				s.PV.Claim, s.PV.Terminating, s.PV.Phase = ClaimRef{}, true, PhaseAvailable
+			}), do(DropFinalizer, ReasonNotClaimed)},
+		"not claimed, terminating, no finalizer: nothing": {
+			with(func(s *Snapshot) { s.PV.Claim, s.PV.Terminating, s.PV.HasFinalizer = ClaimRef{}, true, false }), waiting(ReasonNotClaimed)},
+		"claim not read: reads it": {
+			with(func(s *Snapshot) { s.Claim = ClaimFacts{} }), do(ReadClaim, ReasonReclaim)},
+		"claim read too long ago: reads it again": {
+			with(func(s *Snapshot) { s.Claim.ReadAt = now().Add(-liveFor - 1) }), do(ReadClaim, ReasonReclaim)},
+		"another claim was read than the PV now names: reads again": {
+			with(func(s *Snapshot) { s.PV.Claim.Name = "renamed" }), do(ReadClaim, ReasonReclaim)},
+		"claim found under its UID: keeps, looks again by the clock": {
+			with(func(s *Snapshot) { s.Claim.Found, s.Claim.UID = true, "claim-uid" }),
+			Decision{Wait, ReasonClaimAlive, true}},
+		"claim of that name is another one: gone": {
+			with(func(s *Snapshot) { s.Claim.Found, s.Claim.UID = true, "newer" }), do(DeleteVolume, ReasonReclaim)},
+		"claim of a dynamic PV bound to another PV: gone": {
+			with(func(s *Snapshot) { s.Claim.Found, s.Claim.UID, s.Claim.VolumeName = true, "claim-uid", "pv-2" }), do(DeleteVolume, ReasonReclaim)},
+		"claim of a dynamic PV bound to this PV: alive": {
+			with(func(s *Snapshot) { s.Claim.Found, s.Claim.UID, s.Claim.VolumeName = true, "claim-uid", "pv" }),
+			Decision{Wait, ReasonClaimAlive, true}},
+		"claim of a static PV bound to another PV: alive, someone will mend it": {
+			with(func(s *Snapshot) {
+				s.PV.ProvisionedBy = ""
+				s.Claim.Found, s.Claim.UID, s.Claim.VolumeName = true, "claim-uid", "pv-2"
+			}), Decision{Wait, ReasonClaimAlive, true}},
+
+		// Protection.
+		"bound, unprotected: adds the finalizer": {
+			with(func(s *Snapshot) { s.PV.Phase, s.PV.HasFinalizer = PhaseBound, false }), do(AddFinalizer, ReasonProtect)},
+		"released, unprotected: adds the finalizer before anything else": {
+			with(func(s *Snapshot) { s.PV.HasFinalizer = false }), do(AddFinalizer, ReasonProtect)},
+		"terminating, unprotected: too late for a finalizer, nothing is deleted while it lives": {
+			with(func(s *Snapshot) { s.PV.HasFinalizer, s.PV.Terminating = false, true }), waiting(ReasonDeletionUnprotected)},
+		"bound, protected: nothing":     {with(func(s *Snapshot) { s.PV.Phase = PhaseBound }), waiting(ReasonBound)},
+		"bound, protected, terminating": {with(func(s *Snapshot) { s.PV.Phase, s.PV.Terminating = PhaseBound, true }), waiting(ReasonTerminatingBound)},
+		"claimed, phase pending: waits for the PV controller": {
+			with(func(s *Snapshot) { s.PV.Phase = PhasePending }), waiting(ReasonNotYetBound)},
+		"claimed, phase unknown: nothing": {
+			with(func(s *Snapshot) { s.PV.Phase = PhaseUnknown }), waiting(ReasonNotYetBound)},
+
+		// What has to be so before the driver is called.
+		"attached: waits for the event": {with(func(s *Snapshot) { s.Attachments = 1 }), waiting(ReasonAttached)},
+		"attached as only a list showed: looks again by the clock": {
+			with(func(s *Snapshot) { s.Attachments, s.AttachmentsCurrent = 1, true }), Decision{Wait, ReasonAttached, true}},
+		"was attached once: makes sure that the watch is not behind": {
+			with(func(s *Snapshot) { s.PV.WasAttached = true }), do(CatchUpAttachments, ReasonReclaim)},
+		"was attached once, and the watch is not behind": {
+			with(func(s *Snapshot) { s.PV.WasAttached, s.AttachmentsCurrent = true, true }), do(DeleteVolume, ReasonReclaim)},
+		"a sibling that keeps the volume: waits": {
+			with(func(s *Snapshot) {
+				keeps := sibling()
+				keeps.Policy = PolicyRetain
+				s.Siblings, s.SiblingsReadAt = []PV{sibling(), keeps}, s.Claim.ReadAt
+			}), waiting(ReasonSharedHandle)},
+		"a sibling that is bound: waits": {
+			with(func(s *Snapshot) {
+				bound := sibling()
+				bound.Phase = PhaseBound
+				s.Siblings, s.SiblingsReadAt = []PV{bound}, s.Claim.ReadAt
+			}), waiting(ReasonSharedHandle)},
+		"a sibling that no claim ever had: waits": {
+			with(func(s *Snapshot) {
+				free := sibling()
+				free.Claim.UID = ""
+				s.Siblings, s.SiblingsReadAt = []PV{free}, s.Claim.ReadAt
+			}), waiting(ReasonSharedHandle)},
+		"a sibling known from the cache alone: reads it": {
+			with(func(s *Snapshot) { s.Siblings = []PV{sibling()} }), do(ReadSiblings, ReasonReclaim)},
+		"a sibling to be deleted too: does not wait for it": {
+			with(func(s *Snapshot) { s.Siblings, s.SiblingsReadAt = []PV{sibling()}, s.Claim.ReadAt }), do(DeleteVolume, ReasonReclaim)},
+		"a sibling read after the PV: reads the PV again, it comes last": {
+			with(func(s *Snapshot) { s.Siblings, s.SiblingsReadAt = []PV{sibling()}, now() }), do(ReadPV, ReasonReclaim)},
+		"secrets not looked for: looks": {with(func(s *Snapshot) { s.SecretsRead = false }), do(ReadSecrets, ReasonReclaim)},
+		"the PV known from the cache alone: reads it": {
+			with(func(s *Snapshot) { s.PVReadAt = time.Time{} }), do(ReadPV, ReasonReclaim)},
+		"the PV read too long ago: reads it again": {
+			with(func(s *Snapshot) { s.PVReadAt = now().Add(-liveFor - 1) }), do(ReadPV, ReasonReclaim)},
+		"the PV read before the claim: reads it again, it comes last": {
+			with(func(s *Snapshot) { s.PVReadAt = s.Claim.ReadAt.Add(-1) }), do(ReadPV, ReasonReclaim)},
+		"no handle: nothing to ask for": {
+			with(func(s *Snapshot) { s.PV.Handle = "" }), waiting(ReasonHandleUnknown)},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := Decide(c.facts, now()); got != c.want {
+				t.Errorf("Decide = %v, want %v\nfacts: %+v", got, c.want, c.facts)
+			}
+		})
+	}
+}

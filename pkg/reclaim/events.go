@@ -1,0 +1,129 @@
+package reclaim
+
+import (
+	"context"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
+)
+
+// reports tells people what keeps a PV, once for each change, and knows what was told last.
+// It is safe for concurrent use.
+type reports struct {
+	events record.EventRecorder
+
+	mu   sync.Mutex
+	last map[types.UID]report
+}
+
+// report is what was told last about one PV.
+type report struct {
+	// reason and detail are why the PV waits now.
+	reason Reason
+	detail string
+	// aside was told besides, and stays true whatever the reason.
+	aside Reason
+}
+
+func newReports(events record.EventRecorder) *reports {
+	return &reports{events: events, last: map[types.UID]report{}}
+}
+
+// now says that this is the reason why nothing is done about the PV. The same reason with
+// the same detail is told once; a silent one ends what was told before.
+func (r *reports) now(ctx context.Context, pv PV, reason Reason, detail string) {
+	if r.changed(pv.UID, reason, detail) {
+		r.tell(ctx, pv, reason, detail)
+	}
+}
+
+// failure says that a step failed. eachMessage tells every new message of err; otherwise
+// only a new reason is told, for messages that differ from try to try.
+func (r *reports) failure(ctx context.Context, pv PV, reason Reason, err error, eachMessage bool) {
+	detail := ""
+	if eachMessage {
+		detail = err.Error()
+	}
+	klog.FromContext(ctx).V(2).Info("A step failed and is tried again", "PV", pv.Name, "reason", reason, "err", err)
+	if r.changed(pv.UID, reason, detail) {
+		r.tell(ctx, pv, reason, err.Error())
+	}
+}
+
+// aside tells something that is true besides the reason, once.
+func (r *reports) aside(ctx context.Context, pv PV, reason Reason, detail string) {
+	r.mu.Lock()
+	before := r.last[pv.UID]
+	after := before
+	after.aside = reason
+	r.last[pv.UID] = after
+	r.mu.Unlock()
+	if before.aside != reason {
+		r.tell(ctx, pv, reason, detail)
+	}
+}
+
+func (r *reports) changed(uid types.UID, reason Reason, detail string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before := r.last[uid]
+	after := report{reason: reason, detail: detail, aside: before.aside}
+	if !reason.waits() && after.aside == "" {
+		// Most PVs are at rest: they cost no memory here.
+		delete(r.last, uid)
+	} else {
+		r.last[uid] = after
+	}
+	return before.reason != reason || before.detail != detail
+}
+
+func (r *reports) tell(ctx context.Context, pv PV, reason Reason, detail string) {
+	message := reason.Sentence()
+	if detail != "" {
+		message += " " + detail
+	}
+	level := reason.notice()
+	if level == silent {
+		klog.FromContext(ctx).V(4).Info("Nothing to do", "PV", pv.Name, "reason", reason)
+		return
+	}
+	klog.FromContext(ctx).Info(message, "PV", pv.Name, "reason", reason, "claim", klog.KRef(pv.Claim.Namespace, pv.Claim.Name))
+	kind := v1.EventTypeNormal
+	if level == warning {
+		kind = v1.EventTypeWarning
+	}
+	ref := &v1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolume", Name: pv.Name, UID: pv.UID, ResourceVersion: pv.ResourceVersion}
+	r.events.Event(ref, kind, string(reason), message)
+}
+
+// forget ends what is known of a PV that is gone.
+func (r *reports) forget(uid types.UID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.last, uid)
+}
+
+// waiting counts the PVs that wait, by reason.
+func (r *reports) waiting() map[Reason]int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	count := map[Reason]int{}
+	for _, last := range r.last {
+		if last.reason.waits() {
+			count[last.reason]++
+		}
+	}
+	return count
+}
+
+// noEvents is the recorder of a Reclaimer that was given none.
+type noEvents struct{}
+
+func (noEvents) Event(runtime.Object, string, string, string)          {}
+func (noEvents) Eventf(runtime.Object, string, string, string, ...any) {}
+func (noEvents) AnnotatedEventf(runtime.Object, map[string]string, string, string, string, ...any) {
+}
