@@ -157,6 +157,8 @@ func (s Capabilities) missing(c Capability) string {
 		return needs(CreateDeleteVolume)
 	case ListPublishedNodes, PublishReadonly:
 		return needs(PublishUnpublish)
+	case SnapshotTopology:
+		return needs(VolumeTopology)
 	case ListVolumeHealth:
 		return needs(ControllerHealth)
 	case ExpansionOnline:

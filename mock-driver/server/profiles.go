@@ -24,7 +24,7 @@ func Profiles() []Profile {
 		{"no-list", "like full, but cannot list volumes, snapshots or health", full(ListVolumes, ListPublishedNodes, ListSnapshots, ListVolumeHealth)},
 		{"no-snapshot", "like full, without snapshots and clones", full(CreateDelSnapshot, ListSnapshots, GetSnapshot, CloneVolume)},
 		{"offline-expand", "like full, but volumes grow only while unused", with(full(ExpansionOnline), ExpansionOffline)},
-		{"topology", "like full, volumes and snapshots bound to one place (--topology, default zone-a)", with(full(), VolumeTopology, SnapshotTopology)},
+		{"topology", "like full, volumes bound to one place (--topology, default zone-a)", with(full(), VolumeTopology)},
 		{"legacy", "a driver of CSI v1.12: VOLUME_CONDITION instead of the health calls",
 			with(full(ControllerHealth, ListVolumeHealth, NodeHealth, NodeStorageHealth), ControllerCondition, NodeCondition)},
 		{"static", "neither creates nor deletes: volumes are there beforehand (--static-volume)", full(CreateDeleteVolume)},

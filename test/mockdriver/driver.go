@@ -78,7 +78,10 @@ func Start(ctx context.Context, o Options) (*Driver, error) {
 		err = d.run(ctx, args)
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("start mock driver: %w", err), d.Stop())
+		if p := d.current(); p != nil {
+			p.Close()
+		}
+		return nil, errors.Join(fmt.Errorf("start mock driver: %w", err), d.remove())
 	}
 	return d, nil
 }
@@ -153,7 +156,7 @@ func (d *Driver) waitServing(ctx context.Context, p *process.Process) error {
 	go func() {
 		select {
 		case <-p.Done():
-			cancel(fmt.Errorf("it ended (%w), and its log with: %s", orExited(p.Err()), strings.TrimSpace(p.LogTail(5))))
+			cancel(fmt.Errorf("%w: %s", orExited(p.Err()), strings.TrimSpace(p.LogTail(5))))
 		case <-probing.Done():
 		}
 	}()

@@ -2,10 +2,10 @@
 
 package mockdriver
 
-import (
-	"context"
-	"os"
-)
+import "context"
+
+// logLines is how much of a driver's log a failed test shows.
+const logLines = 20
 
 // TB is what ForTest needs of a testing.TB. Programs that are no tests do not get package testing linked in.
 type TB interface {
@@ -27,8 +27,7 @@ func ForTest(t TB, o Options) *Driver {
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			log, _ := os.ReadFile(d.LogPath())
-			t.Logf("log of the mock driver:\n%s", log)
+			t.Logf("log of the mock driver, which may be longer:\n%s", d.current().LogTail(logLines))
 		}
 		if err := d.Stop(); err != nil {
 			t.Errorf("stop mock driver: %v", err)
