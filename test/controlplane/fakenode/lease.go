@@ -1,0 +1,44 @@
+package fakenode
+
+import (
+	"context"
+	"fmt"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// leaseSeconds is what a kubelet asks for.
+const leaseSeconds int32 = 40
+
+// heartbeats renews the node's Lease until ctx ends. A kubelet writes its node's status only when something
+// changed, or every 5 minutes; the Lease is what says that it lives.
+func (n *Node) heartbeats(ctx context.Context) error {
+	for {
+		if err := pause(ctx, n.config.Heartbeat); err != nil {
+			return nil //nolint:nilerr // the end of ctx is the regular end
+		}
+		_ = n.renewLease(ctx) // a missed heartbeat is made up for by the next
+	}
+}
+
+func (n *Node) renewLease(ctx context.Context) error {
+	leases := n.client.CoordinationV1().Leases(corev1.NamespaceNodeLease)
+	now, seconds := metav1.NowMicro(), leaseSeconds
+	spec := coordinationv1.LeaseSpec{HolderIdentity: &n.name, LeaseDurationSeconds: &seconds, RenewTime: &now}
+	lease, err := leases.Get(ctx, n.name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: n.name}, Spec: spec}
+		_, err = leases.Create(ctx, lease, metav1.CreateOptions{})
+	case err == nil:
+		lease.Spec = spec
+		_, err = leases.Update(ctx, lease, metav1.UpdateOptions{})
+	}
+	if err != nil {
+		return fmt.Errorf("renew lease of node %q: %w", n.name, err)
+	}
+	return nil
+}

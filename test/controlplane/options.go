@@ -1,0 +1,90 @@
+//go:build unix
+
+package controlplane
+
+import (
+	"errors"
+	"io"
+	"strings"
+)
+
+// Options say how a control plane differs from the plain one: API server with RBAC and a controller manager
+// with all its default controllers. The zero value is valid.
+type Options struct {
+	// Scheduler runs kube-scheduler too. Without it a pod runs where spec.nodeName says.
+	Scheduler bool
+
+	// NoControllerManager leaves the controller manager out. Claims are then not bound, namespaces
+	// not emptied and default service accounts not created.
+	NoControllerManager bool
+	// Controllers is what the controller manager runs, as its flag --controllers has it: "*" for
+	// all default ones, a name for one more, "-name" for one less. Default: "*".
+	Controllers []string
+	// ControllerManagerQPS lifts the controller manager's limit on its own requests, per second;
+	// the burst is twice that. Kubernetes' default, 20, hides what everybody else costs:
+	// tests of speed set 5000. Default: Kubernetes' own.
+	ControllerManagerQPS int
+	// HostPathProvisioner switches on the in-tree plugin for provisioner kubernetes.io/host-path, whose volumes are
+	// folders under /tmp/hostpath_pv, shared by all control planes of the machine. Nobody removes what leaks.
+	HostPathProvisioner bool
+
+	// AuditLog has the API server log each request; see [ControlPlane.AuditEvents].
+	AuditLog bool
+
+	// APIServerArgs, ControllerManagerArgs and SchedulerArgs are further flags, which win over those set here.
+	APIServerArgs         []string
+	ControllerManagerArgs []string
+	SchedulerArgs         []string
+
+	// Dir is the folder for data, keys and logs: missing or empty. Default: a new one in the
+	// system's folder for temporary files.
+	Dir string
+	// Keep leaves the folder in place when the control plane is stopped.
+	Keep bool
+
+	// Progress is told what takes long: the compilation, where the version was not compiled before. Default: silence.
+	Progress io.Writer
+}
+
+// Validate says what is contradictory.
+func (o Options) Validate() error {
+	if o.NoControllerManager && (len(o.Controllers) > 0 || len(o.ControllerManagerArgs) > 0 ||
+		o.ControllerManagerQPS != 0 || o.HostPathProvisioner) {
+		return errors.New("options for the controller manager, and NoControllerManager")
+	}
+	if o.ControllerManagerQPS < 0 {
+		return errors.New("ControllerManagerQPS is negative")
+	}
+	return nil
+}
+
+// controllers is the value of the flag --controllers.
+func (o Options) controllers() string {
+	if len(o.Controllers) == 0 {
+		return "*"
+	}
+	return strings.Join(o.Controllers, ",")
+}
+
+// serviceAccountController creates the service account "default" of each namespace.
+const serviceAccountController = "serviceaccount-controller"
+
+// runs says whether the controller manager runs a controller that is on by default
+// (k8s.io/controller-manager/app.IsControllerEnabled).
+func (o Options) runs(controller string) bool {
+	if o.NoControllerManager {
+		return false
+	}
+	star := false
+	for _, c := range strings.Split(o.controllers(), ",") {
+		switch strings.TrimSpace(c) {
+		case controller:
+			return true
+		case "-" + controller:
+			return false
+		case "*":
+			star = true
+		}
+	}
+	return star
+}
