@@ -1,0 +1,259 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+func engine(t *testing.T, rules ...Rule) *Engine {
+	t.Helper()
+	e, err := New(Config{FirstPage: "first", Crash: func() {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Set(Plan{Rules: rules}); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func TestWhichCallsARuleApplies(t *testing.T) {
+	volume := func(names ...string) []Call {
+		var calls []Call
+		for _, n := range names {
+			calls = append(calls, Call{Method: "DeleteVolume", Volume: n + "-id", VolumeName: n})
+		}
+		return calls
+	}
+	for name, c := range map[string]struct {
+		rule  Rule
+		calls []Call
+		want  []bool
+	}{
+		"each call by default":            {rule: Rule{}, calls: volume("a", "a"), want: []bool{true, true}},
+		"the first two":                   {rule: Rule{First: 2}, calls: volume("a", "b", "c"), want: []bool{true, true, false}},
+		"the second alone":                {rule: Rule{Nth: 2}, calls: volume("a", "b", "c"), want: []bool{false, true, false}},
+		"every second":                    {rule: Rule{Every: 2}, calls: volume("a", "b", "c", "d"), want: []bool{false, true, false, true}},
+		"the first of each volume":        {rule: Rule{First: 1, PerVolume: true}, calls: volume("a", "b", "a", "b"), want: []bool{true, true, false, false}},
+		"by id":                           {rule: Rule{Volume: "a*"}, calls: volume("a", "b"), want: []bool{true, false}},
+		"by name":                         {rule: Rule{VolumeName: "?"}, calls: volume("a", "bb"), want: []bool{true, false}},
+		"by the number of those it picks": {rule: Rule{Volume: "b*", Nth: 2}, calls: volume("a", "b", "a", "b"), want: []bool{false, false, false, true}},
+		"not a call without a volume":     {rule: Rule{Volume: "*"}, calls: []Call{{Method: "DeleteVolume"}}, want: []bool{false}},
+		"not another method":              {rule: Rule{Method: "CreateVolume"}, calls: volume("a"), want: []bool{false}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if c.rule.Method == "" {
+				c.rule.Method = "DeleteVolume"
+			}
+			c.rule.Action, c.rule.Code = Fail, "Internal"
+			e := engine(t, c.rule)
+			var got []bool
+			for _, call := range c.calls {
+				_, _, err := e.Do(t.Context(), call, func(context.Context) (any, error) { return "done", nil })
+				got = append(got, status.Code(err) == codes.Internal)
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("got %v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
+func TestShareIsAlwaysTheSameHalf(t *testing.T) {
+	e := engine(t, Rule{Method: "*", Share: 0.5, Action: Fail, Code: "Internal"})
+	hit := func(i int, method string) bool {
+		_, _, err := e.Do(t.Context(), Call{Method: method, VolumeName: fmt.Sprintf("pvc-%d", i)}, func(context.Context) (any, error) { return nil, nil })
+		return err != nil
+	}
+	n := 0
+	for i := range 1000 {
+		first := hit(i, "CreateVolume")
+		if first {
+			n++
+		}
+		if again := hit(i, "DeleteVolume"); again != first {
+			t.Errorf("volume %d is picked at one time and not at another", i)
+		}
+	}
+	if n < 450 || n > 550 {
+		t.Errorf("got %d of 1000 volumes, want about half", n)
+	}
+}
+
+func TestWhatARuleDoesToACall(t *testing.T) {
+	failed := status.Error(codes.NotFound, "own")
+	for name, c := range map[string]struct {
+		rules  []Rule
+		own    error
+		worked bool
+		want   codes.Code
+		took   time.Duration
+	}{
+		"nothing":                     {worked: true},
+		"nothing, and the work fails": {worked: true, own: failed, want: codes.NotFound},
+		"fail":                        {rules: []Rule{{Action: Fail, Code: "Internal"}}, want: codes.Internal},
+		"fail after the work":         {rules: []Rule{{Action: Fail, Code: "Internal", AfterWork: true}}, worked: true, want: codes.Internal},
+		"delay":                       {rules: []Rule{{Action: Delay, Delay: Duration(time.Second)}}, worked: true, took: time.Second},
+		"delays add up, before and after": {rules: []Rule{{Action: Delay, Delay: Duration(time.Second)}, {Action: Delay, Delay: Duration(time.Second), AfterWork: true}},
+			worked: true, took: 2 * time.Second},
+		"delay, then fail":                {rules: []Rule{{Action: Delay, Delay: Duration(time.Second)}, {Action: Fail, Code: "Internal"}}, want: codes.Internal, took: time.Second},
+		"delay beyond the deadline":       {rules: []Rule{{Action: Delay, Delay: Duration(time.Hour)}}, want: codes.DeadlineExceeded, took: time.Minute},
+		"hang":                            {rules: []Rule{{Action: Hang}}, want: codes.DeadlineExceeded, took: time.Minute},
+		"hang after the work":             {rules: []Rule{{Action: Hang, AfterWork: true}}, worked: true, want: codes.DeadlineExceeded, took: time.Minute},
+		"crash":                           {rules: []Rule{{Action: Crash}}, want: codes.Unavailable},
+		"crash after the work":            {rules: []Rule{{Action: Crash, AfterWork: true}}, worked: true, want: codes.Unavailable},
+		"the first that decides, decides": {rules: []Rule{{Action: Fail, Code: "Internal"}, {Action: Crash}}, want: codes.Internal},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				for i := range c.rules {
+					c.rules[i].Method = "DeleteVolume"
+				}
+				e := engine(t, c.rules...)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				begin, worked := time.Now(), false
+				_, _, err := e.Do(ctx, Call{Method: "DeleteVolume"}, func(context.Context) (any, error) { worked = true; return nil, c.own })
+				if status.Code(err) != c.want || worked != c.worked || time.Since(begin) != c.took {
+					t.Errorf("got %v, worked %v, after %s, want %v, %v, %s", err, worked, time.Since(begin), c.want, c.worked, c.took)
+				}
+			})
+		})
+	}
+}
+
+func TestSilenceOutlivesTheDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := engine(t, Rule{Method: "*", Action: Silence})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		answered := make(chan error, 1)
+		go func() {
+			_, _, err := e.Do(ctx, Call{Method: "Probe"}, func(context.Context) (any, error) { return nil, errors.New("worked") })
+			answered <- err
+		}()
+		time.Sleep(time.Hour) // Of the bubble's clock.
+		synctest.Wait()
+		select {
+		case err := <-answered:
+			t.Fatalf("answered: %v", err)
+		default:
+		}
+		e.Release()
+		if err := <-answered; status.Code(err) != codes.Unavailable {
+			t.Errorf("at shutdown: got %v, want Unavailable", err)
+		}
+	})
+}
+
+func TestCountersAndNames(t *testing.T) {
+	e := engine(t, Rule{Name: "slow", Method: "*", Action: Delay, Delay: 1}, Rule{Method: "DeleteVolume", Every: 2, Action: Fail, Code: "Aborted"})
+	var names [][]string
+	for range 2 {
+		_, applied, _ := e.Do(t.Context(), Call{Method: "DeleteVolume"}, func(context.Context) (any, error) { return nil, nil })
+		names = append(names, applied)
+	}
+	if want := [][]string{{"slow"}, {"slow", "rule-2"}}; !cmp.Equal(names, want) {
+		t.Errorf("names: got %v, want %v", names, want)
+	}
+	want := []Counter{{Rule: "slow", Matched: 2, Applied: 2}, {Rule: "rule-2", Matched: 2, Applied: 1}}
+	if got := e.Status().Counters; !cmp.Equal(got, want) {
+		t.Errorf("counters: got %v, want %v", got, want)
+	}
+	if err := e.Set(Plan{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := e.Status(); len(got.Counters)+len(got.Plan.Rules) > 0 {
+		t.Errorf("after clearing: got %+v", got)
+	}
+}
+
+func TestBaseRulesStay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, err := New(Config{Base: Latency(map[string]time.Duration{"DeleteVolume": time.Second})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Set(Plan{}); err != nil {
+			t.Fatal(err)
+		}
+		begin := time.Now()
+		_, applied, err := e.Do(t.Context(), Call{Method: "DeleteVolume"}, func(context.Context) (any, error) { return nil, nil })
+		if err != nil || len(applied) > 0 || time.Since(begin) != time.Second {
+			t.Errorf("got %v, %v, after %s", applied, err, time.Since(begin))
+		}
+		if got := e.Status(); len(got.Counters) > 0 {
+			t.Errorf("status shows base rules: %+v", got)
+		}
+	})
+}
+
+func TestPagesThatGoWrong(t *testing.T) {
+	page := func() *csi.ListVolumesResponse {
+		r := &csi.ListVolumesResponse{NextToken: "next"}
+		for _, id := range []string{"a", "b", "c"} {
+			r.Entries = append(r.Entries, &csi.ListVolumesResponse_Entry{Volume: &csi.Volume{VolumeId: id}})
+		}
+		return r
+	}
+	for name, c := range map[string]struct {
+		action Action
+		token  string
+		ids    []string
+		next   string
+		code   codes.Code
+	}{
+		"expired token":            {action: ExpireToken, token: "t", code: codes.Aborted},
+		"no token does not expire": {action: ExpireToken, ids: []string{"a", "b", "c"}, next: "next"},
+		"repeat a page":            {action: RepeatPage, token: "t", ids: []string{"a", "b", "c"}, next: "t"},
+		"repeat the first page":    {action: RepeatPage, ids: []string{"a", "b", "c"}, next: "first"},
+		"duplicate":                {action: Duplicate, ids: []string{"a", "b", "c", "a"}, next: "next"},
+		"reorder":                  {action: Reorder, ids: []string{"c", "b", "a"}, next: "next"},
+		"omit":                     {action: Omit, ids: []string{"b", "c"}, next: "next"},
+		"blank id":                 {action: BlankID, ids: []string{"", "b", "c"}, next: "next"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			original := page()
+			e := engine(t, Rule{Method: "ListVolumes", Action: c.action})
+			answer, _, err := e.Do(t.Context(), Call{Method: "ListVolumes", Token: c.token}, func(context.Context) (any, error) { return original, nil })
+			if status.Code(err) != c.code {
+				t.Fatalf("got %v, want %v", err, c.code)
+			}
+			if err != nil {
+				return
+			}
+			got, ok := answer.(*csi.ListVolumesResponse)
+			if !ok {
+				t.Fatalf("got %T", answer)
+			}
+			var ids []string
+			for _, entry := range got.GetEntries() {
+				ids = append(ids, entry.GetVolume().GetVolumeId())
+			}
+			if !slices.Equal(ids, c.ids) || got.GetNextToken() != c.next {
+				t.Errorf("got %q, next %q, want %q, %q", ids, got.GetNextToken(), c.ids, c.next)
+			}
+			if first := original.GetEntries()[0].GetVolume().GetVolumeId(); first != "a" || len(original.GetEntries()) != 3 {
+				t.Errorf("the driver's own answer was changed")
+			}
+		})
+	}
+}
+
+func TestEmptyAnswersSurviveEveryAction(t *testing.T) {
+	for _, action := range Actions() {
+		for _, answer := range []any{nil, &csi.ListVolumesResponse{}, &csi.ListSnapshotsResponse{}, &csi.DeleteVolumeResponse{}} {
+			spoil(answer, action, "", "first")
+		}
+	}
+}
