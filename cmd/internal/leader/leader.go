@@ -1,0 +1,209 @@
+// Package leader makes sure that one replica acts at a time, by a Lease.
+//
+// Names, defaults and the health check are those of the other kubernetes-csi sidecars, so
+// that a rolling change from one of them to ours never has two at work. Unlike their
+// helper it ends no process: losing the lease is an error that Run returns.
+package leader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
+)
+
+// ErrLost: another replica may lead now. The program ends and starts anew.
+var ErrLost = errors.New("lost the leader election lease")
+
+// HealthPath answers whether the lease was renewed in time (csi-lib-utils,
+// leaderelection.HealthCheckerAddress).
+const HealthPath = "/healthz/leader-election"
+
+// healthTimeout is how long after the lease's end the health check turns red.
+const healthTimeout = 20 * time.Second
+
+// Config holds the settings of the election.
+type Config struct {
+	// Name is what the replicas compete for; see LeaseName. Required.
+	Name string
+	// Namespace is where the Lease lives. Default: that of the pod, else "default".
+	Namespace string
+	// Identity tells the replicas apart. Default: the host name, which is the pod's name.
+	Identity string
+	// LeaseDuration, RenewDeadline and RetryPeriod are those of client-go's leaderelection.
+	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
+}
+
+// Elector takes part in one election.
+type Elector struct {
+	cfg    Config
+	client kubernetes.Interface
+	health *leaderelection.HealthzAdaptor
+}
+
+// New returns an elector that has not begun. config is copied; its limits do not apply, so
+// that a busy program still renews its lease.
+func New(config *rest.Config, cfg Config) (*Elector, error) {
+	if cfg.Identity == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return nil, fmt.Errorf("take the host name as leader election identity: %w", err)
+		}
+		cfg.Identity = host
+	}
+	if cfg.Namespace == "" {
+		cfg.Namespace = podNamespace()
+	}
+	own := rest.CopyConfig(config)
+	own.QPS, own.Burst = 0, 0
+	client, err := kubernetes.NewForConfig(rest.AddUserAgent(own, "leader-election"))
+	if err != nil {
+		return nil, fmt.Errorf("make a client for leader election: %w", err)
+	}
+	return &Elector{cfg: cfg, client: client, health: leaderelection.NewLeaderHealthzAdaptor(healthTimeout)}, nil
+}
+
+// Check returns an error when this replica leads and could not renew its lease in time.
+func (e *Elector) Check() error { return e.health.Check(nil) }
+
+// Run waits for the lease and calls lead once it is held. The context that lead gets ends
+// with the lease. Run returns when lead has: lead's error, or ErrLost. When ctx ends while
+// waiting, it returns nil; while leading, lead decides when to end, and only then the lease
+// is given up, so that the next leader never overlaps with work still in hand.
+func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context) error) error {
+	logger := klog.FromContext(ctx)
+	election, giveUp := context.WithCancel(context.WithoutCancel(ctx))
+	defer giveUp()
+
+	events := record.NewBroadcaster(record.WithContext(election))
+	defer events.Shutdown()
+	events.StartRecordingToSink(&corev1.EventSinkImpl{Interface: e.client.CoreV1().Events(e.cfg.Namespace)})
+	lock, err := resourcelock.New(resourcelock.LeasesResourceLock, e.cfg.Namespace, e.cfg.Name, e.client.CoreV1(), e.client.CoordinationV1(),
+		resourcelock.ResourceLockConfig{
+			Identity:      e.cfg.Identity,
+			EventRecorder: events.NewRecorder(scheme.Scheme, v1.EventSource{Component: e.cfg.Name + "/" + e.cfg.Identity}),
+		})
+	if err != nil {
+		return fmt.Errorf("set up the Lease %s/%s: %w", e.cfg.Namespace, e.cfg.Name, err)
+	}
+
+	var term term
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock:          lock,
+		LeaseDuration: e.cfg.LeaseDuration, RenewDeadline: e.cfg.RenewDeadline, RetryPeriod: e.cfg.RetryPeriod,
+		ReleaseOnCancel: true,
+		WatchDog:        e.health,
+		Name:            e.cfg.Name,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(lease context.Context) {
+				// Only now: see term.
+				term.run(func() error {
+					logger.Info("Became the leader", "lease", klog.KRef(e.cfg.Namespace, e.cfg.Name), "identity", e.cfg.Identity)
+					err := lead(lease)
+					if err == nil && lease.Err() != nil && ctx.Err() == nil {
+						err = ErrLost
+					}
+					return err
+				})
+				giveUp()
+			},
+			OnStoppedLeading: func() {},
+			OnNewLeader: func(identity string) {
+				logger.V(3).Info("New leader", "identity", identity)
+			},
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("set up leader election: %w", err)
+	}
+
+	// A program that is told to end while it waits for the lease need not wait any more.
+	unhook := context.AfterFunc(ctx, func() {
+		if !term.begun() {
+			giveUp()
+		}
+	})
+	defer unhook()
+	logger.Info("Waiting for the lease", "lease", klog.KRef(e.cfg.Namespace, e.cfg.Name), "identity", e.cfg.Identity)
+	elector.Run(election)
+	return term.close()
+}
+
+// term is the time in which a replica leads. client-go starts its callback in a goroutine
+// that may come late, when the election is over already: then nothing may begin any more.
+type term struct {
+	mu     sync.Mutex
+	ended  chan struct{}
+	closed bool
+	err    error
+}
+
+// run calls lead unless the term was closed before.
+func (t *term) run(lead func() error) {
+	t.mu.Lock()
+	if t.closed {
+		t.mu.Unlock()
+		return
+	}
+	t.ended = make(chan struct{})
+	t.mu.Unlock()
+	defer close(t.ended)
+	t.err = lead()
+}
+
+func (t *term) begun() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.ended != nil
+}
+
+// close lets no term begin, waits for the end of one that has, and returns its error.
+func (t *term) close() error {
+	t.mu.Lock()
+	t.closed = true
+	ended := t.ended
+	t.mu.Unlock()
+	if ended == nil {
+		return nil
+	}
+	<-ended
+	return t.err
+}
+
+// LeaseName returns the name of the Lease for a driver: the one that the stock
+// external-provisioner takes, which csi-lib-utils makes by turning whatever is neither
+// letter, digit nor "-" into "-".
+func LeaseName(driver string) string {
+	name := regexp.MustCompile(`[^a-zA-Z0-9-]`).ReplaceAllString(driver, "-")
+	if strings.HasSuffix(name, "-") {
+		name += "X"
+	}
+	return name
+}
+
+// podNamespace returns the namespace that this program runs in, as csi-lib-utils finds it.
+func podNamespace() string {
+	if ns := os.Getenv("POD_NAMESPACE"); ns != "" {
+		return ns
+	}
+	if data, err := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/namespace"); err == nil {
+		if ns := strings.TrimSpace(string(data)); ns != "" {
+			return ns
+		}
+	}
+	return "default"
+}
