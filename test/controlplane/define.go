@@ -152,6 +152,7 @@ func (cp *ControlPlane) apiServerArgs(f files, ports []int) []string {
 }
 
 func (cp *ControlPlane) controllerManagerArgs(f files, kubeconfig string, port int) []string {
+	qps := cp.options.controllerManagerQPS()
 	args := slices.Concat(clientArgs(kubeconfig), servingArgs(f, port), []string{
 		"--controllers=" + cp.options.controllers(),
 		// Each controller with its own rights, as kubeadm has it.
@@ -161,10 +162,9 @@ func (cp *ControlPlane) controllerManagerArgs(f files, kubeconfig string, port i
 		// It makes the folder, whose default is a system's.
 		"--flex-volume-plugin-dir=" + f.flexVolumes,
 		"--profiling=false",
+		fmt.Sprintf("--kube-api-qps=%d", qps),
+		fmt.Sprintf("--kube-api-burst=%d", 2*qps),
 	})
-	if qps := cp.options.ControllerManagerQPS; qps > 0 {
-		args = append(args, fmt.Sprintf("--kube-api-qps=%d", qps), fmt.Sprintf("--kube-api-burst=%d", 2*qps))
-	}
 	if cp.options.HostPathProvisioner {
 		args = append(args, "--enable-hostpath-provisioner=true")
 	}

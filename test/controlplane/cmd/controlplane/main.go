@@ -92,7 +92,7 @@ func runUp(ctx context.Context, args []string, out, progress io.Writer) (err err
 	var options controlplane.Options
 	flags.BoolVar(&options.Scheduler, "scheduler", false, "run kube-scheduler too")
 	flags.BoolVar(&options.HostPathProvisioner, "hostpath-provisioner", false, "provision kubernetes.io/host-path volumes under /tmp/hostpath_pv")
-	flags.IntVar(&options.ControllerManagerQPS, "controller-manager-qps", 0, "the controller manager's limit on requests (0: Kubernetes' default)")
+	flags.IntVar(&options.ControllerManagerQPS, "controller-manager-qps", 0, "each controller's limit on requests a second, 20 in Kubernetes (0: 200)")
 	flags.BoolVar(&options.AuditLog, "audit-log", false, "log each request to audit.log")
 	flags.StringVar(&options.Dir, "dir", "", "empty folder for data, keys and logs (default: a temporary one)")
 	flags.BoolVar(&options.Keep, "keep", false, "leave the folder in place at the end")
