@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -32,8 +33,7 @@ type Reclaimer struct {
 	reclaiming *loop.Loop[string]
 	protecting *loop.Loop[string]
 
-	watchOnce sync.Once
-	watched   chan struct{}
+	watching atomic.Bool
 }
 
 // New returns a Reclaimer for the PVs of the driver with this name (spec.csi.driver), on
@@ -61,7 +61,6 @@ func New(config *rest.Config, driver string, deleter Deleter, cfg Config) (*Recl
 		cluster: apiServer{clients: clients, timeout: apiTimeout},
 		reports: newReports(cfg.Events),
 		metrics: newMetrics(),
-		watched: make(chan struct{}),
 	}
 	if r.reclaiming, err = loop.New(loop.Config{Name: "reclaim", Workers: cfg.Workers, Clock: cfg.Clock}, r.reclaim); err != nil {
 		return nil, err
@@ -80,14 +79,15 @@ func New(config *rest.Config, driver string, deleter Deleter, cfg Config) (*Recl
 // replica that waits to lead calls it, so that it can act at once when it does. It changes
 // nothing in the cluster.
 func (r *Reclaimer) Watch(ctx context.Context) {
-	r.watchOnce.Do(func() {
-		defer close(r.watched)
-		var watches sync.WaitGroup
-		watches.Go(func() { r.observer.pvs.Run(ctx) })
-		watches.Go(func() { r.observer.attachments.Run(ctx) })
-		watches.Wait()
-	})
-	<-r.watched
+	if !r.watching.CompareAndSwap(false, true) {
+		// Somebody else watches already, and for longer than this caller may.
+		<-ctx.Done()
+		return
+	}
+	var watches sync.WaitGroup
+	watches.Go(func() { r.observer.pvs.Run(ctx) })
+	watches.Go(func() { r.observer.attachments.Run(ctx) })
+	watches.Wait()
 }
 
 // Run reclaims until ctx ends, which cuts off calls in flight, or until Stop, which lets

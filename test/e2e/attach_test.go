@@ -1,0 +1,65 @@
+//go:build unix
+
+package e2e
+
+import (
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/mockdriver"
+	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
+)
+
+// attach makes a VolumeAttachment, as the attach-detach controller does for a node.
+func (s *stage) attach(vol *storage.Volume) *storagev1.VolumeAttachment {
+	s.t.Helper()
+	name := vol.Name
+	attachment, err := s.client.StorageV1().VolumeAttachments().Create(s.ctx, &storagev1.VolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{Name: "csi-" + name},
+		Spec: storagev1.VolumeAttachmentSpec{
+			Attacher: s.Driver, NodeName: "a-node-of-another-cluster",
+			Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &name},
+		},
+	}, metav1.CreateOptions{})
+	s.must(err)
+	return attachment
+}
+
+func (s *stage) detach(attachment *storagev1.VolumeAttachment) {
+	s.t.Helper()
+	s.must(s.client.StorageV1().VolumeAttachments().Delete(s.ctx, attachment.Name, metav1.DeleteOptions{}))
+}
+
+func TestAnAttachedVolumeIsDeletedOnceItIsDetached(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, mockdriver.Options{})
+	s.sidecar()
+	vol := s.make(storage.Spec{Change: func(pv *v1.PersistentVolume) {
+		// external-attacher leaves this until the PV is terminating.
+		pv.Finalizers = append(pv.Finalizers, "external-attacher/"+s.Driver)
+	}})
+	s.waitProtected(vol)
+	attachment := s.attach(vol)
+	s.must(vol.DeleteClaim(s.ctx))
+	s.waitPV(vol, "released", func(pv *v1.PersistentVolume) bool { return pv.Status.Phase == v1.VolumeReleased })
+	before, _ := s.requests(vol.Name)
+	s.fence()
+	s.expectKept(vol)
+	if after, _ := s.requests(vol.Name); len(after) != len(before) {
+		t.Errorf("writes while attached: %v", after[len(before):])
+	}
+
+	s.detach(attachment)
+	detached := time.Now()
+	s.waitPV(vol, "terminating", func(pv *v1.PersistentVolume) bool { return pv.DeletionTimestamp != nil })
+	s.expectDeleted(vol, 1)
+	if calls := s.deletions(vol.Handle); len(calls) == 1 && calls[0].Received.Sub(detached) > time.Second {
+		t.Errorf("the driver was called %v after the attachment's end, want at most a second", calls[0].Received.Sub(detached))
+	}
+	// Ours is off; the attacher takes its own off, played here.
+	s.waitPV(vol, "held by the attacher alone", func(pv *v1.PersistentVolume) bool { return !protected(pv) })
+}

@@ -1,0 +1,50 @@
+//go:build unix
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/mockdriver"
+	"github.com/csi-reclaimer/csi-reclaimer/test/sidecar"
+)
+
+// cluster is the control plane that all tests share; each has a driver name and a
+// namespace of its own.
+var cluster *controlplane.ControlPlane
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	var err error
+	cluster, err = controlplane.Start(ctx, controlplane.V1_36, controlplane.Options{
+		AuditLog: true, ControllerManagerQPS: 5000, Progress: os.Stderr,
+	})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() {
+		if err := cluster.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+	}()
+	for _, build := range []func() error{
+		func() error { _, err := mockdriver.Build(ctx, os.Stderr); return err },
+		func() error { _, err := sidecar.Build(ctx, os.Stderr); return err },
+	} {
+		if err := build(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	}
+	return m.Run()
+}

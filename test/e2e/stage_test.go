@@ -1,0 +1,285 @@
+//go:build unix
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
+	"github.com/csi-reclaimer/csi-reclaimer/test/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/mockdriver"
+	"github.com/csi-reclaimer/csi-reclaimer/test/process"
+	"github.com/csi-reclaimer/csi-reclaimer/test/sidecar"
+	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
+)
+
+// patience bounds every wait. It is far above what anything takes, also with -race on a
+// busy machine.
+const patience = 60 * time.Second
+
+// stage is one driver on the shared cluster, with the means to run sidecars beside it.
+type stage struct {
+	t      *testing.T
+	ctx    context.Context
+	client kubernetes.Interface
+	driver *mockdriver.Driver
+	user   string
+	kube   string
+	storage.Maker
+}
+
+// newStage starts a driver and grants a service account what deploy/ grants.
+func newStage(t *testing.T, o mockdriver.Options) *stage {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	t.Cleanup(cancel)
+	s := &stage{t: t, ctx: ctx}
+	var err error
+	if s.client, err = kubernetes.NewForConfig(cluster.Admin()); err != nil {
+		t.Fatal(err)
+	}
+	o.Name = "e2e-" + rand.String(8) + ".csi-reclaimer.io"
+	s.driver = mockdriver.ForTest(t, o)
+	namespace, err := cluster.CreateNamespace(ctx, "e2e-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Maker = storage.Maker{Client: s.client, Driver: o.Name, Namespace: namespace, CSI: s.driver.Controller()}
+	s.grant(namespace)
+	return s
+}
+
+// grant makes a service account with the shipped RBAC, and a kubeconfig file for it.
+func (s *stage) grant(namespace string) {
+	s.t.Helper()
+	const account = "csi-reclaimer"
+	config, err := cluster.ServiceAccount(s.ctx, namespace, account)
+	s.must(err)
+	s.user = "system:serviceaccount:" + namespace + ":" + account
+	s.kube = filepath.Join(s.t.TempDir(), "kubeconfig")
+	s.must(controlplane.WriteKubeconfig(s.kube, config))
+
+	clusterRole, role := s.shippedRoles()
+	if _, err := s.client.RbacV1().ClusterRoles().Create(s.ctx, clusterRole, metav1.CreateOptions{}); !apierrors.IsAlreadyExists(err) {
+		s.must(err)
+	}
+	_, err = s.client.RbacV1().Roles(namespace).Create(s.ctx, role, metav1.CreateOptions{})
+	s.must(err)
+	subjects := []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: account}}
+	_, err = s.client.RbacV1().ClusterRoleBindings().Create(s.ctx, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: namespace},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: clusterRole.Name},
+		Subjects:   subjects,
+	}, metav1.CreateOptions{})
+	s.must(err)
+	_, err = s.client.RbacV1().RoleBindings(namespace).Create(s.ctx, &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: role.Name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name},
+		Subjects:   subjects,
+	}, metav1.CreateOptions{})
+	s.must(err)
+	s.t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := s.client.RbacV1().ClusterRoleBindings().Delete(ctx, namespace, metav1.DeleteOptions{}); err != nil {
+			s.t.Errorf("delete cluster role binding: %v", err)
+		}
+	})
+}
+
+// shippedRoles reads the roles that operators install.
+func (s *stage) shippedRoles() (*rbacv1.ClusterRole, *rbacv1.Role) {
+	s.t.Helper()
+	root, err := process.ModuleRoot()
+	s.must(err)
+	data, err := os.ReadFile(filepath.Join(root, "deploy", "manifests", "rbac-csi-reclaimer.yaml"))
+	s.must(err)
+	clusterRole, role := &rbacv1.ClusterRole{}, &rbacv1.Role{}
+	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096)
+	for _, into := range []any{clusterRole, role} {
+		s.must(decoder.Decode(into))
+	}
+	if err := decoder.Decode(&struct{}{}); !errors.Is(err, io.EOF) {
+		s.t.Fatalf("the RBAC manifest holds more than a ClusterRole and a Role (%v)", err)
+	}
+	return clusterRole, role
+}
+
+// sidecar starts a sidecar and waits until it is ready.
+func (s *stage) sidecar(args ...string) *sidecar.Sidecar {
+	s.t.Helper()
+	car := s.launch(args...)
+	s.must(car.WaitReady(s.soon()))
+	return car
+}
+
+// launch starts a sidecar and waits for nothing.
+func (s *stage) launch(args ...string) *sidecar.Sidecar {
+	s.t.Helper()
+	car, err := sidecar.Start(s.ctx, sidecar.Options{Address: s.driver.Socket(), Kubeconfig: s.kube, Args: args})
+	s.must(err)
+	s.t.Cleanup(func() {
+		if s.t.Failed() {
+			s.t.Logf("log of the sidecar:\n%s", car.LogTail(60))
+		}
+		if err := car.Stop(); err != nil {
+			s.t.Errorf("stop sidecar: %v", err)
+		}
+	})
+	return car
+}
+
+// make makes a volume that is bound to its claim.
+func (s *stage) make(spec storage.Spec) *storage.Volume {
+	s.t.Helper()
+	if spec.Name == "" {
+		spec.Name = "pv-" + rand.String(8)
+	}
+	if spec.Policy == "" {
+		spec.Policy = v1.PersistentVolumeReclaimDelete
+	}
+	vol, err := s.Make(s.soon(), spec)
+	s.must(err)
+	s.t.Cleanup(func() { s.sweep(vol) })
+	return vol
+}
+
+// sweep removes what a test left of a PV, so that the shared cluster stays small.
+func (s *stage) sweep(vol *storage.Volume) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if pv, err := vol.PV(ctx); err != nil || pv == nil {
+		return
+	}
+	_, _ = s.client.CoreV1().PersistentVolumes().Patch(ctx, vol.Name, "application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+	_ = vol.DeletePV(ctx)
+}
+
+// soon bounds one wait.
+func (s *stage) soon() context.Context {
+	ctx, cancel := context.WithTimeout(s.ctx, patience)
+	s.t.Cleanup(cancel)
+	return ctx
+}
+
+func (s *stage) must(err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// waitPV waits until the PV is as wanted; want is not called for one that is gone.
+func (s *stage) waitPV(vol *storage.Volume, what string, want func(*v1.PersistentVolume) bool) {
+	s.t.Helper()
+	s.must(vol.WaitPV(s.soon(), what, func(pv *v1.PersistentVolume) bool { return pv != nil && want(pv) }))
+}
+
+func (s *stage) waitProtected(vol *storage.Volume) {
+	s.t.Helper()
+	s.waitPV(vol, "protected", protected)
+}
+
+func protected(pv *v1.PersistentVolume) bool {
+	for _, f := range pv.Finalizers {
+		if f == "external-provisioner.volume.kubernetes.io/finalizer" {
+			return true
+		}
+	}
+	return false
+}
+
+// deletions returns the DeleteVolume calls that the driver received for a volume.
+func (s *stage) deletions(handle string) []ledger.Call {
+	s.t.Helper()
+	calls, err := s.driver.Calls("DeleteVolume")
+	s.must(err)
+	var ours []ledger.Call
+	for _, call := range calls {
+		if call.Volume == handle {
+			ours = append(ours, call)
+		}
+	}
+	return ours
+}
+
+// onDisk tells whether the driver's disk holds the volume.
+func (s *stage) onDisk(handle string) bool {
+	s.t.Helper()
+	volumes, err := s.driver.Volumes()
+	s.must(err)
+	for _, v := range volumes {
+		if v.ID == handle {
+			return true
+		}
+	}
+	return false
+}
+
+// expectDeleted checks that the volume is gone from disk, by exactly this many calls.
+func (s *stage) expectDeleted(vol *storage.Volume, calls int) {
+	s.t.Helper()
+	if s.onDisk(vol.Handle) {
+		s.t.Errorf("LEAK: volume %s of PV %s is still on the driver's disk", vol.Handle, vol.Name)
+	}
+	if got := s.deletions(vol.Handle); len(got) != calls {
+		s.t.Errorf("the driver received %d DeleteVolume calls for PV %s, want %d: %+v", len(got), vol.Name, calls, got)
+	}
+}
+
+// expectKept checks that the driver was never asked to delete the volume.
+func (s *stage) expectKept(vol *storage.Volume) {
+	s.t.Helper()
+	if !s.onDisk(vol.Handle) {
+		s.t.Errorf("WRONG DELETE: volume %s of PV %s is gone from the driver's disk", vol.Handle, vol.Name)
+	}
+	if got := s.deletions(vol.Handle); len(got) != 0 {
+		s.t.Errorf("the driver received DeleteVolume for PV %s, which is to be kept: %+v", vol.Name, got)
+	}
+}
+
+// fence returns once the sidecar has carried out everything that was decided before: it
+// makes a volume and sees it reclaimed. What shall not happen has then had its chance.
+func (s *stage) fence() {
+	s.t.Helper()
+	vol := s.make(storage.Spec{})
+	s.waitProtected(vol)
+	s.must(vol.DeleteClaim(s.ctx))
+	s.must(vol.WaitGone(s.soon()))
+	s.expectDeleted(vol, 1)
+}
+
+// requests returns what the sidecar has asked the API server for, about one PV's name.
+func (s *stage) requests(name string) (writes, reads []string) {
+	s.t.Helper()
+	events, err := cluster.AuditEvents(func(e controlplane.AuditEvent) bool {
+		return e.User == s.user && e.Name == name && strings.HasPrefix(e.Resource, "persistentvolume")
+	})
+	s.must(err)
+	for _, e := range events {
+		what := fmt.Sprintf("%s %s %d", e.Verb, e.Resource, e.Code)
+		if e.Verb == "get" {
+			reads = append(reads, what)
+		} else {
+			writes = append(writes, what)
+		}
+	}
+	return writes, reads
+}
