@@ -43,7 +43,8 @@ func run(ctx context.Context, o *options) error {
 	}
 
 	state := &health{}
-	rpcs := csimetrics.NewCSIMetricsManagerForSidecar("")
+	// The process's start time is in the legacy registry already, and twice is an error.
+	rpcs := csimetrics.NewCSIMetricsManagerWithOptions("", csimetrics.WithProcessStartTime(false))
 	own := prometheus.NewRegistry()
 	background, stopBackground := context.WithCancel(context.WithoutCancel(ctx))
 	var serving sync.WaitGroup
