@@ -116,8 +116,12 @@ func (c *Component) waitReady(ctx context.Context, p *process.Process) error {
 	defer cancel()
 	ticker := time.NewTicker(readyPollInterval)
 	defer ticker.Stop()
+	var last error // from before ctx ended: what it says then is only that
 	for {
 		err := c.probe(ctx)
+		if last == nil || ctx.Err() == nil {
+			last = err
+		}
 		select {
 		case <-p.Done(): // asked before err: another program may answer on our port
 			return c.whyEnded(p)
@@ -130,7 +134,7 @@ func (c *Component) waitReady(ctx context.Context, p *process.Process) error {
 		case <-p.Done():
 			return c.whyEnded(p)
 		case <-ctx.Done():
-			return fmt.Errorf("not ready: %w (%w)", context.Cause(ctx), err)
+			return fmt.Errorf("not ready: %w (%w)", context.Cause(ctx), last)
 		case <-ticker.C:
 		}
 	}

@@ -192,14 +192,18 @@ func (cp *ControlPlane) CreateNamespace(ctx context.Context, prefix string) (str
 func poll(ctx context.Context, question func() error) error {
 	ticker := time.NewTicker(readyPollInterval)
 	defer ticker.Stop()
+	var last error // the last answer from before ctx ended: what comes then says only that
 	for {
 		err := question()
 		if err == nil || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
 			return err
 		}
+		if last == nil || ctx.Err() == nil {
+			last = err
+		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%w (%w)", context.Cause(ctx), err)
+			return fmt.Errorf("%w (%w)", context.Cause(ctx), last)
 		case <-ticker.C:
 		}
 	}

@@ -2,6 +2,7 @@ package fakenode
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"hash/fnv"
 	"maps"
@@ -99,29 +100,35 @@ func (n *Node) register(ctx context.Context) error {
 	if err := n.SetDrivers(ctx, n.config.Drivers); err != nil {
 		return err
 	}
-	return n.updateStatus(ctx, func(status *corev1.NodeStatus) { n.describe(status, metav1.Now()) })
+	return n.SetReady(ctx, true)
 }
 
-// describe fills in a healthy node with room for everything.
-func (n *Node) describe(status *corev1.NodeStatus, now metav1.Time) {
-	status.Capacity = corev1.ResourceList{
+// status is that of a node with room for everything.
+func (n *Node) status(ready bool, now metav1.Time) corev1.NodeStatus {
+	readiness := nodeCondition(corev1.NodeReady, corev1.ConditionTrue, "KubeletReady", now)
+	if !ready {
+		readiness = nodeCondition(corev1.NodeReady, corev1.ConditionFalse, "KubeletNotReady", now)
+	}
+	capacity := corev1.ResourceList{
 		corev1.ResourceCPU:              resource.MustParse("64"),
 		corev1.ResourceMemory:           resource.MustParse("256Gi"),
 		corev1.ResourcePods:             resource.MustParse("1000"),
 		corev1.ResourceEphemeralStorage: resource.MustParse("1Ti"),
 	}
-	status.Allocatable = status.Capacity
-	status.Addresses = []corev1.NodeAddress{
-		{Type: corev1.NodeInternalIP, Address: n.addresses.node()},
-		{Type: corev1.NodeHostName, Address: n.name},
-	}
-	status.NodeInfo.OperatingSystem = "linux"
-	status.NodeInfo.KubeletVersion = "v0.0.0-fakenode"
-	status.Conditions = []corev1.NodeCondition{
-		nodeCondition(corev1.NodeReady, corev1.ConditionTrue, "KubeletReady", now),
-		nodeCondition(corev1.NodeMemoryPressure, corev1.ConditionFalse, "KubeletHasSufficientMemory", now),
-		nodeCondition(corev1.NodeDiskPressure, corev1.ConditionFalse, "KubeletHasNoDiskPressure", now),
-		nodeCondition(corev1.NodePIDPressure, corev1.ConditionFalse, "KubeletHasSufficientPID", now),
+	return corev1.NodeStatus{
+		Capacity:    capacity,
+		Allocatable: capacity,
+		Addresses: []corev1.NodeAddress{
+			{Type: corev1.NodeInternalIP, Address: n.addresses.node()},
+			{Type: corev1.NodeHostName, Address: n.name},
+		},
+		NodeInfo: corev1.NodeSystemInfo{OperatingSystem: "linux", KubeletVersion: "v0.0.0-fakenode"},
+		Conditions: []corev1.NodeCondition{
+			readiness,
+			nodeCondition(corev1.NodeMemoryPressure, corev1.ConditionFalse, "KubeletHasSufficientMemory", now),
+			nodeCondition(corev1.NodeDiskPressure, corev1.ConditionFalse, "KubeletHasNoDiskPressure", now),
+			nodeCondition(corev1.NodePIDPressure, corev1.ConditionFalse, "KubeletHasSufficientPID", now),
+		},
 	}
 }
 
@@ -134,17 +141,15 @@ func nodeCondition(kind corev1.NodeConditionType, status corev1.ConditionStatus,
 // SetVolumesInUse says which volumes the node has in use (node.status.volumesInUse), each as
 // "kubernetes.io/csi/<driver>^<volume handle>". The attach-detach controller does not detach those.
 func (n *Node) SetVolumesInUse(ctx context.Context, volumes ...corev1.UniqueVolumeName) error {
-	return n.updateStatus(ctx, func(status *corev1.NodeStatus) { status.VolumesInUse = volumes })
+	if volumes == nil {
+		volumes = []corev1.UniqueVolumeName{} // an explicit empty list: null is not one
+	}
+	return n.patchStatus(ctx, map[string]any{"volumesInUse": volumes})
 }
 
 // SetReady says whether the node is healthy. Its heartbeats go on.
 func (n *Node) SetReady(ctx context.Context, ready bool) error {
-	return n.updateStatus(ctx, func(status *corev1.NodeStatus) {
-		n.describe(status, metav1.Now())
-		if !ready {
-			status.Conditions[0].Status, status.Conditions[0].Reason = corev1.ConditionFalse, "KubeletNotReady"
-		}
-	})
+	return n.patchStatus(ctx, n.status(ready, metav1.Now()))
 }
 
 // SetDrivers says which CSI drivers the node has, by name with the node's id at each.
@@ -182,19 +187,15 @@ func (n *Node) SetDrivers(ctx context.Context, drivers map[string]string) error 
 	return nil
 }
 
-func (n *Node) updateStatus(ctx context.Context, change func(*corev1.NodeStatus)) error {
-	nodes := n.client.CoreV1().Nodes()
-	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
-		node, err := nodes.Get(ctx, n.name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		change(&node.Status)
-		_, err = nodes.UpdateStatus(ctx, node, metav1.UpdateOptions{})
-		return err
-	})
+// patchStatus merges into the node's status. Never an update: one that raced a controller that taints the node
+// would carry the taints from before, and NodeRestriction forbids that to a node.
+func (n *Node) patchStatus(ctx context.Context, status any) error {
+	patch, err := json.Marshal(map[string]any{"status": status})
+	if err == nil {
+		_, err = n.client.CoreV1().Nodes().PatchStatus(ctx, n.name, patch) // a strategic merge
+	}
 	if err != nil {
-		return fmt.Errorf("update status of node %q: %w", n.name, err)
+		return fmt.Errorf("patch status of node %q: %w", n.name, err)
 	}
 	return nil
 }
