@@ -16,7 +16,7 @@ import (
 type cluster interface {
 	// readPV returns the PV of that name; found is false when there is none.
 	readPV(ctx context.Context, name string) (pv PV, found bool, err error)
-	// readClaim returns what is known of the claim; facts.ReadAt is left to the caller.
+	// readClaim returns what is known of the claim; facts.Read is left to the caller.
 	readClaim(ctx context.Context, of ClaimRef) (facts ClaimFacts, err error)
 	// readSecret returns the content of the Secret; found is false when there is none.
 	readSecret(ctx context.Context, ref SecretRef) (data map[string]string, found bool, err error)

@@ -85,8 +85,8 @@ func (r *Reclaimer) Watch(ctx context.Context) {
 		return
 	}
 	var watches sync.WaitGroup
-	watches.Go(func() { r.observer.pvs.Run(ctx) })
-	watches.Go(func() { r.observer.attachments.Run(ctx) })
+	watches.Go(func() { r.observer.pvWatch.Run(ctx) })
+	watches.Go(func() { r.observer.attachmentWatch.Run(ctx) })
 	watches.Wait()
 }
 
@@ -103,7 +103,7 @@ func (r *Reclaimer) Run(ctx context.Context) error {
 	all.Go(func() { r.Watch(ctx) })
 
 	// Nothing is decided from less than what the API server had at the start.
-	if !cache.WaitFor(ctx, "the first list from the API server", r.observer.pvs.Sync(), r.observer.attachments.Sync()) {
+	if !cache.WaitFor(ctx, "the first list from the API server", r.observer.pvWatch.Sync(), r.observer.attachmentWatch.Sync()) {
 		return fmt.Errorf("wait for the first list of PVs and VolumeAttachments: %w", context.Cause(ctx))
 	}
 	var loops sync.WaitGroup
@@ -124,7 +124,7 @@ func (r *Reclaimer) Stop() {
 // Synced tells whether the caches hold what the API server had when they were started.
 // Until then nothing is decided.
 func (r *Reclaimer) Synced() bool {
-	return r.observer.pvs.Synced() && r.observer.attachments.Synced()
+	return r.observer.pvWatch.Synced() && r.observer.attachmentWatch.Synced()
 }
 
 // The delays after a try that failed, by what the failure means.

@@ -165,9 +165,9 @@ func reclaim(s Snapshot, now time.Time) Decision {
 	case claimGone:
 	}
 	switch {
-	case len(s.Siblings) > 0 && !fresh(s.SiblingsReadAt, now):
+	case len(s.Siblings) > 0 && !s.SiblingsRead.fresh(now):
 		return step(ReadSiblings, ReasonReclaim)
-	case !s.live(now):
+	case !s.pvReadLast(now):
 		return step(ReadPV, ReasonReclaim)
 	}
 	return step(DeleteVolume, ReasonReclaim)

@@ -10,6 +10,9 @@ const driver = "disk.csi.example.com"
 // now is the time at which the tables decide.
 func now() time.Time { return time.Unix(1_000_000, 0) }
 
+// read is a live read that was sent this long ago.
+func read(order int, age time.Duration) Read { return Read{Sent: now().Add(-age), Order: order} }
+
 // released is a snapshot from which the volume is to be deleted at once: every field that
 // speaks for keeping it is turned.
 func released() Snapshot {
@@ -21,8 +24,8 @@ func released() Snapshot {
 		HasFinalizer: true,
 	}
 	return Snapshot{
-		Driver: driver, PV: pv, PVReadAt: now().Add(-time.Second),
-		Claim:       ClaimFacts{ReadAt: now().Add(-2 * time.Second), Of: pv.Claim},
+		Driver: driver, PV: pv, PVRead: read(3, time.Second),
+		Claim:       ClaimFacts{Read: read(1, 2*time.Second), Of: pv.Claim},
 		SecretsRead: true,
 	}
 }
@@ -110,8 +113,10 @@ func TestDecide(t *testing.T) {
 			with(func(s *Snapshot) { s.PV.Claim, s.PV.Terminating, s.PV.HasFinalizer = ClaimRef{}, true, false }), waiting(ReasonNotClaimed)},
 		"claim not read: reads it": {
 			with(func(s *Snapshot) { s.Claim = ClaimFacts{} }), do(ReadClaim, ReasonReclaim)},
+		"a sibling read too long ago: reads it again": {
+			with(func(s *Snapshot) { s.Siblings, s.SiblingsRead = []PV{sibling()}, read(2, liveFor+1) }), do(ReadSiblings, ReasonReclaim)},
 		"claim read too long ago: reads it again": {
-			with(func(s *Snapshot) { s.Claim.ReadAt = now().Add(-liveFor - 1) }), do(ReadClaim, ReasonReclaim)},
+			with(func(s *Snapshot) { s.Claim.Read.Sent = now().Add(-liveFor - 1) }), do(ReadClaim, ReasonReclaim)},
 		"another claim was read than the PV now names: reads again": {
 			with(func(s *Snapshot) { s.PV.Claim.Name = "renamed" }), do(ReadClaim, ReasonReclaim)},
 		"claim found under its UID: keeps, looks again by the clock": {
@@ -156,33 +161,33 @@ func TestDecide(t *testing.T) {
 			with(func(s *Snapshot) {
 				keeps := sibling()
 				keeps.Policy = PolicyRetain
-				s.Siblings, s.SiblingsReadAt = []PV{sibling(), keeps}, s.Claim.ReadAt
+				s.Siblings, s.SiblingsRead = []PV{sibling(), keeps}, read(2, 0)
 			}), waiting(ReasonSharedHandle)},
 		"a sibling that is bound: waits": {
 			with(func(s *Snapshot) {
 				bound := sibling()
 				bound.Phase = PhaseBound
-				s.Siblings, s.SiblingsReadAt = []PV{bound}, s.Claim.ReadAt
+				s.Siblings, s.SiblingsRead = []PV{bound}, read(2, 0)
 			}), waiting(ReasonSharedHandle)},
 		"a sibling that no claim ever had: waits": {
 			with(func(s *Snapshot) {
 				free := sibling()
 				free.Claim.UID = ""
-				s.Siblings, s.SiblingsReadAt = []PV{free}, s.Claim.ReadAt
+				s.Siblings, s.SiblingsRead = []PV{free}, read(2, 0)
 			}), waiting(ReasonSharedHandle)},
 		"a sibling known from the cache alone: reads it": {
 			with(func(s *Snapshot) { s.Siblings = []PV{sibling()} }), do(ReadSiblings, ReasonReclaim)},
 		"a sibling to be deleted too: does not wait for it": {
-			with(func(s *Snapshot) { s.Siblings, s.SiblingsReadAt = []PV{sibling()}, s.Claim.ReadAt }), do(DeleteVolume, ReasonReclaim)},
+			with(func(s *Snapshot) { s.Siblings, s.SiblingsRead = []PV{sibling()}, read(2, 0) }), do(DeleteVolume, ReasonReclaim)},
 		"a sibling read after the PV: reads the PV again, it comes last": {
-			with(func(s *Snapshot) { s.Siblings, s.SiblingsReadAt = []PV{sibling()}, now() }), do(ReadPV, ReasonReclaim)},
+			with(func(s *Snapshot) { s.Siblings, s.SiblingsRead = []PV{sibling()}, read(4, 0) }), do(ReadPV, ReasonReclaim)},
 		"secrets not looked for: looks": {with(func(s *Snapshot) { s.SecretsRead = false }), do(ReadSecrets, ReasonReclaim)},
 		"the PV known from the cache alone: reads it": {
-			with(func(s *Snapshot) { s.PVReadAt = time.Time{} }), do(ReadPV, ReasonReclaim)},
+			with(func(s *Snapshot) { s.PVRead = Read{} }), do(ReadPV, ReasonReclaim)},
 		"the PV read too long ago: reads it again": {
-			with(func(s *Snapshot) { s.PVReadAt = now().Add(-liveFor - 1) }), do(ReadPV, ReasonReclaim)},
+			with(func(s *Snapshot) { s.PVRead.Sent = now().Add(-liveFor - 1) }), do(ReadPV, ReasonReclaim)},
 		"the PV read before the claim: reads it again, it comes last": {
-			with(func(s *Snapshot) { s.PVReadAt = s.Claim.ReadAt.Add(-1) }), do(ReadPV, ReasonReclaim)},
+			with(func(s *Snapshot) { s.Claim.Read.Order = 4 }), do(ReadPV, ReasonReclaim)},
 		"no handle: nothing to ask for": {
 			with(func(s *Snapshot) { s.PV.Handle = "" }), waiting(ReasonHandleUnknown)},
 	}

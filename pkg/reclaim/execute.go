@@ -39,6 +39,7 @@ func because(reason Reason, err error) error {
 type run struct {
 	*Reclaimer
 	facts   Snapshot
+	reads   int
 	secrets map[string]string
 	// listed is what a live list of VolumeAttachments showed in this run.
 	listed map[string]int
@@ -127,8 +128,8 @@ func (w *run) carryOut(ctx context.Context, d Decision) error {
 // this run have shown.
 func (w *run) look() {
 	w.facts.Done = w.observer.notes.of(w.facts.PV.UID)
-	if w.facts.SiblingsReadAt.IsZero() || w.unreadSibling() {
-		w.facts.Siblings, w.facts.SiblingsReadAt = w.siblingsNow(), Snapshot{}.SiblingsReadAt
+	if w.facts.SiblingsRead == (Read{}) || w.unreadSibling() {
+		w.facts.Siblings, w.facts.SiblingsRead = w.siblingsNow(), Read{}
 	}
 	w.facts.Attachments = w.observer.attachmentsOf(w.facts)
 	if w.listed != nil {
@@ -171,7 +172,7 @@ func (w *run) catchUp(ctx context.Context) error {
 	}
 	if list.complete {
 		w.listed = list.ofPV
-	} else if !w.observer.attachments.Reached(list.version) {
+	} else if !w.observer.attachmentWatch.Reached(list.version) {
 		return because(ReasonCatchingUp, errors.New("the watch of VolumeAttachments is behind the API server"))
 	}
 	w.facts.AttachmentsCurrent = true
@@ -195,19 +196,25 @@ func (w *run) readSecrets(ctx context.Context) error {
 	return nil
 }
 
+// nextRead is called before a live read is sent.
+func (w *run) nextRead() Read {
+	w.reads++
+	return Read{Sent: w.cfg.Clock.Now(), Order: w.reads}
+}
+
 func (w *run) readClaim(ctx context.Context) error {
-	sent := w.cfg.Clock.Now()
+	read := w.nextRead()
 	claim, err := w.cluster.readClaim(ctx, w.facts.PV.Claim)
 	if err != nil {
 		return because(ReasonUnreadable, err)
 	}
-	claim.ReadAt = sent
+	claim.Read = read
 	w.facts.Claim = claim
 	return nil
 }
 
 func (w *run) readSiblings(ctx context.Context) error {
-	sent := w.cfg.Clock.Now()
+	read := w.nextRead()
 	var there []PV
 	for _, cached := range w.facts.Siblings {
 		other, found, err := w.cluster.readPV(ctx, cached.Name)
@@ -223,12 +230,12 @@ func (w *run) readSiblings(ctx context.Context) error {
 			there = append(there, other)
 		}
 	}
-	w.facts.Siblings, w.facts.SiblingsReadAt = there, sent
+	w.facts.Siblings, w.facts.SiblingsRead = there, read
 	return nil
 }
 
 func (w *run) readPV(ctx context.Context) error {
-	sent := w.cfg.Clock.Now()
+	read := w.nextRead()
 	pv, found, err := w.cluster.readPV(ctx, w.facts.PV.Name)
 	if err != nil {
 		return because(ReasonUnreadable, err)
@@ -236,7 +243,7 @@ func (w *run) readPV(ctx context.Context) error {
 	if !found || pv.UID != w.facts.PV.UID {
 		return errEnded
 	}
-	w.facts.PV, w.facts.PVReadAt = pv, sent
+	w.facts.PV, w.facts.PVRead = pv, read
 	return nil
 }
 

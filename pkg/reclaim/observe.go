@@ -22,11 +22,19 @@ type observer struct {
 	// ended is told that a PV is gone for good.
 	ended func(types.UID)
 
-	pvs         *kube.Cache[*PV]
-	attachments *kube.Cache[*attachment]
-	handles     *handles
-	attached    *attached
-	notes       *notes
+	pvs      pvCache
+	handles  *handles
+	attached *attached
+	notes    *notes
+
+	pvWatch         *kube.Cache[*PV]
+	attachmentWatch *kube.Cache[*attachment]
+}
+
+// pvCache is what is read of the watch of PVs.
+type pvCache interface {
+	Get(name string) (*PV, bool)
+	Each(visit func(*PV))
 }
 
 // attachment is what is kept of a VolumeAttachment.
@@ -54,8 +62,9 @@ func newObserver(clients kube.Clients, driver string, wake func(string), ended f
 		driver: driver, wake: wake, ended: ended,
 		handles: newHandles(), attached: newAttached(), notes: newNotes(),
 	}
-	o.pvs = kube.NewCache(clients.Core.RESTClient(), "persistentvolumes", &v1.PersistentVolume{}, o.recordPV, pvChanges{o})
-	o.attachments = kube.NewCache(clients.Storage.RESTClient(), "volumeattachments", &storagev1.VolumeAttachment{}, recordAttachment, attachmentChanges{o})
+	o.pvWatch = kube.NewCache(clients.Core.RESTClient(), "persistentvolumes", &v1.PersistentVolume{}, o.recordPV, pvChanges{o})
+	o.attachmentWatch = kube.NewCache(clients.Storage.RESTClient(), "volumeattachments", &storagev1.VolumeAttachment{}, recordAttachment, attachmentChanges{o})
+	o.pvs = o.pvWatch
 	return o
 }
 

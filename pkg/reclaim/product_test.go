@@ -3,75 +3,48 @@ package reclaim
 import (
 	"testing"
 	"time"
-
-	"k8s.io/apimachinery/pkg/types"
 )
 
-// everySnapshot visits every combination of the values that a decision can depend on.
-func everySnapshot(visit func(Snapshot)) {
-	bools := []bool{false, true}
-	type claimCase struct {
-		found  bool
-		uid    string
-		volume string
-		age    time.Duration // negative: not read
+// everySnapshot visits every combination of the values that a decision can depend on, for
+// PVs with this provisioner.
+func everySnapshot(provisionedBy string, visit func(Snapshot)) {
+	claims := []ClaimFacts{
+		{},                         // not read
+		{Read: read(1, time.Hour)}, // not found, too long ago
+		{Read: read(1, 0)},         // not found
+		{Read: read(1, 0), Found: true, UID: "newer"},
+		{Read: read(1, 0), Found: true, UID: "claim-uid", VolumeName: "pv"},
+		{Read: read(1, 0), Found: true, UID: "claim-uid", VolumeName: "pv-2"},
 	}
-	claims := []claimCase{
-		{age: -1}, {age: time.Minute}, {age: 2 * time.Second},
-		{found: true, uid: "newer", age: 2 * time.Second},
-		{found: true, uid: "claim-uid", volume: "pv", age: 2 * time.Second},
-		{found: true, uid: "claim-uid", volume: "pv-2", age: 2 * time.Second},
-	}
-	reads := []time.Duration{-1, time.Minute, 3 * time.Second, time.Second} // of the PV
+	reads := []Read{{}, read(3, time.Hour), read(3, 0), {Sent: now(), Order: 1}}
 	keeper := sibling()
 	keeper.Phase = PhaseBound
-	siblings := []struct {
+	families := []struct {
 		pvs  []PV
-		read bool
-	}{{}, {[]PV{sibling()}, false}, {[]PV{sibling()}, true}, {[]PV{sibling(), keeper}, true}}
+		read Read
+	}{{}, {[]PV{sibling()}, Read{}}, {[]PV{sibling()}, read(2, 0)}, {[]PV{sibling(), keeper}, read(2, 0)}}
+	allDone := []Done{{}, {VolumeDeleted: true}, {VolumeDeleted: true, PVDeleted: true}, {true, true, true}}
 
-	at := func(age time.Duration) time.Time {
-		if age < 0 {
-			return time.Time{}
+	s := released()
+	s.PV.ProvisionedBy = provisionedBy
+	for bits := range 1 << 7 {
+		bit := func(i int) bool { return bits&(1<<i) != 0 }
+		s.PV.Terminating, s.PV.HasFinalizer, s.PV.HasCompanionFinalizer = bit(0), bit(1), bit(2)
+		s.PV.WasAttached, s.AttachmentsCurrent, s.SecretsRead = bit(3), bit(4), bit(5)
+		s.PV.Claim.UID = ""
+		if bit(6) {
+			s.PV.Claim.UID = "claim-uid"
 		}
-		return now().Add(-age)
-	}
-
-	for _, provisionedBy := range []string{"", driver, "other"} {
-		for policy := PolicyUnknown; policy <= PolicyRecycle; policy++ {
-			for phase := PhaseUnknown; phase <= PhaseFailed; phase++ {
-				for bits := range 1 << 8 {
-					bit := func(i int) bool { return bits&(1<<i) != 0 }
-					for _, done := range []Done{{}, {VolumeDeleted: true}, {VolumeDeleted: true, PVDeleted: true}, {true, true, true}} {
-						for _, claim := range claims {
-							for _, read := range reads {
-								for _, family := range siblings {
-									for _, attached := range bools {
-										s := released()
-										s.PV.ProvisionedBy, s.PV.Policy, s.PV.Phase = provisionedBy, policy, phase
-										s.PV.Terminating, s.PV.HasFinalizer, s.PV.HasCompanionFinalizer = bit(0), bit(1), bit(2)
-										s.PV.WasAttached, s.AttachmentsCurrent, s.SecretsRead = bit(3), bit(4), bit(5)
-										if bit(6) {
-											s.PV.Claim.UID = ""
-										}
-										if bit(7) {
-											s.PV.Handle = ""
-										}
-										s.Done = done
-										s.Claim = ClaimFacts{ReadAt: at(claim.age), Of: s.PV.Claim, Found: claim.found, VolumeName: claim.volume}
-										if claim.found {
-											s.Claim.UID = types.UID(claim.uid)
-										}
-										s.PVReadAt = at(read)
-										s.Siblings = family.pvs
-										if family.read {
-											s.SiblingsReadAt = at(2 * time.Second)
-										}
-										if attached {
-											s.Attachments = 1
-										}
-										visit(s)
-									}
+		for s.PV.Policy = PolicyUnknown; s.PV.Policy <= PolicyRecycle; s.PV.Policy++ {
+			for s.PV.Phase = PhaseUnknown; s.PV.Phase <= PhaseFailed; s.PV.Phase++ {
+				for _, s.Done = range allDone {
+					for _, s.Claim = range claims {
+						s.Claim.Of = s.PV.Claim
+						for _, s.PVRead = range reads {
+							for _, family := range families {
+								s.Siblings, s.SiblingsRead = family.pvs, family.read
+								for s.Attachments = range 2 {
+									visit(s)
 								}
 							}
 						}
@@ -90,28 +63,36 @@ func provenDeletable(s Snapshot) bool {
 	ours := pv.ProvisionedBy == driver || (pv.ProvisionedBy == "" && pv.Driver == driver)
 	isDue := pv.Policy == PolicyDelete && (pv.Phase == PhaseReleased || pv.Phase == PhaseFailed) &&
 		pv.Claim.UID != "" && (pv.HasFinalizer || pv.HasCompanionFinalizer)
-	isLive := !s.PVReadAt.IsZero() && age(s.PVReadAt) <= 5*time.Second &&
-		!claim.ReadAt.IsZero() && age(claim.ReadAt) <= 5*time.Second && !s.PVReadAt.Before(claim.ReadAt)
+	isLive := s.PVRead.Order > claim.Read.Order && age(s.PVRead.Sent) <= 5*time.Second &&
+		claim.Read.Order > 0 && age(claim.Read.Sent) <= 5*time.Second
 	claimIsGone := !claim.Found || claim.UID != pv.Claim.UID ||
 		(pv.ProvisionedBy != "" && claim.VolumeName != "" && claim.VolumeName != pv.Name)
 	isFree := s.Attachments == 0 && (s.AttachmentsCurrent || !pv.WasAttached)
 	isAlone := true
 	for _, other := range s.Siblings {
 		isAlone = isAlone && other.Policy == PolicyDelete && other.Phase == PhaseReleased && other.Claim.UID != "" &&
-			!s.SiblingsReadAt.IsZero() && !s.PVReadAt.Before(s.SiblingsReadAt)
+			s.SiblingsRead.Order > 0 && s.PVRead.Order > s.SiblingsRead.Order
 	}
 	return ours && isDue && isLive && claimIsGone && isFree && isAlone && s.SecretsRead && pv.Handle != ""
 }
 
 func TestEveryCombinationOfFacts(t *testing.T) {
-	t.Parallel()
-	var visited, deletions int
-	everySnapshot(func(s Snapshot) {
+	for kind, provisionedBy := range map[string]string{"static": "", "dynamic": driver, "foreign": "other"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			checkEvery(t, provisionedBy)
+		})
+	}
+}
+
+func checkEvery(t *testing.T, provisionedBy string) {
+	var visited, deletions, wrongs int
+	everySnapshot(provisionedBy, func(s Snapshot) {
 		visited++
 		d := Decide(s, now())
 		wrong := func(promise string) {
 			t.Errorf("%s: Decide = %v %v\nfacts: %+v", promise, d.Action, d.Reason, s)
-			if t.Failed() && visited%1000 == 0 {
+			if wrongs++; wrongs == 10 {
 				t.FailNow()
 			}
 		}
@@ -151,7 +132,7 @@ func TestEveryCombinationOfFacts(t *testing.T) {
 			wrong("only a wait is ended by the clock")
 		}
 	})
-	if deletions == 0 {
+	if deletions == 0 && provisionedBy != "other" {
 		t.Fatal("no combination led to a deletion: the product does not reach what it is to guard")
 	}
 	t.Logf("%d combinations, %d of them delete", visited, deletions)

@@ -12,10 +12,9 @@ type Snapshot struct {
 	// Driver is the name of the CSI driver that decides.
 	Driver string
 
-	// PV is the PV, from the watch cache or, when PVReadAt is set, from a live read.
-	PV PV
-	// PVReadAt is when the live read of PV was sent. Zero: PV is from the cache.
-	PVReadAt time.Time
+	// PV is the PV, from the watch cache or, when PVRead is set, from a live read.
+	PV     PV
+	PVRead Read
 
 	// Claim is what a live read of the PV's claim found.
 	Claim ClaimFacts
@@ -29,9 +28,9 @@ type Snapshot struct {
 
 	// Siblings are the other PVs that name the same volume.
 	Siblings []PV
-	// SiblingsReadAt is when the oldest of the live reads of Siblings was sent. Zero: at
-	// least one of them is from the cache.
-	SiblingsReadAt time.Time
+	// SiblingsRead is the oldest of the live reads of Siblings. Zero: at least one of them
+	// is from the cache.
+	SiblingsRead Read
 
 	// SecretsRead tells that the deletion's Secret was read, or that none is named.
 	SecretsRead bool
@@ -40,10 +39,27 @@ type Snapshot struct {
 	Done Done
 }
 
+// Read is a live read of the API server. The zero value: none was made.
+type Read struct {
+	// Sent is when the request was sent; what it shows is at least as new.
+	Sent time.Time
+	// Order numbers the reads of one run from 1. Times alone do not tell which read came
+	// last where a clock is coarse.
+	Order int
+}
+
+// fresh tells whether the read was made and still counts.
+func (r Read) fresh(now time.Time) bool {
+	return r.Order > 0 && now.Sub(r.Sent) <= liveFor
+}
+
+// liveFor is how long a live read counts. It bounds the time between what was seen and
+// the driver's call; a read that is older is repeated.
+const liveFor = 5 * time.Second
+
 // ClaimFacts is what a live read of a claim found. The zero value: it was not read.
 type ClaimFacts struct {
-	// ReadAt is when the read was sent.
-	ReadAt time.Time
+	Read Read
 	// Of is the claimRef the read was made for.
 	Of ClaimRef
 	// Found: there is a claim of that name. UID and VolumeName are its own.
@@ -63,21 +79,9 @@ type Done struct {
 	Released bool
 }
 
-// live tells whether every read that a deletion rests on was made, is younger than
-// liveFor, and that the PV's own read is the last of them.
-func (s Snapshot) live(now time.Time) bool {
-	if !fresh(s.PVReadAt, now) || s.PVReadAt.Before(s.Claim.ReadAt) {
-		return false
-	}
-	return len(s.Siblings) == 0 || !s.PVReadAt.Before(s.SiblingsReadAt)
-}
-
-// liveFor is how long a live read counts. It bounds the time between what was seen and
-// the driver's call; a read that is older is repeated.
-const liveFor = 5 * time.Second
-
-func fresh(readAt, now time.Time) bool {
-	return !readAt.IsZero() && now.Sub(readAt) <= liveFor
+// pvReadLast tells whether the PV was read live, and after everything else was.
+func (s Snapshot) pvReadLast(now time.Time) bool {
+	return s.PVRead.fresh(now) && s.PVRead.Order > s.Claim.Read.Order && s.PVRead.Order > s.SiblingsRead.Order
 }
 
 // claimState is what the facts say about the claim that the PV belongs to.
@@ -96,7 +100,7 @@ const (
 func (s Snapshot) claimState(now time.Time) claimState {
 	c := s.Claim
 	switch {
-	case !fresh(c.ReadAt, now) || c.Of != s.PV.Claim:
+	case !c.Read.fresh(now) || c.Of != s.PV.Claim:
 		return claimUnknown
 	case !c.Found, c.UID != s.PV.Claim.UID:
 		return claimGone

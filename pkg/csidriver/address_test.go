@@ -1,0 +1,93 @@
+package csidriver
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestSocketPath(t *testing.T) {
+	dir, err := os.MkdirTemp("", "csi-") // t.TempDir's paths are too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	socket := filepath.Join(dir, "csi.sock")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	file, link := filepath.Join(dir, "file"), filepath.Join(dir, "link")
+	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Symlink(socket, link)); err != nil {
+		t.Fatal(err)
+	}
+
+	cases := map[string]struct {
+		address string
+		want    string // the path, or words of the error
+		ok      bool
+	}{
+		"a socket":                     {socket, socket, true},
+		"a socket with its scheme":     {"unix://" + socket, socket, true},
+		"a path that is not clean":     {dir + "//./csi.sock", socket, true},
+		"one that is not there yet":    {dir + "/later.sock", dir + "/later.sock", true},
+		"nothing":                      {"", "names no file", false},
+		"only a scheme":                {"unix://", "names no file", false},
+		"another scheme":               {"tcp://localhost:1", `"tcp"`, false},
+		"a relative path":              {"csi.sock", "not an absolute path", false},
+		"a relative path with scheme":  {"unix://csi.sock", "not an absolute path", false},
+		"a folder that is not there":   {dir + "/none/csi.sock", "does not exist", false},
+		"a file instead of the folder": {file + "/csi.sock", "is not a folder", false},
+		"a file":                       {file, "regular file", false},
+		"the folder":                   {dir, "folder", false},
+		"a symbolic link":              {link, "symbolic link", false},
+		"a path too long for a socket": {"/" + strings.Repeat("x", maxSocketPath), "bytes", false},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			got, err := SocketPath(c.address)
+			switch {
+			case c.ok && (err != nil || got != c.want):
+				t.Errorf("SocketPath(%q) = %q, %v, want %q", c.address, got, err, c.want)
+			case !c.ok && (!errors.Is(err, ErrAddress) || !strings.Contains(err.Error(), c.want)):
+				t.Errorf("SocketPath(%q) = %q, %v, want ErrAddress with %q", c.address, got, err, c.want)
+			}
+		})
+	}
+}
+
+func TestCheckName(t *testing.T) {
+	for name, ok := range map[string]bool{
+		"disk.csi.example.com":                 true,
+		"disk":                                 true,
+		"Disk.CSI.example.com":                 true,
+		strings.Repeat("a", 63):                true,
+		"":                                     false,
+		strings.Repeat("a", 64):                false,
+		"not a name":                           false,
+		"disk/example.com":                     false,
+		".example.com":                         false,
+		"disk.example.com.":                    false,
+		"disk.example.com\nE0101 forged entry": false,
+	} {
+		if err := CheckName(name); (err == nil) != ok || (err != nil && !errors.Is(err, ErrDriverName)) {
+			t.Errorf("CheckName(%q) = %v, want ok = %v", name, err, ok)
+		}
+	}
+}
+
+func FuzzSocketPath(f *testing.F) {
+	for _, seed := range []string{"/run/csi/socket", "unix:///csi/csi.sock", "tcp://x", "", "unix://\x00"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, address string) {
+		path, err := SocketPath(address)
+		if err == nil && (!filepath.IsAbs(path) || len(path) > maxSocketPath) {
+			t.Errorf("SocketPath(%q) = %q", address, path)
+		}
+	})
+}

@@ -1,0 +1,208 @@
+package csidriver
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fakeDriver is a driver on a real socket that answers as its fields say.
+type fakeDriver struct {
+	csi.UnimplementedIdentityServer
+	csi.UnimplementedControllerServer
+	probes     atomic.Int32
+	readyAfter int32 // probes that are answered with "not ready", or an error
+	controller bool
+
+	mu        sync.Mutex
+	deleteErr error
+	deleted   *csi.DeleteVolumeRequest
+}
+
+func (d *fakeDriver) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeResponse, error) {
+	switch n := d.probes.Add(1); {
+	case n > d.readyAfter:
+		return &csi.ProbeResponse{}, nil // no word means ready
+	case n%2 == 0:
+		return nil, status.Error(codes.FailedPrecondition, "still starting")
+	}
+	return &csi.ProbeResponse{Ready: wrapperspb.Bool(false)}, nil
+}
+
+func (d *fakeDriver) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi.GetPluginInfoResponse, error) {
+	return &csi.GetPluginInfoResponse{Name: "disk.csi.example.com"}, nil
+}
+
+func (d *fakeDriver) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
+	if !d.controller {
+		return &csi.GetPluginCapabilitiesResponse{}, nil
+	}
+	return &csi.GetPluginCapabilitiesResponse{Capabilities: []*csi.PluginCapability{{Type: &csi.PluginCapability_Service_{
+		Service: &csi.PluginCapability_Service{Type: csi.PluginCapability_Service_CONTROLLER_SERVICE}}}}}, nil
+}
+
+func (d *fakeDriver) ControllerGetCapabilities(context.Context, *csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
+	return &csi.ControllerGetCapabilitiesResponse{Capabilities: []*csi.ControllerServiceCapability{{Type: &csi.ControllerServiceCapability_Rpc{
+		Rpc: &csi.ControllerServiceCapability_RPC{Type: csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME}}}}}, nil
+}
+
+func (d *fakeDriver) DeleteVolume(ctx context.Context, r *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
+	d.mu.Lock()
+	err := d.deleteErr
+	d.deleted = r
+	d.mu.Unlock()
+	if errors.Is(err, context.DeadlineExceeded) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return &csi.DeleteVolumeResponse{}, err
+}
+
+func socketPath(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "csi-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return filepath.Join(dir, "csi.sock")
+}
+
+func serve(t *testing.T, socket string, d *fakeDriver) (stop func()) {
+	t.Helper()
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	csi.RegisterIdentityServer(server, d)
+	csi.RegisterControllerServer(server, d)
+	done := make(chan struct{})
+	go func() { defer close(done); _ = server.Serve(listener) }()
+	stop = func() { server.Stop(); <-done }
+	t.Cleanup(stop)
+	return stop
+}
+
+func connect(t *testing.T, socket string) *Driver {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	d, err := Connect(ctx, socket, Config{Timeout: time.Second, ProbeEvery: time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.Close)
+	return d
+}
+
+func TestConnectWaitsUntilTheDriverIsReady(t *testing.T) {
+	socket := socketPath(t)
+	driver := &fakeDriver{readyAfter: 4, controller: true}
+	serve(t, socket, driver)
+	d := connect(t, socket)
+	if got := driver.probes.Load(); got != 5 {
+		t.Errorf("the driver was probed %d times, want until it was ready, 5 times", got)
+	}
+	if d.Name() != "disk.csi.example.com" || !d.CanDelete() || d.Attaches() {
+		t.Errorf("name %q, deletes %v, attaches %v", d.Name(), d.CanDelete(), d.Attaches())
+	}
+}
+
+func TestADriverWithoutControllerServiceCannotDelete(t *testing.T) {
+	socket := socketPath(t)
+	serve(t, socket, &fakeDriver{})
+	if connect(t, socket).CanDelete() {
+		t.Error("a driver without controller service is said to delete volumes")
+	}
+}
+
+func TestConnectEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := Connect(ctx, socketPath(t), Config{}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Connect = %v, want the context's end", err)
+	}
+}
+
+func TestDeleteVolumeTellsWhatTheAnswerMeans(t *testing.T) {
+	socket := socketPath(t)
+	driver := &fakeDriver{controller: true}
+	serve(t, socket, driver)
+	d := connect(t, socket)
+	code := func(c codes.Code) error { return status.Error(c, "because") }
+	cases := map[string]struct {
+		answer error
+		want   outcome.Class
+	}{
+		"deleted":                      {nil, outcome.Done},
+		"someone is at work on it":     {code(codes.Aborted), outcome.InProgress},
+		"does not know it":             {code(codes.NotFound), outcome.NotFound},
+		"in use":                       {code(codes.FailedPrecondition), outcome.Refused},
+		"a handle it cannot have made": {code(codes.InvalidArgument), outcome.Refused},
+		"cannot delete":                {code(codes.Unimplemented), outcome.Refused},
+		"wrong secrets":                {code(codes.Unauthenticated), outcome.Refused},
+		"not allowed":                  {code(codes.PermissionDenied), outcome.Refused},
+		"broken":                       {code(codes.Internal), outcome.Uncertain},
+		"away":                         {code(codes.Unavailable), outcome.Uncertain},
+		"too much to do":               {code(codes.ResourceExhausted), outcome.Uncertain},
+		"says nothing in time":         {context.DeadlineExceeded, outcome.Uncertain},
+		"an error without code":        {errors.New("because"), outcome.Uncertain},
+		"a code of a later gRPC":       {code(codes.Code(99)), outcome.Uncertain},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			driver.mu.Lock()
+			driver.deleteErr = c.answer
+			driver.mu.Unlock()
+			err := d.DeleteVolume(t.Context(), "vol-1", map[string]string{"key": "value"})
+			if got := outcome.Of(err); got != c.want {
+				t.Errorf("DeleteVolume = %v, which is %v, want %v", err, got, c.want)
+			}
+			driver.mu.Lock()
+			request := driver.deleted
+			driver.mu.Unlock()
+			if request.GetVolumeId() != "vol-1" || request.GetSecrets()["key"] != "value" {
+				t.Errorf("the driver got %v", request)
+			}
+		})
+	}
+}
+
+func TestADriverThatReturnsIsReconnectedTo(t *testing.T) {
+	socket := socketPath(t)
+	stop := serve(t, socket, &fakeDriver{controller: true})
+	d := connect(t, socket)
+	stop()
+	if err := d.DeleteVolume(t.Context(), "vol-1", nil); outcome.Of(err) != outcome.Uncertain {
+		t.Errorf("DeleteVolume without a driver = %v, want an uncertain outcome", err)
+	}
+	serve(t, socket, &fakeDriver{controller: true})
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	for d.Probe(ctx) != nil {
+		if ctx.Err() != nil {
+			t.Fatal("the driver is not reconnected to")
+		}
+	}
+	if err := d.DeleteVolume(ctx, "vol-1", nil); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,373 @@
+package reclaim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	testclock "k8s.io/utils/clock/testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+)
+
+// world is an API server and a storage system that hold one PV and keep a diary of what is
+// asked of them. Adapters to the real ones are tested against real ones; here it is the
+// order of steps, and answers that real ones give only in bad moments.
+type world struct {
+	clock   *testclock.FakeClock
+	pv      PV
+	pvFound bool
+	claim   ClaimFacts
+	others  map[string]PV
+	list    attachmentList
+	diary   []string
+	fail    map[string]error
+	// before is called with each entry of the diary before it takes effect.
+	before func(what string)
+	// stored is what the cache shows.
+	stored map[string]*PV
+}
+
+func (w *world) did(what string) error {
+	w.diary = append(w.diary, what)
+	if w.before != nil {
+		w.before(what)
+	}
+	return w.fail[what]
+}
+
+func (w *world) readPV(_ context.Context, name string) (PV, bool, error) {
+	err := w.did("read " + name)
+	if other, found := w.others[name]; found {
+		return other, true, err
+	}
+	return w.pv, w.pvFound && name == w.pv.Name, err
+}
+
+func (w *world) readClaim(_ context.Context, of ClaimRef) (ClaimFacts, error) {
+	err := w.did("read claim")
+	facts := w.claim
+	facts.Of = of
+	return facts, err
+}
+
+func (w *world) readSecret(context.Context, SecretRef) (map[string]string, bool, error) {
+	return nil, false, w.did("read secret")
+}
+
+func (w *world) listAttachments(context.Context) (attachmentList, error) {
+	return w.list, w.did("list attachments")
+}
+
+func (w *world) addFinalizer(context.Context, PV) error   { return w.did("protect") }
+func (w *world) dropFinalizers(context.Context, PV) error { return w.did("drop") }
+func (w *world) releasePV(context.Context, PV) error      { return w.did("release") }
+func (w *world) deletePV(context.Context, PV) error       { return w.did("delete PV") }
+
+func (w *world) DeleteVolume(context.Context, string, map[string]string) error {
+	return w.did("delete volume")
+}
+
+// newWorld returns a world whose PV is to be reclaimed, and the Reclaimer that shall.
+func newWorld(t *testing.T) (*world, *Reclaimer) {
+	t.Helper()
+	w := &world{
+		clock: testclock.NewFakeClock(now()), pv: released().PV, pvFound: true,
+		fail: map[string]error{}, others: map[string]PV{}, list: attachmentList{complete: true},
+	}
+	r, err := New(&rest.Config{Host: "http://127.0.0.1:1"}, driver, w, Config{Clock: w.clock})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.cluster = w
+	w.stored = map[string]*PV{}
+	r.observer.pvs = cacheOf{w}
+	w.store(r, w.pv)
+	return w, r
+}
+
+// store has the cache show a PV, as its watch would.
+func (w *world) store(r *Reclaimer, pv PV) {
+	before := w.stored[pv.Name]
+	w.stored[pv.Name] = &pv
+	if before == nil {
+		pvChanges{r.observer}.Added(&pv)
+	} else {
+		pvChanges{r.observer}.Updated(before, &pv)
+	}
+}
+
+// end has the cache see the end of a PV.
+func (w *world) end(r *Reclaimer, name string) {
+	last := w.stored[name]
+	delete(w.stored, name)
+	pvChanges{r.observer}.Deleted(last, true)
+}
+
+// cacheOf is a cache that a test fills by hand.
+type cacheOf struct{ *world }
+
+func (c cacheOf) Get(name string) (*PV, bool) { pv, found := c.stored[name]; return pv, found }
+func (c cacheOf) Each(visit func(*PV)) {
+	for _, pv := range c.stored {
+		visit(pv)
+	}
+}
+
+func (w *world) expect(t *testing.T, want ...string) {
+	t.Helper()
+	if !slices.Equal(w.diary, want) {
+		t.Errorf("diary: %q\nwant:  %q", w.diary, want)
+	}
+}
+
+func TestOrderOfADeletion(t *testing.T) {
+	cases := map[string]struct {
+		prepare func(*world, *Reclaimer)
+		want    []string
+	}{
+		"claim first": {func(*world, *Reclaimer) {},
+			[]string{"read claim", "read pv", "delete volume", "delete PV", "release"}},
+		"PV first": {func(w *world, r *Reclaimer) { w.pv.Terminating = true; w.store(r, w.pv) },
+			[]string{"read claim", "read pv", "delete volume", "release"}},
+		"attached before, with a secret and a sibling": {func(w *world, r *Reclaimer) {
+			w.pv.WasAttached, w.pv.DeletionSecret = true, SecretRef{"ns", "secret"}
+			w.store(r, w.pv)
+			w.others["other"] = sibling()
+			w.store(r, sibling())
+		}, []string{"list attachments", "read secret", "read claim", "read other", "read pv", "delete volume", "delete PV", "release"}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			w, r := newWorld(t)
+			c.prepare(w, r)
+			if next := r.reclaim(t.Context(), "pv"); next.Backoff.Max != 0 {
+				t.Errorf("comes back after %+v", next.Backoff)
+			}
+			w.expect(t, c.want...)
+		})
+	}
+}
+
+func TestWhatIsDoneIsNotDoneAgainWhileTheCacheLags(t *testing.T) {
+	w, r := newWorld(t)
+	for range 3 {
+		r.reclaim(t.Context(), "pv")
+	}
+	w.expect(t, "read claim", "read pv", "delete volume", "delete PV", "release")
+}
+
+func TestAStepThatFailsIsTheOnlyOneRepeated(t *testing.T) {
+	broken := errors.New("broken")
+	all := []string{"read claim", "read pv", "delete volume", "delete PV", "release"}
+	cases := map[string][]string{ // the step that fails once, and the whole diary
+		"read claim":    append([]string{"read claim"}, all...),
+		"read pv":       append([]string{"read claim", "read pv"}, all...),
+		"delete volume": append([]string{"read claim", "read pv", "delete volume"}, all...),
+		"delete PV":     {"read claim", "read pv", "delete volume", "delete PV", "delete PV", "release"},
+		"release":       {"read claim", "read pv", "delete volume", "delete PV", "release", "release"},
+	}
+	for step, want := range cases {
+		t.Run(step, func(t *testing.T) {
+			w, r := newWorld(t)
+			w.fail[step] = broken
+			if next := r.reclaim(t.Context(), "pv"); next.Backoff.Max == 0 {
+				t.Error("a failed step is not tried again")
+			}
+			delete(w.fail, step)
+			r.reclaim(t.Context(), "pv")
+			w.expect(t, want...)
+		})
+	}
+}
+
+func TestWhatChangesBeforeTheLastReadIsSeen(t *testing.T) {
+	reads := []string{"read claim", "read pv"}
+	cases := map[string]struct {
+		at     string
+		change func(*world)
+		want   []string
+	}{
+		"turned to Retain":               {"read pv", func(w *world) { w.pv.Policy = PolicyRetain }, append(slices.Clone(reads), "drop")},
+		"taken back by an administrator": {"read pv", func(w *world) { w.pv.Claim.UID = "" }, reads},
+		"bound to a new claim":           {"read pv", func(w *world) { w.pv.Claim, w.pv.Phase = ClaimRef{"ns", "new", "new-uid"}, PhaseBound }, reads},
+		"released from a new claim": {"read pv", func(w *world) { w.pv.Claim = ClaimRef{"ns", "new", "new-uid"} },
+			[]string{"read claim", "read pv", "read claim", "read pv", "delete volume", "delete PV", "release"}},
+		"finalizer taken off by hand": {"read pv", func(w *world) { w.pv.HasFinalizer, w.pv.Terminating = false, true }, reads},
+		"gone":                        {"read pv", func(w *world) { w.pvFound = false }, reads},
+		"another PV of that name":     {"read pv", func(w *world) { w.pv.UID = "newer" }, reads},
+		"claim found":                 {"read claim", func(w *world) { w.claim = ClaimFacts{Found: true, UID: "claim-uid"} }, []string{"read claim"}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			w, r := newWorld(t)
+			once := true
+			w.before = func(what string) {
+				if what == c.at && once {
+					once = false
+					c.change(w)
+				}
+			}
+			r.reclaim(t.Context(), "pv")
+			w.expect(t, c.want...)
+		})
+	}
+}
+
+func TestWhatTheWatchTellsDuringTheReadsIsSeen(t *testing.T) {
+	keeper := sibling()
+	keeper.Policy = PolicyRetain
+	cases := map[string]struct {
+		change func(*world, *Reclaimer)
+		want   []string
+	}{
+		"an attachment": {func(_ *world, r *Reclaimer) {
+			attachmentChanges{r.observer}.Added(&attachment{name: "a", pv: "pv"})
+		}, []string{"read claim", "read pv"}},
+		"a sibling that keeps the volume": {func(w *world, r *Reclaimer) { w.store(r, keeper) },
+			[]string{"read claim", "read pv"}},
+		"a sibling that is to go too": {func(w *world, r *Reclaimer) { w.others["other"] = sibling(); w.store(r, sibling()) },
+			[]string{"read claim", "read pv", "read other", "read pv", "delete volume", "delete PV", "release"}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			w, r := newWorld(t)
+			once := true
+			w.before = func(what string) {
+				if what == "read pv" && once {
+					once = false
+					c.change(w, r)
+				}
+			}
+			r.reclaim(t.Context(), "pv")
+			w.expect(t, c.want...)
+		})
+	}
+}
+
+func TestASiblingThatALiveReadDoesNotFindIsNotWaitedFor(t *testing.T) {
+	w, r := newWorld(t)
+	w.store(r, sibling()) // in the cache, not in the API server
+	r.reclaim(t.Context(), "pv")
+	w.expect(t, "read claim", "read other", "read pv", "delete volume", "delete PV", "release")
+}
+
+func TestAnAttachmentThatOnlyTheListShows(t *testing.T) {
+	w, r := newWorld(t)
+	w.pv.WasAttached = true
+	w.store(r, w.pv)
+	w.list.ofPV = map[string]int{"pv": 1}
+	if next := r.reclaim(t.Context(), "pv"); next.Backoff.Max == 0 {
+		t.Error("nothing looks again: the watch may never tell of this attachment")
+	}
+	w.expect(t, "list attachments")
+}
+
+func TestReadsThatTakeTooLongEndInARetry(t *testing.T) {
+	w, r := newWorld(t)
+	w.before = func(what string) {
+		if what == "read claim" {
+			w.clock.Step(liveFor + time.Second)
+		}
+	}
+	if next := r.reclaim(t.Context(), "pv"); next.Backoff.Max == 0 {
+		t.Error("is not tried again")
+	}
+	if slices.Contains(w.diary, "delete volume") {
+		t.Errorf("deleted on reads that were too old: %q", w.diary)
+	}
+	if len(w.diary) > maxSteps {
+		t.Errorf("%d steps in one run, want at most %d", len(w.diary), maxSteps)
+	}
+}
+
+func TestAnswersAreHandledByTheirMeaning(t *testing.T) {
+	gone, changed := fmt.Errorf("x: %w", kube.ErrGone), fmt.Errorf("x: %w", kube.ErrChanged)
+	cases := map[string]struct {
+		step  string
+		err   error
+		retry time.Duration // first delay at most; 0: none
+		last  string
+	}{
+		"PV gone when it is deleted: nothing remains":      {"delete PV", gone, 0, "delete PV"},
+		"PV gone when it is released: nothing remains":     {"release", gone, 0, "release"},
+		"another PV of that name: decides again soon":      {"delete PV", changed, time.Second, "delete PV"},
+		"the driver is at work on it: asks again soon":     {"delete volume", outcome.Mark(outcome.InProgress, errors.New("x")), time.Second, "delete volume"},
+		"the driver refuses: asks again after a while":     {"delete volume", outcome.Mark(outcome.Refused, errors.New("x")), time.Minute, "delete volume"},
+		"the driver says NotFound: not taken for deletion": {"delete volume", outcome.Mark(outcome.NotFound, errors.New("x")), time.Minute, "delete volume"},
+		"the driver breaks: asks again":                    {"delete volume", errors.New("x"), time.Second, "delete volume"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			w, r := newWorld(t)
+			w.fail[c.step] = c.err
+			next := r.reclaim(t.Context(), "pv")
+			if (next.Backoff.Max == 0) != (c.retry == 0) || next.Backoff.First > c.retry {
+				t.Errorf("comes back after %+v, want at most %v first", next.Backoff, c.retry)
+			}
+			if last := w.diary[len(w.diary)-1]; last != c.last {
+				t.Errorf("last step %q, want %q", last, c.last)
+			}
+		})
+	}
+}
+
+func TestNotesEndWithThePV(t *testing.T) {
+	w, r := newWorld(t)
+	r.reclaim(t.Context(), "pv")
+	if done := r.observer.notes.of("pv-uid"); !done.VolumeDeleted {
+		t.Fatal("the deletion is not noted")
+	}
+	w.end(r, "pv")
+	if done := r.observer.notes.of("pv-uid"); done != (Done{}) {
+		t.Errorf("noted of a PV that is gone: %+v", done)
+	}
+
+	// The PV's end is seen before the answer of the write that caused it.
+	w, r = newWorld(t)
+	w.before = func(what string) {
+		if what == "release" {
+			w.end(r, "pv")
+		}
+	}
+	r.reclaim(t.Context(), "pv")
+	if len(r.observer.notes.done) != 0 {
+		t.Errorf("noted of a PV that is gone: %+v", r.observer.notes.done)
+	}
+}
+
+func TestTheSameNameUnderANewUIDStartsAnew(t *testing.T) {
+	w, r := newWorld(t)
+	r.reclaim(t.Context(), "pv")
+	w.diary = nil
+	w.pv.UID, w.pv.Handle = types.UID("second"), "vol-2"
+	w.store(r, w.pv)
+	if done := r.observer.notes.of("pv-uid"); done != (Done{}) {
+		t.Errorf("noted of the PV before: %+v", done)
+	}
+	r.reclaim(t.Context(), "pv")
+	w.expect(t, "read claim", "read pv", "delete volume", "delete PV", "release")
+	if others := r.observer.handles.others("vol-1", ""); others != nil {
+		t.Errorf("the old handle is still held by %v", others)
+	}
+}
+
+func TestAddingAFinalizerIsLeftToItsOwnLoop(t *testing.T) {
+	w, r := newWorld(t)
+	w.pv.HasFinalizer = false
+	w.store(r, w.pv)
+	r.reclaim(t.Context(), "pv")
+	w.expect(t)
+	r.protect(t.Context(), "pv")
+	w.expect(t, "protect")
+	w.pv.Policy = PolicyRetain
+	w.store(r, w.pv)
+	r.protect(t.Context(), "pv")
+	w.expect(t, "protect") // decided again: no finalizer any more
+}
