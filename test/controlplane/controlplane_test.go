@@ -211,7 +211,7 @@ func TestKilledRunLeavesNoProcessAndTheNextRunRemovesItsFolder(t *testing.T) {
 	for _, c := range components {
 		eventually(t, "end of "+c.health, func(ctx context.Context) error {
 			if err := c.probe(ctx); !strings.Contains(fmt.Sprint(err), "connection refused") {
-				return fmt.Errorf("%w: it answers %v", errNotYet, err)
+				return fmt.Errorf("%w: it answers %s", errNotYet, fmt.Sprint(err))
 			}
 			return nil
 		})

@@ -10,7 +10,6 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/csi-reclaimer/csi-reclaimer/test/mockdriver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
 )
 
@@ -36,7 +35,7 @@ func (s *stage) detach(attachment *storagev1.VolumeAttachment) {
 
 func TestAnAttachedVolumeIsDeletedOnceItIsDetached(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, mockdriver.Options{})
+	s := newStage(t)
 	s.sidecar()
 	vol := s.make(storage.Spec{Change: func(pv *v1.PersistentVolume) {
 		// external-attacher leaves this until the PV is terminating.

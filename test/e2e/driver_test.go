@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
-	"github.com/csi-reclaimer/csi-reclaimer/test/mockdriver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
 )
 
@@ -87,7 +86,7 @@ func TestADriverThatFails(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newStage(t, mockdriver.Options{})
+			s := newStage(t)
 			s.sidecar(append(eager(), "--timeout=1s")...)
 			vol := s.make(storage.Spec{})
 			s.waitProtected(vol)
@@ -107,7 +106,7 @@ func TestADriverThatFails(t *testing.T) {
 
 func TestAVolumeThatCannotBeDeletedKeepsItsPVAndCanBeRescued(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, mockdriver.Options{})
+	s := newStage(t)
 	car := s.sidecar(eager()...)
 	vol := s.make(storage.Spec{})
 	s.waitProtected(vol)
@@ -144,7 +143,7 @@ func TestAVolumeThatCannotBeDeletedKeepsItsPVAndCanBeRescued(t *testing.T) {
 
 func TestADriverThatGoesAwayAndReturns(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, mockdriver.Options{})
+	s := newStage(t)
 	car := s.sidecar(eager()...)
 	before := car.PID()
 	vol := s.make(storage.Spec{})
@@ -162,7 +161,7 @@ func TestADriverThatGoesAwayAndReturns(t *testing.T) {
 
 func TestADriverThatComesUpLateIsWaitedFor(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, mockdriver.Options{})
+	s := newStage(t)
 	vol := s.make(storage.Spec{})
 	s.driver.Kill()
 	car := s.launch()
@@ -184,7 +183,7 @@ func TestADriverThatComesUpLateIsWaitedFor(t *testing.T) {
 
 func TestTheSecretForADeletion(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, mockdriver.Options{})
+	s := newStage(t)
 	s.sidecar(eager()...)
 	named := func(secret string) storage.Spec {
 		return storage.Spec{Dynamic: true, Change: func(pv *v1.PersistentVolume) {
@@ -237,7 +236,7 @@ func (s *stage) grantSecrets() {
 
 func TestSIGTERMLetsADeletionInHandEnd(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, mockdriver.Options{})
+	s := newStage(t)
 	car := s.sidecar("--leader-election", "--leader-election-namespace="+s.Namespace)
 	vol := s.make(storage.Spec{})
 	s.waitProtected(vol)

@@ -16,7 +16,7 @@ import (
 
 func TestBadInputEndsInOneClearLine(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, mockdriver.Options{})
+	s := newStage(t)
 	cannotDelete := mockdriver.ForTest(t, mockdriver.Options{Profile: "static"})
 	badName := nameless(t)
 	dir := t.TempDir()

@@ -12,14 +12,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
-	"github.com/csi-reclaimer/csi-reclaimer/test/mockdriver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
 )
 
 // TestWithoutTheSidecarTheVolumeLeaks shows that there is something to guard against.
 func TestWithoutTheSidecarTheVolumeLeaks(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, mockdriver.Options{})
+	s := newStage(t)
 	vol := s.make(storage.Spec{})
 	s.must(vol.DeletePV(s.ctx))
 	s.must(vol.DeleteClaim(s.ctx))
@@ -29,7 +28,7 @@ func TestWithoutTheSidecarTheVolumeLeaks(t *testing.T) {
 
 func TestPVsThatExistBeforeTheFirstStart(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, mockdriver.Options{})
+	s := newStage(t)
 	before := map[*storage.Volume]*v1.PersistentVolume{}
 	for i := range 12 {
 		spec := storage.Spec{Dynamic: i%2 == 0, Unclaimed: i%3 == 0}
@@ -66,7 +65,7 @@ func TestPVsThatExistBeforeTheFirstStart(t *testing.T) {
 
 func TestAPVDeletedBeforeItWasProtectedIsReported(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, mockdriver.Options{})
+	s := newStage(t)
 	vol := s.make(storage.Spec{})
 	s.must(vol.DeletePV(s.ctx))
 	s.sidecar()
@@ -77,7 +76,7 @@ func TestAPVDeletedBeforeItWasProtectedIsReported(t *testing.T) {
 // TestKilledAgainAndAgain kills the sidecar while volumes of both orders are deleted.
 func TestKilledAgainAndAgain(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, mockdriver.Options{})
+	s := newStage(t)
 	car := s.sidecar(eager()...)
 	s.must(s.driver.SetFaults(s.ctx, faults.Plan{Rules: []faults.Rule{
 		{Method: "DeleteVolume", Action: faults.Delay, Delay: faults.Duration(20 * time.Millisecond)},
@@ -129,7 +128,7 @@ func TestKilledAgainAndAgain(t *testing.T) {
 // TestTheFollowerFinishes kills the leader between the driver's work and the PV's release.
 func TestTheFollowerFinishes(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, mockdriver.Options{})
+	s := newStage(t)
 	replica := func(i int) []string {
 		return append(eager(), "--leader-election", "--leader-election-namespace="+s.Namespace,
 			fmt.Sprintf("--leader-election-identity=replica-%d", i), "--leader-election-lease-duration=3s",

@@ -46,7 +46,7 @@ type stage struct {
 }
 
 // newStage starts a driver and grants a service account what deploy/ grants.
-func newStage(t *testing.T, o mockdriver.Options) *stage {
+func newStage(t *testing.T) *stage {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
@@ -55,13 +55,13 @@ func newStage(t *testing.T, o mockdriver.Options) *stage {
 	if s.client, err = kubernetes.NewForConfig(cluster.Admin()); err != nil {
 		t.Fatal(err)
 	}
-	o.Name = "e2e-" + rand.String(8) + ".csi-reclaimer.io"
-	s.driver = mockdriver.ForTest(t, o)
+	name := "e2e-" + rand.String(8) + ".csi-reclaimer.io"
+	s.driver = mockdriver.ForTest(t, mockdriver.Options{Name: name})
 	namespace, err := cluster.CreateNamespace(ctx, "e2e-")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Maker = storage.Maker{Client: s.client, Driver: o.Name, Namespace: namespace, CSI: s.driver.Controller()}
+	s.Maker = storage.Maker{Client: s.client, Driver: name, Namespace: namespace, CSI: s.driver.Controller()}
 	s.grant(namespace)
 	return s
 }

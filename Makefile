@@ -1,0 +1,60 @@
+# What can be done here, a line each: make help.
+GO        ?= go
+VERSION   ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS   := -s -w -X k8s.io/component-base/version.gitVersion=$(VERSION)
+BIN       := .build/bin
+LINT      := $(BIN)/golangci-lint
+# The packages whose tests need no control plane and start no other program.
+UNIT      := ./cmd/... ./pkg/... ./mock-driver/... ./test/demo/... ./test/process/...
+# Tests that wait for real programs; far above what they take.
+TIMEOUT   ?= 30m
+
+.DEFAULT_GOAL := help
+.PHONY: help build demo test test-unit test-sanity test-e2e test-controlplane controlplane fuzz lint fmt clean
+
+help: ## Show this help
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## Compile the programs into .build/bin, static
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/... ./mock-driver
+
+demo: ## Show the main job on a real control plane; KEEP=1 leaves it up. Needs Go, git, make
+	$(GO) run ./test/demo $(if $(KEEP),--keep)
+
+test: test-unit test-controlplane test-sanity test-e2e ## Run all tests. Also needs a C compiler, for -race
+
+test-unit: ## Run the tests that need no control plane
+	$(GO) test -race $(UNIT)
+
+controlplane: ## Compile the control planes; the first time takes minutes each
+	$(GO) run ./test/controlplane/cmd/controlplane build --version all
+
+test-controlplane: controlplane ## Test the testbed, and what talks to the API server, against real ones
+	$(GO) test -race -timeout $(TIMEOUT) ./test/controlplane/...
+	$(GO) test -race -timeout $(TIMEOUT) -tags controlplane ./pkg/internal/kube
+
+test-sanity: ## Run csi-sanity in full against the mock driver
+	$(GO) test -race -timeout $(TIMEOUT) ./test/sanity/... ./test/mockdriver/...
+
+test-e2e: controlplane ## Run the programs against a real control plane and driver
+	$(GO) test -race -timeout $(TIMEOUT) ./test/e2e/...
+
+FUZZTIME ?= 30s
+fuzz: ## Fuzz what reads untrusted input, FUZZTIME (30s) each
+	$(GO) test -run '^$$' -fuzz FuzzSocketPath -fuzztime $(FUZZTIME) ./pkg/csidriver
+
+lint: $(LINT) ## Check formatting, vet, staticcheck and more
+	$(LINT) run ./...
+	$(LINT) run --build-tags controlplane ./pkg/internal/kube
+	$(GO) mod tidy -diff
+
+# The linter is compiled once for each change of its pinned version.
+$(LINT): tools/go.mod
+	@echo "Compiling golangci-lint; this takes some minutes the first time"
+	cd tools && $(GO) build -o ../$(LINT) github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+fmt: ## Format the Go files
+	gofmt -w cmd pkg mock-driver test
+
+clean: ## Remove what was compiled here
+	rm -rf .build

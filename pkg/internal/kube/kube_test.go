@@ -1,0 +1,268 @@
+//go:build controlplane
+
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/rand"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/controlplane"
+)
+
+// What the API server really answers is the point here, so all tests share a real one. No
+// controller interferes.
+var clients Clients
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		cp, err := controlplane.Start(context.Background(), controlplane.V1_36,
+			controlplane.Options{NoControllerManager: true, Progress: os.Stderr})
+		if err == nil {
+			clients, err = NewClients(cp.Admin())
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer func() { _ = cp.Stop() }()
+		return m.Run()
+	}())
+}
+
+const (
+	ours   = "external-provisioner.volume.kubernetes.io/finalizer"
+	theirs = "example.com/theirs"
+)
+
+// newPV makes a PV with these finalizers, and has it gone at the end of the test.
+func newPV(t *testing.T, finalizers ...string) *v1.PersistentVolume {
+	t.Helper()
+	pv, err := clients.Core.PersistentVolumes().Create(t.Context(), &v1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: "pv-" + rand.String(8), Finalizers: finalizers},
+		Spec: v1.PersistentVolumeSpec{
+			Capacity:    v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")},
+			AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
+			PersistentVolumeSource: v1.PersistentVolumeSource{
+				CSI: &v1.CSIPersistentVolumeSource{Driver: "disk.csi.example.com", VolumeHandle: "vol"},
+			},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		pvs := clients.Core.PersistentVolumes()
+		_, err := pvs.Patch(ctx, pv.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+		if err == nil {
+			err = pvs.Delete(ctx, pv.Name, metav1.DeleteOptions{})
+		}
+		if err != nil && !apierrors.IsNotFound(err) {
+			t.Errorf("sweep %s: %v", pv.Name, err)
+		}
+	})
+	return pv
+}
+
+// terminating deletes a PV that a finalizer holds, and returns it as it is then.
+func terminating(t *testing.T, pv *v1.PersistentVolume) *v1.PersistentVolume {
+	t.Helper()
+	pvs := clients.Core.PersistentVolumes()
+	if err := pvs.Delete(t.Context(), pv.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	pv, err := pvs.Get(t.Context(), pv.Name, metav1.GetOptions{})
+	if err != nil || pv.DeletionTimestamp == nil {
+		t.Fatalf("the PV is not terminating: %v", err)
+	}
+	return pv
+}
+
+func TestPatchFinalizers(t *testing.T) {
+	// StorageObjectInUseProtection adds one of its own to every new PV.
+	const protection = "kubernetes.io/pv-protection"
+	cases := map[string]struct {
+		on    []string
+		alter func(*testing.T, *FinalizerPatch, *v1.PersistentVolume)
+		patch FinalizerPatch
+		want  error
+		after []string
+	}{
+		"adds one, leaves the others": {on: []string{theirs}, patch: FinalizerPatch{Add: []string{ours}},
+			after: []string{protection, theirs, ours}},
+		"adding what is there changes nothing": {on: []string{ours}, patch: FinalizerPatch{Add: []string{ours}},
+			after: []string{protection, ours}},
+		"drops one, leaves the others": {on: []string{ours, theirs}, patch: FinalizerPatch{Drop: []string{ours}},
+			after: []string{protection, theirs}},
+		"drops several": {on: []string{ours, theirs}, patch: FinalizerPatch{Drop: []string{theirs, ours}},
+			after: []string{protection}},
+		"dropping what is not there changes nothing": {on: []string{theirs}, patch: FinalizerPatch{Drop: []string{ours}},
+			after: []string{protection, theirs}},
+		"another UID: gone": {on: []string{theirs}, patch: FinalizerPatch{Add: []string{ours}}, want: ErrGone,
+			alter: func(_ *testing.T, p *FinalizerPatch, _ *v1.PersistentVolume) { p.UID = "another" }},
+		"no such PV: gone": {patch: FinalizerPatch{Drop: []string{ours}}, want: ErrGone,
+			alter: func(_ *testing.T, p *FinalizerPatch, _ *v1.PersistentVolume) { p.Name = "no-such-pv" }},
+		"the resourceVersion it was read at: done": {on: []string{ours}, patch: FinalizerPatch{Drop: []string{ours}},
+			alter: func(_ *testing.T, p *FinalizerPatch, pv *v1.PersistentVolume) { p.ResourceVersion = pv.ResourceVersion },
+			after: []string{protection}},
+		"an older resourceVersion: changed": {on: []string{ours}, patch: FinalizerPatch{Drop: []string{ours}}, want: ErrChanged,
+			alter: func(t *testing.T, p *FinalizerPatch, pv *v1.PersistentVolume) {
+				p.ResourceVersion = pv.ResourceVersion
+				if _, err := PatchFinalizers(t.Context(), clients.Core.PersistentVolumes(),
+					FinalizerPatch{Name: pv.Name, UID: pv.UID, Add: []string{theirs}}); err != nil {
+					t.Fatal(err)
+				}
+			}},
+		"adding to a PV that is terminating: changed": {on: []string{theirs}, patch: FinalizerPatch{Add: []string{ours}}, want: ErrChanged,
+			alter: func(t *testing.T, _ *FinalizerPatch, pv *v1.PersistentVolume) { terminating(t, pv) }},
+		"dropping from a PV that is terminating": {on: []string{ours, theirs}, patch: FinalizerPatch{Drop: []string{ours}},
+			alter: func(t *testing.T, _ *FinalizerPatch, pv *v1.PersistentVolume) { terminating(t, pv) },
+			after: []string{protection, theirs}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			pv := newPV(t, c.on...)
+			c.patch.Name, c.patch.UID = pv.Name, pv.UID
+			if c.alter != nil {
+				c.alter(t, &c.patch, pv)
+			}
+			after, err := PatchFinalizers(t.Context(), clients.Core.PersistentVolumes(), c.patch)
+			if c.want != nil {
+				if !errors.Is(err, c.want) {
+					t.Fatalf("PatchFinalizers = %v, want %v", err, c.want)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			slices.Sort(after.Finalizers)
+			slices.Sort(c.after)
+			if !slices.Equal(after.Finalizers, c.after) {
+				t.Errorf("finalizers %v, want %v", after.Finalizers, c.after)
+			}
+		})
+	}
+}
+
+func TestDeletePV(t *testing.T) {
+	pvs := clients.Core.PersistentVolumes()
+	pv := newPV(t, ours)
+	if err := DeletePV(t.Context(), pvs, pv.Name, "another"); !errors.Is(err, ErrChanged) {
+		t.Errorf("DeletePV with another UID = %v, want ErrChanged", err)
+	}
+	if err := DeletePV(t.Context(), pvs, pv.Name, pv.UID); err != nil {
+		t.Error(err)
+	}
+	if err := DeletePV(t.Context(), pvs, pv.Name, pv.UID); err != nil {
+		t.Errorf("DeletePV of one that is terminating = %v", err)
+	}
+	if err := DeletePV(t.Context(), pvs, "no-such-pv", pv.UID); !errors.Is(err, ErrGone) {
+		t.Errorf("DeletePV of none = %v, want ErrGone", err)
+	}
+}
+
+// slim is a record of what a test looks at.
+type slim struct {
+	metav1.ObjectMeta
+}
+
+func (s *slim) GetObjectMeta() metav1.Object { return &s.ObjectMeta }
+
+// journal is a Handler that writes down what it is told.
+type journal struct {
+	mu      sync.Mutex
+	entries []string
+}
+
+func (j *journal) write(format string, args ...any) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.entries = append(j.entries, fmt.Sprintf(format, args...))
+}
+
+func (j *journal) Added(now *slim)         { j.write("added %s", now.Name) }
+func (j *journal) Updated(_, now *slim)    { j.write("updated %s", now.Name) }
+func (j *journal) Deleted(l *slim, f bool) { j.write("deleted %s, final %v", l.Name, f) }
+
+func (j *journal) await(t *testing.T, entry string) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+		j.mu.Lock()
+		found := slices.Contains(j.entries, entry)
+		j.mu.Unlock()
+		if found {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("no entry %q in %q", entry, j.entries)
+		}
+	}
+}
+
+func TestCache(t *testing.T) {
+	there := newPV(t)
+	told := &journal{}
+	cache := NewCache(clients.Core.RESTClient(), "persistentvolumes", &v1.PersistentVolume{}, func(o runtime.Object) (*slim, error) {
+		pv, ok := o.(*v1.PersistentVolume)
+		if !ok {
+			return nil, fmt.Errorf("got a %T", o)
+		}
+		return &slim{metav1.ObjectMeta{Name: pv.Name, UID: pv.UID, ResourceVersion: pv.ResourceVersion}}, nil
+	}, told)
+	if cache.Synced() {
+		t.Error("synced before it runs")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); cache.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-ended })
+
+	<-cache.Sync().Done()
+	told.await(t, "added "+there.Name)
+	if r, found := cache.Get(there.Name); !found || r.UID != there.UID {
+		t.Errorf("Get = %v, %v", r, found)
+	}
+	if _, found := cache.Get("no-such-pv"); found {
+		t.Error("found what is not there")
+	}
+
+	later := newPV(t, ours)
+	told.await(t, "added "+later.Name)
+	if !cache.Reached(later.ResourceVersion) {
+		t.Errorf("has shown version %s and does not say so", later.ResourceVersion)
+	}
+	for _, never := range []string{"", "not-a-version", "99999999999999"} {
+		if cache.Reached(never) {
+			t.Errorf("claims to have seen version %q", never)
+		}
+	}
+	if _, err := PatchFinalizers(t.Context(), clients.Core.PersistentVolumes(), FinalizerPatch{Name: later.Name, UID: later.UID, Add: []string{theirs}}); err != nil {
+		t.Fatal(err)
+	}
+	told.await(t, "updated "+later.Name)
+	terminating(t, later)
+	_, err := clients.Core.PersistentVolumes().Patch(t.Context(), later.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	told.await(t, "deleted "+later.Name+", final true")
+	if _, found := cache.Get(later.Name); found {
+		t.Error("still shows a PV that is gone")
+	}
+}
