@@ -11,7 +11,6 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/mockdriver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/process"
-	"github.com/csi-reclaimer/csi-reclaimer/test/sidecar"
 )
 
 func TestBadInputEndsInOneClearLine(t *testing.T) {
@@ -52,8 +51,6 @@ func TestBadInputEndsInOneClearLine(t *testing.T) {
 		"a log format that does not exist":    {"--logging-format", "xml", []string{"xml"}},
 		"a metrics path that is no such path": {"--metrics-path", "metrics", []string{"--metrics-path"}},
 	}
-	binary, err := sidecar.Build(s.ctx, os.Stderr)
-	s.must(err)
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			var args []string
@@ -62,7 +59,7 @@ func TestBadInputEndsInOneClearLine(t *testing.T) {
 					args = append(args, flag+"="+value)
 				}
 			}
-			p, err := process.Start(process.Command{Path: binary, Args: append(args, c.flag+"="+c.value)})
+			p, err := process.Start(process.Command{Path: program, Args: append(args, c.flag+"="+c.value)})
 			if err != nil {
 				t.Fatal(err)
 			}

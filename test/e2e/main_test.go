@@ -16,8 +16,12 @@ import (
 )
 
 // cluster is the control plane that all tests share; each has a driver name and a
-// namespace of its own.
-var cluster *controlplane.ControlPlane
+// namespace of its own. program is csi-reclaimer with the race detector: it ends with an
+// error when it has raced, which fails the test that stops it.
+var (
+	cluster *controlplane.ControlPlane
+	program string
+)
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
@@ -37,14 +41,12 @@ func run(m *testing.M) int {
 			fmt.Fprintln(os.Stderr, err)
 		}
 	}()
-	for _, build := range []func() error{
-		func() error { _, err := mockdriver.Build(ctx, os.Stderr); return err },
-		func() error { _, err := sidecar.Build(ctx, os.Stderr); return err },
-	} {
-		if err := build(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
+	if _, err = mockdriver.Build(ctx, os.Stderr); err == nil {
+		program, err = sidecar.Build(ctx, os.Stderr, "-race")
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
 	}
 	return m.Run()
 }

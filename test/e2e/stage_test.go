@@ -133,7 +133,7 @@ func (s *stage) sidecar(args ...string) *sidecar.Sidecar {
 // launch starts a sidecar and waits for nothing.
 func (s *stage) launch(args ...string) *sidecar.Sidecar {
 	s.t.Helper()
-	car, err := sidecar.Start(s.ctx, sidecar.Options{Address: s.driver.Socket(), Kubeconfig: s.kube, Args: args})
+	car, err := sidecar.Start(s.ctx, sidecar.Options{Binary: program, Address: s.driver.Socket(), Kubeconfig: s.kube, Args: args})
 	s.must(err)
 	s.t.Cleanup(func() {
 		if s.t.Failed() {

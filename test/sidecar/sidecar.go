@@ -50,9 +50,10 @@ type Sidecar struct {
 	process *process.Process
 }
 
-// Build compiles csi-reclaimer and returns the path of the binary.
-func Build(ctx context.Context, progress io.Writer) (string, error) {
-	return process.Build(ctx, "./cmd/csi-reclaimer", progress)
+// Build compiles csi-reclaimer and returns the path of the binary. goFlags are flags of go
+// build, such as -race: the program then ends with an error when it has raced.
+func Build(ctx context.Context, progress io.Writer, goFlags ...string) (string, error) {
+	return process.Build(ctx, "./cmd/csi-reclaimer", progress, goFlags...)
 }
 
 // Start starts a sidecar and returns at once; see WaitReady. It runs until Stop or Kill, or
