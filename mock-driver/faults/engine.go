@@ -249,6 +249,7 @@ func (e *Engine) strike(ctx context.Context, r Rule) error {
 		return status.Error(codes.Unavailable, "driver crashes")
 	case ExpireToken:
 		return status.Error(codes.Aborted, "starting_token has expired")
+	default:
 	}
 	code, _ := ParseCode(r.Code)
 	message := r.Message

@@ -122,7 +122,11 @@ func explain(err error) error {
 	var wrong *json.UnmarshalTypeError
 	switch {
 	case errors.As(err, &wrong):
-		return fmt.Errorf("fault plan: %s: cannot be a %s", wrong.Field, wrong.Value)
+		field := wrong.Field
+		if field == "" {
+			field = "the plan"
+		}
+		return fmt.Errorf("fault plan: %s: a JSON %s does not fit", field, wrong.Value)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return errors.New("fault plan: the JSON ends too early")
 	}

@@ -66,6 +66,7 @@ func entries[E any](page []E, action Action) []E {
 		slices.Reverse(page)
 	case Omit:
 		return page[1:]
+	default:
 	}
 	return page
 }

@@ -103,6 +103,9 @@ func (s Capabilities) Enable(words ...string) error {
 
 // Disable takes capabilities away, and with them those that cannot be without.
 func (s Capabilities) Disable(words ...string) error {
+	if len(words) == 0 {
+		return nil // What is impossible already is for Validate to say.
+	}
 	for _, word := range words {
 		found, err := find(word)
 		if err != nil {
@@ -165,8 +168,9 @@ func (s Capabilities) missing(c Capability) string {
 		return needs(ControllerExpand, NodeExpand)
 	case ExpansionOffline:
 		return needs(ControllerExpand)
+	default:
+		return ""
 	}
-	return ""
 }
 
 // List returns the capabilities of the set, sorted.

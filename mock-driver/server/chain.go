@@ -37,7 +37,7 @@ func (s *Server) handle(ctx context.Context, req any, info *grpc.UnaryServerInfo
 	var did error
 	var applied []string
 	worked := false
-	answer, err := s.limited(ctx, info, req, c, func(ctx context.Context) (answer any, err error) {
+	answer, err := s.limited(ctx, info, c, func(ctx context.Context) (answer any, err error) {
 		answer, applied, err = s.faults.Do(ctx, s.faultCall(c, req), func(ctx context.Context) (any, error) {
 			answer, err := s.work(context.WithValue(ctx, callKey{}, c), req, info, handler)
 			did, worked = asStatus(err), true
@@ -120,7 +120,7 @@ func (s *Server) faultCall(c *call, req any) faults.Call {
 
 // limited does the work within the concurrency limit and, if so configured, only if nothing else is pending for its volume. Identity calls and questions for
 // capabilities are always let through, as by any driver that answers them without its backend.
-func (s *Server) limited(ctx context.Context, info *grpc.UnaryServerInfo, req any, c *call, work faults.Work) (any, error) {
+func (s *Server) limited(ctx context.Context, info *grpc.UnaryServerInfo, c *call, work faults.Work) (any, error) {
 	if answeredAlone(info.FullMethod) {
 		return work(ctx)
 	}

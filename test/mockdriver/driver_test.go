@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestLedgerAndDiskTellWhatTheDriverDid(t *testing.T) {
 	d := mockdriver.ForTest(t, mockdriver.Options{})
-	handle := create(t, d, "pvc-one")
+	handle := create(t, d)
 	if got := handles(t, d); !slices.Equal(got, []string{handle}) {
 		t.Fatalf("volumes on disk: got %q, want only %q", got, handle)
 	}
@@ -50,7 +50,7 @@ func TestLedgerAndDiskTellWhatTheDriverDid(t *testing.T) {
 
 func TestKilledDriverComesBackWithItsVolumes(t *testing.T) {
 	d := mockdriver.ForTest(t, mockdriver.Options{Dir: t.TempDir(), Name: "other.example.com", Profile: "minimal"})
-	handle := create(t, d, "pvc-one")
+	handle := create(t, d)
 	d.Kill()
 	if got := handles(t, d); !slices.Equal(got, []string{handle}) {
 		t.Errorf("volumes of the dead driver: got %q, want %q", got, handle)
@@ -58,7 +58,7 @@ func TestKilledDriverComesBackWithItsVolumes(t *testing.T) {
 	if err := d.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if again := create(t, d, "pvc-one"); again != handle {
+	if again := create(t, d); again != handle {
 		t.Errorf("CreateVolume again: got %q, want the same volume %q", again, handle)
 	}
 	info, err := csi.NewIdentityClient(d.Conn()).GetPluginInfo(t.Context(), &csi.GetPluginInfoRequest{})
@@ -78,7 +78,7 @@ func TestCrashAfterTheWork(t *testing.T) {
 	d := mockdriver.ForTest(t, mockdriver.Options{Faults: faults.Plan{Rules: []faults.Rule{
 		{Method: "DeleteVolume", Action: faults.Crash, AfterWork: true},
 	}}})
-	handle := create(t, d, "pvc-one")
+	handle := create(t, d)
 	_, err := d.Controller().DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: handle})
 	if status.Code(err) != codes.Unavailable {
 		t.Errorf("DeleteVolume: got %v, want Unavailable", err)
@@ -102,7 +102,7 @@ func TestCrashAfterTheWork(t *testing.T) {
 
 func TestFaultsOfARunningDriver(t *testing.T) {
 	d := mockdriver.ForTest(t, mockdriver.Options{})
-	handle := create(t, d, "pvc-one")
+	handle := create(t, d)
 	plan := faults.Plan{Rules: []faults.Rule{
 		{Name: "liar", Method: "DeleteVolume", First: 1, Action: faults.Fail, Code: "DeadlineExceeded", AfterWork: true},
 	}}
@@ -138,9 +138,9 @@ func TestDriverThatDoesNotStartSaysWhy(t *testing.T) {
 	t.Log(err)
 }
 
-func create(t *testing.T, d *mockdriver.Driver, name string) string {
+func create(t *testing.T, d *mockdriver.Driver) string {
 	t.Helper()
-	answer, err := d.Controller().CreateVolume(t.Context(), &csi.CreateVolumeRequest{Name: name, VolumeCapabilities: []*csi.VolumeCapability{{
+	answer, err := d.Controller().CreateVolume(t.Context(), &csi.CreateVolumeRequest{Name: "pvc-one", VolumeCapabilities: []*csi.VolumeCapability{{
 		AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
 		AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{}},
 	}}})

@@ -1,0 +1,250 @@
+package server_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/backend"
+	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
+	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
+	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/server"
+)
+
+// blockDeletes makes each DeleteVolume wait until the call's own deadline, or until the driver stops.
+func (d driver) blockDeletes(t *testing.T) {
+	t.Helper()
+	check(t, d.faults.Set(faults.Plan{Rules: []faults.Rule{{Name: "block", Method: "DeleteVolume", Action: faults.Hang}}}))
+}
+
+func wantCanceled(t *testing.T, err error) {
+	t.Helper()
+	if status.Code(err) != codes.Canceled {
+		t.Errorf("the deletion that was given up: got %v, want Canceled", err)
+	}
+}
+
+// startDelete begins a deletion that hangs, and returns when the fault plan has it.
+func (d driver) startDelete(t *testing.T, id string) (cancel func(), answer <-chan error) {
+	t.Helper()
+	before := d.faults.Status().Counters[0].Applied
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		_, err := d.controller.DeleteVolume(ctx, &csi.DeleteVolumeRequest{VolumeId: id})
+		done <- err
+	}()
+	for deadline := time.After(10 * time.Second); d.faults.Status().Counters[0].Applied == before; {
+		select {
+		case err := <-done:
+			stop()
+			t.Fatalf("DeleteVolume is answered: %v", err)
+		case <-deadline:
+			stop()
+			t.Fatal("DeleteVolume does not arrive")
+		case <-time.After(time.Millisecond):
+		}
+	}
+	return stop, done
+}
+
+func TestMaxCalls(t *testing.T) {
+	for name, refuse := range map[string]bool{"further calls wait": false, "further calls are refused": true} {
+		t.Run(name, func(t *testing.T) {
+			d := serve(t, "full", func(c *server.Config, _ *backend.Config) { c.MaxCalls, c.RefuseCalls = 1, refuse })
+			d.blockDeletes(t)
+			cancel, answer := d.startDelete(t, "v1")
+			want := codes.DeadlineExceeded
+			if refuse {
+				want = codes.ResourceExhausted
+			}
+			ctx, late := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer late()
+			if _, err := d.controller.GetCapacity(ctx, &csi.GetCapacityRequest{}); status.Code(err) != want {
+				t.Errorf("beyond the limit: got %v, want %v", err, want)
+			}
+			if _, err := d.identity.Probe(t.Context(), &csi.ProbeRequest{}); err != nil {
+				t.Errorf("Probe is kept out: %v", err)
+			}
+			cancel()
+			wantCanceled(t, <-answer)
+			if _, err := d.controller.GetCapacity(t.Context(), &csi.GetCapacityRequest{}); !refuse && err != nil {
+				t.Errorf("once there is room: %v", err)
+			}
+		})
+	}
+}
+
+func TestPendingOperation(t *testing.T) {
+	d := serve(t, "full", func(c *server.Config, _ *backend.Config) { c.AbortPending = true })
+	d.blockDeletes(t)
+	cancel, answer := d.startDelete(t, "v1")
+	if _, err := d.controller.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: "v1"}); status.Code(err) != codes.Aborted {
+		t.Errorf("the same volume: got %v, want Aborted", err)
+	}
+	if _, err := d.controller.ControllerGetVolume(t.Context(), &csi.ControllerGetVolumeRequest{VolumeId: "v1"}); status.Code(err) != codes.NotFound {
+		t.Errorf("only looking at it: got %v, want NotFound", err)
+	}
+	cancelOther, otherAnswer := d.startDelete(t, "v2") // Arrives, so that it was let through.
+	cancelOther()
+	wantCanceled(t, <-otherAnswer)
+	cancel()
+	wantCanceled(t, <-answer)
+}
+
+func TestStopReleasesCallsThatAreNeverAnswered(t *testing.T) {
+	d := serve(t, "full", nil)
+	check(t, d.faults.Set(faults.Plan{Rules: []faults.Rule{{Method: "DeleteVolume", Action: faults.Silence}}}))
+	cancel, answer := d.startDelete(t, "v1")
+	defer cancel()
+	d.stop()
+	if err := <-answer; status.Code(err) != codes.Unavailable {
+		t.Errorf("got %v, want Unavailable", err)
+	}
+}
+
+func TestNotReadyYet(t *testing.T) {
+	begin := time.Now()
+	var passed atomic.Int64
+	d := serve(t, "full", func(c *server.Config, _ *backend.Config) {
+		c.ReadyAfter = time.Minute
+		c.Now = func() time.Time { return begin.Add(time.Duration(passed.Load())) }
+	})
+	for _, ready := range []bool{false, true} {
+		probe, err := d.identity.Probe(t.Context(), &csi.ProbeRequest{})
+		if err != nil || probe.GetReady().GetValue() != ready {
+			t.Errorf("Probe: got %v, %v, want %v", probe.GetReady(), err, ready)
+		}
+		want := codes.Unavailable
+		if ready {
+			want = codes.OK
+		}
+		if _, err := d.controller.GetCapacity(t.Context(), &csi.GetCapacityRequest{}); status.Code(err) != want {
+			t.Errorf("GetCapacity: got %v, want %v", err, want)
+		}
+		passed.Store(int64(time.Minute))
+	}
+}
+
+func TestRequiredSecrets(t *testing.T) {
+	d := serve(t, "full", func(c *server.Config, _ *backend.Config) {
+		c.Secrets = map[string]string{"user": "", "password": "hunter2"}
+	})
+	for name, c := range map[string]struct {
+		secrets map[string]string
+		want    codes.Code
+	}{
+		"all":     {secrets: map[string]string{"user": "anyone", "password": "hunter2"}},
+		"missing": {secrets: map[string]string{"password": "hunter2"}, want: codes.Unauthenticated},
+		"wrong":   {secrets: map[string]string{"user": "anyone", "password": "guess"}, want: codes.Unauthenticated},
+		"none":    {want: codes.Unauthenticated},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := d.controller.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: "v", Secrets: c.secrets})
+			if status.Code(err) != c.want {
+				t.Errorf("got %v, want %v", err, c.want)
+			}
+			if strings.Contains(status.Convert(err).Message(), "hunter2") {
+				t.Errorf("the answer contains the secret: %v", err)
+			}
+		})
+	}
+	if _, err := d.controller.GetCapacity(t.Context(), &csi.GetCapacityRequest{}); err != nil {
+		t.Errorf("a call that carries no secrets: %v", err)
+	}
+}
+
+func TestOnlyWhatIsAdvertisedIsServed(t *testing.T) {
+	d := serve(t, "minimal", nil)
+	ctx := t.Context()
+	c, n := d.controller, d.node
+	for name, call := range map[string]func() error{
+		"ListVolumes": func() error { _, err := c.ListVolumes(ctx, &csi.ListVolumesRequest{}); return err },
+		"GetCapacity": func() error { _, err := c.GetCapacity(ctx, &csi.GetCapacityRequest{}); return err },
+		"ControllerPublishVolume": func() error {
+			_, err := c.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{})
+			return err
+		},
+		"CreateSnapshot": func() error { _, err := c.CreateSnapshot(ctx, &csi.CreateSnapshotRequest{}); return err },
+		"ListSnapshots":  func() error { _, err := c.ListSnapshots(ctx, &csi.ListSnapshotsRequest{}); return err },
+		"GetSnapshot":    func() error { _, err := c.GetSnapshot(ctx, &csi.GetSnapshotRequest{}); return err },
+		"ControllerExpandVolume": func() error {
+			_, err := c.ControllerExpandVolume(ctx, &csi.ControllerExpandVolumeRequest{})
+			return err
+		},
+		"ControllerGetVolume": func() error { _, err := c.ControllerGetVolume(ctx, &csi.ControllerGetVolumeRequest{}); return err },
+		"ControllerModifyVolume": func() error {
+			_, err := c.ControllerModifyVolume(ctx, &csi.ControllerModifyVolumeRequest{})
+			return err
+		},
+		"NodeStageVolume":     func() error { _, err := n.NodeStageVolume(ctx, &csi.NodeStageVolumeRequest{}); return err },
+		"NodeGetVolumeStats":  func() error { _, err := n.NodeGetVolumeStats(ctx, &csi.NodeGetVolumeStatsRequest{}); return err },
+		"NodeExpandVolume":    func() error { _, err := n.NodeExpandVolume(ctx, &csi.NodeExpandVolumeRequest{}); return err },
+		"NodeGetVolumeHealth": func() error { _, err := n.NodeGetVolumeHealth(ctx, &csi.NodeGetVolumeHealthRequest{}); return err },
+	} {
+		if err := call(); status.Code(err) != codes.Unimplemented {
+			t.Errorf("%s: got %v, want Unimplemented", name, err)
+		}
+	}
+	d = serve(t, "node-only", nil)
+	if _, err := d.controller.ControllerGetCapabilities(ctx, &csi.ControllerGetCapabilitiesRequest{}); status.Code(err) != codes.Unimplemented {
+		t.Errorf("controller service of a node-only driver: got %v, want Unimplemented", err)
+	}
+	d = serve(t, "static", nil)
+	if _, err := d.controller.DeleteVolume(ctx, &csi.DeleteVolumeRequest{VolumeId: "v"}); status.Code(err) != codes.Unimplemented {
+		t.Errorf("DeleteVolume of a static driver: got %v, want Unimplemented", err)
+	}
+}
+
+func TestLedgerTellsWhatWasAskedDoneAndAnswered(t *testing.T) {
+	d := serve(t, "full", nil)
+	id := d.create(t, "pvc-1")
+	d.create(t, "pvc-1")
+	check(t, d.faults.Set(faults.Plan{Rules: []faults.Rule{
+		{Name: "lie", Method: "DeleteVolume", Action: faults.Fail, Code: "Internal", AfterWork: true, First: 2},
+	}}))
+	for range 3 {
+		_, _ = d.controller.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: id, Secrets: map[string]string{"b": "canary", "a": "canary"}})
+	}
+	created := d.calls(t, "CreateVolume", 2)
+	for i, changed := range []bool{true, false} {
+		if c := created[i]; c.Changed != changed || c.Volume != id || c.Name != "pvc-1" || c.Code != "OK" {
+			t.Errorf("creation %d: got %+v", i, c)
+		}
+	}
+	deleted := d.calls(t, "DeleteVolume", 3)
+	for i, want := range []ledger.Call{
+		{Changed: true, Code: "Internal", Did: "OK", Faults: []string{"lie"}, Error: "injected fault lie"},
+		{Code: "Internal", Did: "OK", Faults: []string{"lie"}, Error: "injected fault lie"},
+		{Code: "OK"},
+	} {
+		c := deleted[i]
+		if c.Changed != want.Changed || c.Code != want.Code || c.Did != want.Did || c.Error != want.Error || !slices.Equal(c.Faults, want.Faults) || c.Volume != id {
+			t.Errorf("deletion %d: got %+v, want %+v", i, c, want)
+		}
+		if !slices.Equal(c.SecretKeys, []string{"a", "b"}) {
+			t.Errorf("deletion %d: got secret keys %q", i, c.SecretKeys)
+		}
+		if c.Changed && (c.Done.Before(c.Received) || c.Answered.Before(c.Done)) {
+			t.Errorf("deletion %d: times are out of order: %+v", i, c)
+		}
+	}
+}
+
+func TestFaultsFindAVolumeByItsName(t *testing.T) {
+	d := serve(t, "full", nil)
+	bad, good := d.create(t, "pvc-bad"), d.create(t, "pvc-good")
+	check(t, d.faults.Set(faults.Plan{Rules: []faults.Rule{{Method: "DeleteVolume", VolumeName: "*-bad", Action: faults.Fail, Code: "Unavailable"}}}))
+	for id, want := range map[string]codes.Code{bad: codes.Unavailable, good: codes.OK} {
+		if _, err := d.controller.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: id}); status.Code(err) != want {
+			t.Errorf("%s: got %v, want %v", id, err, want)
+		}
+	}
+}
