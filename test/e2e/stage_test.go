@@ -3,29 +3,22 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
-	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
 	"github.com/csi-reclaimer/csi-reclaimer/test/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/grant"
 	"github.com/csi-reclaimer/csi-reclaimer/test/mockdriver"
-	"github.com/csi-reclaimer/csi-reclaimer/test/process"
 	"github.com/csi-reclaimer/csi-reclaimer/test/sidecar"
 	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
 )
@@ -76,25 +69,7 @@ func (s *stage) grant(namespace string) {
 	s.kube = filepath.Join(s.t.TempDir(), "kubeconfig")
 	s.must(controlplane.WriteKubeconfig(s.kube, config))
 
-	clusterRole, role := s.shippedRoles()
-	if _, err := s.client.RbacV1().ClusterRoles().Create(s.ctx, clusterRole, metav1.CreateOptions{}); !apierrors.IsAlreadyExists(err) {
-		s.must(err)
-	}
-	_, err = s.client.RbacV1().Roles(namespace).Create(s.ctx, role, metav1.CreateOptions{})
-	s.must(err)
-	subjects := []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: account}}
-	_, err = s.client.RbacV1().ClusterRoleBindings().Create(s.ctx, &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: namespace},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: clusterRole.Name},
-		Subjects:   subjects,
-	}, metav1.CreateOptions{})
-	s.must(err)
-	_, err = s.client.RbacV1().RoleBindings(namespace).Create(s.ctx, &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: role.Name},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name},
-		Subjects:   subjects,
-	}, metav1.CreateOptions{})
-	s.must(err)
+	s.must(grant.Sidecar(s.ctx, s.client, namespace, account))
 	s.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
@@ -102,24 +77,6 @@ func (s *stage) grant(namespace string) {
 			s.t.Errorf("delete cluster role binding: %v", err)
 		}
 	})
-}
-
-// shippedRoles reads the roles that operators install.
-func (s *stage) shippedRoles() (*rbacv1.ClusterRole, *rbacv1.Role) {
-	s.t.Helper()
-	root, err := process.ModuleRoot()
-	s.must(err)
-	data, err := os.ReadFile(filepath.Join(root, "deploy", "manifests", "rbac-csi-reclaimer.yaml"))
-	s.must(err)
-	clusterRole, role := &rbacv1.ClusterRole{}, &rbacv1.Role{}
-	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096)
-	for _, into := range []any{clusterRole, role} {
-		s.must(decoder.Decode(into))
-	}
-	if err := decoder.Decode(&struct{}{}); !errors.Is(err, io.EOF) {
-		s.t.Fatalf("the RBAC manifest holds more than a ClusterRole and a Role (%v)", err)
-	}
-	return clusterRole, role
 }
 
 // sidecar starts a sidecar and waits until it is ready.

@@ -1,0 +1,78 @@
+//go:build unix
+
+// Package grant gives a service account of a test cluster what deploy/ ships, so that the
+// programs run with exactly the rights that operators give them.
+package grant
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/process"
+)
+
+// Sidecar makes the roles of csi-reclaimer and binds them to the service account. The
+// binding for the whole cluster has the namespace's name.
+func Sidecar(ctx context.Context, client kubernetes.Interface, namespace, account string) error {
+	clusterRole, role, err := shippedRoles()
+	if err != nil {
+		return fmt.Errorf("read the shipped RBAC: %w", err)
+	}
+	rbac := client.RbacV1()
+	if _, err := rbac.ClusterRoles().Create(ctx, clusterRole, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("make cluster role: %w", err)
+	}
+	if _, err := rbac.Roles(namespace).Create(ctx, role, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("make role: %w", err)
+	}
+	subjects := []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: account}}
+	if _, err := rbac.ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: namespace},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: clusterRole.Name},
+		Subjects:   subjects,
+	}, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("bind cluster role: %w", err)
+	}
+	if _, err := rbac.RoleBindings(namespace).Create(ctx, &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: role.Name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name},
+		Subjects:   subjects,
+	}, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("bind role: %w", err)
+	}
+	return nil
+}
+
+// shippedRoles reads the roles that operators install.
+func shippedRoles() (*rbacv1.ClusterRole, *rbacv1.Role, error) {
+	root, err := process.ModuleRoot()
+	if err != nil {
+		return nil, nil, err
+	}
+	data, err := os.ReadFile(filepath.Join(root, "deploy", "manifests", "rbac-csi-reclaimer.yaml"))
+	if err != nil {
+		return nil, nil, err
+	}
+	clusterRole, role := &rbacv1.ClusterRole{}, &rbacv1.Role{}
+	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096)
+	for _, into := range []any{clusterRole, role} {
+		if err := decoder.Decode(into); err != nil {
+			return nil, nil, err
+		}
+	}
+	if err := decoder.Decode(&struct{}{}); !errors.Is(err, io.EOF) {
+		return nil, nil, errors.New("the manifest holds more than a ClusterRole and a Role")
+	}
+	return clusterRole, role, nil
+}
