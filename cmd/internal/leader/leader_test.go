@@ -43,8 +43,8 @@ func TestCloseWaitsForTheTermAndReturnsItsError(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	select {
-	case <-closed:
-		t.Error("closed while the term went on")
+	case err := <-closed:
+		t.Errorf("closed while the term went on: %v", err)
 	case <-ctx.Done():
 	}
 	close(end)
