@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"k8s.io/klog/v2"
 
@@ -141,13 +142,13 @@ func (w *run) look() {
 	}
 }
 
-// unreadSibling tells whether the cache shows a PV of the volume that was not read live.
+// unreadSibling tells whether the cache shows a PV of the volume that was not read live, or
+// a later state of one than was read.
 func (w *run) unreadSibling() bool {
 	for _, now := range w.siblingsNow() {
-		known := false
-		for _, read := range w.facts.Siblings {
-			known = known || read.UID == now.UID
-		}
+		known := slices.ContainsFunc(w.facts.Siblings, func(read PV) bool {
+			return read.UID == now.UID && !kube.Newer(now.ResourceVersion, read.ResourceVersion)
+		})
 		if !known {
 			return true
 		}

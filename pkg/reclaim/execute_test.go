@@ -232,6 +232,18 @@ func TestWhatTheWatchTellsDuringTheReadsIsSeen(t *testing.T) {
 		}, []string{"read claim", "read pv"}},
 		"a sibling that keeps the volume": {func(w *world, r *Reclaimer) { w.store(r, keeper) },
 			[]string{"read claim", "read pv"}},
+		"a sibling that was read and then turned to Retain": {func(w *world, r *Reclaimer) {
+			w.others["other"] = sibling()
+			w.store(r, sibling())
+			w.before = func(what string) {
+				if what == "read pv" {
+					later := keeper
+					later.ResourceVersion = "11"
+					w.others["other"] = later
+					w.store(r, later)
+				}
+			}
+		}, []string{"read claim", "read pv", "read other", "read pv"}},
 		"a sibling that is to go too": {func(w *world, r *Reclaimer) { w.others["other"] = sibling(); w.store(r, sibling()) },
 			[]string{"read claim", "read pv", "read other", "read pv", "delete volume", "delete PV", "release"}},
 	}

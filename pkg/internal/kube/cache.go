@@ -101,6 +101,13 @@ func (c *Cache[R]) Reached(version string) bool {
 	return err == nil && order >= 0
 }
 
+// Newer tells whether the first of two resourceVersions of one object is the later one.
+// Versions that cannot be compared count as newer: nothing may be taken from an old look.
+func Newer(version, than string) bool {
+	order, err := resourceversion.CompareResourceVersion(version, than)
+	return err != nil || order > 0
+}
+
 // adapter tells a Handler what the informer reports.
 type adapter[R Record] struct{ to Handler[R] }
 
