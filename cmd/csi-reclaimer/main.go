@@ -50,6 +50,16 @@ func runMain() int {
 	return 0
 }
 
+// programVersion returns the version that the build was given. One that was not given is
+// "unknown", not the template that component-base holds then.
+func programVersion() string {
+	v := version.Get().GitVersion
+	if strings.Contains(v, "$Format") {
+		return "unknown"
+	}
+	return v
+}
+
 func newCommand() *cobra.Command {
 	o := newOptions()
 	groups := o.flags()
@@ -64,7 +74,7 @@ func newCommand() *cobra.Command {
 		SilenceUsage:  true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.version {
-				_, err := fmt.Fprintln(cmd.OutOrStdout(), "csi-reclaimer", version.Get().GitVersion)
+				_, err := fmt.Fprintln(cmd.OutOrStdout(), "csi-reclaimer", programVersion())
 				return err
 			}
 			if err := o.validate(); err != nil {

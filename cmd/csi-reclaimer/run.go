@@ -20,7 +20,6 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 	_ "k8s.io/component-base/metrics/prometheus/restclient" // metrics of calls to the API server
 	_ "k8s.io/component-base/metrics/prometheus/workqueue"  // metrics of the work queues
-	"k8s.io/component-base/version"
 	"k8s.io/klog/v2"
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/leader"
@@ -32,7 +31,7 @@ import (
 // run is the whole life of the sidecar: until ctx ends, or something is wrong that waiting
 // does not mend.
 func run(ctx context.Context, o *options) error {
-	klog.FromContext(ctx).Info("Starting csi-reclaimer", "version", version.Get().GitVersion, "role", o.role)
+	klog.FromContext(ctx).Info("Starting csi-reclaimer", "version", programVersion(), "role", o.role)
 	config, err := clusterConfig(o)
 	if err != nil {
 		return err
