@@ -56,6 +56,9 @@ func TestBadFlagsAreRefusedInOneLine(t *testing.T) {
 		"an unknown profile":          {[]string{endpoint, "--profile=x"}, `unknown profile "x": want one of full, minimal`},
 		"an unknown capability":       {[]string{endpoint, "--capabilities=x"}, `--capabilities: unknown capability "x"`},
 		"an impossible capability":    {[]string{endpoint, "--profile=minimal", "--capabilities=LIST_VOLUMES_PUBLISHED_NODES"}, "needs controller/PUBLISH_UNPUBLISH_VOLUME"},
+		"an impossible capability, with others taken away": {
+			[]string{endpoint, "--profile=minimal", "--capabilities=CLONE_VOLUME,LIST_VOLUME_HEALTH", "--disable-capabilities=GET_CAPACITY"},
+			"needs controller/GET_VOLUME_HEALTH"},
 		"a driver name that is none":  {[]string{endpoint, "--name=a_b"}, `driver name "a_b"`},
 		"no node":                     {[]string{endpoint, "--node-id="}, "node id"},
 		"a capacity that is none":     {[]string{endpoint, "--capacity=lots"}, `--capacity "lots"`},

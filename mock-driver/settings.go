@@ -122,6 +122,10 @@ func (f *flags) capabilities(s *settings) error {
 	if err := set.Enable(f.enable...); err != nil {
 		return fmt.Errorf("--capabilities: %w", err)
 	}
+	// Before anything is taken away: Disable drops what is incomplete, and what was asked for must not vanish in silence.
+	if err := set.Complete(); err != nil {
+		return fmt.Errorf("--capabilities: %w", err)
+	}
 	if err := set.Disable(f.disable...); err != nil {
 		return fmt.Errorf("--disable-capabilities: %w", err)
 	}

@@ -2,6 +2,7 @@ package faults
 
 import (
 	"encoding/json"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -56,6 +57,21 @@ func TestPlansSurviveJSON(t *testing.T) {
 	got, err := ParsePlan(data)
 	if err != nil || !cmp.Equal(got, want) {
 		t.Errorf("%s: %v\n%s", data, err, cmp.Diff(want, got))
+	}
+}
+
+func TestThePlanInTheREADMEIsGood(t *testing.T) {
+	readme, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(readme), "```json\n{\"rules\"")
+	plan, _, found := strings.Cut(rest, "```")
+	if !found {
+		t.Fatal("the README shows no plan")
+	}
+	if _, err := ParsePlan([]byte(`{"rules"` + plan)); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -103,9 +103,6 @@ func (s Capabilities) Enable(words ...string) error {
 
 // Disable takes capabilities away, and with them those that cannot be without.
 func (s Capabilities) Disable(words ...string) error {
-	if len(words) == 0 {
-		return nil // What is impossible already is for Validate to say.
-	}
 	for _, word := range words {
 		found, err := find(word)
 		if err != nil {
@@ -131,12 +128,20 @@ func (s Capabilities) dropUnsupported() {
 	}
 }
 
-// Validate reports the first capability that the specification does not allow without another one.
-func (s Capabilities) Validate() error {
-	for _, c := range slices.Sorted(maps.Keys(s)) {
+// Complete reports the first capability that the specification does not allow without another one.
+func (s Capabilities) Complete() error {
+	for _, c := range s.List() {
 		if need := s.missing(c); need != "" {
 			return fmt.Errorf("capability %s needs %s", c, need)
 		}
+	}
+	return nil
+}
+
+// Validate is Complete, and reports capabilities that exclude each other.
+func (s Capabilities) Validate() error {
+	if err := s.Complete(); err != nil {
+		return err
 	}
 	if s[ExpansionOnline] && s[ExpansionOffline] {
 		return fmt.Errorf("capabilities %s and %s exclude each other", ExpansionOnline, ExpansionOffline)
@@ -153,7 +158,7 @@ func (s Capabilities) missing(c Capability) string {
 		if slices.ContainsFunc(anyOf, func(n Capability) bool { return s[n] }) {
 			return ""
 		}
-		return fmt.Sprint(strings.Trim(fmt.Sprint(anyOf), "[]"))
+		return strings.Trim(fmt.Sprint(anyOf), "[]")
 	}
 	switch c {
 	case CreateDelSnapshot, CloneVolume:
