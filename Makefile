@@ -42,6 +42,9 @@ test-e2e: controlplane ## Run the programs against a real control plane and driv
 FUZZTIME ?= 30s
 fuzz: ## Fuzz what reads untrusted input, FUZZTIME (30s) each
 	$(GO) test -run '^$$' -fuzz FuzzSocketPath -fuzztime $(FUZZTIME) ./pkg/csidriver
+	$(GO) test -run '^$$' -fuzz FuzzParsePlan -fuzztime $(FUZZTIME) ./mock-driver/faults
+	$(GO) test -run '^$$' -fuzz FuzzTokens -fuzztime $(FUZZTIME) ./mock-driver/server
+	$(GO) test -run '^$$' -fuzz FuzzRead -fuzztime $(FUZZTIME) ./mock-driver/ledger
 
 lint: $(LINT) ## Check formatting, vet, staticcheck and more
 	$(LINT) run ./...
