@@ -4,13 +4,20 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
@@ -30,8 +37,10 @@ func TestJudge(t *testing.T) {
 	}
 	spoil := map[string]func(*outcome){
 		"the volume is left where it should go, or gone where it should stay": func(o *outcome) { o.onDisk = !o.onDisk },
-		"one call too many": func(o *outcome) { o.deleteCalls++ },
-		"the PV is stuck":   func(o *outcome) { o.pv = "Released, finalizer" },
+		"one call too many":              func(o *outcome) { o.deleteCalls++ },
+		"the PV is stuck":                func(o *outcome) { o.pv, o.held = "Failed", true },
+		"protected or not, wrongly":      func(o *outcome) { o.protected = !o.protected },
+		"let go before it was reclaimed": func(o *outcome) { o.late = true },
 	}
 	for name, change := range spoil {
 		for i, sc := range scenes() {
@@ -39,15 +48,84 @@ func TestJudge(t *testing.T) {
 				results := allRight()
 				change(&results[i].seen)
 				err := judge(results)
-				if !errors.Is(err, errWrong) || !strings.Contains(err.Error(), sc.title) {
-					t.Errorf("judge = %v, want errWrong with the scene's title", err)
+				if !errors.Is(err, errWrong) {
+					t.Fatalf("judge = %v, want errWrong", err)
+				}
+				status, line := conclude(err, false)
+				if status != 1 {
+					t.Errorf("exit status %d, want 1", status)
+				}
+				for _, want := range []string{sc.title, sc.want.String(), results[i].seen.String()} {
+					if !strings.Contains(line, want) {
+						t.Errorf("the last line does not say %q: %s", want, line)
+					}
 				}
 				var out bytes.Buffer
-				newPrinter(&out, false).table(results)
+				p := newPrinter(&out, false)
+				p.table(results)
 				if strings.Count(out.String(), "WRONG") != 1 {
 					t.Errorf("the table shows not one WRONG:\n%s", out.String())
 				}
+				out.Reset()
+				p.moral(results[i])
+				if strings.Contains(out.String(), sc.moral) {
+					t.Errorf("says what did not happen:\n%s", out.String())
+				}
 			})
+		}
+	}
+}
+
+func TestConclude(t *testing.T) {
+	untidy := fmt.Errorf("%w: folder not empty", errUntidy)
+	cases := map[string]struct {
+		err         error
+		interrupted bool
+		status      int
+		line        string
+	}{
+		"all right":                            {nil, false, 0, ""},
+		"Ctrl-C ends what was kept":            {nil, true, 0, ""},
+		"something does not start":             {errors.New("no etcd"), false, 1, "no etcd"},
+		"something is left behind":             {untidy, false, 1, "folder not empty"},
+		"Ctrl-C in the middle":                 {context.Canceled, true, 130, "has ended"},
+		"Ctrl-C, and something is left":        {errors.Join(context.Canceled, untidy), true, 130, "folder not empty"},
+		"a wrong verdict, kept until Ctrl-C":   {errWrong, true, 1, "wrong verdict"},
+		"a wrong verdict and something left":   {errors.Join(errWrong, untidy), false, 1, "folder not empty"},
+		"a deadline is not taken for a Ctrl-C": {context.DeadlineExceeded, false, 1, "deadline"},
+	}
+	for name, c := range cases {
+		status, line := conclude(c.err, c.interrupted)
+		if status != c.status || !strings.Contains(line, c.line) || (line == "") != (c.line == "") {
+			t.Errorf("%s: %d %q, want %d with %q", name, status, line, c.status, c.line)
+		}
+	}
+}
+
+func TestFlags(t *testing.T) {
+	cases := map[string]struct {
+		args           []string
+		status         int
+		stdout, stderr string
+	}{
+		"help teaches":     {[]string{"--help"}, 0, "--keep", ""},
+		"an unknown flag":  {[]string{"--kep"}, 2, "", "see --help"},
+		"an argument":      {[]string{"keep"}, 2, "", `argument "keep" is not known`},
+		"help, exit codes": {[]string{"-h"}, 0, "130", ""},
+	}
+	for name, c := range cases {
+		stdout, err := os.Create(filepath.Join(t.TempDir(), "stdout"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var stderr bytes.Buffer
+		status := run(c.args, stdout, &stderr)
+		printed, err := os.ReadFile(stdout.Name())
+		if err := errors.Join(err, stdout.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if status != c.status || !strings.Contains(string(printed), c.stdout) || !strings.Contains(stderr.String(), c.stderr) {
+			t.Errorf("%s: status %d, stdout %q, stderr %q", name, status, printed, stderr.String())
 		}
 	}
 }
@@ -56,20 +134,45 @@ func TestPrinting(t *testing.T) {
 	for _, color := range []bool{false, true} {
 		var out bytes.Buffer
 		p := newPrinter(&out, color)
-		p.head("head")
+		p.intro(scenes())
 		line := p.timeline()
 		line.disk(1)
-		line.driver(line.start, "received DeleteVolume")
+		line.disk(2)
+		line.driver(line.start, "receives DeleteVolume")
 		line.print()
+		for _, r := range allRight() {
+			p.moral(r)
+		}
 		p.table(allRight())
 		if got := strings.Contains(out.String(), "\x1b["); got != color {
 			t.Errorf("colour codes with color = %v: %v", color, got)
 		}
-		for _, want := range []string{"1 volume\n", "received DeleteVolume", "right", "leaked"} {
+		for _, want := range []string{"1 volume\n", "2 volumes\n", "receives DeleteVolume", "right", "leaked", "expected", "seen"} {
 			if !strings.Contains(out.String(), want) {
 				t.Errorf("no %q in:\n%s", want, out.String())
 			}
 		}
+		for line := range strings.Lines(out.String()) {
+			if !color && len(line) > 100 {
+				t.Errorf("%d columns: %s", len(line), line)
+			}
+		}
+	}
+}
+
+func TestTheTableIsAligned(t *testing.T) {
+	results := allRight()
+	results[1].seen = outcome{pv: "Released", protected: true, held: true, deleteCalls: 12, late: true, onDisk: true}
+	var out bytes.Buffer
+	newPrinter(&out, false).table(results)
+	lastCells := map[int]bool{} // where "volume gone" and "volume on disk" begin
+	for line := range strings.Lines(out.String()) {
+		if at := strings.LastIndex(line, "volume "); at >= 0 {
+			lastCells[at] = true
+		}
+	}
+	if len(lastCells) != 1 {
+		t.Errorf("the last column begins at %v:\n%s", lastCells, out.String())
 	}
 }
 
@@ -77,32 +180,136 @@ func TestATimelineIsInTheOrderOfItsTimes(t *testing.T) {
 	var out bytes.Buffer
 	line := newPrinter(&out, false).timeline()
 	line.driver(line.start.Add(2*time.Second), "second")
-	line.driver(line.start.Add(time.Second), "first")
+	line.driver(line.start.Add(20*time.Millisecond), "first")
 	line.print()
-	if want := "     1000 ms  driver  first\n     2000 ms  driver  second\n"; out.String() != want {
+	if want := "      20 ms  driver  first\n    2.00 s   driver  second\n"; out.String() != want {
 		t.Errorf("printed\n%swant\n%s", out.String(), want)
 	}
 }
 
-func TestReached(t *testing.T) {
-	now := metav1.Now()
-	bound := &v1.PersistentVolume{Status: v1.PersistentVolumeStatus{Phase: v1.VolumeBound}}
-	held := &v1.PersistentVolume{
-		ObjectMeta: metav1.ObjectMeta{Finalizers: []string{reclaim.Finalizer}, DeletionTimestamp: &now},
-		Status:     v1.PersistentVolumeStatus{Phase: v1.VolumeReleased},
+func TestALiveTimelinePrintsAtOnce(t *testing.T) {
+	var out bytes.Buffer
+	line := newPrinter(&out, false).liveTimeline()
+	line.demo("starting")
+	if !strings.HasSuffix(out.String(), "demo    starting\n") {
+		t.Errorf("printed %q", out.String())
 	}
-	cases := []struct {
-		pv    *v1.PersistentVolume
-		state string
-		want  bool
+}
+
+func pv(phase v1.PersistentVolumePhase, terminating bool, finalizers ...string) *v1.PersistentVolume {
+	pv := &v1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Finalizers: finalizers},
+		Status:     v1.PersistentVolumeStatus{Phase: phase},
+	}
+	if terminating {
+		pv.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+	}
+	return pv
+}
+
+func TestChanges(t *testing.T) {
+	const theirs = "kubernetes.io/pv-protection"
+	cases := map[string]struct {
+		before, now *v1.PersistentVolume
+		want        []string
 	}{
-		{nil, gone, true}, {nil, "released", true}, {nil, "Released", false}, {nil, "protected", false},
-		{bound, gone, false}, {bound, "protected", false}, {bound, "terminating", false}, {bound, "released", false},
-		{held, "protected", true}, {held, "terminating", true}, {held, "released", true}, {held, gone, false},
+		"made": {nil, pv(v1.VolumePending, false, theirs),
+			[]string{"the PV is there", "finalizer kubernetes.io/pv-protection is on the PV"}},
+		"bound and protected at once": {pv(v1.VolumeAvailable, false, theirs), pv(v1.VolumeBound, false, theirs, reclaim.Finalizer),
+			[]string{"the PV is Bound", "csi-reclaimer's finalizer is on the PV"}},
+		"deleted": {pv(v1.VolumeBound, false), pv(v1.VolumeBound, true), []string{"the PV is terminating, phase Bound"}},
+		"one finalizer of two goes": {pv(v1.VolumeReleased, true, theirs, reclaim.Finalizer), pv(v1.VolumeReleased, true, reclaim.Finalizer),
+			[]string{"finalizer kubernetes.io/pv-protection is off the PV"}},
+		"ours goes last":                {pv(v1.VolumeReleased, true, reclaim.Finalizer), nil, []string{"csi-reclaimer's finalizer is off the PV, and with it the PV is gone"}},
+		"gone without":                  {pv(v1.VolumeReleased, true, theirs), nil, []string{"the PV is gone"}},
+		"nothing that a person notices": {pv(v1.VolumeBound, false), pv(v1.VolumeBound, false), nil},
 	}
-	for _, c := range cases {
-		if got := reached(c.pv, c.state); got != c.want {
-			t.Errorf("reached(%v, %q) = %v", c.pv, c.state, got)
+	for name, c := range cases {
+		if got := changes(c.before, c.now); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+func TestTheWatchRemembersProtectionAndWhenThePVWent(t *testing.T) {
+	var out bytes.Buffer
+	line := newPrinter(&out, false).timeline()
+	stream := watch.NewFake()
+	w := follow(line, stream)
+	stream.Add(pv(v1.VolumeBound, false, reclaim.Finalizer))
+	if err := w.until(t.Context(), "protected", isProtected); err != nil {
+		t.Fatal(err)
+	}
+	if w.sight(nil).goneAt != (time.Time{}) {
+		t.Error("gone while it is there")
+	}
+	stream.Modify(pv(v1.VolumeReleased, true))
+	stream.Delete(pv(v1.VolumeReleased, true))
+	if err := w.until(t.Context(), gone, func(*v1.PersistentVolume) bool { return false }); err != nil {
+		t.Fatal(err)
+	}
+	w.stop()
+	if s := w.sight(nil); !s.protected || s.goneAt.IsZero() {
+		t.Errorf("sight %+v, want protected and gone", s)
+	}
+	line.print()
+	if !strings.HasSuffix(out.String(), "the PV is gone\n") {
+		t.Errorf("printed\n%s", out.String())
+	}
+}
+
+func TestUntilEndsWithItsContextAndItsWatch(t *testing.T) {
+	stream := watch.NewFake()
+	w := follow(newPrinter(&bytes.Buffer{}, false).timeline(), stream)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := w.until(ctx, "bound", isBound); !errors.Is(err, context.Canceled) {
+		t.Errorf("until = %v, want canceled", err)
+	}
+	w.stop()
+	if err := w.until(t.Context(), "bound", isBound); !errors.Is(err, errWatchEnded) {
+		t.Errorf("until = %v, want errWatchEnded", err)
+	}
+}
+
+func TestTooLate(t *testing.T) {
+	goneAt := time.Now()
+	cases := map[string]struct {
+		answered, goneAt time.Time
+		want             bool
+	}{
+		"the PV is still there":     {goneAt, time.Time{}, false},
+		"answered, then gone":       {goneAt.Add(-time.Millisecond), goneAt, false},
+		"gone, then answered":       {goneAt.Add(time.Millisecond), goneAt, true},
+		"gone, and never answered":  {time.Time{}, goneAt, true},
+		"there, and never answered": {time.Time{}, time.Time{}, false},
+	}
+	for name, c := range cases {
+		if got := tooLate(c.answered, c.goneAt); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+func TestTheFolderGoesUnlessItsLogsAreToStay(t *testing.T) {
+	for _, stays := range []bool{false, true} {
+		var out bytes.Buffer
+		s := &stage{p: newPrinter(&out, false), dir: filepath.Join(t.TempDir(), "demo")}
+		if err := os.Mkdir(s.dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if stays {
+			s.saveLogs()
+		}
+		if err := s.lower(); err != nil {
+			t.Error(err)
+		}
+		_, err := os.Stat(s.dir)
+		if errors.Is(err, fs.ErrNotExist) == stays {
+			t.Errorf("logs to stay: %v, folder: %v", stays, err)
+		}
+		if strings.Contains(out.String(), s.dir) != stays {
+			t.Errorf("logs to stay: %v, printed %q", stays, out.String())
 		}
 	}
 }

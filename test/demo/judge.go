@@ -8,14 +8,44 @@ import (
 )
 
 // errWrong is wrapped when a scene did not end as it should.
-var errWrong = errors.New("a verdict is wrong")
+var errWrong = errors.New("wrong verdict")
+
+// errUntidy is wrapped when something that the demo started or wrote may be left.
+var errUntidy = errors.New("clean up")
+
+// gone is what outcome.pv says of a PV that left the API server.
+const gone = "gone"
+
+// outcome is what the API server, the driver's record and the driver's disk show.
+type outcome struct {
+	// pv is the PV's phase, or gone.
+	pv string
+	// protected: csi-reclaimer's finalizer was on the PV at some time; held: it still is.
+	protected, held bool
+	// deleteCalls is the number of DeleteVolume calls that the driver received for the volume.
+	deleteCalls int
+	// late: the PV was gone before the driver had answered DeleteVolume. A crash between the
+	// two would have leaked the volume.
+	late bool
+	// onDisk: the volume's folder is there.
+	onDisk bool
+}
+
+// result is a scene with how it ended.
+type result struct {
+	scene scene
+	sight sight
+	seen  outcome
+}
+
+func (r result) right() bool { return r.seen == r.scene.want }
 
 // judge returns nil if every scene ended as it should, else which did not, and how.
 func judge(results []result) error {
 	var wrong []error
 	for _, r := range results {
 		if !r.right() {
-			wrong = append(wrong, fmt.Errorf("%w: %s: want %v; seen %v", errWrong, r.scene.title, r.scene.want, r.seen))
+			wrong = append(wrong, fmt.Errorf("%w: %s: expected %v; seen %v", errWrong, r.scene.title, r.scene.want, r.seen))
 		}
 	}
 	return errors.Join(wrong...)

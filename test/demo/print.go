@@ -50,11 +50,43 @@ func (p *printer) say(text string) {
 	}
 }
 
+// intro says what is about to happen and what it takes.
+func (p *printer) intro(scenes []scene) {
+	p.head("csi-reclaimer: a volume is deleted when, and only when, its reclaim policy says so")
+	p.say("Shown on real objects: a Kubernetes API server and controller manager, a CSI driver with\n" +
+		"its volumes as folders on disk, and csi-reclaimer between them. " + strconv.Itoa(len(scenes)) + " scenarios:")
+	for i, sc := range scenes {
+		ends := "the volume goes"
+		switch {
+		case sc.sidecarOff:
+			ends = "the volume leaks"
+		case sc.want.onDisk:
+			ends = "the volume stays"
+		}
+		p.say(fmt.Sprintf("  %d. %-36s policy %-7s %s", i+1, sc.title, sc.policy, ends))
+	}
+	p.say("The verdicts come from the API server, the driver's record of calls and its disk, never\n" +
+		"from csi-reclaimer itself.")
+	p.say("Needs Go and about 2 GiB of build cache; neither root nor containers. The first run\n" +
+		"compiles Kubernetes, which takes minutes; later ones take seconds. Ctrl-C ends it all.")
+}
+
+// moral says what a scene shows, or that it showed something else.
+func (p *printer) moral(r result) {
+	if r.right() {
+		p.say(r.scene.moral)
+		return
+	}
+	p.say(p.paint(red, "Not as it should be."))
+	p.say(fmt.Sprintf("expected %v\nseen     %v", r.scene.want, r.seen))
+}
+
 // timeline collects what happens in one scene. It is printed in the order of the times, at
 // the scene's end: what the driver recorded is read only then.
 type timeline struct {
 	p     *printer
 	start time.Time
+	live  bool // each line is printed when it is written down
 
 	mu      sync.Mutex
 	entries []entry
@@ -68,21 +100,25 @@ type entry struct {
 
 func (p *printer) timeline() *timeline { return &timeline{p: p, start: time.Now()} }
 
+// liveTimeline is for what takes seconds and has one witness.
+func (p *printer) liveTimeline() *timeline { return &timeline{p: p, start: time.Now(), live: true} }
+
 func (t *timeline) user(what string) { t.add(time.Now(), "user", what) }
 func (t *timeline) api(what string)  { t.add(time.Now(), "API", what) }
-func (t *timeline) disk(n int) {
-	noun := "volumes"
-	if n == 1 {
-		noun = "volume"
-	}
-	t.add(time.Now(), "disk", fmt.Sprintf("%d %s", n, noun))
-}
+func (t *timeline) demo(what string) { t.add(time.Now(), "demo", what) }
+func (t *timeline) disk(n int)       { t.add(time.Now(), "disk", count(n, "volume")) }
+
 func (t *timeline) driver(at time.Time, what string) { t.add(at, "driver", what) }
 
 func (t *timeline) add(at time.Time, who, what string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.entries = append(t.entries, entry{at, who, what})
+	e := entry{at, who, what}
+	if t.live {
+		t.printOne(e)
+		return
+	}
+	t.entries = append(t.entries, e)
 }
 
 func (t *timeline) print() {
@@ -90,69 +126,83 @@ func (t *timeline) print() {
 	defer t.mu.Unlock()
 	slices.SortStableFunc(t.entries, func(a, b entry) int { return a.at.Compare(b.at) })
 	for _, e := range t.entries {
-		since := fmt.Sprintf("%7.0f ms", float64(e.at.Sub(t.start).Microseconds())/1000)
-		fmt.Fprintf(t.p.out, "  %s  %-6s  %s\n", t.p.paint(faint, since), e.who, e.what)
+		t.printOne(e)
 	}
 }
 
-// result is a scene with how it ended.
-type result struct {
-	scene scene
-	seen  outcome
+func (t *timeline) printOne(e entry) {
+	fmt.Fprintf(t.p.out, "  %s  %-6s  %s\n", t.p.paint(faint, since(e.at.Sub(t.start))), e.who, e.what)
 }
 
-func (r result) right() bool { return r.seen == r.scene.want }
+// since is a time of a timeline, in a column of fixed width.
+func since(d time.Duration) string {
+	if d < time.Second {
+		return fmt.Sprintf("%6d ms", d.Milliseconds())
+	}
+	return fmt.Sprintf("%6.2f s ", d.Seconds())
+}
 
-func (o outcome) String() string {
-	calls := fmt.Sprintf("%d DeleteVolume calls", o.deleteCalls)
-	if o.deleteCalls == 1 {
-		calls = "1 DeleteVolume call"
+// rounded is a duration as a person reads it.
+func rounded(d time.Duration) time.Duration {
+	if d < time.Millisecond {
+		return d.Round(10 * time.Microsecond)
+	}
+	return d.Round(time.Millisecond)
+}
+
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return strconv.Itoa(n) + " " + noun + "s"
+}
+
+func (o outcome) String() string { return strings.Join(o.cells(), ", ") }
+
+// cells are the columns of the table; each can be read by itself too.
+func (o outcome) cells() []string {
+	finalizer := "never protected"
+	switch {
+	case o.held:
+		finalizer = "still protected"
+	case o.protected:
+		finalizer = "was protected"
+	}
+	calls := count(o.deleteCalls, "DeleteVolume call")
+	if o.late {
+		calls += " (too late)"
 	}
 	volume := "volume gone"
 	if o.onDisk {
 		volume = "volume on disk"
 	}
-	return fmt.Sprintf("PV %s, %s, %s", o.pv, calls, volume)
+	return []string{"PV " + o.pv, finalizer, calls, volume}
 }
 
-// cells are the columns of the table.
-func (o outcome) cells() []string {
-	disk := "gone"
-	if o.onDisk {
-		disk = "on disk"
-	}
-	return []string{o.pv, strconv.Itoa(o.deleteCalls), disk}
-}
-
-// table prints a line for each scene, its columns as wide as they need to be.
+// table prints for each scene what was expected, what was seen, and the verdict.
 func (p *printer) table(results []result) {
-	rows := [][]string{{"scenario", "PV", "calls", "volume", "verdict"}}
+	var rows [][]string
 	for _, r := range results {
-		rows = append(rows, append(append([]string{r.scene.title}, r.seen.cells()...), verdict(r)))
+		rows = append(rows, r.scene.want.cells(), r.seen.cells())
 	}
-	for i, row := range rows {
-		line := ""
-		for column, cell := range row[:len(row)-1] {
-			line += fmt.Sprintf("%-*s  ", width(rows, column), cell)
-		}
-		last := row[len(row)-1]
-		switch {
-		case i == 0:
-		case results[i-1].right():
-			last = p.paint(green, last)
-		default:
-			last = p.paint(red, last)
-		}
-		fmt.Fprintf(p.out, "  %s%s\n", line, last)
+	for i, r := range results {
+		p.say(p.paint(bold, fmt.Sprintf("%d. %s", i+1, r.scene.title)))
+		p.say("   expected  " + strings.TrimRight(aligned(r.scene.want.cells(), rows), " "))
+		p.say("   seen      " + aligned(r.seen.cells(), rows) + p.paint(verdictColor(r), verdict(r)))
 	}
 }
 
-func width(rows [][]string, column int) int {
-	longest := 0
-	for _, row := range rows {
-		longest = max(longest, len(row[column]))
+// aligned joins cells, each as wide as the widest of its column.
+func aligned(cells []string, rows [][]string) string {
+	line := ""
+	for column, cell := range cells {
+		width := 0
+		for _, row := range rows {
+			width = max(width, len(row[column]))
+		}
+		line += fmt.Sprintf("%-*s  ", width, cell)
 	}
-	return longest
+	return line
 }
 
 func verdict(r result) string {
@@ -160,7 +210,14 @@ func verdict(r result) string {
 	case !r.right():
 		return "WRONG"
 	case r.scene.sidecarOff:
-		return "leaked, as without us"
+		return "leaked"
 	}
 	return "right"
+}
+
+func verdictColor(r result) string {
+	if r.right() {
+		return green
+	}
+	return red
 }

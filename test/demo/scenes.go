@@ -4,7 +4,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -14,7 +19,9 @@ import (
 
 // scene is one scenario and what is right at its end.
 type scene struct {
-	name, title, story, moral string
+	name, title, story string
+	// moral is said when the scene ended as it should.
+	moral string
 
 	policy     v1.PersistentVolumeReclaimPolicy
 	pvFirst    bool
@@ -23,99 +30,111 @@ type scene struct {
 	want outcome
 }
 
-// outcome is what the API server, the driver's record and the driver's disk show.
-type outcome struct {
-	pv          string
-	deleteCalls int
-	onDisk      bool
-}
-
-// gone is what outcome.pv says of a PV that left the API server.
-const gone = "gone"
-
 func scenes() []scene {
 	return []scene{
 		{
-			name: "claim-first", title: "The claim is deleted first",
+			name: "claim-first", title: "Claim deleted first",
 			story:  "The usual order: the claim goes, the policy is Delete, so the volume goes too.",
-			moral:  "Deleted once, and only then the PV was let go.",
+			moral:  "Deleted once; only then the PV was let go.",
 			policy: v1.PersistentVolumeReclaimDelete,
-			want:   outcome{pv: gone, deleteCalls: 1},
+			want:   outcome{pv: gone, protected: true, deleteCalls: 1},
 		},
 		{
-			name: "pv-first", title: "The PV is deleted first",
+			name: "pv-first", title: "PV deleted first",
 			story:  "The order that leaks: the PV is deleted while its claim still uses the volume.",
 			moral:  "The finalizer held the PV until its claim was gone and its volume deleted.",
 			policy: v1.PersistentVolumeReclaimDelete, pvFirst: true,
-			want: outcome{pv: gone, deleteCalls: 1},
+			want: outcome{pv: gone, protected: true, deleteCalls: 1},
 		},
 		{
-			name: "retain", title: "The policy is Retain",
-			story:  "The claim goes, and the volume is to stay, with its PV, for an administrator.",
-			moral:  "Kept: no finalizer was put on, and the driver was never called.",
+			name: "retain", title: "Policy Retain",
+			story:  "The claim goes. The volume is to stay, and its PV too, for an administrator.",
+			moral:  "Kept: no finalizer was put on, and the driver was never asked to delete.",
 			policy: v1.PersistentVolumeReclaimRetain,
-			want:   outcome{pv: "Released", onDisk: true},
+			want:   outcome{pv: string(v1.VolumeReleased), onDisk: true},
 		},
 		{
-			name: "without", title: "The PV is deleted first, without csi-reclaimer",
-			story:  "What a cluster does by itself: csi-reclaimer is stopped before the PV is made.",
-			moral:  "Leaked: nothing in the cluster knows of this volume any more; it stays on the bill\nuntil someone finds it.",
+			name: "leak", title: "PV deleted first, csi-reclaimer off",
+			story: "What a cluster does by itself: csi-reclaimer is stopped before the PV is made.",
+			moral: "Leaked: the policy said Delete, the volume stays, and no object names it any more. An\n" +
+				"operator now has to compare the backend's volumes with the PVs, by hand, and delete it\n" +
+				"there; until then it stays on the bill.",
 			policy: v1.PersistentVolumeReclaimDelete, pvFirst: true, sidecarOff: true,
 			want: outcome{pv: gone, onDisk: true},
 		},
 	}
 }
 
-// play plays one scene and returns how it ended.
-func (s *stage) play(ctx context.Context, sc scene) (outcome, error) {
-	ctx, cancel := context.WithTimeout(ctx, 3*patience)
+// protects says that csi-reclaimer is to put its finalizer on the scene's PV.
+func (sc scene) protects() bool {
+	return sc.policy == v1.PersistentVolumeReclaimDelete && !sc.sidecarOff
+}
+
+// sight is what a scene leaves to look at.
+type sight struct {
+	vol *storage.Volume
+	// protected as in outcome, and when the PV was seen to be gone, zero if it was not.
+	protected bool
+	goneAt    time.Time
+}
+
+// play plays one scene. What csi-reclaimer fails to do in time is a matter of the verdict;
+// the error is for what the demo itself could not do.
+func (s *stage) play(ctx context.Context, sc scene) (result, error) {
+	ctx, cancel := context.WithTimeout(ctx, 8*patience)
 	defer cancel()
 	t := s.p.timeline()
 	defer t.print()
 	if sc.sidecarOff {
-		if err := s.sidecar.Terminate(); err != nil {
-			return outcome{}, err
-		}
 		t.user("stops csi-reclaimer")
+		if err := s.sidecar.Terminate(); err != nil {
+			return result{}, err
+		}
 	}
-	vol, err := s.maker.Make(ctx, storage.Spec{Name: sc.name, Policy: sc.policy})
+	watch, err := s.watch(ctx, t, sc.name)
 	if err != nil {
-		return outcome{}, err
-	}
-	t.user(fmt.Sprintf("makes claim %s, bound to PV %s, volume %s", sc.name, sc.name, short(vol.Handle)))
-	if err := s.disk(t); err != nil {
-		return outcome{}, err
-	}
-	watch, err := s.watch(ctx, t, vol)
-	if err != nil {
-		return outcome{}, err
+		return result{}, err
 	}
 	defer watch.stop()
-	if err := s.deleteBoth(ctx, t, sc, vol, watch); err != nil {
-		return outcome{}, err
+	vol, err := s.make(ctx, t, sc)
+	if err != nil {
+		return result{}, err
 	}
-	if err := watch.until(ctx, sc.want.pv); err != nil {
-		return outcome{}, err
+	if err := watch.until(ctx, "bound", isBound); err != nil {
+		return result{}, err
+	}
+	if err := errors.Join(s.disk(t), s.deleteBoth(ctx, t, sc, vol, watch)); err != nil {
+		return result{}, err
+	}
+	if err := watch.until(ctx, sc.want.pv, func(pv *v1.PersistentVolume) bool { return phase(pv) == sc.want.pv }); err != nil {
+		return result{}, err
 	}
 	if !sc.sidecarOff {
-		if err := s.fence(ctx); err != nil {
-			return outcome{}, err
+		if err := s.fence(ctx, t); err != nil {
+			return result{}, err
 		}
 	}
 	watch.stop() // before the last look, so that lines come in order
-	if err := s.calls(t, vol); err != nil {
-		return outcome{}, err
+	r := result{scene: sc, sight: watch.sight(vol)}
+	if err := errors.Join(s.calls(t, vol), s.disk(t)); err != nil {
+		return result{}, err
 	}
-	if err := s.disk(t); err != nil {
-		return outcome{}, err
-	}
-	return s.look(ctx, vol)
+	err = s.look(ctx, &r)
+	return r, err
+}
+
+// make makes the scene's volume, PV and claim.
+func (s *stage) make(ctx context.Context, t *timeline, sc scene) (*storage.Volume, error) {
+	t.user(fmt.Sprintf("makes volume, PV and claim %q, policy %s", sc.name, sc.policy))
+	making, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return s.maker.Make(making, storage.Spec{Name: sc.name, Policy: sc.policy})
 }
 
 // deleteBoth deletes PV and claim in the scene's order, as a user would.
 func (s *stage) deleteBoth(ctx context.Context, t *timeline, sc scene, vol *storage.Volume, w *watcher) error {
-	if sc.policy == v1.PersistentVolumeReclaimDelete && !sc.sidecarOff {
-		if err := w.until(ctx, "protected"); err != nil {
+	if sc.protects() {
+		if err := w.until(ctx, "protected by csi-reclaimer's finalizer", isProtected); err != nil {
 			return err
 		}
 	}
@@ -124,7 +143,7 @@ func (s *stage) deleteBoth(ctx context.Context, t *timeline, sc scene, vol *stor
 		if err := vol.DeletePV(ctx); err != nil {
 			return err
 		}
-		if err := w.until(ctx, "terminating"); err != nil {
+		if err := w.until(ctx, "terminating", isTerminating); err != nil {
 			return err
 		}
 	}
@@ -132,71 +151,86 @@ func (s *stage) deleteBoth(ctx context.Context, t *timeline, sc scene, vol *stor
 	if err := vol.DeleteClaim(ctx); err != nil {
 		return err
 	}
-	if err := vol.WaitClaimGone(ctx); err != nil {
+	waiting, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := vol.WaitClaimGone(waiting); err != nil {
 		return err
 	}
 	t.api("the claim is gone")
-	if sc.pvFirst {
-		return nil
-	}
-	return w.until(ctx, "released")
+	return nil
 }
 
 // fence has csi-reclaimer reclaim a volume of its own: whatever it was about to do to the
 // scene's volume has had its chance then.
-func (s *stage) fence(ctx context.Context) error {
-	vol, err := s.maker.Make(ctx, storage.Spec{Name: fmt.Sprintf("fence-%d", time.Now().UnixNano()), Policy: v1.PersistentVolumeReclaimDelete})
+func (s *stage) fence(ctx context.Context, t *timeline) error {
+	waiting, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	vol, err := s.maker.Make(waiting, storage.Spec{Name: fmt.Sprintf("other-%d", time.Now().UnixNano()), Policy: v1.PersistentVolumeReclaimDelete})
 	if err != nil {
 		return err
 	}
-	if err := vol.WaitPV(ctx, "protected", isProtected); err != nil {
-		return err
+	err = vol.WaitPV(waiting, "protected", isProtected)
+	if err == nil {
+		if err := vol.DeleteClaim(waiting); err != nil {
+			return err
+		}
+		err = vol.WaitGone(waiting)
 	}
-	if err := vol.DeleteClaim(ctx); err != nil {
+	switch {
+	case ctx.Err() != nil:
 		return err
+	case err != nil:
+		t.demo(fmt.Sprintf("another volume is not reclaimed within %v", patience))
+	default:
+		t.demo("another volume was made and reclaimed meanwhile, to leave time for a late call")
 	}
-	return vol.WaitGone(ctx)
+	return nil
 }
 
 // look asks the API server, the driver's record and the disk; never csi-reclaimer.
-func (s *stage) look(ctx context.Context, vol *storage.Volume) (outcome, error) {
-	seen := outcome{pv: gone}
+func (s *stage) look(ctx context.Context, r *result) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	vol := r.sight.vol
 	pv, err := vol.PV(ctx)
-	if err != nil {
-		return outcome{}, err
-	}
-	if pv != nil {
-		seen.pv = string(pv.Status.Phase)
-		if isProtected(pv) {
-			seen.pv += ", finalizer"
-		}
-	}
-	calls, err := s.driver.Calls("DeleteVolume")
-	if err != nil {
-		return outcome{}, err
-	}
-	for _, call := range calls {
-		if call.Volume == vol.Handle {
-			seen.deleteCalls++
-		}
-	}
-	volumes, err := s.driver.Volumes()
-	if err != nil {
-		return outcome{}, err
-	}
-	for _, v := range volumes {
-		seen.onDisk = seen.onDisk || v.ID == vol.Handle
-	}
-	return seen, nil
-}
-
-// disk notes what the driver's disk holds.
-func (s *stage) disk(t *timeline) error {
-	n, err := s.volumesOnDisk()
 	if err != nil {
 		return err
 	}
-	t.disk(n)
+	seen := outcome{pv: phase(pv), held: isProtected(pv), protected: r.sight.protected || isProtected(pv)}
+	calls, err := s.driver.Calls("DeleteVolume")
+	if err != nil {
+		return err
+	}
+	for _, call := range calls {
+		if call.Volume != vol.Handle {
+			continue
+		}
+		seen.deleteCalls++
+		seen.late = seen.late || tooLate(call.Answered, r.sight.goneAt)
+	}
+	_, err = os.Stat(filepath.Join(s.driver.VolumesDir(), vol.Handle))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	seen.onDisk = err == nil
+	r.seen = seen
+	return nil
+}
+
+// tooLate says that a PV was gone before the driver had answered. Both times are of this
+// machine, and gone is never earlier than the truth, so that nobody is blamed wrongly.
+func tooLate(answered, goneAt time.Time) bool {
+	return !goneAt.IsZero() && (answered.IsZero() || answered.After(goneAt))
+}
+
+// disk notes how many volumes an ls of the driver's disk shows: each is a folder.
+func (s *stage) disk(t *timeline) error {
+	entries, err := os.ReadDir(s.driver.VolumesDir())
+	if err != nil {
+		return err
+	}
+	entries = slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return !e.IsDir() })
+	t.disk(len(entries))
 	return nil
 }
 
@@ -207,18 +241,14 @@ func (s *stage) calls(t *timeline, vol *storage.Volume) error {
 		return err
 	}
 	for _, call := range calls {
-		if call.Volume == vol.Handle {
-			t.driver(call.Received, fmt.Sprintf("received DeleteVolume %s, answered %s", short(vol.Handle), call.Code))
+		if call.Volume != vol.Handle {
+			continue
 		}
+		answer := "no answer"
+		if call.Code != "" {
+			answer = call.Code
+		}
+		t.driver(call.Received, fmt.Sprintf("receives DeleteVolume, answers %s after %v", answer, rounded(call.Answered.Sub(call.Received))))
 	}
 	return nil
-}
-
-// short is a handle cut to what tells it from the others.
-func short(handle string) string {
-	const enough = 12
-	if len(handle) <= enough {
-		return handle
-	}
-	return handle[:enough] + "…"
 }

@@ -19,15 +19,24 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
 )
 
-// patience bounds every wait for something that should take well under a second.
-const patience = 30 * time.Second
+const (
+	// patience bounds every wait for something that should take well under a second.
+	patience = 30 * time.Second
+	// buildPatience bounds all compiling: far above what it takes with one slow processor and
+	// a slow network.
+	buildPatience = 2 * time.Hour
+)
 
-const driverName = "demo.csi-reclaimer.io"
+const (
+	driverName        = "demo.csi-reclaimer.io"
+	kubernetesVersion = controlplane.V1_36
+)
 
 // stage is all that the demo starts.
 type stage struct {
 	p       *printer
 	dir     string
+	logs    bool // the folder stays, with the logs in it
 	cluster *controlplane.ControlPlane
 	driver  *mockdriver.Driver
 	sidecar *sidecar.Sidecar
@@ -36,42 +45,85 @@ type stage struct {
 	maker   storage.Maker
 }
 
-// raise builds and starts everything. A stage that is returned beside an error holds what
-// was started until then.
-func raise(ctx context.Context, p *printer) (*stage, error) {
-	dir, err := os.MkdirTemp("", "csi-reclaimer-demo-")
+// binaries are the compiled programs of the project.
+type binaries struct{ driver, sidecar string }
+
+// raise builds and starts everything. The stage holds what was started, also beside an error.
+func raise(ctx context.Context, p *printer) (s *stage, err error) {
+	s = &stage{p: p}
+	p.head("Getting ready")
+	t := p.liveTimeline()
+	t.demo("compiling what is missing")
+	built, err := build(ctx, p)
 	if err != nil {
-		return nil, err
-	}
-	s := &stage{p: p, dir: dir}
-	start := time.Now()
-	if s.cluster, err = controlplane.Start(ctx, controlplane.V1_36, controlplane.Options{Progress: p.out}); err != nil {
 		return s, err
 	}
-	if s.client, err = kubernetes.NewForConfig(s.cluster.Admin()); err != nil {
+	if s.dir, err = os.MkdirTemp("", "csi-reclaimer-demo-"); err != nil {
 		return s, err
 	}
-	if s.admin, err = s.cluster.Kubeconfig(s.cluster.Admin()); err != nil {
+	t.demo(fmt.Sprintf("starting etcd, kube-apiserver and kube-controller-manager, Kubernetes %s", kubernetesVersion))
+	if err := s.startCluster(ctx); err != nil {
 		return s, err
 	}
-	driverDir, sidecarDir := filepath.Join(dir, "driver"), filepath.Join(dir, "sidecar")
-	if err := errors.Join(os.Mkdir(driverDir, 0o755), os.Mkdir(sidecarDir, 0o755)); err != nil {
+	t.demo("starting the CSI driver " + driverName)
+	if err := s.startDriver(ctx, built.driver); err != nil {
 		return s, err
 	}
-	if s.driver, err = mockdriver.Start(ctx, mockdriver.Options{Name: driverName, Dir: driverDir, Progress: p.out}); err != nil {
-		return s, err
-	}
-	if err := s.startSidecar(ctx, sidecarDir); err != nil {
+	t.demo("starting csi-reclaimer, with the rights of deploy/manifests and no more")
+	if err := s.startSidecar(ctx, built.sidecar); err != nil {
 		return s, err
 	}
 	s.maker = storage.Maker{Client: s.client, Driver: driverName, Namespace: "default", CSI: s.driver.Controller()}
-	p.say(fmt.Sprintf("Up after %.1f s: API server %s, driver %s, csi-reclaimer.", time.Since(start).Seconds(), s.cluster.URL(), driverName))
+	t.demo("all up: API server " + s.cluster.URL())
 	return s, nil
 }
 
+// build compiles what is missing and tells how far it is.
+func build(ctx context.Context, p *printer) (b binaries, err error) {
+	ctx, cancel := context.WithTimeout(ctx, buildPatience)
+	defer cancel()
+	if _, err = controlplane.Build(ctx, kubernetesVersion, p.out); err != nil {
+		return b, err
+	}
+	if b.driver, err = mockdriver.Build(ctx, p.out); err != nil {
+		return b, err
+	}
+	b.sidecar, err = sidecar.Build(ctx, p.out)
+	return b, err
+}
+
+// startCluster has a deadline of its own for each component.
+func (s *stage) startCluster(ctx context.Context) (err error) {
+	if s.cluster, err = controlplane.Start(ctx, kubernetesVersion, controlplane.Options{}); err != nil {
+		return err
+	}
+	if s.client, err = kubernetes.NewForConfig(s.cluster.Admin()); err != nil {
+		return err
+	}
+	s.admin, err = s.cluster.Kubeconfig(s.cluster.Admin())
+	return err
+}
+
+func (s *stage) startDriver(ctx context.Context, binary string) (err error) {
+	dir, err := s.folder("driver")
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	s.driver, err = mockdriver.Start(ctx, mockdriver.Options{Binary: binary, Name: driverName, Dir: dir})
+	return err
+}
+
 // startSidecar runs csi-reclaimer with the rights that deploy/ ships, and no more.
-func (s *stage) startSidecar(ctx context.Context, dir string) error {
-	namespace, err := s.cluster.CreateNamespace(ctx, "driver-")
+func (s *stage) startSidecar(ctx context.Context, binary string) error {
+	dir, err := s.folder("csi-reclaimer")
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	namespace, err := s.cluster.CreateNamespace(ctx, "driver")
 	if err != nil {
 		return err
 	}
@@ -86,22 +138,19 @@ func (s *stage) startSidecar(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	s.sidecar, err = sidecar.Start(ctx, sidecar.Options{
-		Address: s.driver.Socket(), Kubeconfig: kubeconfig, Dir: dir, Progress: s.p.out,
-	})
+	s.sidecar, err = sidecar.Start(ctx, sidecar.Options{Binary: binary, Address: s.driver.Socket(), Kubeconfig: kubeconfig, Dir: dir})
 	if err != nil {
 		return err
 	}
-	return s.awaitSidecar(ctx)
-}
-
-func (s *stage) awaitSidecar(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
 	return s.sidecar.WaitReady(ctx)
 }
 
-// lower ends everything and removes what it left on disk.
+func (s *stage) folder(name string) (string, error) {
+	dir := filepath.Join(s.dir, name)
+	return dir, os.Mkdir(dir, 0o755)
+}
+
+// lower ends everything and removes what it left on disk, save for logs that were asked for.
 func (s *stage) lower() error {
 	var errs []error
 	if s.sidecar != nil {
@@ -113,30 +162,47 @@ func (s *stage) lower() error {
 	if s.cluster != nil {
 		errs = append(errs, s.cluster.Stop())
 	}
-	return errors.Join(append(errs, os.RemoveAll(s.dir))...)
+	if s.dir != "" && !s.logs {
+		errs = append(errs, os.RemoveAll(s.dir))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("%w: %w", errUntidy, err)
+	}
+	return nil
 }
 
-// evidence is what a person wants to see when a verdict is wrong.
-func (s *stage) evidence() string {
+// explain prints what may tell why something went wrong.
+func (s *stage) explain() {
 	if s.sidecar == nil {
-		return ""
+		return
 	}
-	return "the last lines of csi-reclaimer's log (run with --keep to look at everything):\n" + s.sidecar.LogTail(30)
+	s.p.head("The last lines of csi-reclaimer's log")
+	s.p.raw(s.sidecar.LogTail(30))
 }
 
-// volumesOnDisk counts the folders that an ls of the driver's disk shows.
-func (s *stage) volumesOnDisk() (int, error) {
-	entries, err := os.ReadDir(s.driver.VolumesDir())
-	if err != nil {
-		return 0, err
+// saveLogs has the logs outlive the demo, and says where they are.
+func (s *stage) saveLogs() {
+	if s.dir == "" {
+		return
 	}
-	n := 0
-	for _, entry := range entries {
-		if entry.IsDir() {
-			n++
+	s.logs = true
+	if s.cluster != nil {
+		for _, c := range []*controlplane.Component{s.cluster.Etcd, s.cluster.APIServer, s.cluster.ControllerManager} {
+			if err := copyFile(c.LogFile(), filepath.Join(s.dir, c.Name()+".log")); err != nil {
+				s.p.say("a log is missing: " + err.Error())
+			}
 		}
 	}
-	return n, nil
+	s.p.head("All logs, the driver's record of calls and its volumes stay, until you remove them, in")
+	s.p.say(s.dir)
+}
+
+func copyFile(from, to string) error {
+	content, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, content, 0o644)
 }
 
 // keep leaves everything up, csi-reclaimer too, says how to look around, and returns when it
@@ -145,17 +211,24 @@ func (s *stage) keep(ctx context.Context) error {
 	if err := s.sidecar.Restart(); err != nil {
 		return err
 	}
-	if err := s.awaitSidecar(ctx); err != nil {
+	waiting, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := s.sidecar.WaitReady(waiting); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
 		return err
 	}
-	s.p.head("Everything is still up")
+	s.p.head("Everything is still up, csi-reclaimer too")
 	s.p.raw("  export KUBECONFIG=" + s.admin)
-	s.p.say("Try, for example:")
+	s.p.say("Try, in another terminal:")
 	s.p.raw("  kubectl get pv,pvc")
 	s.p.raw("  kubectl get events --field-selector involvedObject.kind=PersistentVolume")
 	s.p.raw("  ls " + s.driver.VolumesDir())
 	s.p.raw("  tail -f " + s.sidecar.LogPath())
 	s.p.raw("  tail -f " + s.driver.LedgerPath())
+	s.p.say("Let the retained volume go, and look at the disk again:")
+	s.p.raw(`  kubectl patch pv retain -p '{"spec":{"persistentVolumeReclaimPolicy":"Delete"}}'`)
 	s.p.say("Ctrl-C stops it all and removes it.")
 	<-ctx.Done()
 	return nil

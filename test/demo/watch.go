@@ -4,9 +4,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,118 +23,153 @@ func isProtected(pv *v1.PersistentVolume) bool {
 	return pv != nil && slices.Contains(pv.Finalizers, reclaim.Finalizer)
 }
 
+func isTerminating(pv *v1.PersistentVolume) bool { return pv != nil && pv.DeletionTimestamp != nil }
+
+func isBound(pv *v1.PersistentVolume) bool { return pv != nil && pv.Status.Phase == v1.VolumeBound }
+
+func phase(pv *v1.PersistentVolume) string {
+	if pv == nil {
+		return gone
+	}
+	return string(pv.Status.Phase)
+}
+
 // watcher notes every change of one PV that a person would care about, as it happens.
 type watcher struct {
 	t      *timeline
 	stream watch.Interface
 	ended  chan struct{}
 
-	mu      sync.Mutex
-	last    *v1.PersistentVolume
-	changed chan struct{} // closed and made anew with each change
+	mu        sync.Mutex
+	last      *v1.PersistentVolume // nil before the PV is made and once it is gone
+	protected bool                 // at some time
+	goneAt    time.Time
+	changed   chan struct{} // closed and made anew with each change
 }
 
-// watch follows the PV from now on.
-func (s *stage) watch(ctx context.Context, t *timeline, vol *storage.Volume) (*watcher, error) {
-	pv, err := vol.PV(ctx)
+// watch follows the PV of this name from before it is made.
+func (s *stage) watch(ctx context.Context, t *timeline, name string) (*watcher, error) {
+	options := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", name).String()}
+	pvs := s.client.CoreV1().PersistentVolumes()
+	list, err := pvs.List(ctx, options)
 	if err != nil {
 		return nil, err
 	}
-	if pv == nil {
-		return nil, fmt.Errorf("watch PV %q: it is gone", vol.Name)
+	if len(list.Items) > 0 {
+		return nil, fmt.Errorf("watch PV %q: there is one already", name)
 	}
-	stream, err := s.client.CoreV1().PersistentVolumes().Watch(ctx, metav1.ListOptions{
-		FieldSelector:   fields.OneTermEqualSelector("metadata.name", vol.Name).String(),
-		ResourceVersion: pv.ResourceVersion,
-	})
+	options.ResourceVersion = list.ResourceVersion
+	stream, err := pvs.Watch(ctx, options)
 	if err != nil {
 		return nil, err
 	}
-	w := &watcher{t: t, stream: stream, ended: make(chan struct{}), last: pv, changed: make(chan struct{})}
-	w.describe(nil, pv)
+	return follow(t, stream), nil
+}
+
+func follow(t *timeline, stream watch.Interface) *watcher {
+	w := &watcher{t: t, stream: stream, ended: make(chan struct{}), changed: make(chan struct{})}
 	go func() {
 		defer close(w.ended)
 		for event := range stream.ResultChan() {
-			w.see(event)
+			w.see(event, time.Now())
 		}
 	}()
-	return w, nil
+	return w
 }
 
-func (w *watcher) see(event watch.Event) {
+// see writes a change down before it lets anybody act on it, so that lines come in order.
+func (w *watcher) see(event watch.Event, now time.Time) {
 	pv, ok := event.Object.(*v1.PersistentVolume)
 	if !ok {
 		return
 	}
 	w.mu.Lock()
-	before := w.last
+	defer w.mu.Unlock()
 	if event.Type == watch.Deleted {
-		pv = nil
+		pv, w.goneAt = nil, now
+	}
+	for _, line := range changes(w.last, pv) {
+		w.t.add(now, "API", line)
 	}
 	w.last = pv
+	w.protected = w.protected || isProtected(pv)
 	close(w.changed)
 	w.changed = make(chan struct{})
-	w.mu.Unlock()
-	w.describe(before, pv)
 }
 
-// describe writes down what differs between two states of the PV.
-func (w *watcher) describe(before, now *v1.PersistentVolume) {
+// changes says in words how two states of the PV differ; nil is a PV that is not there.
+func changes(before, now *v1.PersistentVolume) []string {
 	if now == nil {
-		w.t.api("the PV is gone")
-		return
+		if isProtected(before) {
+			// The API server lets an object go with its last finalizer, in one event.
+			return []string{"csi-reclaimer's finalizer is off the PV, and with it the PV is gone"}
+		}
+		return []string{"the PV is gone"}
 	}
-	if isProtected(now) != isProtected(before) {
-		if isProtected(now) {
-			w.t.api("csi-reclaimer's finalizer is on the PV")
-		} else {
-			w.t.api("csi-reclaimer's finalizer is off the PV")
+	var lines []string
+	if before == nil {
+		lines = append(lines, "the PV is there")
+		before = &v1.PersistentVolume{Status: v1.PersistentVolumeStatus{Phase: now.Status.Phase}}
+	}
+	if isTerminating(now) && !isTerminating(before) {
+		lines = append(lines, "the PV is terminating, phase "+phase(now))
+	}
+	if phase(now) != phase(before) {
+		lines = append(lines, "the PV is "+phase(now))
+	}
+	for _, f := range now.Finalizers {
+		if !slices.Contains(before.Finalizers, f) {
+			lines = append(lines, nameOf(f)+" is on the PV")
 		}
 	}
-	if before == nil {
-		return
+	for _, f := range before.Finalizers {
+		if !slices.Contains(now.Finalizers, f) {
+			lines = append(lines, nameOf(f)+" is off the PV")
+		}
 	}
-	if now.DeletionTimestamp != nil && before.DeletionTimestamp == nil {
-		w.t.api("the PV is terminating, phase " + string(now.Status.Phase))
-	}
-	if now.Status.Phase != before.Status.Phase {
-		w.t.api("the PV's phase is " + string(now.Status.Phase))
-	}
+	return lines
 }
 
-// until returns once the PV is in the state with this name.
-func (w *watcher) until(ctx context.Context, state string) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
+func nameOf(finalizer string) string {
+	if finalizer == reclaim.Finalizer {
+		return "csi-reclaimer's finalizer"
+	}
+	return "finalizer " + finalizer
+}
+
+// errWatchEnded says that the API server closed the watch.
+var errWatchEnded = errors.New("the watch ended")
+
+// until returns once the PV is as wanted, or gone, after which it changes no more. Patience
+// that ends is no error: the timeline says so, and the verdict is for later.
+func (w *watcher) until(ctx context.Context, what string, want func(*v1.PersistentVolume) bool) error {
+	patient := time.NewTimer(patience)
+	defer patient.Stop()
 	for {
 		w.mu.Lock()
-		last, changed := w.last, w.changed
+		last, changed, isGone := w.last, w.changed, !w.goneAt.IsZero()
 		w.mu.Unlock()
-		if reached(last, state) {
+		if isGone || last != nil && want(last) {
 			return nil
 		}
 		select {
 		case <-changed:
+		case <-w.ended:
+			return fmt.Errorf("wait for the PV to be %s: %w; it is %s", what, errWatchEnded, storage.Describe(last))
+		case <-patient.C:
+			w.t.demo(fmt.Sprintf("after %v the PV is not %s, but %s", patience, what, storage.Describe(last)))
+			return nil
 		case <-ctx.Done():
-			return fmt.Errorf("wait for the PV to be %s: %w; it is %s", state, ctx.Err(), storage.Describe(last))
+			return fmt.Errorf("wait for the PV to be %s: %w; it is %s", what, ctx.Err(), storage.Describe(last))
 		}
 	}
 }
 
-func reached(pv *v1.PersistentVolume, state string) bool {
-	if pv == nil {
-		// A PV that is gone has passed through all other states.
-		return state == gone || state == "released"
-	}
-	switch state {
-	case "protected":
-		return isProtected(pv)
-	case "terminating":
-		return pv.DeletionTimestamp != nil
-	case "released", "Released":
-		return pv.Status.Phase == v1.VolumeReleased
-	}
-	return false
+// sight is what the watch has seen.
+func (w *watcher) sight(vol *storage.Volume) sight {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return sight{vol: vol, protected: w.protected, goneAt: w.goneAt}
 }
 
 // stop ends the watch; what it had seen is written down then. It may be called twice.
