@@ -3,6 +3,8 @@ package kube
 import (
 	"fmt"
 
+	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
+	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	storagev1 "k8s.io/client-go/kubernetes/typed/storage/v1"
 	"k8s.io/client-go/rest"
@@ -10,8 +12,10 @@ import (
 
 // Clients holds the typed clients that the controllers use; they share one connection.
 type Clients struct {
-	Core    corev1.CoreV1Interface
-	Storage storagev1.StorageV1Interface
+	Core          corev1.CoreV1Interface
+	Storage       storagev1.StorageV1Interface
+	Coordination  coordinationv1.CoordinationV1Interface
+	Authorization authorizationv1.AuthorizationV1Interface
 }
 
 // NewClients returns clients for the cluster that config describes; config is copied.
@@ -38,5 +42,13 @@ func NewClients(config *rest.Config) (Clients, error) {
 	if err != nil {
 		return Clients{}, fmt.Errorf("make a client for storage.k8s.io/v1: %w", err)
 	}
-	return Clients{Core: core, Storage: storage}, nil
+	coordination, err := coordinationv1.NewForConfigAndClient(c, http)
+	if err != nil {
+		return Clients{}, fmt.Errorf("make a client for coordination.k8s.io/v1: %w", err)
+	}
+	authorization, err := authorizationv1.NewForConfigAndClient(c, http)
+	if err != nil {
+		return Clients{}, fmt.Errorf("make a client for authorization.k8s.io/v1: %w", err)
+	}
+	return Clients{Core: core, Storage: storage, Coordination: coordination, Authorization: authorization}, nil
 }

@@ -30,7 +30,8 @@ type FinalizerPatch struct {
 	// ResourceVersion, if set, makes the write fail with ErrChanged when the PV is not
 	// exactly as it was read.
 	ResourceVersion string
-	// Add or Drop are the finalizers to put on or take off; exactly one of them is set.
+	// Add and Drop are the finalizers to put on and take off, in one write. At least one of
+	// them is set.
 	Add, Drop []string
 }
 
@@ -41,7 +42,8 @@ func (p FinalizerPatch) body() ([]byte, error) {
 	}
 	if len(p.Add) > 0 {
 		metadata["finalizers"] = p.Add
-	} else {
+	}
+	if len(p.Drop) > 0 {
 		// A directive of strategic merge patch: removes these entries wherever they stand.
 		metadata["$deleteFromPrimitiveList/finalizers"] = p.Drop
 	}
@@ -54,8 +56,8 @@ func (p FinalizerPatch) body() ([]byte, error) {
 // (404, or another UID under the name), ErrChanged (409, or the PV became terminating so
 // that no finalizer can be added). Any other error may have happened after the write.
 func PatchFinalizers(ctx context.Context, pvs corev1.PersistentVolumeInterface, p FinalizerPatch) (*v1.PersistentVolume, error) {
-	if p.UID == "" || (len(p.Add) == 0) == (len(p.Drop) == 0) {
-		return nil, fmt.Errorf("patch finalizers of PV %q: want a UID, and finalizers either to add or to drop", p.Name)
+	if p.UID == "" || len(p.Add)+len(p.Drop) == 0 {
+		return nil, fmt.Errorf("patch finalizers of PV %q: want a UID, and finalizers to add or to drop", p.Name)
 	}
 	body, err := p.body()
 	if err != nil {
