@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -51,10 +52,12 @@ func (c Config) withDefaults() Config {
 // Driver is a connection to one CSI driver that was ready once. A driver that goes away
 // is reconnected to; calls made meanwhile fail as Uncertain. It is safe for concurrent use.
 type Driver struct {
-	cfg        Config
-	name       string
+	cfg  Config
+	name string
+	conn *grpc.ClientConn
+
+	mu         sync.Mutex
 	controller rpc.ControllerCapabilitySet
-	conn       *grpc.ClientConn
 }
 
 // Connect waits until the driver behind address is there and ready, and asks for its
@@ -136,14 +139,28 @@ func (d *Driver) introduce(ctx context.Context) error {
 	if err := CheckName(d.name); err != nil {
 		return err
 	}
+	return d.Refresh(ctx)
+}
+
+// Refresh asks for the driver's capabilities again, until they are answered or ctx ends: a
+// driver may be replaced by another version of itself.
+func (d *Driver) Refresh(ctx context.Context) error {
 	return d.until(ctx, "tell its capabilities", func(ctx context.Context) (bool, error) {
 		services, err := rpc.GetPluginCapabilities(ctx, d.conn)
-		if err != nil || !services[csi.PluginCapability_Service_CONTROLLER_SERVICE] {
-			// A driver without controller service need not implement the next call.
-			return true, err
+		if err != nil {
+			return false, err
 		}
-		d.controller, err = rpc.GetControllerCapabilities(ctx, d.conn)
-		return true, err
+		var controller rpc.ControllerCapabilitySet
+		// A driver without controller service need not implement the next call.
+		if services[csi.PluginCapability_Service_CONTROLLER_SERVICE] {
+			if controller, err = rpc.GetControllerCapabilities(ctx, d.conn); err != nil {
+				return false, err
+			}
+		}
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.controller = controller
+		return true, nil
 	})
 }
 
@@ -189,9 +206,13 @@ func CheckName(name string) error {
 // Name returns the driver's name, as in spec.csi.driver of its PVs.
 func (d *Driver) Name() string { return d.name }
 
-// Has tells whether the driver advertised the controller capability when it was
-// connected to.
-func (d *Driver) Has(c csi.ControllerServiceCapability_RPC_Type) bool { return d.controller[c] }
+// Has tells whether the driver advertised the controller capability when it was last asked:
+// by Connect, or by Refresh.
+func (d *Driver) Has(c csi.ControllerServiceCapability_RPC_Type) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.controller[c]
+}
 
 // CanDelete tells whether the driver creates and deletes volumes
 // (CREATE_DELETE_VOLUME). Without it every DeleteVolume would be refused.
