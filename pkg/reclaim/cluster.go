@@ -2,14 +2,23 @@ package reclaim
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 )
+
+// ErrPutBack: an admission policy or webhook puts the finalizer back in the same write that
+// takes it off.
+var ErrPutBack = errors.New("finalizer put back")
 
 // cluster is what executing a decision asks of the API server. Every read is live: it goes
 // to the server, and is as new as the moment it was sent.
@@ -20,15 +29,22 @@ type cluster interface {
 	readClaim(ctx context.Context, of ClaimRef) (facts ClaimFacts, err error)
 	// readSecret returns the content of the Secret; found is false when there is none.
 	readSecret(ctx context.Context, ref SecretRef) (data map[string]string, found bool, err error)
-	// listAttachments returns the VolumeAttachments of each PV if one small page shows them
-	// all, else only the resourceVersion that the list has.
+	// readClass returns the parameters of the StorageClass; found is false when there is none.
+	readClass(ctx context.Context, name string) (parameters map[string]string, found bool, err error)
+	// listAttachments counts the VolumeAttachments of each PV if one small page shows them
+	// all, else it returns only the resourceVersion that the list has.
 	listAttachments(ctx context.Context) (attachmentList, error)
-	// addFinalizer, dropFinalizers and releasePV change the finalizers; see Action.
-	addFinalizer(ctx context.Context, pv PV) error
-	dropFinalizers(ctx context.Context, pv PV) error
-	releasePV(ctx context.Context, pv PV) error
+	// listPVs does the same for the PVs.
+	listPVs(ctx context.Context) (pvList, error)
+	// patchFinalizers changes the finalizers of the PV and returns the resourceVersion that
+	// it has then. With bound, only if the PV is exactly as it was read.
+	patchFinalizers(ctx context.Context, pv PV, add, drop []string, bound bool) (version string, err error)
 	// deletePV asks for the PV's deletion.
 	deletePV(ctx context.Context, pv PV) error
+	// readBrake tells whether the Lease says that deletions are to stop; pullBrake has it say
+	// so, with the reason.
+	readBrake(ctx context.Context, lease types.NamespacedName) (on bool, err error)
+	pullBrake(ctx context.Context, lease types.NamespacedName, why string) error
 }
 
 // attachmentList is a live list of VolumeAttachments.
@@ -38,13 +54,22 @@ type attachmentList struct {
 	version  string
 }
 
-// attachmentPage is how many VolumeAttachments one list asks for: enough that most
-// clusters answer in one page of well under a megabyte.
-const attachmentPage = 500
+// pvList is a live list of PVs.
+type pvList struct {
+	complete bool
+	pvs      []PV
+	version  string
+}
+
+// listPage is how much one list asks for: enough that most clusters answer in one page of
+// well under a megabyte.
+const listPage = 500
 
 // apiServer is the cluster behind real clients.
 type apiServer struct {
 	clients kube.Clients
+	// background are for writes that no deletion waits for; their limits are their own.
+	background kube.Clients
 	// timeout bounds each call, so that a server that hangs does not hold a worker.
 	timeout time.Duration
 }
@@ -101,7 +126,7 @@ func (a apiServer) readSecret(ctx context.Context, ref SecretRef) (map[string]st
 func (a apiServer) listAttachments(ctx context.Context) (attachmentList, error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
-	page, err := a.clients.Storage.VolumeAttachments().List(ctx, metav1.ListOptions{Limit: attachmentPage})
+	page, err := a.clients.Storage.VolumeAttachments().List(ctx, metav1.ListOptions{Limit: listPage})
 	if err != nil {
 		return attachmentList{}, fmt.Errorf("list VolumeAttachments: %w", err)
 	}
@@ -112,40 +137,95 @@ func (a apiServer) listAttachments(ctx context.Context) (attachmentList, error) 
 	return list, nil
 }
 
-func (a apiServer) addFinalizer(ctx context.Context, pv PV) error {
-	_, err := a.patch(ctx, kube.FinalizerPatch{Name: pv.Name, UID: pv.UID, Add: []string{Finalizer}})
-	return err
-}
-
-func (a apiServer) dropFinalizers(ctx context.Context, pv PV) error {
-	return a.drop(ctx, kube.FinalizerPatch{Name: pv.Name, UID: pv.UID, ResourceVersion: pv.ResourceVersion, Drop: pv.finalizers()})
-}
-
-func (a apiServer) releasePV(ctx context.Context, pv PV) error {
-	return a.drop(ctx, kube.FinalizerPatch{Name: pv.Name, UID: pv.UID, Drop: pv.finalizers()})
-}
-
-// drop believes that a finalizer is off only when the answer shows it: an admission policy
-// that puts it back makes the write a success that changed nothing.
-func (a apiServer) drop(ctx context.Context, p kube.FinalizerPatch) error {
-	after, err := a.patch(ctx, p)
-	if err != nil {
-		return err
-	}
-	if after.Protected() {
-		return fmt.Errorf("patch finalizers of PV %q: the API server took the change and kept %v: look for an admission policy or webhook that puts it back", p.Name, after.finalizers())
-	}
-	return nil
-}
-
-func (a apiServer) patch(ctx context.Context, p kube.FinalizerPatch) (PV, error) {
+func (a apiServer) listPVs(ctx context.Context) (pvList, error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
-	o, err := kube.PatchFinalizers(ctx, a.clients.Core.PersistentVolumes(), p)
+	page, err := a.clients.Core.PersistentVolumes().List(ctx, metav1.ListOptions{Limit: listPage})
 	if err != nil {
-		return PV{}, err
+		return pvList{}, fmt.Errorf("list PVs: %w", err)
 	}
-	return PVOf(o), nil
+	list := pvList{complete: page.Continue == "", version: page.ResourceVersion}
+	for i := range page.Items {
+		list.pvs = append(list.pvs, PVOf(&page.Items[i]))
+	}
+	return list, nil
+}
+
+func (a apiServer) readClass(ctx context.Context, name string) (map[string]string, bool, error) {
+	ctx, cancel := a.bound(ctx)
+	defer cancel()
+	o, err := a.clients.Storage.StorageClasses().Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, false, nil
+	case err != nil:
+		return nil, false, fmt.Errorf("read StorageClass %q: %w", name, err)
+	}
+	return o.Parameters, true, nil
+}
+
+// patchFinalizers believes only what the answer shows: an admission policy that puts a
+// finalizer back makes the write a success that changed nothing.
+func (a apiServer) patchFinalizers(ctx context.Context, pv PV, add, drop []string, bound bool) (string, error) {
+	ctx, cancel := a.bound(ctx)
+	defer cancel()
+	p := kube.FinalizerPatch{Name: pv.Name, UID: pv.UID, Add: add, Drop: drop}
+	if bound {
+		p.ResourceVersion = pv.ResourceVersion
+	}
+	clients := a.clients
+	if len(add) > 0 {
+		clients = a.background
+	}
+	after, err := kube.PatchFinalizers(ctx, clients.Core.PersistentVolumes(), p)
+	if err != nil {
+		return "", err
+	}
+	for _, f := range drop {
+		if slices.Contains(after.Finalizers, f) {
+			return after.ResourceVersion, fmt.Errorf("patch finalizers of PV %q: %w: the API server took the change and kept %s: look for an admission policy or webhook that puts it back",
+				pv.Name, ErrPutBack, f)
+		}
+	}
+	for _, f := range add {
+		if !slices.Contains(after.Finalizers, f) {
+			return after.ResourceVersion, fmt.Errorf("patch finalizers of PV %q: the API server took the change without %s: look for an admission policy or webhook that takes it off", pv.Name, f)
+		}
+	}
+	return after.ResourceVersion, nil
+}
+
+func (a apiServer) readBrake(ctx context.Context, lease types.NamespacedName) (bool, error) {
+	ctx, cancel := a.bound(ctx)
+	defer cancel()
+	o, err := a.clients.Coordination.Leases(lease.Namespace).Get(ctx, lease.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("read Lease %q: %w", lease, err)
+	}
+	_, on := o.Annotations[BrakeAnnotation]
+	return on, nil
+}
+
+func (a apiServer) pullBrake(ctx context.Context, lease types.NamespacedName, why string) error {
+	ctx, cancel := a.bound(ctx)
+	defer cancel()
+	meta := metav1.ObjectMeta{Name: lease.Name, Annotations: map[string]string{BrakeAnnotation: why}}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": meta.Annotations}})
+	if err != nil {
+		return fmt.Errorf("patch Lease %q: %w", lease, err)
+	}
+	leases := a.clients.Coordination.Leases(lease.Namespace)
+	_, err = leases.Patch(ctx, lease.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if apierrors.IsNotFound(err) {
+		_, err = leases.Create(ctx, &coordinationv1.Lease{ObjectMeta: meta}, metav1.CreateOptions{})
+	}
+	if err != nil {
+		return fmt.Errorf("put the brake's annotation on Lease %q: %w", lease, err)
+	}
+	return nil
 }
 
 func (a apiServer) deletePV(ctx context.Context, pv PV) error {

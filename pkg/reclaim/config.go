@@ -10,18 +10,51 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Config holds the settings of a Reclaimer. The zero value is usable.
+// Config holds the settings of a Reclaimer. The zero value is usable: it honours the
+// reclaim policy of a driver whose volumes nobody else deletes.
 type Config struct {
+	// Role says what else works on the driver's PVs. Default RoleOwner.
+	Role Role
+	// Mode says what the finalizers are for. Default ModeHonor.
+	Mode Mode
+	// Scope says which PVs are protected. Default ScopeBoundDelete.
+	Scope Scope
+	// IgnoreStatic leaves PVs alone that no provisioner made (without the annotation
+	// pv.kubernetes.io/provisioned-by). Default: they are treated as all others (KEP-2644).
+	IgnoreStatic bool
+	// ReclaimUnprotected has the volume of a PV deleted that vanished before a finalizer
+	// could be put on, if the policy was Delete and it is proven that nobody needs the
+	// volume. Otherwise it is reported only. Default true, in role observer false.
+	ReclaimUnprotected *bool
+	// NeverAttached: no VolumeAttachment ever names a PV of the driver, so they are not
+	// watched. True only where the driver lacks PUBLISH_UNPUBLISH_VOLUME and its CSIDriver
+	// says attachRequired: false.
+	NeverAttached bool
+	// NotFoundIsDeleted takes outcome.NotFound for a volume that is deleted. The CSI
+	// specification wants drivers to answer OK for one that is not there; NotFound can also
+	// mean a driver that looks in the wrong place.
+	NotFoundIsDeleted bool
+	// DryRun decides and reports, in the log and the metrics, but writes nothing to the API
+	// server and deletes no volume.
+	DryRun bool
+	// Brake stops all deletions when suddenly many are due. Default: no brake.
+	Brake BrakeConfig
+	// TakeoverPeriod is how long after Run began the previous leader's last writes may
+	// still be seen: the duration of its lease. Default 15 seconds.
+	TakeoverPeriod time.Duration
+
 	// Workers is how many volumes are deleted at once. Default 100, as many as the stock
 	// external-provisioner has; it also bounds the load on the API server.
 	Workers int
-	// ProtectWorkers is how many finalizers are put on existing PVs at once. They are
-	// apart from Workers, so that a backlog never delays a deletion. Default 8.
+	// ProtectWorkers is how many finalizers are put on existing PVs at once, at most: there
+	// are fewer while the API server answers 429, and only one while volumes are deleted.
+	// They are apart from Workers, so that a backlog never delays a deletion. Default 8.
 	ProtectWorkers int
 	// RetryStart and RetryMax bound the delay, doubled each time, after a failed deletion
 	// or API call. Default 1 second and 5 minutes.
 	RetryStart, RetryMax time.Duration
-	// Events records what keeps a PV, on the PV. Default none.
+	// Events records what keeps a PV, on the PV, and what ends a deletion that was not as
+	// it should be. It should have a client and a limit of its own. Default none.
 	Events record.EventRecorder
 	// Metrics is where the package's metrics are registered. Default nowhere.
 	Metrics prometheus.Registerer
@@ -30,6 +63,19 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
+	if c.Role == RoleUnknown {
+		c.Role = RoleOwner
+	}
+	if c.ReclaimUnprotected == nil {
+		reclaims := c.Role != RoleObserver
+		c.ReclaimUnprotected = &reclaims
+	}
+	if c.Brake.Window == 0 {
+		c.Brake.Window = time.Minute
+	}
+	if c.TakeoverPeriod == 0 {
+		c.TakeoverPeriod = 15 * time.Second
+	}
 	if c.Workers == 0 {
 		c.Workers = 100
 	}
@@ -42,8 +88,8 @@ func (c Config) withDefaults() Config {
 	if c.RetryMax == 0 {
 		c.RetryMax = 5 * time.Minute
 	}
-	if c.Events == nil {
-		c.Events = noEvents{}
+	if c.Events == nil || c.DryRun {
+		c.Events = noEvents{} // an Event is a write
 	}
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}
@@ -54,15 +100,30 @@ func (c Config) withDefaults() Config {
 // Validate returns every setting that is wrong.
 func (c Config) Validate() error {
 	var wrong []error
-	if c.Workers < 0 {
-		wrong = append(wrong, fmt.Errorf("workers: %d is negative", c.Workers))
-	}
-	if c.ProtectWorkers < 0 {
-		wrong = append(wrong, fmt.Errorf("protect workers: %d is negative", c.ProtectWorkers))
+	add := func(bad bool, format string, args ...any) {
+		if bad {
+			wrong = append(wrong, fmt.Errorf(format, args...))
+		}
 	}
 	full := c.withDefaults()
-	if full.RetryStart < 0 || full.RetryMax < full.RetryStart {
-		wrong = append(wrong, fmt.Errorf("retries: from %v to %v is no growing delay", full.RetryStart, full.RetryMax))
-	}
+	add(c.Role > RoleObserver, "role: %d is none", c.Role)
+	add(c.Mode > ModeRelease, "mode: %d is none", c.Mode)
+	add(c.Scope > ScopeBoundAny, "scope: %d is none", c.Scope)
+	add(c.Role == RoleObserver && c.Mode != ModeHonor, "mode: role observer has no finalizers to take off")
+	add(c.Brake.Deletions < 0, "brake: %d deletions is negative", c.Brake.Deletions)
+	add(full.Brake.Window < 0, "brake: a window of %v is negative", c.Brake.Window)
+	add(c.Brake.Deletions > 0 && (c.Brake.Lease.Name == "" || c.Brake.Lease.Namespace == ""), "brake: no Lease is named that says whether it is on")
+	add(c.TakeoverPeriod < 0, "takeover period: %v is negative", c.TakeoverPeriod)
+	add(c.Workers < 0, "workers: %d is negative", c.Workers)
+	add(c.ProtectWorkers < 0, "protect workers: %d is negative", c.ProtectWorkers)
+	add(full.RetryStart < 0 || full.RetryMax < full.RetryStart, "retries: from %v to %v is no growing delay", full.RetryStart, full.RetryMax)
 	return errors.Join(wrong...)
+}
+
+// rules are the settings that decisions depend on. c has its defaults.
+func (c Config) rules(driver string) Rules {
+	return Rules{
+		Driver: driver, Role: c.Role, Mode: c.Mode, Scope: c.Scope, IgnoreStatic: c.IgnoreStatic,
+		ReclaimUnprotected: *c.ReclaimUnprotected, NeverAttached: c.NeverAttached,
+	}
 }

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
+	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -22,13 +22,22 @@ const apiTimeout = 30 * time.Second
 
 // Reclaimer deletes the volumes of one driver's PVs when their reclaim policy says so.
 type Reclaimer struct {
-	cfg      Config
-	driver   string
-	deleter  Deleter
-	cluster  cluster
-	observer *observer
-	reports  *reports
-	metrics  *metrics
+	cfg     Config
+	driver  string
+	deleter Deleter
+	cluster cluster
+	// authorization tells what this program may do.
+	authorization authorizationv1.AuthorizationV1Interface
+	observer      *observer
+	reports       *reports
+	metrics       *metrics
+	brake         *brake
+	deleting      *inFlight
+	pace          *kube.Pace
+	// inHand counts the runs that are past the first look.
+	inHand atomic.Int32
+	// began is when Run did.
+	began time.Time
 
 	reclaiming *loop.Loop[string]
 	protecting *loop.Loop[string]
@@ -52,24 +61,30 @@ func New(config *rest.Config, driver string, deleter Deleter, cfg Config) (*Recl
 		return nil, fmt.Errorf("make a reclaimer: %w", err)
 	}
 	cfg = cfg.withDefaults()
+	r := &Reclaimer{cfg: cfg, driver: driver, deleter: deleter, metrics: newMetrics(driver), deleting: newInFlight()}
+	r.pace = kube.NewPace(cfg.ProtectWorkers, func() bool { return r.inHand.Load() > 0 }, cfg.Clock)
 	clients, err := kube.NewClients(config)
 	if err != nil {
 		return nil, err
 	}
-	r := &Reclaimer{
-		cfg: cfg, driver: driver, deleter: deleter,
-		cluster: apiServer{clients: clients, timeout: apiTimeout},
-		reports: newReports(cfg.Events),
-		metrics: newMetrics(),
+	background := rest.CopyConfig(config)
+	background.Wrap(r.pace.Transport)
+	slow, err := kube.NewClients(background)
+	if err != nil {
+		return nil, err
 	}
+	r.authorization = clients.Authorization
+	r.cluster = apiServer{clients: clients, background: slow, timeout: apiTimeout}
+	r.reports = newReports(cfg.Events, func(reason Reason) { r.metrics.told.WithLabelValues(string(reason)).Inc() })
+	r.brake = newBrake(cfg.Brake, cfg.Clock)
 	if r.reclaiming, err = loop.New(loop.Config{Name: "reclaim", Workers: cfg.Workers, Clock: cfg.Clock}, r.reclaim); err != nil {
 		return nil, err
 	}
 	if r.protecting, err = loop.New(loop.Config{Name: "protect", Workers: cfg.ProtectWorkers, Clock: cfg.Clock}, r.protect); err != nil {
 		return nil, err
 	}
-	r.observer = newObserver(clients, driver, r.reclaiming.Add, func(uid types.UID) { r.reports.forget(uid) })
-	if err := register(cfg.Metrics, r.metrics.total, r.metrics.failed, r.metrics.duration, newInventory(r.observer, r.reports)); err != nil {
+	r.observer = newObserver(clients, cfg.rules(driver), r.brake, cfg.Clock, r.reclaiming.Add, r.reports.forget)
+	if err := register(cfg.Metrics, append(r.metrics.all(), newInventory(r.observer, r.reports))...); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -86,7 +101,9 @@ func (r *Reclaimer) Watch(ctx context.Context) {
 	}
 	var watches sync.WaitGroup
 	watches.Go(func() { r.observer.pvWatch.Run(ctx) })
-	watches.Go(func() { r.observer.attachmentWatch.Run(ctx) })
+	if !r.cfg.NeverAttached {
+		watches.Go(func() { r.observer.attachmentWatch.Run(ctx) })
+	}
 	watches.Wait()
 }
 
@@ -102,17 +119,47 @@ func (r *Reclaimer) Run(ctx context.Context) error {
 	defer cancel()
 	all.Go(func() { r.Watch(ctx) })
 
-	// Nothing is decided from less than what the API server had at the start.
-	if !cache.WaitFor(ctx, "the first list from the API server", r.observer.pvWatch.Sync(), r.observer.attachmentWatch.Sync()) {
-		return fmt.Errorf("wait for the first list of PVs and VolumeAttachments: %w", context.Cause(ctx))
+	r.lead(true)
+	defer r.lead(false)
+	if err := r.sync(ctx); err != nil {
+		return err
 	}
 	var loops sync.WaitGroup
+	if r.cfg.Brake.Deletions > 0 {
+		all.Go(func() { r.keepBrake(ctx) })
+	}
 	loops.Go(func() { r.reclaiming.Run(ctx) })
 	loops.Go(func() { r.protecting.Run(ctx) })
-	klog.FromContext(ctx).Info("Reclaiming", "driver", r.driver, "workers", r.cfg.Workers)
+	klog.FromContext(ctx).Info("Reclaiming", "driver", r.driver, "role", r.cfg.Role, "workers", r.cfg.Workers, "dryRun", r.cfg.DryRun)
 	loops.Wait()
 	return nil
 }
+
+// lead begins and ends the time in which what happens is this replica's business.
+func (r *Reclaimer) lead(leading bool) {
+	if leading {
+		r.began = r.cfg.Clock.Now()
+	} else {
+		r.observer.ended.clear()
+	}
+	r.brake.lead(leading)
+	r.observer.leading.Store(leading)
+}
+
+// sync waits for the first lists: nothing is decided from less than what the API server had
+// at the start.
+func (r *Reclaimer) sync(ctx context.Context) error {
+	checks := []cache.DoneChecker{r.observer.pvWatch.Sync()}
+	if !r.cfg.NeverAttached {
+		checks = append(checks, r.observer.attachmentWatch.Sync())
+	}
+	if !cache.WaitFor(ctx, "the first list from the API server", checks...) {
+		return fmt.Errorf("wait for the first list of PVs and VolumeAttachments: %w", context.Cause(ctx))
+	}
+	return nil
+}
+
+func (r *Reclaimer) wakeAll() { r.observer.wakeAll() }
 
 // Stop lets the deletions in hand end and begins no more; Run then returns. It does not
 // wait.
@@ -124,7 +171,7 @@ func (r *Reclaimer) Stop() {
 // Synced tells whether the caches hold what the API server had when they were started.
 // Until then nothing is decided.
 func (r *Reclaimer) Synced() bool {
-	return r.observer.pvWatch.Synced() && r.observer.attachmentWatch.Synced()
+	return r.observer.pvWatch.Synced() && (r.cfg.NeverAttached || r.observer.attachmentWatch.Synced())
 }
 
 // The delays after a try that failed, by what the failure means.

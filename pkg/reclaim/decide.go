@@ -2,75 +2,19 @@ package reclaim
 
 import "time"
 
-// Action is one step. The zero value is to do nothing.
-type Action uint8
-
-const (
-	// Wait: nothing is to be done now.
-	Wait Action = iota
-	// AddFinalizer puts our finalizer on the PV.
-	AddFinalizer
-	// DropFinalizer takes our finalizers off the PV, which gives up its protection: only
-	// if it still is as it was read.
-	DropFinalizer
-	// CatchUpAttachments makes sure that no VolumeAttachment is overlooked.
-	CatchUpAttachments
-	// ReadSecrets reads the Secret for the deletion.
-	ReadSecrets
-	// ReadClaim reads the claim from the API server.
-	ReadClaim
-	// ReadSiblings reads the other PVs of the handle from the API server.
-	ReadSiblings
-	// ReadPV reads the PV from the API server.
-	ReadPV
-	// DeleteVolume has the storage system delete the volume.
-	DeleteVolume
-	// DeletePV asks the API server to delete the PV.
-	DeletePV
-	// ReleasePV takes our finalizers off a PV whose volume is deleted, whatever else
-	// changed on it.
-	ReleasePV
-)
-
-// String returns the action as used in logs.
-func (a Action) String() string {
-	switch a {
-	case Wait:
-		return "Wait"
-	case AddFinalizer:
-		return "AddFinalizer"
-	case DropFinalizer:
-		return "DropFinalizer"
-	case CatchUpAttachments:
-		return "CatchUpAttachments"
-	case ReadSecrets:
-		return "ReadSecrets"
-	case ReadClaim:
-		return "ReadClaim"
-	case ReadSiblings:
-		return "ReadSiblings"
-	case ReadPV:
-		return "ReadPV"
-	case DeleteVolume:
-		return "DeleteVolume"
-	case DeletePV:
-		return "DeletePV"
-	case ReleasePV:
-		return "ReleasePV"
-	}
-	return "Unknown"
-}
-
 // Decision is the next step for one PV, and why.
 type Decision struct {
 	Action Action
 	Reason Reason
 	// Timed: no event is sure to end this wait, so it is looked at again by the clock.
 	Timed bool
+	// Over: the PV is gone, and nothing is left to be done for its volume.
+	Over bool
 }
 
 func wait(why Reason) Decision           { return Decision{Action: Wait, Reason: why} }
 func step(a Action, why Reason) Decision { return Decision{Action: a, Reason: why} }
+func over(why Reason) Decision           { return Decision{Action: Wait, Reason: why, Over: true} }
 
 // Decide says what to do next about one PV. It is a pure function: carrying out a step
 // adds to what is known, and Decide is asked again with that. It keeps the volume whenever
@@ -78,50 +22,125 @@ func step(a Action, why Reason) Decision { return Decision{Action: a, Reason: wh
 //
 // now is the time by which reads are judged too old.
 func Decide(s Snapshot, now time.Time) Decision {
-	pv := s.PV
 	switch {
-	case !pv.ownedBy(s.Driver):
-		return wait(ReasonNotOurs)
+	case s.Rules.Role == RoleUnknown || !s.PV.ownedBy(s.Rules.Driver):
+		return Decision{Reason: ReasonNotOurs, Over: s.End.Gone}
+	case s.End.Gone:
+		return gone(s, now)
+	case s.Rules.Role == RoleObserver:
+		return watchOnly(s)
 	case s.Done.VolumeDeleted:
 		return letGo(s)
-	case pv.Policy == PolicyUnknown:
+	case s.Rules.Mode == ModeRelease:
+		return unprotect(s, ReasonReleased)
+	case s.Rules.ignores(s.PV):
+		return unprotect(s, ReasonStaticIgnored)
+	case s.PV.Policy == PolicyUnknown:
 		return wait(ReasonPolicyUnknown)
-	case pv.Policy != PolicyDelete:
-		return keep(pv)
-	case !pv.claimed():
-		return unclaimed(pv)
+	case s.Rules.Mode == ModeRollback:
+		return rollBack(s, now)
+	case s.PV.Policy != PolicyDelete:
+		return keep(s)
+	case !s.PV.claimed():
+		return unclaimed(s)
+	}
+	return honor(s, now)
+}
+
+// honor handles a claimed PV with policy Delete.
+func honor(s Snapshot, now time.Time) Decision {
+	pv := s.PV
+	switch {
 	case pv.Phase != PhaseBound && !pv.released():
 		return wait(ReasonNotYetBound)
-	case !pv.Protected() && pv.Terminating:
-		return wait(ReasonDeletionUnprotected)
-	case !pv.Protected():
+	case s.Rules.Role == RoleOwner && pv.HasCompanionFinalizer && !pv.Terminating && !s.Contested:
+		return step(AdoptPV, ReasonAdopt)
+	case !s.protected() && pv.Terminating:
+		return unprotected(s)
+	case !s.protected() && !s.Contested:
 		return step(AddFinalizer, ReasonProtect)
+	case !s.protected() && !pv.released():
+		return wait(ReasonFinalizerContested)
 	case pv.Phase == PhaseBound && pv.Terminating:
 		return wait(ReasonTerminatingBound)
 	case pv.Phase == PhaseBound:
 		return wait(ReasonBound)
+	case s.Rules.Role == RoleCompanion && !pv.Terminating:
+		return wait(ReasonLeftToPeer)
 	}
 	return reclaim(s, now)
+}
+
+// unprotected handles a PV that is terminating without our finalizer. The API server takes
+// none any more, so nothing can be done while it lives.
+func unprotected(s Snapshot) Decision {
+	if s.History.LetGo {
+		return wait(ReasonReclaimAbandoned)
+	}
+	return wait(ReasonDeletionUnprotected)
 }
 
 // letGo does what remains once the volume is deleted. The PV is deleted only now, so that
 // up to here an administrator could rescue a volume by turning its policy.
 func letGo(s Snapshot) Decision {
+	why := ReasonVolumeDeleted
+	if s.changedSinceDeleted() {
+		why = ReasonTooLateToKeep
+	}
 	switch {
 	case !s.PV.Terminating && !s.Done.PVDeleted:
-		return step(DeletePV, ReasonVolumeDeleted)
-	case s.PV.Protected() && !s.Done.Released:
-		return step(ReleasePV, ReasonVolumeDeleted)
+		return step(DeletePV, why)
+	case len(s.Rules.finalizers(s.PV)) > 0 && !s.Done.Released:
+		return step(ReleasePV, why)
 	}
 	return wait(ReasonVolumeGone)
 }
 
-// keep handles a PV whose policy is to keep its volume: our finalizer has no business
-// there, save on one that was deleted while in use. Without it that PV would go at once,
-// and a policy turned back to Delete would come too late.
-func keep(pv PV) Decision {
+// watchOnly handles a PV that somebody else answers for.
+func watchOnly(s Snapshot) Decision {
+	pv := s.PV
 	switch {
-	case !pv.Protected():
+	case pv.HasCompanionFinalizer && pv.Terminating:
+		return wait(ReasonLeftOver)
+	case pv.Policy == PolicyDelete && pv.claimed() && pv.Terminating && !s.protected():
+		return wait(ReasonDeletionUnprotected)
+	}
+	return wait(ReasonLeftToPeer)
+}
+
+// unprotect takes our finalizer off, whatever the PV is like.
+func unprotect(s Snapshot, why Reason) Decision {
+	if len(s.Rules.finalizers(s.PV)) > 0 {
+		return step(DropFinalizer, why)
+	}
+	return wait(why)
+}
+
+// rollBack does what provisioners did before there was a finalizer. A deletion that the
+// finalizer has made possible already is carried out; it would leak otherwise.
+func rollBack(s Snapshot, now time.Time) Decision {
+	pv := s.PV
+	due := pv.deletable() && (pv.Terminating || s.Rules.Role == RoleOwner)
+	switch {
+	case due && (s.protected() || !pv.Terminating):
+		return reclaim(s, now)
+	default:
+		return unprotect(s, ReasonRolledBack)
+	}
+}
+
+// keep handles a PV whose policy is to keep its volume: our finalizer has no business there,
+// unless the scope says so. While the PV is terminating and its claim lives it stays anyway:
+// no finalizer could be put back if the policy were turned to Delete again.
+func keep(s Snapshot) Decision {
+	pv := s.PV
+	inScope := s.Rules.Scope == ScopeBoundAny && pv.claimed() && !pv.Terminating && (pv.Phase == PhaseBound || pv.released())
+	switch {
+	case s.Rules.Role == RoleOwner && pv.HasCompanionFinalizer && inScope && !s.Contested:
+		return step(AdoptPV, ReasonAdopt)
+	case !s.protected() && inScope && !s.Contested:
+		return step(AddFinalizer, ReasonProtect)
+	case !s.protected() || inScope:
 		return wait(ReasonPolicyKeepsVolume)
 	case pv.Terminating && pv.Phase == PhaseBound:
 		return wait(ReasonRetainBound)
@@ -131,8 +150,8 @@ func keep(pv PV) Decision {
 
 // unclaimed handles a PV without claim. One that is not terminating may be claimed at any
 // time, so a finalizer that is there already stays.
-func unclaimed(pv PV) Decision {
-	if pv.Terminating && pv.Protected() {
+func unclaimed(s Snapshot) Decision {
+	if s.PV.Terminating && s.protected() {
 		return step(DropFinalizer, ReasonNotClaimed)
 	}
 	return wait(ReasonNotClaimed)
@@ -142,20 +161,8 @@ func unclaimed(pv PV) Decision {
 // first; the live reads come last and close together, the PV's after all others, so that
 // the time in which something can change unseen is as short as can be.
 func reclaim(s Snapshot, now time.Time) Decision {
-	pv := s.PV
-	switch {
-	case pv.Driver != s.Driver || pv.Handle == "":
-		return wait(ReasonHandleUnknown)
-	case s.Attachments > 0:
-		// The watch tells of the end of an attachment that it has seen; of one that only
-		// a list showed it may not.
-		return Decision{Action: Wait, Reason: ReasonAttached, Timed: s.AttachmentsCurrent}
-	case pv.WasAttached && !s.AttachmentsCurrent:
-		return step(CatchUpAttachments, ReasonReclaim)
-	case s.shared():
-		return wait(ReasonSharedHandle)
-	case !s.SecretsRead:
-		return step(ReadSecrets, ReasonReclaim)
+	if d, ready := prepare(s); !ready {
+		return d
 	}
 	switch s.claimState(now) {
 	case claimExists:
@@ -171,4 +178,69 @@ func reclaim(s Snapshot, now time.Time) Decision {
 		return step(ReadPV, ReasonReclaim)
 	}
 	return step(DeleteVolume, ReasonReclaim)
+}
+
+// prepare is what comes before the live reads of a deletion.
+func prepare(s Snapshot) (_ Decision, ready bool) {
+	pv := s.PV
+	switch {
+	case pv.Held:
+		return wait(ReasonHeld), false
+	case s.Brake != BrakeOff:
+		return wait(ReasonBraked), false
+	case pv.Driver != s.Rules.Driver || pv.Handle == "":
+		return wait(ReasonHandleUnknown), false
+	case s.Attachments > 0:
+		// The watch tells of the end of an attachment that it has seen; of one that only
+		// a list showed it may not.
+		return Decision{Action: Wait, Reason: ReasonAttached, Timed: s.AttachmentsCurrent}, false
+	case pv.WasAttached && !s.AttachmentsCurrent && !s.Rules.NeverAttached:
+		return step(CatchUpAttachments, ReasonReclaim), false
+	case s.shared():
+		return wait(ReasonSharedHandle), false
+	case !s.SecretsRead:
+		return step(ReadSecrets, ReasonReclaim), false
+	}
+	return Decision{}, true
+}
+
+// gone handles a PV that is gone from the API server. With a finalizer of ours nothing is
+// left to do. Without one, its volume is deleted only if nobody else can have an interest in
+// it: this process has seen the PV from before its deletion to its end, no finalizer ever
+// held it, no other PV names the volume, and the claim is gone as well.
+func gone(s Snapshot, now time.Time) Decision {
+	pv := s.PV
+	switch {
+	case s.Done.VolumeDeleted || pv.Policy != PolicyDelete || !pv.claimed() || s.Rules.ignores(pv) || s.Rules.Mode == ModeRelease:
+		return over(ReasonGone)
+	case s.protected() && s.Rules.Mode != ModeHonor:
+		return over(ReasonGone)
+	case s.Rules.Role == RoleObserver && (s.protected() || s.History.SeenProtected):
+		return over(ReasonGone) // the peer has seen to it
+	case s.History.LetGo, s.protected() && !s.Contested:
+		return over(ReasonReclaimAbandoned)
+	case s.End.Shared || len(s.Siblings) > 0:
+		return over(ReasonLeftToSibling)
+	case !s.Rules.ReclaimUnprotected || s.Rules.Mode != ModeHonor:
+		return over(ReasonVolumeLeftBehind)
+	case s.protected() || !pv.released() || !s.End.Final || !s.History.SeenAlive || s.History.SeenProtected || pv.Held:
+		return over(ReasonVolumeLeftBehind)
+	}
+	d, ready := prepare(s)
+	switch {
+	case !ready && d.Reason == ReasonHandleUnknown:
+		return over(ReasonVolumeLeftBehind)
+	case !ready:
+		return d
+	case !s.FamilyRead.fresh(now):
+		return step(ReadFamily, ReasonReclaim)
+	}
+	// The claim is read after the family: whoever binds the volume anew makes a PV first.
+	switch state := s.claimState(now); {
+	case state == claimExists:
+		return Decision{Action: Wait, Reason: ReasonClaimAlive, Timed: true}
+	case state == claimUnknown || s.Claim.Read.Order <= s.FamilyRead.Order:
+		return step(ReadClaim, ReasonReclaim)
+	}
+	return step(DeleteVolume, ReasonUnprotectedReclaim)
 }

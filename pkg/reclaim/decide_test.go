@@ -13,6 +13,9 @@ func now() time.Time { return time.Unix(1_000_000, 0) }
 // read is a live read that was sent this long ago.
 func read(order int, age time.Duration) Read { return Read{Sent: now().Add(-age), Order: order} }
 
+// owner are the rules of role owner with their defaults.
+func owner() Rules { return Rules{Driver: driver, Role: RoleOwner, ReclaimUnprotected: true} }
+
 // released is a snapshot from which the volume is to be deleted at once: every field that
 // speaks for keeping it is turned.
 func released() Snapshot {
@@ -24,7 +27,7 @@ func released() Snapshot {
 		HasFinalizer: true,
 	}
 	return Snapshot{
-		Driver: driver, PV: pv, PVRead: read(3, time.Second),
+		Rules: owner(), PV: pv, PVRead: read(3, time.Second), Brake: BrakeOff,
 		Claim:       ClaimFacts{Read: read(1, 2*time.Second), Of: pv.Claim},
 		SecretsRead: true,
 	}
@@ -37,6 +40,11 @@ func with(change func(*Snapshot)) Snapshot {
 	return s
 }
 
+// done is what is noted once the volume of a PV is deleted.
+func done(pv PV, pvDeleted, released bool) Done {
+	return Done{VolumeDeleted: true, Claim: pv.Claim, PVDeleted: pvDeleted, Released: released}
+}
+
 // sibling is another PV of the same volume that is to be deleted too.
 func sibling() PV {
 	pv := released().PV
@@ -44,20 +52,24 @@ func sibling() PV {
 	return pv
 }
 
+func do(a Action, r Reason) Decision { return Decision{Action: a, Reason: r} }
+func waiting(r Reason) Decision      { return Decision{Reason: r} }
+func ended(r Reason) Decision        { return Decision{Reason: r, Over: true} }
+func looking(r Reason) Decision      { return Decision{Reason: r, Timed: true} }
+
 func TestDecide(t *testing.T) {
-	do := func(a Action, r Reason) Decision { return Decision{Action: a, Reason: r} }
-	waiting := func(r Reason) Decision { return Decision{Reason: r} }
-	cases := map[string]struct {
-		facts Snapshot
-		want  Decision
-	}{
+	cases := decisions{
 		"released, all proven: deletes the volume": {released(), do(DeleteVolume, ReasonReclaim)},
 		"released while terminating, the PV was deleted first: deletes the volume": {
 			with(func(s *Snapshot) { s.PV.Terminating = true }), do(DeleteVolume, ReasonReclaim)},
 		"failed, all proven: deletes the volume": {
 			with(func(s *Snapshot) { s.PV.Phase = PhaseFailed }), do(DeleteVolume, ReasonReclaim)},
 		"held by a companion's finalizer: counts as protected": {
-			with(func(s *Snapshot) { s.PV.HasFinalizer, s.PV.HasCompanionFinalizer = false, true }), do(DeleteVolume, ReasonReclaim)},
+			with(func(s *Snapshot) {
+				s.PV.HasFinalizer, s.PV.HasCompanionFinalizer, s.PV.Terminating = false, true, true
+			}), do(DeleteVolume, ReasonReclaim)},
+		"held by a companion's finalizer, not terminating: adopts it first": {
+			with(func(s *Snapshot) { s.PV.HasFinalizer, s.PV.HasCompanionFinalizer = false, true }), do(AdoptPV, ReasonAdopt)},
 		"the zero value: nothing": {Snapshot{}, waiting(ReasonNotOurs)},
 
 		// Ownership.
@@ -74,19 +86,35 @@ func TestDecide(t *testing.T) {
 				s.PV.ProvisionedBy, s.PV.MigratedTo, s.PV.Driver, s.PV.Handle = "kubernetes.io/aws-ebs", driver, "", ""
 			}), waiting(ReasonHandleUnknown)},
 		"this driver's name is not known: nothing is ours": {
-			with(func(s *Snapshot) { s.Driver, s.PV.ProvisionedBy, s.PV.Driver = "", "", "" }), waiting(ReasonNotOurs)},
+			with(func(s *Snapshot) { s.Rules.Driver, s.PV.ProvisionedBy, s.PV.Driver = "", "", "" }), waiting(ReasonNotOurs)},
+		"static, migrated to this driver: ours": {
+			with(func(s *Snapshot) { s.PV.ProvisionedBy, s.PV.MigratedTo, s.PV.InTree = "", driver, true }), do(DeleteVolume, ReasonReclaim)},
+		"dynamic in-tree, migrated to this driver: ours": {
+			with(func(s *Snapshot) {
+				s.PV.ProvisionedBy, s.PV.MigratedTo, s.PV.InTree = "kubernetes.io/aws-ebs", driver, true
+			}), do(DeleteVolume, ReasonReclaim)},
+		"static of an in-tree plugin that could be migrated, and is not: not ours": {
+			with(func(s *Snapshot) { s.PV.ProvisionedBy, s.PV.InTree = "", true }), waiting(ReasonNotOurs)},
+		"a twin: whoever made it sees to it": {
+			with(func(s *Snapshot) { s.PV.TwinOf = "another" }), waiting(ReasonNotOurs)},
+		"the role is not known: nothing": {
+			with(func(s *Snapshot) { s.Rules.Role = RoleUnknown }), waiting(ReasonNotOurs)},
 
 		// What is done stays done.
 		"volume deleted: deletes the PV next": {
-			with(func(s *Snapshot) { s.Done.VolumeDeleted = true }), do(DeletePV, ReasonVolumeDeleted)},
+			with(func(s *Snapshot) { s.Done = done(s.PV, false, false) }), do(DeletePV, ReasonVolumeDeleted)},
 		"volume deleted, PV terminating: lets go": {
-			with(func(s *Snapshot) { s.Done.VolumeDeleted, s.PV.Terminating = true, true }), do(ReleasePV, ReasonVolumeDeleted)},
+			with(func(s *Snapshot) { s.Done, s.PV.Terminating = done(s.PV, false, false), true }), do(ReleasePV, ReasonVolumeDeleted)},
 		"volume deleted, PV's deletion accepted, the cache lags: lets go": {
-			with(func(s *Snapshot) { s.Done.VolumeDeleted, s.Done.PVDeleted = true, true }), do(ReleasePV, ReasonVolumeDeleted)},
+			with(func(s *Snapshot) { s.Done = done(s.PV, true, false) }), do(ReleasePV, ReasonVolumeDeleted)},
 		"all done, the cache lags: waits for the end": {
-			with(func(s *Snapshot) { s.Done = Done{true, true, true} }), waiting(ReasonVolumeGone)},
+			with(func(s *Snapshot) { s.Done = done(s.PV, true, true) }), waiting(ReasonVolumeGone)},
 		"volume deleted, then turned to Retain: goes on, the volume is gone": {
-			with(func(s *Snapshot) { s.Done.VolumeDeleted, s.PV.Policy = true, PolicyRetain }), do(DeletePV, ReasonVolumeDeleted)},
+			with(func(s *Snapshot) { s.Done, s.PV.Policy = done(s.PV, false, false), PolicyRetain }), do(DeletePV, ReasonTooLateToKeep)},
+		"volume deleted, then claimed anew: goes on, and says so": {
+			with(func(s *Snapshot) {
+				s.Done, s.PV.Claim.UID, s.PV.Terminating = done(s.PV, false, false), "newer", true
+			}), do(ReleasePV, ReasonTooLateToKeep)},
 
 		// Policy.
 		"policy unknown: keeps volume and finalizer": {
@@ -121,19 +149,19 @@ func TestDecide(t *testing.T) {
 			with(func(s *Snapshot) { s.PV.Claim.Name = "renamed" }), do(ReadClaim, ReasonReclaim)},
 		"claim found under its UID: keeps, looks again by the clock": {
 			with(func(s *Snapshot) { s.Claim.Found, s.Claim.UID = true, "claim-uid" }),
-			Decision{Wait, ReasonClaimAlive, true}},
+			looking(ReasonClaimAlive)},
 		"claim of that name is another one: gone": {
 			with(func(s *Snapshot) { s.Claim.Found, s.Claim.UID = true, "newer" }), do(DeleteVolume, ReasonReclaim)},
 		"claim of a dynamic PV bound to another PV: gone": {
 			with(func(s *Snapshot) { s.Claim.Found, s.Claim.UID, s.Claim.VolumeName = true, "claim-uid", "pv-2" }), do(DeleteVolume, ReasonReclaim)},
 		"claim of a dynamic PV bound to this PV: alive": {
 			with(func(s *Snapshot) { s.Claim.Found, s.Claim.UID, s.Claim.VolumeName = true, "claim-uid", "pv" }),
-			Decision{Wait, ReasonClaimAlive, true}},
+			looking(ReasonClaimAlive)},
 		"claim of a static PV bound to another PV: alive, someone will mend it": {
 			with(func(s *Snapshot) {
 				s.PV.ProvisionedBy = ""
 				s.Claim.Found, s.Claim.UID, s.Claim.VolumeName = true, "claim-uid", "pv-2"
-			}), Decision{Wait, ReasonClaimAlive, true}},
+			}), looking(ReasonClaimAlive)},
 
 		// Protection.
 		"bound, unprotected: adds the finalizer": {
@@ -152,7 +180,7 @@ func TestDecide(t *testing.T) {
 		// What has to be so before the driver is called.
 		"attached: waits for the event": {with(func(s *Snapshot) { s.Attachments = 1 }), waiting(ReasonAttached)},
 		"attached as only a list showed: looks again by the clock": {
-			with(func(s *Snapshot) { s.Attachments, s.AttachmentsCurrent = 1, true }), Decision{Wait, ReasonAttached, true}},
+			with(func(s *Snapshot) { s.Attachments, s.AttachmentsCurrent = 1, true }), looking(ReasonAttached)},
 		"was attached once: makes sure that the watch is not behind": {
 			with(func(s *Snapshot) { s.PV.WasAttached = true }), do(CatchUpAttachments, ReasonReclaim)},
 		"was attached once, and the watch is not behind": {
@@ -191,6 +219,17 @@ func TestDecide(t *testing.T) {
 		"no handle: nothing to ask for": {
 			with(func(s *Snapshot) { s.PV.Handle = "" }), waiting(ReasonHandleUnknown)},
 	}
+	check(t, cases)
+}
+
+// decisions are tables keyed by sentences.
+type decisions map[string]struct {
+	facts Snapshot
+	want  Decision
+}
+
+func check(t *testing.T, cases decisions) {
+	t.Helper()
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			if got := Decide(c.facts, now()); got != c.want {

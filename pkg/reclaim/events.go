@@ -15,6 +15,7 @@ import (
 // It is safe for concurrent use.
 type reports struct {
 	events record.EventRecorder
+	told   func(Reason)
 
 	mu   sync.Mutex
 	last map[types.UID]report
@@ -29,16 +30,34 @@ type report struct {
 	aside Reason
 }
 
-func newReports(events record.EventRecorder) *reports {
-	return &reports{events: events, last: map[types.UID]report{}}
+// newReports returns reports that call told with the reason of each thing that is told.
+func newReports(events record.EventRecorder, told func(Reason)) *reports {
+	return &reports{events: events, told: told, last: map[types.UID]report{}}
 }
 
-// now says that this is the reason why nothing is done about the PV. The same reason with
-// the same detail is told once; a silent one ends what was told before.
+// now says that this is the reason why nothing is done about the PV. The same reason is told
+// once, with the detail of that time; a silent one ends what was told before.
 func (r *reports) now(ctx context.Context, pv PV, reason Reason, detail string) {
-	if r.changed(pv.UID, reason, detail) {
+	if r.changed(pv.UID, reason, "") {
 		r.tell(ctx, pv, reason, detail)
 	}
+}
+
+// would says what a dry run does not do.
+func (r *reports) would(ctx context.Context, pv PV, d Decision) {
+	detail := "Would do " + d.Action.String() + ": " + d.Reason.Sentence()
+	if r.changed(pv.UID, ReasonDryRun, detail) {
+		r.tell(ctx, pv, ReasonDryRun, detail)
+	}
+}
+
+// braked tells on the Lease that deletions are stopped.
+func (r *reports) braked(ctx context.Context, lease types.NamespacedName, message string) {
+	klog.FromContext(ctx).Info(message, "lease", lease)
+	r.told(ReasonBraked)
+	r.events.Event(&v1.ObjectReference{
+		APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: lease.Namespace, Name: lease.Name,
+	}, v1.EventTypeWarning, string(ReasonBraked), message)
 }
 
 // failure says that a step failed. eachMessage tells every new message of err; otherwise
@@ -87,7 +106,7 @@ func (r *reports) tell(ctx context.Context, pv PV, reason Reason, detail string)
 		message += " " + detail
 	}
 	level := reason.notice()
-	if level == silent {
+	if level == silent || level == quiet {
 		klog.FromContext(ctx).V(4).Info("Nothing to do", "PV", pv.Name, "reason", reason)
 		return
 	}
@@ -97,7 +116,14 @@ func (r *reports) tell(ctx context.Context, pv PV, reason Reason, detail string)
 		kind = v1.EventTypeWarning
 	}
 	ref := &v1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolume", Name: pv.Name, UID: pv.UID, ResourceVersion: pv.ResourceVersion}
+	r.told(reason)
 	r.events.Event(ref, kind, string(reason), message)
+	if reason == ReasonTooLateToKeep && pv.claimed() {
+		// Whoever counts on the data looks at the claim.
+		r.events.Event(&v1.ObjectReference{
+			APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: pv.Claim.Namespace, Name: pv.Claim.Name, UID: pv.Claim.UID,
+		}, kind, string(reason), message)
+	}
 }
 
 // forget ends what is known of a PV that is gone.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"k8s.io/klog/v2"
 
@@ -19,6 +20,10 @@ const maxSteps = 24
 
 // errEnded ends a run without complaint: there is nothing left to decide on.
 var errEnded = errors.New("nothing left to do")
+
+// errBehind: the watch has not delivered all that the API server has, and the list is too
+// long to be read in one page.
+var errBehind = errors.New("the watch is behind the API server")
 
 // trouble is an error with what it means for the PV it befell.
 type trouble struct {
@@ -48,30 +53,48 @@ type run struct {
 	gone map[string]bool
 }
 
-// reclaim decides on one PV, carries out the step, and decides again with what was
-// learned, until the decision is to wait.
+// reclaim works on the PV of a name, and on those that had the name and are gone.
 func (r *Reclaimer) reclaim(ctx context.Context, name string) loop.Next {
-	facts, found := r.observer.observe(name)
-	if !found {
-		return loop.Next{}
+	var next loop.Next
+	for _, e := range r.observer.ended.of(name) {
+		if n := r.work(ctx, r.observer.observeEnd(e)); n != (loop.Next{}) {
+			next = n
+		}
 	}
+	if facts, found := r.observer.observe(name); found {
+		if n := r.work(ctx, facts); n != (loop.Next{}) {
+			next = n
+		}
+	}
+	return next
+}
+
+// work decides on one PV, carries out the step, and decides again with what was learned,
+// until the decision is to wait.
+func (r *Reclaimer) work(ctx context.Context, facts Snapshot) loop.Next {
 	w := &run{Reclaimer: r, facts: facts}
-	logger := klog.FromContext(ctx).WithValues("PV", name, "PVUID", facts.PV.UID)
+	logger := klog.FromContext(ctx).WithValues("PV", facts.PV.Name, "PVUID", facts.PV.UID)
 	ctx = klog.NewContext(ctx, logger)
-	for range maxSteps {
+	for i := range maxSteps {
 		d := Decide(w.facts, r.cfg.Clock.Now())
 		logger.V(5).Info("Decided", "action", d.Action, "reason", d.Reason)
 		switch {
-		case d.Action == Wait && d.Timed:
-			r.reports.now(ctx, w.facts.PV, d.Reason, "")
-			return r.usual()
 		case d.Action == Wait:
-			r.reports.now(ctx, w.facts.PV, d.Reason, "")
+			return w.wait(ctx, d)
+		case r.cfg.DryRun && d.Action.changes():
+			r.reports.would(ctx, w.facts.PV, d)
 			return loop.Next{}
-		case d.Action == AddFinalizer:
+		case d.Action.protects():
 			// Another loop's work: a backlog of these must not delay deletions.
-			r.protecting.Add(name)
+			r.protecting.Add(w.facts.PV.Name)
 			return loop.Next{}
+		}
+		if i == 0 {
+			r.inHand.Add(1)
+			defer r.inHand.Add(-1)
+		}
+		if d.Reason == ReasonTooLateToKeep {
+			r.reports.aside(ctx, w.facts.PV, d.Reason, "")
 		}
 		if err := w.carryOut(ctx, d); err != nil {
 			return r.afterTrouble(ctx, w.facts.PV, d, err)
@@ -79,24 +102,67 @@ func (r *Reclaimer) reclaim(ctx context.Context, name string) loop.Next {
 		w.look()
 	}
 	return r.afterTrouble(ctx, w.facts.PV, Decision{}, because(ReasonUnreadable,
-		fmt.Errorf("prepare the deletion of PV %q: reads take longer than %v, so that each is too old when the next is answered", name, liveFor)))
+		fmt.Errorf("prepare the deletion of PV %q: reads take longer than %v, so that each is too old when the next is answered", w.facts.PV.Name, liveFor)))
 }
 
-// protect puts our finalizer on one PV, if that is still the decision.
+// wait ends a run with the reason why nothing more is done now.
+func (w *run) wait(ctx context.Context, d Decision) loop.Next {
+	w.reports.now(ctx, w.facts.PV, d.Reason, w.detail(d.Reason))
+	if d.Over {
+		w.observer.ended.forget(w.facts.PV)
+		w.reports.forget(w.facts.PV.UID)
+	}
+	if d.Timed {
+		return w.usual()
+	}
+	return loop.Next{}
+}
+
+// detail adds to a reason's sentence what is known of this PV.
+func (w *run) detail(reason Reason) string {
+	if reason == ReasonReclaimAbandoned && w.cfg.Clock.Since(w.began) < w.cfg.TakeoverPeriod {
+		return "Or the leader before this one took it off, after it had the volume deleted: it led until a moment ago."
+	}
+	return explainMore(w.facts, reason)
+}
+
+// protect puts our finalizer on one PV, if that is still the decision when there is room
+// for such work.
 func (r *Reclaimer) protect(ctx context.Context, name string) loop.Next {
+	done, err := r.pace.Acquire(ctx)
+	if err != nil {
+		return loop.Next{} // the program or the lease ended
+	}
+	defer done()
 	facts, found := r.observer.observe(name)
 	if !found {
 		return loop.Next{}
 	}
 	d := Decide(facts, r.cfg.Clock.Now())
-	if d.Action != AddFinalizer {
+	if !d.Action.protects() {
 		return loop.Next{}
 	}
-	if err := r.cluster.addFinalizer(ctx, facts.PV); err != nil {
+	var drop []string
+	if d.Action == AdoptPV {
+		drop = []string{CompanionFinalizer}
+	}
+	if err := r.patch(ctx, facts.PV, []string{facts.Rules.finalizer()}, drop, false); err != nil {
 		return r.afterTrouble(ctx, facts.PV, d, because(ReasonUnwritable, err))
 	}
 	klog.FromContext(ctx).V(4).Info("Put the finalizer on a PV", "PV", name, "reason", d.Reason)
 	return loop.Next{}
+}
+
+// patch changes the finalizers of a PV, and notes that it was us.
+func (r *Reclaimer) patch(ctx context.Context, pv PV, add, drop []string, bound bool) error {
+	r.observer.notes.writing(pv.UID, len(add) > 0)
+	version, err := r.cluster.patchFinalizers(ctx, pv, add, drop, bound)
+	refused := errors.Is(err, kube.ErrChanged) || errors.Is(err, kube.ErrGone) || errors.Is(err, ErrPutBack)
+	if refused {
+		version = ""
+	}
+	r.observer.notes.wrote(pv.UID, version, refused)
+	return err
 }
 
 // carryOut does one step and adds what it learned to the facts.
@@ -110,6 +176,8 @@ func (w *run) carryOut(ctx context.Context, d Decision) error {
 		return w.readClaim(ctx)
 	case ReadSiblings:
 		return w.readSiblings(ctx)
+	case ReadFamily:
+		return w.readFamily(ctx)
 	case ReadPV:
 		return w.readPV(ctx)
 	case DeleteVolume:
@@ -120,7 +188,7 @@ func (w *run) carryOut(ctx context.Context, d Decision) error {
 		return w.dropFinalizer(ctx, d.Reason)
 	case ReleasePV:
 		return w.releasePV(ctx)
-	case Wait, AddFinalizer:
+	case Wait, AddFinalizer, AdoptPV:
 	}
 	return fmt.Errorf("carry out %v on PV %q: no step of a run", d.Action, w.facts.PV.Name)
 }
@@ -128,8 +196,11 @@ func (w *run) carryOut(ctx context.Context, d Decision) error {
 // look brings in what the watches have told since, without giving up what live reads of
 // this run have shown.
 func (w *run) look() {
-	w.facts.Done = w.observer.notes.of(w.facts.PV.UID)
-	if w.facts.SiblingsRead == (Read{}) || w.unreadSibling() {
+	w.facts.Brake = w.observer.brake.State()
+	w.facts.Done, w.facts.History, w.facts.Contested = w.observer.notes.of(w.facts.PV.UID)
+	if w.facts.End.Gone {
+		w.lookAtEnd()
+	} else if w.facts.SiblingsRead == (Read{}) || w.unreadSibling() {
 		w.facts.Siblings, w.facts.SiblingsRead = w.siblingsNow(), Read{}
 	}
 	w.facts.Attachments = w.observer.attachmentsOf(w.facts)
@@ -140,6 +211,20 @@ func (w *run) look() {
 		}
 		w.facts.Attachments = max(w.facts.Attachments, seen)
 	}
+}
+
+// lookAtEnd brings in what became known of a PV after it was gone.
+func (w *run) lookAtEnd() {
+	w.facts.Siblings = w.observer.siblings(w.facts.PV, "")
+	for _, e := range w.observer.ended.of(w.facts.PV.Name) {
+		if e.pv.UID == w.facts.PV.UID {
+			w.facts.History, w.facts.Done.VolumeDeleted = e.history, e.volumeDeleted
+			w.facts.End.Shared = w.facts.End.Shared || e.end.Shared
+			return
+		}
+	}
+	// It is another leader's business now.
+	w.facts.End.Shared = true
 }
 
 // unreadSibling tells whether the cache shows a PV of the volume that was not read live, or
@@ -158,7 +243,7 @@ func (w *run) unreadSibling() bool {
 
 func (w *run) siblingsNow() []PV {
 	var there []PV
-	for _, other := range w.observer.siblings(w.facts.PV) {
+	for _, other := range w.observer.siblings(w.facts.PV, w.facts.PV.Name) {
 		if !w.gone[string(other.UID)] {
 			there = append(there, other)
 		}
@@ -174,15 +259,23 @@ func (w *run) catchUp(ctx context.Context) error {
 	if list.complete {
 		w.listed = list.ofPV
 	} else if !w.observer.attachmentWatch.Reached(list.version) {
-		return because(ReasonCatchingUp, errors.New("the watch of VolumeAttachments is behind the API server"))
+		return because(ReasonCatchingUp, errBehind)
 	}
 	w.facts.AttachmentsCurrent = true
 	return nil
 }
 
+// readSecrets reads the Secret that the PV's annotations name, or else its StorageClass.
+// What does not exist is left out, as the stock provisioner does; what cannot be read or
+// told stops the deletion, for a driver must not be asked with the wrong credentials.
 func (w *run) readSecrets(ctx context.Context) error {
-	ref := w.facts.PV.DeletionSecret
-	if ref == (SecretRef{}) {
+	ref, err := w.secretRef(ctx)
+	switch {
+	case errors.Is(err, errSecretUnclear):
+		return because(ReasonSecretUnclear, err)
+	case err != nil:
+		return because(ReasonUnreadable, err)
+	case ref == (SecretRef{}):
 		w.facts.SecretsRead = true
 		return nil
 	}
@@ -195,6 +288,28 @@ func (w *run) readSecrets(ctx context.Context) error {
 	}
 	w.secrets, w.facts.SecretsRead = secrets, true
 	return nil
+}
+
+func (w *run) secretRef(ctx context.Context) (SecretRef, error) {
+	pv := w.facts.PV
+	switch {
+	case pv.SecretKnown:
+		return secretOf(pv)
+	case pv.StorageClass == "":
+		return SecretRef{}, nil
+	}
+	parameters, found, err := w.cluster.readClass(ctx, pv.StorageClass)
+	if err != nil {
+		return SecretRef{}, err
+	}
+	if !found {
+		// Most static PVs name a class that is a mere label, so only for others is it news.
+		if pv.dynamic() {
+			w.reports.aside(ctx, pv, ReasonSecretNotFound, fmt.Sprintf("StorageClass %s, which would name it", pv.StorageClass))
+		}
+		return SecretRef{}, nil
+	}
+	return secretOfClass(pv, parameters)
 }
 
 // nextRead is called before a live read is sent.
@@ -235,6 +350,25 @@ func (w *run) readSiblings(ctx context.Context) error {
 	return nil
 }
 
+// readFamily makes sure that no other PV names the volume.
+func (w *run) readFamily(ctx context.Context) error {
+	read := w.nextRead()
+	list, err := w.cluster.listPVs(ctx)
+	switch {
+	case err != nil:
+		return because(ReasonUnreadable, err)
+	case !list.complete && !w.observer.pvWatch.Reached(list.version):
+		return because(ReasonCatchingUp, errBehind)
+	}
+	for _, other := range list.pvs {
+		if other.Handle == w.facts.PV.Handle && other.Driver == w.facts.PV.Driver && other.UID != w.facts.PV.UID {
+			w.facts.End.Shared = true
+		}
+	}
+	w.facts.FamilyRead = read
+	return nil
+}
+
 func (w *run) readPV(ctx context.Context) error {
 	read := w.nextRead()
 	pv, found, err := w.cluster.readPV(ctx, w.facts.PV.Name)
@@ -250,14 +384,27 @@ func (w *run) readPV(ctx context.Context) error {
 
 func (w *run) deleteVolume(ctx context.Context) error {
 	pv := w.facts.PV
+	if !w.deleting.take(pv.Handle) {
+		return because(ReasonVolumeBusy, errBusy)
+	}
+	defer w.deleting.giveBack(pv.Handle)
 	start := w.cfg.Clock.Now()
 	err := w.deleter.DeleteVolume(ctx, pv.Handle, w.secrets)
+	if w.cfg.NotFoundIsDeleted && outcome.Of(err) == outcome.NotFound {
+		err = nil
+	}
 	w.metrics.deleted(pv, err, w.cfg.Clock.Since(start))
 	if err != nil {
 		return because(ReasonVolumeFailedDelete, err)
 	}
-	w.facts.Done = w.observer.note(pv, func(d *Done) { d.VolumeDeleted = true })
+	if w.facts.Rules.Role == RoleCompanion && w.facts.History.SeenReleased {
+		w.metrics.repeated.Inc()
+	}
+	w.facts.Done = w.observer.note(pv, func(d *Done) { d.VolumeDeleted, d.Claim = true, pv.Claim })
 	klog.FromContext(ctx).Info("Deleted a volume", "volumeHandle", pv.Handle, "claim", klog.KRef(pv.Claim.Namespace, pv.Claim.Name), "pvFirst", pv.Terminating)
+	if w.facts.End.Gone {
+		w.reports.aside(ctx, pv, ReasonUnprotectedReclaim, fmt.Sprintf("Volume %q.", pv.Handle))
+	}
 	return nil
 }
 
@@ -274,7 +421,7 @@ func (w *run) deletePV(ctx context.Context) error {
 }
 
 func (w *run) dropFinalizer(ctx context.Context, why Reason) error {
-	err := w.cluster.dropFinalizers(ctx, w.facts.PV)
+	err := w.patch(ctx, w.facts.PV, nil, w.facts.Rules.finalizers(w.facts.PV), true)
 	switch {
 	case errors.Is(err, kube.ErrGone):
 		return errEnded
@@ -287,7 +434,8 @@ func (w *run) dropFinalizer(ctx context.Context, why Reason) error {
 }
 
 func (w *run) releasePV(ctx context.Context) error {
-	err := w.cluster.releasePV(ctx, w.facts.PV)
+	// By UID alone: the volume is gone, whatever else changed on the PV.
+	err := w.patch(ctx, w.facts.PV, nil, w.facts.Rules.finalizers(w.facts.PV), false)
 	if err != nil && !errors.Is(err, kube.ErrGone) {
 		return because(ReasonUnwritable, err)
 	}
@@ -319,15 +467,46 @@ func (r *Reclaimer) afterTrouble(ctx context.Context, pv PV, d Decision, err err
 	if d.Action == DeleteVolume {
 		class = outcome.Of(err)
 	}
-	switch class {
-	case outcome.InProgress:
+	switch {
+	case errors.Is(err, errBusy), class == outcome.InProgress:
 		return r.soon()
-	case outcome.Refused, outcome.NotFound:
-		// What the driver says is what a person has to mend: each new message is told.
+	case errors.Is(err, errBehind):
+		r.reports.failure(ctx, pv, reason, err, false)
+		return r.soon()
+	case class == outcome.Refused, class == outcome.NotFound, errors.Is(err, ErrPutBack), errors.Is(err, errSecretUnclear):
+		// A person has to mend it: each new message is told.
 		r.reports.failure(ctx, pv, reason, err, true)
 		return r.slow()
 	default:
 		r.reports.failure(ctx, pv, reason, err, false)
 		return r.usual()
 	}
+}
+
+// errBusy: the volume is being deleted for another PV of the same handle.
+var errBusy = errors.New("the volume is being deleted already")
+
+// inFlight are the handles for which a DeleteVolume is not answered yet: for one volume it
+// is never called twice at once. It is safe for concurrent use.
+type inFlight struct {
+	mu      sync.Mutex
+	handles map[string]struct{}
+}
+
+func newInFlight() *inFlight { return &inFlight{handles: map[string]struct{}{}} }
+
+func (f *inFlight) take(handle string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, taken := f.handles[handle]; taken {
+		return false
+	}
+	f.handles[handle] = struct{}{}
+	return true
+}
+
+func (f *inFlight) giveBack(handle string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.handles, handle)
 }

@@ -32,6 +32,11 @@ type world struct {
 	before func(what string)
 	// stored is what the cache shows.
 	stored map[string]*PV
+	// class are the parameters of the StorageClass, nil where there is none.
+	class   map[string]string
+	pvs     pvList
+	brakeOn bool
+	patched []string
 }
 
 func (w *world) did(what string) error {
@@ -65,29 +70,64 @@ func (w *world) listAttachments(context.Context) (attachmentList, error) {
 	return w.list, w.did("list attachments")
 }
 
-func (w *world) addFinalizer(context.Context, PV) error   { return w.did("protect") }
-func (w *world) dropFinalizers(context.Context, PV) error { return w.did("drop") }
-func (w *world) releasePV(context.Context, PV) error      { return w.did("release") }
-func (w *world) deletePV(context.Context, PV) error       { return w.did("delete PV") }
+func (w *world) readClass(context.Context, string) (map[string]string, bool, error) {
+	return w.class, w.class != nil, w.did("read class")
+}
+
+func (w *world) listPVs(context.Context) (pvList, error) { return w.pvs, w.did("list PVs") }
+
+func (w *world) patchFinalizers(_ context.Context, pv PV, add, drop []string, bound bool) (string, error) {
+	what := "release"
+	switch {
+	case len(add) > 0 && len(drop) > 0:
+		what = "adopt"
+	case len(add) > 0:
+		what = "protect"
+	case bound:
+		what = "drop"
+	}
+	w.patched = slices.Concat(add, drop)
+	err := w.did(what)
+	if err != nil {
+		return "", err
+	}
+	return pv.ResourceVersion + "1", nil
+}
+
+func (w *world) deletePV(context.Context, PV) error { return w.did("delete PV") }
+
+func (w *world) readBrake(context.Context, types.NamespacedName) (bool, error) {
+	return w.brakeOn, w.did("read brake")
+}
+
+func (w *world) pullBrake(context.Context, types.NamespacedName, string) error {
+	err := w.did("pull brake")
+	w.brakeOn = err == nil
+	return err
+}
 
 func (w *world) DeleteVolume(context.Context, string, map[string]string) error {
 	return w.did("delete volume")
 }
 
 // newWorld returns a world whose PV is to be reclaimed, and the Reclaimer that shall.
-func newWorld(t *testing.T) (*world, *Reclaimer) {
+func newWorld(t *testing.T) (*world, *Reclaimer) { return newWorldWith(t, Config{}) }
+
+func newWorldWith(t *testing.T, cfg Config) (*world, *Reclaimer) {
 	t.Helper()
 	w := &world{
 		clock: testclock.NewFakeClock(now()), pv: released().PV, pvFound: true,
-		fail: map[string]error{}, others: map[string]PV{}, list: attachmentList{complete: true},
+		fail: map[string]error{}, others: map[string]PV{}, list: attachmentList{complete: true}, pvs: pvList{complete: true},
 	}
-	r, err := New(&rest.Config{Host: "http://127.0.0.1:1"}, driver, w, Config{Clock: w.clock})
+	cfg.Clock = w.clock
+	r, err := New(&rest.Config{Host: "http://127.0.0.1:1"}, driver, w, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.cluster = w
 	w.stored = map[string]*PV{}
 	r.observer.pvs = cacheOf{w}
+	r.lead(true)
 	w.store(r, w.pv)
 	return w, r
 }
@@ -103,10 +143,10 @@ func (w *world) store(r *Reclaimer, pv PV) {
 	}
 }
 
-// end has the cache see the end of a PV.
-func (w *world) end(r *Reclaimer, name string) {
-	last := w.stored[name]
-	delete(w.stored, name)
+// end has the cache see the end of the PV.
+func (w *world) end(r *Reclaimer) {
+	last := w.stored["pv"]
+	delete(w.stored, "pv")
 	pvChanges{r.observer}.Deleted(last, true)
 }
 
@@ -137,7 +177,7 @@ func TestOrderOfADeletion(t *testing.T) {
 		"PV first": {func(w *world, r *Reclaimer) { w.pv.Terminating = true; w.store(r, w.pv) },
 			[]string{"read claim", "read pv", "delete volume", "release"}},
 		"attached before, with a secret and a sibling": {func(w *world, r *Reclaimer) {
-			w.pv.WasAttached, w.pv.DeletionSecret = true, SecretRef{"ns", "secret"}
+			w.pv.WasAttached, w.pv.SecretKnown, w.pv.DeletionSecret = true, true, SecretRef{"ns", "secret"}
 			w.store(r, w.pv)
 			w.others["other"] = sibling()
 			w.store(r, sibling())
@@ -333,11 +373,11 @@ func TestAnswersAreHandledByTheirMeaning(t *testing.T) {
 func TestNotesEndWithThePV(t *testing.T) {
 	w, r := newWorld(t)
 	r.reclaim(t.Context(), "pv")
-	if done := r.observer.notes.of("pv-uid"); !done.VolumeDeleted {
+	if done, _, _ := r.observer.notes.of("pv-uid"); !done.VolumeDeleted {
 		t.Fatal("the deletion is not noted")
 	}
-	w.end(r, "pv")
-	if done := r.observer.notes.of("pv-uid"); done != (Done{}) {
+	w.end(r)
+	if done, _, _ := r.observer.notes.of("pv-uid"); done != (Done{}) {
 		t.Errorf("noted of a PV that is gone: %+v", done)
 	}
 
@@ -345,7 +385,7 @@ func TestNotesEndWithThePV(t *testing.T) {
 	w, r = newWorld(t)
 	w.before = func(what string) {
 		if what == "release" {
-			w.end(r, "pv")
+			w.end(r)
 		}
 	}
 	r.reclaim(t.Context(), "pv")
@@ -360,7 +400,7 @@ func TestTheSameNameUnderANewUIDStartsAnew(t *testing.T) {
 	w.diary = nil
 	w.pv.UID, w.pv.Handle = types.UID("second"), "vol-2"
 	w.store(r, w.pv)
-	if done := r.observer.notes.of("pv-uid"); done != (Done{}) {
+	if done, _, _ := r.observer.notes.of("pv-uid"); done != (Done{}) {
 		t.Errorf("noted of the PV before: %+v", done)
 	}
 	r.reclaim(t.Context(), "pv")
@@ -382,4 +422,117 @@ func TestAddingAFinalizerIsLeftToItsOwnLoop(t *testing.T) {
 	w.store(r, w.pv)
 	r.protect(t.Context(), "pv")
 	w.expect(t, "protect") // decided again: no finalizer any more
+}
+
+func TestADryRunChangesNothing(t *testing.T) {
+	cases := map[string]func(*PV){
+		"a volume is due":          func(*PV) {},
+		"a PV is to be protected":  func(pv *PV) { pv.Phase, pv.HasFinalizer = PhaseBound, false },
+		"a finalizer is to be off": func(pv *PV) { pv.Policy = PolicyRetain },
+	}
+	for name, change := range cases {
+		t.Run(name, func(t *testing.T) {
+			w, r := newWorldWith(t, Config{DryRun: true})
+			change(&w.pv)
+			w.store(r, w.pv)
+			r.reclaim(t.Context(), "pv")
+			for _, what := range w.diary {
+				if what != "read claim" && what != "read pv" {
+					t.Errorf("did %q", what)
+				}
+			}
+			if r.reports.waiting()[ReasonDryRun] != 1 {
+				t.Errorf("waiting: %v", r.reports.waiting())
+			}
+		})
+	}
+}
+
+func TestNotFoundIsTakenForDeletedWhereToldSo(t *testing.T) {
+	w, r := newWorldWith(t, Config{NotFoundIsDeleted: true})
+	w.fail["delete volume"] = outcome.Mark(outcome.NotFound, errors.New("x"))
+	r.reclaim(t.Context(), "pv")
+	w.expect(t, "read claim", "read pv", "delete volume", "delete PV", "release")
+}
+
+func TestOneVolumeIsNeverDeletedTwiceAtOnce(t *testing.T) {
+	w, r := newWorld(t)
+	other := sibling()
+	w.others["other"] = other
+	w.store(r, other)
+	var nested []string
+	w.before = func(what string) {
+		if what != "delete volume" || nested != nil {
+			return
+		}
+		nested = []string{}
+		outer := w.diary
+		w.diary = nil
+		w.pv, w.others["pv"] = other, *w.stored["pv"]
+		if next := r.reclaim(t.Context(), "other"); next.Backoff.Max == 0 {
+			t.Error("the other PV is not looked at again")
+		}
+		w.pv = w.others["pv"]
+		nested, w.diary = append(nested, w.diary...), outer
+	}
+	r.reclaim(t.Context(), "pv")
+	if slices.Contains(nested, "delete volume") {
+		t.Errorf("two calls at once: %q", nested)
+	}
+}
+
+func TestWhichSecretADeletionNeeds(t *testing.T) {
+	const name, namespace = "csi.storage.k8s.io/provisioner-secret-name", "csi.storage.k8s.io/provisioner-secret-namespace"
+	cases := map[string]struct {
+		pv    func(*PV)
+		class map[string]string
+		want  []string // what is read before the claim, or nil if the driver must not be called
+	}{
+		"both annotations are empty: none": {func(pv *PV) { pv.SecretKnown, pv.StorageClass = true, "class" }, nil, []string{}},
+		"no annotation, no class: none":    {func(*PV) {}, nil, []string{}},
+		"the annotations name it":          {func(pv *PV) { pv.SecretKnown, pv.DeletionSecret = true, SecretRef{"ns", "s"} }, nil, []string{"read secret"}},
+		"one annotation is empty: unclear": {func(pv *PV) { pv.SecretKnown, pv.DeletionSecret = true, SecretRef{"ns", ""} }, nil, nil},
+		"the class is gone: none":          {func(pv *PV) { pv.StorageClass = "class" }, nil, []string{"read class"}},
+		"the class names none":             {func(pv *PV) { pv.StorageClass = "class" }, map[string]string{}, []string{"read class"}},
+		"the class names it by templates": {func(pv *PV) { pv.StorageClass = "class" },
+			map[string]string{name: "${pvc.name}-${pv.name}", namespace: "${pvc.namespace}"}, []string{"read class", "read secret"}},
+		"the class names only half of it: unclear": {func(pv *PV) { pv.StorageClass = "class" }, map[string]string{name: "s"}, nil},
+		"the class asks for the claim's annotations, and the claim is gone: unclear": {func(pv *PV) { pv.StorageClass = "class" },
+			map[string]string{name: "${pvc.annotations['x']}", namespace: "ns"}, nil},
+	}
+	for title, c := range cases {
+		t.Run(title, func(t *testing.T) {
+			w, r := newWorld(t)
+			c.pv(&w.pv)
+			w.class = c.class
+			w.store(r, w.pv)
+			next := r.reclaim(t.Context(), "pv")
+			if c.want == nil {
+				if slices.Contains(w.diary, "delete volume") || next.Backoff.Max == 0 {
+					t.Errorf("diary %q, back-off %+v: want no call, and another look", w.diary, next.Backoff)
+				}
+				return
+			}
+			w.expect(t, append(c.want, "read claim", "read pv", "delete volume", "delete PV", "release")...)
+		})
+	}
+}
+
+func TestSecretOfClass(t *testing.T) {
+	pv := released().PV
+	ref, err := secretOfClass(pv, map[string]string{"csiProvisionerSecretName": "a-${pv.name}-${pvc.name}", "csiProvisionerSecretNamespace": "${pvc.namespace}"})
+	if want := (SecretRef{Namespace: "ns", Name: "a-pv-claim"}); err != nil || ref != want {
+		t.Errorf("secretOfClass = %v, %v, want %v", ref, err, want)
+	}
+}
+
+func TestAnOwnerAdoptsWhatACompanionProtected(t *testing.T) {
+	w, r := newWorld(t)
+	w.pv.Phase, w.pv.HasFinalizer, w.pv.HasCompanionFinalizer = PhaseBound, false, true
+	w.store(r, w.pv)
+	r.protect(t.Context(), "pv")
+	w.expect(t, "adopt")
+	if want := []string{Finalizer, CompanionFinalizer}; !slices.Equal(w.patched, want) {
+		t.Errorf("patched %q, want %q", w.patched, want)
+	}
 }

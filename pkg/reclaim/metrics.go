@@ -13,9 +13,12 @@ import (
 type metrics struct {
 	total, failed *prometheus.CounterVec
 	duration      *prometheus.HistogramVec
+	repeated      prometheus.Counter
+	told          *prometheus.CounterVec
 }
 
-func newMetrics() *metrics {
+func newMetrics(driver string) *metrics {
+	own := prometheus.Labels{"driver_name": driver}
 	class := []string{"class"}
 	return &metrics{
 		total: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -31,7 +34,19 @@ func newMetrics() *metrics {
 			Help:    "Time the driver took to delete a volume, by storage class.",
 			Buckets: prometheus.DefBuckets,
 		}, class),
+		repeated: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "csi_reclaimer_repeated_deletions_total", ConstLabels: own,
+			Help: "Volumes that were deleted in role companion although the provisioner beside had the time to delete them first.",
+		}),
+		told: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "csi_reclaimer_reports_total", ConstLabels: own,
+			Help: "What was told to people as Events, by reason.",
+		}, []string{"reason"}),
 	}
+}
+
+func (m *metrics) all() []prometheus.Collector {
+	return []prometheus.Collector{m.total, m.failed, m.duration, m.repeated, m.told}
 }
 
 func (m *metrics) deleted(pv PV, err error, took time.Duration) {
@@ -48,41 +63,70 @@ type inventory struct {
 	observer *observer
 	reports  *reports
 
-	volumes, waiting *prometheus.Desc
+	volumes, waiting, oldest, contested, braked *prometheus.Desc
 }
 
 func newInventory(o *observer, r *reports) inventory {
-	driver := prometheus.Labels{"driver_name": o.driver}
+	driver := prometheus.Labels{"driver_name": o.rules.Driver}
 	return inventory{
 		observer: o, reports: r,
 		volumes: prometheus.NewDesc("csi_reclaimer_pvs",
 			"Claimed PVs with reclaim policy Delete, by whether a finalizer protects them.", []string{"protected"}, driver),
 		waiting: prometheus.NewDesc("csi_reclaimer_waiting_pvs",
 			"PVs that are to be deleted and have to wait, by reason.", []string{"reason"}, driver),
+		oldest: prometheus.NewDesc("csi_reclaimer_oldest_terminating_pv_seconds",
+			"Time since the deletion of the PV that is terminating for the longest time, 0 if there is none.", nil, driver),
+		contested: prometheus.NewDesc("csi_reclaimer_finalizers_contested",
+			"1 while another program takes our finalizer off again and again.", nil, driver),
+		braked: prometheus.NewDesc("csi_reclaimer_braked",
+			"1 while the brake stops all deletions, or it is not known whether it does.", nil, driver),
 	}
 }
 
 func (i inventory) Describe(descs chan<- *prometheus.Desc) {
-	descs <- i.volumes
-	descs <- i.waiting
+	for _, desc := range []*prometheus.Desc{i.volumes, i.waiting, i.oldest, i.contested, i.braked} {
+		descs <- desc
+	}
 }
 
 func (i inventory) Collect(metrics chan<- prometheus.Metric) {
+	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
+		metrics <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
+	}
+	now := i.observer.clock.Now().Unix()
 	var protected, unprotected int
+	var oldest int64
 	i.observer.pvs.Each(func(pv *PV) {
+		if !i.observer.owns(pv) {
+			return
+		}
+		if pv.Terminating {
+			oldest = max(oldest, now-pv.TerminatingSince)
+		}
 		switch {
-		case !pv.ownedBy(i.observer.driver) || pv.Policy != PolicyDelete || !pv.claimed():
-		case pv.Protected():
+		case pv.Policy != PolicyDelete || !pv.claimed():
+		case i.observer.rules.protects(*pv):
 			protected++
 		default:
 			unprotected++
 		}
 	})
-	metrics <- prometheus.MustNewConstMetric(i.volumes, prometheus.GaugeValue, float64(protected), "true")
-	metrics <- prometheus.MustNewConstMetric(i.volumes, prometheus.GaugeValue, float64(unprotected), "false")
+	gauge(i.volumes, float64(protected), "true")
+	gauge(i.volumes, float64(unprotected), "false")
+	gauge(i.oldest, float64(oldest))
+	_, _, contested := i.observer.notes.of("")
+	gauge(i.contested, one(contested))
+	gauge(i.braked, one(i.observer.leading.Load() && i.observer.brake.State() != BrakeOff))
 	for reason, count := range i.reports.waiting() {
-		metrics <- prometheus.MustNewConstMetric(i.waiting, prometheus.GaugeValue, float64(count), string(reason))
+		gauge(i.waiting, float64(count), string(reason))
 	}
+}
+
+func one(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
 }
 
 func register(to prometheus.Registerer, collectors ...prometheus.Collector) error {

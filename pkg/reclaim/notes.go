@@ -1,28 +1,64 @@
 package reclaim
 
 import (
+	"slices"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 )
 
-// notes is what a process remembers about PVs beyond what their objects show. An entry
-// lives until the PV's end is seen, so that no lag of the cache makes it forget too early.
-// It is safe for concurrent use.
+const (
+	// contestAfter times within contestWithin somebody takes our finalizer off a PV that is
+	// not terminating: then it is no mistake any more but a program.
+	contestAfter  = 3
+	contestWithin = 10 * time.Minute
+)
+
+// notes is what a process remembers about PVs beyond what their objects show. The event
+// handlers keep it, on replicas that do not lead too. An entry lives until the PV's end is
+// seen, so that no lag of the cache makes it forget too early. It is safe for concurrent use.
 type notes struct {
+	rules Rules
+
 	mu   sync.Mutex
+	seen map[types.UID]History
 	done map[types.UID]Done
+	// ours are the writes of this process that change whether a PV is protected, so that
+	// their events are not taken for somebody else's.
+	ours map[types.UID]ownWrite
+	// strips are the times at which others took the finalizer off.
+	strips    map[types.UID][]time.Time
+	contested bool
 }
 
-func newNotes() *notes { return &notes{done: map[types.UID]Done{}} }
+// ownWrite is a write to a PV's finalizers.
+type ownWrite struct {
+	protects bool
+	// version is the resourceVersion that the write made, empty until it is known.
+	version string
+	// protectedAt is the version of the last event that showed the PV protected meanwhile.
+	protectedAt string
+}
 
-func (n *notes) of(uid types.UID) Done {
+func newNotes(rules Rules) *notes {
+	return &notes{
+		rules: rules,
+		seen:  map[types.UID]History{}, done: map[types.UID]Done{},
+		ours: map[types.UID]ownWrite{}, strips: map[types.UID][]time.Time{},
+	}
+}
+
+// of returns what is known of a PV, and whether the finalizer is contested.
+func (n *notes) of(uid types.UID) (Done, History, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.done[uid]
+	return n.done[uid], n.seen[uid], n.contested
 }
 
-// record changes the note of a PV.
+// record changes what was done for a PV.
 func (n *notes) record(uid types.UID, change func(*Done)) Done {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -32,94 +68,118 @@ func (n *notes) record(uid types.UID, change func(*Done)) Done {
 	return d
 }
 
-func (n *notes) forget(uid types.UID) {
+// forget ends the notes of a PV and returns the last of them.
+func (n *notes) forget(uid types.UID) (Done, History) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	done, history := n.done[uid], n.seen[uid]
 	delete(n.done, uid)
+	delete(n.seen, uid)
+	delete(n.ours, uid)
+	delete(n.strips, uid)
+	return done, history
 }
 
-// handles tells which PVs name one volume handle. Nearly every handle has one PV, so that
-// one is kept without a set of its own. It is safe for concurrent use.
-type handles struct {
-	mu    sync.Mutex
-	first map[string]string
-	more  map[string]map[string]struct{}
+// added notes a PV that is seen for the first time.
+func (n *notes) added(pv *PV) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.see(pv)
 }
 
-func newHandles() *handles {
-	return &handles{first: map[string]string{}, more: map[string]map[string]struct{}{}}
+func (n *notes) see(pv *PV) {
+	h := n.seen[pv.UID]
+	h.SeenAlive = h.SeenAlive || !pv.Terminating
+	h.SeenReleased = h.SeenReleased || (!pv.Terminating && pv.deletable())
+	if n.rules.protects(*pv) {
+		own, ongoing := n.ours[pv.UID]
+		switch {
+		case !ongoing || own.protects:
+			h.SeenProtected = true
+		case own.version == "":
+			// Our write that takes it off is under way: which came first is known when
+			// it is answered.
+			own.protectedAt = pv.ResourceVersion
+			n.ours[pv.UID] = own
+		default:
+			h.SeenProtected = h.SeenProtected || kube.Newer(pv.ResourceVersion, own.version)
+		}
+	}
+	n.seen[pv.UID] = h
 }
 
-func (h *handles) add(handle, pv string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	first, taken := h.first[handle]
+// changed notes a PV's change. turned tells that the finalizer is contested now, or is not
+// any more, which concerns all PVs.
+func (n *notes) changed(before, pv *PV, now time.Time) (turned bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.see(pv)
+	was, is := n.rules.protects(*before), n.rules.protects(*pv)
 	switch {
-	case !taken:
-		h.first[handle] = pv
-	case first != pv:
-		if h.more[handle] == nil {
-			h.more[handle] = map[string]struct{}{}
-		}
-		h.more[handle][pv] = struct{}{}
+	case !was && is:
+		return n.gained(pv)
+	case was && !is:
+		return n.lost(before, pv, now)
 	}
+	return false
 }
 
-func (h *handles) remove(handle, pv string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.more[handle], pv)
-	if h.first[handle] == pv {
-		delete(h.first, handle)
-		for other := range h.more[handle] {
-			h.first[handle] = other
-			delete(h.more[handle], other)
-			break
-		}
+// gained: somebody else who puts the finalizer on ends the contest.
+func (n *notes) gained(pv *PV) (turned bool) {
+	if own, found := n.ours[pv.UID]; found && own.protects {
+		delete(n.ours, pv.UID)
+		return false
 	}
-	if len(h.more[handle]) == 0 {
-		delete(h.more, handle)
-	}
+	turned = n.contested
+	n.contested = false
+	clear(n.strips)
+	return turned
 }
 
-// others returns the PVs of the handle except this one, nil for an empty handle.
-func (h *handles) others(handle, pv string) []string {
-	if handle == "" {
-		return nil
+func (n *notes) lost(before, pv *PV, now time.Time) (turned bool) {
+	own, found := n.ours[pv.UID]
+	byUs := found && !own.protects && (own.version == "" || !kube.Newer(before.ResourceVersion, own.version))
+	switch {
+	case !n.rules.guards(*pv) || n.done[pv.UID].VolumeDeleted || byUs || n.contested:
+		return false
+	case pv.Terminating:
+		h := n.seen[pv.UID]
+		h.LetGo = true
+		n.seen[pv.UID] = h
+		return false
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	var names []string
-	if first, ok := h.first[handle]; ok && first != pv {
-		names = append(names, first)
-	}
-	for name := range h.more[handle] {
-		if name != pv {
-			names = append(names, name)
-		}
-	}
-	return names
+	recent := slices.DeleteFunc(n.strips[pv.UID], func(at time.Time) bool { return now.Sub(at) > contestWithin })
+	n.strips[pv.UID] = append(recent, now)
+	n.contested = len(n.strips[pv.UID]) >= contestAfter
+	return n.contested
 }
 
-// attached counts the VolumeAttachments of each PV. It is safe for concurrent use.
-type attached struct {
-	mu    sync.Mutex
-	count map[string]int
+// writing notes that a write is about to be sent that puts our finalizer on or takes it off.
+func (n *notes) writing(uid types.UID, protects bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.ours[uid] = ownWrite{protects: protects}
 }
 
-func newAttached() *attached { return &attached{count: map[string]int{}} }
-
-func (a *attached) change(pv string, by int) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.count[pv] += by
-	if a.count[pv] <= 0 {
-		delete(a.count, pv)
+// wrote notes what became of it: the version it made, or that it was refused. A write
+// whose answer is lost may have happened: one that protects still counts as ours; one that
+// gives protection up does not, for what it would permit is a deletion.
+func (n *notes) wrote(uid types.UID, version string, refused bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	own, found := n.ours[uid]
+	switch {
+	case !found:
+	case version != "" && own.protects:
+		own.version = version
+		n.ours[uid] = own
+	case version != "":
+		h := n.seen[uid]
+		h.SeenProtected = own.protectedAt != "" && kube.Newer(own.protectedAt, version)
+		n.seen[uid] = h
+		own.version = version
+		n.ours[uid] = own
+	case refused || !own.protects:
+		delete(n.ours, uid)
 	}
-}
-
-func (a *attached) of(pv string) int {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.count[pv]
 }

@@ -4,28 +4,37 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"sync"
+	"sync/atomic"
 
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 )
 
 // observer keeps what the watches tell and wakes the PVs that a change concerns.
 type observer struct {
-	driver string
+	rules Rules
+	clock clock.PassiveClock
 	// wake has a PV decided on; it does not block.
 	wake func(pv string)
-	// ended is told that a PV is gone for good.
-	ended func(types.UID)
+	// forgotten is told that nothing more happens to a PV that is gone.
+	forgotten func(types.UID)
 
 	pvs      pvCache
 	handles  *handles
 	attached *attached
 	notes    *notes
+	brake    *brake
+	ended    *endings
+
+	// leading: this replica acts, so that the end of a PV is its business.
+	leading atomic.Bool
 
 	pvWatch         *kube.Cache[*PV]
 	attachmentWatch *kube.Cache[*attachment]
@@ -57,10 +66,10 @@ func attachmentOf(o *storagev1.VolumeAttachment) attachment {
 	return a
 }
 
-func newObserver(clients kube.Clients, driver string, wake func(string), ended func(types.UID)) *observer {
+func newObserver(clients kube.Clients, rules Rules, b *brake, c clock.PassiveClock, wake func(string), forgotten func(types.UID)) *observer {
 	o := &observer{
-		driver: driver, wake: wake, ended: ended,
-		handles: newHandles(), attached: newAttached(), notes: newNotes(),
+		rules: rules, clock: c, wake: wake, forgotten: forgotten, brake: b,
+		handles: newHandles(), attached: newAttached(), notes: newNotes(rules), ended: newEndings(),
 	}
 	o.pvWatch = kube.NewCache(clients.Core.RESTClient(), "persistentvolumes", &v1.PersistentVolume{}, o.recordPV, pvChanges{o})
 	o.attachmentWatch = kube.NewCache(clients.Storage.RESTClient(), "volumeattachments", &storagev1.VolumeAttachment{}, recordAttachment, attachmentChanges{o})
@@ -75,7 +84,7 @@ func (o *observer) recordPV(object runtime.Object) (*PV, error) {
 		return nil, fmt.Errorf("watch PVs: got a %T", object)
 	}
 	pv := PVOf(api)
-	if !pv.ownedBy(o.driver) && pv.Driver != o.driver {
+	if !pv.ownedBy(o.rules.Driver) && pv.Driver != o.rules.Driver {
 		pv = PV{Name: pv.Name, UID: pv.UID, ResourceVersion: pv.ResourceVersion}
 	}
 	return &pv, nil
@@ -93,11 +102,13 @@ func recordAttachment(object runtime.Object) (*attachment, error) {
 // handle returns the volume that a PV keeps from being deleted under another PV, empty if
 // it is none of this driver's. PVs that name our volumes count even when we do not own them.
 func (o *observer) handle(pv *PV) string {
-	if pv.Driver != o.driver {
+	if pv.Driver != o.rules.Driver {
 		return ""
 	}
 	return pv.Handle
 }
+
+func (o *observer) owns(pv *PV) bool { return pv.ownedBy(o.rules.Driver) }
 
 // pvChanges follows the PVs.
 type pvChanges struct{ *observer }
@@ -105,6 +116,13 @@ type pvChanges struct{ *observer }
 func (o pvChanges) Added(now *PV) {
 	if handle := o.handle(now); handle != "" {
 		o.handles.add(handle, now.Name)
+		for _, name := range o.ended.share(handle) {
+			o.wake(name)
+		}
+	}
+	if o.owns(now) {
+		o.notes.added(now)
+		o.countDue(nil, now)
 	}
 	o.wakeFamily(now)
 }
@@ -121,13 +139,27 @@ func (o pvChanges) Updated(before, now *PV) {
 			o.handles.add(is, now.Name)
 		}
 	}
+	if o.owns(now) {
+		if o.notes.changed(before, now, o.clock.Now()) {
+			o.wakeAll()
+		}
+		o.countDue(before, now)
+	}
 	o.wakeFamily(now)
 }
 
-func (o pvChanges) Deleted(last *PV, _ bool) {
-	o.forgetHandle(o.handle(last), last.Name)
-	o.notes.forget(last.UID)
-	o.ended(last.UID)
+func (o pvChanges) Deleted(last *PV, final bool) {
+	handle := o.handle(last)
+	o.forgetHandle(handle, last.Name)
+	done, history := o.notes.forget(last.UID)
+	if o.owns(last) && o.leading.Load() && !done.VolumeDeleted && last.Policy == PolicyDelete && last.claimed() {
+		o.ended.add(*last, End{Gone: true, Final: final, Shared: len(o.handles.others(handle, "")) > 0}, history)
+		if !o.rules.protects(*last) && !history.SeenProtected && last.deletable() && !last.Held {
+			o.brake.count(last.UID)
+		}
+	} else {
+		o.forgotten(last.UID)
+	}
 	o.wakeFamily(last)
 }
 
@@ -137,13 +169,32 @@ func (o pvChanges) forgetHandle(handle, pv string) {
 	}
 }
 
+// countDue tells the brake of a volume that became deletable.
+func (o *observer) countDue(before, now *PV) {
+	if o.rules.due(*now) && (before == nil || !o.rules.due(*before)) {
+		o.brake.count(now.UID)
+	}
+}
+
 // wakeFamily wakes a PV and those that may wait for it because they name the same volume.
 func (o *observer) wakeFamily(pv *PV) {
-	if pv.ownedBy(o.driver) {
+	if o.owns(pv) {
 		o.wake(pv.Name)
 	}
 	for _, other := range o.handles.others(o.handle(pv), pv.Name) {
 		o.wake(other)
+	}
+}
+
+// wakeAll wakes every PV of the driver.
+func (o *observer) wakeAll() {
+	o.pvs.Each(func(pv *PV) {
+		if o.owns(pv) {
+			o.wake(pv.Name)
+		}
+	})
+	for _, name := range o.ended.names() {
+		o.wake(name)
 	}
 }
 
@@ -166,8 +217,14 @@ func (o attachmentChanges) count(pv string, by int) {
 		return
 	}
 	o.attached.change(pv, by)
-	if known, found := o.pvs.Get(pv); found && by < 0 {
+	if by > 0 {
+		return
+	}
+	if known, found := o.pvs.Get(pv); found {
 		o.wakeFamily(known)
+	}
+	if len(o.ended.of(pv)) > 0 {
+		o.wake(pv)
 	}
 }
 
@@ -175,34 +232,49 @@ func (o attachmentChanges) count(pv string, by int) {
 // earlier live reads of the same run established stand as they are.
 func (o *observer) observe(name string) (s Snapshot, found bool) {
 	pv, found := o.pvs.Get(name)
-	if !found || !pv.ownedBy(o.driver) {
+	if !found || !o.owns(pv) {
 		return Snapshot{}, false
 	}
-	s = Snapshot{Driver: o.driver, PV: *pv, Done: o.notes.of(pv.UID)}
-	s.Siblings = o.siblings(*pv)
+	s = Snapshot{Rules: o.rules, PV: *pv, Brake: o.brake.State()}
+	s.Done, s.History, s.Contested = o.notes.of(pv.UID)
+	s.Siblings = o.siblings(*pv, pv.Name)
 	s.Attachments = o.attachmentsOf(s)
 	return s, true
 }
 
-// note records what was done for a PV, unless its end was seen meanwhile: nobody would
-// forget the note then.
+// observeEnd returns what is known about a PV that is gone.
+func (o *observer) observeEnd(e ending) Snapshot {
+	s := Snapshot{Rules: o.rules, PV: e.pv, End: e.end, History: e.history, Brake: o.brake.State()}
+	s.Done.VolumeDeleted = e.volumeDeleted
+	_, _, s.Contested = o.notes.of(e.pv.UID)
+	// The name may belong to another PV by now.
+	s.Siblings = o.siblings(e.pv, "")
+	s.Attachments = o.attachmentsOf(s)
+	return s
+}
+
+// note records what was done for a PV. If its end was seen meanwhile it belongs there:
+// nobody would forget the note.
 func (o *observer) note(pv PV, change func(*Done)) Done {
 	done := o.notes.record(pv.UID, change)
 	if cached, found := o.pvs.Get(pv.Name); !found || cached.UID != pv.UID {
 		o.notes.forget(pv.UID)
+		if done.VolumeDeleted {
+			o.ended.done(pv)
+		}
 	}
 	return done
 }
 
 // siblings returns the other PVs of the volume as the cache knows them, sorted by name.
-func (o *observer) siblings(pv PV) []PV {
-	names := o.handles.others(o.handle(&pv), pv.Name)
+func (o *observer) siblings(pv PV, except string) []PV {
+	names := o.handles.others(o.handle(&pv), except)
 	if len(names) == 0 {
 		return nil
 	}
 	siblings := make([]PV, 0, len(names))
 	for _, name := range names {
-		if other, found := o.pvs.Get(name); found {
+		if other, found := o.pvs.Get(name); found && other.UID != pv.UID {
 			siblings = append(siblings, *other)
 		}
 	}
@@ -213,7 +285,93 @@ func (o *observer) siblings(pv PV) []PV {
 func (o *observer) attachmentsOf(s Snapshot) int {
 	n := o.attached.of(s.PV.Name)
 	for _, other := range s.Siblings {
-		n += o.attached.of(other.Name)
+		if other.Name != s.PV.Name {
+			n += o.attached.of(other.Name)
+		}
 	}
 	return n
+}
+
+// ending is a PV that is gone, and whose volume may not be.
+type ending struct {
+	pv            PV
+	end           End
+	history       History
+	volumeDeleted bool
+}
+
+// endings are the PVs that are gone and not done with. It is safe for concurrent use.
+type endings struct {
+	mu   sync.Mutex
+	byPV map[string][]ending
+}
+
+func newEndings() *endings { return &endings{byPV: map[string][]ending{}} }
+
+func (e *endings) add(pv PV, end End, history History) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.byPV[pv.Name] = append(e.byPV[pv.Name], ending{pv: pv, end: end, history: history})
+}
+
+// of returns the ends of the PVs that had this name.
+func (e *endings) of(name string) []ending {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.byPV[name])
+}
+
+func (e *endings) names() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	names := make([]string, 0, len(e.byPV))
+	for name := range e.byPV {
+		names = append(names, name)
+	}
+	return names
+}
+
+// share notes that another PV names the volume now, and returns the PVs this concerns.
+func (e *endings) share(handle string) (names []string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for name, ends := range e.byPV {
+		for i := range ends {
+			if ends[i].pv.Handle == handle {
+				ends[i].end.Shared = true
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
+// done notes that the volume of a PV is deleted.
+func (e *endings) done(pv PV) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i := range e.byPV[pv.Name] {
+		if e.byPV[pv.Name][i].pv.UID == pv.UID {
+			e.byPV[pv.Name][i].volumeDeleted = true
+		}
+	}
+}
+
+// forget ends what is known of a PV.
+func (e *endings) forget(pv PV) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	left := slices.DeleteFunc(e.byPV[pv.Name], func(e ending) bool { return e.pv.UID == pv.UID })
+	if len(left) == 0 {
+		delete(e.byPV, pv.Name)
+		return
+	}
+	e.byPV[pv.Name] = left
+}
+
+// clear ends what is known of all, when another replica takes over.
+func (e *endings) clear() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	clear(e.byPV)
 }

@@ -1,53 +1,111 @@
 package reclaim
 
 import (
+	"math/rand/v2"
+	"os"
+	"strconv"
 	"testing"
 	"time"
 )
 
-// everySnapshot visits every combination of the values that a decision can depend on, for
-// PVs with this provisioner.
-func everySnapshot(provisionedBy string, visit func(Snapshot)) {
+// The facts of a decision are two groups. What the PV, the rules and the past say decides
+// whether a volume may go at all; the proofs decide whether it may go now. Each group is
+// visited in every combination of its values: the first with every proof given, the second
+// for every kind of PV that the first found deletable. Random draws from the whole mix both.
+
+// everyPV visits every PV with this provisioner that is or is not terminating.
+func everyPV(provisionedBy string, terminating bool, visit func(PV)) {
+	pv := released().PV
+	pv.ProvisionedBy, pv.Terminating = provisionedBy, terminating
+	for bits := range 1 << 4 {
+		bit := func(i int) bool { return bits&(1<<i) != 0 }
+		pv.HasFinalizer, pv.HasCompanionFinalizer, pv.Held = bit(0), bit(1), bit(2)
+		pv.Claim.UID = ""
+		if bit(3) {
+			pv.Claim.UID = "claim-uid"
+		}
+		for pv.Policy = PolicyUnknown; pv.Policy <= PolicyRecycle; pv.Policy++ {
+			for _, pv.Phase = range []Phase{PhaseUnknown, PhaseAvailable, PhaseBound, PhaseReleased, PhaseFailed} {
+				visit(pv)
+			}
+		}
+	}
+}
+
+// everyRules visits every combination of settings in a role.
+func everyRules(role Role, visit func(Rules)) {
+	for bits := range 1 << 3 {
+		bit := func(i int) bool { return bits&(1<<i) != 0 }
+		r := Rules{Driver: driver, Role: role, IgnoreStatic: bit(0), ReclaimUnprotected: bit(1)}
+		if bit(2) {
+			r.Scope = ScopeBoundAny
+		}
+		for r.Mode = ModeHonor; r.Mode <= ModeRelease; r.Mode++ {
+			visit(r)
+		}
+	}
+}
+
+// everyPast visits what can have happened to a PV before.
+func everyPast(pv PV, visit func(End, History, Done)) {
+	dones := []Done{{}, done(pv, false, false), done(pv, true, false), done(pv, true, true)}
+	for _, d := range dones {
+		for _, letGo := range []bool{false, true} {
+			visit(End{}, History{SeenAlive: true, LetGo: letGo}, d)
+		}
+	}
+	for bits := range 1 << 5 {
+		bit := func(i int) bool { return bits&(1<<i) != 0 }
+		for _, d := range dones[:2] {
+			visit(End{Gone: true, Final: bit(0), Shared: bit(1)}, History{SeenAlive: bit(2), SeenProtected: bit(3), LetGo: bit(4)}, d)
+		}
+	}
+}
+
+// proven is a snapshot with every proof that a deletion needs.
+func proven() Snapshot {
+	s := released()
+	s.FamilyRead = read(1, 2*time.Second)
+	s.Claim.Read = read(2, time.Second)
+	return s
+}
+
+// everyProof visits every combination of the proofs of a deletion.
+func everyProof(s Snapshot, visit func(Snapshot)) {
 	claims := []ClaimFacts{
 		{},                         // not read
-		{Read: read(1, time.Hour)}, // not found, too long ago
-		{Read: read(1, 0)},         // not found
-		{Read: read(1, 0), Found: true, UID: "newer"},
-		{Read: read(1, 0), Found: true, UID: "claim-uid", VolumeName: "pv"},
-		{Read: read(1, 0), Found: true, UID: "claim-uid", VolumeName: "pv-2"},
+		{Read: read(2, time.Hour)}, // not found, too long ago
+		{Read: read(2, 0)},         // not found
+		{Read: read(2, 0), Found: true, UID: "newer"},
+		{Read: read(2, 0), Found: true, UID: "claim-uid", VolumeName: "pv"},
+		{Read: read(2, 0), Found: true, UID: "claim-uid", VolumeName: "pv-2"},
 	}
-	reads := []Read{{}, read(3, time.Hour), read(3, 0), {Sent: now(), Order: 1}}
-	keeper := sibling()
+	reads := []Read{{}, read(4, time.Hour), read(4, 0), read(1, 0)}
+	keeper, twin := sibling(), sibling()
 	keeper.Phase = PhaseBound
+	twin.Phase, twin.TwinOf = PhaseBound, s.PV.UID
 	families := []struct {
 		pvs  []PV
 		read Read
-	}{{}, {[]PV{sibling()}, Read{}}, {[]PV{sibling()}, read(2, 0)}, {[]PV{sibling(), keeper}, read(2, 0)}}
-	allDone := []Done{{}, {VolumeDeleted: true}, {VolumeDeleted: true, PVDeleted: true}, {true, true, true}}
-
-	s := released()
-	s.PV.ProvisionedBy = provisionedBy
-	for bits := range 1 << 7 {
+	}{{}, {[]PV{sibling()}, Read{}}, {[]PV{sibling()}, read(3, 0)}, {[]PV{sibling(), keeper}, read(3, 0)}, {[]PV{twin}, read(3, 0)}}
+	handle := s.PV.Handle
+	for bits := range 1 << 6 {
 		bit := func(i int) bool { return bits&(1<<i) != 0 }
-		s.PV.Terminating, s.PV.HasFinalizer, s.PV.HasCompanionFinalizer = bit(0), bit(1), bit(2)
-		s.PV.WasAttached, s.AttachmentsCurrent, s.SecretsRead = bit(3), bit(4), bit(5)
-		s.PV.Claim.UID = ""
-		if bit(6) {
-			s.PV.Claim.UID = "claim-uid"
+		s.PV.WasAttached, s.AttachmentsCurrent, s.SecretsRead, s.Rules.NeverAttached = bit(0), bit(1), bit(2), bit(3)
+		s.Attachments, s.PV.Handle = 0, handle
+		if bit(4) {
+			s.Attachments = 1
 		}
-		for s.PV.Policy = PolicyUnknown; s.PV.Policy <= PolicyRecycle; s.PV.Policy++ {
-			for s.PV.Phase = PhaseUnknown; s.PV.Phase <= PhaseFailed; s.PV.Phase++ {
-				for _, s.Done = range allDone {
-					for _, s.Claim = range claims {
-						s.Claim.Of = s.PV.Claim
-						for _, s.PVRead = range reads {
-							for _, family := range families {
-								s.Siblings, s.SiblingsRead = family.pvs, family.read
-								for s.Attachments = range 2 {
-									visit(s)
-								}
-							}
-						}
+		if bit(5) {
+			s.PV.Handle = ""
+		}
+		for _, s.Claim = range claims {
+			s.Claim.Of = s.PV.Claim
+			for _, s.PVRead = range reads {
+				for _, family := range families {
+					s.Siblings, s.SiblingsRead = family.pvs, family.read
+					for _, s.FamilyRead = range []Read{{}, read(1, 0), read(1, time.Hour), read(3, 0)} {
+						visit(s)
 					}
 				}
 			}
@@ -55,87 +113,218 @@ func everySnapshot(provisionedBy string, visit func(Snapshot)) {
 	}
 }
 
-// provenDeletable is promise P2 with P2b, written as the contract has it and apart from
-// the code that keeps it.
-func provenDeletable(s Snapshot) bool {
+// mayGo tells whether the PV, the rules and the past let the volume go: promise P2 as the
+// contract has it, written apart from the code that keeps it.
+func mayGo(s Snapshot) bool {
+	pv, r := s.PV, s.Rules
+	static := pv.ProvisionedBy == ""
+	ours := (static && pv.Driver == driver && !r.IgnoreStatic) || pv.ProvisionedBy == driver
+	due := pv.Policy == PolicyDelete && (pv.Phase == PhaseReleased || pv.Phase == PhaseFailed) && pv.Claim.UID != ""
+	if !ours || !due || pv.Held || s.Brake != BrakeOff || s.Done.VolumeDeleted {
+		return false
+	}
+	if s.End.Gone {
+		return r.Mode == ModeHonor && r.ReclaimUnprotected && r.Role != RoleUnknown &&
+			s.End.Final && !s.End.Shared && s.History.SeenAlive && !s.History.SeenProtected && !s.History.LetGo &&
+			!pv.HasCompanionFinalizer && (r.Role == RoleCompanion || !pv.HasFinalizer)
+	}
+	switch {
+	case r.Role == RoleOwner && r.Mode == ModeHonor:
+		return pv.HasFinalizer || pv.HasCompanionFinalizer || (s.Contested && !pv.Terminating)
+	case r.Role == RoleOwner && r.Mode == ModeRollback:
+		return pv.HasFinalizer || pv.HasCompanionFinalizer || !pv.Terminating
+	case r.Role == RoleCompanion && r.Mode != ModeRelease:
+		return pv.HasCompanionFinalizer && pv.Terminating
+	}
+	return false
+}
+
+// isProven tells whether the proofs are given: P2 and P2b.
+func isProven(s Snapshot) bool {
 	age := func(t time.Time) time.Duration { return now().Sub(t) }
+	live := func(r Read) bool { return r.Order > 0 && age(r.Sent) <= 5*time.Second }
 	pv, claim := s.PV, s.Claim
-	ours := pv.ProvisionedBy == driver || (pv.ProvisionedBy == "" && pv.Driver == driver)
-	isDue := pv.Policy == PolicyDelete && (pv.Phase == PhaseReleased || pv.Phase == PhaseFailed) &&
-		pv.Claim.UID != "" && (pv.HasFinalizer || pv.HasCompanionFinalizer)
-	isLive := s.PVRead.Order > claim.Read.Order && age(s.PVRead.Sent) <= 5*time.Second &&
-		claim.Read.Order > 0 && age(claim.Read.Sent) <= 5*time.Second
-	claimIsGone := !claim.Found || claim.UID != pv.Claim.UID ||
-		(pv.ProvisionedBy != "" && claim.VolumeName != "" && claim.VolumeName != pv.Name)
-	isFree := s.Attachments == 0 && (s.AttachmentsCurrent || !pv.WasAttached)
-	isAlone := true
+	claimGone := live(claim.Read) && (!claim.Found || claim.UID != pv.Claim.UID ||
+		(pv.ProvisionedBy != "" && claim.VolumeName != "" && claim.VolumeName != pv.Name))
+	free := s.Attachments == 0 && (s.AttachmentsCurrent || !pv.WasAttached || s.Rules.NeverAttached)
+	common := claimGone && free && s.SecretsRead && pv.Handle != ""
+	if s.End.Gone {
+		return common && len(s.Siblings) == 0 && live(s.FamilyRead) && s.FamilyRead.Order < claim.Read.Order
+	}
+	alone := true
 	for _, other := range s.Siblings {
-		isAlone = isAlone && other.Policy == PolicyDelete && other.Phase == PhaseReleased && other.Claim.UID != "" &&
-			s.SiblingsRead.Order > 0 && s.PVRead.Order > s.SiblingsRead.Order
+		goes := other.Policy == PolicyDelete && other.Phase == PhaseReleased && other.Claim.UID != ""
+		alone = alone && (goes || other.TwinOf == pv.UID) && live(s.SiblingsRead) && s.PVRead.Order > s.SiblingsRead.Order
 	}
-	return ours && isDue && isLive && claimIsGone && isFree && isAlone && s.SecretsRead && pv.Handle != ""
+	return common && alone && live(s.PVRead) && s.PVRead.Order > claim.Read.Order
 }
 
-func TestEveryCombinationOfFacts(t *testing.T) {
-	for kind, provisionedBy := range map[string]string{"static": "", "dynamic": driver, "foreign": "other"} {
-		t.Run(kind, func(t *testing.T) {
-			t.Parallel()
-			checkEvery(t, provisionedBy)
-		})
+// broken returns the promise that a decision breaks, empty if it keeps all.
+func broken(s Snapshot, d Decision) string {
+	pv, r := s.PV, s.Rules
+	mustOutlive := pv.Policy == PolicyDelete && pv.Claim.UID != ""
+	ignored := r.IgnoreStatic && pv.ProvisionedBy == ""
+	deletable := mayGo(s) && isProven(s)
+	adopts := r.Role == RoleOwner && r.Mode == ModeHonor && pv.HasCompanionFinalizer && !pv.Terminating && !s.Contested
+	switch {
+	case d.Action == DeleteVolume && !deletable:
+		return "P2: deletes a volume without proof"
+	case d.Action != DeleteVolume && deletable && !adopts:
+		return "P1: keeps a volume that is proven to be deletable"
+	case d.Action == DropFinalizer && mustOutlive && r.Mode == ModeHonor && !ignored:
+		return "P1: gives up the protection of a PV that must outlive its volume"
+	case d.Action == DropFinalizer && mayGo(s):
+		return "P1: gives up the protection of a PV whose volume it is to delete"
+	case d.Action == DropFinalizer && pv.Policy == PolicyUnknown && r.Mode != ModeRelease && !ignored:
+		return "P1: gives up the protection of a PV whose policy it does not know"
+	case (d.Action == ReleasePV || d.Action == DeletePV) && !s.Done.VolumeDeleted:
+		return "P1: lets a PV go before its volume"
+	case d.Action.protects() && (pv.Terminating || s.Contested || r.Mode != ModeHonor || pv.Claim.UID == "" || ignored):
+		return "rule 4: protects what needs or takes no protection"
+	case d.Action.protects() && !mustOutlive && (r.Scope != ScopeBoundAny || pv.Policy == PolicyUnknown):
+		return "rule 4: protects a PV of another policy"
+	case d.Action.changes() && d.Action != DeleteVolume && (r.Role == RoleObserver || s.End.Gone):
+		return "writes where it must not write"
+	case r.Role == RoleCompanion && d.Action == DeletePV && !s.Done.VolumeDeleted:
+		return "a companion leaves PVs that are not terminating to its peer"
+	case d.Reason.Sentence() == "":
+		return "P4: a decision without a reason that people can read"
+	case d.Timed && d.Action != Wait, d.Over && (d.Action != Wait || !s.End.Gone):
+		return "only a wait is ended by the clock, only a PV that is gone is over"
+	case d.Action > ReleasePV:
+		return "an action that does not exist"
+	}
+	return ""
+}
+
+// judge decides and complains about a broken promise, ten times at most.
+func judge(t *testing.T, s Snapshot, wrongs *int) Decision {
+	d := Decide(s, now())
+	if promise := broken(s, d); promise != "" {
+		t.Errorf("%s: Decide = %v %v\nfacts: %+v", promise, d.Action, d.Reason, s)
+		if *wrongs++; *wrongs == 10 {
+			t.FailNow()
+		}
+	}
+	return d
+}
+
+func TestEveryCombinationOfPVRulesAndPast(t *testing.T) {
+	for _, role := range []Role{RoleUnknown, RoleOwner, RoleCompanion, RoleObserver} {
+		for kind, provisionedBy := range map[string]string{"static": "", "dynamic": driver, "foreign": "other"} {
+			t.Run(role.String()+", "+kind, func(t *testing.T) {
+				t.Parallel()
+				checkEvery(t, role, provisionedBy)
+			})
+		}
 	}
 }
 
-func checkEvery(t *testing.T, provisionedBy string) {
-	var visited, deletions, wrongs int
-	everySnapshot(provisionedBy, func(s Snapshot) {
-		visited++
-		d := Decide(s, now())
-		wrong := func(promise string) {
-			t.Errorf("%s: Decide = %v %v\nfacts: %+v", promise, d.Action, d.Reason, s)
-			if wrongs++; wrongs == 10 {
-				t.FailNow()
-			}
-		}
-		mustOutlive := s.PV.Policy == PolicyDelete && s.PV.Claim.UID != ""
-		switch d.Action {
-		case DeleteVolume:
-			deletions++
-			if !provenDeletable(s) {
-				wrong("P2: deletes a volume without proof")
-			}
-			if s.Done.VolumeDeleted {
-				wrong("P3: deletes a volume twice")
-			}
-		case DropFinalizer:
-			if mustOutlive || s.PV.Policy == PolicyUnknown || s.Done.VolumeDeleted {
-				wrong("P1: gives up the protection of a PV that must outlive its volume")
-			}
-		case ReleasePV, DeletePV:
-			if !s.Done.VolumeDeleted {
-				wrong("P1: lets a PV go before its volume")
-			}
-		case AddFinalizer:
-			if !mustOutlive || s.PV.Terminating || s.PV.HasFinalizer || s.PV.HasCompanionFinalizer {
-				wrong("rule 4: protects what needs or takes no protection")
-			}
-		case Wait, CatchUpAttachments, ReadSecrets, ReadClaim, ReadSiblings, ReadPV:
-		default:
-			wrong("an action that does not exist")
-		}
-		if d.Action != DeleteVolume && provenDeletable(s) && !s.Done.VolumeDeleted {
-			wrong("P1: keeps a volume that is proven to be deletable")
-		}
-		if d.Reason.Sentence() == "" {
-			wrong("P4: a decision without a reason that people can read")
-		}
-		if d.Timed && d.Action != Wait {
-			wrong("only a wait is ended by the clock")
+// kind is what tells one way to a deletion from another.
+type kind struct {
+	mode                                         Mode
+	ended, contested, terminating, owns, follows bool
+}
+
+func checkEvery(t *testing.T, role Role, provisionedBy string) {
+	var visited, wrongs int
+	kinds := map[kind]Snapshot{}
+	want := role != RoleUnknown && provisionedBy != "other"
+	circumstances, brakes := []bool{false}, []Brake{BrakeOff}
+	if want { // nothing else is decided for the others, whatever the circumstances
+		circumstances, brakes = []bool{false, true}, []Brake{BrakeUnknown, BrakeOff, BrakeOn}
+	}
+	everyRules(role, func(r Rules) {
+		for _, terminating := range []bool{false, true} {
+			everyPV(provisionedBy, terminating, func(pv PV) {
+				everyPast(pv, func(end End, history History, done Done) {
+					for _, contested := range circumstances {
+						for _, brake := range brakes {
+							s := proven()
+							s.Rules, s.PV, s.End, s.History, s.Done, s.Contested, s.Brake = r, pv, end, history, done, contested, brake
+							s.Claim.Of = pv.Claim
+							visited++
+							if judge(t, s, &wrongs).Action == DeleteVolume {
+								kinds[kind{r.Mode, end.Gone, contested, pv.Terminating, pv.HasFinalizer, pv.HasCompanionFinalizer}] = s
+							}
+						}
+					}
+				})
+			})
 		}
 	})
-	if deletions == 0 && provisionedBy != "other" {
-		t.Fatal("no combination led to a deletion: the product does not reach what it is to guard")
+	if want != (len(kinds) > 0) {
+		t.Fatalf("%d kinds of PVs whose volume is deleted: the product does not reach what it is to guard", len(kinds))
 	}
-	t.Logf("%d combinations, %d of them delete", visited, deletions)
+	proofs, deletions := 0, 0
+	for _, s := range kinds {
+		everyProof(s, func(s Snapshot) {
+			proofs++
+			if judge(t, s, &wrongs).Action == DeleteVolume {
+				deletions++
+			}
+		})
+	}
+	t.Logf("%d combinations of PV, rules and past; %d kinds of deletion with %d combinations of proofs, %d of them delete",
+		visited, len(kinds), proofs, deletions)
+}
+
+// TestRandomFacts mixes both groups. SEED repeats a run.
+func TestRandomFacts(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	if text := os.Getenv("SEED"); text != "" {
+		var err error
+		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("SEED=%d", seed)
+	dice := rand.New(rand.NewPCG(seed, 0))
+	coin := func() bool { return dice.IntN(2) == 0 }
+	// Reads and other facts mostly speak for the deletion, or hardly any draw would.
+	mostly := func() bool { return dice.IntN(6) > 0 }
+	aRead := func() Read {
+		if !mostly() {
+			return Read{}
+		}
+		return read(1+dice.IntN(4), time.Duration(dice.IntN(7))*time.Second)
+	}
+	var wrongs, deletions int
+	for range 400_000 {
+		s := proven()
+		s.Rules = Rules{Driver: driver, Role: Role(dice.IntN(4)), Mode: Mode(dice.IntN(3)), Scope: Scope(dice.IntN(2)),
+			IgnoreStatic: !mostly(), ReclaimUnprotected: mostly(), NeverAttached: coin()}
+		pv := &s.PV
+		pv.ProvisionedBy = []string{"", driver, "other"}[dice.IntN(3)]
+		pv.Policy, pv.Phase = Policy(dice.IntN(4)), Phase(dice.IntN(6))
+		if mostly() {
+			pv.Policy, pv.Phase = PolicyDelete, PhaseReleased
+		}
+		if !mostly() {
+			pv.Claim.UID = ""
+		}
+		pv.Terminating, pv.HasFinalizer, pv.HasCompanionFinalizer, pv.Held, pv.WasAttached = coin(), coin(), coin(), !mostly(), coin()
+		s.End = End{Gone: coin(), Final: mostly(), Shared: !mostly()}
+		s.History = History{SeenAlive: mostly(), SeenProtected: !mostly(), LetGo: !mostly()}
+		if !mostly() {
+			s.Done = done(*pv, coin(), coin())
+		}
+		s.Contested, s.SecretsRead, s.AttachmentsCurrent = coin(), mostly(), mostly()
+		if !mostly() {
+			s.Brake, s.Attachments = Brake(dice.IntN(3)), dice.IntN(2)
+		}
+		s.Claim = ClaimFacts{Read: aRead(), Of: pv.Claim, Found: !mostly(), UID: "claim-uid", VolumeName: []string{"", "pv", "pv-2"}[dice.IntN(3)]}
+		s.PVRead, s.FamilyRead = aRead(), aRead()
+		if !mostly() {
+			s.Siblings, s.SiblingsRead = []PV{sibling()}, aRead()
+		}
+		if judge(t, s, &wrongs).Action == DeleteVolume {
+			deletions++
+		}
+	}
+	if deletions < 100 {
+		t.Errorf("only %d draws led to a deletion", deletions)
+	}
 }
 
 func TestEveryReasonHasASentence(t *testing.T) {

@@ -2,10 +2,13 @@ package reclaim
 
 import (
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	csitranslation "k8s.io/csi-translation-lib"
+	"k8s.io/klog/v2"
 )
 
 const (
@@ -17,9 +20,19 @@ const (
 	// Finalizer off. Where nobody does, both count.
 	CompanionFinalizer = "csi-reclaimer.io/reclaim"
 
-	// attacherFinalizerPrefix and the driver's name make the finalizer that
-	// external-attacher puts on a PV when it attaches it for the first time.
+	// HoldAnnotation on a PV keeps its volume, whatever the policy says, for as long as the
+	// annotation is there. Its value is the reason, for people.
+	HoldAnnotation = "csi-reclaimer.io/hold"
+
+	// twinLabel marks a PV that volume-guard made to have kube-controller-manager delete the
+	// volume of another one. Its value is the other's UID.
+	twinLabel = "csi-reclaimer.io/twin-of"
+	// attacherFinalizerPrefix begins the finalizer that external-attacher puts on a PV when
+	// it attaches it for the first time. What follows is the driver's name with dashes for
+	// dots; a PV has no other driver's.
 	attacherFinalizerPrefix = "external-attacher/"
+	// maxHoldReason bounds what is repeated of a person's text, in bytes.
+	maxHoldReason = 200
 )
 
 // Annotations of a PV that are read.
@@ -28,6 +41,8 @@ const (
 	annMigratedTo      = "pv.kubernetes.io/migrated-to"
 	annSecretName      = "volume.kubernetes.io/provisioner-deletion-secret-name"
 	annSecretNamespace = "volume.kubernetes.io/provisioner-deletion-secret-namespace"
+	// annStorageClass is how a PV named its class before it had a field; it still goes first.
+	annStorageClass = v1.BetaStorageClassAnnotation
 )
 
 // Policy is a PV's reclaim policy. The zero value is one that this package does not know,
@@ -77,9 +92,12 @@ type PV struct {
 	UID             types.UID
 	ResourceVersion string
 
-	// Driver and Handle are spec.csi.driver and spec.csi.volumeHandle; empty for volumes
-	// that are not CSI.
+	// Driver and Handle are spec.csi.driver and spec.csi.volumeHandle. For a volume of an
+	// in-tree plugin that has a CSI driver to migrate to they are what csi-translation-lib
+	// makes of it. Empty for all others.
 	Driver, Handle string
+	// InTree: the volume is one of an in-tree plugin.
+	InTree bool
 	// ProvisionedBy and MigratedTo are the annotations pv.kubernetes.io/provisioned-by
 	// and pv.kubernetes.io/migrated-to.
 	ProvisionedBy, MigratedTo string
@@ -89,16 +107,27 @@ type PV struct {
 	Phase  Phase
 	Claim  ClaimRef
 
-	// Terminating: the PV has a deletionTimestamp.
-	Terminating bool
+	// Terminating: the PV has a deletionTimestamp, in seconds since 1970 in TerminatingSince.
+	Terminating      bool
+	TerminatingSince int64
 	// HasFinalizer and HasCompanionFinalizer tell which of the two protect the PV.
 	HasFinalizer, HasCompanionFinalizer bool
 	// WasAttached: external-attacher's finalizer of this driver is on the PV.
 	WasAttached bool
 
-	// DeletionSecret is what the annotations volume.kubernetes.io/provisioner-deletion-
-	// secret-{name,namespace} say.
+	// Held: the annotation csi-reclaimer.io/hold is there. HeldBecause is its value.
+	Held        bool
+	HeldBecause string
+
+	// SecretKnown: the annotations volume.kubernetes.io/provisioner-deletion-secret-
+	// {name,namespace} are both there, and DeletionSecret is what they say. Otherwise the
+	// StorageClass tells the Secret.
+	SecretKnown    bool
 	DeletionSecret SecretRef
+
+	// TwinOf is the UID of the PV whose volume this PV is a second name of, made by
+	// volume-guard. Empty for all others.
+	TwinOf types.UID
 }
 
 // PVOf reads what is needed of a PersistentVolume, without keeping a reference to it.
@@ -109,7 +138,7 @@ func PVOf(o *v1.PersistentVolume) PV {
 		ResourceVersion: o.ResourceVersion,
 		ProvisionedBy:   o.Annotations[annProvisionedBy],
 		MigratedTo:      o.Annotations[annMigratedTo],
-		StorageClass:    o.Spec.StorageClassName,
+		StorageClass:    storageClassOf(o),
 		Policy:          policyOf(o.Spec.PersistentVolumeReclaimPolicy),
 		Phase:           phaseOf(o.Status.Phase),
 		Terminating:     o.DeletionTimestamp != nil,
@@ -121,15 +150,50 @@ func PVOf(o *v1.PersistentVolume) PV {
 			Namespace: o.Annotations[annSecretNamespace],
 			Name:      o.Annotations[annSecretName],
 		},
+		TwinOf: types.UID(o.Labels[twinLabel]),
 	}
+	if o.DeletionTimestamp != nil {
+		pv.TerminatingSince = o.DeletionTimestamp.Unix()
+	}
+	pv.HeldBecause, pv.Held = o.Annotations[HoldAnnotation]
+	if len(pv.HeldBecause) > maxHoldReason {
+		pv.HeldBecause = strings.ToValidUTF8(pv.HeldBecause[:maxHoldReason], "") + "…"
+	}
+	_, hasName := o.Annotations[annSecretName]
+	_, hasNamespace := o.Annotations[annSecretNamespace]
+	pv.SecretKnown = hasName && hasNamespace
+	pv.WasAttached = slices.ContainsFunc(o.Finalizers, func(f string) bool { return strings.HasPrefix(f, attacherFinalizerPrefix) })
 	if csi := o.Spec.CSI; csi != nil {
 		pv.Driver, pv.Handle = csi.Driver, csi.VolumeHandle
-		pv.WasAttached = slices.Contains(o.Finalizers, attacherFinalizerPrefix+csi.Driver)
+	} else {
+		pv.InTree = true
+		pv.Driver, pv.Handle = translate(o)
 	}
 	if ref := o.Spec.ClaimRef; ref != nil {
 		pv.Claim = ClaimRef{Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID}
 	}
 	return pv
+}
+
+// translate returns the CSI name of an in-tree volume, empty where there is none. A volume
+// that cannot be translated has no handle: nothing can be asked for it.
+func translate(o *v1.PersistentVolume) (driver, handle string) {
+	translator := csitranslation.New()
+	if !translator.IsPVMigratable(o) {
+		return "", ""
+	}
+	csi, err := translator.TranslateInTreePVToCSI(klog.Background(), o)
+	if err != nil || csi.Spec.CSI == nil {
+		return "", ""
+	}
+	return csi.Spec.CSI.Driver, csi.Spec.CSI.VolumeHandle
+}
+
+func storageClassOf(o *v1.PersistentVolume) string {
+	if class, found := o.Annotations[annStorageClass]; found {
+		return class
+	}
+	return o.Spec.StorageClassName
 }
 
 func policyOf(p v1.PersistentVolumeReclaimPolicy) Policy {
@@ -160,21 +224,6 @@ func phaseOf(p v1.PersistentVolumePhase) Phase {
 	return PhaseUnknown
 }
 
-// Protected tells whether a finalizer of ours holds the PV.
-func (pv PV) Protected() bool { return pv.HasFinalizer || pv.HasCompanionFinalizer }
-
-// finalizers returns those of ours that are on the PV.
-func (pv PV) finalizers() []string {
-	var on []string
-	if pv.HasFinalizer {
-		on = append(on, Finalizer)
-	}
-	if pv.HasCompanionFinalizer {
-		on = append(on, CompanionFinalizer)
-	}
-	return on
-}
-
 // claimed tells whether the PV belongs to a claim. A claimRef without UID is a PV reserved
 // for a claim to come, or one that an administrator takes back.
 func (pv PV) claimed() bool { return pv.Claim.UID != "" }
@@ -199,14 +248,18 @@ func (pv *PV) GetObjectMeta() metav1.Object {
 //
 // A PV that was provisioned belongs to its provisioner, or to the driver its in-tree
 // plugin was migrated to; a static one to the driver it names. An in-tree provisioner's
-// name alone is not enough: kube-controller-manager answers for those.
+// name alone is not enough: kube-controller-manager answers for those. Neither is a volume
+// that could be migrated: only migrated-to tells that it was. A twin belongs to whoever
+// made it.
 func (pv PV) ownedBy(driver string) bool {
 	switch {
-	case driver == "":
+	case driver == "" || pv.TwinOf != "":
 		return false
+	case pv.MigratedTo == driver:
+		return true
 	case pv.dynamic():
-		return pv.ProvisionedBy == driver || pv.MigratedTo == driver
+		return pv.ProvisionedBy == driver
 	default:
-		return pv.Driver == driver || pv.MigratedTo == driver
+		return !pv.InTree && pv.Driver == driver
 	}
 }

@@ -1,137 +1,89 @@
 package reclaim
 
 // Reason says why a decision is what it is. The same word is an Event's reason, a value in
-// the log, a label of the metrics and a column of the kubectl plugin.
+// the log, a label of the metrics and a column of the kubectl plugin. What each means is
+// its Sentence.
 type Reason string
 
 // Reasons for leaving a PV alone.
 const (
-	// ReasonNotOurs: another driver, or the PV controller, answers for this PV.
-	ReasonNotOurs Reason = "NotOurs"
-	// ReasonPolicyUnknown: the reclaim policy is not one of Delete, Retain, Recycle.
-	ReasonPolicyUnknown Reason = "PolicyUnknown"
-	// ReasonPolicyKeepsVolume: the policy is not Delete. Also the reason for taking our
-	// finalizer off such a PV.
-	ReasonPolicyKeepsVolume Reason = "PolicyKeepsVolume"
-	// ReasonRetainBound: the policy is not Delete and the PV is terminating, but its claim
-	// lives. The finalizer stays, so that the policy can still be turned back.
-	ReasonRetainBound Reason = "RetainBound"
-	// ReasonNotClaimed: no claim was ever bound, or an administrator takes the volume back.
-	// Also the reason for taking our finalizer off such a PV.
-	ReasonNotClaimed Reason = "NotClaimed"
-	// ReasonNotYetBound: the PV belongs to a claim, but the PV controller has not bound it.
-	ReasonNotYetBound Reason = "NotYetBound"
-	// ReasonBound: protected, and in use by its claim.
-	ReasonBound Reason = "Bound"
-	// ReasonTerminatingBound: someone deleted the PV; the claim still uses the volume.
-	ReasonTerminatingBound Reason = "TerminatingBound"
-	// ReasonDeletionUnprotected: the PV was deleted before it was protected, and the API
-	// server takes no finalizer any more.
+	ReasonNotOurs             Reason = "NotOurs"
+	ReasonStaticIgnored       Reason = "StaticIgnored"
+	ReasonLeftToPeer          Reason = "LeftToPeer"
+	ReasonPolicyUnknown       Reason = "PolicyUnknown"
+	ReasonPolicyKeepsVolume   Reason = "PolicyKeepsVolume"
+	ReasonRetainBound         Reason = "RetainBound"
+	ReasonNotClaimed          Reason = "NotClaimed"
+	ReasonNotYetBound         Reason = "NotYetBound"
+	ReasonBound               Reason = "Bound"
+	ReasonTerminatingBound    Reason = "TerminatingBound"
 	ReasonDeletionUnprotected Reason = "DeletionUnprotected"
-	// ReasonVolumeGone: the volume is deleted and our finalizer is off; others hold the PV.
-	ReasonVolumeGone Reason = "VolumeGone"
+	ReasonReclaimAbandoned    Reason = "ReclaimAbandoned"
+	ReasonFinalizerContested  Reason = "FinalizerContested"
+	ReasonLeftOver            Reason = "LeftOver"
+	ReasonReleased            Reason = "Released"
+	ReasonRolledBack          Reason = "RolledBack"
+	ReasonVolumeGone          Reason = "VolumeGone"
 )
 
 // Reasons for a deletion that is due and has to wait.
 const (
-	// ReasonHandleUnknown: the PV names no volume handle of this driver.
+	ReasonHeld          Reason = "Held"
+	ReasonBraked        Reason = "Braked"
 	ReasonHandleUnknown Reason = "HandleUnknown"
-	// ReasonAttached: a VolumeAttachment says that a node still has the volume.
-	ReasonAttached Reason = "Attached"
-	// ReasonSharedHandle: another PV that is not to be deleted names the same volume.
-	ReasonSharedHandle Reason = "SharedHandle"
-	// ReasonClaimAlive: the PV is Released, but a live read found its claim.
-	ReasonClaimAlive Reason = "ClaimAlive"
+	ReasonAttached      Reason = "Attached"
+	ReasonSharedHandle  Reason = "SharedHandle"
+	ReasonClaimAlive    Reason = "ClaimAlive"
 )
 
 // Reasons for acting.
 const (
-	// ReasonProtect: a claimed PV that says Delete has to outlive its volume.
-	ReasonProtect Reason = "Protect"
-	// ReasonReclaim: the claim is gone and the policy is Delete.
-	ReasonReclaim Reason = "Reclaim"
-	// ReasonVolumeDeleted: the volume is deleted, now the PV may go.
-	ReasonVolumeDeleted Reason = "VolumeDeleted"
+	ReasonProtect            Reason = "Protect"
+	ReasonAdopt              Reason = "Adopt"
+	ReasonReclaim            Reason = "Reclaim"
+	ReasonUnprotectedReclaim Reason = "UnprotectedReclaim"
+	ReasonVolumeDeleted      Reason = "VolumeDeleted"
+	ReasonTooLateToKeep      Reason = "TooLateToKeep"
+)
+
+// Reasons at the end of a PV.
+const (
+	ReasonGone             Reason = "Gone"
+	ReasonLeftToSibling    Reason = "LeftToSibling"
+	ReasonVolumeLeftBehind Reason = "VolumeLeftBehind"
 )
 
 // Reasons that only carrying out a step can find.
 const (
-	// ReasonVolumeFailedDelete: the driver did not delete the volume. The word is that of
-	// sig-storage-lib-external-provisioner's event.
+	// ReasonVolumeFailedDelete is the word of sig-storage-lib-external-provisioner's event.
 	ReasonVolumeFailedDelete Reason = "VolumeFailedDelete"
-	// ReasonSecretNotFound: the Secret for the deletion does not exist; the driver is
-	// called without.
-	ReasonSecretNotFound Reason = "SecretNotFound"
-	// ReasonCatchingUp: there are more VolumeAttachments than one small list shows, and the
-	// watch has not delivered all that the API server has.
-	ReasonCatchingUp Reason = "CatchingUp"
-	// ReasonUnreadable: the API server did not answer a read that has to come before a
-	// deletion.
-	ReasonUnreadable Reason = "Unreadable"
-	// ReasonUnwritable: the API server did not take a write.
-	ReasonUnwritable Reason = "Unwritable"
+	ReasonVolumeBusy         Reason = "VolumeBusy"
+	ReasonSecretNotFound     Reason = "SecretNotFound"
+	ReasonSecretUnclear      Reason = "SecretUnclear"
+	ReasonCatchingUp         Reason = "CatchingUp"
+	ReasonUnreadable         Reason = "Unreadable"
+	ReasonUnwritable         Reason = "Unwritable"
+	ReasonDryRun             Reason = "DryRun"
 )
-
-// Sentence returns what the reason means, for people.
-func (r Reason) Sentence() string {
-	switch r {
-	case ReasonNotOurs:
-		return "Another driver or the PV controller answers for this PV."
-	case ReasonPolicyUnknown:
-		return "The reclaim policy is none that is known here; the volume is kept."
-	case ReasonPolicyKeepsVolume:
-		return "The reclaim policy keeps the volume; nothing is deleted."
-	case ReasonRetainBound:
-		return "The PV is being deleted while its claim lives, and its policy keeps the volume. It goes when the claim is gone; until then the policy can still be turned back."
-	case ReasonNotClaimed:
-		return "The PV belongs to no claim; its volume is kept."
-	case ReasonNotYetBound:
-		return "The PV is reserved for a claim that the PV controller has not bound to it yet."
-	case ReasonBound:
-		return "The PV is in use by its claim."
-	case ReasonTerminatingBound:
-		return "The PV is being deleted, and its claim still uses the volume. The volume is deleted once the claim is gone."
-	case ReasonDeletionUnprotected:
-		return "The PV was deleted before it could be protected: it can vanish while its volume stays. Look for the volume in the storage system once the PV is gone."
-	case ReasonVolumeGone:
-		return "The volume is deleted; finalizers of others still hold the PV."
-	case ReasonHandleUnknown:
-		return "The PV names no volume handle of this driver, so there is nothing to ask the driver for."
-	case ReasonAttached:
-		return "The volume is still attached to a node. It is deleted once the VolumeAttachment is gone."
-	case ReasonSharedHandle:
-		return "Another PV that keeps its volume names the same volume handle. The volume is deleted once that PV is gone or is to be deleted too."
-	case ReasonClaimAlive:
-		return "The PV is released, but its claim still exists. The volume is kept as long as it does."
-	case ReasonProtect:
-		return "The PV is protected until its volume is deleted."
-	case ReasonReclaim:
-		return "The claim is gone and the reclaim policy is Delete; the volume is being deleted."
-	case ReasonVolumeDeleted:
-		return "The volume is deleted; the PV is let go."
-	case ReasonVolumeFailedDelete:
-		return "The driver did not delete the volume; it is tried again."
-	case ReasonSecretNotFound:
-		return "The Secret named for the deletion does not exist; the driver is called without it."
-	case ReasonCatchingUp:
-		return "Whether the volume is attached is not known yet: the watch of VolumeAttachments is behind the API server."
-	case ReasonUnreadable:
-		return "What has to be known before a deletion could not be read from the API server; it is tried again."
-	case ReasonUnwritable:
-		return "The API server did not take a change; it is tried again."
-	}
-	return ""
-}
 
 // Reasons returns every reason there is, in the order of their declaration.
 func Reasons() []Reason {
 	return []Reason{
-		ReasonNotOurs, ReasonPolicyUnknown, ReasonPolicyKeepsVolume, ReasonRetainBound, ReasonNotClaimed,
-		ReasonNotYetBound, ReasonBound, ReasonTerminatingBound, ReasonDeletionUnprotected, ReasonVolumeGone,
-		ReasonHandleUnknown, ReasonAttached, ReasonSharedHandle, ReasonClaimAlive,
-		ReasonProtect, ReasonReclaim, ReasonVolumeDeleted,
-		ReasonVolumeFailedDelete, ReasonSecretNotFound, ReasonCatchingUp, ReasonUnreadable, ReasonUnwritable,
+		ReasonNotOurs, ReasonStaticIgnored, ReasonLeftToPeer, ReasonPolicyUnknown, ReasonPolicyKeepsVolume, ReasonRetainBound,
+		ReasonNotClaimed, ReasonNotYetBound, ReasonBound, ReasonTerminatingBound, ReasonDeletionUnprotected,
+		ReasonReclaimAbandoned, ReasonFinalizerContested, ReasonLeftOver, ReasonReleased, ReasonRolledBack, ReasonVolumeGone,
+		ReasonHeld, ReasonBraked, ReasonHandleUnknown, ReasonAttached, ReasonSharedHandle, ReasonClaimAlive,
+		ReasonProtect, ReasonAdopt, ReasonReclaim, ReasonUnprotectedReclaim, ReasonVolumeDeleted, ReasonTooLateToKeep,
+		ReasonGone, ReasonLeftToSibling, ReasonVolumeLeftBehind,
+		ReasonVolumeFailedDelete, ReasonVolumeBusy, ReasonSecretNotFound, ReasonSecretUnclear, ReasonCatchingUp,
+		ReasonUnreadable, ReasonUnwritable, ReasonDryRun,
 	}
+}
+
+// Sentence returns what the reason means and what a person can do about it.
+func (r Reason) Sentence() string {
+	sentence, _ := r.about()
+	return sentence
 }
 
 // notice is how loudly a reason is told.
@@ -140,32 +92,107 @@ type notice uint8
 const (
 	// silent reasons are the normal course of things.
 	silent notice = iota
+	// quiet reasons are silent ones that keep a PV which somebody deleted: they are counted.
+	quiet
 	// normal reasons keep a PV that is to go, as they should.
 	normal
 	// warning reasons want a person's attention.
 	warning
 )
 
-// notice returns how loudly the reason is told. One that is not listed is silent.
+// notice returns how loudly the reason is told.
 func (r Reason) notice() notice {
+	_, loud := r.about()
+	return loud
+}
+
+// about returns what the reason means and how loudly it is told.
+func (r Reason) about() (sentence string, loud notice) {
 	switch r {
-	case ReasonAttached, ReasonSharedHandle, ReasonRetainBound, ReasonCatchingUp:
-		return normal
-	case ReasonDeletionUnprotected, ReasonHandleUnknown, ReasonClaimAlive, ReasonPolicyUnknown,
-		ReasonVolumeFailedDelete, ReasonSecretNotFound, ReasonUnreadable, ReasonUnwritable:
-		return warning
-	default:
-		return silent
+	case ReasonNotOurs:
+		return "Another driver or the PV controller answers for this PV.", silent
+	case ReasonStaticIgnored:
+		return "No provisioner made this PV, and such PVs are to be left alone (--static-pvs=ignore).", silent
+	case ReasonLeftToPeer:
+		return "The external-provisioner beside csi-reclaimer answers for this PV.", silent
+	case ReasonPolicyUnknown:
+		return "The reclaim policy is none that is known here; the volume is kept.", warning
+	case ReasonPolicyKeepsVolume:
+		return "The reclaim policy keeps the volume; nothing is deleted.", silent
+	case ReasonRetainBound:
+		return "The PV is being deleted while its claim lives, and its policy keeps the volume. It goes when the claim is gone; until then the policy can still be turned back.", normal
+	case ReasonNotClaimed:
+		return "The PV belongs to no claim; its volume is kept.", silent
+	case ReasonNotYetBound:
+		return "The PV is reserved for a claim that the PV controller has not bound to it yet.", silent
+	case ReasonBound:
+		return "The PV is in use by its claim.", silent
+	case ReasonTerminatingBound:
+		return "The PV is being deleted, and its claim still uses the volume. The volume is deleted once the claim is gone.", quiet
+	case ReasonDeletionUnprotected:
+		return "The PV was deleted before it could be protected: it can vanish before its volume is deleted. Nothing can be done while it is there.", warning
+	case ReasonReclaimAbandoned:
+		return "The finalizer was taken off by others while the PV was being deleted: somebody decided to let it go, and its volume is kept. Delete the volume in the storage system if it is not needed.", warning
+	case ReasonFinalizerContested:
+		return "Another program takes the finalizer off again and again, so it is not put on any more: PVs that are deleted before their claims leak their volumes.", warning
+	case ReasonLeftOver:
+		return "The PV carries the finalizer " + CompanionFinalizer + ", which nobody takes off in this role. Run csi-reclaimer with --role=companion --release-finalizers once.", warning
+	case ReasonReleased:
+		return "The finalizers are taken off all PVs of the driver (--release-finalizers).", silent
+	case ReasonRolledBack:
+		return "The reclaim policy of PVs that are deleted before their claim is not honoured (--honor-reclaim-policy=false); no finalizer protects the PV.", silent
+	case ReasonVolumeGone:
+		return "The volume is deleted; finalizers of others still hold the PV.", quiet
+	case ReasonHeld:
+		return "The annotation " + HoldAnnotation + " keeps the volume. Remove it to let the volume go.", normal
+	case ReasonBraked:
+		return "Deletions are stopped: more volumes became deletable at once than --brake-deletions allows, or it is not known yet. Look whether they are to go; then let go by removing the annotation " + BrakeAnnotation + " from the Lease.", normal
+	case ReasonHandleUnknown:
+		return "The PV names no volume handle of this driver, so there is nothing to ask the driver for.", warning
+	case ReasonAttached:
+		return "The volume is still attached to a node. It is deleted once the VolumeAttachment is gone.", normal
+	case ReasonSharedHandle:
+		return "Another PV that keeps its volume names the same volume handle. The volume is deleted once that PV is gone or is to be deleted too.", normal
+	case ReasonClaimAlive:
+		return "The PV is released, but its claim still exists. The volume is kept as long as it does.", warning
+	case ReasonProtect:
+		return "The PV is protected until its volume is deleted.", silent
+	case ReasonAdopt:
+		return "The finalizer of role companion is exchanged for that of role owner.", silent
+	case ReasonReclaim:
+		return "The claim is gone and the reclaim policy is Delete; the volume is being deleted.", silent
+	case ReasonUnprotectedReclaim:
+		return "The PV was deleted before it could be protected. Its policy was Delete and its claim is gone, so its volume was deleted after it.", warning
+	case ReasonVolumeDeleted:
+		return "The volume is deleted; the PV is let go.", silent
+	case ReasonTooLateToKeep:
+		return "The PV was changed to keep its volume after the volume was deleted. The data is gone; the PV is let go.", warning
+	case ReasonGone:
+		return "The PV is gone and nothing is left to be done.", silent
+	case ReasonLeftToSibling:
+		return "The PV is gone; another PV names the same volume and decides about it.", silent
+	case ReasonVolumeLeftBehind:
+		return "The PV is gone, it was not protected, and it is not proven that its volume may go: the volume may be left behind. Look for it in the storage system.", warning
+	case ReasonVolumeFailedDelete:
+		return "The driver did not delete the volume; it is tried again.", warning
+	case ReasonVolumeBusy:
+		return "The deletion of this volume is going on for another PV of the same handle.", silent
+	case ReasonSecretNotFound:
+		return "The Secret named for the deletion does not exist; the driver is called without it.", warning
+	case ReasonSecretUnclear:
+		return "Which Secret the deletion needs cannot be told, so the driver is not called.", warning
+	case ReasonCatchingUp:
+		return "What the watches show is behind the API server; it is looked at again in a moment.", normal
+	case ReasonUnreadable:
+		return "What has to be known before a deletion could not be read from the API server; it is tried again.", warning
+	case ReasonUnwritable:
+		return "The API server did not take a change; it is tried again.", warning
+	case ReasonDryRun:
+		return "Dry run, nothing is changed.", normal
 	}
+	return "", silent
 }
 
 // waits tells whether a PV with this reason is on its way to be deleted and does not get
 // there, so that it is counted as waiting.
-func (r Reason) waits() bool {
-	switch r {
-	case ReasonTerminatingBound, ReasonVolumeGone:
-		return true
-	default:
-		return r.notice() != silent
-	}
-}
+func (r Reason) waits() bool { return r.notice() != silent }

@@ -9,12 +9,22 @@ import (
 // Snapshot is all that is known about one PV at one moment. The zero value of every field
 // means that the fact is not known, or speaks for keeping the volume.
 type Snapshot struct {
-	// Driver is the name of the CSI driver that decides.
-	Driver string
+	// Rules are the settings.
+	Rules Rules
 
-	// PV is the PV, from the watch cache or, when PVRead is set, from a live read.
+	// PV is the PV, from the watch cache or, when PVRead is set, from a live read. When End
+	// says that it is gone it is the last that was seen of it.
 	PV     PV
 	PVRead Read
+	End    End
+
+	// History is what this process has seen of the PV.
+	History History
+	// Contested: another party takes our finalizer off again and again, so that it is not
+	// put on any more.
+	Contested bool
+	// Brake tells whether deletions are stopped for all PVs.
+	Brake Brake
 
 	// Claim is what a live read of the PV's claim found.
 	Claim ClaimFacts
@@ -31,6 +41,9 @@ type Snapshot struct {
 	// SiblingsRead is the oldest of the live reads of Siblings. Zero: at least one of them
 	// is from the cache.
 	SiblingsRead Read
+	// FamilyRead is a live read which showed that Siblings are all there are. Only a PV that
+	// is gone needs it: nothing keeps another from taking its volume over.
+	FamilyRead Read
 
 	// SecretsRead tells that the deletion's Secret was read, or that none is named.
 	SecretsRead bool
@@ -57,6 +70,42 @@ func (r Read) fresh(now time.Time) bool {
 // the driver's call; a read that is older is repeated.
 const liveFor = 5 * time.Second
 
+// End is what is known of a PV that is gone from the API server. The zero value: it is there.
+type End struct {
+	Gone bool
+	// Final: the last state is known. Otherwise the watch was interrupted, and the PV may
+	// have changed before it went.
+	Final bool
+	// Shared: another PV named the same volume when the PV went, or since.
+	Shared bool
+}
+
+// History is what a process has seen of a PV since it first saw it. The zero value: nothing.
+type History struct {
+	// SeenAlive: the PV was seen before it was terminating.
+	SeenAlive bool
+	// SeenReleased: its volume was to be deleted before it was terminating; a peer that
+	// deletes such volumes had its chance.
+	SeenReleased bool
+	// SeenProtected: a finalizer that counts was seen on it, which this process did not take
+	// off since.
+	SeenProtected bool
+	// LetGo: somebody else took our finalizer off while the PV was terminating.
+	LetGo bool
+}
+
+// Brake tells whether deletions are stopped. The zero value is not known.
+type Brake uint8
+
+const (
+	// BrakeUnknown stops deletions until it is known.
+	BrakeUnknown Brake = iota
+	// BrakeOff lets deletions go on.
+	BrakeOff
+	// BrakeOn stops deletions until a person lets them go on.
+	BrakeOn
+)
+
 // ClaimFacts is what a live read of a claim found. The zero value: it was not read.
 type ClaimFacts struct {
 	Read Read
@@ -71,8 +120,10 @@ type ClaimFacts struct {
 // Done is what a process has done for one PV, so that it does nothing twice because its
 // cache lags. It is kept by UID until the PV's end is seen.
 type Done struct {
-	// VolumeDeleted: the storage system answered that the volume is gone.
+	// VolumeDeleted: the storage system answered that the volume is gone. Claim is whose it
+	// was.
 	VolumeDeleted bool
+	Claim         ClaimRef
 	// PVDeleted: the API server accepted the PV's deletion, or the PV was gone.
 	PVDeleted bool
 	// Released: our finalizers were seen to be off after we took them off.
@@ -83,6 +134,9 @@ type Done struct {
 func (s Snapshot) pvReadLast(now time.Time) bool {
 	return s.PVRead.fresh(now) && s.PVRead.Order > s.Claim.Read.Order && s.PVRead.Order > s.SiblingsRead.Order
 }
+
+// protected tells whether a finalizer that counts holds the PV.
+func (s Snapshot) protected() bool { return s.Rules.protects(s.PV) }
 
 // claimState is what the facts say about the claim that the PV belongs to.
 type claimState uint8
@@ -111,12 +165,17 @@ func (s Snapshot) claimState(now time.Time) claimState {
 }
 
 // shared tells whether another PV still needs the volume. Two PVs that are both to be
-// deleted do not wait for each other.
+// deleted do not wait for each other, nor does a PV for its own twin.
 func (s Snapshot) shared() bool {
 	for _, other := range s.Siblings {
-		if !other.deletable() {
+		if !other.deletable() && other.TwinOf != s.PV.UID {
 			return true
 		}
 	}
 	return false
+}
+
+// changedSinceDeleted tells whether somebody decided to keep the volume after it was gone.
+func (s Snapshot) changedSinceDeleted() bool {
+	return s.PV.Policy != PolicyDelete || s.PV.Claim != s.Done.Claim || s.PV.Phase == PhaseBound
 }

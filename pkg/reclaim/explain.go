@@ -1,0 +1,85 @@
+package reclaim
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Explanation says what happens to a PV next, and why.
+type Explanation struct {
+	Decision Decision
+	// Text is for people: the reason's sentence and what is known of this PV.
+	Text string
+}
+
+// Explain tells what would be done next about the PV of that name, from what the watches
+// have shown: no call is made and nothing is changed. found is false for a PV that is not
+// there or not this driver's. It may be called at any time, from any goroutine.
+func (r *Reclaimer) Explain(name string) (_ Explanation, found bool) {
+	facts, found := r.observer.observe(name)
+	if !found {
+		return Explanation{}, false
+	}
+	d := Decide(facts, r.cfg.Clock.Now())
+	text := d.Reason.Sentence()
+	if more := explainMore(facts, d.Reason); more != "" {
+		text += " " + more
+	}
+	return Explanation{Decision: d, Text: text}, true
+}
+
+// explainMore adds to a reason's sentence what is known of this PV.
+func explainMore(s Snapshot, reason Reason) string {
+	switch reason {
+	case ReasonHeld:
+		return fmt.Sprintf("Its reason: %q.", s.PV.HeldBecause)
+	case ReasonSharedHandle:
+		var names []string
+		for _, other := range s.Siblings {
+			if !other.deletable() {
+				names = append(names, other.Name)
+			}
+		}
+		return fmt.Sprintf("It is PV %s.", strings.Join(names, ", "))
+	case ReasonDeletionUnprotected:
+		if s.Rules.ReclaimUnprotected && s.History.SeenAlive && !s.History.SeenProtected {
+			return "Once it is gone, the volume is deleted if it is proven that nobody needs it."
+		}
+		return fmt.Sprintf("Look for volume %q in the storage system once the PV is gone.", s.PV.Handle)
+	case ReasonFinalizerContested:
+		if s.Rules.Role == RoleOwner {
+			return "Most likely an external-provisioner without KEP-2644 works beside csi-reclaimer: run with --role=companion."
+		}
+		return "Look for the program that takes " + s.Rules.finalizer() + " off."
+	case ReasonReclaimAbandoned:
+		return fmt.Sprintf("It is volume %q.", s.PV.Handle)
+	case ReasonVolumeLeftBehind:
+		return fmt.Sprintf("It is volume %q: %s.", s.PV.Handle, whyLeftBehind(s))
+	case ReasonAttached:
+		return fmt.Sprintf("%d attachments are left.", s.Attachments)
+	default:
+		return ""
+	}
+}
+
+// whyLeftBehind tells which proof is missing for a PV that is gone, in the order of gone.
+func whyLeftBehind(s Snapshot) string {
+	pv := s.PV
+	switch {
+	case !s.Rules.ReclaimUnprotected:
+		return "volumes of PVs that were not protected are not to be deleted (--reclaim-unprotected)"
+	case s.Rules.Mode != ModeHonor:
+		return "the reclaim policy of such PVs is not honoured now"
+	case !pv.released():
+		return "the PV was not released when it went"
+	case !s.End.Final:
+		return "the watch was interrupted, so the PV's last state is not known"
+	case !s.History.SeenAlive:
+		return "csi-reclaimer did not see the PV before it was deleted"
+	case s.History.SeenProtected || s.Rules.protects(pv):
+		return "somebody took the finalizer off"
+	case pv.Held:
+		return "the PV was held"
+	}
+	return "the PV names no volume of this driver"
+}

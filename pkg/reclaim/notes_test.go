@@ -1,0 +1,336 @@
+package reclaim
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	testclock "k8s.io/utils/clock/testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+)
+
+// change stores a changed PV, as the watch would show it.
+func (w *world) change(r *Reclaimer, version string, change func(*PV)) {
+	pv := *w.stored[w.pv.Name]
+	pv.ResourceVersion = version
+	change(&pv)
+	w.pv = pv
+	w.store(r, pv)
+}
+
+func bound(pv *PV)   { pv.Phase = PhaseBound }
+func strip(pv *PV)   { pv.HasFinalizer = false }
+func protect(pv *PV) { pv.HasFinalizer = true }
+
+func TestAFinalizerThatIsTakenOffAgainAndAgainIsContested(t *testing.T) {
+	w, r := newWorld(t)
+	w.change(r, "11", bound)
+	version := 12
+	next := func() string { version++; return fmt.Sprint(version) }
+	for range contestAfter - 1 {
+		w.change(r, next(), strip)
+		r.protect(t.Context(), "pv")
+		w.change(r, next(), protect)
+	}
+	if _, _, contested := r.observer.notes.of("pv-uid"); contested {
+		t.Fatal("contested too early")
+	}
+	w.change(r, next(), strip)
+	if _, _, contested := r.observer.notes.of("pv-uid"); !contested {
+		t.Fatal("not contested")
+	}
+	before := len(w.diary)
+	r.protect(t.Context(), "pv")
+	if len(w.diary) != before {
+		t.Errorf("the war goes on: %q", w.diary)
+	}
+	// Another party puts it on: peace.
+	w.change(r, next(), protect)
+	w.change(r, next(), strip)
+	r.protect(t.Context(), "pv")
+	if len(w.diary) != before+1 {
+		t.Errorf("does not protect after the contest: %q", w.diary)
+	}
+}
+
+func TestStripsThatAreFarApartAreNoContest(t *testing.T) {
+	w, r := newWorld(t)
+	w.change(r, "11", bound)
+	for i := range 2 * contestAfter {
+		w.change(r, fmt.Sprint(20+2*i), strip)
+		r.protect(t.Context(), "pv")
+		w.change(r, fmt.Sprint(21+2*i), protect)
+		w.clock.Step(contestWithin/2 + time.Second)
+	}
+	if _, _, contested := r.observer.notes.of("pv-uid"); contested {
+		t.Error("contested")
+	}
+}
+
+func TestWhoTookTheFinalizerOff(t *testing.T) {
+	terminating := func(pv *PV) { pv.Phase, pv.Terminating = PhaseBound, true }
+	cases := map[string]struct {
+		happens func(*testing.T, *world, *Reclaimer)
+		want    History
+	}{
+		"nobody": {func(_ *testing.T, w *world, r *Reclaimer) { w.change(r, "11", terminating) },
+			History{SeenAlive: true, SeenReleased: true, SeenProtected: true}},
+		"somebody, while it was terminating": {func(_ *testing.T, w *world, r *Reclaimer) {
+			w.change(r, "11", terminating)
+			w.change(r, "12", strip)
+		}, History{SeenAlive: true, SeenReleased: true, SeenProtected: true, LetGo: true}},
+		"somebody, while it was contested": {func(_ *testing.T, w *world, r *Reclaimer) {
+			r.observer.notes.contested = true
+			w.change(r, "11", terminating)
+			w.change(r, "12", strip)
+		}, History{SeenAlive: true, SeenReleased: true, SeenProtected: true}},
+		"we, under Retain": {func(t *testing.T, w *world, r *Reclaimer) {
+			w.change(r, "11", func(pv *PV) { pv.Policy = PolicyRetain })
+			r.reclaim(t.Context(), "pv")
+			w.change(r, "111", strip)
+		}, History{SeenAlive: true, SeenReleased: true}},
+		"we, and the event came before the answer": {func(t *testing.T, w *world, r *Reclaimer) {
+			w.change(r, "11", func(pv *PV) { pv.Policy = PolicyRetain })
+			w.before = func(what string) {
+				if what == "drop" {
+					w.change(r, "111", strip)
+				}
+			}
+			r.reclaim(t.Context(), "pv")
+		}, History{SeenAlive: true, SeenReleased: true}},
+		"we, but somebody put it on again before the answer": {func(t *testing.T, w *world, r *Reclaimer) {
+			w.change(r, "11", func(pv *PV) { pv.Policy = PolicyRetain })
+			w.before = func(what string) {
+				if what == "drop" {
+					w.change(r, "111", strip)
+					w.change(r, "112", protect)
+				}
+			}
+			r.reclaim(t.Context(), "pv")
+		}, History{SeenAlive: true, SeenReleased: true, SeenProtected: true}},
+		"perhaps we, the answer was lost": {func(t *testing.T, w *world, r *Reclaimer) {
+			w.change(r, "11", func(pv *PV) { pv.Policy = PolicyRetain })
+			w.fail["drop"] = errors.New("timeout")
+			r.reclaim(t.Context(), "pv")
+			w.change(r, "111", strip)
+		}, History{SeenAlive: true, SeenReleased: true, SeenProtected: true}},
+		"not we, we were refused": {func(t *testing.T, w *world, r *Reclaimer) {
+			w.change(r, "11", func(pv *PV) { pv.Policy = PolicyRetain })
+			w.fail["drop"] = fmt.Errorf("x: %w", kube.ErrChanged)
+			r.reclaim(t.Context(), "pv")
+			w.change(r, "111", strip)
+		}, History{SeenAlive: true, SeenReleased: true, SeenProtected: true}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			w, r := newWorld(t)
+			c.happens(t, w, r)
+			if _, history, _ := r.observer.notes.of("pv-uid"); history != c.want {
+				t.Errorf("history %+v, want %+v", history, c.want)
+			}
+		})
+	}
+}
+
+func TestAPVThatVanishedUnprotected(t *testing.T) {
+	vanish := func(w *world, r *Reclaimer, final bool) {
+		last := w.stored["pv"]
+		delete(w.stored, "pv")
+		pvChanges{r.observer}.Deleted(last, final)
+	}
+	all := []string{"list PVs", "read claim", "delete volume"}
+	cases := map[string]struct {
+		cfg     Config
+		happens func(*world, *Reclaimer)
+		want    []string
+	}{
+		"its volume is deleted":           {Config{}, func(w *world, r *Reclaimer) { vanish(w, r, true) }, all},
+		"not with its last state unknown": {Config{}, func(w *world, r *Reclaimer) { vanish(w, r, false) }, nil},
+		"not on a replica that does not lead": {Config{}, func(w *world, r *Reclaimer) {
+			r.lead(false)
+			vanish(w, r, true)
+			r.lead(true)
+		}, nil},
+		"not when it was first seen terminating": {Config{}, func(w *world, r *Reclaimer) {
+			w.end(r)
+			r.observer.ended.clear()
+			w.pv.UID, w.pv.Terminating = "second", true
+			w.store(r, w.pv)
+			vanish(w, r, true)
+		}, nil},
+		"not when another PV of the volume was there": {Config{}, func(w *world, r *Reclaimer) {
+			w.store(r, sibling())
+			vanish(w, r, true)
+		}, nil},
+		"not when another PV of the volume came and went since": {Config{}, func(w *world, r *Reclaimer) {
+			vanish(w, r, true)
+			w.store(r, sibling())
+			other := w.stored["other"]
+			delete(w.stored, "other")
+			pvChanges{r.observer}.Deleted(other, true)
+			r.observer.ended.forget(*other)
+		}, nil},
+		"not when the API server knows another PV of the volume": {Config{}, func(w *world, r *Reclaimer) {
+			w.pvs.pvs = []PV{sibling()}
+			vanish(w, r, true)
+		}, all[:1]},
+		"not when the list of PVs is long and the watch behind": {Config{}, func(w *world, r *Reclaimer) {
+			w.pvs = pvList{version: "1000"}
+			vanish(w, r, true)
+		}, all[:1]},
+		"not while its claim lives": {Config{}, func(w *world, r *Reclaimer) {
+			w.claim = ClaimFacts{Found: true, UID: "claim-uid"}
+			vanish(w, r, true)
+		}, all[:2]},
+		"not while it is attached": {Config{}, func(w *world, r *Reclaimer) {
+			attachmentChanges{r.observer}.Added(&attachment{name: "a", pv: "pv"})
+			vanish(w, r, true)
+		}, nil},
+		"not when told not to":            {Config{ReclaimUnprotected: new(bool)}, func(w *world, r *Reclaimer) { vanish(w, r, true) }, nil},
+		"not in role observer by default": {Config{Role: RoleObserver}, func(w *world, r *Reclaimer) { vanish(w, r, true) }, nil},
+		"with a PV of the same name there again": {Config{}, func(w *world, r *Reclaimer) {
+			vanish(w, r, true)
+			again := w.pv
+			again.UID, again.Handle, again.Phase, again.HasFinalizer = "second", "vol-2", PhaseBound, true
+			w.store(r, again)
+		}, all},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			w, r := newWorldWith(t, c.cfg)
+			w.end(r) // the protected one of newWorld
+			r.observer.ended.clear()
+			w.pv.UID, w.pv.HasFinalizer = "fresh", false
+			w.store(r, w.pv)
+			c.happens(w, r)
+			w.diary = nil
+			r.reclaim(t.Context(), "pv")
+			w.expect(t, c.want...)
+			w.diary = nil
+			r.reclaim(t.Context(), "pv")
+			if slices.Contains(w.diary, "delete volume") {
+				t.Errorf("deleted twice: %q", w.diary)
+			}
+		})
+	}
+}
+
+func TestTheBrake(t *testing.T) {
+	clock := testclock.NewFakeClock(now())
+	lease := types.NamespacedName{Namespace: "ns", Name: "lease"}
+	uid := func(i int) types.UID { return types.UID(fmt.Sprint(i)) }
+	released := func() *brake {
+		b := newBrake(BrakeConfig{Deletions: 3, Window: time.Minute, Lease: lease}, clock)
+		b.lead(true)
+		b.learn(false)
+		return b
+	}
+	t.Run("is not known before the Lease was read", func(t *testing.T) {
+		b := newBrake(BrakeConfig{Deletions: 3, Window: time.Minute, Lease: lease}, clock)
+		b.lead(true)
+		if b.State() != BrakeUnknown {
+			t.Errorf("state %v", b.State())
+		}
+	})
+	t.Run("is pulled by the one that is too many", func(t *testing.T) {
+		b := released()
+		for i := range 3 {
+			b.count(uid(i))
+			b.count(uid(i)) // the same one again is not another one
+		}
+		if b.State() != BrakeOff {
+			t.Fatal("pulled too early")
+		}
+		b.count(uid(3))
+		if b.State() != BrakeOn {
+			t.Fatal("not pulled")
+		}
+	})
+	t.Run("counts what falls into the window", func(t *testing.T) {
+		b := released()
+		for i := range 12 {
+			b.count(uid(i))
+			clock.Step(21 * time.Second)
+		}
+		if b.State() != BrakeOff {
+			t.Error("pulled by volumes that were due over minutes")
+		}
+	})
+	t.Run("stays on when the Lease could not be told yet", func(t *testing.T) {
+		b := released()
+		for i := range 4 {
+			b.count(uid(i))
+		}
+		if write, _ := b.learn(false); !write || b.State() != BrakeOn {
+			t.Errorf("write %v, state %v", write, b.State())
+		}
+	})
+	t.Run("goes off when a person takes it off, and does not count the same again", func(t *testing.T) {
+		b := released()
+		for i := range 4 {
+			b.count(uid(i))
+		}
+		b.wrote()
+		b.learn(true)
+		if _, changed := b.learn(false); !changed || b.State() != BrakeOff {
+			t.Fatalf("changed %v, state %v", changed, b.State())
+		}
+		b.count(uid(5))
+		if b.State() != BrakeOff {
+			t.Error("pulled by one")
+		}
+	})
+	t.Run("is on after a restart, for the Lease says so", func(t *testing.T) {
+		b := newBrake(BrakeConfig{Deletions: 3, Window: time.Minute, Lease: lease}, clock)
+		b.lead(true)
+		b.learn(true)
+		if b.State() != BrakeOn {
+			t.Errorf("state %v", b.State())
+		}
+	})
+	t.Run("is pulled by what was due before this replica led", func(t *testing.T) {
+		b := newBrake(BrakeConfig{Deletions: 3, Window: time.Minute, Lease: lease}, clock)
+		for i := range 4 {
+			b.count(uid(i))
+		}
+		b.lead(true)
+		if write, _ := b.learn(false); !write || b.State() != BrakeOn {
+			t.Errorf("write %v, state %v", write, b.State())
+		}
+	})
+}
+
+func TestTheBrakeStopsARun(t *testing.T) {
+	w, r := newWorldWith(t, Config{Brake: BrakeConfig{Deletions: 1, Lease: types.NamespacedName{Namespace: "ns", Name: "lease"}}})
+	if err := r.lookAtBrake(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.diary = nil
+	other := sibling()
+	other.Handle = "vol-2"
+	w.before = func(what string) {
+		if what == "read pv" { // right before the driver would be called
+			w.store(r, other)
+		}
+	}
+	r.reclaim(t.Context(), "pv")
+	w.expect(t, "read claim", "read pv")
+	w.diary, w.before = nil, nil
+	if err := r.lookAtBrake(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.reclaim(t.Context(), "pv")
+	w.expect(t, "read brake", "pull brake")
+	w.brakeOn = false
+	if err := r.lookAtBrake(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.reclaim(t.Context(), "pv")
+	if !slices.Contains(w.diary, "delete volume") {
+		t.Errorf("does not go on: %q", w.diary)
+	}
+}

@@ -1,0 +1,111 @@
+package reclaim
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Right is something that a Reclaimer asks the API server to be allowed to do.
+type Right struct {
+	// Group, Resource and Verb are as in an RBAC rule; an empty Group is the core one.
+	Group, Resource, Verb string
+	// Namespace is empty for the whole cluster.
+	Namespace string
+	// Without says what does not work without it.
+	Without string
+	// Unsafe: without it no deletion can be proven to be safe, so none is made.
+	Unsafe bool
+}
+
+// String names the right, what goes without it, and the rule that grants it, in one line.
+func (r Right) String() string {
+	kind := "ClusterRole"
+	if r.Namespace != "" {
+		kind = "Role in namespace " + r.Namespace
+	}
+	return fmt.Sprintf(`may not %s %s: %s. Add to the %s: {apiGroups: [%q], resources: [%q], verbs: [%q]}`,
+		r.Verb, r.Resource, r.Without, kind, r.Group, r.Resource, r.Verb)
+}
+
+// Rights returns what a Reclaimer with this Config needs to be allowed. Secrets are not
+// among them: which ones are needed is known only when a volume is deleted.
+func (c Config) Rights() []Right {
+	c = c.withDefaults()
+	const storage = "storage.k8s.io"
+	pv := func(verb, without string, unsafe bool) Right {
+		return Right{Resource: "persistentvolumes", Verb: verb, Without: without, Unsafe: unsafe}
+	}
+	rights := []Right{
+		pv("list", "nothing is known of PVs", true),
+		pv("watch", "nothing is known of PVs", true),
+	}
+	deletes := c.Role != RoleObserver || *c.ReclaimUnprotected
+	if c.Role != RoleObserver {
+		rights = append(rights, pv("get", "no volume is deleted, for nobody can tell whether its PV still says so", true))
+		if !c.DryRun {
+			rights = append(rights, pv("patch", "no PV is protected, so a PV that is deleted before its claim leaks its volume, and those that are protected already are never let go", false))
+		}
+	}
+	if c.Role == RoleOwner && !c.DryRun {
+		rights = append(rights, pv("delete", "PVs stay when their volume is deleted", false))
+	}
+	if deletes {
+		rights = append(rights,
+			Right{Resource: "persistentvolumeclaims", Verb: "get", Without: "no volume is deleted, for nobody can tell whether its claim is gone", Unsafe: true},
+			Right{Group: storage, Resource: "storageclasses", Verb: "get", Without: "volumes of PVs without the annotations that name their Secret are not deleted"})
+	}
+	if deletes && !c.NeverAttached {
+		without := "no volume is deleted, for nobody can tell whether one is attached"
+		rights = append(rights,
+			Right{Group: storage, Resource: "volumeattachments", Verb: "list", Without: without, Unsafe: true},
+			Right{Group: storage, Resource: "volumeattachments", Verb: "watch", Without: without, Unsafe: true})
+	}
+	if c.Brake.Deletions > 0 && !c.DryRun {
+		for _, verb := range []string{"get", "patch"} {
+			rights = append(rights, Right{Group: "coordination.k8s.io", Resource: "leases", Verb: verb, Namespace: c.Brake.Lease.Namespace,
+				Without: "the brake does not survive a restart, and is not let go", Unsafe: verb == "get"})
+		}
+	}
+	if _, none := c.Events.(noEvents); !none {
+		for _, verb := range []string{"create", "patch"} {
+			rights = append(rights, Right{Resource: "events", Verb: verb, Without: "what keeps a PV is told in the log and the metrics only"})
+		}
+	}
+	return rights
+}
+
+// Missing returns those of the rights that the API server does not grant, by one
+// SelfSubjectAccessReview each. It changes nothing, and needs no more rights than every
+// authenticated user has. An error means that it could not be found out.
+func (r *Reclaimer) Missing(ctx context.Context) ([]Right, error) {
+	var missing []Right
+	for _, right := range r.cfg.Rights() {
+		granted, err := r.granted(ctx, right)
+		if err != nil {
+			return nil, err
+		}
+		if !granted {
+			missing = append(missing, right)
+		}
+	}
+	return missing, nil
+}
+
+func (r *Reclaimer) granted(ctx context.Context, right Right) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+		ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Namespace: right.Namespace, Verb: right.Verb, Group: right.Group, Resource: right.Resource,
+		},
+	}}
+	answer, err := r.authorization.SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+	if err != nil {
+		return false, fmt.Errorf("ask whether %s of %s is allowed: %w", right.Verb, strings.Trim(right.Resource+"."+right.Group, "."), err)
+	}
+	return answer.Status.Allowed, nil
+}

@@ -1,0 +1,136 @@
+package reclaim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/klog/v2"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+)
+
+const (
+	// releaseTries bounds how often one PV is tried that changes under our hands.
+	releaseTries = 10
+	// sayEvery is how often a longer work says how far it is.
+	sayEvery = 5 * time.Second
+)
+
+// Released is what Release did.
+type Released struct {
+	// PVs is how many PVs carry none of our finalizers any more that did before.
+	PVs int
+	// Abandoned are the names of those that were being deleted: they go now, or with their
+	// claim, and their volumes stay in the storage system.
+	Abandoned []string
+}
+
+// Release takes our finalizers off all PVs of the driver, once, and deletes nothing: the
+// first step of removing csi-reclaimer. The Config's Mode must be ModeRelease, and no
+// Reclaimer that puts them on may run meanwhile. It is called instead of Run.
+//
+// A PV counts only when the API server has answered that the finalizer is gone. Where the
+// finalizer is put back by an admission policy, the error is ErrPutBack after the first PV.
+// Otherwise all PVs are tried, and the error names those that were not released.
+func (r *Reclaimer) Release(ctx context.Context) (Released, error) {
+	if r.cfg.Mode != ModeRelease {
+		return Released{}, errors.New("release finalizers: the Config's Mode is not ModeRelease")
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	defer cancel()
+	watching.Go(func() { r.Watch(ctx) })
+	if err := r.sync(ctx); err != nil {
+		return Released{}, err
+	}
+	var todo []PV
+	r.observer.pvs.Each(func(pv *PV) {
+		if d := Decide(Snapshot{Rules: r.observer.rules, PV: *pv}, r.cfg.Clock.Now()); d.Action == DropFinalizer {
+			todo = append(todo, *pv)
+		}
+	})
+	return r.releaseAll(ctx, todo)
+}
+
+func (r *Reclaimer) releaseAll(ctx context.Context, todo []PV) (Released, error) {
+	var (
+		mu   sync.Mutex
+		out  Released
+		errs []error
+	)
+	said := r.cfg.Clock.Now()
+	note := func(pv PV, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case err != nil:
+			errs = append(errs, err)
+		default:
+			out.PVs++
+			if pv.Terminating && pv.Policy == PolicyDelete && pv.claimed() {
+				out.Abandoned = append(out.Abandoned, pv.Name)
+			}
+		}
+		if now := r.cfg.Clock.Now(); now.Sub(said) >= sayEvery {
+			klog.FromContext(ctx).Info("Taking the finalizers off", "released", out.PVs, "failed", len(errs), "of", len(todo))
+			said = now
+		}
+	}
+	if len(todo) > 0 {
+		// The first one alone: it shows whether the write has any effect.
+		err := r.releaseOne(ctx, todo[0])
+		if errors.Is(err, ErrPutBack) {
+			return out, fmt.Errorf("release finalizers: %w", err)
+		}
+		note(todo[0], err)
+		todo = todo[1:]
+	}
+	var workers errgroup.Group
+	workers.SetLimit(r.cfg.Workers)
+	for _, pv := range todo {
+		if ctx.Err() != nil {
+			break
+		}
+		workers.Go(func() error { note(pv, r.releaseOne(ctx, pv)); return nil })
+	}
+	if err := errors.Join(workers.Wait(), ctx.Err()); err != nil {
+		errs = append(errs, err)
+	}
+	slices.Sort(out.Abandoned)
+	if len(errs) > 0 {
+		return out, fmt.Errorf("release finalizers: %w", errors.Join(errs...))
+	}
+	return out, nil
+}
+
+// releaseOne takes our finalizers off one PV. What changed meanwhile is read again.
+func (r *Reclaimer) releaseOne(ctx context.Context, pv PV) error {
+	uid := pv.UID
+	for range releaseTries {
+		if len(r.observer.rules.finalizers(pv)) == 0 {
+			return nil
+		}
+		_, err := r.cluster.patchFinalizers(ctx, pv, nil, r.observer.rules.finalizers(pv), true)
+		if err == nil || errors.Is(err, kube.ErrGone) {
+			return nil
+		}
+		if !errors.Is(err, kube.ErrChanged) {
+			return err
+		}
+		now, found, err := r.cluster.readPV(ctx, pv.Name)
+		switch {
+		case err != nil:
+			return err
+		case !found || now.UID != uid:
+			return nil
+		}
+		pv = now
+	}
+	return fmt.Errorf("PV %q: it changed %d times while its finalizer was to be taken off", pv.Name, releaseTries)
+}

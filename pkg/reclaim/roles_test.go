@@ -1,0 +1,219 @@
+package reclaim
+
+import "testing"
+
+// as changes a released snapshot in another role.
+func as(role Role, change func(*Snapshot)) Snapshot {
+	return with(func(s *Snapshot) {
+		s.Rules.Role = role
+		if role == RoleCompanion {
+			s.PV.HasFinalizer, s.PV.HasCompanionFinalizer = false, true
+		}
+		change(s)
+	})
+}
+
+func TestDecideAsCompanion(t *testing.T) {
+	check(t, decisions{
+		"released, terminating, protected: deletes the volume": {
+			as(RoleCompanion, func(s *Snapshot) { s.PV.Terminating = true }), do(DeleteVolume, ReasonReclaim)},
+		"released, not terminating: the peer deletes it": {
+			as(RoleCompanion, func(*Snapshot) {}), waiting(ReasonLeftToPeer)},
+		"bound, only the owner's finalizer: adds its own, for the peer takes that one off": {
+			as(RoleCompanion, func(s *Snapshot) {
+				s.PV.Phase, s.PV.HasFinalizer, s.PV.HasCompanionFinalizer = PhaseBound, true, false
+			}), do(AddFinalizer, ReasonProtect)},
+		"terminating, only the owner's finalizer: does not count": {
+			as(RoleCompanion, func(s *Snapshot) {
+				s.PV.Terminating, s.PV.HasFinalizer, s.PV.HasCompanionFinalizer = true, true, false
+			}), waiting(ReasonDeletionUnprotected)},
+		"Retain, released: drops its own": {
+			as(RoleCompanion, func(s *Snapshot) { s.PV.Policy = PolicyRetain }), do(DropFinalizer, ReasonPolicyKeepsVolume)},
+		"Retain, only the owner's finalizer: leaves it": {
+			as(RoleCompanion, func(s *Snapshot) {
+				s.PV.Policy, s.PV.HasFinalizer, s.PV.HasCompanionFinalizer = PolicyRetain, true, false
+			}), waiting(ReasonPolicyKeepsVolume)},
+		"volume deleted: lets go": {
+			as(RoleCompanion, func(s *Snapshot) { s.PV.Terminating, s.Done = true, done(s.PV, false, false) }), do(ReleasePV, ReasonVolumeDeleted)},
+		"contested, released, not terminating: the peer deletes it": {
+			as(RoleCompanion, func(s *Snapshot) { s.PV.HasCompanionFinalizer, s.Contested = false, true }), waiting(ReasonLeftToPeer)},
+		"rolled back, released, not terminating: takes the finalizer off, the peer deletes": {
+			as(RoleCompanion, func(s *Snapshot) { s.Rules.Mode = ModeRollback }), do(DropFinalizer, ReasonRolledBack)},
+		"rolled back, released, terminating: finishes": {
+			as(RoleCompanion, func(s *Snapshot) { s.Rules.Mode, s.PV.Terminating = ModeRollback, true }), do(DeleteVolume, ReasonReclaim)},
+	})
+}
+
+func TestDecideAsObserver(t *testing.T) {
+	check(t, decisions{
+		"released: the peer deletes it": {as(RoleObserver, func(*Snapshot) {}), waiting(ReasonLeftToPeer)},
+		"released, terminating: the peer deletes it": {
+			as(RoleObserver, func(s *Snapshot) { s.PV.Terminating = true }), waiting(ReasonLeftToPeer)},
+		"bound, unprotected: the peer protects it": {
+			as(RoleObserver, func(s *Snapshot) { s.PV.Phase, s.PV.HasFinalizer = PhaseBound, false }), waiting(ReasonLeftToPeer)},
+		"Retain, protected: the peer drops it": {
+			as(RoleObserver, func(s *Snapshot) { s.PV.Policy = PolicyRetain }), waiting(ReasonLeftToPeer)},
+		"terminating, unprotected: says so": {
+			as(RoleObserver, func(s *Snapshot) { s.PV.Terminating, s.PV.HasFinalizer = true, false }), waiting(ReasonDeletionUnprotected)},
+		"terminating with a finalizer that nobody takes off: says so": {
+			as(RoleObserver, func(s *Snapshot) { s.PV.Terminating, s.PV.HasCompanionFinalizer = true, true }), waiting(ReasonLeftOver)},
+		"gone, the peer had protected it: nothing": {
+			as(RoleObserver, func(s *Snapshot) {
+				s.End, s.History, s.PV.HasFinalizer = End{Gone: true, Final: true}, History{SeenAlive: true, SeenProtected: true}, false
+			}), ended(ReasonGone)},
+	})
+}
+
+func TestDecideByMode(t *testing.T) {
+	release := func(s *Snapshot) { s.Rules.Mode = ModeRelease }
+	rollback := func(s *Snapshot) { s.Rules.Mode = ModeRollback }
+	both := func(first func(*Snapshot), then func(*Snapshot)) Snapshot {
+		return with(func(s *Snapshot) { first(s); then(s) })
+	}
+	check(t, decisions{
+		"release, protected: drops, whatever the PV is": {with(release), do(DropFinalizer, ReasonReleased)},
+		"release, terminating and bound: drops": {
+			both(release, func(s *Snapshot) { s.PV.Terminating, s.PV.Phase = true, PhaseBound }), do(DropFinalizer, ReasonReleased)},
+		"release, unprotected: nothing": {
+			both(release, func(s *Snapshot) { s.PV.HasFinalizer = false }), waiting(ReasonReleased)},
+		"rollback, bound: drops": {
+			both(rollback, func(s *Snapshot) { s.PV.Phase = PhaseBound }), do(DropFinalizer, ReasonRolledBack)},
+		"rollback, released and protected: deletes the volume first": {with(rollback), do(DeleteVolume, ReasonReclaim)},
+		"rollback, released and terminating and protected: finishes, it would leak": {
+			both(rollback, func(s *Snapshot) { s.PV.Terminating = true }), do(DeleteVolume, ReasonReclaim)},
+		"rollback, released, unprotected: deletes, as provisioners did": {
+			both(rollback, func(s *Snapshot) { s.PV.HasFinalizer = false }), do(DeleteVolume, ReasonReclaim)},
+		"rollback, terminating, unprotected: nothing, as provisioners did": {
+			both(rollback, func(s *Snapshot) { s.PV.Terminating, s.PV.HasFinalizer = true, false }), waiting(ReasonRolledBack)},
+		"rollback, Retain and terminating while bound: drops": {
+			both(rollback, func(s *Snapshot) { s.PV.Policy, s.PV.Phase, s.PV.Terminating = PolicyRetain, PhaseBound, true }), do(DropFinalizer, ReasonRolledBack)},
+		"rollback, a policy that is not known: keeps everything": {
+			both(rollback, func(s *Snapshot) { s.PV.Policy = PolicyUnknown }), waiting(ReasonPolicyUnknown)},
+	})
+}
+
+func TestDecideByScope(t *testing.T) {
+	wide := func(change func(*Snapshot)) Snapshot {
+		return with(func(s *Snapshot) { s.Rules.Scope, s.PV.Policy = ScopeBoundAny, PolicyRetain; change(s) })
+	}
+	check(t, decisions{
+		"Retain, bound, unprotected: protects": {
+			wide(func(s *Snapshot) { s.PV.Phase, s.PV.HasFinalizer = PhaseBound, false }), do(AddFinalizer, ReasonProtect)},
+		"Retain, bound, protected: keeps it so": {
+			wide(func(s *Snapshot) { s.PV.Phase = PhaseBound }), waiting(ReasonPolicyKeepsVolume)},
+		"Retain, released, protected: keeps it so, the policy may turn": {
+			wide(func(*Snapshot) {}), waiting(ReasonPolicyKeepsVolume)},
+		"Retain, terminating and bound: stays": {
+			wide(func(s *Snapshot) { s.PV.Terminating, s.PV.Phase = true, PhaseBound }), waiting(ReasonRetainBound)},
+		"Retain, terminating and released: drops": {
+			wide(func(s *Snapshot) { s.PV.Terminating = true }), do(DropFinalizer, ReasonPolicyKeepsVolume)},
+		"Retain, not claimed: drops": {
+			wide(func(s *Snapshot) { s.PV.Claim.UID = "" }), do(DropFinalizer, ReasonPolicyKeepsVolume)},
+		"Retain, protected by a companion: adopts": {
+			wide(func(s *Snapshot) { s.PV.HasFinalizer, s.PV.HasCompanionFinalizer = false, true }), do(AdoptPV, ReasonAdopt)},
+		"Retain, unprotected and terminating: too late, and it keeps its volume": {
+			wide(func(s *Snapshot) { s.PV.Terminating, s.PV.HasFinalizer = true, false }), waiting(ReasonPolicyKeepsVolume)},
+	})
+}
+
+func TestDecideAboutStops(t *testing.T) {
+	static := func(change func(*Snapshot)) Snapshot {
+		return with(func(s *Snapshot) { s.Rules.IgnoreStatic, s.PV.ProvisionedBy = true, ""; change(s) })
+	}
+	check(t, decisions{
+		"held: waits, whatever is proven": {with(func(s *Snapshot) { s.PV.Held = true }), waiting(ReasonHeld)},
+		"held and unprotected: protects": {
+			with(func(s *Snapshot) { s.PV.Held, s.PV.HasFinalizer = true, false }), do(AddFinalizer, ReasonProtect)},
+		"held and Retain: drops": {
+			with(func(s *Snapshot) { s.PV.Held, s.PV.Policy = true, PolicyRetain }), do(DropFinalizer, ReasonPolicyKeepsVolume)},
+		"held, the volume is deleted already: lets go": {
+			with(func(s *Snapshot) { s.PV.Held, s.Done = true, done(s.PV, false, false) }), do(DeletePV, ReasonVolumeDeleted)},
+		"braked: waits":                                        {with(func(s *Snapshot) { s.Brake = BrakeOn }), waiting(ReasonBraked)},
+		"the brake is not known: waits":                        {with(func(s *Snapshot) { s.Brake = BrakeUnknown }), waiting(ReasonBraked)},
+		"braked, the volume is deleted: lets go":               {with(func(s *Snapshot) { s.Brake, s.Done = BrakeOn, done(s.PV, false, false) }), do(DeletePV, ReasonVolumeDeleted)},
+		"braked and unprotected: protects":                     {with(func(s *Snapshot) { s.Brake, s.PV.HasFinalizer = BrakeOn, false }), do(AddFinalizer, ReasonProtect)},
+		"a driver that never attaches: no look at attachments": {with(func(s *Snapshot) { s.PV.WasAttached, s.Rules.NeverAttached = true, true }), do(DeleteVolume, ReasonReclaim)},
+		"its own twin names the volume: no reason to wait": {
+			with(func(s *Snapshot) {
+				twin := sibling()
+				twin.TwinOf, twin.Policy = s.PV.UID, PolicyRetain
+				s.Siblings, s.SiblingsRead = []PV{twin}, read(2, 0)
+			}), do(DeleteVolume, ReasonReclaim)},
+		"static PVs are ignored, protected before: drops": {static(func(*Snapshot) {}), do(DropFinalizer, ReasonStaticIgnored)},
+		"static PVs are ignored, unprotected: nothing":    {static(func(s *Snapshot) { s.PV.HasFinalizer = false }), waiting(ReasonStaticIgnored)},
+		"static PVs are ignored, this one is dynamic": {
+			static(func(s *Snapshot) { s.PV.ProvisionedBy = driver }), do(DeleteVolume, ReasonReclaim)},
+	})
+}
+
+func TestDecideAboutAContest(t *testing.T) {
+	contested := func(change func(*Snapshot)) Snapshot {
+		return with(func(s *Snapshot) { s.Contested, s.PV.HasFinalizer = true, false; change(s) })
+	}
+	check(t, decisions{
+		"bound, unprotected: no war":                                   {contested(func(s *Snapshot) { s.PV.Phase = PhaseBound }), waiting(ReasonFinalizerContested)},
+		"released, unprotected, not terminating: deletes all the same": {contested(func(*Snapshot) {}), do(DeleteVolume, ReasonReclaim)},
+		"released, terminating, unprotected: nothing while it lives": {
+			contested(func(s *Snapshot) { s.PV.Terminating = true }), waiting(ReasonDeletionUnprotected)},
+		"bound, still protected: nothing": {
+			contested(func(s *Snapshot) { s.PV.Phase, s.PV.HasFinalizer = PhaseBound, true }), waiting(ReasonBound)},
+	})
+}
+
+// vanished is a PV that is gone, was never protected, and whose volume is to be deleted.
+func vanished(change func(*Snapshot)) Snapshot {
+	s := proven()
+	s.PV.HasFinalizer, s.PV.Terminating, s.PVRead = false, true, Read{}
+	s.End, s.History = End{Gone: true, Final: true}, History{SeenAlive: true}
+	change(&s)
+	return s
+}
+
+func TestDecideAboutAPVThatIsGone(t *testing.T) {
+	check(t, decisions{
+		"never protected, all proven: deletes the volume": {vanished(func(*Snapshot) {}), do(DeleteVolume, ReasonUnprotectedReclaim)},
+		"never protected, beside a peer, switched on: deletes the volume": {
+			vanished(func(s *Snapshot) { s.Rules.Role = RoleObserver }), do(DeleteVolume, ReasonUnprotectedReclaim)},
+		"switched off: says so": {
+			vanished(func(s *Snapshot) { s.Rules.ReclaimUnprotected = false }), ended(ReasonVolumeLeftBehind)},
+		"its volume was deleted: nothing": {vanished(func(s *Snapshot) { s.Done.VolumeDeleted = true }), ended(ReasonGone)},
+		"Retain: nothing":                 {vanished(func(s *Snapshot) { s.PV.Policy = PolicyRetain }), ended(ReasonGone)},
+		"not claimed: nothing":            {vanished(func(s *Snapshot) { s.PV.Claim.UID = "" }), ended(ReasonGone)},
+		"still protected when it went: somebody took the last finalizer off": {
+			vanished(func(s *Snapshot) { s.PV.HasFinalizer = true }), ended(ReasonReclaimAbandoned)},
+		"the finalizer was taken off before: somebody decided": {
+			vanished(func(s *Snapshot) { s.History.LetGo = true }), ended(ReasonReclaimAbandoned)},
+		"protected once, nobody saw who took it off: says so": {
+			vanished(func(s *Snapshot) { s.History.SeenProtected = true }), ended(ReasonVolumeLeftBehind)},
+		"bound when it went: says so": {
+			vanished(func(s *Snapshot) { s.PV.Phase = PhaseBound }), ended(ReasonVolumeLeftBehind)},
+		"its last state is not known: says so": {
+			vanished(func(s *Snapshot) { s.End.Final = false }), ended(ReasonVolumeLeftBehind)},
+		"first seen when it was terminating: says so": {
+			vanished(func(s *Snapshot) { s.History.SeenAlive = false }), ended(ReasonVolumeLeftBehind)},
+		"held: says so": {vanished(func(s *Snapshot) { s.PV.Held = true }), ended(ReasonVolumeLeftBehind)},
+		"another PV had the volume: that one decides": {
+			vanished(func(s *Snapshot) { s.End.Shared = true }), ended(ReasonLeftToSibling)},
+		"another PV has the volume: that one decides": {
+			vanished(func(s *Snapshot) { s.Siblings = []PV{sibling()} }), ended(ReasonLeftToSibling)},
+		"braked: waits":                   {vanished(func(s *Snapshot) { s.Brake = BrakeOn }), waiting(ReasonBraked)},
+		"attached: waits for its end":     {vanished(func(s *Snapshot) { s.Attachments = 1 }), waiting(ReasonAttached)},
+		"attached once: catches up":       {vanished(func(s *Snapshot) { s.PV.WasAttached = true }), do(CatchUpAttachments, ReasonReclaim)},
+		"no handle of this driver":        {vanished(func(s *Snapshot) { s.PV.Handle = "" }), ended(ReasonVolumeLeftBehind)},
+		"other PVs not looked for: looks": {vanished(func(s *Snapshot) { s.FamilyRead = Read{} }), do(ReadFamily, ReasonReclaim)},
+		"other PVs looked for too long ago: looks again": {
+			vanished(func(s *Snapshot) { s.FamilyRead.Sent = now().Add(-liveFor - 1) }), do(ReadFamily, ReasonReclaim)},
+		"the claim was read before the other PVs: reads it again": {
+			vanished(func(s *Snapshot) { s.FamilyRead.Order = 3 }), do(ReadClaim, ReasonReclaim)},
+		"the claim lives: keeps, looks again by the clock": {
+			vanished(func(s *Snapshot) { s.Claim.Found, s.Claim.UID = true, "claim-uid" }), looking(ReasonClaimAlive)},
+		"rolled back: says so": {
+			vanished(func(s *Snapshot) { s.Rules.Mode = ModeRollback }), ended(ReasonVolumeLeftBehind)},
+		"released by hand of an operator: nothing": {
+			vanished(func(s *Snapshot) { s.Rules.Mode, s.PV.HasFinalizer = ModeRelease, true }), ended(ReasonGone)},
+		"static PVs are ignored: nothing": {
+			vanished(func(s *Snapshot) { s.Rules.IgnoreStatic, s.PV.ProvisionedBy = true, "" }), ended(ReasonGone)},
+		"contested, protected at the end: nobody decided, says so": {
+			vanished(func(s *Snapshot) { s.Contested, s.PV.HasFinalizer = true, true }), ended(ReasonVolumeLeftBehind)},
+	})
+}
