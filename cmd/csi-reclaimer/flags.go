@@ -3,12 +3,18 @@ package main
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	cliflag "k8s.io/component-base/cli/flag"
+	"k8s.io/component-base/featuregate"
 	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	_ "k8s.io/component-base/logs/json/register" // makes --logging-format=json known
+
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/leader"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
 // options is what the command line says.
@@ -20,7 +26,18 @@ type options struct {
 	kubeAPIQPS   float32
 	kubeAPIBurst int
 
-	role           string
+	role               string
+	honor              bool
+	gates              featuregate.MutableFeatureGate
+	scope              string
+	staticPVs          string
+	reclaimUnprotected optionalBool
+	notFoundIsDeleted  bool
+	releaseFinalizers  bool
+	dryRun             bool
+	brakeDeletions     int
+	brakeWindow        time.Duration
+
 	workers        int
 	protectWorkers int
 	retryStart     time.Duration
@@ -33,16 +50,27 @@ type options struct {
 	renewDeadline  time.Duration
 	retryPeriod    time.Duration
 
-	httpEndpoint string
-	metricsPath  string
-	grace        time.Duration
+	httpEndpoint   string
+	metricsAddress string
+	metricsPath    string
+	pprof          bool
+	grace          time.Duration
 
 	version bool
 	logging *logs.Options
 }
 
-// roleOwner: nobody else deletes this driver's volumes.
-const roleOwner = "owner"
+// Values of --finalizer-scope and --static-pvs.
+const (
+	scopeBoundDelete = "bound-delete"
+	scopeBoundAny    = "bound-any"
+	staticHonor      = "honor"
+	staticIgnore     = "ignore"
+)
+
+// honorGate is the feature gate under which the stock external-provisioner honours the
+// reclaim policy (KEP-2644).
+const honorGate featuregate.Feature = "HonorPVReclaimPolicy"
 
 // flags returns the flags that set o, in the groups that --help shows. Names and defaults
 // are those of the other kubernetes-csi sidecars wherever they have such a flag.
@@ -64,12 +92,33 @@ func (o *options) flags() cliflag.NamedFlagSets {
 		"Calls to the API server that may exceed --kube-api-qps at once. Required with it.")
 
 	fs = groups.FlagSet("Reclaiming")
-	fs.StringVar(&o.role, "role", roleOwner,
-		"What else works on this driver's PVs. owner: nobody; volumes are deleted in any order of deletion.")
+	fs.StringVar(&o.role, "role", reclaim.RoleOwner.String(),
+		"What else works on this driver's PVs. owner: nobody; volumes are deleted in any order of deletion. "+
+			"companion: an external-provisioner without KEP-2644 (4.x and older, or HonorPVReclaimPolicy off) deletes the volumes of PVs whose claim was deleted first, csi-reclaimer the others. "+
+			"observer: an external-provisioner that honours the policy (5.0 and newer); csi-reclaimer writes no finalizer and reports what leaks nevertheless.")
+	fs.BoolVar(&o.honor, "honor-reclaim-policy", true,
+		"Honour the reclaim policy in any order of deletion. false is the way back: finalizers are taken off, and only volumes of released PVs are deleted, as provisioners did before KEP-2644.")
+	fs.StringVar(&o.scope, "finalizer-scope", scopeBoundDelete,
+		"Which claimed PVs are protected. bound-delete: those with reclaim policy Delete. bound-any: those of every policy, so that one that is turned to Delete right before its PV is deleted is protected already.")
+	fs.StringVar(&o.staticPVs, "static-pvs", staticHonor,
+		"PVs that no provisioner made. honor: as all others. ignore: they are left alone, and only keep a volume from being deleted under another PV.")
+	fs.Var(&o.reclaimUnprotected, "reclaim-unprotected",
+		"Delete the volume of a PV that vanished before it could be protected, where it is proven that nobody needs it; otherwise only report it. Default: true, in role observer false.")
+	fs.Lookup("reclaim-unprotected").NoOptDefVal = "true"
+	fs.BoolVar(&o.notFoundIsDeleted, "not-found-is-deleted", false,
+		"Take the driver's answer NotFound to DeleteVolume for success. The CSI specification wants OK for a volume that is gone; NotFound may also mean a driver that looks in the wrong place.")
+	fs.BoolVar(&o.dryRun, "dry-run", false,
+		"Decide and report, in the log and the metrics, but write nothing (no Events and no Lease either) and delete nothing. For a first look at a cluster.")
+	fs.BoolVar(&o.releaseFinalizers, "release-finalizers", false,
+		"Take the finalizers of this role off all PVs of the driver, print how many, and exit. Nothing is deleted. The first step of removing csi-reclaimer; stop all its replicas before.")
+	fs.IntVar(&o.brakeDeletions, "brake-deletions", 0,
+		"Stop all deletions when more than this many volumes become deletable within --brake-window, until the annotation "+reclaim.BrakeAnnotation+" is removed from the Lease. 0: no brake.")
+	fs.DurationVar(&o.brakeWindow, "brake-window", time.Minute,
+		"Over which time --brake-deletions counts.")
 	fs.IntVar(&o.workers, "worker-threads", 100,
 		"How many volumes are deleted at once.")
 	fs.IntVar(&o.protectWorkers, "protect-threads", 8,
-		"How many finalizers are put on existing PVs at once, beside --worker-threads.")
+		"How many finalizers are put on existing PVs at once, at most: fewer while the API server answers 429, one while volumes are deleted.")
 	fs.DurationVar(&o.retryStart, "retry-interval-start", time.Second,
 		"Delay after the first failure of a deletion. It doubles with each failure, up to --retry-interval-max.")
 	fs.DurationVar(&o.retryMax, "retry-interval-max", 5*time.Minute,
@@ -77,9 +126,9 @@ func (o *options) flags() cliflag.NamedFlagSets {
 
 	fs = groups.FlagSet("Leader election")
 	fs.BoolVar(&o.leaderElection, "leader-election", false,
-		"Act only while holding the driver's Lease. Needed with more than one replica. The Lease is the one that the stock external-provisioner takes.")
+		"Act only while holding the driver's Lease. Needed with more than one replica. In role owner the Lease is the one that the stock external-provisioner takes, in the others its name ends in -reclaimer.")
 	fs.StringVar(&o.leaseNamespace, "leader-election-namespace", "",
-		"Namespace of the Lease. Default: that of the pod.")
+		"Namespace of the Lease, also of the brake's. Default: that of the pod.")
 	fs.StringVar(&o.identity, "leader-election-identity", "",
 		"What tells this replica from the others. Default: the host name, which is the pod's name.")
 	fs.DurationVar(&o.leaseDuration, "leader-election-lease-duration", 15*time.Second,
@@ -92,18 +141,116 @@ func (o *options) flags() cliflag.NamedFlagSets {
 	fs = groups.FlagSet("Health and metrics")
 	fs.StringVar(&o.httpEndpoint, "http-endpoint", "",
 		"TCP address for /healthz, /readyz, /healthz/leader-election and the metrics, such as :8080. Default: none.")
+	fs.StringVar(&o.metricsAddress, "metrics-address", "",
+		"The old name of --http-endpoint.")
 	fs.StringVar(&o.metricsPath, "metrics-path", "/metrics",
 		"Path of the metrics.")
+	fs.BoolVar(&o.pprof, "enable-pprof", false,
+		"Serve profiles under /debug/pprof/ as well. They tell much about the process: only on an address that nobody else reaches.")
 	fs.DurationVar(&o.grace, "shutdown-grace", 15*time.Second,
 		"How long deletions in hand may take to end after SIGTERM before they are cut off. Keep it below the pod's terminationGracePeriodSeconds.")
 
 	logsapi.AddFlags(o.logging, groups.FlagSet("Logs"))
 	fs = groups.FlagSet("Other")
+	o.gates.AddFlag(fs)
 	fs.BoolVar(&o.version, "version", false, "Print the version and exit.")
 	return groups
 }
 
-func newOptions() *options { return &options{logging: logs.NewOptions()} }
+func newOptions() (*options, error) {
+	o := &options{logging: logs.NewOptions(), gates: featuregate.NewFeatureGate()}
+	err := o.gates.Add(map[featuregate.Feature]featuregate.FeatureSpec{
+		honorGate: {Default: true, PreRelease: featuregate.Beta},
+	})
+	return o, err
+}
+
+// optionalBool is a flag whose default depends on others.
+type optionalBool struct{ value *bool }
+
+func (b *optionalBool) String() string {
+	if b.value == nil {
+		return ""
+	}
+	return strconv.FormatBool(*b.value)
+}
+
+func (b *optionalBool) Set(text string) error {
+	value, err := strconv.ParseBool(text)
+	b.value = &value
+	return err
+}
+
+func (b *optionalBool) Type() string { return "bool" }
+
+// endpoint is the address of the HTTP port, under either name.
+func (o *options) endpoint() string {
+	if o.httpEndpoint != "" {
+		return o.httpEndpoint
+	}
+	return o.metricsAddress
+}
+
+// elects tells whether there is a leader election. A dry run writes nothing, so it takes no
+// Lease, and has nothing that two could do at once.
+func (o *options) elects() bool { return o.leaderElection && !o.dryRun }
+
+// parseRole returns the role of that name, RoleUnknown if there is none.
+func parseRole(name string) reclaim.Role {
+	for _, role := range []reclaim.Role{reclaim.RoleOwner, reclaim.RoleCompanion, reclaim.RoleObserver} {
+		if name == role.String() {
+			return role
+		}
+	}
+	return reclaim.RoleUnknown
+}
+
+// reclaimConfig is what the command line says to the library.
+func (o *options) reclaimConfig(driver string) reclaim.Config {
+	c := reclaim.Config{
+		Role:               parseRole(o.role),
+		IgnoreStatic:       o.staticPVs == staticIgnore,
+		ReclaimUnprotected: o.reclaimUnprotected.value,
+		NotFoundIsDeleted:  o.notFoundIsDeleted,
+		DryRun:             o.dryRun,
+		Workers:            o.workers, ProtectWorkers: o.protectWorkers,
+		RetryStart: o.retryStart, RetryMax: o.retryMax,
+		TakeoverPeriod: o.leaseDuration,
+	}
+	if o.scope == scopeBoundAny {
+		c.Scope = reclaim.ScopeBoundAny
+	}
+	switch {
+	case o.releaseFinalizers:
+		c.Mode = reclaim.ModeRelease
+	case !o.honor || !o.gates.Enabled(honorGate):
+		c.Mode = reclaim.ModeRollback
+	}
+	if o.brakeDeletions > 0 {
+		c.Brake = reclaim.BrakeConfig{
+			Deletions: o.brakeDeletions, Window: o.brakeWindow,
+			Lease: types.NamespacedName{Namespace: o.namespace(), Name: leaseName(driver, c.Role)},
+		}
+	}
+	return c
+}
+
+// namespace is where the Lease lives.
+func (o *options) namespace() string {
+	if o.leaseNamespace != "" {
+		return o.leaseNamespace
+	}
+	return leader.PodNamespace()
+}
+
+// leaseName is the Lease that replicas compete for. An owner takes the stock provisioner's,
+// so that the two are never at work together; the other roles are for working beside it.
+func leaseName(driver string, role reclaim.Role) string {
+	if role == reclaim.RoleOwner {
+		return leader.LeaseName(driver)
+	}
+	return leader.LeaseName(driver) + "-reclaimer"
+}
 
 // validate returns every setting that is wrong.
 func (o *options) validate() error {
@@ -113,7 +260,16 @@ func (o *options) validate() error {
 			wrong = append(wrong, fmt.Errorf(format, args...))
 		}
 	}
-	add(o.role != roleOwner, "--role=%s: this version knows the role %q only", o.role, roleOwner)
+	role := parseRole(o.role)
+	add(role == reclaim.RoleUnknown, "--role=%s: must be owner, companion or observer", o.role)
+	add(o.scope != scopeBoundDelete && o.scope != scopeBoundAny, "--finalizer-scope=%s: must be %s or %s", o.scope, scopeBoundDelete, scopeBoundAny)
+	add(o.staticPVs != staticHonor && o.staticPVs != staticIgnore, "--static-pvs=%s: must be %s or %s", o.staticPVs, staticHonor, staticIgnore)
+	add(role == reclaim.RoleObserver && !o.honor, "--honor-reclaim-policy=false: role observer puts no finalizer on, so there is nothing to roll back")
+	add(role == reclaim.RoleObserver && o.releaseFinalizers, "--release-finalizers: role observer puts no finalizer on; name the role that did")
+	add(o.releaseFinalizers && o.dryRun, "--release-finalizers: a dry run takes nothing off")
+	add(o.brakeDeletions < 0, "--brake-deletions=%d: must not be negative", o.brakeDeletions)
+	add(o.brakeWindow <= 0, "--brake-window=%v: must be positive", o.brakeWindow)
+	add(o.httpEndpoint != "" && o.metricsAddress != "", "--metrics-address is the old name of --http-endpoint: give only one of them")
 	add(o.timeout <= 0, "--timeout=%v: must be positive", o.timeout)
 	add(o.workers < 1, "--worker-threads=%d: must be at least 1", o.workers)
 	add(o.protectWorkers < 1, "--protect-threads=%d: must be at least 1", o.protectWorkers)

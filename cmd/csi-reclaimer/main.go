@@ -27,7 +27,16 @@ claim is gone, whichever of the two is deleted first.
 It puts a finalizer on the driver's PersistentVolumes, proves with live reads that
 a volume may go, has the driver delete it, and only then lets the object go.`
 
-const example = `  # beside the driver, in its pod
+const example = `  # a first look: what would be done, without doing it
+  csi-reclaimer --csi-address=/csi/csi.sock --dry-run --http-endpoint=:8080
+
+  # beside an external-provisioner 4.x, which goes on to delete the volumes of released PVs
+  csi-reclaimer --csi-address=/csi/csi.sock --role=companion --leader-election
+
+  # before csi-reclaimer is removed: take its finalizers off
+  csi-reclaimer --csi-address=/csi/csi.sock --release-finalizers
+
+  # beside the driver, in its pod
   csi-reclaimer --csi-address=/csi/csi.sock --leader-election --http-endpoint=:8080
 
   # from a shell, against the cluster of a kubeconfig file
@@ -42,7 +51,11 @@ func runMain() int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	defer logs.FlushLogs()
-	if err := newCommand().ExecuteContext(ctx); err != nil {
+	cmd, err := newCommand()
+	if err == nil {
+		err = cmd.ExecuteContext(ctx)
+	}
+	if err != nil {
 		// One line, whatever the error joins: it is what an operator finds in the log.
 		fmt.Fprintln(os.Stderr, "csi-reclaimer: "+strings.ReplaceAll(err.Error(), "\n", "; "))
 		return 1
@@ -60,8 +73,11 @@ func programVersion() string {
 	return v
 }
 
-func newCommand() *cobra.Command {
-	o := newOptions()
+func newCommand() (*cobra.Command, error) {
+	o, err := newOptions()
+	if err != nil {
+		return nil, fmt.Errorf("set up the flags: %w", err)
+	}
 	groups := o.flags()
 	cmd := &cobra.Command{
 		Use:     "csi-reclaimer [flags]",
@@ -84,7 +100,7 @@ func newCommand() *cobra.Command {
 				return fmt.Errorf("logging flags: %w", err)
 			}
 			ctx := klog.NewContext(cmd.Context(), klog.Background())
-			err := run(ctx, o)
+			err := run(ctx, o, cmd.OutOrStdout())
 			if cmd.Context().Err() != nil && errors.Is(err, context.Canceled) {
 				return nil // told to end while it was starting
 			}
@@ -95,5 +111,5 @@ func newCommand() *cobra.Command {
 		cmd.Flags().AddFlagSet(group)
 	}
 	cliflag.SetUsageAndHelpFunc(cmd, groups, helpColumns)
-	return cmd
+	return cmd, nil
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"net/http/pprof"
 	"sync"
 
 	csimetrics "github.com/kubernetes-csi/csi-lib-utils/metrics"
@@ -30,7 +32,7 @@ import (
 
 // run is the whole life of the sidecar: until ctx ends, or something is wrong that waiting
 // does not mend.
-func run(ctx context.Context, o *options) error {
+func run(ctx context.Context, o *options, stdout io.Writer) error {
 	klog.FromContext(ctx).Info("Starting csi-reclaimer", "version", programVersion(), "role", o.role)
 	config, err := clusterConfig(o)
 	if err != nil {
@@ -49,8 +51,8 @@ func run(ctx context.Context, o *options) error {
 	var serving sync.WaitGroup
 	defer serving.Wait()
 	defer stopBackground()
-	if o.httpEndpoint != "" {
-		server, err := serve.Listen(o.httpEndpoint, endpoints(o, state, prometheus.Gatherers{own, rpcs.GetRegistry(), legacyregistry.DefaultGatherer}))
+	if o.endpoint() != "" {
+		server, err := serve.Listen(o.endpoint(), endpoints(o, state, prometheus.Gatherers{own, rpcs.GetRegistry(), legacyregistry.DefaultGatherer}))
 		if err != nil {
 			return err
 		}
@@ -67,32 +69,53 @@ func run(ctx context.Context, o *options) error {
 	}
 	defer driver.Close()
 	rpcs.SetDriverName(driver.Name())
-	if !driver.CanDelete() {
-		return fmt.Errorf("driver %q does not advertise CREATE_DELETE_VOLUME, so it cannot delete volumes: "+
-			"csi-reclaimer has nothing to do beside it, remove it from the pod", driver.Name())
-	}
 	klog.FromContext(ctx).Info("Connected to the CSI driver", "driver", driver.Name(), "attaches", driver.Attaches())
-
+	if err := waitForDeletion(ctx, o, driver, state); err != nil {
+		return err
+	}
 	events, stopEvents, err := recorder(background, config, driver.Name())
 	if err != nil {
 		return err
 	}
 	defer stopEvents()
-	reclaimer, err := reclaim.New(config, driver.Name(), driver, reclaim.Config{
-		Workers: o.workers, ProtectWorkers: o.protectWorkers,
-		RetryStart: o.retryStart, RetryMax: o.retryMax,
-		Events: events, Metrics: own,
-	})
+	settings := o.reclaimConfig(driver.Name())
+	settings.Events, settings.Metrics = events, own
+	if settings.NeverAttached, err = neverAttached(ctx, config, driver); err != nil {
+		return err
+	}
+	reclaimer, err := reclaim.New(config, driver.Name(), driver, settings)
 	if err != nil {
 		return err
 	}
 	state.set(reclaimer.Synced)
-	return lead(ctx, o, config, driver.Name(), reclaimer, state)
+	serving.Go(func() { preflight(background, reclaimer, state) })
+	work := reclaimer.Run
+	if o.releaseFinalizers {
+		work = func(ctx context.Context) error { return release(ctx, reclaimer, stdout) }
+	}
+	return lead(ctx, o, config, driver.Name(), reclaimer, state, work)
+}
+
+// release takes the finalizers off and prints what came of it.
+func release(ctx context.Context, r *reclaim.Reclaimer, stdout io.Writer) error {
+	done, err := r.Release(ctx)
+	for _, name := range done.Abandoned {
+		if _, err := fmt.Fprintf(stdout, "PV %s was being deleted: its volume stays in the storage system\n", name); err != nil {
+			return err
+		}
+	}
+	if _, err := fmt.Fprintf(stdout, "%d PVs were released\n", done.PVs); err != nil {
+		return err
+	}
+	if errors.Is(err, reclaim.ErrPutBack) {
+		return fmt.Errorf("%w; remove that policy, or this driver from its parameters, and run again", err)
+	}
+	return err
 }
 
 // lead runs the reclaimer, as the holder of the Lease if leader election is on. When ctx
 // ends, deletions in hand get --shutdown-grace to end, and the Lease is kept meanwhile.
-func lead(ctx context.Context, o *options, config *rest.Config, driver string, r *reclaim.Reclaimer, state *health) error {
+func lead(ctx context.Context, o *options, config *rest.Config, driver string, r *reclaim.Reclaimer, state *health, do func(context.Context) error) error {
 	// The watches outlive the election: a replica that waits keeps its caches warm.
 	watch, stopWatch := context.WithCancel(context.WithoutCancel(ctx))
 	var watching sync.WaitGroup
@@ -105,13 +128,13 @@ func lead(ctx context.Context, o *options, config *rest.Config, driver string, r
 		defer cutOff()
 		unhook := context.AfterFunc(ctx, func() { stopWithin(work, o, r, cutOff) })
 		defer unhook()
-		return ignoreEnd(ctx, r.Run(work))
+		return ignoreEnd(ctx, do(work))
 	}
-	if !o.leaderElection {
+	if !o.elects() {
 		return act(context.WithoutCancel(ctx))
 	}
 	elector, err := leader.New(config, leader.Config{
-		Name: leader.LeaseName(driver), Namespace: o.leaseNamespace, Identity: o.identity,
+		Name: leaseName(driver, parseRole(o.role)), Namespace: o.leaseNamespace, Identity: o.identity,
 		LeaseDuration: o.leaseDuration, RenewDeadline: o.renewDeadline, RetryPeriod: o.retryPeriod,
 	})
 	if err != nil {
@@ -180,49 +203,13 @@ func endpoints(o *options, state *health, metrics prometheus.Gatherer) http.Hand
 	mux.Handle("/healthz", serve.Health(state.alive))
 	mux.Handle("/readyz", serve.Health(state.alive, state.ready))
 	mux.Handle(leader.HealthPath, serve.Health(state.alive))
+	if o.pprof {
+		mux.HandleFunc("/debug/pprof/", pprof.Index)
+		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	}
 	mux.Handle(o.metricsPath, promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
 	return mux
-}
-
-// health is what the health endpoints tell, from the moment the port is open. It is safe
-// for concurrent use.
-type health struct {
-	mu     sync.Mutex
-	synced func() bool
-	lease  serve.Check
-}
-
-func (h *health) set(synced func() bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.synced = synced
-}
-
-func (h *health) watch(lease serve.Check) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.lease = lease
-}
-
-// alive is an error when only a restart helps. A driver that is away is no such thing.
-func (h *health) alive() error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.lease == nil {
-		return nil
-	}
-	return h.lease()
-}
-
-// ready is an error until the driver was there and the caches are filled.
-func (h *health) ready() error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	switch {
-	case h.synced == nil:
-		return errors.New("waiting for the CSI driver")
-	case !h.synced():
-		return errors.New("waiting for the first list from the API server")
-	}
-	return nil
 }

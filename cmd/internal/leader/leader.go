@@ -66,7 +66,7 @@ func New(config *rest.Config, cfg Config) (*Elector, error) {
 		cfg.Identity = host
 	}
 	if cfg.Namespace == "" {
-		cfg.Namespace = podNamespace()
+		cfg.Namespace = PodNamespace()
 	}
 	own := rest.CopyConfig(config)
 	own.QPS, own.Burst = 0, 0
@@ -195,8 +195,8 @@ func LeaseName(driver string) string {
 	return name
 }
 
-// podNamespace returns the namespace that this program runs in, as csi-lib-utils finds it.
-func podNamespace() string {
+// PodNamespace returns the namespace that this program runs in, as csi-lib-utils finds it.
+func PodNamespace() string {
 	if ns := os.Getenv("POD_NAMESPACE"); ns != "" {
 		return ns
 	}
