@@ -32,6 +32,7 @@ controlplane: ## Compile the control planes; the first time takes minutes each
 test-controlplane: controlplane ## Test the testbed, and what talks to the API server, against real ones
 	$(GO) test -race -timeout $(TIMEOUT) ./test/controlplane/...
 	$(GO) test -race -timeout $(TIMEOUT) -tags controlplane ./pkg/internal/kube
+	$(GO) test -race -timeout $(TIMEOUT) -tags controlplane -run TheExamples ./pkg/reclaim
 
 test-sanity: ## Run csi-sanity in full against the mock driver
 	$(GO) test -race -timeout $(TIMEOUT) ./test/sanity/... ./test/mockdriver/...
@@ -48,7 +49,7 @@ fuzz: ## Fuzz what reads untrusted input, FUZZTIME (30s) each
 
 lint: $(LINT) ## Check formatting, vet, staticcheck and more
 	$(LINT) run ./...
-	$(LINT) run --build-tags controlplane ./pkg/internal/kube
+	$(LINT) run --build-tags controlplane ./pkg/internal/kube ./pkg/reclaim
 	$(GO) mod tidy -diff
 
 # The linter is compiled once for each change of its pinned version.

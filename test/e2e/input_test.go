@@ -9,14 +9,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/csi-reclaimer/csi-reclaimer/test/mockdriver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/process"
 )
 
 func TestBadInputEndsInOneClearLine(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
-	cannotDelete := mockdriver.ForTest(t, mockdriver.Options{Profile: "static"})
 	badName := nameless(t)
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
@@ -38,7 +36,6 @@ func TestBadInputEndsInOneClearLine(t *testing.T) {
 		"a file that is no socket":            {"--csi-address", file, []string{file, "regular file"}},
 		"a symbolic link":                     {"--csi-address", link, []string{link, "symbolic link"}},
 		"a path longer than a socket can be":  {"--csi-address", "/" + strings.Repeat("x", 200), []string{"bytes"}},
-		"a driver that cannot delete":         {"--csi-address", cannotDelete.Socket(), []string{"mock.csi-reclaimer.io", "CREATE_DELETE_VOLUME"}},
 		"a driver whose name is none":         {"--csi-address", badName, []string{"not a name", "domain name"}},
 		"a kubeconfig that is not there":      {"--kubeconfig", filepath.Join(dir, "none"), []string{"none", "no such file"}},
 		"a kubeconfig that is no such file":   {"--kubeconfig", file, []string{file}},
