@@ -30,7 +30,7 @@ controlplane: ## Compile the control planes; the first time takes minutes each
 	$(GO) run ./test/controlplane/cmd/controlplane build --version all
 
 test-controlplane: controlplane ## Test the testbed, and what talks to the API server, against real ones
-	$(GO) test -race -timeout $(TIMEOUT) ./test/controlplane/...
+	$(GO) test -race -timeout $(TIMEOUT) ./test/controlplane/... ./test/deploy/...
 	$(GO) test -race -timeout $(TIMEOUT) -tags controlplane ./pkg/internal/kube
 	$(GO) test -race -timeout $(TIMEOUT) -tags controlplane -run TheExamples ./pkg/reclaim
 

@@ -33,6 +33,7 @@ func TestMain(m *testing.M) {
 // TestTheExamplesReclaim runs each example as a program of its own against a real control
 // plane: both orders of deletion, and a volume that is to be kept.
 func TestTheExamplesReclaim(t *testing.T) {
+	driver := mockdriver.ForTest(t, mockdriver.Options{Name: "embedded.csi-reclaimer.io"})
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	cluster, err := controlplane.Start(ctx, controlplane.V1_36, controlplane.Options{ControllerManagerQPS: 5000, Progress: os.Stderr})
@@ -71,7 +72,6 @@ func TestTheExamplesReclaim(t *testing.T) {
 		e.reclaims("cloud", handle)
 	})
 	t.Run("csiDriver", func(t *testing.T) {
-		driver := mockdriver.ForTest(t, mockdriver.Options{Name: "embedded.csi-reclaimer.io"})
 		e := embedded{t, ctx, storage.Maker{Client: client, Driver: driver.Name(), Namespace: namespace, CSI: driver.Controller()},
 			func(handle string) bool {
 				all, err := driver.Volumes()

@@ -131,7 +131,7 @@ func (s *stage) startSidecar(ctx context.Context, binary string) error {
 	if err != nil {
 		return err
 	}
-	if err := grant.Sidecar(ctx, s.client, namespace, "csi-reclaimer"); err != nil {
+	if err := grant.Sidecar(ctx, s.client, namespace, "csi-reclaimer", "owner"); err != nil {
 		return err
 	}
 	kubeconfig, err := s.cluster.Kubeconfig(account)

@@ -41,6 +41,12 @@ type stage struct {
 // newStage starts a driver and grants a service account what deploy/ grants.
 func newStage(t *testing.T) *stage {
 	t.Helper()
+	return newStageAs(t, "owner", mockdriver.Options{})
+}
+
+// newStageAs does so for a role of csi-reclaimer, with a driver of its own kind.
+func newStageAs(t *testing.T, role string, options mockdriver.Options) *stage {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
 	s := &stage{t: t, ctx: ctx}
@@ -48,19 +54,23 @@ func newStage(t *testing.T) *stage {
 	if s.client, err = kubernetes.NewForConfig(cluster.Admin()); err != nil {
 		t.Fatal(err)
 	}
-	name := "e2e-" + rand.String(8) + ".csi-reclaimer.io"
-	s.driver = mockdriver.ForTest(t, mockdriver.Options{Name: name})
+	name := options.Name
+	if name == "" {
+		name = "e2e-" + rand.String(8) + ".csi-reclaimer.io"
+	}
+	options.Name = name
+	s.driver = mockdriver.ForTest(t, options)
 	namespace, err := cluster.CreateNamespace(ctx, "e2e-")
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.Maker = storage.Maker{Client: s.client, Driver: name, Namespace: namespace, CSI: s.driver.Controller()}
-	s.grant(namespace)
+	s.grant(namespace, role)
 	return s
 }
 
 // grant makes a service account with the shipped RBAC, and a kubeconfig file for it.
-func (s *stage) grant(namespace string) {
+func (s *stage) grant(namespace, role string) {
 	s.t.Helper()
 	const account = "csi-reclaimer"
 	config, err := cluster.ServiceAccount(s.ctx, namespace, account)
@@ -69,7 +79,7 @@ func (s *stage) grant(namespace string) {
 	s.kube = filepath.Join(s.t.TempDir(), "kubeconfig")
 	s.must(controlplane.WriteKubeconfig(s.kube, config))
 
-	s.must(grant.Sidecar(s.ctx, s.client, namespace, account))
+	s.must(grant.Sidecar(s.ctx, s.client, namespace, account, role))
 	s.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()

@@ -22,10 +22,11 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/process"
 )
 
-// Sidecar makes the roles of csi-reclaimer and binds them to the service account. The
-// binding for the whole cluster has the namespace's name.
-func Sidecar(ctx context.Context, client kubernetes.Interface, namespace, account string) error {
-	clusterRole, role, err := shippedRoles()
+// Sidecar makes the roles that csi-reclaimer ships for its role ("owner", "companion",
+// "observer") and binds them to the service account. The binding for the whole cluster has the
+// namespace's name.
+func Sidecar(ctx context.Context, client kubernetes.Interface, namespace, account, as string) error {
+	clusterRole, role, err := shippedRoles(as)
 	if err != nil {
 		return fmt.Errorf("read the shipped RBAC: %w", err)
 	}
@@ -54,13 +55,23 @@ func Sidecar(ctx context.Context, client kubernetes.Interface, namespace, accoun
 	return nil
 }
 
+// Rules returns the rules that operators install for a role of csi-reclaimer: for the whole
+// cluster, and for the driver's namespace.
+func Rules(as string) (cluster, namespaced []rbacv1.PolicyRule, err error) {
+	clusterRole, role, err := shippedRoles(as)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read the shipped RBAC: %w", err)
+	}
+	return clusterRole.Rules, role.Rules, nil
+}
+
 // shippedRoles reads the roles that operators install.
-func shippedRoles() (*rbacv1.ClusterRole, *rbacv1.Role, error) {
+func shippedRoles(as string) (*rbacv1.ClusterRole, *rbacv1.Role, error) {
 	root, err := process.ModuleRoot()
 	if err != nil {
 		return nil, nil, err
 	}
-	data, err := os.ReadFile(filepath.Join(root, "deploy", "manifests", "rbac-csi-reclaimer.yaml"))
+	data, err := os.ReadFile(filepath.Join(root, "deploy", "manifests", "rbac-"+as+".yaml"))
 	if err != nil {
 		return nil, nil, err
 	}
