@@ -6,16 +6,20 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/test/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/grant"
 	"github.com/csi-reclaimer/csi-reclaimer/test/mockdriver"
@@ -139,6 +143,13 @@ func (s *stage) sweep(vol *storage.Volume) {
 	_ = vol.DeletePV(ctx)
 }
 
+// clean is a context for what is cleaned up after a test.
+func (s *stage) clean() context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	s.t.Cleanup(cancel)
+	return ctx
+}
+
 // soon bounds one wait.
 func (s *stage) soon() context.Context {
 	ctx, cancel := context.WithTimeout(s.ctx, patience)
@@ -164,13 +175,103 @@ func (s *stage) waitProtected(vol *storage.Volume) {
 	s.waitPV(vol, "protected", protected)
 }
 
-func protected(pv *v1.PersistentVolume) bool {
-	for _, f := range pv.Finalizers {
-		if f == "external-provisioner.volume.kubernetes.io/finalizer" {
-			return true
+func protected(pv *v1.PersistentVolume) bool { return slices.Contains(pv.Finalizers, reclaim.Finalizer) }
+
+func companionProtected(pv *v1.PersistentVolume) bool {
+	return slices.Contains(pv.Finalizers, reclaim.CompanionFinalizer)
+}
+
+// makeMany makes volumes that are bound to their claims, many at once.
+func (s *stage) makeMany(n int, spec func(i int) storage.Spec) []*storage.Volume {
+	s.t.Helper()
+	vols := make([]*storage.Volume, n)
+	prefix := "pv-" + rand.String(8) + "-"
+	s.t.Cleanup(func() { s.all(vols, func(vol *storage.Volume) error { s.sweep(vol); return nil }) })
+	var makers errgroup.Group
+	makers.SetLimit(atOnce)
+	for i := range vols {
+		makers.Go(func() (err error) {
+			spec := spec(i)
+			spec.Name = prefix + strconv.Itoa(i)
+			if spec.Policy == "" {
+				spec.Policy = v1.PersistentVolumeReclaimDelete
+			}
+			vols[i], err = s.Make(s.ctx, spec)
+			return err
+		})
+	}
+	s.must(makers.Wait())
+	return vols
+}
+
+// atOnce is how many users work at the same time.
+const atOnce = 16
+
+// all has users do something with each volume, atOnce of them at a time.
+func (s *stage) all(vols []*storage.Volume, do func(*storage.Volume) error) {
+	s.t.Helper()
+	var users errgroup.Group
+	users.SetLimit(atOnce)
+	for _, vol := range vols {
+		if vol != nil {
+			users.Go(func() error { return do(vol) })
 		}
 	}
-	return false
+	s.must(users.Wait())
+}
+
+// waitAll waits until every PV is as wanted; want gets nil for one that is gone.
+func (s *stage) waitAll(vols []*storage.Volume, what string, want func(*v1.PersistentVolume) bool) {
+	s.t.Helper()
+	for _, vol := range vols {
+		s.must(vol.WaitPV(s.soon(), what, want))
+	}
+}
+
+func isGone(pv *v1.PersistentVolume) bool      { return pv == nil }
+func isProtected(pv *v1.PersistentVolume) bool { return pv != nil && protected(pv) }
+
+// onDiskAll returns the handles that the driver's disk holds.
+func (s *stage) onDiskAll() map[string]bool {
+	s.t.Helper()
+	volumes, err := s.driver.Volumes()
+	s.must(err)
+	there := map[string]bool{}
+	for _, v := range volumes {
+		there[v.ID] = true
+	}
+	return there
+}
+
+// deletionsAll counts the DeleteVolume calls by handle.
+func (s *stage) deletionsAll() map[string]int {
+	s.t.Helper()
+	calls, err := s.driver.Calls("DeleteVolume")
+	s.must(err)
+	count := map[string]int{}
+	for _, call := range calls {
+		count[call.Volume]++
+	}
+	return count
+}
+
+// metric waits until the sidecar shows the metric, which begins a line, with this value.
+func (s *stage) metric(car *sidecar.Sidecar, name, value string) {
+	s.t.Helper()
+	ctx := s.soon()
+	for {
+		text, err := car.Get(ctx, "/metrics")
+		for line := range strings.Lines(text) {
+			if strings.HasPrefix(line, name) && strings.HasSuffix(strings.TrimSpace(line), " "+value) {
+				return
+			}
+		}
+		select {
+		case <-ctx.Done():
+			s.t.Fatalf("the metric %s is not %s: %v\n%s", name, value, err, text)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
 }
 
 // deletions returns the DeleteVolume calls that the driver received for a volume.

@@ -1,0 +1,86 @@
+// Command peer deletes volumes of a CSI driver as the stock external-provisioner does: with
+// the ProvisionController of sig-storage-lib-external-provisioner v10. It provisions nothing.
+// See package peer.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/sig-storage-lib-external-provisioner/v10/controller"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "peer:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	flags := flag.NewFlagSet("peer", flag.ContinueOnError)
+	address := flags.String("csi-address", "", "the CSI driver's socket (required)")
+	kubeconfig := flags.String("kubeconfig", "", "path of a kubeconfig file (required)")
+	addFinalizer := flags.Bool("add-finalizer", true, "honour the reclaim policy by the library's finalizer (feature gate HonorPVReclaimPolicy of the stock provisioner)")
+	resync := flags.Duration("resync-period", controller.DefaultResyncPeriod, "how often every PV is looked at again")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	driver, err := csidriver.Connect(ctx, *address, csidriver.Config{})
+	if err != nil {
+		return err
+	}
+	defer driver.Close()
+	config, err := clientcmd.BuildConfigFromFlags("", *kubeconfig)
+	if err != nil {
+		return err
+	}
+	config.QPS = -1 // what is measured is our program, not the library's limit
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	c := controller.NewProvisionController(klog.Background(), client, driver.Name(), provisioner{driver},
+		controller.LeaderElection(false), controller.AddFinalizer(*addFinalizer), controller.ResyncPeriod(*resync),
+		controller.MetricsPort(0))
+	fmt.Fprintln(os.Stderr, "peer: at work, add-finalizer", *addFinalizer)
+	// Run waits for ever, also when ctx has ended.
+	ended := make(chan struct{})
+	go func() { defer close(ended); c.Run(ctx) }()
+	<-ctx.Done()
+	select {
+	case <-ended:
+	case <-time.After(time.Second):
+	}
+	return nil
+}
+
+// provisioner deletes by the driver, and refuses what is not tested here.
+type provisioner struct{ driver *csidriver.Driver }
+
+func (p provisioner) Provision(context.Context, controller.ProvisionOptions) (*v1.PersistentVolume, controller.ProvisioningState, error) {
+	return nil, controller.ProvisioningFinished, errors.New("this program provisions nothing")
+}
+
+func (p provisioner) ShouldProvision(context.Context, *v1.PersistentVolumeClaim) bool { return false }
+
+func (p provisioner) Delete(ctx context.Context, pv *v1.PersistentVolume) error {
+	if pv.Spec.CSI == nil {
+		return &controller.IgnoredError{Reason: "not a CSI volume"}
+	}
+	return p.driver.DeleteVolume(ctx, pv.Spec.CSI.VolumeHandle, nil)
+}
