@@ -120,10 +120,11 @@ func (w *run) wait(ctx context.Context, d Decision) loop.Next {
 
 // detail adds to a reason's sentence what is known of this PV.
 func (w *run) detail(reason Reason) string {
+	more := explainMore(w.facts, reason)
 	if reason == ReasonReclaimAbandoned && w.cfg.Clock.Since(w.began) < w.cfg.TakeoverPeriod {
-		return "Or the leader before this one took it off, after it had the volume deleted: it led until a moment ago."
+		more += " Or the leader before this one took it off, after it had the volume deleted: it led until a moment ago."
 	}
-	return explainMore(w.facts, reason)
+	return more
 }
 
 // protect puts our finalizer on one PV, if that is still the decision when there is room

@@ -39,7 +39,7 @@ func TestAnAttachedVolumeIsDeletedOnceItIsDetached(t *testing.T) {
 	s.sidecar()
 	vol := s.make(storage.Spec{Change: func(pv *v1.PersistentVolume) {
 		// external-attacher leaves this until the PV is terminating.
-		pv.Finalizers = append(pv.Finalizers, "external-attacher/"+s.Driver)
+		pv.Finalizers = append(pv.Finalizers, "external-attacher/"+s.lease())
 	}})
 	s.waitProtected(vol)
 	attachment := s.attach(vol)
@@ -61,4 +61,45 @@ func TestAnAttachedVolumeIsDeletedOnceItIsDetached(t *testing.T) {
 	}
 	// Ours is off; the attacher takes its own off, played here.
 	s.waitPV(vol, "held by the attacher alone", func(pv *v1.PersistentVolume) bool { return !protected(pv) })
+}
+
+func TestManyAttachedVolumes(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.sidecar()
+	vols := s.makeMany(20, func(int) storage.Spec { return storage.Spec{Dynamic: true} })
+	s.waitAll(vols, "protected", isProtected)
+	attachments := map[string]*storagev1.VolumeAttachment{}
+	for _, vol := range vols {
+		attachments[vol.Name] = s.attach(vol)
+	}
+	s.all(vols[:10], func(vol *storage.Volume) error { return vol.DeletePV(s.ctx) })
+	s.all(vols, func(vol *storage.Volume) error { return vol.DeleteClaim(s.ctx) })
+	s.waitAll(vols, "released", func(pv *v1.PersistentVolume) bool { return pv.Status.Phase == v1.VolumeReleased })
+	before := s.writes(s.user, vols)["patch"]
+	s.fence()
+	if after := s.writes(s.user, vols); after["patch"] != before || after["delete"] != 0 || s.reads(vols) != 0 {
+		t.Errorf("calls while attached: %d patches more, %v, %d GETs", after["patch"]-before, after, s.reads(vols))
+	}
+	for _, vol := range vols {
+		s.expectKept(vol)
+	}
+	detached := map[string]time.Time{}
+	for _, vol := range vols {
+		s.detach(attachments[vol.Name])
+		detached[vol.Handle] = time.Now()
+	}
+	s.waitAll(vols, "gone", isGone)
+	var longest time.Duration
+	for _, vol := range vols {
+		calls := s.deletions(vol.Handle)
+		if len(calls) != 1 {
+			t.Fatalf("the driver received %d DeleteVolume calls for PV %s, want 1", len(calls), vol.Name)
+		}
+		longest = max(longest, calls[0].Received.Sub(detached[vol.Handle]))
+	}
+	t.Logf("the driver was called at most %v after the attachment's end", longest)
+	if longest > time.Second {
+		t.Errorf("%v is more than a second", longest)
+	}
 }

@@ -4,12 +4,15 @@ package e2e
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
 	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
@@ -26,33 +29,38 @@ func TestWithoutTheSidecarTheVolumeLeaks(t *testing.T) {
 	s.expectKept(vol)
 }
 
+// TestPVsThatExistBeforeTheFirstStart is the upgrade of a cluster with 1,000 PVs.
 func TestPVsThatExistBeforeTheFirstStart(t *testing.T) {
-	t.Parallel()
 	s := newStage(t)
-	before := map[*storage.Volume]*v1.PersistentVolume{}
-	for i := range 12 {
-		spec := storage.Spec{Dynamic: i%2 == 0, Unclaimed: i%3 == 0}
+	must := func(i int) bool { return i%4 != 0 && i%3 != 0 }
+	vols := s.makeMany(1000, func(i int) storage.Spec {
+		// The volumes behind are not looked at: their handles will do.
+		spec := storage.Spec{Dynamic: i%2 == 0, Unclaimed: i%3 == 0, Handle: "vol-" + strconv.Itoa(i)}
 		if i%4 == 0 {
 			spec.Policy = v1.PersistentVolumeReclaimRetain
 		}
-		vol := s.make(spec)
-		if spec.Unclaimed {
+		return spec
+	})
+	for i, vol := range vols {
+		if i%3 == 0 {
 			s.waitPV(vol, "available", func(pv *v1.PersistentVolume) bool { return pv.Status.Phase == v1.VolumeAvailable })
 		}
-		pv, err := vol.PV(s.ctx)
-		s.must(err)
-		before[vol] = pv
 	}
+	before := s.allPVs()
+	began := time.Now()
 	s.sidecar()
-	s.fence()
-	for vol, was := range before {
-		if must := was.Spec.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimDelete && vol.Claimed; must {
+	for i, vol := range vols {
+		if must(i) {
 			s.waitProtected(vol)
 		}
-		is, err := vol.PV(s.ctx)
-		s.must(err)
-		if got, want := protected(is), was.Spec.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimDelete && vol.Claimed; got != want {
-			t.Errorf("PV %s protected = %v, want %v: %s", vol.Name, got, want, storage.Describe(is))
+	}
+	t.Logf("all are protected %v after the start", time.Since(began).Round(time.Millisecond))
+	s.fence()
+	after := s.allPVs()
+	for i, vol := range vols {
+		was, is := before[vol.Name], after[vol.Name]
+		if got := protected(is); got != must(i) {
+			t.Errorf("PV %s protected = %v, want %v: %s", vol.Name, got, must(i), storage.Describe(is))
 		}
 		for _, pv := range []*v1.PersistentVolume{was, is} {
 			pv.Finalizers, pv.ManagedFields, pv.ResourceVersion = nil, nil, ""
@@ -61,6 +69,18 @@ func TestPVsThatExistBeforeTheFirstStart(t *testing.T) {
 			t.Errorf("PV %s is changed beyond its finalizers:\n%s", vol.Name, diff)
 		}
 	}
+}
+
+// allPVs returns all PVs by name.
+func (s *stage) allPVs() map[string]*v1.PersistentVolume {
+	s.t.Helper()
+	list, err := s.client.CoreV1().PersistentVolumes().List(s.ctx, metav1.ListOptions{})
+	s.must(err)
+	byName := map[string]*v1.PersistentVolume{}
+	for i := range list.Items {
+		byName[list.Items[i].Name] = &list.Items[i]
+	}
+	return byName
 }
 
 func TestAPVDeletedBeforeItWasProtectedIsReported(t *testing.T) {
@@ -73,55 +93,71 @@ func TestAPVDeletedBeforeItWasProtectedIsReported(t *testing.T) {
 	s.expectKept(vol)
 }
 
-// TestKilledAgainAndAgain kills the sidecar while volumes of both orders are deleted.
+// TestKilledAgainAndAgain kills the sidecar while 500 volumes are deleted in both orders.
 func TestKilledAgainAndAgain(t *testing.T) {
-	t.Parallel()
 	s := newStage(t)
 	car := s.sidecar(eager()...)
+	vols := s.makeMany(500, func(i int) storage.Spec { return storage.Spec{Dynamic: i%4 < 2} })
+	kept := s.makeMany(20, func(i int) storage.Spec {
+		return storage.Spec{Dynamic: i%2 == 0, Policy: v1.PersistentVolumeReclaimRetain}
+	})
+	bound := s.makeMany(20, func(i int) storage.Spec { return storage.Spec{Dynamic: i%2 == 0} })
+	s.waitAll(append(slices.Clone(vols), bound...), "protected", isProtected)
 	s.must(s.driver.SetFaults(s.ctx, faults.Plan{Rules: []faults.Rule{
-		{Method: "DeleteVolume", Action: faults.Delay, Delay: faults.Duration(20 * time.Millisecond)},
+		{Method: "DeleteVolume", Action: faults.Delay, Delay: faults.Duration(50 * time.Millisecond)},
 	}}))
-	const volumes = 24
-	var vols, kept []*storage.Volume
-	for range volumes {
-		vol := s.make(storage.Spec{Dynamic: true})
-		s.waitProtected(vol)
-		vols = append(vols, vol)
-	}
-	for range 4 {
-		kept = append(kept, s.make(storage.Spec{}))
+	order := map[*storage.Volume]bool{}
+	for i, vol := range vols {
+		order[vol] = i%2 == 0
 	}
 	var users sync.WaitGroup
-	failed := make(chan error, 2*volumes)
-	for i, vol := range vols {
-		users.Go(func() {
-			if i%2 == 0 {
-				failed <- vol.DeletePV(s.ctx)
+	users.Go(func() {
+		s.all(append(slices.Clone(vols), kept...), func(vol *storage.Volume) error {
+			if order[vol] {
+				if err := vol.DeletePV(s.ctx); err != nil {
+					return err
+				}
 			}
-			failed <- vol.DeleteClaim(s.ctx)
+			return vol.DeleteClaim(s.ctx)
 		})
-	}
-	for kills := range 5 {
-		s.waitCalls(vols[0], 0)
-		if err := car.WaitReady(s.soon()); err != nil {
-			t.Fatalf("after %d kills: %v", kills, err)
+	})
+	kills := 0
+	for left := len(vols); left > 0; {
+		s.must(car.WaitReady(s.soon()))
+		// Let it do some work, then kill it in the middle of more.
+		goal := len(s.deletionsAll()) + 40
+		s.eventually("work goes on", func() bool {
+			left = 0
+			for _, pv := range s.allPVs() {
+				if pv.Spec.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimDelete && pv.Spec.CSI.Driver == s.Driver {
+					left++
+				}
+			}
+			left -= len(bound)
+			return left == 0 || len(s.deletionsAll()) >= goal
+		})
+		if left > 0 {
+			car.Kill()
+			s.must(car.Restart())
+			kills++
 		}
-		car.Kill()
-		s.must(car.Restart())
 	}
 	users.Wait()
-	close(failed)
-	for err := range failed {
-		s.must(err)
-	}
+	s.waitAll(vols, "gone", isGone)
+	disk, calls := s.onDiskAll(), s.deletionsAll()
+	total := 0
 	for _, vol := range vols {
-		s.must(vol.WaitGone(s.soon()))
-		if s.onDisk(vol.Handle) {
+		if disk[vol.Handle] {
 			t.Errorf("LEAK: volume %s of PV %s is still on the driver's disk", vol.Handle, vol.Name)
 		}
+		total += calls[vol.Handle]
 	}
-	for _, vol := range kept {
+	for _, vol := range append(kept, bound...) {
 		s.expectKept(vol)
+	}
+	t.Logf("killed %d times; %d volumes deleted by %d DeleteVolume calls; %d kept", kills, len(vols), total, len(kept)+len(bound))
+	if kills < 3 {
+		t.Errorf("killed %d times only", kills)
 	}
 }
 

@@ -3,11 +3,11 @@
 package e2e
 
 import (
+	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
@@ -16,7 +16,7 @@ import (
 // TestBudgetUnderLoad has users delete many volumes at once, so that the sidecar works from
 // caches that lag, and counts what the driver and the API server were asked for.
 func TestBudgetUnderLoad(t *testing.T) {
-	const volumes, atOnce = 100, 16
+	const volumes = 500
 	cases := map[string]struct {
 		pvFirst bool
 		writes  int // for each volume, beside the one that protects it
@@ -28,35 +28,34 @@ func TestBudgetUnderLoad(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newStage(t)
 			s.sidecar()
-			vols := make([]*storage.Volume, volumes)
-			for i := range vols {
-				vols[i] = s.make(storage.Spec{Dynamic: true})
-			}
-			for _, vol := range vols {
-				s.waitProtected(vol)
-			}
+			vols := s.makeMany(volumes, func(i int) storage.Spec { return storage.Spec{Dynamic: i%2 == 0} })
+			s.waitAll(vols, "protected", isProtected)
 			protected := s.settledWrites(volumes)
-			var users errgroup.Group
-			users.SetLimit(atOnce)
-			for _, vol := range vols {
-				users.Go(func() error {
-					if c.pvFirst {
-						if err := vol.DeletePV(s.ctx); err != nil {
-							return err
-						}
+			s.all(vols, func(vol *storage.Volume) error {
+				if c.pvFirst {
+					if err := vol.DeletePV(s.ctx); err != nil {
+						return err
 					}
-					return vol.DeleteClaim(s.ctx)
-				})
-			}
-			s.must(users.Wait())
+				}
+				return vol.DeleteClaim(s.ctx)
+			})
+			s.waitAll(vols, "gone", isGone)
+			disk, calls := s.onDiskAll(), s.deletionsAll()
 			for _, vol := range vols {
-				s.must(vol.WaitGone(s.soon()))
-				s.expectDeleted(vol, 1)
+				if disk[vol.Handle] || calls[vol.Handle] != 1 {
+					t.Errorf("volume %s: on disk %v, %d DeleteVolume calls, want 1", vol.Handle, disk[vol.Handle], calls[vol.Handle])
+				}
 			}
 			all := s.settledWrites(volumes * (1 + c.writes))
 			if len(protected) != volumes || len(all) != volumes*(1+c.writes) {
 				t.Errorf("%d writes to protect and %d to reclaim %d volumes, want %d and %d",
 					len(protected), len(all)-len(protected), volumes, volumes, volumes*c.writes)
+			}
+			reads := s.reads(vols)
+			t.Logf("%d volumes: %.2f writes each to protect, %.2f to reclaim; %.2f GETs; %.2f DeleteVolume calls", volumes,
+				float64(len(protected))/volumes, float64(len(all)-len(protected))/volumes, float64(reads)/volumes, float64(sum(calls))/volumes)
+			if reads != 2*volumes {
+				t.Errorf("%d GETs for %d volumes, want %d; more than two: %v", reads, volumes, 2*volumes, s.readOften(vols))
 			}
 			for _, e := range all {
 				if e.Code != 200 {
@@ -88,4 +87,43 @@ func (s *stage) settledWrites(least int) []controlplane.AuditEvent {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
+}
+
+// reads counts the sidecar's GETs of these PVs and their claims.
+func (s *stage) reads(vols []*storage.Volume) int {
+	s.t.Helper()
+	names := map[string]bool{}
+	for _, vol := range vols {
+		names[vol.Name] = true
+	}
+	events, err := cluster.AuditEvents(func(e controlplane.AuditEvent) bool {
+		return e.User == s.user && e.Verb == "get" && names[e.Name] && strings.HasPrefix(e.Resource, "persistentvolume")
+	})
+	s.must(err)
+	return len(events)
+}
+
+func sum(counts map[string]int) (total int) {
+	for _, n := range counts {
+		total += n
+	}
+	return total
+}
+
+// readOften returns what was read of the volumes of which more than one claim and one PV was.
+func (s *stage) readOften(vols []*storage.Volume) map[string][]string {
+	s.t.Helper()
+	often := map[string][]string{}
+	for _, vol := range vols {
+		often[vol.Name] = nil
+	}
+	_, err := cluster.AuditEvents(func(e controlplane.AuditEvent) bool {
+		if _, ours := often[e.Name]; ours && e.User == s.user && e.Verb == "get" {
+			often[e.Name] = append(often[e.Name], fmt.Sprint(e.Resource, " ", e.Code, " ", e.Received.Format("05.000")))
+		}
+		return false
+	})
+	s.must(err)
+	maps.DeleteFunc(often, func(_ string, reads []string) bool { return len(reads) <= 2 })
+	return often
 }

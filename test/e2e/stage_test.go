@@ -55,7 +55,9 @@ func newStageAs(t *testing.T, role string, options mockdriver.Options) *stage {
 	t.Cleanup(cancel)
 	s := &stage{t: t, ctx: ctx}
 	var err error
-	if s.client, err = kubernetes.NewForConfig(cluster.Admin()); err != nil {
+	users := cluster.Admin()
+	users.QPS = -1 // many users, not one program with a limit
+	if s.client, err = kubernetes.NewForConfig(users); err != nil {
 		t.Fatal(err)
 	}
 	name := options.Name
@@ -175,7 +177,9 @@ func (s *stage) waitProtected(vol *storage.Volume) {
 	s.waitPV(vol, "protected", protected)
 }
 
-func protected(pv *v1.PersistentVolume) bool { return slices.Contains(pv.Finalizers, reclaim.Finalizer) }
+func protected(pv *v1.PersistentVolume) bool {
+	return slices.Contains(pv.Finalizers, reclaim.Finalizer)
+}
 
 func companionProtected(pv *v1.PersistentVolume) bool {
 	return slices.Contains(pv.Finalizers, reclaim.CompanionFinalizer)
