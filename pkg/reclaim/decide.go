@@ -53,10 +53,12 @@ func honor(s Snapshot, now time.Time) Decision {
 	switch {
 	case pv.Phase != PhaseBound && !pv.released():
 		return wait(ReasonNotYetBound)
-	case s.Rules.Role == RoleOwner && pv.HasCompanionFinalizer && !pv.Terminating && !s.Contested:
+	case s.Rules.Role == RoleOwner && pv.HasCompanionFinalizer && !pv.Terminating && !s.Contested && !s.Done.Protected:
 		return step(AdoptPV, ReasonAdopt)
 	case !s.protected() && pv.Terminating:
 		return unprotected(s)
+	case !s.protected() && s.Done.Protected && !s.Contested:
+		return wait(ReasonProtect)
 	case !s.protected() && !s.Contested:
 		return step(AddFinalizer, ReasonProtect)
 	case !s.protected() && !pv.released():
@@ -136,9 +138,9 @@ func keep(s Snapshot) Decision {
 	pv := s.PV
 	inScope := s.Rules.Scope == ScopeBoundAny && pv.claimed() && !pv.Terminating && (pv.Phase == PhaseBound || pv.released())
 	switch {
-	case s.Rules.Role == RoleOwner && pv.HasCompanionFinalizer && inScope && !s.Contested:
+	case s.Rules.Role == RoleOwner && pv.HasCompanionFinalizer && inScope && !s.Contested && !s.Done.Protected:
 		return step(AdoptPV, ReasonAdopt)
-	case !s.protected() && inScope && !s.Contested:
+	case !s.protected() && inScope && !s.Contested && !s.Done.Protected:
 		return step(AddFinalizer, ReasonProtect)
 	case !s.protected() || inScope:
 		return wait(ReasonPolicyKeepsVolume)

@@ -198,7 +198,7 @@ func (w *run) carryOut(ctx context.Context, d Decision) error {
 // this run have shown.
 func (w *run) look() {
 	w.facts.Brake = w.observer.brake.State()
-	w.facts.Done, w.facts.History, w.facts.Contested = w.observer.notes.of(w.facts.PV.UID)
+	w.facts.Done, w.facts.History, w.facts.Contested = w.observer.notes.of(w.facts.PV)
 	if w.facts.End.Gone {
 		w.lookAtEnd()
 	} else if w.facts.SiblingsRead == (Read{}) || w.unreadSibling() {

@@ -114,8 +114,7 @@ func (i inventory) Collect(metrics chan<- prometheus.Metric) {
 	gauge(i.volumes, float64(protected), "true")
 	gauge(i.volumes, float64(unprotected), "false")
 	gauge(i.oldest, float64(oldest))
-	_, _, contested := i.observer.notes.of("")
-	gauge(i.contested, one(contested))
+	gauge(i.contested, one(i.observer.notes.inContest()))
 	gauge(i.braked, one(i.observer.leading.Load() && i.observer.brake.State() != BrakeOff))
 	for reason, count := range i.reports.waiting() {
 		gauge(i.waiting, float64(count), string(reason))

@@ -51,11 +51,20 @@ func newNotes(rules Rules) *notes {
 	}
 }
 
-// of returns what is known of a PV, and whether the finalizer is contested.
-func (n *notes) of(uid types.UID) (Done, History, bool) {
+// of returns what is known of a PV as it was read, and whether the finalizer is contested.
+func (n *notes) of(pv PV) (Done, History, bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.done[uid], n.seen[uid], n.contested
+	done, own := n.done[pv.UID], n.ours[pv.UID]
+	done.Protected = own.protects && own.version != "" && kube.Newer(own.version, pv.ResourceVersion)
+	return done, n.seen[pv.UID], n.contested
+}
+
+// inContest tells whether the finalizer is contested.
+func (n *notes) inContest() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.contested
 }
 
 // record changes what was done for a PV.

@@ -36,11 +36,11 @@ func TestAFinalizerThatIsTakenOffAgainAndAgainIsContested(t *testing.T) {
 		r.protect(t.Context(), "pv")
 		w.change(r, next(), protect)
 	}
-	if _, _, contested := r.observer.notes.of("pv-uid"); contested {
+	if contested := r.observer.notes.inContest(); contested {
 		t.Fatal("contested too early")
 	}
 	w.change(r, next(), strip)
-	if _, _, contested := r.observer.notes.of("pv-uid"); !contested {
+	if contested := r.observer.notes.inContest(); !contested {
 		t.Fatal("not contested")
 	}
 	before := len(w.diary)
@@ -66,7 +66,7 @@ func TestStripsThatAreFarApartAreNoContest(t *testing.T) {
 		w.change(r, fmt.Sprint(21+2*i), protect)
 		w.clock.Step(contestWithin/2 + time.Second)
 	}
-	if _, _, contested := r.observer.notes.of("pv-uid"); contested {
+	if contested := r.observer.notes.inContest(); contested {
 		t.Error("contested")
 	}
 }
@@ -129,7 +129,7 @@ func TestWhoTookTheFinalizerOff(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w, r := newWorld(t)
 			c.happens(t, w, r)
-			if _, history, _ := r.observer.notes.of("pv-uid"); history != c.want {
+			if _, history, _ := r.observer.notes.of(PV{UID: "pv-uid"}); history != c.want {
 				t.Errorf("history %+v, want %+v", history, c.want)
 			}
 		})

@@ -236,7 +236,11 @@ func (o *observer) observe(name string) (s Snapshot, found bool) {
 		return Snapshot{}, false
 	}
 	s = Snapshot{Rules: o.rules, PV: *pv, Brake: o.brake.State()}
-	s.Done, s.History, s.Contested = o.notes.of(pv.UID)
+	s.Done, s.History, s.Contested = o.notes.of(*pv)
+	if now, found := o.pvs.Get(name); !found || now != pv {
+		// It changed between the two looks, and its notes may have gone with it.
+		return o.observe(name)
+	}
 	s.Siblings = o.siblings(*pv, pv.Name)
 	s.Attachments = o.attachmentsOf(s)
 	return s, true
@@ -246,7 +250,7 @@ func (o *observer) observe(name string) (s Snapshot, found bool) {
 func (o *observer) observeEnd(e ending) Snapshot {
 	s := Snapshot{Rules: o.rules, PV: e.pv, End: e.end, History: e.history, Brake: o.brake.State()}
 	s.Done.VolumeDeleted = e.volumeDeleted
-	_, _, s.Contested = o.notes.of(e.pv.UID)
+	s.Contested = o.notes.inContest()
 	// The name may belong to another PV by now.
 	s.Siblings = o.siblings(e.pv, "")
 	s.Attachments = o.attachmentsOf(s)

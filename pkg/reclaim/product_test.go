@@ -48,7 +48,7 @@ func everyRules(role Role, visit func(Rules)) {
 
 // everyPast visits what can have happened to a PV before.
 func everyPast(pv PV, visit func(End, History, Done)) {
-	dones := []Done{{}, done(pv, false, false), done(pv, true, false), done(pv, true, true)}
+	dones := []Done{{}, {Protected: true}, done(pv, false, false), done(pv, true, false), done(pv, true, true)}
 	for _, d := range dones {
 		for _, letGo := range []bool{false, true} {
 			visit(End{}, History{SeenAlive: true, LetGo: letGo}, d)
@@ -56,7 +56,7 @@ func everyPast(pv PV, visit func(End, History, Done)) {
 	}
 	for bits := range 1 << 5 {
 		bit := func(i int) bool { return bits&(1<<i) != 0 }
-		for _, d := range dones[:2] {
+		for _, d := range []Done{{}, done(pv, false, false)} {
 			visit(End{Gone: true, Final: bit(0), Shared: bit(1)}, History{SeenAlive: bit(2), SeenProtected: bit(3), LetGo: bit(4)}, d)
 		}
 	}
@@ -165,7 +165,7 @@ func broken(s Snapshot, d Decision) string {
 	mustOutlive := pv.Policy == PolicyDelete && pv.Claim.UID != ""
 	ignored := r.IgnoreStatic && pv.ProvisionedBy == ""
 	deletable := mayGo(s) && isProven(s)
-	adopts := r.Role == RoleOwner && r.Mode == ModeHonor && pv.HasCompanionFinalizer && !pv.Terminating && !s.Contested
+	adopts := !s.Done.Protected && r.Role == RoleOwner && r.Mode == ModeHonor && pv.HasCompanionFinalizer && !pv.Terminating && !s.Contested
 	switch {
 	case d.Action == DeleteVolume && !deletable:
 		return "P2: deletes a volume without proof"
@@ -179,7 +179,7 @@ func broken(s Snapshot, d Decision) string {
 		return "P1: gives up the protection of a PV whose policy it does not know"
 	case (d.Action == ReleasePV || d.Action == DeletePV) && !s.Done.VolumeDeleted:
 		return "P1: lets a PV go before its volume"
-	case d.Action.protects() && (pv.Terminating || s.Contested || r.Mode != ModeHonor || pv.Claim.UID == "" || ignored):
+	case d.Action.protects() && (pv.Terminating || s.Done.Protected || s.Contested || r.Mode != ModeHonor || pv.Claim.UID == "" || ignored):
 		return "rule 4: protects what needs or takes no protection"
 	case d.Action.protects() && !mustOutlive && (r.Scope != ScopeBoundAny || pv.Policy == PolicyUnknown):
 		return "rule 4: protects a PV of another policy"

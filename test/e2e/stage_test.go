@@ -55,9 +55,7 @@ func newStageAs(t *testing.T, role string, options mockdriver.Options) *stage {
 	t.Cleanup(cancel)
 	s := &stage{t: t, ctx: ctx}
 	var err error
-	users := cluster.Admin()
-	users.QPS = -1 // many users, not one program with a limit
-	if s.client, err = kubernetes.NewForConfig(users); err != nil {
+	if s.client, err = kubernetes.NewForConfig(cluster.Admin()); err != nil {
 		t.Fatal(err)
 	}
 	name := options.Name

@@ -17,8 +17,15 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// pollEvery is how often a condition is looked at. The API server is on this machine.
-const pollEvery = 5 * time.Millisecond
+// How often a condition is looked at: often at first, for the API server is on this machine,
+// and then less and less, for it has other work to do.
+const (
+	pollFirst = 5 * time.Millisecond
+	pollLast  = 80 * time.Millisecond
+)
+
+// poll returns how long to wait before the next look, after this many.
+func poll(looks int) time.Duration { return min(pollFirst<<min(looks, 10), pollLast) }
 
 // Maker makes volumes of one driver, for claims of one namespace.
 type Maker struct {
@@ -178,7 +185,7 @@ func (v *Volume) Claim(ctx context.Context) (*v1.PersistentVolumeClaim, error) {
 // tells the state that it was last seen in.
 func (v *Volume) WaitPV(ctx context.Context, what string, want func(*v1.PersistentVolume) bool) error {
 	var last *v1.PersistentVolume
-	for {
+	for looks := 0; ; looks++ {
 		pv, err := v.PV(ctx)
 		if err == nil && want(pv) {
 			return nil
@@ -189,7 +196,7 @@ func (v *Volume) WaitPV(ctx context.Context, what string, want func(*v1.Persiste
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("wait for PV %q to be %s: %w; it is %s", v.Name, what, ctx.Err(), Describe(last))
-		case <-time.After(pollEvery):
+		case <-time.After(poll(looks)):
 		}
 	}
 }
@@ -201,7 +208,7 @@ func (v *Volume) WaitGone(ctx context.Context) error {
 
 // WaitClaimGone returns once the claim is gone.
 func (v *Volume) WaitClaimGone(ctx context.Context) error {
-	for {
+	for looks := 0; ; looks++ {
 		claim, err := v.Claim(ctx)
 		if err == nil && claim == nil {
 			return nil
@@ -209,7 +216,7 @@ func (v *Volume) WaitClaimGone(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("wait for claim %q to be gone: %w", v.Name, ctx.Err())
-		case <-time.After(pollEvery):
+		case <-time.After(poll(looks)):
 		}
 	}
 }
