@@ -196,7 +196,8 @@ func prepare(s Snapshot) (_ Decision, ready bool) {
 		// The watch tells of the end of an attachment that it has seen; of one that only
 		// a list showed it may not.
 		return Decision{Action: Wait, Reason: ReasonAttached, Timed: s.AttachmentsCurrent}, false
-	case pv.WasAttached && !s.AttachmentsCurrent && !s.Rules.NeverAttached:
+	case (pv.WasAttached || s.End.Gone) && !s.AttachmentsCurrent && !s.Rules.NeverAttached:
+		// The attacher takes its finalizer off before a PV goes.
 		return step(CatchUpAttachments, ReasonReclaim), false
 	case s.shared():
 		return wait(ReasonSharedHandle), false

@@ -142,7 +142,7 @@ func TestAPVThatVanishedUnprotected(t *testing.T) {
 		delete(w.stored, "pv")
 		pvChanges{r.observer}.Deleted(last, final)
 	}
-	all := []string{"list PVs", "read claim", "delete volume"}
+	all := []string{"list attachments", "list PVs", "read claim", "delete volume"}
 	cases := map[string]struct {
 		cfg     Config
 		happens func(*world, *Reclaimer)
@@ -177,19 +177,23 @@ func TestAPVThatVanishedUnprotected(t *testing.T) {
 		"not when the API server knows another PV of the volume": {Config{}, func(w *world, r *Reclaimer) {
 			w.pvs.pvs = []PV{sibling()}
 			vanish(w, r, true)
-		}, all[:1]},
+		}, all[:2]},
 		"not when the list of PVs is long and the watch behind": {Config{}, func(w *world, r *Reclaimer) {
 			w.pvs = pvList{version: "1000"}
 			vanish(w, r, true)
-		}, all[:1]},
+		}, all[:2]},
 		"not while its claim lives": {Config{}, func(w *world, r *Reclaimer) {
 			w.claim = ClaimFacts{Found: true, UID: "claim-uid"}
 			vanish(w, r, true)
-		}, all[:2]},
+		}, all[:3]},
 		"not while it is attached": {Config{}, func(w *world, r *Reclaimer) {
 			attachmentChanges{r.observer}.Added(&attachment{name: "a", pv: "pv"})
 			vanish(w, r, true)
 		}, nil},
+		"not while a list shows an attachment": {Config{}, func(w *world, r *Reclaimer) {
+			w.list.ofPV = map[string]int{"pv": 1}
+			vanish(w, r, true)
+		}, all[:1]},
 		"not when told not to":            {Config{ReclaimUnprotected: new(bool)}, func(w *world, r *Reclaimer) { vanish(w, r, true) }, nil},
 		"not in role observer by default": {Config{Role: RoleObserver}, func(w *world, r *Reclaimer) { vanish(w, r, true) }, nil},
 		"with a PV of the same name there again": {Config{}, func(w *world, r *Reclaimer) {

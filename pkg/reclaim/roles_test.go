@@ -163,7 +163,7 @@ func TestDecideAboutAContest(t *testing.T) {
 // vanished is a PV that is gone, was never protected, and whose volume is to be deleted.
 func vanished(change func(*Snapshot)) Snapshot {
 	s := proven()
-	s.PV.HasFinalizer, s.PV.Terminating, s.PVRead = false, true, Read{}
+	s.PV.HasFinalizer, s.PV.Terminating, s.PVRead, s.AttachmentsCurrent = false, true, Read{}, true
 	s.End, s.History = End{Gone: true, Final: true}, History{SeenAlive: true}
 	change(&s)
 	return s
@@ -196,11 +196,11 @@ func TestDecideAboutAPVThatIsGone(t *testing.T) {
 			vanished(func(s *Snapshot) { s.End.Shared = true }), ended(ReasonLeftToSibling)},
 		"another PV has the volume: that one decides": {
 			vanished(func(s *Snapshot) { s.Siblings = []PV{sibling()} }), ended(ReasonLeftToSibling)},
-		"braked: waits":                   {vanished(func(s *Snapshot) { s.Brake = BrakeOn }), waiting(ReasonBraked)},
-		"attached: waits for its end":     {vanished(func(s *Snapshot) { s.Attachments = 1 }), waiting(ReasonAttached)},
-		"attached once: catches up":       {vanished(func(s *Snapshot) { s.PV.WasAttached = true }), do(CatchUpAttachments, ReasonReclaim)},
-		"no handle of this driver":        {vanished(func(s *Snapshot) { s.PV.Handle = "" }), ended(ReasonVolumeLeftBehind)},
-		"other PVs not looked for: looks": {vanished(func(s *Snapshot) { s.FamilyRead = Read{} }), do(ReadFamily, ReasonReclaim)},
+		"braked: waits": {vanished(func(s *Snapshot) { s.Brake = BrakeOn }), waiting(ReasonBraked)},
+		"attachments not caught up with: catches up": {vanished(func(s *Snapshot) { s.AttachmentsCurrent = false }), do(CatchUpAttachments, ReasonReclaim)},
+		"attached: waits for its end":                {vanished(func(s *Snapshot) { s.Attachments = 1 }), looking(ReasonAttached)},
+		"no handle of this driver":                   {vanished(func(s *Snapshot) { s.PV.Handle = "" }), ended(ReasonVolumeLeftBehind)},
+		"other PVs not looked for: looks":            {vanished(func(s *Snapshot) { s.FamilyRead = Read{} }), do(ReadFamily, ReasonReclaim)},
 		"other PVs looked for too long ago: looks again": {
 			vanished(func(s *Snapshot) { s.FamilyRead.Sent = now().Add(-liveFor - 1) }), do(ReadFamily, ReasonReclaim)},
 		"the claim was read before the other PVs: reads it again": {

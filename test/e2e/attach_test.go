@@ -75,7 +75,7 @@ func TestManyAttachedVolumes(t *testing.T) {
 	}
 	s.all(vols[:10], func(vol *storage.Volume) error { return vol.DeletePV(s.ctx) })
 	s.all(vols, func(vol *storage.Volume) error { return vol.DeleteClaim(s.ctx) })
-	s.waitAll(vols, "released", func(pv *v1.PersistentVolume) bool { return pv.Status.Phase == v1.VolumeReleased })
+	s.waitAll(vols, "released", isReleased)
 	before := s.writes(s.user, vols)["patch"]
 	s.fence()
 	if after := s.writes(s.user, vols); after["patch"] != before || after["delete"] != 0 || s.reads(vols) != 0 {

@@ -32,7 +32,7 @@ func TestAPolicyIsTurnedAndThePVDeletedAtOnce(t *testing.T) {
 		vols := s.makeMany(200, retain)
 		bystanders := s.makeMany(5, retain)
 		s.all(append(append([]*storage.Volume{}, vols...), bystanders...), unclaim(s))
-		s.waitAll(vols, "released", func(pv *v1.PersistentVolume) bool { return pv.Status.Phase == v1.VolumeReleased })
+		s.waitAll(vols, "released", isReleased)
 		s.all(vols, flip(s))
 		s.expectNoLeak(vols)
 		for _, vol := range bystanders {

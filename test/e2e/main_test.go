@@ -21,7 +21,11 @@ import (
 var (
 	cluster *controlplane.ControlPlane
 	program string
+	version = controlplane.V1_36
 )
+
+// versionVariable names another Kubernetes version to run against, such as v1.30.
+const versionVariable = "KUBERNETES"
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
@@ -29,7 +33,13 @@ func run(m *testing.M) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	var err error
-	cluster, err = controlplane.Start(ctx, controlplane.V1_36, controlplane.Options{
+	if name := os.Getenv(versionVariable); name != "" {
+		if version, err = controlplane.ParseVersion(name); err != nil {
+			fmt.Fprintln(os.Stderr, versionVariable+":", err)
+			return 1
+		}
+	}
+	cluster, err = controlplane.Start(ctx, version, controlplane.Options{
 		AuditLog: true, ControllerManagerQPS: 5000, Progress: os.Stderr,
 	})
 	if err != nil {

@@ -176,10 +176,10 @@ func TestAnObserverAndThePeersRace(t *testing.T) {
 			s.sidecar(append(eager(), "--role=observer", reclaims)...)
 			vols := s.makeMany(10, func(int) storage.Spec { return storage.Spec{Policy: v1.PersistentVolumeReclaimRetain} })
 			s.all(vols, func(vol *storage.Volume) error { return vol.DeleteClaim(s.ctx) })
-			s.waitAll(vols, "released", func(pv *v1.PersistentVolume) bool { return pv.Status.Phase == v1.VolumeReleased })
+			s.waitAll(vols, "released", isReleased)
 			for _, vol := range vols {
 				s.must(vol.SetPolicy(s.ctx, v1.PersistentVolumeReclaimDelete))
-				s.must(vol.DeletePV(s.ctx))
+				s.must(s.deletePV(vol))
 			}
 			s.waitAll(vols, "gone", isGone)
 			lost := 0

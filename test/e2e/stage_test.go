@@ -225,8 +225,23 @@ func (s *stage) all(vols []*storage.Volume, do func(*storage.Volume) error) {
 // waitAll waits until every PV is as wanted; want gets nil for one that is gone.
 func (s *stage) waitAll(vols []*storage.Volume, what string, want func(*v1.PersistentVolume) bool) {
 	s.t.Helper()
-	for _, vol := range vols {
-		s.must(vol.WaitPV(s.soon(), what, want))
+	for {
+		there := s.allPVs()
+		wanting := slices.IndexFunc(vols, func(vol *storage.Volume) bool {
+			pv := there[vol.Name]
+			if pv != nil && pv.UID != vol.PVUID {
+				pv = nil
+			}
+			return !want(pv)
+		})
+		if wanting < 0 {
+			return
+		}
+		select {
+		case <-s.ctx.Done():
+			s.t.Fatalf("wait for PV %q to be %s: it is %s", vols[wanting].Name, what, storage.Describe(there[vols[wanting].Name]))
+		case <-time.After(100 * time.Millisecond):
+		}
 	}
 }
 
@@ -352,4 +367,8 @@ func (s *stage) requests(name string) (writes, reads []string) {
 		}
 	}
 	return writes, reads
+}
+
+func isReleased(pv *v1.PersistentVolume) bool {
+	return pv != nil && pv.Status.Phase == v1.VolumeReleased
 }

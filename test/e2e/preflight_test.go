@@ -1,0 +1,138 @@
+//go:build unix
+
+package e2e
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/mockdriver"
+	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
+)
+
+// stockRules are those of the stock sidecar (kubernetes-csi/external-provisioner,
+// deploy/kubernetes/rbac.yaml), without what concerns snapshots and capacity; patch on PVs came
+// with KEP-2644.
+func stockRules(pvVerbs ...string) []rbacv1.PolicyRule {
+	rule := func(group, resource string, verbs ...string) rbacv1.PolicyRule {
+		return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: verbs}
+	}
+	return []rbacv1.PolicyRule{
+		rule("", "persistentvolumes", append([]string{"get", "list", "watch", "create", "delete"}, pvVerbs...)...),
+		rule("", "persistentvolumeclaims", "get", "list", "watch", "update"),
+		rule("storage.k8s.io", "storageclasses", "get", "list", "watch"),
+		rule("", "events", "list", "watch", "create", "update", "patch"),
+		rule("storage.k8s.io", "csinodes", "get", "list", "watch"),
+		rule("", "nodes", "get", "list", "watch"),
+		rule("storage.k8s.io", "volumeattachments", "get", "list", "watch"),
+	}
+}
+
+// allow replaces what the stage's account may do in the whole cluster.
+func (s *stage) allow(rules []rbacv1.PolicyRule) {
+	s.t.Helper()
+	roles := s.client.RbacV1().ClusterRoles()
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "stock-" + s.Namespace}, Rules: rules}
+	if _, err := roles.Update(s.ctx, role, metav1.UpdateOptions{}); err == nil {
+		return
+	}
+	_, err := roles.Create(s.ctx, role, metav1.CreateOptions{})
+	s.must(err)
+	s.t.Cleanup(func() { _ = roles.Delete(s.clean(), role.Name, metav1.DeleteOptions{}) })
+	bindings := s.client.RbacV1().ClusterRoleBindings()
+	s.must(bindings.Delete(s.ctx, s.Namespace, metav1.DeleteOptions{}))
+	_, err = bindings.Create(s.ctx, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: s.Namespace},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: s.Namespace, Name: "csi-reclaimer"}},
+	}, metav1.CreateOptions{})
+	s.must(err)
+	// The API server learns of it a moment later: what only these rules grant is granted, and
+	// what only the shipped ones do is not any more.
+	s.eventually("the rules are in force", func() bool { return s.may("list", "", "nodes") && !s.may("get", "storage.k8s.io", "csidrivers") })
+}
+
+// may tells whether the stage's account may do something.
+func (s *stage) may(verb, group, resource string) bool {
+	s.t.Helper()
+	review, err := s.client.AuthorizationV1().SubjectAccessReviews().Create(s.ctx, &authorizationv1.SubjectAccessReview{
+		Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: s.user, Groups: []string{"system:serviceaccounts", "system:authenticated"},
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Group: group, Resource: resource},
+		},
+	}, metav1.CreateOptions{})
+	s.must(err)
+	return review.Status.Allowed
+}
+
+func TestTheStockSidecarsRightsAreEnough(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.allow(stockRules("patch"))
+	car := s.sidecar(eager()...)
+	s.fence()
+	vol := s.make(storage.Spec{})
+	s.waitProtected(vol)
+	s.must(vol.DeletePV(s.ctx))
+	s.must(vol.DeleteClaim(s.ctx))
+	s.must(vol.WaitGone(s.soon()))
+	if log := car.LogTail(200); strings.Contains(log, "Preflight: may not") {
+		t.Errorf("something is missing:\n%s", log)
+	}
+}
+
+func TestAnOldStockSidecarsRightsLackProtection(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.allow(stockRules())
+	car := s.sidecar(eager()...) // ready: no deletion is unsafe
+	s.must(car.WaitLog(s.soon(), `Preflight: may not patch persistentvolumes: no PV is protected`))
+	if log := car.LogTail(200); !strings.Contains(log, `{apiGroups: [\"\"], resources: [\"persistentvolumes\"], verbs: [\"patch\"]}`) {
+		t.Errorf("the rule to add is not named:\n%s", log)
+	}
+}
+
+func TestReadinessIsRedWhereNoDeletionCanBeProven(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	all := stockRules("patch")
+	s.allow(append(all[:1:1], all[2:]...)) // no claims
+	car := s.launch(eager()...)
+	s.must(car.WaitLog(s.soon(), "Preflight: may not get persistentvolumeclaims"))
+	if _, err := car.Get(s.ctx, "/readyz"); err == nil || !strings.Contains(err.Error(), "persistentvolumeclaims") {
+		t.Errorf("/readyz: %v, want it red for the claims", err)
+	}
+	vol := s.make(storage.Spec{})
+	s.waitProtected(vol) // protection needs no claims
+	s.must(vol.DeleteClaim(s.ctx))
+	s.waitEvent(vol, "Unreadable", "")
+	s.expectKept(vol)
+	s.allow(all)
+	granted := time.Now()
+	s.must(car.WaitReady(s.soon()))
+	s.must(vol.WaitGone(s.soon()))
+	s.expectDeleted(vol, 1)
+	t.Logf("green and at work %v after the right was granted", time.Since(granted).Round(time.Second))
+}
+
+func TestADriverThatCannotDeleteIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	s := newStageAs(t, "owner", mockdriver.Options{Profile: "static", Args: []string{"--static-volume=there"}})
+	car := s.launch()
+	s.must(car.WaitLog(s.soon(), "does not advertise CREATE_DELETE_VOLUME"))
+	if _, err := car.Get(s.ctx, "/readyz"); err == nil || !strings.Contains(err.Error(), "CREATE_DELETE_VOLUME") {
+		t.Errorf("/readyz: %v, want it red for the capability", err)
+	}
+	vol := s.make(storage.Spec{Handle: "there"})
+	s.must(vol.DeletePV(s.ctx))
+	s.must(vol.DeleteClaim(s.ctx))
+	s.must(vol.WaitGone(s.soon())) // nothing of ours holds it for ever
+	if events := s.writes(s.user, []*storage.Volume{vol}); len(events) > 0 {
+		t.Errorf("wrote %v", events)
+	}
+}

@@ -1,0 +1,167 @@
+//go:build unix
+
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/test/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/grant"
+	"github.com/csi-reclaimer/csi-reclaimer/test/mockdriver"
+	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
+)
+
+// TestWhatIsGrantedIsUsed has each role do all it can do, with the rights that operators install,
+// and compares what it asked for with what it may: both ways.
+func TestWhatIsGrantedIsUsed(t *testing.T) {
+	for _, role := range []string{"owner", "companion", "observer"} {
+		t.Run(role, func(t *testing.T) {
+			t.Parallel()
+			// Without PUBLISH_UNPUBLISH_VOLUME the CSIDriver is asked whether volumes are attached.
+			s := newStageAs(t, role, mockdriver.Options{Profile: "no-attach"})
+			if role == "observer" {
+				s.peer(true)
+			}
+			s.sidecar(append(eager(), "--role="+role, "--reclaim-unprotected", "--leader-election", "--leader-election-namespace="+s.Namespace,
+				"--brake-deletions=3")...)
+			s.useRights(role)
+			cluster, namespaced, err := grant.Rules(role)
+			s.must(err)
+			granted := map[string]bool{}
+			for _, rule := range slices.Concat(cluster, namespaced) {
+				for _, resource := range rule.Resources {
+					for _, verb := range rule.Verbs {
+						granted[verb+" "+strings.Trim(resource+"."+rule.APIGroups[0], ".")] = true
+					}
+				}
+			}
+			var unused []string
+			var used map[string]bool
+			for ctx := s.soon(); ; {
+				used, unused = s.askedFor(), nil
+				for right := range granted {
+					if !used[right] {
+						unused = append(unused, right)
+					}
+				}
+				if len(unused) == 0 || ctx.Err() != nil {
+					break
+				}
+				time.Sleep(50 * time.Millisecond) // the audit log is written behind the answers
+			}
+			slices.Sort(unused)
+			if len(unused) > 0 {
+				t.Errorf("granted and not used: %q", unused)
+			}
+			for right := range used {
+				if !granted[right] {
+					t.Errorf("used and not granted: %s", right)
+				}
+			}
+		})
+	}
+}
+
+// askedFor returns what the sidecar asked for, but what every authenticated user may. Being
+// refused is a failure.
+func (s *stage) askedFor() map[string]bool {
+	s.t.Helper()
+	asked := map[string]bool{}
+	events, err := cluster.AuditEvents(func(e controlplane.AuditEvent) bool {
+		return e.User == s.user && e.Resource != "" && e.APIGroup != "authorization.k8s.io"
+	})
+	s.must(err)
+	for _, e := range events {
+		if e.Code == 403 {
+			s.t.Fatalf("refused: %s %s %s", e.Verb, e.Resource, e.Name)
+		}
+		asked[e.Verb+" "+strings.Trim(e.Resource+"."+e.APIGroup, ".")] = true
+	}
+	return asked
+}
+
+// useRights makes the sidecar do all that its role does.
+func (s *stage) useRights(role string) {
+	s.t.Helper()
+	class := "class-" + s.Namespace
+	_, err := s.client.StorageV1().StorageClasses().Create(s.ctx, &storagev1.StorageClass{
+		ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: s.Driver,
+	}, metav1.CreateOptions{})
+	s.must(err)
+	s.t.Cleanup(func() { _ = s.client.StorageV1().StorageClasses().Delete(s.clean(), class, metav1.DeleteOptions{}) })
+	plain := func(pv *v1.PersistentVolume) {
+		// No annotation names its Secret, so the class is asked; and it was attached once.
+		pv.Annotations = map[string]string{"pv.kubernetes.io/provisioned-by": s.Driver, v1.BetaStorageClassAnnotation: class}
+		pv.Finalizers = []string{"external-attacher/" + s.lease()}
+	}
+	if role != "observer" {
+		vol := s.make(storage.Spec{Dynamic: true, Change: plain})
+		s.waitPV(vol, "protected", func(pv *v1.PersistentVolume) bool { return protected(pv) || companionProtected(pv) })
+		if role == "companion" {
+			s.must(vol.DeletePV(s.ctx))
+		}
+		s.must(vol.DeleteClaim(s.ctx))
+		s.waitCalls(vol, 1)
+	}
+	for range 2 { // the same Event a second time is a patch
+		s.vanish(10, func(pv *v1.PersistentVolume) {
+			pv.Annotations = map[string]string{"pv.kubernetes.io/provisioned-by": s.Driver, v1.BetaStorageClassAnnotation: class}
+		})
+		lease := s.braked()
+		_, err := s.client.CoordinationV1().Leases(s.Namespace).Patch(s.ctx, lease, types.MergePatchType,
+			fmt.Appendf(nil, `{"metadata":{"annotations":{%q:null}}}`, reclaim.BrakeAnnotation), metav1.PatchOptions{})
+		s.must(err)
+		s.eventually("all volumes are gone", func() bool { return len(s.onDiskAll()) == 0 })
+	}
+}
+
+// vanish makes PVs that go before they can be protected.
+func (s *stage) vanish(n int, change func(*v1.PersistentVolume)) {
+	s.t.Helper()
+	vols := s.makeMany(n, func(int) storage.Spec {
+		return storage.Spec{Dynamic: true, Policy: v1.PersistentVolumeReclaimRetain, Change: change}
+	})
+	s.all(vols, func(vol *storage.Volume) error { return vol.DeleteClaim(s.ctx) })
+	s.waitAll(vols, "released", isReleased)
+	s.all(vols, func(vol *storage.Volume) error {
+		if err := vol.SetPolicy(s.ctx, v1.PersistentVolumeReclaimDelete); err != nil {
+			return err
+		}
+		return s.deletePV(vol)
+	})
+}
+
+// deletePV deletes a PV that a peer may have deleted before.
+func (s *stage) deletePV(vol *storage.Volume) error {
+	if err := vol.DeletePV(s.ctx); !apierrors.IsNotFound(err) {
+		return err
+	}
+	return nil
+}
+
+// braked waits until a Lease says that the brake is on, and returns its name.
+func (s *stage) braked() (name string) {
+	s.t.Helper()
+	s.eventually("the Lease says that the brake is on", func() bool {
+		list, err := s.client.CoordinationV1().Leases(s.Namespace).List(s.ctx, metav1.ListOptions{})
+		s.must(err)
+		for _, lease := range list.Items {
+			if lease.Annotations[reclaim.BrakeAnnotation] != "" {
+				name = lease.Name
+			}
+		}
+		return name != ""
+	})
+	return name
+}
