@@ -147,7 +147,7 @@ func isProven(s Snapshot) bool {
 	pv, claim := s.PV, s.Claim
 	claimGone := live(claim.Read) && (!claim.Found || claim.UID != pv.Claim.UID ||
 		(pv.ProvisionedBy != "" && claim.VolumeName != "" && claim.VolumeName != pv.Name))
-	free := s.Attachments == 0 && (s.AttachmentsCurrent || s.Rules.NeverAttached || !(pv.WasAttached || s.End.Gone))
+	free := s.Attachments == 0 && (s.AttachmentsCurrent || s.Rules.NeverAttached || (!pv.WasAttached && !s.End.Gone))
 	common := claimGone && free && s.SecretsRead && pv.Handle != ""
 	if s.End.Gone {
 		return common && len(s.Siblings) == 0 && live(s.FamilyRead) && s.FamilyRead.Order < claim.Read.Order
