@@ -63,14 +63,14 @@ func TestWhatTheFlagsMean(t *testing.T) {
 			return c.Role == reclaim.RoleOwner && c.Mode == reclaim.ModeHonor && c.Scope == reclaim.ScopeBoundDelete &&
 				!c.IgnoreStatic && c.ReclaimUnprotected == nil && !c.DryRun && c.Brake.Deletions == 0 && !c.NotFoundIsDeleted
 		}},
-		"a role":                       {[]string{"--role=companion"}, func(c reclaim.Config) bool { return c.Role == reclaim.RoleCompanion }},
-		"the way back":                 {[]string{"--honor-reclaim-policy=false"}, func(c reclaim.Config) bool { return c.Mode == reclaim.ModeRollback }},
-		"the stock gate off":           {[]string{"--feature-gates=HonorPVReclaimPolicy=false"}, func(c reclaim.Config) bool { return c.Mode == reclaim.ModeRollback }},
-		"the way out":                  {[]string{"--release-finalizers=true"}, func(c reclaim.Config) bool { return c.Mode == reclaim.ModeRelease }},
-		"every policy":                 {[]string{"--finalizer-scope=bound-any"}, func(c reclaim.Config) bool { return c.Scope == reclaim.ScopeBoundAny }},
-		"no static PVs":                {[]string{"--static-pvs=ignore"}, func(c reclaim.Config) bool { return c.IgnoreStatic }},
-		"unprotected ones, said yes":   {[]string{"--reclaim-unprotected=true"}, func(c reclaim.Config) bool { return *c.ReclaimUnprotected == yes }},
-		"unprotected ones, said no":    {[]string{"--reclaim-unprotected=false"}, func(c reclaim.Config) bool { return *c.ReclaimUnprotected == no }},
+		"a role":                     {[]string{"--role=companion"}, func(c reclaim.Config) bool { return c.Role == reclaim.RoleCompanion }},
+		"the way back":               {[]string{"--honor-reclaim-policy=false"}, func(c reclaim.Config) bool { return c.Mode == reclaim.ModeRollback }},
+		"the stock gate off":         {[]string{"--feature-gates=HonorPVReclaimPolicy=false"}, func(c reclaim.Config) bool { return c.Mode == reclaim.ModeRollback }},
+		"the way out":                {[]string{"--release-finalizers=true"}, func(c reclaim.Config) bool { return c.Mode == reclaim.ModeRelease }},
+		"every policy":               {[]string{"--finalizer-scope=bound-any"}, func(c reclaim.Config) bool { return c.Scope == reclaim.ScopeBoundAny }},
+		"no static PVs":              {[]string{"--static-pvs=ignore"}, func(c reclaim.Config) bool { return c.IgnoreStatic }},
+		"unprotected ones, said yes": {[]string{"--reclaim-unprotected=true"}, func(c reclaim.Config) bool { return *c.ReclaimUnprotected == yes }},
+		"unprotected ones, said no":  {[]string{"--reclaim-unprotected=false"}, func(c reclaim.Config) bool { return *c.ReclaimUnprotected == no }},
 		"a brake, on the owner's Lease": {[]string{"--brake-deletions=7", "--leader-election-namespace=ns"}, func(c reclaim.Config) bool {
 			return c.Brake.Deletions == 7 && c.Brake.Lease.String() == "ns/disk-example-com"
 		}},
