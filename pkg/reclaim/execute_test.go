@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	testclock "k8s.io/utils/clock/testing"
@@ -537,4 +540,77 @@ func TestAnOwnerAdoptsWhatACompanionProtected(t *testing.T) {
 	if want := []string{Finalizer, CompanionFinalizer}; !slices.Equal(w.patched, want) {
 		t.Errorf("patched %q, want %q", w.patched, want)
 	}
+}
+
+// told keeps what is told as Events, by the object's kind and the reason.
+type told struct {
+	noEvents
+	events []string
+}
+
+func (r *told) Event(o runtime.Object, kind, reason, _ string) {
+	on := ""
+	if ref, ok := o.(*v1.ObjectReference); ok {
+		on = ref.Kind
+	}
+	r.events = append(r.events, kind+" "+reason+" on "+on)
+}
+
+func TestWhoeverKeepsAVolumeThatIsGoneIsTold(t *testing.T) {
+	cases := map[string]func(*PV){
+		"the policy is turned": func(pv *PV) { pv.Policy = PolicyRetain },
+		"it is claimed anew":   func(pv *PV) { pv.Claim, pv.Phase = ClaimRef{"ns", "new", "new-uid"}, PhaseBound },
+	}
+	for name, change := range cases {
+		t.Run(name, func(t *testing.T) {
+			heard := &told{}
+			w, r := newWorldWith(t, Config{Events: heard})
+			w.fail["delete PV"] = errors.New("not now")
+			r.reclaim(t.Context(), "pv")
+			delete(w.fail, "delete PV")
+			change(&w.pv)
+			w.store(r, w.pv)
+			heard.events, w.diary = nil, nil
+			r.reclaim(t.Context(), "pv")
+			w.expect(t, "delete PV", "release")
+			want := []string{"Warning TooLateToKeep on PersistentVolume", "Warning TooLateToKeep on PersistentVolumeClaim"}
+			if !slices.Equal(heard.events, want) {
+				t.Errorf("told %q, want %q", heard.events, want)
+			}
+		})
+	}
+}
+
+func TestExplainSaysWhatDecideDecides(t *testing.T) {
+	w, r := newWorld(t)
+	if e, found := r.Explain("pv"); !found || e.Decision != do(ReadSecrets, ReasonReclaim) {
+		t.Errorf("Explain = %+v, %v", e, found)
+	}
+	w.pv.Held, w.pv.HeldBecause = true, "evidence"
+	w.store(r, w.pv)
+	e, found := r.Explain("pv")
+	if !found || e.Decision.Reason != ReasonHeld || !strings.Contains(e.Text, `"evidence"`) || !strings.Contains(e.Text, HoldAnnotation) {
+		t.Errorf("Explain = %+v, %v", e, found)
+	}
+	if _, found := r.Explain("another"); found {
+		t.Error("explains a PV that is not there")
+	}
+	w.expect(t) // nothing was asked for
+}
+
+func FuzzSecretOfClass(f *testing.F) {
+	f.Add("${pvc.name}", "${pvc.namespace}")
+	f.Add("${pv.name", "}${")
+	f.Add("$${pv.name}", "")
+	f.Fuzz(func(t *testing.T, name, namespace string) {
+		ref, err := secretOfClass(released().PV, map[string]string{
+			"csi.storage.k8s.io/provisioner-secret-name": name, "csi.storage.k8s.io/provisioner-secret-namespace": namespace,
+		})
+		if err == nil && (ref.Name == "") != (name == "") {
+			t.Errorf("secretOfClass(%q, %q) = %v", name, namespace, ref)
+		}
+		if err != nil && !errors.Is(err, errSecretUnclear) {
+			t.Errorf("secretOfClass(%q, %q): %v", name, namespace, err)
+		}
+	})
 }

@@ -154,7 +154,7 @@ func (o pvChanges) Deleted(last *PV, final bool) {
 	done, history := o.notes.forget(last.UID)
 	if o.owns(last) && o.leading.Load() && !done.VolumeDeleted && last.Policy == PolicyDelete && last.claimed() {
 		o.ended.add(*last, End{Gone: true, Final: final, Shared: len(o.handles.others(handle, "")) > 0}, history)
-		if !o.rules.protects(*last) && !history.SeenProtected && last.deletable() && !last.Held {
+		if o.rules.ReclaimUnprotected && final && history.SeenAlive && !history.SeenProtected && last.deletable() && !last.Held {
 			o.brake.count(last.UID)
 		}
 	} else {

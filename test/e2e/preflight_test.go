@@ -53,7 +53,9 @@ func (s *stage) allow(rules []rbacv1.PolicyRule) {
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: s.Namespace, Name: "csi-reclaimer"}},
 	}, metav1.CreateOptions{})
 	s.must(err)
-	s.t.Cleanup(func() { _ = s.client.RbacV1().ClusterRoleBindings().Delete(s.clean(), role.Name, metav1.DeleteOptions{}) })
+	s.t.Cleanup(func() {
+		_ = s.client.RbacV1().ClusterRoleBindings().Delete(s.clean(), role.Name, metav1.DeleteOptions{})
+	})
 	s.eventually("the rules are in force", func() bool { return s.may("list", "", "nodes") })
 }
 

@@ -1,0 +1,77 @@
+package reclaim
+
+import (
+	"encoding/json"
+	"testing"
+	"unicode/utf8"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestPVOf(t *testing.T) {
+	csi := func(change func(*v1.PersistentVolume)) *v1.PersistentVolume {
+		o := &v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{PersistentVolumeSource: v1.PersistentVolumeSource{
+			CSI: &v1.CSIPersistentVolumeSource{Driver: driver, VolumeHandle: "vol-1"},
+		}}}
+		o.Annotations = map[string]string{}
+		change(o)
+		return o
+	}
+	cases := map[string]struct {
+		o    *v1.PersistentVolume
+		want func(PV) bool
+	}{
+		"a volume of the driver": {csi(func(*v1.PersistentVolume) {}), func(pv PV) bool { return pv.Driver == driver && pv.Handle == "vol-1" && !pv.InTree }},
+		"attached once: the attacher's finalizer has dashes for dots": {csi(func(o *v1.PersistentVolume) {
+			o.Finalizers = []string{"external-attacher/disk-csi-example-com"}
+		}), func(pv PV) bool { return pv.WasAttached }},
+		"held without a reason": {csi(func(o *v1.PersistentVolume) { o.Annotations[HoldAnnotation] = "" }), func(pv PV) bool { return pv.Held && pv.HeldBecause == "" }},
+		"only one of the annotations that name the Secret": {csi(func(o *v1.PersistentVolume) { o.Annotations[annSecretName] = "s" }),
+			func(pv PV) bool { return !pv.SecretKnown }},
+		"both annotations, empty": {csi(func(o *v1.PersistentVolume) { o.Annotations[annSecretName], o.Annotations[annSecretNamespace] = "", "" }),
+			func(pv PV) bool { return pv.SecretKnown && pv.DeletionSecret == (SecretRef{}) }},
+		"the class by its old annotation": {csi(func(o *v1.PersistentVolume) {
+			o.Spec.StorageClassName, o.Annotations[annStorageClass] = "new", "old"
+		}), func(pv PV) bool { return pv.StorageClass == "old" }},
+		"terminating": {csi(func(o *v1.PersistentVolume) { now := metav1.Unix(7, 0); o.DeletionTimestamp = &now }),
+			func(pv PV) bool { return pv.Terminating && pv.TerminatingSince == 7 }},
+		"a migrated volume": {&v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{PersistentVolumeSource: v1.PersistentVolumeSource{
+			AWSElasticBlockStore: &v1.AWSElasticBlockStoreVolumeSource{VolumeID: "aws://us-east-1a/vol-0123456789abcdef0"}}}},
+			func(pv PV) bool {
+				return pv.InTree && pv.Driver == "ebs.csi.aws.com" && pv.Handle == "vol-0123456789abcdef0"
+			}},
+		"a volume that no driver has": {&v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{PersistentVolumeSource: v1.PersistentVolumeSource{
+			HostPath: &v1.HostPathVolumeSource{Path: "/x"}}}}, func(pv PV) bool { return pv.InTree && pv.Driver == "" && pv.Handle == "" }},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			if pv := PVOf(c.o); !c.want(pv) {
+				t.Errorf("PVOf = %+v", pv)
+			}
+		})
+	}
+}
+
+// FuzzPVOf reads PVs with any content: no panic, nothing endless, and nothing of another
+// driver's is ours.
+func FuzzPVOf(f *testing.F) {
+	f.Add([]byte(`{"metadata":{"annotations":{"csi-reclaimer.io/hold":"x"}},"spec":{"csi":{"driver":"a","volumeHandle":"b"}}}`))
+	f.Add([]byte(`{"spec":{"awsElasticBlockStore":{"volumeID":"aws:///"}}}`))
+	f.Add([]byte(`{"spec":{"azureFile":{"secretName":""}},"metadata":{"annotations":{"pv.kubernetes.io/migrated-to":"x"}}}`))
+	f.Add([]byte(`{"spec":{"vsphereVolume":{"volumePath":"[a] b"}}}`))
+	f.Add([]byte(`{"spec":{"gcePersistentDisk":{"pdName":"p"},"nodeAffinity":{"required":{"nodeSelectorTerms":[{}]}}}}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var o v1.PersistentVolume
+		if json.Unmarshal(data, &o) != nil {
+			return
+		}
+		pv := PVOf(&o)
+		if len(pv.HeldBecause) > maxHoldReason+len("…") || !utf8.ValidString(pv.HeldBecause) && utf8.ValidString(o.Annotations[HoldAnnotation]) {
+			t.Errorf("held because %q", pv.HeldBecause)
+		}
+		if pv.ownedBy(driver) && pv.ProvisionedBy != driver && pv.MigratedTo != driver && pv.Driver != driver {
+			t.Errorf("ours: %+v", pv)
+		}
+	})
+}
