@@ -10,10 +10,19 @@
 // calls its storage system. It parses no flags, uses no global registry and never ends the
 // process.
 //
+// # How it is used
+//
+// [New] makes a [Reclaimer] and starts nothing; [Reclaimer.Run] works until its context ends.
+// Where several replicas run, each calls [Reclaimer.Watch], so that it knows the PVs and what
+// happened to them, and the one that leads calls Run. [Config] holds what can be chosen: the
+// [Role], which says what else works on the driver's PVs, stops, and the way back.
+// [Reclaimer.Missing] tells which rights are lacking; [Reclaimer.Explain] tells what happens to
+// a PV next, and why.
+//
 // # How it works
 //
-// observe.go gathers facts about one PV into a [Snapshot]; decide.go is a pure function from
-// Snapshot to [Decision], one step at a time; execute.go carries the step out, adds what it
-// learned to the facts and asks again. The order of the steps is in [Decide] alone, so what
+// observe.go gathers facts about one PV into a [Snapshot], with what notes.go remembers of its
+// past; decide.go is a pure function from Snapshot to [Decision], one step at a time;
+// execute.go carries the step out, adds what it learned to the facts and asks again. The order of the steps is in [Decide] alone, so what
 // is tested, model-checked and explained to people is what acts.
 package reclaim
