@@ -52,10 +52,24 @@ func (cp *ControlPlane) AuditEvents(keep func(AuditEvent) bool) ([]AuditEvent, e
 	return ReadAuditLog(cp.AuditLog(), keep)
 }
 
+// AuditEventsOf returns the requests of one user that keep chooses, as AuditEvents does; a log of many users is
+// read much faster so.
+func (cp *ControlPlane) AuditEventsOf(user string, keep func(AuditEvent) bool) ([]AuditEvent, error) {
+	if !cp.options.AuditLog {
+		return nil, errors.New("read audit log: Options.AuditLog is not set")
+	}
+	return readAuditLog(cp.AuditLog(), []byte(user), func(e AuditEvent) bool { return e.User == user && (keep == nil || keep(e)) })
+}
+
 // ReadAuditLog reads the audit log at path. Each request appears once, with the first of its stages
 // that was logged: a watch when it began, everything else when it was answered. A last line that is still being
 // written is left for the next reading.
 func ReadAuditLog(path string, keep func(AuditEvent) bool) ([]AuditEvent, error) {
+	return readAuditLog(path, nil, keep)
+}
+
+// readAuditLog decodes only the lines that contain a text.
+func readAuditLog(path string, text []byte, keep func(AuditEvent) bool) ([]AuditEvent, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("read audit log: %w", err)
@@ -72,6 +86,9 @@ func ReadAuditLog(path string, keep func(AuditEvent) bool) ([]AuditEvent, error)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("read audit log: %w", err)
+		}
+		if !bytes.Contains(line, text) {
+			continue
 		}
 		event, err := decodeAuditLine(line)
 		if err != nil {

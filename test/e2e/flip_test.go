@@ -82,8 +82,8 @@ func (s *stage) expectNoLeak(vols []*storage.Volume) {
 // patchesAll counts the sidecar's patches that took effect, by PV.
 func (s *stage) patchesAll() map[string]int {
 	s.t.Helper()
-	events, err := cluster.AuditEvents(func(e controlplane.AuditEvent) bool {
-		return e.User == s.user && e.Resource == "persistentvolumes" && e.Verb == "patch" && e.Code == 200
+	events, err := cluster.AuditEventsOf(s.user, func(e controlplane.AuditEvent) bool {
+		return e.Resource == "persistentvolumes" && e.Verb == "patch" && e.Code == 200
 	})
 	s.must(err)
 	count := map[string]int{}

@@ -75,8 +75,8 @@ func (s *stage) settledWrites(least int) []controlplane.AuditEvent {
 	var last []controlplane.AuditEvent
 	since := time.Now()
 	for {
-		events, err := cluster.AuditEvents(func(e controlplane.AuditEvent) bool {
-			return e.User == s.user && e.Resource == "persistentvolumes" && !strings.Contains("get list watch", e.Verb)
+		events, err := cluster.AuditEventsOf(s.user, func(e controlplane.AuditEvent) bool {
+			return e.Resource == "persistentvolumes" && !strings.Contains("get list watch", e.Verb)
 		})
 		s.must(err)
 		if len(events) != len(last) {
@@ -96,8 +96,8 @@ func (s *stage) reads(vols []*storage.Volume) int {
 	for _, vol := range vols {
 		names[vol.Name] = true
 	}
-	events, err := cluster.AuditEvents(func(e controlplane.AuditEvent) bool {
-		return e.User == s.user && e.Verb == "get" && names[e.Name] && strings.HasPrefix(e.Resource, "persistentvolume")
+	events, err := cluster.AuditEventsOf(s.user, func(e controlplane.AuditEvent) bool {
+		return e.Verb == "get" && names[e.Name] && strings.HasPrefix(e.Resource, "persistentvolume")
 	})
 	s.must(err)
 	return len(events)
@@ -117,8 +117,8 @@ func (s *stage) readOften(vols []*storage.Volume) map[string][]string {
 	for _, vol := range vols {
 		often[vol.Name] = nil
 	}
-	_, err := cluster.AuditEvents(func(e controlplane.AuditEvent) bool {
-		if _, ours := often[e.Name]; ours && e.User == s.user && e.Verb == "get" {
+	_, err := cluster.AuditEventsOf(s.user, func(e controlplane.AuditEvent) bool {
+		if _, ours := often[e.Name]; ours && e.Verb == "get" {
 			often[e.Name] = append(often[e.Name], fmt.Sprint(e.Resource, " ", e.Code, " ", e.Received.Format("05.000")))
 		}
 		return false

@@ -52,8 +52,8 @@ func TestABackfillObeysAnAPIServerThatIsBusy(t *testing.T) {
 // answers counts the answers to patches of PVs that a program with this name sent.
 func (s *stage) answers(agent string) map[int]int {
 	s.t.Helper()
-	events, err := cluster.AuditEvents(func(e controlplane.AuditEvent) bool {
-		return e.User == s.user && e.Verb == "patch" && e.Resource == "persistentvolumes" && strings.Contains(e.UserAgent, agent)
+	events, err := cluster.AuditEventsOf(s.user, func(e controlplane.AuditEvent) bool {
+		return e.Verb == "patch" && e.Resource == "persistentvolumes" && strings.Contains(e.UserAgent, agent)
 	})
 	s.must(err)
 	codes := map[int]int{}

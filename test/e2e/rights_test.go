@@ -78,8 +78,8 @@ func TestWhatIsGrantedIsUsed(t *testing.T) {
 func (s *stage) askedFor() map[string]bool {
 	s.t.Helper()
 	asked := map[string]bool{}
-	events, err := cluster.AuditEvents(func(e controlplane.AuditEvent) bool {
-		return e.User == s.user && e.Resource != "" && e.APIGroup != "authorization.k8s.io"
+	events, err := cluster.AuditEventsOf(s.user, func(e controlplane.AuditEvent) bool {
+		return e.Resource != "" && e.APIGroup != "authorization.k8s.io"
 	})
 	s.must(err)
 	for _, e := range events {

@@ -358,8 +358,8 @@ func (s *stage) fence() {
 // requests returns what the sidecar has asked the API server for, about one PV's name.
 func (s *stage) requests(name string) (writes, reads []string) {
 	s.t.Helper()
-	events, err := cluster.AuditEvents(func(e controlplane.AuditEvent) bool {
-		return e.User == s.user && e.Name == name && strings.HasPrefix(e.Resource, "persistentvolume")
+	events, err := cluster.AuditEventsOf(s.user, func(e controlplane.AuditEvent) bool {
+		return e.Name == name && strings.HasPrefix(e.Resource, "persistentvolume")
 	})
 	s.must(err)
 	for _, e := range events {

@@ -1,0 +1,55 @@
+//go:build unix
+
+package deploy
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/controlplane"
+)
+
+// cluster is the control plane that all tests share; client is its administrator's.
+var (
+	cluster *controlplane.ControlPlane
+	client  *kubernetes.Clientset
+)
+
+// patience is far above what anything here takes.
+const patience = 2 * time.Minute
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	var err error
+	if cluster, err = controlplane.Start(ctx, controlplane.V1_36, controlplane.Options{Progress: os.Stderr}); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() {
+		if err := cluster.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+	}()
+	if client, err = kubernetes.NewForConfig(cluster.Admin()); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
+
+func patiently(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}

@@ -1,0 +1,222 @@
+//go:build unix
+
+package deploy
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/mockdriver"
+	"github.com/csi-reclaimer/csi-reclaimer/test/process"
+	"github.com/csi-reclaimer/csi-reclaimer/test/sidecar"
+)
+
+// TestTheExampleWorks runs the two containers' programs as a kubelet would: with the flags, the
+// environment and the service account that the example gives them, and nothing else. Only the
+// folders, the port and the way to the API server are this machine's.
+func TestTheExampleWorks(t *testing.T) {
+	ctx := patiently(t)
+	namespace := install(t)
+	pod := example(t).Spec.Template.Spec
+	config, err := cluster.ServiceAccount(ctx, namespace, pod.ServiceAccountName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubeconfig, err := cluster.Kubeconfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	volumes, err := os.MkdirTemp("", "deploy-") // short: a socket's path has little room
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(volumes) })
+
+	driver := container(t, pod, "driver")
+	binary, err := mockdriver.Build(ctx, os.Stderr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin(t, pod, process.Command{Path: binary, Args: onThisMachine(t, driver, volumes, nil), Env: environment(t, driver, namespace)})
+
+	car := container(t, pod, "csi-reclaimer")
+	if binary, err = sidecar.Build(ctx, os.Stderr); err != nil {
+		t.Fatal(err)
+	}
+	ports := map[int32]string{car.Ports[0].ContainerPort: freeAddress(t)}
+	args := append(onThisMachine(t, car, volumes, ports), "--kubeconfig="+kubeconfig)
+	p := begin(t, pod, process.Command{Path: binary, Args: args, Env: environment(t, car, namespace)})
+
+	if err := p.WaitLog(ctx, "Became the leader"); err != nil {
+		t.Fatal(err)
+	}
+	for name, probe := range map[string]*v1.Probe{"liveness": car.LivenessProbe, "readiness": car.ReadinessProbe} {
+		if port := probe.HTTPGet.Port.StrVal; port != car.Ports[0].Name {
+			t.Errorf("the %s probe asks port %q, want %q", name, port, car.Ports[0].Name)
+		}
+		if err := answers(ctx, "http://"+ports[car.Ports[0].ContainerPort]+probe.HTTPGet.Path); err != nil {
+			t.Errorf("%s probe: %v\n%s", name, err, p.LogTail(20))
+		}
+	}
+	// The CSIDriver has the driver's name, or this would be another Lease.
+	if _, err := client.CoordinationV1().Leases(namespace).Get(ctx, exampleObject(t, "CSIDriver").GetName(), metav1.GetOptions{}); err != nil {
+		t.Errorf("the Lease: %v", err)
+	}
+	if log := p.LogTail(1000); strings.Contains(log, "Preflight") {
+		t.Errorf("something is lacking:\n%s", log)
+	}
+}
+
+// TestAFlagThatNobodyKnowsIsFound shows that a wrong flag in the example would end the programs.
+func TestAFlagThatNobodyKnowsIsFound(t *testing.T) {
+	ctx := patiently(t)
+	for name, build := range map[string]func(context.Context) (string, error){
+		"csi-reclaimer": func(ctx context.Context) (string, error) { return sidecar.Build(ctx, os.Stderr) },
+		"driver":        func(ctx context.Context) (string, error) { return mockdriver.Build(ctx, os.Stderr) },
+	} {
+		binary, err := build(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		args := append(container(t, example(t).Spec.Template.Spec, name).Args, "--nobody-knows-this")
+		if err := process.Run(ctx, process.Command{Path: binary, Args: args}); err == nil || !strings.Contains(err.Error(), "nobody-knows-this") {
+			t.Errorf("%s with an unknown flag: %v, want it named", name, err)
+		}
+	}
+}
+
+// begin starts a container's program, which ends with the test, within the pod's grace.
+func begin(t *testing.T, pod v1.PodSpec, command process.Command) *process.Process {
+	t.Helper()
+	p, err := process.Start(command)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		defer p.Close()
+		if err := p.Stop(time.Duration(*pod.TerminationGracePeriodSeconds) * time.Second); err != nil {
+			t.Errorf("%v\n%s", err, p.LogTail(20))
+		}
+	})
+	return p
+}
+
+// container returns the container of that name.
+func container(t *testing.T, pod v1.PodSpec, name string) v1.Container {
+	t.Helper()
+	for _, c := range pod.Containers {
+		if c.Name == name {
+			return c
+		}
+	}
+	t.Fatalf("no container %q", name)
+	return v1.Container{}
+}
+
+// onThisMachine returns the container's arguments with its volumes as folders below volumes,
+// and its ports at other addresses. Each of them must be there.
+func onThisMachine(t *testing.T, c v1.Container, volumes string, ports map[int32]string) []string {
+	t.Helper()
+	args := slices.Clone(c.Args)
+	replace := func(from, to string) {
+		// A whole value, or the beginning of a path: --flag=/from, --flag=unix:///from/file.
+		whole := regexp.MustCompile(`(=|=unix://)` + regexp.QuoteMeta(from) + `(/|$)`)
+		found := false
+		for i, arg := range args {
+			if whole.MatchString(arg) {
+				args[i], found = whole.ReplaceAllString(arg, "${1}"+to+"${2}"), true
+			}
+		}
+		if !found {
+			t.Errorf("container %s: no argument names %s", c.Name, from)
+		}
+	}
+	for _, mount := range c.VolumeMounts {
+		folder := filepath.Join(volumes, mount.Name)
+		// As the kubelet makes an emptyDir, whoever the user is.
+		if err := os.MkdirAll(folder, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(folder, 0o777); err != nil {
+			t.Fatal(err)
+		}
+		replace(mount.MountPath, folder)
+	}
+	for port, address := range ports {
+		replace(fmt.Sprintf(":%d", port), address)
+	}
+	return args
+}
+
+// environment returns the container's environment.
+func environment(t *testing.T, c v1.Container, namespace string) []string {
+	t.Helper()
+	var env []string
+	for _, e := range c.Env {
+		switch {
+		case e.ValueFrom == nil:
+			env = append(env, e.Name+"="+e.Value)
+		case e.ValueFrom.FieldRef != nil && e.ValueFrom.FieldRef.FieldPath == "metadata.namespace":
+			env = append(env, e.Name+"="+namespace)
+		default:
+			t.Fatalf("container %s: this test does not know where %s comes from", c.Name, e.Name)
+		}
+	}
+	return env
+}
+
+// answers returns once the address answers 200.
+func answers(ctx context.Context, url string) error {
+	for {
+		err := get(ctx, url)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func get(ctx context.Context, url string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	if err := response.Body.Close(); err != nil {
+		return err
+	}
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", url, response.Status)
+	}
+	return nil
+}
+
+// freeAddress returns a loopback address that nobody listens on.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}
