@@ -70,8 +70,9 @@ func TestTheExampleWorks(t *testing.T) {
 			t.Errorf("%s probe: %v\n%s", name, err, p.LogTail(20))
 		}
 	}
-	// The CSIDriver has the driver's name, or this would be another Lease.
-	if _, err := client.CoordinationV1().Leases(namespace).Get(ctx, exampleObject(t, "CSIDriver").GetName(), metav1.GetOptions{}); err != nil {
+	// The CSIDriver has the driver's name, or there would be another Lease.
+	lease := strings.ReplaceAll(exampleObject(t, "CSIDriver").GetName(), ".", "-")
+	if _, err := client.CoordinationV1().Leases(namespace).Get(ctx, lease, metav1.GetOptions{}); err != nil {
 		t.Errorf("the Lease: %v", err)
 	}
 	if log := p.LogTail(1000); strings.Contains(log, "Preflight") {
