@@ -101,7 +101,9 @@ func (r *Reclaimer) work(ctx context.Context, facts Snapshot) loop.Next {
 		if err := w.carryOut(ctx, d); err != nil {
 			return r.afterTrouble(ctx, w.facts.PV, d, err)
 		}
-		w.look()
+		if !w.look() {
+			return loop.Next{}
+		}
 	}
 	return r.afterTrouble(ctx, w.facts.PV, Decision{}, because(ReasonUnreadable,
 		fmt.Errorf("prepare the deletion of PV %q: reads take longer than %v, so that each is too old when the next is answered", w.facts.PV.Name, liveFor)))
@@ -202,14 +204,14 @@ func (w *run) carryOut(ctx context.Context, d Decision) error {
 }
 
 // look brings in what the watches have told since, without giving up what live reads of
-// this run have shown.
-func (w *run) look() {
+// this run have shown. The run is over when they told of the PV's end: what that leaves to
+// do is decided from its ending, which also holds what this run has done.
+func (w *run) look() (goOn bool) {
 	w.facts.Brake = w.observer.brake.State()
-	w.facts.Done, w.facts.History, w.facts.Contested = w.observer.notes.of(w.facts.PV)
 	if w.facts.End.Gone {
 		w.lookAtEnd()
-	} else if w.facts.SiblingsRead == (Read{}) || w.unreadSibling() {
-		w.facts.Siblings, w.facts.SiblingsRead = w.siblingsNow(), Read{}
+	} else if !w.lookAtPV() {
+		return false
 	}
 	w.facts.Attachments = w.observer.attachmentsOf(w.facts)
 	if w.listed != nil {
@@ -219,10 +221,22 @@ func (w *run) look() {
 		}
 		w.facts.Attachments = max(w.facts.Attachments, seen)
 	}
+	return true
+}
+
+// lookAtPV brings in what became known of a PV.
+func (w *run) lookAtPV() (known bool) {
+	noted, known := w.observer.notes.of(w.facts.PV)
+	w.facts.Done, w.facts.History, w.facts.Contested = noted.done, noted.history, noted.contested
+	if w.facts.SiblingsRead == (Read{}) || w.unreadSibling() {
+		w.facts.Siblings, w.facts.SiblingsRead = w.siblingsNow(), Read{}
+	}
+	return known
 }
 
 // lookAtEnd brings in what became known of a PV after it was gone.
 func (w *run) lookAtEnd() {
+	w.facts.Contested = w.observer.notes.inContest()
 	w.facts.Siblings = w.observer.siblings(w.facts.PV, "")
 	for _, e := range w.observer.ended.of(w.facts.PV.Name) {
 		if e.pv.UID == w.facts.PV.UID {

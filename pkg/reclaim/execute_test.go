@@ -376,12 +376,12 @@ func TestAnswersAreHandledByTheirMeaning(t *testing.T) {
 func TestNotesEndWithThePV(t *testing.T) {
 	w, r := newWorld(t)
 	r.reclaim(t.Context(), "pv")
-	if done, _, _ := r.observer.notes.of(PV{UID: "pv-uid"}); !done.VolumeDeleted {
+	if noted, _ := r.observer.notes.of(PV{UID: "pv-uid"}); !noted.done.VolumeDeleted {
 		t.Fatal("the deletion is not noted")
 	}
 	w.end(r)
-	if done, _, _ := r.observer.notes.of(PV{UID: "pv-uid"}); done != (Done{}) {
-		t.Errorf("noted of a PV that is gone: %+v", done)
+	if noted, known := r.observer.notes.of(PV{UID: "pv-uid"}); known || noted.done != (Done{}) {
+		t.Errorf("noted of a PV that is gone: %+v", noted)
 	}
 
 	// The PV's end is seen before the answer of the write that caused it.
@@ -397,14 +397,53 @@ func TestNotesEndWithThePV(t *testing.T) {
 	}
 }
 
+// The PV goes while the driver works: somebody else took the finalizer off.
+func TestAPVThatGoesDuringTheCallCostsNoSecondOne(t *testing.T) {
+	for _, when := range []string{"at once", "when the driver has answered", "after the run"} {
+		t.Run("its end is told "+when, func(t *testing.T) {
+			w, r := newWorld(t)
+			w.pv.Terminating = true
+			w.store(r, w.pv)
+			last := w.stored["pv"]
+			tell := func(now string) {
+				if when == now {
+					pvChanges{r.observer}.Deleted(last, true)
+				}
+			}
+			w.before = func(what string) {
+				switch what {
+				case "delete volume":
+					delete(w.stored, "pv")
+					tell("at once")
+				case "release":
+					tell("when the driver has answered")
+					w.fail[what] = kube.ErrGone
+				}
+			}
+			r.reclaim(t.Context(), "pv")
+			tell("after the run")
+			r.reclaim(t.Context(), "pv") // the end has woken it
+			calls := len(w.diary)
+			w.diary = slices.DeleteFunc(w.diary, func(what string) bool { return what == "release" })
+			w.expect(t, "read claim", "read pv", "delete volume")
+			if when == "at once" && calls != len(w.diary) {
+				t.Error("a PV that is known to be gone is written to")
+			}
+			if ends := r.observer.ended.of("pv"); len(ends) != 0 || len(r.observer.notes.done) != 0 {
+				t.Errorf("still remembered: %+v, %+v", ends, r.observer.notes.done)
+			}
+		})
+	}
+}
+
 func TestTheSameNameUnderANewUIDStartsAnew(t *testing.T) {
 	w, r := newWorld(t)
 	r.reclaim(t.Context(), "pv")
 	w.diary = nil
 	w.pv.UID, w.pv.Handle = types.UID("second"), "vol-2"
 	w.store(r, w.pv)
-	if done, _, _ := r.observer.notes.of(PV{UID: "pv-uid"}); done != (Done{}) {
-		t.Errorf("noted of the PV before: %+v", done)
+	if noted, known := r.observer.notes.of(PV{UID: "pv-uid"}); known || noted.done != (Done{}) {
+		t.Errorf("noted of the PV before: %+v", noted)
 	}
 	r.reclaim(t.Context(), "pv")
 	w.expect(t, "read claim", "read pv", "delete volume", "delete PV", "release")

@@ -18,8 +18,9 @@ const (
 )
 
 // notes is what a process remembers about PVs beyond what their objects show. The event
-// handlers keep it, on replicas that do not lead too. An entry lives until the PV's end is
-// seen, so that no lag of the cache makes it forget too early. It is safe for concurrent use.
+// handlers keep it, on replicas that do not lead too. An entry lives from the PV's first
+// sight to its end, so that no lag of the cache makes it forget too early; nothing is noted
+// for a PV that is not known. It is safe for concurrent use.
 type notes struct {
 	rules Rules
 
@@ -51,13 +52,22 @@ func newNotes(rules Rules) *notes {
 	}
 }
 
-// of returns what is known of a PV as it was read, and whether the finalizer is contested.
-func (n *notes) of(pv PV) (Done, History, bool) {
+// note is what is remembered that bears on one PV.
+type note struct {
+	done      Done
+	history   History
+	contested bool
+}
+
+// of returns what is remembered of a PV as it was read. known is false before its first
+// sight and after its end.
+func (n *notes) of(pv PV) (_ note, known bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	history, known := n.seen[pv.UID]
 	done, own := n.done[pv.UID], n.ours[pv.UID]
 	done.Protected = own.protects && own.version != "" && kube.Newer(own.version, pv.ResourceVersion)
-	return done, n.seen[pv.UID], n.contested
+	return note{done, history, n.contested}, known
 }
 
 // inContest tells whether the finalizer is contested.
@@ -67,14 +77,16 @@ func (n *notes) inContest() bool {
 	return n.contested
 }
 
-// record changes what was done for a PV.
-func (n *notes) record(uid types.UID, change func(*Done)) Done {
+// record changes what was done for a PV. known is false if there was nowhere to note it.
+func (n *notes) record(uid types.UID, change func(*Done)) (_ Done, known bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	d := n.done[uid]
 	change(&d)
-	n.done[uid] = d
-	return d
+	if _, known = n.seen[uid]; known {
+		n.done[uid] = d
+	}
+	return d, known
 }
 
 // forget ends the notes of a PV and returns the last of them.
@@ -167,7 +179,9 @@ func (n *notes) lost(before, pv *PV, now time.Time) (turned bool) {
 func (n *notes) writing(uid types.UID, protects bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.ours[uid] = ownWrite{protects: protects}
+	if _, known := n.seen[uid]; known {
+		n.ours[uid] = ownWrite{protects: protects}
+	}
 }
 
 // wrote notes what became of it: the version it made, or that it was refused. A write

@@ -129,8 +129,8 @@ func TestWhoTookTheFinalizerOff(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w, r := newWorld(t)
 			c.happens(t, w, r)
-			if _, history, _ := r.observer.notes.of(PV{UID: "pv-uid"}); history != c.want {
-				t.Errorf("history %+v, want %+v", history, c.want)
+			if noted, _ := r.observer.notes.of(PV{UID: "pv-uid"}); noted.history != c.want {
+				t.Errorf("history %+v, want %+v", noted.history, c.want)
 			}
 		})
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	v1 "k8s.io/api/core/v1"
@@ -31,6 +32,9 @@ type observer struct {
 	notes    *notes
 	brake    *brake
 	ended    *endings
+	// ending is held while notes become an ending, so that what is done for a PV is noted
+	// with the one or the other.
+	ending sync.Mutex
 
 	// leading: this replica acts, so that the end of a PV is its business.
 	leading atomic.Bool
@@ -150,16 +154,26 @@ func (o pvChanges) Updated(before, now *PV) {
 func (o pvChanges) Deleted(last *PV, final bool) {
 	handle := o.handle(last)
 	o.forgetHandle(handle, last.Name)
-	done, history := o.notes.forget(last.UID)
-	if o.owns(last) && o.leading.Load() && !done.VolumeDeleted && last.Policy == PolicyDelete && last.claimed() {
-		o.ended.add(*last, End{Gone: true, Final: final, Shared: len(o.handles.others(handle, "")) > 0}, history)
-		if o.rules.ReclaimUnprotected && final && history.SeenAlive && !history.SeenProtected && last.deletable() && !last.Held {
-			o.brake.count(last.UID)
-		}
-	} else {
+	history, left := o.end(last, End{Gone: true, Final: final, Shared: len(o.handles.others(handle, "")) > 0})
+	switch {
+	case !left:
 		o.forgotten(last.UID)
+	case o.rules.ReclaimUnprotected && final && history.SeenAlive && !history.SeenProtected && last.deletable() && !last.Held:
+		o.brake.count(last.UID)
 	}
 	o.wakeFamily(last)
+}
+
+// end turns the notes of a PV into an ending, if its volume may be left.
+func (o *observer) end(last *PV, end End) (_ History, left bool) {
+	o.ending.Lock()
+	defer o.ending.Unlock()
+	done, history := o.notes.forget(last.UID)
+	left = o.owns(last) && o.leading.Load() && !done.VolumeDeleted && last.Policy == PolicyDelete && last.claimed()
+	if left {
+		o.ended.add(*last, end, history)
+	}
+	return history, left
 }
 
 func (o pvChanges) forgetHandle(handle, pv string) {
@@ -234,12 +248,12 @@ func (o *observer) observe(name string) (s Snapshot, found bool) {
 	if !found || !o.owns(pv) {
 		return Snapshot{}, false
 	}
-	s = Snapshot{Rules: o.rules, PV: *pv, Brake: o.brake.State()}
-	s.Done, s.History, s.Contested = o.notes.of(*pv)
-	if now, found := o.pvs.Get(name); !found || now != pv {
-		// It changed between the two looks, and its notes may have gone with it.
-		return o.observe(name)
+	noted, known := o.notes.of(*pv)
+	if !known {
+		// The cache is a moment ahead of its handlers; the one that is due wakes the PV.
+		return Snapshot{}, false
 	}
+	s = Snapshot{Rules: o.rules, PV: *pv, Done: noted.done, History: noted.history, Contested: noted.contested, Brake: o.brake.State()}
 	s.Siblings = o.siblings(*pv, pv.Name)
 	s.Attachments = o.attachmentsOf(s)
 	return s, true
@@ -256,15 +270,13 @@ func (o *observer) observeEnd(e ending) Snapshot {
 	return s
 }
 
-// note records what was done for a PV. If its end was seen meanwhile it belongs there:
-// nobody would forget the note.
+// note records what was done for a PV, with its ending if that was seen meanwhile.
 func (o *observer) note(pv PV, change func(*Done)) Done {
-	done := o.notes.record(pv.UID, change)
-	if cached, found := o.pvs.Get(pv.Name); !found || cached.UID != pv.UID {
-		o.notes.forget(pv.UID)
-		if done.VolumeDeleted {
-			o.ended.done(pv)
-		}
+	o.ending.Lock()
+	defer o.ending.Unlock()
+	done, noted := o.notes.record(pv.UID, change)
+	if !noted && done.VolumeDeleted {
+		o.ended.done(pv)
 	}
 	return done
 }
