@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"slices"
 	"syscall"
 	"testing"
@@ -28,6 +29,11 @@ type family struct {
 // startFamily starts the program and waits until it has named its child and each of words was said.
 func startFamily(t *testing.T, role string, words ...string) *family {
 	t.Helper()
+	// Under nohup a hang-up is ignored, which a program passes on to those it starts. One
+	// that it handles it passes on as deadly.
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	t.Cleanup(func() { signal.Stop(hangups) })
 	read, write, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
