@@ -20,7 +20,9 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/backend"
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/backend/disk"
@@ -160,13 +162,19 @@ func (d *Driver) waitServing(ctx context.Context, p *process.Process) error {
 		case <-probing.Done():
 		}
 	}()
-	if _, err := csi.NewIdentityClient(d.conn).Probe(probing, &csi.ProbeRequest{}); err != nil {
-		if probing.Err() != nil {
-			err = context.Cause(probing)
+	for {
+		_, err := csi.NewIdentityClient(d.conn).Probe(probing, &csi.ProbeRequest{})
+		switch {
+		case err == nil:
+			return nil
+		case probing.Err() != nil:
+			return fmt.Errorf("wait for the driver to serve: %w", context.Cause(probing))
+		case status.Code(err) != codes.Unavailable:
+			return fmt.Errorf("wait for the driver to serve: %w", err)
 		}
-		return fmt.Errorf("wait for the driver to serve: %w", err)
+		// The call went out on the connection to the process before, whose end was not
+		// noticed yet; the next call waits for another one.
 	}
-	return nil
 }
 
 func orExited(err error) error {
