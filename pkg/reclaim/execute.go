@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
@@ -40,16 +41,20 @@ func because(reason Reason, err error) error {
 	return &trouble{reason, err}
 }
 
-// run is the work on one PV from its wake-up to the next wait.
+// run is the work on one PV from its wake-up to the next wait: it decides, asks, learns from
+// the answer, and decides again with what was learned.
 type run struct {
 	*Reclaimer
 	facts   Snapshot
+	steps   int
 	reads   int
 	secrets map[string]string
 	// listed is what a live list of VolumeAttachments showed in this run.
 	listed map[string]int
 	// gone are siblings that a live read did not find, whatever the cache still shows.
-	gone map[string]bool
+	gone []types.UID
+	// taken is the handle of the volume that is being deleted.
+	taken string
 }
 
 // reclaim works on the PV of a name, and on those that had the name and are gone.
@@ -68,45 +73,64 @@ func (r *Reclaimer) reclaim(ctx context.Context, name string) loop.Next {
 	return next
 }
 
-// work decides on one PV, carries out the step, and decides again with what was learned,
-// until the decision is to wait.
+// work carries a run on one PV to its end.
 func (r *Reclaimer) work(ctx context.Context, facts Snapshot) loop.Next {
 	w := &run{Reclaimer: r, facts: facts}
+	defer w.end()
 	logger := klog.FromContext(ctx).WithValues("PV", facts.PV.Name, "PVUID", facts.PV.UID)
 	ctx = klog.NewContext(ctx, logger)
-	for i := range maxSteps {
-		d := Decide(w.facts, r.cfg.Clock.Now())
-		logger.V(5).Info("Decided", "action", d.Action, "reason", d.Reason)
-		switch {
-		case d.Action == Wait:
-			return w.wait(ctx, d)
-		case r.cfg.DryRun && d.Action.changes():
-			r.reports.would(ctx, w.facts.PV, d)
-			if w.facts.End.Gone {
-				w.forget()
-			}
-			return loop.Next{}
-		case d.Action.protects():
-			// Another loop's work: a backlog of these must not delay deletions.
-			r.protecting.Add(w.facts.PV.Name)
-			return loop.Next{}
-		}
-		if i == 0 {
-			r.inHand.Add(1)
-			defer r.inHand.Add(-1)
-		}
-		if d.Reason == ReasonTooLateToKeep {
-			r.reports.aside(ctx, w.facts.PV, d.Reason, "")
-		}
-		if err := w.carryOut(ctx, d); err != nil {
-			return r.afterTrouble(ctx, w.facts.PV, d, err)
-		}
-		if !w.look() {
-			return loop.Next{}
-		}
+	c, next, over := w.next(ctx)
+	if !over {
+		r.inHand.Add(1)
+		defer r.inHand.Add(-1)
 	}
-	return r.afterTrouble(ctx, w.facts.PV, Decision{}, because(ReasonUnreadable,
-		fmt.Errorf("prepare the deletion of PV %q: reads take longer than %v, so that each is too old when the next is answered", w.facts.PV.Name, liveFor)))
+	for !over {
+		c, next, over = w.goOn(ctx, c, r.ask(ctx, c))
+	}
+	return next
+}
+
+// next decides and returns what to ask. The run is over when nothing is to be asked now.
+func (w *run) next(ctx context.Context) (_ call, _ loop.Next, over bool) {
+	d := Decide(w.facts, w.cfg.Clock.Now())
+	klog.FromContext(ctx).V(5).Info("Decided", "action", d.Action, "reason", d.Reason)
+	switch {
+	case d.Action == Wait:
+		return call{}, w.wait(ctx, d), true
+	case w.cfg.DryRun && d.Action.changes():
+		w.reports.would(ctx, w.facts.PV, d)
+		if w.facts.End.Gone {
+			w.forget()
+		}
+		return call{}, loop.Next{}, true
+	case d.Action.protects():
+		// Another loop's work: a backlog of these must not delay deletions.
+		w.protecting.Add(w.facts.PV.Name)
+		return call{}, loop.Next{}, true
+	case w.steps == maxSteps:
+		return call{}, w.afterTrouble(ctx, w.facts.PV, d, because(ReasonUnreadable,
+			fmt.Errorf("prepare the deletion of PV %q: reads take longer than %v, so that each is too old when the next is answered", w.facts.PV.Name, liveFor))), true
+	}
+	w.steps++
+	if d.Reason == ReasonTooLateToKeep {
+		w.reports.aside(ctx, w.facts.PV, d.Reason, "")
+	}
+	c, err := w.begin(d)
+	if err != nil {
+		return call{}, w.afterTrouble(ctx, w.facts.PV, d, err), true
+	}
+	return c, loop.Next{}, false
+}
+
+// goOn learns from an answer and returns what to ask next.
+func (w *run) goOn(ctx context.Context, c call, a answer) (_ call, _ loop.Next, over bool) {
+	if err := w.learn(ctx, c, a); err != nil {
+		return call{}, w.afterTrouble(ctx, c.pv, c.Decision, err), true
+	}
+	if !w.look() {
+		return call{}, loop.Next{}, true
+	}
+	return w.next(ctx)
 }
 
 // wait ends a run with the reason why nothing more is done now.
@@ -144,63 +168,39 @@ func (r *Reclaimer) protect(ctx context.Context, name string) loop.Next {
 		return loop.Next{} // the program or the lease ended
 	}
 	defer done()
+	c, needed := r.beginProtect(name)
+	if !needed {
+		return loop.Next{}
+	}
+	return r.endProtect(ctx, c, r.ask(ctx, c))
+}
+
+// beginProtect settles what is asked to protect the PV of a name.
+func (r *Reclaimer) beginProtect(name string) (_ call, needed bool) {
 	facts, found := r.observer.observe(name)
 	if !found {
-		return loop.Next{}
+		return call{}, false
 	}
 	d := Decide(facts, r.cfg.Clock.Now())
 	if !d.Action.protects() {
-		return loop.Next{}
+		return call{}, false
 	}
-	var drop []string
+	c := call{Decision: d, pv: facts.PV, add: []string{facts.Rules.finalizer()}}
 	if d.Action == AdoptPV {
-		drop = []string{CompanionFinalizer}
+		c.drop = []string{CompanionFinalizer}
 	}
-	if err := r.patch(ctx, facts.PV, []string{facts.Rules.finalizer()}, drop, false); err != nil {
-		return r.afterTrouble(ctx, facts.PV, d, because(ReasonUnwritable, err))
+	r.observer.notes.begin(c)
+	return c, true
+}
+
+// endProtect notes what came of it.
+func (r *Reclaimer) endProtect(ctx context.Context, c call, a answer) loop.Next {
+	r.observer.notes.end(c, a)
+	if a.err != nil {
+		return r.afterTrouble(ctx, c.pv, c.Decision, because(ReasonUnwritable, a.err))
 	}
-	klog.FromContext(ctx).V(4).Info("Put the finalizer on a PV", "PV", name, "reason", d.Reason)
+	klog.FromContext(ctx).V(4).Info("Put the finalizer on a PV", "PV", c.pv.Name, "reason", c.Reason)
 	return loop.Next{}
-}
-
-// patch changes the finalizers of a PV, and notes that it was us.
-func (r *Reclaimer) patch(ctx context.Context, pv PV, add, drop []string, bound bool) error {
-	r.observer.notes.writing(pv.UID, len(add) > 0)
-	version, err := r.cluster.patchFinalizers(ctx, pv, add, drop, bound)
-	refused := errors.Is(err, kube.ErrChanged) || errors.Is(err, kube.ErrGone) || errors.Is(err, ErrPutBack)
-	if refused {
-		version = ""
-	}
-	r.observer.notes.wrote(pv.UID, version, refused)
-	return err
-}
-
-// carryOut does one step and adds what it learned to the facts.
-func (w *run) carryOut(ctx context.Context, d Decision) error {
-	switch d.Action {
-	case CatchUpAttachments:
-		return w.catchUp(ctx)
-	case ReadSecrets:
-		return w.readSecrets(ctx)
-	case ReadClaim:
-		return w.readClaim(ctx)
-	case ReadSiblings:
-		return w.readSiblings(ctx)
-	case ReadFamily:
-		return w.readFamily(ctx)
-	case ReadPV:
-		return w.readPV(ctx)
-	case DeleteVolume:
-		return w.deleteVolume(ctx)
-	case DeletePV:
-		return w.deletePV(ctx)
-	case DropFinalizer:
-		return w.dropFinalizer(ctx, d.Reason)
-	case ReleasePV:
-		return w.releasePV(ctx)
-	case Wait, AddFinalizer, AdoptPV:
-	}
-	return fmt.Errorf("carry out %v on PV %q: no step of a run", d.Action, w.facts.PV.Name)
 }
 
 // look brings in what the watches have told since, without giving up what live reads of
@@ -266,72 +266,11 @@ func (w *run) unreadSibling() bool {
 func (w *run) siblingsNow() []PV {
 	var there []PV
 	for _, other := range w.observer.siblings(w.facts.PV, w.facts.PV.Name) {
-		if !w.gone[string(other.UID)] {
+		if !slices.Contains(w.gone, other.UID) {
 			there = append(there, other)
 		}
 	}
 	return there
-}
-
-func (w *run) deleteVolume(ctx context.Context) error {
-	pv := w.facts.PV
-	if !w.deleting.take(pv.Handle) {
-		return because(ReasonVolumeBusy, errBusy)
-	}
-	defer w.deleting.giveBack(pv.Handle)
-	start := w.cfg.Clock.Now()
-	err := w.deleter.DeleteVolume(ctx, pv.Handle, w.secrets)
-	if w.cfg.NotFoundIsDeleted && outcome.Of(err) == outcome.NotFound {
-		err = nil
-	}
-	w.metrics.deleted(pv, err, w.cfg.Clock.Since(start))
-	if err != nil {
-		return because(ReasonVolumeFailedDelete, err)
-	}
-	if w.facts.Rules.Role == RoleCompanion && w.facts.History.SeenReleased {
-		w.metrics.repeated.Inc()
-	}
-	w.facts.Done = w.observer.note(pv, func(d *Done) { d.VolumeDeleted, d.Claim = true, pv.Claim })
-	klog.FromContext(ctx).Info("Deleted a volume", "volumeHandle", pv.Handle, "claim", klog.KRef(pv.Claim.Namespace, pv.Claim.Name), "pvFirst", pv.Terminating)
-	if w.facts.End.Gone {
-		w.reports.aside(ctx, pv, ReasonUnprotectedReclaim, fmt.Sprintf("Volume %q.", pv.Handle))
-	}
-	return nil
-}
-
-func (w *run) deletePV(ctx context.Context) error {
-	err := w.cluster.deletePV(ctx, w.facts.PV)
-	if errors.Is(err, kube.ErrGone) {
-		return errEnded
-	}
-	if err != nil {
-		return because(ReasonUnwritable, err)
-	}
-	w.facts.Done = w.observer.note(w.facts.PV, func(d *Done) { d.PVDeleted = true })
-	return nil
-}
-
-func (w *run) dropFinalizer(ctx context.Context, why Reason) error {
-	err := w.patch(ctx, w.facts.PV, nil, w.facts.Rules.finalizers(w.facts.PV), true)
-	switch {
-	case errors.Is(err, kube.ErrGone):
-		return errEnded
-	case err != nil:
-		return because(ReasonUnwritable, err)
-	}
-	klog.FromContext(ctx).Info("Took the finalizer off a PV whose volume is kept", "reason", why)
-	// What the cache shows is older than this write; its own event wakes the PV again.
-	return errEnded
-}
-
-func (w *run) releasePV(ctx context.Context) error {
-	// By UID alone: the volume is gone, whatever else changed on the PV.
-	err := w.patch(ctx, w.facts.PV, nil, w.facts.Rules.finalizers(w.facts.PV), false)
-	if err != nil && !errors.Is(err, kube.ErrGone) {
-		return because(ReasonUnwritable, err)
-	}
-	w.facts.Done = w.observer.note(w.facts.PV, func(d *Done) { d.Released = true })
-	return errEnded
 }
 
 // afterTrouble says when to try again, by what the error means, and reports it.

@@ -157,6 +157,7 @@ func (w *world) end(r *Reclaimer) {
 type cacheOf struct{ *world }
 
 func (c cacheOf) Get(name string) (*PV, bool) { pv, found := c.stored[name]; return pv, found }
+func (c cacheOf) Reached(string) bool         { return false }
 func (c cacheOf) Each(visit func(*PV)) {
 	for _, pv := range c.stored {
 		visit(pv)
@@ -392,8 +393,8 @@ func TestNotesEndWithThePV(t *testing.T) {
 		}
 	}
 	r.reclaim(t.Context(), "pv")
-	if len(r.observer.notes.done) != 0 {
-		t.Errorf("noted of a PV that is gone: %+v", r.observer.notes.done)
+	if len(r.observer.notes.known) != 0 {
+		t.Errorf("noted of a PV that is gone: %+v", r.observer.notes.known)
 	}
 }
 
@@ -429,8 +430,8 @@ func TestAPVThatGoesDuringTheCallCostsNoSecondOne(t *testing.T) {
 			if when == "at once" && calls != len(w.diary) {
 				t.Error("a PV that is known to be gone is written to")
 			}
-			if ends := r.observer.ended.of("pv"); len(ends) != 0 || len(r.observer.notes.done) != 0 {
-				t.Errorf("still remembered: %+v, %+v", ends, r.observer.notes.done)
+			if ends := r.observer.ended.of("pv"); len(ends) != 0 || len(r.observer.notes.known) != 0 {
+				t.Errorf("still remembered: %+v, %+v", ends, r.observer.notes.known)
 			}
 		})
 	}

@@ -18,21 +18,26 @@ const (
 )
 
 // notes is what a process remembers about PVs beyond what their objects show. The event
-// handlers keep it, on replicas that do not lead too. An entry lives from the PV's first
-// sight to its end, so that no lag of the cache makes it forget too early; nothing is noted
-// for a PV that is not known. It is safe for concurrent use.
+// handlers keep it, on replicas that do not lead too. A PV is remembered from its first sight
+// to its end, so that no lag of the cache makes it forgotten too early; nothing is noted for
+// one that is not known. It is safe for concurrent use.
 type notes struct {
 	rules Rules
 
-	mu   sync.Mutex
-	seen map[types.UID]History
-	done map[types.UID]Done
-	// ours are the writes of this process that change whether a PV is protected, so that
-	// their events are not taken for somebody else's.
-	ours map[types.UID]ownWrite
-	// strips are the times at which others took the finalizer off.
-	strips    map[types.UID][]time.Time
+	mu        sync.Mutex
+	known     map[types.UID]*memory
 	contested bool
+}
+
+// memory is what is remembered of one PV.
+type memory struct {
+	history History
+	done    Done
+	// own is the last write of this process that changes whether the PV is protected, so
+	// that its event is not taken for somebody else's. Nil: none, or its event was seen.
+	own *ownWrite
+	// strips are the times at which others took the finalizer off.
+	strips []time.Time
 }
 
 // ownWrite is a write to a PV's finalizers.
@@ -44,13 +49,7 @@ type ownWrite struct {
 	protectedAt string
 }
 
-func newNotes(rules Rules) *notes {
-	return &notes{
-		rules: rules,
-		seen:  map[types.UID]History{}, done: map[types.UID]Done{},
-		ours: map[types.UID]ownWrite{}, strips: map[types.UID][]time.Time{},
-	}
-}
+func newNotes(rules Rules) *notes { return &notes{rules: rules, known: map[types.UID]*memory{}} }
 
 // note is what is remembered that bears on one PV.
 type note struct {
@@ -64,10 +63,13 @@ type note struct {
 func (n *notes) of(pv PV) (_ note, known bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	history, known := n.seen[pv.UID]
-	done, own := n.done[pv.UID], n.ours[pv.UID]
-	done.Protected = own.protects && own.version != "" && kube.Newer(own.version, pv.ResourceVersion)
-	return note{done, history, n.contested}, known
+	m, known := n.known[pv.UID]
+	if !known {
+		return note{contested: n.contested}, false
+	}
+	done := m.done
+	done.Protected = m.own != nil && m.own.protects && m.own.version != "" && kube.Newer(m.own.version, pv.ResourceVersion)
+	return note{done, m.history, n.contested}, true
 }
 
 // inContest tells whether the finalizer is contested.
@@ -78,27 +80,27 @@ func (n *notes) inContest() bool {
 }
 
 // record changes what was done for a PV. known is false if there was nowhere to note it.
-func (n *notes) record(uid types.UID, change func(*Done)) (_ Done, known bool) {
+func (n *notes) record(uid types.UID, change func(*Done)) (done Done, known bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	d := n.done[uid]
-	change(&d)
-	if _, known = n.seen[uid]; known {
-		n.done[uid] = d
+	m, known := n.known[uid]
+	if !known {
+		m = &memory{}
 	}
-	return d, known
+	change(&m.done)
+	return m.done, known
 }
 
-// forget ends the notes of a PV and returns the last of them.
+// forget ends what is remembered of a PV and returns the last of it.
 func (n *notes) forget(uid types.UID) (Done, History) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	done, history := n.done[uid], n.seen[uid]
-	delete(n.done, uid)
-	delete(n.seen, uid)
-	delete(n.ours, uid)
-	delete(n.strips, uid)
-	return done, history
+	m, known := n.known[uid]
+	if !known {
+		return Done{}, History{}
+	}
+	delete(n.known, uid)
+	return m.done, m.history
 }
 
 // added notes a PV that is seen for the first time.
@@ -108,25 +110,29 @@ func (n *notes) added(pv *PV) {
 	n.see(pv)
 }
 
-func (n *notes) see(pv *PV) {
-	h := n.seen[pv.UID]
+func (n *notes) see(pv *PV) *memory {
+	m, known := n.known[pv.UID]
+	if !known {
+		m = &memory{}
+		n.known[pv.UID] = m
+	}
+	h := &m.history
 	h.SeenAlive = h.SeenAlive || !pv.Terminating
 	h.SeenReleased = h.SeenReleased || (!pv.Terminating && pv.deletable())
-	if n.rules.protects(*pv) {
-		own, ongoing := n.ours[pv.UID]
-		switch {
-		case !ongoing || own.protects:
-			h.SeenProtected = true
-		case own.version == "":
-			// Our write that takes it off is under way: which came first is known when
-			// it is answered.
-			own.protectedAt = pv.ResourceVersion
-			n.ours[pv.UID] = own
-		default:
-			h.SeenProtected = h.SeenProtected || kube.Newer(pv.ResourceVersion, own.version)
-		}
+	if !n.rules.protects(*pv) {
+		return m
 	}
-	n.seen[pv.UID] = h
+	switch {
+	case m.own == nil || m.own.protects:
+		h.SeenProtected = true
+	case m.own.version == "":
+		// Our write that takes it off is under way: which came first is known when it is
+		// answered.
+		m.own.protectedAt = pv.ResourceVersion
+	default:
+		h.SeenProtected = h.SeenProtected || kube.Newer(pv.ResourceVersion, m.own.version)
+	}
+	return m
 }
 
 // changed notes a PV's change. turned tells that the finalizer is contested now, or is not
@@ -134,75 +140,72 @@ func (n *notes) see(pv *PV) {
 func (n *notes) changed(before, pv *PV, now time.Time) (turned bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.see(pv)
+	m := n.see(pv)
 	was, is := n.rules.protects(*before), n.rules.protects(*pv)
 	switch {
 	case !was && is:
-		return n.gained(pv)
+		return n.gained(m)
 	case was && !is:
-		return n.lost(before, pv, now)
+		return n.lost(m, before, pv, now)
 	}
 	return false
 }
 
 // gained: somebody else who puts the finalizer on ends the contest.
-func (n *notes) gained(pv *PV) (turned bool) {
-	if own, found := n.ours[pv.UID]; found && own.protects {
-		delete(n.ours, pv.UID)
+func (n *notes) gained(m *memory) (turned bool) {
+	if m.own != nil && m.own.protects {
+		m.own = nil
 		return false
 	}
 	turned = n.contested
 	n.contested = false
-	clear(n.strips)
+	for _, other := range n.known {
+		other.strips = nil
+	}
 	return turned
 }
 
-func (n *notes) lost(before, pv *PV, now time.Time) (turned bool) {
-	own, found := n.ours[pv.UID]
-	byUs := found && !own.protects && (own.version == "" || !kube.Newer(before.ResourceVersion, own.version))
+func (n *notes) lost(m *memory, before, pv *PV, now time.Time) (turned bool) {
+	byUs := m.own != nil && !m.own.protects && (m.own.version == "" || !kube.Newer(before.ResourceVersion, m.own.version))
 	switch {
-	case !n.rules.guards(*pv) || n.done[pv.UID].VolumeDeleted || byUs || n.contested:
+	case !n.rules.guards(*pv) || m.done.VolumeDeleted || byUs || n.contested:
 		return false
 	case pv.Terminating:
-		h := n.seen[pv.UID]
-		h.LetGo = true
-		n.seen[pv.UID] = h
+		m.history.LetGo = true
 		return false
 	}
-	recent := slices.DeleteFunc(n.strips[pv.UID], func(at time.Time) bool { return now.Sub(at) > contestWithin })
-	n.strips[pv.UID] = append(recent, now)
-	n.contested = len(n.strips[pv.UID]) >= contestAfter
+	recent := slices.DeleteFunc(m.strips, func(at time.Time) bool { return now.Sub(at) > contestWithin })
+	m.strips = append(recent, now)
+	n.contested = len(m.strips) >= contestAfter
 	return n.contested
 }
 
-// writing notes that a write is about to be sent that puts our finalizer on or takes it off.
-func (n *notes) writing(uid types.UID, protects bool) {
+// begin notes that a call is about to be sent that changes a PV's finalizers.
+func (n *notes) begin(c call) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if _, known := n.seen[uid]; known {
-		n.ours[uid] = ownWrite{protects: protects}
+	if m, known := n.known[c.pv.UID]; known && c.writesFinalizers() {
+		m.own = &ownWrite{protects: len(c.add) > 0}
 	}
 }
 
-// wrote notes what became of it: the version it made, or that it was refused. A write
-// whose answer is lost may have happened: one that protects still counts as ours; one that
-// gives protection up does not, for what it would permit is a deletion.
-func (n *notes) wrote(uid types.UID, version string, refused bool) {
+// end notes what became of it: the version it made, or that it was refused. A write whose
+// answer is lost may have happened: one that protects still counts as ours; one that gives
+// protection up does not, for what it would permit is a deletion.
+func (n *notes) end(c call, a answer) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	own, found := n.ours[uid]
+	m, known := n.known[c.pv.UID]
+	if !known || m.own == nil || !c.writesFinalizers() {
+		return
+	}
 	switch {
-	case !found:
-	case version != "" && own.protects:
-		own.version = version
-		n.ours[uid] = own
-	case version != "":
-		h := n.seen[uid]
-		h.SeenProtected = own.protectedAt != "" && kube.Newer(own.protectedAt, version)
-		n.seen[uid] = h
-		own.version = version
-		n.ours[uid] = own
-	case refused || !own.protects:
-		delete(n.ours, uid)
+	case a.err == nil && m.own.protects:
+		m.own.version = a.version
+	case a.err == nil:
+		m.history.SeenProtected = m.own.protectedAt != "" && kube.Newer(m.own.protectedAt, a.version)
+		m.own.version = a.version
+	case a.refused() || !m.own.protects:
+		m.own = nil
 	}
 }

@@ -26,12 +26,13 @@ type observer struct {
 	// forgotten is told that nothing more happens to a PV that is gone.
 	forgotten func(types.UID)
 
-	pvs      pvCache
-	handles  *handles
-	attached *attached
-	notes    *notes
-	brake    *brake
-	ended    *endings
+	pvs         pvCache
+	attachments attachmentCache
+	handles     *handles
+	attached    *attached
+	notes       *notes
+	brake       *brake
+	ended       *endings
 	// ending is held while notes become an ending, so that what is done for a PV is noted
 	// with the one or the other.
 	ending sync.Mutex
@@ -47,6 +48,12 @@ type observer struct {
 type pvCache interface {
 	Get(name string) (*PV, bool)
 	Each(visit func(*PV))
+	Reached(version string) bool
+}
+
+// attachmentCache is what is asked of the watch of VolumeAttachments besides its events.
+type attachmentCache interface {
+	Reached(version string) bool
 }
 
 // attachment is what is kept of a VolumeAttachment.
@@ -76,7 +83,7 @@ func newObserver(clients kube.Clients, rules Rules, b *brake, c clock.PassiveClo
 	}
 	o.pvWatch = kube.NewCache(clients.Core.RESTClient(), "persistentvolumes", &v1.PersistentVolume{}, o.recordPV, pvChanges{o})
 	o.attachmentWatch = kube.NewCache(clients.Storage.RESTClient(), "volumeattachments", &storagev1.VolumeAttachment{}, recordAttachment, attachmentChanges{o})
-	o.pvs = o.pvWatch
+	o.pvs, o.attachments = o.pvWatch, o.attachmentWatch
 	return o
 }
 
