@@ -23,6 +23,7 @@
 //
 // observe.go gathers facts about one PV into a [Snapshot], with what notes.go remembers of its
 // past; decide.go is a pure function from Snapshot to [Decision], one step at a time;
-// execute.go carries the step out, adds what it learned to the facts and asks again. The order of the steps is in [Decide] alone, so what
-// is tested, model-checked and explained to people is what acts.
+// execute.go has the step carried out, adds what was learned to the facts and decides again;
+// call.go is what steps ask and what answers mean. The order of the steps is in [Decide]
+// alone, so what is tested, model-checked and explained to people is what acts.
 package reclaim

@@ -338,3 +338,38 @@ func TestTheBrakeStopsARun(t *testing.T) {
 		t.Errorf("does not go on: %q", w.diary)
 	}
 }
+
+// changing is a cache in which a PV changes right after it was looked up.
+type changing struct {
+	cacheOf
+	change func()
+}
+
+func (c *changing) Get(name string) (*PV, bool) {
+	pv, found := c.cacheOf.Get(name)
+	if change := c.change; change != nil {
+		c.change = nil
+		change()
+	}
+	return pv, found
+}
+
+func TestAPVAndItsNotesAreReadAsOne(t *testing.T) {
+	w, r := newWorld(t)
+	w.pv.HasFinalizer, w.pv.ResourceVersion = false, "1"
+	w.store(r, w.pv)
+	if c, needed := r.beginProtect("pv"); !needed {
+		t.Fatal("an unprotected PV needs no protection")
+	} else {
+		r.observer.notes.end(c, answer{version: "2"})
+	}
+	r.observer.pvs = &changing{cacheOf{w}, func() {
+		w.pv.HasFinalizer, w.pv.ResourceVersion = true, "2"
+		w.store(r, w.pv)
+	}}
+	// The PV as it was before our write, with notes from which that write is crossed off,
+	// would be protected again.
+	if _, needed := r.beginProtect("pv"); needed {
+		t.Error("a PV that has just been protected is to be protected again")
+	}
+}

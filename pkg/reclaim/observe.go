@@ -256,6 +256,10 @@ func (o *observer) observe(name string) (s Snapshot, found bool) {
 		return Snapshot{}, false
 	}
 	noted, known := o.notes.of(*pv)
+	if now, found := o.pvs.Get(name); !found || now != pv {
+		// It changed between the two looks, and its notes may have gone with it.
+		return o.observe(name)
+	}
 	if !known {
 		// The cache is a moment ahead of its handlers; the one that is due wakes the PV.
 		return Snapshot{}, false
