@@ -41,6 +41,8 @@ type Reclaimer struct {
 
 	reclaiming *loop.Loop[string]
 	protecting *loop.Loop[string]
+	// protectSoon leaves a PV to the loop of first-time protection.
+	protectSoon func(pv string)
 
 	watching atomic.Bool
 }
@@ -83,7 +85,9 @@ func New(config *rest.Config, driver string, deleter Deleter, cfg Config) (*Recl
 	if r.protecting, err = loop.New(loop.Config{Name: "protect", Workers: cfg.ProtectWorkers, Clock: cfg.Clock}, r.protect); err != nil {
 		return nil, err
 	}
-	r.observer = newObserver(clients, cfg.rules(driver), r.brake, cfg.Clock, r.reclaiming.Add, r.reports.forget)
+	r.protectSoon = r.protecting.Add
+	r.observer = newObserver(cfg.rules(driver), r.brake, cfg.Clock, r.reclaiming.Add, r.reports.forget)
+	r.observer.watch(clients)
 	if err := register(cfg.Metrics, append(r.metrics.all(), newInventory(r.observer, r.reports))...); err != nil {
 		return nil, err
 	}

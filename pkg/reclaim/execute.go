@@ -60,12 +60,11 @@ type run struct {
 // reclaim works on the PV of a name, and on those that had the name and are gone.
 func (r *Reclaimer) reclaim(ctx context.Context, name string) loop.Next {
 	var next loop.Next
-	for _, e := range r.observer.ended.of(name) {
-		if n := r.work(ctx, r.observer.observeEnd(e)); n != (loop.Next{}) {
-			next = n
+	for _, m := range r.observer.matters(name) {
+		facts, found := r.observer.observe(m)
+		if !found {
+			continue
 		}
-	}
-	if facts, found := r.observer.observe(name); found {
 		if n := r.work(ctx, facts); n != (loop.Next{}) {
 			next = n
 		}
@@ -105,7 +104,7 @@ func (w *run) next(ctx context.Context) (_ call, _ loop.Next, over bool) {
 		return call{}, loop.Next{}, true
 	case d.Action.protects():
 		// Another loop's work: a backlog of these must not delay deletions.
-		w.protecting.Add(w.facts.PV.Name)
+		w.protectSoon(w.facts.PV.Name)
 		return call{}, loop.Next{}, true
 	case w.steps == maxSteps:
 		return call{}, w.afterTrouble(ctx, w.facts.PV, d, because(ReasonUnreadable,
@@ -177,7 +176,7 @@ func (r *Reclaimer) protect(ctx context.Context, name string) loop.Next {
 
 // beginProtect settles what is asked to protect the PV of a name.
 func (r *Reclaimer) beginProtect(name string) (_ call, needed bool) {
-	facts, found := r.observer.observe(name)
+	facts, found := r.observer.observePV(name)
 	if !found {
 		return call{}, false
 	}

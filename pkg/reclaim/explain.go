@@ -16,7 +16,7 @@ type Explanation struct {
 // have shown: no call is made and nothing is changed. found is false for a PV that is not
 // there or not this driver's. It may be called at any time, from any goroutine.
 func (r *Reclaimer) Explain(name string) (_ Explanation, found bool) {
-	facts, found := r.observer.observe(name)
+	facts, found := r.observer.observePV(name)
 	if !found {
 		return Explanation{}, false
 	}

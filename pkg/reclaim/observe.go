@@ -76,15 +76,19 @@ func attachmentOf(o *storagev1.VolumeAttachment) attachment {
 	return a
 }
 
-func newObserver(clients kube.Clients, rules Rules, b *brake, c clock.PassiveClock, wake func(string), forgotten func(types.UID)) *observer {
-	o := &observer{
+// newObserver returns an observer that watches nothing yet.
+func newObserver(rules Rules, b *brake, c clock.PassiveClock, wake func(string), forgotten func(types.UID)) *observer {
+	return &observer{
 		rules: rules, clock: c, wake: wake, forgotten: forgotten, brake: b,
 		handles: newHandles(), attached: newAttached(), notes: newNotes(rules), ended: newEndings(),
 	}
+}
+
+// watch makes the caches, which do not run yet.
+func (o *observer) watch(clients kube.Clients) {
 	o.pvWatch = kube.NewCache(clients.Core.RESTClient(), "persistentvolumes", &v1.PersistentVolume{}, o.recordPV, pvChanges{o})
 	o.attachmentWatch = kube.NewCache(clients.Storage.RESTClient(), "volumeattachments", &storagev1.VolumeAttachment{}, recordAttachment, attachmentChanges{o})
 	o.pvs, o.attachments = o.pvWatch, o.attachmentWatch
-	return o
 }
 
 // recordPV keeps of a foreign PV only that it exists.
@@ -248,9 +252,33 @@ func (o attachmentChanges) count(pv string, by int) {
 	}
 }
 
-// observe returns what is known about a PV without asking the API server. Facts that
-// earlier live reads of the same run established stand as they are.
-func (o *observer) observe(name string) (s Snapshot, found bool) {
+// matter is one thing to decide on under a name: the PV that has it, or the end of one that
+// had it.
+type matter struct {
+	name string
+	// ended is nil for the PV that is there.
+	ended *ending
+}
+
+// matters returns what there is to decide on under a name, the ends first.
+func (o *observer) matters(name string) []matter {
+	var all []matter
+	for _, e := range o.ended.of(name) {
+		all = append(all, matter{name, &e})
+	}
+	return append(all, matter{name: name})
+}
+
+// observe returns what is known about a matter without asking the API server.
+func (o *observer) observe(m matter) (_ Snapshot, found bool) {
+	if m.ended != nil {
+		return o.observeEnd(*m.ended), true
+	}
+	return o.observePV(m.name)
+}
+
+// observePV returns what is known about the PV of a name.
+func (o *observer) observePV(name string) (s Snapshot, found bool) {
 	pv, found := o.pvs.Get(name)
 	if !found || !o.owns(pv) {
 		return Snapshot{}, false
@@ -258,7 +286,7 @@ func (o *observer) observe(name string) (s Snapshot, found bool) {
 	noted, known := o.notes.of(*pv)
 	if now, found := o.pvs.Get(name); !found || now != pv {
 		// It changed between the two looks, and its notes may have gone with it.
-		return o.observe(name)
+		return o.observePV(name)
 	}
 	if !known {
 		// The cache is a moment ahead of its handlers; the one that is due wakes the PV.
