@@ -48,6 +48,7 @@ type answer struct {
 }
 
 func (c call) writesFinalizers() bool { return len(c.add) > 0 || len(c.drop) > 0 }
+func (c call) protects() bool         { return len(c.add) > 0 }
 
 // refused tells that the API server has answered and changed nothing.
 func (a answer) refused() bool {
@@ -261,7 +262,7 @@ func (w *run) volumeDeleted(ctx context.Context, c call, a answer) error {
 	if w.facts.Rules.Role == RoleCompanion && w.facts.History.SeenReleased {
 		w.metrics.repeated.Inc()
 	}
-	w.facts.Done = w.observer.note(pv, func(d *Done) { d.VolumeDeleted, d.Claim = true, pv.Claim })
+	w.facts.Done = w.observer.notes.record(pv.UID, func(d *Done) { d.VolumeDeleted, d.Claim = true, pv.Claim })
 	klog.FromContext(ctx).Info("Deleted a volume", "volumeHandle", pv.Handle, "claim", klog.KRef(pv.Claim.Namespace, pv.Claim.Name), "pvFirst", pv.Terminating)
 	if w.facts.End.Gone {
 		w.reports.aside(ctx, pv, ReasonUnprotectedReclaim, fmt.Sprintf("Volume %q.", pv.Handle))
@@ -276,7 +277,7 @@ func (w *run) pvDeleted(a answer) error {
 	case a.err != nil:
 		return because(ReasonUnwritable, a.err)
 	}
-	w.facts.Done = w.observer.note(w.facts.PV, func(d *Done) { d.PVDeleted = true })
+	w.facts.Done = w.observer.notes.record(w.facts.PV.UID, func(d *Done) { d.PVDeleted = true })
 	return nil
 }
 
@@ -295,6 +296,6 @@ func (w *run) pvReleased(a answer) error {
 	if a.err != nil && !errors.Is(a.err, kube.ErrGone) {
 		return because(ReasonUnwritable, a.err)
 	}
-	w.facts.Done = w.observer.note(w.facts.PV, func(d *Done) { d.Released = true })
+	w.facts.Done = w.observer.notes.record(w.facts.PV.UID, func(d *Done) { d.Released = true })
 	return errEnded
 }

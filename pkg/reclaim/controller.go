@@ -144,7 +144,7 @@ func (r *Reclaimer) lead(leading bool) {
 	if leading {
 		r.began = r.cfg.Clock.Now()
 	} else {
-		r.observer.ended.clear()
+		r.observer.notes.forgetEnds()
 	}
 	r.brake.lead(leading)
 	r.observer.leading.Store(leading)

@@ -113,9 +113,18 @@ func watchOnly(s Snapshot) Decision {
 // unprotect takes our finalizer off, whatever the PV is like.
 func unprotect(s Snapshot, why Reason) Decision {
 	if len(s.Rules.finalizers(s.PV)) > 0 {
-		return step(DropFinalizer, why)
+		return drop(s, why)
 	}
 	return wait(why)
+}
+
+// drop takes our finalizer off a PV whose volume is kept, once: a second write would find
+// another resourceVersion, and blur who took it off.
+func drop(s Snapshot, why Reason) Decision {
+	if s.Done.Dropped {
+		return wait(why)
+	}
+	return step(DropFinalizer, why)
 }
 
 // rollBack does what provisioners did before there was a finalizer. A deletion that the
@@ -147,14 +156,14 @@ func keep(s Snapshot) Decision {
 	case pv.Terminating && pv.Phase == PhaseBound:
 		return wait(ReasonRetainBound)
 	}
-	return step(DropFinalizer, ReasonPolicyKeepsVolume)
+	return drop(s, ReasonPolicyKeepsVolume)
 }
 
 // unclaimed handles a PV without claim. One that is not terminating may be claimed at any
 // time, so a finalizer that is there already stays.
 func unclaimed(s Snapshot) Decision {
 	if s.PV.Terminating && s.protected() {
-		return step(DropFinalizer, ReasonNotClaimed)
+		return drop(s, ReasonNotClaimed)
 	}
 	return wait(ReasonNotClaimed)
 }

@@ -2,56 +2,93 @@ package reclaim
 
 import (
 	"slices"
-	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
 )
 
-// ending is a PV that is gone, and whose volume may not be.
+// ending is a PV that is gone, and whose volume may not be. What was remembered of the PV
+// stays in place, so that an answer which comes later still finds it.
 type ending struct {
-	pv            PV
-	end           End
-	history       History
-	volumeDeleted bool
+	pv  PV
+	end End
 }
 
-// endings are the PVs that are gone and not done with. It is safe for concurrent use.
-type endings struct {
-	mu   sync.Mutex
-	byPV map[string][]ending
+// leave notes that a PV is gone. With left, its volume may be left, and it is remembered
+// until it is forgotten by forget; unless the volume is known to be deleted.
+func (n *notes) leave(pv *PV, end End, left bool) (_ History, remembered bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	m, known := n.known[pv.UID]
+	if !known {
+		m = &memory{}
+	}
+	if !left || m.done.VolumeDeleted {
+		n.drop(pv)
+		return m.history, false
+	}
+	if m.over == nil {
+		n.ended[pv.Name] = append(n.ended[pv.Name], pv.UID)
+	}
+	m.over = &ending{*pv, end}
+	n.known[pv.UID] = m
+	return m.history, true
 }
 
-func newEndings() *endings { return &endings{byPV: map[string][]ending{}} }
-
-func (e *endings) add(pv PV, end End, history History) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.byPV[pv.Name] = append(e.byPV[pv.Name], ending{pv: pv, end: end, history: history})
+// forget ends what is remembered of a PV that is gone.
+func (n *notes) forget(pv *PV) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.drop(pv)
 }
 
-// of returns the ends of the PVs that had this name.
-func (e *endings) of(name string) []ending {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return slices.Clone(e.byPV[name])
+func (n *notes) drop(pv *PV) {
+	delete(n.known, pv.UID)
+	left := slices.DeleteFunc(n.ended[pv.Name], func(uid types.UID) bool { return uid == pv.UID })
+	if len(left) == 0 {
+		delete(n.ended, pv.Name)
+		return
+	}
+	n.ended[pv.Name] = left
 }
 
-func (e *endings) names() []string {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	names := make([]string, 0, len(e.byPV))
-	for name := range e.byPV {
+// ofEnd returns what is remembered of a PV that is gone. known is false for one that is there,
+// or was forgotten.
+func (n *notes) ofEnd(uid types.UID) (_ note, _ ending, known bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	m, known := n.known[uid]
+	if !known || m.over == nil {
+		return note{contested: n.contested}, ending{}, false
+	}
+	return note{m.done, m.history, n.contested}, *m.over, true
+}
+
+// endsOf returns the PVs that had this name and are gone.
+func (n *notes) endsOf(name string) []types.UID {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.ended[name])
+}
+
+// endedNames returns the names under which a PV is gone.
+func (n *notes) endedNames() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	names := make([]string, 0, len(n.ended))
+	for name := range n.ended {
 		names = append(names, name)
 	}
 	return names
 }
 
 // share notes that another PV names the volume now, and returns the PVs this concerns.
-func (e *endings) share(handle string) (names []string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for name, ends := range e.byPV {
-		for i := range ends {
-			if ends[i].pv.Handle == handle {
-				ends[i].end.Shared = true
+func (n *notes) share(handle string) (names []string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for name, uids := range n.ended {
+		for _, uid := range uids {
+			if over := n.known[uid].over; over.pv.Handle == handle {
+				over.end.Shared = true
 				names = append(names, name)
 			}
 		}
@@ -59,32 +96,15 @@ func (e *endings) share(handle string) (names []string) {
 	return names
 }
 
-// done notes that the volume of a PV is deleted.
-func (e *endings) done(pv PV) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for i := range e.byPV[pv.Name] {
-		if e.byPV[pv.Name][i].pv.UID == pv.UID {
-			e.byPV[pv.Name][i].volumeDeleted = true
+// forgetEnds ends what is remembered of all PVs that are gone, when another replica takes
+// over.
+func (n *notes) forgetEnds() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, uids := range n.ended {
+		for _, uid := range uids {
+			delete(n.known, uid)
 		}
 	}
-}
-
-// forget ends what is known of a PV.
-func (e *endings) forget(pv PV) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	left := slices.DeleteFunc(e.byPV[pv.Name], func(e ending) bool { return e.pv.UID == pv.UID })
-	if len(left) == 0 {
-		delete(e.byPV, pv.Name)
-		return
-	}
-	e.byPV[pv.Name] = left
-}
-
-// clear ends what is known of all, when another replica takes over.
-func (e *endings) clear() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	clear(e.byPV)
+	clear(n.ended)
 }

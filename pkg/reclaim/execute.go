@@ -146,7 +146,7 @@ func (w *run) wait(ctx context.Context, d Decision) loop.Next {
 
 // forget ends what is known of a PV that is gone.
 func (w *run) forget() {
-	w.observer.ended.forget(w.facts.PV)
+	w.observer.notes.forget(&w.facts.PV)
 	w.reports.forget(w.facts.PV.UID)
 }
 
@@ -204,7 +204,7 @@ func (r *Reclaimer) endProtect(ctx context.Context, c call, a answer) loop.Next 
 
 // look brings in what the watches have told since, without giving up what live reads of
 // this run have shown. The run is over when they told of the PV's end: what that leaves to
-// do is decided from its ending, which also holds what this run has done.
+// do is another matter, with the same notes.
 func (w *run) look() (goOn bool) {
 	w.facts.Brake = w.observer.brake.State()
 	if w.facts.End.Gone {
@@ -235,17 +235,14 @@ func (w *run) lookAtPV() (known bool) {
 
 // lookAtEnd brings in what became known of a PV after it was gone.
 func (w *run) lookAtEnd() {
-	w.facts.Contested = w.observer.notes.inContest()
 	w.facts.Siblings = w.observer.siblings(w.facts.PV, "")
-	for _, e := range w.observer.ended.of(w.facts.PV.Name) {
-		if e.pv.UID == w.facts.PV.UID {
-			w.facts.History, w.facts.Done.VolumeDeleted = e.history, e.volumeDeleted
-			w.facts.End.Shared = w.facts.End.Shared || e.end.Shared
-			return
-		}
+	noted, over, known := w.observer.notes.ofEnd(w.facts.PV.UID)
+	w.facts.Contested = noted.contested
+	if known {
+		w.facts.Done, w.facts.History = noted.done, noted.history
 	}
-	// It is another leader's business now.
-	w.facts.End.Shared = true
+	// What is not known any more is another leader's business now.
+	w.facts.End.Shared = w.facts.End.Shared || over.end.Shared || !known
 }
 
 // unreadSibling tells whether the cache shows a PV of the volume that was not read live, or

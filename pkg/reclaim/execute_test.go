@@ -430,8 +430,8 @@ func TestAPVThatGoesDuringTheCallCostsNoSecondOne(t *testing.T) {
 			if when == "at once" && calls != len(w.diary) {
 				t.Error("a PV that is known to be gone is written to")
 			}
-			if ends := r.observer.ended.of("pv"); len(ends) != 0 || len(r.observer.notes.known) != 0 {
-				t.Errorf("still remembered: %+v, %+v", ends, r.observer.notes.known)
+			if n := r.observer.notes; len(n.ended) != 0 || len(n.known) != 0 {
+				t.Errorf("still remembered: %+v, %+v", n.ended, n.known)
 			}
 		})
 	}

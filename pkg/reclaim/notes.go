@@ -19,13 +19,16 @@ const (
 
 // notes is what a process remembers about PVs beyond what their objects show. The event
 // handlers keep it, on replicas that do not lead too. A PV is remembered from its first sight
-// to its end, so that no lag of the cache makes it forgotten too early; nothing is noted for
-// one that is not known. It is safe for concurrent use.
+// to its end, and longer if its volume may be left (endings.go), so that no lag of the cache
+// makes it forgotten too early; nothing is noted for one that is not known. It is safe for
+// concurrent use.
 type notes struct {
 	rules Rules
 
-	mu        sync.Mutex
-	known     map[types.UID]*memory
+	mu    sync.Mutex
+	known map[types.UID]*memory
+	// ended are the known PVs that are gone, by the names they had.
+	ended     map[string][]types.UID
 	contested bool
 }
 
@@ -33,23 +36,33 @@ type notes struct {
 type memory struct {
 	history History
 	done    Done
-	// own is the last write of this process that changes whether the PV is protected, so
-	// that its event is not taken for somebody else's. Nil: none, or its event was seen.
-	own *ownWrite
+	// put and took are the last writes of this process that put a finalizer on and took it
+	// off, so that their events are not taken for somebody else's. Two loops write, so one
+	// of each kind may be under way. Nil: none; or put's event was seen.
+	put  *ownWrite
+	took *ownWrite
 	// strips are the times at which others took the finalizer off.
 	strips []time.Time
+	// over is the PV's end, nil while it is there.
+	over *ending
 }
 
 // ownWrite is a write to a PV's finalizers.
 type ownWrite struct {
-	protects bool
 	// version is the resourceVersion that the write made, empty until it is known.
 	version string
-	// protectedAt is the version of the last event that showed the PV protected meanwhile.
+	// protectedAt is the version of the last event that showed the PV protected before that.
 	protectedAt string
 }
 
-func newNotes(rules Rules) *notes { return &notes{rules: rules, known: map[types.UID]*memory{}} }
+// later tells whether the write is known to have changed the PV since it had this version.
+func (o *ownWrite) later(version string) bool {
+	return o != nil && o.version != "" && kube.Newer(o.version, version)
+}
+
+func newNotes(rules Rules) *notes {
+	return &notes{rules: rules, known: map[types.UID]*memory{}, ended: map[string][]types.UID{}}
+}
 
 // note is what is remembered that bears on one PV.
 type note struct {
@@ -58,17 +71,22 @@ type note struct {
 	contested bool
 }
 
-// of returns what is remembered of a PV as it was read. known is false before its first
-// sight and after its end.
+// of returns what is remembered of a PV that is there, as it was read. known is false before
+// its first sight and after its end.
 func (n *notes) of(pv PV) (_ note, known bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	m, known := n.known[pv.UID]
-	if !known {
+	if !known || m.over != nil {
 		return note{contested: n.contested}, false
 	}
 	done := m.done
-	done.Protected = m.own != nil && m.own.protects && m.own.version != "" && kube.Newer(m.own.version, pv.ResourceVersion)
+	done.Protected = m.put.later(pv.ResourceVersion)
+	done.Dropped = m.took.later(pv.ResourceVersion)
+	if done.Protected && done.Dropped {
+		done.Protected = m.put.later(m.took.version)
+		done.Dropped = !done.Protected
+	}
 	return note{done, m.history, n.contested}, true
 }
 
@@ -79,8 +97,8 @@ func (n *notes) inContest() bool {
 	return n.contested
 }
 
-// record changes what was done for a PV. known is false if there was nowhere to note it.
-func (n *notes) record(uid types.UID, change func(*Done)) (done Done, known bool) {
+// record changes what was done for a PV, if it is known, and returns all that was.
+func (n *notes) record(uid types.UID, change func(*Done)) Done {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	m, known := n.known[uid]
@@ -88,19 +106,7 @@ func (n *notes) record(uid types.UID, change func(*Done)) (done Done, known bool
 		m = &memory{}
 	}
 	change(&m.done)
-	return m.done, known
-}
-
-// forget ends what is remembered of a PV and returns the last of it.
-func (n *notes) forget(uid types.UID) (Done, History) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	m, known := n.known[uid]
-	if !known {
-		return Done{}, History{}
-	}
-	delete(n.known, uid)
-	return m.done, m.history
+	return m.done
 }
 
 // added notes a PV that is seen for the first time.
@@ -123,14 +129,14 @@ func (n *notes) see(pv *PV) *memory {
 		return m
 	}
 	switch {
-	case m.own == nil || m.own.protects:
+	case m.took == nil:
 		h.SeenProtected = true
-	case m.own.version == "":
+	case m.took.version == "":
 		// Our write that takes it off is under way: which came first is known when it is
 		// answered.
-		m.own.protectedAt = pv.ResourceVersion
+		m.took.protectedAt = pv.ResourceVersion
 	default:
-		h.SeenProtected = h.SeenProtected || kube.Newer(pv.ResourceVersion, m.own.version)
+		h.SeenProtected = h.SeenProtected || kube.Newer(pv.ResourceVersion, m.took.version)
 	}
 	return m
 }
@@ -153,8 +159,8 @@ func (n *notes) changed(before, pv *PV, now time.Time) (turned bool) {
 
 // gained: somebody else who puts the finalizer on ends the contest.
 func (n *notes) gained(m *memory) (turned bool) {
-	if m.own != nil && m.own.protects {
-		m.own = nil
+	if m.put != nil {
+		m.put = nil
 		return false
 	}
 	turned = n.contested
@@ -166,7 +172,7 @@ func (n *notes) gained(m *memory) (turned bool) {
 }
 
 func (n *notes) lost(m *memory, before, pv *PV, now time.Time) (turned bool) {
-	byUs := m.own != nil && !m.own.protects && (m.own.version == "" || !kube.Newer(before.ResourceVersion, m.own.version))
+	byUs := m.took != nil && (m.took.version == "" || !kube.Newer(before.ResourceVersion, m.took.version))
 	switch {
 	case !n.rules.guards(*pv) || m.done.VolumeDeleted || byUs || n.contested:
 		return false
@@ -184,8 +190,13 @@ func (n *notes) lost(m *memory, before, pv *PV, now time.Time) (turned bool) {
 func (n *notes) begin(c call) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if m, known := n.known[c.pv.UID]; known && c.writesFinalizers() {
-		m.own = &ownWrite{protects: len(c.add) > 0}
+	m, known := n.known[c.pv.UID]
+	switch {
+	case !known || !c.writesFinalizers():
+	case c.protects():
+		m.put = &ownWrite{}
+	default:
+		m.took = &ownWrite{}
 	}
 }
 
@@ -196,16 +207,18 @@ func (n *notes) end(c call, a answer) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	m, known := n.known[c.pv.UID]
-	if !known || m.own == nil || !c.writesFinalizers() {
-		return
-	}
 	switch {
-	case a.err == nil && m.own.protects:
-		m.own.version = a.version
+	case !known || !c.writesFinalizers():
+	case c.protects() && m.put == nil: // its event was seen
+	case c.protects() && a.err == nil:
+		m.put.version = a.version
+	case c.protects() && a.refused():
+		m.put = nil
+	case c.protects():
 	case a.err == nil:
-		m.history.SeenProtected = m.own.protectedAt != "" && kube.Newer(m.own.protectedAt, a.version)
-		m.own.version = a.version
-	case a.refused() || !m.own.protects:
-		m.own = nil
+		m.history.SeenProtected = m.took.protectedAt != "" && kube.Newer(m.took.protectedAt, a.version)
+		m.took.version = a.version
+	default:
+		m.took = nil
 	}
 }

@@ -157,7 +157,7 @@ func TestAPVThatVanishedUnprotected(t *testing.T) {
 		}, nil},
 		"not when it was first seen terminating": {Config{}, func(w *world, r *Reclaimer) {
 			w.end(r)
-			r.observer.ended.clear()
+			r.observer.notes.forgetEnds()
 			w.pv.UID, w.pv.Terminating = "second", true
 			w.store(r, w.pv)
 			vanish(w, r, true)
@@ -172,7 +172,7 @@ func TestAPVThatVanishedUnprotected(t *testing.T) {
 			other := w.stored["other"]
 			delete(w.stored, "other")
 			pvChanges{r.observer}.Deleted(other, true)
-			r.observer.ended.forget(*other)
+			r.observer.notes.forget(other)
 		}, nil},
 		"not when the API server knows another PV of the volume": {Config{}, func(w *world, r *Reclaimer) {
 			w.pvs.pvs = []PV{sibling()}
@@ -207,7 +207,7 @@ func TestAPVThatVanishedUnprotected(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w, r := newWorldWith(t, c.cfg)
 			w.end(r) // the protected one of newWorld
-			r.observer.ended.clear()
+			r.observer.notes.forgetEnds()
 			w.pv.UID, w.pv.HasFinalizer = "fresh", false
 			w.store(r, w.pv)
 			c.happens(w, r)

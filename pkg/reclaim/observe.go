@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"sync"
 	"sync/atomic"
 
 	v1 "k8s.io/api/core/v1"
@@ -32,10 +31,6 @@ type observer struct {
 	attached    *attached
 	notes       *notes
 	brake       *brake
-	ended       *endings
-	// ending is held while notes become an ending, so that what is done for a PV is noted
-	// with the one or the other.
-	ending sync.Mutex
 
 	// leading: this replica acts, so that the end of a PV is its business.
 	leading atomic.Bool
@@ -80,7 +75,7 @@ func attachmentOf(o *storagev1.VolumeAttachment) attachment {
 func newObserver(rules Rules, b *brake, c clock.PassiveClock, wake func(string), forgotten func(types.UID)) *observer {
 	return &observer{
 		rules: rules, clock: c, wake: wake, forgotten: forgotten, brake: b,
-		handles: newHandles(), attached: newAttached(), notes: newNotes(rules), ended: newEndings(),
+		handles: newHandles(), attached: newAttached(), notes: newNotes(rules),
 	}
 }
 
@@ -130,7 +125,7 @@ type pvChanges struct{ *observer }
 func (o pvChanges) Added(now *PV) {
 	if handle := o.handle(now); handle != "" {
 		o.handles.add(handle, now.Name)
-		for _, name := range o.ended.share(handle) {
+		for _, name := range o.notes.share(handle) {
 			o.wake(name)
 		}
 	}
@@ -165,7 +160,8 @@ func (o pvChanges) Updated(before, now *PV) {
 func (o pvChanges) Deleted(last *PV, final bool) {
 	handle := o.handle(last)
 	o.forgetHandle(handle, last.Name)
-	history, left := o.end(last, End{Gone: true, Final: final, Shared: len(o.handles.others(handle, "")) > 0})
+	left := o.owns(last) && o.leading.Load() && last.Policy == PolicyDelete && last.claimed()
+	history, left := o.notes.leave(last, End{Gone: true, Final: final, Shared: len(o.handles.others(handle, "")) > 0}, left)
 	switch {
 	case !left:
 		o.forgotten(last.UID)
@@ -173,18 +169,6 @@ func (o pvChanges) Deleted(last *PV, final bool) {
 		o.brake.count(last.UID)
 	}
 	o.wakeFamily(last)
-}
-
-// end turns the notes of a PV into an ending, if its volume may be left.
-func (o *observer) end(last *PV, end End) (_ History, left bool) {
-	o.ending.Lock()
-	defer o.ending.Unlock()
-	done, history := o.notes.forget(last.UID)
-	left = o.owns(last) && o.leading.Load() && !done.VolumeDeleted && last.Policy == PolicyDelete && last.claimed()
-	if left {
-		o.ended.add(*last, end, history)
-	}
-	return history, left
 }
 
 func (o pvChanges) forgetHandle(handle, pv string) {
@@ -217,7 +201,7 @@ func (o *observer) wakeAll() {
 			o.wake(pv.Name)
 		}
 	})
-	for _, name := range o.ended.names() {
+	for _, name := range o.notes.endedNames() {
 		o.wake(name)
 	}
 }
@@ -247,7 +231,7 @@ func (o attachmentChanges) count(pv string, by int) {
 	if known, found := o.pvs.Get(pv); found {
 		o.wakeFamily(known)
 	}
-	if len(o.ended.of(pv)) > 0 {
+	if len(o.notes.endsOf(pv)) > 0 {
 		o.wake(pv)
 	}
 }
@@ -256,23 +240,23 @@ func (o attachmentChanges) count(pv string, by int) {
 // had it.
 type matter struct {
 	name string
-	// ended is nil for the PV that is there.
-	ended *ending
+	// ended is the UID of the PV that is gone, empty for the one that is there.
+	ended types.UID
 }
 
 // matters returns what there is to decide on under a name, the ends first.
 func (o *observer) matters(name string) []matter {
 	var all []matter
-	for _, e := range o.ended.of(name) {
-		all = append(all, matter{name, &e})
+	for _, uid := range o.notes.endsOf(name) {
+		all = append(all, matter{name, uid})
 	}
 	return append(all, matter{name: name})
 }
 
 // observe returns what is known about a matter without asking the API server.
 func (o *observer) observe(m matter) (_ Snapshot, found bool) {
-	if m.ended != nil {
-		return o.observeEnd(*m.ended), true
+	if m.ended != "" {
+		return o.observeEnd(m.ended)
 	}
 	return o.observePV(m.name)
 }
@@ -299,25 +283,16 @@ func (o *observer) observePV(name string) (s Snapshot, found bool) {
 }
 
 // observeEnd returns what is known about a PV that is gone.
-func (o *observer) observeEnd(e ending) Snapshot {
-	s := Snapshot{Rules: o.rules, PV: e.pv, End: e.end, History: e.history, Brake: o.brake.State()}
-	s.Done.VolumeDeleted = e.volumeDeleted
-	s.Contested = o.notes.inContest()
-	// The name may belong to another PV by now.
-	s.Siblings = o.siblings(e.pv, "")
-	s.Attachments = o.attachmentsOf(s)
-	return s
-}
-
-// note records what was done for a PV, with its ending if that was seen meanwhile.
-func (o *observer) note(pv PV, change func(*Done)) Done {
-	o.ending.Lock()
-	defer o.ending.Unlock()
-	done, noted := o.notes.record(pv.UID, change)
-	if !noted && done.VolumeDeleted {
-		o.ended.done(pv)
+func (o *observer) observeEnd(uid types.UID) (s Snapshot, found bool) {
+	noted, over, known := o.notes.ofEnd(uid)
+	if !known {
+		return Snapshot{}, false
 	}
-	return done
+	s = Snapshot{Rules: o.rules, PV: over.pv, End: over.end, Done: noted.done, History: noted.history, Contested: noted.contested, Brake: o.brake.State()}
+	// The name may belong to another PV by now.
+	s.Siblings = o.siblings(s.PV, "")
+	s.Attachments = o.attachmentsOf(s)
+	return s, true
 }
 
 // siblings returns the other PVs of the volume as the cache knows them, sorted by name.

@@ -120,8 +120,9 @@ type ClaimFacts struct {
 // Done is what a process has done for one PV, so that it does nothing twice because its
 // cache lags. It is kept by UID until the PV's end is seen.
 type Done struct {
-	// Protected: our finalizer was put on in a write that the cache does not show yet.
-	Protected bool
+	// Protected: our finalizer was put on in a write that the PV, as it is known here, does not
+	// show yet. Dropped: it was taken off in such a write.
+	Protected, Dropped bool
 	// VolumeDeleted: the storage system answered that the volume is gone. Claim is whose it
 	// was.
 	VolumeDeleted bool

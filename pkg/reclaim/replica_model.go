@@ -1,0 +1,289 @@
+//go:build model
+
+package reclaim
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	testclock "k8s.io/utils/clock/testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/loop"
+)
+
+// Machine makes Replicas for the model checker. It is not safe for concurrent use: each
+// worker has its own.
+type Machine struct {
+	rules Rules
+	// names are those of the PVs; a PV is known by its index.
+	names []string
+	words words
+	ctx   context.Context
+	// parts are shared by all Replicas, and hold nothing that is decided from.
+	parts Reclaimer
+}
+
+// Replica is one process as a value: what it has seen, remembers and has in hand. All of it
+// is the code that ships, but for the queues, the caches' machinery and those who answer.
+type Replica struct {
+	*Machine
+	r    Reclaimer
+	seen []*PV
+	// Woken and Unprotected are the keys that wait in the two loops, Again those that come
+	// back by the clock.
+	Woken, Unprotected, Again []bool
+	hands                     []hand
+	protects                  []*call
+}
+
+// hand is the work that a worker has in hand for one key.
+type hand struct {
+	run  *run
+	call call
+	left []matter
+}
+
+// Ask is what a step asks.
+type Ask struct {
+	Action    Action
+	PV        PV
+	Add, Drop []string
+	Bound     bool
+	Siblings  []PV
+	// Ended: the PV is gone, and the volume deleted without one.
+	Ended bool
+}
+
+// Outcome is how a call ended. The zero value: the answer is as hoped for.
+type Outcome uint8
+
+const (
+	// OK is the answer that was hoped for.
+	OK Outcome = iota
+	// Changed: the API server refused a write, for the object is not as it was read.
+	Changed
+	// Gone: there is no object of that UID.
+	Gone
+	// Broken: no answer came, whatever was done.
+	Broken
+)
+
+// Reply is the answer to an Ask.
+type Reply struct {
+	Outcome Outcome
+	PV      PV
+	Found   bool
+	Claim   ClaimFacts
+	PVs     []PV
+	// Attached counts the VolumeAttachments by the PVs' names.
+	Attached map[string]int
+	Version  string
+}
+
+// NewMachine returns a Machine for PVs of these names. vocabulary holds every other string
+// that occurs, resourceVersions included.
+func NewMachine(rules Rules, names, vocabulary []string) *Machine {
+	m := &Machine{rules: rules, names: names, words: newWords(append(vocabulary, names...))}
+	m.ctx = klog.NewContext(context.Background(), logr.Discard())
+	clock := testclock.NewFakeClock(time.Unix(1e9, 0))
+	cfg := Config{Role: rules.Role, Mode: rules.Mode, Clock: clock}.withDefaults()
+	m.parts = Reclaimer{
+		cfg: cfg, driver: rules.Driver, metrics: newMetrics(rules.Driver), brake: newBrake(cfg.Brake, clock),
+		reports: newReports(noEvents{}, func(Reason) {}),
+	}
+	return m
+}
+
+// Fresh returns a process that has just been started.
+func (m *Machine) Fresh() *Replica {
+	n := len(m.names)
+	p := &Replica{
+		Machine: m, seen: make([]*PV, n), hands: make([]hand, n), protects: make([]*call, n),
+		Woken: make([]bool, n), Unprotected: make([]bool, n), Again: make([]bool, n),
+	}
+	p.r.cfg, p.r.driver, p.r.metrics, p.r.brake, p.r.reports = m.parts.cfg, m.parts.driver, m.parts.metrics, m.parts.brake, m.parts.reports
+	p.r.deleting = newInFlight()
+	p.r.protectSoon = func(pv string) { p.Unprotected[m.indexOf(pv)] = true }
+	wake := func(pv string) { p.Woken[m.indexOf(pv)] = true }
+	p.r.observer = newObserver(m.rules, m.parts.brake, m.parts.cfg.Clock, wake, func(types.UID) {})
+	p.r.observer.pvs, p.r.observer.attachments = p, p
+	return p
+}
+
+func (m *Machine) indexOf(pv string) int {
+	for i, name := range m.names {
+		if name == pv {
+			return i
+		}
+	}
+	panic("no PV of the model: " + pv)
+}
+
+// Get, Each and Reached are what is asked of the watches.
+func (p *Replica) Get(name string) (*PV, bool) {
+	pv := p.seen[p.indexOf(name)]
+	return pv, pv != nil
+}
+
+// Each visits the PVs that were seen.
+func (p *Replica) Each(visit func(*PV)) {
+	for _, pv := range p.seen {
+		if pv != nil {
+			visit(pv)
+		}
+	}
+}
+
+// Reached is never asked: lists are complete.
+func (p *Replica) Reached(string) bool { return false }
+
+// Lead makes the process the one that acts.
+func (p *Replica) Lead() { p.r.lead(true) }
+
+// Leads tells whether it acts.
+func (p *Replica) Leads() bool { return p.r.observer.leading.Load() }
+
+// Seen returns the PV as the cache shows it, nil if it shows none.
+func (p *Replica) Seen(i int) *PV { return p.seen[i] }
+
+// SeePV has the watch show a PV.
+func (p *Replica) SeePV(i int, now *PV) {
+	before := p.seen[i]
+	p.seen[i] = now
+	if before == nil {
+		pvChanges{p.r.observer}.Added(now)
+	} else {
+		pvChanges{p.r.observer}.Updated(before, now)
+	}
+}
+
+// LosePV has the watch tell of a PV's end: of its last state, or without that (nil).
+func (p *Replica) LosePV(i int, last *PV) {
+	final := last != nil
+	if !final {
+		last = p.seen[i]
+	}
+	p.seen[i] = nil
+	if last != nil {
+		pvChanges{p.r.observer}.Deleted(last, final)
+	}
+}
+
+// SeeAttachment has the watch tell of a VolumeAttachment that came or went.
+func (p *Replica) SeeAttachment(i, by int) { attachmentChanges{p.r.observer}.count(p.names[i], by) }
+
+// Begin has a worker take a key. It goes on until a call is to be sent.
+func (p *Replica) Begin(i int) {
+	p.Woken[i], p.Again[i] = false, false
+	p.hands[i] = hand{left: p.r.observer.matters(p.names[i])}
+	p.advance(i)
+}
+
+// advance begins with what is left to do for a key, until a call is to be sent.
+func (p *Replica) advance(i int) {
+	h := &p.hands[i]
+	for h.run == nil && len(h.left) > 0 {
+		facts, found := p.r.observer.observe(h.left[0])
+		h.left = h.left[1:]
+		if !found {
+			continue
+		}
+		w := &run{Reclaimer: &p.r, facts: facts}
+		c, next, over := w.next(p.ctx)
+		p.took(i, w, c, next, over)
+	}
+}
+
+func (p *Replica) took(i int, w *run, c call, next loop.Next, over bool) {
+	h := &p.hands[i]
+	if over {
+		w.end()
+		h.run, h.call = nil, call{}
+		p.Again[i] = p.Again[i] || next.Backoff.Max != 0
+		return
+	}
+	h.run, h.call = w, c
+}
+
+// Busy tells whether a worker has the key in hand.
+func (p *Replica) Busy(i int) bool { return p.hands[i].run != nil }
+
+// Asks returns what is asked for the key in hand.
+func (p *Replica) Asks(i int) Ask {
+	a := askOf(p.hands[i].call)
+	a.Ended = p.hands[i].run.facts.End.Gone
+	return a
+}
+
+// Answer goes on with the key in hand.
+func (p *Replica) Answer(i int, reply Reply) {
+	h := &p.hands[i]
+	w := h.run
+	c, next, over := w.goOn(p.ctx, h.call, reply.answer(h.call))
+	p.took(i, w, c, next, over)
+	p.advance(i)
+}
+
+// Age makes the live reads of the key in hand too old.
+func (p *Replica) Age(i int) (aged bool) {
+	w := p.hands[i].run
+	old := p.r.cfg.Clock.Now().Add(-2 * liveFor)
+	for _, read := range []*Read{&w.facts.PVRead, &w.facts.Claim.Read, &w.facts.SiblingsRead, &w.facts.FamilyRead} {
+		if read.Order > 0 && read.Sent.After(old) {
+			read.Sent, aged = old, true
+		}
+	}
+	return aged
+}
+
+// Protecting tells whether a first-time protection is under way.
+func (p *Replica) Protecting(i int) bool { return p.protects[i] != nil }
+
+// BeginProtect has the other loop take a key.
+func (p *Replica) BeginProtect(i int) {
+	p.Unprotected[i] = false
+	if c, needed := p.r.beginProtect(p.names[i]); needed {
+		p.protects[i] = &c
+	}
+}
+
+// ProtectAsks returns what is asked for it.
+func (p *Replica) ProtectAsks(i int) Ask { return askOf(*p.protects[i]) }
+
+// ProtectAnswer ends it.
+func (p *Replica) ProtectAnswer(i int, reply Reply) {
+	c := *p.protects[i]
+	p.protects[i] = nil
+	if next := p.r.endProtect(p.ctx, c, reply.answer(c)); next.Backoff.Max != 0 {
+		p.Unprotected[i] = true
+	}
+}
+
+func askOf(c call) Ask {
+	return Ask{Action: c.Action, PV: c.pv, Add: c.add, Drop: c.drop, Bound: c.bound, Siblings: c.siblings}
+}
+
+var errBroken = errors.New("no answer")
+
+func (r Reply) answer(c call) answer {
+	a := answer{
+		pv: r.PV, found: r.Found, claim: r.Claim, version: r.Version, siblings: r.PVs,
+		attachments: attachmentList{complete: true, ofPV: r.Attached}, family: pvList{complete: true, pvs: r.PVs},
+	}
+	a.claim.Of = c.pv.Claim
+	switch r.Outcome {
+	case OK:
+	case Changed:
+		a.err = kube.ErrChanged
+	case Gone:
+		a.err = kube.ErrGone
+	case Broken:
+		a.err = errBroken
+	}
+	return a
+}

@@ -1,0 +1,67 @@
+//go:build model
+
+package model
+
+import "github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+
+// cluster are the moves of Kubernetes' own controllers. Their writes carry the
+// resourceVersion that they have read, so that a cache of PVs that lags only delays them; that
+// of claims does more (pkg/controller/volume/persistentvolume/pv_controller.go, syncVolume).
+func (k *worker) cluster(s *state) {
+	for slot := range k.PVs {
+		k.pvController(s, slot)
+		p := s.pvs[slot]
+		k.can(p.is(protected) && p.is(terminating) && !p.bound(), move{protectionLetsGo, 0, slot}, func(n *scene) {
+			n.write(aController, slot, func(p *pv) { p.clear(protected) })
+		})
+		k.can(s.attachments[slot] && p.exists() && !p.is(attached) && !p.is(terminating), move{attacherMarks, 0, slot}, func(n *scene) {
+			n.write(aController, slot, func(p *pv) { p.set(attached) })
+		})
+		k.can(s.attachments[slot] && !(s.claims[slot].bound && p.belongs(s.claims[slot].gen)), move{podDetaches, 0, slot}, func(n *scene) {
+			n.attach(slot, false)
+		})
+		k.can(!s.attachments[slot] && p.is(attached) && p.is(terminating), move{attacherLetsGo, 0, slot}, func(n *scene) {
+			n.write(aController, slot, func(p *pv) { p.clear(attached) })
+		})
+		if k.Peer {
+			k.peer(s, slot)
+		}
+	}
+}
+
+func (k *worker) pvController(s *state, slot int) {
+	p, live, cached := s.pvs[slot], s.claims[slot], s.cached[slot]
+	k.can(live != cached, move{controllerSeesClaim, 0, slot}, func(n *scene) { n.cached[slot] = live })
+	if !p.exists() {
+		return
+	}
+	k.can(!p.claimed() && p.phase != reclaim.PhaseAvailable, move{controllerMakesAvailable, 0, slot}, func(n *scene) {
+		n.write(aController, slot, func(p *pv) { p.phase = reclaim.PhaseAvailable })
+	})
+	// What the cache does not show is asked of the API server before a PV is released.
+	k.can(p.claimed() && !p.released() && !p.belongs(cached.gen) && !p.belongs(live.gen), move{controllerReleases, 0, slot}, func(n *scene) {
+		n.write(aController, slot, func(p *pv) { p.phase = reclaim.PhaseReleased })
+	})
+	// What the cache still shows is believed.
+	k.can(p.belongs(cached.gen) && cached.bound && !p.bound(), move{controllerBinds, 0, slot}, func(n *scene) {
+		n.write(aController, slot, func(p *pv) { p.phase = reclaim.PhaseBound })
+	})
+	k.can(p.phase == reclaim.PhaseAvailable && !p.claimed() && !p.is(terminating) && cached.gen != 0 && !cached.bound && live.gen == cached.gen, move{controllerClaims, 0, slot}, func(n *scene) {
+		n.write(aController, slot, func(p *pv) { p.claim, p.phase = claimRef(cached.gen), reclaim.PhaseBound })
+	})
+	k.can(live.gen != 0 && !live.bound && p.belongs(live.gen), move{controllerCompletes, 0, slot}, func(n *scene) {
+		n.claims[slot].bound = true
+	})
+}
+
+// peer is a provisioner without KEP-2644: it takes the owner's finalizer off, and deletes
+// released volumes while their PV is there, its own cache up to date.
+func (k *worker) peer(s *state, slot int) {
+	p, volume := s.pvs[slot], k.volume(slot)
+	due := p.deletable() && !p.is(terminating) && !s.attachments[slot]
+	k.can(p.is(ours), move{peerStrips, 0, slot}, func(n *scene) {
+		n.write(thePeer, slot, func(p *pv) { p.clear(ours) })
+	})
+	k.can(due && s.volumes[volume], move{peerDeletesVolume, 0, slot}, func(n *scene) { n.volumes[volume] = false })
+	k.can(due && !s.volumes[volume], move{peerDeletesPV, 0, slot}, func(n *scene) { n.remove(thePeer, slot) })
+}
