@@ -40,6 +40,8 @@ type world struct {
 	pvs     pvList
 	brakeOn bool
 	patched []string
+	// written is the resourceVersion that a write makes, if it matters.
+	written string
 }
 
 func (w *world) did(what string) error {
@@ -93,6 +95,9 @@ func (w *world) patchFinalizers(_ context.Context, pv PV, add, drop []string, bo
 	err := w.did(what)
 	if err != nil {
 		return "", err
+	}
+	if w.written != "" {
+		return w.written, nil
 	}
 	return pv.ResourceVersion + "1", nil // a later one
 }

@@ -86,10 +86,7 @@ type node struct {
 // something is found. It uses all cores.
 func Explore(ctx context.Context, w *World, o Options) Result {
 	start := time.Now()
-	e := &explorer{World: w, options: o, seed: maphash.MakeSeed()}
-	for i := range e.known {
-		e.known[i].number = map[uint64]uint32{}
-	}
+	e := newExplorer(w, o)
 	workers := make([]*worker, runtime.GOMAXPROCS(0))
 	for i := range workers {
 		workers[i] = newWorker(e)
@@ -117,6 +114,14 @@ func Explore(ctx context.Context, w *World, o Options) Result {
 	}
 	r.Took = time.Since(start)
 	return r
+}
+
+func newExplorer(w *World, o Options) *explorer {
+	e := &explorer{World: w, options: o, seed: maphash.MakeSeed()}
+	for i := range e.known {
+		e.known[i].number = map[uint64]uint32{}
+	}
+	return e
 }
 
 // level visits all states of the frontier and returns those that were found anew.

@@ -53,6 +53,8 @@ func (c *scene) judgeDeletion(i, slot int, ask reclaim.Ask) {
 		c.violates("P2: DeleteVolume is sent for PV %s although the last read of it did not say so", c.PVs[slot].Name)
 	case ask.Ended && (!proof.claim || !proof.family):
 		c.violates("P2: DeleteVolume is sent for a PV %s that is gone, although claim %v and other PVs %v were not proven gone", c.PVs[slot].Name, proof.claim, proof.family)
+	case ask.Ended && c.stripped[slot]:
+		c.violates("P2: DeleteVolume is sent for PV %s, which is gone after somebody took the finalizer off", c.PVs[slot].Name)
 	case proof.attachedBefore:
 		c.violates("P2b: DeleteVolume is sent for PV %s, which was attached before and still is", c.PVs[slot].Name)
 	}
@@ -104,8 +106,8 @@ func (c *scene) departed(by who, slot int, last pv) {
 		return
 	}
 	switch {
-	case by == aUser && last.guarded():
-		// Whoever takes the finalizer off by hand lets go of the volume.
+	case c.stripped[slot]:
+		// Whoever takes the finalizer off by hand answers for the volume.
 	case by == theSidecar && last.guarded():
 		c.violates("P1: PV %s is let go of, and its volume is there", c.PVs[slot].Name)
 	default:

@@ -110,7 +110,7 @@ var sentences = map[verb]string{
 	lateCallLost:             "a call about PV %[1]s of a replica that has ended is lost",
 }
 
-// String says in words what happens; it knows PVs by number only.
+// tellMove says in words what happens.
 func (w *World) tellMove(m move) string {
 	def := w.PVs[m.slot]
 	if sentence, found := sentences[m.verb]; found {

@@ -32,7 +32,7 @@ func (k *worker) users(s *state) {
 		})
 		k.if_(p.guarded(), s.left.Strip, move{userStrips, 0, slot}, func(n *scene) {
 			n.left.Strip--
-			n.faulted = true // whoever does so answers for the volume
+			n.stripped[slot] = true
 			n.write(aUser, slot, func(p *pv) { p.clear(ours | companions) })
 		})
 		k.if_(p.claimed() && !p.bound(), s.left.TakeBack, move{userTakesBack, 0, slot}, func(n *scene) {
@@ -74,5 +74,6 @@ func (c *scene) createPV(slot int) {
 	c.pvs[slot] = p
 	// Whoever brings a volume in answers for it from now on.
 	c.owed[c.volume(slot)] = notOwed
+	c.stripped[slot] = false
 	c.tell(change{p, uint8(slot), false})
 }

@@ -141,10 +141,12 @@ type world struct {
 	attachments [maxPVs]bool
 	volumes     [maxPVs]bool
 	owed        [maxPVs]owed
-	lines       [maxReplicas]line
-	late        late
-	left        Budget
-	faulted     bool
+	// stripped: a user took a finalizer off the PV that is there now.
+	stripped [maxPVs]bool
+	lines    [maxReplicas]line
+	late     late
+	left     Budget
+	faulted  bool
 }
 
 // state is a world and what its replicas know.

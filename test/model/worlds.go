@@ -3,6 +3,10 @@
 package model
 
 import (
+	"fmt"
+	"reflect"
+	"strings"
+
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
@@ -152,4 +156,41 @@ func Worlds() []World {
 		}
 	}
 	return worlds
+}
+
+// Bounds says in short what is in the world.
+func (w *World) Bounds() string {
+	var parts []string
+	for _, p := range w.PVs {
+		parts = append(parts, p.String())
+	}
+	parts = append(parts, fmt.Sprintf("%d replica, lag %d", w.Replicas, w.Lag))
+	if w.Peer {
+		parts = append(parts, "a peer")
+	}
+	budget := reflect.ValueOf(w.Budget)
+	for i := range budget.NumField() {
+		if n := budget.Field(i).Uint(); n > 0 {
+			parts = append(parts, fmt.Sprintf("%s %d", budget.Type().Field(i).Name, n))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// String says what the PV is like.
+func (p PV) String() string {
+	words := []string{"PV", p.Name, "static"}
+	if p.Dynamic {
+		words[2] = "dynamic"
+	}
+	if p.Policy == reclaim.PolicyRetain {
+		words = append(words, "Retain")
+	}
+	if p.Unprotected && p.Policy == reclaim.PolicyDelete {
+		words = append(words, "unprotected")
+	}
+	if p.Late {
+		words = append(words, "late")
+	}
+	return strings.Join(words, " ")
 }

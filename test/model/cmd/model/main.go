@@ -1,38 +1,140 @@
 //go:build model
 
-// Command model explores the worlds of test/model and prints what it found.
+// Command model explores the worlds of test/model to exhaustion and prints what it found.
 package main
 
 import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime/debug"
 	"strings"
+	"text/tabwriter"
+	"time"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/model"
 )
 
+const usage = `Explore what can happen while csi-reclaimer is at work, breadth first, and judge each step.
+
+  model [--world NAME] [--deep] [--max-states N] [--stories DIR] [--list]
+
+The exit status is 1 if a promise is broken, a state is stuck, or a world was not exhausted.
+A promise that is broken is told as a numbered story, the shortest there is; with --stories it is
+also written as a scenario for test/faults.
+
+`
+
 func main() {
-	only := flag.String("world", "", "")
-	limit := flag.Int("max-states", 3_000_000, "")
-	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	os.Exit(run(ctx, os.Args[1:], os.Stdout))
+}
+
+type options struct {
+	world, stories string
+	deep, list     bool
+	maxStates      int
+}
+
+func run(ctx context.Context, args []string, out io.Writer) int {
+	var o options
+	flags := flag.NewFlagSet("model", flag.ContinueOnError)
+	flags.Usage = func() { fmt.Fprint(flags.Output(), usage); flags.PrintDefaults() }
+	flags.StringVar(&o.world, "world", "", "explore only the world of this name")
+	flags.BoolVar(&o.deep, "deep", false, "explore the larger worlds instead")
+	flags.IntVar(&o.maxStates, "max-states", 0, "end a world after this many states, which is not exhausted then (default no such end)")
+	flags.StringVar(&o.stories, "stories", "", "write each violation as a scenario into this folder")
+	flags.BoolVar(&o.list, "list", false, "print the worlds and explore none")
+	if err := flags.Parse(args); err != nil {
+		return 2
+	}
+	var worlds []model.World
 	for _, w := range model.Worlds() {
-		if *only != "" && !strings.Contains(w.Name, *only) {
-			continue
-		}
-		r := model.Explore(context.Background(), &w, model.Options{MaxStates: *limit})
-		fmt.Println(w.Name, r.States, r.Depth, r.Took, r.Exhausted, len(r.Violations), r.Stuck)
-		for _, v := range r.Violations {
-			fmt.Println(v.Promise)
-			for i, l := range model.Story(&w, v) {
-				fmt.Println(i+1, l)
-			}
-		}
-		if r.StuckHere != nil {
-			fmt.Println(r.StuckHere.Promise)
-			for i, l := range model.Story(&w, *r.StuckHere) {
-				fmt.Println(i+1, l)
-			}
+		if o.world == w.Name || o.world == "" && w.Deep == o.deep {
+			worlds = append(worlds, w)
 		}
 	}
+	switch {
+	case len(worlds) == 0:
+		fmt.Fprintf(out, "there is no world %q; see --list\n", o.world)
+		return 2
+	case o.list:
+		for _, w := range worlds {
+			fmt.Fprintf(out, "%s: %s\n", w.Name, w.About)
+		}
+		return 0
+	}
+	// States are many and live long: collecting garbage seldom is faster by a third.
+	debug.SetGCPercent(400)
+	return explore(ctx, worlds, o, out)
+}
+
+func explore(ctx context.Context, worlds []model.World, o options, out io.Writer) int {
+	var total model.Result
+	total.Exhausted = true
+	table := &strings.Builder{}
+	rows := tabwriter.NewWriter(table, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(rows, "world\tstates\tdepth\ttime\tviolations\tstuck\texhausted\twhat is in it")
+	for _, w := range worlds {
+		if ctx.Err() != nil {
+			total.Exhausted = false
+			break
+		}
+		r := model.Explore(ctx, &w, model.Options{MaxStates: o.maxStates, Progress: func(states, depth int) {
+			fmt.Fprintf(os.Stderr, "\r%-30s %10d states, depth %d ", w.Name, states, depth)
+		}})
+		fmt.Fprint(os.Stderr, "\r", strings.Repeat(" ", 72), "\r")
+		fmt.Fprintf(rows, "%s\t%d\t%d\t%v\t%d\t%d\t%v\t%s\n", w.Name, r.States, r.Depth, r.Took.Round(100*time.Millisecond), len(r.Violations), r.Stuck, r.Exhausted, w.Bounds())
+		total.States += r.States
+		total.Stuck += r.Stuck
+		total.Exhausted = total.Exhausted && r.Exhausted
+		total.Violations = append(total.Violations, r.Violations...)
+		if err := tell(&w, r, o.stories, out); err != nil {
+			fmt.Fprintln(out, err)
+			return 2
+		}
+	}
+	_ = rows.Flush()
+	fmt.Fprint(out, table.String())
+	fmt.Fprintf(out, "model: states=%d violations=%d stuck=%d exhausted=%v\n", total.States, len(total.Violations), total.Stuck, total.Exhausted)
+	if len(total.Violations) > 0 || total.Stuck > 0 || !total.Exhausted && o.maxStates == 0 {
+		return 1
+	}
+	return 0
+}
+
+// tell prints what broke a promise, and writes it down for test/faults.
+func tell(w *model.World, r model.Result, folder string, out io.Writer) error {
+	findings := r.Violations
+	if r.StuckHere != nil {
+		findings = append(findings, *r.StuckHere)
+	}
+	for i, f := range findings {
+		fmt.Fprintf(out, "\nworld %q: %s\n", w.Name, f.Promise)
+		for n, line := range model.Story(w, f) {
+			fmt.Fprintf(out, "%4d. %s\n", n+1, line)
+		}
+		fmt.Fprintln(out)
+		if folder == "" {
+			continue
+		}
+		data, err := model.Scenario(w, f, fmt.Sprintf("model-%s-%d", strings.ReplaceAll(w.Name, " ", "-"), i+1))
+		if err != nil {
+			return fmt.Errorf("write the story down: %w", err)
+		}
+		if err := os.MkdirAll(folder, 0o755); err != nil {
+			return err
+		}
+		name := filepath.Join(folder, fmt.Sprintf("model-%s-%d.yaml", strings.ReplaceAll(w.Name, " ", "-"), i+1))
+		if err := os.WriteFile(name, data, 0o644); err != nil {
+			return err
+		}
+		fmt.Fprintf(out, "written to %s\n", name)
+	}
+	return nil
 }

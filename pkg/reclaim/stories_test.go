@@ -1,0 +1,78 @@
+package reclaim
+
+import (
+	"testing"
+)
+
+// Stories that broke a promise once. The model checker tells such stories.
+
+// retained has the PV of a world ask for its finalizer to be taken off: terminating, released,
+// policy Retain.
+func retained(w *world, r *Reclaimer, version string) {
+	w.pv.Policy, w.pv.Terminating, w.pv.ResourceVersion = PolicyRetain, true, version
+	w.store(r, w.pv)
+}
+
+// turnedBack has the watch show the PV after our write took the finalizer off, and the policy
+// turned back to Delete.
+func turnedBack(w *world, r *Reclaimer, dropped, turned string) {
+	w.pv.HasFinalizer, w.pv.ResourceVersion = false, dropped
+	w.store(r, w.pv)
+	w.pv.Policy, w.pv.ResourceVersion = PolicyDelete, turned
+	w.store(r, w.pv)
+}
+
+// The watch tells of the PV's end before the API server's answer to our write comes.
+func TestAnAnswerAfterThePVsEnd(t *testing.T) {
+	w, r := newWorld(t)
+	retained(w, r, "1")
+	w.before = func(what string) {
+		if what == "drop" {
+			turnedBack(w, r, "2", "3")
+			w.end(r)
+		}
+	}
+	w.written = "2"
+	r.reclaim(t.Context(), "pv")
+	r.reclaim(t.Context(), "pv")
+	w.expect(t, "drop", "list attachments", "list PVs", "read claim", "delete volume")
+}
+
+// A cache that lags has the finalizer taken off again.
+func TestALaggingCacheHasTheFinalizerTakenOffOnce(t *testing.T) {
+	w, r := newWorld(t)
+	retained(w, r, "1")
+	w.written = "2"
+	r.reclaim(t.Context(), "pv")
+	r.reclaim(t.Context(), "pv")
+	w.expect(t, "drop")
+	turnedBack(w, r, "2", "3")
+	w.end(r)
+	w.diary = nil
+	r.reclaim(t.Context(), "pv")
+	w.expect(t, "list attachments", "list PVs", "read claim", "delete volume")
+}
+
+// A write that puts the finalizer on is answered after one that takes it off.
+func TestAWriteThatIsAnsweredAfterALaterOne(t *testing.T) {
+	w, r := newWorld(t)
+	w.end(r)
+	w.pv.UID, w.pv.HasFinalizer, w.pv.ResourceVersion = "fresh", false, "1"
+	w.store(r, w.pv)
+	c, needed := r.beginProtect("pv")
+	if !needed {
+		t.Fatal("an unprotected PV needs no protection")
+	}
+	w.pv.HasFinalizer = true
+	retained(w, r, "3")
+	w.written = "4"
+	r.reclaim(t.Context(), "pv")
+	r.endProtect(t.Context(), c, answer{version: "2"})
+	r.reclaim(t.Context(), "pv")
+	w.expect(t, "drop")
+	turnedBack(w, r, "4", "5")
+	w.end(r)
+	w.diary = nil
+	r.reclaim(t.Context(), "pv")
+	w.expect(t, "list attachments", "list PVs", "read claim", "delete volume")
+}

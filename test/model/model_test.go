@@ -1,0 +1,271 @@
+//go:build model
+
+package model
+
+import (
+	"bytes"
+	"flag"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+)
+
+var (
+	maxStates = flag.Int("states", 15_000, "how many states of each world the test explores")
+	seed      = flag.Uint64("seed", 0, "seed of the random walks (default: the time)")
+)
+
+// The worlds are explored whole by the program (make model); here it is as far as a test's
+// time allows.
+func TestNoWorldBreaksAPromise(t *testing.T) {
+	for _, w := range Worlds() {
+		t.Run(w.Name, func(t *testing.T) {
+			r := Explore(t.Context(), &w, Options{MaxStates: *maxStates})
+			for _, f := range append(r.Violations, stuck(r)...) {
+				t.Errorf("%s\n%s", f.Promise, strings.Join(Story(&w, f), "\n"))
+			}
+			if !r.Exhausted && r.States < *maxStates {
+				t.Errorf("ended after %d states", r.States)
+			}
+		})
+	}
+}
+
+func stuck(r Result) []Finding {
+	if r.StuckHere == nil {
+		return nil
+	}
+	return []Finding{*r.StuckHere}
+}
+
+// walk makes random moves from the beginning of a world and has each state looked at.
+func walk(t *testing.T, w *World, steps int, look func(*worker, *state)) {
+	t.Helper()
+	if *seed == 0 {
+		*seed = uint64(time.Now().UnixNano())
+	}
+	random := rand.New(rand.NewPCG(*seed, 0))
+	t.Logf("-seed=%d", *seed)
+	k := newWorker(newExplorer(w, Options{}))
+	now := w.first(k.machine)
+	for range steps {
+		look(k, &now)
+		possible := k.possible(&now)
+		if len(possible) == 0 {
+			return
+		}
+		next, err := k.follow(&now, possible[random.IntN(len(possible))])
+		if err != nil {
+			t.Fatal(err)
+		}
+		now = *next
+	}
+}
+
+// possible returns the moves of a state.
+func (k *worker) possible(s *state) (moves []move) {
+	k = newWorker(newExplorer(k.World, Options{}))
+	k.s = s
+	k.moves(s)
+	for _, o := range k.origin {
+		moves = append(moves, moveOf(o[1]))
+	}
+	return moves
+}
+
+func TestNothingOfAStateIsForgotten(t *testing.T) {
+	for _, w := range Worlds() {
+		t.Run(w.Name, func(t *testing.T) {
+			walk(t, &w, 400, func(k *worker, s *state) {
+				code := s.encode(nil)
+				again := decode(code)
+				if again.world != s.world {
+					t.Fatal("a world differs from what was written of it")
+				}
+				for _, known := range s.knows {
+					if len(known) == 0 {
+						continue
+					}
+					replica, rest := k.machine.Decode(known)
+					if len(rest) != 0 {
+						t.Fatalf("%d bytes are left of a replica", len(rest))
+					}
+					if twice := replica.Encode(nil); !bytes.Equal(twice, known) {
+						t.Fatalf("a replica differs from what was written of it:\n%v\n%v", known, twice)
+					}
+				}
+				for slot, p := range s.pvs {
+					if p.exists() && readAgain(&w, s, slot) != p {
+						t.Fatalf("PV %+v is read as %+v", p, readAgain(&w, s, slot))
+					}
+				}
+			})
+		})
+	}
+}
+
+// readAgain has a PV read as a program reads it. What programs do not read stays.
+func readAgain(w *World, s *state, slot int) pv {
+	p := w.fromAPI(slot, w.toAPI(slot, s.pvs[slot]))
+	p.flags |= s.pvs[slot].flags & protected
+	return p
+}
+
+func TestEveryMoveIsTold(t *testing.T) {
+	w := Worlds()[0]
+	for v := range int(answerLost) + 32 {
+		m := move{verb(v), 1, 0}
+		if m.verb > lateCallLost && m.verb < readAnswered {
+			continue
+		}
+		if line := w.tellMove(m); line == "" || strings.Contains(line, "%!") {
+			t.Errorf("move %d is told as %q", v, line)
+		}
+		if moveOf(m.code()) != m {
+			t.Errorf("move %+v is taken for %+v", m, moveOf(m.code()))
+		}
+	}
+}
+
+// judged returns a scene in which nothing is wrong yet.
+func judged(w *World) *scene {
+	k := newWorker(newExplorer(w, Options{}))
+	return &scene{World: w, machine: k.machine, state: w.first(k.machine)}
+}
+
+func TestEachPromiseIsJudged(t *testing.T) {
+	one := World{Name: "one", PVs: []PV{provisioned("a")}, Replicas: 1, Lag: 1, Role: reclaim.RoleOwner}
+	two := World{Name: "two", PVs: []PV{static("a"), static("b").with(sharesVolume)}, Replicas: 1, Lag: 1, Role: reclaim.RoleOwner}
+	proven := proof{pv: true, claim: true}
+	gone := proof{claim: true, family: true}
+	cases := map[string]struct {
+		world   *World
+		prepare func(*scene)
+		ended   bool
+		proof   proof
+		want    string
+	}{
+		"all is proven":                          {&one, nil, false, proven, ""},
+		"the PV was not read, or said no":        {&one, nil, false, proof{claim: true}, "P2"},
+		"a PV that is gone, all proven":          {&one, nil, true, gone, ""},
+		"a PV that is gone, its claim not":       {&one, nil, true, proof{family: true}, "P2"},
+		"a PV that is gone, another there":       {&one, nil, true, proof{claim: true}, "P2"},
+		"a PV that was stripped and is gone":     {&one, func(c *scene) { c.stripped[0] = true }, true, gone, "P2"},
+		"once more":                              {&one, func(c *scene) { c.lines[0].succeeded[0] = 2 }, false, proven, "P3"},
+		"once more for a PV made anew":           {&one, func(c *scene) { c.lines[0].succeeded[0] = 4 }, false, proven, ""},
+		"attached":                               {&one, func(c *scene) { c.attachments[0] = true }, false, proven, "P2b"},
+		"attached since before, by a slow watch": {&one, nil, false, proof{pv: true, attachedBefore: true}, "P2b"},
+		"attached a moment ago": {&one, func(c *scene) {
+			c.attachments[0] = true
+			c.lines[0].attachments[0], c.lines[0].nAttachments = attachmentChange{0, true}, 1
+		}, false, proven, ""},
+		"another PV needs the volume": {&two, nil, false, proven, "P2b"},
+		"another PV needs the volume since a moment ago": {&two, func(c *scene) {
+			c.lines[0].changes[0], c.lines[0].nChanges = change{c.pvs[1], 1, false}, 1
+		}, false, proven, ""},
+		"another PV is to go as well": {&two, func(c *scene) { c.pvs[1].phase = reclaim.PhaseReleased }, false, proven, ""},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			c := judged(tc.world)
+			c.lines[0].proof[0] = tc.proof
+			if tc.prepare != nil {
+				tc.prepare(c)
+			}
+			c.judgeDeletion(0, 0, reclaim.Ask{Action: reclaim.DeleteVolume, PV: c.toAPI(0, c.pvs[0]), Ended: tc.ended})
+			expect(t, c.wrong, tc.want)
+		})
+	}
+}
+
+func TestTheEndOfAPVIsJudged(t *testing.T) {
+	w := World{Name: "one", PVs: []PV{provisioned("a")}, Replicas: 1, Role: reclaim.RoleOwner}
+	released := func(p *pv) { p.phase = reclaim.PhaseReleased; p.set(terminating) }
+	cases := map[string]struct {
+		by      who
+		edit    func(*pv)
+		prepare func(*scene)
+		want    string
+		owed    owed
+	}{
+		"we let go, the volume is there":           {theSidecar, released, nil, "P1", notOwed},
+		"we let go, the volume is deleted":         {theSidecar, released, func(c *scene) { c.volumes[0] = false }, "", notOwed},
+		"we let go of one that keeps its volume":   {theSidecar, func(p *pv) { released(p); p.policy = reclaim.PolicyRetain }, nil, "", notOwed},
+		"nothing held it":                          {aController, func(p *pv) { released(p); p.clear(ours) }, nil, "", unprotected},
+		"somebody had taken the finalizer off":     {aUser, released, func(c *scene) { c.stripped[0] = true }, "", notOwed},
+		"it was taken back, and deleted by a user": {aUser, func(p *pv) { released(p); p.claim = withoutUID }, nil, "", notOwed},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			c := judged(&w)
+			if tc.prepare != nil {
+				tc.prepare(c)
+			}
+			last := c.pvs[0]
+			tc.edit(&last)
+			c.departed(tc.by, 0, last)
+			expect(t, c.wrong, tc.want)
+			if c.owed[0] != tc.owed {
+				t.Errorf("owed %d, want %d", c.owed[0], tc.owed)
+			}
+		})
+	}
+}
+
+func expect(t *testing.T, wrong, want string) {
+	t.Helper()
+	if got, _, _ := strings.Cut(wrong, ":"); got != want {
+		t.Errorf("judged %q, want %q", wrong, want)
+	}
+}
+
+func TestStatesThatNoWayLeadsOutOfAreStuck(t *testing.T) {
+	// 0 -> 1 -> 2 (rest), 0 -> 3 <-> 4
+	e := &explorer{
+		parents: []uint32{0, 0, 1, 0, 3}, codes: make([]uint32, 5),
+		steps: []uint32{0, 1, 1, 2, 0, 3, 3, 4, 4, 3}, settled: []uint32{2},
+	}
+	var r Result
+	e.findStuck(&r)
+	if r.Stuck != 2 || r.StuckHere == nil || len(r.StuckHere.Moves) != 1 {
+		t.Errorf("%d stuck, %+v, want 2 and the way to the first", r.Stuck, r.StuckHere)
+	}
+}
+
+func TestAStoryIsWrittenDownAsAScenario(t *testing.T) {
+	for _, w := range Worlds() {
+		t.Run(w.Name, func(t *testing.T) {
+			walk(t, &w, 1, func(k *worker, s *state) {
+				var moves []move
+				now := *s
+				for range 30 {
+					possible := k.possible(&now)
+					if len(possible) == 0 {
+						break
+					}
+					m := possible[len(moves)%len(possible)]
+					next, err := k.follow(&now, m)
+					if err != nil {
+						t.Fatal(err)
+					}
+					now, moves = *next, append(moves, m)
+				}
+				text, err := Scenario(&w, Finding{"P0: a test", moves}, "test")
+				if err != nil {
+					t.Fatal(err)
+				}
+				validScenario(t, text)
+			})
+		})
+	}
+}
+
+func validScenario(t *testing.T, text []byte) {
+	t.Helper()
+	if !bytes.Contains(text, []byte("steps:\n- {do: make, volume: a")) {
+		t.Errorf("no scenario:\n%s", text)
+	}
+}
