@@ -2,7 +2,9 @@ package reclaim
 
 import (
 	"context"
+	"strings"
 	"sync"
+	"unicode/utf8"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -10,6 +12,10 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 )
+
+// maxMessage bounds what is told in one Event, in bytes: the limit that events.k8s.io sets for
+// a note. Handles and the words of a driver may be megabytes long.
+const maxMessage = 1024
 
 // reports tells people what keeps a PV, once for each change, and knows what was told last.
 // It is safe for concurrent use.
@@ -63,13 +69,13 @@ func (r *reports) braked(ctx context.Context, lease types.NamespacedName, messag
 // failure says that a step failed. eachMessage tells every new message of err; otherwise
 // only a new reason is told, for messages that differ from try to try.
 func (r *reports) failure(ctx context.Context, pv PV, reason Reason, err error, eachMessage bool) {
-	detail := ""
+	text, detail := clip(err.Error(), maxMessage), ""
 	if eachMessage {
-		detail = err.Error()
+		detail = text
 	}
-	klog.FromContext(ctx).V(2).Info("A step failed and is tried again", "PV", pv.Name, "reason", reason, "err", err)
+	klog.FromContext(ctx).V(2).Info("A step failed and is tried again", "PV", pv.Name, "reason", reason, "err", text)
 	if r.changed(pv.UID, reason, detail) {
-		r.tell(ctx, pv, reason, err.Error())
+		r.tell(ctx, pv, reason, text)
 	}
 }
 
@@ -103,7 +109,7 @@ func (r *reports) changed(uid types.UID, reason Reason, detail string) bool {
 func (r *reports) tell(ctx context.Context, pv PV, reason Reason, detail string) {
 	message := reason.Sentence()
 	if detail != "" {
-		message += " " + detail
+		message = clip(message+" "+detail, maxMessage)
 	}
 	level := reason.notice()
 	if level == silent || level == quiet {
@@ -124,6 +130,21 @@ func (r *reports) tell(ctx context.Context, pv PV, reason Reason, detail string)
 			APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: pv.Claim.Namespace, Name: pv.Claim.Name, UID: pv.Claim.UID,
 		}, kind, string(reason), message)
 	}
+}
+
+// clip bounds a text to so many bytes, cut between characters, and makes it valid UTF-8, as
+// JSON, protobuf and Prometheus want it.
+func clip(text string, limit int) string {
+	const more = "…"
+	text = strings.ToValidUTF8(text, string(utf8.RuneError))
+	if len(text) <= limit {
+		return text
+	}
+	cut := limit - len(more)
+	for !utf8.RuneStart(text[cut]) {
+		cut--
+	}
+	return text[:cut] + more
 }
 
 // forget ends what is known of a PV that is gone.

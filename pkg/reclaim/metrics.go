@@ -8,6 +8,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
+// maxClass is how long the name of a StorageClass can be (a DNS subdomain, RFC 1123).
+const maxClass = 253
+
 // metrics are the figures of deletions. The names and the label are those of
 // sig-storage-lib-external-provisioner, so that dashboards and alerts stay as they are.
 type metrics struct {
@@ -50,12 +53,15 @@ func (m *metrics) all() []prometheus.Collector {
 }
 
 func (m *metrics) deleted(pv PV, err error, took time.Duration) {
+	// The annotation that names a class can hold anything, and a label that is not UTF-8 makes
+	// Prometheus panic.
+	class := clip(pv.StorageClass, maxClass)
 	if err != nil {
-		m.failed.WithLabelValues(pv.StorageClass).Inc()
+		m.failed.WithLabelValues(class).Inc()
 		return
 	}
-	m.total.WithLabelValues(pv.StorageClass).Inc()
-	m.duration.WithLabelValues(pv.StorageClass).Observe(took.Seconds())
+	m.total.WithLabelValues(class).Inc()
+	m.duration.WithLabelValues(class).Observe(took.Seconds())
 }
 
 // inventory counts PVs at the moment it is asked.

@@ -156,9 +156,7 @@ func PVOf(o *v1.PersistentVolume) PV {
 		pv.TerminatingSince = o.DeletionTimestamp.Unix()
 	}
 	pv.HeldBecause, pv.Held = o.Annotations[HoldAnnotation]
-	if len(pv.HeldBecause) > maxHoldReason {
-		pv.HeldBecause = strings.ToValidUTF8(pv.HeldBecause[:maxHoldReason], "") + "…"
-	}
+	pv.HeldBecause = clip(pv.HeldBecause, maxHoldReason)
 	_, hasName := o.Annotations[annSecretName]
 	_, hasNamespace := o.Annotations[annSecretNamespace]
 	pv.SecretKnown = hasName && hasNamespace
