@@ -2,8 +2,6 @@ package reclaim
 
 import (
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"testing"
 	"time"
 )
@@ -272,15 +270,7 @@ func checkEvery(t *testing.T, role Role, provisionedBy string) {
 
 // TestRandomFacts mixes both groups. SEED repeats a run.
 func TestRandomFacts(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	if text := os.Getenv("SEED"); text != "" {
-		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Logf("SEED=%d", seed)
-	dice := rand.New(rand.NewPCG(seed, 0))
+	dice := rand.New(rand.NewPCG(seed(t), 0))
 	coin := func() bool { return dice.IntN(2) == 0 }
 	// Reads and other facts mostly speak for the deletion, or hardly any draw would.
 	mostly := func() bool { return dice.IntN(6) > 0 }

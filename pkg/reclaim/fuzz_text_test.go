@@ -1,0 +1,185 @@
+package reclaim
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
+)
+
+// stockSecret is external-provisioner's way from a StorageClass to the Secret of a deletion,
+// as its documentation and its getSecretReference have it.
+func stockSecret(pv PV, parameters map[string]string) (SecretRef, error) {
+	const csi = "csi.storage.k8s.io/"
+	for _, keys := range [][2][]string{
+		{{"csiProvisionerSecretName", csi + "provisioner-secret-name"}, {"csiProvisionerSecretNamespace", csi + "provisioner-secret-namespace"}},
+		{{csi + "secret-name"}, {csi + "secret-namespace"}},
+	} {
+		var count [2]int
+		var template [2]string
+		for i, spellings := range keys {
+			for _, key := range spellings {
+				if value, found := parameters[key]; found {
+					count[i]++
+					template[i] = value
+				}
+			}
+		}
+		if count == [2]int{} {
+			continue
+		}
+		if count != [2]int{1, 1} || template[0] == "" || template[1] == "" {
+			return SecretRef{}, errors.New("not one name and one namespace")
+		}
+		known := map[string]string{"pv.name": pv.Name, "pvc.namespace": pv.Claim.Namespace}
+		var unknown bool
+		value := func(token string) string {
+			text, ok := known[token]
+			unknown = unknown || !ok
+			return text
+		}
+		ref := SecretRef{Namespace: os.Expand(template[1], value)}
+		known["pvc.name"] = pv.Claim.Name
+		ref.Name = os.Expand(template[0], value)
+		if unknown || len(validation.IsDNS1123Label(ref.Namespace)) > 0 || len(validation.IsDNS1123Subdomain(ref.Name)) > 0 {
+			return SecretRef{}, errors.New("no such name")
+		}
+		return ref, nil
+	}
+	return SecretRef{}, nil
+}
+
+// FuzzSecretTemplates: the Secret is the one that the provisioner would take, or unclear.
+func FuzzSecretTemplates(f *testing.F) {
+	for _, seed := range [][2]string{
+		{"${pvc.name}", "${pvc.namespace}"}, {"a-${pv.name}", "ns"}, {"${pvc.annotations['x']}", "ns"}, {"${pvc.name}", "${pvc.name}"},
+		{"$pv", "ns"}, {"$$", "ns"}, {"a${}", "ns"}, {"a${", "ns"}, {"${pv.${pv.name}}", "ns"}, {"..", "ns"}, {"a/b", "ns"}, {"A", "ns"}, {"a", "n.s"}, {"", "ns"}, {"", ""},
+	} {
+		f.Add(seed[0], seed[1], "pv", "claim", uint8(0))
+		f.Add(seed[0], seed[1], "pv", "claim", uint8(2))
+	}
+	f.Add("a", "b", "pv", "claim", uint8(3))
+	f.Add("a", "b", "pv", "claim", uint8(4))
+	f.Fuzz(func(t *testing.T, name, namespace, pvName, claim string, keys uint8) {
+		pv := released().PV
+		pv.Name, pv.Claim.Name = pvName, claim
+		const csi = "csi.storage.k8s.io/"
+		names := []string{csi + "provisioner-secret-name", "csiProvisionerSecretName", csi + "secret-name"}
+		namespaces := []string{csi + "provisioner-secret-namespace", "csiProvisionerSecretNamespace", csi + "secret-namespace"}
+		parameters := map[string]string{names[keys%3]: name, namespaces[keys%3]: namespace}
+		switch keys / 3 % 4 {
+		case 1: // twice, under two spellings
+			parameters[names[(keys+1)%3]], parameters[namespaces[(keys+1)%3]] = "second", "second"
+		case 2:
+			delete(parameters, namespaces[keys%3])
+		}
+		got, err := secretOfClass(pv, parameters)
+		want, wantErr := stockSecret(pv, parameters)
+		// os.Expand swallows these; they are mistakes, and no reason to guess.
+		mistaken := func(template string) bool {
+			return strings.Contains(template, "${}") || strings.Count(template, "${") > strings.Count(template, "}")
+		}
+		switch {
+		case err == nil && (wantErr != nil || got != want):
+			t.Errorf("secretOfClass(%q) = %v, external-provisioner: %v, %v", parameters, got, want, wantErr)
+		case err != nil && !errors.Is(err, errSecretUnclear):
+			t.Errorf("secretOfClass(%q): %v, want errSecretUnclear", parameters, err)
+		case err != nil && wantErr == nil && !mistaken(name) && !mistaken(namespace):
+			t.Errorf("secretOfClass(%q): %v, external-provisioner takes %v", parameters, err, want)
+		}
+	})
+}
+
+// FuzzSecretAnnotations: what the annotations name is a Secret that there can be, or unclear.
+func FuzzSecretAnnotations(f *testing.F) {
+	for _, seed := range [][2]string{{"a", "ns"}, {"", ""}, {"", "ns"}, {"a", ""}, {"../a", "ns"}, {"a", ".."}, {"A", "ns"}, {"a.b", "n.s"}, {"é", "ns"}} {
+		f.Add(seed[0], seed[1])
+	}
+	f.Fuzz(func(t *testing.T, name, namespace string) {
+		ref, err := secretOf(PV{SecretKnown: true, DeletionSecret: SecretRef{Namespace: namespace, Name: name}})
+		can := len(validation.IsDNS1123Label(namespace)) == 0 && len(validation.IsDNS1123Subdomain(name)) == 0
+		if ok := can || name+namespace == ""; ok != (err == nil) || (ok && ref != SecretRef{Namespace: namespace, Name: name}) || (!ok && !errors.Is(err, errSecretUnclear)) {
+			t.Errorf("secretOf(%q, %q) = %v, %v", namespace, name, ref, err)
+		}
+	})
+}
+
+// spoken keeps what is told as Events.
+type spoken struct{ messages []string }
+
+func (s *spoken) Event(_ runtime.Object, _, _, message string) {
+	s.messages = append(s.messages, message)
+}
+func (s *spoken) Eventf(runtime.Object, string, string, string, ...any) {}
+func (s *spoken) AnnotatedEventf(runtime.Object, map[string]string, string, string, string, ...any) {
+}
+
+// entries keeps each entry of a log.
+type entries struct{ all []string }
+
+func (e *entries) Write(p []byte) (int, error) {
+	e.all = append(e.all, string(p))
+	return len(p), nil
+}
+
+// FuzzWhatIsTold passes names, handles and errors of any kind through Events, the log and the
+// metrics: what is told is bounded and valid, and cannot pass for another entry of the log.
+func FuzzWhatIsTold(f *testing.F) {
+	for reason := range Reasons() {
+		f.Add("pv", "vol-1", "class", "driver says no", uint8(reason))
+	}
+	f.Add("pv", strings.Repeat("\U0001F4BE", 500), strings.Repeat("é", 200), strings.Repeat("x", 5000), uint8(5))
+	f.Add("pv", "\nE0101 00:00:00.000000       1 main.go:1] \"forged\"", "\xff\xfe", "a\nE0101 00:00:00.000000       1 main.go:1] \"forged\"\n\xff", uint8(0))
+	f.Fuzz(func(t *testing.T, name, handle, class, trouble string, which uint8) {
+		heard, log := &spoken{}, &entries{}
+		ctx := klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(log), textlogger.Verbosity(10))))
+		registry := prometheus.NewRegistry()
+		m := newMetrics(driver)
+		if err := register(registry, m.all()...); err != nil {
+			t.Fatal(err)
+		}
+		r := newReports(heard, func(reason Reason) { m.told.WithLabelValues(string(reason)).Inc() })
+		pv := released().PV
+		pv.Name, pv.Handle, pv.StorageClass, pv.HeldBecause = name, handle, class, clip(trouble, maxHoldReason)
+		err := fmt.Errorf("delete volume %q: %s", handle, trouble)
+		reason := Reasons()[int(which)%len(Reasons())]
+		r.now(ctx, pv, reason, explainMore(Snapshot{PV: pv, Rules: owner(), Siblings: []PV{{Name: name}}}, reason))
+		r.failure(ctx, pv, reason, err, true)
+		r.failure(ctx, pv, ReasonVolumeFailedDelete, err, true)
+		r.aside(ctx, pv, reason, trouble)
+		m.deleted(pv, nil, 0)
+		m.deleted(pv, err, 0)
+		if _, err := registry.Gather(); err != nil {
+			t.Errorf("metrics: %v", err)
+		}
+		if len(heard.messages) == 0 || len(log.all) == 0 {
+			t.Fatal("nothing was told")
+		}
+		for _, message := range heard.messages {
+			if len(message) > maxMessage || !utf8.ValidString(message) {
+				t.Errorf("an Event with %d bytes: %q", len(message), message)
+			}
+		}
+		for reason, last := range r.last {
+			if len(last.detail) > maxMessage {
+				t.Errorf("%d bytes are kept for %s", len(last.detail), reason)
+			}
+		}
+		for _, entry := range log.all {
+			for i, line := range bytes.Split(bytes.TrimSuffix([]byte(entry), []byte("\n")), []byte("\n")) {
+				if i > 0 && !bytes.HasPrefix(line, []byte("\t")) && !bytes.HasPrefix(line, []byte(" >")) {
+					t.Errorf("a line of an entry looks like one of its own: %q", line)
+				}
+			}
+		}
+	})
+}
