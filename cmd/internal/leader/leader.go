@@ -186,9 +186,10 @@ func (t *term) close() error {
 
 // LeaseName returns the name of the Lease for a driver: the one that the stock
 // external-provisioner takes, which csi-lib-utils makes by turning whatever is neither
-// letter, digit nor "-" into "-".
+// letter, digit nor "-" into "-". A capital, which the CSI specification allows, becomes small:
+// the API server takes no Lease with one, so there is none to compete for.
 func LeaseName(driver string) string {
-	name := regexp.MustCompile(`[^a-zA-Z0-9-]`).ReplaceAllString(driver, "-")
+	name := regexp.MustCompile(`[^a-z0-9-]`).ReplaceAllString(strings.ToLower(driver), "-")
 	if strings.HasSuffix(name, "-") {
 		name += "X"
 	}

@@ -12,6 +12,7 @@ func TestLeaseName(t *testing.T) {
 		"disk.csi.example.com": "disk-csi-example-com",
 		"example.com/disk":     "example-com-disk",
 		"disk":                 "disk",
+		"Disk.CSI.Example":     "disk-csi-example",
 		"disk-":                "disk-X",
 		"disk.":                "disk-X",
 	} {
