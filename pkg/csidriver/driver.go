@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/kubernetes-csi/csi-lib-utils/connection"
@@ -77,6 +78,11 @@ func Connect(ctx context.Context, address string, cfg Config) (*Driver, error) {
 		return nil, err
 	}
 	d := &Driver{cfg: cfg, conn: conn}
+	// What was not there at first may have turned out to be a link.
+	if _, err := SocketPath(address); err != nil {
+		d.Close()
+		return nil, err
+	}
 	if err := d.introduce(ctx); err != nil {
 		d.Close()
 		return nil, err
@@ -176,7 +182,7 @@ func (d *Driver) until(ctx context.Context, what string, ask func(context.Contex
 			return nil
 		}
 		if now := d.cfg.Clock.Now(); now.Sub(said) >= d.cfg.SayEvery {
-			logger.Info("Waiting for the CSI driver to "+what, "lastError", err)
+			logger.Info("Waiting for the CSI driver to "+what, "lastError", plainly(err, nil))
 			said = now
 		}
 		select {
@@ -194,10 +200,12 @@ func CheckName(name string) error {
 	case name == "":
 		return fmt.Errorf("%w: the driver answers GetPluginInfo with an empty name", ErrDriverName)
 	case len(name) > 63:
-		return fmt.Errorf("%w: %q has %d characters, the CSI specification allows 63", ErrDriverName, name, len(name))
+		return fmt.Errorf("%w: %q has %d characters, the CSI specification allows 63", ErrDriverName, clip(name, maxHandle), len(name))
 	}
-	// The spec allows upper case where Kubernetes' own check does not.
-	if problems := validation.IsDNS1123Subdomain(strings.ToLower(name)); len(problems) > 0 {
+	// The spec allows upper case where Kubernetes' own check does not. Some letters that are not
+	// ASCII have a small one that is, such as the Kelvin sign.
+	foreign := strings.ContainsFunc(name, func(r rune) bool { return r > unicode.MaxASCII })
+	if problems := validation.IsDNS1123Subdomain(strings.ToLower(name)); foreign || len(problems) > 0 {
 		return fmt.Errorf("%w: %q: the CSI specification wants domain name notation, such as disk.csi.example.com", ErrDriverName, name)
 	}
 	return nil
@@ -232,7 +240,7 @@ func (d *Driver) Probe(ctx context.Context) error {
 	defer cancel()
 	ready, err := rpc.Probe(ctx, d.conn)
 	if err != nil {
-		return fmt.Errorf("probe the CSI driver: %w", err)
+		return fmt.Errorf("probe the CSI driver: %w", plainly(err, nil))
 	}
 	if !ready {
 		return fmt.Errorf("probe the CSI driver: %q says that it is not ready", d.name)
@@ -243,16 +251,22 @@ func (d *Driver) Probe(ctx context.Context) error {
 // DeleteVolume asks the driver to delete the volume with this handle and returns once
 // the driver answered or the timeout passed. nil means that the volume is gone (CSI spec,
 // "DeleteVolume"). An error carries its outcome.Class; one that is Uncertain may have
-// deleted. secrets may be nil and are never logged.
+// deleted. secrets may be nil and are never logged; where the driver repeats one in the
+// message of its error, it is hidden.
 func (d *Driver) DeleteVolume(ctx context.Context, handle string, secrets map[string]string) error {
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
 	defer cancel()
-	_, err := csi.NewControllerClient(d.conn).DeleteVolume(ctx, &csi.DeleteVolumeRequest{
+	logger := klog.FromContext(ctx).V(5)
+	logger.Info("Calling DeleteVolume", "volumeHandle", clip(handle, maxHandle), "secrets", len(secrets))
+	// Without a logger for csi-lib-utils, which would log the driver's error as it came.
+	_, err := csi.NewControllerClient(d.conn).DeleteVolume(klog.NewContext(ctx, klog.Logger{}), &csi.DeleteVolumeRequest{
 		VolumeId: handle,
 		Secrets:  secrets,
 	})
+	err = plainly(err, secrets)
+	logger.Info("DeleteVolume was answered", "volumeHandle", clip(handle, maxHandle), "err", err)
 	if err != nil {
-		return mark(fmt.Errorf("delete volume %q: %w", handle, err))
+		return mark(fmt.Errorf("delete volume %q: %w", clip(handle, maxHandle), err))
 	}
 	return nil
 }

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+	"k8s.io/utils/clock"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
 )
@@ -75,7 +76,7 @@ func (d *fakeDriver) DeleteVolume(ctx context.Context, r *csi.DeleteVolumeReques
 	return &csi.DeleteVolumeResponse{}, err
 }
 
-func socketPath(t *testing.T) string {
+func socketPath(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "csi-")
 	if err != nil {
@@ -204,5 +205,36 @@ func TestADriverThatReturnsIsReconnectedTo(t *testing.T) {
 	}
 	if err := d.DeleteVolume(ctx, "vol-1", nil); err != nil {
 		t.Error(err)
+	}
+}
+
+// hookedClock calls hook when the wait for a socket begins.
+type hookedClock struct {
+	clock.RealClock
+	hook func()
+}
+
+func (c hookedClock) NewTicker(d time.Duration) clock.Ticker {
+	c.hook()
+	return c.RealClock.NewTicker(d)
+}
+
+func TestALinkThatAppearsWhileTheDriverIsWaitedForIsRefused(t *testing.T) {
+	socket := socketPath(t)
+	serve(t, socket, &fakeDriver{})
+	link := filepath.Join(filepath.Dir(socket), "link.sock")
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	begun := sync.OnceFunc(func() {
+		if err := os.Symlink(socket, link); err != nil {
+			t.Error(err)
+		}
+	})
+	d, err := Connect(ctx, link, Config{Clock: hookedClock{hook: begun}})
+	if err == nil {
+		d.Close()
+	}
+	if !errors.Is(err, ErrAddress) {
+		t.Errorf("Connect = %v, want that a link is no address", err)
 	}
 }

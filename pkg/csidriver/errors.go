@@ -1,7 +1,12 @@
 package csidriver
 
 import (
+	"cmp"
 	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"unicode/utf8"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -11,6 +16,57 @@ import (
 
 // ErrDriverName is wrapped when a driver answers GetPluginInfo with a name that is none.
 var ErrDriverName = errors.New("invalid driver name")
+
+const (
+	// maxWords bounds what is repeated of a driver's message, in bytes. gRPC lets up to 16 MiB
+	// through; an Event has room for one.
+	maxWords = 2048
+	// maxHandle bounds what is repeated of a volume handle, in bytes. The CSI spec allows 128
+	// ("Size Limits"), the API server whatever fits into an object.
+	maxHandle = 256
+	// minSecret is the shortest value of a Secret that is hidden, in bytes: shorter ones stand
+	// everywhere in a text, and the holes would tell them.
+	minSecret = 4
+)
+
+// plainly returns a driver's error with the same code and a message that can be shown to
+// people: bounded, valid UTF-8, and without the secrets that the call carried. Details, which
+// drivers may attach, are left out.
+func plainly(err error, secrets map[string]string) error {
+	if err == nil {
+		return nil
+	}
+	s := status.Convert(err)
+	return status.Error(s.Code(), clip(hide(s.Message(), secrets), maxWords))
+}
+
+// hide replaces the values of secrets in a text. Values that a driver repeats in another form
+// (quoted, cut in two) are not found.
+func hide(text string, secrets map[string]string) string {
+	values := slices.Collect(maps.Values(secrets))
+	// One value may be part of another: the longest goes first.
+	slices.SortFunc(values, func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b)) })
+	for _, value := range values {
+		if value = strings.TrimSpace(value); len(value) >= minSecret {
+			text = strings.ReplaceAll(text, value, "***")
+		}
+	}
+	return text
+}
+
+// clip bounds a text to so many bytes, cut between characters, and makes it valid UTF-8.
+func clip(text string, limit int) string {
+	const more = "…"
+	text = strings.ToValidUTF8(text, string(utf8.RuneError))
+	if len(text) <= limit {
+		return text
+	}
+	cut := limit - len(more)
+	for !utf8.RuneStart(text[cut]) {
+		cut--
+	}
+	return text[:cut] + more
+}
 
 // mark gives a driver's answer the class its gRPC code has in the CSI spec ("Error
 // Scheme", and the tables of each call). Codes the spec leaves open stay Uncertain: a
