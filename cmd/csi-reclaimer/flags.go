@@ -150,7 +150,9 @@ func (o *options) flags() cliflag.NamedFlagSets {
 	fs.DurationVar(&o.grace, "shutdown-grace", 15*time.Second,
 		"How long deletions in hand may take to end after SIGTERM before they are cut off. Keep it below the pod's terminationGracePeriodSeconds.")
 
-	logsapi.AddFlags(o.logging, groups.FlagSet("Logs"))
+	fs = groups.FlagSet("Logs")
+	logsapi.AddFlags(o.logging, fs)
+	fs.Lookup("v").Usage = fmt.Sprintf("Number for the log level verbosity. More than %d is taken for %d: the levels above would log Secrets and the attributes of volumes.", maxVerbosity, maxVerbosity)
 	fs = groups.FlagSet("Other")
 	o.gates.AddFlag(fs)
 	fs.BoolVar(&o.version, "version", false, "Print the version and exit.")
@@ -250,6 +252,23 @@ func leaseName(driver string, role reclaim.Role) string {
 		return leader.LeaseName(driver)
 	}
 	return leader.LeaseName(driver) + "-reclaimer"
+}
+
+// maxVerbosity is the highest log level there is. From level 8 on, client-go logs the bodies of
+// its calls (logBody in k8s.io/client-go/rest): Secrets, and the attributes of volumes.
+const maxVerbosity logsapi.VerbosityLevel = 7
+
+// limitVerbosity bounds what -v and --vmodule ask for, and tells whether that was more.
+func (o *options) limitVerbosity() (limited bool) {
+	limit := func(level *logsapi.VerbosityLevel) {
+		limited = limited || *level > maxVerbosity
+		*level = min(*level, maxVerbosity)
+	}
+	limit(&o.logging.Verbosity)
+	for i := range o.logging.VModule {
+		limit(&o.logging.VModule[i].Verbosity)
+	}
+	return limited
 }
 
 // validate returns every setting that is wrong.

@@ -8,6 +8,10 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/util/validation"
+	logsapi "k8s.io/component-base/logs/api/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
@@ -103,4 +107,49 @@ func TestFlagsThatContradict(t *testing.T) {
 			t.Errorf("%q is taken", args)
 		}
 	}
+}
+
+func TestTheLogIsKeptBelowTheLevelOfSecrets(t *testing.T) {
+	cases := map[string]struct {
+		args    []string
+		limited bool
+		v       uint32
+		modules string
+	}{
+		"nothing said":           {nil, false, 0, ""},
+		"the highest there is":   {[]string{"--v=7"}, false, 7, ""},
+		"more":                   {[]string{"--v=10"}, true, 7, ""},
+		"more for one file":      {[]string{"--v=2", "--vmodule=request=8"}, true, 2, "request=7"},
+		"more for one of two":    {[]string{"--vmodule=request=99,main=3"}, true, 0, "request=7,main=3"},
+		"less for all and a few": {[]string{"--v=1", "--vmodule=main=3"}, false, 1, "main=3"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			o, err := parse(t, c.args...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			limited, modules := o.limitVerbosity(), logsapi.VModuleConfigurationPflag(&o.logging.VModule).String()
+			if limited != c.limited || uint32(o.logging.Verbosity) != c.v || modules != c.modules {
+				t.Errorf("limited %v, -v=%d --vmodule=%s", limited, o.logging.Verbosity, modules)
+			}
+		})
+	}
+}
+
+// FuzzLeaseName: whatever name a driver may have, the API server takes the Lease's.
+func FuzzLeaseName(f *testing.F) {
+	for _, driver := range []string{"disk.csi.example.com", "Disk.CSI", "a", "a-b.c", strings.Repeat("a", 63), "0.0"} {
+		f.Add(driver)
+	}
+	f.Fuzz(func(t *testing.T, driver string) {
+		if csidriver.CheckName(driver) != nil {
+			return
+		}
+		for _, role := range []reclaim.Role{reclaim.RoleOwner, reclaim.RoleCompanion, reclaim.RoleObserver} {
+			if problems := validation.IsDNS1123Subdomain(leaseName(driver, role)); len(problems) > 0 {
+				t.Errorf("the Lease %q of driver %q: %v", leaseName(driver, role), driver, problems)
+			}
+		}
+	})
 }

@@ -96,10 +96,14 @@ func newCommand() (*cobra.Command, error) {
 			if err := o.validate(); err != nil {
 				return err
 			}
+			limited := o.limitVerbosity()
 			if err := logsapi.ValidateAndApply(o.logging, nil); err != nil {
 				return fmt.Errorf("logging flags: %w", err)
 			}
 			ctx := klog.NewContext(cmd.Context(), klog.Background())
+			if limited {
+				klog.FromContext(ctx).Info("Logging less than was asked for: above this level client-go logs Secrets", "v", maxVerbosity)
+			}
 			err := run(ctx, o, cmd.OutOrStdout())
 			if cmd.Context().Err() != nil && errors.Is(err, context.Canceled) {
 				return nil // told to end while it was starting

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 )
@@ -109,7 +110,10 @@ func (a apiServer) readClaim(ctx context.Context, of ClaimRef) (ClaimFacts, erro
 func (a apiServer) readSecret(ctx context.Context, ref SecretRef) (map[string]string, bool, error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
-	o, err := a.clients.Core.Secrets(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	klog.FromContext(ctx).V(4).Info("Reading a Secret", "secret", klog.KRef(ref.Namespace, ref.Name))
+	// Without a logger for client-go, which logs bodies from level 8 on, and as high a program
+	// that embeds this package may go.
+	o, err := a.clients.Core.Secrets(ref.Namespace).Get(klog.NewContext(ctx, klog.Logger{}), ref.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, false, nil
