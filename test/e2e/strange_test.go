@@ -1,0 +1,102 @@
+//go:build unix
+
+package e2e
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
+	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
+)
+
+// TestHandlesAndNamesOfAnyShape has PVs that the API server takes and nobody expects. The
+// handles are none of the driver's, which answers OK for those: the ledger tells which it got.
+func TestHandlesAndNamesOfAnyShape(t *testing.T) {
+	t.Parallel()
+	const forged = `E0101 00:00:00.000000       1 main.go:1] "Forged"`
+	s := newStage(t)
+	// JSON cannot carry what is not UTF-8; protobuf can, and the API server keeps it.
+	config := rest.CopyConfig(cluster.Admin())
+	config.ContentType = "application/vnd.kubernetes.protobuf"
+	var err error
+	s.Maker.Client, err = kubernetes.NewForConfig(config)
+	s.must(err)
+	class := func(name string) func(*v1.PersistentVolume) {
+		return func(pv *v1.PersistentVolume) {
+			pv.Annotations = map[string]string{"pv.kubernetes.io/provisioned-by": s.Driver, v1.BetaStorageClassAnnotation: name}
+		}
+	}
+	unique := rand.String(8)
+	specs := map[string]storage.Spec{
+		"a path":                     {Handle: "../../" + unique + "/%2e%2e/vol"},
+		"lines, one of them a log's": {Handle: unique + "\n" + forged + "\n"},
+		"control characters":         {Handle: unique + "\x00\x1b[31m\x7f\r"},
+		"any language":               {Handle: unique + " диск 磁盘 \U0001F4BE \u202e"},
+		"longer than any Event":      {Handle: unique + strings.Repeat("\U0001F4BE", 32<<10)},
+		"the longest name of a PV":   {Handle: unique + "-long", Name: strings.Repeat(unique+".", 28) + "a"},
+		"a class that is not UTF-8":  {Handle: unique + "-class", Change: class("\xff\xfe")},
+		"a class with lines":         {Handle: unique + "-lines", Change: class("a\"b\n" + forged)},
+	}
+	s.must(s.driver.SetFaults(s.ctx, faults.Plan{Rules: []faults.Rule{
+		{Method: "DeleteVolume", First: 1, PerVolume: true, Action: faults.Fail, Code: "FailedPrecondition", Message: "try\n" + forged},
+	}}))
+	car := s.sidecar(append(eager(), "-v=7")...)
+	vols := map[string]*storage.Volume{}
+	for name, spec := range specs {
+		vols[name] = s.make(spec)
+		s.waitProtected(vols[name])
+	}
+	kept, err := vols["a class that is not UTF-8"].PV(s.ctx)
+	s.must(err)
+	if class := kept.Annotations[v1.BetaStorageClassAnnotation]; class != "\xff\xfe" {
+		t.Errorf("the API server made %q of what is not UTF-8: nothing is tried here", class)
+	}
+	for name, vol := range vols {
+		if len(name)%2 == 0 {
+			s.must(vol.DeletePV(s.ctx))
+		}
+		s.must(vol.DeleteClaim(s.ctx))
+	}
+	for name, vol := range vols {
+		if err := vol.WaitGone(s.soon()); err != nil {
+			t.Fatalf("%s: %.500s", name, err)
+		}
+		if got := s.deletionsLike(vol.Handle); got != 2 {
+			t.Errorf("%s: the driver got %d DeleteVolume calls for this handle, want one that it refuses and one more", name, got)
+		}
+		s.waitEvent(vol, "VolumeFailedDelete", "")
+		for _, e := range s.events(vol, "VolumeFailedDelete") {
+			if len(e.Message) > 1024 {
+				t.Errorf("%s: an Event of %d bytes", name, len(e.Message))
+			}
+		}
+	}
+	s.metric(car, `csi_sidecar_operations_seconds_count{driver_name="`+s.Driver+`",grpc_status_code="OK",method_name="/csi.v1.Controller/DeleteVolume"}`, "8")
+	s.must(car.Terminate())
+	log, err := os.ReadFile(car.LogPath())
+	s.must(err)
+	if !strings.Contains(string(log), "Forged") || strings.Contains(string(log), "\nE0101") {
+		t.Error("the log holds an entry that the sidecar did not make, or nothing of it")
+	}
+}
+
+// deletionsLike counts the DeleteVolume calls for a handle, of which the ledger keeps the first
+// kilobyte.
+func (s *stage) deletionsLike(handle string) (n int) {
+	s.t.Helper()
+	calls, err := s.driver.Calls("DeleteVolume")
+	s.must(err)
+	for _, call := range calls {
+		if strings.HasPrefix(call.Volume, handle[:min(len(handle), 1000)]) {
+			n++
+		}
+	}
+	return n
+}
