@@ -22,8 +22,14 @@ const maxSocketPath = 107
 //
 // A file that is not there yet is no error: the driver may come up later. An error says
 // that waiting is of no use (other scheme, folder missing, not a socket, a symbolic
-// link) and wraps ErrAddress. A folder that all may write to is accepted: an emptyDir,
-// where most drivers put their socket, is one.
+// link) and wraps ErrAddress.
+//
+// Permissions are not judged. Whoever may write to the folder can put a socket of their own
+// there and is the driver from then on, with the secrets that it is sent; no look at the
+// socket tells that from a driver that was started again. But an emptyDir, where most drivers
+// have their socket, always has mode 0777 (the kubelet's pkg/volume/emptydir), and drivers run
+// as any user, so that refusing either would refuse most pods. An emptyDir is seen by
+// the pod's own containers only; a hostPath folder should belong to root alone.
 func SocketPath(address string) (string, error) {
 	path, err := socketFile(address)
 	if err != nil {

@@ -21,8 +21,19 @@ func TestSocketPath(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = listener.Close() })
-	file, link := filepath.Join(dir, "file"), filepath.Join(dir, "link")
-	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Symlink(socket, link)); err != nil {
+	file, link, nowhere := filepath.Join(dir, "file"), filepath.Join(dir, "link"), filepath.Join(dir, "nowhere")
+	emptyDir, varRun := filepath.Join(dir, "e"), filepath.Join(dir, "v")
+	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Symlink(socket, link), os.Symlink(dir+"/none", nowhere),
+		os.Mkdir(emptyDir, 0o700), os.Symlink(emptyDir, varRun)); err != nil {
+		t.Fatal(err)
+	}
+	open, err := net.Listen("unix", emptyDir+"/csi.sock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = open.Close() })
+	// What the kubelet and a driver with umask 0 make of them.
+	if err := errors.Join(os.Chmod(emptyDir, 0o777), os.Chmod(emptyDir+"/csi.sock", 0o777)); err != nil {
 		t.Fatal(err)
 	}
 
@@ -45,6 +56,9 @@ func TestSocketPath(t *testing.T) {
 		"a file":                       {file, "regular file", false},
 		"the folder":                   {dir, "folder", false},
 		"a symbolic link":              {link, "symbolic link", false},
+		"a link that leads nowhere":    {nowhere, "symbolic link", false},
+		"an emptyDir, a socket of all": {emptyDir + "/csi.sock", emptyDir + "/csi.sock", true},
+		"a folder behind a link":       {varRun + "/csi.sock", varRun + "/csi.sock", true},
 		"a path too long for a socket": {"/" + strings.Repeat("x", maxSocketPath), "bytes", false},
 	}
 	for name, c := range cases {
