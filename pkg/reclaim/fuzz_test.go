@@ -101,6 +101,9 @@ func fuzzFacts(pv PV, d *draw) Snapshot {
 	if d.of(4) == 1 {
 		s.Claim.Of.Name = "another"
 	}
+	if pv.InTree && pv.MigratedTo != "" {
+		s.Rules.Driver = pv.MigratedTo
+	}
 	return s
 }
 
@@ -108,7 +111,7 @@ func fuzzFacts(pv PV, d *draw) Snapshot {
 // the API's own object, and knows neither Decide nor what PVOf made of it.
 func forbidden(o *v1.PersistentVolume, s Snapshot) string {
 	_, held := o.Annotations[HoldAnnotation]
-	provisioner, migrated := o.Annotations[annProvisionedBy], o.Annotations[annMigratedTo]
+	provisioner, migrated, own := o.Annotations[annProvisionedBy], o.Annotations[annMigratedTo], s.Rules.Driver
 	ours := slices.Contains(o.Finalizers, Finalizer) && s.Rules.Role != RoleCompanion || slices.Contains(o.Finalizers, CompanionFinalizer)
 	terminating := o.DeletionTimestamp != nil
 	live := func(r Read) bool { return r.Order > 0 && !r.Sent.Before(now().Add(-5*time.Second)) }
@@ -126,9 +129,9 @@ func forbidden(o *v1.PersistentVolume, s Snapshot) string {
 		return "the brake is not known to be off"
 	case o.Labels[twinLabel] != "":
 		return "it is another PV's twin"
-	case migrated != driver && provisioner != "" && provisioner != driver, o.Spec.CSI == nil && migrated != driver:
+	case migrated != own && provisioner != "" && provisioner != own, o.Spec.CSI == nil && migrated != own:
 		return "it is not ours"
-	case o.Spec.CSI != nil && (o.Spec.CSI.Driver != driver || o.Spec.CSI.VolumeHandle == ""):
+	case o.Spec.CSI != nil && (o.Spec.CSI.Driver != own || o.Spec.CSI.VolumeHandle == ""):
 		return "it names no volume of ours"
 	case s.Done.VolumeDeleted, s.Rules.Mode == ModeRelease, s.Rules.Role == RoleUnknown, s.Rules.Role == RoleObserver && !s.End.Gone,
 		s.Rules.IgnoreStatic && provisioner == "":
@@ -219,7 +222,7 @@ func FuzzDecide(f *testing.F) {
 }
 
 // migrated is a PV of an in-tree plugin that was handed to the driver.
-const migrated = `{"metadata":{"uid":"u","annotations":{"pv.kubernetes.io/migrated-to":"` + driver + `"}},"spec":{"awsElasticBlockStore":{"volumeID":"vol-1"},` +
+const migrated = `{"metadata":{"uid":"u","annotations":{"pv.kubernetes.io/migrated-to":"ebs.csi.aws.com"}},"spec":{"awsElasticBlockStore":{"volumeID":"vol-1"},` +
 	`"claimRef":{"uid":"claim-uid"},"persistentVolumeReclaimPolicy":"Delete"},"status":{"phase":"Failed"}}`
 
 // TestPVsDrawnAtRandom does what FuzzDecide does with bytes from a seed: a fuzzer that has to
