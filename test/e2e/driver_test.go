@@ -11,6 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 
@@ -216,6 +217,16 @@ func TestTheSecretForADeletion(t *testing.T) {
 	s.must(without.WaitGone(s.soon()))
 	s.expectDeleted(without, 1)
 	s.waitEvent(without, "SecretNotFound", "gone")
+
+	// The API server answers 404 for this name, too; but it never was a Secret's.
+	never := s.make(named("Not_A_Name"))
+	s.waitProtected(never)
+	s.must(never.DeleteClaim(s.ctx))
+	s.waitEvent(never, "SecretUnclear", "cannot be the name of a Secret")
+	if _, err := s.client.CoreV1().Secrets(s.Namespace).Get(s.ctx, "Not_A_Name", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the API server answers %v, not 404", err)
+	}
+	s.expectKept(never)
 }
 
 // grantSecrets lets the sidecar read the secrets of its namespace, as an operator would.

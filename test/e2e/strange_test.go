@@ -26,7 +26,7 @@ func TestHandlesAndNamesOfAnyShape(t *testing.T) {
 	config := rest.CopyConfig(cluster.Admin())
 	config.ContentType = "application/vnd.kubernetes.protobuf"
 	var err error
-	s.Maker.Client, err = kubernetes.NewForConfig(config)
+	s.Client, err = kubernetes.NewForConfig(config)
 	s.must(err)
 	class := func(name string) func(*v1.PersistentVolume) {
 		return func(pv *v1.PersistentVolume) {
