@@ -5,12 +5,12 @@ LDFLAGS   := -s -w -X k8s.io/component-base/version.gitVersion=$(VERSION)
 BIN       := .build/bin
 LINT      := $(BIN)/golangci-lint
 # The packages whose tests need no control plane and start no other program.
-UNIT      := ./cmd/... ./pkg/... ./mock-driver/... ./test/demo/... ./test/process/...
+UNIT      := ./cmd/... ./pkg/... ./mock-driver/... ./test/demo/... ./test/process/... ./test/mutants/...
 # Tests that wait for real programs; far above what they take.
 TIMEOUT   ?= 30m
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-unit test-sanity test-e2e test-controlplane controlplane fuzz lint docs fmt clean
+.PHONY: help build demo test test-unit test-model model model-deep mutants test-sanity test-e2e test-controlplane controlplane fuzz lint docs fmt clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,10 +21,22 @@ build: ## Compile the programs into .build/bin, static
 demo: ## Show the main job on a real control plane; KEEP=1 leaves it up. Needs Go, git, make
 	$(GO) run ./test/demo $(if $(KEEP),--keep)
 
-test: test-unit test-controlplane test-sanity test-e2e ## Run all tests. Also needs a C compiler, for -race
+test: test-unit test-model test-controlplane test-sanity test-e2e ## Run all tests. Also needs a C compiler, for -race
 
 test-unit: ## Run the tests that need no control plane
 	$(GO) test -race $(UNIT)
+
+test-model: ## Test the model checker, and explore the beginning of each of its worlds
+	$(GO) test -race -tags model ./test/model/...
+
+model: ## Explore in full what can happen while a volume is deleted; some minutes
+	$(GO) run -tags model ./test/model/cmd/model $(if $(WORLD),--world '$(WORLD)')
+
+model-deep: ## The same with larger worlds; hours, and tens of gigabytes of memory
+	$(GO) run -tags model ./test/model/cmd/model --deep
+
+mutants: ## Show that tests and model notice each guard that is taken out; a quarter of an hour
+	$(GO) run ./test/mutants
 
 controlplane: ## Compile the control planes; the first time takes minutes each
 	$(GO) run ./test/controlplane/cmd/controlplane build --version all
@@ -57,6 +69,7 @@ fuzz: ## Fuzz what reads untrusted input, FUZZTIME (30s) for each target
 lint: $(LINT) ## Check formatting, vet, staticcheck and more
 	$(LINT) run ./...
 	$(LINT) run --build-tags controlplane ./pkg/internal/kube ./pkg/reclaim
+	$(LINT) run --build-tags model ./pkg/reclaim ./test/model/...
 	$(GO) mod tidy -diff
 
 # The linter is compiled once for each change of its pinned version.

@@ -17,7 +17,8 @@ func (k *worker) cluster(s *state) {
 		k.can(s.attachments[slot] && p.exists() && !p.is(attached) && !p.is(terminating), move{attacherMarks, 0, slot}, func(n *scene) {
 			n.write(aController, slot, func(p *pv) { p.set(attached) })
 		})
-		k.can(s.attachments[slot] && !(s.claims[slot].bound && p.belongs(s.claims[slot].gen)), move{podDetaches, 0, slot}, func(n *scene) {
+		inUse := s.claims[slot].bound && p.belongs(s.claims[slot].gen)
+		k.can(s.attachments[slot] && !inUse, move{podDetaches, 0, slot}, func(n *scene) {
 			n.attach(slot, false)
 		})
 		k.can(!s.attachments[slot] && p.is(attached) && p.is(terminating), move{attacherLetsGo, 0, slot}, func(n *scene) {

@@ -283,7 +283,12 @@ func (k *worker) visit(n node) {
 
 // moves makes every move that is possible in a state.
 func (k *worker) moves(s *state) {
-	k.looked = [maxReplicas]*reclaim.Replica{}
+	for i, r := range k.looked {
+		if r != nil {
+			k.machine.Release(r)
+			k.looked[i] = nil
+		}
+	}
 	room := s.room(k.World)
 	if room {
 		k.users(s)

@@ -45,7 +45,7 @@ func (c *scene) mayGo(slot int, asked reclaim.PV) bool {
 // judgeDeletion judges a DeleteVolume that is about to be sent (P2, P2b, P3).
 func (c *scene) judgeDeletion(i, slot int, ask reclaim.Ask) {
 	l := &c.lines[i]
-	proof, asked := l.proof[slot], c.fromAPI(slot, ask.PV)
+	proof, asked := l.proof[slot], fromAPI(ask.PV)
 	switch {
 	case l.succeeded[slot]&(1<<asked.gen) != 0:
 		c.violates("P3: DeleteVolume is sent once more for %s", c.PVs[slot].Name)

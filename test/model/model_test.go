@@ -109,7 +109,7 @@ func TestNothingOfAStateIsForgotten(t *testing.T) {
 
 // readAgain has a PV read as a program reads it. What programs do not read stays.
 func readAgain(w *World, s *state, slot int) pv {
-	p := w.fromAPI(slot, w.toAPI(slot, s.pvs[slot]))
+	p := fromAPI(w.toAPI(slot, s.pvs[slot]))
 	p.flags |= s.pvs[slot].flags & protected
 	return p
 }

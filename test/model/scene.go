@@ -38,9 +38,12 @@ func (c *scene) replica(i int) *reclaim.Replica {
 // close puts what the opened replicas know back into the state.
 func (c *scene) close() {
 	for i, r := range c.opened {
-		if r != nil && c.lines[i].up {
-			c.knows[i] = r.Encode(make([]byte, 0, len(c.knows[i])+64))
+		if r == nil {
+			continue
 		}
+		c.knows[i] = r.Encode(make([]byte, 0, len(c.knows[i])+64))
+		c.machine.Release(r)
+		c.opened[i] = nil
 	}
 }
 

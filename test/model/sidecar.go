@@ -100,10 +100,11 @@ func (c *scene) end(i int) {
 	for slot := range c.PVs {
 		if r.Busy(slot) && !c.lines[i].calls[slot].done && !c.late.pending {
 			if ask := r.Asks(slot); ask.Action == reclaim.DeleteVolume || ask.Action == reclaim.DropFinalizer || ask.Action == reclaim.ReleasePV {
-				c.late = late{ask.Action, uint8(slot), c.fromAPI(slot, ask.PV), true}
+				c.late = late{ask.Action, uint8(slot), fromAPI(ask.PV), true}
 			}
 		}
 	}
+	c.machine.Release(r)
 	c.lines[i] = line{}
 	c.knows[i], c.opened[i] = nil, nil
 }
@@ -176,7 +177,7 @@ func (k *worker) reclaims(s *state, i, slot int, ask reclaim.Ask) {
 	if !call.done {
 		if s.room(k.World) {
 			k.can(true, move{callArrives + verb(act), i, slot}, func(n *scene) {
-				n.lines[i].calls[slot] = n.carryOut(theSidecar, ask.Action, slot, n.fromAPI(slot, ask.PV), ask)
+				n.lines[i].calls[slot] = n.carryOut(theSidecar, ask.Action, slot, fromAPI(ask.PV), ask)
 			})
 		}
 		k.breaks(true, left, move{callFails + verb(act), i, slot}, func(n *scene) {
@@ -188,7 +189,7 @@ func (k *worker) reclaims(s *state, i, slot int, ask reclaim.Ask) {
 	}
 	k.can(true, move{callAnswered + verb(act), i, slot}, func(n *scene) {
 		if ask.Action == reclaim.DeleteVolume {
-			n.lines[i].succeeded[slot] |= 1 << n.fromAPI(slot, ask.PV).gen
+			n.lines[i].succeeded[slot] |= 1 << fromAPI(ask.PV).gen
 		}
 		n.replica(i).Answer(slot, call.reply())
 		n.asked(i, slot)
@@ -215,7 +216,7 @@ func (c *scene) readFor(i, slot int, ask reclaim.Ask) (reply reclaim.Reply) {
 				reply.Claim.VolumeName = c.PVs[slot].Name
 			}
 		}
-		proof.claim = !c.fromAPI(slot, ask.PV).belongs(c.claims[slot].gen)
+		proof.claim = !fromAPI(ask.PV).belongs(c.claims[slot].gen)
 	case reclaim.ReadPV:
 		if p := c.pvs[slot]; p.exists() {
 			reply.Found, reply.PV = true, c.toAPI(slot, p)
@@ -310,7 +311,7 @@ func (k *worker) protects(s *state, i, slot int, ask reclaim.Ask) {
 	if !call.done {
 		if s.room(k.World) {
 			k.can(true, move{callArrives + verb(act), i, slot}, func(n *scene) {
-				n.lines[i].protects[slot] = n.carryOut(theSidecar, ask.Action, slot, n.fromAPI(slot, ask.PV), ask)
+				n.lines[i].protects[slot] = n.carryOut(theSidecar, ask.Action, slot, fromAPI(ask.PV), ask)
 			})
 		}
 		k.breaks(true, s.left.API, move{callFails + verb(act), i, slot}, func(n *scene) {

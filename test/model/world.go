@@ -176,7 +176,7 @@ func (w *World) toAPI(slot int, p pv) reclaim.PV {
 }
 
 // fromAPI is its inverse, but for what a program does not read.
-func (w *World) fromAPI(slot int, api reclaim.PV) pv {
+func fromAPI(api reclaim.PV) pv {
 	p := pv{gen: api.UID[len(api.UID)-1] - '0', policy: api.Policy, phase: api.Phase}
 	version, err := strconv.Atoi(api.ResourceVersion)
 	if err != nil {

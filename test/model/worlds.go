@@ -115,7 +115,12 @@ func Worlds() []World {
 		{
 			Name: "shared with Retain", About: "two static PVs of one volume, one with policy Retain",
 			PVs: []PV{static("a"), static("b").with(sharesVolume).with(retained)}, Lag: 1,
-			Budget: Budget{DeletePV: 1, DeleteClaim: 2, Flip: 1, Attach: 1},
+			Budget: Budget{DeletePV: 1, DeleteClaim: 2, Flip: 1},
+		},
+		{
+			Name: "shared and attached", About: "two static PVs of one volume, which a pod has attached under one of them",
+			PVs:    []PV{static("a"), static("b").with(sharesVolume)},
+			Budget: Budget{DeletePV: 1, DeleteClaim: 2, Attach: 1},
 		},
 		{
 			Name: "replicas", About: "two replicas, of which the leading one ends at any moment",
@@ -148,6 +153,7 @@ func Worlds() []World {
 			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Flip: 2, API: 1, RPC: 1, Attach: 1},
 		},
 	}
+	worlds = append(worlds, deepWorlds()...)
 	for i := range worlds {
 		w := &worlds[i]
 		w.Replicas = max(w.Replicas, 1)
@@ -156,6 +162,32 @@ func Worlds() []World {
 		}
 	}
 	return worlds
+}
+
+// deepWorlds are larger: for a night, not for each change.
+func deepWorlds() []World {
+	return []World{
+		{
+			Name: "deep: orders", About: "one PV, everything that users do and that breaks, a little of each", Deep: true,
+			PVs: []PV{provisioned("a")}, Lag: 4,
+			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Flip: 2, TakeBack: 1, Attach: 1, Crash: 1, API: 1, RPC: 1, Relist: 1, Slow: 1},
+		},
+		{
+			Name: "deep: replicas", About: "two replicas that end, overlap and are told late", Deep: true,
+			PVs: []PV{provisioned("a")}, Replicas: 2, Lag: 3,
+			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Flip: 1, Crash: 2, Overlap: 1, API: 1, RPC: 1},
+		},
+		{
+			Name: "deep: shared", About: "two PVs of one volume, one with policy Retain, attached while watches lag", Deep: true,
+			PVs: []PV{static("a"), static("b").with(sharesVolume).with(retained)}, Lag: 1,
+			Budget: Budget{DeletePV: 1, DeleteClaim: 2, Flip: 1, Attach: 1},
+		},
+		{
+			Name: "deep: unprotected", About: "a PV that is deleted before it can be protected, while everything breaks", Deep: true,
+			PVs: []PV{provisioned("a").with(unprotectedPV)}, Lag: 4,
+			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Flip: 2, Attach: 1, API: 2, RPC: 1, Crash: 1, Relist: 1, Slow: 1},
+		},
+	}
 }
 
 // Bounds says in short what is in the world.

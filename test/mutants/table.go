@@ -1,0 +1,159 @@
+package main
+
+// mutant is one edit that must not go unnoticed.
+type mutant struct {
+	// name says which guard is gone.
+	name string
+	// file is below pkg/reclaim; before occurs in it exactly once, and becomes after.
+	file, before, after string
+	// world is the one of test/model that shows it. Empty: the model has nothing to show it
+	// with, because says why.
+	world, because string
+}
+
+// mutants are the guards of a deletion: facts that Decide asks for, the order of its steps,
+// what is noted, what wakes.
+func mutants() []mutant {
+	return []mutant{
+		{
+			name: "the policy is not looked at", file: "decide.go",
+			before: "case s.PV.Policy != PolicyDelete:\n\t\treturn keep(s)", after: "case false:\n\t\treturn keep(s)",
+			world: "orders",
+		},
+		{
+			name: "a PV without claim is taken for one whose claim is gone", file: "decide.go",
+			before: "case !s.PV.claimed():\n\t\treturn unclaimed(s)", after: "case false:\n\t\treturn unclaimed(s)",
+			world: "static",
+		},
+		{
+			name: "a PV that is Bound is taken for released", file: "decide.go",
+			before: "case pv.Phase == PhaseBound:\n\t\treturn wait(ReasonBound)", after: "case false:\n\t\treturn wait(ReasonBound)",
+			world: "orders",
+		},
+		{
+			name: "a claim that is there is taken for gone", file: "snapshot.go",
+			before: "\t}\n\treturn claimExists", after: "\t}\n\treturn claimGone",
+			world: "shared",
+		},
+		{
+			name: "a claim that was not read is taken for gone", file: "decide.go",
+			before: "case claimUnknown:\n\t\treturn step(ReadClaim, ReasonReclaim)\n", after: "case claimUnknown:\n",
+			world: "unprotected",
+		},
+		{
+			name: "the PV is not read", file: "decide.go",
+			before: "case !s.pvReadLast(now):", after: "case false:",
+			world: "orders",
+		},
+		{
+			name: "the PV is not read last", file: "snapshot.go",
+			before: " && s.PVRead.Order > s.Claim.Read.Order && s.PVRead.Order > s.SiblingsRead.Order", after: "",
+			world: "shared",
+		},
+		{
+			name: "reads count for ever", file: "snapshot.go",
+			before: "return r.Order > 0 && now.Sub(r.Sent) <= liveFor", after: "return r.Order > 0",
+			world: "held",
+		},
+		{
+			name: "a hold is not respected", file: "decide.go",
+			before: "case pv.Held:\n\t\treturn wait(ReasonHeld), false", after: "case false:\n\t\treturn wait(ReasonHeld), false",
+			world: "held",
+		},
+		{
+			name: "attachments are not looked at", file: "decide.go",
+			before: "case s.Attachments > 0:", after: "case false:",
+			world: "attached",
+		},
+		{
+			name: "a watch of attachments that lags is believed", file: "decide.go",
+			before: "case (pv.WasAttached || s.End.Gone) && !s.AttachmentsCurrent", after: "case s.End.Gone && !s.AttachmentsCurrent",
+			world: "attached",
+		},
+		{
+			name: "other PVs of the volume are not looked at", file: "decide.go",
+			before: "case s.shared():", after: "case false:",
+			world: "shared",
+		},
+		{
+			name: "other PVs of the volume are not read", file: "decide.go",
+			before: "case len(s.Siblings) > 0 && !s.SiblingsRead.fresh(now):", after: "case false:",
+			because: "a cache of the other PV that lags is within the promise (P2b)",
+		},
+		{
+			name: "a PV that is gone: whether others name the volume is not read", file: "decide.go",
+			before: "case !s.FamilyRead.fresh(now):", after: "case false:",
+			world: "unprotected",
+		},
+		{
+			name: "a PV that is gone: a finalizer that was taken off by hand does not count", file: "decide.go",
+			before: "|| s.History.SeenProtected || pv.Held:", after: "|| pv.Held:",
+			world: "stripped",
+		},
+		{
+			name: "that the volume is deleted is not noted", file: "call.go",
+			before: "func(d *Done) { d.VolumeDeleted, d.Claim = true, pv.Claim }", after: "func(d *Done) { d.Claim = pv.Claim }",
+			world: "orders",
+		},
+		{
+			name: "an error of the driver is taken for success", file: "call.go",
+			before: "\tif a.err != nil {\n\t\treturn because(ReasonVolumeFailedDelete, a.err)\n\t}\n", after: "",
+			world: "orders",
+		},
+		{
+			name: "the PV is deleted before its volume", file: "decide.go",
+			before: "\treturn step(DeleteVolume, ReasonReclaim)\n}", after: "\tif !s.PV.Terminating && !s.Done.PVDeleted {\n\t\treturn step(DeletePV, ReasonReclaim)\n\t}\n\treturn step(DeleteVolume, ReasonReclaim)\n}",
+			world: "orders",
+		},
+		{
+			name: "the finalizer goes although the PV has changed since", file: "call.go",
+			before: "c.drop, c.bound = w.facts.Rules.finalizers(c.pv), true", after: "c.drop = w.facts.Rules.finalizers(c.pv)",
+			world: "orders",
+		},
+		{
+			name: "a PV that is terminating is let go of", file: "decide.go",
+			before: "case s.Done.VolumeDeleted:\n\t\treturn letGo(s)", after: "case s.Done.VolumeDeleted || s.PV.deletable() && s.PV.Terminating:\n\t\treturn letGo(s)",
+			world: "orders",
+		},
+		{
+			name: "a run goes on after the PV's end", file: "execute.go",
+			before: "\treturn known\n}\n\n// lookAtEnd", after: "\treturn true\n}\n\n// lookAtEnd",
+			world: "stripped",
+		},
+		{
+			name: "what is noted of a PV is forgotten with its end", file: "endings.go",
+			before: "\tm.over = &ending{*pv, end}\n\tn.known[pv.UID] = m\n", after: "\tn.known[pv.UID] = &memory{history: m.history, over: &ending{*pv, end}}\n",
+			because: "only an answer that comes while the end is told tells them apart, which stays in the same record: the unit test replays it",
+		},
+		{
+			name: "the finalizer is taken off again while the cache lags", file: "notes.go",
+			before: "done.Dropped = m.took.later(pv.ResourceVersion)", after: "done.Dropped = false",
+			world: "orders",
+		},
+		{
+			name: "whose write an event is of is told by the last write alone", file: "notes.go",
+			before: "\tcase c.protects() && m.put == nil: // its event was seen\n", after: "\tcase c.protects() && m.put == nil:\n\t\tm.took = nil\n",
+			world: "unprotected",
+		},
+		{
+			name: "the end of a PV wakes nobody", file: "observe.go",
+			before: "\t\to.brake.count(last.UID)\n\t}\n\to.wakeFamily(last)", after: "\t\to.brake.count(last.UID)\n\t}",
+			world: "unprotected",
+		},
+		{
+			name: "the end of an attachment wakes nobody", file: "observe.go",
+			before: "\tif by > 0 {\n\t\treturn\n\t}", after: "\tif by != 0 {\n\t\treturn\n\t}",
+			world: "attached",
+		},
+		{
+			name: "a call that failed is not tried again", file: "execute.go",
+			before: "\t\tr.reports.failure(ctx, pv, reason, err, false)\n\t\treturn r.usual()", after: "\t\tr.reports.failure(ctx, pv, reason, err, false)\n\t\treturn loop.Next{}",
+			world: "orders",
+		},
+		{
+			name: "a write that came too late is not tried again", file: "execute.go",
+			before: "\t\t// case that it came before the answer.\n\t\treturn r.soon()", after: "\t\t// case that it came before the answer.\n\t\treturn loop.Next{}",
+			world: "orders",
+		},
+	}
+}
