@@ -5,7 +5,7 @@ LDFLAGS   := -s -w -X k8s.io/component-base/version.gitVersion=$(VERSION)
 BIN       := .build/bin
 LINT      := $(BIN)/golangci-lint
 # The packages whose tests need no control plane and start no other program.
-UNIT      := ./cmd/... ./pkg/... ./mock-driver/... ./test/demo/... ./test/process/... ./test/mutants/...
+UNIT      := ./cmd/... ./pkg/... ./mock-driver/... ./test/demo/... ./test/process/... ./test/mutants/... ./test/faults/oracle ./test/faults/proxy ./test/faults/scenario
 # Tests that wait for real programs; far above what they take.
 TIMEOUT   ?= 30m
 

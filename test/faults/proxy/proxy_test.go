@@ -1,0 +1,381 @@
+package proxy
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// apiServer answers like one, about PVs, and remembers what it was asked.
+type apiServer struct {
+	events chan string
+
+	mu    sync.Mutex
+	asked []string
+}
+
+func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	s.asked = append(s.asked, r.Method+" "+r.URL.RequestURI())
+	s.mu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	switch query := r.URL.Query(); {
+	case query.Get("watch") != "":
+		_ = http.NewResponseController(w).Flush()
+		for {
+			select {
+			case name := <-s.events:
+				fmt.Fprintf(w, `{"type":"ADDED","object":%s}`+"\n", pv(name))
+				_ = http.NewResponseController(w).Flush()
+			case <-r.Context().Done():
+				return
+			}
+		}
+	case strings.HasSuffix(r.URL.Path, "/persistentvolumes"):
+		fmt.Fprintf(w, `{"kind":"PersistentVolumeList","apiVersion":"v1","metadata":{"resourceVersion":%q},"items":[]}`, query.Get("resourceVersion"))
+	default:
+		fmt.Fprint(w, pv("a"))
+	}
+}
+
+func pv(name string) string {
+	data, err := json.Marshal(v1.PersistentVolume{TypeMeta: metav1.TypeMeta{Kind: "PersistentVolume", APIVersion: "v1"}, ObjectMeta: metav1.ObjectMeta{Name: name}})
+	if err != nil {
+		panic(err)
+	}
+	return string(data)
+}
+
+// count returns how often the server was asked for something that begins so.
+func (s *apiServer) count(prefix string) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, line := range s.asked {
+		if strings.HasPrefix(line, prefix) {
+			n++
+		}
+	}
+	return n
+}
+
+// stand is a client before a proxy before a server.
+type stand struct {
+	*apiServer
+	t       *testing.T
+	proxy   *Proxy
+	client  kubernetes.Interface
+	crashes chan struct{}
+	atCrash func()
+}
+
+func newStand(t *testing.T, rules ...Rule) *stand {
+	t.Helper()
+	s := &stand{t: t, apiServer: &apiServer{events: make(chan string, 10)}, crashes: make(chan struct{}, 10), atCrash: func() {}}
+	server := httptest.NewServer(s.apiServer)
+	t.Cleanup(server.Close)
+	var err error
+	s.proxy, err = Start(&rest.Config{Host: server.URL}, Options{Crash: func() { s.atCrash(); s.crashes <- struct{}{} }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.proxy.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := s.proxy.SetRules(rules...); err != nil {
+		t.Fatal(err)
+	}
+	s.client = s.newClient()
+	return s
+}
+
+func (s *stand) newClient() kubernetes.Interface {
+	s.t.Helper()
+	config := s.proxy.Config()
+	httpClient, err := rest.HTTPClientFor(config)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	client, err := kubernetes.NewForConfigAndClient(config, httpClient)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(httpClient.CloseIdleConnections)
+	return client
+}
+
+func (s *stand) patch() error {
+	ctx, cancel := context.WithTimeout(s.t.Context(), 5*time.Second)
+	defer cancel()
+	_, err := s.client.CoreV1().PersistentVolumes().Patch(ctx, "a", types.MergePatchType, []byte(`{}`), metav1.PatchOptions{})
+	return err
+}
+
+func (s *stand) get() error {
+	ctx, cancel := context.WithTimeout(s.t.Context(), 300*time.Millisecond)
+	defer cancel()
+	_, err := s.client.CoreV1().PersistentVolumes().Get(ctx, "a", metav1.GetOptions{})
+	return err
+}
+
+func (s *stand) watch() watch.Interface {
+	s.t.Helper()
+	w, err := s.client.CoreV1().PersistentVolumes().Watch(s.t.Context(), metav1.ListOptions{})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(w.Stop)
+	return w
+}
+
+func refused(err error) bool {
+	return err != nil && apierrors.ReasonForError(err) == metav1.StatusReasonUnknown
+}
+
+func TestWhatBecomesOfAWrite(t *testing.T) {
+	cases := map[string]struct {
+		rule    Rule
+		want    func(error) bool
+		reached int
+		crashes int
+	}{
+		"no rule: it is carried out":                     {Rule{Verb: "get", Effect: Reset}, func(err error) bool { return err == nil }, 1, 0},
+		"a rule for another resource leaves it alone":    {Rule{Resource: "events", Effect: Reset}, func(err error) bool { return err == nil }, 1, 0},
+		"a rule for another object leaves it alone":      {Rule{Object: "b*", Effect: Reset}, func(err error) bool { return err == nil }, 1, 0},
+		"reset: the server sees nothing":                 {Rule{Verb: "write", Effect: Reset}, refused, 0, 0},
+		"answer dropped: the server did it":              {Rule{Verb: "patch", Effect: DropAnswer}, refused, 1, 0},
+		"409: the server sees nothing":                   {Rule{Object: "a", Effect: Fail, Code: 409}, apierrors.IsConflict, 0, 0},
+		"429: obeyed, and sent again":                    {Rule{Nth: 1, Effect: Fail, Code: 429, RetryAfter: 1}, func(err error) bool { return err == nil }, 1, 0},
+		"500: the server sees nothing":                   {Rule{Effect: Fail, Code: 500}, apierrors.IsInternalError, 0, 0},
+		"500 afterwards: the server did it":              {Rule{Effect: FailAfter, Code: 500}, apierrors.IsInternalError, 1, 0},
+		"late: still carried out":                        {Rule{Effect: Delay, Delay: Duration(30 * time.Millisecond)}, func(err error) bool { return err == nil }, 1, 0},
+		"late answer: still carried out":                 {Rule{Effect: LateAnswer, Delay: Duration(30 * time.Millisecond)}, func(err error) bool { return err == nil }, 1, 0},
+		"crash before: the server sees nothing":          {Rule{Effect: Crash, At: Before}, refused, 0, 1},
+		"crash once committed: the server did it":        {Rule{Effect: Crash}, refused, 1, 1},
+		"crash once answered: the client knows":          {Rule{Effect: Crash, At: Answered}, func(err error) bool { return err == nil }, 1, 1},
+		"the second alone: the first is let through":     {Rule{Nth: 2, Effect: Reset}, func(err error) bool { return err == nil }, 1, 0},
+		"each second one: the first is let through":      {Rule{Every: 2, Effect: Reset}, func(err error) bool { return err == nil }, 1, 0},
+		"rules about watches are none about other calls": {Rule{Effect: Expire}, func(err error) bool { return err == nil }, 1, 0},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := newStand(t, c.rule)
+			if err := s.patch(); !c.want(err) {
+				t.Errorf("the client got %v", err)
+			}
+			if got := s.count("PATCH"); got != c.reached {
+				t.Errorf("the server saw %d patches, want %d", got, c.reached)
+			}
+			for range c.crashes {
+				<-s.crashes
+			}
+			if len(s.crashes) != 0 {
+				t.Error("a crash too many")
+			}
+		})
+	}
+}
+
+func TestTheNthIsTheOneThatIsHit(t *testing.T) {
+	s := newStand(t, Rule{Verb: "write", Nth: 2, Effect: DropAnswer})
+	errs := []error{s.patch(), s.patch(), s.patch()}
+	if errs[0] != nil || errs[1] == nil || errs[2] != nil {
+		t.Errorf("want the second alone to fail, got %v", errs)
+	}
+	if s.proxy.Applied() != 1 {
+		t.Errorf("applied %d times, want 1", s.proxy.Applied())
+	}
+	labels := []string{}
+	for _, q := range s.proxy.Requests() {
+		labels = append(labels, q.Rule)
+	}
+	if !slices.Equal(labels, []string{"", "drop-answer", ""}) {
+		t.Errorf("the record says %q", labels)
+	}
+}
+
+// TestNothingPassesWhileTheClientIsEnded: what the client makes of the last answer is not carried out.
+func TestNothingPassesWhileTheClientIsEnded(t *testing.T) {
+	s := newStand(t, Rule{Nth: 1, Effect: Crash, At: Answered})
+	second := make(chan error)
+	s.atCrash = func() {
+		go func() { second <- s.patch() }()
+		select {
+		case err := <-second:
+			t.Errorf("a patch of a client that is being ended was answered: %v", err)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	if err := s.patch(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-second; err == nil {
+		t.Error("a request of the dead client was carried out")
+	}
+	if got := s.count("PATCH"); got != 1 {
+		t.Errorf("the server saw %d patches, want 1", got)
+	}
+}
+
+func next(t *testing.T, w watch.Interface) string {
+	t.Helper()
+	select {
+	case e, open := <-w.ResultChan():
+		if !open {
+			return "end"
+		}
+		if o, ok := e.Object.(*v1.PersistentVolume); ok {
+			return o.Name
+		}
+		return string(e.Type)
+	case <-time.After(10 * time.Second):
+		t.Fatal("nothing came")
+		return ""
+	}
+}
+
+func expectNothing(t *testing.T, w watch.Interface) {
+	t.Helper()
+	select {
+	case e := <-w.ResultChan():
+		t.Fatalf("got %+v", e)
+	case <-time.After(50 * time.Millisecond):
+	}
+}
+
+func TestWatchesOnHoldStandStillAndArriveInOneGo(t *testing.T) {
+	s := newStand(t)
+	w := s.watch()
+	s.events <- "a"
+	if got := next(t, w); got != "a" {
+		t.Fatalf("got %s", got)
+	}
+	s.proxy.Hold("persistentvolumes")
+	s.events <- "b"
+	s.events <- "c"
+	expectNothing(t, w)
+	s.proxy.LetGo("persistentvolumes")
+	if got := next(t, w) + next(t, w); got != "bc" {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestAWatchThatLags(t *testing.T) {
+	s := newStand(t, Rule{Verb: "watch", Effect: LateAnswer, Delay: Duration(100 * time.Millisecond)})
+	w := s.watch()
+	before := time.Now()
+	s.events <- "a"
+	if got := next(t, w); got != "a" || time.Since(before) < 100*time.Millisecond {
+		t.Errorf("got %s after %v", got, time.Since(before))
+	}
+}
+
+func TestAWatchIsCut(t *testing.T) {
+	s := newStand(t, Rule{Nth: 1, Effect: Cut, After: 2})
+	w := s.watch()
+	s.events <- "a"
+	s.events <- "b"
+	s.events <- "c"
+	if got := next(t, w) + next(t, w) + next(t, w); got != "abend" {
+		t.Errorf("got %s, want two events and the end", got)
+	}
+	again := s.watch()
+	s.events <- "d"
+	if got := next(t, again); got != "c" && got != "d" {
+		t.Errorf("got %s from the second watch", got)
+	}
+	if n := s.proxy.Cut("persistentvolumes"); n != 1 {
+		t.Errorf("cut %d watches, want 1", n)
+	}
+	for got := ""; got != "end"; {
+		got = next(t, again)
+	}
+}
+
+func TestAWatchThatGoesOnIsExpired(t *testing.T) {
+	s := newStand(t, Rule{Effect: Expire})
+	if _, err := s.client.CoreV1().PersistentVolumes().Watch(t.Context(), metav1.ListOptions{ResourceVersion: "7"}); !apierrors.IsResourceExpired(err) {
+		t.Errorf("got %v, want 410", err)
+	}
+	s.watch() // begins anew
+}
+
+func TestAListIsAsOldAsTheClientPermits(t *testing.T) {
+	s := newStand(t, Rule{Effect: Stale, Version: "50"})
+	for client, want := range map[string]string{"0": "50", "40": "50", "60": "60", "": ""} {
+		list, err := s.client.CoreV1().PersistentVolumes().List(t.Context(), metav1.ListOptions{ResourceVersion: client})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if list.ResourceVersion != want {
+			t.Errorf("a list that may be as old as %q is answered as of %q, want %q", client, list.ResourceVersion, want)
+		}
+	}
+	yes := true
+	_, err := s.client.CoreV1().PersistentVolumes().Watch(t.Context(), metav1.ListOptions{SendInitialEvents: &yes, ResourceVersionMatch: "NotOlderThan"})
+	if !apierrors.IsInvalid(err) {
+		t.Errorf("got %v, want a refusal", err)
+	}
+	if err := s.get(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAPartitionAndAFreeze(t *testing.T) {
+	s := newStand(t)
+	w := s.watch()
+	s.proxy.Freeze()
+	s.events <- "a"
+	expectNothing(t, w)
+	if err := s.get(); err == nil {
+		t.Error("a frozen line answered")
+	}
+	s.proxy.Heal()
+	if got := next(t, w); got != "a" {
+		t.Errorf("got %s after the freeze", got)
+	}
+	s.proxy.Partition()
+	if got := next(t, w); got != "end" {
+		t.Errorf("got %s from a watch without a line", got)
+	}
+	if err := s.get(); err == nil {
+		t.Error("there is no line, and an answer")
+	}
+	s.proxy.Heal()
+	if err := s.get(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRulesThatAreWrongAreRefused(t *testing.T) {
+	for name, r := range map[string]Rule{
+		"no effect": {}, "unknown effect": {Effect: "burn"}, "unknown verb": {Verb: "steal", Effect: Reset},
+		"two counts": {First: 1, Nth: 2, Effect: Reset}, "negative count": {Nth: -1, Effect: Reset},
+		"a code that is no error": {Effect: Fail, Code: 200}, "a delay of nothing": {Effect: Delay},
+		"a crash at no moment": {Effect: Crash, At: "later"}, "a watch's effect on a write": {Verb: "patch", Effect: Cut},
+		"stale without a version": {Effect: Stale}, "a bad pattern": {Object: "[", Effect: Reset},
+	} {
+		if err := r.Validate(); err == nil {
+			t.Errorf("%s: taken", name)
+		}
+	}
+}

@@ -1,0 +1,212 @@
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"time"
+)
+
+// Effect is what a rule does to a request.
+type Effect string
+
+const (
+	// Delay waits for Rule.Delay before the request goes on to the server.
+	Delay Effect = "delay"
+	// LateAnswer lets the request through at once and waits for Rule.Delay before the answer. For a watch it is the time by
+	// which every event comes late.
+	LateAnswer Effect = "late-answer"
+	// Fail answers Rule.Code; the server sees nothing of it.
+	Fail Effect = "fail"
+	// FailAfter lets the server do what was asked, and answers Rule.Code.
+	FailAfter Effect = "fail-after"
+	// Reset breaks the connection; the server sees nothing of the request.
+	Reset Effect = "reset"
+	// DropAnswer lets the server do what was asked, and breaks the connection instead of answering.
+	DropAnswer Effect = "drop-answer"
+	// Crash ends the client (Options.Crash) at Rule.At.
+	Crash Effect = "crash"
+	// Cut breaks a watch off after Rule.After events.
+	Cut Effect = "cut"
+	// Expire answers 410 to a watch that goes on from a resourceVersion, as a server does that has compacted it
+	// away. The client begins anew with a list, and misses what happened in between.
+	Expire Effect = "expire"
+	// Stale answers a list as it was at Rule.Version, if the client permits one that old, and refuses
+	// watches that begin with a list, as servers before 1.32 do. It is what a replica of the API server does that is behind.
+	Stale Effect = "stale"
+)
+
+// Point is a moment in the life of a write.
+type Point string
+
+const (
+	// Before: the server has not seen the request.
+	Before Point = "before"
+	// Committed: the server has answered, the client has not heard of it.
+	Committed Point = "committed"
+	// Answered: the client has the answer. Whatever it sends next goes nowhere.
+	Answered Point = "answered"
+)
+
+// Rule says what happens to which requests. The first rule that applies to a request decides.
+type Rule struct {
+	// Name appears in the record. Default: the effect.
+	Name string `json:"name,omitempty"`
+	// Verb is one of the API's: get, list, watch, create, update, patch, delete; or read (the first three) or write (the
+	// others). Default: any.
+	Verb string `json:"verb,omitempty"`
+	// Resource is the plural, such as persistentvolumes, with /status for a subresource. Default: any.
+	Resource string `json:"resource,omitempty"`
+	// Object is a pattern (path.Match) for the object's name. Default: any, also none.
+	Object string `json:"object,omitempty"`
+	// At most one of First (the first n requests), Nth (the n-th alone, from 1) and Every (each n-th) is set. Default: all.
+	First int `json:"first,omitempty"`
+	Nth   int `json:"nth,omitempty"`
+	Every int `json:"every,omitempty"`
+
+	Effect Effect `json:"effect"`
+	// Delay of Delay and LateAnswer.
+	Delay Duration `json:"delay,omitempty"`
+	// Code is the HTTP status of Fail and FailAfter, and RetryAfter their header Retry-After, in seconds; 0 leaves it out.
+	Code       int `json:"code,omitempty"`
+	RetryAfter int `json:"retryAfter,omitempty"`
+	// At is the moment of Crash. Default: Committed.
+	At Point `json:"at,omitempty"`
+	// After is the number of events before Cut.
+	After int `json:"after,omitempty"`
+	// Version is the resourceVersion of Stale.
+	Version string `json:"version,omitempty"`
+}
+
+// Duration is a time.Duration that reads and writes as text, such as 200ms.
+type Duration time.Duration
+
+// MarshalText implements encoding.TextMarshaler.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (d *Duration) UnmarshalText(text []byte) error {
+	parsed, err := time.ParseDuration(string(text))
+	*d = Duration(parsed)
+	return err
+}
+
+// The words that stand for several verbs.
+const (
+	anyRead  = "read"
+	anyWrite = "write"
+)
+
+var (
+	errOneCount  = errors.New("only one of first, nth and every can be set")
+	errNegative  = errors.New("a count is negative")
+	errWatchOnly = errors.New("the effect is for lists and watches")
+)
+
+// Validate says what is wrong with the rule.
+func (r Rule) Validate() error {
+	if err := r.check(); err != nil {
+		return fmt.Errorf("rule %q: %w", r.label(), err)
+	}
+	return nil
+}
+
+func (r Rule) check() error {
+	counts := 0
+	for _, n := range []int{r.First, r.Nth, r.Every} {
+		if n < 0 {
+			return errNegative
+		}
+		if n > 0 {
+			counts++
+		}
+	}
+	if counts > 1 {
+		return errOneCount
+	}
+	if !slices.Contains([]string{"", "get", "list", "watch", "create", "update", "patch", "delete", anyRead, anyWrite}, r.Verb) {
+		return fmt.Errorf("verb %q is none", r.Verb)
+	}
+	if _, err := path.Match(r.Object, ""); err != nil {
+		return fmt.Errorf("object %q: %w", r.Object, err)
+	}
+	return r.checkEffect()
+}
+
+func (r Rule) checkEffect() error {
+	switch r.Effect {
+	case Delay, LateAnswer:
+		if r.Delay <= 0 {
+			return errors.New("delay must be positive")
+		}
+	case Fail, FailAfter:
+		if r.Code < 400 || r.Code > 599 {
+			return fmt.Errorf("code %d is no HTTP error", r.Code)
+		}
+	case Crash:
+		if !slices.Contains([]Point{"", Before, Committed, Answered}, r.At) {
+			return fmt.Errorf("at %q is no moment", r.At)
+		}
+	case Cut, Expire, Stale:
+		if r.Verb != "" && r.Verb != "list" && r.Verb != "watch" && r.Verb != anyRead {
+			return errWatchOnly
+		}
+		if r.Effect == Stale && r.Version == "" {
+			return errors.New("version is missing")
+		}
+	case Reset, DropAnswer:
+	default:
+		return fmt.Errorf("effect %q is none", r.Effect)
+	}
+	return nil
+}
+
+func (r Rule) label() string {
+	if r.Name != "" {
+		return r.Name
+	}
+	return string(r.Effect)
+}
+
+// picks tells whether the rule is about such requests. Rules about lists and watches leave other requests alone.
+func (r Rule) picks(q Request) bool {
+	switch r.Effect {
+	case Cut:
+		if q.Verb != "watch" {
+			return false
+		}
+	case Expire:
+		if q.Verb != "watch" || q.initial || q.version == "" || q.version == "0" {
+			return false
+		}
+	case Stale:
+		if !q.initial && (q.Verb != "list" || q.version == "") {
+			return false
+		}
+	case Delay, LateAnswer, Fail, FailAfter, Reset, DropAnswer, Crash:
+	}
+	verb := r.Verb == "" || r.Verb == q.Verb || r.Verb == anyWrite && q.Write() || r.Verb == anyRead && !q.Write()
+	object, err := path.Match(r.Object, q.Name)
+	return verb && (r.Resource == "" || r.Resource == q.Resource) && (r.Object == "" || object && err == nil)
+}
+
+// counted is a rule and how often it was met.
+type counted struct {
+	Rule
+	matched, applied int
+}
+
+// due counts a request that the rule is about, and says whether it is this one's turn.
+func (r *counted) due() bool {
+	r.matched++
+	switch {
+	case r.First > 0:
+		return r.matched <= r.First
+	case r.Nth > 0:
+		return r.matched == r.Nth
+	case r.Every > 0:
+		return r.matched%r.Every == 0
+	}
+	return true
+}
