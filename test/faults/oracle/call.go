@@ -1,0 +1,163 @@
+package oracle
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
+)
+
+// judgeCall: DeleteVolume is sent only after live reads that show that the volume may go.
+func (j *judge) judgeCall(c ledger.Call) {
+	var why []string
+	var about Object
+	for _, pv := range j.pvs {
+		if pv.living().Handle != c.Volume {
+			continue
+		}
+		about = pv[0].Object
+		reason := j.objection(pv, c)
+		if reason == "" {
+			j.judgeUse(pv, c)
+			return
+		}
+		why = append(why, reason)
+	}
+	if len(why) == 0 {
+		about, why = Object{Name: "?", Handle: c.Volume}, []string{"no PV of the driver names the volume"}
+	}
+	j.found(WrongDelete, about, "DeleteVolume(%s) at %s: %s", c.Volume, clock(c.Received), strings.Join(why, "; "))
+}
+
+// objection says what speaks against a deletion, empty for nothing: neither the proof for a protected PV nor that for one
+// that is gone was made.
+func (j *judge) objection(pv life, c ledger.Call) string {
+	window := Span{c.Received.Add(-readFor), c.Received}
+	process, known := j.process(c.Received)
+	if !known {
+		return "no sidecar ran"
+	}
+	window.From = later(window.From, process.From)
+	for _, before := range j.calls {
+		// Every try begins with reads of its own.
+		if before.Volume == c.Volume && before.Received.Before(c.Received) {
+			window.From = later(window.From, before.Received)
+		}
+	}
+	if end, gone := pv.end(); gone && !end.commit.From.After(c.Received) {
+		return j.objectionAfterEnd(pv, end, window)
+	}
+	return j.objectionAlive(pv, window)
+}
+
+// objectionAlive looks for a read of the claim, and then of the PV, that together are the proof.
+func (j *judge) objectionAlive(pv life, window Span) string {
+	reads := j.reads("persistentvolumes", "", pv[0].Name, window)
+	if len(reads) == 0 {
+		return "the PV was not read before"
+	}
+	why := ""
+	for _, read := range reads {
+		for _, m := range pv.during(read.Span) {
+			switch {
+			case read.Code != http.StatusOK || m.gone:
+				why = "the PV was gone when it was read"
+			case !m.due():
+				why = "the PV read was: " + m.String()
+			case !m.has(j.Finalizer) && (m.Terminating || !j.contested()):
+				why = "the PV read had no finalizer: " + m.String()
+			default:
+				claimWindow := Span{window.From, read.To}
+				if reason := j.objectionClaim(m.Object, claimWindow); reason != "" {
+					why = reason
+					continue
+				}
+				return ""
+			}
+		}
+	}
+	return why
+}
+
+// objectionClaim looks for a read that shows that the PV's claim is gone.
+func (j *judge) objectionClaim(pv Object, window Span) string {
+	reads := j.reads("persistentvolumeclaims", pv.ClaimNamespace, pv.ClaimName, window)
+	if len(reads) == 0 {
+		return "the claim was not read before"
+	}
+	for _, read := range reads {
+		if read.Code == http.StatusNotFound {
+			return ""
+		}
+		own, found := j.lives[pv.ClaimUID]
+		alive := false
+		if found {
+			for _, m := range own.during(read.Span) {
+				elsewhere := pv.Dynamic && m.Volume != "" && m.Volume != pv.Name
+				alive = alive || !m.gone && !elsewhere
+				if m.gone || elsewhere {
+					return "" // it may have been gone when it was read
+				}
+			}
+		}
+		if !alive && read.Code == http.StatusOK {
+			return "" // another claim of the name
+		}
+	}
+	return "the claim was alive when it was read"
+}
+
+// objectionAfterEnd is about a PV that was gone: nothing ever protected it, and the claim was read after its end.
+func (j *judge) objectionAfterEnd(pv life, end moment, window Span) string {
+	last := pv.living()
+	for i := 1; i < len(pv); i++ {
+		if pv[i-1].has(j.Finalizer) && !pv[i].has(j.Finalizer) && pv[i].by != j.User {
+			return "somebody else took the finalizer off"
+		}
+	}
+	switch {
+	case !last.due():
+		return "the PV is gone, and was: " + last.String()
+	case last.has(j.Finalizer):
+		return "the PV is gone, and its finalizer was on it"
+	}
+	window.From = later(window.From, end.commit.From)
+	return j.objectionClaim(last, window)
+}
+
+// reads returns the sidecar's reads of an object that were answered within the span.
+func (j *judge) reads(resource, namespace, name string, within Span) []Request {
+	var reads []Request
+	for _, r := range j.Requests {
+		if r.User == j.User && r.Verb == "get" && r.Resource == resource && r.Namespace == namespace && r.Name == name &&
+			!r.From.Before(within.From) && !r.From.After(within.To) {
+			reads = append(reads, r)
+		}
+	}
+	return reads
+}
+
+// judgeUse: neither an attachment nor another PV that needs the volume has been known for long.
+func (j *judge) judgeUse(pv life, c ledger.Call) {
+	recent := Span{c.Received.Add(-lagFor), c.Received}
+	for _, lag := range j.Lags {
+		if lag.overlaps(recent) {
+			return // the watch could not tell
+		}
+	}
+	for _, other := range j.pvs {
+		needs := func(m moment) bool { return !m.gone && !m.due() }
+		if other[0].UID != pv[0].UID && other.living().Handle == c.Volume && other.surely(recent, needs) {
+			j.found(InUse, pv[0].Object, "DeleteVolume(%s) at %s while PV %s needed the volume", c.Volume, clock(c.Received), other[0].Name)
+		}
+	}
+	for _, a := range of(j.lives, Attachment, func(l life) bool { return l[0].Volume == pv[0].Name }) {
+		if a.surely(recent, func(m moment) bool { return !m.gone }) {
+			j.found(InUse, pv[0].Object, "DeleteVolume(%s) at %s while attachment %s was there", c.Volume, clock(c.Received), a[0].Name)
+		}
+	}
+}
+
+func clock(t time.Time) string { return fmt.Sprint(t.Format("15:04:05.000000")) }

@@ -1,0 +1,70 @@
+package oracle
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
+)
+
+// history tells all that happened to a PV, its volume, claim and attachments, in order.
+func (j *judge) history(pv Object) []string {
+	var lines []Note
+	for _, r := range j.Requests {
+		if j.concerns(r, pv) {
+			lines = append(lines, Note{r.To, j.tell(r)})
+		}
+	}
+	for _, c := range j.calls {
+		if c.Volume == pv.Handle {
+			lines = append(lines, tellCall(c)...)
+		}
+	}
+	lines = append(lines, j.Notes...)
+	slices.SortStableFunc(lines, func(a, b Note) int { return a.At.Compare(b.At) })
+	texts := make([]string, len(lines))
+	for i, line := range lines {
+		texts[i] = clock(line.At) + " " + line.Text
+	}
+	return texts
+}
+
+func (j *judge) concerns(r Request, pv Object) bool {
+	switch strings.TrimSuffix(r.Resource, "/status") {
+	case "persistentvolumes":
+		return r.Name == pv.Name && r.Verb != "watch" && r.Verb != "list"
+	case "persistentvolumeclaims":
+		return r.Name == pv.ClaimName || r.Name == pv.Name
+	case "volumeattachments":
+		return r.Object != nil && r.Object.Volume == pv.Name
+	}
+	return false
+}
+
+func (j *judge) tell(r Request) string {
+	who := r.User
+	if who == j.User {
+		who = "sidecar"
+	}
+	text := fmt.Sprintf("%s: %s %s %s: %d", who, r.Verb, r.Resource, r.Name, r.Code)
+	if r.Object != nil {
+		text += ": " + r.Object.String()
+	}
+	return text
+}
+
+func tellCall(c ledger.Call) []Note {
+	lines := []Note{{c.Received, "driver: DeleteVolume(" + c.Volume + ") received"}}
+	if !c.Done.IsZero() {
+		lines = append(lines, Note{c.Done, "driver: volume " + c.Volume + " is deleted"})
+	}
+	switch {
+	case !c.Answered.IsZero():
+		lines = append(lines, Note{c.Answered, fmt.Sprintf("driver: DeleteVolume(%s) answered %s %s", c.Volume, c.Code, strings.Join(c.Faults, ","))})
+	case c.Lost:
+		lines = append(lines, Note{c.Received.Add(time.Nanosecond), "driver: ended before it answered"})
+	}
+	return lines
+}

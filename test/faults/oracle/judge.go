@@ -1,0 +1,257 @@
+package oracle
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
+)
+
+// What is found.
+const (
+	// Leak: the PV is gone, its volume is not, and was to be deleted.
+	Leak = "leak"
+	// LeftEarly: the PV was let go before its volume was deleted: a crash in between would have been a leak.
+	LeftEarly = "left early"
+	// WrongDelete: DeleteVolume without live reads that show that the volume may go.
+	WrongDelete = "wrong delete"
+	// InUse: DeleteVolume while an attachment or another PV had held the volume for long.
+	InUse = "deleted in use"
+	// DoubleDelete: DeleteVolume again by a process that had the volume deleted.
+	DoubleDelete = "double delete"
+	// Stuck: a PV does not come to rest.
+	Stuck = "stuck"
+	// Storm: more than three times the writes, Events or calls that there are reasons for.
+	Storm = "storm"
+)
+
+const (
+	// readFor is how old a live read may be when the driver is called: 5 seconds by the contract, and a
+	// second for a busy machine.
+	readFor = 6 * time.Second
+	// lagFor is how far a watch may be behind that nothing holds up.
+	lagFor = 2 * time.Second
+	// contestAfter strips by others the finalizer is not asked for any more.
+	contestAfter = 3
+	// stormFactor times the budget is a storm.
+	stormFactor = 3
+)
+
+// Budget is how many of something there are reasons for, by the name of the PV. What is not in it is not judged.
+type Budget map[string]int
+
+// Case is all that happened to the volumes of one driver.
+type Case struct {
+	Driver string
+	// Finalizer is the one that protects, and User who the sidecar is for the API server.
+	Finalizer, User string
+	// Timeout is how long the sidecar waits for the driver. An answer that came near it may not have been heard.
+	Timeout time.Duration
+
+	// Requests are those that concern the driver's PVs and their claims and attachments, by anybody.
+	Requests []Request
+	Calls    []ledger.Call
+	// OnDisk are the handles that the driver's disk holds at the end.
+	OnDisk map[string]bool
+	// Now are the PVs, claims and attachments at the end.
+	Now []Object
+
+	// Processes are the lives of the sidecar's processes, in order; the last may end in the future.
+	Processes []Span
+	// Lags are the times in which a watch of the sidecar was held up.
+	Lags []Span
+	// MayLeak are names of PVs that were deleted before anybody could protect them.
+	MayLeak map[string]bool
+	// Events counts the sidecar's Events by PV; Writes, EventBudget and CallBudget are what there are reasons for.
+	Events                               map[string]int
+	WriteBudget, EventBudget, CallBudget Budget
+	// Notes are lines of the history that neither log has: what users and faults did.
+	Notes []Note
+}
+
+// Note is a line of a history.
+type Note struct {
+	At   time.Time
+	Text string
+}
+
+// Finding is something that is wrong.
+type Finding struct {
+	// Kind is one of Leak, WrongDelete and so on.
+	Kind string
+	// PV is the name of the PV it befell, and What is wrong with it.
+	PV, What string
+	// History is what happened to the PV and its volume, in order.
+	History []string
+}
+
+// String is the finding with its history.
+func (f Finding) String() string {
+	text := fmt.Sprintf("%s: PV %s: %s", f.Kind, f.PV, f.What)
+	for i, line := range f.History {
+		text += fmt.Sprintf("\n  %3d. %s", i+1, line)
+	}
+	return text
+}
+
+// judge is a Case that is being looked at.
+type judge struct {
+	Case
+	lives    map[string]life
+	pvs      []life
+	calls    []ledger.Call
+	findings []Finding
+}
+
+// Judge returns all that is wrong, nil for nothing.
+func Judge(c Case) []Finding {
+	j := &judge{Case: c, lives: lives(c.Requests), calls: ledger.Select(c.Calls, "DeleteVolume")}
+	j.pvs = of(j.lives, PV, func(l life) bool { return l.living().Driver == c.Driver })
+	for _, call := range j.calls {
+		j.judgeCall(call)
+	}
+	for _, pv := range j.pvs {
+		j.judgeRepeats(pv)
+		j.judgeEnd(pv)
+		j.judgeStorms(pv)
+	}
+	for _, u := range Unrest(c.Driver, c.Finalizer, c.Now) {
+		j.found(Stuck, u.PV, "%s", u.Why)
+	}
+	return j.findings
+}
+
+func (j *judge) found(kind string, pv Object, format string, args ...any) {
+	j.findings = append(j.findings, Finding{
+		Kind: kind, PV: pv.Name, What: fmt.Sprintf(format, args...), History: j.history(pv),
+	})
+}
+
+// process returns the process that ran at a time.
+func (j *judge) process(at time.Time) (Span, bool) {
+	for _, p := range j.Processes {
+		if !at.Before(p.From) && !at.After(p.To) {
+			return p, true
+		}
+	}
+	return Span{}, false
+}
+
+// heard tells whether the sidecar got the answer that the volume is deleted.
+func (j *judge) heard(c ledger.Call) bool {
+	p, known := j.process(c.Received)
+	inTime := j.Timeout == 0 || c.Answered.Sub(c.Received) < j.Timeout*9/10
+	return known && c.Code == "OK" && !c.Lost && inTime && c.Answered.Before(p.To)
+}
+
+// judgeRepeats: after a deletion that succeeded, the same process sends no other for that PV.
+func (j *judge) judgeRepeats(pv life) {
+	family := of(j.lives, PV, func(l life) bool { return l.living().Handle == pv[0].Handle && l.living().Driver == j.Driver })
+	if family[0][0].UID != pv[0].UID {
+		return // told once for all PVs of the volume
+	}
+	for _, process := range j.Processes {
+		done, after := false, 0
+		for _, c := range j.calls {
+			if c.Volume != pv[0].Handle || c.Received.Before(process.From) || c.Received.After(process.To) {
+				continue
+			}
+			if done {
+				after++
+			}
+			done = done || j.heard(c)
+		}
+		if after >= len(family) {
+			j.found(DoubleDelete, pv[0].Object, "DeleteVolume was sent %d times by a process that had the volume deleted", after)
+		}
+	}
+}
+
+// judgeEnd: a PV whose volume is to be deleted does not leave before it.
+func (j *judge) judgeEnd(pv life) {
+	end, gone := pv.end()
+	last := pv.living()
+	if !gone || last.Policy != "Delete" || last.ClaimUID == "" || j.MayLeak[last.Name] || j.letGo(pv) || j.heldByAnother(pv) {
+		return
+	}
+	if j.OnDisk[last.Handle] {
+		j.found(Leak, last, "the PV is gone, and its volume %s is there", last.Handle)
+		return
+	}
+	for _, c := range j.calls {
+		if c.Volume == last.Handle && c.Changed {
+			if c.Done.After(end.commit.To) && j.heldToTheEnd(pv) {
+				j.found(LeftEarly, last, "the PV was gone %v before its volume was", c.Done.Sub(end.commit.To))
+			}
+			return
+		}
+	}
+}
+
+// letGo tells whether somebody else took the finalizer off while the PV was terminating.
+func (j *judge) letGo(pv life) bool {
+	for i := 1; i < len(pv); i++ {
+		before, now := pv[i-1], pv[i]
+		if before.Terminating && before.has(j.Finalizer) && !now.has(j.Finalizer) && now.by != j.User {
+			return true
+		}
+	}
+	return false
+}
+
+// heldToTheEnd tells whether the finalizer was on the PV when it was to be deleted with its volume, and not only while the
+// policy was another.
+func (j *judge) heldToTheEnd(pv life) bool {
+	for _, m := range slices.Backward(pv) {
+		if m.has(j.Finalizer) {
+			return m.Policy == "Delete" && m.ClaimUID != ""
+		}
+	}
+	return false
+}
+
+// contested tells whether others took the finalizer off PVs that were not terminating, again and again.
+func (j *judge) contested() bool {
+	strips := 0
+	for _, pv := range j.pvs {
+		for i := 1; i < len(pv); i++ {
+			before, now := pv[i-1], pv[i]
+			if before.has(j.Finalizer) && !now.has(j.Finalizer) && !now.Terminating && now.by != j.User {
+				strips++
+			}
+		}
+	}
+	return strips >= contestAfter
+}
+
+// heldByAnother tells whether a PV that is there holds the volume.
+func (j *judge) heldByAnother(pv life) bool {
+	return slices.ContainsFunc(j.pvs, func(other life) bool {
+		return other[0].UID != pv[0].UID && other.living().Handle == pv[0].Handle && !other.last().gone
+	})
+}
+
+func (j *judge) judgeStorms(pv life) {
+	name, handle := pv[0].Name, pv[0].Handle
+	writes, calls := 0, 0
+	for _, r := range j.Requests {
+		if r.User == j.User && r.write() && r.Resource == "persistentvolumes" && r.Name == name {
+			writes++
+		}
+	}
+	for _, c := range j.calls {
+		if c.Volume == handle {
+			calls++
+		}
+	}
+	for _, s := range []struct {
+		what   string
+		got    int
+		budget Budget
+	}{{"writes", writes, j.WriteBudget}, {"Events", j.Events[name], j.EventBudget}, {"DeleteVolume calls", calls, j.CallBudget}} {
+		if budget, given := s.budget[name]; given && s.got > stormFactor*budget {
+			j.found(Storm, pv[0].Object, "%d %s, where there were reasons for %d", s.got, s.what, budget)
+		}
+	}
+}

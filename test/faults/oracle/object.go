@@ -1,0 +1,116 @@
+package oracle
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+)
+
+// Kind of an object.
+type Kind string
+
+// The kinds that are looked at.
+const (
+	PV         Kind = "PV"
+	Claim      Kind = "claim"
+	Attachment Kind = "attachment"
+)
+
+// provisionedBy is the annotation of PVs that a provisioner made.
+const provisionedBy = "pv.kubernetes.io/provisioned-by"
+
+// Object is one version of an object: what the judge needs of it.
+type Object struct {
+	Kind                 Kind
+	Namespace, Name, UID string
+	// Version is the resourceVersion; versions of one object can be compared.
+	Version     uint64
+	Terminating bool
+	Finalizers  []string
+
+	// Of a PV. The claim's UID is empty where the PV is not claimed.
+	Driver, Handle, Policy, Phase       string
+	ClaimNamespace, ClaimName, ClaimUID string
+	Dynamic                             bool
+
+	// Volume is the name of the PV: a claim's own, or the one attached.
+	Volume string
+}
+
+// OfPV returns what is needed of a PV.
+func OfPV(pv *v1.PersistentVolume) Object {
+	o := Object{
+		Kind: PV, Name: pv.Name, UID: string(pv.UID), Version: version(pv.ResourceVersion),
+		Terminating: pv.DeletionTimestamp != nil, Finalizers: pv.Finalizers,
+		Policy: string(pv.Spec.PersistentVolumeReclaimPolicy), Phase: string(pv.Status.Phase),
+		Dynamic: pv.Annotations[provisionedBy] != "",
+	}
+	if csi := pv.Spec.CSI; csi != nil {
+		o.Driver, o.Handle = csi.Driver, csi.VolumeHandle
+	}
+	if ref := pv.Spec.ClaimRef; ref != nil {
+		o.ClaimNamespace, o.ClaimName, o.ClaimUID = ref.Namespace, ref.Name, string(ref.UID)
+	}
+	return o
+}
+
+// OfClaim returns what is needed of a claim.
+func OfClaim(c *v1.PersistentVolumeClaim) Object {
+	return Object{
+		Kind: Claim, Namespace: c.Namespace, Name: c.Name, UID: string(c.UID), Version: version(c.ResourceVersion),
+		Terminating: c.DeletionTimestamp != nil, Finalizers: c.Finalizers, Volume: c.Spec.VolumeName,
+	}
+}
+
+// OfAttachment returns what is needed of a VolumeAttachment.
+func OfAttachment(a *storagev1.VolumeAttachment) Object {
+	o := Object{
+		Kind: Attachment, Name: a.Name, UID: string(a.UID), Version: version(a.ResourceVersion),
+		Terminating: a.DeletionTimestamp != nil, Finalizers: a.Finalizers,
+	}
+	if name := a.Spec.Source.PersistentVolumeName; name != nil {
+		o.Volume = *name
+	}
+	return o
+}
+
+func version(text string) uint64 {
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+func (o Object) has(finalizer string) bool { return slices.Contains(o.Finalizers, finalizer) }
+
+// due: as far as the PV itself shows, its volume is to be deleted.
+func (o Object) due() bool {
+	return o.Policy == string(v1.PersistentVolumeReclaimDelete) && o.ClaimUID != "" && o.released()
+}
+
+func (o Object) released() bool {
+	return o.Phase == string(v1.VolumeReleased) || o.Phase == string(v1.VolumeFailed)
+}
+
+// String tells a version in a few words.
+func (o Object) String() string {
+	words := []string{string(o.Kind), o.Name}
+	if o.Kind == PV {
+		claim := "unclaimed"
+		if o.ClaimUID != "" {
+			claim = "claimed"
+		}
+		words = append(words, o.Phase, o.Policy, claim)
+	}
+	if o.Terminating {
+		words = append(words, "terminating")
+	}
+	for _, f := range o.Finalizers {
+		words = append(words, "+"+f[strings.LastIndex(f, "/")+1:])
+	}
+	return strings.Join(words, " ")
+}

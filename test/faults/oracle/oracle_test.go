@@ -1,0 +1,431 @@
+package oracle
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
+)
+
+const (
+	ours    = "example.com/finalizer"
+	sidecar = "sidecar"
+	user    = "user"
+	manager = "controllers"
+)
+
+var start = time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// tale writes a history by hand; each line takes ten milliseconds.
+type tale struct {
+	Case
+	now     time.Time
+	version uint64
+	pv      Object
+	claim   Object
+	changed bool
+}
+
+// begin tells of a bound, protected PV with its claim, and of a sidecar that runs.
+func begin() *tale {
+	t := &tale{now: start}
+	t.Case = Case{
+		Driver: "d", Finalizer: ours, User: sidecar, OnDisk: map[string]bool{"vol": true}, MayLeak: map[string]bool{},
+		Processes: []Span{{start, start.Add(time.Hour)}}, Events: map[string]int{},
+	}
+	t.pv = Object{
+		Kind: PV, Name: "pv", UID: "pv-uid", Driver: "d", Handle: "vol", Policy: "Delete", Phase: "Bound",
+		ClaimNamespace: "ns", ClaimName: "pv", ClaimUID: "claim-uid", Finalizers: []string{ours},
+	}
+	t.claim = Object{Kind: Claim, Namespace: "ns", Name: "pv", UID: "claim-uid", Finalizers: []string{"protection"}, Volume: "pv"}
+	t.write(user, "create", t.pv)
+	t.write(user, "create", t.claim)
+	return t
+}
+
+func (t *tale) tick() Span {
+	s := Span{t.now, t.now.Add(8 * time.Millisecond)}
+	t.now = t.now.Add(10 * time.Millisecond)
+	return s
+}
+
+func (t *tale) write(by, verb string, o Object) {
+	t.version++
+	o.Version = t.version
+	resource := map[Kind]string{PV: "persistentvolumes", Claim: "persistentvolumeclaims", Attachment: "volumeattachments"}[o.Kind]
+	t.Requests = append(t.Requests, Request{Span: t.tick(), User: by, Verb: verb, Resource: resource, Namespace: o.Namespace, Name: o.Name, Code: 200, Object: &o})
+}
+
+func (t *tale) read(resource, namespace, name string, code int) {
+	t.Requests = append(t.Requests, Request{Span: t.tick(), User: sidecar, Verb: "get", Resource: resource, Namespace: namespace, Name: name, Code: code})
+}
+
+func (t *tale) reads() {
+	t.read("persistentvolumeclaims", "ns", "pv", 404)
+	t.read("persistentvolumes", "", "pv", 200)
+}
+
+func (t *tale) claimGoes() {
+	t.claim.Terminating = true
+	t.write(user, "delete", t.claim)
+	t.claim.Finalizers = nil
+	t.write(manager, "update", t.claim)
+	t.pv.Phase = "Released"
+	t.write(manager, "update", t.pv)
+}
+
+// call tells of a DeleteVolume, with the code of its answer.
+func (t *tale) call(code string) {
+	s := t.tick()
+	c := ledger.Call{Boot: "b", Seq: uint64(len(t.Calls) + 1), Method: "DeleteVolume", Volume: "vol", Received: s.From, Answered: s.To, Code: code}
+	if code == "OK" && !t.changed {
+		t.changed, c.Changed, c.Done = true, true, s.From.Add(time.Millisecond)
+		t.OnDisk = map[string]bool{}
+	}
+	t.Calls = append(t.Calls, c)
+}
+
+func (t *tale) pvGoes(by string) {
+	t.pv.Terminating = true
+	t.write(by, "delete", t.pv)
+}
+
+func (t *tale) released(by string) {
+	t.pv.Finalizers = nil
+	t.write(by, "patch", t.pv)
+}
+
+func (t *tale) strip(by string) {
+	t.pv.Finalizers = []string{"kubernetes.io/pv-protection"}
+	t.write(by, "patch", t.pv)
+}
+
+func (t *tale) policy(p string) {
+	t.pv.Policy = p
+	t.write(user, "patch", t.pv)
+}
+
+// claimFirst is how it should be.
+func claimFirst(t *tale) {
+	t.claimGoes()
+	t.reads()
+	t.call("OK")
+	t.pvGoes(sidecar)
+	t.released(sidecar)
+}
+
+func TestJudge(t *testing.T) {
+	cases := map[string]struct {
+		tell func(*tale)
+		want []string
+	}{
+		"claim first": {claimFirst, nil},
+		"PV first": {func(t *tale) {
+			t.pvGoes(user)
+			t.claimGoes()
+			t.reads()
+			t.call("OK")
+			t.released(sidecar)
+		}, nil},
+		"turned to Retain and kept": {func(t *tale) {
+			t.policy("Retain")
+			t.strip(sidecar)
+			t.claimGoes()
+			t.pvGoes(user)
+			t.released(manager)
+		}, nil},
+		"turned to Retain while the PV was being read": {func(t *tale) {
+			t.claimGoes()
+			t.reads()
+			flip := t.Requests[len(t.Requests)-1].Span
+			t.policy("Retain")
+			t.Requests[len(t.Requests)-1].Span = flip
+			t.call("OK")
+		}, nil},
+		"deleted, the answer lost, asked again": {func(t *tale) {
+			t.claimGoes()
+			t.reads()
+			t.call("OK")
+			t.Calls[0].Code = "Unavailable"
+			t.reads()
+			t.call("OK")
+			t.pvGoes(sidecar)
+			t.released(sidecar)
+		}, nil},
+		"deleted, killed, asked again by the next process": {func(t *tale) {
+			t.claimGoes()
+			t.reads()
+			t.call("OK")
+			t.Processes = []Span{{start, t.now}, {t.now.Add(time.Millisecond), t.now.Add(time.Hour)}}
+			t.tick()
+			t.reads()
+			t.call("OK")
+			t.pvGoes(sidecar)
+			t.released(sidecar)
+		}, nil},
+		"taken off by hand: the volume stays": {func(t *tale) {
+			t.pvGoes(user)
+			t.released(user)
+		}, nil},
+		"gone before it could be protected: deleted afterwards": {func(t *tale) {
+			t.strip(sidecar)
+			t.Requests = t.Requests[1:] // it was never on
+			t.pvGoes(user)
+			t.claimGoes()
+			t.released(manager)
+			t.read("persistentvolumeclaims", "ns", "pv", 404)
+			t.call("OK")
+		}, nil},
+
+		"LEAK: let go without a deletion": {func(t *tale) {
+			t.pvGoes(user)
+			t.claimGoes()
+			t.released(sidecar)
+		}, []string{Leak}},
+		"LEAK: never protected": {func(t *tale) {
+			t.strip(sidecar)
+			t.claimGoes()
+			t.pvGoes(user)
+			t.released(manager)
+		}, []string{Leak}},
+		"LEFT EARLY: let go before the deletion": {func(t *tale) {
+			t.pvGoes(user)
+			t.claimGoes()
+			t.reads()
+			t.released(sidecar)
+			t.call("OK")
+		}, []string{WrongDelete, LeftEarly}},
+		"LEFT EARLY: the driver was slower than the PV": {func(t *tale) {
+			t.pvGoes(user)
+			t.claimGoes()
+			t.reads()
+			t.call("OK")
+			t.released(sidecar)
+			t.Calls[0].Done = t.now
+			t.Calls[0].Answered = t.now
+		}, []string{LeftEarly}},
+		"WRONG DELETE: policy Retain": {func(t *tale) {
+			t.policy("Retain")
+			t.claimGoes()
+			t.reads()
+			t.call("OK")
+		}, []string{WrongDelete}},
+		"WRONG DELETE: the claim lives": {func(t *tale) {
+			t.pv.Phase = "Released"
+			t.write(manager, "update", t.pv)
+			t.read("persistentvolumeclaims", "ns", "pv", 200)
+			t.read("persistentvolumes", "", "pv", 200)
+			t.call("OK")
+		}, []string{WrongDelete}},
+		"WRONG DELETE: nothing was read": {func(t *tale) {
+			t.claimGoes()
+			t.call("OK")
+		}, []string{WrongDelete}},
+		"WRONG DELETE: the claim was not read": {func(t *tale) {
+			t.claimGoes()
+			t.read("persistentvolumes", "", "pv", 200)
+			t.call("OK")
+		}, []string{WrongDelete}},
+		"WRONG DELETE: read long ago": {func(t *tale) {
+			t.claimGoes()
+			t.reads()
+			t.now = t.now.Add(time.Minute)
+			t.call("OK")
+		}, []string{WrongDelete}},
+		"WRONG DELETE: tried again on what was read before": {func(t *tale) {
+			t.claimGoes()
+			t.reads()
+			t.call("Internal")
+			t.call("OK")
+		}, []string{WrongDelete}},
+		"WRONG DELETE: read by the process before": {func(t *tale) {
+			t.claimGoes()
+			t.reads()
+			t.Processes = []Span{{start, t.now.Add(-time.Nanosecond)}, {t.now, t.now.Add(time.Hour)}}
+			t.call("OK")
+		}, []string{WrongDelete}},
+		"WRONG DELETE: without a finalizer": {func(t *tale) {
+			t.strip(user)
+			t.claimGoes()
+			t.reads()
+			t.call("OK")
+		}, []string{WrongDelete}},
+		"WRONG DELETE: the claim was taken back": {func(t *tale) {
+			t.claimGoes()
+			t.pv.ClaimUID = ""
+			t.write(user, "patch", t.pv)
+			t.reads()
+			t.call("OK")
+		}, []string{WrongDelete}},
+		"WRONG DELETE: bound anew": {func(t *tale) {
+			t.claimGoes()
+			t.pv.ClaimUID, t.pv.Phase = "other", "Bound"
+			t.write(manager, "update", t.pv)
+			t.reads()
+			t.call("OK")
+		}, []string{WrongDelete}},
+		"WRONG DELETE: taken off by hand, and gone": {func(t *tale) {
+			t.claimGoes()
+			t.pvGoes(user)
+			t.released(user)
+			t.read("persistentvolumeclaims", "ns", "pv", 404)
+			t.call("OK")
+		}, []string{WrongDelete}},
+		"WRONG DELETE: a volume of nobody": {func(t *tale) {
+			t.call("OK")
+			t.Calls[0].Volume = "other"
+		}, []string{WrongDelete}},
+		"IN USE: attached for long": {func(t *tale) {
+			t.write(user, "create", Object{Kind: Attachment, Name: "va", UID: "va-uid", Volume: "pv"})
+			t.now = t.now.Add(time.Minute)
+			claimFirst(t)
+		}, []string{InUse}},
+		"attached a moment ago: the watch may not know": {func(t *tale) {
+			t.write(user, "create", Object{Kind: Attachment, Name: "va", UID: "va-uid", Volume: "pv"})
+			claimFirst(t)
+		}, nil},
+		"attached for long, with a watch that was held up": {func(t *tale) {
+			t.write(user, "create", Object{Kind: Attachment, Name: "va", UID: "va-uid", Volume: "pv"})
+			t.Lags = []Span{{t.now, t.now.Add(2 * time.Minute)}}
+			t.now = t.now.Add(time.Minute)
+			claimFirst(t)
+		}, nil},
+		"IN USE: another PV has the volume": {func(t *tale) {
+			other := t.pv
+			other.Name, other.UID = "other", "other-uid"
+			t.write(user, "create", other)
+			t.now = t.now.Add(time.Minute)
+			claimFirst(t)
+		}, []string{InUse}},
+		"DOUBLE: again after success": {func(t *tale) {
+			t.claimGoes()
+			t.reads()
+			t.call("OK")
+			t.reads()
+			t.call("OK")
+			t.pvGoes(sidecar)
+			t.released(sidecar)
+		}, []string{DoubleDelete}},
+		"STUCK: deleted, and nothing happens": {func(t *tale) {
+			t.claimGoes()
+			t.Now = []Object{t.pv}
+		}, []string{Stuck}},
+		"STORM: writes": {func(t *tale) {
+			t.WriteBudget = Budget{"pv": 2}
+			for range 7 {
+				t.write(sidecar, "patch", t.pv)
+			}
+		}, []string{Storm}},
+		"STORM: Events": {func(t *tale) {
+			t.EventBudget = Budget{"pv": 1}
+			t.Events["pv"] = 4
+		}, []string{Storm}},
+		"STORM: calls": {func(t *tale) {
+			t.claimGoes()
+			t.CallBudget = Budget{"pv": 1}
+			for range 4 {
+				t.reads()
+				t.call("Internal")
+			}
+		}, []string{Storm}},
+		"within the budget": {func(t *tale) {
+			t.WriteBudget = Budget{"pv": 2}
+			for range 6 {
+				t.write(sidecar, "patch", t.pv)
+			}
+		}, nil},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			told := begin()
+			c.tell(told)
+			sortByTime(told.Requests)
+			found := Judge(told.Case)
+			var kinds []string
+			for _, f := range found {
+				kinds = append(kinds, f.Kind)
+				if len(f.History) == 0 && f.PV != "?" {
+					t.Errorf("%s is told without its history", f.Kind)
+				}
+			}
+			if !slices.Equal(kinds, c.want) {
+				t.Errorf("found %q, want %q", kinds, c.want)
+				for _, f := range found {
+					t.Log(f)
+				}
+			}
+		})
+	}
+}
+
+func TestUnrest(t *testing.T) {
+	claim := Object{Kind: Claim, Name: "pv", UID: "claim-uid"}
+	pv := begin().pv
+	change := func(do func(*Object)) Object { o := pv; do(&o); return o }
+	released := change(func(o *Object) { o.Phase = "Released" })
+	cases := map[string]struct {
+		now  []Object
+		rest bool
+	}{
+		"bound and protected":            {[]Object{pv, claim}, true},
+		"bound and unprotected":          {[]Object{change(func(o *Object) { o.Finalizers = nil }), claim}, false},
+		"terminating, its claim lives":   {[]Object{change(func(o *Object) { o.Terminating = true }), claim}, true},
+		"released":                       {[]Object{released}, false},
+		"released and attached":          {[]Object{released, {Kind: Attachment, Volume: "pv"}}, true},
+		"released, another PV needs it":  {[]Object{released, change(func(o *Object) { o.Name, o.UID, o.ClaimUID = "b", "b", "" })}, true},
+		"released, so is the other":      {[]Object{released, change(func(o *Object) { o.UID, o.Phase = "b", "Released" })}, false},
+		"released, unprotected":          {[]Object{change(func(o *Object) { o.Phase, o.Finalizers = "Released", nil })}, false},
+		"its claim is gone":              {[]Object{pv}, false},
+		"its claim is going":             {[]Object{pv, {Kind: Claim, UID: "claim-uid", Terminating: true}}, false},
+		"Retain with the finalizer":      {[]Object{change(func(o *Object) { o.Policy = "Retain" }), claim}, false},
+		"Retain, bound and terminating":  {[]Object{change(func(o *Object) { o.Policy, o.Terminating = "Retain", true }), claim}, true},
+		"Retain, released":               {[]Object{change(func(o *Object) { o.Policy, o.Phase, o.Finalizers = "Retain", "Released", nil })}, true},
+		"unclaimed, terminating":         {[]Object{change(func(o *Object) { o.ClaimUID, o.Phase, o.Terminating = "", "Available", true })}, false},
+		"abandoned, held by another":     {[]Object{change(func(o *Object) { o.Phase, o.Terminating, o.Finalizers = "Released", true, []string{"x"} })}, true},
+		"terminating, with no finalizer": {[]Object{change(func(o *Object) { o.Phase, o.Terminating, o.Finalizers = "Released", true, []string{pvProtection} })}, false},
+		"of another driver":              {[]Object{change(func(o *Object) { o.Driver, o.Phase = "e", "Released" })}, true},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := Unrest("d", ours, c.now); (len(got) == 0) != c.rest {
+				t.Errorf("got %+v, want rest: %t", got, c.rest)
+			}
+		})
+	}
+}
+
+const auditLines = `{"kind":"Event","verb":"patch","user":{"username":"s"},"objectRef":{"resource":"persistentvolumes","name":"mine"},"responseStatus":{"code":200},"responseObject":{"kind":"PersistentVolume","metadata":{"name":"mine","uid":"u","resourceVersion":"7","finalizers":["a/b"]},"spec":{"persistentVolumeReclaimPolicy":"Delete","csi":{"driver":"d","volumeHandle":"h"},"claimRef":{"name":"c","uid":"x"}},"status":{"phase":"Bound"}},"requestReceivedTimestamp":"2030-01-01T00:00:02.000000Z","stageTimestamp":"2030-01-01T00:00:03.000000Z"}
+{"kind":"Event","verb":"get","user":{"username":"s"},"objectRef":{"resource":"persistentvolumes","name":"mine"},"responseStatus":{"code":404},"requestReceivedTimestamp":"2030-01-01T00:00:01.000000Z","stageTimestamp":"2030-01-01T00:00:01.500000Z"}
+{"kind":"Event","verb":"get","objectRef":{"resource":"persistentvolumes","name":"another"},"responseStatus":{"code":200}}
+{"kind":"Event","verb":"delete","objectRef":{"resource":"volumeattachments","name":"mine"},"responseStatus":{"code":200},"responseObject":{"kind":"Status","details":{"name":"mine","uid":"v"}},"requestReceivedTimestamp":"2030-01-01T00:00:04.000000Z","stageTimestamp":"2030-01-01T00:00:04.500000Z"}
+{"kind":"Event","verb":"get","objectRef":{"name":"mi`
+
+func TestReadAudit(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.log")
+	if err := os.WriteFile(path, []byte(auditLines), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	requests, err := ReadAudit(path, "mine")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(requests) != 3 || requests[0].Code != 404 || requests[0].Object != nil {
+		t.Fatalf("got %+v", requests)
+	}
+	if got := requests[1].Object.String(); got != "PV mine Bound Delete claimed +b" {
+		t.Errorf("got %q", got)
+	}
+	if o := requests[2].Object; o == nil || o.UID != "v" || o.Kind != Attachment {
+		t.Errorf("got %+v", o)
+	}
+	if err := os.WriteFile(path, []byte("mine {\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadAudit(path, "mine"); err == nil || !strings.Contains(err.Error(), "line 1") {
+		t.Errorf("got %v, want the line that is damaged", err)
+	}
+}
