@@ -68,3 +68,9 @@ func tellCall(c ledger.Call) []Note {
 	}
 	return lines
 }
+
+// History tells all that happened to a PV, its volume, claim and attachments, in order. Of pv the name and handle are
+// needed.
+func History(c Case, pv Object) []string {
+	return (&judge{Case: c, calls: ledger.Select(c.Calls, "DeleteVolume")}).history(pv)
+}

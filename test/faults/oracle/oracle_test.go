@@ -60,13 +60,13 @@ func (t *tale) write(by, verb string, o Object) {
 	t.Requests = append(t.Requests, Request{Span: t.tick(), User: by, Verb: verb, Resource: resource, Namespace: o.Namespace, Name: o.Name, Code: 200, Object: &o})
 }
 
-func (t *tale) read(resource, namespace, name string, code int) {
-	t.Requests = append(t.Requests, Request{Span: t.tick(), User: sidecar, Verb: "get", Resource: resource, Namespace: namespace, Name: name, Code: code})
+func (t *tale) read(resource, namespace string, code int) {
+	t.Requests = append(t.Requests, Request{Span: t.tick(), User: sidecar, Verb: "get", Resource: resource, Namespace: namespace, Name: "pv", Code: code})
 }
 
 func (t *tale) reads() {
-	t.read("persistentvolumeclaims", "ns", "pv", 404)
-	t.read("persistentvolumes", "", "pv", 200)
+	t.read("persistentvolumeclaims", "ns", 404)
+	t.read("persistentvolumes", "", 200)
 }
 
 func (t *tale) claimGoes() {
@@ -177,7 +177,7 @@ func TestJudge(t *testing.T) {
 			t.pvGoes(user)
 			t.claimGoes()
 			t.released(manager)
-			t.read("persistentvolumeclaims", "ns", "pv", 404)
+			t.read("persistentvolumeclaims", "ns", 404)
 			t.call("OK")
 		}, nil},
 
@@ -217,8 +217,8 @@ func TestJudge(t *testing.T) {
 		"WRONG DELETE: the claim lives": {func(t *tale) {
 			t.pv.Phase = "Released"
 			t.write(manager, "update", t.pv)
-			t.read("persistentvolumeclaims", "ns", "pv", 200)
-			t.read("persistentvolumes", "", "pv", 200)
+			t.read("persistentvolumeclaims", "ns", 200)
+			t.read("persistentvolumes", "", 200)
 			t.call("OK")
 		}, []string{WrongDelete}},
 		"WRONG DELETE: nothing was read": {func(t *tale) {
@@ -227,7 +227,7 @@ func TestJudge(t *testing.T) {
 		}, []string{WrongDelete}},
 		"WRONG DELETE: the claim was not read": {func(t *tale) {
 			t.claimGoes()
-			t.read("persistentvolumes", "", "pv", 200)
+			t.read("persistentvolumes", "", 200)
 			t.call("OK")
 		}, []string{WrongDelete}},
 		"WRONG DELETE: read long ago": {func(t *tale) {
@@ -272,7 +272,7 @@ func TestJudge(t *testing.T) {
 			t.claimGoes()
 			t.pvGoes(user)
 			t.released(user)
-			t.read("persistentvolumeclaims", "ns", "pv", 404)
+			t.read("persistentvolumeclaims", "ns", 404)
 			t.call("OK")
 		}, []string{WrongDelete}},
 		"WRONG DELETE: a volume of nobody": {func(t *tale) {

@@ -71,7 +71,7 @@ func (p *Proxy) before(ctx context.Context, w http.ResponseWriter, f *flight, ru
 		}
 	case Crash:
 		if rule.At == Before {
-			p.crash(nil)
+			p.Crash(nil)
 			reset(w)
 			return errCut
 		}
@@ -144,10 +144,10 @@ func (p *Proxy) answer(ctx context.Context, w http.ResponseWriter, rule Rule, re
 		if rule.At == Answered {
 			// What comes after it comes on another connection, where it is seen at once.
 			w.Header().Set("Connection", "close")
-			p.crash(send)
+			p.Crash(send)
 			return
 		}
-		p.crash(nil)
+		p.Crash(nil)
 		reset(w)
 		return
 	case LateAnswer:

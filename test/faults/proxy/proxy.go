@@ -38,6 +38,9 @@ type Proxy struct {
 	upstream http.RoundTripper
 	base     *url.URL
 
+	// ending is held while the client is being ended.
+	ending sync.Mutex
+
 	mu     sync.Mutex
 	rules  []*counted
 	record []Request
@@ -259,14 +262,16 @@ func (p *Proxy) decide(q Request) (rule Rule, answered func(code int)) {
 // answer was read. A client that has nothing more to ask is given this time.
 const arrival = 100 * time.Millisecond
 
-// crash ends the client. answer, if there is one, is sent before; nothing that the client makes of it comes through.
-func (p *Proxy) crash(answer func()) {
+// Crash ends the client. last, if it is not nil, happens before: nothing that the client makes of it comes through.
+func (p *Proxy) Crash(last func()) {
+	p.ending.Lock()
+	defer p.ending.Unlock()
 	p.turn(func() { p.crashing = true })
-	if answer != nil {
+	if last != nil {
 		p.mu.Lock()
 		knocked := p.knocked
 		p.mu.Unlock()
-		answer()
+		last()
 		select {
 		case <-knocked:
 		case <-time.After(arrival):

@@ -27,7 +27,7 @@ const (
 	DropAnswer Effect = "drop-answer"
 	// Crash ends the client (Options.Crash) at Rule.At.
 	Crash Effect = "crash"
-	// Cut breaks a watch off after Rule.After events.
+	// Cut ends a watch after Rule.After events. One that begins with a list is left alone: it would never get to its end.
 	Cut Effect = "cut"
 	// Expire answers 410 to a watch that goes on from a resourceVersion, as a server does that has compacted it
 	// away. The client begins anew with a list, and misses what happened in between.
@@ -173,7 +173,7 @@ func (r Rule) label() string {
 func (r Rule) picks(q Request) bool {
 	switch r.Effect {
 	case Cut:
-		if q.Verb != "watch" {
+		if q.Verb != "watch" || q.initial {
 			return false
 		}
 	case Expire:
