@@ -1,0 +1,73 @@
+//go:build unix
+
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/faults/oracle"
+	"github.com/csi-reclaimer/csi-reclaimer/test/mockdriver"
+	"github.com/csi-reclaimer/csi-reclaimer/test/sidecar"
+)
+
+// Bench is a control plane on which scenarios are played, any number at once: each has a driver, a namespace, a sidecar
+// and a line of its own. Its methods may be called from any goroutine.
+type Bench struct {
+	cluster         *controlplane.ControlPlane
+	client          kubernetes.Interface
+	driver, sidecar string // the binaries
+	dir             string
+}
+
+// Open compiles the programs, the sidecar with the flags of go build that are given, and starts a control plane. Close
+// ends it. progress, which may be nil, is told what takes long.
+func Open(ctx context.Context, progress io.Writer, goFlags ...string) (_ *Bench, err error) {
+	b := &Bench{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("open bench: %w", err), b.Close())
+		}
+	}()
+	if b.dir, err = os.MkdirTemp("", "faults-"); err != nil {
+		return nil, err
+	}
+	policy := filepath.Join(b.dir, "audit-policy.yaml")
+	if err = os.WriteFile(policy, []byte(oracle.AuditPolicy), 0o600); err != nil {
+		return nil, err
+	}
+	if b.driver, err = mockdriver.Build(ctx, progress); err != nil {
+		return nil, err
+	}
+	if b.sidecar, err = sidecar.Build(ctx, progress, goFlags...); err != nil {
+		return nil, err
+	}
+	b.cluster, err = controlplane.Start(ctx, controlplane.V1_36, controlplane.Options{
+		AuditLog: true, ControllerManagerQPS: 5000, Progress: progress,
+		APIServerArgs: []string{"--audit-policy-file=" + policy},
+	})
+	if err != nil {
+		return nil, err
+	}
+	b.client, err = kubernetes.NewForConfig(b.cluster.Admin())
+	return b, err
+}
+
+// Close ends the control plane and removes what Open made.
+func (b *Bench) Close() error {
+	var err error
+	if b.cluster != nil {
+		err = b.cluster.Stop()
+	}
+	if b.dir != "" {
+		err = errors.Join(err, os.RemoveAll(b.dir))
+	}
+	return err
+}

@@ -1,0 +1,75 @@
+//go:build unix
+
+package faults
+
+import (
+	"maps"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/faults/scenario"
+)
+
+// play plays a scenario in which nothing may be found.
+func play(t *testing.T, sc scenario.Scenario) Result {
+	t.Helper()
+	r, err := bench.Run(t.Context(), sc)
+	for _, f := range r.Findings {
+		t.Error(f)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	t.Logf("%s took %v:\n%s", sc.Name, r.Took, strings.Join(r.Notes, "\n"))
+	if t.Failed() {
+		t.Logf("log of the sidecar:\n%s", r.Log)
+	}
+	return r
+}
+
+// TestKilledAtEveryMoment: whenever the sidecar is killed, things end as if it had not been.
+func TestKilledAtEveryMoment(t *testing.T) {
+	t.Parallel()
+	for _, sc := range Deletions(false) {
+		t.Run(sc.Name, func(t *testing.T) {
+			t.Parallel()
+			undisturbed := play(t, sc)
+			if t.Failed() {
+				return
+			}
+			t.Logf("%d writes, %d calls, %v: %v", len(undisturbed.Writes), undisturbed.Calls, undisturbed.End, undisturbed.Took)
+			for _, crash := range Crashes(sc, len(undisturbed.Writes), undisturbed.Calls) {
+				t.Run(crash.Name, func(t *testing.T) {
+					t.Parallel()
+					r := play(t, crash)
+					if !maps.Equal(r.End, undisturbed.End) {
+						t.Errorf("it ends %v, undisturbed %v", r.End, undisturbed.End)
+					}
+					if r.Crashes != 1 {
+						t.Errorf("%d crashes, want 1", r.Crashes)
+					}
+				})
+			}
+		})
+	}
+}
+
+// TestKept plays the scenarios of testdata.
+func TestKept(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("testdata/*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		sc, err := scenario.Read(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Run(sc.Name, func(t *testing.T) {
+			t.Parallel()
+			play(t, sc)
+		})
+	}
+}

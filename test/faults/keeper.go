@@ -1,0 +1,222 @@
+//go:build unix
+
+package faults
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/faults/oracle"
+	"github.com/csi-reclaimer/csi-reclaimer/test/mockdriver"
+	"github.com/csi-reclaimer/csi-reclaimer/test/sidecar"
+)
+
+// again is how long a program that ended by itself waits for its next start.
+const again = 200 * time.Millisecond
+
+// forever ends the life of a process that still runs.
+const forever = 1000 * time.Hour
+
+// keeper starts a sidecar again whenever it ends, as a kubelet does, and remembers when it lived. Its methods may be called
+// from any goroutine.
+type keeper struct {
+	car  *sidecar.Sidecar
+	note func(format string, args ...any)
+
+	mu      sync.Mutex
+	wanted  bool
+	lives   []oracle.Span
+	killed  time.Time // when the present process was killed; zero while it was not
+	crashes int
+	// again is closed, and replaced, when a process has begun.
+	began chan struct{}
+}
+
+// keep takes over a sidecar that was just started, until ctx ends.
+func keep(ctx context.Context, car *sidecar.Sidecar, note func(string, ...any)) (_ *keeper, wait func()) {
+	k := &keeper{car: car, note: note, wanted: true, began: make(chan struct{})}
+	k.lives = []oracle.Span{{From: time.Now(), To: time.Now().Add(forever)}}
+	var following sync.WaitGroup
+	following.Go(func() { k.follow(ctx) })
+	return k, following.Wait
+}
+
+func (k *keeper) follow(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-k.car.Done():
+		}
+		k.ended()
+		if !k.again(ctx) {
+			return
+		}
+	}
+}
+
+// ended notes the end of a process.
+func (k *keeper) ended() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	last := &k.lives[len(k.lives)-1]
+	if k.killed.IsZero() {
+		last.To = time.Now()
+		k.note("the sidecar ended by itself: %v: %s", k.car.Err(), strings.TrimSpace(k.car.LogTail(1)))
+	} else {
+		last.To = k.killed
+	}
+}
+
+// again starts the next process once it is wanted.
+func (k *keeper) again(ctx context.Context) bool {
+	for {
+		k.mu.Lock()
+		wanted, began, byItself := k.wanted, k.began, k.killed.IsZero()
+		k.mu.Unlock()
+		if wanted {
+			if byItself {
+				select {
+				case <-ctx.Done():
+					return false
+				case <-time.After(again):
+				}
+			}
+			return k.start()
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-began:
+		}
+	}
+}
+
+func (k *keeper) start() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err := k.car.Restart(); err != nil {
+		k.note("the sidecar cannot be started: %v", err)
+		return false
+	}
+	k.killed = time.Time{}
+	k.lives = append(k.lives, oracle.Span{From: time.Now(), To: time.Now().Add(forever)})
+	k.note("a sidecar begins")
+	return true
+}
+
+// crash kills the sidecar; it is started again at once.
+func (k *keeper) crash() {
+	k.kill(true)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.crashes++
+}
+
+// kill ends the sidecar as kill -9 does.
+func (k *keeper) kill(startAgain bool) {
+	k.mu.Lock()
+	k.wanted = startAgain
+	if k.killed.IsZero() {
+		k.killed = time.Now()
+	}
+	k.note("the sidecar is killed")
+	k.mu.Unlock()
+	k.car.Kill()
+}
+
+// want has the sidecar run again after kill.
+func (k *keeper) want() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.wanted = true
+	close(k.began)
+	k.began = make(chan struct{})
+}
+
+// waitCrashes returns once the sidecar has crashed so many times and runs again.
+func (k *keeper) waitCrashes(ctx context.Context, n int) error {
+	return until(ctx, fmt.Sprintf("%d crashes", n), func() (bool, error) {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		return k.crashes >= n && len(k.lives) > k.crashes && k.killed.IsZero(), nil
+	})
+}
+
+// waitReady returns once the sidecar is ready, whichever process it is by then.
+func (k *keeper) waitReady(ctx context.Context) error {
+	return until(ctx, "a sidecar that is ready", func() (bool, error) {
+		_, err := k.car.Get(ctx, "/readyz")
+		return err == nil, nil
+	})
+}
+
+func (k *keeper) history() (lives []oracle.Span, crashes int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return append(lives, k.lives...), k.crashes
+}
+
+// driverKeeper starts a driver again whenever it ends.
+type driverKeeper struct {
+	*mockdriver.Driver
+	note func(format string, args ...any)
+
+	mu     sync.Mutex
+	wanted bool
+}
+
+// follow keeps the driver until ctx ends.
+func (k *driverKeeper) follow(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-k.Done():
+		}
+		k.mu.Lock()
+		if k.wanted {
+			k.note("the driver begins again: %v", k.Restart(ctx))
+		}
+		k.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pollEvery):
+		}
+	}
+}
+
+func (k *driverKeeper) kill() {
+	k.mu.Lock()
+	k.wanted = false
+	k.mu.Unlock()
+	k.Kill()
+}
+
+func (k *driverKeeper) start() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.wanted = true
+}
+
+// pollEvery is how often something is looked at that nothing tells of.
+const pollEvery = 20 * time.Millisecond
+
+// until returns once done says so or fails.
+func until(ctx context.Context, what string, done func() (bool, error)) error {
+	for {
+		ok, err := done()
+		if ok || err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for %s: %w", what, context.Cause(ctx))
+		case <-time.After(pollEvery):
+		}
+	}
+}

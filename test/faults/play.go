@@ -1,0 +1,263 @@
+//go:build unix
+
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
+	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/test/faults/proxy"
+	"github.com/csi-reclaimer/csi-reclaimer/test/faults/scenario"
+	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
+)
+
+// play does one step.
+func (s *stage) play(ctx context.Context, step scenario.Step) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	s.note("story: %s", step)
+	if step.Volume != "" {
+		s.touched[s.name(step.Volume)]++
+	}
+	switch step.Do {
+	case scenario.Wait, scenario.Pass, scenario.Rest:
+		return s.wait(ctx, step)
+	case scenario.Kill, scenario.Start, scenario.Pause, scenario.Resume, scenario.KillDriver, scenario.StartDriver, scenario.CrashAtCall:
+		return s.playProgram(ctx, step)
+	case scenario.API, scenario.Driver, scenario.Hold, scenario.LetGo, scenario.Cut, scenario.Freeze, scenario.Partition, scenario.Heal, scenario.Mark:
+		return s.playLine(ctx, step)
+	default:
+		return s.playUser(ctx, step)
+	}
+}
+
+// playUser does what a user does.
+func (s *stage) playUser(ctx context.Context, step scenario.Step) error {
+	vol := s.vols[step.Volume]
+	switch step.Do {
+	case scenario.Make:
+		return s.make(ctx, step)
+	case scenario.DeleteClaim:
+		return vol.DeleteClaim(ctx)
+	case scenario.DeletePV:
+		return vol.DeletePV(ctx)
+	case scenario.SetPolicy:
+		return vol.SetPolicy(ctx, v1.PersistentVolumeReclaimPolicy(step.Policy))
+	case scenario.RecreateClaim:
+		return s.recreateClaim(ctx, vol)
+	case scenario.TakeBack:
+		return s.patch(ctx, vol, types.MergePatchType, `{"spec":{"claimRef":{"uid":null,"resourceVersion":null}}}`)
+	case scenario.StripFinalizer:
+		return s.patch(ctx, vol, types.StrategicMergePatchType, fmt.Sprintf(`{"metadata":{"$deleteFromPrimitiveList/finalizers":[%q]}}`, reclaim.Finalizer))
+	case scenario.Attach:
+		_, err := s.client.StorageV1().VolumeAttachments().Create(ctx, &storagev1.VolumeAttachment{
+			ObjectMeta: metav1.ObjectMeta{Name: vol.Name},
+			Spec: storagev1.VolumeAttachmentSpec{
+				Attacher: s.driver.Name(), NodeName: "a-node-of-another-cluster",
+				Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &vol.Name},
+			},
+		}, metav1.CreateOptions{})
+		return err
+	case scenario.Detach:
+		return s.client.StorageV1().VolumeAttachments().Delete(ctx, vol.Name, metav1.DeleteOptions{})
+	default:
+		return errors.New("no such step")
+	}
+}
+
+func (s *stage) make(ctx context.Context, step scenario.Step) error {
+	spec := storage.Spec{
+		Name: s.name(step.Volume), Dynamic: step.Kind != "static", Unclaimed: step.Unclaimed,
+		Policy: v1.PersistentVolumeReclaimDelete,
+	}
+	if step.Policy != "" {
+		spec.Policy = v1.PersistentVolumeReclaimPolicy(step.Policy)
+	}
+	if step.Of != "" {
+		spec.Handle = s.vols[step.Of].Handle
+	}
+	vol, err := s.maker.Make(ctx, spec)
+	if err != nil {
+		return err
+	}
+	s.vols[step.Volume] = vol
+	s.order = append(s.order, step.Volume)
+	s.mayLeak[vol.Name] = step.MayLeak
+	return nil
+}
+
+func (s *stage) recreateClaim(ctx context.Context, vol *storage.Volume) error {
+	noClass := ""
+	_, err := s.client.CoreV1().PersistentVolumeClaims(s.token).Create(ctx, &v1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: vol.Name},
+		Spec: v1.PersistentVolumeClaimSpec{
+			StorageClassName: &noClass, VolumeName: vol.Name, AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
+			Resources: v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")}},
+		},
+	}, metav1.CreateOptions{})
+	return err
+}
+
+func (s *stage) patch(ctx context.Context, vol *storage.Volume, kind types.PatchType, patch string) error {
+	_, err := s.client.CoreV1().PersistentVolumes().Patch(ctx, vol.Name, kind, []byte(patch), metav1.PatchOptions{})
+	return err
+}
+
+// playProgram does what happens to the sidecar and the driver.
+func (s *stage) playProgram(ctx context.Context, step scenario.Step) error {
+	switch step.Do {
+	case scenario.Kill:
+		s.keeper.kill(false)
+	case scenario.Start:
+		s.keeper.want()
+		return s.keeper.waitReady(ctx)
+	case scenario.Pause:
+		s.lags()
+		return s.keeper.car.Pause()
+	case scenario.Resume:
+		return s.keeper.car.Resume()
+	case scenario.KillDriver:
+		s.driver.kill()
+	case scenario.StartDriver:
+		s.driver.start()
+	case scenario.CrashAtCall:
+		return s.crashAtCall(ctx, max(step.Nth, 1), step.At)
+	default:
+		return errors.New("no such step")
+	}
+	return nil
+}
+
+// slow is how long the driver takes for a call at which the sidecar is to be killed: longer than it takes to notice.
+const slow = 300 * time.Millisecond
+
+// crashAtCall has the sidecar killed at its nth DeleteVolume from now on.
+func (s *stage) crashAtCall(ctx context.Context, nth int, at string) error {
+	delay := faults.Rule{Method: "DeleteVolume", Nth: nth, Action: faults.Delay, Delay: faults.Duration(callTimeout), AfterWork: at == scenario.AtDone}
+	if at == scenario.AtAnswered {
+		delay.Delay = faults.Duration(slow)
+	}
+	before, err := s.driver.Calls("DeleteVolume")
+	if err != nil {
+		return err
+	}
+	if err := s.driver.SetFaults(ctx, faults.Plan{Rules: []faults.Rule{delay}}); err != nil {
+		return err
+	}
+	nth += len(before)
+	happened := func(is func(ledger.Call) bool) error {
+		_, err := s.driver.WaitCalls(s.story, func(calls []ledger.Call) bool { return len(calls) >= nth && is(calls[nth-1]) }, "DeleteVolume")
+		return err
+	}
+	s.background.Go(func() {
+		var err error
+		switch at {
+		case scenario.AtReceived:
+			err = happened(func(ledger.Call) bool { return true })
+		case scenario.AtDone:
+			err = happened(func(c ledger.Call) bool { return !c.Done.IsZero() })
+		case scenario.AtAnswered:
+			if err = happened(func(ledger.Call) bool { return true }); err == nil {
+				s.line.Crash(func() { err = happened(func(c ledger.Call) bool { return !c.Answered.IsZero() }) })
+				return
+			}
+		}
+		if err != nil {
+			s.note("no crash at a call: %v", err)
+			return
+		}
+		s.line.Crash(nil)
+	})
+	return nil
+}
+
+// playLine does what happens to the line and to the driver's behaviour.
+func (s *stage) playLine(ctx context.Context, step scenario.Step) (err error) {
+	switch step.Do {
+	case scenario.API:
+		return s.setRules(step.Rules)
+	case scenario.Driver:
+		plan := faults.Plan{Rules: slices.Clone(step.Calls)}
+		for i := range plan.Rules {
+			if name := &plan.Rules[i].VolumeName; *name != "" {
+				*name = s.name(*name)
+			}
+		}
+		return s.driver.SetFaults(ctx, plan)
+	case scenario.Hold:
+		s.lags()
+		s.line.Hold(step.Resource)
+	case scenario.LetGo:
+		s.line.LetGo(step.Resource)
+	case scenario.Cut:
+		s.lags()
+		if s.line.Cut(step.Resource) == 0 {
+			s.note("there was no watch of %s to cut", step.Resource)
+		}
+	case scenario.Freeze:
+		s.lags()
+		s.line.Freeze()
+	case scenario.Partition:
+		s.lags()
+		s.line.Partition()
+	case scenario.Heal:
+		s.heal()
+	case scenario.Mark:
+		s.mark, err = s.version(ctx)
+	default:
+		err = errors.New("no such step")
+	}
+	return err
+}
+
+func (s *stage) setRules(rules []proxy.Rule) error {
+	s.applied += s.line.Applied()
+	rules = slices.Clone(rules)
+	for i := range rules {
+		r := &rules[i]
+		if r.Object != "" {
+			r.Object = s.name(r.Object)
+		}
+		if r.Version == scenario.MarkVersion {
+			r.Version = s.mark
+		}
+		if r.Verb == "" || r.Verb == "watch" || r.Verb == "list" || r.Verb == "read" {
+			s.lags()
+		}
+	}
+	return s.line.SetRules(rules...)
+}
+
+// heal makes the line a good one.
+func (s *stage) heal() {
+	s.applied += s.line.Applied()
+	s.line.Heal()
+}
+
+// lags notes that from now on a watch of the sidecar may be held up.
+func (s *stage) lags() {
+	if s.lagging.IsZero() {
+		s.lagging = time.Now()
+	}
+}
+
+// version returns the resourceVersion of the PVs.
+func (s *stage) version(ctx context.Context) (string, error) {
+	list, err := s.client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return "", err
+	}
+	return list.ResourceVersion, nil
+}

@@ -1,0 +1,261 @@
+//go:build unix
+
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+
+	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/test/faults/oracle"
+	"github.com/csi-reclaimer/csi-reclaimer/test/faults/proxy"
+	"github.com/csi-reclaimer/csi-reclaimer/test/faults/scenario"
+	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
+)
+
+// Result is how a scenario ended.
+type Result struct {
+	Scenario scenario.Scenario
+	// End is the state of each volume: of its PV, and whether the volume is on disk.
+	End map[string]string
+	// Findings are what the oracle found wrong.
+	Findings []oracle.Finding
+	// Writes are the sidecar's writes to PVs as they came to the line, Calls the DeleteVolume calls that the driver
+	// received, Crashes how often the sidecar was killed and started again, and Faults the requests that rules applied to.
+	Writes                 []proxy.Request
+	Calls, Crashes, Faults int
+	Took                   time.Duration
+	// Notes are the steps, and what happened to the programs and on the line.
+	Notes []string
+	// Log is the end of the sidecar's log where something was found.
+	Log string
+}
+
+// fence is the name of the volume whose deletion shows that all that was decided before is carried out.
+const fence = "fence"
+
+// Run plays a scenario and judges. The error is not nil where the scenario cannot be played: a step failed, or what it waited for
+// did not come; Result then holds what the oracle says of the time up to there.
+func (b *Bench) Run(ctx context.Context, sc scenario.Scenario) (r Result, err error) {
+	began := time.Now()
+	r = Result{Scenario: sc}
+	if err := sc.Validate(); err != nil {
+		return r, err
+	}
+	s, err := b.set(ctx, sc.Args)
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, s.strike()) }()
+	var end context.CancelFunc
+	s.story, end = context.WithCancel(ctx)
+	for i, step := range sc.Steps {
+		if err = s.play(ctx, step); err != nil {
+			err = fmt.Errorf("scenario %s: step %d %s: %w", sc.Name, i+1, step, err)
+			break
+		}
+	}
+	end()
+	s.background.Wait()
+	if err == nil {
+		err = s.calm(ctx)
+	}
+	if judged := s.judge(ctx, &r); judged != nil {
+		err = errors.Join(err, judged)
+	}
+	r.Took = time.Since(began)
+	return r, err
+}
+
+// calm ends all that lasts, and returns once everything is at rest, or does not come to rest.
+func (s *stage) calm(ctx context.Context) error {
+	s.note("story: the end; all is well from now on")
+	s.heal()
+	s.driver.start()
+	_ = s.keeper.car.Resume() // it may not run
+	s.keeper.want()
+	bounded, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := s.driver.SetFaults(bounded, faults.Plan{}); err != nil {
+		// The driver is being started; a new one has no faults.
+		s.note("the driver's faults: %v", err)
+	}
+	if err := s.keeper.waitReady(bounded); err != nil {
+		return err
+	}
+	for range 2 { // the second time after what the fence has given time to happen
+		if err := s.rest(bounded); err != nil {
+			break // the oracle says what is stuck
+		}
+		if s.vols[fence] != nil {
+			break
+		}
+		if err := s.fence(bounded); err != nil {
+			s.note("the fence: %v", err)
+		}
+	}
+	return nil
+}
+
+// fence makes a volume and sees it reclaimed.
+func (s *stage) fence(ctx context.Context) error {
+	if err := s.make(ctx, scenario.Step{Do: scenario.Make, Volume: fence}); err != nil {
+		return err
+	}
+	vol := s.vols[fence]
+	s.note("the fence is made")
+	if err := s.waitVolume(ctx, vol, scenario.Step{For: "protected"}); err != nil {
+		return err
+	}
+	s.note("the fence is protected")
+	if err := vol.DeleteClaim(ctx); err != nil {
+		return err
+	}
+	defer s.note("the fence is gone")
+	return vol.WaitGone(ctx)
+}
+
+// judge collects what happened and fills in the result.
+func (s *stage) judge(ctx context.Context, r *Result) error {
+	c, err := s.collect(ctx)
+	if err != nil {
+		return fmt.Errorf("judge scenario %s: %w", r.Scenario.Name, err)
+	}
+	r.Findings = oracle.Judge(c)
+	r.Calls = len(c.Calls)
+	if s.vols[fence] != nil {
+		r.Calls -= count(c.Calls, s.vols[fence].Handle)
+	}
+	for _, note := range c.Notes {
+		r.Notes = append(r.Notes, note.At.Format("15:04:05.000 ")+note.Text)
+	}
+	_, r.Crashes = s.keeper.history()
+	r.Faults = s.applied + s.line.Applied()
+	for _, q := range s.line.Requests() {
+		if q.Write() && q.Resource == "persistentvolumes" && q.Name != s.name(fence) {
+			r.Writes = append(r.Writes, q)
+		}
+	}
+	r.End = map[string]string{}
+	for _, volume := range s.order {
+		if volume == fence {
+			continue
+		}
+		vol := s.vols[volume]
+		state, err := s.state(ctx, vol, c.OnDisk)
+		if err != nil {
+			return err
+		}
+		r.End[volume] = state
+		if finding, wrong := unwanted(r.Scenario.Want[volume], vol, state, c); wrong {
+			r.Findings = append(r.Findings, finding)
+		}
+	}
+	log, err := os.ReadFile(s.keeper.car.LogPath())
+	if err != nil {
+		return err
+	}
+	if found := broken.Find(log); found != nil {
+		r.Findings = append(r.Findings, oracle.Finding{Kind: "broken", What: "the sidecar's log says " + string(found), History: []string{string(log)}})
+	}
+	if len(r.Findings) > 0 {
+		r.Log = s.keeper.car.LogTail(60)
+	}
+	return nil
+}
+
+// broken is what a program says that is wrong whatever it does.
+var broken = regexp.MustCompile(`DATA RACE|panic:|ended in a panic|fatal error:`)
+
+func unwanted(want scenario.End, vol *storage.Volume, state string, c oracle.Case) (oracle.Finding, bool) {
+	wrong := want == scenario.Deleted && state != "gone, volume gone" ||
+		want == scenario.Kept && (!c.OnDisk[vol.Handle] || count(c.Calls, vol.Handle) > 0)
+	what := fmt.Sprintf("it was to end %s, and is: %s, after %d DeleteVolume calls", want, state, count(c.Calls, vol.Handle))
+	finding := oracle.Finding{Kind: "unwanted end", PV: vol.Name, What: what}
+	if wrong {
+		finding.History = oracle.History(c, oracle.Object{Kind: oracle.PV, Name: vol.Name, Handle: vol.Handle})
+	}
+	return finding, wrong
+}
+
+// state tells how a volume is, in words that do not change from run to run.
+func (s *stage) state(ctx context.Context, vol *storage.Volume, onDisk map[string]bool) (string, error) {
+	pv, err := vol.PV(ctx)
+	if err != nil {
+		return "", err
+	}
+	if onDisk[vol.Handle] {
+		return storage.Describe(pv) + ", volume there", nil
+	}
+	return storage.Describe(pv) + ", volume gone", nil
+}
+
+// collect gathers what the oracle needs.
+func (s *stage) collect(ctx context.Context) (c oracle.Case, err error) {
+	lives, crashes := s.keeper.history()
+	c = oracle.Case{
+		Driver: s.driver.Name(), Finalizer: reclaim.Finalizer, User: s.user, Timeout: callTimeout,
+		Processes: lives, MayLeak: s.mayLeak, Events: map[string]int{},
+		WriteBudget: oracle.Budget{}, EventBudget: oracle.Budget{}, CallBudget: oracle.Budget{},
+	}
+	if !s.lagging.IsZero() {
+		c.Lags = []oracle.Span{{From: s.lagging, To: time.Now()}}
+	}
+	if c.Now, err = s.objects(ctx); err != nil {
+		return c, err
+	}
+	if c.Requests, err = oracle.ReadAudit(s.cluster.AuditLog(), s.token); err != nil {
+		return c, err
+	}
+	if c.Calls, err = s.driver.Calls("DeleteVolume"); err != nil {
+		return c, err
+	}
+	if c.OnDisk, err = s.onDisk(); err != nil {
+		return c, err
+	}
+	for _, vol := range s.vols {
+		if c.Events[vol.Name], err = s.events(ctx, vol.Name); err != nil {
+			return c, err
+		}
+		s.budget(c, vol.Name, crashes)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.Notes = append(c.Notes, s.notes...)
+	for _, q := range s.line.Requests() {
+		if q.Rule != "" {
+			c.Notes = append(c.Notes, oracle.Note{At: q.Received, Text: "line: " + q.String()})
+		}
+	}
+	return c, nil
+}
+
+// budget is what there are reasons for: a whole life of a PV, more for each step that concerns it, each fault and each process.
+func (s *stage) budget(c oracle.Case, name string, crashes int) {
+	reasons := 2*s.touched[name] + s.applied + s.line.Applied() + 2*crashes
+	c.WriteBudget[name], c.EventBudget[name] = 3+reasons, 3+reasons
+	// A driver that fails for a time is asked again twice a second (--retry-interval-max).
+	c.CallBudget[name] = 3 + reasons + int(time.Since(s.began)/(500*time.Millisecond))
+}
+
+// events counts the sidecar's Events about a PV.
+func (s *stage) events(ctx context.Context, pv string) (n int, err error) {
+	list, err := s.client.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{
+		FieldSelector: fields.Set{"involvedObject.name": pv, "source": account + "/" + s.driver.Name()}.String(),
+	})
+	if err != nil {
+		return 0, err
+	}
+	for _, e := range list.Items {
+		n += int(max(e.Count, 1))
+	}
+	return n, nil
+}
