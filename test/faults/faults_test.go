@@ -3,10 +3,13 @@
 package faults
 
 import (
+	"fmt"
 	"maps"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/faults/scenario"
 )
@@ -71,5 +74,29 @@ func TestKept(t *testing.T) {
 			t.Parallel()
 			play(t, sc)
 		})
+	}
+}
+
+// TestRandom plays some random scenarios, always the same; "make faults" plays others.
+func TestRandom(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(6) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			play(t, Random(seed))
+		})
+	}
+}
+
+func TestARandomScenarioIsValidAndTheSameForItsSeed(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(500) {
+		sc := Random(seed)
+		if err := sc.Validate(); err != nil {
+			t.Error(err)
+		}
+		if diff := cmp.Diff(sc, Random(seed)); diff != "" {
+			t.Errorf("seed %d: %s", seed, diff)
+		}
 	}
 }

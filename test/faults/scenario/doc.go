@@ -24,7 +24,8 @@
 //
 // # Steps
 //
-// What users do. Each waits for the API server's answer and for nothing else.
+// What users do. Each waits for the API server's answer and for nothing else. One that comes too late, for something
+// that is gone or there already, does nothing.
 //
 //	make              volume; kind: dynamic (default) or static; policy: Delete (default) or Retain; of: the volume whose
 //	                  handle it shares; unclaimed: true for no claim; mayLeak: true if the story deletes the PV before it can
