@@ -163,28 +163,34 @@ func (s *stage) crashAtCall(ctx context.Context, nth int, at string) error {
 		return err
 	}
 	nth += len(before)
-	happened := func(is func(ledger.Call) bool) error {
-		_, err := s.driver.WaitCalls(s.story, func(calls []ledger.Call) bool { return len(calls) >= nth && is(calls[nth-1]) }, "DeleteVolume")
+	happened := func(ctx context.Context, is func(ledger.Call) bool) error {
+		_, err := s.driver.WaitCalls(ctx, func(calls []ledger.Call) bool { return len(calls) >= nth && is(calls[nth-1]) }, "DeleteVolume")
 		return err
 	}
-	s.background.Go(func() {
+	s.background.Go(func() { //nolint:contextcheck // it goes on after the step, to the end of the story
 		var err error
+		var last func()
 		switch at {
 		case scenario.AtReceived:
-			err = happened(func(ledger.Call) bool { return true })
+			err = happened(s.story, func(ledger.Call) bool { return true })
 		case scenario.AtDone:
-			err = happened(func(c ledger.Call) bool { return !c.Done.IsZero() })
+			err = happened(s.story, func(c ledger.Call) bool { return !c.Done.IsZero() || c.Lost })
 		case scenario.AtAnswered:
-			if err = happened(func(ledger.Call) bool { return true }); err == nil {
-				s.line.Crash(func() { err = happened(func(c ledger.Call) bool { return !c.Answered.IsZero() }) })
-				return
+			err = happened(s.story, func(ledger.Call) bool { return true })
+			last = func() {
+				// The driver may have other faults, and never answer; nothing passes the line meanwhile.
+				ctx, cancel := context.WithTimeout(s.story, callTimeout)
+				defer cancel()
+				if err := happened(ctx, func(c ledger.Call) bool { return !c.Answered.IsZero() || c.Lost }); err != nil {
+					s.note("the call is not answered: %v", err)
+				}
 			}
 		}
 		if err != nil {
 			s.note("no crash at a call: %v", err)
 			return
 		}
-		s.line.Crash(nil)
+		s.line.Crash(last)
 	})
 	return nil
 }

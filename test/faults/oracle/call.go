@@ -3,6 +3,7 @@ package oracle
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -40,16 +41,25 @@ func (j *judge) objection(pv life, c ledger.Call) string {
 		return "no sidecar ran"
 	}
 	window.From = later(window.From, process.From)
-	for _, before := range j.calls {
-		// Every try begins with reads of its own.
-		if before.Volume == c.Volume && before.Received.Before(c.Received) {
-			window.From = later(window.From, before.Received)
+	// Every try begins with reads of its own. Where several PVs have the volume, the calls before may be for the others.
+	var before []time.Time
+	for _, other := range j.calls {
+		if other.Volume == c.Volume && other.Received.Before(c.Received) {
+			before = append(before, other.Received)
 		}
+	}
+	if n := len(j.family(c.Volume)); len(before) >= n {
+		window.From = later(window.From, before[len(before)-n])
 	}
 	if end, gone := pv.end(); gone && !end.commit.From.After(c.Received) {
 		return j.objectionAfterEnd(pv, end, window)
 	}
 	return j.objectionAlive(pv, window)
+}
+
+// family returns the PVs of a volume.
+func (j *judge) family(handle string) []life {
+	return slices.DeleteFunc(slices.Clone(j.pvs), func(pv life) bool { return pv.living().Handle != handle })
 }
 
 // objectionAlive looks for a read of the claim, and then of the PV, that together are the proof.

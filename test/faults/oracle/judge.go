@@ -32,6 +32,8 @@ const (
 	readFor = 6 * time.Second
 	// lagFor is how far a watch may be behind that nothing holds up.
 	lagFor = 2 * time.Second
+	// flightFor is how long a call may be under way to the driver.
+	flightFor = time.Second
 	// contestAfter strips by others the finalizer is not asked for any more.
 	contestAfter = 3
 	// stormFactor times the budget is a storm.
@@ -128,11 +130,11 @@ func (j *judge) found(kind string, pv Object, format string, args ...any) {
 	})
 }
 
-// process returns the process that ran at a time.
+// process returns the process that ran at a time, or ran last: what it had sent may arrive after its end.
 func (j *judge) process(at time.Time) (Span, bool) {
-	for _, p := range j.Processes {
-		if !at.Before(p.From) && !at.After(p.To) {
-			return p, true
+	for _, p := range slices.Backward(j.Processes) {
+		if !at.Before(p.From) {
+			return p, !at.After(p.To.Add(flightFor))
 		}
 	}
 	return Span{}, false
@@ -147,7 +149,7 @@ func (j *judge) heard(c ledger.Call) bool {
 
 // judgeRepeats: after a deletion that succeeded, the same process sends no other for that PV.
 func (j *judge) judgeRepeats(pv life) {
-	family := of(j.lives, PV, func(l life) bool { return l.living().Handle == pv[0].Handle && l.living().Driver == j.Driver })
+	family := j.family(pv[0].Handle)
 	if family[0][0].UID != pv[0].UID {
 		return // told once for all PVs of the volume
 	}

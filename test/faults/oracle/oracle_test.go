@@ -301,6 +301,36 @@ func TestJudge(t *testing.T) {
 			t.now = t.now.Add(time.Minute)
 			claimFirst(t)
 		}, []string{InUse}},
+		"a call that was under way when the sidecar was killed": {func(t *tale) {
+			t.claimGoes()
+			t.reads()
+			t.Processes = []Span{{start, t.now.Add(-time.Millisecond)}}
+			t.call("OK")
+			t.pvGoes(user)
+			t.released(sidecar)
+		}, nil},
+		"WRONG DELETE: long after the sidecar was killed": {func(t *tale) {
+			t.claimGoes()
+			t.reads()
+			t.Processes = []Span{{start, t.now}}
+			t.now = t.now.Add(2 * time.Second)
+			t.call("OK")
+			t.pvGoes(user)
+			t.released(sidecar)
+		}, []string{WrongDelete}},
+		"two PVs of one volume, each deleted after its own reads": {func(t *tale) {
+			other := t.pv
+			other.Name, other.UID, other.ClaimName, other.ClaimUID, other.Phase = "b", "b-uid", "b", "b-claim", "Released"
+			t.write(user, "create", other)
+			t.claimGoes()
+			t.reads()
+			t.call("OK")
+			t.call("OK")
+			t.pvGoes(sidecar)
+			t.released(sidecar)
+			other.Finalizers, other.Terminating = nil, true
+			t.write(sidecar, "patch", other)
+		}, nil},
 		"DOUBLE: again after success": {func(t *tale) {
 			t.claimGoes()
 			t.reads()
