@@ -52,6 +52,8 @@ func Open(ctx context.Context, progress io.Writer, goFlags ...string) (_ *Bench,
 	b.cluster, err = controlplane.Start(ctx, controlplane.V1_36, controlplane.Options{
 		AuditLog: true, ControllerManagerQPS: 5000, Progress: progress,
 		APIServerArgs: []string{"--audit-policy-file=" + policy},
+		// A claim that is seen before its PV waits for the next round, 15 seconds by default.
+		ControllerManagerArgs: []string{"--pvclaimbinder-sync-period=1s"},
 	})
 	if err != nil {
 		return nil, err

@@ -17,7 +17,7 @@ import (
 // play plays a scenario in which nothing may be found.
 func play(t *testing.T, sc scenario.Scenario) Result {
 	t.Helper()
-	r, err := bench.Run(t.Context(), sc)
+	r, err := bench.Run(interrupted, sc)
 	for _, f := range r.Findings {
 		t.Error(f)
 	}

@@ -12,8 +12,12 @@ import (
 	"testing"
 )
 
-// bench is what all tests share. Its sidecar has the race detector in it.
-var bench *Bench
+// bench is what all tests share. Its sidecar has the race detector in it. interrupted ends with an interrupt, and with it every
+// scenario that is being played.
+var (
+	bench       *Bench
+	interrupted context.Context
+)
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
@@ -26,6 +30,7 @@ func run(m *testing.M) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	interrupted = ctx
 	var err error
 	if bench, err = Open(ctx, os.Stderr, "-race"); err != nil {
 		fmt.Fprintln(os.Stderr, err)

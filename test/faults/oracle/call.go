@@ -140,9 +140,8 @@ func (j *judge) objectionAfterEnd(pv life, end moment, window Span) string {
 // reads returns the sidecar's reads of an object that were answered within the span.
 func (j *judge) reads(resource, namespace, name string, within Span) []Request {
 	var reads []Request
-	for _, r := range j.Requests {
-		if r.User == j.User && r.Verb == "get" && r.Resource == resource && r.Namespace == namespace && r.Name == name &&
-			!r.From.Before(within.From) && !r.From.After(within.To) {
+	for _, r := range j.gets[object{resource, namespace, name}] {
+		if !r.From.Before(within.From) && !r.From.After(within.To) {
 			reads = append(reads, r)
 		}
 	}

@@ -28,8 +28,14 @@ func (j *judge) history(pv Object) []string {
 	for i, line := range lines {
 		texts[i] = clock(line.At) + " " + line.Text
 	}
+	if cut := len(texts) - 2*longest; cut > 0 {
+		texts = slices.Replace(texts, longest, longest+cut, fmt.Sprintf("… %d lines more …", cut))
+	}
 	return texts
 }
+
+// longest is how many lines a history shows of its beginning, and of its end: a storm has thousands.
+const longest = 150
 
 func (j *judge) concerns(r Request, pv Object) bool {
 	switch strings.TrimSuffix(r.Resource, "/status") {

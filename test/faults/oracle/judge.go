@@ -43,7 +43,7 @@ const (
 // Budget is how many of something there are reasons for, by the name of the PV. What is not in it is not judged.
 type Budget map[string]int
 
-// Case is all that happened to the volumes of one driver.
+// Case is all that happened to the volumes of one driver. Requests are in order of arrival, as ReadAudit returns them.
 type Case struct {
 	Driver string
 	// Finalizer is the one that protects, and User who the sidecar is for the API server.
@@ -100,18 +100,36 @@ func (f Finding) String() string {
 // judge is a Case that is being looked at.
 type judge struct {
 	Case
-	lives    map[string]life
-	pvs      []life
-	calls    []ledger.Call
+	lives map[string]life
+	pvs   []life
+	calls []ledger.Call
+	// gets are the sidecar's reads of single objects, in order of arrival, by what they were about.
+	gets     map[object][]Request
 	findings []Finding
 }
+
+// object names what a read was about.
+type object struct{ resource, namespace, name string }
+
+// enough calls of one volume are looked at: what sends more of them is a storm, and found as one.
+const enough = 100
 
 // Judge returns all that is wrong, nil for nothing.
 func Judge(c Case) []Finding {
 	j := &judge{Case: c, lives: lives(c.Requests), calls: ledger.Select(c.Calls, "DeleteVolume")}
 	j.pvs = of(j.lives, PV, func(l life) bool { return l.living().Driver == c.Driver })
+	j.gets = map[object][]Request{}
+	for _, r := range c.Requests {
+		if r.User == c.User && r.Verb == "get" {
+			about := object{r.Resource, r.Namespace, r.Name}
+			j.gets[about] = append(j.gets[about], r)
+		}
+	}
+	looked := map[string]int{}
 	for _, call := range j.calls {
-		j.judgeCall(call)
+		if looked[call.Volume]++; looked[call.Volume] <= enough {
+			j.judgeCall(call)
+		}
 	}
 	for _, pv := range j.pvs {
 		j.judgeRepeats(pv)

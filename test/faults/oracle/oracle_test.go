@@ -362,6 +362,14 @@ func TestJudge(t *testing.T) {
 				t.call("Internal")
 			}
 		}, []string{Storm}},
+		"STORM: calls by the thousand, told in a few lines": {func(t *tale) {
+			t.claimGoes()
+			t.CallBudget = Budget{"pv": 1}
+			for range 5000 {
+				t.reads()
+				t.call("Internal")
+			}
+		}, []string{Storm}},
 		"within the budget": {func(t *tale) {
 			t.WriteBudget = Budget{"pv": 2}
 			for range 6 {
@@ -378,6 +386,9 @@ func TestJudge(t *testing.T) {
 			var kinds []string
 			for _, f := range found {
 				kinds = append(kinds, f.Kind)
+				if len(f.History) > 2*longest+1 {
+					t.Errorf("%s is told in %d lines", f.Kind, len(f.History))
+				}
 				if len(f.History) == 0 && f.PV != "?" {
 					t.Errorf("%s is told without its history", f.Kind)
 				}
