@@ -142,7 +142,11 @@ func Judge(c Case) []Finding {
 	return j.findings
 }
 
+// found tells of something once for each PV: the first time shows it, and more would bury it.
 func (j *judge) found(kind string, pv Object, format string, args ...any) {
+	if slices.ContainsFunc(j.findings, func(f Finding) bool { return f.Kind == kind && f.PV == pv.Name }) {
+		return
+	}
 	j.findings = append(j.findings, Finding{
 		Kind: kind, PV: pv.Name, What: fmt.Sprintf(format, args...), History: j.history(pv),
 	})
