@@ -5,12 +5,13 @@ LDFLAGS   := -s -w -X k8s.io/component-base/version.gitVersion=$(VERSION)
 BIN       := .build/bin
 LINT      := $(BIN)/golangci-lint
 # The packages whose tests need no control plane and start no other program.
-UNIT      := ./cmd/... ./pkg/... ./mock-driver/... ./test/demo/... ./test/process/... ./test/mutants/... ./test/faults/oracle ./test/faults/proxy ./test/faults/scenario
+UNIT      := ./cmd/... ./pkg/... ./mock-driver/... ./test/demo/... ./test/process/... ./test/mutants/... \
+             ./test/faults/oracle ./test/faults/proxy ./test/faults/scenario
 # Tests that wait for real programs; far above what they take.
 TIMEOUT   ?= 30m
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-unit test-model model model-deep mutants test-sanity test-e2e test-controlplane controlplane fuzz lint docs fmt clean
+.PHONY: help build demo test test-unit test-model model model-deep mutants test-sanity test-e2e test-controlplane controlplane faults fuzz lint docs fmt clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,7 +55,12 @@ test-sanity: ## Run csi-sanity in full against the mock driver
 MATRIX := Reclaim|Rescued|Nobody|TakesAReleased|Foreign|OneHandle|PolicyIsTurned|Unprotected|Attached|Held|TakenOffByHand|NameUsedAgain|Migrated|Follower|AnyPolicy|BackToWhat
 test-e2e: controlplane ## Run the programs against real control planes and a real driver
 	$(GO) test -race -timeout $(TIMEOUT) ./test/e2e/... ./test/peer/...
+	$(GO) test -race -timeout $(TIMEOUT) ./test/faults
 	KUBERNETES=v1.30 $(GO) test -race -timeout $(TIMEOUT) -run '$(MATRIX)' ./test/e2e/...
+
+FAULTS_S ?= 300
+faults: controlplane ## Kill the sidecar at every moment, play all faults, then random ones for FAULTS_S (300) seconds; SEED repeats a run
+	$(GO) run ./test/faults/cmd/faults --seconds $(FAULTS_S) $(if $(SEED),--seed $(SEED))
 
 # Every target that the source has, so that none is forgotten. Without the limit, minimizing one
 # interesting input may take a minute, twice the time of its target.

@@ -171,6 +171,9 @@ func policyName(p reclaim.Policy) string {
 // step returns what a move is in a scenario: nothing for what cannot be told from outside.
 func (w *World) step(m move, after *state) string {
 	of := ", volume: " + w.PVs[m.slot].Name
+	if after.gens[m.slot] == 0 {
+		return "" // a claim of a PV that nobody has brought in yet
+	}
 	switch m.verb {
 	case userDeletesPV:
 		return "delete-pv" + of
