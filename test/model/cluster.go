@@ -43,6 +43,10 @@ func (k *worker) pvController(s *state, slot int) {
 	k.can(p.claimed() && !p.released() && !p.belongs(cached.gen) && !p.belongs(live.gen), move{controllerReleases, 0, slot}, func(n *scene) {
 		n.write(aController, slot, func(p *pv) { p.phase = reclaim.PhaseReleased })
 	})
+	k.if_(p.bound() && p.belongs(live.gen), s.left.Misjudge, move{controllerMisjudges, 0, slot}, func(n *scene) {
+		n.left.Misjudge--
+		n.write(aController, slot, func(p *pv) { p.phase = reclaim.PhaseReleased })
+	})
 	// What the cache still shows is believed.
 	k.can(p.belongs(cached.gen) && cached.bound && !p.bound(), move{controllerBinds, 0, slot}, func(n *scene) {
 		n.write(aController, slot, func(p *pv) { p.phase = reclaim.PhaseBound })

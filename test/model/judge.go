@@ -163,8 +163,11 @@ func (k *worker) unsettled(s *state) string {
 		if wrong := k.unsettledPV(s, slot); wrong != "" {
 			return "P5: PV " + def.Name + " " + wrong
 		}
-		// Without a fault the sidecar has seen all that rule 6 asks for.
-		if volume := k.volume(slot); s.owed[volume] == unprotected && s.volumes[volume] && !s.faulted && k.Role == reclaim.RoleOwner && k.unneeded(s, volume) {
+		// Without a fault the sidecar has seen all that rule 6 asks for. While the claim lives
+		// the volume is its own.
+		volume := k.volume(slot)
+		left := s.owed[volume] == unprotected && s.volumes[volume] && k.unneeded(s, volume) && s.claims[slot].gen == 0
+		if left && !s.faulted && k.Role == reclaim.RoleOwner {
 			return "P1: the volume of PV " + def.Name + " is left behind"
 		}
 	}

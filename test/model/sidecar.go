@@ -208,6 +208,8 @@ func (s sent) reply() reclaim.Reply {
 // readFor answers a live read with what there is, and notes what it proves.
 func (c *scene) readFor(i, slot int, ask reclaim.Ask) (reply reclaim.Reply) {
 	proof := &c.lines[i].proof[slot]
+	// Nothing comes between the last look at the PV and the driver's call.
+	proof.pv = false
 	switch ask.Action {
 	case reclaim.ReadClaim:
 		if live := c.claims[slot]; live.gen != 0 {

@@ -25,6 +25,7 @@ const (
 	podDetaches
 	controllerSeesClaim
 	controllerReleases
+	controllerMisjudges
 	controllerBinds
 	controllerMakesAvailable
 	controllerClaims
@@ -84,6 +85,7 @@ var sentences = map[verb]string{
 	podDetaches:              "PV %[1]s is detached",
 	controllerSeesClaim:      "the PV controller sees what became of claim %[2]s",
 	controllerReleases:       "the PV controller sets PV %[1]s to Released",
+	controllerMisjudges:      "the PV controller sets PV %[1]s to Released although its claim lives",
 	controllerBinds:          "the PV controller sets PV %[1]s to Bound",
 	controllerMakesAvailable: "the PV controller sets PV %[1]s to Available",
 	controllerClaims:         "the PV controller binds PV %[1]s to claim %[2]s",

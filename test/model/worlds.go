@@ -46,6 +46,9 @@ func (p PV) claimName() string { return "claim-of-" + p.Name }
 type Budget struct {
 	// What users do.
 	DeletePV, DeleteClaim, RecreateClaim, Flip, Strip, TakeBack, CreatePV, Attach, Hold uint8
+	// Misjudge: the PV controller takes a claim that lives for gone. It asks the API server
+	// today; older ones believed their cache.
+	Misjudge uint8
 	// What breaks: processes that end, and those that go on for a while although another
 	// leads; calls to the API server and the driver that fail, done or not; watches that
 	// start anew; processes that are slow.
@@ -80,7 +83,7 @@ func Worlds() []World {
 		{
 			Name: "orders", About: "both orders of deletion, the policy turned and turned back, calls that fail or lose their answer",
 			PVs: one(provisioned("a")), Lag: 3,
-			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Flip: 2, API: 1, RPC: 1},
+			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Flip: 2, Misjudge: 1, API: 1, RPC: 1},
 		},
 		{
 			Name: "static", About: "a static PV, the claim made anew, the volume taken back",

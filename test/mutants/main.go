@@ -11,7 +11,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
-	"text/tabwriter"
 	"time"
 )
 
@@ -39,6 +38,9 @@ func main() {
 	}
 }
 
+// row is a line of the table.
+const row = "%-75s  %-6s  %-9s  %s\n"
+
 // run tries the mutants and prints what became of them; alive is how many nobody noticed.
 func run(ctx context.Context, only string) (alive int, err error) {
 	folder, err := os.MkdirTemp("", "mutants-")
@@ -46,14 +48,12 @@ func run(ctx context.Context, only string) (alive int, err error) {
 		return 0, err
 	}
 	defer func() { _ = os.RemoveAll(folder) }()
-	rows := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(rows, "mutant\tunit tests\tmodel\tby")
+	fmt.Printf(row, "mutant", "tests", "model", "by")
 	tried := 0
 	for _, m := range mutants() {
 		if !strings.Contains(m.name, only) {
 			continue
 		}
-		fmt.Fprintf(os.Stderr, "%d. %s\n", tried+1, m.name)
 		tried++
 		o, err := m.try(ctx, folder)
 		if err != nil {
@@ -62,9 +62,8 @@ func run(ctx context.Context, only string) (alive int, err error) {
 		if !o.byTests || !o.byModel && m.world != "" {
 			alive++
 		}
-		fmt.Fprintf(rows, "%s\t%s\t%s\t%s\n", m.name, killed(o.byTests), o.model(m), o.why)
+		fmt.Printf(row, m.name, killed(o.byTests), o.model(m), o.why+m.because)
 	}
-	_ = rows.Flush()
 	fmt.Printf("mutants: tried=%d killed=%d alive=%d\n", tried, tried-alive, alive)
 	return alive, nil
 }
@@ -78,7 +77,7 @@ type outcome struct {
 
 func (o outcome) model(m mutant) string {
 	if m.world == "" {
-		return "not asked: " + m.because
+		return "not asked"
 	}
 	return killed(o.byModel)
 }

@@ -33,12 +33,12 @@ func mutants() []mutant {
 		{
 			name: "a claim that is there is taken for gone", file: "snapshot.go",
 			before: "\t}\n\treturn claimExists", after: "\t}\n\treturn claimGone",
-			world: "shared",
+			world: "orders",
 		},
 		{
 			name: "a claim that was not read is taken for gone", file: "decide.go",
 			before: "case claimUnknown:\n\t\treturn step(ReadClaim, ReasonReclaim)\n", after: "case claimUnknown:\n",
-			world: "unprotected",
+			world: "orders",
 		},
 		{
 			name: "the PV is not read", file: "decide.go",
@@ -131,8 +131,8 @@ func mutants() []mutant {
 			world: "orders",
 		},
 		{
-			name: "whose write an event is of is told by the last write alone", file: "notes.go",
-			before: "\tcase c.protects() && m.put == nil: // its event was seen\n", after: "\tcase c.protects() && m.put == nil:\n\t\tm.took = nil\n",
+			name: "a write that is answered late passes for the last one", file: "notes.go",
+			before: "\t\tm.put.version = a.version\n", after: "\t\tm.put.version = a.version\n\t\tif m.took != nil {\n\t\t\tm.took.version = a.version\n\t\t}\n",
 			world: "unprotected",
 		},
 		{
