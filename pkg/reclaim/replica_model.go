@@ -7,7 +7,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	testclock "k8s.io/utils/clock/testing"
@@ -91,7 +90,7 @@ type Reply struct {
 // that occurs, resourceVersions included.
 func NewMachine(rules Rules, names, vocabulary []string) *Machine {
 	m := &Machine{rules: rules, names: names, words: newWords(append(vocabulary, names...))}
-	m.ctx = klog.NewContext(context.Background(), logr.Discard())
+	m.ctx = klog.NewContext(context.Background(), klog.Logger{}) // says nothing
 	clock := testclock.NewFakeClock(time.Unix(1e9, 0))
 	cfg := Config{Role: rules.Role, Mode: rules.Mode, Clock: clock}.withDefaults()
 	m.parts = Reclaimer{
