@@ -211,6 +211,8 @@ func (w *run) read(ctx context.Context, c call, a answer) error {
 		}
 		w.listed = a.attachments.ofPV
 		w.facts.AttachmentsCurrent = true
+		// It may have been the PV's own read that showed that the list is needed; the PV is read last.
+		w.facts.PVRead = Read{}
 	case ReadSecrets:
 		if a.missing != "" {
 			w.reports.aside(ctx, c.pv, ReasonSecretNotFound, a.missing)

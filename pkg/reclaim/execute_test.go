@@ -249,9 +249,11 @@ func TestWhatChangesBeforeTheLastReadIsSeen(t *testing.T) {
 		"released from a new claim": {"read pv", func(w *world) { w.pv.Claim = ClaimRef{"ns", "new", "new-uid"} },
 			[]string{"read claim", "read pv", "read claim", "read pv", "delete volume", "delete PV", "release"}},
 		"finalizer taken off by hand": {"read pv", func(w *world) { w.pv.HasFinalizer, w.pv.Terminating = false, true }, reads},
-		"gone":                        {"read pv", func(w *world) { w.pvFound = false }, reads},
-		"another PV of that name":     {"read pv", func(w *world) { w.pv.UID = "newer" }, reads},
-		"claim found":                 {"read claim", func(w *world) { w.claim = ClaimFacts{Found: true, UID: "claim-uid"} }, []string{"read claim"}},
+		"attached, as only the live read shows": {"read pv", func(w *world) { w.pv.WasAttached = true },
+			[]string{"read claim", "read pv", "list attachments", "read pv", "delete volume", "delete PV", "release"}},
+		"gone":                    {"read pv", func(w *world) { w.pvFound = false }, reads},
+		"another PV of that name": {"read pv", func(w *world) { w.pv.UID = "newer" }, reads},
+		"claim found":             {"read claim", func(w *world) { w.claim = ClaimFacts{Found: true, UID: "claim-uid"} }, []string{"read claim"}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

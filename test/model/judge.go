@@ -12,9 +12,9 @@ import (
 // proof is what the live reads of a run were shown, judged by what was true when they were
 // answered.
 type proof struct {
-	// pv: the PV said that its volume is to go. claim: its claim was gone. family: no other PV
-	// named the volume.
-	pv, claim, family bool
+	// pv: the PV said that its volume is to go. claim: its claim was gone. siblings: the other
+	// PVs of the volume were looked at. family: there were none.
+	pv, claim, siblings, family bool
 	// attachedBefore: an attachment that is still there was there when the run began, of a PV
 	// that shows that it was attached.
 	attachedBefore bool
@@ -51,6 +51,8 @@ func (c *scene) judgeDeletion(i, slot int, ask reclaim.Ask) {
 		c.violates("P3: DeleteVolume is sent once more for %s", c.PVs[slot].Name)
 	case !ask.Ended && !proof.pv:
 		c.violates("P2: DeleteVolume is sent for PV %s although the last read of it did not say so", c.PVs[slot].Name)
+	case !ask.Ended && !proof.claim:
+		c.violates("P2: DeleteVolume is sent for PV %s although no read that still counts showed that its claim is gone", c.PVs[slot].Name)
 	case ask.Ended && (!proof.claim || !proof.family):
 		c.violates("P2: DeleteVolume is sent for a PV %s that is gone, although claim %v and other PVs %v were not proven gone", c.PVs[slot].Name, proof.claim, proof.family)
 	case ask.Ended && c.stripped[slot]:
@@ -63,6 +65,9 @@ func (c *scene) judgeDeletion(i, slot int, ask reclaim.Ask) {
 			continue
 		}
 		p := c.pvs[other]
+		if other != slot && !ask.Ended && !proof.siblings && c.replica(i).Seen(other) != nil {
+			c.violates("P2b: DeleteVolume is sent for PV %s, and PV %s, which names the volume too, was not read", c.PVs[slot].Name, c.PVs[other].Name)
+		}
 		if p.exists() && (other != slot || p.gen != asked.gen) && !p.deletable() && !l.behindPV(other) {
 			c.violates("P2b: DeleteVolume is sent for PV %s although PV %s needs the volume", c.PVs[slot].Name, c.PVs[other].Name)
 		}

@@ -225,6 +225,7 @@ func (c *scene) readFor(i, slot int, ask reclaim.Ask) (reply reclaim.Reply) {
 		}
 		proof.pv = c.mayGo(slot, ask.PV)
 	case reclaim.ReadSiblings:
+		proof.siblings = true
 		for _, sibling := range ask.Siblings {
 			other := c.slotOf(sibling.Name)
 			if p := c.pvs[other]; p.exists() && c.uid(other, p) == sibling.UID {

@@ -46,6 +46,11 @@ func mutants() []mutant {
 			world: "orders",
 		},
 		{
+			name: "the list of attachments comes after the last read of the PV", file: "call.go",
+			before: "\t\tw.facts.PVRead = Read{}\n", after: "",
+			world: "attached",
+		},
+		{
 			name: "the PV is not read last", file: "snapshot.go",
 			before: " && s.PVRead.Order > s.Claim.Read.Order && s.PVRead.Order > s.SiblingsRead.Order", after: "",
 			world: "shared",
@@ -78,7 +83,7 @@ func mutants() []mutant {
 		{
 			name: "other PVs of the volume are not read", file: "decide.go",
 			before: "case len(s.Siblings) > 0 && !s.SiblingsRead.fresh(now):", after: "case false:",
-			because: "a cache of the other PV that lags is within the promise (P2b)",
+			world: "shared",
 		},
 		{
 			name: "a PV that is gone: whether others name the volume is not read", file: "decide.go",
