@@ -163,8 +163,8 @@ func (p *Replica) Encode(b []byte) []byte {
 			w.hand(&p.hands[i], p.r.cfg.Clock.Now())
 		}
 		if p.Protecting(i) {
+			w.call(p.protects[i])
 			w.pv(&p.protects[i].pv)
-			w.byte(int(p.protects[i].Action))
 		}
 	}
 	return w.b
@@ -194,10 +194,8 @@ func (m *Machine) Decode(b []byte) (*Replica, []byte) {
 			r.hand(p, i)
 		}
 		if protecting[i] {
-			c := call{pv: *r.pv(), Decision: Decision{Action: Action(r.byte())}, add: []string{m.rules.finalizer()}}
-			if c.Action == AdoptPV {
-				c.drop = []string{CompanionFinalizer}
-			}
+			c := r.call()
+			c.pv = *r.pv()
 			p.protects[i] = &c
 		}
 	}
@@ -266,11 +264,37 @@ func (r *reader) history() (h History) {
 	return h
 }
 
+// call is written without the facts that it was made of.
+func (w *writer) call(c *call) {
+	w.byte(int(c.Action))
+	has := slices.Contains[[]string]
+	w.flags(c.bound, has(c.add, Finalizer), has(c.add, CompanionFinalizer), has(c.drop, Finalizer), has(c.drop, CompanionFinalizer))
+}
+
+func (r *reader) call() (c call) {
+	c.Action = Action(r.byte())
+	var add, addCompanions, drop, dropCompanions bool
+	r.flags(&c.bound, &add, &addCompanions, &drop, &dropCompanions)
+	c.add = finalizersOf(add, addCompanions)
+	c.drop = finalizersOf(drop, dropCompanions)
+	return c
+}
+
+func finalizersOf(owners, companions bool) (list []string) {
+	if owners {
+		list = append(list, Finalizer)
+	}
+	if companions {
+		list = append(list, CompanionFinalizer)
+	}
+	return list
+}
+
 // hand is written without what is looked up anew after each answer. The number of steps is
 // not bounded in a model.
 func (w *writer) hand(h *hand, now time.Time) {
 	f := &h.run.facts
-	w.byte(int(h.call.Action))
+	w.call(&h.call)
 	w.pv(&f.PV)
 	w.flags(f.End.Gone, f.End.Final, f.End.Shared, f.AttachmentsCurrent, f.SecretsRead, h.run.taken != "", h.run.listed != nil, f.Claim.Found)
 	w.read(h.call.read, now)
@@ -303,7 +327,7 @@ func (r *reader) hand(p *Replica, i int) {
 	now := p.r.cfg.Clock.Now()
 	w := &run{Reclaimer: &p.r}
 	f := &w.facts
-	c := call{Decision: Decision{Action: Action(r.byte())}}
+	c := r.call()
 	f.Rules, f.PV = p.rules, *r.pv()
 	var taken, listed bool
 	r.flags(&f.End.Gone, &f.End.Final, &f.End.Shared, &f.AttachmentsCurrent, &f.SecretsRead, &taken, &listed, &f.Claim.Found)
@@ -331,14 +355,8 @@ func (r *reader) hand(p *Replica, i int) {
 	for range r.byte() {
 		left = append(left, matter{p.names[i], types.UID(r.word())})
 	}
-	switch c.Action {
-	case DropFinalizer:
-		c.drop, c.bound = f.Rules.finalizers(c.pv), true
-	case ReleasePV:
-		c.drop = f.Rules.finalizers(c.pv)
-	case ReadSiblings:
+	if c.Action == ReadSiblings {
 		c.siblings = f.Siblings
-	default:
 	}
 	p.hands[i] = hand{run: w, call: c, left: left}
 }

@@ -137,7 +137,7 @@ func mutants() []mutant {
 		},
 		{
 			name: "a write that is answered late passes for the last one", file: "notes.go",
-			before: "\t\tm.put.version = a.version\n", after: "\t\tm.put.version = a.version\n\t\tif m.took != nil {\n\t\t\tm.took.version = a.version\n\t\t}\n",
+			before: "\tcase c.protects() && m.put == nil: // its event was seen\n", after: "\tcase c.protects() && m.put == nil && m.took != nil && a.err == nil:\n\t\tm.took.version = a.version\n\tcase c.protects() && m.put == nil:\n",
 			world: "unprotected",
 		},
 		{
@@ -158,7 +158,7 @@ func mutants() []mutant {
 		{
 			name: "a write that came too late is not tried again", file: "execute.go",
 			before: "\t\t// case that it came before the answer.\n\t\treturn r.soon()", after: "\t\t// case that it came before the answer.\n\t\treturn loop.Next{}",
-			world: "orders",
+			because: "the change that made it too late wakes the PV as well",
 		},
 	}
 }
