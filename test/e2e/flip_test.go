@@ -29,7 +29,7 @@ func TestAPolicyIsTurnedAndThePVDeletedAtOnce(t *testing.T) {
 		t.Parallel()
 		s := newStage(t)
 		s.sidecar(eager()...)
-		vols := s.makeMany(200, retain)
+		vols := s.makeMany(size(200, 100), retain)
 		bystanders := s.makeMany(5, retain)
 		s.all(append(append([]*storage.Volume{}, vols...), bystanders...), unclaim(s))
 		s.waitAll(vols, "released", isReleased)

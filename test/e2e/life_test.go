@@ -33,7 +33,7 @@ func TestWithoutTheSidecarTheVolumeLeaks(t *testing.T) {
 func TestPVsThatExistBeforeTheFirstStart(t *testing.T) {
 	s := newStage(t)
 	must := func(i int) bool { return i%4 != 0 && i%3 != 0 }
-	vols := s.makeMany(1000, func(i int) storage.Spec {
+	vols := s.makeMany(size(1000, 250), func(i int) storage.Spec {
 		// The volumes behind are not looked at: their handles will do.
 		spec := storage.Spec{Dynamic: i%2 == 0, Unclaimed: i%3 == 0, Handle: "vol-" + strconv.Itoa(i)}
 		if i%4 == 0 {
@@ -93,11 +93,11 @@ func TestAPVDeletedBeforeItWasProtectedIsReported(t *testing.T) {
 	s.expectKept(vol)
 }
 
-// TestKilledAgainAndAgain kills the sidecar while 500 volumes are deleted in both orders.
+// TestKilledAgainAndAgain kills the sidecar while many volumes are deleted in both orders.
 func TestKilledAgainAndAgain(t *testing.T) {
 	s := newStage(t)
 	car := s.sidecar(eager()...)
-	vols := s.makeMany(500, func(i int) storage.Spec { return storage.Spec{Dynamic: i%4 < 2} })
+	vols := s.makeMany(size(500, 150), func(i int) storage.Spec { return storage.Spec{Dynamic: i%4 < 2} })
 	kept := s.makeMany(20, func(i int) storage.Spec {
 		return storage.Spec{Dynamic: i%2 == 0, Policy: v1.PersistentVolumeReclaimRetain}
 	})

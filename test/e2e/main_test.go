@@ -27,6 +27,17 @@ var (
 // versionVariable names another Kubernetes version to run against, such as v1.30.
 const versionVariable = "KUBERNETES"
 
+// fullVariable, if it is set, has tests of load take as many volumes as they claim figures for.
+const fullVariable = "FULL"
+
+// size is how many of something a test of load takes.
+func size(full, quick int) int {
+	if os.Getenv(fullVariable) != "" {
+		return full
+	}
+	return quick
+}
+
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
