@@ -215,6 +215,7 @@ func (n *notes) end(c call, a answer) {
 	case c.protects() && a.refused():
 		m.put = nil
 	case c.protects():
+	case m.took == nil: // the PV was forgotten and seen anew meanwhile
 	case a.err == nil:
 		m.history.SeenProtected = m.took.protectedAt != "" && kube.Newer(m.took.protectedAt, a.version)
 		m.took.version = a.version

@@ -128,7 +128,7 @@ func mutants() []mutant {
 		{
 			name: "what is noted of a PV is forgotten with its end", file: "endings.go",
 			before: "\tm.over = &ending{*pv, end}\n\tn.known[pv.UID] = m\n", after: "\tn.known[pv.UID] = &memory{history: m.history, over: &ending{*pv, end}}\n",
-			because: "only an answer that comes while the end is told tells them apart, which stays in the same record: the unit test replays it",
+			world: "orders",
 		},
 		{
 			name: "the finalizer is taken off again while the cache lags", file: "notes.go",
