@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
 	"github.com/csi-reclaimer/csi-reclaimer/test/faults/oracle"
 	"github.com/csi-reclaimer/csi-reclaimer/test/mockdriver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/sidecar"
@@ -201,6 +202,28 @@ func (k *driverKeeper) start() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.wanted = true
+}
+
+// plan gives the driver faults. One that is ending or beginning is asked again until it has begun; one that was killed has
+// none, and takes none.
+func (k *driverKeeper) plan(ctx context.Context, plan faults.Plan) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var last error
+	err := until(ctx, "the driver to take faults", func() (bool, error) {
+		k.mu.Lock()
+		wanted := k.wanted
+		k.mu.Unlock()
+		if last = k.SetFaults(ctx, plan); last != nil && !wanted {
+			k.note("too late: %v", last)
+			return true, nil
+		}
+		return last == nil, nil
+	})
+	if err != nil {
+		return fmt.Errorf("%w: %w", err, last)
+	}
+	return nil
 }
 
 // pollEvery is how often something is looked at that nothing tells of.

@@ -159,7 +159,7 @@ func (s *stage) crashAtCall(ctx context.Context, nth int, at string) error {
 	if err != nil {
 		return err
 	}
-	if err := s.driver.SetFaults(ctx, faults.Plan{Rules: []faults.Rule{delay}}); err != nil {
+	if err := s.driver.plan(ctx, faults.Plan{Rules: []faults.Rule{delay}}); err != nil {
 		return err
 	}
 	nth += len(before)
@@ -207,7 +207,7 @@ func (s *stage) playLine(ctx context.Context, step scenario.Step) (err error) {
 				*name = s.name(*name)
 			}
 		}
-		return s.driver.SetFaults(ctx, plan)
+		return s.driver.plan(ctx, plan)
 	case scenario.Hold:
 		s.lags()
 		s.line.Hold(step.Resource)

@@ -146,7 +146,8 @@ func (c *scene) showAttachment(i int, what attachmentChange) {
 	c.replica(i).SeeAttachment(int(what.slot), by)
 }
 
-// start has a replica begin with lists of what the API server has.
+// start has a replica begin with lists of what the API server has. What was done before, it
+// cannot know.
 func (c *scene) start(i int) {
 	c.lines[i] = line{up: true}
 	r := c.machine.Fresh()

@@ -52,7 +52,7 @@ func (j *judge) objection(pv life, c ledger.Call) string {
 		window.From = later(window.From, before[len(before)-n])
 	}
 	if end, gone := pv.end(); gone && !end.commit.From.After(c.Received) {
-		return j.objectionAfterEnd(pv, end, window)
+		return j.objectionAfterEnd(pv, end, window, process.From)
 	}
 	return j.objectionAlive(pv, window)
 }
@@ -119,11 +119,12 @@ func (j *judge) objectionClaim(pv Object, window Span) string {
 	return "the claim was alive when it was read"
 }
 
-// objectionAfterEnd is about a PV that was gone: nothing ever protected it, and the claim was read after its end.
-func (j *judge) objectionAfterEnd(pv life, end moment, window Span) string {
+// objectionAfterEnd is about a PV that was gone: nobody took protection off it since the sidecar's process began at since, for
+// of what was before it knows nothing, and the claim was read after its end.
+func (j *judge) objectionAfterEnd(pv life, end moment, window Span, since time.Time) string {
 	last := pv.living()
 	for i := 1; i < len(pv); i++ {
-		if pv[i-1].has(j.Finalizer) && !pv[i].has(j.Finalizer) && pv[i].by != j.User {
+		if pv[i-1].has(j.Finalizer) && !pv[i].has(j.Finalizer) && pv[i].by != j.User && pv[i].commit.To.After(since) {
 			return "somebody else took the finalizer off"
 		}
 	}

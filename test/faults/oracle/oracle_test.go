@@ -171,6 +171,17 @@ func TestJudge(t *testing.T) {
 			t.pvGoes(user)
 			t.released(user)
 		}, nil},
+		"taken off by hand before the sidecar's process began, and gone: it cannot know": {func(t *tale) {
+			t.MayLeak["pv"] = true
+			t.strip(user)
+			t.Processes = []Span{{start, t.now}, {t.now, t.now.Add(time.Hour)}}
+			t.now = t.now.Add(time.Millisecond)
+			t.pvGoes(user)
+			t.claimGoes()
+			t.released(manager)
+			t.read("persistentvolumeclaims", "ns", 404)
+			t.call("OK")
+		}, nil},
 		"gone before it could be protected: deleted afterwards": {func(t *tale) {
 			t.strip(sidecar)
 			t.Requests = t.Requests[1:] // it was never on
@@ -272,6 +283,15 @@ func TestJudge(t *testing.T) {
 			t.claimGoes()
 			t.pvGoes(user)
 			t.released(user)
+			t.read("persistentvolumeclaims", "ns", 404)
+			t.call("OK")
+		}, []string{WrongDelete}},
+		"WRONG DELETE: taken off by hand while it lived, and gone": {func(t *tale) {
+			t.MayLeak["pv"] = true
+			t.strip(user)
+			t.pvGoes(user)
+			t.claimGoes()
+			t.released(manager)
 			t.read("persistentvolumeclaims", "ns", 404)
 			t.call("OK")
 		}, []string{WrongDelete}},
