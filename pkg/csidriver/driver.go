@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/brief"
 )
 
 // Config holds the settings of a connection to a driver. The zero value is usable.
@@ -200,7 +202,7 @@ func CheckName(name string) error {
 	case name == "":
 		return fmt.Errorf("%w: the driver answers GetPluginInfo with an empty name", ErrDriverName)
 	case len(name) > 63:
-		return fmt.Errorf("%w: %q has %d characters, the CSI specification allows 63", ErrDriverName, clip(name, maxHandle), len(name))
+		return fmt.Errorf("%w: %q has %d characters, the CSI specification allows 63", ErrDriverName, brief.Text(name, maxHandle), len(name))
 	}
 	// The spec allows upper case where Kubernetes' own check does not. Some letters that are not
 	// ASCII have a small one that is, such as the Kelvin sign.
@@ -257,16 +259,16 @@ func (d *Driver) DeleteVolume(ctx context.Context, handle string, secrets map[st
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
 	defer cancel()
 	logger := klog.FromContext(ctx).V(5)
-	logger.Info("Calling DeleteVolume", "volumeHandle", clip(handle, maxHandle), "secrets", len(secrets))
+	logger.Info("Calling DeleteVolume", "volumeHandle", brief.Text(handle, maxHandle), "secrets", len(secrets))
 	// Without a logger for csi-lib-utils, which would log the driver's error as it came.
 	_, err := csi.NewControllerClient(d.conn).DeleteVolume(klog.NewContext(ctx, klog.Logger{}), &csi.DeleteVolumeRequest{
 		VolumeId: handle,
 		Secrets:  secrets,
 	})
 	err = plainly(err, secrets)
-	logger.Info("DeleteVolume was answered", "volumeHandle", clip(handle, maxHandle), "err", err)
+	logger.Info("DeleteVolume was answered", "volumeHandle", brief.Text(handle, maxHandle), "err", err)
 	if err != nil {
-		return mark(fmt.Errorf("delete volume %q: %w", clip(handle, maxHandle), err))
+		return mark(fmt.Errorf("delete volume %q: %w", brief.Text(handle, maxHandle), err))
 	}
 	return nil
 }

@@ -6,12 +6,12 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/brief"
 )
 
 // ErrDriverName is wrapped when a driver answers GetPluginInfo with a name that is none.
@@ -37,7 +37,7 @@ func plainly(err error, secrets map[string]string) error {
 		return nil
 	}
 	s := status.Convert(err)
-	return status.Error(s.Code(), clip(hide(s.Message(), secrets), maxWords))
+	return status.Error(s.Code(), brief.Text(hide(s.Message(), secrets), maxWords))
 }
 
 // hide replaces the values of secrets in a text. Values that a driver repeats in another form
@@ -52,20 +52,6 @@ func hide(text string, secrets map[string]string) string {
 		}
 	}
 	return text
-}
-
-// clip bounds a text to so many bytes, cut between characters, and makes it valid UTF-8.
-func clip(text string, limit int) string {
-	const more = "…"
-	text = strings.ToValidUTF8(text, string(utf8.RuneError))
-	if len(text) <= limit {
-		return text
-	}
-	cut := limit - len(more)
-	for !utf8.RuneStart(text[cut]) {
-		cut--
-	}
-	return text[:cut] + more
 }
 
 // mark gives a driver's answer the class its gRPC code has in the CSI spec ("Error

@@ -2,15 +2,15 @@ package reclaim
 
 import (
 	"context"
-	"strings"
 	"sync"
-	"unicode/utf8"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/brief"
 )
 
 // maxMessage bounds what is told in one Event, in bytes: the limit that events.k8s.io sets for
@@ -69,7 +69,7 @@ func (r *reports) braked(ctx context.Context, lease types.NamespacedName, messag
 // failure says that a step failed. eachMessage tells every new message of err; otherwise
 // only a new reason is told, for messages that differ from try to try.
 func (r *reports) failure(ctx context.Context, pv PV, reason Reason, err error, eachMessage bool) {
-	text, detail := clip(err.Error(), maxMessage), ""
+	text, detail := brief.Text(err.Error(), maxMessage), ""
 	if eachMessage {
 		detail = text
 	}
@@ -109,7 +109,7 @@ func (r *reports) changed(uid types.UID, reason Reason, detail string) bool {
 func (r *reports) tell(ctx context.Context, pv PV, reason Reason, detail string) {
 	message := reason.Sentence()
 	if detail != "" {
-		message = clip(message+" "+detail, maxMessage)
+		message = brief.Text(message+" "+detail, maxMessage)
 	}
 	level := reason.notice()
 	if level == silent || level == quiet {
@@ -130,21 +130,6 @@ func (r *reports) tell(ctx context.Context, pv PV, reason Reason, detail string)
 			APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: pv.Claim.Namespace, Name: pv.Claim.Name, UID: pv.Claim.UID,
 		}, kind, string(reason), message)
 	}
-}
-
-// clip bounds a text to so many bytes, cut between characters, and makes it valid UTF-8, as
-// JSON, protobuf and Prometheus want it.
-func clip(text string, limit int) string {
-	const more = "…"
-	text = strings.ToValidUTF8(text, string(utf8.RuneError))
-	if len(text) <= limit {
-		return text
-	}
-	cut := limit - len(more)
-	for !utf8.RuneStart(text[cut]) {
-		cut--
-	}
-	return text[:cut] + more
 }
 
 // forget ends what is known of a PV that is gone.

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/brief"
 )
 
 // stockSecret is external-provisioner's way from a StorageClass to the Secret of a deletion,
@@ -149,7 +151,7 @@ func FuzzWhatIsTold(f *testing.F) {
 		}
 		r := newReports(heard, func(reason Reason) { m.told.WithLabelValues(string(reason)).Inc() })
 		pv := released().PV
-		pv.Name, pv.Handle, pv.StorageClass, pv.HeldBecause = name, handle, class, clip(trouble, maxHoldReason)
+		pv.Name, pv.Handle, pv.StorageClass, pv.HeldBecause = name, handle, class, brief.Text(trouble, maxHoldReason)
 		err := fmt.Errorf("delete volume %q: %s", handle, trouble)
 		reason := Reasons()[int(which)%len(Reasons())]
 		r.now(ctx, pv, reason, explainMore(Snapshot{PV: pv, Rules: owner(), Siblings: []PV{{Name: name}}}, reason))

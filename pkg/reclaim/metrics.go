@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/brief"
 )
 
 // maxClass is how long the name of a StorageClass can be (a DNS subdomain, RFC 1123).
@@ -55,7 +57,7 @@ func (m *metrics) all() []prometheus.Collector {
 func (m *metrics) deleted(pv PV, err error, took time.Duration) {
 	// The annotation that names a class can hold anything, and a label that is not UTF-8 makes
 	// Prometheus panic.
-	class := clip(pv.StorageClass, maxClass)
+	class := brief.Text(pv.StorageClass, maxClass)
 	if err != nil {
 		m.failed.WithLabelValues(class).Inc()
 		return

@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	csitranslation "k8s.io/csi-translation-lib"
 	"k8s.io/klog/v2"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/brief"
 )
 
 const (
@@ -156,7 +158,7 @@ func PVOf(o *v1.PersistentVolume) PV {
 		pv.TerminatingSince = o.DeletionTimestamp.Unix()
 	}
 	pv.HeldBecause, pv.Held = o.Annotations[HoldAnnotation]
-	pv.HeldBecause = clip(pv.HeldBecause, maxHoldReason)
+	pv.HeldBecause = brief.Text(pv.HeldBecause, maxHoldReason)
 	_, hasName := o.Annotations[annSecretName]
 	_, hasNamespace := o.Annotations[annSecretNamespace]
 	pv.SecretKnown = hasName && hasNamespace
