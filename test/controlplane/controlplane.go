@@ -31,6 +31,7 @@ type ControlPlane struct {
 	folder    folder
 	authority *authority
 	url       string
+	etcd      string
 	admin     *rest.Config
 
 	stop    sync.Once
@@ -89,6 +90,7 @@ func (cp *ControlPlane) launch(ctx context.Context, binary string, files files, 
 	if err := os.RemoveAll(files.etcdData); err != nil { // of an attempt on other ports
 		return err
 	}
+	cp.etcd = fmt.Sprintf("127.0.0.1:%d", ports[portEtcd])
 	cp.url = fmt.Sprintf("https://127.0.0.1:%d", ports[portAPIServer])
 	if cp.admin, err = cp.ConfigFor(adminUser, mastersGroup); err != nil {
 		return err
@@ -142,6 +144,10 @@ func (cp *ControlPlane) Dir() string { return cp.folder.path }
 
 // URL is the API server's address.
 func (cp *ControlPlane) URL() string { return cp.url }
+
+// EtcdAddress is host and port of etcd, which speaks gRPC without TLS. What is written there is neither checked nor
+// defaulted by anybody; it is for filling a cluster with more objects than the API server takes in a reasonable time.
+func (cp *ControlPlane) EtcdAddress() string { return cp.etcd }
 
 // Stop kills all components and removes the folder. Nothing here needs a good end: the data goes with it.
 // Further calls return what the first did.

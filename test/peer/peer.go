@@ -42,6 +42,8 @@ type Options struct {
 	AddFinalizer bool
 	// Args are further flags.
 	Args []string
+	// Binary is the program. Default: built from this module.
+	Binary string
 	// Progress is told what the go command says while the program is built. Default: nobody.
 	Progress io.Writer
 }
@@ -51,17 +53,24 @@ type Peer struct {
 	process *process.Process
 }
 
+// Build compiles the peer and returns the path of the binary.
+func Build(ctx context.Context, progress io.Writer) (string, error) {
+	return process.Build(ctx, "./test/peer/cmd/peer", progress)
+}
+
 // Start builds and starts a peer and returns when it has begun to watch. It runs until Stop, or
 // until the calling program ends.
 func Start(ctx context.Context, o Options) (*Peer, error) {
-	binary, err := process.Build(ctx, "./test/peer/cmd/peer", o.Progress)
-	if err != nil {
-		return nil, fmt.Errorf("start the peer: %w", err)
+	if o.Binary == "" {
+		var err error
+		if o.Binary, err = Build(ctx, o.Progress); err != nil {
+			return nil, fmt.Errorf("start the peer: %w", err)
+		}
 	}
 	args := append([]string{
 		"--csi-address=" + o.Address, "--kubeconfig=" + o.Kubeconfig, fmt.Sprintf("--add-finalizer=%v", o.AddFinalizer),
 	}, o.Args...)
-	p, err := process.Start(process.Command{Name: "peer", Path: binary, Args: args})
+	p, err := process.Start(process.Command{Name: "peer", Path: o.Binary, Args: args})
 	if err != nil {
 		return nil, fmt.Errorf("start the peer: %w", err)
 	}
@@ -78,6 +87,9 @@ func (p *Peer) Stop() error {
 	p.process.Close()
 	return err
 }
+
+// PID returns the process id.
+func (p *Peer) PID() int { return p.process.PID() }
 
 // LogTail returns the last lines of its log.
 func (p *Peer) LogTail(lines int) string { return p.process.LogTail(lines) }

@@ -14,8 +14,10 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v10/controller"
 
@@ -36,6 +38,10 @@ func run(ctx context.Context, args []string) error {
 	address := flags.String("csi-address", "", "the CSI driver's socket (required)")
 	kubeconfig := flags.String("kubeconfig", "", "path of a kubeconfig file (required)")
 	addFinalizer := flags.Bool("add-finalizer", true, "honour the reclaim policy by the library's finalizer (feature gate HonorPVReclaimPolicy of the stock provisioner)")
+	qps := flags.Float64("kube-api-qps", -1, "calls a second to the API server, over all workers; below 0: no limit. client-go's own default is 5")
+	burst := flags.Int("kube-api-burst", 10, "calls that may exceed --kube-api-qps at once")
+	threads := flags.Int("worker-threads", controller.DefaultThreadiness, "how many PVs, and how many claims, are worked on at once")
+	retry := flags.Duration("retry-interval-start", 0, "delay after a first failure; it doubles up to 5 minutes, as the stock provisioner has it with 1s. 0: the library's own, 15s and 10 retries a second")
 	resync := flags.Duration("resync-period", controller.DefaultResyncPeriod, "how often every PV is looked at again")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -49,14 +55,16 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	config.QPS = -1 // what is measured is our program, not the library's limit
+	config.QPS, config.Burst = float32(*qps), *burst
+	// JSON would cost it memory and time that newer stock provisioners do not spend.
+	config.ContentType = runtime.ContentTypeProtobuf
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return err
 	}
 	c := controller.NewProvisionController(klog.Background(), client, driver.Name(), provisioner{driver},
-		controller.LeaderElection(false), controller.AddFinalizer(*addFinalizer), controller.ResyncPeriod(*resync),
-		controller.MetricsPort(0))
+		append(retries(*retry), controller.LeaderElection(false), controller.AddFinalizer(*addFinalizer),
+			controller.ResyncPeriod(*resync), controller.Threadiness(*threads), controller.MetricsPort(0))...)
 	fmt.Fprintln(os.Stderr, "peer: at work, add-finalizer", *addFinalizer)
 	// Run waits for ever, also when ctx has ended.
 	ended := make(chan struct{})
@@ -68,6 +76,19 @@ func run(ctx context.Context, args []string) error {
 	}
 	return nil
 }
+
+// retries returns the option for delays after failures, none for the library's own.
+func retries(start time.Duration) []func(*controller.ProvisionController) error {
+	if start == 0 {
+		return nil
+	}
+	return []func(*controller.ProvisionController) error{
+		controller.RateLimiter(workqueue.NewItemExponentialFailureRateLimiter(start, longestRetry)), //nolint:staticcheck // the library's type
+	}
+}
+
+// longestRetry is the stock provisioner's --retry-interval-max.
+const longestRetry = 5 * time.Minute
 
 // provisioner deletes by the driver, and refuses what is not tested here.
 type provisioner struct{ driver *csidriver.Driver }
