@@ -6,12 +6,13 @@ BIN       := .build/bin
 LINT      := $(BIN)/golangci-lint
 # The packages whose tests need no control plane and start no other program.
 UNIT      := ./cmd/... ./pkg/... ./mock-driver/... ./test/demo/... ./test/process/... ./test/mutants/... \
+             ./test/bench/... \
              ./test/faults/oracle ./test/faults/proxy ./test/faults/scenario
 # Tests that wait for real programs; far above what they take.
 TIMEOUT   ?= 30m
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-unit test-model model model-deep mutants test-sanity test-e2e test-controlplane controlplane faults fuzz lint docs fmt clean
+.PHONY: help build demo test test-unit test-model model model-deep mutants test-sanity test-e2e test-controlplane controlplane faults bench fuzz lint docs fmt clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,6 +62,9 @@ test-e2e: controlplane ## Run the programs against real control planes and a rea
 FAULTS_S ?= 300
 faults: controlplane ## Kill the sidecar at every moment, play all faults, then random ones for FAULTS_S (300) seconds; SEED repeats a run
 	$(GO) run ./test/faults/cmd/faults --seconds $(FAULTS_S) $(if $(SEED),--seed $(SEED))
+
+bench: controlplane ## Measure speed and size beside a reference; QUICK=1 in 3 minutes, BENCH=name a family or figure alone, SEED repeats an order
+	$(GO) run ./test/bench/cmd/bench $(if $(QUICK),--quick) $(if $(BENCH),--only '$(BENCH)') $(if $(SEED),--seed $(SEED))
 
 # Every target that the source has, so that none is forgotten. Without the limit, minimizing one
 # interesting input may take a minute, twice the time of its target.

@@ -1,0 +1,215 @@
+//go:build unix
+
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Options say what to measure.
+type Options struct {
+	// Quick takes fewer volumes and one run each: to see that it works, and the counts.
+	Quick bool
+	// Only are names of families or beginnings of names of figures. Default: all.
+	Only []string
+	// Runs of each subject. Default: 3, Quick 1.
+	Runs int
+	// Seed orders what has no order of its own. Default: a random one.
+	Seed uint64
+	// Progress is told what takes long. Default: nobody.
+	Progress io.Writer
+	// Measured is called for each figure as soon as it is measured. Optional.
+	Measured func(*Figure)
+}
+
+// family is a number of figures that are measured together.
+type family struct {
+	name    string
+	lab     kind
+	figures []Figure
+	run     func(context.Context, *session) error
+}
+
+// families are all there are, in the order of the report; those of one lab follow each other where they can.
+func families() []family {
+	return slices.Concat(countFamilies(), goneFamilies())
+}
+
+// figureOrder is the place of each figure in the report.
+func figureOrder() map[string]int {
+	order := map[string]int{}
+	for _, f := range families() {
+		for _, figure := range f.figures {
+			order[figure.Name] = len(order)
+		}
+	}
+	return order
+}
+
+// Names returns the names of all families with their figures.
+func Names() map[string][]string {
+	names := map[string][]string{}
+	for _, f := range families() {
+		for _, figure := range f.figures {
+			names[f.name] = append(names[f.name], figure.Name)
+		}
+	}
+	return names
+}
+
+// session is one call of Run.
+type session struct {
+	Options
+	programs programs
+	version  string
+	random   *rand.Rand
+	lab      *lab
+	figures  map[string]*Figure
+}
+
+// Run measures and returns the figures. What was measured before an error is returned with it.
+func Run(ctx context.Context, o Options, v Versions) (figures []*Figure, err error) {
+	s := &session{Options: o, version: v.Ours}
+	if s.Progress == nil {
+		s.Progress = io.Discard
+	}
+	if s.Runs == 0 {
+		s.Runs = s.size(3, 1)
+	}
+	if s.Seed == 0 {
+		s.Seed = uint64(rand.Uint32())
+	}
+	s.random = rand.New(rand.NewPCG(s.Seed, s.Seed))
+	chosen, err := choose(o.Only)
+	if err != nil {
+		return nil, err
+	}
+	if s.programs, err = buildPrograms(ctx, s.Progress); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.closeLab()) }()
+	for _, f := range chosen {
+		measured, err := s.measure(ctx, f)
+		if err != nil {
+			return figures, fmt.Errorf("measure %s: %w", f.name, err)
+		}
+		figures = append(figures, measured...)
+	}
+	return figures, nil
+}
+
+// choose returns the families that the names pick, in the order in which they are measured: by lab.
+func choose(only []string) (chosen []family, err error) {
+	for _, name := range only {
+		if !slices.ContainsFunc(families(), func(f family) bool { return f.is(name) }) {
+			return nil, fmt.Errorf("choose figures: %q is neither a family nor a figure", name)
+		}
+	}
+	for _, f := range families() {
+		if len(only) == 0 || slices.ContainsFunc(only, f.is) {
+			chosen = append(chosen, f)
+		}
+	}
+	slices.SortStableFunc(chosen, func(a, b family) int { return int(a.lab) - int(b.lab) })
+	return chosen, nil
+}
+
+func (f family) is(name string) bool {
+	return f.name == name || slices.ContainsFunc(f.figures, func(figure Figure) bool { return strings.HasPrefix(figure.Name, name) })
+}
+
+func (s *session) measure(ctx context.Context, f family) ([]*Figure, error) {
+	began := time.Now()
+	s.say("%s", f.name)
+	if err := s.openLab(ctx, f.lab); err != nil {
+		return nil, err
+	}
+	s.figures = map[string]*Figure{}
+	var all []*Figure
+	for _, figure := range f.figures {
+		figure.Runs, figure.Date, figure.Seed, figure.Version = map[string][]float64{}, began.UTC().Truncate(time.Second), s.Seed, s.version
+		figure.Quick = s.Quick
+		s.figures[figure.Name] = &figure
+		all = append(all, &figure)
+	}
+	if err := f.run(ctx, s); err != nil {
+		return nil, err
+	}
+	all = slices.DeleteFunc(all, func(f *Figure) bool { return len(f.Runs) == 0 })
+	for _, figure := range all {
+		if s.Measured != nil {
+			s.Measured(figure)
+		}
+	}
+	s.say("%s took %v", f.name, time.Since(began).Round(time.Second))
+	return all, nil
+}
+
+// openLab makes the lab of this kind the present one.
+func (s *session) openLab(ctx context.Context, k kind) (err error) {
+	if s.lab != nil && s.lab.kind == k {
+		return nil
+	}
+	if err := s.closeLab(); err != nil {
+		return err
+	}
+	s.lab, err = openLab(ctx, k, s.programs, s.Progress)
+	return err
+}
+
+func (s *session) closeLab() error {
+	if s.lab == nil {
+		return nil
+	}
+	err := s.lab.close()
+	s.lab = nil
+	return err
+}
+
+// record notes a value of a run.
+func (s *session) record(figure, column string, value float64) {
+	f, known := s.figures[figure]
+	if !known {
+		panic("bench: no figure " + figure + " in this family") // a mistake in the tables
+	}
+	f.Runs[column] = append(f.Runs[column], value)
+	s.say("  %s %s %s %s", figure, column, number(value), f.Unit)
+}
+
+func (s *session) say(format string, args ...any) {
+	fmt.Fprintf(s.Progress, "bench: "+format+"\n", args...)
+}
+
+// size is how many of something there are.
+func (s *session) size(full, quick int) int {
+	if s.Quick {
+		return quick
+	}
+	return full
+}
+
+// alternate calls do for each run and column in turn: a slow minute of the machine hits all of them.
+func (s *session) alternate(do func(run int) []func() error) error {
+	for run := range s.Runs {
+		for _, one := range do(run) {
+			if err := one(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// shuffled returns the names in another order.
+func (s *session) shuffled(names []string) []string {
+	names = slices.Clone(names)
+	s.random.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+	return names
+}

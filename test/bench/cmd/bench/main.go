@@ -1,0 +1,106 @@
+//go:build unix
+
+// Command bench measures csi-reclaimer beside a reference, prints a line for each figure and a table, and writes report.json
+// and report.md. See package bench.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/bench"
+	"github.com/csi-reclaimer/csi-reclaimer/test/process"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	quick := flags.Bool("quick", false, "fewer volumes, one run each: the counts and small sizes, in 3 minutes")
+	only := flags.String("only", "", "families, figures or beginnings of figures' names, separated by commas (default: all); --list shows them")
+	list := flags.Bool("list", false, "list the families with their figures, and measure nothing")
+	runs := flags.Int("runs", 0, "runs of each subject (default: 3, with --quick 1)")
+	seed := flags.Uint64("seed", 0, "repeats the order of deletions of another run (default: a random one)")
+	out := flags.String("out", "", "folder of the report: figures that are in it and are not measured now are kept (default: test/bench, with --quick .build/bench)")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if *list {
+		printNames()
+		return nil
+	}
+	dir, err := folder(*out, *quick)
+	if err != nil {
+		return err
+	}
+	versions, err := bench.TheseVersions(ctx)
+	if err != nil {
+		return err
+	}
+	report, err := bench.Read(dir, bench.ThisMachine(), versions)
+	if err != nil {
+		return err
+	}
+	o := bench.Options{Quick: *quick, Runs: *runs, Seed: *seed, Progress: os.Stderr}
+	if *only != "" {
+		o.Only = strings.Split(*only, ",")
+	}
+	if o.Seed == 0 {
+		o.Seed = uint64(rand.Uint32())
+	}
+	fmt.Printf("seed %d\n", o.Seed)
+	o.Measured = func(f *bench.Figure) {
+		fmt.Println(f.Line())
+		report.Add(f)
+	}
+	_, err = bench.Run(ctx, o, versions)
+	if err := errors.Join(context.Cause(ctx), err); err != nil {
+		return err
+	}
+	if err := report.Markdown(os.Stdout); err != nil {
+		return err
+	}
+	return report.Write(dir)
+}
+
+// folder is where the report goes: what is measured with few volumes does not replace what is kept.
+func folder(given string, quick bool) (string, error) {
+	if given != "" {
+		return given, nil
+	}
+	root, err := process.ModuleRoot()
+	if err != nil {
+		return "", err
+	}
+	if quick {
+		return filepath.Join(root, ".build", "bench"), nil
+	}
+	return filepath.Join(root, "test", "bench"), nil
+}
+
+func printNames() {
+	names := bench.Names()
+	for _, family := range slices.Sorted(maps.Keys(names)) {
+		fmt.Println(family)
+		for _, figure := range names[family] {
+			fmt.Println("  " + figure)
+		}
+	}
+}

@@ -1,0 +1,4 @@
+package bench
+
+// filling is what was written into etcd.
+type filling struct{}

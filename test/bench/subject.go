@@ -1,0 +1,116 @@
+//go:build unix
+
+package bench
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/peer"
+	"github.com/csi-reclaimer/csi-reclaimer/test/sidecar"
+)
+
+// subject is a program that is measured.
+type subject struct {
+	column string
+	// args are its flags beside address and kubeconfig.
+	args []string
+}
+
+func subjects() []subject {
+	return []subject{ours(), reference(), unthrottled()}
+}
+
+// ours is csi-reclaimer at its defaults; the verbosity is that of package sidecar otherwise.
+func ours(args ...string) subject { return subject{Ours, append([]string{"-v=0"}, args...)} }
+
+func reference() subject {
+	return subject{Reference, []string{"--kube-api-qps=5", "--kube-api-burst=10", "--retry-interval-start=1s"}}
+}
+
+func unthrottled() subject {
+	return subject{Unthrottled, []string{"--kube-api-qps=-1", "--worker-threads=100", "--retry-interval-start=1s"}}
+}
+
+// account is the name of the service account.
+func (s subject) account() string { return strings.ReplaceAll(s.column, "_", "-") }
+
+// user is the account's name in the audit log.
+func (s subject) user(namespace string) string {
+	return "system:serviceaccount:" + namespace + ":" + s.account()
+}
+
+// running is a subject at work.
+type running interface {
+	PID() int
+	Stop() error
+	LogTail(lines int) string
+}
+
+// start starts the subject and returns when it has been executed; whether it is at work shows in what it does.
+func (l *lab) start(ctx context.Context, s subject) (running, error) {
+	if s.column == Ours {
+		return sidecar.Start(ctx, sidecar.Options{
+			Binary: l.programs.sidecar, Address: l.driver.Socket(), Kubeconfig: l.kubeconf[s.column], Args: s.args,
+		})
+	}
+	return peer.Start(ctx, peer.Options{
+		Binary: l.programs.peer, Address: l.driver.Socket(), Kubeconfig: l.kubeconf[s.column], AddFinalizer: true, Args: s.args,
+	})
+}
+
+// usage is what a process has used up to now.
+type usage struct {
+	// peakMiB and residentMiB are the largest and the present resident set.
+	peakMiB, residentMiB float64
+	// cpu is processor time in seconds.
+	cpu float64
+}
+
+// ticksPerSecond is USER_HZ, which Linux fixes at 100 for all programs.
+const ticksPerSecond = 100
+
+// usageOf reads it from /proc, which only Linux has.
+func usageOf(pid int) (usage, error) {
+	dir := "/proc/" + strconv.Itoa(pid)
+	status, err := os.ReadFile(dir + "/status")
+	if err != nil {
+		return usage{}, fmt.Errorf("read memory of process %d: %w", pid, err)
+	}
+	stat, err := os.ReadFile(dir + "/stat")
+	if err != nil {
+		return usage{}, fmt.Errorf("read processor time of process %d: %w", pid, err)
+	}
+	return parseUsage(string(status), string(stat))
+}
+
+// parseUsage reads /proc/PID/status and /proc/PID/stat (proc_pid_status(5), proc_pid_stat(5)).
+func parseUsage(status, stat string) (u usage, err error) {
+	for _, field := range []struct {
+		name string
+		into *float64
+	}{{"VmHWM:", &u.peakMiB}, {"VmRSS:", &u.residentMiB}} {
+		_, after, found := strings.Cut(status, field.name)
+		var kB float64
+		if _, err := fmt.Sscan(after, &kB); err != nil || !found {
+			return usage{}, fmt.Errorf("read process status: no %s in it", field.name)
+		}
+		*field.into = kB / 1024
+	}
+	// The program's name, in parentheses, may hold anything; utime and stime are the 12th and 13th field after it.
+	fields := strings.Fields(stat[strings.LastIndex(stat, ")")+1:])
+	if len(fields) < 13 {
+		return usage{}, fmt.Errorf("read process stat: %d fields", len(fields))
+	}
+	for _, text := range fields[11:13] {
+		ticks, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			return usage{}, fmt.Errorf("read process stat: %w", err)
+		}
+		u.cpu += ticks / ticksPerSecond
+	}
+	return u, nil
+}

@@ -1,0 +1,193 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+)
+
+// tracker is a watch of the PVs of one crowd, and notes when what happened to them.
+type tracker struct {
+	stop context.CancelFunc
+	done sync.WaitGroup
+
+	mu      sync.Mutex
+	changed chan struct{} // closed and made anew with each change
+	err     error         // why the watch ended
+
+	pvs   map[string]pvTimes
+	bound int // PVs that have been Bound
+	// protected, dropped and gone count PVs of which this was seen.
+	protected, dropped, gone int
+	// onReleased, if set, is called for each PV that turns Released, from the goroutine that watches.
+	onReleased func(name string)
+}
+
+// pvTimes are the times at which the watch told of a PV; zero for what it did not tell.
+type pvTimes struct {
+	available                          bool
+	boundAt, protected, released, gone time.Time
+	// dropped is when the finalizer was not there any more.
+	dropped time.Time
+}
+
+// track begins to watch the PVs of a crowd, of which there are none yet, or with an empty token all PVs from now on.
+func track(ctx context.Context, client kubernetes.Interface, token string) (*tracker, error) {
+	selector := ""
+	if token != "" {
+		selector = crowdLabel + "=" + token
+	}
+	list, err := client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{LabelSelector: selector, Limit: 1})
+	if err != nil {
+		return nil, fmt.Errorf("watch PVs: %w", err)
+	}
+	ctx, stop := context.WithCancel(ctx)
+	w, err := client.CoreV1().PersistentVolumes().Watch(ctx, metav1.ListOptions{LabelSelector: selector, ResourceVersion: list.ResourceVersion})
+	if err != nil {
+		stop()
+		return nil, fmt.Errorf("watch PVs: %w", err)
+	}
+	t := &tracker{stop: stop, changed: make(chan struct{}), pvs: map[string]pvTimes{}}
+	t.done.Go(func() {
+		defer w.Stop()
+		for event := range w.ResultChan() {
+			t.see(event, time.Now())
+		}
+		t.end(fmt.Errorf("the watch of PVs ended"))
+	})
+	return t, nil
+}
+
+func (t *tracker) see(event watch.Event, now time.Time) {
+	pv, ok := event.Object.(*v1.PersistentVolume)
+	if !ok {
+		t.end(fmt.Errorf("the watch of PVs told of %T", event.Object))
+		return
+	}
+	t.mu.Lock()
+	before := t.pvs[pv.Name]
+	after := before.seen(pv, event.Type == watch.Deleted, now)
+	t.pvs[pv.Name] = after
+	count := func(n *int, before, after time.Time) bool {
+		if before.IsZero() && !after.IsZero() {
+			*n++
+			return true
+		}
+		return false
+	}
+	count(&t.bound, before.boundAt, after.boundAt)
+	count(&t.protected, before.protected, after.protected)
+	count(&t.dropped, before.dropped, after.dropped)
+	count(&t.gone, before.gone, after.gone)
+	released := before.released.IsZero() && !after.released.IsZero()
+	close(t.changed)
+	t.changed = make(chan struct{})
+	t.mu.Unlock()
+	if released && t.onReleased != nil {
+		t.onReleased(pv.Name)
+	}
+}
+
+// seen adds what an event tells.
+func (p pvTimes) seen(pv *v1.PersistentVolume, deleted bool, now time.Time) pvTimes {
+	first := func(at *time.Time) {
+		if at.IsZero() {
+			*at = now
+		}
+	}
+	switch pv.Status.Phase {
+	case v1.VolumeAvailable:
+		p.available = true
+	case v1.VolumeBound:
+		first(&p.boundAt)
+	case v1.VolumeReleased:
+		first(&p.released)
+	}
+	switch {
+	case deleted:
+		first(&p.gone)
+		first(&p.dropped)
+	case slices.Contains(pv.Finalizers, reclaim.Finalizer):
+		first(&p.protected)
+	case !p.protected.IsZero():
+		first(&p.dropped)
+	}
+	return p
+}
+
+func (t *tracker) end(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.err == nil {
+		t.err = err
+	}
+	close(t.changed)
+	t.changed = make(chan struct{})
+}
+
+// wait returns once the tracker is as wanted; want is called with the lock held.
+func (t *tracker) wait(ctx context.Context, what string, want func(*tracker) bool) error {
+	for {
+		t.mu.Lock()
+		there, err, changed := want(t), t.err, t.changed
+		state := fmt.Sprintf("%d PVs, %d bound, %d protected, %d dropped, %d gone", len(t.pvs), t.bound, t.protected, t.dropped, t.gone)
+		t.mu.Unlock()
+		if there {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("wait for PVs to be %s: %w; there are %s", what, err, state)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for PVs to be %s: %w; there are %s", what, context.Cause(ctx), state)
+		case <-changed:
+		}
+	}
+}
+
+// times returns what is known of a PV.
+func (t *tracker) times(name string) pvTimes {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.pvs[name]
+}
+
+// last returns the latest of the times that pick chooses, of the PVs named.
+func (t *tracker) last(names []string, pick func(pvTimes) time.Time) (latest time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, name := range names {
+		if at := pick(t.pvs[name]); at.After(latest) {
+			latest = at
+		}
+	}
+	return latest
+}
+
+// left returns the PVs that are not gone.
+func (t *tracker) left() (names []string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for name, p := range t.pvs {
+		if p.gone.IsZero() {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// close ends the watch.
+func (t *tracker) close() {
+	t.stop()
+	t.done.Wait()
+}
