@@ -37,9 +37,9 @@ type family struct {
 	run     func(context.Context, *session) error
 }
 
-// families are all there are, in the order of the report; those of one lab follow each other where they can.
+// families are all there are, in the order of the report.
 func families() []family {
-	return slices.Concat(countFamilies(), goneFamilies())
+	return slices.Concat(countFamilies(), goneFamilies(), troubleFamilies(), latencyFamilies(), backfillFamilies(), scaleFamilies(), idleFamilies())
 }
 
 // figureOrder is the place of each figure in the report.

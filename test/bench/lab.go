@@ -85,7 +85,7 @@ func openLab(ctx context.Context, k kind, p programs, progress io.Writer) (_ *la
 		return nil, err
 	}
 	for range connections {
-		client, err := kubernetes.NewForConfig(protobuf(l.cluster.Admin()))
+		client, err := kubernetes.NewForConfig(speakProtobuf(l.cluster.Admin()))
 		if err != nil {
 			return nil, err
 		}
@@ -106,8 +106,8 @@ func openLab(ctx context.Context, k kind, p programs, progress io.Writer) (_ *la
 	return l, l.makeAccounts(ctx)
 }
 
-// protobuf has a client speak it, over a connection of its own.
-func protobuf(config *rest.Config) *rest.Config {
+// speakProtobuf has a client speak it, over a connection of its own.
+func speakProtobuf(config *rest.Config) *rest.Config {
 	config.ContentType = "application/vnd.kubernetes.protobuf"
 	config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
 	// Clients of equal configurations share a connection; a dialer of one's own makes a difference.

@@ -1,0 +1,107 @@
+//go:build unix
+
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+)
+
+// patchers is how many PVs ours protects at once (--protect-threads).
+const patchers = 8
+
+func backfillFamilies() []family {
+	return []family{{name: "backfill", lab: bare, run: measureBackfill, figures: []Figure{{
+		Name: "backfill_per_second", Unit: "PVs/s", Goals: []Goal{atLeastOf(0.9, Limit)},
+		Load: "10,000 bound PVs without the finalizer (reference: 100), a watch of all PVs open, no controller manager; from the first PV protected to the last. " +
+			"Limit: the same patches by 8 connections that do nothing else.",
+	}}}}
+}
+
+func measureBackfill(ctx context.Context, s *session) error {
+	if err := s.lab.prepare(ctx); err != nil {
+		return err
+	}
+	n := s.size(10_000, 2_000)
+	one := func(column string, n int, protect func(context.Context) (stop func() error, err error)) func() error {
+		return func() error {
+			rate, err := s.backfill(ctx, n, protect)
+			if err == nil {
+				s.record("backfill_per_second", column, rate)
+			}
+			return err
+		}
+	}
+	subject := func(sub subject) func(context.Context) (func() error, error) {
+		return func(ctx context.Context) (func() error, error) {
+			program, err := s.lab.start(ctx, sub)
+			if err != nil {
+				return nil, err
+			}
+			return program.Stop, nil
+		}
+	}
+	return s.alternate(func(int) []func() error {
+		return []func() error{
+			one(Ours, n, subject(ours())),
+			one(Reference, s.size(100, 30), subject(reference())),
+			one(Unthrottled, n, subject(unthrottled())),
+			one(Limit, n, func(ctx context.Context) (func() error, error) {
+				return func() error { return nil }, s.lab.patchAll(ctx, n)
+			}),
+		}
+	})
+}
+
+// backfill returns how many PVs a second are protected, of n that are not when protect is called.
+func (s *session) backfill(ctx context.Context, n int, protect func(context.Context) (stop func() error, err error)) (rate float64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := s.lab.empty(ctx); err != nil {
+		return 0, err
+	}
+	if err := s.lab.fill(ctx, n, false, true, true); err != nil {
+		return 0, err
+	}
+	watch, err := track(ctx, s.lab.users[len(s.lab.users)-1], "")
+	if err != nil {
+		return 0, err
+	}
+	defer watch.close()
+	stop, err := protect(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	if err := watch.wait(ctx, "protected", func(t *tracker) bool { return t.protected == n }); err != nil {
+		return 0, err
+	}
+	var first, last time.Time
+	for i := range n {
+		at := watch.times(fillName(i)).protected
+		if first.IsZero() || at.Before(first) {
+			first = at
+		}
+		if at.After(last) {
+			last = at
+		}
+	}
+	return float64(n-1) / last.Sub(first).Seconds(), nil
+}
+
+// patchAll puts the finalizer on all filled PVs, by so many connections as ours has workers.
+func (l *lab) patchAll(ctx context.Context, n int) error {
+	return inParallel(ctx, patchers, n, func(ctx context.Context, worker, i int) error {
+		name := fillName(i)
+		body := fmt.Sprintf(`{"metadata":{"finalizers":[%q],"uid":%q}}`, reclaim.Finalizer, name[len(name)-36:])
+		_, err := l.users[worker].CoreV1().PersistentVolumes().Patch(ctx, name, types.StrategicMergePatchType, []byte(body), metav1.PatchOptions{})
+		return err
+	})
+}

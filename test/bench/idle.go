@@ -1,0 +1,102 @@
+//go:build unix
+
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/controlplane"
+)
+
+func idleFamilies() []family {
+	const load = "500 bound and protected PVs, nothing changing for 10 minutes (--quick: 20 seconds), all subjects side by side, ours with leader election. "
+	return []family{{name: "idle", lab: audited, run: measureIdle, figures: []Figure{
+		{Name: "idle_api_calls_10min", Unit: "calls", Goals: []Goal{exactly(0)}, Load: load + "From the audit log; calls about Leases, and watches that are begun again, are not counted."},
+		{Name: "idle_cpu_percent", Unit: "% of a core", Goals: []Goal{atMost(0.1)}, Load: load + "Processor time (Linux)."},
+	}}}
+}
+
+func measureIdle(ctx context.Context, s *session) (err error) {
+	lasts := time.Duration(s.size(600, 20)) * time.Second
+	ctx, cancel := context.WithTimeout(ctx, lasts+patience)
+	defer cancel()
+	c, err := s.lab.gather(ctx, crowdSpec{n: s.size(500, 50)})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.close(ctx)) }()
+	elected := ours("--leader-election", "--leader-election-namespace="+s.lab.namespace, "--leader-election-identity=bench")
+	all := []subject{elected, reference(), unthrottled()}
+	before := make([]usage, len(all))
+	programs := make([]running, len(all))
+	for i, subject := range all {
+		if programs[i], err = s.lab.start(ctx, subject); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, programs[i].Stop()) }()
+	}
+	for _, program := range programs {
+		if _, err := atRest(ctx, program.PID()); err != nil {
+			return err
+		}
+	}
+	if err := s.lab.begunToWatch(ctx, all); err != nil {
+		return err
+	}
+	began := time.Now()
+	for i, program := range programs {
+		if before[i], err = usageOf(program.PID()); err != nil {
+			return err
+		}
+	}
+	s.say("  nothing happens for %v", lasts)
+	if err := pause(ctx, lasts); err != nil {
+		return err
+	}
+	took := time.Since(began)
+	if err := s.lab.auditComplete(ctx); err != nil {
+		return err
+	}
+	for i, subject := range all {
+		after, err := usageOf(programs[i].PID())
+		if err != nil {
+			return err
+		}
+		s.record("idle_cpu_percent", subject.column, (after.cpu-before[i].cpu)/took.Seconds()*100)
+		calls, err := s.lab.cluster.AuditEventsOf(subject.user(s.lab.namespace), func(e controlplane.AuditEvent) bool {
+			return e.Received.After(began) && e.Resource != "leases" && e.Verb != "watch"
+		})
+		if err != nil {
+			return err
+		}
+		for _, call := range calls {
+			s.say("  %s: %s %s %s %d", subject.column, call.Verb, call.Resource, call.Name, call.Code)
+		}
+		s.record("idle_api_calls_10min", subject.column, float64(len(calls)))
+	}
+	return nil
+}
+
+// begunToWatch is an error unless each subject watches PVs: one that has not begun is idle, too.
+func (l *lab) begunToWatch(ctx context.Context, all []subject) error {
+	for _, subject := range all {
+		for {
+			watches, err := l.cluster.AuditEventsOf(subject.user(l.namespace), func(e controlplane.AuditEvent) bool {
+				return e.Resource == "persistentvolumes" && e.Verb == "watch" && e.Code == 200
+			})
+			if err != nil {
+				return err
+			}
+			if len(watches) > 0 {
+				break
+			}
+			if err := pause(ctx, 100*time.Millisecond); err != nil {
+				return fmt.Errorf("wait for %s to watch: %w", subject.column, err)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,205 @@
+//go:build unix
+
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
+	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
+	"github.com/csi-reclaimer/csi-reclaimer/test/controlplane"
+)
+
+func latencyFamilies() []family {
+	const load = "Claims deleted one at a time, 100 a run (reference: 30), nothing else going on: from the audit log's time of receipt of the write that makes the PV Released to the driver's receipt of DeleteVolume. A run's value is its percentile."
+	return []family{{
+		name: "latency", lab: audited, run: measureLatency, figures: []Figure{
+			{Name: "released_to_deleted_ms_p50", Unit: "ms", Load: load},
+			{Name: "released_to_deleted_ms_p99", Unit: "ms", Goals: []Goal{atMost(25)}, Load: load},
+		},
+	}, {
+		name: "slow_neighbour", lab: audited, run: measureNeighbour, figures: []Figure{{
+			Name: "slow_driver_added_ms", Unit: "ms", Goals: []Goal{atMost(addedNoise)},
+			Load: "The median of that time for 10 volumes, each deleted while 60 calls of 500 ms for others are in hand, less the median without them. No delay is to be added; the goal leaves 5 ms to the machine.",
+		}},
+	}}
+}
+
+// addedNoise is by how many milliseconds two medians of the same thing differ here.
+const addedNoise = 5
+
+func measureLatency(ctx context.Context, s *session) error {
+	one := func(subject subject, n int) func() error {
+		return func() error {
+			delays, err := s.latencies(ctx, subject, n)
+			if err != nil {
+				return err
+			}
+			s.record("released_to_deleted_ms_p50", subject.column, Percentile(delays, 50))
+			s.record("released_to_deleted_ms_p99", subject.column, Percentile(delays, 99))
+			return nil
+		}
+	}
+	n := s.size(100, 20)
+	return s.alternate(func(int) []func() error {
+		return []func() error{one(ours(), n), one(reference(), s.size(30, 10)), one(unthrottled(), n)}
+	})
+}
+
+// latencies deletes claims one at a time and returns the delays in milliseconds.
+func (s *session) latencies(ctx context.Context, subject subject, n int) (delays []float64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	c, err := s.lab.gather(ctx, crowdSpec{n: n})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, c.close(ctx)) }()
+	stop, err := s.atWork(ctx, subject)
+	if err != nil {
+		return nil, err
+	}
+	for i, name := range s.shuffled(c.names) {
+		err := c.remove(ctx, false, []string{name})
+		if err == nil {
+			err = c.watch.wait(ctx, "gone", func(t *tracker) bool { return t.gone == i+1 })
+		}
+		if err != nil {
+			return nil, errors.Join(err, stop())
+		}
+	}
+	if err := stop(); err != nil {
+		return nil, err
+	}
+	return s.lab.delays(ctx, c)
+}
+
+// delays returns, for the volumes of a crowd that were deleted since it was asked last, the time from the write that made the PV
+// Released to the driver's receipt of the first call, in milliseconds.
+func (l *lab) delays(ctx context.Context, c *crowd) (delays []float64, err error) {
+	calls, err := l.deletions()
+	if err != nil {
+		return nil, err
+	}
+	if err := l.auditComplete(ctx); err != nil {
+		return nil, err
+	}
+	received := map[string]time.Time{} // by handle
+	for _, call := range calls {
+		if _, again := received[call.Volume]; !again {
+			received[call.Volume] = call.Received
+		}
+	}
+	released, err := l.lastStatusWrites(c, received)
+	if err != nil {
+		return nil, err
+	}
+	for name, at := range released {
+		delays = append(delays, received[c.handle[name]].Sub(at).Seconds()*1000)
+	}
+	if len(delays) != len(callsByVolume(calls, c)) {
+		return nil, fmt.Errorf("find the writes that released PVs: %d of %d are in the audit log", len(delays), len(callsByVolume(calls, c)))
+	}
+	return delays, nil
+}
+
+func callsByVolume(calls []ledger.Call, c *crowd) map[string]bool {
+	volumes := map[string]bool{}
+	for _, call := range callsFor(calls, c.handle) {
+		volumes[call.Volume] = true
+	}
+	return volumes
+}
+
+// lastStatusWrites returns, by PV, when the last write of its status was received before the driver was called: the one that
+// made it Released.
+func (l *lab) lastStatusWrites(c *crowd, called map[string]time.Time) (map[string]time.Time, error) {
+	last := map[string]time.Time{}
+	_, err := l.cluster.AuditEvents(func(e controlplane.AuditEvent) bool {
+		before, mine := called[c.handle[e.Name]]
+		if mine && e.Resource == "persistentvolumes" && e.Subresource == "status" && e.Code == 200 &&
+			e.Received.Before(before) && e.Received.After(last[e.Name]) {
+			last[e.Name] = e.Received
+		}
+		return false
+	})
+	return last, err
+}
+
+func measureNeighbour(ctx context.Context, s *session) error {
+	return s.alternate(func(int) (all []func() error) {
+		for _, subject := range []subject{ours(), unthrottled()} {
+			all = append(all, func() error {
+				alone, err := s.besideSlowCalls(ctx, subject, 0)
+				if err != nil {
+					return err
+				}
+				beside, err := s.besideSlowCalls(ctx, subject, 60)
+				if err == nil {
+					s.record("slow_driver_added_ms", subject.column, Median(beside)-Median(alone))
+				}
+				return err
+			})
+		}
+		return all
+	})
+}
+
+// besideSlowCalls returns delays of volumes that are deleted while so many slow calls for others are in hand.
+func (s *session) besideSlowCalls(ctx context.Context, subject subject, slow int) (delays []float64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	times := s.size(10, 3)
+	quick, err := s.lab.gather(ctx, crowdSpec{n: times})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, quick.close(ctx)) }()
+	others, err := s.lab.gather(ctx, crowdSpec{n: slow * times, name: "slow"})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, others.close(ctx)) }()
+	stop, err := s.atWork(ctx, subject)
+	if err != nil {
+		return nil, err
+	}
+	plan := slowDriver(500 * time.Millisecond)
+	plan.Rules[0].VolumeName = "slow-*"
+	err = s.lab.driver.SetFaults(ctx, plan)
+	for i := 0; i < times && err == nil; i++ {
+		err = s.oneBeside(ctx, quick, i, others, others.names[i*slow:(i+1)*slow])
+	}
+	err = errors.Join(err, stop(), s.lab.driver.SetFaults(context.WithoutCancel(ctx), faults.Plan{}))
+	if err != nil {
+		return nil, err
+	}
+	return s.lab.delays(ctx, quick)
+}
+
+// oneBeside deletes slow volumes and, once the driver is busy with all of them, one other.
+func (s *session) oneBeside(ctx context.Context, quick *crowd, i int, others *crowd, slow []string) error {
+	if err := others.remove(ctx, false, slow); err != nil {
+		return err
+	}
+	if err := others.watch.wait(ctx, "released", func(t *tracker) bool {
+		for _, name := range slow {
+			if t.pvs[name].released.IsZero() {
+				return false
+			}
+		}
+		return true
+	}); err != nil {
+		return err
+	}
+	if err := quick.remove(ctx, false, quick.names[i:i+1]); err != nil {
+		return err
+	}
+	if err := quick.watch.wait(ctx, "gone", func(t *tracker) bool { return t.gone == i+1 }); err != nil {
+		return err
+	}
+	return others.watch.wait(ctx, "gone", func(t *tracker) bool { return t.gone == (i+1)*len(slow) })
+}

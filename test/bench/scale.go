@@ -1,0 +1,174 @@
+//go:build unix
+
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
+)
+
+// sizes are the numbers of PVs of the scaling curve.
+func sizes() []int { return []int{1_000, 10_000, 50_000, 100_000} }
+
+func scaleFamilies() []family {
+	var figures []Figure
+	for _, n := range sizes() {
+		load := fmt.Sprintf("%d PVs in the cluster, bound and protected, half of them another driver's; no claims; no provisioning. ", n)
+		peak := Figure{Name: "peak_rss_mib_" + strconv.Itoa(n), Unit: "MiB", Load: load + "VmHWM (Linux) after the start and, but for the reference at its defaults, a burst of 1,000 reclaims."}
+		steady := Figure{Name: "steady_rss_mib_" + strconv.Itoa(n), Unit: "MiB", Load: load + "VmRSS (Linux) when the process has come to rest after its start."}
+		start := Figure{Name: "start_to_first_decision_s_" + strconv.Itoa(n), Unit: "s", Load: load + "One is Released: from the start of the process to the driver's DeleteVolume for it."}
+		rate := Figure{Name: "reclaim_per_second_" + strconv.Itoa(n), Unit: "PVs/s", Load: load + "1,000 more turn Released at once, their claims gone, without a controller manager: until the last is gone."}
+		if n == 100_000 {
+			peak.Goals, steady.Goals, start.Goals = []Goal{atMost(120)}, []Goal{atMost(80)}, []Goal{atMost(10)}
+		}
+		figures = append(figures, peak, steady, start, rate)
+	}
+	return []family{{name: "scale", lab: bare, run: measureScale, figures: figures}}
+}
+
+func measureScale(ctx context.Context, s *session) error {
+	if err := s.lab.prepare(ctx); err != nil {
+		return err
+	}
+	if err := s.lab.empty(ctx); err != nil {
+		return err
+	}
+	for _, n := range sizes()[:s.size(len(sizes()), 2)] {
+		s.say("  fill the cluster up to %d PVs", n)
+		if err := s.lab.fill(ctx, n, true, false, false); err != nil {
+			return err
+		}
+		burst := s.size(1000, 200)
+		if err := s.alternate(func(int) []func() error {
+			return []func() error{
+				func() error { return s.scale(ctx, ours(), n, burst) },
+				func() error { return s.scale(ctx, reference(), n, 0) },
+				func() error { return s.scale(ctx, unthrottled(), n, burst) },
+			}
+		}); err != nil {
+			return err
+		}
+	}
+	return s.lab.empty(ctx)
+}
+
+// scale starts a subject among n PVs and takes what it needs; burst is how many it then reclaims at once.
+func (s *session) scale(ctx context.Context, subject subject, n, burst int) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	watch, err := track(ctx, s.lab.users[0], "")
+	if err != nil {
+		return err
+	}
+	defer watch.close()
+	first, err := s.lab.putReleased(ctx, 1)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	program, err := s.lab.start(ctx, subject)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, program.Stop()) }()
+	call, err := s.lab.waitCall(ctx, first[0].handle)
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, program.LogTail(10))
+	}
+	s.record("start_to_first_decision_s_"+strconv.Itoa(n), subject.column, call.Received.Sub(began).Seconds())
+	if err := watch.wait(ctx, "gone", func(t *tracker) bool { return t.gone == 1 }); err != nil {
+		return err
+	}
+	rested, err := atRest(ctx, program.PID())
+	if err != nil {
+		return err
+	}
+	s.record("steady_rss_mib_"+strconv.Itoa(n), subject.column, rested.residentMiB)
+	if burst > 0 {
+		began := time.Now()
+		pvs, err := s.lab.putReleased(ctx, burst)
+		if err != nil {
+			return err
+		}
+		if err := watch.wait(ctx, "gone", func(t *tracker) bool { return t.gone == 1+burst }); err != nil {
+			return err
+		}
+		end := watch.last(namesOf(pvs), func(p pvTimes) time.Time { return p.gone })
+		s.record("reclaim_per_second_"+strconv.Itoa(n), subject.column, float64(burst)/end.Sub(began).Seconds())
+	}
+	used, err := usageOf(program.PID())
+	if err == nil {
+		s.record("peak_rss_mib_"+strconv.Itoa(n), subject.column, used.peakMiB)
+	}
+	return err
+}
+
+func namesOf(pvs []filledPV) (names []string) {
+	for _, pv := range pvs {
+		names = append(names, pv.name)
+	}
+	return names
+}
+
+// putReleased makes volumes, and then their PVs, which are Released and whose claims are gone.
+func (l *lab) putReleased(ctx context.Context, n int) ([]filledPV, error) {
+	pvs := make([]filledPV, n)
+	round := l.rounds.Add(1)
+	if err := l.each(ctx, n, func(ctx context.Context, _ kubernetes.Interface, i int) (err error) {
+		pvs[i] = filledPV{name: fmt.Sprintf("pvc-%08x-%04x-4fff-9d5e-7a3f00c0ffee", i, round), driver: driverName, phase: v1.VolumeReleased}
+		pvs[i].handle, err = l.createVolume(ctx, pvs[i].name)
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	return pvs, inParallel(ctx, writers, n, func(ctx context.Context, _, i int) error { return l.put(ctx, pvs[i]) })
+}
+
+// waitCall returns the DeleteVolume call for a volume as soon as the driver has received it.
+func (l *lab) waitCall(ctx context.Context, handle string) (ledger.Call, error) {
+	for {
+		entries, err := l.calls.Next()
+		if err != nil {
+			return ledger.Call{}, err
+		}
+		for _, call := range ledger.Select(ledger.Calls(entries), "DeleteVolume") {
+			if call.Volume == handle {
+				return call, nil
+			}
+		}
+		if err := pause(ctx, 5*time.Millisecond); err != nil {
+			return ledger.Call{}, fmt.Errorf("wait for the driver to be asked to delete %q: %w", handle, err)
+		}
+	}
+}
+
+// A process is at rest when it has used less than this share of a processor for this long.
+const (
+	restShare = 0.03
+	restFor   = time.Second
+)
+
+// atRest waits for a process to rest and returns its use then.
+func atRest(ctx context.Context, pid int) (usage, error) {
+	for {
+		before, err := usageOf(pid)
+		if err != nil {
+			return usage{}, err
+		}
+		if err := pause(ctx, restFor); err != nil {
+			return usage{}, fmt.Errorf("wait for process %d to rest: %w", pid, err)
+		}
+		after, err := usageOf(pid)
+		if err != nil || after.cpu-before.cpu < restShare*restFor.Seconds() {
+			return after, err
+		}
+	}
+}
