@@ -12,7 +12,7 @@ UNIT      := ./cmd/... ./pkg/... ./mock-driver/... ./test/demo/... ./test/proces
 TIMEOUT   ?= 30m
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-unit test-model model model-deep mutants test-sanity test-e2e test-controlplane controlplane faults bench fuzz lint docs fmt clean
+.PHONY: help build demo test test-unit test-model model model-deep mutants test-sanity test-e2e test-controlplane controlplane faults bench bench-plot fuzz lint docs fmt clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,6 +65,10 @@ faults: controlplane ## Kill the sidecar at every moment, play all faults, then 
 
 bench: controlplane ## Measure speed and size beside a reference; QUICK=1 in 3 minutes, BENCH=name a family or figure alone, SEED repeats an order
 	$(GO) run ./test/bench/cmd/bench $(if $(QUICK),--quick) $(if $(BENCH),--only '$(BENCH)') $(if $(SEED),--seed $(SEED))
+	$(if $(QUICK)$(BENCH),,$(MAKE) bench-plot)
+
+bench-plot: ## Draw the scaling curve of test/bench/report.json
+	cd test/bench/plot && $(GO) run .
 
 # Every target that the source has, so that none is forgotten. Without the limit, minimizing one
 # interesting input may take a minute, twice the time of its target.

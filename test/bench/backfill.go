@@ -51,7 +51,7 @@ func measureBackfill(ctx context.Context, s *session) error {
 	return s.alternate(func(int) []func() error {
 		return []func() error{
 			one(Ours, n, subject(ours())),
-			one(Reference, s.size(100, 30), subject(reference())),
+			one(Reference, s.size(100, 20), subject(reference())),
 			one(Unthrottled, n, subject(unthrottled())),
 			one(Limit, n, func(ctx context.Context) (func() error, error) {
 				return func() error { return nil }, s.lab.patchAll(ctx, n)

@@ -36,7 +36,7 @@ func goneFamilies() []family {
 }
 
 func measureGone(ctx context.Context, s *session) error {
-	n := s.size(1000, 200)
+	n := s.size(1000, 100)
 	for _, order := range []string{"_pv_first", "_claim_first"} {
 		pvFirst := orders()[order]
 		one := func(subject subject, n int) func() error {
@@ -52,7 +52,7 @@ func measureGone(ctx context.Context, s *session) error {
 		}
 		if err := s.alternate(func(int) []func() error {
 			return []func() error{
-				one(ours(), n), one(reference(), s.size(100, 30)), one(unthrottled(), n),
+				one(ours(), n), one(reference(), s.size(100, 20)), one(unthrottled(), n),
 				func() error {
 					rate, err := s.limit(ctx, n, pvFirst)
 					if err == nil {
@@ -78,7 +78,7 @@ const workers = 100
 
 func measureGoneSlowly(ctx context.Context, s *session) error {
 	const takes = 200 * time.Millisecond
-	n := s.size(1000, 300)
+	n := s.size(1000, 200)
 	for _, order := range []string{"_pv_first", "_claim_first"} {
 		s.record("gone_per_second_200ms_driver"+order, Limit, workers/takes.Seconds())
 		if err := s.alternate(func(int) (all []func() error) {

@@ -152,7 +152,7 @@ func measureNeighbour(ctx context.Context, s *session) error {
 func (s *session) besideSlowCalls(ctx context.Context, subject subject, slow int) (delays []float64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	times := s.size(10, 3)
+	times := s.size(10, 2)
 	quick, err := s.lab.gather(ctx, crowdSpec{n: times})
 	if err != nil {
 		return nil, err

@@ -77,12 +77,10 @@ func (t *tracker) see(event watch.Event, now time.Time) {
 	before := t.pvs[pv.Name]
 	after := before.seen(pv, event.Type == watch.Deleted, now)
 	t.pvs[pv.Name] = after
-	count := func(n *int, before, after time.Time) bool {
+	count := func(n *int, before, after time.Time) {
 		if before.IsZero() && !after.IsZero() {
 			*n++
-			return true
 		}
-		return false
 	}
 	count(&t.bound, before.boundAt, after.boundAt)
 	count(&t.protected, before.protected, after.protected)
@@ -111,6 +109,7 @@ func (p pvTimes) seen(pv *v1.PersistentVolume, deleted bool, now time.Time) pvTi
 		first(&p.boundAt)
 	case v1.VolumeReleased:
 		first(&p.released)
+	case v1.VolumePending, v1.VolumeFailed:
 	}
 	switch {
 	case deleted:

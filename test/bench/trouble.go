@@ -41,7 +41,7 @@ func measureSlowDriver(ctx context.Context, s *session) error {
 	return s.alternate(func(int) (all []func() error) {
 		for _, subject := range []subject{ours(), unthrottled()} {
 			all = append(all, func() error {
-				o, err := s.race(ctx, race{subject: subject, n: s.size(1000, 300), faults: slowDriver(takes)})
+				o, err := s.race(ctx, race{subject: subject, n: s.size(1000, 200), faults: slowDriver(takes)})
 				if err == nil {
 					s.record("slow_driver_reclaim_per_second", subject.column, o.perSecond(o.gone))
 				}
@@ -79,7 +79,7 @@ func measureFailing(ctx context.Context, s *session) error {
 func (s *session) healthyHalf(ctx context.Context, subject subject, plan faults.Plan) (rate float64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	n := s.size(500, 100)
+	n := s.size(500, 50)
 	healthy, err := s.lab.gather(ctx, crowdSpec{n: n})
 	if err != nil {
 		return 0, err

@@ -1,0 +1,123 @@
+// Command plot draws the scaling curve of test/bench/report.json: how fast PVs are reclaimed and how much memory that takes,
+// over the number of PVs in the cluster. It is a module of its own, so that the project's has no plotting library.
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"image/color"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgsvg"
+)
+
+// report is what is drawn of the report that package bench writes.
+type report struct {
+	Figures []struct {
+		Name string               `json:"name"`
+		Runs map[string][]float64 `json:"runs"`
+	} `json:"figures"`
+}
+
+// The columns that are drawn, with their colours.
+var columns = []struct {
+	name   string
+	colour color.RGBA
+}{
+	{"ours", color.RGBA{R: 0x1b, G: 0x7f, B: 0x4c, A: 0xff}},
+	{"reference_unthrottled", color.RGBA{R: 0xc0, G: 0x50, B: 0x1e, A: 0xff}},
+}
+
+func main() {
+	in := flag.String("report", "../report.json", "the report to draw")
+	out := flag.String("out", "../scaling.svg", "the file to write")
+	flag.Parse()
+	if err := run(*in, *out); err != nil {
+		fmt.Fprintln(os.Stderr, "plot:", err)
+		os.Exit(1)
+	}
+}
+
+func run(in, out string) error {
+	data, err := os.ReadFile(in)
+	if err != nil {
+		return err
+	}
+	var r report
+	if err := json.Unmarshal(data, &r); err != nil {
+		return fmt.Errorf("read report %q: %w", in, err)
+	}
+	rate, err := r.curve("reclaim_per_second_", "PVs reclaimed a second, in a burst of 1,000")
+	if err != nil {
+		return err
+	}
+	memory, err := r.curve("peak_rss_mib_", "peak memory, MiB")
+	if err != nil {
+		return err
+	}
+	canvas := vgsvg.New(24*vg.Centimeter, 9*vg.Centimeter)
+	tiles := draw.Tiles{Rows: 1, Cols: 2, PadX: vg.Centimeter, PadTop: vg.Millimeter, PadBottom: vg.Millimeter, PadLeft: vg.Millimeter, PadRight: 4 * vg.Millimeter}
+	pair := [][]*plot.Plot{{rate, memory}}
+	for i, tile := range plot.Align(pair, tiles, draw.New(canvas))[0] {
+		pair[0][i].Draw(tile)
+	}
+	file, err := os.Create(out)
+	if err != nil {
+		return err
+	}
+	if _, err := canvas.WriteTo(file); err != nil {
+		_ = file.Close()
+		return fmt.Errorf("write plot %q: %w", out, err)
+	}
+	return file.Close()
+}
+
+// curve plots the medians of the figures whose names begin with prefix and end with a number of PVs.
+func (r report) curve(prefix, title string) (*plot.Plot, error) {
+	p := plot.New()
+	p.Title.Text = title
+	p.X.Label.Text = "PVs in the cluster"
+	p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
+	p.Y.Min = 0
+	p.Legend.Top, p.Legend.Left = true, true
+	p.Add(plotter.NewGrid())
+	for _, column := range columns {
+		points := r.points(prefix, column.name)
+		if len(points) == 0 {
+			return nil, fmt.Errorf("draw %s of %s: not in the report", prefix, column.name)
+		}
+		line, marks, err := plotter.NewLinePoints(points)
+		if err != nil {
+			return nil, fmt.Errorf("draw %s of %s: %w", prefix, column.name, err)
+		}
+		line.Color, marks.Color, marks.Shape = column.colour, column.colour, draw.CircleGlyph{}
+		line.Width = vg.Points(1.5)
+		p.Add(line, marks)
+		p.Legend.Add(column.name, line, marks)
+		for _, point := range points {
+			p.Y.Max = max(p.Y.Max, 1.25*point.Y) // room for the legend
+		}
+	}
+	return p, nil
+}
+
+// points are the medians of a column by number of PVs.
+func (r report) points(prefix, column string) (points plotter.XYs) {
+	for _, f := range r.Figures {
+		size, ok := strings.CutPrefix(f.Name, prefix)
+		pvs, err := strconv.Atoi(size)
+		if runs := slices.Sorted(slices.Values(f.Runs[column])); ok && err == nil && len(runs) > 0 {
+			points = append(points, plotter.XY{X: float64(pvs), Y: (runs[(len(runs)-1)/2] + runs[len(runs)/2]) / 2})
+		}
+	}
+	slices.SortFunc(points, func(a, b plotter.XY) int { return int(a.X - b.X) })
+	return points
+}
