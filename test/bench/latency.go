@@ -23,7 +23,7 @@ func latencyFamilies() []family {
 	}, {
 		name: "slow_neighbour", lab: audited, run: measureNeighbour, figures: []Figure{{
 			Name: "slow_driver_added_ms", Unit: "ms", Goals: []Goal{atMost(addedNoise)},
-			Load: "The median of that time for 10 volumes, each deleted while 60 calls of 500 ms for others are in hand, less the median without them. No delay is to be added; the goal leaves 5 ms to the machine.",
+			Load: "The median of that time for 10 volumes, each deleted while the driver has 60 calls of 2 s for others in hand, less the median without them. No delay is to be added; the goal leaves 5 ms to the machine.",
 		}},
 	}}
 }
@@ -167,7 +167,7 @@ func (s *session) besideSlowCalls(ctx context.Context, subject subject, slow int
 	if err != nil {
 		return nil, err
 	}
-	plan := slowDriver(500 * time.Millisecond)
+	plan := slowDriver(2 * time.Second)
 	plan.Rules[0].VolumeName = "slow-*"
 	err = s.lab.driver.SetFaults(ctx, plan)
 	for i := 0; i < times && err == nil; i++ {
@@ -185,14 +185,10 @@ func (s *session) oneBeside(ctx context.Context, quick *crowd, i int, others *cr
 	if err := others.remove(ctx, false, slow); err != nil {
 		return err
 	}
-	if err := others.watch.wait(ctx, "released", func(t *tracker) bool {
-		for _, name := range slow {
-			if t.pvs[name].released.IsZero() {
-				return false
-			}
-		}
-		return true
-	}); err != nil {
+	if _, err := s.lab.driver.WaitCalls(ctx, func(calls []ledger.Call) bool {
+		received := callsByVolume(calls, others)
+		return len(received) == (i+1)*len(slow)
+	}, "DeleteVolume"); err != nil {
 		return err
 	}
 	if err := quick.remove(ctx, false, quick.names[i:i+1]); err != nil {

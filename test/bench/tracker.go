@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	retry "k8s.io/client-go/tools/watch"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
@@ -51,7 +53,13 @@ func track(ctx context.Context, client kubernetes.Interface, token string) (*tra
 		return nil, fmt.Errorf("watch PVs: %w", err)
 	}
 	ctx, stop := context.WithCancel(ctx)
-	w, err := client.CoreV1().PersistentVolumes().Watch(ctx, metav1.ListOptions{LabelSelector: selector, ResourceVersion: list.ResourceVersion})
+	// An API server that is short of time ends watches that it takes for slow; this one goes on where it was.
+	w, err := retry.NewRetryWatcherWithContext(ctx, list.ResourceVersion, &cache.ListWatch{
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.LabelSelector = selector
+			return client.CoreV1().PersistentVolumes().Watch(ctx, o)
+		},
+	})
 	if err != nil {
 		stop()
 		return nil, fmt.Errorf("watch PVs: %w", err)
