@@ -69,8 +69,11 @@ func (s *session) scale(ctx context.Context, subject subject, n, burst int) (err
 		return err
 	}
 	defer watch.close()
-	first, err := s.lab.putReleased(ctx, 1)
+	first, err := s.lab.makeReleased(ctx, 1)
 	if err != nil {
+		return err
+	}
+	if err := s.lab.putAll(ctx, first); err != nil {
 		return err
 	}
 	began := time.Now()
@@ -93,22 +96,35 @@ func (s *session) scale(ctx context.Context, subject subject, n, burst int) (err
 	}
 	s.record("steady_rss_mib_"+strconv.Itoa(n), subject.column, rested.residentMiB)
 	if burst > 0 {
-		began := time.Now()
-		pvs, err := s.lab.putReleased(ctx, burst)
+		rate, err := s.lab.burst(ctx, watch, burst)
 		if err != nil {
 			return err
 		}
-		if err := watch.wait(ctx, "gone", func(t *tracker) bool { return t.gone == 1+burst }); err != nil {
-			return err
-		}
-		end := watch.last(namesOf(pvs), func(p pvTimes) time.Time { return p.gone })
-		s.record("reclaim_per_second_"+strconv.Itoa(n), subject.column, float64(burst)/end.Sub(began).Seconds())
+		s.record("reclaim_per_second_"+strconv.Itoa(n), subject.column, rate)
 	}
 	used, err := usageOf(program.PID())
 	if err == nil {
 		s.record("peak_rss_mib_"+strconv.Itoa(n), subject.column, used.peakMiB)
 	}
 	return err
+}
+
+// burst has volumes turn Released at once and returns how many PVs a second go.
+func (l *lab) burst(ctx context.Context, watch *tracker, n int) (rate float64, err error) {
+	pvs, err := l.makeReleased(ctx, n)
+	if err != nil {
+		return 0, err
+	}
+	names := namesOf(pvs)
+	began := time.Now()
+	if err := l.putAll(ctx, pvs); err != nil {
+		return 0, err
+	}
+	if err := watch.wait(ctx, "gone", func(t *tracker) bool { return t.gone == 1+n }); err != nil {
+		return 0, err
+	}
+	end := watch.last(names, func(p pvTimes) time.Time { return p.gone })
+	return float64(n) / end.Sub(began).Seconds(), nil
 }
 
 func namesOf(pvs []filledPV) (names []string) {
@@ -118,18 +134,20 @@ func namesOf(pvs []filledPV) (names []string) {
 	return names
 }
 
-// putReleased makes volumes, and then their PVs, which are Released and whose claims are gone.
-func (l *lab) putReleased(ctx context.Context, n int) ([]filledPV, error) {
+// makeReleased makes volumes, and says what their PVs are to be: Released, their claims gone.
+func (l *lab) makeReleased(ctx context.Context, n int) ([]filledPV, error) {
 	pvs := make([]filledPV, n)
 	round := l.rounds.Add(1)
-	if err := l.each(ctx, n, func(ctx context.Context, _ kubernetes.Interface, i int) (err error) {
+	return pvs, l.each(ctx, n, func(ctx context.Context, _ kubernetes.Interface, i int) (err error) {
 		pvs[i] = filledPV{name: fmt.Sprintf("pvc-%08x-%04x-4fff-9d5e-7a3f00c0ffee", i, round), driver: driverName, phase: v1.VolumeReleased}
 		pvs[i].handle, err = l.createVolume(ctx, pvs[i].name)
 		return err
-	}); err != nil {
-		return nil, err
-	}
-	return pvs, inParallel(ctx, writers, n, func(ctx context.Context, _, i int) error { return l.put(ctx, pvs[i]) })
+	})
+}
+
+// putAll writes PVs, many at once.
+func (l *lab) putAll(ctx context.Context, pvs []filledPV) error {
+	return inParallel(ctx, writers, len(pvs), func(ctx context.Context, _, i int) error { return l.put(ctx, pvs[i]) })
 }
 
 // waitCall returns the DeleteVolume call for a volume as soon as the driver has received it.
