@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -131,11 +132,18 @@ func (s *session) measure(ctx context.Context, f family) ([]*Figure, error) {
 	if err := s.openLab(ctx, f.lab); err != nil {
 		return nil, err
 	}
+	busy, err := busyPercent(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if busy > quiet {
+		s.say("the processors are %.0f %% busy with other things: rates and times will say little", busy)
+	}
 	s.figures = map[string]*Figure{}
 	var all []*Figure
 	for _, figure := range f.figures {
 		figure.Runs, figure.Date, figure.Seed, figure.Version = map[string][]float64{}, began.UTC().Truncate(time.Second), s.Seed, s.version
-		figure.Quick = s.Quick
+		figure.Quick, figure.BusyBefore = s.Quick, math.Round(busy)
 		s.figures[figure.Name] = &figure
 		all = append(all, &figure)
 	}
@@ -151,6 +159,9 @@ func (s *session) measure(ctx context.Context, f family) ([]*Figure, error) {
 	s.say("%s took %v", f.name, time.Since(began).Round(time.Second))
 	return all, nil
 }
+
+// quiet is how busy, in percent, an idle control plane keeps two processors, and some room.
+const quiet = 20
 
 // openLab makes the lab of this kind the present one.
 func (s *session) openLab(ctx context.Context, k kind) (err error) {

@@ -133,6 +133,17 @@ func TestUsageOfAProcess(t *testing.T) {
 	}
 }
 
+func TestBusyProcessors(t *testing.T) {
+	before := "cpu  100 0 100 700 100 0 0 0 50 0\ncpu0 1 1 1 1\n"
+	after := "cpu  130 0 120 730 120 0 0 0 90 0\ncpu0 9 9 9 9\n"
+	if got := busyBetween(before, after); got != 50 {
+		t.Errorf("busy %v %%, want 50", got)
+	}
+	if got := busyBetween("", ""); got != 0 {
+		t.Errorf("of nothing: %v %%, want 0", got)
+	}
+}
+
 func TestFamiliesAreWellFormed(t *testing.T) {
 	seen := map[string]bool{}
 	for _, f := range families() {

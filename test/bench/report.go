@@ -60,6 +60,9 @@ type Figure struct {
 	Seed    uint64    `json:"seed"`
 	// Quick: there were fewer volumes than Load says.
 	Quick bool `json:"quick,omitempty"`
+	// BusyBefore is how busy the processors were, in percent, before the first run, with an idle control plane: well above 10,
+	// something else was going on, and rates and times say little.
+	BusyBefore float64 `json:"busyBefore"`
 }
 
 // Medians are the figure's values by column; columns that do not apply are left out.
@@ -145,7 +148,8 @@ func (r *Report) Markdown(w io.Writer) error {
 		if f.Quick {
 			quick = " with fewer volumes (--quick)"
 		}
-		fmt.Fprintf(&b, "- `%s`: %s Measured%s %s, csi-reclaimer %s, seed %d.\n", f.Name, strings.TrimSpace(f.Load), quick, f.Date.UTC().Format("2006-01-02 15:04"), f.Version, f.Seed)
+		fmt.Fprintf(&b, "- `%s`: %s Measured%s %s, csi-reclaimer %s, seed %d, processors %.0f %% busy before.\n",
+			f.Name, strings.TrimSpace(f.Load), quick, f.Date.UTC().Format("2006-01-02 15:04"), f.Version, f.Seed, f.BusyBefore)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
