@@ -50,12 +50,27 @@ type running interface {
 	LogTail(lines int) string
 }
 
-// start starts the subject and returns when it has been executed; whether it is at work shows in what it does.
+// impatient is a subject that is not asked to end in peace, but killed, once ctx has ended: ours would let calls in hand end.
+type impatient struct {
+	*sidecar.Sidecar
+	ctx context.Context
+}
+
+func (i impatient) Stop() error {
+	if i.ctx.Err() != nil {
+		i.Kill()
+	}
+	return i.Sidecar.Stop()
+}
+
+// start starts the subject and returns when it has been executed; whether it is at work shows in what it does. When ctx has
+// ended, Stop kills it.
 func (l *lab) start(ctx context.Context, s subject) (running, error) {
 	if s.column == Ours {
-		return sidecar.Start(ctx, sidecar.Options{
+		car, err := sidecar.Start(ctx, sidecar.Options{
 			Binary: l.programs.sidecar, Address: l.driver.Socket(), Kubeconfig: l.kubeconf[s.column], Args: s.args,
 		})
+		return impatient{car, ctx}, err
 	}
 	return peer.Start(ctx, peer.Options{
 		Binary: l.programs.peer, Address: l.driver.Socket(), Kubeconfig: l.kubeconf[s.column], AddFinalizer: true, Args: s.args,
