@@ -37,7 +37,7 @@ model: ## Explore in full what can happen while a volume is deleted; some minute
 model-deep: ## The same with larger worlds; hours, and tens of gigabytes of memory
 	$(GO) run -tags model ./test/model/cmd/model --deep
 
-mutants: ## Show that tests and model notice each guard that is taken out; a quarter of an hour
+mutants: ## Show that tests and model notice each guard that is taken out; 4 to 15 minutes
 	$(GO) run ./test/mutants
 
 controlplane: ## Compile the control planes; the first time takes minutes each

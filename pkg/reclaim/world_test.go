@@ -1,0 +1,168 @@
+package reclaim
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	testclock "k8s.io/utils/clock/testing"
+)
+
+// world is an API server and a storage system that hold one PV and keep a diary of what is
+// asked of them. Adapters to the real ones are tested against real ones; here it is the
+// order of steps, and answers that real ones give only in bad moments.
+type world struct {
+	clock   *testclock.FakeClock
+	pv      PV
+	pvFound bool
+	claim   ClaimFacts
+	others  map[string]PV
+	list    attachmentList
+	diary   []string
+	fail    map[string]error
+	// before is called with each entry of the diary before it takes effect.
+	before func(what string)
+	// stored is what the cache shows.
+	stored map[string]*PV
+	// class are the parameters of the StorageClass, nil where there is none.
+	class   map[string]string
+	pvs     pvList
+	brakeOn bool
+	patched []string
+	// written is the resourceVersion that a write makes, if it matters.
+	written string
+}
+
+func (w *world) did(what string) error {
+	w.diary = append(w.diary, what)
+	if w.before != nil {
+		w.before(what)
+	}
+	return w.fail[what]
+}
+
+func (w *world) readPV(_ context.Context, name string) (PV, bool, error) {
+	err := w.did("read " + name)
+	if other, found := w.others[name]; found {
+		return other, true, err
+	}
+	return w.pv, w.pvFound && name == w.pv.Name, err
+}
+
+func (w *world) readClaim(_ context.Context, of ClaimRef) (ClaimFacts, error) {
+	err := w.did("read claim")
+	facts := w.claim
+	facts.Of = of
+	return facts, err
+}
+
+func (w *world) readSecret(context.Context, SecretRef) (map[string]string, bool, error) {
+	return nil, false, w.did("read secret")
+}
+
+func (w *world) listAttachments(context.Context) (attachmentList, error) {
+	return w.list, w.did("list attachments")
+}
+
+func (w *world) readClass(context.Context, string) (map[string]string, bool, error) {
+	return w.class, w.class != nil, w.did("read class")
+}
+
+func (w *world) listPVs(context.Context) (pvList, error) { return w.pvs, w.did("list PVs") }
+
+func (w *world) patchFinalizers(_ context.Context, pv PV, add, drop []string, bound bool) (string, error) {
+	what := "release"
+	switch {
+	case len(add) > 0 && len(drop) > 0:
+		what = "adopt"
+	case len(add) > 0:
+		what = "protect"
+	case bound:
+		what = "drop"
+	}
+	w.patched = slices.Concat(add, drop)
+	err := w.did(what)
+	if err != nil {
+		return "", err
+	}
+	if w.written != "" {
+		return w.written, nil
+	}
+	return pv.ResourceVersion + "1", nil // a later one
+}
+
+func (w *world) deletePV(context.Context, PV) error { return w.did("delete PV") }
+
+func (w *world) readBrake(context.Context, types.NamespacedName) (bool, error) {
+	return w.brakeOn, w.did("read brake")
+}
+
+func (w *world) pullBrake(context.Context, types.NamespacedName, string) error {
+	err := w.did("pull brake")
+	w.brakeOn = err == nil
+	return err
+}
+
+func (w *world) DeleteVolume(context.Context, string, map[string]string) error {
+	return w.did("delete volume")
+}
+
+// newWorld returns a world whose PV is to be reclaimed, and the Reclaimer that shall.
+func newWorld(t *testing.T) (*world, *Reclaimer) { return newWorldWith(t, Config{}) }
+
+func newWorldWith(t *testing.T, cfg Config) (*world, *Reclaimer) {
+	t.Helper()
+	w := &world{
+		clock: testclock.NewFakeClock(now()), pv: released().PV, pvFound: true,
+		fail: map[string]error{}, others: map[string]PV{}, list: attachmentList{complete: true}, pvs: pvList{complete: true},
+	}
+	cfg.Clock = w.clock
+	r, err := New(&rest.Config{Host: "http://127.0.0.1:1"}, driver, w, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.cluster = w
+	w.stored = map[string]*PV{}
+	r.observer.pvs = cacheOf{w}
+	r.lead(true)
+	w.store(r, w.pv)
+	return w, r
+}
+
+// store has the cache show a PV, as its watch would.
+func (w *world) store(r *Reclaimer, pv PV) {
+	before := w.stored[pv.Name]
+	w.stored[pv.Name] = &pv
+	if before == nil {
+		pvChanges{r.observer}.Added(&pv)
+	} else {
+		pvChanges{r.observer}.Updated(before, &pv)
+	}
+}
+
+// end has the cache see the end of the PV.
+func (w *world) end(r *Reclaimer) {
+	last := w.stored["pv"]
+	delete(w.stored, "pv")
+	pvChanges{r.observer}.Deleted(last, true)
+}
+
+// cacheOf is a cache that a test fills by hand.
+type cacheOf struct{ *world }
+
+func (c cacheOf) Get(name string) (*PV, bool) { pv, found := c.stored[name]; return pv, found }
+func (c cacheOf) Reached(string) bool         { return false }
+func (c cacheOf) Each(visit func(*PV)) {
+	for _, pv := range c.stored {
+		visit(pv)
+	}
+}
+
+func (w *world) expect(t *testing.T, want ...string) {
+	t.Helper()
+	if !slices.Equal(w.diary, want) {
+		t.Errorf("diary: %q\nwant:  %q", w.diary, want)
+	}
+}
