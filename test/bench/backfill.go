@@ -26,9 +26,6 @@ func backfillFamilies() []family {
 }
 
 func measureBackfill(ctx context.Context, s *session) error {
-	if err := s.lab.prepare(ctx); err != nil {
-		return err
-	}
 	n := s.size(10_000, 2_000)
 	one := func(column string, n int, protect func(context.Context) (stop func() error, err error)) func() error {
 		return func() error {
@@ -67,7 +64,7 @@ func (s *session) backfill(ctx context.Context, n int, protect func(context.Cont
 	if err := s.lab.empty(ctx); err != nil {
 		return 0, err
 	}
-	if err := s.lab.fill(ctx, n, false, true, true); err != nil {
+	if err := s.lab.fill(ctx, n, unprotected); err != nil {
 		return 0, err
 	}
 	watch, err := track(ctx, s.lab.users[len(s.lab.users)-1], "")

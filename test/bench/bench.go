@@ -24,6 +24,8 @@ type Options struct {
 	Runs int
 	// Seed orders what has no order of its own. Default: a random one.
 	Seed uint64
+	// Profiles is a folder for profiles of csi-reclaimer's memory, one for each size and run. Default: none are taken.
+	Profiles string
 	// Progress is told what takes long. Default: nobody.
 	Progress io.Writer
 	// Measured is called for each figure as soon as it is measured. Optional.
@@ -32,8 +34,10 @@ type Options struct {
 
 // family is a number of figures that are measured together.
 type family struct {
-	name    string
-	lab     kind
+	name string
+	lab  kind
+	// long is left out of a quick measurement.
+	long    bool
 	figures []Figure
 	run     func(context.Context, *session) error
 }
@@ -97,6 +101,9 @@ func Run(ctx context.Context, o Options, v Versions) (figures []*Figure, err err
 	}
 	defer func() { err = errors.Join(err, s.closeLab()) }()
 	for _, f := range chosen {
+		if f.long && s.Quick {
+			continue
+		}
 		measured, err := s.measure(ctx, f)
 		if err != nil {
 			return figures, fmt.Errorf("measure %s: %w", f.name, err)

@@ -30,9 +30,20 @@ const writers = 16
 // API, so that it has the managed fields of provisioner and controller manager.
 type filling struct {
 	template *v1.PersistentVolume
-	// count is how many there are, numbered from 0.
+	// count is how many there are, numbered from 0, all of a kind.
 	count int
+	kind  fillKind
 }
+
+// fillKind says what PVs a cluster is filled with.
+type fillKind int
+
+const (
+	// unprotected PVs are without the finalizer, and all of the subjects' driver.
+	unprotected fillKind = iota
+	// mixed PVs have the finalizer, and every second one is another driver's.
+	mixed
+)
 
 // filledPV says what one of them is like.
 type filledPV struct {
@@ -44,17 +55,22 @@ type filledPV struct {
 // fillName is the name of a PV by its number.
 func fillName(i int) string { return fmt.Sprintf("pvc-%08x-5b1c-4e1f-9d5e-7a3f00c0ffee", i) }
 
-// fill has there be n PVs that are bound to claims, every second one another driver's if others is set. Those that are
-// there already stay unless they are to be written again.
-func (l *lab) fill(ctx context.Context, n int, others, unprotected, again bool) error {
-	from := l.filled.count
-	if again {
-		from = 0
+// fill has there be n PVs of a kind that are bound to claims. Those of that kind that are there already stay as they are.
+func (l *lab) fill(ctx context.Context, n int, kind fillKind) error {
+	if err := l.prepare(ctx); err != nil {
+		return err
 	}
-	err := inParallel(ctx, writers, max(n-from, 0), func(ctx context.Context, _, i int) error {
+	if l.filled.count > n || l.filled.kind != kind {
+		if err := l.empty(ctx); err != nil {
+			return err
+		}
+	}
+	from := l.filled.count
+	l.filled.kind = kind
+	err := inParallel(ctx, writers, n-from, func(ctx context.Context, _, i int) error {
 		number := from + i
-		pv := filledPV{name: fillName(number), handle: fmt.Sprintf("vol-%016x", number), driver: driverName, phase: v1.VolumeBound, unprotected: unprotected}
-		if others && number%2 == 1 {
+		pv := filledPV{name: fillName(number), handle: fmt.Sprintf("vol-%016x", number), driver: driverName, phase: v1.VolumeBound, unprotected: kind == unprotected}
+		if kind == mixed && number%2 == 1 {
 			pv.driver = otherDriver
 		}
 		return l.put(ctx, pv)
@@ -62,7 +78,7 @@ func (l *lab) fill(ctx context.Context, n int, others, unprotected, again bool) 
 	if err != nil {
 		return fmt.Errorf("fill the cluster with %d PVs: %w", n, err)
 	}
-	l.filled.count = max(n, l.filled.count)
+	l.filled.count = n
 	return nil
 }
 
@@ -72,7 +88,7 @@ func (l *lab) empty(ctx context.Context) error {
 	return l.etcd.deleteRange(ctx, pvKey, pvKey[:len(pvKey)-1]+"0") // 0 follows /
 }
 
-// prepare makes the PV of which the others are copies. To be called before the first put.
+// prepare makes the PV of which the others are copies.
 func (l *lab) prepare(ctx context.Context) error {
 	if l.filled.template != nil {
 		return nil

@@ -28,7 +28,7 @@ func goneFamilies() []family {
 			{Name: "finalizer_drops_per_second_claim_first", Unit: "PVs/s", Load: "The same runs: to the last PV without the finalizer. Gone it is when the controller manager has taken off its own."},
 		},
 	}, {
-		name: "gone_200ms", lab: working, run: measureGoneSlowly, figures: []Figure{
+		name: "gone_200ms", lab: working, long: true, run: measureGoneSlowly, figures: []Figure{
 			{Name: "gone_per_second_200ms_driver_pv_first", Unit: "PVs/s", Goals: []Goal{atLeastOf(1.3, Unthrottled)}, Load: slowLoad},
 			{Name: "gone_per_second_200ms_driver_claim_first", Unit: "PVs/s", Goals: []Goal{atLeastOf(1.3, Unthrottled)}, Load: slowLoad},
 		},

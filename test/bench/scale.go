@@ -18,9 +18,8 @@ import (
 // sizes are the numbers of PVs of the scaling curve.
 func sizes() []int { return []int{1_000, 10_000, 50_000, 100_000} }
 
-func scaleFamilies() []family {
-	var figures []Figure
-	for _, n := range sizes() {
+func scaleFamilies() (all []family) {
+	for i, n := range sizes() {
 		load := fmt.Sprintf("%d PVs in the cluster, bound and protected, half of them another driver's; no claims; no provisioning. ", n)
 		peak := Figure{Name: "peak_rss_mib_" + strconv.Itoa(n), Unit: "MiB", Load: load + "VmHWM (Linux) after the start and, but for the reference at its defaults, a burst of 1,000 reclaims."}
 		steady := Figure{Name: "steady_rss_mib_" + strconv.Itoa(n), Unit: "MiB", Load: load + "VmRSS (Linux) when the process has come to rest after its start."}
@@ -29,35 +28,27 @@ func scaleFamilies() []family {
 		if n == 100_000 {
 			peak.Goals, steady.Goals, start.Goals = []Goal{atMost(120)}, []Goal{atMost(80)}, []Goal{atMost(10)}
 		}
-		figures = append(figures, peak, steady, start, rate)
+		all = append(all, family{
+			name: "scale_" + strconv.Itoa(n), lab: bare, long: i > 1, figures: []Figure{peak, steady, start, rate},
+			run: func(ctx context.Context, s *session) error { return measureScale(ctx, s, n) },
+		})
 	}
-	return []family{{name: "scale", lab: bare, run: measureScale, figures: figures}}
+	return all
 }
 
-func measureScale(ctx context.Context, s *session) error {
-	if err := s.lab.prepare(ctx); err != nil {
+func measureScale(ctx context.Context, s *session, n int) error {
+	s.say("  fill the cluster up to %d PVs", n)
+	if err := s.lab.fill(ctx, n, mixed); err != nil {
 		return err
 	}
-	if err := s.lab.empty(ctx); err != nil {
-		return err
-	}
-	for _, n := range sizes()[:s.size(len(sizes()), 2)] {
-		s.say("  fill the cluster up to %d PVs", n)
-		if err := s.lab.fill(ctx, n, true, false, false); err != nil {
-			return err
+	burst := s.size(1000, 200)
+	return s.alternate(func(int) []func() error {
+		return []func() error{
+			func() error { return s.scale(ctx, ours(), n, burst) },
+			func() error { return s.scale(ctx, reference(), n, 0) },
+			func() error { return s.scale(ctx, unthrottled(), n, burst) },
 		}
-		burst := s.size(1000, 200)
-		if err := s.alternate(func(int) []func() error {
-			return []func() error{
-				func() error { return s.scale(ctx, ours(), n, burst) },
-				func() error { return s.scale(ctx, reference(), n, 0) },
-				func() error { return s.scale(ctx, unthrottled(), n, burst) },
-			}
-		}); err != nil {
-			return err
-		}
-	}
-	return s.lab.empty(ctx)
+	})
 }
 
 // scale starts a subject among n PVs and takes what it needs; burst is how many it then reclaims at once.
@@ -77,6 +68,9 @@ func (s *session) scale(ctx context.Context, subject subject, n, burst int) (err
 		return err
 	}
 	began := time.Now()
+	if s.Profiles != "" && subject.column == Ours {
+		subject = ours("--enable-pprof")
+	}
 	program, err := s.lab.start(ctx, subject)
 	if err != nil {
 		return err
@@ -95,12 +89,18 @@ func (s *session) scale(ctx context.Context, subject subject, n, burst int) (err
 		return err
 	}
 	s.record("steady_rss_mib_"+strconv.Itoa(n), subject.column, rested.residentMiB)
+	if err := s.profile(ctx, program, "heap", n); err != nil {
+		return err
+	}
 	if burst > 0 {
 		rate, err := s.lab.burst(ctx, watch, burst)
 		if err != nil {
 			return err
 		}
 		s.record("reclaim_per_second_"+strconv.Itoa(n), subject.column, rate)
+	}
+	if err := s.profile(ctx, program, "allocs", n); err != nil {
+		return err
 	}
 	used, err := usageOf(program.PID())
 	if err == nil {

@@ -38,6 +38,7 @@ func run(ctx context.Context, args []string) error {
 	list := flags.Bool("list", false, "list the families with their figures, and measure nothing")
 	runs := flags.Int("runs", 0, "runs of each subject (default: 3, with --quick 1)")
 	seed := flags.Uint64("seed", 0, "repeats the order of deletions of another run (default: a random one)")
+	profiles := flags.String("profiles", "", "folder for profiles of csi-reclaimer's memory at each size of the scaling curve (default: none are taken)")
 	out := flags.String("out", "", "folder of the report: figures that are in it and are not measured now are kept (default: test/bench, with --quick .build/bench)")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -58,7 +59,7 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	o := bench.Options{Quick: *quick, Runs: *runs, Seed: *seed, Progress: os.Stderr}
+	o := bench.Options{Quick: *quick, Runs: *runs, Seed: *seed, Profiles: *profiles, Progress: os.Stderr}
 	if *only != "" {
 		o.Only = strings.Split(*only, ",")
 	}
