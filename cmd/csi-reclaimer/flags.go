@@ -87,7 +87,7 @@ func (o *options) flags() cliflag.NamedFlagSets {
 	fs.StringVar(&o.kubeconfig, "kubeconfig", "",
 		"Path of a kubeconfig file. Without it, the pod's service account is used.")
 	fs.Float32Var(&o.kubeAPIQPS, "kube-api-qps", 0,
-		"Calls a second to the API server, over all workers. 0 sets no limit of our own: --worker-threads bounds the calls at once, and the API server's 429 answers are obeyed.")
+		"Calls a second to the API server: reads before a deletion, and writes to PVs; each of the two loops (--worker-threads, --protect-threads) has this much for itself. Watches, the Lease and Events (10 a second) are not in it. 0 sets no limit of our own: the number of workers bounds the calls at once, and the API server's 429 answers with Retry-After are obeyed. A deletion takes at least 3 calls when the PV was deleted first, 4 when the claim was, so a limit here is one on deletions.")
 	fs.IntVar(&o.kubeAPIBurst, "kube-api-burst", 0,
 		"Calls to the API server that may exceed --kube-api-qps at once. Required with it.")
 

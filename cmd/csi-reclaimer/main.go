@@ -51,6 +51,7 @@ func runMain() int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	defer logs.FlushLogs()
+	saveMemory(os.Getenv, cgroupLimit)
 	cmd, err := newCommand()
 	if err == nil {
 		err = cmd.ExecuteContext(ctx)

@@ -88,6 +88,7 @@ func run(ctx context.Context, o *options, stdout io.Writer) error {
 		return err
 	}
 	state.set(reclaimer.Synced)
+	serving.Go(func() { returnMemory(background, reclaimer.WaitSynced) })
 	serving.Go(func() { preflight(background, reclaimer, state) })
 	work := reclaimer.Run
 	if o.releaseFinalizers {

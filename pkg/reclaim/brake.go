@@ -185,7 +185,7 @@ func (r *Reclaimer) lookAtBrake(ctx context.Context) error {
 	} else {
 		klog.FromContext(ctx).Info("The brake is on: no volume is deleted", "lease", r.cfg.Brake.Lease, "letGo", letGoCommand(r.cfg.Brake.Lease))
 	}
-	r.wakeAll()
+	r.reclaiming.AddAll(ctx, r.observer.names())
 	return nil
 }
 

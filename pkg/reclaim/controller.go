@@ -45,6 +45,8 @@ type Reclaimer struct {
 	protectSoon func(pv string)
 
 	watching atomic.Bool
+	// awake: Run has begun to work on PVs.
+	awake atomic.Bool
 }
 
 // New returns a Reclaimer for the PVs of the driver with this name (spec.csi.driver), on
@@ -86,7 +88,7 @@ func New(config *rest.Config, driver string, deleter Deleter, cfg Config) (*Recl
 		return nil, err
 	}
 	r.protectSoon = r.protecting.Add
-	r.observer = newObserver(cfg.rules(driver), r.brake, cfg.Clock, r.reclaiming.Add, r.reports.forget)
+	r.observer = newObserver(cfg.rules(driver), r.brake, cfg.Clock, r.wake, r.reports.forget)
 	r.observer.watch(clients)
 	if err := register(cfg.Metrics, append(r.metrics.all(), newInventory(r.observer, r.reports))...); err != nil {
 		return nil, err
@@ -125,13 +127,16 @@ func (r *Reclaimer) Run(ctx context.Context) error {
 
 	r.lead(true)
 	defer r.lead(false)
-	if err := r.sync(ctx); err != nil {
+	if err := r.WaitSynced(ctx); err != nil {
 		return err
 	}
 	var loops sync.WaitGroup
 	if r.cfg.Brake.Deletions > 0 {
 		all.Go(func() { r.keepBrake(ctx) })
 	}
+	r.awake.Store(true)
+	defer r.awake.Store(false)
+	all.Go(func() { r.reclaiming.AddAll(ctx, r.observer.names()) })
 	loops.Go(func() { r.reclaiming.Run(ctx) })
 	loops.Go(func() { r.protecting.Run(ctx) })
 	klog.FromContext(ctx).Info("Reclaiming", "driver", r.driver, "role", r.cfg.Role, "workers", r.cfg.Workers, "dryRun", r.cfg.DryRun)
@@ -150,9 +155,9 @@ func (r *Reclaimer) lead(leading bool) {
 	r.observer.leading.Store(leading)
 }
 
-// sync waits for the first lists: nothing is decided from less than what the API server had
-// at the start.
-func (r *Reclaimer) sync(ctx context.Context) error {
+// WaitSynced waits until the caches hold what the API server had when they were started: nothing
+// is decided from less. An error means that ctx ended before.
+func (r *Reclaimer) WaitSynced(ctx context.Context) error {
 	checks := []cache.DoneChecker{r.observer.pvWatch.Sync()}
 	if !r.cfg.NeverAttached {
 		checks = append(checks, r.observer.attachmentWatch.Sync())
@@ -163,7 +168,13 @@ func (r *Reclaimer) sync(ctx context.Context) error {
 	return nil
 }
 
-func (r *Reclaimer) wakeAll() { r.observer.wakeAll() }
+// wake has a PV decided on. Before Run works nobody would: a replica that waits to lead would
+// only pile up names. What is missed by that, Run makes up for by looking at every PV.
+func (r *Reclaimer) wake(pv string) {
+	if r.awake.Load() {
+		r.reclaiming.Add(pv)
+	}
+}
 
 // Stop lets the deletions in hand end and begins no more; Run then returns. It does not
 // wait.
@@ -172,8 +183,7 @@ func (r *Reclaimer) Stop() {
 	r.protecting.Stop()
 }
 
-// Synced tells whether the caches hold what the API server had when they were started.
-// Until then nothing is decided.
+// Synced tells whether WaitSynced would return at once.
 func (r *Reclaimer) Synced() bool {
 	return r.observer.pvWatch.Synced() && (r.cfg.NeverAttached || r.observer.attachmentWatch.Synced())
 }

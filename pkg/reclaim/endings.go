@@ -22,14 +22,14 @@ func (n *notes) leave(pv *PV, end End, left bool) (_ History, remembered bool) {
 	if !known {
 		m = &memory{}
 	}
-	if !left || m.done.VolumeDeleted {
+	if !left || m.past().done.VolumeDeleted {
 		n.drop(pv)
 		return m.history, false
 	}
-	if m.over == nil {
+	if m.past().over == nil {
 		n.ended[pv.Name] = append(n.ended[pv.Name], pv.UID)
 	}
-	m.over = &ending{*pv, end}
+	m.present().over = &ending{*pv, end}
 	n.known[pv.UID] = m
 	return m.history, true
 }
@@ -57,10 +57,10 @@ func (n *notes) ofEnd(uid types.UID) (_ note, _ ending, known bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	m, known := n.known[uid]
-	if !known || m.over == nil {
+	if !known || m.past().over == nil {
 		return note{contested: n.contested}, ending{}, false
 	}
-	return note{m.done, m.history, n.contested}, *m.over, true
+	return note{m.acts.done, m.history, n.contested}, *m.acts.over, true
 }
 
 // endsOf returns the PVs that had this name and are gone.
@@ -87,7 +87,7 @@ func (n *notes) share(handle string) (names []string) {
 	defer n.mu.Unlock()
 	for name, uids := range n.ended {
 		for _, uid := range uids {
-			if over := n.known[uid].over; over.pv.Handle == handle {
+			if over := n.known[uid].acts.over; over.pv.Handle == handle {
 				over.end.Shared = true
 				names = append(names, name)
 			}

@@ -119,7 +119,7 @@ func TestWhatTheWatchTellsDuringTheReadsIsSeen(t *testing.T) {
 		want   []string
 	}{
 		"an attachment": {func(_ *world, r *Reclaimer) {
-			attachmentChanges{r.observer}.Added(&attachment{name: "a", pv: "pv"})
+			attachmentChanges{r.observer}.Added(attachment{"pv"})
 		}, []string{"read claim", "read pv"}},
 		"a sibling that keeps the volume": {func(w *world, r *Reclaimer) { w.store(r, keeper) },
 			[]string{"read claim", "read pv"}},

@@ -35,7 +35,13 @@ type notes struct {
 // memory is what is remembered of one PV.
 type memory struct {
 	history History
-	done    Done
+	// acts is nil for most PVs, which were seen and no more.
+	acts *acts
+}
+
+// acts is what happened to a PV besides being seen.
+type acts struct {
+	done Done
 	// put and took are the last writes of this process that put a finalizer on and took it
 	// off, so that their events are not taken for somebody else's. Two loops write, so one
 	// of each kind may be under way. Nil: none; or put's event was seen.
@@ -45,6 +51,22 @@ type memory struct {
 	strips []time.Time
 	// over is the PV's end, nil while it is there.
 	over *ending
+}
+
+// past returns the acts to look at.
+func (m *memory) past() acts {
+	if m.acts == nil {
+		return acts{}
+	}
+	return *m.acts
+}
+
+// present returns the acts to change.
+func (m *memory) present() *acts {
+	if m.acts == nil {
+		m.acts = &acts{}
+	}
+	return m.acts
 }
 
 // ownWrite is a write to a PV's finalizers.
@@ -77,14 +99,15 @@ func (n *notes) of(pv PV) (_ note, known bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	m, known := n.known[pv.UID]
-	if !known || m.over != nil {
+	if !known || m.past().over != nil {
 		return note{contested: n.contested}, false
 	}
-	done := m.done
-	done.Protected = m.put.later(pv.ResourceVersion)
-	done.Dropped = m.took.later(pv.ResourceVersion)
+	past := m.past()
+	done := past.done
+	done.Protected = past.put.later(pv.ResourceVersion)
+	done.Dropped = past.took.later(pv.ResourceVersion)
 	if done.Protected && done.Dropped {
-		done.Protected = m.put.later(m.took.version)
+		done.Protected = past.put.later(past.took.version)
 		done.Dropped = !done.Protected
 	}
 	return note{done, m.history, n.contested}, true
@@ -105,8 +128,8 @@ func (n *notes) record(uid types.UID, change func(*Done)) Done {
 	if !known {
 		m = &memory{}
 	}
-	change(&m.done)
-	return m.done
+	change(&m.present().done)
+	return m.acts.done
 }
 
 // added notes a PV that is seen for the first time.
@@ -128,15 +151,15 @@ func (n *notes) see(pv *PV) *memory {
 	if !n.rules.protects(*pv) {
 		return m
 	}
-	switch {
-	case m.took == nil:
+	switch took := m.past().took; {
+	case took == nil:
 		h.SeenProtected = true
-	case m.took.version == "":
+	case took.version == "":
 		// Our write that takes it off is under way: which came first is known when it is
 		// answered.
-		m.took.protectedAt = pv.ResourceVersion
+		took.protectedAt = pv.ResourceVersion
 	default:
-		h.SeenProtected = h.SeenProtected || kube.Newer(pv.ResourceVersion, m.took.version)
+		h.SeenProtected = h.SeenProtected || kube.Newer(pv.ResourceVersion, took.version)
 	}
 	return m
 }
@@ -159,30 +182,33 @@ func (n *notes) changed(before, pv *PV, now time.Time) (turned bool) {
 
 // gained: somebody else who puts the finalizer on ends the contest.
 func (n *notes) gained(m *memory) (turned bool) {
-	if m.put != nil {
-		m.put = nil
+	if m.past().put != nil {
+		m.acts.put = nil
 		return false
 	}
 	turned = n.contested
 	n.contested = false
 	for _, other := range n.known {
-		other.strips = nil
+		if other.acts != nil {
+			other.acts.strips = nil
+		}
 	}
 	return turned
 }
 
 func (n *notes) lost(m *memory, before, pv *PV, now time.Time) (turned bool) {
-	byUs := m.took != nil && (m.took.version == "" || !kube.Newer(before.ResourceVersion, m.took.version))
+	past := m.past()
+	byUs := past.took != nil && (past.took.version == "" || !kube.Newer(before.ResourceVersion, past.took.version))
 	switch {
-	case !n.rules.guards(*pv) || m.done.VolumeDeleted || byUs || n.contested:
+	case !n.rules.guards(*pv) || past.done.VolumeDeleted || byUs || n.contested:
 		return false
 	case pv.Terminating:
 		m.history.LetGo = true
 		return false
 	}
-	recent := slices.DeleteFunc(m.strips, func(at time.Time) bool { return now.Sub(at) > contestWithin })
-	m.strips = append(recent, now)
-	n.contested = len(m.strips) >= contestAfter
+	recent := slices.DeleteFunc(past.strips, func(at time.Time) bool { return now.Sub(at) > contestWithin })
+	m.present().strips = append(recent, now)
+	n.contested = len(m.acts.strips) >= contestAfter
 	return n.contested
 }
 
@@ -194,9 +220,9 @@ func (n *notes) begin(c call) {
 	switch {
 	case !known || !c.writesFinalizers():
 	case c.protects():
-		m.put = &ownWrite{}
+		m.present().put = &ownWrite{}
 	default:
-		m.took = &ownWrite{}
+		m.present().took = &ownWrite{}
 	}
 }
 
@@ -207,19 +233,22 @@ func (n *notes) end(c call, a answer) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	m, known := n.known[c.pv.UID]
+	if !known || !c.writesFinalizers() {
+		return
+	}
+	put, took := m.past().put, m.past().took
 	switch {
-	case !known || !c.writesFinalizers():
-	case c.protects() && m.put == nil: // its event was seen
+	case c.protects() && put == nil: // its event was seen
 	case c.protects() && a.err == nil:
-		m.put.version = a.version
+		put.version = a.version
 	case c.protects() && a.refused():
-		m.put = nil
+		m.acts.put = nil
 	case c.protects():
-	case m.took == nil: // the PV was forgotten and seen anew meanwhile
+	case took == nil: // the PV was forgotten and seen anew meanwhile
 	case a.err == nil:
-		m.history.SeenProtected = m.took.protectedAt != "" && kube.Newer(m.took.protectedAt, a.version)
-		m.took.version = a.version
+		m.history.SeenProtected = took.protectedAt != "" && kube.Newer(took.protectedAt, a.version)
+		took.version = a.version
 	default:
-		m.took = nil
+		m.acts.took = nil
 	}
 }

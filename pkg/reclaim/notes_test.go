@@ -187,7 +187,7 @@ func TestAPVThatVanishedUnprotected(t *testing.T) {
 			vanish(w, r, true)
 		}, all[:3]},
 		"not while it is attached": {Config{}, func(w *world, r *Reclaimer) {
-			attachmentChanges{r.observer}.Added(&attachment{name: "a", pv: "pv"})
+			attachmentChanges{r.observer}.Added(attachment{"pv"})
 			vanish(w, r, true)
 		}, nil},
 		"not while a list shows an attachment": {Config{}, func(w *world, r *Reclaimer) {

@@ -8,7 +8,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
@@ -36,7 +35,7 @@ type observer struct {
 	leading atomic.Bool
 
 	pvWatch         *kube.Cache[*PV]
-	attachmentWatch *kube.Cache[*attachment]
+	attachmentWatch *kube.Cache[attachment]
 }
 
 // pvCache is what is read of the watch of PVs.
@@ -51,24 +50,14 @@ type attachmentCache interface {
 	Reached(version string) bool
 }
 
-// attachment is what is kept of a VolumeAttachment.
-type attachment struct {
-	name, version string
-	uid           types.UID
-	pv            string
-}
-
-// GetObjectMeta lets a watch cache keep an attachment.
-func (a *attachment) GetObjectMeta() metav1.Object {
-	return &metav1.ObjectMeta{Name: a.name, UID: a.uid, ResourceVersion: a.version}
-}
+// attachment is what is kept of a VolumeAttachment: the PV it names, empty for none.
+type attachment struct{ pv string }
 
 func attachmentOf(o *storagev1.VolumeAttachment) attachment {
-	a := attachment{name: o.Name, version: o.ResourceVersion, uid: o.UID}
 	if name := o.Spec.Source.PersistentVolumeName; name != nil {
-		a.pv = *name
+		return attachment{*name}
 	}
-	return a
+	return attachment{}
 }
 
 // newObserver returns an observer that watches nothing yet.
@@ -86,26 +75,29 @@ func (o *observer) watch(clients kube.Clients) {
 	o.pvs, o.attachments = o.pvWatch, o.attachmentWatch
 }
 
-// recordPV keeps of a foreign PV only that it exists.
-func (o *observer) recordPV(object runtime.Object) (*PV, error) {
+// recordPV keeps the PVs that are this driver's, or name a volume of its.
+func (o *observer) recordPV(object runtime.Object, known bool) (_ *PV, keep bool, err error) {
 	api, ok := object.(*v1.PersistentVolume)
 	if !ok {
-		return nil, fmt.Errorf("watch PVs: got a %T", object)
+		return nil, false, fmt.Errorf("watch PVs: got a %T", object)
 	}
 	pv := PVOf(api)
-	if !pv.ownedBy(o.rules.Driver) && pv.Driver != o.rules.Driver {
-		pv = PV{Name: pv.Name, UID: pv.UID, ResourceVersion: pv.ResourceVersion}
+	switch {
+	case pv.ownedBy(o.rules.Driver) || pv.Driver == o.rules.Driver:
+		pv.intern()
+		return &pv, true, nil
+	case known:
+		return &PV{Name: pv.Name, UID: pv.UID, ResourceVersion: pv.ResourceVersion}, true, nil
 	}
-	return &pv, nil
+	return nil, false, nil
 }
 
-func recordAttachment(object runtime.Object) (*attachment, error) {
+func recordAttachment(object runtime.Object, _ bool) (_ attachment, keep bool, err error) {
 	api, ok := object.(*storagev1.VolumeAttachment)
 	if !ok {
-		return nil, fmt.Errorf("watch VolumeAttachments: got a %T", object)
+		return attachment{}, false, fmt.Errorf("watch VolumeAttachments: got a %T", object)
 	}
-	a := attachmentOf(api)
-	return &a, nil
+	return attachmentOf(api), true, nil
 }
 
 // handle returns the volume that a PV keeps from being deleted under another PV, empty if
@@ -196,29 +188,35 @@ func (o *observer) wakeFamily(pv *PV) {
 
 // wakeAll wakes every PV of the driver.
 func (o *observer) wakeAll() {
-	o.pvs.Each(func(pv *PV) {
-		if o.owns(pv) {
-			o.wake(pv.Name)
-		}
-	})
-	for _, name := range o.notes.endedNames() {
+	for _, name := range o.names() {
 		o.wake(name)
 	}
+}
+
+// names returns the names under which there may be something to decide on.
+func (o *observer) names() []string {
+	names := o.notes.endedNames()
+	o.pvs.Each(func(pv *PV) {
+		if o.owns(pv) {
+			names = append(names, pv.Name)
+		}
+	})
+	return names
 }
 
 // attachmentChanges follows the VolumeAttachments.
 type attachmentChanges struct{ *observer }
 
-func (o attachmentChanges) Added(now *attachment) { o.count(now.pv, 1) }
+func (o attachmentChanges) Added(now attachment) { o.count(now.pv, 1) }
 
-func (o attachmentChanges) Updated(before, now *attachment) {
+func (o attachmentChanges) Updated(before, now attachment) {
 	if before.pv != now.pv {
 		o.count(before.pv, -1)
 		o.count(now.pv, 1)
 	}
 }
 
-func (o attachmentChanges) Deleted(last *attachment, _ bool) { o.count(last.pv, -1) }
+func (o attachmentChanges) Deleted(last attachment, _ bool) { o.count(last.pv, -1) }
 
 func (o attachmentChanges) count(pv string, by int) {
 	if pv == "" {

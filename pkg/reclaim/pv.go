@@ -3,9 +3,9 @@ package reclaim
 import (
 	"slices"
 	"strings"
+	"unique"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	csitranslation "k8s.io/csi-translation-lib"
 	"k8s.io/klog/v2"
@@ -98,33 +98,35 @@ type PV struct {
 	// in-tree plugin that has a CSI driver to migrate to they are what csi-translation-lib
 	// makes of it. Empty for all others.
 	Driver, Handle string
-	// InTree: the volume is one of an in-tree plugin.
-	InTree bool
 	// ProvisionedBy and MigratedTo are the annotations pv.kubernetes.io/provisioned-by
 	// and pv.kubernetes.io/migrated-to.
 	ProvisionedBy, MigratedTo string
 	StorageClass              string
+	Claim                     ClaimRef
+
+	// What is one byte stands together: a cluster may have 100,000 of these.
 
 	Policy Policy
 	Phase  Phase
-	Claim  ClaimRef
-
-	// Terminating: the PV has a deletionTimestamp, in seconds since 1970 in TerminatingSince.
-	Terminating      bool
-	TerminatingSince int64
+	// InTree: the volume is one of an in-tree plugin.
+	InTree bool
+	// Terminating: the PV has a deletionTimestamp.
+	Terminating bool
 	// HasFinalizer and HasCompanionFinalizer tell which of the two protect the PV.
 	HasFinalizer, HasCompanionFinalizer bool
 	// WasAttached: external-attacher's finalizer of this driver is on the PV.
 	WasAttached bool
-
-	// Held: the annotation csi-reclaimer.io/hold is there. HeldBecause is its value.
-	Held        bool
-	HeldBecause string
-
+	// Held: the annotation csi-reclaimer.io/hold is there.
+	Held bool
 	// SecretKnown: the annotations volume.kubernetes.io/provisioner-deletion-secret-
 	// {name,namespace} are both there, and DeletionSecret is what they say. Otherwise the
 	// StorageClass tells the Secret.
-	SecretKnown    bool
+	SecretKnown bool
+
+	// TerminatingSince is the deletionTimestamp in seconds since 1970, 0 for none.
+	TerminatingSince int64
+	// HeldBecause is the value of the annotation csi-reclaimer.io/hold.
+	HeldBecause    string
 	DeletionSecret SecretRef
 
 	// TwinOf is the UID of the PV whose volume this PV is a second name of, made by
@@ -239,9 +241,19 @@ func (pv PV) deletable() bool {
 	return pv.Policy == PolicyDelete && pv.released() && pv.claimed()
 }
 
-// GetObjectMeta lets a watch cache keep a PV.
-func (pv *PV) GetObjectMeta() metav1.Object {
-	return &metav1.ObjectMeta{Name: pv.Name, UID: pv.UID, ResourceVersion: pv.ResourceVersion}
+// intern has the PV share its words with all others that use them: in a cluster of many PVs
+// most of what is kept of one would be such words.
+func (pv *PV) intern() {
+	for _, word := range []*string{
+		&pv.Driver, &pv.ProvisionedBy, &pv.MigratedTo, &pv.StorageClass, &pv.Claim.Namespace,
+		&pv.DeletionSecret.Namespace, &pv.DeletionSecret.Name,
+	} {
+		*word = unique.Make(*word).Value()
+	}
+	// The name that a provisioner gives ends with the claim's UID.
+	if uid := string(pv.Claim.UID); strings.HasSuffix(pv.Name, uid) {
+		pv.Claim.UID = types.UID(pv.Name[len(pv.Name)-len(uid):])
+	}
 }
 
 // ownedBy tells whether the driver with this name answers for the PV's volume.

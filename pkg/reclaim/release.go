@@ -46,7 +46,7 @@ func (r *Reclaimer) Release(ctx context.Context) (Released, error) {
 	defer watching.Wait()
 	defer cancel()
 	watching.Go(func() { r.Watch(ctx) })
-	if err := r.sync(ctx); err != nil {
+	if err := r.WaitSynced(ctx); err != nil {
 		return Released{}, err
 	}
 	var todo []PV

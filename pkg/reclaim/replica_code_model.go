@@ -213,44 +213,46 @@ func (w *writer) memories(known map[types.UID]*memory) {
 		m := known[uid]
 		w.word(string(uid))
 		w.history(m.history)
-		w.flags(m.done.VolumeDeleted, m.done.PVDeleted, m.done.Released, m.put != nil, m.took != nil)
-		w.claim(m.done.Claim)
-		for _, own := range []*ownWrite{m.put, m.took} {
+		past := m.past()
+		w.flags(past.done.VolumeDeleted, past.done.PVDeleted, past.done.Released, past.put != nil, past.took != nil)
+		w.claim(past.done.Claim)
+		for _, own := range []*ownWrite{past.put, past.took} {
 			if own != nil {
 				w.word(own.version)
 				w.word(own.protectedAt)
 			}
 		}
-		w.byte(len(m.strips))
-		w.flags(m.over != nil)
-		if m.over != nil {
-			w.pv(&m.over.pv)
-			w.flags(m.over.end.Gone, m.over.end.Final, m.over.end.Shared)
+		w.byte(len(past.strips))
+		w.flags(past.over != nil)
+		if past.over != nil {
+			w.pv(&past.over.pv)
+			w.flags(past.over.end.Gone, past.over.end.Final, past.over.end.Shared)
 		}
 	}
 }
 
 func (r *reader) memories(n *notes) {
 	for range r.byte() {
-		m, uid := &memory{}, types.UID(r.word())
+		past, uid := &acts{}, types.UID(r.word())
+		m := &memory{acts: past}
 		n.known[uid] = m
 		m.history = r.history()
 		var put, took bool
-		r.flags(&m.done.VolumeDeleted, &m.done.PVDeleted, &m.done.Released, &put, &took)
-		m.done.Claim = r.claim()
+		r.flags(&past.done.VolumeDeleted, &past.done.PVDeleted, &past.done.Released, &put, &took)
+		past.done.Claim = r.claim()
 		if put {
-			m.put = &ownWrite{version: r.word(), protectedAt: r.word()}
+			past.put = &ownWrite{version: r.word(), protectedAt: r.word()}
 		}
 		if took {
-			m.took = &ownWrite{version: r.word(), protectedAt: r.word()}
+			past.took = &ownWrite{version: r.word(), protectedAt: r.word()}
 		}
 		for range r.byte() {
-			m.strips = append(m.strips, time.Unix(1e9, 0))
+			past.strips = append(past.strips, time.Unix(1e9, 0))
 		}
 		if r.byte() == 1 {
-			m.over = &ending{pv: *r.pv()}
-			r.flags(&m.over.end.Gone, &m.over.end.Final, &m.over.end.Shared)
-			n.ended[m.over.pv.Name] = append(n.ended[m.over.pv.Name], uid)
+			past.over = &ending{pv: *r.pv()}
+			r.flags(&past.over.end.Gone, &past.over.end.Final, &past.over.end.Shared)
+			n.ended[past.over.pv.Name] = append(n.ended[past.over.pv.Name], uid)
 		}
 	}
 }

@@ -1,16 +1,19 @@
 package reclaim
 
 import (
+	"context"
 	"slices"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/loop"
 )
 
 // What the watches tell wakes the PVs that may wait for it; nothing else does, for nothing is
 // looked at by a timer without need.
 func TestWhatTheWatchesTellWakesThoseThatWait(t *testing.T) {
-	attach := &attachment{name: "x", pv: "pv"}
+	attach := attachment{"pv"}
 	cases := map[string]struct {
 		before, happens func(*world, *Reclaimer)
 		want            []string
@@ -26,7 +29,7 @@ func TestWhatTheWatchesTellWakesThoseThatWait(t *testing.T) {
 		"an attachment that is another PV's now": {
 			func(_ *world, r *Reclaimer) { attachmentChanges{r.observer}.Added(attach) },
 			func(_ *world, r *Reclaimer) {
-				attachmentChanges{r.observer}.Updated(attach, &attachment{name: "x", pv: "elsewhere"})
+				attachmentChanges{r.observer}.Updated(attach, attachment{"elsewhere"})
 			}, []string{"pv"},
 		},
 		"the end of an attachment of a PV that is gone": {
@@ -65,4 +68,28 @@ func TestWhatTheWatchesTellWakesThoseThatWait(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A replica that waits to lead would pile up the names of all that changes, for as long as it waits.
+func TestNobodyIsWokenBeforeThereIsSomebodyToWork(t *testing.T) {
+	_, r := newWorld(t)
+	seen := make(chan string, 2)
+	var err error
+	r.reclaiming, err = loop.New(loop.Config{Name: "t", Workers: 1}, func(_ context.Context, pv string) loop.Next {
+		seen <- pv
+		return loop.Next{}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.wake("while it waits")
+	r.awake.Store(true)
+	r.wake("while it leads")
+	done := make(chan struct{})
+	go func() { defer close(done); r.reclaiming.Run(t.Context()) }()
+	if got := <-seen; got != "while it leads" {
+		t.Errorf("worked on a PV that changed %s", got)
+	}
+	r.reclaiming.Stop()
+	<-done
 }

@@ -127,17 +127,17 @@ func mutants() []mutant {
 		},
 		{
 			name: "what is noted of a PV is forgotten with its end", file: "endings.go",
-			before: "\tm.over = &ending{*pv, end}\n\tn.known[pv.UID] = m\n", after: "\tn.known[pv.UID] = &memory{history: m.history, over: &ending{*pv, end}}\n",
+			before: "\tm.present().over = &ending{*pv, end}\n\tn.known[pv.UID] = m\n", after: "\tn.known[pv.UID] = &memory{history: m.history, acts: &acts{over: &ending{*pv, end}}}\n",
 			world: "orders",
 		},
 		{
 			name: "the finalizer is taken off again while the cache lags", file: "notes.go",
-			before: "done.Dropped = m.took.later(pv.ResourceVersion)", after: "done.Dropped = false",
+			before: "done.Dropped = past.took.later(pv.ResourceVersion)", after: "done.Dropped = false",
 			world: "orders",
 		},
 		{
 			name: "a write that is answered late passes for the last one", file: "notes.go",
-			before: "\tcase c.protects() && m.put == nil: // its event was seen\n", after: "\tcase c.protects() && m.put == nil && m.took != nil && a.err == nil:\n\t\tm.took.version = a.version\n\tcase c.protects() && m.put == nil:\n",
+			before: "\tcase c.protects() && put == nil: // its event was seen\n", after: "\tcase c.protects() && put == nil && took != nil && a.err == nil:\n\t\ttook.version = a.version\n\tcase c.protects() && put == nil:\n",
 			world: "unprotected",
 		},
 		{

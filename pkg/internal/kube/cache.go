@@ -2,26 +2,17 @@ package kube
 
 import (
 	"context"
-	"fmt"
+	"sync"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 )
 
-// Record is what a Cache keeps of an object: a pointer to a struct of the fields that are
-// read. It tells the object's name, UID and resourceVersion to the cache's machinery.
-type Record interface {
-	comparable
-	metav1.ObjectMetaAccessor
-}
-
 // Handler is told of every change of a Cache, after the change can be seen in it. Its
 // methods are called one at a time and must not block.
-type Handler[R Record] interface {
+type Handler[R any] interface {
 	// Added is called for an object seen for the first time.
 	Added(now R)
 	// Updated is called for a change; before and now may be of different UIDs when an
@@ -32,72 +23,92 @@ type Handler[R Record] interface {
 	Deleted(last R, final bool)
 }
 
-// Cache is a watch cache of one kind of cluster-scoped object. It is never resynced: what
-// does not change causes no work. Its methods are safe for concurrent use.
-type Cache[R Record] struct {
-	store      cache.Store
-	controller cache.Controller
+// Recorder makes of an object what a Cache is to keep of it, without a reference to the object.
+//
+// keep tells whether the object matters. One that does not is left out, and takes no memory:
+// neither it nor its changes are told of, and what the Recorder returns is not looked at. known
+// says that the object is in the Cache: then it is kept until its end, so that the handler sees
+// that it changed hands, and not an end that was none.
+type Recorder[R any] func(object runtime.Object, known bool) (record R, keep bool, err error)
+
+// Cache is a watch cache of one kind of cluster-scoped object. It is never resynced, and an
+// object that a new list shows as it was before is not told of: what does not change causes
+// no work. Its methods are safe for concurrent use.
+//
+// It is the reflector's store itself. An informer would put a queue between the two, which
+// holds every object of the first list once more.
+type Cache[R any] struct {
+	reflector *cache.Reflector
+	record    Recorder[R]
+	handler   Handler[R]
+	synced    synced
+
+	mu   sync.RWMutex
+	kept map[string]kept[R]
+	// version is the latest that the API server told of, by an object or a bookmark, and that the
+	// handler was told of in turn.
+	version string
+}
+
+// kept is an object in a Cache.
+type kept[R any] struct {
+	record  R
+	version string
 }
 
 // NewCache returns a cache that is not running.
 //
 // client and resource name what is watched ("persistentvolumes"); example is an empty
-// object of that kind; record makes a Record of an object and keeps no reference to it.
-func NewCache[R Record](client rest.Interface, resource string, example runtime.Object, record func(runtime.Object) (R, error), handler Handler[R]) *Cache[R] {
-	c := &Cache[R]{}
-	c.store, c.controller = cache.NewInformerWithOptions(cache.InformerOptions{
-		ListerWatcher: cache.NewListWatchFromClient(client, resource, metav1.NamespaceAll, fields.Everything()),
-		ObjectType:    example,
-		Handler:       adapter[R]{handler},
-		Transform: func(object any) (any, error) {
-			if r, ok := object.(R); ok {
-				// The machinery may pass what it transformed before.
-				return r, nil
-			}
-			o, ok := object.(runtime.Object)
-			if !ok {
-				return nil, fmt.Errorf("cache %s: %T is not an API object", resource, object)
-			}
-			return record(o)
-		},
-	})
+// object of that kind.
+func NewCache[R any](client rest.Interface, resource string, example runtime.Object, record Recorder[R], handler Handler[R]) *Cache[R] {
+	c := &Cache[R]{record: record, handler: handler, kept: map[string]kept[R]{}, synced: synced{resource, make(chan struct{})}}
+	s := store[R]{c}
+	c.reflector = cache.NewReflectorWithOptions(&source[R]{client, s}, example, s, cache.ReflectorOptions{Name: resource})
+	c.reflector.WatchListPageSize = pageSize
 	return c
 }
 
 // Run keeps the cache up to date until ctx ends.
-func (c *Cache[R]) Run(ctx context.Context) { c.controller.RunWithContext(ctx) }
+func (c *Cache[R]) Run(ctx context.Context) { c.reflector.RunWithContext(ctx) }
 
 // Synced tells whether the cache holds all that the first list returned and the handler
 // was told of it.
-func (c *Cache[R]) Synced() bool { return c.controller.HasSynced() }
+func (c *Cache[R]) Synced() bool { return cache.IsDone(c.synced) }
 
 // Sync is done when Synced turns true.
-func (c *Cache[R]) Sync() cache.DoneChecker { return c.controller.HasSyncedChecker() }
+func (c *Cache[R]) Sync() cache.DoneChecker { return c.synced }
 
 // Get returns the record of the object with this name.
 func (c *Cache[R]) Get(name string) (r R, found bool) {
-	object, found, err := c.store.GetByKey(name)
-	if err != nil || !found {
-		return r, false
-	}
-	r, found = object.(R)
-	return r, found
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	k, found := c.kept[name]
+	return k.record, found
 }
 
 // Each calls visit for every record, in no order.
 func (c *Cache[R]) Each(visit func(R)) {
-	for _, object := range c.store.List() {
-		if r, ok := object.(R); ok {
-			visit(r)
-		}
+	for _, record := range c.all() {
+		visit(record)
 	}
 }
 
-// Reached tells whether the cache has seen everything up to a resourceVersion that the API
-// server answered for this kind. A version it cannot compare counts as not reached.
+func (c *Cache[R]) all() []R {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	records := make([]R, 0, len(c.kept))
+	for _, k := range c.kept {
+		records = append(records, k.record)
+	}
+	return records
+}
+
+// Reached tells whether the cache, and its handler, have seen everything up to a resourceVersion
+// that the API server answered for this kind. A version it cannot compare counts as not reached.
 func (c *Cache[R]) Reached(version string) bool {
-	seen := c.store.LastStoreSyncResourceVersion()
-	order, err := resourceversion.CompareResourceVersion(seen, version)
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	order, err := resourceversion.CompareResourceVersion(c.version, version)
 	return err == nil && order >= 0
 }
 
@@ -108,29 +119,85 @@ func Newer(version, than string) bool {
 	return err != nil || order > 0
 }
 
-// adapter tells a Handler what the informer reports.
-type adapter[R Record] struct{ to Handler[R] }
+// set brings in an object as it is now.
+func (c *Cache[R]) set(now *entry[R]) {
+	c.mu.Lock()
+	before, known := c.kept[now.name]
+	if now.keep {
+		c.kept[now.name] = kept[R]{now.record, now.version}
+	}
+	c.mu.Unlock()
+	c.tell(before, known, now)
+	c.reach(now.version)
+}
 
-func (a adapter[R]) OnAdd(object any, _ bool) {
-	if now, ok := object.(R); ok {
-		a.to.Added(now)
+// reach notes that everything up to a version was brought in and told of: what a handler makes
+// of an event is part of what Reached promises.
+func (c *Cache[R]) reach(version string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.version = version
+}
+
+func (c *Cache[R]) tell(before kept[R], known bool, now *entry[R]) {
+	switch {
+	case known && before.version != now.version:
+		c.handler.Updated(before.record, now.record)
+	case !known && now.keep:
+		c.handler.Added(now.record)
 	}
 }
 
-func (a adapter[R]) OnUpdate(old, object any) {
-	before, ok1 := old.(R)
-	now, ok2 := object.(R)
-	if ok1 && ok2 {
-		a.to.Updated(before, now)
+// remove brings in an object's end.
+func (c *Cache[R]) remove(last *entry[R]) {
+	c.mu.Lock()
+	_, known := c.kept[last.name]
+	delete(c.kept, last.name)
+	c.mu.Unlock()
+	if known {
+		c.handler.Deleted(last.record, true)
 	}
+	c.reach(last.version)
 }
 
-func (a adapter[R]) OnDelete(object any) {
-	final := true
-	if unknown, ok := object.(cache.DeletedFinalStateUnknown); ok {
-		object, final = unknown.Obj, false
+// replace brings in a whole list.
+func (c *Cache[R]) replace(list []*entry[R], version string) {
+	c.mu.Lock()
+	before := c.kept
+	c.kept = make(map[string]kept[R], len(before))
+	for _, now := range list {
+		if now.keep {
+			c.kept[now.name] = kept[R]{now.record, now.version}
+		}
 	}
-	if last, ok := object.(R); ok {
-		a.to.Deleted(last, final)
+	c.mu.Unlock()
+	// First what is there: an end may be judged by what else there is.
+	for _, now := range list {
+		b, known := before[now.name]
+		delete(before, now.name)
+		c.tell(b, known, now)
+	}
+	for _, gone := range before {
+		c.handler.Deleted(gone.record, false)
+	}
+	c.reach(version)
+	c.synced.reached()
+}
+
+// synced is done once the first list was brought in.
+type synced struct {
+	resource string
+	done     chan struct{}
+}
+
+// Name tells what is waited for.
+func (s synced) Name() string { return s.resource }
+
+// Done is closed when it has come.
+func (s synced) Done() <-chan struct{} { return s.done }
+
+func (s synced) reached() {
+	if !cache.IsDone(s) {
+		close(s.done)
 	}
 }

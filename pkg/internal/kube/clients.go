@@ -28,6 +28,7 @@ func NewClients(config *rest.Config) (Clients, error) {
 	if c.QPS == 0 {
 		c.QPS = -1
 	}
+	c.DisableCompression = true
 	c.ContentType = "application/vnd.kubernetes.protobuf"
 	c.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
 	http, err := rest.HTTPClientFor(c)

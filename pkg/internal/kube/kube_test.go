@@ -179,10 +179,9 @@ func TestDeletePV(t *testing.T) {
 
 // slim is a record of what a test looks at.
 type slim struct {
-	metav1.ObjectMeta
+	Name string
+	UID  types.UID
 }
-
-func (s *slim) GetObjectMeta() metav1.Object { return &s.ObjectMeta }
 
 // journal is a Handler that writes down what it is told.
 type journal struct {
@@ -218,12 +217,12 @@ func (j *journal) await(t *testing.T, entry string) {
 func TestCache(t *testing.T) {
 	there := newPV(t)
 	told := &journal{}
-	cache := NewCache(clients.Core.RESTClient(), "persistentvolumes", &v1.PersistentVolume{}, func(o runtime.Object) (*slim, error) {
+	cache := NewCache(clients.Core.RESTClient(), "persistentvolumes", &v1.PersistentVolume{}, func(o runtime.Object, _ bool) (*slim, bool, error) {
 		pv, ok := o.(*v1.PersistentVolume)
 		if !ok {
-			return nil, fmt.Errorf("got a %T", o)
+			return nil, false, fmt.Errorf("got a %T", o)
 		}
-		return &slim{metav1.ObjectMeta{Name: pv.Name, UID: pv.UID, ResourceVersion: pv.ResourceVersion}}, nil
+		return &slim{Name: pv.Name, UID: pv.UID}, pv.Spec.CSI != nil && pv.Spec.CSI.Driver != "other", nil
 	}, told)
 	if cache.Synced() {
 		t.Error("synced before it runs")

@@ -85,6 +85,33 @@ func New[K comparable](cfg Config, handle Handler[K]) (*Loop[K], error) {
 // again; one that is being worked on is seen once more afterwards.
 func (l *Loop[K]) Add(key K) { l.queue.Add(key) }
 
+// backlog is how many keys AddAll lets wait, and how often it looks whether there is room.
+const (
+	backlog  = 1000
+	lookWhen = 5 * time.Millisecond
+)
+
+// AddAll adds keys, of which there may be very many, no faster than they are worked on: what
+// is added meanwhile by Add does not wait behind all of them, and the queue stays small. It
+// returns when all are added, or when ctx ends or the loop is stopped.
+func (l *Loop[K]) AddAll(ctx context.Context, keys []K) {
+	for _, key := range keys {
+		for l.queue.Len() >= backlog {
+			room := l.cfg.Clock.NewTimer(lookWhen)
+			select {
+			case <-ctx.Done():
+				room.Stop()
+				return
+			case <-room.C():
+			}
+			if l.queue.ShuttingDown() {
+				return
+			}
+		}
+		l.queue.Add(key)
+	}
+}
+
 // Run works until ctx ends, which also ends the handlers' context, or until Stop. It
 // returns when every worker has.
 func (l *Loop[K]) Run(ctx context.Context) {

@@ -2,6 +2,7 @@ package loop
 
 import (
 	"context"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -176,4 +177,57 @@ func TestTheEndOfTheContextCutsOffWorkInHand(t *testing.T) {
 	receive(t, "the work in hand", seen)
 	cancel()
 	receive(t, "the end of Run", ended)
+}
+
+func TestManyKeysAreAddedNoFasterThanTheyAreWorkedOn(t *testing.T) {
+	const many = 5 * backlog
+	seen := make(chan string, many)
+	goOn := make(chan struct{})
+	l, _, cancel := start(t, Config{Name: "t", Workers: 1}, func(ctx context.Context, key string) Next {
+		select {
+		case <-goOn:
+		case <-ctx.Done():
+		}
+		seen <- key
+		return Next{}
+	})
+	keys := make([]string, many)
+	for i := range keys {
+		keys[i] = strconv.Itoa(i)
+	}
+	added := make(chan struct{})
+	go func() { defer close(added); l.AddAll(t.Context(), keys) }()
+	goOn <- struct{}{}
+	receive(t, "the first key", seen)
+	for l.queue.Len() < backlog { // it fills up, and no further
+		time.Sleep(time.Millisecond)
+	}
+	l.Add("urgent")
+	if n := l.queue.Len(); n > backlog+1 {
+		t.Errorf("%d keys wait, want at most %d", n, backlog+1)
+	}
+	close(goOn)
+	position, urgent := 1, 0
+	for range many {
+		position++
+		if receive(t, "a key", seen) == "urgent" {
+			urgent = position
+		}
+	}
+	if urgent == 0 || urgent > 2*backlog {
+		t.Errorf("the key that was added alone was worked on as number %d of %d", urgent, many+1)
+	}
+	receive(t, "AddAll to return", added)
+
+	full, done := make(chan struct{}), make(chan struct{})
+	stuck, _, stop := start(t, Config{Name: "t", Workers: 1}, func(ctx context.Context, _ string) Next { <-ctx.Done(); return Next{} })
+	go func() {
+		defer close(done)
+		close(full)
+		stuck.AddAll(context.Background(), keys)
+	}()
+	receive(t, "the start", full)
+	stop()
+	receive(t, "AddAll to return when the loop has ended", done)
+	cancel()
 }

@@ -1,0 +1,184 @@
+package kube
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+)
+
+// told writes down what a Cache of texts tells, and whether it says of the event's version that
+// it has been reached while the handler is still at it.
+type told struct {
+	cache  *Cache[string]
+	lines  []string
+	coming string
+	early  bool
+}
+
+func (t *told) note(format string, args ...any) {
+	t.lines = append(t.lines, fmt.Sprintf(format, args...))
+	t.early = t.early || t.cache.Reached(t.coming)
+}
+
+func (t *told) Added(now string)           { t.note("+%s", now) }
+func (t *told) Updated(before, now string) { t.note("%s>%s", before, now) }
+func (t *told) Deleted(last string, final bool) {
+	t.note("-%s %v", last, final)
+}
+
+// noServer is a client that nothing is asked of: the tests play the reflector themselves.
+var noServer rest.Interface = &rest.RESTClient{}
+
+// step is what the reflector does to its store.
+type step struct {
+	do      string
+	objects []any
+	version string
+}
+
+func pv(name, version, text string) *v1.PersistentVolume {
+	return &v1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: version},
+		Spec:       v1.PersistentVolumeSpec{StorageClassName: text},
+	}
+}
+
+var errRecord = errors.New("cannot be read")
+
+// recordText keeps the storage class, of objects whose class does not begin with "foreign".
+func recordText(o runtime.Object, _ bool) (text string, keep bool, err error) {
+	pv, ok := o.(*v1.PersistentVolume)
+	if !ok {
+		return "", false, errRecord
+	}
+	text = pv.Spec.StorageClassName
+	return text, text != "foreign", nil
+}
+
+func TestCacheAsTheReflectorsStore(t *testing.T) {
+	first := step{"replace", []any{pv("a", "1", "a1"), pv("b", "2", "b1")}, "5"}
+	cases := map[string]struct {
+		steps []step
+		told  []string // in any order within one step
+		kept  []string
+	}{
+		"the first list is added": {steps: []step{first}, told: []string{"+a1", "+b1"}, kept: []string{"a1", "b1"}},
+		"a change shows before and now": {
+			steps: []step{first, {"update", []any{pv("a", "6", "a2")}, "6"}},
+			told:  []string{"+a1", "+b1", "a1>a2"}, kept: []string{"a2", "b1"},
+		},
+		"an end shows the last state": {
+			steps: []step{first, {"delete", []any{pv("a", "6", "a2")}, "6"}},
+			told:  []string{"+a1", "+b1", "-a2 true"}, kept: []string{"b1"},
+		},
+		"a new list tells what is new, what changed, and what is gone unseen": {
+			steps: []step{first, {"replace", []any{pv("a", "7", "a3"), pv("c", "8", "c1")}, "9"}},
+			told:  []string{"+a1", "+b1", "+c1", "-b1 false", "a1>a3"}, kept: []string{"a3", "c1"},
+		},
+		"a new list does not tell of what is as it was": {
+			steps: []step{first, {"replace", []any{pv("a", "1", "a1"), pv("b", "2", "b1")}, "9"}},
+			told:  []string{"+a1", "+b1"}, kept: []string{"a1", "b1"},
+		},
+		"what does not matter is neither kept nor told of": {
+			steps: []step{
+				{"replace", []any{pv("a", "1", "foreign"), pv("b", "2", "b1")}, "5"},
+				{"update", []any{pv("c", "6", "foreign")}, "6"},
+				{"delete", []any{pv("a", "7", "foreign")}, "7"},
+			},
+			told: []string{"+b1"}, kept: []string{"b1"},
+		},
+		"what comes to matter is added": {
+			steps: []step{{"replace", []any{pv("a", "1", "foreign")}, "5"}, {"update", []any{pv("a", "6", "a1")}, "6"}},
+			told:  []string{"+a1"}, kept: []string{"a1"},
+		},
+		"what mattered once is followed to its end": {
+			steps: []step{
+				first,
+				{"update", []any{pv("a", "6", "foreign")}, "6"},
+				{"replace", []any{pv("a", "7", "foreign"), pv("b", "2", "b1")}, "9"},
+				{"delete", []any{pv("a", "10", "foreign")}, "10"},
+			},
+			told: []string{"+a1", "+b1", "-foreign true", "a1>foreign", "foreign>foreign"}, kept: []string{"b1"},
+		},
+		"the end of what was never seen is not told": {
+			steps: []step{first, {"delete", []any{pv("c", "6", "c1")}, "6"}},
+			told:  []string{"+a1", "+b1"}, kept: []string{"a1", "b1"},
+		},
+		"a bookmark tells that nothing else has changed": {
+			steps: []step{first, {"bookmark", nil, "20"}},
+			told:  []string{"+a1", "+b1"}, kept: []string{"a1", "b1"},
+		},
+	}
+	for sentence, test := range cases {
+		t.Run(sentence, func(t *testing.T) {
+			handler := &told{}
+			c := NewCache(noServer, "persistentvolumes", &v1.PersistentVolume{}, recordText, handler)
+			handler.cache = c
+			for _, step := range test.steps {
+				handler.coming = step.version
+				play(t, store[string]{c}, step)
+				if !c.Reached(step.version) {
+					t.Errorf("after version %s it has not been reached", step.version)
+				}
+			}
+			slices.Sort(handler.lines)
+			if !slices.Equal(handler.lines, test.told) {
+				t.Errorf("told %q, want %q", handler.lines, test.told)
+			}
+			if handler.early {
+				t.Error("a version was reached before its handler had been told")
+			}
+			var kept []string
+			c.Each(func(text string) { kept = append(kept, text) })
+			slices.Sort(kept)
+			if !slices.Equal(kept, test.kept) {
+				t.Errorf("kept %q, want %q", kept, test.kept)
+			}
+			if !c.Synced() {
+				t.Error("not synced after a list")
+			}
+		})
+	}
+}
+
+func play(t *testing.T, to store[string], s step) {
+	t.Helper()
+	var err error
+	switch s.do {
+	case "replace":
+		err = to.Replace(s.objects, s.version)
+	case "update":
+		err = to.Update(s.objects[0])
+	case "delete":
+		err = to.Delete(s.objects[0])
+	case "bookmark":
+		err = to.Bookmark(s.version)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestCacheRefusesWhatItCannotRead(t *testing.T) {
+	c := NewCache(noServer, "persistentvolumes", &v1.PersistentVolume{}, recordText, &told{})
+	to := store[string]{c}
+	if err := to.Replace([]any{&v1.Pod{}}, "1"); !errors.Is(err, errRecord) {
+		t.Errorf("Replace = %v, want the recorder's error", err)
+	}
+	if err := to.Add("text"); err == nil {
+		t.Error("took a text for an API object")
+	}
+	if err := to.Delete(&v1.Pod{}); !errors.Is(err, errRecord) {
+		t.Errorf("Delete = %v, want the recorder's error", err)
+	}
+	if c.Synced() || cache.IsDone(c.Sync()) {
+		t.Error("synced without a list")
+	}
+}
