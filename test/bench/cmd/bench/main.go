@@ -72,13 +72,12 @@ func run(ctx context.Context, args []string) error {
 		report.Add(f)
 	}
 	_, err = bench.Run(ctx, o, versions)
-	if err := errors.Join(context.Cause(ctx), err); err != nil {
+	// What was measured before an error or an interrupt took long enough to be kept.
+	err = errors.Join(context.Cause(ctx), err, report.Write(dir))
+	if err != nil {
 		return err
 	}
-	if err := report.Markdown(os.Stdout); err != nil {
-		return err
-	}
-	return report.Write(dir)
+	return report.Markdown(os.Stdout)
 }
 
 // folder is where the report goes: what is measured with few volumes does not replace what is kept.
