@@ -185,7 +185,8 @@ func (r *Reclaimer) lookAtBrake(ctx context.Context) error {
 	} else {
 		klog.FromContext(ctx).Info("The brake is on: no volume is deleted", "lease", r.cfg.Brake.Lease, "letGo", letGoCommand(r.cfg.Brake.Lease))
 	}
-	r.reclaiming.AddAll(ctx, r.observer.names())
+	// Not AddAll, which waits for the workers: an operator who pulls the brake has to be heard.
+	r.observer.wakeAll()
 	return nil
 }
 

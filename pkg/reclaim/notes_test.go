@@ -1,6 +1,7 @@
 package reclaim
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -336,6 +337,28 @@ func TestTheBrakeStopsARun(t *testing.T) {
 	r.reclaim(t.Context(), "pv")
 	if !slices.Contains(w.diary, "delete volume") {
 		t.Errorf("does not go on: %q", w.diary)
+	}
+}
+
+// Workers that wait for a slow driver must not keep an operator's brake from being read.
+func TestTheBrakeIsHeardWhileTheQueueIsFull(t *testing.T) {
+	w, r := newWorldWith(t, Config{Brake: BrakeConfig{Deletions: 1, Lease: types.NamespacedName{Namespace: "ns", Name: "lease"}}})
+	w.store(r, w.pv)
+	r.awake.Store(true)
+	for i := range 5000 {
+		r.reclaiming.Add(fmt.Sprint("waiting-", i)) // and no worker is free
+	}
+	w.brakeOn = true
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := r.lookAtBrake(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if ctx.Err() != nil {
+		t.Error("the brake's keeper waited for the workers")
+	}
+	if r.brake.State() != BrakeOn {
+		t.Errorf("the brake is %v", r.brake.State())
 	}
 }
 

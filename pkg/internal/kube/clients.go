@@ -28,6 +28,7 @@ func NewClients(config *rest.Config) (Clients, error) {
 	if c.QPS == 0 {
 		c.QPS = -1
 	}
+	// Compressing long lists costs the API server more than sending them within a cluster.
 	c.DisableCompression = true
 	c.ContentType = "application/vnd.kubernetes.protobuf"
 	c.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
