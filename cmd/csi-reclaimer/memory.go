@@ -13,7 +13,7 @@ import (
 // holds costs more than what it computes.
 const (
 	// collectAt is how much garbage there may be, in percent of what is in use (GOGC).
-	collectAt = 50
+	collectAt = 40
 	// limitShare of the container's memory is where the collector begins to work harder.
 	limitShare = 0.9
 )
