@@ -63,7 +63,7 @@ FAULTS_S ?= 300
 faults: controlplane ## Kill the sidecar at every moment, play all faults, then random ones for FAULTS_S (300) seconds; SEED repeats a run
 	$(GO) run ./test/faults/cmd/faults --seconds $(FAULTS_S) $(if $(SEED),--seed $(SEED))
 
-bench: controlplane ## Measure speed and size beside a reference; QUICK=1 in a few minutes, BENCH=name a family or figure alone, SEED repeats an order
+bench: controlplane ## Measure speed and size beside a reference; QUICK=1 in 3 minutes, BENCH=name a family or figure alone, SEED repeats an order
 	$(GO) run ./test/bench/cmd/bench $(if $(QUICK),--quick) $(if $(BENCH),--only '$(BENCH)') $(if $(SEED),--seed $(SEED))
 	$(if $(QUICK)$(BENCH),,$(MAKE) bench-plot)
 

@@ -53,7 +53,7 @@ func measureCounts(ctx context.Context, s *session) error {
 			return nil
 		}
 	}
-	n := s.size(500, 100)
+	n := s.size(500, 60)
 	return s.alternate(func(run int) []func() error {
 		all := []func() error{one(ours(), n), one(unthrottled(), n)}
 		if !s.Quick && run == 0 {

@@ -12,7 +12,7 @@ import (
 )
 
 func idleFamilies() []family {
-	const load = "500 bound and protected PVs, nothing changing for 10 minutes (--quick: 20 seconds), all subjects side by side, ours with leader election. "
+	const load = "500 bound and protected PVs, nothing changing for 10 minutes (--quick: 10 seconds), all subjects side by side, ours with leader election. "
 	return []family{{name: "idle", lab: audited, run: measureIdle, figures: []Figure{
 		{Name: "idle_api_calls_10min", Unit: "calls", Goals: []Goal{exactly(0)}, Load: load + "From the audit log; calls about Leases, and watches that are begun again, are not counted."},
 		{Name: "idle_cpu_percent", Unit: "% of a core", Goals: []Goal{atMost(0.1)}, Load: load + "Processor time (Linux)."},
@@ -20,7 +20,7 @@ func idleFamilies() []family {
 }
 
 func measureIdle(ctx context.Context, s *session) (err error) {
-	lasts := time.Duration(s.size(600, 20)) * time.Second
+	lasts := time.Duration(s.size(600, 10)) * time.Second
 	ctx, cancel := context.WithTimeout(ctx, lasts+patience)
 	defer cancel()
 	c, err := s.lab.gather(ctx, crowdSpec{n: s.size(500, 50)})

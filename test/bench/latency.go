@@ -21,7 +21,7 @@ func latencyFamilies() []family {
 			{Name: "released_to_deleted_ms_p99", Unit: "ms", Goals: []Goal{atMost(25)}, Load: load},
 		},
 	}, {
-		name: "slow_neighbour", lab: audited, run: measureNeighbour, figures: []Figure{{
+		name: "slow_neighbour", lab: audited, long: true, run: measureNeighbour, figures: []Figure{{
 			Name: "slow_driver_added_ms", Unit: "ms", Goals: []Goal{atMost(addedNoise)},
 			Load: "The median of that time for 10 volumes, each deleted while the driver has 60 calls of 2 s for others in hand, less the median without them. No delay is to be added; the goal leaves 5 ms to the machine.",
 		}},

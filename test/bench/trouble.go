@@ -18,12 +18,12 @@ import (
 func troubleFamilies() []family {
 	const half = "1,000 volumes, claims deleted live by 16 users' connections, zero latency; "
 	return []family{{
-		name: "slow_driver", lab: working, run: measureSlowDriver, figures: []Figure{{
+		name: "slow_driver", lab: working, long: true, run: measureSlowDriver, figures: []Figure{{
 			Name: "slow_driver_reclaim_per_second", Unit: "PVs/s", Goals: []Goal{atLeastOf(0.8, Limit)},
 			Load: "1,000 volumes, claims deleted live, a driver that takes 500 ms a call and any number at once. The limit is 100 workers, or threads, through 500 ms.",
 		}},
 	}, {
-		name: "failing_driver", lab: working, run: measureFailing, figures: []Figure{
+		name: "failing_driver", lab: working, long: true, run: measureFailing, figures: []Figure{
 			{Name: "healthy_half_per_second_all_healthy", Unit: "PVs/s", Load: half + "nothing fails. Rate of one half, until its last PV is gone."},
 			{Name: "healthy_half_per_second_half_failing", Unit: "PVs/s", Load: half + "each call for the other half fails (Internal). Rate of the healthy half."},
 			{Name: "half_failing_ratio", Unit: "×", Goals: []Goal{atLeast(0.9)}, Load: "The second of these rates to the first, run by run."},

@@ -33,7 +33,7 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	quick := flags.Bool("quick", false, "fewer volumes, one run each: the counts and small sizes, in a few minutes")
+	quick := flags.Bool("quick", false, "fewer volumes, one run each: the counts and small sizes, in 3 minutes")
 	only := flags.String("only", "", "families, figures or beginnings of figures' names, separated by commas (default: all); --list shows them")
 	list := flags.Bool("list", false, "list the families with their figures, and measure nothing")
 	runs := flags.Int("runs", 0, "runs of each subject (default: 3, with --quick 1)")
