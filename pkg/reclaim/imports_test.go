@@ -20,11 +20,10 @@ func TestWhatTheLibraryPullsIn(t *testing.T) {
 	const own = "github.com/csi-reclaimer/csi-reclaimer/pkg/"
 	for _, path := range direct {
 		if strings.Contains(path, ".") && !slices.Contains([]string{
-			own + "csidriver/outcome", own + "internal/brief", own + "internal/kube", own + "internal/loop",
+			own + "csidriver/outcome", own + "internal/brief", own + "internal/kube", own + "internal/loop", own + "internal/secretname",
 			"github.com/prometheus/client_golang/prometheus", "golang.org/x/sync/errgroup",
 			"k8s.io/api/authorization/v1", "k8s.io/api/coordination/v1", "k8s.io/api/core/v1", "k8s.io/api/storage/v1",
 			"k8s.io/apimachinery/pkg/api/errors", "k8s.io/apimachinery/pkg/apis/meta/v1", "k8s.io/apimachinery/pkg/runtime", "k8s.io/apimachinery/pkg/types",
-			"k8s.io/apimachinery/pkg/util/validation",
 			"k8s.io/client-go/kubernetes/typed/authorization/v1", "k8s.io/client-go/rest", "k8s.io/client-go/tools/cache", "k8s.io/client-go/tools/record",
 			"k8s.io/csi-translation-lib", "k8s.io/klog/v2", "k8s.io/utils/clock",
 		}, path) {
@@ -57,7 +56,7 @@ func TestWhatTheLibraryNeverCalls(t *testing.T) {
 		"signal":     nil,
 	}
 	checked := 0
-	for _, dir := range []string{".", "../csidriver", "../csidriver/outcome", "../internal/brief", "../internal/kube", "../internal/loop"} {
+	for _, dir := range []string{".", "../csidriver", "../csidriver/outcome", "../internal/brief", "../internal/kube", "../internal/loop", "../internal/secretname"} {
 		entries, err := os.ReadDir(dir)
 		if err != nil {
 			t.Fatal(err)
