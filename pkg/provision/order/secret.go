@@ -1,0 +1,63 @@
+package order
+
+import (
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/secretname"
+)
+
+// secretKeys returns the parameters that name Secrets, and whether that is what they are called
+// today: those of old reach the driver.
+func secretKeys() map[string]bool {
+	keys := map[string]bool{}
+	for _, k := range []secretname.Keys{
+		secretname.Default(), secretname.Provisioner(), secretname.ControllerPublish(), secretname.NodeStage(), secretname.NodePublish(),
+		secretname.ControllerExpand(), secretname.NodeExpand(),
+	} {
+		for _, spellings := range [][]string{k.Name, k.Namespace} {
+			for i, key := range spellings {
+				keys[key] = i == 0
+			}
+		}
+	}
+	return keys
+}
+
+// secrets are the Secrets that the calls for one volume need, nil for none.
+type secrets struct {
+	provisioner, controllerPublish, nodeStage, nodePublish, controllerExpand, nodeExpand *v1.SecretReference
+}
+
+// secrets returns what the class names for this volume. Nobody knows yet whether they are there.
+func (f Facts) secrets(pv string) (secrets, error) {
+	var s secrets
+	for _, one := range []struct {
+		keys secretname.Keys
+		into **v1.SecretReference
+	}{
+		{secretname.Provisioner(), &s.provisioner},
+		{secretname.ControllerPublish(), &s.controllerPublish},
+		{secretname.NodeStage(), &s.nodeStage},
+		{secretname.NodePublish(), &s.nodePublish},
+		{secretname.ControllerExpand(), &s.controllerExpand},
+		{secretname.NodeExpand(), &s.nodeExpand},
+	} {
+		template, err := secretname.Find(f.Class.Parameters, one.keys, secretname.Default())
+		if err != nil {
+			return secrets{}, refuse(ReasonSecretUnclear, "StorageClass %q: %w; correct it in a new one", f.Class.Name, err)
+		}
+		if template == (secretname.Template{}) {
+			continue
+		}
+		ref := &v1.SecretReference{}
+		ref.Namespace, ref.Name, err = template.For(secretname.Volume{
+			PV: pv, ClaimNamespace: f.Claim.Namespace, ClaimName: f.Claim.Name, ClaimAnnotations: f.Claim.Annotations,
+		})
+		if err != nil {
+			return secrets{}, refuse(ReasonSecretUnclear, "Secret of StorageClass %q under %s, for claim %q: %w; correct the claim's annotations, or the parameter in a new class",
+				f.Class.Name, one.keys.Name[0], f.claimName(), err)
+		}
+		*one.into = ref
+	}
+	return s, nil
+}
