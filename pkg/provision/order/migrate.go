@@ -10,13 +10,9 @@ import (
 // inTreePlugin returns the name of the in-tree plugin that a CSI driver took over from, empty for
 // none (csi-translation-lib).
 func inTreePlugin(driver string) string {
-	translator := csitranslation.New()
-	if !translator.IsMigratedCSIDriverByName(driver) {
-		return ""
-	}
-	name, err := translator.GetInTreeNameFromCSIName(driver)
+	name, err := csitranslation.New().GetInTreeNameFromCSIName(driver)
 	if err != nil {
-		return ""
+		return "" // the only error there is: it took over from none
 	}
 	return name
 }
@@ -42,7 +38,7 @@ func (f Facts) translatedClass() (*storagev1.StorageClass, error) {
 	return class, nil
 }
 
-// inTreeForm returns the PV as the in-tree plugin would have made it, so that whatever knew the
+// inTreeForm returns the PV, which has annotations, as the in-tree plugin would have made it, so that whatever knew the
 // plugin's volumes goes on knowing them. migrated-to is the PV controller's annotation, and is
 // there from the start: without it nobody would answer for the PV until the PV controller has
 // come by.
@@ -50,9 +46,6 @@ func inTreeForm(pv *v1.PersistentVolume, driver string) (*v1.PersistentVolume, e
 	translated, err := csitranslation.New().TranslateCSIPVToInTree(pv)
 	if err != nil {
 		return nil, refuse(ReasonAnswerUntranslatable, "the volume %q that CSI driver %q made cannot be told as one of the in-tree plugin: %w", pv.Spec.CSI.VolumeHandle, driver, err)
-	}
-	if translated.Annotations == nil {
-		translated.Annotations = map[string]string{}
 	}
 	translated.Annotations[annMigratedTo] = driver
 	return translated, nil

@@ -21,16 +21,18 @@ func TestSourceOfData(t *testing.T) {
 		f    Facts
 		want Reason
 	}{
-		"the reference alone":                     {facts(cloned(), refOnly(nil, nil, "PersistentVolumeClaim")), ""},
-		"a reference with an empty namespace":     {facts(cloned(), refOnly(&empty, nil, "PersistentVolumeClaim")), ""},
-		"a reference with the claim's namespace":  {facts(cloned(), refOnly(&own, &empty, "PersistentVolumeClaim")), ""},
-		"another namespace":                       {facts(cloned(), refOnly(&foreign, nil, "PersistentVolumeClaim")), ReasonClaimUnsupported},
-		"another namespace, for a populator":      {facts(refOnly(&foreign, &other, "Backup")), ReasonClaimUnsupported},
-		"a kind for a populator":                  {facts(refOnly(nil, &other, "Backup")), ReasonLeftToPopulator},
-		"a claim of another group, for populator": {facts(fromSource(&other, "PersistentVolumeClaim", "source")), ReasonLeftToPopulator},
-		"a snapshot of no group":                  {facts(fromSource(nil, "VolumeSnapshot", "snap")), ReasonClaimInvalid},
-		"a snapshot of another group":             {facts(fromSource(&other, "VolumeSnapshot", "snap")), ReasonClaimInvalid},
-		"a snapshot without a name":               {facts(fromSource(&group, "VolumeSnapshot", "")), ReasonClaimInvalid},
+		"the source alone, as before there were references": {facts(cloned(), func(f *Facts) { f.Claim.Spec.DataSourceRef = nil }), ""},
+		"the source goes before the reference":              {facts(cloned(), func(f *Facts) { f.Claim.Spec.DataSourceRef.Name = "x" }), ""},
+		"the reference alone":                               {facts(cloned(), refOnly(nil, nil, "PersistentVolumeClaim")), ""},
+		"a reference with an empty namespace":               {facts(cloned(), refOnly(&empty, nil, "PersistentVolumeClaim")), ""},
+		"a reference with the claim's namespace":            {facts(cloned(), refOnly(&own, &empty, "PersistentVolumeClaim")), ""},
+		"another namespace":                                 {facts(cloned(), refOnly(&foreign, nil, "PersistentVolumeClaim")), ReasonClaimUnsupported},
+		"another namespace, for a populator":                {facts(refOnly(&foreign, &other, "Backup")), ReasonClaimUnsupported},
+		"a kind for a populator":                            {facts(refOnly(nil, &other, "Backup")), ReasonLeftToPopulator},
+		"a claim of another group, for populator":           {facts(fromSource(&other, "PersistentVolumeClaim", "source")), ReasonLeftToPopulator},
+		"a snapshot of no group":                            {facts(fromSource(nil, "VolumeSnapshot", "snap")), ReasonClaimInvalid},
+		"a snapshot of another group":                       {facts(fromSource(&other, "VolumeSnapshot", "snap")), ReasonClaimInvalid},
+		"a snapshot without a name":                         {facts(fromSource(&group, "VolumeSnapshot", "")), ReasonClaimInvalid},
 	})
 }
 
