@@ -38,10 +38,10 @@ func (f Facts) translatedClass() (*storagev1.StorageClass, error) {
 	return class, nil
 }
 
-// inTreeForm returns the PV, which has annotations, as the in-tree plugin would have made it, so that whatever knew the
-// plugin's volumes goes on knowing them. migrated-to is the PV controller's annotation, and is
-// there from the start: without it nobody would answer for the PV until the PV controller has
-// come by.
+// inTreeForm returns the PV, which has annotations, as the in-tree plugin would have made it, so
+// that whatever knew the plugin's volumes goes on knowing them. migrated-to is the PV
+// controller's annotation, and is there from the start: without it nobody would answer for the
+// PV until the PV controller has come by.
 func inTreeForm(pv *v1.PersistentVolume, driver string) (*v1.PersistentVolume, error) {
 	translated, err := csitranslation.New().TranslateCSIPVToInTree(pv)
 	if err != nil {
