@@ -60,6 +60,7 @@ type Driver struct {
 	conn *grpc.ClientConn
 
 	mu         sync.Mutex
+	services   rpc.PluginCapabilitySet
 	controller rpc.ControllerCapabilitySet
 }
 
@@ -167,7 +168,7 @@ func (d *Driver) Refresh(ctx context.Context) error {
 		}
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		d.controller = controller
+		d.services, d.controller = services, controller
 		return true, nil
 	})
 }
@@ -234,6 +235,20 @@ func (d *Driver) CanDelete() bool {
 // (PUBLISH_UNPUBLISH_VOLUME), so that a VolumeAttachment says one is in use.
 func (d *Driver) Attaches() bool {
 	return d.Has(csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME)
+}
+
+// Offers tells whether the driver advertised the service (GetPluginCapabilities) when it was last
+// asked: by Connect, or by Refresh.
+func (d *Driver) Offers(service csi.PluginCapability_Service_Type) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.services[service]
+}
+
+// HasTopology tells whether volumes of this driver are not reachable from every node
+// (VOLUME_ACCESSIBILITY_CONSTRAINTS), so that CreateVolume wants to know where they are needed.
+func (d *Driver) HasTopology() bool {
+	return d.Offers(csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS)
 }
 
 // Probe asks the driver once whether it is healthy and ready (CSI spec, "Probe").

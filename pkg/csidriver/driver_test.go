@@ -35,6 +35,9 @@ type fakeDriver struct {
 	mu        sync.Mutex
 	deleteErr error
 	deleted   *csi.DeleteVolumeRequest
+	createErr error
+	createID  string
+	created   *csi.CreateVolumeRequest
 }
 
 func (d *fakeDriver) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeResponse, error) {
@@ -122,8 +125,8 @@ func TestConnectWaitsUntilTheDriverIsReady(t *testing.T) {
 	if got := driver.probes.Load(); got != 5 {
 		t.Errorf("the driver was probed %d times, want until it was ready, 5 times", got)
 	}
-	if d.Name() != "disk.csi.example.com" || !d.CanDelete() || d.Attaches() {
-		t.Errorf("name %q, deletes %v, attaches %v", d.Name(), d.CanDelete(), d.Attaches())
+	if d.Name() != "disk.csi.example.com" || !d.CanDelete() || d.Attaches() || !d.Offers(csi.PluginCapability_Service_CONTROLLER_SERVICE) || d.HasTopology() {
+		t.Errorf("name %q, deletes %v, attaches %v, topology %v", d.Name(), d.CanDelete(), d.Attaches(), d.HasTopology())
 	}
 }
 

@@ -72,3 +72,26 @@ func mark(err error) error {
 		return outcome.Mark(outcome.Uncertain, err)
 	}
 }
+
+// markCreate does so for CreateVolume ("CreateVolume Errors"). The specification has a driver
+// answer OK where a volume of that name exists and fits the request, so that InvalidArgument and
+// OutOfRange, which judge the request, also tell that there is none. FailedPrecondition,
+// PermissionDenied, Unauthenticated, Unimplemented and NotFound (of the content source) turn the
+// caller away before anybody looked: this call made nothing, an earlier one may have. AlreadyExists
+// is a volume of that name that does not fit: it exists.
+func markCreate(err error) error {
+	switch status.Code(err) {
+	case codes.OK:
+		return nil
+	case codes.Aborted:
+		return outcome.Mark(outcome.InProgress, err)
+	case codes.InvalidArgument, codes.OutOfRange:
+		return outcome.Mark(outcome.Unfit, err)
+	case codes.ResourceExhausted:
+		return outcome.Mark(outcome.Exhausted, err)
+	case codes.FailedPrecondition, codes.Unimplemented, codes.PermissionDenied, codes.Unauthenticated, codes.NotFound:
+		return outcome.Mark(outcome.Refused, err)
+	default:
+		return outcome.Mark(outcome.Uncertain, err)
+	}
+}

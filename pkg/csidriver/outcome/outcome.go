@@ -28,6 +28,12 @@ const (
 	// NotFound: the storage system does not know the volume, where it should have
 	// answered success. Retried slowly, unless the user chose to take it for success.
 	NotFound
+	// Exhausted: there is no room where it was asked for, and the call made nothing. Another
+	// place may have room.
+	Exhausted
+	// Unfit: the storage system has looked at what is asked for, has nothing of that name, and
+	// cannot make it as it is asked for. Retried slowly.
+	Unfit
 )
 
 // String returns the class as used in logs and metrics.
@@ -43,6 +49,10 @@ func (c Class) String() string {
 		return "Refused"
 	case NotFound:
 		return "NotFound"
+	case Exhausted:
+		return "Exhausted"
+	case Unfit:
+		return "Unfit"
 	}
 	return fmt.Sprintf("Class(%d)", int(c))
 }

@@ -20,14 +20,14 @@ var (
 	ErrChanged = errors.New("object changed")
 )
 
-// FinalizerPatch is a write to a PV's list of finalizers that leaves the entries of others
+// FinalizerPatch is a write to the list of finalizers of a PV or a claim that leaves the entries of others
 // alone and has the same size whatever the list holds.
 type FinalizerPatch struct {
-	// Name and UID name the PV. One that was deleted and made again under the same name is
+	// Name and UID name the object. One that was deleted and made again under the same name is
 	// not touched. Required.
 	Name string
 	UID  types.UID
-	// ResourceVersion, if set, makes the write fail with ErrChanged when the PV is not
+	// ResourceVersion, if set, makes the write fail with ErrChanged when the object is not
 	// exactly as it was read.
 	ResourceVersion string
 	// Add and Drop are the finalizers to put on and take off, in one write. At least one of
@@ -36,6 +36,9 @@ type FinalizerPatch struct {
 }
 
 func (p FinalizerPatch) body() ([]byte, error) {
+	if p.UID == "" || len(p.Add)+len(p.Drop) == 0 {
+		return nil, errors.New("want a UID, and finalizers to add or to drop")
+	}
 	metadata := map[string]any{"uid": p.UID}
 	if p.ResourceVersion != "" {
 		metadata["resourceVersion"] = p.ResourceVersion
@@ -56,27 +59,43 @@ func (p FinalizerPatch) body() ([]byte, error) {
 // (404, or another UID under the name), ErrChanged (409, or the PV became terminating so
 // that no finalizer can be added). Any other error may have happened after the write.
 func PatchFinalizers(ctx context.Context, pvs corev1.PersistentVolumeInterface, p FinalizerPatch) (*v1.PersistentVolume, error) {
-	if p.UID == "" || len(p.Add)+len(p.Drop) == 0 {
-		return nil, fmt.Errorf("patch finalizers of PV %q: want a UID, and finalizers to add or to drop", p.Name)
-	}
 	body, err := p.body()
 	if err != nil {
 		return nil, fmt.Errorf("patch finalizers of PV %q: %w", p.Name, err)
 	}
 	pv, err := pvs.Patch(ctx, p.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{})
-	switch {
-	case err == nil:
-		return pv, nil
-	case apierrors.IsNotFound(err):
-		err = fmt.Errorf("%w: %w", ErrGone, err)
-	case apierrors.IsConflict(err):
-		err = fmt.Errorf("%w: %w", ErrChanged, err)
-	case apierrors.IsInvalid(err) && concerns(err, "metadata.uid"):
-		err = fmt.Errorf("%w: %w", ErrGone, err)
-	case apierrors.IsInvalid(err) && concerns(err, "metadata.finalizers"):
-		err = fmt.Errorf("%w: %w", ErrChanged, err)
+	if err != nil {
+		return nil, fmt.Errorf("patch finalizers of PV %q: %w", p.Name, meaning(err))
 	}
-	return nil, fmt.Errorf("patch finalizers of PV %q: %w", p.Name, err)
+	return pv, nil
+}
+
+// PatchClaimFinalizers does the same for a claim; claims is the client of its namespace.
+func PatchClaimFinalizers(ctx context.Context, claims corev1.PersistentVolumeClaimInterface, p FinalizerPatch) (*v1.PersistentVolumeClaim, error) {
+	body, err := p.body()
+	if err != nil {
+		return nil, fmt.Errorf("patch finalizers of claim %q: %w", p.Name, err)
+	}
+	claim, err := claims.Patch(ctx, p.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("patch finalizers of claim %q: %w", p.Name, meaning(err))
+	}
+	return claim, nil
+}
+
+// meaning tells the API server's answers to a patch apart.
+func meaning(err error) error {
+	switch {
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("%w: %w", ErrGone, err)
+	case apierrors.IsConflict(err):
+		return fmt.Errorf("%w: %w", ErrChanged, err)
+	case apierrors.IsInvalid(err) && concerns(err, "metadata.uid"):
+		return fmt.Errorf("%w: %w", ErrGone, err)
+	case apierrors.IsInvalid(err) && concerns(err, "metadata.finalizers"):
+		return fmt.Errorf("%w: %w", ErrChanged, err)
+	}
+	return err
 }
 
 // DeletePV asks the API server to delete the PV with that UID. It returns ErrGone when no PV
