@@ -1,0 +1,125 @@
+package provision
+
+import "time"
+
+// Decision is the next step for one claim, and why.
+type Decision struct {
+	Action Action
+	Reason Reason
+	// Timed: no event is sure to end this wait, so it is looked at again by the clock.
+	Timed bool
+	// Over: nothing is left to be done, and what is remembered of the claim can be forgotten.
+	Over bool
+}
+
+func wait(why Reason) Decision           { return Decision{Action: Wait, Reason: why} }
+func timed(why Reason) Decision          { return Decision{Action: Wait, Reason: why, Timed: true} }
+func over(why Reason) Decision           { return Decision{Action: Wait, Reason: why, Over: true} }
+func step(a Action, why Reason) Decision { return Decision{Action: a, Reason: why} }
+
+// Decide says what to do next for one claim. It is a pure function: carrying out a step adds to
+// what is known, and Decide is asked again with that. It keeps volume and claim whenever a fact
+// is unknown.
+//
+// now is the time by which reads are judged too old.
+func Decide(s Snapshot, now time.Time) Decision {
+	switch {
+	case s.Claim.UID == "":
+		return wait(ReasonNotOurs)
+	case !s.Claim.Ours && !s.Tried:
+		return others(s)
+	case s.needless():
+		return cleanUp(s, now)
+	}
+	return provide(s)
+}
+
+// others handles a claim that another driver answers for. The finalizer has one name for all
+// drivers, so it may be theirs; but one that outlived its reason helps nobody, whoever put it on.
+func others(s Snapshot) Decision {
+	if s.hasPV() {
+		return release(s, ReasonStored)
+	}
+	return wait(ReasonNotOurs)
+}
+
+// provide handles a claim that lives and is to get its volume. It never deletes one.
+func provide(s Snapshot) Decision {
+	switch {
+	case s.PV == PVStored:
+		return release(s, ReasonStored)
+	case s.PV == PVTerminating, s.PV == PVOther:
+		return timed(ReasonNameTaken)
+	case s.Claim.VolumeName != "" && !s.Claim.Protected:
+		return over(ReasonOver)
+	case s.Claim.VolumeName != "" && s.PV == PVUnknown:
+		return step(ReadPV, ReasonStored)
+	case s.Claim.VolumeName != "":
+		return timed(ReasonPVMissing)
+	case s.Volume == VolumeMade:
+		// The class is not needed for this any more.
+		return step(StorePV, ReasonProvision)
+	case s.Wanted:
+		return begin(s)
+	case !s.Claim.Protected:
+		return wait(ReasonNotBegun)
+	case s.Volume == VolumeNone && (s.Failed || s.ClassGone):
+		return step(LetGo, ReasonNothing)
+	case s.ClassGone && s.Tried && s.Order == OrderReady:
+		return step(CreateVolume, ReasonFinish)
+	case s.ClassGone:
+		return wait(ReasonOutcomeUnknown)
+	}
+	return wait(ReasonLeftToLibrary)
+}
+
+// begin handles a claim whose volume the library asks for now.
+func begin(s Snapshot) Decision {
+	switch {
+	case s.Protects && !s.Claim.Protected:
+		return step(Protect, ReasonProvision)
+	case s.Order == OrderUnknown:
+		return step(Compose, ReasonProvision)
+	}
+	return step(CreateVolume, ReasonProvision)
+}
+
+// cleanUp handles a claim that needs no volume made for it any more: it is being deleted, is gone,
+// is bound to another PV, or another driver's by now. What was begun for it and has no PV is
+// deleted, and only then is the claim let go. A live read shows that there is no PV, and only
+// Provision creates one, which never runs at the same time.
+func cleanUp(s Snapshot, now time.Time) Decision {
+	switch {
+	case s.hasPV():
+		return release(s, ReasonStored)
+	case s.Volume == VolumeNone:
+		return release(s, ReasonNothing)
+	case !s.Claim.Protected && !s.Tried:
+		return over(ReasonNotBegun)
+	case s.PV == PVUnknown || !s.pvFresh(now):
+		return step(ReadPV, ReasonCleanUp)
+	case s.Volume == VolumeMade && (s.Shared || s.PV == PVOther && s.PVHandle == s.Handle):
+		return release(s, ReasonHasAnother)
+	case s.Volume == VolumeMade:
+		return step(DeleteVolume, ReasonCleanUp)
+	case s.Order == OrderReady:
+		// The driver makes one volume for a name: it tells which it made, or makes the one that is
+		// deleted next.
+		return step(CreateVolume, ReasonCleanUp)
+	case !s.ClassGone:
+		return step(Compose, ReasonCleanUp)
+	case s.Claim.Gone:
+		// Somebody let the claim go by hand, and there is no way to find the volume.
+		return over(ReasonOutcomeUnknown)
+	}
+	return wait(ReasonOutcomeUnknown)
+}
+
+// release lets the claim go if we hold it, and else is the end.
+func release(s Snapshot, why Reason) Decision {
+	c := s.Claim
+	if c.Protected && !c.Gone && (c.Ours || s.hasPV()) {
+		return step(LetGo, why)
+	}
+	return over(why)
+}

@@ -1,0 +1,229 @@
+package provision
+
+import (
+	"testing"
+	"time"
+)
+
+func now() time.Time { return time.Unix(1_000_000, 0) }
+
+// living is a claim of ours that is to get its volume; nothing is known beyond.
+func living() Snapshot {
+	return Snapshot{Protects: true, Claim: Claim{Namespace: "ns", Name: "data", UID: "u1", Ours: true, Protected: true}}
+}
+
+// halfMade is a claim that was deleted while its volume was made, and all that a deletion of that
+// volume needs.
+func halfMade() Snapshot {
+	s := living()
+	s.Claim.Terminating, s.Tried = true, true
+	s.Volume, s.Handle = VolumeMade, "vol-1"
+	s.PV, s.PVRead = PVAbsent, now()
+	return s
+}
+
+func with(s Snapshot, change func(*Snapshot)) Snapshot { change(&s); return s }
+
+func TestDecide(t *testing.T) {
+	unknown := with(halfMade(), func(s *Snapshot) { s.Volume, s.Handle = VolumeUnknown, "" })
+	cases := map[string]struct {
+		facts  Snapshot
+		action Action
+		reason Reason
+	}{
+		"nothing is known": {Snapshot{}, Wait, ReasonNotOurs},
+		"another driver's claim is left alone, held or not": {with(living(), func(s *Snapshot) { s.Claim.Ours = false }), Wait, ReasonNotOurs},
+		"another driver's claim that is deleted is left alone": {with(living(), func(s *Snapshot) {
+			s.Claim.Ours, s.Claim.Terminating = false, true
+		}), Wait, ReasonNotOurs},
+		"another driver's claim whose PV is stored is let go": {with(living(), func(s *Snapshot) { s.Claim.Ours, s.PV = false, PVStored }), LetGo, ReasonStored},
+		"a volume begun for a claim that became another driver's is cleaned up": {with(halfMade(), func(s *Snapshot) {
+			s.Claim.Ours, s.Claim.Terminating = false, false
+		}), DeleteVolume, ReasonCleanUp},
+		"the finalizer of a claim that became another driver's may be that driver's": {with(halfMade(), func(s *Snapshot) {
+			s.Claim.Ours, s.Volume = false, VolumeNone
+		}), Wait, ReasonNothing},
+
+		"a claim gets the finalizer first":                         {with(living(), func(s *Snapshot) { s.Wanted, s.Claim.Protected = true, false }), Protect, ReasonProvision},
+		"or none, where none are to be used":                       {with(living(), func(s *Snapshot) { s.Wanted, s.Claim.Protected, s.Protects = true, false, false }), Compose, ReasonProvision},
+		"then it is settled what to ask for":                       {with(living(), func(s *Snapshot) { s.Wanted = true }), Compose, ReasonProvision},
+		"then the driver is asked":                                 {with(living(), func(s *Snapshot) { s.Wanted, s.Order = true, OrderReady }), CreateVolume, ReasonProvision},
+		"then the PV is stored":                                    {with(living(), func(s *Snapshot) { s.Wanted, s.Volume = true, VolumeMade }), StorePV, ReasonProvision},
+		"then the claim is let go":                                 {with(living(), func(s *Snapshot) { s.PV = PVStored }), LetGo, ReasonStored},
+		"then nothing is left":                                     {with(living(), func(s *Snapshot) { s.PV, s.Claim.Protected = PVStored, false }), Wait, ReasonStored},
+		"without being asked nothing is begun":                     {living(), Wait, ReasonLeftToLibrary},
+		"a claim that was never touched waits":                     {with(living(), func(s *Snapshot) { s.Claim.Protected = false }), Wait, ReasonNotBegun},
+		"a PV under its name that is another's is waited for":      {with(living(), func(s *Snapshot) { s.Wanted, s.PV = true, PVOther }), Wait, ReasonNameTaken},
+		"its own PV that is being deleted is waited for":           {with(living(), func(s *Snapshot) { s.Wanted, s.PV = true, PVTerminating }), Wait, ReasonNameTaken},
+		"a claim bound to its own PV, not seen yet, is looked at":  {with(living(), func(s *Snapshot) { s.Claim.VolumeName = "pvc-u1" }), ReadPV, ReasonStored},
+		"a claim bound to its own PV, which is not there, is held": {with(living(), func(s *Snapshot) { s.Claim.VolumeName, s.PV = "pvc-u1", PVAbsent }), Wait, ReasonPVMissing},
+		"a claim that is bound, and not held, is none of ours any more": {with(living(), func(s *Snapshot) {
+			s.Claim.VolumeName, s.Claim.Protected = "pvc-u1", false
+		}), Wait, ReasonOver},
+
+		"a refused claim is free":                               {with(living(), func(s *Snapshot) { s.Volume, s.Failed = VolumeNone, true }), LetGo, ReasonNothing},
+		"a claim that was just protected is not let go":         {with(living(), func(s *Snapshot) { s.Volume = VolumeNone }), Wait, ReasonLeftToLibrary},
+		"a refusal that leaves a doubt frees nobody":            {with(living(), func(s *Snapshot) { s.Failed = true }), Wait, ReasonLeftToLibrary},
+		"class gone, nothing made: the claim is free":           {with(living(), func(s *Snapshot) { s.Volume, s.ClassGone = VolumeNone, true }), LetGo, ReasonNothing},
+		"class gone, volume made: its PV is stored":             {with(living(), func(s *Snapshot) { s.Volume, s.ClassGone = VolumeMade, true }), StorePV, ReasonProvision},
+		"class gone, order in memory: what was begun is ended":  {with(living(), func(s *Snapshot) { s.ClassGone, s.Tried, s.Order = true, true, OrderReady }), CreateVolume, ReasonFinish},
+		"class gone after a restart: the claim is held":         {with(living(), func(s *Snapshot) { s.ClassGone = true }), Wait, ReasonOutcomeUnknown},
+		"class gone, order in memory, never sent: held as well": {with(living(), func(s *Snapshot) { s.ClassGone, s.Order = true, OrderReady }), Wait, ReasonOutcomeUnknown},
+
+		"a half-made volume of a deleted claim goes":                {halfMade(), DeleteVolume, ReasonCleanUp},
+		"and of one that is gone":                                   {with(halfMade(), func(s *Snapshot) { s.Claim.Terminating, s.Claim.Gone = false, true }), DeleteVolume, ReasonCleanUp},
+		"and of one that is bound to another PV":                    {with(halfMade(), func(s *Snapshot) { s.Claim.Terminating, s.Claim.VolumeName = false, "other" }), DeleteVolume, ReasonCleanUp},
+		"not of one that lives":                                     {with(halfMade(), func(s *Snapshot) { s.Claim.Terminating = false }), StorePV, ReasonProvision},
+		"not before it is known that it has no PV":                  {with(halfMade(), func(s *Snapshot) { s.PV, s.PVRead = PVUnknown, time.Time{} }), ReadPV, ReasonCleanUp},
+		"not by a look that is too old":                             {with(halfMade(), func(s *Snapshot) { s.PVRead = now().Add(-liveFor - 1) }), ReadPV, ReasonCleanUp},
+		"not by a look at the cache":                                {with(halfMade(), func(s *Snapshot) { s.PVRead = time.Time{} }), ReadPV, ReasonCleanUp},
+		"not where it has its PV: the claim goes":                   {with(halfMade(), func(s *Snapshot) { s.PV = PVStored }), LetGo, ReasonStored},
+		"not where it has its PV, which is being deleted":           {with(halfMade(), func(s *Snapshot) { s.PV = PVTerminating }), LetGo, ReasonStored},
+		"not where a PV of another name has it":                     {with(halfMade(), func(s *Snapshot) { s.Shared = true }), LetGo, ReasonHasAnother},
+		"not where another's PV of that name has it":                {with(halfMade(), func(s *Snapshot) { s.PV, s.PVHandle = PVOther, "vol-1" }), LetGo, ReasonHasAnother},
+		"but where that PV has another volume":                      {with(halfMade(), func(s *Snapshot) { s.PV, s.PVHandle = PVOther, "vol-2" }), DeleteVolume, ReasonCleanUp},
+		"a volume whose id is not known is found by its name":       {with(unknown, func(s *Snapshot) { s.Order = OrderReady }), CreateVolume, ReasonCleanUp},
+		"for which it must be settled what to ask":                  {unknown, Compose, ReasonCleanUp},
+		"which cannot be where the class is gone: held":             {with(unknown, func(s *Snapshot) { s.ClassGone = true }), Wait, ReasonOutcomeUnknown},
+		"but for what is in memory":                                 {with(unknown, func(s *Snapshot) { s.ClassGone, s.Order = true, OrderReady }), CreateVolume, ReasonCleanUp},
+		"a claim that was let go by hand is forgotten":              {with(unknown, func(s *Snapshot) { s.ClassGone, s.Claim.Gone = true, true }), Wait, ReasonOutcomeUnknown},
+		"when the volume is deleted the claim goes":                 {with(halfMade(), func(s *Snapshot) { s.Volume = VolumeNone }), LetGo, ReasonNothing},
+		"after a restart a deleted claim is looked into":            {with(unknown, func(s *Snapshot) { s.Tried, s.PV, s.PVRead = false, PVUnknown, time.Time{} }), ReadPV, ReasonCleanUp},
+		"a deleted claim that was never touched is nobody's":        {with(unknown, func(s *Snapshot) { s.Tried, s.Claim.Protected = false, false }), Wait, ReasonNotBegun},
+		"a claim that is gone is not written to":                    {with(halfMade(), func(s *Snapshot) { s.Claim.Gone, s.Volume = true, VolumeNone }), Wait, ReasonNothing},
+		"without finalizers a volume is cleaned up from memory":     {with(halfMade(), func(s *Snapshot) { s.Protects, s.Claim.Protected, s.Claim.Gone = false, false, true }), DeleteVolume, ReasonCleanUp},
+		"a deleted claim is not provisioned, whoever wants it":      {with(unknown, func(s *Snapshot) { s.Wanted, s.Volume = true, VolumeNone }), LetGo, ReasonNothing},
+		"nor is a PV stored for it":                                 {with(halfMade(), func(s *Snapshot) { s.Wanted = true }), DeleteVolume, ReasonCleanUp},
+		"finalizers that were left are taken off when switched off": {with(living(), func(s *Snapshot) { s.Protects, s.PV = false, PVStored }), LetGo, ReasonStored},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			if d := Decide(c.facts, now()); d.Action != c.action || d.Reason != c.reason {
+				t.Errorf("Decide = %v %s, want %v %s", d.Action, d.Reason, c.action, c.reason)
+			}
+		})
+	}
+}
+
+// each calls visit with every combination of facts that Decide looks at.
+func each(visit func(Snapshot)) {
+	flags := []bool{false, true}
+	for _, claim := range everyClaim() {
+		for _, pv := range []PV{PVUnknown, PVStored, PVTerminating, PVOther, PVAbsent} {
+			for _, read := range []time.Time{{}, now().Add(-time.Hour), now()} {
+				for _, volume := range []Volume{VolumeUnknown, VolumeMade, VolumeNone} {
+					for _, order := range []Order{OrderUnknown, OrderReady} {
+						for bits := range 1 << 7 {
+							bit := func(n int) bool { return flags[bits>>n&1] }
+							s := Snapshot{Claim: claim, PV: pv, PVRead: read, Volume: volume, Order: order, Protects: bit(0), Wanted: bit(1),
+								ClassGone: bit(2), Shared: bit(3), Tried: bit(4), Failed: bit(5), PVHandle: "vol-2"}
+							if volume == VolumeMade {
+								s.Handle = "vol-1"
+							}
+							if bit(6) {
+								s.PVHandle = "vol-1"
+							}
+							visit(s)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+func everyClaim() []Claim {
+	var all []Claim
+	for bits := range 1 << 4 {
+		for _, bound := range []string{"", "pvc-u1", "other"} {
+			all = append(all, Claim{UID: "u1", VolumeName: bound, Ours: bits&1 > 0, Protected: bits&2 > 0, Terminating: bits&4 > 0, Gone: bits&8 > 0})
+		}
+	}
+	return all
+}
+
+// TestNoCombinationLosesAVolumeOrAClaim states what must hold in words of its own.
+func TestNoCombinationLosesAVolumeOrAClaim(t *testing.T) {
+	visited := 0
+	each(func(s Snapshot) {
+		visited++
+		d := Decide(s, now())
+		bad := func(what string) { t.Errorf("%s: %v %s for %+v", what, d.Action, d.Reason, s) }
+		lives := !s.Claim.Terminating && !s.Claim.Gone && s.Claim.Ours && s.Claim.VolumeName != "other"
+		ended := s.PV == PVStored || s.PV == PVTerminating
+		switch d.Action {
+		case DeleteVolume:
+			if s.Handle == "" || s.Volume != VolumeMade {
+				bad("deletes a volume that is not known")
+			}
+			if lives {
+				bad("deletes the volume of a claim that lives")
+			}
+			if !s.Claim.Protected && !s.Tried {
+				bad("deletes a volume without having begun")
+			}
+			if s.PVRead != now() || s.PV != PVAbsent && (s.PV != PVOther || s.PVHandle == s.Handle) {
+				bad("deletes a volume that has a PV, or may have one")
+			}
+			if s.Shared {
+				bad("deletes a volume that has a PV of another name")
+			}
+		case LetGo:
+			if s.Volume == VolumeUnknown && !ended {
+				bad("lets a claim go while a volume may be left")
+			}
+			represented := s.Shared || s.PV == PVOther && s.PVHandle == s.Handle
+			if s.Volume == VolumeMade && !ended && !represented {
+				bad("lets a claim go while a volume is left")
+			}
+			if s.Volume == VolumeMade && !ended && represented && s.PVRead != now() {
+				bad("takes an old look for a PV")
+			}
+			if !s.Claim.Protected || s.Claim.Gone {
+				bad("takes off what is not there")
+			}
+			if !s.Claim.Ours && !ended {
+				bad("takes off what may be another driver's")
+			}
+		case StorePV:
+			if !lives || s.Volume != VolumeMade {
+				bad("stores a PV for a claim that needs none, or without a volume")
+			}
+		case CreateVolume:
+			if s.Order != OrderReady {
+				bad("asks for a volume without knowing which")
+			}
+			if ended {
+				bad("asks for the volume of a PV that is stored")
+			}
+			if s.Protects && !s.Claim.Protected && !s.Tried {
+				bad("asks for a first volume of a claim that nothing holds")
+			}
+			if lives && !s.Wanted && !s.Tried {
+				bad("begins what nobody wants")
+			}
+		case Protect:
+			if !lives || s.Claim.Protected || !s.Protects || !s.Wanted {
+				bad("protects a claim that is not to be")
+			}
+		case Wait, Compose, ReadPV:
+		}
+		if d.Over && s.Claim.Protected && !s.Claim.Gone && s.Claim.Ours {
+			bad("forgets a claim that is still held")
+		}
+		if d.Reason.Sentence() == "" {
+			bad("has no sentence")
+		}
+	})
+	if visited < 100_000 {
+		t.Errorf("only %d combinations", visited)
+	}
+}
+
+func TestEveryReasonHasASentence(t *testing.T) {
+	for _, r := range Reasons() {
+		if r.Sentence() == "" {
+			t.Errorf("%s means nothing", r)
+		}
+	}
+}

@@ -1,0 +1,115 @@
+package provision
+
+// Reason says why a decision is what it is. The same word is an Event's reason, a value in the log
+// and a label of the metrics. What each means is its Sentence.
+type Reason string
+
+// Reasons for leaving a claim alone.
+const (
+	ReasonNotOurs       Reason = "NotOurs"
+	ReasonNotBegun      Reason = "NotBegun"
+	ReasonLeftToLibrary Reason = "LeftToLibrary"
+	ReasonOver          Reason = "ProvisioningOver"
+)
+
+// Reasons for acting.
+const (
+	ReasonProvision  Reason = "Provision"
+	ReasonFinish     Reason = "FinishProvisioning"
+	ReasonCleanUp    Reason = "HalfMadeVolume"
+	ReasonStored     Reason = "VolumeStored"
+	ReasonNothing    Reason = "NothingMade"
+	ReasonHasAnother Reason = "VolumeHasPV"
+)
+
+// Reasons for which something has to wait.
+const (
+	// ReasonOutcomeUnknown holds a claim, as nothing proves that no volume is left.
+	ReasonOutcomeUnknown Reason = "ProvisioningOutcomeUnknown"
+	ReasonNameTaken      Reason = "PersistentVolumeNameTaken"
+	ReasonPVMissing      Reason = "PersistentVolumeMissing"
+)
+
+// Reasons that only carrying out a step can find.
+const (
+	// ReasonFailed is the word of sig-storage-lib-external-provisioner's event.
+	ReasonFailed        Reason = "ProvisioningFailed"
+	ReasonCleanUpFailed Reason = "ProvisioningCleanupFailed"
+	ReasonUnreadable    Reason = "Unreadable"
+	ReasonUnwritable    Reason = "Unwritable"
+)
+
+// Reasons returns every reason there is, in the order of their declaration.
+func Reasons() []Reason {
+	return []Reason{
+		ReasonNotOurs, ReasonNotBegun, ReasonLeftToLibrary, ReasonOver,
+		ReasonProvision, ReasonFinish, ReasonCleanUp, ReasonStored, ReasonNothing, ReasonHasAnother,
+		ReasonOutcomeUnknown, ReasonNameTaken, ReasonPVMissing,
+		ReasonFailed, ReasonCleanUpFailed, ReasonUnreadable, ReasonUnwritable,
+	}
+}
+
+// notice is how loudly a reason is told.
+type notice uint8
+
+const (
+	// silent reasons are the normal course of things.
+	silent notice = iota
+	// normal reasons are worth an Event.
+	normal
+	// warning reasons want a person's attention.
+	warning
+)
+
+// Sentence returns what the reason means and what a person can do about it.
+func (r Reason) Sentence() string {
+	sentence, _ := r.about()
+	return sentence
+}
+
+func (r Reason) notice() notice {
+	_, loud := r.about()
+	return loud
+}
+
+func (r Reason) about() (sentence string, loud notice) {
+	switch r {
+	case ReasonNotOurs:
+		return "Another driver answers for this claim.", silent
+	case ReasonNotBegun:
+		return "No volume was asked for yet.", silent
+	case ReasonLeftToLibrary:
+		return "The volume is made when the claim's turn comes.", silent
+	case ReasonOver:
+		return "Nothing is left to be done for this claim.", silent
+	case ReasonProvision:
+		return "The claim is to get a volume.", silent
+	case ReasonFinish:
+		return "The StorageClass is gone while the volume is being made: what was begun is finished.", silent
+	case ReasonCleanUp:
+		return "The claim does not need the volume any more that was being made for it; the volume is deleted.", normal
+	case ReasonStored:
+		return "The volume has its PersistentVolume.", silent
+	case ReasonNothing:
+		return "No volume was made; the claim is free.", silent
+	case ReasonHasAnother:
+		return "The volume belongs to another PersistentVolume; it is kept.", warning
+	case ReasonOutcomeUnknown:
+		return "It is not known whether a volume was made for this claim, and what is needed to find out is gone. " +
+			"The claim is held until it is back. To let it go by hand, delete the volume in the storage system, if there is one (its name holds the claim's UID), " +
+			"and take the finalizer " + Finalizer + " off the claim.", warning
+	case ReasonNameTaken:
+		return "A PersistentVolume with the name of this claim's own is there, and belongs to another claim or is being deleted; it is tried again when that is gone.", warning
+	case ReasonPVMissing:
+		return "The claim names its PersistentVolume, but that is not there.", warning
+	case ReasonFailed:
+		return "The volume could not be made; it is tried again.", warning
+	case ReasonCleanUpFailed:
+		return "The volume that was being made for this claim could not be deleted; it is tried again, and the claim is held meanwhile.", warning
+	case ReasonUnreadable:
+		return "What has to be known could not be read from the API server; it is tried again.", normal
+	case ReasonUnwritable:
+		return "The API server did not take a change; it is tried again.", normal
+	}
+	return "", silent
+}

@@ -1,0 +1,122 @@
+package provision
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Finalizer holds a claim from before the first CreateVolume until its PV is stored, or nothing
+// is left of what was begun.
+const Finalizer = "csi-reclaimer.io/provisioning"
+
+// Snapshot is all that is known about the provisioning of one claim at one moment. The zero value
+// of every field means that the fact is not known, or speaks for keeping volume and claim.
+type Snapshot struct {
+	// Protects: claims get our finalizer before their first CreateVolume.
+	Protects bool
+	Claim    Claim
+
+	// Wanted: the library asks for the claim's volume now. It has seen to all that must be so
+	// before: the class is there, a node is selected where one is needed.
+	Wanted bool
+	// ClassGone: the claim's StorageClass is not there.
+	ClassGone bool
+
+	// PV is what is known of the claim's own PV, and PVHandle the volume it names. PVRead is when
+	// that was read live; without, it is from the watch cache or from the answer to its creation,
+	// which show that a PV is there, never that none is.
+	PV       PV
+	PVHandle string
+	PVRead   time.Time
+	// Shared: the watch cache shows a PV of another name for the volume.
+	Shared bool
+
+	// Volume is what is known of the volume in the storage system, and Handle its id.
+	Volume Volume
+	Handle string
+	// Tried: this process has called CreateVolume for the claim.
+	Tried bool
+	// Failed: the last try ended with an answer after which there is no volume.
+	Failed bool
+	// Order tells whether it is settled what to ask the driver for.
+	Order Order
+}
+
+// Claim is what is known of a claim. The zero value is no claim.
+type Claim struct {
+	Namespace, Name string
+	UID             types.UID
+	ResourceVersion string
+	// Ours: the claim is to be provisioned by this driver.
+	Ours bool
+	// Protected: our finalizer is on it.
+	Protected bool
+	// Terminating: it is being deleted, which cannot be undone. Gone: it is not there any more.
+	Terminating, Gone bool
+	// VolumeName is the PV it is bound to, or to be bound to (spec.volumeName), which cannot be changed once set.
+	VolumeName string
+}
+
+// PVName returns the name of the PV that is made for the claim, as the library has it.
+func (c Claim) PVName() string { return "pvc-" + string(c.UID) }
+
+// boundElsewhere tells whether the claim has another PV than the one that is made for it.
+func (c Claim) boundElsewhere() bool { return c.VolumeName != "" && c.VolumeName != c.PVName() }
+
+// PV is what is known of the claim's own PV.
+type PV uint8
+
+const (
+	// PVUnknown: nothing.
+	PVUnknown PV = iota
+	// PVStored: it is there, and is the claim's.
+	PVStored
+	// PVTerminating: it is there, is the claim's, and is being deleted.
+	PVTerminating
+	// PVOther: a PV of that name is there and is not the claim's.
+	PVOther
+	// PVAbsent: a live read found none.
+	PVAbsent
+)
+
+// Volume is what is known of the volume in the storage system.
+type Volume uint8
+
+const (
+	// VolumeUnknown: it may be there, or still be being made.
+	VolumeUnknown Volume = iota
+	// VolumeMade: the driver said that it is there, and its id.
+	VolumeMade
+	// VolumeNone: it is not there, and nobody is making it.
+	VolumeNone
+)
+
+// Order tells whether it is settled what the driver is to be asked for.
+type Order uint8
+
+const (
+	// OrderUnknown: not yet.
+	OrderUnknown Order = iota
+	// OrderReady: it is.
+	OrderReady
+)
+
+// liveFor is how long a live read counts. It bounds the time between what was seen and the
+// driver's call; a read that is older is repeated.
+const liveFor = 5 * time.Second
+
+// pvFresh tells whether the PV was read live and the read still counts.
+func (s Snapshot) pvFresh(now time.Time) bool {
+	return !s.PVRead.IsZero() && now.Sub(s.PVRead) <= liveFor
+}
+
+// hasPV tells whether the claim's own PV is stored. What becomes of its volume is the PV's matter
+// from then on.
+func (s Snapshot) hasPV() bool { return s.PV == PVStored || s.PV == PVTerminating }
+
+// needless tells whether the claim needs no volume made for it any more, which nothing can undo.
+func (s Snapshot) needless() bool {
+	c := s.Claim
+	return c.Terminating || c.Gone || c.boundElsewhere() || !c.Ours && s.Tried
+}
