@@ -40,7 +40,7 @@ func others(s Snapshot) Decision {
 	if s.hasPV() {
 		return release(s, ReasonStored)
 	}
-	return wait(ReasonNotOurs)
+	return over(ReasonNotOurs)
 }
 
 // provide handles a claim that lives and is to get its volume. It never deletes one.
@@ -65,7 +65,7 @@ func provide(s Snapshot) Decision {
 		return wait(ReasonNotBegun)
 	case s.Volume == VolumeNone && (s.Failed || s.ClassGone):
 		return step(LetGo, ReasonNothing)
-	case s.ClassGone && s.Tried && s.Order == OrderReady:
+	case s.ClassGone && s.Tried && s.Ordered:
 		return step(CreateVolume, ReasonFinish)
 	case s.ClassGone:
 		return wait(ReasonOutcomeUnknown)
@@ -78,7 +78,7 @@ func begin(s Snapshot) Decision {
 	switch {
 	case s.Protects && !s.Claim.Protected:
 		return step(Protect, ReasonProvision)
-	case s.Order == OrderUnknown:
+	case !s.Ordered:
 		return step(Compose, ReasonProvision)
 	}
 	return step(CreateVolume, ReasonProvision)
@@ -102,7 +102,7 @@ func cleanUp(s Snapshot, now time.Time) Decision {
 		return release(s, ReasonHasAnother)
 	case s.Volume == VolumeMade:
 		return step(DeleteVolume, ReasonCleanUp)
-	case s.Order == OrderReady:
+	case s.Ordered:
 		// The driver makes one volume for a name: it tells which it made, or makes the one that is
 		// deleted next.
 		return step(CreateVolume, ReasonCleanUp)

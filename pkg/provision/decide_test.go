@@ -47,7 +47,7 @@ func TestDecide(t *testing.T) {
 		"a claim gets the finalizer first":                         {with(living(), func(s *Snapshot) { s.Wanted, s.Claim.Protected = true, false }), Protect, ReasonProvision},
 		"or none, where none are to be used":                       {with(living(), func(s *Snapshot) { s.Wanted, s.Claim.Protected, s.Protects = true, false, false }), Compose, ReasonProvision},
 		"then it is settled what to ask for":                       {with(living(), func(s *Snapshot) { s.Wanted = true }), Compose, ReasonProvision},
-		"then the driver is asked":                                 {with(living(), func(s *Snapshot) { s.Wanted, s.Order = true, OrderReady }), CreateVolume, ReasonProvision},
+		"then the driver is asked":                                 {with(living(), func(s *Snapshot) { s.Wanted, s.Ordered = true, true }), CreateVolume, ReasonProvision},
 		"then the PV is stored":                                    {with(living(), func(s *Snapshot) { s.Wanted, s.Volume = true, VolumeMade }), StorePV, ReasonProvision},
 		"then the claim is let go":                                 {with(living(), func(s *Snapshot) { s.PV = PVStored }), LetGo, ReasonStored},
 		"then nothing is left":                                     {with(living(), func(s *Snapshot) { s.PV, s.Claim.Protected = PVStored, false }), Wait, ReasonStored},
@@ -66,9 +66,9 @@ func TestDecide(t *testing.T) {
 		"a refusal that leaves a doubt frees nobody":            {with(living(), func(s *Snapshot) { s.Failed = true }), Wait, ReasonLeftToLibrary},
 		"class gone, nothing made: the claim is free":           {with(living(), func(s *Snapshot) { s.Volume, s.ClassGone = VolumeNone, true }), LetGo, ReasonNothing},
 		"class gone, volume made: its PV is stored":             {with(living(), func(s *Snapshot) { s.Volume, s.ClassGone = VolumeMade, true }), StorePV, ReasonProvision},
-		"class gone, order in memory: what was begun is ended":  {with(living(), func(s *Snapshot) { s.ClassGone, s.Tried, s.Order = true, true, OrderReady }), CreateVolume, ReasonFinish},
+		"class gone, order in memory: what was begun is ended":  {with(living(), func(s *Snapshot) { s.ClassGone, s.Tried, s.Ordered = true, true, true }), CreateVolume, ReasonFinish},
 		"class gone after a restart: the claim is held":         {with(living(), func(s *Snapshot) { s.ClassGone = true }), Wait, ReasonOutcomeUnknown},
-		"class gone, order in memory, never sent: held as well": {with(living(), func(s *Snapshot) { s.ClassGone, s.Order = true, OrderReady }), Wait, ReasonOutcomeUnknown},
+		"class gone, order in memory, never sent: held as well": {with(living(), func(s *Snapshot) { s.ClassGone, s.Ordered = true, true }), Wait, ReasonOutcomeUnknown},
 
 		"a half-made volume of a deleted claim goes":                {halfMade(), DeleteVolume, ReasonCleanUp},
 		"and of one that is gone":                                   {with(halfMade(), func(s *Snapshot) { s.Claim.Terminating, s.Claim.Gone = false, true }), DeleteVolume, ReasonCleanUp},
@@ -82,10 +82,10 @@ func TestDecide(t *testing.T) {
 		"not where a PV of another name has it":                     {with(halfMade(), func(s *Snapshot) { s.Shared = true }), LetGo, ReasonHasAnother},
 		"not where another's PV of that name has it":                {with(halfMade(), func(s *Snapshot) { s.PV, s.PVHandle = PVOther, "vol-1" }), LetGo, ReasonHasAnother},
 		"but where that PV has another volume":                      {with(halfMade(), func(s *Snapshot) { s.PV, s.PVHandle = PVOther, "vol-2" }), DeleteVolume, ReasonCleanUp},
-		"a volume whose id is not known is found by its name":       {with(unknown, func(s *Snapshot) { s.Order = OrderReady }), CreateVolume, ReasonCleanUp},
+		"a volume whose id is not known is found by its name":       {with(unknown, func(s *Snapshot) { s.Ordered = true }), CreateVolume, ReasonCleanUp},
 		"for which it must be settled what to ask":                  {unknown, Compose, ReasonCleanUp},
 		"which cannot be where the class is gone: held":             {with(unknown, func(s *Snapshot) { s.ClassGone = true }), Wait, ReasonOutcomeUnknown},
-		"but for what is in memory":                                 {with(unknown, func(s *Snapshot) { s.ClassGone, s.Order = true, OrderReady }), CreateVolume, ReasonCleanUp},
+		"but for what is in memory":                                 {with(unknown, func(s *Snapshot) { s.ClassGone, s.Ordered = true, true }), CreateVolume, ReasonCleanUp},
 		"a claim that was let go by hand is forgotten":              {with(unknown, func(s *Snapshot) { s.ClassGone, s.Claim.Gone = true, true }), Wait, ReasonOutcomeUnknown},
 		"when the volume is deleted the claim goes":                 {with(halfMade(), func(s *Snapshot) { s.Volume = VolumeNone }), LetGo, ReasonNothing},
 		"after a restart a deleted claim is looked into":            {with(unknown, func(s *Snapshot) { s.Tried, s.PV, s.PVRead = false, PVUnknown, time.Time{} }), ReadPV, ReasonCleanUp},
@@ -112,10 +112,10 @@ func each(visit func(Snapshot)) {
 		for _, pv := range []PV{PVUnknown, PVStored, PVTerminating, PVOther, PVAbsent} {
 			for _, read := range []time.Time{{}, now().Add(-time.Hour), now()} {
 				for _, volume := range []Volume{VolumeUnknown, VolumeMade, VolumeNone} {
-					for _, order := range []Order{OrderUnknown, OrderReady} {
+					for _, order := range flags {
 						for bits := range 1 << 7 {
 							bit := func(n int) bool { return flags[bits>>n&1] }
-							s := Snapshot{Claim: claim, PV: pv, PVRead: read, Volume: volume, Order: order, Protects: bit(0), Wanted: bit(1),
+							s := Snapshot{Claim: claim, PV: pv, PVRead: read, Volume: volume, Ordered: order, Protects: bit(0), Wanted: bit(1),
 								ClassGone: bit(2), Shared: bit(3), Tried: bit(4), Failed: bit(5), PVHandle: "vol-2"}
 							if volume == VolumeMade {
 								s.Handle = "vol-1"
@@ -190,7 +190,7 @@ func TestNoCombinationLosesAVolumeOrAClaim(t *testing.T) {
 				bad("stores a PV for a claim that needs none, or without a volume")
 			}
 		case CreateVolume:
-			if s.Order != OrderReady {
+			if !s.Ordered {
 				bad("asks for a volume without knowing which")
 			}
 			if ended {

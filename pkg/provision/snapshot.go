@@ -39,8 +39,8 @@ type Snapshot struct {
 	Tried bool
 	// Failed: the last try ended with an answer after which there is no volume.
 	Failed bool
-	// Order tells whether it is settled what to ask the driver for.
-	Order Order
+	// Ordered: it is settled what to ask the driver for.
+	Ordered bool
 }
 
 // Claim is what is known of a claim. The zero value is no claim.
@@ -90,16 +90,6 @@ const (
 	VolumeMade
 	// VolumeNone: it is not there, and nobody is making it.
 	VolumeNone
-)
-
-// Order tells whether it is settled what the driver is to be asked for.
-type Order uint8
-
-const (
-	// OrderUnknown: not yet.
-	OrderUnknown Order = iota
-	// OrderReady: it is.
-	OrderReady
 )
 
 // liveFor is how long a live read counts. It bounds the time between what was seen and the

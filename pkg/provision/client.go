@@ -1,0 +1,105 @@
+package provision
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/cache"
+)
+
+// What the library is given in place of a client and of informers.
+
+// libraryClient answers the library's CREATE of a PV with the PV that Provision has stored. It
+// makes none: if the library could, it would make a PV for a volume that was deleted meanwhile.
+type libraryClient struct {
+	kubernetes.Interface
+	shelf *shelf
+}
+
+func (c libraryClient) CoreV1() corev1.CoreV1Interface {
+	return libraryCore{c.Interface.CoreV1(), c.shelf}
+}
+
+type libraryCore struct {
+	corev1.CoreV1Interface
+	shelf *shelf
+}
+
+func (c libraryCore) PersistentVolumes() corev1.PersistentVolumeInterface {
+	return libraryVolumes{c.CoreV1Interface.PersistentVolumes(), c.shelf}
+}
+
+type libraryVolumes struct {
+	corev1.PersistentVolumeInterface
+	shelf *shelf
+}
+
+func (c libraryVolumes) Create(_ context.Context, pv *v1.PersistentVolume, _ metav1.CreateOptions) (*v1.PersistentVolume, error) {
+	if stored := c.shelf.get(pv.Name); stored != nil {
+		return stored.DeepCopy(), nil
+	}
+	// It was seen in the watch cache already, and has left the shelf.
+	return pv, nil
+}
+
+// volumeInformer shows the library the PVs that are there and tells it of none: an event would
+// have it delete volumes.
+type volumeInformer struct {
+	// SharedInformer is never run.
+	cache.SharedInformer
+	store volumeStore
+}
+
+func newVolumeInformer(p *Provisioner) volumeInformer {
+	idle := cache.NewSharedInformer(&cache.ListWatch{}, &v1.PersistentVolume{}, 0)
+	return volumeInformer{idle, volumeStore{idle.GetStore(), p}}
+}
+
+func (i volumeInformer) GetStore() cache.Store { return i.store }
+func (i volumeInformer) HasSynced() bool       { return i.store.p.volumes.HasSynced() }
+
+// volumeStore answers whether a PV is there: in our cache, or stored a moment ago. Without the
+// latter, each patch of a claim would have the library ask for its volume once more.
+type volumeStore struct {
+	cache.Store
+	p *Provisioner
+}
+
+func (s volumeStore) GetByKey(name string) (any, bool, error) {
+	if pv := s.p.shelf.get(name); pv != nil {
+		return pv, true, nil
+	}
+	// One that is another claim's, or is being deleted, is told by Provision.
+	if known := s.p.volume(name); known != nil && name == (Claim{UID: known.claim}).PVName() && known.DeletionTimestamp == nil {
+		return &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: known.Name, UID: known.UID}}, true, nil
+	}
+	return nil, false, nil
+}
+
+// Add is called with the PV that Provision has stored.
+func (volumeStore) Add(any) error { return nil }
+
+// claimInformer gives the library those claims only that it may have to provision.
+type claimInformer struct {
+	cache.SharedIndexInformer
+	wants func(*v1.PersistentVolumeClaim) bool
+}
+
+func (i claimInformer) AddEventHandlerWithResyncPeriod(handler cache.ResourceEventHandler, resync time.Duration) (cache.ResourceEventHandlerRegistration, error) {
+	registration, err := i.SharedIndexInformer.AddEventHandlerWithResyncPeriod(cache.FilteringResourceEventHandler{
+		FilterFunc: func(object any) bool {
+			claim, ok := object.(*v1.PersistentVolumeClaim)
+			return ok && i.wants(claim)
+		},
+		Handler: handler,
+	}, resync)
+	if err != nil {
+		return nil, fmt.Errorf("follow claims: %w", err)
+	}
+	return registration, nil
+}

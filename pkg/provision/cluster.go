@@ -1,0 +1,130 @@
+package provision
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+)
+
+var (
+	// errNameTaken: the PV's name belongs to a PV that is not the claim's, or is being deleted.
+	errNameTaken = errors.New("the name of the claim's PersistentVolume is taken")
+	// errSecretGone: a Secret that goes with a call does not exist.
+	errSecretGone = errors.New("a Secret is gone")
+)
+
+// cluster is what is asked of the API server.
+type cluster interface {
+	// protect puts the finalizer on the claim, only if it still is as it was read; it returns
+	// nil only if the finalizer was not on before.
+	protect(ctx context.Context, c Claim) error
+	// letGo takes it off, and returns the resourceVersion that this made.
+	letGo(ctx context.Context, c Claim) (version string, err error)
+	// readPV reads a PV, nil if there is none.
+	readPV(ctx context.Context, name string) (*v1.PersistentVolume, error)
+	// createPV creates a PV; that one of its name is there is the API server's AlreadyExists.
+	createPV(ctx context.Context, pv *v1.PersistentVolume) (*v1.PersistentVolume, error)
+	// readSecret reads a Secret; it returns errSecretGone if there is none.
+	readSecret(ctx context.Context, ref v1.SecretReference) (map[string]string, error)
+}
+
+// apiServer is the cluster behind a client.
+type apiServer struct{ core corev1.CoreV1Interface }
+
+// protect is bound to the resourceVersion: that it succeeds shows that nobody had put the
+// finalizer on, so that nobody had begun to make a volume.
+func (a apiServer) protect(ctx context.Context, c Claim) error {
+	_, err := kube.PatchClaimFinalizers(ctx, a.core.PersistentVolumeClaims(c.Namespace), kube.FinalizerPatch{
+		Name: c.Name, UID: c.UID, ResourceVersion: c.ResourceVersion, Add: []string{Finalizer}})
+	return err
+}
+
+// letGo goes by UID alone: what it was decided from cannot be undone by a change of the claim.
+func (a apiServer) letGo(ctx context.Context, c Claim) (version string, err error) {
+	claim, err := kube.PatchClaimFinalizers(ctx, a.core.PersistentVolumeClaims(c.Namespace), kube.FinalizerPatch{
+		Name: c.Name, UID: c.UID, Drop: []string{Finalizer}})
+	if err != nil {
+		return "", err
+	}
+	return claim.ResourceVersion, nil
+}
+
+func (a apiServer) readPV(ctx context.Context, name string) (*v1.PersistentVolume, error) {
+	pv, err := a.core.PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil //nolint:nilnil // no PV is an answer of its own here
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read PV %q: %w", name, err)
+	}
+	return pv, nil
+}
+
+func (a apiServer) createPV(ctx context.Context, pv *v1.PersistentVolume) (*v1.PersistentVolume, error) {
+	stored, err := a.core.PersistentVolumes().Create(ctx, pv, metav1.CreateOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("create PV %q: %w", pv.Name, err)
+	}
+	return stored, nil
+}
+
+func (a apiServer) readSecret(ctx context.Context, ref v1.SecretReference) (map[string]string, error) {
+	secret, err := a.core.Secrets(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("%w: %s/%s", errSecretGone, ref.Namespace, ref.Name)
+	case err != nil:
+		return nil, fmt.Errorf("read Secret %s/%s: %w", ref.Namespace, ref.Name, err)
+	}
+	values := make(map[string]string, len(secret.Data))
+	for key, value := range secret.Data {
+		values[key] = string(value)
+	}
+	return values, nil
+}
+
+// storePV creates the PV of a claim's volume and returns it as it is stored. That one is there
+// already is a success only if it is this claim's and is not being deleted: the answer to an
+// earlier try was lost.
+func storePV(ctx context.Context, at cluster, c Claim, pv *v1.PersistentVolume) (*v1.PersistentVolume, error) {
+	stored, err := at.createPV(ctx, pv)
+	if err == nil || !apierrors.IsAlreadyExists(err) {
+		return stored, err
+	}
+	there, err := at.readPV(ctx, pv.Name)
+	switch {
+	case err != nil:
+		return nil, err
+	case there == nil:
+		return nil, fmt.Errorf("create PV %q: %w, and was free again a moment later", pv.Name, errNameTaken)
+	case stateOf(there, c) == PVStored:
+		return there, nil
+	}
+	return nil, fmt.Errorf("create PV %q: %w", pv.Name, errNameTaken)
+}
+
+// stateOf says what a PV under the claim's own PV's name is to the claim.
+func stateOf(pv *v1.PersistentVolume, c Claim) PV {
+	switch {
+	case pv.Spec.ClaimRef == nil || pv.Spec.ClaimRef.UID != c.UID:
+		return PVOther
+	case pv.DeletionTimestamp != nil:
+		return PVTerminating
+	}
+	return PVStored
+}
+
+// handleOf returns the volume that a PV names, empty if it is no CSI volume.
+func handleOf(pv *v1.PersistentVolume) string {
+	if pv.Spec.CSI == nil {
+		return ""
+	}
+	return pv.Spec.CSI.VolumeHandle
+}

@@ -1,0 +1,76 @@
+package provision
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+)
+
+// Config holds the settings of a Provisioner. The zero value is usable.
+type Config struct {
+	// NoFinalizer leaves claims without our finalizer. Then a volume is left behind by a crash
+	// between CreateVolume and the PV's creation, if its claim is deleted before the restart.
+	// Finalizers that are on from before are taken off as usual. Default: claims get one.
+	NoFinalizer bool
+	// AlsoKnownAs are further provisioner names that count as this driver's: the in-tree name of a
+	// migrated driver. Default none.
+	AlsoKnownAs []string
+	// Workers is how many volumes are made at once, and CleanUpWorkers how many are cleaned up.
+	// Default 100, as many as the stock external-provisioner has, and 10.
+	Workers, CleanUpWorkers int
+	// RetryStart and RetryMax bound the delay, doubled each time, after a failed try. Refusals, which a person has to mend
+	// first, start at ten times RetryStart. Default 1 second and 5 minutes, as in the stock
+	// external-provisioner.
+	RetryStart, RetryMax time.Duration
+	// Events records what happens to a half-made volume, and why a claim is held, on the claim.
+	// The library writes the events of the normal course by itself. Default none.
+	Events record.EventRecorder
+	// Metrics is where the package's metrics are registered. Default nowhere.
+	Metrics prometheus.Registerer
+	// Clock is replaced in tests. Default the real one.
+	Clock clock.WithTicker
+}
+
+func (c Config) withDefaults() Config {
+	if c.Workers == 0 {
+		c.Workers = 100
+	}
+	if c.CleanUpWorkers == 0 {
+		c.CleanUpWorkers = 10
+	}
+	if c.RetryStart == 0 {
+		c.RetryStart = time.Second
+	}
+	if c.RetryMax == 0 {
+		c.RetryMax = 5 * time.Minute
+	}
+	if c.Events == nil {
+		c.Events = noEvents{}
+	}
+	if c.Clock == nil {
+		c.Clock = clock.RealClock{}
+	}
+	return c
+}
+
+// Validate returns every setting that is wrong.
+func (c Config) Validate() error {
+	var wrong []error
+	add := func(bad bool, format string, args ...any) {
+		if bad {
+			wrong = append(wrong, fmt.Errorf(format, args...))
+		}
+	}
+	full := c.withDefaults()
+	add(c.Workers < 0, "workers: %d is negative", c.Workers)
+	add(c.CleanUpWorkers < 0, "clean-up workers: %d is negative", c.CleanUpWorkers)
+	add(full.RetryStart < 0 || full.RetryMax < full.RetryStart, "retries: from %v to %v is no growing delay", full.RetryStart, full.RetryMax)
+	for _, name := range c.AlsoKnownAs {
+		add(name == "", "also known as: a name is empty")
+	}
+	return errors.Join(wrong...)
+}

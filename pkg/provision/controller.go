@@ -1,0 +1,303 @@
+package provision
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/sig-storage-lib-external-provisioner/v10/controller"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/loop"
+)
+
+// apiTimeout bounds one call to the API server.
+const apiTimeout = 30 * time.Second
+
+// key names one claim, not its successor of the same name.
+type key struct {
+	namespace, name string
+	uid             types.UID
+}
+
+func keyOf(claim *v1.PersistentVolumeClaim) key {
+	return key{claim.Namespace, claim.Name, claim.UID}
+}
+
+// Provisioner makes the volumes of one driver's claims.
+type Provisioner struct {
+	watches
+	cfg Config
+	// names are the provisioner names that count as ours, the driver's own first.
+	names   []string
+	driver  Driver
+	orders  Orders
+	client  kubernetes.Interface
+	cluster cluster
+	lives   *lives
+	// early counts the failures of claims that come before Provision.
+	early   *lives
+	shelf   *shelf
+	gate    *gate
+	reports *reports
+	metrics *metrics
+	// clean is our own loop: claims that need no volume made any more, or whose volume has its PV.
+	clean *loop.Loop[key]
+	// ended holds the last state of claims that are gone and have something left.
+	ended sync.Map
+
+	running atomic.Pointer[context.Context]
+	stop    chan struct{}
+	stopped sync.Once
+}
+
+// New returns a Provisioner for the claims of the driver with this name, on the cluster that
+// config describes. config is copied; a QPS of 0 means that nothing but the number of workers
+// limits the calls. Nothing is started: see Run.
+func New(config *rest.Config, name string, driver Driver, orders Orders, cfg Config) (*Provisioner, error) {
+	if config == nil {
+		return nil, errors.New("make a provisioner: no cluster is given")
+	}
+	own := rest.CopyConfig(config)
+	if own.QPS == 0 {
+		own.QPS = -1
+	}
+	own.Timeout = 0 // watches are long
+	own.ContentType = "application/vnd.kubernetes.protobuf"
+	own.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
+	client, err := kubernetes.NewForConfig(own)
+	if err != nil {
+		return nil, fmt.Errorf("make a client for the API server: %w", err)
+	}
+	return newProvisioner(client, name, driver, orders, cfg)
+}
+
+func newProvisioner(client kubernetes.Interface, name string, driver Driver, orders Orders, cfg Config) (*Provisioner, error) {
+	switch {
+	case name == "":
+		return nil, errors.New("make a provisioner: the driver's name is empty")
+	case driver == nil:
+		return nil, errors.New("make a provisioner: no driver is given")
+	case orders == nil:
+		return nil, errors.New("make a provisioner: nothing that says what volumes are like is given")
+	}
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("make a provisioner: %w", err)
+	}
+	cfg = cfg.withDefaults()
+	p := &Provisioner{
+		cfg: cfg, names: append([]string{name}, cfg.AlsoKnownAs...), driver: driver, orders: orders, client: client,
+		cluster: apiServer{client.CoreV1()}, lives: newLives(), early: newLives(), shelf: newShelf(), gate: newGate(),
+		reports: newReports(cfg.Events), stop: make(chan struct{}),
+	}
+	p.metrics = newMetrics(name, p.gate.count, func() int { return p.reports.waiting(ReasonOutcomeUnknown) })
+	var err error
+	if p.watches, err = newWatches(client); err != nil {
+		return nil, err
+	}
+	if p.clean, err = loop.New(loop.Config{Name: "provision", Workers: cfg.CleanUpWorkers, Clock: cfg.Clock}, p.tidy); err != nil {
+		return nil, err
+	}
+	if err := p.follow(); err != nil {
+		return nil, fmt.Errorf("set up a watch cache: %w", err)
+	}
+	return p, p.metrics.register(cfg.Metrics)
+}
+
+// follow has changes wake our loop.
+func (p *Provisioner) follow() error {
+	_, claims := p.claims.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(now any) { p.claimChanged(now) },
+		UpdateFunc: func(_, now any) { p.claimChanged(now) },
+		DeleteFunc: p.claimGone,
+	})
+	_, volumes := p.volumes.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(now any) { p.volumeChanged(now) },
+		DeleteFunc: func(last any) { p.volumeChanged(last) },
+	})
+	// A class that comes or goes changes what can be done for the claims that are held.
+	_, classes := p.classes.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(any) { p.wakeHeld() },
+		DeleteFunc: func(any) { p.wakeHeld() },
+	})
+	return errors.Join(claims, volumes, classes)
+}
+
+func (p *Provisioner) claimChanged(object any) {
+	claim, ok := object.(*v1.PersistentVolumeClaim)
+	if !ok {
+		return
+	}
+	if _, known := p.lives.known(claim.UID); known || slices.Contains(claim.Finalizers, Finalizer) {
+		p.clean.Add(keyOf(claim))
+	}
+}
+
+func (p *Provisioner) claimGone(object any) {
+	if unknown, ok := object.(cache.DeletedFinalStateUnknown); ok {
+		object = unknown.Obj
+	}
+	claim, ok := object.(*v1.PersistentVolumeClaim)
+	if !ok {
+		return
+	}
+	if _, known := p.lives.known(claim.UID); known {
+		p.ended.Store(keyOf(claim), claim)
+		p.clean.Add(keyOf(claim))
+	}
+}
+
+func (p *Provisioner) volumeChanged(object any) {
+	if unknown, ok := object.(cache.DeletedFinalStateUnknown); ok {
+		object = unknown.Obj
+	}
+	v, ok := object.(*volume)
+	if !ok {
+		return
+	}
+	p.shelf.drop(v.Name)
+	if k, known := p.lives.known(v.claim); known {
+		p.clean.Add(k)
+	}
+}
+
+func (p *Provisioner) wakeHeld() {
+	for _, object := range p.claims.GetStore().List() {
+		p.claimChanged(object)
+	}
+}
+
+// claimNow returns the claim as the cache has it, nil if it is gone.
+func (p *Provisioner) claimNow(k key) *v1.PersistentVolumeClaim { return p.watches.claim(k) }
+
+// Run provisions until ctx ends, which cuts off calls in flight, or until Stop, which lets them
+// end; it returns when all work has ended. It is called once, by the one replica that leads: where
+// leader election is used, ctx is to end with the lease.
+//
+// The library's event broadcaster cannot be ended and stays behind, idle.
+func (p *Provisioner) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	p.running.Store(&ctx)
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
+	library := p.library(ctx)
+	for _, informer := range []cache.SharedIndexInformer{p.claims, p.volumes, p.classes} {
+		all.Go(func() { informer.RunWithContext(ctx) })
+	}
+	if !cache.WaitForCacheSync(ctx.Done(), p.claims.HasSynced, p.volumes.HasSynced, p.classes.HasSynced) {
+		return fmt.Errorf("wait for the first list of claims, PVs and classes: %w", context.Cause(ctx))
+	}
+	klog.FromContext(ctx).Info("Provisioning", "driver", p.names[0], "workers", p.cfg.Workers, "finalizer", !p.cfg.NoFinalizer)
+	handOut, end := context.WithCancel(ctx)
+	var work sync.WaitGroup
+	work.Go(func() { library.Run(handOut) })
+	work.Go(func() { p.clean.Run(ctx) })
+	select {
+	case <-ctx.Done():
+	case <-p.stop:
+	}
+	end()
+	p.clean.Stop()
+	p.gate.close()
+	work.Wait()
+	p.gate.wait()
+	return nil
+}
+
+// Stop lets the work in hand end and begins no more; Run then returns. It does not wait.
+func (p *Provisioner) Stop() { p.stopped.Do(func() { close(p.stop) }) }
+
+// Synced tells whether the caches hold what the API server had when they were started.
+func (p *Provisioner) Synced() bool { return p.synced() }
+
+// context is that of Run. The library's own ends at Stop, when work in hand may go on.
+func (p *Provisioner) context() context.Context { return *p.running.Load() }
+
+// library makes the library's controller. It begins to record events at once, so it is made late.
+func (p *Provisioner) library(ctx context.Context) *controller.ProvisionController {
+	wants := func(claim *v1.PersistentVolumeClaim) bool {
+		return claim.Spec.VolumeName == "" && claim.DeletionTimestamp == nil && p.ours(claim)
+	}
+	return controller.NewProvisionController(klog.FromContext(ctx), libraryClient{p.client, p.shelf}, p.names[0], library{p},
+		controller.LeaderElection(false),
+		controller.AddFinalizer(true),
+		controller.AdditionalProvisionerNames(p.cfg.AlsoKnownAs),
+		controller.FailedProvisionThreshold(0), // never gives up
+		controller.RateLimiter(limiter{p}),
+		controller.Threadiness(p.cfg.Workers),
+		controller.MetricsInstance(p.metrics.library),
+		controller.ClaimsInformer(claimInformer{p.claims, wants}),
+		controller.VolumesInformer(newVolumeInformer(p)),
+		controller.ClassesInformer(p.classes))
+}
+
+// tidy works on one claim that needs no volume made any more, or whose volume has its PV.
+func (p *Provisioner) tidy(ctx context.Context, k key) loop.Next {
+	claim := p.claimNow(k)
+	if claim == nil {
+		last, found := p.ended.Load(k)
+		if !found {
+			return loop.Next{}
+		}
+		claim, _ = last.(*v1.PersistentVolumeClaim)
+	}
+	if !p.gate.enter() {
+		return loop.Next{}
+	}
+	defer p.gate.leave()
+	it, giveBack, err := p.lives.take(ctx, k)
+	if err != nil {
+		return loop.Next{}
+	}
+	defer giveBack()
+	w := &run{Provisioner: p, claim: claim, life: it}
+	d, err := w.work(ctx)
+	if err != nil {
+		return w.trouble(ctx, err)
+	}
+	p.reports.now(ctx, w.facts.Claim, d.Reason, "")
+	if d.Over {
+		w.finish(k)
+	}
+	if d.Timed {
+		return p.usual()
+	}
+	return loop.Next{}
+}
+
+// finish forgets a claim for which nothing is left to be done, once the cache shows that we do not
+// hold it any more: what is remembered keeps us from taking the finalizer off twice.
+func (w *run) finish(k key) {
+	if now := w.claimNow(k); now != nil && slices.Contains(now.Finalizers, Finalizer) && w.facts.Claim.Ours {
+		return
+	}
+	w.reports.forget(k.uid)
+	w.ended.Delete(k)
+	w.early.freely(k.uid)
+	w.lives.forget(k.uid)
+}
+
+// trouble ends a run of our own loop that failed.
+func (w *run) trouble(ctx context.Context, err error) loop.Next {
+	reason := ReasonUnreadable
+	if t := (*trouble)(nil); errors.As(err, &t) {
+		reason = t.reason
+	}
+	klog.FromContext(ctx).V(2).Info("A step failed and is tried again", "claim", klog.KObj(w.claim), "reason", reason, "err", err)
+	w.reports.now(ctx, w.facts.Claim, reason, err.Error())
+	return loop.Next{Backoff: loop.Backoff{First: min(w.firstDelay(err), w.cfg.RetryMax), Max: w.cfg.RetryMax}}
+}
+
+func (p *Provisioner) usual() loop.Next {
+	return loop.Next{Backoff: loop.Backoff{First: p.cfg.RetryStart, Max: p.cfg.RetryMax}}
+}

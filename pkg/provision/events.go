@@ -1,0 +1,94 @@
+package provision
+
+import (
+	"context"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/brief"
+)
+
+// maxMessage bounds what is told in one Event, in bytes: the limit that events.k8s.io sets for a
+// note.
+const maxMessage = 1024
+
+// reports tells people why a claim waits, once for each change. It is safe for concurrent use.
+type reports struct {
+	events record.EventRecorder
+
+	mu   sync.Mutex
+	last map[types.UID]Reason
+}
+
+func newReports(events record.EventRecorder) *reports {
+	return &reports{events: events, last: map[types.UID]Reason{}}
+}
+
+// now says that this is the reason why nothing is done for the claim. The same reason is told
+// once, with the detail of that time; a silent one ends what was told before.
+func (r *reports) now(ctx context.Context, c Claim, reason Reason, detail string) {
+	r.mu.Lock()
+	before := r.last[c.UID]
+	if reason.notice() == silent {
+		delete(r.last, c.UID)
+	} else {
+		r.last[c.UID] = reason
+	}
+	r.mu.Unlock()
+	if before != reason {
+		r.tell(ctx, c, reason, detail)
+	}
+}
+
+// tell tells a reason whose notice is not silent.
+func (r *reports) tell(ctx context.Context, c Claim, reason Reason, detail string) {
+	kind := v1.EventTypeNormal
+	switch reason.notice() {
+	case silent:
+		return
+	case warning:
+		kind = v1.EventTypeWarning
+	case normal:
+	}
+	message := reason.Sentence()
+	if detail != "" {
+		message += " " + detail
+	}
+	message = brief.Text(message, maxMessage)
+	klog.FromContext(ctx).Info(message, "claim", klog.KRef(c.Namespace, c.Name), "reason", reason)
+	r.events.Event(&v1.ObjectReference{
+		APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: c.Namespace, Name: c.Name, UID: c.UID, ResourceVersion: c.ResourceVersion,
+	}, kind, string(reason), message)
+}
+
+func (r *reports) forget(uid types.UID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.last, uid)
+}
+
+// waiting counts the claims that were told this reason last.
+func (r *reports) waiting(reason Reason) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := 0
+	for _, last := range r.last {
+		if last == reason {
+			n++
+		}
+	}
+	return n
+}
+
+// noEvents is the recorder of a Provisioner that was given none.
+type noEvents struct{}
+
+func (noEvents) Event(runtime.Object, string, string, string)          {}
+func (noEvents) Eventf(runtime.Object, string, string, string, ...any) {}
+func (noEvents) AnnotatedEventf(runtime.Object, map[string]string, string, string, string, ...any) {
+}

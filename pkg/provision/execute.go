@@ -1,0 +1,236 @@
+package provision
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+)
+
+// maxSteps bounds the steps of one run. A provision takes three, a clean-up six.
+const maxSteps = 16
+
+// trouble is an error with what it means for the claim it befell.
+type trouble struct {
+	reason Reason
+	err    error
+}
+
+func (t *trouble) Error() string { return t.err.Error() }
+func (t *trouble) Unwrap() error { return t.err }
+
+func because(reason Reason, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &trouble{reason, err}
+}
+
+// run is the work on one claim from its wake-up to the next wait. It has taken the claim's life.
+type run struct {
+	*Provisioner
+	claim *v1.PersistentVolumeClaim
+	life  *life
+	facts Snapshot
+	// wanted is what the library asks for, nil for a run of our own loop.
+	wanted *wanted
+	// asked tells whether the driver was asked in this run.
+	asked bool
+	// exhausted: it answered that there is no room where the volume was asked for.
+	exhausted bool
+}
+
+// wanted is what the library knows of the volume that it asks for.
+type wanted struct {
+	class *storagev1.StorageClass
+	node  *v1.Node
+}
+
+// work decides and acts until there is nothing to do now, or something fails. Between any two
+// steps it looks at the claim again: it may have been deleted while the driver worked.
+func (w *run) work(ctx context.Context) (Decision, error) {
+	for range maxSteps {
+		w.look()
+		d := Decide(w.facts, w.cfg.Clock.Now())
+		klog.FromContext(ctx).V(5).Info("Decided", "claim", klog.KObj(w.claim), "action", d.Action, "reason", d.Reason)
+		if d.Action == Wait {
+			return d, nil
+		}
+		if err := w.act(ctx, d); err != nil {
+			return d, err
+		}
+		if d.Action == Protect || d.Action == LetGo {
+			// The claim's own update brings it back; the cache does not show the write yet.
+			return d, nil
+		}
+	}
+	return Decision{}, because(ReasonUnreadable, fmt.Errorf("provision claim %s: reads take longer than %v", klog.KObj(w.claim), liveFor))
+}
+
+func (w *run) act(ctx context.Context, d Decision) error {
+	if d.Action != CreateVolume && d.Action != DeleteVolume { // the driver has a time of its own
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, apiTimeout)
+		defer cancel()
+	}
+	switch d.Action {
+	case Protect:
+		return w.protect(ctx)
+	case Compose:
+		return w.compose(ctx, d.Reason)
+	case ReadPV:
+		return w.readPV(ctx)
+	case CreateVolume:
+		return w.createVolume(ctx, d.Reason)
+	case StorePV:
+		return w.storePV(ctx)
+	case DeleteVolume:
+		return w.deleteVolume(ctx)
+	case LetGo:
+		return w.letGo(ctx, d.Reason)
+	case Wait:
+	}
+	return nil
+}
+
+func (w *run) protect(ctx context.Context) error {
+	if err := w.cluster.protect(ctx, w.facts.Claim); err != nil {
+		return because(ReasonUnwritable, err)
+	}
+	// Nobody had begun: the finalizer was not on.
+	w.life.volume, w.life.doubt, w.life.failed = VolumeNone, false, false
+	return nil
+}
+
+func (w *run) compose(ctx context.Context, why Reason) error {
+	want := Want{Claim: w.claim, PVName: w.facts.Claim.PVName()}
+	if w.wanted != nil {
+		want.Class, want.Node = w.wanted.class, w.wanted.node
+	} else if want.Class = w.classOf(w.claim); want.Class == nil {
+		return because(ReasonUnreadable, errors.New("the StorageClass is gone"))
+	}
+	order, err := w.orders.Compose(ctx, want)
+	if err != nil {
+		return because(failureOf(why), fmt.Errorf("settle what to ask for claim %s: %w", klog.KObj(w.claim), err))
+	}
+	w.life.order, w.facts.Ordered = order, true
+	return nil
+}
+
+// failureOf returns the word for a step that failed while doing what the reason says.
+func failureOf(why Reason) Reason {
+	if why == ReasonCleanUp {
+		return ReasonCleanUpFailed
+	}
+	return ReasonFailed
+}
+
+func (w *run) readPV(ctx context.Context) error {
+	began := w.cfg.Clock.Now()
+	pv, err := w.cluster.readPV(ctx, w.facts.Claim.PVName())
+	if err != nil {
+		return because(ReasonUnreadable, err)
+	}
+	w.facts.PV, w.facts.PVHandle, w.facts.PVRead = PVAbsent, "", began
+	if pv != nil {
+		w.facts.PV, w.facts.PVHandle = stateOf(pv, w.facts.Claim), handleOf(pv)
+	}
+	return nil
+}
+
+// secrets reads the Secret of an order each time it is needed, so that one that was changed counts.
+// A driver is not asked without: it may look in the wrong place, and answer that nothing is there.
+func (w *run) secrets(ctx context.Context, why Reason) (map[string]string, error) {
+	if w.life.order == nil || w.life.order.Secret == nil {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	values, err := w.cluster.readSecret(ctx, *w.life.order.Secret)
+	switch {
+	case errors.Is(err, errSecretGone) && why == ReasonCleanUp:
+		return nil, because(ReasonOutcomeUnknown, err)
+	case err != nil:
+		return nil, because(failureOf(why), err)
+	}
+	return values, nil
+}
+
+func (w *run) createVolume(ctx context.Context, why Reason) error {
+	secrets, err := w.secrets(ctx, why)
+	if err != nil {
+		return err
+	}
+	it := w.life
+	before := it.volume
+	it.volume, it.tried, it.failed = VolumeUnknown, true, false
+	w.asked = true
+	volume, err := w.driver.CreateVolume(ctx, it.order.Request, secrets)
+	switch class := outcome.Of(err); {
+	case err == nil:
+		it.volume, it.handle, it.doubt = VolumeMade, volume.GetVolumeId(), false
+	case class == outcome.Unfit,
+		(class == outcome.Refused || class == outcome.Exhausted) && !it.doubt && before == VolumeNone:
+		it.volume, it.failed, it.doubt = VolumeNone, true, false
+	case class == outcome.Refused, class == outcome.Exhausted:
+		// This call made nothing; one before it may have.
+	default:
+		it.doubt = true
+	}
+	w.exhausted = outcome.Of(err) == outcome.Exhausted
+	it.made = volume
+	return because(failureOf(why), err)
+}
+
+func (w *run) storePV(ctx context.Context) error {
+	pv, err := w.life.order.PV(w.life.made)
+	if err != nil {
+		// The driver made something else than what was asked for. It is known by its id, and goes
+		// with the claim.
+		return because(ReasonFailed, fmt.Errorf("use volume %q: %w", w.life.handle, err))
+	}
+	stored, err := storePV(ctx, w.cluster, w.facts.Claim, pv)
+	switch {
+	case errors.Is(err, errNameTaken):
+		return because(ReasonNameTaken, err)
+	case err != nil:
+		return because(ReasonUnwritable, err)
+	}
+	w.life.stored = stored
+	w.shelf.put(stored)
+	w.facts.PV = PVStored
+	return nil
+}
+
+func (w *run) deleteVolume(ctx context.Context) error {
+	secrets, err := w.secrets(ctx, ReasonCleanUp)
+	if err != nil {
+		return err
+	}
+	if err := w.driver.DeleteVolume(ctx, w.life.handle, secrets); err != nil {
+		return because(ReasonCleanUpFailed, err)
+	}
+	klog.FromContext(ctx).Info("Deleted a volume that never had a PV", "claim", klog.KObj(w.claim), "volumeHandle", w.life.handle)
+	w.metrics.cleaned.Inc()
+	w.reports.tell(ctx, w.facts.Claim, ReasonCleanUp, fmt.Sprintf("Volume %q.", w.life.handle))
+	w.life.volume, w.life.handle, w.life.made, w.life.doubt = VolumeNone, "", nil, false
+	return nil
+}
+
+func (w *run) letGo(ctx context.Context, why Reason) error {
+	version, err := w.cluster.letGo(ctx, w.facts.Claim)
+	if err != nil && !errors.Is(err, kube.ErrGone) {
+		return because(ReasonUnwritable, err)
+	}
+	w.life.letGo = version
+	if why == ReasonHasAnother {
+		w.reports.now(ctx, w.facts.Claim, why, "")
+	}
+	return nil
+}

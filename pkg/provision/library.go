@@ -1,0 +1,156 @@
+package provision
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/sig-storage-lib-external-provisioner/v10/controller"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+)
+
+// library is what the ProvisionController calls. It may call for several claims at once, never
+// for one claim twice at once.
+type library struct{ *Provisioner }
+
+var (
+	_ controller.Qualifier        = library{}
+	_ controller.BlockProvisioner = library{}
+
+	errStopping = errors.New("the provisioner is being stopped")
+)
+
+// SupportsBlock leaves it to the driver to refuse a block volume, as the stock provisioner does.
+func (library) SupportsBlock(context.Context) bool { return true }
+
+// Delete never deletes: PVs and their volumes are the matter of package reclaim, and the volumes
+// that have no PV that of [Decide]. The library calls it where it takes a PV for one that could
+// not be stored, on the strength of answers that were lost.
+func (library) Delete(context.Context, *v1.PersistentVolume) error {
+	return &controller.IgnoredError{Reason: "volumes are deleted elsewhere"}
+}
+
+// ShouldProvision tells whether Provision is to be called for a claim now. A claim without our
+// finalizer gets it and is answered false: its own update brings it back.
+func (l library) ShouldProvision(_ context.Context, claim *v1.PersistentVolumeClaim) bool {
+	if !l.gate.enter() {
+		return false
+	}
+	defer l.gate.leave()
+	if !l.ready(claim) {
+		return false
+	}
+	if l.cfg.NoFinalizer {
+		return true
+	}
+	ctx := l.context()
+	it, giveBack, err := l.lives.take(ctx, keyOf(claim))
+	if err != nil {
+		return false
+	}
+	defer giveBack()
+	w := &run{Provisioner: l.Provisioner, claim: claim, life: it, wanted: &wanted{}}
+	w.look()
+	d := Decide(w.facts, l.cfg.Clock.Now())
+	switch d.Action {
+	case Protect:
+		err := w.act(ctx, d)
+		if err == nil || errors.Is(err, kube.ErrChanged) || errors.Is(err, kube.ErrGone) {
+			return false
+		}
+		// No event may bring it back. Provision tries once more, and tells of it.
+		klog.FromContext(ctx).V(2).Info("A claim was not protected", "claim", klog.KObj(claim), "err", err)
+		return true
+	case Compose, CreateVolume, StorePV:
+		return true
+	default:
+		l.clean.Add(keyOf(claim))
+		return d.Reason == ReasonNameTaken // which Provision tells
+	}
+}
+
+// ready tells whether the library would go on to provision the claim, and its time has come. It
+// repeats what the library checks later: a claim it will not provision must not be protected.
+func (l library) ready(claim *v1.PersistentVolumeClaim) bool {
+	class := l.classOf(claim)
+	switch {
+	case claim.DeletionTimestamp != nil, claim.Spec.VolumeName != "", !l.ours(claim), class == nil:
+		return false
+	case class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer && claim.Annotations[annSelectedNode] == "":
+		return false
+	}
+	return l.lives.due(claim.UID, l.cfg.Clock.Now()) == 0
+}
+
+// Provision makes the claim's volume and its PV, and returns the PV as it is stored.
+func (l library) Provision(_ context.Context, options controller.ProvisionOptions) (*v1.PersistentVolume, controller.ProvisioningState, error) {
+	if !l.gate.enter() {
+		return nil, controller.ProvisioningNoChange, errStopping
+	}
+	defer l.gate.leave()
+	claim := options.PVC
+	ctx := l.context()
+	it, giveBack, err := l.lives.take(ctx, keyOf(claim))
+	if err != nil {
+		return nil, controller.ProvisioningNoChange, err
+	}
+	defer giveBack()
+	if it.volume == VolumeUnknown && !it.tried && l.cfg.NoFinalizer {
+		it.volume, it.doubt = VolumeNone, false // nothing remembers what was before
+	}
+	w := &run{Provisioner: l.Provisioner, claim: claim, life: it, wanted: &wanted{class: options.StorageClass, node: options.SelectedNode}}
+	d, err := w.work(ctx)
+	if err == nil && it.stored == nil {
+		err = because(d.Reason, fmt.Errorf("%s", d.Reason.Sentence()))
+	}
+	if err == nil {
+		l.lives.freely(claim.UID)
+		l.clean.Add(keyOf(claim))
+		return it.stored.DeepCopy(), controller.ProvisioningFinished, nil
+	}
+	return nil, w.failed(options.SelectedNode), w.pause(err)
+}
+
+// failed says to the library what a failed try has left. After ProvisioningInBackground it asks
+// again even for a claim that is gone.
+func (w *run) failed(node *v1.Node) controller.ProvisioningState {
+	switch {
+	case !w.asked:
+		return controller.ProvisioningNoChange
+	case w.exhausted && node != nil:
+		// Where something may be left of an earlier try, the finalizer stays on.
+		return controller.ProvisioningReschedule
+	case w.life.volume == VolumeNone:
+		return controller.ProvisioningFinished
+	}
+	return controller.ProvisioningInBackground
+}
+
+// pause notes when the claim is to be tried again, and wakes our own loop, which frees a claim of
+// which nothing is left. A claim that gets another node is left as it is: the library updates it
+// next, from what it has cached.
+func (w *run) pause(err error) error {
+	if w.exhausted && w.wanted.node != nil {
+		w.lives.freely(w.claim.UID)
+		return err
+	}
+	w.lives.failed(w.claim.UID, w.cfg.Clock.Now(), w.firstDelay(err), w.cfg.RetryMax)
+	w.clean.Add(keyOf(w.claim))
+	return err
+}
+
+// firstDelay is longer for what a person has to mend first.
+func (p *Provisioner) firstDelay(err error) time.Duration {
+	switch outcome.Of(err) {
+	case outcome.Refused, outcome.Unfit, outcome.Exhausted:
+		return 10 * p.cfg.RetryStart
+	default:
+		return p.cfg.RetryStart
+	}
+}
