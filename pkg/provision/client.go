@@ -88,9 +88,12 @@ func (volumeStore) Add(any) error { return nil }
 type claimInformer struct {
 	cache.SharedIndexInformer
 	wants func(*v1.PersistentVolumeClaim) bool
+	// follows is told the handler by which the library learns of claims.
+	follows func(cache.ResourceEventHandler)
 }
 
 func (i claimInformer) AddEventHandlerWithResyncPeriod(handler cache.ResourceEventHandler, resync time.Duration) (cache.ResourceEventHandlerRegistration, error) {
+	i.follows(handler)
 	registration, err := i.SharedIndexInformer.AddEventHandlerWithResyncPeriod(cache.FilteringResourceEventHandler{
 		FilterFunc: func(object any) bool {
 			claim, ok := object.(*v1.PersistentVolumeClaim)

@@ -51,7 +51,10 @@ type Provisioner struct {
 	reports *reports
 	metrics *metrics
 	// clean is our own loop: claims that need no volume made any more, or whose volume has its PV.
-	clean *loop.Loop[key]
+	clean   *loop.Loop[key]
+	library *controller.ProvisionController
+	// toLibrary brings a claim to the library.
+	toLibrary cache.ResourceEventHandler
 	// ended holds the last state of claims that are gone and have something left.
 	ended sync.Map
 
@@ -62,7 +65,9 @@ type Provisioner struct {
 
 // New returns a Provisioner for the claims of the driver with this name, on the cluster that
 // config describes. config is copied; a QPS of 0 means that nothing but the number of workers
-// limits the calls. Nothing is started: see Run.
+// limits the calls. Nothing is started but the library's broadcaster of events, which is idle until
+// Run and cannot be ended. The library also adds to client-go's global scheme: New is not to be
+// called while other goroutines use that.
 func New(config *rest.Config, name string, driver Driver, orders Orders, cfg Config) (*Provisioner, error) {
 	if config == nil {
 		return nil, errors.New("make a provisioner: no cluster is given")
@@ -110,6 +115,7 @@ func newProvisioner(client kubernetes.Interface, name string, driver Driver, ord
 	if err := p.follow(); err != nil {
 		return nil, fmt.Errorf("set up a watch cache: %w", err)
 	}
+	p.library = p.newLibrary()
 	return p, p.metrics.register(cfg.Metrics)
 }
 
@@ -182,15 +188,12 @@ func (p *Provisioner) claimNow(k key) *v1.PersistentVolumeClaim { return p.watch
 // Run provisions until ctx ends, which cuts off calls in flight, or until Stop, which lets them
 // end; it returns when all work has ended. It is called once, by the one replica that leads: where
 // leader election is used, ctx is to end with the lease.
-//
-// The library's event broadcaster cannot be ended and stays behind, idle.
 func (p *Provisioner) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	p.running.Store(&ctx)
 	var all sync.WaitGroup
 	defer all.Wait()
 	defer cancel()
-	library := p.library(ctx)
 	for _, informer := range []cache.SharedIndexInformer{p.claims, p.volumes, p.classes} {
 		all.Go(func() { informer.RunWithContext(ctx) })
 	}
@@ -200,7 +203,7 @@ func (p *Provisioner) Run(ctx context.Context) error {
 	klog.FromContext(ctx).Info("Provisioning", "driver", p.names[0], "workers", p.cfg.Workers, "finalizer", !p.cfg.NoFinalizer)
 	handOut, end := context.WithCancel(ctx)
 	var work sync.WaitGroup
-	work.Go(func() { library.Run(handOut) })
+	work.Go(func() { p.library.Run(handOut) })
 	work.Go(func() { p.clean.Run(ctx) })
 	select {
 	case <-ctx.Done():
@@ -223,12 +226,12 @@ func (p *Provisioner) Synced() bool { return p.synced() }
 // context is that of Run. The library's own ends at Stop, when work in hand may go on.
 func (p *Provisioner) context() context.Context { return *p.running.Load() }
 
-// library makes the library's controller. It begins to record events at once, so it is made late.
-func (p *Provisioner) library(ctx context.Context) *controller.ProvisionController {
+// newLibrary makes the library's controller.
+func (p *Provisioner) newLibrary() *controller.ProvisionController {
 	wants := func(claim *v1.PersistentVolumeClaim) bool {
 		return claim.Spec.VolumeName == "" && claim.DeletionTimestamp == nil && p.ours(claim)
 	}
-	return controller.NewProvisionController(klog.FromContext(ctx), libraryClient{p.client, p.shelf}, p.names[0], library{p},
+	return controller.NewProvisionController(klog.Background(), libraryClient{p.client, p.shelf}, p.names[0], library{p},
 		controller.LeaderElection(false),
 		controller.AddFinalizer(true),
 		controller.AdditionalProvisionerNames(p.cfg.AlsoKnownAs),
@@ -236,7 +239,7 @@ func (p *Provisioner) library(ctx context.Context) *controller.ProvisionControll
 		controller.RateLimiter(limiter{p}),
 		controller.Threadiness(p.cfg.Workers),
 		controller.MetricsInstance(p.metrics.library),
-		controller.ClaimsInformer(claimInformer{p.claims, wants}),
+		controller.ClaimsInformer(claimInformer{p.claims, wants, func(h cache.ResourceEventHandler) { p.toLibrary = h }}),
 		controller.VolumesInformer(newVolumeInformer(p)),
 		controller.ClassesInformer(p.classes))
 }
@@ -272,6 +275,19 @@ func (p *Provisioner) tidy(ctx context.Context, k key) loop.Next {
 	if d.Timed {
 		return p.usual()
 	}
+	return p.bringBack(w.claim)
+}
+
+// bringBack has the library ask again for a claim for which it asked too early.
+func (p *Provisioner) bringBack(claim *v1.PersistentVolumeClaim) loop.Next {
+	wait, early := p.lives.comeBack(claim.UID, p.cfg.Clock.Now())
+	switch {
+	case !early:
+		return loop.Next{}
+	case wait > 0:
+		return loop.Next{Backoff: loop.Backoff{First: wait, Max: wait}}
+	}
+	p.toLibrary.OnUpdate(claim, claim)
 	return loop.Next{}
 }
 

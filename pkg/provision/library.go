@@ -85,7 +85,14 @@ func (l library) ready(claim *v1.PersistentVolumeClaim) bool {
 	case class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer && claim.Annotations[annSelectedNode] == "":
 		return false
 	}
-	return l.lives.due(claim.UID, l.cfg.Clock.Now()) == 0
+	if l.lives.due(claim.UID, l.cfg.Clock.Now()) > 0 {
+		// The library forgets the claim now, and its queue may have merged the delay that it asked
+		// for with a shorter one.
+		l.lives.askedEarly(claim.UID)
+		l.clean.Add(keyOf(claim))
+		return false
+	}
+	return true
 }
 
 // Provision makes the claim's volume and its PV, and returns the PV as it is stored.

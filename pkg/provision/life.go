@@ -44,6 +44,8 @@ type retry struct {
 	not time.Time // before
 	// count is how often in a row it failed.
 	count int
+	// early: the library asked before the time, and does not ask again by itself.
+	early bool
 }
 
 func newLives() *lives {
@@ -116,6 +118,33 @@ func (l *lives) due(uid types.UID, now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return max(0, l.again[uid].not.Sub(now))
+}
+
+// askedEarly notes that the library asked before the time.
+func (l *lives) askedEarly(uid types.UID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if r, failed := l.again[uid]; failed {
+		r.early = true
+		l.again[uid] = r
+	}
+}
+
+// comeBack tells whether a claim for which the library asked early is to be brought to it again,
+// and how long that has to wait. What is to be brought now is not told twice.
+func (l *lives) comeBack(uid types.UID, now time.Time) (wait time.Duration, early bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r := l.again[uid]
+	if !r.early {
+		return 0, false
+	}
+	if wait = r.not.Sub(now); wait > 0 {
+		return wait, true
+	}
+	r.early = false
+	l.again[uid] = r
+	return 0, true
 }
 
 // freely lets the claim be tried again at once.

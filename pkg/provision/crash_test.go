@@ -1,0 +1,89 @@
+package provision
+
+import (
+	"fmt"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	k8stesting "k8s.io/client-go/testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
+)
+
+// lose has the first creation of a PV take place and its answer get lost.
+func lose(w *world, lost *bool) k8stesting.ReactionFunc {
+	return func(a k8stesting.Action) (bool, runtime.Object, error) {
+		create, _ := a.(k8stesting.CreateAction)
+		if *lost {
+			return false, nil, nil
+		}
+		*lost = true
+		if err := w.client.Tracker().Create(v1.SchemeGroupVersion.WithResource("persistentvolumes"), create.GetObject(), ""); err != nil {
+			return true, nil, err
+		}
+		return true, nil, errLost
+	}
+}
+
+// TestACrashAtAnyMoment has the process die before or after its k-th write or call, with the claim
+// deleted at that moment, after the restart, or not at all, and the driver's answers good or
+// uncertain at first. Another process goes on.
+func TestACrashAtAnyMoment(t *testing.T) {
+	const moments = 6
+	for _, deleted := range []string{"never", "then", "later"} {
+		for _, uncertain := range []bool{false, true} {
+			for _, dies := range []death{before, after} {
+				for k := 1; k <= moments; k++ {
+					name := fmt.Sprintf("claim deleted %s, uncertain %v, dies %d, moment %d", deleted, uncertain, dies, k)
+					t.Run(name, func(t *testing.T) {
+						crash(t, deleted, uncertain, dies, k)
+					})
+				}
+			}
+		}
+	}
+}
+
+func crash(t *testing.T, deleted string, uncertain bool, dies death, k int) {
+	t.Helper()
+	w := newWorld(t)
+	if uncertain {
+		asked := 0
+		w.failing("create volume", true, func() error {
+			if asked++; asked == 1 {
+				return class(outcome.Uncertain)()
+			}
+			return nil
+		})
+	}
+	w.each = func(n int, _ string) death {
+		if n != k {
+			return goesOn
+		}
+		if deleted == "then" {
+			w.deleteClaim()
+		}
+		return dies
+	}
+	first := w.start(Config{})
+	w.makeClaim()
+	w.wait("it dies, or comes to its end in fewer steps", func() bool { return first.gone() || w.provisioned() })
+	first.stop()
+	steps := len(w.told())
+	w.each = nil
+	w.start(Config{})
+	if deleted == "later" {
+		w.deleteClaim()
+	}
+	if deleted == "never" {
+		w.wait("it is provisioned", w.provisioned)
+	} else if steps >= k || deleted == "later" {
+		w.wait("the claim is gone", w.gone)
+	}
+	// A PV that is stored holds its volume; without one there must be none.
+	w.wait("no volume is left without a PV", func() bool { return len(w.onDisk()) == 0 || w.pv() != nil })
+	if pv := w.pv(); pv != nil && len(w.onDisk()) == 0 {
+		t.Errorf("WRONG DELETE: the PV has no volume: %q", w.told())
+	}
+}

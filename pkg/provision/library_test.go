@@ -1,0 +1,243 @@
+package provision
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
+)
+
+func (w *world) provisioned() bool { return w.pv() != nil && !held(w.claim()) }
+
+func (w *world) gone() bool { return w.claim() == nil }
+
+func TestAClaimGetsItsVolume(t *testing.T) {
+	w := newWorld(t)
+	p := w.start(Config{})
+	w.makeClaim()
+	w.wait("it is provisioned", w.provisioned)
+	p.stop()
+	if want := []string{"protect", "create volume", "create PV", "let go"}; !slices.Equal(w.told(), want) {
+		t.Errorf("diary: %q\nwant:  %q", w.told(), want)
+	}
+}
+
+func TestWithoutFinalizersNoClaimIsWrittenTo(t *testing.T) {
+	w := newWorld(t)
+	p := w.start(Config{NoFinalizer: true})
+	w.makeClaim()
+	w.wait("it is provisioned", w.provisioned)
+	p.stop()
+	if want := []string{"create volume", "create PV"}; !slices.Equal(w.told(), want) {
+		t.Errorf("diary: %q\nwant:  %q", w.told(), want)
+	}
+}
+
+func TestManyClaimsAtOnceCostOneCallEach(t *testing.T) {
+	w := newWorld(t)
+	p := w.start(Config{})
+	const many = 50
+	for i := range many {
+		w.makeClaim(func(c *v1.PersistentVolumeClaim) {
+			c.Name = fmt.Sprintf("data-%d", i)
+			c.UID = types.UID("uid-" + c.Name)
+		})
+	}
+	w.wait("all are provisioned", func() bool { return w.count("let go") >= many })
+	p.stop()
+	for _, what := range []string{"protect", "create volume", "create PV", "let go"} {
+		if n := w.count(what); n != many {
+			t.Errorf("%q %d times, want %d", what, n, many)
+		}
+	}
+}
+
+func TestAnotherDriversClaimIsNotTouched(t *testing.T) {
+	w := newWorld(t)
+	w.start(Config{})
+	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Annotations[annProvisioner] = "another.example.com" })
+	w.start(Config{}) // its caches being filled shows that the claim was seen
+	if len(w.told()) != 0 || held(w.claim()) {
+		t.Errorf("diary: %q", w.told())
+	}
+}
+
+func TestARefusedClaimIsFree(t *testing.T) {
+	for _, c := range []outcome.Class{outcome.Refused, outcome.Unfit, outcome.Exhausted} {
+		t.Run(c.String(), func(t *testing.T) {
+			w := newWorld(t)
+			w.failing("create volume", false, class(c))
+			w.start(Config{})
+			w.makeClaim()
+			w.wait("it was refused and is free, twice", func() bool { return w.count("let go") >= 2 })
+			w.failing("create volume", false, nil)
+			w.wait("it is provisioned", w.provisioned)
+		})
+	}
+}
+
+func TestARefusedClaimCanBeDeleted(t *testing.T) {
+	w := newWorld(t)
+	w.failing("create volume", false, class(outcome.Refused))
+	w.start(Config{})
+	w.makeClaim()
+	w.wait("it was refused", func() bool { return w.count("create volume") > 0 })
+	w.deleteClaim()
+	w.wait("it is gone", w.gone)
+}
+
+func TestAVolumeMadeInTheBackgroundIsDeletedWithItsClaim(t *testing.T) {
+	w := newWorld(t)
+	w.failing("create volume", true, class(outcome.Uncertain))
+	w.start(Config{})
+	w.makeClaim()
+	w.wait("the driver was asked twice", func() bool { return w.count("create volume") > 1 })
+	w.deleteClaim()
+	w.wait("the driver was asked again", func() bool { return w.count("read PV") > 1 })
+	if !held(w.claim()) {
+		t.Error("the claim was let go while its volume is left")
+	}
+	w.failing("create volume", false, nil)
+	w.wait("it is gone", w.gone)
+	if left := w.onDisk(); len(left) > 0 || w.pv() != nil {
+		t.Errorf("LEAK: %v", left)
+	}
+}
+
+func TestARefusalAfterAnUnknownOutcomeFreesNobody(t *testing.T) {
+	w := newWorld(t)
+	w.failing("create volume", true, class(outcome.Uncertain))
+	w.start(Config{})
+	w.makeClaim()
+	w.wait("the volume is made unseen", func() bool { return len(w.onDisk()) == 1 })
+	w.failing("create volume", false, class(outcome.Refused))
+	n := w.count("create volume")
+	w.wait("it was refused", func() bool { return w.count("create volume") > n+1 })
+	w.deleteClaim()
+	n = w.count("create volume")
+	w.wait("it was refused again", func() bool { return w.count("create volume") > n+1 })
+	if !held(w.claim()) {
+		t.Error("the claim was let go while its volume is left")
+	}
+	w.failing("create volume", false, nil)
+	w.wait("it is gone", w.gone)
+	if left := w.onDisk(); len(left) > 0 {
+		t.Errorf("LEAK: %v", left)
+	}
+}
+
+func TestNoRoomOnANodeAsksForAnother(t *testing.T) {
+	w := newWorld(t)
+	_, err := w.client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "full"}}, metav1.CreateOptions{})
+	w.must(err)
+	w.failing("create volume", false, class(outcome.Exhausted))
+	w.start(Config{})
+	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Annotations[annSelectedNode] = "full" })
+	w.wait("the node is not selected any more", func() bool {
+		_, selected := w.claim().Annotations[annSelectedNode]
+		return !selected
+	})
+}
+
+func TestTheClassGoesWhileTheVolumeIsMade(t *testing.T) {
+	w := newWorld(t)
+	w.failing("create volume", true, class(outcome.Uncertain))
+	w.start(Config{})
+	w.makeClaim()
+	w.wait("the volume is made unseen", func() bool { return len(w.onDisk()) == 1 })
+	w.deleteClass()
+	w.failing("create volume", false, nil)
+	w.wait("what was begun is finished", w.provisioned)
+}
+
+func TestTheClassIsGoneAfterARestart(t *testing.T) {
+	w := newWorld(t)
+	w.failing("create volume", true, class(outcome.Uncertain))
+	first := w.start(Config{})
+	w.makeClaim()
+	w.wait("the volume is made unseen", func() bool { return len(w.onDisk()) == 1 })
+	first.stop()
+	w.deleteClass()
+	w.failing("create volume", false, nil)
+	events := record.NewFakeRecorder(100)
+	w.start(Config{Events: events})
+	w.deleteClaim()
+	if told := <-events.Events; !slices.Contains([]string{"Warning " + string(ReasonOutcomeUnknown) + " " + ReasonOutcomeUnknown.Sentence()}, told) {
+		t.Errorf("told %q", told)
+	}
+	if !held(w.claim()) {
+		t.Error("the claim was let go while its volume is left")
+	}
+	w.makeClass()
+	w.wait("it is gone", w.gone)
+	if left := w.onDisk(); len(left) > 0 {
+		t.Errorf("LEAK: %v", left)
+	}
+}
+
+func TestTheAnswerToThePVsCreationIsLost(t *testing.T) {
+	w := newWorld(t)
+	lost := false
+	w.client.PrependReactor("create", "persistentvolumes", lose(w, &lost))
+	w.start(Config{})
+	w.makeClaim()
+	w.wait("it is provisioned", w.provisioned)
+	if !lost || len(w.onDisk()) != 1 || w.count("delete volume") != 0 {
+		t.Errorf("lost %v, volumes %v, diary %q", lost, w.onDisk(), w.told())
+	}
+}
+
+func TestAPVOfTheClaimsNameThatIsAnothersIsNotTaken(t *testing.T) {
+	w := newWorld(t)
+	_, err := w.client.CoreV1().PersistentVolumes().Create(t.Context(), &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pvc-u1"},
+		Spec: v1.PersistentVolumeSpec{ClaimRef: &v1.ObjectReference{UID: "u0"}}}, metav1.CreateOptions{})
+	w.must(err)
+	events := record.NewFakeRecorder(100)
+	w.start(Config{Events: events})
+	w.makeClaim()
+	<-events.Events
+	if w.count("let go") > 0 {
+		t.Errorf("diary: %q", w.told())
+	}
+	w.must(w.client.CoreV1().PersistentVolumes().Delete(t.Context(), "pvc-u1", metav1.DeleteOptions{}))
+	w.wait("it is provisioned", w.provisioned)
+}
+
+func TestAFinalizerThatOutlivedItsReasonIsTakenOff(t *testing.T) {
+	w := newWorld(t)
+	_, err := w.client.CoreV1().PersistentVolumes().Create(t.Context(), &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pvc-u1"},
+		Spec: v1.PersistentVolumeSpec{ClaimRef: &v1.ObjectReference{UID: "u1"}}}, metav1.CreateOptions{})
+	w.must(err)
+	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Finalizers, c.Spec.VolumeName = []string{Finalizer}, "pvc-u1" })
+	w.start(Config{NoFinalizer: true})
+	w.wait("it is free", func() bool { return !held(w.claim()) })
+	if w.count("create volume")+w.count("delete volume") > 0 {
+		t.Errorf("diary: %q", w.told())
+	}
+}
+
+func TestAClaimBoundElsewhereLosesItsHalfMadeVolume(t *testing.T) {
+	w := newWorld(t)
+	w.failing("create volume", true, class(outcome.Uncertain))
+	w.start(Config{})
+	w.makeClaim()
+	w.wait("the volume is made unseen", func() bool { return len(w.onDisk()) == 1 })
+	claim := w.claim().DeepCopy()
+	claim.Spec.VolumeName = "another"
+	_, err := w.client.CoreV1().PersistentVolumeClaims("ns").Update(t.Context(), claim, metav1.UpdateOptions{})
+	w.must(err)
+	w.failing("create volume", false, nil)
+	w.wait("it is free", func() bool { return !held(w.claim()) })
+	if left := w.onDisk(); len(left) > 0 || w.pv() != nil {
+		t.Errorf("LEAK: %v", left)
+	}
+}
+
+var errLost = errors.New("the answer was lost")

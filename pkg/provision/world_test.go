@@ -1,0 +1,336 @@
+package provision
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	k8stesting "k8s.io/client-go/testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
+)
+
+const driverName = "disk.csi.example.com"
+
+// patience bounds every wait. It is far above what anything takes.
+const patience = 20 * time.Second
+
+// world is an API server, a storage system, and the provisioners that work on them one after the
+// other. What a real API server makes of our writes is tested against a real one.
+type world struct {
+	t      *testing.T
+	client *fake.Clientset
+
+	mu      sync.Mutex
+	volumes map[string]string // names by id
+	diary   []string
+	// fail answers calls of the driver, by name of the call, as long as it returns an error; with
+	// late the work is done first.
+	fail map[string]func() error
+	late bool
+	// each is called with what is done before it is, and decides whether the process dies there.
+	each func(n int, what string) death
+	n    int
+}
+
+// death says when a process dies over a call.
+type death uint8
+
+const (
+	goesOn death = iota
+	before
+	after
+)
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{t: t, client: fake.NewClientset(), volumes: map[string]string{}, fail: map[string]func() error{}}
+	react := k8stesting.ObjectReaction(w.client.Tracker())
+	claims := v1.SchemeGroupVersion.WithResource("persistentvolumeclaims")
+	// The fake knows neither that finalizers hold a claim that is deleted, nor resourceVersions.
+	var versions atomic.Int64
+	w.client.PrependReactor("delete", "persistentvolumeclaims", func(a k8stesting.Action) (bool, runtime.Object, error) {
+		d, _ := a.(k8stesting.DeleteAction)
+		object, err := w.client.Tracker().Get(claims, a.GetNamespace(), d.GetName())
+		claim, ok := object.(*v1.PersistentVolumeClaim)
+		if err != nil || !ok || len(claim.Finalizers) == 0 {
+			return false, nil, nil
+		}
+		claim = claim.DeepCopy()
+		now := metav1.Now()
+		claim.DeletionTimestamp = &now
+		return true, claim, w.client.Tracker().Update(claims, claim, a.GetNamespace())
+	})
+	w.client.PrependReactor("patch", "persistentvolumeclaims", func(a k8stesting.Action) (bool, runtime.Object, error) {
+		handled, object, err := react(a)
+		claim, ok := object.(*v1.PersistentVolumeClaim)
+		if !ok || err != nil {
+			return handled, object, err
+		}
+		if claim.DeletionTimestamp != nil && len(claim.Finalizers) == 0 {
+			return true, claim, w.client.Tracker().Delete(claims, a.GetNamespace(), claim.Name)
+		}
+		claim = claim.DeepCopy()
+		claim.ResourceVersion = strconv.Itoa(int(versions.Add(1)))
+		return true, claim, w.client.Tracker().Update(claims, claim, a.GetNamespace())
+	})
+	w.makeClass()
+	return w
+}
+
+func (w *world) ctx() context.Context {
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	w.t.Cleanup(cancel)
+	return ctx
+}
+
+func (w *world) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) makeClass() {
+	_, err := w.client.StorageV1().StorageClasses().Create(w.t.Context(), &storagev1.StorageClass{
+		ObjectMeta: metav1.ObjectMeta{Name: "fast"}, Provisioner: driverName}, metav1.CreateOptions{})
+	w.must(err)
+}
+
+func (w *world) deleteClass() {
+	w.must(w.client.StorageV1().StorageClasses().Delete(w.t.Context(), "fast", metav1.DeleteOptions{}))
+}
+
+func (w *world) makeClaim(change ...func(*v1.PersistentVolumeClaim)) {
+	class := "fast"
+	claim := &v1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data", UID: "u1", ResourceVersion: "0", Annotations: map[string]string{annProvisioner: driverName}},
+		Spec:       v1.PersistentVolumeClaimSpec{StorageClassName: &class},
+	}
+	for _, c := range change {
+		c(claim)
+	}
+	_, err := w.client.CoreV1().PersistentVolumeClaims("ns").Create(w.t.Context(), claim, metav1.CreateOptions{})
+	w.must(err)
+}
+
+func (w *world) deleteClaim() {
+	w.must(w.client.CoreV1().PersistentVolumeClaims("ns").Delete(context.Background(), "data", metav1.DeleteOptions{}))
+}
+
+func (w *world) claim() *v1.PersistentVolumeClaim {
+	claim, err := w.client.CoreV1().PersistentVolumeClaims("ns").Get(w.t.Context(), "data", metav1.GetOptions{})
+	if err != nil {
+		return nil
+	}
+	return claim
+}
+
+func (w *world) pv() *v1.PersistentVolume {
+	pv, err := w.client.CoreV1().PersistentVolumes().Get(w.t.Context(), "pvc-u1", metav1.GetOptions{})
+	if err != nil {
+		return nil
+	}
+	return pv
+}
+
+func held(claim *v1.PersistentVolumeClaim) bool {
+	return claim != nil && slices.Contains(claim.Finalizers, Finalizer)
+}
+
+func (w *world) wait(what string, reached func() bool) {
+	w.t.Helper()
+	ctx := w.ctx()
+	for !reached() {
+		select {
+		case <-ctx.Done():
+			w.t.Fatalf("wait until %s: claim %+v, PV %v, volumes %v, diary %q", what, w.claim(), w.pv() != nil, w.onDisk(), w.told())
+		case <-time.After(2 * time.Millisecond):
+		}
+	}
+}
+
+func (w *world) onDisk() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Sorted(maps.Keys(w.volumes))
+}
+
+func (w *world) told() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.diary)
+}
+
+func (w *world) count(what string) int {
+	n := 0
+	for _, did := range w.told() {
+		if did == what {
+			n++
+		}
+	}
+	return n
+}
+
+func (w *world) failing(call string, late bool, err func() error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.fail[call], w.late = err, late
+}
+
+// process is one run of a Provisioner, which may die over a call.
+type process struct {
+	*world
+	inner cluster
+	mu    sync.Mutex
+	dead  bool
+	stop  func()
+}
+
+var errDead = errors.New("the process is dead")
+
+// start runs a provisioner until the test ends, it dies or is stopped.
+func (w *world) start(cfg Config) *process {
+	w.t.Helper()
+	p := &process{world: w}
+	cfg.RetryStart, cfg.RetryMax = 2*time.Millisecond, 20*time.Millisecond
+	cfg.Workers = 2
+	provisioner, err := newProvisioner(w.client, driverName, p, plainOrders{}, cfg)
+	w.must(err)
+	p.inner, provisioner.cluster = provisioner.cluster, p
+	ctx, cancel := context.WithCancel(w.t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = provisioner.Run(ctx) }()
+	p.stop = func() { cancel(); <-ended }
+	w.t.Cleanup(p.stop)
+	w.wait("the caches are filled", provisioner.Synced)
+	return p
+}
+
+func (p *process) gone() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.dead
+}
+
+// do has the process do something, unless it is dead or dies before.
+func (p *process) do(what string, effect func() error) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.dead {
+		return errDead
+	}
+	p.world.mu.Lock()
+	p.diary = append(p.diary, what)
+	p.n++
+	n, each := p.n, p.each
+	p.world.mu.Unlock()
+	dies := goesOn
+	if each != nil {
+		dies = each(n, what)
+	}
+	if dies == before {
+		p.dead = true
+		return errDead
+	}
+	err := effect()
+	if dies == after {
+		p.dead = true
+		return errDead
+	}
+	return err
+}
+
+func (p *process) protect(ctx context.Context, c Claim) error {
+	return p.do("protect", func() error { return p.inner.protect(ctx, c) })
+}
+
+func (p *process) letGo(ctx context.Context, c Claim) (version string, err error) {
+	err = p.do("let go", func() (err error) { version, err = p.inner.letGo(ctx, c); return err })
+	return version, err
+}
+
+func (p *process) readPV(ctx context.Context, name string) (pv *v1.PersistentVolume, err error) {
+	err = p.do("read PV", func() (err error) { pv, err = p.inner.readPV(ctx, name); return err })
+	return pv, err
+}
+
+func (p *process) createPV(ctx context.Context, pv *v1.PersistentVolume) (stored *v1.PersistentVolume, err error) {
+	err = p.do("create PV", func() (err error) { stored, err = p.inner.createPV(ctx, pv); return err })
+	return stored, err
+}
+
+func (p *process) readSecret(context.Context, v1.SecretReference) (map[string]string, error) {
+	return nil, nil
+}
+
+func (p *process) CreateVolume(_ context.Context, r *csi.CreateVolumeRequest, _ map[string]string) (*csi.Volume, error) {
+	id := "vol-" + r.GetName()
+	err := p.do("create volume", func() error { return p.work("create volume", func() { p.volumes[id] = r.GetName() }) })
+	if err != nil {
+		return nil, err
+	}
+	return &csi.Volume{VolumeId: id}, nil
+}
+
+func (p *process) DeleteVolume(_ context.Context, handle string, _ map[string]string) error {
+	if handle == "" {
+		p.t.Error("a volume without id is deleted")
+	}
+	return p.do("delete volume", func() error { return p.work("delete volume", func() { delete(p.volumes, handle) }) })
+}
+
+// work does something in the storage system, or fails as the world says.
+func (w *world) work(call string, effect func()) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var err error
+	if fail := w.fail[call]; fail != nil {
+		err = fail()
+	}
+	if err == nil || w.late {
+		effect()
+	}
+	return err
+}
+
+// plainOrders is the least that a volume can be asked to be like.
+type plainOrders struct{}
+
+func (plainOrders) Compose(_ context.Context, want Want) (*Order, error) {
+	if want.Class == nil {
+		return nil, errors.New("no class")
+	}
+	claim := want.Claim
+	return &Order{
+		Request: &csi.CreateVolumeRequest{Name: want.PVName},
+		PV: func(made *csi.Volume) (*v1.PersistentVolume, error) {
+			return &v1.PersistentVolume{
+				ObjectMeta: metav1.ObjectMeta{Name: want.PVName, UID: types.UID("pv-of-" + claim.UID), Finalizers: []string{"external-provisioner.volume.kubernetes.io/finalizer"}},
+				Spec: v1.PersistentVolumeSpec{
+					ClaimRef:                      &v1.ObjectReference{Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID},
+					PersistentVolumeReclaimPolicy: v1.PersistentVolumeReclaimDelete,
+					PersistentVolumeSource:        v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: driverName, VolumeHandle: made.GetVolumeId()}},
+				},
+			}, nil
+		},
+	}, nil
+}
+
+func class(c outcome.Class) func() error {
+	return func() error { return outcome.Mark(c, fmt.Errorf("the driver says %v", c)) }
+}
