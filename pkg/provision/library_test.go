@@ -240,4 +240,45 @@ func TestAClaimBoundElsewhereLosesItsHalfMadeVolume(t *testing.T) {
 	}
 }
 
+func TestTheSecretIsGoneBeforeTheClaim(t *testing.T) {
+	w := newWorld(t)
+	w.failing("create volume", true, class(outcome.Uncertain))
+	w.start(Config{})
+	w.makeClaim()
+	w.wait("the volume is made unseen", func() bool { return len(w.onDisk()) == 1 })
+	w.mu.Lock()
+	w.secretGone = true
+	w.mu.Unlock()
+	w.failing("create volume", false, nil)
+	w.deleteClaim()
+	w.wait("it was looked for its PV, twice", func() bool { return w.count("read PV") > 1 })
+	if !held(w.claim()) || w.count("delete volume") > 0 {
+		t.Errorf("the claim is let go, or the driver asked without its Secret: %q", w.told())
+	}
+	w.mu.Lock()
+	w.secretGone = false
+	w.mu.Unlock()
+	w.wait("it is gone", w.gone)
+	if left := w.onDisk(); len(left) > 0 {
+		t.Errorf("LEAK: %v", left)
+	}
+}
+
+func TestConfigValidate(t *testing.T) {
+	for name, c := range map[string]struct {
+		cfg Config
+		ok  bool
+	}{
+		"the zero value":         {Config{}, true},
+		"negative workers":       {Config{Workers: -1}, false},
+		"a delay that shrinks":   {Config{RetryStart: 2, RetryMax: 1}, false},
+		"an empty further name":  {Config{AlsoKnownAs: []string{""}}, false},
+		"negative clean-up ones": {Config{CleanUpWorkers: -1}, false},
+	} {
+		if err := c.cfg.Validate(); (err == nil) != c.ok {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 var errLost = errors.New("the answer was lost")

@@ -42,6 +42,8 @@ type world struct {
 	// late the work is done first.
 	fail map[string]func() error
 	late bool
+	// secretGone: the Secret of all calls does not exist.
+	secretGone bool
 	// each is called with what is done before it is, and decides whether the process dies there.
 	each func(n int, what string) death
 	n    int
@@ -275,6 +277,11 @@ func (p *process) createPV(ctx context.Context, pv *v1.PersistentVolume) (stored
 }
 
 func (p *process) readSecret(context.Context, v1.SecretReference) (map[string]string, error) {
+	p.world.mu.Lock()
+	defer p.world.mu.Unlock()
+	if p.secretGone {
+		return nil, errSecretGone
+	}
 	return nil, nil
 }
 
@@ -318,6 +325,7 @@ func (plainOrders) Compose(_ context.Context, want Want) (*Order, error) {
 	claim := want.Claim
 	return &Order{
 		Request: &csi.CreateVolumeRequest{Name: want.PVName},
+		Secret:  &v1.SecretReference{Namespace: "ns", Name: "secret"},
 		PV: func(made *csi.Volume) (*v1.PersistentVolume, error) {
 			return &v1.PersistentVolume{
 				ObjectMeta: metav1.ObjectMeta{Name: want.PVName, UID: types.UID("pv-of-" + claim.UID), Finalizers: []string{"external-provisioner.volume.kubernetes.io/finalizer"}},
