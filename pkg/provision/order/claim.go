@@ -61,7 +61,7 @@ func (f Facts) checkClaim() error {
 		return refuse(ReasonClaimUnsupported, "claim %q has a selector, which chooses among volumes that are there; for a new one create it without", f.claimName())
 	case f.size() <= 0:
 		return refuse(ReasonClaimInvalid, "claim %q asks for no storage; set spec.resources.requests.storage", f.claimName())
-	case f.lateBinding() && f.selectedNode() == "":
+	case f.lateBinding() && f.selectedNode() == "" && !f.CleanUp:
 		return refuse(ReasonNodeNotSelected, "claim %q waits for a pod that uses it: StorageClass %q binds late (WaitForFirstConsumer)", f.claimName(), f.Class.Name)
 	}
 	return nil

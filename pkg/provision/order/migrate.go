@@ -7,9 +7,9 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// inTreePlugin returns the name of the in-tree plugin that a CSI driver took over from, empty for
+// InTreePlugin returns the name of the in-tree plugin that a CSI driver took over from, empty for
 // none (csi-translation-lib).
-func inTreePlugin(driver string) string {
+func InTreePlugin(driver string) string {
 	name, err := csitranslation.New().GetInTreeNameFromCSIName(driver)
 	if err != nil {
 		return "" // the only error there is: it took over from none
@@ -19,7 +19,7 @@ func inTreePlugin(driver string) string {
 
 // migrates tells whether the class is of the in-tree plugin that the driver took over from.
 func (f Facts) migrates() bool {
-	plugin := inTreePlugin(f.Driver.Name)
+	plugin := InTreePlugin(f.Driver.Name)
 	return plugin != "" && f.Class.Provisioner == plugin
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -28,8 +29,9 @@ func (f Facts) volume(request *csi.CreateVolumeRequest, fsType string, s secrets
 	pv := &v1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: request.Name,
-			// Born with it, a PV is protected without another write, and from the start.
-			Finalizers: []string{reclaim.Finalizer},
+			// Born with it, a PV is protected without another write, and from the start. Under Retain
+			// it would only be taken off again.
+			Finalizers: finalizersFor(f.Class),
 			Annotations: map[string]string{
 				annProvisionedBy: provisioner,
 				// Empty says that none is needed; absent would mean that nobody knows.
@@ -73,6 +75,13 @@ func (f Facts) volume(request *csi.CreateVolumeRequest, fsType string, s secrets
 		pv.Spec.VolumeAttributesClassName = clone(f.Claim.Spec.VolumeAttributesClassName)
 	}
 	return pv
+}
+
+func finalizersFor(class *storagev1.StorageClass) []string {
+	if class.ReclaimPolicy != nil && *class.ReclaimPolicy == v1.PersistentVolumeReclaimRetain {
+		return nil
+	}
+	return []string{reclaim.Finalizer}
 }
 
 // PV returns the PersistentVolume to be created for the driver's answer. An error means that there

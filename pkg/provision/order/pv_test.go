@@ -188,3 +188,12 @@ func TestAnswers(t *testing.T) {
 		}
 	}
 }
+
+func TestAPVThatIsToBeKeptNeedsNoFinalizer(t *testing.T) {
+	keep, remove := v1.PersistentVolumeReclaimRetain, v1.PersistentVolumeReclaimDelete
+	for policy, want := range map[*v1.PersistentVolumeReclaimPolicy]int{&keep: 0, &remove: 1, nil: 1} {
+		if pv := mustPV(t, facts(func(f *Facts) { f.Class.ReclaimPolicy = policy })); len(pv.Finalizers) != want {
+			t.Errorf("policy %q: %v", pv.Spec.PersistentVolumeReclaimPolicy, pv.Finalizers)
+		}
+	}
+}

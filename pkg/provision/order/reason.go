@@ -25,14 +25,16 @@ const (
 
 // Reasons that last until a person changes something.
 const (
-	ReasonClaimInvalid           Reason = "ClaimInvalid"
-	ReasonClaimUnsupported       Reason = "ClaimUnsupported"
-	ReasonClassUntranslatable    Reason = "ClassUntranslatable"
-	ReasonDriverIncapable        Reason = "DriverIncapable"
-	ReasonParameterInvalid       Reason = "ParameterInvalid"
-	ReasonSecretUnclear          Reason = "SecretUnclear"
-	ReasonSourceDeleting         Reason = "SourceDeleting"
-	ReasonSourceUnfit            Reason = "SourceUnfit"
+	ReasonClaimInvalid        Reason = "ClaimInvalid"
+	ReasonClaimUnsupported    Reason = "ClaimUnsupported"
+	ReasonClassUntranslatable Reason = "ClassUntranslatable"
+	ReasonDriverIncapable     Reason = "DriverIncapable"
+	ReasonParameterInvalid    Reason = "ParameterInvalid"
+	ReasonSecretUnclear       Reason = "SecretUnclear"
+	ReasonSourceDeleting      Reason = "SourceDeleting"
+	ReasonSourceUnfit         Reason = "SourceUnfit"
+	// ReasonSourceUnserved: the claim's data come from a kind of object that is not read here.
+	ReasonSourceUnserved         Reason = "SourceUnserved"
 	ReasonAttributesClassForeign Reason = "AttributesClassForeign"
 	// ReasonAnswerWithoutVolume: the driver says that it made a volume and does not say which.
 	ReasonAnswerWithoutVolume Reason = "AnswerWithoutVolume"
@@ -75,7 +77,7 @@ func Reasons() []Reason {
 		ReasonNotOurs, ReasonLeftToPopulator,
 		ReasonClassMissing, ReasonAttributesClassMissing, ReasonSourceMissing, ReasonSourceNotReady, ReasonNodeNotSelected, ReasonTopologyUnknown,
 		ReasonClaimInvalid, ReasonClaimUnsupported, ReasonClassUntranslatable, ReasonDriverIncapable, ReasonParameterInvalid, ReasonSecretUnclear,
-		ReasonSourceDeleting, ReasonSourceUnfit, ReasonAttributesClassForeign, ReasonAnswerWithoutVolume,
+		ReasonSourceDeleting, ReasonSourceUnfit, ReasonSourceUnserved, ReasonAttributesClassForeign, ReasonAnswerWithoutVolume,
 		ReasonNodeUnfit,
 		ReasonAnswerTooSmall, ReasonAnswerFromNoSource, ReasonAnswerFromOther, ReasonAnswerUntranslatable,
 	}
@@ -87,7 +89,7 @@ func (r Reason) Remedy() Remedy {
 	case ReasonNotOurs, ReasonLeftToPopulator:
 		return RemedyIgnore
 	case ReasonClaimInvalid, ReasonClaimUnsupported, ReasonClassUntranslatable, ReasonDriverIncapable, ReasonParameterInvalid, ReasonSecretUnclear,
-		ReasonSourceDeleting, ReasonSourceUnfit, ReasonAttributesClassForeign, ReasonAnswerWithoutVolume:
+		ReasonSourceDeleting, ReasonSourceUnfit, ReasonSourceUnserved, ReasonAttributesClassForeign, ReasonAnswerWithoutVolume:
 		return RemedyChange
 	case ReasonNodeUnfit:
 		return RemedyReschedule

@@ -50,9 +50,11 @@ const AllowModeChangeAnnotation = "snapshot.storage.kubernetes.io/allow-volume-m
 func (f Facts) snapshotHandle(name types.NamespacedName) (string, error) {
 	s := f.Source.Snapshot
 	switch {
+	case f.Source.Unserved:
+		return "", refuse(ReasonSourceUnserved, "claim %q is to be made from VolumeSnapshot %q, and csi-reclaimer does not read VolumeSnapshots; create it without a source, or clone the claim itself", f.claimName(), name)
 	case s == nil || s.Namespace != name.Namespace || s.Name != name.Name:
 		return "", refuse(ReasonSourceMissing, "VolumeSnapshot %q, which claim %q is made from, does not exist", name, f.claimName())
-	case s.Deleting:
+	case s.Deleting && !f.Begun:
 		return "", refuse(ReasonSourceDeleting, "VolumeSnapshot %q, which claim %q is made from, is being deleted; delete the claim too, or name another source", name, f.claimName())
 	case s.ContentName == "":
 		return "", refuse(ReasonSourceNotReady, "VolumeSnapshot %q, which claim %q is made from, has no content yet; its own Events say why", name, f.claimName())

@@ -9,8 +9,10 @@ import (
 // Source is what is known about where the claim's data come from. Only what Need names is looked
 // at.
 type Source struct {
-	// Snapshot is the VolumeSnapshot, nil if it does not exist.
+	// Snapshot is the VolumeSnapshot, nil if it does not exist. Unserved: nobody could look, as
+	// VolumeSnapshots are not read here.
 	Snapshot *Snapshot
+	Unserved bool
 	// Claim is the claim to be cloned, nil if it does not exist; PV is the volume that its
 	// spec.volumeName names, nil if that does not exist.
 	Claim *v1.PersistentVolumeClaim
