@@ -3,10 +3,8 @@ package reclaim
 import (
 	"context"
 	"fmt"
-	"strings"
 
-	authorizationv1 "k8s.io/api/authorization/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 )
 
 // Right is something that a Reclaimer asks the API server to be allowed to do.
@@ -98,14 +96,5 @@ func (r *Reclaimer) Missing(ctx context.Context) ([]Right, error) {
 func (r *Reclaimer) granted(ctx context.Context, right Right) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
-	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
-		ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Namespace: right.Namespace, Verb: right.Verb, Group: right.Group, Resource: right.Resource,
-		},
-	}}
-	answer, err := r.authorization.SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
-	if err != nil {
-		return false, fmt.Errorf("ask whether %s of %s is allowed: %w", right.Verb, strings.Trim(right.Resource+"."+right.Group, "."), err)
-	}
-	return answer.Status.Allowed, nil
+	return kube.Granted(ctx, r.authorization, right.Verb, right.Group, right.Resource, right.Namespace)
 }

@@ -1,0 +1,25 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
+)
+
+// Granted asks the API server whether this program may do something, by a SelfSubjectAccessReview,
+// which needs no more rights than every authenticated user has. An empty namespace is the whole
+// cluster. An error means that it could not be found out.
+func Granted(ctx context.Context, client authorizationclient.AuthorizationV1Interface, verb, group, resource, namespace string) (bool, error) {
+	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: verb, Group: group, Resource: resource},
+	}}
+	answer, err := client.SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+	if err != nil {
+		return false, fmt.Errorf("ask whether %s of %s is allowed: %w", verb, strings.Trim(resource+"."+group, "."), err)
+	}
+	return answer.Status.Allowed, nil
+}
