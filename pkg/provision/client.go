@@ -3,10 +3,12 @@ package provision
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/cache"
@@ -63,19 +65,25 @@ func newVolumeInformer(p *Provisioner) volumeInformer {
 func (i volumeInformer) GetStore() cache.Store { return i.store }
 func (i volumeInformer) HasSynced() bool       { return i.store.p.volumes.HasSynced() }
 
-// volumeStore answers whether a PV is there: in our cache, or stored a moment ago. Without the
-// latter, each patch of a claim would have the library ask for its volume once more.
+// volumeStore answers whether a claim's PV is there: in our cache, or stored a moment ago. Without the
+// latter, each patch of a claim would have the library ask for its volume once more. The library
+// asks by the name that it would give.
 type volumeStore struct {
 	cache.Store
 	p *Provisioner
 }
 
-func (s volumeStore) GetByKey(name string) (any, bool, error) {
-	if pv := s.p.shelf.get(name); pv != nil {
+func (s volumeStore) GetByKey(key string) (any, bool, error) {
+	uid, found := strings.CutPrefix(key, "pvc-")
+	if !found {
+		return nil, false, nil
+	}
+	name, claim := s.p.orders.PVName(types.UID(uid)), Claim{UID: types.UID(uid)}
+	if pv := s.p.shelf.get(name); pv != nil && stateOf(pv, claim) == PVStored {
 		return pv, true, nil
 	}
 	// One that is another claim's, or is being deleted, is told by Provision.
-	if known := s.p.volume(name); known != nil && name == (Claim{UID: known.claim}).PVName() && known.DeletionTimestamp == nil {
+	if known := s.p.volume(name); known != nil && known.claim == claim.UID && known.DeletionTimestamp == nil {
 		return &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: known.Name, UID: known.UID}}, true, nil
 	}
 	return nil, false, nil

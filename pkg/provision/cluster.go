@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
 var (
@@ -31,6 +32,9 @@ type cluster interface {
 	readPV(ctx context.Context, name string) (*v1.PersistentVolume, error)
 	// createPV creates a PV; that one of its name is there is the API server's AlreadyExists.
 	createPV(ctx context.Context, pv *v1.PersistentVolume) (*v1.PersistentVolume, error)
+	// holdSource has a claim stay while it is cloned; freeSource ends that.
+	holdSource(ctx context.Context, source SourceClaim) error
+	freeSource(ctx context.Context, source SourceClaim) error
 	// readSecret reads a Secret; it returns errSecretGone if there is none.
 	readSecret(ctx context.Context, ref v1.SecretReference) (map[string]string, error)
 }
@@ -54,6 +58,23 @@ func (a apiServer) letGo(ctx context.Context, c Claim) (version string, err erro
 		return "", err
 	}
 	return claim.ResourceVersion, nil
+}
+
+// holdSource fails for a claim that is being deleted and was not held before: the API server puts no
+// finalizer on such.
+func (a apiServer) holdSource(ctx context.Context, source SourceClaim) error {
+	_, err := kube.PatchClaimFinalizers(ctx, a.core.PersistentVolumeClaims(source.Namespace), kube.FinalizerPatch{
+		Name: source.Name, UID: source.UID, Add: []string{CloningFinalizer}})
+	if err != nil {
+		return fmt.Errorf("keep the claim that is cloned: %w", err)
+	}
+	return nil
+}
+
+func (a apiServer) freeSource(ctx context.Context, source SourceClaim) error {
+	_, err := kube.PatchClaimFinalizers(ctx, a.core.PersistentVolumeClaims(source.Namespace), kube.FinalizerPatch{
+		Name: source.Name, UID: source.UID, Drop: []string{CloningFinalizer}})
+	return err
 }
 
 func (a apiServer) readPV(ctx context.Context, name string) (*v1.PersistentVolume, error) {
@@ -121,10 +142,6 @@ func stateOf(pv *v1.PersistentVolume, c Claim) PV {
 	return PVStored
 }
 
-// handleOf returns the volume that a PV names, empty if it is no CSI volume.
-func handleOf(pv *v1.PersistentVolume) string {
-	if pv.Spec.CSI == nil {
-		return ""
-	}
-	return pv.Spec.CSI.VolumeHandle
-}
+// handleOf returns the volume that a PV names, also one of an in-tree plugin that was migrated; empty
+// if it is no CSI volume.
+func handleOf(pv *v1.PersistentVolume) string { return reclaim.PVOf(pv).Handle }

@@ -22,6 +22,8 @@ type Config struct {
 	// Workers is how many volumes are made at once, and CleanUpWorkers how many are cleaned up.
 	// Default 100, as many as the stock external-provisioner has, and 10.
 	Workers, CleanUpWorkers int
+	// CloneWorkers is how many claims that were cloned are let go at once. Default 1.
+	CloneWorkers int
 	// RetryStart and RetryMax bound the delay, doubled each time, after a failed try. Refusals, which a person has to mend
 	// first, start at ten times RetryStart. Default 1 second and 5 minutes, as in the stock
 	// external-provisioner.
@@ -41,6 +43,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.CleanUpWorkers == 0 {
 		c.CleanUpWorkers = 10
+	}
+	if c.CloneWorkers == 0 {
+		c.CloneWorkers = 1
 	}
 	if c.RetryStart == 0 {
 		c.RetryStart = time.Second
@@ -68,6 +73,7 @@ func (c Config) Validate() error {
 	full := c.withDefaults()
 	add(c.Workers < 0, "workers: %d is negative", c.Workers)
 	add(c.CleanUpWorkers < 0, "clean-up workers: %d is negative", c.CleanUpWorkers)
+	add(c.CloneWorkers < 0, "clone workers: %d is negative", c.CloneWorkers)
 	add(full.RetryStart < 0 || full.RetryMax < full.RetryStart, "retries: from %v to %v is no growing delay", full.RetryStart, full.RetryMax)
 	for _, name := range c.AlsoKnownAs {
 		add(name == "", "also known as: a name is empty")

@@ -47,17 +47,25 @@ type Provisioner struct {
 	// early counts the failures of claims that come before Provision.
 	early   *lives
 	shelf   *shelf
+	hands   *hands
 	gate    *gate
 	reports *reports
 	metrics *metrics
 	// clean is our own loop: claims that need no volume made any more, or whose volume has its PV.
-	clean   *loop.Loop[key]
+	clean *loop.Loop[key]
+	// sources is the loop that lets claims go that were cloned.
+	sources *loop.Loop[types.NamespacedName]
 	library *controller.ProvisionController
 	// toLibrary brings a claim to the library.
 	toLibrary cache.ResourceEventHandler
 	// ended holds the last state of claims that are gone and have something left.
 	ended sync.Map
 
+	// protects: claims get our finalizer. It is set before work begins.
+	protects bool
+	watching atomic.Bool
+	// awake: Run has begun to work on claims.
+	awake   atomic.Bool
 	running atomic.Pointer[context.Context]
 	stop    chan struct{}
 	stopped sync.Once
@@ -101,7 +109,7 @@ func newProvisioner(client kubernetes.Interface, name string, driver Driver, ord
 	cfg = cfg.withDefaults()
 	p := &Provisioner{
 		cfg: cfg, names: append([]string{name}, cfg.AlsoKnownAs...), driver: driver, orders: orders, client: client,
-		cluster: apiServer{client.CoreV1()}, lives: newLives(), early: newLives(), shelf: newShelf(), gate: newGate(),
+		cluster: apiServer{client.CoreV1()}, lives: newLives(), early: newLives(), shelf: newShelf(), hands: newHands(), gate: newGate(),
 		reports: newReports(cfg.Events), stop: make(chan struct{}),
 	}
 	p.metrics = newMetrics(name, p.gate.count, func() int { return p.reports.waiting(ReasonOutcomeUnknown) })
@@ -110,6 +118,9 @@ func newProvisioner(client kubernetes.Interface, name string, driver Driver, ord
 		return nil, err
 	}
 	if p.clean, err = loop.New(loop.Config{Name: "provision", Workers: cfg.CleanUpWorkers, Clock: cfg.Clock}, p.tidy); err != nil {
+		return nil, err
+	}
+	if p.sources, err = loop.New(loop.Config{Name: "clone-sources", Workers: cfg.CloneWorkers, Clock: cfg.Clock}, p.freeSource); err != nil {
 		return nil, err
 	}
 	if err := p.follow(); err != nil {
@@ -138,11 +149,14 @@ func (p *Provisioner) follow() error {
 	return errors.Join(claims, volumes, classes)
 }
 
+// claimChanged wakes our loops. Before Run works nobody would look: a replica that waits to lead
+// would only pile up names.
 func (p *Provisioner) claimChanged(object any) {
 	claim, ok := object.(*v1.PersistentVolumeClaim)
-	if !ok {
+	if !ok || !p.awake.Load() {
 		return
 	}
+	p.cloneChanged(claim)
 	if _, known := p.lives.known(claim.UID); known || slices.Contains(claim.Finalizers, Finalizer) {
 		p.clean.Add(keyOf(claim))
 	}
@@ -153,9 +167,10 @@ func (p *Provisioner) claimGone(object any) {
 		object = unknown.Obj
 	}
 	claim, ok := object.(*v1.PersistentVolumeClaim)
-	if !ok {
+	if !ok || !p.awake.Load() {
 		return
 	}
+	p.cloneChanged(claim)
 	if _, known := p.lives.known(claim.UID); known {
 		p.ended.Store(keyOf(claim), claim)
 		p.clean.Add(keyOf(claim))
@@ -185,52 +200,91 @@ func (p *Provisioner) wakeHeld() {
 // claimNow returns the claim as the cache has it, nil if it is gone.
 func (p *Provisioner) claimNow(k key) *v1.PersistentVolumeClaim { return p.watches.claim(k) }
 
+// Watch keeps the caches up to date until ctx ends, and returns when it has stopped. A replica that
+// waits to lead calls it, so that it can act at once when it does. It changes nothing in the
+// cluster.
+func (p *Provisioner) Watch(ctx context.Context) {
+	if !p.watching.CompareAndSwap(false, true) {
+		// Somebody else watches already, and for longer than this caller may.
+		<-ctx.Done()
+		return
+	}
+	var all sync.WaitGroup
+	for _, informer := range []cache.SharedIndexInformer{p.claims, p.volumes, p.classes} {
+		all.Go(func() { informer.RunWithContext(ctx) })
+	}
+	if w, ok := p.orders.(Watcher); ok {
+		all.Go(func() { w.Watch(ctx) })
+	}
+	all.Wait()
+}
+
 // Run provisions until ctx ends, which cuts off calls in flight, or until Stop, which lets them
 // end; it returns when all work has ended. It is called once, by the one replica that leads: where
 // leader election is used, ctx is to end with the lease.
+//
+// Run watches by itself unless Watch already does; then it needs Watch to go on.
 func (p *Provisioner) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	p.running.Store(&ctx)
 	var all sync.WaitGroup
 	defer all.Wait()
 	defer cancel()
-	for _, informer := range []cache.SharedIndexInformer{p.claims, p.volumes, p.classes} {
-		all.Go(func() { informer.RunWithContext(ctx) })
-	}
-	if !cache.WaitForCacheSync(ctx.Done(), p.claims.HasSynced, p.volumes.HasSynced, p.classes.HasSynced) {
+	all.Go(func() { p.Watch(ctx) })
+	if !cache.WaitForCacheSync(ctx.Done(), p.Synced) {
 		return fmt.Errorf("wait for the first list of claims, PVs and classes: %w", context.Cause(ctx))
 	}
-	klog.FromContext(ctx).Info("Provisioning", "driver", p.names[0], "workers", p.cfg.Workers, "finalizer", !p.cfg.NoFinalizer)
+	p.protects = p.mayProtect(ctx)
+	klog.FromContext(ctx).Info("Provisioning", "driver", p.names[0], "workers", p.cfg.Workers, "finalizer", p.protects)
+	p.wakeAll()
 	handOut, end := context.WithCancel(ctx)
 	var work sync.WaitGroup
 	work.Go(func() { p.library.Run(handOut) })
 	work.Go(func() { p.clean.Run(ctx) })
+	work.Go(func() { p.sources.Run(ctx) })
 	select {
 	case <-ctx.Done():
 	case <-p.stop:
 	}
 	end()
 	p.clean.Stop()
+	p.sources.Stop()
 	p.gate.close()
 	work.Wait()
 	p.gate.wait()
 	return nil
 }
 
+// wakeAll makes up for what happened before there was anybody to wake.
+func (p *Provisioner) wakeAll() {
+	p.awake.Store(true)
+	for _, object := range p.claims.GetStore().List() {
+		p.claimChanged(object)
+		if claim, ok := object.(*v1.PersistentVolumeClaim); ok && p.wants(claim) {
+			p.toLibrary.OnAdd(claim, false)
+		}
+	}
+}
+
+// wants tells whether the library may have to provision a claim, and may be told of it.
+func (p *Provisioner) wants(claim *v1.PersistentVolumeClaim) bool {
+	return p.awake.Load() && claim.Spec.VolumeName == "" && claim.DeletionTimestamp == nil && p.ours(claim)
+}
+
 // Stop lets the work in hand end and begins no more; Run then returns. It does not wait.
 func (p *Provisioner) Stop() { p.stopped.Do(func() { close(p.stop) }) }
 
 // Synced tells whether the caches hold what the API server had when they were started.
-func (p *Provisioner) Synced() bool { return p.synced() }
+func (p *Provisioner) Synced() bool {
+	w, watches := p.orders.(Watcher)
+	return p.synced() && (!watches || w.Synced())
+}
 
 // context is that of Run. The library's own ends at Stop, when work in hand may go on.
 func (p *Provisioner) context() context.Context { return *p.running.Load() }
 
 // newLibrary makes the library's controller.
 func (p *Provisioner) newLibrary() *controller.ProvisionController {
-	wants := func(claim *v1.PersistentVolumeClaim) bool {
-		return claim.Spec.VolumeName == "" && claim.DeletionTimestamp == nil && p.ours(claim)
-	}
 	return controller.NewProvisionController(klog.Background(), libraryClient{p.client, p.shelf}, p.names[0], library{p},
 		controller.LeaderElection(false),
 		controller.AddFinalizer(true),
@@ -239,7 +293,7 @@ func (p *Provisioner) newLibrary() *controller.ProvisionController {
 		controller.RateLimiter(limiter{p}),
 		controller.Threadiness(p.cfg.Workers),
 		controller.MetricsInstance(p.metrics.library),
-		controller.ClaimsInformer(claimInformer{p.claims, wants, func(h cache.ResourceEventHandler) { p.toLibrary = h }}),
+		controller.ClaimsInformer(claimInformer{p.claims, p.wants, func(h cache.ResourceEventHandler) { p.toLibrary = h }}),
 		controller.VolumesInformer(newVolumeInformer(p)),
 		controller.ClassesInformer(p.classes))
 }
@@ -264,6 +318,7 @@ func (p *Provisioner) tidy(ctx context.Context, k key) loop.Next {
 	}
 	defer giveBack()
 	w := &run{Provisioner: p, claim: claim, life: it}
+	defer w.leaveName()
 	d, err := w.work(ctx)
 	if err != nil {
 		return w.trouble(ctx, err)

@@ -31,7 +31,7 @@ func Decide(s Snapshot, now time.Time) Decision {
 	case s.needless():
 		return cleanUp(s, now)
 	}
-	return provide(s)
+	return provide(s, now)
 }
 
 // others handles a claim that another driver answers for. The finalizer has one name for all
@@ -43,8 +43,8 @@ func others(s Snapshot) Decision {
 	return over(ReasonNotOurs)
 }
 
-// provide handles a claim that lives and is to get its volume. It never deletes one.
-func provide(s Snapshot) Decision {
+// provide handles a claim that lives and is to get its volume. It deletes none that could be it.
+func provide(s Snapshot, now time.Time) Decision {
 	switch {
 	case s.PV == PVStored:
 		return release(s, ReasonStored)
@@ -56,6 +56,8 @@ func provide(s Snapshot) Decision {
 		return step(ReadPV, ReasonStored)
 	case s.Claim.VolumeName != "":
 		return timed(ReasonPVMissing)
+	case s.Volume == VolumeMade && s.Unfit:
+		return discard(s, now)
 	case s.Volume == VolumeMade:
 		// The class is not needed for this any more.
 		return step(StorePV, ReasonProvision)
@@ -73,15 +75,31 @@ func provide(s Snapshot) Decision {
 	return wait(ReasonLeftToLibrary)
 }
 
-// begin handles a claim whose volume the library asks for now.
+// begin handles a claim whose volume the library asks for now. What to ask for is settled first: a
+// claim for which that fails is never held.
 func begin(s Snapshot) Decision {
 	switch {
-	case s.Protects && !s.Claim.Protected:
-		return step(Protect, ReasonProvision)
+	case s.NameInHand:
+		return timed(ReasonNameTaken)
 	case !s.Ordered:
 		return step(Compose, ReasonProvision)
+	case s.Protects && !s.Claim.Protected:
+		return step(Protect, ReasonProvision)
 	}
 	return step(CreateVolume, ReasonProvision)
+}
+
+// discard handles a volume that is not the one that was asked for. The claim lives, but nobody uses
+// this volume for it: it has no PV, as a live read shows, and gets none. One that another claim may
+// have by its name is kept.
+func discard(s Snapshot, now time.Time) Decision {
+	switch {
+	case s.Shared || !s.Claim.namedAlone():
+		return timed(ReasonHasAnother)
+	case s.PV == PVUnknown || !s.pvFresh(now):
+		return step(ReadPV, ReasonDiscard)
+	}
+	return step(DeleteVolume, ReasonDiscard)
 }
 
 // cleanUp handles a claim that needs no volume made for it any more: it is being deleted, is gone,
@@ -96,9 +114,12 @@ func cleanUp(s Snapshot, now time.Time) Decision {
 		return release(s, ReasonNothing)
 	case !s.Claim.Protected && !s.Tried:
 		return over(ReasonNotBegun)
+	case s.NameInHand:
+		return timed(ReasonNameTaken)
 	case s.PV == PVUnknown || !s.pvFresh(now):
 		return step(ReadPV, ReasonCleanUp)
-	case s.Volume == VolumeMade && (s.Shared || s.PV == PVOther && s.PVHandle == s.Handle):
+	case s.Volume == VolumeMade && (s.Shared || s.PV == PVOther && s.PVHandle == s.Handle),
+		s.PV == PVOther && !s.Claim.namedAlone():
 		return release(s, ReasonHasAnother)
 	case s.Volume == VolumeMade:
 		return step(DeleteVolume, ReasonCleanUp)

@@ -9,7 +9,7 @@ func now() time.Time { return time.Unix(1_000_000, 0) }
 
 // living is a claim of ours that is to get its volume; nothing is known beyond.
 func living() Snapshot {
-	return Snapshot{Protects: true, Claim: Claim{Namespace: "ns", Name: "data", UID: "u1", Ours: true, Protected: true}}
+	return Snapshot{Protects: true, Claim: Claim{Namespace: "ns", Name: "data", UID: "u1", PVName: "pvc-u1", Ours: true, Protected: true}}
 }
 
 // halfMade is a claim that was deleted while its volume was made, and all that a deletion of that
@@ -21,6 +21,16 @@ func halfMade() Snapshot {
 	s.PV, s.PVRead = PVAbsent, now()
 	return s
 }
+
+// unfit is a claim that lives, and whose volume is not the one that was asked for.
+func unfit() Snapshot {
+	s := halfMade()
+	s.Claim.Terminating, s.Unfit = false, true
+	return s
+}
+
+// few has so few characters of the UID in the name that another claim may have the same.
+func few(s *Snapshot) { s.Claim.UID, s.Claim.PVName = "u12345", "pvc-u1" }
 
 func with(s Snapshot, change func(*Snapshot)) Snapshot { change(&s); return s }
 
@@ -44,9 +54,10 @@ func TestDecide(t *testing.T) {
 			s.Claim.Ours, s.Volume = false, VolumeNone
 		}), Wait, ReasonNothing},
 
-		"a claim gets the finalizer first":                         {with(living(), func(s *Snapshot) { s.Wanted, s.Claim.Protected = true, false }), Protect, ReasonProvision},
-		"or none, where none are to be used":                       {with(living(), func(s *Snapshot) { s.Wanted, s.Claim.Protected, s.Protects = true, false, false }), Compose, ReasonProvision},
-		"then it is settled what to ask for":                       {with(living(), func(s *Snapshot) { s.Wanted = true }), Compose, ReasonProvision},
+		"it is settled first what to ask for":                      {with(living(), func(s *Snapshot) { s.Wanted, s.Claim.Protected = true, false }), Compose, ReasonProvision},
+		"then the claim gets the finalizer":                        {with(living(), func(s *Snapshot) { s.Wanted, s.Ordered, s.Claim.Protected = true, true, false }), Protect, ReasonProvision},
+		"or none, where none are to be used":                       {with(living(), func(s *Snapshot) { s.Wanted, s.Ordered, s.Claim.Protected, s.Protects = true, true, false, false }), CreateVolume, ReasonProvision},
+		"after a restart it is settled anew":                       {with(living(), func(s *Snapshot) { s.Wanted = true }), Compose, ReasonProvision},
 		"then the driver is asked":                                 {with(living(), func(s *Snapshot) { s.Wanted, s.Ordered = true, true }), CreateVolume, ReasonProvision},
 		"then the PV is stored":                                    {with(living(), func(s *Snapshot) { s.Wanted, s.Volume = true, VolumeMade }), StorePV, ReasonProvision},
 		"then the claim is let go":                                 {with(living(), func(s *Snapshot) { s.PV = PVStored }), LetGo, ReasonStored},
@@ -94,6 +105,15 @@ func TestDecide(t *testing.T) {
 		"without finalizers a volume is cleaned up from memory":     {with(halfMade(), func(s *Snapshot) { s.Protects, s.Claim.Protected, s.Claim.Gone = false, false, true }), DeleteVolume, ReasonCleanUp},
 		"a deleted claim is not provisioned, whoever wants it":      {with(unknown, func(s *Snapshot) { s.Wanted, s.Volume = true, VolumeNone }), LetGo, ReasonNothing},
 		"nor is a PV stored for it":                                 {with(halfMade(), func(s *Snapshot) { s.Wanted = true }), DeleteVolume, ReasonCleanUp},
+		"a volume that is not what was asked for is looked at":      {with(unfit(), func(s *Snapshot) { s.PV, s.PVRead = PVUnknown, time.Time{} }), ReadPV, ReasonDiscard},
+		"and deleted, as it has no PV":                              {unfit(), DeleteVolume, ReasonDiscard},
+		"not by a look that was too long ago":                       {with(unfit(), func(s *Snapshot) { s.PVRead = now().Add(-liveFor - 1) }), ReadPV, ReasonDiscard},
+		"not where it has a PV of another name":                     {with(unfit(), func(s *Snapshot) { s.Shared = true }), Wait, ReasonHasAnother},
+		"not where another claim may have it":                       {with(unfit(), few), Wait, ReasonHasAnother},
+		"a claim waits while another has its name in hand":          {with(living(), func(s *Snapshot) { few(s); s.Wanted, s.NameInHand = true, true }), Wait, ReasonNameTaken},
+		"so does one that is cleaned up":                            {with(halfMade(), func(s *Snapshot) { few(s); s.NameInHand = true }), Wait, ReasonNameTaken},
+		"it is let go where the name's PV is another's":             {with(unknown, func(s *Snapshot) { few(s); s.PV, s.PVHandle, s.Ordered = PVOther, "vol-2", true }), LetGo, ReasonHasAnother},
+		"and cleaned up where there is none":                        {with(halfMade(), few), DeleteVolume, ReasonCleanUp},
 		"finalizers that were left are taken off when switched off": {with(living(), func(s *Snapshot) { s.Protects, s.PV = false, PVStored }), LetGo, ReasonStored},
 	}
 	for name, c := range cases {
@@ -113,10 +133,10 @@ func each(visit func(Snapshot)) {
 			for _, read := range []time.Time{{}, now().Add(-time.Hour), now()} {
 				for _, volume := range []Volume{VolumeUnknown, VolumeMade, VolumeNone} {
 					for _, order := range flags {
-						for bits := range 1 << 7 {
+						for bits := range 1 << 8 {
 							bit := func(n int) bool { return flags[bits>>n&1] }
 							s := Snapshot{Claim: claim, PV: pv, PVRead: read, Volume: volume, Ordered: order, Protects: bit(0), Wanted: bit(1),
-								ClassGone: bit(2), Shared: bit(3), Tried: bit(4), Failed: bit(5), PVHandle: "vol-2"}
+								ClassGone: bit(2), Shared: bit(3), Tried: bit(4), Failed: bit(5), PVHandle: "vol-2", Unfit: bit(7)}
 							if volume == VolumeMade {
 								s.Handle = "vol-1"
 							}
@@ -136,7 +156,7 @@ func everyClaim() []Claim {
 	var all []Claim
 	for bits := range 1 << 4 {
 		for _, bound := range []string{"", "pvc-u1", "other"} {
-			all = append(all, Claim{UID: "u1", VolumeName: bound, Ours: bits&1 > 0, Protected: bits&2 > 0, Terminating: bits&4 > 0, Gone: bits&8 > 0})
+			all = append(all, Claim{UID: "u1", PVName: "pvc-u1", VolumeName: bound, Ours: bits&1 > 0, Protected: bits&2 > 0, Terminating: bits&4 > 0, Gone: bits&8 > 0})
 		}
 	}
 	return all
@@ -156,10 +176,10 @@ func TestNoCombinationLosesAVolumeOrAClaim(t *testing.T) {
 			if s.Handle == "" || s.Volume != VolumeMade {
 				bad("deletes a volume that is not known")
 			}
-			if lives {
+			if lives && !s.Unfit {
 				bad("deletes the volume of a claim that lives")
 			}
-			if !s.Claim.Protected && !s.Tried {
+			if !s.Claim.Protected && !s.Tried && !s.Unfit {
 				bad("deletes a volume without having begun")
 			}
 			if s.PVRead != now() || s.PV != PVAbsent && (s.PV != PVOther || s.PVHandle == s.Handle) {
@@ -186,7 +206,7 @@ func TestNoCombinationLosesAVolumeOrAClaim(t *testing.T) {
 				bad("takes off what may be another driver's")
 			}
 		case StorePV:
-			if !lives || s.Volume != VolumeMade {
+			if !lives || s.Volume != VolumeMade || s.Unfit {
 				bad("stores a PV for a claim that needs none, or without a volume")
 			}
 		case CreateVolume:

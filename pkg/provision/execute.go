@@ -11,6 +11,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
 )
 
 // maxSteps bounds the steps of one run. A provision takes three, a clean-up six.
@@ -42,8 +43,8 @@ type run struct {
 	wanted *wanted
 	// asked tells whether the driver was asked in this run.
 	asked bool
-	// exhausted: it answered that there is no room where the volume was asked for.
-	exhausted bool
+	// elsewhere: another node has to be selected.
+	elsewhere bool
 }
 
 // wanted is what the library knows of the volume that it asks for.
@@ -91,7 +92,7 @@ func (w *run) act(ctx context.Context, d Decision) error {
 	case StorePV:
 		return w.storePV(ctx)
 	case DeleteVolume:
-		return w.deleteVolume(ctx)
+		return w.deleteVolume(ctx, d.Reason)
 	case LetGo:
 		return w.letGo(ctx, d.Reason)
 	case Wait:
@@ -109,31 +110,50 @@ func (w *run) protect(ctx context.Context) error {
 }
 
 func (w *run) compose(ctx context.Context, why Reason) error {
-	want := Want{Claim: w.claim, PVName: w.facts.Claim.PVName()}
+	it, nothing := w.life, w.nothingBegun()
+	want := Want{Claim: w.claim, Begun: w.facts.Claim.Protected, CleanUp: why == ReasonCleanUp}
 	if w.wanted != nil {
 		want.Class, want.Node = w.wanted.class, w.wanted.node
 	} else if want.Class = w.classOf(w.claim); want.Class == nil {
 		return because(ReasonUnreadable, errors.New("the StorageClass is gone"))
 	}
-	order, err := w.orders.Compose(ctx, want)
+	settled, err := w.orders.Compose(ctx, want)
 	if err != nil {
-		return because(failureOf(why), fmt.Errorf("settle what to ask for claim %s: %w", klog.KObj(w.claim), err))
+		w.elsewhere = nothing && w.wanted != nil && remedyOf(err) == order.RemedyReschedule
+		return because(failureOf(why), err)
 	}
-	w.life.order, w.facts.Ordered = order, true
+	it.order, w.facts.Ordered = settled, true
 	return nil
+}
+
+// nothingBegun tells whether no CreateVolume for the claim can have been sent, or be in flight: before
+// the claim is held nobody has begun, and right after neither.
+func (w *run) nothingBegun() bool {
+	return w.life.volume == VolumeNone || !w.facts.Claim.Protected && !w.life.tried
+}
+
+// remedyOf returns what helps against an error, RemedyWait for one that says nothing of it.
+func remedyOf(err error) order.Remedy {
+	var e *order.Error
+	if errors.As(err, &e) {
+		return e.Remedy()
+	}
+	return order.RemedyWait
 }
 
 // failureOf returns the word for a step that failed while doing what the reason says.
 func failureOf(why Reason) Reason {
-	if why == ReasonCleanUp {
+	switch why {
+	case ReasonCleanUp, ReasonDiscard:
 		return ReasonCleanUpFailed
+	default:
+		return ReasonFailed
 	}
-	return ReasonFailed
 }
 
 func (w *run) readPV(ctx context.Context) error {
 	began := w.cfg.Clock.Now()
-	pv, err := w.cluster.readPV(ctx, w.facts.Claim.PVName())
+	pv, err := w.cluster.readPV(ctx, w.facts.Claim.PVName)
 	if err != nil {
 		return because(ReasonUnreadable, err)
 	}
@@ -154,7 +174,7 @@ func (w *run) secrets(ctx context.Context, why Reason) (map[string]string, error
 	defer cancel()
 	values, err := w.cluster.readSecret(ctx, *w.life.order.Secret)
 	switch {
-	case errors.Is(err, errSecretGone) && why == ReasonCleanUp:
+	case errors.Is(err, errSecretGone) && failureOf(why) == ReasonCleanUpFailed:
 		return nil, because(ReasonOutcomeUnknown, err)
 	case err != nil:
 		return nil, because(failureOf(why), err)
@@ -167,9 +187,12 @@ func (w *run) createVolume(ctx context.Context, why Reason) error {
 	if err != nil {
 		return err
 	}
+	if err := w.holdSource(ctx, why); err != nil {
+		return err
+	}
 	it := w.life
 	before := it.volume
-	it.volume, it.tried, it.failed = VolumeUnknown, true, false
+	it.volume, it.tried, it.failed, it.unfit = VolumeUnknown, true, false, false
 	w.asked = true
 	volume, err := w.driver.CreateVolume(ctx, it.order.Request, secrets)
 	switch class := outcome.Of(err); {
@@ -183,7 +206,8 @@ func (w *run) createVolume(ctx context.Context, why Reason) error {
 	default:
 		it.doubt = true
 	}
-	w.exhausted = outcome.Of(err) == outcome.Exhausted
+	// Where something may be left of an earlier try, the finalizer stays on.
+	w.elsewhere = w.wanted != nil && w.wanted.node != nil && it.order.MayReschedule && outcome.Of(err) == outcome.Exhausted
 	it.made = volume
 	return because(failureOf(why), err)
 }
@@ -191,13 +215,15 @@ func (w *run) createVolume(ctx context.Context, why Reason) error {
 func (w *run) storePV(ctx context.Context) error {
 	pv, err := w.life.order.PV(w.life.made)
 	if err != nil {
-		// The driver made something else than what was asked for. It is known by its id, and goes
-		// with the claim.
+		// The driver made something else than what was asked for.
+		w.life.unfit = true
 		return because(ReasonFailed, fmt.Errorf("use volume %q: %w", w.life.handle, err))
 	}
 	stored, err := storePV(ctx, w.cluster, w.facts.Claim, pv)
 	switch {
 	case errors.Is(err, errNameTaken):
+		// When that PV goes its volume may go with it, which may be the one that the driver named.
+		w.life.volume, w.life.handle, w.life.made, w.life.doubt = VolumeUnknown, "", nil, true
 		return because(ReasonNameTaken, err)
 	case err != nil:
 		return because(ReasonUnwritable, err)
@@ -208,8 +234,8 @@ func (w *run) storePV(ctx context.Context) error {
 	return nil
 }
 
-func (w *run) deleteVolume(ctx context.Context) error {
-	secrets, err := w.secrets(ctx, ReasonCleanUp)
+func (w *run) deleteVolume(ctx context.Context, why Reason) error {
+	secrets, err := w.secrets(ctx, why)
 	if err != nil {
 		return err
 	}
@@ -218,8 +244,9 @@ func (w *run) deleteVolume(ctx context.Context) error {
 	}
 	klog.FromContext(ctx).Info("Deleted a volume that never had a PV", "claim", klog.KObj(w.claim), "volumeHandle", w.life.handle)
 	w.metrics.cleaned.Inc()
-	w.reports.tell(ctx, w.facts.Claim, ReasonCleanUp, fmt.Sprintf("Volume %q.", w.life.handle))
-	w.life.volume, w.life.handle, w.life.made, w.life.doubt = VolumeNone, "", nil, false
+	w.reports.tell(ctx, w.facts.Claim, why, fmt.Sprintf("Volume %q.", w.life.handle))
+	it := w.life
+	it.volume, it.handle, it.made, it.doubt, it.unfit, it.failed = VolumeNone, "", nil, false, false, true
 	return nil
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
 )
 
 // library is what the ProvisionController calls. It may call for several claims at once, never
@@ -37,7 +38,8 @@ func (library) Delete(context.Context, *v1.PersistentVolume) error {
 }
 
 // ShouldProvision tells whether Provision is to be called for a claim now. A claim without our
-// finalizer gets it and is answered false: its own update brings it back.
+// finalizer, of which it is clear what to ask for, gets it and is answered false: its own update
+// brings it back.
 func (l library) ShouldProvision(_ context.Context, claim *v1.PersistentVolumeClaim) bool {
 	if !l.gate.enter() {
 		return false
@@ -46,18 +48,23 @@ func (l library) ShouldProvision(_ context.Context, claim *v1.PersistentVolumeCl
 	if !l.ready(claim) {
 		return false
 	}
-	if l.cfg.NoFinalizer {
-		return true
-	}
 	ctx := l.context()
 	it, giveBack, err := l.lives.take(ctx, keyOf(claim))
 	if err != nil {
 		return false
 	}
 	defer giveBack()
-	w := &run{Provisioner: l.Provisioner, claim: claim, life: it, wanted: &wanted{}}
+	w := &run{Provisioner: l.Provisioner, claim: claim, life: it, wanted: &wanted{class: l.classOf(claim)}}
+	defer w.leaveName()
 	w.look()
 	d := Decide(w.facts, l.cfg.Clock.Now())
+	if d.Action == Compose && !w.facts.Claim.Protected {
+		if err := w.act(ctx, d); err != nil {
+			// Provision finds the same, and tells of it, unless it is nothing to us.
+			return remedyOf(err) != order.RemedyIgnore
+		}
+		d = Decide(w.facts, l.cfg.Clock.Now())
+	}
 	switch d.Action {
 	case Protect:
 		err := w.act(ctx, d)
@@ -70,6 +77,8 @@ func (l library) ShouldProvision(_ context.Context, claim *v1.PersistentVolumeCl
 	case Compose, CreateVolume, StorePV:
 		return true
 	default:
+		// Our loop does it, and brings the claim back.
+		l.lives.askedEarly(claim.UID)
 		l.clean.Add(keyOf(claim))
 		return d.Reason == ReasonNameTaken // which Provision tells
 	}
@@ -108,12 +117,19 @@ func (l library) Provision(_ context.Context, options controller.ProvisionOption
 		return nil, controller.ProvisioningNoChange, err
 	}
 	defer giveBack()
-	if it.volume == VolumeUnknown && !it.tried && l.cfg.NoFinalizer {
+	if it.volume == VolumeUnknown && !it.tried && !l.protects {
 		it.volume, it.doubt = VolumeNone, false // nothing remembers what was before
 	}
 	w := &run{Provisioner: l.Provisioner, claim: claim, life: it, wanted: &wanted{class: options.StorageClass, node: options.SelectedNode}}
+	defer w.leaveName()
 	d, err := w.work(ctx)
-	if err == nil && it.stored == nil {
+	switch {
+	case err == nil && d.Action == Protect:
+		// The claim's own update brings it back.
+		return nil, controller.ProvisioningFinished, &controller.IgnoredError{Reason: "the claim is held first"}
+	case w.nothingBegun() && remedyOf(err) == order.RemedyIgnore:
+		return nil, controller.ProvisioningFinished, &controller.IgnoredError{Reason: err.Error()}
+	case err == nil && it.stored == nil:
 		err = because(d.Reason, fmt.Errorf("%s", d.Reason.Sentence()))
 	}
 	if err == nil {
@@ -121,18 +137,17 @@ func (l library) Provision(_ context.Context, options controller.ProvisionOption
 		l.clean.Add(keyOf(claim))
 		return it.stored.DeepCopy(), controller.ProvisioningFinished, nil
 	}
-	return nil, w.failed(options.SelectedNode), w.pause(err)
+	return nil, w.failed(), w.pause(err)
 }
 
 // failed says to the library what a failed try has left. After ProvisioningInBackground it asks
 // again even for a claim that is gone.
-func (w *run) failed(node *v1.Node) controller.ProvisioningState {
+func (w *run) failed() controller.ProvisioningState {
 	switch {
+	case w.elsewhere:
+		return controller.ProvisioningReschedule
 	case !w.asked:
 		return controller.ProvisioningNoChange
-	case w.exhausted && node != nil:
-		// Where something may be left of an earlier try, the finalizer stays on.
-		return controller.ProvisioningReschedule
 	case w.life.volume == VolumeNone:
 		return controller.ProvisioningFinished
 	}
@@ -143,10 +158,13 @@ func (w *run) failed(node *v1.Node) controller.ProvisioningState {
 // which nothing is left. A claim that gets another node is left as it is: the library updates it
 // next, from what it has cached.
 func (w *run) pause(err error) error {
-	if w.exhausted && w.wanted.node != nil {
+	if w.elsewhere {
 		w.lives.freely(w.claim.UID)
 		return err
 	}
+	// With nothing made the claim is freed, also where the driver was not even asked: what keeps it
+	// from being asked might be gone for ever when the claim is to be cleaned up.
+	w.life.failed = w.life.failed || w.life.volume == VolumeNone
 	w.lives.failed(w.claim.UID, w.cfg.Clock.Now(), w.firstDelay(err), w.cfg.RetryMax)
 	w.clean.Add(keyOf(w.claim))
 	return err
@@ -154,10 +172,9 @@ func (w *run) pause(err error) error {
 
 // firstDelay is longer for what a person has to mend first.
 func (p *Provisioner) firstDelay(err error) time.Duration {
-	switch outcome.Of(err) {
-	case outcome.Refused, outcome.Unfit, outcome.Exhausted:
+	class, remedy := outcome.Of(err), remedyOf(err)
+	if class == outcome.Refused || class == outcome.Unfit || class == outcome.Exhausted || remedy == order.RemedyChange || remedy == order.RemedyDiscard {
 		return 10 * p.cfg.RetryStart
-	default:
-		return p.cfg.RetryStart
 	}
+	return p.cfg.RetryStart
 }

@@ -20,7 +20,11 @@ type life struct {
 	doubt  bool
 	tried  bool
 	failed bool
-	order  *Order
+	// unfit: made is not what was ordered.
+	unfit bool
+	order *Order
+	// holds is the UID of the source of a clone that was made to stay.
+	holds types.UID
 	// made is the driver's answer, with the id handle; stored is the PV that was stored for it.
 	made   *csi.Volume
 	handle string

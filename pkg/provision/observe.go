@@ -48,7 +48,7 @@ type watches struct {
 func newWatches(client kubernetes.Interface) (watches, error) {
 	core, storage := client.CoreV1(), client.StorageV1()
 	w := watches{
-		claims: newInformer(client, &v1.PersistentVolumeClaim{}, nil,
+		claims: newInformer(client, &v1.PersistentVolumeClaim{}, cache.Indexers{bySource: sourcesOf},
 			func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 				return core.PersistentVolumeClaims("").List(ctx, o)
 			},
@@ -182,7 +182,7 @@ func (p *Provisioner) claimOf(claim *v1.PersistentVolumeClaim) Claim {
 	return Claim{
 		Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID, ResourceVersion: claim.ResourceVersion,
 		Ours: p.ours(claim), Protected: slices.Contains(claim.Finalizers, Finalizer),
-		Terminating: claim.DeletionTimestamp != nil, VolumeName: claim.Spec.VolumeName,
+		Terminating: claim.DeletionTimestamp != nil, VolumeName: claim.Spec.VolumeName, PVName: p.orders.PVName(claim.UID),
 	}
 }
 
@@ -202,19 +202,20 @@ func (w *run) look() {
 		// The cache does not show yet that the finalizer is off.
 		s.Claim.Protected = false
 	}
-	s.Protects, s.Wanted = !w.cfg.NoFinalizer, w.wanted != nil
+	s.Protects, s.Wanted = w.protects, w.wanted != nil
 	s.ClassGone = w.classOf(w.claim) == nil
-	s.Volume, s.Handle, s.Tried, s.Failed = it.volume, it.handle, it.tried, it.failed
+	s.Volume, s.Handle, s.Tried, s.Failed, s.Unfit = it.volume, it.handle, it.tried, it.failed, it.unfit
 	if it.order != nil && w.wanted == nil {
 		s.Ordered = true
 	}
-	s.Shared = it.handle != "" && w.shared(w.names[0], it.handle, s.Claim.PVName())
+	s.Shared = it.handle != "" && w.shared(w.names[0], it.handle, s.Claim.PVName)
+	s.NameInHand = !s.Claim.namedAlone() && !w.hands.take(s.Claim.PVName, s.Claim.UID)
 	w.lookForPV()
 }
 
 func (w *run) lookForPV() {
 	s := &w.facts
-	cached := w.volume(s.Claim.PVName())
+	cached := w.volume(s.Claim.PVName)
 	switch {
 	case w.life.stored != nil || cached != nil && cached.claim == s.Claim.UID && cached.DeletionTimestamp == nil:
 		s.PV = PVStored

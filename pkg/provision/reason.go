@@ -20,6 +20,7 @@ const (
 	ReasonStored     Reason = "VolumeStored"
 	ReasonNothing    Reason = "NothingMade"
 	ReasonHasAnother Reason = "VolumeHasPV"
+	ReasonDiscard    Reason = "VolumeNotAsOrdered"
 )
 
 // Reasons for which something has to wait.
@@ -43,7 +44,7 @@ const (
 func Reasons() []Reason {
 	return []Reason{
 		ReasonNotOurs, ReasonNotBegun, ReasonLeftToLibrary, ReasonOver,
-		ReasonProvision, ReasonFinish, ReasonCleanUp, ReasonStored, ReasonNothing, ReasonHasAnother,
+		ReasonProvision, ReasonFinish, ReasonCleanUp, ReasonStored, ReasonNothing, ReasonHasAnother, ReasonDiscard,
 		ReasonOutcomeUnknown, ReasonNameTaken, ReasonPVMissing,
 		ReasonFailed, ReasonCleanUpFailed, ReasonUnreadable, ReasonUnwritable,
 	}
@@ -94,12 +95,14 @@ func (r Reason) about() (sentence string, loud notice) {
 		return "No volume was made; the claim is free.", silent
 	case ReasonHasAnother:
 		return "The volume belongs to another PersistentVolume; it is kept.", warning
+	case ReasonDiscard:
+		return "The driver made another volume than was asked for; it is deleted, and asked for again.", normal
 	case ReasonOutcomeUnknown:
 		return "It is not known whether a volume was made for this claim, and what is needed to find out is gone. " +
 			"The claim is held until it is back. To let it go by hand, delete the volume in the storage system, if there is one (its name holds the claim's UID), " +
 			"and take the finalizer " + Finalizer + " off the claim.", warning
 	case ReasonNameTaken:
-		return "A PersistentVolume with the name of this claim's own is there, and belongs to another claim or is being deleted; it is tried again when that is gone.", warning
+		return "The name of this claim's PersistentVolume belongs to another claim, or to a PersistentVolume that is being deleted; it is tried again when it is free.", warning
 	case ReasonPVMissing:
 		return "The claim names its PersistentVolume, but that is not there.", warning
 	case ReasonFailed:

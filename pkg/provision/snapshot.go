@@ -1,6 +1,7 @@
 package provision
 
 import (
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -31,13 +32,17 @@ type Snapshot struct {
 	PVRead   time.Time
 	// Shared: the watch cache shows a PV of another name for the volume.
 	Shared bool
+	// NameInHand: another claim's volume is being made, or cleaned up, under the same name.
+	NameInHand bool
 
 	// Volume is what is known of the volume in the storage system, and Handle its id.
 	Volume Volume
 	Handle string
 	// Tried: this process has called CreateVolume for the claim.
 	Tried bool
-	// Failed: the last try ended with an answer after which there is no volume.
+	// Unfit: the volume that was made is not the one that was asked for, and gets no PV.
+	Unfit bool
+	// Failed: the last try ended without a volume.
 	Failed bool
 	// Ordered: it is settled what to ask the driver for.
 	Ordered bool
@@ -56,13 +61,19 @@ type Claim struct {
 	Terminating, Gone bool
 	// VolumeName is the PV it is bound to, or to be bound to (spec.volumeName), which cannot be changed once set.
 	VolumeName string
+	// PVName is the name of the PV that is made for it, and of the volume.
+	PVName string
 }
 
-// PVName returns the name of the PV that is made for the claim, as the library has it.
-func (c Claim) PVName() string { return "pvc-" + string(c.UID) }
-
 // boundElsewhere tells whether the claim has another PV than the one that is made for it.
-func (c Claim) boundElsewhere() bool { return c.VolumeName != "" && c.VolumeName != c.PVName() }
+func (c Claim) boundElsewhere() bool { return c.VolumeName != "" && c.VolumeName != c.PVName }
+
+// namedAlone tells whether no other claim can have the same name for its volume: all of the UID is
+// in it. Of few characters, two claims may have the same, and the driver makes them one volume.
+func (c Claim) namedAlone() bool {
+	bare := func(s string) string { return strings.ReplaceAll(s, "-", "") }
+	return strings.HasSuffix(bare(c.PVName), bare(string(c.UID)))
+}
 
 // PV is what is known of the claim's own PV.
 type PV uint8

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -42,6 +43,10 @@ type world struct {
 	// late the work is done first.
 	fail map[string]func() error
 	late bool
+	// orders are those of the processes that start.
+	orders plainOrders
+	// mayNotPatch: the API server says that claims may not be patched.
+	mayNotPatch bool
 	// secretGone: the Secret of all calls does not exist.
 	secretGone bool
 	// each is called with what is done before it is, and decides whether the process dies there.
@@ -89,6 +94,9 @@ func newWorld(t *testing.T) *world {
 		claim = claim.DeepCopy()
 		claim.ResourceVersion = strconv.Itoa(int(versions.Add(1)))
 		return true, claim, w.client.Tracker().Update(claims, claim, a.GetNamespace())
+	})
+	w.client.PrependReactor("create", "selfsubjectaccessreviews", func(k8stesting.Action) (bool, runtime.Object, error) {
+		return true, &authorizationv1.SelfSubjectAccessReview{Status: authorizationv1.SubjectAccessReviewStatus{Allowed: !w.mayNotPatch}}, nil
 	})
 	w.makeClass()
 	return w
@@ -211,7 +219,7 @@ func (w *world) start(cfg Config) *process {
 	p := &process{world: w}
 	cfg.RetryStart, cfg.RetryMax = 2*time.Millisecond, 20*time.Millisecond
 	cfg.Workers = 2
-	provisioner, err := newProvisioner(w.client, driverName, p, plainOrders{}, cfg)
+	provisioner, err := newProvisioner(w.client, driverName, p, w.orders, cfg)
 	w.must(err)
 	p.inner, provisioner.cluster = provisioner.cluster, p
 	ctx, cancel := context.WithCancel(w.t.Context())
@@ -276,6 +284,14 @@ func (p *process) createPV(ctx context.Context, pv *v1.PersistentVolume) (stored
 	return stored, err
 }
 
+func (p *process) holdSource(ctx context.Context, source SourceClaim) error {
+	return p.do("hold source", func() error { return p.inner.holdSource(ctx, source) })
+}
+
+func (p *process) freeSource(ctx context.Context, source SourceClaim) error {
+	return p.do("free source", func() error { return p.inner.freeSource(ctx, source) })
+}
+
 func (p *process) readSecret(context.Context, v1.SecretReference) (map[string]string, error) {
 	p.world.mu.Lock()
 	defer p.world.mu.Unlock()
@@ -316,19 +332,43 @@ func (w *world) work(call string, effect func()) error {
 }
 
 // plainOrders is the least that a volume can be asked to be like.
-type plainOrders struct{}
+type plainOrders struct {
+	// characters of the UID are in a name, 0 for all.
+	characters int
+	// refuse, if set, says what is wrong with a claim.
+	refuse func(Want) error
+	// spoil, if set, says what is wrong with what was made.
+	spoil func() error
+}
 
-func (plainOrders) Compose(_ context.Context, want Want) (*Order, error) {
+func (o plainOrders) PVName(claim types.UID) string {
+	if o.characters > 0 {
+		claim = claim[:o.characters]
+	}
+	return "pvc-" + string(claim)
+}
+
+func (o plainOrders) Compose(_ context.Context, want Want) (*Order, error) {
 	if want.Class == nil {
 		return nil, errors.New("no class")
 	}
 	claim := want.Claim
-	return &Order{
-		Request: &csi.CreateVolumeRequest{Name: want.PVName},
-		Secret:  &v1.SecretReference{Namespace: "ns", Name: "secret"},
+	if o.refuse != nil {
+		if err := o.refuse(want); err != nil {
+			return nil, err
+		}
+	}
+	order := &Order{
+		Request: &csi.CreateVolumeRequest{Name: o.PVName(claim.UID)},
+		Secret:  &v1.SecretReference{Namespace: "ns", Name: "secret"}, MayReschedule: want.Node != nil,
 		PV: func(made *csi.Volume) (*v1.PersistentVolume, error) {
+			if o.spoil != nil {
+				if err := o.spoil(); err != nil {
+					return nil, err
+				}
+			}
 			return &v1.PersistentVolume{
-				ObjectMeta: metav1.ObjectMeta{Name: want.PVName, UID: types.UID("pv-of-" + claim.UID), Finalizers: []string{"external-provisioner.volume.kubernetes.io/finalizer"}},
+				ObjectMeta: metav1.ObjectMeta{Name: o.PVName(claim.UID), UID: types.UID("pv-of-" + claim.UID), Finalizers: []string{"external-provisioner.volume.kubernetes.io/finalizer"}},
 				Spec: v1.PersistentVolumeSpec{
 					ClaimRef:                      &v1.ObjectReference{Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID},
 					PersistentVolumeReclaimPolicy: v1.PersistentVolumeReclaimDelete,
@@ -336,7 +376,11 @@ func (plainOrders) Compose(_ context.Context, want Want) (*Order, error) {
 				},
 			}, nil
 		},
-	}, nil
+	}
+	if source, found := sourceOf(claim); found {
+		order.CloneOf = &SourceClaim{source.Namespace, source.Name, "u-" + types.UID(source.Name)}
+	}
+	return order, nil
 }
 
 func class(c outcome.Class) func() error {

@@ -1,0 +1,240 @@
+package provision
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+)
+
+// Capable tells what a driver says about itself; csidriver.Driver is one.
+type Capable interface {
+	Name() string
+	Has(capability csi.ControllerServiceCapability_RPC_Type) bool
+	Offers(service csi.PluginCapability_Service_Type) bool
+}
+
+// Snapshots reads VolumeSnapshots.
+type Snapshots interface {
+	// Snapshot reads one live, with its content; nil if it does not exist.
+	Snapshot(ctx context.Context, name types.NamespacedName) (*order.Snapshot, error)
+}
+
+// ComposerConfig holds the settings of a Composer. The zero value is usable.
+type ComposerConfig struct {
+	// Settings are what volumes depend on.
+	Settings order.Settings
+	// Snapshots reads VolumeSnapshots. Default: no claim is made from one.
+	Snapshots Snapshots
+	// IgnoreTopology takes the driver's volumes for reachable from everywhere, whatever it says.
+	IgnoreTopology bool
+}
+
+// Composer settles what a driver is asked for as package order has it: it reads what an order hangs
+// on. What is read for one claim is read live; where the nodes are is watched, if that matters to
+// the driver. A read that failed is no fact: its error is returned, and there is no order.
+type Composer struct {
+	cfg     ComposerConfig
+	driver  order.Driver
+	clients kube.Clients
+	// places is nil where it does not matter where the nodes are.
+	places *places
+}
+
+var (
+	_ Orders  = &Composer{}
+	_ Watcher = &Composer{}
+)
+
+// NewComposer returns the Orders of a driver on the cluster that config describes, which is copied.
+// What the driver says of itself is asked once, here. Nothing is started.
+func NewComposer(config *rest.Config, driver Capable, cfg ComposerConfig) (*Composer, error) {
+	switch {
+	case config == nil:
+		return nil, errors.New("make a composer: no cluster is given")
+	case driver == nil:
+		return nil, errors.New("make a composer: no driver is given")
+	}
+	clients, err := kube.NewClients(config)
+	if err != nil {
+		return nil, err
+	}
+	return newComposer(clients, driver, cfg)
+}
+
+func newComposer(clients kube.Clients, driver Capable, cfg ComposerConfig) (*Composer, error) {
+	if err := cfg.Settings.Validate(); err != nil {
+		return nil, fmt.Errorf("make a composer: %w", err)
+	}
+	c := &Composer{cfg: cfg, driver: describe(driver), clients: clients}
+	const topology = csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS
+	if cfg.IgnoreTopology {
+		delete(c.driver.Plugin, topology)
+	}
+	if c.driver.Plugin[topology] {
+		c.places = newPlaces(clients, driver.Name())
+	}
+	return c, nil
+}
+
+// describe asks a driver for all capabilities that CSI knows.
+func describe(driver Capable) order.Driver {
+	d := order.Driver{
+		Name:       driver.Name(),
+		Plugin:     map[csi.PluginCapability_Service_Type]bool{},
+		Controller: map[csi.ControllerServiceCapability_RPC_Type]bool{},
+	}
+	for number := range csi.PluginCapability_Service_Type_name {
+		if service := csi.PluginCapability_Service_Type(number); driver.Offers(service) {
+			d.Plugin[service] = true
+		}
+	}
+	for number := range csi.ControllerServiceCapability_RPC_Type_name {
+		if capability := csi.ControllerServiceCapability_RPC_Type(number); driver.Has(capability) {
+			d.Controller[capability] = true
+		}
+	}
+	return d
+}
+
+// Watch keeps what is known of nodes up to date until ctx ends.
+func (c *Composer) Watch(ctx context.Context) {
+	if c.places == nil {
+		<-ctx.Done()
+		return
+	}
+	c.places.watch(ctx)
+}
+
+// Synced tells whether all nodes are known that there were when Watch began.
+func (c *Composer) Synced() bool { return c.places == nil || c.places.synced() }
+
+// Rights are what a Composer needs to be allowed.
+func (c *Composer) Rights() []reclaim.Right {
+	const storage = "storage.k8s.io"
+	var rights []reclaim.Right
+	if c.driver.Controller[csi.ControllerServiceCapability_RPC_MODIFY_VOLUME] {
+		rights = append(rights, reclaim.Right{Group: storage, Resource: "volumeattributesclasses", Verb: "get", Without: "claims that name a VolumeAttributesClass get no volume"})
+	}
+	if c.driver.Controller[csi.ControllerServiceCapability_RPC_CLONE_VOLUME] {
+		rights = append(rights, reclaim.Right{Resource: "persistentvolumeclaims", Verb: "get", Without: "no claim is cloned"})
+	}
+	if c.places == nil {
+		return rights
+	}
+	for _, verb := range []string{"list", "watch"} {
+		const without = "no claim gets a volume, for nobody knows where the driver's nodes are"
+		rights = append(rights, reclaim.Right{Resource: "nodes", Verb: verb, Without: without},
+			reclaim.Right{Group: storage, Resource: "csinodes", Verb: verb, Without: without})
+	}
+	return append(rights, reclaim.Right{Group: storage, Resource: "csinodes", Verb: "get", Without: "a node that has just joined is not told from one without the driver"})
+}
+
+// PVName returns the name of a claim's PV, and of its volume.
+func (c *Composer) PVName(claim types.UID) string {
+	name, err := order.VolumeName(c.cfg.Settings, claim)
+	if err != nil {
+		return "" // of a claim without UID, which no API server has
+	}
+	return name
+}
+
+// Compose returns the order for a claim.
+func (c *Composer) Compose(ctx context.Context, want Want) (*Order, error) {
+	f := order.Facts{Claim: want.Claim, Class: want.Class, Driver: c.driver, Settings: c.cfg.Settings, Begun: want.Begun, CleanUp: want.CleanUp}
+	need, err := order.Needs(f)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.gather(ctx, &f, need, want.Node); err != nil {
+		return nil, err
+	}
+	plan, err := order.Plan(f)
+	if err != nil {
+		return nil, err
+	}
+	if len(plan.Outdated) > 0 {
+		klog.FromContext(ctx).V(2).Info("The StorageClass has parameters of old; their names begin with csi.storage.k8s.io/ today", "storageClass", want.Class.Name, "parameters", plan.Outdated)
+	}
+	o := &Order{
+		Request: plan.Request, Secret: plan.Secret, MayReschedule: plan.MayReschedule,
+		PV: func(made *csi.Volume) (*v1.PersistentVolume, error) {
+			return plan.PV(&csi.CreateVolumeResponse{Volume: made})
+		},
+	}
+	if plan.CloneOf.Name != "" {
+		o.CloneOf = &SourceClaim{plan.CloneOf.Namespace, plan.CloneOf.Name, f.Source.Claim.UID}
+	}
+	return o, nil
+}
+
+// gather adds to the facts what is needed.
+func (c *Composer) gather(ctx context.Context, f *order.Facts, need order.Need, node *v1.Node) (err error) {
+	if need.AttributesClass != "" {
+		if f.Attributes, err = c.attributes(ctx, need.AttributesClass); err != nil {
+			return err
+		}
+	}
+	if need.SourceClaim.Name != "" {
+		if f.Source.Claim, f.Source.PV, err = c.source(ctx, need.SourceClaim); err != nil {
+			return err
+		}
+	}
+	if need.Snapshot.Name != "" {
+		f.Source.Unserved = c.cfg.Snapshots == nil
+		if !f.Source.Unserved {
+			if f.Source.Snapshot, err = c.cfg.Snapshots.Snapshot(ctx, need.Snapshot); err != nil {
+				return fmt.Errorf("read VolumeSnapshot %q: %w", need.Snapshot, err)
+			}
+		}
+	}
+	if need.SelectedNode != "" {
+		if f.Selected, err = c.places.node(ctx, need.SelectedNode, node); err != nil {
+			return err
+		}
+	}
+	if need.Nodes {
+		f.Nodes, err = c.places.nodes()
+	}
+	return err
+}
+
+func (c *Composer) attributes(ctx context.Context, name string) (*storagev1.VolumeAttributesClass, error) {
+	class, err := c.clients.Storage.VolumeAttributesClasses().Get(ctx, name, metav1.GetOptions{})
+	return orNil(class, err, "VolumeAttributesClass", name)
+}
+
+// source reads a claim and the PV that it is bound to.
+func (c *Composer) source(ctx context.Context, name types.NamespacedName) (*v1.PersistentVolumeClaim, *v1.PersistentVolume, error) {
+	claim, err := c.clients.Core.PersistentVolumeClaims(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
+	claim, err = orNil(claim, err, "claim", name.String())
+	if err != nil || claim == nil || claim.Spec.VolumeName == "" {
+		return claim, nil, err
+	}
+	pv, err := c.clients.Core.PersistentVolumes().Get(ctx, claim.Spec.VolumeName, metav1.GetOptions{})
+	pv, err = orNil(pv, err, "PV", claim.Spec.VolumeName)
+	return claim, pv, err
+}
+
+// orNil makes the answer that there is no such object nil, as which it is a fact.
+func orNil[T any](object *T, err error, kind, name string) (*T, error) {
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil //nolint:nilnil // no object is an answer of its own here
+	case err != nil:
+		return nil, fmt.Errorf("read %s %q: %w", kind, name, err)
+	}
+	return object, nil
+}

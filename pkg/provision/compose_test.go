@@ -1,0 +1,142 @@
+package provision
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	k8stesting "k8s.io/client-go/testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
+)
+
+// able is a driver that can do everything but place its volumes.
+type able struct{}
+
+func (able) Name() string                                      { return driverName }
+func (able) Has(csi.ControllerServiceCapability_RPC_Type) bool { return true }
+func (able) Offers(service csi.PluginCapability_Service_Type) bool {
+	return service == csi.PluginCapability_Service_CONTROLLER_SERVICE
+}
+
+// want is a claim for which there is an order, with the changes.
+func want(changes ...func(*v1.PersistentVolumeClaim)) Want {
+	f := plainFacts()
+	for _, change := range changes {
+		change(f.Claim)
+	}
+	return Want{Claim: f.Claim, Class: f.Class}
+}
+
+func from(group, kind, name string) func(*v1.PersistentVolumeClaim) {
+	return func(c *v1.PersistentVolumeClaim) {
+		c.Spec.DataSource = &v1.TypedLocalObjectReference{APIGroup: &group, Kind: kind, Name: name}
+	}
+}
+
+func tier(name string) func(*v1.PersistentVolumeClaim) {
+	return func(c *v1.PersistentVolumeClaim) { c.Spec.VolumeAttributesClassName = &name }
+}
+
+func TestCompose(t *testing.T) {
+	const snapshots = "snapshot.storage.k8s.io"
+	size := v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")}}
+	world := []runtime.Object{
+		&storagev1.VolumeAttributesClass{ObjectMeta: metav1.ObjectMeta{Name: "gold"}, DriverName: driverName, Parameters: map[string]string{"iops": "9"}},
+		&v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "source", UID: "u-source"},
+			Spec:   v1.PersistentVolumeClaimSpec{VolumeName: "pv-source", Resources: size},
+			Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound}},
+		&v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-source"},
+			Spec: v1.PersistentVolumeSpec{ClaimRef: &v1.ObjectReference{Namespace: "ns", Name: "source", UID: "u-source"},
+				PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: driverName, VolumeHandle: "vol-source"}}},
+			Status: v1.PersistentVolumeStatus{Phase: v1.VolumeBound}},
+	}
+	for name, c := range map[string]struct {
+		want   Want
+		snaps  Snapshots
+		reason order.Reason
+		check  func(*Order) bool
+	}{
+		"a plain claim": {want(), nil, "", func(o *Order) bool { return o.Request.Name == "pvc-u1" && o.CloneOf == nil && o.Secret == nil }},
+		"a VolumeAttributesClass": {want(tier("gold")), nil, "", func(o *Order) bool {
+			return o.Request.MutableParameters["iops"] == "9"
+		}},
+		"one that is not there": {want(tier("lead")), nil, order.ReasonAttributesClassMissing, nil},
+		"a clone": {want(from("", "PersistentVolumeClaim", "source")), nil, "", func(o *Order) bool {
+			return *o.CloneOf == SourceClaim{"ns", "source", "u-source"} && o.Request.GetVolumeContentSource().GetVolume().GetVolumeId() == "vol-source"
+		}},
+		"a clone of nothing":              {want(from("", "PersistentVolumeClaim", "nothing")), nil, order.ReasonSourceMissing, nil},
+		"a snapshot that nobody can read": {want(from(snapshots, "VolumeSnapshot", "snap")), nil, order.ReasonSourceUnserved, nil},
+		"a snapshot that is not there":    {want(from(snapshots, "VolumeSnapshot", "snap")), noSnapshots{}, order.ReasonSourceMissing, nil},
+		"a claim of somebody else's":      {want(func(c *v1.PersistentVolumeClaim) { c.Annotations = nil }), nil, order.ReasonNotOurs, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client := fake.NewClientset(world...)
+			composer, err := newComposer(kube.Clients{Core: client.CoreV1(), Storage: client.StorageV1()}, able{}, ComposerConfig{Snapshots: c.snaps})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := composer.Compose(t.Context(), c.want)
+			if order.ReasonOf(err) != c.reason || (err == nil) != (c.reason == "") {
+				t.Fatalf("%v, want %q", err, c.reason)
+			}
+			if c.check != nil && !c.check(got) {
+				t.Errorf("%+v", got)
+			}
+		})
+	}
+}
+
+type noSnapshots struct{}
+
+func (noSnapshots) Snapshot(context.Context, types.NamespacedName) (*order.Snapshot, error) {
+	return nil, nil //nolint:nilnil // there is none
+}
+
+func TestAReadThatFailedIsNoFact(t *testing.T) {
+	for resource, asks := range map[string]Want{
+		"volumeattributesclasses": want(tier("gold")),
+		"persistentvolumeclaims":  want(from("", "PersistentVolumeClaim", "source")),
+	} {
+		client := fake.NewClientset()
+		client.PrependReactor("get", resource, func(k8stesting.Action) (bool, runtime.Object, error) { return true, nil, errLost })
+		composer, err := newComposer(kube.Clients{Core: client.CoreV1(), Storage: client.StorageV1()}, able{}, ComposerConfig{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := composer.Compose(t.Context(), asks); !errors.Is(err, errLost) || order.ReasonOf(err) != "" {
+			t.Errorf("%s: %v", resource, err)
+		}
+	}
+}
+
+func TestTheNameOfAVolume(t *testing.T) {
+	client := fake.NewClientset()
+	composer, err := newComposer(kube.Clients{Core: client.CoreV1(), Storage: client.StorageV1()}, able{},
+		ComposerConfig{Settings: order.Settings{VolumeNamePrefix: "disk", VolumeNameUUIDLength: 4}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if name := composer.PVName("0f0c4b1e-7a51-4d2a"); name != "disk-0f0c" {
+		t.Errorf("%q", name)
+	}
+	for uid, c := range map[types.UID]struct {
+		name  string
+		alone bool
+	}{
+		"0f0c-4b1e": {"pvc-0f0c-4b1e", true}, "0f0c-4b1f": {"pvc-0f0c4b1f", true}, "0f0c-4b20": {"pvc-0f0c", false},
+	} {
+		if got := (Claim{UID: uid, PVName: c.name}).namedAlone(); got != c.alone {
+			t.Errorf("%s under %s: alone %v", uid, c.name, got)
+		}
+	}
+}

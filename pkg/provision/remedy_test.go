@@ -1,0 +1,237 @@
+package provision
+
+import (
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
+)
+
+// plainFacts are those of a claim for which there is an order.
+func plainFacts() order.Facts {
+	class := "fast"
+	return order.Facts{
+		Claim: &v1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data", UID: "u1", Annotations: map[string]string{annProvisioner: driverName}},
+			Spec: v1.PersistentVolumeClaimSpec{StorageClassName: &class, AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
+				Resources: v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")}}},
+		},
+		Class: &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: driverName},
+		Driver: order.Driver{Name: driverName,
+			Plugin:     map[csi.PluginCapability_Service_Type]bool{csi.PluginCapability_Service_CONTROLLER_SERVICE: true},
+			Controller: map[csi.ControllerServiceCapability_RPC_Type]bool{csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME: true}},
+	}
+}
+
+// refusal returns why there is no order once something is wrong.
+func refusal(t *testing.T, wrong func(*order.Facts), want order.Remedy) error {
+	t.Helper()
+	f := plainFacts()
+	wrong(&f)
+	_, err := order.Plan(f)
+	if err == nil || remedyOf(err) != want {
+		t.Fatalf("%v, want an error whose remedy is %v", err, want)
+	}
+	return err
+}
+
+func invalid(f *order.Facts) { f.Claim.Spec.Resources.Requests = nil }
+
+func foreign(f *order.Facts) { f.Driver.Name = "another.example.com" }
+
+func nodeless(f *order.Facts) {
+	f.Driver.Plugin[csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS] = true
+	f.Claim.Annotations[annSelectedNode] = "gone"
+}
+
+// refusing has orders refused with an error while it says so, and counts how often.
+func (w *world) refusing(err error) (refused *atomic.Int64, end func()) {
+	refused, over := &atomic.Int64{}, &atomic.Bool{}
+	w.orders.refuse = func(Want) error {
+		if over.Load() {
+			return nil
+		}
+		refused.Add(1)
+		return err
+	}
+	return refused, func() { over.Store(true) }
+}
+
+func TestAClaimThatCannotBeOrderedIsNeverHeld(t *testing.T) {
+	w := newWorld(t)
+	refused, end := w.refusing(refusal(t, invalid, order.RemedyChange))
+	w.start(Config{})
+	w.makeClaim()
+	w.wait("it was refused again and again", func() bool { return refused.Load() > 5 })
+	if len(w.told()) > 0 || held(w.claim()) {
+		t.Errorf("diary: %q", w.told())
+	}
+	end()
+	w.wait("it is provisioned", w.provisioned)
+}
+
+func TestAClaimThatOthersProvisionIsLeftAlone(t *testing.T) {
+	w := newWorld(t)
+	refused, _ := w.refusing(refusal(t, foreign, order.RemedyIgnore))
+	events := record.NewFakeRecorder(100)
+	w.start(Config{Events: events})
+	w.makeClaim()
+	w.wait("it was looked at", func() bool { return refused.Load() > 0 })
+	w.deleteClaim()
+	w.wait("it is gone", w.gone)
+	if len(w.told()) > 0 || len(events.Events) > 0 {
+		t.Errorf("diary: %q, %d events", w.told(), len(events.Events))
+	}
+}
+
+func TestANodeThatCannotHaveTheVolumeIsGivenBack(t *testing.T) {
+	w := newWorld(t)
+	_, err := w.client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "unfit"}}, metav1.CreateOptions{})
+	w.must(err)
+	w.refusing(refusal(t, nodeless, order.RemedyReschedule))
+	w.start(Config{})
+	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Annotations[annSelectedNode] = "unfit" })
+	w.wait("the node is not selected any more", func() bool {
+		_, selected := w.claim().Annotations[annSelectedNode]
+		return !selected
+	})
+	if w.count("create volume") > 0 {
+		t.Errorf("diary: %q", w.told())
+	}
+}
+
+func TestANodeIsKeptWhileAVolumeMayBeBeingMadeForIt(t *testing.T) {
+	w := newWorld(t)
+	_, err := w.client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "unfit"}}, metav1.CreateOptions{})
+	w.must(err)
+	w.failing("create volume", true, class(outcome.Uncertain))
+	unfit := refusal(t, nodeless, order.RemedyReschedule)
+	var tries atomic.Int64
+	w.orders.refuse = func(Want) error {
+		if tries.Add(1) > 2 { // before the claim is held, and before the driver is asked
+			return unfit
+		}
+		return nil
+	}
+	w.start(Config{})
+	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Annotations[annSelectedNode] = "unfit" })
+	w.wait("the node turned out to be unfit, twice", func() bool { return tries.Load() > 4 })
+	if _, selected := w.claim().Annotations[annSelectedNode]; !selected || len(w.onDisk()) != 1 {
+		t.Errorf("selected %v, volumes %v", selected, w.onDisk())
+	}
+}
+
+func TestAVolumeThatIsNotWhatWasOrderedIsDeleted(t *testing.T) {
+	w := newWorld(t)
+	var good atomic.Bool
+	w.orders.spoil = func() error {
+		if good.Load() {
+			return nil
+		}
+		return errLost
+	}
+	w.start(Config{})
+	w.makeClaim()
+	w.wait("what was made is deleted, and the claim free", func() bool { return w.count("delete volume") > 0 && w.count("let go") > 0 })
+	good.Store(true)
+	w.wait("it is provisioned", w.provisioned)
+	if len(w.onDisk()) != 1 {
+		t.Errorf("volumes %v", w.onDisk())
+	}
+}
+
+func TestTwoClaimsWithOneName(t *testing.T) {
+	w := newWorld(t)
+	w.orders.characters = 2
+	events := record.NewFakeRecorder(100)
+	w.start(Config{Events: events})
+	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.UID = "u1-first" })
+	w.wait("the first is provisioned", w.provisioned)
+	second := func(c *v1.PersistentVolumeClaim) { c.Name, c.UID = "second", "u1-second" }
+	w.makeClaim(second)
+	for told := ""; told != "Warning "+string(ReasonNameTaken)+" "+ReasonNameTaken.Sentence(); {
+		told = <-events.Events
+	}
+	w.must(w.client.CoreV1().PersistentVolumeClaims("ns").Delete(t.Context(), "second", metav1.DeleteOptions{}))
+	w.wait("the second is gone", func() bool {
+		_, err := w.client.CoreV1().PersistentVolumeClaims("ns").Get(t.Context(), "second", metav1.GetOptions{})
+		return err != nil
+	})
+	if w.count("delete volume") > 0 || len(w.onDisk()) != 1 {
+		t.Errorf("WRONG DELETE: volumes %v, diary %q", w.onDisk(), w.told())
+	}
+}
+
+// TestTwoClaimsWithOneNameAtOnce has the second deleted while the first may be about to store the
+// PV of the volume that both were told of.
+func TestTwoClaimsWithOneNameAtOnce(t *testing.T) {
+	for range 20 {
+		w := newWorld(t)
+		w.orders.characters = 2
+		p := w.start(Config{})
+		w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Name, c.UID = "second", "u1-second" })
+		w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.UID = "u1-first" })
+		w.wait("the driver was asked", func() bool { return w.count("create volume") > 0 })
+		w.must(w.client.CoreV1().PersistentVolumeClaims("ns").Delete(t.Context(), "second", metav1.DeleteOptions{}))
+		w.wait("one of them has the PV", func() bool { return w.pv() != nil })
+		w.wait("nobody holds a name", func() bool { return !held(w.claim()) || w.pv().Spec.ClaimRef.Name == "second" })
+		if len(w.onDisk()) != 1 {
+			t.Fatalf("WRONG DELETE: volumes %v, diary %q", w.onDisk(), w.told())
+		}
+		p.stop()
+	}
+}
+
+func TestAClaimStaysWhileItIsCloned(t *testing.T) {
+	w := newWorld(t)
+	w.failing("create volume", true, class(outcome.Uncertain))
+	w.start(Config{})
+	w.makeClaim(func(c *v1.PersistentVolumeClaim) {
+		c.Name, c.UID, c.Spec.VolumeName = "source", "u-source", "pv-source"
+	})
+	w.makeClaim(func(c *v1.PersistentVolumeClaim) {
+		c.Spec.DataSource = &v1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "source"}
+	})
+	claims := w.client.CoreV1().PersistentVolumeClaims("ns")
+	w.wait("the volume is made unseen", func() bool { return len(w.onDisk()) == 1 })
+	source, err := claims.Get(t.Context(), "source", metav1.GetOptions{})
+	if err != nil || !slices.Contains(source.Finalizers, CloningFinalizer) {
+		t.Fatalf("%v: the source is not held: %+v", err, source)
+	}
+	w.must(claims.Delete(t.Context(), "source", metav1.DeleteOptions{}))
+	n := w.count("create volume")
+	w.wait("the driver was asked again", func() bool { return w.count("create volume") > n+1 })
+	if w.count("free source") > 0 {
+		t.Error("the source was let go while it is cloned")
+	}
+	w.failing("create volume", false, nil)
+	w.wait("the clone is provisioned", w.provisioned)
+	w.wait("the source is gone", func() bool {
+		_, err := claims.Get(t.Context(), "source", metav1.GetOptions{})
+		return err != nil
+	})
+	if w.count("hold source") != 1 {
+		t.Errorf("the source was held %d times", w.count("hold source"))
+	}
+}
+
+func TestWithoutTheRightToPatchClaimsVolumesAreMadeAsBefore(t *testing.T) {
+	w := newWorld(t)
+	w.mayNotPatch = true
+	p := w.start(Config{})
+	w.makeClaim()
+	w.wait("it is provisioned", w.provisioned)
+	p.stop()
+	if want := []string{"create volume", "create PV"}; !slices.Equal(w.told(), want) {
+		t.Errorf("diary: %q\nwant:  %q", w.told(), want)
+	}
+}
