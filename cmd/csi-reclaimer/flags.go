@@ -14,6 +14,7 @@ import (
 	_ "k8s.io/component-base/logs/json/register" // makes --logging-format=json known
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/leader"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
@@ -25,6 +26,14 @@ type options struct {
 	kubeconfig   string
 	kubeAPIQPS   float32
 	kubeAPIBurst int
+
+	provision    optionalBool
+	holdClaims   bool
+	volumes      order.Settings
+	immediate    bool
+	preventMode  bool
+	cloneWorkers int
+	notYet       notYet
 
 	role               string
 	honor              bool
@@ -72,6 +81,13 @@ const (
 // reclaim policy (KEP-2644).
 const honorGate featuregate.Feature = "HonorPVReclaimPolicy"
 
+// Further feature gates of the stock external-provisioner.
+const (
+	topologyGate       featuregate.Feature = "Topology"
+	attributesGate     featuregate.Feature = "VolumeAttributesClass"
+	crossNamespaceGate featuregate.Feature = "CrossNamespaceVolumeDataSource"
+)
+
 // flags returns the flags that set o, in the groups that --help shows. Names and defaults
 // are those of the other kubernetes-csi sidecars wherever they have such a flag.
 func (o *options) flags() cliflag.NamedFlagSets {
@@ -87,13 +103,14 @@ func (o *options) flags() cliflag.NamedFlagSets {
 	fs.StringVar(&o.kubeconfig, "kubeconfig", "",
 		"Path of a kubeconfig file. Without it, the pod's service account is used.")
 	fs.Float32Var(&o.kubeAPIQPS, "kube-api-qps", 0,
-		"Calls a second to the API server: reads before a deletion, and writes to PVs; each of the two loops (--worker-threads, --protect-threads) has this much for itself. Watches, the Lease and Events (10 a second) are not in it. 0 sets no limit of our own: the number of workers bounds the calls at once, and the API server's 429 answers with Retry-After are obeyed. A deletion takes at least 3 calls when the PV was deleted first, 4 when the claim was, so a limit here is one on deletions.")
+		"Calls a second to the API server: reads before a deletion, writes to PVs, and what provisioning reads and writes; deletions, first-time protection (--protect-threads), provisioning, and what its orders are made from have this much each for itself. Watches, the Lease and Events (10 a second) are not in it. 0 sets no limit of our own: the number of workers bounds the calls at once, and the API server's 429 answers with Retry-After are obeyed. A deletion takes at least 3 calls when the PV was deleted first, 4 when the claim was, so a limit here is one on deletions.")
 	fs.IntVar(&o.kubeAPIBurst, "kube-api-burst", 0,
 		"Calls to the API server that may exceed --kube-api-qps at once. Required with it.")
 
+	o.provisioningFlags(groups.FlagSet("Provisioning"))
 	fs = groups.FlagSet("Reclaiming")
 	fs.StringVar(&o.role, "role", reclaim.RoleOwner.String(),
-		"What else works on this driver's PVs. owner: nobody; volumes are deleted in any order of deletion. "+
+		"What else works on this driver's PVs. owner: nobody; volumes are made for claims (--provision), and deleted in any order of deletion. "+
 			"companion: an external-provisioner without KEP-2644 (4.x and older, or HonorPVReclaimPolicy off) deletes the volumes of PVs whose claim was deleted first, csi-reclaimer the others. "+
 			"observer: an external-provisioner that honours the policy (5.0 and newer); csi-reclaimer writes no finalizer and reports what leaks nevertheless.")
 	fs.BoolVar(&o.honor, "honor-reclaim-policy", true,
@@ -108,7 +125,7 @@ func (o *options) flags() cliflag.NamedFlagSets {
 	fs.BoolVar(&o.notFoundIsDeleted, "not-found-is-deleted", false,
 		"Take the driver's answer NotFound to DeleteVolume for success. The CSI specification wants OK for a volume that is gone; NotFound may also mean a driver that looks in the wrong place.")
 	fs.BoolVar(&o.dryRun, "dry-run", false,
-		"Decide and report, in the log and the metrics, but write nothing (no Events and no Lease either) and delete nothing. For a first look at a cluster.")
+		"Decide and report, in the log and the metrics, but write nothing (no Events and no Lease either), delete nothing and make no volume. For a first look at a cluster.")
 	fs.BoolVar(&o.releaseFinalizers, "release-finalizers", false,
 		"Take the finalizers of this role off all PVs of the driver, print how many, and exit. Nothing is deleted. The first step of removing csi-reclaimer; stop all its replicas before.")
 	fs.IntVar(&o.brakeDeletions, "brake-deletions", 0,
@@ -116,13 +133,13 @@ func (o *options) flags() cliflag.NamedFlagSets {
 	fs.DurationVar(&o.brakeWindow, "brake-window", time.Minute,
 		"Over which time --brake-deletions counts.")
 	fs.IntVar(&o.workers, "worker-threads", 100,
-		"How many volumes are deleted at once.")
+		"How many volumes are deleted at once, and how many are made.")
 	fs.IntVar(&o.protectWorkers, "protect-threads", 8,
 		"How many finalizers are put on existing PVs at once, at most: fewer while the API server answers 429, one while volumes are deleted.")
 	fs.DurationVar(&o.retryStart, "retry-interval-start", time.Second,
-		"Delay after the first failure of a deletion. It doubles with each failure, up to --retry-interval-max.")
+		"Delay after the first failure of a deletion, or of making a volume; what a person has to mend first waits ten times as long. It doubles with each failure, up to --retry-interval-max.")
 	fs.DurationVar(&o.retryMax, "retry-interval-max", 5*time.Minute,
-		"Longest delay after a failed deletion.")
+		"Longest delay after a failed deletion, or a volume that could not be made.")
 
 	fs = groups.FlagSet("Leader election")
 	fs.BoolVar(&o.leaderElection, "leader-election", false,
@@ -162,7 +179,10 @@ func (o *options) flags() cliflag.NamedFlagSets {
 func newOptions() (*options, error) {
 	o := &options{logging: logs.NewOptions(), gates: featuregate.NewFeatureGate()}
 	err := o.gates.Add(map[featuregate.Feature]featuregate.FeatureSpec{
-		honorGate: {Default: true, PreRelease: featuregate.Beta},
+		honorGate:          {Default: true, PreRelease: featuregate.Beta},
+		topologyGate:       {Default: true, PreRelease: featuregate.GA},
+		attributesGate:     {Default: true, PreRelease: featuregate.GA, LockToDefault: true},
+		crossNamespaceGate: {Default: false, PreRelease: featuregate.Alpha},
 	})
 	return o, err
 }
@@ -302,5 +322,6 @@ func (o *options) validate() error {
 		"--leader-election-renew-deadline=%v: must be above 1.2 × --leader-election-retry-period=%v", o.renewDeadline, o.retryPeriod)
 	add(o.grace < 0, "--shutdown-grace=%v: must not be negative", o.grace)
 	add(o.metricsPath == "" || o.metricsPath[0] != '/', "--metrics-path=%q: must begin with /", o.metricsPath)
+	wrong = append(wrong, o.validateProvisioning(role)...)
 	return errors.Join(wrong...)
 }

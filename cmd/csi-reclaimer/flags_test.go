@@ -109,6 +109,58 @@ func TestFlagsThatContradict(t *testing.T) {
 	}
 }
 
+func TestWhatIsProvisioned(t *testing.T) {
+	for name, c := range map[string]struct {
+		args []string
+		want bool
+	}{
+		"an owner provisions":               {nil, true},
+		"unless it is told not to":          {[]string{"--provision=false"}, false},
+		"beside a provisioner nobody does":  {[]string{"--role=companion"}, false},
+		"and may say so":                    {[]string{"--role=observer", "--provision=false"}, false},
+		"a dry run makes nothing":           {[]string{"--dry-run=true"}, false},
+		"nor does a release":                {[]string{"--release-finalizers=true"}, false},
+		"what is off need not be supported": {[]string{"--enable-capacity=false", "--node-deployment=false"}, true},
+	} {
+		o, err := parse(t, c.args...)
+		if err != nil || o.provisions() != c.want {
+			t.Errorf("%s: %v, %v", name, err == nil && o.provisions(), err)
+		}
+	}
+	for _, args := range [][]string{
+		{"--role=companion", "--provision=true"}, {"--enable-capacity=true"}, {"--node-deployment=true"}, {"--capacity-poll-interval=1m"},
+		{"--feature-gates=CrossNamespaceVolumeDataSource=true"}, {"--feature-gates=VolumeAttributesClass=false"},
+		{"--cloning-protection-threads=0"}, {"--volume-name-prefix=No_Name"}, {"--volume-name-uuid-length=33"},
+	} {
+		if _, err := parse(t, args...); err == nil {
+			t.Errorf("%q is taken", args)
+		}
+	}
+}
+
+func TestWhatVolumesAreToBeLike(t *testing.T) {
+	o, err := parse(t, "--volume-name-prefix=disk", "--volume-name-uuid-length=8", "--immediate-topology=false", "--prevent-volume-mode-conversion=false",
+		"--feature-gates=Topology=false", "--provisioning-finalizer=false", "--worker-threads=7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, p := o.composerConfig("me"), o.provisionConfig()
+	s := c.Settings
+	if !c.IgnoreTopology || s.VolumeNamePrefix != "disk" || s.VolumeNameUUIDLength != 8 || !s.SkipImmediateTopology || !s.AllowModeConversion || s.Identity != "me" {
+		t.Errorf("composer: %+v", c)
+	}
+	if !p.NoFinalizer || p.Workers != 7 || p.Validate() != nil {
+		t.Errorf("provisioner: %+v", p)
+	}
+	if o, err = parse(t); err != nil {
+		t.Fatal(err)
+	}
+	c, p = o.composerConfig(""), o.provisionConfig()
+	if s := c.Settings; c.IgnoreTopology || s.SkipImmediateTopology || s.AllowModeConversion || s.StrictTopology || p.NoFinalizer {
+		t.Errorf("by default: %+v, %+v", c, p)
+	}
+}
+
 func TestTheLogIsKeptBelowTheLevelOfSecrets(t *testing.T) {
 	cases := map[string]struct {
 		args    []string

@@ -13,7 +13,11 @@ import (
 type health struct {
 	mu     sync.Mutex
 	synced func() bool
-	lease  serve.Check
+	// provisions tells whether the caches of provisioning are filled, nil where nothing provisions.
+	// They do not count while it limps: it may not read what it has to.
+	provisions func() bool
+	limps      bool
+	lease      serve.Check
 	// lacks is what keeps all deletions from being made, empty if nothing does.
 	lacks []string
 }
@@ -22,6 +26,18 @@ func (h *health) set(synced func() bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.synced = synced
+}
+
+func (h *health) provisioning(synced func() bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.provisions = synced
+}
+
+func (h *health) limp(limps bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.limps = limps
 }
 
 func (h *health) watch(lease serve.Check) {
@@ -56,7 +72,7 @@ func (h *health) ready() error {
 		return errors.New(strings.Join(h.lacks, "\n"))
 	case h.synced == nil:
 		return errors.New("waiting for the CSI driver")
-	case !h.synced():
+	case !h.synced(), h.provisions != nil && !h.limps && !h.provisions():
 		return errors.New("waiting for the first list from the API server")
 	}
 	return nil

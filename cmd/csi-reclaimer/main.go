@@ -1,6 +1,6 @@
-// Command csi-reclaimer is a sidecar of a CSI driver: it has the driver delete a volume
-// when, and only when, the reclaim policy of its PersistentVolume says so, whichever of
-// PersistentVolume and claim is deleted first.
+// Command csi-reclaimer is a sidecar of a CSI driver: it has the driver make a volume for each
+// claim, and delete it when, and only when, the reclaim policy of its PersistentVolume says so,
+// whichever of PersistentVolume and claim is deleted first.
 package main
 
 import (
@@ -25,9 +25,15 @@ a volume is deleted when, and only when, its PersistentVolume says Delete and it
 claim is gone, whichever of the two is deleted first.
 
 It puts a finalizer on the driver's PersistentVolumes, proves with live reads that
-a volume may go, has the driver delete it, and only then lets the object go.`
+a volume may go, has the driver delete it, and only then lets the object go.
 
-const example = `  # a first look: what would be done, without doing it
+In role owner it also makes the volumes of claims, in place of the external-provisioner,
+and leaves none behind: a claim is held while its volume is made.`
+
+const example = `  # beside an external-provisioner 5 or newer, which goes on to make and delete volumes
+  csi-reclaimer --csi-address=/csi/csi.sock --role=observer
+
+  # a first look: what would be done, without doing it
   csi-reclaimer --csi-address=/csi/csi.sock --dry-run --http-endpoint=:8080
 
   # beside an external-provisioner 4.x, which goes on to delete the volumes of released PVs

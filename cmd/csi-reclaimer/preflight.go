@@ -72,12 +72,36 @@ func neverAttached(ctx context.Context, config *rest.Config, driver *csidriver.D
 	return o.Spec.AttachRequired != nil && !*o.Spec.AttachRequired, nil
 }
 
+// asker tells which of its rights a controller lacks.
+type asker interface {
+	Missing(ctx context.Context) ([]reclaim.Right, error)
+}
+
+// missingRights returns what any of them lacks, each right once.
+func missingRights(ctx context.Context, of []asker) ([]reclaim.Right, error) {
+	var all []reclaim.Right
+	for _, a := range of {
+		missing, err := a.Missing(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, right := range missing {
+			if !slices.ContainsFunc(all, func(r reclaim.Right) bool {
+				return r.Verb == right.Verb && r.Group == right.Group && r.Resource == right.Resource && r.Namespace == right.Namespace
+			}) {
+				all = append(all, right)
+			}
+		}
+	}
+	return all, nil
+}
+
 // preflight says what this program is not allowed to do, once for each change, and looks
 // again for as long as something is lacking.
-func preflight(ctx context.Context, r *reclaim.Reclaimer, state *health) {
+func preflight(ctx context.Context, of []asker, state *health) {
 	var before []reclaim.Right
 	for {
-		missing, err := r.Missing(ctx)
+		missing, err := missingRights(ctx, of)
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -85,6 +109,7 @@ func preflight(ctx context.Context, r *reclaim.Reclaimer, state *health) {
 			klog.FromContext(ctx).Info("Preflight: what csi-reclaimer may do cannot be found out; it is looked at again", "err", err)
 		case len(missing) == 0:
 			state.lack()
+			state.limp(false)
 			if len(before) > 0 {
 				klog.FromContext(ctx).Info("Preflight: all rights are granted now")
 			}
@@ -112,4 +137,6 @@ func sayMissing(ctx context.Context, missing []reclaim.Right, state *health) {
 		}
 	}
 	state.lack(unsafe...)
+	// Without all it watches provisioning never begins, which is no reason not to delete.
+	state.limp(slices.ContainsFunc(missing, func(r reclaim.Right) bool { return r.Verb == "list" || r.Verb == "watch" }))
 }

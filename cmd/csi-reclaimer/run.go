@@ -8,10 +8,12 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"sync"
+	"time"
 
 	csimetrics "github.com/kubernetes-csi/csi-lib-utils/metrics"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -78,6 +80,10 @@ func run(ctx context.Context, o *options, stdout io.Writer) error {
 		return err
 	}
 	defer stopEvents()
+	provisioner, err := newProvisioner(ctx, o, config, driver, events, own)
+	if err != nil {
+		return err
+	}
 	settings := o.reclaimConfig(driver.Name())
 	settings.Events, settings.Metrics = events, own
 	if settings.NeverAttached, err = neverAttached(ctx, config, driver); err != nil {
@@ -87,15 +93,28 @@ func run(ctx context.Context, o *options, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
+	controllers, rights := []controller{reclaimer}, []asker{reclaimer}
+	switch {
+	case o.releaseFinalizers:
+		controllers = []controller{releasing{reclaimer, stdout}}
+	case provisioner != nil:
+		controllers, rights = append(controllers, provisioner), append(rights, provisioner)
+		state.provisioning(provisioner.Synced)
+	}
 	state.set(reclaimer.Synced)
 	serving.Go(func() { returnMemory(background, reclaimer.WaitSynced) })
-	serving.Go(func() { preflight(background, reclaimer, state) })
-	work := reclaimer.Run
-	if o.releaseFinalizers {
-		work = func(ctx context.Context) error { return release(ctx, reclaimer, stdout) }
-	}
-	return lead(ctx, o, config, driver.Name(), reclaimer, state, work)
+	serving.Go(func() { preflight(background, rights, state) })
+	return lead(ctx, o, config, driver.Name(), state, controllers)
 }
+
+// releasing is a Reclaimer that only takes its finalizers off.
+type releasing struct {
+	*reclaim.Reclaimer
+	stdout io.Writer
+}
+
+// Run does so, and prints what came of it.
+func (r releasing) Run(ctx context.Context) error { return release(ctx, r.Reclaimer, r.stdout) }
 
 // release takes the finalizers off and prints what came of it.
 func release(ctx context.Context, r *reclaim.Reclaimer, stdout io.Writer) error {
@@ -114,22 +133,41 @@ func release(ctx context.Context, r *reclaim.Reclaimer, stdout io.Writer) error 
 	return err
 }
 
-// lead runs the reclaimer, as the holder of the Lease if leader election is on. When ctx
-// ends, deletions in hand get --shutdown-grace to end, and the Lease is kept meanwhile.
-func lead(ctx context.Context, o *options, config *rest.Config, driver string, r *reclaim.Reclaimer, state *health, do func(context.Context) error) error {
+// controller is one that works while this replica leads: reclaim.Reclaimer, provision.Provisioner.
+type controller interface {
+	Watch(ctx context.Context)
+	Run(ctx context.Context) error
+	Stop()
+	Synced() bool
+}
+
+// lead runs the controllers, as the holder of the Lease if leader election is on. When ctx ends,
+// their calls in hand get --shutdown-grace to end, and the Lease is kept meanwhile.
+func lead(ctx context.Context, o *options, config *rest.Config, driver string, state *health, controllers []controller) error {
 	// The watches outlive the election: a replica that waits keeps its caches warm.
 	watch, stopWatch := context.WithCancel(context.WithoutCancel(ctx))
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	defer stopWatch()
-	watching.Go(func() { r.Watch(watch) })
+	for _, c := range controllers {
+		watching.Go(func() { c.Watch(watch) })
+	}
 
 	act := func(lease context.Context) error {
-		work, cutOff := context.WithCancel(lease)
-		defer cutOff()
-		unhook := context.AfterFunc(ctx, func() { stopWithin(work, o, r, cutOff) })
+		unhook := context.AfterFunc(ctx, func() { klog.FromContext(ctx).Info("Stopping: calls in hand may end", "grace", o.grace) })
 		defer unhook()
-		return ignoreEnd(ctx, do(work))
+		// One that fails ends the others: the program ends with its error.
+		all, work := errgroup.WithContext(lease)
+		for _, c := range controllers {
+			all.Go(func() error {
+				own, cutOff := context.WithCancel(work)
+				defer cutOff()
+				unhook := context.AfterFunc(ctx, func() { stopWithin(own, o.grace, c, cutOff) })
+				defer unhook()
+				return ignoreEnd(ctx, c.Run(own))
+			})
+		}
+		return all.Wait()
 	}
 	if !o.elects() {
 		return act(context.WithoutCancel(ctx))
@@ -145,17 +183,16 @@ func lead(ctx context.Context, o *options, config *rest.Config, driver string, r
 	return elector.Run(ctx, act)
 }
 
-// stopWithin has the reclaimer end its work in hand, and cuts it off after the grace.
-func stopWithin(work context.Context, o *options, r *reclaim.Reclaimer, cutOff func()) {
-	klog.FromContext(work).Info("Stopping: deletions in hand may end", "grace", o.grace)
-	if !r.Synced() {
+// stopWithin has a controller end its work in hand, and cuts it off after the grace.
+func stopWithin(work context.Context, grace time.Duration, c controller, cutOff func()) {
+	if !c.Synced() {
 		cutOff() // nothing is in hand
 		return
 	}
-	r.Stop()
-	grace, cancel := context.WithTimeout(work, o.grace)
+	c.Stop()
+	bound, cancel := context.WithTimeout(work, grace)
 	defer cancel()
-	<-grace.Done()
+	<-bound.Done()
 	cutOff()
 }
 

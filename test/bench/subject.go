@@ -24,8 +24,11 @@ func subjects() []subject {
 	return []subject{ours(), reference(), unthrottled()}
 }
 
-// ours is csi-reclaimer at its defaults; the verbosity is that of package sidecar otherwise.
-func ours(args ...string) subject { return subject{Ours, append([]string{"-v=0"}, args...)} }
+// ours is csi-reclaimer at its defaults, but that it does not provision: there are no claims for it
+// here. The verbosity is that of package sidecar otherwise.
+func ours(args ...string) subject {
+	return subject{Ours, append([]string{"-v=0", "--provision=false"}, args...)}
+}
 
 func reference() subject {
 	return subject{Reference, []string{"--kube-api-qps=5", "--kube-api-burst=10", "--retry-interval-start=1s"}}

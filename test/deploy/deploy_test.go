@@ -76,7 +76,7 @@ func TestNoRuleGrantsMoreThanItNames(t *testing.T) {
 // nothing more, the end-to-end tests show.
 func TestEachRoleGrantsWhatItsPlaceNeeds(t *testing.T) {
 	for role, want := range map[string][]string{
-		"owner":     {"get", "list", "watch", "patch", "delete"},
+		"owner":     {"get", "list", "watch", "create", "patch", "delete"},
 		"companion": {"get", "list", "watch", "patch"}, // the provisioner beside deletes PVs
 		"observer":  {"list", "watch"},                 // nothing is written to a PV
 	} {

@@ -30,12 +30,19 @@ func TestWhatIsGrantedIsUsed(t *testing.T) {
 		t.Run(role, func(t *testing.T) {
 			t.Parallel()
 			// Without PUBLISH_UNPUBLISH_VOLUME the CSIDriver is asked whether volumes are attached.
-			s := newStageAs(t, role, mockdriver.Options{Profile: "no-attach"})
+			options := mockdriver.Options{Profile: "no-attach"}
+			if role == "owner" {
+				options.Args = []string{"--topology=zone=a"} // so that nodes matter
+			}
+			s := newStageAs(t, role, options)
 			if role == "observer" {
 				s.peer(true)
 			}
 			car := s.sidecar(append(eager(), "--role="+role, "--reclaim-unprotected", "--leader-election", "--leader-election-namespace="+s.Namespace,
-				"--brake-deletions=3")...)
+				"--brake-deletions=3", "--immediate-topology=false")...)
+			if role == "owner" {
+				s.useProvisioning()
+			}
 			s.useRights(role, car)
 			cluster, namespaced, err := grant.Rules(role)
 			s.must(err)
@@ -126,6 +133,31 @@ func (s *stage) useRights(role string, car *sidecar.Sidecar) {
 		s.metric(car, "csi_reclaimer_braked", "0")
 		s.eventually("all volumes are gone", func() bool { return len(s.onDiskAll()) == 0 })
 	}
+}
+
+// useProvisioning has the sidecar make all kinds of volumes, and ask for another node.
+func (s *stage) useProvisioning() {
+	s.t.Helper()
+	class, tier := s.class(), "tier-"+s.Namespace
+	_, err := s.client.StorageV1().VolumeAttributesClasses().Create(s.ctx, &storagev1.VolumeAttributesClass{
+		ObjectMeta: metav1.ObjectMeta{Name: tier}, DriverName: s.Driver, Parameters: map[string]string{"tier": "gold"},
+	}, metav1.CreateOptions{})
+	s.must(err)
+	s.t.Cleanup(func() {
+		_ = s.client.StorageV1().VolumeAttributesClasses().Delete(s.clean(), tier, metav1.DeleteOptions{})
+	})
+	node := s.node(nil) // which has nothing of the driver
+
+	source := s.bound(s.claim(class, func(c *v1.PersistentVolumeClaim) { c.Spec.VolumeAttributesClassName = &tier }))
+	clone := s.bound(s.claim(class, cloneOf(source.claim)))
+	late := s.claim(s.class(lateBinding), selected(node))
+	s.waitClaim(late, "without that node", func(now *v1.PersistentVolumeClaim) bool {
+		return now != nil && now.Annotations[annSelectedNode] == ""
+	})
+	for _, claim := range []*v1.PersistentVolumeClaim{late, clone.claim, source.claim} {
+		s.deleteClaim(claim)
+	}
+	s.eventually("all volumes are gone", func() bool { return len(s.onDiskAll()) == 0 })
 }
 
 // vanish makes PVs that go before they can be protected.

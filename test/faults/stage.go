@@ -125,7 +125,8 @@ func (s *stage) startLine(ctx context.Context) error {
 func (s *stage) kubeconfig() string { return filepath.Join(s.dir, "kubeconfig") }
 
 func (s *stage) startSidecar(ctx context.Context, args []string) error {
-	args = append([]string{"--retry-interval-start=50ms", "--retry-interval-max=500ms", "--timeout=" + callTimeout.String()}, args...)
+	// What is played here is what becomes of volumes that are there.
+	args = append([]string{"--provision=false", "--retry-interval-start=50ms", "--retry-interval-max=500ms", "--timeout=" + callTimeout.String()}, args...)
 	car, err := sidecar.Start(ctx, sidecar.Options{
 		Binary: s.sidecar, Address: s.driver.Socket(), Kubeconfig: s.kubeconfig(), Args: args, Dir: s.dir,
 	})

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
+)
+
+// newProvisioner returns what makes the volumes of claims, nil where that is not to be done. It is
+// called before anything that uses client-go's scheme runs: see provision.New.
+func newProvisioner(ctx context.Context, o *options, config *rest.Config, driver *csidriver.Driver, events record.EventRecorder, metrics prometheus.Registerer) (*provision.Provisioner, error) {
+	if !o.provisions() {
+		klog.FromContext(ctx).Info("Not provisioning", "role", o.role, "dryRun", o.dryRun)
+		return nil, nil //nolint:nilnil // nothing that provisions is an answer of its own here
+	}
+	composer, err := provision.NewComposer(config, driver, o.composerConfig(identity(driver.Name())))
+	if err != nil {
+		return nil, err
+	}
+	settings := o.provisionConfig()
+	settings.Events, settings.Metrics = events, metrics
+	if plugin := order.InTreePlugin(driver.Name()); plugin != "" {
+		settings.AlsoKnownAs = []string{plugin}
+	}
+	return provision.New(config, driver.Name(), driver, composer, settings)
+}
+
+// identity is noted in the attributes of each volume, in the form in which the stock provisioner
+// notes it.
+func identity(driver string) string {
+	return fmt.Sprintf("%d-%d-%s", time.Now().UnixMilli(), rand.IntN(10000), driver)
+}

@@ -1,0 +1,347 @@
+//go:build unix
+
+package e2e
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/backend"
+	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/test/mockdriver"
+)
+
+// TestProvisionClaimsWholeLife is what a claim is for: a volume that is made once, and deleted once
+// whichever of PV and claim goes first, or kept.
+func TestProvisionClaimsWholeLife(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.sidecar(eager()...)
+	class, keeping := s.class(), s.class(keep)
+	for _, order := range []string{"claim first", "PV first"} {
+		t.Run("Delete, "+order, func(t *testing.T) {
+			s := s.in(t)
+			vol := s.bound(s.claim(class))
+			if !protected(vol.pv) {
+				t.Errorf("the PV was born without the finalizer: %v", vol.pv.Finalizers)
+			}
+			if order == "PV first" {
+				s.must(s.client.CoreV1().PersistentVolumes().Delete(s.ctx, vol.pv.Name, metav1.DeleteOptions{}))
+				vol.waitPVIs("terminating", func(pv *v1.PersistentVolume) bool { return pv != nil && pv.DeletionTimestamp != nil })
+				if vol.onDiskNow() == nil {
+					t.Error("WRONG DELETE: the claim still uses the volume")
+				}
+			}
+			s.deleteClaim(vol.claim)
+			vol.waitPVIs("gone", isGone)
+			s.nothingLeft(vol.claim)
+			if made, deleted := s.creations(vol.claim), s.deletions(vol.handle()); len(made) != 1 || len(deleted) != 1 {
+				t.Errorf("%d CreateVolume and %d DeleteVolume calls, want one each", len(made), len(deleted))
+			}
+		})
+		t.Run("Retain, "+order, func(t *testing.T) {
+			s := s.in(t)
+			vol := s.bound(s.claim(keeping))
+			if order == "PV first" {
+				s.must(s.client.CoreV1().PersistentVolumes().Delete(s.ctx, vol.pv.Name, metav1.DeleteOptions{}))
+			}
+			s.deleteClaim(vol.claim)
+			if order == "PV first" {
+				vol.waitPVIs("gone", isGone)
+			} else {
+				vol.waitPVIs("released", isReleased)
+			}
+			s.fence()
+			if vol.onDiskNow() == nil || len(s.deletions(vol.handle())) > 0 {
+				t.Error("WRONG DELETE: the volume was to be kept")
+			}
+			s.forgetPV(vol.pv.Name)
+		})
+	}
+}
+
+// forgetPV removes a PV that is kept, so that the shared cluster stays small.
+func (s *stage) forgetPV(name string) {
+	s.t.Cleanup(func() {
+		_ = s.client.CoreV1().PersistentVolumes().Delete(s.clean(), name, metav1.DeleteOptions{})
+	})
+}
+
+func TestProvisionManyClaimsAtOnce(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.sidecar()
+	class := s.class()
+	n := size(500, 100)
+	var mu sync.Mutex
+	var claims []*v1.PersistentVolumeClaim
+	var users errgroup.Group
+	users.SetLimit(atOnce)
+	began := time.Now()
+	for range n {
+		users.Go(func() error {
+			claim, err := s.tryClaim(class)
+			mu.Lock()
+			defer mu.Unlock()
+			claims = append(claims, claim)
+			return err
+		})
+	}
+	s.must(users.Wait())
+	for _, claim := range claims {
+		s.bound(claim)
+	}
+	t.Logf("%d claims were bound and free after %v", n, time.Since(began).Round(time.Millisecond))
+	calls, err := s.driver.Calls("CreateVolume")
+	s.must(err)
+	count := map[string]int{}
+	for _, call := range calls {
+		count[call.Name]++
+	}
+	for _, claim := range claims {
+		if count[volumeName(claim)] != 1 {
+			t.Errorf("%d CreateVolume calls for claim %s", count[volumeName(claim)], claim.Name)
+		}
+	}
+	s.must(s.client.CoreV1().PersistentVolumeClaims(s.Namespace).DeleteCollection(s.ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
+	s.eventually("all volumes are gone", func() bool { return len(s.onDiskAll()) == 0 })
+	for handle, calls := range s.deletionsAll() {
+		if calls != 1 {
+			t.Errorf("%d DeleteVolume calls for %s", calls, handle)
+		}
+	}
+}
+
+func slowly(afterWork bool, delay time.Duration) faults.Plan {
+	return faults.Plan{Rules: []faults.Rule{{Method: "CreateVolume", Action: faults.Delay, AfterWork: afterWork, Delay: faults.Duration(delay)}}}
+}
+
+func TestProvisionAClaimThatIsDeletedMeanwhile(t *testing.T) {
+	t.Parallel()
+	for name, afterWork := range map[string]bool{"before the volume is there": false, "when the volume is there": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t)
+			s.sidecar(eager()...)
+			s.must(s.driver.SetFaults(s.ctx, slowly(afterWork, 2*time.Second)))
+			claim := s.claim(s.class())
+			s.asked(claim)
+			s.deleteClaim(claim)
+			s.waitClaim(claim, "terminating and held", func(now *v1.PersistentVolumeClaim) bool {
+				return now != nil && now.DeletionTimestamp != nil && heldClaim(now)
+			})
+			s.waitClaim(claim, "gone", noClaim)
+			s.nothingLeft(claim)
+		})
+	}
+}
+
+// TestProvisionKilledBeforeThePV kills the sidecar when the volume is there and its PV is not.
+func TestProvisionKilledBeforeThePV(t *testing.T) {
+	t.Parallel()
+	for name, deleted := range map[string]bool{"the claim is deleted: nothing is left": true, "the claim stays: it gets that volume": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t)
+			car := s.sidecar(eager()...)
+			s.must(s.driver.SetFaults(s.ctx, slowly(true, 30*time.Second)))
+			claim := s.claim(s.class())
+			s.eventually("the volume is on the disk", func() bool { return len(s.onDiskAll()) == 1 })
+			car.Kill()
+			if deleted {
+				s.deleteClaim(claim)
+			}
+			s.must(s.driver.ClearFaults(s.ctx))
+			s.must(car.Restart())
+			if deleted {
+				s.waitClaim(claim, "gone", noClaim)
+				s.nothingLeft(claim)
+				return
+			}
+			s.bound(claim)
+			if there := s.onDiskAll(); len(there) != 1 {
+				t.Errorf("there are %d volumes: %v", len(there), there)
+			}
+		})
+	}
+}
+
+// TestProvisionAClassThatIsGone has the class go while its volume is there unseen.
+func TestProvisionAClassThatIsGone(t *testing.T) {
+	t.Parallel()
+	lost := faults.Plan{Rules: []faults.Rule{{Method: "CreateVolume", Action: faults.Fail, AfterWork: true, Code: "DeadlineExceeded"}}}
+	t.Run("what was begun is finished from memory", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t)
+		s.sidecar(eager()...)
+		s.must(s.driver.SetFaults(s.ctx, lost))
+		class := s.class()
+		claim := s.claim(class)
+		s.eventually("the volume is on the disk", func() bool { return len(s.onDiskAll()) == 1 })
+		s.must(s.client.StorageV1().StorageClasses().Delete(s.ctx, class, metav1.DeleteOptions{}))
+		s.must(s.driver.ClearFaults(s.ctx))
+		vol := s.bound(claim)
+		s.deleteClaim(claim)
+		vol.waitPVIs("gone", isGone)
+		s.nothingLeft(claim)
+	})
+	t.Run("after a restart the claim is held until the class is back", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t)
+		car := s.sidecar(eager()...)
+		s.must(s.driver.SetFaults(s.ctx, lost))
+		class := s.class()
+		claim := s.claim(class)
+		s.eventually("the volume is on the disk", func() bool { return len(s.onDiskAll()) == 1 })
+		car.Kill()
+		was, err := s.client.StorageV1().StorageClasses().Get(s.ctx, class, metav1.GetOptions{})
+		s.must(err)
+		s.must(s.client.StorageV1().StorageClasses().Delete(s.ctx, class, metav1.DeleteOptions{}))
+		s.deleteClaim(claim)
+		s.must(s.driver.ClearFaults(s.ctx))
+		s.must(car.Restart())
+		s.waitTold(claim, string(provision.ReasonOutcomeUnknown), "take the finalizer "+provision.Finalizer+" off the claim")
+		if now, err := s.claimNow(s.ctx, claim); err != nil || !heldClaim(now) {
+			t.Fatalf("%v: the claim was let go while its volume is left: %+v", err, now)
+		}
+		was.ObjectMeta = metav1.ObjectMeta{Name: was.Name}
+		_, err = s.client.StorageV1().StorageClasses().Create(s.ctx, was, metav1.CreateOptions{})
+		s.must(err)
+		s.waitClaim(claim, "gone", noClaim)
+		s.nothingLeft(claim)
+	})
+	t.Run("a claim that nobody began waits, and is free", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t)
+		claim := s.claim("class-that-never-was-" + s.Namespace)
+		s.sidecar(eager()...)
+		s.bound(s.claim(s.class()))
+		if now, err := s.claimNow(s.ctx, claim); err != nil || heldClaim(now) || now.Status.Phase != v1.ClaimPending {
+			t.Errorf("%v: %+v", err, now)
+		}
+		s.deleteClaim(claim)
+		s.waitClaim(claim, "gone", noClaim)
+	})
+}
+
+func TestProvisionWhatIsRefused(t *testing.T) {
+	t.Parallel()
+	t.Run("a parameter that nobody knows", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t)
+		s.sidecar(eager()...)
+		claim := s.claim(s.class(parameter("csi.storage.k8s.io/fstpye", "xfs")))
+		s.waitTold(claim, "ProvisioningFailed", `parameter "csi.storage.k8s.io/fstpye" is not known`)
+		if now, err := s.claimNow(s.ctx, claim); err != nil || heldClaim(now) || len(s.creations(claim)) > 0 {
+			t.Errorf("%v: the claim is held, or the driver was asked: %+v", err, now)
+		}
+		s.deleteClaim(claim)
+		s.waitClaim(claim, "gone", noClaim)
+	})
+	t.Run("by the driver", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t)
+		s.sidecar(eager()...)
+		s.must(s.driver.SetFaults(s.ctx, faults.Plan{Rules: []faults.Rule{
+			{Method: "CreateVolume", Action: faults.Fail, Code: "InvalidArgument", Message: "there is no tier of lead"},
+		}}))
+		claim := s.claim(s.class(parameter("tier", "lead")))
+		s.waitTold(claim, "ProvisioningFailed", "there is no tier of lead")
+		s.waitClaim(claim, "free", func(now *v1.PersistentVolumeClaim) bool { return !heldClaim(now) })
+		s.must(s.driver.ClearFaults(s.ctx))
+		s.bound(claim)
+	})
+	t.Run("by its quota", func(t *testing.T) {
+		t.Parallel()
+		s := newStageAs(t, "owner", mockdriver.Options{Args: []string{"--max-volumes=1"}})
+		s.sidecar(eager()...)
+		class := s.class()
+		first := s.bound(s.claim(class))
+		second := s.claim(class)
+		s.waitTold(second, "ProvisioningFailed", "ResourceExhausted")
+		s.deleteClaim(first.claim)
+		s.bound(second)
+	})
+}
+
+func TestProvisionABlockVolume(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.sidecar(eager()...)
+	block := v1.PersistentVolumeBlock
+	vol := s.bound(s.claim(s.class(), func(c *v1.PersistentVolumeClaim) { c.Spec.VolumeMode = &block }))
+	there := vol.onDiskNow()
+	if there == nil || !slices.ContainsFunc(there.Access, func(a backend.Access) bool { return a.Block }) || *vol.pv.Spec.VolumeMode != block || vol.pv.Spec.CSI.FSType != "" {
+		t.Errorf("volume %+v, PV %+v", there, vol.pv.Spec)
+	}
+}
+
+// TestProvisionAClone deletes the source while it is cloned.
+func TestProvisionAClone(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.sidecar(eager()...)
+	class := s.class()
+	source := s.bound(s.claim(class))
+	s.must(s.driver.SetFaults(s.ctx, slowly(false, 2*time.Second)))
+	clone := s.claim(class, cloneOf(source.claim))
+	s.asked(clone)
+	s.deleteClaim(source.claim)
+	s.waitClaim(source.claim, "terminating and kept", func(now *v1.PersistentVolumeClaim) bool {
+		return now != nil && now.DeletionTimestamp != nil && slices.Contains(now.Finalizers, provision.CloningFinalizer)
+	})
+	copied := s.bound(clone)
+	if there := copied.onDiskNow(); there == nil || there.Source.VolumeID != source.handle() {
+		t.Errorf("the clone is %+v, want one of %s", there, source.handle())
+	}
+	s.waitClaim(source.claim, "gone", noClaim)
+	source.waitPVIs("gone", isGone)
+	s.nothingLeft(source.claim)
+	if n := len(s.creations(clone)); n != 1 {
+		t.Errorf("%d CreateVolume calls", n)
+	}
+}
+
+func TestProvisionUnderAnotherName(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.sidecar(append(eager(), "--volume-name-prefix=disk", "--volume-name-uuid-length=12", "--extra-create-metadata", "--default-fstype=xfs")...)
+	claim := s.claim(s.class())
+	s.waitClaim(claim, "bound and free", func(now *v1.PersistentVolumeClaim) bool {
+		return now != nil && now.Status.Phase == v1.ClaimBound && !heldClaim(now)
+	})
+	name := "disk-" + strings.ReplaceAll(string(claim.UID), "-", "")[:12]
+	pv, err := s.client.CoreV1().PersistentVolumes().Get(s.ctx, name, metav1.GetOptions{})
+	s.must(err)
+	vol := provisioned{s, claim, pv}
+	if there := vol.onDiskNow(); there == nil || there.Name != name || there.Parameters["csi.storage.k8s.io/pvc/name"] != claim.Name || pv.Spec.CSI.FSType != "xfs" {
+		t.Errorf("volume %+v, PV %+v", there, pv.Spec)
+	}
+	calls, err := s.driver.Calls("CreateVolume")
+	s.must(err)
+	if len(calls) != 1 {
+		t.Errorf("%d CreateVolume calls", len(calls))
+	}
+	s.deleteClaim(claim)
+	vol.waitPVIs("gone", isGone)
+}
+
+// TestProvisionIsLeftToOthers where it is switched off.
+func TestProvisionIsLeftToOthers(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.sidecar(append(eager(), "--provision=false")...)
+	claim := s.claim(s.class())
+	s.fence()
+	if now, err := s.claimNow(s.ctx, claim); err != nil || heldClaim(now) || len(s.creations(claim)) > 0 {
+		t.Errorf("%v: the claim was touched: %+v", err, now)
+	}
+}
