@@ -48,21 +48,21 @@ type watches struct {
 func newWatches(client kubernetes.Interface) (watches, error) {
 	core, storage := client.CoreV1(), client.StorageV1()
 	w := watches{
-		claims: newInformer(client, &v1.PersistentVolumeClaim{}, cache.Indexers{bySource: sourcesOf},
+		claims: newInformer(&v1.PersistentVolumeClaim{}, cache.Indexers{bySource: sourcesOf},
 			func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 				return core.PersistentVolumeClaims("").List(ctx, o)
 			},
 			func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 				return core.PersistentVolumeClaims("").Watch(ctx, o)
 			}),
-		volumes: newInformer(client, &v1.PersistentVolume{}, cache.Indexers{byHandle: handlesOf},
+		volumes: newInformer(&v1.PersistentVolume{}, cache.Indexers{byHandle: handlesOf},
 			func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 				return core.PersistentVolumes().List(ctx, o)
 			},
 			func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 				return core.PersistentVolumes().Watch(ctx, o)
 			}),
-		classes: newInformer(client, &storagev1.StorageClass{}, nil,
+		classes: newInformer(&storagev1.StorageClass{}, nil,
 			func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 				return storage.StorageClasses().List(ctx, o)
 			},
@@ -80,13 +80,20 @@ func newWatches(client kubernetes.Interface) (watches, error) {
 	return w, nil
 }
 
-func newInformer(client any, example runtime.Object, indexers cache.Indexers, list cache.ListWithContextFunc, follow cache.WatchFuncWithContext) cache.SharedIndexInformer {
+func newInformer(example runtime.Object, indexers cache.Indexers, list cache.ListWithContextFunc, follow cache.WatchFuncWithContext) cache.SharedIndexInformer {
 	if indexers == nil {
 		indexers = cache.Indexers{}
 	}
-	source := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{ListWithContextFunc: list, WatchFuncWithContext: follow}, client)
+	source := listing{&cache.ListWatch{ListWithContextFunc: list, WatchFuncWithContext: follow}}
 	return cache.NewSharedIndexInformer(source, example, 0, indexers)
 }
+
+// listing has the reflector list before it watches, as package kube's caches do: a streamed list
+// decodes each object twice, and not every API server has it.
+type listing struct{ *cache.ListWatch }
+
+// IsWatchListSemanticsUnSupported says so.
+func (listing) IsWatchListSemanticsUnSupported() bool { return true }
 
 func dropManagedFields(object any) (any, error) {
 	if o, ok := object.(metav1.Object); ok {
