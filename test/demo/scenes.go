@@ -34,7 +34,7 @@ func scenes() []scene {
 	return []scene{
 		{
 			name: "claim-first", title: "Claim deleted first",
-			story:  "The usual order: the claim goes, the policy is Delete, so the volume goes too.",
+			story:  "A claim's whole life, in the usual order: csi-reclaimer makes its volume; the claim goes, the\npolicy is Delete, so the volume goes too.",
 			moral:  "Deleted once; only then the PV was let go.",
 			policy: v1.PersistentVolumeReclaimDelete,
 			want:   outcome{pv: gone, protected: true, deleteCalls: 1},
@@ -96,6 +96,11 @@ func (s *stage) play(ctx context.Context, sc scene) (result, error) {
 		return result{}, err
 	}
 	defer watch.stop()
+	claim, err := s.watchClaim(ctx, t, sc.name)
+	if err != nil {
+		return result{}, err
+	}
+	defer claim.stop()
 	vol, err := s.make(ctx, t, sc)
 	if err != nil {
 		return result{}, err
@@ -103,7 +108,7 @@ func (s *stage) play(ctx context.Context, sc scene) (result, error) {
 	if err := watch.until(ctx, "bound", isBound); err != nil {
 		return result{}, err
 	}
-	if err := errors.Join(s.disk(t), s.deleteBoth(ctx, t, sc, vol, watch)); err != nil {
+	if err := errors.Join(s.disk(t), s.deleteBoth(ctx, t, sc, vol, watch, claim)); err != nil {
 		return result{}, err
 	}
 	if err := watch.until(ctx, sc.want.pv, func(pv *v1.PersistentVolume) bool { return phase(pv) == sc.want.pv }); err != nil {
@@ -123,16 +128,25 @@ func (s *stage) play(ctx context.Context, sc scene) (result, error) {
 	return r, err
 }
 
-// make makes the scene's volume, PV and claim.
+// make makes the scene's claim, for which csi-reclaimer makes the volume and its PV; without
+// csi-reclaimer it makes all three.
 func (s *stage) make(ctx context.Context, t *timeline, sc scene) (*storage.Volume, error) {
-	t.user(fmt.Sprintf("makes volume, PV and claim %q, policy %s", sc.name, sc.policy))
 	making, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	return s.maker.Make(making, storage.Spec{Name: sc.name, Policy: sc.policy})
+	if sc.sidecarOff {
+		t.user(fmt.Sprintf("makes volume, PV and claim %q, policy %s", sc.name, sc.policy))
+		return s.maker.Make(making, storage.Spec{Name: sc.name, Policy: sc.policy})
+	}
+	t.user(fmt.Sprintf("makes claim %q of a StorageClass with policy %s", sc.name, sc.policy))
+	vol, err := s.maker.Ask(making, sc.name, className(sc.policy))
+	if err == nil && sc.policy == v1.PersistentVolumeReclaimRetain {
+		s.retained = vol.Name
+	}
+	return vol, err
 }
 
 // deleteBoth deletes PV and claim in the scene's order, as a user would.
-func (s *stage) deleteBoth(ctx context.Context, t *timeline, sc scene, vol *storage.Volume, w *watcher) error {
+func (s *stage) deleteBoth(ctx context.Context, t *timeline, sc scene, vol *storage.Volume, w *watcher, claim *claimWatcher) error {
 	if sc.protects() {
 		if err := w.until(ctx, "protected by csi-reclaimer's finalizer", isProtected); err != nil {
 			return err
@@ -153,11 +167,7 @@ func (s *stage) deleteBoth(ctx context.Context, t *timeline, sc scene, vol *stor
 	}
 	waiting, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if err := vol.WaitClaimGone(waiting); err != nil {
-		return err
-	}
-	t.api("the claim is gone")
-	return nil
+	return claim.waitGone(waiting)
 }
 
 // fence has csi-reclaimer reclaim a volume of its own: whatever it was about to do to the
@@ -234,9 +244,9 @@ func (s *stage) disk(t *timeline) error {
 	return nil
 }
 
-// calls notes the DeleteVolume calls that the driver received for a volume.
+// calls notes what the driver was asked for a volume.
 func (s *stage) calls(t *timeline, vol *storage.Volume) error {
-	calls, err := s.driver.Calls("DeleteVolume")
+	calls, err := s.driver.Calls("CreateVolume", "DeleteVolume")
 	if err != nil {
 		return err
 	}
@@ -248,7 +258,7 @@ func (s *stage) calls(t *timeline, vol *storage.Volume) error {
 		if call.Code != "" {
 			answer = call.Code
 		}
-		t.driver(call.Received, fmt.Sprintf("receives DeleteVolume, answers %s after %v", answer, rounded(call.Answered.Sub(call.Received))))
+		t.driver(call.Received, fmt.Sprintf("receives %s, answers %s after %v", call.Method, answer, rounded(call.Answered.Sub(call.Received))))
 	}
 	return nil
 }

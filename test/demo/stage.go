@@ -43,6 +43,8 @@ type stage struct {
 	admin   string // path of a kubeconfig
 	client  kubernetes.Interface
 	maker   storage.Maker
+	// retained is the PV that is kept in the end.
+	retained string
 }
 
 // binaries are the compiled programs of the project.
@@ -74,6 +76,9 @@ func raise(ctx context.Context, p *printer) (s *stage, err error) {
 		return s, err
 	}
 	s.maker = storage.Maker{Client: s.client, Driver: driverName, Namespace: "default", CSI: s.driver.Controller()}
+	if err := s.makeClasses(ctx); err != nil {
+		return s, err
+	}
 	t.demo("all up: API server " + s.cluster.URL())
 	return s, nil
 }
@@ -228,7 +233,7 @@ func (s *stage) keep(ctx context.Context) error {
 	s.p.raw("  tail -f " + s.sidecar.LogPath())
 	s.p.raw("  tail -f " + s.driver.LedgerPath())
 	s.p.say("Let the retained volume go, and look at the disk again:")
-	s.p.raw(`  kubectl patch pv retain -p '{"spec":{"persistentVolumeReclaimPolicy":"Delete"}}'`)
+	s.p.raw(`  kubectl patch pv ` + s.retained + ` -p '{"spec":{"persistentVolumeReclaimPolicy":"Delete"}}'`)
 	s.p.say("Ctrl-C stops it all and removes it.")
 	<-ctx.Done()
 	return nil

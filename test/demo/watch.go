@@ -12,7 +12,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
@@ -47,23 +46,26 @@ type watcher struct {
 	changed   chan struct{} // closed and made anew with each change
 }
 
-// watch follows the PV of this name from before it is made.
-func (s *stage) watch(ctx context.Context, t *timeline, name string) (*watcher, error) {
-	options := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", name).String()}
+// watch follows the PV of the claim with this name from before it is made; what the PV is called is
+// for whoever makes it to say.
+func (s *stage) watch(ctx context.Context, t *timeline, claim string) (*watcher, error) {
+	of := func(pv *v1.PersistentVolume) bool { return pv.Spec.ClaimRef != nil && pv.Spec.ClaimRef.Name == claim }
 	pvs := s.client.CoreV1().PersistentVolumes()
-	list, err := pvs.List(ctx, options)
+	list, err := pvs.List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
-	if len(list.Items) > 0 {
-		return nil, fmt.Errorf("watch PV %q: there is one already", name)
+	if slices.ContainsFunc(list.Items, func(pv v1.PersistentVolume) bool { return of(&pv) }) {
+		return nil, fmt.Errorf("watch the PV of claim %q: there is one already", claim)
 	}
-	options.ResourceVersion = list.ResourceVersion
-	stream, err := pvs.Watch(ctx, options)
+	stream, err := pvs.Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
 	if err != nil {
 		return nil, err
 	}
-	return follow(t, stream), nil
+	return follow(t, watch.Filter(stream, func(event watch.Event) (watch.Event, bool) {
+		pv, ok := event.Object.(*v1.PersistentVolume)
+		return event, !ok || of(pv)
+	})), nil
 }
 
 func follow(t *timeline, stream watch.Interface) *watcher {

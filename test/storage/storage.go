@@ -35,13 +35,14 @@ type Maker struct {
 	CSI       csi.ControllerClient
 }
 
-// Volume is a volume with its PV and, unless it is unclaimed, its claim. The PV and the
-// claim have the same name.
+// Volume is a volume with its PV and, unless it is unclaimed, its claim. Name is that of the PV,
+// and, if ClaimName is empty, of the claim.
 type Volume struct {
-	maker  Maker
-	Name   string
-	Handle string
-	PVUID  types.UID
+	maker     Maker
+	Name      string
+	ClaimName string
+	Handle    string
+	PVUID     types.UID
 	// Claimed: there is a claim, bound to the PV.
 	Claimed bool
 }
@@ -94,6 +95,38 @@ func (m Maker) Make(ctx context.Context, s Spec) (*Volume, error) {
 	return vol, vol.WaitPV(ctx, "bound", func(pv *v1.PersistentVolume) bool { return pv != nil && pv.Status.Phase == v1.VolumeBound })
 }
 
+// Ask makes a claim that asks for a volume of the class, and returns once the provisioner has made
+// it and they are bound.
+func (m Maker) Ask(ctx context.Context, name, class string) (*Volume, error) {
+	asks := m.claim(name)
+	asks.Spec.StorageClassName, asks.Spec.VolumeName = &class, ""
+	if _, err := m.Client.CoreV1().PersistentVolumeClaims(m.Namespace).Create(ctx, asks, metav1.CreateOptions{}); err != nil {
+		return nil, fmt.Errorf("make claim %q: %w", name, err)
+	}
+	vol := &Volume{maker: m, ClaimName: name, Claimed: true}
+	for looks := 0; ; looks++ {
+		claim, err := vol.Claim(ctx)
+		if err == nil && claim != nil && claim.Status.Phase == v1.ClaimBound {
+			vol.Name = claim.Spec.VolumeName
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for claim %q to be bound: %w", name, ctx.Err())
+		case <-time.After(poll(looks)):
+		}
+	}
+	pv, err := m.Client.CoreV1().PersistentVolumes().Get(ctx, vol.Name, metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("read PV %q: %w", vol.Name, err)
+	}
+	vol.PVUID = pv.UID
+	if pv.Spec.CSI != nil {
+		vol.Handle = pv.Spec.CSI.VolumeHandle
+	}
+	return vol, nil
+}
+
 func filesystem() *csi.VolumeCapability {
 	return &csi.VolumeCapability{
 		AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
@@ -141,6 +174,13 @@ func (m Maker) claim(name string) *v1.PersistentVolumeClaim {
 	}
 }
 
+func (v *Volume) claimName() string {
+	if v.ClaimName != "" {
+		return v.ClaimName
+	}
+	return v.Name
+}
+
 // DeletePV deletes the PV, as kubectl delete pv --wait=false does.
 func (v *Volume) DeletePV(ctx context.Context) error {
 	return v.maker.Client.CoreV1().PersistentVolumes().Delete(ctx, v.Name, metav1.DeleteOptions{})
@@ -148,7 +188,7 @@ func (v *Volume) DeletePV(ctx context.Context) error {
 
 // DeleteClaim deletes the claim, as kubectl delete pvc --wait=false does.
 func (v *Volume) DeleteClaim(ctx context.Context) error {
-	return v.maker.Client.CoreV1().PersistentVolumeClaims(v.maker.Namespace).Delete(ctx, v.Name, metav1.DeleteOptions{})
+	return v.maker.Client.CoreV1().PersistentVolumeClaims(v.maker.Namespace).Delete(ctx, v.claimName(), metav1.DeleteOptions{})
 }
 
 // SetPolicy changes the reclaim policy.
@@ -174,7 +214,7 @@ func (v *Volume) PV(ctx context.Context) (*v1.PersistentVolume, error) {
 
 // Claim returns the claim as it is now, nil when it is gone.
 func (v *Volume) Claim(ctx context.Context) (*v1.PersistentVolumeClaim, error) {
-	claim, err := v.maker.Client.CoreV1().PersistentVolumeClaims(v.maker.Namespace).Get(ctx, v.Name, metav1.GetOptions{})
+	claim, err := v.maker.Client.CoreV1().PersistentVolumeClaims(v.maker.Namespace).Get(ctx, v.claimName(), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
@@ -215,7 +255,7 @@ func (v *Volume) WaitClaimGone(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("wait for claim %q to be gone: %w", v.Name, ctx.Err())
+			return fmt.Errorf("wait for claim %q to be gone: %w", v.claimName(), ctx.Err())
 		case <-time.After(poll(looks)):
 		}
 	}

@@ -1,0 +1,118 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
+)
+
+// className is the StorageClass of a reclaim policy.
+func className(policy v1.PersistentVolumeReclaimPolicy) string {
+	return "demo-" + strings.ToLower(string(policy))
+}
+
+// makeClasses makes a StorageClass for each policy.
+func (s *stage) makeClasses(ctx context.Context) error {
+	for _, policy := range []v1.PersistentVolumeReclaimPolicy{v1.PersistentVolumeReclaimDelete, v1.PersistentVolumeReclaimRetain} {
+		class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: className(policy)}, Provisioner: driverName, ReclaimPolicy: &policy}
+		if _, err := s.client.StorageV1().StorageClasses().Create(ctx, class, metav1.CreateOptions{}); err != nil {
+			return fmt.Errorf("make StorageClass %q: %w", class.Name, err)
+		}
+	}
+	return nil
+}
+
+// claimWatcher notes every change of one claim that a person would care about.
+type claimWatcher struct {
+	stream watch.Interface
+	// gone is closed once the claim is.
+	gone, ended chan struct{}
+	once        sync.Once
+}
+
+// watchClaim follows the claim of this name from before it is made.
+func (s *stage) watchClaim(ctx context.Context, t *timeline, name string) (*claimWatcher, error) {
+	stream, err := s.client.CoreV1().PersistentVolumeClaims(s.maker.Namespace).Watch(ctx, metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector("metadata.name", name).String(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("watch claim %q: %w", name, err)
+	}
+	w := &claimWatcher{stream: stream, gone: make(chan struct{}), ended: make(chan struct{})}
+	go func() {
+		defer close(w.ended)
+		var last *v1.PersistentVolumeClaim
+		for event := range stream.ResultChan() {
+			claim, ok := event.Object.(*v1.PersistentVolumeClaim)
+			if !ok {
+				continue
+			}
+			if event.Type == watch.Deleted {
+				claim = nil
+			}
+			for _, line := range claimChanges(last, claim) {
+				t.api(line)
+			}
+			last = claim
+			if claim == nil {
+				w.once.Do(func() { close(w.gone) })
+			}
+		}
+	}()
+	return w, nil
+}
+
+// claimChanges says in words how two states of the claim differ; nil is a claim that is not there.
+func claimChanges(before, now *v1.PersistentVolumeClaim) []string {
+	if now == nil {
+		return []string{"the claim is gone"}
+	}
+	var lines []string
+	if before == nil {
+		lines = append(lines, "the claim is there")
+		before = &v1.PersistentVolumeClaim{Status: v1.PersistentVolumeClaimStatus{Phase: now.Status.Phase}}
+	}
+	held := func(claim *v1.PersistentVolumeClaim) bool {
+		return slices.Contains(claim.Finalizers, provision.Finalizer)
+	}
+	switch {
+	case held(now) && !held(before):
+		lines = append(lines, "csi-reclaimer's finalizer is on the claim: its volume is begun")
+	case held(before) && !held(now):
+		lines = append(lines, "csi-reclaimer's finalizer is off the claim")
+	}
+	if now.Status.Phase != before.Status.Phase {
+		lines = append(lines, "the claim is "+string(now.Status.Phase))
+	}
+	return lines
+}
+
+// waitGone waits until the claim was seen to be gone.
+func (w *claimWatcher) waitGone(ctx context.Context) error {
+	select {
+	case <-w.gone:
+		return nil
+	case <-w.ended:
+		return fmt.Errorf("wait for the claim to be gone: %w", errWatchEnded)
+	case <-ctx.Done():
+		return fmt.Errorf("wait for the claim to be gone: %w", ctx.Err())
+	}
+}
+
+// stop ends the watch. It may be called twice.
+func (w *claimWatcher) stop() {
+	w.stream.Stop()
+	<-w.ended
+}
