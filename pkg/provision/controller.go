@@ -198,7 +198,7 @@ func (p *Provisioner) wakeHeld() {
 }
 
 // claimNow returns the claim as the cache has it, nil if it is gone.
-func (p *Provisioner) claimNow(k key) *v1.PersistentVolumeClaim { return p.watches.claim(k) }
+func (p *Provisioner) claimNow(k key) *v1.PersistentVolumeClaim { return p.claim(k) }
 
 // Watch keeps the caches up to date until ctx ends, and returns when it has stopped. A replica that
 // waits to lead calls it, so that it can act at once when it does. It changes nothing in the

@@ -368,7 +368,7 @@ func (o plainOrders) Compose(_ context.Context, want Want) (*Order, error) {
 				}
 			}
 			return &v1.PersistentVolume{
-				ObjectMeta: metav1.ObjectMeta{Name: o.PVName(claim.UID), UID: types.UID("pv-of-" + claim.UID), Finalizers: []string{"external-provisioner.volume.kubernetes.io/finalizer"}},
+				ObjectMeta: metav1.ObjectMeta{Name: o.PVName(claim.UID), UID: "pv-of-" + claim.UID, Finalizers: []string{"external-provisioner.volume.kubernetes.io/finalizer"}},
 				Spec: v1.PersistentVolumeSpec{
 					ClaimRef:                      &v1.ObjectReference{Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID},
 					PersistentVolumeReclaimPolicy: v1.PersistentVolumeReclaimDelete,
