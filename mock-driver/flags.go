@@ -17,7 +17,7 @@ type flags struct {
 	nodes                                                       []string
 	readyAfter, grace                                           time.Duration
 	profile                                                     string
-	enable, disable                                             []string
+	enable, disable, places, parameters                         []string
 	topology, volumeContext, secrets                            map[string]string
 	stateDir, ledger, capacity, maxVolumeSize                   string
 	static                                                      []string
@@ -66,7 +66,9 @@ func (f *flags) kind(s *pflag.FlagSet) {
 	s.StringVar(&f.profile, "profile", "full", "kind of driver, see below")
 	s.StringSliceVar(&f.enable, "capabilities", nil, "capabilities to add to the profile, such as node/EXPAND_VOLUME, or EXPAND_VOLUME for all services that have it")
 	s.StringSliceVar(&f.disable, "disable-capabilities", nil, "capabilities to take away, with those that depend on them")
-	s.StringToStringVar(&f.topology, "topology", nil, "where the node and all volumes are, as key=value; adds VOLUME_ACCESSIBILITY_CONSTRAINTS")
+	s.StringToStringVar(&f.topology, "topology", nil, "where the node is, as key=value, and all volumes unless there are --place; adds VOLUME_ACCESSIBILITY_CONSTRAINTS")
+	s.StringArrayVar(&f.places, "place", nil, "place where volumes can be, as KEY=VALUE[,KEY=VALUE][@SIZE], with SIZE as its capacity; may be repeated; the node is in the first one, unless --topology says otherwise")
+	s.StringSliceVar(&f.parameters, "parameters", nil, "parameters that CreateVolume takes; others are refused with InvalidArgument (default: any)")
 }
 
 func (f *flags) state(s *pflag.FlagSet) {

@@ -73,6 +73,7 @@ func (f *flags) settings() (settings, error) {
 		server: server.Config{
 			Name: f.name, Version: f.version, NodeID: f.nodeID, MaxVolumesPerNode: f.maxPerNode, MaxCalls: f.maxCalls, RefuseCalls: f.refuseCalls,
 			AbortPending: f.abortPending, ReadyAfter: f.readyAfter, Grace: f.grace, Secrets: f.secrets,
+			Parameters: f.parameters,
 		},
 	}
 	for _, fill := range []func(*settings) error{f.paths, f.capabilities, f.sizes, f.behaviour, f.faults} {
@@ -116,7 +117,7 @@ func (f *flags) capabilities(s *settings) error {
 		return fmt.Errorf("--profile: %w", err)
 	}
 	set := profile.Capabilities
-	if len(f.topology) > 0 {
+	if len(f.topology) > 0 || len(f.places) > 0 {
 		set[server.VolumeTopology] = true
 	}
 	if err := set.Enable(f.enable...); err != nil {
@@ -133,14 +134,48 @@ func (f *flags) capabilities(s *settings) error {
 		return fmt.Errorf("--capabilities: %w", err)
 	}
 	s.server.Capabilities = set
-	if set[server.VolumeTopology] {
-		s.server.Topology = f.topology
-		if len(f.topology) == 0 {
-			s.server.Topology = map[string]string{defaultTopology: defaultZone}
+	if !set[server.VolumeTopology] {
+		return nil
+	}
+	return f.where(s)
+}
+
+// where says where the node is, and where volumes can be.
+func (f *flags) where(s *settings) error {
+	for _, text := range f.places {
+		place, err := parsePlace(text)
+		if err != nil {
+			return err
 		}
-		s.backend.Topology = s.server.Topology
+		s.backend.Places = append(s.backend.Places, place)
+	}
+	switch {
+	case len(f.topology) > 0:
+		s.server.Topology = f.topology
+	case len(s.backend.Places) > 0:
+		s.server.Topology = s.backend.Places[0].Segments
+	default:
+		s.server.Topology = map[string]string{defaultTopology: defaultZone}
+	}
+	if len(s.backend.Places) == 0 {
+		s.backend.Places = []backend.Place{{Segments: s.server.Topology}}
 	}
 	return nil
+}
+
+func parsePlace(text string) (backend.Place, error) {
+	segments, size, sized := strings.Cut(text, "@")
+	place := backend.Place{Segments: map[string]string{}}
+	for pair := range strings.SplitSeq(segments, ",") {
+		key, value, _ := strings.Cut(pair, "=")
+		if key == "" || value == "" || sized && size == "" {
+			return backend.Place{}, fmt.Errorf("--place %q: want KEY=VALUE[,KEY=VALUE][@SIZE]", text)
+		}
+		place.Segments[key] = value
+	}
+	var err error
+	place.CapacityBytes, err = bytesOf("--place", size)
+	return place, err
 }
 
 func (f *flags) sizes(s *settings) (err error) {

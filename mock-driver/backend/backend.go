@@ -2,7 +2,9 @@ package backend
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"sync"
 )
 
@@ -30,8 +32,8 @@ type Config struct {
 	DeleteUsed bool
 	// KeepSnapshotted makes DeleteVolume refuse, with ErrInUse, a volume that has snapshots. Default false: snapshots outlive volumes.
 	KeepSnapshotted bool
-	// Topology is the only place where volumes can be. Default none: they are everywhere.
-	Topology map[string]string
+	// Places are where volumes can be, each in one of them. Default none: volumes are everywhere.
+	Places []Place
 	// Context is added to the context of each new volume.
 	Context map[string]string
 }
@@ -53,7 +55,7 @@ func (c Config) Validate() error {
 	case c.MaxVolumesPerNode < 0:
 		return fmt.Errorf("max volumes per node %d: must not be negative", c.MaxVolumesPerNode)
 	}
-	return nil
+	return validatePlaces(c.Places)
 }
 
 // Backend holds volumes and snapshots. All methods are safe for concurrent use, and each is atomic.
@@ -64,6 +66,7 @@ type Backend struct {
 	volumes   *collection[Volume]
 	snapshots *collection[Snapshot]
 	used      int64
+	usedAt    map[string]int64 // by placeKey
 }
 
 // New loads what the stores hold.
@@ -74,7 +77,7 @@ func New(volumes Store[Volume], snapshots Store[Snapshot], config Config) (*Back
 	if config.CapacityBytes == 0 {
 		config.CapacityBytes = defaultCapacity
 	}
-	b := &Backend{config: config}
+	b := &Backend{config: config, usedAt: map[string]int64{}}
 	var err error
 	if b.volumes, err = load(volumes, func(v Volume) (id, name string) { return v.ID, v.Name }); err != nil {
 		return nil, fmt.Errorf("load volumes: %w", err)
@@ -86,17 +89,13 @@ func New(volumes Store[Volume], snapshots Store[Snapshot], config Config) (*Back
 		if v.Bytes < 0 || b.used > math.MaxInt64-v.Bytes {
 			return nil, fmt.Errorf("load volumes: volume %q holds %d bytes: %w", v.ID, v.Bytes, ErrInvalid)
 		}
-		b.used += v.Bytes
+		b.account(v, v.Bytes)
 	}
 	return b, nil
 }
 
 // Available is the capacity that is left, in bytes.
-func (b *Backend) Available() int64 {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.left()
-}
+func (b *Backend) Available() int64 { return b.AvailableAt(nil) }
 
 // left may find less than nothing after a restart with a smaller capacity.
 func (b *Backend) left() int64 { return max(0, b.config.CapacityBytes-b.used) }
@@ -125,10 +124,16 @@ func (b *Backend) size(required, limit, unspecified int64) (int64, error) {
 	return bytes, nil
 }
 
-// reserve reports whether so many bytes more would fit.
-func (b *Backend) reserve(bytes int64) error {
+// reserve reports whether so many bytes more would fit where the volume is.
+func (b *Backend) reserve(v Volume, bytes int64) error {
 	if left := b.left(); bytes > left {
 		return fmt.Errorf("%d bytes wanted, %d left: %w", bytes, left, ErrExhausted)
+	}
+	for _, p := range b.config.Places {
+		here := slices.ContainsFunc(v.Topology, func(segments map[string]string) bool { return maps.Equal(segments, p.Segments) })
+		if left := b.leftAt(p); here && bytes > left {
+			return fmt.Errorf("%d bytes wanted, %d left in %s: %w", bytes, left, p, ErrExhausted)
+		}
 	}
 	return nil
 }

@@ -29,11 +29,11 @@ func (b *Backend) CreateSnapshot(r SnapshotRequest, now time.Time) (Snapshot, bo
 	if !ok {
 		return Snapshot{}, false, fmt.Errorf("source volume %q: %w", r.VolumeID, ErrVolumeNotFound)
 	}
-	if !b.reachable(r.Places) {
-		return Snapshot{}, false, fmt.Errorf("none of the places asked for is %v: %w", b.config.Topology, ErrExhausted)
+	if len(r.Places) > 0 && len(v.Topology) > 0 && !anyWithin(r.Places, v.Topology) {
+		return Snapshot{}, false, fmt.Errorf("none of the places asked for is %v, where volume %q is: %w", v.Topology, v.ID, ErrExhausted)
 	}
 	s := Snapshot{
-		ID: newID(r.Name), Name: r.Name, VolumeID: v.ID, Bytes: v.Bytes, Created: now.UTC(), Parameters: r.Parameters, Topology: b.places(),
+		ID: newID(r.Name), Name: r.Name, VolumeID: v.ID, Bytes: v.Bytes, Created: now.UTC(), Parameters: r.Parameters, Topology: v.Topology,
 	}.clone()
 	if err := b.snapshots.put(s); err != nil {
 		return Snapshot{}, false, err

@@ -147,7 +147,7 @@ func TestPlaces(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			forEachStore(t, func(t *testing.T, open func(backend.Config) *backend.Backend) {
-				b := open(backend.Config{Topology: here})
+				b := open(backend.Config{Places: []backend.Place{{Segments: here}}})
 				r := request("pvc-1")
 				r.Places = c.places
 				if _, _, err := b.CreateVolume(r, now()); !errors.Is(err, c.want) {

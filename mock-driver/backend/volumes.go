@@ -16,7 +16,7 @@ type VolumeRequest struct {
 	Parameters, Mutable map[string]string
 	Access              []Access
 	Source              Source
-	// Places are the topologies of which the volume must be in at least one. Empty: anywhere.
+	// Places are the topologies of which the volume must be in at least one, the most wanted first. Empty: anywhere.
 	Places []map[string]string
 }
 
@@ -35,13 +35,14 @@ func (b *Backend) CreateVolume(r VolumeRequest, now time.Time) (Volume, bool, er
 	if err != nil {
 		return Volume{}, false, err
 	}
-	if !b.reachable(r.Places) {
-		return Volume{}, false, fmt.Errorf("none of the places asked for is %v: %w", b.config.Topology, ErrExhausted)
+	topology, err := b.pick(r.Places, bytes)
+	if err != nil {
+		return Volume{}, false, err
 	}
 	v := Volume{
 		ID: newID(r.Name), Name: r.Name, Bytes: bytes, Created: now.UTC(),
 		Parameters: r.Parameters, Mutable: r.Mutable, CreatedMutable: r.Mutable,
-		Access: r.Access, Context: b.config.Context, Source: r.Source, Topology: b.places(),
+		Access: r.Access, Context: b.config.Context, Source: r.Source, Topology: topology,
 	}.clone()
 	if err := b.add(v); err != nil {
 		return Volume{}, false, err
@@ -66,20 +67,24 @@ func (b *Backend) ImportVolume(id string, bytes int64, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	return b.add(Volume{ID: id, Name: id, Bytes: bytes, Created: now.UTC(), Context: b.config.Context, Topology: b.places()}.clone())
+	topology, err := b.pick(nil, bytes)
+	if err != nil {
+		return err
+	}
+	return b.add(Volume{ID: id, Name: id, Bytes: bytes, Created: now.UTC(), Context: b.config.Context, Topology: topology}.clone())
 }
 
 func (b *Backend) add(v Volume) error {
 	if limit := b.config.MaxVolumes; limit > 0 && len(b.volumes.byID) >= limit {
 		return fmt.Errorf("%d volumes are the limit: %w", limit, ErrExhausted)
 	}
-	if err := b.reserve(v.Bytes); err != nil {
+	if err := b.reserve(v, v.Bytes); err != nil {
 		return err
 	}
 	if err := b.volumes.put(v); err != nil {
 		return err
 	}
-	b.used += v.Bytes
+	b.account(v, v.Bytes)
 	return nil
 }
 
@@ -150,7 +155,7 @@ func (b *Backend) DeleteVolume(id string) (Volume, bool, error) {
 	if err := b.volumes.remove(v); err != nil {
 		return Volume{}, false, err
 	}
-	b.used -= v.Bytes
+	b.account(v, -v.Bytes)
 	return v.clone(), true, nil
 }
 
@@ -191,7 +196,7 @@ func (b *Backend) Expand(id string, required, limit int64, offline bool) (Volume
 		case offline && v.Used():
 			return false, fmt.Errorf("volume %q can only grow while nothing uses it: %w", id, ErrInUse)
 		}
-		if err := b.reserve(want - v.Bytes); err != nil {
+		if err := b.reserve(*v, want-v.Bytes); err != nil {
 			return false, err
 		}
 		v.Bytes = want
@@ -227,46 +232,8 @@ func (b *Backend) update(id string, change func(*Volume) (changed bool, err erro
 	if err := b.volumes.put(v); err != nil {
 		return Volume{}, false, err
 	}
-	b.used += v.Bytes - before.Bytes
+	b.account(v, v.Bytes-before.Bytes)
 	return v.clone(), true, nil
-}
-
-// reachable reports whether one of the places asked for is where this backend is.
-func (b *Backend) reachable(places []map[string]string) bool {
-	return len(places) == 0 || len(b.config.Topology) == 0 || anyWithin(places, b.places())
-}
-
-// Reaches reports whether volumes of this backend are accessible from a place.
-func (b *Backend) Reaches(place map[string]string) bool {
-	return len(place) == 0 || b.reachable([]map[string]string{place})
-}
-
-func (b *Backend) places() []map[string]string {
-	if len(b.config.Topology) == 0 {
-		return nil
-	}
-	return []map[string]string{b.config.Topology}
-}
-
-// anyWithin reports whether all segments of one of the wanted places agree with one of the places that there are.
-func anyWithin(wanted, have []map[string]string) bool {
-	for _, w := range wanted {
-		for _, h := range have {
-			if within(w, h) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-func within(wanted, have map[string]string) bool {
-	for key, value := range wanted {
-		if have[key] != value {
-			return false
-		}
-	}
-	return true
 }
 
 // VolumeName is the name of a volume, empty if there is no such volume.

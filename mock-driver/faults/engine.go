@@ -109,6 +109,8 @@ type Call struct {
 	Method string
 	// Volume is the volume's id and VolumeName its name; empty where the call has none.
 	Volume, VolumeName string
+	// Place is the topology that the call asks for first; nil where it asks for none.
+	Place map[string]string
 	// Token is the starting token of a list.
 	Token string
 }
@@ -193,12 +195,24 @@ func (r *counted) picks(c Call) bool {
 		return false
 	case r.VolumeName != "" && (c.VolumeName == "" || !glob(r.VolumeName, c.VolumeName)):
 		return false
+	case r.Place != "" && !segment(r.Place, c.Place):
+		return false
 	case r.Share > 0 && (c.key() == "" || fraction(c.key()) >= r.Share):
 		return false
 	case r.Action == ExpireToken && c.Token == "":
 		return false
 	}
 	return true
+}
+
+// segment reports whether a place has a segment KEY=VALUE that matches a pattern.
+func segment(pattern string, place map[string]string) bool {
+	for key, value := range place {
+		if glob(pattern, key+"="+value) {
+			return true
+		}
+	}
+	return false
 }
 
 // due counts the call and says whether it is this one's turn.

@@ -35,6 +35,13 @@ func TestWhichCallsARuleApplies(t *testing.T) {
 		}
 		return calls
 	}
+	at := func(zones ...string) []Call {
+		var calls []Call
+		for _, z := range zones {
+			calls = append(calls, Call{Method: "CreateVolume", VolumeName: "v", Place: map[string]string{"region": "r", "example.com/zone": z}})
+		}
+		return calls
+	}
 	for name, c := range map[string]struct {
 		rule  Rule
 		calls []Call
@@ -49,6 +56,9 @@ func TestWhichCallsARuleApplies(t *testing.T) {
 		"by name":                         {rule: Rule{VolumeName: "?"}, calls: volume("a", "bb"), want: []bool{true, false}},
 		"by the number of those it picks": {rule: Rule{Volume: "b*", Nth: 2}, calls: volume("a", "b", "a", "b"), want: []bool{false, false, false, true}},
 		"not a call without a volume":     {rule: Rule{Volume: "*"}, calls: []Call{{Method: "DeleteVolume"}}, want: []bool{false}},
+		"by place":                        {rule: Rule{Method: "CreateVolume", Place: "*zone=?"}, calls: at("a", "bb"), want: []bool{true, false}},
+		"by any segment of the place":     {rule: Rule{Method: "CreateVolume", Place: "region=r"}, calls: at("a"), want: []bool{true}},
+		"not a call without a place":      {rule: Rule{Method: "*Volume", Place: "*"}, calls: volume("a"), want: []bool{false}},
 		"not another method":              {rule: Rule{Method: "CreateVolume"}, calls: volume("a"), want: []bool{false}},
 	} {
 		t.Run(name, func(t *testing.T) {

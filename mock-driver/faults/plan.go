@@ -66,6 +66,9 @@ type Rule struct {
 	// neither. CreateVolume has no id yet: pick by name.
 	Volume     string `json:"volume,omitempty"`
 	VolumeName string `json:"volumeName,omitempty"`
+	// Place is a pattern with * and ? for KEY=VALUE, a segment of the topology that the call asks for first: the place it prefers, of those it can do with.
+	// A call that asks for no place does not match.
+	Place string `json:"place,omitempty"`
 	// Share picks this share of the volumes, between 0 and 1: always the same ones, chosen by a hash of the name. Default: all.
 	Share float64 `json:"share,omitempty"`
 	// At most one of First (the first n calls), Nth (the n-th alone) and Every (each n-th) is set. Default: each call.
@@ -182,6 +185,8 @@ func (r Rule) wrongPick() (field, why string) {
 		return "method", fmt.Sprintf("%q matches no RPC of the driver", r.Method)
 	case !(r.Share >= 0 && r.Share <= 1): // Also refuses NaN.
 		return "share", fmt.Sprintf("%v is not between 0 and 1", r.Share)
+	case r.Place != "" && !glob(r.Method, "CreateVolume") && !glob(r.Method, "CreateSnapshot"):
+		return "place", "goes with CreateVolume and CreateSnapshot, which alone ask for one"
 	}
 	return "", ""
 }

@@ -33,6 +33,7 @@ func TestBadPlansAreRefusedInOneLineThatNamesTheField(t *testing.T) {
 		`{"rules":[{"method":"*","action":"hang","nth":-1}]}`:                                             `rules[0].nth: -1 is negative`,
 		`{"rules":[{"method":"*","action":"hang","nth":1.5}]}`:                                            `nth: a JSON number 1.5 does not fit`,
 		`{"rules":[{"method":"*","action":"hang","first":1,"every":2}]}`:                                  `rules[0].every: only one of`,
+		`{"rules":[{"method":"DeleteVolume","action":"hang","place":"zone=a"}]}`:                          `rules[0].place: goes with CreateVolume`,
 		`{"rules":[{"method":"*","action":"hang","share":2}]}`:                                            `rules[0].share: 2 is not between 0 and 1`,
 		`{"rules":[{"method":"*","action":"reorder"}]}`:                                                   `rules[0].method: action reorder is for`,
 		`{"rules":[{"method":"List*","action":"omit","afterWork":true}]}`:                                 `rules[0].afterWork: means nothing`,
@@ -48,7 +49,7 @@ func TestBadPlansAreRefusedInOneLineThatNamesTheField(t *testing.T) {
 func TestPlansSurviveJSON(t *testing.T) {
 	want := Plan{Rules: []Rule{
 		{Name: "slow", Method: "DeleteVolume", Volume: "pvc-*", Share: 0.5, Every: 3, PerVolume: true, Action: Delay, Delay: Duration(200 * time.Millisecond)},
-		{Name: "liar", Method: "*Volume", VolumeName: "?", Nth: 2, Action: Fail, Code: "DEADLINE_EXCEEDED", Message: "no", AfterWork: true},
+		{Name: "liar", Method: "*Volume", VolumeName: "?", Place: "zone=*", Nth: 2, Action: Fail, Code: "DEADLINE_EXCEEDED", Message: "no", AfterWork: true},
 	}}
 	data, err := json.Marshal(want)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/kubernetes-csi/csi-lib-utils/protosanitizer"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -111,6 +112,11 @@ func (s *Server) faultCall(c *call, req any) faults.Call {
 		f.VolumeName = s.backend.VolumeName(f.Volume)
 	} else if f.Method == "CreateVolume" {
 		f.VolumeName = c.received.Name
+	}
+	if r, ok := req.(interface {
+		GetAccessibilityRequirements() *csi.TopologyRequirement
+	}); ok {
+		f.Place = firstPlace(r.GetAccessibilityRequirements())
 	}
 	if r, ok := req.(interface{ GetStartingToken() string }); ok {
 		f.Token = r.GetStartingToken()

@@ -2,6 +2,8 @@ package server
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -55,7 +57,7 @@ func (c *controller) volumeRequest(r *csi.CreateVolumeRequest) (backend.VolumeRe
 	if err != nil {
 		return backend.VolumeRequest{}, err
 	}
-	if err := checkMap("parameters", r.GetParameters()); err != nil {
+	if err := c.checkParameters(r.GetParameters()); err != nil {
 		return backend.VolumeRequest{}, err
 	}
 	if health, given := r.GetParameters()[healthParameter]; given {
@@ -72,6 +74,10 @@ func (c *controller) volumeRequest(r *csi.CreateVolumeRequest) (backend.VolumeRe
 	if r.GetAccessibilityRequirements() != nil && !c.can(VolumeTopology) {
 		return backend.VolumeRequest{}, invalid("accessibility_requirements need the VOLUME_ACCESSIBILITY_CONSTRAINTS capability")
 	}
+	places, err := placesOf(r.GetAccessibilityRequirements())
+	if err != nil {
+		return backend.VolumeRequest{}, err
+	}
 	source, err := c.sourceOf(r.GetVolumeContentSource())
 	if err != nil {
 		return backend.VolumeRequest{}, err
@@ -79,8 +85,20 @@ func (c *controller) volumeRequest(r *csi.CreateVolumeRequest) (backend.VolumeRe
 	return backend.VolumeRequest{
 		Name: r.GetName(), Required: r.GetCapacityRange().GetRequiredBytes(), Limit: r.GetCapacityRange().GetLimitBytes(),
 		Parameters: r.GetParameters(), Mutable: r.GetMutableParameters(), Access: list, Source: source,
-		Places: placesOf(r.GetAccessibilityRequirements()),
+		Places: places,
 	}, nil
+}
+
+// checkParameters refuses parameters that the driver does not take, if it is one that knows its parameters.
+func (c *controller) checkParameters(parameters map[string]string) error {
+	if len(c.config.Parameters) > 0 {
+		for _, key := range slices.Sorted(maps.Keys(parameters)) {
+			if !slices.Contains(c.config.Parameters, key) {
+				return invalid("parameter %q is not known: want one of %s", key, strings.Join(c.config.Parameters, ", "))
+			}
+		}
+	}
+	return checkMap("parameters", parameters)
 }
 
 func (c *controller) sourceOf(s *csi.VolumeContentSource) (backend.Source, error) {
@@ -148,10 +166,7 @@ func (c *controller) GetCapacity(_ context.Context, r *csi.GetCapacityRequest) (
 			return nil, err
 		}
 	}
-	answer := &csi.GetCapacityResponse{AvailableCapacity: c.backend.Available()}
-	if !c.backend.Reaches(r.GetAccessibleTopology().GetSegments()) {
-		answer.AvailableCapacity = 0
-	}
+	answer := &csi.GetCapacityResponse{AvailableCapacity: c.backend.AvailableAt(r.GetAccessibleTopology().GetSegments())}
 	if c.config.MaxVolumeBytes > 0 {
 		answer.MaximumVolumeSize = wrapperspb.Int64(c.config.MaxVolumeBytes)
 	}

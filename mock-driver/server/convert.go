@@ -1,6 +1,9 @@
 package server
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -41,15 +44,34 @@ func toTopologies(list []map[string]string) []*csi.Topology {
 	return out
 }
 
-// placesOf lists where a volume may be: the requisite topologies, or the preferred ones if those are all that is given.
-func placesOf(r *csi.TopologyRequirement) []map[string]string {
-	list := r.GetRequisite()
-	if len(list) == 0 {
-		list = r.GetPreferred()
+// placesOf lists where a volume may be, the preferred places first: one of the requisite topologies, or of the preferred ones if those are all that is given.
+func placesOf(r *csi.TopologyRequirement) ([]map[string]string, error) {
+	requisite, preferred := segmentsOf(r.GetRequisite()), segmentsOf(r.GetPreferred())
+	if len(requisite) == 0 {
+		return preferred, nil
 	}
+	for _, p := range preferred {
+		if !slices.ContainsFunc(requisite, func(r map[string]string) bool { return maps.Equal(r, p) }) {
+			return nil, invalid("accessibility_requirements: the preferred topology %v is not among the requisite ones", p)
+		}
+	}
+	return slices.Concat(preferred, requisite), nil
+}
+
+func segmentsOf(list []*csi.Topology) []map[string]string {
 	var out []map[string]string
 	for _, t := range list {
 		out = append(out, t.GetSegments())
 	}
 	return out
+}
+
+// firstPlace is where a volume is wanted most; nil where that is not said.
+func firstPlace(r *csi.TopologyRequirement) map[string]string {
+	for _, list := range [][]*csi.Topology{r.GetPreferred(), r.GetRequisite()} {
+		if len(list) > 0 {
+			return list[0].GetSegments()
+		}
+	}
+	return nil
 }

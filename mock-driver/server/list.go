@@ -71,8 +71,12 @@ func (c *controller) CreateSnapshot(ctx context.Context, r *csi.CreateSnapshotRe
 	if r.GetAccessibilityRequirements() != nil && !c.can(SnapshotTopology) {
 		return nil, invalid("accessibility_requirements need the SNAPSHOT_ACCESSIBILITY_CONSTRAINTS capability")
 	}
+	places, err := placesOf(r.GetAccessibilityRequirements())
+	if err != nil {
+		return nil, err
+	}
 	s, taken, err := c.backend.CreateSnapshot(backend.SnapshotRequest{
-		Name: r.GetName(), VolumeID: r.GetSourceVolumeId(), Parameters: r.GetParameters(), Places: placesOf(r.GetAccessibilityRequirements()),
+		Name: r.GetName(), VolumeID: r.GetSourceVolumeId(), Parameters: r.GetParameters(), Places: places,
 	}, c.config.Now())
 	if err != nil {
 		return nil, err

@@ -40,6 +40,8 @@ type Config struct {
 	ReadyAfter time.Duration
 	// Secrets are the keys, and values, without which a call that can carry secrets is answered Unauthenticated. An empty value means any.
 	Secrets map[string]string
+	// Parameters are those that CreateVolume takes; others are refused with InvalidArgument. Default: any.
+	Parameters []string
 	// Grace is how long calls may take to end when the driver stops. Default 5 s.
 	Grace time.Duration
 	// Now is the clock. Default time.Now.

@@ -45,6 +45,7 @@ func runs() []run {
 		{name: "no-snapshot", profile: "no-snapshot", passed: 73},
 		{name: "offline-expand", profile: "offline-expand", passed: 95},
 		{name: "topology", profile: "topology", passed: 95},
+		{name: "topology, of two places", profile: "topology", args: []string{"--place=zone=a@20Gi", "--place=zone=b"}, passed: 95},
 		{name: "legacy", profile: "legacy", passed: 89},
 	}
 }
