@@ -10,12 +10,12 @@ import (
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
 )
 
 // className is the StorageClass of a reclaim policy.
@@ -26,9 +26,8 @@ func className(policy v1.PersistentVolumeReclaimPolicy) string {
 // makeClasses makes a StorageClass for each policy.
 func (s *stage) makeClasses(ctx context.Context) error {
 	for _, policy := range []v1.PersistentVolumeReclaimPolicy{v1.PersistentVolumeReclaimDelete, v1.PersistentVolumeReclaimRetain} {
-		class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: className(policy)}, Provisioner: driverName, ReclaimPolicy: &policy}
-		if _, err := s.client.StorageV1().StorageClasses().Create(ctx, class, metav1.CreateOptions{}); err != nil {
-			return fmt.Errorf("make StorageClass %q: %w", class.Name, err)
+		if _, err := s.maker.MakeClass(ctx, storage.Class{Name: className(policy), Policy: policy}); err != nil {
+			return err
 		}
 	}
 	return nil

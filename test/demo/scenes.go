@@ -138,7 +138,11 @@ func (s *stage) make(ctx context.Context, t *timeline, sc scene) (*storage.Volum
 		return s.maker.Make(making, storage.Spec{Name: sc.name, Policy: sc.policy})
 	}
 	t.user(fmt.Sprintf("makes claim %q of a StorageClass with policy %s", sc.name, sc.policy))
-	vol, err := s.maker.Ask(making, sc.name, className(sc.policy))
+	claim, err := s.maker.MakeClaim(making, storage.ClaimSpec{Name: sc.name, Class: className(sc.policy)})
+	if err != nil {
+		return nil, err
+	}
+	vol, err := claim.WaitBound(making)
 	if err == nil && sc.policy == v1.PersistentVolumeReclaimRetain {
 		s.retained = vol.Name
 	}

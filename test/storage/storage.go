@@ -1,14 +1,15 @@
-// Package storage makes volumes, PersistentVolumes and claims for tests and the demo, and
-// deletes them as a user would. The volumes are real ones of a CSI driver, the objects are
-// real ones of an API server; nothing here knows what csi-reclaimer does.
+// Package storage makes what users of storage make, for tests and the demo, and deletes it as
+// they would: volumes with their PersistentVolumes and claims ([Maker.Make]); classes, claims
+// that somebody is to provision, pods and snapshots. The volumes are real ones of a CSI driver,
+// the objects are real ones of an API server; nothing here knows what csi-reclaimer does.
 package storage
 
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	snapshotclient "github.com/kubernetes-csi/external-snapshotter/client/v8/clientset/versioned/typed/volumesnapshot/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -17,28 +18,20 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// How often a condition is looked at: often at first, for the API server is on this machine,
-// and then less and less, for it has other work to do.
-const (
-	pollFirst = 5 * time.Millisecond
-	pollLast  = 80 * time.Millisecond
-)
-
-// poll returns how long to wait before the next look, after this many.
-func poll(looks int) time.Duration { return min(pollFirst<<min(looks, 10), pollLast) }
-
 // Maker makes volumes of one driver, for claims of one namespace.
 type Maker struct {
 	Client    kubernetes.Interface
 	Driver    string
 	Namespace string
 	CSI       csi.ControllerClient
+	// Snapshots is needed by MakeSnapshot alone.
+	Snapshots snapshotclient.SnapshotV1Interface
 }
 
-// Volume is a volume with its PV and, unless it is unclaimed, its claim. Name is that of the PV,
-// and, if ClaimName is empty, of the claim.
+// Volume is a volume with its PV and, unless it is unclaimed, its claim.
 type Volume struct {
-	maker     Maker
+	maker Maker
+	// Name is the PV's, ClaimName the claim's. Both are the same unless the volume was provisioned.
 	Name      string
 	ClaimName string
 	Handle    string
@@ -65,7 +58,7 @@ type Spec struct {
 
 // Make makes the volume, its PV and its claim, and returns once they are bound.
 func (m Maker) Make(ctx context.Context, s Spec) (*Volume, error) {
-	vol := &Volume{maker: m, Name: s.Name, Handle: s.Handle, Claimed: !s.Unclaimed}
+	vol := &Volume{maker: m, Name: s.Name, ClaimName: s.Name, Handle: s.Handle, Claimed: !s.Unclaimed}
 	if vol.Handle == "" {
 		made, err := m.CSI.CreateVolume(ctx, &csi.CreateVolumeRequest{
 			Name:               s.Name,
@@ -93,38 +86,6 @@ func (m Maker) Make(ctx context.Context, s Spec) (*Volume, error) {
 		return nil, fmt.Errorf("make claim %q: %w", s.Name, err)
 	}
 	return vol, vol.WaitPV(ctx, "bound", func(pv *v1.PersistentVolume) bool { return pv != nil && pv.Status.Phase == v1.VolumeBound })
-}
-
-// Ask makes a claim that asks for a volume of the class, and returns once the provisioner has made
-// it and they are bound.
-func (m Maker) Ask(ctx context.Context, name, class string) (*Volume, error) {
-	asks := m.claim(name)
-	asks.Spec.StorageClassName, asks.Spec.VolumeName = &class, ""
-	if _, err := m.Client.CoreV1().PersistentVolumeClaims(m.Namespace).Create(ctx, asks, metav1.CreateOptions{}); err != nil {
-		return nil, fmt.Errorf("make claim %q: %w", name, err)
-	}
-	vol := &Volume{maker: m, ClaimName: name, Claimed: true}
-	for looks := 0; ; looks++ {
-		claim, err := vol.Claim(ctx)
-		if err == nil && claim != nil && claim.Status.Phase == v1.ClaimBound {
-			vol.Name = claim.Spec.VolumeName
-			break
-		}
-		select {
-		case <-ctx.Done():
-			return nil, fmt.Errorf("wait for claim %q to be bound: %w", name, ctx.Err())
-		case <-time.After(poll(looks)):
-		}
-	}
-	pv, err := m.Client.CoreV1().PersistentVolumes().Get(ctx, vol.Name, metav1.GetOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("read PV %q: %w", vol.Name, err)
-	}
-	vol.PVUID = pv.UID
-	if pv.Spec.CSI != nil {
-		vol.Handle = pv.Spec.CSI.VolumeHandle
-	}
-	return vol, nil
 }
 
 func filesystem() *csi.VolumeCapability {
@@ -174,13 +135,6 @@ func (m Maker) claim(name string) *v1.PersistentVolumeClaim {
 	}
 }
 
-func (v *Volume) claimName() string {
-	if v.ClaimName != "" {
-		return v.ClaimName
-	}
-	return v.Name
-}
-
 // DeletePV deletes the PV, as kubectl delete pv --wait=false does.
 func (v *Volume) DeletePV(ctx context.Context) error {
 	return v.maker.Client.CoreV1().PersistentVolumes().Delete(ctx, v.Name, metav1.DeleteOptions{})
@@ -188,7 +142,7 @@ func (v *Volume) DeletePV(ctx context.Context) error {
 
 // DeleteClaim deletes the claim, as kubectl delete pvc --wait=false does.
 func (v *Volume) DeleteClaim(ctx context.Context) error {
-	return v.maker.Client.CoreV1().PersistentVolumeClaims(v.maker.Namespace).Delete(ctx, v.claimName(), metav1.DeleteOptions{})
+	return v.maker.Client.CoreV1().PersistentVolumeClaims(v.maker.Namespace).Delete(ctx, v.ClaimName, metav1.DeleteOptions{})
 }
 
 // SetPolicy changes the reclaim policy.
@@ -214,7 +168,7 @@ func (v *Volume) PV(ctx context.Context) (*v1.PersistentVolume, error) {
 
 // Claim returns the claim as it is now, nil when it is gone.
 func (v *Volume) Claim(ctx context.Context) (*v1.PersistentVolumeClaim, error) {
-	claim, err := v.maker.Client.CoreV1().PersistentVolumeClaims(v.maker.Namespace).Get(ctx, v.claimName(), metav1.GetOptions{})
+	claim, err := v.maker.Client.CoreV1().PersistentVolumeClaims(v.maker.Namespace).Get(ctx, v.ClaimName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
@@ -224,21 +178,7 @@ func (v *Volume) Claim(ctx context.Context) (*v1.PersistentVolumeClaim, error) {
 // WaitPV returns once the PV is as wanted; want gets nil for a PV that is gone. The error
 // tells the state that it was last seen in.
 func (v *Volume) WaitPV(ctx context.Context, what string, want func(*v1.PersistentVolume) bool) error {
-	var last *v1.PersistentVolume
-	for looks := 0; ; looks++ {
-		pv, err := v.PV(ctx)
-		if err == nil && want(pv) {
-			return nil
-		}
-		if err == nil {
-			last = pv
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("wait for PV %q to be %s: %w; it is %s", v.Name, what, ctx.Err(), Describe(last))
-		case <-time.After(poll(looks)):
-		}
-	}
+	return wait(ctx, fmt.Sprintf("PV %q to be %s", v.Name, what), v.PV, want, Describe)
 }
 
 // WaitGone returns once the PV is gone.
@@ -248,17 +188,8 @@ func (v *Volume) WaitGone(ctx context.Context) error {
 
 // WaitClaimGone returns once the claim is gone.
 func (v *Volume) WaitClaimGone(ctx context.Context) error {
-	for looks := 0; ; looks++ {
-		claim, err := v.Claim(ctx)
-		if err == nil && claim == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("wait for claim %q to be gone: %w", v.claimName(), ctx.Err())
-		case <-time.After(poll(looks)):
-		}
-	}
+	return wait(ctx, fmt.Sprintf("claim %q to be gone", v.ClaimName), v.Claim,
+		func(claim *v1.PersistentVolumeClaim) bool { return claim == nil }, DescribeClaim)
 }
 
 // Describe tells the state of a PV in a few words.
