@@ -112,6 +112,9 @@ func (cp *ControlPlane) launch(ctx context.Context, binary string, files files, 
 		}
 	}
 	second.Go(func() error { return cp.waitUsable(secondCtx) })
+	if cp.options.Snapshots {
+		second.Go(func() error { return cp.InstallSnapshots(secondCtx) })
+	}
 	return second.Wait()
 }
 

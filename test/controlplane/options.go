@@ -13,6 +13,8 @@ import (
 type Options struct {
 	// Scheduler runs kube-scheduler too. Without it a pod runs where spec.nodeName says.
 	Scheduler bool
+	// Snapshots has the API server serve the snapshot API; see [ControlPlane.InstallSnapshots].
+	Snapshots bool
 
 	// NoControllerManager leaves the controller manager out. Claims are then not bound, namespaces
 	// not emptied and default service accounts not created.

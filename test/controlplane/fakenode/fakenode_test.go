@@ -10,7 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -39,8 +41,11 @@ func TestNode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	node, end := run(t, cp, "node-1", fakenode.Config{
-		Drivers:   map[string]string{"driver.test": "node-1-id", "another.test": "1"},
+	node, end := fakenode.ForTest(t, cp, "node-1", fakenode.Config{
+		Drivers: map[string]fakenode.Driver{
+			"driver.test":  {NodeID: "node-1-id", Place: map[string]string{"driver.test/zone": "a", "driver.test/rack": "7"}},
+			"another.test": {},
+		},
 		Heartbeat: 100 * time.Millisecond,
 	})
 
@@ -49,8 +54,19 @@ func TestNode(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if drivers := csiNode.Spec.Drivers; len(drivers) != 2 || drivers[1].Name != "driver.test" || drivers[1].NodeID != "node-1-id" {
-			t.Errorf("drivers %+v", drivers)
+		want := []storagev1.CSINodeDriver{
+			{Name: "another.test", NodeID: "node-1"},
+			{Name: "driver.test", NodeID: "node-1-id", TopologyKeys: []string{"driver.test/rack", "driver.test/zone"}},
+		}
+		if got := csiNode.Spec.Drivers; !cmp.Equal(got, want) {
+			t.Errorf("drivers: %s", cmp.Diff(want, got))
+		}
+		labelled, err := client.CoreV1().Nodes().Get(t.Context(), node.Name(), metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if labels := labelled.Labels; labels["driver.test/zone"] != "a" || labels["driver.test/rack"] != "7" {
+			t.Errorf("labels %v", labels)
 		}
 		if err := node.SetDrivers(t.Context(), nil); err != nil {
 			t.Error(err)
@@ -117,36 +133,16 @@ func TestNode(t *testing.T) {
 		if _, err := client.CoreV1().Nodes().Get(t.Context(), node.Name(), metav1.GetOptions{}); err != nil {
 			t.Errorf("node after its end: %v", err)
 		}
-	})
-}
-
-// run plays a node until end is called, which waits for it.
-func run(t *testing.T, cp *controlplane.ControlPlane, name string, config fakenode.Config) (node *fakenode.Node, end func()) {
-	t.Helper()
-	user, err := cp.ConfigFor(fakenode.User(name), fakenode.Group)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if node, err = fakenode.New(user, name, config); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- node.Run(ctx) }()
-	end = func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Run: %v", err)
+		if err := fakenode.Remove(t.Context(), client, node.Name()); err != nil {
+			t.Error(err)
 		}
-		done <- nil
-	}
-	t.Cleanup(end)
-	select {
-	case <-node.Registered():
-	case <-time.After(timeout):
-		t.Fatal("not registered")
-	}
-	return node, end
+		if err := fakenode.Remove(t.Context(), client, node.Name()); err != nil {
+			t.Errorf("again: %v", err)
+		}
+		if _, err := client.CoreV1().Nodes().Get(t.Context(), node.Name(), metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			t.Errorf("node after its removal: %v, want NotFound", err)
+		}
+	})
 }
 
 // testPod runs a pod from its creation to its end.

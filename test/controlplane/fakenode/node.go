@@ -1,6 +1,7 @@
 package fakenode
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
@@ -29,12 +31,21 @@ const (
 
 // Config says how a node differs from the plain one. The zero value is valid.
 type Config struct {
-	// Drivers are the CSI drivers on the node by name, with the node's id at each. They can be changed by SetDrivers.
-	Drivers map[string]string
+	// Drivers are the CSI drivers on the node, by name. They can be changed by SetDrivers.
+	Drivers map[string]Driver
 	// Labels are added to the Node object. Nodes may not set all of them on themselves (NodeRestriction).
 	Labels map[string]string
 	// Heartbeat is how often the node renews its Lease. Default: 5 seconds.
 	Heartbeat time.Duration
+}
+
+// Driver is what a CSI driver on a node has told the kubelet (NodeGetInfo).
+type Driver struct {
+	// NodeID is the node's id at the driver. Default: the node's name.
+	NodeID string
+	// Place is where the node is, as the driver has it. Its keys go into the CSINode, and keys and values into the
+	// labels of the Node, which is where schedulers and provisioners look for them. Default: the driver knows no places.
+	Place map[string]string
 }
 
 // Node is a node that exists only in the API.
@@ -152,8 +163,11 @@ func (n *Node) SetReady(ctx context.Context, ready bool) error {
 	return n.patchStatus(ctx, n.status(ready, metav1.Now()))
 }
 
-// SetDrivers says which CSI drivers the node has, by name with the node's id at each.
-func (n *Node) SetDrivers(ctx context.Context, drivers map[string]string) error {
+// SetDrivers says which CSI drivers the node has, by name. Labels that an earlier driver has brought stay, as with a kubelet.
+func (n *Node) SetDrivers(ctx context.Context, drivers map[string]Driver) error {
+	if err := n.setPlaces(ctx, drivers); err != nil {
+		return err
+	}
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		owner, err := n.client.CoreV1().Nodes().Get(ctx, n.name, metav1.GetOptions{})
 		if err != nil {
@@ -172,7 +186,9 @@ func (n *Node) SetDrivers(ctx context.Context, drivers map[string]string) error 
 		}
 		csiNode.Spec.Drivers = nil
 		for _, name := range slices.Sorted(maps.Keys(drivers)) {
-			csiNode.Spec.Drivers = append(csiNode.Spec.Drivers, storagev1.CSINodeDriver{Name: name, NodeID: drivers[name]})
+			csiNode.Spec.Drivers = append(csiNode.Spec.Drivers, storagev1.CSINodeDriver{
+				Name: name, NodeID: cmp.Or(drivers[name].NodeID, n.name), TopologyKeys: slices.Sorted(maps.Keys(drivers[name].Place)),
+			})
 		}
 		if missing {
 			_, err = csiNodes.Create(ctx, csiNode, metav1.CreateOptions{})
@@ -183,6 +199,25 @@ func (n *Node) SetDrivers(ctx context.Context, drivers map[string]string) error 
 	})
 	if err != nil {
 		return fmt.Errorf("set drivers of node %q: %w", n.name, err)
+	}
+	return nil
+}
+
+// setPlaces puts the drivers' places into the node's labels.
+func (n *Node) setPlaces(ctx context.Context, drivers map[string]Driver) error {
+	labels := map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(drivers)) {
+		maps.Copy(labels, drivers[name].Place)
+	}
+	if len(labels) == 0 {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": labels}})
+	if err == nil {
+		_, err = n.client.CoreV1().Nodes().Patch(ctx, n.name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+	}
+	if err != nil {
+		return fmt.Errorf("label node %q: %w", n.name, err)
 	}
 	return nil
 }

@@ -91,6 +91,7 @@ func runUp(ctx context.Context, args []string, out, progress io.Writer) (err err
 	controllers := flags.String("controllers", "*", "what the controller manager runs, as its own flag has it")
 	var options controlplane.Options
 	flags.BoolVar(&options.Scheduler, "scheduler", false, "run kube-scheduler too")
+	flags.BoolVar(&options.Snapshots, "snapshots", false, "serve VolumeSnapshots; nothing makes them")
 	flags.BoolVar(&options.HostPathProvisioner, "hostpath-provisioner", false, "provision kubernetes.io/host-path volumes under /tmp/hostpath_pv")
 	flags.IntVar(&options.ControllerManagerQPS, "controller-manager-qps", 0, "each controller's limit on requests a second, 20 in Kubernetes (0: 200)")
 	flags.BoolVar(&options.AuditLog, "audit-log", false, "log each request to audit.log")
