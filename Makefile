@@ -6,7 +6,7 @@ BIN       := .build/bin
 LINT      := $(BIN)/golangci-lint
 # The packages whose tests need no control plane and start no other program.
 UNIT      := ./cmd/... ./pkg/... ./mock-driver/... ./test/demo/... ./test/process/... ./test/mutants/... \
-             ./test/bench/... \
+             ./test/bench/... ./test/storage/... \
              ./test/faults/oracle ./test/faults/proxy ./test/faults/scenario
 # Tests that wait for real programs; far above what they take.
 TIMEOUT   ?= 30m
@@ -45,7 +45,7 @@ controlplane: ## Compile the control planes; the first time takes minutes each
 
 test-controlplane: controlplane ## Test the testbed, and what talks to the API server, against real ones
 	$(GO) test -race -timeout $(TIMEOUT) ./test/controlplane/... ./test/deploy/...
-	$(GO) test -race -timeout $(TIMEOUT) -tags controlplane ./pkg/internal/kube
+	$(GO) test -race -timeout $(TIMEOUT) -tags controlplane ./pkg/internal/kube ./pkg/provision/snapshots
 	$(GO) test -race -timeout $(TIMEOUT) -tags controlplane -run TheExamples ./pkg/reclaim
 
 test-sanity: ## Run csi-sanity in full against the mock driver
@@ -82,7 +82,7 @@ fuzz: ## Fuzz what reads untrusted input, FUZZTIME (30s) for each target
 
 lint: $(LINT) ## Check formatting, vet, staticcheck and more
 	$(LINT) run ./...
-	$(LINT) run --build-tags controlplane ./pkg/internal/kube ./pkg/reclaim
+	$(LINT) run --build-tags controlplane ./pkg/internal/kube ./pkg/reclaim ./pkg/provision/snapshots
 	$(LINT) run --build-tags model ./pkg/reclaim ./test/model/...
 	$(GO) mod tidy -diff
 
