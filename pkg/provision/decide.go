@@ -46,16 +46,10 @@ func others(s Snapshot) Decision {
 // provide handles a claim that lives and is to get its volume. It deletes none that could be it.
 func provide(s Snapshot, now time.Time) Decision {
 	switch {
-	case s.PV == PVStored:
+	case s.PV == PVStored, s.Claim.bound():
 		return release(s, ReasonStored)
 	case s.PV == PVTerminating, s.PV == PVOther:
 		return timed(ReasonNameTaken)
-	case s.Claim.VolumeName != "" && !s.Claim.Protected:
-		return over(ReasonOver)
-	case s.Claim.VolumeName != "" && s.PV == PVUnknown:
-		return step(ReadPV, ReasonStored)
-	case s.Claim.VolumeName != "":
-		return timed(ReasonPVMissing)
 	case s.Volume == VolumeMade && s.Unfit:
 		return discard(s, now)
 	case s.Volume == VolumeMade:

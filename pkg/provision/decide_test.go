@@ -54,23 +54,27 @@ func TestDecide(t *testing.T) {
 			s.Claim.Ours, s.Volume = false, VolumeNone
 		}), Wait, ReasonNothing},
 
-		"it is settled first what to ask for":                      {with(living(), func(s *Snapshot) { s.Wanted, s.Claim.Protected = true, false }), Compose, ReasonProvision},
-		"then the claim gets the finalizer":                        {with(living(), func(s *Snapshot) { s.Wanted, s.Ordered, s.Claim.Protected = true, true, false }), Protect, ReasonProvision},
-		"or none, where none are to be used":                       {with(living(), func(s *Snapshot) { s.Wanted, s.Ordered, s.Claim.Protected, s.Protects = true, true, false, false }), CreateVolume, ReasonProvision},
-		"after a restart it is settled anew":                       {with(living(), func(s *Snapshot) { s.Wanted = true }), Compose, ReasonProvision},
-		"then the driver is asked":                                 {with(living(), func(s *Snapshot) { s.Wanted, s.Ordered = true, true }), CreateVolume, ReasonProvision},
-		"then the PV is stored":                                    {with(living(), func(s *Snapshot) { s.Wanted, s.Volume = true, VolumeMade }), StorePV, ReasonProvision},
-		"then the claim is let go":                                 {with(living(), func(s *Snapshot) { s.PV = PVStored }), LetGo, ReasonStored},
-		"then nothing is left":                                     {with(living(), func(s *Snapshot) { s.PV, s.Claim.Protected = PVStored, false }), Wait, ReasonStored},
-		"without being asked nothing is begun":                     {living(), Wait, ReasonLeftToLibrary},
-		"a claim that was never touched waits":                     {with(living(), func(s *Snapshot) { s.Claim.Protected = false }), Wait, ReasonNotBegun},
-		"a PV under its name that is another's is waited for":      {with(living(), func(s *Snapshot) { s.Wanted, s.PV = true, PVOther }), Wait, ReasonNameTaken},
-		"its own PV that is being deleted is waited for":           {with(living(), func(s *Snapshot) { s.Wanted, s.PV = true, PVTerminating }), Wait, ReasonNameTaken},
-		"a claim bound to its own PV, not seen yet, is looked at":  {with(living(), func(s *Snapshot) { s.Claim.VolumeName = "pvc-u1" }), ReadPV, ReasonStored},
-		"a claim bound to its own PV, which is not there, is held": {with(living(), func(s *Snapshot) { s.Claim.VolumeName, s.PV = "pvc-u1", PVAbsent }), Wait, ReasonPVMissing},
+		"it is settled first what to ask for":                  {with(living(), func(s *Snapshot) { s.Wanted, s.Claim.Protected = true, false }), Compose, ReasonProvision},
+		"then the claim gets the finalizer":                    {with(living(), func(s *Snapshot) { s.Wanted, s.Ordered, s.Claim.Protected = true, true, false }), Protect, ReasonProvision},
+		"or none, where none are to be used":                   {with(living(), func(s *Snapshot) { s.Wanted, s.Ordered, s.Claim.Protected, s.Protects = true, true, false, false }), CreateVolume, ReasonProvision},
+		"after a restart it is settled anew":                   {with(living(), func(s *Snapshot) { s.Wanted = true }), Compose, ReasonProvision},
+		"then the driver is asked":                             {with(living(), func(s *Snapshot) { s.Wanted, s.Ordered = true, true }), CreateVolume, ReasonProvision},
+		"then the PV is stored":                                {with(living(), func(s *Snapshot) { s.Wanted, s.Volume = true, VolumeMade }), StorePV, ReasonProvision},
+		"then the claim is let go":                             {with(living(), func(s *Snapshot) { s.PV = PVStored }), LetGo, ReasonStored},
+		"then nothing is left":                                 {with(living(), func(s *Snapshot) { s.PV, s.Claim.Protected = PVStored, false }), Wait, ReasonStored},
+		"without being asked nothing is begun":                 {living(), Wait, ReasonLeftToLibrary},
+		"a claim that was never touched waits":                 {with(living(), func(s *Snapshot) { s.Claim.Protected = false }), Wait, ReasonNotBegun},
+		"a PV under its name that is another's is waited for":  {with(living(), func(s *Snapshot) { s.Wanted, s.PV = true, PVOther }), Wait, ReasonNameTaken},
+		"its own PV that is being deleted is waited for":       {with(living(), func(s *Snapshot) { s.Wanted, s.PV = true, PVTerminating }), Wait, ReasonNameTaken},
+		"a claim bound to its own PV, not seen yet, is let go": {with(living(), func(s *Snapshot) { s.Claim.VolumeName = "pvc-u1" }), LetGo, ReasonStored},
+		"a claim bound to its own PV, which is gone, gets no other": {with(living(), func(s *Snapshot) {
+			s.Claim.VolumeName, s.PV, s.PVRead, s.Wanted, s.Ordered = "pvc-u1", PVAbsent, now(), true, true
+		}), LetGo, ReasonStored},
+		"nor is the volume of that PV deleted with the claim": {with(halfMade(), func(s *Snapshot) { s.Claim.VolumeName = "pvc-u1" }), LetGo, ReasonStored},
+		"nor looked for after a restart":                      {with(unknown, func(s *Snapshot) { s.Claim.VolumeName, s.Tried = "pvc-u1", false }), LetGo, ReasonStored},
 		"a claim that is bound, and not held, is none of ours any more": {with(living(), func(s *Snapshot) {
 			s.Claim.VolumeName, s.Claim.Protected = "pvc-u1", false
-		}), Wait, ReasonOver},
+		}), Wait, ReasonStored},
 
 		"a refused claim is free":                               {with(living(), func(s *Snapshot) { s.Volume, s.Failed = VolumeNone, true }), LetGo, ReasonNothing},
 		"a claim that was just protected is not let go":         {with(living(), func(s *Snapshot) { s.Volume = VolumeNone }), Wait, ReasonLeftToLibrary},
@@ -170,7 +174,7 @@ func TestNoCombinationLosesAVolumeOrAClaim(t *testing.T) {
 		d := Decide(s, now())
 		bad := func(what string) { t.Errorf("%s: %v %s for %+v", what, d.Action, d.Reason, s) }
 		lives := !s.Claim.Terminating && !s.Claim.Gone && s.Claim.Ours && s.Claim.VolumeName != "other"
-		ended := s.PV == PVStored || s.PV == PVTerminating
+		ended := s.PV == PVStored || s.PV == PVTerminating || s.Claim.VolumeName == "pvc-u1"
 		switch d.Action {
 		case DeleteVolume:
 			if s.Handle == "" || s.Volume != VolumeMade {
@@ -187,6 +191,9 @@ func TestNoCombinationLosesAVolumeOrAClaim(t *testing.T) {
 			}
 			if s.Shared {
 				bad("deletes a volume that has a PV of another name")
+			}
+			if ended {
+				bad("deletes a volume that had its PV, which may have been kept")
 			}
 		case LetGo:
 			if s.Volume == VolumeUnknown && !ended {

@@ -9,7 +9,6 @@ const (
 	ReasonNotOurs       Reason = "NotOurs"
 	ReasonNotBegun      Reason = "NotBegun"
 	ReasonLeftToLibrary Reason = "LeftToLibrary"
-	ReasonOver          Reason = "ProvisioningOver"
 )
 
 // Reasons for acting.
@@ -28,7 +27,6 @@ const (
 	// ReasonOutcomeUnknown holds a claim, as nothing proves that no volume is left.
 	ReasonOutcomeUnknown Reason = "ProvisioningOutcomeUnknown"
 	ReasonNameTaken      Reason = "PersistentVolumeNameTaken"
-	ReasonPVMissing      Reason = "PersistentVolumeMissing"
 )
 
 // Reasons that only carrying out a step can find.
@@ -43,9 +41,9 @@ const (
 // Reasons returns every reason there is, in the order of their declaration.
 func Reasons() []Reason {
 	return []Reason{
-		ReasonNotOurs, ReasonNotBegun, ReasonLeftToLibrary, ReasonOver,
+		ReasonNotOurs, ReasonNotBegun, ReasonLeftToLibrary,
 		ReasonProvision, ReasonFinish, ReasonCleanUp, ReasonStored, ReasonNothing, ReasonHasAnother, ReasonDiscard,
-		ReasonOutcomeUnknown, ReasonNameTaken, ReasonPVMissing,
+		ReasonOutcomeUnknown, ReasonNameTaken,
 		ReasonFailed, ReasonCleanUpFailed, ReasonUnreadable, ReasonUnwritable,
 	}
 }
@@ -81,8 +79,6 @@ func (r Reason) about() (sentence string, loud notice) {
 		return "No volume was asked for yet.", silent
 	case ReasonLeftToLibrary:
 		return "The volume is made when the claim's turn comes.", silent
-	case ReasonOver:
-		return "Nothing is left to be done for this claim.", silent
 	case ReasonProvision:
 		return "The claim is to get a volume.", silent
 	case ReasonFinish:
@@ -103,8 +99,6 @@ func (r Reason) about() (sentence string, loud notice) {
 			"and take the finalizer " + Finalizer + " off the claim.", warning
 	case ReasonNameTaken:
 		return "The name of this claim's PersistentVolume belongs to another claim, or to a PersistentVolume that is being deleted; it is tried again when it is free.", warning
-	case ReasonPVMissing:
-		return "The claim names its PersistentVolume, but that is not there.", warning
 	case ReasonFailed:
 		return "The volume could not be made; it is tried again.", warning
 	case ReasonCleanUpFailed:

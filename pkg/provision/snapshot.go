@@ -65,6 +65,10 @@ type Claim struct {
 	PVName string
 }
 
+// bound tells whether the claim names its own PV, as the PV controller has it do once that PV is
+// stored. It goes on to do so when the PV is gone: the volume may then be one that was to be kept.
+func (c Claim) bound() bool { return c.VolumeName != "" && c.VolumeName == c.PVName }
+
 // boundElsewhere tells whether the claim has another PV than the one that is made for it.
 func (c Claim) boundElsewhere() bool { return c.VolumeName != "" && c.VolumeName != c.PVName }
 
@@ -112,9 +116,11 @@ func (s Snapshot) pvFresh(now time.Time) bool {
 	return !s.PVRead.IsZero() && now.Sub(s.PVRead) <= liveFor
 }
 
-// hasPV tells whether the claim's own PV is stored. What becomes of its volume is the PV's matter
-// from then on.
-func (s Snapshot) hasPV() bool { return s.PV == PVStored || s.PV == PVTerminating }
+// hasPV tells whether the claim's own PV is stored, or was. What becomes of its volume is the PV's
+// matter from then on.
+func (s Snapshot) hasPV() bool {
+	return s.PV == PVStored || s.PV == PVTerminating || s.Claim.bound()
+}
 
 // needless tells whether the claim needs no volume made for it any more, which nothing can undo.
 func (s Snapshot) needless() bool {
