@@ -16,7 +16,8 @@
 // Where several replicas run, each calls [Reclaimer.Watch], so that it knows the PVs and what
 // happened to them, and the one that leads calls Run. [Config] holds what can be chosen: the
 // [Role], which says what else works on the driver's PVs, stops, and the way back.
-// [Reclaimer.Missing] tells which rights are lacking; [Reclaimer.Explain] tells what happens to
+// [Reclaimer.PVs] shows another controller of the driver what is watched, so that the cluster's PVs
+// are not watched twice. [Reclaimer.Missing] tells which rights are lacking; [Reclaimer.Explain] tells what happens to
 // a PV next, and why.
 //
 // # How it works

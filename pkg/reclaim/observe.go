@@ -30,6 +30,7 @@ type observer struct {
 	attached    *attached
 	notes       *notes
 	brake       *brake
+	followers   followers
 
 	// leading: this replica acts, so that the end of a PV is its business.
 	leading atomic.Bool
@@ -126,6 +127,7 @@ func (o pvChanges) Added(now *PV) {
 		o.countDue(nil, now)
 	}
 	o.wakeFamily(now)
+	o.followers.tell(now)
 }
 
 func (o pvChanges) Updated(before, now *PV) {
@@ -161,6 +163,7 @@ func (o pvChanges) Deleted(last *PV, final bool) {
 		o.brake.count(last.UID)
 	}
 	o.wakeFamily(last)
+	o.followers.tell(last)
 }
 
 func (o pvChanges) forgetHandle(handle, pv string) {

@@ -31,9 +31,10 @@ type Handler[R any] interface {
 // that it changed hands, and not an end that was none.
 type Recorder[R any] func(object runtime.Object, known bool) (record R, keep bool, err error)
 
-// Cache is a watch cache of one kind of cluster-scoped object. It is never resynced, and an
-// object that a new list shows as it was before is not told of: what does not change causes
-// no work. Its methods are safe for concurrent use.
+// Cache is a watch cache of one kind of object in the whole cluster, known by name, or by
+// "namespace/name" if it has a namespace. It is never resynced, and an object that a new list shows
+// as it was before is not told of: what does not change causes no work. Its methods are safe for
+// concurrent use.
 //
 // It is the reflector's store itself. An informer would put a queue between the two, which
 // holds every object of the first list once more.
@@ -78,7 +79,7 @@ func (c *Cache[R]) Synced() bool { return cache.IsDone(c.synced) }
 // Sync is done when Synced turns true.
 func (c *Cache[R]) Sync() cache.DoneChecker { return c.synced }
 
-// Get returns the record of the object with this name.
+// Get returns the record of the object with this name ("namespace/name").
 func (c *Cache[R]) Get(name string) (r R, found bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

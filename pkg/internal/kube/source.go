@@ -26,7 +26,7 @@ type entry[R any] struct {
 // unknown answers for what an entry does not know of its object.
 var unknown metav1.Object = &metav1.ObjectMeta{}
 
-// GetName returns the object's name.
+// GetName returns the object's name, behind its namespace if it has one.
 func (e *entry[R]) GetName() string { return e.name }
 
 // GetResourceVersion returns the version that the object has.
@@ -118,7 +118,7 @@ func (s store[R]) entryOf(object any) (*entry[R], error) {
 	if err != nil {
 		return nil, fmt.Errorf("cache %s: %w", resource, err)
 	}
-	e := &entry[R]{Object: unknown, name: about.GetName(), version: about.GetResourceVersion()}
+	e := &entry[R]{Object: unknown, name: cache.MetaObjectToName(about).String(), version: about.GetResourceVersion()}
 	_, known := s.cache.Get(e.name)
 	if e.record, e.keep, err = s.cache.record(o, known); err != nil {
 		return nil, fmt.Errorf("cache %s %q: %w", resource, e.name, err)

@@ -1,0 +1,41 @@
+package reclaim
+
+import (
+	"slices"
+	"testing"
+)
+
+func TestAnotherControllerSeesWhatTheCacheShows(t *testing.T) {
+	w, r := newWorld(t)
+	pvs := r.PVs()
+	var told []string
+	pvs.Follow(func(pv PV) {
+		shown := "gone"
+		if now, found := pvs.Get(pv.Name); found && now.UID == pv.UID {
+			shown = "there"
+		}
+		told = append(told, pv.Name+" "+shown)
+	})
+	if pv, found := pvs.Get("pv"); !found || pv.Handle != w.pv.Handle || pv.Claim != w.pv.Claim {
+		t.Errorf("the PV is %+v, %v", pv, found)
+	}
+	if _, found := pvs.Get("nobody"); found || pvs.Shared(w.pv.Handle, "pv") || !pvs.Shared(w.pv.Handle, "nobody") || pvs.Shared("", "pv") {
+		t.Error("there is more than the one PV of the volume")
+	}
+	w.store(r, sibling())
+	if !pvs.Shared(w.pv.Handle, "pv") {
+		t.Error("the second PV of the volume is not known")
+	}
+	w.pv.Policy = PolicyRetain
+	w.store(r, w.pv)
+	again := w.pv
+	again.UID = "made again"
+	w.store(r, again)
+	w.end(r)
+	if want := []string{"other there", "pv gone", "pv there", "pv gone"}; !slices.Equal(told, want) {
+		t.Errorf("told %q, want %q", told, want)
+	}
+	if pvs.Synced() {
+		t.Error("nothing watches, and the PVs are known")
+	}
+}
