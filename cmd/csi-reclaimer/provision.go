@@ -6,9 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver"
@@ -16,9 +14,10 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
 )
 
-// newProvisioner returns what makes the volumes of claims, nil where that is not to be done. It is
-// called before anything that uses client-go's scheme runs: see provision.New.
-func newProvisioner(ctx context.Context, o *options, config *rest.Config, driver *csidriver.Driver, events record.EventRecorder, metrics prometheus.Registerer) (*provision.Provisioner, error) {
+// newProvisioner returns what makes the volumes of claims, nil where that is not to be done. Of
+// shared, Volumes, Events and Metrics count. It is called before anything that uses client-go's scheme
+// runs: see provision.New.
+func newProvisioner(ctx context.Context, o *options, config *rest.Config, driver *csidriver.Driver, shared provision.Config) (*provision.Provisioner, error) {
 	if !o.provisions() {
 		klog.FromContext(ctx).Info("Not provisioning", "role", o.role, "dryRun", o.dryRun)
 		return nil, nil //nolint:nilnil // nothing that provisions is an answer of its own here
@@ -28,7 +27,7 @@ func newProvisioner(ctx context.Context, o *options, config *rest.Config, driver
 		return nil, err
 	}
 	settings := o.provisionConfig()
-	settings.Events, settings.Metrics = events, metrics
+	settings.Volumes, settings.Events, settings.Metrics = shared.Volumes, shared.Events, shared.Metrics
 	if plugin := order.InTreePlugin(driver.Name()); plugin != "" {
 		settings.AlsoKnownAs = []string{plugin}
 	}

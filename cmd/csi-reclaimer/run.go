@@ -29,6 +29,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/leader"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/serve"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
@@ -80,16 +81,16 @@ func run(ctx context.Context, o *options, stdout io.Writer) error {
 		return err
 	}
 	defer stopEvents()
-	provisioner, err := newProvisioner(ctx, o, config, driver, events, own)
-	if err != nil {
-		return err
-	}
 	settings := o.reclaimConfig(driver.Name())
 	settings.Events, settings.Metrics = events, own
 	if settings.NeverAttached, err = neverAttached(ctx, config, driver); err != nil {
 		return err
 	}
 	reclaimer, err := reclaim.New(config, driver.Name(), driver, settings)
+	if err != nil {
+		return err
+	}
+	provisioner, err := newProvisioner(ctx, o, config, driver, provision.Config{Volumes: reclaimer.PVs(), Events: events, Metrics: own})
 	if err != nil {
 		return err
 	}

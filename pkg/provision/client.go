@@ -2,7 +2,6 @@ package provision
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"time"
 
@@ -63,7 +62,7 @@ func newVolumeInformer(p *Provisioner) volumeInformer {
 }
 
 func (i volumeInformer) GetStore() cache.Store { return i.store }
-func (i volumeInformer) HasSynced() bool       { return i.store.p.volumes.HasSynced() }
+func (i volumeInformer) HasSynced() bool       { return i.store.p.volumes.Synced() }
 
 // volumeStore answers whether a claim's PV is there: in our cache, or stored a moment ago. Without the
 // latter, each patch of a claim would have the library ask for its volume once more. The library
@@ -75,42 +74,49 @@ type volumeStore struct {
 
 func (s volumeStore) GetByKey(key string) (any, bool, error) {
 	uid, found := strings.CutPrefix(key, "pvc-")
-	if !found {
+	if !found || !s.p.stored(types.UID(uid)) {
 		return nil, false, nil
 	}
-	name, claim := s.p.orders.PVName(types.UID(uid)), Claim{UID: types.UID(uid)}
-	if pv := s.p.shelf.get(name); pv != nil && stateOf(pv, claim) == PVStored {
-		return pv, true, nil
-	}
-	// One that is another claim's, or is being deleted, is told by Provision.
-	if known := s.p.volume(name); known != nil && known.claim == claim.UID && known.DeletionTimestamp == nil {
-		return &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: known.Name, UID: known.UID}}, true, nil
-	}
-	return nil, false, nil
+	return &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: key}}, true, nil
 }
 
 // Add is called with the PV that Provision has stored.
 func (volumeStore) Add(any) error { return nil }
 
-// claimInformer gives the library those claims only that it may have to provision.
+// claimInformer gives the library those claims only that it may have to provision, and whole: it
+// writes what it found here.
 type claimInformer struct {
+	// SharedIndexInformer is never run.
 	cache.SharedIndexInformer
-	wants func(*v1.PersistentVolumeClaim) bool
-	// follows is told the handler by which the library learns of claims.
-	follows func(cache.ResourceEventHandler)
+	p *Provisioner
 }
 
-func (i claimInformer) AddEventHandlerWithResyncPeriod(handler cache.ResourceEventHandler, resync time.Duration) (cache.ResourceEventHandlerRegistration, error) {
-	i.follows(handler)
-	registration, err := i.SharedIndexInformer.AddEventHandlerWithResyncPeriod(cache.FilteringResourceEventHandler{
-		FilterFunc: func(object any) bool {
-			claim, ok := object.(*v1.PersistentVolumeClaim)
-			return ok && i.wants(claim)
-		},
-		Handler: handler,
-	}, resync)
-	if err != nil {
-		return nil, fmt.Errorf("follow claims: %w", err)
+func newClaimInformer(p *Provisioner) claimInformer {
+	idle := cache.NewSharedIndexInformer(&cache.ListWatch{}, &v1.PersistentVolumeClaim{}, 0, cache.Indexers{})
+	return claimInformer{idle, p}
+}
+
+// AddEventHandlerWithResyncPeriod takes the handler by which the library learns of claims. There
+// is no resync: what can make a difference to a claim brings it back.
+func (i claimInformer) AddEventHandlerWithResyncPeriod(handler cache.ResourceEventHandler, _ time.Duration) (cache.ResourceEventHandlerRegistration, error) {
+	i.p.toLibrary = handler
+	return i.SharedIndexInformer.AddEventHandler(handler)
+}
+
+func (i claimInformer) HasSynced() bool { return i.p.claims.Synced() }
+func (i claimInformer) GetIndexer() cache.Indexer {
+	return claimIndexer{i.SharedIndexInformer.GetIndexer(), i.p}
+}
+
+// claimIndexer finds claims by their UID, which is all that the library asks for.
+type claimIndexer struct {
+	cache.Indexer
+	p *Provisioner
+}
+
+func (i claimIndexer) ByIndex(_, uid string) ([]any, error) {
+	if claim := i.p.claims.wholeByUID(types.UID(uid)); claim != nil {
+		return []any{claim}, nil
 	}
-	return registration, nil
+	return nil, nil
 }

@@ -125,23 +125,21 @@ func storePV(ctx context.Context, at cluster, c Claim, pv *v1.PersistentVolume) 
 		return nil, err
 	case there == nil:
 		return nil, fmt.Errorf("create PV %q: %w, and was free again a moment later", pv.Name, errNameTaken)
-	case stateOf(there, c) == PVStored:
+	case stateOf(reclaim.PVOf(there), c, reclaim.PVOf(pv).Driver) == PVStored:
 		return there, nil
 	}
 	return nil, fmt.Errorf("create PV %q: %w", pv.Name, errNameTaken)
 }
 
-// stateOf says what a PV under the claim's own PV's name is to the claim.
-func stateOf(pv *v1.PersistentVolume, c Claim) PV {
+// stateOf says what a PV under the claim's own PV's name is to the claim. One that names another
+// driver's volume is not the claim's, whoever made it for the claim: taken for it, it would leave
+// behind what this driver made. One of which the driver cannot be told may be.
+func stateOf(pv reclaim.PV, c Claim, driver string) PV {
 	switch {
-	case pv.Spec.ClaimRef == nil || pv.Spec.ClaimRef.UID != c.UID:
+	case pv.Claim.UID != c.UID, pv.Driver != "" && pv.Driver != driver:
 		return PVOther
-	case pv.DeletionTimestamp != nil:
+	case pv.Terminating:
 		return PVTerminating
 	}
 	return PVStored
 }
-
-// handleOf returns the volume that a PV names, also one of an in-tree plugin that was migrated; empty
-// if it is no CSI volume.
-func handleOf(pv *v1.PersistentVolume) string { return reclaim.PVOf(pv).Handle }

@@ -28,6 +28,9 @@ type Config struct {
 	// first, start at ten times RetryStart. Default 1 second and 5 minutes, as in the stock
 	// external-provisioner.
 	RetryStart, RetryMax time.Duration
+	// Volumes shows which PVs there are. Whoever gives it keeps it up to date while Watch or Run is at
+	// work. Default: a watch of its own.
+	Volumes Volumes
 	// Events records what happens to a half-made volume, and why a claim is held, on the claim.
 	// The library writes the events of the normal course by itself. Default none.
 	Events record.EventRecorder

@@ -17,7 +17,9 @@ import (
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v10/controller"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/loop"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
 // apiTimeout bounds one call to the API server.
@@ -80,6 +82,10 @@ func New(config *rest.Config, name string, driver Driver, orders Orders, cfg Con
 	if config == nil {
 		return nil, errors.New("make a provisioner: no cluster is given")
 	}
+	watching, err := kube.NewClients(config)
+	if err != nil {
+		return nil, err
+	}
 	own := rest.CopyConfig(config)
 	if own.QPS == 0 {
 		own.QPS = -1
@@ -91,10 +97,11 @@ func New(config *rest.Config, name string, driver Driver, orders Orders, cfg Con
 	if err != nil {
 		return nil, fmt.Errorf("make a client for the API server: %w", err)
 	}
-	return newProvisioner(client, name, driver, orders, cfg)
+	return newProvisioner(watching.Core.RESTClient(), client, name, driver, orders, cfg)
 }
 
-func newProvisioner(client kubernetes.Interface, name string, driver Driver, orders Orders, cfg Config) (*Provisioner, error) {
+// newProvisioner has core watch claims and PVs, and client do all else, on the same API server.
+func newProvisioner(core rest.Interface, client kubernetes.Interface, name string, driver Driver, orders Orders, cfg Config) (*Provisioner, error) {
 	switch {
 	case name == "":
 		return nil, errors.New("make a provisioner: the driver's name is empty")
@@ -114,7 +121,7 @@ func newProvisioner(client kubernetes.Interface, name string, driver Driver, ord
 	}
 	p.metrics = newMetrics(name, p.gate.count, func() int { return p.reports.waiting(ReasonOutcomeUnknown) })
 	var err error
-	if p.watches, err = newWatches(client); err != nil {
+	if p.watches, err = newWatches(core, client, name, cfg.Volumes); err != nil {
 		return nil, err
 	}
 	if p.clean, err = loop.New(loop.Config{Name: "provision", Workers: cfg.CleanUpWorkers, Clock: cfg.Clock}, p.tidy); err != nil {
@@ -130,75 +137,70 @@ func newProvisioner(client kubernetes.Interface, name string, driver Driver, ord
 	return p, p.metrics.register(cfg.Metrics)
 }
 
-// follow has changes wake our loop.
+// follow has changes wake our loop, and bring claims to the library.
 func (p *Provisioner) follow() error {
-	_, claims := p.claims.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(now any) { p.claimChanged(now) },
-		UpdateFunc: func(_, now any) { p.claimChanged(now) },
-		DeleteFunc: p.claimGone,
+	p.claims.changed = p.claimChanged
+	p.volumes.Follow(p.volumeChanged)
+	// A class that comes or goes changes what can be done for the claims that are held, and for
+	// those that came before it.
+	_, err := p.classes.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(any) { p.wakeAll() },
+		DeleteFunc: func(any) { p.wakeAll() },
 	})
-	_, volumes := p.volumes.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(now any) { p.volumeChanged(now) },
-		DeleteFunc: func(last any) { p.volumeChanged(last) },
-	})
-	// A class that comes or goes changes what can be done for the claims that are held.
-	_, classes := p.classes.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { p.wakeHeld() },
-		DeleteFunc: func(any) { p.wakeHeld() },
-	})
-	return errors.Join(claims, volumes, classes)
+	return err
 }
 
-// claimChanged wakes our loops. Before Run works nobody would look: a replica that waits to lead
-// would only pile up names.
-func (p *Provisioner) claimChanged(object any) {
-	claim, ok := object.(*v1.PersistentVolumeClaim)
-	if !ok || !p.awake.Load() {
+// claimChanged wakes our loops and the library. Before Run works nobody would look: a replica that
+// waits to lead would only pile up names.
+func (p *Provisioner) claimChanged(before, now *v1.PersistentVolumeClaim) {
+	if !p.awake.Load() {
 		return
 	}
-	p.cloneChanged(claim)
-	if _, known := p.lives.known(claim.UID); known || slices.Contains(claim.Finalizers, Finalizer) {
-		p.clean.Add(keyOf(claim))
+	if before != nil {
+		p.cloneChanged(before) // what it was a clone of may not be kept any more
 	}
+	if now == nil {
+		p.claimGone(before)
+		return
+	}
+	p.cloneChanged(now)
+	if _, known := p.lives.known(now.UID); known || slices.Contains(now.Finalizers, Finalizer) {
+		p.clean.Add(keyOf(now))
+	}
+	p.offer(now)
 }
 
-func (p *Provisioner) claimGone(object any) {
-	if unknown, ok := object.(cache.DeletedFinalStateUnknown); ok {
-		object = unknown.Obj
-	}
-	claim, ok := object.(*v1.PersistentVolumeClaim)
-	if !ok || !p.awake.Load() {
-		return
-	}
-	p.cloneChanged(claim)
-	if _, known := p.lives.known(claim.UID); known {
-		p.ended.Store(keyOf(claim), claim)
-		p.clean.Add(keyOf(claim))
+func (p *Provisioner) claimGone(last *v1.PersistentVolumeClaim) {
+	if _, known := p.lives.known(last.UID); known {
+		p.ended.Store(keyOf(last), last)
+		p.clean.Add(keyOf(last))
 	}
 }
 
-func (p *Provisioner) volumeChanged(object any) {
-	if unknown, ok := object.(cache.DeletedFinalStateUnknown); ok {
-		object = unknown.Obj
-	}
-	v, ok := object.(*volume)
-	if !ok {
-		return
-	}
-	p.shelf.drop(v.Name)
-	if k, known := p.lives.known(v.claim); known {
+// volumeChanged is told of PVs that come and go.
+func (p *Provisioner) volumeChanged(pv reclaim.PV) {
+	p.shelf.drop(pv.Name)
+	if k, known := p.lives.known(pv.Claim.UID); known {
 		p.clean.Add(k)
 	}
-}
-
-func (p *Provisioner) wakeHeld() {
-	for _, object := range p.claims.GetStore().List() {
-		p.claimChanged(object)
+	if claim := p.claims.wholeByUID(pv.Claim.UID); claim != nil {
+		p.offer(claim)
 	}
 }
 
-// claimNow returns the claim as the cache has it, nil if it is gone.
-func (p *Provisioner) claimNow(k key) *v1.PersistentVolumeClaim { return p.claim(k) }
+// wakeAll has every claim looked at.
+func (p *Provisioner) wakeAll() {
+	p.claims.Each(func(claim *v1.PersistentVolumeClaim) { p.claimChanged(nil, claim) })
+}
+
+// offer brings a claim to the library if it may have to provision it. The library would ask about
+// one whose PV is stored in vain.
+func (p *Provisioner) offer(claim *v1.PersistentVolumeClaim) {
+	wanted := claim.Spec.VolumeName == "" && claim.DeletionTimestamp == nil && p.ours(claim)
+	if p.awake.Load() && wanted && !p.stored(claim.UID) {
+		p.toLibrary.OnUpdate(claim, claim)
+	}
+}
 
 // Watch keeps the caches up to date until ctx ends, and returns when it has stopped. A replica that
 // waits to lead calls it, so that it can act at once when it does. It changes nothing in the
@@ -210,9 +212,7 @@ func (p *Provisioner) Watch(ctx context.Context) {
 		return
 	}
 	var all sync.WaitGroup
-	for _, informer := range []cache.SharedIndexInformer{p.claims, p.volumes, p.classes} {
-		all.Go(func() { informer.RunWithContext(ctx) })
-	}
+	all.Go(func() { p.watch(ctx) })
 	if w, ok := p.orders.(Watcher); ok {
 		all.Go(func() { w.Watch(ctx) })
 	}
@@ -236,7 +236,8 @@ func (p *Provisioner) Run(ctx context.Context) error {
 	}
 	p.protects = p.mayProtect(ctx)
 	klog.FromContext(ctx).Info("Provisioning", "driver", p.names[0], "workers", p.cfg.Workers, "finalizer", p.protects)
-	p.wakeAll()
+	p.awake.Store(true)
+	p.wakeAll() // what happened before there was anybody to wake
 	handOut, end := context.WithCancel(ctx)
 	var work sync.WaitGroup
 	work.Go(func() { p.library.Run(handOut) })
@@ -253,22 +254,6 @@ func (p *Provisioner) Run(ctx context.Context) error {
 	work.Wait()
 	p.gate.wait()
 	return nil
-}
-
-// wakeAll makes up for what happened before there was anybody to wake.
-func (p *Provisioner) wakeAll() {
-	p.awake.Store(true)
-	for _, object := range p.claims.GetStore().List() {
-		p.claimChanged(object)
-		if claim, ok := object.(*v1.PersistentVolumeClaim); ok && p.wants(claim) {
-			p.toLibrary.OnAdd(claim, false)
-		}
-	}
-}
-
-// wants tells whether the library may have to provision a claim, and may be told of it.
-func (p *Provisioner) wants(claim *v1.PersistentVolumeClaim) bool {
-	return p.awake.Load() && claim.Spec.VolumeName == "" && claim.DeletionTimestamp == nil && p.ours(claim)
 }
 
 // Stop lets the work in hand end and begins no more; Run then returns. It does not wait.
@@ -293,14 +278,14 @@ func (p *Provisioner) newLibrary() *controller.ProvisionController {
 		controller.RateLimiter(limiter{p}),
 		controller.Threadiness(p.cfg.Workers),
 		controller.MetricsInstance(p.metrics.library),
-		controller.ClaimsInformer(claimInformer{p.claims, p.wants, func(h cache.ResourceEventHandler) { p.toLibrary = h }}),
+		controller.ClaimsInformer(newClaimInformer(p)),
 		controller.VolumesInformer(newVolumeInformer(p)),
 		controller.ClassesInformer(p.classes))
 }
 
 // tidy works on one claim that needs no volume made any more, or whose volume has its PV.
 func (p *Provisioner) tidy(ctx context.Context, k key) loop.Next {
-	claim := p.claimNow(k)
+	claim := p.claims.of(k)
 	if claim == nil {
 		last, found := p.ended.Load(k)
 		if !found {
@@ -342,14 +327,14 @@ func (p *Provisioner) bringBack(claim *v1.PersistentVolumeClaim) loop.Next {
 	case wait > 0:
 		return loop.Next{Backoff: loop.Backoff{First: wait, Max: wait}}
 	}
-	p.toLibrary.OnUpdate(claim, claim)
+	p.offer(claim)
 	return loop.Next{}
 }
 
 // finish forgets a claim for which nothing is left to be done, once the cache shows that we do not
 // hold it any more: what is remembered keeps us from taking the finalizer off twice.
 func (w *run) finish(k key) {
-	if now := w.claimNow(k); now != nil && slices.Contains(now.Finalizers, Finalizer) && w.facts.Claim.Ours {
+	if now := w.claims.of(k); now != nil && slices.Contains(now.Finalizers, Finalizer) && w.facts.Claim.Ours {
 		return
 	}
 	w.reports.forget(k.uid)

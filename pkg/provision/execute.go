@@ -12,6 +12,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
 // maxSteps bounds the steps of one run. A provision takes three, a clean-up six.
@@ -111,6 +112,9 @@ func (w *run) protect(ctx context.Context) error {
 
 func (w *run) compose(ctx context.Context, why Reason) error {
 	it, nothing := w.life, w.nothingBegun()
+	if !whole(w.claim) {
+		return because(failureOf(why), errors.New("of a claim that is bound too little is kept to ask for a volume"))
+	}
 	want := Want{Claim: w.claim, Begun: w.facts.Claim.Protected, CleanUp: why == ReasonCleanUp}
 	if w.wanted != nil {
 		want.Class, want.Node = w.wanted.class, w.wanted.node
@@ -159,7 +163,8 @@ func (w *run) readPV(ctx context.Context) error {
 	}
 	w.facts.PV, w.facts.PVHandle, w.facts.PVRead = PVAbsent, "", began
 	if pv != nil {
-		w.facts.PV, w.facts.PVHandle = stateOf(pv, w.facts.Claim), handleOf(pv)
+		read := reclaim.PVOf(pv)
+		w.facts.PV, w.facts.PVHandle = stateOf(read, w.facts.Claim, w.names[0]), read.Handle
 	}
 	return nil
 }
@@ -230,6 +235,9 @@ func (w *run) storePV(ctx context.Context) error {
 	}
 	w.life.stored = stored
 	w.shelf.put(stored)
+	if _, shown := w.volumes.Get(stored.Name); shown {
+		w.shelf.drop(stored.Name) // the watch was faster than the answer
+	}
 	w.facts.PV = PVStored
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
 func (w *world) provisioned() bool { return w.pv() != nil && !held(w.claim()) }
@@ -194,20 +195,81 @@ func TestTheAnswerToThePVsCreationIsLost(t *testing.T) {
 	}
 }
 
+// pvInTheWay is a PV of the claim's PV's name.
+func (w *world) pvInTheWay(driver string, claim types.UID) {
+	_, err := w.client.CoreV1().PersistentVolumes().Create(w.t.Context(), &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pvc-u1"},
+		Spec: v1.PersistentVolumeSpec{
+			ClaimRef:               &v1.ObjectReference{UID: claim},
+			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: driver, VolumeHandle: "in the way"}},
+		}}, metav1.CreateOptions{})
+	w.must(err)
+}
+
+func (w *world) clearTheWay() {
+	w.must(w.client.CoreV1().PersistentVolumes().Delete(w.t.Context(), "pvc-u1", metav1.DeleteOptions{}))
+}
+
 func TestAPVOfTheClaimsNameThatIsAnothersIsNotTaken(t *testing.T) {
 	w := newWorld(t)
-	_, err := w.client.CoreV1().PersistentVolumes().Create(t.Context(), &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pvc-u1"},
-		Spec: v1.PersistentVolumeSpec{ClaimRef: &v1.ObjectReference{UID: "u0"}}}, metav1.CreateOptions{})
-	w.must(err)
+	w.pvInTheWay(driverName, "u0")
 	events := record.NewFakeRecorder(100)
 	w.start(Config{Events: events})
 	w.makeClaim()
 	<-events.Events
-	if w.count("let go") > 0 {
+	if len(w.told()) > 0 {
 		t.Errorf("diary: %q", w.told())
 	}
-	w.must(w.client.CoreV1().PersistentVolumes().Delete(t.Context(), "pvc-u1", metav1.DeleteOptions{}))
+	w.clearTheWay()
 	w.wait("it is provisioned", w.provisioned)
+}
+
+// The cache shows no PVs of other drivers: one that is in the way is found when the claim's own is
+// to be stored.
+func TestAnotherDriversPVInTheWay(t *testing.T) {
+	for name, of := range map[string]types.UID{"for another claim": "u0", "for this claim": "u1"} {
+		inTheWay := func(t *testing.T) *world {
+			w := newWorld(t)
+			w.pvInTheWay("another.example.com", of)
+			w.start(Config{})
+			w.makeClaim()
+			w.wait("it was found twice", func() bool { return w.count("read PV") > 1 })
+			if w.count("let go")+w.count("delete volume") > 0 || !held(w.claim()) {
+				t.Errorf("diary: %q", w.told())
+			}
+			return w
+		}
+		t.Run(name+", goes", func(t *testing.T) {
+			w := inTheWay(t)
+			w.clearTheWay()
+			w.wait("the claim is provisioned", w.provisioned)
+			if len(w.onDisk()) != 1 || w.pv().Spec.CSI.Driver != driverName {
+				t.Errorf("volumes %v, PV %+v", w.onDisk(), w.pv())
+			}
+		})
+		t.Run(name+", stays, and the claim goes", func(t *testing.T) {
+			w := inTheWay(t)
+			w.deleteClaim()
+			w.wait("the claim is gone", w.gone)
+			if left := w.onDisk(); len(left) > 0 || w.pv() == nil {
+				t.Errorf("LEAK: %v, PV in the way %v", left, w.pv())
+			}
+		})
+	}
+}
+
+// TestTheWatchIsFasterThanTheAnswer has the watch show a PV before the answer to its creation comes.
+func TestTheWatchIsFasterThanTheAnswer(t *testing.T) {
+	w := newWorld(t)
+	told := make(chan struct{}, 1)
+	w.created = func() { <-told }
+	p := w.start(Config{})
+	p.provisioner.volumes.Follow(func(reclaim.PV) { told <- struct{}{} })
+	w.makeClaim()
+	w.wait("it is provisioned", w.provisioned)
+	p.stop()
+	if len(p.provisioner.shelf.stored) > 0 {
+		t.Error("what the watch shows is kept for ever")
+	}
 }
 
 func TestAFinalizerThatOutlivedItsReasonIsTakenOff(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -12,10 +13,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v10/util"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
 // Annotations of a claim that are read. The PV controller writes the first two.
@@ -25,67 +28,36 @@ const (
 	annSelectedNode    = "volume.kubernetes.io/selected-node"
 )
 
-// byHandle is the index of PVs by the volume they name.
-const byHandle = "handle"
-
-// volume is what is kept of a PV.
-type volume struct {
-	metav1.ObjectMeta
-	claim          types.UID
-	driver, handle string
-}
-
-func (v *volume) GetObjectMeta() metav1.Object { return &v.ObjectMeta }
-
 // watches are the caches of claims, PVs and classes.
 type watches struct {
-	// claims holds whole claims but for managedFields: the library updates what it finds here.
-	claims  cache.SharedIndexInformer
-	volumes cache.SharedIndexInformer
+	claims  *claims
+	volumes Volumes
+	// own is volumes where nobody else keeps them up to date, and else nil.
+	own     *ownVolumes
 	classes cache.SharedIndexInformer
 }
 
-func newWatches(client kubernetes.Interface) (watches, error) {
-	core, storage := client.CoreV1(), client.StorageV1()
-	w := watches{
-		claims: newInformer(&v1.PersistentVolumeClaim{}, cache.Indexers{bySource: sourcesOf},
-			func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-				return core.PersistentVolumeClaims("").List(ctx, o)
-			},
-			func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-				return core.PersistentVolumeClaims("").Watch(ctx, o)
-			}),
-		volumes: newInformer(&v1.PersistentVolume{}, cache.Indexers{byHandle: handlesOf},
-			func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-				return core.PersistentVolumes().List(ctx, o)
-			},
-			func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-				return core.PersistentVolumes().Watch(ctx, o)
-			}),
-		classes: newInformer(&storagev1.StorageClass{}, nil,
-			func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-				return storage.StorageClasses().List(ctx, o)
-			},
-			func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-				return storage.StorageClasses().Watch(ctx, o)
-			}),
+// newWatches returns caches that are not running. core and client reach the same API server; volumes
+// may be nil.
+func newWatches(core rest.Interface, client kubernetes.Interface, driver string, volumes Volumes) (watches, error) {
+	w := watches{claims: newClaims(core), volumes: volumes}
+	if volumes == nil {
+		w.own = newOwnVolumes(core, driver)
+		w.volumes = w.own
 	}
-	for informer, transform := range map[cache.SharedIndexInformer]cache.TransformFunc{
-		w.claims: dropManagedFields, w.classes: dropManagedFields, w.volumes: recordVolume,
-	} {
-		if err := informer.SetTransform(transform); err != nil {
-			return watches{}, fmt.Errorf("set up a watch cache: %w", err)
-		}
+	storage := client.StorageV1()
+	w.classes = cache.NewSharedIndexInformer(listing{&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			return storage.StorageClasses().List(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			return storage.StorageClasses().Watch(ctx, o)
+		},
+	}}, &storagev1.StorageClass{}, 0, cache.Indexers{})
+	if err := w.classes.SetTransform(dropManagedFields); err != nil {
+		return watches{}, fmt.Errorf("set up a watch cache: %w", err)
 	}
 	return w, nil
-}
-
-func newInformer(example runtime.Object, indexers cache.Indexers, list cache.ListWithContextFunc, follow cache.WatchFuncWithContext) cache.SharedIndexInformer {
-	if indexers == nil {
-		indexers = cache.Indexers{}
-	}
-	source := listing{&cache.ListWatch{ListWithContextFunc: list, WatchFuncWithContext: follow}}
-	return cache.NewSharedIndexInformer(source, example, 0, indexers)
 }
 
 // listing has the reflector list before it watches, as package kube's caches do: a streamed list
@@ -102,64 +74,19 @@ func dropManagedFields(object any) (any, error) {
 	return object, nil
 }
 
-func recordVolume(object any) (any, error) {
-	if _, done := object.(*volume); done {
-		return object, nil
+// watch keeps the caches up to date until ctx ends.
+func (w watches) watch(ctx context.Context) {
+	var all sync.WaitGroup
+	all.Go(func() { w.claims.watch(ctx) })
+	all.Go(func() { w.classes.RunWithContext(ctx) })
+	if w.own != nil {
+		all.Go(func() { w.own.watch(ctx) })
 	}
-	pv, ok := object.(*v1.PersistentVolume)
-	if !ok {
-		return nil, fmt.Errorf("watch PVs: got a %T", object)
-	}
-	v := &volume{ObjectMeta: metav1.ObjectMeta{Name: pv.Name, UID: pv.UID, ResourceVersion: pv.ResourceVersion, DeletionTimestamp: pv.DeletionTimestamp}}
-	if pv.Spec.ClaimRef != nil {
-		v.claim = pv.Spec.ClaimRef.UID
-	}
-	if pv.Spec.CSI != nil {
-		v.driver, v.handle = pv.Spec.CSI.Driver, pv.Spec.CSI.VolumeHandle
-	}
-	return v, nil
-}
-
-func handlesOf(object any) ([]string, error) {
-	if v, ok := object.(*volume); ok && v.handle != "" {
-		return []string{v.handle}, nil
-	}
-	return nil, nil
+	all.Wait()
 }
 
 func (w watches) synced() bool {
-	return w.claims.HasSynced() && w.volumes.HasSynced() && w.classes.HasSynced()
-}
-
-// claim returns the claim of a key as the cache has it, nil if it is not there.
-func (w watches) claim(k key) *v1.PersistentVolumeClaim {
-	object, found, err := w.claims.GetStore().GetByKey(k.namespace + "/" + k.name)
-	if err != nil || !found {
-		return nil
-	}
-	claim, ok := object.(*v1.PersistentVolumeClaim)
-	if !ok || claim.UID != k.uid {
-		return nil
-	}
-	return claim
-}
-
-func (w watches) volume(name string) *volume {
-	object, found, err := w.volumes.GetStore().GetByKey(name)
-	if err != nil || !found {
-		return nil
-	}
-	v, _ := object.(*volume)
-	return v
-}
-
-// shared tells whether a PV of another name has the volume.
-func (w watches) shared(driver, handle, except string) bool {
-	objects, err := w.volumes.GetIndexer().ByIndex(byHandle, handle)
-	return err != nil || slices.ContainsFunc(objects, func(object any) bool {
-		v, ok := object.(*volume)
-		return ok && v.driver == driver && v.Name != except
-	})
+	return w.claims.Synced() && w.volumes.Synced() && w.classes.HasSynced()
 }
 
 // classOf returns the claim's StorageClass, nil if it is not there.
@@ -198,7 +125,7 @@ func (p *Provisioner) claimOf(claim *v1.PersistentVolumeClaim) Claim {
 func (w *run) look() {
 	s, it := &w.facts, w.life
 	k := keyOf(w.claim)
-	if now := w.claimNow(k); now != nil {
+	if now := w.claims.of(k); now != nil {
 		w.claim = now
 		s.Claim = w.claimOf(now)
 	} else {
@@ -215,20 +142,35 @@ func (w *run) look() {
 	if it.order != nil && w.wanted == nil {
 		s.Ordered = true
 	}
-	s.Shared = it.handle != "" && w.shared(w.names[0], it.handle, s.Claim.PVName)
+	s.Shared = it.handle != "" && w.volumes.Shared(it.handle, s.Claim.PVName)
 	s.NameInHand = !s.Claim.namedAlone() && !w.hands.take(s.Claim.PVName, s.Claim.UID)
 	w.lookForPV()
 }
 
+// lookForPV adds what the cache shows of the claim's PV. A PV that it does not show may be there:
+// StorePV finds it, or a live read.
 func (w *run) lookForPV() {
 	s := &w.facts
-	cached := w.volume(s.Claim.PVName)
-	switch {
-	case w.life.stored != nil || cached != nil && cached.claim == s.Claim.UID && cached.DeletionTimestamp == nil:
-		s.PV = PVStored
-	case s.PVRead.IsZero() && cached != nil && cached.claim == s.Claim.UID:
-		s.PV = PVTerminating
-	case s.PVRead.IsZero() && cached != nil:
-		s.PV, s.PVHandle = PVOther, cached.handle
+	pv, shown := w.volumes.Get(s.Claim.PVName)
+	state := PVUnknown
+	if shown {
+		state = stateOf(pv, s.Claim, w.names[0])
 	}
+	switch {
+	case w.life.stored != nil || state == PVStored:
+		s.PV = PVStored
+	case s.PVRead.IsZero() && shown:
+		s.PV, s.PVHandle = state, pv.Handle
+	}
+}
+
+// stored tells whether the PV of a claim is there: in the cache, or stored a moment ago.
+func (p *Provisioner) stored(claim types.UID) bool {
+	name, c := p.orders.PVName(claim), Claim{UID: claim}
+	if pv := p.shelf.get(name); pv != nil && stateOf(reclaim.PVOf(pv), c, p.names[0]) == PVStored {
+		return true
+	}
+	// One that is another claim's, or is being deleted, is told by Provision.
+	pv, shown := p.volumes.Get(name)
+	return shown && stateOf(pv, c, p.names[0]) == PVStored
 }

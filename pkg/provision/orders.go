@@ -34,8 +34,8 @@ type Order struct {
 	CloneOf *SourceClaim
 	// MayReschedule: where the driver has no room, another node may do.
 	MayReschedule bool
-	// PV makes the PV of the volume that the driver made: named as Orders has it, with its claimRef (UID
-	// included), and with the finalizer that package reclaim puts on. An error means that the
+	// PV makes the PV of the volume that the driver made: named as Orders has it, naming the driver's volume,
+	// with its claimRef (UID included), and with the finalizer that package reclaim puts on. An error means that the
 	// volume is not what was asked for, and is to be deleted.
 	PV func(*csi.Volume) (*v1.PersistentVolume, error)
 }

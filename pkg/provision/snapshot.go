@@ -89,7 +89,7 @@ const (
 	PVStored
 	// PVTerminating: it is there, is the claim's, and is being deleted.
 	PVTerminating
-	// PVOther: a PV of that name is there and is not the claim's.
+	// PVOther: a PV of that name is there and is not the claim's, or names another driver's volume.
 	PVOther
 	// PVAbsent: a live read found none.
 	PVAbsent

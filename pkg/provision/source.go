@@ -16,9 +16,6 @@ import (
 // CloningFinalizer keeps a claim while its volume is cloned. It is the stock provisioner's.
 const CloningFinalizer = "provisioner.storage.kubernetes.io/cloning-protection"
 
-// bySource is the index of claims that have no volume yet by the claim that they are a clone of.
-const bySource = "source"
-
 // sourceOf returns the claim that this one is a clone of. found is false for none.
 func sourceOf(claim *v1.PersistentVolumeClaim) (source types.NamespacedName, found bool) {
 	kind, group, name := "", (*string)(nil), ""
@@ -32,20 +29,14 @@ func sourceOf(claim *v1.PersistentVolumeClaim) (source types.NamespacedName, fou
 	return types.NamespacedName{Namespace: claim.Namespace, Name: name}, found
 }
 
-func sourcesOf(object any) ([]string, error) {
-	claim, ok := object.(*v1.PersistentVolumeClaim)
-	if !ok || claim.Spec.VolumeName != "" {
-		return nil, nil
-	}
-	if source, found := sourceOf(claim); found {
-		return []string{source.String()}, nil
-	}
-	return nil, nil
+// freesSource tells whether a claim is a source that is being deleted, and may have to be let go.
+func freesSource(claim *v1.PersistentVolumeClaim) bool {
+	return claim.DeletionTimestamp != nil && slices.Contains(claim.Finalizers, CloningFinalizer)
 }
 
 // cloneChanged wakes what lets sources go: a source that is being deleted, or the end of a clone.
 func (p *Provisioner) cloneChanged(claim *v1.PersistentVolumeClaim) {
-	if claim.DeletionTimestamp != nil && slices.Contains(claim.Finalizers, CloningFinalizer) {
+	if freesSource(claim) {
 		p.sources.Add(types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name})
 	}
 	if source, found := sourceOf(claim); found {
@@ -57,14 +48,13 @@ func (p *Provisioner) cloneChanged(claim *v1.PersistentVolumeClaim) {
 // not being deleted keeps the finalizer, so that no clone that begins can be overtaken: the API
 // server puts none on what is being deleted.
 func (p *Provisioner) freeSource(ctx context.Context, name types.NamespacedName) loop.Next {
-	object, found, err := p.claims.GetStore().GetByKey(name.String())
-	source, ok := object.(*v1.PersistentVolumeClaim)
-	if err != nil || !found || !ok || source.DeletionTimestamp == nil || !slices.Contains(source.Finalizers, CloningFinalizer) || p.cloned(name) {
+	source, found := p.claims.Get(name.String())
+	if !found || !freesSource(source) || p.cloned(name) {
 		return loop.Next{}
 	}
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
-	err = p.cluster.freeSource(ctx, SourceClaim{name.Namespace, name.Name, source.UID})
+	err := p.cluster.freeSource(ctx, SourceClaim{name.Namespace, name.Name, source.UID})
 	if err != nil && !errors.Is(err, kube.ErrGone) {
 		klog.FromContext(ctx).Info("A claim that was cloned could not be let go; it is tried again", "claim", name, "err", err)
 		return p.usual()
@@ -75,11 +65,15 @@ func (p *Provisioner) freeSource(ctx context.Context, name types.NamespacedName)
 // cloned tells whether a clone of the claim may be being made. A clone is held from before it is
 // begun; of those that others make, and where nothing is held, any that has no volume counts.
 func (p *Provisioner) cloned(source types.NamespacedName) bool {
-	clones, err := p.claims.GetIndexer().ByIndex(bySource, source.String())
-	return err != nil || slices.ContainsFunc(clones, func(object any) bool {
-		clone, ok := object.(*v1.PersistentVolumeClaim)
-		return !ok || !p.protects || !p.ours(clone) || slices.Contains(clone.Finalizers, Finalizer)
+	cloned := false
+	p.claims.Each(func(claim *v1.PersistentVolumeClaim) {
+		of, found := sourceOf(claim)
+		if cloned || !found || of != source || claim.Spec.VolumeName != "" {
+			return
+		}
+		cloned = !p.protects || !p.ours(claim) || slices.Contains(claim.Finalizers, Finalizer)
 	})
+	return cloned
 }
 
 // holdSource has the claim stay whose volume is read while this one is made. Where this one is only

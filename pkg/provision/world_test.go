@@ -49,6 +49,8 @@ type world struct {
 	mayNotPatch bool
 	// secretGone: the Secret of all calls does not exist.
 	secretGone bool
+	// created, if set, is called between a PV's creation and its answer.
+	created func()
 	// each is called with what is done before it is, and decides whether the process dies there.
 	each func(n int, what string) death
 	n    int
@@ -80,6 +82,7 @@ func newWorld(t *testing.T) *world {
 		claim = claim.DeepCopy()
 		now := metav1.Now()
 		claim.DeletionTimestamp = &now
+		claim.ResourceVersion = strconv.Itoa(int(versions.Add(1)))
 		return true, claim, w.client.Tracker().Update(claims, claim, a.GetNamespace())
 	})
 	w.client.PrependReactor("patch", "persistentvolumeclaims", func(a k8stesting.Action) (bool, runtime.Object, error) {
@@ -94,6 +97,13 @@ func newWorld(t *testing.T) *world {
 		claim = claim.DeepCopy()
 		claim.ResourceVersion = strconv.Itoa(int(versions.Add(1)))
 		return true, claim, w.client.Tracker().Update(claims, claim, a.GetNamespace())
+	})
+	w.client.PrependReactor("update", "persistentvolumeclaims", func(a k8stesting.Action) (bool, runtime.Object, error) {
+		update, _ := a.(k8stesting.UpdateAction)
+		if claim, ok := update.GetObject().(*v1.PersistentVolumeClaim); ok {
+			claim.ResourceVersion = strconv.Itoa(int(versions.Add(1)))
+		}
+		return false, nil, nil
 	})
 	w.client.PrependReactor("create", "selfsubjectaccessreviews", func(k8stesting.Action) (bool, runtime.Object, error) {
 		return true, &authorizationv1.SelfSubjectAccessReview{Status: authorizationv1.SubjectAccessReviewStatus{Allowed: !w.mayNotPatch}}, nil
@@ -209,6 +219,8 @@ type process struct {
 	mu    sync.Mutex
 	dead  bool
 	stop  func()
+	// provisioner is what runs.
+	provisioner *Provisioner
 }
 
 var errDead = errors.New("the process is dead")
@@ -219,9 +231,9 @@ func (w *world) start(cfg Config) *process {
 	p := &process{world: w}
 	cfg.RetryStart, cfg.RetryMax = 2*time.Millisecond, 20*time.Millisecond
 	cfg.Workers = 2
-	provisioner, err := newProvisioner(w.client, driverName, p, w.orders, cfg)
+	provisioner, err := newProvisioner(newWatched(w.client), w.client, driverName, p, w.orders, cfg)
 	w.must(err)
-	p.inner, provisioner.cluster = provisioner.cluster, p
+	p.inner, provisioner.cluster, p.provisioner = provisioner.cluster, p, provisioner
 	ctx, cancel := context.WithCancel(w.t.Context())
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = provisioner.Run(ctx) }()
@@ -281,6 +293,9 @@ func (p *process) readPV(ctx context.Context, name string) (pv *v1.PersistentVol
 
 func (p *process) createPV(ctx context.Context, pv *v1.PersistentVolume) (stored *v1.PersistentVolume, err error) {
 	err = p.do("create PV", func() (err error) { stored, err = p.inner.createPV(ctx, pv); return err })
+	if p.created != nil {
+		p.created()
+	}
 	return stored, err
 }
 

@@ -1,0 +1,206 @@
+package provision
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+)
+
+// everyKindOfClaim calls visit with claims in every state that matters, with fields set that do not.
+func everyKindOfClaim(visit func(*v1.PersistentVolumeClaim)) {
+	class, now := "fast", metav1.Now()
+	for bits := range 1 << 8 {
+		is := func(n int) bool { return bits>>n&1 > 0 }
+		c := &v1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "ns", Name: "data", UID: "u1", ResourceVersion: "7", Labels: map[string]string{"a": "b"},
+				Annotations: map[string]string{"theirs": "kept"}, Finalizers: []string{"kubernetes.io/pvc-protection"},
+				ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "somebody"}},
+			},
+			Spec:   v1.PersistentVolumeClaimSpec{AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}},
+			Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound},
+		}
+		if is(0) {
+			c.Spec.VolumeName = "pvc-u1"
+		}
+		if is(1) {
+			c.Finalizers = append(c.Finalizers, Finalizer)
+		}
+		if is(2) {
+			c.Finalizers = append(c.Finalizers, CloningFinalizer)
+		}
+		if is(3) {
+			c.DeletionTimestamp = &now
+		}
+		switch {
+		case is(4) && is(5):
+			c.Annotations[annProvisioner] = driverName
+		case is(4):
+			c.Annotations[annProvisionerBeta] = "another.example.com"
+		case is(5):
+			c.Annotations[v1.BetaStorageClassAnnotation] = class
+		}
+		if is(6) {
+			c.Spec.StorageClassName = &class
+		}
+		if is(7) {
+			c.Spec.DataSource = &v1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "source"}
+		}
+		visit(c)
+	}
+}
+
+func TestWhatIsKeptOfAClaimIsAllThatIsDecidedFrom(t *testing.T) {
+	w := newWorld(t)
+	p := w.start(Config{}).provisioner
+	partly := 0
+	everyKindOfClaim(func(c *v1.PersistentVolumeClaim) {
+		kept, keep, err := recordClaim(c, true)
+		if err != nil || p.claimOf(kept) != p.claimOf(c) || freesSource(kept) != freesSource(c) || p.classOf(kept) != p.classOf(c) {
+			t.Errorf("%v: of %+v is kept %+v", err, c, kept)
+		}
+		if len(kept.ManagedFields) > 0 || kept == c {
+			t.Errorf("the managed fields are kept, or the object itself: %+v", kept)
+		}
+		if keep {
+			if !whole(kept) || len(kept.Annotations) != len(c.Annotations) || kept.Status.Phase != c.Status.Phase || len(kept.Finalizers) != len(c.Finalizers) || len(kept.Spec.AccessModes) != 1 {
+				t.Errorf("%+v is not kept whole: %+v", c, kept)
+			}
+			return
+		}
+		partly++
+		if whole(kept) || held(kept) || kept.Spec.VolumeName == "" || len(kept.Labels) > 0 || kept.Annotations["theirs"] != "" {
+			t.Errorf("too much is kept of %+v: %+v", c, kept)
+		}
+	})
+	if partly == 0 || partly == 1<<8 {
+		t.Errorf("%d claims are kept in part", partly)
+	}
+}
+
+// follow has claims come and change as a watch would show it.
+type follow struct {
+	*claims
+	told []string
+}
+
+func newFollow() *follow {
+	f := &follow{claims: newClaims(fake.NewClientset().CoreV1().RESTClient())}
+	f.changed = func(before, now *v1.PersistentVolumeClaim) {
+		switch {
+		case before == nil:
+			f.told = append(f.told, "came")
+		case now == nil:
+			f.told = append(f.told, "went")
+		default:
+			f.told = append(f.told, "changed")
+		}
+	}
+	return f
+}
+
+func TestALibraryFindsWholeClaimsAlone(t *testing.T) {
+	w := newWorld(t)
+	p := w.start(Config{}).provisioner
+	indexer := newClaimInformer(p).GetIndexer()
+	find := func(uid types.UID) *v1.PersistentVolumeClaim {
+		found, err := indexer.ByIndex("uid", string(uid))
+		w.must(err)
+		if len(found) == 0 {
+			return nil
+		}
+		claim, _ := found[0].(*v1.PersistentVolumeClaim)
+		return claim
+	}
+	w.makeClaim(func(c *v1.PersistentVolumeClaim) {
+		c.Annotations[annProvisioner], c.Labels = "another.example.com", map[string]string{"a": "b"}
+	})
+	w.wait("it is found", func() bool { return find("u1") != nil })
+	if find("u1").Labels["a"] != "b" {
+		t.Errorf("it is not whole: %+v", find("u1"))
+	}
+	update := func(change func(*v1.PersistentVolumeClaim)) {
+		claim := w.claim().DeepCopy()
+		change(claim)
+		_, err := w.client.CoreV1().PersistentVolumeClaims("ns").Update(t.Context(), claim, metav1.UpdateOptions{})
+		w.must(err)
+	}
+	update(func(c *v1.PersistentVolumeClaim) { c.Spec.VolumeName = "static" })
+	w.wait("it is found no more", func() bool { return find("u1") == nil })
+	if kept := p.claims.of(key{"ns", "data", "u1"}); kept == nil || kept.Spec.VolumeName != "static" {
+		t.Errorf("what is decided from was lost: %+v", kept)
+	}
+	update(func(c *v1.PersistentVolumeClaim) { c.Finalizers = []string{Finalizer} })
+	w.wait("it is whole again once it is held", func() bool { return find("u1") != nil && find("u1").Labels["a"] == "b" })
+	update(func(c *v1.PersistentVolumeClaim) { c.Finalizers = nil })
+	w.deleteClaim()
+	w.wait("nothing is left of it", func() bool {
+		p.claims.mu.Lock()
+		defer p.claims.mu.Unlock()
+		_, found := p.claims.Get("ns/data")
+		return !found && len(p.claims.names) == 0
+	})
+}
+
+func TestAClaimThatIsBoundFromTheBeginningTakesNoMemory(t *testing.T) {
+	w := newWorld(t)
+	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Spec.VolumeName = "pvc-u1" })
+	w.makeClaim(func(c *v1.PersistentVolumeClaim) {
+		c.Name, c.UID, c.Annotations[annProvisioner] = "waits", "u2", "another.example.com"
+	})
+	p := w.start(Config{}).provisioner
+	var kept []string
+	p.claims.Each(func(c *v1.PersistentVolumeClaim) { kept = append(kept, c.Name) })
+	if !slices.Equal(kept, []string{"waits"}) {
+		t.Errorf("kept are %q", kept)
+	}
+}
+
+func TestAClaimOfTheSameNameIsAnotherOne(t *testing.T) {
+	f := newFollow()
+	at := func(uid types.UID) *v1.PersistentVolumeClaim {
+		return &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data", UID: uid}}
+	}
+	changes := claimChanges{f.claims}
+	changes.Added(at("u1"))
+	changes.Updated(at("u1"), at("u2"))
+	if !slices.Equal(f.told, []string{"came", "went", "came"}) || f.names["u2"] != "ns/data" || len(f.names) != 1 {
+		t.Errorf("told %q, names %v", f.told, f.names)
+	}
+}
+
+// askedFor notes that something is composed.
+type askedFor struct {
+	plainOrders
+	n int
+}
+
+func (o *askedFor) Compose(ctx context.Context, want Want) (*Order, error) {
+	o.n++
+	return o.plainOrders.Compose(ctx, want)
+}
+
+func TestNoOrderIsMadeFromAPartOfAClaim(t *testing.T) {
+	w := newWorld(t)
+	p := w.start(Config{}).provisioner
+	orders := &askedFor{}
+	p.orders = orders
+	class := "fast"
+	claim := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data", UID: "u1"}, Spec: v1.PersistentVolumeClaimSpec{StorageClassName: &class}}
+	try := func(claim *v1.PersistentVolumeClaim) error {
+		work := &run{Provisioner: p, claim: claim, life: &life{}}
+		return work.compose(t.Context(), ReasonCleanUp)
+	}
+	if err := try(claim); err != nil || orders.n != 1 {
+		t.Fatalf("of a whole claim: %v, composed %d times", err, orders.n)
+	}
+	claim.Spec.VolumeName = "another"
+	if err := try(partOf(claim)); err == nil || orders.n != 1 {
+		t.Errorf("of a part: %v, composed %d times", err, orders.n)
+	}
+}
