@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
@@ -187,13 +188,12 @@ func (o *askedFor) Compose(ctx context.Context, want Want) (*Order, error) {
 
 func TestNoOrderIsMadeFromAPartOfAClaim(t *testing.T) {
 	w := newWorld(t)
-	p := w.start(Config{}).provisioner
 	orders := &askedFor{}
-	p.orders = orders
-	class := "fast"
-	claim := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data", UID: "u1"}, Spec: v1.PersistentVolumeClaimSpec{StorageClassName: &class}}
+	p, err := newProvisioner(newWatched(t, w.client), w.client, driverName, &process{world: w}, orders, Config{})
+	w.must(err)
+	claim := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data", UID: "u1"}}
 	try := func(claim *v1.PersistentVolumeClaim) error {
-		work := &run{Provisioner: p, claim: claim, life: &life{}}
+		work := &run{Provisioner: p, claim: claim, life: &life{}, wanted: &wanted{class: &storagev1.StorageClass{}}}
 		return work.compose(t.Context(), ReasonCleanUp)
 	}
 	if err := try(claim); err != nil || orders.n != 1 {

@@ -8,36 +8,48 @@ import (
 	"net/http"
 	"path"
 	"sync"
+	"testing"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
-	restfake "k8s.io/client-go/rest/fake"
 )
 
 // watched serves lists and watches of claims and PVs over HTTP, from a fake clientset, which has no
 // REST client of its own.
 type watched struct {
 	client kubernetes.Interface
+	// codecs are of a scheme of its own: the library writes to client-go's whenever it is made.
+	codecs serializer.CodecFactory
 
 	mu sync.Mutex
 	// begun are the watches that began before a list, so that nothing is lost between the two.
 	begun map[string]watch.Interface
 }
 
-func newWatched(client kubernetes.Interface) rest.Interface {
-	w := &watched{client: client, begun: map[string]watch.Interface{}}
-	return &restfake.RESTClient{
-		NegotiatedSerializer: scheme.Codecs.WithoutConversion(), GroupVersion: v1.SchemeGroupVersion, VersionedAPIPath: "/api/v1",
-		Client: restfake.CreateHTTPClient(w.answer),
+func newWatched(t *testing.T, client kubernetes.Interface) rest.Interface {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	metav1.AddToGroupVersion(scheme, v1.SchemeGroupVersion)
+	if err := v1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
 	}
+	w := &watched{client: client, codecs: serializer.NewCodecFactory(scheme), begun: map[string]watch.Interface{}}
+	config := &rest.Config{APIPath: "/api", QPS: -1, ContentConfig: rest.ContentConfig{
+		GroupVersion: &v1.SchemeGroupVersion, NegotiatedSerializer: w.codecs.WithoutConversion()}}
+	core, err := rest.RESTClientForConfigAndClient(config, &http.Client{Transport: w})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return core
 }
 
-func (w *watched) answer(r *http.Request) (*http.Response, error) {
+// RoundTrip answers a list or a watch.
+func (w *watched) RoundTrip(r *http.Request) (*http.Response, error) {
 	answer := w.list
 	if r.URL.Query().Get("watch") == "true" {
 		answer = w.watch
@@ -76,12 +88,13 @@ func (w *watched) list(ctx context.Context, resource string) (io.ReadCloser, err
 	if err != nil {
 		return nil, err
 	}
-	text, err := encode(list)
+	text, err := w.encode(list)
 	return io.NopCloser(bytes.NewReader(text)), err
 }
 
-func encode(object runtime.Object) ([]byte, error) {
-	return runtime.Encode(scheme.Codecs.LegacyCodec(v1.SchemeGroupVersion), object)
+// encode leaves the object as it is: others may have it, too.
+func (w *watched) encode(object runtime.Object) ([]byte, error) {
+	return runtime.Encode(w.codecs.LegacyCodec(v1.SchemeGroupVersion), object.DeepCopyObject())
 }
 
 // watch streams the events since the last list until the request ends.
@@ -109,7 +122,7 @@ func (w *watched) watch(ctx context.Context, resource string) (io.ReadCloser, er
 					_ = write.Close()
 					return
 				}
-				raw, err := encode(e.Object)
+				raw, err := w.encode(e.Object)
 				if err == nil {
 					err = json.NewEncoder(write).Encode(metav1.WatchEvent{Type: string(e.Type), Object: runtime.RawExtension{Raw: raw}})
 				}

@@ -231,7 +231,7 @@ func (w *world) start(cfg Config) *process {
 	p := &process{world: w}
 	cfg.RetryStart, cfg.RetryMax = 2*time.Millisecond, 20*time.Millisecond
 	cfg.Workers = 2
-	provisioner, err := newProvisioner(newWatched(w.client), w.client, driverName, p, w.orders, cfg)
+	provisioner, err := newProvisioner(newWatched(w.t, w.client), w.client, driverName, p, w.orders, cfg)
 	w.must(err)
 	p.inner, provisioner.cluster, p.provisioner = provisioner.cluster, p, provisioner
 	ctx, cancel := context.WithCancel(w.t.Context())

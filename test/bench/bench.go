@@ -44,7 +44,7 @@ type family struct {
 
 // families are all there are, in the order of the report.
 func families() []family {
-	return slices.Concat(countFamilies(), goneFamilies(), troubleFamilies(), latencyFamilies(), backfillFamilies(), scaleFamilies(), idleFamilies())
+	return slices.Concat(countFamilies(), goneFamilies(), troubleFamilies(), latencyFamilies(), provisionFamilies(), backfillFamilies(), scaleFamilies(), idleFamilies())
 }
 
 // figureOrder is the place of each figure in the report.

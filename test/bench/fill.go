@@ -9,7 +9,9 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -19,6 +21,12 @@ import (
 
 // pvKey is where the API server keeps PVs in etcd, with its default --etcd-prefix.
 const pvKey = "/registry/persistentvolumes/"
+
+// claimKey is where it keeps the claims of the namespace that filled PVs name.
+const claimKey = "/registry/persistentvolumeclaims/" + filledNamespace + "/"
+
+// filledNamespace has claims and no object of its own: nobody asks for one.
+const filledNamespace = "team-1"
 
 // otherDriver has PVs in the same cluster, and nobody who looks after them.
 const otherDriver = "other.csi-reclaimer.io"
@@ -33,6 +41,8 @@ type filling struct {
 	// count is how many there are, numbered from 0, all of a kind.
 	count int
 	kind  fillKind
+	// claims tells whether the claims of our driver's PVs are there, too.
+	claims bool
 }
 
 // fillKind says what PVs a cluster is filled with.
@@ -60,7 +70,7 @@ func (l *lab) fill(ctx context.Context, n int, kind fillKind) error {
 	if err := l.prepare(ctx); err != nil {
 		return err
 	}
-	if l.filled.count > n || l.filled.kind != kind {
+	if l.filled.count > n || l.filled.kind != kind || l.filled.claims {
 		if err := l.empty(ctx); err != nil {
 			return err
 		}
@@ -82,10 +92,65 @@ func (l *lab) fill(ctx context.Context, n int, kind fillKind) error {
 	return nil
 }
 
-// empty removes all PVs.
+// fillClaims has there be the bound claims of the PVs of our driver that are there.
+func (l *lab) fillClaims(ctx context.Context) error {
+	claim, err := l.claimTemplate(ctx)
+	if err != nil {
+		return fmt.Errorf("make a claim to copy: %w", err)
+	}
+	l.filled.claims = true
+	err = inParallel(ctx, writers, (l.filled.count+1)/2, func(ctx context.Context, _, i int) error {
+		own, pv := claim.DeepCopy(), fillName(2*i)
+		own.Namespace, own.Name, own.UID = filledNamespace, "data-"+pv, uidOf(pv)
+		own.Spec.VolumeName = pv
+		return l.putObject(ctx, claimKey+own.Name, own)
+	})
+	if err != nil {
+		return fmt.Errorf("fill the cluster with the claims of %d PVs: %w", l.filled.count, err)
+	}
+	return nil
+}
+
+// claimTemplate returns a claim as one that was provisioned is stored, which goes through the API for that and is removed again.
+func (l *lab) claimTemplate(ctx context.Context) (*v1.PersistentVolumeClaim, error) {
+	claims, class := l.users[0].CoreV1().PersistentVolumeClaims(l.namespace), "fast"
+	size := v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")}
+	claim, err := claims.Create(ctx, &v1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "template", Labels: map[string]string{"app.kubernetes.io/name": "database"}, Finalizers: []string{"kubernetes.io/pvc-protection"},
+			Annotations: map[string]string{
+				"pv.kubernetes.io/bind-completed": "yes", "pv.kubernetes.io/bound-by-controller": "yes",
+				"volume.kubernetes.io/storage-provisioner": driverName, "volume.beta.kubernetes.io/storage-provisioner": driverName,
+			},
+		},
+		Spec: v1.PersistentVolumeClaimSpec{StorageClassName: &class, VolumeName: "template", AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
+			Resources: v1.VolumeResourceRequirements{Requests: size}},
+	}, metav1.CreateOptions{FieldManager: "kube-controller-manager"})
+	if err != nil {
+		return nil, err
+	}
+	claim.Status = v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound, AccessModes: claim.Spec.AccessModes, Capacity: size}
+	if claim, err = claims.UpdateStatus(ctx, claim, metav1.UpdateOptions{FieldManager: "kube-controller-manager"}); err != nil {
+		return nil, err
+	}
+	claim.TypeMeta, claim.ResourceVersion = metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"}, ""
+	// Nobody protects claims here, so nobody takes that finalizer off.
+	return claim, l.etcd.deleteRange(ctx, templateKey(l.namespace), templateKey(l.namespace)+"\x00")
+}
+
+func templateKey(namespace string) string {
+	return "/registry/persistentvolumeclaims/" + namespace + "/template"
+}
+
+// empty removes all PVs, and the claims that were filled in.
 func (l *lab) empty(ctx context.Context) error {
-	l.filled.count = 0
-	return l.etcd.deleteRange(ctx, pvKey, pvKey[:len(pvKey)-1]+"0") // 0 follows /
+	l.filled.count, l.filled.claims = 0, false
+	for _, keys := range []string{pvKey, claimKey} {
+		if err := l.etcd.deleteRange(ctx, keys, keys[:len(keys)-1]+"0"); err != nil { // 0 follows /
+			return err
+		}
+	}
+	return nil
 }
 
 // prepare makes the PV of which the others are copies.
@@ -97,7 +162,7 @@ func (l *lab) prepare(ctx context.Context) error {
 	pv := provisionedPV("template", "template", driverName)
 	pv.Spec.StorageClassName = "fast"
 	pv.Spec.ClaimRef = &v1.ObjectReference{
-		APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: "team-1", Name: "data-database-0", UID: "2f3c9d3a-0000-4000-8000-000000000000", ResourceVersion: "1234567",
+		APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: filledNamespace, Name: "data-database-0", UID: "2f3c9d3a-0000-4000-8000-000000000000", ResourceVersion: "1234567",
 	}
 	pv.Spec.NodeAffinity = &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{
 		MatchExpressions: []v1.NodeSelectorRequirement{{Key: "topology.kubernetes.io/zone", Operator: v1.NodeSelectorOpIn, Values: []string{"zone-a"}}},
@@ -118,7 +183,7 @@ func (l *lab) prepare(ctx context.Context) error {
 // put writes one PV.
 func (l *lab) put(ctx context.Context, p filledPV) error {
 	pv := l.filled.template.DeepCopy()
-	pv.Name, pv.UID = p.name, types.UID(p.name[len(p.name)-36:])
+	pv.Name, pv.UID = p.name, uidOf(p.name)
 	pv.CreationTimestamp = metav1.NewTime(time.Now().Truncate(time.Second))
 	pv.Annotations["pv.kubernetes.io/provisioned-by"] = p.driver
 	pv.Spec.CSI.Driver, pv.Spec.CSI.VolumeHandle = p.driver, p.handle
@@ -129,9 +194,16 @@ func (l *lab) put(ctx context.Context, p filledPV) error {
 	if p.unprotected {
 		pv.Finalizers = nil
 	}
+	return l.putObject(ctx, pvKey+p.name, pv)
+}
+
+// uidOf is the UID that a PV's name ends with, its own and its claim's.
+func uidOf(pv string) types.UID { return types.UID(pv[len(pv)-36:]) }
+
+func (l *lab) putObject(ctx context.Context, key string, object runtime.Object) error {
 	var value bytes.Buffer
-	if err := protobuf.NewSerializer(scheme.Scheme, scheme.Scheme).Encode(pv, &value); err != nil {
-		return fmt.Errorf("encode PV %q: %w", p.name, err)
+	if err := protobuf.NewSerializer(scheme.Scheme, scheme.Scheme).Encode(object, &value); err != nil {
+		return fmt.Errorf("encode %q: %w", key, err)
 	}
-	return l.etcd.put(ctx, pvKey+p.name, value.Bytes())
+	return l.etcd.put(ctx, key, value.Bytes())
 }

@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 )
 
-// profile keeps a profile of ours (net/http/pprof) among n PVs, if profiles are wanted.
-func (s *session) profile(ctx context.Context, program running, name string, n int) error {
+// profile keeps a profile of ours (net/http/pprof) at a size, if profiles are wanted.
+func (s *session) profile(ctx context.Context, program running, name, size string) error {
 	car, ok := program.(impatient)
 	if !ok || s.Profiles == "" {
 		return nil
@@ -22,7 +22,7 @@ func (s *session) profile(ctx context.Context, program running, name string, n i
 	if err := os.MkdirAll(s.Profiles, 0o755); err != nil {
 		return fmt.Errorf("keep a profile: %w", err)
 	}
-	file := filepath.Join(s.Profiles, fmt.Sprintf("%s-%d-%d.pprof", name, n, s.lab.rounds.Load()))
+	file := filepath.Join(s.Profiles, fmt.Sprintf("%s-%s-%d.pprof", name, size, s.lab.rounds.Load()))
 	s.say("  %s", file)
 	if err := os.WriteFile(file, []byte(body), 0o600); err != nil {
 		return fmt.Errorf("keep a profile: %w", err)

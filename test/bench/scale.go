@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -21,19 +22,54 @@ func sizes() []int { return []int{1_000, 10_000, 50_000, 100_000} }
 func scaleFamilies() (all []family) {
 	for i, n := range sizes() {
 		load := fmt.Sprintf("%d PVs in the cluster, bound and protected, half of them another driver's; no claims; no provisioning. ", n)
-		peak := Figure{Name: "peak_rss_mib_" + strconv.Itoa(n), Unit: "MiB", Load: load + "VmHWM (Linux) after the start and, but for the reference at its defaults, a burst of 1,000 reclaims."}
-		steady := Figure{Name: "steady_rss_mib_" + strconv.Itoa(n), Unit: "MiB", Load: load + "VmRSS (Linux) when the process has come to rest after its start."}
-		start := Figure{Name: "start_to_first_decision_s_" + strconv.Itoa(n), Unit: "s", Load: load + "One is Released: from the start of the process to the driver's DeleteVolume for it."}
-		rate := Figure{Name: "reclaim_per_second_" + strconv.Itoa(n), Unit: "PVs/s", Load: load + "1,000 more turn Released at once, their claims gone, without a controller manager: until the last is gone."}
+		figures := scaleFigures(strconv.Itoa(n), load)
 		if n == 100_000 {
-			peak.Goals, steady.Goals, start.Goals = []Goal{atMost(120)}, []Goal{atMost(80)}, []Goal{atMost(10)}
+			figures[0].Goals, figures[1].Goals, figures[2].Goals = []Goal{atMost(120)}, []Goal{atMost(80)}, []Goal{atMost(10)}
 		}
 		all = append(all, family{
-			name: "scale_" + strconv.Itoa(n), lab: bare, long: i > 1, figures: []Figure{peak, steady, start, rate},
+			name: "scale_" + strconv.Itoa(n), lab: bare, long: i > 1, figures: figures,
 			run: func(ctx context.Context, s *session) error { return measureScale(ctx, s, n) },
 		})
 	}
-	return all
+	const n = 100_000
+	return append(all, family{
+		name: "scale_" + provisioningSize, lab: bare, long: true, run: func(ctx context.Context, s *session) error { return measureProvisioningScale(ctx, s, n) },
+		figures: scaleFigures(provisioningSize, fmt.Sprintf("%d PVs in the cluster, bound and protected, half of them another driver's; those of ours with their claims; "+
+			"with provisioning, which no claim asks for. ", n)),
+	})
+}
+
+// provisioningSize ends the names of the figures that are taken with provisioning.
+const provisioningSize = "100000_provisioning"
+
+// scaleFigures are peak, steady, start and rate at a size.
+func scaleFigures(size, load string) []Figure {
+	return []Figure{
+		{Name: "peak_rss_mib_" + size, Unit: "MiB", Load: load + "VmHWM (Linux) after the start and, but for the reference at its defaults, a burst of 1,000 reclaims."},
+		{Name: "steady_rss_mib_" + size, Unit: "MiB", Load: load + "VmRSS (Linux) when the process has come to rest after its start."},
+		{Name: "start_to_first_decision_s_" + size, Unit: "s", Load: load + "One is Released: from the start of the process to the driver's DeleteVolume for it."},
+		{Name: "reclaim_per_second_" + size, Unit: "PVs/s", Load: load + "1,000 more turn Released at once, their claims gone, without a controller manager: until the last is gone."},
+	}
+}
+
+// measureProvisioningScale has the subjects provision; --quick takes 2,000 PVs.
+func measureProvisioningScale(ctx context.Context, s *session, n int) error {
+	n = s.size(n, 2_000)
+	s.say("  fill the cluster up to %d PVs and the claims of half of them", n)
+	if err := s.lab.fill(ctx, n, mixed); err != nil {
+		return err
+	}
+	if err := s.lab.fillClaims(ctx); err != nil {
+		return err
+	}
+	burst := s.size(1000, 200)
+	return s.alternate(func(int) []func() error {
+		return []func() error{
+			func() error { return s.scale(ctx, provisioning(ours()), provisioningSize, burst) },
+			func() error { return s.scale(ctx, provisioning(reference()), provisioningSize, 0) },
+			func() error { return s.scale(ctx, provisioning(unthrottled()), provisioningSize, burst) },
+		}
+	})
 }
 
 func measureScale(ctx context.Context, s *session, n int) error {
@@ -41,18 +77,19 @@ func measureScale(ctx context.Context, s *session, n int) error {
 	if err := s.lab.fill(ctx, n, mixed); err != nil {
 		return err
 	}
+	size := strconv.Itoa(n)
 	burst := s.size(1000, 200)
 	return s.alternate(func(int) []func() error {
 		return []func() error{
-			func() error { return s.scale(ctx, ours(), n, burst) },
-			func() error { return s.scale(ctx, reference(), n, 0) },
-			func() error { return s.scale(ctx, unthrottled(), n, burst) },
+			func() error { return s.scale(ctx, ours(), size, burst) },
+			func() error { return s.scale(ctx, reference(), size, 0) },
+			func() error { return s.scale(ctx, unthrottled(), size, burst) },
 		}
 	})
 }
 
-// scale starts a subject among n PVs and takes what it needs; burst is how many it then reclaims at once.
-func (s *session) scale(ctx context.Context, subject subject, n, burst int) (err error) {
+// scale starts a subject and takes what it needs for figures of this size; burst is how many PVs it then reclaims at once.
+func (s *session) scale(ctx context.Context, subject subject, size string, burst int) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	watch, err := track(ctx, s.lab.users[0], "")
@@ -69,7 +106,7 @@ func (s *session) scale(ctx context.Context, subject subject, n, burst int) (err
 	}
 	began := time.Now()
 	if s.Profiles != "" && subject.column == Ours {
-		subject = ours("--enable-pprof")
+		subject.args = append(slices.Clone(subject.args), "--enable-pprof")
 	}
 	program, err := s.lab.start(ctx, subject)
 	if err != nil {
@@ -80,7 +117,7 @@ func (s *session) scale(ctx context.Context, subject subject, n, burst int) (err
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, program.LogTail(10))
 	}
-	s.record("start_to_first_decision_s_"+strconv.Itoa(n), subject.column, call.Received.Sub(began).Seconds())
+	s.record("start_to_first_decision_s_"+size, subject.column, call.Received.Sub(began).Seconds())
 	if err := watch.wait(ctx, "gone", func(t *tracker) bool { return t.gone == 1 }); err != nil {
 		return err
 	}
@@ -88,8 +125,8 @@ func (s *session) scale(ctx context.Context, subject subject, n, burst int) (err
 	if err != nil {
 		return err
 	}
-	s.record("steady_rss_mib_"+strconv.Itoa(n), subject.column, rested.residentMiB)
-	if err := s.profile(ctx, program, "heap", n); err != nil {
+	s.record("steady_rss_mib_"+size, subject.column, rested.residentMiB)
+	if err := s.profile(ctx, program, "heap", size); err != nil {
 		return err
 	}
 	if burst > 0 {
@@ -97,14 +134,14 @@ func (s *session) scale(ctx context.Context, subject subject, n, burst int) (err
 		if err != nil {
 			return err
 		}
-		s.record("reclaim_per_second_"+strconv.Itoa(n), subject.column, rate)
+		s.record("reclaim_per_second_"+size, subject.column, rate)
 	}
-	if err := s.profile(ctx, program, "allocs", n); err != nil {
+	if err := s.profile(ctx, program, "allocs", size); err != nil {
 		return err
 	}
 	used, err := usageOf(program.PID())
 	if err == nil {
-		s.record("peak_rss_mib_"+strconv.Itoa(n), subject.column, used.peakMiB)
+		s.record("peak_rss_mib_"+size, subject.column, used.peakMiB)
 	}
 	return err
 }

@@ -1,11 +1,10 @@
 // Command peer deletes volumes of a CSI driver as the stock external-provisioner does: with
-// the ProvisionController of sig-storage-lib-external-provisioner v10. It provisions nothing.
-// See package peer.
+// the ProvisionController of sig-storage-lib-external-provisioner v10. With --provision it also makes
+// plain ones. See package peer.
 package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -13,7 +12,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
@@ -43,6 +44,7 @@ func run(ctx context.Context, args []string) error {
 	threads := flags.Int("worker-threads", controller.DefaultThreadiness, "how many PVs, and how many claims, are worked on at once")
 	retry := flags.Duration("retry-interval-start", 0, "delay after a first failure; it doubles up to 5 minutes, as the stock provisioner has it with 1s. 0: the library's own, 15s and 10 retries a second")
 	resync := flags.Duration("resync-period", controller.DefaultResyncPeriod, "how often every PV is looked at again")
+	provision := flags.Bool("provision", false, "make volumes for claims: of a size and a filesystem, and nothing else that a claim or class may ask for")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -62,7 +64,7 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	c := controller.NewProvisionController(klog.Background(), client, driver.Name(), provisioner{driver},
+	c := controller.NewProvisionController(klog.Background(), client, driver.Name(), provisioner{driver, *provision},
 		append(retries(*retry), controller.LeaderElection(false), controller.AddFinalizer(*addFinalizer),
 			controller.ResyncPeriod(*resync), controller.Threadiness(*threads), controller.MetricsPort(0))...)
 	fmt.Fprintln(os.Stderr, "peer: at work, add-finalizer", *addFinalizer)
@@ -90,14 +92,37 @@ func retries(start time.Duration) []func(*controller.ProvisionController) error 
 // longestRetry is the stock provisioner's --retry-interval-max.
 const longestRetry = 5 * time.Minute
 
-// provisioner deletes by the driver, and refuses what is not tested here.
-type provisioner struct{ driver *csidriver.Driver }
-
-func (p provisioner) Provision(context.Context, controller.ProvisionOptions) (*v1.PersistentVolume, controller.ProvisioningState, error) {
-	return nil, controller.ProvisioningFinished, errors.New("this program provisions nothing")
+// provisioner makes and deletes by the driver, and refuses what is not tested here.
+type provisioner struct {
+	driver     *csidriver.Driver
+	provisions bool
 }
 
-func (p provisioner) ShouldProvision(context.Context, *v1.PersistentVolumeClaim) bool { return false }
+func (p provisioner) ShouldProvision(context.Context, *v1.PersistentVolumeClaim) bool {
+	return p.provisions
+}
+
+// Provision makes a volume, and its PV as the stock provisioner does; the library adds claim, class and finalizer.
+func (p provisioner) Provision(ctx context.Context, o controller.ProvisionOptions) (*v1.PersistentVolume, controller.ProvisioningState, error) {
+	size := o.PVC.Spec.Resources.Requests[v1.ResourceStorage]
+	made, err := p.driver.CreateVolume(ctx, &csi.CreateVolumeRequest{
+		Name: o.PVName, CapacityRange: &csi.CapacityRange{RequiredBytes: size.Value()},
+		VolumeCapabilities: []*csi.VolumeCapability{{
+			AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
+			AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{}},
+		}},
+	}, nil)
+	if err != nil {
+		return nil, controller.ProvisioningInBackground, err
+	}
+	return &v1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: o.PVName},
+		Spec: v1.PersistentVolumeSpec{
+			AccessModes: o.PVC.Spec.AccessModes, Capacity: v1.ResourceList{v1.ResourceStorage: size}, PersistentVolumeReclaimPolicy: *o.StorageClass.ReclaimPolicy,
+			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: p.driver.Name(), VolumeHandle: made.GetVolumeId()}},
+		},
+	}, controller.ProvisioningFinished, nil
+}
 
 func (p provisioner) Delete(ctx context.Context, pv *v1.PersistentVolume) error {
 	if pv.Spec.CSI == nil {
