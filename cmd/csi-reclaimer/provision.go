@@ -12,6 +12,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/snapshots"
 )
 
 // newProvisioner returns what makes the volumes of claims, nil where that is not to be done. Of
@@ -22,7 +23,13 @@ func newProvisioner(ctx context.Context, o *options, config *rest.Config, driver
 		klog.FromContext(ctx).Info("Not provisioning", "role", o.role, "dryRun", o.dryRun)
 		return nil, nil //nolint:nilnil // nothing that provisions is an answer of its own here
 	}
-	composer, err := provision.NewComposer(config, driver, o.composerConfig(identity(driver.Name())))
+	volumeSnapshots, err := snapshots.New(config)
+	if err != nil {
+		return nil, err
+	}
+	how := o.composerConfig(identity(driver.Name()))
+	how.Snapshots = volumeSnapshots
+	composer, err := provision.NewComposer(config, driver, how)
 	if err != nil {
 		return nil, err
 	}

@@ -26,10 +26,10 @@ type Capable interface {
 	Offers(service csi.PluginCapability_Service_Type) bool
 }
 
-// Snapshots reads VolumeSnapshots.
+// Snapshots reads VolumeSnapshots; snapshots.Reader is one.
 type Snapshots interface {
-	// Snapshot reads one live, with its content; nil if it does not exist.
-	Snapshot(ctx context.Context, name types.NamespacedName) (*order.Snapshot, error)
+	// Read reads one live, with its content; nil if it does not exist. An error says of which it is.
+	Read(ctx context.Context, name types.NamespacedName) (*order.Snapshot, error)
 }
 
 // ComposerConfig holds the settings of a Composer. The zero value is usable.
@@ -131,6 +131,11 @@ func (c *Composer) Rights() []reclaim.Right {
 	if c.driver.Controller[csi.ControllerServiceCapability_RPC_CLONE_VOLUME] {
 		rights = append(rights, reclaim.Right{Resource: "persistentvolumeclaims", Verb: "get", Without: "no claim is cloned"})
 	}
+	if c.cfg.Snapshots != nil && c.driver.Controller[csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT] {
+		for _, resource := range []string{"volumesnapshots", "volumesnapshotcontents"} {
+			rights = append(rights, reclaim.Right{Group: "snapshot.storage.k8s.io", Resource: resource, Verb: "get", Without: "no snapshot is restored"})
+		}
+	}
 	if c.places == nil {
 		return rights
 	}
@@ -195,8 +200,8 @@ func (c *Composer) gather(ctx context.Context, f *order.Facts, need order.Need, 
 	if need.Snapshot.Name != "" {
 		f.Source.Unserved = c.cfg.Snapshots == nil
 		if !f.Source.Unserved {
-			if f.Source.Snapshot, err = c.cfg.Snapshots.Snapshot(ctx, need.Snapshot); err != nil {
-				return fmt.Errorf("read VolumeSnapshot %q: %w", need.Snapshot, err)
+			if f.Source.Snapshot, err = c.cfg.Snapshots.Read(ctx, need.Snapshot); err != nil {
+				return err
 			}
 		}
 	}

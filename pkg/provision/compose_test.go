@@ -3,6 +3,7 @@ package provision
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
 // able is a driver that can do everything but place its volumes.
@@ -98,23 +100,57 @@ func TestCompose(t *testing.T) {
 
 type noSnapshots struct{}
 
-func (noSnapshots) Snapshot(context.Context, types.NamespacedName) (*order.Snapshot, error) {
+func (noSnapshots) Read(context.Context, types.NamespacedName) (*order.Snapshot, error) {
 	return nil, nil //nolint:nilnil // there is none
+}
+
+// lostSnapshots cannot be read.
+type lostSnapshots struct{}
+
+func (lostSnapshots) Read(context.Context, types.NamespacedName) (*order.Snapshot, error) {
+	return nil, errLost
 }
 
 func TestAReadThatFailedIsNoFact(t *testing.T) {
 	for resource, asks := range map[string]Want{
 		"volumeattributesclasses": want(tier("gold")),
 		"persistentvolumeclaims":  want(from("", "PersistentVolumeClaim", "source")),
+		"volumesnapshots":         want(from("snapshot.storage.k8s.io", "VolumeSnapshot", "snap")),
 	} {
 		client := fake.NewClientset()
 		client.PrependReactor("get", resource, func(k8stesting.Action) (bool, runtime.Object, error) { return true, nil, errLost })
-		composer, err := newComposer(kube.Clients{Core: client.CoreV1(), Storage: client.StorageV1()}, able{}, ComposerConfig{})
+		composer, err := newComposer(kube.Clients{Core: client.CoreV1(), Storage: client.StorageV1()}, able{}, ComposerConfig{Snapshots: lostSnapshots{}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if _, err := composer.Compose(t.Context(), asks); !errors.Is(err, errLost) || order.ReasonOf(err) != "" {
 			t.Errorf("%s: %v", resource, err)
+		}
+	}
+}
+
+// unable is a driver that can do nothing beside.
+type unable struct{ able }
+
+func (unable) Has(csi.ControllerServiceCapability_RPC_Type) bool { return false }
+
+func TestSnapshotsAreReadOnlyWhereTheDriverHasSome(t *testing.T) {
+	for name, c := range map[string]struct {
+		driver Capable
+		cfg    ComposerConfig
+		want   int
+	}{
+		"a driver with snapshots":   {able{}, ComposerConfig{Snapshots: noSnapshots{}}, 2},
+		"one without":               {unable{}, ComposerConfig{Snapshots: noSnapshots{}}, 0},
+		"nobody who could read any": {able{}, ComposerConfig{}, 0},
+	} {
+		composer, err := newComposer(kube.Clients{}, c.driver, c.cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rights := slices.DeleteFunc(composer.Rights(), func(r reclaim.Right) bool { return r.Group != "snapshot.storage.k8s.io" })
+		if len(rights) != c.want {
+			t.Errorf("%s: needs %v, want %d rights", name, rights, c.want)
 		}
 	}
 }

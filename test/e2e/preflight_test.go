@@ -17,8 +17,7 @@ import (
 )
 
 // stockRules are those of the stock sidecar (kubernetes-csi/external-provisioner,
-// deploy/kubernetes/rbac.yaml), without what concerns snapshots and capacity; patch on PVs came
-// with KEP-2644.
+// deploy/kubernetes/rbac.yaml), without what concerns capacity; patch on PVs came with KEP-2644.
 func stockRules(pvVerbs ...string) []rbacv1.PolicyRule {
 	rule := func(group, resource string, verbs ...string) rbacv1.PolicyRule {
 		return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: verbs}
@@ -31,6 +30,8 @@ func stockRules(pvVerbs ...string) []rbacv1.PolicyRule {
 		rule("storage.k8s.io", "csinodes", "get", "list", "watch"),
 		rule("", "nodes", "get", "list", "watch"),
 		rule("storage.k8s.io", "volumeattachments", "get", "list", "watch"),
+		rule("snapshot.storage.k8s.io", "volumesnapshots", "get", "list"),
+		rule("snapshot.storage.k8s.io", "volumesnapshotcontents", "get", "list"),
 	}
 }
 
