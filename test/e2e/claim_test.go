@@ -3,16 +3,12 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
 
@@ -23,13 +19,13 @@ import (
 )
 
 // class makes a StorageClass of the stage's driver, which goes with the test.
-func (s *stage) class(changes ...func(*storagev1.StorageClass)) string {
+func (s *stage) class(changes ...func(*storage.Class)) string {
 	s.t.Helper()
-	class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "class-" + rand.String(8)}, Provisioner: s.Driver}
+	class := storage.Class{Name: "class-" + rand.String(8)}
 	for _, change := range changes {
-		change(class)
+		change(&class)
 	}
-	_, err := s.client.StorageV1().StorageClasses().Create(s.ctx, class, metav1.CreateOptions{})
+	_, err := s.MakeClass(s.ctx, class)
 	s.must(err)
 	s.t.Cleanup(func() {
 		_ = s.client.StorageV1().StorageClasses().Delete(s.clean(), class.Name, metav1.DeleteOptions{})
@@ -37,69 +33,56 @@ func (s *stage) class(changes ...func(*storagev1.StorageClass)) string {
 	return class.Name
 }
 
-func parameter(key, value string) func(*storagev1.StorageClass) {
-	return func(class *storagev1.StorageClass) { class.Parameters = map[string]string{key: value} }
+func parameter(key, value string) func(*storage.Class) {
+	return func(class *storage.Class) { class.Parameters = map[string]string{key: value} }
 }
 
-func keep(class *storagev1.StorageClass) {
-	policy := v1.PersistentVolumeReclaimRetain
-	class.ReclaimPolicy = &policy
-}
+func keep(class *storage.Class) { class.Policy = v1.PersistentVolumeReclaimRetain }
+
+func lateBinding(class *storage.Class) { class.WaitForPod = true }
 
 // claim makes a claim that asks for a volume of the class.
-func (s *stage) claim(class string, changes ...func(*v1.PersistentVolumeClaim)) *v1.PersistentVolumeClaim {
+func (s *stage) claim(class string, changes ...func(*storage.ClaimSpec)) *storage.Claim {
 	s.t.Helper()
 	claim, err := s.tryClaim(class, changes...)
 	s.must(err)
 	return claim
 }
 
-func (s *stage) tryClaim(class string, changes ...func(*v1.PersistentVolumeClaim)) (*v1.PersistentVolumeClaim, error) {
-	claim := &v1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Name: "claim-" + rand.String(8)},
-		Spec: v1.PersistentVolumeClaimSpec{
-			StorageClassName: &class, AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
-			Resources: v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")}},
-		},
-	}
+func (s *stage) tryClaim(class string, changes ...func(*storage.ClaimSpec)) (*storage.Claim, error) {
+	spec := storage.ClaimSpec{Name: "claim-" + rand.String(8), Class: class}
 	for _, change := range changes {
-		change(claim)
+		change(&spec)
 	}
-	return s.client.CoreV1().PersistentVolumeClaims(s.Namespace).Create(s.ctx, claim, metav1.CreateOptions{})
+	return s.MakeClaim(s.ctx, spec)
 }
 
-func cloneOf(source *v1.PersistentVolumeClaim) func(*v1.PersistentVolumeClaim) {
-	return func(claim *v1.PersistentVolumeClaim) {
-		claim.Spec.DataSource = &v1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: source.Name}
-	}
+func cloneOf(source *storage.Claim) func(*storage.ClaimSpec) {
+	return func(spec *storage.ClaimSpec) { spec.From = storage.FromClaim(source.Name) }
 }
+
+func ofSize(size string) func(*storage.ClaimSpec) {
+	return func(spec *storage.ClaimSpec) { spec.Size = size }
+}
+
+func block(spec *storage.ClaimSpec) { spec.Block = true }
 
 // volumeName is the name of a claim's PV and volume.
-func volumeName(claim *v1.PersistentVolumeClaim) string { return "pvc-" + string(claim.UID) }
-
-// claimNow returns a claim as it is now, nil when it is gone.
-func (s *stage) claimNow(ctx context.Context, claim *v1.PersistentVolumeClaim) (*v1.PersistentVolumeClaim, error) {
-	now, err := s.client.CoreV1().PersistentVolumeClaims(s.Namespace).Get(ctx, claim.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	return now, err
-}
+func volumeName(claim *storage.Claim) string { return "pvc-" + string(claim.UID) }
 
 // waitClaim waits until a claim is as wanted; want gets nil for one that is gone.
-func (s *stage) waitClaim(claim *v1.PersistentVolumeClaim, what string, want func(*v1.PersistentVolumeClaim) bool) {
+func (s *stage) waitClaim(claim *storage.Claim, what string, want func(*v1.PersistentVolumeClaim) bool) {
 	s.t.Helper()
-	ctx := s.soon()
-	for {
-		now, err := s.claimNow(ctx, claim)
-		if err == nil && want(now) {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			s.t.Fatalf("wait for claim %s to be %s: it is %+v; events: %q", claim.Name, what, now, s.toldOf(claim, ""))
-		case <-time.After(20 * time.Millisecond):
-		}
+	if err := claim.Wait(s.soon(), what, want); err != nil {
+		s.t.Fatalf("%v; its Events: %q", err, s.toldOf(claim, ""))
+	}
+}
+
+// expectUntouched checks that a claim is neither held nor anything asked of the driver for it.
+func (s *stage) expectUntouched(claim *storage.Claim) {
+	s.t.Helper()
+	if now, err := claim.Get(s.ctx); err != nil || now == nil || heldClaim(now) || len(s.creations(claim)) > 0 {
+		s.t.Errorf("%v: claim %s is held, or the driver was asked: %s", err, claim.Name, storage.DescribeClaim(now))
 	}
 }
 
@@ -109,58 +92,46 @@ func heldClaim(claim *v1.PersistentVolumeClaim) bool {
 
 func noClaim(claim *v1.PersistentVolumeClaim) bool { return claim == nil }
 
-// bound waits until a claim is bound, and returns its volume.
-func (s *stage) bound(claim *v1.PersistentVolumeClaim) *provisioned {
+// provisioned is the volume that was made for a claim, with its PV as it is when the claim is bound.
+type provisioned struct {
+	*storage.Volume
+	claim *storage.Claim
+	pv    *v1.PersistentVolume
+}
+
+// bound waits until a claim is bound and let go, and returns its volume.
+func (s *stage) bound(claim *storage.Claim) *provisioned {
 	s.t.Helper()
 	s.waitClaim(claim, "bound and free", func(now *v1.PersistentVolumeClaim) bool {
 		return now != nil && now.Status.Phase == v1.ClaimBound && !heldClaim(now)
 	})
-	pv, err := s.client.CoreV1().PersistentVolumes().Get(s.ctx, volumeName(claim), metav1.GetOptions{})
+	vol, err := claim.WaitBound(s.soon())
 	s.must(err)
-	return &provisioned{s, claim, pv}
+	pv, err := vol.PV(s.ctx)
+	s.must(err)
+	return &provisioned{vol, claim, pv}
 }
 
-func (s *stage) deleteClaim(claim *v1.PersistentVolumeClaim) {
+func (s *stage) deleteClaim(claim *storage.Claim) {
 	s.t.Helper()
-	s.must(s.client.CoreV1().PersistentVolumeClaims(s.Namespace).Delete(s.ctx, claim.Name, metav1.DeleteOptions{}))
+	s.must(claim.Delete(s.ctx))
 }
 
-// provisioned is a claim with its volume.
-type provisioned struct {
-	*stage
-	claim *v1.PersistentVolumeClaim
-	pv    *v1.PersistentVolume
-}
-
-func (p *provisioned) handle() string { return p.pv.Spec.CSI.VolumeHandle }
-
-// waitPVIs waits until the PV is as wanted; want gets nil for one that is gone.
-func (p *provisioned) waitPVIs(what string, want func(*v1.PersistentVolume) bool) {
-	p.t.Helper()
-	p.eventually("PV "+p.pv.Name+" is "+what, func() bool {
-		now, err := p.client.CoreV1().PersistentVolumes().Get(p.ctx, p.pv.Name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			now, err = nil, nil
-		}
-		return err == nil && want(now)
-	})
-}
-
-// onDiskNow returns the volume as the driver's disk has it, nil if it is not there.
-func (p *provisioned) onDiskNow() *backend.Volume {
-	p.t.Helper()
-	volumes, err := p.driver.Volumes()
-	p.must(err)
+// volumeOf returns a volume as the driver's disk has it, empty if it is not there.
+func (s *stage) volumeOf(vol *provisioned) backend.Volume {
+	s.t.Helper()
+	volumes, err := s.driver.Volumes()
+	s.must(err)
 	for _, v := range volumes {
-		if v.ID == p.handle() {
-			return &v
+		if v.ID == vol.Handle {
+			return v
 		}
 	}
-	return nil
+	return backend.Volume{}
 }
 
 // creations returns the CreateVolume calls for a claim.
-func (s *stage) creations(claim *v1.PersistentVolumeClaim) []ledger.Call {
+func (s *stage) creations(claim *storage.Claim) []ledger.Call {
 	s.t.Helper()
 	calls, err := s.driver.Calls("CreateVolume")
 	s.must(err)
@@ -168,13 +139,13 @@ func (s *stage) creations(claim *v1.PersistentVolumeClaim) []ledger.Call {
 }
 
 // asked waits until the driver was asked for a claim's volume.
-func (s *stage) asked(claim *v1.PersistentVolumeClaim) {
+func (s *stage) asked(claim *storage.Claim) {
 	s.t.Helper()
 	s.eventually("the driver is asked for the volume", func() bool { return len(s.creations(claim)) > 0 })
 }
 
 // nothingLeft checks that neither a PV nor a volume is left of a claim.
-func (s *stage) nothingLeft(claim *v1.PersistentVolumeClaim) {
+func (s *stage) nothingLeft(claim *storage.Claim) {
 	s.t.Helper()
 	if pv, err := s.client.CoreV1().PersistentVolumes().Get(s.ctx, volumeName(claim), metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		s.t.Errorf("PV %s is there (%v): %s", volumeName(claim), err, storage.Describe(pv))
@@ -189,7 +160,7 @@ func (s *stage) nothingLeft(claim *v1.PersistentVolumeClaim) {
 }
 
 // toldOf returns the Events about a claim, those with a reason or all.
-func (s *stage) toldOf(claim *v1.PersistentVolumeClaim, reason string) []string {
+func (s *stage) toldOf(claim *storage.Claim, reason string) []string {
 	s.t.Helper()
 	list, err := s.client.CoreV1().Events(s.Namespace).List(s.ctx, metav1.ListOptions{FieldSelector: "involvedObject.uid=" + string(claim.UID)})
 	if err != nil {
@@ -204,7 +175,7 @@ func (s *stage) toldOf(claim *v1.PersistentVolumeClaim, reason string) []string 
 	return told
 }
 
-func (s *stage) waitTold(claim *v1.PersistentVolumeClaim, reason, text string) {
+func (s *stage) waitTold(claim *storage.Claim, reason, text string) {
 	s.t.Helper()
 	s.eventually(fmt.Sprintf("claim %s has an Event %s with %q", claim.Name, reason, text), func() bool {
 		return slices.ContainsFunc(s.toldOf(claim, reason), func(message string) bool { return strings.Contains(message, text) })

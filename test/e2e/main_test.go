@@ -51,7 +51,7 @@ func run(m *testing.M) int {
 		}
 	}
 	cluster, err = controlplane.Start(ctx, version, controlplane.Options{
-		AuditLog: true, ControllerManagerQPS: 5000, Progress: os.Stderr,
+		AuditLog: true, Scheduler: true, ControllerManagerQPS: 5000, Progress: os.Stderr,
 		// A claim that is seen before its PV waits for the next round, 15 seconds by default.
 		ControllerManagerArgs: []string{"--pvclaimbinder-sync-period=2s"},
 	})

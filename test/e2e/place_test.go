@@ -14,19 +14,16 @@ import (
 	"k8s.io/apimachinery/pkg/util/rand"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/mockdriver"
+	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
 )
 
-// annSelectedNode is by which the scheduler says where the first pod of a claim will run. Here the
-// tests say so.
-const annSelectedNode = "volume.kubernetes.io/selected-node"
-
-func selected(node string) func(*v1.PersistentVolumeClaim) {
-	return func(claim *v1.PersistentVolumeClaim) { claim.Annotations = map[string]string{annSelectedNode: node} }
-}
-
-func lateBinding(class *storagev1.StorageClass) {
-	mode := storagev1.VolumeBindingWaitForFirstConsumer
-	class.VolumeBindingMode = &mode
+// selected has a claim be for a node, as the scheduler would say. Here the test says so.
+func selected(node string) func(*storage.ClaimSpec) {
+	return func(spec *storage.ClaimSpec) {
+		spec.Change = func(claim *v1.PersistentVolumeClaim) {
+			claim.Annotations = map[string]string{storage.SelectedNode: node}
+		}
+	}
 }
 
 // node makes a node with these labels, on which the driver has registered them, if there are any.

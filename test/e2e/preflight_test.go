@@ -86,7 +86,7 @@ func TestTheStockSidecarsRightsAreEnough(t *testing.T) {
 	s.must(vol.WaitGone(s.soon()))
 	made := s.bound(s.claim(s.class()))
 	s.deleteClaim(made.claim)
-	made.waitPVIs("gone", isGone)
+	s.must(made.WaitGone(s.soon()))
 	s.nothingLeft(made.claim)
 	// It does without what it has beyond that sidecar, and says so.
 	s.must(car.WaitLog(s.soon(), "Preflight: may not patch persistentvolumeclaims: a crash while a volume is made can leave it behind"))

@@ -17,6 +17,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/test/mockdriver"
+	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
 )
 
 // TestProvisionClaimsWholeLife is what a claim is for: a volume that is made once, and deleted once
@@ -34,16 +35,16 @@ func TestProvisionClaimsWholeLife(t *testing.T) {
 				t.Errorf("the PV was born without the finalizer: %v", vol.pv.Finalizers)
 			}
 			if order == "PV first" {
-				s.must(s.client.CoreV1().PersistentVolumes().Delete(s.ctx, vol.pv.Name, metav1.DeleteOptions{}))
-				vol.waitPVIs("terminating", func(pv *v1.PersistentVolume) bool { return pv != nil && pv.DeletionTimestamp != nil })
-				if vol.onDiskNow() == nil {
+				s.must(vol.DeletePV(s.ctx))
+				s.waitPV(vol.Volume, "terminating", func(pv *v1.PersistentVolume) bool { return pv.DeletionTimestamp != nil })
+				if !s.onDisk(vol.Handle) {
 					t.Error("WRONG DELETE: the claim still uses the volume")
 				}
 			}
 			s.deleteClaim(vol.claim)
-			vol.waitPVIs("gone", isGone)
+			s.must(vol.WaitGone(s.soon()))
 			s.nothingLeft(vol.claim)
-			if made, deleted := s.creations(vol.claim), s.deletions(vol.handle()); len(made) != 1 || len(deleted) != 1 {
+			if made, deleted := s.creations(vol.claim), s.deletions(vol.Handle); len(made) != 1 || len(deleted) != 1 {
 				t.Errorf("%d CreateVolume and %d DeleteVolume calls, want one each", len(made), len(deleted))
 			}
 		})
@@ -51,28 +52,19 @@ func TestProvisionClaimsWholeLife(t *testing.T) {
 			s := s.in(t)
 			vol := s.bound(s.claim(keeping))
 			if order == "PV first" {
-				s.must(s.client.CoreV1().PersistentVolumes().Delete(s.ctx, vol.pv.Name, metav1.DeleteOptions{}))
+				s.must(vol.DeletePV(s.ctx))
 			}
 			s.deleteClaim(vol.claim)
 			if order == "PV first" {
-				vol.waitPVIs("gone", isGone)
+				s.must(vol.WaitGone(s.soon()))
 			} else {
-				vol.waitPVIs("released", isReleased)
+				s.waitPV(vol.Volume, "released", isReleased)
 			}
 			s.fence()
-			if vol.onDiskNow() == nil || len(s.deletions(vol.handle())) > 0 {
-				t.Error("WRONG DELETE: the volume was to be kept")
-			}
-			s.forgetPV(vol.pv.Name)
+			s.expectKept(vol.Volume)
+			t.Cleanup(func() { s.sweep(vol.Volume) })
 		})
 	}
-}
-
-// forgetPV removes a PV that is kept, so that the shared cluster stays small.
-func (s *stage) forgetPV(name string) {
-	s.t.Cleanup(func() {
-		_ = s.client.CoreV1().PersistentVolumes().Delete(s.clean(), name, metav1.DeleteOptions{})
-	})
 }
 
 func TestProvisionManyClaimsAtOnce(t *testing.T) {
@@ -82,7 +74,7 @@ func TestProvisionManyClaimsAtOnce(t *testing.T) {
 	class := s.class()
 	n := size(500, 100)
 	var mu sync.Mutex
-	var claims []*v1.PersistentVolumeClaim
+	var claims []*storage.Claim
 	var users errgroup.Group
 	users.SetLimit(atOnce)
 	began := time.Now()
@@ -190,7 +182,7 @@ func TestProvisionAClassThatIsGone(t *testing.T) {
 		s.must(s.driver.ClearFaults(s.ctx))
 		vol := s.bound(claim)
 		s.deleteClaim(claim)
-		vol.waitPVIs("gone", isGone)
+		s.must(vol.WaitGone(s.soon()))
 		s.nothingLeft(claim)
 	})
 	t.Run("after a restart the claim is held until the class is back", func(t *testing.T) {
@@ -209,7 +201,7 @@ func TestProvisionAClassThatIsGone(t *testing.T) {
 		s.must(s.driver.ClearFaults(s.ctx))
 		s.must(car.Restart())
 		s.waitTold(claim, string(provision.ReasonOutcomeUnknown), "take the finalizer "+provision.Finalizer+" off the claim")
-		if now, err := s.claimNow(s.ctx, claim); err != nil || !heldClaim(now) {
+		if now, err := claim.Get(s.ctx); err != nil || !heldClaim(now) {
 			t.Fatalf("%v: the claim was let go while its volume is left: %+v", err, now)
 		}
 		was.ObjectMeta = metav1.ObjectMeta{Name: was.Name}
@@ -224,9 +216,7 @@ func TestProvisionAClassThatIsGone(t *testing.T) {
 		claim := s.claim("class-that-never-was-" + s.Namespace)
 		s.sidecar(eager()...)
 		s.bound(s.claim(s.class()))
-		if now, err := s.claimNow(s.ctx, claim); err != nil || heldClaim(now) || now.Status.Phase != v1.ClaimPending {
-			t.Errorf("%v: %+v", err, now)
-		}
+		s.expectUntouched(claim)
 		s.deleteClaim(claim)
 		s.waitClaim(claim, "gone", noClaim)
 	})
@@ -240,9 +230,7 @@ func TestProvisionWhatIsRefused(t *testing.T) {
 		s.sidecar(eager()...)
 		claim := s.claim(s.class(parameter("csi.storage.k8s.io/fstpye", "xfs")))
 		s.waitTold(claim, "ProvisioningFailed", `parameter "csi.storage.k8s.io/fstpye" is not known`)
-		if now, err := s.claimNow(s.ctx, claim); err != nil || heldClaim(now) || len(s.creations(claim)) > 0 {
-			t.Errorf("%v: the claim is held, or the driver was asked: %+v", err, now)
-		}
+		s.expectUntouched(claim)
 		s.deleteClaim(claim)
 		s.waitClaim(claim, "gone", noClaim)
 	})
@@ -276,10 +264,9 @@ func TestProvisionABlockVolume(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	s.sidecar(eager()...)
-	block := v1.PersistentVolumeBlock
-	vol := s.bound(s.claim(s.class(), func(c *v1.PersistentVolumeClaim) { c.Spec.VolumeMode = &block }))
-	there := vol.onDiskNow()
-	if there == nil || !slices.ContainsFunc(there.Access, func(a backend.Access) bool { return a.Block }) || *vol.pv.Spec.VolumeMode != block || vol.pv.Spec.CSI.FSType != "" {
+	vol := s.bound(s.claim(s.class(), block))
+	there := s.volumeOf(vol)
+	if !slices.ContainsFunc(there.Access, func(a backend.Access) bool { return a.Block }) || *vol.pv.Spec.VolumeMode != v1.PersistentVolumeBlock || vol.pv.Spec.CSI.FSType != "" {
 		t.Errorf("volume %+v, PV %+v", there, vol.pv.Spec)
 	}
 }
@@ -299,11 +286,11 @@ func TestProvisionAClone(t *testing.T) {
 		return now != nil && now.DeletionTimestamp != nil && slices.Contains(now.Finalizers, provision.CloningFinalizer)
 	})
 	copied := s.bound(clone)
-	if there := copied.onDiskNow(); there == nil || there.Source.VolumeID != source.handle() {
-		t.Errorf("the clone is %+v, want one of %s", there, source.handle())
+	if there := s.volumeOf(copied); there.Source.VolumeID != source.Handle {
+		t.Errorf("the clone is %+v, want one of %s", there, source.Handle)
 	}
 	s.waitClaim(source.claim, "gone", noClaim)
-	source.waitPVIs("gone", isGone)
+	s.must(source.WaitGone(s.soon()))
 	s.nothingLeft(source.claim)
 	if n := len(s.creations(clone)); n != 1 {
 		t.Errorf("%d CreateVolume calls", n)
@@ -315,15 +302,10 @@ func TestProvisionUnderAnotherName(t *testing.T) {
 	s := newStage(t)
 	s.sidecar(append(eager(), "--volume-name-prefix=disk", "--volume-name-uuid-length=12", "--extra-create-metadata", "--default-fstype=xfs")...)
 	claim := s.claim(s.class())
-	s.waitClaim(claim, "bound and free", func(now *v1.PersistentVolumeClaim) bool {
-		return now != nil && now.Status.Phase == v1.ClaimBound && !heldClaim(now)
-	})
+	vol := s.bound(claim)
 	name := "disk-" + strings.ReplaceAll(string(claim.UID), "-", "")[:12]
-	pv, err := s.client.CoreV1().PersistentVolumes().Get(s.ctx, name, metav1.GetOptions{})
-	s.must(err)
-	vol := provisioned{s, claim, pv}
-	if there := vol.onDiskNow(); there == nil || there.Name != name || there.Parameters["csi.storage.k8s.io/pvc/name"] != claim.Name || pv.Spec.CSI.FSType != "xfs" {
-		t.Errorf("volume %+v, PV %+v", there, pv.Spec)
+	if there := s.volumeOf(vol); vol.Name != name || there.Name != name || there.Parameters["csi.storage.k8s.io/pvc/name"] != claim.Name || vol.pv.Spec.CSI.FSType != "xfs" {
+		t.Errorf("volume %+v, PV %s %+v", there, vol.Name, vol.pv.Spec)
 	}
 	calls, err := s.driver.Calls("CreateVolume")
 	s.must(err)
@@ -331,7 +313,7 @@ func TestProvisionUnderAnotherName(t *testing.T) {
 		t.Errorf("%d CreateVolume calls", len(calls))
 	}
 	s.deleteClaim(claim)
-	vol.waitPVIs("gone", isGone)
+	s.must(vol.WaitGone(s.soon()))
 }
 
 // TestProvisionIsLeftToOthers where it is switched off.
@@ -341,7 +323,5 @@ func TestProvisionIsLeftToOthers(t *testing.T) {
 	s.sidecar(append(eager(), "--provision=false")...)
 	claim := s.claim(s.class())
 	s.fence()
-	if now, err := s.claimNow(s.ctx, claim); err != nil || heldClaim(now) || len(s.creations(claim)) > 0 {
-		t.Errorf("%v: the claim was touched: %+v", err, now)
-	}
+	s.expectUntouched(claim)
 }

@@ -148,13 +148,17 @@ func (s *stage) useProvisioning() {
 	})
 	node := s.node(nil) // which has nothing of the driver
 
-	source := s.bound(s.claim(class, func(c *v1.PersistentVolumeClaim) { c.Spec.VolumeAttributesClassName = &tier }))
+	source := s.bound(s.claim(class, func(spec *storage.ClaimSpec) {
+		spec.Change = func(c *v1.PersistentVolumeClaim) { c.Spec.VolumeAttributesClassName = &tier }
+	}))
 	clone := s.bound(s.claim(class, cloneOf(source.claim)))
+	s.snapshotsServed()
+	restored := s.bound(s.claim(class, fromSnapshot(s.snapshot(source, nil).Name)))
 	late := s.claim(s.class(lateBinding), selected(node))
 	s.waitClaim(late, "without that node", func(now *v1.PersistentVolumeClaim) bool {
-		return now != nil && now.Annotations[annSelectedNode] == ""
+		return now != nil && now.Annotations[storage.SelectedNode] == ""
 	})
-	for _, claim := range []*v1.PersistentVolumeClaim{late, clone.claim, source.claim} {
+	for _, claim := range []*storage.Claim{late, clone.claim, restored.claim, source.claim} {
 		s.deleteClaim(claim)
 	}
 	s.eventually("all volumes are gone", func() bool { return len(s.onDiskAll()) == 0 })

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	snapshotclient "github.com/kubernetes-csi/external-snapshotter/client/v8/clientset/versioned/typed/volumesnapshot/v1"
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -69,7 +70,11 @@ func newStageAs(t *testing.T, role string, options mockdriver.Options) *stage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Maker = storage.Maker{Client: s.client, Driver: name, Namespace: namespace, CSI: s.driver.Controller()}
+	snapshots, err := snapshotclient.NewForConfig(cluster.Admin())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Maker = storage.Maker{Client: s.client, Driver: name, Namespace: namespace, CSI: s.driver.Controller(), Snapshots: snapshots}
 	s.grant(namespace, role)
 	return s
 }
