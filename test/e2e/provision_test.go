@@ -169,12 +169,11 @@ func TestProvisionKilledBeforeThePV(t *testing.T) {
 // TestProvisionAClassThatIsGone has the class go while its volume is there unseen.
 func TestProvisionAClassThatIsGone(t *testing.T) {
 	t.Parallel()
-	lost := faults.Plan{Rules: []faults.Rule{{Method: "CreateVolume", Action: faults.Fail, AfterWork: true, Code: "DeadlineExceeded"}}}
 	t.Run("what was begun is finished from memory", func(t *testing.T) {
 		t.Parallel()
 		s := newStage(t)
 		s.sidecar(eager()...)
-		s.must(s.driver.SetFaults(s.ctx, lost))
+		s.must(s.driver.SetFaults(s.ctx, lostAnswers()))
 		class := s.class()
 		claim := s.claim(class)
 		s.eventually("the volume is on the disk", func() bool { return len(s.onDiskAll()) == 1 })
@@ -189,7 +188,7 @@ func TestProvisionAClassThatIsGone(t *testing.T) {
 		t.Parallel()
 		s := newStage(t)
 		car := s.sidecar(eager()...)
-		s.must(s.driver.SetFaults(s.ctx, lost))
+		s.must(s.driver.SetFaults(s.ctx, lostAnswers()))
 		class := s.class()
 		claim := s.claim(class)
 		s.eventually("the volume is on the disk", func() bool { return len(s.onDiskAll()) == 1 })
@@ -236,25 +235,36 @@ func TestProvisionWhatIsRefused(t *testing.T) {
 	})
 	t.Run("by the driver", func(t *testing.T) {
 		t.Parallel()
-		s := newStage(t)
+		s := newStageAs(t, "owner", mockdriver.Options{Args: []string{"--parameters=tier"}})
 		s.sidecar(eager()...)
-		s.must(s.driver.SetFaults(s.ctx, faults.Plan{Rules: []faults.Rule{
-			{Method: "CreateVolume", Action: faults.Fail, Code: "InvalidArgument", Message: "there is no tier of lead"},
-		}}))
-		claim := s.claim(s.class(parameter("tier", "lead")))
-		s.waitTold(claim, "ProvisioningFailed", "there is no tier of lead")
+		class := s.class(parameter("teir", "gold"))
+		claim := s.claim(class)
+		s.waitTold(claim, "ProvisioningFailed", `"teir"`)
 		s.waitClaim(claim, "free", func(now *v1.PersistentVolumeClaim) bool { return !heldClaim(now) })
-		s.must(s.driver.ClearFaults(s.ctx))
-		s.bound(claim)
+		// The parameters of a class cannot be changed: it is mended by a new one of its name.
+		s.must(s.client.StorageV1().StorageClasses().Delete(s.ctx, class, metav1.DeleteOptions{}))
+		_, err := s.MakeClass(s.ctx, storage.Class{Name: class, Parameters: map[string]string{"tier": "gold"}})
+		s.must(err)
+		if there := s.volumeOf(s.bound(claim)); there.Parameters["tier"] != "gold" {
+			t.Errorf("volume %+v", there)
+		}
 	})
 	t.Run("by its quota", func(t *testing.T) {
 		t.Parallel()
 		s := newStageAs(t, "owner", mockdriver.Options{Args: []string{"--max-volumes=1"}})
-		s.sidecar(eager()...)
+		const start, most = 50 * time.Millisecond, 800 * time.Millisecond
+		s.sidecar("--retry-interval-start="+start.String(), "--retry-interval-max="+most.String())
 		class := s.class()
 		first := s.bound(s.claim(class))
 		second := s.claim(class)
+		s.eventually("it was tried often enough", func() bool { return len(s.creations(second)) > 3 })
+		calls := s.creations(second)
 		s.waitTold(second, "ProvisioningFailed", "ResourceExhausted")
+		for i, wait := range []time.Duration{10 * start, most, most} {
+			if gap := calls[i+1].Received.Sub(calls[i].Received); gap < wait {
+				t.Errorf("call %d came %v after the one before, want at least %v", i+2, gap, wait)
+			}
+		}
 		s.deleteClaim(first.claim)
 		s.bound(second)
 	})

@@ -39,7 +39,7 @@ func TestWhatIsGrantedIsUsed(t *testing.T) {
 				s.peer(true)
 			}
 			car := s.sidecar(append(eager(), "--role="+role, "--reclaim-unprotected", "--leader-election", "--leader-election-namespace="+s.Namespace,
-				"--brake-deletions=3", "--immediate-topology=false")...)
+				"--brake-deletions=4", "--immediate-topology=false")...)
 			if role == "owner" {
 				s.useProvisioning()
 			}
