@@ -5,6 +5,7 @@ package e2e
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -71,13 +72,19 @@ func TestBudgetUnderLoad(t *testing.T) {
 // many and no more come.
 func (s *stage) settledWrites(least int) []controlplane.AuditEvent {
 	s.t.Helper()
+	return s.settledWritesTo(least, "persistentvolumes")
+}
+
+// settledWritesTo does so for its writes to these resources.
+func (s *stage) settledWritesTo(least int, resources ...string) []controlplane.AuditEvent {
+	s.t.Helper()
 	const still = 300 * time.Millisecond
 	ctx := s.soon()
 	var last []controlplane.AuditEvent
 	since := time.Now()
 	for {
 		events, err := cluster.AuditEventsOf(s.user, func(e controlplane.AuditEvent) bool {
-			return e.Resource == "persistentvolumes" && !strings.Contains("get list watch", e.Verb)
+			return slices.Contains(resources, e.Resource) && !strings.Contains("get list watch", e.Verb)
 		})
 		s.must(err)
 		if len(events) != len(last) {
