@@ -68,18 +68,34 @@ func TestProvisionClaimsWholeLife(t *testing.T) {
 	}
 }
 
-// stockWrites is what sig-storage-lib-external-provisioner v10.0.1 itself writes for a claim that gets
-// its volume at the first try: the PV (volume_store.go), with its finalizer, and the Events
-// Provisioning (controller.go) and ProvisioningSucceeded (volume_store.go).
-const stockWrites = 3
-
-// TestProvisionManyClaimsAtOnce counts what it costs: two writes more, that put the finalizer on the claim and off.
+// TestProvisionManyClaimsAtOnce counts what claims cost: two writes more than with the stock
+// provisioner's library alone, which put the finalizer on the claim and off.
 func TestProvisionManyClaimsAtOnce(t *testing.T) {
 	t.Parallel()
+	stock := newStageAs(t, "", mockdriver.Options{})
+	stock.user = stock.peer(true, "--provision")
+	const few = 10
+	theirs := stock.provisionMany(few)
+
 	s := newStage(t)
 	s.sidecar()
-	class := s.class()
 	n := size(500, 100)
+	ours := s.provisionMany(n)
+	for handle, calls := range s.deletionsAll() {
+		if calls != 1 {
+			t.Errorf("%d DeleteVolume calls for %s", calls, handle)
+		}
+	}
+	if most := n * (sum(theirs)/few + 2); sum(ours) > most || ours["create persistentvolumes 201"] != n || ours["patch persistentvolumeclaims 200"] != 2*n {
+		t.Errorf("%d claims cost %v, want %d writes at most; the library's own for %d: %v", n, ours, most, few, theirs)
+	}
+}
+
+// provisionMany makes claims, sees each bound after one CreateVolume, and has them go again. It returns how often
+// what was written meanwhile, but conflicts: somebody else wrote the claim in that moment, and nothing was written.
+func (s *stage) provisionMany(n int) map[string]int {
+	s.t.Helper()
+	class := s.class()
 	var mu sync.Mutex
 	var claims []*storage.Claim
 	var users errgroup.Group
@@ -98,15 +114,18 @@ func TestProvisionManyClaimsAtOnce(t *testing.T) {
 	for _, claim := range claims {
 		s.bound(claim)
 	}
-	t.Logf("%d claims were bound and free after %v", n, time.Since(began).Round(time.Millisecond))
+	took := time.Since(began).Round(time.Millisecond)
 	written := map[string]int{}
-	for _, e := range s.settledWritesTo(3*n, "persistentvolumes", "persistentvolumeclaims", "events") {
+	for _, e := range s.settledWritesTo(n, "persistentvolumes", "persistentvolumeclaims", "events") {
 		written[fmt.Sprintf("%s %s %d", e.Verb, e.Resource, e.Code)]++
 	}
-	t.Logf("%d claims cost %v", n, written)
-	if most := n * (stockWrites + 2); sum(written) > most || written["create persistentvolumes 201"] != n || written["patch persistentvolumeclaims 200"] != 2*n {
-		t.Errorf("%d claims cost %d writes, want %d at most: %v", n, sum(written), most, written)
+	s.t.Logf("%d claims were bound and free after %v, by %v", n, took, written)
+	const conflict = "patch persistentvolumeclaims 409"
+	if written[conflict] > n/5 {
+		s.t.Errorf("%d conflicts over %d claims", written[conflict], n)
 	}
+	delete(written, conflict)
+
 	calls, err := s.driver.Calls("CreateVolume")
 	s.must(err)
 	count := map[string]int{}
@@ -115,16 +134,12 @@ func TestProvisionManyClaimsAtOnce(t *testing.T) {
 	}
 	for _, claim := range claims {
 		if count[volumeName(claim)] != 1 {
-			t.Errorf("%d CreateVolume calls for claim %s", count[volumeName(claim)], claim.Name)
+			s.t.Errorf("%d CreateVolume calls for claim %s", count[volumeName(claim)], claim.Name)
 		}
 	}
 	s.must(s.client.CoreV1().PersistentVolumeClaims(s.Namespace).DeleteCollection(s.ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
 	s.eventually("all volumes are gone", func() bool { return len(s.onDiskAll()) == 0 })
-	for handle, calls := range s.deletionsAll() {
-		if calls != 1 {
-			t.Errorf("%d DeleteVolume calls for %s", calls, handle)
-		}
-	}
+	return written
 }
 
 func slowly(afterWork bool, delay time.Duration) faults.Plan {

@@ -20,7 +20,7 @@ import (
 
 // peer starts a provisioner that is not ours, with an account of its own. It returns the
 // account's name.
-func (s *stage) peer(addFinalizer bool) string {
+func (s *stage) peer(addFinalizer bool, args ...string) string {
 	s.t.Helper()
 	const account = "peer"
 	config, err := cluster.ServiceAccount(s.ctx, s.Namespace, account)
@@ -33,7 +33,7 @@ func (s *stage) peer(addFinalizer bool) string {
 		_ = s.client.RbacV1().ClusterRoleBindings().Delete(s.clean(), name, metav1.DeleteOptions{})
 		_ = s.client.RbacV1().ClusterRoles().Delete(s.clean(), name, metav1.DeleteOptions{})
 	})
-	p, err := peer.Start(s.ctx, peer.Options{Address: s.driver.Socket(), Kubeconfig: kubeconfig, AddFinalizer: addFinalizer})
+	p, err := peer.Start(s.ctx, peer.Options{Address: s.driver.Socket(), Kubeconfig: kubeconfig, AddFinalizer: addFinalizer, Args: args})
 	s.must(err)
 	s.t.Cleanup(func() {
 		if s.t.Failed() {

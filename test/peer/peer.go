@@ -11,6 +11,8 @@
 //     deletes the volumes of Released ones, terminating or not.
 //   - Without, it takes that finalizer off every PV it answers for, whatever the PV's state, and
 //     deletes the volumes of Released PVs that are not terminating. It deletes the PV next.
+//   - For a claim that gets its volume at the first try (--provision) it writes the PV, with its
+//     finalizer, and the Events Provisioning and ProvisioningSucceeded; nothing else.
 //   - It looks at a PV when the PV changes, and at all of them after each resync period.
 package peer
 
