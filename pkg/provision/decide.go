@@ -27,20 +27,12 @@ func Decide(s Snapshot, now time.Time) Decision {
 	case s.Claim.UID == "":
 		return wait(ReasonNotOurs)
 	case !s.Claim.Ours && !s.Tried:
-		return others(s)
+		// The finalizer has one name for all drivers: whoever put it on takes it off.
+		return over(ReasonNotOurs)
 	case s.needless():
 		return cleanUp(s, now)
 	}
 	return provide(s, now)
-}
-
-// others handles a claim that another driver answers for. The finalizer has one name for all
-// drivers, so it may be theirs; but one that outlived its reason helps nobody, whoever put it on.
-func others(s Snapshot) Decision {
-	if s.hasPV() {
-		return release(s, ReasonStored)
-	}
-	return over(ReasonNotOurs)
 }
 
 // provide handles a claim that lives and is to get its volume. It deletes none that could be it.

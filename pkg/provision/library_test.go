@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
@@ -67,6 +68,41 @@ func TestAnotherDriversClaimIsNotTouched(t *testing.T) {
 	w.start(Config{}) // its caches being filled shows that the claim was seen
 	if len(w.told()) != 0 || held(w.claim()) {
 		t.Errorf("diary: %q", w.told())
+	}
+}
+
+// TestTheHoldOfAnotherDriversSidecarIsLeftToIt: all sidecars hold claims by the same finalizer, and each sees all claims. The one that
+// put it on takes it off; else each claim would cost a write for every driver in the cluster.
+func TestTheHoldOfAnotherDriversSidecarIsLeftToIt(t *testing.T) {
+	for name, c := range map[string]struct {
+		pvOf string
+		free bool
+	}{
+		"the PV is that driver's":                   {"another.example.com", false},
+		"the PV is ours: the claim was ours before": {driverName, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			_, err := w.client.CoreV1().PersistentVolumes().Create(t.Context(), &v1.PersistentVolume{
+				ObjectMeta: metav1.ObjectMeta{Name: "pvc-u1", UID: "pv"},
+				Spec: v1.PersistentVolumeSpec{ClaimRef: &v1.ObjectReference{UID: "u1"},
+					PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: c.pvOf, VolumeHandle: "vol"}}},
+			}, metav1.CreateOptions{})
+			w.must(err)
+			w.makeClaim(func(claim *v1.PersistentVolumeClaim) {
+				claim.Annotations[annProvisioner], claim.Finalizers, claim.Spec.VolumeName = "another.example.com", []string{Finalizer}, "pvc-u1"
+			})
+			p := w.start(Config{})
+			w.makeClaim(func(claim *v1.PersistentVolumeClaim) { claim.Name, claim.UID = "next", "u2" })
+			w.wait("the next claim is provisioned", func() bool { return w.count("create PV") == 1 })
+			if c.free {
+				w.wait("it is let go", func() bool { return !held(w.claim()) })
+			}
+			p.stop()
+			if free := !held(w.claim()); free != c.free {
+				t.Errorf("free: %v, diary %q", free, w.told())
+			}
+		})
 	}
 }
 
@@ -180,6 +216,31 @@ func TestTheClassIsGoneAfterARestart(t *testing.T) {
 	w.wait("it is gone", w.gone)
 	if left := w.onDisk(); len(left) > 0 {
 		t.Errorf("LEAK: %v", left)
+	}
+}
+
+// TestTheClassComes when nothing about the claim changes any more that would bring it to the library.
+func TestTheClassComes(t *testing.T) {
+	for name, change := range map[string]func(*v1.PersistentVolumeClaim){
+		"to a claim that nobody began":           func(*v1.PersistentVolumeClaim) {},
+		"to a claim that is held from a restart": func(c *v1.PersistentVolumeClaim) { c.Finalizers = []string{Finalizer} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.deleteClass()
+			_, err := w.client.StorageV1().StorageClasses().Create(t.Context(), &storagev1.StorageClass{
+				ObjectMeta: metav1.ObjectMeta{Name: "slow"}, Provisioner: driverName}, metav1.CreateOptions{})
+			w.must(err)
+			w.makeClaim(change)
+			w.start(Config{})
+			w.makeClaim(func(c *v1.PersistentVolumeClaim) {
+				slow := "slow"
+				c.Name, c.UID, c.Spec.StorageClassName = "next", "u2", &slow
+			})
+			w.wait("the next claim is provisioned, and the first was looked at before", func() bool { return w.count("create PV") == 1 })
+			w.makeClass()
+			w.wait("it is provisioned", w.provisioned)
+		})
 	}
 }
 

@@ -113,10 +113,12 @@ func (p *Provisioner) ours(claim *v1.PersistentVolumeClaim) bool {
 
 // claimOf returns what is read of a claim.
 func (p *Provisioner) claimOf(claim *v1.PersistentVolumeClaim) Claim {
+	name := p.orders.PVName(claim.UID)
+	pv, shown := p.volumes.Get(name)
 	return Claim{
 		Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID, ResourceVersion: claim.ResourceVersion,
-		Ours: p.ours(claim), Protected: slices.Contains(claim.Finalizers, Finalizer),
-		Terminating: claim.DeletionTimestamp != nil, VolumeName: claim.Spec.VolumeName, PVName: p.orders.PVName(claim.UID),
+		Ours: p.ours(claim) || shown && pv.Claim.UID == claim.UID && pv.Driver == p.names[0], Protected: slices.Contains(claim.Finalizers, Finalizer),
+		Terminating: claim.DeletionTimestamp != nil, VolumeName: claim.Spec.VolumeName, PVName: name,
 	}
 }
 

@@ -53,7 +53,7 @@ type Claim struct {
 	Namespace, Name string
 	UID             types.UID
 	ResourceVersion string
-	// Ours: the claim is to be provisioned by this driver.
+	// Ours: the claim is to be provisioned by this driver, or has its PV of it.
 	Ours bool
 	// Protected: our finalizer is on it.
 	Protected bool
