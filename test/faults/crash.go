@@ -4,6 +4,8 @@ package faults
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/faults/proxy"
 	"github.com/csi-reclaimer/csi-reclaimer/test/faults/scenario"
@@ -13,7 +15,7 @@ import (
 // also those where the policy is turned before.
 func Deletions(flips bool) []scenario.Scenario {
 	var all []scenario.Scenario
-	for _, kind := range []string{"dynamic", "static"} {
+	for _, kind := range []string{scenario.Dynamic, scenario.Static} {
 		for _, order := range []string{"claim-first", "pv-first"} {
 			all = append(all, deletion(kind, order, "Delete", "Delete"))
 			if flips {
@@ -26,54 +28,78 @@ func Deletions(flips bool) []scenario.Scenario {
 
 // deletion is the story of one volume that is made with one policy and deleted with another, or the same.
 func deletion(kind, order, before, after string) scenario.Scenario {
-	const a = "a"
-	sc := scenario.Scenario{Name: fmt.Sprintf("%s-%s-%s-%s", kind, order, before, after), Want: map[string]scenario.End{a: scenario.Deleted}}
+	sc := scenario.Scenario{Name: fmt.Sprintf("%s-%s-%s-%s", kind, order, before, after), Want: map[string]scenario.End{onlyVolume: scenario.Deleted}}
 	add := func(steps ...scenario.Step) { sc.Steps = append(sc.Steps, steps...) }
-	waitFor := func(condition string) scenario.Step {
-		return scenario.Step{Do: scenario.Wait, Volume: a, For: condition}
-	}
-	add(scenario.Step{Do: scenario.Make, Volume: a, Kind: kind, Policy: before})
+	add(scenario.Step{Do: scenario.Make, Volume: onlyVolume, Kind: kind, Policy: before})
 	if before == "Delete" {
 		add(waitFor("protected"))
 	}
 	if before != after {
-		add(scenario.Step{Do: scenario.SetPolicy, Volume: a, Policy: after})
+		add(scenario.Step{Do: scenario.SetPolicy, Volume: onlyVolume, Policy: after})
 		add(waitFor(map[string]string{"Delete": "protected", "Retain": "unprotected"}[after]))
 	}
 	if order == "pv-first" {
-		add(scenario.Step{Do: scenario.DeletePV, Volume: a}, waitFor("terminating"))
+		add(do(scenario.DeletePV), waitFor("terminating"))
 	}
-	add(scenario.Step{Do: scenario.DeleteClaim, Volume: a}, waitFor("claim-gone"))
+	add(do(scenario.DeleteClaim), waitFor("claim-gone"))
 	if after == "Retain" {
-		sc.Want[a] = scenario.Kept
+		sc.Want[onlyVolume] = scenario.Kept
 	} else {
 		add(waitFor("gone"))
 	}
 	return sc
 }
 
-// Crashes returns a story for each moment of an undisturbed run at which the sidecar can be killed: before, during and after
-// each of its writes to a PV, and the same for each DeleteVolume. writes and calls are how many of them the run had.
-func Crashes(of scenario.Scenario, writes, calls int) []scenario.Scenario {
-	var all []scenario.Scenario
-	add := func(name string, first scenario.Step) {
-		sc := of
-		sc.Name = of.Name + "-" + name
-		sc.Steps = append([]scenario.Step{first}, of.Steps...)
-		sc.Steps = append(sc.Steps, scenario.Step{Do: scenario.Wait, For: "crashed"})
-		all = append(all, sc)
-	}
-	for k := 1; k <= writes; k++ {
+// onlyVolume is the volume that the stories of crashes are about.
+const onlyVolume = "a"
+
+func do(action scenario.Action) scenario.Step { return scenario.Step{Do: action, Volume: onlyVolume} }
+
+func waitFor(condition string) scenario.Step {
+	return scenario.Step{Do: scenario.Wait, Volume: onlyVolume, For: condition}
+}
+
+// moment is one at which the sidecar can be killed, and the step that has it killed there.
+type moment struct {
+	name string
+	scenario.Step
+}
+
+// moments returns those of an undisturbed run: before, during and after each of the sidecar's writes to PVs and claims, and the
+// same for each of its calls of the driver.
+func moments(undisturbed Result) []moment {
+	var all []moment
+	for k := range undisturbed.Writes {
 		for _, at := range []proxy.Point{proxy.Before, proxy.Committed, proxy.Answered} {
-			add(fmt.Sprintf("write-%d-%s", k, at), scenario.Step{Do: scenario.API, Rules: []proxy.Rule{
-				{Verb: "write", Resource: "persistentvolumes", Nth: k, Effect: proxy.Crash, At: at},
-			}})
+			all = append(all, moment{fmt.Sprintf("write-%d-%s", k+1, at), scenario.Step{Do: scenario.API, Rules: []proxy.Rule{
+				{Verb: "write", Resource: "persistentvolume*", Nth: k + 1, Effect: proxy.Crash, At: at},
+			}}})
 		}
 	}
-	for k := 1; k <= calls; k++ {
-		for _, at := range []string{scenario.AtReceived, scenario.AtDone, scenario.AtAnswered} {
-			add(fmt.Sprintf("call-%d-%s", k, at), scenario.Step{Do: scenario.CrashAtCall, Nth: k, At: at})
+	for _, method := range slices.Sorted(maps.Keys(undisturbed.Calls)) {
+		for k := range undisturbed.Calls[method] {
+			for _, at := range []string{scenario.AtReceived, scenario.AtDone, scenario.AtAnswered} {
+				all = append(all, moment{fmt.Sprintf("%s-%d-%s", method, k+1, at), scenario.Step{Do: scenario.CrashAtCall, Method: method, Nth: k + 1, At: at}})
+			}
 		}
+	}
+	return all
+}
+
+// Crashes returns a story for each moment of an undisturbed run at which the sidecar can be killed. It is started again at once.
+func Crashes(undisturbed Result) []scenario.Scenario {
+	var all []scenario.Scenario
+	for _, m := range moments(undisturbed) {
+		sc := undisturbed.Scenario
+		sc.Name += "-" + m.name
+		steps := slices.Clone(sc.Steps)
+		if first := &steps[0]; first.Do == scenario.API && m.Do == scenario.API {
+			first.Rules = slices.Concat(m.Rules, first.Rules) // a step would replace the rules of the other
+		} else {
+			steps = slices.Insert(steps, 0, m.Step)
+		}
+		sc.Steps = append(steps, scenario.Step{Do: scenario.Wait, For: "crashed"})
+		all = append(all, sc)
 	}
 	return all
 }

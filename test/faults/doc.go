@@ -5,5 +5,6 @@
 // scenario is over, everything must come to rest, and package oracle judges what happened from outside.
 //
 // Scenarios come from three places: testdata holds those that are kept, a line or two of story each; [Crashes] makes one
-// for each moment at which a sidecar can be killed; [Random] makes any number from a seed.
+// for each moment at which a sidecar can be killed, and [Meanwhile] those in which something is deleted while it is down; [Random]
+// makes any number from a seed.
 package faults

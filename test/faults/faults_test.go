@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -34,15 +35,15 @@ func play(t *testing.T, sc scenario.Scenario) Result {
 // TestKilledAtEveryMoment: whenever the sidecar is killed, things end as if it had not been.
 func TestKilledAtEveryMoment(t *testing.T) {
 	t.Parallel()
-	for _, sc := range Deletions(false) {
+	for _, sc := range slices.Concat(Deletions(false), Lives(false)) {
 		t.Run(sc.Name, func(t *testing.T) {
 			t.Parallel()
 			undisturbed := play(t, sc)
 			if t.Failed() {
 				return
 			}
-			t.Logf("%d writes, %d calls, %v: %v", len(undisturbed.Writes), undisturbed.Calls, undisturbed.End, undisturbed.Took)
-			for _, crash := range Crashes(sc, len(undisturbed.Writes), undisturbed.Calls) {
+			t.Logf("%v, %v, %v: %v", undisturbed.Writes, undisturbed.Calls, undisturbed.End, undisturbed.Took)
+			for _, crash := range Crashes(undisturbed) {
 				t.Run(crash.Name, func(t *testing.T) {
 					t.Parallel()
 					r := play(t, crash)
@@ -53,6 +54,24 @@ func TestKilledAtEveryMoment(t *testing.T) {
 						t.Errorf("%d crashes, want 1", r.Crashes)
 					}
 				})
+			}
+		})
+	}
+}
+
+// TestKilledAndMeanwhile: whenever the sidecar is killed while it provisions, and whatever is deleted while it is down, no volume
+// is left without a PV or a claim, and no claim is stuck.
+func TestKilledAndMeanwhile(t *testing.T) {
+	t.Parallel()
+	undisturbed := play(t, Provision())
+	if t.Failed() {
+		return
+	}
+	for _, sc := range Meanwhile(undisturbed) {
+		t.Run(sc.Name, func(t *testing.T) {
+			t.Parallel()
+			if r := play(t, sc); r.Crashes != 1 {
+				t.Errorf("%d crashes, want 1", r.Crashes)
 			}
 		})
 	}

@@ -27,11 +27,13 @@ type keeper struct {
 	car  *sidecar.Sidecar
 	note func(format string, args ...any)
 
-	mu      sync.Mutex
-	wanted  bool
-	lives   []oracle.Span
-	killed  time.Time // when the present process was killed; zero while it was not
-	crashes int
+	mu     sync.Mutex
+	wanted bool
+	// staysDown: a crash is not followed by a start.
+	staysDown bool
+	lives     []oracle.Span
+	killed    time.Time // when the present process was killed; zero while it was not
+	crashes   int
 	// again is closed, and replaced, when a process has begun.
 	began chan struct{}
 }
@@ -109,9 +111,12 @@ func (k *keeper) start() bool {
 	return true
 }
 
-// crash kills the sidecar; it is started again at once.
+// crash kills the sidecar; it is started again at once, unless it is to stay down.
 func (k *keeper) crash() {
-	k.kill(true)
+	k.mu.Lock()
+	again := !k.staysDown
+	k.mu.Unlock()
+	k.kill(again)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.crashes++
@@ -129,11 +134,18 @@ func (k *keeper) kill(startAgain bool) {
 	k.car.Kill()
 }
 
-// want has the sidecar run again after kill.
+// stayDown has a sidecar that crashes be down until it is wanted.
+func (k *keeper) stayDown() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.staysDown = true
+}
+
+// want has the sidecar run again after kill, or a crash after which it stayed down.
 func (k *keeper) want() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.wanted = true
+	k.wanted, k.staysDown = true, false
 	close(k.began)
 	k.began = make(chan struct{})
 }
@@ -144,6 +156,15 @@ func (k *keeper) waitCrashes(ctx context.Context, n int) error {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		return k.crashes >= n && len(k.lives) > k.crashes && k.killed.IsZero(), nil
+	})
+}
+
+// waitDown returns once the sidecar has crashed so many times and is down.
+func (k *keeper) waitDown(ctx context.Context, n int) error {
+	return until(ctx, fmt.Sprintf("the sidecar to be down after %d crashes", n), func() (bool, error) {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		return k.crashes >= n && !k.wanted, nil
 	})
 }
 

@@ -3,10 +3,12 @@
 package faults
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -30,12 +32,12 @@ func (s *stage) play(ctx context.Context, step scenario.Step) error {
 	defer cancel()
 	s.note("story: %s", step)
 	if step.Volume != "" {
-		s.touched[s.name(step.Volume)]++
+		s.touched[step.Volume]++
 	}
 	switch step.Do {
 	case scenario.Wait, scenario.Pass, scenario.Rest:
 		return s.wait(ctx, step)
-	case scenario.Kill, scenario.Start, scenario.Pause, scenario.Resume, scenario.KillDriver, scenario.StartDriver, scenario.CrashAtCall:
+	case scenario.Kill, scenario.Start, scenario.StayDown, scenario.Pause, scenario.Resume, scenario.KillDriver, scenario.StartDriver, scenario.CrashAtCall:
 		return s.playProgram(ctx, step)
 	case scenario.API, scenario.Driver, scenario.Hold, scenario.LetGo, scenario.Cut, scenario.Freeze, scenario.Partition, scenario.Heal, scenario.Mark:
 		return s.playLine(ctx, step)
@@ -55,6 +57,10 @@ func (s *stage) playUser(ctx context.Context, step scenario.Step) error {
 	switch step.Do {
 	case scenario.Make:
 		return s.make(ctx, step)
+	case scenario.MakeClass:
+		return s.makeClass(ctx, step.Volume)
+	case scenario.DeleteClass:
+		return s.deleteClass(ctx, step.Volume)
 	case scenario.DeleteClaim:
 		return vol.DeleteClaim(ctx)
 	case scenario.DeletePV:
@@ -83,18 +89,13 @@ func (s *stage) playUser(ctx context.Context, step scenario.Step) error {
 	}
 }
 
-func (s *stage) make(ctx context.Context, step scenario.Step) error {
-	spec := storage.Spec{
-		Name: s.name(step.Volume), Dynamic: step.Kind != "static", Unclaimed: step.Unclaimed,
-		Policy: v1.PersistentVolumeReclaimDelete,
+func (s *stage) make(ctx context.Context, step scenario.Step) (err error) {
+	vol := &storage.Volume{}
+	if step.Kind == scenario.Provisioned {
+		vol, err = s.makeClaim(ctx, step)
+	} else {
+		vol, err = s.makeVolume(ctx, step)
 	}
-	if step.Policy != "" {
-		spec.Policy = v1.PersistentVolumeReclaimPolicy(step.Policy)
-	}
-	if step.Of != "" {
-		spec.Handle = s.vols[step.Of].Handle
-	}
-	vol, err := s.maker.Make(ctx, spec)
 	if err != nil {
 		return err
 	}
@@ -104,10 +105,55 @@ func (s *stage) make(ctx context.Context, step scenario.Step) error {
 	return nil
 }
 
+func (s *stage) makeVolume(ctx context.Context, step scenario.Step) (*storage.Volume, error) {
+	spec := storage.Spec{
+		Name: s.name(step.Volume), Dynamic: step.Kind != scenario.Static, Unclaimed: step.Unclaimed, Policy: policyOf(step),
+	}
+	if step.Of != "" {
+		spec.Handle = s.vols[step.Of].Handle
+	}
+	return s.maker.Make(ctx, spec)
+}
+
+func policyOf(step scenario.Step) v1.PersistentVolumeReclaimPolicy {
+	return v1.PersistentVolumeReclaimPolicy(cmp.Or(step.Policy, string(v1.PersistentVolumeReclaimDelete)))
+}
+
+// makeClaim makes a claim of a class of its own, which the sidecar is to provision.
+func (s *stage) makeClaim(ctx context.Context, step scenario.Step) (*storage.Volume, error) {
+	s.policies[step.Volume] = policyOf(step)
+	if err := s.makeClass(ctx, step.Volume); err != nil {
+		return nil, err
+	}
+	claim, err := s.maker.MakeClaim(ctx, storage.ClaimSpec{Name: s.name(step.Volume), Class: s.name(step.Volume)})
+	if err != nil {
+		return nil, err
+	}
+	s.claims[step.Volume] = claim
+	return claim.Volume(provisionedName + string(claim.UID)), nil
+}
+
+// provisionedName is what the names of PVs and volumes that are provisioned begin with.
+const provisionedName = "pvc-"
+
+func (s *stage) makeClass(ctx context.Context, volume string) error {
+	_, err := s.maker.MakeClass(ctx, storage.Class{Name: s.name(volume), Policy: s.policies[volume]})
+	return err
+}
+
+func (s *stage) deleteClass(ctx context.Context, volume string) error {
+	return s.client.StorageV1().StorageClasses().Delete(ctx, s.name(volume), metav1.DeleteOptions{})
+}
+
+func (s *stage) patchClaim(ctx context.Context, volume, patch string) error {
+	_, err := s.client.CoreV1().PersistentVolumeClaims(s.token).Patch(ctx, s.name(volume), types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	return err
+}
+
 func (s *stage) recreateClaim(ctx context.Context, vol *storage.Volume) error {
 	noClass := ""
 	_, err := s.client.CoreV1().PersistentVolumeClaims(s.token).Create(ctx, &v1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Name: vol.Name},
+		ObjectMeta: metav1.ObjectMeta{Name: vol.ClaimName},
 		Spec: v1.PersistentVolumeClaimSpec{
 			StorageClassName: &noClass, VolumeName: vol.Name, AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
 			Resources: v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")}},
@@ -129,6 +175,8 @@ func (s *stage) playProgram(ctx context.Context, step scenario.Step) error {
 	case scenario.Start:
 		s.keeper.want()
 		return s.keeper.waitReady(ctx)
+	case scenario.StayDown:
+		s.keeper.stayDown()
 	case scenario.Pause:
 		s.lags()
 		return s.keeper.car.Pause()
@@ -139,7 +187,7 @@ func (s *stage) playProgram(ctx context.Context, step scenario.Step) error {
 	case scenario.StartDriver:
 		s.driver.start()
 	case scenario.CrashAtCall:
-		return s.crashAtCall(ctx, max(step.Nth, 1), step.At)
+		return s.crashAtCall(ctx, cmp.Or(step.Method, scenario.DeleteVolume), max(step.Nth, 1), step.At)
 	default:
 		return errors.New("no such step")
 	}
@@ -149,13 +197,13 @@ func (s *stage) playProgram(ctx context.Context, step scenario.Step) error {
 // slow is how long the driver takes for a call at which the sidecar is to be killed: longer than it takes to notice.
 const slow = 300 * time.Millisecond
 
-// crashAtCall has the sidecar killed at its nth DeleteVolume from now on.
-func (s *stage) crashAtCall(ctx context.Context, nth int, at string) error {
-	delay := faults.Rule{Method: "DeleteVolume", Nth: nth, Action: faults.Delay, Delay: faults.Duration(callTimeout), AfterWork: at == scenario.AtDone}
+// crashAtCall has the sidecar killed at its nth call of a method from now on.
+func (s *stage) crashAtCall(ctx context.Context, method string, nth int, at string) error {
+	delay := faults.Rule{Method: method, VolumeName: onlyTheSidecars(method), Nth: nth, Action: faults.Delay, Delay: faults.Duration(callTimeout), AfterWork: at == scenario.AtDone}
 	if at == scenario.AtAnswered {
 		delay.Delay = faults.Duration(slow)
 	}
-	before, err := s.driver.Calls("DeleteVolume")
+	before, err := s.calls(method)
 	if err != nil {
 		return err
 	}
@@ -164,7 +212,10 @@ func (s *stage) crashAtCall(ctx context.Context, nth int, at string) error {
 	}
 	nth += len(before)
 	happened := func(ctx context.Context, is func(ledger.Call) bool) error {
-		_, err := s.driver.WaitCalls(ctx, func(calls []ledger.Call) bool { return len(calls) >= nth && is(calls[nth-1]) }, "DeleteVolume")
+		_, err := s.driver.WaitCalls(ctx, func(calls []ledger.Call) bool {
+			calls = bySidecar(calls)
+			return len(calls) >= nth && is(calls[nth-1])
+		}, method)
 		return err
 	}
 	s.background.Go(func() { //nolint:contextcheck // it goes on after the step, to the end of the story
@@ -195,6 +246,28 @@ func (s *stage) crashAtCall(ctx context.Context, nth int, at string) error {
 	return nil
 }
 
+// onlyTheSidecars is the pattern for the names of volumes that keeps a rule from the CreateVolume calls of whoever makes volumes
+// by hand.
+func onlyTheSidecars(method string) string {
+	if method == scenario.CreateVolume {
+		return provisionedName + "*"
+	}
+	return ""
+}
+
+// calls returns the calls that the driver received from the sidecar, of the given methods.
+func (s *stage) calls(methods ...string) ([]ledger.Call, error) {
+	calls, err := s.driver.Calls(methods...)
+	return bySidecar(calls), err
+}
+
+// bySidecar returns the calls without those that make volumes by hand.
+func bySidecar(calls []ledger.Call) []ledger.Call {
+	return slices.DeleteFunc(slices.Clone(calls), func(c ledger.Call) bool {
+		return c.Method == scenario.CreateVolume && !strings.HasPrefix(c.Name, provisionedName)
+	})
+}
+
 // playLine does what happens to the line and to the driver's behaviour.
 func (s *stage) playLine(ctx context.Context, step scenario.Step) (err error) {
 	switch step.Do {
@@ -203,8 +276,13 @@ func (s *stage) playLine(ctx context.Context, step scenario.Step) (err error) {
 	case scenario.Driver:
 		plan := faults.Plan{Rules: slices.Clone(step.Calls)}
 		for i := range plan.Rules {
-			if name := &plan.Rules[i].VolumeName; *name != "" {
-				*name = s.name(*name)
+			switch r := &plan.Rules[i]; {
+			case r.VolumeName == "":
+				r.VolumeName = onlyTheSidecars(r.Method)
+			case s.vols[r.VolumeName] != nil:
+				r.VolumeName = s.vols[r.VolumeName].Name
+			default:
+				r.VolumeName = s.name(r.VolumeName)
 			}
 		}
 		return s.driver.plan(ctx, plan)

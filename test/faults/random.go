@@ -20,8 +20,8 @@ func Random(seed uint64) scenario.Scenario {
 		Rand: rand.New(rand.NewPCG(seed, 0)), vols: map[string]*plannedVolume{},
 		Scenario: scenario.Scenario{Name: fmt.Sprintf("random-%d", seed)},
 	}
-	for i := range 2 + g.IntN(3) {
-		g.make(string(rune('a' + i)))
+	for range 2 + g.IntN(3) {
+		g.make()
 	}
 	for _, name := range g.names {
 		g.protect(name)
@@ -32,6 +32,8 @@ func Random(seed uint64) scenario.Scenario {
 	}
 	for range 12 + g.IntN(12) {
 		switch n := g.IntN(100); {
+		case n < 8 && len(g.names) < mostVolumes:
+			g.makeProvisioned()
 		case n < 48:
 			g.user(g.names[g.IntN(len(g.names))])
 		case n < 66:
@@ -63,9 +65,14 @@ type generator struct {
 	faulty bool
 }
 
+// mostVolumes bounds the volumes of a story.
+const mostVolumes = 7
+
 // plannedVolume is how far a volume is by the story.
 type plannedVolume struct {
 	policy string
+	// provisioned: whether it is there is the sidecar's matter, and nobody can wait for it.
+	provisioned bool
 	// sure: the finalizer is on it, whatever the sidecar is doing.
 	sure                              bool
 	claimDeleted, pvDeleted, attached bool
@@ -80,26 +87,47 @@ func (g *generator) pass(most int) {
 
 func (g *generator) chance(percent int) bool { return g.IntN(100) < percent }
 
-func (g *generator) make(name string) {
-	step := scenario.Step{Do: scenario.Make, Volume: name, Kind: "dynamic", Policy: "Delete"}
+// make makes a volume of any kind.
+func (g *generator) make() {
 	if g.chance(40) {
-		step.Kind = "static"
+		g.makeProvisioned()
+		return
 	}
+	step := scenario.Step{Do: scenario.Make, Kind: scenario.Dynamic}
+	if g.chance(40) {
+		step.Kind = scenario.Static
+	}
+	if len(g.names) > 0 && g.chance(10) {
+		if of := g.names[g.IntN(len(g.names))]; !g.vols[of].provisioned {
+			step.Of = of
+		}
+	}
+	g.plan(step)
+}
+
+// makeProvisioned makes a claim, and has the sidecar make the volume. The PV is born with its finalizer.
+func (g *generator) makeProvisioned() {
+	vol := g.plan(scenario.Step{Do: scenario.Make, Kind: scenario.Provisioned})
+	vol.provisioned, vol.sure = true, vol.policy == "Delete"
+}
+
+// plan makes a volume with the next name.
+func (g *generator) plan(step scenario.Step) *plannedVolume {
+	step.Volume, step.Policy = string(rune('a'+len(g.names))), "Delete"
 	if g.chance(20) {
 		step.Policy = "Retain"
 	}
-	if len(g.names) > 0 && g.chance(10) {
-		step.Of = g.names[g.IntN(len(g.names))]
-	}
-	g.names = append(g.names, name)
-	g.vols[name] = &plannedVolume{policy: step.Policy}
+	vol := &plannedVolume{policy: step.Policy}
+	g.names = append(g.names, step.Volume)
+	g.vols[step.Volume] = vol
 	g.add(step)
+	return vol
 }
 
 // protect waits for the finalizer where it is sure to come.
 func (g *generator) protect(name string) {
 	vol := g.vols[name]
-	if vol.policy == "Delete" && !vol.pvDeleted && !vol.claimDeleted && !g.faulty && !vol.sure {
+	if !vol.provisioned && vol.policy == "Delete" && !vol.pvDeleted && !vol.claimDeleted && !g.faulty && !vol.sure {
 		g.add(scenario.Step{Do: scenario.Wait, Volume: name, For: "protected"})
 		vol.sure = true
 	}
@@ -110,6 +138,10 @@ func (g *generator) user(name string) {
 	vol := g.vols[name]
 	step := scenario.Step{Volume: name}
 	switch n := g.IntN(100); {
+	case n < 12 && vol.provisioned:
+		step.Do = scenario.DeleteClass
+	case n < 24 && vol.provisioned:
+		step.Do = scenario.MakeClass
 	case n < 30:
 		step.Do, vol.claimDeleted = scenario.DeleteClaim, true
 	case n < 55:
@@ -161,10 +193,7 @@ func (g *generator) line() {
 		g.heal()
 		return
 	}
-	resource := "persistentvolumes"
-	if g.chance(25) {
-		resource = "volumeattachments"
-	}
+	resource := []string{"persistentvolumes", "persistentvolumes", "persistentvolumeclaims", "volumeattachments", "storageclasses"}[g.IntN(5)]
 	g.faulty = true
 	switch g.IntN(6) {
 	case 0, 1:
@@ -189,15 +218,19 @@ func (g *generator) heal() {
 	g.faulty = false
 }
 
+// anyVolumes are PVs and claims.
+const anyVolumes = "persistentvolume*"
+
 // rules makes one or two rules for the line.
 func (g *generator) rules() []proxy.Rule {
 	all := []proxy.Rule{
-		{Verb: "write", Resource: "persistentvolumes", Effect: proxy.Fail, Code: 409},
+		{Verb: "write", Resource: anyVolumes, Effect: proxy.Fail, Code: 409},
 		{Verb: "write", Effect: proxy.Fail, Code: 429, RetryAfter: 1},
-		{Verb: "write", Resource: "persistentvolumes", Effect: proxy.Fail, Code: 500},
-		{Verb: "write", Resource: "persistentvolumes", Effect: proxy.FailAfter, Code: 504},
-		{Verb: "write", Resource: "persistentvolumes", Effect: proxy.Reset},
-		{Verb: "write", Resource: "persistentvolumes", Effect: proxy.DropAnswer},
+		{Verb: "write", Resource: anyVolumes, Effect: proxy.Fail, Code: 500},
+		{Verb: "write", Resource: anyVolumes, Effect: proxy.FailAfter, Code: 504},
+		{Verb: "write", Resource: anyVolumes, Effect: proxy.Reset},
+		{Verb: "write", Resource: anyVolumes, Effect: proxy.DropAnswer},
+		{Verb: "create", Resource: "persistentvolumes", Effect: proxy.DropAnswer},
 		{Verb: "get", Effect: proxy.Fail, Code: 500},
 		{Verb: "get", Effect: proxy.DropAnswer},
 		{Verb: "get", Resource: "persistentvolumes", Effect: proxy.LateAnswer, Delay: proxy.Duration(200 * time.Millisecond)},
@@ -236,16 +269,20 @@ func (g *generator) programs() {
 	case 2, 3:
 		at := []proxy.Point{proxy.Before, proxy.Committed, proxy.Answered}[g.IntN(3)]
 		g.add(scenario.Step{Do: scenario.API, Rules: []proxy.Rule{
-			{Verb: "write", Resource: "persistentvolumes", Nth: 1 + g.IntN(3), Effect: proxy.Crash, At: at},
+			{Verb: "write", Resource: anyVolumes, Nth: 1 + g.IntN(3), Effect: proxy.Crash, At: at},
 		}})
 		g.faulty = true
 	case 4:
 		at := []string{scenario.AtReceived, scenario.AtDone, scenario.AtAnswered}[g.IntN(3)]
-		g.add(scenario.Step{Do: scenario.CrashAtCall, Nth: 1 + g.IntN(2), At: at})
+		g.add(scenario.Step{Do: scenario.CrashAtCall, Method: g.method(), Nth: 1 + g.IntN(2), At: at})
 	}
 }
 
-// driver has the driver misbehave, or behave.
+func (g *generator) method() string {
+	return []string{scenario.CreateVolume, scenario.DeleteVolume}[g.IntN(2)]
+}
+
+// driver has the driver misbehave, or behave. It never says InvalidArgument: that would be a lie of a volume that it has made.
 func (g *generator) driver() {
 	all := []faults.Rule{
 		{Action: faults.Fail, Code: "Unavailable", AfterWork: true},
@@ -261,8 +298,13 @@ func (g *generator) driver() {
 		g.add(scenario.Step{Do: scenario.Driver})
 		return
 	}
+	method := g.method()
+	if method == scenario.CreateVolume {
+		all = append(all, faults.Rule{Action: faults.Fail, Code: "ResourceExhausted"}, faults.Rule{Action: faults.Fail, Code: "PermissionDenied"},
+			faults.Rule{Action: faults.BlankID}, faults.Rule{Action: faults.Silence, AfterWork: true})
+	}
 	r := all[g.IntN(len(all))]
-	r.Method, r.First = "DeleteVolume", 1+g.IntN(3)
+	r.Method, r.First = method, 1+g.IntN(3)
 	if r.Action == faults.Crash {
 		r.First, r.Nth = 0, 1
 	}

@@ -8,12 +8,15 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"strings"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/test/faults/oracle"
 	"github.com/csi-reclaimer/csi-reclaimer/test/faults/proxy"
@@ -28,11 +31,12 @@ type Result struct {
 	End map[string]string
 	// Findings are what the oracle found wrong.
 	Findings []oracle.Finding
-	// Writes are the sidecar's writes to PVs as they came to the line, Calls the DeleteVolume calls that the driver
-	// received, Crashes how often the sidecar was killed and started again, and Faults the requests that rules applied to.
-	Writes                 []proxy.Request
-	Calls, Crashes, Faults int
-	Took                   time.Duration
+	// Writes are the sidecar's writes to PVs and claims as they came to the line, Calls its calls that the driver received, by
+	// method, Crashes how often the sidecar was killed, and Faults the requests that rules applied to.
+	Writes          []proxy.Request
+	Calls           map[string]int
+	Crashes, Faults int
+	Took            time.Duration
 	// Notes are the steps, and what happened to the programs and on the line.
 	Notes []string
 	// Log is the end of the sidecar's log where something was found.
@@ -105,23 +109,36 @@ func (s *stage) calm(ctx context.Context) error {
 	return nil
 }
 
-// fence makes a volume and sees it reclaimed.
+// fence makes a volume, or has it provisioned, and sees it reclaimed.
 func (s *stage) fence(ctx context.Context) error {
-	if err := s.make(ctx, scenario.Step{Do: scenario.Make, Volume: fence}); err != nil {
+	s.fenced = time.Now()
+	step := scenario.Step{Do: scenario.Make, Volume: fence}
+	if len(s.claims) > 0 {
+		step.Kind = scenario.Provisioned
+	}
+	if err := s.make(ctx, step); err != nil {
 		return err
 	}
 	vol := s.vols[fence]
 	s.note("the fence is made")
-	if err := s.waitVolume(ctx, vol, scenario.Step{For: "protected"}); err != nil {
-		return err
+	for _, condition := range []string{"protected", "bound"} {
+		if err := s.waitVolume(ctx, vol, scenario.Step{For: condition}); err != nil {
+			return err
+		}
 	}
 	s.note("the fence is protected")
 	if err := vol.DeleteClaim(ctx); err != nil {
 		return err
 	}
 	defer s.note("the fence is gone")
+	if err := vol.WaitClaimGone(ctx); err != nil {
+		return err
+	}
 	return vol.WaitGone(ctx)
 }
+
+// beforeFence tells whether something belongs to the story.
+func (s *stage) beforeFence(at time.Time) bool { return s.fenced.IsZero() || at.Before(s.fenced) }
 
 // judge collects what happened and fills in the result.
 func (s *stage) judge(ctx context.Context, r *Result) error {
@@ -130,9 +147,11 @@ func (s *stage) judge(ctx context.Context, r *Result) error {
 		return fmt.Errorf("judge scenario %s: %w", r.Scenario.Name, err)
 	}
 	r.Findings = oracle.Judge(c)
-	r.Calls = len(c.Calls)
-	if s.vols[fence] != nil {
-		r.Calls -= count(c.Calls, s.vols[fence].Handle)
+	r.Calls = map[string]int{}
+	for _, call := range c.Calls {
+		if s.beforeFence(call.Received) {
+			r.Calls[call.Method]++
+		}
 	}
 	for _, note := range c.Notes {
 		r.Notes = append(r.Notes, note.At.Format("15:04:05.000 ")+note.Text)
@@ -140,7 +159,7 @@ func (s *stage) judge(ctx context.Context, r *Result) error {
 	_, r.Crashes = s.keeper.history()
 	r.Faults = s.applied + s.line.Applied()
 	for _, q := range s.line.Requests() {
-		if q.Write() && q.Resource == "persistentvolumes" && q.Name != s.name(fence) {
+		if q.Write() && strings.HasPrefix(q.Resource, "persistentvolume") && s.beforeFence(q.Received) {
 			r.Writes = append(r.Writes, q)
 		}
 	}
@@ -150,7 +169,7 @@ func (s *stage) judge(ctx context.Context, r *Result) error {
 			continue
 		}
 		vol := s.vols[volume]
-		state, err := s.state(ctx, vol, c.OnDisk)
+		state, err := s.state(ctx, volume, c.OnDisk)
 		if err != nil {
 			return err
 		}
@@ -176,9 +195,11 @@ func (s *stage) judge(ctx context.Context, r *Result) error {
 var broken = regexp.MustCompile(`DATA RACE|panic:|ended in a panic|fatal error:`)
 
 func unwanted(want scenario.End, vol *storage.Volume, state string, c oracle.Case) (oracle.Finding, bool) {
-	wrong := want == scenario.Deleted && state != "gone, volume gone" ||
-		want == scenario.Kept && (!c.OnDisk[vol.Handle] || count(c.Calls, vol.Handle) > 0)
-	what := fmt.Sprintf("it was to end %s, and is: %s, after %d DeleteVolume calls", want, state, count(c.Calls, vol.Handle))
+	deletions, there := count(c.Calls, vol), has(c.OnDisk, vol)
+	wrong := want == scenario.Deleted && state != "gone, volume gone" && state != "gone, volume gone, claim gone" ||
+		want == scenario.Kept && (!there || deletions > 0) ||
+		want == scenario.Bound && (!there || !strings.HasPrefix(state, string(v1.VolumeBound)) || !strings.HasSuffix(state, ", claim "+string(v1.ClaimBound)))
+	what := fmt.Sprintf("it was to end %s, and is: %s, after %d DeleteVolume calls", want, state, deletions)
 	finding := oracle.Finding{Kind: "unwanted end", PV: vol.Name, What: what}
 	if wrong {
 		finding.History = oracle.History(c, oracle.Object{Kind: oracle.PV, Name: vol.Name, Handle: vol.Handle})
@@ -187,24 +208,43 @@ func unwanted(want scenario.End, vol *storage.Volume, state string, c oracle.Cas
 }
 
 // state tells how a volume is, in words that do not change from run to run.
-func (s *stage) state(ctx context.Context, vol *storage.Volume, onDisk map[string]bool) (string, error) {
+func (s *stage) state(ctx context.Context, volume string, onDisk map[string]string) (string, error) {
+	vol, claim := s.vols[volume], s.claims[volume]
 	pv, err := vol.PV(ctx)
 	if err != nil {
 		return "", err
 	}
-	if onDisk[vol.Handle] {
-		return storage.Describe(pv) + ", volume there", nil
+	text := storage.Describe(pv) + ", volume gone"
+	if has(onDisk, vol) {
+		text = storage.Describe(pv) + ", volume there"
 	}
-	return storage.Describe(pv) + ", volume gone", nil
+	if claim == nil {
+		return text, nil
+	}
+	now, err := claim.Get(ctx)
+	switch {
+	case err != nil:
+		return "", err
+	case now == nil:
+		return text + ", claim gone", nil
+	}
+	text += ", claim " + string(now.Status.Phase)
+	if now.DeletionTimestamp != nil {
+		text += ", terminating"
+	}
+	if held(now) {
+		text += ", held"
+	}
+	return text, nil
 }
 
 // collect gathers what the oracle needs.
 func (s *stage) collect(ctx context.Context) (c oracle.Case, err error) {
 	lives, crashes := s.keeper.history()
 	c = oracle.Case{
-		Driver: s.driver.Name(), Finalizer: reclaim.Finalizer, User: s.user, Timeout: callTimeout,
-		Processes: lives, MayLeak: s.mayLeak, Events: map[string]int{},
-		WriteBudget: oracle.Budget{}, EventBudget: oracle.Budget{}, CallBudget: oracle.Budget{},
+		Driver: s.driver.Name(), Finalizer: reclaim.Finalizer, ClaimFinalizer: provision.Finalizer, User: s.user, Timeout: callTimeout,
+		Processes: lives, MayLeak: s.mayLeak, Events: map[string]int{}, ClaimEvents: map[string]int{},
+		WriteBudget: oracle.Budget{}, EventBudget: oracle.Budget{}, CallBudget: oracle.Budget{}, ClaimBudget: oracle.Budget{},
 	}
 	if !s.lagging.IsZero() {
 		c.Lags = []oracle.Span{{From: s.lagging, To: time.Now()}}
@@ -215,17 +255,24 @@ func (s *stage) collect(ctx context.Context) (c oracle.Case, err error) {
 	if c.Requests, err = oracle.ReadAudit(s.cluster.AuditLog(), s.token); err != nil {
 		return c, err
 	}
-	if c.Calls, err = s.driver.Calls("DeleteVolume"); err != nil {
+	if c.Calls, err = s.calls(scenario.CreateVolume, scenario.DeleteVolume); err != nil {
 		return c, err
 	}
 	if c.OnDisk, err = s.onDisk(); err != nil {
 		return c, err
 	}
-	for _, vol := range s.vols {
+	var told map[string]int
+	if c.Told, told, err = s.told(ctx); err != nil {
+		return c, err
+	}
+	for volume, vol := range s.vols {
 		if c.Events[vol.Name], err = s.events(ctx, vol.Name); err != nil {
 			return c, err
 		}
-		s.budget(c, vol.Name, crashes)
+		if claim := s.claims[volume]; claim != nil {
+			c.ClaimEvents[vol.Name] = told[string(claim.UID)]
+		}
+		s.budget(c, volume, crashes)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -239,11 +286,13 @@ func (s *stage) collect(ctx context.Context) (c oracle.Case, err error) {
 }
 
 // budget is what there are reasons for: a whole life of a PV, more for each step that concerns it, each fault and each process.
-func (s *stage) budget(c oracle.Case, name string, crashes int) {
-	reasons := 2*s.touched[name] + s.applied + s.line.Applied() + 2*crashes
+func (s *stage) budget(c oracle.Case, volume string, crashes int) {
+	name := s.vols[volume].Name
+	reasons := 2*s.touched[volume] + s.applied + s.line.Applied() + 2*crashes
 	c.WriteBudget[name], c.EventBudget[name] = 3+reasons, 3+reasons
 	// A driver that fails for a time is asked again twice a second (--retry-interval-max).
 	c.CallBudget[name] = 3 + reasons + int(time.Since(s.began)/(500*time.Millisecond))
+	c.ClaimBudget[name] = c.CallBudget[name]
 }
 
 // events counts the sidecar's Events about a PV.

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -44,16 +45,21 @@ type stage struct {
 	keeper *keeper
 	ends   []func() error // of what runs, in order of its start
 
-	vols    map[string]*storage.Volume
-	order   []string
-	mayLeak map[string]bool
-	touched map[string]int // steps by volume
-	mark    string
+	vols map[string]*storage.Volume
+	// claims are those of the volumes that are provisioned, and policies those of their classes.
+	claims   map[string]*storage.Claim
+	policies map[string]v1.PersistentVolumeReclaimPolicy
+	order    []string
+	mayLeak  map[string]bool
+	touched  map[string]int // steps by volume
+	mark     string
 	// lagging is when the watches began to be held up; zero if they were not.
 	lagging time.Time
 	applied int // by rules that were replaced since
 
 	began time.Time
+	// fenced is when the fence was made; zero before.
+	fenced time.Time
 	// story ends with the last step, and with it what waits in the background for something to happen.
 	story      context.Context
 	background sync.WaitGroup
@@ -63,7 +69,10 @@ type stage struct {
 
 // set starts everything and returns once the sidecar is ready.
 func (b *Bench) set(ctx context.Context, args []string) (_ *stage, err error) {
-	s := &stage{Bench: b, began: time.Now(), vols: map[string]*storage.Volume{}, mayLeak: map[string]bool{}, touched: map[string]int{}}
+	s := &stage{
+		Bench: b, began: time.Now(), vols: map[string]*storage.Volume{}, mayLeak: map[string]bool{}, touched: map[string]int{},
+		claims: map[string]*storage.Claim{}, policies: map[string]v1.PersistentVolumeReclaimPolicy{},
+	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("set the stage: %w", err), s.strike())
@@ -125,8 +134,7 @@ func (s *stage) startLine(ctx context.Context) error {
 func (s *stage) kubeconfig() string { return filepath.Join(s.dir, "kubeconfig") }
 
 func (s *stage) startSidecar(ctx context.Context, args []string) error {
-	// What is played here is what becomes of volumes that are there.
-	args = append([]string{"--provision=false", "--retry-interval-start=50ms", "--retry-interval-max=500ms", "--timeout=" + callTimeout.String()}, args...)
+	args = append([]string{"--retry-interval-start=50ms", "--retry-interval-max=500ms", "--timeout=" + callTimeout.String()}, args...)
 	car, err := sidecar.Start(ctx, sidecar.Options{
 		Binary: s.sidecar, Address: s.driver.Socket(), Kubeconfig: s.kubeconfig(), Args: args, Dir: s.dir,
 	})
@@ -151,7 +159,7 @@ func (s *stage) note(format string, args ...any) {
 	s.notes = append(s.notes, oracle.Note{At: time.Now(), Text: fmt.Sprintf(format, args...)})
 }
 
-// name is a volume's in the cluster.
+// name is a volume's in the cluster: of its claim, and of its PV unless that is provisioned.
 func (s *stage) name(volume string) string { return s.token + "-" + volume }
 
 // strike ends all that runs, the last first, and removes what was made in the cluster.
@@ -169,6 +177,10 @@ func (s *stage) sweep() error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	pvs := s.client.CoreV1().PersistentVolumes()
+	for volume := range s.claims {
+		_ = s.deleteClass(ctx, volume)
+		_ = s.patchClaim(ctx, volume, `{"metadata":{"finalizers":null}}`)
+	}
 	for _, vol := range s.vols {
 		_ = s.client.StorageV1().VolumeAttachments().Delete(ctx, vol.Name, metav1.DeleteOptions{})
 		if pv, err := vol.PV(ctx); err != nil || pv == nil {

@@ -3,16 +3,18 @@
 package faults
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"os"
 	"slices"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/test/faults/oracle"
 	"github.com/csi-reclaimer/csi-reclaimer/test/faults/scenario"
@@ -32,11 +34,18 @@ func (s *stage) wait(ctx context.Context, step scenario.Step) error {
 	case step.Do == scenario.Rest:
 		return s.rest(ctx)
 	case step.Volume != "":
+		if claim := s.claims[step.Volume]; claim != nil {
+			if known, err := s.waitClaim(ctx, claim, s.vols[step.Volume], step); known || err != nil {
+				return err
+			}
+		}
 		return s.waitVolume(ctx, s.vols[step.Volume], step)
 	}
 	switch nth := max(step.Nth, 1); step.For {
 	case "crashed":
 		return s.keeper.waitCrashes(ctx, nth)
+	case "down":
+		return s.keeper.waitDown(ctx, nth)
 	case "ready":
 		return s.keeper.waitReady(ctx)
 	default: // applied
@@ -64,40 +73,92 @@ func (s *stage) waitVolume(ctx context.Context, vol *storage.Volume, step scenar
 	case "claim-gone":
 		return vol.WaitClaimGone(ctx)
 	case "off-disk":
-		return until(ctx, "volume "+vol.Handle+" to be off the disk", func() (bool, error) {
+		return until(ctx, "the volume of PV "+vol.Name+" to be off the disk", func() (bool, error) {
 			there, err := s.onDisk()
-			return !there[vol.Handle], err
+			return !has(there, vol), err
 		})
 	case "called":
-		_, err := s.driver.WaitCalls(ctx, func(calls []ledger.Call) bool { return count(calls, vol.Handle) >= max(step.Nth, 1) }, "DeleteVolume")
+		_, err := s.driver.WaitCalls(ctx, func(calls []ledger.Call) bool { return count(calls, vol) >= max(step.Nth, 1) })
 		return err
 	}
 	return fmt.Errorf("for %q: nothing to wait for", step.For)
+}
+
+// waitClaim waits for what there is to wait for with a claim that is provisioned; known is false for any other condition.
+func (s *stage) waitClaim(ctx context.Context, claim *storage.Claim, vol *storage.Volume, step scenario.Step) (known bool, err error) {
+	isHeld := func(want bool) error {
+		return claim.Wait(ctx, step.For, func(c *v1.PersistentVolumeClaim) bool { return c != nil && held(c) == want })
+	}
+	switch step.For {
+	case "held":
+		err = isHeld(true)
+	case "free":
+		err = isHeld(false)
+	case "asked":
+		_, err = s.driver.WaitCalls(ctx, func(calls []ledger.Call) bool {
+			return len(slices.DeleteFunc(bySidecar(calls), func(c ledger.Call) bool { return c.Name != vol.Name })) >= max(step.Nth, 1)
+		}, scenario.CreateVolume)
+	case "on-disk":
+		err = until(ctx, "volume "+vol.Name+" to be on the disk", func() (bool, error) {
+			there, err := s.onDisk()
+			return has(there, vol), err
+		})
+	case "outcome-unknown":
+		err = until(ctx, "claim "+claim.Name+" to say that its volume is unknown", func() (bool, error) {
+			told, _, err := s.told(ctx)
+			return told[string(claim.UID)], err
+		})
+	default:
+		return false, nil
+	}
+	return true, err
+}
+
+func held(claim *v1.PersistentVolumeClaim) bool {
+	return slices.Contains(claim.Finalizers, provision.Finalizer)
 }
 
 func protected(pv *v1.PersistentVolume) bool {
 	return slices.Contains(pv.Finalizers, reclaim.Finalizer)
 }
 
-func count(calls []ledger.Call, handle string) (n int) {
+// count counts the DeleteVolume calls for a volume.
+func count(calls []ledger.Call, vol *storage.Volume) (n int) {
+	handles := map[string]bool{vol.Handle: vol.Handle != ""}
 	for _, c := range calls {
-		if c.Volume == handle && c.Method == "DeleteVolume" {
+		if c.Method == scenario.CreateVolume && c.Name == vol.Name && c.Volume != "" {
+			handles[c.Volume] = true
+		}
+	}
+	for _, c := range calls {
+		if c.Method == scenario.DeleteVolume && handles[c.Volume] {
 			n++
 		}
 	}
 	return n
 }
 
-func (s *stage) onDisk() (map[string]bool, error) {
+// onDisk returns the names of the volumes on the driver's disk by their handles.
+func (s *stage) onDisk() (map[string]string, error) {
 	volumes, err := s.driver.Volumes()
-	there := map[string]bool{}
+	there := map[string]string{}
 	for _, v := range volumes {
-		there[v.ID] = true
+		there[v.ID] = v.Name
 	}
 	return there, err
 }
 
-// rest returns once every PV is at rest.
+// has tells whether a volume is on the disk.
+func has(onDisk map[string]string, vol *storage.Volume) bool {
+	for handle, name := range onDisk {
+		if handle == vol.Handle || name == vol.Name {
+			return true
+		}
+	}
+	return false
+}
+
+// rest returns once every PV and claim is at rest.
 func (s *stage) rest(ctx context.Context) error {
 	var why []oracle.Unresting
 	err := until(ctx, "rest", func() (bool, error) {
@@ -105,16 +166,50 @@ func (s *stage) rest(ctx context.Context) error {
 		if err != nil {
 			return false, err
 		}
-		why = oracle.Unrest(s.driver.Name(), reclaim.Finalizer, now)
+		told, _, err := s.told(ctx)
+		if err != nil {
+			return false, err
+		}
+		why = append(oracle.Unrest(s.driver.Name(), reclaim.Finalizer, now), oracle.UnrestClaims(s.driver.Name(), provision.Finalizer, now, told)...)
 		return len(why) == 0, nil
 	})
 	if err != nil && len(why) > 0 {
-		return fmt.Errorf("%w: PV %s: %s", err, why[0].PV.Name, why[0].Why)
+		return fmt.Errorf("%w: %s %s: %s", err, why[0].Kind, why[0].Name, why[0].Why)
 	}
 	return err
 }
 
-// objects returns the stage's PVs, claims and attachments as they are now.
+// told returns the claims, by UID, of which the sidecar has said that nobody knows whether they have a volume, and counts what was
+// said of each. An Event that is lost on a bad line is not sent again; then its line in the log counts.
+func (s *stage) told(ctx context.Context) (unknown map[string]bool, events map[string]int, err error) {
+	list, err := s.client.CoreV1().Events(s.token).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, nil, err
+	}
+	unknown, events = map[string]bool{}, map[string]int{}
+	for _, e := range list.Items {
+		uid := string(e.InvolvedObject.UID)
+		if e.Source.Component == "persistentvolume-controller" {
+			continue
+		}
+		events[uid] += int(max(e.Count, 1))
+		unknown[uid] = unknown[uid] || e.Reason == string(provision.ReasonOutcomeUnknown)
+	}
+	if s.applied+s.line.Applied() == 0 && s.lagging.IsZero() {
+		return unknown, events, nil
+	}
+	log, err := os.ReadFile(s.keeper.car.LogPath())
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, claim := range s.claims {
+		line := fmt.Sprintf("claim=%q reason=%q", s.token+"/"+claim.Name, provision.ReasonOutcomeUnknown)
+		unknown[string(claim.UID)] = unknown[string(claim.UID)] || bytes.Contains(log, []byte(line))
+	}
+	return unknown, events, nil
+}
+
+// objects returns the stage's PVs, claims, attachments and classes as they are now.
 func (s *stage) objects(ctx context.Context) ([]oracle.Object, error) {
 	var now []oracle.Object
 	// The PVs come first: a claim that is listed after them is at least as far.
@@ -123,8 +218,8 @@ func (s *stage) objects(ctx context.Context) ([]oracle.Object, error) {
 		return nil, err
 	}
 	for i := range pvs.Items {
-		if strings.HasPrefix(pvs.Items[i].Name, s.token) {
-			now = append(now, oracle.OfPV(&pvs.Items[i]))
+		if o := oracle.OfPV(&pvs.Items[i]); o.Driver == s.driver.Name() {
+			now = append(now, o)
 		}
 	}
 	claims, err := s.client.CoreV1().PersistentVolumeClaims(s.token).List(ctx, metav1.ListOptions{})
@@ -139,8 +234,17 @@ func (s *stage) objects(ctx context.Context) ([]oracle.Object, error) {
 		return nil, err
 	}
 	for i := range attachments.Items {
-		if strings.HasPrefix(attachments.Items[i].Name, s.token) {
+		if attachments.Items[i].Spec.Attacher == s.driver.Name() {
 			now = append(now, oracle.OfAttachment(&attachments.Items[i]))
+		}
+	}
+	classes, err := s.client.StorageV1().StorageClasses().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	for i := range classes.Items {
+		if classes.Items[i].Provisioner == s.driver.Name() {
+			now = append(now, oracle.OfClass(&classes.Items[i]))
 		}
 	}
 	return now, nil

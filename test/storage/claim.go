@@ -93,6 +93,12 @@ func (c *Claim) Get(ctx context.Context) (*v1.PersistentVolumeClaim, error) {
 	return claim, nil
 }
 
+// Volume returns what is to be provisioned for the claim: PV and volume of that name, which need
+// not be there yet.
+func (c *Claim) Volume(name string) *Volume {
+	return &Volume{maker: c.maker, Name: name, ClaimName: c.Name, Claimed: true}
+}
+
 // Wait returns once the claim is as wanted; want gets nil for a claim that is gone. The error
 // tells the state that it was last seen in.
 func (c *Claim) Wait(ctx context.Context, what string, want func(*v1.PersistentVolumeClaim) bool) error {

@@ -34,8 +34,9 @@ type Volume struct {
 	// Name is the PV's, ClaimName the claim's. Both are the same unless the volume was provisioned.
 	Name      string
 	ClaimName string
-	Handle    string
-	PVUID     types.UID
+	// Handle and PVUID are empty where neither volume nor PV is known yet.
+	Handle string
+	PVUID  types.UID
 	// Claimed: there is a claim, bound to the PV.
 	Claimed bool
 }
@@ -160,7 +161,7 @@ func (v *Volume) PV(ctx context.Context) (*v1.PersistentVolume, error) {
 		return nil, nil
 	case err != nil:
 		return nil, err
-	case pv.UID != v.PVUID:
+	case v.PVUID != "" && pv.UID != v.PVUID:
 		return nil, nil
 	}
 	return pv, nil

@@ -10,12 +10,13 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
 )
 
-// judgeCall: DeleteVolume is sent only after live reads that show that the volume may go.
+// judgeCall: DeleteVolume is sent only after live reads that show that the volume may go. Before a PV names it, it is a volume that
+// was half made.
 func (j *judge) judgeCall(c ledger.Call) {
 	var why []string
 	var about Object
 	for _, pv := range j.pvs {
-		if pv.living().Handle != c.Volume {
+		if pv.living().Handle != c.Volume || pv[0].commit.From.After(c.Received) {
 			continue
 		}
 		about = pv[0].Object
@@ -27,7 +28,11 @@ func (j *judge) judgeCall(c ledger.Call) {
 		why = append(why, reason)
 	}
 	if len(why) == 0 {
-		about, why = Object{Name: "?", Handle: c.Volume}, []string{"no PV of the driver names the volume"}
+		var reason string
+		if about, reason = j.objectionHalfMade(c); reason == "" {
+			return
+		}
+		why = []string{reason}
 	}
 	j.found(WrongDelete, about, "DeleteVolume(%s) at %s: %s", c.Volume, clock(c.Received), strings.Join(why, "; "))
 }
@@ -35,10 +40,21 @@ func (j *judge) judgeCall(c ledger.Call) {
 // objection says what speaks against a deletion, empty for nothing: neither the proof for a protected PV nor that for one
 // that is gone was made.
 func (j *judge) objection(pv life, c ledger.Call) string {
-	window := Span{c.Received.Add(-readFor), c.Received}
-	process, known := j.process(c.Received)
+	window, process, known := j.window(c)
 	if !known {
 		return "no sidecar ran"
+	}
+	if end, gone := pv.end(); gone && !end.commit.From.After(c.Received) {
+		return j.objectionAfterEnd(pv, end, window, process.From)
+	}
+	return j.objectionAlive(pv, window)
+}
+
+// window is the time in which the reads for a call must have been made, by the process that sent it.
+func (j *judge) window(c ledger.Call) (window, process Span, known bool) {
+	window = Span{c.Received.Add(-readFor), c.Received}
+	if process, known = j.process(c.Received); !known {
+		return window, process, false
 	}
 	window.From = later(window.From, process.From)
 	// Every try begins with reads of its own. Where several PVs have the volume, the calls before may be for the others.
@@ -48,13 +64,10 @@ func (j *judge) objection(pv life, c ledger.Call) string {
 			before = append(before, other.Received)
 		}
 	}
-	if n := len(j.family(c.Volume)); len(before) >= n {
+	if n := max(1, len(j.family(c.Volume))); len(before) >= n {
 		window.From = later(window.From, before[len(before)-n])
 	}
-	if end, gone := pv.end(); gone && !end.commit.From.After(c.Received) {
-		return j.objectionAfterEnd(pv, end, window, process.From)
-	}
-	return j.objectionAlive(pv, window)
+	return window, process, true
 }
 
 // family returns the PVs of a volume.

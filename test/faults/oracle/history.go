@@ -18,8 +18,13 @@ func (j *judge) history(pv Object) []string {
 		}
 	}
 	for _, c := range j.calls {
-		if c.Volume == pv.Handle {
-			lines = append(lines, tellCall(c)...)
+		if c.Volume == pv.Handle || j.made[c.Volume] == pv.Name {
+			lines = append(lines, tellCall(c, c.Volume, "deleted")...)
+		}
+	}
+	for _, c := range j.creations {
+		if c.Name == pv.Name {
+			lines = append(lines, tellCall(c, c.Name, "made: "+c.Volume)...)
 		}
 	}
 	lines = append(lines, j.Notes...)
@@ -61,14 +66,16 @@ func (j *judge) tell(r Request) string {
 	return text
 }
 
-func tellCall(c ledger.Call) []Note {
-	lines := []Note{{c.Received, "driver: DeleteVolume(" + c.Volume + ") received"}}
+// tellCall tells of a call for a volume, and what it did.
+func tellCall(c ledger.Call, volume, did string) []Note {
+	call := "driver: " + c.Method + "(" + volume + ")"
+	lines := []Note{{c.Received, call + " received"}}
 	if !c.Done.IsZero() {
-		lines = append(lines, Note{c.Done, "driver: volume " + c.Volume + " is deleted"})
+		lines = append(lines, Note{c.Done, "driver: volume " + volume + " is " + did})
 	}
 	switch {
 	case !c.Answered.IsZero():
-		lines = append(lines, Note{c.Answered, fmt.Sprintf("driver: DeleteVolume(%s) answered %s %s", c.Volume, c.Code, strings.Join(c.Faults, ","))})
+		lines = append(lines, Note{c.Answered, fmt.Sprintf("%s answered %s %s", call, c.Code, strings.Join(c.Faults, ","))})
 	case c.Lost:
 		lines = append(lines, Note{c.Received.Add(time.Nanosecond), "driver: ended before it answered"})
 	}
@@ -78,5 +85,5 @@ func tellCall(c ledger.Call) []Note {
 // History tells all that happened to a PV, its volume, claim and attachments, in order. Of pv the name and handle are
 // needed.
 func History(c Case, pv Object) []string {
-	return (&judge{Case: c, calls: ledger.Select(c.Calls, "DeleteVolume")}).history(pv)
+	return newJudge(c).history(pv)
 }

@@ -10,17 +10,24 @@ import (
 
 // What is found.
 const (
-	// Leak: the PV is gone, its volume is not, and was to be deleted.
+	// Leak: the PV is gone, its volume is not, and was to be deleted; or it never had a PV, and no claim is held for it.
 	Leak = "leak"
-	// LeftEarly: the PV was let go before its volume was deleted: a crash in between would have been a leak.
+	// LeftEarly: the PV was let go before its volume was deleted, or the claim before its volume had a PV: a crash in between
+	// would have been a leak.
 	LeftEarly = "left early"
+	// Unheld: CreateVolume for a claim that was not held: a crash right after would have been a leak.
+	Unheld = "unheld"
+	// MadeTwice: a claim has two volumes.
+	MadeTwice = "made twice"
+	// Foreign: a write to a claim of another driver.
+	Foreign = "foreign"
 	// WrongDelete: DeleteVolume without live reads that show that the volume may go.
 	WrongDelete = "wrong delete"
 	// InUse: DeleteVolume while an attachment or another PV had held the volume for long.
 	InUse = "deleted in use"
 	// DoubleDelete: DeleteVolume again by a process that had the volume deleted.
 	DoubleDelete = "double delete"
-	// Stuck: a PV does not come to rest.
+	// Stuck: a PV or claim does not come to rest.
 	Stuck = "stuck"
 	// Storm: more than three times the writes, Events or calls that there are reasons for.
 	Storm = "storm"
@@ -40,24 +47,28 @@ const (
 	stormFactor = 3
 )
 
-// Budget is how many of something there are reasons for, by the name of the PV. What is not in it is not judged.
+// Budget is how many of something there are reasons for, by the name of the PV, which is also that of a volume that is provisioned. What is not in it is not judged.
 type Budget map[string]int
 
 // Case is all that happened to the volumes of one driver. Requests are in order of arrival, as ReadAudit returns them.
 type Case struct {
 	Driver string
-	// Finalizer is the one that protects, and User who the sidecar is for the API server.
-	Finalizer, User string
+	// Finalizer is the one that protects PVs, ClaimFinalizer the one that holds claims, and User who the sidecar is for the API
+	// server.
+	Finalizer, ClaimFinalizer, User string
 	// Timeout is how long the sidecar waits for the driver. An answer that came near it may not have been heard.
 	Timeout time.Duration
 
 	// Requests are those that concern the driver's PVs and their claims and attachments, by anybody.
 	Requests []Request
-	Calls    []ledger.Call
-	// OnDisk are the handles that the driver's disk holds at the end.
-	OnDisk map[string]bool
-	// Now are the PVs, claims and attachments at the end.
+	// Calls are the DeleteVolume calls, by anybody, and the sidecar's CreateVolume calls.
+	Calls []ledger.Call
+	// OnDisk are the volumes that the driver's disk holds at the end: the names under which they were made, by handle.
+	OnDisk map[string]string
+	// Now are the PVs, claims, attachments and classes at the end.
 	Now []Object
+	// Told are the UIDs of claims of which the sidecar has said that nobody knows whether they have a volume.
+	Told map[string]bool
 
 	// Processes are the lives of the sidecar's processes, in order; the last may end in the future.
 	Processes []Span
@@ -65,9 +76,11 @@ type Case struct {
 	Lags []Span
 	// MayLeak are names of PVs that were deleted before anybody could protect them.
 	MayLeak map[string]bool
-	// Events counts the sidecar's Events by PV; Writes, EventBudget and CallBudget are what there are reasons for.
-	Events                               map[string]int
-	WriteBudget, EventBudget, CallBudget Budget
+	// Events counts the sidecar's Events about PVs and ClaimEvents those about the claims that they are provisioned for, by the
+	// PV's name; WriteBudget, EventBudget and CallBudget are what there are reasons for with a PV, ClaimBudget with a claim: of
+	// writes, of Events, and of CreateVolume calls.
+	Events, ClaimEvents                               map[string]int
+	WriteBudget, EventBudget, CallBudget, ClaimBudget Budget
 	// Notes are lines of the history that neither log has: what users and faults did.
 	Notes []Note
 }
@@ -82,7 +95,7 @@ type Note struct {
 type Finding struct {
 	// Kind is one of Leak, WrongDelete and so on.
 	Kind string
-	// PV is the name of the PV it befell, and What is wrong with it.
+	// PV is the name of the PV it befell, or was to befall that is not there, and What is wrong with it.
 	PV, What string
 	// History is what happened to the PV and its volume, in order.
 	History []string
@@ -102,7 +115,11 @@ type judge struct {
 	Case
 	lives map[string]life
 	pvs   []life
-	calls []ledger.Call
+	// claims are those that the driver's volumes were provisioned for, or were to be.
+	claims []life
+	// calls are the DeleteVolume calls, creations the CreateVolume calls, and made the names of volumes by handle.
+	calls, creations []ledger.Call
+	made             map[string]string
 	// gets are the sidecar's reads of single objects, in order of arrival, by what they were about.
 	gets     map[object][]Request
 	findings []Finding
@@ -116,9 +133,10 @@ const enough = 100
 
 // Judge returns all that is wrong, nil for nothing.
 func Judge(c Case) []Finding {
-	j := &judge{Case: c, lives: lives(c.Requests), calls: ledger.Select(c.Calls, "DeleteVolume")}
+	j := newJudge(c)
+	j.lives, j.gets = lives(c.Requests), map[object][]Request{}
 	j.pvs = of(j.lives, PV, func(l life) bool { return l.living().Driver == c.Driver })
-	j.gets = map[object][]Request{}
+	j.claims = of(j.lives, Claim, j.provisions)
 	for _, r := range c.Requests {
 		if r.User == c.User && r.Verb == "get" {
 			about := object{r.Resource, r.Namespace, r.Name}
@@ -136,10 +154,25 @@ func Judge(c Case) []Finding {
 		j.judgeEnd(pv)
 		j.judgeStorms(pv)
 	}
+	j.judgeProvisioning()
 	for _, u := range Unrest(c.Driver, c.Finalizer, c.Now) {
-		j.found(Stuck, u.PV, "%s", u.Why)
+		j.found(Stuck, u.Object, "%s", u.Why)
+	}
+	for _, u := range UnrestClaims(c.Driver, c.ClaimFinalizer, c.Now, c.Told) {
+		j.found(Stuck, volumeOf(u.Object, ""), "claim %s: %s", u.Name, u.Why)
 	}
 	return j.findings
+}
+
+// newJudge sorts the calls.
+func newJudge(c Case) *judge {
+	j := &judge{Case: c, calls: ledger.Select(c.Calls, "DeleteVolume"), creations: ledger.Select(c.Calls, "CreateVolume"), made: map[string]string{}}
+	for _, call := range j.creations {
+		if call.Volume != "" {
+			j.made[call.Volume] = call.Name
+		}
+	}
+	return j
 }
 
 // found tells of something once for each PV: the first time shows it, and more would bury it.
@@ -175,10 +208,15 @@ func (j *judge) judgeRepeats(pv life) {
 	if family[0][0].UID != pv[0].UID {
 		return // told once for all PVs of the volume
 	}
+	j.judgeRepeatsOf(pv[0].Object, len(family))
+}
+
+// judgeRepeatsOf does so for a volume that so many PVs have.
+func (j *judge) judgeRepeatsOf(about Object, pvs int) {
 	for _, process := range j.Processes {
 		done, after := false, 0
 		for _, c := range j.calls {
-			if c.Volume != pv[0].Handle || c.Received.Before(process.From) || c.Received.After(process.To) {
+			if c.Volume != about.Handle || c.Received.Before(process.From) || c.Received.After(process.To) {
 				continue
 			}
 			if done {
@@ -186,8 +224,8 @@ func (j *judge) judgeRepeats(pv life) {
 			}
 			done = done || j.heard(c)
 		}
-		if after >= len(family) {
-			j.found(DoubleDelete, pv[0].Object, "DeleteVolume was sent %d times by a process that had the volume deleted", after)
+		if after >= pvs {
+			j.found(DoubleDelete, about, "DeleteVolume was sent %d times by a process that had the volume deleted", after)
 		}
 	}
 }
@@ -199,7 +237,7 @@ func (j *judge) judgeEnd(pv life) {
 	if !gone || last.Policy != "Delete" || last.ClaimUID == "" || j.MayLeak[last.Name] || j.letGo(pv) || j.heldByAnother(pv) {
 		return
 	}
-	if j.OnDisk[last.Handle] {
+	if _, there := j.OnDisk[last.Handle]; there {
 		j.found(Leak, last, "the PV is gone, and its volume %s is there", last.Handle)
 		return
 	}
@@ -269,13 +307,13 @@ func (j *judge) judgeStorms(pv life) {
 			calls++
 		}
 	}
-	for _, s := range []struct {
-		what   string
-		got    int
-		budget Budget
-	}{{"writes", writes, j.WriteBudget}, {"Events", j.Events[name], j.EventBudget}, {"DeleteVolume calls", calls, j.CallBudget}} {
-		if budget, given := s.budget[name]; given && s.got > stormFactor*budget {
-			j.found(Storm, pv[0].Object, "%d %s, where there were reasons for %d", s.got, s.what, budget)
-		}
+	j.judgeStorm(pv[0].Object, "writes", writes, j.WriteBudget)
+	j.judgeStorm(pv[0].Object, "Events", j.Events[name], j.EventBudget)
+	j.judgeStorm(pv[0].Object, "DeleteVolume calls", calls, j.CallBudget)
+}
+
+func (j *judge) judgeStorm(about Object, what string, got int, budgets Budget) {
+	if budget, given := budgets[about.Name]; given && got > stormFactor*budget {
+		j.found(Storm, about, "%d %s, where there were reasons for %d", got, what, budget)
 	}
 }

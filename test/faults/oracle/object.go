@@ -17,10 +17,15 @@ const (
 	PV         Kind = "PV"
 	Claim      Kind = "claim"
 	Attachment Kind = "attachment"
+	Class      Kind = "class"
 )
 
-// provisionedBy is the annotation of PVs that a provisioner made.
-const provisionedBy = "pv.kubernetes.io/provisioned-by"
+const (
+	// provisionedBy is the annotation of PVs that a provisioner made.
+	provisionedBy = "pv.kubernetes.io/provisioned-by"
+	// provisioner is the annotation by which the PV controller says who is to make a claim's volume.
+	provisioner = "volume.kubernetes.io/storage-provisioner"
+)
 
 // Object is one version of an object: what the judge needs of it.
 type Object struct {
@@ -31,13 +36,15 @@ type Object struct {
 	Terminating bool
 	Finalizers  []string
 
+	// Of a PV and a claim: the driver of the volume, empty for a claim that nobody is to provision.
+	Driver, Phase string
 	// Of a PV. The claim's UID is empty where the PV is not claimed.
-	Driver, Handle, Policy, Phase       string
+	Handle, Policy                      string
 	ClaimNamespace, ClaimName, ClaimUID string
 	Dynamic                             bool
 
-	// Volume is the name of the PV: a claim's own, or the one attached.
-	Volume string
+	// Volume is the name of the PV: a claim's own, or the one attached. Class is the StorageClass of a claim.
+	Volume, Class string
 }
 
 // OfPV returns what is needed of a PV.
@@ -59,10 +66,20 @@ func OfPV(pv *v1.PersistentVolume) Object {
 
 // OfClaim returns what is needed of a claim.
 func OfClaim(c *v1.PersistentVolumeClaim) Object {
-	return Object{
+	o := Object{
 		Kind: Claim, Namespace: c.Namespace, Name: c.Name, UID: string(c.UID), Version: version(c.ResourceVersion),
 		Terminating: c.DeletionTimestamp != nil, Finalizers: c.Finalizers, Volume: c.Spec.VolumeName,
+		Driver: c.Annotations[provisioner], Phase: string(c.Status.Phase),
 	}
+	if c.Spec.StorageClassName != nil {
+		o.Class = *c.Spec.StorageClassName
+	}
+	return o
+}
+
+// OfClass returns what is needed of a StorageClass.
+func OfClass(c *storagev1.StorageClass) Object {
+	return Object{Kind: Class, Name: c.Name, UID: string(c.UID), Version: version(c.ResourceVersion), Driver: c.Provisioner}
 }
 
 // OfAttachment returns what is needed of a VolumeAttachment.

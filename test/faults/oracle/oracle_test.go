@@ -34,7 +34,7 @@ type tale struct {
 func begin() *tale {
 	t := &tale{now: start}
 	t.Case = Case{
-		Driver: "d", Finalizer: ours, User: sidecar, OnDisk: map[string]bool{"vol": true}, MayLeak: map[string]bool{},
+		Driver: "d", Finalizer: ours, User: sidecar, OnDisk: map[string]string{"vol": "vol"}, MayLeak: map[string]bool{},
 		Processes: []Span{{start, start.Add(time.Hour)}}, Events: map[string]int{},
 	}
 	t.pv = Object{
@@ -84,7 +84,7 @@ func (t *tale) call(code string) {
 	c := ledger.Call{Boot: "b", Seq: uint64(len(t.Calls) + 1), Method: "DeleteVolume", Volume: "vol", Received: s.From, Answered: s.To, Code: code}
 	if code == "OK" && !t.changed {
 		t.changed, c.Changed, c.Done = true, true, s.From.Add(time.Millisecond)
-		t.OnDisk = map[string]bool{}
+		t.OnDisk = map[string]string{}
 	}
 	t.Calls = append(t.Calls, c)
 }

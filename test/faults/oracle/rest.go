@@ -6,9 +6,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Unresting is a PV that is not at rest, and why.
+// Unresting is a PV or claim that is not at rest, and why.
 type Unresting struct {
-	PV  Object
+	Object
 	Why string
 }
 
@@ -70,4 +70,51 @@ func inUse(pv Object, now []Object) bool {
 		}
 	}
 	return slices.ContainsFunc(now, func(o Object) bool { return o.Kind == Attachment && slices.Contains(family, o.Volume) })
+}
+
+// UnrestClaims returns the claims for which the driver's provisioner, or a stock controller, still has to do something that no
+// user has to do first. finalizer is what holds a claim; told are the UIDs of those of which it was said that nobody knows whether
+// they have a volume.
+func UnrestClaims(driver, finalizer string, now []Object, told map[string]bool) []Unresting {
+	var unresting []Unresting
+	for _, claim := range now {
+		// The annotation that says so comes a moment after the claim.
+		ours := func(o Object) bool { return o.Kind == Class && o.Name == claim.Class && o.Driver == driver }
+		if claim.Kind != Claim || claim.Driver != driver && !slices.ContainsFunc(now, ours) {
+			continue
+		}
+		if why := restlessClaim(claim, finalizer, now, told[claim.UID]); why != "" {
+			unresting = append(unresting, Unresting{claim, why})
+		}
+	}
+	return unresting
+}
+
+func restlessClaim(claim Object, finalizer string, now []Object, told bool) string {
+	pv := slices.IndexFunc(now, func(o Object) bool { return o.Kind == PV && o.ClaimUID == claim.UID })
+	class := slices.ContainsFunc(now, func(o Object) bool { return o.Kind == Class && o.Name == claim.Class })
+	held := claim.has(finalizer)
+	switch {
+	case claim.Terminating && !held:
+		return "it is going"
+	case claim.Volume != "" && held:
+		return "it has its PV, and is held"
+	case claim.Volume != "" && pv >= 0 && claim.Phase == string(v1.ClaimPending):
+		return "it is being bound"
+	case claim.Volume != "":
+		return ""
+	case pv >= 0 && !now[pv].Terminating:
+		return "its PV is there, and it is not bound to it"
+	case pv >= 0 && claim.Terminating:
+		return "its PV is there, and it is held"
+	case pv >= 0:
+		return "" // somebody deleted the PV before it was bound: it stays until its claim goes, and its name is taken
+	case class && claim.Terminating:
+		return "it is held, and could be let go"
+	case class:
+		return "it has no volume"
+	case held && !told:
+		return "it is held, and nobody is told why"
+	}
+	return ""
 }

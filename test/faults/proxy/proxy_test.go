@@ -160,6 +160,8 @@ func TestWhatBecomesOfAWrite(t *testing.T) {
 	}{
 		"no rule: it is carried out":                     {Rule{Verb: "get", Effect: Reset}, func(err error) bool { return err == nil }, 1, 0},
 		"a rule for another resource leaves it alone":    {Rule{Resource: "events", Effect: Reset}, func(err error) bool { return err == nil }, 1, 0},
+		"a rule for a family of resources":               {Rule{Resource: "persistentvolume*", Effect: Fail, Code: 500}, apierrors.IsInternalError, 0, 0},
+		"a pattern does not take in the subresources":    {Rule{Resource: "*/status", Effect: Reset}, func(err error) bool { return err == nil }, 1, 0},
 		"a rule for another object leaves it alone":      {Rule{Object: "b*", Effect: Reset}, func(err error) bool { return err == nil }, 1, 0},
 		"reset: the server sees nothing":                 {Rule{Verb: "write", Effect: Reset}, refused, 0, 0},
 		"answer dropped: the server did it":              {Rule{Verb: "patch", Effect: DropAnswer}, refused, 1, 0},

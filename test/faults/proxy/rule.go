@@ -56,7 +56,8 @@ type Rule struct {
 	// Verb is one of the API's: get, list, watch, create, update, patch, delete; or read (the first three) or write (the
 	// others). Default: any.
 	Verb string `json:"verb,omitempty"`
-	// Resource is the plural, such as persistentvolumes, with /status for a subresource. Default: any.
+	// Resource is the plural, such as persistentvolumes, with /status for a subresource, or a pattern (path.Match) for it.
+	// Default: any.
 	Resource string `json:"resource,omitempty"`
 	// Object is a pattern (path.Match) for the object's name. Default: any, also none.
 	Object string `json:"object,omitempty"`
@@ -128,8 +129,10 @@ func (r Rule) check() error {
 	if !slices.Contains([]string{"", "get", "list", "watch", "create", "update", "patch", "delete", anyRead, anyWrite}, r.Verb) {
 		return fmt.Errorf("verb %q is none", r.Verb)
 	}
-	if _, err := path.Match(r.Object, ""); err != nil {
-		return fmt.Errorf("object %q: %w", r.Object, err)
+	for field, pattern := range map[string]string{"resource": r.Resource, "object": r.Object} {
+		if _, err := path.Match(pattern, ""); err != nil {
+			return fmt.Errorf("%s %q: %w", field, pattern, err)
+		}
 	}
 	return r.checkEffect()
 }
@@ -187,8 +190,13 @@ func (r Rule) picks(q Request) bool {
 	case Delay, LateAnswer, Fail, FailAfter, Reset, DropAnswer, Crash:
 	}
 	verb := r.Verb == "" || r.Verb == q.Verb || r.Verb == anyWrite && q.Write() || r.Verb == anyRead && !q.Write()
-	object, err := path.Match(r.Object, q.Name)
-	return verb && (r.Resource == "" || r.Resource == q.Resource) && (r.Object == "" || object && err == nil)
+	return verb && matches(r.Resource, q.Resource) && matches(r.Object, q.Name)
+}
+
+// matches tells whether a name is as the pattern says; an empty one says nothing.
+func matches(pattern, name string) bool {
+	matched, err := path.Match(pattern, name)
+	return pattern == "" || matched && err == nil
 }
 
 // counted is a rule and how often it was met.

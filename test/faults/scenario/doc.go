@@ -18,18 +18,20 @@
 //
 // The sidecar (role owner, quick retries) and the driver run before the first step. When the last step is done, all that
 // lasts is ended: the line is healed, the driver behaves and runs, the sidecar runs. Then everything must come to
-// rest, and the oracle judges. want says besides how volumes must end: deleted (PV and volume are gone) or kept (the volume is
-// there, and the driver was never asked). A volume is made under a name of its own; steps and rules use the short one. PV and
-// claim of a volume have the same name.
+// rest, and the oracle judges. want says besides how volumes must end: deleted (PV and volume are gone, and the claim that they were
+// provisioned for), kept (the volume is there, and the driver was never asked to delete it) or bound (of one that is provisioned: claim,
+// PV and volume are there, and the claim is not held). A volume is made under a name of its own; steps and rules use the short one.
+// PV and claim of a volume have the same name, but for one that is provisioned, whose PV is named by the claim's UID.
 //
 // # Steps
 //
 // What users do. Each waits for the API server's answer and for nothing else. One that comes too late, for something
 // that is gone or there already, does nothing.
 //
-//	make              volume; kind: dynamic (default) or static; policy: Delete (default) or Retain; of: the volume whose
-//	                  handle it shares; unclaimed: true for no claim; mayLeak: true if the story deletes the PV before it can
-//	                  be protected. Returns when the claim is bound.
+//	make              volume; kind: dynamic (default), static or provisioned; policy: Delete (default) or Retain; of: the volume
+//	                  whose handle it shares; unclaimed: true for no claim; mayLeak: true if the story deletes the PV before it can
+//	                  be protected. Returns when the claim is bound. Of a volume that is provisioned, a StorageClass with the
+//	                  policy and a claim are made, and the sidecar is to do the rest; nobody waits for it.
 //	delete-claim      volume
 //	delete-pv         volume
 //	set-policy        volume, policy
@@ -37,19 +39,25 @@
 //	take-back         volume: an administrator takes the UID out of the PV's claimRef
 //	strip-finalizer   volume: somebody takes the sidecar's finalizer off
 //	attach, detach    volume: its VolumeAttachment
+//	delete-class, make-class
+//	                  volume: the StorageClass of one that is provisioned goes, and comes back as it was
 //
 // What happens to the programs. A sidecar that ends by itself, or by a rule, is started again at once, as a kubelet does.
 //
 //	kill, start       the sidecar: kill -9, and not started again until start
+//	stay-down         a sidecar that is ended by a rule or at a call is not started again until start
 //	pause, resume     the sidecar: SIGSTOP and SIGCONT
 //	kill-driver, start-driver
-//	crash-at-call     nth, at: kill the sidecar at its nth DeleteVolume: received, done (in the driver, no answer) or answered
-//	                  (nothing that it makes of the answer reaches the API server)
+//	crash-at-call     method: DeleteVolume (default) or CreateVolume; nth, at: kill the sidecar at its nth call of that method:
+//	                  received, done (in the driver, no answer) or answered (nothing that it makes of the answer reaches the API
+//	                  server)
 //
 // What happens to the line and the driver.
 //
-//	api               rules: replaces the rules of test/faults/proxy; object patterns begin with the volume. none: no rules
-//	driver            calls: replaces the driver's fault plan (mock-driver/faults); volumeName is the volume
+//	api               rules: replaces the rules of test/faults/proxy; object patterns begin with the volume, which is the name of
+//	                  its claim where it is provisioned. none: no rules
+//	driver            calls: replaces the driver's fault plan (mock-driver/faults); volumeName is the volume. Rules for CreateVolume
+//	                  have none: they are about all that are provisioned, and no others
 //	hold, let-go      resource: its watches stand still, and go on. A lagging cache
 //	cut               resource: its watches break off
 //	freeze, partition, heal
@@ -59,7 +67,9 @@
 //
 //	wait              volume, for: protected, unprotected, bound, released, terminating, gone, claim-gone, off-disk, called (the
 //	                  driver has received nth DeleteVolume, default 1), applied (rules of api were applied nth times), crashed (the
-//	                  sidecar was ended nth times, and runs again), ready (the sidecar is)
+//	                  sidecar was ended nth times, and runs again), down (it was ended nth times, and stays down), ready (the sidecar is).
+//	                  For a volume that is provisioned also held and free (its claim is, or is not, by the sidecar's finalizer),
+//	                  asked (the driver has received nth CreateVolume for it), on-disk, outcome-unknown (that Event is on the claim)
 //	pass              time: lets time pass, such as 200ms, where nothing can be seen from outside
-//	rest              waits until every PV is at rest
+//	rest              waits until every PV and claim is at rest
 package scenario

@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -30,10 +31,12 @@ type Scenario struct {
 type End string
 
 const (
-	// Deleted: the PV and the volume are gone.
+	// Deleted: the PV and the volume are gone, and the claim too if they were provisioned.
 	Deleted End = "deleted"
 	// Kept: the volume is there, and DeleteVolume was never called.
 	Kept End = "kept"
+	// Bound: the claim has its PV, is not held any more, and the volume is there.
+	Bound End = "bound"
 )
 
 // Step is one of a story. Which fields a step has is told in the package's comment.
@@ -47,6 +50,7 @@ type Step struct {
 	Unclaimed bool   `json:"unclaimed,omitempty"`
 	MayLeak   bool   `json:"mayLeak,omitempty"`
 
+	Method   string         `json:"method,omitempty"`
 	Resource string         `json:"resource,omitempty"`
 	Rules    []proxy.Rule   `json:"rules,omitempty"`
 	Calls    []faults.Rule  `json:"calls,omitempty"`
@@ -70,9 +74,12 @@ const (
 	StripFinalizer Action = "strip-finalizer"
 	Attach         Action = "attach"
 	Detach         Action = "detach"
+	MakeClass      Action = "make-class"
+	DeleteClass    Action = "delete-class"
 
 	Kill        Action = "kill"
 	Start       Action = "start"
+	StayDown    Action = "stay-down"
 	Pause       Action = "pause"
 	Resume      Action = "resume"
 	KillDriver  Action = "kill-driver"
@@ -97,6 +104,19 @@ const (
 // MarkVersion in a rule stands for the resourceVersion of the last mark.
 const MarkVersion = "mark"
 
+// The kinds of volumes.
+const (
+	Dynamic     = "dynamic"
+	Static      = "static"
+	Provisioned = "provisioned"
+)
+
+// The methods of crash-at-call.
+const (
+	CreateVolume = "CreateVolume"
+	DeleteVolume = "DeleteVolume"
+)
+
 // The moments of crash-at-call.
 const (
 	AtReceived = "received"
@@ -106,24 +126,26 @@ const (
 
 // needs are the fields that a step must have.
 type needs struct {
-	volume, policy, resource, at, time bool
-	conditions                         []string
+	volume, provisioned, policy, resource, at, time bool
+	conditions                                      []string
 }
 
 func needsOf(a Action) (needs, bool) {
 	switch a {
 	case Make, DeleteClaim, DeletePV, RecreateClaim, TakeBack, StripFinalizer, Attach, Detach:
 		return needs{volume: true}, true
+	case MakeClass, DeleteClass:
+		return needs{volume: true, provisioned: true}, true
 	case SetPolicy:
 		return needs{volume: true, policy: true}, true
-	case Kill, Start, Pause, Resume, KillDriver, StartDriver, API, Driver, Freeze, Partition, Heal, Mark, Rest:
+	case Kill, Start, StayDown, Pause, Resume, KillDriver, StartDriver, API, Driver, Freeze, Partition, Heal, Mark, Rest:
 		return needs{}, true
 	case CrashAtCall:
 		return needs{at: true}, true
 	case Hold, LetGo, Cut:
 		return needs{resource: true}, true
 	case Wait:
-		return needs{conditions: append(volumeConditions(), "applied", "crashed", "ready")}, true
+		return needs{conditions: slices.Concat(volumeConditions(), claimConditions(), []string{"applied", "crashed", "down", "ready"})}, true
 	case Pass:
 		return needs{time: true}, true
 	}
@@ -132,6 +154,11 @@ func needsOf(a Action) (needs, bool) {
 
 func volumeConditions() []string {
 	return []string{"protected", "unprotected", "bound", "released", "terminating", "gone", "claim-gone", "off-disk", "called"}
+}
+
+// claimConditions are those of volumes that are provisioned.
+func claimConditions() []string {
+	return []string{"held", "free", "asked", "on-disk", "outcome-unknown"}
 }
 
 // Parse reads a scenario and validates it. Unknown fields are errors.
@@ -171,27 +198,27 @@ func (s Scenario) Validate() error {
 	if s.Name == "" || strings.ContainsAny(s.Name, " /") {
 		return fmt.Errorf("scenario %q: the name must not be empty, nor have spaces or slashes", s.Name)
 	}
-	made := map[string]bool{}
+	made := map[string]string{} // kinds of volumes
 	for i, step := range s.Steps {
 		if step.Do == Make {
-			if made[step.Volume] {
+			if made[step.Volume] != "" {
 				return fmt.Errorf("scenario %q: step %d (%s): volume %q is there", s.Name, i+1, step.Do, step.Volume)
 			}
-			made[step.Volume] = true
+			made[step.Volume] = cmp.Or(step.Kind, Dynamic)
 		}
 		if err := step.validate(made); err != nil {
 			return fmt.Errorf("scenario %q: step %d (%s): %w", s.Name, i+1, step.Do, err)
 		}
 	}
 	for volume, end := range s.Want {
-		if !made[volume] || end != Deleted && end != Kept {
+		if kind := made[volume]; kind == "" || end != Deleted && end != Kept && (end != Bound || kind != Provisioned) {
 			return fmt.Errorf("scenario %q: want %s: %s: no such volume or end", s.Name, volume, end)
 		}
 	}
 	return nil
 }
 
-func (s Step) validate(made map[string]bool) error {
+func (s Step) validate(made map[string]string) error {
 	needs, known := needsOf(s.Do)
 	if !known {
 		return fmt.Errorf("no such step")
@@ -199,16 +226,23 @@ func (s Step) validate(made map[string]bool) error {
 	if needs.conditions != nil && !slices.Contains(needs.conditions, s.For) {
 		return fmt.Errorf("for %q: must be one of %v", s.For, needs.conditions)
 	}
-	needs.volume = needs.volume || s.Do == Wait && slices.Contains(volumeConditions(), s.For)
+	needs.provisioned = needs.provisioned || s.Do == Wait && slices.Contains(claimConditions(), s.For)
+	needs.volume = needs.volume || needs.provisioned || s.Do == Wait && slices.Contains(volumeConditions(), s.For)
 	switch {
-	case needs.volume && !made[s.Volume]:
+	case needs.volume && made[s.Volume] == "":
 		return fmt.Errorf("volume %q was not made", s.Volume)
-	case s.Of != "" && !made[s.Of]:
-		return fmt.Errorf("of %q: was not made", s.Of)
+	case needs.provisioned && made[s.Volume] != Provisioned:
+		return fmt.Errorf("volume %q is not provisioned", s.Volume)
+	case s.Of != "" && (made[s.Of] == "" || made[s.Of] == Provisioned || s.Kind == Provisioned):
+		return fmt.Errorf("of %q: was not made, or one of the two is provisioned", s.Of)
+	case s.Unclaimed && s.Kind == Provisioned:
+		return fmt.Errorf("a volume is provisioned for a claim")
 	case (needs.policy || s.Policy != "") && s.Policy != "Delete" && s.Policy != "Retain":
 		return fmt.Errorf("policy %q: must be Delete or Retain", s.Policy)
-	case s.Kind != "" && s.Kind != "dynamic" && s.Kind != "static":
-		return fmt.Errorf("kind %q: must be dynamic or static", s.Kind)
+	case s.Kind != "" && s.Kind != Dynamic && s.Kind != Static && s.Kind != Provisioned:
+		return fmt.Errorf("kind %q: must be dynamic, static or provisioned", s.Kind)
+	case s.Method != "" && s.Method != CreateVolume && s.Method != DeleteVolume:
+		return fmt.Errorf("method %q: must be CreateVolume or DeleteVolume", s.Method)
 	case needs.resource && s.Resource == "":
 		return fmt.Errorf("resource is missing")
 	case needs.at && s.At != AtReceived && s.At != AtDone && s.At != AtAnswered:
@@ -221,6 +255,11 @@ func (s Step) validate(made map[string]bool) error {
 	for _, r := range s.Rules {
 		if err := r.Validate(); err != nil {
 			return err
+		}
+	}
+	for _, r := range s.Calls {
+		if r.Method == CreateVolume && r.VolumeName != "" {
+			return fmt.Errorf("a rule for %s is about all volumes that are provisioned, and names none", CreateVolume)
 		}
 	}
 	return faults.Plan{Rules: s.Calls}.Validate()

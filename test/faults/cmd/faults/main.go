@@ -1,6 +1,6 @@
 //go:build unix
 
-// Command faults plays stories of deletions under faults with the real programs, and judges them: the sidecar killed at every
+// Command faults plays stories of provisioning and deletions under faults with the real programs, and judges them: the sidecar killed at every
 // moment, the kept scenarios, and random ones for a time. It exits 1 if anything was found, and prints how to
 // play it again.
 package main
@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -95,11 +96,21 @@ func (o options) playFile(ctx context.Context, show *table) error {
 }
 
 func (o options) playAll(ctx context.Context, show *table) error {
-	undisturbed := show.play(ctx, "undisturbed", each(faults.Deletions(true)...))
+	provision := show.play(ctx, "provisioned", each(faults.Provision()))
+	undisturbed := show.play(ctx, "undisturbed", each(slices.Concat(faults.Deletions(true), faults.Lives(true))...))
+	var meanwhile []scenario.Scenario
+	for _, r := range provision {
+		meanwhile = append(meanwhile, faults.Meanwhile(r)...)
+	}
+	for _, r := range show.play(ctx, "and meanwhile", each(meanwhile...)) {
+		if r.Crashes != 1 {
+			show.complain(r, fmt.Sprintf("%d crashes", r.Crashes))
+		}
+	}
 	var crashes []scenario.Scenario
 	ends := map[string]string{}
-	for _, r := range undisturbed {
-		for _, sc := range faults.Crashes(r.Scenario, len(r.Writes), r.Calls) {
+	for _, r := range append(undisturbed, provision...) {
+		for _, sc := range faults.Crashes(r) {
 			crashes = append(crashes, sc)
 			ends[sc.Name] = fmt.Sprint(r.End)
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/faults"
+	"github.com/csi-reclaimer/csi-reclaimer/test/faults/scenario"
 )
 
 // table plays scenarios, tells of what is found at once, and counts.
@@ -23,9 +24,9 @@ type table struct {
 
 // row counts one kind of scenario.
 type row struct {
-	name                                              string
-	scenarios, faults, crashes, calls, findings, errs int
-	took                                              time.Duration
+	name                                                         string
+	scenarios, faults, crashes, creates, deletes, findings, errs int
+	took                                                         time.Duration
 }
 
 func newTable(bench *faults.Bench, parallel int) *table {
@@ -68,7 +69,8 @@ func (r *row) count(result faults.Result, err error) {
 	r.scenarios++
 	r.faults += result.Faults
 	r.crashes += result.Crashes
-	r.calls += result.Calls
+	r.creates += result.Calls[scenario.CreateVolume]
+	r.deletes += result.Calls[scenario.DeleteVolume]
 	r.findings += len(result.Findings)
 	if err != nil {
 		r.errs++
@@ -104,8 +106,8 @@ func (t *table) complain(result faults.Result, what string) {
 }
 
 func (t *table) print() {
-	fmt.Printf("\n%-16s %9s %7s %7s %12s %8s %6s %6s\n", "", "scenarios", "faults", "crashes", "DeleteVolume", "findings", "errors", "s")
+	fmt.Printf("\n%-16s %9s %7s %7s %12s %12s %8s %6s %6s\n", "", "scenarios", "faults", "crashes", "CreateVolume", "DeleteVolume", "findings", "errors", "s")
 	for _, r := range t.rows {
-		fmt.Printf("%-16s %9d %7d %7d %12d %8d %6d %6.0f\n", r.name, r.scenarios, r.faults, r.crashes, r.calls, r.findings, r.errs, r.took.Seconds())
+		fmt.Printf("%-16s %9d %7d %7d %12d %12d %8d %6d %6.0f\n", r.name, r.scenarios, r.faults, r.crashes, r.creates, r.deletes, r.findings, r.errs, r.took.Seconds())
 	}
 }

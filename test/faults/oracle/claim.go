@@ -1,0 +1,169 @@
+package oracle
+
+import (
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
+)
+
+// namedBy is what the names of a claim's PV and volume have before the claim's UID (the defaults of --volume-name-prefix and
+// --volume-name-uuid-length).
+const namedBy = "pvc-"
+
+// volumeOf is the PV that a claim's volume has, or is to have.
+func volumeOf(claim Object, handle string) Object {
+	return Object{
+		Kind: PV, Name: namedBy + claim.UID, Handle: handle, Driver: claim.Driver,
+		ClaimNamespace: claim.Namespace, ClaimName: claim.Name, ClaimUID: claim.UID,
+	}
+}
+
+// claimOf returns the claim whose volume has a name.
+func (j *judge) claimOf(name string) (life, bool) {
+	uid, named := strings.CutPrefix(name, namedBy)
+	claim := j.lives[uid]
+	return claim, named && claim != nil
+}
+
+// provisions tells whether the driver was to make the claim's volume, or was asked for it.
+func (j *judge) provisions(claim life) bool {
+	name := namedBy + claim[0].UID
+	return slices.ContainsFunc(claim, func(m moment) bool { return m.Driver == j.Driver && m.Driver != "" }) ||
+		slices.ContainsFunc(j.creations, func(c ledger.Call) bool { return c.Name == name })
+}
+
+// judgeProvisioning: no volume without a PV or a claim that is held for it, at no moment.
+func (j *judge) judgeProvisioning() {
+	asked := map[string]int{}
+	for _, c := range j.creations {
+		if asked[c.Name]++; asked[c.Name] <= enough {
+			j.judgeCreation(c)
+		}
+	}
+	for _, claim := range j.claims {
+		about := volumeOf(claim[0].Object, "")
+		j.judgeLetGo(claim)
+		writes := 0
+		for _, r := range j.Requests {
+			if j.writesClaim(r) && r.Object.UID == claim[0].UID {
+				writes++
+			}
+		}
+		j.judgeStorm(about, "writes of the claim", writes, j.ClaimBudget)
+		j.judgeStorm(about, "Events about the claim", j.ClaimEvents[about.Name], j.ClaimBudget)
+		j.judgeStorm(about, "CreateVolume calls", asked[about.Name], j.ClaimBudget)
+	}
+	for _, r := range j.Requests {
+		if j.writesClaim(r) && !j.provisions(j.lives[r.Object.UID]) {
+			j.found(Foreign, volumeOf(*r.Object, ""), "%s of claim %s/%s, of driver %q", r.Verb, r.Namespace, r.Name, r.Object.Driver)
+		}
+	}
+	for _, handle := range slices.Sorted(maps.Keys(j.made)) {
+		if claim, found := j.claimOf(j.made[handle]); found && len(j.family(handle)) == 0 {
+			j.judgeRepeatsOf(volumeOf(claim[0].Object, handle), 1)
+		}
+	}
+	j.judgeLeft()
+}
+
+// writesClaim tells whether the sidecar has changed a claim.
+func (j *judge) writesClaim(r Request) bool {
+	return r.User == j.User && r.write() && r.Resource == "persistentvolumeclaims" && r.Object != nil && r.Object.UID != ""
+}
+
+// judgeCreation: the claim is held before the driver is asked.
+func (j *judge) judgeCreation(c ledger.Call) {
+	claim, found := j.claimOf(c.Name)
+	if !found {
+		j.found(Unheld, Object{Name: c.Name}, "CreateVolume(%s) at %s for no claim", c.Name, clock(c.Received))
+		return
+	}
+	held := func(m moment) bool { return !m.gone && m.has(j.ClaimFinalizer) }
+	if !slices.ContainsFunc(claim.during(Span{c.Received, c.Received}), held) {
+		j.found(Unheld, volumeOf(claim[0].Object, c.Volume), "CreateVolume(%s) at %s, and claim %s was not held", c.Name, clock(c.Received), claim[0].Name)
+	}
+}
+
+// judgeLetGo: the sidecar lets go of a claim only when its volume has a PV, or is not there.
+func (j *judge) judgeLetGo(claim life) {
+	for i := 1; i < len(claim); i++ {
+		now := claim[i]
+		if !claim[i-1].has(j.ClaimFinalizer) || now.has(j.ClaimFinalizer) || now.by != j.User {
+			continue
+		}
+		for _, c := range j.creations {
+			there := c.Changed && c.Name == namedBy+now.UID && c.Done.Before(now.commit.From) && !j.deletedBefore(c.Volume, now.commit.To)
+			if there && !j.stored(c.Volume, now.commit.To) {
+				j.found(LeftEarly, volumeOf(now.Object, c.Volume), "claim %s was let go while its volume %s had no PV", now.Name, c.Volume)
+			}
+		}
+	}
+}
+
+// deletedBefore tells whether the volume was deleted by a time.
+func (j *judge) deletedBefore(handle string, at time.Time) bool {
+	return slices.ContainsFunc(j.calls, func(c ledger.Call) bool {
+		return c.Volume == handle && c.Changed && !c.Done.After(at)
+	})
+}
+
+// stored tells whether a PV that names the volume may have been made by a time.
+func (j *judge) stored(handle string, by time.Time) bool {
+	return slices.ContainsFunc(j.family(handle), func(pv life) bool { return !pv[0].commit.From.After(by) })
+}
+
+// judgeLeft: at the end each volume that was provisioned has had a PV, which is judged by itself, or its claim is held.
+func (j *judge) judgeLeft() {
+	of := map[string]string{} // handles by name
+	for _, handle := range slices.Sorted(maps.Keys(j.OnDisk)) {
+		name := j.OnDisk[handle]
+		if !strings.HasPrefix(name, namedBy) {
+			continue
+		}
+		about := Object{Name: name, Handle: handle}
+		claim, found := j.claimOf(name)
+		if found {
+			about = volumeOf(claim[0].Object, handle)
+		}
+		if other := of[name]; other != "" {
+			j.found(MadeTwice, about, "volumes %s and %s are there", other, handle)
+		}
+		of[name] = handle
+		held := slices.ContainsFunc(j.Now, func(o Object) bool {
+			return o.Kind == Claim && namedBy+o.UID == name && o.has(j.ClaimFinalizer)
+		})
+		if !held && len(j.family(handle)) == 0 {
+			j.found(Leak, about, "volume %s never had a PV, and no claim is held for it", handle)
+		}
+	}
+}
+
+// objectionHalfMade says what speaks against the deletion of a volume that no PV has named so far, empty for nothing: its claim
+// needs it no more, which nothing can undo, and a live read showed that it has no PV. about is the PV that it would have had.
+func (j *judge) objectionHalfMade(c ledger.Call) (about Object, objection string) {
+	claim, found := j.claimOf(j.made[c.Volume])
+	if !found {
+		return Object{Name: "?", Handle: c.Volume}, "no PV of the driver names the volume"
+	}
+	about = volumeOf(claim[0].Object, c.Volume)
+	if len(j.family(c.Volume)) > 0 {
+		return about, "a PV was made for it afterwards"
+	}
+	needless := func(m moment) bool { return m.gone || m.Terminating || m.Volume != "" && m.Volume != about.Name }
+	if !slices.ContainsFunc(claim.during(Span{c.Received, c.Received}), needless) {
+		return about, "its claim lives, and is to get it"
+	}
+	window, _, known := j.window(c)
+	if !known {
+		return about, "no sidecar ran"
+	}
+	absent := func(r Request) bool { return r.Code == http.StatusNotFound }
+	if !slices.ContainsFunc(j.reads("persistentvolumes", "", about.Name, window), absent) {
+		return about, "no read showed before that it has no PV"
+	}
+	return about, ""
+}
