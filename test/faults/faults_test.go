@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -35,7 +34,7 @@ func play(t *testing.T, sc scenario.Scenario) Result {
 // TestKilledAtEveryMoment: whenever the sidecar is killed, things end as if it had not been.
 func TestKilledAtEveryMoment(t *testing.T) {
 	t.Parallel()
-	for _, sc := range slices.Concat(Deletions(false), Lives(false)) {
+	for _, sc := range append(Deletions(false), Provision()) {
 		t.Run(sc.Name, func(t *testing.T) {
 			t.Parallel()
 			undisturbed := play(t, sc)
@@ -59,15 +58,15 @@ func TestKilledAtEveryMoment(t *testing.T) {
 	}
 }
 
-// TestKilledAndMeanwhile: whenever the sidecar is killed while it provisions, and whatever is deleted while it is down, no volume
-// is left without a PV or a claim, and no claim is stuck.
+// TestKilledAndMeanwhile: whenever the sidecar is killed while it provisions, and the claim deleted while it is down, no volume
+// is left, and no claim is stuck. "make faults" deletes StorageClasses too.
 func TestKilledAndMeanwhile(t *testing.T) {
 	t.Parallel()
 	undisturbed := play(t, Provision())
 	if t.Failed() {
 		return
 	}
-	for _, sc := range Meanwhile(undisturbed) {
+	for _, sc := range Meanwhile(undisturbed, false) {
 		t.Run(sc.Name, func(t *testing.T) {
 			t.Parallel()
 			if r := play(t, sc); r.Crashes != 1 {

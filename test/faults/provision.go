@@ -22,9 +22,9 @@ func Provision() scenario.Scenario {
 	}
 }
 
-// Lives are the stories in which the sidecar is killed at every moment of a provisioned volume's life: of one whose claim is
-// deleted first, and with all also of one whose PV is, of one that is kept, and of one whose PV is made while the answer gets lost.
-func Lives(all bool) []scenario.Scenario {
+// Lives are the stories in which the sidecar is killed at every moment of a provisioned volume's whole life: of one whose claim is
+// deleted first, of one whose PV is, of one that is kept, and of one whose PV is made while the answer gets lost.
+func Lives() []scenario.Scenario {
 	life := func(name, policy string, steps ...scenario.Step) scenario.Scenario {
 		sc := Provision()
 		sc.Name += "-" + name
@@ -34,10 +34,6 @@ func Lives(all bool) []scenario.Scenario {
 		return sc
 	}
 	claimFirst := []scenario.Step{do(scenario.DeleteClaim), waitFor("claim-gone"), waitFor("gone")}
-	lives := []scenario.Scenario{life("claim-first", "Delete", claimFirst...)}
-	if !all {
-		return lives
-	}
 	pvFirst := life("pv-first", "Delete", slices.Concat([]scenario.Step{do(scenario.DeletePV), waitFor("terminating")}, claimFirst)...)
 	kept := life("kept", "Retain", claimFirst[:2]...)
 	kept.Want[onlyVolume] = scenario.Kept
@@ -45,13 +41,13 @@ func Lives(all bool) []scenario.Scenario {
 	lost.Steps = slices.Insert(lost.Steps, 0, scenario.Step{Do: scenario.API, Rules: []proxy.Rule{
 		{Verb: "create", Resource: "persistentvolumes", Nth: 1, Effect: proxy.DropAnswer},
 	}})
-	return append(lives, pvFirst, kept, lost)
+	return []scenario.Scenario{life("claim-first", "Delete", claimFirst...), pvFirst, kept, lost}
 }
 
 // Meanwhile returns the stories in which the sidecar is killed at each moment of an undisturbed run of Provision, and something
-// happens while it is down: the claim is deleted; the StorageClass is, and comes back after a time in which the claim either
-// lives or is deleted too. It is for the oracle to say whether the claim is held in between.
-func Meanwhile(undisturbed Result) []scenario.Scenario {
+// happens while it is down: the claim is deleted; with classes also that the StorageClass is, and comes back after a time in which
+// the claim either lives or is deleted too. It is for the oracle to say whether the claim is held in between.
+func Meanwhile(undisturbed Result, classes bool) []scenario.Scenario {
 	rest, start := scenario.Step{Do: scenario.Rest}, scenario.Step{Do: scenario.Start}
 	var all []scenario.Scenario
 	for _, m := range moments(undisturbed) {
@@ -62,6 +58,9 @@ func Meanwhile(undisturbed Result) []scenario.Scenario {
 			})
 		}
 		add("claim-deleted", scenario.Deleted, do(scenario.DeleteClaim), start, waitFor("claim-gone"), waitFor("gone"))
+		if !classes {
+			continue
+		}
 		add("class-deleted", scenario.Bound, do(scenario.DeleteClass), start, rest, do(scenario.MakeClass), waitFor("bound"))
 		add("both-deleted", scenario.Deleted, do(scenario.DeleteClass), do(scenario.DeleteClaim), start, rest, do(scenario.MakeClass),
 			waitFor("claim-gone"), waitFor("gone"))

@@ -196,9 +196,9 @@ var broken = regexp.MustCompile(`DATA RACE|panic:|ended in a panic|fatal error:`
 
 func unwanted(want scenario.End, vol *storage.Volume, state string, c oracle.Case) (oracle.Finding, bool) {
 	deletions, there := count(c.Calls, vol), has(c.OnDisk, vol)
-	wrong := want == scenario.Deleted && state != "gone, volume gone" && state != "gone, volume gone, claim gone" ||
-		want == scenario.Kept && (!there || deletions > 0) ||
-		want == scenario.Bound && (!there || !strings.HasPrefix(state, string(v1.VolumeBound)) || !strings.HasSuffix(state, ", claim "+string(v1.ClaimBound)))
+	gone := state == "gone, volume gone" || state == "gone, volume gone, claim gone"
+	bound := there && strings.HasPrefix(state, string(v1.VolumeBound)) && strings.HasSuffix(state, ", claim "+string(v1.ClaimBound))
+	wrong := want == scenario.Deleted && !gone || want == scenario.Bound && !bound || want == scenario.Kept && (!there || deletions > 0)
 	what := fmt.Sprintf("it was to end %s, and is: %s, after %d DeleteVolume calls", want, state, deletions)
 	finding := oracle.Finding{Kind: "unwanted end", PV: vol.Name, What: what}
 	if wrong {

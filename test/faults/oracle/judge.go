@@ -47,7 +47,8 @@ const (
 	stormFactor = 3
 )
 
-// Budget is how many of something there are reasons for, by the name of the PV, which is also that of a volume that is provisioned. What is not in it is not judged.
+// Budget is how many of something there are reasons for, by the name of the PV, which is also that of a volume that is provisioned.
+// What is not in it is not judged.
 type Budget map[string]int
 
 // Case is all that happened to the volumes of one driver. Requests are in order of arrival, as ReadAudit returns them.

@@ -97,10 +97,10 @@ func (o options) playFile(ctx context.Context, show *table) error {
 
 func (o options) playAll(ctx context.Context, show *table) error {
 	provision := show.play(ctx, "provisioned", each(faults.Provision()))
-	undisturbed := show.play(ctx, "undisturbed", each(slices.Concat(faults.Deletions(true), faults.Lives(true))...))
+	undisturbed := show.play(ctx, "undisturbed", each(slices.Concat(faults.Deletions(true), faults.Lives())...))
 	var meanwhile []scenario.Scenario
 	for _, r := range provision {
-		meanwhile = append(meanwhile, faults.Meanwhile(r)...)
+		meanwhile = append(meanwhile, faults.Meanwhile(r, true)...)
 	}
 	for _, r := range show.play(ctx, "and meanwhile", each(meanwhile...)) {
 		if r.Crashes != 1 {
