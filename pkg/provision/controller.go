@@ -265,8 +265,9 @@ func (p *Provisioner) Synced() bool {
 	return p.synced() && (!watches || w.Synced())
 }
 
-// context is that of Run. The library's own ends at Stop, when work in hand may go on.
-func (p *Provisioner) context() context.Context { return *p.running.Load() }
+// working returns the context of Run in place of the library's, which is derived from it and ends
+// at Stop, when work in hand may go on.
+func (p *Provisioner) working(context.Context) context.Context { return *p.running.Load() }
 
 // newLibrary makes the library's controller.
 func (p *Provisioner) newLibrary() *controller.ProvisionController {

@@ -40,7 +40,7 @@ func (library) Delete(context.Context, *v1.PersistentVolume) error {
 // ShouldProvision tells whether Provision is to be called for a claim now. A claim without our
 // finalizer, of which it is clear what to ask for, gets it and is answered false: its own update
 // brings it back.
-func (l library) ShouldProvision(_ context.Context, claim *v1.PersistentVolumeClaim) bool {
+func (l library) ShouldProvision(ctx context.Context, claim *v1.PersistentVolumeClaim) bool {
 	if !l.gate.enter() {
 		return false
 	}
@@ -48,7 +48,7 @@ func (l library) ShouldProvision(_ context.Context, claim *v1.PersistentVolumeCl
 	if !l.ready(claim) {
 		return false
 	}
-	ctx := l.context()
+	ctx = l.working(ctx)
 	it, giveBack, err := l.lives.take(ctx, keyOf(claim))
 	if err != nil {
 		return false
@@ -105,13 +105,13 @@ func (l library) ready(claim *v1.PersistentVolumeClaim) bool {
 }
 
 // Provision makes the claim's volume and its PV, and returns the PV as it is stored.
-func (l library) Provision(_ context.Context, options controller.ProvisionOptions) (*v1.PersistentVolume, controller.ProvisioningState, error) {
+func (l library) Provision(ctx context.Context, options controller.ProvisionOptions) (*v1.PersistentVolume, controller.ProvisioningState, error) {
 	if !l.gate.enter() {
 		return nil, controller.ProvisioningNoChange, errStopping
 	}
 	defer l.gate.leave()
 	claim := options.PVC
-	ctx := l.context()
+	ctx = l.working(ctx)
 	it, giveBack, err := l.lives.take(ctx, keyOf(claim))
 	if err != nil {
 		return nil, controller.ProvisioningNoChange, err
