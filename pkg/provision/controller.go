@@ -54,7 +54,7 @@ type Provisioner struct {
 	reports *reports
 	metrics *metrics
 	// clean is our own loop: claims that need no volume made any more, or whose volume has its PV.
-	clean *loop.Loop[key]
+	clean queue[key]
 	// sources is the loop that lets claims go that were cloned.
 	sources *loop.Loop[types.NamespacedName]
 	library *controller.ProvisionController
@@ -71,6 +71,13 @@ type Provisioner struct {
 	running atomic.Pointer[context.Context]
 	stop    chan struct{}
 	stopped sync.Once
+}
+
+// queue is a loop.Loop.
+type queue[K comparable] interface {
+	Add(key K)
+	Run(ctx context.Context)
+	Stop()
 }
 
 // New returns a Provisioner for the claims of the driver with this name, on the cluster that
@@ -286,15 +293,8 @@ func (p *Provisioner) newLibrary() *controller.ProvisionController {
 
 // tidy works on one claim that needs no volume made any more, or whose volume has its PV.
 func (p *Provisioner) tidy(ctx context.Context, k key) loop.Next {
-	claim := p.claims.of(k)
-	if claim == nil {
-		last, found := p.ended.Load(k)
-		if !found {
-			return loop.Next{}
-		}
-		claim, _ = last.(*v1.PersistentVolumeClaim)
-	}
-	if !p.gate.enter() {
+	claim := p.lastKnown(k)
+	if claim == nil || !p.gate.enter() {
 		return loop.Next{}
 	}
 	defer p.gate.leave()
@@ -306,17 +306,33 @@ func (p *Provisioner) tidy(ctx context.Context, k key) loop.Next {
 	w := &run{Provisioner: p, claim: claim, life: it}
 	defer w.leaveName()
 	d, err := w.work(ctx)
+	return w.tidied(ctx, d, err)
+}
+
+// lastKnown returns the claim as it is, or as it was when it ended and had something left; nil
+// otherwise.
+func (p *Provisioner) lastKnown(k key) *v1.PersistentVolumeClaim {
+	if claim := p.claims.of(k); claim != nil {
+		return claim
+	}
+	last, _ := p.ended.Load(k)
+	claim, _ := last.(*v1.PersistentVolumeClaim)
+	return claim
+}
+
+// tidied ends a run of our own loop.
+func (w *run) tidied(ctx context.Context, d Decision, err error) loop.Next {
 	if err != nil {
 		return w.trouble(ctx, err)
 	}
-	p.reports.now(ctx, w.facts.Claim, d.Reason, "")
+	w.reports.now(ctx, w.facts.Claim, d.Reason, "")
 	if d.Over {
-		w.finish(k)
+		w.finish(keyOf(w.claim))
 	}
 	if d.Timed {
-		return p.usual()
+		return w.usual()
 	}
-	return p.bringBack(w.claim)
+	return w.bringBack(w.claim)
 }
 
 // bringBack has the library ask again for a claim for which it asked too early.

@@ -58,22 +58,28 @@ type wanted struct {
 // steps it looks at the claim again: it may have been deleted while the driver worked.
 func (w *run) work(ctx context.Context) (Decision, error) {
 	for range maxSteps {
-		w.look()
-		d := Decide(w.facts, w.cfg.Clock.Now())
-		klog.FromContext(ctx).V(5).Info("Decided", "claim", klog.KObj(w.claim), "action", d.Action, "reason", d.Reason)
+		d := w.next(ctx)
 		if d.Action == Wait {
 			return d, nil
 		}
-		if err := w.act(ctx, d); err != nil {
+		if err := w.act(ctx, d); err != nil || d.last() {
 			return d, err
-		}
-		if d.Action == Protect || d.Action == LetGo {
-			// The claim's own update brings it back; the cache does not show the write yet.
-			return d, nil
 		}
 	}
 	return Decision{}, because(ReasonUnreadable, fmt.Errorf("provision claim %s: reads take longer than %v", klog.KObj(w.claim), liveFor))
 }
+
+// next looks at the claim as it is now, and decides.
+func (w *run) next(ctx context.Context) Decision {
+	w.look()
+	d := Decide(w.facts, w.cfg.Clock.Now())
+	klog.FromContext(ctx).V(5).Info("Decided", "claim", klog.KObj(w.claim), "action", d.Action, "reason", d.Reason)
+	return d
+}
+
+// last tells whether a run ends with this step: the claim's own update brings it back, and the cache
+// does not show the write yet.
+func (d Decision) last() bool { return d.Action == Protect || d.Action == LetGo }
 
 func (w *run) act(ctx context.Context, d Decision) error {
 	if d.Action != CreateVolume && d.Action != DeleteVolume { // the driver has a time of its own

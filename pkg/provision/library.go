@@ -56,30 +56,48 @@ func (l library) ShouldProvision(ctx context.Context, claim *v1.PersistentVolume
 	defer giveBack()
 	w := &run{Provisioner: l.Provisioner, claim: claim, life: it, wanted: &wanted{class: l.classOf(claim)}}
 	defer w.leaveName()
-	w.look()
-	d := Decide(w.facts, l.cfg.Clock.Now())
+	d, err := w.qualify(ctx)
+	switch {
+	case err != nil:
+		// Provision finds the same, and tells of it, unless it is nothing to us.
+		return remedyOf(err) != order.RemedyIgnore
+	case d.Action == Protect:
+		return w.unprotected(ctx, w.act(ctx, d))
+	}
+	return w.leftToProvision(d)
+}
+
+// qualify settles what to ask for, for a claim that is not held yet, and says what comes next.
+func (w *run) qualify(ctx context.Context) (Decision, error) {
+	d := w.next(ctx)
 	if d.Action == Compose && !w.facts.Claim.Protected {
 		if err := w.act(ctx, d); err != nil {
-			// Provision finds the same, and tells of it, unless it is nothing to us.
-			return remedyOf(err) != order.RemedyIgnore
+			return d, err
 		}
-		d = Decide(w.facts, l.cfg.Clock.Now())
+		d = Decide(w.facts, w.cfg.Clock.Now())
 	}
+	return d, nil
+}
+
+// unprotected tells whether Provision is to try once more to protect the claim, and tell why that
+// failed: no event may bring it back.
+func (w *run) unprotected(ctx context.Context, err error) bool {
+	if err == nil || errors.Is(err, kube.ErrChanged) || errors.Is(err, kube.ErrGone) {
+		return false
+	}
+	klog.FromContext(ctx).V(2).Info("A claim was not protected", "claim", klog.KObj(w.claim), "err", err)
+	return true
+}
+
+// leftToProvision tells whether the step is one of Provision. Others are our loop's, which brings
+// the claim back.
+func (w *run) leftToProvision(d Decision) bool {
 	switch d.Action {
-	case Protect:
-		err := w.act(ctx, d)
-		if err == nil || errors.Is(err, kube.ErrChanged) || errors.Is(err, kube.ErrGone) {
-			return false
-		}
-		// No event may bring it back. Provision tries once more, and tells of it.
-		klog.FromContext(ctx).V(2).Info("A claim was not protected", "claim", klog.KObj(claim), "err", err)
-		return true
 	case Compose, CreateVolume, StorePV:
 		return true
 	default:
-		// Our loop does it, and brings the claim back.
-		l.lives.askedEarly(claim.UID)
-		l.clean.Add(keyOf(claim))
+		w.lives.askedEarly(w.claim.UID)
+		w.clean.Add(keyOf(w.claim))
 		return d.Reason == ReasonNameTaken // which Provision tells
 	}
 }
@@ -110,32 +128,40 @@ func (l library) Provision(ctx context.Context, options controller.ProvisionOpti
 		return nil, controller.ProvisioningNoChange, errStopping
 	}
 	defer l.gate.leave()
-	claim := options.PVC
 	ctx = l.working(ctx)
-	it, giveBack, err := l.lives.take(ctx, keyOf(claim))
+	it, giveBack, err := l.lives.take(ctx, keyOf(options.PVC))
 	if err != nil {
 		return nil, controller.ProvisioningNoChange, err
 	}
 	defer giveBack()
+	w := l.provision(it, options)
+	defer w.leaveName()
+	return w.provisioned(w.work(ctx))
+}
+
+// provision begins a run of Provision.
+func (l library) provision(it *life, options controller.ProvisionOptions) *run {
 	if it.volume == VolumeUnknown && !it.tried && !l.protects {
 		it.volume, it.doubt = VolumeNone, false // nothing remembers what was before
 	}
-	w := &run{Provisioner: l.Provisioner, claim: claim, life: it, wanted: &wanted{class: options.StorageClass, node: options.SelectedNode}}
-	defer w.leaveName()
-	d, err := w.work(ctx)
+	return &run{Provisioner: l.Provisioner, claim: options.PVC, life: it, wanted: &wanted{class: options.StorageClass, node: options.SelectedNode}}
+}
+
+// provisioned says to the library what came of a run.
+func (w *run) provisioned(d Decision, err error) (*v1.PersistentVolume, controller.ProvisioningState, error) {
 	switch {
 	case err == nil && d.Action == Protect:
 		// The claim's own update brings it back.
 		return nil, controller.ProvisioningFinished, &controller.IgnoredError{Reason: "the claim is held first"}
 	case w.nothingBegun() && remedyOf(err) == order.RemedyIgnore:
 		return nil, controller.ProvisioningFinished, &controller.IgnoredError{Reason: err.Error()}
-	case err == nil && it.stored == nil:
+	case err == nil && w.life.stored == nil:
 		err = because(d.Reason, fmt.Errorf("%s", d.Reason.Sentence()))
 	}
 	if err == nil {
-		l.lives.freely(claim.UID)
-		l.clean.Add(keyOf(claim))
-		return it.stored.DeepCopy(), controller.ProvisioningFinished, nil
+		w.lives.freely(w.claim.UID)
+		w.clean.Add(keyOf(w.claim))
+		return w.life.stored.DeepCopy(), controller.ProvisioningFinished, nil
 	}
 	return nil, w.failed(), w.pause(err)
 }

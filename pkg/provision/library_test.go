@@ -356,6 +356,7 @@ func TestAClaimBoundElsewhereLosesItsHalfMadeVolume(t *testing.T) {
 	claim.Spec.VolumeName = "another"
 	_, err := w.client.CoreV1().PersistentVolumeClaims("ns").Update(t.Context(), claim, metav1.UpdateOptions{})
 	w.must(err)
+	w.wait("that is seen, and its PV looked for", func() bool { return w.count("read PV") > 0 })
 	w.failing("create volume", false, nil)
 	w.wait("it is free", func() bool { return !held(w.claim()) })
 	if left := w.onDisk(); len(left) > 0 || w.pv() != nil {
