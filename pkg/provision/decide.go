@@ -98,7 +98,7 @@ func cleanUp(s Snapshot, now time.Time) Decision {
 		return release(s, ReasonStored)
 	case s.Volume == VolumeNone:
 		return release(s, ReasonNothing)
-	case !s.Claim.Protected && !s.Tried:
+	case !s.held() && !s.Tried:
 		return over(ReasonNotBegun)
 	case s.NameInHand:
 		return timed(ReasonNameTaken)
@@ -124,8 +124,7 @@ func cleanUp(s Snapshot, now time.Time) Decision {
 
 // release lets the claim go if we hold it, and else is the end.
 func release(s Snapshot, why Reason) Decision {
-	c := s.Claim
-	if c.Protected && !c.Gone && (c.Ours || s.hasPV()) {
+	if s.held() && (s.Claim.Ours || s.hasPV()) {
 		return step(LetGo, why)
 	}
 	return over(why)

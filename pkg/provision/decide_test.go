@@ -85,26 +85,29 @@ func TestDecide(t *testing.T) {
 		"class gone after a restart: the claim is held":         {with(living(), func(s *Snapshot) { s.ClassGone = true }), Wait, ReasonOutcomeUnknown},
 		"class gone, order in memory, never sent: held as well": {with(living(), func(s *Snapshot) { s.ClassGone, s.Ordered = true, true }), Wait, ReasonOutcomeUnknown},
 
-		"a half-made volume of a deleted claim goes":                {halfMade(), DeleteVolume, ReasonCleanUp},
-		"and of one that is gone":                                   {with(halfMade(), func(s *Snapshot) { s.Claim.Terminating, s.Claim.Gone = false, true }), DeleteVolume, ReasonCleanUp},
-		"and of one that is bound to another PV":                    {with(halfMade(), func(s *Snapshot) { s.Claim.Terminating, s.Claim.VolumeName = false, "other" }), DeleteVolume, ReasonCleanUp},
-		"not of one that lives":                                     {with(halfMade(), func(s *Snapshot) { s.Claim.Terminating = false }), StorePV, ReasonProvision},
-		"not before it is known that it has no PV":                  {with(halfMade(), func(s *Snapshot) { s.PV, s.PVRead = PVUnknown, time.Time{} }), ReadPV, ReasonCleanUp},
-		"not by a look that is too old":                             {with(halfMade(), func(s *Snapshot) { s.PVRead = now().Add(-liveFor - 1) }), ReadPV, ReasonCleanUp},
-		"not by a look at the cache":                                {with(halfMade(), func(s *Snapshot) { s.PVRead = time.Time{} }), ReadPV, ReasonCleanUp},
-		"not where it has its PV: the claim goes":                   {with(halfMade(), func(s *Snapshot) { s.PV = PVStored }), LetGo, ReasonStored},
-		"not where it has its PV, which is being deleted":           {with(halfMade(), func(s *Snapshot) { s.PV = PVTerminating }), LetGo, ReasonStored},
-		"not where a PV of another name has it":                     {with(halfMade(), func(s *Snapshot) { s.Shared = true }), LetGo, ReasonHasAnother},
-		"not where another's PV of that name has it":                {with(halfMade(), func(s *Snapshot) { s.PV, s.PVHandle = PVOther, "vol-1" }), LetGo, ReasonHasAnother},
-		"but where that PV has another volume":                      {with(halfMade(), func(s *Snapshot) { s.PV, s.PVHandle = PVOther, "vol-2" }), DeleteVolume, ReasonCleanUp},
-		"a volume whose id is not known is found by its name":       {with(unknown, func(s *Snapshot) { s.Ordered = true }), CreateVolume, ReasonCleanUp},
-		"for which it must be settled what to ask":                  {unknown, Compose, ReasonCleanUp},
-		"which cannot be where the class is gone: held":             {with(unknown, func(s *Snapshot) { s.ClassGone = true }), Wait, ReasonOutcomeUnknown},
-		"but for what is in memory":                                 {with(unknown, func(s *Snapshot) { s.ClassGone, s.Ordered = true, true }), CreateVolume, ReasonCleanUp},
-		"a claim that was let go by hand is forgotten":              {with(unknown, func(s *Snapshot) { s.ClassGone, s.Claim.Gone = true, true }), Wait, ReasonOutcomeUnknown},
-		"when the volume is deleted the claim goes":                 {with(halfMade(), func(s *Snapshot) { s.Volume = VolumeNone }), LetGo, ReasonNothing},
-		"after a restart a deleted claim is looked into":            {with(unknown, func(s *Snapshot) { s.Tried, s.PV, s.PVRead = false, PVUnknown, time.Time{} }), ReadPV, ReasonCleanUp},
-		"a deleted claim that was never touched is nobody's":        {with(unknown, func(s *Snapshot) { s.Tried, s.Claim.Protected = false, false }), Wait, ReasonNotBegun},
+		"a half-made volume of a deleted claim goes":          {halfMade(), DeleteVolume, ReasonCleanUp},
+		"and of one that is gone":                             {with(halfMade(), func(s *Snapshot) { s.Claim.Terminating, s.Claim.Gone = false, true }), DeleteVolume, ReasonCleanUp},
+		"and of one that is bound to another PV":              {with(halfMade(), func(s *Snapshot) { s.Claim.Terminating, s.Claim.VolumeName = false, "other" }), DeleteVolume, ReasonCleanUp},
+		"not of one that lives":                               {with(halfMade(), func(s *Snapshot) { s.Claim.Terminating = false }), StorePV, ReasonProvision},
+		"not before it is known that it has no PV":            {with(halfMade(), func(s *Snapshot) { s.PV, s.PVRead = PVUnknown, time.Time{} }), ReadPV, ReasonCleanUp},
+		"not by a look that is too old":                       {with(halfMade(), func(s *Snapshot) { s.PVRead = now().Add(-liveFor - 1) }), ReadPV, ReasonCleanUp},
+		"not by a look at the cache":                          {with(halfMade(), func(s *Snapshot) { s.PVRead = time.Time{} }), ReadPV, ReasonCleanUp},
+		"not where it has its PV: the claim goes":             {with(halfMade(), func(s *Snapshot) { s.PV = PVStored }), LetGo, ReasonStored},
+		"not where it has its PV, which is being deleted":     {with(halfMade(), func(s *Snapshot) { s.PV = PVTerminating }), LetGo, ReasonStored},
+		"not where a PV of another name has it":               {with(halfMade(), func(s *Snapshot) { s.Shared = true }), LetGo, ReasonHasAnother},
+		"not where another's PV of that name has it":          {with(halfMade(), func(s *Snapshot) { s.PV, s.PVHandle = PVOther, "vol-1" }), LetGo, ReasonHasAnother},
+		"but where that PV has another volume":                {with(halfMade(), func(s *Snapshot) { s.PV, s.PVHandle = PVOther, "vol-2" }), DeleteVolume, ReasonCleanUp},
+		"a volume whose id is not known is found by its name": {with(unknown, func(s *Snapshot) { s.Ordered = true }), CreateVolume, ReasonCleanUp},
+		"for which it must be settled what to ask":            {unknown, Compose, ReasonCleanUp},
+		"which cannot be where the class is gone: held":       {with(unknown, func(s *Snapshot) { s.ClassGone = true }), Wait, ReasonOutcomeUnknown},
+		"but for what is in memory":                           {with(unknown, func(s *Snapshot) { s.ClassGone, s.Ordered = true, true }), CreateVolume, ReasonCleanUp},
+		"a claim that was let go by hand is forgotten":        {with(unknown, func(s *Snapshot) { s.ClassGone, s.Claim.Gone = true, true }), Wait, ReasonOutcomeUnknown},
+		"when the volume is deleted the claim goes":           {with(halfMade(), func(s *Snapshot) { s.Volume = VolumeNone }), LetGo, ReasonNothing},
+		"after a restart a deleted claim is looked into":      {with(unknown, func(s *Snapshot) { s.Tried, s.PV, s.PVRead = false, PVUnknown, time.Time{} }), ReadPV, ReasonCleanUp},
+		"a deleted claim that was never touched is nobody's":  {with(unknown, func(s *Snapshot) { s.Tried, s.Claim.Protected = false, false }), Wait, ReasonNotBegun},
+		"nor is one that is gone and was held when it was last seen": {with(unknown, func(s *Snapshot) {
+			s.Tried, s.Claim.Terminating, s.Claim.Gone = false, false, true
+		}), Wait, ReasonNotBegun},
 		"a claim that is gone is not written to":                    {with(halfMade(), func(s *Snapshot) { s.Claim.Gone, s.Volume = true, VolumeNone }), Wait, ReasonNothing},
 		"without finalizers a volume is cleaned up from memory":     {with(halfMade(), func(s *Snapshot) { s.Protects, s.Claim.Protected, s.Claim.Gone = false, false, true }), DeleteVolume, ReasonCleanUp},
 		"a deleted claim is not provisioned, whoever wants it":      {with(unknown, func(s *Snapshot) { s.Wanted, s.Volume = true, VolumeNone }), LetGo, ReasonNothing},
@@ -223,7 +226,7 @@ func TestNoCombinationLosesAVolumeOrAClaim(t *testing.T) {
 			if ended {
 				bad("asks for the volume of a PV that is stored")
 			}
-			if s.Protects && !s.Claim.Protected && !s.Tried {
+			if s.Protects && (!s.Claim.Protected || s.Claim.Gone) && !s.Tried {
 				bad("asks for a first volume of a claim that nothing holds")
 			}
 			if lives && !s.Wanted && !s.Tried {

@@ -111,8 +111,11 @@ func (w *run) protect(ctx context.Context) error {
 	if err := w.cluster.protect(ctx, w.facts.Claim); err != nil {
 		return because(ReasonUnwritable, err)
 	}
-	// Nobody had begun: the finalizer was not on.
-	w.life.volume, w.life.doubt, w.life.failed = VolumeNone, false, false
+	if it := w.life; !it.tried || it.volume == VolumeNone {
+		// Nobody had begun: the finalizer was not on. But this process may have, if a late write of
+		// one before it, or somebody, took the finalizer off since.
+		it.volume, it.doubt, it.failed = VolumeNone, false, false
+	}
 	return nil
 }
 
@@ -265,6 +268,9 @@ func (w *run) deleteVolume(ctx context.Context, why Reason) error {
 }
 
 func (w *run) letGo(ctx context.Context, why Reason) error {
+	// Nothing is left for the claim that is not its PV's, and stays so. If the answer is lost, claim and
+	// PV may be gone when it is looked at again: then no volume is to be looked for by making it.
+	w.life.volume, w.life.handle, w.life.made = VolumeNone, "", nil
 	version, err := w.cluster.letGo(ctx, w.facts.Claim)
 	if err != nil && !errors.Is(err, kube.ErrGone) {
 		return because(ReasonUnwritable, err)

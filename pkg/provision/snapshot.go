@@ -122,6 +122,11 @@ func (s Snapshot) hasPV() bool {
 	return s.PV == PVStored || s.PV == PVTerminating || s.Claim.bound()
 }
 
+// held tells whether our finalizer is on the claim. One that is gone has none, whatever was last seen of
+// it: whoever let it go has seen to what was begun, and a volume that is made for it now is
+// remembered by nobody.
+func (s Snapshot) held() bool { return s.Claim.Protected && !s.Claim.Gone }
+
 // needless tells whether the claim needs no volume made for it any more, which nothing can undo.
 func (s Snapshot) needless() bool {
 	c := s.Claim

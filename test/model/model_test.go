@@ -12,6 +12,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/test/faults/scenario"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
 
 var (
@@ -24,22 +25,15 @@ var (
 func TestNoWorldBreaksAPromise(t *testing.T) {
 	for _, w := range Worlds() {
 		t.Run(w.Name, func(t *testing.T) {
-			r := Explore(t.Context(), &w, Options{MaxStates: *maxStates})
-			for _, f := range append(r.Violations, stuck(r)...) {
-				t.Errorf("%s\n%s", f.Promise, strings.Join(Story(&w, f), "\n"))
+			r := w.Explore(t.Context(), search.Options{MaxStates: *maxStates})
+			for _, f := range r.Findings() {
+				t.Errorf("%s\n%s", f.Promise, strings.Join(w.Story(f.Moves), "\n"))
 			}
 			if !r.Exhausted && r.States < *maxStates {
 				t.Errorf("ended after %d states", r.States)
 			}
 		})
 	}
-}
-
-func stuck(r Result) []Finding {
-	if r.StuckHere == nil {
-		return nil
-	}
-	return []Finding{*r.StuckHere}
 }
 
 // walk makes random moves from the beginning of a world and has each state looked at.
@@ -50,7 +44,7 @@ func walk(t *testing.T, w *World, steps int, look func(*worker, *state)) {
 	}
 	random := rand.New(rand.NewPCG(*seed, 0))
 	t.Logf("-seed=%d", *seed)
-	k := newWorker(newExplorer(w, Options{}))
+	k := newWorker(w)
 	now := w.first(k.machine)
 	for range steps {
 		look(k, &now)
@@ -68,12 +62,9 @@ func walk(t *testing.T, w *World, steps int, look func(*worker, *state)) {
 
 // possible returns the moves of a state.
 func (k *worker) possible(s *state) (moves []move) {
-	k = newWorker(newExplorer(k.World, Options{}))
-	k.s = s
+	k = newWorker(k.World)
+	k.s, k.listed = s, func(m move) { moves = append(moves, m) }
 	k.moves(s)
-	for _, o := range k.origin {
-		moves = append(moves, moveOf(o[1]))
-	}
 	return moves
 }
 
@@ -133,7 +124,7 @@ func TestEveryMoveIsTold(t *testing.T) {
 
 // judged returns a scene in which nothing is wrong yet.
 func judged(w *World) *scene {
-	k := newWorker(newExplorer(w, Options{}))
+	k := newWorker(w)
 	return &scene{World: w, machine: k.machine, state: w.first(k.machine)}
 }
 
@@ -225,19 +216,6 @@ func expect(t *testing.T, wrong, want string) {
 	}
 }
 
-func TestStatesThatNoWayLeadsOutOfAreStuck(t *testing.T) {
-	// 0 -> 1 -> 2 (rest), 0 -> 3 <-> 4
-	e := &explorer{
-		parents: []uint32{0, 0, 1, 0, 3}, codes: make([]uint32, 5),
-		steps: []uint32{0, 1, 1, 2, 0, 3, 3, 4, 4, 3}, settled: []uint32{2},
-	}
-	var r Result
-	e.findStuck(&r)
-	if r.Stuck != 2 || r.StuckHere == nil || len(r.StuckHere.Moves) != 1 {
-		t.Errorf("%d stuck, %+v, want 2 and the way to the first", r.Stuck, r.StuckHere)
-	}
-}
-
 func TestAStoryIsWrittenDownAsAScenario(t *testing.T) {
 	for _, w := range Worlds() {
 		t.Run(w.Name, func(t *testing.T) {
@@ -256,7 +234,7 @@ func TestAStoryIsWrittenDownAsAScenario(t *testing.T) {
 					}
 					now, moves = *next, append(moves, m)
 				}
-				text, err := Scenario(&w, Finding{"P0: a test", moves}, "test")
+				text, err := w.Scenario(search.Finding{Promise: "P0: a test", Moves: codes(moves)}, "test")
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -264,6 +242,13 @@ func TestAStoryIsWrittenDownAsAScenario(t *testing.T) {
 			})
 		})
 	}
+}
+
+func codes(moves []move) (codes []search.Move) {
+	for _, m := range moves {
+		codes = append(codes, m.code())
+	}
+	return codes
 }
 
 func validScenario(t *testing.T, text []byte) {

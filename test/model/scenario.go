@@ -5,22 +5,22 @@ package model
 import (
 	"bytes"
 	"fmt"
-
 	"strings"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
 
 // Scenario writes a finding down as a scenario that test/faults can play with the real
 // programs, the story as comments. What users do, what breaks, and when the watches tell is
 // played; when a worker looks at a PV cannot be told from outside, and is left to the program.
-func Scenario(w *World, f Finding, name string) ([]byte, error) {
+func (w *World) Scenario(f search.Finding, name string) ([]byte, error) {
 	out := &bytes.Buffer{}
 	fmt.Fprintf(out, "# %s\n#\n", f.Promise)
-	for i, line := range Story(w, f) {
+	for i, line := range w.Story(f.Moves) {
 		fmt.Fprintf(out, "#%4d. %s\n", i+1, line)
 	}
-	steps, err := w.steps(f.Moves)
+	steps, err := w.steps(movesOf(f.Moves))
 	if err != nil {
 		return nil, err
 	}
@@ -33,7 +33,7 @@ func Scenario(w *World, f Finding, name string) ([]byte, error) {
 
 // steps returns the steps of a scenario, written after "do: ".
 func (w *World) steps(moves []move) (steps []string, err error) {
-	k := newWorker(newExplorer(w, Options{}))
+	k := newWorker(w)
 	now := w.first(k.machine)
 	for slot, def := range w.PVs {
 		if def.Late {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
 
 // verb is what happens in a move. Those of calls are followed by the numbers of the actions.
@@ -135,10 +136,17 @@ func (w *World) tellMove(m move) string {
 }
 
 // Story tells in words how something came about, a sentence for each move.
-func Story(w *World, f Finding) []string {
+func (w *World) Story(moves []search.Move) []string {
 	var lines []string
-	for _, m := range f.Moves {
+	for _, m := range movesOf(moves) {
 		lines = append(lines, w.tellMove(m))
 	}
 	return lines
+}
+
+func movesOf(codes []search.Move) (moves []move) {
+	for _, code := range codes {
+		moves = append(moves, moveOf(code))
+	}
+	return moves
 }

@@ -12,11 +12,14 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/model"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/claims"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
 
 const usage = `Explore what can happen while csi-reclaimer is at work, breadth first, and judge each step.
@@ -24,8 +27,8 @@ const usage = `Explore what can happen while csi-reclaimer is at work, breadth f
   model [--world NAME] [--deep] [--max-states N] [--stories DIR] [--list]
 
 The exit status is 1 if a promise is broken, a state is stuck, or a world was not exhausted.
-A promise that is broken is told as a numbered story, the shortest there is; with --stories it is
-also written as a scenario for test/faults.
+A promise that is broken is told as a numbered story, the shortest there is; with --stories that of
+a volume's deletion is also written as a scenario for test/faults.
 
 `
 
@@ -53,19 +56,14 @@ func run(ctx context.Context, args []string, out io.Writer) int {
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
-	var worlds []model.World
-	for _, w := range model.Worlds() {
-		if o.world == w.Name || o.world == "" && w.Deep == o.deep {
-			worlds = append(worlds, w)
-		}
-	}
+	worlds := slices.DeleteFunc(all(), func(w world) bool { return o.world != w.name && (o.world != "" || w.deep != o.deep) })
 	switch {
 	case len(worlds) == 0:
 		fmt.Fprintf(out, "there is no world %q; see --list\n", o.world)
 		return 2
 	case o.list:
 		for _, w := range worlds {
-			fmt.Fprintf(out, "%s: %s\n", w.Name, w.About)
+			fmt.Fprintf(out, "%s: %s\n", w.name, w.about)
 		}
 		return 0
 	}
@@ -74,8 +72,31 @@ func run(ctx context.Context, args []string, out io.Writer) int {
 	return explore(ctx, worlds, o, out)
 }
 
-func explore(ctx context.Context, worlds []model.World, o options, out io.Writer) int {
-	var total model.Result
+// world is one of either kind.
+type world struct {
+	name, about, bounds string
+	deep                bool
+	played
+}
+
+type played interface {
+	Explore(ctx context.Context, o search.Options) search.Result
+	Story(moves []search.Move) []string
+}
+
+// all returns the worlds in which volumes are made, and then those in which they are deleted.
+func all() (list []world) {
+	for _, w := range claims.Worlds() {
+		list = append(list, world{w.Name, w.About, w.Bounds(), w.Deep, &w})
+	}
+	for _, w := range model.Worlds() {
+		list = append(list, world{w.Name, w.About, w.Bounds(), w.Deep, &w})
+	}
+	return list
+}
+
+func explore(ctx context.Context, worlds []world, o options, out io.Writer) int {
+	var total search.Result
 	total.Exhausted = true
 	table := &strings.Builder{}
 	rows := tabwriter.NewWriter(table, 0, 0, 2, ' ', 0)
@@ -85,16 +106,16 @@ func explore(ctx context.Context, worlds []model.World, o options, out io.Writer
 			total.Exhausted = false
 			break
 		}
-		r := model.Explore(ctx, &w, model.Options{MaxStates: o.maxStates, Progress: func(states, depth int) {
-			fmt.Fprintf(os.Stderr, "\r%-30s %10d states, depth %d ", w.Name, states, depth)
+		r := w.Explore(ctx, search.Options{MaxStates: o.maxStates, Progress: func(states, depth int) {
+			fmt.Fprintf(os.Stderr, "\r%-30s %10d states, depth %d ", w.name, states, depth)
 		}})
 		fmt.Fprint(os.Stderr, "\r", strings.Repeat(" ", 72), "\r")
-		fmt.Fprintf(rows, "%s\t%d\t%d\t%v\t%d\t%d\t%v\t%s\n", w.Name, r.States, r.Depth, r.Took.Round(100*time.Millisecond), len(r.Violations), r.Stuck, r.Exhausted, w.Bounds())
+		fmt.Fprintf(rows, "%s\t%d\t%d\t%v\t%d\t%d\t%v\t%s\n", w.name, r.States, r.Depth, r.Took.Round(100*time.Millisecond), len(r.Violations), r.Stuck, r.Exhausted, w.bounds)
 		total.States += r.States
 		total.Stuck += r.Stuck
 		total.Exhausted = total.Exhausted && r.Exhausted
 		total.Violations = append(total.Violations, r.Violations...)
-		if err := tell(&w, r, o.stories, out); err != nil {
+		if err := tell(w, r, o.stories, out); err != nil {
 			fmt.Fprintln(out, err)
 			return 2
 		}
@@ -108,29 +129,28 @@ func explore(ctx context.Context, worlds []model.World, o options, out io.Writer
 	return 0
 }
 
-// tell prints what broke a promise, and writes it down for test/faults.
-func tell(w *model.World, r model.Result, folder string, out io.Writer) error {
-	findings := r.Violations
-	if r.StuckHere != nil {
-		findings = append(findings, *r.StuckHere)
-	}
-	for i, f := range findings {
-		fmt.Fprintf(out, "\nworld %q: %s\n", w.Name, f.Promise)
-		for n, line := range model.Story(w, f) {
+// tell prints what broke a promise, and writes it down for test/faults, which can play what happens
+// to PVs.
+func tell(w world, r search.Result, folder string, out io.Writer) error {
+	reclaims, _ := w.played.(*model.World)
+	for i, f := range r.Findings() {
+		fmt.Fprintf(out, "\nworld %q: %s\n", w.name, f.Promise)
+		for n, line := range w.Story(f.Moves) {
 			fmt.Fprintf(out, "%4d. %s\n", n+1, line)
 		}
 		fmt.Fprintln(out)
-		if folder == "" {
+		if folder == "" || reclaims == nil {
 			continue
 		}
-		data, err := model.Scenario(w, f, fmt.Sprintf("model-%s-%d", strings.ReplaceAll(w.Name, " ", "-"), i+1))
+		title := fmt.Sprintf("model-%s-%d", strings.ReplaceAll(w.name, " ", "-"), i+1)
+		data, err := reclaims.Scenario(f, title)
 		if err != nil {
 			return fmt.Errorf("write the story down: %w", err)
 		}
 		if err := os.MkdirAll(folder, 0o755); err != nil {
 			return err
 		}
-		name := filepath.Join(folder, fmt.Sprintf("model-%s-%d.yaml", strings.ReplaceAll(w.Name, " ", "-"), i+1))
+		name := filepath.Join(folder, title+".yaml")
 		if err := os.WriteFile(name, data, 0o644); err != nil {
 			return err
 		}
