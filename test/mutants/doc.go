@@ -1,4 +1,4 @@
-// Command mutants takes guards out of pkg/reclaim, one at a time, and shows that the unit tests and the
+// Command mutants takes guards out of pkg/reclaim and pkg/provision, one at a time, and shows that the unit tests and the
 // model checker each notice.
 //
 // A mutant is one edit of a source file. It is compiled in by the go command's -overlay, so

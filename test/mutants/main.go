@@ -14,16 +14,16 @@ import (
 	"time"
 )
 
-const usage = `Take guards out of pkg/reclaim one at a time; the unit tests and the model must notice each.
+const usage = `Take guards out of pkg/reclaim and pkg/provision one at a time; the unit tests and the model must notice each.
 
-  mutants [--only TEXT]
+  mutants [--only TEXT]     TEXT is part of a mutant's name, or of its package's path
 
 To be run in the root of the repository. The exit status is 1 if a mutant lives.
 
 `
 
 func main() {
-	only := flag.String("only", "", "try only mutants whose name contains this")
+	only := flag.String("only", "", "try only mutants whose name, or whose package's path, contains this")
 	flag.Usage = func() { fmt.Fprint(flag.CommandLine.Output(), usage); flag.PrintDefaults() }
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -51,7 +51,7 @@ func run(ctx context.Context, only string) (alive int, err error) {
 	fmt.Printf(row, "mutant", "tests", "model", "by")
 	tried := 0
 	for _, m := range mutants() {
-		if !strings.Contains(m.name, only) {
+		if !strings.Contains(m.name, only) && !strings.Contains(m.folder(), only) {
 			continue
 		}
 		tried++
@@ -96,10 +96,10 @@ func (m mutant) try(ctx context.Context, folder string) (o outcome, err error) {
 		return o, err
 	}
 	// A mutant that does not compile would count as killed.
-	if out, err := command(ctx, "go", "vet", "-overlay", overlay, "./pkg/reclaim"); err != nil {
+	if out, err := command(ctx, "go", "vet", "-overlay", overlay, m.folder()); err != nil {
 		return o, fmt.Errorf("compile: %w\n%s", err, out)
 	}
-	_, err = command(ctx, "go", "test", "-overlay", overlay, "-short", "-failfast", "./pkg/reclaim")
+	_, err = command(ctx, "go", "test", "-overlay", overlay, "-short", "-failfast", m.folder())
 	o.byTests = err != nil
 	if m.world != "" {
 		out, err := command(ctx, "go", "run", "-overlay", overlay, "-tags", "model", "./test/model/cmd/model", "--world", m.world)
@@ -113,7 +113,7 @@ func (m mutant) try(ctx context.Context, folder string) (o outcome, err error) {
 
 // write writes the edited file and the overlay that puts it in the place of the real one.
 func (m mutant) write(folder string) (overlay string, err error) {
-	path, err := filepath.Abs(filepath.Join("pkg", "reclaim", m.file))
+	path, err := filepath.Abs(filepath.Join(m.folder(), m.file))
 	if err != nil {
 		return "", err
 	}

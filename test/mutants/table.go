@@ -4,16 +4,29 @@ package main
 type mutant struct {
 	// name says which guard is gone.
 	name string
-	// file is below pkg/reclaim; before occurs in it exactly once, and becomes after.
+	// file is in the folder in; before occurs in it exactly once, and becomes after.
 	file, before, after string
+	// in is the folder of the package. Default pkg/reclaim.
+	in string
 	// world is the one of test/model that shows it. Empty: the model has nothing to show it
 	// with, because says why.
 	world, because string
 }
 
-// mutants are the guards of a deletion: facts that Decide asks for, the order of its steps,
+// folder returns the package's, as the go command takes it.
+func (m mutant) folder() string {
+	if m.in == "" {
+		return "./pkg/reclaim"
+	}
+	return "./" + m.in
+}
+
+// mutants are all guards that are taken out.
+func mutants() []mutant { return append(reclaiming(), provisioning()...) }
+
+// reclaiming are the guards of a deletion: facts that Decide asks for, the order of its steps,
 // what is noted, what wakes.
-func mutants() []mutant {
+func reclaiming() []mutant {
 	return []mutant{
 		{
 			name: "the policy is not looked at", file: "decide.go",

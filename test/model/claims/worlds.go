@@ -46,7 +46,7 @@ func Worlds() []World {
 	worlds := []World{
 		{
 			Name: "claim", About: "a claim that is deleted while its volume is made, calls that fail or lose their answer, a process that ends",
-			Claims: one, Lag: 2,
+			Claims: one, Lag: 1,
 			Budget: Budget{DeleteClaim: 1, Crash: 1, API: 1, RPC: 1},
 		},
 		{
@@ -56,15 +56,15 @@ func Worlds() []World {
 		{
 			Name: "claim anew", About: "a claim that is deleted and made again under its name",
 			Claims: []string{"data", "data"}, Lag: 1,
-			Budget: Budget{DeleteClaim: 1, CreateClaim: 1, API: 1, RPC: 1},
+			Budget: Budget{DeleteClaim: 1, CreateClaim: 1, RPC: 1},
 		},
 		{
 			Name: "class", About: "a StorageClass that is deleted and made again while a volume is made", Claims: one, Lag: 1,
 			Budget: Budget{DeleteClaim: 1, DeleteClass: 1, CreateClass: 1, RPC: 1, Crash: 1},
 		},
 		{
-			Name: "PV deleted", About: "a PV that is deleted as soon as it is there", Claims: one, Lag: 2,
-			Budget: Budget{DeleteClaim: 1, DeletePV: 1, API: 1, Crash: 1},
+			Name: "PV deleted", About: "a PV that is deleted as soon as it is there", Claims: one, Lag: 1,
+			Budget: Budget{DeleteClaim: 1, DeletePV: 1, API: 1},
 		},
 		{
 			Name: "refused", About: "a driver that refuses, also after an outcome that is not known, and after a restart", Claims: one, Lag: 1,
@@ -92,7 +92,7 @@ func Worlds() []World {
 		},
 		{
 			Name: "one name", About: "two claims whose volumes have one name", Claims: []string{"data", "logs"}, Short: true,
-			Budget: Budget{DeleteClaim: 1, CreateClaim: 1, RPC: 1},
+			Budget: Budget{DeleteClaim: 1, CreateClaim: 1},
 		},
 		{
 			Name: "claim, replicas", About: "two replicas, of which the leading one ends", Claims: one, Replicas: 2, Lag: 1,
@@ -103,10 +103,39 @@ func Worlds() []World {
 			Budget: Budget{DeleteClaim: 1, Overlap: 1},
 		},
 	}
+	worlds = append(worlds, deepWorlds()...)
 	for i := range worlds {
 		worlds[i].Replicas = max(worlds[i].Replicas, 1)
 	}
 	return worlds
+}
+
+// deepWorlds are larger: for a night, not for each change.
+func deepWorlds() []World {
+	one := []string{"data"}
+	return []World{
+		{
+			Name: "deep: claim", About: "caches that lag by more, while a claim is deleted and everything breaks", Deep: true, Claims: one, Lag: 2,
+			Budget: Budget{DeleteClaim: 1, Crash: 1, API: 1, RPC: 1},
+		},
+		{
+			Name: "deep: claim anew", About: "a claim that is made again under its name, and calls that fail", Deep: true,
+			Claims: []string{"data", "data"}, Lag: 1,
+			Budget: Budget{DeleteClaim: 1, CreateClaim: 1, API: 1, RPC: 1},
+		},
+		{
+			Name: "deep: PV deleted", About: "a PV that is deleted as soon as it is there, and a process that ends", Deep: true, Claims: one, Lag: 2,
+			Budget: Budget{DeleteClaim: 1, DeletePV: 1, API: 1, Crash: 1},
+		},
+		{
+			Name: "deep: one name", About: "two claims whose volumes have one name, and calls that fail", Deep: true, Claims: []string{"data", "logs"}, Short: true,
+			Budget: Budget{DeleteClaim: 1, CreateClaim: 1, RPC: 1},
+		},
+		{
+			Name: "deep: claim, two leaders", About: "a leader that does not notice that another leads, and calls that fail", Deep: true, Claims: one, Replicas: 2, Lag: 1,
+			Budget: Budget{DeleteClaim: 1, Overlap: 1, API: 1, RPC: 1},
+		},
+	}
 }
 
 // Bounds says in short what is in the world.

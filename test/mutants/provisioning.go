@@ -1,0 +1,123 @@
+package main
+
+// provisioning are the guards of what is deleted, and of what is let go, while volumes are made.
+func provisioning() []mutant {
+	const in = "pkg/provision"
+	return []mutant{
+		{
+			name: "a claim that is bound to another PV still needs its volume", in: in, file: "snapshot.go",
+			before: "return c.Terminating || c.Gone || c.boundElsewhere() || !c.Ours && s.Tried", after: "return c.Terminating || c.Gone || !c.Ours && s.Tried",
+			world: "bound elsewhere",
+		},
+		{
+			name: "a claim that is being deleted still needs its volume", in: in, file: "snapshot.go",
+			before: "return c.Terminating || c.Gone || c.boundElsewhere()", after: "return c.Gone || c.boundElsewhere()",
+			world: "slow",
+		},
+		{
+			name: "a claim that is gone is held as it was last seen", in: in, file: "snapshot.go",
+			before: "return s.Claim.Protected && !s.Claim.Gone }", after: "return s.Claim.Protected }",
+			world: "claim",
+		},
+		{
+			name: "a half-made volume is deleted without a look at its PV", in: in, file: "decide.go",
+			before: "case s.PV == PVUnknown || !s.pvFresh(now):\n\t\treturn step(ReadPV, ReasonCleanUp)", after: "case false:\n\t\treturn step(ReadPV, ReasonCleanUp)",
+			world: "slow",
+		},
+		{
+			name: "a look at the PV counts for ever", in: in, file: "snapshot.go",
+			before: "return !s.PVRead.IsZero() && now.Sub(s.PVRead) <= liveFor", after: "return !s.PVRead.IsZero()",
+			world: "slow",
+		},
+		{
+			name: "a volume that is not as ordered is deleted without a look at its PV", in: in, file: "decide.go",
+			before: "case s.PV == PVUnknown || !s.pvFresh(now):\n\t\treturn step(ReadPV, ReasonDiscard)", after: "case false:\n\t\treturn step(ReadPV, ReasonDiscard)",
+			world: "not as ordered",
+		},
+		{
+			name: "a claim is let go before its half-made volume is deleted", in: in, file: "decide.go",
+			before: "case s.Volume == VolumeMade:\n\t\treturn step(DeleteVolume, ReasonCleanUp)", after: "case s.Volume == VolumeMade:\n\t\treturn release(s, ReasonNothing)",
+			world: "slow",
+		},
+		{
+			name: "the volume of a PV that is stored is deleted", in: in, file: "decide.go",
+			before: "case s.hasPV():\n\t\treturn release(s, ReasonStored)\n\tcase s.Volume == VolumeNone:", after: "case s.Volume == VolumeNone:",
+			world: "slow",
+		},
+		{
+			name: "a PV of another claim with the volume does not count", in: in, file: "decide.go",
+			before: "case s.Volume == VolumeMade && (s.Shared || s.PV == PVOther && s.PVHandle == s.Handle),", after: "case s.Volume == VolumeMade && s.Shared,",
+			because: "the volume's name alone tells what PV there is in the model, and namedAlone sees that",
+		},
+		{
+			name: "a PV of another name with the volume does not count", in: in, file: "decide.go",
+			before: "case s.Volume == VolumeMade && (s.Shared || s.PV", after: "case s.Volume == VolumeMade && (s.PV",
+			because: "two names never have one volume in the model",
+		},
+		{
+			name: "a volume that another claim may have is deleted as not as ordered", in: in, file: "decide.go",
+			before: "case s.Shared || !s.Claim.namedAlone():", after: "case s.Shared:",
+			because: "no volume of two claims is made otherwise than ordered in the model",
+		},
+		{
+			name: "two claims work on one volume name at once", in: in, file: "decide.go",
+			before: "case s.NameInHand:\n\t\treturn timed(ReasonNameTaken)\n\tcase s.PV == PVUnknown", after: "case s.PV == PVUnknown",
+			world: "one name",
+		},
+		{
+			name: "a refusal after an unknown outcome shows that nothing is left", in: in, file: "execute.go",
+			before: "&& !it.doubt && before == VolumeNone:", after: "&& (true || it.doubt || before == VolumeNone):",
+			world: "refused",
+		},
+		{
+			name: "an error of the driver shows that nothing is left", in: in, file: "execute.go",
+			before: "\tdefault:\n\t\tit.doubt = true\n", after: "\tdefault:\n\t\tit.volume, it.failed = VolumeNone, true\n",
+			world: "slow",
+		},
+		{
+			name: "the claim is held by a write that anything may have come before", in: in, file: "cluster.go",
+			before: "ResourceVersion: c.ResourceVersion, Add: []string{Finalizer}", after: "Add: []string{Finalizer}",
+			because: "the patch is the API server's in the model",
+		},
+		{
+			name: "a claim that lost its finalizer is taken for untouched", in: in, file: "execute.go",
+			before: "if it := w.life; !it.tried || it.volume == VolumeNone {", after: "if it := w.life; true {",
+			world: "refused",
+		},
+		{
+			name: "any PV of the name is the claim's", in: in, file: "cluster.go",
+			before: "case stateOf(there, c) == PVStored:", after: "case true:",
+			world: "PV deleted",
+		},
+		{
+			name: "after a LetGo that may have come through a volume may be looked for", in: in, file: "execute.go",
+			before: "\tw.life.volume, w.life.handle, w.life.made = VolumeNone, \"\", nil\n\tversion", after: "\tversion",
+			world: "claim",
+		},
+		{
+			name: "the library deletes volumes' PVs", in: in, file: "library.go",
+			before: "return &controller.IgnoredError{Reason: \"volumes are deleted elsewhere\"}", after: "return nil",
+			because: "the library is told of no PV in the model",
+		},
+		{
+			name: "a claim is not held before its first volume", in: in, file: "decide.go",
+			before: "case s.Protects && !s.Claim.Protected:", after: "case false:",
+			world: "claim",
+		},
+		{
+			name: "a finalizer that is off is taken off again while the cache lags", in: in, file: "observe.go",
+			before: "if it.letGo != \"\" && kube.Newer(it.letGo, s.Claim.ResourceVersion) {", after: "if false {",
+			because: "one patch more that changes nothing",
+		},
+		{
+			name: "a volume of which nothing is known is not finished without its class", in: in, file: "decide.go",
+			before: "case s.ClassGone && s.Tried && s.Ordered:", after: "case false:",
+			because: "a claim that is held then is what the reason says",
+		},
+		{
+			name: "a class that comes back wakes nobody", in: in, file: "controller.go",
+			before: "AddFunc:    func(any) { p.wakeClaims() },", after: "AddFunc:    func(any) {},",
+			because: "what the handlers of classes call, the model calls itself",
+		},
+	}
+}
