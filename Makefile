@@ -31,7 +31,7 @@ test-unit: ## Run the tests that need no control plane
 test-model: ## Test the model checker, and explore the beginning of each of its worlds
 	$(GO) test -race -tags model ./test/model/...
 
-model: ## Explore in full what can happen while a volume is deleted; some minutes
+model: ## Explore in full what can happen while a volume is made or deleted; some minutes
 	$(GO) run -tags model ./test/model/cmd/model $(if $(WORLD),--world '$(WORLD)')
 
 model-deep: ## The same with larger worlds; hours, and tens of gigabytes of memory
@@ -83,7 +83,7 @@ fuzz: ## Fuzz what reads untrusted input, FUZZTIME (30s) for each target
 lint: $(LINT) ## Check formatting, vet, staticcheck and more
 	$(LINT) run ./...
 	$(LINT) run --build-tags controlplane ./pkg/internal/kube ./pkg/reclaim ./pkg/provision/snapshots
-	$(LINT) run --build-tags model ./pkg/reclaim ./test/model/...
+	$(LINT) run --build-tags model ./pkg/reclaim ./pkg/provision ./test/model/...
 	$(GO) mod tidy -diff
 
 # The linter is compiled once for each change of its pinned version.
