@@ -16,6 +16,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/places"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
@@ -38,6 +39,8 @@ type ComposerConfig struct {
 	Settings order.Settings
 	// Snapshots reads VolumeSnapshots. Default: no claim is made from one.
 	Snapshots Snapshots
+	// Places are where the driver's nodes are, which the Composer watches. Default: its own.
+	Places *places.Places
 	// IgnoreTopology takes the driver's volumes for reachable from everywhere, whatever it says.
 	IgnoreTopology bool
 }
@@ -50,7 +53,7 @@ type Composer struct {
 	driver  order.Driver
 	clients kube.Clients
 	// places is nil where it does not matter where the nodes are.
-	places *places
+	places *places.Places
 }
 
 var (
@@ -71,6 +74,11 @@ func NewComposer(config *rest.Config, driver Capable, cfg ComposerConfig) (*Comp
 	if err != nil {
 		return nil, err
 	}
+	if cfg.Places == nil {
+		if cfg.Places, err = places.New(config, driver.Name()); err != nil {
+			return nil, err
+		}
+	}
 	return newComposer(clients, driver, cfg)
 }
 
@@ -84,7 +92,7 @@ func newComposer(clients kube.Clients, driver Capable, cfg ComposerConfig) (*Com
 		delete(c.driver.Plugin, topology)
 	}
 	if c.driver.Plugin[topology] {
-		c.places = newPlaces(clients, driver.Name())
+		c.places = cfg.Places
 	}
 	return c, nil
 }
@@ -115,11 +123,11 @@ func (c *Composer) Watch(ctx context.Context) {
 		<-ctx.Done()
 		return
 	}
-	c.places.watch(ctx)
+	c.places.Watch(ctx)
 }
 
 // Synced tells whether all nodes are known that there were when Watch began.
-func (c *Composer) Synced() bool { return c.places == nil || c.places.synced() }
+func (c *Composer) Synced() bool { return c.places == nil || c.places.Synced() }
 
 // Rights are what a Composer needs to be allowed.
 func (c *Composer) Rights() []reclaim.Right {
@@ -206,12 +214,12 @@ func (c *Composer) gather(ctx context.Context, f *order.Facts, need order.Need, 
 		}
 	}
 	if need.SelectedNode != "" {
-		if f.Selected, err = c.places.node(ctx, need.SelectedNode, node); err != nil {
+		if f.Selected, err = c.places.Node(ctx, need.SelectedNode, node); err != nil {
 			return err
 		}
 	}
 	if need.Nodes {
-		f.Nodes, err = c.places.nodes()
+		f.Nodes, err = c.places.Nodes()
 	}
 	return err
 }

@@ -31,10 +31,17 @@ type Handler[R any] interface {
 // that it changed hands, and not an end that was none.
 type Recorder[R any] func(object runtime.Object, known bool) (record R, keep bool, err error)
 
-// Cache is a watch cache of one kind of object in the whole cluster, known by name, or by
-// "namespace/name" if it has a namespace. It is never resynced, and an object that a new list shows
-// as it was before is not told of: what does not change causes no work. Its methods are safe for
-// concurrent use.
+// Selection says which objects of a kind a Cache holds. The zero value is all, of all namespaces.
+type Selection struct {
+	// Namespace is the only one that is looked at.
+	Namespace string
+	// Labels is a label selector. An object that does not fit it any more is gone to the Cache.
+	Labels string
+}
+
+// Cache is a watch cache of one kind of object, known by name, or by "namespace/name" if it has a
+// namespace. It is never resynced, and an object that a new list shows as it was before is not told
+// of: what does not change causes no work. Its methods are safe for concurrent use.
 //
 // It is the reflector's store itself. An informer would put a queue between the two, which
 // holds every object of the first list once more.
@@ -62,9 +69,14 @@ type kept[R any] struct {
 // client and resource name what is watched ("persistentvolumes"); example is an empty
 // object of that kind.
 func NewCache[R any](client rest.Interface, resource string, example runtime.Object, record Recorder[R], handler Handler[R]) *Cache[R] {
+	return NewCacheOf(Selection{}, client, resource, example, record, handler)
+}
+
+// NewCacheOf is NewCache for some objects of a kind only.
+func NewCacheOf[R any](some Selection, client rest.Interface, resource string, example runtime.Object, record Recorder[R], handler Handler[R]) *Cache[R] {
 	c := &Cache[R]{record: record, handler: handler, kept: map[string]kept[R]{}, synced: synced{resource, make(chan struct{})}}
 	s := store[R]{c}
-	c.reflector = cache.NewReflectorWithOptions(&source[R]{client, s}, example, s, cache.ReflectorOptions{Name: resource})
+	c.reflector = cache.NewReflectorWithOptions(&source[R]{client, s, some}, example, s, cache.ReflectorOptions{Name: resource})
 	c.reflector.WatchListPageSize = pageSize
 	return c
 }

@@ -49,6 +49,7 @@ const pageSize = 2000
 type source[R any] struct {
 	client rest.Interface
 	store  store[R]
+	some   Selection
 }
 
 var _ cache.ListerWatcherWithContext = &source[any]{}
@@ -58,7 +59,7 @@ var _ cache.ListerWatcherWithContext = &source[any]{}
 func (s *source[R]) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	options.ResourceVersion, options.ResourceVersionMatch = "", ""
 	resource := s.store.cache.synced.resource
-	list, err := s.client.Get().Resource(resource).VersionedParams(&options, metav1.ParameterCodec).Do(ctx).Get()
+	list, err := s.get(options).Do(ctx).Get()
 	if err != nil {
 		return nil, err // the reflector tells such errors apart
 	}
@@ -80,7 +81,14 @@ func (s *source[R]) ListWithContext(ctx context.Context, options metav1.ListOpti
 // WatchWithContext begins a watch.
 func (s *source[R]) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	options.Watch = true
-	return s.client.Get().Resource(s.store.cache.synced.resource).VersionedParams(&options, metav1.ParameterCodec).Watch(ctx)
+	return s.get(options).Watch(ctx)
+}
+
+// get is a read of the objects that the cache holds.
+func (s *source[R]) get(options metav1.ListOptions) *rest.Request {
+	options.LabelSelector = s.some.Labels
+	return s.client.Get().NamespaceIfScoped(s.some.Namespace, s.some.Namespace != "").
+		Resource(s.store.cache.synced.resource).VersionedParams(&options, metav1.ParameterCodec)
 }
 
 // List and Watch are the older forms of the two.

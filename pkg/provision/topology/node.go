@@ -13,9 +13,10 @@ type Node struct {
 	Name string
 	// Labels are the Node's; the kubelet puts the driver's segments among them.
 	Labels map[string]string
-	// Keys are the labels that the driver registered for the node (CSINode,
-	// spec.drivers[].topologyKeys). Empty where the driver does not run there, or has not
-	// registered yet.
+	// Registered: the driver has registered on the node (CSINode, spec.drivers).
+	Registered bool
+	// Keys are the labels that it registered there (spec.drivers[].topologyKeys). Empty where it
+	// has not, and where it knows of no places.
 	Keys []string
 }
 
@@ -26,7 +27,7 @@ func NodeOf(node *v1.Node, csiNode *storagev1.CSINode, driver string) Node {
 	if csiNode != nil {
 		for _, d := range csiNode.Spec.Drivers {
 			if d.Name == driver {
-				n.Keys = d.TopologyKeys
+				n.Registered, n.Keys = true, d.TopologyKeys
 			}
 		}
 	}
@@ -56,6 +57,25 @@ func places(nodes []Node, keys []string) []term {
 		}
 	}
 	return sorted(terms)
+}
+
+// Segments returns the places where the driver is, each once and in order: those of the nodes on
+// which it registered, by the keys that it registered there. A node that lacks one of these labels
+// is left out until it has it. A place without segments is everywhere: a node for which the driver
+// knows of no places is there.
+func Segments(nodes []Node) []map[string]string {
+	var terms []term
+	for _, n := range nodes {
+		place, ok := n.place(n.Keys)
+		if n.Registered && (ok || len(n.Keys) == 0) {
+			terms = append(terms, place)
+		}
+	}
+	var all []map[string]string
+	for _, t := range toCSI(sorted(terms)) {
+		all = append(all, t.Segments)
+	}
+	return all
 }
 
 // commonKeys returns the keys that most nodes registered, and among equals the first in
