@@ -1,0 +1,70 @@
+package capacity
+
+import (
+	"context"
+	"fmt"
+
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	storageclient "k8s.io/client-go/kubernetes/typed/storage/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+)
+
+// cluster is what is asked of the API server.
+type cluster interface {
+	create(ctx context.Context, o *storagev1.CSIStorageCapacity) (*storagev1.CSIStorageCapacity, error)
+	// patch and remove change an object only if it is exactly as it was read, else they return
+	// kube.ErrChanged, or kube.ErrGone.
+	patch(ctx context.Context, name string, body []byte) (*storagev1.CSIStorageCapacity, error)
+	remove(ctx context.Context, o Object) error
+	// owner returns who owns the objects.
+	owner(ctx context.Context, by OwnedBy) (metav1.OwnerReference, error)
+}
+
+// apiServer is the cluster behind real clients.
+type apiServer struct {
+	objects storageclient.CSIStorageCapacityInterface
+	owners  owners
+}
+
+func (a apiServer) create(ctx context.Context, o *storagev1.CSIStorageCapacity) (*storagev1.CSIStorageCapacity, error) {
+	stored, err := a.objects.Create(ctx, o, metav1.CreateOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("create the CSIStorageCapacity of class %q: %w", o.StorageClassName, err)
+	}
+	return stored, nil
+}
+
+func (a apiServer) patch(ctx context.Context, name string, body []byte) (*storagev1.CSIStorageCapacity, error) {
+	stored, err := a.objects.Patch(ctx, name, types.StrategicMergePatchType, body, metav1.PatchOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("patch CSIStorageCapacity %q: %w", name, meaning(err))
+	}
+	return stored, nil
+}
+
+func (a apiServer) remove(ctx context.Context, o Object) error {
+	only := metav1.Preconditions{UID: &o.UID, ResourceVersion: &o.ResourceVersion}
+	if err := a.objects.Delete(ctx, o.Name, metav1.DeleteOptions{Preconditions: &only}); err != nil {
+		return fmt.Errorf("delete CSIStorageCapacity %q: %w", o.Name, meaning(err))
+	}
+	return nil
+}
+
+func (a apiServer) owner(ctx context.Context, by OwnedBy) (metav1.OwnerReference, error) {
+	return a.owners.find(ctx, by)
+}
+
+// meaning tells the API server's answers apart by what they mean.
+func meaning(err error) error {
+	switch {
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("%w: %w", kube.ErrGone, err)
+	case apierrors.IsConflict(err):
+		return fmt.Errorf("%w: %w", kube.ErrChanged, err)
+	}
+	return err
+}

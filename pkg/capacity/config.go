@@ -1,0 +1,85 @@
+package capacity
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/utils/clock"
+)
+
+// Config holds the settings of a Controller. Namespace is required, the rest has defaults: those of
+// the stock external-provisioner.
+type Config struct {
+	// Namespace is where the objects are. Required.
+	Namespace string
+	// Owner is who owns the objects, so that they go with it. Default: nobody.
+	Owner *OwnedBy
+	// ManagedBy is the value of the label [LabelManagedBy]: of all objects of the driver, those with
+	// it are ours. Default "external-provisioner", so that its objects are taken over.
+	ManagedBy string
+	// ForImmediate has objects made for classes with immediate binding too, which no scheduler asks
+	// for. Default: only where binding waits for a pod.
+	ForImmediate bool
+	// PollInterval is how often the driver is asked what is left where nothing tells of a change;
+	// up to a fifth less. Default 1 minute.
+	PollInterval time.Duration
+	// Workers is how many spots are worked on at once. Default 1.
+	Workers int
+	// RetryStart and RetryMax bound the delay, doubled each time, after a failed try. A refusal of
+	// the driver starts at ten times RetryStart. Default 1 second and 5 minutes.
+	RetryStart, RetryMax time.Duration
+	// Metrics is where the package's metrics are registered. Default nowhere.
+	Metrics prometheus.Registerer
+	// Clock is replaced in tests. Default the real one.
+	Clock clock.WithTicker
+}
+
+// OwnedBy says who owns the objects: a pod, or what controls it.
+type OwnedBy struct {
+	// Pod is the name of a pod in the objects' namespace. Required.
+	Pod string
+	// Level is how many steps from the pod up, from controller to controller: 0 the pod itself, 1
+	// its StatefulSet or DaemonSet, 2 its Deployment.
+	Level int
+}
+
+func (c Config) withDefaults() Config {
+	if c.ManagedBy == "" {
+		c.ManagedBy = "external-provisioner"
+	}
+	if c.PollInterval == 0 {
+		c.PollInterval = time.Minute
+	}
+	if c.Workers == 0 {
+		c.Workers = 1
+	}
+	if c.RetryStart == 0 {
+		c.RetryStart = time.Second
+	}
+	if c.RetryMax == 0 {
+		c.RetryMax = 5 * time.Minute
+	}
+	if c.Clock == nil {
+		c.Clock = clock.RealClock{}
+	}
+	return c
+}
+
+// Validate returns every setting that is wrong.
+func (c Config) Validate() error {
+	var wrong []error
+	add := func(bad bool, format string, args ...any) {
+		if bad {
+			wrong = append(wrong, fmt.Errorf(format, args...))
+		}
+	}
+	full := c.withDefaults()
+	add(c.Namespace == "", "namespace: none is given for the objects")
+	add(c.Owner != nil && (c.Owner.Pod == "" || c.Owner.Level < 0), "owner: want a pod and the steps up from it, not %+v", c.Owner)
+	add(c.PollInterval < 0, "poll interval: %v is negative", c.PollInterval)
+	add(c.Workers < 0, "workers: %d is negative", c.Workers)
+	add(full.RetryStart < 0 || full.RetryMax < full.RetryStart, "retries: from %v to %v is no growing delay", full.RetryStart, full.RetryMax)
+	return errors.Join(wrong...)
+}

@@ -1,0 +1,55 @@
+package capacity
+
+import (
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// figures counts objects at the moment it is asked, under external-provisioner's names.
+type figures struct {
+	*Controller
+	goal, current, obsolete *prometheus.Desc
+}
+
+// Describe names the metrics.
+func (f figures) Describe(descs chan<- *prometheus.Desc) {
+	for _, desc := range []*prometheus.Desc{f.goal, f.current, f.obsolete} {
+		descs <- desc
+	}
+}
+
+// Collect counts.
+func (f figures) Collect(metrics chan<- prometheus.Metric) {
+	f.memory.mu.Lock()
+	places := f.memory.places
+	f.memory.mu.Unlock()
+	goal := f.goalOf(places)
+	current, obsolete := map[Spot]bool{}, 0
+	f.objects.Each(func(o Object) {
+		if goal[o.Spot] {
+			current[o.Spot] = true
+		} else {
+			obsolete++
+		}
+	})
+	for desc, n := range map[*prometheus.Desc]int{f.goal: len(goal), f.current: len(current), f.obsolete: obsolete} {
+		metrics <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(n))
+	}
+}
+
+func (c *Controller) register(to prometheus.Registerer) error {
+	if to == nil {
+		return nil
+	}
+	desc := func(name, help string) *prometheus.Desc { return prometheus.NewDesc(name, help, nil, nil) }
+	err := to.Register(figures{c,
+		desc("csistoragecapacities_desired_goal", "CSIStorageCapacity objects that there are to be."),
+		desc("csistoragecapacities_desired_current", "CSIStorageCapacity objects that there are to be, and are."),
+		desc("csistoragecapacities_obsolete", "CSIStorageCapacity objects that are to be deleted."),
+	})
+	if err != nil {
+		return fmt.Errorf("register metrics: %w", err)
+	}
+	return nil
+}

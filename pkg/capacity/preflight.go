@@ -1,0 +1,61 @@
+package capacity
+
+import (
+	"context"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+)
+
+// Rights returns what a Controller with these settings needs to be allowed.
+func (c *Controller) Rights() []reclaim.Right {
+	const storage, nothing = "storage.k8s.io", "no capacity is published"
+	here := func(group, resource, verb, without string) reclaim.Right {
+		return reclaim.Right{Group: group, Resource: resource, Verb: verb, Namespace: c.cfg.Namespace, Without: without}
+	}
+	rights := []reclaim.Right{
+		{Group: storage, Resource: "storageclasses", Verb: "list", Without: nothing},
+		{Group: storage, Resource: "storageclasses", Verb: "watch", Without: nothing},
+		here(storage, "csistoragecapacities", "list", nothing),
+		here(storage, "csistoragecapacities", "watch", nothing),
+		here(storage, "csistoragecapacities", "create", nothing),
+		here(storage, "csistoragecapacities", "patch", "the capacity that is published grows old, and the scheduler goes by it"),
+		here(storage, "csistoragecapacities", "delete", "the capacity of classes and places that are gone stays"),
+	}
+	if c.places != nil {
+		for _, verb := range []string{"list", "watch"} {
+			rights = append(rights, reclaim.Right{Resource: "nodes", Verb: verb, Without: nothing},
+				reclaim.Right{Group: storage, Resource: "csinodes", Verb: verb, Without: nothing})
+		}
+	}
+	const unowned = "no capacity is published, for it is not known who is to own it; --capacity-ownerref-level=-1 has nobody own it"
+	if c.cfg.Owner != nil {
+		rights = append(rights, here("", "pods", "get", unowned))
+	}
+	if c.cfg.Owner != nil && c.cfg.Owner.Level > 1 {
+		rights = append(rights, here("apps", "replicasets", "get", unowned))
+	}
+	return rights
+}
+
+// Missing returns those of the rights that the API server does not grant. An error means that it
+// could not be found out.
+func (c *Controller) Missing(ctx context.Context) ([]reclaim.Right, error) {
+	var missing []reclaim.Right
+	for _, right := range c.Rights() {
+		granted, err := c.granted(ctx, right)
+		if err != nil {
+			return nil, err
+		}
+		if !granted {
+			missing = append(missing, right)
+		}
+	}
+	return missing, nil
+}
+
+func (c *Controller) granted(ctx context.Context, right reclaim.Right) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	return kube.Granted(ctx, c.authorization, right.Verb, right.Group, right.Resource, right.Namespace)
+}

@@ -1,0 +1,48 @@
+package capacity
+
+// Reason says why a decision is what it is. The same word is a value in the log.
+type Reason string
+
+// Reasons for leaving a spot as it is.
+const (
+	// ReasonUnknown: it is not known yet whether the spot is to have an object.
+	ReasonUnknown Reason = "Unknown"
+	// ReasonOwnerUnknown: it is not known yet who is to own the object.
+	ReasonOwnerUnknown Reason = "OwnerUnknown"
+	// ReasonUpToDate: the object says what the driver said.
+	ReasonUpToDate Reason = "UpToDate"
+)
+
+// Reasons for deleting an object; with no object left, for doing nothing.
+const (
+	// ReasonClassGone: the driver has no such StorageClass.
+	ReasonClassGone Reason = "ClassGone"
+	// ReasonImmediateBinding: the class binds claims before any pod is scheduled.
+	ReasonImmediateBinding Reason = "ImmediateBinding"
+	// ReasonPlaceGone: no node with the driver is there.
+	ReasonPlaceGone Reason = "PlaceGone"
+	// ReasonDuplicate: another object says the same.
+	ReasonDuplicate Reason = "Duplicate"
+)
+
+// Reasons for the other steps.
+const (
+	// ReasonDue: what is left may have changed since the driver was asked.
+	ReasonDue Reason = "Due"
+	// ReasonMissing: the spot has no object.
+	ReasonMissing Reason = "Missing"
+	// ReasonChanged: the driver says something else than the object.
+	ReasonChanged Reason = "Changed"
+	// ReasonNotOwned: the object does not go with its owner.
+	ReasonNotOwned Reason = "NotOwned"
+)
+
+// Reasons that only carrying out a step can find.
+const (
+	// ReasonUnanswered: the driver did not say what is left. The object stays as it is.
+	ReasonUnanswered Reason = "Unanswered"
+	// ReasonUnwritable: the API server did not take a change.
+	ReasonUnwritable Reason = "Unwritable"
+	// ReasonUnreadable: what has to be known could not be read.
+	ReasonUnreadable Reason = "Unreadable"
+)
