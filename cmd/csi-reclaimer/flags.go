@@ -34,6 +34,7 @@ type options struct {
 	preventMode  bool
 	cloneWorkers int
 	notYet       notYet
+	capacity     capacityOptions
 
 	role               string
 	honor              bool
@@ -108,6 +109,7 @@ func (o *options) flags() cliflag.NamedFlagSets {
 		"Calls to the API server that may exceed --kube-api-qps at once. Required with it.")
 
 	o.provisioningFlags(groups.FlagSet("Provisioning"))
+	o.capacity.flags(groups.FlagSet("Capacity"))
 	fs = groups.FlagSet("Reclaiming")
 	fs.StringVar(&o.role, "role", reclaim.RoleOwner.String(),
 		"What else works on this driver's PVs. owner: nobody; volumes are made for claims (--provision), and deleted in any order of deletion. "+
@@ -323,5 +325,6 @@ func (o *options) validate() error {
 	add(o.grace < 0, "--shutdown-grace=%v: must not be negative", o.grace)
 	add(o.metricsPath == "" || o.metricsPath[0] != '/', "--metrics-path=%q: must begin with /", o.metricsPath)
 	wrong = append(wrong, o.validateProvisioning(role)...)
+	wrong = append(wrong, o.validateCapacity(role)...)
 	return errors.Join(wrong...)
 }

@@ -38,15 +38,13 @@ func (o *options) provisioningFlags(fs *pflag.FlagSet) {
 		"Mark the PVs of claims whose only access mode is ReadOnlyMany as read-only.")
 	fs.IntVar(&o.cloneWorkers, "cloning-protection-threads", 1,
 		"How many claims that were cloned are let go at once.")
-	// The first four are switches.
+	// The first two are switches.
 	for i, name := range []string{
-		"enable-capacity", "node-deployment", "capacity-for-immediate-binding", "node-deployment-immediate-binding",
-		"capacity-threads", "capacity-poll-interval", "capacity-ownerref-level", "kube-api-capacity-qps", "kube-api-capacity-burst",
-		"node-deployment-base-delay", "node-deployment-max-delay",
+		"node-deployment", "node-deployment-immediate-binding", "node-deployment-base-delay", "node-deployment-max-delay",
 	} {
 		fs.Var(&notYetFlag{name, &o.notYet}, name, "Not yet: the stock external-provisioner's flag is refused.")
 		fs.Lookup(name).Hidden = true
-		if i < 4 {
+		if i < 2 {
 			fs.Lookup(name).NoOptDefVal = "true"
 		}
 	}
@@ -87,7 +85,7 @@ func (o *options) validateProvisioning(role reclaim.Role) []error {
 		wrong = append(wrong, fmt.Errorf("--provision: in role %s another provisioner makes the volumes; only role owner provisions", o.role))
 	}
 	for _, name := range o.notYet {
-		wrong = append(wrong, fmt.Errorf("--%s: csi-reclaimer does not publish storage capacity and cannot run on each node yet; leave the flag out, or keep the external-provisioner and run csi-reclaimer beside it with --role=observer", name))
+		wrong = append(wrong, fmt.Errorf("--%s: csi-reclaimer cannot run on each node yet; leave the flag out, or keep the external-provisioner and run csi-reclaimer beside it with --role=observer", name))
 	}
 	if o.gates.Enabled(crossNamespaceGate) {
 		wrong = append(wrong, errors.New("--feature-gates=CrossNamespaceVolumeDataSource=true: sources in other namespaces are not supported yet"))

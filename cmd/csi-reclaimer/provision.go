@@ -12,13 +12,14 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/places"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/snapshots"
 )
 
 // newProvisioner returns what makes the volumes of claims, nil where that is not to be done. Of
-// shared, Volumes, Events and Metrics count. It is called before anything that uses client-go's scheme
-// runs: see provision.New.
-func newProvisioner(ctx context.Context, o *options, config *rest.Config, driver *csidriver.Driver, shared provision.Config) (*provision.Provisioner, error) {
+// shared, Volumes, Changed, Events and Metrics count. It is called before anything that uses
+// client-go's scheme runs: see provision.New.
+func newProvisioner(ctx context.Context, o *options, config *rest.Config, driver *csidriver.Driver, where *places.Places, shared provision.Config) (*provision.Provisioner, error) {
 	if !o.provisions() {
 		klog.FromContext(ctx).Info("Not provisioning", "role", o.role, "dryRun", o.dryRun)
 		return nil, nil //nolint:nilnil // nothing that provisions is an answer of its own here
@@ -27,14 +28,14 @@ func newProvisioner(ctx context.Context, o *options, config *rest.Config, driver
 	if err != nil {
 		return nil, err
 	}
-	how := o.composerConfig(identity(driver.Name()))
-	how.Snapshots = volumeSnapshots
-	composer, err := provision.NewComposer(config, driver, how)
+	orders := o.composerConfig(identity(driver.Name()))
+	orders.Places, orders.Snapshots = where, volumeSnapshots
+	composer, err := provision.NewComposer(config, driver, orders)
 	if err != nil {
 		return nil, err
 	}
 	settings := o.provisionConfig()
-	settings.Volumes, settings.Events, settings.Metrics = shared.Volumes, shared.Events, shared.Metrics
+	settings.Volumes, settings.Changed, settings.Events, settings.Metrics = shared.Volumes, shared.Changed, shared.Events, shared.Metrics
 	if plugin := order.InTreePlugin(driver.Name()); plugin != "" {
 		settings.AlsoKnownAs = []string{plugin}
 	}

@@ -30,6 +30,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/serve"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/places"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
@@ -81,8 +82,19 @@ func run(ctx context.Context, o *options, stdout io.Writer) error {
 		return err
 	}
 	defer stopEvents()
+	where, err := places.New(config, driver.Name())
+	if err != nil {
+		return err
+	}
+	publisher, err := newCapacity(ctx, o, config, driver, where, own)
+	if err != nil {
+		return err
+	}
 	settings := o.reclaimConfig(driver.Name())
 	settings.Events, settings.Metrics = events, own
+	if publisher != nil {
+		settings.Deleted = publisher.Changed
+	}
 	if settings.NeverAttached, err = neverAttached(ctx, config, driver); err != nil {
 		return err
 	}
@@ -90,17 +102,20 @@ func run(ctx context.Context, o *options, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	provisioner, err := newProvisioner(ctx, o, config, driver, provision.Config{Volumes: reclaimer.PVs(), Events: events, Metrics: own})
+	provisioner, err := newProvisioner(ctx, o, config, driver, where, provision.Config{Volumes: reclaimer.PVs(), Changed: settings.Deleted, Events: events, Metrics: own})
 	if err != nil {
 		return err
 	}
 	controllers, rights := []controller{reclaimer}, []asker{reclaimer}
-	switch {
-	case o.releaseFinalizers:
+	if o.releaseFinalizers {
 		controllers = []controller{releasing{reclaimer, stdout}}
-	case provisioner != nil:
+	}
+	if provisioner != nil {
 		controllers, rights = append(controllers, provisioner), append(rights, provisioner)
 		state.provisioning(provisioner.Synced)
+	}
+	if publisher != nil {
+		controllers, rights = append(controllers, publisher), append(rights, publisher)
 	}
 	state.set(reclaimer.Synced)
 	serving.Go(func() { returnMemory(background, reclaimer.WaitSynced) })
@@ -134,7 +149,8 @@ func release(ctx context.Context, r *reclaim.Reclaimer, stdout io.Writer) error 
 	return err
 }
 
-// controller is one that works while this replica leads: reclaim.Reclaimer, provision.Provisioner.
+// controller is one that works while this replica leads: reclaim.Reclaimer, provision.Provisioner,
+// capacity.Controller.
 type controller interface {
 	Watch(ctx context.Context)
 	Run(ctx context.Context) error

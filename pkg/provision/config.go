@@ -31,6 +31,9 @@ type Config struct {
 	// Volumes shows which PVs there are. Whoever gives it keeps it up to date while Watch or Run is at
 	// work. Default: a watch of its own.
 	Volumes Volumes
+	// Changed, if set, is told when what the driver has left may have changed, with the class and with
+	// the places of the volume, none where they are not known. It is to return at once.
+	Changed func(class string, at []map[string]string)
 	// Events records what happens to a half-made volume, and why a claim is held, on the claim.
 	// The library writes the events of the normal course by itself. Default none.
 	Events record.EventRecorder
@@ -55,6 +58,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.RetryMax == 0 {
 		c.RetryMax = 5 * time.Minute
+	}
+	if c.Changed == nil {
+		c.Changed = func(string, []map[string]string) {}
 	}
 	if c.Events == nil {
 		c.Events = noEvents{}

@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/klog/v2"
+	"sigs.k8s.io/sig-storage-lib-external-provisioner/v10/util"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
@@ -223,7 +224,20 @@ func (w *run) createVolume(ctx context.Context, why Reason) error {
 	// Where something may be left of an earlier try, the finalizer stays on.
 	w.elsewhere = w.wanted != nil && w.wanted.node != nil && it.order.MayReschedule && outcome.Of(err) == outcome.Exhausted
 	it.made = volume
+	if err == nil || outcome.Of(err) == outcome.Exhausted {
+		w.tellChanged()
+	}
 	return because(failureOf(why), err)
+}
+
+// tellChanged tells that what the driver has left may have changed: where the volume is that was made,
+// or, where none is, in the whole class.
+func (w *run) tellChanged() {
+	var at []map[string]string
+	for _, topology := range w.life.made.GetAccessibleTopology() {
+		at = append(at, topology.GetSegments())
+	}
+	w.cfg.Changed(util.GetPersistentVolumeClaimClass(w.claim), at)
 }
 
 func (w *run) storePV(ctx context.Context) error {
@@ -262,6 +276,7 @@ func (w *run) deleteVolume(ctx context.Context, why Reason) error {
 	klog.FromContext(ctx).Info("Deleted a volume that never had a PV", "claim", klog.KObj(w.claim), "volumeHandle", w.life.handle)
 	w.metrics.cleaned.Inc()
 	w.reports.tell(ctx, w.facts.Claim, why, fmt.Sprintf("Volume %q.", w.life.handle))
+	w.tellChanged()
 	it := w.life
 	it.volume, it.handle, it.made, it.doubt, it.unfit, it.failed = VolumeNone, "", nil, false, false, true
 	return nil

@@ -266,6 +266,7 @@ func (w *run) volumeDeleted(ctx context.Context, c call, a answer) error {
 	}
 	w.facts.Done = w.observer.notes.record(pv.UID, func(d *Done) { d.VolumeDeleted, d.Claim = true, pv.Claim })
 	klog.FromContext(ctx).Info("Deleted a volume", "volumeHandle", pv.Handle, "claim", klog.KRef(pv.Claim.Namespace, pv.Claim.Name), "pvFirst", pv.Terminating)
+	w.cfg.Deleted(pv.StorageClass, pv.places())
 	if w.facts.End.Gone {
 		w.reports.aside(ctx, pv, ReasonUnprotectedReclaim, fmt.Sprintf("Volume %q.", pv.Handle))
 	}

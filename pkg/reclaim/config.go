@@ -53,6 +53,9 @@ type Config struct {
 	// RetryStart and RetryMax bound the delay, doubled each time, after a failed deletion
 	// or API call. Default 1 second and 5 minutes.
 	RetryStart, RetryMax time.Duration
+	// Deleted, if set, is told of each volume that was deleted: its class, and the places from which it
+	// could be used, none where they are not known. It is to return at once. Default none.
+	Deleted func(class string, at []map[string]string)
 	// Events records what keeps a PV, on the PV, and what ends a deletion that was not as
 	// it should be. It should have a client and a limit of its own. Default none.
 	Events record.EventRecorder
@@ -87,6 +90,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.RetryMax == 0 {
 		c.RetryMax = 5 * time.Minute
+	}
+	if c.Deleted == nil {
+		c.Deleted = func(string, []map[string]string) {}
 	}
 	if c.Events == nil || c.DryRun {
 		c.Events = noEvents{} // an Event is a write

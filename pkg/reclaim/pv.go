@@ -35,6 +35,8 @@ const (
 	attacherFinalizerPrefix = "external-attacher/"
 	// maxHoldReason bounds what is repeated of a person's text, in bytes.
 	maxHoldReason = 200
+	// maxAffinity bounds what is kept of a node affinity, in bytes: far more than a driver writes.
+	maxAffinity = 1024
 )
 
 // Annotations of a PV that are read.
@@ -102,7 +104,10 @@ type PV struct {
 	// and pv.kubernetes.io/migrated-to.
 	ProvisionedBy, MigratedTo string
 	StorageClass              string
-	Claim                     ClaimRef
+	// Affinity is where the volume can be used, as labels of nodes: "zone=a,rack=1;zone=b". Empty:
+	// everywhere, or in a way that such labels do not tell.
+	Affinity string
+	Claim    ClaimRef
 
 	// What is one byte stands together: a cluster may have 100,000 of these.
 
@@ -143,6 +148,7 @@ func PVOf(o *v1.PersistentVolume) PV {
 		ProvisionedBy:   o.Annotations[annProvisionedBy],
 		MigratedTo:      o.Annotations[annMigratedTo],
 		StorageClass:    storageClassOf(o),
+		Affinity:        affinityOf(o),
 		Policy:          policyOf(o.Spec.PersistentVolumeReclaimPolicy),
 		Phase:           phaseOf(o.Status.Phase),
 		Terminating:     o.DeletionTimestamp != nil,
@@ -198,6 +204,46 @@ func storageClassOf(o *v1.PersistentVolume) string {
 	return o.Spec.StorageClassName
 }
 
+// affinityOf reads where a volume can be used, in the form in which provisioners write it: one value
+// for each key.
+func affinityOf(o *v1.PersistentVolume) string {
+	if o.Spec.NodeAffinity == nil || o.Spec.NodeAffinity.Required == nil {
+		return ""
+	}
+	var terms []string
+	for _, term := range o.Spec.NodeAffinity.Required.NodeSelectorTerms {
+		var labels []string
+		for _, e := range term.MatchExpressions {
+			if e.Operator != v1.NodeSelectorOpIn || len(e.Values) != 1 {
+				return ""
+			}
+			labels = append(labels, e.Key+"="+e.Values[0])
+		}
+		terms = append(terms, strings.Join(labels, ","))
+	}
+	if text := strings.Join(terms, ";"); len(text) <= maxAffinity {
+		return text
+	}
+	return ""
+}
+
+// places returns what the affinity says.
+func (pv PV) places() []map[string]string {
+	var at []map[string]string
+	for _, term := range strings.Split(pv.Affinity, ";") {
+		labels := map[string]string{}
+		for _, label := range strings.Split(term, ",") {
+			if key, value, found := strings.Cut(label, "="); found {
+				labels[key] = value
+			}
+		}
+		if len(labels) > 0 {
+			at = append(at, labels)
+		}
+	}
+	return at
+}
+
 func policyOf(p v1.PersistentVolumeReclaimPolicy) Policy {
 	switch p {
 	case v1.PersistentVolumeReclaimDelete:
@@ -245,7 +291,7 @@ func (pv PV) deletable() bool {
 // most of what is kept of one would be such words.
 func (pv *PV) intern() {
 	for _, word := range []*string{
-		&pv.Driver, &pv.ProvisionedBy, &pv.MigratedTo, &pv.StorageClass, &pv.Claim.Namespace,
+		&pv.Driver, &pv.ProvisionedBy, &pv.MigratedTo, &pv.StorageClass, &pv.Affinity, &pv.Claim.Namespace,
 		&pv.DeletionSecret.Namespace, &pv.DeletionSecret.Name,
 	} {
 		*word = unique.Make(*word).Value()

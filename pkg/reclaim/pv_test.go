@@ -2,6 +2,7 @@ package reclaim
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 	"unicode/utf8"
 
@@ -34,6 +35,19 @@ func TestPVOf(t *testing.T) {
 		"the class by its old annotation": {csi(func(o *v1.PersistentVolume) {
 			o.Spec.StorageClassName, o.Annotations[annStorageClass] = "new", "old"
 		}), func(pv PV) bool { return pv.StorageClass == "old" }},
+		"reachable from two places": {csi(func(o *v1.PersistentVolume) {
+			o.Spec.NodeAffinity = affinity(term("zone", "a", "rack", "1"), term("zone", "b"))
+		}), func(pv PV) bool {
+			at := pv.places()
+			return len(at) == 2 && len(at[0]) == 2 && at[0]["zone"] == "a" && at[0]["rack"] == "1" && at[1]["zone"] == "b"
+		}},
+		"reachable in a way that labels do not tell": {csi(func(o *v1.PersistentVolume) {
+			o.Spec.NodeAffinity = affinity(term("zone", "a"))
+			o.Spec.NodeAffinity.Required.NodeSelectorTerms[0].MatchExpressions[0].Operator = v1.NodeSelectorOpNotIn
+		}), func(pv PV) bool { return pv.Affinity == "" && pv.places() == nil }},
+		"reachable from more places than are kept": {csi(func(o *v1.PersistentVolume) {
+			o.Spec.NodeAffinity = affinity(term("zone", strings.Repeat("a", maxAffinity)))
+		}), func(pv PV) bool { return pv.places() == nil }},
 		"terminating": {csi(func(o *v1.PersistentVolume) { now := metav1.Unix(7, 0); o.DeletionTimestamp = &now }),
 			func(pv PV) bool { return pv.Terminating && pv.TerminatingSince == 7 }},
 		"a migrated volume": {&v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{PersistentVolumeSource: v1.PersistentVolumeSource{
@@ -51,6 +65,18 @@ func TestPVOf(t *testing.T) {
 			}
 		})
 	}
+}
+
+func affinity(terms ...v1.NodeSelectorTerm) *v1.VolumeNodeAffinity {
+	return &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: terms}}
+}
+
+// term is a term of keys with one value each.
+func term(pairs ...string) (t v1.NodeSelectorTerm) {
+	for i := 0; i < len(pairs); i += 2 {
+		t.MatchExpressions = append(t.MatchExpressions, v1.NodeSelectorRequirement{Key: pairs[i], Operator: v1.NodeSelectorOpIn, Values: []string{pairs[i+1]}})
+	}
+	return t
 }
 
 // FuzzPVOf reads PVs with any content: no panic, nothing endless, and nothing of another
