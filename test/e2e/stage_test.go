@@ -113,7 +113,13 @@ func (s *stage) sidecar(args ...string) *sidecar.Sidecar {
 // launch starts a sidecar and waits for nothing.
 func (s *stage) launch(args ...string) *sidecar.Sidecar {
 	s.t.Helper()
-	car, err := sidecar.Start(s.ctx, sidecar.Options{Binary: program, Address: s.driver.Socket(), Kubeconfig: s.kube, Args: args})
+	return s.launchIn(nil, args...)
+}
+
+// launchIn does so with variables of the environment.
+func (s *stage) launchIn(env []string, args ...string) *sidecar.Sidecar {
+	s.t.Helper()
+	car, err := sidecar.Start(s.ctx, sidecar.Options{Binary: program, Address: s.driver.Socket(), Kubeconfig: s.kube, Args: args, Env: env})
 	s.must(err)
 	s.t.Cleanup(func() {
 		if s.t.Failed() {

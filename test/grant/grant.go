@@ -45,14 +45,43 @@ func Sidecar(ctx context.Context, client kubernetes.Interface, namespace, accoun
 	}, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("bind cluster role: %w", err)
 	}
-	if _, err := rbac.RoleBindings(namespace).Create(ctx, &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: role.Name},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name},
-		Subjects:   subjects,
+	return bindRole(ctx, client, namespace, account, role.Name)
+}
+
+func bindRole(ctx context.Context, client kubernetes.Interface, namespace, account, role string) error {
+	if _, err := client.RbacV1().RoleBindings(namespace).Create(ctx, &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: role},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: account}},
 	}, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("bind role: %w", err)
 	}
 	return nil
+}
+
+// capacityFile is what operators install for --enable-capacity.
+const capacityFile = "rbac-capacity.yaml"
+
+// Capacity makes the role that csi-reclaimer ships for --enable-capacity, and binds it to the service
+// account.
+func Capacity(ctx context.Context, client kubernetes.Interface, namespace, account string) error {
+	role := &rbacv1.Role{}
+	if err := readShipped(capacityFile, role); err != nil {
+		return fmt.Errorf("read the shipped RBAC: %w", err)
+	}
+	if _, err := client.RbacV1().Roles(namespace).Create(ctx, role, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("make role: %w", err)
+	}
+	return bindRole(ctx, client, namespace, account, role.Name)
+}
+
+// CapacityRules returns the rules of that role.
+func CapacityRules() ([]rbacv1.PolicyRule, error) {
+	role := &rbacv1.Role{}
+	if err := readShipped(capacityFile, role); err != nil {
+		return nil, fmt.Errorf("read the shipped RBAC: %w", err)
+	}
+	return role.Rules, nil
 }
 
 // Rules returns the rules that operators install for a role of csi-reclaimer: for the whole
@@ -67,23 +96,28 @@ func Rules(as string) (cluster, namespaced []rbacv1.PolicyRule, err error) {
 
 // shippedRoles reads the roles that operators install.
 func shippedRoles(as string) (*rbacv1.ClusterRole, *rbacv1.Role, error) {
+	clusterRole, role := &rbacv1.ClusterRole{}, &rbacv1.Role{}
+	return clusterRole, role, readShipped("rbac-"+as+".yaml", clusterRole, role)
+}
+
+// readShipped reads a manifest that holds these objects, and no more.
+func readShipped(file string, objects ...any) error {
 	root, err := process.ModuleRoot()
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	data, err := os.ReadFile(filepath.Join(root, "deploy", "manifests", "rbac-"+as+".yaml"))
+	data, err := os.ReadFile(filepath.Join(root, "deploy", "manifests", file))
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	clusterRole, role := &rbacv1.ClusterRole{}, &rbacv1.Role{}
 	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096)
-	for _, into := range []any{clusterRole, role} {
+	for _, into := range objects {
 		if err := decoder.Decode(into); err != nil {
-			return nil, nil, err
+			return err
 		}
 	}
 	if err := decoder.Decode(&struct{}{}); !errors.Is(err, io.EOF) {
-		return nil, nil, errors.New("the manifest holds more than a ClusterRole and a Role")
+		return fmt.Errorf("%s holds more than %d objects", file, len(objects))
 	}
-	return clusterRole, role, nil
+	return nil
 }

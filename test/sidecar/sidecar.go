@@ -31,6 +31,8 @@ type Options struct {
 	Kubeconfig string
 	// Args are further flags.
 	Args []string
+	// Env are variables of its environment, as NAME=value.
+	Env []string
 	// Binary is the program. Default: built from this module, see Build.
 	Binary string
 	// Dir holds the log; it must exist. Default: a new one that Stop removes.
@@ -91,7 +93,7 @@ func (s *Sidecar) Restart(more ...string) error {
 		"--http-endpoint=" + s.address, "-v=4",
 	}, s.options.Args...)
 	p, err := process.Start(process.Command{
-		Name: "csi-reclaimer", Path: s.options.Binary, Args: append(args, more...), LogFile: s.LogPath(),
+		Name: "csi-reclaimer", Path: s.options.Binary, Args: append(args, more...), Env: s.options.Env, LogFile: s.LogPath(),
 	})
 	if err != nil {
 		return fmt.Errorf("start csi-reclaimer: %w", err)

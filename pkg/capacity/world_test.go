@@ -1,0 +1,483 @@
+package capacity
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/client-go/tools/cache"
+	testclock "k8s.io/utils/clock/testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/loop"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/topology"
+)
+
+const driverName = "disk.example.com"
+
+var errLost = errors.New("the answer was lost")
+
+// world is an API server, a driver, and the Controller between the two, whose loops the test plays: what
+// they are told to visit is visited when the test says so.
+type world struct {
+	*testing.T
+	c       *Controller
+	clock   *testclock.FakeClock
+	objects *lagging
+	classes *known
+	nodes   *nodes
+	// left is what the driver has in each place; err answers instead of it.
+	left map[Place]int64
+	err  error
+	// diary is what was written and asked.
+	diary []string
+	// stored are the objects of the API server, and version its latest.
+	stored  map[string]*storagev1.CSIStorageCapacity
+	version int
+	// lost has the next write be done and its answer be lost; ownerErr answers who the owner is.
+	lost     bool
+	ownerErr error
+}
+
+// lagging shows the objects as they were at a version.
+type lagging struct {
+	shown   map[string]Object
+	version int
+}
+
+func (l *lagging) Get(name string) (Object, bool) { o, found := l.shown[name]; return o, found }
+func (l *lagging) Each(visit func(Object)) {
+	for _, o := range l.shown {
+		visit(o)
+	}
+}
+
+func (l *lagging) Reached(version string) bool {
+	n, err := strconv.Atoi(version)
+	return err == nil && l.version >= n
+}
+
+// known are the classes.
+type known map[string]class
+
+func (k known) Get(name string) (class, bool) { c, found := k[name]; return c, found }
+func (k known) Reached(string) bool           { return true }
+func (k known) Each(visit func(class)) {
+	for _, c := range k {
+		visit(c)
+	}
+}
+
+// nodes are where the driver is.
+type nodes struct {
+	all    []topology.Node
+	unread bool
+}
+
+func (n *nodes) Watch(ctx context.Context) { <-ctx.Done() }
+func (n *nodes) Synced() bool              { return !n.unread }
+func (n *nodes) Follow(func())             {}
+func (n *nodes) Nodes() ([]topology.Node, error) {
+	if n.unread {
+		return nil, errLost
+	}
+	return n.all, nil
+}
+
+func (n *nodes) set(zones ...string) {
+	n.all = nil
+	for i, zone := range zones {
+		n.all = append(n.all, topology.Node{Name: fmt.Sprint(i), Registered: true, Keys: []string{"zone"}, Labels: map[string]string{"zone": zone}})
+	}
+}
+
+func newWorld(t *testing.T, changes ...func(*Config)) *world {
+	t.Helper()
+	w := &world{
+		T: t, clock: testclock.NewFakeClock(noon), objects: &lagging{shown: map[string]Object{}}, classes: &known{}, nodes: &nodes{},
+		left: map[Place]int64{"zone=a": 10, "zone=b": 20}, stored: map[string]*storagev1.CSIStorageCapacity{},
+	}
+	(*w.classes)["late"] = class{name: "late", ours: true, parameters: map[string]string{"tier": "gold"}}
+	w.nodes.set("a", "b", "a")
+	w.start(changes...)
+	return w
+}
+
+// start starts another process.
+func (w *world) start(changes ...func(*Config)) {
+	w.Helper()
+	cfg := Config{Namespace: "ns", Clock: w.clock, Owner: &OwnedBy{Pod: "p", Level: 2}}
+	for _, change := range changes {
+		change(&cfg)
+	}
+	c, err := newController(w, driverName, w, w.nodes, cfg)
+	if err != nil {
+		w.Fatal(err)
+	}
+	c.classes, c.objects = w.classes, w.objects
+	c.awake.Store(true)
+	w.c = c
+}
+
+// catchUp has the cache show what there is.
+func (w *world) catchUp() {
+	before := w.objects.shown
+	w.objects.shown, w.objects.version = map[string]Object{}, w.version
+	for name, o := range w.stored {
+		if now := objectOf(o, w.c.marks); now.Ours { // as the label selector and recordObject have it
+			w.objects.shown[name] = now
+		}
+	}
+	for name, o := range before {
+		if _, there := w.objects.shown[name]; !there {
+			objectChanges{w.c}.Deleted(o, true)
+		}
+	}
+}
+
+// settle has the survey made and all spots visited that matter, and the cache catch up; it returns what
+// was done.
+func (w *world) settle() string {
+	w.Helper()
+	begin := len(w.diary)
+	w.look()
+	w.catchUp()
+	return w.since(begin)
+}
+
+// look does so without the cache.
+func (w *world) look() loop.Next {
+	next := w.c.survey(w.Context(), surveyKey{})
+	var spots []Spot
+	w.classes.Each(func(k class) {
+		for _, place := range []Place{"zone=a", "zone=b", "zone=c", ""} {
+			spots = append(spots, Spot{k.name, place})
+		}
+	})
+	w.objects.Each(func(o Object) { spots = append(spots, o.Spot) })
+	slices.SortFunc(spots, func(a, b Spot) int { return strings.Compare(a.Class+string(a.Place), b.Class+string(b.Place)) })
+	for _, spot := range slices.Compact(spots) {
+		w.c.work(w.Context(), spot)
+	}
+	return next
+}
+
+func (w *world) since(begin int) string { return strings.Join(w.diary[begin:], ", ") }
+
+func (w *world) note(format string, args ...any) {
+	w.diary = append(w.diary, fmt.Sprintf(format, args...))
+}
+
+func (w *world) GetCapacity(_ context.Context, r *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
+	at := PlaceOf(r.GetAccessibleTopology().GetSegments())
+	w.note("ask %s", at)
+	if r.GetParameters()["tier"] != "gold" {
+		w.Errorf("asked with parameters %v", r.GetParameters())
+	}
+	if w.err != nil {
+		return nil, w.err
+	}
+	return &csi.GetCapacityResponse{AvailableCapacity: w.left[at], MaximumVolumeSize: wrapperspb.Int64(w.left[at])}, nil
+}
+
+func (w *world) answer(o *storagev1.CSIStorageCapacity) (*storagev1.CSIStorageCapacity, error) {
+	w.version++
+	o.ResourceVersion = strconv.Itoa(w.version)
+	w.stored[o.Name] = o
+	if w.lost {
+		w.lost = false
+		return nil, errLost
+	}
+	return o.DeepCopy(), nil
+}
+
+func (w *world) create(_ context.Context, o *storagev1.CSIStorageCapacity) (*storagev1.CSIStorageCapacity, error) {
+	o = o.DeepCopy()
+	w.note("create %s %d", placeOf(o.NodeTopology), o.Capacity.Value())
+	o.Name = fmt.Sprintf("%s%d", o.GenerateName, w.version+1)
+	o.UID = types.UID(o.Name)
+	return w.answer(o)
+}
+
+func (w *world) patch(_ context.Context, name string, body []byte) (*storagev1.CSIStorageCapacity, error) {
+	var bound struct{ Metadata metav1.ObjectMeta }
+	o := w.stored[name]
+	if err := json.Unmarshal(body, &bound); err != nil {
+		return nil, err
+	}
+	switch {
+	case o == nil:
+		return nil, kube.ErrGone
+	case bound.Metadata.UID != o.UID || bound.Metadata.ResourceVersion != o.ResourceVersion:
+		return nil, kube.ErrChanged
+	}
+	now := &storagev1.CSIStorageCapacity{}
+	before, err := json.Marshal(o)
+	if err != nil {
+		return nil, err
+	}
+	merged, err := strategicpatch.StrategicMergePatch(before, body, now)
+	if err == nil {
+		err = json.Unmarshal(merged, now)
+	}
+	if err != nil {
+		return nil, err
+	}
+	w.note("update %s %d", placeOf(now.NodeTopology), now.Capacity.Value())
+	return w.answer(now)
+}
+
+func (w *world) remove(_ context.Context, o Object) error {
+	there := w.stored[o.Name]
+	switch {
+	case there == nil:
+		return kube.ErrGone
+	case there.UID != o.UID || there.ResourceVersion != o.ResourceVersion:
+		return kube.ErrChanged
+	}
+	w.note("delete %s", o.Spot.Place)
+	w.version++
+	delete(w.stored, o.Name)
+	return nil
+}
+
+func (w *world) owner(context.Context, OwnedBy) (metav1.OwnerReference, error) {
+	yes := true
+	return metav1.OwnerReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "driver", UID: "d1", Controller: &yes}, w.ownerErr
+}
+
+func (w *world) want(got, want string) {
+	w.Helper()
+	if got != want {
+		w.Errorf("did %q, want %q", got, want)
+	}
+}
+
+const bothMade = "ask zone=a, create zone=a 10, ask zone=b, create zone=b 20"
+
+func TestEachPlaceHasOneObject(t *testing.T) {
+	w := newWorld(t)
+	w.want(w.settle(), bothMade)
+	w.want(w.settle(), "")
+	w.nodes.set("a", "c")
+	w.left["zone=c"] = 30
+	w.want(w.settle(), "delete zone=b, ask zone=c, create zone=c 30")
+	delete(*w.classes, "late")
+	w.want(w.settle(), "delete zone=a, delete zone=c")
+	w.want(w.settle(), "")
+	if n := len(w.c.memory.spots) + len(w.c.memory.written) + len(w.c.memory.ended); n > 0 {
+		t.Errorf("%d things are remembered of what is gone", n)
+	}
+}
+
+func TestNothingIsWrittenWhereNothingChanged(t *testing.T) {
+	w := newWorld(t)
+	w.settle()
+	w.clock.Step(time.Minute)
+	w.want(w.settle(), "ask zone=a, ask zone=b")
+	w.start() // another process finds all as it is to be
+	w.want(w.settle(), "ask zone=a, ask zone=b")
+	w.left["zone=b"] = 19
+	w.clock.Step(time.Minute)
+	w.want(w.settle(), "ask zone=a, ask zone=b, update zone=b 19")
+}
+
+func TestADecisionBeforeTheCacheShowsTheLastWrite(t *testing.T) {
+	w := newWorld(t)
+	w.look()
+	begin := len(w.diary)
+	w.look()
+	w.want(w.since(begin), "")
+	w.left["zone=a"] = 9
+	w.c.Changed("late", []map[string]string{{"zone": "a"}})
+	w.look()
+	w.want(w.since(begin), "ask zone=a, update zone=a 9")
+	w.nodes.set("b")
+	w.look()
+	w.look()
+	w.want(w.since(begin), "ask zone=a, update zone=a 9, delete zone=a")
+	w.want(w.settle(), "")
+}
+
+func TestAnAnswerThatWasLostLeavesOneObject(t *testing.T) {
+	w := newWorld(t)
+	w.nodes.set("a")
+	w.lost = true
+	w.want(w.settle(), "ask zone=a, create zone=a 10")
+	w.want(w.settle(), "")
+	w.lost = true
+	w.objects.shown = map[string]Object{} // and once more, behind the cache
+	w.start()
+	w.look()
+	w.look()
+	w.catchUp()
+	w.settle()
+	if len(w.stored) != 1 {
+		t.Errorf("%d objects: %v", len(w.stored), w.diary)
+	}
+}
+
+func TestVolumesHaveTheDriverAskedAgain(t *testing.T) {
+	w := newWorld(t)
+	w.settle()
+	w.c.Changed("late", []map[string]string{{"zone": "b", "rack": "1"}, {"zone": "a"}})
+	w.want(w.settle(), "ask zone=a")
+	w.c.Changed("late", nil)
+	w.want(w.settle(), "ask zone=a, ask zone=b")
+	w.c.Changed("other", nil)
+	w.want(w.settle(), "")
+}
+
+func TestADriverThatDoesNotAnswerChangesNothing(t *testing.T) {
+	spot := Spot{"late", "zone=a"}
+	for name, c := range map[string]struct {
+		err   error
+		first time.Duration
+	}{
+		"an unknown failure": {errLost, time.Second},
+		"a refusal":          {outcome.Mark(outcome.Refused, errLost), 10 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.settle()
+			w.c.Changed("late", nil)
+			w.err = c.err
+			w.want(w.settle(), "ask zone=a, ask zone=b")
+			if next := w.c.work(t.Context(), spot); next.Backoff.First != c.first || next.Backoff.Max != 5*time.Minute {
+				t.Errorf("tried again after %v", next.Backoff)
+			}
+			if len(w.stored) != 2 {
+				t.Errorf("%d objects are left", len(w.stored))
+			}
+			w.err = nil
+			w.want(w.settle(), "ask zone=a, ask zone=b")
+		})
+	}
+	t.Run("a negative size", func(t *testing.T) {
+		w := newWorld(t)
+		w.left["zone=a"] = -1
+		w.want(w.settle(), "ask zone=a, ask zone=b, create zone=b 20")
+	})
+}
+
+func TestNothingIsDoneFromWhatIsNotKnown(t *testing.T) {
+	w := newWorld(t)
+	w.settle()
+	w.start()
+	w.nodes.unread = true
+	delete(*w.classes, "late")
+	w.want(w.settle(), "")
+	w.start()
+	w.nodes.unread, w.ownerErr = false, errLost
+	w.want(w.settle(), "")
+	w.c.watches = []watched{unsynced{}}
+	w.ownerErr = nil
+	w.want(w.settle(), "")
+	w.c.watches = nil
+	w.want(w.settle(), "delete zone=a, delete zone=b")
+}
+
+// unsynced is a watch cache that is not filled yet.
+type unsynced struct{}
+
+func (unsynced) Run(context.Context)     {}
+func (unsynced) Synced() bool            { return false }
+func (unsynced) Sync() cache.DoneChecker { return nil }
+
+func TestWhatSomebodyElseDoesToAnObject(t *testing.T) {
+	w := newWorld(t)
+	w.settle()
+	each := func(change func(*storagev1.CSIStorageCapacity)) {
+		for _, o := range w.stored {
+			if placeOf(o.NodeTopology) == "zone=a" {
+				change(o)
+				w.version++
+				o.ResourceVersion = strconv.Itoa(w.version)
+			}
+		}
+	}
+	each(func(o *storagev1.CSIStorageCapacity) { o.Capacity = left(99).Left.quantity() })
+	w.catchUp()
+	w.want(w.settle(), "update zone=a 10")
+	each(func(o *storagev1.CSIStorageCapacity) { o.OwnerReferences = nil })
+	w.catchUp()
+	w.want(w.settle(), "update zone=a 10")
+	each(func(o *storagev1.CSIStorageCapacity) { o.OwnerReferences[0].UID = "other" })
+	w.catchUp()
+	w.want(w.settle(), "update zone=a 10")
+	each(func(o *storagev1.CSIStorageCapacity) {
+		if len(o.OwnerReferences) != 2 {
+			t.Errorf("owners %+v", o.OwnerReferences)
+		}
+		o.Labels[LabelManagedBy] = "somebody"
+	})
+	w.catchUp()
+	w.want(w.settle(), "create zone=a 10")
+	// The change was made behind our back: what we read is not what we may delete.
+	each(func(o *storagev1.CSIStorageCapacity) {})
+	w.nodes.set("b")
+	w.want(w.settle(), "")
+	w.want(w.settle(), "delete zone=a")
+	if len(w.stored) != 2 {
+		t.Errorf("%d objects, want that of zone b and somebody's", len(w.stored))
+	}
+}
+
+func TestClassesThatBindAtOnceAreForOthers(t *testing.T) {
+	w := newWorld(t)
+	w.settle()
+	late := (*w.classes)["late"]
+	late.immediate = true
+	(*w.classes)["late"] = late
+	w.want(w.settle(), "delete zone=a, delete zone=b")
+	w.start(func(c *Config) { c.ForImmediate = true })
+	w.want(w.settle(), bothMade)
+	late.ours = false // made again for another driver
+	(*w.classes)["late"] = late
+	w.want(w.settle(), "delete zone=a, delete zone=b")
+}
+
+func TestADriverWithoutTopologyHasOneObjectForEachClass(t *testing.T) {
+	w := newWorld(t)
+	w.left[""] = 40
+	c, err := newController(w, driverName, w, nil, w.c.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.classes, c.objects = w.classes, w.objects
+	w.c = c
+	w.want(w.settle(), "ask , create  40")
+	w.c.Changed("late", nil)
+	w.want(w.settle(), "ask ")
+}
+
+func TestConfig(t *testing.T) {
+	if err := (Config{Namespace: "ns"}).Validate(); err != nil {
+		t.Error(err)
+	}
+	for name, c := range map[string]Config{
+		"no namespace":     {},
+		"no pod":           {Namespace: "ns", Owner: &OwnedBy{}},
+		"a level below":    {Namespace: "ns", Owner: &OwnedBy{Pod: "p", Level: -1}},
+		"negative polling": {Namespace: "ns", PollInterval: -1},
+		"negative workers": {Namespace: "ns", Workers: -1},
+		"shrinking delays": {Namespace: "ns", RetryStart: time.Hour},
+	} {
+		if c.Validate() == nil {
+			t.Errorf("%s is taken", name)
+		}
+	}
+}
