@@ -128,7 +128,7 @@ func TestWhatIsProvisioned(t *testing.T) {
 		}
 	}
 	for _, args := range [][]string{
-		{"--role=companion", "--provision=true"}, {"--enable-capacity=true"}, {"--node-deployment=true"}, {"--capacity-poll-interval=1m"},
+		{"--role=companion", "--provision=true"}, {"--node-deployment=true"}, {"--node-deployment-base-delay=1m"},
 		{"--feature-gates=CrossNamespaceVolumeDataSource=true"}, {"--feature-gates=VolumeAttributesClass=false"},
 		{"--cloning-protection-threads=0"}, {"--volume-name-prefix=No_Name"}, {"--volume-name-uuid-length=33"},
 	} {
