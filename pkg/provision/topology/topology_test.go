@@ -151,6 +151,35 @@ func TestAllowed(t *testing.T) {
 	}
 }
 
+func TestSegments(t *testing.T) {
+	on := func(n Node) Node { n.Registered = true; return n }
+	cases := map[string]struct {
+		nodes []Node
+		want  string
+	}{
+		"each place once":                      {[]Node{on(node("n1", "zone=b")), on(node("n2", "zone=a")), on(node("n3", "zone=b"))}, "zone=a; zone=b"},
+		"by the keys of each node":             {[]Node{on(node("n1", "zone=a")), on(node("n2", "zone=a,rack=1"))}, "zone=a; rack=1,zone=a"},
+		"where the labels are not there yet":   {[]Node{on(unlabelled(node("n1", "zone=a")))}, ""},
+		"where the driver is not":              {[]Node{without(node("n1", "zone=a")), node("n2", "zone=b")}, ""},
+		"a node for which no places are known": {[]Node{on(without(node("n1", "zone=a"))), on(node("n2", "zone=b"))}, "; zone=b"},
+		"no node":                              {nil, ""},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			var topologies []*csi.Topology
+			for _, segments := range Segments(c.nodes) {
+				topologies = append(topologies, &csi.Topology{Segments: segments})
+			}
+			if got := show(topologies); got != c.want {
+				t.Errorf("Segments = %q, want %q", got, c.want)
+			}
+		})
+	}
+	if none, everywhere := Segments(nil), Segments([]Node{{Registered: true}}); len(none) != 0 || len(everywhere) != 1 || everywhere[0] == nil {
+		t.Errorf("%v, %v", none, everywhere)
+	}
+}
+
 func TestSpread(t *testing.T) {
 	for _, set := range []string{"data-web", "data-my-long-set", "web", "a-b-c-d"} {
 		for n := 1; n <= 7; n++ {
@@ -238,13 +267,13 @@ func TestNodeOf(t *testing.T) {
 	o := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"zone": "a"}}}
 	registered := &storagev1.CSINode{Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{
 		{Name: "other", TopologyKeys: []string{"x"}}, {Name: "disk.csi.example.com", TopologyKeys: []string{"zone"}}}}}
-	if n := NodeOf(o, registered, "disk.csi.example.com"); n.Name != "n" || n.Labels["zone"] != "a" || len(n.Keys) != 1 || n.Keys[0] != "zone" {
+	if n := NodeOf(o, registered, "disk.csi.example.com"); n.Name != "n" || n.Labels["zone"] != "a" || !n.Registered || len(n.Keys) != 1 || n.Keys[0] != "zone" {
 		t.Errorf("NodeOf = %+v", n)
 	}
 	if n := NodeOf(o, nil, "disk.csi.example.com"); n.Keys != nil {
 		t.Errorf("without a CSINode: %+v", n)
 	}
-	if n := NodeOf(o, registered, "third"); n.Keys != nil {
+	if n := NodeOf(o, registered, "third"); n.Keys != nil || n.Registered {
 		t.Errorf("not registered: %+v", n)
 	}
 }
