@@ -1,0 +1,39 @@
+package provision
+
+import (
+	"sync/atomic"
+	"testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
+)
+
+func TestWhoFollowsCapacityIsToldWhatChangesIt(t *testing.T) {
+	for name, c := range map[string]struct {
+		fails outcome.Class
+		want  bool
+	}{
+		"a volume is made":         {outcome.Done, true},
+		"there is no room":         {outcome.Exhausted, true},
+		"a wrong parameter is not": {outcome.Refused, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			if c.fails != outcome.Done {
+				w.failing("create volume", false, class(c.fails))
+			}
+			var told, strange atomic.Int32
+			p := w.start(Config{Changed: func(class string, at []map[string]string) {
+				told.Add(1)
+				if class != "fast" || len(at) > 0 {
+					strange.Add(1)
+				}
+			}})
+			w.makeClaim()
+			w.wait("the driver has answered", func() bool { return w.count("let go") > 0 })
+			p.stop()
+			if (told.Load() > 0) != c.want || strange.Load() > 0 {
+				t.Errorf("told %d times, %d of them strange", told.Load(), strange.Load())
+			}
+		})
+	}
+}
