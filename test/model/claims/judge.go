@@ -87,11 +87,14 @@ func (k *worker) unsettledClaim(s *state, claim int) string {
 	case c.Protected && unknown:
 	case c.Terminating:
 		return "is being deleted, and held for ever"
+	case has && p.terminating:
+		// Its PV was deleted before it was bound, or was seen to be. Both wait for the claim's own
+		// deletion, which is told, and lets go of it.
 	case c.Protected && (has || c.Bound != provision.Unbound):
 		return "has its PV, and is held"
 	case c.Protected:
 		return "is held without a reason"
-	case has && p.terminating || p.exists() && !has || c.Bound == provision.BoundElsewhere:
+	case p.exists() && !has || c.Bound == provision.BoundElsewhere:
 		// It waits for its name, which is told, or needs no volume.
 	case s.class && !has:
 		return "gets no volume"

@@ -91,7 +91,7 @@ func Worlds() []World {
 			Budget: Budget{DeleteClaim: 1, RPC: 1, API: 1},
 		},
 		{
-			Name: "one name", About: "two claims whose volumes have one name", Claims: []string{"data", "logs"}, Short: true,
+			Name: "one name", About: "two claims whose volumes have one name, and which nothing holds", Claims: []string{"data", "logs"}, Short: true, NoFinalizer: true,
 			Budget: Budget{DeleteClaim: 1, CreateClaim: 1},
 		},
 		{
@@ -128,7 +128,7 @@ func deepWorlds() []World {
 			Budget: Budget{DeleteClaim: 1, DeletePV: 1, API: 1, Crash: 1},
 		},
 		{
-			Name: "deep: one name", About: "two claims whose volumes have one name, and calls that fail", Deep: true, Claims: []string{"data", "logs"}, Short: true,
+			Name: "deep: one name", About: "two claims whose volumes have one name, held, and calls that fail", Deep: true, Claims: []string{"data", "logs"}, Short: true,
 			Budget: Budget{DeleteClaim: 1, CreateClaim: 1, RPC: 1},
 		},
 		{
