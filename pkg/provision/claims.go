@@ -21,7 +21,7 @@ import (
 // more, what is decided from is kept; one that never was takes no memory. Its methods are safe for
 // concurrent use.
 type claims struct {
-	*kube.Cache[*v1.PersistentVolumeClaim]
+	claimCache
 	// changed is told of every change, with nil for what was not there before or is not there now.
 	// It is set before the watch begins.
 	changed func(before, now *v1.PersistentVolumeClaim)
@@ -33,8 +33,17 @@ type claims struct {
 
 func newClaims(core rest.Interface) *claims {
 	c := &claims{names: map[types.UID]string{}}
-	c.Cache = kube.NewCache(core, "persistentvolumeclaims", &v1.PersistentVolumeClaim{}, recordClaim, claimChanges{c})
+	c.claimCache = kube.NewCache(core, "persistentvolumeclaims", &v1.PersistentVolumeClaim{}, recordClaim, claimChanges{c})
 	return c
+}
+
+// claimCache is a watch cache of claims, known as "namespace/name".
+type claimCache interface {
+	Get(name string) (claim *v1.PersistentVolumeClaim, found bool)
+	// Each calls visit for every claim. visit does not call back.
+	Each(visit func(*v1.PersistentVolumeClaim))
+	Synced() bool
+	Run(ctx context.Context)
 }
 
 // watch keeps the cache up to date until ctx ends.

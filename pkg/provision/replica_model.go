@@ -20,6 +20,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
 // Machine makes Replicas for the model checker. It is not safe for concurrent use: each worker has
@@ -36,11 +37,12 @@ type Machine struct {
 	// parts are shared by all Replicas, and hold nothing that is decided from.
 	parts Provisioner
 	// Objects are only read, so that each is made once.
-	claims  map[claimShown]*v1.PersistentVolumeClaim
-	volumes map[pvShown]*volume
-	stored  map[pvShown]*v1.PersistentVolume
-	orders  []*Order
-	idle    []*Replica
+	claims   map[claimShown]*v1.PersistentVolumeClaim
+	recorded map[claimShown]*v1.PersistentVolumeClaim
+	volumes  map[pvShown]reclaim.PV
+	stored   map[pvShown]*v1.PersistentVolume
+	orders   []*Order
+	idle     []*Replica
 }
 
 // Replica is one process as a value: what it has seen, remembers and has in hand. All of it is the
@@ -200,7 +202,7 @@ const modelDriver = "driver"
 func NewMachine(names []string, pvs []int, protects bool) *Machine {
 	m := &Machine{
 		names: names, pvs: pvs, protects: protects,
-		claims: map[claimShown]*v1.PersistentVolumeClaim{}, volumes: map[pvShown]*volume{}, stored: map[pvShown]*v1.PersistentVolume{},
+		claims: map[claimShown]*v1.PersistentVolumeClaim{}, recorded: map[claimShown]*v1.PersistentVolumeClaim{}, volumes: map[pvShown]reclaim.PV{}, stored: map[pvShown]*v1.PersistentVolume{},
 	}
 	m.ctx = klog.NewContext(context.Background(), klog.Logger{}) // says nothing
 	clock := testclock.NewFakeClock(time.Unix(1e9, 0))
@@ -317,18 +319,33 @@ func (m *Machine) storedPV(shown pvShown) *v1.PersistentVolume {
 }
 
 // cachedPV returns a PV as the watch cache has it.
-func (m *Machine) cachedPV(shown pvShown) *volume {
+func (m *Machine) cachedPV(shown pvShown) (_ reclaim.PV, found bool) {
 	if shown.Claim == 0 {
+		return reclaim.PV{}, false
+	}
+	pv, known := m.volumes[shown]
+	if !known {
+		pv = reclaim.PVOf(m.storedPV(shown))
+		m.volumes[shown] = pv
+	}
+	return pv, true
+}
+
+// cachedClaim returns a claim as the watch cache has it, nil if it is not there. One that would take
+// no memory is kept in part, as one that was seen whole before.
+func (m *Machine) cachedClaim(claim int, c ClaimView) *v1.PersistentVolumeClaim {
+	if c.Version == 0 {
 		return nil
 	}
-	if m.volumes[shown] == nil {
-		recorded, err := recordVolume(m.storedPV(shown))
+	shown := claimShown{claim, c}
+	if m.recorded[shown] == nil {
+		recorded, _, err := recordClaim(m.claim(claim, c), true)
 		if err != nil {
 			panic(err)
 		}
-		m.volumes[shown], _ = recorded.(*volume)
+		m.recorded[shown] = recorded
 	}
-	return m.volumes[shown]
+	return m.recorded[shown]
 }
 
 var modelClass = &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "class"}, Provisioner: modelDriver}

@@ -7,8 +7,11 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v10/controller"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
 // Fresh returns a process that has just been started.
@@ -27,7 +30,10 @@ func (m *Machine) Fresh() *Replica {
 	p := &r.p
 	p.cfg, p.names, p.orders, p.protects, p.reports, p.metrics = m.parts.cfg, m.parts.names, m.parts.orders, m.parts.protects, m.parts.reports, m.parts.metrics
 	p.cluster, p.driver, p.clean, p.toLibrary = r, r, cleanQueue{r}, libraryQueue{r}
-	p.watches = watches{claims: cached{objects: seenClaims{r: r}}, volumes: cached{objects: seenPVs{r: r}}, classes: cached{objects: seenClass{r: r}}}
+	p.watches = watches{claims: &claims{claimCache: seenClaims{r}, names: map[types.UID]string{}}, volumes: seenPVs{r}, classes: cached{objects: seenClass{r: r}}}
+	for i, uid := range m.uids {
+		p.claims.names[uid] = "ns/" + m.names[i]
+	}
 	r.forgetAll()
 	return r
 }
@@ -80,49 +86,45 @@ type cached struct {
 func (c cached) GetStore() cache.Store     { return c.objects }
 func (c cached) GetIndexer() cache.Indexer { return c.objects }
 
-type seenClaims struct {
-	cache.Indexer
-	r *Replica
-}
+type seenClaims struct{ r *Replica }
 
-func (s seenClaims) GetByKey(key string) (any, bool, error) {
+func (s seenClaims) Get(name string) (*v1.PersistentVolumeClaim, bool) {
 	for i, c := range s.r.seen {
-		if c.Version != 0 && "ns/"+s.r.names[i] == key {
-			return s.r.claim(i, c), true, nil
+		if c.Version != 0 && "ns/"+s.r.names[i] == name {
+			return s.r.cachedClaim(i, c), true
 		}
 	}
-	return nil, false, nil
+	return nil, false
 }
 
-func (s seenClaims) List() (all []any) {
+func (s seenClaims) Each(visit func(*v1.PersistentVolumeClaim)) {
 	for i, c := range s.r.seen {
 		if c.Version != 0 {
-			all = append(all, s.r.claim(i, c))
+			visit(s.r.cachedClaim(i, c))
 		}
 	}
-	return all
 }
 
-type seenPVs struct {
-	cache.Indexer
-	r *Replica
-}
+func (seenClaims) Synced() bool        { return true }
+func (seenClaims) Run(context.Context) {}
 
-func (s seenPVs) GetByKey(name string) (any, bool, error) {
+type seenPVs struct{ r *Replica }
+
+func (s seenPVs) Get(name string) (reclaim.PV, bool) {
 	if len(name) != len("pvc-u0") {
-		return nil, false, nil
+		return reclaim.PV{}, false
 	}
-	v := s.r.cachedPV(pvShown{s.r.nameOf(name), s.r.pv[s.r.nameOf(name)]})
-	return v, v != nil, nil
+	return s.r.cachedPV(pvShown{s.r.nameOf(name), s.r.pv[s.r.nameOf(name)]})
 }
 
-// ByIndex looks for PVs of a volume, whose id is the name of the PV that is made of it.
-func (s seenPVs) ByIndex(_, handle string) (all []any, err error) {
-	if v, found, _ := s.GetByKey(handle); found {
-		all = append(all, v)
-	}
-	return all, nil
+// Shared looks for PVs of a volume, whose id is the name of the PV that is made of it.
+func (s seenPVs) Shared(handle, except string) bool {
+	_, found := s.Get(handle)
+	return found && handle != except
 }
+
+func (seenPVs) Follow(func(reclaim.PV)) {}
+func (seenPVs) Synced() bool            { return true }
 
 type seenClass struct {
 	cache.Indexer
@@ -139,6 +141,7 @@ func (s seenClass) GetByKey(string) (any, bool, error) {
 // Lead makes the process the one that acts.
 func (r *Replica) Lead() {
 	r.leads = true
+	r.p.awake.Store(true)
 	r.p.wakeAll()
 }
 
@@ -150,36 +153,35 @@ func (r *Replica) SeenClaim(i int) ClaimView { return r.seen[i] }
 
 // SeeClaim has the watch show a claim.
 func (r *Replica) SeeClaim(i int, now ClaimView) {
+	before := r.cachedClaim(i, r.seen[i])
 	r.seen[i] = now
-	claim := r.claim(i, now)
-	r.p.claimChanged(claim)
-	if r.p.wants(claim) {
-		r.p.toLibrary.OnAdd(claim, false)
-	}
+	r.p.claimChanged(before, r.cachedClaim(i, now))
 }
 
 // LoseClaim has the watch tell of a claim's end, and its last state.
 func (r *Replica) LoseClaim(i int, last ClaimView) {
 	r.seen[i] = ClaimView{}
-	r.p.claimGone(r.claim(i, last))
+	r.p.claimChanged(r.cachedClaim(i, last), nil)
 }
 
 // SeePV has the watch show what has become of a PV.
 func (r *Replica) SeePV(name int, now PVView) {
 	before := r.pv[name]
 	r.pv[name] = now
+	was, existed := r.cachedPV(pvShown{name, before})
+	is, exists := r.cachedPV(pvShown{name, now})
 	switch {
-	case before.Claim == 0 && now.Claim != 0:
-		r.p.volumeChanged(r.cachedPV(pvShown{name, now}))
-	case now.Claim == 0 && before.Claim != 0:
-		r.p.volumeChanged(r.cachedPV(pvShown{name, before}))
+	case !existed && exists:
+		r.p.volumeChanged(is)
+	case existed && !exists:
+		r.p.volumeChanged(was)
 	}
 }
 
 // SeeClass has the watch tell that the StorageClass came or went.
 func (r *Replica) SeeClass(there bool) {
 	r.class = there
-	r.p.wakeClaims()
+	r.p.wakeAll()
 }
 
 // Busy tells whether a worker has the claim in hand.

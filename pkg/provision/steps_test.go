@@ -13,7 +13,7 @@ import (
 func (w *world) step(change ...func(*v1.PersistentVolumeClaim)) *run {
 	w.t.Helper()
 	p := &process{world: w}
-	provisioner, err := newProvisioner(w.client, driverName, p, w.orders, Config{})
+	provisioner, err := newProvisioner(newWatched(w.t, w.client), w.client, driverName, p, w.orders, Config{})
 	w.must(err)
 	p.inner, provisioner.cluster = provisioner.cluster, p
 	w.makeClaim(change...)
