@@ -41,11 +41,7 @@ func (library) Delete(context.Context, *v1.PersistentVolume) error {
 // finalizer, of which it is clear what to ask for, gets it and is answered false: its own update
 // brings it back.
 func (l library) ShouldProvision(ctx context.Context, claim *v1.PersistentVolumeClaim) bool {
-	if !l.gate.enter() {
-		return false
-	}
-	defer l.gate.leave()
-	if !l.ready(claim) {
+	if !l.gate.beginTurn(claim.UID) || !l.ready(claim) {
 		return false
 	}
 	ctx = l.working(ctx)
@@ -124,10 +120,9 @@ func (l library) ready(claim *v1.PersistentVolumeClaim) bool {
 
 // Provision makes the claim's volume and its PV, and returns the PV as it is stored.
 func (l library) Provision(ctx context.Context, options controller.ProvisionOptions) (*v1.PersistentVolume, controller.ProvisioningState, error) {
-	if !l.gate.enter() {
+	if !l.gate.open() {
 		return nil, controller.ProvisioningNoChange, errStopping
 	}
-	defer l.gate.leave()
 	ctx = l.working(ctx)
 	it, giveBack, err := l.lives.take(ctx, keyOf(options.PVC))
 	if err != nil {

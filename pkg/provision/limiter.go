@@ -6,7 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// limiter tells the library when a claim comes back. Its queues hold UIDs of claims.
+// limiter tells the library when a claim comes back. Its queues hold UIDs of claims. The library asks
+// it once for each claim that a worker has taken, when it has done all else.
 type limiter struct{ *Provisioner }
 
 // When returns how long a claim waits: as long as its last failure said, or, where the library
@@ -14,6 +15,7 @@ type limiter struct{ *Provisioner }
 func (l limiter) When(item any) time.Duration {
 	text, _ := item.(string)
 	uid, now := types.UID(text), l.cfg.Clock.Now()
+	defer l.gate.endTurn(uid)
 	if wait := l.lives.due(uid, now); wait > 0 {
 		return wait
 	}
@@ -25,6 +27,7 @@ func (l limiter) When(item any) time.Duration {
 func (l limiter) Forget(item any) {
 	text, _ := item.(string)
 	l.early.freely(types.UID(text))
+	l.gate.endTurn(types.UID(text))
 }
 
 // NumRequeues tells nothing: the library is told never to give up.
