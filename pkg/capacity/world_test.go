@@ -22,7 +22,6 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/loop"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/topology"
 )
 
@@ -104,7 +103,7 @@ func (n *nodes) set(zones ...string) {
 	}
 }
 
-func newWorld(t *testing.T, changes ...func(*Config)) *world {
+func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{
 		T: t, clock: testclock.NewFakeClock(noon), objects: &lagging{shown: map[string]Object{}}, classes: &known{}, nodes: &nodes{},
@@ -112,7 +111,7 @@ func newWorld(t *testing.T, changes ...func(*Config)) *world {
 	}
 	(*w.classes)["late"] = class{name: "late", ours: true, parameters: map[string]string{"tier": "gold"}}
 	w.nodes.set("a", "b", "a")
-	w.start(changes...)
+	w.start()
 	return w
 }
 
@@ -159,8 +158,8 @@ func (w *world) settle() string {
 }
 
 // look does so without the cache.
-func (w *world) look() loop.Next {
-	next := w.c.survey(w.Context(), surveyKey{})
+func (w *world) look() {
+	w.c.survey(w.Context(), surveyKey{})
 	var spots []Spot
 	w.classes.Each(func(k class) {
 		for _, place := range []Place{"zone=a", "zone=b", "zone=c", ""} {
@@ -172,7 +171,6 @@ func (w *world) look() loop.Next {
 	for _, spot := range slices.Compact(spots) {
 		w.c.work(w.Context(), spot)
 	}
-	return next
 }
 
 func (w *world) since(begin int) string { return strings.Join(w.diary[begin:], ", ") }

@@ -19,7 +19,7 @@ func TestWhoFollowsCapacityIsToldWhatChangesIt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			if c.fails != outcome.Done {
-				w.failing("create volume", false, class(c.fails))
+				w.failing(false, class(c.fails))
 			}
 			var told, strange atomic.Int32
 			p := w.start(Config{Changed: func(class string, at []map[string]string) {

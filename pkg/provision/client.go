@@ -100,7 +100,7 @@ func newClaimInformer(p *Provisioner) claimInformer {
 // is no resync: what can make a difference to a claim brings it back.
 func (i claimInformer) AddEventHandlerWithResyncPeriod(handler cache.ResourceEventHandler, _ time.Duration) (cache.ResourceEventHandlerRegistration, error) {
 	i.p.toLibrary = handler
-	return i.SharedIndexInformer.AddEventHandler(handler)
+	return i.AddEventHandler(handler)
 }
 
 func (i claimInformer) HasSynced() bool { return i.p.claims.Synced() }

@@ -50,7 +50,7 @@ func crash(t *testing.T, deleted string, uncertain bool, dies death, k int) {
 	w := newWorld(t)
 	if uncertain {
 		asked := 0
-		w.failing("create volume", true, func() error {
+		w.failing(true, func() error {
 			if asked++; asked == 1 {
 				return class(outcome.Uncertain)()
 			}

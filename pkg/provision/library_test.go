@@ -110,11 +110,11 @@ func TestARefusedClaimIsFree(t *testing.T) {
 	for _, c := range []outcome.Class{outcome.Refused, outcome.Unfit, outcome.Exhausted} {
 		t.Run(c.String(), func(t *testing.T) {
 			w := newWorld(t)
-			w.failing("create volume", false, class(c))
+			w.failing(false, class(c))
 			w.start(Config{})
 			w.makeClaim()
 			w.wait("it was refused and is free, twice", func() bool { return w.count("let go") >= 2 })
-			w.failing("create volume", false, nil)
+			w.failing(false, nil)
 			w.wait("it is provisioned", w.provisioned)
 		})
 	}
@@ -122,7 +122,7 @@ func TestARefusedClaimIsFree(t *testing.T) {
 
 func TestARefusedClaimCanBeDeleted(t *testing.T) {
 	w := newWorld(t)
-	w.failing("create volume", false, class(outcome.Refused))
+	w.failing(false, class(outcome.Refused))
 	w.start(Config{})
 	w.makeClaim()
 	w.wait("it was refused", func() bool { return w.count("create volume") > 0 })
@@ -132,7 +132,7 @@ func TestARefusedClaimCanBeDeleted(t *testing.T) {
 
 func TestAVolumeMadeInTheBackgroundIsDeletedWithItsClaim(t *testing.T) {
 	w := newWorld(t)
-	w.failing("create volume", true, class(outcome.Uncertain))
+	w.failing(true, class(outcome.Uncertain))
 	w.start(Config{})
 	w.makeClaim()
 	w.wait("the driver was asked twice", func() bool { return w.count("create volume") > 1 })
@@ -141,7 +141,7 @@ func TestAVolumeMadeInTheBackgroundIsDeletedWithItsClaim(t *testing.T) {
 	if !held(w.claim()) {
 		t.Error("the claim was let go while its volume is left")
 	}
-	w.failing("create volume", false, nil)
+	w.failing(false, nil)
 	w.wait("it is gone", w.gone)
 	if left := w.onDisk(); len(left) > 0 || w.pv() != nil {
 		t.Errorf("LEAK: %v", left)
@@ -150,11 +150,11 @@ func TestAVolumeMadeInTheBackgroundIsDeletedWithItsClaim(t *testing.T) {
 
 func TestARefusalAfterAnUnknownOutcomeFreesNobody(t *testing.T) {
 	w := newWorld(t)
-	w.failing("create volume", true, class(outcome.Uncertain))
+	w.failing(true, class(outcome.Uncertain))
 	w.start(Config{})
 	w.makeClaim()
 	w.wait("the volume is made unseen", func() bool { return len(w.onDisk()) == 1 })
-	w.failing("create volume", false, class(outcome.Refused))
+	w.failing(false, class(outcome.Refused))
 	n := w.count("create volume")
 	w.wait("it was refused", func() bool { return w.count("create volume") > n+1 })
 	w.deleteClaim()
@@ -163,7 +163,7 @@ func TestARefusalAfterAnUnknownOutcomeFreesNobody(t *testing.T) {
 	if !held(w.claim()) {
 		t.Error("the claim was let go while its volume is left")
 	}
-	w.failing("create volume", false, nil)
+	w.failing(false, nil)
 	w.wait("it is gone", w.gone)
 	if left := w.onDisk(); len(left) > 0 {
 		t.Errorf("LEAK: %v", left)
@@ -174,7 +174,7 @@ func TestNoRoomOnANodeAsksForAnother(t *testing.T) {
 	w := newWorld(t)
 	_, err := w.client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "full"}}, metav1.CreateOptions{})
 	w.must(err)
-	w.failing("create volume", false, class(outcome.Exhausted))
+	w.failing(false, class(outcome.Exhausted))
 	w.start(Config{})
 	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Annotations[annSelectedNode] = "full" })
 	w.wait("the node is not selected any more", func() bool {
@@ -185,24 +185,24 @@ func TestNoRoomOnANodeAsksForAnother(t *testing.T) {
 
 func TestTheClassGoesWhileTheVolumeIsMade(t *testing.T) {
 	w := newWorld(t)
-	w.failing("create volume", true, class(outcome.Uncertain))
+	w.failing(true, class(outcome.Uncertain))
 	w.start(Config{})
 	w.makeClaim()
 	w.wait("the volume is made unseen", func() bool { return len(w.onDisk()) == 1 })
 	w.deleteClass()
-	w.failing("create volume", false, nil)
+	w.failing(false, nil)
 	w.wait("what was begun is finished", w.provisioned)
 }
 
 func TestTheClassIsGoneAfterARestart(t *testing.T) {
 	w := newWorld(t)
-	w.failing("create volume", true, class(outcome.Uncertain))
+	w.failing(true, class(outcome.Uncertain))
 	first := w.start(Config{})
 	w.makeClaim()
 	w.wait("the volume is made unseen", func() bool { return len(w.onDisk()) == 1 })
 	first.stop()
 	w.deleteClass()
-	w.failing("create volume", false, nil)
+	w.failing(false, nil)
 	events := record.NewFakeRecorder(100)
 	w.start(Config{Events: events})
 	w.deleteClaim()
@@ -348,7 +348,7 @@ func TestAFinalizerThatOutlivedItsReasonIsTakenOff(t *testing.T) {
 
 func TestAClaimBoundElsewhereLosesItsHalfMadeVolume(t *testing.T) {
 	w := newWorld(t)
-	w.failing("create volume", true, class(outcome.Uncertain))
+	w.failing(true, class(outcome.Uncertain))
 	w.start(Config{})
 	w.makeClaim()
 	w.wait("the volume is made unseen", func() bool { return len(w.onDisk()) == 1 })
@@ -357,7 +357,7 @@ func TestAClaimBoundElsewhereLosesItsHalfMadeVolume(t *testing.T) {
 	_, err := w.client.CoreV1().PersistentVolumeClaims("ns").Update(t.Context(), claim, metav1.UpdateOptions{})
 	w.must(err)
 	w.wait("that is seen, and its PV looked for", func() bool { return w.count("read PV") > 0 })
-	w.failing("create volume", false, nil)
+	w.failing(false, nil)
 	w.wait("it is free", func() bool { return !held(w.claim()) })
 	if left := w.onDisk(); len(left) > 0 || w.pv() != nil {
 		t.Errorf("LEAK: %v", left)
@@ -366,14 +366,14 @@ func TestAClaimBoundElsewhereLosesItsHalfMadeVolume(t *testing.T) {
 
 func TestTheSecretIsGoneBeforeTheClaim(t *testing.T) {
 	w := newWorld(t)
-	w.failing("create volume", true, class(outcome.Uncertain))
+	w.failing(true, class(outcome.Uncertain))
 	w.start(Config{})
 	w.makeClaim()
 	w.wait("the volume is made unseen", func() bool { return len(w.onDisk()) == 1 })
 	w.mu.Lock()
 	w.secretGone = true
 	w.mu.Unlock()
-	w.failing("create volume", false, nil)
+	w.failing(false, nil)
 	w.deleteClaim()
 	w.wait("it was looked for its PV, twice", func() bool { return w.count("read PV") > 1 })
 	if !held(w.claim()) || w.count("delete volume") > 0 {

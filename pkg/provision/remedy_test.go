@@ -113,7 +113,7 @@ func TestANodeIsKeptWhileAVolumeMayBeBeingMadeForIt(t *testing.T) {
 	w := newWorld(t)
 	_, err := w.client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "unfit"}}, metav1.CreateOptions{})
 	w.must(err)
-	w.failing("create volume", true, class(outcome.Uncertain))
+	w.failing(true, class(outcome.Uncertain))
 	unfit := refusal(t, nodeless, order.RemedyReschedule)
 	var tries atomic.Int64
 	w.orders.refuse = func(Want) error {
@@ -193,7 +193,7 @@ func TestTwoClaimsWithOneNameAtOnce(t *testing.T) {
 
 func TestAClaimStaysWhileItIsCloned(t *testing.T) {
 	w := newWorld(t)
-	w.failing("create volume", true, class(outcome.Uncertain))
+	w.failing(true, class(outcome.Uncertain))
 	w.start(Config{})
 	w.makeClaim(func(c *v1.PersistentVolumeClaim) {
 		c.Name, c.UID, c.Spec.VolumeName = "source", "u-source", "pv-source"
@@ -213,7 +213,7 @@ func TestAClaimStaysWhileItIsCloned(t *testing.T) {
 	if w.count("free source") > 0 {
 		t.Error("the source was let go while it is cloned")
 	}
-	w.failing("create volume", false, nil)
+	w.failing(false, nil)
 	w.wait("the clone is provisioned", w.provisioned)
 	w.wait("the source is gone", func() bool {
 		_, err := claims.Get(t.Context(), "source", metav1.GetOptions{})

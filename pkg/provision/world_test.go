@@ -77,7 +77,7 @@ func newWorld(t *testing.T) *world {
 		object, err := w.client.Tracker().Get(claims, a.GetNamespace(), d.GetName())
 		claim, ok := object.(*v1.PersistentVolumeClaim)
 		if err != nil || !ok || len(claim.Finalizers) == 0 {
-			return false, nil, nil
+			return false, nil, nil //nolint:nilerr // the fake itself answers that there is none
 		}
 		claim = claim.DeepCopy()
 		now := metav1.Now()
@@ -206,10 +206,11 @@ func (w *world) count(what string) int {
 	return n
 }
 
-func (w *world) failing(call string, late bool, err func() error) {
+// failing has CreateVolume fail, late after its work; nil ends that.
+func (w *world) failing(late bool, err func() error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.fail[call], w.late = err, late
+	w.fail["create volume"], w.late = err, late
 }
 
 // process is one run of a Provisioner, which may die over a call.

@@ -86,7 +86,7 @@ func provisioning() []mutant {
 		},
 		{
 			name: "any PV of the name is the claim's", in: in, file: "cluster.go",
-			before: "case stateOf(there, c) == PVStored:", after: "case true:",
+			before: "case stateOf(reclaim.PVOf(there), c, reclaim.PVOf(pv).Driver) == PVStored:", after: "case true:",
 			world: "PV deleted",
 		},
 		{
@@ -116,7 +116,7 @@ func provisioning() []mutant {
 		},
 		{
 			name: "a class that comes back wakes nobody", in: in, file: "controller.go",
-			before: "AddFunc:    func(any) { p.wakeClaims() },", after: "AddFunc:    func(any) {},",
+			before: "AddFunc:    func(any) { p.wakeAll() },", after: "AddFunc:    func(any) {},",
 			because: "what the handlers of classes call, the model calls itself",
 		},
 	}

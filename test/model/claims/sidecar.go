@@ -249,6 +249,7 @@ func (c *scene) carryOut(ask provision.Ask, claim int) provision.Reply {
 		c.judgePV(claim)
 		c.setPV(name, pv{claim: uint8(claim + 1)})
 		return provision.Reply{}
+	default: // it writes the claim
 	}
 	switch {
 	case now.Version == 0:
