@@ -28,7 +28,7 @@ import (
 const driverName = "disk.csi.example.com"
 
 // patience bounds every wait. It is far above what anything takes.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // world is an API server, a storage system, and the provisioners that work on them one after the
 // other. What a real API server makes of our writes is tested against a real one.

@@ -79,7 +79,7 @@ func TestProvisionManyClaimsAtOnce(t *testing.T) {
 
 	s := newStage(t)
 	s.sidecar()
-	n := size(500, 100)
+	n := size(500, 60)
 	ours := s.provisionMany(n)
 	for handle, calls := range s.deletionsAll() {
 		if calls != 1 {
