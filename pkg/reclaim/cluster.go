@@ -235,5 +235,5 @@ func (a apiServer) pullBrake(ctx context.Context, lease types.NamespacedName, wh
 func (a apiServer) deletePV(ctx context.Context, pv PV) error {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
-	return kube.DeletePV(ctx, a.clients.Core.PersistentVolumes(), pv.Name, pv.UID)
+	return kube.DeletePV(ctx, a.clients.Core.PersistentVolumes(), pv.Name, pv.UID, "")
 }

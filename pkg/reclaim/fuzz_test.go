@@ -63,7 +63,7 @@ func fuzzPV(data []byte, d *draw) *v1.PersistentVolume {
 		o.Annotations[HoldAnnotation] = ""
 	}
 	if d.of(8) == 1 {
-		o.Labels = map[string]string{twinLabel: "another"}
+		o.Labels = map[string]string{TwinLabel: "another"}
 	}
 	o.Finalizers = append(o.Finalizers, []string{Finalizer, CompanionFinalizer, "external-attacher/x", "kubernetes.io/pv-protection"}[:d.of(5)]...)
 	if d.yes() {
@@ -127,7 +127,7 @@ func forbidden(o *v1.PersistentVolume, s Snapshot) string {
 		return "it is held"
 	case s.Brake != BrakeOff:
 		return "the brake is not known to be off"
-	case o.Labels[twinLabel] != "":
+	case o.Labels[TwinLabel] != "":
 		return "it is another PV's twin"
 	case migrated != own && provisioner != "" && provisioner != own, o.Spec.CSI == nil && migrated != own:
 		return "it is not ours"

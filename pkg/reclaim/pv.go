@@ -26,9 +26,9 @@ const (
 	// annotation is there. Its value is the reason, for people.
 	HoldAnnotation = "csi-reclaimer.io/hold"
 
-	// twinLabel marks a PV that volume-guard made to have kube-controller-manager delete the
+	// TwinLabel marks a PV that volume-guard made to have kube-controller-manager delete the
 	// volume of another one. Its value is the other's UID.
-	twinLabel = "csi-reclaimer.io/twin-of"
+	TwinLabel = "csi-reclaimer.io/twin-of"
 	// attacherFinalizerPrefix begins the finalizer that external-attacher puts on a PV when
 	// it attaches it for the first time. What follows is the driver's name with dashes for
 	// dots; a PV has no other driver's.
@@ -160,7 +160,7 @@ func PVOf(o *v1.PersistentVolume) PV {
 			Namespace: o.Annotations[annSecretNamespace],
 			Name:      o.Annotations[annSecretName],
 		},
-		TwinOf: types.UID(o.Labels[twinLabel]),
+		TwinOf: types.UID(o.Labels[TwinLabel]),
 	}
 	if o.DeletionTimestamp != nil {
 		pv.TerminatingSince = o.DeletionTimestamp.Unix()

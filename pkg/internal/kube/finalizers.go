@@ -33,6 +33,9 @@ type FinalizerPatch struct {
 	// Add and Drop are the finalizers to put on and take off, in one write. At least one of
 	// them is set.
 	Add, Drop []string
+	// FieldManager, if set, is the name under which the API server notes who wrote. Default: the
+	// program's name.
+	FieldManager string
 }
 
 func (p FinalizerPatch) body() ([]byte, error) {
@@ -63,7 +66,7 @@ func PatchFinalizers(ctx context.Context, pvs corev1.PersistentVolumeInterface, 
 	if err != nil {
 		return nil, fmt.Errorf("patch finalizers of PV %q: %w", p.Name, err)
 	}
-	pv, err := pvs.Patch(ctx, p.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{})
+	pv, err := pvs.Patch(ctx, p.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{FieldManager: p.FieldManager})
 	if err != nil {
 		return nil, fmt.Errorf("patch finalizers of PV %q: %w", p.Name, meaning(err))
 	}
@@ -76,7 +79,7 @@ func PatchClaimFinalizers(ctx context.Context, claims corev1.PersistentVolumeCla
 	if err != nil {
 		return nil, fmt.Errorf("patch finalizers of claim %q: %w", p.Name, err)
 	}
-	claim, err := claims.Patch(ctx, p.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{})
+	claim, err := claims.Patch(ctx, p.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{FieldManager: p.FieldManager})
 	if err != nil {
 		return nil, fmt.Errorf("patch finalizers of claim %q: %w", p.Name, meaning(err))
 	}
@@ -98,10 +101,48 @@ func meaning(err error) error {
 	return err
 }
 
-// DeletePV asks the API server to delete the PV with that UID. It returns ErrGone when no PV
-// has the name any more, and ErrChanged when the PV of that name has another UID.
-func DeletePV(ctx context.Context, pvs corev1.PersistentVolumeInterface, name string, uid types.UID) error {
-	err := pvs.Delete(ctx, name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(uid))})
+// PolicyPatch turns the reclaim policy of a PV.
+type PolicyPatch struct {
+	// Name, UID and ResourceVersion name the PV as it was read; one that changed since is not
+	// touched. Required.
+	Name            string
+	UID             types.UID
+	ResourceVersion string
+	// Policy is what it is to be. Required.
+	Policy v1.PersistentVolumeReclaimPolicy
+	// FieldManager is as in FinalizerPatch.
+	FieldManager string
+}
+
+// PatchPolicy carries out p and returns the PV as it is afterwards. Errors are those of
+// PatchFinalizers.
+func PatchPolicy(ctx context.Context, pvs corev1.PersistentVolumeInterface, p PolicyPatch) (*v1.PersistentVolume, error) {
+	if p.UID == "" || p.ResourceVersion == "" || p.Policy == "" {
+		return nil, fmt.Errorf("patch reclaim policy of PV %q: want a UID, a resourceVersion and a policy", p.Name)
+	}
+	body, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": p.UID, "resourceVersion": p.ResourceVersion},
+		"spec":     map[string]any{"persistentVolumeReclaimPolicy": p.Policy},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("patch reclaim policy of PV %q: %w", p.Name, err)
+	}
+	pv, err := pvs.Patch(ctx, p.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{FieldManager: p.FieldManager})
+	if err != nil {
+		return nil, fmt.Errorf("patch reclaim policy of PV %q: %w", p.Name, meaning(err))
+	}
+	return pv, nil
+}
+
+// DeletePV asks the API server to delete the PV with that UID, and with that resourceVersion unless
+// version is empty. It returns ErrGone when no PV has the name any more, and ErrChanged when the PV of
+// that name is not as the preconditions say.
+func DeletePV(ctx context.Context, pvs corev1.PersistentVolumeInterface, name string, uid types.UID, version string) error {
+	as := metav1.NewUIDPreconditions(string(uid))
+	if version != "" {
+		as.ResourceVersion = &version
+	}
+	err := pvs.Delete(ctx, name, metav1.DeleteOptions{Preconditions: as})
 	switch {
 	case err == nil:
 		return nil

@@ -1,0 +1,158 @@
+package intree
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+)
+
+// cluster is what executing a decision asks of the API server. Every read is live: it goes to the
+// server, and is as new as the moment it was sent. Writes return the PV as it is then.
+type cluster interface {
+	// readPV returns the PV of that name; found is false when there is none.
+	readPV(ctx context.Context, name string) (pv *v1.PersistentVolume, found bool, err error)
+	// readClaim returns what is known of the claim; facts.Read is left to the caller.
+	readClaim(ctx context.Context, of reclaim.ClaimRef) (facts ClaimFacts, err error)
+	// countAttachments returns how many VolumeAttachments name one of these PVs.
+	countAttachments(ctx context.Context, pvs []string) (int, error)
+	// patchFinalizers changes the finalizers of a PV. With bound, only if it is exactly as it was read.
+	patchFinalizers(ctx context.Context, pv PV, add, drop []string, bound bool) (*v1.PersistentVolume, error)
+	// createPV makes a PV; kube.ErrChanged when there is one of that name.
+	createPV(ctx context.Context, pv *v1.PersistentVolume) (*v1.PersistentVolume, error)
+	// setPolicy turns the policy of a PV that is exactly as it was read.
+	setPolicy(ctx context.Context, pv PV, policy v1.PersistentVolumeReclaimPolicy) (*v1.PersistentVolume, error)
+	// deletePV asks for the deletion of a PV that is exactly as it was read.
+	deletePV(ctx context.Context, pv PV) error
+}
+
+// listPage is how much one list asks for: well under a megabyte.
+const listPage = 500
+
+// apiServer is the cluster behind real clients.
+type apiServer struct {
+	clients kube.Clients
+	// timeout bounds each call, so that a server that hangs does not hold a worker.
+	timeout time.Duration
+}
+
+func (a apiServer) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, a.timeout)
+}
+
+func (a apiServer) readPV(ctx context.Context, name string) (*v1.PersistentVolume, bool, error) {
+	ctx, cancel := a.bound(ctx)
+	defer cancel()
+	o, err := a.clients.Core.PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, false, nil
+	case err != nil:
+		return nil, false, fmt.Errorf("read PV %q: %w", name, err)
+	}
+	return o, true, nil
+}
+
+func (a apiServer) readClaim(ctx context.Context, of reclaim.ClaimRef) (ClaimFacts, error) {
+	ctx, cancel := a.bound(ctx)
+	defer cancel()
+	o, err := a.clients.Core.PersistentVolumeClaims(of.Namespace).Get(ctx, of.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return ClaimFacts{Of: of}, nil
+	case err != nil:
+		return ClaimFacts{}, fmt.Errorf("read claim %q: %w", of.Namespace+"/"+of.Name, err)
+	}
+	return ClaimFacts{Of: of, Found: true, UID: o.UID}, nil
+}
+
+// countAttachments lists by the page: of in-tree volumes only those that were migrated at some time
+// can have one, so there is no watch for it.
+func (a apiServer) countAttachments(ctx context.Context, pvs []string) (count int, err error) {
+	ctx, cancel := a.bound(ctx)
+	defer cancel()
+	options := metav1.ListOptions{Limit: listPage}
+	for {
+		page, err := a.clients.Storage.VolumeAttachments().List(ctx, options)
+		if err != nil {
+			return 0, fmt.Errorf("list VolumeAttachments: %w", err)
+		}
+		for i := range page.Items {
+			if name := page.Items[i].Spec.Source.PersistentVolumeName; name != nil && slices.Contains(pvs, *name) {
+				count++
+			}
+		}
+		if options.Continue = page.Continue; options.Continue == "" {
+			return count, nil
+		}
+	}
+}
+
+// patchFinalizers believes only what the answer shows: an admission policy that puts a finalizer back
+// makes the write a success that changed nothing.
+func (a apiServer) patchFinalizers(ctx context.Context, pv PV, add, drop []string, bound bool) (*v1.PersistentVolume, error) {
+	ctx, cancel := a.bound(ctx)
+	defer cancel()
+	p := kube.FinalizerPatch{Name: pv.Name, UID: pv.UID, Add: add, Drop: drop, FieldManager: FieldManager}
+	if bound {
+		p.ResourceVersion = pv.ResourceVersion
+	}
+	after, err := kube.PatchFinalizers(ctx, a.clients.Core.PersistentVolumes(), p)
+	if err != nil {
+		return nil, err
+	}
+	if changed := finalizersAsAsked(after.Finalizers, add, drop); changed != "" {
+		return nil, fmt.Errorf("patch finalizers of PV %q: %w: the API server took the change, but not for %s: look for an admission policy or webhook that undoes it",
+			pv.Name, reclaim.ErrPutBack, changed)
+	}
+	return after, nil
+}
+
+// finalizersAsAsked returns the first finalizer that is not as it was asked for, empty for none.
+func finalizersAsAsked(now, add, drop []string) string {
+	for _, f := range add {
+		if !slices.Contains(now, f) {
+			return f
+		}
+	}
+	for _, f := range drop {
+		if slices.Contains(now, f) {
+			return f
+		}
+	}
+	return ""
+}
+
+func (a apiServer) createPV(ctx context.Context, pv *v1.PersistentVolume) (*v1.PersistentVolume, error) {
+	ctx, cancel := a.bound(ctx)
+	defer cancel()
+	o, err := a.clients.Core.PersistentVolumes().Create(ctx, pv, metav1.CreateOptions{FieldManager: FieldManager})
+	switch {
+	case apierrors.IsAlreadyExists(err):
+		return nil, fmt.Errorf("create PV %q: %w: %w", pv.Name, kube.ErrChanged, err)
+	case err != nil:
+		return nil, fmt.Errorf("create PV %q: %w", pv.Name, err)
+	}
+	return o, nil
+}
+
+func (a apiServer) setPolicy(ctx context.Context, pv PV, policy v1.PersistentVolumeReclaimPolicy) (*v1.PersistentVolume, error) {
+	ctx, cancel := a.bound(ctx)
+	defer cancel()
+	return kube.PatchPolicy(ctx, a.clients.Core.PersistentVolumes(), kube.PolicyPatch{
+		Name: pv.Name, UID: pv.UID, ResourceVersion: pv.ResourceVersion, Policy: policy, FieldManager: FieldManager,
+	})
+}
+
+func (a apiServer) deletePV(ctx context.Context, pv PV) error {
+	ctx, cancel := a.bound(ctx)
+	defer cancel()
+	return kube.DeletePV(ctx, a.clients.Core.PersistentVolumes(), pv.Name, pv.UID, pv.ResourceVersion)
+}

@@ -1,0 +1,144 @@
+package intree
+
+import (
+	"context"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/brief"
+)
+
+// maxEvent bounds what is told in one Event, in bytes: the limit that events.k8s.io sets for a note.
+const maxEvent = 1024
+
+// reports tells people what keeps a PV, once for each change, and knows what was told last. It is safe
+// for concurrent use.
+type reports struct {
+	events record.EventRecorder
+	told   func(Reason)
+
+	mu   sync.Mutex
+	last map[types.UID]report
+}
+
+// report is what was told last about one PV.
+type report struct {
+	// reason is why the PV waits now, and detail what tells two of the same reason apart.
+	reason Reason
+	detail string
+	// aside was told besides, and stays true whatever the reason.
+	aside Reason
+}
+
+// newReports returns reports that call told with the reason of each thing that is told.
+func newReports(events record.EventRecorder, told func(Reason)) *reports {
+	return &reports{events: events, told: told, last: map[types.UID]report{}}
+}
+
+// now says that this is the reason why nothing is done about the PV. The same reason is told once,
+// with the detail of that time; a silent one ends what was told before.
+func (r *reports) now(ctx context.Context, pv PV, reason Reason, detail string) {
+	if r.changed(pv.UID, reason, "") {
+		r.tell(ctx, pv, reason, detail)
+	}
+}
+
+// would says what a dry run does not do.
+func (r *reports) would(ctx context.Context, pv PV, d Decision) {
+	detail := "Would do " + d.Action.String() + ": " + d.Reason.Sentence()
+	if r.changed(pv.UID, ReasonDryRun, detail) {
+		r.tell(ctx, pv, ReasonDryRun, detail)
+	}
+}
+
+// failure says that a step failed. Only a new reason is told, for messages differ from try to try.
+func (r *reports) failure(ctx context.Context, pv PV, reason Reason, err error) {
+	klog.FromContext(ctx).V(2).Info("A step failed and is tried again", "reason", reason, "err", err)
+	r.now(ctx, pv, reason, err.Error())
+}
+
+// aside tells something that is true besides the reason, once.
+func (r *reports) aside(ctx context.Context, pv PV, reason Reason) {
+	r.mu.Lock()
+	before := r.last[pv.UID]
+	after := before
+	after.aside = reason
+	r.last[pv.UID] = after
+	r.mu.Unlock()
+	if before.aside != reason {
+		r.tell(ctx, pv, reason, "")
+	}
+}
+
+func (r *reports) changed(uid types.UID, reason Reason, detail string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before := r.last[uid]
+	if !reason.waits() && before.aside == "" {
+		// Most PVs are at rest: they cost no memory here.
+		delete(r.last, uid)
+	} else {
+		r.last[uid] = report{reason: reason, detail: detail, aside: before.aside}
+	}
+	return before.reason != reason || before.detail != detail
+}
+
+func (r *reports) tell(ctx context.Context, pv PV, reason Reason, detail string) {
+	message := reason.Sentence()
+	if detail != "" {
+		message = brief.Text(message+" "+detail, maxEvent)
+	}
+	kind := v1.EventTypeNormal
+	switch reason.notice() {
+	case silent, quiet:
+		klog.FromContext(ctx).V(4).Info("Nothing to do", "PV", pv.Name, "reason", reason)
+		return
+	case warning:
+		kind = v1.EventTypeWarning
+	case normal:
+	}
+	klog.FromContext(ctx).Info(message, "PV", pv.Name, "reason", reason, "claim", klog.KRef(pv.Claim.Namespace, pv.Claim.Name))
+	r.told(reason)
+	r.events.Event(&v1.ObjectReference{
+		APIVersion: "v1", Kind: "PersistentVolume", Name: pv.Name, UID: pv.UID, ResourceVersion: pv.ResourceVersion,
+	}, kind, string(reason), message)
+	if reason == ReasonTooLateToKeep && pv.claimed() {
+		// Whoever counts on the data looks at the claim.
+		r.events.Event(&v1.ObjectReference{
+			APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: pv.Claim.Namespace, Name: pv.Claim.Name, UID: pv.Claim.UID,
+		}, kind, string(reason), message)
+	}
+}
+
+// forget ends what is known of a PV that is gone.
+func (r *reports) forget(uid types.UID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.last, uid)
+}
+
+// waiting counts the PVs that wait, by reason.
+func (r *reports) waiting() map[Reason]int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	count := map[Reason]int{}
+	for _, last := range r.last {
+		if last.reason.waits() {
+			count[last.reason]++
+		}
+	}
+	return count
+}
+
+// noEvents is the recorder of a Controller that was given none.
+type noEvents struct{}
+
+func (noEvents) Event(runtime.Object, string, string, string)          {}
+func (noEvents) Eventf(runtime.Object, string, string, string, ...any) {}
+func (noEvents) AnnotatedEventf(runtime.Object, map[string]string, string, string, string, ...any) {
+}

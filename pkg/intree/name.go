@@ -1,0 +1,28 @@
+package intree
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+)
+
+const (
+	// maxName is how long the name of a PV can be (a DNS subdomain, RFC 1123).
+	maxName = 253
+	// twinSuffix ends the name of every twin.
+	twinSuffix = "-reclaim"
+)
+
+// TwinName returns the name of the twin of the PV with this name, always the same: a twin is found
+// again after a restart, and none is ever made twice. A name that would be too long is cut, and a hash
+// of the whole takes the place of what is lost.
+func TwinName(pv string) string {
+	if len(pv)+len(twinSuffix) <= maxName {
+		return pv + twinSuffix
+	}
+	sum := sha256.Sum256([]byte(pv))
+	hash := "-" + hex.EncodeToString(sum[:8])
+	// A part of a name ends with a letter or a digit.
+	head := strings.TrimRight(pv[:maxName-len(hash)-len(twinSuffix)], ".-")
+	return head + hash + twinSuffix
+}

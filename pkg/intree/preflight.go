@@ -1,0 +1,58 @@
+package intree
+
+import (
+	"context"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+)
+
+// Rights returns what a Controller with this Config needs to be allowed.
+func (c Config) Rights() []reclaim.Right {
+	c = c.withDefaults()
+	pv := func(verb, without string, unsafe bool) reclaim.Right {
+		return reclaim.Right{Resource: "persistentvolumes", Verb: verb, Without: without, Unsafe: unsafe}
+	}
+	rights := []reclaim.Right{
+		pv("list", "nothing is known of in-tree PVs", true),
+		pv("watch", "nothing is known of in-tree PVs", true),
+		pv("get", "no in-tree volume is deleted, for nobody can tell whether its PV still says so", true),
+		{Resource: "persistentvolumeclaims", Verb: "get", Without: "no in-tree volume is deleted, for nobody can tell whether its claim is gone", Unsafe: true},
+		{Group: "storage.k8s.io", Resource: "volumeattachments", Verb: "list", Without: "no in-tree volume is deleted, for nobody can tell whether one is attached", Unsafe: true},
+	}
+	if !c.DryRun {
+		rights = append(rights,
+			pv("patch", "no in-tree PV is protected, so one that is deleted before its claim leaks its volume, and those that are protected already are never let go", false),
+			pv("create", "in-tree PVs that are deleted before their claim stay, and their volumes too", false),
+			pv("delete", "twins of in-tree PVs whose volume is to be kept stay", false))
+	}
+	if _, none := c.Events.(noEvents); !none {
+		for _, verb := range []string{"create", "patch"} {
+			rights = append(rights, reclaim.Right{Resource: "events", Verb: verb, Without: "what keeps an in-tree PV is told in the log and the metrics only"})
+		}
+	}
+	return rights
+}
+
+// Missing returns those of the rights that the API server does not grant, by one
+// SelfSubjectAccessReview each. It changes nothing, and needs no more rights than every authenticated
+// user has. An error means that it could not be found out.
+func (c *Controller) Missing(ctx context.Context) ([]reclaim.Right, error) {
+	var missing []reclaim.Right
+	for _, right := range c.cfg.Rights() {
+		granted, err := c.granted(ctx, right)
+		if err != nil {
+			return nil, err
+		}
+		if !granted {
+			missing = append(missing, right)
+		}
+	}
+	return missing, nil
+}
+
+func (c *Controller) granted(ctx context.Context, right reclaim.Right) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	return kube.Granted(ctx, c.authorization, right.Verb, right.Group, right.Resource, right.Namespace)
+}

@@ -1,0 +1,203 @@
+package intree
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"strings"
+	"unique"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/brief"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+)
+
+const (
+	// Finalizer holds an in-tree PV until its volume is deleted. It is the one that
+	// kube-controller-manager puts on from 1.31 on (storagehelpers.PVDeletionInTreeProtectionFinalizer).
+	Finalizer = "kubernetes.io/pv-controller"
+	// FieldManager is the name under which this package writes. By it a finalizer of ours is told
+	// from one that kube-controller-manager put on, also after a restart.
+	FieldManager = "volume-guard"
+	// twinOfAnnotation on a twin is the name of the PV whose volume it is a second name of; the
+	// label reclaim.TwinLabel has the UID.
+	twinOfAnnotation = "csi-reclaimer.io/twin-of"
+
+	// inTree begins the name of every provisioner that is a plugin of kube-controller-manager; it is
+	// by this that modifyDeletionFinalizers in pv_controller_base.go tells them.
+	inTree = "kubernetes.io/"
+	// noPlugin is what FindPluginByName and FindPluginBySpec in pkg/volume/plugins.go say of a plugin
+	// that does not exist, and noDeleter of one that deletes nothing; deleteVolumeOperation stores
+	// it in status.message.
+	noPlugin  = "no volume plugin matched"
+	noDeleter = "no deletable volume plugin matched"
+	// maxMessage bounds what is kept of a plugin's words, in bytes.
+	maxMessage = 512
+)
+
+// Writer says who put the finalizer on a PV. The zero value is not known.
+type Writer uint8
+
+const (
+	// WriterUnknown: the finalizer is on, or may be, and nobody can tell who put it on.
+	WriterUnknown Writer = iota
+	// WriterNone: the finalizer is not on.
+	WriterNone
+	// WriterUs: this package put it on.
+	WriterUs
+	// WriterOther: another program put it on, which then answers for it.
+	WriterOther
+)
+
+// PV holds the fields of a PersistentVolume that decisions are made from. The zero value is a
+// PV that nothing is done to.
+type PV struct {
+	Name            string
+	UID             types.UID
+	ResourceVersion string
+
+	// ProvisionedBy and MigratedTo are the annotations pv.kubernetes.io/provisioned-by and
+	// pv.kubernetes.io/migrated-to.
+	ProvisionedBy, MigratedTo string
+	Claim                     reclaim.ClaimRef
+	// Manager is the field manager that put the finalizer on, where Guard is WriterOther.
+	Manager string
+	// Source tells which volume it is.
+	Source Source
+
+	// TerminatingSince is the deletionTimestamp in seconds since 1970, 0 for none.
+	TerminatingSince int64
+
+	Policy reclaim.Policy
+	Phase  reclaim.Phase
+	// Guard says who put kubernetes.io/pv-controller on.
+	Guard Writer
+	// Terminating: the PV has a deletionTimestamp.
+	Terminating bool
+	// HasFinalizer and HasCompanionFinalizer tell which finalizers of the CSI side are on.
+	HasFinalizer, HasCompanionFinalizer bool
+	// Held: the annotation csi-reclaimer.io/hold is there.
+	Held bool
+	// PluginGone: the PV controller found no plugin for the volume.
+	PluginGone bool
+
+	// HeldBecause is the value of the annotation csi-reclaimer.io/hold.
+	HeldBecause string
+	// Message is what the PV controller says of a PV in phase Failed.
+	Message string
+
+	// TwinOf and Original are the UID and the name of the PV that this one is the twin of, empty for
+	// all others. They are claims: see twinOf.
+	TwinOf   types.UID
+	Original string
+}
+
+// PVOf reads what is needed of a PersistentVolume, without keeping a reference to it.
+func PVOf(o *v1.PersistentVolume) PV {
+	p := reclaim.PVOf(o)
+	pv := PV{
+		Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion,
+		ProvisionedBy: p.ProvisionedBy, MigratedTo: p.MigratedTo, Claim: p.Claim, Source: sourceOf(o),
+		TerminatingSince: p.TerminatingSince, Policy: p.Policy, Phase: p.Phase, Terminating: p.Terminating,
+		HasFinalizer: p.HasFinalizer, HasCompanionFinalizer: p.HasCompanionFinalizer,
+		Held: p.Held, HeldBecause: p.HeldBecause,
+		TwinOf: p.TwinOf,
+	}
+	pv.Guard, pv.Manager = writerOf(o)
+	if pv.Phase == reclaim.PhaseFailed {
+		pv.Message = brief.Text(o.Status.Message, maxMessage)
+		pv.PluginGone = strings.Contains(o.Status.Message, noPlugin) || strings.Contains(o.Status.Message, noDeleter)
+	}
+	if pv.TwinOf != "" {
+		pv.Original = o.Annotations[twinOfAnnotation]
+	}
+	return pv
+}
+
+// intern has the PV share its words with all others that use them.
+func (pv *PV) intern() {
+	for _, word := range []*string{&pv.ProvisionedBy, &pv.MigratedTo, &pv.Manager, &pv.Claim.Namespace} {
+		*word = unique.Make(*word).Value()
+	}
+}
+
+// Field managers under which the API server keeps what others wrote, when it does not know or
+// remember who (apimachinery, util/managedfields: NewSkipNonAppliedManager, NewCapManagersManager).
+const (
+	beforeApply    = "before-first-apply"
+	ancientChanges = "ancient-changes"
+)
+
+// writerOf tells from managedFields who put the finalizer on. The API server keeps there who gave
+// each entry of the list its place; a write that finds an entry there does not count.
+func writerOf(o *v1.PersistentVolume) (w Writer, manager string) {
+	if !slices.Contains(o.Finalizers, Finalizer) {
+		return WriterNone, ""
+	}
+	w = WriterUnknown
+	for i := range o.ManagedFields {
+		entry := &o.ManagedFields[i]
+		switch {
+		case !holdsFinalizer(entry.FieldsV1):
+		case entry.Manager == FieldManager:
+			return WriterUs, ""
+		case entry.Manager != beforeApply && entry.Manager != ancientChanges:
+			w, manager = WriterOther, entry.Manager
+		}
+	}
+	return w, manager
+}
+
+// holdsFinalizer tells whether a set of fields holds the finalizer. In it an entry of a list of
+// words is a field "v:" and the word as JSON.
+func holdsFinalizer(fields *metav1.FieldsV1) bool {
+	if fields == nil || !bytes.Contains(fields.GetRawBytes(), []byte(Finalizer)) {
+		return false
+	}
+	var set struct {
+		Metadata struct {
+			Finalizers map[string]json.RawMessage `json:"f:finalizers"`
+		} `json:"f:metadata"`
+	}
+	if json.Unmarshal(fields.GetRawBytes(), &set) != nil {
+		return false
+	}
+	_, holds := set.Metadata.Finalizers[`v:"`+Finalizer+`"`]
+	return holds
+}
+
+// provisioned tells whether an in-tree plugin made the volume; only those get the finalizer, as
+// in modifyDeletionFinalizers.
+func (pv PV) provisioned() bool {
+	return pv.TwinOf == "" && pv.Source.Known() && strings.HasPrefix(pv.ProvisionedBy, inTree)
+}
+
+// claimed tells whether the PV belongs to a claim. A claimRef without UID is a PV that an
+// administrator takes back.
+func (pv PV) claimed() bool { return pv.Claim.UID != "" }
+
+// released tells whether the PV controller has seen the end of the claim.
+func (pv PV) released() bool {
+	return pv.Phase == reclaim.PhaseReleased || pv.Phase == reclaim.PhaseFailed
+}
+
+// deletable tells whether the PV itself asks for the end of its volume.
+func (pv PV) deletable() bool {
+	return pv.Policy == reclaim.PolicyDelete && pv.released() && pv.claimed()
+}
+
+// csiFinalizers returns the finalizers of the CSI side that are on the PV. On a PV that is not
+// migrated nobody of that side answers for them.
+func (pv PV) csiFinalizers() []string {
+	var on []string
+	if pv.HasFinalizer {
+		on = append(on, reclaim.Finalizer)
+	}
+	if pv.HasCompanionFinalizer {
+		on = append(on, reclaim.CompanionFinalizer)
+	}
+	return on
+}
