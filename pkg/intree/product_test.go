@@ -1,0 +1,230 @@
+package intree
+
+import (
+	"testing"
+	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+)
+
+// The facts of a decision are two groups. What the PV, its twin and the cluster are like decides whether a
+// volume may go at all; the proofs decide whether it may go now. Each group is visited in every
+// combination of its values: the first with every proof given, the second for each state of a twin.
+
+// everyPV visits every PV that an in-tree plugin provisioned.
+func everyPV(visit func(PV)) {
+	pv := due()
+	for bits := range 1 << 5 {
+		bit := func(i int) bool { return bits&(1<<i) != 0 }
+		pv.Terminating, pv.Held, pv.HasFinalizer = bit(0), bit(1), bit(2)
+		pv.Claim.UID, pv.MigratedTo = "", ""
+		if bit(3) {
+			pv.Claim.UID = claimRef().UID
+		}
+		if bit(4) {
+			migrate(&pv)
+		}
+		for pv.Guard = WriterUnknown; pv.Guard <= WriterOther; pv.Guard++ {
+			for pv.Policy = reclaim.PolicyUnknown; pv.Policy <= reclaim.PolicyRecycle; pv.Policy++ {
+				for _, pv.Phase = range []reclaim.Phase{reclaim.PhaseUnknown, reclaim.PhaseBound, reclaim.PhaseReleased, reclaim.PhaseFailed} {
+					visit(pv)
+				}
+			}
+		}
+	}
+}
+
+// everyTwin visits all that can be found under the twin's name.
+func everyTwin(visit func(twin PV, found bool)) {
+	visit(PV{}, false)
+	twin := made()
+	for bits := range 1 << 3 {
+		bit := func(i int) bool { return bits&(1<<i) != 0 }
+		twin.Terminating = bit(0)
+		twin.Claim, twin.TwinOf = claimRef(), "pv-uid"
+		if bit(1) {
+			twin.Claim.UID = ""
+		}
+		if bit(2) {
+			twin.TwinOf = "another"
+		}
+		for twin.Policy = reclaim.PolicyUnknown; twin.Policy <= reclaim.PolicyRetain; twin.Policy++ {
+			for twin.Phase = reclaim.PhasePending; twin.Phase <= reclaim.PhaseFailed; twin.Phase++ {
+				visit(twin, true)
+			}
+		}
+	}
+}
+
+// everyProof visits every combination of the proofs of a deletion.
+func everyProof(s Snapshot, visit func(Snapshot)) {
+	reads := []Read{{}, read(2, time.Hour), read(2, 0), read(5, 0)}
+	claims := []ClaimFacts{
+		{}, {Read: read(1, time.Hour)}, {Read: read(1, 0)}, {Read: read(6, 0)},
+		{Read: read(1, 0), Found: true, UID: "newer"}, {Read: read(1, 0), Found: true, UID: claimRef().UID},
+	}
+	keeper := sibling()
+	keeper.Phase = reclaim.PhaseBound
+	families := [][]PV{nil, {sibling()}, {sibling(), keeper}, {sibling(), twinFor(sibling())}, {twinFor(sibling())}}
+	for _, s.Claim = range claims {
+		for _, s.Claim.Of = range []reclaim.ClaimRef{s.PV.Claim, {}} {
+			for _, s.Attachments.Read = range reads {
+				for s.Attachments.Count = range 2 {
+					for _, s.Siblings = range families {
+						for _, s.SiblingsRead = range reads {
+							for _, s.PVRead = range []Read{{}, read(4, time.Hour), read(4, 0), read(9, 0)} {
+								visit(s)
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// isTwin tells whether the twin's name belongs to our twin: written apart from twinOf.
+func isTwin(s Snapshot) bool { return s.TwinFound && s.Twin.TwinOf == s.PV.UID }
+
+// mayGo tells whether the volume may go as far as the PV and the cluster show: the promise, written apart
+// from the code that keeps it.
+func mayGo(s Snapshot) bool {
+	pv := s.PV
+	return s.Manages == ManagesNobody && !s.Releasing && !s.Done.VolumeDeleted &&
+		pv.Policy == reclaim.PolicyDelete && pv.Terminating && (pv.Phase == reclaim.PhaseReleased || pv.Phase == reclaim.PhaseFailed) &&
+		pv.Claim.UID != "" && !pv.Held && pv.MigratedTo == "" &&
+		(pv.Guard == WriterUs || pv.Guard == WriterNone && pv.HasFinalizer)
+}
+
+// shown tells whether live reads have shown, in the right order and not too long ago, that nobody needs
+// the volume.
+func shown(s Snapshot) bool {
+	live := func(r Read) bool { return r.Order > 0 && now().Sub(r.Sent) <= 5*time.Second }
+	last := func(r Read) bool { return s.PVRead.Order > r.Order }
+	claim := live(s.Claim.Read) && last(s.Claim.Read) && s.Claim.Of == s.PV.Claim && (!s.Claim.Found || s.Claim.UID != s.PV.Claim.UID)
+	attached := live(s.Attachments.Read) && last(s.Attachments.Read) && s.Attachments.Count == 0
+	alone := len(s.Siblings) == 0 || live(s.SiblingsRead)
+	goes := map[string]bool{}
+	for _, other := range s.Siblings {
+		goes[string(other.UID)] = other.Phase == reclaim.PhaseReleased && other.Policy == reclaim.PolicyDelete
+	}
+	for _, other := range s.Siblings {
+		alone = alone && (goes[string(other.UID)] || goes[string(other.TwinOf)])
+	}
+	return claim && attached && alone && last(s.SiblingsRead) && live(s.PVRead)
+}
+
+// brokenPromise returns what a decision breaks, empty for nothing.
+func brokenPromise(s Snapshot, d Decision) string {
+	pv, twin := s.PV, s.Twin
+	inUse := isTwin(s) && twin.Policy != reclaim.PolicyRetain
+	switch d.Action {
+	case MakeTwin, ArmTwin:
+		switch {
+		case !mayGo(s):
+			return "the volume may not go"
+		case !shown(s):
+			return "it is not shown that nobody needs the volume"
+		case d.Action == MakeTwin && s.TwinFound:
+			return "there is a PV of that name"
+		case d.Action == ArmTwin && (!isTwin(s) || twin.Policy != reclaim.PolicyRetain || twin.Phase != reclaim.PhaseReleased || twin.Terminating || twin.Claim != pv.Claim):
+			return "it is not a twin whose claim the PV controller has seen gone"
+		}
+	case DisarmTwin:
+		if !isTwin(s) || twin.Policy == reclaim.PolicyRetain {
+			return "there is nothing to disarm, or it is not ours"
+		}
+	case DeleteTwin:
+		if !isTwin(s) || twin.Policy != reclaim.PolicyRetain || twin.Phase == reclaim.PhaseBound || twin.Terminating {
+			return "a twin is deleted that is armed, in use, going or not ours"
+		}
+	case DropGuard, ReleasePV:
+		keeps := pv.Policy == reclaim.PolicyRetain || pv.Policy == reclaim.PolicyRecycle
+		handedOver := pv.MigratedTo != "" && (!pv.Terminating || pv.HasFinalizer || keeps)
+		switch {
+		case inUse:
+			return "the PV is let go while its twin is armed"
+		case d.Action == ReleasePV && !s.Done.VolumeDeleted:
+			return "the PV is let go before its volume is deleted"
+		case d.Action == DropGuard && !keeps && !handedOver && !s.Releasing:
+			return "the finalizer goes although the volume may be there and the policy is Delete"
+		case s.Releasing && d.Action == DropGuard && pv.Guard != WriterUs:
+			return "a finalizer is taken off that we did not put on"
+		}
+	case Protect:
+		if s.Manages != ManagesNobody || pv.Terminating || pv.Policy != reclaim.PolicyDelete || pv.MigratedTo != "" || s.Releasing || pv.Guard == WriterOther {
+			return "a PV is protected that is none of ours to protect"
+		}
+	case Wait, ReadClaim, ReadAttachments, ReadSiblings, ReadPV, ReadOriginal:
+	}
+	switch {
+	case inUse && d.Action != DisarmTwin && !mayGo(s) && s.Manages != ManagesUnknown:
+		return "a twin stays armed although the volume may not go"
+	case s.Manages == ManagesUnknown && d.Action != Wait:
+		return "something is done before it is known who manages the finalizer"
+	case s.Manages == ManagesOther && (d.Action == Protect || d.Action == DropGuard && !s.Releasing):
+		return "what another program manages is written to"
+	}
+	return ""
+}
+
+// stalled returns why a decision is to do nothing where something is to be done.
+func stalled(s Snapshot, d Decision) string {
+	switch {
+	case mayGo(s) && shown(s) && !s.TwinFound && d.Action != MakeTwin:
+		return "nothing is done for a volume that may go"
+	case mayGo(s) && shown(s) && isTwin(s) && s.Twin.Policy == reclaim.PolicyRetain && s.Twin.Phase == reclaim.PhaseReleased &&
+		!s.Twin.Terminating && s.Twin.Claim == s.PV.Claim && d.Action != ArmTwin:
+		return "a twin that may do its work is not armed"
+	case s.Done.VolumeDeleted && s.Manages == ManagesNobody && s.PV.Guard == WriterUs && !s.TwinFound && d.Action != ReleasePV:
+		return "a PV whose volume is deleted is not let go"
+	}
+	return ""
+}
+
+func judge(t *testing.T, s Snapshot) {
+	t.Helper()
+	d := Decide(s, now())
+	if broken := brokenPromise(s, d) + stalled(s, d); broken != "" {
+		t.Fatalf("%v (%v): %s\n%+v", d.Action, d.Reason, broken, s)
+	}
+}
+
+func TestNoCombinationBreaksAPromise(t *testing.T) {
+	t.Parallel()
+	visited := 0
+	everyPV(func(pv PV) {
+		everyTwin(func(twin PV, found bool) {
+			for bits := range 1 << 2 {
+				for manages := ManagesUnknown; manages <= ManagesOther; manages++ {
+					s := proven()
+					s.PV, s.Twin, s.TwinFound, s.Manages = pv, twin, found, manages
+					s.Claim.Of = pv.Claim
+					s.Releasing = bits&1 != 0
+					if bits&2 != 0 {
+						s.Done = Done{VolumeDeleted: true, Claim: pv.Claim}
+					}
+					judge(t, s)
+					visited++
+				}
+			}
+		})
+	})
+	if want := 2048 * 121 * 12; visited != want {
+		t.Errorf("visited %d combinations, want %d", visited, want)
+	}
+}
+
+func TestNoProofIsMissed(t *testing.T) {
+	t.Parallel()
+	visited := 0
+	for _, twin := range []func(*Snapshot){
+		func(*Snapshot) {}, twinIs(), twinIs(in(reclaim.PhaseReleased)), twinIs(in(reclaim.PhaseReleased), of(reclaim.PolicyDelete)),
+		twinIs(in(reclaim.PhaseFailed)), twinIs(func(pv *PV) { pv.TwinOf = "another" }),
+	} {
+		everyProof(with(twin), func(s Snapshot) { judge(t, s); visited++ })
+	}
+	if want := 6 * 6 * 2 * 4 * 2 * 5 * 4 * 4; visited != want {
+		t.Errorf("visited %d combinations, want %d", visited, want)
+	}
+}

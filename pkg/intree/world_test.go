@@ -1,0 +1,533 @@
+package intree
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	testclock "k8s.io/utils/clock/testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+)
+
+const (
+	inUseFinalizer = "kubernetes.io/pv-protection"
+	kcm            = "kube-controller-manager"
+)
+
+// world is an API server, the PV controller, pv-protection and the disks of an in-tree plugin, played by
+// the test one step at a time. The adapter to a real API server is tested against a real one.
+type world struct {
+	t     *testing.T
+	clock *testclock.FakeClock
+	// modern: the PV controller is that of 1.31 and newer, which manages the finalizer.
+	modern bool
+
+	version int
+	uids    int
+	pvs     map[string]*v1.PersistentVolume
+	claims  map[string]claimObject
+	// attached are the PVs that VolumeAttachments name.
+	attached []string
+	// disks are the folders that there are, and stuck those that cannot be deleted, by why.
+	disks map[string]bool
+	stuck map[string]string
+
+	// events are what the watch tells, of which the controller has seen so many.
+	events []event
+	seen   int
+	cache  map[string]*PV
+
+	c     *Controller
+	queue []string
+	later []string
+
+	diary []string
+	// writes counts what the controller wrote; after crashAfter of them it is dead, if that is not 0.
+	writes, crashAfter int
+	dead               bool
+	// before is called with each call of the controller before it takes effect; an error is its answer.
+	before func(what string) error
+}
+
+type event struct {
+	pv   *v1.PersistentVolume
+	gone bool
+}
+
+type claimObject struct {
+	uid    types.UID
+	volume string
+}
+
+var errCrashed = errors.New("the process is gone")
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{
+		t: t, clock: testclock.NewFakeClock(now()), pvs: map[string]*v1.PersistentVolume{}, claims: map[string]claimObject{},
+		disks: map[string]bool{}, stuck: map[string]string{},
+	}
+	w.start()
+	return w
+}
+
+// start begins the life of a controller that knows nothing but what the API server tells it.
+func (w *world) start() { w.startWith(Config{}) }
+
+func (w *world) startWith(cfg Config) {
+	w.t.Helper()
+	cfg.Clock = w.clock
+	c, err := New(&rest.Config{Host: "http://127.0.0.1:1"}, cfg)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.c, w.cache, w.queue, w.later, w.dead = c, map[string]*PV{}, nil, nil, false
+	c.cluster = w
+	c.observer.pvs = cacheOf{w}
+	c.observer.wake = func(name string) {
+		if !slices.Contains(w.queue, name) {
+			w.queue = append(w.queue, name)
+		}
+	}
+	w.seen = len(w.events)
+	for _, name := range w.names() {
+		w.show(event{pv: w.pvs[name]})
+	}
+}
+
+// names returns the names of all PVs, sorted.
+func (w *world) names() []string {
+	var names []string
+	for name := range w.pvs {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// cacheOf is the controller's cache.
+type cacheOf struct{ *world }
+
+func (c cacheOf) Get(name string) (*PV, bool) { pv, found := c.cache[name]; return pv, found }
+func (c cacheOf) Each(visit func(*PV)) {
+	for _, pv := range c.cache {
+		visit(pv)
+	}
+}
+func (c cacheOf) Reached(version string) bool {
+	v, err := strconv.Atoi(version)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, e := range c.events[c.seen:] {
+		if atoi(e.pv.ResourceVersion) <= v {
+			return false
+		}
+	}
+	return true
+}
+
+func atoi(s string) int { n, _ := strconv.Atoi(s); return n }
+
+// show has the cache take in an event, as its watch would.
+func (w *world) show(e event) {
+	before := w.cache[e.pv.Name]
+	record, keep, err := recordPV(e.pv, before != nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	follow := changes{w.c.observer}
+	switch {
+	case e.gone && before != nil:
+		delete(w.cache, e.pv.Name)
+		follow.Deleted(record, true)
+	case e.gone, !keep:
+	case before != nil:
+		w.cache[e.pv.Name] = record
+		follow.Updated(before, record)
+	default:
+		w.cache[e.pv.Name] = record
+		follow.Added(record)
+	}
+}
+
+// told delivers one event, if there is one.
+func (w *world) told() bool {
+	if w.seen == len(w.events) {
+		return false
+	}
+	w.seen++
+	w.show(w.events[w.seen-1])
+	return true
+}
+
+// worked has the controller work on one PV, if one waits.
+func (w *world) worked() bool {
+	if len(w.queue) == 0 || w.dead {
+		return false
+	}
+	name := w.queue[0]
+	w.queue = w.queue[1:]
+	if next := w.c.reconcile(w.t.Context(), name); next.Backoff.Max > 0 && !w.dead {
+		w.later = append(w.later, name)
+	}
+	return true
+}
+
+// settle lets everything happen that happens by itself, and time pass where nothing else does.
+func (w *world) settle() {
+	w.t.Helper()
+	quiet := 0
+	for turn := 0; quiet < 4; turn++ {
+		if turn > 5000 {
+			w.t.Fatalf("the world does not come to rest; the last it did:\n%s", strings.Join(w.diary[max(0, len(w.diary)-40):], "\n"))
+		}
+		if w.dead {
+			w.crashAfter = 0
+			w.start()
+		}
+		busy := w.told() || w.worked() || w.controllers()
+		if busy {
+			quiet = 0
+			continue
+		}
+		quiet++
+		w.clock.Step(2 * time.Hour)
+		w.queue, w.later = append(w.queue, w.later...), nil
+	}
+}
+
+// set stores a PV in its new state, and takes it away if nothing holds it any more.
+func (w *world) set(pv *v1.PersistentVolume) {
+	w.version++
+	pv.ResourceVersion = strconv.Itoa(w.version)
+	gone := pv.DeletionTimestamp != nil && len(pv.Finalizers) == 0
+	w.pvs[pv.Name] = pv
+	if gone {
+		delete(w.pvs, pv.Name)
+	}
+	w.events = append(w.events, event{pv.DeepCopy(), gone})
+}
+
+// edit changes a PV as anybody might.
+func (w *world) edit(name string, change func(*v1.PersistentVolume)) {
+	w.t.Helper()
+	old, found := w.pvs[name]
+	if !found {
+		w.t.Fatalf("no PV %q", name)
+	}
+	pv := old.DeepCopy()
+	change(pv)
+	w.set(pv)
+}
+
+func setPolicy(policy v1.PersistentVolumeReclaimPolicy) func(*v1.PersistentVolume) {
+	return func(pv *v1.PersistentVolume) { pv.Spec.PersistentVolumeReclaimPolicy = policy }
+}
+
+// guard puts the finalizer on in the name of a field manager, or takes it off.
+func guard(on bool, manager string) func(*v1.PersistentVolume) {
+	return func(pv *v1.PersistentVolume) {
+		has := slices.Contains(pv.Finalizers, Finalizer)
+		switch {
+		case on && !has:
+			pv.Finalizers = append(pv.Finalizers, Finalizer)
+			pv.ManagedFields = append(pv.ManagedFields, wrote(manager))
+		case !on && has:
+			pv.Finalizers = slices.DeleteFunc(pv.Finalizers, func(f string) bool { return f == Finalizer })
+			pv.ManagedFields = slices.DeleteFunc(pv.ManagedFields, func(e metav1.ManagedFieldsEntry) bool { return holdsFinalizer(e.FieldsV1) })
+		}
+	}
+}
+
+// wrote is the entry of managedFields of a program that put the finalizer on.
+func wrote(manager string) metav1.ManagedFieldsEntry {
+	return metav1.ManagedFieldsEntry{Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, FieldsType: "FieldsV1",
+		FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:metadata":{"f:finalizers":{".":{},"v:\"` + Finalizer + `\"":{}}}}`)}}
+}
+
+// provision makes a claim, and the PV and the disk that belong to it.
+func (w *world) provision(name string) {
+	w.uids++
+	uid := types.UID("uid-" + strconv.Itoa(w.uids))
+	w.claims["claim-"+name] = claimObject{uid: "claim-" + uid, volume: name}
+	w.disks["/disks/"+name] = true
+	pv := &v1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid, Finalizers: []string{inUseFinalizer}, Annotations: map[string]string{
+			"pv.kubernetes.io/provisioned-by": "kubernetes.io/host-path", annBoundByController: "yes"}},
+		Spec: v1.PersistentVolumeSpec{
+			PersistentVolumeReclaimPolicy: v1.PersistentVolumeReclaimDelete,
+			ClaimRef:                      &v1.ObjectReference{Namespace: "ns", Name: "claim-" + name, UID: "claim-" + uid},
+			PersistentVolumeSource:        v1.PersistentVolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/disks/" + name}},
+		},
+		Status: v1.PersistentVolumeStatus{Phase: v1.VolumeBound},
+	}
+	if w.modern {
+		guard(true, kcm)(pv)
+	}
+	w.set(pv)
+}
+
+// deletePVBy is somebody's DELETE.
+func (w *world) deletePVBy(name string) {
+	pv, found := w.pvs[name]
+	if !found || pv.DeletionTimestamp != nil {
+		return
+	}
+	w.edit(name, func(pv *v1.PersistentVolume) { pv.DeletionTimestamp = &metav1.Time{Time: w.clock.Now()} })
+}
+
+// controllers has the PV controller and pv-protection take one step, if there is one to take.
+func (w *world) controllers() bool {
+	for _, name := range w.names() {
+		if w.controller(name) {
+			return true
+		}
+	}
+	return false
+}
+
+// controller is one look at a PV: pv-protection, then syncVolume of pv_controller.go.
+func (w *world) controller(name string) bool {
+	pv := w.pvs[name].DeepCopy()
+	if pv.DeletionTimestamp != nil && pv.Status.Phase != v1.VolumeBound && slices.Contains(pv.Finalizers, inUseFinalizer) {
+		pv.Finalizers = slices.DeleteFunc(pv.Finalizers, func(f string) bool { return f == inUseFinalizer })
+		w.set(pv)
+		return true
+	}
+	if w.modern && w.managed(pv) {
+		w.set(pv)
+		return true
+	}
+	ref := pv.Spec.ClaimRef
+	if ref == nil || ref.UID == "" {
+		return w.phase(pv, v1.VolumeAvailable, "")
+	}
+	claim, lives := w.claims[ref.Name]
+	switch {
+	case lives && claim.uid == ref.UID && claim.volume == name:
+		return w.phase(pv, v1.VolumeBound, "")
+	case lives && claim.uid == ref.UID && pv.Spec.PersistentVolumeReclaimPolicy != v1.PersistentVolumeReclaimDelete:
+		pv.Spec.ClaimRef.UID = "" // unbindVolume
+		w.set(pv)
+		return true
+	case pv.Status.Phase != v1.VolumeReleased && pv.Status.Phase != v1.VolumeFailed:
+		return w.phase(pv, v1.VolumeReleased, "")
+	case pv.Spec.PersistentVolumeReclaimPolicy != v1.PersistentVolumeReclaimDelete || pv.Annotations["pv.kubernetes.io/migrated-to"] != "":
+		return false
+	}
+	return w.deleteVolumeOperation(pv)
+}
+
+func (w *world) phase(pv *v1.PersistentVolume, phase v1.PersistentVolumePhase, message string) bool {
+	if pv.Status.Phase == phase {
+		return false
+	}
+	pv.Status.Phase, pv.Status.Message = phase, message
+	w.set(pv)
+	return true
+}
+
+// managed is modifyDeletionFinalizers.
+func (w *world) managed(pv *v1.PersistentVolume) bool {
+	has := slices.Contains(pv.Finalizers, Finalizer)
+	want := pv.Spec.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimDelete && pv.Annotations["pv.kubernetes.io/migrated-to"] == ""
+	if has == want || want && pv.DeletionTimestamp != nil {
+		return false
+	}
+	guard(want, kcm)(pv)
+	return true
+}
+
+// deleteVolumeOperation is the function of that name, with the gate HonorPVReclaimPolicy on or off.
+func (w *world) deleteVolumeOperation(pv *v1.PersistentVolume) bool {
+	if !w.modern && pv.DeletionTimestamp != nil {
+		return false
+	}
+	disk := pv.Spec.HostPath.Path
+	if why := w.stuck[disk]; why != "" {
+		return w.phase(pv, v1.VolumeFailed, why)
+	}
+	w.note("plugin deletes %s by %s", disk, pv.Name)
+	for name, claim := range w.claims {
+		if owner := w.pvs[claim.volume]; owner != nil && owner.Spec.ClaimRef.UID == claim.uid && owner.Spec.HostPath.Path == disk {
+			w.t.Errorf("the disk %s of the living claim %s is deleted", disk, name)
+		}
+	}
+	delete(w.disks, disk)
+	if w.modern && slices.Contains(pv.Finalizers, Finalizer) {
+		guard(false, kcm)(pv)
+		w.set(pv)
+	}
+	if now, found := w.pvs[pv.Name]; !found || now.DeletionTimestamp != nil {
+		return true
+	}
+	w.deletePVBy(pv.Name)
+	return true
+}
+
+func (w *world) note(format string, args ...any) {
+	w.diary = append(w.diary, fmt.Sprintf(format, args...))
+}
+
+// call begins a call of the controller.
+func (w *world) call(what string) error {
+	if w.dead {
+		return errCrashed
+	}
+	w.note("%s", what)
+	if w.before != nil {
+		return w.before(what)
+	}
+	return nil
+}
+
+// written ends a write, and with it, where that was asked for, the process.
+func (w *world) written(pv *v1.PersistentVolume) (*v1.PersistentVolume, error) {
+	w.writes++
+	if w.writes == w.crashAfter {
+		w.dead = true
+		return nil, errCrashed
+	}
+	return pv.DeepCopy(), nil
+}
+
+func (w *world) readPV(_ context.Context, name string) (*v1.PersistentVolume, bool, error) {
+	if err := w.call("read " + name); err != nil {
+		return nil, false, err
+	}
+	pv, found := w.pvs[name]
+	return pv.DeepCopy(), found, nil
+}
+
+func (w *world) readClaim(_ context.Context, of reclaim.ClaimRef) (ClaimFacts, error) {
+	if err := w.call("read claim"); err != nil {
+		return ClaimFacts{}, err
+	}
+	claim, found := w.claims[of.Name]
+	return ClaimFacts{Of: of, Found: found, UID: claim.uid}, nil
+}
+
+func (w *world) countAttachments(_ context.Context, pvs []string) (n int, err error) {
+	if err := w.call("count attachments"); err != nil {
+		return 0, err
+	}
+	for _, name := range w.attached {
+		if slices.Contains(pvs, name) {
+			n++
+		}
+	}
+	return n, nil
+}
+
+// asRead returns the PV if it still is as it was read.
+func (w *world) asRead(pv PV, bound bool) (*v1.PersistentVolume, error) {
+	now, found := w.pvs[pv.Name]
+	switch {
+	case !found || now.UID != pv.UID:
+		return nil, kube.ErrGone
+	case bound && now.ResourceVersion != pv.ResourceVersion:
+		return nil, kube.ErrChanged
+	}
+	return now.DeepCopy(), nil
+}
+
+func (w *world) patchFinalizers(_ context.Context, pv PV, add, drop []string, bound bool) (*v1.PersistentVolume, error) {
+	if err := w.call(fmt.Sprintf("patch %s +%v -%v", pv.Name, add, drop)); err != nil {
+		return nil, err
+	}
+	o, err := w.asRead(pv, bound)
+	if err != nil {
+		return nil, err
+	}
+	if o.DeletionTimestamp != nil && len(add) > 0 {
+		return nil, kube.ErrChanged
+	}
+	for _, f := range drop {
+		if f == Finalizer {
+			guard(false, FieldManager)(o)
+		}
+		o.Finalizers = slices.DeleteFunc(o.Finalizers, func(on string) bool { return on == f })
+	}
+	if len(add) > 0 {
+		guard(true, FieldManager)(o)
+	}
+	w.set(o)
+	return w.written(o)
+}
+
+func (w *world) createPV(_ context.Context, pv *v1.PersistentVolume) (*v1.PersistentVolume, error) {
+	if err := w.call("create " + pv.Name + " " + string(pv.Spec.PersistentVolumeReclaimPolicy)); err != nil {
+		return nil, err
+	}
+	if _, found := w.pvs[pv.Name]; found {
+		return nil, kube.ErrChanged
+	}
+	o := pv.DeepCopy()
+	w.uids++
+	o.UID, o.Status.Phase, o.Finalizers = types.UID("uid-"+strconv.Itoa(w.uids)), v1.VolumePending, []string{inUseFinalizer}
+	w.set(o)
+	return w.written(o)
+}
+
+func (w *world) setPolicy(_ context.Context, pv PV, policy v1.PersistentVolumeReclaimPolicy) (*v1.PersistentVolume, error) {
+	if err := w.call("turn " + pv.Name + " to " + string(policy)); err != nil {
+		return nil, err
+	}
+	o, err := w.asRead(pv, true)
+	if err != nil {
+		return nil, err
+	}
+	if policy == v1.PersistentVolumeReclaimDelete {
+		w.mayArm(pv)
+	}
+	o.Spec.PersistentVolumeReclaimPolicy = policy
+	w.set(o)
+	return w.written(o)
+}
+
+// mayArm complains where a twin is armed whose original must keep its volume.
+func (w *world) mayArm(twin PV) {
+	o := w.pvs[twin.Original]
+	if o == nil || o.UID != twin.TwinOf || o.DeletionTimestamp == nil || o.Spec.PersistentVolumeReclaimPolicy != v1.PersistentVolumeReclaimDelete ||
+		o.Spec.ClaimRef == nil || o.Spec.ClaimRef.UID != twin.Claim.UID || o.Annotations[reclaim.HoldAnnotation] != "" {
+		w.t.Errorf("a twin is armed, and its original is not to be deleted: %+v", o)
+	}
+}
+
+func (w *world) deletePV(_ context.Context, pv PV) error {
+	if err := w.call("delete " + pv.Name); err != nil {
+		return err
+	}
+	if _, err := w.asRead(pv, true); err != nil {
+		return err
+	}
+	if pv.TwinOf == "" || w.pvs[pv.Name].Spec.PersistentVolumeReclaimPolicy != v1.PersistentVolumeReclaimRetain {
+		w.t.Errorf("PV %s is deleted, which is no twin that keeps its volume", pv.Name)
+	}
+	w.deletePVBy(pv.Name)
+	_, err := w.written(&v1.PersistentVolume{})
+	return err
+}
+
+// wroteDown returns the controller's writes and the plugin's deletions.
+func (w *world) wroteDown() []string {
+	var wrote []string
+	for _, line := range w.diary {
+		if !strings.HasPrefix(line, "read ") && !strings.HasPrefix(line, "count ") {
+			wrote = append(wrote, line)
+		}
+	}
+	return wrote
+}
