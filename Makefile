@@ -45,7 +45,7 @@ controlplane: ## Compile the control planes; the first time takes minutes each
 
 test-controlplane: controlplane ## Test the testbed, and what talks to the API server, against real ones
 	$(GO) test -race -timeout $(TIMEOUT) ./test/controlplane/... ./test/deploy/...
-	$(GO) test -race -timeout $(TIMEOUT) -tags controlplane ./pkg/internal/kube ./pkg/provision/snapshots
+	$(GO) test -race -timeout $(TIMEOUT) -tags controlplane ./pkg/internal/kube ./pkg/provision/snapshots ./pkg/intree
 	$(GO) test -race -timeout $(TIMEOUT) -tags controlplane -run TheExamples ./pkg/reclaim
 
 test-sanity: ## Run csi-sanity in full against the mock driver

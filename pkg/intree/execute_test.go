@@ -11,6 +11,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
@@ -181,12 +182,12 @@ func TestTheEndOfEachStory(t *testing.T) {
 			}
 		}},
 		"a CSI PV has the twin's name": {kept: true, stay: true, play: func(w *world) {
-			w.provision("a-reclaim")
-			w.edit("a-reclaim", func(pv *v1.PersistentVolume) {
-				pv.Spec.HostPath, pv.Spec.CSI = &v1.HostPathVolumeSource{Path: "/none"}, &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "v"}
-			})
-			delete(w.cache, "a-reclaim")
+			w.set(&v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "a-reclaim", UID: "csi"}, Spec: v1.PersistentVolumeSpec{
+				PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "v"}}}})
 			pvFirst(w, "a")
+			if got := w.c.reports.waiting(); got[ReasonTwinNameTaken] != 1 {
+				t.Errorf("waiting: %v, want one %s", got, ReasonTwinNameTaken)
+			}
 		}},
 		"the plugin fails, then recovers": {play: func(w *world) {
 			w.stuck["/disks/a"] = "device or resource busy"

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
@@ -179,7 +180,7 @@ func (w *world) worked() bool {
 	}
 	name := w.queue[0]
 	w.queue = w.queue[1:]
-	if next := w.c.reconcile(w.t.Context(), name); next.Backoff.Max > 0 && !w.dead {
+	if next := w.c.reconcile(klog.NewContext(w.t.Context(), klog.Logger{}), name); next.Backoff.Max > 0 && !w.dead {
 		w.later = append(w.later, name)
 	}
 	return true
@@ -188,8 +189,8 @@ func (w *world) worked() bool {
 // settle lets everything happen that happens by itself, and time pass where nothing else does.
 func (w *world) settle() {
 	w.t.Helper()
-	quiet := 0
-	for turn := 0; quiet < 4; turn++ {
+	passed := 0
+	for turn := 0; passed < 8; turn++ {
 		if turn > 5000 {
 			w.t.Fatalf("the world does not come to rest; the last it did:\n%s", strings.Join(w.diary[max(0, len(w.diary)-40):], "\n"))
 		}
@@ -197,12 +198,10 @@ func (w *world) settle() {
 			w.crashAfter = 0
 			w.start()
 		}
-		busy := w.told() || w.worked() || w.controllers()
-		if busy {
-			quiet = 0
+		if w.told() || w.worked() || w.controllers() {
 			continue
 		}
-		quiet++
+		passed++
 		w.clock.Step(2 * time.Hour)
 		w.queue, w.later = append(w.queue, w.later...), nil
 	}

@@ -163,17 +163,48 @@ func TestPatchFinalizers(t *testing.T) {
 func TestDeletePV(t *testing.T) {
 	pvs := clients.Core.PersistentVolumes()
 	pv := newPV(t, ours)
-	if err := DeletePV(t.Context(), pvs, pv.Name, "another"); !errors.Is(err, ErrChanged) {
+	if err := DeletePV(t.Context(), pvs, pv.Name, "another", ""); !errors.Is(err, ErrChanged) {
 		t.Errorf("DeletePV with another UID = %v, want ErrChanged", err)
 	}
-	if err := DeletePV(t.Context(), pvs, pv.Name, pv.UID); err != nil {
+	if err := DeletePV(t.Context(), pvs, pv.Name, pv.UID, "1"); !errors.Is(err, ErrChanged) {
+		t.Errorf("DeletePV with another resourceVersion = %v, want ErrChanged", err)
+	}
+	if err := DeletePV(t.Context(), pvs, pv.Name, pv.UID, pv.ResourceVersion); err != nil {
 		t.Error(err)
 	}
-	if err := DeletePV(t.Context(), pvs, pv.Name, pv.UID); err != nil {
+	if err := DeletePV(t.Context(), pvs, pv.Name, pv.UID, ""); err != nil {
 		t.Errorf("DeletePV of one that is terminating = %v", err)
 	}
-	if err := DeletePV(t.Context(), pvs, "no-such-pv", pv.UID); !errors.Is(err, ErrGone) {
+	if err := DeletePV(t.Context(), pvs, "no-such-pv", pv.UID, ""); !errors.Is(err, ErrGone) {
 		t.Errorf("DeletePV of none = %v, want ErrGone", err)
+	}
+}
+
+func TestPatchPolicy(t *testing.T) {
+	pvs := clients.Core.PersistentVolumes()
+	pv := newPV(t)
+	p := PolicyPatch{Name: pv.Name, UID: pv.UID, ResourceVersion: pv.ResourceVersion, Policy: v1.PersistentVolumeReclaimDelete, FieldManager: "somebody"}
+	after, err := PatchPolicy(t.Context(), pvs, p)
+	if err != nil || after.Spec.PersistentVolumeReclaimPolicy != v1.PersistentVolumeReclaimDelete {
+		t.Fatalf("PatchPolicy = %v, %v", after, err)
+	}
+	if !slices.ContainsFunc(after.ManagedFields, func(e metav1.ManagedFieldsEntry) bool { return e.Manager == "somebody" }) {
+		t.Errorf("the API server notes other field managers: %v", after.ManagedFields)
+	}
+	if _, err := PatchPolicy(t.Context(), pvs, p); !errors.Is(err, ErrChanged) {
+		t.Errorf("PatchPolicy of one that changed = %v, want ErrChanged", err)
+	}
+	p.ResourceVersion, p.UID = after.ResourceVersion, "another"
+	if _, err := PatchPolicy(t.Context(), pvs, p); !errors.Is(err, ErrGone) && !errors.Is(err, ErrChanged) {
+		t.Errorf("PatchPolicy with another UID = %v, want ErrGone or ErrChanged", err)
+	}
+	p.Name, p.UID = "no-such-pv", pv.UID
+	if _, err := PatchPolicy(t.Context(), pvs, p); !errors.Is(err, ErrGone) {
+		t.Errorf("PatchPolicy of none = %v, want ErrGone", err)
+	}
+	p.ResourceVersion = ""
+	if _, err := PatchPolicy(t.Context(), pvs, p); err == nil {
+		t.Error("PatchPolicy goes without a resourceVersion")
 	}
 }
 

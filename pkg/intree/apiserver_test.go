@@ -1,0 +1,252 @@
+//go:build controlplane
+
+package intree
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	poll "k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/test/controlplane"
+)
+
+// server is a real API server without controllers.
+type server struct {
+	*testing.T
+	ctx    context.Context
+	config *rest.Config
+	at     apiServer
+}
+
+// TestAgainstRealAPIServers tries what only real ones can answer: what they note of who wrote the finalizer,
+// and what they take. The test itself is the PV controller.
+func TestAgainstRealAPIServers(t *testing.T) {
+	for _, version := range []controlplane.Version{controlplane.V1_30, controlplane.V1_36} {
+		t.Run(string(version), func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+			defer cancel()
+			cp, err := controlplane.Start(ctx, version, controlplane.Options{NoControllerManager: true, Progress: os.Stderr})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = cp.Stop() })
+			clients, err := kube.NewClients(cp.Admin())
+			if err != nil {
+				t.Fatal(err)
+			}
+			on := func(try func(server)) func(*testing.T) {
+				return func(t *testing.T) { try(server{t, ctx, cp.Admin(), apiServer{clients, time.Minute}}) }
+			}
+			t.Run("who put the finalizer on", on(server.writers))
+			t.Run("a twin is taken, armed and deleted only as it was read", on(server.twins))
+			t.Run("the whole life, with a name at the limit", on(server.life))
+		})
+	}
+}
+
+// create makes a PV as an in-tree plugin provisions it, in the name of a field manager.
+func (s server) create(name, manager string, finalizers ...string) *v1.PersistentVolume {
+	s.Helper()
+	o := original()
+	o.ObjectMeta = metav1.ObjectMeta{Name: name, Annotations: o.Annotations, Finalizers: finalizers}
+	o.Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}
+	o.Spec.Capacity = v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")}
+	o.Spec.HostPath.Path = "/tmp/" + name[:1]
+	o, err := s.at.clients.Core.PersistentVolumes().Create(s.ctx, o, metav1.CreateOptions{FieldManager: manager})
+	if err != nil {
+		s.Fatal(err)
+	}
+	return o
+}
+
+func (s server) get(name string) *v1.PersistentVolume {
+	s.Helper()
+	o, found, err := s.at.readPV(s.ctx, name)
+	if err != nil || !found {
+		s.Fatalf("read PV: %v %v", found, err)
+	}
+	return o
+}
+
+func (s server) expectWriter(name string, want Writer) {
+	s.Helper()
+	if got := PVOf(s.get(name)); got.Guard != want {
+		s.Errorf("the finalizer of %s is taken for %v (%s), want %v", name, got.Guard, got.Manager, want)
+	}
+}
+
+func (s server) writers() {
+	pvs := s.at.clients.Core.PersistentVolumes()
+	s.create("born", kcm, Finalizer)
+	s.expectWriter("born", WriterOther)
+
+	plain := s.create("patched", kcm)
+	s.expectWriter("patched", WriterNone)
+	after, err := s.at.patchFinalizers(s.ctx, PVOf(plain), []string{Finalizer}, nil, true)
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.expectWriter("patched", WriterUs)
+
+	// The PV controller updates the whole PV, with what it has not put on too; from its cache, that has no
+	// managedFields.
+	after.Annotations["seen"] = "yes"
+	after.ManagedFields = nil
+	if _, err := pvs.Update(s.ctx, after, metav1.UpdateOptions{FieldManager: kcm}); err != nil {
+		s.Fatal(err)
+	}
+	s.expectWriter("patched", WriterUs)
+
+	// Another takes it off and puts it on again.
+	if _, err := s.at.patchFinalizers(s.ctx, PVOf(s.get("patched")), nil, []string{Finalizer}, true); err != nil {
+		s.Fatal(err)
+	}
+	s.expectWriter("patched", WriterNone)
+	body := []byte(`{"metadata":{"finalizers":["` + Finalizer + `"]}}`)
+	if _, err := pvs.Patch(s.ctx, "patched", types.StrategicMergePatchType, body, metav1.PatchOptions{FieldManager: kcm}); err != nil {
+		s.Fatal(err)
+	}
+	s.expectWriter("patched", WriterOther)
+
+	// Somebody forgets all entries.
+	if _, err := pvs.Patch(s.ctx, "patched", types.MergePatchType, []byte(`{"metadata":{"managedFields":[{}]}}`), metav1.PatchOptions{}); err != nil {
+		s.Fatal(err)
+	}
+	s.expectWriter("patched", WriterUnknown)
+}
+
+func (s server) twins() {
+	o := s.create("q-original", kcm)
+	created, err := s.at.createPV(s.ctx, newTwin(o))
+	if err != nil {
+		s.Fatal(err)
+	}
+	twin := PVOf(created)
+	if !twinOf(twin, PVOf(o)) || twin.armed() || created.Status.Phase != v1.VolumePending {
+		s.Errorf("the twin came back as %+v", created)
+	}
+	if _, err := s.at.createPV(s.ctx, newTwin(o)); !errors.Is(err, kube.ErrChanged) {
+		s.Errorf("a second twin of that name: %v, want ErrChanged", err)
+	}
+	stale := twin
+	armed, err := s.at.setPolicy(s.ctx, twin, v1.PersistentVolumeReclaimDelete)
+	if err != nil || armed.Spec.PersistentVolumeReclaimPolicy != v1.PersistentVolumeReclaimDelete {
+		s.Fatalf("arm the twin: %v %v", armed, err)
+	}
+	if _, err := s.at.setPolicy(s.ctx, stale, v1.PersistentVolumeReclaimRetain); !errors.Is(err, kube.ErrChanged) {
+		s.Errorf("a twin that changed since it was read: %v, want ErrChanged", err)
+	}
+	another := PVOf(armed)
+	another.UID = "another"
+	if _, err := s.at.setPolicy(s.ctx, another, v1.PersistentVolumeReclaimRetain); !errors.Is(err, kube.ErrGone) && !errors.Is(err, kube.ErrChanged) {
+		s.Errorf("a twin of another UID: %v, want ErrGone or ErrChanged", err)
+	}
+	if err := s.at.deletePV(s.ctx, stale); !errors.Is(err, kube.ErrChanged) {
+		s.Errorf("delete a twin that changed since it was read: %v, want ErrChanged", err)
+	}
+	disarmed, err := s.at.setPolicy(s.ctx, PVOf(armed), v1.PersistentVolumeReclaimRetain)
+	if err != nil {
+		s.Fatal(err)
+	}
+	if err := s.at.deletePV(s.ctx, PVOf(disarmed)); err != nil {
+		s.Errorf("delete the twin: %v", err)
+	}
+	if n, err := s.at.countAttachments(s.ctx, []string{o.Name}); n != 0 || err != nil {
+		s.Errorf("%d attachments, %v", n, err)
+	}
+}
+
+// life plays a deletion, PV first, beside a Controller that runs.
+func (s server) life() {
+	// What the tests before have left shows another manager.
+	pvs := s.at.clients.Core.PersistentVolumes()
+	list, err := pvs.List(s.ctx, metav1.ListOptions{})
+	if err != nil {
+		s.Fatal(err)
+	}
+	for _, left := range list.Items {
+		s.free(left.Name)
+		if err := pvs.Delete(s.ctx, left.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			s.Fatal(err)
+		}
+	}
+	c, err := New(s.config, Config{})
+	if err != nil {
+		s.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(s.ctx)
+	done := make(chan error, 1)
+	go func() { done <- c.Run(ctx) }()
+	defer func() {
+		cancel()
+		if err := <-done; err != nil {
+			s.Error(err)
+		}
+	}()
+
+	name := strings.Repeat("n", maxName)
+	s.create(name, kcm)
+	s.until("the PV is protected", func() bool { return PVOf(s.get(name)).Guard == WriterUs })
+	s.phase(name, v1.VolumeBound)
+	if err := pvs.Delete(s.ctx, name, metav1.DeleteOptions{}); err != nil {
+		s.Fatal(err)
+	}
+	s.phase(name, v1.VolumeReleased) // there is no claim
+	twin := TwinName(name)
+	s.until("there is a twin", func() bool { _, found, err := s.at.readPV(s.ctx, twin); return err == nil && found })
+	if s.get(twin).Spec.PersistentVolumeReclaimPolicy != v1.PersistentVolumeReclaimRetain {
+		s.Error("the twin is armed before the PV controller has looked at it")
+	}
+	s.phase(twin, v1.VolumeReleased)
+	s.until("the twin is armed", func() bool {
+		return s.get(twin).Spec.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimDelete
+	})
+	if err := pvs.Delete(s.ctx, twin, metav1.DeleteOptions{}); err != nil {
+		s.Fatal(err)
+	}
+	s.free(twin)
+	s.until("the PV is let go", func() bool { return PVOf(s.get(name)).Guard == WriterNone })
+	s.free(name)
+	s.until("both are gone", func() bool {
+		list, err := pvs.List(s.ctx, metav1.ListOptions{})
+		return err == nil && len(list.Items) == 0
+	})
+}
+
+// phase is what the PV controller says of a PV.
+func (s server) phase(name string, phase v1.PersistentVolumePhase) {
+	s.Helper()
+	body := []byte(`{"status":{"phase":"` + string(phase) + `"}}`)
+	if _, err := s.at.clients.Core.PersistentVolumes().Patch(s.ctx, name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: kcm}, "status"); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// free takes off all finalizers, as pv-protection and others do when they are done.
+func (s server) free(name string) {
+	s.Helper()
+	body := []byte(`{"metadata":{"finalizers":null}}`)
+	if _, err := s.at.clients.Core.PersistentVolumes().Patch(s.ctx, name, types.MergePatchType, body, metav1.PatchOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		s.Fatal(err)
+	}
+}
+
+func (s server) until(what string, is func() bool) {
+	s.Helper()
+	err := poll.PollUntilContextTimeout(s.ctx, 20*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) { return is(), nil })
+	if err != nil {
+		s.Fatalf("wait until %s: %v", what, err)
+	}
+}

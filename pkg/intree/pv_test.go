@@ -1,0 +1,236 @@
+package intree
+
+import (
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+)
+
+// fields is an entry of managedFields.
+func fields(manager, set string) metav1.ManagedFieldsEntry {
+	return metav1.ManagedFieldsEntry{Manager: manager, FieldsV1: metav1.NewFieldsV1(set)}
+}
+
+func TestWhoPutTheFinalizerOn(t *testing.T) {
+	const (
+		onlyG   = `{"f:metadata":{"f:finalizers":{"v:\"kubernetes.io/pv-controller\"":{}}}}`
+		another = `{"f:metadata":{"f:finalizers":{".":{},"v:\"kubernetes.io/pv-protection\"":{}}}}`
+	)
+	cases := map[string]struct {
+		on      bool
+		entries []metav1.ManagedFieldsEntry
+		want    Writer
+		manager string
+	}{
+		"it is not on, whatever the entries say": {entries: []metav1.ManagedFieldsEntry{fields(kcm, onlyG)}, want: WriterNone},
+		"we did":                                 {on: true, entries: []metav1.ManagedFieldsEntry{fields(kcm, another), fields(FieldManager, onlyG)}, want: WriterUs},
+		"the controller manager did": {on: true, entries: []metav1.ManagedFieldsEntry{fields(FieldManager, another), fields(kcm, onlyG)},
+			want: WriterOther, manager: kcm},
+		"a person did":              {on: true, entries: []metav1.ManagedFieldsEntry{fields("kubectl-edit", onlyG)}, want: WriterOther, manager: "kubectl-edit"},
+		"we did, and another too":   {on: true, entries: []metav1.ManagedFieldsEntry{fields("kubectl", onlyG), fields(FieldManager, onlyG)}, want: WriterUs},
+		"nobody says so":            {on: true, want: WriterUnknown},
+		"others wrote other fields": {on: true, entries: []metav1.ManagedFieldsEntry{fields(kcm, another)}, want: WriterUnknown},
+		"too many wrote since":      {on: true, entries: []metav1.ManagedFieldsEntry{fields(ancientChanges, onlyG)}, want: WriterUnknown},
+		"before anybody applied":    {on: true, entries: []metav1.ManagedFieldsEntry{fields(beforeApply, onlyG)}, want: WriterUnknown},
+		"the fields are no JSON":    {on: true, entries: []metav1.ManagedFieldsEntry{fields(kcm, onlyG[:60])}, want: WriterUnknown},
+		"the word is elsewhere": {on: true, entries: []metav1.ManagedFieldsEntry{
+			fields(kcm, `{"f:metadata":{"f:annotations":{"f:kubernetes.io/pv-controller":{}}}}`)}, want: WriterUnknown},
+		"there are no fields": {on: true, entries: []metav1.ManagedFieldsEntry{{Manager: kcm}}, want: WriterUnknown},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			o := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{ManagedFields: c.entries}}
+			if c.on {
+				o.Finalizers = []string{inUseFinalizer, Finalizer}
+			}
+			if got := PVOf(o); got.Guard != c.want || got.Manager != c.manager {
+				t.Errorf("guard %v by %q, want %v by %q", got.Guard, got.Manager, c.want, c.manager)
+			}
+		})
+	}
+}
+
+func TestWhichVolumesAreOne(t *testing.T) {
+	hostPath := func(path string) v1.PersistentVolumeSource {
+		return v1.PersistentVolumeSource{HostPath: &v1.HostPathVolumeSource{Path: path}}
+	}
+	kind := v1.HostPathDirectory
+	rbd := func(image, user string, readOnly bool) v1.PersistentVolumeSource {
+		return v1.PersistentVolumeSource{RBD: &v1.RBDPersistentVolumeSource{CephMonitors: []string{"m"}, RBDPool: "p", RBDImage: image, RadosUser: user, ReadOnly: readOnly}}
+	}
+	cases := map[string]struct {
+		a, b v1.PersistentVolumeSource
+		same bool
+	}{
+		"one path":                        {hostPath("/a"), hostPath("/a"), true},
+		"one path in other words":         {hostPath("/a"), hostPath("/b/../a/"), true},
+		"another path":                    {hostPath("/a"), hostPath("/a/b"), false},
+		"one path, one of a given type":   {hostPath("/a"), v1.PersistentVolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/a", Type: &kind}}, true},
+		"one image, one of them readOnly": {rbd("i", "u", false), rbd("i", "v", true), true},
+		"another image":                   {rbd("i", "u", false), rbd("j", "u", false), false},
+		"another plugin, the same word":   {hostPath("/a"), v1.PersistentVolumeSource{Local: &v1.LocalVolumeSource{Path: "/a"}}, false},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			a := sourceOf(&v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{PersistentVolumeSource: c.a}})
+			b := sourceOf(&v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{PersistentVolumeSource: c.b}})
+			if !a.Known() || !b.Known() || (a == b) != c.same {
+				t.Errorf("known: %v and %v, one volume: %v, want %v", a.Known(), b.Known(), a == b, c.same)
+			}
+		})
+	}
+	for name, spec := range map[string]v1.PersistentVolumeSource{
+		"none":      {},
+		"of CSI":    {CSI: &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "v"}},
+		"of CSI, 2": {CSI: &v1.CSIPersistentVolumeSource{}, HostPath: &v1.HostPathVolumeSource{Path: "/a"}},
+	} {
+		if sourceOf(&v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{PersistentVolumeSource: spec}}).Known() {
+			t.Errorf("a source that is %s is known", name)
+		}
+	}
+}
+
+func TestAMissingPluginIsTold(t *testing.T) {
+	for message, want := range map[string]bool{
+		"no volume plugin matched name: kubernetes.io/glusterfs":                                   true,
+		"error getting deleter volume plugin for volume \"a\": no deletable volume plugin matched": true,
+		"device or resource busy": false,
+	} {
+		o := &v1.PersistentVolume{Status: v1.PersistentVolumeStatus{Phase: v1.VolumeFailed, Message: message}}
+		if got := PVOf(o).PluginGone; got != want {
+			t.Errorf("%q: plugin gone: %v, want %v", message, got, want)
+		}
+		o.Status.Phase = v1.VolumeBound
+		if PVOf(o).PluginGone {
+			t.Errorf("%q of a PV that has not failed: the plugin is gone", message)
+		}
+	}
+}
+
+// original is a PV as a plugin provisioned it.
+func original() *v1.PersistentVolume {
+	mode := v1.PersistentVolumeFilesystem
+	return &v1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "pv", UID: "pv-uid", ResourceVersion: "7", Finalizers: []string{Finalizer}, Labels: map[string]string{"mine": "yes"},
+			Annotations: map[string]string{"pv.kubernetes.io/provisioned-by": "kubernetes.io/host-path", annBoundByController: "yes", annLastApplied: "{}", "plugin.example.com/key": "word"},
+		},
+		Spec: v1.PersistentVolumeSpec{
+			PersistentVolumeReclaimPolicy: v1.PersistentVolumeReclaimDelete, StorageClassName: "class", VolumeMode: &mode,
+			ClaimRef:               &v1.ObjectReference{Namespace: "ns", Name: "claim", UID: "claim-uid"},
+			PersistentVolumeSource: v1.PersistentVolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/a"}},
+		},
+		Status: v1.PersistentVolumeStatus{Phase: v1.VolumeReleased},
+	}
+}
+
+func TestATwinIsBornToKeepItsVolume(t *testing.T) {
+	o := original()
+	twin := newTwin(o)
+	switch {
+	case twin.Spec.PersistentVolumeReclaimPolicy != v1.PersistentVolumeReclaimRetain:
+		t.Error("a twin is born with another policy than Retain: with Delete it would cost the volume of a claim that lives after all")
+	case len(twin.Finalizers) > 0 || twin.UID != "" || twin.ResourceVersion != "" || twin.Status.Phase != "":
+		t.Errorf("a twin takes over what is the original's own: %+v", twin)
+	case twin.Annotations[annBoundByController] != "" || twin.Annotations[annLastApplied] != "" || len(twin.Labels) != 1:
+		t.Errorf("a twin takes over %v %v", twin.Annotations, twin.Labels)
+	case twin.Annotations["plugin.example.com/key"] != "word" || twin.Spec.StorageClassName != "class" || *twin.Spec.ClaimRef != *o.Spec.ClaimRef:
+		t.Errorf("a twin is not a second name of the volume: %+v", twin)
+	}
+	twin.UID, twin.Spec.ClaimRef.Name = "twin-uid", "another"
+	if o.Spec.ClaimRef.Name != "claim" || o.Spec.PersistentVolumeReclaimPolicy != v1.PersistentVolumeReclaimDelete || len(o.Annotations) != 4 {
+		t.Error("making a twin changes the original")
+	}
+	if !twinOf(PVOf(twin), PVOf(o)) {
+		t.Error("a twin is not known again")
+	}
+}
+
+func TestNoPVIsItsOwnTwin(t *testing.T) {
+	pv := made()
+	pv.TwinOf, pv.Original = pv.UID, pv.Name
+	if twinOf(pv, pv) || twinOf(PV{}, PV{}) {
+		t.Error("a PV is its own twin")
+	}
+}
+
+func TestNamesOfTwins(t *testing.T) {
+	for pv, want := range map[string]string{
+		"pv":                                    "pv-reclaim",
+		strings.Repeat("n", maxName-8):          strings.Repeat("n", maxName-8) + "-reclaim",
+		strings.Repeat("n", maxName-7):          "",
+		strings.Repeat("n", maxName):            "",
+		strings.Repeat("n.", maxName/2-1) + "n": "",
+		strings.Repeat("n-", maxName/2-1) + "n": "",
+	} {
+		got := TwinName(pv)
+		if want != "" && got != want {
+			t.Errorf("TwinName(%q) = %q", pv, got)
+		}
+		if wrong := validation.IsDNS1123Subdomain(got); len(wrong) > 0 {
+			t.Errorf("TwinName(%q) = %q: %v", pv, got, wrong)
+		}
+	}
+	a, b := strings.Repeat("n", maxName-1)+"a", strings.Repeat("n", maxName-1)+"b"
+	if TwinName(a) == TwinName(b) {
+		t.Error("two PVs whose names differ at the end have one name for their twins")
+	}
+}
+
+func FuzzNamesOfTwins(f *testing.F) {
+	f.Add("pv")
+	f.Add(strings.Repeat("n.", 126))
+	f.Add(strings.Repeat("n-.", 80) + "n")
+	f.Fuzz(func(t *testing.T, pv string) {
+		got := TwinName(pv)
+		if len(validation.IsDNS1123Subdomain(pv)) > 0 {
+			return // no PV has that name
+		}
+		if wrong := validation.IsDNS1123Subdomain(got); len(wrong) > 0 {
+			t.Errorf("TwinName(%q) = %q: %v", pv, got, wrong)
+		}
+		if got == pv || got != TwinName(pv) {
+			t.Errorf("TwinName(%q) = %q, then %q", pv, got, TwinName(pv))
+		}
+	})
+}
+
+// FuzzRecords reads PVs of any shape, and makes twins of them. What is read of one may not keep any part of
+// the object alive, and no shape makes a finalizer ours that we did not put on.
+func FuzzRecords(f *testing.F) {
+	f.Add("kubernetes.io/host-path", "/a", "volume-guard", `{"f:metadata":{"f:finalizers":{"v:\"kubernetes.io/pv-controller\"":{}}}}`, "Delete", "Failed", "no volume plugin matched", "pv-uid", "pv")
+	f.Add("", "", "", `{"f:metadata":[]}`, "", "", "", "", "")
+	f.Add("kubernetes.io/", "\xff", "kube-controller-manager", `{"f:metadata":{"f:finalizers":null}}`, "Recycle", "Bound", "\xff", "\xff", "\xff")
+	f.Fuzz(func(t *testing.T, provisioner, path, manager, set, policy, phase, message, twinOfUID, twinOfName string) {
+		o := original()
+		o.Annotations["pv.kubernetes.io/provisioned-by"], o.Annotations[twinOfAnnotation] = provisioner, twinOfName
+		o.Labels[reclaim.TwinLabel] = twinOfUID
+		o.Spec.HostPath.Path = path
+		o.ManagedFields = []metav1.ManagedFieldsEntry{fields(manager, set)}
+		o.Spec.PersistentVolumeReclaimPolicy, o.Status.Phase, o.Status.Message = v1.PersistentVolumeReclaimPolicy(policy), v1.PersistentVolumePhase(phase), message
+		pv := PVOf(o)
+		pv.intern()
+		if pv.Guard == WriterUs && manager != FieldManager || pv.Guard == WriterNone {
+			t.Errorf("the finalizer that %q put on is taken for %v", manager, pv.Guard)
+		}
+		if !strings.HasPrefix(provisioner, "kubernetes.io/") && (pv.provisioned() || pv.looksLikeTwin()) {
+			t.Errorf("a PV of provisioner %q is taken for one of an in-tree plugin", provisioner)
+		}
+		if len(pv.Message) > maxMessage {
+			t.Errorf("%d bytes of a message are kept", len(pv.Message))
+		}
+		twin := newTwin(o)
+		if twin.Spec.PersistentVolumeReclaimPolicy != v1.PersistentVolumeReclaimRetain || len(twin.Finalizers) > 0 {
+			t.Error("a twin is born armed, or with finalizers")
+		}
+		d := Decide(Snapshot{Manages: ManagesNobody, PV: pv, Twin: PVOf(twin), TwinFound: true}, now())
+		if d.Action == ArmTwin || d.Action == MakeTwin || d.Action == ReleasePV {
+			t.Errorf("%v without a look at the claim", d.Action)
+		}
+	})
+}

@@ -1,0 +1,131 @@
+package intree
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// releaseIn releases all PVs of a world, as they are known to a controller that has just begun.
+func releaseIn(w *world) (Released, error) {
+	w.start()
+	w.c.cfg.Workers = 1 // the world is played one step at a time
+	return w.c.releaseAll(w.t.Context())
+}
+
+func TestReleaseTakesOffWhatIsOursAndSaysWhatIsLeft(t *testing.T) {
+	w := newWorld(t)
+	for _, name := range []string{"used", "going", "theirs", "nobodys", "static"} {
+		w.provision(name)
+	}
+	w.edit("static", func(pv *v1.PersistentVolume) { delete(pv.Annotations, "pv.kubernetes.io/provisioned-by") })
+	w.edit("nobodys", func(pv *v1.PersistentVolume) { pv.Finalizers = append(pv.Finalizers, Finalizer) })
+	w.settle()
+	w.deletePVBy("going")
+	w.settle()
+	w.edit("theirs", guard(false, ""))
+	w.edit("theirs", guard(true, kcm))
+	w.edit("theirs", setPolicy(v1.PersistentVolumeReclaimRetain))
+	w.modern = false
+	got, err := releaseIn(w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// While another program is seen to manage the finalizer, a PV that is being deleted is in its hands.
+	if got.PVs != 1 || len(got.Abandoned) > 0 || !slices.Equal(got.Left, []string{"going", "nobodys", "theirs"}) {
+		t.Errorf("released %+v", got)
+	}
+	for name, want := range map[string]bool{"used": false, "going": true, "theirs": true, "nobodys": true, "static": false} {
+		if on := slices.Contains(w.pvs[name].Finalizers, Finalizer); on != want {
+			t.Errorf("%s: the finalizer is on: %v, want %v", name, on, want)
+		}
+	}
+	w.edit("theirs", guard(false, ""))
+	if got, err = releaseIn(w); err != nil || got.PVs != 1 || !slices.Equal(got.Abandoned, []string{"going"}) || !slices.Equal(got.Left, []string{"nobodys"}) {
+		t.Errorf("released %+v, %v", got, err)
+	}
+}
+
+func TestReleaseEndsTwins(t *testing.T) {
+	for call, armed := range map[string]bool{"create": false, "turn": true} {
+		w := newWorld(t)
+		w.provision("a")
+		w.upTo(call)
+		w.diary = nil
+		got, err := releaseIn(w)
+		if err != nil || got.PVs != 1 || got.Twins != 1 || !slices.Equal(got.Abandoned, []string{"a"}) {
+			t.Errorf("released %+v, %v", got, err)
+		}
+		want := []string{"delete a-reclaim", "patch a +[] -[kubernetes.io/pv-controller]"}
+		if armed {
+			want = append([]string{"turn a-reclaim to Retain"}, want...)
+		}
+		if wrote := w.wroteDown(); !slices.Equal(wrote, want) {
+			t.Errorf("written: %q, want %q", wrote, want)
+		}
+		for w.controllers() {
+		}
+		w.expectNoPV("a")
+		w.expectKept("a")
+	}
+}
+
+func TestReleaseEndsATwinWithoutOriginal(t *testing.T) {
+	w := newWorld(t)
+	w.provision("a")
+	w.upTo("turn")
+	w.edit("a", guard(false, ""))
+	got, err := releaseIn(w)
+	if err != nil || got.Twins != 1 || got.PVs != 0 {
+		t.Errorf("released %+v, %v", got, err)
+	}
+	for w.controllers() {
+	}
+	w.expectNoPV("a")
+	w.expectKept("a")
+}
+
+func TestReleaseGoesOnWhereOnePVFails(t *testing.T) {
+	broken := errors.New("broken")
+	w := newWorld(t)
+	for _, name := range []string{"a", "b", "c"} {
+		w.provision(name)
+	}
+	w.settle()
+	w.before = func(what string) error {
+		switch {
+		case strings.HasPrefix(what, "patch b"):
+			return broken
+		case what == "read c-reclaim": // c changes between the read and the write
+			w.before = nil
+			w.edit("c", func(pv *v1.PersistentVolume) { pv.Annotations["changed"] = "yes" })
+			w.before = func(what string) error {
+				if strings.HasPrefix(what, "patch b") {
+					return broken
+				}
+				return nil
+			}
+		}
+		return nil
+	}
+	w.start()
+	w.c.cfg.Workers = 1
+	got, err := w.c.releaseAll(t.Context())
+	if !errors.Is(err, broken) || got.PVs != 2 {
+		t.Errorf("released %+v, %v", got, err)
+	}
+}
+
+func TestAPVThatIsGoneIsReleased(t *testing.T) {
+	w := newWorld(t)
+	w.provision("a")
+	w.settle()
+	w.edit("a", func(pv *v1.PersistentVolume) { pv.Finalizers, pv.DeletionTimestamp = nil, &metav1.Time{Time: now()} })
+	if got, err := w.c.releaseOne(t.Context(), "a"); err != nil || got.PVs != 0 {
+		t.Errorf("released %+v, %v", got, err)
+	}
+}
