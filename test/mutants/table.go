@@ -1,5 +1,7 @@
 package main
 
+import "slices"
+
 // mutant is one edit that must not go unnoticed.
 type mutant struct {
 	// name says which guard is gone.
@@ -22,7 +24,7 @@ func (m mutant) folder() string {
 }
 
 // mutants are all guards that are taken out.
-func mutants() []mutant { return append(reclaiming(), provisioning()...) }
+func mutants() []mutant { return slices.Concat(reclaiming(), provisioning(), intree()) }
 
 // reclaiming are the guards of a deletion: facts that Decide asks for, the order of its steps,
 // what is noted, what wakes.

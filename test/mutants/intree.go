@@ -1,0 +1,188 @@
+package main
+
+// intreeMutants are the guards of a deletion by way of a twin: arming one is a deletion.
+func intree() []mutant {
+	const twins = "the model has no twins"
+	return []mutant{
+		{
+			name: "in-tree: the policy is not looked at", in: "pkg/intree", file: "decide.go",
+			before: "case pv.Policy != reclaim.PolicyDelete:\n\t\treturn keep(s), false", after: "case false:\n\t\treturn keep(s), false",
+			because: twins,
+		},
+		{
+			name: "in-tree: another program that manages the finalizer is not looked at", in: "pkg/intree", file: "decide.go",
+			before: "case s.Manages == ManagesOther || pv.Guard == WriterOther:", after: "case false:",
+			because: twins,
+		},
+		{
+			name: "in-tree: a migrated PV is taken for the plugin's", in: "pkg/intree", file: "decide.go",
+			before: "case pv.MigratedTo != \"\":\n\t\treturn migrated(s), false", after: "case false:\n\t\treturn migrated(s), false",
+			because: twins,
+		},
+		{
+			name: "in-tree: a PV that nobody deleted is reclaimed", in: "pkg/intree", file: "decide.go",
+			before: "case !pv.Terminating:\n\t\treturn protect(s), false", after: "case false:\n\t\treturn protect(s), false",
+			because: twins,
+		},
+		{
+			name: "in-tree: a finalizer that nobody knows of counts as ours", in: "pkg/intree", file: "decide.go",
+			before: "case pv.Guard == WriterUnknown:\n\t\treturn wait(ReasonWriterUnknown), false", after: "case false:\n\t\treturn wait(ReasonWriterUnknown), false",
+			because: twins,
+		},
+		{
+			name: "in-tree: a PV that nothing holds is reclaimed", in: "pkg/intree", file: "decide.go",
+			before: "case len(s.ours()) == 0:\n\t\treturn wait(ReasonDeletionUnprotected), false", after: "case false:\n\t\treturn wait(ReasonDeletionUnprotected), false",
+			because: twins,
+		},
+		{
+			name: "in-tree: a PV without claim is taken for one whose claim is gone", in: "pkg/intree", file: "decide.go",
+			before: "case !pv.claimed():", after: "case false:",
+			because: twins,
+		},
+		{
+			name: "in-tree: a PV that is Bound or not released is taken for released", in: "pkg/intree", file: "decide.go",
+			before: "case pv.Phase == reclaim.PhaseBound:\n\t\treturn wait(ReasonTerminatingBound), false\n\tcase !pv.released():", after: "case false:\n\t\treturn wait(ReasonTerminatingBound), false\n\tcase false:",
+			because: twins,
+		},
+		{
+			name: "in-tree: a hold is not respected", in: "pkg/intree", file: "decide.go",
+			before: "case pv.Held:", after: "case false:",
+			because: twins,
+		},
+		{
+			name: "in-tree: a claim that is there is taken for gone", in: "pkg/intree", file: "snapshot.go",
+			before: "\t}\n\treturn claimExists", after: "\t}\n\treturn claimGone",
+			because: twins,
+		},
+		{
+			name: "in-tree: a claim that was not read is taken for gone", in: "pkg/intree", file: "decide.go",
+			before: "case claimUnknown:\n\t\treturn step(ReadClaim, ReasonReclaim)\n", after: "case claimUnknown:\n",
+			because: twins,
+		},
+		{
+			name: "in-tree: what was read of another claim counts", in: "pkg/intree", file: "snapshot.go",
+			before: " || c.Of != s.PV.Claim:", after: ":",
+			because: twins,
+		},
+		{
+			name: "in-tree: attachments are not listed", in: "pkg/intree", file: "decide.go",
+			before: "case !s.Attachments.Read.fresh(now):", after: "case false:",
+			because: twins,
+		},
+		{
+			name: "in-tree: attachments are not looked at", in: "pkg/intree", file: "decide.go",
+			before: "case s.Attachments.Count > 0:", after: "case false:",
+			because: twins,
+		},
+		{
+			name: "in-tree: other PVs of the volume are not looked at", in: "pkg/intree", file: "decide.go",
+			before: "\tif s.shared() {\n\t\treturn wait(ReasonSharedSource)\n\t}\n\tswitch s.claimState", after: "\tswitch s.claimState",
+			because: twins,
+		},
+		{
+			name: "in-tree: other PVs of the volume are not read", in: "pkg/intree", file: "decide.go",
+			before: "case len(s.Siblings) > 0 && !s.SiblingsRead.fresh(now):", after: "case false:",
+			because: twins,
+		},
+		{
+			name: "in-tree: the PV is not read", in: "pkg/intree", file: "decide.go",
+			before: "case !s.pvReadLast(now):", after: "case s.PVRead.Order < 0:",
+			because: twins,
+		},
+		{
+			name: "in-tree: the PV is not read last", in: "pkg/intree", file: "snapshot.go",
+			before: " && s.PVRead.Order > s.Claim.Read.Order &&\n\t\ts.PVRead.Order > s.Attachments.Read.Order && s.PVRead.Order > s.SiblingsRead.Order", after: "",
+			because: twins,
+		},
+		{
+			name: "in-tree: reads count for ever", in: "pkg/intree", file: "snapshot.go",
+			before: "return r.Order > 0 && now.Sub(r.Sent) <= liveFor", after: "return r.Order > 0",
+			because: twins,
+		},
+		{
+			name: "in-tree: a twin is born armed", in: "pkg/intree", file: "twin.go",
+			before: "twin.Spec.PersistentVolumeReclaimPolicy = v1.PersistentVolumeReclaimRetain", after: "twin.Spec.PersistentVolumeReclaimPolicy = o.Spec.PersistentVolumeReclaimPolicy",
+			because: twins,
+		},
+		{
+			name: "in-tree: a twin is armed before the PV controller has looked", in: "pkg/intree", file: "decide.go",
+			before: "case twinMade:\n\t\treturn wait(ReasonTwinMade)", after: "case twinMade:\n\t\treturn check(s, ArmTwin, now)",
+			because: twins,
+		},
+		{
+			name: "in-tree: a twin is armed without a second look", in: "pkg/intree", file: "decide.go",
+			before: "case twinReleased:\n\t\treturn check(s, ArmTwin, now)", after: "case twinReleased:\n\t\treturn step(ArmTwin, ReasonReclaim)",
+			because: twins,
+		},
+		{
+			name: "in-tree: a twin of another claim is armed", in: "pkg/intree", file: "twin.go",
+			before: "case t.Claim != s.PV.Claim, t.MigratedTo", after: "case t.MigratedTo",
+			because: twins,
+		},
+		{
+			name: "in-tree: a PV without a twin's label is taken for one", in: "pkg/intree", file: "twin.go",
+			before: "twin.TwinOf == pv.UID && twin.Original == pv.Name &&", after: "twin.Original == pv.Name &&",
+			because: twins,
+		},
+		{
+			name: "in-tree: a PV of another volume is taken for a twin", in: "pkg/intree", file: "twin.go",
+			before: " && twin.Source == pv.Source && twin.ProvisionedBy", after: " && twin.ProvisionedBy",
+			because: twins,
+		},
+		{
+			name: "in-tree: a twin stays armed when its original is to keep the volume", in: "pkg/intree", file: "decide.go",
+			before: "\tif s.twin() {\n\t\tif first, atRest", after: "\tif false {\n\t\tif first, atRest",
+			because: twins,
+		},
+		{
+			name: "in-tree: a twin is deleted before it is disarmed", in: "pkg/intree", file: "twin.go",
+			before: "case twin.armed():\n", after: "case false:\n",
+			because: twins,
+		},
+		{
+			name: "in-tree: a twin in use is deleted", in: "pkg/intree", file: "twin.go",
+			before: "case twin.Terminating, twin.Phase == reclaim.PhaseBound:", after: "case twin.Terminating:",
+			because: twins,
+		},
+		{
+			name: "in-tree: a twin that failed stays armed", in: "pkg/intree", file: "decide.go",
+			before: "\t\td, _ := retire(s.Twin, ReasonVolumeFailedDelete)\n\t\treturn d", after: "\t\treturn wait(ReasonTwinArmed)",
+			because: twins,
+		},
+		{
+			name: "in-tree: a twin whose original is there is taken for an orphan", in: "pkg/intree", file: "twin.go",
+			before: "case !s.Original.Gone:", after: "case false:",
+			because: twins,
+		},
+		{
+			name: "in-tree: a twin is taken for an orphan without a look", in: "pkg/intree", file: "twin.go",
+			before: "case !s.Original.Read.fresh(now):", after: "case s.Original.Read.Order < 0:",
+			because: twins,
+		},
+		{
+			name: "in-tree: a twin that was not armed is taken for done", in: "pkg/intree", file: "observe.go",
+			before: "\t\tlast.Policy == reclaim.PolicyDelete && last.Phase", after: "\t\tlast.Phase",
+			because: twins,
+		},
+		{
+			name: "in-tree: a twin that failed is taken for done", in: "pkg/intree", file: "observe.go",
+			before: " && last.Phase == reclaim.PhaseReleased {", after: " {",
+			because: twins,
+		},
+		{
+			name: "in-tree: an end that was not seen is taken for done", in: "pkg/intree", file: "observe.go",
+			before: "found && final && twinOf", after: "found && twinOf",
+			because: twins,
+		},
+		{
+			name: "in-tree: a PV is let go while its policy is Delete and it is migrated without protection", in: "pkg/intree", file: "decide.go",
+			before: "case pv.Terminating && pv.Policy != reclaim.PolicyRetain && pv.Policy != reclaim.PolicyRecycle && len(pv.csiFinalizers()) == 0:", after: "case false:",
+			because: twins,
+		},
+		{
+			name: "in-tree: a finalizer that we did not put on is taken off", in: "pkg/intree", file: "decide.go",
+			before: "\tif s.PV.Guard != WriterUs || s.Manages", after: "\tif s.Manages",
+			because: twins,
+		},
+	}
+}
