@@ -40,7 +40,7 @@ func Decide(s Snapshot, now time.Time) Decision {
 	}
 	// Before anything else is done: a twin that the volume may no longer be deleted by.
 	if s.twin() {
-		if first, atRest := retire(s.Twin, d.Reason); !atRest {
+		if first, atRest := retire(s, d.Reason); !atRest {
 			return first
 		}
 	}
@@ -192,10 +192,10 @@ func byTwin(s Snapshot, now time.Time) Decision {
 		return wait(ReasonTwinEnding)
 	case twinFailed:
 		// Not left armed while nobody knows when the PV controller tries again.
-		d, _ := retire(s.Twin, ReasonVolumeFailedDelete)
+		d, _ := retire(s, ReasonVolumeFailedDelete)
 		return d
 	case twinChanged:
-		if d, atRest := retire(s.Twin, ReasonTwinChanged); !atRest {
+		if d, atRest := retire(s, ReasonTwinChanged); !atRest {
 			return d
 		}
 	}
@@ -241,7 +241,7 @@ func check(s Snapshot, then Action, now time.Time) Decision {
 // claim away from a twin, so none is kept.
 func claimAlive(s Snapshot) Decision {
 	if s.twin() {
-		if d, atRest := retire(s.Twin, ReasonClaimAlive); !atRest {
+		if d, atRest := retire(s, ReasonClaimAlive); !atRest {
 			return d
 		}
 	}

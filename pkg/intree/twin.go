@@ -78,9 +78,14 @@ func (s Snapshot) twinState() twinState {
 //
 // atRest tells that nothing is left to be done: the twin keeps its volume, and is going or in use. The
 // PV controller reads neither the policy nor the original again once it has begun
-// (deleteVolumeOperation), so what comes later than that is too late.
-func retire(twin PV, why Reason) (_ Decision, atRest bool) {
+// (deleteVolumeOperation), so what comes later than that is too late. One that is armed and going
+// is left to its end, which shows whether the volume is deleted: before 1.31 the PV controller does
+// nothing for a PV that is going.
+func retire(s Snapshot, why Reason) (_ Decision, atRest bool) {
+	twin := s.Twin
 	switch {
+	case twin.armed() && twin.Terminating && s.Manages == ManagesNobody && !s.Releasing:
+		return wait(ReasonTwinEnding), false
 	case twin.armed():
 		return step(DisarmTwin, why), false
 	case twin.Terminating, twin.Phase == reclaim.PhaseBound:
@@ -99,7 +104,7 @@ func orphan(s Snapshot, now time.Time) Decision {
 	case !s.Original.Gone:
 		return Decision{Reason: ReasonCatchingUp, Timed: true}
 	}
-	if d, atRest := retire(s.Twin, ReasonOrphan); !atRest {
+	if d, atRest := retire(s, ReasonOrphan); !atRest {
 		return d
 	}
 	return wait(ReasonOrphan)

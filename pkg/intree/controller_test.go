@@ -1,0 +1,301 @@
+package intree
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+)
+
+func TestSettingsThatAreWrong(t *testing.T) {
+	t.Parallel()
+	somewhere := &rest.Config{Host: "http://127.0.0.1:1"}
+	taken := prometheus.NewRegistry()
+	if _, err := New(somewhere, Config{Metrics: taken}); err != nil {
+		t.Fatal(err)
+	}
+	cases := map[string]struct {
+		config *rest.Config
+		cfg    Config
+		want   string
+	}{
+		"no cluster":         {nil, Config{}, "no cluster"},
+		"negative workers":   {somewhere, Config{Workers: -1}, "workers"},
+		"a negative delay":   {somewhere, Config{RetryStart: -1}, "retries"},
+		"a shrinking delay":  {somewhere, Config{RetryStart: time.Hour, RetryMax: time.Minute}, "retries"},
+		"a bad address":      {&rest.Config{Host: "http://%"}, Config{}, "client"},
+		"metrics registered": {somewhere, Config{Metrics: taken}, "register metrics"},
+	}
+	for name, c := range cases {
+		if _, err := New(c.config, c.cfg); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want an error about %q", name, err, c.want)
+		}
+	}
+}
+
+// TestRunEnds shows that Run ends with its context, whatever it waits for.
+func TestRunEnds(t *testing.T) {
+	t.Parallel()
+	listed := make(chan struct{}, 100)
+	cases := map[string]http.HandlerFunc{
+		"while the first list fails": func(w http.ResponseWriter, _ *http.Request) {
+			listed <- struct{}{}
+			http.Error(w, "not now", http.StatusServiceUnavailable)
+		},
+		"while it works": func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Query().Get("watch") == "" {
+				w.Header().Set("Content-Type", "application/json")
+				_, _ = w.Write([]byte(`{"kind":"PersistentVolumeList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[]}`))
+				return
+			}
+			listed <- struct{}{}
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+		},
+	}
+	for name, answer := range cases {
+		t.Run(name, func(t *testing.T) {
+			server := httptest.NewServer(answer)
+			defer server.Close()
+			c, err := New(&rest.Config{Host: server.URL}, Config{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error, 1)
+			go func() { done <- c.Run(ctx) }()
+			<-listed
+			if name == "while it works" {
+				if err := c.WaitSynced(ctx); err != nil || !c.Synced() {
+					t.Errorf("synced: %v, %v", c.Synced(), err)
+				}
+				c.Stop()
+				if err := <-done; err != nil {
+					t.Errorf("Run after Stop = %v", err)
+				}
+				cancel()
+				return
+			}
+			cancel()
+			if err := <-done; !errors.Is(err, context.Canceled) || c.Synced() {
+				t.Errorf("Run = %v, synced %v", err, c.Synced())
+			}
+		})
+	}
+}
+
+func TestWhatIsAskedOfRBAC(t *testing.T) {
+	t.Parallel()
+	name := func(r reclaim.Right) string { return r.Verb + " " + r.Resource }
+	names := func(c Config) (all []string) {
+		for _, right := range c.Rights() {
+			all = append(all, name(right))
+			if right.Without == "" {
+				t.Errorf("%s: nothing is said of what does not work without", name(right))
+			}
+		}
+		return all
+	}
+	reads := []string{"list persistentvolumes", "watch persistentvolumes", "get persistentvolumes", "get persistentvolumeclaims", "list volumeattachments"}
+	writes := []string{"patch persistentvolumes", "create persistentvolumes", "delete persistentvolumes"}
+	events := []string{"create events", "patch events"}
+	for what, c := range map[string]struct {
+		cfg  Config
+		want []string
+	}{
+		"nothing set": {Config{}, slices.Concat(reads, writes)},
+		"with Events": {Config{Events: record.NewFakeRecorder(1)}, slices.Concat(reads, writes, events)},
+		"a dry run":   {Config{Events: record.NewFakeRecorder(1), DryRun: true}, reads},
+	} {
+		if got := names(c.cfg); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", what, got, c.want)
+		}
+	}
+}
+
+// figures returns what a registry shows.
+func figures(t *testing.T, from prometheus.Gatherer) map[string]float64 {
+	t.Helper()
+	families, err := from.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]float64{}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			name := strings.TrimPrefix(family.GetName(), "csi_reclaimer_intree_")
+			for _, label := range m.GetLabel() {
+				name += " " + label.GetValue()
+			}
+			all[name] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
+		}
+	}
+	return all
+}
+
+func TestFigures(t *testing.T) {
+	w := newWorld(t)
+	registry := prometheus.NewRegistry()
+	recorder := record.NewFakeRecorder(100)
+	w.startWith(Config{Metrics: registry, Events: recorder})
+	for _, name := range []string{"used", "held", "done"} {
+		w.provision(name)
+	}
+	pvFirst(w, "done")
+	w.edit("held", func(pv *v1.PersistentVolume) { pv.Annotations[reclaim.HoldAnnotation] = "a look first" })
+	w.deletePVBy("held")
+	at := w.clock.Now()
+	delete(w.claims, "claim-held")
+	w.settle()
+	got := figures(t, registry)
+	for name, want := range map[string]float64{
+		"volumes_deleted_total": 1, "pvs true": 2, "pvs false": 0, "twins": 0, "waiting_pvs Held": 1, "managed_by_other": 0, "reports_total Held": 1,
+		"oldest_terminating_pv_seconds": w.clock.Now().Sub(at).Seconds(),
+	} {
+		if got[name] != want {
+			t.Errorf("%s = %v, want %v", name, got[name], want)
+		}
+	}
+	if said := told(recorder); !strings.HasPrefix(said, "Normal Held") || !strings.Contains(said, "a look first") || len(recorder.Events) > 0 {
+		t.Errorf("told %q, and %d more", said, len(recorder.Events))
+	}
+	w.edit("used", guard(false, ""))
+	w.edit("used", guard(true, kcm))
+	w.settle()
+	if got = figures(t, registry); got["managed_by_other"] != 1 || got["waiting_pvs Held"] != 0 || got["waiting_pvs ControllerDeletes"] != 1 {
+		t.Errorf("with another manager: %v", got)
+	}
+}
+
+func TestAnEventIsToldOnceForEachChange(t *testing.T) {
+	w := newWorld(t)
+	recorder := record.NewFakeRecorder(100)
+	w.startWith(Config{Events: recorder})
+	w.provision("a")
+	w.stuck["/disks/a"] = "device or resource busy"
+	w.settle()
+	w.deletePVBy("a")
+	delete(w.claims, "claim-a")
+	w.settle() // eight tries
+	if n := count(w.diary, "create "); n < 5 {
+		t.Errorf("%d tries", n)
+	}
+	if said := told(recorder); !strings.HasPrefix(said, "Warning VolumeFailedDelete") || !strings.Contains(said, "device or resource busy") || len(recorder.Events) > 0 {
+		t.Errorf("told %q, and %d more", said, len(recorder.Events))
+	}
+	delete(w.stuck, "/disks/a")
+	w.passUntil(t, "plugin")
+	w.edit("a", setPolicy(v1.PersistentVolumeReclaimRetain))
+	w.settle()
+	for range 2 { // on the PV and on the claim
+		if said := told(recorder); !strings.HasPrefix(said, "Warning TooLateToKeep") {
+			t.Errorf("told %q", said)
+		}
+	}
+}
+
+// told returns the next Event that was told, empty for none.
+func told(recorder *record.FakeRecorder) string {
+	select {
+	case said := <-recorder.Events:
+		return said
+	default:
+		return ""
+	}
+}
+
+// passUntil lets happen what happens by itself, with time passing, up to the first entry of the diary of a kind.
+func (w *world) passUntil(t *testing.T, entry string) {
+	t.Helper()
+	for range 1000 {
+		if count(w.diary, entry) > 0 {
+			return
+		}
+		if !w.told() && !w.worked() && !w.controllers() {
+			w.clock.Step(2 * time.Hour)
+			w.queue, w.later = append(w.queue, w.later...), nil
+		}
+	}
+	t.Fatalf("it never comes to %q", entry)
+}
+
+func TestTroubleIsToldByWhatItIs(t *testing.T) {
+	for what, c := range map[string]struct {
+		call string
+		err  error
+		want Reason
+	}{
+		"a claim that cannot be read":  {"read claim", errors.New("forbidden"), ReasonUnreadable},
+		"a PV that cannot be patched":  {"patch a", errors.New("forbidden"), ReasonUnwritable},
+		"a twin that cannot be made":   {"create ", errors.New("forbidden"), ReasonUnwritable},
+		"a change comes in between":    {"create ", kube.ErrChanged, ""},
+		"a twin that goes in between":  {"turn ", kube.ErrGone, ""},
+		"a twin's name that is behind": {"turn ", kube.ErrChanged, ""},
+	} {
+		w := newWorld(t)
+		recorder := record.NewFakeRecorder(1000)
+		w.startWith(Config{Events: recorder})
+		w.before = func(call string) error {
+			if strings.HasPrefix(call, c.call) {
+				return c.err
+			}
+			return nil
+		}
+		w.provision("a")
+		pvFirst(w, "a")
+		var got []Reason
+		for said := told(recorder); said != ""; said = told(recorder) {
+			got = append(got, Reason(strings.Fields(said)[1]))
+		}
+		troubled := slices.Contains(got, ReasonUnreadable) || slices.Contains(got, ReasonUnwritable)
+		if c.want == "" && troubled || c.want != "" && !slices.Contains(got, c.want) {
+			t.Errorf("%s: told %q, want %q", what, got, c.want)
+		}
+	}
+}
+
+// TestReadsThatAreAlwaysTooOld end in a retry, and in no deletion.
+func TestReadsThatAreAlwaysTooOld(t *testing.T) {
+	w := newWorld(t)
+	w.before = func(string) error { w.clock.Step(6 * time.Second); return nil }
+	w.provision("a")
+	pvFirst(w, "a")
+	if count(w.diary, "create ") > 0 || w.c.reports.waiting()[ReasonUnreadable] != 1 {
+		t.Errorf("told %v:\n%s", w.c.reports.waiting(), strings.Join(w.diary, "\n"))
+	}
+	w.expectKept("a")
+}
+
+func TestWhatOthersKnowOfTakesNoMemory(t *testing.T) {
+	t.Parallel()
+	csi := original()
+	csi.Spec.HostPath, csi.Spec.CSI = nil, &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "v"}
+	if _, keep, err := recordPV(csi, false); keep || err != nil {
+		t.Errorf("a CSI PV is kept: %v, %v", keep, err)
+	}
+	if _, _, err := recordPV(&v1.Pod{}, false); err == nil {
+		t.Error("a pod is taken for a PV")
+	}
+	n := newNotes()
+	n.write(PV{Name: "a", UID: "a", ResourceVersion: "1"}, func(string) bool { return false })
+	n.write(PV{Name: "b", UID: "b", ResourceVersion: "2"}, func(string) bool { return true })
+	n.volumeDeleted("a", claimRef())
+	n.fail("a", PV{}, now(), time.Second, time.Minute)
+	n.accepted("a")
+	n.forget("a")
+	if len(n.wrote)+len(n.done)+len(n.failed)+len(n.goes) > 0 {
+		t.Errorf("left: %+v", n)
+	}
+}
