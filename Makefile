@@ -37,7 +37,7 @@ model: ## Explore in full what can happen while a volume is made or deleted; som
 model-deep: ## The same with larger worlds; hours, and tens of gigabytes of memory
 	$(GO) run -tags model ./test/model/cmd/model --deep
 
-mutants: ## Show that tests and model notice each guard that is taken out; 4 to 15 minutes
+mutants: ## Show that tests and model notice each guard that is taken out; 10 to 30 minutes
 	$(GO) run ./test/mutants
 
 controlplane: ## Compile the control planes; the first time takes minutes each
@@ -82,7 +82,7 @@ fuzz: ## Fuzz what reads untrusted input, FUZZTIME (30s) for each target
 
 lint: $(LINT) ## Check formatting, vet, staticcheck and more
 	$(LINT) run ./...
-	$(LINT) run --build-tags controlplane ./pkg/internal/kube ./pkg/reclaim ./pkg/provision/snapshots
+	$(LINT) run --build-tags controlplane ./pkg/internal/kube ./pkg/reclaim ./pkg/provision ./pkg/provision/snapshots ./pkg/intree
 	$(LINT) run --build-tags model ./pkg/reclaim ./pkg/provision ./test/model/...
 	$(GO) mod tidy -diff
 
