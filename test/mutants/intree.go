@@ -146,7 +146,7 @@ func intree() []mutant {
 		},
 		{
 			name: "in-tree: a twin that failed stays armed", in: "pkg/intree", file: "decide.go",
-			before: "\t\td, _ := retire(s.Twin, ReasonVolumeFailedDelete)\n\t\treturn d", after: "\t\treturn wait(ReasonTwinArmed)",
+			before: "\t\td, _ := retire(s, ReasonVolumeFailedDelete)\n\t\treturn d", after: "\t\treturn wait(ReasonTwinArmed)",
 			because: twins,
 		},
 		{
