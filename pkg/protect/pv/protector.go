@@ -1,0 +1,77 @@
+package pv
+
+import (
+	"context"
+	"errors"
+
+	v1 "k8s.io/api/core/v1"
+	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/protect"
+)
+
+// Protector protects the PVs of a cluster. How it is run, see [protect.Guard].
+type Protector struct {
+	*protect.Guard
+	pvs    *kube.Cache[*PV]
+	client corev1.PersistentVolumeInterface
+}
+
+// New returns a Protector of the PVs in the cluster that config describes. config is copied; a QPS
+// of 0 means that nothing but the number of workers limits the calls. Nothing is started.
+func New(config *rest.Config, cfg protect.Config) (*Protector, error) {
+	if config == nil {
+		return nil, errors.New("make a protector of PVs: no cluster is given")
+	}
+	clients, err := kube.NewClients(config)
+	if err != nil {
+		return nil, err
+	}
+	p := &Protector{client: clients.Core.PersistentVolumes()}
+	p.pvs = kube.NewCache(clients.Core.RESTClient(), "persistentvolumes", &v1.PersistentVolume{}, record, changes{p})
+	if p.Guard, err = protect.New("PersistentVolume", kind{p}, cfg); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// kind is the Protector as its Guard sees it.
+type kind struct{ *Protector }
+
+// Decide decides by what the watch shows: a write that lets a PV go holds only if the PV still is
+// as it was read, so nothing has to be read again.
+func (k kind) Decide(key string, duty func(protect.Object) protect.Duty) (protect.Object, protect.Decision, bool) {
+	pv, found := k.pvs.Get(key)
+	if !found {
+		return protect.Object{}, protect.Decision{}, false
+	}
+	return pv.Object, Decide(Snapshot{Duty: duty(pv.Object), PV: *pv}), true
+}
+
+// Ask has nobody to ask: the PV itself says whether it is used.
+func (kind) Ask(protect.Object) {}
+
+func (k kind) Patch(ctx context.Context, o protect.Object, a protect.Action) (protect.Object, error) {
+	after, err := kube.PatchFinalizers(ctx, k.client, protect.Patch(o, a, Finalizer))
+	if err != nil {
+		return protect.Object{}, err
+	}
+	return protect.ObjectOf(after, Finalizer), nil
+}
+
+func (k kind) Keys() []string {
+	var keys []string
+	k.pvs.Each(func(pv *PV) { keys = append(keys, pv.Key()) })
+	return keys
+}
+
+func (k kind) Caches() []protect.Cache { return []protect.Cache{k.pvs} }
+
+// changes follows the PVs.
+type changes struct{ *Protector }
+
+func (c changes) Added(now *PV)                { c.Appeared(now.Object) }
+func (c changes) Updated(before, now *PV)      { c.Changed(before.Object, now.Object) }
+func (c changes) Deleted(last *PV, final bool) { c.Ended(last.Object, final) }

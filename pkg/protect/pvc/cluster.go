@@ -1,0 +1,68 @@
+package pvc
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/protect"
+)
+
+// cluster is what is asked of the API server.
+type cluster interface {
+	// listPods returns the pods of a namespace that have a node, as the API server has them now.
+	listPods(ctx context.Context, namespace string) ([]Pod, error)
+	// patch carries out AddFinalizer or DropFinalizer and returns the claim as it is then.
+	patch(ctx context.Context, o protect.Object, a protect.Action) (protect.Object, error)
+}
+
+const (
+	// listTimeout bounds one page of a list.
+	listTimeout = time.Minute
+	// listPage is how many pods one request asks for. Most namespaces have fewer; the pages of
+	// others are of one moment, by the API server's promise.
+	listPage = 5000
+)
+
+// apiServer is the cluster behind a client.
+type apiServer struct{ core corev1.CoreV1Interface }
+
+func (a apiServer) listPods(ctx context.Context, namespace string) ([]Pod, error) {
+	var pods []Pod
+	options := metav1.ListOptions{Limit: listPage, FieldSelector: "spec.nodeName!="}
+	for {
+		next, err := a.listPage(ctx, namespace, options, &pods)
+		if err != nil {
+			return nil, fmt.Errorf("list the pods of namespace %q: %w", namespace, err)
+		}
+		if next == "" {
+			return pods, nil
+		}
+		options.Continue = next
+	}
+}
+
+func (a apiServer) listPage(ctx context.Context, namespace string, options metav1.ListOptions, to *[]Pod) (next string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	page, err := a.core.Pods(namespace).List(ctx, options)
+	if err != nil {
+		return "", err
+	}
+	for i := range page.Items {
+		*to = append(*to, PodOf(&page.Items[i]))
+	}
+	return page.Continue, nil
+}
+
+func (a apiServer) patch(ctx context.Context, o protect.Object, action protect.Action) (protect.Object, error) {
+	after, err := kube.PatchClaimFinalizers(ctx, a.core.PersistentVolumeClaims(o.Namespace), protect.Patch(o, action, Finalizer))
+	if err != nil {
+		return protect.Object{}, err
+	}
+	return protect.ObjectOf(after, Finalizer), nil
+}

@@ -1,0 +1,136 @@
+package pvc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/loop"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/protect"
+)
+
+// listWorkers is how many namespaces are listed at once.
+const listWorkers = 4
+
+// Protector protects the claims of a cluster. How it is run, see [protect.Guard].
+type Protector struct {
+	*protect.Guard
+	cfg      Config
+	clock    clock.PassiveClock
+	cluster  cluster
+	claims   claimCache
+	users    *users
+	batches  *batches
+	listing  *loop.Loop[string]
+	claimsOf *kube.Cache[*Claim]
+	podsOf   *kube.Cache[*Pod]
+}
+
+// claimCache is what is read of the watch of claims.
+type claimCache interface {
+	Get(key string) (*Claim, bool)
+	Each(visit func(*Claim))
+}
+
+// New returns a Protector of the claims in the cluster that config describes. config is copied; a
+// QPS of 0 means that nothing but the number of workers limits the calls. Nothing is started.
+func New(config *rest.Config, cfg Config) (*Protector, error) {
+	if config == nil {
+		return nil, errors.New("make a protector of claims: no cluster is given")
+	}
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("make a protector of claims: %w", err)
+	}
+	cfg.Config = cfg.WithDefaults()
+	if cfg.TerminatedPods == TerminatedDefault {
+		cfg.TerminatedPods = ReleaseTerminated
+	}
+	clients, err := kube.NewClients(config)
+	if err != nil {
+		return nil, err
+	}
+	p := &Protector{cfg: cfg, clock: cfg.Clock, cluster: apiServer{clients.Core}, users: newUsers(), batches: newBatches()}
+	rest := clients.Core.RESTClient()
+	p.claimsOf = kube.NewCache(rest, "persistentvolumeclaims", &v1.PersistentVolumeClaim{}, recordClaim, claimChanges{p})
+	p.podsOf = kube.NewCache(rest, "pods", &v1.Pod{}, recordPod, podChanges{p})
+	p.claims = p.claimsOf
+	if p.listing, err = loop.New(loop.Config{Name: "list-users", Workers: listWorkers, Clock: cfg.Clock}, p.list); err != nil {
+		return nil, err
+	}
+	if p.Guard, err = protect.New("PersistentVolumeClaim", kind{p}, cfg.Config); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// Run is that of [protect.Guard], with the lists of pods.
+func (p *Protector) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var lists sync.WaitGroup
+	defer lists.Wait()
+	defer cancel()
+	lists.Go(func() { p.listing.Run(ctx) })
+	return p.Guard.Run(ctx)
+}
+
+// list makes one list of the pods in a namespace, for all claims that wait for it.
+func (p *Protector) list(ctx context.Context, namespace string) loop.Next {
+	asked, wait := p.batches.take(namespace, p.clock.Now())
+	switch {
+	case wait > 0:
+		return protect.After(wait)
+	case len(asked) == 0:
+		return loop.Next{}
+	}
+	pods, err := p.cluster.listPods(ctx, namespace)
+	if ctx.Err() != nil {
+		return loop.Next{} // the lease or the program ended: the next leader asks anew
+	}
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Who uses claims could not be read; they count as used", "namespace", namespace, "claims", len(asked))
+	}
+	p.batches.settle(asked, answer{at: p.clock.Now(), pods: indexed(pods), err: err})
+	for _, claim := range asked {
+		p.Wake(claim.key)
+	}
+	return loop.Next{}
+}
+
+// kind is the Protector as its Guard sees it.
+type kind struct{ *Protector }
+
+func (k kind) Decide(key string, duty func(protect.Object) protect.Duty) (protect.Object, protect.Decision, bool) {
+	c, found := k.claims.Get(key)
+	if !found {
+		return protect.Object{}, protect.Decision{}, false
+	}
+	return c.Object, Decide(Snapshot{
+		Duty: duty(c.Object), Ended: k.cfg.TerminatedPods, Claim: *c,
+		Seen: k.users.usage(*c), Read: k.batches.reading(*c, k.clock.Now()),
+	}), true
+}
+
+func (k kind) Ask(o protect.Object) {
+	if k.batches.join(o.Namespace, ask{o.UID, o.Key()}) {
+		k.listing.Add(o.Namespace)
+	}
+}
+
+func (k kind) Patch(ctx context.Context, o protect.Object, a protect.Action) (protect.Object, error) {
+	return k.cluster.patch(ctx, o, a)
+}
+
+func (k kind) Keys() []string {
+	var keys []string
+	k.claims.Each(func(c *Claim) { keys = append(keys, c.Key()) })
+	return keys
+}
+
+func (k kind) Caches() []protect.Cache { return []protect.Cache{k.claimsOf, k.podsOf} }

@@ -1,0 +1,59 @@
+package pvc
+
+import "slices"
+
+// claimChanges follows the claims.
+type claimChanges struct{ *Protector }
+
+func (c claimChanges) Added(now *Claim) { c.Appeared(now.Object) }
+
+func (c claimChanges) Updated(before, now *Claim) {
+	if before.UID != now.UID {
+		c.batches.forget(before.UID)
+	}
+	c.Changed(before.Object, now.Object)
+}
+
+func (c claimChanges) Deleted(last *Claim, final bool) {
+	c.batches.forget(last.UID)
+	c.Ended(last.Object, final)
+}
+
+// podChanges follows the pods that may use claims. What matters is that one begins or ceases to use
+// a claim: it is scheduled, has ended, is shut down, is gone, or is another pod of the same name.
+type podChanges struct{ *Protector }
+
+func (c podChanges) Added(now *Pod) {
+	c.users.add(now)
+	c.wakeClaims(now)
+}
+
+func (c podChanges) Updated(before, now *Pod) {
+	c.users.remove(before)
+	c.users.add(now)
+	if before.same(now) {
+		return
+	}
+	c.wakeClaims(before)
+	c.wakeClaims(now)
+}
+
+func (c podChanges) Deleted(last *Pod, _ bool) {
+	c.users.remove(last)
+	c.wakeClaims(last)
+}
+
+// same tells whether two states of a pod use the same claims in the same way.
+func (p *Pod) same(as *Pod) bool {
+	return p.UID == as.UID && p.Scheduled == as.Scheduled && p.Ended == as.Ended && p.ShutDown == as.ShutDown &&
+		slices.Equal(p.Claims, as.Claims) && slices.Equal(p.Ephemeral, as.Ephemeral)
+}
+
+// wakeClaims wakes the claims of a pod that are to be deleted. The others have no use for it.
+func (c podChanges) wakeClaims(p *Pod) {
+	for _, key := range p.names() {
+		if claim, found := c.claims.Get(key); found && claim.Terminating {
+			c.Wake(key)
+		}
+	}
+}
