@@ -81,7 +81,7 @@ func (g *Guard) write(ctx context.Context, o Object, d Decision) loop.Next {
 	if err == nil && after.Protected != (d.Action == AddFinalizer) {
 		err = fmt.Errorf("%s of %s %q: %w", d.Action, g.name, o.Key(), errUndone)
 	}
-	g.notes.end(o.UID, outcomeOf(err))
+	g.notes.end(o.UID, d.Action, outcomeOf(err))
 	if err == nil {
 		g.metrics.wrote(d.Action)
 		g.reports.now(ctx, o, d.Reason, "")

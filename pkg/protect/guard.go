@@ -59,11 +59,14 @@ func New(name string, kind Kind, cfg Config) (*Guard, error) {
 	g := &Guard{name: name, cfg: cfg, kind: kind, notes: newNotes(cfg.Mode, cfg.Patience)}
 	g.metrics = newMetrics(g)
 	g.reports = newReports(name, cfg.Events, g.metrics.tell)
-	var err error
+	err := g.metrics.register(cfg.Metrics)
+	if err != nil {
+		return nil, err
+	}
 	if g.loop, err = loop.New(loop.Config{Name: "protect-" + name, Workers: cfg.Workers, Clock: cfg.Clock}, g.work); err != nil {
 		return nil, err
 	}
-	return g, g.metrics.register(cfg.Metrics)
+	return g, nil
 }
 
 // Watch keeps the caches up to date until ctx ends, and returns when it has stopped. A replica

@@ -135,7 +135,7 @@ const (
 	refused
 )
 
-func (n *notes) end(uid types.UID, came outcome) {
+func (n *notes) end(uid types.UID, a Action, came outcome) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	it, known := n.of[uid]
@@ -143,6 +143,9 @@ func (n *notes) end(uid types.UID, came outcome) {
 		return // the watch was faster
 	}
 	it.sent, it.taken = came != refused, came == taken
+	if a == AddFinalizer && came == refused {
+		it.adds--
+	}
 	n.of[uid] = it
 }
 

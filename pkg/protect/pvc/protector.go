@@ -61,10 +61,10 @@ func New(config *rest.Config, cfg Config) (*Protector, error) {
 	p.claimsOf = kube.NewCache(rest, "persistentvolumeclaims", &v1.PersistentVolumeClaim{}, recordClaim, claimChanges{p})
 	p.podsOf = kube.NewCache(rest, "pods", &v1.Pod{}, recordPod, podChanges{p})
 	p.claims = p.claimsOf
-	if p.listing, err = loop.New(loop.Config{Name: "list-users", Workers: listWorkers, Clock: cfg.Clock}, p.list); err != nil {
+	if p.Guard, err = protect.New("PersistentVolumeClaim", kind{p}, cfg.Config); err != nil {
 		return nil, err
 	}
-	if p.Guard, err = protect.New("PersistentVolumeClaim", kind{p}, cfg.Config); err != nil {
+	if p.listing, err = loop.New(loop.Config{Name: "list-users", Workers: listWorkers, Clock: cfg.Clock}, p.list); err != nil {
 		return nil, err
 	}
 	return p, nil
