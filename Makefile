@@ -45,7 +45,7 @@ controlplane: ## Compile the control planes; the first time takes minutes each
 
 test-controlplane: controlplane ## Test the testbed, and what talks to the API server, against real ones
 	$(GO) test -race -timeout $(TIMEOUT) ./test/controlplane/... ./test/deploy/...
-	$(GO) test -race -timeout $(TIMEOUT) -tags controlplane ./pkg/internal/kube ./pkg/provision/snapshots ./pkg/intree
+	$(GO) test -race -timeout $(TIMEOUT) -tags controlplane ./pkg/internal/kube ./pkg/provision/snapshots ./pkg/intree ./pkg/protect ./pkg/admit
 	$(GO) test -race -timeout $(TIMEOUT) -tags controlplane -run TheExamples ./pkg/reclaim
 
 test-sanity: ## Run csi-sanity in full against the mock driver
@@ -82,7 +82,7 @@ fuzz: ## Fuzz what reads untrusted input, FUZZTIME (30s) for each target
 
 lint: $(LINT) ## Check formatting, vet, staticcheck and more
 	$(LINT) run ./...
-	$(LINT) run --build-tags controlplane ./pkg/internal/kube ./pkg/reclaim ./pkg/provision ./pkg/provision/snapshots ./pkg/intree
+	$(LINT) run --build-tags controlplane ./pkg/internal/kube ./pkg/reclaim ./pkg/provision ./pkg/provision/snapshots ./pkg/intree ./pkg/protect ./pkg/admit
 	$(LINT) run --build-tags model ./pkg/reclaim ./pkg/provision ./test/model/...
 	$(GO) mod tidy -diff
 

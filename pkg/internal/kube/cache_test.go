@@ -148,6 +148,34 @@ func TestCacheAsTheReflectorsStore(t *testing.T) {
 	}
 }
 
+// Two objects of one name in two namespaces are two.
+func TestCacheOfAKindWithNamespaces(t *testing.T) {
+	record := func(o runtime.Object, _ bool) (string, bool, error) {
+		claim, ok := o.(*v1.PersistentVolumeClaim)
+		if !ok {
+			return "", false, errRecord
+		}
+		return claim.Namespace, true, nil
+	}
+	handler := &told{}
+	c := NewCache(noServer, "persistentvolumeclaims", &v1.PersistentVolumeClaim{}, record, handler)
+	handler.cache = c
+	claim := func(namespace, version string) *v1.PersistentVolumeClaim {
+		return &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "data", ResourceVersion: version}}
+	}
+	play(t, store[string]{c}, step{"replace", []any{claim("a", "1"), claim("b", "2")}, "5"})
+	play(t, store[string]{c}, step{"delete", []any{claim("a", "6")}, "6"})
+	if _, found := c.Get("a/data"); found {
+		t.Error("the one that is gone is there")
+	}
+	if got, found := c.Get("b/data"); !found || got != "b" {
+		t.Errorf("the one of the other namespace: %q, %v", got, found)
+	}
+	if want := []string{"+a", "+b", "-a true"}; !slices.Equal(slices.Sorted(slices.Values(handler.lines)), want) {
+		t.Errorf("told %q, want %q", handler.lines, want)
+	}
+}
+
 func play(t *testing.T, to store[string], s step) {
 	t.Helper()
 	var err error

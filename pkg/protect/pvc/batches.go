@@ -34,6 +34,7 @@ type ask struct {
 
 // answer is what one list showed.
 type answer struct {
+	// at is when it came.
 	at   time.Time
 	pods *users
 	err  error
@@ -96,10 +97,14 @@ func (b *batches) take(namespace string, now time.Time) (asked map[types.UID]ask
 	return asked, 0
 }
 
-// settle keeps what a list showed for those that asked for it and are not forgotten.
-func (b *batches) settle(asked map[types.UID]ask, a answer) {
+// settle keeps what a list showed for those that asked for it and are not forgotten. The gap counts
+// from here: where lists are slow, there are fewer.
+func (b *batches) settle(namespace string, asked map[types.UID]ask, a answer) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if p, known := b.pace[namespace]; known {
+		b.pace[namespace] = pace{a.at.Add(p.gap), p.gap}
+	}
 	for uid := range asked {
 		if _, known := b.answers[uid]; known {
 			b.answers[uid] = a

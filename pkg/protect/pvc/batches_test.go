@@ -41,7 +41,7 @@ func TestOneListAnswersAllThatAskedBefore(t *testing.T) {
 	if !b.join("ns", asks(3)) {
 		t.Error("one that comes too late is told that somebody waits")
 	}
-	b.settle(asked, shown(1))
+	b.settle("ns", asked, shown(1))
 	for uid, want := range map[types.UID]bool{"1": true, "2": true, "3": false, "9": false} {
 		if got := b.reading(claim(uid), at(2)); got.Made != want {
 			t.Errorf("claim %s: read %v, want %v", uid, got.Made, want)
@@ -69,6 +69,14 @@ func TestTheGapBetweenTwoLists(t *testing.T) {
 				}
 			}
 		})
+	}
+	slow := newBatches()
+	slow.join("ns", asks(0))
+	asked, _ := slow.take("ns", at(0))
+	slow.join("ns", asks(1))
+	slow.settle("ns", asked, shown(1000))
+	if _, wait := slow.take("ns", at(1001)); wait != 99*time.Millisecond {
+		t.Errorf("after a list that took a second the next waits %v", wait)
 	}
 	b := newBatches()
 	if asked, wait := b.take("ns", at(0)); len(asked) != 0 || wait != 0 {
@@ -100,7 +108,7 @@ func TestTenThousandClaimsTakeFewLists(t *testing.T) {
 			if len(asked) > 0 {
 				lists++
 				answered += len(asked)
-				b.settle(asked, shown(ms))
+				b.settle("ns", asked, shown(ms))
 			}
 		}
 		if lists > 50 {
@@ -116,7 +124,7 @@ func TestWhatAListShowed(t *testing.T) {
 		b := newBatches()
 		b.join("ns", ask{"1", "ns/data"})
 		asked, _ := b.take("ns", at(0))
-		b.settle(asked, a)
+		b.settle("ns", asked, a)
 		return b.reading(claim("1"), at(ms))
 	}
 	if got := read(shown(1, uses), 2); got != (Reading{Made: true, Usage: Usage{By: "web-0"}}) {
@@ -135,7 +143,7 @@ func TestWhatAListShowed(t *testing.T) {
 	b := newBatches()
 	b.join("ns", ask{"1", "ns/data"})
 	asked, _ := b.take("ns", at(0))
-	b.settle(asked, answer{err: failed})
+	b.settle("ns", asked, answer{err: failed})
 	b.reading(claim("1"), at(1))
 	if got := b.reading(claim("1"), at(2)); got != (Reading{}) {
 		t.Errorf("a failure is told twice, and nobody asks again: %+v", got)
@@ -143,14 +151,14 @@ func TestWhatAListShowed(t *testing.T) {
 	b.join("ns", ask{"1", "ns/data"})
 	asked, _ = b.take("ns", at(60_000))
 	b.forget("1")
-	b.settle(asked, shown(60_000))
+	b.settle("ns", asked, shown(60_000))
 	if len(b.answers) != 0 {
 		t.Errorf("%v is kept of what is gone", b.answers)
 	}
 	if got := b.reading(claim("1"), at(60_001)); got != (Reading{}) {
 		t.Errorf("of one that is gone: %+v", got)
 	}
-	b.settle(asked, shown(1))
+	b.settle("ns", asked, shown(1))
 	b.join("ns", ask{"1", "ns/data"})
 	if got := b.reading(claim("1"), at(60_002)); got != (Reading{}) {
 		t.Errorf("an older answer counts for a newer question: %+v", got)

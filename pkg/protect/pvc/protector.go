@@ -96,7 +96,7 @@ func (p *Protector) list(ctx context.Context, namespace string) loop.Next {
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Who uses claims could not be read; they count as used", "namespace", namespace, "claims", len(asked))
 	}
-	p.batches.settle(asked, answer{at: p.clock.Now(), pods: indexed(pods), err: err})
+	p.batches.settle(namespace, asked, answer{at: p.clock.Now(), pods: indexed(pods), err: err})
 	for _, claim := range asked {
 		p.Wake(claim.key)
 	}
