@@ -1,0 +1,44 @@
+package admit
+
+import (
+	"context"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+)
+
+// NewReader returns a Reader of the cluster that config describes, which is copied.
+func NewReader(config *rest.Config) (Reader, error) {
+	clients, err := kube.NewClients(config)
+	if err != nil {
+		return nil, err
+	}
+	return apiServer{clients}, nil
+}
+
+type apiServer struct{ kube.Clients }
+
+func (a apiServer) Pod(ctx context.Context, namespace, name string) (*v1.Pod, bool, error) {
+	pod, err := a.Core.Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+	return found(pod, err, "pod", namespace, name)
+}
+
+func (a apiServer) Claim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, bool, error) {
+	claim, err := a.Core.PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
+	return found(claim, err, "claim", namespace, name)
+}
+
+func found[T any](o *T, err error, kind, namespace, name string) (*T, bool, error) {
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, false, nil
+	case err != nil:
+		return nil, false, fmt.Errorf("read %s %s/%s: %w", kind, namespace, name, err)
+	}
+	return o, true, nil
+}

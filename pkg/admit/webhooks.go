@@ -1,0 +1,80 @@
+package admit
+
+import (
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+)
+
+// WebhooksName is the name of both webhook configurations.
+const WebhooksName = "csi-reclaimer"
+
+// Paths of the webhooks.
+const (
+	PathPVs  = "/admit/persistentvolumes"
+	PathPods = "/admit/pods"
+)
+
+// timeoutSeconds is how long the API server waits for an answer, so how much a webhook that hangs costs each
+// write that it is asked for.
+const timeoutSeconds = 4
+
+// Service says where the API server finds the webhooks.
+type Service struct {
+	Namespace, Name string
+	// Port is that of the Service. Default 443.
+	Port int32
+}
+
+func (s Service) client(path string) admissionv1.WebhookClientConfig {
+	port := s.Port
+	if port == 0 {
+		port = 443
+	}
+	return admissionv1.WebhookClientConfig{Service: &admissionv1.ServiceReference{Namespace: s.Namespace, Name: s.Name, Path: &path, Port: &port}}
+}
+
+// PVWebhooks returns what has API servers that know no MutatingAdmissionPolicy ask the webhook, for
+// the same writes as [Policy]. It needs match conditions (Kubernetes 1.28).
+func PVWebhooks(at Service) *admissionv1.MutatingWebhookConfiguration {
+	return &admissionv1.MutatingWebhookConfiguration{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/v1", Kind: "MutatingWebhookConfiguration"},
+		ObjectMeta: metav1.ObjectMeta{Name: WebhooksName},
+		Webhooks: []admissionv1.MutatingWebhook{{
+			Name: "persistentvolumes.csi-reclaimer.io", ClientConfig: at.client(PathPVs),
+			Rules: []admissionv1.RuleWithOperations{onPVs()}, MatchConditions: conditions(),
+			FailurePolicy: ptr.To(admissionv1.Ignore), ReinvocationPolicy: ptr.To(admissionv1.IfNeededReinvocationPolicy),
+			SideEffects: ptr.To(admissionv1.SideEffectClassNone), TimeoutSeconds: ptr.To[int32](timeoutSeconds), AdmissionReviewVersions: []string{"v1"},
+		}},
+	}
+}
+
+// PodWebhooks returns what has the API server ask whether a pod may be put on a node: when a
+// scheduler binds it, and when one is made that names its node already. A webhook that does not answer
+// refuses nothing.
+func PodWebhooks(at Service) *admissionv1.ValidatingWebhookConfiguration {
+	hook := func(name, resource string, conditions ...admissionv1.MatchCondition) admissionv1.ValidatingWebhook {
+		return admissionv1.ValidatingWebhook{
+			Name: name, ClientConfig: at.client(PathPods), MatchConditions: conditions,
+			Rules: []admissionv1.RuleWithOperations{{
+				Operations: []admissionv1.OperationType{admissionv1.Create},
+				Rule: admissionv1.Rule{
+					APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{resource}, Scope: ptr.To(admissionv1.NamespacedScope),
+				},
+			}},
+			FailurePolicy: ptr.To(admissionv1.Ignore), SideEffects: ptr.To(admissionv1.SideEffectClassNone),
+			TimeoutSeconds: ptr.To[int32](timeoutSeconds), AdmissionReviewVersions: []string{"v1"},
+		}
+	}
+	return &admissionv1.ValidatingWebhookConfiguration{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/v1", Kind: "ValidatingWebhookConfiguration"},
+		ObjectMeta: metav1.ObjectMeta{Name: WebhooksName},
+		Webhooks: []admissionv1.ValidatingWebhook{
+			hook("bindings.csi-reclaimer.io", "pods/binding"),
+			hook("pods.csi-reclaimer.io", "pods", admissionv1.MatchCondition{
+				Name:       "on-a-node-with-claims",
+				Expression: `has(object.spec.nodeName) && object.spec.nodeName != "" && has(object.spec.volumes) && object.spec.volumes.exists(v, has(v.persistentVolumeClaim) || has(v.ephemeral))`,
+			}),
+		},
+	}
+}
