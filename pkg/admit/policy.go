@@ -5,6 +5,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
 // PolicyName is the name of the policy, of its binding, and of the ConfigMap that says which
@@ -22,18 +24,18 @@ func conditions() []admissionv1.MatchCondition {
 	}
 }
 
-// drivers is driversOf as CEL, finalizers the PV's own.
+// The PV's drivers that are listed, as CEL, and that a finalizer of theirs is missing.
 const (
-	drivers = `(has(object.metadata.annotations) && "` + annMigratedTo + `" in object.metadata.annotations
+	listed = `((has(object.metadata.annotations) && "` + annMigratedTo + `" in object.metadata.annotations
   ? [object.metadata.annotations["` + annMigratedTo + `"]] : []) +
-(has(object.metadata.annotations) && "` + annProvisionedBy + `" in object.metadata.annotations
+ (has(object.metadata.annotations) && "` + annProvisionedBy + `" in object.metadata.annotations
   ? [object.metadata.annotations["` + annProvisionedBy + `"]]
-  : has(object.spec.csi) ? [object.spec.csi.driver] : [])`
-	finalizers = `(has(object.metadata.finalizers) ? object.metadata.finalizers : [])`
+  : has(object.spec.csi) ? [object.spec.csi.driver] : []))
+.filter(d, has(params.data) && d in params.data &&
+  params.data[d] in ["` + reclaim.Finalizer + `", "` + reclaim.CompanionFinalizer + `"])`
+	unprotected = listed + `
+.exists(d, !(has(object.metadata.finalizers) && params.data[d] in object.metadata.finalizers))`
 )
-
-// unprotected: one of the drivers is known, and its finalizer is not there.
-const unprotected = `has(params.data) && (` + drivers + `).exists(d, d in params.data && !(params.data[d] in ` + finalizers + `))`
 
 // Policy returns the policy that has the API server (1.36 and newer) protect a PV in the same write
 // that makes it one to be protected. A failure of any kind lets the write through unchanged: a policy
@@ -49,13 +51,13 @@ func Policy() *admissionv1.MutatingAdmissionPolicy {
 			}},
 			MatchConditions: append(conditions(), admissionv1.MatchCondition{Name: "unprotected", Expression: unprotected}),
 			Variables: []admissionv1.Variable{
-				{Name: "known", Expression: `(` + drivers + `).filter(d, d in params.data)`},
+				{Name: "listed", Expression: listed},
 			},
 			Mutations: []admissionv1.Mutation{{
 				PatchType: admissionv1.PatchTypeApplyConfiguration,
 				ApplyConfiguration: &admissionv1.ApplyConfiguration{
 					// A list of finalizers is a set: what is there stays.
-					Expression: `Object{metadata: Object.metadata{finalizers: [params.data[variables.known[0]]]}}`,
+					Expression: `Object{metadata: Object.metadata{finalizers: [params.data[variables.listed[0]]]}}`,
 				},
 			}},
 			FailurePolicy: ptr.To(admissionv1.Ignore),

@@ -6,6 +6,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
 // What a PV says about itself, beside its fields.
@@ -19,8 +21,11 @@ const (
 // none. finalizers says which finalizer each driver's PVs get. It is a pure function, and the same rule
 // as that of [Policy]: a claimed PV with policy Delete that is not being deleted.
 //
+// Finalizers that are none of csi-reclaimer's do not count: one that is misspelt would have the API
+// server refuse every write to the driver's PVs.
+//
 // The driver is the one that the volume was migrated to, else the one that provisioned it, else, for a
-// PV that nobody provisioned, the one that it names.
+// PV that nobody provisioned, the one that it names; the first of them that is listed.
 func Missing(pv *v1.PersistentVolume, finalizers map[string]string) string {
 	_, twin := pv.Labels[twinLabel]
 	switch {
@@ -30,9 +35,9 @@ func Missing(pv *v1.PersistentVolume, finalizers map[string]string) string {
 		return ""
 	}
 	for _, driver := range driversOf(pv) {
-		finalizer, known := finalizers[driver]
+		finalizer := finalizers[driver]
 		switch {
-		case !known:
+		case finalizer != reclaim.Finalizer && finalizer != reclaim.CompanionFinalizer:
 		case slices.Contains(pv.Finalizers, finalizer):
 			return ""
 		default:

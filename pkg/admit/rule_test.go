@@ -15,7 +15,7 @@ import (
 
 const driver, finalizer = "disk.csi.example.com", reclaim.Finalizer
 
-var known = map[string]string{driver: finalizer, "other.csi.example.com": "example.com/other"}
+var known = map[string]string{driver: finalizer, "other.csi.example.com": reclaim.CompanionFinalizer, "wrong.csi.example.com": "not a finalizer"}
 
 var deleted = &metav1.Time{Time: time.Unix(1, 0)}
 
@@ -49,14 +49,15 @@ var pvCases = map[string]struct {
 	"a twin":                                  {func(pv *v1.PersistentVolume) { pv.Labels = map[string]string{twinLabel: "x"} }, ""},
 	"other labels":                            {func(pv *v1.PersistentVolume) { pv.Labels = map[string]string{"a": "b"} }, finalizer},
 	"of a driver that is not listed":          {func(pv *v1.PersistentVolume) { pv.Annotations[annProvisionedBy] = "nobody.example.com" }, ""},
-	"of another driver that is listed":        {func(pv *v1.PersistentVolume) { pv.Annotations[annProvisionedBy] = "other.csi.example.com" }, "example.com/other"},
+	"of another driver that is listed":        {func(pv *v1.PersistentVolume) { pv.Annotations[annProvisionedBy] = "other.csi.example.com" }, reclaim.CompanionFinalizer},
+	"of a driver whose finalizer is misspelt": {func(pv *v1.PersistentVolume) { pv.Annotations[annProvisionedBy] = "wrong.csi.example.com" }, ""},
 	"static":                                  {func(pv *v1.PersistentVolume) { pv.Annotations = nil }, finalizer},
 	"static, with other annotations":          {func(pv *v1.PersistentVolume) { pv.Annotations = map[string]string{"a": "b"} }, finalizer},
 	"static, of another driver":               {func(pv *v1.PersistentVolume) { pv.Annotations, pv.Spec.CSI.Driver = nil, "nobody.example.com" }, ""},
 	"static, of no CSI driver":                {func(pv *v1.PersistentVolume) { pv.Annotations, pv.Spec.PersistentVolumeSource = nil, hostPath() }, ""},
 	"migrated from an in-tree plugin":         {func(pv *v1.PersistentVolume) { migrate(pv, driver) }, finalizer},
 	"migrated to a driver that is not listed": {func(pv *v1.PersistentVolume) { migrate(pv, "nobody.example.com") }, ""},
-	"migrated to another than provisioned it": {func(pv *v1.PersistentVolume) { pv.Annotations[annMigratedTo] = "other.csi.example.com" }, "example.com/other"},
+	"migrated to another than provisioned it": {func(pv *v1.PersistentVolume) { pv.Annotations[annMigratedTo] = "other.csi.example.com" }, reclaim.CompanionFinalizer},
 	"in-tree and not migrated": {func(pv *v1.PersistentVolume) {
 		migrate(pv, "")
 		delete(pv.Annotations, annMigratedTo)

@@ -1,0 +1,78 @@
+package admit
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/util/yaml"
+)
+
+// TestTheManifestIsThePolicy: who applies the manifest gets what is tested here.
+func TestTheManifestIsThePolicy(t *testing.T) {
+	data, err := os.ReadFile(filepath.Join("..", "..", "deploy", "manifests", "admission-policy.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const namespace = "csi-reclaimer"
+	reader := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
+	for _, want := range []any{Policy(), Binding(namespace), Parameters(namespace, map[string]string{driver: finalizer})} {
+		text, err := reader.Read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got, wanted map[string]any
+		if err := yaml.Unmarshal(text, &got); err != nil {
+			t.Fatal(err)
+		}
+		wire, err := json.Marshal(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(wire, &wanted); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(wanted, got); diff != "" {
+			t.Errorf("the manifest differs (-code +manifest):\n%s", diff)
+		}
+	}
+}
+
+// TestNothingHereCanStopACluster: whatever is asked of a webhook or a policy, its failure lets
+// the write through, and it is waited for only so long.
+func TestNothingHereCanStopACluster(t *testing.T) {
+	service := Service{Namespace: "ns", Name: "guard"}
+	policies := map[string]*admissionv1.FailurePolicyType{Policy().Name: Policy().Spec.FailurePolicy}
+	timeouts := map[string]*int32{}
+	for _, hook := range PVWebhooks(service).Webhooks {
+		policies[hook.Name], timeouts[hook.Name] = hook.FailurePolicy, hook.TimeoutSeconds
+	}
+	for _, hook := range PodWebhooks(service).Webhooks {
+		policies[hook.Name], timeouts[hook.Name] = hook.FailurePolicy, hook.TimeoutSeconds
+	}
+	if len(policies) != 4 {
+		t.Fatalf("%d were looked at", len(policies))
+	}
+	for name, policy := range policies {
+		if policy == nil || *policy != admissionv1.Ignore {
+			t.Errorf("%s: failure policy %v", name, policy)
+		}
+	}
+	for name, seconds := range timeouts {
+		if seconds == nil || *seconds > 5 {
+			t.Errorf("%s: timeout %v", name, seconds)
+		}
+	}
+	if action := Binding("ns").Spec.ParamRef.ParameterNotFoundAction; action == nil || *action != admissionv1.AllowAction {
+		t.Errorf("without the parameters: %v", action)
+	}
+	port := PVWebhooks(service).Webhooks[0].ClientConfig.Service.Port
+	if port == nil || *port != 443 {
+		t.Errorf("port %v", port)
+	}
+}
