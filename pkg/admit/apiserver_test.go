@@ -4,7 +4,6 @@ package admit
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -12,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -25,9 +25,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/utils/ptr"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admit/certs"
 	"github.com/csi-reclaimer/csi-reclaimer/test/controlplane"
 )
 
@@ -171,36 +171,52 @@ func TestThePolicy(t *testing.T) {
 	until(t, "the end of the protection without the ConfigMap", func() bool { return !protects(t) })
 }
 
-// serve runs the webhooks and returns what points the API server there.
-func serve(t *testing.T) (at func(*admissionregv1.WebhookClientConfig), stop func()) {
+// serve runs the webhooks, with certificates that are exchanged all the time, and returns what points the
+// API server there.
+func serve(t *testing.T) (at func(*admissionregv1.WebhookClientConfig), keeper *certs.Keeper, stop func()) {
 	t.Helper()
-	certificate, key, err := certutil.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
-	must(t, err)
-	pair, err := tls.X509KeyPair(certificate, key)
-	must(t, err)
 	reader, err := NewReader(admin)
 	must(t, err)
-	server := NewServer(Handler(func() map[string]string { return known }, reader),
-		func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &pair, nil })
+	keeper, err = certs.New(admin, certs.Config{
+		Namespace: metav1.NamespaceDefault, Secret: "webhooks", Names: []string{"localhost"}, Webhooks: []string{WebhooksName},
+		Look: 500 * time.Millisecond, Settle: 4 * time.Second, Lifetime: time.Hour, RenewBefore: time.Hour - time.Second,
+	})
+	must(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	kept := make(chan struct{})
+	go func() { defer close(kept); keeper.Run(ctx) }()
+	server := NewServer(Handler(func() map[string]string { return known }, reader), keeper.Certificate)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	ended := make(chan error, 1)
 	go func() { ended <- server.ServeTLS(listener, "", "") }()
-	stop = func() {
+	stop = sync.OnceFunc(func() {
+		cancel()
+		<-kept
 		_ = server.Close()
 		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
 			t.Error(err)
 		}
-	}
+	})
+	t.Cleanup(stop)
+	_, port, err := net.SplitHostPort(listener.Addr().String())
+	must(t, err)
 	return func(c *admissionregv1.WebhookClientConfig) {
-		c.URL = ptr.To("https://" + listener.Addr().String() + *c.Service.Path)
-		c.Service, c.CABundle = nil, certificate
-	}, stop
+		c.URL, c.Service = ptr.To("https://localhost:"+port+*c.Service.Path), nil
+	}, keeper, stop
+}
+
+// presented returns which certificate is presented.
+func presented(t *testing.T, keeper *certs.Keeper) string {
+	t.Helper()
+	pair, err := keeper.Certificate(nil)
+	must(t, err)
+	return pair.Leaf.SerialNumber.String()
 }
 
 func TestTheWebhooks(t *testing.T) {
 	ctx := t.Context()
-	at, stop := serve(t)
+	at, keeper, stop := serve(t)
 	admission := client.AdmissionregistrationV1()
 	service := Service{Namespace: "ns", Name: "volume-guard"}
 	pvHooks, podHooks := PVWebhooks(service), PodWebhooks(service)
@@ -224,6 +240,15 @@ func TestTheWebhooks(t *testing.T) {
 	})
 	until(t, "the webhook to be asked", func() bool { return protects(t) })
 	judgePVs(t)
+	// Certificates are exchanged meanwhile, and each write is still seen.
+	for exchanges, last := 0, presented(t, keeper); exchanges < 2; {
+		if !protects(t) {
+			t.Fatalf("a write was not seen after %d exchanges", exchanges)
+		}
+		if now := presented(t, keeper); now != last {
+			exchanges, last = exchanges+1, now
+		}
+	}
 
 	namespace := namespaceWithClaims(t, "alive", "going")
 	const refused = "PVC (going) is in scheduled for deletion state"

@@ -1,0 +1,202 @@
+package certs
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	admissionclient "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
+	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+)
+
+// cluster is what is asked of the API server. A write that something else changed meanwhile returns
+// kube.ErrChanged.
+type cluster interface {
+	// look reads the webhook configurations, and after them the Secret: a bundle that is seen is never
+	// newer than the Secret.
+	look(ctx context.Context) (view, error)
+	// store writes the Secret, if it still has this version; with none, only if there is none.
+	store(ctx context.Context, data map[string][]byte, version string) error
+	// trust writes the bundle into all webhooks of a configuration, if that is as it was read.
+	trust(ctx context.Context, h hooks, bundle []byte) error
+}
+
+// view is what the API server has.
+type view struct {
+	hooks  []hooks
+	secret map[string][]byte
+	// version is empty where there is no Secret.
+	version string
+}
+
+// hooks is a webhook configuration: the bundle of each webhook by its name.
+type hooks struct {
+	mutating      bool
+	name, version string
+	bundles       map[string][]byte
+}
+
+// callTimeout bounds one call to the API server.
+const callTimeout = 30 * time.Second
+
+// apiServer is the cluster behind real clients.
+type apiServer struct {
+	cfg       Config
+	secrets   coreclient.SecretsGetter
+	admission admissionclient.AdmissionregistrationV1Interface
+}
+
+func newAPIServer(config *rest.Config, cfg Config) (apiServer, error) {
+	clients, err := kube.NewClients(config)
+	if err != nil {
+		return apiServer{}, err
+	}
+	admission, err := admissionclient.NewForConfig(config)
+	if err != nil {
+		return apiServer{}, fmt.Errorf("make a client for admissionregistration.k8s.io/v1: %w", err)
+	}
+	return apiServer{cfg, clients.Core, admission}, nil
+}
+
+func (a apiServer) look(ctx context.Context) (view, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	var seen view
+	for _, name := range a.cfg.Webhooks {
+		for _, read := range []func(context.Context, string) (hooks, error){a.mutating, a.validating} {
+			h, err := read(ctx, name)
+			switch {
+			case apierrors.IsNotFound(err):
+			case err != nil:
+				return view{}, fmt.Errorf("read webhook configuration %q: %w", name, err)
+			default:
+				seen.hooks = append(seen.hooks, h)
+			}
+		}
+	}
+	secret, err := a.secrets.Secrets(a.cfg.Namespace).Get(unlogged(ctx), a.cfg.Secret, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return seen, nil
+	case err != nil:
+		return view{}, fmt.Errorf("read Secret %s/%s: %w", a.cfg.Namespace, a.cfg.Secret, err)
+	}
+	seen.secret, seen.version = secret.Data, secret.ResourceVersion
+	return seen, nil
+}
+
+// unlogged is for calls whose bodies client-go must not log, as it does from level 8 on.
+func unlogged(ctx context.Context) context.Context { return klog.NewContext(ctx, klog.Logger{}) }
+
+func (a apiServer) mutating(ctx context.Context, name string) (hooks, error) {
+	o, err := a.admission.MutatingWebhookConfigurations().Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return hooks{}, err
+	}
+	h := hooks{mutating: true, name: name, version: o.ResourceVersion, bundles: map[string][]byte{}}
+	for i := range o.Webhooks {
+		h.bundles[o.Webhooks[i].Name] = o.Webhooks[i].ClientConfig.CABundle
+	}
+	return h, nil
+}
+
+func (a apiServer) validating(ctx context.Context, name string) (hooks, error) {
+	o, err := a.admission.ValidatingWebhookConfigurations().Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return hooks{}, err
+	}
+	h := hooks{name: name, version: o.ResourceVersion, bundles: map[string][]byte{}}
+	for i := range o.Webhooks {
+		h.bundles[o.Webhooks[i].Name] = o.Webhooks[i].ClientConfig.CABundle
+	}
+	return h, nil
+}
+
+func (a apiServer) store(ctx context.Context, data map[string][]byte, version string) error {
+	ctx, cancel := context.WithTimeout(unlogged(ctx), callTimeout)
+	defer cancel()
+	secrets, what := a.secrets.Secrets(a.cfg.Namespace), fmt.Sprintf("write Secret %s/%s", a.cfg.Namespace, a.cfg.Secret)
+	if version == "" {
+		_, err := secrets.Create(ctx, &v1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Namespace: a.cfg.Namespace, Name: a.cfg.Secret}, Type: v1.SecretTypeTLS, Data: data,
+		}, metav1.CreateOptions{})
+		return meaning(what, err)
+	}
+	patch, err := storePatch(data, version)
+	if err != nil {
+		return err
+	}
+	_, err = secrets.Patch(ctx, a.cfg.Secret, types.MergePatchType, patch, metav1.PatchOptions{})
+	return meaning(what, err)
+}
+
+// storePatch leaves what is not ours as it is: labels, annotations, other keys.
+func storePatch(data map[string][]byte, version string) ([]byte, error) {
+	all := map[string]any{}
+	for _, key := range []string{keyCert, keyKey, keyNextCert, keyNextKey, keyOldCAs} {
+		all[key] = nil // takes it away
+		if value, there := data[key]; there {
+			all[key] = value
+		}
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]string{"resourceVersion": version}, "data": all})
+	if err != nil {
+		return nil, fmt.Errorf("write the patch of a Secret: %w", err)
+	}
+	return patch, nil
+}
+
+func (a apiServer) trust(ctx context.Context, h hooks, bundle []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	patch, err := trustPatch(h, bundle)
+	if err != nil {
+		return err
+	}
+	if h.mutating {
+		_, err = a.admission.MutatingWebhookConfigurations().Patch(ctx, h.name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+	} else {
+		_, err = a.admission.ValidatingWebhookConfigurations().Patch(ctx, h.name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+	}
+	return meaning(fmt.Sprintf("patch webhook configuration %q", h.name), err)
+}
+
+// trustPatch leaves all but the bundles as it is: webhooks are merged by their names.
+func trustPatch(h hooks, bundle []byte) ([]byte, error) {
+	type clientConfig struct {
+		CABundle []byte `json:"caBundle"`
+	}
+	type webhook struct {
+		Name         string       `json:"name"`
+		ClientConfig clientConfig `json:"clientConfig"`
+	}
+	var all []webhook
+	for name := range h.bundles {
+		all = append(all, webhook{name, clientConfig{bundle}})
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]string{"resourceVersion": h.version}, "webhooks": all})
+	if err != nil {
+		return nil, fmt.Errorf("write the patch of webhook configuration %q: %w", h.name, err)
+	}
+	return patch, nil
+}
+
+// meaning tells a write that came too late from others.
+func meaning(what string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsNotFound(err):
+		return fmt.Errorf("%s: %w: %w", what, kube.ErrChanged, err)
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}

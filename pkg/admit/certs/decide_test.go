@@ -1,0 +1,205 @@
+package certs
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+)
+
+const (
+	renewal = 30 * 24 * time.Hour
+	settle  = 3 * time.Minute
+)
+
+var start = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// pair is a pair that ends after a time, with an authority of its own.
+func pair(ends time.Duration, authority string) *Pair {
+	return &Pair{CA: Authority{[]byte(authority), start.Add(ends)}, Names: []string{"guard.ns.svc"}, NotAfter: start.Add(ends)}
+}
+
+// old are authorities of pairs that are not current any more; "!" has ended.
+func old(names ...string) (all []Authority) {
+	for _, name := range names {
+		ends := start.Add(time.Hour)
+		if name == "!" {
+			ends = start
+		}
+		all = append(all, Authority{[]byte(name), ends})
+	}
+	return all
+}
+
+// healthy is a state in which nothing is to be done.
+func healthy() Snapshot {
+	return Snapshot{
+		Known: true, Names: []string{"guard.ns.svc"}, Trusted: true, Since: start.Add(-time.Hour), RenewBefore: renewal, Settle: settle,
+		State: State{Current: pair(2*renewal, "a")},
+	}
+}
+
+func TestDecide(t *testing.T) {
+	cases := map[string]struct {
+		change func(*Snapshot)
+		want   Action
+	}{
+		"all is well":                      {func(*Snapshot) {}, Rest},
+		"nothing is known":                 {func(s *Snapshot) { *s = Snapshot{} }, Rest},
+		"the Secret was not read":          {func(s *Snapshot) { s.Known, s.State = false, State{} }, Rest},
+		"no name is to be served":          {func(s *Snapshot) { s.Names, s.State = nil, State{} }, Rest},
+		"there is none":                    {func(s *Snapshot) { s.State = State{} }, MakeFirst},
+		"it has ended":                     {func(s *Snapshot) { s.State.Current = pair(0, "a") }, MakeFirst},
+		"it is for other names":            {func(s *Snapshot) { s.Names = append(s.Names, "another") }, MakeFirst},
+		"it is not trusted":                {func(s *Snapshot) { s.Trusted = false }, Trust},
+		"it ends soon":                     {func(s *Snapshot) { s.State.Current = pair(renewal, "a") }, MakeNext},
+		"it does not end so soon":          {func(s *Snapshot) { s.State.Current = pair(renewal+time.Second, "a") }, Rest},
+		"it ends soon and is not trusted":  {func(s *Snapshot) { s.State.Current, s.Trusted = pair(renewal, "a"), false }, Trust},
+		"the next is not trusted":          {func(s *Snapshot) { s.State.Next, s.Trusted = pair(3*renewal, "b"), false }, Trust},
+		"the next has just been trusted":   {func(s *Snapshot) { s.State.Next, s.Since = pair(3*renewal, "b"), start.Add(time.Second-settle) }, Rest},
+		"the next is trusted everywhere":   {func(s *Snapshot) { s.State.Next, s.Since = pair(3*renewal, "b"), start.Add(-settle) }, Promote},
+		"nobody has seen the next trusted": {func(s *Snapshot) { s.State.Next, s.Since = pair(3*renewal, "b"), time.Time{} }, Rest},
+		"the next is worth nothing":        {func(s *Snapshot) { s.State.Next = pair(0, "b") }, MakeNext},
+		"the current one has ended, a next is": {func(s *Snapshot) {
+			s.State.Current, s.State.Next, s.Trusted = pair(0, "a"), pair(3*renewal, "b"), false
+		}, Promote},
+		"the one before has ended":         {func(s *Snapshot) { s.State.Old = old("z", "!") }, Retire},
+		"the one before may be presented":  {func(s *Snapshot) { s.State.Old = old("z") }, Rest},
+		"the one before, and it ends soon": {func(s *Snapshot) { s.State.Old, s.State.Current = old("z"), pair(renewal, "a") }, MakeNext},
+	}
+	for sentence, c := range cases {
+		t.Run(sentence, func(t *testing.T) {
+			s := healthy()
+			c.change(&s)
+			if got := Decide(s, start); got != c.want {
+				t.Errorf("Decide = %s, want %s", got, c.want)
+			}
+		})
+	}
+}
+
+func TestWhatAStepLeadsTo(t *testing.T) {
+	a, b := pair(renewal, "a"), pair(2*renewal, "b")
+	for sentence, c := range map[string]struct {
+		before State
+		action Action
+		want   string
+	}{
+		"the first":                     {State{}, MakeFirst, "b - []"},
+		"the first after one of no use": {State{Current: a, Next: a, Old: old("z")}, MakeFirst, "b - [z a]"},
+		"the next":                      {State{Current: a}, MakeNext, "a b []"},
+		"a promotion":                   {State{Current: a, Next: b, Old: old("z")}, Promote, "b - [z a]"},
+		"a retirement":                  {State{Current: b, Old: old("z", "!", "y")}, Retire, "b - [z y]"},
+		"trust":                         {State{Current: a, Next: b, Old: old("z", "!")}, Trust, "a b [z !]"},
+	} {
+		after := c.before.after(c.action, b, start)
+		var left []string
+		for _, authority := range after.Old {
+			left = append(left, string(authority.PEM))
+		}
+		if got := fmt.Sprintf("%s %s %v", name(after.Current), name(after.Next), left); got != c.want {
+			t.Errorf("%s: %s, want %s", sentence, got, c.want)
+		}
+	}
+	if got := (State{Current: b, Next: a, Old: old("c")}).bundle(); string(got) != "abc" {
+		t.Errorf("bundle %q", got)
+	}
+}
+
+func name(p *Pair) string {
+	if p == nil {
+		return "-"
+	}
+	return string(p.CA.PEM)
+}
+
+// TestNobodyMeetsWhatIsNotTrusted plays replicas that look at random moments, some not for a long time,
+// and start anew, beside API servers that learn of a bundle late, over a day of exchanges. SEED repeats
+// a run.
+func TestNobodyMeetsWhatIsNotTrusted(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	if given, err := strconv.ParseUint(os.Getenv("SEED"), 10, 64); err == nil {
+		seed = given
+	}
+	t.Logf("SEED=%d", seed)
+	for run := range uint64(20) {
+		play(t, rand.New(rand.NewPCG(seed, run)))
+	}
+}
+
+// replica is one Keeper, with the facts it remembers.
+type replica struct {
+	presents *Pair
+	version  int
+	since    time.Time
+	looks    time.Time
+}
+
+func play(t *testing.T, random *rand.Rand) {
+	const look, lifetime, early = time.Minute, 90 * time.Minute, 30 * time.Minute
+	var (
+		secret    State
+		version   int
+		bundle    []byte
+		believed  []byte // what an API server that is late believes
+		until     time.Time
+		made      int
+		exchanges int
+	)
+	replicas := make([]replica, 3)
+	for now := start; now.Before(start.Add(24 * time.Hour)); now = now.Add(5 * time.Second) {
+		if !now.Before(until) {
+			believed = bundle
+		}
+		for i := range replicas {
+			r := &replicas[i]
+			if random.IntN(5000) == 0 {
+				*r = replica{} // a new process
+			}
+			if now.Before(r.looks) {
+				continue
+			}
+			r.looks = now.Add(time.Duration(random.Int64N(int64(look))))
+			if random.IntN(200) == 0 {
+				r.looks = now.Add(early / 2) // it cannot reach the API server
+			}
+			s := Snapshot{Known: true, State: secret, Names: []string{"guard.ns.svc"}, RenewBefore: early, Settle: settle}
+			s.Trusted = secret.Current != nil && bytes.Equal(bundle, secret.bundle())
+			if !s.Trusted {
+				r.version, r.since = -1, time.Time{}
+			} else if r.version != version || r.since.IsZero() {
+				r.version, r.since = version, now
+			}
+			s.Since, r.presents = r.since, secret.Current
+			switch a := Decide(s, now); a {
+			case Rest:
+			case Trust:
+				bundle, until = secret.bundle(), now.Add(time.Duration(random.Int64N(int64(settle))))
+			default:
+				if a == Promote {
+					exchanges++
+				}
+				made++
+				next := pair(0, fmt.Sprintf("<%d>", made))
+				next.NotAfter, next.CA.NotAfter = now.Add(lifetime), now.Add(lifetime)
+				secret, version = secret.after(a, next, now), version+1
+			}
+		}
+		if now.Sub(start) < 2*settle {
+			continue // the first was never trusted before
+		}
+		for i, r := range replicas {
+			for _, trusted := range [][]byte{bundle, believed} {
+				if p := r.presents; p != nil && (!bytes.Contains(trusted, p.CA.PEM) || !now.Before(p.NotAfter)) {
+					t.Fatalf("after %v replica %d presents %s, which ends in %v; trusted is %s", now.Sub(start), i, p.CA.PEM, p.NotAfter.Sub(now), trusted)
+				}
+			}
+		}
+	}
+	if exchanges < 5 {
+		t.Errorf("%d exchanges: this test shows nothing", exchanges)
+	}
+}

@@ -1,0 +1,382 @@
+package certs
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	crand "crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const host = "guard.ns.svc"
+
+// world is an API server that has a Secret and webhook configurations, and a diary.
+type world struct {
+	mu       sync.Mutex
+	secret   map[string][]byte
+	version  int
+	webhooks map[string]hooks
+	writes   int
+	diary    []string
+	fail     map[string]error
+}
+
+func newWorld() *world {
+	return &world{fail: map[string]error{}, webhooks: map[string]hooks{
+		"m": {mutating: true, name: "m", version: "1", bundles: map[string][]byte{"pvs": nil}},
+		"v": {name: "v", version: "1", bundles: map[string][]byte{"pods": nil, "bindings": nil}},
+	}}
+}
+
+func (w *world) note(what string) error {
+	w.diary = append(w.diary, what)
+	return w.fail[what]
+}
+
+func (w *world) look(context.Context) (view, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := w.fail["look"]; err != nil {
+		return view{}, err
+	}
+	seen := view{secret: w.secret}
+	if w.secret != nil {
+		seen.version = fmt.Sprint(w.version)
+	}
+	for _, h := range w.webhooks {
+		seen.hooks = append(seen.hooks, h)
+	}
+	return seen, nil
+}
+
+func (w *world) store(_ context.Context, data map[string][]byte, version string) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if now := fmt.Sprint(w.version); (w.secret != nil && version != now) || (w.secret == nil && version != "") {
+		return fmt.Errorf("store: %w", kube.ErrChanged)
+	}
+	if err := w.note("store"); err != nil {
+		return err
+	}
+	w.secret = data
+	w.version++
+	return nil
+}
+
+func (w *world) trust(_ context.Context, h hooks, bundle []byte) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	there := w.webhooks[h.name]
+	if there.version != h.version {
+		return fmt.Errorf("trust: %w", kube.ErrChanged)
+	}
+	if err := w.note("trust " + h.name); err != nil {
+		return err
+	}
+	w.writes++
+	after := hooks{mutating: there.mutating, name: h.name, version: fmt.Sprint(1 + w.writes), bundles: map[string][]byte{}}
+	for name := range there.bundles {
+		after.bundles[name] = bundle
+	}
+	w.webhooks[h.name] = after
+	return nil
+}
+
+// roots returns what the API server trusts for a webhook.
+func (w *world) roots(config, webhook string) *x509.CertPool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(w.webhooks[config].bundles[webhook])
+	return pool
+}
+
+func keeper(t *testing.T, w *world, change func(*Config)) *Keeper {
+	t.Helper()
+	cfg := Config{Namespace: "ns", Secret: "certificate", Names: []string{host, "guard.ns.svc.cluster.local"}, Webhooks: []string{"m", "v"}}
+	if change != nil {
+		change(&cfg)
+	}
+	k, err := newKeeper(w, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(k.loop.Stop)
+	k.issue = issueFast
+	return k
+}
+
+// issueFast makes pairs as issue does, with keys that are made and used in no time: what is tested
+// here is not how long that takes.
+func issueFast(names []string, lifetime time.Duration) (*Pair, error) {
+	sign := func(template, parent *x509.Certificate, by *ecdsa.PrivateKey, of *ecdsa.PrivateKey) []byte {
+		template.SerialNumber, template.Subject.CommonName = big.NewInt(rand.Int64()), fmt.Sprint(rand.Int64())
+		template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(lifetime)
+		der, err := x509.CreateCertificate(crand.Reader, template, parent, of.Public(), by)
+		if err != nil {
+			panic(err)
+		}
+		return der
+	}
+	caKey, err := ecdsa.GenerateKey(elliptic.P256(), crand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), crand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	ca := &x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	caDER := sign(ca, ca, caKey, caKey)
+	leafDER := sign(&x509.Certificate{DNSNames: names, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}, ca, caKey, key)
+	keyDER, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		return nil, err
+	}
+	block := func(kind string, der []byte) []byte { return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}) }
+	return ParsePair(append(block("CERTIFICATE", leafDER), block("CERTIFICATE", caDER)...), block("EC PRIVATE KEY", keyDER))
+}
+
+func TestWhatIsIssued(t *testing.T) {
+	names := []string{host, "guard.ns.svc.cluster.local"}
+	made, err := issue(names, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left := time.Until(made.NotAfter); left > time.Hour || left < 50*time.Minute {
+		t.Errorf("it is valid for %v, want an hour", left)
+	}
+	if !made.usable(names, time.Now()) || made.usable(append(names, "another"), time.Now()) || made.usable(names, made.NotAfter) {
+		t.Error("it is not for what it was made for, or for more")
+	}
+	other, err := issueFast(names, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := State{Current: made, Next: other, Old: []Authority{other.CA, made.CA}}
+	if got := stateOf(all.data()); !bytes.Equal(got.bundle(), all.bundle()) || len(got.Old) != 2 || !got.Next.NotAfter.Equal(other.NotAfter) {
+		t.Errorf("read back as %+v", got)
+	}
+	for sentence, wrong := range map[string][2][]byte{
+		"nothing":                  {},
+		"another's key":            {made.Chain, other.Key},
+		"without its authority":    {made.Chain[:bytes.LastIndex(made.Chain, []byte("-----BEGIN"))], made.Key},
+		"with another's authority": {append(bytes.Clone(made.Chain), other.CA.PEM...), made.Key},
+	} {
+		if p, err := ParsePair(wrong[0], wrong[1]); err == nil {
+			t.Errorf("%s: read as %+v", sentence, p)
+		}
+	}
+}
+
+func TestTheFirstCertificate(t *testing.T) {
+	w := newWorld()
+	k := keeper(t, w, func(c *Config) { c.Metrics = prometheus.NewRegistry() })
+	if _, err := k.Certificate(nil); !errors.Is(err, errNoCertificate) || k.Ready() || k.expires() != 0 {
+		t.Errorf("before the first look: %v, ready %v", err, k.Ready())
+	}
+	k.work(t.Context(), "")
+	pair, err := k.Certificate(nil)
+	if err != nil || !k.Ready() {
+		t.Fatal(err)
+	}
+	if days := time.Until(time.Unix(int64(k.expires()), 0)).Hours() / 24; days < 360 || days > 366 {
+		t.Errorf("it is valid for %v days", days)
+	}
+	for _, at := range [][2]string{{"m", "pvs"}, {"v", "pods"}, {"v", "bindings"}} {
+		for _, name := range k.cfg.Names {
+			if _, err := pair.Leaf.Verify(x509.VerifyOptions{DNSName: name, Roots: w.roots(at[0], at[1])}); err != nil {
+				t.Errorf("%s of %s does not trust it for %s: %v", at[1], at[0], name, err)
+			}
+		}
+	}
+	// Another replica presents the same, and nothing is written any more.
+	entries := len(w.diary)
+	other := keeper(t, w, nil)
+	other.work(t.Context(), "")
+	k.work(t.Context(), "")
+	if got, err := other.Certificate(nil); err != nil || !got.Leaf.Equal(pair.Leaf) {
+		t.Errorf("another replica presents something else: %v", err)
+	}
+	if len(w.diary) != entries {
+		t.Errorf("diary %q", w.diary)
+	}
+}
+
+func TestWhatSomebodyTakesAwayComesBackAsItWas(t *testing.T) {
+	w := newWorld()
+	k := keeper(t, w, nil)
+	k.work(t.Context(), "")
+	before, _ := k.Certificate(nil)
+	for sentence, take := range map[string]func(){
+		"the Secret":    func() { w.secret = nil },
+		"what is in it": func() { w.secret, w.version = map[string][]byte{keyCert: []byte("no certificate")}, w.version+1 },
+		"the trust":     func() { w.webhooks["v"] = hooks{name: "v", version: "9", bundles: map[string][]byte{"pods": nil}} },
+		"all of the above": func() {
+			w.secret = nil
+			w.webhooks["m"] = hooks{mutating: true, name: "m", version: "9", bundles: map[string][]byte{"pvs": nil}}
+		},
+		"the configuration": func() { delete(w.webhooks, "v") },
+	} {
+		take()
+		k.work(t.Context(), "")
+		after, err := k.Certificate(nil)
+		if err != nil || !after.Leaf.Equal(before.Leaf) || stateOf(w.secret).Current == nil {
+			t.Errorf("%s: another is presented, or none stored: %v", sentence, err)
+		}
+		if _, err := after.Leaf.Verify(x509.VerifyOptions{DNSName: host, Roots: w.roots("m", "pvs")}); err != nil {
+			t.Errorf("%s: not trusted: %v", sentence, err)
+		}
+	}
+}
+
+func TestAnAPIServerThatFails(t *testing.T) {
+	for _, what := range []string{"look", "store", "trust m"} {
+		w := newWorld()
+		k := keeper(t, w, nil)
+		w.fail[what] = errors.New("timeout")
+		if next := k.work(t.Context(), ""); next.Backoff.First != time.Second {
+			t.Errorf("%s: comes back %+v", what, next)
+		}
+		delete(w.fail, what)
+		if next := k.work(t.Context(), ""); next.Backoff.First != k.cfg.Look || !k.Ready() {
+			t.Errorf("%s: afterwards it comes back %+v, ready %v", what, next, k.Ready())
+		}
+	}
+}
+
+func TestConfig(t *testing.T) {
+	good := Config{Namespace: "ns", Secret: "s", Names: []string{"n"}}
+	if err := good.Validate(); err != nil {
+		t.Error(err)
+	}
+	for sentence, change := range map[string]func(*Config){
+		"no Secret":                      func(c *Config) { c.Secret = "" },
+		"no namespace":                   func(c *Config) { c.Namespace = "" },
+		"no name":                        func(c *Config) { c.Names = nil },
+		"looks back in time":             func(c *Config) { c.Look = -1 },
+		"settles before it begins":       func(c *Config) { c.Settle = -1 },
+		"renews before it begins":        func(c *Config) { c.Lifetime, c.RenewBefore = time.Hour, time.Hour },
+		"ends before it can be replaced": func(c *Config) { c.RenewBefore = 7 * time.Minute },
+	} {
+		c := good
+		change(&c)
+		if c.Validate() == nil {
+			t.Errorf("%s: valid", sentence)
+		}
+		if _, err := newKeeper(newWorld(), c); err == nil {
+			t.Errorf("%s: taken", sentence)
+		}
+	}
+	if _, err := New(nil, good); err == nil {
+		t.Error("a keeper without a cluster")
+	}
+}
+
+// TestNoRequestFailsWhileCertificatesAreExchanged has three replicas exchange their certificate
+// again and again while each is asked without a pause, on a new connection each time, by
+// an API server that learns of its bundle late.
+func TestNoRequestFailsWhileCertificatesAreExchanged(t *testing.T) {
+	const look, settle = 30 * time.Millisecond, time.Second
+	w := newWorld()
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	t.Cleanup(func() { cancel(); all.Wait() })
+	var servers []string
+	for range 3 {
+		k := keeper(t, w, func(c *Config) {
+			c.Look, c.Settle = look, settle
+			// It is due for the next as soon as it is made.
+			c.Lifetime, c.RenewBefore = time.Hour, time.Hour-time.Millisecond
+		})
+		all.Go(func() { k.Run(ctx) })
+		for !k.Ready() {
+			time.Sleep(time.Millisecond)
+		}
+		servers = append(servers, serve(t, k))
+	}
+	for len(w.roots("m", "pvs").Subjects()) == 0 { //nolint:staticcheck // a pool of our own, not the system's
+		time.Sleep(time.Millisecond)
+	}
+	asked, seen := 0, map[string]bool{}
+	for deadline := time.Now().Add(60 * time.Second); len(seen) < 4 || asked < 100; {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d certificates and %d requests in a minute: this test shows nothing", len(seen), asked)
+		}
+		roots := w.roots("m", "pvs")
+		for late := time.Now().Add(settle / 2); time.Now().Before(late); {
+			for _, at := range servers {
+				serial, err := ask(t.Context(), at, roots)
+				if err != nil {
+					t.Fatalf("request %d: %v", asked, err)
+				}
+				asked++
+				seen[serial] = true
+			}
+		}
+	}
+	t.Logf("%d requests, %d certificates", asked, len(seen))
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if steps := strings.Join(w.diary, ","); !strings.Contains(steps, "store,trust") {
+		t.Errorf("diary %s", steps)
+	}
+}
+
+// serve answers with the certificate of a Keeper until the test ends.
+func serve(t *testing.T, k *Keeper) (address string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{
+		Handler:           http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}),
+		ReadHeaderTimeout: time.Minute, TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: k.Certificate},
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- server.ServeTLS(listener, "", "") }()
+	t.Cleanup(func() { _ = server.Close(); <-ended })
+	return listener.Addr().String()
+}
+
+// ask makes one request on a connection of its own and returns which certificate was presented.
+func ask(ctx context.Context, address string, roots *x509.CertPool) (serial string, err error) {
+	transport := &http.Transport{
+		DisableKeepAlives: true, TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, ServerName: host},
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+address, nil)
+	if err != nil {
+		return "", err
+	}
+	response, err := transport.RoundTrip(request)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = response.Body.Close() }()
+	if _, err := io.Copy(io.Discard, response.Body); err != nil {
+		return "", err
+	}
+	return response.TLS.PeerCertificates[0].SerialNumber.String(), nil
+}

@@ -1,0 +1,151 @@
+package certs
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	certutil "k8s.io/client-go/util/cert"
+)
+
+// Keys of the Secret. The first two are those of type kubernetes.io/tls.
+const (
+	keyCert     = "tls.crt"
+	keyKey      = "tls.key"
+	keyNextCert = "next.crt"
+	keyNextKey  = "next.key"
+	keyOldCAs   = "old-ca.crt"
+)
+
+// Pair is a certificate with its key. Each has an authority of its own, whose key is kept nowhere.
+type Pair struct {
+	// Chain and Key are as stored (PEM); the last certificate of the chain is the authority.
+	Chain, Key []byte
+	// CA is the authority.
+	CA Authority
+	// TLS is what a server presents.
+	TLS *tls.Certificate
+	// Names are the DNS names it is for; it is valid until NotAfter.
+	Names    []string
+	NotAfter time.Time
+}
+
+// Authority is what is trusted: a certificate (PEM), which ends together with what it signed.
+type Authority struct {
+	PEM      []byte
+	NotAfter time.Time
+}
+
+var errNoAuthority = errors.New("the chain does not end with an authority")
+
+// ParsePair reads a pair. It returns an error unless certificate, key and authority fit each other.
+func ParsePair(chain, key []byte) (*Pair, error) {
+	both, err := tls.X509KeyPair(chain, key)
+	if err != nil {
+		return nil, fmt.Errorf("read a certificate: %w", err)
+	}
+	certificates, err := certutil.ParseCertsPEM(chain)
+	if err != nil {
+		return nil, fmt.Errorf("read a certificate: %w", err)
+	}
+	leaf, authority := certificates[0], certificates[len(certificates)-1]
+	if !authority.IsCA || leaf.CheckSignatureFrom(authority) != nil {
+		return nil, fmt.Errorf("read a certificate: %w", errNoAuthority)
+	}
+	ca, err := authorityOf(authority)
+	if err != nil {
+		return nil, err
+	}
+	return &Pair{Chain: chain, Key: key, CA: ca, TLS: &both, Names: leaf.DNSNames, NotAfter: leaf.NotAfter}, nil
+}
+
+func authorityOf(c *x509.Certificate) (Authority, error) {
+	text, err := certutil.EncodeCertificates(c)
+	if err != nil {
+		return Authority{}, fmt.Errorf("write an authority: %w", err)
+	}
+	return Authority{text, c.NotAfter}, nil
+}
+
+// issue makes a pair for these names.
+func issue(names []string, lifetime time.Duration) (*Pair, error) {
+	// What is made is valid from an hour ago, for clocks that differ; that hour is part of its age.
+	chain, key, err := certutil.GenerateSelfSignedCertKeyWithOptions(certutil.SelfSignedCertKeyOptions{
+		Host: names[0], AlternateDNS: names[1:], MaxAge: lifetime + time.Hour,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make a certificate: %w", err)
+	}
+	return ParsePair(chain, key)
+}
+
+// usable tells whether a server can present the pair under the names.
+func (p *Pair) usable(names []string, now time.Time) bool {
+	if p == nil || !now.Before(p.NotAfter) {
+		return false
+	}
+	for _, name := range names {
+		if !slices.Contains(p.Names, name) {
+			return false
+		}
+	}
+	return true
+}
+
+// State is what the Secret holds. Its zero value is nothing.
+type State struct {
+	// Current is what servers present.
+	Current *Pair
+	// Next is what they will present once it is trusted everywhere.
+	Next *Pair
+	// Old are the authorities of what replicas that have not looked since may still present.
+	Old []Authority
+}
+
+// stateOf reads the data of the Secret. What cannot be read counts as not there.
+func stateOf(data map[string][]byte) (s State) {
+	s.Current, _ = ParsePair(data[keyCert], data[keyKey])
+	s.Next, _ = ParsePair(data[keyNextCert], data[keyNextKey])
+	old, _ := certutil.ParseCertsPEM(data[keyOldCAs])
+	for _, c := range old {
+		if authority, err := authorityOf(c); err == nil && c.IsCA {
+			s.Old = append(s.Old, authority)
+		}
+	}
+	return s
+}
+
+// data returns what the Secret is to hold.
+func (s State) data() map[string][]byte {
+	data := map[string][]byte{}
+	if s.Current != nil {
+		data[keyCert], data[keyKey] = s.Current.Chain, s.Current.Key
+	}
+	if s.Next != nil {
+		data[keyNextCert], data[keyNextKey] = s.Next.Chain, s.Next.Key
+	}
+	for _, old := range s.Old {
+		data[keyOldCAs] = append(data[keyOldCAs], old.PEM...)
+	}
+	return data
+}
+
+// bundle returns all authorities that the API server is to trust (PEM), in an order that does not
+// depend on which is whose.
+func (s State) bundle() []byte {
+	var all [][]byte
+	for _, p := range []*Pair{s.Current, s.Next} {
+		if p != nil {
+			all = append(all, p.CA.PEM)
+		}
+	}
+	for _, old := range s.Old {
+		all = append(all, old.PEM)
+	}
+	slices.SortFunc(all, bytes.Compare)
+	return bytes.Join(all, nil)
+}
