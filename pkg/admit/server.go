@@ -4,6 +4,8 @@ import (
 	"crypto/tls"
 	"net/http"
 	"time"
+
+	"k8s.io/klog/v2"
 )
 
 // NewServer returns a server of the webhooks that has no address: the caller gives it a listener
@@ -17,6 +19,7 @@ func NewServer(handler http.Handler, certificate func(*tls.ClientHelloInfo) (*tl
 		WriteTimeout:      2 * timeoutSeconds * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          klog.NewStandardLogger("WARNING"),
 		TLSConfig:         &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificate},
 	}
 }
