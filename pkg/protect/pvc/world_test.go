@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/protect"
 )
@@ -29,6 +31,7 @@ type world struct {
 	fail   error
 	diary  []string
 	listed chan struct{} // if set, a list waits for it
+	events *record.FakeRecorder
 }
 
 func (w *world) note(what string) {
@@ -79,10 +82,10 @@ func (w *world) Each(visit func(*Claim)) {
 // work, until the test ends.
 func run(t *testing.T, prepare func(*world)) *world {
 	t.Helper()
-	w := &world{shown: map[string]*Claim{}}
+	w := &world{shown: map[string]*Claim{}, events: record.NewFakeRecorder(1000)}
 	var err error
 	w.Protector, err = New(&rest.Config{Host: "http://127.0.0.1:1"}, Config{Config: protect.Config{
-		Mode: protect.ModeFull, Patience: time.Millisecond, RetryStart: 10 * time.Millisecond, RetryMax: 20 * time.Millisecond}})
+		Events: w.events, Mode: protect.ModeFull, Patience: time.Millisecond, RetryStart: 10 * time.Millisecond, RetryMax: 20 * time.Millisecond}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,6 +161,10 @@ func TestAClaimGoesWhenItsLastPodDoes(t *testing.T) {
 			w.delete("idle")
 			w.await(t, "DropFinalizer idle")
 			w.delete("data")
+			if told := <-w.events.Events; !strings.Contains(told, string(protect.ReasonInUse)) {
+				t.Fatalf("told %q", told)
+			}
+			// From here on nothing but the pod wakes the claim.
 			pods.Updated(web(v1.PodPending), web(v1.PodRunning)) // nothing that matters
 			end(pods)
 			w.await(t, "DropFinalizer data")
