@@ -47,6 +47,7 @@ test-controlplane: controlplane ## Test the testbed, and what talks to the API s
 	$(GO) test -race -timeout $(TIMEOUT) ./test/controlplane/... ./test/deploy/...
 	$(GO) test -race -timeout $(TIMEOUT) -tags controlplane ./pkg/internal/kube ./pkg/provision/snapshots ./pkg/intree ./pkg/protect ./pkg/admit
 	$(GO) test -race -timeout $(TIMEOUT) -tags controlplane -run TheExamples ./pkg/reclaim
+	$(GO) test -race -timeout $(TIMEOUT) -tags controlplane -run AgainstARealAPIServer ./pkg/provision
 
 test-sanity: ## Run csi-sanity in full against the mock driver
 	$(GO) test -race -timeout $(TIMEOUT) ./test/sanity/... ./test/mockdriver/...
