@@ -107,6 +107,10 @@ func cleanUp(s Snapshot, now time.Time) Decision {
 	case s.Volume == VolumeMade && (s.Shared || s.PV == PVOther && s.PVHandle == s.Handle),
 		s.PV == PVOther && !s.Claim.namedAlone():
 		return release(s, ReasonHasAnother)
+	case s.Claim.bound():
+		// Its PV's life is over, and this process has called the driver meanwhile: the volume may be
+		// one that was to be kept, or have been made anew since.
+		return unknown(s)
 	case s.Volume == VolumeMade:
 		return step(DeleteVolume, ReasonCleanUp)
 	case s.Ordered:
@@ -115,8 +119,14 @@ func cleanUp(s Snapshot, now time.Time) Decision {
 		return step(CreateVolume, ReasonCleanUp)
 	case !s.ClassGone:
 		return step(Compose, ReasonCleanUp)
-	case s.Claim.Gone:
-		// Somebody let the claim go by hand, and there is no way to find the volume.
+	}
+	return unknown(s)
+}
+
+// unknown holds a claim of which nobody can tell whether a volume is left. One that is gone can only
+// be told of.
+func unknown(s Snapshot) Decision {
+	if s.Claim.Gone {
 		return over(ReasonOutcomeUnknown)
 	}
 	return wait(ReasonOutcomeUnknown)

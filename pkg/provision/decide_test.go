@@ -70,8 +70,13 @@ func TestDecide(t *testing.T) {
 		"a claim bound to its own PV, which is gone, gets no other": {with(living(), func(s *Snapshot) {
 			s.Claim.VolumeName, s.PV, s.PVRead, s.Wanted, s.Ordered = "pvc-u1", PVAbsent, now(), true, true
 		}), LetGo, ReasonStored},
-		"nor is the volume of that PV deleted with the claim": {with(halfMade(), func(s *Snapshot) { s.Claim.VolumeName = "pvc-u1" }), LetGo, ReasonStored},
-		"nor looked for after a restart":                      {with(unknown, func(s *Snapshot) { s.Claim.VolumeName, s.Tried = "pvc-u1", false }), LetGo, ReasonStored},
+		"nor is the volume of that PV deleted with the claim, for it may be kept": {with(halfMade(), func(s *Snapshot) { s.Claim.VolumeName = "pvc-u1" }), Wait, ReasonOutcomeUnknown},
+		"nor is it looked for: it may be there anew, and the claim is held":       {with(unknown, func(s *Snapshot) { s.Claim.VolumeName, s.Ordered = "pvc-u1", true }), Wait, ReasonOutcomeUnknown},
+		"of a claim that is gone that is told":                                    {with(unknown, func(s *Snapshot) { s.Claim.VolumeName, s.Claim.Gone = "pvc-u1", true }), Wait, ReasonOutcomeUnknown},
+		"not before it is known that its PV is gone":                              {with(unknown, func(s *Snapshot) { s.Claim.VolumeName, s.PV, s.PVRead = "pvc-u1", PVUnknown, time.Time{} }), ReadPV, ReasonCleanUp},
+		"where its PV is there the claim goes":                                    {with(unknown, func(s *Snapshot) { s.Claim.VolumeName, s.PV = "pvc-u1", PVStored }), LetGo, ReasonStored},
+		"and where the driver has said that nothing was made":                     {with(unknown, func(s *Snapshot) { s.Claim.VolumeName, s.Volume = "pvc-u1", VolumeNone }), LetGo, ReasonStored},
+		"nor looked for after a restart":                                          {with(unknown, func(s *Snapshot) { s.Claim.VolumeName, s.Tried = "pvc-u1", false }), LetGo, ReasonStored},
 		"a claim that is bound, and not held, is none of ours any more": {with(living(), func(s *Snapshot) {
 			s.Claim.VolumeName, s.Claim.Protected = "pvc-u1", false
 		}), Wait, ReasonStored},
@@ -202,6 +207,9 @@ func TestNoCombinationLosesAVolumeOrAClaim(t *testing.T) {
 			if s.Volume == VolumeUnknown && !ended {
 				bad("lets a claim go while a volume may be left")
 			}
+			if !lives && s.Tried && s.Volume != VolumeNone && s.PVRead == now() && s.PV == PVAbsent && !s.Shared {
+				bad("lets a claim go whose volume may have been made after the end of its PV")
+			}
 			represented := s.Shared || s.PV == PVOther && s.PVHandle == s.Handle
 			if s.Volume == VolumeMade && !ended && !represented {
 				bad("lets a claim go while a volume is left")
@@ -237,6 +245,9 @@ func TestNoCombinationLosesAVolumeOrAClaim(t *testing.T) {
 				bad("protects a claim that is not to be")
 			}
 		case Wait, Compose, ReadPV:
+		}
+		if d.Over && s.Tried && s.Volume == VolumeUnknown && s.PV == PVAbsent && !lives && s.Claim.Ours && d.Reason != ReasonOutcomeUnknown {
+			bad("forgets in silence what may be left")
 		}
 		if d.Over && s.Claim.Protected && !s.Claim.Gone && s.Claim.Ours {
 			bad("forgets a claim that is still held")

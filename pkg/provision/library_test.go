@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -216,6 +217,34 @@ func TestTheClassIsGoneAfterARestart(t *testing.T) {
 	w.wait("it is gone", w.gone)
 	if left := w.onDisk(); len(left) > 0 {
 		t.Errorf("LEAK: %v", left)
+	}
+}
+
+// TestACallThatOutlivesThePVIsTold plays a replica that has made the PV meanwhile: its whole life passes while
+// a CreateVolume of ours is under way, which makes the volume anew.
+func TestACallThatOutlivesThePVIsTold(t *testing.T) {
+	w := newWorld(t)
+	events := record.NewFakeRecorder(100)
+	seen := make(chan *process, 1)
+	w.failing(true, func() error {
+		claim := w.claim().DeepCopy()
+		claim.Spec.VolumeName, claim.Finalizers = "pvc-u1", nil
+		_, err := w.client.CoreV1().PersistentVolumeClaims("ns").Update(t.Context(), claim, metav1.UpdateOptions{})
+		w.must(err)
+		w.deleteClaim()
+		p := <-seen
+		w.wait("the claim's end is seen", func() bool { return p.provisioner.claims.of(keyOf(claim)) == nil })
+		return class(outcome.Uncertain)()
+	})
+	seen <- w.start(Config{Events: events})
+	w.makeClaim()
+	for told := range events.Events {
+		if strings.HasPrefix(told, "Warning "+string(ReasonOutcomeUnknown)) {
+			break
+		}
+	}
+	if w.count("create volume") > 1 || w.count("delete volume") > 0 {
+		t.Errorf("a volume that may have been kept is made or deleted: %q", w.told())
 	}
 }
 

@@ -126,14 +126,9 @@ func (p *Provisioner) claimOf(claim *v1.PersistentVolumeClaim) Claim {
 // live in the run stays, unless the cache knows better.
 func (w *run) look() {
 	s, it := &w.facts, w.life
-	k := keyOf(w.claim)
-	if now := w.claims.of(k); now != nil {
-		w.claim = now
-		s.Claim = w.claimOf(now)
-	} else {
-		s.Claim = w.claimOf(w.claim)
-		s.Claim.Gone = true
-	}
+	gone := w.lookForClaim()
+	s.Claim = w.claimOf(w.claim)
+	s.Claim.Gone = gone
 	if it.letGo != "" && kube.Newer(it.letGo, s.Claim.ResourceVersion) {
 		// The cache does not show yet that the finalizer is off.
 		s.Claim.Protected = false
@@ -147,6 +142,23 @@ func (w *run) look() {
 	s.Shared = it.handle != "" && w.volumes.Shared(it.handle, s.Claim.PVName)
 	s.NameInHand = !s.Claim.namedAlone() && !w.hands.take(s.Claim.PVName, s.Claim.UID)
 	w.lookForPV()
+}
+
+// lookForClaim brings the run's claim up to date and tells whether it is gone. Its last state is what was
+// seen last of all, not what the run began with: it may have been bound, and its PV deleted, since.
+func (w *run) lookForClaim() (gone bool) {
+	k := keyOf(w.claim)
+	if now := w.claims.of(k); now != nil {
+		w.claim = now
+		return false
+	}
+	last, told := w.ended.Load(k)
+	if claim, ok := last.(*v1.PersistentVolumeClaim); ok {
+		w.claim = claim
+	}
+	// The cache drops a claim a moment before it tells of its end. Until then it is there as far as the
+	// run knows; of one for which nothing was begun nobody is told.
+	return told || !w.life.tried
 }
 
 // lookForPV adds what the cache shows of the claim's PV. A PV that it does not show may be there:

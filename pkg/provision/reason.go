@@ -94,8 +94,8 @@ func (r Reason) about() (sentence string, loud notice) {
 	case ReasonDiscard:
 		return "The driver made another volume than was asked for; it is deleted, and asked for again.", normal
 	case ReasonOutcomeUnknown:
-		return "It is not known whether a volume was made for this claim, and what is needed to find out is gone. " +
-			"The claim is held until it is back. To let it go by hand, delete the volume in the storage system, if there is one (its name holds the claim's UID), " +
+		return "It is not known whether a volume is left that was made for this claim: what is needed to find out (the StorageClass, a Secret, or the claim's PersistentVolume) is gone. " +
+			"The claim, if it is there, is held until that is back. To let it go by hand, delete the volume in the storage system, if there is one (its name holds the claim's UID), " +
 			"and take the finalizer " + Finalizer + " off the claim.", warning
 	case ReasonNameTaken:
 		return "The name of this claim's PersistentVolume belongs to another claim, or to a PersistentVolume that is being deleted or names another driver's volume; it is tried again when it is free.", warning

@@ -62,7 +62,9 @@ type Replica struct {
 	// it has in hand.
 	inProgress, syncing []ClaimView
 	hands               []hand
-	answers             answers
+	// unknown are the claims whose last run told that nobody knows what is left of them.
+	unknown []bool
+	answers answers
 }
 
 // ClaimView is a claim as it is read. The zero value is none.

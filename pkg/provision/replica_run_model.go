@@ -25,7 +25,7 @@ func (m *Machine) Fresh() *Replica {
 	r := &Replica{
 		Machine: m, seen: make([]ClaimView, n), pv: make([]PVView, n), hands: make([]hand, n),
 		Woken: make([]bool, n), Again: make([]bool, n), Asked: make([]bool, n), AskedAgain: make([]bool, n),
-		inProgress: make([]ClaimView, n), syncing: make([]ClaimView, n),
+		inProgress: make([]ClaimView, n), syncing: make([]ClaimView, n), unknown: make([]bool, n),
 	}
 	p := &r.p
 	p.cfg, p.names, p.orders, p.protects, p.reports, p.metrics = m.parts.cfg, m.parts.names, m.parts.orders, m.parts.protects, m.parts.reports, m.parts.metrics
@@ -49,6 +49,7 @@ func (m *Machine) Release(r *Replica) {
 	clear(r.AskedAgain)
 	clear(r.inProgress)
 	clear(r.syncing)
+	clear(r.unknown)
 	r.class, r.leads = false, false
 	r.forgetAll()
 	m.idle = append(m.idle, r)
@@ -194,6 +195,10 @@ func (r *Replica) Asks(i int) Ask {
 	return ask
 }
 
+// ToldUnknown tells whether the claim's run that ended in this move told that it is not known what is
+// left of it. A Replica that is decoded has forgotten it.
+func (r *Replica) ToldUnknown(i int) bool { return r.unknown[i] }
+
 // Begin has a worker of our own loop take a claim. It goes on until something is asked.
 func (r *Replica) Begin(i int) {
 	r.Woken[i], r.Again[i] = false, false
@@ -258,6 +263,7 @@ func (r *Replica) end(i int, err error) {
 	r.hands[i] = hand{}
 	switch h.from {
 	case ofLoop:
+		r.unknown[i] = err == nil && h.d.Reason == ReasonOutcomeUnknown
 		r.Again[i] = h.w.tidied(r.ctx, h.d, err).Backoff.Max != 0
 		h.w.leaveName()
 	case ofShouldProvision:

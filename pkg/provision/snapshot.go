@@ -117,9 +117,10 @@ func (s Snapshot) pvFresh(now time.Time) bool {
 }
 
 // hasPV tells whether the claim's own PV is stored, or was. What becomes of its volume is the PV's
-// matter from then on.
+// matter from then on. A claim alone shows no PV where this process has called the driver, and does not
+// know of what became of that: the call may have come after the PV's end.
 func (s Snapshot) hasPV() bool {
-	return s.PV == PVStored || s.PV == PVTerminating || s.Claim.bound()
+	return s.PV == PVStored || s.PV == PVTerminating || s.Claim.bound() && (!s.Tried || s.Volume == VolumeNone)
 }
 
 // held tells whether our finalizer is on the claim. One that is gone has none, whatever was last seen of

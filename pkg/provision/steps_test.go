@@ -87,3 +87,26 @@ func TestAClaimWhoseClassComesLaterGetsItsVolume(t *testing.T) {
 	w.makeClass()
 	w.wait("it is provisioned", w.provisioned)
 }
+
+func TestTheEndOfAClaimIsJudgedByItsLastState(t *testing.T) {
+	w := newWorld(t)
+	r := w.step()
+	r.life.tried = true
+	if r.look(); r.facts.Claim.Gone {
+		t.Error("a claim whose end was not told yet is gone")
+	}
+	last := r.claim.DeepCopy()
+	last.Spec.VolumeName = r.facts.Claim.PVName
+	r.ended.Store(keyOf(last), last)
+	if r.look(); !r.facts.Claim.Gone || !r.facts.Claim.bound() {
+		t.Errorf("a claim that was bound when it went is judged as %+v", r.facts.Claim)
+	}
+}
+
+func TestAClaimThatIsGoneBeforeAnythingWasBegunIsGone(t *testing.T) {
+	w := newWorld(t)
+	r := w.step()
+	if r.look(); !r.facts.Claim.Gone {
+		t.Errorf("judged as %+v", r.facts.Claim)
+	}
+}

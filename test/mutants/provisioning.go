@@ -45,6 +45,26 @@ func provisioning() []mutant {
 			world: "slow",
 		},
 		{
+			name: "a bound claim shows that what was made meanwhile is its PV's", in: in, file: "snapshot.go",
+			before: "s.Claim.bound() && (!s.Tried || s.Volume == VolumeNone)", after: "s.Claim.bound()",
+			world: "claim, replicas",
+		},
+		{
+			name: "the volume of a PV that may have been kept is deleted with the claim", in: in, file: "decide.go",
+			before: "case s.Claim.bound():\n", after: "case false:\n",
+			because: "no PV is turned to Retain in the model",
+		},
+		{
+			name: "the end of a claim is judged by what a run began with", in: in, file: "observe.go",
+			before: "if claim, ok := last.(*v1.PersistentVolumeClaim); ok {", after: "if claim, ok := last.(*v1.PersistentVolumeClaim); ok && claim == nil {",
+			because: "no run waits for another of the same claim in the model",
+		},
+		{
+			name: "a claim is gone before its last state is told", in: in, file: "observe.go",
+			before: "return told || !w.life.tried", after: "return true",
+			because: "the cache and its handler are one in the model",
+		},
+		{
 			name: "a PV of another claim with the volume does not count", in: in, file: "decide.go",
 			before: "case s.Volume == VolumeMade && (s.Shared || s.PV == PVOther && s.PVHandle == s.Handle),", after: "case s.Volume == VolumeMade && s.Shared,",
 			because: "the volume's name alone tells what PV there is in the model, and namedAlone sees that",

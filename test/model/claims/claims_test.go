@@ -162,7 +162,13 @@ func TestRestIsJudged(t *testing.T) {
 		"its class gone, and nothing broke":  {func(c *scene) { c.class = false }, "P5"},
 		"a volume of which nobody knows":     {gone, "P1"},
 		"one whose claim was let go by hand": {func(c *scene) { gone(c); c.stripped[0] = true }, ""},
-		"nothing at all":                     {func(c *scene) { gone(c); c.volumes[0] = volume{} }, ""},
+		"one of which people were told":      {func(c *scene) { gone(c); c.told[0], c.faulted = true, true }, ""},
+		"and nothing broke":                  {func(c *scene) { gone(c); c.told[0] = true }, "P1"},
+		"a bound claim whose PV is gone, held": {func(c *scene) {
+			c.claims[0].Terminating, c.claims[0].Bound, c.faulted = true, provision.BoundOwn, true
+		}, ""},
+		"and nothing broke there": {func(c *scene) { c.claims[0].Terminating, c.claims[0].Bound = true, provision.BoundOwn }, "P5"},
+		"nothing at all":          {func(c *scene) { gone(c); c.volumes[0] = volume{} }, ""},
 		"a claim that needs no volume": {func(c *scene) {
 			c.claims[0] = provision.ClaimView{Version: 1, Bound: provision.BoundElsewhere}
 			c.volumes[0] = volume{}

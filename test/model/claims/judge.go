@@ -81,8 +81,8 @@ func (k *worker) unsettled(s *state) string {
 func (k *worker) unsettledClaim(s *state, claim int) string {
 	c, p := s.claims[claim], s.pvs[k.name(claim)]
 	has := p.belongs(claim)
-	// That nothing is known of the outcome takes a fault, and a class that is gone.
-	unknown := !s.class && s.faulted && !has
+	// That nothing is known of the outcome takes a fault, and a class or a PV that is gone.
+	unknown := s.faulted && !has && (!s.class || c.Bound == provision.BoundOwn)
 	switch {
 	case c.Protected && unknown:
 	case c.Terminating:
@@ -105,9 +105,10 @@ func (k *worker) unsettledClaim(s *state, claim int) string {
 }
 
 // answersFor tells whether somebody answers for a volume that has no PV: a claim that is held as
-// nothing is known of the outcome, or whoever took the finalizer off or does without.
+// nothing is known of the outcome, those who were told so, or whoever took the finalizer off or does
+// without.
 func (k *worker) answersFor(s *state, name int) bool {
-	if s.stripped[name] || k.NoFinalizer && s.faulted {
+	if s.stripped[name] || s.faulted && (k.NoFinalizer || s.told[name]) {
 		return true
 	}
 	for claim := range k.Claims {

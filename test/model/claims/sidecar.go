@@ -122,6 +122,9 @@ func (k *worker) leaders(s *state) (n int) {
 func (c *scene) asked(i, claim int) {
 	l, r := &c.lines[i], c.replica(i)
 	l.calls[claim] = sent{}
+	if r.ToldUnknown(claim) {
+		c.told[c.name(claim)] = true
+	}
 	if !r.Busy(claim) {
 		l.absent[claim] = false
 		return

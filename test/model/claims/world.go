@@ -92,6 +92,8 @@ type world struct {
 	born, guarded [maxClaims]bool
 	// stripped: somebody took our finalizer off by hand.
 	stripped [maxClaims]bool
+	// told: people were told that it is not known whether the volume of that name is left.
+	told [maxClaims]bool
 	// PVs and volumes have the same names.
 	pvs     [maxClaims]pv
 	volumes [maxClaims]volume
