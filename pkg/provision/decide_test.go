@@ -207,7 +207,7 @@ func TestNoCombinationLosesAVolumeOrAClaim(t *testing.T) {
 			if s.Volume == VolumeUnknown && !ended {
 				bad("lets a claim go while a volume may be left")
 			}
-			if !lives && s.Tried && s.Volume != VolumeNone && s.PVRead == now() && s.PV == PVAbsent && !s.Shared {
+			if !lives && s.Tried && s.Volume != VolumeNone && s.PVRead.Equal(now()) && s.PV == PVAbsent && !s.Shared {
 				bad("lets a claim go whose volume may have been made after the end of its PV")
 			}
 			represented := s.Shared || s.PV == PVOther && s.PVHandle == s.Handle
