@@ -24,7 +24,7 @@ func (m mutant) folder() string {
 }
 
 // mutants are all guards that are taken out.
-func mutants() []mutant { return slices.Concat(reclaiming(), provisioning(), intree()) }
+func mutants() []mutant { return slices.Concat(reclaiming(), provisioning(), capacity(), intree()) }
 
 // reclaiming are the guards of a deletion: facts that Decide asks for, the order of its steps,
 // what is noted, what wakes.
