@@ -9,11 +9,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/featuregate"
-	"k8s.io/component-base/logs"
-	logsapi "k8s.io/component-base/logs/api/v1"
-	_ "k8s.io/component-base/logs/json/register" // makes --logging-format=json known
 
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/cluster"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/leader"
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/serve"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
@@ -23,9 +22,7 @@ type options struct {
 	csiAddress string
 	timeout    time.Duration
 
-	kubeconfig   string
-	kubeAPIQPS   float32
-	kubeAPIBurst int
+	cluster cluster.Options
 
 	provision    optionalBool
 	holdClaims   bool
@@ -53,21 +50,9 @@ type options struct {
 	retryStart     time.Duration
 	retryMax       time.Duration
 
-	leaderElection bool
-	leaseNamespace string
-	identity       string
-	leaseDuration  time.Duration
-	renewDeadline  time.Duration
-	retryPeriod    time.Duration
-
-	httpEndpoint   string
-	metricsAddress string
-	metricsPath    string
-	pprof          bool
-	grace          time.Duration
-
-	version bool
-	logging *logs.Options
+	leader leader.Options
+	http   serve.Options
+	grace  time.Duration
 }
 
 // Values of --finalizer-scope and --static-pvs.
@@ -89,9 +74,9 @@ const (
 	crossNamespaceGate featuregate.Feature = "CrossNamespaceVolumeDataSource"
 )
 
-// flags returns the flags that set o, in the groups that --help shows. Names and defaults
+// Flags returns the flags that set o, in the groups that --help shows. Names and defaults
 // are those of the other kubernetes-csi sidecars wherever they have such a flag.
-func (o *options) flags() cliflag.NamedFlagSets {
+func (o *options) Flags() cliflag.NamedFlagSets {
 	var groups cliflag.NamedFlagSets
 
 	fs := groups.FlagSet("CSI driver")
@@ -100,14 +85,8 @@ func (o *options) flags() cliflag.NamedFlagSets {
 	fs.DurationVar(&o.timeout, "timeout", 10*time.Second,
 		"How long one call to the CSI driver may take. One that takes longer is tried again: it may have deleted.")
 
-	fs = groups.FlagSet("Kubernetes")
-	fs.StringVar(&o.kubeconfig, "kubeconfig", "",
-		"Path of a kubeconfig file. Without it, the pod's service account is used.")
-	fs.Float32Var(&o.kubeAPIQPS, "kube-api-qps", 0,
+	o.cluster.Flags(groups.FlagSet("Kubernetes"),
 		"Calls a second to the API server: reads before a deletion, writes to PVs, and what provisioning reads and writes; deletions, first-time protection (--protect-threads), provisioning, and what its orders are made from have this much each for itself. Watches, the Lease and Events (10 a second) are not in it. 0 sets no limit of our own: the number of workers bounds the calls at once, and the API server's 429 answers with Retry-After are obeyed. A deletion takes at least 3 calls when the PV was deleted first, 4 when the claim was, so a limit here is one on deletions.")
-	fs.IntVar(&o.kubeAPIBurst, "kube-api-burst", 0,
-		"Calls to the API server that may exceed --kube-api-qps at once. Required with it.")
-
 	o.provisioningFlags(groups.FlagSet("Provisioning"))
 	o.capacity.flags(groups.FlagSet("Capacity"))
 	fs = groups.FlagSet("Reclaiming")
@@ -143,43 +122,22 @@ func (o *options) flags() cliflag.NamedFlagSets {
 	fs.DurationVar(&o.retryMax, "retry-interval-max", 5*time.Minute,
 		"Longest delay after a failed deletion, or a volume that could not be made.")
 
-	fs = groups.FlagSet("Leader election")
-	fs.BoolVar(&o.leaderElection, "leader-election", false,
-		"Act only while holding the driver's Lease. Needed with more than one replica. In role owner the Lease is the one that the stock external-provisioner takes, in the others its name ends in -reclaimer.")
-	fs.StringVar(&o.leaseNamespace, "leader-election-namespace", "",
-		"Namespace of the Lease, also of the brake's. Default: that of the pod.")
-	fs.StringVar(&o.identity, "leader-election-identity", "",
-		"What tells this replica from the others. Default: the host name, which is the pod's name.")
-	fs.DurationVar(&o.leaseDuration, "leader-election-lease-duration", 15*time.Second,
-		"How long the others wait for a leader that does not renew its Lease.")
-	fs.DurationVar(&o.renewDeadline, "leader-election-renew-deadline", 10*time.Second,
-		"How long the leader tries to renew its Lease before it gives up.")
-	fs.DurationVar(&o.retryPeriod, "leader-election-retry-period", 5*time.Second,
-		"How long to wait between tries to take or renew the Lease.")
+	o.leader.Flags(groups.FlagSet("Leader election"),
+		"the driver's Lease. Needed with more than one replica. In role owner the Lease is the one that the stock external-provisioner takes, in the others its name ends in -reclaimer.",
+		", also of the brake's")
 
 	fs = groups.FlagSet("Health and metrics")
-	fs.StringVar(&o.httpEndpoint, "http-endpoint", "",
-		"TCP address for /healthz, /readyz, /healthz/leader-election and the metrics, such as :8080. Default: none.")
-	fs.StringVar(&o.metricsAddress, "metrics-address", "",
-		"The old name of --http-endpoint.")
-	fs.StringVar(&o.metricsPath, "metrics-path", "/metrics",
-		"Path of the metrics.")
-	fs.BoolVar(&o.pprof, "enable-pprof", false,
-		"Serve profiles under /debug/pprof/ as well. They tell much about the process: only on an address that nobody else reaches.")
+	o.http.Flags(fs)
 	fs.DurationVar(&o.grace, "shutdown-grace", 15*time.Second,
 		"How long deletions in hand may take to end after SIGTERM before they are cut off. Keep it below the pod's terminationGracePeriodSeconds.")
 
-	fs = groups.FlagSet("Logs")
-	logsapi.AddFlags(o.logging, fs)
-	fs.Lookup("v").Usage = fmt.Sprintf("Number for the log level verbosity. More than %d is taken for %d: the levels above would log Secrets and the attributes of volumes.", maxVerbosity, maxVerbosity)
-	fs = groups.FlagSet("Other")
-	o.gates.AddFlag(fs)
-	fs.BoolVar(&o.version, "version", false, "Print the version and exit.")
+	groups.FlagSet("Logs") // before what follows
+	o.gates.AddFlag(groups.FlagSet("Other"))
 	return groups
 }
 
 func newOptions() (*options, error) {
-	o := &options{logging: logs.NewOptions(), gates: featuregate.NewFeatureGate()}
+	o := &options{gates: featuregate.NewFeatureGate()}
 	err := o.gates.Add(map[featuregate.Feature]featuregate.FeatureSpec{
 		honorGate:          {Default: true, PreRelease: featuregate.Beta},
 		topologyGate:       {Default: true, PreRelease: featuregate.GA},
@@ -207,17 +165,9 @@ func (b *optionalBool) Set(text string) error {
 
 func (b *optionalBool) Type() string { return "bool" }
 
-// endpoint is the address of the HTTP port, under either name.
-func (o *options) endpoint() string {
-	if o.httpEndpoint != "" {
-		return o.httpEndpoint
-	}
-	return o.metricsAddress
-}
-
 // elects tells whether there is a leader election. A dry run writes nothing, so it takes no
 // Lease, and has nothing that two could do at once.
-func (o *options) elects() bool { return o.leaderElection && !o.dryRun }
+func (o *options) elects() bool { return o.leader.On && !o.dryRun }
 
 // parseRole returns the role of that name, RoleUnknown if there is none.
 func parseRole(name string) reclaim.Role {
@@ -239,7 +189,7 @@ func (o *options) reclaimConfig(driver string) reclaim.Config {
 		DryRun:             o.dryRun,
 		Workers:            o.workers, ProtectWorkers: o.protectWorkers,
 		RetryStart: o.retryStart, RetryMax: o.retryMax,
-		TakeoverPeriod: o.leaseDuration,
+		TakeoverPeriod: o.leader.Settings.LeaseDuration,
 	}
 	if o.scope == scopeBoundAny {
 		c.Scope = reclaim.ScopeBoundAny
@@ -253,18 +203,10 @@ func (o *options) reclaimConfig(driver string) reclaim.Config {
 	if o.brakeDeletions > 0 {
 		c.Brake = reclaim.BrakeConfig{
 			Deletions: o.brakeDeletions, Window: o.brakeWindow,
-			Lease: types.NamespacedName{Namespace: o.namespace(), Name: leaseName(driver, c.Role)},
+			Lease: types.NamespacedName{Namespace: o.leader.Namespace(), Name: leaseName(driver, c.Role)},
 		}
 	}
 	return c
-}
-
-// namespace is where the Lease lives.
-func (o *options) namespace() string {
-	if o.leaseNamespace != "" {
-		return o.leaseNamespace
-	}
-	return leader.PodNamespace()
 }
 
 // leaseName is the Lease that replicas compete for. An owner takes the stock provisioner's,
@@ -276,25 +218,8 @@ func leaseName(driver string, role reclaim.Role) string {
 	return leader.LeaseName(driver) + "-reclaimer"
 }
 
-// maxVerbosity is the highest log level there is. From level 8 on, client-go logs the bodies of
-// its calls (logBody in k8s.io/client-go/rest): Secrets, and the attributes of volumes.
-const maxVerbosity logsapi.VerbosityLevel = 7
-
-// limitVerbosity bounds what -v and --vmodule ask for, and tells whether that was more.
-func (o *options) limitVerbosity() (limited bool) {
-	limit := func(level *logsapi.VerbosityLevel) {
-		limited = limited || *level > maxVerbosity
-		*level = min(*level, maxVerbosity)
-	}
-	limit(&o.logging.Verbosity)
-	for i := range o.logging.VModule {
-		limit(&o.logging.VModule[i].Verbosity)
-	}
-	return limited
-}
-
-// validate returns every setting that is wrong.
-func (o *options) validate() error {
+// Validate returns every setting that is wrong.
+func (o *options) Validate() error {
 	var wrong []error
 	add := func(bad bool, format string, args ...any) {
 		if bad {
@@ -310,20 +235,13 @@ func (o *options) validate() error {
 	add(o.releaseFinalizers && o.dryRun, "--release-finalizers: a dry run takes nothing off")
 	add(o.brakeDeletions < 0, "--brake-deletions=%d: must not be negative", o.brakeDeletions)
 	add(o.brakeWindow <= 0, "--brake-window=%v: must be positive", o.brakeWindow)
-	add(o.httpEndpoint != "" && o.metricsAddress != "", "--metrics-address is the old name of --http-endpoint: give only one of them")
 	add(o.timeout <= 0, "--timeout=%v: must be positive", o.timeout)
 	add(o.workers < 1, "--worker-threads=%d: must be at least 1", o.workers)
 	add(o.protectWorkers < 1, "--protect-threads=%d: must be at least 1", o.protectWorkers)
 	add(o.retryStart <= 0, "--retry-interval-start=%v: must be positive", o.retryStart)
 	add(o.retryMax < o.retryStart, "--retry-interval-max=%v: must not be below --retry-interval-start=%v", o.retryMax, o.retryStart)
-	add(o.kubeAPIQPS < 0, "--kube-api-qps=%v: must not be negative", o.kubeAPIQPS)
-	add(o.kubeAPIQPS > 0 && o.kubeAPIBurst < 1, "--kube-api-burst=%d: must be at least 1 where --kube-api-qps is set", o.kubeAPIBurst)
-	add(o.leaderElection && o.leaseDuration <= o.renewDeadline,
-		"--leader-election-lease-duration=%v: must be above --leader-election-renew-deadline=%v", o.leaseDuration, o.renewDeadline)
-	add(o.leaderElection && o.renewDeadline <= o.retryPeriod*12/10,
-		"--leader-election-renew-deadline=%v: must be above 1.2 × --leader-election-retry-period=%v", o.renewDeadline, o.retryPeriod)
 	add(o.grace < 0, "--shutdown-grace=%v: must not be negative", o.grace)
-	add(o.metricsPath == "" || o.metricsPath[0] != '/', "--metrics-path=%q: must begin with /", o.metricsPath)
+	wrong = append(wrong, o.cluster.Validate(), o.leader.Validate(), o.http.Validate())
 	wrong = append(wrong, o.validateProvisioning(role)...)
 	wrong = append(wrong, o.validateCapacity(role)...)
 	return errors.Join(wrong...)

@@ -2,41 +2,23 @@ package main
 
 import (
 	"errors"
-	"flag"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/util/validation"
-	logsapi "k8s.io/component-base/logs/api/v1"
 
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/flagdocs"
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/program"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
-
-// -update writes the reference anew (make docs).
-var update = flag.Bool("update", false, "write docs/csi-reclaimer-flags.md")
 
 func TestTheFlagReferenceIsCurrent(t *testing.T) {
 	o, err := newOptions()
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join("..", "..", "docs", "csi-reclaimer-flags.md")
-	want := reference(o.flags())
-	if *update {
-		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	got, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(got) != want {
-		t.Errorf("%s is not what the program says; run make docs", file)
-	}
+	flagdocs.Check(t, "csi-reclaimer", program.Flags(o))
 }
 
 // parse reads a command line.
@@ -46,7 +28,7 @@ func parse(t *testing.T, args ...string) (*options, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, group := range o.flags().FlagSets {
+	for _, group := range o.Flags().FlagSets {
 		for _, arg := range args {
 			name, value, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
 			if f := group.Lookup(name); f != nil {
@@ -54,7 +36,7 @@ func parse(t *testing.T, args ...string) (*options, error) {
 			}
 		}
 	}
-	return o, errors.Join(err, o.validate())
+	return o, errors.Join(err, o.Validate())
 }
 
 func TestWhatTheFlagsMean(t *testing.T) {
@@ -158,34 +140,6 @@ func TestWhatVolumesAreToBeLike(t *testing.T) {
 	c, p = o.composerConfig(""), o.provisionConfig()
 	if s := c.Settings; c.IgnoreTopology || s.SkipImmediateTopology || s.AllowModeConversion || s.StrictTopology || p.NoFinalizer {
 		t.Errorf("by default: %+v, %+v", c, p)
-	}
-}
-
-func TestTheLogIsKeptBelowTheLevelOfSecrets(t *testing.T) {
-	cases := map[string]struct {
-		args    []string
-		limited bool
-		v       uint32
-		modules string
-	}{
-		"nothing said":           {nil, false, 0, ""},
-		"the highest there is":   {[]string{"--v=7"}, false, 7, ""},
-		"more":                   {[]string{"--v=10"}, true, 7, ""},
-		"more for one file":      {[]string{"--v=2", "--vmodule=request=8"}, true, 2, "request=7"},
-		"more for one of two":    {[]string{"--vmodule=request=99,main=3"}, true, 0, "request=7,main=3"},
-		"less for all and a few": {[]string{"--v=1", "--vmodule=main=3"}, false, 1, "main=3"},
-	}
-	for name, c := range cases {
-		t.Run(name, func(t *testing.T) {
-			o, err := parse(t, c.args...)
-			if err != nil {
-				t.Fatal(err)
-			}
-			limited, modules := o.limitVerbosity(), logsapi.VModuleConfigurationPflag(&o.logging.VModule).String()
-			if limited != c.limited || uint32(o.logging.Verbosity) != c.v || modules != c.modules {
-				t.Errorf("limited %v, -v=%d --vmodule=%s", limited, o.logging.Verbosity, modules)
-			}
-		})
 	}
 }
 

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -12,16 +11,14 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/preflight"
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/serve"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
-
-// lookAgain is how often something that is lacking is looked for again.
-const lookAgain = 30 * time.Second
 
 // waitForDeletion returns once the driver can delete volumes. A finalizer on PVs whose
 // volumes cannot be deleted would keep them for ever, so nothing is begun before.
-func waitForDeletion(ctx context.Context, o *options, driver *csidriver.Driver, state *health) error {
+func waitForDeletion(ctx context.Context, o *options, driver *csidriver.Driver, state *serve.State) error {
 	if o.releaseFinalizers {
 		return nil
 	}
@@ -30,20 +27,20 @@ func waitForDeletion(ctx context.Context, o *options, driver *csidriver.Driver, 
 		if !said {
 			lacking := fmt.Sprintf("driver %q does not advertise CREATE_DELETE_VOLUME: no volume can be deleted, so no PV is protected either. "+
 				"If the driver never will, remove csi-reclaimer from the pod", driver.Name())
-			klog.FromContext(ctx).Info("Preflight: "+lacking, "lookingAgainEvery", lookAgain)
-			state.lack(lacking)
+			klog.FromContext(ctx).Info("Preflight: "+lacking, "lookingAgainEvery", preflight.LookAgain)
+			state.Lack(lacking)
 			said = true
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(lookAgain):
+		case <-time.After(preflight.LookAgain):
 		}
 		if err := driver.Refresh(ctx); err != nil {
 			return err
 		}
 	}
-	state.lack()
+	state.Lack()
 	return nil
 }
 
@@ -57,7 +54,7 @@ func neverAttached(ctx context.Context, config *rest.Config, driver *csidriver.D
 	if err != nil {
 		return false, fmt.Errorf("make a client for CSIDrivers: %w", err)
 	}
-	bound, cancel := context.WithTimeout(ctx, lookAgain)
+	bound, cancel := context.WithTimeout(ctx, preflight.LookAgain)
 	defer cancel()
 	o, err := client.CSIDrivers().Get(bound, driver.Name(), metav1.GetOptions{})
 	switch {
@@ -70,73 +67,4 @@ func neverAttached(ctx context.Context, config *rest.Config, driver *csidriver.D
 		return false, nil
 	}
 	return o.Spec.AttachRequired != nil && !*o.Spec.AttachRequired, nil
-}
-
-// asker tells which of its rights a controller lacks.
-type asker interface {
-	Missing(ctx context.Context) ([]reclaim.Right, error)
-}
-
-// missingRights returns what any of them lacks, each right once.
-func missingRights(ctx context.Context, of []asker) ([]reclaim.Right, error) {
-	var all []reclaim.Right
-	for _, a := range of {
-		missing, err := a.Missing(ctx)
-		if err != nil {
-			return nil, err
-		}
-		for _, right := range missing {
-			if !slices.ContainsFunc(all, func(r reclaim.Right) bool {
-				return r.Verb == right.Verb && r.Group == right.Group && r.Resource == right.Resource && r.Namespace == right.Namespace
-			}) {
-				all = append(all, right)
-			}
-		}
-	}
-	return all, nil
-}
-
-// preflight says what this program is not allowed to do, once for each change, and looks
-// again for as long as something is lacking.
-func preflight(ctx context.Context, of []asker, state *health) {
-	var before []reclaim.Right
-	for {
-		missing, err := missingRights(ctx, of)
-		switch {
-		case ctx.Err() != nil:
-			return
-		case err != nil:
-			klog.FromContext(ctx).Info("Preflight: what csi-reclaimer may do cannot be found out; it is looked at again", "err", err)
-		case len(missing) == 0:
-			state.lack()
-			state.limp(false)
-			if len(before) > 0 {
-				klog.FromContext(ctx).Info("Preflight: all rights are granted now")
-			}
-			return
-		default:
-			if !slices.Equal(missing, before) {
-				sayMissing(ctx, missing, state)
-			}
-			before = missing
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(lookAgain):
-		}
-	}
-}
-
-func sayMissing(ctx context.Context, missing []reclaim.Right, state *health) {
-	var unsafe []string
-	for _, right := range missing {
-		klog.FromContext(ctx).Info("Preflight: "+right.String(), "noDeletionWithout", right.Unsafe)
-		if right.Unsafe {
-			unsafe = append(unsafe, right.String())
-		}
-	}
-	state.lack(unsafe...)
-	// Without all it watches provisioning never begins, which is no reason not to delete.
-	state.limp(slices.ContainsFunc(missing, func(r reclaim.Right) bool { return r.Verb == "list" || r.Verb == "watch" }))
 }

@@ -1,4 +1,4 @@
-package main
+package program
 
 import (
 	"context"
@@ -49,6 +49,6 @@ func TestNothingIsGivenBackWithoutAList(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	// It returns at once: there is nothing to wait for.
-	returnMemory(ctx, func(ctx context.Context) error { return ctx.Err() })
-	returnMemory(ctx, func(context.Context) error { return nil })
+	ReturnMemory(ctx, func(ctx context.Context) error { return ctx.Err() })
+	ReturnMemory(ctx, func(context.Context) error { return nil })
 }

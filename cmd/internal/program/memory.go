@@ -1,4 +1,4 @@
-package main
+package program
 
 import (
 	"context"
@@ -49,8 +49,8 @@ func containerLimit(file string) (limit int64, found bool) {
 // took is not given back before.
 const settling = 2 * time.Second
 
-// returnMemory gives back to the system what the start took: more than what is kept of it.
-func returnMemory(ctx context.Context, firstLists func(context.Context) error) {
+// ReturnMemory gives back to the system what the start took: more than what is kept of it.
+func ReturnMemory(ctx context.Context, firstLists func(context.Context) error) {
 	if firstLists(ctx) != nil {
 		return
 	}

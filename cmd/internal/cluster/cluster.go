@@ -1,0 +1,75 @@
+// Package cluster is how a program reaches its API server, as the command line says.
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/pflag"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/record"
+)
+
+// Options is what the command line says about the API server.
+type Options struct {
+	kubeconfig string
+	qps        float32
+	burst      int
+}
+
+// Flags adds the flags that set o. limit says what --kube-api-qps is a limit on.
+func (o *Options) Flags(fs *pflag.FlagSet, limit string) {
+	fs.StringVar(&o.kubeconfig, "kubeconfig", "",
+		"Path of a kubeconfig file. Without it, the pod's service account is used.")
+	fs.Float32Var(&o.qps, "kube-api-qps", 0, limit)
+	fs.IntVar(&o.burst, "kube-api-burst", 0,
+		"Calls to the API server that may exceed --kube-api-qps at once. Required with it.")
+}
+
+// Validate returns every setting that is wrong.
+func (o *Options) Validate() error {
+	var wrong []error
+	if o.qps < 0 {
+		wrong = append(wrong, fmt.Errorf("--kube-api-qps=%v: must not be negative", o.qps))
+	}
+	if o.qps > 0 && o.burst < 1 {
+		wrong = append(wrong, fmt.Errorf("--kube-api-burst=%d: must be at least 1 where --kube-api-qps is set", o.burst))
+	}
+	return errors.Join(wrong...)
+}
+
+// Config returns how to reach the API server for the program of this name.
+func (o *Options) Config(program string) (*rest.Config, error) {
+	var config *rest.Config
+	var err error
+	if o.kubeconfig != "" {
+		config, err = clientcmd.BuildConfigFromFlags("", o.kubeconfig)
+		if err != nil {
+			return nil, fmt.Errorf("--kubeconfig=%s: %w", o.kubeconfig, err)
+		}
+	} else if config, err = rest.InClusterConfig(); err != nil {
+		return nil, fmt.Errorf("find the cluster: %w; outside of a pod, give --kubeconfig", err)
+	}
+	config.QPS, config.Burst = o.qps, o.burst
+	return rest.AddUserAgent(config, program), nil
+}
+
+// Recorder returns what writes Events in the name of a component, by a client and a limit of its own,
+// so that they never hold up other work. stop ends it.
+func Recorder(ctx context.Context, config *rest.Config, component string) (_ record.EventRecorder, stop func(), err error) {
+	own := rest.CopyConfig(config)
+	own.QPS, own.Burst = 10, 50
+	client, err := kubernetes.NewForConfig(own)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make a client for events: %w", err)
+	}
+	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
+	broadcaster.StartRecordingToSink(&corev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
+	return broadcaster.NewRecorder(scheme.Scheme, v1.EventSource{Component: component}), broadcaster.Shutdown, nil
+}

@@ -1,0 +1,67 @@
+package leader
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
+)
+
+// Options is what the command line says about leader election.
+type Options struct {
+	// On tells whether there is one.
+	On bool
+	// Settings are those of the election but for its name.
+	Settings Config
+}
+
+// Flags adds the flags that set o, with the names and defaults of the other kubernetes-csi sidecars. lease says
+// which Lease is taken, and namespace what else is in its namespace.
+func (o *Options) Flags(fs *pflag.FlagSet, lease, namespace string) {
+	c := &o.Settings
+	fs.BoolVar(&o.On, "leader-election", false,
+		"Act only while holding "+lease)
+	fs.StringVar(&c.Namespace, "leader-election-namespace", "",
+		"Namespace of the Lease"+namespace+". Default: that of the pod.")
+	fs.StringVar(&c.Identity, "leader-election-identity", "",
+		"What tells this replica from the others. Default: the host name, which is the pod's name.")
+	fs.DurationVar(&c.LeaseDuration, "leader-election-lease-duration", 15*time.Second,
+		"How long the others wait for a leader that does not renew its Lease.")
+	fs.DurationVar(&c.RenewDeadline, "leader-election-renew-deadline", 10*time.Second,
+		"How long the leader tries to renew its Lease before it gives up.")
+	fs.DurationVar(&c.RetryPeriod, "leader-election-retry-period", 5*time.Second,
+		"How long to wait between tries to take or renew the Lease.")
+}
+
+// Validate returns every setting that is wrong.
+func (o *Options) Validate() error {
+	if !o.On {
+		return nil
+	}
+	var wrong []error
+	c := o.Settings
+	if c.LeaseDuration <= c.RenewDeadline {
+		wrong = append(wrong, fmt.Errorf("--leader-election-lease-duration=%v: must be above --leader-election-renew-deadline=%v", c.LeaseDuration, c.RenewDeadline))
+	}
+	if c.RenewDeadline <= c.RetryPeriod*12/10 {
+		wrong = append(wrong, fmt.Errorf("--leader-election-renew-deadline=%v: must be above 1.2 × --leader-election-retry-period=%v", c.RenewDeadline, c.RetryPeriod))
+	}
+	return errors.Join(wrong...)
+}
+
+// Namespace is where the Lease lives.
+func (o *Options) Namespace() string {
+	if o.Settings.Namespace != "" {
+		return o.Settings.Namespace
+	}
+	return PodNamespace()
+}
+
+// Elector returns one for the Lease of this name that has not begun. See New.
+func (o *Options) Elector(config *rest.Config, name string) (*Elector, error) {
+	c := o.Settings
+	c.Name = name
+	return New(config, c)
+}

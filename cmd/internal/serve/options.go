@@ -1,0 +1,70 @@
+package serve
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/pprof"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/spf13/pflag"
+
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/leader"
+)
+
+// Options is what the command line says about the HTTP port.
+type Options struct {
+	endpoint, oldEndpoint string
+	metricsPath           string
+	pprof                 bool
+}
+
+// Flags adds the flags that set o, with the names and defaults of the other kubernetes-csi sidecars.
+func (o *Options) Flags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.endpoint, "http-endpoint", "",
+		"TCP address for /healthz, /readyz, /healthz/leader-election and the metrics, such as :8080. Default: none.")
+	fs.StringVar(&o.oldEndpoint, "metrics-address", "",
+		"The old name of --http-endpoint.")
+	fs.StringVar(&o.metricsPath, "metrics-path", "/metrics",
+		"Path of the metrics.")
+	fs.BoolVar(&o.pprof, "enable-pprof", false,
+		"Serve profiles under /debug/pprof/ as well. They tell much about the process: only on an address that nobody else reaches.")
+}
+
+// Validate returns every setting that is wrong.
+func (o *Options) Validate() error {
+	var wrong []error
+	if o.endpoint != "" && o.oldEndpoint != "" {
+		wrong = append(wrong, errors.New("--metrics-address is the old name of --http-endpoint: give only one of them"))
+	}
+	if o.metricsPath == "" || o.metricsPath[0] != '/' {
+		wrong = append(wrong, fmt.Errorf("--metrics-path=%q: must begin with /", o.metricsPath))
+	}
+	return errors.Join(wrong...)
+}
+
+// Address is that of the port, under either name, empty for none.
+func (o *Options) Address() string {
+	if o.endpoint != "" {
+		return o.endpoint
+	}
+	return o.oldEndpoint
+}
+
+// Handler returns the paths of the port.
+func (o *Options) Handler(state *State, metrics prometheus.Gatherer) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/healthz", Health(state.Alive))
+	mux.Handle("/readyz", Health(state.Alive, state.Ready))
+	mux.Handle(leader.HealthPath, Health(state.Alive))
+	if o.pprof {
+		mux.HandleFunc("/debug/pprof/", pprof.Index)
+		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	}
+	mux.Handle(o.metricsPath, promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
+	return mux
+}

@@ -1,0 +1,82 @@
+// Package work runs the controllers of a program: from their first look at the cluster until the last
+// of what they have in hand is done.
+package work
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/klog/v2"
+
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/leader"
+)
+
+// Controller is one that works while this replica leads.
+type Controller interface {
+	// Watch keeps its caches up to date until ctx ends, and changes nothing in the cluster.
+	Watch(ctx context.Context)
+	// Run works until ctx ends or after Stop.
+	Run(ctx context.Context) error
+	// Stop lets what is in hand end.
+	Stop()
+	// Synced tells whether the caches are filled.
+	Synced() bool
+}
+
+// Run runs the controllers, as the holder of a Lease if there is an elector (nil for none). When ctx ends,
+// their calls in hand get the grace to end, and the Lease is kept meanwhile. One that fails ends the
+// others, and Run with its error.
+func Run(ctx context.Context, controllers []Controller, grace time.Duration, elector *leader.Elector) error {
+	// The watches outlive the election: a replica that waits keeps its caches warm.
+	watch, stopWatch := context.WithCancel(context.WithoutCancel(ctx))
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	defer stopWatch()
+	for _, c := range controllers {
+		watching.Go(func() { c.Watch(watch) })
+	}
+
+	act := func(lease context.Context) error {
+		unhook := context.AfterFunc(ctx, func() { klog.FromContext(ctx).Info("Stopping: calls in hand may end", "grace", grace) })
+		defer unhook()
+		all, work := errgroup.WithContext(lease)
+		for _, c := range controllers {
+			all.Go(func() error {
+				own, cutOff := context.WithCancel(work)
+				defer cutOff()
+				unhook := context.AfterFunc(ctx, func() { stopWithin(own, grace, c, cutOff) })
+				defer unhook()
+				return ignoreEnd(ctx, c.Run(own))
+			})
+		}
+		return all.Wait()
+	}
+	if elector == nil {
+		return act(context.WithoutCancel(ctx))
+	}
+	return elector.Run(ctx, act)
+}
+
+// stopWithin has a controller end its work in hand, and cuts it off after the grace.
+func stopWithin(work context.Context, grace time.Duration, c Controller, cutOff func()) {
+	if !c.Synced() {
+		cutOff() // nothing is in hand
+		return
+	}
+	c.Stop()
+	bound, cancel := context.WithTimeout(work, grace)
+	defer cancel()
+	<-bound.Done()
+	cutOff()
+}
+
+// ignoreEnd makes the end that was asked for no error.
+func ignoreEnd(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
