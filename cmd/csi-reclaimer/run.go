@@ -12,9 +12,6 @@ import (
 	csimetrics "github.com/kubernetes-csi/csi-lib-utils/metrics"
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/rest"
-	"k8s.io/component-base/metrics/legacyregistry"
-	_ "k8s.io/component-base/metrics/prometheus/restclient" // metrics of calls to the API server
-	_ "k8s.io/component-base/metrics/prometheus/workqueue"  // metrics of the work queues
 	"k8s.io/klog/v2"
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/cluster"
@@ -49,16 +46,8 @@ func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 	var serving sync.WaitGroup
 	defer serving.Wait()
 	defer stopBackground()
-	if address := o.http.Address(); address != "" {
-		server, err := serve.Listen(address, o.http.Handler(state, prometheus.Gatherers{own, rpcs.GetRegistry(), legacyregistry.DefaultGatherer}))
-		if err != nil {
-			return err
-		}
-		serving.Go(func() {
-			if err := server.Run(background); err != nil {
-				klog.FromContext(ctx).Error(err, "Health and metrics are not served any more")
-			}
-		})
+	if err := o.http.Start(background, &serving, state, own, rpcs.GetRegistry()); err != nil {
+		return err
 	}
 
 	driver, err := csidriver.Connect(ctx, o.csiAddress, csidriver.Config{Timeout: o.timeout, Metrics: rpcs})

@@ -1,14 +1,20 @@
 package serve
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/http/pprof"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/pflag"
+	"k8s.io/component-base/metrics/legacyregistry"
+	_ "k8s.io/component-base/metrics/prometheus/restclient" // metrics of calls to the API server
+	_ "k8s.io/component-base/metrics/prometheus/workqueue"  // metrics of the work queues
+	"k8s.io/klog/v2"
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/leader"
 )
@@ -44,16 +50,35 @@ func (o *Options) Validate() error {
 	return errors.Join(wrong...)
 }
 
-// Address is that of the port, under either name, empty for none.
-func (o *Options) Address() string {
+// address is that of the port, under either name, empty for none.
+func (o *Options) address() string {
 	if o.endpoint != "" {
 		return o.endpoint
 	}
 	return o.oldEndpoint
 }
 
-// Handler returns the paths of the port.
-func (o *Options) Handler(state *State, metrics prometheus.Gatherer) http.Handler {
+// Start answers on the port, if there is one, until ctx ends; it is running as long as running counts it.
+// The metrics that Kubernetes' libraries keep of a process are served with the others.
+func (o *Options) Start(ctx context.Context, running *sync.WaitGroup, state *State, metrics ...prometheus.Gatherer) error {
+	address := o.address()
+	if address == "" {
+		return nil
+	}
+	server, err := Listen(address, o.handler(state, append(prometheus.Gatherers(metrics), legacyregistry.DefaultGatherer)))
+	if err != nil {
+		return err
+	}
+	running.Go(func() {
+		if err := server.Run(ctx); err != nil {
+			klog.FromContext(ctx).Error(err, "Health and metrics are not served any more")
+		}
+	})
+	return nil
+}
+
+// handler returns the paths of the port.
+func (o *Options) handler(state *State, metrics prometheus.Gatherer) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/healthz", Health(state.Alive))
 	mux.Handle("/readyz", Health(state.Alive, state.Ready))
