@@ -3,7 +3,6 @@ package capacity
 import (
 	"context"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
@@ -41,21 +40,5 @@ func (c *Controller) Rights() []reclaim.Right {
 // Missing returns those of the rights that the API server does not grant. An error means that it
 // could not be found out.
 func (c *Controller) Missing(ctx context.Context) ([]reclaim.Right, error) {
-	var missing []reclaim.Right
-	for _, right := range c.Rights() {
-		granted, err := c.granted(ctx, right)
-		if err != nil {
-			return nil, err
-		}
-		if !granted {
-			missing = append(missing, right)
-		}
-	}
-	return missing, nil
-}
-
-func (c *Controller) granted(ctx context.Context, right reclaim.Right) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
-	defer cancel()
-	return kube.Granted(ctx, c.authorization, right.Verb, right.Group, right.Resource, right.Namespace)
+	return reclaim.Missing(ctx, c.authorization, c.Rights())
 }

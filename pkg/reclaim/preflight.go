@@ -4,15 +4,17 @@ import (
 	"context"
 	"fmt"
 
+	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
+
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 )
 
-// Right is something that a Reclaimer asks the API server to be allowed to do.
+// Right is something that a controller asks the API server to be allowed to do.
 type Right struct {
 	// Group, Resource and Verb are as in an RBAC rule; an empty Group is the core one.
 	Group, Resource, Verb string
-	// Namespace is empty for the whole cluster.
-	Namespace string
+	// Namespace is empty for the whole cluster, Name for all objects.
+	Namespace, Name string
 	// Without says what does not work without it.
 	Without string
 	// Unsafe: without it no deletion can be proven to be safe, so none is made.
@@ -25,8 +27,12 @@ func (r Right) String() string {
 	if r.Namespace != "" {
 		kind = "Role in namespace " + r.Namespace
 	}
-	return fmt.Sprintf(`may not %s %s: %s. Add to the %s: {apiGroups: [%q], resources: [%q], verbs: [%q]}`,
-		r.Verb, r.Resource, r.Without, kind, r.Group, r.Resource, r.Verb)
+	var named string
+	if r.Name != "" {
+		named = fmt.Sprintf(", resourceNames: [%q]", r.Name)
+	}
+	return fmt.Sprintf(`may not %s %s: %s. Add to the %s: {apiGroups: [%q], resources: [%q]%s, verbs: [%q]}`,
+		r.Verb, r.Resource, r.Without, kind, r.Group, r.Resource, named, r.Verb)
 }
 
 // Rights returns what a Reclaimer with this Config needs to be allowed. Secrets are not
@@ -76,13 +82,19 @@ func (c Config) Rights() []Right {
 	return rights
 }
 
-// Missing returns those of the rights that the API server does not grant, by one
-// SelfSubjectAccessReview each. It changes nothing, and needs no more rights than every
-// authenticated user has. An error means that it could not be found out.
+// Missing returns those of the rights of its Config that the API server does not grant; see the
+// function of the same name.
 func (r *Reclaimer) Missing(ctx context.Context) ([]Right, error) {
+	return Missing(ctx, r.authorization, r.cfg.Rights())
+}
+
+// Missing returns those of the rights that the API server does not grant to whom the client speaks for,
+// by one SelfSubjectAccessReview each. It changes nothing, and needs no more rights than every
+// authenticated user has. An error means that it could not be found out.
+func Missing(ctx context.Context, client authorizationv1.AuthorizationV1Interface, rights []Right) ([]Right, error) {
 	var missing []Right
-	for _, right := range r.cfg.Rights() {
-		granted, err := r.granted(ctx, right)
+	for _, right := range rights {
+		granted, err := right.granted(ctx, client)
 		if err != nil {
 			return nil, err
 		}
@@ -93,8 +105,8 @@ func (r *Reclaimer) Missing(ctx context.Context) ([]Right, error) {
 	return missing, nil
 }
 
-func (r *Reclaimer) granted(ctx context.Context, right Right) (bool, error) {
+func (r Right) granted(ctx context.Context, client authorizationv1.AuthorizationV1Interface) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
-	return kube.Granted(ctx, r.authorization, right.Verb, right.Group, right.Resource, right.Namespace)
+	return kube.GrantedOn(ctx, client, r.Verb, r.Group, r.Resource, r.Namespace, r.Name)
 }
