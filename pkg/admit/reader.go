@@ -12,24 +12,27 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 )
 
+// APIServer is a Reader of a cluster.
+type APIServer struct{ clients kube.Clients }
+
 // NewReader returns a Reader of the cluster that config describes, which is copied.
-func NewReader(config *rest.Config) (Reader, error) {
+func NewReader(config *rest.Config) (*APIServer, error) {
 	clients, err := kube.NewClients(config)
 	if err != nil {
 		return nil, err
 	}
-	return apiServer{clients}, nil
+	return &APIServer{clients}, nil
 }
 
-type apiServer struct{ kube.Clients }
-
-func (a apiServer) Pod(ctx context.Context, namespace, name string) (*v1.Pod, bool, error) {
-	pod, err := a.Core.Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+// Pod reads a pod.
+func (a *APIServer) Pod(ctx context.Context, namespace, name string) (*v1.Pod, bool, error) {
+	pod, err := a.clients.Core.Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 	return found(pod, err, "pod", namespace, name)
 }
 
-func (a apiServer) Claim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, bool, error) {
-	claim, err := a.Core.PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
+// Claim reads a claim.
+func (a *APIServer) Claim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, bool, error) {
+	claim, err := a.clients.Core.PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
 	return found(claim, err, "claim", namespace, name)
 }
 

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	admissionclient "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
+	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
@@ -53,6 +54,8 @@ type apiServer struct {
 	cfg       Config
 	secrets   coreclient.SecretsGetter
 	admission admissionclient.AdmissionregistrationV1Interface
+	// authorization tells what this program may do.
+	authorization authorizationclient.AuthorizationV1Interface
 }
 
 func newAPIServer(config *rest.Config, cfg Config) (apiServer, error) {
@@ -64,7 +67,7 @@ func newAPIServer(config *rest.Config, cfg Config) (apiServer, error) {
 	if err != nil {
 		return apiServer{}, fmt.Errorf("make a client for admissionregistration.k8s.io/v1: %w", err)
 	}
-	return apiServer{cfg, clients.Core, admission}, nil
+	return apiServer{cfg, clients.Core, admission, clients.Authorization}, nil
 }
 
 func (a apiServer) look(ctx context.Context) (view, error) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -84,9 +85,11 @@ func (c Config) Validate() error {
 type Keeper struct {
 	cfg     Config
 	cluster cluster
-	issue   func(names []string, lifetime time.Duration) (*Pair, error)
-	loop    *loop.Loop[string]
-	current atomic.Pointer[Pair]
+	// authorization tells what this program may do.
+	authorization authorizationv1.AuthorizationV1Interface
+	issue         func(names []string, lifetime time.Duration) (*Pair, error)
+	loop          *loop.Loop[string]
+	current       atomic.Pointer[Pair]
 
 	// version and since are the Secret's version that was found trusted at the last look, and since
 	// when. Only the loop's worker uses them.
@@ -103,7 +106,12 @@ func New(config *rest.Config, cfg Config) (*Keeper, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newKeeper(at, cfg)
+	k, err := newKeeper(at, cfg)
+	if err != nil {
+		return nil, err
+	}
+	k.authorization = at.authorization
+	return k, nil
 }
 
 func newKeeper(at cluster, cfg Config) (*Keeper, error) {

@@ -5,11 +5,13 @@ import (
 	"errors"
 
 	v1 "k8s.io/api/core/v1"
+	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/protect"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
 // Protector protects the PVs of a cluster. How it is run, see [protect.Guard].
@@ -17,6 +19,9 @@ type Protector struct {
 	*protect.Guard
 	pvs    *kube.Cache[*PV]
 	client corev1.PersistentVolumeInterface
+	// authorization tells what this program may do, of what it needs.
+	authorization authorizationv1.AuthorizationV1Interface
+	rights        []reclaim.Right
 }
 
 // New returns a Protector of the PVs in the cluster that config describes. config is copied; a QPS
@@ -29,7 +34,7 @@ func New(config *rest.Config, cfg protect.Config) (*Protector, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Protector{client: clients.Core.PersistentVolumes()}
+	p := &Protector{client: clients.Core.PersistentVolumes(), authorization: clients.Authorization, rights: Rights(cfg)}
 	p.pvs = kube.NewCache(clients.Core.RESTClient(), "persistentvolumes", &v1.PersistentVolume{}, record, changes{p})
 	if p.Guard, err = protect.New("PersistentVolume", kind{p}, cfg); err != nil {
 		return nil, err

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
+	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -22,15 +23,17 @@ const listWorkers = 4
 // Protector protects the claims of a cluster. How it is run, see [protect.Guard].
 type Protector struct {
 	*protect.Guard
-	cfg      Config
-	clock    clock.PassiveClock
-	cluster  cluster
-	claims   claimCache
-	users    *users
-	batches  *batches
-	listing  *loop.Loop[string]
-	claimsOf *kube.Cache[*Claim]
-	podsOf   *kube.Cache[*Pod]
+	cfg     Config
+	clock   clock.PassiveClock
+	cluster cluster
+	// authorization tells what this program may do.
+	authorization authorizationv1.AuthorizationV1Interface
+	claims        claimCache
+	users         *users
+	batches       *batches
+	listing       *loop.Loop[string]
+	claimsOf      *kube.Cache[*Claim]
+	podsOf        *kube.Cache[*Pod]
 }
 
 // claimCache is what is read of the watch of claims.
@@ -56,7 +59,7 @@ func New(config *rest.Config, cfg Config) (*Protector, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Protector{cfg: cfg, clock: cfg.Clock, cluster: apiServer{clients.Core}, users: newUsers(), batches: newBatches()}
+	p := &Protector{cfg: cfg, clock: cfg.Clock, cluster: apiServer{clients.Core}, authorization: clients.Authorization, users: newUsers(), batches: newBatches()}
 	rest := clients.Core.RESTClient()
 	p.claimsOf = kube.NewCache(rest, "persistentvolumeclaims", &v1.PersistentVolumeClaim{}, recordClaim, claimChanges{p})
 	p.podsOf = kube.NewCache(rest, "pods", &v1.Pod{}, recordPod, podChanges{p})

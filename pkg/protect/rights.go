@@ -1,0 +1,26 @@
+package protect
+
+import "github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+
+// Rights returns what a Guard with these settings needs to be allowed on the kind that it protects, by its
+// name as a resource ("persistentvolumes"). What a package needs besides, it adds.
+func (c Config) Rights(resource string) []reclaim.Right {
+	if c.Mode == ModeOff {
+		return nil
+	}
+	c = c.WithDefaults()
+	right := func(resource, verb, without string, unsafe bool) reclaim.Right {
+		return reclaim.Right{Resource: resource, Verb: verb, Without: without, Unsafe: unsafe}
+	}
+	nothing := "nothing is known of " + resource + ", so those that are being deleted stay"
+	rights := []reclaim.Right{right(resource, "list", nothing, true), right(resource, "watch", nothing, true)}
+	if !c.DryRun {
+		rights = append(rights, right(resource, "patch", "new "+resource+" are not protected while they are in use, and those that are being deleted stay", false))
+	}
+	if _, none := c.Events.(noEvents); !none {
+		for _, verb := range []string{"create", "patch"} {
+			rights = append(rights, right("events", verb, "what keeps "+resource+" is told in the log and the metrics only", false))
+		}
+	}
+	return rights
+}
