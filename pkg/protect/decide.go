@@ -30,9 +30,6 @@ func (a Action) String() string {
 	return "Unknown"
 }
 
-// writes tells whether the action changes the cluster.
-func (a Action) writes() bool { return a == AddFinalizer || a == DropFinalizer }
-
 // Decision is the next step for one object, and why.
 type Decision struct {
 	Action Action

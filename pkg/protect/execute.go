@@ -31,13 +31,14 @@ func (g *Guard) work(ctx context.Context, key string) loop.Next {
 	if !d.due() {
 		g.notes.notDue(o.UID)
 	}
-	switch {
-	case d.Action == Wait:
+	switch d.Action {
+	case Wait:
 		return g.wait(ctx, o, d)
-	case d.Action == ReadUsers:
+	case ReadUsers:
 		g.reports.now(ctx, o, ReasonAsking, "")
 		g.kind.Ask(o)
 		return loop.Next{}
+	case AddFinalizer, DropFinalizer:
 	}
 	if !duty.Alone {
 		g.proveAlone(ctx)

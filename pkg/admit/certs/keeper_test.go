@@ -357,7 +357,12 @@ func serve(t *testing.T, k *Keeper) (address string) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- server.ServeTLS(listener, "", "") }()
-	t.Cleanup(func() { _ = server.Close(); <-ended })
+	t.Cleanup(func() {
+		_ = server.Close()
+		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	})
 	return listener.Addr().String()
 }
 

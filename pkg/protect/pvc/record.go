@@ -70,8 +70,6 @@ func PodOf(o *v1.Pod) Pod {
 	return p
 }
 
-func (p Pod) key() string { return cache.NewObjectName(p.Namespace, p.Name).String() }
-
 // names returns the keys of all claims that the pod may use.
 func (p Pod) names() []string {
 	keys := make([]string, 0, len(p.Claims)+len(p.Ephemeral))
