@@ -145,9 +145,9 @@ func (b *bench) until(what string, is func(context.Context) (bool, error)) {
 	}
 }
 
-func (b *bench) claimGone(name string) bool {
+func (b *bench) claimGone(ctx context.Context, name string) bool {
 	b.Helper()
-	_, err := b.client.CoreV1().PersistentVolumeClaims(b.namespace).Get(b.Context(), name, metav1.GetOptions{})
+	_, err := b.client.CoreV1().PersistentVolumeClaims(b.namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		b.Fatal(err)
 	}
@@ -156,7 +156,7 @@ func (b *bench) claimGone(name string) bool {
 
 func (b *bench) goes(name string) {
 	b.Helper()
-	b.until("the end of claim "+name, func(context.Context) (bool, error) { return b.claimGone(name), nil })
+	b.until("the end of claim "+name, func(ctx context.Context) (bool, error) { return b.claimGone(ctx, name), nil })
 }
 
 func full() protect.Config { return protect.Config{Mode: protect.ModeFull, Patience: time.Second} }
@@ -188,7 +188,7 @@ func TestClaims(t *testing.T) {
 	for _, name := range []string{"unused", "waited-for", "done"} {
 		b.goes(name)
 	}
-	if b.claimGone("used") {
+	if b.claimGone(t.Context(), "used") {
 		t.Error("a claim that a pod uses is gone")
 	}
 	b.must(pods.Delete(t.Context(), "runs", metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}))
