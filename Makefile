@@ -93,7 +93,7 @@ $(LINT): tools/go.mod
 	cd tools && $(GO) build -o ../$(LINT) github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 
 docs: ## Write what is generated in docs/
-	$(GO) test ./cmd/csi-reclaimer -run FlagReference -update
+	$(GO) test ./cmd/csi-reclaimer ./cmd/volume-guard -run FlagReference -update
 
 fmt: ## Format the Go files
 	gofmt -w cmd pkg mock-driver test

@@ -165,10 +165,6 @@ func (b *optionalBool) Set(text string) error {
 
 func (b *optionalBool) Type() string { return "bool" }
 
-// elects tells whether there is a leader election. A dry run writes nothing, so it takes no
-// Lease, and has nothing that two could do at once.
-func (o *options) elects() bool { return o.leader.On && !o.dryRun }
-
 // parseRole returns the role of that name, RoleUnknown if there is none.
 func parseRole(name string) reclaim.Role {
 	for _, role := range []reclaim.Role{reclaim.RoleOwner, reclaim.RoleCompanion, reclaim.RoleObserver} {

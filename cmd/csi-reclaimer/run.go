@@ -11,11 +11,9 @@ import (
 
 	csimetrics "github.com/kubernetes-csi/csi-lib-utils/metrics"
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/cluster"
-	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/leader"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/preflight"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/program"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/serve"
@@ -105,23 +103,12 @@ func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 	serving.Go(func() {
 		preflight.Watch(background, rights, func(missing []reclaim.Right) { ready.lack(missing, state) })
 	})
-	elector, err := o.elector(config, driver.Name(), state)
+	elector, err := o.leader.Elector(config, leaseName(driver.Name(), parseRole(o.role)), o.dryRun)
 	if err != nil {
 		return err
 	}
+	state.Watch(elector.Check)
 	return work.Run(ctx, controllers, o.grace, elector)
-}
-
-// elector returns what has one replica act at a time, nil where there is no leader election.
-func (o *options) elector(config *rest.Config, driver string, state *serve.State) (*leader.Elector, error) {
-	if !o.elects() {
-		return nil, nil //nolint:nilnil // no election is an answer of its own here
-	}
-	elector, err := o.leader.Elector(config, leaseName(driver, parseRole(o.role)))
-	if err == nil {
-		state.Watch(elector.Check)
-	}
-	return elector, err
 }
 
 // readiness tells whether the first look at the cluster is done.

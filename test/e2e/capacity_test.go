@@ -120,7 +120,7 @@ func (s published) waitLeft(want map[string]int64) {
 // writes returns the verbs of the sidecar's writes to capacity objects.
 func (s published) writes() []string {
 	s.t.Helper()
-	events, err := cluster.AuditEventsOf(s.user, func(e controlplane.AuditEvent) bool {
+	events, err := s.plane.AuditEventsOf(s.user, func(e controlplane.AuditEvent) bool {
 		return e.Resource == "csistoragecapacities" && !slices.Contains([]string{"list", "watch"}, e.Verb)
 	})
 	s.must(err)

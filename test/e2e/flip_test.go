@@ -82,7 +82,7 @@ func (s *stage) expectNoLeak(vols []*storage.Volume) {
 // patchesAll counts the sidecar's patches that took effect, by PV.
 func (s *stage) patchesAll() map[string]int {
 	s.t.Helper()
-	events, err := cluster.AuditEventsOf(s.user, func(e controlplane.AuditEvent) bool {
+	events, err := s.plane.AuditEventsOf(s.user, func(e controlplane.AuditEvent) bool {
 		return e.Resource == "persistentvolumes" && e.Verb == "patch" && e.Code == 200
 	})
 	s.must(err)

@@ -83,7 +83,7 @@ func (s *stage) settledWritesTo(least int, resources ...string) []controlplane.A
 	var last []controlplane.AuditEvent
 	since := time.Now()
 	for {
-		events, err := cluster.AuditEventsOf(s.user, func(e controlplane.AuditEvent) bool {
+		events, err := s.plane.AuditEventsOf(s.user, func(e controlplane.AuditEvent) bool {
 			return slices.Contains(resources, e.Resource) && !strings.Contains("get list watch", e.Verb)
 		})
 		s.must(err)
@@ -104,7 +104,7 @@ func (s *stage) reads(vols []*storage.Volume) int {
 	for _, vol := range vols {
 		names[vol.Name] = true
 	}
-	events, err := cluster.AuditEventsOf(s.user, func(e controlplane.AuditEvent) bool {
+	events, err := s.plane.AuditEventsOf(s.user, func(e controlplane.AuditEvent) bool {
 		return e.Verb == "get" && names[e.Name] && strings.HasPrefix(e.Resource, "persistentvolume")
 	})
 	s.must(err)
@@ -125,7 +125,7 @@ func (s *stage) readOften(vols []*storage.Volume) map[string][]string {
 	for _, vol := range vols {
 		often[vol.Name] = nil
 	}
-	_, err := cluster.AuditEventsOf(s.user, func(e controlplane.AuditEvent) bool {
+	_, err := s.plane.AuditEventsOf(s.user, func(e controlplane.AuditEvent) bool {
 		if _, ours := often[e.Name]; ours && e.Verb == "get" {
 			often[e.Name] = append(often[e.Name], fmt.Sprint(e.Resource, " ", e.Code, " ", e.Received.Format("05.000")))
 		}

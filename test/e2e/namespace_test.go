@@ -77,7 +77,7 @@ func TestProvisionWithinAQuota(t *testing.T) {
 			return err == nil && used.IsZero()
 		})
 	}
-	refused, err := cluster.AuditEventsOf(s.user, func(e controlplane.AuditEvent) bool { return e.Code == 403 })
+	refused, err := s.plane.AuditEventsOf(s.user, func(e controlplane.AuditEvent) bool { return e.Code == 403 })
 	s.must(err)
 	if len(refused) > 0 {
 		t.Errorf("refused: %+v", refused)

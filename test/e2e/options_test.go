@@ -31,7 +31,7 @@ func TestADryRunReportsAndChangesNothing(t *testing.T) {
 	s.must(fresh.DeleteClaim(s.ctx))
 	s.must(fresh.DeletePV(s.ctx))
 	s.must(fresh.WaitGone(s.soon()))
-	events, err := cluster.AuditEventsOf(s.user, func(e controlplane.AuditEvent) bool {
+	events, err := s.plane.AuditEventsOf(s.user, func(e controlplane.AuditEvent) bool {
 		return e.APIGroup != "authorization.k8s.io" && !slices.Contains([]string{"get", "list", "watch"}, e.Verb)
 	})
 	s.must(err)

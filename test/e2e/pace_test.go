@@ -52,7 +52,7 @@ func TestABackfillObeysAnAPIServerThatIsBusy(t *testing.T) {
 // answers counts the answers to patches of PVs that a program with this name sent.
 func (s *stage) answers(agent string) map[int]int {
 	s.t.Helper()
-	events, err := cluster.AuditEventsOf(s.user, func(e controlplane.AuditEvent) bool {
+	events, err := s.plane.AuditEventsOf(s.user, func(e controlplane.AuditEvent) bool {
 		return e.Verb == "patch" && e.Resource == "persistentvolumes" && strings.Contains(e.UserAgent, agent)
 	})
 	s.must(err)

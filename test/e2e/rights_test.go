@@ -86,7 +86,7 @@ func TestWhatIsGrantedIsUsed(t *testing.T) {
 func (s *stage) askedFor() map[string]bool {
 	s.t.Helper()
 	asked := map[string]bool{}
-	events, err := cluster.AuditEventsOf(s.user, func(e controlplane.AuditEvent) bool {
+	events, err := s.plane.AuditEventsOf(s.user, func(e controlplane.AuditEvent) bool {
 		return e.Resource != "" && e.APIGroup != "authorization.k8s.io"
 	})
 	s.must(err)

@@ -157,7 +157,7 @@ func TestAnObserverBesideAProvisionerThatHonoursThePolicy(t *testing.T) {
 			t.Errorf("a false alarm about %s: %s", vol.Name, told[0].Message)
 		}
 	}
-	events, err := cluster.AuditEventsOf(s.user, func(e controlplane.AuditEvent) bool {
+	events, err := s.plane.AuditEventsOf(s.user, func(e controlplane.AuditEvent) bool {
 		return e.Resource != "events" && e.Resource != "selfsubjectaccessreviews" && !slices.Contains([]string{"get", "list", "watch"}, e.Verb)
 	})
 	s.must(err)

@@ -22,6 +22,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/test/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/daemon"
 	"github.com/csi-reclaimer/csi-reclaimer/test/grant"
 	"github.com/csi-reclaimer/csi-reclaimer/test/mockdriver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/sidecar"
@@ -36,6 +37,7 @@ const patience = 60 * time.Second
 type stage struct {
 	t      *testing.T
 	ctx    context.Context
+	plane  *controlplane.ControlPlane
 	client kubernetes.Interface
 	driver *mockdriver.Driver
 	user   string
@@ -53,50 +55,54 @@ func newStage(t *testing.T) *stage {
 // the account is granted nothing.
 func newStageAs(t *testing.T, role string, options mockdriver.Options) *stage {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	t.Cleanup(cancel)
-	s := &stage{t: t, ctx: ctx}
-	var err error
-	if s.client, err = kubernetes.NewForConfig(cluster.Admin()); err != nil {
-		t.Fatal(err)
+	if options.Name == "" {
+		options.Name = "e2e-" + rand.String(8) + ".csi-reclaimer.io"
 	}
-	name := options.Name
-	if name == "" {
-		name = "e2e-" + rand.String(8) + ".csi-reclaimer.io"
-	}
-	options.Name = name
+	s := newStageOn(t, cluster, options.Name)
 	s.driver = mockdriver.ForTest(t, options)
-	namespace, err := cluster.CreateNamespace(ctx, "e2e-")
-	if err != nil {
-		t.Fatal(err)
+	s.CSI = s.driver.Controller()
+	s.account("csi-reclaimer")
+	if role != "" {
+		s.grant(role)
 	}
-	snapshots, err := snapshotclient.NewForConfig(cluster.Admin())
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.Maker = storage.Maker{Client: s.client, Driver: name, Namespace: namespace, CSI: s.driver.Controller(), Snapshots: snapshots}
-	s.grant(namespace, role)
 	return s
 }
 
-// grant makes a service account with the shipped RBAC, and a kubeconfig file for it.
-func (s *stage) grant(namespace, role string) {
-	s.t.Helper()
-	const account = "csi-reclaimer"
-	config, err := cluster.ServiceAccount(s.ctx, namespace, account)
+// newStageOn returns a stage with a namespace on a control plane, and nothing that runs there.
+func newStageOn(t *testing.T, plane *controlplane.ControlPlane, driver string) *stage {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	t.Cleanup(cancel)
+	s := &stage{t: t, ctx: ctx, plane: plane}
+	var err error
+	s.client, err = kubernetes.NewForConfig(plane.Admin())
 	s.must(err)
-	s.user = "system:serviceaccount:" + namespace + ":" + account
+	snapshots, err := snapshotclient.NewForConfig(plane.Admin())
+	s.must(err)
+	namespace, err := plane.CreateNamespace(ctx, "e2e-")
+	s.must(err)
+	s.Maker = storage.Maker{Client: s.client, Driver: driver, Namespace: namespace, Snapshots: snapshots}
+	return s
+}
+
+// account makes a service account that may do nothing yet, and a kubeconfig file for it.
+func (s *stage) account(name string) {
+	s.t.Helper()
+	config, err := s.plane.ServiceAccount(s.ctx, s.Namespace, name)
+	s.must(err)
+	s.user = "system:serviceaccount:" + s.Namespace + ":" + name
 	s.kube = filepath.Join(s.t.TempDir(), "kubeconfig")
 	s.must(controlplane.WriteKubeconfig(s.kube, config))
+}
 
-	if role == "" {
-		return
-	}
-	s.must(grant.Sidecar(s.ctx, s.client, namespace, account, role))
+// grant allows the account of csi-reclaimer what is shipped for a role.
+func (s *stage) grant(role string) {
+	s.t.Helper()
+	s.must(grant.Sidecar(s.ctx, s.client, s.Namespace, "csi-reclaimer", role))
 	s.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		if err := s.client.RbacV1().ClusterRoleBindings().Delete(ctx, namespace, metav1.DeleteOptions{}); err != nil {
+		if err := s.client.RbacV1().ClusterRoleBindings().Delete(ctx, s.Namespace, metav1.DeleteOptions{}); err != nil {
 			s.t.Errorf("delete cluster role binding: %v", err)
 		}
 	})
@@ -121,15 +127,20 @@ func (s *stage) launchIn(env []string, args ...string) *sidecar.Sidecar {
 	s.t.Helper()
 	car, err := sidecar.Start(s.ctx, sidecar.Options{Binary: program, Address: s.driver.Socket(), Kubeconfig: s.kube, Args: args, Env: env})
 	s.must(err)
+	s.stopLater(car)
+	return car
+}
+
+// stopLater stops a program when the test ends, in peace.
+func (s *stage) stopLater(d *daemon.Daemon) {
 	s.t.Cleanup(func() {
 		if s.t.Failed() {
-			s.t.Logf("log of the sidecar:\n%s", car.LogTail(60))
+			s.t.Logf("log of %s:\n%s", filepath.Base(d.LogPath()), d.LogTail(60))
 		}
-		if err := car.Stop(); err != nil {
-			s.t.Errorf("stop sidecar: %v", err)
+		if err := d.Stop(); err != nil {
+			s.t.Errorf("stop: %v", err)
 		}
 	})
-	return car
 }
 
 // make makes a volume that is bound to its claim.
@@ -287,8 +298,8 @@ func (s *stage) deletionsAll() map[string]int {
 	return count
 }
 
-// metric waits until the sidecar shows the metric, which begins a line, with this value.
-func (s *stage) metric(car *sidecar.Sidecar, name, value string) {
+// metric waits until a program shows the metric, which begins a line, with this value.
+func (s *stage) metric(car *daemon.Daemon, name, value string) {
 	s.t.Helper()
 	ctx := s.soon()
 	for {
@@ -369,7 +380,7 @@ func (s *stage) fence() {
 // requests returns what the sidecar has asked the API server for, about one PV's name.
 func (s *stage) requests(name string) (writes, reads []string) {
 	s.t.Helper()
-	events, err := cluster.AuditEventsOf(s.user, func(e controlplane.AuditEvent) bool {
+	events, err := s.plane.AuditEventsOf(s.user, func(e controlplane.AuditEvent) bool {
 		return e.Name == name && strings.HasPrefix(e.Resource, "persistentvolume")
 	})
 	s.must(err)

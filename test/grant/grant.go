@@ -30,20 +30,69 @@ func Sidecar(ctx context.Context, client kubernetes.Interface, namespace, accoun
 	if err != nil {
 		return fmt.Errorf("read the shipped RBAC: %w", err)
 	}
+	if err := bindClusterRole(ctx, client, namespace, namespace, account, clusterRole); err != nil {
+		return err
+	}
+	return makeRole(ctx, client, namespace, account, role)
+}
+
+// guardFile is what operators install for volume-guard, and guardMore what for controllers that are off by
+// default.
+const guardFile = "rbac-volume-guard.yaml"
+
+func guardMore() []string { return []string{"rbac-volume-guard-protection.yaml"} }
+
+// Guard makes all roles that volume-guard ships and binds them to the service account.
+func Guard(ctx context.Context, client kubernetes.Interface, namespace, account string) error {
+	clusterRoles, role, err := guardRoles()
+	if err != nil {
+		return fmt.Errorf("read the shipped RBAC: %w", err)
+	}
+	for _, clusterRole := range clusterRoles {
+		if err := bindClusterRole(ctx, client, clusterRole.Name+"-"+namespace, namespace, account, clusterRole); err != nil {
+			return err
+		}
+	}
+	return makeRole(ctx, client, namespace, account, role)
+}
+
+// guardRoles reads the roles that operators install for volume-guard.
+func guardRoles() (cluster []*rbacv1.ClusterRole, namespaced *rbacv1.Role, err error) {
+	first, namespaced := &rbacv1.ClusterRole{}, &rbacv1.Role{}
+	if err := readShipped(guardFile, first, namespaced); err != nil {
+		return nil, nil, err
+	}
+	cluster = []*rbacv1.ClusterRole{first}
+	for _, file := range guardMore() {
+		more := &rbacv1.ClusterRole{}
+		if err := readShipped(file, more); err != nil {
+			return nil, nil, err
+		}
+		cluster = append(cluster, more)
+	}
+	return cluster, namespaced, nil
+}
+
+// bindClusterRole makes a role, unless it is there, and binds it by that name to the service account.
+func bindClusterRole(ctx context.Context, client kubernetes.Interface, name, namespace, account string, role *rbacv1.ClusterRole) error {
 	rbac := client.RbacV1()
-	if _, err := rbac.ClusterRoles().Create(ctx, clusterRole, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+	if _, err := rbac.ClusterRoles().Create(ctx, role, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("make cluster role: %w", err)
 	}
-	if _, err := rbac.Roles(namespace).Create(ctx, role, metav1.CreateOptions{}); err != nil {
-		return fmt.Errorf("make role: %w", err)
-	}
-	subjects := []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: account}}
 	if _, err := rbac.ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: namespace},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: clusterRole.Name},
-		Subjects:   subjects,
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: account}},
 	}, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("bind cluster role: %w", err)
+	}
+	return nil
+}
+
+// makeRole makes a role and binds it to the service account.
+func makeRole(ctx context.Context, client kubernetes.Interface, namespace, account string, role *rbacv1.Role) error {
+	if _, err := client.RbacV1().Roles(namespace).Create(ctx, role, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("make role: %w", err)
 	}
 	return bindRole(ctx, client, namespace, account, role.Name)
 }
@@ -69,10 +118,7 @@ func Capacity(ctx context.Context, client kubernetes.Interface, namespace, accou
 	if err := readShipped(capacityFile, role); err != nil {
 		return fmt.Errorf("read the shipped RBAC: %w", err)
 	}
-	if _, err := client.RbacV1().Roles(namespace).Create(ctx, role, metav1.CreateOptions{}); err != nil {
-		return fmt.Errorf("make role: %w", err)
-	}
-	return bindRole(ctx, client, namespace, account, role.Name)
+	return makeRole(ctx, client, namespace, account, role)
 }
 
 // CapacityRules returns the rules of that role.

@@ -48,7 +48,8 @@ type Config struct {
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
 }
 
-// Elector takes part in one election.
+// Elector takes part in one election. A nil Elector is for a program without: it leads at once, and is
+// well.
 type Elector struct {
 	cfg    Config
 	client kubernetes.Interface
@@ -78,13 +79,21 @@ func New(config *rest.Config, cfg Config) (*Elector, error) {
 }
 
 // Check returns an error when this replica leads and could not renew its lease in time.
-func (e *Elector) Check() error { return e.health.Check(nil) }
+func (e *Elector) Check() error {
+	if e == nil {
+		return nil
+	}
+	return e.health.Check(nil)
+}
 
 // Run waits for the lease and calls lead once it is held. The context that lead gets ends
 // with the lease. Run returns when lead has: lead's error, or ErrLost. When ctx ends while
 // waiting, it returns nil; while leading, lead decides when to end, and only then the lease
 // is given up, so that the next leader never overlaps with work still in hand.
 func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context) error) error {
+	if e == nil {
+		return lead(context.WithoutCancel(ctx))
+	}
 	logger := klog.FromContext(ctx)
 	election, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer giveUp()

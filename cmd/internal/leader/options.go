@@ -17,11 +17,12 @@ type Options struct {
 	Settings Config
 }
 
-// Flags adds the flags that set o, with the names and defaults of the other kubernetes-csi sidecars. lease says
+// Flags adds the flags that set o, with the names of the other kubernetes-csi sidecars, and their defaults but for
+// On, which stays as it is. lease says
 // which Lease is taken, and namespace what else is in its namespace.
 func (o *Options) Flags(fs *pflag.FlagSet, lease, namespace string) {
 	c := &o.Settings
-	fs.BoolVar(&o.On, "leader-election", false,
+	fs.BoolVar(&o.On, "leader-election", o.On,
 		"Act only while holding "+lease)
 	fs.StringVar(&c.Namespace, "leader-election-namespace", "",
 		"Namespace of the Lease"+namespace+". Default: that of the pod.")
@@ -59,8 +60,12 @@ func (o *Options) Namespace() string {
 	return PodNamespace()
 }
 
-// Elector returns one for the Lease of this name that has not begun. See New.
-func (o *Options) Elector(config *rest.Config, name string) (*Elector, error) {
+// Elector returns one for the Lease of this name that has not begun; see New. Without an election it is
+// nil. A dry run is without: it writes nothing, so it takes no Lease, and has nothing that two could do at once.
+func (o *Options) Elector(config *rest.Config, name string, dryRun bool) (*Elector, error) {
+	if !o.On || dryRun {
+		return nil, nil //nolint:nilnil // no election is an answer of its own here
+	}
 	c := o.Settings
 	c.Name = name
 	return New(config, c)

@@ -29,7 +29,7 @@ func Missing(ctx context.Context, of []Asker) ([]reclaim.Right, error) {
 		}
 		for _, right := range missing {
 			if !slices.ContainsFunc(all, func(r reclaim.Right) bool {
-				return r.Verb == right.Verb && r.Group == right.Group && r.Resource == right.Resource && r.Namespace == right.Namespace
+				return r.Verb == right.Verb && r.Group == right.Group && r.Resource == right.Resource && r.Namespace == right.Namespace && r.Name == right.Name
 			}) {
 				all = append(all, right)
 			}

@@ -26,7 +26,7 @@ type Controller interface {
 	Synced() bool
 }
 
-// Run runs the controllers, as the holder of a Lease if there is an elector (nil for none). When ctx ends,
+// Run runs the controllers, as the holder of the Lease that is elected for. When ctx ends,
 // their calls in hand get the grace to end, and the Lease is kept meanwhile. One that fails ends the
 // others, and Run with its error.
 func Run(ctx context.Context, controllers []Controller, grace time.Duration, elector *leader.Elector) error {
@@ -53,9 +53,6 @@ func Run(ctx context.Context, controllers []Controller, grace time.Duration, ele
 			})
 		}
 		return all.Wait()
-	}
-	if elector == nil {
-		return act(context.WithoutCancel(ctx))
 	}
 	return elector.Run(ctx, act)
 }

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// The controllers, as --controllers names them.
+const (
+	inTree        = "intree"
+	pvcProtection = "pvc-protection"
+	pvProtection  = "pv-protection"
+)
+
+// onByDefault are those that * means. The others do what Kubernetes' own controllers do in most
+// clusters, which costs a watch of all claims and pods.
+func onByDefault() []string { return []string{inTree} }
+
+func offByDefault() []string { return []string{pvcProtection, pvProtection} }
+
+// selection is the value of --controllers: "*" for those that are on by default, "NAME" for one more,
+// "-NAME" for one less, as kube-controller-manager has it.
+type selection []string
+
+// has tells whether a controller is to run. What names it wins over *.
+func (s selection) has(controller string) bool {
+	switch {
+	case slices.Contains(s, controller):
+		return true
+	case slices.Contains(s, "-"+controller):
+		return false
+	}
+	return slices.Contains(s, "*") && slices.Contains(onByDefault(), controller)
+}
+
+// validate returns an error for a name that is none, and where nothing is to run.
+func (s selection) validate() error {
+	all := slices.Concat(onByDefault(), offByDefault())
+	for _, name := range s {
+		if name != "*" && !slices.Contains(all, strings.TrimPrefix(name, "-")) {
+			return fmt.Errorf("--controllers: there is no %q; there are %s", name, strings.Join(all, ", "))
+		}
+	}
+	if !slices.ContainsFunc(all, s.has) {
+		return fmt.Errorf("--controllers=%s: nothing is to run", strings.Join(s, ","))
+	}
+	return nil
+}

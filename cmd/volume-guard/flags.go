@@ -1,0 +1,107 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	cliflag "k8s.io/component-base/cli/flag"
+
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/cluster"
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/leader"
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/serve"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/protect"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/protect/pvc"
+)
+
+// options is what the command line says.
+type options struct {
+	cluster cluster.Options
+
+	controllers selection
+	dryRun      bool
+	workers     int
+	retryStart  time.Duration
+	retryMax    time.Duration
+
+	terminatedPods string
+	patience       time.Duration
+
+	leader leader.Options
+	http   serve.Options
+	grace  time.Duration
+}
+
+// Flags returns the flags that set o, in the groups that --help shows.
+func (o *options) Flags() cliflag.NamedFlagSets {
+	var groups cliflag.NamedFlagSets
+	o.cluster.Flags(groups.FlagSet("Kubernetes"),
+		"Calls a second to the API server, of each controller for itself. Watches, the Lease and Events (10 a second) are not in it. 0 sets no limit of our own: the number of workers bounds the calls at once, and the API server's 429 answers with Retry-After are obeyed.")
+
+	fs := groups.FlagSet("Controllers")
+	fs.StringSliceVar((*[]string)(&o.controllers), "controllers", []string{"*"},
+		"What to run, as a list: * is all that is on by default, NAME one more, -NAME one less. "+
+			"On by default: "+strings.Join(onByDefault(), ", ")+". Off by default: "+strings.Join(offByDefault(), ", ")+".")
+	fs.BoolVar(&o.dryRun, "dry-run", false,
+		"Decide and report, in the log and the metrics, but write nothing (no Events and no Lease either). For a first look at a cluster.")
+	fs.IntVar(&o.workers, "worker-threads", 10,
+		"How many objects each controller works on at once.")
+	fs.DurationVar(&o.retryStart, "retry-interval-start", time.Second,
+		"Delay after the first failure. It doubles with each failure, up to --retry-interval-max.")
+	fs.DurationVar(&o.retryMax, "retry-interval-max", 5*time.Minute,
+		"Longest delay after a failure.")
+
+	fs = groups.FlagSet("Protection")
+	fs.StringVar(&o.terminatedPods, "terminated-pods", pvc.ReleaseTerminated.String(),
+		"Whether pods that have ended (Succeeded or Failed) keep their claims from being deleted. release: they do not. hold: until the pod itself is deleted, as kube-controller-manager has it; a pod that is Failed because its node was lost may still run there.")
+	fs.DurationVar(&o.patience, "protection-patience", 30*time.Second,
+		"How long an object must need what Kubernetes' own protection controllers do in moments until they count as off. Once after each start, and after each time that they were seen at work.")
+
+	o.leader.On = true // two at once anywhere in the cluster are never wanted
+	o.leader.Flags(groups.FlagSet("Leader election"), "the Lease "+name+".", "")
+
+	fs = groups.FlagSet("Health and metrics")
+	o.http.Flags(fs)
+	fs.DurationVar(&o.grace, "shutdown-grace", 15*time.Second,
+		"How long calls in hand may take to end after SIGTERM before they are cut off. Keep it below the pod's terminationGracePeriodSeconds.")
+	return groups
+}
+
+// intreeConfig is what the command line says to pkg/intree.
+func (o *options) intreeConfig() intree.Config {
+	return intree.Config{DryRun: o.dryRun, Workers: o.workers, RetryStart: o.retryStart, RetryMax: o.retryMax}
+}
+
+// protectConfig is what it says to pkg/protect.
+func (o *options) protectConfig() protect.Config {
+	return protect.Config{
+		Mode: protect.ModeFull, Patience: o.patience,
+		DryRun: o.dryRun, Workers: o.workers, RetryStart: o.retryStart, RetryMax: o.retryMax,
+	}
+}
+
+// claimConfig is what it says to pkg/protect/pvc.
+func (o *options) claimConfig() pvc.Config {
+	ended, _ := pvc.ParseTerminatedPods(o.terminatedPods) // Validate has seen the error
+	return pvc.Config{Config: o.protectConfig(), TerminatedPods: ended}
+}
+
+// Validate returns every setting that is wrong.
+func (o *options) Validate() error {
+	wrong := []error{o.controllers.validate(), o.cluster.Validate(), o.leader.Validate(), o.http.Validate()}
+	add := func(bad bool, format string, args ...any) {
+		if bad {
+			wrong = append(wrong, fmt.Errorf(format, args...))
+		}
+	}
+	_, err := pvc.ParseTerminatedPods(o.terminatedPods)
+	add(err != nil, "--terminated-pods=%s: must be release or hold", o.terminatedPods)
+	add(o.workers < 1, "--worker-threads=%d: must be at least 1", o.workers)
+	add(o.retryStart <= 0, "--retry-interval-start=%v: must be positive", o.retryStart)
+	add(o.retryMax < o.retryStart, "--retry-interval-max=%v: must not be below --retry-interval-start=%v", o.retryMax, o.retryStart)
+	add(o.patience <= 0, "--protection-patience=%v: must be positive", o.patience)
+	add(o.grace < 0, "--shutdown-grace=%v: must not be negative", o.grace)
+	return errors.Join(wrong...)
+}

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/flagdocs"
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/program"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/protect"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/protect/pvc"
+)
+
+func TestTheFlagReferenceIsCurrent(t *testing.T) {
+	flagdocs.Check(t, name, program.Flags(&options{}))
+}
+
+// parse reads a command line.
+func parse(t *testing.T, args ...string) (*options, error) {
+	t.Helper()
+	o := &options{}
+	groups := o.Flags()
+	var err error
+	for _, arg := range args {
+		name, value, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
+		for _, group := range groups.FlagSets {
+			if group.Lookup(name) != nil {
+				err = errors.Join(err, group.Set(name, value))
+			}
+		}
+	}
+	return o, errors.Join(err, o.Validate())
+}
+
+func TestWhichControllersRun(t *testing.T) {
+	cases := map[string]struct {
+		list string
+		want []string
+	}{
+		"those that are on by default":         {"*", []string{inTree}},
+		"one more":                             {"*,pvc-protection", []string{inTree, pvcProtection}},
+		"all":                                  {"*,pvc-protection,pv-protection", []string{inTree, pvcProtection, pvProtection}},
+		"one less":                             {"*,-intree,pv-protection", []string{pvProtection}},
+		"one alone":                            {"pvc-protection", []string{pvcProtection}},
+		"what is named wins over what is not":  {"-intree,intree", []string{inTree}},
+		"one that is off may be switched off":  {"*,-pv-protection", []string{inTree}},
+		"the order of the list does not count": {"pv-protection,*", []string{inTree, pvProtection}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			o, err := parse(t, "--controllers="+c.list)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, controller := range []string{inTree, pvcProtection, pvProtection} {
+				if o.controllers.has(controller) {
+					got = append(got, controller)
+				}
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("--controllers=%s runs %q, want %q", c.list, got, c.want)
+			}
+		})
+	}
+}
+
+func TestWhatTheFlagsMean(t *testing.T) {
+	o, err := parse(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := o.intreeConfig(); c.DryRun || c.Workers != 10 || c.Validate() != nil {
+		t.Errorf("by default: %+v", c)
+	}
+	if c := o.claimConfig(); c.DryRun || c.Mode != protect.ModeFull || c.TerminatedPods != pvc.ReleaseTerminated || c.Patience != 30*time.Second || c.Validate() != nil {
+		t.Errorf("by default: %+v", c)
+	}
+	if !o.leader.On {
+		t.Error("by default two replicas would act at once")
+	}
+	o, err = parse(t, "--dry-run=true", "--worker-threads=3", "--terminated-pods=hold", "--protection-patience=1s", "--retry-interval-start=2s", "--retry-interval-max=3s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := o.intreeConfig(); !c.DryRun || c.Workers != 3 || c.RetryStart != 2*time.Second || c.RetryMax != 3*time.Second {
+		t.Errorf("as was said: %+v", c)
+	}
+	if c := o.claimConfig(); !c.DryRun || c.Workers != 3 || c.TerminatedPods != pvc.HoldTerminated || c.Patience != time.Second || c.RetryStart != 2*time.Second {
+		t.Errorf("as was said: %+v", c)
+	}
+}
+
+func TestFlagsThatContradict(t *testing.T) {
+	for _, args := range [][]string{
+		{"--controllers=nobody"},
+		{"--controllers=*,-nobody"},
+		{"--controllers=-intree"},
+		{"--terminated-pods=forget"},
+		{"--worker-threads=0"},
+		{"--retry-interval-start=0s"},
+		{"--retry-interval-max=1ms"},
+		{"--protection-patience=0s"},
+		{"--shutdown-grace=-1s"},
+		{"--kube-api-qps=5"},
+		{"--leader-election-lease-duration=1s"},
+		{"--http-endpoint=:1", "--metrics-address=:2"},
+		{"--metrics-path=metrics"},
+	} {
+		if _, err := parse(t, args...); err == nil {
+			t.Errorf("%q is taken", args)
+		}
+	}
+}

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/preflight"
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/work"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/protect/pv"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/protect/pvc"
+)
+
+// guard is a controller of this program: intree.Controller, pvc.Protector, pv.Protector.
+type guard interface {
+	work.Controller
+	preflight.Asker
+	// WaitSynced waits until the caches are filled; an error means that ctx ended before.
+	WaitSynced(ctx context.Context) error
+}
+
+// guards are the controllers that run.
+type guards []guard
+
+// guards makes those that the command line selects. Nothing is started.
+func (o *options) guards(config *rest.Config, events record.EventRecorder, metrics prometheus.Registerer) (all guards, err error) {
+	for _, kind := range []struct {
+		name string
+		make func() (guard, error)
+	}{
+		{inTree, func() (guard, error) {
+			c := o.intreeConfig()
+			c.Events, c.Metrics = events, metrics
+			return intree.New(config, c)
+		}},
+		{pvcProtection, func() (guard, error) {
+			c := o.claimConfig()
+			c.Events, c.Metrics = events, metrics
+			return pvc.New(config, c)
+		}},
+		{pvProtection, func() (guard, error) {
+			c := o.protectConfig()
+			c.Events, c.Metrics = events, metrics
+			return pv.New(config, c)
+		}},
+	} {
+		if !o.controllers.has(kind.name) {
+			continue
+		}
+		one, err := kind.make()
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, one)
+	}
+	return all, nil
+}
+
+func (g guards) controllers() (all []work.Controller) {
+	for _, one := range g {
+		all = append(all, one)
+	}
+	return all
+}
+
+func (g guards) askers() (all []preflight.Asker) {
+	for _, one := range g {
+		all = append(all, one)
+	}
+	return all
+}
+
+// begun is an error until the caches are filled.
+func (g guards) begun() error {
+	for _, one := range g {
+		if !one.Synced() {
+			return errors.New("waiting for the first list from the API server")
+		}
+	}
+	return nil
+}
+
+// waitSynced waits for that.
+func (g guards) waitSynced(ctx context.Context) error {
+	for _, one := range g {
+		if err := one.WaitSynced(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,41 @@
+// Command volume-guard runs once per cluster: it honours the reclaim policy of in-tree volumes, and
+// protects claims and PersistentVolumes in use where Kubernetes' own controllers do not.
+package main
+
+import (
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/program"
+)
+
+const name = "volume-guard"
+
+const long = `volume-guard runs once per cluster and looks after its volumes where Kubernetes does not:
+
+intree           deletes the volumes of in-tree plugins when, and only when, their reclaim policy
+                 says so, also where kube-controller-manager (before 1.31) would leak them.
+pvc-protection   keeps claims that pods use, and
+pv-protection    keeps PersistentVolumes that are bound, where kube-controller-manager's own
+                 controllers for that are off.
+
+Where Kubernetes is seen to do the same, volume-guard stands down and writes nothing.`
+
+const example = `  # a first look: what would be done, without doing it
+  volume-guard --dry-run --http-endpoint=:8080
+
+  # where kube-controller-manager runs without its protection controllers
+  volume-guard --controllers=*,pvc-protection,pv-protection --http-endpoint=:8080
+
+  # from a shell, against the cluster of a kubeconfig file
+  volume-guard --kubeconfig=$HOME/.kube/config --leader-election-namespace=kube-system -v=4`
+
+func main() {
+	os.Exit(program.Main(&cobra.Command{
+		Use:     name + " [flags]",
+		Short:   "Looks after a cluster's volumes where Kubernetes does not",
+		Long:    long,
+		Example: example,
+	}, &options{}))
+}

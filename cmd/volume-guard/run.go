@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+	"io"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/cluster"
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/preflight"
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/program"
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/serve"
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/work"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+)
+
+// Run is the whole life of the program: until ctx ends, or something is wrong that waiting does not
+// mend.
+func (o *options) Run(ctx context.Context, _ io.Writer) error {
+	config, err := o.cluster.Config(name)
+	if err != nil {
+		return err
+	}
+	metrics := prometheus.NewRegistry()
+	background, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer stop()
+	events, stopEvents, err := cluster.Recorder(background, config, name)
+	if err != nil {
+		return err
+	}
+	defer stopEvents()
+	all, err := o.guards(config, events, metrics)
+	if err != nil {
+		return err
+	}
+	state := serve.NewState(all.begun)
+	if err := o.http.Start(background, &running, state, metrics); err != nil {
+		return err
+	}
+	elector, err := o.leader.Elector(config, name, o.dryRun)
+	if err != nil {
+		return err
+	}
+	state.Watch(elector.Check)
+	running.Go(func() { program.ReturnMemory(background, all.waitSynced) })
+	running.Go(func() {
+		preflight.Watch(background, all.askers(), func(missing []reclaim.Right) { state.Lack(preflight.Unsafe(missing)...) })
+	})
+	return work.Run(ctx, all.controllers(), o.grace, elector)
+}
