@@ -65,11 +65,11 @@ type moment struct {
 	scenario.Step
 }
 
-// moments returns those of an undisturbed run: before, during and after each of the sidecar's writes to PVs and claims, and the
-// same for each of its calls of the driver.
+// moments returns those that are sure to come, from an undisturbed run: before, during and after each of the sidecar's writes to PVs
+// and claims, and the same for each of its calls of the driver.
 func moments(undisturbed Result) []moment {
 	var all []moment
-	for k := range undisturbed.Writes {
+	for k := range len(undisturbed.Writes) - repeats(undisturbed.Scenario) {
 		for _, at := range []proxy.Point{proxy.Before, proxy.Committed, proxy.Answered} {
 			all = append(all, moment{fmt.Sprintf("write-%d-%s", k+1, at), scenario.Step{Do: scenario.API, Rules: []proxy.Rule{
 				{Verb: "write", Resource: "persistentvolume*", Nth: k + 1, Effect: proxy.Crash, At: at},
@@ -84,6 +84,18 @@ func moments(undisturbed Result) []moment {
 		}
 	}
 	return all
+}
+
+// repeats is how many writes of a story may or may not be: one whose answer is lost is made again, unless the watch shows it before.
+func repeats(sc scenario.Scenario) (n int) {
+	for _, step := range sc.Steps {
+		for _, rule := range step.Rules {
+			if rule.Effect == proxy.DropAnswer {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // Crashes returns a story for each moment of an undisturbed run at which the sidecar can be killed. It is started again at once.
