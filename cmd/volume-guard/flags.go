@@ -22,9 +22,11 @@ type options struct {
 
 	controllers selection
 	dryRun      bool
-	workers     int
-	retryStart  time.Duration
-	retryMax    time.Duration
+	// releaseFinalizers: take what we put on objects off, and end.
+	releaseFinalizers bool
+	workers           int
+	retryStart        time.Duration
+	retryMax          time.Duration
 
 	terminatedPods string
 	patience       time.Duration
@@ -46,6 +48,8 @@ func (o *options) Flags() cliflag.NamedFlagSets {
 			"On by default: "+strings.Join(onByDefault(), ", ")+". Off by default: "+strings.Join(offByDefault(), ", ")+".")
 	fs.BoolVar(&o.dryRun, "dry-run", false,
 		"Decide and report, in the log and the metrics, but write nothing (no Events and no Lease either). For a first look at a cluster.")
+	fs.BoolVar(&o.releaseFinalizers, "release-finalizers", false,
+		"Take every finalizer that the --controllers put on off all objects of the cluster, print how many, and exit. Nothing is deleted. The first step of removing volume-guard: replicas that run are stopped by taking their Lease, which keeps them from beginning anew for ten minutes. Without --leader-election stop them before.")
 	fs.IntVar(&o.workers, "worker-threads", 10,
 		"How many objects each controller works on at once.")
 	fs.DurationVar(&o.retryStart, "retry-interval-start", time.Second,
@@ -96,6 +100,7 @@ func (o *options) Validate() error {
 			wrong = append(wrong, fmt.Errorf(format, args...))
 		}
 	}
+	add(o.releaseFinalizers && o.dryRun, "--release-finalizers: a dry run takes nothing off")
 	_, err := pvc.ParseTerminatedPods(o.terminatedPods)
 	add(err != nil, "--terminated-pods=%s: must be release or hold", o.terminatedPods)
 	add(o.workers < 1, "--worker-threads=%d: must be at least 1", o.workers)

@@ -99,6 +99,7 @@ func TestFlagsThatContradict(t *testing.T) {
 		{"--controllers=*,-nobody"},
 		{"--controllers=-intree"},
 		{"--terminated-pods=forget"},
+		{"--release-finalizers=true", "--dry-run=true"},
 		{"--worker-threads=0"},
 		{"--retry-interval-start=0s"},
 		{"--retry-interval-max=1ms"},

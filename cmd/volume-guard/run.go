@@ -17,10 +17,13 @@ import (
 
 // Run is the whole life of the program: until ctx ends, or something is wrong that waiting does not
 // mend.
-func (o *options) Run(ctx context.Context, _ io.Writer) error {
+func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 	config, err := o.cluster.Config(name)
 	if err != nil {
 		return err
+	}
+	if o.releaseFinalizers {
+		return o.release(ctx, config, stdout)
 	}
 	metrics := prometheus.NewRegistry()
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))

@@ -54,6 +54,8 @@ type Elector struct {
 	cfg    Config
 	client kubernetes.Interface
 	health *leaderelection.HealthzAdaptor
+	// keep: the Lease is not given up at the end.
+	keep bool
 }
 
 // New returns an elector that has not begun. config is copied; its limits do not apply, so
@@ -114,7 +116,7 @@ func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context) error)
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock:          lock,
 		LeaseDuration: e.cfg.LeaseDuration, RenewDeadline: e.cfg.RenewDeadline, RetryPeriod: e.cfg.RetryPeriod,
-		ReleaseOnCancel: true,
+		ReleaseOnCancel: !e.keep,
 		WatchDog:        e.health,
 		Name:            e.cfg.Name,
 		Callbacks: leaderelection.LeaderCallbacks{

@@ -1,0 +1,84 @@
+//go:build unix
+
+package e2e
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/test/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/process"
+	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
+)
+
+// shortLease has a replica notice within seconds that another one leads.
+func shortLease() []string {
+	return []string{"--leader-election-lease-duration=3s", "--leader-election-renew-deadline=2s", "--leader-election-retry-period=500ms"}
+}
+
+// releaseGuard runs volume-guard --release-finalizers to its end.
+func (s *stage) releaseGuard(args ...string) (stdout string, err error) {
+	s.t.Helper()
+	binary, err := guardProgram()
+	s.must(err)
+	var out strings.Builder
+	p, err := process.Start(process.Command{Path: binary, Stdout: &out, Args: append([]string{
+		"--kubeconfig=" + s.kube, "--leader-election-namespace=" + s.Namespace, "--release-finalizers",
+	}, args...)})
+	s.must(err)
+	defer p.Close()
+	select {
+	case <-p.Done():
+	case <-s.soon().Done():
+		s.t.Fatalf("--release-finalizers does not end:\n%s", p.LogTail(20))
+	}
+	return out.String() + p.LogTail(3), p.Err()
+}
+
+func guarded(pv *v1.PersistentVolume) bool {
+	return pv != nil && slices.Contains(pv.Finalizers, intree.Finalizer)
+}
+
+// TestVolumeGuardIsReleasedWhileAReplicaRuns, which a hook of an installer has to.
+func TestVolumeGuardIsReleasedWhileAReplicaRuns(t *testing.T) {
+	s := newGuardStage(t, controlplane.V1_30, controlplane.Options{HostPathProvisioner: true})
+	s.Driver = "kubernetes.io/host-path"
+	g := s.guard(shortLease()...)
+	class := s.class()
+	vols := make([]*storage.Volume, 10)
+	for i := range vols {
+		vols[i] = s.bound(s.claim(class)).Volume
+		pv, err := vols[i].PV(s.ctx)
+		s.must(err)
+		t.Cleanup(func() { _ = os.RemoveAll(pv.Spec.HostPath.Path) })
+	}
+	s.waitAll(vols, "protected", guarded)
+	s.must(vols[0].DeletePV(s.ctx)) // its volume is abandoned, and that is said
+
+	said, err := s.releaseGuard(shortLease()...)
+	s.must(err)
+	if !strings.Contains(said, "10 in-tree PVs were released") || !strings.Contains(said, "PV "+vols[0].Name+" was being deleted") {
+		t.Errorf("said %q", said)
+	}
+	// What the replica did while it still led came before.
+	<-g.Done()
+	free := func(pv *v1.PersistentVolume) bool { return pv != nil && !guarded(pv) }
+	s.must(g.Restart())
+	s.must(g.WaitLog(s.soon(), "Waiting for the lease"))
+	s.must(g.WaitReady(s.soon()))
+	if said, err = s.releaseGuard(shortLease()...); err != nil || !strings.Contains(said, "0 in-tree PVs were released") {
+		t.Errorf("the second time: %v, %q", err, said)
+	}
+	for _, vol := range vols {
+		s.waitPV(vol, "without our finalizer", free)
+	}
+
+	s.must(s.client.CoordinationV1().Leases(s.Namespace).Delete(s.ctx, guardName, metav1.DeleteOptions{}))
+	s.waitAll(vols[1:], "protected again", guarded)
+}
