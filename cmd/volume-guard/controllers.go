@@ -34,16 +34,18 @@ func (s selection) has(controller string) bool {
 	return slices.Contains(s, "*") && slices.Contains(onByDefault(), controller)
 }
 
-// validate returns an error for a name that is none, and where nothing is to run.
+// none tells whether nothing is to run.
+func (s selection) none() bool {
+	return !slices.ContainsFunc(slices.Concat(onByDefault(), offByDefault()), s.has)
+}
+
+// validate returns an error for a name that is none.
 func (s selection) validate() error {
 	all := slices.Concat(onByDefault(), offByDefault())
 	for _, name := range s {
 		if name != "*" && !slices.Contains(all, strings.TrimPrefix(name, "-")) {
 			return fmt.Errorf("--controllers: there is no %q; there are %s", name, strings.Join(all, ", "))
 		}
-	}
-	if !slices.ContainsFunc(all, s.has) {
-		return fmt.Errorf("--controllers=%s: nothing is to run", strings.Join(s, ","))
 	}
 	return nil
 }

@@ -31,6 +31,8 @@ type options struct {
 	terminatedPods string
 	patience       time.Duration
 
+	webhooks webhookOptions
+
 	leader leader.Options
 	http   serve.Options
 	grace  time.Duration
@@ -63,8 +65,9 @@ func (o *options) Flags() cliflag.NamedFlagSets {
 	fs.DurationVar(&o.patience, "protection-patience", 30*time.Second,
 		"How long an object must need what Kubernetes' own protection controllers do in moments until they count as off. Once after each start, and after each time that they were seen at work.")
 
+	o.webhooks.flags(groups.FlagSet("Webhooks"))
 	o.leader.On = true // two at once anywhere in the cluster are never wanted
-	o.leader.Flags(groups.FlagSet("Leader election"), "the Lease "+name+".", "")
+	o.leader.Flags(groups.FlagSet("Leader election"), "the Lease "+name+". Webhooks answer on every replica.", ", also of what the webhooks need")
 
 	fs = groups.FlagSet("Health and metrics")
 	o.http.Flags(fs)
@@ -100,6 +103,7 @@ func (o *options) Validate() error {
 			wrong = append(wrong, fmt.Errorf(format, args...))
 		}
 	}
+	add(o.controllers.none() && o.webhooks.address == "", "--controllers=%s: nothing is to run", strings.Join(o.controllers, ","))
 	add(o.releaseFinalizers && o.dryRun, "--release-finalizers: a dry run takes nothing off")
 	_, err := pvc.ParseTerminatedPods(o.terminatedPods)
 	add(err != nil, "--terminated-pods=%s: must be release or hold", o.terminatedPods)

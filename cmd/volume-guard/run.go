@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"io"
 	"sync"
 
@@ -39,7 +41,23 @@ func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	state := serve.NewState(all.begun)
+	hooks, err := o.newWebhooks(config, metrics)
+	if err != nil {
+		return err
+	}
+	begun, askers := all.begun, all.askers()
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	broken := make(chan error, 1)
+	if hooks != nil {
+		askers = append(askers, hooks.askers()...)
+		begun = func() error { return cmp.Or(all.begun(), hooks.begun()) }
+		running.Go(func() {
+			broken <- hooks.run(background)
+			end()
+		})
+	}
+	state := serve.NewState(begun)
 	if err := o.http.Start(background, &running, state, metrics); err != nil {
 		return err
 	}
@@ -50,7 +68,13 @@ func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 	state.Watch(elector.Check)
 	running.Go(func() { program.ReturnMemory(background, all.waitSynced) })
 	running.Go(func() {
-		preflight.Watch(background, all.askers(), func(missing []reclaim.Right) { state.Lack(preflight.Unsafe(missing)...) })
+		preflight.Watch(background, askers, func(missing []reclaim.Right) { state.Lack(preflight.Unsafe(missing)...) })
 	})
-	return work.Run(ctx, all.controllers(), o.grace, elector)
+	err = work.Run(ctx, all.controllers(), o.grace, elector)
+	select {
+	case unserved := <-broken:
+		return errors.Join(err, unserved)
+	default:
+		return err
+	}
 }

@@ -13,32 +13,41 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-// TestTheManifestIsThePolicy: who applies the manifest gets what is tested here.
-func TestTheManifestIsThePolicy(t *testing.T) {
-	data, err := os.ReadFile(filepath.Join("..", "..", "deploy", "manifests", "admission-policy.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+// TestTheManifestsAreTheCode: who applies the manifests gets what is tested here.
+func TestTheManifestsAreTheCode(t *testing.T) {
 	const namespace = "csi-reclaimer"
-	reader := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
-	for _, want := range []any{Policy(), Binding(namespace), Parameters(namespace, map[string]string{driver: finalizer})} {
-		text, err := reader.Read()
+	service := Service{Namespace: namespace, Name: "volume-guard"}
+	for file, objects := range map[string][]any{
+		"admission-policy.yaml":      {Policy(), Binding(namespace), Parameters(namespace, map[string]string{driver: finalizer})},
+		"volume-guard-webhooks.yaml": {nil, PVWebhooks(service), PodWebhooks(service)}, // after the Service
+	} {
+		data, err := os.ReadFile(filepath.Join("..", "..", "deploy", "manifests", file))
 		if err != nil {
 			t.Fatal(err)
 		}
-		var got, wanted map[string]any
-		if err := yaml.Unmarshal(text, &got); err != nil {
-			t.Fatal(err)
-		}
-		wire, err := json.Marshal(want)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := json.Unmarshal(wire, &wanted); err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(wanted, got); diff != "" {
-			t.Errorf("the manifest differs (-code +manifest):\n%s", diff)
+		reader := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
+		for _, want := range objects {
+			text, err := reader.Read()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want == nil {
+				continue
+			}
+			var got, wanted map[string]any
+			if err := yaml.Unmarshal(text, &got); err != nil {
+				t.Fatal(err)
+			}
+			wire, err := json.Marshal(want)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := yaml.Unmarshal(wire, &wanted); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(wanted, got); diff != "" {
+				t.Errorf("%s differs (-code +manifest):\n%s", file, diff)
+			}
 		}
 	}
 }

@@ -36,41 +36,54 @@ func Sidecar(ctx context.Context, client kubernetes.Interface, namespace, accoun
 	return makeRole(ctx, client, namespace, account, role)
 }
 
-// guardFile is what operators install for volume-guard, and guardMore what for controllers that are off by
-// default.
-const guardFile = "rbac-volume-guard.yaml"
-
-func guardMore() []string { return []string{"rbac-volume-guard-protection.yaml"} }
+// guardFiles are what operators install for volume-guard, with all that is off by default.
+func guardFiles() []string {
+	return []string{"rbac-volume-guard.yaml", "rbac-volume-guard-protection.yaml", "rbac-volume-guard-webhooks.yaml"}
+}
 
 // Guard makes all roles that volume-guard ships and binds them to the service account.
 func Guard(ctx context.Context, client kubernetes.Interface, namespace, account string) error {
-	clusterRoles, role, err := guardRoles()
-	if err != nil {
-		return fmt.Errorf("read the shipped RBAC: %w", err)
-	}
-	for _, clusterRole := range clusterRoles {
+	for _, file := range guardFiles() {
+		clusterRole, role, err := guardRoles(file)
+		if err != nil {
+			return fmt.Errorf("read the shipped RBAC: %w", err)
+		}
 		if err := bindClusterRole(ctx, client, clusterRole.Name+"-"+namespace, namespace, account, clusterRole); err != nil {
 			return err
 		}
+		if role == nil {
+			continue
+		}
+		if err := makeRole(ctx, client, namespace, account, role); err != nil {
+			return err
+		}
 	}
-	return makeRole(ctx, client, namespace, account, role)
+	return nil
 }
 
-// guardRoles reads the roles that operators install for volume-guard.
-func guardRoles() (cluster []*rbacv1.ClusterRole, namespaced *rbacv1.Role, err error) {
-	first, namespaced := &rbacv1.ClusterRole{}, &rbacv1.Role{}
-	if err := readShipped(guardFile, first, namespaced); err != nil {
-		return nil, nil, err
-	}
-	cluster = []*rbacv1.ClusterRole{first}
-	for _, file := range guardMore() {
-		more := &rbacv1.ClusterRole{}
-		if err := readShipped(file, more); err != nil {
-			return nil, nil, err
+// GuardRules returns the rules of all these roles.
+func GuardRules() (rules []rbacv1.PolicyRule, err error) {
+	for _, file := range guardFiles() {
+		clusterRole, role, err := guardRoles(file)
+		if err != nil {
+			return nil, fmt.Errorf("read the shipped RBAC: %w", err)
 		}
-		cluster = append(cluster, more)
+		rules = append(rules, clusterRole.Rules...)
+		if role != nil {
+			rules = append(rules, role.Rules...)
+		}
 	}
-	return cluster, namespaced, nil
+	return rules, nil
+}
+
+// guardRoles reads a role for the cluster, and one for the namespace unless there is none.
+func guardRoles(file string) (*rbacv1.ClusterRole, *rbacv1.Role, error) {
+	clusterRole, role := &rbacv1.ClusterRole{}, &rbacv1.Role{}
+	err := readShipped(file, clusterRole, role)
+	if errors.Is(err, io.EOF) {
+		return clusterRole, nil, nil
+	}
+	return clusterRole, role, err
 }
 
 // bindClusterRole makes a role, unless it is there, and binds it by that name to the service account.

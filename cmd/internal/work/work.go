@@ -28,8 +28,12 @@ type Controller interface {
 
 // Run runs the controllers, as the holder of the Lease that is elected for. When ctx ends,
 // their calls in hand get the grace to end, and the Lease is kept meanwhile. One that fails ends the
-// others, and Run with its error.
+// others, and Run with its error. Without controllers it waits for ctx.
 func Run(ctx context.Context, controllers []Controller, grace time.Duration, elector *leader.Elector) error {
+	if len(controllers) == 0 {
+		<-ctx.Done()
+		return nil
+	}
 	// The watches outlive the election: a replica that waits keeps its caches warm.
 	watch, stopWatch := context.WithCancel(context.WithoutCancel(ctx))
 	var watching sync.WaitGroup

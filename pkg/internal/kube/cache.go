@@ -35,6 +35,8 @@ type Recorder[R any] func(object runtime.Object, known bool) (record R, keep boo
 type Selection struct {
 	// Namespace is the only one that is looked at.
 	Namespace string
+	// Name is that of the only object, in its namespace, that is looked at.
+	Name string
 	// Labels is a label selector. An object that does not fit it any more is gone to the Cache.
 	Labels string
 }

@@ -87,6 +87,10 @@ func (s *source[R]) WatchWithContext(ctx context.Context, options metav1.ListOpt
 // get is a read of the objects that the cache holds.
 func (s *source[R]) get(options metav1.ListOptions) *rest.Request {
 	options.LabelSelector = s.some.Labels
+	if s.some.Name != "" {
+		// In this form RBAC takes a list or watch for one of the named object.
+		options.FieldSelector = "metadata.name=" + s.some.Name
+	}
 	return s.client.Get().NamespaceIfScoped(s.some.Namespace, s.some.Namespace != "").
 		Resource(s.store.cache.synced.resource).VersionedParams(&options, metav1.ParameterCodec)
 }
