@@ -173,7 +173,7 @@ func TestFigures(t *testing.T) {
 	}
 	w.edit("used", guard(false, ""))
 	w.edit("used", guard(true, kcm))
-	w.settle()
+	w.settleOnce()
 	if got = figures(t, registry); got["managed_by_other"] != 1 || got["waiting_pvs Held"] != 0 || got["waiting_pvs ControllerDeletes"] != 1 {
 		t.Errorf("with another manager: %v", got)
 	}

@@ -34,7 +34,7 @@ func Decide(s Snapshot, now time.Time) Decision {
 	case s.Manages == ManagesUnknown:
 		return wait(ReasonNotSynced)
 	}
-	d, due := settle(s)
+	d, due := settle(s, now)
 	if due {
 		return byTwin(s, now)
 	}
@@ -49,15 +49,15 @@ func Decide(s Snapshot, now time.Time) Decision {
 
 // settle says what the PV by itself asks for. due tells that it is the end of its volume, as far
 // as it shows.
-func settle(s Snapshot) (_ Decision, due bool) {
+func settle(s Snapshot, now time.Time) (_ Decision, due bool) {
 	pv := s.PV
 	switch {
 	case s.Done.VolumeDeleted:
 		return letGo(s), false
 	case s.Releasing:
 		return release(s), false
-	case s.Manages == ManagesOther || pv.Guard == WriterOther:
-		return standDown(s), false
+	case pv.Guard == WriterOther, s.Manages == ManagesOther && !s.idle(now):
+		return standDown(s, now), false
 	case pv.MigratedTo != "":
 		return migrated(s), false
 	case pv.Policy == reclaim.PolicyUnknown:
@@ -92,15 +92,22 @@ func release(s Snapshot) Decision {
 	return step(DropGuard, ReasonReleased)
 }
 
-// standDown handles a PV whose finalizer another program manages.
-func standDown(s Snapshot) Decision {
+// standDown handles a PV whose finalizer another program manages, as far as it shows: it goes first.
+func standDown(s Snapshot, now time.Time) Decision {
 	switch {
 	case s.PV.PluginGone:
 		return wait(ReasonPluginGone)
-	case s.PV.Terminating:
-		return wait(ReasonControllerDeletes)
+	case s.idle(now):
+		return wait(ReasonControllerIdle)
 	}
-	return wait(ReasonLeftToController)
+	d := wait(ReasonLeftToController)
+	if s.PV.Terminating {
+		d.Reason = ReasonControllerDeletes
+	}
+	if !s.LeftSince.IsZero() {
+		d.After = s.LeftSince.Add(patience).Sub(now)
+	}
+	return d
 }
 
 // migrated handles a PV that a CSI driver's sidecar answers for: our finalizer goes, as in

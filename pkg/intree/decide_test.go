@@ -88,6 +88,11 @@ func migrate(pv *PV)                      { pv.MigratedTo = "disk.csi.example.co
 func alive(pv *PV)                        { pv.Terminating = false }
 func pvIs(a ...func(*PV)) func(*Snapshot) { return func(s *Snapshot) { each(&s.PV, a) } }
 
+// leftFor has another program manage the finalizer, and do nothing about the PV for so long.
+func leftFor(long time.Duration) func(*Snapshot) {
+	return func(s *Snapshot) { s.Manages, s.LeftSince = ManagesOther, now().Add(-long) }
+}
+
 func each(pv *PV, alter []func(*PV)) {
 	for _, a := range alter {
 		a(pv)
@@ -114,19 +119,25 @@ func TestDecide(t *testing.T) {
 		want want
 	}{
 		// Whose business it is.
-		"nothing is known":                                     {Snapshot{}, want{Wait, ReasonNotOurs}},
-		"no provisioner of the PV is known":                    {with(pvIs(func(pv *PV) { pv.ProvisionedBy = "" })), want{Wait, ReasonNotOurs}},
-		"an external provisioner made it":                      {with(pvIs(func(pv *PV) { pv.ProvisionedBy = "nfs.example.com" })), want{Wait, ReasonNotOurs}},
-		"it is not known which volume it is":                   {with(pvIs(func(pv *PV) { pv.Source = Source{} })), want{Wait, ReasonNotOurs}},
-		"a twin is no PV to be protected":                      {with(pvIs(func(pv *PV) { pv.TwinOf = "another" })), want{Wait, ReasonNotOurs}},
-		"it is not known who manages the finalizer":            {with(func(s *Snapshot) { s.Manages = ManagesUnknown }), want{Wait, ReasonNotSynced}},
-		"another manages the finalizer: its business":          {with(func(s *Snapshot) { s.Manages = ManagesOther }), want{Wait, ReasonControllerDeletes}},
-		"another put it on this PV: its business":              {with(pvIs(guarded(WriterOther))), want{Wait, ReasonControllerDeletes}},
-		"another manages it, the PV is not deleted":            {with(pvIs(alive, guarded(WriterNone)), func(s *Snapshot) { s.Manages = ManagesOther }), want{Wait, ReasonLeftToController}},
-		"another manages it, and has no plugin":                {with(pvIs(guarded(WriterOther), func(pv *PV) { pv.PluginGone = true })), want{Wait, ReasonPluginGone}},
-		"another manages it since: an armed twin is disarmed":  {with(twinIs(armed...), func(s *Snapshot) { s.Manages = ManagesOther }), want{DisarmTwin, ReasonControllerDeletes}},
-		"another manages it since: a twin is deleted":          {with(twinIs(), func(s *Snapshot) { s.Manages = ManagesOther }), want{DeleteTwin, ReasonControllerDeletes}},
-		"another manages it, the policy is Retain: its matter": {with(pvIs(of(reclaim.PolicyRetain)), func(s *Snapshot) { s.Manages = ManagesOther }), want{Wait, ReasonControllerDeletes}},
+		"nothing is known":                                      {Snapshot{}, want{Wait, ReasonNotOurs}},
+		"no provisioner of the PV is known":                     {with(pvIs(func(pv *PV) { pv.ProvisionedBy = "" })), want{Wait, ReasonNotOurs}},
+		"an external provisioner made it":                       {with(pvIs(func(pv *PV) { pv.ProvisionedBy = "nfs.example.com" })), want{Wait, ReasonNotOurs}},
+		"it is not known which volume it is":                    {with(pvIs(func(pv *PV) { pv.Source = Source{} })), want{Wait, ReasonNotOurs}},
+		"a twin is no PV to be protected":                       {with(pvIs(func(pv *PV) { pv.TwinOf = "another" })), want{Wait, ReasonNotOurs}},
+		"it is not known who manages the finalizer":             {with(func(s *Snapshot) { s.Manages = ManagesUnknown }), want{Wait, ReasonNotSynced}},
+		"another manages the finalizer: its business":           {with(func(s *Snapshot) { s.Manages = ManagesOther }), want{Wait, ReasonControllerDeletes}},
+		"another put it on this PV: its business":               {with(pvIs(guarded(WriterOther))), want{Wait, ReasonControllerDeletes}},
+		"another manages it, the PV is not deleted":             {with(pvIs(alive, guarded(WriterNone)), func(s *Snapshot) { s.Manages = ManagesOther }), want{Wait, ReasonLeftToController}},
+		"another manages it, and has no plugin":                 {with(pvIs(guarded(WriterOther), func(pv *PV) { pv.PluginGone = true })), want{Wait, ReasonPluginGone}},
+		"another manages it since: an armed twin is disarmed":   {with(twinIs(armed...), func(s *Snapshot) { s.Manages = ManagesOther }), want{DisarmTwin, ReasonControllerDeletes}},
+		"another manages it since: a twin is deleted":           {with(twinIs(), func(s *Snapshot) { s.Manages = ManagesOther }), want{DeleteTwin, ReasonControllerDeletes}},
+		"another manages it, and has not put it on for a while": {with(pvIs(alive, guarded(WriterNone)), leftFor(119*time.Second)), want{Wait, ReasonLeftToController}},
+		"another manages it, and does not put it on":            {with(pvIs(alive, guarded(WriterNone)), leftFor(2*time.Minute)), want{Protect, ReasonProtect}},
+		"another manages it, and did not delete for a while":    {with(leftFor(119 * time.Second)), want{Wait, ReasonControllerDeletes}},
+		"another manages it, and does not delete":               {with(leftFor(2 * time.Minute)), want{MakeTwin, ReasonReclaim}},
+		"another manages it, and does not delete: armed":        {with(leftFor(2*time.Minute), twinIs(armed...)), want{Wait, ReasonTwinArmed}},
+		"another put it on this PV, and does not delete":        {with(pvIs(guarded(WriterOther)), leftFor(2*time.Minute)), want{Wait, ReasonControllerIdle}},
+		"another manages it, the policy is Retain: its matter":  {with(pvIs(of(reclaim.PolicyRetain)), func(s *Snapshot) { s.Manages = ManagesOther }), want{Wait, ReasonControllerDeletes}},
 
 		// The finalizer, on and off.
 		"Delete, in use, no finalizer: put on":           {with(pvIs(alive, in(reclaim.PhaseBound), guarded(WriterNone))), want{Protect, ReasonProtect}},

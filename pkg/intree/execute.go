@@ -56,6 +56,7 @@ func (c *Controller) reconcile(ctx context.Context, name string) loop.Next {
 	if !found {
 		return loop.Next{}
 	}
+	facts.LeftSince = c.observer.notes.left(facts.PV, facts.Manages == ManagesOther && facts.PV.left(), c.cfg.Clock.Now())
 	w := &run{Controller: c, facts: facts}
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("PV", name))
 	d, err := w.carryOut(ctx)

@@ -420,6 +420,37 @@ func TestBesideAManagingControllerNothingIsWritten(t *testing.T) {
 	}
 }
 
+// One finalizer of unknown origin, as from a restored backup, must not have all other volumes leak.
+func TestAProgramThatDoesNotManageIsWaitedForAndNoLonger(t *testing.T) {
+	w := newWorld(t)
+	for _, name := range []string{"strange", "old"} {
+		w.provision(name)
+	}
+	w.settle()
+	w.edit("strange", guard(false, ""))
+	w.edit("strange", guard(true, "restore"))
+	w.provision("new")
+	before := w.writes
+	w.deletePVBy("old")
+	delete(w.claims, "claim-old")
+	w.settleOnce()
+	if w.writes != before {
+		t.Errorf("written at once: %q", w.wroteDown())
+	}
+	w.clock.Step(patience)
+	w.queue, w.later = append(w.queue, w.later...), nil
+	w.settleOnce()
+	w.expectGone("old")
+	if !slices.Contains(w.pvs["new"].Finalizers, Finalizer) {
+		t.Error("the new PV is not protected")
+	}
+	pvFirst(w, "strange")
+	w.expectKept("strange")
+	if got := w.c.reports.waiting(); got[ReasonControllerIdle] != 1 {
+		t.Errorf("waiting: %v, want one %s", got, ReasonControllerIdle)
+	}
+}
+
 func TestAnUpgradeInTheMiddleEndsWell(t *testing.T) {
 	for steps := range 40 {
 		w := newWorld(t)

@@ -22,6 +22,8 @@ type notes struct {
 	// done and failed are by the UID of the PV; failed counts the tries.
 	done   map[types.UID]Done
 	failed map[types.UID]failed
+	// leftSince is, by the UID of the PV, since when it has been left to another program.
+	leftSince map[types.UID]time.Time
 	// goes holds the UIDs of twins whose deletion was accepted.
 	goes map[types.UID]struct{}
 	// wrote holds, by name, what writes of ours have made of a PV.
@@ -38,7 +40,7 @@ type failed struct {
 func newNotes() *notes {
 	return &notes{
 		sources: sources{pvs: map[Source]map[string]struct{}{}},
-		done:    map[types.UID]Done{}, failed: map[types.UID]failed{}, goes: map[types.UID]struct{}{},
+		done:    map[types.UID]Done{}, failed: map[types.UID]failed{}, leftSince: map[types.UID]time.Time{}, goes: map[types.UID]struct{}{},
 		wrote: map[string]PV{}, others: map[string]struct{}{},
 	}
 }
@@ -82,6 +84,22 @@ func (n *notes) of(uid types.UID) (Done, Failure) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.done[uid], n.failed[uid].Failure
+}
+
+// left notes whether a PV is left to another program, and returns since when it has been.
+func (n *notes) left(pv PV, is bool, now time.Time) time.Time {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	since, was := n.leftSince[pv.UID]
+	switch {
+	case !is:
+		delete(n.leftSince, pv.UID)
+		return time.Time{}
+	case !was:
+		since = now
+		n.leftSince[pv.UID] = since
+	}
+	return since
 }
 
 func (n *notes) volumeDeleted(uid types.UID, claim reclaim.ClaimRef) {
@@ -156,6 +174,7 @@ func (n *notes) forget(uid types.UID) {
 	defer n.mu.Unlock()
 	delete(n.done, uid)
 	delete(n.failed, uid)
+	delete(n.leftSince, uid)
 	delete(n.goes, uid)
 	for name, pv := range n.wrote {
 		if pv.UID == uid {

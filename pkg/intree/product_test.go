@@ -90,10 +90,15 @@ func isTwin(s Snapshot) bool { return s.TwinFound && s.Twin.TwinOf == s.PV.UID }
 // from the code that keeps it.
 func mayGo(s Snapshot) bool {
 	pv := s.PV
-	return s.Manages == ManagesNobody && !s.Releasing && !s.Done.VolumeDeleted &&
+	return acts(s) && !s.Releasing && !s.Done.VolumeDeleted &&
 		pv.Policy == reclaim.PolicyDelete && pv.Terminating && (pv.Phase == reclaim.PhaseReleased || pv.Phase == reclaim.PhaseFailed) &&
 		pv.Claim.UID != "" && !pv.Held && pv.MigratedTo == "" &&
 		(pv.Guard == WriterUs || pv.Guard == WriterNone && pv.HasFinalizer)
+}
+
+// acts tells whether nobody else manages the finalizer, or whoever does has left this PV alone for long.
+func acts(s Snapshot) bool {
+	return s.Manages == ManagesNobody || s.Manages == ManagesOther && !s.LeftSince.IsZero() && now().Sub(s.LeftSince) >= 2*time.Minute
 }
 
 // shown tells whether live reads have shown, in the right order and not too long ago, that nobody needs
@@ -152,7 +157,7 @@ func brokenPromise(s Snapshot, d Decision) string {
 			return "a finalizer is taken off that we did not put on"
 		}
 	case Protect:
-		if s.Manages != ManagesNobody || pv.Terminating || pv.Policy != reclaim.PolicyDelete || pv.MigratedTo != "" || s.Releasing || pv.Guard == WriterOther {
+		if !acts(s) || pv.Terminating || pv.Policy != reclaim.PolicyDelete || pv.MigratedTo != "" || s.Releasing || pv.Guard == WriterOther {
 			return "a PV is protected that is none of ours to protect"
 		}
 	case Wait, ReadClaim, ReadAttachments, ReadSiblings, ReadPV, ReadOriginal:
@@ -162,7 +167,7 @@ func brokenPromise(s Snapshot, d Decision) string {
 		return "a twin stays armed although the volume may not go"
 	case s.Manages == ManagesUnknown && d.Action != Wait:
 		return "something is done before it is known who manages the finalizer"
-	case s.Manages == ManagesOther && (d.Action == Protect || d.Action == DropGuard && !s.Releasing):
+	case s.Manages == ManagesOther && !acts(s) && (d.Action == Protect || d.Action == DropGuard && !s.Releasing):
 		return "what another program manages is written to"
 	}
 	return ""
@@ -195,7 +200,7 @@ func TestNoCombinationBreaksAPromise(t *testing.T) {
 	visited := 0
 	everyPV(func(pv PV) {
 		everyTwin(func(twin PV, found bool) {
-			for bits := range 1 << 2 {
+			for bits := range 1 << 3 {
 				for manages := ManagesUnknown; manages <= ManagesOther; manages++ {
 					s := proven()
 					s.PV, s.Twin, s.TwinFound, s.Manages = pv, twin, found, manages
@@ -204,13 +209,16 @@ func TestNoCombinationBreaksAPromise(t *testing.T) {
 					if bits&2 != 0 {
 						s.Done = Done{VolumeDeleted: true, Claim: pv.Claim}
 					}
+					if bits&4 != 0 {
+						s.LeftSince = now().Add(-2 * time.Minute)
+					}
 					judge(t, s)
 					visited++
 				}
 			}
 		})
 	})
-	if want := 2048 * 121 * 12; visited != want {
+	if want := 2048 * 121 * 24; visited != want {
 		t.Errorf("visited %d combinations, want %d", visited, want)
 	}
 }

@@ -189,6 +189,18 @@ func (pv PV) deletable() bool {
 	return pv.Policy == reclaim.PolicyDelete && pv.released() && pv.claimed()
 }
 
+// left tells whether a program that manages the finalizer would do something about the PV: put the finalizer
+// on, or delete the volume. One that failed to is at it.
+func (pv PV) left() bool {
+	switch {
+	case pv.MigratedTo != "" || pv.Policy != reclaim.PolicyDelete:
+		return false
+	case !pv.Terminating:
+		return pv.Guard == WriterNone
+	}
+	return pv.Guard != WriterNone && pv.Phase == reclaim.PhaseReleased && pv.claimed()
+}
+
 // csiFinalizers returns the finalizers of the CSI side that are on the PV. On a PV that is not
 // migrated nobody of that side answers for them.
 func (pv PV) csiFinalizers() []string {

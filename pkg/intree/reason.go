@@ -10,6 +10,7 @@ const (
 	ReasonNotSynced           Reason = "NotSynced"
 	ReasonLeftToController    Reason = "LeftToController"
 	ReasonControllerDeletes   Reason = "ControllerDeletes"
+	ReasonControllerIdle      Reason = "ControllerIdle"
 	ReasonMigrated            Reason = "Migrated"
 	ReasonMigratedUnprotected Reason = "MigratedUnprotected"
 	ReasonPolicyUnknown       Reason = "PolicyUnknown"
@@ -61,7 +62,7 @@ const (
 // Reasons returns every reason there is, in the order of their declaration.
 func Reasons() []Reason {
 	return []Reason{
-		ReasonNotOurs, ReasonNotSynced, ReasonLeftToController, ReasonControllerDeletes, ReasonMigrated, ReasonMigratedUnprotected,
+		ReasonNotOurs, ReasonNotSynced, ReasonLeftToController, ReasonControllerDeletes, ReasonControllerIdle, ReasonMigrated, ReasonMigratedUnprotected,
 		ReasonPolicyUnknown, ReasonPolicyKeepsVolume, ReasonRetainBound, ReasonProtected, ReasonDeletionUnprotected, ReasonTerminatingBound,
 		ReasonNotClaimed, ReasonNotReleased, ReasonReleased, ReasonVolumeGone,
 		ReasonWriterUnknown, ReasonHeld, ReasonClaimAlive, ReasonAttached, ReasonSharedSource, ReasonTwinNameTaken, ReasonTwinChanged,
@@ -117,7 +118,9 @@ func (r Reason) about() (sentence string, loud notice) {
 	case ReasonLeftToController:
 		return "kube-controller-manager answers for this PV.", silent
 	case ReasonControllerDeletes:
-		return "The PV is being deleted, and kube-controller-manager, which manages the finalizer, is to delete its volume. If it was downgraded to before 1.31 it never does. " + byHand, quiet
+		return "The PV is being deleted, and kube-controller-manager, which manages the finalizer, is to delete its volume.", quiet
+	case ReasonControllerIdle:
+		return "The PV is being deleted, and the program that put " + Finalizer + " on it does not delete its volume. kube-controller-manager before 1.31 never does, wherever the finalizer came from. " + byHand, warning
 	case ReasonMigrated:
 		return "The PV is migrated to a CSI driver, whose sidecar answers for it.", silent
 	case ReasonMigratedUnprotected:

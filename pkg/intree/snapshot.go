@@ -14,6 +14,9 @@ import (
 type Snapshot struct {
 	// Manages says who manages the finalizer in this cluster.
 	Manages Manages
+	// LeftSince is since when the PV has been left to the other program although that would have done
+	// something about it. Zero: it is not so.
+	LeftSince time.Time
 	// Releasing: the finalizers of ours are taken off, and nothing is deleted: the way out.
 	Releasing bool
 
@@ -163,6 +166,17 @@ func (s Snapshot) shared() bool {
 		return !other.deletable() && !twinOf(other, s.PV) &&
 			!slices.ContainsFunc(s.Siblings, func(third PV) bool { return third.deletable() && twinOf(other, third) })
 	})
+}
+
+// patience is how long another program that manages the finalizer may take to do its part for one PV.
+// kube-controller-manager does so within seconds of each change, looks at every PV again each 15
+// seconds, and has a new leader within 20.
+const patience = 2 * time.Minute
+
+// idle tells whether the other program does not do its part for the PV, so that it is no reason to stand
+// down: it was seen to manage another PV, long ago perhaps.
+func (s Snapshot) idle(now time.Time) bool {
+	return !s.LeftSince.IsZero() && now.Sub(s.LeftSince) >= patience
 }
 
 // twin tells whether there is a twin of the PV.

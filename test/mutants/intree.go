@@ -11,7 +11,17 @@ func intree() []mutant {
 		},
 		{
 			name: "in-tree: another program that manages the finalizer is not looked at", in: "pkg/intree", file: "decide.go",
-			before: "case s.Manages == ManagesOther || pv.Guard == WriterOther:", after: "case false:",
+			before: "case pv.Guard == WriterOther, s.Manages == ManagesOther && !s.idle(now):", after: "case false:",
+			because: twins,
+		},
+		{
+			name: "in-tree: another program is given no time", in: "pkg/intree", file: "decide.go",
+			before: "s.Manages == ManagesOther && !s.idle(now):", after: "false:",
+			because: twins,
+		},
+		{
+			name: "in-tree: another program's finalizer is taken for ours once it does nothing", in: "pkg/intree", file: "decide.go",
+			before: "case pv.Guard == WriterOther, s.Manages == ManagesOther &&", after: "case (pv.Guard == WriterOther || s.Manages == ManagesOther) &&",
 			because: twins,
 		},
 		{
