@@ -52,29 +52,42 @@ type run struct {
 
 // reconcile works on the PV of a name.
 func (c *Controller) reconcile(ctx context.Context, name string) loop.Next {
-	facts, found := c.observer.observe(name)
+	w, found := c.begin(name)
 	if !found {
 		return loop.Next{}
 	}
-	facts.LeftSince = c.observer.notes.left(facts.PV, facts.Manages == ManagesOther && facts.PV.left(), c.cfg.Clock.Now())
-	w := &run{Controller: c, facts: facts}
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("PV", name))
 	d, err := w.carryOut(ctx)
+	return w.ended(ctx, d, err)
+}
+
+// begin returns the run on the PV of a name, if there is something to decide on.
+func (c *Controller) begin(name string) (w *run, found bool) {
+	facts, found := c.observer.observe(name)
+	if !found {
+		return nil, false
+	}
+	facts.LeftSince = c.observer.notes.left(facts.PV, facts.Manages == ManagesOther && facts.PV.left(), c.cfg.Clock.Now())
+	return &run{Controller: c, facts: facts}, true
+}
+
+// ended tells people why the run has ended, and says when there is to be another.
+func (w *run) ended(ctx context.Context, d Decision, err error) loop.Next {
 	switch {
 	case err != nil:
-		return c.afterTrouble(ctx, w.subject(), err)
+		return w.afterTrouble(ctx, w.subject(), err)
 	case d.Action != Wait: // a dry run ends before its first write
-		c.reports.would(ctx, w.subject(), d)
+		w.reports.would(ctx, w.subject(), d)
 		return loop.Next{}
 	}
 	reason := w.told(d.Reason)
-	c.reports.now(ctx, w.subject(), reason, w.detail(reason))
+	w.reports.now(ctx, w.subject(), reason, w.detail(reason))
 	switch {
 	case d.After > 0:
 		// A loop's delay may be a fifth shorter than asked for.
 		return loop.Next{Backoff: loop.Backoff{First: d.After + d.After/4, Max: d.After + d.After/4}}
 	case d.Timed:
-		return c.usual()
+		return w.usual()
 	}
 	return loop.Next{}
 }
@@ -233,11 +246,13 @@ func (w *run) names() []string {
 }
 
 // makeTwin creates the twin from the PV as it was just read. Where there is a PV of that name that the
-// watch does not show, it is judged next.
+// watch does not show, it is judged next; before it is armed, all is looked at a second time, as with any
+// other.
 func (w *run) makeTwin(ctx context.Context) error {
 	twin := newTwin(w.object)
 	o, err := w.cluster.createPV(ctx, twin)
 	if errors.Is(err, kube.ErrChanged) {
+		w.facts.Claim, w.facts.Attachments, w.facts.SiblingsRead, w.facts.PVRead = ClaimFacts{}, AttachmentFacts{}, Read{}, Read{}
 		var found bool
 		if o, found, err = w.cluster.readPV(ctx, twin.Name); err == nil && !found {
 			return kube.ErrChanged

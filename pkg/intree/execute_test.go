@@ -612,3 +612,27 @@ func (w *world) expectEnd(name string, retained bool) {
 		}
 	}
 }
+
+// A twin that a lost answer or another replica left is armed after a second look, like any other.
+func TestATwinThatIsFoundWhenItIsToBeMadeGetsASecondLook(t *testing.T) {
+	w := newWorld(t)
+	w.provision("a")
+	w.settle()
+	w.deletePVBy("a")
+	delete(w.claims, "claim-a")
+	w.before = func(what string) error {
+		if strings.HasPrefix(what, "create ") {
+			o := newTwin(w.pvs["a"])
+			o.UID, o.Status.Phase = "made-before", v1.VolumeReleased
+			w.set(o)
+			w.before = nil
+		}
+		return nil
+	}
+	w.settleOnce()
+	if n := count(w.diary, "read claim"); n != 2 {
+		t.Errorf("the claim was read %d times before the twin was armed:\n%s", n, strings.Join(w.diary, "\n"))
+	}
+	w.settle()
+	w.expectGone("a")
+}

@@ -24,6 +24,7 @@ type observer struct {
 	pvs   pvCache
 	watch *kube.Cache[*PV]
 	notes *notes
+	log   klog.Logger
 }
 
 // pvCache is what is read of the watch of PVs.
@@ -34,7 +35,7 @@ type pvCache interface {
 }
 
 func newObserver(wake func(string), forgotten func(types.UID)) *observer {
-	return &observer{wake: wake, forgotten: forgotten, notes: newNotes()}
+	return &observer{wake: wake, forgotten: forgotten, notes: newNotes(), log: klog.Background()}
 }
 
 // follow makes the cache, which does not run yet.
@@ -104,9 +105,9 @@ func (o *observer) managed(pv *PV, shows bool) {
 		return
 	}
 	if shows {
-		klog.Background().Info("Another program manages the finalizer of in-tree PVs, so volume-guard stands down", "finalizer", Finalizer, "PV", pv.Name, "manager", pv.Manager)
+		o.log.Info("Another program manages the finalizer of in-tree PVs, so volume-guard stands down", "finalizer", Finalizer, "PV", pv.Name, "manager", pv.Manager)
 	} else {
-		klog.Background().Info("No PV shows any more that another program manages the finalizer of in-tree PVs", "finalizer", Finalizer)
+		o.log.Info("No PV shows any more that another program manages the finalizer of in-tree PVs", "finalizer", Finalizer)
 	}
 	for _, name := range o.names() {
 		o.wake(name)

@@ -20,6 +20,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/model"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/claims"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/twins"
 )
 
 const usage = `Explore what can happen while csi-reclaimer is at work, breadth first, and judge each step.
@@ -72,7 +73,7 @@ func run(ctx context.Context, args []string, out io.Writer) int {
 	return explore(ctx, worlds, o, out)
 }
 
-// world is one of either kind.
+// world is one of any kind.
 type world struct {
 	name, about, bounds string
 	deep                bool
@@ -84,12 +85,16 @@ type played interface {
 	Story(moves []search.Move) []string
 }
 
-// all returns the worlds in which volumes are made, and then those in which they are deleted.
+// all returns the worlds in which volumes are made, then those in which they are deleted, and last those
+// of in-tree plugins.
 func all() (list []world) {
 	for _, w := range claims.Worlds() {
 		list = append(list, world{w.Name, w.About, w.Bounds(), w.Deep, &w})
 	}
 	for _, w := range model.Worlds() {
+		list = append(list, world{w.Name, w.About, w.Bounds(), w.Deep, &w})
+	}
+	for _, w := range twins.Worlds() {
 		list = append(list, world{w.Name, w.About, w.Bounds(), w.Deep, &w})
 	}
 	return list

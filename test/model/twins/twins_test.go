@@ -1,0 +1,211 @@
+//go:build model
+
+package twins
+
+import (
+	"bytes"
+	"flag"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
+)
+
+var (
+	maxStates = flag.Int("states", 5_000, "how many states of each world the test explores")
+	seed      = flag.Uint64("seed", 0, "seed of the random walks (default: the time)")
+)
+
+// The worlds are explored whole by the program (make model); here it is as far as a test's time
+// allows.
+func TestNoWorldBreaksAPromise(t *testing.T) {
+	for _, w := range Worlds() {
+		t.Run(w.Name, func(t *testing.T) {
+			r := w.Explore(t.Context(), search.Options{MaxStates: *maxStates})
+			for _, f := range r.Findings() {
+				t.Errorf("%s\n%s", f.Promise, strings.Join(w.Story(f.Moves), "\n"))
+			}
+			if !r.Exhausted && r.States < *maxStates {
+				t.Errorf("ended after %d states", r.States)
+			}
+		})
+	}
+}
+
+// walk makes random moves from the beginning of a world and has each state looked at.
+func walk(t *testing.T, w *World, steps int, look func(*worker, *state)) {
+	t.Helper()
+	if *seed == 0 {
+		*seed = uint64(time.Now().UnixNano())
+	}
+	random := rand.New(rand.NewPCG(*seed, 0))
+	t.Logf("-seed=%d", *seed)
+	k := newWorker(w)
+	now := decode(k.First())
+	for range steps {
+		look(k, &now)
+		var next []state
+		k.s, k.listed = &now, func(_ move, s *state) { next = append(next, *s) }
+		k.moves(&now)
+		if len(next) == 0 {
+			return
+		}
+		now = next[random.IntN(len(next))]
+	}
+}
+
+func TestNothingOfAStateIsForgotten(t *testing.T) {
+	for _, w := range Worlds() {
+		t.Run(w.Name, func(t *testing.T) {
+			walk(t, &w, 300, func(k *worker, s *state) {
+				if again := decode(s.encode(nil)); again.world != s.world {
+					t.Fatal("a world differs from what was written of it")
+				}
+				for _, known := range s.knows {
+					if len(known) == 0 {
+						continue
+					}
+					replica, rest := k.machine.Decode(known)
+					if len(rest) != 0 {
+						t.Fatalf("%d bytes are left of a replica", len(rest))
+					}
+					if twice := replica.Encode(nil); !bytes.Equal(twice, known) {
+						t.Fatalf("a replica differs from what was written of it:\n%v\n%v", known, twice)
+					}
+					k.machine.Release(replica)
+				}
+			})
+		})
+	}
+}
+
+func TestEveryMoveIsTold(t *testing.T) {
+	w := Worlds()[0]
+	for v := range noVerb {
+		m := move{v, 1, 0}
+		if m.verb >= verbs && m.verb < callArrives {
+			continue
+		}
+		if line := w.tellMove(m); line == "" || strings.Contains(line, "%!") || moveOf(m.code()) != m {
+			t.Errorf("move %d is told as %q, and taken for %+v", v, line, moveOf(m.code()))
+		}
+	}
+}
+
+// TestTheFirstWorldIsSeenWhole: a deletion by way of a twin comes to its end, and without the plugin's call
+// no story of a PV that was deleted first does.
+func TestATwinHasTheVolumeDeleted(t *testing.T) {
+	w := Worlds()[0]
+	k := newWorker(&w)
+	armed, done := false, false
+	for range 200 {
+		walk(t, &w, 300, func(_ *worker, s *state) {
+			armed = armed || s.operations[twin(0)] == begun
+			done = done || armed && !s.pvs[0].exists() && !s.pvs[twin(0)].exists() && !s.disks[0]
+		})
+		if done {
+			return
+		}
+		*seed++
+	}
+	t.Errorf("no walk came to the end of a twin: armed %v", armed)
+	_ = k
+}
+
+// judged returns a scene with a PV that is to be deleted, and its twin, which is armed.
+func judged(w *World) *scene {
+	k := newWorker(w)
+	c := &scene{World: w, machine: k.machine, state: decode(k.First())}
+	c.claims[0] = claim{born: true}
+	c.seen = c.claims
+	p := &c.pvs[0]
+	p.Terminating, p.Phase, p.Guard = true, reclaim.PhaseReleased, intree.WriterUs
+	t := &c.pvs[twin(0)]
+	*t = *p
+	t.TwinOf, t.Guard, t.Terminating = p.UID, intree.WriterNone, false
+	c.lines[0].proofs[0] = proof{true, true, true}
+	return c
+}
+
+func expect(t *testing.T, wrong, want string) {
+	t.Helper()
+	if got, _, _ := strings.Cut(wrong, ":"); got != want {
+		t.Errorf("judged %q, want %q", wrong, want)
+	}
+}
+
+func TestEachStepIsJudged(t *testing.T) {
+	w := World{Name: "one", PVs: []intree.ModelPV{{Name: "a", Claim: "data"}, {Name: "b", Claim: "logs"}}, Claims: []string{"data", "logs"}, Replicas: 1, Lag: 1}
+	deletion := func(c *scene) { c.judgeDeletion(twin(0)) }
+	arming := func(c *scene) { c.judgeTwin(0, 0, intree.Ask{Action: intree.ArmTwin, Slot: 1}) }
+	alone := func(c *scene) { c.pvs[2] = pv{} }
+	for name, tc := range map[string]struct {
+		prepare, judge func(*scene)
+		want           string
+	}{
+		"a volume that may go":                       {alone, deletion, ""},
+		"that is gone already":                       {func(c *scene) { c.disks[0] = false }, deletion, ""},
+		"of a PV that is to keep it":                 {func(c *scene) { alone(c); c.pvs[0].Policy = reclaim.PolicyRetain }, deletion, "P2"},
+		"which came too late":                        {func(c *scene) { c.pvs[0].Policy, c.tooLate[0] = reclaim.PolicyRetain, true }, deletion, ""},
+		"of a PV that is gone":                       {func(c *scene) { alone(c); c.pvs[0] = pv{} }, deletion, "P2"},
+		"that is attached":                           {func(c *scene) { alone(c); c.attached = true }, deletion, "P2"},
+		"that another PV needs":                      {nil, deletion, "P2"},
+		"that another needed":                        {func(c *scene) { c.pvs[2].Phase = reclaim.PhaseReleased; c.claims[1].there = false }, deletion, ""},
+		"that a claim has by the twin":               {func(c *scene) { alone(c); c.claims[0] = claim{there: true, volume: 2} }, deletion, "P2"},
+		"a twin is armed":                            {nil, arming, ""},
+		"its claim was not read":                     {func(c *scene) { c.lines[0].proofs[0].claim = false }, arming, "P2"},
+		"attachments were not":                       {func(c *scene) { c.lines[0].proofs[0].detached = false }, arming, "P2"},
+		"the PV was not":                             {func(c *scene) { c.lines[0].proofs[0].pv = false }, arming, "P2"},
+		"a PV goes before its volume":                {nil, func(c *scene) { c.judgeEnd(0, c.pvs[0]) }, "P1"},
+		"a PV goes after its volume":                 {func(c *scene) { c.disks[0] = false }, func(c *scene) { c.judgeEnd(0, c.pvs[0]) }, ""},
+		"a PV goes that a user let go":               {func(c *scene) { c.excused[0] = true }, func(c *scene) { c.judgeEnd(0, c.pvs[0]) }, ""},
+		"a PV goes that is to keep its volume":       {func(c *scene) { c.pvs[0].Policy = reclaim.PolicyRetain }, func(c *scene) { c.judgeEnd(0, c.pvs[0]) }, ""},
+		"our patch leaves a PV with nothing":         {alone, func(c *scene) { c.write(0, us, func(p *pv) { p.Guard, p.inUse = intree.WriterNone, false }) }, "P1"},
+		"a user's patch leaves a PV with nothing":    {alone, func(c *scene) { c.write(0, others, func(p *pv) { p.Guard, p.inUse = intree.WriterNone, false }) }, ""},
+		"a twin goes, and its volume is still there": {nil, func(c *scene) { c.judgeEnd(twin(0), c.pvs[twin(0)]) }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := judged(&w)
+			if tc.prepare != nil {
+				tc.prepare(c)
+			}
+			tc.judge(c)
+			expect(t, c.wrong, tc.want)
+		})
+	}
+}
+
+func TestRestIsJudged(t *testing.T) {
+	w := World{Name: "one", PVs: []intree.ModelPV{{Name: "a", Claim: "data"}}, Claims: []string{"data"}, Replicas: 1, Lag: 1}
+	alone := func(c *scene) { c.pvs[twin(0)] = pv{} }
+	alive := func(c *scene) { alone(c); c.pvs[0].Terminating = false }
+	for name, tc := range map[string]struct {
+		prepare func(*scene)
+		want    string
+	}{
+		"nothing at all":                     {func(c *scene) { c.pvs = [maxSlots]pv{} }, ""},
+		"a PV in use":                        {alive, ""},
+		"which is not protected":             {func(c *scene) { alive(c); c.pvs[0].Guard = intree.WriterNone }, "P5"},
+		"which is to keep its volume":        {func(c *scene) { alive(c); c.pvs[0].Policy = reclaim.PolicyRetain }, "P5"},
+		"a PV that is being deleted":         {alone, "P5"},
+		"its claim lives":                    {func(c *scene) { alone(c); c.claims[0].there = true }, ""},
+		"it is held":                         {func(c *scene) { alone(c); c.pvs[0].Held = true }, ""},
+		"it is taken back":                   {func(c *scene) { alone(c); c.pvs[0].Claim = 0 }, ""},
+		"it is to keep its volume":           {func(c *scene) { alone(c); c.pvs[0].Policy = reclaim.PolicyRetain }, "P5"},
+		"a stranger holds it":                {func(c *scene) { alone(c); c.pvs[0].Guard = intree.WriterOther }, ""},
+		"a PV with its twin":                 {func(*scene) {}, "P5"},
+		"a twin that is left":                {func(c *scene) { c.pvs[0] = pv{} }, "P5"},
+		"a twin that somebody uses":          {func(c *scene) { c.pvs[twin(0)].Phase = reclaim.PhaseBound }, ""},
+		"a PV that is no twin, of that name": {func(c *scene) { c.pvs[twin(0)].TwinOf = 0 }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := judged(&w)
+			tc.prepare(c)
+			expect(t, newWorker(&w).unsettled(&c.state), tc.want)
+		})
+	}
+}
