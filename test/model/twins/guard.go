@@ -196,6 +196,7 @@ func (c *scene) carryOut(ask intree.Ask) intree.Reply {
 	if after == now {
 		return intree.Reply{PV: now.PVView}
 	}
+	c.judgeWrite(ask)
 	c.write(slot, us, func(p *pv) { *p = after })
 	after.Version = c.versions[slot]
 	return intree.Reply{PV: after.PVView}

@@ -20,6 +20,25 @@ func (c *scene) judgeTwin(i, slot int, ask intree.Ask) {
 		c.violates("P2: %v is sent for PV %s although no reads that still count showed that its claim is gone (%v), it is not attached (%v), and last that its volume may go (%v)",
 			ask.Action, c.say(slot), p.claim, p.detached, p.pv)
 	}
+	if ask.New.Policy == reclaim.PolicyDelete {
+		c.violates("P2: the twin of PV %s is made so that nothing has to be looked at again", c.say(slot))
+	}
+}
+
+// judgeWrite judges what the API server is about to carry out for volume-guard.
+func (c *scene) judgeWrite(ask intree.Ask) {
+	slot := int(ask.Slot)
+	now, other := c.pvs[slot], c.pvs[twin(slot)]
+	switch {
+	case ask.Action == intree.ArmTwin && now.Phase != reclaim.PhaseReleased:
+		c.violates("P2: PV %s is armed, and the PV controller has not seen that its claim is gone", c.say(slot))
+	case ask.Action == intree.DeleteTwin && now.deletes():
+		c.violates("P1: PV %s is deleted while it is armed, and its end will be taken for that of its volume", c.say(slot))
+	case ask.Action == intree.DeleteTwin && now.Phase == reclaim.PhaseBound:
+		c.violates("P2: PV %s is deleted, which a claim has", c.say(slot))
+	case ask.Action == intree.DropGuard && now.Policy == reclaim.PolicyRetain && other.exists() && other.TwinOf == now.UID && other.deletes() && !other.Terminating:
+		c.violates("P2: PV %s is let go to keep its volume, and its twin is armed", c.say(slot))
+	}
 }
 
 // judgeDeletion judges a deletion by the plugin. What is deleted by way of a PV itself is the PV
@@ -40,7 +59,7 @@ func (c *scene) judgeDeletion(slot int) {
 		switch {
 		case c.lives(other), c.lives(twin(other)):
 			c.violates("P2: the volume of PV %s is deleted, and a claim that lives has it", c.say(other))
-		case other == original(slot) && !mayGo(p):
+		case other == original(slot) && (!mayGo(p) || p.Claim != c.pvs[slot].Claim):
 			c.violates("P2: the volume of PV %s is deleted, which is not to be deleted", c.say(other))
 		case p.exists() && (!p.deletes() || !p.released() || p.Claim == 0):
 			c.violates("P2: the volume of PV %s is deleted, and PV %s needs it", c.say(slot), c.say(other))

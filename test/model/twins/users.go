@@ -28,7 +28,7 @@ func (k *worker) users(s *state) {
 		t := s.pvs[twin(2*i)]
 		k.user(t.exists() && !t.Terminating, s.left.DeleteTwin, move{userDeletesTwin, 0, twin(2 * i)}, func(n *scene) {
 			n.left.DeleteTwin--
-			n.excused[i] = n.excused[i] || t.deletes() // its end looks like that of one whose volume is deleted
+			n.excused[i] = n.excused[i] || t.deletes() && t.Phase == reclaim.PhaseReleased // its end looks like that of one whose volume is deleted
 			n.write(twin(2*i), others, func(p *pv) { p.Terminating = true })
 		})
 	}

@@ -87,8 +87,8 @@ func lives() []World {
 			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Retain: 1, Delete: 1, API: 1},
 		},
 		{
-			Name: "twin, held", About: "a PV that is held, and let go, and a process that ends",
-			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Hold: 2, Crash: 1},
+			Name: "twin, held", About: "a PV that is held, and let go",
+			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Hold: 2},
 		},
 		{
 			Name: "twin, taken back", About: "an administrator gives the PV to the claim that was made anew", Claims: anew,
@@ -116,7 +116,11 @@ func lives() []World {
 		},
 		{
 			Name: "twin, by hand", About: "somebody takes the finalizer off, or deletes the twin",
-			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Strip: 1, DeleteTwin: 1, API: 1},
+			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Strip: 1, DeleteTwin: 1},
+		},
+		{
+			Name: "twin, failed by hand", About: "a plugin that fails, and somebody who deletes the twin",
+			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Plugin: 1, DeleteTwin: 1},
 		},
 		{
 			Name: "twin, attached", About: "a volume that is attached for a while", Attached: true,
