@@ -25,6 +25,8 @@ const (
 	ReadFamily
 	// ReadPV reads the PV from the API server.
 	ReadPV
+	// ReadNodes looks whether another node is in the place of this one.
+	ReadNodes
 	// DeleteVolume has the storage system delete the volume.
 	DeleteVolume
 	// DeletePV asks the API server to delete the PV.
@@ -57,6 +59,8 @@ func (a Action) String() string {
 		return "ReadFamily"
 	case ReadPV:
 		return "ReadPV"
+	case ReadNodes:
+		return "ReadNodes"
 	case DeleteVolume:
 		return "DeleteVolume"
 	case DeletePV:
@@ -71,7 +75,7 @@ func (a Action) String() string {
 // only look.
 func (a Action) changes() bool {
 	switch a {
-	case Wait, CatchUpAttachments, ReadSecrets, ReadClaim, ReadSiblings, ReadFamily, ReadPV:
+	case Wait, CatchUpAttachments, ReadSecrets, ReadClaim, ReadSiblings, ReadFamily, ReadPV, ReadNodes:
 		return false
 	default:
 		return true

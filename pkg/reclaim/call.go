@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"k8s.io/klog/v2"
 
@@ -41,6 +42,8 @@ type answer struct {
 	attachments attachmentList
 	family      pvList
 	secrets     map[string]string
+	// nodes are the names of those in the place of this one.
+	nodes []string
 	// missing says what would tell or hold the Secret, but does not exist.
 	missing string
 	// version is the resourceVersion that a write made.
@@ -70,6 +73,8 @@ func (r *Reclaimer) ask(ctx context.Context, c call) (a answer) {
 		a.family, a.err = r.cluster.listPVs(ctx)
 	case ReadPV:
 		a.pv, a.found, a.err = r.cluster.readPV(ctx, c.pv.Name)
+	case ReadNodes:
+		a.nodes, a.err = r.cluster.listNodes(ctx)
 	case DeleteVolume:
 		start := r.cfg.Clock.Now()
 		a.err = r.deleter.DeleteVolume(ctx, c.pv.Handle, c.secrets)
@@ -137,7 +142,7 @@ func (r *Reclaimer) askForSecrets(ctx context.Context, pv PV) (a answer) {
 func (w *run) begin(d Decision) (call, error) {
 	c := call{Decision: d, pv: w.facts.PV}
 	switch d.Action {
-	case ReadClaim, ReadPV, ReadFamily:
+	case ReadClaim, ReadPV, ReadFamily, ReadNodes:
 		c.read = w.nextRead()
 	case ReadSiblings:
 		c.read, c.siblings = w.nextRead(), w.facts.Siblings
@@ -185,7 +190,7 @@ func (w *run) learn(ctx context.Context, c call, a answer) error {
 		return w.finalizerDropped(ctx, c, a)
 	case ReleasePV:
 		return w.pvReleased(a)
-	case CatchUpAttachments, ReadSecrets, ReadClaim, ReadSiblings, ReadFamily, ReadPV:
+	case CatchUpAttachments, ReadSecrets, ReadClaim, ReadSiblings, ReadFamily, ReadPV, ReadNodes:
 		if a.err != nil {
 			return because(unreadable(a.err), a.err)
 		}
@@ -233,6 +238,8 @@ func (w *run) read(ctx context.Context, c call, a answer) error {
 			}
 		}
 		w.facts.FamilyRead = c.read
+	case ReadNodes:
+		w.facts.NodesRead, w.facts.Alone = c.read, slices.Equal(a.nodes, []string{w.cfg.Node.Name})
 	case ReadPV:
 		if !a.found || a.pv.UID != c.pv.UID {
 			return errEnded

@@ -37,6 +37,8 @@ type cluster interface {
 	listAttachments(ctx context.Context) (attachmentList, error)
 	// listPVs does the same for the PVs.
 	listPVs(ctx context.Context) (pvList, error)
+	// listNodes returns the names of the nodes that are in the place of this one.
+	listNodes(ctx context.Context) (names []string, err error)
 	// patchFinalizers changes the finalizers of the PV and returns the resourceVersion that
 	// it has then. With bound, only if the PV is exactly as it was read.
 	patchFinalizers(ctx context.Context, pv PV, add, drop []string, bound bool) (version string, err error)
@@ -71,6 +73,8 @@ type apiServer struct {
 	clients kube.Clients
 	// background are for writes that no deletion waits for; their limits are their own.
 	background kube.Clients
+	// node is the one whose volumes are looked after, nil for the whole cluster.
+	node *Node
 	// timeout bounds each call, so that a server that hangs does not hold a worker.
 	timeout time.Duration
 }
@@ -89,7 +93,7 @@ func (a apiServer) readPV(ctx context.Context, name string) (PV, bool, error) {
 	case err != nil:
 		return PV{}, false, fmt.Errorf("read PV %q: %w", name, err)
 	}
-	return PVOf(o), true, nil
+	return pvAt(a.node, o), true, nil
 }
 
 func (a apiServer) readClaim(ctx context.Context, of ClaimRef) (ClaimFacts, error) {
@@ -150,7 +154,7 @@ func (a apiServer) listPVs(ctx context.Context) (pvList, error) {
 	}
 	list := pvList{complete: page.Continue == "", version: page.ResourceVersion}
 	for i := range page.Items {
-		list.pvs = append(list.pvs, PVOf(&page.Items[i]))
+		list.pvs = append(list.pvs, pvAt(a.node, &page.Items[i]))
 	}
 	return list, nil
 }
@@ -166,6 +170,24 @@ func (a apiServer) readClass(ctx context.Context, name string) (map[string]strin
 		return nil, false, fmt.Errorf("read StorageClass %q: %w", name, err)
 	}
 	return o.Parameters, true, nil
+}
+
+// listNodes goes by the labels, which the kubelet puts on the Node as its driver says.
+func (a apiServer) listNodes(ctx context.Context) ([]string, error) {
+	if a.node == nil {
+		return nil, errors.New("list nodes: there is none of our own")
+	}
+	ctx, cancel := a.bound(ctx)
+	defer cancel()
+	list, err := a.clients.Core.Nodes().List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: a.node.Segments})})
+	if err != nil {
+		return nil, fmt.Errorf("list the nodes in the place of node %q: %w", a.node.Name, err)
+	}
+	names := make([]string, 0, len(list.Items))
+	for i := range list.Items {
+		names = append(names, list.Items[i].Name)
+	}
+	return names, nil
 }
 
 // patchFinalizers believes only what the answer shows: an admission policy that puts a

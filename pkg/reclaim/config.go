@@ -30,6 +30,10 @@ type Config struct {
 	// watched. True only where the driver lacks PUBLISH_UNPUBLISH_VOLUME and its CSIDriver
 	// says attachRequired: false.
 	NeverAttached bool
+	// Node has only the volumes of this node looked after, for a driver that runs on each node by
+	// itself. PVs of other nodes are not even kept in memory; of a PV that several nodes reach,
+	// or may reach, none deletes the volume. Default: the whole cluster.
+	Node *Node
 	// NotFoundIsDeleted takes outcome.NotFound for a volume that is deleted. The CSI
 	// specification wants drivers to answer OK for one that is not there; NotFound can also
 	// mean a driver that looks in the wrong place.
@@ -116,6 +120,7 @@ func (c Config) Validate() error {
 	add(c.Mode > ModeRelease, "mode: %d is none", c.Mode)
 	add(c.Scope > ScopeBoundAny, "scope: %d is none", c.Scope)
 	add(c.Role == RoleObserver && c.Mode != ModeHonor, "mode: role observer has no finalizers to take off")
+	add(c.Node != nil && (c.Node.Name == "" || len(c.Node.Segments) == 0), "node: its name or its segments are not given")
 	add(c.Brake.Deletions < 0, "brake: %d deletions is negative", c.Brake.Deletions)
 	add(full.Brake.Window < 0, "brake: a window of %v is negative", c.Brake.Window)
 	add(c.Brake.Deletions > 0 && (c.Brake.Lease.Name == "" || c.Brake.Lease.Namespace == ""), "brake: no Lease is named that says whether it is on")
@@ -130,6 +135,6 @@ func (c Config) Validate() error {
 func (c Config) rules(driver string) Rules {
 	return Rules{
 		Driver: driver, Role: c.Role, Mode: c.Mode, Scope: c.Scope, IgnoreStatic: c.IgnoreStatic,
-		ReclaimUnprotected: *c.ReclaimUnprotected, NeverAttached: c.NeverAttached,
+		ReclaimUnprotected: *c.ReclaimUnprotected, NeverAttached: c.NeverAttached, Local: c.Node != nil,
 	}
 }

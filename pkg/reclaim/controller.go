@@ -78,7 +78,7 @@ func New(config *rest.Config, driver string, deleter Deleter, cfg Config) (*Recl
 		return nil, err
 	}
 	r.authorization = clients.Authorization
-	r.cluster = apiServer{clients: clients, background: slow, timeout: apiTimeout}
+	r.cluster = apiServer{clients: clients, background: slow, node: cfg.Node, timeout: apiTimeout}
 	r.reports = newReports(cfg.Events, func(reason Reason) { r.metrics.told.WithLabelValues(string(reason)).Inc() })
 	r.brake = newBrake(cfg.Brake, cfg.Clock)
 	if r.reclaiming, err = loop.New(loop.Config{Name: "reclaim", Workers: cfg.Workers, Clock: cfg.Clock}, r.reclaim); err != nil {
@@ -89,6 +89,7 @@ func New(config *rest.Config, driver string, deleter Deleter, cfg Config) (*Recl
 	}
 	r.protectSoon = r.protecting.Add
 	r.observer = newObserver(cfg.rules(driver), r.brake, cfg.Clock, r.wake, r.reports.forget)
+	r.observer.node = cfg.Node
 	r.observer.watch(clients)
 	if err := register(cfg.Metrics, append(r.metrics.all(), newInventory(r.observer, r.reports))...); err != nil {
 		return nil, err

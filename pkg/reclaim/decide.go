@@ -25,6 +25,8 @@ func Decide(s Snapshot, now time.Time) Decision {
 	switch {
 	case s.Rules.Role == RoleUnknown || !s.PV.ownedBy(s.Rules.Driver):
 		return Decision{Reason: ReasonNotOurs, Over: s.End.Gone}
+	case s.Rules.Local && s.PV.Reach != ReachHere && !s.Done.VolumeDeleted:
+		return notHere(s)
 	case s.End.Gone:
 		return gone(s, now)
 	case s.Rules.Role == RoleObserver:
@@ -45,6 +47,17 @@ func Decide(s Snapshot, now time.Time) Decision {
 		return unclaimed(s)
 	}
 	return honor(s, now)
+}
+
+// notHere handles a PV that is not this node's alone: nobody but its own node deletes a volume, or
+// protects one. Of a PV that several nodes may reach, that is nobody.
+func notHere(s Snapshot) Decision {
+	pv := s.PV
+	leaving := pv.Terminating || pv.released() || s.End.Gone
+	if pv.Reach == ReachUnclear && pv.Policy == PolicyDelete && pv.claimed() && leaving {
+		return Decision{Reason: ReasonNodeUnclear, Over: s.End.Gone}
+	}
+	return Decision{Reason: ReasonOtherNode, Over: s.End.Gone}
 }
 
 // honor handles a claimed PV with policy Delete.
@@ -172,7 +185,7 @@ func unclaimed(s Snapshot) Decision {
 // first; the live reads come last and close together, the PV's after all others, so that
 // the time in which something can change unseen is as short as can be.
 func reclaim(s Snapshot, now time.Time) Decision {
-	if d, ready := prepare(s); !ready {
+	if d, ready := prepare(s, now); !ready {
 		return d
 	}
 	switch s.claimState(now) {
@@ -191,8 +204,8 @@ func reclaim(s Snapshot, now time.Time) Decision {
 	return step(DeleteVolume, ReasonReclaim)
 }
 
-// prepare is what comes before the live reads of a deletion.
-func prepare(s Snapshot) (_ Decision, ready bool) {
+// prepare is what comes before the live reads of claim, siblings and PV.
+func prepare(s Snapshot, now time.Time) (_ Decision, ready bool) {
 	pv := s.PV
 	switch {
 	case pv.Held:
@@ -212,6 +225,10 @@ func prepare(s Snapshot) (_ Decision, ready bool) {
 		return wait(ReasonSharedHandle), false
 	case !s.SecretsRead:
 		return step(ReadSecrets, ReasonReclaim), false
+	case s.Rules.Local && !s.NodesRead.fresh(now):
+		return step(ReadNodes, ReasonReclaim), false
+	case s.Rules.Local && !s.Alone:
+		return Decision{Action: Wait, Reason: ReasonNodeNotAlone, Timed: true}, false
 	}
 	return Decision{}, true
 }
@@ -238,7 +255,7 @@ func gone(s Snapshot, now time.Time) Decision {
 	case s.protected() || !pv.released() || !s.End.Final || !s.History.SeenAlive || s.History.SeenProtected || pv.Held:
 		return over(ReasonVolumeLeftBehind)
 	}
-	d, ready := prepare(s)
+	d, ready := prepare(s, now)
 	switch {
 	case !ready && d.Reason == ReasonHandleUnknown:
 		return over(ReasonVolumeLeftBehind)

@@ -18,6 +18,8 @@ import (
 // observer keeps what the watches tell and wakes the PVs that a change concerns.
 type observer struct {
 	rules Rules
+	// node is the one whose PVs are kept, nil for those of the whole cluster.
+	node  *Node
 	clock clock.PassiveClock
 	// wake has a PV decided on; it does not block.
 	wake func(pv string)
@@ -76,15 +78,16 @@ func (o *observer) watch(clients kube.Clients) {
 	o.pvs, o.attachments = o.pvWatch, o.attachmentWatch
 }
 
-// recordPV keeps the PVs that are this driver's, or name a volume of its.
+// recordPV keeps the PVs that are this driver's, or name a volume of its, but those that are surely
+// another node's.
 func (o *observer) recordPV(object runtime.Object, known bool) (_ *PV, keep bool, err error) {
 	api, ok := object.(*v1.PersistentVolume)
 	if !ok {
 		return nil, false, fmt.Errorf("watch PVs: got a %T", object)
 	}
-	pv := PVOf(api)
+	pv := pvAt(o.node, api)
 	switch {
-	case pv.ownedBy(o.rules.Driver) || pv.Driver == o.rules.Driver:
+	case pv.Reach != ReachElsewhere && (pv.ownedBy(o.rules.Driver) || pv.Driver == o.rules.Driver):
 		pv.intern()
 		return &pv, true, nil
 	case known:

@@ -62,6 +62,9 @@ func (c Config) Rights() []Right {
 			Right{Resource: "persistentvolumeclaims", Verb: "get", Without: "no volume is deleted, for nobody can tell whether its claim is gone", Unsafe: true},
 			Right{Group: storage, Resource: "storageclasses", Verb: "get", Without: "volumes of PVs without the annotations that name their Secret are not deleted"})
 	}
+	if deletes && c.Node != nil {
+		rights = append(rights, Right{Resource: "nodes", Verb: "list", Without: "no volume is deleted, for nobody can tell whether another node answers for it too", Unsafe: true})
+	}
 	if deletes && !c.NeverAttached {
 		without := "no volume is deleted, for nobody can tell whether one is attached"
 		rights = append(rights,

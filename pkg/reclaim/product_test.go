@@ -104,11 +104,44 @@ func everyProof(s Snapshot, visit func(Snapshot)) {
 				for _, family := range families {
 					s.Siblings, s.SiblingsRead = family.pvs, family.read
 					for _, s.FamilyRead = range []Read{{}, read(1, 0), read(1, time.Hour), read(3, 0)} {
-						visit(s)
+						for _, n := range everyNodes(s) {
+							s.Alone, s.NodesRead = n.alone, n.read
+							visit(s)
+						}
 					}
 				}
 			}
 		}
+	}
+}
+
+// looked is what a look at the nodes showed.
+type looked struct {
+	alone bool
+	read  Read
+}
+
+// everyNodes returns what a look at the nodes can have shown, where it matters.
+func everyNodes(s Snapshot) []looked {
+	switch {
+	case !s.Rules.Local:
+		return []looked{{}}
+	case s.Attachments > 0 || s.PV.Handle == "" || s.Rules.NeverAttached:
+		return []looked{{true, read(1, 0)}}
+	}
+	return []looked{{true, read(1, 0)}, {false, read(1, 0)}, {true, Read{}}, {true, read(1, time.Hour)}, {true, read(5, 0)}}
+}
+
+// onNodes visits the facts as they are for a process of the whole cluster and, unless they tell of
+// circumstances that are the same there, for those of nodes.
+func onNodes(s Snapshot, visit func(Snapshot)) {
+	visit(s)
+	if s.Contested || s.Brake != BrakeOff || s.Rules.Scope != ScopeBoundDelete || s.Rules.Role == RoleUnknown {
+		return
+	}
+	s.Rules.Local, s.Alone, s.NodesRead = true, true, read(1, 0)
+	for s.PV.Reach = ReachUnclear; s.PV.Reach <= ReachHere; s.PV.Reach++ {
+		visit(s)
 	}
 }
 
@@ -119,6 +152,9 @@ func mayGo(s Snapshot) bool {
 	static := pv.ProvisionedBy == ""
 	ours := (static && pv.Driver == driver && !r.IgnoreStatic) || pv.ProvisionedBy == driver
 	due := pv.Policy == PolicyDelete && (pv.Phase == PhaseReleased || pv.Phase == PhaseFailed) && pv.Claim.UID != ""
+	if r.Local && pv.Reach != ReachHere {
+		return false // another node's, or nobody knows whose
+	}
 	if !ours || !due || pv.Held || s.Brake != BrakeOff || s.Done.VolumeDeleted {
 		return false
 	}
@@ -146,7 +182,8 @@ func isProven(s Snapshot) bool {
 	claimGone := live(claim.Read) && (!claim.Found || claim.UID != pv.Claim.UID ||
 		(pv.ProvisionedBy != "" && claim.VolumeName != "" && claim.VolumeName != pv.Name))
 	free := s.Attachments == 0 && (s.AttachmentsCurrent || s.Rules.NeverAttached || (!pv.WasAttached && !s.End.Gone))
-	common := claimGone && free && s.SecretsRead && pv.Handle != ""
+	own := !s.Rules.Local || (s.Alone && live(s.NodesRead))
+	common := own && claimGone && free && s.SecretsRead && pv.Handle != ""
 	if s.End.Gone {
 		return common && len(s.Siblings) == 0 && live(s.FamilyRead) && s.FamilyRead.Order < claim.Read.Order
 	}
@@ -155,7 +192,7 @@ func isProven(s Snapshot) bool {
 		goes := other.Policy == PolicyDelete && other.Phase == PhaseReleased && other.Claim.UID != ""
 		alone = alone && (goes || other.TwinOf == pv.UID) && live(s.SiblingsRead) && s.PVRead.Order > s.SiblingsRead.Order
 	}
-	return common && alone && live(s.PVRead) && s.PVRead.Order > claim.Read.Order
+	return common && alone && live(s.PVRead) && s.PVRead.Order > claim.Read.Order && s.PVRead.Order > s.NodesRead.Order
 }
 
 // broken returns the promise that a decision breaks, empty if it keeps all.
@@ -164,8 +201,10 @@ func broken(s Snapshot, d Decision) string {
 	mustOutlive := pv.Policy == PolicyDelete && pv.Claim.UID != ""
 	ignored := r.IgnoreStatic && pv.ProvisionedBy == ""
 	deletable := mayGo(s) && isProven(s)
-	adopts := !s.Done.Protected && r.Role == RoleOwner && r.Mode == ModeHonor && pv.HasCompanionFinalizer && !pv.Terminating && !s.Contested
+	adopts := (!r.Local || pv.Reach == ReachHere) && !s.Done.Protected && r.Role == RoleOwner && r.Mode == ModeHonor && pv.HasCompanionFinalizer && !pv.Terminating && !s.Contested
 	switch {
+	case d.Action.changes() && r.Local && pv.Reach != ReachHere && !s.Done.VolumeDeleted:
+		return "acts on a PV that is not its node's alone"
 	case d.Action == DeleteVolume && !deletable:
 		return "P2: deletes a volume without proof"
 	case d.Action != DeleteVolume && deletable && !adopts:
@@ -221,8 +260,8 @@ func TestEveryCombinationOfPVRulesAndPast(t *testing.T) {
 
 // kind is what tells one way to a deletion from another.
 type kind struct {
-	mode                                         Mode
-	ended, contested, terminating, owns, follows bool
+	mode                                                Mode
+	ended, contested, terminating, owns, follows, local bool
 }
 
 func checkEvery(t *testing.T, role Role, provisionedBy string) {
@@ -242,10 +281,12 @@ func checkEvery(t *testing.T, role Role, provisionedBy string) {
 							s := proven()
 							s.Rules, s.PV, s.End, s.History, s.Done, s.Contested, s.Brake = r, pv, end, history, done, contested, brake
 							s.Claim.Of = pv.Claim
-							visited++
-							if judge(t, s, &wrongs).Action == DeleteVolume {
-								kinds[kind{r.Mode, end.Gone, contested, pv.Terminating, pv.HasFinalizer, pv.HasCompanionFinalizer}] = s
-							}
+							onNodes(s, func(s Snapshot) {
+								visited++
+								if judge(t, s, &wrongs).Action == DeleteVolume {
+									kinds[kind{r.Mode, end.Gone, contested, pv.Terminating, pv.HasFinalizer, pv.HasCompanionFinalizer, s.Rules.Local}] = s
+								}
+							})
 						}
 					}
 				})
@@ -284,9 +325,13 @@ func TestRandomFacts(t *testing.T) {
 	for range 400_000 {
 		s := proven()
 		s.Rules = Rules{Driver: driver, Role: Role(dice.IntN(4)), Mode: Mode(dice.IntN(3)), Scope: Scope(dice.IntN(2)),
-			IgnoreStatic: !mostly(), ReclaimUnprotected: mostly(), NeverAttached: coin()}
+			IgnoreStatic: !mostly(), ReclaimUnprotected: mostly(), NeverAttached: coin(), Local: coin()}
 		pv := &s.PV
 		pv.ProvisionedBy = []string{"", driver, "other"}[dice.IntN(3)]
+		pv.Reach, s.Alone, s.NodesRead = ReachHere, mostly(), aRead()
+		if !mostly() {
+			pv.Reach = Reach(dice.IntN(3))
+		}
 		pv.Policy, pv.Phase = Policy(dice.IntN(4)), Phase(dice.IntN(6))
 		if mostly() {
 			pv.Policy, pv.Phase = PolicyDelete, PhaseReleased

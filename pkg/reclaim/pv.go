@@ -123,6 +123,9 @@ type PV struct {
 	WasAttached bool
 	// Held: the annotation csi-reclaimer.io/hold is there.
 	Held bool
+	// Reach says whether the volume is that of the node that decides, where each node decides on
+	// its own (Config.Node).
+	Reach Reach
 	// SecretKnown: the annotations volume.kubernetes.io/provisioner-deletion-secret-
 	// {name,namespace} are both there, and DeletionSecret is what they say. Otherwise the
 	// StorageClass tells the Secret.

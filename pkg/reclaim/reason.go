@@ -9,6 +9,8 @@ type Reason string
 const (
 	ReasonNotOurs             Reason = "NotOurs"
 	ReasonStaticIgnored       Reason = "StaticIgnored"
+	ReasonOtherNode           Reason = "OtherNode"
+	ReasonNodeUnclear         Reason = "NodeUnclear"
 	ReasonLeftToPeer          Reason = "LeftToPeer"
 	ReasonPolicyUnknown       Reason = "PolicyUnknown"
 	ReasonPolicyKeepsVolume   Reason = "PolicyKeepsVolume"
@@ -34,6 +36,7 @@ const (
 	ReasonAttached      Reason = "Attached"
 	ReasonSharedHandle  Reason = "SharedHandle"
 	ReasonClaimAlive    Reason = "ClaimAlive"
+	ReasonNodeNotAlone  Reason = "NodeNotAlone"
 )
 
 // Reasons for acting.
@@ -69,10 +72,10 @@ const (
 // Reasons returns every reason there is, in the order of their declaration.
 func Reasons() []Reason {
 	return []Reason{
-		ReasonNotOurs, ReasonStaticIgnored, ReasonLeftToPeer, ReasonPolicyUnknown, ReasonPolicyKeepsVolume, ReasonRetainBound,
+		ReasonNotOurs, ReasonStaticIgnored, ReasonOtherNode, ReasonNodeUnclear, ReasonLeftToPeer, ReasonPolicyUnknown, ReasonPolicyKeepsVolume, ReasonRetainBound,
 		ReasonNotClaimed, ReasonNotYetBound, ReasonBound, ReasonTerminatingBound, ReasonDeletionUnprotected,
 		ReasonReclaimAbandoned, ReasonFinalizerContested, ReasonLeftOver, ReasonReleased, ReasonRolledBack, ReasonVolumeGone,
-		ReasonHeld, ReasonBraked, ReasonHandleUnknown, ReasonAttached, ReasonSharedHandle, ReasonClaimAlive,
+		ReasonHeld, ReasonBraked, ReasonHandleUnknown, ReasonAttached, ReasonSharedHandle, ReasonClaimAlive, ReasonNodeNotAlone,
 		ReasonProtect, ReasonAdopt, ReasonReclaim, ReasonUnprotectedReclaim, ReasonVolumeDeleted, ReasonTooLateToKeep,
 		ReasonGone, ReasonLeftToSibling, ReasonVolumeLeftBehind,
 		ReasonVolumeFailedDelete, ReasonVolumeBusy, ReasonSecretNotFound, ReasonSecretUnclear, ReasonCatchingUp,
@@ -113,6 +116,10 @@ func (r Reason) about() (sentence string, loud notice) {
 		return "Another driver or the PV controller answers for this PV.", silent
 	case ReasonStaticIgnored:
 		return "No provisioner made this PV, and such PVs are to be left alone (--static-pvs=ignore).", silent
+	case ReasonOtherNode:
+		return "The volume is not on this node; csi-reclaimer on another one answers for it.", silent
+	case ReasonNodeUnclear:
+		return "The PV's node affinity does not say that one node alone has the volume, so that no node deletes it (--node-deployment). Let the affinity name the driver's own topology, or delete the volume and the PV by hand.", warning
 	case ReasonLeftToPeer:
 		return "The external-provisioner beside csi-reclaimer answers for this PV.", silent
 	case ReasonPolicyUnknown:
@@ -155,6 +162,8 @@ func (r Reason) about() (sentence string, loud notice) {
 		return "Another PV that keeps its volume names the same volume handle. The volume is deleted once that PV is gone or is to be deleted too.", normal
 	case ReasonClaimAlive:
 		return "The PV is released, but its claim still exists. The volume is kept as long as it does.", warning
+	case ReasonNodeNotAlone:
+		return "Other nodes have the same topology labels as this one, or this one lacks them, so that it is not known which of them has the volume. The driver has to give each node a topology of its own.", warning
 	case ReasonProtect:
 		return "The PV is protected until its volume is deleted.", silent
 	case ReasonAdopt:

@@ -73,6 +73,8 @@ type Rules struct {
 	ReclaimUnprotected bool
 	// NeverAttached: no VolumeAttachment ever names a PV of the driver.
 	NeverAttached bool
+	// Local: volumes are local to nodes, each of which decides on those that it alone reaches.
+	Local bool
 }
 
 // protects tells whether a finalizer that counts in this role holds the PV. To an owner the

@@ -45,6 +45,11 @@ type Snapshot struct {
 	// is gone needs it: nothing keeps another from taking its volume over.
 	FamilyRead Read
 
+	// NodesRead is a live read of the nodes that are in the place of this one, and Alone tells that
+	// it found this one and no other. Only where the rules say Local are they needed.
+	NodesRead Read
+	Alone     bool
+
 	// SecretsRead tells that the deletion's Secret was read, or that none is named.
 	SecretsRead bool
 
@@ -135,7 +140,8 @@ type Done struct {
 
 // pvReadLast tells whether the PV was read live, and after everything else was.
 func (s Snapshot) pvReadLast(now time.Time) bool {
-	return s.PVRead.fresh(now) && s.PVRead.Order > s.Claim.Read.Order && s.PVRead.Order > s.SiblingsRead.Order
+	return s.PVRead.fresh(now) && s.PVRead.Order > s.Claim.Read.Order && s.PVRead.Order > s.SiblingsRead.Order &&
+		s.PVRead.Order > s.NodesRead.Order
 }
 
 // protected tells whether a finalizer that counts holds the PV.

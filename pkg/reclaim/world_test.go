@@ -29,6 +29,7 @@ type world struct {
 	// class are the parameters of the StorageClass, nil where there is none.
 	class   map[string]string
 	pvs     pvList
+	nodes   []string
 	brakeOn bool
 	patched []string
 	// written is the resourceVersion that a write makes, if it matters.
@@ -71,6 +72,8 @@ func (w *world) readClass(context.Context, string) (map[string]string, bool, err
 }
 
 func (w *world) listPVs(context.Context) (pvList, error) { return w.pvs, w.did("list PVs") }
+
+func (w *world) listNodes(context.Context) ([]string, error) { return w.nodes, w.did("list nodes") }
 
 func (w *world) patchFinalizers(_ context.Context, pv PV, add, drop []string, bound bool) (string, error) {
 	what := "release"
