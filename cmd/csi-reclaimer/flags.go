@@ -30,8 +30,8 @@ type options struct {
 	immediate    bool
 	preventMode  bool
 	cloneWorkers int
-	notYet       notYet
 	capacity     capacityOptions
+	node         nodeOptions
 
 	role               string
 	honor              bool

@@ -3,8 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/spf13/pflag"
 
@@ -38,36 +36,7 @@ func (o *options) provisioningFlags(fs *pflag.FlagSet) {
 		"Mark the PVs of claims whose only access mode is ReadOnlyMany as read-only.")
 	fs.IntVar(&o.cloneWorkers, "cloning-protection-threads", 1,
 		"How many claims that were cloned are let go at once.")
-	// The first two are switches.
-	for i, name := range []string{
-		"node-deployment", "node-deployment-immediate-binding", "node-deployment-base-delay", "node-deployment-max-delay",
-	} {
-		fs.Var(&notYetFlag{name, &o.notYet}, name, "Not yet: the stock external-provisioner's flag is refused.")
-		fs.Lookup(name).Hidden = true
-		if i < 2 {
-			fs.Lookup(name).NoOptDefVal = "true"
-		}
-	}
-}
-
-// notYet are the flags given whose feature is not there yet.
-type notYet []string
-
-// notYetFlag is one that is known only to be refused with a sentence instead of as unknown.
-type notYetFlag struct {
-	name  string
-	given *notYet
-}
-
-func (f *notYetFlag) String() string { return "" }
-func (f *notYetFlag) Type() string   { return "value" }
-
-// Set takes note, unless the feature is only said to be off.
-func (f *notYetFlag) Set(text string) error {
-	if !strings.EqualFold(text, "false") && !slices.Contains(*f.given, f.name) {
-		*f.given = append(*f.given, f.name)
-	}
-	return nil
+	o.node.flags(fs)
 }
 
 // provisions tells whether volumes are made for claims.
@@ -84,8 +53,8 @@ func (o *options) validateProvisioning(role reclaim.Role) []error {
 	if o.provision.value != nil && *o.provision.value && role != reclaim.RoleOwner {
 		wrong = append(wrong, fmt.Errorf("--provision: in role %s another provisioner makes the volumes; only role owner provisions", o.role))
 	}
-	for _, name := range o.notYet {
-		wrong = append(wrong, fmt.Errorf("--%s: csi-reclaimer cannot run on each node yet; leave the flag out, or keep the external-provisioner and run csi-reclaimer beside it with --role=observer", name))
+	if err := o.node.validate(o.gates.Enabled(topologyGate)); err != nil {
+		wrong = append(wrong, err)
 	}
 	if o.gates.Enabled(crossNamespaceGate) {
 		wrong = append(wrong, errors.New("--feature-gates=CrossNamespaceVolumeDataSource=true: sources in other namespaces are not supported yet"))
@@ -100,16 +69,16 @@ func (o *options) validateProvisioning(role reclaim.Role) []error {
 }
 
 // provisionConfig is what the command line says to the library.
-func (o *options) provisionConfig() provision.Config {
+func (o *options) provisionConfig(node *reclaim.Node) provision.Config {
 	return provision.Config{
 		NoFinalizer: !o.holdClaims, Workers: o.workers, CloneWorkers: o.cloneWorkers,
-		RetryStart: o.retryStart, RetryMax: o.retryMax,
+		RetryStart: o.retryStart, RetryMax: o.retryMax, Local: o.node.local(node),
 	}
 }
 
 // composerConfig is what volumes are to be like.
-func (o *options) composerConfig(identity string) provision.ComposerConfig {
-	c := provision.ComposerConfig{Settings: o.volumes, IgnoreTopology: !o.gates.Enabled(topologyGate)}
+func (o *options) composerConfig(identity string, node *reclaim.Node) provision.ComposerConfig {
+	c := provision.ComposerConfig{Settings: o.volumes, IgnoreTopology: !o.gates.Enabled(topologyGate), Node: node}
 	c.Settings.SkipImmediateTopology = !o.immediate
 	c.Settings.AllowModeConversion = !o.preventMode
 	c.Settings.Identity = identity

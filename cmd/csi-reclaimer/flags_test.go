@@ -96,13 +96,12 @@ func TestWhatIsProvisioned(t *testing.T) {
 		args []string
 		want bool
 	}{
-		"an owner provisions":               {nil, true},
-		"unless it is told not to":          {[]string{"--provision=false"}, false},
-		"beside a provisioner nobody does":  {[]string{"--role=companion"}, false},
-		"and may say so":                    {[]string{"--role=observer", "--provision=false"}, false},
-		"a dry run makes nothing":           {[]string{"--dry-run=true"}, false},
-		"nor does a release":                {[]string{"--release-finalizers=true"}, false},
-		"what is off need not be supported": {[]string{"--enable-capacity=false", "--node-deployment=false"}, true},
+		"an owner provisions":              {nil, true},
+		"unless it is told not to":         {[]string{"--provision=false"}, false},
+		"beside a provisioner nobody does": {[]string{"--role=companion"}, false},
+		"and may say so":                   {[]string{"--role=observer", "--provision=false"}, false},
+		"a dry run makes nothing":          {[]string{"--dry-run=true"}, false},
+		"nor does a release":               {[]string{"--release-finalizers=true"}, false},
 	} {
 		o, err := parse(t, c.args...)
 		if err != nil || o.provisions() != c.want {
@@ -110,7 +109,7 @@ func TestWhatIsProvisioned(t *testing.T) {
 		}
 	}
 	for _, args := range [][]string{
-		{"--role=companion", "--provision=true"}, {"--node-deployment=true"}, {"--node-deployment-base-delay=1m"},
+		{"--role=companion", "--provision=true"}, {"--node-deployment=true"},
 		{"--feature-gates=CrossNamespaceVolumeDataSource=true"}, {"--feature-gates=VolumeAttributesClass=false"},
 		{"--cloning-protection-threads=0"}, {"--volume-name-prefix=No_Name"}, {"--volume-name-uuid-length=33"},
 	} {
@@ -126,7 +125,7 @@ func TestWhatVolumesAreToBeLike(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, p := o.composerConfig("me"), o.provisionConfig()
+	c, p := o.composerConfig("me", nil), o.provisionConfig(nil)
 	s := c.Settings
 	if !c.IgnoreTopology || s.VolumeNamePrefix != "disk" || s.VolumeNameUUIDLength != 8 || !s.SkipImmediateTopology || !s.AllowModeConversion || s.Identity != "me" {
 		t.Errorf("composer: %+v", c)
@@ -137,7 +136,7 @@ func TestWhatVolumesAreToBeLike(t *testing.T) {
 	if o, err = parse(t); err != nil {
 		t.Fatal(err)
 	}
-	c, p = o.composerConfig(""), o.provisionConfig()
+	c, p = o.composerConfig("", nil), o.provisionConfig(nil)
 	if s := c.Settings; c.IgnoreTopology || s.SkipImmediateTopology || s.AllowModeConversion || s.StrictTopology || p.NoFinalizer {
 		t.Errorf("by default: %+v, %+v", c, p)
 	}

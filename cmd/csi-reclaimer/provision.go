@@ -14,12 +14,13 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/places"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/snapshots"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
 // newProvisioner returns what makes the volumes of claims, nil where that is not to be done. Of
-// shared, Volumes, Changed, Events and Metrics count. It is called before anything that uses
+// shared, Volumes, Changed, Events and Metrics count; node is nil for all nodes. It is called before anything that uses
 // client-go's scheme runs: see provision.New.
-func newProvisioner(ctx context.Context, o *options, config *rest.Config, driver *csidriver.Driver, where *places.Places, shared provision.Config) (*provision.Provisioner, error) {
+func newProvisioner(ctx context.Context, o *options, config *rest.Config, driver *csidriver.Driver, node *reclaim.Node, where *places.Places, shared provision.Config) (*provision.Provisioner, error) {
 	if !o.provisions() {
 		klog.FromContext(ctx).Info("Not provisioning", "role", o.role, "dryRun", o.dryRun)
 		return nil, nil //nolint:nilnil // nothing that provisions is an answer of its own here
@@ -28,13 +29,13 @@ func newProvisioner(ctx context.Context, o *options, config *rest.Config, driver
 	if err != nil {
 		return nil, err
 	}
-	orders := o.composerConfig(identity(driver.Name()))
+	orders := o.composerConfig(identity(driver.Name(), node), node)
 	orders.Places, orders.Snapshots = where, volumeSnapshots
 	composer, err := provision.NewComposer(config, driver, orders)
 	if err != nil {
 		return nil, err
 	}
-	settings := o.provisionConfig()
+	settings := o.provisionConfig(node)
 	settings.Volumes, settings.Changed, settings.Events, settings.Metrics = shared.Volumes, shared.Changed, shared.Events, shared.Metrics
 	if plugin := order.InTreePlugin(driver.Name()); plugin != "" {
 		settings.AlsoKnownAs = []string{plugin}
@@ -44,6 +45,10 @@ func newProvisioner(ctx context.Context, o *options, config *rest.Config, driver
 
 // identity is noted in the attributes of each volume, in the form in which the stock provisioner
 // notes it.
-func identity(driver string) string {
-	return fmt.Sprintf("%d-%d-%s", time.Now().UnixMilli(), rand.IntN(10000), driver)
+func identity(driver string, node *reclaim.Node) string {
+	id := fmt.Sprintf("%d-%d-%s", time.Now().UnixMilli(), rand.IntN(10000), driver)
+	if node != nil {
+		id += "-" + node.Name
+	}
+	return id
 }

@@ -20,7 +20,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/work"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/places"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
@@ -58,12 +57,16 @@ func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 	if err := waitForDeletion(ctx, o, driver, state); err != nil {
 		return err
 	}
+	node, err := o.node.node(ctx, driver)
+	if err != nil {
+		return err
+	}
 	events, stopEvents, err := cluster.Recorder(background, config, name+"/"+driver.Name())
 	if err != nil {
 		return err
 	}
 	defer stopEvents()
-	where, err := places.New(config, driver.Name())
+	where, err := placesOf(config, driver.Name(), node)
 	if err != nil {
 		return err
 	}
@@ -72,7 +75,7 @@ func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 		return err
 	}
 	settings := o.reclaimConfig(driver.Name())
-	settings.Events, settings.Metrics = events, own
+	settings.Events, settings.Metrics, settings.Node = events, own, node
 	if publisher != nil {
 		settings.Deleted = publisher.Changed
 	}
@@ -83,7 +86,7 @@ func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	provisioner, err := newProvisioner(ctx, o, config, driver, where, provision.Config{Volumes: reclaimer.PVs(), Changed: settings.Deleted, Events: events, Metrics: own})
+	provisioner, err := newProvisioner(ctx, o, config, driver, node, where, provision.Config{Volumes: reclaimer.PVs(), Changed: settings.Deleted, Events: events, Metrics: own})
 	if err != nil {
 		return err
 	}
@@ -103,7 +106,7 @@ func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 	serving.Go(func() {
 		preflight.Watch(background, rights, func(missing []reclaim.Right) { ready.lack(missing, state) })
 	})
-	elector, err := o.leader.Elector(config, leaseName(driver.Name(), parseRole(o.role)), o.dryRun)
+	elector, err := o.leader.Elector(config, o.node.lease(leaseName(driver.Name(), parseRole(o.role))), o.dryRun)
 	if err != nil {
 		return err
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/loop"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/topology"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
 // apiTimeout bounds one call to the API server.
@@ -36,6 +37,8 @@ type Places interface {
 	// Watch keeps that up to date until ctx ends, and Synced tells whether the first list has come.
 	Watch(ctx context.Context)
 	Synced() bool
+	// Rights are what has to be allowed for Watch, and without what does not work otherwise.
+	Rights(without string) []reclaim.Right
 	// Nodes returns all nodes.
 	Nodes() ([]topology.Node, error)
 	// Follow has a function called for each change; it is called before Watch.

@@ -22,10 +22,7 @@ func (c *Controller) Rights() []reclaim.Right {
 		here(storage, "csistoragecapacities", "delete", "the capacity of classes and places that are gone stays"),
 	}
 	if c.places != nil {
-		for _, verb := range []string{"list", "watch"} {
-			rights = append(rights, reclaim.Right{Resource: "nodes", Verb: verb, Without: nothing},
-				reclaim.Right{Group: storage, Resource: "csinodes", Verb: verb, Without: nothing})
-		}
+		rights = append(rights, c.places.Rights(nothing)...)
 	}
 	const unowned = "no capacity is published, for it is not known who is to own it; --capacity-ownerref-level=-1 has nobody own it"
 	if c.cfg.Owner != nil {

@@ -23,6 +23,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/topology"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
 const driverName = "disk.example.com"
@@ -89,6 +90,9 @@ type nodes struct {
 func (n *nodes) Watch(ctx context.Context) { <-ctx.Done() }
 func (n *nodes) Synced() bool              { return !n.unread }
 func (n *nodes) Follow(func())             {}
+func (n *nodes) Rights(without string) []reclaim.Right {
+	return []reclaim.Right{{Resource: "nodes", Verb: "list", Without: without}}
+}
 func (n *nodes) Nodes() ([]topology.Node, error) {
 	if n.unread {
 		return nil, errLost

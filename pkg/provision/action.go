@@ -10,6 +10,8 @@ const (
 	Protect
 	// Compose settles what the driver is asked for.
 	Compose
+	// SelectNode has the claim's volume made on this node.
+	SelectNode
 	// ReadPV reads the claim's PV from the API server.
 	ReadPV
 	// CreateVolume has the driver make the volume, or tell which one it made.
@@ -31,6 +33,8 @@ func (a Action) String() string {
 		return "Protect"
 	case Compose:
 		return "Compose"
+	case SelectNode:
+		return "SelectNode"
 	case ReadPV:
 		return "ReadPV"
 	case CreateVolume:

@@ -38,7 +38,7 @@ func TestAgainstARealAPIServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := apiServer{client.CoreV1()}
+	at := apiServer{client.CoreV1(), Finalizer}
 	claims := client.CoreV1().PersistentVolumeClaims(namespace)
 	make := func(t *testing.T, name string) (*v1.PersistentVolumeClaim, Claim) {
 		t.Helper()
@@ -108,21 +108,21 @@ func TestAgainstARealAPIServer(t *testing.T) {
 	}
 	t.Run("a PV that is there already is judged", func(t *testing.T) {
 		c := Claim{UID: "u1"}
-		first, err := storePV(ctx, at, c, pv("judged", "u1"))
+		first, err := storePV(ctx, at, nil, c, pv("judged", "u1"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, err := storePV(ctx, at, c, pv("judged", "u1"))
+		again, err := storePV(ctx, at, nil, c, pv("judged", "u1"))
 		if err != nil || again.UID != first.UID {
 			t.Errorf("stored again: %v, %v, want the same PV", again, err)
 		}
-		if _, err := storePV(ctx, at, Claim{UID: "u2"}, pv("judged", "u2")); !errors.Is(err, errNameTaken) {
+		if _, err := storePV(ctx, at, nil, Claim{UID: "u2"}, pv("judged", "u2")); !errors.Is(err, errNameTaken) {
 			t.Errorf("stored over another claim's: %v", err)
 		}
 		if err := client.CoreV1().PersistentVolumes().Delete(ctx, "judged", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := storePV(ctx, at, c, pv("judged", "u1")); !errors.Is(err, errNameTaken) {
+		if _, err := storePV(ctx, at, nil, c, pv("judged", "u1")); !errors.Is(err, errNameTaken) {
 			t.Errorf("stored over one that is being deleted: %v", err)
 		}
 		if there, err := at.readPV(ctx, "nobody"); there != nil || err != nil {

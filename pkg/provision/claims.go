@@ -75,7 +75,7 @@ func (c *claims) wholeByUID(uid types.UID) *v1.PersistentVolumeClaim {
 
 // whole tells whether all of such a claim is kept: it may be written to, or given to Orders.
 func whole(claim *v1.PersistentVolumeClaim) bool {
-	return claim.Spec.VolumeName == "" || slices.Contains(claim.Finalizers, Finalizer) || freesSource(claim)
+	return claim.Spec.VolumeName == "" || slices.ContainsFunc(claim.Finalizers, anyNodes) || freesSource(claim)
 }
 
 // recordClaim copies what is kept of a claim: the claims of a list are parts of one piece of memory.
@@ -102,7 +102,7 @@ func partOf(claim *v1.PersistentVolumeClaim) *v1.PersistentVolumeClaim {
 		Spec: v1.PersistentVolumeClaimSpec{VolumeName: claim.Spec.VolumeName, StorageClassName: claim.Spec.StorageClassName},
 	}
 	maps.DeleteFunc(part.Annotations, func(name, _ string) bool {
-		return name != annProvisioner && name != annProvisionerBeta && name != v1.BetaStorageClassAnnotation
+		return name != annProvisioner && name != annProvisionerBeta && name != annSelectedNode && name != v1.BetaStorageClassAnnotation
 	})
 	return part
 }

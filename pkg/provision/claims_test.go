@@ -15,7 +15,7 @@ import (
 // everyKindOfClaim calls visit with claims in every state that matters, with fields set that do not.
 func everyKindOfClaim(visit func(*v1.PersistentVolumeClaim)) {
 	class, now := "fast", metav1.Now()
-	for bits := range 1 << 8 {
+	for bits := range 1 << 9 {
 		is := func(n int) bool { return bits>>n&1 > 0 }
 		c := &v1.PersistentVolumeClaim{
 			ObjectMeta: metav1.ObjectMeta{
@@ -30,7 +30,7 @@ func everyKindOfClaim(visit func(*v1.PersistentVolumeClaim)) {
 			c.Spec.VolumeName = "pvc-u1"
 		}
 		if is(1) {
-			c.Finalizers = append(c.Finalizers, Finalizer)
+			c.Finalizers = append(c.Finalizers, Finalizer, FinalizerOf("n1"))
 		}
 		if is(2) {
 			c.Finalizers = append(c.Finalizers, CloningFinalizer)
@@ -52,13 +52,21 @@ func everyKindOfClaim(visit func(*v1.PersistentVolumeClaim)) {
 		if is(7) {
 			c.Spec.DataSource = &v1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "source"}
 		}
+		if is(8) {
+			c.Annotations[annSelectedNode] = "n1"
+		}
 		visit(c)
 	}
 }
 
 func TestWhatIsKeptOfAClaimIsAllThatIsDecidedFrom(t *testing.T) {
-	w := newWorld(t)
-	p := w.start(Config{}).provisioner
+	for name, cfg := range map[string]Config{"for the whole cluster": {}, "on a node": onNode("n1")} {
+		t.Run(name, func(t *testing.T) { checkKept(t, newWorld(t).start(cfg).provisioner) })
+	}
+}
+
+func checkKept(t *testing.T, p *Provisioner) {
+	t.Helper()
 	partly := 0
 	everyKindOfClaim(func(c *v1.PersistentVolumeClaim) {
 		kept, keep, err := recordClaim(c, true)
@@ -75,11 +83,11 @@ func TestWhatIsKeptOfAClaimIsAllThatIsDecidedFrom(t *testing.T) {
 			return
 		}
 		partly++
-		if whole(kept) || held(kept) || kept.Spec.VolumeName == "" || len(kept.Labels) > 0 || kept.Annotations["theirs"] != "" {
+		if whole(kept) || len(kept.Finalizers) > 0 || kept.Spec.VolumeName == "" || len(kept.Labels) > 0 || kept.Annotations["theirs"] != "" {
 			t.Errorf("too much is kept of %+v: %+v", c, kept)
 		}
 	})
-	if partly == 0 || partly == 1<<8 {
+	if partly == 0 || partly == 1<<9 {
 		t.Errorf("%d claims are kept in part", partly)
 	}
 }

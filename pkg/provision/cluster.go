@@ -28,6 +28,8 @@ type cluster interface {
 	protect(ctx context.Context, c Claim) error
 	// letGo takes it off, and returns the resourceVersion that this made.
 	letGo(ctx context.Context, c Claim) (version string, err error)
+	// selectNode selects a node for the claim, only if the claim still is as it was read.
+	selectNode(ctx context.Context, claim *v1.PersistentVolumeClaim, node string) error
 	// readPV reads a PV, nil if there is none.
 	readPV(ctx context.Context, name string) (*v1.PersistentVolume, error)
 	// createPV creates a PV; that one of its name is there is the API server's AlreadyExists.
@@ -40,24 +42,46 @@ type cluster interface {
 }
 
 // apiServer is the cluster behind a client.
-type apiServer struct{ core corev1.CoreV1Interface }
+type apiServer struct {
+	core corev1.CoreV1Interface
+	// finalizer is the one that claims get.
+	finalizer string
+}
 
 // protect is bound to the resourceVersion: that it succeeds shows that nobody had put the
 // finalizer on, so that nobody had begun to make a volume.
 func (a apiServer) protect(ctx context.Context, c Claim) error {
 	_, err := kube.PatchClaimFinalizers(ctx, a.core.PersistentVolumeClaims(c.Namespace), kube.FinalizerPatch{
-		Name: c.Name, UID: c.UID, ResourceVersion: c.ResourceVersion, Add: []string{Finalizer}})
+		Name: c.Name, UID: c.UID, ResourceVersion: c.ResourceVersion, Add: []string{a.finalizer}})
 	return err
 }
 
 // letGo goes by UID alone: what it was decided from cannot be undone by a change of the claim.
 func (a apiServer) letGo(ctx context.Context, c Claim) (version string, err error) {
 	claim, err := kube.PatchClaimFinalizers(ctx, a.core.PersistentVolumeClaims(c.Namespace), kube.FinalizerPatch{
-		Name: c.Name, UID: c.UID, Drop: []string{Finalizer}})
+		Name: c.Name, UID: c.UID, Drop: []string{a.finalizer}})
 	if err != nil {
 		return "", err
 	}
 	return claim.ResourceVersion, nil
+}
+
+// selectNode is an update, as the library's own that takes a selected node back: rules that let it do that
+// let this be done too. The resourceVersion lets one node of all be the first.
+func (a apiServer) selectNode(ctx context.Context, claim *v1.PersistentVolumeClaim, node string) error {
+	claim = claim.DeepCopy()
+	metav1.SetMetaDataAnnotation(&claim.ObjectMeta, annSelectedNode, node)
+	_, err := a.core.PersistentVolumeClaims(claim.Namespace).Update(ctx, claim, metav1.UpdateOptions{})
+	switch {
+	case apierrors.IsConflict(err):
+		err = fmt.Errorf("%w: %w", kube.ErrChanged, err)
+	case apierrors.IsNotFound(err):
+		err = fmt.Errorf("%w: %w", kube.ErrGone, err)
+	}
+	if err != nil {
+		return fmt.Errorf("select node %q for claim %s/%s: %w", node, claim.Namespace, claim.Name, err)
+	}
+	return nil
 }
 
 // holdSource fails for a claim that is being deleted and was not held before: the API server puts no
@@ -113,8 +137,8 @@ func (a apiServer) readSecret(ctx context.Context, ref v1.SecretReference) (map[
 
 // storePV creates the PV of a claim's volume and returns it as it is stored. That one is there
 // already is a success only if it is this claim's and is not being deleted: the answer to an
-// earlier try was lost.
-func storePV(ctx context.Context, at cluster, c Claim, pv *v1.PersistentVolume) (*v1.PersistentVolume, error) {
+// earlier try was lost. node is the one whose volumes are made, nil for the whole cluster.
+func storePV(ctx context.Context, at cluster, node *reclaim.Node, c Claim, pv *v1.PersistentVolume) (*v1.PersistentVolume, error) {
 	stored, err := at.createPV(ctx, pv)
 	if err == nil || !apierrors.IsAlreadyExists(err) {
 		return stored, err
@@ -125,7 +149,7 @@ func storePV(ctx context.Context, at cluster, c Claim, pv *v1.PersistentVolume) 
 		return nil, err
 	case there == nil:
 		return nil, fmt.Errorf("create PV %q: %w, and was free again a moment later", pv.Name, errNameTaken)
-	case stateOf(reclaim.PVOf(there), c, reclaim.PVOf(pv).Driver) == PVStored:
+	case stateOf(reclaim.PVAt(node, there), c, reclaim.PVOf(pv).Driver) == PVStored:
 		return there, nil
 	}
 	return nil, fmt.Errorf("create PV %q: %w", pv.Name, errNameTaken)
@@ -138,6 +162,8 @@ func stateOf(pv reclaim.PV, c Claim, driver string) PV {
 	switch {
 	case pv.Claim.UID != c.UID, pv.Driver != "" && pv.Driver != driver:
 		return PVOther
+	case pv.Reach == reclaim.ReachElsewhere:
+		return PVElsewhere
 	case pv.Terminating:
 		return PVTerminating
 	}

@@ -39,7 +39,10 @@ type ComposerConfig struct {
 	Settings order.Settings
 	// Snapshots reads VolumeSnapshots. Default: no claim is made from one.
 	Snapshots Snapshots
-	// Places are where the driver's nodes are, which the Composer watches. Default: its own.
+	// Node is the node on which all volumes are made, and beside which no other is looked at. Default:
+	// all nodes of the cluster.
+	Node *reclaim.Node
+	// Places are where the driver's nodes are, which the Composer watches. Default: its own; the Node.
 	Places *places.Places
 	// IgnoreTopology takes the driver's volumes for reachable from everywhere, whatever it says.
 	IgnoreTopology bool
@@ -74,7 +77,10 @@ func NewComposer(config *rest.Config, driver Capable, cfg ComposerConfig) (*Comp
 	if err != nil {
 		return nil, err
 	}
-	if cfg.Places == nil {
+	switch {
+	case cfg.Places == nil && cfg.Node != nil:
+		cfg.Places = places.At(cfg.Node.Name, cfg.Node.Segments)
+	case cfg.Places == nil:
 		if cfg.Places, err = places.New(config, driver.Name()); err != nil {
 			return nil, err
 		}
@@ -91,8 +97,11 @@ func newComposer(clients kube.Clients, driver Capable, cfg ComposerConfig) (*Com
 	if cfg.IgnoreTopology {
 		delete(c.driver.Plugin, topology)
 	}
-	if c.driver.Plugin[topology] {
+	switch {
+	case c.driver.Plugin[topology]:
 		c.places = cfg.Places
+	case cfg.Node != nil:
+		return nil, errors.New("make a composer: volumes are to be made on one node, and the driver does not say where they are (VOLUME_ACCESSIBILITY_CONSTRAINTS)")
 	}
 	return c, nil
 }
@@ -144,14 +153,10 @@ func (c *Composer) Rights() []reclaim.Right {
 			rights = append(rights, reclaim.Right{Group: "snapshot.storage.k8s.io", Resource: resource, Verb: "get", Without: "no snapshot is restored"})
 		}
 	}
-	if c.places == nil {
+	if c.places == nil || c.cfg.Node != nil { // a node knows itself
 		return rights
 	}
-	for _, verb := range []string{"list", "watch"} {
-		const without = "no claim gets a volume, for nobody knows where the driver's nodes are"
-		rights = append(rights, reclaim.Right{Resource: "nodes", Verb: verb, Without: without},
-			reclaim.Right{Group: storage, Resource: "csinodes", Verb: verb, Without: without})
-	}
+	rights = append(rights, c.places.Rights("no claim gets a volume, for nobody knows where the driver's nodes are")...)
 	return append(rights, reclaim.Right{Group: storage, Resource: "csinodes", Verb: "get", Without: "a node that has just joined is not told from one without the driver"})
 }
 
@@ -184,13 +189,26 @@ func (c *Composer) Compose(ctx context.Context, want Want) (*Order, error) {
 	o := &Order{
 		Request: plan.Request, Secret: plan.Secret, MayReschedule: plan.MayReschedule,
 		PV: func(made *csi.Volume) (*v1.PersistentVolume, error) {
-			return plan.PV(&csi.CreateVolumeResponse{Volume: made})
+			pv, err := plan.PV(&csi.CreateVolumeResponse{Volume: made})
+			if err == nil {
+				err = c.checkHere(pv)
+			}
+			return pv, err
 		},
 	}
 	if plan.CloneOf.Name != "" {
 		o.CloneOf = &SourceClaim{plan.CloneOf.Namespace, plan.CloneOf.Name, f.Source.Claim.UID}
 	}
 	return o, nil
+}
+
+// checkHere refuses a volume that is not said to be on the node that made it, and nowhere else: no node
+// would ever delete it.
+func (c *Composer) checkHere(pv *v1.PersistentVolume) error {
+	if c.cfg.Node == nil || c.cfg.Node.Reach(pv.Spec.NodeAffinity) == reclaim.ReachHere {
+		return nil
+	}
+	return fmt.Errorf("the driver made a volume that is not in the place of node %q alone, %v (accessible_topology of CreateVolume and of NodeGetInfo differ)", c.cfg.Node.Name, c.cfg.Node.Segments)
 }
 
 // gather adds to the facts what is needed.

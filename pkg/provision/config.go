@@ -19,6 +19,8 @@ type Config struct {
 	// AlsoKnownAs are further provisioner names that count as this driver's: the in-tree name of a
 	// migrated driver. Default none.
 	AlsoKnownAs []string
+	// Local has the volumes of one node made alone. Default: those of the whole cluster.
+	Local *Local
 	// Workers is how many volumes are made at once, and CleanUpWorkers how many are cleaned up.
 	// Default 100, as many as the stock external-provisioner has, and 10.
 	Workers, CleanUpWorkers int
@@ -62,6 +64,10 @@ func (c Config) withDefaults() Config {
 	if c.Changed == nil {
 		c.Changed = func(string, []map[string]string) {}
 	}
+	if c.Local != nil {
+		local := c.Local.withDefaults()
+		c.Local = &local
+	}
 	if c.Events == nil {
 		c.Events = noEvents{}
 	}
@@ -84,6 +90,9 @@ func (c Config) Validate() error {
 	add(c.CleanUpWorkers < 0, "clean-up workers: %d is negative", c.CleanUpWorkers)
 	add(c.CloneWorkers < 0, "clone workers: %d is negative", c.CloneWorkers)
 	add(full.RetryStart < 0 || full.RetryMax < full.RetryStart, "retries: from %v to %v is no growing delay", full.RetryStart, full.RetryMax)
+	if c.Local != nil {
+		wrong = append(wrong, c.Local.validate())
+	}
 	for _, name := range c.AlsoKnownAs {
 		add(name == "", "also known as: a name is empty")
 	}

@@ -57,6 +57,9 @@ type Provisioner struct {
 	clean queue[key]
 	// sources is the loop that lets claims go that were cloned.
 	sources *loop.Loop[types.NamespacedName]
+	// bidding is the loop that selects this node for claims for which nobody selects one.
+	bidding *loop.Loop[key]
+	bids    *bids
 	library *controller.ProvisionController
 	// toLibrary brings a claim to the library.
 	toLibrary cache.ResourceEventHandler
@@ -123,18 +126,21 @@ func newProvisioner(core rest.Interface, client kubernetes.Interface, name strin
 	cfg = cfg.withDefaults()
 	p := &Provisioner{
 		cfg: cfg, names: append([]string{name}, cfg.AlsoKnownAs...), driver: driver, orders: orders, client: client,
-		cluster: apiServer{client.CoreV1()}, lives: newLives(), early: newLives(), shelf: newShelf(), hands: newHands(), gate: newGate(),
+		cluster: apiServer{client.CoreV1(), cfg.finalizer()}, lives: newLives(), early: newLives(), shelf: newShelf(), hands: newHands(), gate: newGate(), bids: newBids(),
 		reports: newReports(cfg.Events), stop: make(chan struct{}),
 	}
 	p.metrics = newMetrics(name, p.gate.count, func() int { return p.reports.waiting(ReasonOutcomeUnknown) })
 	var err error
-	if p.watches, err = newWatches(core, client, name, cfg.Volumes); err != nil {
+	if p.watches, err = newWatches(core, client, name, cfg); err != nil {
 		return nil, err
 	}
 	if p.clean, err = loop.New(loop.Config{Name: "provision", Workers: cfg.CleanUpWorkers, Clock: cfg.Clock}, p.tidy); err != nil {
 		return nil, err
 	}
 	if p.sources, err = loop.New(loop.Config{Name: "clone-sources", Workers: cfg.CloneWorkers, Clock: cfg.Clock}, p.freeSource); err != nil {
+		return nil, err
+	}
+	if p.bidding, err = loop.New(loop.Config{Name: "bids", Workers: 1, Clock: cfg.Clock}, p.bid); err != nil {
 		return nil, err
 	}
 	if err := p.follow(); err != nil {
@@ -171,13 +177,17 @@ func (p *Provisioner) claimChanged(before, now *v1.PersistentVolumeClaim) {
 		return
 	}
 	p.cloneChanged(now)
-	if _, known := p.lives.known(now.UID); known || slices.Contains(now.Finalizers, Finalizer) {
+	if now.Spec.VolumeName != "" {
+		p.bids.forget(now.UID)
+	}
+	if _, known := p.lives.known(now.UID); known || slices.Contains(now.Finalizers, p.cfg.finalizer()) {
 		p.clean.Add(keyOf(now))
 	}
 	p.offer(now)
 }
 
 func (p *Provisioner) claimGone(last *v1.PersistentVolumeClaim) {
+	p.bids.forget(last.UID)
 	if _, known := p.lives.known(last.UID); known {
 		p.ended.Store(keyOf(last), last)
 		p.clean.Add(keyOf(last))
@@ -203,7 +213,7 @@ func (p *Provisioner) wakeAll() {
 // offer brings a claim to the library if it may have to provision it. The library would ask about
 // one whose PV is stored in vain.
 func (p *Provisioner) offer(claim *v1.PersistentVolumeClaim) {
-	wanted := claim.Spec.VolumeName == "" && claim.DeletionTimestamp == nil && p.ours(claim)
+	wanted := claim.Spec.VolumeName == "" && claim.DeletionTimestamp == nil && p.at(claim) != AtElsewhere && p.ours(claim)
 	if p.awake.Load() && wanted && !p.stored(claim.UID) {
 		p.toLibrary.OnUpdate(claim, claim)
 	}
@@ -250,6 +260,7 @@ func (p *Provisioner) Run(ctx context.Context) error {
 	work.Go(func() { p.library.Run(handOut) })
 	work.Go(func() { p.clean.Run(ctx) })
 	work.Go(func() { p.sources.Run(ctx) })
+	work.Go(func() { p.bidding.Run(ctx) })
 	select {
 	case <-ctx.Done():
 	case <-p.stop:
@@ -257,6 +268,7 @@ func (p *Provisioner) Run(ctx context.Context) error {
 	end()
 	p.clean.Stop()
 	p.sources.Stop()
+	p.bidding.Stop()
 	p.gate.close()
 	work.Wait()
 	p.gate.wait()
@@ -278,7 +290,7 @@ func (p *Provisioner) working(context.Context) context.Context { return *p.runni
 
 // newLibrary makes the library's controller.
 func (p *Provisioner) newLibrary() *controller.ProvisionController {
-	return controller.NewProvisionController(klog.Background(), libraryClient{p.client, p.shelf}, p.names[0], library{p},
+	options := []func(*controller.ProvisionController) error{
 		controller.LeaderElection(false),
 		controller.AddFinalizer(true),
 		controller.AdditionalProvisionerNames(p.cfg.AlsoKnownAs),
@@ -288,7 +300,12 @@ func (p *Provisioner) newLibrary() *controller.ProvisionController {
 		controller.MetricsInstance(p.metrics.library),
 		controller.ClaimsInformer(newClaimInformer(p)),
 		controller.VolumesInformer(newVolumeInformer(p)),
-		controller.ClassesInformer(p.classes))
+		controller.ClassesInformer(p.classes),
+	}
+	if local := p.cfg.Local; local != nil {
+		options = append(options, controller.NodesLister(nodeLister(local.Node)))
+	}
+	return controller.NewProvisionController(klog.Background(), libraryClient{p.client, p.shelf}, p.names[0], library{p}, options...)
 }
 
 // tidy works on one claim that needs no volume made any more, or whose volume has its PV.
@@ -325,7 +342,7 @@ func (w *run) tidied(ctx context.Context, d Decision, err error) loop.Next {
 	if err != nil {
 		return w.trouble(ctx, err)
 	}
-	w.reports.now(ctx, w.facts.Claim, d.Reason, "")
+	w.reports.now(ctx, w.facts.Claim, d.Reason, w.detail(d.Reason))
 	if d.Over {
 		w.finish(keyOf(w.claim))
 	}
@@ -333,6 +350,14 @@ func (w *run) tidied(ctx context.Context, d Decision, err error) loop.Next {
 		return w.usual()
 	}
 	return w.bringBack(w.claim)
+}
+
+// detail adds to a reason's sentence what is known of this process.
+func (p *Provisioner) detail(why Reason) string {
+	if why != ReasonOutcomeUnknown || p.cfg.Local == nil {
+		return ""
+	}
+	return fmt.Sprintf("The volume would be on node %s; the finalizer is %s.", p.cfg.Local.Node.Name, p.cfg.finalizer())
 }
 
 // bringBack has the library ask again for a claim for which it asked too early.
@@ -351,7 +376,7 @@ func (p *Provisioner) bringBack(claim *v1.PersistentVolumeClaim) loop.Next {
 // finish forgets a claim for which nothing is left to be done, once the cache shows that we do not
 // hold it any more: what is remembered keeps us from taking the finalizer off twice.
 func (w *run) finish(k key) {
-	if now := w.claims.of(k); now != nil && slices.Contains(now.Finalizers, Finalizer) && w.facts.Claim.Ours {
+	if now := w.claims.of(k); now != nil && slices.Contains(now.Finalizers, w.cfg.finalizer()) && w.facts.Claim.Ours {
 		return
 	}
 	w.reports.forget(k.uid)

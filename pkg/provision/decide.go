@@ -29,6 +29,8 @@ func Decide(s Snapshot, now time.Time) Decision {
 	case !s.Claim.Ours && !s.Tried:
 		// The finalizer has one name for all drivers: whoever put it on takes it off.
 		return over(ReasonNotOurs)
+	case s.Claim.At == AtElsewhere && !s.Claim.Protected && !s.Tried:
+		return over(ReasonOtherNode)
 	case s.needless():
 		return cleanUp(s, now)
 	}
@@ -47,11 +49,11 @@ func provide(s Snapshot, now time.Time) Decision {
 	case s.Volume == VolumeMade:
 		// The class is not needed for this any more.
 		return step(StorePV, ReasonProvision)
-	case s.Wanted:
+	case s.Wanted && s.Claim.At != AtNone:
 		return begin(s)
 	case !s.Claim.Protected:
 		return wait(ReasonNotBegun)
-	case s.Volume == VolumeNone && (s.Failed || s.ClassGone):
+	case s.Volume == VolumeNone && (s.Failed || s.ClassGone || s.Claim.At == AtNone):
 		return step(LetGo, ReasonNothing)
 	case s.ClassGone && s.Tried && s.Ordered:
 		return step(CreateVolume, ReasonFinish)
@@ -89,7 +91,7 @@ func discard(s Snapshot, now time.Time) Decision {
 }
 
 // cleanUp handles a claim that needs no volume made for it any more: it is being deleted, is gone,
-// is bound to another PV, or another driver's by now. What was begun for it and has no PV is
+// is bound to another PV, another driver's by now, or another node's. What was begun for it and has no PV is
 // deleted, and only then is the claim let go. A live read shows that there is no PV, and only
 // Provision creates one, which never runs at the same time.
 func cleanUp(s Snapshot, now time.Time) Decision {
@@ -104,12 +106,12 @@ func cleanUp(s Snapshot, now time.Time) Decision {
 		return timed(ReasonNameTaken)
 	case s.PV == PVUnknown || !s.pvFresh(now):
 		return step(ReadPV, ReasonCleanUp)
-	case s.Volume == VolumeMade && (s.Shared || s.PV == PVOther && s.PVHandle == s.Handle),
-		s.PV == PVOther && !s.Claim.namedAlone():
+	case s.Volume == VolumeMade && (s.Shared || s.anothersPV() && s.PVHandle == s.Handle),
+		s.anothersPV() && !s.Claim.namedAlone():
 		return release(s, ReasonHasAnother)
-	case s.Claim.bound():
-		// Its PV's life is over, and this process has called the driver meanwhile: the volume may be
-		// one that was to be kept, or have been made anew since.
+	case s.Claim.bound() && s.PV != PVElsewhere:
+		// Its PV's life is over, and this process has called the driver meanwhile, or the PV may have been
+		// another node's: the volume may be one that was to be kept, or have been made anew since.
 		return unknown(s)
 	case s.Volume == VolumeMade:
 		return step(DeleteVolume, ReasonCleanUp)

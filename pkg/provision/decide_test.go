@@ -34,6 +34,15 @@ func few(s *Snapshot) { s.Claim.UID, s.Claim.PVName = "u12345", "pvc-u1" }
 
 func with(s Snapshot, change func(*Snapshot)) Snapshot { change(&s); return s }
 
+// at is a claim as a process sees it that makes the volumes of one node.
+func at(s Snapshot, where At, changes ...func(*Snapshot)) Snapshot {
+	s.Claim.At = where
+	for _, change := range changes {
+		change(&s)
+	}
+	return s
+}
+
 func TestDecide(t *testing.T) {
 	unknown := with(halfMade(), func(s *Snapshot) { s.Volume, s.Handle = VolumeUnknown, "" })
 	cases := map[string]struct {
@@ -126,6 +135,24 @@ func TestDecide(t *testing.T) {
 		"so does one that is cleaned up":                            {with(halfMade(), func(s *Snapshot) { few(s); s.NameInHand = true }), Wait, ReasonNameTaken},
 		"it is let go where the name's PV is another's":             {with(unknown, func(s *Snapshot) { few(s); s.PV, s.PVHandle, s.Ordered = PVOther, "vol-2", true }), LetGo, ReasonHasAnother},
 		"and cleaned up where there is none":                        {with(halfMade(), few), DeleteVolume, ReasonCleanUp},
+		"on its own node a claim is begun":                          {at(living(), AtHere, func(s *Snapshot) { s.Wanted, s.Ordered, s.Claim.Protected = true, true, false }), Protect, ReasonProvision},
+		"another node's claim is none of this one's":                {at(living(), AtElsewhere, func(s *Snapshot) { s.Claim.Protected, s.Wanted = false, true }), Wait, ReasonOtherNode},
+		"nobody's claim is not begun":                               {at(living(), AtNone, func(s *Snapshot) { s.Claim.Protected, s.Wanted = false, true }), Wait, ReasonNotBegun},
+		"given back with nothing made: let go":                      {at(living(), AtNone, func(s *Snapshot) { s.Volume = VolumeNone }), LetGo, ReasonNothing},
+		"given back in doubt: held until a node is selected":        {at(living(), AtNone), Wait, ReasonLeftToLibrary},
+		"given back with the volume made: its PV is stored":         {at(living(), AtNone, func(s *Snapshot) { s.Volume = VolumeMade }), StorePV, ReasonProvision},
+		"given to another node: what was made here goes":            {at(unfit(), AtElsewhere), DeleteVolume, ReasonCleanUp},
+		"given to another node, after a restart: looked into":       {at(living(), AtElsewhere), ReadPV, ReasonCleanUp},
+		"given to another node, whose PV is there":                  {at(halfMade(), AtElsewhere, func(s *Snapshot) { s.PV, s.PVHandle = PVElsewhere, "vol-2" }), DeleteVolume, ReasonCleanUp},
+		"selected again, the claim has a PV on another node":        {at(unfit(), AtHere, func(s *Snapshot) { s.PV, s.PVHandle, s.Unfit = PVElsewhere, "vol-2", false }), DeleteVolume, ReasonCleanUp},
+		"a PV on another node that names this volume: kept":         {at(halfMade(), AtElsewhere, func(s *Snapshot) { s.PV, s.PVHandle = PVElsewhere, "vol-1" }), LetGo, ReasonHasAnother},
+		"given to another node, but its PV is here: the claim goes": {at(unfit(), AtElsewhere, func(s *Snapshot) { s.PV = PVStored }), LetGo, ReasonStored},
+		"bound while on another node: which PV it is, is looked at": {at(living(), AtElsewhere, func(s *Snapshot) { s.Claim.VolumeName = "pvc-u1" }), ReadPV, ReasonCleanUp},
+		"bound while on another node, the PV gone: held":            {at(halfMade(), AtElsewhere, func(s *Snapshot) { s.Claim.VolumeName = "pvc-u1" }), Wait, ReasonOutcomeUnknown},
+		"bound while here: which PV it is, is looked at":            {at(living(), AtHere, func(s *Snapshot) { s.Claim.VolumeName = "pvc-u1" }), ReadPV, ReasonCleanUp},
+		"bound while here, to a PV on another node":                 {at(unfit(), AtHere, func(s *Snapshot) { s.Claim.VolumeName, s.PV, s.PVHandle = "pvc-u1", PVElsewhere, "vol-2" }), DeleteVolume, ReasonCleanUp},
+		"bound while here, the PV gone: the claim goes":             {at(unfit(), AtHere, func(s *Snapshot) { s.Claim.VolumeName = "pvc-u1" }), LetGo, ReasonStored},
+		"bound while on no node, the PV gone: held":                 {at(halfMade(), AtNone, func(s *Snapshot) { s.Claim.VolumeName = "pvc-u1" }), Wait, ReasonOutcomeUnknown},
 		"finalizers that were left are taken off when switched off": {with(living(), func(s *Snapshot) { s.Protects, s.PV = false, PVStored }), LetGo, ReasonStored},
 	}
 	for name, c := range cases {
@@ -141,7 +168,7 @@ func TestDecide(t *testing.T) {
 func each(visit func(Snapshot)) {
 	flags := []bool{false, true}
 	for _, claim := range everyClaim() {
-		for _, pv := range []PV{PVUnknown, PVStored, PVTerminating, PVOther, PVAbsent} {
+		for _, pv := range []PV{PVUnknown, PVStored, PVTerminating, PVOther, PVAbsent, PVElsewhere} {
 			for _, read := range []time.Time{{}, now().Add(-time.Hour), now()} {
 				for _, volume := range []Volume{VolumeUnknown, VolumeMade, VolumeNone} {
 					for _, order := range flags {
@@ -168,7 +195,9 @@ func everyClaim() []Claim {
 	var all []Claim
 	for bits := range 1 << 4 {
 		for _, bound := range []string{"", "pvc-u1", "other"} {
-			all = append(all, Claim{UID: "u1", PVName: "pvc-u1", VolumeName: bound, Ours: bits&1 > 0, Protected: bits&2 > 0, Terminating: bits&4 > 0, Gone: bits&8 > 0})
+			for at := AtCluster; at <= AtElsewhere; at++ {
+				all = append(all, Claim{At: at, UID: "u1", PVName: "pvc-u1", VolumeName: bound, Ours: bits&1 > 0, Protected: bits&2 > 0, Terminating: bits&4 > 0, Gone: bits&8 > 0})
+			}
 		}
 	}
 	return all
@@ -181,8 +210,14 @@ func TestNoCombinationLosesAVolumeOrAClaim(t *testing.T) {
 		visited++
 		d := Decide(s, now())
 		bad := func(what string) { t.Errorf("%s: %v %s for %+v", what, d.Action, d.Reason, s) }
-		lives := !s.Claim.Terminating && !s.Claim.Gone && s.Claim.Ours && s.Claim.VolumeName != "other"
-		ended := s.PV == PVStored || s.PV == PVTerminating || s.Claim.VolumeName == "pvc-u1"
+		bound, at := s.Claim.VolumeName == "pvc-u1", s.Claim.At
+		whole := at == AtCluster || at == AtHere
+		// A node's cache does not show other nodes' PVs.
+		boundHere := bound && whole && s.PV != PVElsewhere && (at == AtCluster || s.PV != PVUnknown)
+		lives := !s.Claim.Terminating && !s.Claim.Gone && s.Claim.Ours && s.Claim.VolumeName != "other" &&
+			s.PV != PVElsewhere && at != AtElsewhere && (boundHere || !bound)
+		ended := s.PV == PVStored || s.PV == PVTerminating || boundHere
+		others := s.PV == PVOther || s.PV == PVElsewhere
 		switch d.Action {
 		case DeleteVolume:
 			if s.Handle == "" || s.Volume != VolumeMade {
@@ -194,13 +229,13 @@ func TestNoCombinationLosesAVolumeOrAClaim(t *testing.T) {
 			if !s.Claim.Protected && !s.Tried && !s.Unfit {
 				bad("deletes a volume without having begun")
 			}
-			if s.PVRead != now() || s.PV != PVAbsent && (s.PV != PVOther || s.PVHandle == s.Handle) {
+			if s.PVRead != now() || s.PV != PVAbsent && (!others || s.PVHandle == s.Handle) {
 				bad("deletes a volume that has a PV, or may have one")
 			}
 			if s.Shared {
 				bad("deletes a volume that has a PV of another name")
 			}
-			if ended {
+			if ended || bound && s.PV == PVAbsent {
 				bad("deletes a volume that had its PV, which may have been kept")
 			}
 		case LetGo:
@@ -210,7 +245,7 @@ func TestNoCombinationLosesAVolumeOrAClaim(t *testing.T) {
 			if !lives && s.Tried && s.Volume != VolumeNone && s.PVRead.Equal(now()) && s.PV == PVAbsent && !s.Shared {
 				bad("lets a claim go whose volume may have been made after the end of its PV")
 			}
-			represented := s.Shared || s.PV == PVOther && s.PVHandle == s.Handle
+			represented := s.Shared || others && s.PVHandle == s.Handle
 			if s.Volume == VolumeMade && !ended && !represented {
 				bad("lets a claim go while a volume is left")
 			}
@@ -240,10 +275,15 @@ func TestNoCombinationLosesAVolumeOrAClaim(t *testing.T) {
 			if lives && !s.Wanted && !s.Tried {
 				bad("begins what nobody wants")
 			}
+			if !whole && !s.Claim.Protected && !s.Tried {
+				bad("begins a volume for which this node was not selected")
+			}
 		case Protect:
-			if !lives || s.Claim.Protected || !s.Protects || !s.Wanted {
+			if !lives || s.Claim.Protected || !s.Protects || !s.Wanted || !whole {
 				bad("protects a claim that is not to be")
 			}
+		case SelectNode:
+			bad("is no step for a volume")
 		case Wait, Compose, ReadPV:
 		}
 		if d.Over && s.Tried && s.Volume == VolumeUnknown && s.PV == PVAbsent && !lives && s.Claim.Ours && d.Reason != ReasonOutcomeUnknown {

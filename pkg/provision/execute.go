@@ -103,7 +103,7 @@ func (w *run) act(ctx context.Context, d Decision) error {
 		return w.deleteVolume(ctx, d.Reason)
 	case LetGo:
 		return w.letGo(ctx, d.Reason)
-	case Wait:
+	case Wait, SelectNode:
 	}
 	return nil
 }
@@ -173,7 +173,7 @@ func (w *run) readPV(ctx context.Context) error {
 	}
 	w.facts.PV, w.facts.PVHandle, w.facts.PVRead = PVAbsent, "", began
 	if pv != nil {
-		read := reclaim.PVOf(pv)
+		read := reclaim.PVAt(w.cfg.node(), pv)
 		w.facts.PV, w.facts.PVHandle = stateOf(read, w.facts.Claim, w.names[0]), read.Handle
 	}
 	return nil
@@ -247,7 +247,7 @@ func (w *run) storePV(ctx context.Context) error {
 		w.life.unfit = true
 		return because(ReasonFailed, fmt.Errorf("use volume %q: %w", w.life.handle, err))
 	}
-	stored, err := storePV(ctx, w.cluster, w.facts.Claim, pv)
+	stored, err := storePV(ctx, w.cluster, w.cfg.node(), w.facts.Claim, pv)
 	switch {
 	case errors.Is(err, errNameTaken):
 		// When that PV goes its volume may go with it, which may be the one that the driver named.

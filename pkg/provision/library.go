@@ -7,7 +7,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v10/controller"
 
@@ -105,7 +104,11 @@ func (l library) ready(claim *v1.PersistentVolumeClaim) bool {
 	switch {
 	case claim.DeletionTimestamp != nil, claim.Spec.VolumeName != "", !l.ours(claim), class == nil:
 		return false
-	case class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer && claim.Annotations[annSelectedNode] == "":
+	case l.at(claim) == AtElsewhere, late(class) && claim.Annotations[annSelectedNode] == "":
+		return false
+	}
+	if l.at(claim) == AtNone {
+		l.bidding.Add(keyOf(claim))
 		return false
 	}
 	if l.lives.due(claim.UID, l.cfg.Clock.Now()) > 0 {

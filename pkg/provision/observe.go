@@ -37,12 +37,11 @@ type watches struct {
 	classes cache.SharedIndexInformer
 }
 
-// newWatches returns caches that are not running. core and client reach the same API server; volumes
-// may be nil.
-func newWatches(core rest.Interface, client kubernetes.Interface, driver string, volumes Volumes) (watches, error) {
-	w := watches{claims: newClaims(core), volumes: volumes}
-	if volumes == nil {
-		w.own = newOwnVolumes(core, driver)
+// newWatches returns caches that are not running. core and client reach the same API server.
+func newWatches(core rest.Interface, client kubernetes.Interface, driver string, cfg Config) (watches, error) {
+	w := watches{claims: newClaims(core), volumes: cfg.Volumes}
+	if w.volumes == nil {
+		w.own = newOwnVolumes(core, driver, cfg.node())
 		w.volumes = w.own
 	}
 	storage := client.StorageV1()
@@ -117,7 +116,8 @@ func (p *Provisioner) claimOf(claim *v1.PersistentVolumeClaim) Claim {
 	pv, shown := p.volumes.Get(name)
 	return Claim{
 		Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID, ResourceVersion: claim.ResourceVersion,
-		Ours: p.ours(claim) || shown && pv.Claim.UID == claim.UID && pv.Driver == p.names[0], Protected: slices.Contains(claim.Finalizers, Finalizer),
+		Ours:      p.ours(claim) || shown && pv.Claim.UID == claim.UID && pv.Driver == p.names[0],
+		Protected: slices.Contains(claim.Finalizers, p.cfg.finalizer()), At: p.at(claim),
 		Terminating: claim.DeletionTimestamp != nil, VolumeName: claim.Spec.VolumeName, PVName: name,
 	}
 }
@@ -181,7 +181,7 @@ func (w *run) lookForPV() {
 // stored tells whether the PV of a claim is there: in the cache, or stored a moment ago.
 func (p *Provisioner) stored(claim types.UID) bool {
 	name, c := p.orders.PVName(claim), Claim{UID: claim}
-	if pv := p.shelf.get(name); pv != nil && stateOf(reclaim.PVOf(pv), c, p.names[0]) == PVStored {
+	if pv := p.shelf.get(name); pv != nil && stateOf(reclaim.PVAt(p.cfg.node(), pv), c, p.names[0]) == PVStored {
 		return true
 	}
 	// One that is another claim's, or is being deleted, is told by Provision.

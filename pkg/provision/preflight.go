@@ -33,7 +33,9 @@ func (p *Provisioner) Rights() []reclaim.Right {
 		core("persistentvolumes", "create", nothing),
 		{Group: storage, Resource: "storageclasses", Verb: "list", Without: classless},
 		{Group: storage, Resource: "storageclasses", Verb: "watch", Without: classless},
-		core("nodes", "get", "no claim gets a volume for which a node was selected"),
+	}
+	if p.cfg.Local == nil { // a node knows itself
+		rights = append(rights, core("nodes", "get", "no claim gets a volume for which a node was selected"))
 	}
 	for _, verb := range []string{"create", "patch"} {
 		rights = append(rights, core("events", verb, "why a claim waits is told in the log only"))
@@ -75,7 +77,7 @@ func (p *Provisioner) mayProtect(ctx context.Context) bool {
 	}
 	granted, err := p.granted(ctx, reclaim.Right{Resource: "persistentvolumeclaims", Verb: "patch"})
 	if err == nil && !granted {
-		klog.FromContext(ctx).Info("Claims may not be patched: volumes are made without the finalizer that keeps a crash from leaving one behind", "finalizer", Finalizer)
+		klog.FromContext(ctx).Info("Claims may not be patched: volumes are made without the finalizer that keeps a crash from leaving one behind", "finalizer", p.cfg.finalizer())
 	}
 	return err != nil || granted
 }

@@ -9,6 +9,7 @@ const (
 	ReasonNotOurs       Reason = "NotOurs"
 	ReasonNotBegun      Reason = "NotBegun"
 	ReasonLeftToLibrary Reason = "LeftToLibrary"
+	ReasonOtherNode     Reason = "OtherNode"
 )
 
 // Reasons for acting.
@@ -20,6 +21,7 @@ const (
 	ReasonNothing    Reason = "NothingMade"
 	ReasonHasAnother Reason = "VolumeHasPV"
 	ReasonDiscard    Reason = "VolumeNotAsOrdered"
+	ReasonBidding    Reason = "NodeBidding"
 )
 
 // Reasons for which something has to wait.
@@ -41,8 +43,8 @@ const (
 // Reasons returns every reason there is, in the order of their declaration.
 func Reasons() []Reason {
 	return []Reason{
-		ReasonNotOurs, ReasonNotBegun, ReasonLeftToLibrary,
-		ReasonProvision, ReasonFinish, ReasonCleanUp, ReasonStored, ReasonNothing, ReasonHasAnother, ReasonDiscard,
+		ReasonNotOurs, ReasonNotBegun, ReasonLeftToLibrary, ReasonOtherNode,
+		ReasonProvision, ReasonFinish, ReasonCleanUp, ReasonStored, ReasonNothing, ReasonHasAnother, ReasonDiscard, ReasonBidding,
 		ReasonOutcomeUnknown, ReasonNameTaken,
 		ReasonFailed, ReasonCleanUpFailed, ReasonUnreadable, ReasonUnwritable,
 	}
@@ -79,6 +81,10 @@ func (r Reason) about() (sentence string, loud notice) {
 		return "No volume was asked for yet.", silent
 	case ReasonLeftToLibrary:
 		return "The volume is made when the claim's turn comes.", silent
+	case ReasonOtherNode:
+		return "The volume is made on the node that was selected for the claim.", silent
+	case ReasonBidding:
+		return "The claim binds immediately; the first node to select itself makes its volume.", silent
 	case ReasonProvision:
 		return "The claim is to get a volume.", silent
 	case ReasonFinish:

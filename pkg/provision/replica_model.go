@@ -375,6 +375,9 @@ func (r *Replica) createPV(_ context.Context, pv *v1.PersistentVolume) (*v1.Pers
 	return pv, r.answers.ask(Ask{Action: StorePV}).err()
 }
 
+func (*Replica) selectNode(context.Context, *v1.PersistentVolumeClaim, string) error {
+	panic("the model has one process for the whole cluster")
+}
 func (*Replica) holdSource(context.Context, SourceClaim) error { panic("the model has no clones") }
 func (*Replica) freeSource(context.Context, SourceClaim) error { panic("the model has no clones") }
 func (*Replica) readSecret(context.Context, v1.SecretReference) (map[string]string, error) {

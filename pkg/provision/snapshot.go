@@ -8,7 +8,7 @@ import (
 )
 
 // Finalizer holds a claim from before the first CreateVolume until its PV is stored, or nothing
-// is left of what was begun.
+// is left of what was begun. Where each node makes its own volumes it is [FinalizerOf] the node.
 const Finalizer = "csi-reclaimer.io/provisioning"
 
 // Snapshot is all that is known about the provisioning of one claim at one moment. The zero value
@@ -55,8 +55,10 @@ type Claim struct {
 	ResourceVersion string
 	// Ours: the claim is to be provisioned by this driver, or has its PV of it.
 	Ours bool
-	// Protected: our finalizer is on it.
+	// Protected: our finalizer is on it, of several nodes that of this one.
 	Protected bool
+	// At is what its selected node is to this process.
+	At At
 	// Terminating: it is being deleted, which cannot be undone. Gone: it is not there any more.
 	Terminating, Gone bool
 	// VolumeName is the PV it is bound to, or to be bound to (spec.volumeName), which cannot be changed once set.
@@ -93,6 +95,8 @@ const (
 	PVOther
 	// PVAbsent: a live read found none.
 	PVAbsent
+	// PVElsewhere: it is there, is the claim's, and its volume is on another node.
+	PVElsewhere
 )
 
 // Volume is what is known of the volume in the storage system.
@@ -120,7 +124,7 @@ func (s Snapshot) pvFresh(now time.Time) bool {
 // matter from then on. A claim alone shows no PV where this process has called the driver, and does not
 // know of what became of that: the call may have come after the PV's end.
 func (s Snapshot) hasPV() bool {
-	return s.PV == PVStored || s.PV == PVTerminating || s.Claim.bound() && (!s.Tried || s.Volume == VolumeNone)
+	return s.PV == PVStored || s.PV == PVTerminating || s.Claim.bound() && s.boundHere() && (!s.Tried || s.Volume == VolumeNone)
 }
 
 // held tells whether our finalizer is on the claim. One that is gone has none, whatever was last seen of
@@ -128,8 +132,20 @@ func (s Snapshot) hasPV() bool {
 // remembered by nobody.
 func (s Snapshot) held() bool { return s.Claim.Protected && !s.Claim.Gone }
 
-// needless tells whether the claim needs no volume made for it any more, which nothing can undo.
+// anothersPV tells whether the PV of the claim's own PV's name has a volume that was not made for it here.
+func (s Snapshot) anothersPV() bool { return s.PV == PVOther || s.PV == PVElsewhere }
+
+// boundHere tells whether the PV that the claim is bound to, if it is the one of its own name, is, or was,
+// the one that is made for it here. A node's caches show nothing of other nodes' PVs, so there a look at the
+// PV itself has to tell; where another node was selected, one that is gone can tell nothing.
+func (s Snapshot) boundHere() bool {
+	return s.PV != PVElsewhere && (s.Claim.At == AtCluster || s.Claim.At == AtHere && s.PV != PVUnknown)
+}
+
+// needless tells whether the claim needs no volume made for it here any more. Nothing can undo that, but
+// for the selection of another node: should this one be selected once more, its volume is made anew.
 func (s Snapshot) needless() bool {
 	c := s.Claim
-	return c.Terminating || c.Gone || c.boundElsewhere() || !c.Ours && s.Tried
+	elsewhere := s.PV == PVElsewhere || c.At == AtElsewhere || c.bound() && !s.boundHere()
+	return c.Terminating || c.Gone || c.boundElsewhere() || !c.Ours && s.Tried || elsewhere
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -49,7 +50,7 @@ func (p *Provisioner) cloneChanged(claim *v1.PersistentVolumeClaim) {
 // server puts none on what is being deleted.
 func (p *Provisioner) freeSource(ctx context.Context, name types.NamespacedName) loop.Next {
 	source, found := p.claims.Get(name.String())
-	if !found || !freesSource(source) || p.cloned(name) {
+	if !found || p.at(source) == AtElsewhere || !freesSource(source) || p.cloned(name) {
 		return loop.Next{}
 	}
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
@@ -71,9 +72,14 @@ func (p *Provisioner) cloned(source types.NamespacedName) bool {
 		if cloned || !found || of != source || claim.Spec.VolumeName != "" {
 			return
 		}
-		cloned = !p.protects || !p.ours(claim) || slices.Contains(claim.Finalizers, Finalizer)
+		cloned = !p.protects || !p.ours(claim) || slices.ContainsFunc(claim.Finalizers, anyNodes)
 	})
 	return cloned
+}
+
+// anyNodes tells whether a finalizer is ours, whichever node's.
+func anyNodes(finalizer string) bool {
+	return finalizer == Finalizer || strings.HasPrefix(finalizer, Finalizer+"-")
 }
 
 // holdSource has the claim stay whose volume is read while this one is made. Where this one is only

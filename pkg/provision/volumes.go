@@ -15,9 +15,9 @@ import (
 )
 
 // Volumes is a watch cache of PVs; reclaim.PVs is one. It shows at least those that name a volume of
-// the driver: that it does not show a PV proves nothing. Its methods are safe for concurrent use.
+// the driver, on a node those that it may reach: that it does not show a PV proves nothing. Its methods are safe for concurrent use.
 type Volumes interface {
-	// Get returns the PV with this name. Of it, Driver, Handle, Claim.UID and Terminating are read.
+	// Get returns the PV with this name. Of it, Driver, Handle, Claim.UID, Terminating and Reach are read.
 	Get(name string) (pv reclaim.PV, found bool)
 	// Shared tells whether a PV of another name than except names the driver's volume.
 	Shared(handle, except string) bool
@@ -29,10 +29,12 @@ type Volumes interface {
 }
 
 // ownVolumes are the Volumes of a Provisioner that was given none: a watch of its own, which keeps
-// nothing of other drivers' PVs.
+// nothing of other drivers' PVs, nor of those that are surely another node's.
 type ownVolumes struct {
 	driver string
-	cache  *kube.Cache[ownVolume]
+	// node is the one whose PVs are kept, nil for those of the whole cluster.
+	node  *reclaim.Node
+	cache *kube.Cache[ownVolume]
 
 	mu sync.Mutex
 	// handles counts the PVs that name each volume.
@@ -47,8 +49,8 @@ type ownVolume struct {
 	terminating  bool
 }
 
-func newOwnVolumes(core rest.Interface, driver string) *ownVolumes {
-	v := &ownVolumes{driver: driver, handles: map[string]int{}}
+func newOwnVolumes(core rest.Interface, driver string, node *reclaim.Node) *ownVolumes {
+	v := &ownVolumes{driver: driver, node: node, handles: map[string]int{}}
 	v.cache = kube.NewCache(core, "persistentvolumes", &v1.PersistentVolume{}, v.record, ownChanges{v})
 	return v
 }
@@ -58,8 +60,8 @@ func (v *ownVolumes) record(object runtime.Object, _ bool) (_ ownVolume, keep bo
 	if !ok {
 		return ownVolume{}, false, fmt.Errorf("watch PVs: got a %T", object)
 	}
-	pv := reclaim.PVOf(api)
-	if pv.Driver != v.driver {
+	pv := reclaim.PVAt(v.node, api)
+	if pv.Driver != v.driver || pv.Reach == reclaim.ReachElsewhere {
 		return ownVolume{name: pv.Name}, false, nil
 	}
 	return ownVolume{name: pv.Name, handle: pv.Handle, claim: pv.Claim.UID, terminating: pv.Terminating}, true, nil

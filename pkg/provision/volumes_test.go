@@ -54,6 +54,26 @@ func TestOwnVolumes(t *testing.T) {
 	}
 }
 
+func TestOwnVolumesOfANode(t *testing.T) {
+	w := newWorld(t)
+	p := w.start(onNode("n1")).provisioner
+	news := newsOf(p.volumes)
+	for _, node := range []string{"n2", "n1"} {
+		pv := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "on-" + node}, Spec: v1.PersistentVolumeSpec{
+			NodeAffinity:           affinityTo(node),
+			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: driverName, VolumeHandle: "vol-1"}},
+		}}
+		_, err := w.client.CoreV1().PersistentVolumes().Create(t.Context(), pv, metav1.CreateOptions{})
+		w.must(err)
+	}
+	if told := <-news; told != "on-n1 of  true" {
+		t.Errorf("told of %q", told)
+	}
+	if _, found := p.volumes.Get("on-n2"); found || p.volumes.Shared("vol-1", "on-n1") {
+		t.Error("another node's PV is kept")
+	}
+}
+
 // newsOf returns what is told of PVs, and whether the cache shows them at that moment.
 func newsOf(volumes Volumes) <-chan string {
 	news := make(chan string, 10)

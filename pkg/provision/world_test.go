@@ -287,6 +287,10 @@ func (p *process) letGo(ctx context.Context, c Claim) (version string, err error
 	return version, err
 }
 
+func (p *process) selectNode(ctx context.Context, claim *v1.PersistentVolumeClaim, node string) error {
+	return p.do("select "+node, func() error { return p.inner.selectNode(ctx, claim, node) })
+}
+
 func (p *process) readPV(ctx context.Context, name string) (pv *v1.PersistentVolume, err error) {
 	err = p.do("read PV", func() (err error) { pv, err = p.inner.readPV(ctx, name); return err })
 	return pv, err

@@ -93,7 +93,7 @@ func (a apiServer) readPV(ctx context.Context, name string) (PV, bool, error) {
 	case err != nil:
 		return PV{}, false, fmt.Errorf("read PV %q: %w", name, err)
 	}
-	return pvAt(a.node, o), true, nil
+	return PVAt(a.node, o), true, nil
 }
 
 func (a apiServer) readClaim(ctx context.Context, of ClaimRef) (ClaimFacts, error) {
@@ -154,7 +154,7 @@ func (a apiServer) listPVs(ctx context.Context) (pvList, error) {
 	}
 	list := pvList{complete: page.Continue == "", version: page.ResourceVersion}
 	for i := range page.Items {
-		list.pvs = append(list.pvs, pvAt(a.node, &page.Items[i]))
+		list.pvs = append(list.pvs, PVAt(a.node, &page.Items[i]))
 	}
 	return list, nil
 }

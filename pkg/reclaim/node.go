@@ -97,8 +97,8 @@ func excludes(e v1.NodeSelectorRequirement, value string) bool {
 	}
 }
 
-// pvAt reads what is needed of a PV, as seen from a node; nil is the whole cluster.
-func pvAt(node *Node, o *v1.PersistentVolume) PV {
+// PVAt is PVOf as seen from a node, whose Reach it tells; nil is the whole cluster.
+func PVAt(node *Node, o *v1.PersistentVolume) PV {
 	pv := PVOf(o)
 	if node != nil {
 		pv.Reach = node.Reach(o.Spec.NodeAffinity)

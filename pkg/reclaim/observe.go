@@ -85,7 +85,7 @@ func (o *observer) recordPV(object runtime.Object, known bool) (_ *PV, keep bool
 	if !ok {
 		return nil, false, fmt.Errorf("watch PVs: got a %T", object)
 	}
-	pv := pvAt(o.node, api)
+	pv := PVAt(o.node, api)
 	switch {
 	case pv.Reach != ReachElsewhere && (pv.ownedBy(o.rules.Driver) || pv.Driver == o.rules.Driver):
 		pv.intern()

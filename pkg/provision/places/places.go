@@ -20,6 +20,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/topology"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
 // ErrUnread: the first list of nodes has not come yet.
@@ -28,6 +29,8 @@ var ErrUnread = errors.New("the nodes are not known yet")
 // Places are where a driver's nodes are. Several controllers may share one: whoever calls Watch
 // first keeps it up to date for all. It is safe for concurrent use.
 type Places struct {
+	// only is the one node there is, nil for all of the cluster.
+	only    *topology.Node
 	driver  string
 	clients kube.Clients
 	// labels are those of the Nodes, keys what the driver registered in the CSINodes.
@@ -37,6 +40,13 @@ type Places struct {
 	watching atomic.Bool
 	mu       sync.Mutex
 	told     []func()
+}
+
+// At returns the one place of a node that is known, for a process that answers for this node alone.
+// Nothing is watched, and no other node is known of.
+func At(node string, segments map[string]string) *Places {
+	only := topology.NodeAt(node, segments)
+	return &Places{only: &only}
 }
 
 // New returns the places of a driver's nodes on the cluster that config describes, which is copied.
@@ -103,8 +113,8 @@ func (p *Places) recordKeys(object runtime.Object, _ bool) (topology.Node, bool,
 
 // Watch keeps what is known up to date until ctx ends.
 func (p *Places) Watch(ctx context.Context) {
-	if !p.watching.CompareAndSwap(false, true) {
-		// Somebody else watches already, and for longer than this caller may.
+	if p.only != nil || !p.watching.CompareAndSwap(false, true) {
+		// There is nothing to watch, or somebody else does already, and for longer than this caller may.
 		<-ctx.Done()
 		return
 	}
@@ -115,11 +125,14 @@ func (p *Places) Watch(ctx context.Context) {
 }
 
 // Synced tells whether all nodes are known that there were when Watch began.
-func (p *Places) Synced() bool { return p.labels.Synced() && p.keys.Synced() }
+func (p *Places) Synced() bool { return p.only != nil || p.labels.Synced() && p.keys.Synced() }
 
 // Nodes returns all nodes, ErrUnread before they are known.
 func (p *Places) Nodes() ([]topology.Node, error) {
-	if !p.Synced() {
+	switch {
+	case p.only != nil:
+		return []topology.Node{*p.only}, nil
+	case !p.Synced():
 		return nil, ErrUnread
 	}
 	var all []topology.Node
@@ -136,6 +149,12 @@ func (p *Places) Nodes() ([]topology.Node, error) {
 // driver is read live: it may have joined a moment ago. known is what somebody has read of it, or
 // nil.
 func (p *Places) Node(ctx context.Context, name string, known *v1.Node) (*topology.Node, error) {
+	if p.only != nil {
+		if name != p.only.Name {
+			return nil, nil //nolint:nilnil // no node is an answer of its own here
+		}
+		return p.only, nil
+	}
 	n, found := p.labels.Get(name)
 	on, registered := p.keys.Get(name)
 	n.Registered, n.Keys = on.Registered, on.Keys
@@ -154,6 +173,19 @@ func (p *Places) Node(ctx context.Context, name string, known *v1.Node) (*topolo
 	}
 	live := topology.NodeOf(known, csiNode, p.driver)
 	return &live, nil
+}
+
+// Rights are what has to be allowed for Watch, and without what does not work otherwise.
+func (p *Places) Rights(without string) []reclaim.Right {
+	if p.only != nil {
+		return nil
+	}
+	var rights []reclaim.Right
+	for _, verb := range []string{"list", "watch"} {
+		rights = append(rights, reclaim.Right{Resource: "nodes", Verb: verb, Without: without},
+			reclaim.Right{Group: "storage.k8s.io", Resource: "csinodes", Verb: verb, Without: without})
+	}
+	return rights
 }
 
 func (p *Places) readNode(ctx context.Context, name string) (*v1.Node, error) {

@@ -271,3 +271,26 @@ func TestTheSecondToWatchWaitsOnly(t *testing.T) {
 	n.put("nodes", n.node("late", "9", nil))
 	n.wait("the first watches on", func() bool { all, err := p.Nodes(); return err == nil && len(all) == 1 })
 }
+
+func TestAt(t *testing.T) {
+	p := At("n1", map[string]string{"example.com/node": "n1"})
+	if !p.Synced() || len(p.Rights("nothing")) > 0 {
+		t.Errorf("something is watched: %v, %+v", p.Synced(), p.Rights("nothing"))
+	}
+	ctx, end := context.WithCancel(t.Context())
+	end()
+	p.Watch(ctx) // ends with ctx
+	nodes, err := p.Nodes()
+	if err != nil || len(nodes) != 1 || nodes[0].Name != "n1" {
+		t.Fatalf("nodes are %+v, %v", nodes, err)
+	}
+	if places := topology.Segments(nodes); len(places) != 1 || len(places[0]) != 1 || places[0]["example.com/node"] != "n1" {
+		t.Errorf("it is at %v", places)
+	}
+	if here, err := p.Node(t.Context(), "n1", nil); err != nil || here == nil || here.Name != "n1" {
+		t.Errorf("n1 is %+v, %v", here, err)
+	}
+	if there, err := p.Node(t.Context(), "n2", nil); err != nil || there != nil {
+		t.Errorf("n2 is %+v, %v", there, err)
+	}
+}

@@ -2,6 +2,7 @@ package topology
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -32,6 +33,11 @@ func NodeOf(node *v1.Node, csiNode *storagev1.CSINode, driver string) Node {
 		}
 	}
 	return n
+}
+
+// NodeAt returns a node whose place the driver itself has told: the segments of its NodeGetInfo.
+func NodeAt(name string, segments map[string]string) Node {
+	return Node{Name: name, Labels: segments, Registered: true, Keys: slices.Sorted(maps.Keys(segments))}
 }
 
 // place returns where the node is in terms of the keys. ok is false where a label is missing.

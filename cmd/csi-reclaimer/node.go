@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"os"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/places"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+)
+
+// nodeVariable names the node that the pod runs on, as for the stock external-provisioner.
+const nodeVariable = "NODE_NAME"
+
+// nodeOptions say whether this process answers for the volumes of its own node alone.
+type nodeOptions struct {
+	on, immediate       bool
+	baseDelay, maxDelay time.Duration
+	// name is that of the node.
+	name string
+}
+
+// flags are the stock external-provisioner's, with its names and defaults.
+func (o *nodeOptions) flags(fs *pflag.FlagSet) {
+	o.name = os.Getenv(nodeVariable)
+	fs.BoolVar(&o.on, "node-deployment", false,
+		"Run beside the driver on each node, for drivers whose volumes are local to a node: make and delete the volumes of this node alone. Needs the environment variable "+nodeVariable+
+			", and a driver whose NodeGetInfo gives each node a topology of its own. With --leader-election each node has a Lease of its own, so that two pods of one node never work at once.")
+	fs.BoolVar(&o.immediate, "node-deployment-immediate-binding", true,
+		"With --node-deployment: volumes of claims that bind immediately are made too, by the first node to select itself. false: only for a node that somebody else selects.")
+	fs.DurationVar(&o.baseDelay, "node-deployment-base-delay", 20*time.Second,
+		"With --node-deployment: a node waits any time up to this before it first selects itself for a claim that binds immediately, so that not all nodes write at once.")
+	fs.DurationVar(&o.maxDelay, "node-deployment-max-delay", time.Minute,
+		"With --node-deployment: the longest wait before a node selects itself once more. It doubles each time.")
+}
+
+// validate returns every setting that is wrong. topology tells whether the feature gate is on.
+func (o *nodeOptions) validate(topology bool) error {
+	var wrong []error
+	add := func(bad bool, format string, args ...any) {
+		if o.on && bad {
+			wrong = append(wrong, fmt.Errorf(format, args...))
+		}
+	}
+	add(o.name == "", "--node-deployment: the environment variable %s, which names the node, is not set; take it from spec.nodeName", nodeVariable)
+	add(!topology, "--node-deployment: which volumes are this node's is told by their topology; leave out --feature-gates=Topology=false")
+	add(o.baseDelay <= 0, "--node-deployment-base-delay=%v: must be positive", o.baseDelay)
+	add(o.maxDelay < o.baseDelay, "--node-deployment-max-delay=%v: must not be below --node-deployment-base-delay=%v", o.maxDelay, o.baseDelay)
+	return errors.Join(wrong...)
+}
+
+// node returns the node whose volumes alone are looked after, nil for the whole cluster.
+func (o *nodeOptions) node(ctx context.Context, driver *csidriver.Driver) (*reclaim.Node, error) {
+	if !o.on {
+		return nil, nil //nolint:nilnil // the whole cluster is an answer of its own here
+	}
+	segments, err := driver.Segments(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("--node-deployment: %w", err)
+	}
+	klog.FromContext(ctx).Info("Looking after the volumes of one node", "node", o.name, "segments", segments)
+	return &reclaim.Node{Name: o.name, Segments: segments}, nil
+}
+
+// placesOf returns where the driver's nodes are, or the one node.
+func placesOf(config *rest.Config, driver string, node *reclaim.Node) (*places.Places, error) {
+	if node == nil {
+		return places.New(config, driver)
+	}
+	return places.At(node.Name, node.Segments), nil
+}
+
+// local has volumes made on a node alone, nil on none.
+func (o *nodeOptions) local(node *reclaim.Node) *provision.Local {
+	if node == nil {
+		return nil
+	}
+	return &provision.Local{Node: *node, Immediate: o.immediate, BaseDelay: o.baseDelay, MaxDelay: o.maxDelay}
+}
+
+// maxName is how long the name of a Lease may be (a DNS subdomain, RFC 1123).
+const maxName = 253
+
+// lease returns the Lease for which the replicas of one node compete, given that of the whole cluster.
+func (o *nodeOptions) lease(cluster string) string {
+	if !o.on {
+		return cluster
+	}
+	name := cluster + "-" + o.name
+	if len(name) > maxName {
+		hash := fnv.New32a()
+		hash.Write([]byte(name)) // never fails (hash.Hash)
+		name = fmt.Sprintf("%s-%08x", cluster, hash.Sum32())
+	}
+	return name
+}

@@ -1,0 +1,33 @@
+package csidriver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+)
+
+// ErrNowhere: the driver does not say where it is.
+var ErrNowhere = errors.New("the driver does not say in which place of its topology it is")
+
+// Segments asks the driver for its place: accessible_topology of its answer to NodeGetInfo (CSI spec,
+// "NodeGetInfo"). It waits until the driver answers or ctx ends, as Connect does. A driver without topology,
+// or that names no segment, is ErrNowhere.
+func (d *Driver) Segments(ctx context.Context) (map[string]string, error) {
+	if !d.HasTopology() {
+		return nil, fmt.Errorf("%w: it does not report VOLUME_ACCESSIBILITY_CONSTRAINTS", ErrNowhere)
+	}
+	var info *csi.NodeGetInfoResponse
+	if err := d.until(ctx, "tell where it is", func(ctx context.Context) (answered bool, err error) {
+		info, err = csi.NewNodeClient(d.conn).NodeGetInfo(ctx, &csi.NodeGetInfoRequest{})
+		return true, err
+	}); err != nil {
+		return nil, err
+	}
+	segments := info.GetAccessibleTopology().GetSegments()
+	if len(segments) == 0 {
+		return nil, fmt.Errorf("%w: its NodeGetInfo has no accessible_topology", ErrNowhere)
+	}
+	return segments, nil
+}

@@ -1,0 +1,146 @@
+package provision
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/loop"
+)
+
+// Where each node makes its own volumes, nobody selects a node for a claim that binds immediately. So the
+// nodes bid: each waits for a time of its own and then selects itself, in a write that only the first
+// of them can make.
+
+// Bid is what is known of a claim for which this node may select itself. The zero value of every
+// field speaks for leaving it to others.
+type Bid struct {
+	// Bids: this node takes part at all.
+	Bids bool
+	// Free: the claim is this driver's, is there and not being deleted, and has no PV.
+	Free bool
+	// At is what its selected node is to this process.
+	At At
+	// Immediate: its class is there, and binds immediately. Allowed: it lets volumes be here.
+	Immediate, Allowed bool
+	// Due is when this node's turn comes. Zero: it has not drawn yet.
+	Due time.Time
+}
+
+// DecideBid says whether this node selects itself now.
+func DecideBid(b Bid, now time.Time) Decision {
+	switch {
+	case !b.Bids || !b.Free || b.At != AtNone || !b.Immediate || !b.Allowed:
+		return over(ReasonOtherNode)
+	case b.Due.IsZero() || now.Before(b.Due):
+		return timed(ReasonBidding)
+	}
+	return step(SelectNode, ReasonBidding)
+}
+
+// bids are when this node bids for which claim. It is safe for concurrent use.
+type bids struct {
+	draw func() float64
+
+	mu sync.Mutex
+	of map[types.UID]bidding
+}
+
+type bidding struct {
+	due time.Time
+	// count is how often it has bid.
+	count int
+}
+
+func newBids() *bids { return &bids{draw: rand.Float64, of: map[types.UID]bidding{}} }
+
+// due returns when the node's turn comes, and draws it if it was not drawn. The first time it is any
+// moment up to first, so that the nodes do not all write at once. A node that had its turn, and maybe no
+// room, waits for at least half of twice as long, so that others come before it.
+func (b *bids) due(uid types.UID, now time.Time, first, most time.Duration) time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	it := b.of[uid]
+	if !it.due.IsZero() {
+		return it.due
+	}
+	delay := time.Duration(b.draw() * float64(first))
+	if it.count > 0 {
+		whole := first
+		for range it.count {
+			whole = min(2*whole, most)
+		}
+		delay = whole/2 + time.Duration(b.draw()*float64(whole/2))
+	}
+	it.due = now.Add(delay)
+	b.of[uid] = it
+	return it.due
+}
+
+// had notes that the node had its turn.
+func (b *bids) had(uid types.UID) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.of[uid] = bidding{count: b.of[uid].count + 1}
+}
+
+func (b *bids) forget(uid types.UID) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.of, uid)
+}
+
+// bidFacts returns what is known of a claim that a node may be selected for.
+func (p *Provisioner) bidFacts(claim *v1.PersistentVolumeClaim) Bid {
+	local := p.cfg.Local
+	if local == nil || claim == nil {
+		return Bid{}
+	}
+	b := Bid{Bids: local.Immediate, At: p.at(claim)}
+	b.Free = p.ours(claim) && claim.DeletionTimestamp == nil && claim.Spec.VolumeName == ""
+	if class := p.classOf(claim); class != nil {
+		b.Immediate, b.Allowed = !late(class), allowed(class, local.Node)
+	}
+	return b
+}
+
+// bid works on one claim that no node may be selected for.
+func (p *Provisioner) bid(ctx context.Context, k key) loop.Next {
+	claim, now := p.claims.of(k), p.cfg.Clock.Now()
+	facts := p.bidFacts(claim)
+	if !DecideBid(facts, now).Over {
+		facts.Due = p.bids.due(k.uid, now, p.cfg.Local.BaseDelay, p.cfg.Local.MaxDelay)
+	}
+	d := DecideBid(facts, now)
+	switch {
+	case d.Over:
+		if facts.At != AtHere { // its own turn counts until the claim has its volume
+			p.bids.forget(k.uid)
+		}
+		return loop.Next{}
+	case d.Action != SelectNode:
+		wait := max(facts.Due.Sub(now), time.Millisecond)
+		return loop.Next{Backoff: loop.Backoff{First: wait, Max: wait}}
+	}
+	p.bids.had(k.uid)
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	switch err := p.cluster.selectNode(ctx, claim, p.cfg.Local.Node.Name); {
+	case err == nil:
+		klog.FromContext(ctx).V(2).Info("This node makes the volume of a claim that binds immediately", "claim", klog.KObj(claim))
+	case errors.Is(err, kube.ErrChanged), errors.Is(err, kube.ErrGone):
+		// Most likely another node was faster. The claim's own update tells; if not, it is bid again.
+		return p.usual()
+	default:
+		klog.FromContext(ctx).Info("A claim that binds immediately was not given this node; it is tried again", "claim", klog.KObj(claim), "err", err)
+		return p.usual()
+	}
+	return loop.Next{}
+}

@@ -1,0 +1,136 @@
+package provision
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/topology"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+)
+
+// Local has a Provisioner make the volumes of its own node alone: those of claims for which this node
+// was selected.
+type Local struct {
+	// Node is the node. Required.
+	Node reclaim.Node
+	// Immediate has the node bid for claims that bind immediately, for which nobody selects one.
+	Immediate bool
+	// BaseDelay and MaxDelay bound how long it waits before it bids: at first any time up to
+	// BaseDelay, then longer each time, up to MaxDelay. Default 20 seconds and 1 minute, as in the
+	// stock external-provisioner.
+	BaseDelay, MaxDelay time.Duration
+}
+
+func (l Local) withDefaults() Local {
+	if l.BaseDelay == 0 {
+		l.BaseDelay = 20 * time.Second
+	}
+	if l.MaxDelay == 0 {
+		l.MaxDelay = time.Minute
+	}
+	return l
+}
+
+// validate returns what is wrong with it.
+func (l Local) validate() error {
+	full := l.withDefaults()
+	switch {
+	case l.Node.Name == "" || len(l.Node.Segments) == 0:
+		return errors.New("node: its name or its segments are not given")
+	case full.BaseDelay < 0 || full.MaxDelay < full.BaseDelay:
+		return fmt.Errorf("node: from %v to %v is no growing delay", full.BaseDelay, full.MaxDelay)
+	}
+	return nil
+}
+
+// maxFinalizer is how long the part of a finalizer's name behind the slash may be.
+const maxFinalizer = 63
+
+// FinalizerOf returns the finalizer of claims whose volume is being made on a node of which csi-reclaimer
+// answers alone: Finalizer and the node's name, which is shortened if it has to be.
+func FinalizerOf(node string) string {
+	const prefix = Finalizer + "-"
+	room := maxFinalizer - (len(prefix) - len("csi-reclaimer.io/"))
+	if len(node) <= room {
+		return prefix + node
+	}
+	hash := fnv.New32a()
+	hash.Write([]byte(node)) // never fails (hash.Hash)
+	return fmt.Sprintf("%s%s-%08x", prefix, node[:room-9], hash.Sum32())
+}
+
+// At says what the selected node of a claim is to this process. The zero value: it does not matter, the
+// process answers for the whole cluster.
+type At uint8
+
+const (
+	// AtCluster: volumes are made for all nodes.
+	AtCluster At = iota
+	// AtNone: no node is selected.
+	AtNone
+	// AtHere: this one is.
+	AtHere
+	// AtElsewhere: another one is.
+	AtElsewhere
+)
+
+// at returns what a claim's selected node is to this process.
+func (p *Provisioner) at(claim *v1.PersistentVolumeClaim) At {
+	if p.cfg.Local == nil {
+		return AtCluster
+	}
+	switch claim.Annotations[annSelectedNode] {
+	case "":
+		return AtNone
+	case p.cfg.Local.Node.Name:
+		return AtHere
+	}
+	return AtElsewhere
+}
+
+// finalizer is the one that this process puts on claims.
+func (c Config) finalizer() string {
+	if c.Local == nil {
+		return Finalizer
+	}
+	return FinalizerOf(c.Local.Node.Name)
+}
+
+// node returns the node whose volumes alone are made, nil for the whole cluster.
+func (c Config) node() *reclaim.Node {
+	if c.Local == nil {
+		return nil
+	}
+	return &c.Local.Node
+}
+
+// nodeLister answers the library's questions about nodes: of a process that answers for one node, only
+// that one is asked for, and it is there even where its object is not.
+func nodeLister(node reclaim.Node) corelisters.NodeLister {
+	only := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+	// The only error is that of an object without a name.
+	_ = only.Add(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name, Labels: node.Segments}})
+	return corelisters.NewNodeLister(only)
+}
+
+// allowed tells whether a class lets volumes be where the node is.
+func allowed(class *storagev1.StorageClass, node reclaim.Node) bool {
+	if len(class.AllowedTopologies) == 0 {
+		return true
+	}
+	here := topology.NodeAt(node.Name, node.Segments)
+	_, err := topology.Require(topology.Facts{Allowed: class.AllowedTopologies, Selected: &here, Strict: true})
+	return err == nil
+}
+
+func late(class *storagev1.StorageClass) bool {
+	return class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
+}

@@ -1,0 +1,229 @@
+package provision
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/topology"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+)
+
+func TestDecideBid(t *testing.T) {
+	ready := Bid{Bids: true, Free: true, At: AtNone, Immediate: true, Allowed: true, Due: now()}
+	change := func(change func(*Bid)) Bid { b := ready; change(&b); return b }
+	cases := map[string]struct {
+		facts Bid
+		want  Decision
+	}{
+		"its turn has come":                       {ready, step(SelectNode, ReasonBidding)},
+		"nothing is known":                        {Bid{}, over(ReasonOtherNode)},
+		"its turn has not come":                   {change(func(b *Bid) { b.Due = now().Add(1) }), timed(ReasonBidding)},
+		"it has not drawn":                        {change(func(b *Bid) { b.Due = time.Time{} }), timed(ReasonBidding)},
+		"it does not take part":                   {change(func(b *Bid) { b.Bids = false }), over(ReasonOtherNode)},
+		"the claim has a PV, or is being deleted": {change(func(b *Bid) { b.Free = false }), over(ReasonOtherNode)},
+		"another node was faster":                 {change(func(b *Bid) { b.At = AtElsewhere }), over(ReasonOtherNode)},
+		"it is selected already":                  {change(func(b *Bid) { b.At = AtHere }), over(ReasonOtherNode)},
+		"it answers for all nodes":                {change(func(b *Bid) { b.At = AtCluster }), over(ReasonOtherNode)},
+		"the scheduler selects":                   {change(func(b *Bid) { b.Immediate = false }), over(ReasonOtherNode)},
+		"the class does not allow this node":      {change(func(b *Bid) { b.Allowed = false }), over(ReasonOtherNode)},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := DecideBid(c.facts, now()); got != c.want {
+				t.Errorf("DecideBid = %+v, want %+v", got, c.want)
+			}
+		})
+	}
+}
+
+func TestWhenANodeBids(t *testing.T) {
+	const first, most = 20 * time.Second, time.Minute
+	for _, luck := range []float64{0, 0.5, 0.999} {
+		b := newBids()
+		b.draw = func() float64 { return luck }
+		delay := func() time.Duration { return b.due("u1", now(), first, most).Sub(now()) }
+		if d := delay(); d != time.Duration(luck*float64(first)) {
+			t.Errorf("first: %v", d)
+		}
+		again := b.due("u1", now().Add(time.Hour), first, most)
+		if again.Sub(now()) != time.Duration(luck*float64(first)) {
+			t.Error("draws twice for one turn")
+		}
+		for _, whole := range []time.Duration{40 * time.Second, most, most} {
+			b.had("u1")
+			if d := delay(); d < whole/2 || d > whole {
+				t.Errorf("after a turn: %v, want between half and whole of %v", d, whole)
+			}
+		}
+		b.forget("u1")
+		if d := delay(); d > first {
+			t.Errorf("after it was forgotten: %v", d)
+		}
+	}
+}
+
+func TestFinalizerOf(t *testing.T) {
+	long := strings.Repeat("a-long-name.", 20) + "example.com"
+	names := map[string]bool{}
+	for _, node := range []string{"n1", "ip-10-0-0-1.eu-central-1.compute.internal", long, "b" + long[1:], long[:len(long)-1]} {
+		name := FinalizerOf(node)
+		if problems := validation.IsQualifiedName(name); len(problems) > 0 {
+			t.Errorf("%s: %q", name, problems)
+		}
+		if names[name] || !anyNodes(name) {
+			t.Errorf("%s is another's, or nobody's", name)
+		}
+		names[name] = true
+	}
+	if !names[Finalizer+"-n1"] {
+		t.Errorf("a short name is not in it: %v", names)
+	}
+}
+
+// onNode is the Config of a process that makes the volumes of one node.
+func onNode(name string) Config {
+	return Config{Local: &Local{
+		Node: reclaim.Node{Name: name, Segments: map[string]string{"node": name}}, Immediate: true, BaseDelay: 2 * time.Millisecond, MaxDelay: 20 * time.Millisecond,
+	}}
+}
+
+// affinityTo is that of volumes which one node has.
+func affinityTo(node string) *v1.VolumeNodeAffinity {
+	return topology.Affinity([]*csi.Topology{{Segments: map[string]string{"node": node}}})
+}
+
+func lateClass(w *world) {
+	w.deleteClass()
+	mode := storagev1.VolumeBindingWaitForFirstConsumer
+	_, err := w.client.StorageV1().StorageClasses().Create(w.t.Context(), &storagev1.StorageClass{
+		ObjectMeta: metav1.ObjectMeta{Name: "fast"}, Provisioner: driverName, VolumeBindingMode: &mode}, metav1.CreateOptions{})
+	w.must(err)
+}
+
+// choose selects a node for the claim, as the scheduler would; "" takes the choice back.
+func (w *world) choose(node string) {
+	claim := w.claim().DeepCopy()
+	if node == "" {
+		delete(claim.Annotations, annSelectedNode)
+	} else {
+		claim.Annotations[annSelectedNode] = node
+	}
+	_, err := w.client.CoreV1().PersistentVolumeClaims("ns").Update(w.t.Context(), claim, metav1.UpdateOptions{})
+	w.must(err)
+}
+
+func heldBy(claim *v1.PersistentVolumeClaim, node string) bool {
+	return claim != nil && slices.Contains(claim.Finalizers, FinalizerOf(node))
+}
+
+func TestANodeMakesTheVolumesOfItsClaimsAlone(t *testing.T) {
+	w := newWorld(t)
+	lateClass(w)
+	w.start(onNode("n1"))
+	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Annotations[annSelectedNode] = "n2" })
+	two := w.start(onNode("n2"))
+	w.wait("the PV is stored, and the claim free", func() bool { return w.pv() != nil && !heldBy(w.claim(), "n2") })
+	if n := w.count("create volume"); n != 1 {
+		t.Errorf("%d CreateVolume calls", n)
+	}
+	if two.count("protect") != 1 || heldBy(w.claim(), "n1") {
+		t.Errorf("diary %q, finalizers %v", w.told(), w.claim().Finalizers)
+	}
+}
+
+func TestOneNodeOfAllSelectsItself(t *testing.T) {
+	w := newWorld(t)
+	w.start(onNode("n1"))
+	w.start(onNode("n2"))
+	w.makeClaim()
+	w.wait("the PV is stored, and the claim free", func() bool {
+		claim := w.claim()
+		return w.pv() != nil && !heldBy(claim, claim.Annotations[annSelectedNode])
+	})
+	if n := w.count("create volume"); n != 1 {
+		t.Errorf("%d CreateVolume calls: %q", n, w.told())
+	}
+}
+
+func TestANodeThatIsNotToBidDoesNot(t *testing.T) {
+	w := newWorld(t)
+	cfg := onNode("n1")
+	cfg.Local.Immediate = false
+	w.start(cfg)
+	w.makeClaim()
+	w.start(onNode("n2"))
+	w.wait("the PV is stored", func() bool { return w.pv() != nil })
+	if w.count("select n1") > 0 {
+		t.Errorf("diary %q", w.told())
+	}
+}
+
+// TestAClaimThatGoesToAnotherNode has one node's driver answer with a timeout although the volume was made.
+func TestAClaimThatGoesToAnotherNode(t *testing.T) {
+	for name, restarts := range map[string]bool{"while the first node works": false, "while the first node is away": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			lateClass(w)
+			one := w.start(onNode("n1"))
+			w.failing(true, class(outcome.Uncertain))
+			w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Annotations[annSelectedNode] = "n1" })
+			w.wait("the volume is made", func() bool { return len(w.onDisk()) == 1 })
+			if restarts {
+				one.stop()
+			}
+			w.choose("n2")
+			w.failing(false, nil)
+			if restarts {
+				w.start(onNode("n1"))
+			}
+			w.wait("the first node has cleaned up", func() bool { return len(w.onDisk()) == 0 && !heldBy(w.claim(), "n1") })
+			if w.pv() != nil {
+				t.Error("a PV was stored on the node that was not selected any more")
+			}
+		})
+	}
+}
+
+// TestAClaimThatIsGivenBackIsLetGo has the node be full.
+func TestAClaimThatIsGivenBackIsLetGo(t *testing.T) {
+	w := newWorld(t)
+	lateClass(w)
+	w.failing(false, class(outcome.Exhausted))
+	w.start(onNode("n1"))
+	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Annotations[annSelectedNode] = "n1" })
+	w.wait("the claim is given back and free", func() bool {
+		claim := w.claim()
+		return w.count("create volume") > 0 && claim.Annotations[annSelectedNode] == "" && len(claim.Finalizers) == 0
+	})
+}
+
+func TestAVolumeThatIsNotHereAloneIsRefused(t *testing.T) {
+	c := &Composer{cfg: ComposerConfig{Node: &onNode("n1").Local.Node}}
+	pv := &v1.PersistentVolume{}
+	if c.checkHere(pv) == nil {
+		t.Error("takes a volume of which no node is known")
+	}
+	pv.Spec.NodeAffinity = affinityTo("n1")
+	if err := c.checkHere(pv); err != nil {
+		t.Errorf("refuses its own: %v", err)
+	}
+	if _, err := newComposer(c.clients, incapable{}, c.cfg); err == nil {
+		t.Error("takes a driver that does not say where its volumes are")
+	}
+}
+
+// incapable is a driver without any capability.
+type incapable struct{}
+
+func (incapable) Name() string                                      { return driverName }
+func (incapable) Has(csi.ControllerServiceCapability_RPC_Type) bool { return false }
+func (incapable) Offers(csi.PluginCapability_Service_Type) bool     { return false }
