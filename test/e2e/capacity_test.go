@@ -81,8 +81,8 @@ func (s published) sidecar(args ...string) *sidecar.Sidecar {
 		}
 		return pod != ""
 	})
-	car := s.launchIn([]string{"NAMESPACE=" + s.Namespace, "POD_NAME=" + pod},
-		append([]string{"--enable-capacity", "--capacity-ownerref-level=2", "--kube-api-capacity-qps=0"}, args...)...)
+	car := s.launchAs(sidecar.Options{Env: []string{"NAMESPACE=" + s.Namespace, "POD_NAME=" + pod},
+		Args: append([]string{"--enable-capacity", "--capacity-ownerref-level=2", "--kube-api-capacity-qps=0"}, args...)})
 	s.must(car.WaitReady(s.soon()))
 	return car
 }
@@ -252,7 +252,7 @@ func (s published) usedAsGranted() {
 func TestCapacityOfADriverThatTellsNone(t *testing.T) {
 	t.Parallel()
 	s := newStageAs(t, "owner", mockdriver.Options{Args: []string{"--disable-capabilities=GET_CAPACITY"}})
-	car := s.launchIn([]string{"NAMESPACE=" + s.Namespace}, append(eager(), "--enable-capacity", "--capacity-ownerref-level=-1")...)
+	car := s.launchAs(sidecar.Options{Env: []string{"NAMESPACE=" + s.Namespace}, Args: append(eager(), "--enable-capacity", "--capacity-ownerref-level=-1")})
 	s.must(car.WaitReady(s.soon()))
 	s.must(car.WaitLog(s.soon(), "does not advertise GET_CAPACITY"))
 	s.bound(s.claim(s.class()))

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
@@ -119,13 +120,14 @@ func (s *stage) sidecar(args ...string) *sidecar.Sidecar {
 // launch starts a sidecar and waits for nothing.
 func (s *stage) launch(args ...string) *sidecar.Sidecar {
 	s.t.Helper()
-	return s.launchIn(nil, args...)
+	return s.launchAs(sidecar.Options{Args: args})
 }
 
-// launchIn does so with variables of the environment.
-func (s *stage) launchIn(env []string, args ...string) *sidecar.Sidecar {
+// launchAs starts a sidecar that has more to it than flags, beside the stage's driver unless it names another.
+func (s *stage) launchAs(o sidecar.Options) *sidecar.Sidecar {
 	s.t.Helper()
-	car, err := sidecar.Start(s.ctx, sidecar.Options{Binary: program, Address: s.driver.Socket(), Kubeconfig: s.kube, Args: args, Env: env})
+	o.Binary, o.Kubeconfig, o.Address = program, s.kube, cmp.Or(o.Address, s.driver.Socket())
+	car, err := sidecar.Start(s.ctx, o)
 	s.must(err)
 	s.stopLater(car)
 	return car
