@@ -9,12 +9,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/rand"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/topology"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/test/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/grant"
@@ -26,7 +29,7 @@ import (
 // TestWhatIsGrantedIsUsed has each role do all it can do, with the rights that operators install,
 // and compares what it asked for with what it may: both ways.
 func TestWhatIsGrantedIsUsed(t *testing.T) {
-	for _, role := range []string{"owner", "companion", "observer"} {
+	for _, role := range []string{"owner", "node", "companion", "observer"} {
 		t.Run(role, func(t *testing.T) {
 			t.Parallel()
 			// Without PUBLISH_UNPUBLISH_VOLUME the CSIDriver is asked whether volumes are attached.
@@ -34,14 +37,29 @@ func TestWhatIsGrantedIsUsed(t *testing.T) {
 			if role == "owner" {
 				options.Args = []string{"--topology=zone=a"} // so that nodes matter
 			}
+			var place, node string
+			if role == "node" {
+				place = "place-" + rand.String(8)
+				options.Args = []string{"--topology=" + segment + "=" + place}
+			}
 			s := newStageAs(t, role, options)
 			if role == "observer" {
 				s.peer(true)
 			}
-			car := s.sidecar(append(eager(), "--role="+role, "--reclaim-unprotected", "--leader-election", "--leader-election-namespace="+s.Namespace,
-				"--brake-deletions=4", "--immediate-topology=false")...)
-			if role == "owner" {
-				s.useProvisioning()
+			flags, as := append(eager(), "--reclaim-unprotected", "--leader-election", "--leader-election-namespace="+s.Namespace,
+				"--brake-deletions=4", "--immediate-topology=false"), role
+			if role == "node" {
+				node, as = s.node(map[string]string{segment: place}), "owner"
+				flags = append(flags, "--node-deployment", "--node-deployment-base-delay=100ms")
+				s.affinity = topology.Affinity([]*csi.Topology{{Segments: map[string]string{segment: place}}})
+			}
+			car := s.launchAs(sidecar.Options{Args: append(flags, "--role="+as), Env: []string{"NODE_NAME=" + node}})
+			s.must(car.WaitReady(s.soon()))
+			switch role {
+			case "owner":
+				s.useProvisioning(s.giveBackANode)
+			case "node":
+				s.useProvisioning(func() {})
 			}
 			s.useRights(role, car)
 			cluster, namespaced, err := grant.Rules(role)
@@ -112,6 +130,7 @@ func (s *stage) useRights(role string, car *sidecar.Sidecar) {
 		// No annotation names its Secret, so the class is asked; and it was attached once.
 		pv.Annotations = map[string]string{"pv.kubernetes.io/provisioned-by": s.Driver, v1.BetaStorageClassAnnotation: class}
 		pv.Finalizers = []string{"external-attacher/" + s.lease()}
+		pv.Spec.NodeAffinity = s.affinity
 	}
 	if role != "observer" {
 		vol := s.make(storage.Spec{Dynamic: true, Change: plain})
@@ -125,6 +144,7 @@ func (s *stage) useRights(role string, car *sidecar.Sidecar) {
 	for range 2 { // the same Event a second time is a patch
 		lease := s.braked(func(pv *v1.PersistentVolume) {
 			pv.Annotations = map[string]string{"pv.kubernetes.io/provisioned-by": s.Driver, v1.BetaStorageClassAnnotation: class}
+			pv.Spec.NodeAffinity = s.affinity
 		})
 		_, err := s.client.CoordinationV1().Leases(s.Namespace).Patch(s.ctx, lease, types.MergePatchType,
 			fmt.Appendf(nil, `{"metadata":{"annotations":{%q:null}}}`, reclaim.BrakeAnnotation), metav1.PatchOptions{})
@@ -135,8 +155,8 @@ func (s *stage) useRights(role string, car *sidecar.Sidecar) {
 	}
 }
 
-// useProvisioning has the sidecar make all kinds of volumes, and ask for another node.
-func (s *stage) useProvisioning() {
+// useProvisioning has the sidecar make all kinds of volumes, and do what is special to its place.
+func (s *stage) useProvisioning(special func()) {
 	s.t.Helper()
 	class, tier := s.class(), "tier-"+s.Namespace
 	_, err := s.client.StorageV1().VolumeAttributesClasses().Create(s.ctx, &storagev1.VolumeAttributesClass{
@@ -146,22 +166,27 @@ func (s *stage) useProvisioning() {
 	s.t.Cleanup(func() {
 		_ = s.client.StorageV1().VolumeAttributesClasses().Delete(s.clean(), tier, metav1.DeleteOptions{})
 	})
-	node := s.node(nil) // which has nothing of the driver
-
 	source := s.bound(s.claim(class, func(spec *storage.ClaimSpec) {
 		spec.Change = func(c *v1.PersistentVolumeClaim) { c.Spec.VolumeAttributesClassName = &tier }
 	}))
 	clone := s.bound(s.claim(class, cloneOf(source.claim)))
 	s.snapshotsServed()
 	restored := s.bound(s.claim(class, fromSnapshot(s.snapshot(source, nil).Name)))
-	late := s.claim(s.class(lateBinding), selected(node))
-	s.waitClaim(late, "without that node", func(now *v1.PersistentVolumeClaim) bool {
-		return now != nil && now.Annotations[storage.SelectedNode] == ""
-	})
-	for _, claim := range []*storage.Claim{late, clone.claim, restored.claim, source.claim} {
+	special()
+	for _, claim := range []*storage.Claim{clone.claim, restored.claim, source.claim} {
 		s.deleteClaim(claim)
 	}
 	s.eventually("all volumes are gone", func() bool { return len(s.onDiskAll()) == 0 })
+}
+
+// giveBackANode has the sidecar ask for another node than one that has nothing of the driver.
+func (s *stage) giveBackANode() {
+	s.t.Helper()
+	late := s.claim(s.class(lateBinding), selected(s.node(nil)))
+	s.waitClaim(late, "without that node", func(now *v1.PersistentVolumeClaim) bool {
+		return now != nil && now.Annotations[storage.SelectedNode] == ""
+	})
+	s.deleteClaim(late)
 }
 
 // vanish makes PVs that go before they can be protected.

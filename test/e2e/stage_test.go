@@ -43,6 +43,8 @@ type stage struct {
 	driver *mockdriver.Driver
 	user   string
 	kube   string
+	// affinity is that of PVs which a node of its own has, where that matters.
+	affinity *v1.VolumeNodeAffinity
 	storage.Maker
 }
 
