@@ -71,6 +71,9 @@ func begin(s Snapshot) Decision {
 		return timed(ReasonNameTaken)
 	case !s.Ordered:
 		return step(Compose, ReasonProvision)
+	case s.Claim.At != AtCluster && s.PV == PVUnknown && s.Volume == VolumeUnknown:
+		// Another node that was selected before may have stored the PV, which no cache shows here.
+		return step(ReadPV, ReasonProvision)
 	case s.Protects && !s.Claim.Protected:
 		return step(Protect, ReasonProvision)
 	}
@@ -100,6 +103,8 @@ func cleanUp(s Snapshot, now time.Time) Decision {
 		return release(s, ReasonStored)
 	case s.Volume == VolumeNone:
 		return release(s, ReasonNothing)
+	case !s.held() && !s.Tried && s.Wanted && s.PV == PVElsewhere:
+		return timed(ReasonNameTaken)
 	case !s.held() && !s.Tried:
 		return over(ReasonNotBegun)
 	case s.NameInHand:

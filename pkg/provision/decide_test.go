@@ -135,7 +135,9 @@ func TestDecide(t *testing.T) {
 		"so does one that is cleaned up":                            {with(halfMade(), func(s *Snapshot) { few(s); s.NameInHand = true }), Wait, ReasonNameTaken},
 		"it is let go where the name's PV is another's":             {with(unknown, func(s *Snapshot) { few(s); s.PV, s.PVHandle, s.Ordered = PVOther, "vol-2", true }), LetGo, ReasonHasAnother},
 		"and cleaned up where there is none":                        {with(halfMade(), few), DeleteVolume, ReasonCleanUp},
-		"on its own node a claim is begun":                          {at(living(), AtHere, func(s *Snapshot) { s.Wanted, s.Ordered, s.Claim.Protected = true, true, false }), Protect, ReasonProvision},
+		"on its own node a claim is begun":                          {at(living(), AtHere, func(s *Snapshot) { s.Wanted, s.Ordered, s.Claim.Protected, s.PV = true, true, false, PVAbsent }), Protect, ReasonProvision},
+		"before that, the PV is looked for":                         {at(living(), AtHere, func(s *Snapshot) { s.Wanted, s.Ordered, s.Claim.Protected = true, true, false }), ReadPV, ReasonProvision},
+		"one that has its PV on another node is not begun":          {at(living(), AtHere, func(s *Snapshot) { s.Wanted, s.Claim.Protected, s.PV = true, false, PVElsewhere }), Wait, ReasonNameTaken},
 		"another node's claim is none of this one's":                {at(living(), AtElsewhere, func(s *Snapshot) { s.Claim.Protected, s.Wanted = false, true }), Wait, ReasonOtherNode},
 		"nobody's claim is not begun":                               {at(living(), AtNone, func(s *Snapshot) { s.Claim.Protected, s.Wanted = false, true }), Wait, ReasonNotBegun},
 		"given back with nothing made: let go":                      {at(living(), AtNone, func(s *Snapshot) { s.Volume = VolumeNone }), LetGo, ReasonNothing},
@@ -274,6 +276,9 @@ func TestNoCombinationLosesAVolumeOrAClaim(t *testing.T) {
 			}
 			if lives && !s.Wanted && !s.Tried {
 				bad("begins what nobody wants")
+			}
+			if at != AtCluster && s.PV == PVUnknown && s.Volume == VolumeUnknown && d.Reason == ReasonProvision {
+				bad("asks for a volume that another node may have made")
 			}
 			if !whole && !s.Claim.Protected && !s.Tried {
 				bad("begins a volume for which this node was not selected")

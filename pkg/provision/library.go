@@ -65,7 +65,7 @@ func (l library) ShouldProvision(ctx context.Context, claim *v1.PersistentVolume
 // qualify settles what to ask for, for a claim that is not held yet, and says what comes next.
 func (w *run) qualify(ctx context.Context) (Decision, error) {
 	d := w.next(ctx)
-	if d.Action == Compose && !w.facts.Claim.Protected {
+	for !w.facts.Claim.Protected && (d.Action == Compose || d.looksFirst()) {
 		if err := w.act(ctx, d); err != nil {
 			return d, err
 		}
@@ -73,6 +73,9 @@ func (w *run) qualify(ctx context.Context) (Decision, error) {
 	}
 	return d, nil
 }
+
+// looksFirst tells whether it is a node's look for the PV before it asks for the volume.
+func (d Decision) looksFirst() bool { return d.Action == ReadPV && d.Reason == ReasonProvision }
 
 // unprotected tells whether Provision is to try once more to protect the claim, and tell why that
 // failed: no event may bring it back.
@@ -87,8 +90,8 @@ func (w *run) unprotected(ctx context.Context, err error) bool {
 // leftToProvision tells whether the step is one of Provision. Others are our loop's, which brings
 // the claim back.
 func (w *run) leftToProvision(d Decision) bool {
-	switch d.Action {
-	case Compose, CreateVolume, StorePV:
+	switch {
+	case d.Action == Compose, d.Action == CreateVolume, d.Action == StorePV, d.looksFirst():
 		return true
 	default:
 		w.lives.askedEarly(w.claim.UID)

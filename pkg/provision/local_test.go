@@ -1,6 +1,7 @@
 package provision
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
@@ -109,15 +111,10 @@ func lateClass(w *world) {
 	w.must(err)
 }
 
-// choose selects a node for the claim, as the scheduler would; "" takes the choice back.
+// choose selects a node for the claim, as the scheduler would.
 func (w *world) choose(node string) {
-	claim := w.claim().DeepCopy()
-	if node == "" {
-		delete(claim.Annotations, annSelectedNode)
-	} else {
-		claim.Annotations[annSelectedNode] = node
-	}
-	_, err := w.client.CoreV1().PersistentVolumeClaims("ns").Update(w.t.Context(), claim, metav1.UpdateOptions{})
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, annSelectedNode, node)
+	_, err := w.client.CoreV1().PersistentVolumeClaims("ns").Patch(w.t.Context(), "data", types.MergePatchType, patch, metav1.PatchOptions{})
 	w.must(err)
 }
 
@@ -128,9 +125,10 @@ func heldBy(claim *v1.PersistentVolumeClaim, node string) bool {
 func TestANodeMakesTheVolumesOfItsClaimsAlone(t *testing.T) {
 	w := newWorld(t)
 	lateClass(w)
-	w.start(onNode("n1"))
+	one, two := w.make(onNode("n1")), w.make(onNode("n2"))
+	one.start()
 	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Annotations[annSelectedNode] = "n2" })
-	two := w.start(onNode("n2"))
+	two.start()
 	w.wait("the PV is stored, and the claim free", func() bool { return w.pv() != nil && !heldBy(w.claim(), "n2") })
 	if n := w.count("create volume"); n != 1 {
 		t.Errorf("%d CreateVolume calls", n)
@@ -142,8 +140,9 @@ func TestANodeMakesTheVolumesOfItsClaimsAlone(t *testing.T) {
 
 func TestOneNodeOfAllSelectsItself(t *testing.T) {
 	w := newWorld(t)
-	w.start(onNode("n1"))
-	w.start(onNode("n2"))
+	one, two := w.make(onNode("n1")), w.make(onNode("n2"))
+	one.start()
+	two.start()
 	w.makeClaim()
 	w.wait("the PV is stored, and the claim free", func() bool {
 		claim := w.claim()
@@ -158,9 +157,10 @@ func TestANodeThatIsNotToBidDoesNot(t *testing.T) {
 	w := newWorld(t)
 	cfg := onNode("n1")
 	cfg.Local.Immediate = false
-	w.start(cfg)
+	one, two := w.make(cfg), w.make(onNode("n2"))
+	one.start()
 	w.makeClaim()
-	w.start(onNode("n2"))
+	two.start()
 	w.wait("the PV is stored", func() bool { return w.pv() != nil })
 	if w.count("select n1") > 0 {
 		t.Errorf("diary %q", w.told())
@@ -190,6 +190,105 @@ func TestAClaimThatGoesToAnotherNode(t *testing.T) {
 				t.Error("a PV was stored on the node that was not selected any more")
 			}
 		})
+	}
+}
+
+// TestANodeThatDiesAndItsClaimMoves has one node die before or after its k-th write or call, and another
+// node be selected while it is away, or when it is back.
+func TestANodeThatDiesAndItsClaimMoves(t *testing.T) {
+	const moments = 6
+	for _, away := range []bool{false, true} {
+		for _, deleted := range []bool{false, true} {
+			for _, uncertain := range []bool{false, true} {
+				for _, dies := range []death{before, after} {
+					for k := 1; k <= moments; k++ {
+						t.Run(fmt.Sprintf("away %v, deleted %v, uncertain %v, dies %d, moment %d", away, deleted, uncertain, dies, k), func(t *testing.T) {
+							move(t, away, deleted, uncertain, dies, k)
+						})
+					}
+				}
+			}
+		}
+	}
+}
+
+func move(t *testing.T, away, deleted, uncertain bool, dies death, k int) {
+	t.Helper()
+	w := newWorld(t)
+	lateClass(w)
+	if uncertain {
+		asked := 0
+		w.failing(true, func() error {
+			if asked++; asked == 1 {
+				return class(outcome.Uncertain)()
+			}
+			return nil
+		})
+	}
+	w.each = func(n int, _ string) death {
+		if n == k {
+			return dies
+		}
+		return goesOn
+	}
+	one := w.start(onNode("n1"))
+	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Annotations[annSelectedNode] = "n1" })
+	w.wait("it dies, or comes to its end in fewer steps", func() bool { return one.gone() || w.pv() != nil && len(w.claim().Finalizers) == 0 })
+	one.stop()
+	w.mu.Lock()
+	w.each = nil
+	w.mu.Unlock()
+	one = w.make(onNode("n1"))
+	two := w.make(onNode("n2"))
+	two.start()
+	if away {
+		w.choose("n2")
+	}
+	one.start()
+	if !away {
+		w.choose("n2")
+	}
+	if deleted {
+		w.deleteClaim()
+		w.wait("the claim is gone", func() bool { return w.claim() == nil })
+	} else {
+		w.wait("the claim has its PV, and is free", func() bool { return w.pv() != nil && len(w.claim().Finalizers) == 0 })
+	}
+	// A PV that is stored holds its volume; without one there must be none.
+	w.wait("no volume is left but the PV's", func() bool {
+		pv, there := w.pv(), w.onDisk()
+		if pv == nil {
+			return len(there) == 0
+		}
+		return slices.Equal(there, []string{pv.Spec.CSI.VolumeHandle})
+	})
+}
+
+// TestAClaimThatComesBackWithItsVolumeElsewhere has a node begin a volume, another store the claim's PV, and
+// the first be selected once more: its cache does not show that PV.
+func TestAClaimThatComesBackWithItsVolumeElsewhere(t *testing.T) {
+	w := newWorld(t)
+	lateClass(w)
+	one := w.start(onNode("n1"))
+	w.failing(true, class(outcome.Uncertain))
+	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Annotations[annSelectedNode] = "n1" })
+	w.wait("the volume is made", func() bool { return len(w.onDisk()) == 1 })
+	one.stop()
+	one = w.make(onNode("n1"))
+	two := w.make(onNode("n2"))
+	w.failing(false, nil)
+	w.choose("n2")
+	two.start()
+	w.wait("the other node has stored its PV", func() bool { return w.pv() != nil })
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"n1"}},"spec":{"volumeName":%q}}`, annSelectedNode, w.pv().Name)
+	_, err := w.client.CoreV1().PersistentVolumeClaims("ns").Patch(t.Context(), "data", types.MergePatchType, patch, metav1.PatchOptions{})
+	w.must(err)
+	if one.start().provisioner.stored("u1") {
+		t.Error("another node's PV is taken for this node's")
+	}
+	w.wait("the first node has cleaned up", func() bool { return !heldBy(w.claim(), "n1") })
+	if there := w.onDisk(); !slices.Equal(there, []string{w.pv().Spec.CSI.VolumeHandle}) {
+		t.Errorf("on disk: %q", there)
 	}
 }
 

@@ -22,6 +22,10 @@ func (p *Provisioner) Rights() []reclaim.Right {
 	if p.cfg.NoFinalizer {
 		hold = "no claim is cloned, for nobody could keep the source"
 	}
+	look := "what was begun for a claim that is deleted is not cleaned up, and the claim stays"
+	if p.cfg.Local != nil {
+		look = nothing
+	}
 	rights := []reclaim.Right{
 		core("persistentvolumeclaims", "list", nothing),
 		core("persistentvolumeclaims", "watch", nothing),
@@ -29,7 +33,7 @@ func (p *Provisioner) Rights() []reclaim.Right {
 		core("persistentvolumeclaims", "update", "a claim is not given another node where the selected one cannot have its volume"),
 		core("persistentvolumes", "list", nothing),
 		core("persistentvolumes", "watch", nothing),
-		core("persistentvolumes", "get", "what was begun for a claim that is deleted is not cleaned up, and the claim stays"),
+		core("persistentvolumes", "get", look),
 		core("persistentvolumes", "create", nothing),
 		{Group: storage, Resource: "storageclasses", Verb: "list", Without: classless},
 		{Group: storage, Resource: "storageclasses", Verb: "watch", Without: classless},

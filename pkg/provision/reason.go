@@ -104,7 +104,7 @@ func (r Reason) about() (sentence string, loud notice) {
 			"The claim, if it is there, is held until that is back. To let it go by hand, delete the volume in the storage system, if there is one (its name holds the claim's UID), " +
 			"and take the finalizer " + Finalizer + " off the claim.", warning
 	case ReasonNameTaken:
-		return "The name of this claim's PersistentVolume belongs to another claim, or to a PersistentVolume that is being deleted or names another driver's volume; it is tried again when it is free.", warning
+		return "The name of this claim's PersistentVolume belongs to another claim, or to a PersistentVolume that is being deleted, is on another node or names another driver's volume; it is tried again when it is free.", warning
 	case ReasonFailed:
 		return "The volume could not be made; it is tried again.", warning
 	case ReasonCleanUpFailed:

@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
 
@@ -70,6 +71,21 @@ func newWorld(t *testing.T) *world {
 	w := &world{t: t, client: fake.NewClientset(), volumes: map[string]string{}, fail: map[string]func() error{}}
 	react := k8stesting.ObjectReaction(w.client.Tracker())
 	claims := v1.SchemeGroupVersion.WithResource("persistentvolumeclaims")
+	// The fake tells all who watch of one object, and several processes change what they are told.
+	w.client.PrependWatchReactor("*", func(a k8stesting.Action) (bool, watch.Interface, error) {
+		options := metav1.ListOptions{}
+		if of, ok := a.(k8stesting.WatchActionImpl); ok {
+			options = of.ListOptions
+		}
+		changes, err := w.client.Tracker().Watch(a.GetResource(), a.GetNamespace(), options)
+		if err != nil {
+			return true, nil, err
+		}
+		return true, watch.Filter(changes, func(e watch.Event) (watch.Event, bool) {
+			e.Object = e.Object.DeepCopyObject()
+			return e, true
+		}), nil
+	})
 	// The fake knows neither that finalizers hold a claim that is deleted, nor resourceVersions.
 	var versions atomic.Int64
 	w.client.PrependReactor("delete", "persistentvolumeclaims", func(a k8stesting.Action) (bool, runtime.Object, error) {
@@ -217,9 +233,11 @@ func (w *world) failing(late bool, err func() error) {
 type process struct {
 	*world
 	inner cluster
-	mu    sync.Mutex
-	dead  bool
-	stop  func()
+	// node is the one whose volumes it makes alone, which have names of their own. Empty: the cluster.
+	node string
+	mu   sync.Mutex
+	dead bool
+	stop func()
 	// provisioner is what runs.
 	provisioner *Provisioner
 }
@@ -229,18 +247,34 @@ var errDead = errors.New("the process is dead")
 // start runs a provisioner until the test ends, it dies or is stopped.
 func (w *world) start(cfg Config) *process {
 	w.t.Helper()
+	return w.make(cfg).start()
+}
+
+// make makes one that is to be started. Of several that run at once all are made first: New is not
+// to be called while one runs.
+func (w *world) make(cfg Config) *process {
+	w.t.Helper()
 	p := &process{world: w}
 	cfg.RetryStart, cfg.RetryMax = 2*time.Millisecond, 20*time.Millisecond
 	cfg.Workers = 2
-	provisioner, err := newProvisioner(newWatched(w.t, w.client), w.client, driverName, p, w.orders, cfg)
+	orders := w.orders
+	if cfg.Local != nil {
+		p.node, orders.node = cfg.Local.Node.Name, cfg.Local.Node.Name
+	}
+	provisioner, err := newProvisioner(newWatched(w.t, w.client), w.client, driverName, p, orders, cfg)
 	w.must(err)
 	p.inner, provisioner.cluster, p.provisioner = provisioner.cluster, p, provisioner
-	ctx, cancel := context.WithCancel(w.t.Context())
+	return p
+}
+
+func (p *process) start() *process {
+	p.t.Helper()
+	ctx, cancel := context.WithCancel(p.t.Context())
 	ended := make(chan struct{})
-	go func() { defer close(ended); _ = provisioner.Run(ctx) }()
+	go func() { defer close(ended); _ = p.provisioner.Run(ctx) }()
 	p.stop = func() { cancel(); <-ended }
-	w.t.Cleanup(p.stop)
-	w.wait("the caches are filled", provisioner.Synced)
+	p.t.Cleanup(p.stop)
+	p.wait("the caches are filled", p.provisioner.Synced)
 	return p
 }
 
@@ -322,7 +356,7 @@ func (p *process) readSecret(context.Context, v1.SecretReference) (map[string]st
 }
 
 func (p *process) CreateVolume(_ context.Context, r *csi.CreateVolumeRequest, _ map[string]string) (*csi.Volume, error) {
-	id := "vol-" + r.GetName()
+	id := "vol-" + p.node + r.GetName()
 	err := p.do("create volume", func() error { return p.work("create volume", func() { p.volumes[id] = r.GetName() }) })
 	if err != nil {
 		return nil, err
@@ -355,6 +389,8 @@ func (w *world) work(call string, effect func()) error {
 type plainOrders struct {
 	// characters of the UID are in a name, 0 for all.
 	characters int
+	// node is where the volumes are, if that matters.
+	node string
 	// refuse, if set, says what is wrong with a claim.
 	refuse func(Want) error
 	// spoil, if set, says what is wrong with what was made.
@@ -387,14 +423,18 @@ func (o plainOrders) Compose(_ context.Context, want Want) (*Order, error) {
 					return nil, err
 				}
 			}
-			return &v1.PersistentVolume{
+			pv := &v1.PersistentVolume{
 				ObjectMeta: metav1.ObjectMeta{Name: o.PVName(claim.UID), UID: "pv-of-" + claim.UID, Finalizers: []string{"external-provisioner.volume.kubernetes.io/finalizer"}},
 				Spec: v1.PersistentVolumeSpec{
 					ClaimRef:                      &v1.ObjectReference{Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID},
 					PersistentVolumeReclaimPolicy: v1.PersistentVolumeReclaimDelete,
 					PersistentVolumeSource:        v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: driverName, VolumeHandle: made.GetVolumeId()}},
 				},
-			}, nil
+			}
+			if o.node != "" {
+				pv.Spec.NodeAffinity = affinityTo(o.node)
+			}
+			return pv, nil
 		},
 	}
 	if source, found := sourceOf(claim); found {
