@@ -28,9 +28,13 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type fakeDriver struct {
 	csi.UnimplementedIdentityServer
 	csi.UnimplementedControllerServer
+	csi.UnimplementedNodeServer
 	probes     atomic.Int32
 	readyAfter int32 // probes that are answered with "not ready", or an error
 	controller bool
+	// topology: it has one, and NodeGetInfo answers as place does.
+	topology bool
+	place    func() (*csi.NodeGetInfoResponse, error)
 
 	mu        sync.Mutex
 	deleteErr error
@@ -55,6 +59,10 @@ func (d *fakeDriver) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (
 }
 
 func (d *fakeDriver) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
+	if d.topology {
+		return &csi.GetPluginCapabilitiesResponse{Capabilities: []*csi.PluginCapability{{Type: &csi.PluginCapability_Service_{
+			Service: &csi.PluginCapability_Service{Type: csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS}}}}}, nil
+	}
 	if !d.controller {
 		return &csi.GetPluginCapabilitiesResponse{}, nil
 	}
@@ -65,6 +73,10 @@ func (d *fakeDriver) GetPluginCapabilities(context.Context, *csi.GetPluginCapabi
 func (d *fakeDriver) ControllerGetCapabilities(context.Context, *csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
 	return &csi.ControllerGetCapabilitiesResponse{Capabilities: []*csi.ControllerServiceCapability{{Type: &csi.ControllerServiceCapability_Rpc{
 		Rpc: &csi.ControllerServiceCapability_RPC{Type: csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME}}}}}, nil
+}
+
+func (d *fakeDriver) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
+	return d.place()
 }
 
 func (d *fakeDriver) DeleteVolume(ctx context.Context, r *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
@@ -98,6 +110,7 @@ func serve(t *testing.T, socket string, d *fakeDriver) (stop func()) {
 	server := grpc.NewServer()
 	csi.RegisterIdentityServer(server, d)
 	csi.RegisterControllerServer(server, d)
+	csi.RegisterNodeServer(server, d)
 	done := make(chan struct{})
 	go func() { defer close(done); _ = server.Serve(listener) }()
 	stop = func() { server.Stop(); <-done }

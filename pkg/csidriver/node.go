@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // ErrNowhere: the driver does not say where it is.
@@ -13,7 +15,7 @@ var ErrNowhere = errors.New("the driver does not say in which place of its topol
 
 // Segments asks the driver for its place: accessible_topology of its answer to NodeGetInfo (CSI spec,
 // "NodeGetInfo"). It waits until the driver answers or ctx ends, as Connect does. A driver without topology,
-// or that names no segment, is ErrNowhere.
+// or that names no segment, is ErrNowhere; so is one without NodeGetInfo.
 func (d *Driver) Segments(ctx context.Context) (map[string]string, error) {
 	if !d.HasTopology() {
 		return nil, fmt.Errorf("%w: it does not report VOLUME_ACCESSIBILITY_CONSTRAINTS", ErrNowhere)
@@ -21,6 +23,9 @@ func (d *Driver) Segments(ctx context.Context) (map[string]string, error) {
 	var info *csi.NodeGetInfoResponse
 	if err := d.until(ctx, "tell where it is", func(ctx context.Context) (answered bool, err error) {
 		info, err = csi.NewNodeClient(d.conn).NodeGetInfo(ctx, &csi.NodeGetInfoRequest{})
+		if status.Code(err) == codes.Unimplemented {
+			return true, nil // waiting does not mend it
+		}
 		return true, err
 	}); err != nil {
 		return nil, err

@@ -66,12 +66,12 @@ func provisioning() []mutant {
 		},
 		{
 			name: "a PV of another claim with the volume does not count", in: in, file: "decide.go",
-			before: "case s.Volume == VolumeMade && (s.Shared || s.PV == PVOther && s.PVHandle == s.Handle),", after: "case s.Volume == VolumeMade && s.Shared,",
+			before: "case s.Volume == VolumeMade && (s.Shared || s.anothersPV() && s.PVHandle == s.Handle),", after: "case s.Volume == VolumeMade && s.Shared,",
 			because: "the volume's name alone tells what PV there is in the model, and namedAlone sees that",
 		},
 		{
 			name: "a PV of another name with the volume does not count", in: in, file: "decide.go",
-			before: "case s.Volume == VolumeMade && (s.Shared || s.PV", after: "case s.Volume == VolumeMade && (s.PV",
+			before: "case s.Volume == VolumeMade && (s.Shared || s.anothersPV()", after: "case s.Volume == VolumeMade && (s.anothersPV()",
 			because: "two names never have one volume in the model",
 		},
 		{
@@ -96,7 +96,7 @@ func provisioning() []mutant {
 		},
 		{
 			name: "the claim is held by a write that anything may have come before", in: in, file: "cluster.go",
-			before: "ResourceVersion: c.ResourceVersion, Add: []string{Finalizer}", after: "Add: []string{Finalizer}",
+			before: "ResourceVersion: c.ResourceVersion, Add: []string{a.finalizer}", after: "Add: []string{a.finalizer}",
 			because: "the patch is the API server's in the model",
 		},
 		{
@@ -106,7 +106,7 @@ func provisioning() []mutant {
 		},
 		{
 			name: "any PV of the name is the claim's", in: in, file: "cluster.go",
-			before: "case stateOf(reclaim.PVOf(there), c, reclaim.PVOf(pv).Driver) == PVStored:", after: "case true:",
+			before: "case stateOf(reclaim.PVAt(node, there), c, reclaim.PVOf(pv).Driver) == PVStored:", after: "case true:",
 			world: "PV deleted",
 		},
 		{
@@ -138,6 +138,26 @@ func provisioning() []mutant {
 			name: "a class that comes back wakes nobody", in: in, file: "controller.go",
 			before: "AddFunc:    func(any) { p.wakeAll() },", after: "AddFunc:    func(any) {},",
 			because: "what the handlers of classes call, the model calls itself",
+		},
+		{
+			name: "a PV on another node is this node's", in: in, file: "cluster.go",
+			before: "case pv.Reach == reclaim.ReachElsewhere:", after: "case false:",
+			because: oneProcess,
+		},
+		{
+			name: "a claim that is bound on a node has its PV there", in: in, file: "snapshot.go",
+			before: " && s.PV != PVUnknown)", after: ")",
+			because: oneProcess,
+		},
+		{
+			name: "a node does not look whether another has made the volume", in: in, file: "decide.go",
+			before: "case s.Claim.At != AtCluster && s.PV == PVUnknown && s.Volume == VolumeUnknown:", after: "case false:",
+			because: oneProcess,
+		},
+		{
+			name: "a claim that another node may have had is cleaned up with its PV gone", in: in, file: "decide.go",
+			before: "case s.Claim.bound() && s.PV == PVAbsent:", after: "case false:",
+			because: oneProcess,
 		},
 	}
 }

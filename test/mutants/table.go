@@ -15,6 +15,9 @@ type mutant struct {
 	world, because string
 }
 
+// oneProcess is why the model shows nothing about nodes.
+const oneProcess = "the model has one process for the whole cluster"
+
 // folder returns the package's, as the go command takes it.
 func (m mutant) folder() string {
 	if m.in == "" {
@@ -174,6 +177,36 @@ func reclaiming() []mutant {
 			name: "a write that came too late is not tried again", file: "execute.go",
 			before: "\t\t// case that it came before the answer.\n\t\treturn r.soon()", after: "\t\t// case that it came before the answer.\n\t\treturn loop.Next{}",
 			because: "the change that made it too late wakes the PV as well",
+		},
+		{
+			name: "a node deletes what another one, or several, may reach", file: "decide.go",
+			before: "case s.Rules.Local && s.PV.Reach != ReachHere && !s.Done.VolumeDeleted:", after: "case s.Rules.Local && s.PV.Reach == ReachElsewhere && !s.Done.VolumeDeleted:",
+			because: oneProcess,
+		},
+		{
+			name: "the nodes are not looked at", file: "decide.go",
+			before: "case s.Rules.Local && !s.NodesRead.fresh(now):", after: "case false:",
+			because: oneProcess,
+		},
+		{
+			name: "another node in the same place does not count", file: "decide.go",
+			before: "case s.Rules.Local && !s.Alone:", after: "case false:",
+			because: oneProcess,
+		},
+		{
+			name: "the nodes are looked at after the last read of the PV", file: "snapshot.go",
+			before: " &&\n\t\ts.PVRead.Order > s.NodesRead.Order", after: "",
+			because: oneProcess,
+		},
+		{
+			name: "a place that is named in part is this node's", file: "node.go",
+			before: "if exact && len(named) == len(n.Segments) {", after: "if exact {",
+			because: oneProcess,
+		},
+		{
+			name: "a PV of several nodes is this node's", file: "node.go",
+			before: " && len(e.Values) == 1", after: "",
+			because: oneProcess,
 		},
 	}
 }
