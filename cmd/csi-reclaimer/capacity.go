@@ -26,7 +26,7 @@ func newCapacity(ctx context.Context, o *options, config *rest.Config, driver *c
 	own := rest.CopyConfig(config)
 	own.QPS, own.Burst = o.capacity.qps, o.capacity.burst
 	settings := o.capacityConfig()
-	settings.Metrics = metrics
+	settings.Metrics, settings.ManagedBy = metrics, o.node.managedBy()
 	if !driver.HasTopology() || !o.gates.Enabled(topologyGate) {
 		return capacity.New(own, driver.Name(), driver, nil, settings)
 	}

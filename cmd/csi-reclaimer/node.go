@@ -103,3 +103,28 @@ func (o *nodeOptions) lease(cluster string) string {
 	}
 	return name
 }
+
+// maxLabel is how long the value of a label may be.
+const maxLabel = 63
+
+// managedBy tells whose the capacity objects are: those of one node are not another's. Empty for the whole
+// cluster: the default. It is what the stock external-provisioner writes, so that either takes over from
+// the other, also where the node's name is too long for all of it.
+func (o *nodeOptions) managedBy() string {
+	const program = "external-provisioner"
+	hash := func(s string) string {
+		h := fnv.New32a()
+		h.Write([]byte(s)) // never fails (hash.Hash)
+		return fmt.Sprintf("%08x", h.Sum32())
+	}
+	name, room := program+"-"+o.name, maxLabel-len("-12345678-")-len(o.name)
+	switch {
+	case !o.on:
+		return ""
+	case len(name) <= maxLabel:
+		return name
+	case room > 0:
+		return program[:room] + "-" + hash(program) + "-" + o.name
+	}
+	return program + "-" + hash(name)
+}

@@ -3,6 +3,8 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 func TestNodeDeploymentFlags(t *testing.T) {
@@ -42,5 +44,26 @@ func TestEachNodeHasALeaseOfItsOwn(t *testing.T) {
 	}
 	if !names["disk-csi-example-com"] || !names["disk-csi-example-com-n1"] {
 		t.Errorf("leases %v", names)
+	}
+}
+
+func TestEachNodeHasCapacityObjectsOfItsOwn(t *testing.T) {
+	if by := (&nodeOptions{name: "n1"}).managedBy(); by != "" {
+		t.Errorf("for the whole cluster: %q", by)
+	}
+	names := map[string]bool{}
+	for _, c := range []struct{ node, begins, ends string }{
+		{"n1", "external-provisioner-n1", "-n1"},
+		{strings.Repeat("n", 42), "external-provisioner-n", "n"},
+		{strings.Repeat("n", 43), "external-p-", strings.Repeat("n", 43)},
+		{strings.Repeat("n", 52), "e-", strings.Repeat("n", 52)},
+		{strings.Repeat("n", 53), "external-provisioner-", ""},
+		{strings.Repeat("m", 253), "external-provisioner-", ""},
+	} {
+		by := (&nodeOptions{on: true, name: c.node}).managedBy()
+		if names[by] || !strings.HasPrefix(by, c.begins) || !strings.HasSuffix(by, c.ends) || len(validation.IsValidLabelValue(by)) > 0 {
+			t.Errorf("node %s: %q", c.node, by)
+		}
+		names[by] = true
 	}
 }
