@@ -46,12 +46,12 @@ func provisioning() []mutant {
 		},
 		{
 			name: "a bound claim shows that what was made meanwhile is its PV's", in: in, file: "snapshot.go",
-			before: "s.Claim.bound() && (!s.Tried || s.Volume == VolumeNone)", after: "s.Claim.bound()",
+			before: "s.boundHere() && (!s.Tried || s.Volume == VolumeNone)", after: "s.boundHere()",
 			world: "claim, replicas",
 		},
 		{
 			name: "the volume of a PV that may have been kept is deleted with the claim", in: in, file: "decide.go",
-			before: "case s.Claim.bound():\n", after: "case false:\n",
+			before: "case s.Claim.bound() && s.PV != PVElsewhere:\n", after: "case false:\n",
 			because: "no PV is turned to Retain in the model",
 		},
 		{
@@ -152,11 +152,6 @@ func provisioning() []mutant {
 		{
 			name: "a node does not look whether another has made the volume", in: in, file: "decide.go",
 			before: "case s.Claim.At != AtCluster && s.PV == PVUnknown && s.Volume == VolumeUnknown:", after: "case false:",
-			because: oneProcess,
-		},
-		{
-			name: "a claim that another node may have had is cleaned up with its PV gone", in: in, file: "decide.go",
-			before: "case s.Claim.bound() && s.PV == PVAbsent:", after: "case false:",
 			because: oneProcess,
 		},
 	}
