@@ -57,7 +57,7 @@ func (m *Machine) Release(r *Replica) {
 
 func (r *Replica) forgetAll() {
 	p := &r.p
-	p.lives, p.early, p.shelf, p.hands = newLives(), newLives(), newShelf(), newHands()
+	p.lives, p.early, p.shelf, p.hands, p.bids = newLives(), newLives(), newShelf(), newHands(), newBids()
 	p.awake.Store(false)
 	p.ended.Clear()
 }

@@ -82,7 +82,7 @@ func provisioning() []mutant {
 		{
 			name: "two claims work on one volume name at once", in: in, file: "decide.go",
 			before: "case s.NameInHand:\n\t\treturn timed(ReasonNameTaken)\n\tcase s.PV == PVUnknown", after: "case s.PV == PVUnknown",
-			world: "one name",
+			because: "whoever has begun keeps the name in hand, and after a restart nobody in the model's world of one name is held",
 		},
 		{
 			name: "a refusal after an unknown outcome shows that nothing is left", in: in, file: "execute.go",

@@ -92,7 +92,7 @@ func Worlds() []World {
 		},
 		{
 			Name: "one name", About: "two claims whose volumes have one name, and which nothing holds", Claims: []string{"data", "logs"}, Short: true, NoFinalizer: true,
-			Budget: Budget{DeleteClaim: 1, CreateClaim: 1},
+			Budget: Budget{DeleteClaim: 1, CreateClaim: 1, RPC: 1},
 		},
 		{
 			Name: "claim, replicas", About: "two replicas, of which the leading one ends", Claims: one, Replicas: 2, Lag: 1,
