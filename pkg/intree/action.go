@@ -31,6 +31,9 @@ const (
 	// DeleteTwin asks the API server to delete a twin whose policy is Retain: only if it still is as
 	// it was judged.
 	DeleteTwin
+	// FreeTwin takes a finalizer that another program put on off a twin that is being deleted and whose
+	// policy is Retain: only if it still is as it was judged.
+	FreeTwin
 	// ReleasePV takes the finalizers off a PV whose volume is deleted, whatever else changed on it.
 	ReleasePV
 )
@@ -62,6 +65,8 @@ func (a Action) String() string {
 		return "DisarmTwin"
 	case DeleteTwin:
 		return "DeleteTwin"
+	case FreeTwin:
+		return "FreeTwin"
 	case ReleasePV:
 		return "ReleasePV"
 	}

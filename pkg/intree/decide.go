@@ -196,6 +196,10 @@ func byTwin(s Snapshot, now time.Time) Decision {
 	case twinArmed:
 		return armed(s)
 	case twinEnding:
+		if s.Twin.Guard != WriterNone {
+			d, _ := retire(s, ReasonTwinEnding)
+			return d
+		}
 		return wait(ReasonTwinEnding)
 	case twinFailed:
 		// Not left armed while nobody knows when the PV controller tries again.

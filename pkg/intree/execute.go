@@ -161,6 +161,8 @@ func (w *run) take(ctx context.Context, d Decision) error {
 		return because(ReasonUnwritable, w.setPolicy(ctx, v1.PersistentVolumeReclaimRetain))
 	case DeleteTwin:
 		return because(ReasonUnwritable, w.deleteTwin(ctx, d.Reason))
+	case FreeTwin:
+		return because(ReasonUnwritable, w.freeTwin(ctx))
 	case Protect, DropGuard, ReleasePV:
 		return because(ReasonUnwritable, w.patch(ctx, d))
 	case Wait:
@@ -299,6 +301,16 @@ func (w *run) deleteTwin(ctx context.Context, why Reason) error {
 	}
 	w.facts.Twin.Terminating = true
 	return nil
+}
+
+// freeTwin takes the finalizer off the twin, which then goes.
+func (w *run) freeTwin(ctx context.Context) error {
+	o, err := w.cluster.patchFinalizers(ctx, w.facts.Twin, nil, []string{Finalizer}, true)
+	if err != nil {
+		return err
+	}
+	w.twinIs(o)
+	return errEnded
 }
 
 // patch changes the finalizers of the PV.

@@ -420,6 +420,16 @@ func TestBesideAManagingControllerNothingIsWritten(t *testing.T) {
 	}
 }
 
+// A newer PV controller has put its finalizer on a twin, and one from before 1.31 is back.
+func TestATwinThatAnUpgradeHasHeldIsFreed(t *testing.T) {
+	w := newWorld(t)
+	w.provision("a")
+	w.upTo("turn")
+	w.edit("a-reclaim", guard(true, kcm))
+	w.settle()
+	w.expectGone("a")
+}
+
 // One finalizer of unknown origin, as from a restored backup, must not have all other volumes leak.
 func TestAProgramThatDoesNotManageIsWaitedForAndNoLonger(t *testing.T) {
 	w := newWorld(t)

@@ -81,13 +81,19 @@ func (s Snapshot) twinState() twinState {
 // (deleteVolumeOperation), so what comes later than that is too late. One that is armed and going
 // is left to its end, which shows whether the volume is deleted: before 1.31 the PV controller does
 // nothing for a PV that is going.
+//
+// From 1.31 on the PV controller puts the finalizer on what is armed, twins too. One from before that takes
+// over, as in the midst of an upgrade, never takes it off; on a twin that keeps its volume nothing depends
+// on it.
 func retire(s Snapshot, why Reason) (_ Decision, atRest bool) {
 	twin := s.Twin
 	switch {
-	case twin.armed() && twin.Terminating && s.Manages == ManagesNobody && !s.Releasing:
+	case twin.armed() && twin.Terminating && twin.Guard == WriterNone && s.Manages == ManagesNobody && !s.Releasing:
 		return wait(ReasonTwinEnding), false
 	case twin.armed():
 		return step(DisarmTwin, why), false
+	case twin.Terminating && twin.Guard != WriterNone:
+		return step(FreeTwin, why), false
 	case twin.Terminating, twin.Phase == reclaim.PhaseBound:
 		return Decision{}, true
 	}

@@ -154,6 +154,11 @@ func intree() []mutant {
 			world: "twin, policy",
 		},
 		{
+			name: "in-tree: a twin that another program holds stays for ever", in: "pkg/intree", file: "twin.go",
+			before: "case twin.Terminating && twin.Guard != WriterNone:\n", after: "case false:\n",
+			world: "twin, upgrade",
+		},
+		{
 			name: "in-tree: a twin in use is deleted", in: "pkg/intree", file: "twin.go",
 			before: "case twin.Terminating, twin.Phase == reclaim.PhaseBound:", after: "case twin.Terminating:",
 			world: "twin, stale controller",

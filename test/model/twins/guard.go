@@ -158,6 +158,7 @@ func (p *proof) learn(slot int, ask intree.Ask, reply intree.Reply) {
 		p.detached = ok && !reply.Attached
 	case intree.ReadPV:
 		p.pv = ok && int(ask.Slot) == slot && mayGo(pv{PVView: reply.PV})
+		p.others = p.others || int(ask.Slot) != slot
 	default:
 	}
 }
@@ -166,7 +167,7 @@ func (p *proof) learn(slot int, ask intree.Ask, reply intree.Reply) {
 func (c *scene) read(ask intree.Ask) intree.Reply {
 	switch ask.Action {
 	case intree.ReadClaim:
-		return intree.Reply{Claim: c.named(&c.claims, c.Claims[ask.UID-1])}
+		return intree.Reply{Claim: c.named(&c.claims, c.Claims[max(ask.UID, 1)-1])}
 	case intree.ReadAttachments:
 		return intree.Reply{Attached: c.attached}
 	default:

@@ -127,7 +127,7 @@ func judged(w *World) *scene {
 	t := &c.pvs[twin(0)]
 	*t = *p
 	t.TwinOf, t.Guard, t.Terminating = p.UID, intree.WriterNone, false
-	c.lines[0].proofs[0] = proof{true, true, true}
+	c.lines[0].proofs[0] = proof{claim: true, detached: true, pv: true}
 	return c
 }
 

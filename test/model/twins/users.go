@@ -71,7 +71,7 @@ func (k *worker) meddlers(s *state, slot int) {
 		n.left.Hold--
 		n.write(slot, others, func(p *pv) { p.Held = false })
 	})
-	k.user(!p.Terminating && p.Guard != intree.WriterOther, s.left.Foreign, move{strangerProtects, 0, slot}, func(n *scene) {
+	k.user(!p.Terminating && k.PVs[slot/2].Static, s.left.Foreign, move{strangerProtects, 0, slot}, func(n *scene) {
 		n.left.Foreign--
 		n.write(slot, others, func(p *pv) { p.Guard = intree.WriterOther })
 	})
@@ -96,8 +96,8 @@ func (c *scene) forgiveNoMore() {
 	}
 }
 
-// begunFor tells whether a volume's deletion has begun, from a PV and its twin: the twin is armed or
-// about to be, or the PV controller is at work.
+// begunFor tells whether a volume's deletion has begun, from a PV and its twin: the other PVs of the volume
+// were read, the twin is armed or about to be, or the PV controller is at work.
 func (c *scene) begunFor(slot int) bool {
 	t := c.pvs[twin(slot)]
 	if t.exists() && t.TwinOf > 0 && t.deletes() || c.operations[slot] != noOperation || c.operations[twin(slot)] != noOperation ||
@@ -107,6 +107,9 @@ func (c *scene) begunFor(slot int) bool {
 	for i := range c.Replicas {
 		if !c.lines[i].up {
 			continue
+		}
+		if c.lines[i].proofs[slot].others {
+			return true
 		}
 		if r := c.replica(i); r.Busy(slot) {
 			if ask, _ := r.Asks(slot); c.arms(ask, slot) {

@@ -75,8 +75,9 @@ type sent struct {
 
 // proof is what the live reads of the run in hand have shown, as far as they still count.
 type proof struct {
-	// claim: it was gone. pv: the PV, read after all else, said that its volume is to go.
-	claim, detached, pv bool
+	// claim: it was gone. pv: the PV, read after all else, said that its volume is to go. others: the other
+	// PVs of the volume were read.
+	claim, detached, pv, others bool
 }
 
 // line is what belongs to one replica besides what it knows.

@@ -40,7 +40,7 @@ type Budget struct {
 	// What users do. TakeBack: an administrator takes the claim's UID out of a PV. Hold: a hold is put
 	// on or taken off. Strip: the finalizer is taken off by hand. DeleteTwin: so is a twin.
 	DeletePV, DeleteClaim, CreateClaim, Retain, Delete, TakeBack, Hold, Strip, DeleteTwin uint8
-	// Foreign: another program puts the finalizer on. Migrate: migration is switched on or off. Upgrade: the
+	// Foreign: another program puts the finalizer on a static PV. Migrate: migration is switched on or off. Upgrade: the
 	// controller manager is replaced by one of the other kind.
 	Foreign, Migrate, Upgrade uint8
 	// What breaks: processes of ours that end, and those that go on for a while although another leads;
@@ -148,24 +148,28 @@ func neighbours() []World {
 		{
 			Name: "twin, one disk", About: "two PVs of one volume", Claims: two,
 			PVs:    []intree.ModelPV{{Name: "a", Claim: "data"}, {Name: "b", Claim: "logs"}},
-			Budget: Budget{DeletePV: 2, DeleteClaim: 2},
+			Budget: Budget{DeletePV: 1, DeleteClaim: 2},
 		},
 		{
 			Name: "twin, static PV", About: "a PV of the same volume that somebody made by hand, and keeps", Claims: two,
 			PVs:    []intree.ModelPV{{Name: "a", Claim: "data"}, {Name: "b", Claim: "logs", Static: true}},
-			Budget: Budget{DeletePV: 2, DeleteClaim: 2, Retain: 1},
+			Budget: Budget{DeletePV: 1, DeleteClaim: 2},
 		},
 		{
-			Name: "twin, modern controller", About: "the controller manager of 1.31 and newer, and migration that is switched on", Modern: true, Unprotected: true,
-			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Retain: 1, Delete: 1, Migrate: 1, Crash: 1},
+			Name: "twin, modern controller", About: "the controller manager of 1.31 and newer, and a policy that is turned", Modern: true, Unprotected: true,
+			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Retain: 1, Delete: 1},
+		},
+		{
+			Name: "twin, modern migration", About: "the same, and migration that is switched on", Modern: true,
+			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Migrate: 1},
 		},
 		{
 			Name: "twin, upgrade", About: "a controller manager that is upgraded across 1.31, and downgraded again",
-			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Upgrade: 2, Crash: 1},
+			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Upgrade: 2},
 		},
 		{
-			Name: "twin, stranger", About: "another program has put the finalizer on one PV, and does nothing else", Unprotected: true, Claims: two,
-			PVs:    []intree.ModelPV{{Name: "a", Claim: "data"}, {Name: "b", Claim: "logs", Disk: 1}},
+			Name: "twin, stranger", About: "another program puts the finalizer on one PV, and does nothing else", Claims: two,
+			PVs:    []intree.ModelPV{{Name: "a", Claim: "data"}, {Name: "b", Claim: "logs", Disk: 1, Static: true}},
 			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Foreign: 1},
 		},
 	}
