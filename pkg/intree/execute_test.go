@@ -430,6 +430,35 @@ func TestATwinThatAnUpgradeHasHeldIsFreed(t *testing.T) {
 	w.expectGone("a")
 }
 
+// A PV controller that was upgraded puts its finalizer on a twin that is armed, and takes it off one that is
+// not. While its plugin takes its time with the PV itself, we leave it alone.
+func TestNoTwinIsArmedAndDisarmedInTurn(t *testing.T) {
+	w := newWorld(t)
+	w.provision("a")
+	w.upTo("turn")
+	w.edit("a-reclaim", guard(true, kcm))
+	for range 200 {
+		if w.told() || w.worked() {
+			continue
+		}
+		twin := w.pvs["a-reclaim"]
+		switch {
+		case twin == nil:
+		case twin.DeletionTimestamp != nil:
+			w.edit("a-reclaim", func(pv *v1.PersistentVolume) { pv.Finalizers = nil })
+		case twin.Status.Phase == v1.VolumePending:
+			w.phase(twin.DeepCopy(), v1.VolumeReleased, "")
+		default:
+			w.edit("a-reclaim", guard(twin.Spec.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimDelete, kcm))
+		}
+	}
+	if n := count(w.diary, "create "); n != 1 {
+		t.Errorf("%d twins were made", n)
+	}
+	w.settle()
+	w.expectGone("a")
+}
+
 // One finalizer of unknown origin, as from a restored backup, must not have all other volumes leak.
 func TestAProgramThatDoesNotManageIsWaitedForAndNoLonger(t *testing.T) {
 	w := newWorld(t)

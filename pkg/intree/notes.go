@@ -24,6 +24,9 @@ type notes struct {
 	failed map[types.UID]failed
 	// leftSince is, by the UID of the PV, since when it has been left to another program.
 	leftSince map[types.UID]time.Time
+	// managedTwin holds the UIDs of PVs whose twin another program has put its finalizer on: as it is armed, and
+	// as soon as it is not, that goes again.
+	managedTwin map[types.UID]struct{}
 	// goes holds the UIDs of twins whose deletion was accepted.
 	goes map[types.UID]struct{}
 	// wrote holds, by name, what writes of ours have made of a PV.
@@ -40,7 +43,7 @@ type failed struct {
 func newNotes() *notes {
 	return &notes{
 		sources: sources{pvs: map[Source]map[string]struct{}{}},
-		done:    map[types.UID]Done{}, failed: map[types.UID]failed{}, leftSince: map[types.UID]time.Time{}, goes: map[types.UID]struct{}{},
+		done:    map[types.UID]Done{}, failed: map[types.UID]failed{}, leftSince: map[types.UID]time.Time{}, managedTwin: map[types.UID]struct{}{}, goes: map[types.UID]struct{}{},
 		wrote: map[string]PV{}, others: map[string]struct{}{},
 	}
 }
@@ -66,6 +69,25 @@ func (n *notes) manages() Manages {
 		return ManagesOther
 	}
 	return ManagesNobody
+}
+
+// managesTwin notes that another program has put its finalizer on the twin of a PV.
+func (n *notes) managesTwin(of types.UID) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.managedTwin[of] = struct{}{}
+}
+
+// managesFor is manages for one PV: what was seen on its twin counts for as long as the PV is there. Without
+// that a twin would be armed and disarmed in turn, as fast as the API server takes it.
+func (n *notes) managesFor(uid types.UID) Manages {
+	n.mu.Lock()
+	_, seen := n.managedTwin[uid]
+	n.mu.Unlock()
+	if seen {
+		return ManagesOther
+	}
+	return n.manages()
 }
 
 // evidence returns the name of a PV that shows that another program manages the finalizer, the same
@@ -175,6 +197,7 @@ func (n *notes) forget(uid types.UID) {
 	delete(n.done, uid)
 	delete(n.failed, uid)
 	delete(n.leftSince, uid)
+	delete(n.managedTwin, uid)
 	delete(n.goes, uid)
 	for name, pv := range n.wrote {
 		if pv.UID == uid {

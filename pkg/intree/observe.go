@@ -78,6 +78,9 @@ func (o changes) change(before, now *PV) {
 		o.notes.sources.remove(before.Source, before.Name)
 	}
 	o.notes.sources.add(now.Source, now.Name)
+	if original, found := o.pvs.Get(now.Original); found && now.Guard == WriterOther && twinOf(*now, *original) {
+		o.notes.managesTwin(original.UID)
+	}
 	o.managed(now, now.Guard == WriterOther)
 	o.wakeFamily(now)
 }
@@ -170,7 +173,7 @@ func (o *observer) observe(name string) (s Snapshot, found bool) {
 
 // about returns what is known besides a PV.
 func (o *observer) about(pv PV) Snapshot {
-	s := Snapshot{Manages: o.notes.manages(), PV: pv, Siblings: o.siblings(pv)}
+	s := Snapshot{Manages: o.notes.managesFor(pv.UID), PV: pv, Siblings: o.siblings(pv)}
 	s.Twin, s.TwinFound = o.get(TwinName(pv.Name))
 	s.Done, s.Failure = o.notes.of(pv.UID)
 	return s

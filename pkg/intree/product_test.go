@@ -170,7 +170,8 @@ func brokenPromise(s Snapshot, d Decision) string {
 	case Wait, ReadClaim, ReadAttachments, ReadSiblings, ReadPV, ReadOriginal:
 	}
 	switch {
-	case inUse && d.Action != DisarmTwin && !mayGo(s) && s.Manages != ManagesUnknown && !(twin.Terminating && twin.Guard == WriterNone && s.Manages == ManagesNobody && !s.Releasing):
+	case inUse && d.Action != DisarmTwin && !mayGo(s) && s.Manages != ManagesUnknown &&
+		(!twin.Terminating || twin.Guard != WriterNone || s.Manages != ManagesNobody || s.Releasing):
 		return "a twin stays armed although the volume may not go"
 	case s.Manages == ManagesUnknown && d.Action != Wait:
 		return "something is done before it is known who manages the finalizer"

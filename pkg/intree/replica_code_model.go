@@ -88,7 +88,8 @@ func (r *Replica) Encode(b []byte) []byte {
 		done, isDone := n.done[uid]
 		failed, hasFailed := n.failed[uid]
 		since, left := n.leftSince[uid]
-		w.flags(isDone, hasFailed, failed.Until.After(now), left, left && now.Sub(since) >= patience)
+		_, managed := n.managedTwin[uid]
+		w.flags(isDone, hasFailed, failed.Until.After(now), left, left && now.Sub(since) >= patience, managed)
 		if isDone {
 			w.byte(last(done.Claim.UID))
 		}
@@ -115,7 +116,7 @@ func (m *Machine) Decode(b []byte) (*Replica, []byte) {
 	n, now := p.c.observer.notes, m.parts.cfg.Clock.Now()
 	r.flags(&p.leads)
 	for slot, name := range m.slots {
-		var busy, written, done, failed, waits, left, idle bool
+		var busy, written, done, failed, waits, left, idle, managed bool
 		r.flags(&p.Woken[slot], &p.Again[slot], &busy, &written)
 		p.reached[slot], p.seen[slot] = r.byte(), r.view()
 		if seen, found := m.record(slot, p.seen[slot]); found {
@@ -133,7 +134,7 @@ func (m *Machine) Decode(b []byte) (*Replica, []byte) {
 			}
 		}
 		uid := uidOf(slot, 1)
-		r.flags(&done, &failed, &waits, &left, &idle)
+		r.flags(&done, &failed, &waits, &left, &idle, &managed)
 		if done {
 			n.done[uid] = Done{true, m.claimOf(slot, r.byte())}
 		}
@@ -142,6 +143,9 @@ func (m *Machine) Decode(b []byte) (*Replica, []byte) {
 		}
 		if left {
 			n.leftSince[uid] = m.past(true, idle, patience)
+		}
+		if managed {
+			n.managedTwin[uid] = struct{}{}
 		}
 		if busy {
 			r.hand(p, slot)

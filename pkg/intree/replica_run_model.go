@@ -65,6 +65,7 @@ func (m *Machine) Release(r *Replica) {
 	clear(n.done)
 	clear(n.failed)
 	clear(n.leftSince)
+	clear(n.managedTwin)
 	clear(n.goes)
 	clear(n.wrote)
 	clear(n.others)

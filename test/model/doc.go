@@ -12,8 +12,8 @@
 // sidecar.go are the moves; judge.go holds the promises, told apart from how the code keeps
 // them; explore.go searches breadth first; story.go tells how something came about.
 //
-// How volumes are made is explored by package claims, in worlds of its own; both are searched by
-// package search.
+// How volumes are made is explored by package claims, and how those of in-tree plugins are deleted by
+// package twins, in worlds of their own; all are searched by package search.
 //
 // All of it needs the build tag model, which opens pkg/reclaim to it.
 package model

@@ -134,10 +134,6 @@ func lives() []World {
 			Name: "twin, replicas", About: "two replicas, of which the leading one ends", Replicas: 2,
 			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Crash: 1},
 		},
-		{
-			Name: "twin, two leaders", About: "a leader that does not notice that another leads", Replicas: 2,
-			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Overlap: 1},
-		},
 	}
 }
 
