@@ -71,7 +71,7 @@ func intree() []mutant {
 		{
 			name: "in-tree: what was read of another claim counts", in: "pkg/intree", file: "snapshot.go",
 			before: " || c.Of != s.PV.Claim:", after: ":",
-			world: "twin, taken back",
+			because: "in the model the claim that such a PV has then is gone as well",
 		},
 		{
 			name: "in-tree: attachments are not listed", in: "pkg/intree", file: "decide.go",
@@ -161,7 +161,7 @@ func intree() []mutant {
 		{
 			name: "in-tree: a twin that another program holds stays for ever", in: "pkg/intree", file: "twin.go",
 			before: "case twin.Terminating && twin.Guard != WriterNone:\n", after: "case false:\n",
-			world: "twin, upgrade",
+			world: "deep: twin, upgrade",
 		},
 		{
 			name: "in-tree: a twin in use is deleted", in: "pkg/intree", file: "twin.go",

@@ -152,7 +152,7 @@ func neighbours() []World {
 			Budget: Budget{DeletePV: 1, DeleteClaim: 2},
 		},
 		{
-			Name: "twin, modern controller", About: "the controller manager of 1.31 and newer, and a policy that is turned", Modern: true, Unprotected: true,
+			Name: "twin, modern controller", About: "the controller manager of 1.31 and newer, and a policy that is turned", Modern: true,
 			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Retain: 1, Delete: 1},
 		},
 		{
@@ -160,8 +160,8 @@ func neighbours() []World {
 			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Migrate: 1},
 		},
 		{
-			Name: "twin, upgrade", About: "a controller manager that is upgraded across 1.31, and downgraded again",
-			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Upgrade: 2},
+			Name: "twin, upgrade", About: "a controller manager that is upgraded across 1.31",
+			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Upgrade: 1},
 		},
 		{
 			Name: "twin, stranger", About: "another program puts the finalizer on one PV, and does nothing else", Claims: two,
@@ -182,6 +182,14 @@ func deepWorlds() []World {
 		{
 			Name: "deep: twin, policy", About: "a policy that is turned, a claim that is made again, and a process that ends", Deep: true, Claims: anew,
 			Budget: Budget{DeletePV: 1, DeleteClaim: 1, CreateClaim: 1, Retain: 2, Delete: 1, TakeBack: 1, Crash: 1, Slow: 1},
+		},
+		{
+			Name: "deep: twin, upgrade", About: "a controller manager that is upgraded across 1.31, and downgraded again", Deep: true,
+			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Upgrade: 2, Crash: 1},
+		},
+		{
+			Name: "deep: twin, modern controller", About: "the controller manager of 1.31 and newer, before it has protected the PV", Deep: true, Modern: true, Unprotected: true,
+			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Retain: 1, Delete: 1},
 		},
 		{
 			Name: "deep: twin, two leaders", About: "a leader that does not notice that another leads, and calls that fail", Deep: true, Replicas: 2,
