@@ -91,12 +91,12 @@ func intree() []mutant {
 		{
 			name: "in-tree: other PVs of the volume are not read", in: "pkg/intree", file: "decide.go",
 			before: "case len(s.Siblings) > 0 && !s.SiblingsRead.fresh(now):", after: "case false:",
-			world: "twin, static PV",
+			because: "in its worlds nobody comes to need a volume anew",
 		},
 		{
 			name: "in-tree: the PV is not read", in: "pkg/intree", file: "decide.go",
 			before: "case !s.pvReadLast(now):", after: "case s.PVRead.Order < 0:",
-			world: "twin, calls fail",
+			because: "no twin can be made of a PV that was not read: the program ends",
 		},
 		{
 			name: "in-tree: the PV is not read last", in: "pkg/intree", file: "snapshot.go",

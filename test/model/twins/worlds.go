@@ -103,10 +103,6 @@ func lives() []World {
 			Budget: Budget{DeletePV: 1, DeleteClaim: 1, CreateClaim: 1, Retain: 1, Slow: 1},
 		},
 		{
-			Name: "twin, plugin fails, crash", About: "a plugin that fails, and a process that ends",
-			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Plugin: 1, Crash: 1},
-		},
-		{
 			Name: "twin, controller ends", About: "a controller manager that ends in the middle of a deletion, whose plugin fails too",
 			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Controller: 1, Plugin: 1},
 		},
@@ -141,11 +137,6 @@ func lives() []World {
 func neighbours() []World {
 	two := []string{"data", "logs"}
 	return []World{
-		{
-			Name: "twin, one disk", About: "two PVs of one volume", Claims: two,
-			PVs:    []intree.ModelPV{{Name: "a", Claim: "data"}, {Name: "b", Claim: "logs"}},
-			Budget: Budget{DeletePV: 1, DeleteClaim: 2},
-		},
 		{
 			Name: "twin, static PV", About: "a PV of the same volume that somebody made by hand, and keeps", Claims: two,
 			PVs:    []intree.ModelPV{{Name: "a", Claim: "data"}, {Name: "b", Claim: "logs", Static: true}},
@@ -182,6 +173,15 @@ func deepWorlds() []World {
 		{
 			Name: "deep: twin, policy", About: "a policy that is turned, a claim that is made again, and a process that ends", Deep: true, Claims: anew,
 			Budget: Budget{DeletePV: 1, DeleteClaim: 1, CreateClaim: 1, Retain: 2, Delete: 1, TakeBack: 1, Crash: 1, Slow: 1},
+		},
+		{
+			Name: "deep: twin, plugin fails, crash", Deep: true, About: "a plugin that fails, and a process that ends",
+			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Plugin: 1, Crash: 1},
+		},
+		{
+			Name: "deep: twin, one disk", Deep: true, About: "two PVs of one volume", Claims: []string{"data", "logs"},
+			PVs:    []intree.ModelPV{{Name: "a", Claim: "data"}, {Name: "b", Claim: "logs"}},
+			Budget: Budget{DeletePV: 1, DeleteClaim: 2},
 		},
 		{
 			Name: "deep: twin, upgrade", About: "a controller manager that is upgraded across 1.31, and downgraded again", Deep: true,
