@@ -11,6 +11,7 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	v1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -64,42 +65,48 @@ func TestWhatIsGrantedIsUsed(t *testing.T) {
 			s.useRights(role, car)
 			cluster, namespaced, err := grant.Rules(role)
 			s.must(err)
-			granted := map[string]bool{}
-			for _, rule := range slices.Concat(cluster, namespaced) {
-				for _, resource := range rule.Resources {
-					for _, verb := range rule.Verbs {
-						granted[verb+" "+strings.Trim(resource+"."+rule.APIGroups[0], ".")] = true
-					}
-				}
-			}
-			var unused []string
-			var used map[string]bool
-			for ctx := s.soon(); ; {
-				used, unused = s.askedFor(), nil
-				for right := range granted {
-					if !used[right] {
-						unused = append(unused, right)
-					}
-				}
-				if len(unused) == 0 || ctx.Err() != nil {
-					break
-				}
-				time.Sleep(50 * time.Millisecond) // the audit log is written behind the answers
-			}
-			slices.Sort(unused)
-			if len(unused) > 0 {
-				t.Errorf("granted and not used: %q", unused)
-			}
-			for right := range used {
-				if !granted[right] {
-					t.Errorf("used and not granted: %s", right)
-				}
-			}
+			s.expectAllUsed(slices.Concat(cluster, namespaced))
 		})
 	}
 }
 
-// askedFor returns what the sidecar asked for, but what every authenticated user may. Being
+// expectAllUsed checks that the program has asked for all that is granted, and for nothing else.
+func (s *stage) expectAllUsed(rules []rbacv1.PolicyRule) {
+	s.t.Helper()
+	granted := map[string]bool{}
+	for _, rule := range rules {
+		for _, resource := range rule.Resources {
+			for _, verb := range rule.Verbs {
+				granted[verb+" "+strings.Trim(resource+"."+rule.APIGroups[0], ".")] = true
+			}
+		}
+	}
+	var unused []string
+	var used map[string]bool
+	for ctx := s.soon(); ; {
+		used, unused = s.askedFor(), nil
+		for right := range granted {
+			if !used[right] {
+				unused = append(unused, right)
+			}
+		}
+		if len(unused) == 0 || ctx.Err() != nil {
+			break
+		}
+		time.Sleep(50 * time.Millisecond) // the audit log is written behind the answers
+	}
+	slices.Sort(unused)
+	if len(unused) > 0 {
+		s.t.Errorf("granted and not used: %q", unused)
+	}
+	for right := range used {
+		if !granted[right] {
+			s.t.Errorf("used and not granted: %s", right)
+		}
+	}
+}
+
+// askedFor returns what the program asked for, but what every authenticated user may. Being
 // refused is a failure.
 func (s *stage) askedFor() map[string]bool {
 	s.t.Helper()

@@ -1,0 +1,162 @@
+//go:build unix
+
+package e2e
+
+import (
+	"net"
+	"os"
+	"strings"
+	"testing"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admit"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/test/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/controlplane/fakenode"
+	"github.com/csi-reclaimer/csi-reclaimer/test/daemon"
+	"github.com/csi-reclaimer/csi-reclaimer/test/grant"
+	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
+)
+
+// TestVolumeGuardUsesWhatItIsGranted has it do all it can do, with the rights that operators install, and compares
+// what it asked for with what it may: both ways.
+func TestVolumeGuardUsesWhatItIsGranted(t *testing.T) {
+	options := unprotected()
+	options.HostPathProvisioner = true
+	s := newGuardStage(t, controlplane.V1_30, options)
+	s.Driver = "kubernetes.io/host-path"
+	address := freeAddress(t)
+	s.configureWebhooks(address)
+	// One that is there is written into, one that is not is made.
+	secrets := s.client.CoreV1().Secrets(s.Namespace)
+	_, err := secrets.Create(s.ctx, &v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "volume-guard-webhooks"}}, metav1.CreateOptions{})
+	s.must(err)
+	g := s.guard(append(protecting(), "--webhook-address="+address, "--webhook-names=localhost")...)
+	s.must(g.Terminate())
+	s.must(secrets.Delete(s.ctx, "volume-guard-webhooks", metav1.DeleteOptions{}))
+	s.must(g.Restart())
+	s.must(g.WaitReady(s.soon()))
+
+	s.useWebhooks(g)
+	s.useProtection()
+	s.useInTree()
+	rules, err := grant.GuardRules()
+	s.must(err)
+	s.expectAllUsed(rules)
+}
+
+// freeAddress returns a loopback address with a port that nobody has.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}
+
+// configureWebhooks has the API server ask the webhooks at the address.
+func (s *stage) configureWebhooks(address string) {
+	s.t.Helper()
+	_, port, err := net.SplitHostPort(address)
+	s.must(err)
+	at := func(c *admissionv1.WebhookClientConfig) {
+		c.URL, c.Service = ptr.To("https://localhost:"+port+*c.Service.Path), nil
+	}
+	service := admit.Service{Namespace: s.Namespace, Name: guardName}
+	pvs, pods := admit.PVWebhooks(service), admit.PodWebhooks(service)
+	for i := range pvs.Webhooks {
+		at(&pvs.Webhooks[i].ClientConfig)
+	}
+	for i := range pods.Webhooks {
+		at(&pods.Webhooks[i].ClientConfig)
+	}
+	_, err = s.client.AdmissionregistrationV1().MutatingWebhookConfigurations().Create(s.ctx, pvs, metav1.CreateOptions{})
+	s.must(err)
+	_, err = s.client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(s.ctx, pods, metav1.CreateOptions{})
+	s.must(err)
+}
+
+// useWebhooks has PVs be protected in the write that binds them, once their driver is listed, and a pod be kept off
+// a claim that is being deleted.
+func (s *stage) useWebhooks(g *daemon.Daemon) {
+	s.t.Helper()
+	s.metric(g, "csi_reclaimer_admission_parameters_missing", "1")
+	const driver = "disk.csi.example.com"
+	csi := func(pv *v1.PersistentVolume) { pv.Spec.CSI.Driver = driver }
+	vol := s.make(storage.Spec{Handle: "unlisted", Change: csi})
+	_, err := s.client.CoreV1().ConfigMaps(s.Namespace).Create(s.ctx, admit.Parameters(s.Namespace, map[string]string{driver: reclaim.Finalizer}), metav1.CreateOptions{})
+	s.must(err)
+	s.metric(g, "csi_reclaimer_admission_parameters_missing", "0")
+	s.eventually("a PV is protected in the write that binds it", func() bool {
+		s.annotate(vol, "touched", "again")
+		pv, err := vol.PV(s.ctx)
+		s.must(err)
+		return protected(pv)
+	})
+
+	claim := s.claim("none", func(spec *storage.ClaimSpec) {
+		spec.Change = func(c *v1.PersistentVolumeClaim) { c.Finalizers = []string{"e2e.csi-reclaimer.io/stays"} }
+	})
+	s.deleteClaim(claim)
+	pod, err := s.MakePod(s.ctx, storage.PodSpec{Name: "bound", Claims: []string{claim.Name}})
+	s.must(err)
+	err = s.client.CoreV1().Pods(s.Namespace).Bind(s.ctx, &v1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: pod.Name}, Target: v1.ObjectReference{Kind: "Node", Name: "node"},
+	}, metav1.CreateOptions{})
+	if err == nil || !strings.Contains(err.Error(), "PVC ("+claim.Name+") is in scheduled for deletion state") {
+		s.t.Errorf("a pod is bound to a node while its claim is being deleted: %v", err)
+	}
+}
+
+// useProtection has a claim be kept while a pod uses it.
+func (s *stage) useProtection() {
+	s.t.Helper()
+	fakenode.ForTest(s.t, s.plane, "node", fakenode.Config{})
+	claim := s.claim("none")
+	pod, err := s.MakePod(s.ctx, storage.PodSpec{Name: "user", Claims: []string{claim.Name}, Node: "node"})
+	s.must(err)
+	_, err = pod.WaitRunning(s.soon())
+	s.must(err)
+	s.deleteClaim(claim)
+	s.waitTold(claim, "InUse", "Pod user")
+	s.must(pod.Delete(s.ctx))
+	s.waitClaim(claim, "gone", noClaim)
+}
+
+// useInTree has a volume be deleted by a twin, after another one was given up.
+func (s *stage) useInTree() {
+	s.t.Helper()
+	vol := s.bound(s.claim(s.class())).Volume
+	pv, err := vol.PV(s.ctx)
+	s.must(err)
+	s.t.Cleanup(func() { _ = os.RemoveAll(pv.Spec.HostPath.Path) })
+	s.waitPV(vol, "protected", guarded)
+	s.annotate(vol, reclaim.HoldAnnotation, "wait")
+	s.must(vol.DeletePV(s.ctx))
+	s.must(vol.DeleteClaim(s.ctx))
+	s.waitPV(vol, "released", isReleased)
+	s.waitEvent(vol, "Held", "wait")
+	// Without the controller manager the twin stays.
+	s.plane.ControllerManager.Kill()
+	twin := func() bool {
+		_, err := s.client.CoreV1().PersistentVolumes().Get(s.ctx, intree.TwinName(vol.Name), metav1.GetOptions{})
+		return err == nil
+	}
+	s.annotate(vol, reclaim.HoldAnnotation, "")
+	s.eventually("there is a twin", twin)
+	s.annotate(vol, reclaim.HoldAnnotation, "wait") // the same Event a second time is a patch
+	s.eventually("the twin is given up", func() bool { return !twin() })
+	s.must(s.plane.ControllerManager.Restart(s.ctx))
+	s.annotate(vol, reclaim.HoldAnnotation, "")
+	s.must(vol.WaitGone(s.soon()))
+	if _, err := os.Stat(pv.Spec.HostPath.Path); !os.IsNotExist(err) {
+		s.t.Errorf("LEAK: the volume of PV %s is still there: %v", vol.Name, err)
+	}
+}
