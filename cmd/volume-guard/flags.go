@@ -11,6 +11,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/cluster"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/leader"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/serve"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admit"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/protect"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/protect/pvc"
@@ -24,9 +25,11 @@ type options struct {
 	dryRun      bool
 	// releaseFinalizers: take what we put on objects off, and end.
 	releaseFinalizers bool
-	workers           int
-	retryStart        time.Duration
-	retryMax          time.Duration
+	// releaseDrivers: those of which the same is done with what csi-reclaimer and the admission put on.
+	releaseDrivers []string
+	workers        int
+	retryStart     time.Duration
+	retryMax       time.Duration
 
 	terminatedPods string
 	patience       time.Duration
@@ -52,6 +55,8 @@ func (o *options) Flags() cliflag.NamedFlagSets {
 		"Decide and report, in the log and the metrics, but write nothing (no Events and no Lease either). For a first look at a cluster.")
 	fs.BoolVar(&o.releaseFinalizers, "release-finalizers", false,
 		"Take every finalizer that the --controllers put on off all objects of the cluster, print how many, and exit. Nothing is deleted. The first step of removing volume-guard: replicas that run are stopped by taking their Lease, which keeps them from beginning anew for ten minutes. Without --leader-election stop them before.")
+	fs.StringSliceVar(&o.releaseDrivers, "release-drivers", nil,
+		"CSI drivers of which --release-finalizers takes the finalizers of csi-reclaimer off too, after their keys in the ConfigMap "+admit.PolicyName+", or * for all that it lists. Stop their csi-reclaimer before.")
 	fs.IntVar(&o.workers, "worker-threads", 10,
 		"How many objects each controller works on at once.")
 	fs.DurationVar(&o.retryStart, "retry-interval-start", time.Second,
@@ -104,6 +109,7 @@ func (o *options) Validate() error {
 		}
 	}
 	add(o.controllers.none() && o.webhooks.address == "", "--controllers=%s: nothing is to run", strings.Join(o.controllers, ","))
+	add(len(o.releaseDrivers) > 0 && !o.releaseFinalizers, "--release-drivers: needs --release-finalizers")
 	add(o.releaseFinalizers && o.dryRun, "--release-finalizers: a dry run takes nothing off")
 	_, err := pvc.ParseTerminatedPods(o.terminatedPods)
 	add(err != nil, "--terminated-pods=%s: must be release or hold", o.terminatedPods)

@@ -100,6 +100,7 @@ func TestFlagsThatContradict(t *testing.T) {
 		{"--controllers=-intree"},
 		{"--terminated-pods=forget"},
 		{"--release-finalizers=true", "--dry-run=true"},
+		{"--release-drivers=*"},
 		{"--worker-threads=0"},
 		{"--retry-interval-start=0s"},
 		{"--retry-interval-max=1ms"},

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/preflight"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admit"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
 )
 
@@ -48,6 +49,10 @@ func (o *options) release(ctx context.Context, config *rest.Config, stdout io.Wr
 				errs = append(errs, err, out.inTree(done))
 			}
 		}
+		if len(o.releaseDrivers) > 0 {
+			done, err := admit.Release(ctx, config, o.leader.Namespace(), o.releaseDrivers)
+			errs = append(errs, err, out.drivers(done))
+		}
 		return errors.Join(errs...)
 	})
 	if err != nil || elector == nil {
@@ -64,10 +69,30 @@ func (p printer) say(format string, args ...any) error {
 	return err
 }
 
-func (p printer) inTree(done intree.Released) error {
-	errs := []error{p.say("%d in-tree PVs were released, %d twins were deleted", done.PVs, done.Twins)}
-	for _, pv := range done.Abandoned {
+// abandoned names PVs that go without their volume.
+func (p printer) abandoned(pvs []string) error {
+	var errs []error
+	for _, pv := range pvs {
 		errs = append(errs, p.say("PV %s was being deleted: its volume stays in the storage system", pv))
+	}
+	return errors.Join(errs...)
+}
+
+func (p printer) drivers(done admit.Released) error {
+	errs := []error{
+		p.say("%d PVs of the drivers %s were released", done.PVs, strings.Join(done.Drivers, ", ")),
+		p.abandoned(done.Abandoned),
+	}
+	if len(done.Left) > 0 {
+		errs = append(errs, fmt.Errorf("%d PVs have got their finalizer back: %s; stop csi-reclaimer beside their driver, or whatever else puts it on, and run again", len(done.Left), some(done.Left)))
+	}
+	return errors.Join(errs...)
+}
+
+func (p printer) inTree(done intree.Released) error {
+	errs := []error{
+		p.say("%d in-tree PVs were released, %d twins were deleted", done.PVs, done.Twins),
+		p.abandoned(done.Abandoned),
 	}
 	if len(done.Left) > 0 {
 		errs = append(errs, p.say("%d in-tree PVs keep the finalizer %s, for another program put it on or has their deletion in hand: %s",

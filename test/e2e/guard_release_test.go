@@ -11,7 +11,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admit"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/test/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/process"
 	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
@@ -81,4 +83,36 @@ func TestVolumeGuardIsReleasedWhileAReplicaRuns(t *testing.T) {
 
 	s.must(s.client.CoordinationV1().Leases(s.Namespace).Delete(s.ctx, guardName, metav1.DeleteOptions{}))
 	s.waitAll(vols[1:], "protected again", guarded)
+}
+
+// TestTheFinalizersOfDriversAreReleasedWithThePolicyOn, which puts each back in the write that takes it off for as
+// long as the driver is listed.
+func TestTheFinalizersOfDriversAreReleasedWithThePolicyOn(t *testing.T) {
+	s := newGuardStage(t, controlplane.V1_36, controlplane.Options{})
+	admission := s.client.AdmissionregistrationV1()
+	_, err := s.client.CoreV1().ConfigMaps(s.Namespace).Create(s.ctx, admit.Parameters(s.Namespace, map[string]string{s.Driver: reclaim.Finalizer}), metav1.CreateOptions{})
+	s.must(err)
+	_, err = admission.MutatingAdmissionPolicies().Create(s.ctx, admit.Policy(), metav1.CreateOptions{})
+	s.must(err)
+	_, err = admission.MutatingAdmissionPolicyBindings().Create(s.ctx, admit.Binding(s.Namespace), metav1.CreateOptions{})
+	s.must(err)
+	vols := s.makeMany(10, func(i int) storage.Spec { return storage.Spec{Handle: "none", Dynamic: i%2 == 0} })
+	s.eventually("the policy is in force", func() bool {
+		for _, vol := range vols {
+			s.annotate(vol, "touched", "again")
+		}
+		return !slices.ContainsFunc(vols, func(vol *storage.Volume) bool { return !isProtected(s.allPVs()[vol.Name]) })
+	})
+	s.strip(vols[0])
+	s.waitProtected(vols[0]) // the write that took it off was a success
+
+	said, err := s.releaseGuard("--release-drivers=*")
+	s.must(err)
+	if !strings.Contains(said, "10 PVs of the drivers "+s.Driver+" were released") {
+		t.Errorf("said %q", said)
+	}
+	for _, vol := range vols {
+		s.annotate(vol, "touched", "after")
+	}
+	s.waitAll(vols, "without our finalizer", isFree)
 }

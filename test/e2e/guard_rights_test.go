@@ -45,6 +45,12 @@ func TestVolumeGuardUsesWhatItIsGranted(t *testing.T) {
 	s.useWebhooks(g)
 	s.useProtection()
 	s.useInTree()
+	s.must(g.Terminate())
+	said, err := s.releaseGuard("--release-drivers=*")
+	s.must(err)
+	if !strings.Contains(said, "1 PVs of the drivers disk.csi.example.com were released") {
+		t.Errorf("said %q", said)
+	}
 	rules, err := grant.GuardRules()
 	s.must(err)
 	s.expectAllUsed(rules)
