@@ -55,10 +55,7 @@ func TestVolumeGuardIsReleasedWhileAReplicaRuns(t *testing.T) {
 	class := s.class()
 	vols := make([]*storage.Volume, 10)
 	for i := range vols {
-		vols[i] = s.bound(s.claim(class)).Volume
-		pv, err := vols[i].PV(s.ctx)
-		s.must(err)
-		t.Cleanup(func() { _ = os.RemoveAll(pv.Spec.HostPath.Path) })
+		vols[i] = s.inTreeVolume(class)
 	}
 	s.waitAll(vols, "protected", guarded)
 	s.must(vols[0].DeletePV(s.ctx)) // its volume is abandoned, and that is said
@@ -83,6 +80,26 @@ func TestVolumeGuardIsReleasedWhileAReplicaRuns(t *testing.T) {
 
 	s.must(s.client.CoordinationV1().Leases(s.Namespace).Delete(s.ctx, guardName, metav1.DeleteOptions{}))
 	s.waitAll(vols[1:], "protected again", guarded)
+
+	users := s.elsewhere()
+	going := []*storage.Volume{users.inTreeVolume(class), users.inTreeVolume(class), users.inTreeVolume(class)}
+	s.waitAll(going, "protected", guarded)
+	users.deleteNamespace()
+	_, err = s.releaseGuard(shortLease()...)
+	s.must(err)
+	<-g.Done()
+	s.must(g.Restart())
+	users.waitNamespaceGone()
+	s.waitAll(vols, "without our finalizer", free)
+	s.waitAll(going, "gone", isGone)
+}
+
+// inTreeVolume makes a volume of the class, whose folder goes with the test.
+func (s *stage) inTreeVolume(class string) *storage.Volume {
+	s.t.Helper()
+	vol := s.bound(s.claim(class))
+	s.t.Cleanup(func() { _ = os.RemoveAll(vol.pv.Spec.HostPath.Path) })
+	return vol.Volume
 }
 
 // TestTheFinalizersOfDriversAreReleasedWithThePolicyOn, which puts each back in the write that takes it off for as

@@ -139,10 +139,9 @@ func (s *stage) useProtection() {
 // useInTree has a volume be deleted by a twin, after another one was given up.
 func (s *stage) useInTree() {
 	s.t.Helper()
-	vol := s.bound(s.claim(s.class())).Volume
+	vol := s.inTreeVolume(s.class())
 	pv, err := vol.PV(s.ctx)
 	s.must(err)
-	s.t.Cleanup(func() { _ = os.RemoveAll(pv.Spec.HostPath.Path) })
 	s.waitPV(vol, "protected", guarded)
 	s.annotate(vol, reclaim.HoldAnnotation, "wait")
 	s.must(vol.DeletePV(s.ctx))

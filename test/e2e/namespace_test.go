@@ -25,7 +25,7 @@ import (
 // elsewhere is the same stage with claims in a namespace of their own, which may go while the sidecar works.
 func (s *stage) elsewhere() *stage {
 	s.t.Helper()
-	namespace, err := cluster.CreateNamespace(s.ctx, "e2e-users-")
+	namespace, err := s.plane.CreateNamespace(s.ctx, "e2e-users-")
 	s.must(err)
 	sub := *s
 	sub.Namespace = namespace
