@@ -1,0 +1,93 @@
+package work
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// controller is one whose work in hand takes as long as the test says.
+type controller struct {
+	synced bool
+	fails  error
+	// inHand ends the work that is in hand when it is stopped.
+	inHand chan struct{}
+
+	once    sync.Once
+	stopped chan struct{}
+	// cutOff: the work in hand did not end by itself.
+	cutOff bool
+}
+
+func newController() *controller {
+	return &controller{synced: true, inHand: make(chan struct{}), stopped: make(chan struct{})}
+}
+
+func (*controller) Watch(ctx context.Context) { <-ctx.Done() }
+
+func (c *controller) Run(ctx context.Context) error {
+	if c.fails != nil {
+		return c.fails
+	}
+	select {
+	case <-ctx.Done():
+		c.cutOff = true
+		return ctx.Err()
+	case <-c.stopped:
+	}
+	select {
+	case <-ctx.Done():
+		c.cutOff = true
+	case <-c.inHand:
+	}
+	return nil
+}
+
+func (c *controller) Stop()        { c.once.Do(func() { close(c.stopped) }) }
+func (c *controller) Synced() bool { return c.synced }
+
+func TestWhatIsInHandMayEnd(t *testing.T) {
+	quick, slow, starting := newController(), newController(), newController()
+	close(quick.inHand)
+	starting.synced = false
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := Run(ctx, []Controller{quick, slow, starting}, 50*time.Millisecond, nil); err != nil {
+		t.Errorf("the end that was asked for: %v", err)
+	}
+	if quick.cutOff || !slow.cutOff || !starting.cutOff {
+		t.Errorf("cut off: within the grace %v, beyond it %v, not begun %v", quick.cutOff, slow.cutOff, starting.cutOff)
+	}
+}
+
+func TestOneThatFailsEndsTheOthers(t *testing.T) {
+	fails, other := newController(), newController()
+	fails.fails = errors.New("broken")
+	if err := Run(t.Context(), []Controller{other, fails}, time.Minute, nil); !errors.Is(err, fails.fails) {
+		t.Errorf("Run = %v, want %v", err, fails.fails)
+	}
+	if !other.cutOff {
+		t.Error("the other goes on")
+	}
+}
+
+func TestWithoutControllersTheEndIsWaitedFor(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- Run(ctx, nil, time.Minute, nil) }()
+	select {
+	case err := <-ended:
+		t.Fatalf("ended before: %v", err)
+	case <-time.After(20 * time.Millisecond):
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
