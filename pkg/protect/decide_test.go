@@ -1,6 +1,11 @@
 package protect
 
-import "testing"
+import (
+	"reflect"
+	"testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+)
 
 func TestSettle(t *testing.T) {
 	full := Duty{Mode: ModeFull}
@@ -35,6 +40,30 @@ func TestSettle(t *testing.T) {
 				t.Errorf("Settle = %+v, %v, want %+v, %v", d, settled, c.want, c.settled)
 			}
 		})
+	}
+}
+
+func TestActs(t *testing.T) {
+	for d, want := range map[Duty]bool{
+		{}: false, {Mode: ModeFull}: false, {Alone: true}: false, {Unanswered: true}: false,
+		{Mode: ModeFull, Alone: true}: true, {Mode: ModeFull, Unanswered: true}: true,
+	} {
+		if got := d.Acts(); got != want {
+			t.Errorf("%+v acts: %v", d, got)
+		}
+	}
+}
+
+// TestAWriteHoldsOnlyForWhatWasRead, for the object may have come into use since.
+func TestAWriteHoldsOnlyForWhatWasRead(t *testing.T) {
+	o := Object{Namespace: "ns", Name: "o", UID: "u", ResourceVersion: "7"}
+	bound := kube.FinalizerPatch{Name: "o", UID: "u", ResourceVersion: "7"}
+	on, off := bound, bound
+	on.Add, off.Drop = []string{"f"}, []string{"f"}
+	for action, want := range map[Action]kube.FinalizerPatch{AddFinalizer: on, DropFinalizer: off} {
+		if got := Patch(o, action, "f"); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %+v, want %+v", action, got, want)
+		}
 	}
 }
 

@@ -27,6 +27,8 @@ type world struct {
 	fail  error
 	undo  bool
 	diary []string
+	// wrote, if set, is called at each write.
+	wrote func(Object)
 }
 
 func (w *world) Decide(key string, duty func(Object) Duty) (Object, Decision, bool) {
@@ -52,6 +54,9 @@ func (w *world) Ask(Object) {}
 
 func (w *world) Patch(_ context.Context, o Object, a Action) (Object, error) {
 	w.diary = append(w.diary, fmt.Sprintf("%s %s", a, o.Name))
+	if w.wrote != nil {
+		w.wrote(o)
+	}
 	o.Protected = (a == AddFinalizer) != w.undo
 	return o, w.fail
 }
@@ -135,6 +140,24 @@ func TestOnceNobodyElseIsAtWorkNobodyIsWaitedFor(t *testing.T) {
 	g.Ended(named("c", true, true), true)
 	w.objects["ns/d"] = named("d", true, true)
 	g.work(t.Context(), "ns/d")
+	w.expect(t, "DropFinalizer a", "DropFinalizer b")
+}
+
+// TestProofThatNobodyElseIsAtWorkWakesAll, for no event may come to an object that was left to others.
+func TestProofThatNobodyElseIsAtWorkWakesAll(t *testing.T) {
+	w, g, clock, _ := start(t, Config{Mode: ModeFull, Workers: 1}, named("a", true, true), named("b", true, true))
+	g.awake.Store(true)
+	g.work(t.Context(), "ns/a")
+	clock.Step(patience)
+	g.work(t.Context(), "ns/a")
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	w.wrote = func(o Object) {
+		if o.Name == "b" {
+			cancel()
+		}
+	}
+	g.loop.Run(ctx)
 	w.expect(t, "DropFinalizer a", "DropFinalizer b")
 }
 

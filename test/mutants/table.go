@@ -27,7 +27,7 @@ func (m mutant) folder() string {
 }
 
 // mutants are all guards that are taken out.
-func mutants() []mutant { return slices.Concat(reclaiming(), provisioning(), capacity(), intree()) }
+func mutants() []mutant { return slices.Concat(reclaiming(), provisioning(), capacity(), intree(), protecting()) }
 
 // reclaiming are the guards of a deletion: facts that Decide asks for, the order of its steps,
 // what is noted, what wakes.

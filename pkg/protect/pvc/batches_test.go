@@ -158,9 +158,11 @@ func TestWhatAListShowed(t *testing.T) {
 	if got := b.reading(claim("1"), at(60_001)); got != (Reading{}) {
 		t.Errorf("of one that is gone: %+v", got)
 	}
-	b.settle("ns", asked, shown(1))
 	b.join("ns", ask{"1", "ns/data"})
-	if got := b.reading(claim("1"), at(60_002)); got != (Reading{}) {
+	asked, _ = b.take("ns", at(120_000))
+	b.settle("ns", asked, shown(120_000))
+	b.join("ns", ask{"1", "ns/data"})
+	if got := b.reading(claim("1"), at(120_001)); got != (Reading{}) {
 		t.Errorf("an older answer counts for a newer question: %+v", got)
 	}
 }

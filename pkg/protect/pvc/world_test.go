@@ -132,9 +132,15 @@ func (w *world) diaryNow() []string {
 // await waits until the diary has an entry.
 func (w *world) await(t *testing.T, entry string) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !slices.Contains(w.diaryNow(), entry); time.Sleep(time.Millisecond) {
+	w.until(t, entry, func(diary []string) bool { return slices.Contains(diary, entry) })
+}
+
+// until waits until the diary is as wanted.
+func (w *world) until(t *testing.T, what string, is func(diary []string) bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !is(w.diaryNow()); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("no %q in %q", entry, w.diaryNow())
+			t.Fatalf("no %q in %q", what, w.diaryNow())
 		}
 	}
 }
@@ -161,6 +167,7 @@ func TestAClaimGoesWhenItsLastPodDoes(t *testing.T) {
 			w.delete("idle")
 			w.await(t, "DropFinalizer idle")
 			w.delete("data")
+			w.until(t, "an Event", func([]string) bool { return len(w.events.Events) > 0 })
 			if told := <-w.events.Events; !strings.Contains(told, string(protect.ReasonInUse)) {
 				t.Fatalf("told %q", told)
 			}
@@ -178,9 +185,7 @@ func TestAClaimGoesWhenItsLastPodDoes(t *testing.T) {
 func TestAListThatFailsMeansInUse(t *testing.T) {
 	w := run(t, func(w *world) { w.fail = errors.New("forbidden") })
 	w.delete("data")
-	for len(w.diaryNow()) < 3 {
-		time.Sleep(time.Millisecond)
-	}
+	w.until(t, "three attempts", func(diary []string) bool { return len(diary) >= 3 })
 	if got := w.diaryNow(); slices.Contains(got, "DropFinalizer data") {
 		t.Errorf("let go although nobody knows who uses it: %q", got)
 	}
@@ -228,6 +233,22 @@ func TestManyClaimsShareTheirLists(t *testing.T) {
 	}
 	if lists > 5 || len(w.diaryNow())-lists != many {
 		t.Errorf("%d lists, %d writes for %d claims", lists, len(w.diaryNow())-lists, many)
+	}
+}
+
+// TestWhatIsGoneIsForgotten, also where only the next claim of the name is seen.
+func TestWhatIsGoneIsForgotten(t *testing.T) {
+	w := run(t, func(*world) {})
+	before, after := claim("before"), claim("after")
+	for _, end := range []func(claimChanges){
+		func(c claimChanges) { c.Updated(&before, &after) },
+		func(c claimChanges) { c.Deleted(&before, true) },
+	} {
+		w.batches.join("ns", ask{before.UID, before.Key()})
+		end(claimChanges{w.Protector})
+		if _, kept := w.batches.answers[before.UID]; kept {
+			t.Error("what was asked for a claim is kept though it is gone")
+		}
 	}
 }
 
