@@ -99,7 +99,11 @@ func (m mutant) try(ctx context.Context, folder string) (o outcome, err error) {
 	if out, err := command(ctx, "go", "vet", "-overlay", overlay, m.folder()); err != nil {
 		return o, fmt.Errorf("compile: %w\n%s", err, out)
 	}
-	_, err = command(ctx, "go", "test", "-overlay", overlay, "-short", "-failfast", m.folder())
+	tests := []string{"test", "-overlay", overlay, "-short", "-failfast"}
+	if m.live != "" {
+		tests = append(tests, "-tags", "controlplane", "-run", m.live)
+	}
+	_, err = command(ctx, "go", append(tests, m.folder())...)
 	o.byTests = err != nil
 	if m.world != "" {
 		out, err := command(ctx, "go", "run", "-overlay", overlay, "-tags", "model", "./test/model/cmd/model", "--world", m.world)

@@ -10,6 +10,8 @@ type mutant struct {
 	file, before, after string
 	// in is the folder of the package. Default pkg/reclaim.
 	in string
+	// live, if set, chooses the package's tests against a real API server that alone are to notice it.
+	live string
 	// world is the one of test/model that shows it. Empty: the model has nothing to show it
 	// with, because says why.
 	world, because string
@@ -27,7 +29,9 @@ func (m mutant) folder() string {
 }
 
 // mutants are all guards that are taken out.
-func mutants() []mutant { return slices.Concat(reclaiming(), provisioning(), capacity(), intree(), protecting()) }
+func mutants() []mutant {
+	return slices.Concat(reclaiming(), provisioning(), capacity(), intree(), protecting(), admitting())
+}
 
 // reclaiming are the guards of a deletion: facts that Decide asks for, the order of its steps,
 // what is noted, what wakes.

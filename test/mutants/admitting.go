@@ -1,0 +1,217 @@
+package main
+
+// admitting are the guards under which a write is changed or refused on its way, or has no effect; and under
+// which a webhook is believed.
+func admitting() []mutant {
+	const (
+		in, certs = "pkg/admit", "pkg/admit/certs"
+		admission = "the model has no admission"
+	)
+	all := []mutant{
+		{
+			name: "admit: a PV without claim is protected", in: in, file: "rule.go",
+			before: "case pv.Spec.ClaimRef == nil || pv.Spec.ClaimRef.UID == \"\",", after: "case pv.Spec.ClaimRef == nil,",
+		},
+		{
+			name: "admit: the policy is not looked at", in: in, file: "rule.go",
+			before: "pv.Spec.PersistentVolumeReclaimPolicy != v1.PersistentVolumeReclaimDelete,", after: "false,",
+		},
+		{
+			name: "admit: a PV that is being deleted gets a finalizer", in: in, file: "rule.go",
+			before: "pv.DeletionTimestamp != nil, twin:", after: "twin:",
+		},
+		{
+			name: "admit: a twin is protected", in: in, file: "rule.go",
+			before: "pv.DeletionTimestamp != nil, twin:", after: "pv.DeletionTimestamp != nil, twin && false:",
+		},
+		{
+			name: "admit: a finalizer of any spelling is put on", in: in, file: "rule.go",
+			before: "case finalizer != reclaim.Finalizer && finalizer != reclaim.CompanionFinalizer:", after: "case finalizer == \"\":",
+		},
+		{
+			name: "admit: a finalizer that is there is put on again", in: in, file: "rule.go",
+			before: "case slices.Contains(pv.Finalizers, finalizer):", after: "case false:",
+		},
+		{
+			name: "admit: whom a PV is migrated to is not looked at", in: in, file: "rule.go",
+			before: "if migrated, is := pv.Annotations[annMigratedTo]; is {", after: "if migrated, is := pv.Annotations[annMigratedTo]; is && false {",
+		},
+		{
+			name: "admit: the driver of the volume answers for another provisioner's", in: in, file: "rule.go",
+			before: "return append(drivers, provisioner)", after: "drivers = append(drivers, provisioner)",
+		},
+		{
+			name: "admit: a pod is refused for another's claim", in: in, file: "rule.go",
+			before: "case !used || claim.Namespace != pod.Namespace ||", after: "case claim.Namespace != pod.Namespace ||",
+		},
+		{
+			name: "admit: a pod is refused for a claim of another namespace", in: in, file: "rule.go",
+			before: "claim.Namespace != pod.Namespace || ", after: "",
+		},
+		{
+			name: "admit: a pod is refused for a claim that stays", in: in, file: "rule.go",
+			before: " || claim.DeletionTimestamp == nil:", after: ":",
+		},
+		{
+			name: "admit: a pod is refused for an earlier pod's volume", in: in, file: "rule.go",
+			before: "case own && !metav1.IsControlledBy(claim, pod):", after: "case false:",
+		},
+		{
+			name: "admit: a claim that is named besides counts as the pod's own", in: in, file: "rule.go",
+			before: "names[v.PersistentVolumeClaim.ClaimName] = false", after: "names[v.PersistentVolumeClaim.ClaimName] = names[v.PersistentVolumeClaim.ClaimName]",
+		},
+		{
+			name: "admit: other resources are taken for PVs", in: in, file: "handler.go",
+			before: "Resource: \"persistentvolumes\"}) || request.SubResource != \"\" {", after: "Resource: request.Resource.Resource}) {",
+		},
+		{
+			name: "admit: other resources are taken for pods", in: in, file: "handler.go",
+			before: "if request.Resource != (metav1.GroupVersionResource{Version: \"v1\", Resource: \"pods\"}) {", after: "if false {",
+		},
+		{
+			name: "admit: a pod without a node is refused", in: in, file: "handler.go",
+			before: "if pod.Spec.NodeName == \"\" {", after: "if false {",
+		},
+		{
+			name: "admit: a pod that is made has no namespace", in: in, file: "handler.go",
+			before: "\t\tpod.Namespace = request.Namespace\n", after: "",
+		},
+		{
+			name: "admit: what cannot be read refuses", in: in, file: "handler.go",
+			before: "\t\tcase err != nil:\n\t\t\tklog", after: "\t\tcase err != nil:\n\t\t\tresponse.Allowed = false\n\t\t\tklog",
+		},
+		{
+			name: "admit: a claim that cannot be read saves the pod", in: in, file: "handler.go",
+			before: "\t\t\tfailed = err\n", after: "\t\t\treturn \"\", err\n",
+		},
+		{
+			name: "admit: a read may take for ever", in: in, file: "handler.go",
+			before: "ctx, cancel := context.WithTimeout(ctx, readFor)", after: "ctx, cancel := context.WithCancel(ctx)",
+		},
+		{
+			name: "admit: the first finalizer replaces the list", in: in, file: "handler.go",
+			before: "if len(there) == 0 {", after: "if len(there) >= 0 {",
+		},
+		{
+			name: "admit: a body of any length is read", in: in, file: "review.go",
+			before: "http.MaxBytesReader(w, r.Body, maxBody)", after: "r.Body",
+		},
+		{
+			name: "admit: a review of another version is answered", in: in, file: "review.go",
+			before: "asked.APIVersion != \"admission.k8s.io/v1\" || ", after: "",
+		},
+		{
+			name: "admit: a failure of the PVs' webhook refuses the write", in: in, file: "webhooks.go",
+			before: "FailurePolicy: ptr.To(admissionv1.Ignore), ReinvocationPolicy", after: "FailurePolicy: ptr.To(admissionv1.Fail), ReinvocationPolicy",
+		},
+		{
+			name: "admit: a failure of the pods' webhook refuses the write", in: in, file: "webhooks.go",
+			before: "FailurePolicy: ptr.To(admissionv1.Ignore), SideEffects", after: "FailurePolicy: ptr.To(admissionv1.Fail), SideEffects",
+		},
+		{
+			name: "admit: the webhooks are waited for as long as they like", in: in, file: "webhooks.go",
+			before: "const timeoutSeconds = 4", after: "const timeoutSeconds = 30",
+		},
+		{
+			name: "admit: a failure of the policy refuses the write", in: in, file: "policy.go",
+			before: "FailurePolicy: ptr.To(admissionv1.Ignore),", after: "FailurePolicy: ptr.To(admissionv1.Fail),",
+		},
+		{
+			name: "admit: a missing ConfigMap refuses the write", in: in, file: "policy.go", live: "TestThePolicy",
+			before: "ptr.To(admissionv1.AllowAction)", after: "ptr.To(admissionv1.DenyAction)",
+		},
+		{
+			name: "admit: the policy protects a PV without claim", in: in, file: "policy.go", live: "TestThePolicy",
+			before: "`has(object.spec.claimRef) && has(object.spec.claimRef.uid) && object.spec.claimRef.uid != \"\"`", after: "`true`",
+		},
+		{
+			name: "admit: the policy protects whatever the reclaim policy is", in: in, file: "policy.go", live: "TestThePolicy",
+			before: "`has(object.spec.persistentVolumeReclaimPolicy) && object.spec.persistentVolumeReclaimPolicy == \"Delete\"`", after: "`true`",
+		},
+		{
+			name: "admit: the policy gives a PV that is being deleted a finalizer", in: in, file: "policy.go", live: "TestThePolicy",
+			before: "`!has(object.metadata.deletionTimestamp)`", after: "`true`",
+		},
+		{
+			name: "admit: the policy protects a twin", in: in, file: "policy.go", live: "TestThePolicy",
+			before: "Expression: `!has(object.metadata.labels) || !(\"` + twinLabel + `\" in object.metadata.labels)`", after: "Expression: `\"` + twinLabel + `\" != \"\"`",
+		},
+		{
+			name: "admit: the policy puts a finalizer of any spelling on", in: in, file: "policy.go", live: "TestThePolicy",
+			before: "params.data[d] in [\"` + reclaim.Finalizer + `\", \"` + reclaim.CompanionFinalizer + `\"])`", after: "params.data[d] != \"\")`",
+		},
+		{
+			name: "admit: the policy knows who made a PV by its volume alone", in: in, file: "policy.go", live: "TestThePolicy",
+			before: "  ? [object.metadata.annotations[\"` + annProvisionedBy + `\"]]\n  : has", after: "  ? [] : has",
+		},
+
+		{
+			name: "certs: a Secret that was not read counts as none", in: certs, file: "decide.go",
+			before: "case !s.Known || len(s.Names) == 0:", after: "case len(s.Names) == 0:",
+		},
+		{
+			name: "certs: a certificate that is not trusted is presented", in: certs, file: "decide.go",
+			before: "case !s.Trusted:\n\t\treturn Trust\n", after: "case !s.Trusted && !next:\n\t\treturn Trust\n",
+		},
+		{
+			name: "certs: a certificate is presented before all have learned to trust it", in: certs, file: "decide.go",
+			before: "case next && s.settled(now):", after: "case next:",
+		},
+		{
+			name: "certs: trust of which nobody knows since when counts", in: certs, file: "decide.go",
+			before: "return s.Trusted && !s.Since.IsZero() && ", after: "return s.Trusted && ",
+		},
+		{
+			name: "certs: a next certificate of no use is presented", in: certs, file: "decide.go",
+			before: "case s.State.Next != nil && !next:\n\t\treturn MakeNext\n", after: "case s.State.Next != nil && !next:\n\t\treturn Promote\n",
+		},
+		{
+			name: "certs: trust ends before what it signed has", in: certs, file: "decide.go",
+			before: "return func(a Authority) bool { return !now.Before(a.NotAfter) }", after: "return func(Authority) bool { return true }",
+		},
+		{
+			name: "certs: trust in the certificate before ends at once", in: certs, file: "decide.go",
+			before: "return State{Current: s.Next, Old: s.old()}", after: "return State{Current: s.Next, Old: s.Old}",
+		},
+		{
+			name: "certs: a certificate is never exchanged", in: certs, file: "decide.go",
+			before: "case due:\n\t\treturn MakeNext\n", after: "case due && !current:\n\t\treturn MakeNext\n",
+		},
+		{
+			name: "certs: what is presented is thrown away where the Secret is", in: certs, file: "keeper.go",
+			before: "if p := k.current.Load(); a == MakeFirst && p.usable", after: "if p := k.current.Load(); a == Rest && p.usable",
+		},
+		{
+			name: "certs: a change of the Secret counts as known at once", in: certs, file: "keeper.go",
+			before: "} else if k.version != seen.version {", after: "} else if k.since.IsZero() {",
+		},
+		{
+			name: "certs: a break of the trust does not count", in: certs, file: "keeper.go",
+			before: "\t\tk.version, k.since = \"\", time.Time{}\n", after: "\t\tk.version = \"\" + k.version\n",
+		},
+		{
+			name: "certs: one webhook that trusts is enough", in: certs, file: "keeper.go",
+			before: "s.Trusted = len(untrusting(seen.hooks, s.State.bundle())) == 0", after: "s.Trusted = len(untrusting(seen.hooks, s.State.bundle())) < 2",
+		},
+		{
+			name: "certs: a certificate for other names is presented", in: certs, file: "state.go",
+			before: "if !slices.Contains(p.Names, name) {", after: "if false && !slices.Contains(p.Names, name) {",
+		},
+		{
+			name: "certs: a key of another certificate is stored", in: certs, file: "state.go",
+			before: "if !authority.IsCA || leaf.CheckSignatureFrom(authority) != nil {", after: "if !authority.IsCA {",
+		},
+		{
+			name: "certs: a Secret is written over whatever it has become", in: certs, file: "cluster.go",
+			before: "map[string]any{\"metadata\": map[string]string{\"resourceVersion\": version}, \"data\": all}", after: "map[string]any{\"data\": all}",
+		},
+		{
+			name: "certs: a webhook configuration is written over whatever it has become", in: certs, file: "cluster.go",
+			before: "map[string]any{\"metadata\": map[string]string{\"resourceVersion\": h.version}, \"webhooks\": all}", after: "map[string]any{\"webhooks\": all}",
+		},
+	}
+	for i := range all {
+		all[i].because = admission
+	}
+	return all
+}
