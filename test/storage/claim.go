@@ -79,6 +79,11 @@ func (m Maker) MakeClaim(ctx context.Context, s ClaimSpec) (*Claim, error) {
 	return &Claim{maker: m, Name: stored.Name, UID: stored.UID}, nil
 }
 
+// ClaimOf is a claim that is there already, in the namespace of m.
+func (m Maker) ClaimOf(claim *v1.PersistentVolumeClaim) *Claim {
+	return &Claim{maker: m, Name: claim.Name, UID: claim.UID}
+}
+
 // Get returns the claim as it is now, nil when it is gone or was replaced by another of its name.
 func (c *Claim) Get(ctx context.Context) (*v1.PersistentVolumeClaim, error) {
 	claim, err := c.maker.Client.CoreV1().PersistentVolumeClaims(c.maker.Namespace).Get(ctx, c.Name, metav1.GetOptions{})
