@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	admissionv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -49,17 +48,6 @@ profiles:
 	return controlplane.Options{Dir: plane, Scheduler: true, SchedulerArgs: []string{"--config=" + config}}
 }
 
-// watchPods has the API server ask the webhook about pods.
-func (s *stage) watchPods(at func(*admissionv1.WebhookClientConfig)) {
-	s.t.Helper()
-	config := admit.PodWebhooks(admit.Service{Namespace: s.Namespace, Name: "none"})
-	for i := range config.Webhooks {
-		at(&config.Webhooks[i].ClientConfig)
-	}
-	_, err := s.client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(s.ctx, config, metav1.CreateOptions{})
-	s.must(err)
-}
-
 // going makes a claim that is being deleted and stays so until it is let go.
 func (s *stage) going(name, class string) *storage.Claim {
 	s.t.Helper()
@@ -84,8 +72,7 @@ func TestAdmissionKeepsPodsOffClaimsThatGo(t *testing.T) {
 	const words = "PVC (data) is in scheduled for deletion state"
 	s := newGuardStage(t, version, carelessScheduler(t))
 	fakenode.ForTest(t, s.plane, "node", fakenode.Config{})
-	h := s.webhooks(certs.Config{})
-	s.watchPods(h.at)
+	g := s.webhookGuard()
 	class := s.class(lateBinding) // other plugins look at it
 	claim := s.going("data", class)
 	preset := func(name string) (*storage.Pod, error) {
@@ -107,7 +94,7 @@ func TestAdmissionKeepsPodsOffClaimsThatGo(t *testing.T) {
 	s.must(s.client.CoreV1().PersistentVolumeClaims(s.Namespace).Delete(s.ctx, "data", metav1.DeleteOptions{}))
 	s.eventually("the claim is gone", func() bool { return !s.claimThere("data") })
 	s.going("data", class)
-	h.stop()
+	g.Kill()
 	if _, err := preset("unasked"); err != nil {
 		t.Errorf("while the webhook is down a pod with a node is refused: %v", err)
 	}
@@ -115,6 +102,7 @@ func TestAdmissionKeepsPodsOffClaimsThatGo(t *testing.T) {
 	s.must(err)
 	_, err = pod.WaitRunning(s.soon())
 	s.must(err)
+	s.must(g.Restart()) // for a good end
 }
 
 // claimThere tells whether there is a claim of this name.

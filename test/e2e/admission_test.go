@@ -12,7 +12,6 @@ import (
 	"sync"
 	"testing"
 
-	admissionv1 "k8s.io/api/admissionregistration/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,6 +25,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admit/certs"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/test/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/daemon"
+	"github.com/csi-reclaimer/csi-reclaimer/test/mockdriver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
 )
 
@@ -99,12 +100,18 @@ func (s *stage) waitInForce(want bool) {
 	})
 }
 
-// webhooks are those of volume-guard, run by the test, with certificates that it keeps.
+// webhookGuard starts volume-guard for its webhooks alone, which the API server is told of.
+func (s *stage) webhookGuard() *daemon.Daemon {
+	s.t.Helper()
+	address := freeAddress(s.t)
+	s.configureWebhooks(address)
+	return s.guard("--controllers=-intree", "--webhook-address="+address, "--webhook-names=localhost")
+}
+
+// webhooks are those of volume-guard, run by the test, for they exchange their certificates faster than a program should.
 type webhooks struct {
 	keeper *certs.Keeper
 	port   string
-	// stop has nobody answer any more.
-	stop func()
 }
 
 // webhooks runs them beside the stage's control plane, which is not told of them yet.
@@ -126,7 +133,7 @@ func (s *stage) webhooks(keep certs.Config) *webhooks {
 	s.must(err)
 	ended := make(chan error, 1)
 	go func() { ended <- server.ServeTLS(listener, "", "") }()
-	h.stop = sync.OnceFunc(func() {
+	s.t.Cleanup(func() {
 		cancel()
 		keeping.Wait()
 		_ = server.Close()
@@ -134,15 +141,9 @@ func (s *stage) webhooks(keep certs.Config) *webhooks {
 			s.t.Error(err)
 		}
 	})
-	s.t.Cleanup(h.stop)
 	_, h.port, err = net.SplitHostPort(listener.Addr().String())
 	s.must(err)
 	return h
-}
-
-// at is where the API server finds them: no Service leads anywhere here.
-func (h *webhooks) at(c *admissionv1.WebhookClientConfig) {
-	c.URL, c.Service = ptr.To("https://localhost:"+h.port+*c.Service.Path), nil
 }
 
 // watchPVs has the API server ask the webhook about PVs.
@@ -150,7 +151,8 @@ func (s *stage) watchPVs(h *webhooks) {
 	s.t.Helper()
 	config := admit.PVWebhooks(admit.Service{Namespace: s.Namespace, Name: "none"})
 	for i := range config.Webhooks {
-		h.at(&config.Webhooks[i].ClientConfig)
+		c := &config.Webhooks[i].ClientConfig // no Service leads anywhere here
+		c.URL, c.Service = ptr.To("https://localhost:"+h.port+*c.Service.Path), nil
 	}
 	configs := s.client.AdmissionregistrationV1().MutatingWebhookConfigurations()
 	_, err := configs.Create(s.ctx, config, metav1.CreateOptions{})
@@ -166,9 +168,14 @@ func TestAdmissionProtectsInTheSameWrite(t *testing.T) {
 		s.flipsWithoutSidecar()
 	})
 	t.Run("by the webhook", func(t *testing.T) {
-		s := newStage(t)
-		s.watchPVs(s.webhooks(certs.Config{}))
-		s.flipsWithoutSidecar()
+		s := newGuardStage(t, version, controlplane.Options{})
+		s.webhookGuard()
+		beside := *s
+		beside.useDriver(mockdriver.Options{Name: "e2e-" + rand.String(8) + ".csi-reclaimer.io"})
+		beside.account("csi-reclaimer")
+		beside.grant("owner")
+		beside.listDriver(s.client.CoreV1().ConfigMaps(s.Namespace))
+		beside.flipsWithoutSidecar()
 	})
 }
 

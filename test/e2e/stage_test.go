@@ -62,13 +62,19 @@ func newStageAs(t *testing.T, role string, options mockdriver.Options) *stage {
 		options.Name = "e2e-" + rand.String(8) + ".csi-reclaimer.io"
 	}
 	s := newStageOn(t, cluster, options.Name)
-	s.driver = mockdriver.ForTest(t, options)
-	s.CSI = s.driver.Controller()
+	s.useDriver(options)
 	s.account("csi-reclaimer")
 	if role != "" {
 		s.grant(role)
 	}
 	return s
+}
+
+// useDriver starts a driver for the stage.
+func (s *stage) useDriver(options mockdriver.Options) {
+	s.t.Helper()
+	s.driver = mockdriver.ForTest(s.t, options)
+	s.Driver, s.CSI = options.Name, s.driver.Controller()
 }
 
 // newStageOn returns a stage with a namespace on a control plane, and nothing that runs there.
