@@ -143,6 +143,26 @@ func TestOnceNobodyElseIsAtWorkNobodyIsWaitedFor(t *testing.T) {
 	w.expect(t, "DropFinalizer a", "DropFinalizer b")
 }
 
+// TestALeaderBeginsWithoutKnowledge, for what others do while another replica leads says nothing of now.
+func TestALeaderBeginsWithoutKnowledge(t *testing.T) {
+	_, g, _, _ := start(t, Config{Mode: ModeFull})
+	g.notes.alone()
+	g.notes.due("u", at(0))
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- g.Run(ctx) }()
+	for deadline := time.Now().Add(10 * time.Second); !g.awake.Load() && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if g.notes.isAlone() || len(g.notes.of) != 0 {
+		t.Errorf("alone %v, and it remembers %v", g.notes.isAlone(), g.notes.of)
+	}
+}
+
 // TestProofThatNobodyElseIsAtWorkWakesAll, for no event may come to an object that was left to others.
 func TestProofThatNobodyElseIsAtWorkWakesAll(t *testing.T) {
 	w, g, clock, _ := start(t, Config{Mode: ModeFull, Workers: 1}, named("a", true, true), named("b", true, true))

@@ -102,7 +102,7 @@ func protecting() []mutant {
 		},
 		{
 			name: "protect: our own end of an object is taken for others' work", in: in, file: "notes.go",
-			before: "last.Protected && !it.sent && n.sawOthers(at)", after: "last.Protected && n.sawOthers(at)",
+			before: "last.Protected && !it.sent && n.sawOthers(at)", after: "last.Protected && (it.sent || !it.sent) && n.sawOthers(at)",
 		},
 		{
 			name: "protect: our own change is taken for others' work", in: in, file: "notes.go",
