@@ -26,7 +26,7 @@ func admitting() []mutant {
 		},
 		{
 			name: "admit: a finalizer of any spelling is put on", in: in, file: "rule.go",
-			before: "case finalizer != reclaim.Finalizer && finalizer != reclaim.CompanionFinalizer:", after: "case finalizer == \"\":",
+			before: "case finalizer != reclaim.Finalizer && finalizer != reclaim.CompanionFinalizer:", after: "case finalizer == \"\" && reclaim.Finalizer != \"\":",
 		},
 		{
 			name: "admit: a finalizer that is there is put on again", in: in, file: "rule.go",
@@ -42,7 +42,7 @@ func admitting() []mutant {
 		},
 		{
 			name: "admit: a pod is refused for another's claim", in: in, file: "rule.go",
-			before: "case !used || claim.Namespace != pod.Namespace ||", after: "case claim.Namespace != pod.Namespace ||",
+			before: "case !used || claim.Namespace != pod.Namespace ||", after: "case used && !used || claim.Namespace != pod.Namespace ||",
 		},
 		{
 			name: "admit: a pod is refused for a claim of another namespace", in: in, file: "rule.go",
@@ -138,7 +138,7 @@ func admitting() []mutant {
 		},
 		{
 			name: "admit: the policy puts a finalizer of any spelling on", in: in, file: "policy.go", live: "TestThePolicy",
-			before: "params.data[d] in [\"` + reclaim.Finalizer + `\", \"` + reclaim.CompanionFinalizer + `\"])`", after: "params.data[d] != \"\")`",
+			before: "params.data[d] in [\"` + reclaim.Finalizer + `\", \"` + reclaim.CompanionFinalizer + `\"])`", after: "params.data[d] in [\"` + reclaim.Finalizer + `\", params.data[d]])`",
 		},
 		{
 			name: "admit: the policy knows who made a PV by its volume alone", in: in, file: "policy.go", live: "TestThePolicy",
