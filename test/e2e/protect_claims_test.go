@@ -236,6 +236,7 @@ func (s *stage) withoutPodLists() (allow func()) {
 func TestProtectManyClaims(t *testing.T) {
 	many := size(10_000, 500)
 	s := newGuardStage(t, version, unprotected())
+	s.ctx = t.Context() // all of them may take longer than other tests
 	s.guard(protecting()...)
 	claims := s.client.CoreV1().PersistentVolumeClaims(s.Namespace)
 	made := make([]*storage.Claim, many)
