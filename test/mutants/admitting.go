@@ -54,7 +54,7 @@ func admitting() []mutant {
 		},
 		{
 			name: "admit: a pod is refused for an earlier pod's volume", in: in, file: "rule.go",
-			before: "case own && !metav1.IsControlledBy(claim, pod):", after: "case false:",
+			before: "case own && !metav1.IsControlledBy(claim, pod):", after: "case own && !own && !metav1.IsControlledBy(claim, pod):",
 		},
 		{
 			name: "admit: a claim that is named besides counts as the pod's own", in: in, file: "rule.go",
@@ -117,7 +117,7 @@ func admitting() []mutant {
 			before: "FailurePolicy: ptr.To(admissionv1.Ignore),", after: "FailurePolicy: ptr.To(admissionv1.Fail),",
 		},
 		{
-			name: "admit: a missing ConfigMap refuses the write", in: in, file: "policy.go", live: "TestThePolicy",
+			name: "admit: a missing ConfigMap refuses the write", in: in, file: "policy.go",
 			before: "ptr.To(admissionv1.AllowAction)", after: "ptr.To(admissionv1.DenyAction)",
 		},
 		{
