@@ -191,7 +191,7 @@ func (m *Machine) object(slot int, view PVView) *v1.PersistentVolume {
 	}
 	for writer, manager := range map[Writer]string{WriterUs: FieldManager, WriterOther: "kube-controller-manager"} {
 		if view.Guard == writer {
-			o.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: manager, FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:metadata":{"f:finalizers":{"v:\"` + Finalizer + `\"":{}}}}`)}}}
+			o.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: manager, FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:finalizers":{"v:\"` + Finalizer + `\"":{}}}}`)}}
 		}
 	}
 	if view.TwinOf > 0 {

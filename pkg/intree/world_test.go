@@ -253,7 +253,7 @@ func guard(on bool, manager string) func(*v1.PersistentVolume) {
 // wrote is the entry of managedFields of a program that put the finalizer on.
 func wrote(manager string) metav1.ManagedFieldsEntry {
 	return metav1.ManagedFieldsEntry{Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, FieldsType: "FieldsV1",
-		FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:metadata":{"f:finalizers":{".":{},"v:\"` + Finalizer + `\"":{}}}}`)}}
+		FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:finalizers":{".":{},"v:\"` + Finalizer + `\"":{}}}}`)}
 }
 
 // provision makes a claim, and the PV and the disk that belong to it.

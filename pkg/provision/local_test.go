@@ -111,9 +111,9 @@ func lateClass(w *world) {
 	w.must(err)
 }
 
-// choose selects a node for the claim, as the scheduler would.
-func (w *world) choose(node string) {
-	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, annSelectedNode, node)
+// chooseSecond selects the second node for the claim, as the scheduler would.
+func (w *world) chooseSecond() {
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"n2"}}}`, annSelectedNode)
 	_, err := w.client.CoreV1().PersistentVolumeClaims("ns").Patch(w.t.Context(), "data", types.MergePatchType, patch, metav1.PatchOptions{})
 	w.must(err)
 }
@@ -180,7 +180,7 @@ func TestAClaimThatGoesToAnotherNode(t *testing.T) {
 			if restarts {
 				one.stop()
 			}
-			w.choose("n2")
+			w.chooseSecond()
 			w.failing(false, nil)
 			if restarts {
 				w.start(onNode("n1"))
@@ -242,11 +242,11 @@ func move(t *testing.T, away, deleted, uncertain bool, dies death, k int) {
 	two := w.make(onNode("n2"))
 	two.start()
 	if away {
-		w.choose("n2")
+		w.chooseSecond()
 	}
 	one.start()
 	if !away {
-		w.choose("n2")
+		w.chooseSecond()
 	}
 	if deleted {
 		w.deleteClaim()
@@ -277,7 +277,7 @@ func TestAClaimThatComesBackWithItsVolumeElsewhere(t *testing.T) {
 	one = w.make(onNode("n1"))
 	two := w.make(onNode("n2"))
 	w.failing(false, nil)
-	w.choose("n2")
+	w.chooseSecond()
 	two.start()
 	w.wait("the other node has stored its PV", func() bool { return w.pv() != nil })
 	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"n1"}},"spec":{"volumeName":%q}}`, annSelectedNode, w.pv().Name)

@@ -28,13 +28,9 @@ import (
 const mute = "mute"
 
 // podWith makes a pod that uses a claim, on a node, or on none.
-func (s *stage) podWith(claim *storage.Claim, node string, changes ...func(*v1.Pod)) *storage.Pod {
+func (s *stage) podWith(claim *storage.Claim, node string) *storage.Pod {
 	s.t.Helper()
-	pod, err := s.MakePod(s.ctx, storage.PodSpec{Name: "pod-" + rand.String(8), Claims: []string{claim.Name}, Node: node, Change: func(pod *v1.Pod) {
-		for _, change := range changes {
-			change(pod)
-		}
-	}})
+	pod, err := s.MakePod(s.ctx, storage.PodSpec{Name: "pod-" + rand.String(8), Claims: []string{claim.Name}, Node: node})
 	s.must(err)
 	return pod
 }
