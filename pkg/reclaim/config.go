@@ -60,6 +60,9 @@ type Config struct {
 	// Deleted, if set, is told of each volume that was deleted: its class, and the places from which it
 	// could be used, none where they are not known. It is to return at once. Default none.
 	Deleted func(class string, at []map[string]string)
+	// Progress, if set, is told during Release how many PVs were released and how many could not be, of
+	// how many, after each. Calls are one at a time, and are to return at once. Default nobody.
+	Progress func(released, failed, of int)
 	// Events records what keeps a PV, on the PV, and what ends a deletion that was not as
 	// it should be. It should have a client and a limit of its own. Default none.
 	Events record.EventRecorder
@@ -97,6 +100,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Deleted == nil {
 		c.Deleted = func(string, []map[string]string) {}
+	}
+	if c.Progress == nil {
+		c.Progress = func(int, int, int) {}
 	}
 	if c.Events == nil || c.DryRun {
 		c.Events = noEvents{} // an Event is a write

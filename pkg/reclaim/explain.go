@@ -3,6 +3,7 @@ package reclaim
 import (
 	"fmt"
 	"strings"
+	"time"
 )
 
 // Explanation says what happens to a PV next, and why.
@@ -10,6 +11,21 @@ type Explanation struct {
 	Decision Decision
 	// Text is for people: the reason's sentence and what is known of this PV.
 	Text string
+	// Protected: a finalizer that counts in this role holds the PV.
+	Protected bool
+	// Waits: the PV is on its way to be deleted and does not get there, so that it is counted as waiting.
+	Waits bool
+}
+
+// Explain tells what [Decide] says to these facts. It is a pure function; now is the time by which
+// reads are judged too old.
+func Explain(s Snapshot, now time.Time) Explanation {
+	d := Decide(s, now)
+	text := d.Reason.Sentence()
+	if more := explainMore(s, d.Reason); more != "" {
+		text += " " + more
+	}
+	return Explanation{Decision: d, Text: text, Protected: s.protected(), Waits: d.Reason.waits()}
 }
 
 // Explain tells what would be done next about the PV of that name, from what the watches
@@ -20,12 +36,7 @@ func (r *Reclaimer) Explain(name string) (_ Explanation, found bool) {
 	if !found {
 		return Explanation{}, false
 	}
-	d := Decide(facts, r.cfg.Clock.Now())
-	text := d.Reason.Sentence()
-	if more := explainMore(facts, d.Reason); more != "" {
-		text += " " + more
-	}
-	return Explanation{Decision: d, Text: text}, true
+	return Explain(facts, r.cfg.Clock.Now()), true
 }
 
 // explainMore adds to a reason's sentence what is known of this PV.

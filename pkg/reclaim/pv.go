@@ -305,6 +305,17 @@ func (pv *PV) intern() {
 	}
 }
 
+// Owner returns the name of the driver that answers for the PV's volume, or of the in-tree plugin that
+// provisioned it and is not migrated (kubernetes.io/...). Empty where no driver does.
+func (pv PV) Owner() string {
+	for _, name := range []string{pv.MigratedTo, pv.ProvisionedBy, pv.Driver} {
+		if pv.ownedBy(name) {
+			return name
+		}
+	}
+	return ""
+}
+
 // ownedBy tells whether the driver with this name answers for the PV's volume.
 //
 // A PV that was provisioned belongs to its provisioner, or to the driver its in-tree

@@ -67,6 +67,25 @@ func TestPVOf(t *testing.T) {
 	}
 }
 
+func TestWhoAnswersForAPV(t *testing.T) {
+	for sentence, c := range map[string]struct {
+		pv   PV
+		want string
+	}{
+		"nothing is known":                       {PV{}, ""},
+		"static: the driver that it names":       {PV{Driver: driver}, driver},
+		"provisioned: the provisioner":           {PV{Driver: driver, ProvisionedBy: "other"}, "other"},
+		"migrated: the CSI driver":               {PV{Driver: driver, ProvisionedBy: "kubernetes.io/x", MigratedTo: driver, InTree: true}, driver},
+		"not migrated yet: the in-tree plugin":   {PV{Driver: driver, ProvisionedBy: "kubernetes.io/x", InTree: true}, "kubernetes.io/x"},
+		"static, of an in-tree plugin: nobody":   {PV{Driver: driver, InTree: true}, ""},
+		"a twin: nobody but whoever has made it": {PV{Driver: driver, TwinOf: "u"}, ""},
+	} {
+		if got := c.pv.Owner(); got != c.want {
+			t.Errorf("%s: %q, want %q", sentence, got, c.want)
+		}
+	}
+}
+
 func affinity(terms ...v1.NodeSelectorTerm) *v1.VolumeNodeAffinity {
 	return &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: terms}}
 }

@@ -64,7 +64,7 @@ func (r *Reclaimer) releaseAll(ctx context.Context, todo []PV) (Released, error)
 		out  Released
 		errs []error
 	)
-	said := r.cfg.Clock.Now()
+	said, of := r.cfg.Clock.Now(), len(todo)
 	note := func(pv PV, err error) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -77,8 +77,9 @@ func (r *Reclaimer) releaseAll(ctx context.Context, todo []PV) (Released, error)
 				out.Abandoned = append(out.Abandoned, pv.Name)
 			}
 		}
+		r.cfg.Progress(out.PVs, len(errs), of)
 		if now := r.cfg.Clock.Now(); now.Sub(said) >= sayEvery {
-			klog.FromContext(ctx).Info("Taking the finalizers off", "released", out.PVs, "failed", len(errs), "of", len(todo))
+			klog.FromContext(ctx).Info("Taking the finalizers off", "released", out.PVs, "failed", len(errs), "of", of)
 			said = now
 		}
 	}
