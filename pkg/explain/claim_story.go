@@ -1,0 +1,265 @@
+package explain
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/protect"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/protect/pvc"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
+)
+
+// ClaimFacts is what was read of one claim.
+type ClaimFacts struct {
+	World
+	Claim *v1.PersistentVolumeClaim
+	// Class is nil for one that is gone. None is read for a claim without one.
+	Class Read[*storagev1.StorageClass]
+	// Pods are those of the claim's namespace.
+	Pods Read[[]pvc.Pod]
+	// PV is what was read of the PV to which the claim is bound. Its Value is nil for one that is gone.
+	PV Read[*PVFacts]
+	// Events are those about the claim, the latest last.
+	Events Read[[]v1.Event]
+}
+
+// Annotations of a claim that are read.
+const (
+	annProvisioner     = "volume.kubernetes.io/storage-provisioner"
+	annProvisionerBeta = "volume.beta.kubernetes.io/storage-provisioner"
+	annSelectedNode    = "volume.kubernetes.io/selected-node"
+	// noProvisioner is the name in a StorageClass that is for PVs that people make.
+	noProvisioner = "kubernetes.io/no-provisioner"
+)
+
+// ClaimStory tells what happens to a claim, and to the PV to which it is bound. It is a pure function.
+func ClaimStory(f ClaimFacts) Story {
+	f.World = f.indexed()
+	s := Story{Of: "claim " + f.Claim.Namespace + "/" + f.Claim.Name}
+	driver := f.provisioner()
+	s.describeClaim(f, driver)
+	s.Finalizers = f.finalizersOf(f.Claim, driver, driver, "")
+	d, known := f.decide(driver)
+	if known {
+		s.Decision = &d
+	}
+	s.claimWaits(f, d)
+	s.said(f.Events, f.Now)
+	if f.PV.Value != nil {
+		its := PVStory(*f.PV.Value)
+		s.PV = &its
+	}
+	s.Headline = f.headline(s, d)
+	return s
+}
+
+// provisioner returns who is to make the claim's volume, empty if that is not known.
+func (f ClaimFacts) provisioner() string {
+	for _, annotation := range []string{annProvisioner, annProvisionerBeta} {
+		if name, found := f.Claim.Annotations[annotation]; found {
+			return name
+		}
+	}
+	if f.Class.Value != nil {
+		return f.Class.Value.Provisioner
+	}
+	if f.PV.Value != nil {
+		return PVOf(f.PV.Value.PV).Owner()
+	}
+	return ""
+}
+
+func className(claim *v1.PersistentVolumeClaim) string {
+	if class, found := claim.Annotations[v1.BetaStorageClassAnnotation]; found {
+		return class
+	}
+	if claim.Spec.StorageClassName != nil {
+		return *claim.Spec.StorageClassName
+	}
+	return ""
+}
+
+// describeClaim tells what the claim itself says.
+func (s *Story) describeClaim(f ClaimFacts, driver string) {
+	o := f.Claim
+	state := string(o.Status.Phase)
+	if o.DeletionTimestamp != nil {
+		state += ", being deleted since " + age(f.Now, o.DeletionTimestamp.Time)
+	}
+	s.fact("Phase", "%s", state)
+	class := className(o)
+	unread(s, f.Class, "StorageClass "+class, "who makes the volume")
+	switch {
+	case class == "":
+		s.fact("Class", "none")
+	case f.Class.OK() && f.Class.Value == nil:
+		s.fact("Class", "%s, gone", class)
+	default:
+		s.fact("Class", "%s", class)
+	}
+	if driver != "" {
+		s.fact("Driver", "%s", driver)
+	}
+	if node := o.Annotations[annSelectedNode]; node != "" {
+		s.fact("Node", "%s, chosen by the scheduler", node)
+	}
+	switch name := o.Spec.VolumeName; {
+	case name == "":
+		s.fact("PV", "none yet")
+	case f.PV.OK() && f.PV.Value == nil:
+		s.fact("PV", "%s, gone", name)
+	default:
+		unread(s, f.PV, "PV "+name, "what happens to the volume")
+		s.fact("PV", "%s", name)
+	}
+	unread(s, f.Pods, "Pods", "who uses the claim")
+	if by := f.usage(); by.By != "" {
+		s.fact("Used by", "pod %s", by.By)
+	} else if by.ByEnded != "" {
+		s.fact("Used by", "pod %s, which has ended", by.ByEnded)
+	}
+}
+
+func (f ClaimFacts) usage() pvc.Usage { return pvc.UsageOf(pvc.ClaimOf(f.Claim), f.Pods.Value) }
+
+// decide tells what is decided on the claim. known is false for one at rest.
+func (f ClaimFacts) decide(driver string) (d Decision, known bool) {
+	o := f.Claim
+	held := slices.Contains(o.Finalizers, provision.Finalizer)
+	switch {
+	case o.DeletionTimestamp != nil && slices.Contains(o.Finalizers, pvc.Finalizer):
+		return f.protection(), true
+	case held, o.Spec.VolumeName == "" && driver != "" && !strings.HasPrefix(driver, inTreePrefix):
+		return f.provisioning(driver), true
+	}
+	return Decision{}, false
+}
+
+// protection tells whether use keeps a claim that is being deleted, as kube-controller-manager sees it.
+func (f ClaimFacts) protection() Decision {
+	d := pvc.Decide(pvc.Snapshot{
+		Duty:  protect.Duty{Mode: protect.ModeFull, Alone: true},
+		Ended: pvc.HoldTerminated, Claim: pvc.ClaimOf(f.Claim),
+		Read: pvc.Reading{Made: true, Err: f.Pods.Err, Usage: f.usage()},
+	})
+	text := d.Reason.Sentence()
+	if d.Detail != "" {
+		text += " " + d.Detail
+	}
+	return Decision{By: "kube-controller-manager (pvc-protection), or volume-guard", Action: d.Action.String(), Reason: string(d.Reason), Text: text, waits: d.Action == protect.Wait}
+}
+
+// provisioning tells what csi-reclaimer would do next for the claim. What only a sidecar remembers of its
+// own calls is not in it.
+func (f ClaimFacts) provisioning(driver string) Decision {
+	o := f.Claim
+	s := provision.Snapshot{
+		Protects: true, ClassGone: className(o) != "" && f.Class.OK() && f.Class.Value == nil,
+		Claim: provision.Claim{
+			Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Ours: true,
+			Protected: slices.Contains(o.Finalizers, provision.Finalizer), Terminating: o.DeletionTimestamp != nil,
+			VolumeName: o.Spec.VolumeName, PVName: "pvc-" + string(o.UID),
+		},
+	}
+	if f.PVs.OK() {
+		s.PV, s.PVRead = provision.PVAbsent, f.Now
+	}
+	for _, pv := range f.PVs.Value {
+		switch {
+		case pv.Name != s.Claim.PVName:
+		case pv.Claim.UID != o.UID:
+			s.PV, s.PVHandle = provision.PVOther, pv.Handle
+		case pv.Terminating:
+			s.PV, s.PVHandle = provision.PVTerminating, pv.Handle
+		default:
+			s.PV, s.PVHandle = provision.PVStored, pv.Handle
+		}
+	}
+	d := provision.Decide(s, f.Now)
+	return Decision{By: "csi-reclaimer beside " + driver, Action: d.Action.String(), Reason: string(d.Reason), Text: d.Reason.Sentence(), waits: d.Action == provision.Wait}
+}
+
+// claimWaits tells what the claim waits for, and what a person can do.
+func (s *Story) claimWaits(f ClaimFacts, d Decision) {
+	o := f.Claim
+	driver := f.provisioner()
+	switch {
+	case o.DeletionTimestamp != nil:
+		s.endOf(f, d)
+	case o.Spec.VolumeName != "" && o.Status.Phase == v1.ClaimLost:
+		s.advise("The claim's PV is gone, and no other can take its place: kubectl delete pvc %s -n %s, and make it again", o.Name, o.Namespace)
+	case o.Spec.VolumeName != "":
+	case className(o) != "" && f.Class.OK() && f.Class.Value == nil:
+		s.waitsFor("StorageClass %s, which is not there", className(o))
+		s.advise("Make the StorageClass, or delete the claim and make it with another")
+	case className(o) == "" || driver == noProvisioner:
+		s.waitsFor("a PV that fits, which a person has to make")
+	case f.late() && o.Annotations[annSelectedNode] == "":
+		s.waitsFor("a pod that uses the claim to be scheduled (the StorageClass says WaitForFirstConsumer)")
+	case driver != "" && f.presenceOf(driver) == presenceGone:
+		s.waitsFor("driver %s, which is not installed", driver)
+		s.advise("Install driver %s, or delete the claim and make it with another StorageClass", driver)
+	case driver != "":
+		s.waitsFor("driver %s to make the volume", driver)
+	}
+}
+
+// endOf tells what keeps a claim that is being deleted.
+func (s *Story) endOf(f ClaimFacts, d Decision) {
+	use := f.usage()
+	for _, finalizer := range s.Finalizers {
+		pod := use.By
+		if pod == "" {
+			pod = use.ByEnded
+		}
+		switch {
+		case finalizer.Stuck != "":
+			s.waitsFor("finalizer %s, for ever: %s", finalizer.Name, finalizer.Stuck)
+			s.advise("Install the driver again, and the rest happens by itself. Or let the claim go by hand: %s",
+				takeOff("pvc -n "+f.Claim.Namespace, f.Claim.Name, finalizer.Name))
+		case finalizer.Name == pvc.Finalizer && pod != "":
+			s.waitsFor("the end of pod %s", pod)
+			s.advise("If the pod is not needed: kubectl delete pod %s -n %s", pod, f.Claim.Namespace)
+		case finalizer.Owner == "":
+			s.waitsFor("finalizer %s to be taken off by whoever put it on%s", finalizer.Name, putOn(finalizer))
+		default:
+			s.waitsFor("finalizer %s, which %s takes off %s", finalizer.Name, finalizer.Owner, finalizer.When)
+		}
+	}
+	if d.Reason == string(provision.ReasonOutcomeUnknown) {
+		s.advise("%s", d.Text)
+	}
+}
+
+func (f ClaimFacts) late() bool {
+	class := f.Class.Value
+	return class != nil && class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
+}
+
+// headline is the story in one sentence.
+func (f ClaimFacts) headline(s Story, d Decision) string {
+	o := f.Claim
+	what := "Claim " + o.Namespace + "/" + o.Name
+	if o.DeletionTimestamp != nil {
+		what += " is being deleted since " + age(f.Now, o.DeletionTimestamp.Time)
+		if left := stuck(s.Finalizers); len(left) > 0 {
+			return fmt.Sprintf("%s and is stuck: nobody takes %s off, for %s.", what, left[0].Name, left[0].Stuck)
+		}
+		if d.Reason != "" {
+			return fmt.Sprintf("%s (%s): %s.", what, d.Reason, bare(d.Text))
+		}
+		return what + "."
+	}
+	what += " is " + strings.ToLower(string(o.Status.Phase))
+	switch {
+	case len(s.WaitsFor) > 0:
+		return fmt.Sprintf("%s and waits for %s.", what, s.WaitsFor[0])
+	case o.Spec.VolumeName != "":
+		return fmt.Sprintf("%s, with PV %s.", what, o.Spec.VolumeName)
+	}
+	return what + "."
+}

@@ -1,0 +1,97 @@
+package explain
+
+import (
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/protect"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/protect/pvc"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
+)
+
+// pending is a claim for which a driver that is installed is to make a volume.
+func pending() ClaimFacts {
+	its := released()
+	its.PVs = Found[[]PV](nil)
+	return ClaimFacts{
+		World: its.World,
+		Claim: &v1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data", UID: "c", ResourceVersion: "7", Annotations: map[string]string{annProvisioner: driver}},
+			Spec:       v1.PersistentVolumeClaimSpec{StorageClassName: ptr.To("fast")},
+			Status:     v1.PersistentVolumeClaimStatus{Phase: v1.ClaimPending},
+		},
+		Class: Found(&storagev1.StorageClass{Provisioner: driver}), Pods: Found[[]pvc.Pod](nil), Events: Found[[]v1.Event](nil),
+	}
+}
+
+// going has the claim be deleted while these finalizers hold it.
+func (f *ClaimFacts) going(finalizers ...string) {
+	f.Claim.DeletionTimestamp, f.Claim.Finalizers = ptr.To(ago(time.Hour)), finalizers
+}
+
+func TestTheStoryOfAClaim(t *testing.T) {
+	user := pvc.Pod{Namespace: "ns", Name: "app", UID: "p", Scheduled: true, Claims: []string{"data"}}
+	cases := map[string]struct {
+		change func(*ClaimFacts)
+		want   []string
+	}{
+		"a volume is to be made": {func(*ClaimFacts) {},
+			[]string{"Claim ns/data is pending and waits for driver " + driver + " to make the volume.", "NotBegun (by csi-reclaimer beside " + driver, "!You can"}},
+		"a pod has to come first": {func(f *ClaimFacts) {
+			f.Class.Value.VolumeBindingMode = ptr.To(storagev1.VolumeBindingWaitForFirstConsumer)
+		},
+			[]string{"waits for a pod that uses the claim to be scheduled"}},
+		"a pod has come": {func(f *ClaimFacts) {
+			f.Class.Value.VolumeBindingMode = ptr.To(storagev1.VolumeBindingWaitForFirstConsumer)
+			f.Claim.Annotations[annSelectedNode] = "n1"
+		}, []string{"waits for driver", "n1, chosen by the scheduler"}},
+		"the class is gone":               {func(f *ClaimFacts) { f.Class = Found[*storagev1.StorageClass](nil) }, []string{"waits for StorageClass fast, which is not there", "Make the StorageClass"}},
+		"the class may not be read":       {func(f *ClaimFacts) { f.Class = Failed[*storagev1.StorageClass](errForbidden) }, []string{"!which is not there", "StorageClass fast: forbidden"}},
+		"the driver is gone":              {func(f *ClaimFacts) { f.gone() }, []string{"waits for driver " + driver + ", which is not installed", "Install driver"}},
+		"a person has to make the volume": {func(f *ClaimFacts) { f.Claim.Spec.StorageClassName, f.Claim.Annotations = nil, nil }, []string{"waits for a PV that fits"}},
+		"its PV's name belongs to another": {func(f *ClaimFacts) {
+			other := released().PV
+			other.Name = "pvc-c"
+			other.Spec.ClaimRef.UID = "x"
+			f.PVs = Found([]PV{PVOf(other)})
+			f.Claim.Finalizers = []string{provision.Finalizer}
+		}, []string{"(by csi-reclaimer beside", string(provision.ReasonNameTaken)}},
+		"bound": {func(f *ClaimFacts) {
+			its := released()
+			its.Claim = Found(f.Claim)
+			its.PV.Status.Phase = v1.VolumeBound
+			f.Claim.Spec.VolumeName, f.Claim.Status.Phase, f.PV = "pv", v1.ClaimBound, Found(&its)
+		}, []string{"Claim ns/data is bound, with PV pv.", "PV pv is bound (Bound)", "!Waits for"}},
+		"its PV is lost": {func(f *ClaimFacts) {
+			f.Claim.Spec.VolumeName, f.Claim.Status.Phase, f.PV = "pv", v1.ClaimLost, Found[*PVFacts](nil)
+		}, []string{"pv, gone", "no other can take its place"}},
+		"being deleted while a pod uses it": {func(f *ClaimFacts) { f.going(pvc.Finalizer); f.Pods = Found([]pvc.Pod{user}) },
+			[]string{"is being deleted since 60m (InUse)", "Pod app.", "the end of pod app", "kubectl delete pod app -n ns"}},
+		"being deleted while a pod that has ended names it": {func(f *ClaimFacts) {
+			ended := user
+			ended.Ended = true
+			f.going(pvc.Finalizer)
+			f.Pods = Found([]pvc.Pod{ended})
+		}, []string{"(" + string(protect.ReasonInUseEnded) + ")", "pod app, which has ended"}},
+		"being deleted, and nobody uses it": {func(f *ClaimFacts) { f.going(pvc.Finalizer) }, []string{"(Unused)", "!kubectl delete pod"}},
+		"being deleted, and pods may not be read": {func(f *ClaimFacts) { f.going(pvc.Finalizer); f.Pods = Failed[[]pvc.Pod](errForbidden) },
+			[]string{"(Unreadable)", "Pods: forbidden. So it is not known who uses the claim."}},
+		"being deleted while its volume is made": {func(f *ClaimFacts) { f.going(provision.Finalizer) },
+			[]string{"(" + string(provision.ReasonCleanUp) + ")", "finalizer " + provision.Finalizer + ", which csi-reclaimer of " + driver + " takes off"}},
+		"being deleted while its volume is made, and the driver is gone": {func(f *ClaimFacts) { f.going(provision.Finalizer); f.gone() },
+			[]string{"is stuck: nobody takes " + provision.Finalizer + " off, for driver " + driver + " is gone", "kubectl patch pvc -n ns data"}},
+		"being deleted, held by somebody": {func(f *ClaimFacts) { f.going("example.com/keep") }, []string{"finalizer example.com/keep to be taken off by whoever put it on"}},
+	}
+	for sentence, c := range cases {
+		t.Run(sentence, func(t *testing.T) {
+			f := pending()
+			c.change(&f)
+			expect(t, ClaimStory(f).Text(false), c.want...)
+		})
+	}
+}

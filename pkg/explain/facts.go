@@ -1,0 +1,144 @@
+package explain
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+)
+
+// Read is what one read of the API server brought. The zero value: none was made.
+type Read[T any] struct {
+	Made  bool
+	Value T
+	// Err is why the read failed; Value then says nothing.
+	Err error
+}
+
+// OK tells whether Value is what the API server had.
+func (r Read[T]) OK() bool { return r.Made && r.Err == nil }
+
+// Found returns what a read brought that did not fail.
+func Found[T any](value T) Read[T] { return Read[T]{Made: true, Value: value} }
+
+// Failed returns a read that failed.
+func Failed[T any](err error) Read[T] { return Read[T]{Made: true, Err: err} }
+
+// PV is what is kept of each PV of a cluster.
+type PV struct {
+	reclaim.PV
+	// Tree is what matters of an in-tree volume, nil for others.
+	Tree *intree.PV
+}
+
+// PVOf reads what is needed of a PersistentVolume, without keeping a reference to it.
+func PVOf(o *v1.PersistentVolume) PV {
+	pv := PV{PV: reclaim.PVOf(o)}
+	if pv.InTree {
+		tree := intree.PVOf(o)
+		pv.Tree = &tree
+	}
+	return pv
+}
+
+// World is what was read of a cluster around its PVs. The zero value of each field is not known.
+type World struct {
+	// Now is when the reads were made.
+	Now time.Time
+	// Role is the one that decides. RoleUnknown: it is guessed for each driver, see RoleOf.
+	Role reclaim.Role
+
+	PVs         Read[[]PV]
+	Attachments Read[[]storagev1.VolumeAttachment]
+	// Installed are the names of the CSIDriver objects, OnNodes those of the drivers that a node runs.
+	Installed, OnNodes Read[[]string]
+	// Leases are those by which the sidecars of drivers, and volume-guard, elect a leader.
+	Leases Read[[]coordinationv1.Lease]
+
+	by *index
+}
+
+// RoleOf returns the role in which csi-reclaimer works beside a driver. Unless it was said, it is a
+// companion where a PV of the driver carries the companion's finalizer, and an owner elsewhere.
+func (w World) RoleOf(driver string) (role reclaim.Role, guessed bool) {
+	if w.Role != reclaim.RoleUnknown {
+		return w.Role, false
+	}
+	if w.by.companions[driver] {
+		return reclaim.RoleCompanion, true
+	}
+	return reclaim.RoleOwner, true
+}
+
+// presence tells whether a driver is there.
+type presence uint8
+
+const (
+	presenceUnknown presence = iota
+	presenceThere
+	presenceGone
+)
+
+// presenceOf tells whether a driver is there: it has a CSIDriver object, a node runs it, or its sidecar
+// leads. Gone means that none of them is so.
+func (w World) presenceOf(driver string) presence {
+	switch {
+	case slices.Contains(w.Installed.Value, driver), slices.Contains(w.OnNodes.Value, driver), w.leads(driver):
+		return presenceThere
+	case !w.Installed.OK() || !w.OnNodes.OK() || !w.Leases.OK():
+		return presenceUnknown
+	}
+	return presenceGone
+}
+
+// leads tells whether somebody holds a Lease of the driver.
+func (w World) leads(driver string) bool {
+	return slices.ContainsFunc(w.leasesOf(driver), func(l coordinationv1.Lease) bool { return holds(l, w.Now) })
+}
+
+// leasesOf returns the Leases of the driver that were found, whatever their namespace.
+func (w World) leasesOf(driver string) (leases []coordinationv1.Lease) {
+	for _, lease := range w.Leases.Value {
+		if slices.Contains(leaseNames(driver), lease.Name) {
+			leases = append(leases, lease)
+		}
+	}
+	return leases
+}
+
+// holds tells whether somebody renews the Lease.
+func holds(l coordinationv1.Lease, now time.Time) bool {
+	s := l.Spec
+	if s.HolderIdentity == nil || *s.HolderIdentity == "" || s.RenewTime == nil || s.LeaseDurationSeconds == nil {
+		return false
+	}
+	return now.Sub(s.RenewTime.Time) <= time.Duration(*s.LeaseDurationSeconds)*time.Second
+}
+
+// leaseNames returns the names that the Lease of a driver's sidecar can have: the one that owner and
+// external-provisioner compete for, and that of the other roles.
+func leaseNames(driver string) []string {
+	name := strings.ToLower(dashed(driver))
+	return []string{name, name + "-reclaimer"}
+}
+
+// dashed turns a driver's name into one that names of objects may contain, as csi-lib-utils and
+// external-attacher do (sanitizeName, sanitizeDriverName).
+func dashed(driver string) string {
+	name := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '-'
+	}, driver)
+	if strings.HasSuffix(name, "-") {
+		name += "X"
+	}
+	return name
+}

@@ -1,0 +1,65 @@
+package explain
+
+import (
+	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
+)
+
+// index finds what belongs together in a World, which may hold 100,000 PVs.
+type index struct {
+	attachments map[string][]storagev1.VolumeAttachment // by PV
+	volumes     map[volume][]PV
+	companions  map[string]bool // drivers one of whose PVs has the companion's finalizer
+}
+
+// volume is what PVs of one volume have in common.
+type volume struct {
+	driver, handle string
+	source         intree.Source
+}
+
+// volumeOf returns the volume that a PV names. known is false where it names none.
+func volumeOf(pv PV) (v volume, known bool) {
+	if pv.Tree != nil {
+		return volume{source: pv.Tree.Source}, pv.Tree.Source.Known()
+	}
+	return volume{driver: pv.Driver, handle: pv.Handle}, pv.Handle != ""
+}
+
+// indexed returns the same World, in which things are found.
+func (w World) indexed() World {
+	by := &index{map[string][]storagev1.VolumeAttachment{}, map[volume][]PV{}, map[string]bool{}}
+	for _, a := range w.Attachments.Value {
+		if name := a.Spec.Source.PersistentVolumeName; name != nil {
+			by.attachments[*name] = append(by.attachments[*name], a)
+		}
+	}
+	for _, pv := range w.PVs.Value {
+		if v, known := volumeOf(pv); known {
+			by.volumes[v] = append(by.volumes[v], pv)
+		}
+		if pv.HasCompanionFinalizer {
+			by.companions[pv.Owner()] = true
+		}
+	}
+	w.by = by
+	return w
+}
+
+// attachmentsOf returns the VolumeAttachments that name the PV.
+func (w World) attachmentsOf(pv string) []storagev1.VolumeAttachment { return w.by.attachments[pv] }
+
+// siblingsOf returns the other PVs that name the same volume.
+func (w World) siblingsOf(pv PV) (siblings []PV) {
+	v, known := volumeOf(pv)
+	if !known {
+		return nil
+	}
+	for _, other := range w.by.volumes[v] {
+		if other.UID != pv.UID {
+			siblings = append(siblings, other)
+		}
+	}
+	return siblings
+}

@@ -1,0 +1,251 @@
+package explain
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+)
+
+// PVFacts is what was read of one PV.
+type PVFacts struct {
+	World
+	PV *v1.PersistentVolume
+	// Claim is nil for one that is gone. None is read for a PV that belongs to no claim.
+	Claim Read[*v1.PersistentVolumeClaim]
+	// Nodes are those to which the volume is attached, nil for one that is gone.
+	Nodes map[string]Read[*v1.Node]
+	// Events are those about the PV, the latest last.
+	Events Read[[]v1.Event]
+	// Minor is that of the API server's version 1.x, 0 for not known. Only in-tree volumes need it.
+	Minor int
+}
+
+// PVStory tells what happens to a PV. It is a pure function.
+func PVStory(f PVFacts) Story {
+	f.World = f.indexed()
+	pv := PVOf(f.PV)
+	s := Story{Of: "PV " + pv.Name}
+	d := f.decide(pv, f.Claim)
+	s.Decision = &d
+	s.describe(f, pv)
+	s.claimOf(f, pv)
+	s.attachments(f, pv)
+	s.siblings(f, pv)
+	s.Finalizers = f.finalizersOf(f.PV, pv.Owner(), pv.Driver, f.pluginGone(pv))
+	s.leader(f, pv)
+	s.waits(f, pv, d)
+	s.whatToDo(f, pv, d)
+	s.said(f.Events, f.Now)
+	s.Headline = headline(f, pv, d, s.Finalizers)
+	return s
+}
+
+// headline is the story in one sentence: a PV that nobody lets go comes before what is decided on it.
+func headline(f PVFacts, pv PV, d Decision, finalizers []Finalizer) string {
+	what := "PV " + pv.Name
+	left := stuck(finalizers)
+	switch {
+	case pv.Terminating && len(left) > 0:
+		return fmt.Sprintf("%s is being deleted since %s and is stuck: nobody takes %s off, for %s.", what, f.since(pv), left[0].Name, left[0].Stuck)
+	case d.Action != "" && d.Action != reclaim.Wait.String() && f.presenceOf(pv.Owner()) == presenceGone:
+		return fmt.Sprintf("%s is %s and left alone: %s is what is to be done (%s), but driver %s is gone.", what, strings.ToLower(phase(f.PV)), d.Action, d.Reason, pv.Owner())
+	case pv.Terminating && d.waits:
+		return fmt.Sprintf("%s is being deleted since %s and waits (%s): %s.", what, f.since(pv), d.Reason, bare(d.Text))
+	case d.waits:
+		return fmt.Sprintf("%s waits (%s): %s.", what, d.Reason, bare(d.Text))
+	case pv.Terminating:
+		return fmt.Sprintf("%s is being deleted since %s (%s): %s.", what, f.since(pv), d.Reason, bare(d.Text))
+	}
+	return fmt.Sprintf("%s is %s (%s): %s.", what, strings.ToLower(phase(f.PV)), d.Reason, bare(d.Text))
+}
+
+func (f PVFacts) since(pv PV) string { return age(f.Now, time.Unix(pv.TerminatingSince, 0)) }
+
+func phase(o *v1.PersistentVolume) string {
+	if o.Status.Phase == "" {
+		return string(v1.VolumePending)
+	}
+	return string(o.Status.Phase)
+}
+
+// describe tells what the PV itself says.
+func (s *Story) describe(f PVFacts, pv PV) {
+	s.fact("Policy", "%s", f.PV.Spec.PersistentVolumeReclaimPolicy)
+	state := phase(f.PV)
+	if pv.Terminating {
+		state += ", being deleted since " + f.since(pv)
+	}
+	if f.PV.Status.Message != "" {
+		state += ": " + f.PV.Status.Message
+	}
+	s.fact("Phase", "%s", state)
+	if pv.Held {
+		s.fact("Held", "by the annotation %s: %q", reclaim.HoldAnnotation, pv.HeldBecause)
+	}
+	switch owner := pv.Owner(); {
+	case pv.Handle != "":
+		s.fact("Volume", "%q of driver %s", pv.Handle, pv.Driver)
+	case owner != "":
+		s.fact("Volume", "of %s", owner)
+	}
+	switch {
+	case pv.MigratedTo != "":
+		s.fact("Made by", "%s, and migrated to %s", pv.ProvisionedBy, pv.MigratedTo)
+	case pv.ProvisionedBy != "":
+		s.fact("Made by", "%s", pv.ProvisionedBy)
+	default:
+		s.fact("Made by", "a person (no provisioner is named)")
+	}
+	unread(s, f.PVs, "The list of PVs", "whether another PV names the same volume")
+	unread(s, f.Attachments, "VolumeAttachments", "whether the volume is attached")
+	unread(s, f.Installed, "CSIDrivers", "whether a driver is installed")
+	unread(s, f.OnNodes, "CSINodes", "whether a node runs a driver")
+	unread(s, f.Leases, "Leases", "whether the brake is on, which is taken for off, and who leads")
+}
+
+// claimOf tells what became of the PV's claim.
+func (s *Story) claimOf(f PVFacts, pv PV) {
+	if pv.Claim.Name == "" {
+		s.fact("Claim", "none")
+		return
+	}
+	name := pv.Claim.Namespace + "/" + pv.Claim.Name
+	unread(s, f.Claim, "Claim "+name, "whether it is gone")
+	switch claim := f.Claim.Value; {
+	case pv.Claim.UID == "":
+		s.fact("Claim", "reserved for %s, never bound or taken back", name)
+	case !f.Claim.OK():
+		s.fact("Claim", "%s, not readable here", name)
+	case claim == nil:
+		s.fact("Claim", "%s, gone", name)
+	case claim.UID != pv.Claim.UID:
+		s.fact("Claim", "%s, gone; another claim has its name now", name)
+	case claim.DeletionTimestamp != nil:
+		s.fact("Claim", "%s, being deleted since %s", name, age(f.Now, claim.DeletionTimestamp.Time))
+	case claim.Spec.VolumeName != "" && claim.Spec.VolumeName != pv.Name:
+		s.fact("Claim", "%s, bound to PV %s", name, claim.Spec.VolumeName)
+	default:
+		s.fact("Claim", "%s, %s", name, strings.ToLower(string(claim.Status.Phase)))
+	}
+}
+
+// attachments tells where the volume is attached, and how that node is.
+func (s *Story) attachments(f PVFacts, pv PV) {
+	for _, a := range f.attachmentsOf(pv.Name) {
+		state := "attached"
+		switch {
+		case a.DeletionTimestamp != nil:
+			state = "being detached since " + age(f.Now, a.DeletionTimestamp.Time)
+		case !a.Status.Attached:
+			state = "being attached"
+		}
+		if e := a.Status.DetachError; e != nil && a.DeletionTimestamp != nil {
+			state += fmt.Sprintf(", and %s says %q", a.Spec.Attacher, e.Message)
+		}
+		s.fact("Attachment", "%s to node %s (%s): %s", a.Name, a.Spec.NodeName, nodeOf(f, a), state)
+	}
+	if f.Attachments.OK() && len(f.attachmentsOf(pv.Name)) == 0 {
+		s.fact("Attachment", "none")
+	}
+}
+
+// nodeOf tells how the node of an attachment is.
+func nodeOf(f PVFacts, a storagev1.VolumeAttachment) string {
+	state, since := nodeState(f.Nodes[a.Spec.NodeName])
+	if since.IsZero() {
+		return state
+	}
+	return state + " since " + age(f.Now, since)
+}
+
+// States of a node.
+const (
+	nodeReady    = "Ready"
+	nodeNotReady = "NotReady"
+	nodeGone     = "gone from the cluster"
+	nodeUnread   = "not readable here"
+)
+
+// nodeState tells how a node is, and since when where it is not ready.
+func nodeState(read Read[*v1.Node]) (state string, since time.Time) {
+	switch {
+	case !read.OK():
+		return nodeUnread, time.Time{}
+	case read.Value == nil:
+		return nodeGone, time.Time{}
+	}
+	for _, c := range read.Value.Status.Conditions {
+		if c.Type == v1.NodeReady && c.Status == v1.ConditionTrue {
+			return nodeReady, time.Time{}
+		}
+		if c.Type == v1.NodeReady {
+			return nodeNotReady, c.LastTransitionTime.Time
+		}
+	}
+	return nodeNotReady, time.Time{}
+}
+
+// siblings tells which other PVs name the volume.
+func (s *Story) siblings(f PVFacts, pv PV) {
+	for _, other := range f.siblingsOf(pv) {
+		kind := "Same volume"
+		if other.TwinOf == pv.UID || pv.TwinOf == other.UID {
+			kind = "Twin"
+		}
+		s.fact(kind, "PV %s, policy %s", other.Name, policy(other.Policy))
+	}
+}
+
+func policy(p reclaim.Policy) string {
+	switch p {
+	case reclaim.PolicyDelete:
+		return string(v1.PersistentVolumeReclaimDelete)
+	case reclaim.PolicyRetain:
+		return string(v1.PersistentVolumeReclaimRetain)
+	case reclaim.PolicyRecycle:
+		return string(v1.PersistentVolumeReclaimRecycle)
+	case reclaim.PolicyUnknown:
+	}
+	return "unknown"
+}
+
+// leader tells who works for the driver.
+func (s *Story) leader(f PVFacts, pv PV) {
+	owner := pv.Owner()
+	if owner == "" || strings.HasPrefix(owner, inTreePrefix) {
+		return
+	}
+	switch f.presenceOf(owner) {
+	case presenceGone:
+		s.fact("Driver", "%s, not found: no CSIDriver, on no node, nobody leads", owner)
+	case presenceThere:
+		text := owner + ", installed"
+		for _, lease := range f.leasesOf(owner) {
+			if holds(lease, f.Now) {
+				text += fmt.Sprintf("; %s leads (Lease %s/%s)", *lease.Spec.HolderIdentity, lease.Namespace, lease.Name)
+			}
+		}
+		s.fact("Driver", "%s", text)
+	case presenceUnknown:
+		s.fact("Driver", "%s, not known whether it is installed", owner)
+	}
+	if _, guessed := f.RoleOf(owner); guessed {
+		s.fact("Role", "guessed from the driver's finalizers; --role says it otherwise")
+	}
+}
+
+// pluginGone tells why the in-tree plugin of a PV does nothing, empty if that is not known.
+func (f PVFacts) pluginGone(pv PV) string {
+	switch removed := removedPlugin(f.PV, f.Minor); {
+	case removed != "":
+		return "Kubernetes has no in-tree plugin " + removed + " any more"
+	case pv.Tree != nil && pv.Tree.PluginGone:
+		return "kube-controller-manager finds no plugin for the volume"
+	}
+	return ""
+}

@@ -1,0 +1,315 @@
+package explain
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/version"
+	admissionv1 "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/pager"
+	"k8s.io/utils/clock"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admit"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/protect/pvc"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+)
+
+// Config holds the settings of a Reader. The zero value is usable.
+type Config struct {
+	// Role is the one in which csi-reclaimer decides. Default: guessed for each driver.
+	Role reclaim.Role
+	// Clock is replaced in tests. Default the real one.
+	Clock clock.PassiveClock
+}
+
+// Reader reads what stories are told from. Its methods are safe for concurrent use.
+type Reader struct {
+	cfg       Config
+	clients   kube.Clients
+	admission admissionv1.AdmissionregistrationV1Interface
+}
+
+// New returns a Reader of the cluster that config describes. config is copied. Nothing is read yet.
+func New(config *rest.Config, cfg Config) (*Reader, error) {
+	if config == nil {
+		return nil, errors.New("make a reader: no cluster is given")
+	}
+	if cfg.Clock == nil {
+		cfg.Clock = clock.RealClock{}
+	}
+	clients, err := kube.NewClients(config)
+	if err != nil {
+		return nil, err
+	}
+	admission, err := admissionv1.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("make a client for admissionregistration.k8s.io/v1: %w", err)
+	}
+	return &Reader{cfg: cfg, clients: clients, admission: admission}, nil
+}
+
+// PV reads what there is to tell of the PV with this name. An error means that the PV itself is not there
+// or could not be read; all else that could not be is told in the facts.
+func (r *Reader) PV(ctx context.Context, name string) (PVFacts, error) {
+	pv, err := r.clients.Core.PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return PVFacts{}, fmt.Errorf("read PV %q: %w", name, err)
+	}
+	return r.around(ctx, pv, r.world(ctx, leasesFor(PVOf(pv))))
+}
+
+// around reads what belongs to a PV. The PV is read again last, as before a deletion: it is the one object
+// that can be turned to keep its volume.
+func (r *Reader) around(ctx context.Context, pv *v1.PersistentVolume, w World) (PVFacts, error) {
+	f := PVFacts{World: w, Nodes: map[string]Read[*v1.Node]{}}
+	for i := range w.Attachments.Value {
+		a := &w.Attachments.Value[i]
+		if name := a.Spec.Source.PersistentVolumeName; name == nil || *name != pv.Name {
+			continue
+		}
+		node := a.Spec.NodeName
+		f.Nodes[node] = optional(r.clients.Core.Nodes().Get(ctx, node, metav1.GetOptions{}))
+	}
+	if ref := pv.Spec.ClaimRef; ref != nil {
+		f.Claim = optional(r.clients.Core.PersistentVolumeClaims(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{}))
+	}
+	f.Events = r.events(ctx, metav1.NamespaceDefault, pv)
+	if pv.Spec.CSI == nil {
+		f.Minor = r.minor(ctx)
+	}
+	name := pv.Name
+	pv, err := r.clients.Core.PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return PVFacts{}, fmt.Errorf("read PV %q: %w", name, err)
+	}
+	f.PV = pv
+	return f, nil
+}
+
+// Claim reads what there is to tell of a claim, and of its PV. An error means that the claim itself is
+// not there or could not be read.
+func (r *Reader) Claim(ctx context.Context, namespace, name string) (ClaimFacts, error) {
+	claim, err := r.clients.Core.PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return ClaimFacts{}, fmt.Errorf("read claim %q: %w", namespace+"/"+name, err)
+	}
+	f := ClaimFacts{Claim: claim, Events: r.events(ctx, namespace, claim)}
+	if class := className(claim); class != "" {
+		f.Class = optional(r.clients.Storage.StorageClasses().Get(ctx, class, metav1.GetOptions{}))
+	}
+	pods, err := list(ctx, r.clients.Core.Pods(namespace).List, metav1.ListOptions{}, func(o *v1.Pod) pvc.Pod { return pvc.PodOf(o) })
+	f.Pods = Read[[]pvc.Pod]{Made: true, Value: pods, Err: err}
+	var pv Read[*v1.PersistentVolume]
+	leases := leasesFor(PV{})
+	if claim.Spec.VolumeName != "" {
+		pv = optional(r.clients.Core.PersistentVolumes().Get(ctx, claim.Spec.VolumeName, metav1.GetOptions{}))
+		f.PV = Read[*PVFacts]{Made: true, Err: pv.Err}
+	}
+	if pv.Value != nil {
+		leases = leasesFor(PVOf(pv.Value))
+	} else if driver := f.provisioner(); driver != "" {
+		leases = leaseNames(driver)
+	}
+	f.World = r.world(ctx, leases)
+	if pv.Value != nil {
+		its, err := r.around(ctx, pv.Value, f.World)
+		switch {
+		case apierrors.IsNotFound(err):
+		case err != nil:
+			f.PV = Failed[*PVFacts](err)
+		default:
+			f.PV = Found(&its)
+		}
+	}
+	return f, nil
+}
+
+// Status reads what the status of a driver is told from, or of all where none is named. An error means that
+// the PVs could not be read.
+func (r *Reader) Status(ctx context.Context, driver string) (StatusFacts, error) {
+	f := StatusFacts{World: r.world(ctx, nil), Claims: map[reclaim.ClaimRef]Read[*v1.PersistentVolumeClaim]{}}
+	if f.PVs.Err != nil {
+		return StatusFacts{}, fmt.Errorf("list PVs: %w", f.PVs.Err)
+	}
+	var names []string
+	for _, pv := range f.PVs.Value {
+		names = append(names, leasesFor(pv)...)
+	}
+	f.Leases = r.leases(ctx, names)
+	r.readClaims(ctx, f.Asked(driver), f.Claims)
+	f.Admission = r.readAdmission(ctx)
+	return f, nil
+}
+
+// atOnce is how many objects are read at the same time.
+const atOnce = 10
+
+// readClaims reads claims into a map.
+func (r *Reader) readClaims(ctx context.Context, claims []reclaim.ClaimRef, into map[reclaim.ClaimRef]Read[*v1.PersistentVolumeClaim]) {
+	var (
+		mu      sync.Mutex
+		readers errgroup.Group
+	)
+	readers.SetLimit(atOnce)
+	for _, claim := range claims {
+		readers.Go(func() error {
+			read := optional(r.clients.Core.PersistentVolumeClaims(claim.Namespace).Get(ctx, claim.Name, metav1.GetOptions{}))
+			mu.Lock()
+			defer mu.Unlock()
+			into[claim] = read
+			return nil
+		})
+	}
+	_ = readers.Wait() // the errors are in what was read
+}
+
+// world reads what all PVs have in common. Those Leases are read that are named.
+func (r *Reader) world(ctx context.Context, leases []string) World {
+	w := World{Now: r.cfg.Clock.Now(), Role: r.cfg.Role}
+	pvs, err := list(ctx, r.clients.Core.PersistentVolumes().List, metav1.ListOptions{}, PVOf)
+	w.PVs = Read[[]PV]{true, pvs, err}
+	attachments, err := list(ctx, r.clients.Storage.VolumeAttachments().List, metav1.ListOptions{}, func(o *storagev1.VolumeAttachment) storagev1.VolumeAttachment { return *o })
+	w.Attachments = Read[[]storagev1.VolumeAttachment]{true, attachments, err}
+	installed, err := list(ctx, r.clients.Storage.CSIDrivers().List, metav1.ListOptions{}, func(o *storagev1.CSIDriver) string { return o.Name })
+	w.Installed = Read[[]string]{true, installed, err}
+	onNodes, err := list(ctx, r.clients.Storage.CSINodes().List, metav1.ListOptions{}, func(o *storagev1.CSINode) (names []string) {
+		for _, driver := range o.Spec.Drivers {
+			names = append(names, driver.Name)
+		}
+		return names
+	})
+	w.OnNodes = Read[[]string]{true, slices.Compact(slices.Sorted(slices.Values(slices.Concat(onNodes...)))), err}
+	w.Leases = r.leases(ctx, leases)
+	return w
+}
+
+// leasesFor returns the names of the Leases of whoever answers for a PV.
+func leasesFor(pv PV) []string {
+	names := []string{volumeGuard}
+	if owner := pv.Owner(); owner != "" && !strings.HasPrefix(owner, inTreePrefix) {
+		names = append(names, leaseNames(owner)...)
+	}
+	return names
+}
+
+// leases reads the Leases of these names, in whatever namespace they are: a cluster has one of the
+// kubelet's for each node besides.
+func (r *Reader) leases(ctx context.Context, names []string) Read[[]coordinationv1.Lease] {
+	names = slices.Compact(slices.Sorted(slices.Values(names)))
+	var all []coordinationv1.Lease
+	for _, name := range names {
+		found, err := list(ctx, r.clients.Coordination.Leases(metav1.NamespaceAll).List,
+			metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()},
+			func(o *coordinationv1.Lease) coordinationv1.Lease { return *o })
+		if err != nil {
+			return Failed[[]coordinationv1.Lease](err)
+		}
+		all = append(all, found...)
+	}
+	return Found(all)
+}
+
+// events reads the Events about an object. Those about PVs are in the namespace default.
+func (r *Reader) events(ctx context.Context, namespace string, o metav1.Object) Read[[]v1.Event] {
+	found, err := list(ctx, r.clients.Core.Events(namespace).List,
+		metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("involvedObject.uid", string(o.GetUID())).String()},
+		func(o *v1.Event) v1.Event { return *o })
+	slices.SortStableFunc(found, func(a, b v1.Event) int { return said(a).Compare(said(b)) })
+	return Read[[]v1.Event]{true, found, err}
+}
+
+// minor reads the API server's version, of 1.36 the 36; 0 where it does not tell.
+func (r *Reader) minor(ctx context.Context) int {
+	body, err := r.clients.Core.RESTClient().Get().AbsPath("/version").Do(ctx).Raw()
+	var v version.Info
+	if err != nil || json.Unmarshal(body, &v) != nil {
+		return 0
+	}
+	minor, err := strconv.Atoi(strings.TrimRight(v.Minor, "+"))
+	if err != nil {
+		return 0
+	}
+	return minor
+}
+
+// readAdmission reads whether the admission policy is in force, and its ConfigMap. An API server that knows
+// no such policies has none.
+func (r *Reader) readAdmission(ctx context.Context) Read[Admission] {
+	binding, err := r.admission.MutatingAdmissionPolicyBindings().Get(ctx, admit.PolicyName, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return Found(Admission{})
+	case err != nil:
+		return Failed[Admission](err)
+	case binding.Spec.ParamRef == nil:
+		return Failed[Admission](errors.New("its binding names no ConfigMap"))
+	}
+	a := Admission{InForce: true, Namespace: binding.Spec.ParamRef.Namespace, Name: binding.Spec.ParamRef.Name}
+	parameters, err := r.clients.Core.ConfigMaps(a.Namespace).Get(ctx, a.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+	case err != nil:
+		a.Unread = err
+	default:
+		a.Finalizers = parameters.Data
+		if a.Finalizers == nil {
+			a.Finalizers = map[string]string{}
+		}
+	}
+	return Found(a)
+}
+
+// optional is a read of an object that may not be there; its Value is then nil.
+func optional[T any](o *T, err error) Read[*T] {
+	switch {
+	case apierrors.IsNotFound(err):
+		return Found[*T](nil)
+	case err != nil:
+		return Failed[*T](err)
+	}
+	return Found(o)
+}
+
+// pageSize is how much one list asks for.
+const pageSize = 500
+
+// listTimeout bounds one list, whatever its length.
+const listTimeout = 5 * time.Minute
+
+// list reads all objects of a kind, by the page, and keeps of each what keep returns.
+func list[L runtime.Object, O, K any](ctx context.Context, of func(context.Context, metav1.ListOptions) (L, error), options metav1.ListOptions, keep func(*O) K) ([]K, error) {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return of(ctx, o) })
+	pages.PageSize = pageSize
+	var all []K
+	err := pages.EachListItem(ctx, options, func(o runtime.Object) error {
+		object, ok := any(o).(*O)
+		if !ok {
+			return fmt.Errorf("got a %T", o)
+		}
+		all = append(all, keep(object))
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return all, nil
+}

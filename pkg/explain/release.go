@@ -1,0 +1,76 @@
+package explain
+
+import (
+	"fmt"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+)
+
+// Plan is what a release of a driver's PVs from csi-reclaimer's finalizers would do.
+type Plan struct {
+	Driver string `json:"driver"`
+	Role   string `json:"role"`
+	// PVs are the names of those that carry a finalizer which is taken off.
+	PVs []string `json:"pvs"`
+	// Abandoned are those of them that are being deleted with policy Delete: they go, and their volumes
+	// stay in the storage system.
+	Abandoned []string `json:"abandoned,omitempty"`
+	// Obstacles are why it would fail, or be undone at once, each with the way out.
+	Obstacles []string `json:"obstacles,omitempty"`
+	// Unread is what could not be read.
+	Unread []string `json:"unread,omitempty"`
+
+	// As is the role whose finalizers are taken off.
+	As reclaim.Role `json:"-"`
+}
+
+// PlanOf tells what releasing a driver would do, by the function that [reclaim.Reclaimer.Release] goes by. It
+// is a pure function.
+func PlanOf(f StatusFacts, driver string) Plan {
+	f.World = f.indexed()
+	role, guessed := f.RoleOf(driver)
+	p := Plan{Driver: driver, Role: role.String(), As: role, Unread: f.unread()}
+	rules := reclaim.Rules{Driver: driver, Role: role, Mode: reclaim.ModeRelease}
+	var owners int
+	for _, pv := range f.PVs.Value {
+		d := reclaim.Decide(reclaim.Snapshot{Rules: rules, PV: pv.PV}, f.Now)
+		if d.Action != reclaim.DropFinalizer {
+			if pv.Owner() == driver && pv.HasFinalizer {
+				owners++
+			}
+			continue
+		}
+		p.PVs = append(p.PVs, pv.Name)
+		if pv.HasFinalizer {
+			owners++
+		}
+		if pv.Terminating && pv.Policy == reclaim.PolicyDelete && pv.Claim.UID != "" {
+			p.Abandoned = append(p.Abandoned, pv.Name)
+		}
+	}
+	if guessed && role == reclaim.RoleCompanion && owners > 0 {
+		p.obstacle("PVs of %s carry the finalizers of role owner and of role companion: say --role=owner to take both off, or --role=companion where an external-provisioner manages the former", driver)
+	}
+	p.obstacles(f)
+	return p
+}
+
+func (p *Plan) obstacle(format string, args ...any) {
+	p.Obstacles = append(p.Obstacles, fmt.Sprintf(format, args...))
+}
+
+// obstacles tells who would put the finalizers back.
+func (p *Plan) obstacles(f StatusFacts) {
+	names := leaseNames(p.Driver)
+	for _, lease := range f.leasesOf(p.Driver) {
+		own := lease.Name == names[1] || p.As == reclaim.RoleOwner
+		if own && holds(lease, f.Now) {
+			p.obstacle("csi-reclaimer, or an external-provisioner, still works for %s: %s holds Lease %s/%s. Stop all its replicas first (kubectl scale --replicas=0)",
+				p.Driver, *lease.Spec.HolderIdentity, lease.Namespace, lease.Name)
+		}
+	}
+	if a := f.Admission.Value; a.Finalizers[p.Driver] != "" {
+		p.obstacle(`the admission policy puts the finalizer back in the write that takes it off. Take the driver out of its ConfigMap first: kubectl patch configmap -n %s %s --type=merge -p '{"data":{"%s":null}}'`,
+			a.Namespace, a.Name, p.Driver)
+	}
+}

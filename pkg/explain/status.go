@@ -1,0 +1,212 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+)
+
+// StatusFacts is what was read of a whole cluster.
+type StatusFacts struct {
+	World
+	// Claims are those that had to be read, by the claimRef that asked for them; nil for one that is gone.
+	Claims map[reclaim.ClaimRef]Read[*v1.PersistentVolumeClaim]
+	// Admission is what is known of the policy that protects PVs in the same write.
+	Admission Read[Admission]
+}
+
+// Admission is what is known of the policy that protects PVs in the write that makes them PVs to protect.
+type Admission struct {
+	// InForce: there is a binding of the policy.
+	InForce bool
+	// Namespace and Name are those of its ConfigMap.
+	Namespace, Name string
+	// Finalizers says which finalizer each driver's PVs get. Nil: the ConfigMap is not there.
+	Finalizers map[string]string
+	// Unread: the ConfigMap may not be read.
+	Unread error
+}
+
+// Status is how the PVs of a cluster are.
+type Status struct {
+	Drivers []DriverStatus `json:"drivers"`
+	// Warnings want a person's attention.
+	Warnings []string `json:"warnings,omitempty"`
+	// Unread is what could not be read, and so is not in the rest.
+	Unread []string `json:"unread,omitempty"`
+}
+
+// DriverStatus is how the PVs of one driver are.
+type DriverStatus struct {
+	Driver string `json:"driver"`
+	Role   string `json:"role"`
+	PVs    int    `json:"pvs"`
+	// Protected and Unprotected count the claimed PVs with policy Delete.
+	Protected   int `json:"protected"`
+	Unprotected int `json:"unprotected"`
+	Terminating int `json:"terminating"`
+	// Waiting counts the PVs that are to be deleted and have to wait, by reason.
+	Waiting map[string]int `json:"waiting,omitempty"`
+	// Oldest is the PV that is terminating for the longest time, nil for none.
+	Oldest *Oldest `json:"oldestTerminating,omitempty"`
+	// Admission tells whether the admission policy protects the driver's PVs: yes, no, or empty where it is not in force.
+	Admission string `json:"admission,omitempty"`
+}
+
+// Oldest is a PV that is terminating.
+type Oldest struct {
+	PV    string      `json:"pv"`
+	Since metav1.Time `json:"since"`
+}
+
+// Asked returns the claims that have to be read before the status of a driver can be told, or of all where
+// none is named. It is a pure function.
+func (f StatusFacts) Asked(driver string) (claims []reclaim.ClaimRef) {
+	f.World = f.indexed()
+	for _, pv := range f.PVs.Value {
+		if driver != "" && pv.Owner() != driver {
+			continue
+		}
+		if f.decide(pv, Read[*v1.PersistentVolumeClaim]{}).asks {
+			claims = append(claims, pv.Claim)
+		}
+	}
+	return claims
+}
+
+// StatusOf tells how the PVs of a cluster are, by driver. driver, if set, is the only one that counts. It
+// is a pure function.
+func StatusOf(f StatusFacts, driver string) Status {
+	f.World = f.indexed()
+	rows := map[string]*DriverStatus{}
+	for _, pv := range f.PVs.Value {
+		owner := pv.Owner()
+		if owner == "" || driver != "" && owner != driver {
+			continue
+		}
+		if rows[owner] == nil {
+			rows[owner] = f.newRow(owner)
+		}
+		rows[owner].add(pv, f.decide(pv, f.Claims[pv.Claim]))
+	}
+	var s Status
+	for _, name := range slices.Sorted(maps.Keys(rows)) {
+		s.Drivers = append(s.Drivers, *rows[name])
+	}
+	s.Warnings = f.warnings(s.Drivers)
+	s.Unread = f.unread()
+	return s
+}
+
+func (f StatusFacts) newRow(driver string) *DriverStatus {
+	row := &DriverStatus{Driver: driver, Role: "in-tree"}
+	if !strings.HasPrefix(driver, inTreePrefix) {
+		role, guessed := f.RoleOf(driver)
+		row.Role = role.String()
+		if guessed {
+			row.Role += "?"
+		}
+		row.Admission = f.admits(driver)
+	}
+	return row
+}
+
+func (f StatusFacts) admits(driver string) string {
+	a := f.Admission.Value
+	switch {
+	case !f.Admission.OK() || !a.InForce || a.Unread != nil:
+		return ""
+	case a.Finalizers[driver] == "":
+		return "no"
+	}
+	return "yes"
+}
+
+func (d *DriverStatus) add(pv PV, decision Decision) {
+	d.PVs++
+	switch {
+	case pv.Policy != reclaim.PolicyDelete || pv.Claim.UID == "":
+	case decision.protected:
+		d.Protected++
+	default:
+		d.Unprotected++
+	}
+	if decision.waits {
+		if d.Waiting == nil {
+			d.Waiting = map[string]int{}
+		}
+		d.Waiting[decision.Reason]++
+	}
+	if !pv.Terminating {
+		return
+	}
+	d.Terminating++
+	since := metav1.Unix(pv.TerminatingSince, 0)
+	if d.Oldest == nil || since.Before(&d.Oldest.Since) {
+		d.Oldest = &Oldest{PV: pv.Name, Since: since}
+	}
+}
+
+// warnings tells what wants a person's attention.
+func (f StatusFacts) warnings(drivers []DriverStatus) (all []string) {
+	if a := f.Admission.Value; f.Admission.OK() && a.InForce && a.Unread == nil && a.Finalizers == nil {
+		all = append(all, fmt.Sprintf("The admission policy is in force, but its ConfigMap %s/%s is missing: no PV is protected in the write that binds it. Apply it again (deploy/manifests/admission-policy.yaml).", a.Namespace, a.Name))
+	}
+	for _, d := range drivers {
+		if letGo := f.braked(d.Driver); letGo != "" {
+			all = append(all, fmt.Sprintf("Deletions of %s are stopped by the brake. Look whether the volumes are to go; then: %s", d.Driver, letGo))
+		}
+		if !strings.HasPrefix(d.Driver, inTreePrefix) && d.Terminating > 0 && f.presenceOf(d.Driver) == presenceGone {
+			all = append(all, fmt.Sprintf("Driver %s is gone, and %d of its PVs are being deleted: kubectl reclaim explain pv/%s", d.Driver, d.Terminating, d.Oldest.PV))
+		}
+	}
+	return all
+}
+
+func (f StatusFacts) unread() []string {
+	var s Story
+	unread(&s, f.Attachments, "VolumeAttachments", "which volumes are attached")
+	unread(&s, f.Installed, "CSIDrivers", "which drivers are installed")
+	unread(&s, f.OnNodes, "CSINodes", "which drivers the nodes run")
+	unread(&s, f.Leases, "Leases", "whether a brake is on")
+	unread(&s, f.Admission, "The admission policy", "whether it is in force")
+	unread(&s, Read[string]{Made: true, Err: f.Admission.Value.Unread}, "The admission policy's ConfigMap", "whether it is there")
+	claims := 0
+	for _, read := range f.Claims {
+		if read.Err != nil {
+			claims++
+		}
+	}
+	if claims > 0 {
+		s.Unread = append(s.Unread, fmt.Sprintf("%d claims. So it is not known whether they are gone.", claims))
+	}
+	return s.Unread
+}
+
+// WaitingWords tells the reasons in the order of their counts, as "Attached 2, Held 1".
+func (d DriverStatus) WaitingWords() string {
+	reasons := slices.SortedFunc(maps.Keys(d.Waiting), func(a, b string) int {
+		return cmp.Or(cmp.Compare(d.Waiting[b], d.Waiting[a]), cmp.Compare(a, b))
+	})
+	words := make([]string, 0, len(reasons))
+	for _, reason := range reasons {
+		words = append(words, fmt.Sprintf("%s %d", reason, d.Waiting[reason]))
+	}
+	return strings.Join(words, ", ")
+}
+
+// OldestWords tells the PV that is terminating for the longest time, as "3d, pv-1".
+func (d DriverStatus) OldestWords(now time.Time) string {
+	if d.Oldest == nil {
+		return ""
+	}
+	return age(now, d.Oldest.Since.Time) + ", " + d.Oldest.PV
+}

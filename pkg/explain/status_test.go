@@ -1,0 +1,157 @@
+package explain
+
+import (
+	"encoding/json"
+	"slices"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+)
+
+// crowd is a cluster with PVs of two drivers.
+func crowd() StatusFacts {
+	base := released()
+	f := StatusFacts{World: base.World, Claims: map[reclaim.ClaimRef]Read[*v1.PersistentVolumeClaim]{}, Admission: Found(Admission{})}
+	f.PVs = Found[[]PV](nil)
+	add := func(name string, change func(*v1.PersistentVolume)) {
+		o := base.PV.DeepCopy()
+		o.Name, o.UID, o.Spec.CSI.VolumeHandle = name, types.UID(name), name
+		change(o)
+		f.PVs.Value = append(f.PVs.Value, PVOf(o))
+	}
+	bound := func(o *v1.PersistentVolume) { o.Status.Phase = v1.VolumeBound }
+	going := func(d time.Duration) func(*v1.PersistentVolume) {
+		return func(o *v1.PersistentVolume) { at := ago(d); o.DeletionTimestamp = &at }
+	}
+	add("bound", bound)
+	add("unprotected", func(o *v1.PersistentVolume) { bound(o); o.Finalizers = nil })
+	add("kept", func(o *v1.PersistentVolume) { o.Spec.PersistentVolumeReclaimPolicy = v1.PersistentVolumeReclaimRetain })
+	add("held", func(o *v1.PersistentVolume) { o.Annotations[reclaim.HoldAnnotation] = "" })
+	add("old", func(o *v1.PersistentVolume) { bound(o); going(72 * time.Hour)(o) })
+	add("new", func(o *v1.PersistentVolume) { bound(o); going(time.Hour)(o) })
+	add("asks", func(*v1.PersistentVolume) {})
+	add("other", func(o *v1.PersistentVolume) { bound(o); o.Annotations["pv.kubernetes.io/provisioned-by"] = "b" })
+	return f
+}
+
+func TestTheStatusOfEachDriver(t *testing.T) {
+	f := crowd()
+	asked := f.Asked("")
+	if len(asked) != 1 || len(f.Asked("b")) != 0 {
+		t.Fatalf("claims that are to be read: %v", asked)
+	}
+	f.Claims[asked[0]] = Found[*v1.PersistentVolumeClaim](nil)
+	s := StatusOf(f, "")
+	if len(s.Drivers) != 2 || s.Drivers[0].Driver != "b" || s.Drivers[1].Driver != driver {
+		t.Fatalf("drivers %+v", s.Drivers)
+	}
+	d := s.Drivers[1]
+	if d.PVs != 7 || d.Protected != 5 || d.Unprotected != 1 || d.Terminating != 2 || d.Role != "owner?" {
+		t.Errorf("%+v", d)
+	}
+	if got := d.WaitingWords(); got != "TerminatingBound 2, Held 1" {
+		t.Errorf("waiting: %q", got)
+	}
+	if got := d.OldestWords(now()); got != "3d, old" {
+		t.Errorf("oldest: %q", got)
+	}
+	if len(s.Warnings) != 0 || len(s.Unread) != 0 {
+		t.Errorf("warnings %q, unread %q", s.Warnings, s.Unread)
+	}
+	if s := StatusOf(f, "b"); len(s.Drivers) != 1 || s.Drivers[0].PVs != 1 || s.Drivers[0].OldestWords(now()) != "" {
+		t.Errorf("one driver: %+v", s)
+	}
+}
+
+func TestWhatAStatusWarnsOf(t *testing.T) {
+	missing := Found(Admission{InForce: true, Namespace: "ns", Name: "policy"})
+	cases := map[string]struct {
+		change func(*StatusFacts)
+		want   []string
+	}{
+		"all is well":                   {func(*StatusFacts) {}, []string{`!warnings`, "!unread"}},
+		"the ConfigMap is missing":      {func(f *StatusFacts) { f.Admission = missing }, []string{"its ConfigMap ns/policy is missing", "admission-policy.yaml"}},
+		"the policy is not in force":    {func(f *StatusFacts) { f.Admission = Found(Admission{Namespace: "ns"}) }, []string{"!is missing", `!"admission"`}},
+		"the ConfigMap may not be read": {func(f *StatusFacts) { f.Admission = missing; f.Admission.Value.Unread = errForbidden }, []string{"!is missing", "ConfigMap: forbidden"}},
+		"the policy may not be read":    {func(f *StatusFacts) { f.Admission = Failed[Admission](errForbidden) }, []string{"The admission policy: forbidden"}},
+		"the policy knows one driver": {func(f *StatusFacts) {
+			f.Admission = missing
+			f.Admission.Value.Finalizers = map[string]string{driver: reclaim.Finalizer}
+		}, []string{`"admission":"yes"`, `"admission":"no"`, "!is missing"}},
+		"a driver is braked":             {func(f *StatusFacts) { f.lease("disk-csi-example-com", "x", 0, reclaim.BrakeAnnotation, "") }, []string{"stopped by the brake", "kubectl annotate lease"}},
+		"a driver is gone":               {func(f *StatusFacts) { f.gone() }, []string{"Driver " + driver + " is gone, and 2 of its PVs are being deleted: kubectl reclaim explain pv/old", "!Driver b"}},
+		"claims may not be read":         {func(f *StatusFacts) { f.Claims[f.Asked("")[0]] = Failed[*v1.PersistentVolumeClaim](errForbidden) }, []string{"1 claims. So it is not known"}},
+		"a companion works beside one":   {func(f *StatusFacts) { f.PVs.Value[7].HasCompanionFinalizer = true }, []string{`"role":"companion?"`, `"role":"owner?"`}},
+		"the role of all is said":        {func(f *StatusFacts) { f.Role = reclaim.RoleCompanion }, []string{`"role":"companion"`, "!?"}},
+		"an in-tree plugin has PVs, too": {func(f *StatusFacts) { addInTree(f) }, []string{`"driver":"kubernetes.io/plugin"`, `"role":"in-tree"`}},
+	}
+	for sentence, c := range cases {
+		t.Run(sentence, func(t *testing.T) {
+			f := crowd()
+			c.change(&f)
+			text, err := json.Marshal(StatusOf(f, ""))
+			if err != nil {
+				t.Fatal(err)
+			}
+			expect(t, string(text), c.want...)
+		})
+	}
+}
+
+func addInTree(f *StatusFacts) {
+	its := released()
+	twinned(&its)
+	f.PVs.Value = append(f.PVs.Value, PVOf(its.PV))
+}
+
+func TestThePlanOfARelease(t *testing.T) {
+	both := func(f *StatusFacts) { f.PVs.Value[0].HasCompanionFinalizer = true }
+	cases := map[string]struct {
+		change func(*StatusFacts)
+		pvs    int
+		want   []string
+	}{
+		"all that carry a finalizer of ours": {func(*StatusFacts) {}, 6, []string{"!obstacles", `"abandoned":["old","new"]`, `"role":"owner"`}},
+		"a driver that has none":             {func(f *StatusFacts) { f.PVs = Found[[]PV](nil) }, 0, []string{"!obstacles"}},
+		"the sidecar still leads": {func(f *StatusFacts) { f.lease("disk-csi-example-com", "pod-1", time.Second) }, 6,
+			[]string{"pod-1 holds Lease kube-system/disk-csi-example-com", "--replicas=0"}},
+		"the sidecar led a minute ago":       {func(f *StatusFacts) { f.lease("disk-csi-example-com", "pod-1", time.Minute) }, 6, []string{"!obstacles"}},
+		"the sidecar has given its Lease up": {func(f *StatusFacts) { f.lease("disk-csi-example-com", "", time.Second) }, 6, []string{"!obstacles"}},
+		"the admission policy puts it back": {func(f *StatusFacts) {
+			f.Admission = Found(Admission{InForce: true, Namespace: "ns", Name: "policy", Finalizers: map[string]string{driver: reclaim.Finalizer}})
+		}, 6, []string{`kubectl patch configmap -n ns policy --type=merge -p '{\"data\":{\"` + driver + `\":null}}'`}},
+		"the admission policy is for another": {func(f *StatusFacts) {
+			f.Admission = Found(Admission{InForce: true, Finalizers: map[string]string{"b": reclaim.Finalizer}})
+		}, 6, []string{"!obstacles"}},
+		"both finalizers are there, and nobody says the role": {both, 1, []string{"say --role=owner"}},
+		"both are there, and the role is owner":               {func(f *StatusFacts) { both(f); f.Role = reclaim.RoleOwner }, 6, []string{"!obstacles"}},
+		"both are there, and the role is companion": {func(f *StatusFacts) {
+			both(f)
+			f.Role = reclaim.RoleCompanion
+			f.lease("disk-csi-example-com", "the provisioner", time.Second)
+		}, 1, []string{"!obstacles", `"pvs":["bound"]`}},
+		"the companion still leads": {func(f *StatusFacts) {
+			f.Role = reclaim.RoleCompanion
+			f.lease("disk-csi-example-com-reclaimer", "pod-2", time.Second)
+		}, 0, []string{"pod-2 holds"}},
+	}
+	for sentence, c := range cases {
+		t.Run(sentence, func(t *testing.T) {
+			f := crowd()
+			c.change(&f)
+			p := PlanOf(f, driver)
+			if len(p.PVs) != c.pvs || slices.Contains(p.PVs, "other") {
+				t.Errorf("PVs %q, want %d", p.PVs, c.pvs)
+			}
+			text, err := json.Marshal(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			expect(t, string(text), c.want...)
+		})
+	}
+}

@@ -1,0 +1,107 @@
+package explain
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+)
+
+const driver = "disk.csi.example.com"
+
+var errForbidden = errors.New("forbidden")
+
+// now is when all is read in these tests.
+func now() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) }
+
+func ago(d time.Duration) metav1.Time { return metav1.NewTime(now().Add(-d)) }
+
+// released is a provisioned PV with policy Delete whose claim is gone, in a cluster in which all can be read
+// and the driver is installed.
+func released() PVFacts {
+	f := PVFacts{
+		PV: &v1.PersistentVolume{
+			ObjectMeta: metav1.ObjectMeta{Name: "pv", UID: "u", ResourceVersion: "7", Finalizers: []string{reclaim.Finalizer},
+				Annotations: map[string]string{"pv.kubernetes.io/provisioned-by": driver}},
+			Spec: v1.PersistentVolumeSpec{
+				PersistentVolumeReclaimPolicy: v1.PersistentVolumeReclaimDelete,
+				ClaimRef:                      &v1.ObjectReference{Namespace: "ns", Name: "data", UID: "c"},
+				PersistentVolumeSource:        v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: driver, VolumeHandle: "vol"}},
+			},
+			Status: v1.PersistentVolumeStatus{Phase: v1.VolumeReleased},
+		},
+		Claim: Found[*v1.PersistentVolumeClaim](nil), Nodes: map[string]Read[*v1.Node]{}, Events: Found[[]v1.Event](nil),
+	}
+	f.World = World{
+		Now: now(), PVs: Found([]PV{PVOf(f.PV)}), Attachments: Found[[]storagev1.VolumeAttachment](nil),
+		Installed: Found([]string{driver}), OnNodes: Found[[]string](nil), Leases: Found[[]coordinationv1.Lease](nil),
+	}
+	return f
+}
+
+func (f *PVFacts) terminate(since time.Duration) { f.PV.DeletionTimestamp = ptr.To(ago(since)) }
+
+// bound gives the PV its claim back.
+func (f *PVFacts) bound() *v1.PersistentVolumeClaim {
+	f.PV.Status.Phase = v1.VolumeBound
+	claim := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data", UID: "c"},
+		Spec: v1.PersistentVolumeClaimSpec{VolumeName: "pv"}, Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound}}
+	f.Claim = Found(claim)
+	return claim
+}
+
+// attach attaches the PV to a node, which is gone unless it is given.
+func (f *PVFacts) attach(node *v1.Node) *storagev1.VolumeAttachment {
+	f.Attachments = Found([]storagev1.VolumeAttachment{{
+		ObjectMeta: metav1.ObjectMeta{Name: "csi-1"},
+		Spec:       storagev1.VolumeAttachmentSpec{Attacher: driver, NodeName: "n1", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To("pv")}},
+		Status:     storagev1.VolumeAttachmentStatus{Attached: true},
+	}})
+	f.Nodes["n1"] = Found(node)
+	return &f.Attachments.Value[0]
+}
+
+func node(ready v1.ConditionStatus) *v1.Node {
+	return &v1.Node{Status: v1.NodeStatus{Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: ready, LastTransitionTime: ago(10 * time.Minute)}}}}
+}
+
+// gone has the driver be installed no more.
+func (w *World) gone() { w.Installed = Found[[]string](nil) }
+
+// lease adds one, held by who until d ago, with annotations as pairs.
+func (w *World) lease(name, who string, d time.Duration, annotations ...string) {
+	l := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name, Annotations: map[string]string{}},
+		Spec: coordinationv1.LeaseSpec{HolderIdentity: &who, LeaseDurationSeconds: ptr.To[int32](15), RenewTime: ptr.To(metav1.NewMicroTime(now().Add(-d)))}}
+	for i := 0; i < len(annotations); i += 2 {
+		l.Annotations[annotations[i]] = annotations[i+1]
+	}
+	w.Leases.Value = append(w.Leases.Value, l)
+}
+
+// sibling adds another PV of the same volume.
+func (f *PVFacts) sibling(name string, change func(*v1.PersistentVolume)) {
+	o := f.PV.DeepCopy()
+	o.Name, o.UID = name, types.UID(name)
+	change(o)
+	f.PVs.Value = append(f.PVs.Value, PVOf(o))
+}
+
+// expect checks what a text says, and by words that begin with "!" what it does not say.
+func expect(t *testing.T, text string, want ...string) {
+	t.Helper()
+	for _, words := range want {
+		words, not := strings.CutPrefix(words, "!")
+		if strings.Contains(text, words) == not {
+			t.Errorf("%q is said: %v, in\n%s", words, !not, text)
+		}
+	}
+}
