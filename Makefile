@@ -12,13 +12,27 @@ UNIT      := ./cmd/... ./pkg/... ./mock-driver/... ./test/demo/... ./test/proces
 TIMEOUT   ?= 30m
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-unit test-model model model-deep mutants test-sanity test-e2e test-controlplane controlplane faults bench bench-plot fuzz lint docs fmt clean
+.PHONY: help build plugin krew demo test test-unit test-model model model-deep mutants test-sanity test-e2e test-controlplane controlplane faults bench bench-plot fuzz lint docs fmt clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## Compile the programs into .build/bin, static
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/... ./mock-driver
+
+plugin: ## Compile the kubectl plugin alone into .build/bin
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/kubectl-reclaim
+
+PLATFORMS ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
+krew: ## Make the plugin's archives and its krew manifest in .build/krew, for VERSION; PLATFORMS are its systems
+	@rm -rf .build/krew && mkdir -p .build/krew && sed 's|$${VERSION}|$(VERSION)|' deploy/krew/reclaim.yaml > .build/krew/reclaim.yaml
+	@for platform in $(PLATFORMS); do os=$${platform%/*}; arch=$${platform#*/}; \
+		echo "$$os/$$arch"; dir=.build/krew/$$os-$$arch; mkdir $$dir && cp LICENSE deploy/krew/kubectl_complete-reclaim $$dir && \
+		CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $$dir/ ./cmd/kubectl-reclaim && \
+		tar -C $$dir -czf $$dir.tar.gz . && mv $$dir.tar.gz .build/krew/kubectl-reclaim-$$os-$$arch.tar.gz && rm -r $$dir && \
+		sum=$$(sha256sum .build/krew/kubectl-reclaim-$$os-$$arch.tar.gz | cut -d' ' -f1) && \
+		sed -i.bak "s|\$${SHA256_$${os}_$$arch}|$$sum|" .build/krew/reclaim.yaml && rm .build/krew/reclaim.yaml.bak || exit 1; \
+	done
 
 demo: ## Show the main job on a real control plane; KEEP=1 leaves it up. Needs Go, git, make
 	$(GO) run ./test/demo $(if $(KEEP),--keep)

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/program"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+)
+
+const long = `Tells what happens to PersistentVolumes and claims, and why.
+
+It reads the cluster of your kubeconfig and decides with the same functions as csi-reclaimer and volume-guard do. What
+you may not read is said, and is no error. Nothing is written but by "release", which asks first.`
+
+// shared is what all commands have in common.
+type shared struct {
+	genericiooptions.IOStreams
+	cluster *genericclioptions.ConfigFlags
+	role    string
+}
+
+// newCommand returns the plugin with all its commands.
+func newCommand(streams genericiooptions.IOStreams) *cobra.Command {
+	s := &shared{IOStreams: streams, cluster: genericclioptions.NewConfigFlags(true)}
+	root := &cobra.Command{
+		Use: name, Short: "Tells what happens to PersistentVolumes and claims, and why", Long: long,
+		Version: program.Version(),
+		// kubectl shows the command as "kubectl reclaim".
+		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl reclaim"},
+		SilenceErrors: true, SilenceUsage: true,
+	}
+	root.SetIn(streams.In)
+	root.SetOut(streams.Out)
+	root.SetErr(streams.ErrOut)
+	root.PersistentPreRun = func(cmd *cobra.Command, _ []string) {
+		// What libraries log is not for the reader of a terminal; errors are returned.
+		cmd.SetContext(klog.NewContext(cmd.Context(), logr.Discard()))
+	}
+	s.cluster.AddFlags(root.PersistentFlags())
+	root.PersistentFlags().StringVar(&s.role, "role", "",
+		"Role of csi-reclaimer beside the driver: owner, companion or observer. Default: told from the finalizers of the driver's PVs.")
+	mustComplete(root, "role", roleNames())
+	root.AddCommand(explainCommand(s), statusCommand(s), releaseCommand(s))
+	return root
+}
+
+func roleNames() []string {
+	return []string{reclaim.RoleOwner.String(), reclaim.RoleCompanion.String(), reclaim.RoleObserver.String()}
+}
+
+// mustComplete has the shell complete a flag that the command has.
+func mustComplete(cmd *cobra.Command, flag string, words []string) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err) // the flag is not there: a mistake in this program
+	}
+}
+
+// asRole returns the role that was said, RoleUnknown for none.
+func (s *shared) asRole() (reclaim.Role, error) {
+	at := slices.Index(roleNames(), s.role)
+	switch {
+	case s.role == "":
+		return reclaim.RoleUnknown, nil
+	case at < 0:
+		return reclaim.RoleUnknown, fmt.Errorf("--role=%s: must be one of %s", s.role, strings.Join(roleNames(), ", "))
+	}
+	return []reclaim.Role{reclaim.RoleOwner, reclaim.RoleCompanion, reclaim.RoleObserver}[at], nil
+}
+
+// config returns how to reach the cluster.
+func (s *shared) config() (*rest.Config, error) {
+	config, err := s.cluster.ToRESTConfig()
+	if err != nil {
+		return nil, fmt.Errorf("find the cluster: %w", err)
+	}
+	return rest.AddUserAgent(config, name), nil
+}
+
+// reader returns what reads the cluster.
+func (s *shared) reader() (*explain.Reader, error) {
+	role, err := s.asRole()
+	if err != nil {
+		return nil, err
+	}
+	config, err := s.config()
+	if err != nil {
+		return nil, err
+	}
+	return explain.New(config, explain.Config{Role: role})
+}
+
+// errNotConfirmed: the person said no, or nothing.
+var errNotConfirmed = errors.New("nothing was changed: it was not confirmed")

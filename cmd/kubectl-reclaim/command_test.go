@@ -1,0 +1,188 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+)
+
+// run runs a command line and returns what it wrote.
+func run(t *testing.T, args ...string) (stdout string, err error) {
+	t.Helper()
+	streams, _, out, _ := genericiooptions.NewTestIOStreams()
+	cmd := newCommand(streams)
+	cmd.SetArgs(args)
+	err = cmd.ExecuteContext(t.Context())
+	return out.String(), err
+}
+
+func TestCommandLinesThatAreWrong(t *testing.T) {
+	for sentence, c := range map[string]struct {
+		args []string
+		want string
+	}{
+		"no object":                         {[]string{"explain"}, "at least 1 arg"},
+		"an object of no kind":              {[]string{"explain", "data"}, `"data" is no object`},
+		"an object of another kind":         {[]string{"explain", "pod/data"}, "write pv/NAME or pvc/NAME"},
+		"an object without a name":          {[]string{"explain", "pv/"}, "is no object"},
+		"a name with a slash":               {[]string{"explain", "pvc/ns/data"}, "is no object"},
+		"the second object is wrong":        {[]string{"explain", "pv/a", "b"}, `"b" is no object`},
+		"an output that does not exist":     {[]string{"explain", "pv/a", "-o", "xml"}, "must be one of table, wide, json, yaml"},
+		"a role that does not exist":        {[]string{"explain", "pv/a", "--role=king"}, "must be one of owner, companion, observer"},
+		"a status of something":             {[]string{"status", "pv/a"}, "unknown command"},
+		"looks without a pause":             {[]string{"status", "--interval=0s"}, "must be above 0"},
+		"a release of no driver":            {[]string{"release"}, "--driver is missing"},
+		"a release by nobody":               {[]string{"release", "--driver=d", "--workers=0"}, "must be at least 1"},
+		"a release at a negative pace":      {[]string{"release", "--driver=d", "--qps=-1"}, "must not be negative"},
+		"a command that there is none of":   {[]string{"audit"}, "unknown command"},
+		"a cluster that cannot be reached":  {[]string{"explain", "pv/a", "--server=http://127.0.0.1:1"}, `read PV "a"`},
+		"a kubeconfig file that is missing": {[]string{"status", "--kubeconfig=/nowhere/kubeconfig"}, "nowhere"},
+	} {
+		if _, err := run(t, c.args...); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", sentence, err, c.want)
+		}
+	}
+}
+
+func TestEveryErrorHasANextStep(t *testing.T) {
+	pvs := schema.GroupResource{Resource: "persistentvolumes"}
+	for sentence, c := range map[string]struct {
+		err  error
+		want string
+	}{
+		"not there":       {apierrors.NewNotFound(pvs, "a"), "kubectl get pv"},
+		"not allowed":     {apierrors.NewForbidden(pvs, "a", errors.New("x")), "ask for the right"},
+		"not known":       {apierrors.NewUnauthorized("x"), "log in"},
+		"put back":        {reclaim.ErrPutBack, "run the same command again"},
+		"not confirmed":   {errNotConfirmed, "--yes"},
+		"nobody answers":  {context.DeadlineExceeded, "kubectl cluster-info"},
+		"something else":  {errors.New("a\nb"), "a; b"},
+		"deep in another": {fmt.Errorf("read: %w", apierrors.NewNotFound(pvs, "a")), "kubectl get pv"},
+	} {
+		if got := withNextStep(c.err); !strings.Contains(got, c.want) {
+			t.Errorf("%s: %q, want %q", sentence, got, c.want)
+		}
+	}
+}
+
+func TestTheShellCompletes(t *testing.T) {
+	for line, want := range map[string]string{
+		"explain ": "pv/\npvc/\n", "explain pv/a -o ": "table\nwide\njson\nyaml\n", "status --role ": "owner\ncompanion\nobserver\n",
+	} {
+		said, err := run(t, append([]string{"__complete"}, strings.Split(line, " ")...)...)
+		if err != nil || !strings.HasPrefix(said, want) {
+			t.Errorf("%q is completed by %q, %v", line, said, err)
+		}
+	}
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		if said, err := run(t, "completion", shell); err != nil || !strings.Contains(said, name) {
+			t.Errorf("completion %s: %v", shell, err)
+		}
+	}
+}
+
+// some is a status with something in each column.
+func some() explain.Status {
+	return explain.Status{
+		Drivers: []explain.DriverStatus{{
+			Driver: "d", Role: "owner", PVs: 4, Protected: 2, Unprotected: 1, Terminating: 1, Waiting: map[string]int{"Held": 1},
+			Oldest: &explain.Oldest{PV: "old", Since: metav1.Unix(0, 0)},
+		}, {Driver: "idle"}},
+		Warnings: []string{"look\x1b[2J"}, Unread: []string{"Leases"},
+	}
+}
+
+func TestHowAStatusIsPrinted(t *testing.T) {
+	for format, want := range map[string][]string{
+		"table": {"DRIVER", "OLDEST TERMINATING", "Held 1", "60m, old", "\n! look^[[2J\n", "Not read: Leases", "idle"},
+		"wide":  {"ROLE", "ADMISSION", "owner"},
+		"json":  {`"apiVersion": "csi-reclaimer.io/v1alpha1"`, `"kind": "Status"`, `"pvs": 4`, `"since": "1970-01-01T00:00:00Z"`},
+		"yaml":  {"kind: Status", "pvs: 4", "Held: 1"},
+	} {
+		var out bytes.Buffer
+		o := &statusOptions{shared: &shared{IOStreams: genericiooptions.IOStreams{Out: &out, ErrOut: io.Discard}}, out: output{format: format}}
+		if err := o.out.prepare(); err != nil {
+			t.Fatal(err)
+		}
+		if err := o.show(some(), time.Unix(3600, 0), false); err != nil {
+			t.Fatal(err)
+		}
+		for _, words := range want {
+			if !strings.Contains(out.String(), words) {
+				t.Errorf("-o %s lacks %q:\n%s", format, words, out.String())
+			}
+		}
+		if format == "table" && strings.Contains(out.String(), "ROLE") {
+			t.Errorf("-o table is wide:\n%s", out.String())
+		}
+	}
+}
+
+func TestHowAPlanIsPrinted(t *testing.T) {
+	p := explain.Plan{Driver: "d", Role: "owner", Abandoned: []string{"pv-0"}, Obstacles: []string{"stop it"}, Unread: []string{"Leases"}}
+	for i := range 12 {
+		p.PVs = append(p.PVs, fmt.Sprintf("pv-%d", i))
+	}
+	var out bytes.Buffer
+	if err := writePlan(&out, p); err != nil {
+		t.Fatal(err)
+	}
+	for _, words := range []string{"12 PVs of d", "  pv-9\n  and 2 more\n", "PV pv-0 is being deleted", "! stop it", "Not read: Leases"} {
+		if !strings.Contains(out.String(), words) {
+			t.Errorf("%q is missing:\n%s", words, out.String())
+		}
+	}
+}
+
+func TestOnlyAYesIsAYes(t *testing.T) {
+	for input, want := range map[string]error{"y\n": nil, "Yes\n": nil, "y": nil, "n\n": errNotConfirmed, "\n": errNotConfirmed, "": errNotConfirmed, "yesterday\n": errNotConfirmed} {
+		o := &releaseOptions{shared: &shared{IOStreams: genericiooptions.IOStreams{In: strings.NewReader(input), ErrOut: io.Discard}}}
+		if err := o.confirm(t.Context(), "Sure?"); !errors.Is(err, want) {
+			t.Errorf("%q: %v, want %v", input, err, want)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	in, stop := io.Pipe()
+	defer func() { _ = stop.Close() }()
+	o := &releaseOptions{shared: &shared{IOStreams: genericiooptions.IOStreams{In: in, ErrOut: io.Discard}}}
+	if err := o.confirm(ctx, "Sure?"); !errors.Is(err, errNotConfirmed) {
+		t.Errorf("interrupted while it waits for an answer: %v", err)
+	}
+}
+
+func TestTheBar(t *testing.T) {
+	var out bytes.Buffer
+	b := newBar(&out, 40)
+	for i := range 40 {
+		b.show(i, min(i, 1), 41)
+	}
+	b.show(40, 1, 41)
+	b.end()
+	if lines := strings.Count(out.String(), "\n"); lines != 11 || !strings.HasSuffix(out.String(), "40 of 41 released, 1 failed\n") {
+		t.Errorf("%d lines:\n%s", lines, out.String())
+	}
+	out.Reset()
+	b = &bar{w: &out, redraw: true, drawn: -1}
+	b.show(1, 0, 2)
+	b.show(1, 0, 2)
+	b.show(2, 0, 2)
+	b.end()
+	want := "\r[" + strings.Repeat("#", 20) + strings.Repeat(".", 20) + "] 1 of 2 released\r[" + strings.Repeat("#", 40) + "] 2 of 2 released\n"
+	if out.String() != want {
+		t.Errorf("drawn %q", out.String())
+	}
+}

@@ -1,0 +1,26 @@
+// Command kubectl-reclaim is a kubectl plugin ("kubectl reclaim"): it explains what happens to a PV or a
+// claim and why, shows how the PVs of each driver are, and takes csi-reclaimer's finalizers off a driver's PVs.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+)
+
+const name = "kubectl-reclaim"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the program at once
+	err := newCommand(genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}).ExecuteContext(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "error: "+withNextStep(err))
+		os.Exit(1)
+	}
+}

@@ -1,0 +1,189 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+)
+
+// releaseOptions is what the command line of release says.
+type releaseOptions struct {
+	*shared
+	out     output
+	driver  string
+	dryRun  bool
+	yes     bool
+	workers int
+	qps     float32
+}
+
+func releaseCommand(s *shared) *cobra.Command {
+	o := &releaseOptions{shared: s}
+	cmd := &cobra.Command{
+		Use:   "release --driver=DRIVER",
+		Short: "Take csi-reclaimer's finalizers off all PVs of a driver: the way out",
+		Long: `Takes csi-reclaimer's finalizers off all PVs of a driver, and deletes nothing: the last step before csi-reclaimer is
+removed, or replaced by a version that does not know them. Stop all its replicas first.
+
+It shows the plan and asks. What was released stays so: when it is interrupted, the same command goes on with what is left.`,
+		Example: `  # the plan alone
+  kubectl reclaim release --driver=disk.csi.example.com --dry-run`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
+	}
+	o.out.flags(cmd)
+	cmd.Flags().StringVar(&o.driver, "driver", "", "Name of the CSI driver. Required.")
+	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "Show the plan and change nothing.")
+	cmd.Flags().BoolVarP(&o.yes, "yes", "y", false, "Do not ask.")
+	cmd.Flags().IntVar(&o.workers, "workers", 10, "How many PVs are released at once.")
+	cmd.Flags().Float32Var(&o.qps, "qps", 0, "Calls to the API server a second while PVs are released, at most. 0: as many as it takes.")
+	return cmd
+}
+
+func (o *releaseOptions) run(ctx context.Context) error {
+	if err := o.out.prepare(); err != nil {
+		return err
+	}
+	switch {
+	case o.driver == "":
+		return errors.New("--driver is missing: name the CSI driver whose PVs are to be released (kubectl reclaim status lists them)")
+	case o.qps < 0:
+		return fmt.Errorf("--qps=%v: must not be negative", o.qps)
+	case o.workers < 1:
+		return fmt.Errorf("--workers=%d: must be at least 1", o.workers)
+	}
+	plan, err := o.plan(ctx)
+	if err != nil {
+		return err
+	}
+	if err := o.out.print(o.Out, "ReleasePlan", plan, func(w io.Writer) error { return writePlan(w, plan) }); err != nil {
+		return err
+	}
+	switch {
+	case o.dryRun, len(plan.PVs) == 0:
+		return nil
+	case len(plan.Obstacles) > 0:
+		return fmt.Errorf("release PVs of %s: %s", o.driver, strings.Join(plan.Obstacles, "; "))
+	}
+	if !o.yes {
+		if err := o.confirm(ctx, fmt.Sprintf("Release %d PVs of %s?", len(plan.PVs), o.driver)); err != nil {
+			return err
+		}
+	}
+	return o.release(ctx, plan)
+}
+
+func (o *releaseOptions) plan(ctx context.Context) (explain.Plan, error) {
+	reader, err := o.reader()
+	if err != nil {
+		return explain.Plan{}, err
+	}
+	facts, err := reader.Status(ctx, o.driver)
+	if err != nil {
+		return explain.Plan{}, err
+	}
+	return explain.PlanOf(facts, o.driver), nil
+}
+
+// shownPVs is how many names a plan shows to people; -o json has all.
+const shownPVs = 10
+
+func writePlan(w io.Writer, p explain.Plan) error {
+	fmt.Fprintf(w, "%d PVs of %s carry a finalizer of csi-reclaimer (role %s), which would be taken off; no volume is deleted.\n", len(p.PVs), p.Driver, p.Role)
+	for i, pv := range p.PVs {
+		if i == shownPVs {
+			fmt.Fprintf(w, "  and %d more\n", len(p.PVs)-i)
+			break
+		}
+		fmt.Fprintf(w, "  %s\n", pv)
+	}
+	for _, pv := range p.Abandoned {
+		fmt.Fprintf(w, "PV %s is being deleted: it goes, and its volume stays in the storage system.\n", pv)
+	}
+	for _, obstacle := range p.Obstacles {
+		sayLine(w, "! "+obstacle, true)
+	}
+	for _, unread := range p.Unread {
+		sayLine(w, "Not read: "+unread, false)
+	}
+	return nil
+}
+
+// confirm asks a person. No answer is a no.
+func (o *releaseOptions) confirm(ctx context.Context, question string) error {
+	fmt.Fprintf(o.ErrOut, "%s [y/N] ", question)
+	answer := make(chan string, 1)
+	go func() {
+		line, _ := bufio.NewReader(o.In).ReadString('\n') // the end of the input is a no
+		answer <- strings.ToLower(strings.TrimSpace(line))
+	}()
+	select {
+	case <-ctx.Done():
+		return errNotConfirmed
+	case said := <-answer:
+		if said != "y" && said != "yes" {
+			return errNotConfirmed
+		}
+	}
+	return nil
+}
+
+// release carries the plan out, by the code of csi-reclaimer --release-finalizers.
+func (o *releaseOptions) release(ctx context.Context, plan explain.Plan) error {
+	config, err := o.config()
+	if err != nil {
+		return err
+	}
+	config.QPS, config.Burst = o.qps, max(1, int(o.qps))
+	bar := newBar(o.ErrOut, len(plan.PVs))
+	reclaimer, err := reclaim.New(config, o.driver, nobody{}, reclaim.Config{
+		Role: plan.As, Mode: reclaim.ModeRelease, Workers: o.workers, NeverAttached: true, Progress: bar.show,
+	})
+	if err != nil {
+		return err
+	}
+	if err := allowed(ctx, reclaimer); err != nil {
+		return err
+	}
+	done, err := reclaimer.Release(ctx)
+	bar.end()
+	for _, pv := range done.Abandoned {
+		fmt.Fprintf(o.Out, "PV %s was being deleted: its volume stays in the storage system\n", pv)
+	}
+	fmt.Fprintf(o.Out, "%d PVs were released\n", done.PVs)
+	if ctx.Err() != nil {
+		return errors.New("interrupted: run the same command again to go on with what is left")
+	}
+	return err
+}
+
+// allowed returns the rights on PVs that are missing for a release: without them it would wait for ever.
+func allowed(ctx context.Context, r *reclaim.Reclaimer) error {
+	missing, err := r.Missing(ctx)
+	if err != nil {
+		return err
+	}
+	var lacks []error
+	for _, right := range missing {
+		if right.Resource == "persistentvolumes" && right.Verb != "delete" {
+			lacks = append(lacks, fmt.Errorf("release PVs: may not %s persistentvolumes: use another --context or --as", right.Verb))
+		}
+	}
+	return errors.Join(lacks...)
+}
+
+// nobody deletes no volume.
+type nobody struct{}
+
+// DeleteVolume refuses: a release deletes nothing.
+func (nobody) DeleteVolume(context.Context, string, map[string]string) error {
+	return errors.New("delete volume: a release deletes none")
+}
