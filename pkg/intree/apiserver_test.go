@@ -56,15 +56,15 @@ func TestAgainstRealAPIServers(t *testing.T) {
 	}
 }
 
-// create makes a PV as an in-tree plugin provisions it, in the name of a field manager.
-func (s server) create(name, manager string, finalizers ...string) *v1.PersistentVolume {
+// create makes a PV as an in-tree plugin provisions it, in the name of the controller manager.
+func (s server) create(name string, finalizers ...string) *v1.PersistentVolume {
 	s.Helper()
 	o := original()
 	o.ObjectMeta = metav1.ObjectMeta{Name: name, Annotations: o.Annotations, Finalizers: finalizers}
 	o.Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}
 	o.Spec.Capacity = v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")}
 	o.Spec.HostPath.Path = "/tmp/" + name[:1]
-	o, err := s.at.clients.Core.PersistentVolumes().Create(s.ctx, o, metav1.CreateOptions{FieldManager: manager})
+	o, err := s.at.clients.Core.PersistentVolumes().Create(s.ctx, o, metav1.CreateOptions{FieldManager: kcm})
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -89,10 +89,10 @@ func (s server) expectWriter(name string, want Writer) {
 
 func (s server) writers() {
 	pvs := s.at.clients.Core.PersistentVolumes()
-	s.create("born", kcm, Finalizer)
+	s.create("born", Finalizer)
 	s.expectWriter("born", WriterOther)
 
-	plain := s.create("patched", kcm)
+	plain := s.create("patched")
 	s.expectWriter("patched", WriterNone)
 	after, err := s.at.patchFinalizers(s.ctx, PVOf(plain), []string{Finalizer}, nil, true)
 	if err != nil {
@@ -128,7 +128,7 @@ func (s server) writers() {
 }
 
 func (s server) twins() {
-	o := s.create("q-original", kcm)
+	o := s.create("q-original")
 	created, err := s.at.createPV(s.ctx, newTwin(o))
 	if err != nil {
 		s.Fatal(err)
@@ -197,7 +197,7 @@ func (s server) life() {
 	}()
 
 	name := strings.Repeat("n", maxName)
-	s.create(name, kcm)
+	s.create(name)
 	s.until("the PV is protected", func() bool { return PVOf(s.get(name)).Guard == WriterUs })
 	s.phase(name, v1.VolumeBound)
 	if err := pvs.Delete(s.ctx, name, metav1.DeleteOptions{}); err != nil {
