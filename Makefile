@@ -106,8 +106,10 @@ $(LINT): tools/go.mod
 	@echo "Compiling golangci-lint; this takes some minutes the first time"
 	cd tools && $(GO) build -o ../$(LINT) github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 
-docs: ## Write what is generated in docs/
+docs: ## Write what is generated in docs/, and the copies in the charts, which cannot read beyond their folders
 	$(GO) test ./cmd/csi-reclaimer ./cmd/volume-guard -run FlagReference -update
+	cp deploy/alerts/csi-reclaimer.rules.yaml deploy/dashboard/csi-reclaimer.json deploy/charts/volume-guard/files/
+	cp $(addprefix deploy/manifests/rbac-,owner.yaml companion.yaml observer.yaml capacity.yaml) deploy/charts/csi-reclaimer/files/
 
 fmt: ## Format the Go files
 	gofmt -w cmd pkg mock-driver test

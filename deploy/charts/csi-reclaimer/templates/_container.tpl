@@ -1,0 +1,65 @@
+{{- /* The container, for NOTES.txt and for drivers' own charts: this chart as a dependency, and in the pod's containers
+{{ include "csi-reclaimer.container" (dict "Values" (index .Values "csi-reclaimer")) | nindent 6 }}. */}}
+{{- define "csi-reclaimer.container" -}}
+{{- with .Values.container -}}
+- name: csi-reclaimer
+  image: {{ .image }}
+  args:
+  - --csi-address={{ .socket }}
+  {{- if ne $.Values.role "owner" }}
+  - --role={{ $.Values.role }}
+  {{- end }}
+  - --leader-election
+  - --http-endpoint=:8080
+  {{- if .brakeDeletions }}
+  - --brake-deletions={{ .brakeDeletions }}
+  {{- end }}
+  {{- if $.Values.capacity }}
+  - --enable-capacity
+  - --capacity-ownerref-level=2
+  {{- end }}
+  {{- range .extraArgs }}
+  - {{ . | quote }}
+  {{- end }}
+  env:
+  - name: POD_NAMESPACE
+    valueFrom:
+      fieldRef:
+        fieldPath: metadata.namespace
+  {{- if $.Values.capacity }}
+  - name: NAMESPACE
+    valueFrom:
+      fieldRef:
+        fieldPath: metadata.namespace
+  - name: POD_NAME
+    valueFrom:
+      fieldRef:
+        fieldPath: metadata.name
+  {{- end }}
+  ports:
+  - name: http
+    containerPort: 8080
+  livenessProbe:
+    httpGet:
+      path: /healthz/leader-election
+      port: http
+    periodSeconds: 20
+    timeoutSeconds: 5
+    failureThreshold: 3
+  readinessProbe:
+    httpGet:
+      path: /readyz
+      port: http
+    periodSeconds: 10
+  securityContext:
+    allowPrivilegeEscalation: false
+    readOnlyRootFilesystem: true
+    capabilities:
+      drop: ["ALL"]
+  resources:
+    {{- toYaml .resources | nindent 4 }}
+  volumeMounts:
+  - name: {{ .socketVolume }}
+    mountPath: {{ dir .socket }}
+{{- end }}
+{{- end }}
