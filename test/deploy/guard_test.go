@@ -19,6 +19,7 @@ import (
 // bound to it.
 func TestVolumeGuardRunsAsItIsInstalled(t *testing.T) {
 	ctx := patiently(t)
+	forgetGuard(t)
 	var deployment appsv1.Deployment
 	for _, file := range []string{"volume-guard.yaml", "rbac-volume-guard.yaml"} {
 		for _, d := range manifests(t) {

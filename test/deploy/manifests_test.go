@@ -56,35 +56,59 @@ func manifests(t *testing.T) []document {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for reader := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data))); ; {
-			text, err := reader.Read()
-			if errors.Is(err, io.EOF) {
-				break
-			}
-			if err != nil {
-				t.Fatalf("%s: %v", file, err)
-			}
-			d := document{Unstructured: &unstructured.Unstructured{}, file: filepath.Base(file), text: text}
-			if err := yaml.Unmarshal(text, &d.Object); err != nil {
-				t.Fatalf("%s: %v", file, err)
-			}
+		all = append(all, documents(t, filepath.Base(file), data)...)
+	}
+	return all
+}
+
+// documents returns the objects of a file.
+func documents(t *testing.T, file string, data []byte) (all []document) {
+	t.Helper()
+	for reader := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data))); ; {
+		text, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		d := document{Unstructured: &unstructured.Unstructured{}, file: file, text: text}
+		if err := yaml.Unmarshal(text, &d.Object); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		if len(d.Object) > 0 { // else it has comments alone
 			all = append(all, d)
 		}
 	}
-	return all
 }
 
 // apply does what kubectl apply --server-side --validate=strict does with the text. The
 // namespace is for what names none.
 func apply(ctx context.Context, d document, text []byte, namespace string, dryRun bool) error {
-	groups, err := restmapper.GetAPIGroupResources(client.Discovery())
+	path, err := pathOf(d, namespace)
 	if err != nil {
 		return err
+	}
+	request := client.RESTClient().Patch(types.ApplyYAMLPatchType).
+		AbsPath(path...).
+		SetHeader("Accept", "application/json").
+		Param("fieldManager", "test").Param("fieldValidation", metav1.FieldValidationStrict)
+	if dryRun {
+		request = request.Param("dryRun", metav1.DryRunAll)
+	}
+	return request.Body(text).Do(ctx).Error()
+}
+
+// pathOf is where the API server has the object.
+func pathOf(d document, namespace string) ([]string, error) {
+	groups, err := restmapper.GetAPIGroupResources(client.Discovery())
+	if err != nil {
+		return nil, err
 	}
 	kind := d.GroupVersionKind()
 	mapping, err := restmapper.NewDiscoveryRESTMapper(groups).RESTMapping(kind.GroupKind(), kind.Version)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	path := []string{"/apis", kind.Group, kind.Version}
 	if kind.Group == "" {
@@ -96,14 +120,7 @@ func apply(ctx context.Context, d document, text []byte, namespace string, dryRu
 		}
 		path = append(path, "namespaces", namespace)
 	}
-	request := client.RESTClient().Patch(types.ApplyYAMLPatchType).
-		AbsPath(append(path, mapping.Resource.Resource, d.GetName())...).
-		SetHeader("Accept", "application/json").
-		Param("fieldManager", "test").Param("fieldValidation", metav1.FieldValidationStrict)
-	if dryRun {
-		request = request.Param("dryRun", metav1.DryRunAll)
-	}
-	return request.Body(text).Do(ctx).Error()
+	return append(path, mapping.Resource.Resource, d.GetName()), nil
 }
 
 // install does what the head of the example says, but for the Deployment, which needs a

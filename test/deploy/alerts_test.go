@@ -1,0 +1,182 @@
+//go:build unix
+
+package deploy
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/protect"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/test/process"
+)
+
+const (
+	rulesFile     = "csi-reclaimer.rules.yaml"
+	rulesTests    = "csi-reclaimer.tests.yaml"
+	dashboardFile = "csi-reclaimer.json"
+	runbooks      = "https://github.com/csi-reclaimer/csi-reclaimer/blob/main/docs/operate.md#"
+)
+
+type alert struct {
+	Alert       string            `json:"alert"`
+	Expr        string            `json:"expr"`
+	Labels      map[string]string `json:"labels"`
+	Annotations map[string]string `json:"annotations"`
+}
+
+func alerts(t *testing.T) (all []alert) {
+	t.Helper()
+	var file struct {
+		Groups []struct {
+			Rules []alert `json:"rules"`
+		} `json:"groups"`
+	}
+	if err := yaml.Unmarshal(read(t, "alerts", rulesFile), &file); err != nil {
+		t.Fatal(err)
+	}
+	for _, group := range file.Groups {
+		all = append(all, group.Rules...)
+	}
+	if len(all) < 10 {
+		t.Fatalf("%d alerts were found", len(all))
+	}
+	return all
+}
+
+func TestTheAlertsFireWhenTheyShould(t *testing.T) {
+	if out, err := promtool(t, "check", "rules", "--lint=all", "--lint-fatal", inDeploy(t, "alerts", rulesFile)); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if out, err := promtool(t, "test", "rules", inDeploy(t, "alerts", rulesTests)); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestEachAlertIsTested both ways: that it fires, and that it is silent.
+func TestEachAlertIsTested(t *testing.T) {
+	var file struct {
+		Tests []struct {
+			Cases []struct {
+				Alert    string           `json:"alertname"`
+				Expected []map[string]any `json:"exp_alerts"`
+			} `json:"alert_rule_test"`
+		} `json:"tests"`
+	}
+	if err := yaml.Unmarshal(read(t, "alerts", rulesTests), &file); err != nil {
+		t.Fatal(err)
+	}
+	fires, silent := map[string]bool{}, map[string]bool{}
+	for _, test := range file.Tests {
+		for _, c := range test.Cases {
+			fires[c.Alert] = fires[c.Alert] || len(c.Expected) > 0
+			silent[c.Alert] = silent[c.Alert] || len(c.Expected) == 0
+		}
+	}
+	for _, a := range alerts(t) {
+		if !fires[a.Alert] || !silent[a.Alert] {
+			t.Errorf("%s: tested to fire: %v, to be silent: %v", a.Alert, fires[a.Alert], silent[a.Alert])
+		}
+	}
+}
+
+// TestAnAlertThatIsBrokenIsFound by its test: each is made to never fire.
+func TestAnAlertThatIsBrokenIsFound(t *testing.T) {
+	rules := string(read(t, "alerts", rulesFile))
+	dir := t.TempDir()
+	var broken []string
+	for line := range strings.Lines(rules) {
+		if indented, is := strings.CutPrefix(line, "      "); is && strings.HasPrefix(broken[len(broken)-1], "    expr:") {
+			line = "      (" + strings.TrimSuffix(indented, "\n") + ") and vector(0) == 1\n"
+		}
+		broken = append(broken, line)
+	}
+	for name, text := range map[string]string{rulesFile: strings.Join(broken, ""), rulesTests: string(read(t, "alerts", rulesTests))} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, err := promtool(t, "test", "rules", filepath.Join(dir, rulesTests))
+	if err == nil {
+		t.Fatalf("no test notices alerts that never fire\n%s", out)
+	}
+	for _, a := range alerts(t) {
+		if !strings.Contains(err.Error()+out, a.Alert) {
+			t.Errorf("%s never fires, and its test does not notice", a.Alert)
+		}
+	}
+}
+
+func TestEachAlertHasItsRunbook(t *testing.T) {
+	root, err := process.ModuleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile(filepath.Join(root, "docs", "operate.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	headings := map[string]bool{}
+	for _, heading := range regexp.MustCompile(`(?m)^#+ (\w+)$`).FindAllStringSubmatch(string(page), -1) {
+		headings[heading[1]] = true
+	}
+	for _, a := range alerts(t) {
+		if want := runbooks + strings.ToLower(a.Alert); a.Annotations["runbook_url"] != want {
+			t.Errorf("%s: runbook %q, want %q", a.Alert, a.Annotations["runbook_url"], want)
+		}
+		if !headings[a.Alert] {
+			t.Errorf("docs/operate.md has no heading %s", a.Alert)
+		}
+		delete(headings, a.Alert)
+		if !slices.Contains([]string{"critical", "warning", "info"}, a.Labels["severity"]) {
+			t.Errorf("%s: severity %q", a.Alert, a.Labels["severity"])
+		}
+		if a.Annotations["summary"] == "" || a.Annotations["description"] == "" {
+			t.Errorf("%s says nothing", a.Alert)
+		}
+	}
+	for heading := range headings {
+		if strings.HasPrefix(heading, "CSIReclaimer") || strings.HasPrefix(heading, "VolumeGuard") {
+			t.Errorf("docs/operate.md explains %s, which is no alert", heading)
+		}
+	}
+}
+
+// TestTheAlertsNameReasonsThatThereAre: a word that was changed in the program would keep an alert silent for ever.
+func TestTheAlertsNameReasonsThatThereAre(t *testing.T) {
+	known := map[string][]string{
+		"csi_reclaimer_waiting_pvs":        words(reclaim.Reasons()),
+		"csi_reclaimer_reports_total":      words(reclaim.Reasons()),
+		"csi_reclaimer_intree_waiting_pvs": words(intree.Reasons()),
+		"csi_reclaimer_protection_waiting": words(protect.Reasons()),
+	}
+	matcher := regexp.MustCompile(`(\w+)\{reason=~?"([^"]+)"\}`)
+	found := 0
+	for _, a := range alerts(t) {
+		for _, m := range matcher.FindAllStringSubmatch(a.Expr, -1) {
+			for _, word := range strings.Split(m[2], "|") {
+				found++
+				if !slices.Contains(known[m[1]], word) {
+					t.Errorf("%s: %s never has the reason %s", a.Alert, m[1], word)
+				}
+			}
+		}
+	}
+	if found < 20 {
+		t.Errorf("%d reasons were found: this test shows little", found)
+	}
+}
+
+func words[R ~string](reasons []R) (all []string) {
+	for _, r := range reasons {
+		all = append(all, string(r))
+	}
+	return all
+}

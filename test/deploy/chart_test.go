@@ -1,0 +1,382 @@
+//go:build unix
+
+package deploy
+
+import (
+	"encoding/json"
+	"maps"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
+)
+
+const (
+	guard     = "volume-guard"
+	guardHome = "csi-reclaimer" // the namespace of the manifests
+)
+
+// guardValues are ways to install the chart; all that it can render is in one of them.
+func guardValues() map[string][]string {
+	return map[string][]string{
+		"as it comes":         nil,
+		"for a first look":    {"dryRun=true", "webhooks.pods=true", "controllers={*,pvc-protection}"},
+		"with the policy":     {"admissionPolicy.enabled=true", `protectedDrivers.disk\.csi\.example\.com=owner`},
+		"with protection":     {"controllers={*,pvc-protection,pv-protection}"},
+		"without intree":      {"controllers={-intree,pv-protection}"},
+		"with webhooks":       {"webhooks.persistentVolumes=true", "webhooks.pods=true", `protectedDrivers.disk\.csi\.example\.com=companion`},
+		"with pods' webhooks": {"webhooks.pods=true"},
+		"with monitoring":     {"monitoring.podMonitor.enabled=true", "monitoring.alerts.enabled=true", "monitoring.dashboard.enabled=true"},
+		"with little":         {"serviceAccount.create=false", "rbac.create=false", "podDisruptionBudget.enabled=false", "networkPolicy.enabled=false", "releaseOnUninstall.enabled=false"},
+		"with everything else": {
+			"image.repository=registry.example.com/volume-guard", "image.digest=sha256:" + strings.Repeat("0a", 32), "imagePullSecrets={pull}",
+			"replicas=3", "log.format=json", "log.verbosity=4", "extraArgs={--worker-threads=20}", "nodeSelector.disk=fast",
+			"tolerations[0].key=node-role.kubernetes.io/control-plane", "tolerations[0].operator=Exists", "priorityClassName=system-cluster-critical",
+			"affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0].key=a",
+			"affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0].operator=Exists",
+			"podAnnotations.a=b", "serviceAccount.name=other", "serviceAccount.annotations.c=d",
+			"networkPolicy.apiServer={10.0.0.1/32,fd00::1/128}", "networkPolicy.metricsFrom[0].namespaceSelector.matchLabels.a=b",
+		},
+	}
+}
+
+// sets turns values into flags of helm.
+func sets(values []string) (args []string) {
+	for _, value := range values {
+		args = append(args, "--set", value)
+	}
+	return args
+}
+
+// render returns what helm would install, hooks and all.
+func render(t *testing.T, values ...string) []document {
+	t.Helper()
+	out, err := helm(t, append([]string{"template", guard, inDeploy(t, "charts", guard), "--namespace", guardHome}, sets(values)...)...)
+	if err != nil {
+		t.Fatalf("%q: %v", values, err)
+	}
+	return documents(t, guard, []byte(out))
+}
+
+func find(t *testing.T, all []document, kind, name string) document {
+	t.Helper()
+	for _, d := range all {
+		if d.GetKind() == kind && d.GetName() == name {
+			return d
+		}
+	}
+	t.Fatalf("no %s %q", kind, name)
+	return document{}
+}
+
+func TestHelmFindsNoFaultInTheChart(t *testing.T) {
+	for name, values := range guardValues() {
+		if out, err := helm(t, append([]string{"lint", "--strict", inDeploy(t, "charts", guard)}, sets(values)...)...); err != nil {
+			t.Errorf("%s: %v\n%s", name, err, out)
+		}
+	}
+}
+
+func TestValuesThatAreWrongAreRefused(t *testing.T) {
+	for value, complaint := range map[string]string{
+		"replica=1":                          "replica",
+		"replicas=-1":                        "replicas",
+		"webhooks.pod=true":                  "pod",
+		"controllers={everything}":           "controllers",
+		"controllers={}":                     "controllers",
+		"extraArgs={--dry-run}":              "extraArgs",
+		"extraArgs={--controllers=intree}":   "extraArgs",
+		"image.digest=latest":                "digest",
+		"image.repository=":                  "repository",
+		"log.verbosity=9":                    "verbosity",
+		"log.format=xml":                     "format",
+		"networkPolicy.apiServer={10.0.0.1}": "apiServer",
+		"protectedDrivers.d=somebody":        "protectedDrivers",
+		"admissionPolicy=true":               "admissionPolicy",
+		"monitoring.alerts.labels.a=true":    "labels",
+		"serviceAccount.name=":               "name",
+		"admissionPolicy.enabled=true,webhooks.persistentVolumes=true": "choose one",
+	} {
+		_, err := helm(t, "template", guard, inDeploy(t, "charts", guard), "--set", value)
+		if err == nil || !strings.Contains(err.Error(), complaint) {
+			t.Errorf("--set %s: %v, want a complaint of %q", value, err, complaint)
+		}
+	}
+	if _, err := helm(t, "template", guard, inDeploy(t, "charts", guard), "--kube-version", "1.35.9", "--set", "admissionPolicy.enabled=true"); err == nil || !strings.Contains(err.Error(), "1.36 or newer") {
+		t.Errorf("the policy on 1.35: %v", err)
+	}
+	if _, err := helm(t, "template", guard, inDeploy(t, "charts", guard), "--kube-version", "1.30.0"); err != nil {
+		t.Errorf("on 1.30: %v", err)
+	}
+}
+
+// TestEveryValueIsExplainedAndChecked: the schema refuses what it does not have, so what has no default, and so
+// no place in values.yaml, would be refused or is a secret of the schema's.
+func TestEveryValueIsExplainedAndChecked(t *testing.T) {
+	var values, schema map[string]any
+	text := read(t, "charts", guard, "values.yaml")
+	if err := yaml.Unmarshal(text, &values); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(read(t, "charts", guard, "values.schema.json"), &schema); err != nil {
+		t.Fatal(err)
+	}
+	definitions, _ := schema["definitions"].(map[string]any)
+	sameKeys(t, "", values, schema, definitions)
+	for key := range values {
+		// A comment above the key, or above the first of its own.
+		if !regexp.MustCompile(`(?m)^( *#.*\n)` + key + `:|^` + key + `:.*\n +#`).Match(text) {
+			t.Errorf("values.yaml: %s is not explained", key)
+		}
+	}
+}
+
+// sameKeys goes down both as far as the schema names its keys.
+func sameKeys(t *testing.T, path string, values, schema, definitions map[string]any) {
+	t.Helper()
+	if to, is := schema["$ref"].(string); is {
+		schema, _ = definitions[strings.TrimPrefix(to, "#/definitions/")].(map[string]any)
+	}
+	properties, named := schema["properties"].(map[string]any)
+	if !named || path == ".resources" {
+		return
+	}
+	if schema["additionalProperties"] != false {
+		t.Errorf("%s: the schema takes anything", path)
+	}
+	known := slices.DeleteFunc(slices.Sorted(maps.Keys(properties)), func(key string) bool { return key == "global" }) // helm's own
+	if there := slices.Sorted(maps.Keys(values)); !slices.Equal(there, known) {
+		t.Errorf("%s: values.yaml has %q, the schema %q", path, there, known)
+	}
+	for _, key := range known {
+		below, _ := properties[key].(map[string]any)
+		inner, _ := values[key].(map[string]any)
+		sameKeys(t, path+"."+key, inner, below, definitions)
+	}
+}
+
+// TestTheChartIsTheManifests: whoever installs by kubectl has the same objects.
+func TestTheChartIsTheManifests(t *testing.T) {
+	plain := manifests(t)
+	const common = "volume-guard.yaml rbac-volume-guard.yaml volume-guard-availability.yaml"
+	all := guardValues()
+	for name, files := range map[string]string{
+		"as it comes":     common,
+		"with the policy": common + " admission-policy.yaml",
+		"with protection": common + " rbac-volume-guard-protection.yaml",
+		"with webhooks":   common + " volume-guard-webhooks.yaml rbac-volume-guard-webhooks.yaml",
+	} {
+		rendered := map[string]map[string]any{}
+		for _, d := range render(t, append(all[name], "image.tag=latest")...) {
+			rendered[d.GetKind()+"/"+d.GetName()] = bare(d)
+		}
+		for _, d := range plain {
+			// The namespace is helm's to make.
+			if !slices.Contains(strings.Fields(files), d.file) || d.GetKind() == "Namespace" {
+				continue
+			}
+			key := d.GetKind() + "/" + d.GetName()
+			want := bare(d)
+			if key == "Deployment/"+guard {
+				asManifest(t, want, all[name])
+			}
+			if !reflect.DeepEqual(rendered[key], want) {
+				t.Errorf("%s: %s differs: the chart has\n%s\nand the manifest\n%s", name, d, pretty(rendered[key]), pretty(want))
+			}
+			delete(rendered, key)
+		}
+		// What only the chart can have, or needs other software, and in this rendering the other binding.
+		for _, more := range []string{
+			"Job/volume-guard-release", "ClusterRoleBinding/volume-guard-protection", "ClusterRoleBinding/volume-guard-webhooks",
+			"RoleBinding/volume-guard-webhooks", "ConfigMap/csi-reclaimer-protect-pvs",
+		} {
+			delete(rendered, more)
+		}
+		if len(rendered) != 0 {
+			t.Errorf("%s: no manifest has %q", name, slices.Sorted(maps.Keys(rendered)))
+		}
+	}
+}
+
+// bare is the object without what helm is there for: its labels, and the namespace of a Role, which kubectl
+// apply -n sets.
+func bare(d document) map[string]any {
+	o := d.DeepCopy()
+	drop := func(fields ...string) {
+		labels, _, _ := unstructured.NestedStringMap(o.Object, fields...)
+		maps.DeleteFunc(labels, func(key, _ string) bool {
+			return key == "app" && o.GetKind() != "Deployment" || strings.HasPrefix(key, "app.kubernetes.io/")
+		})
+		unstructured.RemoveNestedField(o.Object, fields...)
+		if len(labels) > 0 {
+			_ = unstructured.SetNestedStringMap(o.Object, labels, fields...)
+		}
+	}
+	drop("metadata", "labels")
+	if o.GetKind() == "Deployment" {
+		drop("spec", "template", "metadata", "labels")
+	}
+	if o.GetNamespace() == guardHome {
+		o.SetNamespace("")
+	}
+	return o.Object
+}
+
+// asManifest changes the manifest's Deployment as its comments tell the reader to for these values, and as the chart
+// does for all.
+func asManifest(t *testing.T, o map[string]any, values []string) {
+	t.Helper()
+	containers, _, err := unstructured.NestedSlice(o, "spec", "template", "spec", "containers")
+	if err != nil || len(containers) != 1 {
+		t.Fatalf("%d containers: %v", len(containers), err)
+	}
+	container, _ := containers[0].(map[string]any)
+	container["imagePullPolicy"] = "IfNotPresent"
+	args, _, err := unstructured.NestedStringSlice(container, "args")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, value := range values {
+		if list, is := strings.CutPrefix(value, "controllers={"); is {
+			args[0] = "--controllers=" + strings.TrimSuffix(list, "}")
+		}
+		if strings.HasPrefix(value, "webhooks.pods=") {
+			args = append(args, "--webhook-address=:9443")
+		}
+	}
+	if err := unstructured.SetNestedStringSlice(container, args, "args"); err != nil {
+		t.Fatal(err)
+	}
+	if err := unstructured.SetNestedSlice(o, containers, "spec", "template", "spec", "containers"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func pretty(o any) string {
+	text, _ := json.MarshalIndent(o, "", " ")
+	return string(text)
+}
+
+// TestTheChartGrantsNoSecretsUnlessItIsTo, and then its own certificate alone.
+func TestTheChartGrantsNoSecretsUnlessItIsTo(t *testing.T) {
+	for name, values := range guardValues() {
+		webhooks := strings.Contains(name, "webhooks")
+		granted := 0
+		for _, d := range render(t, values...) {
+			for _, rule := range d.rules(t) {
+				for _, word := range slices.Concat(rule.APIGroups, rule.Resources, rule.Verbs) {
+					if strings.Contains(word, "*") {
+						t.Errorf("%s: %s: a wildcard in %+v", name, d, rule)
+					}
+				}
+				if !slices.Contains(rule.Resources, "secrets") {
+					continue
+				}
+				granted++
+				if d.GetKind() != "Role" || d.GetNamespace() != guardHome {
+					t.Errorf("%s: %s grants Secrets beyond its namespace", name, d)
+				}
+				// What is not there yet has no name in a rule.
+				if !slices.Equal(rule.ResourceNames, []string{"volume-guard-webhooks"}) && !slices.Equal(rule.Verbs, []string{"create"}) {
+					t.Errorf("%s: %s grants Secrets without a name: %+v", name, d, rule)
+				}
+			}
+		}
+		if (granted > 0) != webhooks {
+			t.Errorf("%s: %d rules grant Secrets", name, granted)
+		}
+	}
+}
+
+// TestTheRightsFollowWhatRuns, so that nothing is granted that nobody uses.
+func TestTheRightsFollowWhatRuns(t *testing.T) {
+	for name, c := range map[string]struct {
+		may    []string
+		mayNot []string
+	}{
+		"as it comes":      {[]string{"persistentvolumes"}, []string{"pods", "configmaps", "mutatingwebhookconfigurations"}},
+		"without intree":   {[]string{"persistentvolumes", "pods"}, []string{"volumeattachments", "configmaps"}},
+		"with webhooks":    {[]string{"configmaps", "mutatingwebhookconfigurations"}, nil},
+		"for a first look": {[]string{"pods"}, []string{"secrets", "configmaps"}}, // no webhook runs in a dry run
+		"with little":      {nil, []string{"persistentvolumes", "leases"}},
+	} {
+		var granted []string
+		for _, d := range render(t, guardValues()[name]...) {
+			for _, rule := range d.rules(t) {
+				granted = append(granted, rule.Resources...)
+			}
+		}
+		for _, resource := range c.may {
+			if !slices.Contains(granted, resource) {
+				t.Errorf("%s: nothing grants %s", name, resource)
+			}
+		}
+		for _, resource := range c.mayNot {
+			if slices.Contains(granted, resource) {
+				t.Errorf("%s: %s is granted", name, resource)
+			}
+		}
+	}
+}
+
+// TestTheReleaseRunsBeforeTheRest, with what the Deployment runs with, and is no pod of its Service.
+func TestTheReleaseRunsBeforeTheRest(t *testing.T) {
+	for name, wanted := range map[string]bool{"as it comes": true, "with everything else": true, "without intree": false, "for a first look": false, "with little": false} {
+		all := render(t, guardValues()[name]...)
+		there := slices.ContainsFunc(all, func(d document) bool { return d.GetKind() == "Job" })
+		if there != wanted {
+			t.Errorf("%s: is there a Job: %v, want %v", name, there, wanted)
+		}
+		if !there {
+			continue
+		}
+		job := jobOf(t, all)
+		if hook := job.Annotations["helm.sh/hook"]; hook != "pre-delete" {
+			t.Errorf("%s: hook %q", name, hook)
+		}
+		var deployment appsv1.Deployment
+		find(t, all, "Deployment", guard).into(t, &deployment)
+		if labels := job.Spec.Template.Labels; labels["app"] == deployment.Spec.Selector.MatchLabels["app"] {
+			t.Errorf("%s: the Job's pod looks like one of the Deployment: %v", name, labels)
+		}
+		ours, theirs := job.Spec.Template.Spec, deployment.Spec.Template.Spec
+		if got, want := ours.Containers[0].Args, []string{theirs.Containers[0].Args[0], "--release-finalizers"}; !slices.Equal(got, want) {
+			t.Errorf("%s: runs %q, want %q", name, got, want)
+		}
+		ours.Containers[0].Name, ours.Containers[0].Args, ours.RestartPolicy = guard, theirs.Containers[0].Args, theirs.RestartPolicy
+		ours.Containers[0].Ports, ours.Containers[0].LivenessProbe, ours.Containers[0].ReadinessProbe =
+			theirs.Containers[0].Ports, theirs.Containers[0].LivenessProbe, theirs.Containers[0].ReadinessProbe
+		ours.TerminationGracePeriodSeconds = theirs.TerminationGracePeriodSeconds
+		if !reflect.DeepEqual(ours, theirs) {
+			t.Errorf("%s: the Job's pod is not that of the Deployment:\n%s\n%s", name, pretty(ours), pretty(theirs))
+		}
+	}
+}
+
+// TestTheChartCarriesTheAlertsAndTheDashboard: a chart cannot read beyond its folder.
+func TestTheChartCarriesTheAlertsAndTheDashboard(t *testing.T) {
+	for copied, from := range map[string]string{rulesFile: filepath.Join("alerts", rulesFile), dashboardFile: filepath.Join("dashboard", dashboardFile)} {
+		if string(read(t, "charts", guard, "files", copied)) != string(read(t, from)) {
+			t.Errorf("deploy/charts/%s/files/%s is not deploy/%s: copy it", guard, copied, from)
+		}
+	}
+	all := render(t, guardValues()["with monitoring"]...)
+	var rules map[string]any
+	if err := yaml.Unmarshal(read(t, "alerts", rulesFile), &rules); err != nil {
+		t.Fatal(err)
+	}
+	if rule := find(t, all, "PrometheusRule", "csi-reclaimer"); !reflect.DeepEqual(rule.Object["spec"], any(rules)) {
+		t.Errorf("the PrometheusRule has\n%s", pretty(rule.Object["spec"]))
+	}
+	data, _, _ := unstructured.NestedStringMap(find(t, all, "ConfigMap", "csi-reclaimer-dashboard").Object, "data")
+	if strings.TrimSpace(data[dashboardFile]) != strings.TrimSpace(string(read(t, "dashboard", dashboardFile))) {
+		t.Error("the ConfigMap has another dashboard")
+	}
+	find(t, all, "PodMonitor", guard)
+}

@@ -1,0 +1,173 @@
+//go:build unix
+
+package deploy
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// queries returns what the dashboard asks, by panel.
+func queries(t *testing.T) map[string][]string {
+	t.Helper()
+	var dashboard struct {
+		Panels []struct {
+			ID      int    `json:"id"`
+			Title   string `json:"title"`
+			Type    string `json:"type"`
+			Targets []struct {
+				Expr string `json:"expr"`
+			} `json:"targets"`
+		} `json:"panels"`
+		Templating struct {
+			List []struct {
+				Name  string `json:"name"`
+				Query any    `json:"query"`
+			} `json:"list"`
+		} `json:"templating"`
+	}
+	if err := json.Unmarshal(read(t, "dashboard", dashboardFile), &dashboard); err != nil {
+		t.Fatal(err)
+	}
+	all := map[string][]string{}
+	ids := map[int]bool{}
+	for _, panel := range dashboard.Panels {
+		if ids[panel.ID] {
+			t.Errorf("two panels have the id %d", panel.ID)
+		}
+		ids[panel.ID] = true
+		for _, target := range panel.Targets {
+			all[panel.Title] = append(all[panel.Title], target.Expr)
+		}
+		if panel.Type != "row" && len(all[panel.Title]) == 0 {
+			t.Errorf("the panel %q asks nothing", panel.Title)
+		}
+	}
+	for _, variable := range dashboard.Templating.List {
+		if query, is := variable.Query.(map[string]any); is {
+			asked := regexp.MustCompile(`^label_values\((.*), \w+\)$`).FindStringSubmatch(fmt.Sprint(query["query"]))
+			if asked == nil {
+				t.Fatalf("the variable %s asks %v", variable.Name, query)
+			}
+			all["variable "+variable.Name] = []string{asked[1]}
+		}
+	}
+	if len(all) < 15 {
+		t.Fatalf("%d panels were found", len(all))
+	}
+	return all
+}
+
+// TestTheDashboardAsksInPromQL: promtool reads each query, as the expression of a rule.
+func TestTheDashboardAsksInPromQL(t *testing.T) {
+	var rules strings.Builder
+	rules.WriteString("groups:\n- name: dashboard\n  rules:\n")
+	for _, asked := range queries(t) {
+		for _, query := range asked {
+			query = strings.NewReplacer("$__rate_interval", "5m", "$namespace", ".*").Replace(query)
+			fmt.Fprintf(&rules, "  - {record: a, labels: {n: %q}, expr: %q}\n", fmt.Sprint(rules.Len()), query)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	if err := os.WriteFile(file, []byte(rules.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := promtool(t, "check", "rules", "--lint=none", file); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestEachQueryIsAboutWhatThereIs: every metric that the dashboard or an alert names, and each label by which it
+// chooses or sums up, is in what the programs answer on /metrics.
+func TestEachQueryIsAboutWhatThereIs(t *testing.T) {
+	there := scrape(t)
+	asked := queries(t)
+	for _, a := range alerts(t) {
+		asked["alert "+a.Alert] = []string{a.Expr}
+	}
+	used := map[string]bool{}
+	for where, all := range asked {
+		for _, query := range all {
+			names, labels := named(query)
+			if len(names) == 0 {
+				t.Errorf("%s: %s names no metric", where, query)
+			}
+			var known []string
+			for _, name := range names {
+				if name == "up" { // Prometheus' own
+					known = append(known, prometheusLabels()...)
+					continue
+				}
+				if _, is := there[name]; !is {
+					t.Errorf("%s: nobody has the metric %s", where, name)
+				}
+				known = append(known, there[name]...)
+				used[name] = true
+			}
+			for _, label := range labels {
+				if !slices.Contains(append(known, prometheusLabels()...), label) {
+					t.Errorf("%s: %v has no label %s", where, names, label)
+				}
+			}
+		}
+	}
+	// What we measure and show nobody is for nothing.
+	for name := range there {
+		name = strings.TrimSuffix(strings.TrimSuffix(name, "_sum"), "_count")
+		if strings.HasPrefix(name, "csi_reclaimer_") && !used[name] && !strings.HasSuffix(name, "_reports_total") {
+			t.Errorf("neither the dashboard nor an alert looks at %s", name)
+		}
+	}
+}
+
+// prometheusLabels are those that a scrape adds.
+func prometheusLabels() []string { return []string{"namespace", "pod", "container", "le"} }
+
+var (
+	inQuotes = regexp.MustCompile(`"[^"]*"`)
+	matchers = regexp.MustCompile(`\{([^}]*)\}`)
+	lists    = regexp.MustCompile(`\b(?:by|without|on|ignoring|group_left|group_right)\s*\(([^)]*)\)`)
+	spans    = regexp.MustCompile(`\[[^\]]*\]|\boffset \w+`)
+	word     = regexp.MustCompile(`[a-zA-Z_:][a-zA-Z0-9_:]*\s*\(?`)
+)
+
+// named returns the metrics and the labels that a query names.
+func named(query string) (metrics, labels []string) {
+	query = inQuotes.ReplaceAllString(query, "")
+	take := func(shape *regexp.Regexp) {
+		for _, found := range shape.FindAllStringSubmatch(query, -1) {
+			labels = append(labels, regexp.MustCompile(`\w+`).FindAllString(found[1], -1)...)
+		}
+		query = shape.ReplaceAllString(query, " ")
+	}
+	take(matchers)
+	take(lists)
+	for _, found := range word.FindAllString(spans.ReplaceAllString(query, " "), -1) {
+		name := strings.TrimSpace(found)
+		if !strings.HasSuffix(name, "(") && !slices.Contains([]string{"and", "or", "unless", "sum", "max", "min"}, name) {
+			metrics = append(metrics, name)
+		}
+	}
+	return metrics, labels
+}
+
+func TestAQueryIsReadAsItIsMeant(t *testing.T) {
+	for query, want := range map[string][2]string{
+		`max by (a, b) (m{c=~"x|y", d="z"}) > 0`:                     {"m", "c d a b"},
+		`sum by (a) (rate(m{c="n"}[5m])) / on (a) n offset 1h`:       {"m n", "c a a"},
+		`(m and ignoring (p) n == 0) unless o`:                       {"m n o", "p"},
+		`histogram_quantile(0.99, sum by (le) (rate(m_bucket[5m])))`: {"m_bucket", "le"},
+		`vector(1) * 86400`:                                          {"", ""},
+	} {
+		metrics, labels := named(query)
+		if got := [2]string{strings.Join(metrics, " "), strings.Join(labels, " ")}; got != want {
+			t.Errorf("%s names %q, want %q", query, got, want)
+		}
+	}
+}

@@ -1,0 +1,280 @@
+//go:build unix
+
+package deploy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/daemon"
+	"github.com/csi-reclaimer/csi-reclaimer/test/process"
+)
+
+// jobOf returns the Job that takes the finalizers off.
+func jobOf(t *testing.T, all []document) *batchv1.Job {
+	t.Helper()
+	job := &batchv1.Job{}
+	find(t, all, "Job", "volume-guard-release").into(t, job)
+	return job
+}
+
+func deploymentOf(t *testing.T, all []document) *appsv1.Deployment {
+	t.Helper()
+	deployment := &appsv1.Deployment{}
+	find(t, all, "Deployment", guard).into(t, deployment)
+	return deployment
+}
+
+// makeGuardHome makes the namespace of the manifests, which enforces the strictest Pod Security.
+func makeGuardHome(t *testing.T) {
+	t.Helper()
+	for _, d := range manifests(t) {
+		if d.file == "volume-guard.yaml" && d.GetKind() == "Namespace" {
+			if err := apply(patiently(t), d, d.text, "", false); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// forgetGuard deletes at the end of the test what it makes of volume-guard's, for helm makes its own and takes nobody
+// else's.
+func forgetGuard(t *testing.T) {
+	t.Helper()
+	var all []document
+	for _, values := range []string{"with webhooks", "with protection"} {
+		all = append(all, render(t, guardValues()[values]...)...)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		for _, d := range all {
+			path, err := pathOf(d, guardHome)
+			if err == nil {
+				err = client.RESTClient().Delete().AbsPath(path...).Do(ctx).Error()
+			}
+			if err != nil && !apierrors.IsNotFound(err) {
+				t.Errorf("%s: %v", d, err)
+			}
+		}
+	})
+}
+
+// TestEachRenderingIsAccepted by the API server, in a dry run in which an unknown field is an error.
+func TestEachRenderingIsAccepted(t *testing.T) {
+	makeGuardHome(t)
+	for name, values := range guardValues() {
+		ctx := patiently(t)
+		for _, d := range render(t, values...) {
+			if d.GroupVersionKind().Group == "monitoring.coreos.com" { // the operator's own, which is not here
+				continue
+			}
+			if err := apply(ctx, d, d.text, guardHome, true); err != nil {
+				t.Errorf("%s: %s: %v", name, d, err)
+			}
+		}
+	}
+}
+
+// TestTheChartsPodsRunUnderTheStrictestPodSecurity; the example's test shows that others are refused.
+func TestTheChartsPodsRunUnderTheStrictestPodSecurity(t *testing.T) {
+	ctx := patiently(t)
+	makeGuardHome(t)
+	heard := &warnings{}
+	config := rest.CopyConfig(cluster.Admin())
+	config.WarningHandler = heard
+	strict, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"as it comes", "with everything else"} {
+		all := render(t, guardValues()[name]...)
+		for what, spec := range map[string]v1.PodSpec{"Deployment": deploymentOf(t, all).Spec.Template.Spec, "Job": jobOf(t, all).Spec.Template.Spec} {
+			account := &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: spec.ServiceAccountName}}
+			if _, err := strict.CoreV1().ServiceAccounts(guardHome).Create(ctx, account, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				_ = client.CoreV1().ServiceAccounts(guardHome).Delete(context.WithoutCancel(ctx), account.Name, metav1.DeleteOptions{})
+			})
+			spec.PriorityClassName = "" // system-cluster-critical is the cluster's, not the level's, to allow
+			pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "pod"}, Spec: spec}
+			if _, err := strict.CoreV1().Pods(guardHome).Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); err != nil {
+				t.Errorf("%s: the pod of the %s is refused: %v", name, what, err)
+			}
+			if said := heard.take(); len(said) != 0 {
+				t.Errorf("%s: of the %s the API server says %q", name, what, said)
+			}
+		}
+	}
+}
+
+// TestTheChartIsInstalledChangedAndRemoved by helm, on a cluster whose kubelet is this test: it runs the program as the
+// Deployment says, and that of the Job which takes the finalizers off.
+func TestTheChartIsInstalledChangedAndRemoved(t *testing.T) {
+	ctx := patiently(t)
+	forgetGuard(t)
+	makeGuardHome(t)
+	kubeconfig, err := cluster.Kubeconfig(cluster.Admin())
+	if err != nil {
+		t.Fatal(err)
+	}
+	install, uninstall := documented(t, "helm install"), documented(t, "helm uninstall")
+	values := append(sets(guardValues()["with webhooks"]), "--kubeconfig", kubeconfig)
+	if _, err := helm(t, append(install, values...)...); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		// What volume-guard has made itself, as docs/install.md says.
+		_ = client.CoreV1().Secrets(guardHome).Delete(context.WithoutCancel(ctx), "volume-guard-webhooks", metav1.DeleteOptions{})
+		_ = client.CoordinationV1().Leases(guardHome).Delete(context.WithoutCancel(ctx), guard, metav1.DeleteOptions{})
+	})
+
+	deployment, err := client.AppsV1().Deployments(guardHome).Get(ctx, guard, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	http := freeAddress(t)
+	p := beginGuard(t, deployment.Spec.Template.Spec, map[int32]string{8080: http, 9443: freeAddress(t)})
+	if err := p.WaitLog(ctx, "Became the leader"); err != nil {
+		t.Fatal(err)
+	}
+	probe := deployment.Spec.Template.Spec.Containers[0].ReadinessProbe.HTTPGet.Path
+	if err := answers(ctx, "http://"+http+probe); err != nil {
+		t.Fatalf("%v\n%s", err, p.LogTail(20))
+	}
+	if log := p.LogTail(1000); strings.Contains(log, "Preflight") {
+		t.Errorf("something is lacking:\n%s", log)
+	}
+	if bundles := waitTrusted(ctx, t); len(bundles) == 0 {
+		t.Error("the API server trusts no webhook")
+	}
+
+	upgrade := append([]string{"upgrade", "--set", "replicas=1"}, install[1:]...)
+	if _, err := helm(t, append(upgrade, values...)...); err != nil {
+		t.Fatal(err)
+	}
+	if deployment, err = client.AppsV1().Deployments(guardHome).Get(ctx, guard, metav1.GetOptions{}); err != nil || *deployment.Spec.Replicas != 1 {
+		t.Errorf("after the upgrade: %v, %v replicas", err, deployment.Spec.Replicas)
+	}
+	// What volume-guard wrote into the configurations is not the chart's to take away.
+	for _, bundle := range trusted(ctx, t) {
+		if len(bundle) == 0 {
+			t.Error("the upgrade took away what the API server is to trust")
+		}
+	}
+
+	ended := make(chan error, 1)
+	go func() {
+		_, err := helm(t, append(uninstall, "--kubeconfig", kubeconfig)...)
+		ended <- err
+	}()
+	pod, err := waitReleasePod(ctx, ended)
+	if err != nil {
+		t.Fatal(err)
+	}
+	release := beginGuard(t, pod.Spec, nil)
+	select {
+	case <-release.Done():
+	case <-ctx.Done():
+	}
+	if err := release.Err(); err != nil || ctx.Err() != nil {
+		t.Errorf("the Job's program: %v\n%s", err, release.LogTail(20))
+	}
+	pod.Status.Phase = v1.PodSucceeded
+	if _, err := client.CoreV1().Pods(guardHome).UpdateStatus(ctx, pod, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.AppsV1().Deployments(guardHome).Get(ctx, guard, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the Deployment is still there: %v", err)
+	}
+}
+
+// beginGuard runs the pod's only container as a kubelet would, with its ports at other addresses.
+func beginGuard(t *testing.T, pod v1.PodSpec, ports map[int32]string) *process.Process {
+	t.Helper()
+	binary, err := daemon.Build(patiently(t), guard, os.Stderr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	container := pod.Containers[0]
+	container.VolumeMounts = nil // the account's token, for which the kubeconfig stands
+	args := append(onThisMachine(t, container, "", ports), "--kubeconfig="+kubeconfigOf(t, guardHome, pod.ServiceAccountName))
+	// The release takes the Lease of the one that leads, which ends by it with an error.
+	p, err := process.Start(process.Command{Path: binary, Args: args, Env: environment(t, container, guardHome)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return p
+}
+
+// trusted returns what the API server trusts of each webhook.
+func trusted(ctx context.Context, t *testing.T) (bundles [][]byte) {
+	t.Helper()
+	mutating, err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, "csi-reclaimer", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	validating, err := client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(ctx, "csi-reclaimer", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range mutating.Webhooks {
+		bundles = append(bundles, mutating.Webhooks[i].ClientConfig.CABundle)
+	}
+	for i := range validating.Webhooks {
+		bundles = append(bundles, validating.Webhooks[i].ClientConfig.CABundle)
+	}
+	return bundles
+}
+
+// waitTrusted waits until volume-guard has written that.
+func waitTrusted(ctx context.Context, t *testing.T) [][]byte {
+	t.Helper()
+	for {
+		bundles := trusted(ctx, t)
+		if !slices.ContainsFunc(bundles, func(b []byte) bool { return len(b) == 0 }) {
+			return bundles
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatal("no certificate was made")
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// waitReleasePod returns the pod that the Job controller makes, unless helm ends before.
+func waitReleasePod(ctx context.Context, ended <-chan error) (*v1.Pod, error) {
+	for {
+		pods, err := client.CoreV1().Pods(guardHome).List(ctx, metav1.ListOptions{LabelSelector: "app=volume-guard-release"})
+		if err == nil && len(pods.Items) > 0 {
+			return &pods.Items[0], nil
+		}
+		select {
+		case err := <-ended:
+			return nil, fmt.Errorf("helm ended before its hook ran: %w", errors.Join(err, errors.New("no Job")))
+		case <-ctx.Done():
+			return nil, fmt.Errorf("no pod of the Job: %w", errors.Join(ctx.Err(), err))
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}

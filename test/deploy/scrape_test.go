@@ -1,0 +1,183 @@
+//go:build unix
+
+package deploy
+
+import (
+	"context"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
+	"github.com/csi-reclaimer/csi-reclaimer/test/daemon"
+	"github.com/csi-reclaimer/csi-reclaimer/test/grant"
+	"github.com/csi-reclaimer/csi-reclaimer/test/mockdriver"
+	"github.com/csi-reclaimer/csi-reclaimer/test/sidecar"
+	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
+)
+
+// scrape returns the metrics that both programs answer with, all that they can do switched on, and the labels of
+// each. Some figures are there only once something happened, so it does.
+func scrape(t *testing.T) map[string][]string {
+	t.Helper()
+	ctx := patiently(t)
+	there := map[string][]string{}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	namespace, err := cluster.CreateNamespace(ctx, "scrape-")
+	must(err)
+	driver := mockdriver.ForTest(t, mockdriver.Options{Name: "scrape.csi-reclaimer.io", Profile: "no-attach"})
+	maker := storage.Maker{Client: client, Driver: driver.Name(), Namespace: namespace, CSI: driver.Controller()}
+	must(grant.Sidecar(ctx, client, namespace, "csi-reclaimer", "owner"))
+	must(grant.Capacity(ctx, client, namespace, "csi-reclaimer"))
+	must(grant.Guard(ctx, client, namespace, guard))
+	forgetGuard(t)
+
+	car, err := sidecar.Start(ctx, sidecar.Options{
+		Address: driver.Socket(), Kubeconfig: kubeconfigOf(t, namespace, "csi-reclaimer"), Progress: os.Stderr,
+		Args: []string{"--enable-capacity", "--capacity-ownerref-level=-1", "--brake-deletions=9"},
+		Env:  []string{"NAMESPACE=" + namespace, "POD_NAMESPACE=" + namespace, "POD_NAME=none"},
+	})
+	must(err)
+	stopLater(t, car)
+	keeper, err := daemon.Start(ctx, daemon.Options{
+		Name: guard, Progress: os.Stderr, Env: []string{"POD_NAMESPACE=" + namespace},
+		Args: []string{"--kubeconfig=" + kubeconfigOf(t, namespace, guard), "--controllers=*,pvc-protection,pv-protection", "--webhook-address=127.0.0.1:0"},
+	})
+	must(err)
+	stopLater(t, keeper)
+
+	_, err = maker.MakeClass(ctx, storage.Class{Name: "scrape"})
+	must(err)
+	// One volume is made and deleted; one cannot be deleted; one cannot be made.
+	made := waitBound(ctx, t, maker, "made")
+	stays := waitBound(ctx, t, maker, "stays")
+	must(driver.SetFaults(ctx, faults.Plan{Rules: []faults.Rule{
+		{Method: "CreateVolume", Action: faults.Fail, Code: "Internal"},
+		{Method: "DeleteVolume", Volume: stays.Spec.CSI.VolumeHandle, Action: faults.Fail, Code: "Internal"},
+	}}))
+	for _, pv := range []*v1.PersistentVolume{made, stays} {
+		must(client.CoreV1().PersistentVolumeClaims(namespace).Delete(ctx, pv.Spec.ClaimRef.Name, metav1.DeleteOptions{}))
+	}
+	_, err = maker.MakeClaim(ctx, storage.ClaimSpec{Name: "never", Class: "scrape"})
+	must(err)
+	// One, of an in-tree plugin, is being deleted while its claim is there.
+	makeInTree(ctx, t, namespace)
+
+	for program, last := range map[*daemon.Daemon][]string{
+		car: {
+			"controller_persistentvolume_delete_total", "controller_persistentvolume_delete_failed_total", "csi_reclaimer_waiting_pvs",
+			"csi_reclaimer_reports_total", "controller_persistentvolumeclaim_provision_total", "controller_persistentvolumeclaim_provision_failed_total",
+		},
+		keeper: {"csi_reclaimer_intree_waiting_pvs", "csi_reclaimer_protection_waiting"},
+	} {
+		waitMetrics(ctx, t, program, last, there)
+	}
+	must(driver.ClearFaults(ctx)) // so that all of it goes
+	return there
+}
+
+// waitMetrics adds what the program answers to what is there, once it has these.
+func waitMetrics(ctx context.Context, t *testing.T, program *daemon.Daemon, last []string, there map[string][]string) {
+	t.Helper()
+	line := regexp.MustCompile(`(?m)^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? \S+$`)
+	for {
+		text, err := program.Get(ctx, "/metrics")
+		for _, found := range line.FindAllStringSubmatch(text, -1) {
+			there[found[1]] = nil
+			for _, label := range regexp.MustCompile(`(\w+)="`).FindAllStringSubmatch(found[2], -1) {
+				there[found[1]] = append(there[found[1]], label[1])
+			}
+		}
+		missing := ""
+		for _, name := range last {
+			if _, is := there[name]; !is {
+				missing += " " + name
+			}
+		}
+		if missing == "" && err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("without%s: %v\n%s", missing, err, program.LogTail(20))
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// waitBound makes a claim and returns the PV that is made for it.
+func waitBound(ctx context.Context, t *testing.T, maker storage.Maker, name string) *v1.PersistentVolume {
+	t.Helper()
+	claim, err := maker.MakeClaim(ctx, storage.ClaimSpec{Name: name, Class: "scrape"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var bound string
+	if err := claim.Wait(ctx, "bound", func(c *v1.PersistentVolumeClaim) bool {
+		if c == nil || c.Status.Phase != v1.ClaimBound {
+			return false
+		}
+		bound = c.Spec.VolumeName
+		return true
+	}); err != nil {
+		t.Fatal(err)
+	}
+	pv, err := client.CoreV1().PersistentVolumes().Get(ctx, bound, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pv
+}
+
+// makeInTree makes a bound PV of an in-tree plugin and deletes it, which lasts as long as its claim.
+func makeInTree(ctx context.Context, t *testing.T, namespace string) {
+	t.Helper()
+	maker := storage.Maker{Client: client, Namespace: namespace}
+	volume, err := maker.Make(ctx, storage.Spec{Name: "scrape-in-tree", Policy: v1.PersistentVolumeReclaimDelete, Handle: "none", Change: func(pv *v1.PersistentVolume) {
+		pv.Annotations = map[string]string{"pv.kubernetes.io/provisioned-by": "kubernetes.io/host-path"}
+		pv.Finalizers = []string{"kubernetes.io/pv-controller"}
+		pv.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/nowhere"}}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = client.CoreV1().PersistentVolumeClaims(namespace).Delete(context.WithoutCancel(ctx), volume.ClaimName, metav1.DeleteOptions{})
+	})
+	if err := client.CoreV1().PersistentVolumes().Delete(ctx, volume.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// kubeconfigOf returns a kubeconfig file of a service account.
+func kubeconfigOf(t *testing.T, namespace, account string) string {
+	t.Helper()
+	config, err := cluster.ServiceAccount(patiently(t), namespace, account)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, err := cluster.Kubeconfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func stopLater(t *testing.T, program *daemon.Daemon) {
+	t.Helper()
+	t.Cleanup(func() {
+		if err := program.Stop(); err != nil {
+			t.Errorf("%v\n%s", err, strings.TrimSpace(program.LogTail(20)))
+		}
+	})
+}

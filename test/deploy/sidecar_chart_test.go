@@ -1,0 +1,174 @@
+//go:build unix
+
+package deploy
+
+import (
+	"encoding/json"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/grant"
+)
+
+const (
+	car     = "csi-reclaimer"
+	carHome = "mock-csi" // the example's namespace
+)
+
+// carFlags are those of helm for the chart, for the example's driver.
+func carFlags(t *testing.T, command string, values ...string) []string {
+	t.Helper()
+	return append([]string{command, "mock", inDeploy(t, "charts", car), "--namespace", carHome, "--set", "serviceAccount=mock-csi-controller"}, sets(values)...)
+}
+
+func renderCar(t *testing.T, values ...string) []document {
+	t.Helper()
+	out, err := helm(t, carFlags(t, "template", values...)...)
+	if err != nil {
+		t.Fatalf("%q: %v", values, err)
+	}
+	return documents(t, car, []byte(out))
+}
+
+// carRules are the rules of a rendering for a kind of role, and whether a binding was missing.
+func carRules(t *testing.T, all []document, kind, name string) []rbacv1.PolicyRule {
+	t.Helper()
+	var binding rbacv1.RoleBinding
+	find(t, all, kind+"Binding", name).into(t, &binding)
+	if binding.RoleRef.Name != name || binding.RoleRef.Kind != kind || len(binding.Subjects) != 1 ||
+		binding.Subjects[0].Name != "mock-csi-controller" || binding.Subjects[0].Namespace != carHome {
+		t.Errorf("%s %s is bound as %+v", kind, name, binding)
+	}
+	return find(t, all, kind, name).rules(t)
+}
+
+func TestTheSidecarsChartGrantsWhatTheManifestsGrant(t *testing.T) {
+	for _, role := range []string{"owner", "companion", "observer"} {
+		cluster, namespaced, err := grant.Rules(role)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := renderCar(t, "role="+role)
+		if got := carRules(t, all, "ClusterRole", "mock-csi-reclaimer"); !reflect.DeepEqual(got, cluster) {
+			t.Errorf("%s: grants in the cluster %s, want %s", role, pretty(got), pretty(cluster))
+		}
+		if got := carRules(t, all, "Role", "mock-csi-reclaimer"); !reflect.DeepEqual(got, namespaced) {
+			t.Errorf("%s: grants in the namespace %s, want %s", role, pretty(got), pretty(namespaced))
+		}
+		if len(all) != 4 {
+			t.Errorf("%s: %d objects: %v", role, len(all), all)
+		}
+	}
+	want, err := grant.CapacityRules()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := carRules(t, renderCar(t, "capacity=true"), "Role", "mock-csi-reclaimer-capacity"); !reflect.DeepEqual(got, want) {
+		t.Errorf("grants for capacity %s, want %s", pretty(got), pretty(want))
+	}
+	for _, file := range []string{"rbac-owner.yaml", "rbac-companion.yaml", "rbac-observer.yaml", "rbac-capacity.yaml"} {
+		if string(read(t, "charts", car, "files", file)) != string(read(t, "manifests", file)) {
+			t.Errorf("deploy/charts/%s/files/%s is not that of deploy/manifests: copy it", car, file)
+		}
+	}
+}
+
+func TestTheSidecarsChartGrantsNoSecretsUnlessTheyAreNamed(t *testing.T) {
+	secrets := func(all []document) (granting []document) {
+		for _, d := range all {
+			if slices.ContainsFunc(d.rules(t), func(r rbacv1.PolicyRule) bool { return slices.Contains(r.Resources, "secrets") }) {
+				granting = append(granting, d)
+			}
+		}
+		return granting
+	}
+	for _, role := range []string{"owner", "companion", "observer"} {
+		if granting := secrets(renderCar(t, "role="+role, "capacity=true")); len(granting) != 0 {
+			t.Errorf("%s: %v", role, granting)
+		}
+	}
+	all := renderCar(t, "secrets.storage={one,two}", "secrets.other={three}")
+	granting := secrets(all)
+	want := map[string][]string{"storage": {"one", "two"}, "other": {"three"}}
+	if len(granting) != len(want) {
+		t.Fatalf("Secrets are granted by %v", granting)
+	}
+	for _, d := range granting {
+		rule := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: want[d.GetNamespace()], Verbs: []string{"get"}}
+		if rules := d.rules(t); d.GetKind() != "Role" || !reflect.DeepEqual(rules, []rbacv1.PolicyRule{rule}) {
+			t.Errorf("%s in %q: %+v", d, d.GetNamespace(), rules)
+		}
+	}
+}
+
+func TestWrongValuesOfTheSidecarsChartAreRefused(t *testing.T) {
+	for value, complaint := range map[string]string{
+		"serviceAccount=":                        "serviceAccount",
+		"role=nobody":                            "role",
+		"secrets.storage={}":                     "secrets",
+		"secrets.storage={*}":                    "secrets",
+		"container.extraArgs={--role=owner}":     "extraArgs",
+		"container.socket=csi.sock":              "socket",
+		"container.brakes=1":                     "brakes",
+		"container.resources.request.memory=1Gi": "request",
+	} {
+		if _, err := helm(t, carFlags(t, "template", value)...); err == nil || !strings.Contains(err.Error(), complaint) {
+			t.Errorf("--set %s: %v, want a complaint of %q", value, err, complaint)
+		}
+	}
+	if out, err := helm(t, "lint", "--strict", inDeploy(t, "charts", car), "--set", "serviceAccount=a", "--set", "secrets.b={c}"); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestTheSnippetIsTheExamplesContainer: that one is shown to run.
+func TestTheSnippetIsTheExamplesContainer(t *testing.T) {
+	want := container(t, example(t).Spec.Template.Spec, car)
+	if got := snippet(t); !reflect.DeepEqual(got, want) {
+		t.Errorf("the chart shows %s, want %s", pretty(got), pretty(want))
+	}
+	got := snippet(t, "role=companion", "container.extraArgs={--worker-threads=3}", "container.socket=/run/d/d.sock", "container.socketVolume=run", "container.brakeDeletions=0")
+	if args := []string{"--csi-address=/run/d/d.sock", "--role=companion", "--leader-election", "--http-endpoint=:8080", "--worker-threads=3"}; !slices.Equal(got.Args, args) {
+		t.Errorf("the arguments are %q, want %q", got.Args, args)
+	}
+	if m := got.VolumeMounts[0]; m.Name != "run" || m.MountPath != "/run/d" {
+		t.Errorf("the socket is in %+v", m)
+	}
+	got = snippet(t, "capacity=true")
+	var named []string
+	for _, e := range got.Env {
+		named = append(named, e.Name)
+	}
+	if !slices.Contains(got.Args, "--enable-capacity") || !slices.Equal(named, []string{"POD_NAMESPACE", "NAMESPACE", "POD_NAME"}) {
+		t.Errorf("with capacity: %q, %q", got.Args, named)
+	}
+}
+
+// snippet returns the container that helm shows at the end of an installation.
+func snippet(t *testing.T, values ...string) v1.Container {
+	t.Helper()
+	out, err := helm(t, append(carFlags(t, "install", values...), "--dry-run=client", "--output=json")...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var release struct {
+		Info struct {
+			Notes string `json:"notes"`
+		} `json:"info"`
+	}
+	if err := json.Unmarshal([]byte(out), &release); err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(release.Info.Notes, "\n\n")
+	var containers []v1.Container
+	if err := yaml.UnmarshalStrict([]byte(text), &containers); err != nil || len(containers) != 1 {
+		t.Fatalf("%d containers, %v in\n%s", len(containers), err, release.Info.Notes)
+	}
+	return containers[0]
+}
