@@ -99,7 +99,7 @@ func (k *worker) sync(s *state, slot int) (v verb, stale bool, do func(*scene)) 
 		return 0, false, nil
 	case f == boundHere:
 		return controllerBinds, stale, phase(reclaim.PhaseBound)
-	case f == boundElsewhere && !(k.provisioned(slot) && p.deletes()):
+	case f == boundElsewhere && (!k.provisioned(slot) || !p.deletes()):
 		return controllerUnbinds, stale, write(func(p *pv) { p.Claim = 0 })
 	case !p.released():
 		return controllerReleases, stale, phase(reclaim.PhaseReleased)
