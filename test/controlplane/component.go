@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -70,10 +71,11 @@ func (c *Component) Pause() error { return c.process().Pause() }
 // Resume ends a Pause.
 func (c *Component) Resume() error { return c.process().Resume() }
 
-// Restart kills the component, if it still runs, starts it again on the same port and data and waits until it is ready.
-func (c *Component) Restart(ctx context.Context) error {
+// Restart kills the component, if it still runs, starts it again on the same port and data, with the same flags and,
+// for this run, more, and waits until it is ready.
+func (c *Component) Restart(ctx context.Context, more ...string) error {
 	c.Kill()
-	return c.start(ctx)
+	return c.start(ctx, more...)
 }
 
 func (c *Component) process() *process.Process {
@@ -83,8 +85,10 @@ func (c *Component) process() *process.Process {
 }
 
 // start starts the process and waits until it is ready.
-func (c *Component) start(ctx context.Context) error {
-	p, err := process.Start(c.command)
+func (c *Component) start(ctx context.Context, more ...string) error {
+	command := c.command
+	command.Args = slices.Concat(command.Args, more)
+	p, err := process.Start(command)
 	if err != nil {
 		return err
 	}

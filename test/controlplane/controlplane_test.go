@@ -87,6 +87,12 @@ func TestEachComponentCanBeKilledAndRestartedOnItsData(t *testing.T) {
 			return err
 		})
 	}
+	if err := cp.ControllerManager.Restart(t.Context(), "--no-such-flag"); err == nil {
+		t.Error("a flag for one run does not reach it")
+	}
+	if err := cp.ControllerManager.Restart(t.Context()); err != nil {
+		t.Errorf("a flag for one run stays: %v", err)
+	}
 	// The controller manager was restarted after the API server it knew: it still does its work.
 	namespace(t, cp)
 }
