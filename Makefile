@@ -34,7 +34,7 @@ krew: ## Make the plugin's archives and its krew manifest in .build/krew, for VE
 		sed -i.bak "s|\$${SHA256_$${os}_$$arch}|$$sum|" .build/krew/reclaim.yaml && rm .build/krew/reclaim.yaml.bak || exit 1; \
 	done
 
-demo: ## Show the main job on a real control plane; KEEP=1 leaves it up. Needs Go, git, make
+demo: ## Show the main jobs on real control planes; KEEP=1 leaves it up. Needs Go, git, make
 	$(GO) run ./test/demo $(if $(KEEP),--keep)
 
 test: test-unit test-model test-controlplane test-sanity test-e2e ## Run all tests. Also needs a C compiler, for -race

@@ -95,6 +95,9 @@ func claimChanges(before, now *v1.PersistentVolumeClaim) []string {
 	if now.Status.Phase != before.Status.Phase {
 		lines = append(lines, "the claim is "+string(now.Status.Phase))
 	}
+	if now.DeletionTimestamp != nil && before.DeletionTimestamp == nil {
+		lines = append(lines, "the claim is terminating")
+	}
 	return lines
 }
 
@@ -108,6 +111,19 @@ func (w *claimWatcher) waitGone(ctx context.Context) error {
 	case <-ctx.Done():
 		return fmt.Errorf("wait for the claim to be gone: %w", ctx.Err())
 	}
+}
+
+// patient waits until the claim was seen to be gone. Patience that ends is no error: the timeline says
+// so, and the verdict is for later.
+func (w *claimWatcher) patient(ctx context.Context, t *timeline) error {
+	waiting, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	err := w.waitGone(waiting)
+	if err != nil && ctx.Err() == nil && waiting.Err() != nil {
+		t.demo(fmt.Sprintf("after %v the claim is not gone", patience))
+		return nil
+	}
+	return err
 }
 
 // stop ends the watch. It may be called twice.

@@ -19,60 +19,87 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
 )
 
-// allRight is how every scene should end.
-func allRight() []result {
-	var results []result
+// allRight is how every scene of the first act should end.
+func allRight() (verdicts []verdict) {
 	for _, sc := range scenes() {
-		results = append(results, result{scene: sc, seen: sc.want})
+		verdicts = append(verdicts, result{scene: sc, seen: sc.want}.verdict())
 	}
-	return results
+	return verdicts
+}
+
+// allGuarded is how every scene of the second act should end.
+func allGuarded() (verdicts []verdict) {
+	for _, sc := range guardScenes() {
+		verdicts = append(verdicts, guardResult{scene: sc, seen: sc.want}.verdict())
+	}
+	return verdicts
 }
 
 func TestJudge(t *testing.T) {
-	if err := judge(allRight()); err != nil {
+	if err := judge(slices.Concat(allRight(), allGuarded())); err != nil {
 		t.Errorf("all as wanted: %v", err)
 	}
-	spoil := map[string]func(*outcome){
+	for name, change := range map[string]func(*outcome){
 		"the volume is left where it should go, or gone where it should stay": func(o *outcome) { o.onDisk = !o.onDisk },
 		"one call too many":              func(o *outcome) { o.deleteCalls++ },
 		"the PV is stuck":                func(o *outcome) { o.pv, o.held = "Failed", true },
 		"protected or not, wrongly":      func(o *outcome) { o.protected = !o.protected },
 		"let go before it was reclaimed": func(o *outcome) { o.late = true },
-	}
-	for name, change := range spoil {
+	} {
 		for i, sc := range scenes() {
-			t.Run(name+": "+sc.title, func(t *testing.T) {
-				results := allRight()
-				change(&results[i].seen)
-				err := judge(results)
-				if !errors.Is(err, errWrong) {
-					t.Fatalf("judge = %v, want errWrong", err)
-				}
-				status, line := conclude(err, false)
-				if status != 1 {
-					t.Errorf("exit status %d, want 1", status)
-				}
-				for _, want := range []string{sc.title, sc.want.String(), results[i].seen.String()} {
-					if !strings.Contains(line, want) {
-						t.Errorf("the last line does not say %q: %s", want, line)
-					}
-				}
-				var out bytes.Buffer
-				p := newPrinter(&out, false)
-				p.table(results)
-				if strings.Count(out.String(), "WRONG") != 1 {
-					t.Errorf("the table shows not one WRONG:\n%s", out.String())
-				}
-				out.Reset()
-				p.moral(results[i])
-				if strings.Contains(out.String(), sc.moral) {
-					t.Errorf("says what did not happen:\n%s", out.String())
-				}
-			})
+			seen := sc.want
+			change(&seen)
+			t.Run(name+": "+sc.title, func(t *testing.T) { expectNoticed(t, allRight(), i, seen) })
 		}
+	}
+	for name, change := range map[string]func(*guardOutcome){
+		"the directory is left where it should go, or gone where it should stay": func(o *guardOutcome) { o.onDisk = !o.onDisk },
+		"the PV is stuck":                       func(o *guardOutcome) { o.pv = "Released" },
+		"the claim is stuck":                    func(o *guardOutcome) { o.claim = terminating },
+		"a twin is left":                        func(o *guardOutcome) { o.twins++ },
+		"the claim was taken away from its pod": func(o *guardOutcome) { o.used = lostTo },
+	} {
+		for i, sc := range guardScenes() {
+			seen := sc.want
+			change(&seen)
+			t.Run(name+": "+sc.title, func(t *testing.T) { expectNoticed(t, allGuarded(), i, seen) })
+		}
+	}
+}
+
+// expectNoticed checks that all is said of one scene that ended in another way than it should.
+func expectNoticed(t *testing.T, verdicts []verdict, i int, seen ending) {
+	t.Helper()
+	verdicts[i].seen = seen
+	v := verdicts[i]
+	err := judge(verdicts)
+	if !errors.Is(err, errWrong) {
+		t.Fatalf("judge = %v, want errWrong", err)
+	}
+	status, line := conclude(err, false)
+	if status != 1 {
+		t.Errorf("exit status %d, want 1", status)
+	}
+	for _, want := range []string{v.title, v.want.String(), v.seen.String()} {
+		if !strings.Contains(line, want) {
+			t.Errorf("the last line does not say %q: %s", want, line)
+		}
+	}
+	var out bytes.Buffer
+	p := newPrinter(&out, false)
+	p.table(1, verdicts)
+	if strings.Count(out.String(), "WRONG") != 1 {
+		t.Errorf("the table shows not one WRONG:\n%s", out.String())
+	}
+	out.Reset()
+	p.moral(v)
+	if strings.Contains(out.String(), v.moral) {
+		t.Errorf("says what did not happen:\n%s", out.String())
 	}
 }
 
@@ -134,20 +161,25 @@ func TestPrinting(t *testing.T) {
 	for _, color := range []bool{false, true} {
 		var out bytes.Buffer
 		p := newPrinter(&out, color)
-		p.intro(scenes())
+		p.intro(scenes(), guardScenes())
 		line := p.timeline()
 		line.disk(1)
 		line.disk(2)
 		line.driver(line.start, "receives DeleteVolume")
 		line.print()
-		for _, r := range allRight() {
-			p.moral(r)
+		line.folder(true)
+		for _, sc := range guardScenes() {
+			p.scene(1, sc.title, sc.story)
 		}
-		p.table(allRight())
+		for _, v := range slices.Concat(allRight(), allGuarded()) {
+			p.moral(v)
+		}
+		p.table(1, allRight())
+		p.table(len(scenes())+1, allGuarded())
 		if got := strings.Contains(out.String(), "\x1b["); got != color {
 			t.Errorf("colour codes with color = %v: %v", color, got)
 		}
-		for _, want := range []string{"1 volume\n", "2 volumes\n", "receives DeleteVolume", "right", "leaked", "expected", "seen"} {
+		for _, want := range []string{"1 volume\n", "2 volumes\n", "receives DeleteVolume", "right", "leaked", "expected", "seen", "1. Claim deleted first", "5. In-tree PV first"} {
 			if !strings.Contains(out.String(), want) {
 				t.Errorf("no %q in:\n%s", want, out.String())
 			}
@@ -161,10 +193,10 @@ func TestPrinting(t *testing.T) {
 }
 
 func TestTheTableIsAligned(t *testing.T) {
-	results := allRight()
-	results[1].seen = outcome{pv: "Released", protected: true, held: true, deleteCalls: 12, late: true, onDisk: true}
+	verdicts := allRight()
+	verdicts[1].seen = outcome{pv: "Released", protected: true, held: true, deleteCalls: 12, late: true, onDisk: true}
 	var out bytes.Buffer
-	newPrinter(&out, false).table(results)
+	newPrinter(&out, false).table(1, verdicts)
 	lastCells := map[int]bool{} // where "volume gone" and "volume on disk" begin
 	for line := range strings.Lines(out.String()) {
 		if at := strings.LastIndex(line, "volume "); at >= 0 {
@@ -225,17 +257,110 @@ func TestChanges(t *testing.T) {
 		"nothing that a person notices": {pv(v1.VolumeBound, false), pv(v1.VolumeBound, false), nil},
 	}
 	for name, c := range cases {
-		if got := changes(c.before, c.now); !slices.Equal(got, c.want) {
+		if got := changes("PV", c.before, c.now); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
+}
+
+func TestClaimChanges(t *testing.T) {
+	claim := func(terminating bool, finalizers ...string) *v1.PersistentVolumeClaim {
+		claim := &v1.PersistentVolumeClaim{ObjectMeta: pv("", terminating, finalizers...).ObjectMeta}
+		claim.Status.Phase = v1.ClaimBound
+		return claim
+	}
+	cases := map[string]struct {
+		before, now *v1.PersistentVolumeClaim
+		want        []string
+	}{
+		"made":                          {nil, claim(false), []string{"the claim is there"}},
+		"its volume is begun":           {claim(false), claim(false, provision.Finalizer), []string{"csi-reclaimer's finalizer is on the claim: its volume is begun"}},
+		"deleted":                       {claim(false), claim(true), []string{"the claim is terminating"}},
+		"still there":                   {claim(true), claim(true), nil},
+		"gone":                          {claim(true), nil, []string{"the claim is gone"}},
+		"nothing that a person notices": {claim(false), claim(false), nil},
+	}
+	for name, c := range cases {
+		if got := claimChanges(c.before, c.now); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+func TestPatienceWithAClaimEndsWithTheClaimTheWatchAndTheContext(t *testing.T) {
+	line := newPrinter(&bytes.Buffer{}, false).timeline()
+	w := &claimWatcher{gone: make(chan struct{}), ended: make(chan struct{})}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := w.patient(ctx, line); !errors.Is(err, context.Canceled) {
+		t.Errorf("interrupted: %v, want canceled", err)
+	}
+	close(w.ended)
+	if err := w.patient(t.Context(), line); !errors.Is(err, errWatchEnded) {
+		t.Errorf("the watch ended: %v, want errWatchEnded", err)
+	}
+	w = &claimWatcher{gone: make(chan struct{}), ended: make(chan struct{})}
+	close(w.gone)
+	if err := w.patient(t.Context(), line); err != nil {
+		t.Errorf("gone: %v", err)
+	}
+}
+
+func TestClaimState(t *testing.T) {
+	bound := &v1.PersistentVolumeClaim{Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound}}
+	deleted := bound.DeepCopy()
+	deleted.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+	for want, claim := range map[string]*v1.PersistentVolumeClaim{gone: nil, "Bound": bound, terminating: deleted} {
+		if got := claimState(claim); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}
+
+func TestTwinsAreTheOtherPVsOfTheDirectory(t *testing.T) {
+	of := func(name, path string) v1.PersistentVolume {
+		volume := pv(v1.VolumeBound, false)
+		volume.Name = name
+		volume.Spec.HostPath = &v1.HostPathVolumeSource{Path: path}
+		return *volume
+	}
+	csi := pv(v1.VolumeBound, false)
+	pvs := []v1.PersistentVolume{of("a", "/tmp/x/a"), of("a-reclaim", "/tmp/x/a"), of("b", "/tmp/x/b"), *csi}
+	if n := twins(pvs, &storage.Volume{Name: "a", Handle: "/tmp/x/a"}); n != 1 {
+		t.Errorf("%d twins of a, want 1", n)
+	}
+	if n := twins(pvs, &storage.Volume{Name: "b", Handle: "/tmp/x/b"}); n != 0 {
+		t.Errorf("%d twins of b, want none", n)
+	}
+}
+
+func TestATwinIsWaitedForIfItIsThere(t *testing.T) {
+	stream := watch.NewFake()
+	w := follow(newPrinter(&bytes.Buffer{}, false).timeline(), "twin", stream)
+	if err := w.ifThere(t.Context()); err != nil {
+		t.Errorf("no twin: %v", err)
+	}
+	stream.Add(pv(v1.VolumeReleased, false))
+	if err := w.until(t.Context(), "there", func(*v1.PersistentVolume) bool { return true }); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := w.ifThere(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("a twin that stays: %v, want canceled", err)
+	}
+	stream.Delete(pv(v1.VolumeReleased, true))
+	if err := w.ifThere(t.Context()); err != nil {
+		t.Errorf("a twin that goes: %v", err)
+	}
+	w.stop()
 }
 
 func TestTheWatchRemembersProtectionAndWhenThePVWent(t *testing.T) {
 	var out bytes.Buffer
 	line := newPrinter(&out, false).timeline()
 	stream := watch.NewFake()
-	w := follow(line, stream)
+	w := follow(line, "PV", stream)
 	stream.Add(pv(v1.VolumeBound, false, reclaim.Finalizer))
 	if err := w.until(t.Context(), "protected", isProtected); err != nil {
 		t.Fatal(err)
@@ -260,7 +385,7 @@ func TestTheWatchRemembersProtectionAndWhenThePVWent(t *testing.T) {
 
 func TestUntilEndsWithItsContextAndItsWatch(t *testing.T) {
 	stream := watch.NewFake()
-	w := follow(newPrinter(&bytes.Buffer{}, false).timeline(), stream)
+	w := follow(newPrinter(&bytes.Buffer{}, false).timeline(), "PV", stream)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := w.until(ctx, "bound", isBound); !errors.Is(err, context.Canceled) {

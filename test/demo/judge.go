@@ -31,21 +31,31 @@ type outcome struct {
 	onDisk bool
 }
 
-// result is a scene with how it ended.
-type result struct {
-	scene scene
-	sight sight
-	seen  outcome
+// ending is how a scene ends, as a comparable value.
+type ending interface {
+	fmt.Stringer
+	// cells are the columns of a table; each can be read by itself too.
+	cells() []string
 }
 
-func (r result) right() bool { return r.seen == r.scene.want }
+// verdict is a scene's end beside the one that is right.
+type verdict struct {
+	title string
+	// moral is said when the scene ended as it should.
+	moral string
+	// leaks: what is right is a leak, for nobody was there to prevent it.
+	leaks      bool
+	want, seen ending
+}
+
+func (v verdict) right() bool { return v.seen == v.want }
 
 // judge returns nil if every scene ended as it should, else which did not, and how.
-func judge(results []result) error {
+func judge(verdicts []verdict) error {
 	var wrong []error
-	for _, r := range results {
-		if !r.right() {
-			wrong = append(wrong, fmt.Errorf("%w: %s: expected %v; seen %v", errWrong, r.scene.title, r.scene.want, r.seen))
+	for _, v := range verdicts {
+		if !v.right() {
+			wrong = append(wrong, fmt.Errorf("%w: %s: expected %v; seen %v", errWrong, v.title, v.want, v.seen))
 		}
 	}
 	return errors.Join(wrong...)

@@ -1,7 +1,8 @@
 //go:build unix
 
-// Command demo shows the main job on real objects: a real API server and controller
-// manager, a real CSI driver with its volumes on disk, and csi-reclaimer between them.
+// Command demo shows the main jobs on real objects: a real API server and controller
+// manager, a real CSI driver with its volumes on disk, and csi-reclaimer between them; then
+// volume-guard beside an older API server and controller manager.
 package main
 
 import (
@@ -16,17 +17,21 @@ import (
 	"github.com/spf13/pflag"
 )
 
-const usage = `Shows what csi-reclaimer does, on a real control plane and a real CSI driver.
+const usage = `Shows what csi-reclaimer and volume-guard do, on real control planes and a real CSI driver.
 
 It starts etcd, kube-apiserver and kube-controller-manager, a CSI driver that keeps its
 volumes as folders on disk, and csi-reclaimer. Then it deletes claims and
 PersistentVolumes in both orders, with policy Delete and Retain, and once without
-csi-reclaimer, which leaks a volume. It judges by the API server, the driver's record of
-calls and the driver's disk, never by what csi-reclaimer says of itself.
+csi-reclaimer, which leaks a volume. After that it starts an older control plane, of
+Kubernetes 1.30, and volume-guard: for volumes of an in-tree plugin, which are directories on
+disk and leak without it, and for a claim that is deleted while a pod uses it. It judges by
+the API server, the driver's record of calls and the disk, never by what csi-reclaimer and
+volume-guard say of themselves.
 
-It needs Go, and neither root nor containers. The first run compiles Kubernetes, which
-takes minutes; later ones take seconds. Ctrl-C ends everything at any time; nothing is left
-running, and all that it wrote is removed, save for the logs when something went wrong.
+It needs Go, and neither root nor containers. The first run compiles Kubernetes, in both
+versions, which takes minutes; later ones take seconds. Ctrl-C ends everything at any time;
+nothing is left running, and all that it wrote is removed, save for the logs when something
+went wrong.
 
 Usage:
   go run ./test/demo [--keep] [--no-color]
@@ -49,7 +54,7 @@ func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
 func run(args []string, stdout *os.File, stderr io.Writer) int {
 	flags := pflag.NewFlagSet("demo", pflag.ContinueOnError)
-	keep := flags.Bool("keep", false, "Leave everything up afterwards, until Ctrl-C, and say how to look around.")
+	keep := flags.Bool("keep", false, "Leave csi-reclaimer, its driver and their control plane up afterwards, until Ctrl-C, and say how to look around.")
 	noColor := flags.Bool("no-color", false, "Plain text, also on a terminal.")
 	flags.Usage = func() { fmt.Fprint(stdout, usage, flags.FlagUsages(), usageEnd) }
 	err := flags.Parse(args)
@@ -89,22 +94,43 @@ func conclude(err error, interrupted bool) (status int, line string) {
 	return asShellsHaveIt, "interrupted; everything it started has ended, and what it wrote is removed"
 }
 
-// show plays all scenarios and prints the verdicts. The error wraps errWrong when one of
-// them is wrong and errUntidy when something is left behind.
+// show plays both acts and prints the verdicts. The error wraps errWrong when one of them is
+// wrong and errUntidy when something is left behind. What is kept is the stage of the first act.
 func show(ctx context.Context, p *printer, keep bool) (err error) {
-	p.intro(scenes())
-	s, err := raise(ctx, p)
+	p.intro(scenes(), guardScenes())
+	s, first := raise(ctx, p)
+	defer func() { err = errors.Join(err, s.lower()) }()
+	if first == nil {
+		first = s.perform(ctx)
+	}
+	if first != nil && ctx.Err() == nil {
+		s.explain()
+	}
+	err = first
+	if judged(err) {
+		err = errors.Join(err, showGuard(ctx, p))
+	}
+	if keep && ctx.Err() == nil && judged(err) {
+		return errors.Join(err, s.keep(ctx))
+	}
+	if first != nil && ctx.Err() == nil {
+		s.saveLogs()
+	}
+	return err
+}
+
+// judged says that all scenes so far came to a verdict, right or wrong.
+func judged(err error) bool { return err == nil || errors.Is(err, errWrong) }
+
+// showGuard is the second act, on a stage that ends with it.
+func showGuard(ctx context.Context, p *printer) (err error) {
+	s, err := raiseGuard(ctx, p)
 	defer func() { err = errors.Join(err, s.lower()) }()
 	if err == nil {
-		err = s.perform(ctx)
+		err = s.performGuard(ctx)
 	}
 	if err != nil && ctx.Err() == nil {
 		s.explain()
-	}
-	if keep && ctx.Err() == nil && (err == nil || errors.Is(err, errWrong)) {
-		return errors.Join(err, s.keep(ctx))
-	}
-	if err != nil && ctx.Err() == nil {
 		s.saveLogs()
 	}
 	return err
@@ -114,22 +140,48 @@ func show(ctx context.Context, p *printer, keep bool) (err error) {
 func (s *stage) perform(ctx context.Context) error {
 	var results []result
 	for i, sc := range scenes() {
-		s.p.head(fmt.Sprintf("%d. %s", i+1, sc.title))
-		s.p.say(sc.story)
+		s.p.scene(i+1, sc.title, sc.story)
 		r, err := s.play(ctx, sc)
 		if err != nil {
 			return fmt.Errorf("scenario %q: %w", sc.title, err)
 		}
-		s.p.moral(r)
+		s.p.moral(r.verdict())
 		results = append(results, r)
 	}
 	// Once more, of all: a volume that was to stay may be gone by now, a call may have been repeated.
-	for i := range results {
-		if err := s.look(ctx, &results[i]); err != nil {
+	var verdicts []verdict
+	for _, r := range results {
+		if err := s.look(ctx, &r); err != nil {
 			return err
 		}
+		verdicts = append(verdicts, r.verdict())
 	}
 	s.p.head("What the API server, the driver's record of calls and its disk say")
-	s.p.table(results)
-	return judge(results)
+	s.p.table(1, verdicts)
+	return judge(verdicts)
+}
+
+// performGuard does the same with the scenes of the second act.
+func (s *stage) performGuard(ctx context.Context) error {
+	first := len(scenes()) + 1
+	var results []guardResult
+	for i, sc := range guardScenes() {
+		s.p.scene(first+i, sc.title, sc.story)
+		r, err := s.playGuard(ctx, sc)
+		if err != nil {
+			return fmt.Errorf("scenario %q: %w", sc.title, err)
+		}
+		s.p.moral(r.verdict())
+		results = append(results, r)
+	}
+	var verdicts []verdict
+	for _, r := range results {
+		if err := s.lookGuard(ctx, &r); err != nil {
+			return err
+		}
+		verdicts = append(verdicts, r.verdict())
+	}
+	s.p.head("What the API server and the disk say")
+	s.p.table(first, verdicts)
+	return judge(verdicts)
 }

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	v1 "k8s.io/api/core/v1"
 )
 
 // printer writes plain text for people, with colour where it is shown on a terminal.
@@ -51,7 +53,7 @@ func (p *printer) say(text string) {
 }
 
 // intro says what is about to happen and what it takes.
-func (p *printer) intro(scenes []scene) {
+func (p *printer) intro(scenes []scene, guarded []guardScene) {
 	p.head("csi-reclaimer: a volume is deleted when, and only when, its reclaim policy says so")
 	p.say("Shown on real objects: a Kubernetes API server and controller manager, a CSI driver with\n" +
 		"its volumes as folders on disk, and csi-reclaimer between them. " + strconv.Itoa(len(scenes)) + " scenarios:")
@@ -65,20 +67,31 @@ func (p *printer) intro(scenes []scene) {
 		}
 		p.say(fmt.Sprintf("  %d. %-36s policy %-7s %s", i+1, sc.title, sc.policy, ends))
 	}
-	p.say("The verdicts come from the API server, the driver's record of calls and its disk, never\n" +
-		"from csi-reclaimer itself.")
-	p.say("Needs Go and about 2 GiB of build cache; neither root nor containers. The first run\n" +
-		"compiles Kubernetes, which takes minutes; later ones take seconds. Ctrl-C ends it all.")
+	p.say("Then volume-guard beside an older Kubernetes, whose in-tree plugins have no such sidecar.\n" +
+		strconv.Itoa(len(guarded)) + " scenarios:")
+	for i, sc := range guarded {
+		p.say(fmt.Sprintf("  %d. %-36s policy %-7s %s", len(scenes)+i+1, sc.title, v1.PersistentVolumeReclaimDelete, sc.ends))
+	}
+	p.say("The verdicts come from the API server, the driver's record of calls and the disk, never\n" +
+		"from csi-reclaimer or volume-guard themselves.")
+	p.say("Needs Go and about 5 GiB of build cache; neither root nor containers. The first run\n" +
+		"compiles Kubernetes, twice, which takes minutes; later ones take seconds. Ctrl-C ends it all.")
+}
+
+// scene announces a scene.
+func (p *printer) scene(number int, title, story string) {
+	p.head(fmt.Sprintf("%d. %s", number, title))
+	p.say(story)
 }
 
 // moral says what a scene shows, or that it showed something else.
-func (p *printer) moral(r result) {
-	if r.right() {
-		p.say(r.scene.moral)
+func (p *printer) moral(v verdict) {
+	if v.right() {
+		p.say(v.moral)
 		return
 	}
 	p.say(p.paint(red, "Not as it should be."))
-	p.say(fmt.Sprintf("expected %v\nseen     %v", r.scene.want, r.seen))
+	p.say(fmt.Sprintf("expected %v\nseen     %v", v.want, v.seen))
 }
 
 // timeline collects what happens in one scene. It is printed in the order of the times, at
@@ -107,6 +120,9 @@ func (t *timeline) user(what string) { t.add(time.Now(), "user", what) }
 func (t *timeline) api(what string)  { t.add(time.Now(), "API", what) }
 func (t *timeline) demo(what string) { t.add(time.Now(), "demo", what) }
 func (t *timeline) disk(n int)       { t.add(time.Now(), "disk", count(n, "volume")) }
+func (t *timeline) folder(there bool) {
+	t.add(time.Now(), "disk", "the directory is "+map[bool]string{true: "there", false: "gone"}[there])
+}
 
 func (t *timeline) driver(at time.Time, what string) { t.add(at, "driver", what) }
 
@@ -159,7 +175,6 @@ func count(n int, noun string) string {
 
 func (o outcome) String() string { return strings.Join(o.cells(), ", ") }
 
-// cells are the columns of the table; each can be read by itself too.
 func (o outcome) cells() []string {
 	finalizer := "never protected"
 	switch {
@@ -179,16 +194,17 @@ func (o outcome) cells() []string {
 	return []string{"PV " + o.pv, finalizer, calls, volume}
 }
 
-// table prints for each scene what was expected, what was seen, and the verdict.
-func (p *printer) table(results []result) {
+// table prints for each scene what was expected, what was seen, and the verdict. The first scene has
+// the number first.
+func (p *printer) table(first int, verdicts []verdict) {
 	var rows [][]string
-	for _, r := range results {
-		rows = append(rows, r.scene.want.cells(), r.seen.cells())
+	for _, v := range verdicts {
+		rows = append(rows, v.want.cells(), v.seen.cells())
 	}
-	for i, r := range results {
-		p.say(p.paint(bold, fmt.Sprintf("%d. %s", i+1, r.scene.title)))
-		p.say("   expected  " + strings.TrimRight(aligned(r.scene.want.cells(), rows), " "))
-		p.say("   seen      " + aligned(r.seen.cells(), rows) + p.paint(verdictColor(r), verdict(r)))
+	for i, v := range verdicts {
+		p.say(p.paint(bold, fmt.Sprintf("%d. %s", first+i, v.title)))
+		p.say("   expected  " + strings.TrimRight(aligned(v.want.cells(), rows), " "))
+		p.say("   seen      " + aligned(v.seen.cells(), rows) + p.paint(v.color(), v.word()))
 	}
 }
 
@@ -205,18 +221,18 @@ func aligned(cells []string, rows [][]string) string {
 	return line
 }
 
-func verdict(r result) string {
+func (v verdict) word() string {
 	switch {
-	case !r.right():
+	case !v.right():
 		return "WRONG"
-	case r.scene.sidecarOff:
+	case v.leaks:
 		return "leaked"
 	}
 	return "right"
 }
 
-func verdictColor(r result) string {
-	if r.right() {
+func (v verdict) color() string {
+	if v.right() {
 		return green
 	}
 	return red

@@ -78,6 +78,17 @@ type sight struct {
 	goneAt    time.Time
 }
 
+// result is a scene with how it ended.
+type result struct {
+	scene scene
+	sight sight
+	seen  outcome
+}
+
+func (r result) verdict() verdict {
+	return verdict{title: r.scene.title, moral: r.scene.moral, leaks: r.scene.sidecarOff, want: r.scene.want, seen: r.seen}
+}
+
 // play plays one scene. What csi-reclaimer fails to do in time is a matter of the verdict;
 // the error is for what the demo itself could not do.
 func (s *stage) play(ctx context.Context, sc scene) (result, error) {
@@ -87,7 +98,7 @@ func (s *stage) play(ctx context.Context, sc scene) (result, error) {
 	defer t.print()
 	if sc.sidecarOff {
 		t.user("stops csi-reclaimer")
-		if err := s.sidecar.Terminate(); err != nil {
+		if err := s.program.Terminate(); err != nil {
 			return result{}, err
 		}
 	}

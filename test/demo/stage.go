@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/daemon"
 	"github.com/csi-reclaimer/csi-reclaimer/test/grant"
 	"github.com/csi-reclaimer/csi-reclaimer/test/mockdriver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/sidecar"
@@ -32,17 +33,18 @@ const (
 	kubernetesVersion = controlplane.V1_36
 )
 
-// stage is all that the demo starts.
+// stage is all that the demo starts for an act.
 type stage struct {
 	p       *printer
 	dir     string
 	logs    bool // the folder stays, with the logs in it
 	cluster *controlplane.ControlPlane
-	driver  *mockdriver.Driver
-	sidecar *sidecar.Sidecar
-	admin   string // path of a kubeconfig
+	driver  *mockdriver.Driver // of the first act alone
+	program *daemon.Daemon     // the one to be shown: csi-reclaimer or volume-guard
+	admin   string             // path of a kubeconfig
 	client  kubernetes.Interface
 	maker   storage.Maker
+	guard   daemon.Options // how to start volume-guard, in the second act
 	// retained is the PV that is kept in the end.
 	retained string
 }
@@ -63,8 +65,7 @@ func raise(ctx context.Context, p *printer) (s *stage, err error) {
 	if s.dir, err = os.MkdirTemp("", "csi-reclaimer-demo-"); err != nil {
 		return s, err
 	}
-	t.demo(fmt.Sprintf("starting etcd, kube-apiserver and kube-controller-manager, Kubernetes %s", kubernetesVersion))
-	if err := s.startCluster(ctx); err != nil {
+	if err := s.startCluster(ctx, t, kubernetesVersion, controlplane.Options{}); err != nil {
 		return s, err
 	}
 	t.demo("starting the CSI driver " + driverName)
@@ -98,8 +99,9 @@ func build(ctx context.Context, p *printer) (b binaries, err error) {
 }
 
 // startCluster has a deadline of its own for each component.
-func (s *stage) startCluster(ctx context.Context) (err error) {
-	if s.cluster, err = controlplane.Start(ctx, kubernetesVersion, controlplane.Options{}); err != nil {
+func (s *stage) startCluster(ctx context.Context, t *timeline, version controlplane.Version, options controlplane.Options) (err error) {
+	t.demo(fmt.Sprintf("starting etcd, kube-apiserver and kube-controller-manager, Kubernetes %s", version))
+	if s.cluster, err = controlplane.Start(ctx, version, options); err != nil {
 		return err
 	}
 	if s.client, err = kubernetes.NewForConfig(s.cluster.Admin()); err != nil {
@@ -128,26 +130,31 @@ func (s *stage) startSidecar(ctx context.Context, binary string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	namespace, err := s.cluster.CreateNamespace(ctx, "driver")
-	if err != nil {
-		return err
-	}
-	account, err := s.cluster.ServiceAccount(ctx, namespace, "csi-reclaimer")
+	namespace, kubeconfig, err := s.account(ctx, "csi-reclaimer")
 	if err != nil {
 		return err
 	}
 	if err := grant.Sidecar(ctx, s.client, namespace, "csi-reclaimer", "owner"); err != nil {
 		return err
 	}
-	kubeconfig, err := s.cluster.Kubeconfig(account)
+	s.program, err = sidecar.Start(ctx, sidecar.Options{Binary: binary, Address: s.driver.Socket(), Kubeconfig: kubeconfig, Dir: dir})
 	if err != nil {
 		return err
 	}
-	s.sidecar, err = sidecar.Start(ctx, sidecar.Options{Binary: binary, Address: s.driver.Socket(), Kubeconfig: kubeconfig, Dir: dir})
-	if err != nil {
-		return err
+	return s.program.WaitReady(ctx)
+}
+
+// account makes a service account in a namespace of its own, without any rights.
+func (s *stage) account(ctx context.Context, name string) (namespace, kubeconfig string, err error) {
+	if namespace, err = s.cluster.CreateNamespace(ctx, name); err != nil {
+		return "", "", err
 	}
-	return s.sidecar.WaitReady(ctx)
+	account, err := s.cluster.ServiceAccount(ctx, namespace, name)
+	if err != nil {
+		return "", "", err
+	}
+	kubeconfig, err = s.cluster.Kubeconfig(account)
+	return namespace, kubeconfig, err
 }
 
 func (s *stage) folder(name string) (string, error) {
@@ -158,8 +165,8 @@ func (s *stage) folder(name string) (string, error) {
 // lower ends everything and removes what it left on disk, save for logs that were asked for.
 func (s *stage) lower() error {
 	var errs []error
-	if s.sidecar != nil {
-		errs = append(errs, s.sidecar.Stop())
+	if s.program != nil {
+		errs = append(errs, s.program.Stop())
 	}
 	if s.driver != nil {
 		errs = append(errs, s.driver.Stop())
@@ -178,11 +185,11 @@ func (s *stage) lower() error {
 
 // explain prints what may tell why something went wrong.
 func (s *stage) explain() {
-	if s.sidecar == nil {
+	if s.program == nil {
 		return
 	}
-	s.p.head("The last lines of csi-reclaimer's log")
-	s.p.raw(s.sidecar.LogTail(30))
+	s.p.head("The last lines of " + filepath.Base(s.program.LogPath()))
+	s.p.raw(s.program.LogTail(30))
 }
 
 // saveLogs has the logs outlive the demo, and says where they are.
@@ -198,7 +205,7 @@ func (s *stage) saveLogs() {
 			}
 		}
 	}
-	s.p.head("All logs, the driver's record of calls and its volumes stay, until you remove them, in")
+	s.p.head("All logs, records and volumes of this act stay, until you remove them, in")
 	s.p.say(s.dir)
 }
 
@@ -213,12 +220,12 @@ func copyFile(from, to string) error {
 // keep leaves everything up, csi-reclaimer too, says how to look around, and returns when it
 // is told to end.
 func (s *stage) keep(ctx context.Context) error {
-	if err := s.sidecar.Restart(); err != nil {
+	if err := s.program.Restart(); err != nil {
 		return err
 	}
 	waiting, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if err := s.sidecar.WaitReady(waiting); err != nil {
+	if err := s.program.WaitReady(waiting); err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -230,7 +237,7 @@ func (s *stage) keep(ctx context.Context) error {
 	s.p.raw("  kubectl get pv,pvc")
 	s.p.raw("  kubectl get events --field-selector involvedObject.kind=PersistentVolume")
 	s.p.raw("  ls " + s.driver.VolumesDir())
-	s.p.raw("  tail -f " + s.sidecar.LogPath())
+	s.p.raw("  tail -f " + s.program.LogPath())
 	s.p.raw("  tail -f " + s.driver.LedgerPath())
 	s.p.say("Let the retained volume go, and look at the disk again:")
 	s.p.raw(`  kubectl patch pv ` + s.retained + ` -p '{"spec":{"persistentVolumeReclaimPolicy":"Delete"}}'`)

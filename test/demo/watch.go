@@ -12,15 +12,18 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
 )
 
-func isProtected(pv *v1.PersistentVolume) bool {
-	return pv != nil && slices.Contains(pv.Finalizers, reclaim.Finalizer)
+func hasFinalizer(pv *v1.PersistentVolume, finalizer string) bool {
+	return pv != nil && slices.Contains(pv.Finalizers, finalizer)
 }
+
+func isProtected(pv *v1.PersistentVolume) bool { return hasFinalizer(pv, reclaim.Finalizer) }
 
 func isTerminating(pv *v1.PersistentVolume) bool { return pv != nil && pv.DeletionTimestamp != nil }
 
@@ -36,6 +39,7 @@ func phase(pv *v1.PersistentVolume) string {
 // watcher notes every change of one PV that a person would care about, as it happens.
 type watcher struct {
 	t      *timeline
+	noun   string // what the timeline calls the PV
 	stream watch.Interface
 	ended  chan struct{}
 
@@ -62,14 +66,25 @@ func (s *stage) watch(ctx context.Context, t *timeline, claim string) (*watcher,
 	if err != nil {
 		return nil, err
 	}
-	return follow(t, watch.Filter(stream, func(event watch.Event) (watch.Event, bool) {
+	return follow(t, "PV", watch.Filter(stream, func(event watch.Event) (watch.Event, bool) {
 		pv, ok := event.Object.(*v1.PersistentVolume)
 		return event, !ok || of(pv)
 	})), nil
 }
 
-func follow(t *timeline, stream watch.Interface) *watcher {
-	w := &watcher{t: t, stream: stream, ended: make(chan struct{}), changed: make(chan struct{})}
+// watchPV follows the PV of this name from before it is made.
+func (s *stage) watchPV(ctx context.Context, t *timeline, noun, name string) (*watcher, error) {
+	stream, err := s.client.CoreV1().PersistentVolumes().Watch(ctx, metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector("metadata.name", name).String(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("watch PV %q: %w", name, err)
+	}
+	return follow(t, noun, stream), nil
+}
+
+func follow(t *timeline, noun string, stream watch.Interface) *watcher {
+	w := &watcher{t: t, noun: noun, stream: stream, ended: make(chan struct{}), changed: make(chan struct{})}
 	go func() {
 		defer close(w.ended)
 		for event := range stream.ResultChan() {
@@ -90,7 +105,7 @@ func (w *watcher) see(event watch.Event, now time.Time) {
 	if event.Type == watch.Deleted {
 		pv, w.goneAt = nil, now
 	}
-	for _, line := range changes(w.last, pv) {
+	for _, line := range changes(w.noun, w.last, pv) {
 		w.t.add(now, "API", line)
 	}
 	w.last = pv
@@ -99,34 +114,34 @@ func (w *watcher) see(event watch.Event, now time.Time) {
 	w.changed = make(chan struct{})
 }
 
-// changes says in words how two states of the PV differ; nil is a PV that is not there.
-func changes(before, now *v1.PersistentVolume) []string {
+// changes says in words how two states of a PV differ; nil is a PV that is not there.
+func changes(noun string, before, now *v1.PersistentVolume) []string {
 	if now == nil {
 		if isProtected(before) {
 			// The API server lets an object go with its last finalizer, in one event.
-			return []string{"csi-reclaimer's finalizer is off the PV, and with it the PV is gone"}
+			return []string{fmt.Sprintf("csi-reclaimer's finalizer is off the %[1]s, and with it the %[1]s is gone", noun)}
 		}
-		return []string{"the PV is gone"}
+		return []string{"the " + noun + " is gone"}
 	}
 	var lines []string
 	if before == nil {
-		lines = append(lines, "the PV is there")
+		lines = append(lines, "the "+noun+" is there")
 		before = &v1.PersistentVolume{Status: v1.PersistentVolumeStatus{Phase: now.Status.Phase}}
 	}
 	if isTerminating(now) && !isTerminating(before) {
-		lines = append(lines, "the PV is terminating, phase "+phase(now))
+		lines = append(lines, "the "+noun+" is terminating, phase "+phase(now))
 	}
 	if phase(now) != phase(before) {
-		lines = append(lines, "the PV is "+phase(now))
+		lines = append(lines, "the "+noun+" is "+phase(now))
 	}
 	for _, f := range now.Finalizers {
 		if !slices.Contains(before.Finalizers, f) {
-			lines = append(lines, nameOf(f)+" is on the PV")
+			lines = append(lines, nameOf(f)+" is on the "+noun)
 		}
 	}
 	for _, f := range before.Finalizers {
 		if !slices.Contains(now.Finalizers, f) {
-			lines = append(lines, nameOf(f)+" is off the PV")
+			lines = append(lines, nameOf(f)+" is off the "+noun)
 		}
 	}
 	return lines
@@ -157,14 +172,25 @@ func (w *watcher) until(ctx context.Context, what string, want func(*v1.Persiste
 		select {
 		case <-changed:
 		case <-w.ended:
-			return fmt.Errorf("wait for the PV to be %s: %w; it is %s", what, errWatchEnded, storage.Describe(last))
+			return fmt.Errorf("wait for the %s to be %s: %w; it is %s", w.noun, what, errWatchEnded, storage.Describe(last))
 		case <-patient.C:
-			w.t.demo(fmt.Sprintf("after %v the PV is not %s, but %s", patience, what, storage.Describe(last)))
+			w.t.demo(fmt.Sprintf("after %v the %s is not %s, but %s", patience, w.noun, what, storage.Describe(last)))
 			return nil
 		case <-ctx.Done():
-			return fmt.Errorf("wait for the PV to be %s: %w; it is %s", what, ctx.Err(), storage.Describe(last))
+			return fmt.Errorf("wait for the %s to be %s: %w; it is %s", w.noun, what, ctx.Err(), storage.Describe(last))
 		}
 	}
+}
+
+// ifThere returns once the PV is gone again, if it was seen to be there.
+func (w *watcher) ifThere(ctx context.Context) error {
+	w.mu.Lock()
+	there := w.last != nil
+	w.mu.Unlock()
+	if !there {
+		return nil
+	}
+	return w.until(ctx, gone, never)
 }
 
 // sight is what the watch has seen.

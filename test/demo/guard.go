@@ -1,0 +1,309 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/test/daemon"
+	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
+)
+
+// guardScene is one scenario of the second act and what is right at its end. Each has a volume of its
+// own, of an in-tree plugin and with policy Delete.
+type guardScene struct {
+	name, title, story, ends string
+	// moral is said when the scene ended as it should.
+	moral string
+
+	// guardOff: before volume-guard is started. inUse: a pod uses the claim, which is deleted first;
+	// otherwise the PV is.
+	guardOff, inUse bool
+
+	want guardOutcome
+}
+
+// What became of a claim that was deleted while a pod used it.
+const (
+	noPod   = "no pod"
+	keptFor = "kept for its pod"
+	lostTo  = "taken from its pod"
+)
+
+// guardOutcome is what the API server and the disk show.
+type guardOutcome struct {
+	// pv is the PV's phase; claim is the claim's, or terminating; or gone.
+	pv, claim string
+	// used is one of the constants.
+	used string
+	// twins is the number of other PVs of the same directory.
+	twins int
+	// onDisk: the volume's directory is there.
+	onDisk bool
+}
+
+func (o guardOutcome) String() string { return strings.Join(o.cells(), ", ") }
+
+func (o guardOutcome) cells() []string {
+	directory := "directory gone"
+	if o.onDisk {
+		directory = "directory on disk"
+	}
+	return []string{"PV " + o.pv, "claim " + o.claim, o.used, count(o.twins, "twin"), directory}
+}
+
+func guardScenes() []guardScene {
+	return []guardScene{
+		{
+			name: "in-tree-leak", title: "In-tree PV first, volume-guard off",
+			story: "The volume is a directory of an in-tree plugin: kube-controller-manager deletes it, not a CSI\ndriver. Kubernetes 1.30 by itself, and the PV is deleted before its claim.",
+			ends:  "the directory leaks",
+			moral: "Leaked: the policy said Delete, the directory stays, and no object names it any more.",
+
+			guardOff: true,
+			want:     guardOutcome{pv: gone, claim: gone, used: noPod, onDisk: true},
+		},
+		{
+			name: "in-tree", title: "In-tree PV deleted first",
+			story: "The same with volume-guard.",
+			ends:  "the directory goes",
+			moral: "Kubernetes 1.30 deletes no volume whose PV is being deleted. So volume-guard held the PV and\nmade a twin, a second PV of the same directory, for which it does.",
+			want:  guardOutcome{pv: gone, claim: gone, used: noPod},
+		},
+		{
+			name: "in-use", title: "Claim deleted while a pod uses it",
+			story: "kube-controller-manager is to run without its persistentvolumeclaim-protection-controller, and\nvolume-guard does its work. The pod is an object alone: no kubelet runs.",
+			ends:  "the claim stays until the pod goes",
+			moral: "The claim was kept for as long as its pod was there; then claim and volume went.",
+			inUse: true,
+			want:  guardOutcome{pv: gone, claim: gone, used: keptFor},
+		},
+	}
+}
+
+// guardResult is a scene of the second act with how it ended.
+type guardResult struct {
+	scene guardScene
+	vol   *storage.Volume
+	seen  guardOutcome
+}
+
+func (r guardResult) verdict() verdict {
+	return verdict{title: r.scene.title, moral: r.scene.moral, leaks: r.scene.guardOff, want: r.scene.want, seen: r.seen}
+}
+
+// playGuard plays one scene, as play does.
+func (s *stage) playGuard(ctx context.Context, sc guardScene) (r guardResult, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 8*patience)
+	defer cancel()
+	t := s.p.timeline()
+	defer t.print()
+	if err := s.prepare(ctx, t, sc); err != nil {
+		return r, err
+	}
+	pv, err := s.watchPV(ctx, t, "PV", sc.name)
+	if err != nil {
+		return r, err
+	}
+	defer pv.stop()
+	twin, err := s.watchPV(ctx, t, "twin", intree.TwinName(sc.name))
+	if err != nil {
+		return r, err
+	}
+	defer twin.stop()
+	claim, err := s.watchClaim(ctx, t, sc.name)
+	if err != nil {
+		return r, err
+	}
+	defer claim.stop()
+	r = guardResult{scene: sc, seen: guardOutcome{used: noPod}}
+	if r.vol, err = s.makeFolder(ctx, t, sc.name); err != nil {
+		return r, err
+	}
+	if !sc.guardOff {
+		if err := pv.until(ctx, "held by volume-guard's finalizer", isGuarded); err != nil {
+			return r, err
+		}
+	}
+	if sc.inUse {
+		r.seen.used, err = s.deleteInUse(ctx, t, r.vol)
+	} else {
+		err = s.deletePVFirst(ctx, t, r.vol, pv)
+	}
+	if err != nil {
+		return r, err
+	}
+	if err := errors.Join(claim.patient(ctx, t), pv.until(ctx, gone, never), twin.ifThere(ctx)); err != nil {
+		return r, err
+	}
+	for _, w := range []interface{ stop() }{pv, twin, claim} { // before the last look, so that lines come in order
+		w.stop()
+	}
+	err = s.lookGuard(ctx, &r)
+	t.folder(r.seen.onDisk)
+	return r, err
+}
+
+func isGuarded(pv *v1.PersistentVolume) bool { return hasFinalizer(pv, intree.Finalizer) }
+
+// never is wanted of a PV that is to go.
+func never(*v1.PersistentVolume) bool { return false }
+
+// prepare starts volume-guard for the first scene that has it, and has Kubernetes not do what a scene
+// shows volume-guard to do.
+func (s *stage) prepare(ctx context.Context, t *timeline, sc guardScene) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*patience)
+	defer cancel()
+	if !sc.guardOff && s.program == nil {
+		t.user("starts volume-guard " + guardControllers)
+		if s.program, err = daemon.Start(ctx, s.guard); err != nil {
+			return err
+		}
+		if err := s.program.WaitReady(ctx); err != nil {
+			return err
+		}
+	}
+	if !sc.inUse {
+		return nil
+	}
+	t.user("restarts kube-controller-manager without that controller")
+	return s.cluster.ControllerManager.Restart(ctx, "--controllers=*,-persistentvolumeclaim-protection-controller")
+}
+
+// makeFolder makes a directory with the PV and the claim that the plugin would have made for it. The plugin's
+// own directories are not in a folder that goes with the stage.
+func (s *stage) makeFolder(ctx context.Context, t *timeline, name string) (*storage.Volume, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	path, err := s.folder(name)
+	if err != nil {
+		return nil, err
+	}
+	t.user(fmt.Sprintf("makes directory, PV and claim %q, policy %s", name, v1.PersistentVolumeReclaimDelete))
+	return s.maker.Make(ctx, storage.Spec{Name: name, Handle: path, Policy: v1.PersistentVolumeReclaimDelete, Change: func(pv *v1.PersistentVolume) {
+		pv.Annotations = map[string]string{"pv.kubernetes.io/provisioned-by": hostPath}
+		pv.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{HostPath: &v1.HostPathVolumeSource{Path: path}}
+	}})
+}
+
+func (s *stage) deletePVFirst(ctx context.Context, t *timeline, vol *storage.Volume, pv *watcher) error {
+	t.user("deletes the PV")
+	if err := vol.DeletePV(ctx); err != nil {
+		return err
+	}
+	if err := pv.until(ctx, "terminating", isTerminating); err != nil {
+		return err
+	}
+	t.user("deletes the claim")
+	return vol.DeleteClaim(ctx)
+}
+
+// deleteInUse deletes the claim and then the pod that uses it, and says what became of the claim in between.
+func (s *stage) deleteInUse(ctx context.Context, t *timeline, vol *storage.Volume) (used string, err error) {
+	t.user("makes a pod that uses the claim")
+	pod, err := s.maker.MakePod(ctx, storage.PodSpec{
+		Name: "user", Claims: []string{vol.ClaimName}, Node: "node",
+		// There is no kubelet that would tell of the pod's end.
+		Change: func(pod *v1.Pod) { pod.Spec.TerminationGracePeriodSeconds = ptr.To[int64](0) },
+	})
+	if err != nil {
+		return "", err
+	}
+	t.user("deletes the claim")
+	if err := vol.DeleteClaim(ctx); err != nil {
+		return "", err
+	}
+	if err := s.fenceGuard(ctx, t); err != nil {
+		return "", err
+	}
+	now, err := vol.Claim(ctx)
+	if err != nil {
+		return "", err
+	}
+	used = lostTo
+	if claimState(now) == terminating {
+		used = keptFor
+	}
+	t.user("deletes the pod")
+	return used, pod.Delete(ctx)
+}
+
+// fenceGuard has volume-guard let another claim go, which no pod uses: what it was about to do to the
+// scene's claim it has done then.
+func (s *stage) fenceGuard(ctx context.Context, t *timeline) error {
+	waiting, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	claim, err := s.maker.MakeClaim(waiting, storage.ClaimSpec{Name: "unused", Class: "none"})
+	if err != nil {
+		return err
+	}
+	if err := claim.Delete(waiting); err != nil {
+		return err
+	}
+	switch err := claim.WaitGone(waiting); {
+	case ctx.Err() != nil:
+		return err
+	case err != nil:
+		t.demo(fmt.Sprintf("another claim, which no pod uses, is not gone within %v", patience))
+	default:
+		t.demo("another claim, which no pod uses, was deleted meanwhile and is gone")
+	}
+	return nil
+}
+
+// terminating is what guardOutcome.claim says of a claim that is being deleted.
+const terminating = "terminating"
+
+func claimState(claim *v1.PersistentVolumeClaim) string {
+	switch {
+	case claim == nil:
+		return gone
+	case claim.DeletionTimestamp != nil:
+		return terminating
+	}
+	return string(claim.Status.Phase)
+}
+
+// lookGuard asks the API server and the disk; never volume-guard.
+func (s *stage) lookGuard(ctx context.Context, r *guardResult) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	pv, err := r.vol.PV(ctx)
+	if err != nil {
+		return err
+	}
+	claim, err := r.vol.Claim(ctx)
+	if err != nil {
+		return err
+	}
+	list, err := s.client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	_, err = os.Stat(r.vol.Handle)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	r.seen = guardOutcome{pv: phase(pv), claim: claimState(claim), used: r.seen.used, twins: twins(list.Items, r.vol), onDisk: err == nil}
+	return nil
+}
+
+// twins counts the PVs of the volume's directory, but for its own.
+func twins(pvs []v1.PersistentVolume, vol *storage.Volume) (n int) {
+	for _, pv := range pvs {
+		if pv.Name != vol.Name && pv.Spec.HostPath != nil && pv.Spec.HostPath.Path == vol.Handle {
+			n++
+		}
+	}
+	return n
+}
