@@ -51,7 +51,7 @@ model: ## Explore in full what can happen while a volume is made or deleted; som
 model-deep: ## The same with larger worlds; hours, and tens of gigabytes of memory
 	$(GO) run -tags model ./test/model/cmd/model --deep
 
-mutants: ## Show that tests and model notice each guard that is taken out; 10 to 30 minutes
+mutants: ## Show that tests and model notice each guard that is taken out; an hour or more
 	$(GO) run ./test/mutants
 
 controlplane: ## Compile the control planes; the first time takes minutes each
