@@ -292,44 +292,27 @@ func TestPluginReleases(t *testing.T) {
 	s.expectTold(s.told("release", "--driver="+s.Driver), "0 PVs of")
 }
 
-// TestPluginKnowsTheAdmissionPolicy, which has one name in a cluster: no other test here puts it in force.
+// TestPluginKnowsTheAdmissionPolicy, which the tests of admission share with it.
 func TestPluginKnowsTheAdmissionPolicy(t *testing.T) {
-	if version == controlplane.V1_30 {
-		t.Skip("MutatingAdmissionPolicy is served from 1.36 on")
-	}
-	t.Parallel()
-	s := newStage(t)
-	admission := s.client.AdmissionregistrationV1()
-	_, err := admission.MutatingAdmissionPolicies().Create(s.ctx, admit.Policy(), metav1.CreateOptions{})
-	s.must(err)
-	t.Cleanup(func() {
-		_ = admission.MutatingAdmissionPolicies().Delete(s.clean(), admit.PolicyName, metav1.DeleteOptions{})
-	})
-	_, err = admission.MutatingAdmissionPolicyBindings().Create(s.ctx, admit.Binding(s.Namespace), metav1.CreateOptions{})
-	s.must(err)
-	t.Cleanup(func() {
-		_ = admission.MutatingAdmissionPolicyBindings().Delete(s.clean(), admit.PolicyName, metav1.DeleteOptions{})
-	})
+	s, maps := newPolicyStage(t)
+	s.must(maps.Delete(s.ctx, admit.PolicyName, metav1.DeleteOptions{}))
+	s.waitInForce(false)
 	vol := s.make(storage.Spec{Dynamic: true})
-	s.expectTold(s.told("status"), "! The admission policy is in force, but its ConfigMap "+s.Namespace+"/"+admit.PolicyName+" is missing")
-
-	maps := s.client.CoreV1().ConfigMaps(s.Namespace)
-	_, err = maps.Create(s.ctx, admit.Parameters(s.Namespace, map[string]string{s.Driver: reclaim.Finalizer}), metav1.CreateOptions{})
+	namespace, err := policy()
 	s.must(err)
-	s.eventually("the policy is in force", func() bool {
-		s.must(vol.SetPolicy(s.ctx, v1.PersistentVolumeReclaimRetain))
-		s.must(vol.SetPolicy(s.ctx, v1.PersistentVolumeReclaimDelete))
-		pv, err := vol.PV(s.ctx)
-		s.must(err)
-		return protected(pv)
-	})
+	s.expectTold(s.told("status"), "! The admission policy is in force, but its ConfigMap "+namespace+"/"+admit.PolicyName+" is missing")
+
+	s.listDriver(maps)
+	s.must(vol.SetPolicy(s.ctx, v1.PersistentVolumeReclaimRetain))
+	s.must(vol.SetPolicy(s.ctx, v1.PersistentVolumeReclaimDelete))
+	s.waitPV(vol, "protected", isProtected)
 	s.expectTold(s.told("status", "--driver="+s.Driver, "-o", "json"), `"admission": "yes"`)
 	release := func() (string, error) { return s.ended(s.plugin("release", "--driver="+s.Driver, "--yes")) }
 	said, err := release()
 	if err == nil {
 		t.Errorf("what is put back is released:\n%s", said)
 	}
-	s.expectTold(said, "the admission policy puts the finalizer back", "kubectl patch configmap -n "+s.Namespace+" "+admit.PolicyName)
+	s.expectTold(said, "the admission policy puts the finalizer back", "kubectl patch configmap -n "+namespace+" "+admit.PolicyName)
 	_, err = maps.Patch(s.ctx, admit.PolicyName, types.MergePatchType, []byte(`{"data":{"`+s.Driver+`":null}}`), metav1.PatchOptions{})
 	s.must(err)
 	s.eventually("the API server has heard of it", func() bool {
