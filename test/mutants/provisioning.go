@@ -107,7 +107,7 @@ func provisioning() []mutant {
 		{
 			name: "any PV of the name is the claim's", in: in, file: "cluster.go",
 			before: "case stateOf(reclaim.PVAt(node, there), c, reclaim.PVOf(pv).Driver) == PVStored:", after: "case true:",
-			because: "the model's world of a deleted PV does not show it",
+			world: "PV deleted",
 		},
 		{
 			name: "after a LetGo that may have come through a volume may be looked for", in: in, file: "execute.go",
