@@ -196,7 +196,7 @@ func (p *Provisioner) claimGone(last *v1.PersistentVolumeClaim) {
 
 // volumeChanged is told of PVs that come and go.
 func (p *Provisioner) volumeChanged(pv reclaim.PV) {
-	p.shelf.drop(pv.Name)
+	p.shelf.drop(pv)
 	if k, known := p.lives.known(pv.Claim.UID); known {
 		p.clean.Add(k)
 	}

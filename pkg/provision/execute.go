@@ -247,7 +247,11 @@ func (w *run) storePV(ctx context.Context) error {
 		w.life.unfit = true
 		return because(ReasonFailed, fmt.Errorf("use volume %q: %w", w.life.handle, err))
 	}
+	w.shelf.expect(pv.Name, w.facts.Claim.UID)
 	stored, err := storePV(ctx, w.cluster, w.cfg.node(), w.facts.Claim, pv)
+	if err != nil {
+		w.shelf.forget(pv.Name)
+	}
 	switch {
 	case errors.Is(err, errNameTaken):
 		// When that PV goes its volume may go with it, which may be the one that the driver named.
@@ -258,8 +262,8 @@ func (w *run) storePV(ctx context.Context) error {
 	}
 	w.life.stored = stored
 	w.shelf.put(stored)
-	if _, shown := w.volumes.Get(stored.Name); shown {
-		w.shelf.drop(stored.Name) // the watch was faster than the answer
+	if shown, found := w.volumes.Get(stored.Name); found {
+		w.shelf.drop(shown) // the answer to an earlier try was lost, and the watch has told since
 	}
 	w.facts.PV = PVStored
 	return nil

@@ -166,6 +166,10 @@ func (w *run) lookForClaim() (gone bool) {
 func (w *run) lookForPV() {
 	s := &w.facts
 	pv, shown := w.volumes.Get(s.Claim.PVName)
+	if stored := w.shelf.get(s.Claim.PVName); !shown && stored != nil {
+		// Two claims may have one name for their PVs.
+		pv, shown = reclaim.PVAt(w.cfg.node(), stored), true
+	}
 	state := PVUnknown
 	if shown {
 		state = stateOf(pv, s.Claim, w.names[0])

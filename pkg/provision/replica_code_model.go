@@ -114,6 +114,7 @@ func (r *Replica) Encode(b []byte) []byte {
 		}
 		name := r.pvName(i)
 		shelved, taken := uint8(0), uint8(0)
+		awaited := r.p.shelf.expected[name]
 		if pv := r.p.shelf.get(name); pv != nil {
 			shelved = uint8(r.claimOf(pv.Spec.ClaimRef.UID)) + 1
 		}
@@ -121,6 +122,9 @@ func (r *Replica) Encode(b []byte) []byte {
 			taken = uint8(r.claimOf(by)) + 1
 		}
 		w.byte(shelved<<4 | taken)
+		if w.flags(awaited.claim != "", awaited.told); awaited.claim != "" {
+			w.byte(uint8(r.claimOf(awaited.claim)))
+		}
 		if r.Busy(i) {
 			w.hand(r, &r.hands[i])
 		}
@@ -154,6 +158,10 @@ func (m *Machine) Decode(b []byte) (*Replica, []byte) {
 		name, marks := m.pvName(i), r.byte()
 		if by := marks >> 4; by > 0 {
 			p.p.shelf.put(m.storedPV(pvShown{i, PVView{Claim: by}}))
+		}
+		var awaited, told bool
+		if r.flags(&awaited, &told); awaited {
+			p.p.shelf.expected[name] = expected{m.uid(int(r.byte())), told}
 		}
 		if by := marks & 15; by > 0 {
 			p.p.hands.of[name] = m.uid(int(by) - 1)
@@ -205,7 +213,7 @@ func (w *writer) hand(r *Replica, h *hand) {
 	w.byte(uint8(h.d.Action)<<4 | uint8(h.from))
 	w.byte(uint8(slices.Index(Reasons(), h.d.Reason)))
 	w.claim(r.viewOf(h.w.claim))
-	w.flags(f.Claim.Gone, f.Claim.Protected, f.Ordered, !f.PVRead.IsZero(), f.pvFresh(r.p.cfg.Clock.Now()), f.PVHandle != "", h.w.asked)
+	w.flags(f.Claim.Gone, f.Claim.Protected, f.Ordered, !f.PVRead.IsZero(), f.pvFresh(r.p.cfg.Clock.Now()), f.PVHandle != "", h.w.asked, f.PVHandle == foreignHandle)
 	w.byte(uint8(f.PV)<<4 | uint8(len(h.given)))
 	w.byte(uint8(h.ask.Action) << 4)
 	w.byte(h.ask.Version)
@@ -223,15 +231,18 @@ func (r *reader) hand(p *Replica, i int) {
 	}
 	f := &h.w.facts
 	f.Claim = p.p.claimOf(h.w.claim)
-	var read, fresh, handle bool
-	r.flags(&f.Claim.Gone, &f.Claim.Protected, &f.Ordered, &read, &fresh, &handle, &h.w.asked)
+	var read, fresh, handle, foreign bool
+	r.flags(&f.Claim.Gone, &f.Claim.Protected, &f.Ordered, &read, &fresh, &handle, &h.w.asked, &foreign)
 	switch {
 	case fresh:
 		f.PVRead = p.p.cfg.Clock.Now()
 	case read:
 		f.PVRead = p.p.cfg.Clock.Now().Add(-2 * liveFor)
 	}
-	if handle {
+	switch {
+	case foreign:
+		f.PVHandle = foreignHandle
+	case handle:
 		f.PVHandle = p.pvName(p.pvs[i])
 	}
 	state := r.byte()

@@ -86,10 +86,18 @@ const (
 
 // PVView is a PV as it is read. The zero value is none.
 type PVView struct {
-	// Claim is the index of the claim that it belongs to, from 1.
+	// Claim is the index of the claim that it belongs to, from 1, or Foreign.
 	Claim       uint8
 	Terminating bool
 }
+
+// Foreign stands for the claim of a PV that somebody else made, of a volume that is none of ours.
+const Foreign uint8 = 15
+
+const (
+	foreignUID    types.UID = "foreign"
+	foreignHandle           = "foreign"
+)
 
 // Ask is what a step asks of the API server or the driver.
 type Ask struct {
@@ -233,7 +241,12 @@ func (m *Machine) uid(claim int) types.UID { return m.uids[claim] }
 
 func (m *Machine) key(claim int) key { return key{"ns", m.names[claim], m.uid(claim)} }
 
-func (m *Machine) claimOf(uid types.UID) int { return int(uid[len(uid)-1] - '0') }
+func (m *Machine) claimOf(uid types.UID) int {
+	if uid == foreignUID {
+		return int(Foreign) - 1
+	}
+	return int(uid[len(uid)-1] - '0')
+}
 
 // pvName is "pvc-" and the UID where each claim has a name of its own.
 func (m *Machine) pvName(name int) string { return m.pvNames[name] }
@@ -306,11 +319,15 @@ func (m *Machine) storedPV(shown pvShown) *v1.PersistentVolume {
 		return object
 	}
 	claim, long := int(shown.Claim)-1, metav1.Unix(1e9, 0)
+	of, handle := &v1.ObjectReference{Namespace: "ns", Name: "foreign", UID: foreignUID}, foreignHandle
+	if shown.Claim != Foreign {
+		of, handle = &v1.ObjectReference{Namespace: "ns", Name: m.names[claim], UID: m.uid(claim)}, m.pvName(shown.name)
+	}
 	object := &v1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: m.pvName(shown.name), UID: types.UID("pv-" + strconv.Itoa(claim))},
 		Spec: v1.PersistentVolumeSpec{
-			ClaimRef:               &v1.ObjectReference{Namespace: "ns", Name: m.names[claim], UID: m.uid(claim)},
-			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: modelDriver, VolumeHandle: m.pvName(shown.name)}},
+			ClaimRef:               of,
+			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: modelDriver, VolumeHandle: handle}},
 		},
 	}
 	if shown.Terminating {

@@ -107,7 +107,17 @@ func provisioning() []mutant {
 		{
 			name: "any PV of the name is the claim's", in: in, file: "cluster.go",
 			before: "case stateOf(reclaim.PVAt(node, there), c, reclaim.PVOf(pv).Driver) == PVStored:", after: "case true:",
-			world: "PV deleted",
+			world: "name taken",
+		},
+		{
+			name: "a PV stored a moment ago is not seen by another claim of its name", in: in, file: "observe.go",
+			before: "if stored := w.shelf.get(s.Claim.PVName); !shown && stored != nil {", after: "if stored := w.shelf.get(s.Claim.PVName); false {",
+			world: "one name, late caches",
+		},
+		{
+			name: "a PV that is gone when its CREATE is answered is taken for new", in: in, file: "shelf.go",
+			before: "if !s.expected[pv.Name].told {", after: "if true {",
+			world: "one name, late caches",
 		},
 		{
 			name: "after a LetGo that may have come through a volume may be looked for", in: in, file: "execute.go",

@@ -33,6 +33,12 @@ func (k *worker) users(s *state) {
 			n.setPV(i, p)
 		})
 	}
+	for name := range k.Claims {
+		k.user(!s.pvs[name].exists(), s.left.TakeName, move{userTakesName, 0, name}, func(n *scene) {
+			n.left.TakeName--
+			n.setPV(name, pv{claim: provision.Foreign})
+		})
+	}
 	k.user(s.class, s.left.DeleteClass, move{userDeletesClass, 0, 0}, func(n *scene) {
 		n.left.DeleteClass--
 		n.setClass(false)
@@ -58,6 +64,7 @@ func (k *worker) cluster(s *state) {
 		k.can(p.belongs(i) && !p.terminating && s.there(i) && c.Bound == provision.Unbound, move{controllerBinds, 0, i}, func(n *scene) {
 			n.write(i, func(c *provision.ClaimView) { c.Bound = provision.BoundOwn })
 		})
+		k.can(p.foreign() && p.terminating, move{foreignPVGoes, 0, name}, func(n *scene) { n.setPV(name, pv{}) })
 		over := p.belongs(i) && (!s.there(i) || c.Bound == provision.BoundElsewhere) && !k.atWork(s, maxReplicas, name)
 		k.can(over && s.volumes[name].there, move{reclaimerDeletesVolume, 0, i}, func(n *scene) { n.volumes[name] = volume{} })
 		k.can(over && !s.volumes[name].there, move{reclaimerDeletesPV, 0, i}, func(n *scene) { n.setPV(name, pv{}) })

@@ -17,7 +17,7 @@ func (c *scene) judgeDeletion(i, claim int, ask provision.Ask) {
 
 // judgeLoss judges a DeleteVolume that is carried out.
 func (c *scene) judgeLoss(name int) {
-	if p := c.pvs[name]; p.exists() && c.volumes[name].there && c.lives(int(p.claim)-1) {
+	if p := c.pvs[name]; p.exists() && !p.foreign() && c.volumes[name].there && c.lives(int(p.claim)-1) {
 		c.violates("P2: the volume is deleted that the PV of claim %s names, which lives", c.say(int(p.claim)-1))
 	}
 }
@@ -71,7 +71,7 @@ func (k *worker) unsettled(s *state) string {
 		if wrong := k.unsettledClaim(s, claim); wrong != "" && s.there(claim) {
 			return "P5: claim " + k.say(claim) + " " + wrong
 		}
-		if name := k.name(claim); s.volumes[name].there && !s.pvs[name].exists() && !k.answersFor(s, name) {
+		if name := k.name(claim); s.volumes[name].there && (!s.pvs[name].exists() || s.pvs[name].foreign()) && !k.answersFor(s, name) {
 			return "P1: the volume of claim " + k.say(claim) + " is left behind"
 		}
 	}
@@ -90,6 +90,8 @@ func (k *worker) unsettledClaim(s *state, claim int) string {
 	case has && p.terminating:
 		// Its PV was deleted before it was bound, or was seen to be. Both wait for the claim's own
 		// deletion, which is told, and lets go of it.
+	case p.foreign():
+		// It waits for its name, held or not, which is told.
 	case c.Protected && (has || c.Bound != provision.Unbound):
 		return "has its PV, and is held"
 	case c.Protected:

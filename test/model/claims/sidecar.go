@@ -146,7 +146,7 @@ func (k *worker) calls(s *state, i, claim int, ask provision.Ask) {
 	v := verb(ask.Action)
 	answer := func(n *scene, reply provision.Reply) {
 		if ask.Action == provision.ReadPV {
-			n.lines[i].absent[claim] = reply.Outcome == provision.OK && reply.PV.Claim == 0
+			n.lines[i].absent[claim] = reply.Outcome == provision.OK && (reply.PV.Claim == 0 || reply.PV.Claim == provision.Foreign)
 		}
 		n.replica(i).Answer(claim, reply)
 		n.asked(i, claim)

@@ -19,12 +19,14 @@ const (
 	userStrips
 	userBindsElsewhere
 	userDeletesPV
+	userTakesName
 	userDeletesClass
 	userCreatesClass
 	protectionLetsGo
 	controllerBinds
 	reclaimerDeletesVolume
 	reclaimerDeletesPV
+	foreignPVGoes
 	processStarts
 	processLeads
 	processEnds
@@ -75,12 +77,14 @@ var sentences = [verbs]string{
 	userStrips:             "somebody takes our finalizer off claim %[1]s by hand",
 	userBindsElsewhere:     "claim %[1]s is bound to another PV",
 	userDeletesPV:          "a user deletes the PV of claim %[1]s",
+	userTakesName:          "somebody creates a PV of another claim and volume, of the name that the PV of claim %[1]s gets",
 	userDeletesClass:       "a user deletes the StorageClass",
 	userCreatesClass:       "a user creates the StorageClass again",
 	protectionLetsGo:       "PVC protection lets go of claim %[1]s",
 	controllerBinds:        "the PV controller binds claim %[1]s to its PV",
 	reclaimerDeletesVolume: "the volume of claim %[1]s, whose PV is released, is reclaimed",
 	reclaimerDeletesPV:     "the PV of claim %[1]s, whose volume is deleted, is let go",
+	foreignPVGoes:          "the other PV, of the name that the PV of claim %[1]s gets, is let go",
 	processStarts:          "replica %[2]d starts",
 	processLeads:           "replica %[2]d takes the lease",
 	processEnds:            "replica %[2]d ends",

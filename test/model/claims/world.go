@@ -17,12 +17,15 @@ const (
 
 // pv is a PV as the API server holds it. The zero value: there is none.
 type pv struct {
-	// claim is the index of its claim, from 1.
+	// claim is the index of its claim, from 1, or provision.Foreign.
 	claim       uint8
 	terminating bool
 }
 
 func (p pv) exists() bool { return p.claim != 0 }
+
+// foreign tells whether somebody else made it. It names none of the world's volumes.
+func (p pv) foreign() bool { return p.claim == provision.Foreign }
 
 // belongs tells whether it is the PV of a claim.
 func (p pv) belongs(claim int) bool { return int(p.claim) == claim+1 }

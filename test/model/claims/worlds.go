@@ -32,8 +32,8 @@ type World struct {
 // Budget is how often each thing may happen in one history.
 type Budget struct {
 	// What users do. Strip: the finalizer is taken off by hand. BindElsewhere: the claim finds another
-	// PV.
-	DeleteClaim, CreateClaim, DeleteClass, CreateClass, DeletePV, Strip, BindElsewhere uint8
+	// PV. TakeName: a PV of another claim and volume gets the name of a claim's PV.
+	DeleteClaim, CreateClaim, DeleteClass, CreateClass, DeletePV, Strip, BindElsewhere, TakeName uint8
 	// What breaks: processes that end, and those that go on for a while although another leads;
 	// calls to the API server and the driver of which nothing is heard, done or not; a driver that
 	// refuses, or makes another volume than was asked for; processes that are slow.
@@ -67,6 +67,10 @@ func Worlds() []World {
 			Budget: Budget{DeleteClaim: 1, DeletePV: 1, API: 1},
 		},
 		{
+			Name: "name taken", About: "a PV of another claim and volume under the claim's name for its PV, for a while", Claims: one, Lag: 1,
+			Budget: Budget{DeleteClaim: 1, TakeName: 1, DeletePV: 1, RPC: 1},
+		},
+		{
 			Name: "refused", About: "a driver that refuses, also after an outcome that is not known, and after a restart", Claims: one, Lag: 1,
 			Budget: Budget{DeleteClaim: 1, Refuse: 2, RPC: 1, Crash: 1},
 		},
@@ -93,6 +97,10 @@ func Worlds() []World {
 		{
 			Name: "one name", About: "two claims whose volumes have one name, and which nothing holds", Claims: []string{"data", "logs"}, Short: true, NoFinalizer: true,
 			Budget: Budget{DeleteClaim: 1, CreateClaim: 1, RPC: 1},
+		},
+		{
+			Name: "one name, late caches", About: "two claims whose volumes have one name, and caches that lag", Claims: []string{"data", "logs"}, Short: true, NoFinalizer: true, Lag: 1,
+			Budget: Budget{DeleteClaim: 1, CreateClaim: 1},
 		},
 		{
 			Name: "claim, replicas", About: "two replicas, of which the leading one ends", Claims: one, Replicas: 2, Lag: 1,
