@@ -6,7 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
@@ -15,10 +18,13 @@ import (
 
 func latencyFamilies() []family {
 	const load = "Claims deleted one at a time, 100 a run (reference: 30), nothing else going on: from the audit log's time of receipt of the write that makes the PV Released to the driver's receipt of DeleteVolume. A run's value is its percentile."
+	const reads = "The part of that time that ours spends on its live reads, one after the other, the PV's last: from the API server's receipt of the first GET to its last answer. Limit: the same two GETs, of the claim that is gone and of the PV, by a client that does nothing else."
 	return []family{{
 		name: "latency", lab: audited, run: measureLatency, figures: []Figure{
 			{Name: "released_to_deleted_ms_p50", Unit: "ms", Load: load},
 			{Name: "released_to_deleted_ms_p99", Unit: "ms", Goals: []Goal{atMost(25)}, Load: load},
+			{Name: "live_reads_ms_p50", Unit: "ms", Load: reads},
+			{Name: "live_reads_ms_p99", Unit: "ms", Load: reads},
 		},
 	}, {
 		name: "slow_neighbour", lab: audited, long: true, run: measureNeighbour, figures: []Figure{{
@@ -34,9 +40,18 @@ const addedNoise = 5
 func measureLatency(ctx context.Context, s *session) error {
 	one := func(subject subject, n int) func() error {
 		return func() error {
+			began := time.Now()
 			delays, err := s.latencies(ctx, subject, n)
 			if err != nil {
 				return err
+			}
+			if subject.column == Ours {
+				reads, err := s.lab.readTimes(subject, began)
+				if err != nil {
+					return err
+				}
+				s.record("live_reads_ms_p50", Ours, Percentile(reads, 50))
+				s.record("live_reads_ms_p99", Ours, Percentile(reads, 99))
 			}
 			s.record("released_to_deleted_ms_p50", subject.column, Percentile(delays, 50))
 			s.record("released_to_deleted_ms_p99", subject.column, Percentile(delays, 99))
@@ -45,8 +60,59 @@ func measureLatency(ctx context.Context, s *session) error {
 	}
 	n := s.size(100, 20)
 	return s.alternate(func(int) []func() error {
-		return []func() error{one(ours(), n), one(reference(), s.size(30, 10)), one(unthrottled(), n)}
+		return []func() error{one(ours(), n), one(reference(), s.size(30, 10)), one(unthrottled(), n), func() error { return s.bareReads(ctx, n) }}
 	})
+}
+
+// readTimes returns how long the live reads for each PV took that a subject has made since, in milliseconds.
+func (l *lab) readTimes(subject subject, since time.Time) (took []float64, err error) {
+	first, last := map[string]time.Time{}, map[string]time.Time{}
+	if _, err := l.cluster.AuditEventsOf(subject.user(l.namespace), func(e controlplane.AuditEvent) bool {
+		if e.Verb != "get" || e.Name == "" || !strings.HasPrefix(e.Resource, "persistentvolume") || e.Received.Before(since) {
+			return false
+		}
+		if begun, found := first[e.Name]; !found || e.Received.Before(begun) {
+			first[e.Name] = e.Received
+		}
+		if e.Answered.After(last[e.Name]) {
+			last[e.Name] = e.Answered
+		}
+		return false
+	}); err != nil {
+		return nil, err
+	}
+	for name, begun := range first {
+		took = append(took, last[name].Sub(begun).Seconds()*1000)
+	}
+	return took, nil
+}
+
+// bareReads makes the two reads with nothing else to do, at the pace at which the deletions come.
+func (s *session) bareReads(ctx context.Context, n int) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	c, err := s.lab.gather(ctx, crowdSpec{n: 1, unprotected: true})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.remove(ctx, true, c.names), c.close(ctx)) }()
+	core, took := s.lab.users[0].CoreV1(), []float64(nil)
+	for range n {
+		began := time.Now()
+		if _, err := core.PersistentVolumeClaims(s.lab.namespace).Get(ctx, "no-claim", metav1.GetOptions{}); ignoreNotFound(err) != nil {
+			return err
+		}
+		if _, err := core.PersistentVolumes().Get(ctx, c.names[0], metav1.GetOptions{}); err != nil {
+			return err
+		}
+		took = append(took, time.Since(began).Seconds()*1000)
+		if err := pause(ctx, 50*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	s.record("live_reads_ms_p50", Limit, Percentile(took, 50))
+	s.record("live_reads_ms_p99", Limit, Percentile(took, 99))
+	return nil
 }
 
 // latencies deletes claims one at a time and returns the delays in milliseconds.
