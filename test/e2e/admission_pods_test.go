@@ -69,6 +69,7 @@ func (s *stage) toldOfPod(pod *storage.Pod) (told []string) {
 
 // TestAdmissionKeepsPodsOffClaimsThatGo, with a scheduler that would send them there.
 func TestAdmissionKeepsPodsOffClaimsThatGo(t *testing.T) {
+	t.Parallel()
 	const words = "PVC (data) is in scheduled for deletion state"
 	s := newGuardStage(t, version, carelessScheduler(t))
 	fakenode.ForTest(t, s.plane, "node", fakenode.Config{})

@@ -49,6 +49,7 @@ func guarded(pv *v1.PersistentVolume) bool {
 
 // TestVolumeGuardIsReleasedWhileAReplicaRuns, which a hook of an installer has to.
 func TestVolumeGuardIsReleasedWhileAReplicaRuns(t *testing.T) {
+	t.Parallel()
 	s := newGuardStage(t, controlplane.V1_30, controlplane.Options{HostPathProvisioner: true})
 	s.Driver = "kubernetes.io/host-path"
 	g := s.guard(shortLease()...)
@@ -105,6 +106,7 @@ func (s *stage) inTreeVolume(class string) *storage.Volume {
 // TestTheFinalizersOfDriversAreReleasedWithThePolicyOn, which puts each back in the write that takes it off for as
 // long as the driver is listed.
 func TestTheFinalizersOfDriversAreReleasedWithThePolicyOn(t *testing.T) {
+	t.Parallel()
 	s := newGuardStage(t, controlplane.V1_36, controlplane.Options{})
 	admission := s.client.AdmissionregistrationV1()
 	_, err := s.client.CoreV1().ConfigMaps(s.Namespace).Create(s.ctx, admit.Parameters(s.Namespace, map[string]string{s.Driver: reclaim.Finalizer}), metav1.CreateOptions{})

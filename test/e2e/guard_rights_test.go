@@ -26,6 +26,7 @@ import (
 // TestVolumeGuardUsesWhatItIsGranted has it do all it can do, with the rights that operators install, and compares
 // what it asked for with what it may: both ways.
 func TestVolumeGuardUsesWhatItIsGranted(t *testing.T) {
+	t.Parallel()
 	options := unprotected()
 	options.HostPathProvisioner = true
 	s := newGuardStage(t, controlplane.V1_30, options)

@@ -15,6 +15,7 @@ import (
 
 // TestVolumeGuardSaysWhatItMayNotDo, and in a dry run what it would do.
 func TestVolumeGuardSaysWhatItMayNotDo(t *testing.T) {
+	t.Parallel()
 	s := newGuardStage(t, controlplane.V1_30, controlplane.Options{HostPathProvisioner: true})
 	s.Driver = "kubernetes.io/host-path"
 	s.must(s.client.RbacV1().ClusterRoleBindings().Delete(s.ctx, "volume-guard-protection-"+s.Namespace, metav1.DeleteOptions{}))

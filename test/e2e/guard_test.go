@@ -82,6 +82,7 @@ func (s *stage) launchGuard(args ...string) *daemon.Daemon {
 
 // TestAClaimInUseIsKept where kube-controller-manager's own controller for that is off.
 func TestAClaimInUseIsKept(t *testing.T) {
+	t.Parallel()
 	s := newGuardStage(t, controlplane.V1_36, unprotected())
 	fakenode.ForTest(t, s.plane, "node", fakenode.Config{})
 	s.guard(protecting()...)

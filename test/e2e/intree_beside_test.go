@@ -18,6 +18,7 @@ import (
 
 // TestBesideAControllerManagerThatHonoursThePolicy volume-guard writes to no PV, whatever happens to many.
 func TestBesideAControllerManagerThatHonoursThePolicy(t *testing.T) {
+	t.Parallel()
 	s := newInTree(t, controlplane.V1_36)
 	g := s.guard("--leader-election=false")
 	n := size(500, 60)
@@ -60,6 +61,7 @@ func TestBesideAControllerManagerThatHonoursThePolicy(t *testing.T) {
 
 // TestMigrationIsSwitchedOnOffAndOn for a PV: each side takes its finalizer and leaves the other's.
 func TestMigrationIsSwitchedOnOffAndOn(t *testing.T) {
+	t.Parallel()
 	const driver, handle = "ebs.csi.aws.com", "vol-0123456789abcdef0"
 	s := newGuardStage(t, controlplane.V1_30, controlplane.Options{})
 	s.guard("--leader-election=false")

@@ -161,6 +161,7 @@ func (s *inTree) pvFirst(f folder) {
 
 // TestInTreeVolumesLeak on a controller manager without KEP-2644, unless volume-guard is there.
 func TestInTreeVolumesLeak(t *testing.T) {
+	t.Parallel()
 	s := newInTree(t, controlplane.V1_30)
 	lost := s.folder()
 	s.pvFirst(lost)
@@ -178,6 +179,7 @@ func TestInTreeVolumesLeak(t *testing.T) {
 
 // TestInTreeVolumesAreReclaimedInAnyOrder has PVs and claims deleted in a random order, many at once.
 func TestInTreeVolumesAreReclaimedInAnyOrder(t *testing.T) {
+	t.Parallel()
 	seed := rand.Uint64()
 	if text := os.Getenv(seedVariable); text != "" {
 		var err error

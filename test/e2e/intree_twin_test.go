@@ -85,6 +85,7 @@ func (u underWay) expectKept() {
 
 // TestATwinOnItsWay meets what people do meanwhile.
 func TestATwinOnItsWay(t *testing.T) {
+	t.Parallel()
 	s := newInTree(t, controlplane.V1_30)
 	g := s.guard("--leader-election=false")
 	for name, play := range map[string]func(underWay){
@@ -156,6 +157,7 @@ func TestATwinOnItsWay(t *testing.T) {
 
 // TestTwinsOfStrangePVs: names and plugins that are not as usual.
 func TestTwinsOfStrangePVs(t *testing.T) {
+	t.Parallel()
 	s := newInTree(t, controlplane.V1_30)
 	s.guard("--leader-election=false")
 	t.Run("a name at the limit", func(t *testing.T) {
@@ -200,6 +202,7 @@ func (s *inTree) expectPluginGone() {
 
 // TestVolumeGuardKilledAtEachWrite of a twin's life, right after the API server has made it.
 func TestVolumeGuardKilledAtEachWrite(t *testing.T) {
+	t.Parallel()
 	s := newInTree(t, controlplane.V1_30)
 	account, err := clientcmd.BuildConfigFromFlags("", s.kube)
 	s.must(err)

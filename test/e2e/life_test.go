@@ -31,6 +31,7 @@ func TestWithoutTheSidecarTheVolumeLeaks(t *testing.T) {
 
 // TestPVsThatExistBeforeTheFirstStart is the upgrade of a cluster with 1,000 PVs.
 func TestPVsThatExistBeforeTheFirstStart(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	must := func(i int) bool { return i%4 != 0 && i%3 != 0 }
 	vols := s.makeMany(size(1000, 250), func(i int) storage.Spec {
@@ -95,6 +96,7 @@ func TestAPVDeletedBeforeItWasProtectedIsReported(t *testing.T) {
 
 // TestKilledAgainAndAgain kills the sidecar while many volumes are deleted in both orders.
 func TestKilledAgainAndAgain(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	car := s.sidecar(eager()...)
 	vols := s.makeMany(size(500, 150), func(i int) storage.Spec { return storage.Spec{Dynamic: i%4 < 2} })

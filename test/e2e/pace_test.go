@@ -21,9 +21,9 @@ import (
 // the same time is answered 429.
 func TestABackfillObeysAnAPIServerThatIsBusy(t *testing.T) {
 	s := newStage(t)
-	vols := s.makeMany(150, func(i int) storage.Spec { return storage.Spec{Dynamic: true, Handle: "vol"} })
+	vols := s.makeMany(size(150, 60), func(i int) storage.Spec { return storage.Spec{Dynamic: true, Handle: "vol"} })
 	s.oneSeat()
-	s.sidecar("--protect-threads=64")
+	s.sidecar("--protect-threads=16")
 	s.waitAll(vols, "protected", isProtected)
 	ours := s.answers("csi-reclaimer")
 
@@ -34,7 +34,7 @@ func TestABackfillObeysAnAPIServerThatIsBusy(t *testing.T) {
 	client, err := kubernetes.NewForConfig(config)
 	s.must(err)
 	var writers errgroup.Group
-	writers.SetLimit(64)
+	writers.SetLimit(16)
 	for _, vol := range vols {
 		writers.Go(func() error {
 			_, err := client.CoreV1().PersistentVolumes().Patch(s.ctx, vol.Name, types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{})

@@ -68,6 +68,7 @@ func (s *stage) expectHeld(claim *storage.Claim) {
 
 // TestProtectClaims where kube-controller-manager's own controller is off: what a pod uses stays, what none uses goes.
 func TestProtectClaims(t *testing.T) {
+	t.Parallel()
 	s := newGuardStage(t, version, unprotected())
 	fakenode.ForTest(t, s.plane, "node", fakenode.Config{})
 	_, err := s.client.CoreV1().Nodes().Create(s.ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: mute}}, metav1.CreateOptions{})
@@ -230,6 +231,7 @@ func (s *stage) withoutPodLists() (allow func()) {
 
 // TestProtectManyClaims has thousands of claims of one namespace be deleted at once.
 func TestProtectManyClaims(t *testing.T) {
+	t.Parallel()
 	many := size(10_000, 500)
 	s := newGuardStage(t, version, unprotected())
 	s.ctx = t.Context() // all of them may take longer than other tests
@@ -264,6 +266,7 @@ func TestProtectManyClaims(t *testing.T) {
 
 // TestProtectNothingThatOthersDo has Kubernetes' own controllers protect claims and PVs, which cannot be seen but by what they do.
 func TestProtectNothingThatOthersDo(t *testing.T) {
+	t.Parallel()
 	s := newGuardStage(t, version, controlplane.Options{})
 	fakenode.ForTest(t, s.plane, "node", fakenode.Config{})
 	// Above what the built-in controllers take, also on a busy machine.

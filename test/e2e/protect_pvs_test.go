@@ -16,6 +16,7 @@ import (
 
 // TestProtectPVs where kube-controller-manager's own controller is off: what is bound stays, what is not goes.
 func TestProtectPVs(t *testing.T) {
+	t.Parallel()
 	s := newGuardStage(t, version, unprotected())
 	s.guard(protecting()...)
 	vol := func(change func(*v1.PersistentVolume), unclaimed bool) *storage.Volume {

@@ -74,6 +74,7 @@ func TestAHoldRescuesAVolumeWhoseDeletionFails(t *testing.T) {
 // TestTheBrakeStopsASweep releases many volumes within seconds, as the deletion of a namespace
 // does, where a quarter of them is allowed.
 func TestTheBrakeStopsASweep(t *testing.T) {
+	t.Parallel()
 	volumes, allowed := size(2000, 500), size(500, 125)
 	s := newStage(t)
 	car := s.sidecar(append(eager(), "--leader-election", "--leader-election-namespace="+s.Namespace,
