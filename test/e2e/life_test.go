@@ -34,7 +34,7 @@ func TestPVsThatExistBeforeTheFirstStart(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	must := func(i int) bool { return i%4 != 0 && i%3 != 0 }
-	vols := s.makeMany(size(1000, 250), func(i int) storage.Spec {
+	vols := s.makeMany(size(1000, 120), func(i int) storage.Spec {
 		// The volumes behind are not looked at: their handles will do.
 		spec := storage.Spec{Dynamic: i%2 == 0, Unclaimed: i%3 == 0, Handle: "vol-" + strconv.Itoa(i)}
 		if i%4 == 0 {
@@ -99,7 +99,7 @@ func TestKilledAgainAndAgain(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	car := s.sidecar(eager()...)
-	vols := s.makeMany(size(500, 150), func(i int) storage.Spec { return storage.Spec{Dynamic: i%4 < 2} })
+	vols := s.makeMany(size(500, 80), func(i int) storage.Spec { return storage.Spec{Dynamic: i%4 < 2} })
 	kept := s.makeMany(20, func(i int) storage.Spec {
 		return storage.Spec{Dynamic: i%2 == 0, Policy: v1.PersistentVolumeReclaimRetain}
 	})

@@ -17,7 +17,7 @@ import (
 // TestBudgetUnderLoad has users delete many volumes at once, so that the sidecar works from
 // caches that lag, and counts what the driver and the API server were asked for.
 func TestBudgetUnderLoad(t *testing.T) {
-	volumes := size(500, 200)
+	volumes := size(500, 100)
 	cases := map[string]struct {
 		pvFirst bool
 		writes  int // for each volume, beside the one that protects it

@@ -75,7 +75,7 @@ func TestAHoldRescuesAVolumeWhoseDeletionFails(t *testing.T) {
 // does, where a quarter of them is allowed.
 func TestTheBrakeStopsASweep(t *testing.T) {
 	t.Parallel()
-	volumes, allowed := size(2000, 500), size(500, 125)
+	volumes, allowed := size(2000, 200), size(500, 50)
 	s := newStage(t)
 	car := s.sidecar(append(eager(), "--leader-election", "--leader-election-namespace="+s.Namespace,
 		fmt.Sprintf("--brake-deletions=%d", allowed), "--brake-window=1m")...)
