@@ -50,6 +50,26 @@ func TestAfterALetGoWithoutAnswerNothingIsMadeToLookForIt(t *testing.T) {
 	}
 }
 
+func TestAPVStoredAMomentAgoCountsForAnotherClaimOfItsName(t *testing.T) {
+	w := newWorld(t)
+	w.orders.characters = 2
+	r := w.step(heldClaim, func(c *v1.PersistentVolumeClaim) { c.UID = "u1-second" })
+	r.life.tried, r.wanted = true, &wanted{class: r.classOf(r.claim)}
+	if d := r.next(t.Context()); d.Reason == ReasonNameTaken {
+		t.Fatalf("the name is taken before anybody has it: %v", d)
+	}
+	r.shelf.put(&v1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: r.facts.Claim.PVName},
+		Spec: v1.PersistentVolumeSpec{
+			ClaimRef:               &v1.ObjectReference{UID: "u1-first"},
+			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: driverName}},
+		},
+	})
+	if d := r.next(t.Context()); d.Action != Wait || d.Reason != ReasonNameTaken {
+		t.Errorf("next is %v %s", d.Action, d.Reason)
+	}
+}
+
 func TestAClaimThatLostItsFinalizerIsNotTakenForUntouched(t *testing.T) {
 	for name, c := range map[string]struct {
 		life life
