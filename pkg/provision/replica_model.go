@@ -96,7 +96,7 @@ const Foreign uint8 = 15
 
 const (
 	foreignUID    types.UID = "foreign"
-	foreignHandle           = "foreign"
+	foreignHandle string    = "foreign"
 )
 
 // Ask is what a step asks of the API server or the driver.
