@@ -68,7 +68,7 @@ test-sanity: ## Run csi-sanity in full against the mock driver
 
 # On 1.30, whose controller manager knows nothing of KEP-2644, what depends on the API server and the
 # controllers: the matrix of deletions, and provisioning. What counts calls or tests our own flags does not.
-MATRIX := TestProtect|TestAdmission|TestProvision(Claims|ForPods|FromASource|KilledBefore)|Reclaim|Rescued|Nobody|TakesAReleased|Foreign|OneHandle|PolicyIsTurned|Unprotected|Attached|Held|TakenOffByHand|NameUsedAgain|Migrated|Follower|AnyPolicy|BackToWhat|InTreeVolumesAreReclaimed
+MATRIX := TestProtect(Claims|PVs)|TestAdmission(Protects|Keeps|Waits)|TestProvision(Claims|ForPods|FromASource|KilledBefore)|Reclaim|Rescued|Nobody|TakesAReleased|Foreign|OneHandle|PolicyIsTurned|Unprotected|Attached|Held|TakenOffByHand|NameUsedAgain|Migrated|Follower|AnyPolicy|BackToWhat|InTreeVolumesAreReclaimed
 # How many of these tests run side by side: they mostly wait, for clocks and for each other's programs.
 SIDE ?= 5
 test-e2e: controlplane ## Run the programs against real control planes and a real driver; FULL=1 with thousands of volumes

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
+	"sigs.k8s.io/sig-storage-lib-external-provisioner/v10/controller"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
@@ -297,6 +298,17 @@ func (w *world) pvInTheWay(driver string, claim types.UID) {
 
 func (w *world) clearTheWay() {
 	w.must(w.client.CoreV1().PersistentVolumes().Delete(w.t.Context(), "pvc-u1", metav1.DeleteOptions{}))
+}
+
+// The library deletes the PV after a Delete that it takes for done.
+func TestTheLibraryIsRefusedAllDeletions(t *testing.T) {
+	w := newWorld(t)
+	provisioner, err := newProvisioner(newWatched(t, w.client), w.client, driverName, &process{world: w}, w.orders, Config{})
+	w.must(err)
+	var ignored *controller.IgnoredError
+	if err := (library{provisioner}).Delete(t.Context(), &v1.PersistentVolume{}); !errors.As(err, &ignored) || len(w.told()) > 0 {
+		t.Errorf("answered %v, diary %q", err, w.told())
+	}
 }
 
 func TestAPVOfTheClaimsNameThatIsAnothersIsNotTaken(t *testing.T) {
