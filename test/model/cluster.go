@@ -11,17 +11,17 @@ func (k *worker) cluster(s *state) {
 	for slot := range k.PVs {
 		k.pvController(s, slot)
 		p := s.pvs[slot]
-		k.can(p.is(protected) && p.is(terminating) && !p.bound(), move{protectionLetsGo, 0, slot}, func(n *scene) {
+		k.Can(p.is(protected) && p.is(terminating) && !p.bound(), move{protectionLetsGo, 0, slot}, func(n *scene) {
 			n.write(aController, slot, func(p *pv) { p.clear(protected) })
 		})
-		k.can(s.attachments[slot] && p.exists() && !p.is(attached) && !p.is(terminating), move{attacherMarks, 0, slot}, func(n *scene) {
+		k.Can(s.attachments[slot] && p.exists() && !p.is(attached) && !p.is(terminating), move{attacherMarks, 0, slot}, func(n *scene) {
 			n.write(aController, slot, func(p *pv) { p.set(attached) })
 		})
 		inUse := s.claims[slot].bound && p.belongs(s.claims[slot].gen)
-		k.can(s.attachments[slot] && !inUse, move{podDetaches, 0, slot}, func(n *scene) {
+		k.Can(s.attachments[slot] && !inUse, move{podDetaches, 0, slot}, func(n *scene) {
 			n.attach(slot, false)
 		})
-		k.can(!s.attachments[slot] && p.is(attached) && p.is(terminating), move{attacherLetsGo, 0, slot}, func(n *scene) {
+		k.Can(!s.attachments[slot] && p.is(attached) && p.is(terminating), move{attacherLetsGo, 0, slot}, func(n *scene) {
 			n.write(aController, slot, func(p *pv) { p.clear(attached) })
 		})
 		if k.Peer {
@@ -32,29 +32,29 @@ func (k *worker) cluster(s *state) {
 
 func (k *worker) pvController(s *state, slot int) {
 	p, live, cached := s.pvs[slot], s.claims[slot], s.cached[slot]
-	k.can(live != cached, move{controllerSeesClaim, 0, slot}, func(n *scene) { n.cached[slot] = live })
+	k.Can(live != cached, move{controllerSeesClaim, 0, slot}, func(n *scene) { n.cached[slot] = live })
 	if !p.exists() {
 		return
 	}
-	k.can(!p.claimed() && p.phase != reclaim.PhaseAvailable, move{controllerMakesAvailable, 0, slot}, func(n *scene) {
+	k.Can(!p.claimed() && p.phase != reclaim.PhaseAvailable, move{controllerMakesAvailable, 0, slot}, func(n *scene) {
 		n.write(aController, slot, func(p *pv) { p.phase = reclaim.PhaseAvailable })
 	})
 	// What the cache does not show is asked of the API server before a PV is released.
-	k.can(p.claimed() && !p.released() && !p.belongs(cached.gen) && !p.belongs(live.gen), move{controllerReleases, 0, slot}, func(n *scene) {
+	k.Can(p.claimed() && !p.released() && !p.belongs(cached.gen) && !p.belongs(live.gen), move{controllerReleases, 0, slot}, func(n *scene) {
 		n.write(aController, slot, func(p *pv) { p.phase = reclaim.PhaseReleased })
 	})
-	k.if_(p.bound() && p.belongs(live.gen), s.left.Misjudge, move{controllerMisjudges, 0, slot}, func(n *scene) {
+	k.User(p.bound() && p.belongs(live.gen), s.left.Misjudge, move{controllerMisjudges, 0, slot}, func(n *scene) {
 		n.left.Misjudge--
 		n.write(aController, slot, func(p *pv) { p.phase = reclaim.PhaseReleased })
 	})
 	// What the cache still shows is believed.
-	k.can(p.belongs(cached.gen) && cached.bound && !p.bound(), move{controllerBinds, 0, slot}, func(n *scene) {
+	k.Can(p.belongs(cached.gen) && cached.bound && !p.bound(), move{controllerBinds, 0, slot}, func(n *scene) {
 		n.write(aController, slot, func(p *pv) { p.phase = reclaim.PhaseBound })
 	})
-	k.can(p.phase == reclaim.PhaseAvailable && !p.claimed() && !p.is(terminating) && cached.gen != 0 && !cached.bound && live.gen == cached.gen, move{controllerClaims, 0, slot}, func(n *scene) {
+	k.Can(p.phase == reclaim.PhaseAvailable && !p.claimed() && !p.is(terminating) && cached.gen != 0 && !cached.bound && live.gen == cached.gen, move{controllerClaims, 0, slot}, func(n *scene) {
 		n.write(aController, slot, func(p *pv) { p.claim, p.phase = claimRef(cached.gen), reclaim.PhaseBound })
 	})
-	k.can(live.gen != 0 && !live.bound && p.belongs(live.gen), move{controllerCompletes, 0, slot}, func(n *scene) {
+	k.Can(live.gen != 0 && !live.bound && p.belongs(live.gen), move{controllerCompletes, 0, slot}, func(n *scene) {
 		n.claims[slot].bound = true
 	})
 }
@@ -64,9 +64,9 @@ func (k *worker) pvController(s *state, slot int) {
 func (k *worker) peer(s *state, slot int) {
 	p, volume := s.pvs[slot], k.volume(slot)
 	due := p.deletable() && !p.is(terminating) && !s.attachments[slot]
-	k.can(p.is(ours), move{peerStrips, 0, slot}, func(n *scene) {
+	k.Can(p.is(ours), move{peerStrips, 0, slot}, func(n *scene) {
 		n.write(thePeer, slot, func(p *pv) { p.clear(ours) })
 	})
-	k.can(due && s.volumes[volume], move{peerDeletesVolume, 0, slot}, func(n *scene) { n.volumes[volume] = false })
-	k.can(due && !s.volumes[volume], move{peerDeletesPV, 0, slot}, func(n *scene) { n.remove(thePeer, slot) })
+	k.Can(due && s.volumes[volume], move{peerDeletesVolume, 0, slot}, func(n *scene) { n.volumes[volume] = false })
+	k.Can(due && !s.volumes[volume], move{peerDeletesPV, 0, slot}, func(n *scene) { n.remove(thePeer, slot) })
 }

@@ -4,10 +4,9 @@ package model
 
 import (
 	"context"
-	"encoding/binary"
-	"unsafe"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/memory"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
 
@@ -19,13 +18,12 @@ func (w *World) Explore(ctx context.Context, o search.Options) search.Result {
 // worker visits states. Each goroutine has its own.
 type worker struct {
 	*World
+	search.Moves[move, *scene]
 	machine *reclaim.Machine
 	visitor *search.Visitor
 	s       *state
-	looked  [maxReplicas]*reclaim.Replica
+	looked  memory.Opened[*reclaim.Replica]
 	buffer  []byte
-	// clusterMoves: one of Kubernetes' controllers can do something.
-	clusterMoves, inCluster bool
 	// followed, if set, is the only move that is made; result is where it leads. listed is told of
 	// the moves that are possible, and none is made.
 	followed *move
@@ -33,7 +31,11 @@ type worker struct {
 	listed   func(move)
 }
 
-func newWorker(w *World) *worker { return &worker{World: w, machine: w.newMachine()} }
+func newWorker(w *World) *worker {
+	k := &worker{World: w, machine: w.newMachine()}
+	k.Make = k.make
+	return k
+}
 
 // First returns the state in which the world begins.
 func (k *worker) First() []byte {
@@ -50,12 +52,7 @@ func (w *World) newMachine() *reclaim.Machine {
 }
 
 // look returns what a replica knows, to look at only.
-func (k *worker) look(s *state, i int) *reclaim.Replica {
-	if k.looked[i] == nil {
-		k.looked[i], _ = k.machine.Decode(s.knows[i])
-	}
-	return k.looked[i]
-}
+func (k *worker) look(s *state, i int) *reclaim.Replica { return k.looked.Open(k.machine, &s.knows, i) }
 
 // Visit makes every move that is possible in a state.
 func (k *worker) Visit(code []byte, v *search.Visitor) {
@@ -75,50 +72,19 @@ func (k *worker) Visit(code []byte, v *search.Visitor) {
 
 // moves makes every move that is possible in a state.
 func (k *worker) moves(s *state) {
-	for i, r := range k.looked {
-		if r != nil {
-			k.machine.Release(r)
-			k.looked[i] = nil
-		}
-	}
+	k.looked.Release(k.machine)
 	room := s.room(k.World)
 	if room {
 		k.users(s)
 	}
-	k.clusterMoves, k.inCluster = !room, true
+	k.Busy = !room
 	if room {
-		k.cluster(s)
+		k.Cluster(func() { k.cluster(s) })
 	}
-	k.inCluster = false
 	for i := range k.Replicas {
 		k.sidecar(s, i)
 	}
 	k.arrivesLate(s)
-}
-
-// can makes a move that needs neither a user nor a fault.
-func (k *worker) can(possible bool, m move, do func(*scene)) {
-	if possible {
-		k.clusterMoves = k.clusterMoves || k.inCluster
-		k.make(m, true, do)
-	}
-}
-
-// if_ makes a user's move, if the budget has any left.
-func (k *worker) if_(possible bool, left uint8, m move, do func(*scene)) {
-	if possible && left > 0 {
-		k.make(m, false, do)
-	}
-}
-
-// breaks makes a move that is a fault.
-func (k *worker) breaks(possible bool, left uint8, m move, do func(*scene)) {
-	if possible && left > 0 {
-		k.make(m, false, func(n *scene) {
-			n.faulted = true
-			do(n)
-		})
-	}
 }
 
 func (k *worker) make(m move, step bool, do func(*scene)) {
@@ -143,26 +109,9 @@ func (k *worker) make(m move, step bool, do func(*scene)) {
 	}
 }
 
-// encode appends the state to b.
-func (s *state) encode(b []byte) []byte {
-	b = append(b, unsafe.Slice((*byte)(unsafe.Pointer(&s.world)), unsafe.Sizeof(s.world))...)
-	for _, known := range s.knows {
-		b = binary.LittleEndian.AppendUint16(b, uint16(len(known)))
-		b = append(b, known...)
-	}
-	return b
-}
+func (s *state) encode(b []byte) []byte { return memory.Encode(b, &s.world, &s.knows) }
 
 func decode(b []byte) (s state) {
-	size := int(unsafe.Sizeof(s.world))
-	copy(unsafe.Slice((*byte)(unsafe.Pointer(&s.world)), size), b)
-	b = b[size:]
-	for i := range s.knows {
-		n := int(binary.LittleEndian.Uint16(b))
-		if n > 0 {
-			s.knows[i] = b[2 : 2+n : 2+n]
-		}
-		b = b[2+n:]
-	}
+	s.knows = memory.Decode(b, &s.world)
 	return s
 }

@@ -148,7 +148,7 @@ func (k *worker) rests(s *state) bool {
 			}
 		}
 	}
-	return !k.clusterMoves
+	return !k.Busy
 }
 
 // comesBack tells whether something is tried again by the clock.

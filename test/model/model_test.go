@@ -3,61 +3,33 @@
 package model
 
 import (
-	"bytes"
-	"flag"
 	"math/rand/v2"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/test/faults/scenario"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/modeltest"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
 
-var (
-	maxStates = flag.Int("states", 15_000, "how many states of each world the test explores")
-	seed      = flag.Uint64("seed", 0, "seed of the random walks (default: the time)")
-)
-
-// The worlds are explored whole by the program (make model); here it is as far as a test's
-// time allows.
 func TestNoWorldBreaksAPromise(t *testing.T) {
 	for _, w := range Worlds() {
-		t.Run(w.Name, func(t *testing.T) {
-			r := w.Explore(t.Context(), search.Options{MaxStates: *maxStates})
-			for _, f := range r.Findings() {
-				t.Errorf("%s\n%s", f.Promise, strings.Join(w.Story(f.Moves), "\n"))
-			}
-			if !r.Exhausted && r.States < *maxStates {
-				t.Errorf("ended after %d states", r.States)
-			}
-		})
+		t.Run(w.Name, func(t *testing.T) { modeltest.BreaksNoPromise(t, &w, 15_000) })
 	}
 }
 
-// walk makes random moves from the beginning of a world and has each state looked at.
-func walk(t *testing.T, w *World, steps int, look func(*worker, *state)) {
-	t.Helper()
-	if *seed == 0 {
-		*seed = uint64(time.Now().UnixNano())
+// next makes one of the moves of a state.
+func (k *worker) next(s *state, random *rand.Rand) *state {
+	m := modeltest.Any(random, k.possible(s))
+	if m == nil {
+		return nil
 	}
-	random := rand.New(rand.NewPCG(*seed, 0))
-	t.Logf("-seed=%d", *seed)
-	k := newWorker(w)
-	now := w.first(k.machine)
-	for range steps {
-		look(k, &now)
-		possible := k.possible(&now)
-		if len(possible) == 0 {
-			return
-		}
-		next, err := k.follow(&now, possible[random.IntN(len(possible))])
-		if err != nil {
-			t.Fatal(err)
-		}
-		now = *next
+	next, err := k.follow(s, *m)
+	if err != nil {
+		panic(err) // it was possible a moment ago
 	}
+	return next
 }
 
 // possible returns the moves of a state.
@@ -71,30 +43,19 @@ func (k *worker) possible(s *state) (moves []move) {
 func TestNothingOfAStateIsForgotten(t *testing.T) {
 	for _, w := range Worlds() {
 		t.Run(w.Name, func(t *testing.T) {
-			walk(t, &w, 400, func(k *worker, s *state) {
-				code := s.encode(nil)
-				again := decode(code)
-				if again.world != s.world {
+			k := newWorker(&w)
+			first := w.first(k.machine)
+			modeltest.Walk(modeltest.Random(t), 400, &first, func(s *state) {
+				if again := decode(s.encode(nil)); again.world != s.world {
 					t.Fatal("a world differs from what was written of it")
 				}
-				for _, known := range s.knows {
-					if len(known) == 0 {
-						continue
-					}
-					replica, rest := k.machine.Decode(known)
-					if len(rest) != 0 {
-						t.Fatalf("%d bytes are left of a replica", len(rest))
-					}
-					if twice := replica.Encode(nil); !bytes.Equal(twice, known) {
-						t.Fatalf("a replica differs from what was written of it:\n%v\n%v", known, twice)
-					}
-				}
+				modeltest.ForgetsNothing(t, k.machine, &s.knows)
 				for slot, p := range s.pvs {
 					if p.exists() && readAgain(&w, s, slot) != p {
 						t.Fatalf("PV %+v is read as %+v", p, readAgain(&w, s, slot))
 					}
 				}
-			})
+			}, k.next)
 		})
 	}
 }
@@ -170,7 +131,7 @@ func TestEachPromiseIsJudged(t *testing.T) {
 				tc.prepare(c)
 			}
 			c.judgeDeletion(0, 0, reclaim.Ask{Action: reclaim.DeleteVolume, PV: c.toAPI(0, c.pvs[0]), Ended: tc.ended})
-			expect(t, c.wrong, tc.want)
+			modeltest.Judged(t, c.wrong, tc.want)
 		})
 	}
 }
@@ -201,7 +162,7 @@ func TestTheEndOfAPVIsJudged(t *testing.T) {
 			last := c.pvs[0]
 			tc.edit(&last)
 			c.departed(tc.by, 0, last)
-			expect(t, c.wrong, tc.want)
+			modeltest.Judged(t, c.wrong, tc.want)
 			if c.owed[0] != tc.owed {
 				t.Errorf("owed %d, want %d", c.owed[0], tc.owed)
 			}
@@ -209,37 +170,29 @@ func TestTheEndOfAPVIsJudged(t *testing.T) {
 	}
 }
 
-func expect(t *testing.T, wrong, want string) {
-	t.Helper()
-	if got, _, _ := strings.Cut(wrong, ":"); got != want {
-		t.Errorf("judged %q, want %q", wrong, want)
-	}
-}
-
 func TestAStoryIsWrittenDownAsAScenario(t *testing.T) {
 	for _, w := range Worlds() {
 		t.Run(w.Name, func(t *testing.T) {
-			walk(t, &w, 1, func(k *worker, s *state) {
-				var moves []move
-				now := *s
-				for range 30 {
-					possible := k.possible(&now)
-					if len(possible) == 0 {
-						break
-					}
-					m := possible[len(moves)%len(possible)]
-					next, err := k.follow(&now, m)
-					if err != nil {
-						t.Fatal(err)
-					}
-					now, moves = *next, append(moves, m)
+			k := newWorker(&w)
+			now := w.first(k.machine)
+			var moves []move
+			for range 30 {
+				possible := k.possible(&now)
+				if len(possible) == 0 {
+					break
 				}
-				text, err := w.Scenario(search.Finding{Promise: "P0: a test", Moves: codes(moves)}, "test")
+				m := possible[len(moves)%len(possible)]
+				next, err := k.follow(&now, m)
 				if err != nil {
 					t.Fatal(err)
 				}
-				validScenario(t, text)
-			})
+				now, moves = *next, append(moves, m)
+			}
+			text, err := w.Scenario(search.Finding{Promise: "P0: a test", Moves: codes(moves)}, "test")
+			if err != nil {
+				t.Fatal(err)
+			}
+			validScenario(t, text)
 		})
 	}
 }

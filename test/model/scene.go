@@ -4,6 +4,7 @@ package model
 
 import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/memory"
 )
 
 // scene is a state that a move is changing.
@@ -12,7 +13,7 @@ type scene struct {
 	machine *reclaim.Machine
 	state
 	// opened are the replicas that the move looked into or changed.
-	opened [maxReplicas]*reclaim.Replica
+	opened memory.Opened[*reclaim.Replica]
 	// wrong is the promise that the move broke, in words.
 	wrong string
 }
@@ -27,25 +28,14 @@ const (
 	theSidecar
 )
 
+// Break marks that a fault has happened.
+func (c *scene) Break() { c.faulted = true }
+
 // replica opens what a replica knows.
-func (c *scene) replica(i int) *reclaim.Replica {
-	if c.opened[i] == nil {
-		c.opened[i], _ = c.machine.Decode(c.knows[i])
-	}
-	return c.opened[i]
-}
+func (c *scene) replica(i int) *reclaim.Replica { return c.opened.Open(c.machine, &c.knows, i) }
 
 // close puts what the opened replicas know back into the state.
-func (c *scene) close() {
-	for i, r := range c.opened {
-		if r == nil {
-			continue
-		}
-		c.knows[i] = r.Encode(make([]byte, 0, len(c.knows[i])+64))
-		c.machine.Release(r)
-		c.opened[i] = nil
-	}
-}
+func (c *scene) close() { c.opened.Close(c.machine, &c.knows, 64) }
 
 // room tells whether the watches can fall behind by one change more.
 func (s *state) room(w *World) bool {

@@ -8,13 +8,13 @@ import "github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 func (k *worker) sidecar(s *state, i int) {
 	l := &s.lines[i]
 	if !l.up {
-		k.can(true, move{processStarts, i, 0}, func(n *scene) { n.start(i) })
+		k.Can(true, move{processStarts, i, 0}, func(n *scene) { n.start(i) })
 		return
 	}
 	k.watches(s, i)
 	r := k.look(s, i)
 	if !r.Leads() {
-		k.can(s.leaders() == 0, move{processLeads, i, 0}, func(n *scene) { n.replica(i).Lead() })
+		k.Can(s.leaders() == 0, move{processLeads, i, 0}, func(n *scene) { n.replica(i).Lead() })
 		return
 	}
 	k.overlap(s, i)
@@ -23,15 +23,15 @@ func (k *worker) sidecar(s *state, i int) {
 		case r.Busy(slot):
 			k.reclaims(s, i, slot, r.Asks(slot))
 		case r.Woken[slot]:
-			k.can(true, move{workerBegins, i, slot}, func(n *scene) { n.begin(i, slot) })
+			k.Can(true, move{workerBegins, i, slot}, func(n *scene) { n.begin(i, slot) })
 		case r.Again[slot]:
-			k.can(true, move{clockWakes, i, slot}, func(n *scene) { n.begin(i, slot) })
+			k.Can(true, move{clockWakes, i, slot}, func(n *scene) { n.begin(i, slot) })
 		}
 		switch {
 		case r.Protecting(slot):
 			k.protects(s, i, slot, r.ProtectAsks(slot))
 		case r.Unprotected[slot]:
-			k.can(true, move{protectionBegins, i, slot}, func(n *scene) { n.replica(i).BeginProtect(slot) })
+			k.Can(true, move{protectionBegins, i, slot}, func(n *scene) { n.replica(i).BeginProtect(slot) })
 		}
 	}
 }
@@ -39,7 +39,7 @@ func (k *worker) sidecar(s *state, i int) {
 // watches are what a replica's watches tell, each in its own time.
 func (k *worker) watches(s *state, i int) {
 	l := &s.lines[i]
-	k.can(l.nChanges > 0, move{watchTells, i, int(l.changes[0].slot)}, func(n *scene) {
+	k.Can(l.nChanges > 0, move{watchTells, i, int(l.changes[0].slot)}, func(n *scene) {
 		nl := &n.lines[i]
 		what := nl.changes[0]
 		copy(nl.changes[:], nl.changes[1:])
@@ -47,7 +47,7 @@ func (k *worker) watches(s *state, i int) {
 		nl.changes[nl.nChanges] = change{}
 		n.show(i, what)
 	})
-	k.can(l.nAttachments > 0, move{watchTellsAttachment, i, int(l.attachments[0].slot)}, func(n *scene) {
+	k.Can(l.nAttachments > 0, move{watchTellsAttachment, i, int(l.attachments[0].slot)}, func(n *scene) {
 		nl := &n.lines[i]
 		what := nl.attachments[0]
 		copy(nl.attachments[:], nl.attachments[1:])
@@ -55,7 +55,7 @@ func (k *worker) watches(s *state, i int) {
 		nl.attachments[nl.nAttachments] = attachmentChange{}
 		n.showAttachment(i, what)
 	})
-	k.breaks(l.nChanges > 0, s.left.Relist, move{watchStartsAnew, i, 0}, func(n *scene) {
+	k.Breaks(l.nChanges > 0, s.left.Relist, move{watchStartsAnew, i, 0}, func(n *scene) {
 		n.left.Relist--
 		n.relist(i)
 	})
@@ -80,14 +80,14 @@ func (c *scene) relist(i int) {
 // has sent may still arrive.
 func (k *worker) overlap(s *state, i int) {
 	l := &s.lines[i]
-	k.breaks(!l.deposed, s.left.Crash, move{processEnds, i, 0}, func(n *scene) {
+	k.Breaks(!l.deposed, s.left.Crash, move{processEnds, i, 0}, func(n *scene) {
 		n.left.Crash--
 		n.end(i)
 	})
-	k.can(l.deposed, move{processNotices, i, 0}, func(n *scene) { n.end(i) })
+	k.Can(l.deposed, move{processNotices, i, 0}, func(n *scene) { n.end(i) })
 	other := 1 - i
 	if k.Replicas > 1 && s.lines[other].up && !s.lines[other].deposed && !l.deposed && !k.look(s, other).Leads() {
-		k.breaks(true, s.left.Overlap, move{leaseMoves, other, 0}, func(n *scene) {
+		k.Breaks(true, s.left.Overlap, move{leaseMoves, other, 0}, func(n *scene) {
 			n.left.Overlap--
 			n.lines[i].deposed = true
 			n.replica(other).Lead()
@@ -149,7 +149,7 @@ func (c *scene) asked(i, slot int) {
 func (k *worker) reclaims(s *state, i, slot int, ask reclaim.Ask) {
 	call := s.lines[i].calls[slot]
 	if proven := s.lines[i].proof[slot]; proven != (proof{attachedBefore: proven.attachedBefore}) {
-		k.breaks(true, s.left.Slow, move{processStalls, i, slot}, func(n *scene) {
+		k.Breaks(true, s.left.Slow, move{processStalls, i, slot}, func(n *scene) {
 			n.left.Slow--
 			n.lines[i].proof[slot] = proof{attachedBefore: proven.attachedBefore}
 			n.replica(i).Age(slot)
@@ -158,11 +158,11 @@ func (k *worker) reclaims(s *state, i, slot int, ask reclaim.Ask) {
 	act := int(ask.Action)
 	switch ask.Action {
 	case reclaim.ReadClaim, reclaim.ReadPV, reclaim.ReadSiblings, reclaim.ReadFamily, reclaim.CatchUpAttachments:
-		k.can(true, move{readAnswered + verb(act), i, slot}, func(n *scene) {
+		k.Can(true, move{readAnswered + verb(act), i, slot}, func(n *scene) {
 			n.replica(i).Answer(slot, n.readFor(i, slot, ask))
 			n.asked(i, slot)
 		})
-		k.breaks(true, s.left.API, move{readFails + verb(act), i, slot}, func(n *scene) {
+		k.Breaks(true, s.left.API, move{readFails + verb(act), i, slot}, func(n *scene) {
 			n.left.API--
 			n.replica(i).Answer(slot, reclaim.Reply{Outcome: reclaim.Broken})
 			n.asked(i, slot)
@@ -176,25 +176,25 @@ func (k *worker) reclaims(s *state, i, slot int, ask reclaim.Ask) {
 	}
 	if !call.done {
 		if s.room(k.World) {
-			k.can(true, move{callArrives + verb(act), i, slot}, func(n *scene) {
+			k.Can(true, move{callArrives + verb(act), i, slot}, func(n *scene) {
 				n.lines[i].calls[slot] = n.carryOut(theSidecar, ask.Action, slot, fromAPI(ask.PV), ask)
 			})
 		}
-		k.breaks(true, left, move{callFails + verb(act), i, slot}, func(n *scene) {
+		k.Breaks(true, left, move{callFails + verb(act), i, slot}, func(n *scene) {
 			spend(n)
 			n.replica(i).Answer(slot, reclaim.Reply{Outcome: reclaim.Broken})
 			n.asked(i, slot)
 		})
 		return
 	}
-	k.can(true, move{callAnswered + verb(act), i, slot}, func(n *scene) {
+	k.Can(true, move{callAnswered + verb(act), i, slot}, func(n *scene) {
 		if ask.Action == reclaim.DeleteVolume {
 			n.lines[i].succeeded[slot] |= 1 << fromAPI(ask.PV).gen
 		}
 		n.replica(i).Answer(slot, call.reply())
 		n.asked(i, slot)
 	})
-	k.breaks(call.outcome == reclaim.OK, left, move{answerLost + verb(act), i, slot}, func(n *scene) {
+	k.Breaks(call.outcome == reclaim.OK, left, move{answerLost + verb(act), i, slot}, func(n *scene) {
 		spend(n)
 		n.replica(i).Answer(slot, reclaim.Reply{Outcome: reclaim.Broken})
 		n.asked(i, slot)
@@ -295,11 +295,11 @@ func (k *worker) arrivesLate(s *state) {
 	if !s.late.pending {
 		return
 	}
-	k.can(true, move{lateCallLost, 0, int(s.late.slot)}, func(n *scene) { n.late = late{} })
+	k.Can(true, move{lateCallLost, 0, int(s.late.slot)}, func(n *scene) { n.late = late{} })
 	if !s.room(k.World) {
 		return
 	}
-	k.can(true, move{lateCallArrives, 0, int(s.late.slot)}, func(n *scene) {
+	k.Can(true, move{lateCallArrives, 0, int(s.late.slot)}, func(n *scene) {
 		l := n.late
 		n.late = late{}
 		ask := reclaim.Ask{Action: l.action, Bound: l.action == reclaim.DropFinalizer, Drop: []string{reclaim.Finalizer, reclaim.CompanionFinalizer}}
@@ -313,21 +313,21 @@ func (k *worker) protects(s *state, i, slot int, ask reclaim.Ask) {
 	act := int(ask.Action)
 	if !call.done {
 		if s.room(k.World) {
-			k.can(true, move{callArrives + verb(act), i, slot}, func(n *scene) {
+			k.Can(true, move{callArrives + verb(act), i, slot}, func(n *scene) {
 				n.lines[i].protects[slot] = n.carryOut(theSidecar, ask.Action, slot, fromAPI(ask.PV), ask)
 			})
 		}
-		k.breaks(true, s.left.API, move{callFails + verb(act), i, slot}, func(n *scene) {
+		k.Breaks(true, s.left.API, move{callFails + verb(act), i, slot}, func(n *scene) {
 			n.left.API--
 			n.replica(i).ProtectAnswer(slot, reclaim.Reply{Outcome: reclaim.Broken})
 		})
 		return
 	}
-	k.can(true, move{callAnswered + verb(act), i, slot}, func(n *scene) {
+	k.Can(true, move{callAnswered + verb(act), i, slot}, func(n *scene) {
 		n.lines[i].protects[slot] = sent{}
 		n.replica(i).ProtectAnswer(slot, call.reply())
 	})
-	k.breaks(call.outcome == reclaim.OK, s.left.API, move{answerLost + verb(act), i, slot}, func(n *scene) {
+	k.Breaks(call.outcome == reclaim.OK, s.left.API, move{answerLost + verb(act), i, slot}, func(n *scene) {
 		n.left.API--
 		n.lines[i].protects[slot] = sent{}
 		n.replica(i).ProtectAnswer(slot, reclaim.Reply{Outcome: reclaim.Broken})

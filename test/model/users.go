@@ -8,19 +8,19 @@ import "github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 func (k *worker) users(s *state) {
 	for slot := range k.PVs {
 		p, c := s.pvs[slot], s.claims[slot]
-		k.if_(p.exists() && !p.is(terminating), s.left.DeletePV, move{userDeletesPV, 0, slot}, func(n *scene) {
+		k.User(p.exists() && !p.is(terminating), s.left.DeletePV, move{userDeletesPV, 0, slot}, func(n *scene) {
 			n.left.DeletePV--
 			n.remove(aUser, slot)
 		})
-		k.if_(c.gen != 0, s.left.DeleteClaim, move{userDeletesClaim, 0, slot}, func(n *scene) {
+		k.User(c.gen != 0, s.left.DeleteClaim, move{userDeletesClaim, 0, slot}, func(n *scene) {
 			n.left.DeleteClaim--
 			n.claims[slot] = claim{}
 		})
-		k.if_(c.gen == 0 && s.lastClaim(slot) < 3, s.left.RecreateClaim, move{userRecreatesClaim, 0, slot}, func(n *scene) {
+		k.User(c.gen == 0 && s.lastClaim(slot) < 3, s.left.RecreateClaim, move{userRecreatesClaim, 0, slot}, func(n *scene) {
 			n.left.RecreateClaim--
 			n.claims[slot] = claim{gen: s.lastClaim(slot) + 1}
 		})
-		k.if_(p.exists(), s.left.Flip, move{userTurnsPolicy, 0, slot}, func(n *scene) {
+		k.User(p.exists(), s.left.Flip, move{userTurnsPolicy, 0, slot}, func(n *scene) {
 			n.left.Flip--
 			n.write(aUser, slot, func(p *pv) {
 				if p.policy == reclaim.PolicyDelete {
@@ -30,24 +30,24 @@ func (k *worker) users(s *state) {
 				}
 			})
 		})
-		k.if_(p.guarded(), s.left.Strip, move{userStrips, 0, slot}, func(n *scene) {
+		k.User(p.guarded(), s.left.Strip, move{userStrips, 0, slot}, func(n *scene) {
 			n.left.Strip--
 			n.stripped[slot] = true
 			n.write(aUser, slot, func(p *pv) { p.clear(ours | companions) })
 		})
-		k.if_(p.claimed() && !p.bound(), s.left.TakeBack, move{userTakesBack, 0, slot}, func(n *scene) {
+		k.User(p.claimed() && !p.bound(), s.left.TakeBack, move{userTakesBack, 0, slot}, func(n *scene) {
 			n.left.TakeBack--
 			n.write(aUser, slot, func(p *pv) { p.claim = withoutUID })
 		})
-		k.if_(!p.exists() && s.gens[slot] < 2, s.left.CreatePV, move{userCreatesPV, 0, slot}, func(n *scene) {
+		k.User(!p.exists() && s.gens[slot] < 2, s.left.CreatePV, move{userCreatesPV, 0, slot}, func(n *scene) {
 			n.left.CreatePV--
 			n.createPV(slot)
 		})
-		k.if_(p.bound() && c.bound && p.belongs(c.gen) && !s.attachments[slot], s.left.Attach, move{podAttaches, 0, slot}, func(n *scene) {
+		k.User(p.bound() && c.bound && p.belongs(c.gen) && !s.attachments[slot], s.left.Attach, move{podAttaches, 0, slot}, func(n *scene) {
 			n.left.Attach--
 			n.attach(slot, true)
 		})
-		k.if_(p.exists(), s.left.Hold, move{userHolds, 0, slot}, func(n *scene) {
+		k.User(p.exists(), s.left.Hold, move{userHolds, 0, slot}, func(n *scene) {
 			n.left.Hold--
 			n.write(aUser, slot, func(p *pv) { p.flags ^= held })
 		})

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/memory"
 )
 
 const (
@@ -15,7 +16,7 @@ const (
 	namespace = "ns"
 
 	maxPVs      = 2
-	maxReplicas = 2
+	maxReplicas = memory.Replicas
 	maxLag      = 4
 	// maxVersion bounds the resourceVersions of one PV.
 	maxVersion = 200
@@ -152,7 +153,7 @@ type world struct {
 // state is a world and what its replicas know.
 type state struct {
 	world
-	knows [maxReplicas][]byte
+	knows memory.Knows
 }
 
 // toAPI returns the PV as a program reads it.

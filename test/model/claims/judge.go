@@ -34,7 +34,7 @@ func (c *scene) judgePV(claim int) {
 // rests tells whether nothing is under way any more. Only then is it asked whether all is as it
 // should be.
 func (k *worker) rests(s *state) bool {
-	if s.late.on || k.clusterMoves || k.leaders(s) != 1 {
+	if s.late.on || k.Busy || k.leaders(s) != 1 {
 		return false
 	}
 	for i := range k.Replicas {

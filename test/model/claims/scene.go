@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/memory"
 )
 
 // scene is a state that a move is changing.
@@ -14,7 +15,7 @@ type scene struct {
 	machine *provision.Machine
 	state
 	// opened are the replicas that the move looked into or changed.
-	opened [maxReplicas]*provision.Replica
+	opened memory.Opened[*provision.Replica]
 	// wrong is the promise that the move broke, in words.
 	wrong string
 }
@@ -25,25 +26,14 @@ func (c *scene) violates(format string, args ...any) {
 	}
 }
 
+// Break marks that a fault has happened.
+func (c *scene) Break() { c.faulted = true }
+
 // replica opens what a replica knows.
-func (c *scene) replica(i int) *provision.Replica {
-	if c.opened[i] == nil {
-		c.opened[i], _ = c.machine.Decode(c.knows[i])
-	}
-	return c.opened[i]
-}
+func (c *scene) replica(i int) *provision.Replica { return c.opened.Open(c.machine, &c.knows, i) }
 
 // close puts what the opened replicas know back into the state.
-func (c *scene) close() {
-	for i, r := range c.opened {
-		if r == nil {
-			continue
-		}
-		c.knows[i] = r.Encode(make([]byte, 0, len(c.knows[i])+32))
-		c.machine.Release(r)
-		c.opened[i] = nil
-	}
-}
+func (c *scene) close() { c.opened.Close(c.machine, &c.knows, 32) }
 
 // room tells whether the watches can fall behind by one change more.
 func (s *state) room(w *World) bool {

@@ -7,13 +7,13 @@ import "github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
 // sidecar are the moves of one replica, and of what its calls meet.
 func (k *worker) sidecar(s *state, i int) {
 	if !s.lines[i].up {
-		k.can(true, move{processStarts, i, 0}, func(n *scene) { n.start(i) })
+		k.Can(true, move{processStarts, i, 0}, func(n *scene) { n.start(i) })
 		return
 	}
 	k.watches(s, i)
 	r := k.look(s, i)
 	if !r.Leads() {
-		k.can(k.leaders(s) == 0, move{processLeads, i, 0}, func(n *scene) { n.replica(i).Lead() })
+		k.Can(k.leaders(s) == 0, move{processLeads, i, 0}, func(n *scene) { n.replica(i).Lead() })
 		return
 	}
 	k.overlap(s, i)
@@ -23,17 +23,17 @@ func (k *worker) sidecar(s *state, i int) {
 		} else {
 			k.begins(r, i, claim)
 		}
-		k.can(r.AskedAgain[claim], move{clockAsks, i, claim}, func(n *scene) {
+		k.Can(r.AskedAgain[claim], move{clockAsks, i, claim}, func(n *scene) {
 			n.replica(i).AskedAgain[claim], n.replica(i).Asked[claim] = false, true
 		})
-		k.can(r.Waits(claim), move{delayEnds, i, claim}, func(n *scene) { n.replica(i).PassTime(claim) })
+		k.Can(r.Waits(claim), move{delayEnds, i, claim}, func(n *scene) { n.replica(i).PassTime(claim) })
 	}
 }
 
 // begins are the ways in which a claim comes into hand.
 func (k *worker) begins(r *provision.Replica, i, claim int) {
 	begin := func(possible bool, v verb, do func(*provision.Replica, int)) {
-		k.can(possible, move{v, i, claim}, func(n *scene) {
+		k.Can(possible, move{v, i, claim}, func(n *scene) {
 			n.lines[i].absent[claim] = false
 			do(n.replica(i), claim)
 			n.asked(i, claim)
@@ -48,7 +48,7 @@ func (k *worker) begins(r *provision.Replica, i, claim int) {
 // watches are what a replica's watches tell, each in its own time.
 func (k *worker) watches(s *state, i int) {
 	l := &s.lines[i]
-	k.can(l.nClaims > 0, move{watchTellsClaim, i, int(l.claims[0].claim)}, func(n *scene) {
+	k.Can(l.nClaims > 0, move{watchTellsClaim, i, int(l.claims[0].claim)}, func(n *scene) {
 		l := &n.lines[i]
 		what := l.claims[0]
 		copy(l.claims[:], l.claims[1:])
@@ -56,7 +56,7 @@ func (k *worker) watches(s *state, i int) {
 		l.claims[l.nClaims] = claimChange{}
 		n.showClaim(i, what)
 	})
-	k.can(l.nPVs > 0, move{watchTellsPV, i, int(l.pvs[0].name)}, func(n *scene) {
+	k.Can(l.nPVs > 0, move{watchTellsPV, i, int(l.pvs[0].name)}, func(n *scene) {
 		l := &n.lines[i]
 		what := l.pvs[0]
 		copy(l.pvs[:], l.pvs[1:])
@@ -64,7 +64,7 @@ func (k *worker) watches(s *state, i int) {
 		l.pvs[l.nPVs] = pvChange{}
 		n.replica(i).SeePV(int(what.name), what.now.view())
 	})
-	k.can(l.nClasses > 0, move{watchTellsClass, i, 0}, func(n *scene) {
+	k.Can(l.nClasses > 0, move{watchTellsClass, i, 0}, func(n *scene) {
 		l := &n.lines[i]
 		there := l.classes[0]
 		copy(l.classes[:], l.classes[1:])
@@ -78,14 +78,14 @@ func (k *worker) watches(s *state, i int) {
 // may still arrive.
 func (k *worker) overlap(s *state, i int) {
 	l := &s.lines[i]
-	k.breaks(!l.deposed, s.left.Crash, move{processEnds, i, 0}, func(n *scene) {
+	k.Breaks(!l.deposed, s.left.Crash, move{processEnds, i, 0}, func(n *scene) {
 		n.left.Crash--
 		n.end(i)
 	})
-	k.can(l.deposed, move{processNotices, i, 0}, func(n *scene) { n.end(i) })
+	k.Can(l.deposed, move{processNotices, i, 0}, func(n *scene) { n.end(i) })
 	other := 1 - i
 	if k.Replicas > 1 && s.lines[other].up && !s.lines[other].deposed && !l.deposed && !k.look(s, other).Leads() {
-		k.breaks(true, s.left.Overlap, move{leaseMoves, other, 0}, func(n *scene) {
+		k.Breaks(true, s.left.Overlap, move{leaseMoves, other, 0}, func(n *scene) {
 			n.left.Overlap--
 			n.lines[i].deposed = true
 			n.replica(other).Lead()
@@ -151,7 +151,7 @@ func (k *worker) calls(s *state, i, claim int, ask provision.Ask) {
 		n.replica(i).Answer(claim, reply)
 		n.asked(i, claim)
 	}
-	k.breaks(s.lines[i].absent[claim], s.left.Slow, move{processStalls, i, claim}, func(n *scene) {
+	k.Breaks(s.lines[i].absent[claim], s.left.Slow, move{processStalls, i, claim}, func(n *scene) {
 		n.left.Slow--
 		n.lines[i].absent[claim] = false
 		n.replica(i).Age(claim)
@@ -161,8 +161,8 @@ func (k *worker) calls(s *state, i, claim int, ask provision.Ask) {
 		left, spend = s.left.RPC, func(n *scene) { n.left.RPC-- }
 	}
 	if call.done {
-		k.can(true, move{callAnswered + v, i, claim}, func(n *scene) { answer(n, call.reply) })
-		k.breaks(call.reply.Outcome == provision.OK, left, move{answerLost + v, i, claim}, func(n *scene) {
+		k.Can(true, move{callAnswered + v, i, claim}, func(n *scene) { answer(n, call.reply) })
+		k.Breaks(call.reply.Outcome == provision.OK, left, move{answerLost + v, i, claim}, func(n *scene) {
 			spend(n)
 			answer(n, provision.Reply{Outcome: provision.Broken})
 		})
@@ -171,12 +171,12 @@ func (k *worker) calls(s *state, i, claim int, ask provision.Ask) {
 	if call.cut {
 		return // it ends with its process
 	}
-	k.breaks(true, left, move{callFails + v, i, claim}, func(n *scene) {
+	k.Breaks(true, left, move{callFails + v, i, claim}, func(n *scene) {
 		spend(n)
 		answer(n, provision.Reply{Outcome: provision.Broken})
 	})
 	if ofDriver(ask) && k.atWork(s, i, k.name(claim)) {
-		k.can(true, move{driverIsAtWork + v, i, claim}, func(n *scene) { answer(n, provision.Reply{Outcome: provision.InProgress}) })
+		k.Can(true, move{driverIsAtWork + v, i, claim}, func(n *scene) { answer(n, provision.Reply{Outcome: provision.InProgress}) })
 		return
 	}
 	if ask.Action == provision.CreateVolume {
@@ -184,11 +184,11 @@ func (k *worker) calls(s *state, i, claim int, ask provision.Ask) {
 	}
 	switch {
 	case ask.Action == provision.ReadPV:
-		k.can(true, move{callAnswered + v, i, claim}, func(n *scene) {
+		k.Can(true, move{callAnswered + v, i, claim}, func(n *scene) {
 			answer(n, provision.Reply{PV: n.pvs[n.name(claim)].view()})
 		})
 	case s.room(k.World):
-		k.can(true, move{callArrives + v, i, claim}, func(n *scene) {
+		k.Can(true, move{callArrives + v, i, claim}, func(n *scene) {
 			n.lines[i].calls[claim] = sent{done: true, reply: n.carryOut(ask, claim)}
 		})
 	}
@@ -197,15 +197,15 @@ func (k *worker) calls(s *state, i, claim int, ask provision.Ask) {
 // refusals are the driver's other answers to CreateVolume.
 func (k *worker) refusals(s *state, i, claim int, answer func(*scene, provision.Reply)) {
 	there := s.volumes[k.name(claim)].there
-	k.breaks(true, s.left.Refuse, move{driverRefuses, i, claim}, func(n *scene) {
+	k.Breaks(true, s.left.Refuse, move{driverRefuses, i, claim}, func(n *scene) {
 		n.left.Refuse--
 		answer(n, provision.Reply{Outcome: provision.Refused})
 	})
-	k.breaks(!there, s.left.Refuse, move{driverCannot, i, claim}, func(n *scene) {
+	k.Breaks(!there, s.left.Refuse, move{driverCannot, i, claim}, func(n *scene) {
 		n.left.Refuse--
 		answer(n, provision.Reply{Outcome: provision.Unfit})
 	})
-	k.breaks(!there, s.left.Spoil, move{driverMakesAnother, i, claim}, func(n *scene) {
+	k.Breaks(!there, s.left.Spoil, move{driverMakesAnother, i, claim}, func(n *scene) {
 		n.left.Spoil--
 		n.volumes[n.name(claim)] = volume{there: true, spoiled: true}
 		n.lines[i].calls[claim] = sent{done: true, reply: provision.Reply{Spoiled: true}}
@@ -273,11 +273,11 @@ func (k *worker) arrivesLate(s *state) {
 	if !s.late.on {
 		return
 	}
-	k.can(true, move{lateCallLost, 0, int(s.late.claim)}, func(n *scene) { n.late = late{} })
+	k.Can(true, move{lateCallLost, 0, int(s.late.claim)}, func(n *scene) { n.late = late{} })
 	if !s.room(k.World) {
 		return
 	}
-	k.can(true, move{lateCallArrives, 0, int(s.late.claim)}, func(n *scene) {
+	k.Can(true, move{lateCallArrives, 0, int(s.late.claim)}, func(n *scene) {
 		l := n.late
 		n.late = late{}
 		n.carryOut(l.ask(), int(l.claim))

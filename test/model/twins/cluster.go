@@ -10,15 +10,15 @@ import (
 // cluster are the moves of Kubernetes' own controllers, and of the sidecar that answers for PVs that
 // are migrated.
 func (k *worker) cluster(s *state) {
-	k.can(s.seen != s.claims, move{controllerLearns, 0, 0}, func(n *scene) { n.seen = n.claims })
-	k.breaks(s.operations != [maxSlots]operation{}, s.left.Controller, move{controllerEnds, 0, 0}, func(n *scene) {
+	k.Can(s.seen != s.claims, move{controllerLearns, 0, 0}, func(n *scene) { n.seen = n.claims })
+	k.Breaks(s.operations != [maxSlots]operation{}, s.left.Controller, move{controllerEnds, 0, 0}, func(n *scene) {
 		n.left.Controller--
 		n.operations = [maxSlots]operation{}
 	})
-	k.can(s.attached, move{nodeDetaches, 0, 0}, func(n *scene) { n.attached = false })
+	k.Can(s.attached, move{nodeDetaches, 0, 0}, func(n *scene) { n.attached = false })
 	for slot := range 2 * len(k.PVs) {
 		p := s.pvs[slot]
-		k.can(p.exists() && p.Terminating && p.inUse && p.Phase != reclaim.PhaseBound, move{protectionLetsGo, 0, slot}, func(n *scene) {
+		k.Can(p.exists() && p.Terminating && p.inUse && p.Phase != reclaim.PhaseBound, move{protectionLetsGo, 0, slot}, func(n *scene) {
 			n.write(slot, others, func(p *pv) { p.inUse = false })
 		})
 		k.operate(s, slot)
@@ -28,9 +28,9 @@ func (k *worker) cluster(s *state) {
 		if v, stale, do := k.sync(s, slot); do != nil {
 			m := move{v, 0, slot}
 			if stale {
-				k.breaks(true, s.left.Stale, m, func(n *scene) { n.left.Stale--; do(n) })
+				k.Breaks(true, s.left.Stale, m, func(n *scene) { n.left.Stale--; do(n) })
 			} else {
-				k.can(true, m, do)
+				k.Can(true, m, do)
 			}
 		}
 		k.bind(s, slot)
@@ -133,21 +133,21 @@ func (k *worker) operate(s *state, slot int) {
 	switch s.operations[slot] {
 	case begun:
 		if !p.exists() || p.Terminating && !s.modern || p.Claim == 0 || !k.releasedStill(s, slot) {
-			k.can(true, move{controllerRefrains, 0, slot}, func(n *scene) { n.operations[slot] = noOperation })
+			k.Can(true, move{controllerRefrains, 0, slot}, func(n *scene) { n.operations[slot] = noOperation })
 			return
 		}
-		k.can(true, move{pluginDeletes, 0, slot}, func(n *scene) {
+		k.Can(true, move{pluginDeletes, 0, slot}, func(n *scene) {
 			n.judgeDeletion(slot)
 			n.disks[n.disk(slot)] = false
 			n.operations[slot] = deleted
 		})
-		k.breaks(true, s.left.Plugin, move{pluginFails, 0, slot}, func(n *scene) {
+		k.Breaks(true, s.left.Plugin, move{pluginFails, 0, slot}, func(n *scene) {
 			n.left.Plugin--
 			n.operations[slot] = noOperation
 			n.write(slot, others, func(p *pv) { p.Phase = reclaim.PhaseFailed })
 		})
 	case deleted:
-		k.can(true, move{controllerDeletesPV, 0, slot}, func(n *scene) {
+		k.Can(true, move{controllerDeletesPV, 0, slot}, func(n *scene) {
 			n.operations[slot] = noOperation
 			if !p.exists() {
 				return
@@ -177,7 +177,7 @@ func (k *worker) releasedStill(s *state, slot int) bool {
 func (k *worker) bind(s *state, slot int) {
 	p := s.pvs[slot]
 	uid := k.named(&s.claims, k.claimName(slot, p))
-	k.can(p.Claim == 0 && p.Phase == reclaim.PhaseAvailable && uid > 0 && s.claims[max(uid, 1)-1].volume == 0, move{controllerGives, 0, slot}, func(n *scene) {
+	k.Can(p.Claim == 0 && p.Phase == reclaim.PhaseAvailable && uid > 0 && s.claims[max(uid, 1)-1].volume == 0, move{controllerGives, 0, slot}, func(n *scene) {
 		n.write(slot, others, func(p *pv) { p.Claim = uid })
 		now := n.claims[uid-1]
 		now.volume = uint8(slot + 1)
@@ -192,14 +192,14 @@ func (k *worker) sidecar(s *state, slot int) {
 		return
 	}
 	over := p.deletes() && p.released() && p.Claim > 0 && k.named(&s.claims, k.claimName(slot, p)) != p.Claim && !p.Held
-	k.can(p.deletes() && !p.External && !p.Terminating, move{sidecarProtects, 0, slot}, func(n *scene) {
+	k.Can(p.deletes() && !p.External && !p.Terminating, move{sidecarProtects, 0, slot}, func(n *scene) {
 		n.write(slot, others, func(p *pv) { p.External = true })
 	})
-	k.can(p.External && !p.deletes(), move{sidecarLetsGo, 0, slot}, func(n *scene) {
+	k.Can(p.External && !p.deletes(), move{sidecarLetsGo, 0, slot}, func(n *scene) {
 		n.write(slot, others, func(p *pv) { p.External = false })
 	})
-	k.can(over && p.External && s.disks[k.disk(slot)], move{sidecarDeletes, 0, slot}, func(n *scene) { n.disks[n.disk(slot)] = false })
-	k.can(over && p.External && !s.disks[k.disk(slot)], move{sidecarLetsGo, 0, slot}, func(n *scene) {
+	k.Can(over && p.External && s.disks[k.disk(slot)], move{sidecarDeletes, 0, slot}, func(n *scene) { n.disks[n.disk(slot)] = false })
+	k.Can(over && p.External && !s.disks[k.disk(slot)], move{sidecarLetsGo, 0, slot}, func(n *scene) {
 		n.write(slot, others, func(p *pv) { p.Terminating, p.External = true, false })
 	})
 }

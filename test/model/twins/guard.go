@@ -11,10 +11,10 @@ import (
 func (k *worker) guard(s *state, i int) {
 	l := &s.lines[i]
 	if !l.up {
-		k.can(true, move{processStarts, i, 0}, func(n *scene) { n.start(i) })
+		k.Can(true, move{processStarts, i, 0}, func(n *scene) { n.start(i) })
 		return
 	}
-	k.can(l.nChanges > 0, move{watchTells, i, int(l.changes[0].slot)}, func(n *scene) {
+	k.Can(l.nChanges > 0, move{watchTells, i, int(l.changes[0].slot)}, func(n *scene) {
 		l := &n.lines[i]
 		what := l.changes[0]
 		copy(l.changes[:], l.changes[1:])
@@ -24,7 +24,7 @@ func (k *worker) guard(s *state, i int) {
 	})
 	r := k.look(s, i)
 	if !r.Leads() {
-		k.can(k.leaders(s) == 0, move{processLeads, i, 0}, func(n *scene) { n.replica(i).Lead() })
+		k.Can(k.leaders(s) == 0, move{processLeads, i, 0}, func(n *scene) { n.replica(i).Lead() })
 		return
 	}
 	k.overlap(s, i)
@@ -37,10 +37,10 @@ func (k *worker) guard(s *state, i int) {
 		if r.Busy(slot) {
 			k.calls(s, i, slot)
 		} else {
-			k.can(r.Woken[slot], move{workerBegins, i, slot}, begin)
-			k.can(r.Again[slot] && !r.Woken[slot], move{clockWakes, i, slot}, begin)
+			k.Can(r.Woken[slot], move{workerBegins, i, slot}, begin)
+			k.Can(r.Again[slot] && !r.Woken[slot], move{clockWakes, i, slot}, begin)
 		}
-		k.can(r.Waits(slot), move{delayEnds, i, slot}, func(n *scene) { n.replica(i).PassTime(slot) })
+		k.Can(r.Waits(slot), move{delayEnds, i, slot}, func(n *scene) { n.replica(i).PassTime(slot) })
 	}
 }
 
@@ -48,14 +48,14 @@ func (k *worker) guard(s *state, i int) {
 // may still arrive.
 func (k *worker) overlap(s *state, i int) {
 	l := &s.lines[i]
-	k.breaks(!l.deposed, s.left.Crash, move{processEnds, i, 0}, func(n *scene) {
+	k.Breaks(!l.deposed, s.left.Crash, move{processEnds, i, 0}, func(n *scene) {
 		n.left.Crash--
 		n.end(i)
 	})
-	k.can(l.deposed, move{processNotices, i, 0}, func(n *scene) { n.end(i) })
+	k.Can(l.deposed, move{processNotices, i, 0}, func(n *scene) { n.end(i) })
 	other := 1 - i
 	if k.Replicas > 1 && s.lines[other].up && !s.lines[other].deposed && !l.deposed && !k.look(s, other).Leads() {
-		k.breaks(true, s.left.Overlap, move{leaseMoves, other, 0}, func(n *scene) {
+		k.Breaks(true, s.left.Overlap, move{leaseMoves, other, 0}, func(n *scene) {
 			n.left.Overlap--
 			n.lines[i].deposed = true
 			n.replica(other).Lead()
@@ -120,27 +120,27 @@ func (k *worker) calls(s *state, i, slot int) {
 		n.asked(i, slot)
 	}
 	broken := func(v verb) {
-		k.breaks(true, s.left.API, move{v, i, slot}, func(n *scene) {
+		k.Breaks(true, s.left.API, move{v, i, slot}, func(n *scene) {
 			n.left.API--
 			answer(n, intree.Reply{Outcome: intree.Broken})
 		})
 	}
-	k.breaks(s.lines[i].proofs[slot] != proof{}, s.left.Slow, move{processStalls, i, slot}, func(n *scene) {
+	k.Breaks(s.lines[i].proofs[slot] != proof{}, s.left.Slow, move{processStalls, i, slot}, func(n *scene) {
 		n.left.Slow--
 		n.lines[i].proofs[slot] = proof{}
 		n.replica(i).Age(slot)
 	})
 	switch {
 	case call.done:
-		k.can(true, move{callAnswered + v, i, slot}, func(n *scene) { answer(n, call.reply) })
+		k.Can(true, move{callAnswered + v, i, slot}, func(n *scene) { answer(n, call.reply) })
 		if call.reply.Outcome == intree.OK {
 			broken(answerLost + v)
 		}
 		return
 	case reads(ask):
-		k.can(true, move{callAnswered + v, i, slot}, func(n *scene) { answer(n, n.read(ask)) })
+		k.Can(true, move{callAnswered + v, i, slot}, func(n *scene) { answer(n, n.read(ask)) })
 	case s.room(k.World):
-		k.can(true, move{callArrives + v, i, slot}, func(n *scene) {
+		k.Can(true, move{callArrives + v, i, slot}, func(n *scene) {
 			n.lines[i].calls[slot] = sent{done: true, reply: n.carryOut(ask)}
 		})
 	}
@@ -209,9 +209,9 @@ func (k *worker) arrivesLate(s *state) {
 		return
 	}
 	slot := int(s.late.ask.Slot)
-	k.can(true, move{lateCallLost, 0, slot}, func(n *scene) { n.late = late{} })
+	k.Can(true, move{lateCallLost, 0, slot}, func(n *scene) { n.late = late{} })
 	if s.room(k.World) {
-		k.can(true, move{lateCallArrives, 0, slot}, func(n *scene) {
+		k.Can(true, move{lateCallArrives, 0, slot}, func(n *scene) {
 			ask := n.late.ask
 			n.late = late{}
 			n.carryOut(ask)

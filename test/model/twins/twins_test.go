@@ -3,82 +3,40 @@
 package twins
 
 import (
-	"bytes"
-	"flag"
 	"math/rand/v2"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
-	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/modeltest"
 )
 
-var (
-	maxStates = flag.Int("states", 5_000, "how many states of each world the test explores")
-	seed      = flag.Uint64("seed", 0, "seed of the random walks (default: the time)")
-)
-
-// The worlds are explored whole by the program (make model); here it is as far as a test's time
-// allows.
 func TestNoWorldBreaksAPromise(t *testing.T) {
 	for _, w := range Worlds() {
-		t.Run(w.Name, func(t *testing.T) {
-			r := w.Explore(t.Context(), search.Options{MaxStates: *maxStates})
-			for _, f := range r.Findings() {
-				t.Errorf("%s\n%s", f.Promise, strings.Join(w.Story(f.Moves), "\n"))
-			}
-			if !r.Exhausted && r.States < *maxStates {
-				t.Errorf("ended after %d states", r.States)
-			}
-		})
+		t.Run(w.Name, func(t *testing.T) { modeltest.BreaksNoPromise(t, &w, 5_000) })
 	}
 }
 
-// walk makes random moves from the beginning of a world and has each state looked at.
-func walk(t *testing.T, w *World, steps int, look func(*worker, *state)) {
-	t.Helper()
-	if *seed == 0 {
-		*seed = uint64(time.Now().UnixNano())
-	}
-	random := rand.New(rand.NewPCG(*seed, 0))
-	t.Logf("-seed=%d", *seed)
-	k := newWorker(w)
-	now := decode(k.First())
-	for range steps {
-		look(k, &now)
-		var next []state
-		k.s, k.listed = &now, func(_ move, s *state) { next = append(next, *s) }
-		k.moves(&now)
-		if len(next) == 0 {
-			return
-		}
-		now = next[random.IntN(len(next))]
-	}
+// next makes one of the moves of a state.
+func (k *worker) next(s *state, random *rand.Rand) *state {
+	var all []state
+	k.s, k.listed = s, func(_ move, to *state) { all = append(all, *to) }
+	k.moves(s)
+	return modeltest.Any(random, all)
 }
 
 func TestNothingOfAStateIsForgotten(t *testing.T) {
 	for _, w := range Worlds() {
 		t.Run(w.Name, func(t *testing.T) {
-			walk(t, &w, 300, func(k *worker, s *state) {
+			k := newWorker(&w)
+			first := decode(k.First())
+			modeltest.Walk(modeltest.Random(t), 300, &first, func(s *state) {
 				if again := decode(s.encode(nil)); again.world != s.world {
 					t.Fatal("a world differs from what was written of it")
 				}
-				for _, known := range s.knows {
-					if len(known) == 0 {
-						continue
-					}
-					replica, rest := k.machine.Decode(known)
-					if len(rest) != 0 {
-						t.Fatalf("%d bytes are left of a replica", len(rest))
-					}
-					if twice := replica.Encode(nil); !bytes.Equal(twice, known) {
-						t.Fatalf("a replica differs from what was written of it:\n%v\n%v", known, twice)
-					}
-					k.machine.Release(replica)
-				}
-			})
+				modeltest.ForgetsNothing(t, k.machine, &s.knows)
+			}, k.next)
 		})
 	}
 }
@@ -100,20 +58,19 @@ func TestEveryMoveIsTold(t *testing.T) {
 // no story of a PV that was deleted first does.
 func TestATwinHasTheVolumeDeleted(t *testing.T) {
 	w := Worlds()[0]
-	k := newWorker(&w)
+	k, random := newWorker(&w), modeltest.Random(t)
 	armed, done := false, false
 	for range 200 {
-		walk(t, &w, 300, func(_ *worker, s *state) {
+		first := decode(k.First())
+		modeltest.Walk(random, 300, &first, func(s *state) {
 			armed = armed || s.operations[twin(0)] == begun
 			done = done || armed && !s.pvs[0].exists() && !s.pvs[twin(0)].exists() && !s.disks[0]
-		})
+		}, k.next)
 		if done {
 			return
 		}
-		*seed++
 	}
 	t.Errorf("no walk came to the end of a twin: armed %v", armed)
-	_ = k
 }
 
 // judged returns a scene with a PV that is to be deleted, and its twin, which is armed.
@@ -129,13 +86,6 @@ func judged(w *World) *scene {
 	t.TwinOf, t.Guard, t.Terminating = p.UID, intree.WriterNone, false
 	c.lines[0].proofs[0] = proof{claim: true, detached: true, pv: true}
 	return c
-}
-
-func expect(t *testing.T, wrong, want string) {
-	t.Helper()
-	if got, _, _ := strings.Cut(wrong, ":"); got != want {
-		t.Errorf("judged %q, want %q", wrong, want)
-	}
 }
 
 func TestEachStepIsJudged(t *testing.T) {
@@ -174,7 +124,7 @@ func TestEachStepIsJudged(t *testing.T) {
 				tc.prepare(c)
 			}
 			tc.judge(c)
-			expect(t, c.wrong, tc.want)
+			modeltest.Judged(t, c.wrong, tc.want)
 		})
 	}
 }
@@ -205,7 +155,7 @@ func TestRestIsJudged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := judged(&w)
 			tc.prepare(c)
-			expect(t, newWorker(&w).unsettled(&c.state), tc.want)
+			modeltest.Judged(t, newWorker(&w).unsettled(&c.state), tc.want)
 		})
 	}
 }

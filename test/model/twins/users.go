@@ -11,11 +11,11 @@ import (
 func (k *worker) users(s *state) {
 	for i := range k.Claims {
 		c := s.claims[i]
-		k.user(c.there, s.left.DeleteClaim, move{userDeletesClaim, 0, i}, func(n *scene) {
+		k.User(c.there, s.left.DeleteClaim, move{userDeletesClaim, 0, i}, func(n *scene) {
 			n.left.DeleteClaim--
 			n.setClaim(i, claim{born: true})
 		})
-		k.user(!c.born && k.named(&s.claims, k.Claims[i]) == 0, s.left.CreateClaim, move{userCreatesClaim, 0, i}, func(n *scene) {
+		k.User(!c.born && k.named(&s.claims, k.Claims[i]) == 0, s.left.CreateClaim, move{userCreatesClaim, 0, i}, func(n *scene) {
 			n.left.CreateClaim--
 			n.setClaim(i, claim{there: true, born: true})
 		})
@@ -26,13 +26,13 @@ func (k *worker) users(s *state) {
 			k.meddlers(s, slot)
 		}
 		t := s.pvs[twin(2*i)]
-		k.user(t.exists() && !t.Terminating, s.left.DeleteTwin, move{userDeletesTwin, 0, twin(2 * i)}, func(n *scene) {
+		k.User(t.exists() && !t.Terminating, s.left.DeleteTwin, move{userDeletesTwin, 0, twin(2 * i)}, func(n *scene) {
 			n.left.DeleteTwin--
 			n.excused[i] = n.excused[i] || t.deletes() && t.Phase == reclaim.PhaseReleased // its end looks like that of one whose volume is deleted
 			n.write(twin(2*i), others, func(p *pv) { p.Terminating = true })
 		})
 	}
-	k.user(true, s.left.Upgrade, move{controllerIsReplaced, 0, 0}, func(n *scene) {
+	k.User(true, s.left.Upgrade, move{controllerIsReplaced, 0, 0}, func(n *scene) {
 		n.left.Upgrade--
 		n.modern = !n.modern
 		n.operations = [maxSlots]operation{}
@@ -43,7 +43,7 @@ func (k *worker) users(s *state) {
 func (k *worker) rescuers(s *state, slot int) {
 	p := s.pvs[slot]
 	rescue := func(possible bool, left func(*Budget) *uint8, v verb, edit func(*pv)) {
-		k.user(possible, *left(&s.left), move{v, 0, slot}, func(n *scene) {
+		k.User(possible, *left(&s.left), move{v, 0, slot}, func(n *scene) {
 			*left(&n.left)--
 			n.rescue(slot)
 			n.write(slot, others, edit)
@@ -59,19 +59,19 @@ func (k *worker) rescuers(s *state, slot int) {
 // meddlers do what brings a volume nearer to its end, or leaves it as it is.
 func (k *worker) meddlers(s *state, slot int) {
 	p := s.pvs[slot]
-	k.user(!p.Terminating, s.left.DeletePV, move{userDeletesPV, 0, slot}, func(n *scene) {
+	k.User(!p.Terminating, s.left.DeletePV, move{userDeletesPV, 0, slot}, func(n *scene) {
 		n.left.DeletePV--
 		n.write(slot, others, func(p *pv) { p.Terminating = true })
 	})
-	k.user(!p.deletes(), s.left.Delete, move{userTurnsToDelete, 0, slot}, func(n *scene) {
+	k.User(!p.deletes(), s.left.Delete, move{userTurnsToDelete, 0, slot}, func(n *scene) {
 		n.left.Delete--
 		n.write(slot, others, func(p *pv) { p.Policy = reclaim.PolicyDelete })
 	})
-	k.user(p.Held, s.left.Hold, move{userLetsGo, 0, slot}, func(n *scene) {
+	k.User(p.Held, s.left.Hold, move{userLetsGo, 0, slot}, func(n *scene) {
 		n.left.Hold--
 		n.write(slot, others, func(p *pv) { p.Held = false })
 	})
-	k.user(!p.Terminating && k.PVs[slot/2].Static, s.left.Foreign, move{strangerProtects, 0, slot}, func(n *scene) {
+	k.User(!p.Terminating && k.PVs[slot/2].Static, s.left.Foreign, move{strangerProtects, 0, slot}, func(n *scene) {
 		n.left.Foreign--
 		n.write(slot, others, func(p *pv) { p.Guard = intree.WriterOther })
 	})

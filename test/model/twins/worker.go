@@ -6,6 +6,7 @@ import (
 	"context"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/memory"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
 
@@ -17,19 +18,20 @@ func (w *World) Explore(ctx context.Context, o search.Options) search.Result {
 // worker visits states. Each goroutine has its own.
 type worker struct {
 	*World
+	search.Moves[move, *scene]
 	machine *intree.Machine
 	visitor *search.Visitor
 	s       *state
-	looked  [maxReplicas]*intree.Replica
+	looked  memory.Opened[*intree.Replica]
 	buffer  []byte
-	// clusterMoves: one of Kubernetes' controllers can do something.
-	clusterMoves, inCluster bool
 	// listed, if set, is told of each move and what it leads to; nothing is searched.
 	listed func(move, *state)
 }
 
 func newWorker(w *World) *worker {
-	return &worker{World: w, machine: intree.NewMachine(w.PVs, w.Claims)}
+	k := &worker{World: w, machine: intree.NewMachine(w.PVs, w.Claims)}
+	k.Make = k.make
+	return k
 }
 
 // First returns the state in which the world begins.
@@ -55,59 +57,23 @@ func (k *worker) Visit(code []byte, v *search.Visitor) {
 }
 
 // look returns what a replica knows, to look at only.
-func (k *worker) look(s *state, i int) *intree.Replica {
-	if k.looked[i] == nil {
-		k.looked[i], _ = k.machine.Decode(s.knows[i])
-	}
-	return k.looked[i]
-}
+func (k *worker) look(s *state, i int) *intree.Replica { return k.looked.Open(k.machine, &s.knows, i) }
 
 // moves makes every move that is possible in a state.
 func (k *worker) moves(s *state) {
-	for i, r := range k.looked {
-		if r != nil {
-			k.machine.Release(r)
-			k.looked[i] = nil
-		}
-	}
+	k.looked.Release(k.machine)
 	room := s.room(k.World)
 	if room {
 		k.users(s)
 	}
-	k.clusterMoves, k.inCluster = !room, true
+	k.Busy = !room
 	if room {
-		k.cluster(s)
+		k.Cluster(func() { k.cluster(s) })
 	}
-	k.inCluster = false
 	for i := range k.Replicas {
 		k.guard(s, i)
 	}
 	k.arrivesLate(s)
-}
-
-// can makes a move that needs neither a user nor a fault.
-func (k *worker) can(possible bool, m move, do func(*scene)) {
-	if possible {
-		k.clusterMoves = k.clusterMoves || k.inCluster
-		k.make(m, true, do)
-	}
-}
-
-// user makes a user's move, if the budget has any left.
-func (k *worker) user(possible bool, left uint8, m move, do func(*scene)) {
-	if possible && left > 0 {
-		k.make(m, false, do)
-	}
-}
-
-// breaks makes a move that is a fault.
-func (k *worker) breaks(possible bool, left uint8, m move, do func(*scene)) {
-	if possible && left > 0 {
-		k.make(m, false, func(n *scene) {
-			n.faulted = true
-			do(n)
-		})
-	}
 }
 
 func (k *worker) make(m move, step bool, do func(*scene)) {

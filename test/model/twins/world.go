@@ -3,18 +3,16 @@
 package twins
 
 import (
-	"encoding/binary"
-	"unsafe"
-
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/memory"
 )
 
 const (
 	maxPVs      = 2
 	maxSlots    = 2 * maxPVs
 	maxClaims   = 2
-	maxReplicas = 2
+	maxReplicas = memory.Replicas
 	maxLag      = 3
 )
 
@@ -125,30 +123,13 @@ type world struct {
 // state is a world and what its replicas know.
 type state struct {
 	world
-	knows [maxReplicas][]byte
+	knows memory.Knows
 }
 
-// encode appends the state to b.
-func (s *state) encode(b []byte) []byte {
-	b = append(b, unsafe.Slice((*byte)(unsafe.Pointer(&s.world)), unsafe.Sizeof(s.world))...)
-	for _, known := range s.knows {
-		b = binary.LittleEndian.AppendUint16(b, uint16(len(known)))
-		b = append(b, known...)
-	}
-	return b
-}
+func (s *state) encode(b []byte) []byte { return memory.Encode(b, &s.world, &s.knows) }
 
 func decode(b []byte) (s state) {
-	size := int(unsafe.Sizeof(s.world))
-	copy(unsafe.Slice((*byte)(unsafe.Pointer(&s.world)), size), b)
-	b = b[size:]
-	for i := range s.knows {
-		n := int(binary.LittleEndian.Uint16(b))
-		if n > 0 {
-			s.knows[i] = b[2 : 2+n : 2+n]
-		}
-		b = b[2+n:]
-	}
+	s.knows = memory.Decode(b, &s.world)
 	return s
 }
 

@@ -1,0 +1,43 @@
+package search
+
+// Moves tells apart the moves of a state by what they need. M is a move, and C what it changes. It
+// belongs to one Player.
+type Moves[M any, C interface{ Break() }] struct {
+	// Make makes a move that is possible. step: it needs neither a user nor a fault.
+	Make func(m M, step bool, do func(C))
+	// Busy: somebody of the cluster can do something, so that the state is not at rest.
+	Busy      bool
+	inCluster bool
+}
+
+// Cluster has the moves that are offered by do count as those of the cluster.
+func (o *Moves[M, C]) Cluster(do func()) {
+	o.inCluster = true
+	do()
+	o.inCluster = false
+}
+
+// Can offers a move that needs neither a user nor a fault.
+func (o *Moves[M, C]) Can(possible bool, m M, do func(C)) {
+	if possible {
+		o.Busy = o.Busy || o.inCluster
+		o.Make(m, true, do)
+	}
+}
+
+// User offers a user's move, of which so many are left.
+func (o *Moves[M, C]) User(possible bool, left uint8, m M, do func(C)) {
+	if possible && left > 0 {
+		o.Make(m, false, do)
+	}
+}
+
+// Breaks offers a move that is a fault, of which so many are left.
+func (o *Moves[M, C]) Breaks(possible bool, left uint8, m M, do func(C)) {
+	if possible && left > 0 {
+		o.Make(m, false, func(c C) {
+			c.Break()
+			do(c)
+		})
+	}
+}
