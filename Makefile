@@ -72,8 +72,7 @@ MATRIX := TestProtect(Claims|PVs)|TestAdmission(Protects|Keeps|Waits)|TestProvis
 # How many of these tests run side by side: they mostly wait, for clocks and for each other's programs.
 SIDE ?= 5
 test-e2e: controlplane ## Run the programs against real control planes and a real driver; FULL=1 with thousands of volumes
-	$(GO) test -race -timeout $(TIMEOUT) -parallel $(SIDE) ./test/e2e/... ./test/peer/...
-	$(GO) test -race -timeout $(TIMEOUT) ./test/faults
+	$(GO) test -race -timeout $(TIMEOUT) -parallel $(SIDE) ./test/e2e/... ./test/peer/... ./test/faults
 	KUBERNETES=v1.30 $(GO) test -race -timeout $(TIMEOUT) -parallel $(SIDE) -run '$(MATRIX)' ./test/e2e/...
 
 FAULTS_S ?= 300

@@ -13,7 +13,8 @@
 // them; explore.go searches breadth first; story.go tells how something came about.
 //
 // How volumes are made is explored by package claims, and how those of in-tree plugins are deleted by
-// package twins, in worlds of their own; all are searched by package search.
+// package twins, in worlds of their own; all are searched by package search, and keep what replicas
+// know by package memory.
 //
 // All of it needs the build tag model, which opens pkg/reclaim to it.
 package model
