@@ -57,13 +57,6 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // makePV makes a PV as the case describes, as far as the API server lets one be made.
 func makePV(t *testing.T, change func(*v1.PersistentVolume)) *v1.PersistentVolume {
 	t.Helper()

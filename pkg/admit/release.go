@@ -35,6 +35,8 @@ const (
 	settle = 5 * time.Second
 	// pvPage is how many PVs one request asks for.
 	pvPage = 500
+	// callTimeout bounds one call to the API server.
+	callTimeout = time.Minute
 )
 
 // Released is what Release did.
@@ -54,6 +56,7 @@ type releaser struct {
 	clients   kube.Clients
 	namespace string
 	clock     clock.Clock
+	timeout   time.Duration
 
 	// seen are the PVs whose finalizer was taken off, and whether they were being deleted.
 	seen map[types.UID]*v1.PersistentVolume
@@ -69,12 +72,20 @@ func Release(ctx context.Context, config *rest.Config, namespace string, drivers
 	if err != nil {
 		return Released{}, err
 	}
-	r := releaser{clients, namespace, clock.RealClock{}, map[types.UID]*v1.PersistentVolume{}}
+	r := newReleaser(clients, namespace, clock.RealClock{})
 	out, err := r.run(ctx, drivers)
 	if err != nil {
 		return out, fmt.Errorf("release drivers: %w", err)
 	}
 	return out, nil
+}
+
+func newReleaser(clients kube.Clients, namespace string, clock clock.Clock) *releaser {
+	return &releaser{clients, namespace, clock, callTimeout, map[types.UID]*v1.PersistentVolume{}}
+}
+
+func (r *releaser) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, r.timeout)
 }
 
 func (r *releaser) run(ctx context.Context, drivers []string) (out Released, err error) {
@@ -114,31 +125,37 @@ func (r *releaser) run(ctx context.Context, drivers []string) (out Released, err
 
 // unlist takes the keys out and returns which drivers are released.
 func (r *releaser) unlist(ctx context.Context, asked []string) ([]string, error) {
-	of := r.clients.Core.ConfigMaps(r.namespace)
 	for {
-		o, err := of.Get(ctx, PolicyName, metav1.GetOptions{})
-		switch {
-		case apierrors.IsNotFound(err):
-			o = &v1.ConfigMap{}
-		case err != nil:
-			return nil, fmt.Errorf("read ConfigMap %s/%s: %w", r.namespace, PolicyName, err)
-		}
-		drivers := unlisted(o, asked)
-		if !slices.ContainsFunc(drivers, func(d string) bool { _, listed := o.Data[d]; return listed }) {
-			return drivers, nil
-		}
-		patch, err := unlistPatch(o, drivers)
-		if err != nil {
-			return nil, err
-		}
-		_, err = of.Patch(ctx, PolicyName, types.MergePatchType, patch, metav1.PatchOptions{})
-		switch {
-		case err == nil:
-			return drivers, nil
-		case !apierrors.IsConflict(err): // else somebody else changed it meanwhile
-			return nil, fmt.Errorf("take drivers out of ConfigMap %s/%s: %w", r.namespace, PolicyName, err)
+		drivers, err := r.unlistOnce(ctx, asked)
+		if !apierrors.IsConflict(err) { // else somebody else changed it meanwhile
+			return drivers, err
 		}
 	}
+}
+
+func (r *releaser) unlistOnce(ctx context.Context, asked []string) ([]string, error) {
+	ctx, cancel := r.bound(ctx)
+	defer cancel()
+	of := r.clients.Core.ConfigMaps(r.namespace)
+	o, err := of.Get(ctx, PolicyName, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		o = &v1.ConfigMap{}
+	case err != nil:
+		return nil, fmt.Errorf("read ConfigMap %s/%s: %w", r.namespace, PolicyName, err)
+	}
+	drivers := unlisted(o, asked)
+	if !slices.ContainsFunc(drivers, func(d string) bool { _, listed := o.Data[d]; return listed }) {
+		return drivers, nil
+	}
+	patch, err := unlistPatch(o, drivers)
+	if err != nil {
+		return nil, err
+	}
+	if _, err = of.Patch(ctx, PolicyName, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		return nil, fmt.Errorf("take drivers out of ConfigMap %s/%s: %w", r.namespace, PolicyName, err)
+	}
+	return drivers, nil
 }
 
 // unlisted returns the drivers that are asked for by name, or all that are listed, or were.
@@ -168,31 +185,43 @@ func unlistPatch(o *v1.ConfigMap, drivers []string) ([]byte, error) {
 
 // pass takes the finalizers off once, and returns the names of the PVs that had one.
 func (r *releaser) pass(ctx context.Context, drivers []string) (names []string, err error) {
-	options := metav1.ListOptions{Limit: pvPage}
-	for {
-		page, err := r.clients.Core.PersistentVolumes().List(ctx, options)
+	var todo []*v1.PersistentVolume
+	err = kube.EachPage(ctx, metav1.ListOptions{Limit: pvPage}, r.timeout, func(ctx context.Context, o metav1.ListOptions) (string, error) {
+		page, err := r.clients.Core.PersistentVolumes().List(ctx, o)
 		if err != nil {
-			return nil, fmt.Errorf("list PVs: %w", err)
+			return "", err
 		}
 		for i := range page.Items {
-			pv := &page.Items[i]
-			drop := releasable(pv, drivers)
-			if len(drop) == 0 {
-				continue
+			if pv := &page.Items[i]; len(releasable(pv, drivers)) > 0 {
+				todo = append(todo, pv)
 			}
-			names = append(names, pv.Name)
-			_, err := kube.PatchFinalizers(ctx, r.clients.Core.PersistentVolumes(), kube.FinalizerPatch{
-				Name: pv.Name, UID: pv.UID, ResourceVersion: pv.ResourceVersion, Drop: drop,
-			})
-			if err != nil && !errors.Is(err, kube.ErrGone) && !errors.Is(err, kube.ErrChanged) {
-				return nil, err
-			}
-			r.seen[pv.UID] = pv
 		}
-		if options.Continue = page.Continue; options.Continue == "" {
-			return names, nil
-		}
+		return page.Continue, nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list PVs: %w", err)
 	}
+	for _, pv := range todo {
+		names = append(names, pv.Name)
+		if err := r.bare(ctx, pv, releasable(pv, drivers)); err != nil {
+			return nil, err
+		}
+		r.seen[pv.UID] = pv
+	}
+	return names, nil
+}
+
+// bare takes finalizers off a PV as it was read. One that is gone has none, and one that changed is met by the next pass.
+func (r *releaser) bare(ctx context.Context, pv *v1.PersistentVolume, drop []string) error {
+	ctx, cancel := r.bound(ctx)
+	defer cancel()
+	_, err := kube.PatchFinalizers(ctx, r.clients.Core.PersistentVolumes(), kube.FinalizerPatch{
+		Name: pv.Name, UID: pv.UID, ResourceVersion: pv.ResourceVersion, Drop: drop,
+	})
+	if errors.Is(err, kube.ErrGone) || errors.Is(err, kube.ErrChanged) {
+		return nil
+	}
+	return err
 }
 
 // releasable returns which finalizers of a PV go with its drivers. It is a pure function.

@@ -121,6 +121,58 @@ func admitting() []mutant {
 			before: "ptr.To(admissionv1.AllowAction)", after: "ptr.To(admissionv1.DenyAction)",
 		},
 		{
+			name: "admit: a release leaves the drivers listed", in: in, file: "release.go",
+			before: "if !slices.ContainsFunc(drivers, func", after: "if true || !slices.ContainsFunc(drivers, func",
+		},
+		{
+			name: "admit: a release does not go on with what one before began", in: in, file: "release.go",
+			before: "drivers = slices.AppendSeq(drivers, strings.FieldsFuncSeq(o.Annotations[releasedAnnotation],", after: "drivers = slices.AppendSeq(drivers, strings.FieldsFuncSeq(\"\",",
+		},
+		{
+			name: "admit: a release does not note what it began", in: in, file: "release.go",
+			before: "releasedAnnotation: strings.Join(drivers, \",\")}", after: "releasedAnnotation: \"\"}",
+		},
+		{
+			name: "admit: a release takes keys out of a ConfigMap that changed meanwhile", in: in, file: "release.go",
+			before: "if !apierrors.IsConflict(err) {", after: "if true || !apierrors.IsConflict(err) {",
+		},
+		{
+			name: "admit: the finalizers of every driver are released", in: in, file: "release.go",
+			before: "if !slices.ContainsFunc(driversOf(pv),", after: "if false && !slices.ContainsFunc(driversOf(pv),",
+		},
+		{
+			name: "admit: a finalizer that comes back counts as released", in: in, file: "release.go",
+			before: "if slices.Contains(left, pv.Name) {", after: "if false {",
+		},
+		{
+			name: "admit: one look without finalizers ends a release", in: in, file: "release.go",
+			before: "quiet := len(again) == 0 && len(left) == 0", after: "quiet := len(again) == 0",
+		},
+		{
+			name: "admit: a release ends only when no finalizer comes back", in: in, file: "release.go",
+			before: "if quiet || !r.clock.Now().Before(until) {", after: "if quiet || r.clock.Since(until) > 9*learnWithin {",
+		},
+		{
+			name: "admit: a release writes whatever became of the PV", in: in, file: "release.go",
+			before: "UID: pv.UID, ResourceVersion: pv.ResourceVersion, Drop: drop,", after: "UID: pv.UID, Drop: drop,",
+		},
+		{
+			name: "admit: a PV that changed ends a release", in: in, file: "release.go",
+			before: "if errors.Is(err, kube.ErrGone) || errors.Is(err, kube.ErrChanged) {", after: "if errors.Is(err, kube.ErrGone) {",
+		},
+		{
+			name: "admit: a PV that is gone ends a release", in: in, file: "release.go",
+			before: "if errors.Is(err, kube.ErrGone) || errors.Is(err, kube.ErrChanged) {", after: "if errors.Is(err, kube.ErrChanged) {",
+		},
+		{
+			name: "admit: volumes that stay anyway are said to be abandoned", in: in, file: "release.go",
+			before: "pv.DeletionTimestamp != nil && pv.Spec.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimDelete && pv.Spec.ClaimRef != nil", after: "pv.DeletionTimestamp != nil",
+		},
+		{
+			name: "admit: a release waits for ever for the API server", in: in, file: "release.go",
+			before: "return context.WithTimeout(ctx, r.timeout)", after: "return context.WithTimeout(ctx, 10*callTimeout)",
+		},
+		{
 			name: "admit: the policy protects a PV without claim", in: in, file: "policy.go", live: "TestThePolicy",
 			before: "`has(object.spec.claimRef) && has(object.spec.claimRef.uid) && object.spec.claimRef.uid != \"\"`", after: "`true`",
 		},
