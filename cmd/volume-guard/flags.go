@@ -54,7 +54,7 @@ func (o *options) Flags() cliflag.NamedFlagSets {
 	fs.BoolVar(&o.dryRun, "dry-run", false,
 		"Decide and report, in the log and the metrics, but write nothing (no Events and no Lease either). For a first look at a cluster.")
 	fs.BoolVar(&o.releaseFinalizers, "release-finalizers", false,
-		"Take every finalizer that the --controllers put on off all objects of the cluster, print how many, and exit. Nothing is deleted. The first step of removing volume-guard: replicas that run are stopped by taking their Lease, which keeps them from beginning anew for ten minutes. Without --leader-election stop them before.")
+		"Take every finalizer that the --controllers put on off all objects of the cluster, print how many, and exit. Nothing is deleted. Those of pvc-protection and pv-protection go only if nobody else is seen to manage them within --protection-patience. The first step of removing volume-guard: replicas that run are stopped by taking their Lease, which keeps them from beginning anew for ten minutes. Without --leader-election stop them before.")
 	fs.StringSliceVar(&o.releaseDrivers, "release-drivers", nil,
 		"CSI drivers of which --release-finalizers takes the finalizers of csi-reclaimer off too, after their keys in the ConfigMap "+admit.PolicyName+", or * for all that it lists. Stop their csi-reclaimer before.")
 	fs.IntVar(&o.workers, "worker-threads", 10,

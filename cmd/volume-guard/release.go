@@ -13,6 +13,9 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/preflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admit"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/protect"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/protect/pv"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/protect/pvc"
 )
 
 // keepOut is how long replicas that are still there are kept from beginning anew after a release: enough to
@@ -44,9 +47,16 @@ func (o *options) release(ctx context.Context, config *rest.Config, stdout io.Wr
 	err = elector.Seize(ctx, keepOut, func(ctx context.Context) error {
 		var errs []error
 		for _, one := range all {
-			if c, is := one.(*intree.Controller); is {
+			switch c := one.(type) {
+			case *intree.Controller:
 				done, err := c.Release(ctx)
 				errs = append(errs, err, out.inTree(done))
+			case *pvc.Protector:
+				done, err := c.Release(ctx)
+				errs = append(errs, err, out.protected("claims", pvc.Finalizer, done))
+			case *pv.Protector:
+				done, err := c.Release(ctx)
+				errs = append(errs, err, out.protected("PVs", pv.Finalizer, done))
 			}
 		}
 		if len(o.releaseDrivers) > 0 {
@@ -97,6 +107,21 @@ func (p printer) inTree(done intree.Released) error {
 	if len(done.Left) > 0 {
 		errs = append(errs, p.say("%d in-tree PVs keep the finalizer %s, for another program put it on or has their deletion in hand: %s",
 			len(done.Left), intree.Finalizer, some(done.Left)))
+	}
+	return errors.Join(errs...)
+}
+
+// protected tells of the objects that Kubernetes' own finalizer protects.
+func (p printer) protected(what, finalizer string, done protect.Released) error {
+	errs := []error{p.say("%d %s were released from %s", done.Objects, what, finalizer)}
+	switch {
+	case done.Others:
+		errs = append(errs, p.say("%s stays on %d %s: another controller was seen to manage it", finalizer, len(done.Left), what))
+	case len(done.Left) > 0:
+		errs = append(errs, p.say("%d %s keep %s: %s", len(done.Left), what, finalizer, some(done.Left)))
+	}
+	if done.Objects > 0 && !done.Others {
+		errs = append(errs, p.say("New %s get %s from the API server all the same, and nobody takes it off: have kube-controller-manager run its own controller for it, or the API server run without the admission plugin StorageObjectInUseProtection", what, finalizer))
 	}
 	return errors.Join(errs...)
 }

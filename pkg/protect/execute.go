@@ -75,14 +75,7 @@ func (g *Guard) wait(ctx context.Context, o Object, d Decision) loop.Next {
 
 // write carries out AddFinalizer or DropFinalizer.
 func (g *Guard) write(ctx context.Context, o Object, d Decision) loop.Next {
-	calling, cancel := context.WithTimeout(ctx, apiTimeout)
-	defer cancel()
-	g.notes.begin(o.UID, d.Action)
-	after, err := g.kind.Patch(calling, o, d.Action)
-	if err == nil && after.Protected != (d.Action == AddFinalizer) {
-		err = fmt.Errorf("%s of %s %q: %w", d.Action, g.name, o.Key(), errUndone)
-	}
-	g.notes.end(o.UID, d.Action, outcomeOf(err))
+	err := g.send(ctx, o, d.Action)
 	if err == nil {
 		g.metrics.wrote(d.Action)
 		g.reports.now(ctx, o, d.Reason, "")
@@ -90,6 +83,24 @@ func (g *Guard) write(ctx context.Context, o Object, d Decision) loop.Next {
 		return loop.Next{}
 	}
 	return g.afterTrouble(ctx, o, err)
+}
+
+// send makes a write that is noted as ours.
+func (g *Guard) send(ctx context.Context, o Object, a Action) error {
+	g.notes.begin(o.UID, a)
+	err := g.patch(ctx, o, a)
+	g.notes.end(o.UID, a, outcomeOf(err))
+	return err
+}
+
+func (g *Guard) patch(ctx context.Context, o Object, a Action) error {
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	after, err := g.kind.Patch(ctx, o, a)
+	if err == nil && after.Protected != (a == AddFinalizer) {
+		err = fmt.Errorf("%s of %s %q: %w", a, g.name, o.Key(), errUndone)
+	}
+	return err
 }
 
 // errUndone: an admission policy or webhook undoes the write in itself.

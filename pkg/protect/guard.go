@@ -25,6 +25,8 @@ type Kind interface {
 	Patch(ctx context.Context, o Object, a Action) (after Object, err error)
 	// Keys returns the keys of all objects that may need something.
 	Keys() []string
+	// List reads all objects from the API server.
+	List(ctx context.Context) ([]Held, error)
 	// Caches are what Decide looks at.
 	Caches() []Cache
 }

@@ -71,6 +71,8 @@ func (w *world) Keys() []string {
 
 func (w *world) Caches() []Cache { return nil }
 
+func (w *world) List(context.Context) ([]Held, error) { return nil, nil }
+
 // start returns a Guard of the objects, its clock and its Events. It runs nothing by itself.
 func start(t *testing.T, cfg Config, objects ...Object) (*world, *Guard, *testclock.FakeClock, *record.FakeRecorder) {
 	t.Helper()

@@ -157,6 +157,13 @@ func (n *notes) leads() {
 	n.peer, n.of = peer{}, map[types.UID]note{}
 }
 
+// othersSeen tells whether anybody else was seen at work since this process leads.
+func (n *notes) othersSeen() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return !n.peer.seen.IsZero()
+}
+
 // isAlone tells whether nobody else does the work.
 func (n *notes) isAlone() bool {
 	n.mu.Lock()

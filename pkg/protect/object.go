@@ -28,6 +28,12 @@ func ObjectOf(o metav1.Object, finalizer string) Object {
 	}
 }
 
+// AsDeleted returns the object as it is once it is being deleted and held by the finalizer.
+func (o Object) AsDeleted() Object {
+	o.Terminating, o.Protected = true, true
+	return o
+}
+
 // Key is what the object is found by: its name, after the namespace if it has one.
 func (o Object) Key() string { return cache.NewObjectName(o.Namespace, o.Name).String() }
 

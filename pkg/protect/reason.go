@@ -29,6 +29,7 @@ const (
 const (
 	ReasonProtect Reason = "Protect"
 	ReasonUnused  Reason = "Unused"
+	ReasonRelease Reason = "Release"
 	ReasonDryRun  Reason = "DryRun"
 )
 
@@ -37,7 +38,7 @@ func Reasons() []Reason {
 	return []Reason{
 		ReasonUnknown, ReasonOff, ReasonProtected, ReasonNotHeld, ReasonTwin, ReasonLeftToBuiltIn, ReasonContested,
 		ReasonInUse, ReasonInUseEnded, ReasonBound, ReasonAsking, ReasonUnreadable, ReasonUnwritable,
-		ReasonProtect, ReasonUnused, ReasonDryRun,
+		ReasonProtect, ReasonUnused, ReasonRelease, ReasonDryRun,
 	}
 }
 
@@ -98,6 +99,8 @@ func (r Reason) about() (sentence string, loud notice) {
 		return "The object is protected against a deletion while it is in use.", silent
 	case ReasonUnused:
 		return "Nobody uses the object; it is let go.", silent
+	case ReasonRelease:
+		return "The finalizer is taken off, for nobody manages it any more.", silent
 	case ReasonDryRun:
 		return "Dry run, nothing is changed.", normal
 	}

@@ -25,7 +25,13 @@ func shortLease() []string {
 }
 
 // releaseGuard runs volume-guard --release-finalizers to its end.
-func (s *stage) releaseGuard(args ...string) (stdout string, err error) {
+func (s *stage) releaseGuard(args ...string) (said string, err error) {
+	s.t.Helper()
+	return s.releaseGuardWhile(func(*process.Process) {}, args...)
+}
+
+// releaseGuardWhile does so while something else is done.
+func (s *stage) releaseGuardWhile(do func(*process.Process), args ...string) (said string, err error) {
 	s.t.Helper()
 	binary, err := guardProgram()
 	s.must(err)
@@ -35,6 +41,7 @@ func (s *stage) releaseGuard(args ...string) (stdout string, err error) {
 	}, args...)})
 	s.must(err)
 	defer p.Close()
+	do(p)
 	select {
 	case <-p.Done():
 	case <-s.soon().Done():

@@ -270,7 +270,8 @@ func TestProtectNothingThatOthersDo(t *testing.T) {
 	s := newGuardStage(t, version, controlplane.Options{})
 	fakenode.ForTest(t, s.plane, "node", fakenode.Config{})
 	// Above what the built-in controllers take, also on a busy machine.
-	g := s.guard("--controllers=*,pvc-protection,pv-protection", "--protection-patience=20s")
+	beside := []string{"--controllers=*,pvc-protection,pv-protection", "--protection-patience=20s"}
+	g := s.guard(beside...)
 	for i := range size(200, 40) {
 		vol := s.make(storage.Spec{Handle: "none", Policy: v1.PersistentVolumeReclaimRetain})
 		claim := s.claimOf(vol)
@@ -293,6 +294,8 @@ func TestProtectNothingThatOthersDo(t *testing.T) {
 	if writes := s.settledWritesTo(0, "persistentvolumeclaims", "persistentvolumes"); len(writes) != 0 {
 		t.Errorf("%d writes where others do the work, such as %+v", len(writes), writes[0])
 	}
+	s.must(g.Terminate())
+	s.releaseNothing(beside...)
 }
 
 // claimOf returns the claim of a volume.

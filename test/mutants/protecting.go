@@ -58,7 +58,7 @@ func protecting() []mutant {
 		},
 		{
 			name: "protect: a write that was undone counts as taken", in: in, file: "execute.go",
-			before: "if err == nil && after.Protected != (d.Action == AddFinalizer) {", after: "if err == nil && after.UID == \"\" {",
+			before: "if err == nil && after.Protected != (a == AddFinalizer) {", after: "if err == nil && after.UID == \"\" {",
 		},
 		{
 			name: "protect: use that ended meanwhile counts as a need that nobody answered", in: in, file: "execute.go",
@@ -132,6 +132,91 @@ func protecting() []mutant {
 			name: "protect: what was known of an object counts for the next one of its name", in: in, file: "guard.go",
 			before: "\tif before.UID != now.UID {\n\t\tg.Ended(before, false)\n\t\tg.Appeared(now)\n\t\treturn\n\t}\n", after: "",
 		},
+		{
+			name: "protect: a release takes nothing for in use", in: in, file: "held.go",
+			before: "case h.Terminating && !h.unused():", after: "case false:",
+		},
+		{
+			name: "protect: a release lets nothing in use go before it is to be deleted", in: in, file: "held.go",
+			before: "case h.Terminating && !h.unused():", after: "case !h.unused():",
+		},
+		{
+			name: "protect: a release does not ask who else manages the finalizer", in: in, file: "held.go",
+			before: "case !alone:", after: "case false:",
+		},
+		{
+			name: "protect: a release lays bare what is in use to find out", in: in, file: "held.go",
+			before: "case h.Protected && (h.unused() || h.ByOthers):", after: "case h.Protected:",
+		},
+		{
+			name: "protect: a release takes what is in use for what others have not let go", in: in, file: "held.go",
+			before: "if !h.Terminating || h.unused() {", after: "if h.UID != \"\" {",
+		},
+		{
+			name: "protect: a release makes a need where there is one", in: in, file: "held.go",
+			before: "\t\t\t\treturn h, true\n", after: "\t\t\t\tw, found = h, true\n",
+		},
+		{
+			name: "protect: a release gives others no time", in: in, file: "release.go",
+			before: "if left == 0 {", after: "if left >= 0 {",
+		},
+		{
+			name: "protect: a release counts a need that ended as unanswered", in: in, file: "release.go",
+			before: "if g.stands(o) {", after: "if o.UID != \"\" {",
+		},
+		{
+			name: "protect: a release takes another object of the name for the one that it looked at", in: in, file: "release.go",
+			before: "return found && now.UID == o.UID &&", after: "return found &&",
+		},
+		{
+			name: "protect: a release goes on beside others", in: in, file: "release.go",
+			before: "\t\tcase g.notes.othersSeen():\n\t\t\tout.Others = true\n\t\t\treturn out, nil\n", after: "",
+		},
+		{
+			name: "protect: a release is over where nothing could be found out", in: in, file: "release.go",
+			before: "case !g.notes.isAlone():", after: "case false:",
+		},
+		{
+			name: "protect: a release does not look whether the finalizer comes back", in: in, file: "release.go",
+			before: "case len(out.Left) == 0 && (dropped == 0 || again):", after: "case len(out.Left) == 0:",
+		},
+		{
+			name: "protect: a release waits for ever for use to end", in: in, file: "release.go",
+			before: "case now.Sub(since) >= 2*g.cfg.Patience:", after: "case now.Sub(since) >= 200*g.cfg.Patience:",
+		},
+		{
+			name: "protect: a release takes its own end of an object for others' work", in: in, file: "release.go",
+			before: "\t\terr = g.send(ctx, o, DropFinalizer)\n", after: "\t\terr = g.patch(ctx, o, DropFinalizer)\n",
+		},
+		{
+			name: "protect: a release does not see that others put the finalizer back", in: in, file: "release.go",
+			before: "\t\terr = g.patch(ctx, o, DropFinalizer)\n", after: "\t\terr = g.send(ctx, o, DropFinalizer)\n",
+		},
+		{
+			name: "protect: a release begins where nothing is to be protected", in: in, file: "release.go",
+			before: "if g.cfg.Mode != ModeFull {", after: "if false {",
+		},
+		{
+			name: "protect: what others did before is taken for what they do", in: in, file: "release.go",
+			before: "\t\tg.notes.leads()\n", after: "",
+		},
+		{
+			name: "pvc: a release reads the pods before the claims", in: pvc, file: "release.go",
+			before: "\tclaims, err := k.cluster.listClaims(ctx)\n\tif err != nil {\n\t\treturn nil, err\n\t}\n\tpods, err := k.cluster.listPods(ctx, metav1.NamespaceAll)\n",
+			after:  "\tpods, err := k.cluster.listPods(ctx, metav1.NamespaceAll)\n\tif err != nil {\n\t\treturn nil, err\n\t}\n\tclaims, err := k.cluster.listClaims(ctx)\n",
+		},
+		{
+			name: "pvc: a release takes pods that have ended for none", in: pvc, file: "release.go",
+			before: "Ended: ended,", after: "Ended: ReleaseTerminated,",
+		},
+		{
+			name: "pvc: a release takes claims for unused", in: pvc, file: "release.go",
+			before: "Reading{Made: true, Usage: used}", after: "Reading{Made: true}",
+		},
+		{
+			name: "pv: a release takes PVs for unused", in: pv, file: "protector.go",
+			before: "\tpv.Object = pv.AsDeleted()\n", after: "\tpv.Object, pv.Phase = pv.AsDeleted(), PhaseFree\n",
+		},
 
 		{
 			name: "pvc: a pod that the watch shows does not hold", in: pvc, file: "decide.go",
@@ -202,12 +287,12 @@ func protecting() []mutant {
 			before: "\tif before.UID != now.UID {\n\t\tc.batches.forget(before.UID)\n\t}\n", after: "",
 		},
 		{
-			name: "pvc: only the first page of a list is read", in: pvc, file: "cluster.go",
-			before: "if next == \"\" {", after: "if next != \"-\" {",
+			name: "kube: only the first page of a list is read", in: "pkg/internal/kube", file: "pages.go",
+			before: "if err != nil || next == \"\" {", after: "if err != nil || next != \"-\" {",
 		},
 		{
 			name: "pvc: the list may be an old one", in: pvc, file: "cluster.go",
-			before: "metav1.ListOptions{Limit: listPage,", after: "metav1.ListOptions{ResourceVersion: \"0\", Limit: listPage,",
+			before: "metav1.ListOptions{Limit: listPage, Field", after: "metav1.ListOptions{ResourceVersion: \"0\", Limit: listPage, Field",
 		},
 		{
 			name: "pvc: pods with a node are not listed", in: pvc, file: "cluster.go",
@@ -215,7 +300,7 @@ func protecting() []mutant {
 		},
 		{
 			name: "pvc: a page that failed ends the list", in: pvc, file: "cluster.go",
-			before: "\t\tif err != nil {\n\t\t\treturn nil, fmt.Errorf(\"list the pods of namespace %q: %w\", namespace, err)\n\t\t}", after: "\t\tif err != nil {\n\t\t\treturn pods, nil\n\t\t}\n\t\t_ = fmt.Errorf",
+			before: "\t\treturn nil, fmt.Errorf(\"list the pods of namespace %q: %w\", namespace, err)\n", after: "\t\treturn pods, nil\n",
 		},
 		{
 			name: "pvc: a pod without a node holds", in: pvc, file: "record.go",

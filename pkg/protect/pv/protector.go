@@ -3,8 +3,11 @@ package pv
 import (
 	"context"
 	"errors"
+	"fmt"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
@@ -73,6 +76,37 @@ func (k kind) Keys() []string {
 }
 
 func (k kind) Caches() []protect.Cache { return []protect.Cache{k.pvs} }
+
+const (
+	// listTimeout bounds one page of a list, and listPage is how many PVs it has.
+	listTimeout = time.Minute
+	listPage    = 500
+)
+
+func (k kind) List(ctx context.Context) (all []protect.Held, err error) {
+	err = kube.EachPage(ctx, metav1.ListOptions{Limit: listPage}, listTimeout, func(ctx context.Context, o metav1.ListOptions) (string, error) {
+		page, err := k.client.List(ctx, o)
+		if err != nil {
+			return "", err
+		}
+		for i := range page.Items {
+			all = append(all, held(&page.Items[i]))
+		}
+		return page.Continue, nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list PVs: %w", err)
+	}
+	return all, nil
+}
+
+// held reads what a release has to know of a PV.
+func held(o *v1.PersistentVolume) protect.Held {
+	h, pv := protect.HeldOf(o, Finalizer), PVOf(o)
+	pv.Object = pv.AsDeleted()
+	h.IfDeleted = Decide(Snapshot{Duty: protect.Duty{Mode: protect.ModeFull, Alone: true}, PV: pv})
+	return h
+}
 
 // changes follows the PVs.
 type changes struct{ *Protector }

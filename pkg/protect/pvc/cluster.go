@@ -14,8 +14,10 @@ import (
 
 // cluster is what is asked of the API server.
 type cluster interface {
-	// listPods returns the pods of a namespace that have a node, as the API server has them now.
+	// listPods returns the pods of a namespace, or of all, that have a node, as the API server has them now.
 	listPods(ctx context.Context, namespace string) ([]Pod, error)
+	// listClaims returns all claims, as the API server has them now.
+	listClaims(ctx context.Context) ([]heldClaim, error)
 	// patch carries out AddFinalizer or DropFinalizer and returns the claim as it is then.
 	patch(ctx context.Context, o protect.Object, a protect.Action) (protect.Object, error)
 }
@@ -23,7 +25,7 @@ type cluster interface {
 const (
 	// listTimeout bounds one page of a list.
 	listTimeout = time.Minute
-	// listPage is how many pods one request asks for. Most namespaces have fewer; the pages of
+	// listPage is how many one request asks for. Most namespaces have fewer; the pages of
 	// others are of one moment, by the API server's promise.
 	listPage = 5000
 )
@@ -31,32 +33,39 @@ const (
 // apiServer is the cluster behind a client.
 type apiServer struct{ core corev1.CoreV1Interface }
 
-func (a apiServer) listPods(ctx context.Context, namespace string) ([]Pod, error) {
-	var pods []Pod
+func (a apiServer) listPods(ctx context.Context, namespace string) (pods []Pod, err error) {
 	options := metav1.ListOptions{Limit: listPage, FieldSelector: "spec.nodeName!="}
-	for {
-		next, err := a.listPage(ctx, namespace, options, &pods)
+	err = kube.EachPage(ctx, options, listTimeout, func(ctx context.Context, o metav1.ListOptions) (string, error) {
+		page, err := a.core.Pods(namespace).List(ctx, o)
 		if err != nil {
-			return nil, fmt.Errorf("list the pods of namespace %q: %w", namespace, err)
+			return "", err
 		}
-		if next == "" {
-			return pods, nil
+		for i := range page.Items {
+			pods = append(pods, PodOf(&page.Items[i]))
 		}
-		options.Continue = next
+		return page.Continue, nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list the pods of namespace %q: %w", namespace, err)
 	}
+	return pods, nil
 }
 
-func (a apiServer) listPage(ctx context.Context, namespace string, options metav1.ListOptions, to *[]Pod) (next string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
-	defer cancel()
-	page, err := a.core.Pods(namespace).List(ctx, options)
+func (a apiServer) listClaims(ctx context.Context) (claims []heldClaim, err error) {
+	err = kube.EachPage(ctx, metav1.ListOptions{Limit: listPage}, listTimeout, func(ctx context.Context, o metav1.ListOptions) (string, error) {
+		page, err := a.core.PersistentVolumeClaims(metav1.NamespaceAll).List(ctx, o)
+		if err != nil {
+			return "", err
+		}
+		for i := range page.Items {
+			claims = append(claims, heldClaim{ClaimOf(&page.Items[i]), protect.HeldOf(&page.Items[i], Finalizer)})
+		}
+		return page.Continue, nil
+	})
 	if err != nil {
-		return "", err
+		return nil, fmt.Errorf("list claims: %w", err)
 	}
-	for i := range page.Items {
-		*to = append(*to, PodOf(&page.Items[i]))
-	}
-	return page.Continue, nil
+	return claims, nil
 }
 
 func (a apiServer) patch(ctx context.Context, o protect.Object, action protect.Action) (protect.Object, error) {

@@ -50,6 +50,11 @@ func (w *world) listPods(context.Context, string) ([]Pod, error) {
 	return w.pods, w.fail
 }
 
+func (w *world) listClaims(context.Context) ([]heldClaim, error) {
+	w.note("list claims")
+	return nil, w.fail
+}
+
 func (w *world) patch(_ context.Context, o protect.Object, a protect.Action) (protect.Object, error) {
 	w.note(a.String() + " " + o.Name)
 	o.Protected = a == protect.AddFinalizer

@@ -25,6 +25,10 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{ include "volume-guard.runs" (dict "of" .Values.controllers "name" "pvc-protection") }}
 {{- include "volume-guard.runs" (dict "of" .Values.controllers "name" "pv-protection") }}
 {{- end }}
+{{- /* Whatever puts finalizers on. */}}
+{{- define "volume-guard.controllers" -}}
+{{ include "volume-guard.intree" . }}{{ include "volume-guard.protection" . }}
+{{- end }}
 {{- define "volume-guard.webhooks" -}}
 {{- if and (or .Values.webhooks.persistentVolumes .Values.webhooks.pods) (not .Values.dryRun) }}yes{{ end }}
 {{- end }}
