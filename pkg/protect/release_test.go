@@ -218,6 +218,20 @@ func TestAReleaseStopsWhenOthersAreSeen(t *testing.T) {
 	}
 }
 
+// TestAReleaseHasEndedWhenTheFinalizerStaysAway, and not with the last write.
+func TestAReleaseHasEndedWhenTheFinalizerStaysAway(t *testing.T) {
+	s, clock := newStock(t, named("a", false, true), named("bare", false, false))
+	clock.passed = func() {
+		if len(s.diary) > 0 {
+			s.set("ns/a", true)
+		}
+	}
+	if got, err := s.g.Release(t.Context()); err != nil || !got.Others || len(got.Left) != 1 {
+		t.Errorf("released %+v, %v", got, err)
+	}
+	s.expect(t, "DropFinalizer a")
+}
+
 // TestWhatIsInUseAndBeingDeletedIsWaitedFor, and then left with the reason.
 func TestWhatIsInUseAndBeingDeletedIsWaitedFor(t *testing.T) {
 	for sentence, ends := range map[string]bool{"its use ends": true, "its use goes on": false} {

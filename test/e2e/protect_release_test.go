@@ -66,11 +66,11 @@ func TestNothingIsHeldOnceTheProtectionIsReleased(t *testing.T) {
 	s.deleteClaim(held)
 	s.waitTold(held, "InUse", "Pod "+pod.Name)
 
+	s.must(g.Terminate())
 	said, err := s.releaseGuardWhile(func(p *process.Process) {
 		s.must(p.WaitLog(s.soon(), "Looking whether anybody else manages the finalizer"))
 		meanwhile.deleteNamespace()
 	}, flags...)
-	<-g.Done()
 	meanwhile.waitNamespaceGone()
 	// One claim is in use by a pod that nobody ends, and that is said: without the finalizer it would be gone under the pod.
 	if err == nil || !strings.Contains(said, s.Namespace+"/"+held.Name+": InUse Pod "+pod.Name) {
