@@ -45,6 +45,39 @@ func documented(t *testing.T, begins string) []string {
 	return slices.Clip(found[0])
 }
 
+// TestTheGuideNamesTestsThatAreThere, one for each path.
+func TestTheGuideNamesTestsThatAreThere(t *testing.T) {
+	root, err := process.ModuleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	guide, err := os.ReadFile(filepath.Join(root, "docs", "migrate.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tests strings.Builder
+	files, err := filepath.Glob(filepath.Join(root, "test", "e2e", "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tests.Write(text)
+	}
+	named := regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(string(guide), -1)
+	for _, name := range named {
+		if !strings.Contains(tests.String(), "\nfunc "+name[1]+"(") {
+			t.Errorf("docs/migrate.md names %s, which is no test", name[1])
+		}
+	}
+	if paths := regexp.MustCompile("(?m)^`Test\\w+`$").FindAllString(string(guide), -1); len(paths) != 4 {
+		t.Errorf("docs/migrate.md has %d paths with a test", len(paths))
+	}
+}
+
 // TestTheDocumentedCommandsNameWhatIsThere. Those of helm are run, by the test that installs the chart; what they
 // apply by kubectl, TestEveryManifestIsAcceptedAsItIs applies; the images are built as their own test builds them.
 func TestTheDocumentedCommandsNameWhatIsThere(t *testing.T) {

@@ -56,12 +56,12 @@ func TestBackToWhatProvisionersDidAndForwardAgain(t *testing.T) {
 }
 
 // release runs csi-reclaimer --release-finalizers to its end.
-func (s *stage) release() (stdout string, err error) {
+func (s *stage) release(args ...string) (stdout string, err error) {
 	s.t.Helper()
 	var out strings.Builder
-	p, err := process.Start(process.Command{Path: program, Stdout: &out, Args: []string{
+	p, err := process.Start(process.Command{Path: program, Stdout: &out, Args: append([]string{
 		"--csi-address=" + s.driver.Socket(), "--kubeconfig=" + s.kube, "--release-finalizers",
-	}})
+	}, args...)})
 	s.must(err)
 	defer p.Close()
 	select {
