@@ -29,6 +29,7 @@ func guardValues() map[string][]string {
 		"for a first look":    {"dryRun=true", "webhooks.pods=true", "controllers={*,pvc-protection}"},
 		"with the policy":     {"admissionPolicy.enabled=true", `protectedDrivers.disk\.csi\.example\.com=owner`},
 		"with protection":     {"controllers={*,pvc-protection,pv-protection}"},
+		"with claims alone":   {"controllers={-intree,pvc-protection}"},
 		"without intree":      {"controllers={-intree,pv-protection}"},
 		"with webhooks":       {"webhooks.persistentVolumes=true", "webhooks.pods=true", `protectedDrivers.disk\.csi\.example\.com=companion`},
 		"with pods' webhooks": {"webhooks.pods=true"},
@@ -169,7 +170,7 @@ func TestTheChartIsTheManifests(t *testing.T) {
 	for name, files := range map[string]string{
 		"as it comes":     common,
 		"with the policy": common + " admission-policy.yaml",
-		"with protection": common + " rbac-volume-guard-protection.yaml",
+		"with protection": common + " rbac-volume-guard-pvc-protection.yaml rbac-volume-guard-pv-protection.yaml",
 		"with webhooks":   common + " volume-guard-webhooks.yaml rbac-volume-guard-webhooks.yaml",
 	} {
 		rendered := map[string]map[string]any{}
@@ -193,7 +194,7 @@ func TestTheChartIsTheManifests(t *testing.T) {
 		}
 		// What only the chart can have, or needs other software, and in this rendering the other binding.
 		for _, more := range []string{
-			"Job/volume-guard-release", "ClusterRoleBinding/volume-guard-protection", "ClusterRoleBinding/volume-guard-webhooks",
+			"Job/volume-guard-release", "ClusterRoleBinding/volume-guard-pvc-protection", "ClusterRoleBinding/volume-guard-pv-protection", "ClusterRoleBinding/volume-guard-webhooks",
 			"RoleBinding/volume-guard-webhooks", "ConfigMap/csi-reclaimer-protect-pvs",
 		} {
 			delete(rendered, more)
@@ -294,34 +295,54 @@ func TestTheChartGrantsNoSecretsUnlessItIsTo(t *testing.T) {
 	}
 }
 
-// TestTheRightsFollowWhatRuns, so that nothing is granted that nobody uses.
+// TestTheRightsFollowWhatRuns: each rendering grants what that needs which runs in it, and nothing else. That volume-guard
+// uses all of it, also where one controller runs by itself, its end-to-end tests show.
 func TestTheRightsFollowWhatRuns(t *testing.T) {
-	for name, c := range map[string]struct {
-		may    []string
-		mayNot []string
-	}{
-		"as it comes":      {[]string{"persistentvolumes"}, []string{"pods", "configmaps", "mutatingwebhookconfigurations"}},
-		"without intree":   {[]string{"persistentvolumes", "pods"}, []string{"volumeattachments", "configmaps"}},
-		"with webhooks":    {[]string{"configmaps", "mutatingwebhookconfigurations"}, nil},
-		"for a first look": {[]string{"pods"}, []string{"secrets", "configmaps"}}, // no webhook runs in a dry run
-		"with little":      {nil, []string{"persistentvolumes", "leases"}},
+	const (
+		intreeReads  = "get,list,watch persistentvolumes; get persistentvolumeclaims; list volumeattachments.storage.k8s.io"
+		intreeWrites = "; create,patch,delete persistentvolumes"
+		claims       = "; list,watch persistentvolumeclaims; list,watch pods"
+		tells        = "; create,patch events; get,create,update leases.coordination.k8s.io"
+		webhooks     = "; get pods; get persistentvolumeclaims; create,get,patch secrets; get,list,watch,patch configmaps" +
+			"; get,patch mutatingwebhookconfigurations.admissionregistration.k8s.io; get,patch validatingwebhookconfigurations.admissionregistration.k8s.io"
+	)
+	for name, want := range map[string]string{
+		"as it comes":          intreeReads + intreeWrites + tells,
+		"for a first look":     intreeReads + claims, // it writes nothing, and no webhook runs
+		"with the policy":      intreeReads + intreeWrites + tells,
+		"with protection":      intreeReads + intreeWrites + claims + "; patch persistentvolumeclaims" + tells,
+		"with claims alone":    claims + "; patch persistentvolumeclaims" + tells,
+		"without intree":       "list,watch,patch persistentvolumes" + tells,
+		"with webhooks":        intreeReads + intreeWrites + tells + webhooks,
+		"with pods' webhooks":  intreeReads + intreeWrites + tells + webhooks,
+		"with monitoring":      intreeReads + intreeWrites + tells,
+		"with little":          "",
+		"with everything else": intreeReads + intreeWrites + tells,
 	} {
-		var granted []string
+		granted, wanted := map[string]bool{}, map[string]bool{}
 		for _, d := range render(t, guardValues()[name]...) {
 			for _, rule := range d.rules(t) {
-				granted = append(granted, rule.Resources...)
+				for _, resource := range rule.Resources {
+					for _, verb := range rule.Verbs {
+						granted[verb+" "+strings.Trim(resource+"."+rule.APIGroups[0], ".")] = true
+					}
+				}
 			}
 		}
-		for _, resource := range c.may {
-			if !slices.Contains(granted, resource) {
-				t.Errorf("%s: nothing grants %s", name, resource)
+		for words := range strings.SplitSeq(want, ";") {
+			verbs, resource, _ := strings.Cut(strings.TrimSpace(words), " ")
+			for verb := range strings.SplitSeq(verbs, ",") {
+				if verb != "" {
+					wanted[verb+" "+resource] = true
+				}
 			}
 		}
-		for _, resource := range c.mayNot {
-			if slices.Contains(granted, resource) {
-				t.Errorf("%s: %s is granted", name, resource)
-			}
+		if !maps.Equal(granted, wanted) {
+			t.Errorf("%s: granted are %q\nwant %q", name, slices.Sorted(maps.Keys(granted)), slices.Sorted(maps.Keys(wanted)))
 		}
+	}
+	if len(guardValues()) != 11 {
+		t.Error("a rendering is not looked at")
 	}
 }
 

@@ -5,16 +5,20 @@ package e2e
 import (
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admit"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
+	protectpv "github.com/csi-reclaimer/csi-reclaimer/pkg/protect/pv"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/protect/pvc"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/test/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/controlplane/fakenode"
@@ -24,27 +28,30 @@ import (
 )
 
 // TestVolumeGuardUsesWhatItIsGranted has it do all it can do, with the rights that operators install, and compares
-// what it asked for with what it may: both ways.
+// what it asked for with what it may: both ways. So does each controller that is off by default, by itself.
 func TestVolumeGuardUsesWhatItIsGranted(t *testing.T) {
 	t.Parallel()
 	options := unprotected()
 	options.HostPathProvisioner = true
-	s := newGuardStage(t, controlplane.V1_30, options)
+	// Nobody lets go of the protection where only the controllers on by default run.
+	options.APIServerArgs = []string{"--disable-admission-plugins=StorageObjectInUseProtection"}
+	s := newGuardPlane(t, controlplane.V1_30, options)
+	rules, err := grant.GuardByDefault(s.ctx, s.client, s.Namespace, guardName)
+	s.must(err)
 	s.Driver = "kubernetes.io/host-path"
 	address := freeAddress(t)
 	s.configureWebhooks(address)
 	// One that is there is written into, one that is not is made.
 	secrets := s.client.CoreV1().Secrets(s.Namespace)
-	_, err := secrets.Create(s.ctx, &v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "volume-guard-webhooks"}}, metav1.CreateOptions{})
+	_, err = secrets.Create(s.ctx, &v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "volume-guard-webhooks"}}, metav1.CreateOptions{})
 	s.must(err)
-	g := s.guard(append(protecting(), "--webhook-address="+address, "--webhook-names=localhost")...)
+	g := s.guard("--webhook-address="+address, "--webhook-names=localhost")
 	s.must(g.Terminate())
 	s.must(secrets.Delete(s.ctx, "volume-guard-webhooks", metav1.DeleteOptions{}))
 	s.must(g.Restart())
 	s.must(g.WaitReady(s.soon()))
 
 	s.useWebhooks(g)
-	s.useProtection()
 	s.useInTree()
 	s.must(g.Terminate())
 	said, err := s.releaseGuard("--release-drivers=*")
@@ -52,9 +59,22 @@ func TestVolumeGuardUsesWhatItIsGranted(t *testing.T) {
 	if !strings.Contains(said, "1 PVs of the drivers disk.csi.example.com were released") {
 		t.Errorf("said %q", said)
 	}
-	rules, err := grant.GuardRules()
-	s.must(err)
 	s.expectAllUsed(rules)
+
+	fakenode.ForTest(t, s.plane, "node", fakenode.Config{})
+	for controller, use := range map[string]func(*stage, *daemon.Daemon){
+		"pvc-protection": (*stage).useClaimProtection, "pv-protection": (*stage).usePVProtection,
+	} {
+		alone := s.elsewhere()
+		alone.Driver = "none.csi-reclaimer.io"
+		alone.account(guardName)
+		rules, err := grant.GuardProtecting(s.ctx, s.client, alone.Namespace, guardName, controller)
+		s.must(err)
+		g := alone.guard("--controllers=-intree,"+controller, "--protection-patience=2s")
+		use(alone, g)
+		s.must(g.Terminate())
+		alone.expectAllUsed(rules)
+	}
 }
 
 // freeAddress returns a loopback address with a port that nobody has.
@@ -122,19 +142,70 @@ func (s *stage) useWebhooks(g *daemon.Daemon) {
 	}
 }
 
-// useProtection has a claim be kept while a pod uses it.
-func (s *stage) useProtection() {
+// useClaimProtection has a claim be kept while a pod uses it.
+func (s *stage) useClaimProtection(g *daemon.Daemon) {
 	s.t.Helper()
-	fakenode.ForTest(s.t, s.plane, "node", fakenode.Config{})
+	bare := s.claim("none")
+	claims := s.client.CoreV1().PersistentVolumeClaims(s.Namespace)
+	s.contest(g, "PersistentVolumeClaim", func(patch string) (finalizers []string) {
+		now, err := claims.Patch(s.ctx, bare.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+		s.must(err)
+		return now.Finalizers
+	}, func() int { return s.repeated(s.Namespace, bare.Name) })
 	claim := s.claim("none")
 	pod, err := s.MakePod(s.ctx, storage.PodSpec{Name: "user", Claims: []string{claim.Name}, Node: "node"})
 	s.must(err)
 	_, err = pod.WaitRunning(s.soon())
 	s.must(err)
+	s.waitClaim(claim, "protected", func(now *v1.PersistentVolumeClaim) bool {
+		return now != nil && slices.Contains(now.Finalizers, pvc.Finalizer)
+	})
 	s.deleteClaim(claim)
 	s.waitTold(claim, "InUse", "Pod user")
 	s.must(pod.Delete(s.ctx))
 	s.waitClaim(claim, "gone", noClaim)
+}
+
+// usePVProtection has PVs be protected.
+func (s *stage) usePVProtection(g *daemon.Daemon) {
+	s.t.Helper()
+	bare := s.make(storage.Spec{Handle: "none", Policy: v1.PersistentVolumeReclaimRetain, Unclaimed: true})
+	s.contest(g, "PersistentVolume", func(patch string) (finalizers []string) {
+		now, err := s.client.CoreV1().PersistentVolumes().Patch(s.ctx, bare.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+		s.must(err)
+		return now.Finalizers
+	}, func() int { return s.repeated(metav1.NamespaceDefault, bare.Name) })
+}
+
+// contest takes the finalizer off an object until it is not put on any more, twice: the same Event a second time is a patch.
+func (s *stage) contest(g *daemon.Daemon, kind string, patch func(string) (finalizers []string), repeated func() int) {
+	s.t.Helper()
+	const touch, strip = `{"metadata":{"annotations":{"touched":"again"}}}`, `{"metadata":{"finalizers":null}}`
+	for range 3 {
+		s.eventually("the finalizer is on", func() bool { return len(patch(touch)) == 1 })
+		patch(strip)
+	}
+	s.eventually("an Event", func() bool { return repeated() == 1 })
+	finalizer := map[string]string{"PersistentVolumeClaim": pvc.Finalizer, "PersistentVolume": protectpv.Finalizer}[kind]
+	patch(`{"metadata":{"finalizers":["` + finalizer + `"]}}`)
+	s.eventually("there is peace", func() bool {
+		text, err := g.Get(s.ctx, "/metrics")
+		return err == nil && !strings.Contains(text, `csi_reclaimer_protection_waiting{kind="`+kind+`",reason="FinalizerContested"}`)
+	})
+	patch(strip)
+	s.eventually("the same Event again", func() bool { return repeated() == 2 })
+}
+
+// repeated tells how often an object was told of as contested.
+func (s *stage) repeated(namespace, name string) int {
+	s.t.Helper()
+	list, err := s.client.CoreV1().Events(namespace).List(s.ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + name + ",reason=FinalizerContested"})
+	s.must(err)
+	times := 0
+	for i := range list.Items {
+		times += int(list.Items[i].Count)
+	}
+	return times
 }
 
 // useInTree has a volume be deleted by a twin, after another one was given up.

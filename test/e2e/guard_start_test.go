@@ -18,7 +18,7 @@ func TestVolumeGuardSaysWhatItMayNotDo(t *testing.T) {
 	t.Parallel()
 	s := newGuardStage(t, controlplane.V1_30, controlplane.Options{HostPathProvisioner: true})
 	s.Driver = "kubernetes.io/host-path"
-	s.must(s.client.RbacV1().ClusterRoleBindings().Delete(s.ctx, "volume-guard-protection-"+s.Namespace, metav1.DeleteOptions{}))
+	s.must(s.client.RbacV1().ClusterRoleBindings().Delete(s.ctx, "volume-guard-pvc-protection-"+s.Namespace, metav1.DeleteOptions{}))
 	g := s.launchGuard(protecting()...)
 	const lacking = `may not list pods: no claim is let go, for nobody can tell whether a pod uses it. Add to the ClusterRole: {apiGroups: [""], resources: ["pods"], verbs: ["list"]}`
 	s.must(g.WaitLog(s.soon(), "Preflight: may not list pods"))

@@ -27,6 +27,14 @@ var guardProgram = sync.OnceValues(func() (string, error) {
 // grants a service account what deploy/ grants volume-guard. There is no driver.
 func newGuardStage(t *testing.T, v controlplane.Version, options controlplane.Options) *stage {
 	t.Helper()
+	s := newGuardPlane(t, v, options)
+	s.must(grant.Guard(s.ctx, s.client, s.Namespace, guardName))
+	return s
+}
+
+// newGuardPlane does so, and the account may do nothing.
+func newGuardPlane(t *testing.T, v controlplane.Version, options controlplane.Options) *stage {
+	t.Helper()
 	options.AuditLog, options.Progress = true, os.Stderr
 	options.ControllerManagerQPS = 5000
 	options.ControllerManagerArgs = append(slices.Clone(options.ControllerManagerArgs), "--pvclaimbinder-sync-period=2s")
@@ -41,7 +49,6 @@ func newGuardStage(t *testing.T, v controlplane.Version, options controlplane.Op
 	})
 	s := newStageOn(t, plane, "none.csi-reclaimer.io")
 	s.account(guardName)
-	s.must(grant.Guard(s.ctx, s.client, s.Namespace, guardName))
 	return s
 }
 

@@ -36,42 +36,61 @@ func Sidecar(ctx context.Context, client kubernetes.Interface, namespace, accoun
 	return makeRole(ctx, client, namespace, account, role)
 }
 
+const (
+	guardFile    = "rbac-volume-guard.yaml"
+	webhooksFile = "rbac-volume-guard-webhooks.yaml"
+)
+
+// protectionFile is what operators install for a controller that protects ("pvc-protection").
+func protectionFile(controller string) string { return "rbac-volume-guard-" + controller + ".yaml" }
+
 // guardFiles are what operators install for volume-guard, with all that is off by default.
 func guardFiles() []string {
-	return []string{"rbac-volume-guard.yaml", "rbac-volume-guard-protection.yaml", "rbac-volume-guard-webhooks.yaml"}
+	return []string{guardFile, protectionFile("pvc-protection"), protectionFile("pv-protection"), webhooksFile}
 }
 
 // Guard makes all roles that volume-guard ships and binds them to the service account.
 func Guard(ctx context.Context, client kubernetes.Interface, namespace, account string) error {
-	for _, file := range guardFiles() {
-		clusterRole, role, err := guardRoles(file)
-		if err != nil {
-			return fmt.Errorf("read the shipped RBAC: %w", err)
-		}
-		if err := bindClusterRole(ctx, client, clusterRole.Name+"-"+namespace, namespace, account, clusterRole); err != nil {
-			return err
-		}
-		if role == nil {
-			continue
-		}
-		if err := makeRole(ctx, client, namespace, account, role); err != nil {
-			return err
-		}
-	}
-	return nil
+	_, err := guard(ctx, client, namespace, account, guardFiles()...)
+	return err
 }
 
-// GuardRules returns the rules of all these roles.
-func GuardRules() (rules []rbacv1.PolicyRule, err error) {
-	for _, file := range guardFiles() {
+// GuardByDefault does so for what runs by default, and the webhooks, and returns the rules.
+func GuardByDefault(ctx context.Context, client kubernetes.Interface, namespace, account string) (rules []rbacv1.PolicyRule, err error) {
+	return guard(ctx, client, namespace, account, guardFile, webhooksFile)
+}
+
+// GuardProtecting does so for one controller that protects ("pvc-protection") and no other, as the chart has it, and
+// returns the rules.
+func GuardProtecting(ctx context.Context, client kubernetes.Interface, namespace, account, controller string) (rules []rbacv1.PolicyRule, err error) {
+	rules, err = guard(ctx, client, namespace, account, protectionFile(controller))
+	if err != nil {
+		return nil, err
+	}
+	_, lease, err := guardRoles(guardFile)
+	if err != nil {
+		return nil, fmt.Errorf("read the shipped RBAC: %w", err)
+	}
+	return append(rules, lease.Rules...), makeRole(ctx, client, namespace, account, lease)
+}
+
+func guard(ctx context.Context, client kubernetes.Interface, namespace, account string, files ...string) (rules []rbacv1.PolicyRule, err error) {
+	for _, file := range files {
 		clusterRole, role, err := guardRoles(file)
 		if err != nil {
 			return nil, fmt.Errorf("read the shipped RBAC: %w", err)
 		}
-		rules = append(rules, clusterRole.Rules...)
-		if role != nil {
-			rules = append(rules, role.Rules...)
+		if err := bindClusterRole(ctx, client, clusterRole.Name+"-"+namespace, namespace, account, clusterRole); err != nil {
+			return nil, err
 		}
+		rules = append(rules, clusterRole.Rules...)
+		if role == nil {
+			continue
+		}
+		if err := makeRole(ctx, client, namespace, account, role); err != nil {
+			return nil, err
+		}
+		rules = append(rules, role.Rules...)
 	}
 	return rules, nil
 }

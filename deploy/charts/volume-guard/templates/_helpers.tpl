@@ -21,13 +21,15 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- define "volume-guard.intree" -}}
 {{ include "volume-guard.runs" (dict "of" .Values.controllers "name" "intree" "default" true) }}
 {{- end }}
-{{- define "volume-guard.protection" -}}
+{{- define "volume-guard.pvc-protection" -}}
 {{ include "volume-guard.runs" (dict "of" .Values.controllers "name" "pvc-protection") }}
-{{- include "volume-guard.runs" (dict "of" .Values.controllers "name" "pv-protection") }}
+{{- end }}
+{{- define "volume-guard.pv-protection" -}}
+{{ include "volume-guard.runs" (dict "of" .Values.controllers "name" "pv-protection") }}
 {{- end }}
 {{- /* Whatever puts finalizers on. */}}
 {{- define "volume-guard.controllers" -}}
-{{ include "volume-guard.intree" . }}{{ include "volume-guard.protection" . }}
+{{ include "volume-guard.intree" . }}{{ include "volume-guard.pvc-protection" . }}{{ include "volume-guard.pv-protection" . }}
 {{- end }}
 {{- define "volume-guard.webhooks" -}}
 {{- if and (or .Values.webhooks.persistentVolumes .Values.webhooks.pods) (not .Values.dryRun) }}yes{{ end }}
