@@ -51,7 +51,7 @@ func New(config *rest.Config, cfg Config) (*Controller, error) {
 	}
 	c := &Controller{cfg: cfg, cluster: apiServer{clients, apiTimeout}, authorization: clients.Authorization, metrics: newMetrics()}
 	c.reports = newReports(cfg.Events, func(reason Reason) { c.metrics.told.WithLabelValues(string(reason)).Inc() })
-	c.observer = newObserver(c.wake, c.reports.forget)
+	c.observer = newObserver(c.wake, c.reports.Forget)
 	c.observer.follow(clients)
 	if c.loop, err = loop.New(loop.Config{Name: "intree", Workers: cfg.Workers, Clock: cfg.Clock}, c.reconcile); err != nil {
 		return nil, err

@@ -272,8 +272,8 @@ func TestReadsThatAreAlwaysTooOld(t *testing.T) {
 	w.before = func(string) error { w.clock.Step(6 * time.Second); return nil }
 	w.provision("a")
 	pvFirst(w, "a")
-	if count(w.diary, "create ") > 0 || w.c.reports.waiting()[ReasonUnreadable] != 1 {
-		t.Errorf("told %v:\n%s", w.c.reports.waiting(), strings.Join(w.diary, "\n"))
+	if count(w.diary, "create ") > 0 || w.c.reports.Waiting()[ReasonUnreadable] != 1 {
+		t.Errorf("told %v:\n%s", w.c.reports.Waiting(), strings.Join(w.diary, "\n"))
 	}
 	w.expectKept("a")
 }

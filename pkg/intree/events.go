@@ -2,14 +2,12 @@ package intree
 
 import (
 	"context"
-	"sync"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/board"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/brief"
 )
 
@@ -22,28 +20,18 @@ type reports struct {
 	events record.EventRecorder
 	told   func(Reason)
 
-	mu   sync.Mutex
-	last map[types.UID]report
-}
-
-// report is what was told last about one PV.
-type report struct {
-	// reason is why the PV waits now, and detail what tells two of the same reason apart.
-	reason Reason
-	detail string
-	// aside was told besides, and stays true whatever the reason.
-	aside Reason
+	board.Board[Reason]
 }
 
 // newReports returns reports that call told with the reason of each thing that is told.
 func newReports(events record.EventRecorder, told func(Reason)) *reports {
-	return &reports{events: events, told: told, last: map[types.UID]report{}}
+	return &reports{events: events, told: told}
 }
 
 // now says that this is the reason why nothing is done about the PV. The same reason is told once,
 // with the detail of that time; a silent one ends what was told before.
 func (r *reports) now(ctx context.Context, pv PV, reason Reason, detail string) {
-	if r.changed(pv.UID, reason, "") {
+	if r.Now(pv.UID, reason, "", reason.waits()) {
 		r.tell(ctx, pv, reason, detail)
 	}
 }
@@ -51,7 +39,7 @@ func (r *reports) now(ctx context.Context, pv PV, reason Reason, detail string) 
 // would says what a dry run does not do.
 func (r *reports) would(ctx context.Context, pv PV, d Decision) {
 	detail := "Would do " + d.Action.String() + ": " + d.Reason.Sentence()
-	if r.changed(pv.UID, ReasonDryRun, detail) {
+	if r.Now(pv.UID, ReasonDryRun, detail, true) {
 		r.tell(ctx, pv, ReasonDryRun, detail)
 	}
 }
@@ -64,28 +52,9 @@ func (r *reports) failure(ctx context.Context, pv PV, reason Reason, err error) 
 
 // aside tells something that is true besides the reason, once.
 func (r *reports) aside(ctx context.Context, pv PV, reason Reason) {
-	r.mu.Lock()
-	before := r.last[pv.UID]
-	after := before
-	after.aside = reason
-	r.last[pv.UID] = after
-	r.mu.Unlock()
-	if before.aside != reason {
+	if r.Aside(pv.UID, reason) {
 		r.tell(ctx, pv, reason, "")
 	}
-}
-
-func (r *reports) changed(uid types.UID, reason Reason, detail string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	before := r.last[uid]
-	if !reason.waits() && before.aside == "" {
-		// Most PVs are at rest: they cost no memory here.
-		delete(r.last, uid)
-	} else {
-		r.last[uid] = report{reason: reason, detail: detail, aside: before.aside}
-	}
-	return before.reason != reason || before.detail != detail
 }
 
 func (r *reports) tell(ctx context.Context, pv PV, reason Reason, detail string) {
@@ -113,32 +82,4 @@ func (r *reports) tell(ctx context.Context, pv PV, reason Reason, detail string)
 			APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: pv.Claim.Namespace, Name: pv.Claim.Name, UID: pv.Claim.UID,
 		}, kind, string(reason), message)
 	}
-}
-
-// forget ends what is known of a PV that is gone.
-func (r *reports) forget(uid types.UID) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.last, uid)
-}
-
-// waiting counts the PVs that wait, by reason.
-func (r *reports) waiting() map[Reason]int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	count := map[Reason]int{}
-	for _, last := range r.last {
-		if last.reason.waits() {
-			count[last.reason]++
-		}
-	}
-	return count
-}
-
-// noEvents is the recorder of a Controller that was given none.
-type noEvents struct{}
-
-func (noEvents) Event(runtime.Object, string, string, string)          {}
-func (noEvents) Eventf(runtime.Object, string, string, string, ...any) {}
-func (noEvents) AnnotatedEventf(runtime.Object, map[string]string, string, string, string, ...any) {
 }

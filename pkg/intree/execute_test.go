@@ -185,7 +185,7 @@ func TestTheEndOfEachStory(t *testing.T) {
 			w.set(&v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "a-reclaim", UID: "csi"}, Spec: v1.PersistentVolumeSpec{
 				PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "v"}}}})
 			pvFirst(w, "a")
-			if got := w.c.reports.waiting(); got[ReasonTwinNameTaken] != 1 {
+			if got := w.c.reports.Waiting(); got[ReasonTwinNameTaken] != 1 {
 				t.Errorf("waiting: %v, want one %s", got, ReasonTwinNameTaken)
 			}
 		}},
@@ -207,7 +207,7 @@ func TestTheEndOfEachStory(t *testing.T) {
 			w.deletePVBy("a")
 			delete(w.claims, "claim-a")
 			w.settleOnce()
-			if got := w.c.reports.waiting(); got[ReasonPluginGone] != 1 {
+			if got := w.c.reports.Waiting(); got[ReasonPluginGone] != 1 {
 				t.Errorf("waiting: %v, want one %s", got, ReasonPluginGone)
 			}
 		}},
@@ -485,7 +485,7 @@ func TestAProgramThatDoesNotManageIsWaitedForAndNoLonger(t *testing.T) {
 	}
 	pvFirst(w, "strange")
 	w.expectKept("strange")
-	if got := w.c.reports.waiting(); got[ReasonControllerIdle] != 1 {
+	if got := w.c.reports.Waiting(); got[ReasonControllerIdle] != 1 {
 		t.Errorf("waiting: %v, want one %s", got, ReasonControllerIdle)
 	}
 }
@@ -521,7 +521,7 @@ func TestADryRunWritesNothing(t *testing.T) {
 		t.Errorf("written: %q", w.wroteDown())
 	}
 	w.expectKept("a")
-	if got := w.c.reports.waiting(); got[ReasonDryRun] != 1 {
+	if got := w.c.reports.Waiting(); got[ReasonDryRun] != 1 {
 		t.Errorf("told: %v", got)
 	}
 }

@@ -92,7 +92,7 @@ func (i inventory) Collect(metrics chan<- prometheus.Metric) {
 	gauge(i.twins, float64(twins))
 	gauge(i.oldest, float64(oldest))
 	gauge(i.managed, one(i.observer.notes.manages() == ManagesOther))
-	for reason, count := range i.reports.waiting() {
+	for reason, count := range i.reports.Waiting() {
 		gauge(i.waiting, float64(count), string(reason))
 	}
 }

@@ -3,7 +3,7 @@ package intree
 import (
 	"context"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/board"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
@@ -26,7 +26,7 @@ func (c Config) Rights() []reclaim.Right {
 			pv("create", "in-tree PVs that are deleted before their claim stay, and their volumes too", false),
 			pv("delete", "twins of in-tree PVs whose volume is to be kept stay", false))
 	}
-	if _, none := c.Events.(noEvents); !none {
+	if _, none := c.Events.(board.NoEvents); !none {
 		for _, verb := range []string{"create", "patch"} {
 			rights = append(rights, reclaim.Right{Resource: "events", Verb: verb, Without: "what keeps an in-tree PV is told in the log and the metrics only"})
 		}
@@ -34,25 +34,7 @@ func (c Config) Rights() []reclaim.Right {
 	return rights
 }
 
-// Missing returns those of the rights that the API server does not grant, by one
-// SelfSubjectAccessReview each. It changes nothing, and needs no more rights than every authenticated
-// user has. An error means that it could not be found out.
+// Missing returns those of the rights that the API server does not grant; see [reclaim.Missing].
 func (c *Controller) Missing(ctx context.Context) ([]reclaim.Right, error) {
-	var missing []reclaim.Right
-	for _, right := range c.cfg.Rights() {
-		granted, err := c.granted(ctx, right)
-		if err != nil {
-			return nil, err
-		}
-		if !granted {
-			missing = append(missing, right)
-		}
-	}
-	return missing, nil
-}
-
-func (c *Controller) granted(ctx context.Context, right reclaim.Right) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
-	defer cancel()
-	return kube.Granted(ctx, c.authorization, right.Verb, right.Group, right.Resource, right.Namespace)
+	return reclaim.Missing(ctx, c.authorization, c.cfg.Rights())
 }

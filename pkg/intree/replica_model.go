@@ -14,6 +14,7 @@ import (
 	"k8s.io/klog/v2"
 	testclock "k8s.io/utils/clock/testing"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/board"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
@@ -109,7 +110,7 @@ func NewMachine(pvs []ModelPV, claims []string) *Machine {
 		m.slots = append(m.slots, pv.Name, TwinName(pv.Name))
 	}
 	cfg := Config{Clock: testclock.NewFakeClock(time.Unix(1e9, 0))}.withDefaults()
-	m.parts = Controller{cfg: cfg, reports: newReports(noEvents{}, func(Reason) {}), metrics: newMetrics()}
+	m.parts = Controller{cfg: cfg, reports: newReports(board.NoEvents{}, func(Reason) {}), metrics: newMetrics()}
 	return m
 }
 

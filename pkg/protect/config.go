@@ -8,6 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/board"
 )
 
 // Mode says whether a cluster is served. The zero value is not.
@@ -29,16 +31,6 @@ func (m Mode) String() string {
 		return "full"
 	}
 	return "unknown"
-}
-
-// ParseMode returns the mode of that name.
-func ParseMode(name string) (Mode, error) {
-	for _, m := range []Mode{ModeOff, ModeFull} {
-		if m.String() == name {
-			return m, nil
-		}
-	}
-	return ModeOff, fmt.Errorf("mode %q is neither off nor full", name)
 }
 
 // Config holds the settings of a Guard. The zero value is usable, and does nothing.
@@ -80,7 +72,7 @@ func (c Config) WithDefaults() Config {
 		c.RetryMax = 5 * time.Minute
 	}
 	if c.Events == nil || c.DryRun {
-		c.Events = noEvents{} // an Event is a write
+		c.Events = board.NoEvents{} // an Event is a write
 	}
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}

@@ -165,7 +165,7 @@ func (g *Guard) Changed(before, now Object) {
 // Ended is told of an end, and whether it was itself seen.
 func (g *Guard) Ended(last Object, final bool) {
 	g.met(g.notes.gone(last, final, g.cfg.Clock.Now()))
-	g.reports.forget(last.UID)
+	g.reports.Forget(last.UID)
 }
 
 func (g *Guard) met(news bool) {

@@ -257,7 +257,7 @@ func TestADryRunWritesNothing(t *testing.T) {
 	if len(events.Events) != 0 {
 		t.Errorf("an Event is a write: %q", <-events.Events)
 	}
-	if got := g.reports.waiting(); got[ReasonDryRun] != 2 {
+	if got := g.reports.Waiting(); got[ReasonDryRun] != 2 {
 		t.Errorf("counted %v, want two of %s", got, ReasonDryRun)
 	}
 }

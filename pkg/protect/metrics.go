@@ -45,7 +45,7 @@ func (m *metrics) Describe(descs chan<- *prometheus.Desc) {
 
 // Collect counts them.
 func (m *metrics) Collect(to chan<- prometheus.Metric) {
-	for reason, count := range m.guard.reports.waiting() {
+	for reason, count := range m.guard.reports.Waiting() {
 		to <- prometheus.MustNewConstMetric(m.waiting, prometheus.GaugeValue, float64(count), string(reason))
 	}
 	var alone float64

@@ -1,6 +1,9 @@
 package protect
 
-import "github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+import (
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/board"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+)
 
 // Rights returns what a Guard with these settings needs to be allowed on the kind that it protects, by its
 // name as a resource ("persistentvolumes"). What a package needs besides, it adds.
@@ -17,7 +20,7 @@ func (c Config) Rights(resource string) []reclaim.Right {
 	if !c.DryRun {
 		rights = append(rights, right(resource, "patch", "new "+resource+" are not protected while they are in use, and those that are being deleted stay", false))
 	}
-	if _, none := c.Events.(noEvents); !none {
+	if _, none := c.Events.(board.NoEvents); !none {
 		for _, verb := range []string{"create", "patch"} {
 			rights = append(rights, right("events", verb, "what keeps "+resource+" is told in the log and the metrics only", false))
 		}

@@ -8,6 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/board"
 )
 
 // Config holds the settings of a Provisioner. The zero value is usable.
@@ -69,7 +71,7 @@ func (c Config) withDefaults() Config {
 		c.Local = &local
 	}
 	if c.Events == nil {
-		c.Events = noEvents{}
+		c.Events = board.NoEvents{}
 	}
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}

@@ -5,7 +5,6 @@ import (
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
@@ -83,12 +82,4 @@ func (r *reports) waiting(reason Reason) int {
 		}
 	}
 	return n
-}
-
-// noEvents is the recorder of a Provisioner that was given none.
-type noEvents struct{}
-
-func (noEvents) Event(runtime.Object, string, string, string)          {}
-func (noEvents) Eventf(runtime.Object, string, string, string, ...any) {}
-func (noEvents) AnnotatedEventf(runtime.Object, map[string]string, string, string, string, ...any) {
 }

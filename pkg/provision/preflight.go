@@ -5,7 +5,6 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
@@ -50,26 +49,9 @@ func (p *Provisioner) Rights() []reclaim.Right {
 	return rights
 }
 
-// Missing returns those of the rights that the API server does not grant. An error means that it
-// could not be found out.
+// Missing returns those of the rights that the API server does not grant; see [reclaim.Missing].
 func (p *Provisioner) Missing(ctx context.Context) ([]reclaim.Right, error) {
-	var missing []reclaim.Right
-	for _, right := range p.Rights() {
-		granted, err := p.granted(ctx, right)
-		if err != nil {
-			return nil, err
-		}
-		if !granted {
-			missing = append(missing, right)
-		}
-	}
-	return missing, nil
-}
-
-func (p *Provisioner) granted(ctx context.Context, right reclaim.Right) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
-	defer cancel()
-	return kube.Granted(ctx, p.client.AuthorizationV1(), right.Verb, right.Group, right.Resource, right.Namespace)
+	return reclaim.Missing(ctx, p.client.AuthorizationV1(), p.Rights())
 }
 
 // mayProtect tells whether claims get our finalizer. Where it is not allowed, as in the rules of the
@@ -79,9 +61,9 @@ func (p *Provisioner) mayProtect(ctx context.Context) bool {
 	if p.cfg.NoFinalizer {
 		return false
 	}
-	granted, err := p.granted(ctx, reclaim.Right{Resource: "persistentvolumeclaims", Verb: "patch"})
-	if err == nil && !granted {
+	lacks, err := reclaim.Missing(ctx, p.client.AuthorizationV1(), []reclaim.Right{{Resource: "persistentvolumeclaims", Verb: "patch"}})
+	if err == nil && len(lacks) > 0 {
 		klog.FromContext(ctx).Info("Claims may not be patched: volumes are made without the finalizer that keeps a crash from leaving one behind", "finalizer", p.cfg.finalizer())
 	}
-	return err != nil || granted
+	return err != nil || len(lacks) == 0
 }

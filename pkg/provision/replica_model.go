@@ -19,6 +19,7 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/board"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
@@ -217,7 +218,7 @@ func NewMachine(names []string, pvs []int, protects bool) *Machine {
 	m.ctx = klog.NewContext(context.Background(), klog.Logger{}) // says nothing
 	clock := testclock.NewFakeClock(time.Unix(1e9, 0))
 	m.parts = Provisioner{
-		cfg: Config{Clock: clock}.withDefaults(), names: []string{modelDriver}, orders: m, protects: protects, reports: newReports(noEvents{}),
+		cfg: Config{Clock: clock}.withDefaults(), names: []string{modelDriver}, orders: m, protects: protects, reports: newReports(board.NoEvents{}),
 		metrics: newMetrics(modelDriver, func() int { return 0 }, func() int { return 0 }),
 	}
 	for i := range names {

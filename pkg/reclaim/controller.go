@@ -88,7 +88,7 @@ func New(config *rest.Config, driver string, deleter Deleter, cfg Config) (*Recl
 		return nil, err
 	}
 	r.protectSoon = r.protecting.Add
-	r.observer = newObserver(cfg.rules(driver), r.brake, cfg.Clock, r.wake, r.reports.forget)
+	r.observer = newObserver(cfg.rules(driver), r.brake, cfg.Clock, r.wake, r.reports.Forget)
 	r.observer.node = cfg.Node
 	r.observer.watch(clients)
 	if err := register(cfg.Metrics, append(r.metrics.all(), newInventory(r.observer, r.reports))...); err != nil {

@@ -147,7 +147,7 @@ func (w *run) wait(ctx context.Context, d Decision) loop.Next {
 // forget ends what is known of a PV that is gone.
 func (w *run) forget() {
 	w.observer.notes.forget(&w.facts.PV)
-	w.reports.forget(w.facts.PV.UID)
+	w.reports.Forget(w.facts.PV.UID)
 }
 
 // detail adds to a reason's sentence what is known of this PV.

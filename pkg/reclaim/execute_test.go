@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/board"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 )
 
@@ -333,8 +334,8 @@ func TestADryRunChangesNothing(t *testing.T) {
 					t.Errorf("did %q", what)
 				}
 			}
-			if r.reports.waiting()[ReasonDryRun] != 1 {
-				t.Errorf("waiting: %v", r.reports.waiting())
+			if r.reports.Waiting()[ReasonDryRun] != 1 {
+				t.Errorf("waiting: %v", r.reports.Waiting())
 			}
 		})
 	}
@@ -431,7 +432,7 @@ func TestAnOwnerAdoptsWhatACompanionProtected(t *testing.T) {
 
 // told keeps what is told as Events, by the object's kind and the reason.
 type told struct {
-	noEvents
+	board.NoEvents
 	events []string
 }
 

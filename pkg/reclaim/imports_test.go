@@ -20,7 +20,7 @@ func TestWhatTheLibraryPullsIn(t *testing.T) {
 	const own = "github.com/csi-reclaimer/csi-reclaimer/pkg/"
 	for _, path := range direct {
 		if strings.Contains(path, ".") && !slices.Contains([]string{
-			own + "csidriver/outcome", own + "internal/brief", own + "internal/kube", own + "internal/loop", own + "internal/secretname",
+			own + "csidriver/outcome", own + "internal/board", own + "internal/brief", own + "internal/kube", own + "internal/loop", own + "internal/secretname",
 			"github.com/prometheus/client_golang/prometheus", "golang.org/x/sync/errgroup",
 			"k8s.io/api/authorization/v1", "k8s.io/api/coordination/v1", "k8s.io/api/core/v1", "k8s.io/api/storage/v1",
 			"k8s.io/apimachinery/pkg/api/errors", "k8s.io/apimachinery/pkg/apis/meta/v1", "k8s.io/apimachinery/pkg/runtime", "k8s.io/apimachinery/pkg/types",

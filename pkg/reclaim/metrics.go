@@ -124,7 +124,7 @@ func (i inventory) Collect(metrics chan<- prometheus.Metric) {
 	gauge(i.oldest, float64(oldest))
 	gauge(i.contested, one(i.observer.notes.inContest()))
 	gauge(i.braked, one(i.observer.leading.Load() && i.observer.brake.State() != BrakeOff))
-	for reason, count := range i.reports.waiting() {
+	for reason, count := range i.reports.Waiting() {
 		gauge(i.waiting, float64(count), string(reason))
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/board"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 )
 
@@ -77,7 +78,7 @@ func (c Config) Rights() []Right {
 				Without: "the brake does not survive a restart, and is not let go", Unsafe: verb == "get"})
 		}
 	}
-	if _, none := c.Events.(noEvents); !none {
+	if _, none := c.Events.(board.NoEvents); !none {
 		for _, verb := range []string{"create", "patch"} {
 			rights = append(rights, Right{Resource: "events", Verb: verb, Without: "what keeps a PV is told in the log and the metrics only"})
 		}
@@ -111,5 +112,5 @@ func Missing(ctx context.Context, client authorizationv1.AuthorizationV1Interfac
 func (r Right) granted(ctx context.Context, client authorizationv1.AuthorizationV1Interface) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
-	return kube.GrantedOn(ctx, client, r.Verb, r.Group, r.Resource, r.Namespace, r.Name)
+	return kube.Granted(ctx, client, r.Verb, r.Group, r.Resource, r.Namespace, r.Name)
 }

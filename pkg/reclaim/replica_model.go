@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 	testclock "k8s.io/utils/clock/testing"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/board"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/loop"
 )
@@ -95,7 +96,7 @@ func NewMachine(rules Rules, names, vocabulary []string) *Machine {
 	cfg := Config{Role: rules.Role, Mode: rules.Mode, Clock: clock}.withDefaults()
 	m.parts = Reclaimer{
 		cfg: cfg, driver: rules.Driver, metrics: newMetrics(rules.Driver), brake: newBrake(cfg.Brake, clock),
-		reports: newReports(noEvents{}, func(Reason) {}),
+		reports: newReports(board.NoEvents{}, func(Reason) {}),
 	}
 	return m
 }

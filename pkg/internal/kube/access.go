@@ -12,13 +12,8 @@ import (
 
 // Granted asks the API server whether this program may do something, by a SelfSubjectAccessReview,
 // which needs no more rights than every authenticated user has. An empty namespace is the whole
-// cluster. An error means that it could not be found out.
-func Granted(ctx context.Context, client authorizationclient.AuthorizationV1Interface, verb, group, resource, namespace string) (bool, error) {
-	return GrantedOn(ctx, client, verb, group, resource, namespace, "")
-}
-
-// GrantedOn does so for one object by its name; an empty one is all of them.
-func GrantedOn(ctx context.Context, client authorizationclient.AuthorizationV1Interface, verb, group, resource, namespace, name string) (bool, error) {
+// cluster, an empty name all objects. An error means that it could not be found out.
+func Granted(ctx context.Context, client authorizationclient.AuthorizationV1Interface, verb, group, resource, namespace, name string) (bool, error) {
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Name: name, Verb: verb, Group: group, Resource: resource},
 	}}
