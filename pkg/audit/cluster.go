@@ -1,0 +1,129 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/pager"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/snapshots"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+)
+
+// cluster is what is read of the API server. Each call reads all objects of a kind by consistent pages: as
+// they were at one moment after the call began. An error means that not all were shown.
+type cluster interface {
+	eachClaim(ctx context.Context, visit func(*v1.PersistentVolumeClaim)) error
+	eachSnapshot(ctx context.Context, visit func(snapshots.Content)) error
+	eachPV(ctx context.Context, visit func(*v1.PersistentVolume)) error
+}
+
+// Annotations of a claim that say who makes its volume.
+const (
+	annProvisioner     = "volume.kubernetes.io/storage-provisioner"
+	annProvisionerBeta = "volume.beta.kubernetes.io/storage-provisioner"
+	annMigratedTo      = "pv.kubernetes.io/migrated-to"
+)
+
+// maker is a claim or a snapshot whose volume, of a name that only the driver knows, is being made.
+type maker struct {
+	uid types.UID
+	// name is for people: what it is, and how it is called.
+	name string
+}
+
+// makes tells whether a volume of the driver may be there, or come, for a claim that no PV tells of yet: it
+// waits for its volume, or our finalizer says that one was begun. A finalizer without a provisioner counts
+// for every driver.
+func makes(claim *v1.PersistentVolumeClaim, driver string) bool {
+	asked, named := claim.Annotations[annProvisioner]
+	if !named {
+		asked, named = claim.Annotations[annProvisionerBeta]
+	}
+	ours := asked == driver || claim.Annotations[annMigratedTo] == driver
+	return ours && claim.Spec.VolumeName == "" || (ours || !named) && held(claim)
+}
+
+// held tells whether a finalizer of package provision is on the claim: that of the cluster, or of a node.
+func held(claim *v1.PersistentVolumeClaim) bool {
+	for _, f := range claim.Finalizers {
+		if f == provision.Finalizer || strings.HasPrefix(f, provision.Finalizer+"-") {
+			return true
+		}
+	}
+	return false
+}
+
+// names tells which volume of the driver a PV names, empty if that cannot be told, and whether it is about a
+// volume of the driver at all: it says so itself, or is the driver's by its annotations.
+func names(pv reclaim.PV, driver string) (handle string, about bool) {
+	if pv.Driver == driver {
+		return pv.Handle, true
+	}
+	return "", pv.Owner() == driver
+}
+
+// listPage is how much one page asks for, listTimeout how long a whole list may take.
+const (
+	listPage    = 500
+	listTimeout = 5 * time.Minute
+)
+
+// apiServer is the cluster behind real clients.
+type apiServer struct {
+	core corev1.CoreV1Interface
+	// contents is nil for a driver without snapshots.
+	contents *snapshots.Reader
+}
+
+func (a apiServer) eachClaim(ctx context.Context, visit func(*v1.PersistentVolumeClaim)) error {
+	if err := each(ctx, a.core.PersistentVolumeClaims(metav1.NamespaceAll).List, visit); err != nil {
+		return fmt.Errorf("list claims: %w", err)
+	}
+	return nil
+}
+
+func (a apiServer) eachPV(ctx context.Context, visit func(*v1.PersistentVolume)) error {
+	if err := each(ctx, a.core.PersistentVolumes().List, visit); err != nil {
+		return fmt.Errorf("list PVs: %w", err)
+	}
+	return nil
+}
+
+// eachSnapshot finds none in a cluster that serves no snapshots: nothing there can account for a volume.
+func (a apiServer) eachSnapshot(ctx context.Context, visit func(snapshots.Content)) error {
+	if a.contents == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	if err := a.contents.EachContent(ctx, visit); !errors.Is(err, snapshots.ErrNotInstalled) {
+		return err
+	}
+	return nil
+}
+
+// each shows all objects of a kind, by pages of which a few are held at a time.
+func each[L runtime.Object, O any](ctx context.Context, of func(context.Context, metav1.ListOptions) (L, error), visit func(*O)) error {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return of(ctx, o) })
+	pages.PageSize = listPage
+	return pages.EachListItem(ctx, metav1.ListOptions{}, func(o runtime.Object) error {
+		object, ok := any(o).(*O)
+		if !ok {
+			return fmt.Errorf("got a %T", o)
+		}
+		visit(object)
+		return nil
+	})
+}

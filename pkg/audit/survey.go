@@ -1,0 +1,114 @@
+package audit
+
+import (
+	"context"
+	"iter"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/snapshots"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+)
+
+// survey is what one audit has read: all of it, or it is none.
+type survey struct {
+	// began is when the audit did, listed when the list of volumes was complete.
+	began, listed time.Time
+	listing       listing
+	makers        []maker
+	// snapshots and named are the keys of the volumes that a snapshot, and a PV, name.
+	snapshots, named map[string]bool
+	// unclear tells of a PV of which it cannot be told which volume it is about; empty for none.
+	unclear string
+	// pvs is how many PVs are about volumes of the driver, matched how many name a listed one.
+	pvs, matched int
+}
+
+// look reads all that an audit needs, in this order. Volumes come first, so that whatever made or named one
+// of them is there when it is read, and has not gone without the volume being gone too. PVs come last: a
+// claim is seen to be done with its volume only once the PV is there. DESIGN.md has the proof.
+func look(ctx context.Context, driver string, asks Driver, at cluster, pageSize int32, now func() time.Time) (survey, error) {
+	s := survey{began: now(), snapshots: map[string]bool{}, named: map[string]bool{}}
+	var err error
+	if s.listing, err = list(ctx, asks, pageSize, maxVolumes); err != nil {
+		return survey{}, err
+	}
+	s.listed = now()
+	if err = at.eachSnapshot(ctx, func(c snapshots.Content) { s.takeSnapshot(c, driver) }); err != nil {
+		return survey{}, err
+	}
+	if err = at.eachClaim(ctx, func(c *v1.PersistentVolumeClaim) { s.takeClaim(c, driver) }); err != nil {
+		return survey{}, err
+	}
+	if err = at.eachPV(ctx, func(pv *v1.PersistentVolume) { s.takePV(reclaim.PVOf(pv), driver) }); err != nil {
+		return survey{}, err
+	}
+	return s, nil
+}
+
+func (s *survey) takeSnapshot(c snapshots.Content, driver string) {
+	if c.Driver != driver {
+		return
+	}
+	if c.Handle != "" {
+		s.snapshots[keyOf(c.Handle)] = true
+	}
+	if c.Making {
+		s.makers = append(s.makers, maker{c.UID, "VolumeSnapshotContent " + c.Name})
+	}
+}
+
+func (s *survey) takeClaim(c *v1.PersistentVolumeClaim, driver string) {
+	if makes(c, driver) {
+		s.makers = append(s.makers, maker{c.UID, "claim " + c.Namespace + "/" + c.Name})
+	}
+}
+
+// takePV notes which volume a PV is about. That of an in-tree plugin may be listed under another name than
+// the one it translates to: for some plugins the translation is not what the driver says (paths of vSphere,
+// projects of GCE). So while the driver lists nothing under that name, it may be any of the others.
+func (s *survey) takePV(pv reclaim.PV, driver string) {
+	handle, about := names(pv, driver)
+	if !about {
+		return
+	}
+	key := keyOf(handle)
+	_, listed := s.listing.volumes[key]
+	s.pvs++
+	s.named[key] = true
+	switch {
+	case listed:
+		s.matched++
+	case handle == "" || pv.InTree:
+		s.unclear = "PV " + pv.Name
+	}
+}
+
+// isEphemeral tells whether a volume is named as the kubelet names those that it makes for one pod:
+// makeVolumeHandle in pkg/volume/csi, "csi-" and a SHA-256 in hexadecimal.
+func isEphemeral(handle string) bool {
+	sum, found := strings.CutPrefix(handle, "csi-")
+	return found && len(sum) == 64 && strings.Trim(sum, "0123456789abcdef") == ""
+}
+
+// snapshot returns what the survey alone says about a volume.
+func (s *survey) snapshot(v Volume, rules Rules) Snapshot {
+	return Snapshot{
+		Rules:      rules,
+		Snapshot:   presence(s.snapshots[keyOf(v.Handle)]),
+		Unclear:    presence(s.unclear != ""),
+		NamesMatch: s.pvs == 0 || s.matched > 0,
+		InUse:      len(v.Nodes) > 0,
+		Ephemeral:  isEphemeral(v.Handle),
+	}
+}
+
+// sizeOf is the size of volumes, as far as the driver tells. Sizes that no disk has do not make it negative.
+func sizeOf[V any](volumes iter.Seq[V], bytes func(V) int64) (sum int64) {
+	for v := range volumes {
+		sum = max(sum, sum+bytes(v))
+	}
+	return sum
+}
