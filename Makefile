@@ -109,7 +109,7 @@ $(LINT): tools/go.mod
 docs: ## Write what is generated in docs/, and the copies in the charts, which cannot read beyond their folders
 	$(GO) test ./cmd/csi-reclaimer ./cmd/volume-guard -run FlagReference -update
 	cp deploy/alerts/csi-reclaimer.rules.yaml deploy/dashboard/csi-reclaimer.json deploy/charts/volume-guard/files/
-	cp $(addprefix deploy/manifests/rbac-,owner.yaml companion.yaml observer.yaml capacity.yaml) deploy/charts/csi-reclaimer/files/
+	cp $(addprefix deploy/manifests/rbac-,owner.yaml companion.yaml observer.yaml capacity.yaml audit.yaml) deploy/charts/csi-reclaimer/files/
 
 fmt: ## Format the Go files
 	gofmt -w cmd pkg mock-driver test

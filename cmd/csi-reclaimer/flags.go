@@ -32,6 +32,7 @@ type options struct {
 	cloneWorkers int
 	capacity     capacityOptions
 	node         nodeOptions
+	audit        auditOptions
 
 	role               string
 	honor              bool
@@ -89,6 +90,7 @@ func (o *options) Flags() cliflag.NamedFlagSets {
 		"Calls a second to the API server: reads before a deletion, writes to PVs, and what provisioning reads and writes; deletions, first-time protection (--protect-threads), provisioning, and what its orders are made from have this much each for itself. Watches, the Lease and Events (10 a second) are not in it. 0 sets no limit of our own: the number of workers bounds the calls at once, and the API server's 429 answers with Retry-After are obeyed. A deletion takes at least 3 calls when the PV was deleted first, 4 when the claim was, so a limit here is one on deletions.")
 	o.provisioningFlags(groups.FlagSet("Provisioning"))
 	o.capacity.flags(groups.FlagSet("Capacity"))
+	o.audit.flags(groups.FlagSet("Audit"))
 	fs = groups.FlagSet("Reclaiming")
 	fs.StringVar(&o.role, "role", reclaim.RoleOwner.String(),
 		"What else works on this driver's PVs. owner: nobody; volumes are made for claims (--provision), and deleted in any order of deletion. "+
@@ -240,5 +242,6 @@ func (o *options) Validate() error {
 	wrong = append(wrong, o.cluster.Validate(), o.leader.Validate(), o.http.Validate())
 	wrong = append(wrong, o.validateProvisioning(role)...)
 	wrong = append(wrong, o.validateCapacity(role)...)
+	wrong = append(wrong, o.validateAudit()...)
 	return errors.Join(wrong...)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/program"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/serve"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/work"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/audit"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
@@ -43,6 +44,9 @@ func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 	var serving sync.WaitGroup
 	defer serving.Wait()
 	defer stopBackground()
+	if o.audits() {
+		o.http.Handle(auditPath, &o.audit.board)
+	}
 	if err := o.http.Start(background, &serving, state, own, rpcs.GetRegistry()); err != nil {
 		return err
 	}
@@ -90,6 +94,10 @@ func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
+	auditor, err := newAuditor(ctx, o, config, driver, audit.Config{Volumes: reclaimer.PVs(), Events: events, Metrics: own})
+	if err != nil {
+		return err
+	}
 	controllers, rights := []work.Controller{reclaimer}, []preflight.Asker{reclaimer}
 	if o.releaseFinalizers {
 		controllers = []work.Controller{releasing{reclaimer, stdout}}
@@ -99,6 +107,9 @@ func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 	}
 	if publisher != nil {
 		controllers, rights = append(controllers, publisher), append(rights, publisher)
+	}
+	if auditor != nil {
+		controllers, rights = append(controllers, auditor), append(rights, auditor)
 	}
 	ready := &readiness{reclaimer: reclaimer, provisioner: provisioner}
 	state.Begin(ready.begun)

@@ -39,12 +39,13 @@ func scrape(t *testing.T) map[string][]string {
 	maker := storage.Maker{Client: client, Driver: driver.Name(), Namespace: namespace, CSI: driver.Controller()}
 	must(grant.Sidecar(ctx, client, namespace, "csi-reclaimer", "owner"))
 	must(grant.Capacity(ctx, client, namespace, "csi-reclaimer"))
+	must(grant.Audit(ctx, client, namespace, "csi-reclaimer"))
 	must(grant.Guard(ctx, client, namespace, guard))
 	forgetGuard(t)
 
 	car, err := sidecar.Start(ctx, sidecar.Options{
 		Address: driver.Socket(), Kubeconfig: kubeconfigOf(t, namespace, "csi-reclaimer"), Progress: os.Stderr,
-		Args: []string{"--enable-capacity", "--capacity-ownerref-level=-1", "--brake-deletions=9"},
+		Args: []string{"--enable-capacity", "--capacity-ownerref-level=-1", "--brake-deletions=9", "--audit-interval=1m"},
 		Env:  []string{"NAMESPACE=" + namespace, "POD_NAMESPACE=" + namespace, "POD_NAME=none"},
 	})
 	must(err)

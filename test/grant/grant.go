@@ -162,6 +162,28 @@ func CapacityRules() ([]rbacv1.PolicyRule, error) {
 	return role.Rules, nil
 }
 
+// auditFile is what operators install for --audit-interval.
+const auditFile = "rbac-audit.yaml"
+
+// Audit makes the role that csi-reclaimer ships for --audit-interval, and binds it to the service account by a
+// binding for the whole cluster that has the name of role and namespace.
+func Audit(ctx context.Context, client kubernetes.Interface, namespace, account string) error {
+	role := &rbacv1.ClusterRole{}
+	if err := readShipped(auditFile, role); err != nil {
+		return fmt.Errorf("read the shipped RBAC: %w", err)
+	}
+	return bindClusterRole(ctx, client, role.Name+"-"+namespace, namespace, account, role)
+}
+
+// AuditRules returns the rules of that role.
+func AuditRules() ([]rbacv1.PolicyRule, error) {
+	role := &rbacv1.ClusterRole{}
+	if err := readShipped(auditFile, role); err != nil {
+		return nil, fmt.Errorf("read the shipped RBAC: %w", err)
+	}
+	return role.Rules, nil
+}
+
 // Rules returns the rules that operators install for a role of csi-reclaimer: for the whole
 // cluster, and for the driver's namespace.
 func Rules(as string) (cluster, namespaced []rbacv1.PolicyRule, err error) {

@@ -24,6 +24,16 @@ type Options struct {
 	endpoint, oldEndpoint string
 	metricsPath           string
 	pprof                 bool
+	// more are the paths that the program itself answers.
+	more map[string]http.Handler
+}
+
+// Handle has a path of the port answered by the program itself. It is called before Start.
+func (o *Options) Handle(path string, handler http.Handler) {
+	if o.more == nil {
+		o.more = map[string]http.Handler{}
+	}
+	o.more[path] = handler
 }
 
 // Flags adds the flags that set o, with the names and defaults of the other kubernetes-csi sidecars.
@@ -89,6 +99,9 @@ func (o *Options) handler(state *State, metrics prometheus.Gatherer) http.Handle
 		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	}
+	for path, handler := range o.more {
+		mux.Handle(path, handler)
 	}
 	mux.Handle(o.metricsPath, promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
 	return mux

@@ -18,6 +18,9 @@
   - --enable-capacity
   - --capacity-ownerref-level=2
   {{- end }}
+  {{- with $.Values.auditInterval }}
+  - --audit-interval={{ . }}
+  {{- end }}
   {{- range .extraArgs }}
   - {{ . | quote }}
   {{- end }}
