@@ -21,7 +21,7 @@ import (
 const long = `Tells what happens to PersistentVolumes and claims, and why.
 
 It reads the cluster of your kubeconfig and decides with the same functions as csi-reclaimer and volume-guard do. What
-you may not read is said, and is no error. Nothing is written but by "release", which asks first.`
+you may not read is said, and is no error. Nothing is written but by "release", and by "audit" with --adopt or --reclaim, which ask first.`
 
 // shared is what all commands have in common.
 type shared struct {
@@ -51,7 +51,7 @@ func newCommand(streams genericiooptions.IOStreams) *cobra.Command {
 	root.PersistentFlags().StringVar(&s.role, "role", "",
 		"Role of csi-reclaimer beside the driver: owner, companion or observer. Default: told from the finalizers of the driver's PVs.")
 	mustComplete(root, "role", roleNames())
-	root.AddCommand(explainCommand(s), statusCommand(s), releaseCommand(s))
+	root.AddCommand(explainCommand(s), statusCommand(s), releaseCommand(s), auditCommand(s))
 	return root
 }
 

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/audit"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
@@ -47,7 +48,14 @@ func TestCommandLinesThatAreWrong(t *testing.T) {
 		"a release of no driver":            {[]string{"release"}, "--driver is missing"},
 		"a release by nobody":               {[]string{"release", "--driver=d", "--workers=0"}, "must be at least 1"},
 		"a release at a negative pace":      {[]string{"release", "--driver=d", "--qps=-1"}, "must not be negative"},
-		"a command that there is none of":   {[]string{"audit"}, "unknown command"},
+		"a command that there is none of":   {[]string{"heal"}, "unknown command"},
+		"an audit of no driver":             {[]string{"audit"}, "--driver is missing"},
+		"an audit in no format":             {[]string{"audit", "-o", "xml"}, "must be one of table, wide, json, yaml, csv"},
+		"an audit on no port":               {[]string{"audit", "--driver=d", "--port=0"}, "must be a port"},
+		"an audit of half a pod":            {[]string{"audit", "--driver=d", "--pod=p"}, "must be NAMESPACE/NAME"},
+		"both remedies at once":             {[]string{"audit", "--driver=d", "--adopt=a", "--reclaim=a"}, "[adopt reclaim]"},
+		"a size that is none":               {[]string{"audit", "--driver=d", "--adopt=a", "--size=big"}, "--size=big"},
+		"a report that is not there":        {[]string{"audit", "--from=/nowhere/report"}, "/nowhere/report"},
 		"a cluster that cannot be reached":  {[]string{"explain", "pv/a", "--server=http://127.0.0.1:1"}, `read PV "a"`},
 		"a kubeconfig file that is missing": {[]string{"status", "--kubeconfig=/nowhere/kubeconfig"}, "nowhere"},
 	} {
@@ -67,6 +75,9 @@ func TestEveryErrorHasANextStep(t *testing.T) {
 		"not allowed":     {apierrors.NewForbidden(pvs, "a", errors.New("x")), "ask for the right"},
 		"not known":       {apierrors.NewUnauthorized("x"), "log in"},
 		"put back":        {reclaim.ErrPutBack, "run the same command again"},
+		"no report":       {fmt.Errorf("%w: %w", errNoReport, apierrors.NewNotFound(pvs, "a")), "--audit-interval"},
+		"refused":         {audit.ErrRefused, "kubectl reclaim audit"},
+		"not released":    {audit.ErrNotReleased, "kube-controller-manager"},
 		"not confirmed":   {errNotConfirmed, "--yes"},
 		"nobody answers":  {context.DeadlineExceeded, "kubectl cluster-info"},
 		"something else":  {errors.New("a\nb"), "a; b"},

@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/cli-runtime/pkg/printers"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/audit"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
@@ -25,6 +26,8 @@ func nextStep(err error) string {
 	var network net.Error
 	var address *url.Error
 	switch {
+	case errors.Is(err, errNoReport):
+		return "see whether csi-reclaimer runs there with --audit-interval and --http-endpoint (--port), and leads; or fetch the report yourself: docs/audit.md"
 	case apierrors.IsNotFound(err):
 		return "look for its name: kubectl get pv, or kubectl get pvc -A (a claim wants its namespace: -n)"
 	case apierrors.IsForbidden(err):
@@ -33,6 +36,10 @@ func nextStep(err error) string {
 		return "log in to the cluster again, or use another --context"
 	case errors.Is(err, reclaim.ErrPutBack):
 		return "remove that policy, or the driver from its parameters, and run the same command again: it goes on with what is left"
+	case errors.Is(err, audit.ErrRefused):
+		return "see what the report says of it: kubectl reclaim audit -o wide"
+	case errors.Is(err, audit.ErrNotReleased):
+		return "see whether kube-controller-manager runs, and run the same command again"
 	case errors.Is(err, errNotConfirmed):
 		return "answer y, or add --yes; --dry-run shows the plan alone"
 	case errors.As(err, &network), errors.As(err, &address):

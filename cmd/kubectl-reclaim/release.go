@@ -118,11 +118,11 @@ func writePlan(w io.Writer, p explain.Plan) error {
 }
 
 // confirm asks a person. No answer is a no.
-func (o *releaseOptions) confirm(ctx context.Context, question string) error {
-	fmt.Fprintf(o.ErrOut, "%s [y/N] ", question)
+func (s *shared) confirm(ctx context.Context, question string) error {
+	fmt.Fprintf(s.ErrOut, "%s [y/N] ", question)
 	answer := make(chan string, 1)
 	go func() {
-		line, _ := bufio.NewReader(o.In).ReadString('\n') // the end of the input is a no
+		line, _ := bufio.NewReader(s.In).ReadString('\n') // the end of the input is a no
 		answer <- strings.ToLower(strings.TrimSpace(line))
 	}()
 	select {

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/audit"
+)
+
+// reported is a report with a suspect and a volume that is none.
+func reported(t *testing.T) string {
+	t.Helper()
+	text, err := json.Marshal(audit.Report{
+		Driver: "d.example.com", Completed: time.Now(), Listed: 5, Suspected: 1, SuspectedBytes: 1 << 30,
+		Volumes: []audit.Found{
+			{Handle: "vol-1", Bytes: 1 << 30, Suspected: true, Reason: audit.ReasonLeakSuspected, Sightings: 3, FirstSeen: time.Now()},
+			{Handle: "vol-2", Reason: audit.ReasonBeingMade, Because: "claim ns/data"},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// apiServer answers as an API server does which has no PVs, the Leases of these names and holders, and the pod
+// ns/leads that serves a report. It notes what was asked.
+func apiServer(t *testing.T, holders map[string]string, asked *[]string) string {
+	t.Helper()
+	report := reported(t)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		*asked = append(*asked, r.Method+" "+r.URL.RequestURI())
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/leases"):
+			_, name, _ := strings.Cut(r.URL.Query().Get("fieldSelector"), "=")
+			items := ""
+			if holder, found := holders[name]; found {
+				items = fmt.Sprintf(`{"metadata":{"name":%q,"namespace":"ns"},"spec":{"holderIdentity":%q,"leaseDurationSeconds":15,"renewTime":%q}}`,
+					name, holder, time.Now().UTC().Format("2006-01-02T15:04:05.000000Z"))
+			}
+			fmt.Fprintf(w, `{"apiVersion":"coordination.k8s.io/v1","kind":"LeaseList","metadata":{},"items":[%s]}`, items)
+		case r.URL.Path == "/api/v1/namespaces/ns/pods/leads:8080/proxy/audit":
+			fmt.Fprint(w, report)
+		case r.URL.Path == "/api/v1/persistentvolumes" && r.Method == http.MethodGet:
+			fmt.Fprint(w, `{"apiVersion":"v1","kind":"PersistentVolumeList","metadata":{},"items":[]}`)
+		default:
+			w.WriteHeader(http.StatusNotFound)
+			fmt.Fprint(w, `{"apiVersion":"v1","kind":"Status","status":"Failure","reason":"NotFound","code":404}`)
+		}
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// in runs a command line with this input and returns all that it wrote.
+func in(t *testing.T, input string, args ...string) (said string, err error) {
+	t.Helper()
+	streams, stdin, out, errOut := genericiooptions.NewTestIOStreams()
+	stdin.WriteString(input)
+	cmd := newCommand(streams)
+	cmd.SetArgs(args)
+	err = cmd.ExecuteContext(t.Context())
+	return out.String() + errOut.String(), err
+}
+
+func TestWhereAReportComesFrom(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "report.json")
+	if err := os.WriteFile(file, []byte(reported(t)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	nobody, leads := map[string]string{}, map[string]string{"d-example-com": "leads"}
+	for sentence, c := range map[string]struct {
+		holders map[string]string
+		input   string
+		args    []string
+		wrong   string
+	}{
+		"a file":                      {args: []string{"--from=" + file}},
+		"the input":                   {input: reported(t), args: []string{"--from=-", "--driver=d.example.com"}},
+		"the pod that leads":          {holders: leads, args: []string{"--driver=d.example.com"}},
+		"the one beside another":      {holders: map[string]string{"d-example-com": "provisioner", "d-example-com-reclaimer": "leads"}, args: []string{"--driver=d.example.com"}},
+		"a pod that is named":         {holders: nobody, args: []string{"--driver=d.example.com", "--pod=ns/leads"}},
+		"nobody leads":                {holders: nobody, args: []string{"--driver=d.example.com"}, wrong: "nobody holds Lease d-example-com"},
+		"a pod without a report":      {holders: nobody, args: []string{"--driver=d.example.com", "--pod=ns/other"}, wrong: "serves no /audit on port 8080"},
+		"a report of something else":  {holders: leads, args: []string{"--driver=other", "--pod=ns/leads"}, wrong: "about driver d.example.com, not other"},
+		"an input that is no report":  {input: "<html>", args: []string{"--from=-"}, wrong: "it is none"},
+		"a file and a pod":            {args: []string{"--from=" + file, "--pod=ns/leads"}, wrong: "[from pod]"},
+		"a port where nobody listens": {holders: leads, args: []string{"--driver=d.example.com", "--port=81"}, wrong: "serves no /audit on port 81"},
+	} {
+		var asked []string
+		said, err := in(t, c.input, append([]string{"audit", "--server=" + apiServer(t, c.holders, &asked)}, c.args...)...)
+		switch {
+		case c.wrong != "" && (err == nil || !strings.Contains(err.Error(), c.wrong)):
+			t.Errorf("%s: %v, want %q", sentence, err, c.wrong)
+		case c.wrong == "" && (err != nil || !strings.Contains(said, "vol-1") || strings.Contains(said, "vol-2")):
+			t.Errorf("%s: %v\n%s\n%q", sentence, err, said, asked)
+		}
+	}
+}
+
+func TestHowAnAuditIsPrinted(t *testing.T) {
+	for format, want := range map[string][]string{
+		"table": {"1 volumes of driver d.example.com are suspected", "HANDLE", "1 more have no PV"},
+		"wide":  {"vol-2", "claim ns/data"},
+		"json":  {`"kind": "AuditReport"`, `"handle": "vol-1"`},
+		"yaml":  {"kind: AuditReport", "handle: vol-1"},
+		"csv":   {"driver,handle,bytes", "d.example.com,vol-1,1073741824,true,LeakSuspected,3,"},
+	} {
+		said, err := in(t, reported(t), "audit", "--from=-", "-o", format)
+		if err != nil {
+			t.Errorf("%s: %v", format, err)
+		}
+		for _, words := range want {
+			if !strings.Contains(said, words) {
+				t.Errorf("%s: %q is not in\n%s", format, words, said)
+			}
+		}
+	}
+}
+
+// TestARemedyWritesNothingUnlessItIsConfirmed: the API server is asked for what there is, and for nothing else.
+func TestARemedyWritesNothingUnlessItIsConfirmed(t *testing.T) {
+	for sentence, c := range map[string]struct {
+		args        []string
+		said, wrong string
+	}{
+		"not confirmed":                  {[]string{"--reclaim=vol-1"}, `Delete volume "vol-1"? [y/N]`, "was not confirmed"},
+		"only shown":                     {[]string{"--reclaim=vol-1", "--dry-run"}, "persistentVolumeReclaimPolicy: Retain", ""},
+		"only shown, to a program":       {[]string{"--adopt=vol-1", "--dry-run", "-o", "json"}, `"volumeHandle": "vol-1"`, ""},
+		"adopted, and not confirmed":     {[]string{"--adopt=vol-1"}, "Make this PV", "was not confirmed"},
+		"adopted, as somebody says":      {[]string{"--adopt=vol-1", "--dry-run", "--size=7Gi", "--storage-class=fast", "--attribute=share=x"}, "storage: 7Gi", ""},
+		"no suspect, whatever is said":   {[]string{"--reclaim=vol-2", "--yes"}, "", "it is no suspect: MayBeBeingMade"},
+		"adopt: no suspect":              {[]string{"--adopt=vol-2", "--yes", "--size=1Gi"}, "", "it is no suspect"},
+		"unknown, whatever is said":      {[]string{"--reclaim=vol-3", "--yes"}, "", "has no volume of that name"},
+		"adopt: unknown":                 {[]string{"--adopt=vol-3", "--yes"}, "", "has no volume of that name"},
+		"adopt: unknown, but for a size": {[]string{"--adopt=vol-3", "--yes", "--size=1Gi"}, "", "has no volume of that name"},
+	} {
+		var asked []string
+		said, err := in(t, "", append([]string{"audit", "--driver=d.example.com", "--pod=ns/leads", "--server=" + apiServer(t, nil, &asked)}, c.args...)...)
+		if !strings.Contains(said, c.said) || (err == nil) != (c.wrong == "") || err != nil && !strings.Contains(err.Error(), c.wrong) {
+			t.Errorf("%s: %v, want %q\n%s", sentence, err, c.wrong, said)
+		}
+		for _, request := range asked {
+			if !strings.HasPrefix(request, "GET ") {
+				t.Errorf("%s: %s", sentence, request)
+			}
+		}
+	}
+}

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/leader"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/audit"
+)
+
+// errNoReport: nobody serves a report.
+var errNoReport = errors.New("no report of an audit is to be had")
+
+// reportSource is where the report of an audit comes from: the pod of the sidecar that leads, or a file.
+type reportSource struct {
+	*shared
+	driver, pod, from string
+	port              int
+}
+
+func (s *reportSource) flags(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.StringVar(&s.driver, "driver", "", "Name of the CSI driver. Required, but with --from.")
+	fs.StringVar(&s.pod, "pod", "", "Pod of the sidecar, as NAMESPACE/NAME. Default: the one that holds the Lease of the driver.")
+	fs.IntVar(&s.port, "port", 8080, "Port of the sidecar's --http-endpoint.")
+	fs.StringVar(&s.from, "from", "", "File with a report (/audit?format=json of the sidecar), - for the input, instead of a pod.")
+	cmd.MarkFlagsMutuallyExclusive("pod", "from")
+}
+
+func (s *reportSource) validate() error {
+	switch {
+	case s.from == "" && s.driver == "":
+		return errors.New("--driver is missing: name the CSI driver whose volumes are to be shown (kubectl reclaim status lists them)")
+	case s.port < 1 || s.port > 65535:
+		return fmt.Errorf("--port=%d: must be a port", s.port)
+	case s.pod != "" && strings.Count(s.pod, "/") != 1:
+		return fmt.Errorf("--pod=%s: must be NAMESPACE/NAME", s.pod)
+	}
+	return nil
+}
+
+// read returns the report, which is to be about the driver that was named.
+func (s *reportSource) read(ctx context.Context) (audit.Report, error) {
+	var text []byte
+	var err error
+	switch s.from {
+	case "":
+		text, err = s.ask(ctx)
+	case "-":
+		text, err = io.ReadAll(s.In)
+	default:
+		text, err = os.ReadFile(s.from)
+	}
+	if err != nil {
+		return audit.Report{}, fmt.Errorf("read the report: %w", err)
+	}
+	var report audit.Report
+	if err := json.Unmarshal(text, &report); err != nil {
+		return audit.Report{}, fmt.Errorf("read the report: it is none: %w", err)
+	}
+	if s.driver != "" && report.Driver != "" && report.Driver != s.driver {
+		return audit.Report{}, fmt.Errorf("read the report: it is about driver %s, not %s", report.Driver, s.driver)
+	}
+	return report, nil
+}
+
+// ask has the API server ask the pod.
+func (s *reportSource) ask(ctx context.Context) ([]byte, error) {
+	config, err := s.config()
+	if err != nil {
+		return nil, err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("make a client: %w", err)
+	}
+	namespace, name, _ := strings.Cut(s.pod, "/")
+	if s.pod == "" {
+		if namespace, name, err = s.leader(ctx, client); err != nil {
+			return nil, err
+		}
+	}
+	text, err := client.CoreV1().Pods(namespace).ProxyGet("", name, strconv.Itoa(s.port), "audit", map[string]string{"format": "json"}).DoRaw(ctx)
+	if apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("%w: pod %s/%s is not there, or serves no /audit on port %d: %w", errNoReport, namespace, name, s.port, err)
+	}
+	return text, err
+}
+
+// leader returns the pod that holds a Lease of the driver's sidecar: that of the roles beside a provisioner
+// first, as the other one is the provisioner's then.
+func (s *reportSource) leader(ctx context.Context, client kubernetes.Interface) (namespace, name string, err error) {
+	lease := leader.LeaseName(s.driver)
+	for _, of := range []string{lease + "-reclaimer", lease} {
+		found, err := client.CoordinationV1().Leases(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
+			FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, of).String(),
+		})
+		if err != nil {
+			return "", "", fmt.Errorf("find the pod that leads: %w", err)
+		}
+		for _, lease := range found.Items {
+			if holder := holderOf(lease, time.Now()); holder != "" {
+				return lease.Namespace, holder, nil
+			}
+		}
+	}
+	return "", "", fmt.Errorf("%w: nobody holds Lease %s or %s-reclaimer; name the pod by --pod=NAMESPACE/NAME", errNoReport, lease, lease)
+}
+
+// holderOf returns who renews a Lease, empty for nobody.
+func holderOf(l coordinationv1.Lease, now time.Time) string {
+	s := l.Spec
+	if s.HolderIdentity == nil || s.RenewTime == nil || s.LeaseDurationSeconds == nil ||
+		now.Sub(s.RenewTime.Time) > time.Duration(*s.LeaseDurationSeconds)*time.Second {
+		return ""
+	}
+	return *s.HolderIdentity
+}
