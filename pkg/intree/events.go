@@ -62,14 +62,10 @@ func (r *reports) tell(ctx context.Context, pv PV, reason Reason, detail string)
 	if detail != "" {
 		message = brief.Text(message+" "+detail, maxEvent)
 	}
-	kind := v1.EventTypeNormal
-	switch reason.notice() {
-	case silent, quiet:
+	kind := reason.EventType()
+	if kind == "" {
 		klog.FromContext(ctx).V(4).Info("Nothing to do", "PV", pv.Name, "reason", reason)
 		return
-	case warning:
-		kind = v1.EventTypeWarning
-	case normal:
 	}
 	klog.FromContext(ctx).Info(message, "PV", pv.Name, "reason", reason, "claim", klog.KRef(pv.Claim.Namespace, pv.Claim.Name))
 	r.told(reason)

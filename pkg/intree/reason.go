@@ -1,5 +1,7 @@
 package intree
 
+import v1 "k8s.io/api/core/v1"
+
 // Reason says why a decision is what it is. The same word is an Event's reason, a value in the
 // log and a label of the metrics. What each means is its Sentence.
 type Reason string
@@ -96,6 +98,18 @@ const (
 func (r Reason) notice() notice {
 	_, loud := r.about()
 	return loud
+}
+
+// EventType returns the type of the Events with this reason, Normal or Warning, empty where none is told.
+func (r Reason) EventType() string {
+	switch r.notice() {
+	case silent, quiet:
+	case normal:
+		return v1.EventTypeNormal
+	case warning:
+		return v1.EventTypeWarning
+	}
+	return ""
 }
 
 // waits tells whether a PV with this reason is on its way to be deleted and does not get there, so

@@ -41,14 +41,10 @@ func (r *reports) tell(ctx context.Context, o Object, reason Reason, detail stri
 	if detail != "" {
 		message = brief.Text(message+" "+detail, maxMessage)
 	}
-	kind := v1.EventTypeNormal
-	switch reason.notice() {
-	case silent, quiet:
+	kind := reason.EventType()
+	if kind == "" {
 		klog.FromContext(ctx).V(4).Info(message, "reason", reason)
 		return
-	case warning:
-		kind = v1.EventTypeWarning
-	case normal:
 	}
 	klog.FromContext(ctx).Info(message, "reason", reason)
 	r.told(reason)

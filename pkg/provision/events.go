@@ -46,13 +46,9 @@ func (r *reports) now(ctx context.Context, c Claim, reason Reason, detail string
 
 // tell tells a reason whose notice is not silent.
 func (r *reports) tell(ctx context.Context, c Claim, reason Reason, detail string) {
-	kind := v1.EventTypeNormal
-	switch reason.notice() {
-	case silent:
+	kind := reason.EventType()
+	if kind == "" {
 		return
-	case warning:
-		kind = v1.EventTypeWarning
-	case normal:
 	}
 	message := reason.Sentence()
 	if detail != "" {

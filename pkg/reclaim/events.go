@@ -80,16 +80,12 @@ func (r *reports) tell(ctx context.Context, pv PV, reason Reason, detail string)
 	if detail != "" {
 		message = brief.Text(message+" "+detail, maxMessage)
 	}
-	level := reason.notice()
-	if level == silent || level == quiet {
+	kind := reason.EventType()
+	if kind == "" {
 		klog.FromContext(ctx).V(4).Info("Nothing to do", "PV", pv.Name, "reason", reason)
 		return
 	}
 	klog.FromContext(ctx).Info(message, "PV", pv.Name, "reason", reason, "claim", klog.KRef(pv.Claim.Namespace, pv.Claim.Name))
-	kind := v1.EventTypeNormal
-	if level == warning {
-		kind = v1.EventTypeWarning
-	}
 	ref := &v1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolume", Name: pv.Name, UID: pv.UID, ResourceVersion: pv.ResourceVersion}
 	r.told(reason)
 	r.events.Event(ref, kind, string(reason), message)

@@ -1,5 +1,7 @@
 package reclaim
 
+import v1 "k8s.io/api/core/v1"
+
 // Reason says why a decision is what it is. The same word is an Event's reason, a value in
 // the log, a label of the metrics and a column of the kubectl plugin. What each means is
 // its Sentence.
@@ -107,6 +109,18 @@ const (
 func (r Reason) notice() notice {
 	_, loud := r.about()
 	return loud
+}
+
+// EventType returns the type of the Events with this reason, Normal or Warning, empty where none is told.
+func (r Reason) EventType() string {
+	switch r.notice() {
+	case silent, quiet:
+	case normal:
+		return v1.EventTypeNormal
+	case warning:
+		return v1.EventTypeWarning
+	}
+	return ""
 }
 
 // about returns what the reason means and how loudly it is told.
