@@ -13,6 +13,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/cluster"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/leader"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/serve"
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/tracing"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
@@ -53,6 +54,7 @@ type options struct {
 
 	leader leader.Options
 	http   serve.Options
+	traces tracing.Options
 	grace  time.Duration
 }
 
@@ -133,6 +135,8 @@ func (o *options) Flags() cliflag.NamedFlagSets {
 	fs.DurationVar(&o.grace, "shutdown-grace", 15*time.Second,
 		"How long deletions in hand may take to end after SIGTERM before they are cut off. Keep it below the pod's terminationGracePeriodSeconds.")
 
+	o.traces.Flags(groups.FlagSet("Traces"),
+		"a trace of each reclaim, from the moment when a volume is to be deleted until its PV is let go, with each read, write and call of the driver between")
 	groups.FlagSet("Logs") // before what follows
 	o.gates.AddFlag(groups.FlagSet("Other"))
 	return groups
@@ -239,7 +243,7 @@ func (o *options) Validate() error {
 	add(o.retryStart <= 0, "--retry-interval-start=%v: must be positive", o.retryStart)
 	add(o.retryMax < o.retryStart, "--retry-interval-max=%v: must not be below --retry-interval-start=%v", o.retryMax, o.retryStart)
 	add(o.grace < 0, "--shutdown-grace=%v: must not be negative", o.grace)
-	wrong = append(wrong, o.cluster.Validate(), o.leader.Validate(), o.http.Validate())
+	wrong = append(wrong, o.cluster.Validate(), o.leader.Validate(), o.http.Validate(), o.traces.Validate())
 	wrong = append(wrong, o.validateProvisioning(role)...)
 	wrong = append(wrong, o.validateCapacity(role)...)
 	wrong = append(wrong, o.validateAudit()...)

@@ -83,7 +83,7 @@ func TestFlagsThatContradict(t *testing.T) {
 		{"--role=other"}, {"--finalizer-scope=all"}, {"--static-pvs=maybe"}, {"--reclaim-unprotected=perhaps"},
 		{"--role=observer", "--honor-reclaim-policy=false"}, {"--role=observer", "--release-finalizers=true"},
 		{"--dry-run=true", "--release-finalizers=true"}, {"--brake-deletions=-1"}, {"--brake-deletions=1", "--brake-window=0s"},
-		{"--http-endpoint=:1", "--metrics-address=:2"},
+		{"--http-endpoint=:1", "--metrics-address=:2"}, {"--tracing-endpoint=collector/traces"},
 	} {
 		if _, err := parse(t, args...); err == nil {
 			t.Errorf("%q is taken", args)

@@ -51,7 +51,12 @@ func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 		return err
 	}
 
-	driver, err := csidriver.Connect(ctx, o.csiAddress, csidriver.Config{Timeout: o.timeout, Metrics: rpcs})
+	traces, stopTraces, err := o.traces.Start(ctx, name, program.Version())
+	if err != nil {
+		return err
+	}
+	defer stopTraces()
+	driver, err := csidriver.Connect(ctx, o.csiAddress, csidriver.Config{Timeout: o.timeout, Metrics: rpcs, TracerProvider: traces})
 	if err != nil {
 		return err
 	}
@@ -79,7 +84,7 @@ func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 		return err
 	}
 	settings := o.reclaimConfig(driver.Name())
-	settings.Events, settings.Metrics, settings.Node = events, own, node
+	settings.Events, settings.Metrics, settings.TracerProvider, settings.Node = events, own, traces, node
 	if publisher != nil {
 		settings.Deleted = publisher.Changed
 	}

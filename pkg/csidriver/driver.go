@@ -12,6 +12,7 @@ import (
 	"github.com/kubernetes-csi/csi-lib-utils/connection"
 	"github.com/kubernetes-csi/csi-lib-utils/metrics"
 	"github.com/kubernetes-csi/csi-lib-utils/rpc"
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/klog/v2"
@@ -32,6 +33,9 @@ type Config struct {
 	ProbeEvery time.Duration
 	// Metrics records every call as csi_sidecar_operations_seconds. Default none.
 	Metrics metrics.CSIMetricsManager
+	// TracerProvider makes a span of a DeleteVolume that is part of a trace, and hands the trace on to the
+	// driver (W3C trace context). Default none.
+	TracerProvider trace.TracerProvider
 	// Clock is replaced in tests. Default the real one.
 	Clock clock.WithTicker
 }
@@ -275,12 +279,14 @@ func (d *Driver) DeleteVolume(ctx context.Context, handle string, secrets map[st
 	defer cancel()
 	logger := klog.FromContext(ctx).V(5)
 	logger.Info("Calling DeleteVolume", "volumeHandle", brief.Text(handle, maxHandle), "secrets", len(secrets))
+	ctx, endSpan := d.beginSpan(ctx, "csi.v1.Controller/DeleteVolume")
 	// Without a logger for csi-lib-utils, which would log the driver's error as it came.
 	_, err := csi.NewControllerClient(d.conn).DeleteVolume(klog.NewContext(ctx, klog.Logger{}), &csi.DeleteVolumeRequest{
 		VolumeId: handle,
 		Secrets:  secrets,
 	})
 	err = plainly(err, secrets)
+	endSpan(err)
 	logger.Info("DeleteVolume was answered", "volumeHandle", brief.Text(handle, maxHandle), "err", err)
 	if err != nil {
 		return mark(fmt.Errorf("delete volume %q: %w", brief.Text(handle, maxHandle), err))

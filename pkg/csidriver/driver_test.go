@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 	"k8s.io/utils/clock"
@@ -39,6 +40,7 @@ type fakeDriver struct {
 	mu        sync.Mutex
 	deleteErr error
 	deleted   *csi.DeleteVolumeRequest
+	metadata  metadata.MD
 	createErr error
 	createID  string
 	created   *csi.CreateVolumeRequest
@@ -83,6 +85,7 @@ func (d *fakeDriver) DeleteVolume(ctx context.Context, r *csi.DeleteVolumeReques
 	d.mu.Lock()
 	err := d.deleteErr
 	d.deleted = r
+	d.metadata, _ = metadata.FromIncomingContext(ctx)
 	d.mu.Unlock()
 	if errors.Is(err, context.DeadlineExceeded) {
 		<-ctx.Done()

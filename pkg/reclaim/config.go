@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 
@@ -70,6 +71,10 @@ type Config struct {
 	Events record.EventRecorder
 	// Metrics is where the package's metrics are registered. Default nowhere.
 	Metrics prometheus.Registerer
+	// TracerProvider makes a trace of each reclaim, from the moment in which a volume becomes deletable
+	// until its PV is let go: at most 1000 at once. A span ends in the worker that did its work, so
+	// one that sends it there and then holds up deletions. Default: no traces.
+	TracerProvider trace.TracerProvider
 	// Clock is replaced in tests. Default the real one.
 	Clock clock.WithTicker
 }

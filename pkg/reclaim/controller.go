@@ -31,6 +31,7 @@ type Reclaimer struct {
 	observer      *observer
 	reports       *reports
 	metrics       *metrics
+	traces        *traces
 	brake         *brake
 	deleting      *inFlight
 	pace          *kube.Pace
@@ -65,7 +66,7 @@ func New(config *rest.Config, driver string, deleter Deleter, cfg Config) (*Recl
 		return nil, fmt.Errorf("make a reclaimer: %w", err)
 	}
 	cfg = cfg.withDefaults()
-	r := &Reclaimer{cfg: cfg, driver: driver, deleter: deleter, metrics: newMetrics(driver), deleting: newInFlight()}
+	r := &Reclaimer{cfg: cfg, driver: driver, deleter: deleter, metrics: newMetrics(driver), traces: newTraces(cfg.TracerProvider, driver), deleting: newInFlight()}
 	r.pace = kube.NewPace(cfg.ProtectWorkers, func() bool { return r.inHand.Load() > 0 }, cfg.Clock)
 	clients, err := kube.NewClients(config)
 	if err != nil {
@@ -89,7 +90,7 @@ func New(config *rest.Config, driver string, deleter Deleter, cfg Config) (*Recl
 	}
 	r.protectSoon = r.protecting.Add
 	r.observer = newObserver(cfg.rules(driver), r.brake, cfg.Clock, r.wake, r.reports.Forget)
-	r.observer.node = cfg.Node
+	r.observer.node, r.observer.traces = cfg.Node, r.traces
 	r.observer.watch(clients)
 	if err := register(cfg.Metrics, append(r.metrics.all(), newInventory(r.observer, r.reports))...); err != nil {
 		return nil, err
@@ -120,7 +121,7 @@ func (r *Reclaimer) Watch(ctx context.Context) {
 //
 // Run watches by itself unless Watch already does; then it needs Watch to go on.
 func (r *Reclaimer) Run(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancel(withoutSpan(ctx))
 	var all sync.WaitGroup
 	defer all.Wait()
 	defer cancel()
@@ -153,6 +154,7 @@ func (r *Reclaimer) lead(leading bool) {
 		r.observer.notes.forgetEnds()
 	}
 	r.brake.lead(leading)
+	r.traces.lead(leading)
 	r.observer.leading.Store(leading)
 }
 

@@ -80,6 +80,7 @@ func (r *reports) tell(ctx context.Context, pv PV, reason Reason, detail string)
 	if detail != "" {
 		message = brief.Text(message+" "+detail, maxMessage)
 	}
+	traceWait(ctx, reason)
 	kind := reason.EventType()
 	if kind == "" {
 		klog.FromContext(ctx).V(4).Info("Nothing to do", "PV", pv.Name, "reason", reason)

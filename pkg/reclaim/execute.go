@@ -60,6 +60,7 @@ type run struct {
 // reclaim works on the PV of a name, and on those that had the name and are gone.
 func (r *Reclaimer) reclaim(ctx context.Context, name string) loop.Next {
 	var next loop.Next
+	defer r.traces.end(name, r.observer.notes.forgotten)
 	for _, m := range r.observer.matters(name) {
 		facts, found := r.observer.observe(m)
 		if !found {
@@ -77,14 +78,18 @@ func (r *Reclaimer) work(ctx context.Context, facts Snapshot) loop.Next {
 	w := &run{Reclaimer: r, facts: facts}
 	defer w.end()
 	logger := klog.FromContext(ctx).WithValues("PV", facts.PV.Name, "PVUID", facts.PV.UID)
-	ctx = klog.NewContext(ctx, logger)
+	ctx = r.traces.in(klog.NewContext(ctx, logger), facts.PV)
+	defer r.traces.end(facts.PV.Name, func(uid types.UID) bool { return uid == facts.PV.UID && !w.facts.underway() })
 	c, next, over := w.next(ctx)
 	if !over {
 		r.inHand.Add(1)
 		defer r.inHand.Add(-1)
+		if c.Action != DropFinalizer {
+			ctx = r.traces.resume(ctx, facts.PV)
+		}
 	}
 	for !over {
-		c, next, over = w.goOn(ctx, c, r.ask(ctx, c))
+		c, next, over = w.goOn(ctx, c, r.traces.call(ctx, c, r.ask))
 	}
 	return next
 }
@@ -93,6 +98,7 @@ func (r *Reclaimer) work(ctx context.Context, facts Snapshot) loop.Next {
 func (w *run) next(ctx context.Context) (_ call, _ loop.Next, over bool) {
 	d := Decide(w.facts, w.cfg.Clock.Now())
 	klog.FromContext(ctx).V(5).Info("Decided", "action", d.Action, "reason", d.Reason)
+	traceDecision(ctx, d.Reason)
 	switch {
 	case d.Action == Wait:
 		return call{}, w.wait(ctx, d), true

@@ -22,6 +22,7 @@ func TestWhatTheLibraryPullsIn(t *testing.T) {
 		if strings.Contains(path, ".") && !slices.Contains([]string{
 			own + "csidriver/outcome", own + "internal/board", own + "internal/brief", own + "internal/kube", own + "internal/loop", own + "internal/secretname",
 			"github.com/prometheus/client_golang/prometheus", "golang.org/x/sync/errgroup",
+			"go.opentelemetry.io/otel/attribute", "go.opentelemetry.io/otel/codes", "go.opentelemetry.io/otel/trace",
 			"k8s.io/api/authorization/v1", "k8s.io/api/coordination/v1", "k8s.io/api/core/v1", "k8s.io/api/storage/v1",
 			"k8s.io/apimachinery/pkg/api/errors", "k8s.io/apimachinery/pkg/apis/meta/v1", "k8s.io/apimachinery/pkg/runtime", "k8s.io/apimachinery/pkg/types",
 			"k8s.io/client-go/kubernetes/typed/authorization/v1", "k8s.io/client-go/rest", "k8s.io/client-go/tools/cache", "k8s.io/client-go/tools/record",
@@ -31,7 +32,7 @@ func TestWhatTheLibraryPullsIn(t *testing.T) {
 		}
 	}
 	for _, path := range goList(t, "-deps", ".") {
-		for _, unwanted := range []string{"github.com/spf13/", "k8s.io/component-base", "k8s.io/kubernetes/", "sigs.k8s.io/controller-runtime", "google.golang.org/grpc"} {
+		for _, unwanted := range []string{"github.com/spf13/", "k8s.io/component-base", "k8s.io/kubernetes/", "sigs.k8s.io/controller-runtime", "google.golang.org/grpc", "go.opentelemetry.io/otel/sdk", "go.opentelemetry.io/otel/exporters"} {
 			if strings.HasPrefix(path, unwanted) {
 				t.Errorf("pulls in %s", path)
 			}
@@ -54,6 +55,7 @@ func TestWhatTheLibraryNeverCalls(t *testing.T) {
 		"klog":       {"Fatal", "Fatalf", "Fatalln", "FlushAndExit", "Exit", "Exitf", "InitFlags", "SetLogger"},
 		"prometheus": {"MustRegister", "Register", "DefaultRegisterer", "DefaultGatherer"},
 		"signal":     nil,
+		"otel":       nil,
 	}
 	checked := 0
 	for _, dir := range []string{".", "../csidriver", "../csidriver/outcome", "../internal/brief", "../internal/kube", "../internal/loop", "../internal/secretname"} {

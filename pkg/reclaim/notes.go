@@ -113,6 +113,14 @@ func (n *notes) of(pv PV) (_ note, known bool) {
 	return note{done, m.history, n.contested}, true
 }
 
+// forgotten tells whether nothing is remembered of a PV: it was never seen, or its end is settled.
+func (n *notes) forgotten(uid types.UID) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	_, known := n.known[uid]
+	return !known
+}
+
 // inContest tells whether the finalizer is contested.
 func (n *notes) inContest() bool {
 	n.mu.Lock()

@@ -32,6 +32,7 @@ type observer struct {
 	attached    *attached
 	notes       *notes
 	brake       *brake
+	traces      *traces
 	followers   followers
 
 	// leading: this replica acts, so that the end of a PV is its business.
@@ -175,10 +176,14 @@ func (o pvChanges) forgetHandle(handle, pv string) {
 	}
 }
 
-// countDue tells the brake of a volume that became deletable.
+// countDue tells the brake of a volume that became deletable, or is seen to be, and begins the trace of one that
+// was seen to become so.
 func (o *observer) countDue(before, now *PV) {
 	if o.rules.due(*now) && (before == nil || !o.rules.due(*before)) {
 		o.brake.count(now.UID)
+		if before != nil {
+			o.traces.begin(*now)
+		}
 	}
 }
 

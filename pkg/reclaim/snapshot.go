@@ -144,6 +144,14 @@ func (s Snapshot) pvReadLast(now time.Time) bool {
 		s.PVRead.Order > s.NodesRead.Order
 }
 
+// underway tells whether the volume is to be deleted, or is and the PV is not let go yet.
+func (s Snapshot) underway() bool {
+	if s.Done.VolumeDeleted {
+		return !s.End.Gone && letGo(s).Action != Wait
+	}
+	return s.Rules.due(s.PV) || s.End.Gone && s.PV.deletable()
+}
+
 // protected tells whether a finalizer that counts holds the PV.
 func (s Snapshot) protected() bool { return s.Rules.protects(s.PV) }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
+	"github.com/csi-reclaimer/csi-reclaimer/test/collector"
 	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
 )
 
@@ -63,7 +65,8 @@ func TestNothingSecretIsTold(t *testing.T) {
 				{Method: "DeleteVolume", Nth: 1, Action: faults.Fail, Code: "Internal", Message: "wrong password " + canary(secret) + " at login"},
 				{Method: "DeleteVolume", Nth: 2, Action: faults.Fail, Code: "FailedPrecondition", Message: "refused " + canary(secret)},
 			}}))
-			car := s.sidecar(append(eager(), "-v=10", "--logging-format="+format, "--leader-election", "--leader-election-namespace="+s.Namespace)...)
+			traces := collector.Start(t)
+			car := s.sidecar(append(eager(), "-v=10", "--tracing-endpoint="+traces.URL, "--logging-format="+format, "--leader-election", "--leader-election-namespace="+s.Namespace)...)
 			s.waitProtected(vol)
 			s.must(vol.DeleteClaim(s.ctx))
 			s.must(vol.WaitGone(s.soon()))
@@ -85,7 +88,7 @@ func TestNothingSecretIsTold(t *testing.T) {
 			s.must(err)
 			token := config.BearerToken[len(config.BearerToken)-32:]
 
-			for where, text := range map[string]string{"log": string(log), "events": string(events), "metrics": metrics} {
+			for where, text := range map[string]string{"log": string(log), "events": string(events), "metrics": metrics, "traces": fmt.Sprint(traces.Spans())} {
 				for what, letters := range map[string]string{"secret": secret, "volume attribute": attribute, "class's parameter": parameter, "token": token} {
 					if n := hits(text, letters); n > 0 {
 						at := max(0, strings.Index(text, letters)-200)
@@ -99,8 +102,8 @@ func TestNothingSecretIsTold(t *testing.T) {
 					t.Errorf("the log does not tell %q: was it searched?", told)
 				}
 			}
-			if hits(string(events), vol.Name) == 0 || hits(metrics, s.Driver) == 0 {
-				t.Error("the events or the metrics do not name the PV or the driver: were they searched?")
+			if hits(string(events), vol.Name) == 0 || hits(metrics, s.Driver) == 0 || hits(fmt.Sprint(traces.Spans()), "refused ***") == 0 {
+				t.Error("the events, the metrics or the traces do not name the PV, the driver or its error: were they searched?")
 			}
 		})
 	}

@@ -1,0 +1,116 @@
+// Package tracing sends the traces of a program to an OpenTelemetry collector.
+package tracing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+	"k8s.io/klog/v2"
+)
+
+const (
+	// all is the sampling rate at which every trace is sent.
+	all = 1_000_000
+	// sendFor is how long one try to send a batch may take, and tryFor how long it is tried: a collector
+	// that is away longer loses what does not fit into the queue.
+	sendFor, tryFor = 5 * time.Second, 30 * time.Second
+	// flushFor is how long the end of a program waits for its last spans to be sent.
+	flushFor = 2 * time.Second
+)
+
+// Options is what the command line says about traces.
+type Options struct {
+	endpoint string
+	rate     int
+}
+
+// Flags adds the flags that set o. The rate is that of Kubernetes' own TracingConfiguration
+// (k8s.io/component-base/tracing/api/v1, samplingRatePerMillion).
+func (o *Options) Flags(fs *pflag.FlagSet, what string) {
+	fs.StringVar(&o.endpoint, "tracing-endpoint", "",
+		"OpenTelemetry collector that gets "+what+", by OTLP over gRPC: http://HOST:4317, or https:// for TLS. The environment variables OTEL_EXPORTER_OTLP_CERTIFICATE and OTEL_EXPORTER_OTLP_HEADERS name its CA and what it wants to be told. Default: no traces.")
+	fs.IntVar(&o.rate, "tracing-sampling-rate-per-million", all,
+		"How many of a million traces are sent.")
+}
+
+// Validate returns every setting that is wrong.
+func (o *Options) Validate() error {
+	var wrong []error
+	if _, err := o.url(); err != nil {
+		wrong = append(wrong, fmt.Errorf("--tracing-endpoint: %w", err))
+	}
+	if o.rate < 0 || o.rate > all {
+		wrong = append(wrong, fmt.Errorf("--tracing-sampling-rate-per-million=%d: must be from 0 to %d", o.rate, all))
+	}
+	return errors.Join(wrong...)
+}
+
+// url returns the collector's, empty for none. HOST:PORT alone is without TLS, as in Kubernetes' own configuration.
+func (o *Options) url() (string, error) {
+	if o.endpoint == "" {
+		return "", nil
+	}
+	full := o.endpoint
+	if !strings.Contains(full, "://") {
+		full = "http://" + full
+	}
+	u, err := url.Parse(full)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("%q is no URL", o.endpoint) // the parser's error repeats what may hold a password
+	case u.User != nil:
+		return "", errors.New("a URL with a password is not taken: give it by OTEL_EXPORTER_OTLP_HEADERS")
+	case u.Scheme != "http" && u.Scheme != "https", u.Hostname() == "", strings.Trim(u.Path, "/") != "", u.RawQuery != "", u.Fragment != "":
+		return "", fmt.Errorf("%q: must be http://HOST:PORT or https://HOST:PORT", o.endpoint)
+	}
+	return full, nil
+}
+
+// Start returns what makes spans, nil where none are wanted, and stop, which sends the last ones for at most
+// two seconds. The collector need not be there: spans wait in a queue of bounded length, and what
+// does not fit is lost. Nothing that is traced ever waits for it.
+func (o *Options) Start(ctx context.Context, program, version string) (_ trace.TracerProvider, stop func(), _ error) {
+	endpoint, err := o.url()
+	if err != nil || endpoint == "" {
+		return nil, func() {}, err
+	}
+	ctx = context.WithoutCancel(ctx)
+	exporter, err := otlptracegrpc.New(ctx, otlptracegrpc.WithEndpointURL(endpoint), otlptracegrpc.WithTimeout(sendFor),
+		otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{Enabled: true, InitialInterval: time.Second, MaxInterval: sendFor, MaxElapsedTime: tryFor}))
+	if err != nil {
+		return nil, nil, fmt.Errorf("trace to %s: %w", endpoint, err)
+	}
+	about, err := resource.Merge(resource.NewSchemaless(attribute.String("service.name", program), attribute.String("service.version", version)), resource.Environment())
+	if err != nil {
+		return nil, nil, fmt.Errorf("trace to %s: read OTEL_RESOURCE_ATTRIBUTES: %w", endpoint, err)
+	}
+	logger := klog.FromContext(ctx)
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
+		logger.Info("Traces are lost", "collector", endpoint, "err", err)
+	}))
+	provider := sdktrace.NewTracerProvider(
+		sdktrace.WithBatcher(exporter),
+		sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(float64(o.rate)/all))),
+		sdktrace.WithResource(about),
+	)
+	return provider, func() {
+		bound, cancel := context.WithTimeout(ctx, flushFor)
+		defer cancel()
+		if err := provider.Shutdown(bound); err != nil {
+			logger.Info("The last traces are lost", "collector", endpoint, "err", err)
+			// What is still being sent is cut off: bound is over.
+			_ = exporter.Shutdown(bound)
+		}
+	}, nil
+}

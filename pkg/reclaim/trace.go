@@ -1,0 +1,188 @@
+package reclaim
+
+import (
+	"context"
+	"sync"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/brief"
+)
+
+// What a trace says of its PV. The names with k8s are those of OpenTelemetry's semantic conventions (1.41).
+const (
+	tracePV        = attribute.Key("k8s.persistentvolume.name")
+	tracePVUID     = attribute.Key("k8s.persistentvolume.uid")
+	traceClaim     = attribute.Key("k8s.persistentvolumeclaim.name")
+	traceNamespace = attribute.Key("k8s.namespace.name")
+	traceDriver    = attribute.Key("csi.driver.name")
+	traceHandle    = attribute.Key("csi.volume.handle")
+	traceReason    = attribute.Key("csi_reclaimer.reason")
+	// traceResumed: the trace begins with the first work that this process did for the PV, for it did
+	// not see how the deletion became due.
+	traceResumed = attribute.Key("csi_reclaimer.resumed")
+	// traceInterrupted: the trace ends with the process, or its lease. The next leader begins another.
+	traceInterrupted = attribute.Key("csi_reclaimer.interrupted")
+)
+
+const (
+	tracerName = "github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	// maxTraces is how many reclaims are traced at once, a kilobyte or two each: a driver that is away
+	// for a day keeps any number of them from ending. What comes beyond is reclaimed without trace.
+	maxTraces = 1000
+	// maxTraced bounds each text in a trace, in bytes.
+	maxTraced = 256
+)
+
+// traces are the reclaims that are under way, each as one OpenTelemetry trace: from the moment when the
+// watch told that a volume is to be deleted, over all waits and tries, until our finalizer is off
+// the PV or the volume is kept after all. Each step of it that asks somebody is a child; a wait is an
+// event, so that waiting for a day costs one. Nothing is decided from them.
+//
+// A nil *traces keeps and makes nothing. It is safe for concurrent use.
+type traces struct {
+	tracer trace.Tracer
+	driver string
+
+	mu sync.Mutex
+	// leading: what becomes due is this replica's business.
+	leading bool
+	// open are the spans that have not ended, by the name of the PV and its UID.
+	open  map[string]map[types.UID]trace.Span
+	count int
+}
+
+// newTraces returns nil without provider.
+func newTraces(provider trace.TracerProvider, driver string) *traces {
+	if provider == nil {
+		return nil
+	}
+	return &traces{tracer: provider.Tracer(tracerName), driver: driver, open: map[string]map[types.UID]trace.Span{}}
+}
+
+// lead begins and ends the time in which traces are made. Those that are open at its end end with it.
+func (t *traces) lead(leading bool) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	t.leading = leading
+	var cut []trace.Span
+	if !leading {
+		for name, family := range t.open {
+			for uid := range family {
+				cut = append(cut, t.take(name, uid))
+			}
+		}
+	}
+	t.mu.Unlock()
+	for _, span := range cut {
+		span.SetAttributes(traceInterrupted.Bool(true))
+		span.End()
+	}
+}
+
+// begin opens the trace of a PV whose volume became deletable, if it has none.
+func (t *traces) begin(pv PV) {
+	if t != nil {
+		t.add(pv, false)
+	}
+}
+
+// resume returns ctx inside the trace of a PV that is worked on, which is opened if there is none.
+func (t *traces) resume(ctx context.Context, pv PV) context.Context {
+	if t == nil {
+		return ctx
+	}
+	t.add(pv, true)
+	return t.in(ctx, pv)
+}
+
+func (t *traces) add(pv PV, resumed bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.leading || t.count >= maxTraces || t.open[pv.Name][pv.UID] != nil {
+		return
+	}
+	_, span := t.tracer.Start(context.Background(), "Reclaim", trace.WithAttributes(
+		tracePV.String(pv.Name), tracePVUID.String(string(pv.UID)), traceDriver.String(t.driver), traceHandle.String(brief.Text(pv.Handle, maxTraced)),
+		traceNamespace.String(pv.Claim.Namespace), traceClaim.String(pv.Claim.Name), traceResumed.Bool(resumed)))
+	if t.open[pv.Name] == nil {
+		t.open[pv.Name] = map[types.UID]trace.Span{}
+	}
+	t.open[pv.Name][pv.UID] = span
+	t.count++
+}
+
+// in returns ctx inside the trace of the PV, if it has one.
+func (t *traces) in(ctx context.Context, pv PV) context.Context {
+	if t == nil {
+		return ctx
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if span := t.open[pv.Name][pv.UID]; span != nil {
+		return trace.ContextWithSpan(ctx, span)
+	}
+	return ctx
+}
+
+// end ends the traces of the PVs of this name that are over.
+func (t *traces) end(name string, over func(types.UID) bool) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	var ended []trace.Span
+	for uid := range t.open[name] {
+		if over(uid) {
+			ended = append(ended, t.take(name, uid))
+		}
+	}
+	t.mu.Unlock()
+	// A provider may send each span as it ends, so nobody else is to wait for it.
+	for _, span := range ended {
+		span.End()
+	}
+}
+
+func (t *traces) take(name string, uid types.UID) trace.Span {
+	span := t.open[name][uid]
+	delete(t.open[name], uid)
+	if len(t.open[name]) == 0 {
+		delete(t.open, name)
+	}
+	t.count--
+	return span
+}
+
+// call has a call be a step of the trace that ctx is in, if it is in one.
+func (t *traces) call(ctx context.Context, c call, ask func(context.Context, call) answer) answer {
+	if t == nil || !trace.SpanContextFromContext(ctx).IsValid() {
+		return ask(ctx, c)
+	}
+	ctx, span := t.tracer.Start(ctx, c.Action.String(), trace.WithAttributes(traceReason.String(string(c.Reason))))
+	defer span.End()
+	a := ask(ctx, c)
+	if a.err != nil {
+		span.SetStatus(codes.Error, brief.Text(a.err.Error(), maxTraced))
+	}
+	return a
+}
+
+// withoutSpan returns ctx outside of the trace of the program around: its span may last as long as the program,
+// and is not ours to write to.
+func withoutSpan(ctx context.Context) context.Context { return trace.ContextWithSpan(ctx, nil) }
+
+// traceDecision has the trace that ctx is in, if it is in one, say which reason was the last.
+func traceDecision(ctx context.Context, reason Reason) {
+	trace.SpanFromContext(ctx).SetAttributes(traceReason.String(string(reason)))
+}
+
+// traceWait notes in the trace that ctx is in, if it is in one, why the PV waits.
+func traceWait(ctx context.Context, reason Reason) {
+	trace.SpanFromContext(ctx).AddEvent(string(reason))
+}

@@ -1,0 +1,221 @@
+package reclaim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// newTracedWorld returns a world whose PV has just been released, under the eyes of the Reclaimer, and what
+// it traces.
+func newTracedWorld(t *testing.T) (*world, *Reclaimer, *tracetest.SpanRecorder) {
+	t.Helper()
+	spans := tracetest.NewSpanRecorder()
+	w, r := newWorldWith(t, Config{TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))})
+	w.change(r, "11", bound)
+	w.change(r, "12", func(pv *PV) { pv.Phase = PhaseReleased })
+	w.pv = *w.stored["pv"]
+	return w, r, spans
+}
+
+// root returns what is said of the only trace, and whether it has ended.
+func root(t *testing.T, spans *tracetest.SpanRecorder) (about map[string]string, events []string, ended bool) {
+	t.Helper()
+	about = map[string]string{}
+	var roots int
+	for _, s := range spans.Started() {
+		if s.Parent().IsValid() {
+			continue
+		}
+		roots++
+		for _, a := range s.Attributes() {
+			about[string(a.Key)] = a.Value.Emit()
+		}
+		for _, e := range s.Events() {
+			events = append(events, e.Name)
+		}
+		ended = !s.EndTime().IsZero()
+	}
+	if roots != 1 {
+		t.Fatalf("%d traces, want one", roots)
+	}
+	return about, events, ended
+}
+
+// steps returns the names of the children that have ended, in that order.
+func steps(spans *tracetest.SpanRecorder) (names []string) {
+	for _, s := range spans.Ended() {
+		if s.Parent().IsValid() {
+			names = append(names, s.Name())
+		}
+	}
+	return names
+}
+
+func TestAReclaimIsOneTrace(t *testing.T) {
+	w, r, spans := newTracedWorld(t)
+	var within trace.SpanContext
+	r.deleter = deleterFunc(func(ctx context.Context) error {
+		within = trace.SpanContextFromContext(ctx)
+		return w.did("delete volume")
+	})
+	w.fail["delete volume"] = errors.New("broken")
+	for range 2 {
+		r.reclaim(t.Context(), "pv")
+	}
+	if _, events, ended := root(t, spans); ended || !slices.Equal(events, []string{"VolumeFailedDelete"}) {
+		t.Errorf("after two tries that failed: ended %v, with %q", ended, events)
+	}
+	delete(w.fail, "delete volume")
+	r.reclaim(t.Context(), "pv")
+	about, _, ended := root(t, spans)
+	want := map[string]string{
+		"k8s.persistentvolume.name": "pv", "k8s.persistentvolume.uid": "pv-uid", "k8s.namespace.name": "ns", "k8s.persistentvolumeclaim.name": "claim",
+		"csi.driver.name": driver, "csi.volume.handle": "vol-1", "csi_reclaimer.reason": "VolumeDeleted", "csi_reclaimer.resumed": "false",
+	}
+	if !ended || fmt.Sprint(about) != fmt.Sprint(want) {
+		t.Errorf("ended %v, with %v\nwant %v", ended, about, want)
+	}
+	try := []string{"ReadSecrets", "ReadClaim", "ReadPV", "DeleteVolume"}
+	if got, want := steps(spans), slices.Concat(try, try, try, []string{"DeletePV", "ReleasePV"}); !slices.Equal(got, want) {
+		t.Errorf("steps %q\nwant  %q", got, want)
+	}
+	for _, s := range spans.Ended() {
+		if s.SpanContext().TraceID() != within.TraceID() {
+			t.Errorf("%s is of another trace than what the Deleter got", s.Name())
+		}
+		if broke := s.Status().Description == "broken"; broke != (s.Name() == "DeleteVolume" && s.SpanContext().SpanID() != within.SpanID()) {
+			t.Errorf("%s says %+v", s.Name(), s.Status())
+		}
+	}
+	// The echo of our own writes, and finalizers of others, begin no other.
+	w.change(r, "13", func(pv *PV) { pv.Terminating, pv.HasFinalizer = true, false })
+	r.reclaim(t.Context(), "pv")
+	w.end(r)
+	r.reclaim(t.Context(), "pv")
+	root(t, spans)
+}
+
+type deleterFunc func(context.Context) error
+
+func (f deleterFunc) DeleteVolume(ctx context.Context, _ string, _ map[string]string) error {
+	return f(ctx)
+}
+
+// TestATraceEndsInAnyWay: whatever becomes of a reclaim that has begun, its trace ends.
+func TestATraceEndsInAnyWay(t *testing.T) {
+	cases := map[string]struct {
+		then   func(*world, *Reclaimer)
+		reason string
+		cut    bool
+	}{
+		"the policy is turned":         {func(w *world, r *Reclaimer) { w.change(r, "13", func(pv *PV) { pv.Policy = PolicyRetain }) }, "PolicyKeepsVolume", false},
+		"a live read shows that it is": {func(w *world, _ *Reclaimer) { w.pv.Policy = PolicyRetain }, "PolicyKeepsVolume", false},
+		"it is held":                   {func(w *world, r *Reclaimer) { w.change(r, "13", func(pv *PV) { pv.Held = true }) }, "Held", false},
+		"somebody takes the finalizer off": {func(w *world, r *Reclaimer) {
+			w.change(r, "13", func(pv *PV) { pv.Terminating = true })
+			w.change(r, "14", strip)
+			w.end(r)
+		}, "ReclaimAbandoned", false},
+		"the PV is gone at once": {func(w *world, r *Reclaimer) { w.pvFound = false; r.reclaim(context.Background(), "pv"); w.end(r) }, "ReclaimAbandoned", false},
+		"the driver deletes it":  {func(w *world, _ *Reclaimer) { delete(w.fail, "delete volume") }, "VolumeDeleted", false},
+		"the PV went while it was deleted": {func(w *world, r *Reclaimer) {
+			delete(w.fail, "delete volume")
+			w.before = func(what string) {
+				if what == "release" {
+					w.end(r)
+				}
+			}
+		}, "VolumeDeleted", false},
+		"the lease ends": {func(_ *world, r *Reclaimer) { r.lead(false) }, "Reclaim", true},
+	}
+	for sentence, c := range cases {
+		t.Run(sentence, func(t *testing.T) {
+			w, r, spans := newTracedWorld(t)
+			w.fail["delete volume"] = errors.New("broken")
+			r.reclaim(t.Context(), "pv")
+			if _, _, ended := root(t, spans); ended {
+				t.Fatal("ended before")
+			}
+			c.then(w, r)
+			if !c.cut {
+				r.reclaim(t.Context(), "pv")
+			}
+			about, _, ended := root(t, spans)
+			if _, cut := about[string(traceInterrupted)]; !ended || about[string(traceReason)] != c.reason || cut != c.cut {
+				t.Errorf("ended %v, with %v", ended, about)
+			}
+			if len(r.traces.open) != 0 || r.traces.count != 0 {
+				t.Errorf("kept: %v", r.traces.open)
+			}
+		})
+	}
+}
+
+func TestALeaderBeginsTheTraceOfWhatItFindsAtItsFirstWork(t *testing.T) {
+	w, r, spans := newTracedWorld(t)
+	r.lead(false)
+	r.lead(true)
+	w.list, w.stored["pv"].WasAttached = attachmentList{complete: true, ofPV: map[string]int{"pv": 1}}, true
+	r.reclaim(t.Context(), "pv")
+	ended := spans.Ended()
+	if len(ended) != 2 || ended[1].Name() != "CatchUpAttachments" || ended[0].SpanContext().TraceID() == ended[1].SpanContext().TraceID() {
+		t.Fatalf("of two leaders the second has no trace of its own: %v", ended)
+	}
+	resumed := spans.Started()[1]
+	if !slices.Contains(resumed.Attributes(), traceResumed.Bool(true)) || len(resumed.Events()) != 1 || resumed.Events()[0].Name != "Attached" {
+		t.Errorf("%v, %v", resumed.Attributes(), resumed.Events())
+	}
+}
+
+func TestAReplicaThatWaitsToLeadTracesNothing(t *testing.T) {
+	w, r, spans := newTracedWorld(t)
+	r.lead(false)
+	w.change(r, "13", bound)
+	w.change(r, "14", func(pv *PV) { pv.Phase = PhaseReleased })
+	root(t, spans) // that of the time when it led
+}
+
+func TestSoManyTracesAndNoMore(t *testing.T) {
+	w, r, spans := newTracedWorld(t)
+	for i := range maxTraces {
+		r.traces.begin(PV{Name: fmt.Sprint(i), UID: types.UID(fmt.Sprint(i))})
+	}
+	if n := len(spans.Started()); n != maxTraces || r.traces.count != maxTraces {
+		t.Errorf("%d traces, counted as %d", n, r.traces.count)
+	}
+	// That the last one got none keeps nothing from being deleted; when others end there is room.
+	other := w.pv
+	other.Name, other.UID, other.Handle = "other", "other-uid", "vol-2"
+	w.others["other"] = other
+	w.store(r, other)
+	r.reclaim(t.Context(), "other")
+	w.expect(t, "read claim", "read other", "delete volume", "delete PV", "release")
+	r.reclaim(t.Context(), "pv")
+	if r.traces.begin(other); r.traces.count != maxTraces {
+		t.Errorf("%d traces are open, want that the last took the place of one that ended", r.traces.count)
+	}
+}
+
+// TestWithoutProviderNothingIsKept also keeps the program's own span, in whose context Run may be, free of our words.
+func TestWithoutProviderNothingIsKept(t *testing.T) {
+	w, r := newWorld(t)
+	if r.traces != nil {
+		t.Error("traces are kept for nobody")
+	}
+	spans := tracetest.NewSpanRecorder()
+	ctx, own := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("").Start(t.Context(), "program")
+	defer own.End()
+	r.reclaim(withoutSpan(ctx), "pv")
+	w.expect(t, "read claim", "read pv", "delete volume", "delete PV", "release")
+	if about, _, _ := root(t, spans); len(about) != 0 {
+		t.Errorf("the caller's own span says %v", about)
+	}
+}
