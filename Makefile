@@ -6,7 +6,7 @@ BIN       := .build/bin
 LINT      := $(BIN)/golangci-lint
 # The packages whose tests need no control plane and start no other program.
 UNIT      := ./cmd/... ./pkg/... ./mock-driver/... ./test/demo/... ./test/process/... ./test/mutants/... \
-             ./test/bench/... ./test/storage/... \
+             ./test/bench/... ./test/storage/... ./test/reference/... \
              ./test/faults/oracle ./test/faults/proxy ./test/faults/scenario
 # Tests that wait for real programs; far above what they take.
 TIMEOUT   ?= 30m
@@ -108,6 +108,8 @@ $(LINT): tools/go.mod
 
 docs: ## Write what is generated in docs/, and the copies in the charts, which cannot read beyond their folders
 	$(GO) test ./cmd/csi-reclaimer ./cmd/volume-guard -run FlagReference -update
+	$(GO) test ./pkg/reclaim -run TheDiagrams -update
+	$(GO) test ./test/reference -update
 	cp deploy/alerts/csi-reclaimer.rules.yaml deploy/dashboard/csi-reclaimer.json deploy/charts/volume-guard/files/
 	cp $(addprefix deploy/manifests/rbac-,owner.yaml companion.yaml observer.yaml capacity.yaml audit.yaml) deploy/charts/csi-reclaimer/files/
 

@@ -2,44 +2,27 @@
 package flagdocs
 
 import (
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/spf13/pflag"
 	cliflag "k8s.io/component-base/cli/flag"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/page"
 )
 
-var update = flag.Bool("update", false, "write the flag references in docs/")
-
-// Check is a test of a program in cmd/: its reference in docs/ says what the program says. With -update
-// the reference is written anew (make docs).
+// Check is a test of a program in cmd/: its reference in docs/ says what the program says.
 func Check(t *testing.T, program string, groups cliflag.NamedFlagSets) {
 	t.Helper()
-	file := filepath.Join("..", "..", "docs", program+"-flags.md")
-	want := page(program, groups)
-	if *update {
-		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	got, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(got) != want {
-		t.Errorf("%s is not what the program says; run make docs", file)
-	}
+	page.Check(t, program+"-flags.md", reference(program, groups))
 }
 
-func page(program string, groups cliflag.NamedFlagSets) string {
-	var page strings.Builder
-	fmt.Fprintf(&page, "# Flags of %s\n\nMade from the program itself (`make docs`); `%s --help` says the same.\n", program, program)
+func reference(program string, groups cliflag.NamedFlagSets) string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "# Flags of %s\n\nMade from the program itself (`make docs`); `%s --help` says the same.\n", program, program)
 	for _, name := range groups.Order {
-		fmt.Fprintf(&page, "\n## %s\n\n| flag | default | what it does |\n|---|---|---|\n", name)
+		fmt.Fprintf(&text, "\n## %s\n\n| flag | default | what it does |\n|---|---|---|\n", name)
 		groups.FlagSets[name].VisitAll(func(f *pflag.Flag) {
 			if f.Hidden || f.Deprecated != "" {
 				return
@@ -49,8 +32,8 @@ func page(program string, groups cliflag.NamedFlagSets) string {
 				value = " "
 			}
 			usage := strings.ReplaceAll(strings.Join(strings.Fields(f.Usage), " "), "|", "\\|")
-			fmt.Fprintf(&page, "| `--%s` | `%s` | %s |\n", f.Name, value, usage)
+			fmt.Fprintf(&text, "| `--%s` | `%s` | %s |\n", f.Name, value, usage)
 		})
 	}
-	return page.String()
+	return text.String()
 }

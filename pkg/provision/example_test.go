@@ -1,0 +1,51 @@
+package provision_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+)
+
+// A program beside a CSI driver makes the volumes of claims, and deletes those of PVs.
+func Example_csiDriver() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	fmt.Println(run(ctx))
+}
+
+func run(ctx context.Context) error {
+	config, err := clientcmd.BuildConfigFromFlags("", os.Getenv("KUBECONFIG"))
+	if err != nil {
+		return err
+	}
+	driver, err := csidriver.Connect(ctx, os.Getenv("CSI_ADDRESS"), csidriver.Config{})
+	if err != nil {
+		return err
+	}
+	defer driver.Close()
+	orders, err := provision.NewComposer(config, driver, provision.ComposerConfig{})
+	if err != nil {
+		return err
+	}
+	reclaimer, err := reclaim.New(config, driver.Name(), driver, reclaim.Config{})
+	if err != nil {
+		return err
+	}
+	provisioner, err := provision.New(config, driver.Name(), driver, orders, provision.Config{Volumes: reclaimer.PVs()})
+	if err != nil {
+		return err
+	}
+	both, ctx := errgroup.WithContext(ctx)
+	both.Go(func() error { return reclaimer.Run(ctx) })
+	both.Go(func() error { return provisioner.Run(ctx) })
+	return both.Wait()
+}

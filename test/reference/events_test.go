@@ -1,0 +1,90 @@
+package reference
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/protect"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/test/page"
+	"github.com/csi-reclaimer/csi-reclaimer/test/process"
+)
+
+// reason is one of any package.
+type reason interface {
+	~string
+	Sentence() string
+	EventType() string
+}
+
+func TestTheReferenceOfEventsIsCurrent(t *testing.T) {
+	var text strings.Builder
+	text.WriteString(`# Events and reasons
+
+Made from the code (` + "`make docs`" + `). A decision has one reason. The same word is the reason of the Event, the value of the label ` + "`reason`" + ` in the [metrics](metrics.md), and the word in parentheses
+in [` + "`kubectl reclaim explain`" + `](kubectl.md). An Event is told once for each change. Without type none is told: that is the normal course of things, which the log has at ` + "`-v=4`" + `.
+
+What to do about those that are an alert: [operate.md](operate.md). How they follow each other: [concepts.md](concepts.md).
+`)
+	table(&text, "csi-reclaimer: a volume is deleted, or kept", "On the PV; `Braked` on the Lease too, and `TooLateToKeep` on the claim too.", reclaim.Reasons())
+	table(&text, "csi-reclaimer: a volume is made", "On the claim. Besides, `Provisioning`, `ProvisioningSucceeded` and `ProvisioningFailed` are the Events of external-provisioner, with the driver's words.", provision.Reasons())
+	table(&text, "volume-guard: volumes of in-tree plugins", "On the PV; `TooLateToKeep` on the claim too.", intree.Reasons())
+	table(&text, "volume-guard: claims and PVs in use", "On the claim or the PV.", protect.Reasons())
+	page.Check(t, "events.md", text.String())
+}
+
+func table[R reason](to *strings.Builder, title, about string, reasons []R) {
+	fmt.Fprintf(to, "\n## %s\n\n%s\n\n| reason | Event | what it means |\n|---|---|---|\n", title, about)
+	for _, r := range reasons {
+		kind := r.EventType()
+		if kind == "" {
+			kind = "–"
+		}
+		fmt.Fprintf(to, "| `%s` | %s | %s |\n", string(r), kind, cell(r.Sentence()))
+	}
+}
+
+// TestEveryReasonIsListed holds what is declared against what is told of.
+func TestEveryReasonIsListed(t *testing.T) {
+	root, err := process.ModuleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for dir, listed := range map[string][]string{
+		"reclaim": words(reclaim.Reasons()), "provision": words(provision.Reasons()), "intree": words(intree.Reasons()), "protect": words(protect.Reasons()),
+	} {
+		code, err := os.ReadFile(filepath.Join(root, "pkg", dir, "reason.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var declared []string
+		for _, found := range regexp.MustCompile(`(?m)^\tReason\w+ +Reason = "(\w+)"`).FindAllStringSubmatch(string(code), -1) {
+			declared = append(declared, found[1])
+		}
+		slices.Sort(declared)
+		slices.Sort(listed)
+		if len(declared) == 0 || !slices.Equal(declared, listed) {
+			t.Errorf("pkg/%s declares %q, and lists %q", dir, declared, listed)
+		}
+	}
+}
+
+func words[R reason](reasons []R) []string {
+	all := make([]string, len(reasons))
+	for i, r := range reasons {
+		all[i] = string(r)
+	}
+	return all
+}
+
+// cell is a text as the cell of a table.
+func cell(text string) string {
+	return strings.ReplaceAll(strings.Join(strings.Fields(text), " "), "|", "\\|")
+}

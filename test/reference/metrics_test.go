@@ -1,0 +1,143 @@
+package reference
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/rest"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admit"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admit/certs"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/capacity"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/protect"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/protect/pv"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/protect/pvc"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/test/page"
+)
+
+// registered is what a program registers, as a prometheus.Registerer.
+type registered struct{ collectors []prometheus.Collector }
+
+func (r *registered) Register(c prometheus.Collector) error {
+	r.collectors = append(r.collectors, c)
+	return nil
+}
+func (r *registered) MustRegister(all ...prometheus.Collector) {
+	r.collectors = append(r.collectors, all...)
+}
+func (r *registered) Unregister(prometheus.Collector) bool { return false }
+
+func TestTheReferenceOfMetricsIsCurrent(t *testing.T) {
+	var text strings.Builder
+	text.WriteString(`# Metrics
+
+Made from what the programs register (` + "`make docs`" + `). They are served under ` + "`--metrics-path`" + ` of ` + "`--http-endpoint`" + `. The values of the label ` + "`reason`" + ` are in [events.md](events.md); what to do when one is red, in
+[operate.md](operate.md).
+`)
+	metrics(t, &text, "csi-reclaimer", sidecar(t))
+	text.WriteString("\nNames without `csi_reclaimer_` are those of external-provisioner, so that its dashboards go on. Besides, `csi_sidecar_operations_seconds` has each call of the driver, as in all kubernetes-csi sidecars.\n")
+	metrics(t, &text, "volume-guard", guard(t))
+	text.WriteString("\n## Both\n\nThe libraries of Kubernetes add their own: `workqueue_*`, `rest_client_*`, `leader_election_master_status`, `process_*` and `go_*`.\n")
+	page.Check(t, "metrics.md", text.String())
+}
+
+// nobody is a cluster that is never asked: nothing is started here.
+func nobody() *rest.Config { return &rest.Config{Host: "http://127.0.0.1:1"} }
+
+func sidecar(t *testing.T) []prometheus.Collector {
+	t.Helper()
+	var all registered
+	must := must(t)
+	_, err := reclaim.New(nobody(), "disk.csi.example.com", struct{ reclaim.Deleter }{}, reclaim.Config{Metrics: &all})
+	must(err)
+	_, err = provision.New(nobody(), "disk.csi.example.com", struct{ provision.Driver }{}, struct{ provision.Orders }{}, provision.Config{Metrics: &all})
+	must(err)
+	_, err = capacity.New(nobody(), "disk.csi.example.com", struct{ capacity.Driver }{}, nil, capacity.Config{Namespace: "csi", Metrics: &all})
+	must(err)
+	return all.collectors
+}
+
+func guard(t *testing.T) []prometheus.Collector {
+	t.Helper()
+	var all registered
+	must := must(t)
+	_, err := intree.New(nobody(), intree.Config{Metrics: &all})
+	must(err)
+	_, err = pvc.New(nobody(), pvc.Config{Config: protect.Config{Metrics: &all}})
+	must(err)
+	_, err = pv.New(nobody(), protect.Config{Metrics: &all})
+	must(err)
+	_, err = certs.New(nobody(), certs.Config{Namespace: "csi", Secret: "webhooks", Webhooks: []string{"webhooks"}, Names: []string{"guard.csi.svc"}, Metrics: &all})
+	must(err)
+	_, err = admit.NewListed(nobody(), "csi", &all)
+	must(err)
+	return all.collectors
+}
+
+func must(t *testing.T) func(error) {
+	return func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A prometheus.Desc tells what it is in its text alone.
+var described = regexp.MustCompile(`^Desc{fqName: "(.*?)", help: "(.*)", unit: ".*", constLabels: {(.*?)}, variableLabels: {(.*?)}}$`)
+
+func metrics(t *testing.T, to *strings.Builder, program string, collectors []prometheus.Collector) {
+	t.Helper()
+	rows := map[string]string{}
+	for _, c := range collectors {
+		descs := make(chan *prometheus.Desc, 100)
+		c.Describe(descs)
+		close(descs)
+		for desc := range descs {
+			found := described.FindStringSubmatch(desc.String())
+			if found == nil {
+				t.Fatalf("nothing is to be read from %s", desc)
+			}
+			var labels []string
+			for _, label := range strings.FieldsFunc(found[3]+","+found[4], func(r rune) bool { return r == ',' }) {
+				name, _, _ := strings.Cut(label, "=")
+				labels = append(labels, "`"+strings.TrimSpace(name)+"`")
+			}
+			rows[found[1]] = fmt.Sprintf("| `%s` | %s | %s | %s |\n", found[1], kind(c), strings.Join(labels, ", "), cell(found[2]))
+		}
+	}
+	if len(rows) < 5 {
+		t.Fatalf("%s has %d metrics", program, len(rows))
+	}
+	names := make([]string, 0, len(rows))
+	for name := range rows {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	fmt.Fprintf(to, "\n## %s\n\n| metric | type | labels | what it says |\n|---|---|---|---|\n", program)
+	for _, name := range names {
+		to.WriteString(rows[name])
+	}
+}
+
+// kind is the metric's type. Our own collectors have gauges alone: they count what there is.
+func kind(c prometheus.Collector) string {
+	switch c.(type) {
+	case *prometheus.CounterVec:
+		return "counter"
+	case *prometheus.HistogramVec:
+		return "histogram"
+	case prometheus.Gauge: // which has all that a Counter has, too
+		return "gauge"
+	case prometheus.Counter:
+		return "counter"
+	}
+	return "gauge"
+}
