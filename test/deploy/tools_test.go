@@ -18,7 +18,9 @@ import (
 // What operators have at hand, compiled from the Go module proxy when it is first needed. tools/go.mod
 // has the versions. Without the tag promtool would hold a client of each cloud.
 var (
-	helmProgram     = tool("helm.sh/helm/v4/cmd/helm")
+	helmProgram = tool("helm.sh/helm/v4/cmd/helm")
+	// Whatever kubectl a machine has is of another version, or none.
+	kubectlProgram  = tool("./test/deploy/kubectl.go")
 	promtoolProgram = tool("github.com/prometheus/prometheus/cmd/promtool", "-tags=remove_all_sd")
 )
 

@@ -1,0 +1,225 @@
+//go:build unix
+
+package deploy
+
+import (
+	"context"
+	"os"
+	"slices"
+	"testing"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/test/daemon"
+	"github.com/csi-reclaimer/csi-reclaimer/test/mockdriver"
+	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
+)
+
+// What the pages speak of.
+const (
+	docsPV     = "pvc-8a5c"
+	docsHome   = "shop"
+	docsDriver = "disk.csi.example.com"
+)
+
+// plays says of each command on the pages how it is run, or why it is not.
+func (s *shell) plays(t *testing.T) map[string]play {
+	t.Helper()
+	const (
+		chart = "TestTheChartIsInstalledChangedAndRemoved runs it, as it stands on the page"
+		image = "needs a container runtime and its registry; image_test.go builds each stage by what the Dockerfile says, and TestTheDocumentedImagesAreThere looks at the words"
+	)
+	of := func(name string) []string {
+		return []string{"NAMESPACE", docsHome, "LEASE", "disk-csi-example-com", "NAME", name}
+	}
+	plays := map[string]play{
+		"docker build -f deploy/Dockerfile --target csi-reclaimer -t csi-reclaimer .": {why: image},
+		"docker build -f deploy/Dockerfile --target volume-guard -t volume-guard .":   {why: image},
+		"kubectl krew install --manifest=.build/krew/reclaim.yaml --archive=.build/krew/kubectl-reclaim-linux-amd64.tar.gz": {
+			why: "krew is no program of ours, and installs from a git repository; krew_test.go of cmd/kubectl-reclaim looks at the manifest"},
+		"helm install volume-guard deploy/charts/volume-guard --namespace csi-reclaimer --create-namespace": {why: chart},
+		"helm uninstall volume-guard --namespace csi-reclaimer":                                             {why: chart},
+		"helm show values deploy/charts/volume-guard":                                                       {want: "protectedDrivers"},
+
+		"kubectl delete secret volume-guard-webhooks --namespace csi-reclaimer --ignore-not-found": {scene: s.makeSecret, want: "deleted"},
+		"kubectl delete secret -n csi-reclaimer volume-guard-webhooks":                             {scene: s.makeSecret, want: "deleted"},
+
+		"kubectl describe pv NAME":                                                 {with: of(docsPV), want: docsHome + "/" + docsPV},
+		"kubectl describe pvc NAME":                                                {with: of(docsPV), also: "-n " + docsHome, want: docsPV},
+		"kubectl get pv --sort-by=.metadata.deletionTimestamp":                     {want: docsPV},
+		"kubectl get volumeattachments":                                            {},
+		"kubectl get events -A --field-selector reason=VolumeLeftBehind":           {},
+		"kubectl get namespace NAME -o yaml":                                       {with: of(docsHome), want: "phase: Active"},
+		`kubectl annotate pv NAME csi-reclaimer.io/hold="why"`:                     {with: of(docsPV), want: "annotated"},
+		"kubectl annotate lease -n NAMESPACE LEASE csi-reclaimer.io/brake-":        {scene: s.makeBrake, with: of(""), want: "annotated"},
+		`kubectl patch pv NAME --type=merge -p '{"metadata":{"finalizers":null}}'`: {with: of(docsPV), want: "patched"},
+		`kubectl patch pvc NAME -n NAMESPACE --type=json -p '[{"op":"remove","path":"/metadata/finalizers/INDEX"}]'`: {
+			scene: s.makeHeldClaim, with: append(of("held"), "INDEX", "0"), want: "patched"},
+		"kubectl get pvc -A -o json | grep -c csi-reclaimer.io/provisioning": {scene: s.makeHeldClaim},
+		`kubectl get pv -o jsonpath='{range .items[?(@.metadata.deletionTimestamp)]}{.metadata.name} {.spec.nodeAffinity.required.nodeSelectorTerms[*].matchExpressions[*].values[*]}{"\n"}{end}'`:      {scene: s.makeLeavingPV, want: "pvc-77f0 node-7"},
+		`kubectl get pvc -A -o jsonpath='{range .items[?(@.metadata.deletionTimestamp)]}{.metadata.namespace}/{.metadata.name} {.metadata.finalizers}{"\n"}{end}' | grep csi-reclaimer.io/provisioning`: {scene: s.makeHeldClaim, want: docsHome + "/held "},
+
+		"kubectl reclaim explain pv/pvc-8a5c":                             {want: "PV pvc-8a5c"},
+		"kubectl reclaim explain":                                         {also: "pv/" + docsPV, want: "PV pvc-8a5c"},
+		"kubectl describe pv":                                             {also: docsPV, want: docsHome + "/" + docsPV},
+		"kubectl reclaim explain pv/NAME":                                 {with: of(docsPV), want: "PV pvc-8a5c"},
+		"kubectl reclaim status":                                          {want: docsDriver},
+		"kubectl reclaim release --driver=disk.csi.example.com --dry-run": {},
+		"kubectl reclaim release --driver=disk.csi.example.com":           {also: "--yes"},
+	}
+	for _, target := range []string{"demo", "test", "build", "plugin"} {
+		// What they run takes minutes, and tests run it.
+		plays["make "+target] = play{with: []string{"make ", "make -n "}, want: "go "}
+	}
+	s.addManifests(plays)
+	s.addPrograms(t, plays)
+	return plays
+}
+
+// addManifests has the API server judge what is applied, and nothing stay of it: other tests install it for good.
+func (s *shell) addManifests(plays map[string]play) {
+	for _, files := range []string{
+		"-f deploy/manifests/volume-guard.yaml", "-n csi-reclaimer -f deploy/manifests/rbac-volume-guard.yaml", "-f deploy/manifests/volume-guard-availability.yaml",
+		"-f deploy/manifests/volume-guard-webhooks.yaml", "-n csi-reclaimer -f deploy/manifests/rbac-volume-guard-webhooks.yaml",
+		"-f deploy/manifests/example.yaml", "-n mock-csi -f deploy/manifests/rbac-owner.yaml",
+	} {
+		plays["kubectl apply "+files] = play{scene: makeHomes, also: "--dry-run=server", want: "(server dry run)"}
+	}
+}
+
+// addPrograms runs them with the addresses of this machine, and what a pod would have.
+func (s *shell) addPrograms(t *testing.T, plays map[string]play) {
+	t.Helper()
+	binary := func(name string) string {
+		path, err := daemon.Build(patiently(t), name, os.Stderr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	driver := mockdriver.ForTest(t, mockdriver.Options{Name: "docs.csi-reclaimer.io"})
+	sidecar, guard := binary("csi-reclaimer"), binary("volume-guard")
+	plays[".build/bin/csi-reclaimer --csi-address=/csi/csi.sock --kubeconfig=$HOME/.kube/config --http-endpoint=:8080"] = play{
+		with: []string{".build/bin/csi-reclaimer", sidecar, "/csi/csi.sock", driver.Socket(), ":8080", freeAddress(t)}, runsOn: "Reclaiming"}
+	plays[".build/bin/volume-guard --kubeconfig=$HOME/.kube/config --dry-run -v=2"] = play{
+		with: []string{".build/bin/volume-guard", guard}, runsOn: "Honouring the reclaim policy of in-tree PVs"}
+	const inPod = "--kubeconfig=$KUBECONFIG --leader-election-namespace=" + docsHome
+	plays["volume-guard --release-finalizers"] = play{scene: s.makeHome, with: []string{"volume-guard ", guard + " "}, also: inPod, want: "0 in-tree PVs were released"}
+	plays["volume-guard --release-finalizers --release-drivers='*'"] = play{scene: s.makeHome, with: []string{"volume-guard ", guard + " "}, also: inPod, want: "were released"}
+}
+
+func makeHomes(t *testing.T) {
+	t.Helper()
+	makeGuardHome(t)
+	install(t)
+}
+
+func (s *shell) makeHome(t *testing.T) {
+	t.Helper()
+	if err := makeNamespace(patiently(t), docsHome); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s *shell) makeSecret(t *testing.T) {
+	t.Helper()
+	makeGuardHome(t)
+	_, err := client.CoreV1().Secrets(guardHome).Create(patiently(t), &v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "volume-guard-webhooks"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// makePV makes the PV of which the pages speak, with its claim, both bound, of a driver of which nothing runs. It stays for
+// all commands: of a name that is used again the PV controller may learn a quarter of a minute later.
+func (s *shell) makePV(t *testing.T) {
+	t.Helper()
+	s.make(t, storage.Spec{Name: docsPV, Change: func(pv *v1.PersistentVolume) { pv.Finalizers = []string{reclaim.Finalizer} }})
+}
+
+// makeLeavingPV makes one of a node that is gone, which is being deleted.
+func (s *shell) makeLeavingPV(t *testing.T) {
+	t.Helper()
+	s.make(t, storage.Spec{Name: "pvc-77f0", Unclaimed: true, Change: func(pv *v1.PersistentVolume) {
+		pv.Finalizers = []string{reclaim.Finalizer}
+		pv.Spec.NodeAffinity = &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{
+			MatchExpressions: []v1.NodeSelectorRequirement{{Key: "example.com/node", Operator: v1.NodeSelectorOpIn, Values: []string{"node-7"}}},
+		}}}}
+	}})
+	if err := client.CoreV1().PersistentVolumes().Delete(patiently(t), "pvc-77f0", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s *shell) make(t *testing.T, spec storage.Spec) {
+	t.Helper()
+	s.makeHome(t)
+	spec.Policy, spec.Handle = v1.PersistentVolumeReclaimRetain, "vol-of-"+spec.Name
+	vol, err := storage.Maker{Client: client, Driver: docsDriver, Namespace: docsHome}.Make(patiently(t), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forget(t, func(ctx context.Context) error {
+		if vol.Claimed {
+			if err := vol.DeleteClaim(ctx); err != nil {
+				return err
+			}
+		}
+		if err := vol.DeletePV(ctx); err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+		_, err := client.CoreV1().PersistentVolumes().Patch(ctx, spec.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return err
+	})
+}
+
+// makeHeldClaim makes a claim that is being deleted and held, as one is whose volume is being made.
+func (s *shell) makeHeldClaim(t *testing.T) {
+	t.Helper()
+	s.makeHome(t)
+	ctx, claims := patiently(t), client.CoreV1().PersistentVolumeClaims(docsHome)
+	class := "none"
+	claim, err := claims.Create(ctx, &v1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: "held", Finalizers: []string{provision.Finalizer}},
+		Spec: v1.PersistentVolumeClaimSpec{StorageClassName: &class, AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
+			Resources: v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")}}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if i := slices.Index(claim.Finalizers, provision.Finalizer); i != 0 {
+		t.Fatalf("the finalizer is number %d of the claim's", i)
+	}
+	forget(t, func(ctx context.Context) error {
+		_, err := claims.Patch(ctx, "held", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return err
+	})
+	if err := claims.Delete(ctx, "held", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// makeBrake makes a Lease with the brake on.
+func (s *shell) makeBrake(t *testing.T) {
+	t.Helper()
+	s.makeHome(t)
+	leases := client.CoordinationV1().Leases(docsHome)
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "disk-csi-example-com", Annotations: map[string]string{reclaim.BrakeAnnotation: "on"}}}
+	if _, err := leases.Create(patiently(t), lease, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	forget(t, func(ctx context.Context) error { return leases.Delete(ctx, lease.Name, metav1.DeleteOptions{}) })
+}
