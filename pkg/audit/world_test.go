@@ -243,20 +243,61 @@ func (s *soak) snap(name string) {
 	}
 }
 
+// step has some lives go on: some by a step each, or one by several.
 func (s *soak) step() {
+	s.clock.Step(time.Second)
+	for len(s.lives) < 8 {
+		s.n++
+		s.lives[fmt.Sprintf("%s-%06d", []string{"claim", "claim", "claim", "snap"}[s.dice.IntN(4)], s.n)] = 0
+	}
+	names := slices.Sorted(maps.Keys(s.lives))
+	one := names[s.dice.IntN(len(names))]
+	alone := s.dice.IntN(2) == 0
 	for range s.dice.IntN(6) {
-		s.clock.Step(time.Second)
-		switch names := slices.Sorted(maps.Keys(s.lives)); {
-		case len(names) < 8:
-			s.n++
-			s.lives[fmt.Sprintf("%s-%06d", []string{"claim", "claim", "claim", "snap"}[s.dice.IntN(4)], s.n)] = 0
-		default:
-			name := names[s.dice.IntN(len(names))]
-			if name[0] == 's' {
-				s.snap(name)
-			} else {
-				s.live(name)
+		name := one
+		if !alone {
+			name = names[s.dice.IntN(len(names))]
+		}
+		if _, lives := s.lives[name]; lives {
+			s.advance(name)
+		}
+	}
+}
+
+func (s *soak) advance(name string) {
+	if name[0] == 's' {
+		s.snap(name)
+	} else {
+		s.live(name)
+	}
+}
+
+// TestNoMomentOfALifeIsASighting has a claim get its PV, and be done with, before each of the reads of an audit.
+func TestNoMomentOfALifeIsASighting(t *testing.T) {
+	const reads = 4
+	for moment := range reads {
+		s := &soak{world: newWorld(t), dice: rand.New(rand.NewPCG(5, 0)), lives: map[string]int{"c": 0}}
+		for range 3 {
+			s.live("c")
+		}
+		if s.claims["c"].DeletionTimestamp != nil {
+			t.Fatal("this life has another end: take another seed")
+		}
+		read := 0
+		s.stir = func() {
+			if read == moment {
+				for range 4 { // its PV is stored, it is bound, let go, and gone
+					s.live("c")
+				}
 			}
+			read++
+		}
+		a := s.auditor(func(c *Config) { c.Volumes = nil })
+		if err := a.audit(s.quiet()); err != nil || read != reads {
+			t.Fatalf("%v after %d reads", err, read)
+		}
+		if v, found := a.Report().Find("vol-of-c"); found && v.Sightings > 0 {
+			t.Errorf("before read %d: %+v", moment, v)
 		}
 	}
 }
@@ -287,11 +328,7 @@ func TestNothingThatIsAccountedForIsSuspected(t *testing.T) {
 		// With nothing new, whatever is being made comes to its end.
 		s.stir = func() {
 			for _, name := range slices.Sorted(maps.Keys(s.lives)) {
-				if name[0] == 's' {
-					s.snap(name)
-				} else {
-					s.live(name)
-				}
+				s.advance(name)
 			}
 		}
 		for range 8 {
