@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	v1 "k8s.io/api/core/v1"
 	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
@@ -29,9 +30,8 @@ type Auditor struct {
 	authorization authorizationv1.AuthorizationV1Interface
 	memory        *memory
 	audits        *loop.Loop[audits]
-	// stopping ends with Stop, and with it an audit in hand: nothing is lost with it.
-	stopping context.Context
-	stop     context.CancelFunc
+	// cutOff ends an audit in hand once Run has begun: nothing is lost with it.
+	cutOff atomic.Pointer[context.CancelFunc]
 }
 
 // audits is the one key of the loop.
@@ -72,7 +72,6 @@ func newAuditor(at cluster, driver string, asks Driver, cfg Config) (*Auditor, e
 		return nil, fmt.Errorf("make an auditor: %w", err)
 	}
 	a := &Auditor{cfg: cfg.withDefaults(), driver: driver, asks: asks, cluster: at, memory: newMemory()}
-	a.stopping, a.stop = context.WithCancel(context.Background())
 	var err error
 	if a.audits, err = loop.New(loop.Config{Name: "audit", Workers: 1, Clock: a.cfg.Clock}, a.work); err != nil {
 		return nil, err
@@ -102,7 +101,7 @@ func (a *Auditor) Synced() bool { return a.cfg.Volumes == nil || a.cfg.Volumes.S
 func (a *Auditor) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(a.stopping, cancel)()
+	a.cutOff.Store(&cancel)
 	if !cache.WaitForCacheSync(ctx.Done(), a.Synced) {
 		return fmt.Errorf("wait for the first list of PVs: %w", context.Cause(ctx))
 	}
@@ -115,7 +114,9 @@ func (a *Auditor) Run(ctx context.Context) error {
 // Stop ends the audit in hand and begins no more; Run then returns. It does not wait.
 func (a *Auditor) Stop() {
 	a.audits.Stop()
-	a.stop()
+	if cutOff := a.cutOff.Load(); cutOff != nil {
+		(*cutOff)()
+	}
 }
 
 // work makes one audit.

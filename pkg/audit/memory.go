@@ -104,13 +104,13 @@ func (m *memory) complete(found survey, rules Rules, now time.Time) (fresh []una
 	oldest := m.remember(found.makers)
 	volumes := map[string]unaccounted{}
 	for key, v := range found.listing.volumes {
-		before, known := m.volumes[key]
+		before := m.volumes[key]
 		u := m.judge(v, before, found, oldest, rules, now)
 		if u.verdict.Reason.accounted() {
 			continue
 		}
 		volumes[key] = u
-		if u.verdict.Suspected && !(known && before.verdict.Suspected) {
+		if u.verdict.Suspected && !before.verdict.Suspected {
 			fresh = append(fresh, u)
 		}
 	}
