@@ -179,7 +179,9 @@ func withoutSpan(ctx context.Context) context.Context { return trace.ContextWith
 
 // traceDecision has the trace that ctx is in, if it is in one, say which reason was the last.
 func traceDecision(ctx context.Context, reason Reason) {
-	trace.SpanFromContext(ctx).SetAttributes(traceReason.String(string(reason)))
+	if span := trace.SpanFromContext(ctx); span.IsRecording() {
+		span.SetAttributes(traceReason.String(string(reason)))
+	}
 }
 
 // traceWait notes in the trace that ctx is in, if it is in one, why the PV waits.

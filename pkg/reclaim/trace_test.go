@@ -36,7 +36,7 @@ func root(t *testing.T, spans *tracetest.SpanRecorder) (about map[string]string,
 		}
 		roots++
 		for _, a := range s.Attributes() {
-			about[string(a.Key)] = a.Value.Emit()
+			about[string(a.Key)] = a.Value.String()
 		}
 		for _, e := range s.Events() {
 			events = append(events, e.Name)

@@ -82,7 +82,7 @@ func TestACollectorThatSaysNothingHoldsUpNoDeletion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer silent.Close()
+	defer func() { _ = silent.Close() }()
 	s := newStage(t)
 	car := s.sidecar(append(eager(), "--tracing-endpoint="+silent.Addr().String(), "--shutdown-grace=1s")...)
 	vol := s.make(storage.Spec{})
