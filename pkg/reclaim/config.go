@@ -73,7 +73,7 @@ type Config struct {
 	Metrics prometheus.Registerer
 	// TracerProvider makes a trace of each reclaim, from the moment in which a volume becomes deletable
 	// until its PV is let go: at most 1000 at once. A span ends in the worker that did its work, so
-	// one that sends it there and then holds up deletions. Default: no traces.
+	// one that sends it there and then holds up deletions. A dry run makes none. Default: no traces.
 	TracerProvider trace.TracerProvider
 	// Clock is replaced in tests. Default the real one.
 	Clock clock.WithTicker
@@ -113,6 +113,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Events == nil || c.DryRun {
 		c.Events = board.NoEvents{} // an Event is a write
+	}
+	if c.DryRun {
+		c.TracerProvider = nil // nothing would ever end
 	}
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}
