@@ -136,7 +136,7 @@ func TestAuditFindsLeaks(t *testing.T) {
 	}
 	s.adopts(show, large)
 	s.waitSuspects(car, small)
-	s.reclaims(show, small)
+	s.reclaims(car, show, small, kept[0])
 	s.waitSuspects(car)
 	for _, vol := range kept {
 		s.expectKept(vol)
@@ -152,11 +152,7 @@ func (s *stage) auditPlugin(car *sidecar.Sidecar, pod string) func(args ...strin
 	if address == nil {
 		return func(args ...string) string {
 			s.t.Helper()
-			file := filepath.Join(s.t.TempDir(), "report.json")
-			text, err := car.Get(s.ctx, "/audit?format=json")
-			s.must(err)
-			s.must(os.WriteFile(file, []byte(text), 0o600))
-			return s.told(append([]string{"audit", "--from=" + file}, args...)...)
+			return s.told(append([]string{"audit", "--from=" + s.saveReport(car)}, args...)...)
 		}
 	}
 	port := "--port=" + s.servePod(address, pod, car)
@@ -170,6 +166,16 @@ func (s *stage) auditPlugin(car *sidecar.Sidecar, pod string) func(args ...strin
 		s.t.Helper()
 		return s.told(append([]string{"audit", "--driver=" + s.Driver, port}, args...)...)
 	}
+}
+
+// saveReport writes what the sidecar reports now into a file.
+func (s *stage) saveReport(car *sidecar.Sidecar) (file string) {
+	s.t.Helper()
+	text, err := car.Get(s.ctx, "/audit?format=json")
+	s.must(err)
+	file = filepath.Join(s.t.TempDir(), "report.json")
+	s.must(os.WriteFile(file, []byte(text), 0o600))
+	return file
 }
 
 // podAddress returns an address of this machine that an API server takes for a pod's: not a loopback one. Nil
@@ -268,11 +274,23 @@ func (s *stage) adopts(plugin func(...string) string, handle string) {
 }
 
 // reclaims has a volume deleted in the normal way, and once.
-func (s *stage) reclaims(plugin func(...string) string, handle string) {
+func (s *stage) reclaims(car *sidecar.Sidecar, plugin func(...string) string, handle string, kept *storage.Volume) {
 	s.t.Helper()
 	s.expectTold(plugin("--reclaim="+handle, "--dry-run"), "persistentVolumeReclaimPolicy: Retain", "volumeHandle: "+handle, "is deleted for good")
 	if pv := s.pvOf(handle); pv != nil || !s.onDisk(handle) {
 		s.t.Fatalf("a dry run has made or deleted something: %v", pv)
+	}
+	// Nobody answers the question; and a volume that has a PV is none of the audit's.
+	for why, args := range map[string][]string{
+		"it was not confirmed": {"--reclaim=" + handle}, "a PV names it by now: " + kept.Name: {"--reclaim=" + kept.Handle, "--yes"},
+	} {
+		said, err := s.ended(s.plugin(append([]string{"audit", "--from=" + s.saveReport(car)}, args...)...))
+		if err == nil || !strings.Contains(said, why) {
+			s.t.Errorf("%q: %v\n%s", args, err, said)
+		}
+	}
+	if pv := s.pvOf(handle); pv != nil || !s.onDisk(handle) || s.pvOf(kept.Handle).Name != kept.Name {
+		s.t.Fatalf("what was not confirmed was done: %v", pv)
 	}
 	s.expectTold(plugin("--reclaim="+handle, "--yes"), "Released with policy Delete")
 	s.eventually("volume and PV are gone", func() bool { return !s.onDisk(handle) && s.pvOf(handle) == nil })
