@@ -108,6 +108,15 @@ func TestListsThatAreNotComplete(t *testing.T) {
 	}
 }
 
+// TestACircleIsNoticedAtOnce, and not after a hundred calls more.
+func TestACircleIsNoticedAtOnce(t *testing.T) {
+	circle, calls := pages(map[string]*csi.ListVolumesResponse{"": page("1", "a"), "1": page("2", "b"), "2": page("1", "c")}), 0
+	_, err := list(t.Context(), paging(func(r *csi.ListVolumesRequest) (*csi.ListVolumesResponse, error) { calls++; return circle(r) }), 2, 1000)
+	if !errors.Is(err, errEndless) || calls != 3 {
+		t.Errorf("%v after %d calls, want 3", err, calls)
+	}
+}
+
 // crowd never comes to an end.
 func crowd() paging {
 	n := 0
