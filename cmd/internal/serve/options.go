@@ -75,6 +75,9 @@ func (o *Options) Start(ctx context.Context, running *sync.WaitGroup, state *Sta
 	if address == "" {
 		return nil
 	}
+	if _, taken := o.more[o.metricsPath]; taken {
+		return fmt.Errorf("--metrics-path=%s: something else is served there", o.metricsPath)
+	}
 	server, err := Listen(address, o.handler(state, append(prometheus.Gatherers(metrics), legacyregistry.DefaultGatherer)))
 	if err != nil {
 		return err
