@@ -4,9 +4,12 @@ package deploy
 
 import (
 	"context"
+	"encoding/json"
 	"os"
+	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
@@ -15,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/audit"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/test/daemon"
@@ -78,9 +82,38 @@ func (s *shell) plays(t *testing.T) map[string]play {
 		// What they run takes minutes, and tests run it.
 		plays["make "+target] = play{with: []string{"make ", "make -n "}, want: "go "}
 	}
+	plays[`kubectl get pv -o jsonpath='{range .items[?(@.metadata.deletionTimestamp)]}{.metadata.name}{"\n"}{end}'`] = play{scene: s.makeLeavingPV, want: "pvc-77f0"}
+	s.addAudit(t, plays)
 	s.addManifests(plays)
 	s.addPrograms(t, plays)
 	return plays
+}
+
+// addAudit gives a report to what reads one from the sidecar's pod: no pods run here. test/e2e has it read from one, and
+// makes the PVs.
+func (s *shell) addAudit(t *testing.T, plays map[string]play) {
+	t.Helper()
+	const leak = "vol-left"
+	text, err := json.Marshal(audit.Report{
+		Driver: docsDriver, Completed: time.Now(), Listed: 2, Suspected: 1, SuspectedBytes: 1 << 30,
+		Volumes: []audit.Found{{Handle: leak, Bytes: 1 << 30, Suspected: true, Reason: audit.ReasonLeakSuspected, Sightings: 3, FirstSeen: time.Now().Add(-time.Hour)}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	report := filepath.Join(t.TempDir(), "report.json")
+	if err := os.WriteFile(report, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	from := "--from=" + report
+	const driver = "kubectl reclaim audit --driver=" + docsDriver
+	plays[driver] = play{also: from, want: leak}
+	plays["kubectl reclaim audit --driver=DRIVER"] = play{with: []string{"DRIVER", docsDriver}, also: from, want: leak}
+	plays["kubectl reclaim audit"] = play{also: "--driver=" + docsDriver + " " + from, want: leak}
+	plays[driver+" --adopt=HANDLE"] = play{with: []string{"HANDLE", leak}, also: from + " --dry-run", want: "volumeHandle: " + leak}
+	plays[driver+" --reclaim=HANDLE"] = play{with: []string{"HANDLE", leak}, also: from + " --dry-run", want: "volumeHandle: " + leak}
+	const fetched = "kubectl port-forward -n NAMESPACE POD 8080 & curl -s 'localhost:8080/audit?format=json'"
+	plays[fetched+" | kubectl reclaim audit --from=-"] = play{with: []string{fetched, "cat " + report}, want: leak}
 }
 
 // addManifests has the API server judge what is applied, and nothing stay of it: other tests install it for good.

@@ -6,12 +6,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/rest"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admit"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admit/certs"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/audit"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/capacity"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/protect"
@@ -58,6 +60,8 @@ func sidecar(t *testing.T) []prometheus.Collector {
 	_, err := reclaim.New(nobody(), "disk.csi.example.com", struct{ reclaim.Deleter }{}, reclaim.Config{Metrics: &all})
 	must(err)
 	_, err = provision.New(nobody(), "disk.csi.example.com", struct{ provision.Driver }{}, struct{ provision.Orders }{}, provision.Config{Metrics: &all})
+	must(err)
+	_, err = audit.New(nobody(), "disk.csi.example.com", struct{ audit.Driver }{}, audit.Config{Interval: time.Hour, Metrics: &all})
 	must(err)
 	_, err = capacity.New(nobody(), "disk.csi.example.com", struct{ capacity.Driver }{}, nil, capacity.Config{Namespace: "csi", Metrics: &all})
 	must(err)
@@ -110,7 +114,7 @@ func metrics(t *testing.T, to *strings.Builder, program string, collectors []pro
 				name, _, _ := strings.Cut(label, "=")
 				labels = append(labels, "`"+strings.TrimSpace(name)+"`")
 			}
-			rows[found[1]] = fmt.Sprintf("| `%s` | %s | %s | %s |\n", found[1], kind(c), strings.Join(labels, ", "), cell(found[2]))
+			rows[found[1]] = fmt.Sprintf("| `%s` | %s | %s | %s |\n", found[1], kind(c, found[1]), strings.Join(labels, ", "), cell(found[2]))
 		}
 	}
 	if len(rows) < 5 {
@@ -127,8 +131,9 @@ func metrics(t *testing.T, to *strings.Builder, program string, collectors []pro
 	}
 }
 
-// kind is the metric's type. Our own collectors have gauges alone: they count what there is.
-func kind(c prometheus.Collector) string {
+// kind is the metric's type. What our own collectors count in has the ending that Prometheus wants of counters; all else
+// of theirs is a gauge.
+func kind(c prometheus.Collector, name string) string {
 	switch c.(type) {
 	case *prometheus.CounterVec:
 		return "counter"
@@ -137,6 +142,9 @@ func kind(c prometheus.Collector) string {
 	case prometheus.Gauge: // which has all that a Counter has, too
 		return "gauge"
 	case prometheus.Counter:
+		return "counter"
+	}
+	if strings.HasSuffix(name, "_total") {
 		return "counter"
 	}
 	return "gauge"
