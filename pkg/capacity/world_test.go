@@ -42,6 +42,8 @@ type world struct {
 	// left is what the driver has in each place; err answers instead of it.
 	left map[Place]int64
 	err  error
+	// meanwhile, if set, is what happens once while the driver is asked.
+	meanwhile func()
 	// diary is what was written and asked.
 	diary []string
 	// stored are the objects of the API server, and version its latest.
@@ -192,7 +194,12 @@ func (w *world) GetCapacity(_ context.Context, r *csi.GetCapacityRequest) (*csi.
 	if w.err != nil {
 		return nil, w.err
 	}
-	return &csi.GetCapacityResponse{AvailableCapacity: w.left[at], MaximumVolumeSize: wrapperspb.Int64(w.left[at])}, nil
+	left := w.left[at]
+	if do := w.meanwhile; do != nil {
+		w.meanwhile = nil
+		do()
+	}
+	return &csi.GetCapacityResponse{AvailableCapacity: left, MaximumVolumeSize: wrapperspb.Int64(left)}, nil
 }
 
 func (w *world) answer(o *storagev1.CSIStorageCapacity) (*storagev1.CSIStorageCapacity, error) {
@@ -341,6 +348,17 @@ func TestVolumesHaveTheDriverAskedAgain(t *testing.T) {
 	w.want(w.settle(), "ask zone=a, ask zone=b")
 	w.c.Changed("other", nil)
 	w.want(w.settle(), "")
+}
+
+func TestAVolumeThatIsMadeWhileTheDriverIsAskedHasItAskedAgain(t *testing.T) {
+	w := newWorld(t)
+	w.settle()
+	w.meanwhile = func() {
+		w.left["zone=a"] = 7
+		w.c.Changed("late", []map[string]string{{"zone": "a"}})
+	}
+	w.c.Changed("late", []map[string]string{{"zone": "a"}})
+	w.want(w.settle(), "ask zone=a, ask zone=a, update zone=a 7")
 }
 
 func TestADriverThatDoesNotAnswerChangesNothing(t *testing.T) {
