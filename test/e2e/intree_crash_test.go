@@ -48,13 +48,11 @@ func (s *inTree) crashAt(account *rest.Config, k int, pvFirst bool) (crashed boo
 	}
 	s.must(f.DeleteClaim(s.ctx))
 	s.expectReclaimed(f)
-	close(stop)
+	// The last write of all is seen here before it has killed anybody.
+	if crashed = line.Applied() > 0; !crashed {
+		close(stop)
+	}
 	s.must(<-restarted)
 	s.must(g.Terminate())
-	select {
-	case <-dead:
-		return true
-	default:
-		return false
-	}
+	return crashed
 }

@@ -127,7 +127,7 @@ func TestKilledAgainAndAgain(t *testing.T) {
 	for left := len(vols); left > 0; {
 		s.must(car.WaitReady(s.soon()))
 		// Let it do some work, then kill it in the middle of more.
-		goal := len(s.deletionsAll()) + 40
+		goal := len(s.deletionsAll()) + len(vols)/10
 		s.eventually("work goes on", func() bool {
 			left = 0
 			for _, pv := range s.allPVs() {
