@@ -105,9 +105,8 @@ func TestATwinOnItsWay(t *testing.T) {
 				return twin != nil && policyOf(twin) == v1.PersistentVolumeReclaimDelete
 			})
 			u.must(u.SetPolicy(u.ctx, v1.PersistentVolumeReclaimRetain))
-			u.waitTwin("disarmed", func(twin *v1.PersistentVolume) bool {
-				return twin == nil || policyOf(twin) == v1.PersistentVolumeReclaimRetain
-			})
+			// Until it is going, a controller manager that saw it armed would delete: it reads no policy again.
+			u.waitTwin("disarmed and going", func(twin *v1.PersistentVolume) bool { return twin == nil || twin.DeletionTimestamp != nil })
 			u.goOn()
 			u.expectKept()
 		},
