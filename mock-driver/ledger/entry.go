@@ -54,7 +54,7 @@ type Entry struct {
 	Duration time.Duration `json:"durationNs,omitempty"`
 	// Note describes the process (Started).
 	Note string `json:"note,omitempty"`
-	// PID is the process id (Started).
+	// PID is the id of the process (Started), or of the one that the call comes from, 0 where the system does not tell (the others).
 	PID int `json:"pid,omitempty"`
 }
 
@@ -65,6 +65,8 @@ type Call struct {
 	Method                       string
 	Volume, Name, Snapshot, Node string
 	SecretKeys                   []string
+	// PID is the id of the process that the call came from, 0 if unknown.
+	PID int
 	// Received is never zero. Done is when the call changed something, Answered when the answer went out; zero where that did not happen.
 	Received, Done, Answered time.Time
 	// Code, Error and Did as in Entry. Code is empty while the call is unanswered.
@@ -89,7 +91,7 @@ func Calls(entries []Entry) []Call {
 			loseUnanswered(calls)
 		case Received:
 			index[key{e.Boot, e.Seq}] = len(calls)
-			calls = append(calls, Call{Boot: e.Boot, Seq: e.Seq, Method: e.Method, Received: e.Time, SecretKeys: e.SecretKeys})
+			calls = append(calls, Call{Boot: e.Boot, Seq: e.Seq, Method: e.Method, Received: e.Time, SecretKeys: e.SecretKeys, PID: e.PID})
 			calls[len(calls)-1].identify(e)
 		case Changed, Answered:
 			if at, ok := index[key{e.Boot, e.Call}]; ok {

@@ -33,6 +33,7 @@ type callKey struct{}
 func (s *Server) handle(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	c := &call{ledger: s.ledger, received: describe(req)}
 	c.received.Phase, c.received.Method = ledger.Received, path.Base(info.FullMethod)
+	c.received.PID = callerOf(ctx)
 	c.received = s.ledger.Write(c.received)
 
 	var did error

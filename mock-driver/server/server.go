@@ -104,7 +104,7 @@ func New(b *backend.Backend, f *faults.Engine, l *ledger.Writer, log *slog.Logge
 
 // Run serves on a listener until the context ends, then lets calls end for [Config.Grace], and returns when all that it started has ended.
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
-	g := grpc.NewServer(grpc.UnaryInterceptor(s.handle))
+	g := grpc.NewServer(grpc.Creds(newKnowCallers()), grpc.UnaryInterceptor(s.handle))
 	csi.RegisterIdentityServer(g, &identity{Server: s})
 	csi.RegisterControllerServer(g, &controller{Server: s})
 	csi.RegisterNodeServer(g, &node{Server: s})

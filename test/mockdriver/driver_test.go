@@ -4,6 +4,8 @@ package mockdriver_test
 
 import (
 	"context"
+	"os"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -41,6 +43,9 @@ func TestLedgerAndDiskTellWhatTheDriverDid(t *testing.T) {
 	}
 	if second := calls[1]; second.Changed || second.Code != "OK" {
 		t.Errorf("second deletion: got %+v, want OK without a change", second)
+	}
+	if runtime.GOOS == "linux" && calls[0].PID != os.Getpid() {
+		t.Errorf("the deletion came from process %d, want %d", calls[0].PID, os.Getpid())
 	}
 	created := waitCalls(t, d, "CreateVolume", 1)[0]
 	if created.Name != "pvc-one" || created.Volume != handle || !created.Changed {

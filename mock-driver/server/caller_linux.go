@@ -1,0 +1,26 @@
+package server
+
+import (
+	"net"
+	"syscall"
+)
+
+// processAt is the process at the other end of a unix socket (SO_PEERCRED in unix(7)), 0 if it cannot be told.
+func processAt(conn net.Conn) (pid int) {
+	socket, ok := conn.(syscall.Conn)
+	if !ok {
+		return 0
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	if err := raw.Control(func(fd uintptr) {
+		if cred, err := syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED); err == nil {
+			pid = int(cred.Pid)
+		}
+	}); err != nil {
+		return 0
+	}
+	return pid
+}
