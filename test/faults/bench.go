@@ -23,6 +23,7 @@ import (
 type Bench struct {
 	cluster         *controlplane.ControlPlane
 	client          kubernetes.Interface
+	witness         *witness
 	driver, sidecar string // the binaries
 	dir             string
 }
@@ -58,13 +59,19 @@ func Open(ctx context.Context, progress io.Writer, goFlags ...string) (_ *Bench,
 	if err != nil {
 		return nil, err
 	}
-	b.client, err = kubernetes.NewForConfig(b.cluster.Admin())
+	if b.client, err = kubernetes.NewForConfig(b.cluster.Admin()); err != nil {
+		return nil, err
+	}
+	b.witness, err = bearWitness(ctx, b.client)
 	return b, err
 }
 
 // Close ends the control plane and removes what Open made.
 func (b *Bench) Close() error {
 	var err error
+	if b.witness != nil {
+		b.witness.stop()
+	}
 	if b.cluster != nil {
 		err = b.cluster.Stop()
 	}

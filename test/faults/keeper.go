@@ -31,17 +31,17 @@ type keeper struct {
 	wanted bool
 	// staysDown: a crash is not followed by a start.
 	staysDown bool
-	lives     []oracle.Span
+	lives     []oracle.Process
 	killed    time.Time // when the present process was killed; zero while it was not
 	crashes   int
 	// again is closed, and replaced, when a process has begun.
 	began chan struct{}
 }
 
-// keep takes over a sidecar that was just started, until ctx ends.
-func keep(ctx context.Context, car *sidecar.Sidecar, note func(string, ...any)) (_ *keeper, wait func()) {
+// keep takes over a sidecar that was started after began, until ctx ends.
+func keep(ctx context.Context, car *sidecar.Sidecar, began time.Time, note func(string, ...any)) (_ *keeper, wait func()) {
 	k := &keeper{car: car, note: note, wanted: true, began: make(chan struct{})}
-	k.lives = []oracle.Span{{From: time.Now(), To: time.Now().Add(forever)}}
+	k.live(began)
 	var following sync.WaitGroup
 	following.Go(func() { k.follow(ctx) })
 	return k, following.Wait
@@ -101,14 +101,20 @@ func (k *keeper) again(ctx context.Context) bool {
 func (k *keeper) start() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	began := time.Now()
 	if err := k.car.Restart(); err != nil {
 		k.note("the sidecar cannot be started: %v", err)
 		return false
 	}
 	k.killed = time.Time{}
-	k.lives = append(k.lives, oracle.Span{From: time.Now(), To: time.Now().Add(forever)})
+	k.live(began)
 	k.note("a sidecar begins")
 	return true
+}
+
+// live notes the life of the present process.
+func (k *keeper) live(began time.Time) {
+	k.lives = append(k.lives, oracle.Process{Span: oracle.Span{From: began, To: time.Now().Add(forever)}, PID: k.car.PID()})
 }
 
 // crash kills the sidecar; it is started again at once, unless it is to stay down.
@@ -176,7 +182,7 @@ func (k *keeper) waitReady(ctx context.Context) error {
 	})
 }
 
-func (k *keeper) history() (lives []oracle.Span, crashes int) {
+func (k *keeper) history() (lives []oracle.Process, crashes int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return append(lives, k.lives...), k.crashes

@@ -252,6 +252,11 @@ func (s *stage) collect(ctx context.Context) (c oracle.Case, err error) {
 	if c.Now, err = s.objects(ctx); err != nil {
 		return c, err
 	}
+	bounded, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if c.Seen, err = s.witness.seen(bounded, c.Now, s.owns); err != nil {
+		return c, err
+	}
 	if c.Requests, err = oracle.ReadAudit(s.cluster.AuditLog(), s.token); err != nil {
 		return c, err
 	}
@@ -283,6 +288,11 @@ func (s *stage) collect(ctx context.Context) (c oracle.Case, err error) {
 		}
 	}
 	return c, nil
+}
+
+// owns tells whether a version is one of the story's objects. What an attachment is of, it does not say.
+func (s *stage) owns(o oracle.Object) bool {
+	return o.Namespace == s.token || o.Driver == s.driver.Name() && o.Kind == oracle.PV || o.Kind == oracle.Attachment
 }
 
 // budget is what there are reasons for: a whole life of a PV, more for each step that concerns it, each fault and each process.

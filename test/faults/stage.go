@@ -143,7 +143,7 @@ func (s *stage) startSidecar(ctx context.Context, args []string) error {
 	}
 	following, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var wait func()
-	s.keeper, wait = keep(following, car, s.note)
+	s.keeper, wait = keep(following, car, s.began, s.note)
 	s.ends = append(s.ends, func() error {
 		stop()
 		wait()

@@ -51,9 +51,9 @@ func (j *judge) objection(pv life, c ledger.Call) string {
 }
 
 // window is the time in which the reads for a call must have been made, by the process that sent it.
-func (j *judge) window(c ledger.Call) (window, process Span, known bool) {
+func (j *judge) window(c ledger.Call) (window Span, process Process, known bool) {
 	window = Span{c.Received.Add(-readFor), c.Received}
-	if process, known = j.process(c.Received); !known {
+	if process, known = j.process(c); !known {
 		return window, process, false
 	}
 	window.From = later(window.From, process.From)

@@ -18,7 +18,7 @@ func asked() *tale {
 	t := &tale{now: start}
 	t.Case = Case{
 		Driver: "d", Finalizer: ours, ClaimFinalizer: holds, User: sidecar, OnDisk: map[string]string{}, MayLeak: map[string]bool{},
-		Processes: []Span{{start, start.Add(time.Hour)}}, Told: map[string]bool{}, ClaimEvents: map[string]int{},
+		Processes: []Process{{Span: Span{start, start.Add(time.Hour)}}}, Told: map[string]bool{}, ClaimEvents: map[string]int{},
 	}
 	t.pv = Object{
 		Kind: PV, Name: name, UID: "pv-uid", Driver: "d", Handle: "vol", Policy: "Delete", Phase: "Pending",
@@ -32,6 +32,15 @@ func asked() *tale {
 func (t *tale) hold() {
 	t.claim.Finalizers = append(t.claim.Finalizers, holds)
 	t.write(sidecar, "patch", t.claim)
+}
+
+// holdKilled tells of a write whose client was killed before it was answered.
+func (t *tale) holdKilled() (made Seen) {
+	t.hold()
+	last := &t.Requests[len(t.Requests)-1]
+	made = Seen{Object: *last.Object, At: last.To}
+	last.Object, last.Code = nil, 504
+	return made
 }
 
 func (t *tale) letGo() {
@@ -92,7 +101,7 @@ func TestJudgeProvisioning(t *testing.T) {
 		}, nil},
 		"killed, found again by its name, and deleted": {func(t *tale) {
 			halfMade(t)
-			t.Processes = []Span{{start, t.now}, {t.now, t.now.Add(time.Hour)}}
+			t.Processes = []Process{{Span: Span{start, t.now}}, {Span: Span{t.now, t.now.Add(time.Hour)}}}
 			t.now = t.now.Add(time.Millisecond)
 			t.readPV(404)
 			t.make("vol")
@@ -103,6 +112,30 @@ func TestJudgeProvisioning(t *testing.T) {
 			halfMade(t)
 			t.Now, t.Told = []Object{t.claim}, map[string]bool{"claim-uid": true}
 		}, nil},
+		"held by a write whose answer nobody got": {func(t *tale) {
+			t.Seen = append(t.Seen, t.holdKilled())
+			t.make("vol")
+			t.write(sidecar, "create", t.pv)
+			t.letGo()
+			t.pv.Phase, t.claim.Volume, t.claim.Phase = "Bound", name, "Bound"
+			t.write(manager, "update", t.pv)
+			t.write(manager, "update", t.claim)
+		}, nil},
+		"UNHELD: nobody saw that the write whose answer nobody got had been done": {func(t *tale) {
+			t.holdKilled()
+			t.make("vol")
+			t.write(sidecar, "create", t.pv)
+			t.letGo()
+		}, []string{Unheld}},
+		"LEFT EARLY: let go by a write whose answer nobody got": {func(t *tale) {
+			t.hold()
+			t.make("vol")
+			t.letGo()
+			last := &t.Requests[len(t.Requests)-1]
+			t.Seen = append(t.Seen, Seen{Object: *last.Object, At: last.To})
+			last.Object, last.Code = nil, 504
+			t.write(sidecar, "create", t.pv)
+		}, []string{LeftEarly}},
 		"refused, let go and held again": {func(t *tale) {
 			t.hold()
 			t.letGo()

@@ -62,6 +62,8 @@ type Case struct {
 
 	// Requests are those that concern the driver's PVs and their claims and attachments, by anybody.
 	Requests []Request
+	// Seen are the versions of these objects as a watch told of them, in order.
+	Seen []Seen
 	// Calls are the DeleteVolume calls, by anybody, and the sidecar's CreateVolume calls.
 	Calls []ledger.Call
 	// OnDisk are the volumes that the driver's disk holds at the end: the names under which they were made, by handle.
@@ -71,8 +73,8 @@ type Case struct {
 	// Told are the UIDs of claims of which the sidecar has said that nobody knows whether they have a volume.
 	Told map[string]bool
 
-	// Processes are the lives of the sidecar's processes, in order; the last may end in the future.
-	Processes []Span
+	// Processes are the sidecar's, in order; the last may end in the future.
+	Processes []Process
 	// Lags are the times in which a watch of the sidecar was held up.
 	Lags []Span
 	// MayLeak are names of PVs that were deleted before anybody could protect them.
@@ -84,6 +86,12 @@ type Case struct {
 	WriteBudget, EventBudget, CallBudget, ClaimBudget Budget
 	// Notes are lines of the history that neither log has: what users and faults did.
 	Notes []Note
+}
+
+// Process is one process of the sidecar: its life, and its id, 0 if unknown.
+type Process struct {
+	Span
+	PID int
 }
 
 // Note is a line of a history.
@@ -135,7 +143,7 @@ const enough = 100
 // Judge returns all that is wrong, nil for nothing.
 func Judge(c Case) []Finding {
 	j := newJudge(c)
-	j.lives, j.gets = lives(c.Requests), map[object][]Request{}
+	j.lives, j.gets = lives(c.Requests, c.Seen), map[object][]Request{}
 	j.pvs = of(j.lives, PV, func(l life) bool { return l.living().Driver == c.Driver })
 	j.claims = of(j.lives, Claim, j.provisions)
 	for _, r := range c.Requests {
@@ -186,19 +194,24 @@ func (j *judge) found(kind string, pv Object, format string, args ...any) {
 	})
 }
 
-// process returns the process that ran at a time, or ran last: what it had sent may arrive after its end.
-func (j *judge) process(at time.Time) (Span, bool) {
+// process returns the process that sent a call. Where the driver could not tell, it is the one that ran then, or ran last: what it
+// had sent may arrive after its end.
+func (j *judge) process(c ledger.Call) (Process, bool) {
 	for _, p := range slices.Backward(j.Processes) {
-		if !at.Before(p.From) {
-			return p, !at.After(p.To.Add(flightFor))
+		switch {
+		case c.Received.Before(p.From):
+		case c.PID == 0 || p.PID == 0:
+			return p, !c.Received.After(p.To.Add(flightFor))
+		case c.PID == p.PID:
+			return p, true
 		}
 	}
-	return Span{}, false
+	return Process{}, false
 }
 
 // heard tells whether the sidecar got the answer that the volume is deleted.
 func (j *judge) heard(c ledger.Call) bool {
-	p, known := j.process(c.Received)
+	p, known := j.process(c)
 	inTime := j.Timeout == 0 || c.Answered.Sub(c.Received) < j.Timeout*9/10
 	return known && c.Code == "OK" && !c.Lost && inTime && c.Answered.Before(p.To)
 }
@@ -217,7 +230,7 @@ func (j *judge) judgeRepeatsOf(about Object, pvs int) {
 	for _, process := range j.Processes {
 		done, after := false, 0
 		for _, c := range j.calls {
-			if c.Volume != about.Handle || c.Received.Before(process.From) || c.Received.After(process.To) {
+			if by, known := j.process(c); c.Volume != about.Handle || !known || by != process {
 				continue
 			}
 			if done {

@@ -60,8 +60,8 @@ func (l life) surely(s Span, like func(moment) bool) bool {
 	return true
 }
 
-// lives folds requests into the lives of objects, by UID.
-func lives(requests []Request) map[string]life {
+// lives folds requests, and what was seen besides, into the lives of objects, by UID.
+func lives(requests []Request, seen []Seen) map[string]life {
 	all := map[string]life{}
 	for _, r := range requests {
 		if r.Object == nil || r.Object.UID == "" {
@@ -86,9 +86,7 @@ func lives(requests []Request) map[string]life {
 			known.commit.To = m.commit.To
 		}
 	}
-	for _, l := range all {
-		slices.SortFunc(l, func(a, b moment) int { return cmp.Compare(a.Version, b.Version) })
-	}
+	witnessed(all, seen, requests)
 	return all
 }
 

@@ -35,7 +35,7 @@ func begin() *tale {
 	t := &tale{now: start}
 	t.Case = Case{
 		Driver: "d", Finalizer: ours, User: sidecar, OnDisk: map[string]string{"vol": "vol"}, MayLeak: map[string]bool{},
-		Processes: []Span{{start, start.Add(time.Hour)}}, Events: map[string]int{},
+		Processes: []Process{{Span: Span{start, start.Add(time.Hour)}}}, Events: map[string]int{},
 	}
 	t.pv = Object{
 		Kind: PV, Name: "pv", UID: "pv-uid", Driver: "d", Handle: "vol", Policy: "Delete", Phase: "Bound",
@@ -160,7 +160,7 @@ func TestJudge(t *testing.T) {
 			t.claimGoes()
 			t.reads()
 			t.call("OK")
-			t.Processes = []Span{{start, t.now}, {t.now.Add(time.Millisecond), t.now.Add(time.Hour)}}
+			t.Processes = []Process{{Span: Span{start, t.now}}, {Span: Span{t.now.Add(time.Millisecond), t.now.Add(time.Hour)}}}
 			t.tick()
 			t.reads()
 			t.call("OK")
@@ -174,7 +174,7 @@ func TestJudge(t *testing.T) {
 		"taken off by hand before the sidecar's process began, and gone: it cannot know": {func(t *tale) {
 			t.MayLeak["pv"] = true
 			t.strip(user)
-			t.Processes = []Span{{start, t.now}, {t.now, t.now.Add(time.Hour)}}
+			t.Processes = []Process{{Span: Span{start, t.now}}, {Span: Span{t.now, t.now.Add(time.Hour)}}}
 			t.now = t.now.Add(time.Millisecond)
 			t.pvGoes(user)
 			t.claimGoes()
@@ -256,8 +256,31 @@ func TestJudge(t *testing.T) {
 		"WRONG DELETE: read by the process before": {func(t *tale) {
 			t.claimGoes()
 			t.reads()
-			t.Processes = []Span{{start, t.now.Add(-time.Nanosecond)}, {t.now, t.now.Add(time.Hour)}}
+			t.Processes = []Process{{Span: Span{start, t.now.Add(-time.Nanosecond)}}, {Span: Span{t.now, t.now.Add(time.Hour)}}}
 			t.call("OK")
+		}, []string{WrongDelete}},
+		"a call of the process before, which comes when the next has begun": {func(t *tale) {
+			t.claimGoes()
+			t.reads()
+			t.Processes = []Process{{Span{start, t.now.Add(-time.Nanosecond)}, 7}, {Span{t.now, t.now.Add(time.Hour)}, 8}}
+			t.call("OK")
+			t.Calls[0].PID = 7
+			t.pvGoes(user)
+			t.released(sidecar)
+		}, nil},
+		"WRONG DELETE: by a process that read nothing": {func(t *tale) {
+			t.claimGoes()
+			t.reads()
+			t.Processes = []Process{{Span{start, t.now.Add(-time.Nanosecond)}, 7}, {Span{t.now, t.now.Add(time.Hour)}, 8}}
+			t.call("OK")
+			t.Calls[0].PID = 8
+		}, []string{WrongDelete}},
+		"WRONG DELETE: by somebody else": {func(t *tale) {
+			t.claimGoes()
+			t.reads()
+			t.Processes[0].PID = 7
+			t.call("OK")
+			t.Calls[0].PID = 9
 		}, []string{WrongDelete}},
 		"WRONG DELETE: without a finalizer": {func(t *tale) {
 			t.strip(user)
@@ -324,7 +347,7 @@ func TestJudge(t *testing.T) {
 		"a call that was under way when the sidecar was killed": {func(t *tale) {
 			t.claimGoes()
 			t.reads()
-			t.Processes = []Span{{start, t.now.Add(-time.Millisecond)}}
+			t.Processes = []Process{{Span: Span{start, t.now.Add(-time.Millisecond)}}}
 			t.call("OK")
 			t.pvGoes(user)
 			t.released(sidecar)
@@ -332,7 +355,7 @@ func TestJudge(t *testing.T) {
 		"WRONG DELETE: long after the sidecar was killed": {func(t *tale) {
 			t.claimGoes()
 			t.reads()
-			t.Processes = []Span{{start, t.now}}
+			t.Processes = []Process{{Span: Span{start, t.now}}}
 			t.now = t.now.Add(2 * time.Second)
 			t.call("OK")
 			t.pvGoes(user)
