@@ -134,6 +134,10 @@ func (w *run) compose(ctx context.Context, why Reason) error {
 	settled, err := w.orders.Compose(ctx, want)
 	if err != nil {
 		w.elsewhere = nothing && w.wanted != nil && remedyOf(err) == order.RemedyReschedule
+		if order.ReasonOf(err) != "" && why == ReasonCleanUp {
+			// Nothing failed: what the volume was to be made from is not there any more.
+			return because(ReasonOutcomeUnknown, err)
+		}
 		return because(failureOf(why), err)
 	}
 	it.order, w.facts.Ordered = settled, true

@@ -114,7 +114,7 @@ func (r Reason) about() (sentence string, loud notice) {
 	case ReasonDiscard:
 		return "The driver made another volume than was asked for; it is deleted, and asked for again.", normal
 	case ReasonOutcomeUnknown:
-		return "It is not known whether a volume is left that was made for this claim: what is needed to find out (the StorageClass, a Secret, or the claim's PersistentVolume) is gone. " +
+		return "It is not known whether a volume is left that was made for this claim: what is needed to find out (the StorageClass, a Secret, the source of its data, or the claim's PersistentVolume) is gone. " +
 			"The claim, if it is there, is held until that is back. To let it go by hand, delete the volume in the storage system, if there is one (its name holds the claim's UID), " +
 			"and take the finalizer " + Finalizer + " off the claim.", warning
 	case ReasonNameTaken:

@@ -2,6 +2,7 @@ package provision
 
 import (
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -53,6 +54,13 @@ func nodeless(f *order.Facts) {
 	f.Claim.Annotations[annSelectedNode] = "gone"
 }
 
+func sourceless(f *order.Facts) {
+	f.Driver.Controller[csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT] = true
+	group := "snapshot.storage.k8s.io"
+	f.Claim.Spec.DataSource = &v1.TypedLocalObjectReference{APIGroup: &group, Kind: "VolumeSnapshot", Name: "gone"}
+	f.CleanUp = true
+}
+
 // refusing has orders refused with an error while it says so, and counts how often.
 func (w *world) refusing(err error) (refused *atomic.Int64, end func()) {
 	refused, over := &atomic.Int64{}, &atomic.Bool{}
@@ -77,6 +85,31 @@ func TestAClaimThatCannotBeOrderedIsNeverHeld(t *testing.T) {
 	}
 	end()
 	w.wait("it is provisioned", w.provisioned)
+}
+
+func TestTheSourceIsGoneAfterARestart(t *testing.T) {
+	w := newWorld(t)
+	w.failing(true, class(outcome.Uncertain))
+	first := w.start(Config{})
+	w.makeClaim()
+	w.wait("the volume is made unseen", func() bool { return len(w.onDisk()) == 1 })
+	first.stop()
+	w.failing(false, nil)
+	_, back := w.refusing(refusal(t, sourceless, order.RemedyWait))
+	events := record.NewFakeRecorder(100)
+	w.deleteClaim()
+	w.start(Config{Events: events})
+	if told, want := <-events.Events, "Warning "+string(ReasonOutcomeUnknown)+" "+ReasonOutcomeUnknown.Sentence(); !strings.HasPrefix(told, want) || !strings.Contains(told, "VolumeSnapshot \"ns/gone\"") {
+		t.Errorf("told %q, want %q and the name of the source", told, want)
+	}
+	if !held(w.claim()) {
+		t.Error("the claim was let go while its volume is left")
+	}
+	back()
+	w.wait("it is gone", w.gone)
+	if left := w.onDisk(); len(left) > 0 {
+		t.Errorf("LEAK: %v", left)
+	}
 }
 
 func TestAClaimThatOthersProvisionIsLeftAlone(t *testing.T) {
