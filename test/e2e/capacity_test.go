@@ -12,7 +12,9 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/capacity"
@@ -195,6 +197,68 @@ func TestCapacityGuidesTheScheduler(t *testing.T) {
 		t.Errorf("an object of somebody else's is gone: %v", err)
 	}
 	s.usedAsGranted()
+}
+
+// TestEachNodePublishesWhatItHasLeft: each node's object is its own, and changes with its volumes alone.
+func TestEachNodePublishesWhatItHasLeft(t *testing.T) {
+	t.Parallel()
+	s, members := newMembers(t, 2, "--enable-capacity", "--capacity-ownerref-level=-1", "--capacity-poll-interval=1h")
+	one, two := members[0], members[1]
+	room := resource.MustParse("1Pi") // of the driver, by default
+	type state struct {
+		used    string
+		uid     types.UID
+		version string
+	}
+	// published is what each place's object says, by place.
+	published := func() map[string]state {
+		list, err := s.client.StorageV1().CSIStorageCapacities(s.Namespace).List(s.ctx, metav1.ListOptions{LabelSelector: capacity.LabelDriver + "=" + s.Driver})
+		s.must(err)
+		all := map[string]state{}
+		for _, o := range list.Items {
+			used := room.DeepCopy()
+			used.Sub(*o.Capacity)
+			all[o.NodeTopology.MatchLabels[segment]] = state{used.String(), o.UID, o.ResourceVersion}
+		}
+		if len(all) != len(list.Items) {
+			t.Errorf("%d objects for %d places", len(list.Items), len(all))
+		}
+		return all
+	}
+	wait := func(ones, twos string) (now map[string]state) {
+		t.Helper()
+		s.eventually("the nodes say that "+ones+" and "+twos+" are used", func() bool {
+			now = published()
+			return now[one.place].used == ones && now[two.place].used == twos
+		})
+		return now
+	}
+	class := s.class(lateBinding)
+	first := wait("0", "0")
+	claim := s.claim(class, selected(two.node), func(spec *storage.ClaimSpec) { spec.Size = "5Mi" })
+	vol := s.free(claim)
+	second := wait("0", "5Mi")
+	if second[one.place] != first[one.place] || second[two.place].uid != first[two.place].uid {
+		t.Errorf("a volume on the second node turned %v into %v", first, second)
+	}
+	asked, err := one.driver.Calls("GetCapacity")
+	s.must(err)
+	s.must(one.car.Terminate())
+	s.must(one.car.Restart())
+	s.must(one.car.WaitReady(s.soon()))
+	s.eventually("the first node's driver is asked anew", func() bool {
+		again, err := one.driver.Calls("GetCapacity")
+		s.must(err)
+		return len(again) > len(asked)
+	})
+	if third := wait("0", "5Mi"); !maps.Equal(third, second) {
+		t.Errorf("a restart turned %v into %v", second, third)
+	}
+	s.deleteClaim(claim)
+	s.must(vol.WaitGone(s.soon()))
+	wait("0", "0")
+	s.must(s.client.StorageV1().StorageClasses().Delete(s.ctx, class, metav1.DeleteOptions{}))
+	s.eventually("nothing is published for a class that is gone", func() bool { return len(published()) == 0 })
 }
 
 // asks counts the GetCapacity calls.

@@ -16,6 +16,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/test/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/grant"
 	"github.com/csi-reclaimer/csi-reclaimer/test/mockdriver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/sidecar"
 	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
@@ -27,9 +28,9 @@ const segment = "topology.csi-reclaimer.io/node"
 // member is a node with the driver and the sidecar on it.
 type member struct {
 	*stage
-	node   string
-	driver *mockdriver.Driver
-	car    *sidecar.Sidecar
+	node, place string
+	driver      *mockdriver.Driver
+	car         *sidecar.Sidecar
 }
 
 // newMembers makes nodes, each with a driver and a sidecar of its own.
@@ -48,11 +49,14 @@ func newMembers(t *testing.T, n int, args ...string) (*stage, []*member) {
 			options.Name = s.Driver
 			m.driver = mockdriver.ForTest(t, options)
 		}
-		m.stage, m.node = s, s.node(map[string]string{segment: place})
+		m.stage, m.node, m.place = s, s.node(map[string]string{segment: place}), place
 		members = append(members, m)
 	}
+	if slices.Contains(args, "--enable-capacity") {
+		s.must(grant.Capacity(s.ctx, s.client, s.Namespace, "csi-reclaimer"))
+	}
 	for _, m := range members {
-		m.car = s.launchAs(sidecar.Options{Address: m.driver.Socket(), Env: []string{"NODE_NAME=" + m.node}, Args: append(append(eager(),
+		m.car = s.launchAs(sidecar.Options{Address: m.driver.Socket(), Env: []string{"NODE_NAME=" + m.node, "POD_NAMESPACE=" + s.Namespace}, Args: append(append(eager(),
 			"--node-deployment", "--leader-election", "--leader-election-namespace="+s.Namespace,
 			"--node-deployment-base-delay=100ms", "--node-deployment-max-delay=1s"), args...)})
 		s.must(m.car.WaitReady(s.soon()))
