@@ -1,5 +1,6 @@
-// Package oracle judges what a sidecar did, from outside: from the API server's audit log, which has every version of
-// every PV and claim with the time in which it was committed, from the mock driver's ledger, and from the driver's disk.
+// Package oracle judges what a sidecar did, from outside: from the API server's audit log, which has the versions of
+// every PV and claim with the time in which each was committed, from a watch, which also has those whose request was given up
+// before its answer, from the mock driver's ledger, and from the driver's disk.
 // It shares no code with pkg/reclaim and pkg/provision and asks them nothing. What is right is what the reclaim contract promises
 // (P1 to P5), and what provisioning does: no volume is there, at any moment, without a PV or a claim that is held for it; none is
 // deleted but with its claim. All for role owner with its default settings.
