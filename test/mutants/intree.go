@@ -166,7 +166,7 @@ func intree() []mutant {
 		{
 			name: "in-tree: a twin in use is deleted", in: "pkg/intree", file: "twin.go",
 			before: "case twin.Terminating, twin.Phase == reclaim.PhaseBound:", after: "case twin.Terminating:",
-			world: "twin, stale controller",
+			world: "twin, taken",
 		},
 		{
 			name: "in-tree: a twin that failed stays armed", in: "pkg/intree", file: "decide.go",

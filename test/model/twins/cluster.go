@@ -173,16 +173,31 @@ func (k *worker) releasedStill(s *state, slot int) bool {
 	return volume != 0 && volume != slot+1
 }
 
-// bind gives a PV without a claim to one of its name.
+// bind gives a PV without a claim to one of its name, in whatever phase it is (FindMatchingVolume), one
+// write at a time: the claim learns of it last (bind in pv_controller.go).
 func (k *worker) bind(s *state, slot int) {
 	p := s.pvs[slot]
 	uid := k.named(&s.claims, k.claimName(slot, p))
-	k.Can(p.Claim == 0 && p.Phase == reclaim.PhaseAvailable && uid > 0 && s.claims[max(uid, 1)-1].volume == 0, move{controllerGives, 0, slot}, func(n *scene) {
-		n.write(slot, others, func(p *pv) { p.Claim = uid })
-		now := n.claims[uid-1]
-		now.volume = uint8(slot + 1)
-		n.setClaim(int(uid-1), now)
-	})
+	if uid == 0 || s.claims[uid-1].volume != 0 {
+		return
+	}
+	switch {
+	case p.Claim == 0:
+		k.Can(true, move{controllerGives, 0, slot}, func(n *scene) {
+			n.write(slot, others, func(p *pv) { p.Claim = uid })
+		})
+	case p.Claim != uid:
+	case p.Phase != reclaim.PhaseBound:
+		k.Can(true, move{controllerBinds, 0, slot}, func(n *scene) {
+			n.write(slot, others, func(p *pv) { p.Phase = reclaim.PhaseBound })
+		})
+	default:
+		k.Can(true, move{controllerTellsClaim, 0, slot}, func(n *scene) {
+			now := n.claims[uid-1]
+			now.volume = uint8(slot + 1)
+			n.setClaim(int(uid-1), now)
+		})
+	}
 }
 
 // sidecar is the one of a CSI driver, for PVs that are migrated: simple and faithful.

@@ -1,8 +1,8 @@
 // Package twins explores, to exhaustion within named bounds, what can happen to PVs of in-tree plugins
 // whose volumes are deleted by way of a twin, and judges each step: no PV with policy Delete goes
 // before its volume does (P1), no twin has a volume deleted that a living claim has, or whose PV is to keep
-// it (P2), and every state leads to rest, with no twin left and no PV held but for a reason that is told
-// (P5).
+// it, and none stays armed once the plugin has failed (P2), and every state leads to rest, with no twin
+// left and no PV held but for a reason that is told (P5).
 //
 // volume-guard in it is the code that ships: [intree.Decide], what a run does and learns, what the watch's
 // handlers note and wake. Played are those who answer: the API server with its watch, which lags for each

@@ -74,10 +74,10 @@ func (c *scene) judgeEnd(slot int, last pv) {
 	}
 }
 
-// rests tells whether nothing is under way any more. Only then is it asked whether all is as it
-// should be.
-func (k *worker) rests(s *state) bool {
-	if s.late.on || k.Busy || k.leaders(s) != 1 {
+// idle tells whether volume-guard has nothing under way any more. Only then is it asked whether all is
+// as it should be.
+func (k *worker) idle(s *state) bool {
+	if s.late.on || k.leaders(s) != 1 {
 		return false
 	}
 	for i := range k.Replicas {
@@ -108,11 +108,19 @@ func (k *worker) comesBack(s *state) bool {
 	return false
 }
 
-// unsettled says what is not as it should be in a state that rests, empty if all is.
+// unsettled says what is not as it should be while volume-guard is idle, empty if all is. All but
+// one thing is asked only when the cluster rests too: it can be long until the PV controller tries again
+// what failed, and what comes meanwhile would be too late.
 func (k *worker) unsettled(s *state) string {
 	for i := range k.PVs {
 		slot := 2 * i
 		p, t := s.pvs[slot], s.pvs[twin(slot)]
+		if t.exists() && t.TwinOf > 0 && t.Phase == reclaim.PhaseFailed && t.deletes() && !t.Terminating {
+			return "P2: the twin of PV " + k.say(slot) + " has failed and stays armed, so that its volume can go at any time"
+		}
+		if k.Busy {
+			continue
+		}
 		// One that is bound is in use: a person took it.
 		if t.exists() && t.TwinOf > 0 && t.Phase != reclaim.PhaseBound && !k.shared(s, slot) {
 			return "P5: the twin of PV " + k.say(slot) + " is left"

@@ -33,6 +33,7 @@ const (
 	controllerFrees
 	controllerBinds
 	controllerGives
+	controllerTellsClaim
 	controllerUnbinds
 	controllerReleases
 	controllerBegins
@@ -102,6 +103,7 @@ var sentences = [verbs]string{
 	controllerFrees:      "the PV controller marks PV %[1]s Available",
 	controllerBinds:      "the PV controller marks PV %[1]s Bound",
 	controllerGives:      "the PV controller gives PV %[1]s to the claim that has its name",
+	controllerTellsClaim: "the PV controller tells the claim of PV %[1]s which PV it has",
 	controllerUnbinds:    "the PV controller takes the claim away from PV %[1]s",
 	controllerReleases:   "the PV controller marks PV %[1]s Released",
 	controllerBegins:     "the PV controller begins to delete the volume of PV %[1]s",

@@ -148,6 +148,7 @@ func TestRestIsJudged(t *testing.T) {
 		"it is to keep its volume":           {func(c *scene) { alone(c); c.pvs[0].Policy = reclaim.PolicyRetain }, "P5"},
 		"a stranger holds it":                {func(c *scene) { alone(c); c.pvs[0].Guard = intree.WriterOther }, ""},
 		"a PV with its twin":                 {func(*scene) {}, "P5"},
+		"a twin that failed":                 {func(c *scene) { c.pvs[twin(0)].Phase = reclaim.PhaseFailed }, "P2"},
 		"a twin that is left":                {func(c *scene) { c.pvs[0] = pv{} }, "P5"},
 		"a twin that somebody uses":          {func(c *scene) { c.pvs[twin(0)].Phase = reclaim.PhaseBound }, ""},
 		"a PV that is no twin, of that name": {func(c *scene) { c.pvs[twin(0)].TwinOf = 0 }, ""},

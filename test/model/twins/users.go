@@ -26,6 +26,11 @@ func (k *worker) users(s *state) {
 			k.meddlers(s, slot)
 		}
 		t := s.pvs[twin(2*i)]
+		k.User(t.Claim > 0, s.left.TakeTwin, move{userTakesBack, 0, twin(2 * i)}, func(n *scene) {
+			n.left.TakeTwin--
+			n.rescue(2 * i)
+			n.write(twin(2*i), others, func(p *pv) { p.Claim = 0 })
+		})
 		k.User(t.exists() && !t.Terminating, s.left.DeleteTwin, move{userDeletesTwin, 0, twin(2 * i)}, func(n *scene) {
 			n.left.DeleteTwin--
 			n.excused[i] = n.excused[i] || t.deletes() && t.Phase == reclaim.PhaseReleased // its end looks like that of one whose volume is deleted

@@ -45,13 +45,13 @@ func (k *worker) Visit(code []byte, v *search.Visitor) {
 	s := decode(code)
 	k.visitor, k.s = v, &s
 	k.moves(&s)
-	if !k.rests(&s) {
+	if !k.idle(&s) {
 		return
 	}
 	switch wrong := k.unsettled(&s); {
-	case wrong == "":
+	case wrong == "" && !k.Busy:
 		v.Settled()
-	case !k.comesBack(&s):
+	case wrong != "" && !k.comesBack(&s):
 		v.Unsettled(wrong)
 	}
 }

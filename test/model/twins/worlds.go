@@ -37,9 +37,10 @@ type World struct {
 
 // Budget is how often each thing may happen in one history.
 type Budget struct {
-	// What users do. TakeBack: an administrator takes the claim's UID out of a PV. Hold: a hold is put
-	// on or taken off. Strip: the finalizer is taken off by hand. DeleteTwin: so is a twin.
-	DeletePV, DeleteClaim, CreateClaim, Retain, Delete, TakeBack, Hold, Strip, DeleteTwin uint8
+	// What users do. TakeBack: an administrator takes the claim's UID out of a PV, TakeTwin: out of a
+	// twin. Hold: a hold is put on or taken off. Strip: the finalizer is taken off by hand. DeleteTwin:
+	// a twin is deleted by hand.
+	DeletePV, DeleteClaim, CreateClaim, Retain, Delete, TakeBack, TakeTwin, Hold, Strip, DeleteTwin uint8
 	// Foreign: another program puts the finalizer on a static PV. Migrate: migration is switched on or off. Upgrade: the
 	// controller manager is replaced by one of the other kind.
 	Foreign, Migrate, Upgrade uint8
@@ -93,6 +94,10 @@ func lives() []World {
 		{
 			Name: "twin, taken back", About: "an administrator gives the PV to the claim that was made anew", Claims: anew,
 			Budget: Budget{DeletePV: 1, DeleteClaim: 2, CreateClaim: 1, TakeBack: 1},
+		},
+		{
+			Name: "twin, taken", About: "an administrator gives the twin, in place of the PV, to the claim that was made anew", Claims: anew,
+			Budget: Budget{DeletePV: 1, DeleteClaim: 1, CreateClaim: 1, TakeTwin: 1},
 		},
 		{
 			Name: "twin, claim anew", About: "a claim that is made again under its name, and a process that ends", Claims: anew,
@@ -173,6 +178,10 @@ func deepWorlds() []World {
 		{
 			Name: "deep: twin, policy", About: "a policy that is turned, a claim that is made again, and a process that ends", Deep: true, Claims: anew,
 			Budget: Budget{DeletePV: 1, DeleteClaim: 1, CreateClaim: 1, Retain: 2, Delete: 1, TakeBack: 1, Crash: 1, Slow: 1},
+		},
+		{
+			Name: "deep: twin, taken", Deep: true, About: "an administrator gives the twin to the claim that was made anew, and that goes too", Claims: anew,
+			Budget: Budget{DeletePV: 1, DeleteClaim: 2, CreateClaim: 1, TakeTwin: 1},
 		},
 		{
 			Name: "deep: twin, plugin fails, crash", Deep: true, About: "a plugin that fails, and a process that ends",
