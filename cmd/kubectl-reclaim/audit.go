@@ -52,7 +52,7 @@ of any released PV is: for good. Both show the PV and ask. csi-reclaimer itself 
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
 	}
-	o.out.flags(cmd)
+	o.out.flags(cmd, formatCSV)
 	cmd.Flags().Lookup("output").Usage = "What is printed: table, wide (with the volumes that are no suspects), json, yaml or csv."
 	o.source.flags(cmd)
 	fs := cmd.Flags()
@@ -73,7 +73,7 @@ func (o *auditOptions) run(ctx context.Context) error {
 	csv := o.out.format == formatCSV
 	if !csv {
 		if err := o.out.prepare(); err != nil {
-			return fmt.Errorf("%w, csv", err)
+			return err
 		}
 	}
 	if err := o.validate(); err != nil {

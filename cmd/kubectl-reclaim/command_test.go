@@ -91,7 +91,7 @@ func TestEveryErrorHasANextStep(t *testing.T) {
 
 func TestTheShellCompletes(t *testing.T) {
 	for line, want := range map[string]string{
-		"explain ": "pv/\npvc/\n", "explain pv/a -o ": "table\nwide\njson\nyaml\n", "status --role ": "owner\ncompanion\nobserver\n",
+		"explain ": "pv/\npvc/\n", "status --role ": "owner\ncompanion\nobserver\n",
 	} {
 		said, err := run(t, append([]string{"__complete"}, strings.Split(line, " ")...)...)
 		if err != nil || !strings.HasPrefix(said, want) {
@@ -102,6 +102,47 @@ func TestTheShellCompletes(t *testing.T) {
 		if said, err := run(t, "completion", shell); err != nil || !strings.Contains(said, name) {
 			t.Errorf("completion %s: %v", shell, err)
 		}
+	}
+}
+
+// TestTheShellCompletesEachOutput that a command has, and none that it would refuse.
+func TestTheShellCompletesEachOutput(t *testing.T) {
+	want := map[string]struct {
+		args    []string
+		formats []string
+	}{
+		"explain": {[]string{"pv/a"}, []string{"table", "wide", "json", "yaml"}},
+		"status":  {nil, []string{"table", "wide", "json", "yaml"}},
+		"release": {[]string{"--driver=d"}, []string{"table", "wide", "json", "yaml"}},
+		"audit":   {[]string{"--driver=d"}, []string{"table", "wide", "json", "yaml", "csv"}},
+	}
+	for _, cmd := range newCommand(genericiooptions.NewTestIOStreamsDiscard()).Commands() {
+		c, known := want[cmd.Name()]
+		if flag := cmd.Flags().Lookup("output"); known != (flag != nil) {
+			t.Errorf("%s: it has --output: %t, and formats of it are known here: %t", cmd.Name(), flag != nil, known)
+		}
+		if !known {
+			continue
+		}
+		delete(want, cmd.Name())
+		line := append([]string{cmd.Name()}, c.args...)
+		said, err := run(t, append(append([]string{"__complete"}, line...), "-o", "")...)
+		if err != nil || !strings.HasPrefix(said, strings.Join(c.formats, "\n")+"\n:") {
+			t.Errorf("%s -o is completed by %q, %v, want %q", cmd.Name(), said, err, c.formats)
+		}
+		for _, format := range c.formats {
+			// Nothing answers there: what is complained of is that.
+			_, err := run(t, append(line, "--server=http://127.0.0.1:1", "-o", format)...)
+			if err == nil || strings.Contains(err.Error(), "--output") {
+				t.Errorf("%s -o %s: %v", cmd.Name(), format, err)
+			}
+			if usage := cmd.Flags().Lookup("output").Usage; !strings.Contains(usage, format) {
+				t.Errorf("the help of %s does not name -o %s: %s", cmd.Name(), format, usage)
+			}
+		}
+	}
+	for name := range want {
+		t.Errorf("there is no command %s", name)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -25,12 +26,17 @@ const (
 // output prints what a command has to say, as -o wants it.
 type output struct {
 	format  string
+	formats []string
 	printer printers.ResourcePrinter
 }
 
-func (o *output) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVarP(&o.format, "output", "o", formatTable, "What is printed: table, wide, json or yaml.")
-	mustComplete(cmd, "output", []string{formatTable, formatWide, "json", "yaml"})
+// flags adds -o to the command, with the formats that all commands have and those that it alone has.
+func (o *output) flags(cmd *cobra.Command, own ...string) {
+	o.formats = append([]string{formatTable, formatWide, "json", "yaml"}, own...)
+	last := len(o.formats) - 1
+	cmd.Flags().StringVarP(&o.format, "output", "o", formatTable,
+		"What is printed: "+strings.Join(o.formats[:last], ", ")+" or "+o.formats[last]+".")
+	mustComplete(cmd, "output", o.formats)
 }
 
 // wide tells whether more is wanted for people.
@@ -42,7 +48,7 @@ func (o *output) prepare() (err error) {
 		return nil
 	}
 	if o.printer, err = genericclioptions.NewJSONYamlPrintFlags().ToPrinter(o.format); err != nil {
-		return fmt.Errorf("--output=%s: must be one of table, wide, json, yaml", o.format)
+		return fmt.Errorf("--output=%s: must be one of %s", o.format, strings.Join(o.formats, ", "))
 	}
 	return nil
 }
