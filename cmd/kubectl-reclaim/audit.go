@@ -124,18 +124,24 @@ func (o *auditOptions) remedy(ctx context.Context, report audit.Report, to audit
 	if err != nil {
 		return err
 	}
-	if err := mender.Check(ctx, report, to, pv); err != nil {
+	step, made, err := mender.Check(ctx, report, to, pv)
+	if err != nil {
 		return err
 	}
-	if err := o.showPV(pv, to, found); err != nil || o.dryRun {
+	show := pv
+	if made != nil { // by an earlier run, which this one goes on with
+		show = made
+		show.SetGroupVersionKind(pv.GroupVersionKind())
+	}
+	if err := o.showPV(show, to, found); err != nil || o.dryRun {
 		return err
 	}
-	if !o.yes {
+	if !o.yes && step != audit.Finished {
 		if err := o.confirm(ctx, question(to, found)); err != nil {
 			return err
 		}
 	}
-	made, err := mender.Carry(ctx, report, to, pv)
+	made, err = mender.Carry(ctx, report, to, pv)
 	if err != nil {
 		return err
 	}
@@ -143,13 +149,14 @@ func (o *auditOptions) remedy(ctx context.Context, report audit.Report, to audit
 	return nil
 }
 
-// make returns the PV of a remedy.
+// make returns the PV of a remedy. Of a volume that is not reported none is created, and only one that was is looked for:
+// its size does not matter.
 func (o *auditOptions) make(driver string, to audit.Remedy, found audit.Found, reported bool) (*v1.PersistentVolume, error) {
 	if to == audit.Reclaim {
 		return audit.ReclaimPV(driver, found, o.pv), nil
 	}
-	if !reported && o.pv.Bytes == 0 {
-		return nil, fmt.Errorf("adopt volume %q: the report has no volume of that name; write it as the report does", found.Handle)
+	if !reported {
+		found.Bytes = 1
 	}
 	return audit.AdoptPV(driver, found, o.pv)
 }
@@ -158,7 +165,7 @@ func (o *auditOptions) make(driver string, to audit.Remedy, found audit.Found, r
 func (o *auditOptions) showPV(pv *v1.PersistentVolume, to audit.Remedy, found audit.Found) error {
 	printer := o.out.printer
 	if printer == nil {
-		printer = &printers.YAMLPrinter{}
+		printer = &printers.OmitManagedFieldsPrinter{Delegate: &printers.YAMLPrinter{}}
 	}
 	if err := printer.PrintObj(pv, o.Out); err != nil {
 		return fmt.Errorf("print the PV: %w", err)

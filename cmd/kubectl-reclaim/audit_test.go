@@ -6,11 +6,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/audit"
@@ -32,11 +34,19 @@ func reported(t *testing.T) string {
 	return string(text)
 }
 
-// apiServer answers as an API server does which has no PVs, the Leases of these names and holders, and the pod
+// apiServer answers as an API server does which has these PVs, the Leases of these names and holders, and the pod
 // ns/leads that serves a report. It notes what was asked.
-func apiServer(t *testing.T, holders map[string]string, asked *[]string) string {
+func apiServer(t *testing.T, holders map[string]string, asked *[]string, pvs ...*v1.PersistentVolume) string {
 	t.Helper()
-	report := reported(t)
+	report, of, all := reported(t), map[string]string{}, []string{}
+	for _, pv := range pvs {
+		text, err := json.Marshal(pv)
+		if err != nil {
+			t.Fatal(err)
+		}
+		of[pv.Name] = string(text)
+		all = append(all, string(text))
+	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		*asked = append(*asked, r.Method+" "+r.URL.RequestURI())
 		w.Header().Set("Content-Type", "application/json")
@@ -52,7 +62,9 @@ func apiServer(t *testing.T, holders map[string]string, asked *[]string) string 
 		case r.URL.Path == "/api/v1/namespaces/ns/pods/leads:8080/proxy/audit":
 			fmt.Fprint(w, report)
 		case r.URL.Path == "/api/v1/persistentvolumes" && r.Method == http.MethodGet:
-			fmt.Fprint(w, `{"apiVersion":"v1","kind":"PersistentVolumeList","metadata":{},"items":[]}`)
+			fmt.Fprint(w, `{"apiVersion":"v1","kind":"PersistentVolumeList","metadata":{},"items":[`+strings.Join(all, ",")+`]}`)
+		case of[path.Base(r.URL.Path)] != "" && r.Method == http.MethodGet:
+			fmt.Fprint(w, of[path.Base(r.URL.Path)])
 		default:
 			w.WriteHeader(http.StatusNotFound)
 			fmt.Fprint(w, `{"apiVersion":"v1","kind":"Status","status":"Failure","reason":"NotFound","code":404}`)
@@ -153,6 +165,36 @@ func TestARemedyWritesNothingUnlessItIsConfirmed(t *testing.T) {
 		for _, request := range asked {
 			if !strings.HasPrefix(request, "GET ") {
 				t.Errorf("%s: %s", sentence, request)
+			}
+		}
+	}
+}
+
+// TestARemedyThatWasCarriedOutIsToldOf, and nothing is asked: a person may not know whether the run before came to its end.
+func TestARemedyThatWasCarriedOutIsToldOf(t *testing.T) {
+	adopted, err := audit.AdoptPV("d.example.com", audit.Found{Handle: "vol-9", Bytes: 5 << 30}, audit.PVOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	turned := audit.ReclaimPV("d.example.com", audit.Found{Handle: "vol-8"}, audit.PVOptions{})
+	turned.Spec.PersistentVolumeReclaimPolicy, turned.Status.Phase = v1.PersistentVolumeReclaimDelete, v1.VolumeReleased
+	for arg, want := range map[string][]string{
+		"--adopt=vol-9":   {"kind: PersistentVolume", "storage: 5Gi", "PV " + adopted.Name + " keeps the volume"},
+		"--reclaim=vol-8": {"persistentVolumeReclaimPolicy: Delete", "PV " + turned.Name + " is Released with policy Delete"},
+	} {
+		var asked []string
+		said, err := in(t, "", "audit", "--driver=d.example.com", "--pod=ns/leads", "--server="+apiServer(t, nil, &asked, adopted, turned), arg)
+		if err != nil || strings.Contains(said, "[y/N]") {
+			t.Errorf("%s: %v\n%s", arg, err, said)
+		}
+		for _, words := range want {
+			if !strings.Contains(said, words) {
+				t.Errorf("%s: %q is not in\n%s", arg, words, said)
+			}
+		}
+		for _, request := range asked {
+			if !strings.HasPrefix(request, "GET ") {
+				t.Errorf("%s: %s", arg, request)
 			}
 		}
 	}

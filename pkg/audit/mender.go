@@ -50,19 +50,18 @@ func NewMender(config *rest.Config) (*Mender, error) {
 	return &Mender{pvs: clients.Core.PersistentVolumes(), clock: clock.RealClock{}}, nil
 }
 
-// Check decides on a remedy without carrying anything out: an error says why it would be refused. pv is what
-// [AdoptPV] or [ReclaimPV] made for the volume.
-func (m *Mender) Check(ctx context.Context, r Report, to Remedy, pv *v1.PersistentVolume) error {
-	_, _, err := m.next(ctx, r, to, pv)
-	return err
+// Check decides on a remedy without carrying anything out, and returns the next step, and the PV that was made for it
+// before, nil for none. An error says why it would be refused. pv is what [AdoptPV] or [ReclaimPV] made for the volume.
+func (m *Mender) Check(ctx context.Context, r Report, to Remedy, pv *v1.PersistentVolume) (Step, *v1.PersistentVolume, error) {
+	return m.next(ctx, r, to, pv, true)
 }
 
 // Carry carries a remedy out, and returns the PV as it is then. Interrupted, or after an error, it can be begun
 // again at any time: up to the turn of its policy, the last step, the PV keeps the volume.
 func (m *Mender) Carry(ctx context.Context, r Report, to Remedy, pv *v1.PersistentVolume) (*v1.PersistentVolume, error) {
 	until := m.clock.Now().Add(releasedWithin)
-	for {
-		step, own, err := m.next(ctx, r, to, pv)
+	for fresh := true; ; fresh = false {
+		step, own, err := m.next(ctx, r, to, pv, fresh)
 		switch {
 		case err != nil:
 			return own, err
@@ -77,12 +76,16 @@ func (m *Mender) Carry(ctx context.Context, r Report, to Remedy, pv *v1.Persiste
 		case step == WaitReleased:
 			select {
 			case <-ctx.Done():
-				return own, fmt.Errorf("wait for PV %q to be Released: %w", pv.Name, ctx.Err())
+				return own, fmt.Errorf("wait for PV %q to be Released: %w; it keeps its volume, and the same command goes on", pv.Name, ctx.Err())
 			case <-m.clock.After(lookEvery):
 			}
 		case step == TurnPolicy:
 			patch := kube.PolicyPatch{Name: own.Name, UID: own.UID, ResourceVersion: own.ResourceVersion, Policy: v1.PersistentVolumeReclaimDelete}
-			if _, err := kube.PatchPolicy(ctx, m.pvs, patch); err != nil && !errors.Is(err, kube.ErrChanged) {
+			turned, err := kube.PatchPolicy(ctx, m.pvs, patch)
+			if err == nil {
+				return turned, nil // a look at it may come after its volume's end, and its own
+			}
+			if !errors.Is(err, kube.ErrChanged) {
 				return own, err
 			}
 		}
@@ -91,10 +94,10 @@ func (m *Mender) Carry(ctx context.Context, r Report, to Remedy, pv *v1.Persiste
 
 // next reads what there is and decides. The remedy's own PV is read after all others, so that a write which is
 // bound to it goes by what was known then.
-func (m *Mender) next(ctx context.Context, r Report, to Remedy, pv *v1.PersistentVolume) (Step, *v1.PersistentVolume, error) {
+func (m *Mender) next(ctx context.Context, r Report, to Remedy, pv *v1.PersistentVolume, fresh bool) (Step, *v1.PersistentVolume, error) {
 	handle := pv.Spec.CSI.VolumeHandle
 	found, reported := r.Find(handle)
-	c := Case{Remedy: to, Reported: reported, Suspected: found.Suspected, Completed: r.Completed}
+	c := Case{Remedy: to, Fresh: fresh, Reported: reported, Suspected: found.Suspected, Completed: r.Completed}
 	shared := ""
 	err := each(ctx, m.pvs.List, func(o *v1.PersistentVolume) {
 		is, about := names(reclaim.PVOf(o), r.Driver)

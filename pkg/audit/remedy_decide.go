@@ -45,6 +45,8 @@ const (
 	WhyNameTaken Why = "NameTaken"
 	// WhyChanged: the PV that was made is in use, or being deleted.
 	WhyChanged Why = "Changed"
+	// WhyTakenBack: the PV was deleted while its remedy was carried out.
+	WhyTakenBack Why = "TakenBack"
 	// WhySuspected: nothing accounts for the volume.
 	WhySuspected Why = "LeakSuspected"
 )
@@ -66,6 +68,8 @@ func (w Why) Sentence() string {
 		return "the name of its PV is taken"
 	case WhyChanged:
 		return "its PV was made already, and is in use or being deleted: look at it with kubectl reclaim explain"
+	case WhyTakenBack:
+		return "its PV was made, and somebody has deleted it since"
 	case WhySuspected:
 		return "nothing in the cluster accounts for it"
 	}
@@ -79,6 +83,9 @@ const maxReportAge = 24 * time.Hour
 // or speaks against it.
 type Case struct {
 	Remedy Remedy
+	// Fresh: whoever carries it out looks for the first time, and has made nothing yet. Whoever deletes what was made takes
+	// it back, and it is not made again.
+	Fresh bool
 	// Reported and Suspected are what the report says of the volume, and Completed is when its audit ended.
 	Reported, Suspected bool
 	Completed           time.Time
@@ -108,6 +115,8 @@ func DecideRemedy(c Case, now time.Time) (Step, Why) {
 		return Refuse, WhyNameTaken
 	case c.Own.Found:
 		return c.goOn() // its own PV accounts for it by now, so no report has it any more
+	case !c.Fresh:
+		return Refuse, WhyTakenBack
 	case !c.Reported:
 		return Refuse, WhyNotReported
 	case !c.Suspected:
@@ -122,9 +131,11 @@ func DecideRemedy(c Case, now time.Time) (Step, Why) {
 func (c Case) goOn() (Step, Why) {
 	pv := c.Own.PV
 	switch {
+	case c.Remedy == Reclaim && pv.Policy == reclaim.PolicyDelete:
+		return Finished, WhySuspected // also if it is on its way out: its volume goes with it
 	case pv.Terminating:
 		return Refuse, WhyChanged
-	case c.Remedy == Adopt, pv.Policy == reclaim.PolicyDelete:
+	case c.Remedy == Adopt:
 		return Finished, WhySuspected
 	case c.Remedy != Reclaim || pv.Policy != reclaim.PolicyRetain:
 		return Refuse, WhyChanged

@@ -12,7 +12,7 @@ import (
 
 // suspect is a case in which a PV is to be made.
 func suspect(to Remedy, change func(*Case)) Case {
-	c := Case{Remedy: to, Reported: true, Suspected: true, Completed: noon.Add(-time.Hour), Others: Absent, Own: OwnPV{Read: true}}
+	c := Case{Remedy: to, Fresh: true, Reported: true, Suspected: true, Completed: noon.Add(-time.Hour), Others: Absent, Own: OwnPV{Read: true}}
 	if change != nil {
 		change(&c)
 	}
@@ -52,6 +52,9 @@ func TestTheStepsOfARemedy(t *testing.T) {
 		"made, and in use":                         {made(Reclaim, func(pv *reclaim.PV) { pv.Phase = reclaim.PhaseBound }), Refuse, WhyChanged},
 		"made, and free for anybody":               {made(Reclaim, func(pv *reclaim.PV) { pv.Phase = reclaim.PhaseAvailable }), Refuse, WhyChanged},
 		"made, and turned":                         {made(Reclaim, func(pv *reclaim.PV) { pv.Policy = reclaim.PolicyDelete }), Finished, WhySuspected},
+		"made, turned, and on its way out":         {made(Reclaim, func(pv *reclaim.PV) { pv.Policy, pv.Terminating = reclaim.PolicyDelete, true }), Finished, WhySuspected},
+		"it was made, and is gone":                 {suspect(Reclaim, func(c *Case) { c.Fresh = false }), Refuse, WhyTakenBack},
+		"adopted, and turned by somebody":          {made(Adopt, func(pv *reclaim.PV) { pv.Policy = reclaim.PolicyDelete }), Finished, WhySuspected},
 		"made, and of a policy nobody knows":       {made(Reclaim, func(pv *reclaim.PV) { pv.Policy = reclaim.PolicyUnknown }), Refuse, WhyChanged},
 		"made, and being deleted":                  {made(Reclaim, func(pv *reclaim.PV) { pv.Terminating = true }), Refuse, WhyChanged},
 		"made for a remedy that there is none of":  {made("", func(*reclaim.PV) {}), Refuse, WhyChanged},

@@ -106,6 +106,10 @@ func auditing() []mutant {
 			before: "case !c.Suspected:", after: "case false:", because: because,
 		},
 		{
+			name: "remedy: what was taken back is made again", in: in, file: "remedy_decide.go",
+			before: "case !c.Fresh:", after: "case false:", because: because,
+		},
+		{
 			name: "remedy: a report counts for ever", in: in, file: "remedy_decide.go",
 			before: "case c.Completed.IsZero() || now.Sub(c.Completed) > maxReportAge:", after: "case false:", because: because,
 		},
