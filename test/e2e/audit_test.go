@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -343,6 +344,74 @@ func TestAuditUsesWhatItIsGranted(t *testing.T) {
 		}
 		return true
 	})
+}
+
+// TestAuditHeedsSnapshots: what a VolumeSnapshotContent has as its storage is no leak, and neither is what one waits for. The
+// volume that a snapshot was taken of has to have a PV like any other.
+func TestAuditHeedsSnapshots(t *testing.T) {
+	t.Parallel()
+	s := newAuditStage(t, "owner", mockdriver.Options{})
+	car := s.sidecar(append(eager(), "--audit-interval=100ms", "--audit-sightings=2", "--audit-grace=0s")...)
+	s.snapshotsServed()
+	source := &provisioned{Volume: s.make(storage.Spec{Policy: v1.PersistentVolumeReclaimRetain})}
+	contents := s.Snapshots.VolumeSnapshotContents()
+
+	// As drivers do that list the storage of their snapshots among their volumes.
+	stored, stray := s.leak(1<<20), s.leak(1<<20)
+	snapshot := s.snapshot(source, func(_ *snapshotv1.VolumeSnapshot, c *snapshotv1.VolumeSnapshotContent) {
+		c.Status.SnapshotHandle = &stored
+	})
+	s.waitSuspects(car, stray)
+	for _, handle := range []string{stored, source.Handle} {
+		if v, found := s.report(car).Find(handle); found {
+			t.Errorf("it is accounted for: %+v", v)
+		}
+	}
+	s.must(contents.Delete(s.ctx, snapshot.Content, metav1.DeleteOptions{}))
+	s.waitSuspects(car, stray, stored)
+
+	young := s.snapshot(source, func(_ *snapshotv1.VolumeSnapshot, c *snapshotv1.VolumeSnapshotContent) {
+		c.Status = &snapshotv1.VolumeSnapshotContentStatus{ReadyToUse: new(bool)}
+	})
+	s.waitAudits(car, 2) // of which one was begun after it was stored
+	made := s.leak(1 << 20)
+	s.eventually("the snapshot may be the maker of what came after it", func() bool {
+		v, found := s.report(car).Find(made)
+		if v.Suspected {
+			t.Fatalf("FALSE LEAK: %+v", v)
+		}
+		return found && v.Reason == audit.ReasonBeingMade && v.Because == "VolumeSnapshotContent "+young.Content
+	})
+	ready, err := contents.Get(s.ctx, young.Content, metav1.GetOptions{})
+	s.must(err)
+	is := true
+	ready.Status.ReadyToUse, ready.Status.SnapshotHandle = &is, &made
+	_, err = contents.UpdateStatus(s.ctx, ready, metav1.UpdateOptions{})
+	s.must(err)
+	s.eventually("it is its storage", func() bool { _, found := s.report(car).Find(made); return !found })
+
+	// The snapshot stays, and does not account for the volume that it was taken of.
+	s.must(source.DeleteClaim(s.ctx))
+	s.must(source.DeletePV(s.ctx))
+	s.waitSuspects(car, stray, stored, source.Handle)
+	for _, handle := range []string{stray, stored, made, source.Handle} {
+		if n := len(s.deletions(handle)); n > 0 || !s.onDisk(handle) {
+			t.Errorf("WRONG DELETE: %d calls for %s", n, handle)
+		}
+	}
+}
+
+// waitAudits waits until so many more audits are complete.
+func (s *stage) waitAudits(car *sidecar.Sidecar, more int) {
+	s.t.Helper()
+	for last := s.report(car).Completed; more > 0; more-- {
+		s.eventually("one more audit is complete", func() bool {
+			now := s.report(car).Completed
+			later := now.After(last)
+			last = now
+			return later
+		})
+	}
 }
 
 // TestAuditSoak has claims provisioned and deleted, at the least that the flags allow: two sightings and no
