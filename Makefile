@@ -24,14 +24,17 @@ plugin: ## Compile the kubectl plugin alone into .build/bin
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/kubectl-reclaim
 
 PLATFORMS ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
-krew: ## Make the plugin's archives and its krew manifest in .build/krew, for VERSION; PLATFORMS are its systems
-	@rm -rf .build/krew && mkdir -p .build/krew && sed 's|$${VERSION}|$(VERSION)|' deploy/krew/reclaim.yaml > .build/krew/reclaim.yaml
+KREW      := .build/krew
+krew: ## Make the plugin's archives and its krew manifest in .build/krew, for VERSION (vX.Y.Z); PLATFORMS are its systems
+	@echo '$(VERSION)' | grep -Eq '^v(0|[1-9][0-9]*)(\.(0|[1-9][0-9]*)){2}([-+][0-9A-Za-z.+-]+)?$$' || \
+		{ echo "krew takes no version like $(VERSION): make krew VERSION=vX.Y.Z" >&2; exit 1; }
+	@rm -rf $(KREW) && mkdir -p $(KREW) && sed 's|$${VERSION}|$(VERSION)|' deploy/krew/reclaim.yaml > $(KREW)/reclaim.yaml
 	@for platform in $(PLATFORMS); do os=$${platform%/*}; arch=$${platform#*/}; \
-		echo "$$os/$$arch"; dir=.build/krew/$$os-$$arch; mkdir $$dir && cp LICENSE deploy/krew/kubectl_complete-reclaim $$dir && \
+		echo "$$os/$$arch"; dir=$(KREW)/$$os-$$arch; archive=$(KREW)/kubectl-reclaim-$$os-$$arch.tar.gz; \
+		mkdir $$dir && cp LICENSE deploy/krew/kubectl_complete-reclaim $$dir && \
 		CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $$dir/ ./cmd/kubectl-reclaim && \
-		tar -C $$dir -czf $$dir.tar.gz . && mv $$dir.tar.gz .build/krew/kubectl-reclaim-$$os-$$arch.tar.gz && rm -r $$dir && \
-		sum=$$(sha256sum .build/krew/kubectl-reclaim-$$os-$$arch.tar.gz | cut -d' ' -f1) && \
-		sed -i.bak "s|\$${SHA256_$${os}_$$arch}|$$sum|" .build/krew/reclaim.yaml && rm .build/krew/reclaim.yaml.bak || exit 1; \
+		tar -C $$dir -czf $$archive . && rm -r $$dir && sum=$$(sha256sum $$archive | cut -d' ' -f1) && \
+		sed "s|\$${OS}|$$os|g; s|\$${ARCH}|$$arch|g; s|\$${VERSION}|$(VERSION)|g; s|\$${SHA256}|$$sum|" deploy/krew/platform.yaml >> $(KREW)/reclaim.yaml || exit 1; \
 	done
 
 demo: ## Show the main jobs on real control planes; KEEP=1 leaves it up. Needs Go, git, make

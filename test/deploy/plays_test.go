@@ -47,7 +47,7 @@ func (s *shell) plays(t *testing.T) map[string]play {
 		"docker build -f deploy/Dockerfile --target csi-reclaimer -t csi-reclaimer .": {why: image},
 		"docker build -f deploy/Dockerfile --target volume-guard -t volume-guard .":   {why: image},
 		"kubectl krew install --manifest=.build/krew/reclaim.yaml --archive=.build/krew/kubectl-reclaim-linux-amd64.tar.gz": {
-			why: "krew is no program of ours, and installs from a git repository; krew_test.go of cmd/kubectl-reclaim looks at the manifest"},
+			why: "krew is no program of ours; krew_test.go makes what it is given, and judges it by krew's rules"},
 		"helm install volume-guard deploy/charts/volume-guard --namespace csi-reclaimer --create-namespace": {why: chart},
 		"helm uninstall volume-guard --namespace csi-reclaimer":                                             {why: chart},
 		"helm show values deploy/charts/volume-guard":                                                       {want: "protectedDrivers"},
