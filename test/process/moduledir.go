@@ -10,7 +10,8 @@ import (
 )
 
 // ModuleDir returns the folder of a module that the project's go.mod requires, in the version that it requires: for data that
-// come with a module, and that so need no copy here. A module that the machine does not have yet is downloaded and checked against go.sum.
+// come with a module, and that so need no copy here. PATH@VERSION is a module that need not be required. A module that the machine
+// does not have yet is downloaded and checked against go.sum, or the checksum database where that has none of it.
 func ModuleDir(ctx context.Context, path string) (string, error) {
 	root, err := ModuleRoot()
 	if err != nil {

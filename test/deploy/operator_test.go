@@ -1,0 +1,93 @@
+//go:build unix
+
+package deploy
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/process"
+)
+
+// operatorModule has the kinds of prometheus-operator as CRDs. Its files are all that is used: 4 MB, and nothing of it
+// is compiled.
+const operatorModule = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
+
+// installOperatorsKinds has the API server know those of prometheus-operator that the chart renders, until the test ends.
+func installOperatorsKinds(t *testing.T) {
+	t.Helper()
+	ctx := patiently(t)
+	module, err := process.ModuleDir(ctx, operatorModule)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, resource := range []string{"podmonitors", "prometheusrules"} {
+		text, err := os.ReadFile(filepath.Join(module, "example", "prometheus-operator-crd", "monitoring.coreos.com_"+resource+".yaml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, crd := range documents(t, resource, text) {
+			if err := apply(ctx, crd, crd.text, "", false); err != nil {
+				t.Fatal(err)
+			}
+			forget(t, func(ctx context.Context) error {
+				path, err := pathOf(crd, "")
+				if err == nil {
+					err = client.RESTClient().Delete().AbsPath(path...).Do(ctx).Error()
+				}
+				return err
+			})
+		}
+	}
+}
+
+// TestTheOperatorTakesWhatItIsGiven: the PodMonitor and the PrometheusRule are as the CRDs have it, and what is not is found.
+func TestTheOperatorTakesWhatItIsGiven(t *testing.T) {
+	makeGuardHome(t)
+	installOperatorsKinds(t)
+	ctx := patiently(t)
+	wrong := map[string]struct{ from, to string }{
+		"PodMonitor":     {"podMetricsEndpoints:", "podMetricEndpoints:"},
+		"PrometheusRule": {"expr:", "query:"},
+	}
+	for _, d := range render(t, guardValues()["with monitoring"]...) {
+		change, is := wrong[d.GetKind()]
+		if !is {
+			continue
+		}
+		delete(wrong, d.GetKind())
+		if err := applyServed(ctx, d); err != nil {
+			t.Fatalf("%s: %v", d, err)
+		}
+		text := bytes.ReplaceAll(d.text, []byte(change.from), []byte(change.to))
+		if err := apply(ctx, d, text, guardHome, true); err == nil || !strings.Contains(err.Error(), strings.TrimSuffix(change.to, ":")) {
+			t.Errorf("%s with %q for %q: %v", d, change.to, change.from, err)
+		}
+	}
+	for kind := range wrong {
+		t.Errorf("the chart renders no %s", kind)
+	}
+}
+
+// applyServed tries an object in a dry run, once the API server serves its kind: that is some moments after it has the CRD.
+func applyServed(ctx context.Context, d document) error {
+	for {
+		err := apply(ctx, d, d.text, guardHome, true)
+		if !meta.IsNoMatchError(err) && !apierrors.IsNotFound(err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
