@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -157,13 +158,18 @@ func TestMigrateFromExternalProvisioner(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			s := newStage(t)
-			_, stop := s.startPeer(honours, stock()...)
+			_, stop := s.startPeer(honours, append(stock(), "--leader-election-namespace="+s.Namespace)...)
 			c := s.newCrowd()
 			look := s.sidecar("--dry-run") // 1. a first look
 			s.must(look.Terminate())
 			s.expectNoWrites()
-			stop()                // 2. stop external-provisioner
-			s.sidecar(eager()...) // 3. start csi-reclaimer
+			// 2. and 3. as one change of the pod: the old one still holds the Lease of both.
+			car := s.sidecar(append(eager(), "--leader-election", "--leader-election-namespace="+s.Namespace,
+				"--leader-election-identity=new", "--leader-election-retry-period=500ms")...)
+			s.eventually("it waits for the Lease", func() bool { return strings.Contains(car.LogTail(1000), `"New leader" identity="peer"`) })
+			s.expectNoWrites()
+			stop()
+			s.must(car.WaitLog(s.soon(), "Became the leader"))
 			c.goOn(true, !honours)
 		})
 	}

@@ -109,6 +109,7 @@ func Grant(ctx context.Context, client kubernetes.Interface, namespace, account 
 		rule("storage.k8s.io", "storageclasses", "get", "list", "watch"),
 		rule("", "nodes", "get", "list", "watch"),
 		rule("", "events", "list", "watch", "create", "update", "patch"),
+		rule("coordination.k8s.io", "leases", "get", "create", "update"),
 	}}
 	if _, err := client.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("make cluster role: %w", err)

@@ -5,10 +5,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/signal"
+	"regexp"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -18,6 +21,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v10/controller"
@@ -44,6 +49,7 @@ func run(ctx context.Context, args []string) error {
 	threads := flags.Int("worker-threads", controller.DefaultThreadiness, "how many PVs, and how many claims, are worked on at once")
 	retry := flags.Duration("retry-interval-start", 0, "delay after a first failure; it doubles up to 5 minutes, as the stock provisioner has it with 1s. 0: the library's own, 15s and 10 retries a second")
 	resync := flags.Duration("resync-period", controller.DefaultResyncPeriod, "how often every PV is looked at again")
+	namespace := flags.String("leader-election-namespace", "", "work only while it holds the driver's Lease there, as the stock provisioner does with --leader-election. Default: it needs none")
 	provision := flags.Bool("provision", false, "make volumes for claims: of a size and a filesystem, and nothing else that a claim or class may ask for")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -67,14 +73,48 @@ func run(ctx context.Context, args []string) error {
 	c := controller.NewProvisionController(klog.Background(), client, driver.Name(), provisioner{driver, *provision},
 		append(retries(*retry), controller.LeaderElection(false), controller.AddFinalizer(*addFinalizer),
 			controller.ResyncPeriod(*resync), controller.Threadiness(*threads), controller.MetricsPort(0))...)
-	fmt.Fprintln(os.Stderr, "peer: at work, add-finalizer", *addFinalizer)
-	// Run waits for ever, also when ctx has ended.
-	ended := make(chan struct{})
-	go func() { defer close(ended); c.Run(ctx) }()
-	<-ctx.Done()
-	select {
-	case <-ended:
-	case <-time.After(time.Second):
+	work := func() {
+		fmt.Fprintln(os.Stderr, "peer: at work, add-finalizer", *addFinalizer)
+		// Run waits for ever, also when ctx has ended.
+		ended := make(chan struct{})
+		go func() { defer close(ended); c.Run(ctx) }()
+		<-ctx.Done()
+		select {
+		case <-ended:
+		case <-time.After(time.Second):
+		}
+	}
+	if *namespace == "" {
+		work()
+		return nil
+	}
+	return lead(ctx, client, *namespace, driver.Name(), work)
+}
+
+// lead does the work once the Lease is held, and gives it up after that.
+func lead(ctx context.Context, client kubernetes.Interface, namespace, driver string, work func()) error {
+	election, giveUp := context.WithCancel(context.WithoutCancel(ctx))
+	defer giveUp()
+	var began atomic.Bool
+	defer context.AfterFunc(ctx, func() {
+		if !began.Load() {
+			giveUp()
+		}
+	})()
+	leaderelection.RunOrDie(election, leaderelection.LeaderElectionConfig{
+		Lock: &resourcelock.LeaseLock{
+			// The name that csi-lib-utils makes of a driver's.
+			LeaseMeta: metav1.ObjectMeta{Namespace: namespace, Name: regexp.MustCompile("[^a-zA-Z0-9-]").ReplaceAllString(driver, "-")},
+			Client:    client.CoordinationV1(), LockConfig: resourcelock.ResourceLockConfig{Identity: "peer"},
+		},
+		LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second, ReleaseOnCancel: true,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(context.Context) { began.Store(true); work(); giveUp() },
+			OnStoppedLeading: func() {},
+		},
+	})
+	if ctx.Err() == nil {
+		return errors.New("lost the Lease")
 	}
 	return nil
 }
