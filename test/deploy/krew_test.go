@@ -36,7 +36,7 @@ func makeKrew(t *testing.T, variables ...string) (folder string, err error) {
 	}
 	folder = filepath.Join(t.TempDir(), "krew")
 	var complaints bytes.Buffer
-	err = process.Run(patiently(t), process.Command{
+	err = process.Run(t.Context(), process.Command{ // compiling may take longer than anything else here
 		Name: "make krew", Path: "make", Args: append([]string{"krew", "KREW=" + folder}, variables...), Dir: root, Tee: &complaints,
 	})
 	if err != nil {
