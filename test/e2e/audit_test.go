@@ -34,10 +34,10 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
 )
 
-// newAuditStage is a stage whose account may audit, in a role of csi-reclaimer.
-func newAuditStage(t *testing.T, role string, options mockdriver.Options) *stage {
+// newAuditStage is a stage whose account may audit, in role owner.
+func newAuditStage(t *testing.T, options mockdriver.Options) *stage {
 	t.Helper()
-	s := newStageAs(t, role, options)
+	s := newStageAs(t, "owner", options)
 	s.must(grant.Audit(s.ctx, s.client, s.Namespace, "csi-reclaimer"))
 	t.Cleanup(func() {
 		_ = s.client.RbacV1().ClusterRoleBindings().Delete(s.clean(), "csi-reclaimer-audit-"+s.Namespace, metav1.DeleteOptions{})
@@ -94,7 +94,7 @@ func (s *stage) waitSuspects(car *sidecar.Sidecar, handles ...string) {
 // TestAuditFindsLeaks, which a person then adopts or has reclaimed through the plugin.
 func TestAuditFindsLeaks(t *testing.T) {
 	t.Parallel()
-	s := newAuditStage(t, "owner", mockdriver.Options{})
+	s := newAuditStage(t, mockdriver.Options{})
 	s.must(s.driver.SetFaults(s.ctx, unruly()))
 	kept := s.makeMany(5, func(int) storage.Spec { return storage.Spec{Policy: v1.PersistentVolumeReclaimRetain} })
 	const sightings, grace = 4, time.Second
@@ -303,7 +303,7 @@ func (s *stage) reclaims(car *sidecar.Sidecar, plugin func(...string) string, ha
 // TestAuditNeedsADriverThatLists, and says so.
 func TestAuditNeedsADriverThatLists(t *testing.T) {
 	t.Parallel()
-	s := newAuditStage(t, "owner", mockdriver.Options{Profile: "no-list"})
+	s := newAuditStage(t, mockdriver.Options{Profile: "no-list"})
 	car := s.sidecar(append(eager(), "--audit-interval=50ms")...)
 	s.must(car.WaitLog(s.soon(), "does not advertise LIST_VOLUMES: no audit is made"))
 	const said = "does not advertise LIST_VOLUMES"
@@ -350,7 +350,7 @@ func TestAuditUsesWhatItIsGranted(t *testing.T) {
 // volume that a snapshot was taken of has to have a PV like any other.
 func TestAuditHeedsSnapshots(t *testing.T) {
 	t.Parallel()
-	s := newAuditStage(t, "owner", mockdriver.Options{})
+	s := newAuditStage(t, mockdriver.Options{})
 	car := s.sidecar(append(eager(), "--audit-interval=100ms", "--audit-sightings=2", "--audit-grace=0s")...)
 	s.snapshotsServed()
 	source := &provisioned{Volume: s.make(storage.Spec{Policy: v1.PersistentVolumeReclaimRetain})}
@@ -417,7 +417,7 @@ func (s *stage) waitAudits(car *sidecar.Sidecar, more int) {
 // TestAuditSoak has claims provisioned and deleted, at the least that the flags allow: two sightings and no
 // grace. What leaks is found, and nothing else is ever suspected.
 func TestAuditSoak(t *testing.T) {
-	s := newAuditStage(t, "owner", mockdriver.Options{})
+	s := newAuditStage(t, mockdriver.Options{})
 	s.must(s.driver.SetFaults(s.ctx, unruly()))
 	car := s.sidecar(append(eager(), "--audit-interval=30ms", "--audit-sightings=2", "--audit-grace=0s", "--audit-page-size=7")...)
 	class := s.class()
