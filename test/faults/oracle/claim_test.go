@@ -78,6 +78,11 @@ func halfMade(t *tale) {
 // bound is how it should be.
 func bound(t *tale) {
 	t.hold()
+	provided(t)
+}
+
+// provided is what comes after the claim is held.
+func provided(t *tale) {
 	t.make("vol")
 	t.write(sidecar, "create", t.pv)
 	t.letGo()
@@ -114,18 +119,11 @@ func TestJudgeProvisioning(t *testing.T) {
 		}, nil},
 		"held by a write whose answer nobody got": {func(t *tale) {
 			t.Seen = append(t.Seen, t.holdKilled())
-			t.make("vol")
-			t.write(sidecar, "create", t.pv)
-			t.letGo()
-			t.pv.Phase, t.claim.Volume, t.claim.Phase = "Bound", name, "Bound"
-			t.write(manager, "update", t.pv)
-			t.write(manager, "update", t.claim)
+			provided(t)
 		}, nil},
 		"UNHELD: nobody saw that the write whose answer nobody got had been done": {func(t *tale) {
 			t.holdKilled()
-			t.make("vol")
-			t.write(sidecar, "create", t.pv)
-			t.letGo()
+			provided(t)
 		}, []string{Unheld}},
 		"LEFT EARLY: let go by a write whose answer nobody got": {func(t *tale) {
 			t.hold()
