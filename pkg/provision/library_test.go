@@ -152,10 +152,7 @@ func TestAVolumeMadeInTheBackgroundIsDeletedWithItsClaim(t *testing.T) {
 
 func TestARefusalAfterAnUnknownOutcomeFreesNobody(t *testing.T) {
 	w := newWorld(t)
-	w.failing(true, class(outcome.Uncertain))
-	w.start(Config{})
-	w.makeClaim()
-	w.wait("the volume is made unseen", func() bool { return len(w.onDisk()) == 1 })
+	w.madeUnseen()
 	w.failing(false, class(outcome.Refused))
 	n := w.count("create volume")
 	w.wait("it was refused", func() bool { return w.count("create volume") > n+1 })
@@ -187,10 +184,7 @@ func TestNoRoomOnANodeAsksForAnother(t *testing.T) {
 
 func TestTheClassGoesWhileTheVolumeIsMade(t *testing.T) {
 	w := newWorld(t)
-	w.failing(true, class(outcome.Uncertain))
-	w.start(Config{})
-	w.makeClaim()
-	w.wait("the volume is made unseen", func() bool { return len(w.onDisk()) == 1 })
+	w.madeUnseen()
 	w.deleteClass()
 	w.failing(false, nil)
 	w.wait("what was begun is finished", w.provisioned)
@@ -198,10 +192,7 @@ func TestTheClassGoesWhileTheVolumeIsMade(t *testing.T) {
 
 func TestTheClassIsGoneAfterARestart(t *testing.T) {
 	w := newWorld(t)
-	w.failing(true, class(outcome.Uncertain))
-	first := w.start(Config{})
-	w.makeClaim()
-	w.wait("the volume is made unseen", func() bool { return len(w.onDisk()) == 1 })
+	first := w.madeUnseen()
 	first.stop()
 	w.deleteClass()
 	w.failing(false, nil)
@@ -389,10 +380,7 @@ func TestAFinalizerThatOutlivedItsReasonIsTakenOff(t *testing.T) {
 
 func TestAClaimBoundElsewhereLosesItsHalfMadeVolume(t *testing.T) {
 	w := newWorld(t)
-	w.failing(true, class(outcome.Uncertain))
-	w.start(Config{})
-	w.makeClaim()
-	w.wait("the volume is made unseen", func() bool { return len(w.onDisk()) == 1 })
+	w.madeUnseen()
 	claim := w.claim().DeepCopy()
 	claim.Spec.VolumeName = "another"
 	_, err := w.client.CoreV1().PersistentVolumeClaims("ns").Update(t.Context(), claim, metav1.UpdateOptions{})
@@ -407,10 +395,7 @@ func TestAClaimBoundElsewhereLosesItsHalfMadeVolume(t *testing.T) {
 
 func TestTheSecretIsGoneBeforeTheClaim(t *testing.T) {
 	w := newWorld(t)
-	w.failing(true, class(outcome.Uncertain))
-	w.start(Config{})
-	w.makeClaim()
-	w.wait("the volume is made unseen", func() bool { return len(w.onDisk()) == 1 })
+	w.madeUnseen()
 	w.mu.Lock()
 	w.secretGone = true
 	w.mu.Unlock()

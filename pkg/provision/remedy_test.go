@@ -89,10 +89,7 @@ func TestAClaimThatCannotBeOrderedIsNeverHeld(t *testing.T) {
 
 func TestTheSourceIsGoneAfterARestart(t *testing.T) {
 	w := newWorld(t)
-	w.failing(true, class(outcome.Uncertain))
-	first := w.start(Config{})
-	w.makeClaim()
-	w.wait("the volume is made unseen", func() bool { return len(w.onDisk()) == 1 })
+	first := w.madeUnseen()
 	first.stop()
 	w.failing(false, nil)
 	_, back := w.refusing(refusal(t, sourceless, order.RemedyWait))

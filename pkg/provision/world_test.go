@@ -244,6 +244,16 @@ type process struct {
 
 var errDead = errors.New("the process is dead")
 
+// madeUnseen has a process make a claim's volume and hear of no answer, as long as the driver fails.
+func (w *world) madeUnseen() *process {
+	w.t.Helper()
+	w.failing(true, class(outcome.Uncertain))
+	p := w.start(Config{})
+	w.makeClaim()
+	w.wait("the volume is made unseen", func() bool { return len(w.onDisk()) == 1 })
+	return p
+}
+
 // start runs a provisioner until the test ends, it dies or is stopped.
 func (w *world) start(cfg Config) *process {
 	w.t.Helper()
