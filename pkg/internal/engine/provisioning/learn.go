@@ -1,0 +1,93 @@
+package provisioning
+
+import (
+	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
+)
+
+// Reply is what became of a step, as far as the next decision depends on it.
+type Reply struct {
+	// Class is the outcome of a call. Done: it did what it was for. Uncertain: it was not answered.
+	Class outcome.Class
+	// Handle names the volume that CreateVolume answered, and Unfit tells that it is not what was asked for.
+	Handle string
+	Unfit  bool
+	// PV is what ReadPV found. StorePV and StoreApart have it, read live, where a PersistentVolume of the name exists.
+	PV PV
+	// Claim is what ReadClaim found.
+	Claim Claim
+	// Log is what the in-flight log has under the name where OpenEntry or MarkDiscarding did not succeed.
+	Log Log
+	// Request is what OpenEntry has written.
+	Request Request
+}
+
+// Learn adds to the facts what became of a step. began and now are when its call was begun and when it ended, and
+// first is what [Record.Sending] returned before a CreateVolume.
+func (f *Facts) Learn(done Action, reply Reply, first bool, began, now time.Time, quiet time.Duration) {
+	ok := reply.Class == outcome.Done
+	switch done {
+	case Wait, Compose, SelectNode:
+	case ReadPV:
+		if ok {
+			f.PV = reply.PV
+		}
+	case ReadClaim:
+		if ok {
+			f.Claim = reply.Claim
+		}
+	case OpenEntry:
+		f.opened(reply, now)
+	case MarkDiscarding:
+		f.Record.Discarding = f.Record.Discarding || ok
+		if !ok {
+			f.Log = reply.Log
+		}
+	case CreateVolume:
+		f.Record.Answered(reply.Class, first, began, now, quiet, reply.Handle, reply.Unfit)
+	case StorePV:
+		f.PV = f.storedAs(reply, now)
+	case StoreApart:
+		f.Apart = f.storedAs(reply, now)
+	case DeleteVolume:
+		if ok {
+			f.Record.Deleted(began, quiet)
+		} else {
+			f.Record.Unheard(now)
+		}
+	case CloseEntry:
+		f.Log, f.Record = LogChanging, Record{}
+	case RemoveFinalizer:
+		f.Claim.Finalizer = f.Claim.Finalizer && !ok
+	}
+}
+
+// opened takes the outcome of OpenEntry. With the finalizer of an earlier version on the claim, a process before
+// this one may have called CreateVolume.
+func (f *Facts) opened(reply Reply, now time.Time) {
+	switch {
+	case reply.Class != outcome.Done:
+		f.Log = reply.Log
+	case f.Log == LogOpen:
+		f.Record.Add(reply.Request)
+	case f.Claim.Finalizer:
+		f.Log, f.Record = LogOpen, Inherited(f.Claim.UID, []Request{reply.Request}, now)
+		f.Record.Adopted = true
+	default:
+		f.Log, f.Record = LogOpen, Opened(f.Claim.UID, reply.Request)
+	}
+}
+
+// storedAs returns what is known about a PersistentVolume after its CREATE. One that was not answered may still
+// arrive.
+func (f *Facts) storedAs(reply Reply, now time.Time) PV {
+	switch reply.Class {
+	case outcome.Done:
+		return PV{Known: true, Exists: true, OfClaim: true, OfDriver: true, Handle: f.Record.Handle, Read: now}
+	case outcome.Uncertain:
+		f.Record.Unheard(now)
+	default:
+	}
+	return reply.PV
+}

@@ -1,0 +1,132 @@
+package provisioning
+
+import (
+	"testing"
+	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
+)
+
+// all is every class of outcome.
+var all = []outcome.Class{
+	outcome.Uncertain, outcome.Done, outcome.InProgress, outcome.Refused, outcome.NotFound, outcome.Exhausted, outcome.Unfit,
+}
+
+func TestWhichAnswersSettle(t *testing.T) {
+	final := map[outcome.Class]bool{outcome.Refused: true, outcome.NotFound: true, outcome.Exhausted: true, outcome.Unfit: true}
+	long, short := now.Add(-quiet), now.Add(time.Second-quiet)
+	for name, tc := range map[string]struct {
+		first      bool
+		unanswered time.Time
+		adopted    bool
+		began      time.Time
+		settles    map[outcome.Class]bool
+	}{
+		"the first call ever":                       {true, time.Time{}, false, now, final},
+		"the first call of a second request":        {true, now, false, now, final},
+		"a later call, all were answered":           {false, time.Time{}, false, now, map[outcome.Class]bool{outcome.Unfit: true}},
+		"a later call, none can arrive any more":    {false, long, false, now, map[outcome.Class]bool{outcome.Unfit: true}},
+		"a later call, an earlier one can arrive":   {false, short, false, now, nil},
+		"it was begun while an earlier could":       {false, long, false, now.Add(-time.Second), nil},
+		"an earlier version may have sent another":  {false, long, true, now, nil},
+		"and this is a second request's first call": {true, long, true, now, final},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, class := range all {
+				r := Opened(uid, Request{})
+				r.Sending()
+				r.Unanswered, r.Adopted = tc.unanswered, tc.adopted
+				r.Answered(class, tc.first, tc.began, now, quiet, "vol-1", false)
+				if r.Requests[0].Settled != tc.settles[class] {
+					t.Errorf("%v: settled %v, want %v", class, r.Requests[0].Settled, tc.settles[class])
+				}
+				if open := class == outcome.Uncertain || class == outcome.InProgress; open != r.Unanswered.Equal(now) && !tc.unanswered.Equal(now) {
+					t.Errorf("%v: the last call that may arrive ended at %v", class, r.Unanswered)
+				}
+				if r.Failed != (class != outcome.Done) || (r.Volume == VolumeMade) != (class == outcome.Done) {
+					t.Errorf("%v: %+v", class, r)
+				}
+			}
+		})
+	}
+}
+
+func TestOKNamesTheVolume(t *testing.T) {
+	r := Opened(uid, Request{Node: "a"})
+	r.Add(Request{Node: "b"})
+	r.Answered(outcome.Done, true, now, now, quiet, "vol-1", true)
+	if r.Volume != VolumeMade || r.Handle != "vol-1" || !r.Unfit || r.nothingMade() {
+		t.Errorf("%+v", r)
+	}
+	r.Forget()
+	if r.Volume != VolumeUnknown || r.Handle != "" || r.Unfit {
+		t.Errorf("not forgotten: %+v", r)
+	}
+}
+
+func TestOnlyTheFirstCallIsTheFirst(t *testing.T) {
+	r := Opened(uid, Request{})
+	if r.Begun() || !r.Sending() || r.Sending() || !r.Begun() {
+		t.Errorf("%+v", r)
+	}
+	r = Inherited(uid, []Request{{Node: "a"}, {Node: "b"}, {Node: "c"}}, now)
+	if r.Sending() || !r.Begun() || r.Quiet(now.Add(quiet-1), quiet) || !r.Quiet(now.Add(quiet), quiet) || r.Count != MaxRequests {
+		t.Errorf("inherited: %+v", r)
+	}
+}
+
+func TestTwoRequestsTakeTurns(t *testing.T) {
+	r := Opened(uid, Request{Node: "a", MayReschedule: true})
+	r.Sending()
+	r.Answered(outcome.Uncertain, true, now, now, quiet, "", false)
+	if !r.takesNode("b") || r.takesNode("a") || r.takesNode("") {
+		t.Fatalf("takes no second request: %+v", r)
+	}
+	if at := r.Add(Request{Node: "b", MayReschedule: true}); at != 1 || r.Next != 1 || !r.Sending() {
+		t.Fatalf("the second request is not the next: %+v", r)
+	}
+	r.Answered(outcome.Refused, true, now, now, quiet, "", false)
+	if r.Next != 0 || r.takesNode("b") {
+		t.Errorf("AlreadyExists to the second request: the first is not asked: %+v", r)
+	}
+	r.Answered(outcome.Exhausted, r.Sending(), now, now, quiet, "", false)
+	if r.Next != 0 || !r.takesNode("b") || !r.takesNode("c") {
+		t.Errorf("the second request cannot be sent again: %+v", r)
+	}
+	if at := r.Add(Request{Node: "c"}); at != 1 || r.Count != 2 || r.Requests[1].Settled || r.Requests[1].Sent {
+		t.Errorf("a settled request is not replaced: %+v", r)
+	}
+	r.Sending()
+	r.Answered(outcome.Uncertain, true, now, now, quiet, "", false)
+	if r.takesNode("d") || r.Next != 0 {
+		t.Errorf("there is room for a third: %+v", r)
+	}
+}
+
+func TestDeletedSettlesOnlyIfNoCallCouldMakeTheVolumeAnew(t *testing.T) {
+	for name, tc := range map[string]struct {
+		unanswered, began time.Time
+		want              bool
+	}{
+		"all calls were answered":                {time.Time{}, now, true},
+		"no earlier call can arrive":             {now.Add(-quiet), now, true},
+		"one can":                                {now.Add(time.Second - quiet), now, false},
+		"one could when the deletion was begun":  {now.Add(-quiet), now.Add(-time.Second), false},
+		"the deletion before was not answered":   {now, now, false},
+		"it was, and that is a long time before": {now.Add(-time.Hour), now, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := made(unfit, discarding)
+			f.Record.Unanswered = tc.unanswered
+			f.Learn(DeleteVolume, Reply{Class: outcome.Done}, false, tc.began, now, quiet)
+			if f.Record.nothingMade() != tc.want || f.Record.Volume != VolumeUnknown || f.Record.Handle != "" || f.Record.Unfit {
+				t.Errorf("%+v", f.Record)
+			}
+		})
+	}
+	f := made(unfit, discarding)
+	f.Learn(DeleteVolume, Reply{Class: outcome.Uncertain}, false, now, now, quiet)
+	if f.Record.Volume != VolumeMade || f.Record.Quiet(now, quiet) {
+		t.Errorf("a deletion that was not answered: %+v", f.Record)
+	}
+}
