@@ -1,0 +1,276 @@
+package inflight
+
+import (
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/testing/protocmp"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/ptr"
+)
+
+var update = flag.Bool("update", false, "write testdata")
+
+// fullEntry has every field of Entry and Request, and what requests and PersistentVolumes mostly have.
+func fullEntry() Entry {
+	begun := time.Date(2026, 8, 1, 12, 30, 15, 0, time.UTC)
+	const volume = "pvc-0a6b4f4c-6f0e-4a55-9c5e-2f2d6f7b8a01"
+	claim := Claim{Namespace: "shop", Name: "data-db-0", UID: "0a6b4f4c-6f0e-4a55-9c5e-2f2d6f7b8a01"}
+	create := &csi.CreateVolumeRequest{
+		Name:          volume,
+		CapacityRange: &csi.CapacityRange{RequiredBytes: 10 << 30, LimitBytes: 1 << 62},
+		VolumeCapabilities: []*csi.VolumeCapability{{
+			AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{FsType: "ext4", MountFlags: []string{"noatime"}}},
+			AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER},
+		}},
+		Parameters: map[string]string{"pool": "fast <&> \"quoted\" \u2028", "csi.storage.k8s.io/pvc/name": claim.Name},
+		VolumeContentSource: &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Volume{
+			Volume: &csi.VolumeContentSource_VolumeSource{VolumeId: "vol-1"},
+		}},
+		AccessibilityRequirements: &csi.TopologyRequirement{
+			Requisite: []*csi.Topology{{Segments: map[string]string{"zone": "b", "rack": "7"}}, {Segments: map[string]string{"zone": "a"}}},
+			Preferred: []*csi.Topology{{Segments: map[string]string{"zone": "a"}}},
+		},
+		MutableParameters: map[string]string{"iops": "3000"},
+	}
+	pv := &v1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: volume, Finalizers: []string{"external-provisioner.volume.kubernetes.io/finalizer"},
+			Annotations: map[string]string{"pv.kubernetes.io/provisioned-by": driver},
+			Labels:      map[string]string{"team": "shop"},
+		},
+		Spec: v1.PersistentVolumeSpec{
+			Capacity:    v1.ResourceList{v1.ResourceStorage: resource.MustParse("10Gi")},
+			AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod},
+			ClaimRef: &v1.ObjectReference{
+				Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID,
+			},
+			PersistentVolumeReclaimPolicy: v1.PersistentVolumeReclaimDelete,
+			StorageClassName:              "fast",
+			MountOptions:                  []string{"noatime"},
+			VolumeMode:                    ptr.To(v1.PersistentVolumeFilesystem),
+			VolumeAttributesClassName:     ptr.To("gold"),
+			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{
+				Driver: driver, FSType: "ext4", NodeStageSecretRef: &v1.SecretReference{Namespace: "secrets", Name: "stage"},
+			}},
+		},
+	}
+	first := Request{
+		Node: "node-1", Create: create, Secret: &v1.SecretReference{Namespace: "secrets", Name: "admin"},
+		Source: &Source{Kind: "PersistentVolumeClaim", Namespace: "shop", Name: "source", UID: "7d1c"}, MayReschedule: true, PV: pv, Topology: true, Migrated: true,
+	}
+	second := Request{Node: "node-2", Create: &csi.CreateVolumeRequest{Name: volume}, PV: &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: volume}}}
+	return Entry{
+		Discarding: true, Adopted: true, Volume: volume, Claim: claim, Begun: begun, Epoch: 41, Requests: []Request{first, second}}
+}
+
+func TestEncodeIsGoldenAndDecodesToTheEqual(t *testing.T) {
+	for name, e := range map[string]Entry{"full": fullEntry(), "least": entry("pvc-1")} {
+		t.Run(name, func(t *testing.T) {
+			value, back, err := encode(&e)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(&e, back, protocmp.Transform()); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+			golden := filepath.Join("testdata", name+"-v1.json")
+			if *update {
+				if err := os.WriteFile(golden, []byte(value+"\n"), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), value+"\n"); diff != "" {
+				t.Errorf("the format changed: give it a new version, and read the old one too (-want +got)\n%s", diff)
+			}
+			if len(value) > 4<<10 {
+				t.Errorf("an entry takes %d bytes", len(value))
+			}
+		})
+	}
+}
+
+// TestTheFullEntryHasEveryField notices a field that was added to the types and not to the test.
+func TestTheFullEntryHasEveryField(t *testing.T) {
+	e := fullEntry()
+	for _, v := range []reflect.Value{reflect.ValueOf(e), reflect.ValueOf(e.Claim), reflect.ValueOf(e.Requests[0])} {
+		for i := range v.NumField() {
+			if v.Field(i).IsZero() {
+				t.Errorf("%s.%s is not set", v.Type(), v.Type().Field(i).Name)
+			}
+		}
+	}
+}
+
+func TestCloneSharesNothing(t *testing.T) {
+	e := fullEntry()
+	c := clone(&e)
+	if diff := cmp.Diff(e, c, protocmp.Transform()); diff != "" {
+		t.Fatalf("(-want +got)\n%s", diff)
+	}
+	r := &c.Requests[0]
+	r.Create.Parameters["pool"], r.Secret.Name, r.Source.Name = "x", "x", "x"
+	r.PV.Annotations["x"] = "x"
+	c.Requests[1].Node = "x"
+	if diff := cmp.Diff(e, fullEntry(), protocmp.Transform()); diff != "" {
+		t.Errorf("the original changed\n%s", diff)
+	}
+}
+
+func TestEncodeRefuses(t *testing.T) {
+	for name, change := range map[string]func(*Entry){
+		"no volume":                    func(e *Entry) { e.Volume = "" },
+		"a name no PV can have":        func(e *Entry) { e.Volume = "PVC_1" },
+		"no claim":                     func(e *Entry) { e.Claim = Claim{} },
+		"no UID":                       func(e *Entry) { e.Claim.UID = "" },
+		"no request":                   func(e *Entry) { e.Requests = nil },
+		"three requests":               func(e *Entry) { e.Requests = append(e.Requests, e.Requests[0]) },
+		"no CreateVolume":              func(e *Entry) { e.Requests[1].Create = nil },
+		"no PV":                        func(e *Entry) { e.Requests[1].PV = nil },
+		"secrets":                      func(e *Entry) { e.Requests[0].Create.Secrets = map[string]string{"password": "x"} },
+		"another volume's request":     func(e *Entry) { e.Requests[0].Create.Name = "pvc-2" },
+		"another volume's PV":          func(e *Entry) { e.Requests[0].PV.Name = "pvc-2" },
+		"an incomplete clone":          func(e *Entry) { e.Requests[0].Source.Name = "" },
+		"a string that is no UTF-8":    func(e *Entry) { e.Requests[0].Create.Parameters["x"] = "\xff" },
+		"a PV string that is none":     func(e *Entry) { e.Requests[0].PV.Annotations["x"] = "\xff" },
+		"a node's name that is none":   func(e *Entry) { e.Requests[0].Node = "\xff" },
+		"a PV field that JSON ignores": func(e *Entry) { e.Requests[0].PV.DeletionTimestamp = &metav1.Time{Time: metav1.Now().Add(1)} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := fullEntry()
+			change(&e)
+			if value, _, err := encode(&e); !errors.Is(err, ErrInvalid) {
+				t.Errorf("got %q, %v, want ErrInvalid", value, err)
+			}
+		})
+	}
+}
+
+func TestDecodeRefuses(t *testing.T) {
+	full := fullEntry()
+	good, _, err := encode(&full)
+	if err != nil {
+		t.Fatal(err)
+	}
+	replace := func(old, by string) string {
+		if !strings.Contains(good, old) {
+			t.Fatalf("%s is not in the entry", old)
+		}
+		return strings.Replace(good, old, by, 1)
+	}
+	for name, test := range map[string]struct {
+		value string
+		want  error
+	}{
+		"nothing":                   {"", ErrDecode},
+		"no JSON":                   {"x", ErrDecode},
+		"null":                      {"null", ErrVersion},
+		"no version":                {"{}", ErrVersion},
+		"a later version":           {replace(`"version":1`, `"version":2`), ErrVersion},
+		"a field more":              {replace(`"version":1`, `"version":1,"more":true`), ErrDecode},
+		"a field more of a request": {replace(`"mayReschedule":true`, `"mayReschedule":true,"more":true`), ErrDecode},
+		"a field more of the call":  {replace(`"create":{`, `"create":{"more":true,`), ErrDecode},
+		"a field more of the PV":    {replace(`"persistentVolume":{`, `"persistentVolume":{"more":true,`), ErrDecode},
+		"secrets":                   {replace(`"create":{`, `"create":{"secrets":{"a":"b"},`), ErrDecode},
+		"something behind":          {good + "{}", ErrDecode},
+		"cut off":                   {good[:len(good)/2], ErrDecode},
+		"another volume":            {replace(`"volume":"pvc-0`, `"volume":"pvc-1`), ErrDecode},
+		"no request":                {`{"version":1,"volume":"a","claim":{"namespace":"a","name":"a","uid":"a"},"epoch":1,"requests":[]}`, ErrDecode},
+		"an empty request":          {`{"version":1,"volume":"a","claim":{"namespace":"a","name":"a","uid":"a"},"epoch":1,"requests":[{}]}`, ErrDecode},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if e, err := decode(test.value); e != nil || !errors.Is(err, test.want) || !errors.Is(err, ErrDecode) {
+				t.Errorf("got %v, %v, want %v", e, err, test.want)
+			}
+		})
+	}
+}
+
+// FuzzDecode: no bytes make it panic, and what it accepts is stored and read as the same.
+func FuzzDecode(f *testing.F) {
+	for _, e := range []Entry{fullEntry(), entry("pvc-1")} {
+		value, _, err := encode(&e)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(value)
+	}
+	f.Add(`{"version":1}`)
+	f.Fuzz(func(t *testing.T, value string) {
+		e, err := decode(value)
+		if err != nil {
+			return
+		}
+		again, back, err := encode(e)
+		if err != nil {
+			return // it holds what is not written in this way, as fractions of a second
+		}
+		if twice, _, err := encode(back); err != nil || twice != again {
+			t.Errorf("%s\nbecomes %s, %v", again, twice, err)
+		}
+		c := clone(e)
+		if !equal(&c, e) {
+			t.Error("the clone differs")
+		}
+	})
+}
+
+// FuzzDecodeLease: no annotations make Decode panic.
+func FuzzDecodeLease(f *testing.F) {
+	f.Add(logName+"-3", `{"version":1,"driver":"d","uid":"u","epoch":1}`, "in-flight.csi-reclaimer.io/pvc-1", "{}")
+	f.Add("x", "{}", "in-flight.csi-reclaimer.io/sha256_", "")
+	f.Fuzz(func(_ *testing.T, name, data, key, value string) {
+		lease := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "driver", Name: name, UID: "u", Annotations: map[string]string{annMeta: data, key: value},
+		}}
+		_, problems := Decode([]coordinationv1.Lease{lease})
+		for _, p := range problems {
+			_ = p.String()
+		}
+	})
+}
+
+func TestAnnotationKeysAreValidAndDiffer(t *testing.T) {
+	long := strings.Repeat("a", 63)
+	seen := map[string]string{}
+	for _, volume := range []string{
+		"pvc-1", "a.b-c.d", long, long + "b", long + "c", strings.Repeat("a.", 126) + "a", "sha256-" + strings.Repeat("0", 32),
+	} {
+		key := annotationKey(volume)
+		if problems := validation.IsQualifiedName(strings.ToLower(key)); len(problems) > 0 {
+			t.Errorf("%s: %s: %v", volume, key, problems)
+		}
+		if other, ok := seen[key]; ok {
+			t.Errorf("%s and %s have the same key", volume, other)
+		}
+		seen[key] = volume
+		if got := volumeOf(key); len(volume) <= 63 && got != volume || len(volume) > 63 && got != "" {
+			t.Errorf("the key of %s says %q", volume, got)
+		}
+	}
+}
+
+// TestShardsAreFixed: another number, or another function, would look for stored entries where they are not.
+func TestShardsAreFixed(t *testing.T) {
+	for volume, want := range map[string]int{"pvc-1": 2, "pvc-2": 7, "pvc-0a6b4f4c-6f0e-4a55-9c5e-2f2d6f7b8a01": 6} {
+		if got := shardOf(volume); got != want || Shards != 8 {
+			t.Errorf("%s is in shard %d of %d, want %d of 8", volume, got, Shards, want)
+		}
+	}
+}

@@ -1,0 +1,75 @@
+package inflight
+
+import (
+	"errors"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Errors that callers tell apart with errors.Is.
+var (
+	// ErrSuperseded: another process wrote a higher epoch. This Log writes nothing any more, for ever. Whether the
+	// entry of a Put that failed with it is stored is not known.
+	ErrSuperseded = errors.New("another process took the in-flight log over")
+	// ErrForbidden: the API server does not let us read or write the Leases. It wraps the answer.
+	ErrForbidden = errors.New("the in-flight log's Leases may not be read or written")
+	// ErrUnconfirmed: the entry may or may not be stored.
+	ErrUnconfirmed = errors.New("it is not known whether the entry is stored in the in-flight log")
+	// ErrFull: the shard of that name has no room. Nothing was changed.
+	ErrFull = errors.New("the in-flight log's shard is full")
+	// ErrUnreadable: the bytes stored for that name cannot be read, or its shard is read-only. See [Log.Problems].
+	ErrUnreadable = errors.New("what the in-flight log holds for that name cannot be read")
+	// ErrRemovedByHand: somebody else removed the entry's annotation. The entry is dropped.
+	ErrRemovedByHand = errors.New("the entry was removed from the in-flight log by somebody else")
+	// ErrAbsent: the log has no such entry.
+	ErrAbsent = errors.New("the in-flight log has no entry of that name")
+	// ErrNoShard: the Lease for that name does not exist, and Config.CreateMissing is false.
+	ErrNoShard = errors.New("the in-flight log's Lease for that name does not exist")
+	// ErrLeaseEnded: the leader election's lease ended. Nothing is written while that is so.
+	ErrLeaseEnded = errors.New("the lease ended")
+	// ErrNotReady: TakeOver has not succeeded.
+	ErrNotReady = errors.New("the in-flight log was not taken over")
+	// ErrStopped: Run has ended.
+	ErrStopped = errors.New("the in-flight log was stopped")
+	// ErrInvalid: the entry is not complete, or would not come back from the log as it is.
+	ErrInvalid = errors.New("invalid entry")
+)
+
+// Reasons why a shard is read-only or an entry cannot be read. They are wrapped in the Err of a [Problem].
+var (
+	// ErrCopy: the Lease is not the object that the log was written to, but a copy of it.
+	ErrCopy = errors.New("a copy of another Lease (restored from a backup, or applied again): check it and delete it")
+	// ErrForeign: the Lease is not a shard of this driver's log.
+	ErrForeign = errors.New("not a Lease of this driver's in-flight log")
+	// ErrVersion: a version that this program does not know has written it.
+	ErrVersion = errors.New("written by a version that is not known here")
+	// ErrDecode: the bytes of the entry cannot be read.
+	ErrDecode = errors.New("the entry cannot be read")
+	// ErrMisplaced: the annotation or the Lease belongs to another volume.
+	ErrMisplaced = errors.New("the entry is not where its volume's entry belongs")
+	// ErrAppeared: somebody else added the entry while this process led. The next one reads it.
+	ErrAppeared = errors.New("somebody else added the entry; it is read after the next start")
+)
+
+// Problem is a shard or an entry that cannot be used. Nothing is done about it here but to keep it.
+type Problem struct {
+	// Lease is the namespace and name of the shard.
+	Lease string
+	// Annotation is the key of the entry, empty where the whole shard is meant.
+	Annotation string
+	// Volume is the volume's name as far as the key has it, empty if unknown.
+	Volume string
+	// Err says why. It wraps ErrCopy, ErrForeign, ErrVersion, ErrDecode, ErrMisplaced or ErrAppeared.
+	Err error
+}
+
+// String returns the problem in one line.
+func (p Problem) String() string {
+	if p.Annotation == "" {
+		return fmt.Sprintf("Lease %s: %v", p.Lease, p.Err)
+	}
+	return fmt.Sprintf("Lease %s, annotation %s: %v", p.Lease, p.Annotation, p.Err)
+}
+
+func leaseName(o metav1.Object) string { return o.GetNamespace() + "/" + o.GetName() }

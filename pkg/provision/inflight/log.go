@@ -1,0 +1,387 @@
+package inflight
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+)
+
+// State is what is known of a volume's entry. The zero value knows nothing.
+type State uint8
+
+const (
+	// Unknown: TakeOver has not succeeded, another process has taken over, or Run has ended.
+	Unknown State = iota
+	// Absent: the log has no entry of that name.
+	Absent
+	// Open: the entry is stored.
+	Open
+	// Adding: a Put of the entry was not confirmed yet; it may be stored.
+	Adding
+	// Removing: a removal was not confirmed yet; it may be stored.
+	Removing
+	// Unreadable: the entry's bytes cannot be read, or its shard is read-only.
+	Unreadable
+)
+
+// String returns the name of the state.
+func (s State) String() string {
+	switch s {
+	case Absent:
+		return "Absent"
+	case Open:
+		return "Open"
+	case Adding:
+		return "Adding"
+	case Removing:
+		return "Removing"
+	case Unreadable:
+		return "Unreadable"
+	default:
+		return "Unknown"
+	}
+}
+
+// Stats are figures for metrics.
+type Stats struct {
+	// Open, Adding and Removing count entries by state; Unreadable the annotations that cannot be read.
+	Open, Adding, Removing, Unreadable int
+	// Oldest is when the oldest open entry was begun, zero for none.
+	Oldest time.Time
+	// ReadOnly counts shards.
+	ReadOnly int
+	// Writes counts the PUTs and POSTs that were sent, with those that failed; Conflicts those that lost against
+	// somebody else's.
+	Writes, Conflicts int64
+}
+
+// Log is one process' view of the log. Make it with New; then TakeOver, and Run.
+type Log struct {
+	cfg    Config
+	leases coordinationv1client.LeaseInterface
+
+	mu     sync.Mutex // guards all below, and what shards say
+	follow []func(volume string)
+	own    meta
+	err    error // why it cannot be used: ErrNotReady, ErrSuperseded or ErrStopped
+	shards [Shards]*shard
+	stats  Stats // Writes and Conflicts
+	// takenOver is when TakeOver last wrote, by the API server's clock.
+	takenOver time.Time
+}
+
+// New returns a Log that knows nothing yet.
+func New(cfg Config) (*Log, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	cfg = cfg.withDefaults()
+	l := &Log{
+		cfg: cfg, leases: cfg.Leases.Leases(cfg.Namespace), err: ErrNotReady,
+		own: meta{Version: metaVersion, Driver: cfg.Driver, Identity: cfg.Identity},
+	}
+	for i := range l.shards {
+		l.shards[i] = newShard(i, cfg.shard(i))
+	}
+	return l, nil
+}
+
+// Put adds an entry, or replaces the one of that name, and returns nil once the API server has confirmed it by
+// an answer or a read. It sets the Epoch of a new entry to this process', and its Begun to now if it is zero; an entry
+// that replaces another keeps the other's. e may be changed afterwards.
+//
+// If ctx or Run ends first, or a Put or Remove of that name follows, the error wraps ErrUnconfirmed: the entry may or
+// may not be stored, is still being stored, and Get reports it. Errors after which nothing was changed: ErrInvalid,
+// ErrFull, ErrUnreadable, ErrNoShard, ErrNotReady, ErrStopped, ErrLeaseEnded without ErrUnconfirmed, and the API
+// server's refusal (ErrForbidden and others). ErrSuperseded says nothing about what is stored.
+func (l *Log) Put(ctx context.Context, e Entry) error {
+	it, err := l.enqueue(e)
+	if err != nil {
+		return fmt.Errorf("add volume %q to the in-flight log: %w", e.Volume, err)
+	}
+	if it == nil {
+		return nil
+	}
+	select {
+	case err = <-it.done:
+	case <-ctx.Done():
+		select {
+		case err = <-it.done:
+		default:
+			err = l.unconfirmed(e.Volume, context.Cause(ctx))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("add volume %q to the in-flight log: %w", e.Volume, err)
+	}
+	return nil
+}
+
+// unconfirmed adds what the API server said last.
+func (l *Log) unconfirmed(volume string, cause error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if last := l.shards[shardOf(volume)].lastErr; last != nil {
+		return fmt.Errorf("%w: %w; last error: %w", ErrUnconfirmed, cause, last)
+	}
+	return fmt.Errorf("%w: %w", ErrUnconfirmed, cause)
+}
+
+// enqueue hands an entry to its shard's writer. It returns nil if it is stored already.
+func (l *Log) enqueue(e Entry) (*item, error) {
+	key, s := annotationKey(e.Volume), l.shards[shardOf(e.Volume)]
+	for {
+		l.mu.Lock()
+		before, err := l.admit(s, key)
+		e.Epoch = l.own.Epoch
+		l.mu.Unlock()
+		switch {
+		case err != nil:
+			return nil, err
+		case before != nil:
+			e.Epoch, e.Begun = before.entry.Epoch, before.entry.Begun
+		case e.Begun.IsZero():
+			e.Begun = l.cfg.Clock.Now()
+		}
+		value, entry, err := encode(&e) // without the lock: it takes a while
+		if err != nil {
+			return nil, err
+		}
+		l.mu.Lock()
+		again, err := l.admit(s, key)
+		if err == nil && again != before {
+			l.mu.Unlock()
+			continue
+		}
+		var it *item
+		if err == nil {
+			it, err = s.put(key, entry, value, l.own)
+		}
+		l.mu.Unlock()
+		return it, err
+	}
+}
+
+// admit says whether an entry may be put now, and returns the one that it replaces, nil for none.
+func (l *Log) admit(s *shard, key string) (*item, error) {
+	switch {
+	case l.err != nil:
+		return nil, l.err
+	case l.blocked(key) != nil:
+		return nil, fmt.Errorf("%w: %w", ErrUnreadable, l.blocked(key))
+	case s.seen.err != nil:
+		return nil, fmt.Errorf("%w: Lease %s: %w", ErrUnreadable, s.name, s.seen.err)
+	case s.seen.missing() && !l.cfg.CreateMissing && len(s.want) == 0:
+		return nil, fmt.Errorf("%w: %s", ErrNoShard, s.name)
+	case l.cfg.Lease != nil && l.cfg.Lease.Left() <= 0:
+		return nil, ErrLeaseEnded
+	}
+	return s.want[key], nil
+}
+
+// blocked says why the entry of that key, in whichever shard it is, cannot be used.
+func (l *Log) blocked(key string) error {
+	for _, s := range l.shards {
+		if err := s.kept[key]; err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Remove removes the entry of a volume, some time later: it waits for other writes of the shard for RemoveDelay at
+// most. Followers are called once it is confirmed, unless a Put of that name follows. Without such an
+// entry, or where it cannot be read, nothing happens.
+func (l *Log) Remove(volume string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err == nil {
+		l.shards[shardOf(volume)].remove(annotationKey(volume), l.cfg.Clock.Now().Add(l.cfg.RemoveDelay))
+	}
+}
+
+// TakenOver returns when this process took the log over, by the API server's clock to the second: later than any
+// write that an earlier process made. Zero: that is not known.
+func (l *Log) TakenOver() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err != nil {
+		return time.Time{}
+	}
+	return l.takenOver
+}
+
+// Follow has removed called after a removal is confirmed, by Remove or by somebody else's hand. It must not block.
+func (l *Log) Follow(removed func(volume string)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.follow = append(slices.Clip(l.follow), removed)
+}
+
+// InFlight says whether the volume of a PersistentVolume may have an entry. known is false while that is not known:
+// before TakeOver, after another process took over, and after Run.
+func (l *Log) InFlight(pv string) (inFlight, known bool) {
+	state := l.State(volumeOfPV(pv))
+	return state != Absent, state != Unknown
+}
+
+// State returns what is known of a volume's entry, without a read of the API server.
+func (l *Log) State(volume string) State {
+	_, state := l.find(volume)
+	return state
+}
+
+// Get returns the entry of a volume and what is known of it, without a read of the API server. The entry is set
+// with Open, Adding and Removing; with Adding it is the one being added. It is the caller's own.
+func (l *Log) Get(volume string) (Entry, State) {
+	e, state := l.find(volume)
+	if e == nil {
+		return Entry{}, state
+	}
+	return clone(e), state
+}
+
+func (l *Log) find(volume string) (*Entry, State) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	key, s := annotationKey(volume), l.shards[shardOf(volume)]
+	if l.err != nil {
+		return nil, Unknown
+	}
+	if l.blocked(key) != nil {
+		return nil, Unreadable
+	}
+	if it := s.want[key]; it != nil {
+		if it.confirmed {
+			return it.entry, Open
+		}
+		return it.entry, Adding
+	}
+	if it := s.removing[key]; it != nil {
+		return it.entry, Removing
+	}
+	if s.seen.err != nil {
+		return nil, Unreadable
+	}
+	return nil, Absent
+}
+
+// Entries returns the open entries, by name. They are the caller's own.
+func (l *Log) Entries() []Entry {
+	l.mu.Lock()
+	var open []*Entry
+	if l.err == nil {
+		for _, s := range l.shards {
+			for _, it := range s.want {
+				if it.confirmed {
+					open = append(open, it.entry)
+				}
+			}
+		}
+	}
+	l.mu.Unlock()
+	slices.SortFunc(open, func(a, b *Entry) int { return cmp.Compare(a.Volume, b.Volume) })
+	entries := make([]Entry, len(open))
+	for i, e := range open {
+		entries[i] = clone(e)
+	}
+	return entries
+}
+
+// Confirm reads the shard of an open entry and returns nil if the API server has the entry and this process leads.
+// Reads that are asked for at the same moment are one. If the Lease is gone, Confirm waits until it is written anew.
+//
+// It returns ErrRemovedByHand if somebody else removed the entry, which is dropped then, ErrAbsent if it
+// is not in the log, ErrUnreadable, ErrSuperseded, or that of ctx, when nothing is known.
+func (l *Log) Confirm(ctx context.Context, volume string) error {
+	c, err := l.ask(volume)
+	if err == nil {
+		select {
+		case err = <-c.done:
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("confirm volume %q in the in-flight log: %w", volume, err)
+	}
+	return nil
+}
+
+func (l *Log) ask(volume string) (*check, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	key, s := annotationKey(volume), l.shards[shardOf(volume)]
+	switch {
+	case l.err != nil:
+		return nil, l.err
+	case l.blocked(key) != nil:
+		return nil, fmt.Errorf("%w: %w", ErrUnreadable, l.blocked(key))
+	case s.want[key] == nil:
+		return nil, ErrAbsent
+	}
+	c := &check{key: key, done: make(chan error, 1)}
+	s.checks = append(s.checks, c)
+	s.poke()
+	return c, nil
+}
+
+// Problems returns what cannot be read, by shard and key. A shard that is read-only is read again each minute,
+// so a problem goes away some time after its cause, but for a Lease that somebody repaired without deleting it:
+// that one is read after the next start.
+func (l *Log) Problems() []Problem {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var problems []Problem
+	for _, s := range l.shards {
+		lease := l.cfg.Namespace + "/" + s.name
+		if s.seen.err != nil {
+			problems = append(problems, Problem{Lease: lease, Err: s.seen.err})
+		}
+		for _, key := range slices.Sorted(maps.Keys(s.kept)) {
+			problems = append(problems, Problem{Lease: lease, Annotation: key, Volume: volumeOf(key), Err: s.kept[key]})
+		}
+	}
+	return problems
+}
+
+// Stats returns figures.
+func (l *Log) Stats() Stats {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	stats := l.stats
+	for _, s := range l.shards {
+		for _, it := range s.want {
+			if it.confirmed {
+				stats.Open++
+				if begun := it.entry.Begun; stats.Oldest.IsZero() || begun.Before(stats.Oldest) {
+					stats.Oldest = begun
+				}
+			} else {
+				stats.Adding++
+			}
+		}
+		stats.Removing += len(s.removing)
+		stats.Unreadable += len(s.kept)
+		if s.seen.err != nil {
+			stats.ReadOnly++
+		}
+	}
+	return stats
+}
+
+// emptyShard is a shard as it is created. It has no UID, which only the API server knows.
+func (l *Log) emptyShard(name string) *coordinationv1.Lease {
+	lease := &coordinationv1.Lease{}
+	lease.Namespace, lease.Name = l.cfg.Namespace, name
+	lease.Labels = withLabels(nil)
+	lease.Annotations = map[string]string{annMeta: meta{Version: metaVersion, Driver: l.own.Driver}.String()}
+	return lease
+}

@@ -1,0 +1,52 @@
+package inflight
+
+import (
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Place is where an entry is stored.
+type Place struct {
+	// Lease is the shard.
+	Lease types.NamespacedName
+	// Annotation is the key of the entry in the shard's annotations.
+	Annotation string
+	// Driver is the CSI driver whose log it is.
+	Driver string
+}
+
+// Located is an entry with its place.
+type Located struct {
+	Entry
+	Place
+}
+
+// Of returns whether the entry is about the volume of a PV of this name: it has the volume's name, or the one of ApartName.
+func (l Located) Of(pv string) bool { return pv == l.Volume || volumeOfPV(pv) == l.Volume }
+
+// LocatedProblem is a problem of a driver's log. Driver is empty where the shard does not name it.
+type LocatedProblem struct {
+	Problem
+	Driver string
+}
+
+// Locate is Decode for programs that also name the place of each entry. It returns the entries, by shard and
+// key, and what cannot be read.
+func Locate(leases []coordinationv1.Lease) ([]Located, []LocatedProblem) {
+	var located []Located
+	var problems []LocatedProblem
+	for i := range leases {
+		lease, driver := &leases[i], look(&leases[i], "").meta.Driver
+		entries, unreadable := Decode(leases[i : i+1])
+		for _, problem := range unreadable {
+			problems = append(problems, LocatedProblem{problem, driver})
+		}
+		for _, e := range entries {
+			located = append(located, Located{e, Place{
+				Lease:      types.NamespacedName{Namespace: lease.Namespace, Name: lease.Name},
+				Annotation: annotationKey(e.Volume), Driver: driver,
+			}})
+		}
+	}
+	return located, problems
+}

@@ -1,0 +1,231 @@
+package inflight
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation"
+)
+
+// What is decided here depends on the arguments alone.
+
+// room is how many bytes of annotations a shard may have with a new entry: what the API server takes, but for a
+// margin for what others add.
+const room = validation.TotalAnnotationSizeLimitB - 16<<10
+
+// step is what a shard's writer does next.
+type step uint8
+
+const (
+	stepWait   step = iota // until it is woken, or for a while
+	stepRead               // GET
+	stepCreate             // the Lease is missing: create it without UID and entries
+	stepFence              // the Lease is new: look whether another process leads, before writing to it
+	stepWrite              // PUT all that is wanted
+)
+
+// situation is what the next step of a shard's writer depends on.
+type situation struct {
+	known     bool // the Lease as last seen is not known to have changed
+	asked     bool // a Confirm waits for a read
+	missing   bool // the Lease does not exist
+	readOnly  bool // it is not ours to write
+	fresh     bool // it was created and has no UID yet
+	fenced    bool // the other shards were looked at since it was created
+	ours      bool // it has our epoch
+	entries   bool // entries are wanted
+	puts      bool // a wanted entry is not stored as it is wanted
+	removals  bool // a stored entry is not wanted
+	uncertain bool // a write was sent whose outcome is not known, and which may still land
+
+	retryIn   time.Duration // how long to wait after an error
+	removeIn  time.Duration // how long removals wait for company
+	recheckIn time.Duration // when to read again what cannot be used, negative for never
+}
+
+// next decides a writer's next step. With stepWait comes how long at most, negative for ever.
+func next(s situation) (step, time.Duration) {
+	switch {
+	case s.retryIn > 0:
+		return stepWait, s.retryIn
+	case !s.known || s.asked || s.recheckIn == 0:
+		return stepRead, 0
+	case s.readOnly:
+		return stepWait, s.recheckIn
+	case s.missing && s.entries:
+		return stepCreate, 0
+	case s.missing:
+		return stepWait, s.recheckIn
+	case s.fresh && !s.fenced:
+		return stepFence, 0
+	case s.puts || s.uncertain || !s.ours:
+		return stepWrite, 0
+	case s.removals && s.removeIn > 0:
+		return stepWait, earlier(s.removeIn, s.recheckIn)
+	case s.removals:
+		return stepWrite, 0
+	}
+	return stepWait, s.recheckIn
+}
+
+func earlier(a, b time.Duration) time.Duration {
+	if b < 0 {
+		return a
+	}
+	return min(a, b)
+}
+
+// superseded says whether a shard shows that another process leads. known is the UID of the Lease that
+// we wrote to, empty if it is gone or there was none.
+//
+// A lower epoch in the Lease that we wrote to is no other leader: somebody put older annotations back.
+func superseded(v view, own meta, sameLease bool) bool {
+	switch {
+	case v.missing() || v.err != nil || v.fresh() || v.meta.Process == own.Process:
+		return false
+	case v.meta.Epoch >= own.Epoch:
+		return true
+	}
+	return !sameLease
+}
+
+// chooseEpoch returns the epoch of a process that takes over: above all that it sees of others, and
+// not below what it chose before.
+func chooseEpoch(views []view, own meta) int64 {
+	epoch := max(own.Epoch, 1)
+	for _, v := range views {
+		if v.err == nil && v.meta.Process != own.Process {
+			epoch = max(epoch, v.meta.Epoch+1)
+		}
+	}
+	return epoch
+}
+
+// change is what somebody else did to a shard.
+type change struct {
+	removed  []string // entries that were stored as they are wanted, and are gone
+	appeared []string // entries that nobody here knows of
+	cleared  []string // unreadable entries that are gone
+}
+
+// merge compares a shard with what it was after our last write that landed (base), with what is wanted or still to
+// be removed (known) and with what cannot be read (kept), all by key.
+func merge(base, live, want map[string]string, removing, kept func(key string) bool) change {
+	var c change
+	for _, key := range slices.Sorted(maps.Keys(base)) {
+		_, there := live[key]
+		switch value, wanted := want[key]; {
+		case there:
+		case wanted && value == base[key]:
+			c.removed = append(c.removed, key)
+		case kept(key):
+			c.cleared = append(c.cleared, key)
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(live)) {
+		if _, wanted := want[key]; !wanted && !removing(key) && !kept(key) {
+			c.appeared = append(c.appeared, key)
+		}
+	}
+	return c
+}
+
+// compose returns the Lease to write: the one that was seen, with m, with the wanted entries, without others of
+// ours but those kept, and with all that is not ours as it is.
+func compose(v view, m meta, want map[string]string, kept func(key string) bool) *coordinationv1.Lease {
+	lease := v.lease.DeepCopy()
+	m.UID = lease.UID
+	lease.Labels = withLabels(lease.Labels)
+	if lease.Annotations == nil {
+		lease.Annotations = map[string]string{}
+	}
+	maps.DeleteFunc(lease.Annotations, func(key, _ string) bool {
+		return strings.HasPrefix(key, entryPrefix) && !kept(key)
+	})
+	maps.Copy(lease.Annotations, want)
+	lease.Annotations[annMeta] = m.String()
+	return lease
+}
+
+func withLabels(labels map[string]string) map[string]string {
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	labels[LabelLog], labels[labelBackup] = "true", "true"
+	return labels
+}
+
+// size counts as the API server does.
+func size(annotations map[string]string) int {
+	total := 0
+	for key, value := range annotations {
+		total += len(key) + len(value)
+	}
+	return total
+}
+
+// outcome is what is known of a write after its answer.
+type outcome uint8
+
+const (
+	// outcomeUnknown: it may have landed or may still land; a read says.
+	outcomeUnknown outcome = iota
+	// outcomeLanded: it was stored.
+	outcomeLanded
+	// outcomeConflict: it was refused since the object is another one by now. Something between us and the
+	// API server may have sent it twice, so an earlier copy may have landed.
+	outcomeConflict
+	// outcomeRefused: it was not stored, and will not be if it is sent again.
+	outcomeRefused
+)
+
+func judge(err error) outcome {
+	switch {
+	case err == nil:
+		return outcomeLanded
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
+		return outcomeConflict
+	case apierrors.IsInvalid(err), apierrors.IsForbidden(err), apierrors.IsBadRequest(err),
+		apierrors.IsRequestEntityTooLargeError(err):
+		return outcomeRefused
+	}
+	return outcomeUnknown
+}
+
+// absent says whether the API server answered that it has no Lease of that name. A 404 of a proxy, or of a
+// resource that is not served, is no such answer.
+func absent(err error, name string) bool {
+	var status apierrors.APIStatus
+	if !apierrors.IsNotFound(err) || apierrors.IsUnexpectedServerError(err) || !errors.As(err, &status) {
+		return false
+	}
+	about := status.Status().Details
+	return about != nil && about.Group == coordinationv1.GroupName && about.Kind == "leases" && about.Name == name
+}
+
+const (
+	backoffStart = 100 * time.Millisecond
+	backoffMax   = 5 * time.Second
+)
+
+// backoff returns the delay after so many failures in a row: doubled each time, and between half of it and
+// all of it by random, in [0,1). What the API server asks for (Retry-After) is the least.
+func backoff(failures int, err error, random float64) time.Duration {
+	if failures <= 1 && judge(err) == outcomeConflict {
+		return 0 // somebody else wrote: read, and write again
+	}
+	delay := backoffMax
+	if failures < 8 {
+		delay = min(backoffMax, backoffStart<<max(0, failures-1))
+	}
+	delay = time.Duration((0.5 + random/2) * float64(delay))
+	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
+		delay = max(delay, time.Duration(seconds)*time.Second)
+	}
+	return delay
+}

@@ -1,0 +1,228 @@
+package inflight
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// TestPromisesHoldUnderRandomFaults has processes that follow each other use a log whose API server fails, loses
+// answers, carries calls out late and is edited by people. At each write that the API server stores it looks whether an
+// entry is missing whose Put succeeded, an entry is back whose removal was confirmed, or an earlier process wrote.
+func TestPromisesHoldUnderRandomFaults(t *testing.T) {
+	for seed := range uint64(24) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { newReferee(t, seed).play() })
+		})
+	}
+}
+
+type referee struct {
+	t      *testing.T
+	store  *store
+	random *rand.Rand // only with mu
+
+	mu      sync.Mutex
+	leader  string          // no write of another one may land; empty during a take-over
+	stored  map[string]bool // volumes whose entries must be there
+	removed map[string]bool // volumes whose entries must not
+	faults  bool
+}
+
+func newReferee(t *testing.T, seed uint64) *referee {
+	j := &referee{
+		t: t, store: newStore(), random: rand.New(rand.NewPCG(seed, 1)),
+		stored: map[string]bool{}, removed: map[string]bool{}, faults: true,
+	}
+	j.store.latency = 5 * time.Millisecond
+	j.store.fault, j.store.committed = j.fault, j.committed
+	return j
+}
+
+func (j *referee) fault(c call) fault {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if !j.faults || j.random.IntN(4) > 0 {
+		return fault{}
+	}
+	timeout := apierrors.NewTimeoutError("no answer", 0)
+	switch j.random.IntN(6) {
+	case 0:
+		return fault{err: timeout, carry: true}
+	case 1:
+		return fault{err: timeout}
+	case 2:
+		return fault{err: apierrors.NewConflict(leasesResource, c.name, errors.New("random")), carry: j.random.IntN(2) > 0}
+	case 3:
+		return fault{late: time.Duration(1+j.random.IntN(20)) * time.Second}
+	case 4:
+		return fault{slow: time.Duration(j.random.IntN(20)) * time.Second}
+	}
+	return fault{err: apierrors.NewForbidden(leasesResource, c.name, errors.New("random"))}
+}
+
+func (j *referee) committed(by string, lease *coordinationv1.Lease) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.leader != "" && by != j.leader {
+		j.t.Errorf("%s wrote after %s took over", by, j.leader)
+	}
+	entries := view{lease: lease}.entries()
+	for volume := range j.stored {
+		if _, there := entries[annotationKey(volume)]; !there && lease.Name == shardName(shardOf(volume)) {
+			j.t.Errorf("%s wrote Lease %s without volume %s", by, lease.Name, volume)
+		}
+	}
+	for volume := range j.removed {
+		if _, there := entries[annotationKey(volume)]; there {
+			j.t.Errorf("%s wrote volume %s, whose removal was confirmed", by, volume)
+		}
+	}
+}
+
+func (j *referee) number(n int) int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.random.IntN(n)
+}
+
+func (j *referee) set(volume string, stored bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if delete(j.stored, volume); stored {
+		j.stored[volume] = true
+	}
+}
+
+func (j *referee) play() {
+	var last *process
+	for i := range 4 {
+		next := j.process(fmt.Sprintf("process-%d", i))
+		var work sync.WaitGroup
+		for worker := range 6 {
+			work.Go(func() {
+				for n := range 8 {
+					j.volume(next, fmt.Sprintf("pvc-%d-%d-%d", i, worker, n))
+				}
+			})
+		}
+		if last = next; j.number(2) > 0 {
+			work.Wait()
+		} else {
+			time.Sleep(time.Duration(j.number(60)) * time.Second)
+		}
+		j.t.Cleanup(work.Wait)
+	}
+	time.Sleep(10 * time.Minute)
+	j.mu.Lock()
+	j.faults = false
+	j.mu.Unlock()
+	time.Sleep(time.Minute)
+	entries, problems := Decode(j.store.all())
+	if len(problems) > 0 {
+		j.t.Error(problems)
+	}
+	if got, want := names(last.Entries()), names(sorted(entries)); !slices.Equal(got, want) {
+		j.t.Errorf("the process has %v, the store %v", got, want)
+	}
+	for volume := range j.stored {
+		if !slices.Contains(names(entries), volume) {
+			j.t.Errorf("volume %s is lost", volume)
+		}
+	}
+	if stats := last.Stats(); stats.Adding+stats.Removing > 0 {
+		j.t.Errorf("not at rest: %+v", stats)
+	}
+}
+
+// process has a new process take over.
+func (j *referee) process(name string) *process {
+	p := prepare(j.t, settings(j.store, name))
+	p.Follow(func(volume string) {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		j.removed[volume] = true
+	})
+	j.mu.Lock()
+	j.leader = ""
+	j.mu.Unlock()
+	for {
+		ctx, cancel := context.WithTimeout(j.t.Context(), time.Hour)
+		err := p.TakeOver(ctx)
+		cancel()
+		if err == nil {
+			break
+		}
+		wantError(j.t, err, ErrForbidden)
+	}
+	j.mu.Lock()
+	j.leader = name
+	for volume := range j.stored {
+		if state := p.state(volume); state != Open {
+			j.t.Errorf("after the take-over volume %s is %v", volume, state)
+		}
+	}
+	j.mu.Unlock()
+	p.run()
+	return p
+}
+
+// volume uses an entry as a provisioner does.
+func (j *referee) volume(p *process, volume string) {
+	ctx, cancel := context.WithTimeout(j.t.Context(), time.Duration(1+j.number(30))*time.Second)
+	defer cancel()
+	e := entry(volume)
+	if err := p.Put(ctx, e); err != nil {
+		if j.number(2) > 0 {
+			p.Remove(volume)
+		}
+		return
+	}
+	j.set(volume, true)
+	time.Sleep(time.Duration(j.number(5000)) * time.Millisecond)
+	switch j.number(6) {
+	case 0: // a second request
+		e.Requests = append(e.Requests, e.Requests[0])
+		if err := p.put(e); err == nil {
+			if got, _ := p.Get(volume); len(got.Requests) != 2 && p.state(volume) != Unknown {
+				j.t.Errorf("volume %s has %d requests, want 2", volume, len(got.Requests))
+			}
+		}
+	case 1: // a person removes it
+		j.set(volume, false)
+		j.store.edit(shardName(shardOf(volume)), func(l *coordinationv1.Lease) { delete(l.Annotations, annotationKey(volume)) })
+		if err := p.confirm(volume); err == nil {
+			j.t.Errorf("volume %s was removed, and confirmed", volume)
+		}
+		return
+	case 2:
+		if err := p.confirm(volume); errors.Is(err, ErrRemovedByHand) || errors.Is(err, ErrAbsent) {
+			j.t.Errorf("volume %s is stored: %v", volume, err)
+		}
+	case 3: // a person does something else
+		j.store.edit(shardName(shardOf(volume)), func(l *coordinationv1.Lease) { l.Annotations["example.com/note"] = volume })
+	case 4:
+		return
+	}
+	j.set(volume, false)
+	p.Remove(volume)
+}
+
+func sorted(entries []Entry) []Entry {
+	slices.SortFunc(entries, func(a, b Entry) int {
+		if a.Volume < b.Volume {
+			return -1
+		}
+		return 1
+	})
+	return entries
+}

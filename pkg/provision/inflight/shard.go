@@ -1,0 +1,205 @@
+package inflight
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Shards is the number of Leases of a log. An entry takes about 2 KiB and the annotations of an object end at 256
+// KiB in total, so a shard holds some 120 entries and the log almost a thousand: ten times what the default of
+// 100 workers has in flight. Eight writes at once keep an API server's latency of 10 ms from limiting
+// provisioning, while a take-over stays at eight reads and eight writes. It is part of the format.
+const Shards = 8
+
+const (
+	// LabelLog is on each shard with the value "true", so that people and the leak audit can list them.
+	LabelLog = "csi-reclaimer.io/in-flight-log"
+	// labelBackup keeps Velero from backing the Lease up: a restored log speaks of another time.
+	labelBackup = "velero.io/exclude-from-backup"
+	// annMeta is the annotation with the shard's meta data.
+	annMeta = "csi-reclaimer.io/in-flight-log"
+	// entryPrefix begins the key of each entry.
+	entryPrefix = "in-flight.csi-reclaimer.io/"
+	// hashPrefix begins the name part for volumes whose name does not fit. No PersistentVolume's name
+	// has an underscore, so it is no volume's own.
+	hashPrefix = "sha256_"
+	// maxNamePart is the longest name part of an annotation's key.
+	maxNamePart = 63
+	// metaVersion is the version of a shard.
+	metaVersion = 1
+)
+
+// annotationKey returns the key of a volume's entry.
+func annotationKey(volume string) string {
+	if len(volume) <= maxNamePart {
+		return entryPrefix + volume
+	}
+	sum := sha256.Sum256([]byte(volume))
+	return entryPrefix + hashPrefix + hex.EncodeToString(sum[:16])
+}
+
+// volumeOf returns the volume's name in the key of an entry, empty if the key has its hash only.
+func volumeOf(key string) string {
+	name := strings.TrimPrefix(key, entryPrefix)
+	if strings.HasPrefix(name, hashPrefix) {
+		return ""
+	}
+	return name
+}
+
+// shardOf returns the number of a volume's shard.
+func shardOf(volume string) int {
+	h := fnv.New32a()
+	h.Write([]byte(volume)) // it accepts everything
+	return int(h.Sum32() % Shards)
+}
+
+// meta is what a shard notes about itself.
+type meta struct {
+	Version int    `json:"version"`
+	Driver  string `json:"driver"`
+	// UID is the Lease's own. A copy has another one. Empty in a shard that was just created.
+	UID types.UID `json:"uid,omitempty"`
+	// Epoch and Process name the process that leads; Process is random, so that two that chose the same
+	// epoch at the same moment differ, as do two take-overs of one process. Write counts that process' writes of this shard, which says which write
+	// it is that stands after an answer was lost.
+	Epoch   int64  `json:"epoch,omitempty"`
+	Process string `json:"process,omitempty"`
+	Write   int64  `json:"write,omitempty"`
+	// Identity is for people.
+	Identity string `json:"identity,omitempty"`
+}
+
+func (m meta) String() string {
+	data, err := json.Marshal(m)
+	if err != nil {
+		return "{}" // does not happen: it has no type that fails
+	}
+	return string(data)
+}
+
+// view is a Lease as it was read. The zero value is a Lease that does not exist.
+type view struct {
+	lease *coordinationv1.Lease // not to be changed
+	meta  meta
+	err   error // why it is read-only, nil if it is not
+}
+
+func (v view) missing() bool { return v.lease == nil }
+
+// fresh: it was created and nobody wrote to it.
+func (v view) fresh() bool { return v.lease != nil && v.err == nil && v.meta.UID == "" }
+
+func (v view) uid() types.UID {
+	if v.lease == nil {
+		return ""
+	}
+	return v.lease.UID
+}
+
+// entries returns the stored entries by key.
+func (v view) entries() map[string]string {
+	entries := map[string]string{}
+	if v.lease == nil {
+		return entries
+	}
+	for key, value := range v.lease.Annotations {
+		if strings.HasPrefix(key, entryPrefix) {
+			entries[key] = value
+		}
+	}
+	return entries
+}
+
+// look reads a Lease, nil for none. An empty driver accepts that of any.
+func look(lease *coordinationv1.Lease, driver string) view {
+	v := view{lease: lease}
+	if lease == nil {
+		return v
+	}
+	data, ok := lease.Annotations[annMeta]
+	if !ok {
+		v.err = fmt.Errorf("%w: it has no annotation %s", ErrForeign, annMeta)
+		return v
+	}
+	if err := json.Unmarshal([]byte(data), &v.meta); err != nil {
+		v.err = fmt.Errorf("%w: annotation %s: %w", ErrForeign, annMeta, err)
+		return v
+	}
+	switch {
+	case v.meta.Version != metaVersion:
+		v.err = fmt.Errorf("%w: version %d", ErrVersion, v.meta.Version)
+	case driver != "" && v.meta.Driver != driver:
+		v.err = fmt.Errorf("%w: it is of driver %q", ErrForeign, v.meta.Driver)
+	case v.meta.UID == "" && len(v.entries()) > 0:
+		v.err = fmt.Errorf("%w: it has entries and no UID", ErrCopy)
+	case v.meta.UID != "" && v.meta.UID != lease.UID:
+		v.err = fmt.Errorf("%w: it was written as the Lease with UID %s", ErrCopy, v.meta.UID)
+	}
+	return v
+}
+
+// read decodes the entries of a shard that is not read-only. number is the shard's, negative if it is unknown.
+func (v view) read(number int) (entries map[string]*Entry, problems []Problem) {
+	entries = map[string]*Entry{}
+	stored := v.entries()
+	for _, key := range slices.Sorted(maps.Keys(stored)) {
+		e, err := decode(stored[key])
+		switch {
+		case err != nil:
+		case annotationKey(e.Volume) != key:
+			err = fmt.Errorf("%w: it is of volume %q", ErrMisplaced, e.Volume)
+		case number >= 0 && shardOf(e.Volume) != number:
+			err = fmt.Errorf("%w: it belongs to shard %d", ErrMisplaced, shardOf(e.Volume))
+		}
+		if err != nil {
+			problems = append(problems, Problem{Lease: leaseName(v.lease), Annotation: key, Volume: volumeOf(key), Err: err})
+			continue
+		}
+		entries[key] = e
+	}
+	return entries, problems
+}
+
+// Decode reads the shards of a log, or of several, from their Leases as listed by LabelLog, for programs that look
+// and do not write. It returns the entries, by shard and key, and what cannot be read. The Leases
+// are not changed; the entries do not share memory with them.
+func Decode(leases []coordinationv1.Lease) ([]Entry, []Problem) {
+	var entries []Entry
+	var problems []Problem
+	for i := range leases {
+		lease := &leases[i]
+		v := look(lease, "")
+		number, named := shardNumber(lease)
+		if v.err == nil && !named {
+			v.err = fmt.Errorf("%w: its name has no number of a shard", ErrForeign)
+		}
+		if v.err != nil {
+			problems = append(problems, Problem{Lease: leaseName(lease), Err: v.err})
+			continue
+		}
+		found, unreadable := v.read(number)
+		for _, key := range slices.Sorted(maps.Keys(found)) {
+			entries = append(entries, *found[key])
+		}
+		problems = append(problems, unreadable...)
+	}
+	return entries, problems
+}
+
+func shardNumber(o metav1.Object) (int, bool) {
+	_, suffix, found := strings.Cut(o.GetName()[max(0, strings.LastIndexByte(o.GetName(), '-')):], "-")
+	number, err := strconv.Atoi(suffix)
+	return number, found && err == nil && number >= 0 && number < Shards
+}

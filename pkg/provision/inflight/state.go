@@ -1,0 +1,381 @@
+package inflight
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+)
+
+// shard is what is known of one Lease and wanted of it. The Log's mutex guards it.
+type shard struct {
+	number int
+	name   string
+	wake   chan struct{} // to its writer
+
+	seen  view // as last read or answered; the Lease is not changed
+	known bool // nothing is known to have changed since
+	taken bool // this process' epoch was written to it, or it was seen missing
+	write int64
+	tries []try // writes that were sent and may have landed, or may still land
+
+	want     map[string]*item // by key
+	removing map[string]*item // no longer wanted, and perhaps stored
+	kept     map[string]error // why it cannot be read
+	removeAt time.Time        // when removals are written at the latest; zero for at once
+	checks   []*check
+	removed  []string // volumes whose removal is confirmed and was not reported yet
+
+	fenced    bool // the other shards were looked at since the Lease was created
+	failures  int
+	retryAt   time.Time
+	recheckAt time.Time
+	lastErr   error
+}
+
+// item is an entry that is wanted.
+type item struct {
+	entry     *Entry // not to be changed
+	value     string // its bytes
+	confirmed bool   // it was seen to be stored
+	done      chan error
+
+	// What it took the place of, to put back if it is refused.
+	was      *item // confirmed
+	removing bool  // was is being removed
+}
+
+// end answers the Put that waits, if one does.
+func (it *item) end(err error) {
+	select {
+	case it.done <- err:
+	default: // answered before
+	}
+}
+
+// check is a Confirm that waits.
+type check struct {
+	key   string
+	asked bool // a read was begun since
+	done  chan error
+}
+
+// try is a write that was sent. Sent again unchanged, it is the same.
+type try struct {
+	write   int64
+	version string            // the resourceVersion that it replaces
+	entries map[string]string // what it stores
+}
+
+func newShard(number int, name string) *shard {
+	return &shard{
+		number: number, name: name, wake: make(chan struct{}, 1),
+		want: map[string]*item{}, removing: map[string]*item{}, kept: map[string]error{},
+	}
+}
+
+func (s *shard) poke() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (s *shard) isKept(key string) bool { return s.kept[key] != nil }
+
+// values returns the wanted bytes by key.
+func (s *shard) values() map[string]string {
+	values := make(map[string]string, len(s.want))
+	for key, it := range s.want {
+		values[key] = it.value
+	}
+	return values
+}
+
+// put makes an entry wanted. It returns nil if it is stored already.
+func (s *shard) put(key string, e *Entry, value string, own meta) (*item, error) {
+	it := &item{entry: e, value: value, done: make(chan error, 1)}
+	before := s.want[key]
+	switch leaving := s.removing[key]; {
+	case before != nil && before.confirmed && before.value == value && s.holds(key, value):
+		return nil, nil
+	case before != nil && before.confirmed:
+		it.was = before
+	case before != nil:
+		it.was, it.removing = before.was, before.removing
+	case leaving != nil:
+		it.was, it.removing = leaving, true
+	}
+	s.want[key] = it
+	if s.total(own) > room {
+		delete(s.want, key)
+		if before != nil {
+			s.want[key] = before
+		}
+		return nil, fmt.Errorf("%w: %s", ErrFull, s.name)
+	}
+	if before != nil {
+		before.end(fmt.Errorf("%w: another one was put in its place", ErrUnconfirmed))
+	}
+	delete(s.removing, key)
+	s.poke()
+	return it, nil
+}
+
+// total is the size of the annotations of the next write, about: the number of the write may add some digits.
+func (s *shard) total(own meta) int {
+	own.UID, own.Write = s.seen.uid(), s.write
+	total := len(annMeta) + len(own.String())
+	if s.seen.lease != nil {
+		for key, value := range s.seen.lease.Annotations {
+			if key != annMeta && (!strings.HasPrefix(key, entryPrefix) || s.isKept(key)) {
+				total += len(key) + len(value)
+			}
+		}
+	}
+	for key, it := range s.want {
+		total += len(key) + len(it.value)
+	}
+	return total
+}
+
+// remove makes an entry unwanted.
+func (s *shard) remove(key string, at time.Time) {
+	it := s.want[key]
+	if it == nil {
+		return
+	}
+	it.end(fmt.Errorf("%w: it is being removed", ErrUnconfirmed))
+	delete(s.want, key)
+	if len(s.removing) == 0 {
+		s.removeAt = at
+	}
+	s.removing[key] = it
+	s.poke()
+}
+
+// compose returns the next write, and whether it is one that was sent before.
+func (s *shard) compose(own meta) (*coordinationv1.Lease, try, bool) {
+	own.Write = s.write + 1
+	lease := compose(s.seen, own, s.values(), s.isKept)
+	t := try{write: own.Write, version: lease.ResourceVersion, entries: view{lease: lease}.entries()}
+	if n := len(s.tries); n > 0 && s.tries[n-1].version == t.version && maps.Equal(s.tries[n-1].entries, t.entries) {
+		own.Write = s.tries[n-1].write
+		return compose(s.seen, own, s.values(), s.isKept), s.tries[n-1], true
+	}
+	s.write++
+	s.tries = append(s.tries, t)
+	return lease, t, false
+}
+
+// drop forgets a write that is known not to have landed.
+func (s *shard) drop(write int64) {
+	s.tries = slices.DeleteFunc(s.tries, func(t try) bool { return t.write == write })
+}
+
+// refuse ends the Puts of a write that was not sent or was refused, nil for all that wait. Where no other write is
+// open they are not stored, and what they replaced is wanted again.
+func (s *shard) refuse(entries map[string]string, err error) {
+	for key, it := range s.want {
+		if value, sent := entries[key]; it.confirmed || entries != nil && (!sent || value != it.value) {
+			continue
+		}
+		if s.mayLand(key) {
+			it.end(fmt.Errorf("%w: %w", ErrUnconfirmed, err))
+			continue
+		}
+		s.rollBack(key, it)
+		it.end(err)
+	}
+}
+
+func (s *shard) rollBack(key string, it *item) {
+	delete(s.want, key)
+	switch {
+	case it.was == nil:
+	case it.removing:
+		s.removing[key] = it.was
+	default:
+		s.want[key] = it.was
+	}
+}
+
+// stored says whether the Lease as last seen has an entry of that key.
+func (s *shard) stored(key string) bool {
+	if s.seen.lease == nil {
+		return false
+	}
+	_, there := s.seen.lease.Annotations[key]
+	return there
+}
+
+// holds says whether the Lease as last seen has these bytes for that key.
+func (s *shard) holds(key, value string) bool {
+	return s.stored(key) && s.seen.lease.Annotations[key] == value
+}
+
+// mayLand says whether a write that is open stores an entry of that key.
+func (s *shard) mayLand(key string) bool {
+	return slices.ContainsFunc(s.tries, func(t try) bool {
+		_, stores := t.entries[key]
+		return stores
+	})
+}
+
+// fit ends with ErrFull the Puts for which others' annotations left no room.
+func (s *shard) fit(own meta) {
+	if s.total(own) <= room {
+		return
+	}
+	for _, key := range slices.Sorted(maps.Keys(s.want)) {
+		if it := s.want[key]; !it.confirmed && s.total(own) > room && !s.mayLand(key) {
+			s.rollBack(key, it)
+			it.end(fmt.Errorf("%w: %s", ErrFull, s.name))
+		}
+	}
+}
+
+// observe takes in the Lease as it was read or answered. It returns ErrSuperseded if another process leads.
+// hand is what somebody else did.
+func (s *shard) observe(v view, own meta) (hand change, err error) {
+	same := s.seen.err == nil && s.seen.uid() == v.uid()
+	switch {
+	case superseded(v, own, same):
+		if !s.taken && v.meta.Epoch < own.Epoch {
+			v.err = fmt.Errorf("%w: somebody repaired it", ErrAppeared)
+			break
+		}
+		return change{}, fmt.Errorf("%w: epoch %d of %q in Lease %s, ours is %d",
+			ErrSuperseded, v.meta.Epoch, v.meta.Identity, s.name, own.Epoch)
+	case v.missing():
+		s.taken, s.fenced, s.tries = true, false, nil
+		clear(s.kept)
+	case v.err == nil:
+		hand = s.compare(v, s.base(v, own))
+	}
+	s.tries = slices.DeleteFunc(s.tries, func(t try) bool { return v.lease != nil && t.version != v.lease.ResourceVersion })
+	s.seen, s.known = v, true
+	if v.err == nil {
+		s.settle()
+	} else {
+		s.refuse(nil, fmt.Errorf("%w: Lease %s: %w", ErrUnreadable, s.name, v.err))
+	}
+	s.answer(hand)
+	return hand, nil
+}
+
+// base returns what our last write that landed stored, as far as v is its result: nothing if v is another Lease, or if
+// somebody put older annotations back.
+func (s *shard) base(v view, own meta) map[string]string {
+	if v.meta.Process != own.Process || v.meta.Epoch != own.Epoch {
+		return nil
+	}
+	for _, t := range s.tries {
+		if t.write == v.meta.Write {
+			return t.entries
+		}
+	}
+	if s.seen.err == nil && s.seen.meta.Write == v.meta.Write {
+		return s.seen.entries()
+	}
+	return nil
+}
+
+// compare drops what somebody else removed, and keeps what somebody else added.
+func (s *shard) compare(v view, base map[string]string) change {
+	live := v.entries()
+	leaving := func(key string) bool { return s.removing[key] != nil }
+	hand := merge(base, live, s.values(), leaving, s.isKept)
+	for _, key := range hand.removed {
+		it := s.want[key]
+		delete(s.want, key)
+		it.end(ErrRemovedByHand)
+		s.removed = append(s.removed, it.entry.Volume)
+	}
+	for _, key := range hand.appeared {
+		s.kept[key] = ErrAppeared
+	}
+	maps.DeleteFunc(s.kept, func(key string, _ error) bool {
+		_, there := live[key]
+		return !there
+	})
+	return hand
+}
+
+// settle confirms what the Lease as last seen shows.
+func (s *shard) settle() {
+	for key, it := range s.want {
+		if s.holds(key, it.value) {
+			it.confirmed, it.was = true, nil
+			it.end(nil)
+		}
+	}
+	for key, it := range s.removing {
+		if !s.stored(key) && !s.mayLand(key) {
+			delete(s.removing, key)
+			s.removed = append(s.removed, it.entry.Volume)
+		}
+	}
+}
+
+// ask makes the Confirms that wait depend on the read that begins now, or, if it failed, on a later one.
+func (s *shard) ask(begins bool) {
+	for _, c := range s.checks {
+		c.asked = begins
+	}
+}
+
+// answer ends the Confirms whose read has begun, by what was seen since.
+func (s *shard) answer(hand change) {
+	s.checks = slices.DeleteFunc(s.checks, func(c *check) bool {
+		it := s.want[c.key]
+		switch {
+		case !c.asked:
+			return false
+		case slices.Contains(hand.removed, c.key):
+			c.done <- ErrRemovedByHand
+		case it == nil:
+			c.done <- ErrAbsent
+		case s.seen.err != nil:
+			c.done <- fmt.Errorf("%w: Lease %s: %w", ErrUnreadable, s.name, s.seen.err)
+		case s.holds(c.key, it.value):
+			c.done <- nil
+		default:
+			return false // it is written anew
+		}
+		return true
+	})
+}
+
+// finish answers all that waits when the Log ends.
+func (s *shard) finish(err error) {
+	for _, it := range s.want {
+		it.end(errors.Join(err, ErrUnconfirmed))
+	}
+	for _, c := range s.checks {
+		c.done <- err
+	}
+	s.checks = nil
+}
+
+// situation says what the next step depends on.
+func (s *shard) situation(own meta, now time.Time) situation {
+	f := situation{
+		known: s.known, missing: s.seen.missing(), readOnly: s.seen.err != nil, fresh: s.seen.fresh(), fenced: s.fenced,
+		ours:    s.seen.meta.Process == own.Process && s.seen.meta.Epoch == own.Epoch,
+		entries: len(s.want) > 0, removals: len(s.removing) > 0, uncertain: len(s.tries) > 0,
+		asked:   slices.ContainsFunc(s.checks, func(c *check) bool { return !c.asked }),
+		retryIn: s.retryAt.Sub(now), removeIn: s.removeAt.Sub(now), recheckIn: -1,
+	}
+	for key, it := range s.want {
+		f.puts = f.puts || !s.holds(key, it.value)
+	}
+	if f.readOnly || len(s.kept) > 0 {
+		f.recheckIn = max(0, s.recheckAt.Sub(now))
+	}
+	return f
+}

@@ -1,0 +1,223 @@
+package inflight
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/klog/v2"
+)
+
+// taking is what becomes of a shard in a take-over.
+type taking uint8
+
+const (
+	takeCreate taking = iota // it is missing
+	takeWrite                // its epoch is not ours
+	takeSkip                 // it is missing and stays so
+	takeLeave                // it is read-only
+	takeDone
+)
+
+func take(v view, own meta, create bool) taking {
+	switch {
+	case v.missing() && create:
+		return takeCreate
+	case v.missing():
+		return takeSkip
+	case v.err != nil:
+		return takeLeave
+	case v.meta.Process == own.Process && v.meta.Epoch == own.Epoch:
+		return takeDone
+	}
+	return takeWrite
+}
+
+// TakeOver reads all shards and writes this process' epoch, above all that are stored, into each by
+// compare-and-swap before it returns: from then on no write of an earlier process lands. Where
+// Config.CreateMissing is set it creates those that are missing. A shard that is read-only is not written to; see
+// Problems.
+//
+// It tries again, with growing delays, until ctx ends, and returns at once an error that wraps ErrForbidden where the
+// Leases may not be read or written, or ErrLeaseEnded. Two processes that take over at the same moment both go
+// on until one's epoch is the higher in all shards; Config.Lease is what ends the one that does not lead.
+func (l *Log) TakeOver(ctx context.Context) error {
+	l.mu.Lock()
+	err := l.err
+	l.mu.Unlock()
+	if !errors.Is(err, ErrNotReady) {
+		return errors.New("take the in-flight log over: it was done before")
+	}
+	t := takeOver{log: l, create: l.cfg.CreateMissing, own: l.own}
+	// A write of an earlier call of TakeOver that failed may still land. It must not be taken for one of this call.
+	t.own.Process = string(uuid.NewUUID())
+	for failures := 1; ; failures++ {
+		done, err := t.pass(ctx)
+		switch {
+		case done:
+			l.begin(ctx, &t)
+			return nil
+		case errors.Is(err, ErrForbidden), errors.Is(err, ErrLeaseEnded):
+			return fmt.Errorf("take the in-flight log over: %w", err)
+		case err == nil:
+			failures = 0
+			continue // an epoch was seen that is higher, or missing shards are read once more
+		}
+		delay := backoff(failures, err, rand.Float64())
+		klog.FromContext(ctx).Info("Taking the in-flight log over failed; trying again", "after", delay, "err", err)
+		timer := l.cfg.Clock.NewTimer(delay)
+		select {
+		case <-timer.C():
+		case <-ctx.Done():
+			timer.Stop()
+			return fmt.Errorf("take the in-flight log over: %w; last error: %w", context.Cause(ctx), err)
+		}
+	}
+}
+
+// takeOver is a take-over on its way.
+type takeOver struct {
+	log    *Log
+	create bool
+	own    meta
+	views  [Shards]view
+	known  [Shards]bool // views has the shard as it is
+	writes [Shards]int64
+}
+
+// pass reads what is not known, chooses the epoch and writes it where it is not. It says whether all is done.
+func (t *takeOver) pass(ctx context.Context) (bool, error) {
+	if err := t.each(func(i int) error {
+		if t.known[i] {
+			return nil
+		}
+		v, err := t.log.get(ctx, t.log.shards[i].name)
+		if err != nil {
+			return fmt.Errorf("read Lease %s: %w", t.log.shards[i].name, err)
+		}
+		t.views[i], t.known[i] = v, true
+		return nil
+	}); err != nil {
+		return false, err
+	}
+	t.own.Epoch = chooseEpoch(t.views[:], t.own)
+	var wrote [Shards]bool
+	if err := t.each(func(i int) error {
+		var err error
+		wrote[i], err = t.write(ctx, i)
+		return err
+	}); err != nil {
+		return false, err
+	}
+	if wrote == [Shards]bool{} {
+		return true, nil
+	}
+	again := false
+	for i := range t.views {
+		if take(t.views[i], t.own, t.create) == takeSkip {
+			// A process that led before may have created it while we wrote to the others. One that creates it from
+			// now on looks at the others first, and finds our epoch.
+			t.known[i], again = false, true
+		}
+	}
+	return !again, nil
+}
+
+// each does something for all shards at once and returns one of the errors.
+func (t *takeOver) each(do func(i int) error) error {
+	var errs [Shards]error
+	var all sync.WaitGroup
+	for i := range Shards {
+		all.Go(func() { errs[i] = do(i) })
+	}
+	all.Wait()
+	var first error
+	for _, err := range errs {
+		if errors.Is(err, ErrForbidden) || errors.Is(err, ErrLeaseEnded) {
+			return err // no use in trying again
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// write creates a shard or writes the epoch to it, and says whether it sent anything.
+func (t *takeOver) write(ctx context.Context, i int) (bool, error) {
+	wrote := false
+	for range 3 { // create, write, done
+		lease := t.log.emptyShard(t.log.shards[i].name)
+		switch take(t.views[i], t.own, t.create) {
+		case takeCreate:
+		case takeWrite:
+			t.writes[i]++
+			own := t.own
+			own.Write = t.writes[i]
+			lease = compose(t.views[i], own, t.views[i].entries(), func(string) bool { return true })
+		default:
+			return wrote, nil
+		}
+		v, err := t.log.send(ctx, lease)
+		wrote = true
+		if err != nil {
+			t.known[i] = false
+			return wrote, fmt.Errorf("write Lease %s: %w", lease.Name, err)
+		}
+		t.views[i] = v
+	}
+	t.known[i] = false
+	return wrote, fmt.Errorf("write Lease %s: the answers do not show what was written", t.log.shards[i].name)
+}
+
+// lastWrite returns when the last of our writes was made, by the API server's clock: managedFields has the time of each
+// manager's last write. It is zero if one of the shards does not tell.
+func (t *takeOver) lastWrite() (last time.Time) {
+	for _, v := range t.views {
+		if v.missing() || v.err != nil {
+			continue
+		}
+		of := time.Time{}
+		for _, m := range v.lease.ManagedFields {
+			if m.Time != nil && m.Time.After(of) {
+				of = m.Time.Time
+			}
+		}
+		if of.IsZero() {
+			return of
+		}
+		if of.After(last) {
+			last = of
+		}
+	}
+	return last
+}
+
+// begin takes in what the shards hold.
+func (l *Log) begin(ctx context.Context, t *takeOver) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.own, l.takenOver = t.own, t.lastWrite()
+	for i, s := range l.shards {
+		v := t.views[i]
+		s.seen, s.known, s.write = v, true, t.writes[i]
+		s.taken = v.err == nil
+		s.recheckAt = l.cfg.Clock.Now().Add(recheckEvery)
+		if v.missing() || v.err != nil {
+			continue
+		}
+		entries, problems := v.read(i)
+		for key, e := range entries {
+			s.want[key] = &item{entry: e, value: v.lease.Annotations[key], confirmed: true, done: make(chan error, 1)}
+		}
+		for _, p := range problems {
+			s.kept[p.Annotation] = p.Err
+		}
+	}
+	l.err = nil
+	klog.FromContext(ctx).Info("Took the in-flight log over", "epoch", l.own.Epoch, "shards", klog.KRef(l.cfg.Namespace, l.cfg.Name))
+}

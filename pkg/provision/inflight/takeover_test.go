@@ -1,0 +1,198 @@
+package inflight
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+func TestTakeOverWithoutRights(t *testing.T) {
+	for _, verb := range []string{"get", "create", "update"} {
+		s := newStore()
+		s.fault = func(c call) fault {
+			if c.verb == verb {
+				return fault{err: apierrors.NewForbidden(leasesResource, c.name, errors.New("no"))}
+			}
+			return fault{}
+		}
+		p := prepare(t, settings(s, "one"))
+		err := p.TakeOver(t.Context())
+		if wantError(t, err, ErrForbidden); !apierrors.IsForbidden(err) {
+			t.Errorf("%s: %v", verb, err)
+		}
+		p.wantState("pvc-1", Unknown)
+		if in, known := p.InFlight("pvc-1"); !in || known {
+			t.Errorf("in flight %t, known %t", in, known)
+		}
+		wantError(t, p.put(entry("pvc-1")), ErrNotReady)
+		wantError(t, p.confirm("pvc-1"), ErrNotReady)
+		wantError(t, p.Run(t.Context()), ErrNotReady)
+	}
+}
+
+func TestTakeOverTriesAgainUntilItsContextEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		s.fault = func(call) fault { return fault{err: apierrors.NewServiceUnavailable("down")} }
+		p := prepare(t, settings(s, "one"))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		began := time.Now()
+		err := p.TakeOver(ctx)
+		if wantError(t, err, context.DeadlineExceeded); !apierrors.IsServiceUnavailable(err) || time.Since(began) != time.Hour {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+		if n := s.count("get") / Shards; n < 720 || n > 1500 {
+			t.Errorf("%d tries in an hour", n)
+		}
+		s.fail(nil)
+		p.take()
+		if err := p.TakeOver(t.Context()); err == nil {
+			t.Error("a second take-over succeeded")
+		}
+	})
+}
+
+func TestOnlyFinishing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, v := newStore(), volumes(3, 2)
+		old := start(t, settings(s, "old"))
+		old.mustPut(v[0])
+		for i := range Shards {
+			if i != 3 && i != 4 {
+				s.remove(shardName(i))
+			}
+		}
+		cfg := settings(s, "one")
+		cfg.CreateMissing = false
+		s.forget()
+		p := start(t, cfg)
+		if n := s.count("create"); n > 0 {
+			t.Errorf("%d shards were created", n)
+		}
+		p.wantState(v[0], Open)
+		there, missing := volumes(4, 1)[0], volumes(5, 1)[0]
+		p.mustPut(v[1], there)
+		p.wantState(missing, Absent)
+		wantError(t, p.put(entry(missing)), ErrNoShard)
+
+		// The old process finds a shard gone that it writes to. It looks at the others before it writes it anew.
+		wantError(t, old.put(entry(missing)), ErrSuperseded)
+		if e, _ := Decode(s.all()); len(e) != 3 {
+			t.Errorf("stored %v", names(e))
+		}
+
+		s.remove(shardName(3)) // with entries it is written anew
+		if err := p.confirm(v[0]); err != nil {
+			t.Error(err)
+		}
+		s.wantStored(t, v[0], v[1], there)
+	})
+}
+
+// TestAShardCreatedDuringATakeOverIsTakenToo: an earlier process may create one that was missing.
+func TestAShardCreatedDuringATakeOverIsTakenToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore()
+		old := start(t, settings(s, "old"))
+		s.remove(shardName(3))
+		volume := volumes(3, 1)[0]
+		cfg := settings(s, "one")
+		cfg.CreateMissing = false
+		once := true
+		s.fail(func(c call) fault {
+			if c.by != "one" || c.verb != "update" {
+				return fault{}
+			}
+			if once {
+				once = false
+				go old.put(entry(volume)) //nolint:errcheck // it is looked at below
+			}
+			return fault{wait: 5 * time.Second}
+		})
+		p := start(t, cfg)
+		p.wantState(volume, Open)
+		if m := look(s.read(shardName(3)), driver).meta; m.Epoch != 2 {
+			t.Errorf("its epoch is %d", m.Epoch)
+		}
+	})
+}
+
+func TestTwoTakeOversAtOnceEndWithOne(t *testing.T) {
+	for i := range 20 {
+		synctest.Test(t, func(t *testing.T) {
+			s := newStore()
+			s.latency = time.Millisecond
+			if i%2 > 0 {
+				before(t, s, "pvc-1")
+			}
+			done := make(chan *process, 2)
+			for _, by := range []string{"one", "two"} {
+				go func() {
+					p := prepare(t, settings(s, by))
+					if err := p.TakeOver(t.Context()); err != nil {
+						t.Error(err)
+					}
+					done <- p
+				}()
+			}
+			first, second := <-done, <-done
+			if first.own.Epoch > second.own.Epoch {
+				first, second = second, first
+			}
+			first.run()
+			second.run()
+			lost, won := 0, 0
+			for shard := range Shards {
+				volume := volumes(shard, 1)[0]
+				if err := first.put(entry(volume)); errors.Is(err, ErrSuperseded) {
+					lost++
+				} else {
+					t.Error(err)
+				}
+				if err := second.put(entry(volume)); err == nil {
+					won++
+				}
+			}
+			if lost != Shards || won != Shards {
+				t.Errorf("the lower epoch %d lost %d of 8, the higher %d won %d", first.own.Epoch, lost, second.own.Epoch, won)
+			}
+		})
+	}
+}
+
+// TestTakeOverAfterOneThatFailed: a write of the first may land, and is not one of the second.
+func TestTakeOverAfterOneThatFailed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, volume := newStore(), volumes(3, 1)[0]
+		s.fail(func(c call) fault {
+			switch {
+			case c.verb == "update" && c.name == shardName(3):
+				return fault{err: apierrors.NewTimeoutError("lost", 0), carry: true}
+			case c.verb == "update" && c.name == shardName(4):
+				return fault{err: apierrors.NewForbidden(leasesResource, c.name, errors.New("no"))}
+			}
+			return fault{}
+		})
+		p := prepare(t, settings(s, "one"))
+		wantError(t, p.TakeOver(t.Context()), ErrForbidden)
+		s.fail(nil)
+		p.take()
+		p.run()
+		once := true
+		s.fail(func(c call) fault {
+			if c.verb == "update" && once {
+				once = false
+				return fault{err: apierrors.NewTimeoutError("lost", 0)}
+			}
+			return fault{}
+		})
+		p.mustPut(volume)
+		s.wantStored(t, volume)
+		p.wantRemoved()
+	})
+}

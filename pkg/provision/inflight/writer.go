@@ -1,0 +1,336 @@
+package inflight
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+)
+
+const (
+	// callTimeout ends a request that the client does not end itself. Its outcome is read then.
+	callTimeout = 15 * time.Second
+	// recheckEvery is how often a shard is read again that cannot be used, or holds what cannot be read.
+	recheckEvery = time.Minute
+	// leasePause is how long a write waits after the lease was found ended.
+	leasePause = time.Second
+)
+
+var (
+	errSlow    = fmt.Errorf("no answer within %v", callTimeout)
+	errNotSent = fmt.Errorf("%w: nothing is written", ErrLeaseEnded)
+)
+
+// Run writes what Put and Remove ask for, a goroutine for each shard, until ctx ends, and returns nil then; or
+// until another process is seen to lead, and returns an error that wraps ErrSuperseded. All that wait fail at its
+// end. It is called once, after TakeOver.
+func (l *Log) Run(ctx context.Context) error {
+	l.mu.Lock()
+	err := l.err
+	l.mu.Unlock()
+	if err != nil {
+		return fmt.Errorf("run the in-flight log: %w", err)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var writers sync.WaitGroup
+	for _, s := range l.shards {
+		writers.Go(func() {
+			logger := klog.FromContext(ctx).WithValues("lease", klog.KRef(l.cfg.Namespace, s.name))
+			if err := l.serve(klog.NewContext(ctx, logger), s); err != nil {
+				l.stop(err)
+				cancel(err)
+			}
+		})
+	}
+	writers.Wait()
+	l.stop(ErrStopped)
+	if err := context.Cause(ctx); errors.Is(err, ErrSuperseded) {
+		return fmt.Errorf("run the in-flight log: %w", err)
+	}
+	return nil
+}
+
+// stop ends all that waits. The first reason stays.
+func (l *Log) stop(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err != nil {
+		return
+	}
+	l.err = err
+	for _, s := range l.shards {
+		s.finish(err)
+	}
+}
+
+// serve is a shard's writer. It returns ErrSuperseded, or nil once ctx has ended.
+func (l *Log) serve(ctx context.Context, s *shard) error {
+	for ctx.Err() == nil {
+		do, wait := l.plan(s)
+		l.report(s)
+		var err error
+		switch do {
+		case stepWait:
+			l.sleep(ctx, s, wait)
+		case stepRead:
+			err = l.read(ctx, s)
+		case stepCreate:
+			err = l.create(ctx, s)
+		case stepFence:
+			err = l.fence(ctx, s)
+		case stepWrite:
+			err = l.write(ctx, s)
+		}
+		l.report(s)
+		if errors.Is(err, ErrSuperseded) {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *Log) plan(s *shard) (step, time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s.known && s.seen.err == nil {
+		s.settle() // a removal of what no write was sent for
+	}
+	do, wait := next(s.situation(l.own, l.cfg.Clock.Now()))
+	if do == stepWait && !l.cfg.Clock.Now().Before(s.retryAt) {
+		s.failures, s.lastErr = 0, nil // nothing is left to do
+	}
+	return do, wait
+}
+
+// report calls Removed for what is confirmed, without the lock.
+func (l *Log) report(s *shard) {
+	l.mu.Lock()
+	removed, follow := s.removed, l.follow
+	s.removed = nil
+	l.mu.Unlock()
+	for _, volume := range removed {
+		for _, call := range follow {
+			call(volume)
+		}
+	}
+}
+
+func (l *Log) sleep(ctx context.Context, s *shard, wait time.Duration) {
+	if wait < 0 {
+		select {
+		case <-ctx.Done():
+		case <-s.wake:
+		}
+		return
+	}
+	timer := l.cfg.Clock.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-s.wake:
+	case <-timer.C():
+	}
+}
+
+// call returns the context of a request, and what ends it. limit is how long it may take at most.
+func (l *Log) call(ctx context.Context, limit time.Duration, cause error) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	timer := l.cfg.Clock.NewTimer(limit)
+	go func() {
+		defer timer.Stop()
+		select {
+		case <-timer.C():
+			cancel(cause)
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { cancel(nil) }
+}
+
+// get reads a Lease from the API server's store, not from its cache. A missing one is no error.
+func (l *Log) get(ctx context.Context, name string) (view, error) {
+	ctx, end := l.call(ctx, callTimeout, errSlow)
+	defer end()
+	lease, err := l.leases.Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case err == nil:
+		return look(lease, l.cfg.Driver), nil
+	case absent(err, name):
+		return view{}, nil
+	}
+	return view{}, because(ctx, err)
+}
+
+// because adds why ctx has ended, and that the API server does not let us.
+func because(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+		err = fmt.Errorf("%w: %w", cause, err)
+	}
+	if apierrors.IsForbidden(err) {
+		err = fmt.Errorf("%w: %w", ErrForbidden, err)
+	}
+	return err
+}
+
+// send creates or updates a Lease, unless the leader election's lease has ended, and ends with it.
+func (l *Log) send(ctx context.Context, lease *coordinationv1.Lease) (view, error) {
+	limit, cause := callTimeout, errSlow
+	if l.cfg.Lease != nil {
+		left := l.cfg.Lease.Left()
+		if left <= 0 {
+			return view{}, errNotSent
+		}
+		if left < limit {
+			limit, cause = left, ErrLeaseEnded
+		}
+	}
+	ctx, end := l.call(ctx, limit, cause)
+	defer end()
+	var answer *coordinationv1.Lease
+	var err error
+	if lease.ResourceVersion == "" {
+		answer, err = l.leases.Create(ctx, lease, metav1.CreateOptions{})
+	} else {
+		answer, err = l.leases.Update(ctx, lease, metav1.UpdateOptions{})
+	}
+	l.mu.Lock()
+	l.stats.Writes++
+	if judge(err) == outcomeConflict {
+		l.stats.Conflicts++
+	}
+	l.mu.Unlock()
+	if err != nil {
+		return view{}, because(ctx, err)
+	}
+	return look(answer, l.cfg.Driver), nil
+}
+
+func (l *Log) read(ctx context.Context, s *shard) error {
+	l.mu.Lock()
+	s.ask(true)
+	l.mu.Unlock()
+	v, err := l.get(ctx, s.name)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err != nil {
+		s.ask(false)
+		l.failed(ctx, s, "Reading a Lease of the in-flight log failed; trying again", err)
+		return nil
+	}
+	s.recheckAt = l.cfg.Clock.Now().Add(recheckEvery)
+	return l.observe(ctx, s, v)
+}
+
+func (l *Log) create(ctx context.Context, s *shard) error {
+	klog.FromContext(ctx).Info("The Lease of the in-flight log is gone; creating it anew")
+	v, err := l.send(ctx, l.emptyShard(s.name))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err != nil {
+		l.settleFailure(ctx, s, try{}, err)
+		return nil
+	}
+	return l.observe(ctx, s, v)
+}
+
+// fence looks at the other shards before a Lease is written to that somebody deleted and that was created anew:
+// its resourceVersion says nothing of whether another process has taken over.
+func (l *Log) fence(ctx context.Context, s *shard) error {
+	for _, other := range l.shards {
+		if other == s {
+			continue
+		}
+		v, err := l.get(ctx, other.name)
+		l.mu.Lock()
+		if err != nil {
+			l.failed(ctx, s, "Reading another Lease of the in-flight log failed; trying again", err)
+			l.mu.Unlock()
+			return nil
+		}
+		gone := superseded(v, l.own, other.seen.uid() == v.uid())
+		l.mu.Unlock()
+		if gone {
+			return fmt.Errorf("%w: epoch %d of %q in Lease %s, ours is %d",
+				ErrSuperseded, v.meta.Epoch, v.meta.Identity, other.name, l.own.Epoch)
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s.fenced = true
+	return nil
+}
+
+// write puts all that is wanted at this moment.
+func (l *Log) write(ctx context.Context, s *shard) error {
+	l.mu.Lock()
+	s.fit(l.own)
+	lease, sent, again := s.compose(l.own)
+	s.removeAt = time.Time{}
+	l.mu.Unlock()
+
+	v, err := l.send(ctx, lease)
+
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err != nil {
+		if again {
+			sent.write = 0 // what is known of this one is not known of the one before
+		}
+		l.settleFailure(ctx, s, sent, err)
+		return nil
+	}
+	s.failures, s.lastErr = 0, nil
+	return l.observe(ctx, s, v)
+}
+
+// settleFailure takes in a write that failed, the zero try for a create. The caller holds the lock.
+func (l *Log) settleFailure(ctx context.Context, s *shard, sent try, err error) {
+	l.failed(ctx, s, "Writing a Lease of the in-flight log failed; trying again", err)
+	switch {
+	case errors.Is(err, errNotSent):
+		s.drop(sent.write)
+		s.refuse(nil, err)
+		s.retryAt = l.cfg.Clock.Now().Add(leasePause)
+	case judge(err) == outcomeRefused:
+		s.drop(sent.write)
+		s.refuse(sent.entries, err)
+	default:
+		s.known = false
+	}
+	s.answer(change{}) // of Puts that are over
+}
+
+// failed sets when to try again. The caller holds the lock.
+func (l *Log) failed(ctx context.Context, s *shard, message string, err error) {
+	s.failures++
+	s.lastErr = err
+	delay := backoff(s.failures, err, rand.Float64())
+	s.retryAt = l.cfg.Clock.Now().Add(delay)
+	switch logger := klog.FromContext(ctx); {
+	case ctx.Err() != nil:
+	case judge(err) == outcomeConflict:
+		logger.V(4).Info(message, "after", delay, "err", err)
+	default:
+		logger.Error(err, message, "after", delay)
+	}
+}
+
+// observe takes in a Lease and logs what somebody else did. The caller holds the lock.
+func (l *Log) observe(ctx context.Context, s *shard, v view) error {
+	hand, err := s.observe(v, l.own)
+	for _, key := range hand.removed {
+		klog.FromContext(ctx).Info("Somebody removed an entry of the in-flight log; it is dropped", "annotation", key)
+	}
+	for _, key := range hand.appeared {
+		klog.FromContext(ctx).Info("Somebody added an entry to the in-flight log; it is read after the next start", "annotation", key)
+	}
+	return err
+}
