@@ -50,6 +50,10 @@ type Config struct {
 	// still be seen: the duration of its lease. Default 15 seconds.
 	TakeoverPeriod time.Duration
 
+	// Lease is asked before each deletion, write, Event and report; what is in flight is cut off when
+	// it ends. Default nil: there is no leader election, and this process always acts.
+	Lease Lease
+
 	// Workers is how many volumes are deleted at once. Default 100, as many as the stock
 	// external-provisioner has; it also bounds the load on the API server.
 	Workers int

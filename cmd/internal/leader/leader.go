@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"regexp"
 	"strings"
@@ -24,6 +25,8 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/lease"
 )
 
 // ErrLost: another replica may lead now. The program ends and starts anew.
@@ -54,6 +57,7 @@ type Elector struct {
 	cfg    Config
 	client kubernetes.Interface
 	health *leaderelection.HealthzAdaptor
+	clock  *lease.Clock
 	// keep: the Lease is not given up at the end.
 	keep bool
 }
@@ -77,7 +81,7 @@ func New(config *rest.Config, cfg Config) (*Elector, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a client for leader election: %w", err)
 	}
-	return &Elector{cfg: cfg, client: client, health: leaderelection.NewLeaderHealthzAdaptor(healthTimeout)}, nil
+	return &Elector{cfg: cfg, client: client, health: leaderelection.NewLeaderHealthzAdaptor(healthTimeout), clock: lease.NewClock()}, nil
 }
 
 // Check returns an error when this replica leads and could not renew its lease in time.
@@ -86,6 +90,17 @@ func (e *Elector) Check() error {
 		return nil
 	}
 	return e.health.Check(nil)
+}
+
+// Left returns how long this replica may act without another renewal of its Lease: the lease duration, less
+// the time since the last renewal that succeeded was requested. Time counts in which the process or the machine
+// stood still. It is zero or less before this replica leads, after it has led, and when the Lease was not
+// renewed in time. Without an election it is the longest duration there is. It is safe for concurrent use.
+func (e *Elector) Left() time.Duration {
+	if e == nil {
+		return math.MaxInt64
+	}
+	return e.clock.Left()
 }
 
 // Run waits for the lease and calls lead once it is held. The context that lead gets ends
@@ -114,7 +129,7 @@ func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context) error)
 
 	var term term
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock:          lock,
+		Lock:          e.clock.Lock(lock),
 		LeaseDuration: e.cfg.LeaseDuration, RenewDeadline: e.cfg.RenewDeadline, RetryPeriod: e.cfg.RetryPeriod,
 		ReleaseOnCancel: !e.keep,
 		WatchDog:        e.health,
