@@ -56,7 +56,9 @@ func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 		return err
 	}
 	defer stopTraces()
-	driver, err := csidriver.Connect(ctx, o.csiAddress, csidriver.Config{Timeout: o.timeout, Metrics: rpcs, TracerProvider: traces})
+	clock := o.leader.Clock(o.dryRun)
+	acting := cluster.Acting(config, clock)
+	driver, err := csidriver.Connect(ctx, o.csiAddress, csidriver.Config{Lease: clock, Timeout: o.timeout, Metrics: rpcs, TracerProvider: traces})
 	if err != nil {
 		return err
 	}
@@ -70,7 +72,7 @@ func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	events, stopEvents, err := cluster.Recorder(background, config, name+"/"+driver.Name())
+	events, stopEvents, err := cluster.Recorder(background, config, clock, name+"/"+driver.Name())
 	if err != nil {
 		return err
 	}
@@ -79,27 +81,30 @@ func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	publisher, err := newCapacity(ctx, o, config, driver, where, own)
+	publisher, err := newCapacity(ctx, o, acting, driver, where, own)
 	if err != nil {
 		return err
 	}
 	settings := o.reclaimConfig(driver.Name())
 	settings.Events, settings.Metrics, settings.TracerProvider, settings.Node = events, own, traces, node
+	if clock != nil {
+		settings.Lease = clock
+	}
 	if publisher != nil {
 		settings.Deleted = publisher.Changed
 	}
 	if settings.NeverAttached, err = neverAttached(ctx, config, driver); err != nil {
 		return err
 	}
-	reclaimer, err := reclaim.New(config, driver.Name(), driver, settings)
+	reclaimer, err := reclaim.New(acting, driver.Name(), driver, settings)
 	if err != nil {
 		return err
 	}
-	provisioner, err := newProvisioner(ctx, o, config, driver, node, where, provision.Config{Volumes: reclaimer.PVs(), Changed: settings.Deleted, Events: events, Metrics: own})
+	provisioner, err := newProvisioner(ctx, o, acting, driver, node, where, provision.Config{Volumes: reclaimer.PVs(), Changed: settings.Deleted, Events: events, Metrics: own})
 	if err != nil {
 		return err
 	}
-	auditor, err := newAuditor(ctx, o, config, driver, audit.Config{Volumes: reclaimer.PVs(), Events: events, Metrics: own})
+	auditor, err := newAuditor(ctx, o, acting, driver, audit.Config{Volumes: reclaimer.PVs(), Events: events, Metrics: own})
 	if err != nil {
 		return err
 	}
@@ -122,7 +127,7 @@ func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 	serving.Go(func() {
 		preflight.Watch(background, rights, func(missing []reclaim.Right) { ready.lack(missing, state) })
 	})
-	elector, err := o.leader.Elector(config, o.node.lease(leaseName(driver.Name(), parseRole(o.role))), o.dryRun)
+	elector, err := o.leader.Elector(config, o.node.lease(leaseName(driver.Name(), parseRole(o.role))), clock)
 	if err != nil {
 		return err
 	}

@@ -26,6 +26,9 @@ var errNameless = errors.New("the driver answers with a volume that has no id")
 // the other classes this call has made nothing; Unfit tells besides that there is no volume of
 // that name.
 func (d *Driver) CreateVolume(ctx context.Context, request *csi.CreateVolumeRequest, secrets map[string]string) (*csi.Volume, error) {
+	if err := d.mayAct(); err != nil {
+		return nil, fmt.Errorf("create volume %q: %w", brief.Text(request.GetName(), maxHandle), err)
+	}
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
 	defer cancel()
 	full := proto.CloneOf(request)

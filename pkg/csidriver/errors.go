@@ -17,6 +17,10 @@ import (
 // ErrDriverName is wrapped when a driver answers GetPluginInfo with a name that is none.
 var ErrDriverName = errors.New("invalid driver name")
 
+// ErrLeaseExpired: the call was not sent, because this process does not hold its leader election lease any more
+// (Config.Lease).
+var ErrLeaseExpired = errors.New("the leader election lease is not held")
+
 const (
 	// maxWords bounds what is repeated of a driver's message, in bytes. gRPC lets up to 16 MiB
 	// through; an Event has room for one.

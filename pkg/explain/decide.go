@@ -74,8 +74,9 @@ func (w World) snapshot(pv PV, driver string, claim Read[*v1.PersistentVolumeCla
 	read := func(order int) reclaim.Read { return reclaim.Read{Sent: w.Now, Order: order} }
 	role, _ := w.RoleOf(driver)
 	s := reclaim.Snapshot{
-		Rules: reclaim.Rules{Driver: driver, Role: role, ReclaimUnprotected: role != reclaim.RoleObserver},
-		PV:    pv.PV, PVRead: read(3), SiblingsRead: read(2), SecretsRead: true, Brake: reclaim.BrakeOff,
+		Leading: true, // what the leader does
+		Rules:   reclaim.Rules{Driver: driver, Role: role, ReclaimUnprotected: role != reclaim.RoleObserver},
+		PV:      pv.PV, PVRead: read(3), SiblingsRead: read(2), SecretsRead: true, Brake: reclaim.BrakeOff,
 		AttachmentsCurrent: w.Attachments.OK(), Attachments: len(w.attachmentsOf(pv.Name)),
 	}
 	// Where the attachments cannot be read, any volume may have been attached.

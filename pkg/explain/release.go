@@ -33,7 +33,7 @@ func PlanOf(f StatusFacts, driver string) Plan {
 	rules := reclaim.Rules{Driver: driver, Role: role, Mode: reclaim.ModeRelease}
 	var owners int
 	for _, pv := range f.PVs.Value {
-		d := reclaim.Decide(reclaim.Snapshot{Rules: rules, PV: pv.PV}, f.Now)
+		d := reclaim.Decide(reclaim.Snapshot{Rules: rules, Leading: true, PV: pv.PV}, f.Now)
 		if d.Action != reclaim.DropFinalizer {
 			if pv.Owner() == driver && pv.HasFinalizer {
 				owners++

@@ -3,6 +3,7 @@ package lease
 import (
 	"context"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -12,7 +13,8 @@ import (
 )
 
 // Clock measures how long one replica holds its Lease without another renewal. A new one is that of a
-// replica that does not lead. It is safe for concurrent use.
+// replica that does not lead; a nil one is that of a program without an election, which always acts. It is safe
+// for concurrent use.
 type Clock struct {
 	// now is boottime.Now outside of tests.
 	now func() time.Duration
@@ -41,6 +43,9 @@ func newClock(now func() time.Duration) *Clock {
 // the machine stood still. It is zero or less before the Lease is taken, after it was given up, when it
 // was not renewed in time, and for good once another holder was seen after this replica had led.
 func (c *Clock) Left() time.Duration {
+	if c == nil {
+		return math.MaxInt64
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.held || c.seen {

@@ -37,9 +37,9 @@ func newReplicas(t *testing.T, names ...string) []*replica {
 	return all
 }
 
-// record is what a replica of this name writes when it holds a Lease of 15 seconds; without a name, when it
+// leaderRecord is what a replica of this name writes when it holds a Lease of 15 seconds; without a name, when it
 // releases it.
-func record(holder string) resourcelock.LeaderElectionRecord {
+func leaderRecord(holder string) resourcelock.LeaderElectionRecord {
 	now := metav1.Now()
 	return resourcelock.LeaderElectionRecord{HolderIdentity: holder, LeaseDurationSeconds: 15, AcquireTime: now, RenewTime: now}
 }
@@ -47,12 +47,12 @@ func record(holder string) resourcelock.LeaderElectionRecord {
 func (r *replica) take(t *testing.T, holder string) {
 	t.Helper()
 	if _, _, err := r.lock.Get(t.Context()); err != nil {
-		if err := r.lock.Create(t.Context(), record(holder)); err != nil {
+		if err := r.lock.Create(t.Context(), leaderRecord(holder)); err != nil {
 			t.Fatal(err)
 		}
 		return
 	}
-	if err := r.lock.Update(t.Context(), record(holder)); err != nil {
+	if err := r.lock.Update(t.Context(), leaderRecord(holder)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -116,11 +116,11 @@ func TestARenewalWithoutAnAnswerCountsForNothing(t *testing.T) {
 	}
 	a.time += 5 * time.Second
 	a.lock = a.clock.Lock(lossy{inner.Interface})
-	if err := a.lock.Update(t.Context(), record("a")); err == nil {
+	if err := a.lock.Update(t.Context(), leaderRecord("a")); err == nil {
 		t.Fatal("no error")
 	}
 	a.left(t, 10*time.Second)
-	if err := a.lock.Update(t.Context(), record("")); err == nil {
+	if err := a.lock.Update(t.Context(), leaderRecord("")); err == nil {
 		t.Fatal("no error")
 	}
 	a.left(t, 0) // another replica may have seen the release

@@ -58,8 +58,12 @@ func (a answer) refused() bool {
 	return errors.Is(a.err, kube.ErrChanged) || errors.Is(a.err, kube.ErrGone) || errors.Is(a.err, ErrPutBack)
 }
 
-// ask carries out a call. It changes nothing that decisions are made from.
+// ask carries out a call, if this replica still leads at this moment: a decision may be older than a pause of the
+// process. It changes nothing that decisions are made from.
 func (r *Reclaimer) ask(ctx context.Context, c call) (a answer) {
+	if a.err = r.mayAct(); a.err != nil {
+		return a
+	}
 	switch c.Action {
 	case CatchUpAttachments:
 		a.attachments, a.err = r.cluster.listAttachments(ctx)
@@ -81,7 +85,9 @@ func (r *Reclaimer) ask(ctx context.Context, c call) (a answer) {
 		if r.cfg.NotFoundIsDeleted && outcome.Of(a.err) == outcome.NotFound {
 			a.err = nil
 		}
-		r.metrics.deleted(c.pv, a.err, r.cfg.Clock.Since(start))
+		if a.err == nil || r.mayAct() == nil { // a call that the lease's end cut off is no failure
+			r.metrics.deleted(c.pv, a.err, r.cfg.Clock.Since(start))
+		}
 	case DeletePV:
 		a.err = r.cluster.deletePV(ctx, c.pv)
 	case AddFinalizer, AdoptPV, DropFinalizer, ReleasePV:

@@ -25,6 +25,9 @@ func Decide(s Snapshot, now time.Time) Decision {
 	switch {
 	case s.Rules.Role == RoleUnknown || !s.PV.ownedBy(s.Rules.Driver):
 		return Decision{Reason: ReasonNotOurs, Over: s.End.Gone}
+	case !s.Leading:
+		// Not Over, and nothing is reported: another replica settles it.
+		return Decision{Action: Wait, Reason: ReasonNotLeading, Timed: true}
 	case s.Rules.Local && s.PV.Reach != ReachHere && !s.Done.VolumeDeleted:
 		return notHere(s)
 	case s.End.Gone:

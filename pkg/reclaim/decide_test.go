@@ -27,7 +27,7 @@ func released() Snapshot {
 		HasFinalizer: true,
 	}
 	return Snapshot{
-		Rules: owner(), PV: pv, PVRead: read(3, time.Second), Brake: BrakeOff,
+		Rules: owner(), Leading: true, PV: pv, PVRead: read(3, time.Second), Brake: BrakeOff,
 		Claim:       ClaimFacts{Read: read(1, 2*time.Second), Of: pv.Claim},
 		SecretsRead: true,
 	}
@@ -71,6 +71,29 @@ func TestDecide(t *testing.T) {
 		"held by a companion's finalizer, not terminating: adopts it first": {
 			with(func(s *Snapshot) { s.PV.HasFinalizer, s.PV.HasCompanionFinalizer = false, true }), do(AdoptPV, ReasonAdopt)},
 		"the zero value: nothing": {Snapshot{}, waiting(ReasonNotOurs)},
+
+		// The lease.
+		"the lease ran out: nothing, looked at again": {
+			with(func(s *Snapshot) { s.Leading = false }), looking(ReasonNotLeading)},
+		"the lease ran out after the volume was deleted: the PV stays for the next leader": {
+			with(func(s *Snapshot) { s.Leading, s.Done = false, done(s.PV, true, false) }), looking(ReasonNotLeading)},
+		"the lease ran out, the finalizer was removed: no report that others removed it": {
+			with(func(s *Snapshot) {
+				s.Leading, s.PV.HasFinalizer, s.PV.Terminating, s.History.LetGo = false, false, true, true
+			}), looking(ReasonNotLeading)},
+		"the lease ran out, the PV is gone with the finalizer: no report, and not settled": {
+			with(func(s *Snapshot) { s.Leading, s.End = false, End{Gone: true, Final: true} }), looking(ReasonNotLeading)},
+		"the lease ran out, the PV is gone unprotected, all proven: keeps the volume": {
+			with(func(s *Snapshot) {
+				s.Leading, s.PV.HasFinalizer, s.End, s.History = false, false, End{Gone: true, Final: true}, History{SeenAlive: true}
+				s.FamilyRead, s.Claim.Read = read(1, time.Second), read(2, time.Second)
+			}), looking(ReasonNotLeading)},
+		"the lease ran out, the finalizer was contested: not reported": {
+			with(func(s *Snapshot) {
+				s.Leading, s.Contested, s.PV.HasFinalizer, s.PV.Phase = false, true, false, PhaseBound
+			}), looking(ReasonNotLeading)},
+		"the lease ran out, the PV is another driver's: not ours": {
+			with(func(s *Snapshot) { s.Leading, s.PV.ProvisionedBy = false, "other" }), waiting(ReasonNotOurs)},
 
 		// Ownership.
 		"dynamic of another driver, static fields ours: not ours": {

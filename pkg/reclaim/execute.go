@@ -140,6 +140,9 @@ func (w *run) goOn(ctx context.Context, c call, a answer) (_ call, _ loop.Next, 
 
 // wait ends a run with the reason why nothing more is done now.
 func (w *run) wait(ctx context.Context, d Decision) loop.Next {
+	if d.Reason == ReasonNotLeading {
+		return w.usual() // what was reported before stays as it is
+	}
 	w.reports.now(ctx, w.facts.PV, d.Reason, w.detail(d.Reason))
 	if d.Over {
 		w.forget()
@@ -212,7 +215,7 @@ func (r *Reclaimer) endProtect(ctx context.Context, c call, a answer) loop.Next 
 // this run have shown. The run is over when they told of the PV's end: what that leaves to
 // do is another matter, with the same notes.
 func (w *run) look() (goOn bool) {
-	w.facts.Brake = w.observer.brake.State()
+	w.facts.Brake, w.facts.Leading = w.observer.brake.State(), holds(w.observer.lease)
 	if w.facts.End.Gone {
 		w.lookAtEnd()
 	} else if !w.lookAtPV() {
@@ -280,6 +283,8 @@ func (r *Reclaimer) afterTrouble(ctx context.Context, pv PV, d Decision, err err
 	switch {
 	case errors.Is(err, errEnded):
 		return loop.Next{}
+	case errors.Is(err, ErrLeaseExpired):
+		return r.usual()
 	case ctx.Err() != nil:
 		// The lease or the program ended: the next leader goes on.
 		return loop.Next{}

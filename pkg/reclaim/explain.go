@@ -36,6 +36,7 @@ func (r *Reclaimer) Explain(name string) (_ Explanation, found bool) {
 	if !found {
 		return Explanation{}, false
 	}
+	facts.Leading = true // what the leader does, whoever is asked
 	return Explain(facts, r.cfg.Clock.Now()), true
 }
 

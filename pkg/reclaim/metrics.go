@@ -122,8 +122,14 @@ func (i inventory) Collect(metrics chan<- prometheus.Metric) {
 	gauge(i.volumes, float64(protected), "true")
 	gauge(i.volumes, float64(unprotected), "false")
 	gauge(i.oldest, float64(oldest))
-	gauge(i.contested, one(i.observer.notes.inContest()))
-	gauge(i.braked, one(i.observer.leading.Load() && i.observer.brake.State() != BrakeOff))
+	// What a leader remembers whose Lease has run out counts for nothing.
+	leading := i.observer.leading.Load()
+	lapsed := leading && !holds(i.observer.lease)
+	gauge(i.contested, one(!lapsed && i.observer.notes.inContest()))
+	gauge(i.braked, one(leading && !lapsed && i.observer.brake.State() != BrakeOff))
+	if lapsed {
+		return
+	}
 	for reason, count := range i.reports.Waiting() {
 		gauge(i.waiting, float64(count), string(reason))
 	}

@@ -202,6 +202,12 @@ func broken(s Snapshot, d Decision) string {
 	ignored := r.IgnoreStatic && pv.ProvisionedBy == ""
 	deletable := mayGo(s) && isProven(s)
 	adopts := (!r.Local || pv.Reach == ReachHere) && !s.Done.Protected && r.Role == RoleOwner && r.Mode == ModeHonor && pv.HasCompanionFinalizer && !pv.Terminating && !s.Contested
+	if !s.Leading {
+		if d.Action != Wait || d.Reason.notice() != silent {
+			return "acts or reports without the lease"
+		}
+		return ""
+	}
 	switch {
 	case d.Action.changes() && r.Local && pv.Reach != ReachHere && !s.Done.VolumeDeleted:
 		return "acts on a PV that is not its node's alone"
@@ -346,6 +352,7 @@ func TestRandomFacts(t *testing.T) {
 			s.Done = done(*pv, coin(), coin())
 		}
 		s.Contested, s.SecretsRead, s.AttachmentsCurrent = coin(), mostly(), mostly()
+		s.Leading = mostly()
 		if !mostly() {
 			s.Brake, s.Attachments = Brake(dice.IntN(3)), dice.IntN(2)
 		}

@@ -10,6 +10,7 @@ type Reason string
 // Reasons for leaving a PV alone.
 const (
 	ReasonNotOurs             Reason = "NotOurs"
+	ReasonNotLeading          Reason = "NotLeading"
 	ReasonStaticIgnored       Reason = "StaticIgnored"
 	ReasonOtherNode           Reason = "OtherNode"
 	ReasonNodeUnclear         Reason = "NodeUnclear"
@@ -74,7 +75,7 @@ const (
 // Reasons returns every reason there is, in the order of their declaration.
 func Reasons() []Reason {
 	return []Reason{
-		ReasonNotOurs, ReasonStaticIgnored, ReasonOtherNode, ReasonNodeUnclear, ReasonLeftToPeer, ReasonPolicyUnknown, ReasonPolicyKeepsVolume, ReasonRetainBound,
+		ReasonNotOurs, ReasonNotLeading, ReasonStaticIgnored, ReasonOtherNode, ReasonNodeUnclear, ReasonLeftToPeer, ReasonPolicyUnknown, ReasonPolicyKeepsVolume, ReasonRetainBound,
 		ReasonNotClaimed, ReasonNotYetBound, ReasonBound, ReasonTerminatingBound, ReasonDeletionUnprotected,
 		ReasonReclaimAbandoned, ReasonFinalizerContested, ReasonLeftOver, ReasonReleased, ReasonRolledBack, ReasonVolumeGone,
 		ReasonHeld, ReasonBraked, ReasonHandleUnknown, ReasonAttached, ReasonSharedHandle, ReasonClaimAlive, ReasonNodeNotAlone,
@@ -128,6 +129,8 @@ func (r Reason) about() (sentence string, loud notice) {
 	switch r {
 	case ReasonNotOurs:
 		return "Another driver or the PV controller answers for this PV.", silent
+	case ReasonNotLeading:
+		return "This replica does not hold the Lease, or did not renew it in time; the one that leads decides.", silent
 	case ReasonStaticIgnored:
 		return "No provisioner made this PV, and such PVs are to be left alone (--static-pvs=ignore).", silent
 	case ReasonOtherNode:

@@ -41,17 +41,17 @@ func (r *Reclaimer) Release(ctx context.Context) (Released, error) {
 	if r.cfg.Mode != ModeRelease {
 		return Released{}, errors.New("release finalizers: the Config's Mode is not ModeRelease")
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, stop := whileHeld(ctx, r.cfg.Lease, r.cfg.Clock)
 	var watching sync.WaitGroup
 	defer watching.Wait()
-	defer cancel()
+	defer stop()
 	watching.Go(func() { r.Watch(ctx) })
 	if err := r.WaitSynced(ctx); err != nil {
 		return Released{}, err
 	}
 	var todo []PV
 	r.observer.pvs.Each(func(pv *PV) {
-		if d := Decide(Snapshot{Rules: r.observer.rules, PV: *pv}, r.cfg.Clock.Now()); d.Action == DropFinalizer {
+		if d := Decide(Snapshot{Rules: r.observer.rules, Leading: true, PV: *pv}, r.cfg.Clock.Now()); d.Action == DropFinalizer {
 			todo = append(todo, *pv)
 		}
 	})
@@ -116,6 +116,9 @@ func (r *Reclaimer) releaseOne(ctx context.Context, pv PV) error {
 	for range releaseTries {
 		if len(r.observer.rules.finalizers(pv)) == 0 {
 			return nil
+		}
+		if err := r.mayAct(); err != nil {
+			return err
 		}
 		_, err := r.cluster.patchFinalizers(ctx, pv, nil, r.observer.rules.finalizers(pv), true)
 		if err == nil || errors.Is(err, kube.ErrGone) {

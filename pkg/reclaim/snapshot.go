@@ -12,6 +12,10 @@ type Snapshot struct {
 	// Rules are the settings.
 	Rules Rules
 
+	// Leading: this replica holds its Lease, or there is no leader election. Otherwise another one may
+	// act by now, and what this one remembers of the PV counts for nothing.
+	Leading bool
+
 	// PV is the PV, from the watch cache or, when PVRead is set, from a live read. When End
 	// says that it is gone it is the last that was seen of it.
 	PV     PV

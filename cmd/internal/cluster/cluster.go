@@ -14,6 +14,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/record"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/lease"
 )
 
 // Options is what the command line says about the API server.
@@ -60,10 +62,19 @@ func (o *Options) Config(program string) (*rest.Config, error) {
 	return rest.AddUserAgent(config, program), nil
 }
 
+// Acting returns config for clients that write as the leader: what is to be written when the Lease is not held is
+// not sent. It is not for the client of the Lease itself, nor for what every replica writes.
+func Acting(config *rest.Config, holder lease.Holder) *rest.Config {
+	acting := rest.CopyConfig(config)
+	acting.Wrap(lease.Transport(holder))
+	return acting
+}
+
 // Recorder returns what writes Events in the name of a component, by a client and a limit of its own,
-// so that they never hold up other work. stop ends it.
-func Recorder(ctx context.Context, config *rest.Config, component string) (_ record.EventRecorder, stop func(), err error) {
-	own := rest.CopyConfig(config)
+// so that they never hold up other work, as long as the holder's Lease lasts: neither are Events recorded after
+// that, nor are those sent that wait. stop ends it.
+func Recorder(ctx context.Context, config *rest.Config, holder lease.Holder, component string) (_ record.EventRecorder, stop func(), err error) {
+	own := Acting(config, holder)
 	own.QPS, own.Burst = 10, 50
 	client, err := kubernetes.NewForConfig(own)
 	if err != nil {
@@ -71,5 +82,6 @@ func Recorder(ctx context.Context, config *rest.Config, component string) (_ rec
 	}
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
 	broadcaster.StartRecordingToSink(&corev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
-	return broadcaster.NewRecorder(scheme.Scheme, v1.EventSource{Component: component}), broadcaster.Shutdown, nil
+	recorder := broadcaster.NewRecorder(scheme.Scheme, v1.EventSource{Component: component})
+	return lease.Recorder(holder, recorder), broadcaster.Shutdown, nil
 }

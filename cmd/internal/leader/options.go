@@ -7,6 +7,8 @@ import (
 
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/lease"
 )
 
 // Options is what the command line says about leader election.
@@ -60,13 +62,23 @@ func (o *Options) Namespace() string {
 	return PodNamespace()
 }
 
-// Elector returns one for the Lease of this name that has not begun; see New. Without an election it is
-// nil. A dry run is without: it writes nothing, so it takes no Lease, and has nothing that two could do at once.
-func (o *Options) Elector(config *rest.Config, name string, dryRun bool) (*Elector, error) {
+// Clock returns what measures how long this replica may act, for the Elector and for all that acts. It is nil
+// where there is no election: such a clock always lets act. A dry run is without one: it writes nothing, so it takes
+// no Lease, and has nothing that two could do at once.
+func (o *Options) Clock(dryRun bool) *lease.Clock {
 	if !o.On || dryRun {
+		return nil
+	}
+	return lease.NewClock()
+}
+
+// Elector returns one for the Lease of this name that has not begun; see New. Without an election it is
+// nil, as clock is, which Clock returned.
+func (o *Options) Elector(config *rest.Config, name string, clock *lease.Clock) (*Elector, error) {
+	if clock == nil {
 		return nil, nil //nolint:nilnil // no election is an answer of its own here
 	}
 	c := o.Settings
-	c.Name = name
+	c.Name, c.Clock = name, clock
 	return New(config, c)
 }
