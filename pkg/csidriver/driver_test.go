@@ -257,3 +257,27 @@ func TestALinkThatAppearsWhileTheDriverIsWaitedForIsRefused(t *testing.T) {
 		t.Errorf("Connect = %v, want that a link is no address", err)
 	}
 }
+
+// expired is a Lease with nothing left.
+type expired struct{}
+
+func (expired) Left() time.Duration { return 0 }
+
+func TestNothingIsMadeOrDeletedPastTheLease(t *testing.T) {
+	socket := socketPath(t)
+	driver := &fakeDriver{controller: true}
+	serve(t, socket, driver)
+	d := connect(t, socket)
+	d.cfg.Lease = expired{}
+	if err := d.DeleteVolume(t.Context(), "vol-1", nil); !errors.Is(err, ErrLeaseExpired) {
+		t.Errorf("DeleteVolume = %v", err)
+	}
+	if _, err := d.CreateVolume(t.Context(), &csi.CreateVolumeRequest{Name: "vol-2"}, nil); !errors.Is(err, ErrLeaseExpired) || outcome.Of(err) != outcome.Uncertain {
+		t.Errorf("CreateVolume = %v", err)
+	}
+	driver.mu.Lock()
+	defer driver.mu.Unlock()
+	if driver.deleted != nil {
+		t.Errorf("the driver was asked to delete %v", driver.deleted)
+	}
+}
