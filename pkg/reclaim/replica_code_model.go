@@ -151,7 +151,7 @@ func (r *reader) read(now time.Time) Read {
 // Encode appends the process to b.
 func (p *Replica) Encode(b []byte) []byte {
 	w := &writer{p.words, b}
-	w.flags(p.Leads(), p.r.observer.notes.contested)
+	w.flags(p.Leads(), p.r.observer.notes.contested, p.Expired)
 	for i := range p.names {
 		w.pv(p.seen[i])
 		w.byte(p.r.observer.attached.count[p.names[i]])
@@ -175,7 +175,7 @@ func (m *Machine) Decode(b []byte) (*Replica, []byte) {
 	p, r := m.Fresh(), &reader{m.words, b}
 	o := p.r.observer
 	var leads bool
-	r.flags(&leads, &o.notes.contested)
+	r.flags(&leads, &o.notes.contested, &p.Expired)
 	o.leading.Store(leads)
 	busy, protecting := make([]bool, len(m.names)), make([]bool, len(m.names))
 	for i, name := range m.names {

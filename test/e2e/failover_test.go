@@ -9,7 +9,10 @@ import (
 	"testing"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
@@ -64,10 +67,14 @@ func (s *stage) expectSilence(former *daemon.Daemon, user string, since time.Tim
 	case <-s.soon().Done():
 		s.t.Fatal("the former leader did not end")
 	}
+	took := time.Since(since).Round(time.Millisecond)
+	if err := former.Err(); err == nil || !strings.Contains(err.Error(), "exit status 1") {
+		s.t.Errorf("it ended with %v, want exit status 1", err)
+	}
 	if !strings.Contains(former.LogTail(20), "lost the leader election lease") {
 		s.t.Errorf("it does not say why it ended:\n%s", former.LogTail(5))
 	}
-	s.t.Logf("the former leader ended %v after it went on", time.Since(since).Round(time.Millisecond))
+	s.t.Logf("the former leader ended %v after it went on", took)
 	written, err := s.plane.AuditEventsOf(user, func(e controlplane.AuditEvent) bool {
 		return !e.Received.Before(since) && !slices.Contains([]string{"get", "list", "watch"}, e.Verb)
 	})
@@ -81,20 +88,36 @@ func (s *stage) expectSilence(former *daemon.Daemon, user string, since time.Tim
 	}
 }
 
+// ending starts a program that is to end by itself, with an error, and waits until it leads.
+func (s *stage) ending(o daemon.Options) *daemon.Daemon {
+	s.t.Helper()
+	o.Dir = s.t.TempDir() // its log is looked at after its end
+	d, err := daemon.Start(s.ctx, o)
+	s.must(err)
+	s.t.Cleanup(func() {
+		d.Kill()
+		if s.t.Failed() {
+			s.t.Logf("log of the former leader:\n%s", d.LogTail(40))
+		}
+	})
+	s.must(d.WaitReady(s.soon()))
+	s.must(d.WaitLog(s.soon(), "Became the leader"))
+	return d
+}
+
 // TestAFormerLeaderThatGoesOnDoesNothing stops the leader for longer than its lease while volumes are being deleted,
 // and lets it go on when the next leader has deleted all.
 func TestAFormerLeaderThatGoesOnDoesNothing(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	user, kubeconfig := s.second("former")
-	own := s.kube
-	s.kube = kubeconfig
 	flags := func(identity string) []string {
 		return slices.Concat(eager(), []string{"--leader-election", "--leader-election-namespace=" + s.Namespace, "--worker-threads=4"}, competing(identity))
 	}
-	former := s.sidecar(flags("former")...)
-	s.must(former.WaitLog(s.soon(), "Became the leader"))
-	s.kube = own
+	former := s.ending(daemon.Options{
+		Name: "csi-reclaimer", Binary: program,
+		Args: append([]string{"--csi-address=" + s.driver.Socket(), "--kubeconfig=" + kubeconfig}, flags("former")...),
+	})
 	next := s.sidecar(flags("next")...)
 
 	any := func(int) storage.Spec { return storage.Spec{Dynamic: true} }
@@ -170,4 +193,61 @@ func (s *stage) expectNoReports(vols []*storage.Volume, reasons ...string) {
 			s.t.Errorf("%d Events %s about volumes that were deleted as they should be", told, reason)
 		}
 	}
+}
+
+// TestAFormerVolumeGuardThatGoesOnWritesNothing deletes PVs at the moment in which the former leader goes on: it would
+// remove their finalizers as the leader does.
+func TestAFormerVolumeGuardThatGoesOnWritesNothing(t *testing.T) {
+	t.Parallel()
+	s := newGuardStage(t, controlplane.V1_36, unprotected())
+	user, kubeconfig := s.second("former")
+	flags := func(identity string) []string {
+		return append([]string{"--controllers=pv-protection", "--protection-patience=1s"}, competing(identity)...)
+	}
+	binary, err := guardProgram()
+	s.must(err)
+	former := s.ending(daemon.Options{
+		Name: guardName, Binary: binary,
+		Args: append([]string{"--kubeconfig=" + kubeconfig, "--leader-election-namespace=" + s.Namespace}, flags("former")...),
+	})
+	next := s.guard(flags("next")...)
+	pvs := s.client.CoreV1().PersistentVolumes()
+	made := func(n int) (names []string) {
+		for range n {
+			pv, err := pvs.Create(s.ctx, &v1.PersistentVolume{
+				ObjectMeta: metav1.ObjectMeta{GenerateName: "unused-"},
+				Spec: v1.PersistentVolumeSpec{
+					Capacity:    v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")},
+					AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}, StorageClassName: "none",
+					PersistentVolumeReclaimPolicy: v1.PersistentVolumeReclaimRetain,
+					PersistentVolumeSource:        v1.PersistentVolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/nowhere"}},
+				},
+			}, metav1.CreateOptions{})
+			s.must(err)
+			names = append(names, pv.Name)
+		}
+		return names
+	}
+	removed := func(names []string) {
+		s.t.Helper()
+		for _, name := range names {
+			s.must(pvs.Delete(s.ctx, name, metav1.DeleteOptions{}))
+		}
+		s.eventually("the PVs are gone", func() bool {
+			return !slices.ContainsFunc(names, func(name string) bool {
+				_, err := pvs.Get(s.ctx, name, metav1.GetOptions{})
+				return !apierrors.IsNotFound(err)
+			})
+		})
+	}
+	removed(made(1)) // the former leader is at work
+	many := made(40)
+	s.must(former.Pause())
+	s.must(next.WaitLog(s.soon(), "Became the leader"))
+	removed(made(1)) // and now the next
+
+	resumed := time.Now()
+	s.must(former.Resume())
+	removed(many)
+	s.expectSilence(former, user, resumed)
 }

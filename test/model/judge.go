@@ -79,6 +79,23 @@ func (c *scene) judgeDeletion(i, slot int, ask reclaim.Ask) {
 	}
 }
 
+// judgeLease judges a call that is about to be sent: a leader whose lease ran out begins nothing.
+func (c *scene) judgeLease(i, slot int, ask reclaim.Ask) {
+	if c.replica(i).Expired {
+		c.violates("P2: a leader whose lease ran out begins %v for PV %s, while another leads", ask.Action, c.PVs[slot].Name)
+	}
+}
+
+// judgeReports judges what the replicas recorded as Events in this move: a leader whose lease ran out does not know
+// what another has done since.
+func (c *scene) judgeReports() {
+	for _, r := range c.opened {
+		if r != nil && r.Expired && len(r.Reports) > 0 {
+			c.violates("P4: a leader whose lease ran out reports %v, while another leads", r.Reports[0])
+		}
+	}
+}
+
 // behindPV tells whether the watch has not told yet of a change of a PV.
 func (l *line) behindPV(slot int) bool {
 	for _, what := range l.changes[:l.nChanges] {

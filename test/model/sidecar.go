@@ -31,7 +31,12 @@ func (k *worker) sidecar(s *state, i int) {
 		case r.Protecting(slot):
 			k.protects(s, i, slot, r.ProtectAsks(slot))
 		case r.Unprotected[slot]:
-			k.Can(true, move{protectionBegins, i, slot}, func(n *scene) { n.replica(i).BeginProtect(slot) })
+			k.Can(true, move{protectionBegins, i, slot}, func(n *scene) {
+				n.replica(i).BeginProtect(slot)
+				if n.replica(i).Protecting(slot) {
+					n.judgeLease(i, slot, n.replica(i).ProtectAsks(slot))
+				}
+			})
 		}
 	}
 }
@@ -92,6 +97,13 @@ func (k *worker) overlap(s *state, i int) {
 			n.lines[i].deposed = true
 			n.replica(other).Lead()
 		})
+		// It goes on at any moment: with a call in hand, or on its way, and with all that it remembers.
+		k.Breaks(true, s.left.Pause, move{leaseExpires, other, 0}, func(n *scene) {
+			n.left.Pause--
+			n.lines[i].deposed = true
+			n.replica(i).Expired = true
+			n.replica(other).Lead()
+		})
 	}
 }
 
@@ -136,6 +148,9 @@ func (c *scene) asked(i, slot int) {
 		r.Answer(slot, reclaim.Reply{})
 	}
 	c.lines[i].calls[slot] = sent{}
+	if r.Busy(slot) {
+		c.judgeLease(i, slot, r.Asks(slot))
+	}
 	if !r.Busy(slot) {
 		c.lines[i].proof[slot] = proof{}
 		return

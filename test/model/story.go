@@ -43,6 +43,7 @@ const (
 	processNotices
 	processStalls
 	leaseMoves
+	leaseExpires
 	watchTells
 	watchTellsAttachment
 	watchStartsAnew
@@ -103,6 +104,7 @@ var sentences = map[verb]string{
 	processNotices:           "replica %[3]d notices that it leads no more, and ends",
 	processStalls:            "replica %[3]d stalls for longer than its reads of PV %[1]s count",
 	leaseMoves:               "replica %[3]d takes the lease, and the other has not noticed",
+	leaseExpires:             "replica %[3]d takes the lease, which ran out while the other was paused; that one goes on",
 	watchTells:               "replica %[3]d is told of a change of PV %[1]s",
 	watchTellsAttachment:     "replica %[3]d is told of an attachment of PV %[1]s, or of its end",
 	watchStartsAnew:          "replica %[3]d loses its watch of PVs and starts it anew",

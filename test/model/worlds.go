@@ -50,9 +50,9 @@ type Budget struct {
 	// today; older ones believed their cache.
 	Misjudge uint8
 	// What breaks: processes that end, and those that go on for a while although another
-	// leads; calls to the API server and the driver that fail, done or not; watches that
+	// leads, without a clock that says so (Overlap) or with one (Pause); calls to the API server and the driver that fail, done or not; watches that
 	// start anew; processes that are slow.
-	Crash, Overlap, API, RPC, Relist, Slow uint8
+	Crash, Overlap, Pause, API, RPC, Relist, Slow uint8
 }
 
 // provisioned and static return PVs with a volume of their own.
@@ -136,6 +136,16 @@ func Worlds() []World {
 			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Overlap: 1, Flip: 1, RPC: 1},
 		},
 		{
+			Name: "former leader", About: "a leader that is paused for longer than its lease, and goes on with what it knows while another leads",
+			PVs: one(provisioned("a")), Replicas: 2, Lag: 1,
+			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Pause: 1, Strip: 1, RPC: 1},
+		},
+		{
+			Name: "former leader, unprotected", About: "the same, and a PV that vanishes before it can be protected (rule 6)",
+			PVs: one(provisioned("a").with(unprotectedPV)), Replicas: 2, Lag: 1,
+			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Pause: 1},
+		},
+		{
 			Name: "restarts", About: "one process that ends twice, calls that fail, a watch that starts anew",
 			PVs: one(provisioned("a")), Lag: 3,
 			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Crash: 2, Flip: 1, API: 1, RPC: 1, Relist: 1},
@@ -178,7 +188,7 @@ func deepWorlds() []World {
 		{
 			Name: "deep: replicas", About: "two replicas that end, overlap and are told late", Deep: true,
 			PVs: []PV{provisioned("a")}, Replicas: 2, Lag: 3,
-			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Flip: 1, Crash: 2, Overlap: 1, API: 1, RPC: 1},
+			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Flip: 1, Crash: 2, Overlap: 1, Pause: 1, API: 1, RPC: 1},
 		},
 		{
 			Name: "deep: shared", About: "two PVs of one volume, one with policy Retain, attached while watches lag", Deep: true,

@@ -30,7 +30,7 @@ func (m mutant) folder() string {
 
 // mutants are all guards that are taken out.
 func mutants() []mutant {
-	return slices.Concat(reclaiming(), provisioning(), capacity(), intree(), protecting(), admitting(), auditing())
+	return slices.Concat(reclaiming(), leading(), provisioning(), capacity(), intree(), protecting(), admitting(), auditing())
 }
 
 // reclaiming are the guards of a deletion: facts that Decide asks for, the order of its steps,
