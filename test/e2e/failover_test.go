@@ -9,10 +9,7 @@ import (
 	"testing"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
@@ -76,7 +73,8 @@ func (s *stage) expectSilence(former *daemon.Daemon, user string, since time.Tim
 	}
 	s.t.Logf("the former leader ended %v after it went on", took)
 	written, err := s.plane.AuditEventsOf(user, func(e controlplane.AuditEvent) bool {
-		return !e.Received.Before(since) && !slices.Contains([]string{"get", "list", "watch"}, e.Verb)
+		// That it stopped leading it may say.
+		return !e.Received.Before(since) && !slices.Contains([]string{"get", "list", "watch"}, e.Verb) && !strings.Contains(e.UserAgent, "leader-election")
 	})
 	s.must(err)
 	what := map[string]int{}
@@ -195,59 +193,26 @@ func (s *stage) expectNoReports(vols []*storage.Volume, reasons ...string) {
 	}
 }
 
-// TestAFormerVolumeGuardThatGoesOnWritesNothing deletes PVs at the moment in which the former leader goes on: it would
-// remove their finalizers as the leader does.
+// TestAFormerVolumeGuardThatGoesOnWritesNothing makes PVs of an in-tree plugin at the moment in which the former leader
+// goes on: it would protect them as the leader does.
 func TestAFormerVolumeGuardThatGoesOnWritesNothing(t *testing.T) {
 	t.Parallel()
-	s := newGuardStage(t, controlplane.V1_36, unprotected())
+	s := newInTree(t, controlplane.V1_30)
 	user, kubeconfig := s.second("former")
-	flags := func(identity string) []string {
-		return append([]string{"--controllers=pv-protection", "--protection-patience=1s"}, competing(identity)...)
-	}
 	binary, err := guardProgram()
 	s.must(err)
 	former := s.ending(daemon.Options{
 		Name: guardName, Binary: binary,
-		Args: append([]string{"--kubeconfig=" + kubeconfig, "--leader-election-namespace=" + s.Namespace}, flags("former")...),
+		Args: append([]string{"--kubeconfig=" + kubeconfig, "--leader-election-namespace=" + s.Namespace}, competing("former")...),
 	})
-	next := s.guard(flags("next")...)
-	pvs := s.client.CoreV1().PersistentVolumes()
-	made := func(n int) (names []string) {
-		for range n {
-			pv, err := pvs.Create(s.ctx, &v1.PersistentVolume{
-				ObjectMeta: metav1.ObjectMeta{GenerateName: "unused-"},
-				Spec: v1.PersistentVolumeSpec{
-					Capacity:    v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")},
-					AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}, StorageClassName: "none",
-					PersistentVolumeReclaimPolicy: v1.PersistentVolumeReclaimRetain,
-					PersistentVolumeSource:        v1.PersistentVolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/nowhere"}},
-				},
-			}, metav1.CreateOptions{})
-			s.must(err)
-			names = append(names, pv.Name)
-		}
-		return names
-	}
-	removed := func(names []string) {
-		s.t.Helper()
-		for _, name := range names {
-			s.must(pvs.Delete(s.ctx, name, metav1.DeleteOptions{}))
-		}
-		s.eventually("the PVs are gone", func() bool {
-			return !slices.ContainsFunc(names, func(name string) bool {
-				_, err := pvs.Get(s.ctx, name, metav1.GetOptions{})
-				return !apierrors.IsNotFound(err)
-			})
-		})
-	}
-	removed(made(1)) // the former leader is at work
-	many := made(40)
+	next := s.guard(competing("next")...)
+	s.waitGuarded(s.folder())
 	s.must(former.Pause())
 	s.must(next.WaitLog(s.soon(), "Became the leader"))
-	removed(made(1)) // and now the next
+	s.folders(20)
 
 	resumed := time.Now()
 	s.must(former.Resume())
-	removed(many)
+	s.folders(20)
 	s.expectSilence(former, user, resumed)
 }
