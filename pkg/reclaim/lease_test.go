@@ -173,3 +173,17 @@ func TestRunEndsWithItsLease(t *testing.T) {
 	}
 	w.expect(t)
 }
+
+func TestARunLooksAtTheLeaseAfterEachAnswer(t *testing.T) {
+	lease := held()
+	_, r := newWorldWith(t, Config{Lease: lease})
+	facts, found := r.observer.observePV("pv")
+	if !found || !facts.Leading {
+		t.Fatalf("found %v, leading %v", found, facts.Leading)
+	}
+	w := &run{Reclaimer: r, facts: facts}
+	lease.set(0)
+	if !w.look() || w.facts.Leading {
+		t.Errorf("leading %v after the lease ran out", w.facts.Leading)
+	}
+}
