@@ -26,11 +26,11 @@ import (
 // patience is far above what anything here takes.
 const patience = 30 * time.Second
 
-// newElector returns one for a Lease of a fake API server, with a lease of this duration.
-func newElector(identity string, duration time.Duration, client *fake.Clientset) *Elector {
+// newElector returns one, whose identity is "former", for a Lease of a fake API server, with a lease of this duration.
+func newElector(duration time.Duration, client *fake.Clientset) *Elector {
 	return &Elector{
 		cfg: Config{
-			Name: "disk", Namespace: "ns", Identity: identity, Clock: lease.NewClock(),
+			Name: "disk", Namespace: "ns", Identity: "former", Clock: lease.NewClock(),
 			LeaseDuration: duration, RenewDeadline: duration * 2 / 3, RetryPeriod: 100 * time.Millisecond,
 		},
 		client: client, health: leaderelection.NewLeaderHealthzAdaptor(healthTimeout),
@@ -38,9 +38,9 @@ func newElector(identity string, duration time.Duration, client *fake.Clientset)
 }
 
 // held returns the Lease.
-func held(t *testing.T, client *fake.Clientset) *coordinationv1.Lease {
+func held(ctx context.Context, t *testing.T, client *fake.Clientset) *coordinationv1.Lease {
 	t.Helper()
-	o, err := client.CoordinationV1().Leases("ns").Get(t.Context(), "disk", metav1.GetOptions{})
+	o, err := client.CoordinationV1().Leases("ns").Get(ctx, "disk", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func TestALeaderThatSeesAnotherHolderEndsAtOnce(t *testing.T) {
 		return taken.Load(), nil, apierrors.NewConflict(coordinationv1.Resource("leases"), "disk", errors.New("changed"))
 	})
 	// So long that neither the renew deadline nor the lease ends it within the test's patience.
-	e := newElector("former", 10*patience, client)
+	e := newElector(10*patience, client)
 	leads := make(chan struct{})
 	ended := make(chan error, 1)
 	go func() {
@@ -69,7 +69,7 @@ func TestALeaderThatSeesAnotherHolderEndsAtOnce(t *testing.T) {
 	if e.Left() <= 0 {
 		t.Fatalf("leads, and %v of the lease are left", e.Left())
 	}
-	o := held(t, client)
+	o := held(t.Context(), t, client)
 	o.Spec.HolderIdentity = ptr.To("next")
 	if _, err := client.CoordinationV1().Leases("ns").Update(t.Context(), o, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
@@ -93,7 +93,7 @@ func TestALeaderThatSeesAnotherHolderEndsAtOnce(t *testing.T) {
 // TestALeaderEndsWithItsLease has client-go notice nothing, as while the process is paused.
 func TestALeaderEndsWithItsLease(t *testing.T) {
 	client := fake.NewClientset()
-	e := newElector("former", time.Second, client)
+	e := newElector(time.Second, client)
 	lock, err := e.lock(nil, &term{})
 	if err != nil {
 		t.Fatal(err)
@@ -124,7 +124,7 @@ func TestALeaderEndsWithItsLease(t *testing.T) {
 
 func TestTheLeaseIsNotReleasedWhileWorkIsInHand(t *testing.T) {
 	client := fake.NewClientset()
-	e := newElector("former", 2*time.Second, client)
+	e := newElector(2*time.Second, client)
 	client.PrependReactor("update", "leases", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		update, ok := a.(clienttesting.UpdateAction)
 		if !ok {
@@ -136,11 +136,12 @@ func TestTheLeaseIsNotReleasedWhileWorkIsInHand(t *testing.T) {
 	})
 	err := e.Run(t.Context(), func(ctx context.Context) error {
 		<-ctx.Done()
+		ctx = context.WithoutCancel(ctx)
 		// The work takes its time to end.
 		timer := time.NewTimer(300 * time.Millisecond)
 		defer timer.Stop()
 		<-timer.C
-		if holder := ptr.Deref(held(t, client).Spec.HolderIdentity, ""); holder != "former" {
+		if holder := ptr.Deref(held(ctx, t, client).Spec.HolderIdentity, ""); holder != "former" {
 			t.Errorf("while work is in hand, the Lease is held by %q", holder)
 		}
 		return nil
@@ -152,12 +153,12 @@ func TestTheLeaseIsNotReleasedWhileWorkIsInHand(t *testing.T) {
 
 func TestWorkThatEndsByItselfGivesTheLeaseBack(t *testing.T) {
 	client := fake.NewClientset()
-	e := newElector("former", 10*patience, client)
+	e := newElector(10*patience, client)
 	wrong := errors.New("wrong")
 	if err := e.Run(t.Context(), func(context.Context) error { return wrong }); !errors.Is(err, wrong) || errors.Is(err, ErrLost) {
 		t.Errorf("Run = %v, want %v", err, wrong)
 	}
-	if holder := ptr.Deref(held(t, client).Spec.HolderIdentity, ""); holder != "" {
+	if holder := ptr.Deref(held(t.Context(), t, client).Spec.HolderIdentity, ""); holder != "" {
 		t.Errorf("the Lease is held by %q", holder)
 	}
 	if e.Left() > 0 {
@@ -167,7 +168,7 @@ func TestWorkThatEndsByItselfGivesTheLeaseBack(t *testing.T) {
 
 func TestAProgramToldToEndWhileItLeadsHasLostNothing(t *testing.T) {
 	client := fake.NewClientset()
-	e := newElector("former", 10*patience, client)
+	e := newElector(10*patience, client)
 	ctx, cancel := context.WithCancel(t.Context())
 	err := e.Run(ctx, func(leading context.Context) error {
 		cancel()
