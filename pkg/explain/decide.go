@@ -122,7 +122,7 @@ func (w World) decideInTree(pv PV, claim Read[*v1.PersistentVolumeClaim]) Decisi
 	if claim.OK() {
 		s.Claim = intree.ClaimFacts{Read: read(1), Of: pv.Claim}
 		if claim.Value != nil {
-			s.Claim.Found, s.Claim.UID = true, claim.Value.UID
+			s.Claim.Found, s.Claim.UID, s.Claim.VolumeName = true, claim.Value.UID, claim.Value.Spec.VolumeName
 		}
 	}
 	for _, other := range w.siblingsOf(pv) {

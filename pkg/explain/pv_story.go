@@ -123,6 +123,8 @@ func (s *Story) claimOf(f PVFacts, pv PV) {
 		s.fact("Claim", "%s, not readable here", name)
 	case claim == nil:
 		s.fact("Claim", "%s, gone", name)
+	case claim.UID != pv.Claim.UID && claim.Spec.VolumeName == pv.Name:
+		s.fact("Claim", "%s, gone; another claim has its name now and names this PV (UID %s, %s)", name, claim.UID, strings.ToLower(string(claim.Status.Phase)))
 	case claim.UID != pv.Claim.UID:
 		s.fact("Claim", "%s, gone; another claim has its name now", name)
 	case claim.DeletionTimestamp != nil:

@@ -32,8 +32,19 @@ func TestTheStoryOfAPV(t *testing.T) {
 			f.terminate(time.Minute)
 		},
 			[]string{"DeletionUnprotected", "finalizer kubernetes.io/pv-protection: The PV is being deleted while it is bound"}},
-		"its name is another claim's now": {func(f *PVFacts) { f.bound().UID = "other"; f.PV.Status.Phase = v1.VolumeReleased },
+		"its name is another claim's now": {func(f *PVFacts) {
+			claim := f.bound()
+			claim.UID, claim.Spec.VolumeName = "other", ""
+			f.PV.Status.Phase = v1.VolumeReleased
+		},
 			[]string{"(Reclaim)", "gone; another claim has its name now"}},
+		"its name is another claim's now, which names the PV": {func(f *PVFacts) { f.restored() },
+			[]string{"waits (ClaimNamesPV)", "gone; another claim has its name now and names this PV (UID new, lost)",
+				`kubectl patch pv pv -p '{"spec":{"claimRef":{"uid":"new","resourceVersion":null}}}'`, "kubectl delete pvc data -n ns"}},
+		"the same, and that claim is being deleted": {func(f *PVFacts) { f.restored().DeletionTimestamp = f.now() },
+			[]string{"waits (ClaimNamesPV)", "kubectl reclaim explain pvc/data -n ns", "!kubectl delete pvc"}},
+		"an in-tree PV whose claim's name is another's now, which names the PV": {func(f *PVFacts) { twinned(f); f.restored() },
+			[]string{"waits (ClaimNamesPV)", `kubectl patch pv pv -p '{"spec":{"claimRef":{"uid":"new"`}},
 		"released while its claim lives": {func(f *PVFacts) { f.bound(); f.PV.Status.Phase = v1.VolumeReleased },
 			[]string{"waits (ClaimAlive)", "the end of claim ns/data"}},
 		"kept by its policy": {func(f *PVFacts) {

@@ -59,6 +59,14 @@ func (f *PVFacts) bound() *v1.PersistentVolumeClaim {
 	return claim
 }
 
+// restored gives the claim's name to another claim, which names the PV.
+func (f *PVFacts) restored() *v1.PersistentVolumeClaim {
+	claim := f.bound()
+	claim.UID, claim.Status.Phase = "new", v1.ClaimLost
+	f.PV.Status.Phase = v1.VolumeReleased
+	return claim
+}
+
 // attach attaches the PV to a node, which is gone unless it is given.
 func (f *PVFacts) attach(node *v1.Node) *storagev1.VolumeAttachment {
 	f.Attachments = Found([]storagev1.VolumeAttachment{{

@@ -191,6 +191,8 @@ func reclaim(s Snapshot, now time.Time) Decision {
 	switch s.claimState(now) {
 	case claimExists:
 		return Decision{Action: Wait, Reason: ReasonClaimAlive, Timed: true}
+	case claimNamesPV:
+		return Decision{Action: Wait, Reason: ReasonClaimNamesPV, Timed: true}
 	case claimUnknown:
 		return step(ReadClaim, ReasonReclaim)
 	case claimGone:
@@ -268,6 +270,8 @@ func gone(s Snapshot, now time.Time) Decision {
 	switch state := s.claimState(now); {
 	case state == claimExists:
 		return Decision{Action: Wait, Reason: ReasonClaimAlive, Timed: true}
+	case state == claimNamesPV:
+		return Decision{Action: Wait, Reason: ReasonClaimNamesPV, Timed: true}
 	case state == claimUnknown || s.Claim.Read.Order <= s.FamilyRead.Order:
 		return step(ReadClaim, ReasonReclaim)
 	}

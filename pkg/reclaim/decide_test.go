@@ -152,6 +152,16 @@ func TestDecide(t *testing.T) {
 			looking(ReasonClaimAlive)},
 		"claim of that name is another one: gone": {
 			with(func(s *Snapshot) { s.Claim.Found, s.Claim.UID = true, "newer" }), do(DeleteVolume, ReasonReclaim)},
+		"claim of that name is another one and names the PV: keeps, looks again by the clock": {
+			with(func(s *Snapshot) { s.Claim.Found, s.Claim.UID, s.Claim.VolumeName = true, "newer", "pv" }),
+			looking(ReasonClaimNamesPV)},
+		"the same, while the PV is terminating": {
+			with(func(s *Snapshot) {
+				s.PV.Terminating = true
+				s.Claim.Found, s.Claim.UID, s.Claim.VolumeName = true, "newer", "pv"
+			}), looking(ReasonClaimNamesPV)},
+		"claim of that name is another one and names another PV: gone": {
+			with(func(s *Snapshot) { s.Claim.Found, s.Claim.UID, s.Claim.VolumeName = true, "newer", "pv-2" }), do(DeleteVolume, ReasonReclaim)},
 		"claim of a dynamic PV bound to another PV: gone": {
 			with(func(s *Snapshot) { s.Claim.Found, s.Claim.UID, s.Claim.VolumeName = true, "claim-uid", "pv-2" }), do(DeleteVolume, ReasonReclaim)},
 		"claim of a dynamic PV bound to this PV: alive": {

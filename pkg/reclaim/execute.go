@@ -159,6 +159,9 @@ func (w *run) forget() {
 // detail adds to a reason's sentence what is known of this PV.
 func (w *run) detail(reason Reason) string {
 	more := explainMore(w.facts, reason)
+	if reason == ReasonClaimNamesPV {
+		more += " " + bindOrDelete(w.facts)
+	}
 	if reason == ReasonReclaimAbandoned && w.cfg.Clock.Since(w.began) < w.cfg.TakeoverPeriod {
 		more += " Or the leader before this one took it off, after it had the volume deleted: it led until a moment ago."
 	}

@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // The facts of a decision are two groups. What the PV, the rules and the past say decides
@@ -76,6 +78,7 @@ func everyProof(s Snapshot, visit func(Snapshot)) {
 		{Read: read(2, time.Hour)}, // not found, too long ago
 		{Read: read(2, 0)},         // not found
 		{Read: read(2, 0), Found: true, UID: "newer"},
+		{Read: read(2, 0), Found: true, UID: "newer", VolumeName: "pv"},
 		{Read: read(2, 0), Found: true, UID: "claim-uid", VolumeName: "pv"},
 		{Read: read(2, 0), Found: true, UID: "claim-uid", VolumeName: "pv-2"},
 	}
@@ -179,7 +182,7 @@ func isProven(s Snapshot) bool {
 	age := func(t time.Time) time.Duration { return now().Sub(t) }
 	live := func(r Read) bool { return r.Order > 0 && age(r.Sent) <= 5*time.Second }
 	pv, claim := s.PV, s.Claim
-	claimGone := live(claim.Read) && (!claim.Found || claim.UID != pv.Claim.UID ||
+	claimGone := live(claim.Read) && (!claim.Found || (claim.UID != pv.Claim.UID && claim.VolumeName != pv.Name) ||
 		(pv.ProvisionedBy != "" && claim.VolumeName != "" && claim.VolumeName != pv.Name))
 	free := s.Attachments == 0 && (s.AttachmentsCurrent || s.Rules.NeverAttached || (!pv.WasAttached && !s.End.Gone))
 	own := !s.Rules.Local || (s.Alone && live(s.NodesRead))
@@ -349,7 +352,7 @@ func TestRandomFacts(t *testing.T) {
 		if !mostly() {
 			s.Brake, s.Attachments = Brake(dice.IntN(3)), dice.IntN(2)
 		}
-		s.Claim = ClaimFacts{Read: aRead(), Of: pv.Claim, Found: !mostly(), UID: "claim-uid", VolumeName: []string{"", "pv", "pv-2"}[dice.IntN(3)]}
+		s.Claim = ClaimFacts{Read: aRead(), Of: pv.Claim, Found: !mostly(), UID: []types.UID{"claim-uid", "newer"}[dice.IntN(2)], VolumeName: []string{"", "pv", "pv-2"}[dice.IntN(3)]}
 		s.PVRead, s.FamilyRead = aRead(), aRead()
 		if !mostly() {
 			s.Siblings, s.SiblingsRead = []PV{sibling()}, aRead()

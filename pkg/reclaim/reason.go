@@ -38,6 +38,7 @@ const (
 	ReasonAttached      Reason = "Attached"
 	ReasonSharedHandle  Reason = "SharedHandle"
 	ReasonClaimAlive    Reason = "ClaimAlive"
+	ReasonClaimNamesPV  Reason = "ClaimNamesPV"
 	ReasonNodeNotAlone  Reason = "NodeNotAlone"
 )
 
@@ -77,7 +78,7 @@ func Reasons() []Reason {
 		ReasonNotOurs, ReasonStaticIgnored, ReasonOtherNode, ReasonNodeUnclear, ReasonLeftToPeer, ReasonPolicyUnknown, ReasonPolicyKeepsVolume, ReasonRetainBound,
 		ReasonNotClaimed, ReasonNotYetBound, ReasonBound, ReasonTerminatingBound, ReasonDeletionUnprotected,
 		ReasonReclaimAbandoned, ReasonFinalizerContested, ReasonLeftOver, ReasonReleased, ReasonRolledBack, ReasonVolumeGone,
-		ReasonHeld, ReasonBraked, ReasonHandleUnknown, ReasonAttached, ReasonSharedHandle, ReasonClaimAlive, ReasonNodeNotAlone,
+		ReasonHeld, ReasonBraked, ReasonHandleUnknown, ReasonAttached, ReasonSharedHandle, ReasonClaimAlive, ReasonClaimNamesPV, ReasonNodeNotAlone,
 		ReasonProtect, ReasonAdopt, ReasonReclaim, ReasonUnprotectedReclaim, ReasonVolumeDeleted, ReasonTooLateToKeep,
 		ReasonGone, ReasonLeftToSibling, ReasonVolumeLeftBehind,
 		ReasonVolumeFailedDelete, ReasonVolumeBusy, ReasonSecretNotFound, ReasonSecretUnclear, ReasonCatchingUp,
@@ -176,6 +177,8 @@ func (r Reason) about() (sentence string, loud notice) {
 		return "Another PV that keeps its volume names the same volume handle. The volume is deleted once that PV is gone or is to be deleted too.", normal
 	case ReasonClaimAlive:
 		return "The PV is released, but its claim still exists. The volume is kept as long as it does.", warning
+	case ReasonClaimNamesPV:
+		return "The claim that the PV belonged to is gone, and another claim of that name names this PV in spec.volumeName, as after a restore from a backup. The volume is kept as long as that claim exists.", warning
 	case ReasonNodeNotAlone:
 		return "Other nodes have the same topology labels as this one, or this one lacks them, so that it is not known which of them has the volume. The driver has to give each node a topology of its own.", warning
 	case ReasonProtect:

@@ -17,6 +17,11 @@ func TestDecideAsCompanion(t *testing.T) {
 	check(t, decisions{
 		"released, terminating, protected: deletes the volume": {
 			as(RoleCompanion, func(s *Snapshot) { s.PV.Terminating = true }), do(DeleteVolume, ReasonReclaim)},
+		"released, terminating, another claim of the name names the PV: keeps": {
+			as(RoleCompanion, func(s *Snapshot) {
+				s.PV.Terminating = true
+				s.Claim.Found, s.Claim.UID, s.Claim.VolumeName = true, "newer", "pv"
+			}), looking(ReasonClaimNamesPV)},
 		"released, not terminating: the peer deletes it": {
 			as(RoleCompanion, func(*Snapshot) {}), waiting(ReasonLeftToPeer)},
 		"bound, only the owner's finalizer: adds its own, for the peer takes that one off": {
@@ -76,6 +81,8 @@ func TestDecideByMode(t *testing.T) {
 			both(release, func(s *Snapshot) { s.PV.Terminating, s.PV.Phase = true, PhaseBound }), do(DropFinalizer, ReasonReleased)},
 		"release, unprotected: nothing": {
 			both(release, func(s *Snapshot) { s.PV.HasFinalizer = false }), waiting(ReasonReleased)},
+		"rollback, released and protected, another claim of the name names the PV: keeps": {
+			both(rollback, func(s *Snapshot) { s.Claim.Found, s.Claim.UID, s.Claim.VolumeName = true, "newer", "pv" }), looking(ReasonClaimNamesPV)},
 		"rollback, bound: drops": {
 			both(rollback, func(s *Snapshot) { s.PV.Phase = PhaseBound }), do(DropFinalizer, ReasonRolledBack)},
 		"rollback, released and protected: deletes the volume first": {with(rollback), do(DeleteVolume, ReasonReclaim)},
@@ -207,6 +214,10 @@ func TestDecideAboutAPVThatIsGone(t *testing.T) {
 			vanished(func(s *Snapshot) { s.FamilyRead.Order = 3 }), do(ReadClaim, ReasonReclaim)},
 		"the claim lives: keeps, looks again by the clock": {
 			vanished(func(s *Snapshot) { s.Claim.Found, s.Claim.UID = true, "claim-uid" }), looking(ReasonClaimAlive)},
+		"another claim of the name names the PV: keeps, looks again by the clock": {
+			vanished(func(s *Snapshot) { s.Claim.Found, s.Claim.UID, s.Claim.VolumeName = true, "newer", "pv" }), looking(ReasonClaimNamesPV)},
+		"another claim of the name does not name the PV: deletes the volume": {
+			vanished(func(s *Snapshot) { s.Claim.Found, s.Claim.UID = true, "newer" }), do(DeleteVolume, ReasonUnprotectedReclaim)},
 		"rolled back: says so": {
 			vanished(func(s *Snapshot) { s.Rules.Mode = ModeRollback }), ended(ReasonVolumeLeftBehind)},
 		"released by hand of an operator: nothing": {

@@ -161,6 +161,8 @@ type claimState uint8
 const (
 	claimUnknown claimState = iota
 	claimExists
+	// claimNamesPV: another claim has the name now, and spec.volumeName of that one is the PV.
+	claimNamesPV
 	claimGone
 )
 
@@ -168,11 +170,16 @@ const (
 // belongs to another claim now, or when a provisioned PV's claim is bound to another PV.
 // The last does not hold for a static PV: its claim may be bound elsewhere by a mistake
 // that an administrator will mend.
+//
+// Another claim of the name that names this PV is what a restore from a backup leaves: the
+// objects are created again, the claim with a new UID, and the PV's claimRef has the old one.
 func (s Snapshot) claimState(now time.Time) claimState {
 	c := s.Claim
 	switch {
 	case !c.Read.fresh(now) || c.Of != s.PV.Claim:
 		return claimUnknown
+	case c.Found && c.UID != s.PV.Claim.UID && c.VolumeName == s.PV.Name:
+		return claimNamesPV
 	case !c.Found, c.UID != s.PV.Claim.UID:
 		return claimGone
 	case s.PV.dynamic() && c.VolumeName != "" && c.VolumeName != s.PV.Name:

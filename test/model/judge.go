@@ -197,6 +197,8 @@ func (k *worker) unsettledPV(s *state, slot int) string {
 	contested := k.contested(s)
 	switch {
 	case !p.exists() || p.is(held):
+	case p.released() && s.claims[slot].names(p):
+		// The claim keeps the volume.
 	case p.deletable() && !s.attachments[slot] && !k.shared(s, slot):
 		if p.is(terminating) || k.Role == reclaim.RoleOwner {
 			return "is to be deleted, and stays"

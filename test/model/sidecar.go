@@ -218,7 +218,8 @@ func (c *scene) readFor(i, slot int, ask reclaim.Ask) (reply reclaim.Reply) {
 				reply.Claim.VolumeName = c.PVs[slot].Name
 			}
 		}
-		proof.claim = !fromAPI(ask.PV).belongs(c.claims[slot].gen)
+		read := fromAPI(ask.PV)
+		proof.claim = !read.belongs(c.claims[slot].gen) && !c.claims[slot].names(read)
 	case reclaim.ReadPV:
 		if p := c.pvs[slot]; p.exists() {
 			reply.Found, reply.PV = true, c.toAPI(slot, p)

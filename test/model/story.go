@@ -17,6 +17,8 @@ const (
 	userDeletesPV verb = iota
 	userDeletesClaim
 	userRecreatesClaim
+	userRestoresClaim
+	userBindsAgain
 	userTurnsPolicy
 	userStrips
 	userTakesBack
@@ -77,6 +79,8 @@ var sentences = map[verb]string{
 	userDeletesPV:            "a user deletes PV %[1]s",
 	userDeletesClaim:         "a user deletes claim %[2]s",
 	userRecreatesClaim:       "a user creates claim %[2]s again",
+	userRestoresClaim:        "a user restores claim %[2]s, which names PV %[1]s, from a backup",
+	userBindsAgain:           "a user writes the UID of claim %[2]s into the claimRef of PV %[1]s",
 	userTurnsPolicy:          "a user turns the reclaim policy of PV %[1]s",
 	userStrips:               "a user takes our finalizer off PV %[1]s",
 	userTakesBack:            "a user clears the claim's UID on PV %[1]s, to take the volume back",

@@ -20,6 +20,14 @@ func (k *worker) users(s *state) {
 			n.left.RecreateClaim--
 			n.claims[slot] = claim{gen: s.lastClaim(slot) + 1}
 		})
+		k.User(c.gen == 0 && s.lastClaim(slot) < 3, s.left.RestoreClaim, move{userRestoresClaim, 0, slot}, func(n *scene) {
+			n.left.RestoreClaim--
+			n.claims[slot] = claim{gen: s.lastClaim(slot) + 1, bound: true}
+		})
+		k.User(p.released() && p.claimed() && c.names(p), s.left.BindAgain, move{userBindsAgain, 0, slot}, func(n *scene) {
+			n.left.BindAgain--
+			n.write(aUser, slot, func(p *pv) { p.claim = claimRef(c.gen) })
+		})
 		k.User(p.exists(), s.left.Flip, move{userTurnsPolicy, 0, slot}, func(n *scene) {
 			n.left.Flip--
 			n.write(aUser, slot, func(p *pv) {

@@ -84,6 +84,9 @@ type claim struct {
 	bound bool
 }
 
+// names tells whether this is another claim than the PV's that names the PV, such as one that was restored.
+func (c claim) names(p pv) bool { return c.gen != 0 && c.bound && !p.belongs(c.gen) }
+
 // change is what a watch of PVs has not told yet. Of a PV that is gone it is the last state.
 type change struct {
 	pv   pv

@@ -46,6 +46,9 @@ func (p PV) claimName() string { return "claim-of-" + p.Name }
 type Budget struct {
 	// What users do.
 	DeletePV, DeleteClaim, RecreateClaim, Flip, Strip, TakeBack, CreatePV, Attach, Hold uint8
+	// RestoreClaim: a claim comes back from a backup, with another UID, and names the PV. BindAgain: its UID is
+	// written into the PV's claimRef.
+	RestoreClaim, BindAgain uint8
 	// Misjudge: the PV controller takes a claim that lives for gone. It asks the API server
 	// today; older ones believed their cache.
 	Misjudge uint8
@@ -89,6 +92,16 @@ func Worlds() []World {
 			Name: "static", About: "a static PV, the claim made anew, the volume taken back",
 			PVs: one(static("a")), Lag: 3,
 			Budget: Budget{DeletePV: 1, DeleteClaim: 2, RecreateClaim: 1, Flip: 1, TakeBack: 1, API: 1},
+		},
+		{
+			Name: "restored", About: "a claim that is restored with another UID, names the PV, and may be bound to it again",
+			PVs: one(provisioned("a")), Lag: 3,
+			Budget: Budget{DeletePV: 1, DeleteClaim: 2, RestoreClaim: 1, BindAgain: 1, API: 1, RPC: 1},
+		},
+		{
+			Name: "unprotected, restored", About: "the same, of a PV that is deleted before it can be protected (rule 6)",
+			PVs: one(provisioned("a").with(unprotectedPV)), Lag: 2,
+			Budget: Budget{DeletePV: 1, DeleteClaim: 2, RestoreClaim: 1, Slow: 1},
 		},
 		{
 			Name: "unprotected", About: "a PV that is deleted before it can be protected (rule 6)",

@@ -58,6 +58,21 @@ func reclaiming() []mutant {
 			world: "orders",
 		},
 		{
+			name: "another claim that names the PV is not looked at", file: "snapshot.go",
+			before: "case c.Found && c.UID != s.PV.Claim.UID && c.VolumeName == s.PV.Name:", after: "case false:",
+			world: "restored",
+		},
+		{
+			name: "a PV that is gone: another claim that names it is taken for gone", file: "decide.go",
+			before: "case state == claimNamesPV:", after: "case false:",
+			world: "unprotected, restored",
+		},
+		{
+			name: "a claim that names the PV is not looked at again", file: "decide.go",
+			before: "case claimNamesPV:\n\t\treturn Decision{Action: Wait, Reason: ReasonClaimNamesPV, Timed: true}", after: "case claimNamesPV:\n\t\treturn wait(ReasonClaimNamesPV)",
+			world: "restored",
+		},
+		{
 			name: "a claim that was not read is taken for gone", file: "decide.go",
 			before: "case claimUnknown:\n\t\treturn step(ReadClaim, ReasonReclaim)\n", after: "case claimUnknown:\n",
 			world: "orders",

@@ -114,6 +114,9 @@ func (j *judge) objectionClaim(pv Object, window Span) string {
 		if read.Code == http.StatusNotFound {
 			return ""
 		}
+		if j.namedDuring(pv, read.Span) {
+			continue
+		}
 		own, found := j.lives[pv.ClaimUID]
 		alive := false
 		if found {
@@ -129,7 +132,16 @@ func (j *judge) objectionClaim(pv Object, window Span) string {
 			return "" // another claim of the name
 		}
 	}
-	return "the claim was alive when it was read"
+	return "the claim was alive when it was read, or another one of its name that names the PV"
+}
+
+// namedDuring tells whether another claim than the PV's had the name in its claimRef during the whole span, and
+// named the PV.
+func (j *judge) namedDuring(pv Object, span Span) bool {
+	return len(of(j.lives, Claim, func(l life) bool {
+		return l[0].Namespace == pv.ClaimNamespace && l[0].Name == pv.ClaimName && l[0].UID != pv.ClaimUID &&
+			l.surely(span, func(m moment) bool { return !m.gone && m.Volume == pv.Name })
+	})) > 0
 }
 
 // objectionAfterEnd is about a PV that was gone: nobody took protection off it since the sidecar's process began at since, for

@@ -251,6 +251,9 @@ func (j *judge) judgeEnd(pv life) {
 	if !gone || last.Policy != "Delete" || last.ClaimUID == "" || j.MayLeak[last.Name] || j.letGo(pv) || j.heldByAnother(pv) {
 		return
 	}
+	if _, there := j.OnDisk[last.Handle]; there && named(last, j.Now) {
+		return // the claim keeps the volume
+	}
 	if _, there := j.OnDisk[last.Handle]; there {
 		j.found(Leak, last, "the PV is gone, and its volume %s is there", last.Handle)
 		return

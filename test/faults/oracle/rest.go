@@ -35,6 +35,8 @@ func restless(pv Object, finalizer string, now []Object) string {
 		return "its claim is going"
 	case bound && pv.ClaimUID != "" && claim < 0:
 		return "its claim is gone, and its phase is Bound"
+	case pv.due() && claim < 0 && named(pv, now):
+		return "" // the claim keeps the volume
 	case pv.due() && claim < 0 && protected && !inUse(pv, now):
 		return "its volume is to be deleted: " + pv.String()
 	case pv.due() && claim < 0 && !protected && !pv.Terminating:
@@ -70,6 +72,13 @@ func inUse(pv Object, now []Object) bool {
 		}
 	}
 	return slices.ContainsFunc(now, func(o Object) bool { return o.Kind == Attachment && slices.Contains(family, o.Volume) })
+}
+
+// named tells whether another claim of the name in the PV's claimRef names the PV. It keeps the volume.
+func named(pv Object, now []Object) bool {
+	return slices.ContainsFunc(now, func(o Object) bool {
+		return o.Kind == Claim && o.Namespace == pv.ClaimNamespace && o.Name == pv.ClaimName && o.UID != pv.ClaimUID && o.Volume == pv.Name
+	})
 }
 
 // UnrestClaims returns the claims for which the driver's provisioner, or a stock controller, still has to do something that no

@@ -73,6 +73,13 @@ func (t *tale) claimGoes() {
 	t.write(manager, "update", t.pv)
 }
 
+// claimAgain tells of a new claim of the old name, which names this PV.
+func (t *tale) claimAgain(names string) {
+	t.claim.UID, t.claim.Terminating, t.claim.Volume = "newer-uid", false, names
+	t.write(user, "create", t.claim)
+	t.Now = append(t.Now, t.claim)
+}
+
 // call tells of a DeleteVolume, with the code of its answer.
 func (t *tale) call(code string) {
 	s := t.tick()

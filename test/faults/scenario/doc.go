@@ -35,7 +35,9 @@
 //	delete-claim      volume
 //	delete-pv         volume
 //	set-policy        volume, policy
-//	recreate-claim    volume: a new claim of the old name
+//	recreate-claim    volume: a new claim of the old name, which names no PV
+//	restore-claim     volume: a new claim of the old name, which names the PV, as after a restore from a backup
+//	bind-again        volume: an administrator writes the claim's UID into the PV's claimRef
 //	take-back         volume: an administrator takes the UID out of the PV's claimRef
 //	strip-finalizer   volume: somebody takes the sidecar's finalizer off
 //	attach, detach    volume: its VolumeAttachment

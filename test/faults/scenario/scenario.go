@@ -70,6 +70,8 @@ const (
 	DeletePV       Action = "delete-pv"
 	SetPolicy      Action = "set-policy"
 	RecreateClaim  Action = "recreate-claim"
+	RestoreClaim   Action = "restore-claim"
+	BindAgain      Action = "bind-again"
 	TakeBack       Action = "take-back"
 	StripFinalizer Action = "strip-finalizer"
 	Attach         Action = "attach"
@@ -132,7 +134,7 @@ type needs struct {
 
 func needsOf(a Action) (needs, bool) {
 	switch a {
-	case Make, DeleteClaim, DeletePV, RecreateClaim, TakeBack, StripFinalizer, Attach, Detach:
+	case Make, DeleteClaim, DeletePV, RecreateClaim, RestoreClaim, BindAgain, TakeBack, StripFinalizer, Attach, Detach:
 		return needs{volume: true}, true
 	case MakeClass, DeleteClass:
 		return needs{volume: true, provisioned: true}, true
