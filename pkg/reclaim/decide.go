@@ -74,8 +74,10 @@ func honor(s Snapshot, now time.Time) Decision {
 		return wait(ReasonProtect)
 	case !s.protected() && !s.Contested:
 		return step(AddFinalizer, ReasonProtect)
-	case !s.protected() && !pv.released():
+	case !s.protected() && !pv.released() && s.DriverContested:
 		return wait(ReasonFinalizerContested)
+	case !s.protected() && !pv.released():
+		return wait(ReasonPVContested)
 	case pv.Phase == PhaseBound && pv.Terminating:
 		return wait(ReasonTerminatingBound)
 	case pv.Phase == PhaseBound:

@@ -235,7 +235,7 @@ func (w *run) look() (goOn bool) {
 // lookAtPV brings in what became known of a PV.
 func (w *run) lookAtPV() (known bool) {
 	noted, known := w.observer.notes.of(w.facts.PV)
-	w.facts.Done, w.facts.History, w.facts.Contested = noted.done, noted.history, noted.contested
+	w.facts.Done, w.facts.History, w.facts.Contested, w.facts.DriverContested = noted.done, noted.history, noted.contested, noted.driver
 	if w.facts.SiblingsRead == (Read{}) || w.unreadSibling() {
 		w.facts.Siblings, w.facts.SiblingsRead = w.siblingsNow(), Read{}
 	}
@@ -246,7 +246,7 @@ func (w *run) lookAtPV() (known bool) {
 func (w *run) lookAtEnd() {
 	w.facts.Siblings = w.observer.siblings(w.facts.PV, "")
 	noted, over, known := w.observer.notes.ofEnd(w.facts.PV.UID)
-	w.facts.Contested = noted.contested
+	w.facts.Contested, w.facts.DriverContested = noted.contested, noted.driver
 	if known {
 		w.facts.Done, w.facts.History = noted.done, noted.history
 	}

@@ -63,7 +63,9 @@ func explainMore(s Snapshot, reason Reason) string {
 		if s.Rules.Role == RoleOwner {
 			return "Most likely an external-provisioner without KEP-2644 works beside csi-reclaimer: run with --role=companion."
 		}
-		return "Look for the program that takes " + s.Rules.finalizer() + " off."
+		return "Look for the program that removes " + s.Rules.finalizer() + "."
+	case ReasonPVContested:
+		return "Find out who removes it, and end that. Then restart csi-reclaimer, or add the finalizer: " + addCommand(s.PV.Name, s.Rules.finalizer()) + "."
 	case ReasonReclaimAbandoned:
 		return fmt.Sprintf("It is volume %q.", s.PV.Handle)
 	case ReasonVolumeLeftBehind:
@@ -84,6 +86,11 @@ func bindOrDelete(s Snapshot) string {
 		return fmt.Sprintf("The PV is gone: to use the volume again, create a PV for volume %q. %s", s.PV.Handle, remove)
 	}
 	return fmt.Sprintf("To bind the claim to the PV: %s. %s", BindCommand(s.PV.Name, s.Claim.UID), remove)
+}
+
+// addCommand returns the kubectl command that adds a finalizer to a PV.
+func addCommand(pv, finalizer string) string {
+	return fmt.Sprintf(`kubectl patch pv %s -p '{"metadata":{"finalizers":[%q]}}'`, pv, finalizer)
 }
 
 // BindCommand returns the kubectl command that binds a PV to the claim of its claimRef's namespace and name

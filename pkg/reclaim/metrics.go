@@ -85,7 +85,7 @@ func newInventory(o *observer, r *reports) inventory {
 		oldest: prometheus.NewDesc("csi_reclaimer_oldest_terminating_pv_seconds",
 			"Time since the deletion of the PV that is terminating for the longest time, 0 if there is none.", nil, driver),
 		contested: prometheus.NewDesc("csi_reclaimer_finalizers_contested",
-			"1 while another program takes our finalizer off again and again.", nil, driver),
+			"1 while another program removes the finalizer from several PVs again and again, so that it is added to none.", nil, driver),
 		braked: prometheus.NewDesc("csi_reclaimer_braked",
 			"1 while the brake stops all deletions, or it is not known whether it does.", nil, driver),
 	}

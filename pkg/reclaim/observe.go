@@ -285,7 +285,7 @@ func (o *observer) observePV(name string) (s Snapshot, found bool) {
 		// The cache is a moment ahead of its handlers; the one that is due wakes the PV.
 		return Snapshot{}, false
 	}
-	s = Snapshot{Rules: o.rules, PV: *pv, Done: noted.done, History: noted.history, Contested: noted.contested, Brake: o.brake.State()}
+	s = Snapshot{Rules: o.rules, PV: *pv, Done: noted.done, History: noted.history, Contested: noted.contested, DriverContested: noted.driver, Brake: o.brake.State()}
 	s.Siblings = o.siblings(*pv, pv.Name)
 	s.Attachments = o.attachmentsOf(s)
 	return s, true
@@ -297,7 +297,7 @@ func (o *observer) observeEnd(uid types.UID) (s Snapshot, found bool) {
 	if !known {
 		return Snapshot{}, false
 	}
-	s = Snapshot{Rules: o.rules, PV: over.pv, End: over.end, Done: noted.done, History: noted.history, Contested: noted.contested, Brake: o.brake.State()}
+	s = Snapshot{Rules: o.rules, PV: over.pv, End: over.end, Done: noted.done, History: noted.history, Contested: noted.contested, DriverContested: noted.driver, Brake: o.brake.State()}
 	// The name may belong to another PV by now.
 	s.Siblings = o.siblings(s.PV, "")
 	s.Attachments = o.attachmentsOf(s)

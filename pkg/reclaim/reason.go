@@ -24,6 +24,7 @@ const (
 	ReasonDeletionUnprotected Reason = "DeletionUnprotected"
 	ReasonReclaimAbandoned    Reason = "ReclaimAbandoned"
 	ReasonFinalizerContested  Reason = "FinalizerContested"
+	ReasonPVContested         Reason = "PVContested"
 	ReasonLeftOver            Reason = "LeftOver"
 	ReasonReleased            Reason = "Released"
 	ReasonRolledBack          Reason = "RolledBack"
@@ -77,7 +78,7 @@ func Reasons() []Reason {
 	return []Reason{
 		ReasonNotOurs, ReasonStaticIgnored, ReasonOtherNode, ReasonNodeUnclear, ReasonLeftToPeer, ReasonPolicyUnknown, ReasonPolicyKeepsVolume, ReasonRetainBound,
 		ReasonNotClaimed, ReasonNotYetBound, ReasonBound, ReasonTerminatingBound, ReasonDeletionUnprotected,
-		ReasonReclaimAbandoned, ReasonFinalizerContested, ReasonLeftOver, ReasonReleased, ReasonRolledBack, ReasonVolumeGone,
+		ReasonReclaimAbandoned, ReasonFinalizerContested, ReasonPVContested, ReasonLeftOver, ReasonReleased, ReasonRolledBack, ReasonVolumeGone,
 		ReasonHeld, ReasonBraked, ReasonHandleUnknown, ReasonAttached, ReasonSharedHandle, ReasonClaimAlive, ReasonClaimNamesPV, ReasonNodeNotAlone,
 		ReasonProtect, ReasonAdopt, ReasonReclaim, ReasonUnprotectedReclaim, ReasonVolumeDeleted, ReasonTooLateToKeep,
 		ReasonGone, ReasonLeftToSibling, ReasonVolumeLeftBehind,
@@ -156,7 +157,9 @@ func (r Reason) about() (sentence string, loud notice) {
 	case ReasonReclaimAbandoned:
 		return "The finalizer was taken off by others while the PV was being deleted: somebody decided to let it go, and its volume is kept. Delete the volume in the storage system if it is not needed.", warning
 	case ReasonFinalizerContested:
-		return "Another program takes the finalizer off again and again, so it is not put on any more: PVs that are deleted before their claims leak their volumes.", warning
+		return "Another program removes the finalizer from several PVs of the driver again and again, so it is added to none of them any more: PVs that are deleted before their claims leak their volumes.", warning
+	case ReasonPVContested:
+		return "Somebody removes the finalizer from this PV again and again, so it is not added to it any more: if the PV is deleted before its claim, its volume leaks. Other PVs are protected.", warning
 	case ReasonLeftOver:
 		return "The PV carries the finalizer " + CompanionFinalizer + ", which nobody takes off in this role. Run csi-reclaimer with --role=companion --release-finalizers once.", warning
 	case ReasonReleased:

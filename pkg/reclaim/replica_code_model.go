@@ -223,7 +223,7 @@ func (w *writer) memories(known map[types.UID]*memory) {
 			}
 		}
 		w.byte(len(past.strips))
-		w.flags(past.over != nil)
+		w.flags(past.over != nil, !past.contestedAt.IsZero())
 		if past.over != nil {
 			w.pv(&past.over.pv)
 			w.flags(past.over.end.Gone, past.over.end.Final, past.over.end.Shared)
@@ -249,7 +249,12 @@ func (r *reader) memories(n *notes) {
 		for range r.byte() {
 			past.strips = append(past.strips, time.Unix(1e9, 0))
 		}
-		if r.byte() == 1 {
+		var over, contested bool
+		r.flags(&over, &contested)
+		if contested {
+			past.contestedAt = time.Unix(1e9, 0)
+		}
+		if over {
 			past.over = &ending{pv: *r.pv()}
 			r.flags(&past.over.end.Gone, &past.over.end.Final, &past.over.end.Shared)
 			n.ended[past.over.pv.Name] = append(n.ended[past.over.pv.Name], uid)

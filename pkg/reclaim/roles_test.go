@@ -155,10 +155,14 @@ func TestDecideAboutStops(t *testing.T) {
 
 func TestDecideAboutAContest(t *testing.T) {
 	contested := func(change func(*Snapshot)) Snapshot {
-		return with(func(s *Snapshot) { s.Contested, s.PV.HasFinalizer = true, false; change(s) })
+		return with(func(s *Snapshot) { s.Contested, s.DriverContested, s.PV.HasFinalizer = true, true, false; change(s) })
 	}
 	check(t, decisions{
-		"bound, unprotected: no war":                                   {contested(func(s *Snapshot) { s.PV.Phase = PhaseBound }), waiting(ReasonFinalizerContested)},
+		"bound, unprotected: no war": {contested(func(s *Snapshot) { s.PV.Phase = PhaseBound }), waiting(ReasonFinalizerContested)},
+		"bound, unprotected, contested alone: no war": {
+			contested(func(s *Snapshot) { s.PV.Phase, s.DriverContested = PhaseBound, false }), waiting(ReasonPVContested)},
+		"released, unprotected, contested alone: deletes all the same": {
+			contested(func(s *Snapshot) { s.DriverContested = false }), do(DeleteVolume, ReasonReclaim)},
 		"released, unprotected, not terminating: deletes all the same": {contested(func(*Snapshot) {}), do(DeleteVolume, ReasonReclaim)},
 		"released, terminating, unprotected: nothing while it lives": {
 			contested(func(s *Snapshot) { s.PV.Terminating = true }), waiting(ReasonDeletionUnprotected)},

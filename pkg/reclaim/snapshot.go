@@ -20,9 +20,9 @@ type Snapshot struct {
 
 	// History is what this process has seen of the PV.
 	History History
-	// Contested: another party takes our finalizer off again and again, so that it is not
-	// put on any more.
-	Contested bool
+	// Contested: others remove our finalizer from this PV, or from several of the driver's, again and
+	// again, so that it is not added any more. DriverContested: from several, so that it is added to none.
+	Contested, DriverContested bool
 	// Brake tells whether deletions are stopped for all PVs.
 	Brake Brake
 

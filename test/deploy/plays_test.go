@@ -66,6 +66,8 @@ func (s *shell) plays(t *testing.T) map[string]play {
 		`kubectl patch pv NAME --type=merge -p '{"metadata":{"finalizers":null}}'`: {with: of(docsPV), want: "patched"},
 		`kubectl patch pvc NAME -n NAMESPACE --type=json -p '[{"op":"remove","path":"/metadata/finalizers/INDEX"}]'`: {
 			scene: s.makeHeldClaim, with: append(of("held"), "INDEX", "0"), want: "patched"},
+		`kubectl patch pv NAME -p '{"spec":{"claimRef":{"uid":"UID","resourceVersion":null}}}'`: {
+			why: "TestARestoredClaimKeepsTheVolume in test/e2e runs it, as the Event has it"},
 		"kubectl get pvc -A -o json | grep -c csi-reclaimer.io/provisioning": {scene: s.makeHeldClaim},
 		`kubectl get pv -o jsonpath='{range .items[?(@.metadata.deletionTimestamp)]}{.metadata.name} {.spec.nodeAffinity.required.nodeSelectorTerms[*].matchExpressions[*].values[*]}{"\n"}{end}'`:      {scene: s.makeLeavingPV, want: "pvc-77f0 node-7"},
 		`kubectl get pvc -A -o jsonpath='{range .items[?(@.metadata.deletionTimestamp)]}{.metadata.namespace}/{.metadata.name} {.metadata.finalizers}{"\n"}{end}' | grep csi-reclaimer.io/provisioning`: {scene: s.makeHeldClaim, want: docsHome + "/held "},

@@ -194,7 +194,7 @@ func (k *worker) unsettledPV(s *state, slot int) string {
 	if k.Role == reclaim.RoleCompanion {
 		guard = companions
 	}
-	contested := k.contested(s)
+	contested := s.strips[slot] >= contestAfter
 	switch {
 	case !p.exists() || p.is(held):
 	case p.released() && s.claims[slot].names(p):
@@ -205,7 +205,10 @@ func (k *worker) unsettledPV(s *state, slot int) string {
 		}
 	case p.is(terminating) && !p.bound() && !p.deletable():
 		return "is terminating and needed by nobody, and stays"
-	case p.is(terminating) || contested:
+	case p.is(terminating):
+	case contested && p.is(guard) && !s.faulted:
+		return "was stripped again and again, and the finalizer is added all the same"
+	case contested:
 	case p.policy == reclaim.PolicyDelete && p.claimed() && (p.bound() || p.released()) && !p.is(guard):
 		return "is not protected"
 	case p.policy != reclaim.PolicyDelete && p.claimed() && p.guarded():
@@ -214,14 +217,9 @@ func (k *worker) unsettledPV(s *state, slot int) string {
 	return ""
 }
 
-func (k *worker) contested(s *state) bool {
-	for i := range k.Replicas {
-		if s.lines[i].up && s.knows[i][0]&2 != 0 {
-			return true
-		}
-	}
-	return false
-}
+// contestAfter strips the finalizer is not asked for any more, on that PV (the contract, "Contested"). No time passes in
+// a world. Of two PVs the driver is not contested.
+const contestAfter = 3
 
 // shared tells whether another PV still needs the volume.
 func (k *worker) shared(s *state, slot int) bool {

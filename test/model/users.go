@@ -41,6 +41,9 @@ func (k *worker) users(s *state) {
 		k.User(p.guarded(), s.left.Strip, move{userStrips, 0, slot}, func(n *scene) {
 			n.left.Strip--
 			n.stripped[slot] = true
+			if !p.is(terminating) && p.claimed() && p.policy == reclaim.PolicyDelete {
+				n.strips[slot]++
+			}
 			n.write(aUser, slot, func(p *pv) { p.clear(ours | companions) })
 		})
 		k.User(p.claimed() && !p.bound(), s.left.TakeBack, move{userTakesBack, 0, slot}, func(n *scene) {
@@ -82,6 +85,6 @@ func (c *scene) createPV(slot int) {
 	c.pvs[slot] = p
 	// Whoever brings a volume in answers for it from now on.
 	c.owed[c.volume(slot)] = notOwed
-	c.stripped[slot] = false
+	c.stripped[slot], c.strips[slot] = false, 0
 	c.tell(change{p, uint8(slot), false})
 }

@@ -145,8 +145,10 @@ type world struct {
 	attachments [maxPVs]bool
 	volumes     [maxPVs]bool
 	owed        [maxPVs]owed
-	// stripped: a user took a finalizer off the PV that is there now.
+	// stripped: a user took a finalizer off the PV that is there now. strips is how often it was one that counts:
+	// nobody had deleted the PV, and it was to be protected.
 	stripped [maxPVs]bool
+	strips   [maxPVs]uint8
 	lines    [maxReplicas]line
 	late     late
 	left     Budget

@@ -159,6 +159,11 @@ func Worlds() []World {
 			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Strip: 3, Flip: 1, RPC: 1, Relist: 1},
 		},
 		{
+			Name: "contested", About: "somebody takes the finalizer off one PV again and again; the other stays protected",
+			PVs: []PV{provisioned("a"), provisioned("b")}, Lag: 1,
+			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Strip: 4},
+		},
+		{
 			Name: "held", About: "a PV that is put on hold",
 			PVs: one(provisioned("a")), Lag: 3,
 			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Hold: 2, Flip: 1, Slow: 1},

@@ -133,6 +133,21 @@ func reclaiming() []mutant {
 			world: "stripped",
 		},
 		{
+			name: "a loop on one PV ends the protection of all", file: "notes.go",
+			before: "n.contested = n.contestedSince(now.Add(-contestWithin)) >= contestedPVs", after: "n.contested = true",
+			world: "contested",
+		},
+		{
+			name: "a loop on one PV is answered for ever", file: "notes.go",
+			before: "\tm.acts.contestedAt = now\n", after: "",
+			world: "contested",
+		},
+		{
+			name: "somebody else's finalizer on one PV ends the contest of another", file: "notes.go",
+			before: "case !n.contested:\n\t\tm.endContest()\n\t\treturn false\n\t}", after: "}",
+			because: "in the model nobody else adds the finalizer",
+		},
+		{
 			name: "that the volume is deleted is not noted", file: "call.go",
 			before: "func(d *Done) { d.VolumeDeleted, d.Claim = true, pv.Claim }", after: "func(d *Done) { d.Claim = pv.Claim }",
 			world: "orders",

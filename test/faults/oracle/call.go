@@ -89,7 +89,7 @@ func (j *judge) objectionAlive(pv life, window Span) string {
 				why = "the PV was gone when it was read"
 			case !m.due():
 				why = "the PV read was: " + m.String()
-			case !m.has(j.Finalizer) && (m.Terminating || !j.contested()):
+			case !m.has(j.Finalizer) && (m.Terminating || !j.contested(pv)):
 				why = "the PV read had no finalizer: " + m.String()
 			default:
 				claimWindow := Span{window.From, read.To}

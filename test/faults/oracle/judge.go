@@ -41,8 +41,9 @@ const (
 	lagFor = 2 * time.Second
 	// flightFor is how long a call may be under way to the driver.
 	flightFor = time.Second
-	// contestAfter strips by others the finalizer is not asked for any more.
-	contestAfter = 3
+	// contestAfter strips by others the finalizer is not asked for any more on a PV, and on none after that many
+	// on each of contestedPVs.
+	contestAfter, contestedPVs = 3, 3
 	// stormFactor times the budget is a storm.
 	stormFactor = 3
 )
@@ -290,18 +291,27 @@ func (j *judge) heldToTheEnd(pv life) bool {
 	return false
 }
 
-// contested tells whether others took the finalizer off PVs that were not terminating, again and again.
-func (j *judge) contested() bool {
-	strips := 0
-	for _, pv := range j.pvs {
-		for i := 1; i < len(pv); i++ {
-			before, now := pv[i-1], pv[i]
-			if before.has(j.Finalizer) && !now.has(j.Finalizer) && !now.Terminating && now.by != j.User {
-				strips++
-			}
+// contested tells whether others took the finalizer off the PV while it was not terminating again and again, or did so
+// with several.
+func (j *judge) contested(pv life) bool {
+	several := 0
+	for _, other := range j.pvs {
+		if j.strips(other) >= contestAfter {
+			several++
 		}
 	}
-	return strips >= contestAfter
+	return j.strips(pv) >= contestAfter || several >= contestedPVs
+}
+
+// strips counts how often others took the finalizer off a PV that was not terminating.
+func (j *judge) strips(pv life) (n int) {
+	for i := 1; i < len(pv); i++ {
+		before, now := pv[i-1], pv[i]
+		if before.has(j.Finalizer) && !now.has(j.Finalizer) && !now.Terminating && now.by != j.User {
+			n++
+		}
+	}
+	return n
 }
 
 // heldByAnother tells whether a PV that is there holds the volume.
