@@ -17,6 +17,10 @@ func TestDecideAsCompanion(t *testing.T) {
 	check(t, decisions{
 		"released, terminating, protected: deletes the volume": {
 			as(RoleCompanion, func(s *Snapshot) { s.PV.Terminating = true }), do(DeleteVolume, ReasonReclaim)},
+		"released before it was terminating: deletes the volume, for nothing shows that the peer has": {
+			as(RoleCompanion, func(s *Snapshot) {
+				s.PV.Terminating, s.History = true, History{SeenAlive: true, SeenReleased: true, SeenProtected: true}
+			}), do(DeleteVolume, ReasonReclaim)},
 		"released, terminating, another claim of the name names the PV: keeps": {
 			as(RoleCompanion, func(s *Snapshot) {
 				s.PV.Terminating = true

@@ -148,6 +148,11 @@ func reclaiming() []mutant {
 			because: "in the model nobody else adds the finalizer",
 		},
 		{
+			name: "a companion takes the end of a PV that was released for the peer's deletion", file: "decide.go",
+			before: "case s.Done.VolumeDeleted:\n\t\treturn letGo(s)", after: "case s.Done.VolumeDeleted || s.Rules.Role == RoleCompanion && s.History.SeenReleased && s.PV.Terminating:\n\t\treturn letGo(s)",
+			world: "companion",
+		},
+		{
 			name: "that the volume is deleted is not noted", file: "call.go",
 			before: "func(d *Done) { d.VolumeDeleted, d.Claim = true, pv.Claim }", after: "func(d *Done) { d.Claim = pv.Claim }",
 			world: "orders",
