@@ -84,16 +84,34 @@ func (w World) snapshot(pv PV, driver string, claim Read[*v1.PersistentVolumeCla
 		s.Brake = reclaim.BrakeOn
 	}
 	if claim.OK() {
-		s.Claim = reclaim.ClaimFacts{Read: read(1), Of: pv.Claim}
-		if claim.Value != nil {
-			s.Claim.Found, s.Claim.UID, s.Claim.VolumeName = true, claim.Value.UID, claim.Value.Spec.VolumeName
-		}
+		s.Claim = claimFacts(pv.Claim, claim.Value)
+		s.Claim.Read = read(1)
 	}
 	for _, other := range w.siblingsOf(pv) {
 		s.Siblings = append(s.Siblings, other.PV)
+		switch its := w.SiblingClaims[other.Claim]; {
+		case !due(other.PV):
+		case !its.OK():
+			s.SiblingsRead = reclaim.Read{}
+		case reclaim.Needed(other.PV, claimFacts(other.Claim, its.Value)):
+			s.SiblingNeeded = other.Name
+		}
 		s.Attachments += len(w.attachmentsOf(other.Name))
 	}
 	return s
+}
+
+// claimFacts is what a read of a claim shows; nil is one that is gone.
+func claimFacts(of reclaim.ClaimRef, claim *v1.PersistentVolumeClaim) reclaim.ClaimFacts {
+	if claim == nil {
+		return reclaim.ClaimFacts{Of: of}
+	}
+	return reclaim.ClaimFacts{Of: of, Found: true, UID: claim.UID, VolumeName: claim.Spec.VolumeName}
+}
+
+// due tells whether a PV asks for the end of its volume, as far as it shows.
+func due(pv reclaim.PV) bool {
+	return pv.Policy == reclaim.PolicyDelete && (pv.Phase == reclaim.PhaseReleased || pv.Phase == reclaim.PhaseFailed) && pv.Claim.UID != ""
 }
 
 // braked returns the command that lets a driver's deletions go on, empty where no brake is known.

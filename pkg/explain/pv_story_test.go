@@ -72,6 +72,11 @@ func TestTheStoryOfAPV(t *testing.T) {
 		"another PV keeps the same volume": {func(f *PVFacts) {
 			f.sibling("other", func(o *v1.PersistentVolume) { o.Spec.PersistentVolumeReclaimPolicy = v1.PersistentVolumeReclaimRetain })
 		}, []string{"waits (SharedHandle)", "It is PV other.", "PV other, policy Retain", "the end of PV other, or that it is to be deleted too"}},
+		"another PV of the volume is to be deleted too, and its claim is gone": {func(f *PVFacts) { f.siblingClaim(nil) },
+			[]string{"(Reclaim)"}},
+		"another PV of the volume is to be deleted too, and a restored claim names it": {func(f *PVFacts) {
+			f.siblingClaim(&v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: "new"}, Spec: v1.PersistentVolumeClaimSpec{VolumeName: "other"}})
+		}, []string{"waits (SharedHandle)", "It is PV other."}},
 		"the driver is gone while the PV is being deleted": {func(f *PVFacts) { f.gone(); f.terminate(24 * time.Hour) },
 			[]string{"is being deleted since 24h and is stuck: nobody takes " + reclaim.Finalizer + " off, for driver " + driver + " is gone", "for ever", "Install the driver again",
 				`kubectl patch pv pv -p '{"metadata":{"$deleteFromPrimitiveList/finalizers":["` + reclaim.Finalizer + `"]}}'`}},
@@ -160,6 +165,7 @@ func TestWhatIsNotReadIsNotDecided(t *testing.T) {
 	for sentence, hide := range map[string]func(*PVFacts){
 		"the claim may not be read":              func(f *PVFacts) { f.Claim = Failed[*v1.PersistentVolumeClaim](errForbidden) },
 		"the claim was not read":                 func(f *PVFacts) { f.Claim = Read[*v1.PersistentVolumeClaim]{} },
+		"the claim of another PV of the volume":  func(f *PVFacts) { f.siblingClaim(nil); f.SiblingClaims = nil },
 		"the attachments may not be read":        func(f *PVFacts) { f.Attachments = Failed[[]storagev1.VolumeAttachment](errForbidden) },
 		"the attachments were not read":          func(f *PVFacts) { f.Attachments = Read[[]storagev1.VolumeAttachment]{} },
 		"the list of PVs may not be read":        func(f *PVFacts) { f.PVs = Failed[[]PV](errForbidden) },

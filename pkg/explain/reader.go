@@ -90,6 +90,15 @@ func (r *Reader) around(ctx context.Context, pv *v1.PersistentVolume, w World) (
 	if ref := pv.Spec.ClaimRef; ref != nil {
 		f.Claim = optional(r.clients.Core.PersistentVolumeClaims(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{}))
 	}
+	f.World = f.indexed()
+	f.SiblingClaims = map[reclaim.ClaimRef]Read[*v1.PersistentVolumeClaim]{}
+	var claims []reclaim.ClaimRef
+	for _, other := range f.siblingsOf(PVOf(pv)) {
+		if due(other.PV) {
+			claims = append(claims, other.Claim)
+		}
+	}
+	r.readClaims(ctx, claims, f.SiblingClaims)
 	f.Events = r.events(ctx, metav1.NamespaceDefault, pv)
 	if pv.Spec.CSI == nil {
 		f.Minor = r.minor(ctx)

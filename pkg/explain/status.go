@@ -86,6 +86,7 @@ func (f StatusFacts) Asked(driver string) (claims []reclaim.ClaimRef) {
 // is a pure function.
 func StatusOf(f StatusFacts, driver string) Status {
 	f.World = f.indexed()
+	f.SiblingClaims = f.Claims
 	rows := map[string]*DriverStatus{}
 	for _, pv := range f.PVs.Value {
 		owner := pv.Owner()

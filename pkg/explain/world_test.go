@@ -103,6 +103,13 @@ func (f *PVFacts) sibling(name string, change func(*v1.PersistentVolume)) {
 	f.PVs.Value = append(f.PVs.Value, PVOf(o))
 }
 
+// siblingClaim adds another PV of the volume that is to be deleted too, and the claim that has the name in its claimRef.
+func (f *PVFacts) siblingClaim(claim *v1.PersistentVolumeClaim) {
+	f.sibling("other", func(pv *v1.PersistentVolume) { pv.Spec.ClaimRef.Name = "others" })
+	other := f.PVs.Value[len(f.PVs.Value)-1]
+	f.SiblingClaims = map[reclaim.ClaimRef]Read[*v1.PersistentVolumeClaim]{other.Claim: Found(claim)}
+}
+
 // expect checks what a text says, and by words that begin with "!" what it does not say.
 func expect(t *testing.T, text string, want ...string) {
 	t.Helper()

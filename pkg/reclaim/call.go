@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
@@ -37,8 +38,10 @@ type answer struct {
 	pv    PV
 	found bool
 	claim ClaimFacts
-	// siblings are those that were found, by UID.
+	// siblings are those that were found, by UID, and claims what was found of the claims of those of them that are
+	// to be deleted, by the UID of the PV.
 	siblings    []PV
+	claims      map[types.UID]ClaimFacts
 	attachments attachmentList
 	family      pvList
 	secrets     map[string]string
@@ -92,13 +95,21 @@ func (r *Reclaimer) ask(ctx context.Context, c call) (a answer) {
 }
 
 func (r *Reclaimer) askForSiblings(ctx context.Context, siblings []PV) (a answer) {
+	a.claims = map[types.UID]ClaimFacts{}
 	for _, cached := range siblings {
 		other, found, err := r.cluster.readPV(ctx, cached.Name)
 		if err != nil {
 			return answer{err: err}
 		}
-		if found && other.UID == cached.UID {
-			a.siblings = append(a.siblings, other)
+		if !found || other.UID != cached.UID {
+			continue
+		}
+		a.siblings = append(a.siblings, other)
+		if !other.deletable() {
+			continue // it keeps the volume by itself
+		}
+		if a.claims[other.UID], err = r.cluster.readClaim(ctx, other.Claim); err != nil {
+			return answer{err: err}
 		}
 	}
 	return a
@@ -251,7 +262,12 @@ func (w *run) read(ctx context.Context, c call, a answer) error {
 }
 
 func (w *run) siblingsRead(c call, a answer) {
-	w.facts.Siblings, w.facts.SiblingsRead = a.siblings, c.read
+	w.facts.Siblings, w.facts.SiblingsRead, w.facts.SiblingNeeded = a.siblings, c.read, ""
+	for _, other := range a.siblings {
+		if other.deletable() && Needed(other, a.claims[other.UID]) {
+			w.facts.SiblingNeeded = other.Name
+		}
+	}
 	for _, asked := range c.siblings {
 		there := false
 		for _, found := range a.siblings {

@@ -202,6 +202,8 @@ func reclaim(s Snapshot, now time.Time) Decision {
 	switch {
 	case len(s.Siblings) > 0 && !s.SiblingsRead.fresh(now):
 		return step(ReadSiblings, ReasonReclaim)
+	case len(s.Siblings) > 0 && s.SiblingNeeded != "":
+		return Decision{Action: Wait, Reason: ReasonSharedHandle, Timed: true}
 	case !s.pvReadLast(now):
 		return step(ReadPV, ReasonReclaim)
 	}

@@ -217,6 +217,10 @@ func TestDecide(t *testing.T) {
 			with(func(s *Snapshot) { s.Siblings = []PV{sibling()} }), do(ReadSiblings, ReasonReclaim)},
 		"a sibling to be deleted too: does not wait for it": {
 			with(func(s *Snapshot) { s.Siblings, s.SiblingsRead = []PV{sibling()}, read(2, 0) }), do(DeleteVolume, ReasonReclaim)},
+		"a sibling to be deleted too, whose claim keeps the volume: waits, looks again by the clock": {
+			with(func(s *Snapshot) {
+				s.Siblings, s.SiblingsRead, s.SiblingNeeded = []PV{sibling()}, read(2, 0), "other"
+			}), looking(ReasonSharedHandle)},
 		"a sibling read after the PV: reads the PV again, it comes last": {
 			with(func(s *Snapshot) { s.Siblings, s.SiblingsRead = []PV{sibling()}, read(4, 0) }), do(ReadPV, ReasonReclaim)},
 		"secrets not looked for: looks": {with(func(s *Snapshot) { s.SecretsRead = false }), do(ReadSecrets, ReasonReclaim)},

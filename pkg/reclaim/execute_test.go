@@ -31,7 +31,7 @@ func TestOrderOfADeletion(t *testing.T) {
 			w.store(r, w.pv)
 			w.others["other"] = sibling()
 			w.store(r, sibling())
-		}, []string{"list attachments", "read secret", "read claim", "read other", "read pv", "delete volume", "delete PV", "release"}},
+		}, []string{"list attachments", "read secret", "read claim", "read other", "read claim", "read pv", "delete volume", "delete PV", "release"}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -135,9 +135,9 @@ func TestWhatTheWatchTellsDuringTheReadsIsSeen(t *testing.T) {
 					w.store(r, later)
 				}
 			}
-		}, []string{"read claim", "read pv", "read other", "read pv"}},
+		}, []string{"read claim", "read pv", "read other", "read claim", "read pv"}},
 		"a sibling that is to go too": {func(w *world, r *Reclaimer) { w.others["other"] = sibling(); w.store(r, sibling()) },
-			[]string{"read claim", "read pv", "read other", "read pv", "delete volume", "delete PV", "release"}},
+			[]string{"read claim", "read pv", "read other", "read claim", "read pv", "delete volume", "delete PV", "release"}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

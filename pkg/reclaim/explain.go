@@ -49,7 +49,7 @@ func explainMore(s Snapshot, reason Reason) string {
 	case ReasonSharedHandle:
 		var names []string
 		for _, other := range s.Siblings {
-			if !other.deletable() {
+			if !other.deletable() || other.Name == s.SiblingNeeded {
 				names = append(names, other.Name)
 			}
 		}

@@ -87,9 +87,13 @@ func everyProof(s Snapshot, visit func(Snapshot)) {
 	keeper.Phase = PhaseBound
 	twin.Phase, twin.TwinOf = PhaseBound, s.PV.UID
 	families := []struct {
-		pvs  []PV
-		read Read
-	}{{}, {[]PV{sibling()}, Read{}}, {[]PV{sibling()}, read(3, 0)}, {[]PV{sibling(), keeper}, read(3, 0)}, {[]PV{twin}, read(3, 0)}}
+		pvs    []PV
+		read   Read
+		needed string
+	}{
+		{}, {[]PV{sibling()}, Read{}, ""}, {[]PV{sibling()}, read(3, 0), ""}, {[]PV{sibling()}, read(3, 0), "other"},
+		{[]PV{sibling(), keeper}, read(3, 0), ""}, {[]PV{twin}, read(3, 0), ""},
+	}
 	handle := s.PV.Handle
 	for bits := range 1 << 6 {
 		bit := func(i int) bool { return bits&(1<<i) != 0 }
@@ -105,7 +109,7 @@ func everyProof(s Snapshot, visit func(Snapshot)) {
 			s.Claim.Of = s.PV.Claim
 			for _, s.PVRead = range reads {
 				for _, family := range families {
-					s.Siblings, s.SiblingsRead = family.pvs, family.read
+					s.Siblings, s.SiblingsRead, s.SiblingNeeded = family.pvs, family.read, family.needed
 					for _, s.FamilyRead = range []Read{{}, read(1, 0), read(1, time.Hour), read(3, 0)} {
 						for _, n := range everyNodes(s) {
 							s.Alone, s.NodesRead = n.alone, n.read
@@ -193,6 +197,7 @@ func isProven(s Snapshot) bool {
 	alone := true
 	for _, other := range s.Siblings {
 		goes := other.Policy == PolicyDelete && other.Phase == PhaseReleased && other.Claim.UID != ""
+		goes = goes && s.SiblingNeeded != other.Name
 		alone = alone && (goes || other.TwinOf == pv.UID) && live(s.SiblingsRead) && s.PVRead.Order > s.SiblingsRead.Order
 	}
 	return common && alone && live(s.PVRead) && s.PVRead.Order > claim.Read.Order && s.PVRead.Order > s.NodesRead.Order

@@ -313,6 +313,7 @@ func (w *writer) hand(h *hand, now time.Time) {
 	w.word(string(f.Claim.UID))
 	w.word(f.Claim.VolumeName)
 	w.pvs(f.Siblings)
+	w.word(f.SiblingNeeded)
 	w.byte(len(h.run.gone))
 	for _, uid := range h.run.gone {
 		w.word(string(uid))
@@ -347,7 +348,7 @@ func (r *reader) hand(p *Replica, i int) {
 	f.PVRead, f.SiblingsRead, f.FamilyRead, f.Claim.Read = r.read(now), r.read(now), r.read(now), r.read(now)
 	w.reads = max(c.read.Order, f.PVRead.Order, f.SiblingsRead.Order, f.FamilyRead.Order, f.Claim.Read.Order)
 	f.Claim.Of, f.Claim.UID, f.Claim.VolumeName = r.claim(), types.UID(r.word()), r.word()
-	f.Siblings = r.pvs()
+	f.Siblings, f.SiblingNeeded = r.pvs(), r.word()
 	for range r.byte() {
 		w.gone = append(w.gone, types.UID(r.word()))
 	}

@@ -82,6 +82,8 @@ type Reply struct {
 	Found   bool
 	Claim   ClaimFacts
 	PVs     []PV
+	// Claims are the claims of PVs, by the UID of the PV.
+	Claims map[types.UID]ClaimFacts
 	// Attached counts the VolumeAttachments by the PVs' names.
 	Attached map[string]int
 	Version  string
@@ -300,6 +302,7 @@ var errBroken = errors.New("no answer")
 func (r Reply) answer(c call) answer {
 	a := answer{
 		pv: r.PV, found: r.Found, claim: r.Claim, version: r.Version, siblings: r.PVs,
+		claims:      r.Claims,
 		attachments: attachmentList{complete: true, ofPV: r.Attached}, family: pvList{complete: true, pvs: r.PVs},
 	}
 	a.claim.Of = c.pv.Claim

@@ -41,6 +41,9 @@ type Snapshot struct {
 	// SiblingsRead is the oldest of the live reads of Siblings. Zero: at least one of them
 	// is from the cache.
 	SiblingsRead Read
+	// SiblingNeeded names one of Siblings that asks for the end of the volume as far as it shows, but whose
+	// claim was alive when they were read, or was one that names it. Empty: none.
+	SiblingNeeded string
 	// FamilyRead is a live read which showed that Siblings are all there are. Only a PV that
 	// is gone needs it: nothing keeps another from taking its volume over.
 	FamilyRead Read
@@ -186,6 +189,13 @@ func (s Snapshot) claimState(now time.Time) claimState {
 		return claimGone
 	}
 	return claimExists
+}
+
+// Needed tells whether a live read of a PV's claim shows that the claim keeps the PV's volume: it is alive, or another
+// one of its name names the PV. A claim that was not read, or read for another claimRef, keeps it too.
+func Needed(pv PV, claim ClaimFacts) bool {
+	claim.Read = Read{Order: 1}
+	return Snapshot{PV: pv, Claim: claim}.claimState(time.Time{}) != claimGone
 }
 
 // shared tells whether another PV still needs the volume. Two PVs that are both to be

@@ -168,6 +168,29 @@ func TestARestoredClaimThatGoesTakesTheVolumeAlong(t *testing.T) {
 	s.expectDeleted(vol, 1)
 }
 
+// TestARestoredClaimKeepsTheVolumeOfAnotherPV has two PVs of one volume, of which one is to be deleted and the other
+// one's claim was restored. Both are Released.
+func TestARestoredClaimKeepsTheVolumeOfAnotherPV(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	vol := s.make(storage.Spec{})
+	another := s.make(storage.Spec{Handle: vol.Handle})
+	s.unclaim(vol, another)
+	claim := s.restore(another, nil)
+	s.sidecar(eager()...)
+	s.waitEvent(another, "ClaimNamesPV", string(claim.UID))
+	s.waitEvent(vol, "SharedHandle", another.Name)
+	s.expectTold(s.told("explain", "pv/"+vol.Name), "waits (SharedHandle)", another.Name)
+	s.fence()
+	s.expectKept(vol)
+	s.must(claim.Delete(s.ctx))
+	s.must(vol.WaitGone(s.soon()))
+	s.must(another.WaitGone(s.soon()))
+	if s.onDisk(vol.Handle) {
+		t.Errorf("LEAK: volume %s is still on the driver's disk", vol.Handle)
+	}
+}
+
 // TestARestoredClaimKeepsTheVolumeOfAPVThatVanishes turns policies and deletes the PVs at once, so that some go
 // before they can be protected.
 func TestARestoredClaimKeepsTheVolumeOfAPVThatVanishes(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 // answered.
 type proof struct {
 	// pv: the PV said that its volume is to go. claim: its claim was gone. siblings: the other
-	// PVs of the volume were looked at. family: there were none.
+	// PVs of the volume were looked at, and those of them that are to go had no claim that keeps it. family: there were none.
 	pv, claim, siblings, family bool
 	// attachedBefore: an attachment that is still there was there when the run began, of a PV
 	// that shows that it was attached.
@@ -66,7 +66,7 @@ func (c *scene) judgeDeletion(i, slot int, ask reclaim.Ask) {
 		}
 		p := c.pvs[other]
 		if other != slot && !ask.Ended && !proof.siblings && c.replica(i).Seen(other) != nil {
-			c.violates("P2b: DeleteVolume is sent for PV %s, and PV %s, which names the volume too, was not read", c.PVs[slot].Name, c.PVs[other].Name)
+			c.violates("P2b: DeleteVolume is sent for PV %s, and PV %s, which names the volume too, was not read, or a claim needs it", c.PVs[slot].Name, c.PVs[other].Name)
 		}
 		if p.exists() && (other != slot || p.gen != asked.gen) && !p.deletable() && !l.behindPV(other) {
 			c.violates("P2b: DeleteVolume is sent for PV %s although PV %s needs the volume", c.PVs[slot].Name, c.PVs[other].Name)
@@ -224,7 +224,9 @@ const contestAfter = 3
 // shared tells whether another PV still needs the volume.
 func (k *worker) shared(s *state, slot int) bool {
 	for other := range k.PVs {
-		if p := s.pvs[other]; other != slot && p.exists() && k.volume(other) == k.volume(slot) && !p.deletable() {
+		p, claim := s.pvs[other], s.claims[other]
+		needs := !p.deletable() || p.belongs(claim.gen) || claim.names(p)
+		if other != slot && p.exists() && k.volume(other) == k.volume(slot) && needs {
 			return true
 		}
 	}

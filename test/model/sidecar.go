@@ -2,7 +2,11 @@
 
 package model
 
-import "github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+import (
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+)
 
 // sidecar are the moves of one replica, and of what its calls meet.
 func (k *worker) sidecar(s *state, i int) {
@@ -212,12 +216,7 @@ func (c *scene) readFor(i, slot int, ask reclaim.Ask) (reply reclaim.Reply) {
 	proof.pv = false
 	switch ask.Action {
 	case reclaim.ReadClaim:
-		if live := c.claims[slot]; live.gen != 0 {
-			reply.Claim.Found, reply.Claim.UID = true, claimUID(c.PVs[slot], live.gen)
-			if live.bound {
-				reply.Claim.VolumeName = c.PVs[slot].Name
-			}
-		}
+		reply.Claim = c.readClaim(slot)
 		read := fromAPI(ask.PV)
 		proof.claim = !read.belongs(c.claims[slot].gen) && !c.claims[slot].names(read)
 	case reclaim.ReadPV:
@@ -226,11 +225,16 @@ func (c *scene) readFor(i, slot int, ask reclaim.Ask) (reply reclaim.Reply) {
 		}
 		proof.pv = c.mayGo(slot, ask.PV)
 	case reclaim.ReadSiblings:
-		proof.siblings = true
+		proof.siblings, reply.Claims = true, map[types.UID]reclaim.ClaimFacts{}
 		for _, sibling := range ask.Siblings {
 			other := c.slotOf(sibling.Name)
 			if p := c.pvs[other]; p.exists() && c.uid(other, p) == sibling.UID {
 				reply.PVs = append(reply.PVs, c.toAPI(other, p))
+				claim := c.readClaim(other)
+				claim.Of = c.toAPI(other, p).Claim
+				reply.Claims[sibling.UID] = claim
+				live := c.claims[other]
+				proof.siblings = proof.siblings && !(p.deletable() && (p.belongs(live.gen) || live.names(p)))
 			}
 		}
 	case reclaim.ReadFamily:
@@ -251,6 +255,17 @@ func (c *scene) readFor(i, slot int, ask reclaim.Ask) (reply reclaim.Reply) {
 	default:
 	}
 	return reply
+}
+
+// readClaim is what a read shows of the claim of a PV.
+func (c *scene) readClaim(slot int) (claim reclaim.ClaimFacts) {
+	if live := c.claims[slot]; live.gen != 0 {
+		claim.Found, claim.UID = true, claimUID(c.PVs[slot], live.gen)
+		if live.bound {
+			claim.VolumeName = c.PVs[slot].Name
+		}
+	}
+	return claim
 }
 
 // carryOut is what the API server or the driver does with a call.

@@ -129,6 +129,11 @@ func Worlds() []World {
 			Budget: Budget{DeletePV: 1, DeleteClaim: 2, Flip: 1},
 		},
 		{
+			Name: "shared, restored", About: "two static PVs of one volume, and a claim that is restored with another UID",
+			PVs:    []PV{static("a"), static("b").with(sharesVolume)},
+			Budget: Budget{DeletePV: 1, DeleteClaim: 3, RestoreClaim: 1},
+		},
+		{
 			Name: "shared with Retain", About: "two static PVs of one volume, one with policy Retain",
 			PVs: []PV{static("a"), static("b").with(sharesVolume).with(retained)}, Lag: 1,
 			Budget: Budget{DeletePV: 1, DeleteClaim: 2, Flip: 1},

@@ -123,6 +123,11 @@ func reclaiming() []mutant {
 			world: "shared",
 		},
 		{
+			name: "a claim that keeps the volume by another PV is not looked at", file: "decide.go",
+			before: "case len(s.Siblings) > 0 && s.SiblingNeeded != \"\":", after: "case false:",
+			world: "shared, restored",
+		},
+		{
 			name: "a PV that is gone: whether others name the volume is not read", file: "decide.go",
 			before: "case !s.FamilyRead.fresh(now):", after: "case false:",
 			world: "unprotected",
