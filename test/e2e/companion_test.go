@@ -17,8 +17,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
 )
 
-// TestACompanionDeletesWhatAUserDeletesBeforeThePeer: of two released PVs a peer without KEP-2644 deletes one, after its
-// volume. A user deletes the other, before the peer can delete its volume; the peer does nothing for it then. Nothing
+// TestACompanionDeletesWhatAUserDeletesBeforeThePeer: of two released PVs a peer without KEP-2644 deletes one,
+// after its volume. A user deletes the other, before the peer can delete its volume; the peer does nothing for it then. Nothing
 // tells one from the other, so the companion has the driver asked for both.
 func TestACompanionDeletesWhatAUserDeletesBeforeThePeer(t *testing.T) {
 	t.Parallel()
@@ -31,9 +31,12 @@ func TestACompanionDeletesWhatAUserDeletesBeforeThePeer(t *testing.T) {
 	s.peer(false)
 	car := s.sidecar(append(eager(), "--role=companion")...)
 	finalizer := func(pv *v1.PersistentVolume) { pv.Finalizers = []string{stays} }
-	byPeer, byUser := s.make(storage.Spec{Dynamic: true, Change: finalizer}), s.make(storage.Spec{Dynamic: true, Change: finalizer, Name: name})
+	byPeer := s.make(storage.Spec{Dynamic: true, Change: finalizer})
+	byUser := s.make(storage.Spec{Dynamic: true, Change: finalizer, Name: name})
 	vols := []*storage.Volume{byPeer, byUser}
-	s.waitAll(vols, "protected by the companion", func(pv *v1.PersistentVolume) bool { return pv != nil && companionProtected(pv) })
+	s.waitAll(vols, "protected by the companion", func(pv *v1.PersistentVolume) bool {
+		return pv != nil && companionProtected(pv)
+	})
 	s.all(vols, func(vol *storage.Volume) error { return vol.DeleteClaim(s.ctx) })
 	s.eventually("the peer has tried to delete the volume", func() bool { return len(s.deletions(byUser.Handle)) > 0 })
 	s.must(byUser.DeletePV(s.ctx))
@@ -54,7 +57,8 @@ func TestACompanionDeletesWhatAUserDeletesBeforeThePeer(t *testing.T) {
 		t.Errorf("the peer's deletion of a PV can be told from a user's: the second call could be spared\n%s", diff)
 	}
 	for _, vol := range vols {
-		_, err := s.client.CoreV1().PersistentVolumes().Patch(s.ctx, vol.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+		_, err := s.client.CoreV1().PersistentVolumes().Patch(
+			s.ctx, vol.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
 		s.must(err)
 	}
 }
@@ -74,7 +78,8 @@ func (s *stage) traces(vol *storage.Volume) *v1.PersistentVolume {
 		pv.ManagedFields[i].Time = nil
 	}
 	slices.SortFunc(pv.ManagedFields, func(a, b metav1.ManagedFieldsEntry) int {
-		return slices.Compare([]string{a.Manager, a.Subresource, string(a.Operation)}, []string{b.Manager, b.Subresource, string(b.Operation)})
+		return slices.Compare(
+			[]string{a.Manager, a.Subresource, string(a.Operation)}, []string{b.Manager, b.Subresource, string(b.Operation)})
 	})
 	return pv
 }

@@ -39,7 +39,8 @@ func (s *stage) addAsTold(vol *storage.Volume, text string) {
 	if text != "" && !strings.Contains(text, "kubectl patch pv "+vol.Name+" -p '"+patch+"'") {
 		s.t.Fatalf("the command that adds the finalizer is not told: %s", text)
 	}
-	_, err := s.client.CoreV1().PersistentVolumes().Patch(s.ctx, vol.Name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
+	_, err := s.client.CoreV1().PersistentVolumes().Patch(
+		s.ctx, vol.Name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
 	s.must(err)
 }
 

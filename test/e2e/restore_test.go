@@ -40,7 +40,20 @@ func finalized(pv *v1.PersistentVolume) { pv.Finalizers = []string{reclaim.Final
 
 // boundBefore marks a claim as one that was bound when the backup was made.
 func boundBefore(c *v1.PersistentVolumeClaim) {
-	c.Annotations = map[string]string{"pv.kubernetes.io/bind-completed": "yes", "pv.kubernetes.io/bound-by-controller": "yes"}
+	c.Annotations = map[string]string{
+		"pv.kubernetes.io/bind-completed": "yes", "pv.kubernetes.io/bound-by-controller": "yes",
+	}
+}
+
+func inPhase(phase v1.PersistentVolumeClaimPhase) func(*v1.PersistentVolumeClaim) bool {
+	return func(c *v1.PersistentVolumeClaim) bool { return c != nil && c.Status.Phase == phase }
+}
+
+// mergeClaim patches a claim.
+func (s *stage) mergeClaim(claim *storage.Claim, patch string) error {
+	_, err := s.client.CoreV1().PersistentVolumeClaims(s.Namespace).Patch(
+		s.ctx, claim.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	return err
 }
 
 // bindCommand is how people are told to bind a PV to its claim again.
@@ -53,7 +66,8 @@ func (s *stage) bindAsTold(vol *storage.Volume, text string) {
 	if command == nil || command[1] != vol.Name {
 		s.t.Fatalf("no command to bind PV %s is in: %s", vol.Name, text)
 	}
-	_, err := s.client.CoreV1().PersistentVolumes().Patch(s.ctx, vol.Name, types.StrategicMergePatchType, []byte(command[2]), metav1.PatchOptions{})
+	_, err := s.client.CoreV1().PersistentVolumes().Patch(
+		s.ctx, vol.Name, types.StrategicMergePatchType, []byte(command[2]), metav1.PatchOptions{})
 	s.must(err)
 }
 
@@ -88,7 +102,7 @@ func TestARestoredClaimKeepsTheVolume(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := s.in(t)
 			vol, claim := vols[name], claims[name]
-			s.must(claim.Wait(s.soon(), string(c.phase), func(o *v1.PersistentVolumeClaim) bool { return o != nil && o.Status.Phase == c.phase }))
+			s.must(claim.Wait(s.soon(), string(c.phase), inPhase(c.phase)))
 			s.waitEvent(vol, "ClaimNamesPV", string(claim.UID))
 			s.expectKept(vol)
 			s.bindAsTold(vol, s.events(vol, "ClaimNamesPV")[0].Message)
@@ -115,7 +129,7 @@ func TestRemovingTheUIDDoesNotBindEveryRestoredClaim(t *testing.T) {
 	lost, pending := s.make(storage.Spec{}), s.make(storage.Spec{})
 	s.unclaim(lost, pending)
 	before, after := s.restore(lost, boundBefore), s.restore(pending, nil)
-	s.must(before.Wait(s.soon(), "lost", func(c *v1.PersistentVolumeClaim) bool { return c != nil && c.Status.Phase == v1.ClaimLost }))
+	s.must(before.Wait(s.soon(), "lost", inPhase(v1.ClaimLost)))
 	for _, vol := range []*storage.Volume{lost, pending} {
 		_, err := s.client.CoreV1().PersistentVolumes().Patch(s.ctx, vol.Name, types.StrategicMergePatchType,
 			[]byte(`{"spec":{"claimRef":{"uid":null,"resourceVersion":null}}}`), metav1.PatchOptions{})
@@ -125,8 +139,7 @@ func TestRemovingTheUIDDoesNotBindEveryRestoredClaim(t *testing.T) {
 	s.must(err)
 	s.waitPV(lost, "available", func(pv *v1.PersistentVolume) bool { return pv.Status.Phase == v1.VolumeAvailable })
 	// The PV controller looks at the claim once more.
-	_, err = s.client.CoreV1().PersistentVolumeClaims(s.Namespace).Patch(s.ctx, before.Name, types.MergePatchType, []byte(`{"metadata":{"labels":{"look":"again"}}}`), metav1.PatchOptions{})
-	s.must(err)
+	s.must(s.mergeClaim(before, `{"metadata":{"labels":{"look":"again"}}}`))
 	s.make(storage.Spec{})
 	claim, err := before.Get(s.ctx)
 	s.must(err)
@@ -154,16 +167,14 @@ func TestARestoredClaimThatGoesTakesTheVolumeAlong(t *testing.T) {
 	if command := bindCommand.FindString(said); !strings.Contains(command, string(claim.UID)) {
 		t.Errorf("the command to bind the PV is not told:\n%s", said)
 	}
-	_, err = s.client.CoreV1().PersistentVolumeClaims(s.Namespace).Patch(s.ctx, claim.Name, types.MergePatchType, []byte(`{"spec":{"volumeName":"elsewhere"}}`), metav1.PatchOptions{})
-	if err == nil {
+	if s.mergeClaim(claim, `{"spec":{"volumeName":"elsewhere"}}`) == nil {
 		t.Error("the API server changes spec.volumeName of a claim: that would be a way out to tell of")
 	}
 	s.must(claim.Delete(s.ctx))
 	s.expectTold(s.told("explain", "pv/"+vol.Name), "The claim is being deleted and waits as well")
 	s.fence()
 	s.expectKept(vol)
-	_, err = s.client.CoreV1().PersistentVolumeClaims(s.Namespace).Patch(s.ctx, claim.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
-	s.must(err)
+	s.must(s.mergeClaim(claim, `{"metadata":{"finalizers":null}}`))
 	s.must(vol.WaitGone(s.soon()))
 	s.expectDeleted(vol, 1)
 }
