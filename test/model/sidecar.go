@@ -234,7 +234,9 @@ func (c *scene) readFor(i, slot int, ask reclaim.Ask) (reply reclaim.Reply) {
 				claim.Of = c.toAPI(other, p).Claim
 				reply.Claims[sibling.UID] = claim
 				live := c.claims[other]
-				proof.siblings = proof.siblings && !(p.deletable() && (p.belongs(live.gen) || live.names(p)))
+				if p.deletable() && (p.belongs(live.gen) || live.names(p)) {
+					proof.siblings = false
+				}
 			}
 		}
 	case reclaim.ReadFamily:
