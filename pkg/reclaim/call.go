@@ -113,12 +113,12 @@ func (r *Reclaimer) askForSecrets(ctx context.Context, pv PV) (a answer) {
 	case pv.SecretKnown:
 		ref, a.err = secretOf(pv)
 	case pv.StorageClass != "":
-		parameters, found, err := r.cluster.readClass(ctx, pv.StorageClass)
+		class, found, err := r.cluster.readClass(ctx, pv.StorageClass)
 		switch {
 		case err != nil:
 			a.err = err
 		case found:
-			ref, a.err = secretOfClass(pv, parameters)
+			ref, a.err = secretOfClass(pv, class)
 		case pv.dynamic():
 			// Most static PVs name a class that is a mere label, so only for others is it news.
 			a.missing = fmt.Sprintf("StorageClass %s, which would name it", pv.StorageClass)

@@ -68,6 +68,11 @@ func reclaiming() []mutant {
 			world: "orders",
 		},
 		{
+			name: "an in-tree class is read for its Secret without translation", file: "secret.go",
+			before: "Parameters: class.Parameters}, pv.Driver)", after: "Parameters: class.Parameters}, \"\")",
+			because: "the model has no Secrets",
+		},
+		{
 			name: "the list of attachments comes after the last read of the PV", file: "call.go",
 			before: "\t\tw.facts.PVRead = Read{}\n", after: "",
 			world: "attached",
