@@ -19,6 +19,11 @@ const (
 	annProvisionedBy   = "pv.kubernetes.io/provisioned-by"
 	annSecretName      = "volume.kubernetes.io/provisioner-deletion-secret-name"
 	annSecretNamespace = "volume.kubernetes.io/provisioner-deletion-secret-namespace"
+	// annModifySecretName and annModifySecretNamespace name the Secret for ControllerModifyVolume to
+	// external-resizer, as a PV has no field for it (external-provisioner's
+	// annModifyControllerSecretRef{Name,Namespace}). Absent: none is needed.
+	annModifySecretName      = "volume.kubernetes.io/controller-modify-secret-name"
+	annModifySecretNamespace = "volume.kubernetes.io/controller-modify-secret-namespace"
 	// attributeIdentity is the volume attribute that says which process made the volume.
 	attributeIdentity = "storage.kubernetes.io/csiProvisionerIdentity"
 )
@@ -61,6 +66,9 @@ func (f Facts) volume(request *csi.CreateVolumeRequest, fsType string, s secrets
 	}
 	if s.provisioner != nil {
 		pv.Annotations[annSecretName], pv.Annotations[annSecretNamespace] = s.provisioner.Name, s.provisioner.Namespace
+	}
+	if s.controllerModify != nil {
+		pv.Annotations[annModifySecretName], pv.Annotations[annModifySecretNamespace] = s.controllerModify.Name, s.controllerModify.Namespace
 	}
 	if f.Settings.Identity != "" {
 		pv.Spec.CSI.VolumeAttributes[attributeIdentity] = f.Settings.Identity
