@@ -25,15 +25,16 @@ type options struct {
 
 	cluster cluster.Options
 
-	provision    optionalBool
-	holdClaims   bool
-	volumes      order.Settings
-	immediate    bool
-	preventMode  bool
-	cloneWorkers int
-	capacity     capacityOptions
-	node         nodeOptions
-	audit        auditOptions
+	provision     optionalBool
+	holdClaims    bool
+	volumes       order.Settings
+	immediate     bool
+	preventMode   bool
+	cloneWorkers  int
+	sweepInterval time.Duration
+	capacity      capacityOptions
+	node          nodeOptions
+	audit         auditOptions
 
 	role               string
 	honor              bool

@@ -3,10 +3,12 @@ package main
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
@@ -35,7 +37,9 @@ func (o *options) provisioningFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.volumes.ControllerPublishReadOnly, "controller-publish-readonly", false,
 		"Mark the PVs of claims whose only access mode is ReadOnlyMany as read-only.")
 	fs.IntVar(&o.cloneWorkers, "cloning-protection-threads", 1,
-		"How many claims that were cloned are let go at once.")
+		"How many claims that were cloned, and VolumeSnapshots that were restored, are let go at once.")
+	fs.DurationVar(&o.sweepInterval, "snapshot-orphan-sweep-interval", 5*time.Minute,
+		"How often to look for VolumeSnapshots of the driver that have the finalizer "+order.SnapshotFinalizer+" and from which no volume is being restored, and remove it. An external-provisioner leaves such, or a crash; they cannot be deleted otherwise. In role owner, also with --provision=false. 0: never.")
 	o.node.flags(fs)
 }
 
@@ -45,6 +49,11 @@ func (o *options) provisions() bool {
 		return false
 	}
 	return parseRole(o.role) == reclaim.RoleOwner && !o.dryRun && !o.releaseFinalizers
+}
+
+// sweeps tells whether VolumeSnapshots are looked for whose finalizer was left behind.
+func (o *options) sweeps() bool {
+	return o.sweepInterval > 0 && parseRole(o.role) == reclaim.RoleOwner && !o.dryRun && !o.releaseFinalizers
 }
 
 // validateProvisioning returns every setting of provisioning that is wrong.
@@ -58,6 +67,9 @@ func (o *options) validateProvisioning(role reclaim.Role) []error {
 	}
 	if o.gates.Enabled(crossNamespaceGate) {
 		wrong = append(wrong, errors.New("--feature-gates=CrossNamespaceVolumeDataSource=true: sources in other namespaces are not supported yet"))
+	}
+	if o.sweepInterval < 0 {
+		wrong = append(wrong, fmt.Errorf("--snapshot-orphan-sweep-interval=%v: must not be negative", o.sweepInterval))
 	}
 	if o.cloneWorkers < 1 {
 		wrong = append(wrong, fmt.Errorf("--cloning-protection-threads=%d: must be at least 1", o.cloneWorkers))

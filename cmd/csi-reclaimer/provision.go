@@ -2,10 +2,15 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"time"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
@@ -36,11 +41,67 @@ func newProvisioner(ctx context.Context, o *options, config *rest.Config, driver
 		return nil, err
 	}
 	settings := o.provisionConfig(node)
+	settings.Snapshots = volumeSnapshots
 	settings.Volumes, settings.Changed, settings.Events, settings.Metrics = shared.Volumes, shared.Changed, shared.Events, shared.Metrics
 	if plugin := order.InTreePlugin(driver.Name()); plugin != "" {
 		settings.AlsoKnownAs = []string{plugin}
 	}
 	return provision.New(config, driver.Name(), driver, composer, settings)
+}
+
+// newSweeper returns what removes the finalizers that were left on VolumeSnapshots, nil where that is not to be
+// done. provisioner is nil where nothing provisions.
+func newSweeper(o *options, config *rest.Config, driver *csidriver.Driver, provisioner *provision.Provisioner) (*provision.Sweeper, error) {
+	if !o.sweeps() || !driver.Has(csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT) {
+		return nil, nil //nolint:nilnil // nothing that sweeps is an answer of its own here
+	}
+	volumeSnapshots, err := snapshots.New(config)
+	if err != nil {
+		return nil, err
+	}
+	settings := provision.SweeperConfig{Interval: o.sweepInterval}
+	if provisioner != nil {
+		settings.Uses = provisioner
+	}
+	return provision.NewSweeper(config, driver.Name(), volumeSnapshots, settings)
+}
+
+// releaseSources removes the finalizers of what volumes were made from, and prints what came of it. Where
+// that is not granted, or snapshots are not installed, it says so, and it is no error: then nothing of this
+// program's has such a finalizer.
+func releaseSources(ctx context.Context, config *rest.Config, driver string, stdout io.Writer) error {
+	volumeSnapshots, err := snapshots.New(config)
+	if err != nil {
+		return err
+	}
+	core, err := corev1.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("make a client for the API server: %w", err)
+	}
+	freed, ofSnapshots := provision.ReleaseSnapshots(ctx, driver, volumeSnapshots)
+	claims, ofClaims := provision.ReleaseClonedClaims(ctx, core, driver)
+	var errs []error
+	for _, done := range []struct {
+		what string
+		n    int
+		err  error
+	}{{"VolumeSnapshots", freed, ofSnapshots}, {"claims that were cloned", claims, ofClaims}} {
+		text := ""
+		if done.n > 0 {
+			text = fmt.Sprintf("%d %s were released\n", done.n, done.what)
+		}
+		switch {
+		case errors.Is(done.err, snapshots.ErrNotInstalled):
+		case done.n == 0 && apierrors.IsForbidden(done.err):
+			text = fmt.Sprintf("%s are left as they are: %v\n", done.what, done.err)
+		default:
+			errs = append(errs, done.err)
+		}
+		if _, err := io.WriteString(stdout, text); err != nil {
+			return err
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // identity is noted in the attributes of each volume, in the form in which the stock provisioner

@@ -99,13 +99,24 @@ func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
+	sweeper, err := newSweeper(o, config, driver, provisioner)
+	if err != nil {
+		return err
+	}
 	auditor, err := newAuditor(ctx, o, config, driver, audit.Config{Volumes: reclaimer.PVs(), Events: events, Metrics: own})
 	if err != nil {
 		return err
 	}
 	controllers, rights := []work.Controller{reclaimer}, []preflight.Asker{reclaimer}
 	if o.releaseFinalizers {
-		controllers = []work.Controller{releasing{reclaimer, stdout}}
+		sources := func(context.Context) error { return nil }
+		if parseRole(o.role) == reclaim.RoleOwner {
+			sources = func(ctx context.Context) error { return releaseSources(ctx, config, driver.Name(), stdout) }
+		}
+		controllers = []work.Controller{releasing{reclaimer, sources, stdout}}
+	}
+	if sweeper != nil {
+		controllers, rights = append(controllers, sweeper), append(rights, sweeper)
 	}
 	if provisioner != nil {
 		controllers, rights = append(controllers, provisioner), append(rights, provisioner)
@@ -156,11 +167,15 @@ func (r *readiness) lack(missing []reclaim.Right, state *serve.State) {
 // releasing is a Reclaimer that only takes its finalizers off.
 type releasing struct {
 	*reclaim.Reclaimer
-	stdout io.Writer
+	// sources releases what volumes were made from.
+	sources func(context.Context) error
+	stdout  io.Writer
 }
 
 // Run does so, and prints what came of it.
-func (r releasing) Run(ctx context.Context) error { return release(ctx, r.Reclaimer, r.stdout) }
+func (r releasing) Run(ctx context.Context) error {
+	return errors.Join(release(ctx, r.Reclaimer, r.stdout), r.sources(ctx))
+}
 
 // release takes the finalizers off and prints what came of it.
 func release(ctx context.Context, r *reclaim.Reclaimer, stdout io.Writer) error {

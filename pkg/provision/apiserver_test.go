@@ -38,7 +38,7 @@ func TestAgainstARealAPIServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := apiServer{client.CoreV1(), Finalizer}
+	at := apiServer{client.CoreV1(), nil, Finalizer}
 	claims := client.CoreV1().PersistentVolumeClaims(namespace)
 	make := func(t *testing.T, name string) (*v1.PersistentVolumeClaim, Claim) {
 		t.Helper()

@@ -8,9 +8,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
@@ -34,9 +36,9 @@ type cluster interface {
 	readPV(ctx context.Context, name string) (*v1.PersistentVolume, error)
 	// createPV creates a PV; that one of its name is there is the API server's AlreadyExists.
 	createPV(ctx context.Context, pv *v1.PersistentVolume) (*v1.PersistentVolume, error)
-	// holdSource has a claim stay while it is cloned; freeSource ends that.
-	holdSource(ctx context.Context, source SourceClaim) error
-	freeSource(ctx context.Context, source SourceClaim) error
+	// holdSource has a claim or a snapshot stay while volumes are made from it; freeSource ends that.
+	holdSource(ctx context.Context, source order.SourceRef) error
+	freeSource(ctx context.Context, source order.SourceRef) error
 	// readSecret reads a Secret; it returns errSecretGone if there is none.
 	readSecret(ctx context.Context, ref v1.SecretReference) (map[string]string, error)
 }
@@ -44,6 +46,8 @@ type cluster interface {
 // apiServer is the cluster behind a client.
 type apiServer struct {
 	core corev1.CoreV1Interface
+	// snapshots is nil where none is protected.
+	snapshots SnapshotProtector
 	// finalizer is the one that claims get.
 	finalizer string
 }
@@ -84,9 +88,15 @@ func (a apiServer) selectNode(ctx context.Context, claim *v1.PersistentVolumeCla
 	return nil
 }
 
-// holdSource fails for a claim that is being deleted and was not held before: the API server puts no
+// holdSource fails for a source that is being deleted and was not held before: the API server puts no
 // finalizer on such.
-func (a apiServer) holdSource(ctx context.Context, source SourceClaim) error {
+func (a apiServer) holdSource(ctx context.Context, source order.SourceRef) error {
+	if source.Kind == order.SourceSnapshot {
+		if a.snapshots == nil {
+			return nil
+		}
+		return a.snapshots.AddFinalizer(ctx, types.NamespacedName{Namespace: source.Namespace, Name: source.Name}, source.UID)
+	}
 	_, err := kube.PatchClaimFinalizers(ctx, a.core.PersistentVolumeClaims(source.Namespace), kube.FinalizerPatch{
 		Name: source.Name, UID: source.UID, Add: []string{CloningFinalizer}})
 	if err != nil {
@@ -95,7 +105,13 @@ func (a apiServer) holdSource(ctx context.Context, source SourceClaim) error {
 	return nil
 }
 
-func (a apiServer) freeSource(ctx context.Context, source SourceClaim) error {
+func (a apiServer) freeSource(ctx context.Context, source order.SourceRef) error {
+	if source.Kind == order.SourceSnapshot {
+		if a.snapshots == nil {
+			return nil
+		}
+		return a.snapshots.RemoveFinalizer(ctx, types.NamespacedName{Namespace: source.Namespace, Name: source.Name}, source.UID)
+	}
 	_, err := kube.PatchClaimFinalizers(ctx, a.core.PersistentVolumeClaims(source.Namespace), kube.FinalizerPatch{
 		Name: source.Name, UID: source.UID, Drop: []string{CloningFinalizer}})
 	return err

@@ -19,7 +19,7 @@ func TestAClaimIsHeldOnlyAsItWasRead(t *testing.T) {
 		}
 		return true, &v1.PersistentVolumeClaim{}, nil
 	})
-	server := apiServer{client.CoreV1(), Finalizer}
+	server := apiServer{client.CoreV1(), nil, Finalizer}
 	if err := server.protect(t.Context(), Claim{Namespace: "ns", Name: "data", UID: "u1", ResourceVersion: "7"}); err != nil {
 		t.Fatal(err)
 	}

@@ -150,8 +150,9 @@ func (c *Composer) Rights() []reclaim.Right {
 	}
 	if c.cfg.Snapshots != nil && c.driver.Controller[csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT] {
 		for _, resource := range []string{"volumesnapshots", "volumesnapshotcontents"} {
-			rights = append(rights, reclaim.Right{Group: "snapshot.storage.k8s.io", Resource: resource, Verb: "get", Without: "no snapshot is restored"})
+			rights = append(rights, snapshotRight(resource, "get", "no snapshot is restored"))
 		}
+		rights = append(rights, snapshotRight("volumesnapshots", "update", "a VolumeSnapshot can be deleted while a volume is restored from it"))
 	}
 	if c.places == nil || c.cfg.Node != nil { // a node knows itself
 		return rights
@@ -187,7 +188,7 @@ func (c *Composer) Compose(ctx context.Context, want Want) (*Order, error) {
 		klog.FromContext(ctx).V(2).Info("The StorageClass has parameters of old; their names begin with csi.storage.k8s.io/ today", "storageClass", want.Class.Name, "parameters", plan.Outdated)
 	}
 	o := &Order{
-		Request: plan.Request, Secret: plan.Secret, MayReschedule: plan.MayReschedule,
+		Request: plan.Request, Secret: plan.Secret, Source: plan.Source, MayReschedule: plan.MayReschedule,
 		PV: func(made *csi.Volume) (*v1.PersistentVolume, error) {
 			pv, err := plan.PV(&csi.CreateVolumeResponse{Volume: made})
 			if err == nil {
@@ -195,9 +196,6 @@ func (c *Composer) Compose(ctx context.Context, want Want) (*Order, error) {
 			}
 			return pv, err
 		},
-	}
-	if plan.CloneOf.Name != "" {
-		o.CloneOf = &SourceClaim{plan.CloneOf.Namespace, plan.CloneOf.Name, f.Source.Claim.UID}
 	}
 	return o, nil
 }

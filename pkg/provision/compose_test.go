@@ -68,13 +68,15 @@ func TestCompose(t *testing.T) {
 		reason order.Reason
 		check  func(*Order) bool
 	}{
-		"a plain claim": {want(), nil, "", func(o *Order) bool { return o.Request.Name == "pvc-u1" && o.CloneOf == nil && o.Secret == nil }},
+		"a plain claim": {want(), nil, "", func(o *Order) bool {
+			return o.Request.Name == "pvc-u1" && o.Source == (order.SourceRef{}) && o.Secret == nil
+		}},
 		"a VolumeAttributesClass": {want(tier("gold")), nil, "", func(o *Order) bool {
 			return o.Request.MutableParameters["iops"] == "9"
 		}},
 		"one that is not there": {want(tier("lead")), nil, order.ReasonAttributesClassMissing, nil},
 		"a clone": {want(from("", "PersistentVolumeClaim", "source")), nil, "", func(o *Order) bool {
-			return *o.CloneOf == SourceClaim{"ns", "source", "u-source"} && o.Request.GetVolumeContentSource().GetVolume().GetVolumeId() == "vol-source"
+			return o.Source == order.SourceRef{Kind: order.SourceClaim, Namespace: "ns", Name: "source", UID: "u-source"} && o.Request.GetVolumeContentSource().GetVolume().GetVolumeId() == "vol-source"
 		}},
 		"a clone of nothing":              {want(from("", "PersistentVolumeClaim", "nothing")), nil, order.ReasonSourceMissing, nil},
 		"a snapshot that nobody can read": {want(from(snapshots, "VolumeSnapshot", "snap")), nil, order.ReasonSourceUnserved, nil},
@@ -140,7 +142,7 @@ func TestSnapshotsAreReadOnlyWhereTheDriverHasSome(t *testing.T) {
 		cfg    ComposerConfig
 		want   int
 	}{
-		"a driver with snapshots":   {able{}, ComposerConfig{Snapshots: noSnapshots{}}, 2},
+		"a driver with snapshots":   {able{}, ComposerConfig{Snapshots: noSnapshots{}}, 3},
 		"one without":               {unable{}, ComposerConfig{Snapshots: noSnapshots{}}, 0},
 		"nobody who could read any": {able{}, ComposerConfig{}, 0},
 	} {

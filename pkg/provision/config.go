@@ -26,8 +26,11 @@ type Config struct {
 	// Workers is how many volumes are made at once, and CleanUpWorkers how many are cleaned up.
 	// Default 100, as many as the stock external-provisioner has, and 10.
 	Workers, CleanUpWorkers int
-	// CloneWorkers is how many claims that were cloned are let go at once. Default 1.
+	// CloneWorkers is how many sources of volumes, claims and snapshots, are let go at once. Default 1.
 	CloneWorkers int
+	// Snapshots adds a finalizer to VolumeSnapshots while volumes are restored from them. Default: nobody
+	// keeps them.
+	Snapshots SnapshotProtector
 	// RetryStart and RetryMax bound the delay, doubled each time, after a failed try. Refusals, which a person has to mend
 	// first, start at ten times RetryStart. Default 1 second and 5 minutes, as in the stock
 	// external-provisioner.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/loop"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
@@ -55,8 +56,9 @@ type Provisioner struct {
 	metrics *metrics
 	// clean is our own loop: claims that need no volume made any more, or whose volume has its PV.
 	clean queue[key]
-	// sources is the loop that lets claims go that were cloned.
-	sources *loop.Loop[types.NamespacedName]
+	// sources is the loop that ends the protection of what volumes were made from.
+	sources   *loop.Loop[order.SourceRef]
+	protected *protectedSources
 	// bidding is the loop that selects this node for claims for which nobody selects one.
 	bidding *loop.Loop[key]
 	bids    *bids
@@ -126,7 +128,7 @@ func newProvisioner(core rest.Interface, client kubernetes.Interface, name strin
 	cfg = cfg.withDefaults()
 	p := &Provisioner{
 		cfg: cfg, names: append([]string{name}, cfg.AlsoKnownAs...), driver: driver, orders: orders, client: client,
-		cluster: apiServer{client.CoreV1(), cfg.finalizer()}, lives: newLives(), early: newLives(), shelf: newShelf(), hands: newHands(), gate: newGate(), bids: newBids(),
+		cluster: apiServer{client.CoreV1(), cfg.Snapshots, cfg.finalizer()}, protected: newProtectedSources(), lives: newLives(), early: newLives(), shelf: newShelf(), hands: newHands(), gate: newGate(), bids: newBids(),
 		reports: newReports(cfg.Events), stop: make(chan struct{}),
 	}
 	p.metrics = newMetrics(name, p.gate.count, func() int { return p.reports.waiting(ReasonOutcomeUnknown) })

@@ -8,6 +8,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
@@ -30,20 +31,15 @@ type Order struct {
 	Request *csi.CreateVolumeRequest
 	// Secret names the Secret that goes with CreateVolume and DeleteVolume, nil for none.
 	Secret *v1.SecretReference
-	// CloneOf is the claim whose volume is read while this one is made, nil for none.
-	CloneOf *SourceClaim
+	// Source is the snapshot or claim that is read while the volume is made, with its UID. It is kept
+	// for as long. The zero value: none.
+	Source order.SourceRef
 	// MayReschedule: where the driver has no room, another node may do.
 	MayReschedule bool
 	// PV makes the PV of the volume that the driver made: named as Orders has it, naming the driver's volume,
 	// with its claimRef (UID included), and with the finalizer that package reclaim puts on. An error means that the
 	// volume is not what was asked for, and is to be deleted.
 	PV func(*csi.Volume) (*v1.PersistentVolume, error)
-}
-
-// SourceClaim is a claim that is cloned.
-type SourceClaim struct {
-	Namespace, Name string
-	UID             types.UID
 }
 
 // Orders settles what a driver is asked for. Implementations are safe for concurrent use.

@@ -21,6 +21,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/board"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
@@ -396,8 +397,8 @@ func (r *Replica) createPV(_ context.Context, pv *v1.PersistentVolume) (*v1.Pers
 func (*Replica) selectNode(context.Context, *v1.PersistentVolumeClaim, string) error {
 	panic("the model has one process for the whole cluster")
 }
-func (*Replica) holdSource(context.Context, SourceClaim) error { panic("the model has no clones") }
-func (*Replica) freeSource(context.Context, SourceClaim) error { panic("the model has no clones") }
+func (*Replica) holdSource(context.Context, order.SourceRef) error { panic("the model has no clones") }
+func (*Replica) freeSource(context.Context, order.SourceRef) error { panic("the model has no clones") }
 func (*Replica) readSecret(context.Context, v1.SecretReference) (map[string]string, error) {
 	panic("the model has no Secrets")
 }

@@ -24,6 +24,7 @@ import (
 	k8stesting "k8s.io/client-go/testing"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
 )
 
 const driverName = "disk.csi.example.com"
@@ -348,11 +349,11 @@ func (p *process) createPV(ctx context.Context, pv *v1.PersistentVolume) (stored
 	return stored, err
 }
 
-func (p *process) holdSource(ctx context.Context, source SourceClaim) error {
+func (p *process) holdSource(ctx context.Context, source order.SourceRef) error {
 	return p.do("hold source", func() error { return p.inner.holdSource(ctx, source) })
 }
 
-func (p *process) freeSource(ctx context.Context, source SourceClaim) error {
+func (p *process) freeSource(ctx context.Context, source order.SourceRef) error {
 	return p.do("free source", func() error { return p.inner.freeSource(ctx, source) })
 }
 
@@ -424,7 +425,7 @@ func (o plainOrders) Compose(_ context.Context, want Want) (*Order, error) {
 			return nil, err
 		}
 	}
-	order := &Order{
+	ordered := &Order{
 		Request: &csi.CreateVolumeRequest{Name: o.PVName(claim.UID)},
 		Secret:  &v1.SecretReference{Namespace: "ns", Name: "secret"}, MayReschedule: want.Node != nil,
 		PV: func(made *csi.Volume) (*v1.PersistentVolume, error) {
@@ -447,10 +448,11 @@ func (o plainOrders) Compose(_ context.Context, want Want) (*Order, error) {
 			return pv, nil
 		},
 	}
-	if source, found := sourceOf(claim); found {
-		order.CloneOf = &SourceClaim{source.Namespace, source.Name, "u-" + types.UID(source.Name)}
+	if source := order.SourceOf(claim); source.Kind != order.SourceNone {
+		source.UID = "u-" + types.UID(source.Name)
+		ordered.Source = source
 	}
-	return order, nil
+	return ordered, nil
 }
 
 func class(c outcome.Class) func() error {

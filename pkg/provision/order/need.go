@@ -28,12 +28,12 @@ func Needs(f Facts) (Need, error) {
 		return Need{}, err
 	}
 	need := Need{AttributesClass: f.attributesClass()}
-	switch source.kind {
-	case fromSnapshot:
-		need.Snapshot = source.name
-	case fromClaim:
-		need.SourceClaim = source.name
-	case fromNothing:
+	switch source.Kind {
+	case SourceSnapshot:
+		need.Snapshot = source.name()
+	case SourceClaim:
+		need.SourceClaim = source.name()
+	case SourceNone:
 	}
 	if f.Driver.topology() {
 		need.SelectedNode = f.selectedNode()
@@ -48,8 +48,8 @@ func Needs(f Facts) (Need, error) {
 
 // prepared does what comes first for Needs and Plan: all that can be judged without reading more.
 // The facts it returns have a class in terms of CSI, and settings with their defaults.
-func (f Facts) prepared() (Facts, sourceRef, error) {
-	none := sourceRef{}
+func (f Facts) prepared() (Facts, SourceRef, error) {
+	none := SourceRef{}
 	f.Settings = f.Settings.withDefaults()
 	if f.CleanUp {
 		f.Begun, f.Driver = true, f.Driver.anywhere()

@@ -6,7 +6,6 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // Order is one volume to be made. It keeps no reference to the facts it was planned from, and
@@ -18,9 +17,9 @@ type Order struct {
 	// Secret is to be read for CreateVolume, and for the DeleteVolume that takes it back. Nil:
 	// none is needed. A Secret that is named and not there is no reason to go on without.
 	Secret *v1.SecretReference
-	// CloneOf is the claim whose volume is read while this one is made, and which has to stay
-	// for as long. The zero value: none.
-	CloneOf types.NamespacedName
+	// Source is the snapshot or claim that is read while the volume is made, and which has to stay for
+	// as long. The zero value: none.
+	Source SourceRef
 	// Migrated: the class is one of an in-tree plugin.
 	Migrated bool
 	// MayReschedule: where the driver has no room (ResourceExhausted), another node may do.
@@ -49,9 +48,7 @@ func Plan(f Facts) (Order, error) {
 	}
 	o := Order{driver: f.Driver.Name, topology: f.Driver.topology(), Migrated: f.migrates()}
 	o.MayReschedule = o.topology && f.selectedNode() != ""
-	if source.kind == fromClaim {
-		o.CloneOf = source.name
-	}
+	o.Source = source.withUID(f.Source)
 	name, err := VolumeName(f.Settings, f.Claim.UID)
 	if err != nil {
 		return Order{}, err
@@ -78,7 +75,7 @@ func Plan(f Facts) (Order, error) {
 
 // request returns what the driver is asked (CSI spec, "CreateVolume"). There is no upper limit to
 // the size: claims have none that Kubernetes would hold them to, and PVs may be larger.
-func (f Facts) request(name string, source sourceRef, p parameters) (request *csi.CreateVolumeRequest, err error) {
+func (f Facts) request(name string, source SourceRef, p parameters) (request *csi.CreateVolumeRequest, err error) {
 	request = &csi.CreateVolumeRequest{
 		Name:          name,
 		CapacityRange: &csi.CapacityRange{RequiredBytes: f.size()},

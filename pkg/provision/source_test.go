@@ -1,0 +1,219 @@
+package provision
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	k8stesting "k8s.io/client-go/testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
+)
+
+func failing(err error) k8stesting.ReactionFunc {
+	return func(k8stesting.Action) (bool, runtime.Object, error) { return true, nil, err }
+}
+
+func fromSnapshot(name string) func(*v1.PersistentVolumeClaim) {
+	return func(c *v1.PersistentVolumeClaim) { c.Spec.DataSource = claimFrom("", name, "").Spec.DataSource }
+}
+
+// fresh is a snapshot that nobody protects yet.
+func fresh(name string) *order.Snapshot {
+	return snapshotOf(name, func(s *order.Snapshot) { s.Protected = false })
+}
+
+func TestASnapshotIsProtectedWhileItIsRestored(t *testing.T) {
+	w := newWorld(t)
+	w.failing(true, class(outcome.Uncertain))
+	shop := newFakeSnapshots(fresh("snap"))
+	p := w.start(Config{Snapshots: shop})
+	w.makeClaim(fromSnapshot("snap"))
+	w.wait("the volume is made unseen", func() bool { return len(w.onDisk()) == 1 })
+	if want := []string{"add snap"}; !slices.Equal(shop.told(), want) {
+		t.Fatalf("%q, want %q", shop.told(), want)
+	}
+	shop.remove("snap")
+	sweeper := newSweeper(w.client.CoreV1(), w.client.AuthorizationV1(), driverName, shop, SweeperConfig{Uses: p.provisioner})
+	n := w.count("create volume")
+	w.wait("the driver was asked again", func() bool { return w.count("create volume") > n+1 })
+	w.must(sweeper.Sweep(t.Context()))
+	if !shop.protected("snap") {
+		t.Fatal("the snapshot was freed while it is restored")
+	}
+	w.failing(false, nil)
+	w.wait("the claim is provisioned", w.provisioned)
+	w.wait("the snapshot is free", func() bool { return !shop.protected("snap") })
+	if want := []string{"add snap", "remove snap"}; !slices.Equal(shop.told(), want) {
+		t.Errorf("%q, want %q", shop.told(), want)
+	}
+}
+
+// Of several claims that are restored from one snapshot the last one to end frees it.
+func TestASnapshotIsProtectedUntilTheLastIsRestored(t *testing.T) {
+	w := newWorld(t)
+	w.failing(true, class(outcome.Uncertain))
+	shop := newFakeSnapshots(fresh("snap"))
+	w.start(Config{Snapshots: shop})
+	w.makeClaim(fromSnapshot("snap"))
+	w.makeClaim(fromSnapshot("snap"), func(c *v1.PersistentVolumeClaim) { c.Name, c.UID = "second", "u2" })
+	w.wait("both volumes are made unseen", func() bool { return len(w.onDisk()) == 2 })
+	w.failing(false, nil)
+	w.wait("the snapshot is free", func() bool { return !shop.protected("snap") })
+	if said(shop.told(), "add") != said(shop.told(), "remove") {
+		t.Errorf("%q", shop.told())
+	}
+	for _, name := range []string{"data", "second"} {
+		claim, err := w.client.CoreV1().PersistentVolumeClaims("ns").Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil || held(claim) {
+			t.Errorf("the snapshot is free while claim %s is held: %v", name, err)
+		}
+	}
+}
+
+// A claim that is refused, and one that is given up, leave the snapshot as it was.
+func TestASnapshotThatIsNotRestoredAfterAll(t *testing.T) {
+	w := newWorld(t)
+	w.failing(false, class(outcome.Refused))
+	shop := newFakeSnapshots(fresh("snap"))
+	w.start(Config{Snapshots: shop})
+	w.makeClaim(fromSnapshot("snap"))
+	w.wait("the driver has refused, and the snapshot is free", func() bool {
+		return w.count("create volume") > 0 && said(shop.told(), "remove") > 0
+	})
+	w.deleteClaim()
+	w.wait("the snapshot is free", func() bool { return !shop.protected("snap") })
+}
+
+func TestASnapshotThatMayNotBeWrittenIsRestoredAsBefore(t *testing.T) {
+	w := newWorld(t)
+	shop := newFakeSnapshots(fresh("snap"))
+	shop.fail["add"] = forbidden()
+	w.start(Config{Snapshots: shop})
+	w.makeClaim(fromSnapshot("snap"))
+	w.wait("the claim is provisioned", w.provisioned)
+	if n := said(shop.told(), "remove"); n != 0 {
+		t.Errorf("%q", shop.told())
+	}
+}
+
+// Before anything was begun a source that cannot be protected is not read. What may have been begun is finished.
+func TestASourceThatCannotBeProtected(t *testing.T) {
+	w := newWorld(t)
+	shop := newFakeSnapshots(fresh("snap"))
+	shop.fail["add"] = errors.New("etcd is away")
+	p := w.start(Config{Snapshots: shop})
+	w.makeClaim(fromSnapshot("snap"))
+	w.wait("it was tried", func() bool { return said(shop.told(), "add") > 1 })
+	if n := w.count("create volume"); n != 0 {
+		t.Errorf("%d CreateVolume calls from a snapshot that can be deleted meanwhile", n)
+	}
+	shop.mu.Lock()
+	delete(shop.fail, "add")
+	shop.mu.Unlock()
+	w.failing(true, class(outcome.Uncertain))
+	w.wait("the volume is made unseen", func() bool { return len(w.onDisk()) == 1 })
+	p.stop()
+	shop.mu.Lock()
+	delete(shop.of, "snap")
+	shop.mu.Unlock()
+	n := w.count("create volume")
+	w.failing(false, nil)
+	w.start(Config{Snapshots: shop})
+	w.wait("the claim is provisioned", w.provisioned)
+	if w.count("create volume") == n {
+		t.Error("the driver was not asked again")
+	}
+}
+
+// Protection is not removed by one worker while another, which has begun, takes it for there.
+func TestProtectionIsAddedAndRemovedInTurns(t *testing.T) {
+	w := newWorld(t)
+	shop := newFakeSnapshots(fresh("snap"))
+	p := w.make(Config{Snapshots: shop}).provisioner
+	p.awake.Store(true)
+	of := order.SourceRef{Kind: order.SourceSnapshot, Namespace: "ns", Name: "snap", UID: "u-snap"}
+	for range 100 {
+		var both sync.WaitGroup
+		both.Go(func() {
+			if err := p.protectSource(t.Context(), of); err != nil {
+				t.Error(err)
+			}
+		})
+		both.Go(func() {
+			if err := p.freeSnapshot(t.Context(), order.SourceRef{Kind: of.Kind, Namespace: of.Namespace, Name: of.Name}); err != nil {
+				t.Error(err)
+			}
+		})
+		both.Wait()
+		name := of
+		name.UID = ""
+		if _, known := p.protected.snapshot(name); known != shop.protected("snap") {
+			t.Fatalf("protected: %v, and this process takes it for %v", shop.protected("snap"), known)
+		}
+	}
+}
+
+// Whoever may be reading a source keeps it: until it is known that nobody does, it stays.
+func TestIfUnused(t *testing.T) {
+	bound := func(c *v1.PersistentVolumeClaim) { c.Spec.VolumeName = "pv" }
+	holds := func(c *v1.PersistentVolumeClaim) { c.Finalizers = []string{Finalizer} }
+	holdsElsewhere := func(c *v1.PersistentVolumeClaim) { c.Finalizers = []string{Finalizer + "-node"} }
+	others := func(c *v1.PersistentVolumeClaim) {
+		c.Annotations = map[string]string{annProvisioner: "another.csi.example.com"}
+	}
+	afar := func(c *v1.PersistentVolumeClaim) { *c = *claimFrom("afar", "snap", "ns") }
+	elsewhere := func(c *v1.PersistentVolumeClaim) { *c = *claimFrom("afar", "snap", "another") }
+	for name, c := range map[string]struct {
+		claim    []func(*v1.PersistentVolumeClaim)
+		asleep   bool
+		noHold   bool
+		wantUsed bool
+	}{
+		"one of ours that is held":                       {[]func(*v1.PersistentVolumeClaim){holds}, false, false, true},
+		"one of ours that another node holds":            {[]func(*v1.PersistentVolumeClaim){holdsElsewhere}, false, false, true},
+		"one of ours that is not begun":                  {nil, false, false, false},
+		"one of ours that may be begun, as none is held": {nil, false, true, true},
+		"one of ours that is bound":                      {[]func(*v1.PersistentVolumeClaim){holds, bound}, false, false, false},
+		"another's without a volume":                     {[]func(*v1.PersistentVolumeClaim){others}, false, false, true},
+		"another's that is bound":                        {[]func(*v1.PersistentVolumeClaim){others, bound}, false, false, false},
+		"one of another namespace":                       {[]func(*v1.PersistentVolumeClaim){afar, others}, false, false, true},
+		"one that names another of that name":            {[]func(*v1.PersistentVolumeClaim){elsewhere, others}, false, false, false},
+		"nobody looks yet":                               {nil, true, false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			p := w.make(Config{}).provisioner
+			p.awake.Store(!c.asleep)
+			p.protects = !c.noHold
+			claim := claimFrom("data", "snap", "")
+			claim.Annotations = map[string]string{annProvisioner: driverName}
+			for _, change := range c.claim {
+				change(claim)
+			}
+			p.claims.claimCache = oneClaim{claim}
+			called := false
+			unused, err := p.IfUnused(t.Context(), order.SourceRef{Kind: order.SourceSnapshot, Namespace: "ns", Name: "snap", UID: "u"}, func(context.Context) error {
+				called = true
+				return nil
+			})
+			if err != nil || unused == c.wantUsed || called != unused {
+				t.Errorf("unused %v, called %v, %v", unused, called, err)
+			}
+		})
+	}
+}
+
+// oneClaim is a cache of one claim.
+type oneClaim struct{ claim *v1.PersistentVolumeClaim }
+
+func (o oneClaim) Get(string) (*v1.PersistentVolumeClaim, bool) { return o.claim, true }
+func (o oneClaim) Each(visit func(*v1.PersistentVolumeClaim))   { visit(o.claim) }
+func (o oneClaim) Synced() bool                                 { return true }
+func (o oneClaim) Run(ctx context.Context)                      { <-ctx.Done() }
