@@ -132,6 +132,18 @@ func TestASourceThatCannotBeProtected(t *testing.T) {
 	}
 }
 
+// The API server adds no finalizer to what is being deleted, so nothing is begun from it.
+func TestNothingIsBegunFromASnapshotThatIsBeingDeleted(t *testing.T) {
+	w := newWorld(t)
+	shop := newFakeSnapshots(snapshotOf("snap", func(s *order.Snapshot) { s.Protected, s.Deleting = false, true }))
+	w.start(Config{Snapshots: shop})
+	w.makeClaim(fromSnapshot("snap"))
+	w.wait("it was tried", func() bool { return said(shop.told(), "add") > 1 })
+	if n := w.count("create volume"); n != 0 {
+		t.Errorf("%d CreateVolume calls", n)
+	}
+}
+
 // Protection is not removed by one worker while another, which has begun, takes it for there.
 func TestProtectionIsAddedAndRemovedInTurns(t *testing.T) {
 	w := newWorld(t)

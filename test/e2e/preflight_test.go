@@ -30,7 +30,7 @@ func stockRules(pvVerbs ...string) []rbacv1.PolicyRule {
 		rule("storage.k8s.io", "csinodes", "get", "list", "watch"),
 		rule("", "nodes", "get", "list", "watch"),
 		rule("storage.k8s.io", "volumeattachments", "get", "list", "watch"),
-		rule("snapshot.storage.k8s.io", "volumesnapshots", "get", "list"),
+		rule("snapshot.storage.k8s.io", "volumesnapshots", "get", "list", "watch", "update"),
 		rule("snapshot.storage.k8s.io", "volumesnapshotcontents", "get", "list"),
 	}
 }

@@ -3,7 +3,38 @@ package main
 // provisioning are the guards of what is deleted, and of what is let go, while volumes are made.
 func provisioning() []mutant {
 	const in = "pkg/provision"
+	const noSources = "the model has no sources of data"
 	return []mutant{
+		{
+			name: "a source that is read is let go", in: in, file: "source.go",
+			before: "if !p.awake.Load() || p.inUse(of) {", after: "if !p.awake.Load() {",
+			because: noSources,
+		},
+		{
+			name: "a source of another provisioner's claim is let go", in: in, file: "source.go",
+			before: "return !p.protects || !p.ours(claim) || slices", after: "return !p.protects || slices",
+			because: noSources,
+		},
+		{
+			name: "a source that cannot be protected is read for the first time", in: in, file: "source.go",
+			before: "lost && !w.nothingBegun()", after: "lost",
+			because: noSources,
+		},
+		{
+			name: "a sweep frees the snapshot of another driver", in: in, file: "sweep.go",
+			before: "case s.Content.Driver != f.Driver:", after: "case false:",
+			because: noSources,
+		},
+		{
+			name: "a sweep frees a snapshot that is restored", in: in, file: "sweep.go",
+			before: "case f.InUse:", after: "case false:",
+			because: noSources,
+		},
+		{
+			name: "a sweep without a provisioner does not look at claims", in: in, file: "sweep.go",
+			before: "if u[of] {", after: "if false {",
+			because: noSources,
+		},
 		{
 			name: "a claim that is bound to another PV still needs its volume", in: in, file: "snapshot.go",
 			before: "return c.Terminating || c.Gone || c.boundElsewhere() || !c.Ours && s.Tried", after: "return c.Terminating || c.Gone || !c.Ours && s.Tried",
