@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -65,9 +64,6 @@ func (o *options) validateProvisioning(role reclaim.Role) []error {
 	if err := o.node.validate(o.gates.Enabled(topologyGate)); err != nil {
 		wrong = append(wrong, err)
 	}
-	if o.gates.Enabled(crossNamespaceGate) {
-		wrong = append(wrong, errors.New("--feature-gates=CrossNamespaceVolumeDataSource=true: sources in other namespaces are not supported yet"))
-	}
 	if o.sweepInterval < 0 {
 		wrong = append(wrong, fmt.Errorf("--snapshot-orphan-sweep-interval=%v: must not be negative", o.sweepInterval))
 	}
@@ -93,6 +89,7 @@ func (o *options) composerConfig(identity string, node *reclaim.Node) provision.
 	c := provision.ComposerConfig{Settings: o.volumes, IgnoreTopology: !o.gates.Enabled(topologyGate), Node: node}
 	c.Settings.SkipImmediateTopology = !o.immediate
 	c.Settings.AllowModeConversion = !o.preventMode
+	c.Settings.CrossNamespace = o.gates.Enabled(crossNamespaceGate)
 	c.Settings.Identity = identity
 	return c
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/grants"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/places"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/snapshots"
@@ -36,6 +37,11 @@ func newProvisioner(ctx context.Context, o *options, config *rest.Config, driver
 	}
 	orders := o.composerConfig(identity(driver.Name(), node), node)
 	orders.Places, orders.Snapshots = where, volumeSnapshots
+	if orders.Settings.CrossNamespace {
+		if orders.Grants, err = grants.New(config); err != nil {
+			return nil, err
+		}
+	}
 	composer, err := provision.NewComposer(config, driver, orders)
 	if err != nil {
 		return nil, err

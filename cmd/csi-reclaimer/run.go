@@ -115,11 +115,11 @@ func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 		}
 		controllers = []work.Controller{releasing{reclaimer, sources, stdout}}
 	}
-	if sweeper != nil {
-		controllers, rights = append(controllers, sweeper), append(rights, sweeper)
-	}
 	if provisioner != nil {
 		controllers, rights = append(controllers, provisioner), append(rights, provisioner)
+	}
+	if sweeper != nil {
+		controllers, rights = append(controllers, sweeper), append(rights, sweeper)
 	}
 	if publisher != nil {
 		controllers, rights = append(controllers, publisher), append(rights, publisher)

@@ -33,12 +33,20 @@ type Snapshots interface {
 	Read(ctx context.Context, name types.NamespacedName) (*order.Snapshot, error)
 }
 
+// Grants reads ReferenceGrants; grants.Reader is one.
+type Grants interface {
+	// In reads those of a namespace live. An error says that it is not known what is granted.
+	In(ctx context.Context, namespace string) ([]order.Grant, error)
+}
+
 // ComposerConfig holds the settings of a Composer. The zero value is usable.
 type ComposerConfig struct {
 	// Settings are what volumes depend on.
 	Settings order.Settings
 	// Snapshots reads VolumeSnapshots. Default: no claim is made from one.
 	Snapshots Snapshots
+	// Grants reads ReferenceGrants, which are needed with Settings.CrossNamespace. Default: nothing is granted.
+	Grants Grants
 	// Node is the node on which all volumes are made, and beside which no other is looked at. Default:
 	// all nodes of the cluster.
 	Node *reclaim.Node
@@ -152,7 +160,10 @@ func (c *Composer) Rights() []reclaim.Right {
 		for _, resource := range []string{"volumesnapshots", "volumesnapshotcontents"} {
 			rights = append(rights, snapshotRight(resource, "get", "no snapshot is restored"))
 		}
-		rights = append(rights, snapshotRight("volumesnapshots", "update", "a VolumeSnapshot can be deleted while a volume is restored from it"))
+		rights = append(rights, snapshotRight("volumesnapshots", "update", "a VolumeSnapshot can be deleted while a volume is restored from it, and one on which a provisioner left its finalizer cannot"))
+	}
+	if c.cfg.Settings.CrossNamespace {
+		rights = append(rights, reclaim.Right{Group: "gateway.networking.k8s.io", Resource: "referencegrants", Verb: "list", Without: "no claim gets its data from another namespace"})
 	}
 	if c.places == nil || c.cfg.Node != nil { // a node knows itself
 		return rights
@@ -213,6 +224,11 @@ func (c *Composer) checkHere(pv *v1.PersistentVolume) error {
 func (c *Composer) gather(ctx context.Context, f *order.Facts, need order.Need, node *v1.Node) (err error) {
 	if need.AttributesClass != "" {
 		if f.Attributes, err = c.attributes(ctx, need.AttributesClass); err != nil {
+			return err
+		}
+	}
+	if need.GrantsIn != "" && c.cfg.Grants != nil {
+		if f.Source.Grants, err = c.cfg.Grants.In(ctx, need.GrantsIn); err != nil {
 			return err
 		}
 	}

@@ -12,6 +12,8 @@ type Need struct {
 	// Snapshot and SourceClaim name what the claim's data come from, with the content and the
 	// PV behind it. At most one has a name.
 	Snapshot, SourceClaim types.NamespacedName
+	// GrantsIn is the namespace whose ReferenceGrants are needed. Empty: none are.
+	GrantsIn string
 	// AttributesClass is the name of a VolumeAttributesClass. Empty: none.
 	AttributesClass string
 	// SelectedNode is the name of a node that is needed with its CSINode. Empty: none.
@@ -28,6 +30,9 @@ func Needs(f Facts) (Need, error) {
 		return Need{}, err
 	}
 	need := Need{AttributesClass: f.attributesClass()}
+	if source != (SourceRef{}) && source.Namespace != f.Claim.Namespace {
+		need.GrantsIn = source.Namespace
+	}
 	switch source.Kind {
 	case SourceSnapshot:
 		need.Snapshot = source.name()

@@ -19,8 +19,10 @@ const (
 	ReasonAttributesClassMissing Reason = "AttributesClassMissing"
 	ReasonSourceMissing          Reason = "SourceMissing"
 	ReasonSourceNotReady         Reason = "SourceNotReady"
-	ReasonNodeNotSelected        Reason = "NodeNotSelected"
-	ReasonTopologyUnknown        Reason = "TopologyUnknown"
+	// ReasonSourceNotGranted: the source is in another namespace, where no ReferenceGrant allows it.
+	ReasonSourceNotGranted Reason = "SourceNotGranted"
+	ReasonNodeNotSelected  Reason = "NodeNotSelected"
+	ReasonTopologyUnknown  Reason = "TopologyUnknown"
 )
 
 // Reasons that last until a person changes something.
@@ -75,7 +77,7 @@ const (
 func Reasons() []Reason {
 	return []Reason{
 		ReasonNotOurs, ReasonLeftToPopulator,
-		ReasonClassMissing, ReasonAttributesClassMissing, ReasonSourceMissing, ReasonSourceNotReady, ReasonNodeNotSelected, ReasonTopologyUnknown,
+		ReasonClassMissing, ReasonAttributesClassMissing, ReasonSourceMissing, ReasonSourceNotReady, ReasonSourceNotGranted, ReasonNodeNotSelected, ReasonTopologyUnknown,
 		ReasonClaimInvalid, ReasonClaimUnsupported, ReasonClassUntranslatable, ReasonDriverIncapable, ReasonParameterInvalid, ReasonSecretUnclear,
 		ReasonSourceDeleting, ReasonSourceUnfit, ReasonSourceUnserved, ReasonAttributesClassForeign, ReasonAnswerWithoutVolume,
 		ReasonNodeUnfit,

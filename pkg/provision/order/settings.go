@@ -32,6 +32,9 @@ type Settings struct {
 	// AllowModeConversion restores a snapshot of a filesystem as a device and the other way
 	// round without asking (--prevent-volume-mode-conversion=false).
 	AllowModeConversion bool
+	// CrossNamespace lets a claim take its data from another namespace where a ReferenceGrant allows it
+	// (--feature-gates=CrossNamespaceVolumeDataSource=true).
+	CrossNamespace bool
 	// ControllerPublishReadOnly attaches volumes read-only whose only access mode is
 	// ReadOnlyMany (--controller-publish-readonly).
 	ControllerPublishReadOnly bool

@@ -58,8 +58,7 @@ const SnapshotFinalizer = "provisioner.storage.kubernetes.io/volumesnapshot-as-s
 // filesystem be restored as a device and the other way round (KEP-3141).
 const AllowModeChangeAnnotation = "snapshot.storage.kubernetes.io/allow-volume-mode-change"
 
-// snapshotHandle returns the handle of the snapshot to be restored: one in the same namespace, of
-// this driver, that is ready and bound to its content, and not larger than what is asked for.
+// snapshotHandle returns the handle of the snapshot to be restored: one of this driver that is ready and bound to its content, and not larger than what is asked for.
 func (f Facts) snapshotHandle(name types.NamespacedName) (string, error) {
 	s := f.Source.Snapshot
 	switch {

@@ -17,6 +17,8 @@ type Source struct {
 	// spec.volumeName names, nil if that does not exist.
 	Claim *v1.PersistentVolumeClaim
 	PV    *v1.PersistentVolume
+	// Grants are the ReferenceGrants of the source's namespace, if that is not the claim's.
+	Grants []Grant
 }
 
 // SourceKind is the kind of object that a new volume is filled from. The zero value is an empty volume.
@@ -104,8 +106,8 @@ func (f Facts) sourceRef() (SourceRef, error) {
 	}
 	group, source := groupOf(ref), SourceOf(f.Claim)
 	switch {
-	case ref.Namespace != nil && *ref.Namespace != "" && *ref.Namespace != f.Claim.Namespace:
-		return SourceRef{}, refuse(ReasonClaimUnsupported, "claim %q takes its data from namespace %q, which is not supported; copy the source into the claim's namespace",
+	case ref.Namespace != nil && *ref.Namespace != "" && *ref.Namespace != f.Claim.Namespace && !f.Settings.CrossNamespace:
+		return SourceRef{}, refuse(ReasonClaimUnsupported, "claim %q takes its data from namespace %q, and the feature gate CrossNamespaceVolumeDataSource of csi-reclaimer is off; copy the source into the claim's namespace",
 			f.claimName(), *ref.Namespace)
 	case source.Kind == SourceNone && ref.Kind == string(SourceSnapshot):
 		return SourceRef{}, refuse(ReasonClaimInvalid, "claim %q names a VolumeSnapshot of API group %q; it has to be %s", f.claimName(), group, snapshotGroup)
@@ -130,6 +132,13 @@ func (s SourceRef) withUID(read Source) SourceRef {
 
 // contentSource returns what the driver is told about the data, nil for an empty volume.
 func (f Facts) contentSource(source SourceRef) (*csi.VolumeContentSource, error) {
+	if source == (SourceRef{}) {
+		return nil, nil
+	}
+	// Before the source is judged: who may not refer to it is told nothing of it.
+	if err := f.checkGrant(source); err != nil {
+		return nil, err
+	}
 	switch source.Kind {
 	case SourceSnapshot:
 		handle, err := f.snapshotHandle(source.name())
