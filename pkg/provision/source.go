@@ -53,10 +53,14 @@ func newProtectedSources() *protectedSources {
 
 // turn waits until nobody else adds or removes the source's protection, and has others wait until end is called.
 func (s *protectedSources) turn(of order.SourceRef) (end func()) {
-	of.UID = ""
-	turn := &s.turns[maphash.Comparable(s.seed, of)%uint64(len(s.turns))]
+	turn := s.turnOf(of)
 	turn.Lock()
 	return turn.Unlock
+}
+
+func (s *protectedSources) turnOf(of order.SourceRef) *sync.Mutex {
+	of.UID = ""
+	return &s.turns[maphash.Comparable(s.seed, of)%uint64(len(s.turns))]
 }
 
 func (s *protectedSources) snapshot(name order.SourceRef) (uid types.UID, found bool) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -144,31 +143,38 @@ func TestNothingIsBegunFromASnapshotThatIsBeingDeleted(t *testing.T) {
 	}
 }
 
-// Protection is not removed by one worker while another, which has begun, takes it for there.
+// Protection is not removed by one worker while another, which has begun, takes it for there: whoever adds or
+// removes it, or looks whether it is in use, has the source's turn.
 func TestProtectionIsAddedAndRemovedInTurns(t *testing.T) {
 	w := newWorld(t)
 	shop := newFakeSnapshots(fresh("snap"))
 	p := w.make(Config{Snapshots: shop}).provisioner
 	p.awake.Store(true)
 	of := order.SourceRef{Kind: order.SourceSnapshot, Namespace: "ns", Name: "snap", UID: "u-snap"}
-	for range 100 {
-		var both sync.WaitGroup
-		both.Go(func() {
-			if err := p.protectSource(t.Context(), of); err != nil {
-				t.Error(err)
-			}
-		})
-		both.Go(func() {
-			if err := p.freeSnapshot(t.Context(), order.SourceRef{Kind: of.Kind, Namespace: of.Namespace, Name: of.Name}); err != nil {
-				t.Error(err)
-			}
-		})
-		both.Wait()
-		name := of
-		name.UID = ""
-		if _, known := p.protected.snapshot(name); known != shop.protected("snap") {
-			t.Fatalf("protected: %v, and this process takes it for %v", shop.protected("snap"), known)
+	name := of
+	name.UID = ""
+	var alone []string
+	shop.before = func(what string) {
+		if turn := p.protected.turnOf(of); turn.TryLock() {
+			turn.Unlock()
+			alone = append(alone, what)
 		}
+	}
+	for range 2 {
+		w.must(p.protectSource(t.Context(), of))
+		if _, known := p.protected.snapshot(name); !known || !shop.protected("snap") {
+			t.Errorf("known %v, protected %v", known, shop.protected("snap"))
+		}
+		w.must(p.freeSnapshot(t.Context(), name))
+		if _, known := p.protected.snapshot(name); known || shop.protected("snap") {
+			t.Errorf("known %v, protected %v", known, shop.protected("snap"))
+		}
+	}
+	if len(alone) > 0 {
+		t.Errorf("%q without the source's turn", alone)
+	}
+	if want := []string{"add snap", "remove snap", "add snap", "remove snap"}; !slices.Equal(shop.told(), want) {
+		t.Errorf("%q, want %q", shop.told(), want)
 	}
 }
 

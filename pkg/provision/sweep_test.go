@@ -23,12 +23,14 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
 )
 
-// library of VolumeSnapshots in memory, by name in namespace "ns".
+// fakeSnapshots are VolumeSnapshots in memory, by name in namespace "ns".
 type fakeSnapshots struct {
 	mu    sync.Mutex
 	of    map[string]*order.Snapshot
 	diary []string
 	fail  map[string]error
+	// before, if set, is called before a write.
+	before func(what string)
 }
 
 func newFakeSnapshots(all ...*order.Snapshot) *fakeSnapshots {
@@ -56,6 +58,9 @@ func snapshotOf(name string, changes ...func(*order.Snapshot)) *order.Snapshot {
 
 func (f *fakeSnapshots) did(what, name string) error {
 	f.diary = append(f.diary, what+" "+name)
+	if f.before != nil {
+		f.before(what)
+	}
 	return f.fail[what]
 }
 

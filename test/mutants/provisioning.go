@@ -11,6 +11,11 @@ func provisioning() []mutant {
 			because: noSources,
 		},
 		{
+			name: "a source is let go while another worker begins to protect it", in: in, file: "source.go",
+			before: "\tdefer p.protected.turn(of)()\n", after: "",
+			because: noSources,
+		},
+		{
 			name: "a source of another provisioner's claim is let go", in: in, file: "source.go",
 			before: "return !p.protects || !p.ours(claim) || slices", after: "return !p.protects || slices",
 			because: noSources,
