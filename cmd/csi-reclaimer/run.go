@@ -11,6 +11,8 @@ import (
 
 	csimetrics "github.com/kubernetes-csi/csi-lib-utils/metrics"
 	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/cluster"
@@ -18,6 +20,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/program"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/serve"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/work"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admit"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/audit"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
@@ -105,7 +108,7 @@ func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 	}
 	controllers, rights := []work.Controller{reclaimer}, []preflight.Asker{reclaimer}
 	if o.releaseFinalizers {
-		controllers = []work.Controller{releasing{reclaimer, stdout}}
+		controllers = []work.Controller{releasing{reclaimer, config, driver.Name(), stdout}}
 	}
 	if provisioner != nil {
 		controllers, rights = append(controllers, provisioner), append(rights, provisioner)
@@ -153,16 +156,48 @@ func (r *readiness) lack(missing []reclaim.Right, state *serve.State) {
 	r.limps.Store(slices.ContainsFunc(missing, func(r reclaim.Right) bool { return r.Verb == "list" || r.Verb == "watch" }))
 }
 
-// releasing is a Reclaimer that only takes its finalizers off.
+// releasing is a Reclaimer that only removes its finalizers.
 type releasing struct {
 	*reclaim.Reclaimer
+	config *rest.Config
+	driver string
 	stdout io.Writer
 }
 
 // Run does so, and prints what came of it.
-func (r releasing) Run(ctx context.Context) error { return release(ctx, r.Reclaimer, r.stdout) }
+func (r releasing) Run(ctx context.Context) error {
+	if err := unlist(ctx, r.config, r.driver, r.stdout); err != nil {
+		return err
+	}
+	return release(ctx, r.Reclaimer, r.stdout)
+}
 
-// release takes the finalizers off and prints what came of it.
+// unlist removes the driver from the admission policies and webhooks of csi-reclaimer that list it, for each finalizer
+// would come back in the write that removes it, and waits until that is in force. Where they may not be read the
+// release itself shows whether finalizers come back.
+func unlist(ctx context.Context, config *rest.Config, driver string, stdout io.Writer) error {
+	drivers := []string{driver}
+	done, err := admit.Unlist(ctx, config, drivers)
+	for _, from := range done.From {
+		if _, err := fmt.Fprintf(stdout, "%s was removed from %s\n", driver, from); err != nil {
+			return err
+		}
+	}
+	switch {
+	case errors.Is(err, admit.ErrStillListed):
+		return fmt.Errorf("%w; remove it by kubectl reclaim release --driver=%s, or volume-guard --release-finalizers --release-drivers=%s", err, driver, driver)
+	case apierrors.IsForbidden(err):
+		klog.FromContext(ctx).V(2).Info("Whether an admission policy lists the driver may not be read", "err", err)
+		return nil
+	case err != nil:
+		return fmt.Errorf("release finalizers: %w", err)
+	case len(done.From) == 0:
+		return nil
+	}
+	return admit.AwaitUnlisted(ctx, config, drivers)
+}
+
+// release removes the finalizers and prints what came of it.
 func release(ctx context.Context, r *reclaim.Reclaimer, stdout io.Writer) error {
 	done, err := r.Release(ctx)
 	for _, name := range done.Abandoned {
@@ -174,7 +209,7 @@ func release(ctx context.Context, r *reclaim.Reclaimer, stdout io.Writer) error 
 		return err
 	}
 	if errors.Is(err, reclaim.ErrPutBack) {
-		return fmt.Errorf("%w; remove that policy, or this driver from its parameters, and run again", err)
+		return fmt.Errorf("%w; remove that policy, or this driver from it, and run again", err)
 	}
 	return err
 }

@@ -9,7 +9,9 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admit"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
@@ -32,6 +34,8 @@ func releaseCommand(s *shared) *cobra.Command {
 		Short: "Take csi-reclaimer's finalizers off all PVs of a driver: the way out",
 		Long: `Takes csi-reclaimer's finalizers off all PVs of a driver, and deletes nothing: the last step before csi-reclaimer is
 removed, or replaced by a version that does not know them. Stop all its replicas first.
+
+Where an admission policy or webhook of csi-reclaimer lists the driver, the driver is removed from it first.
 
 It shows the plan and asks. What was released stays so: when it is interrupted, the same command goes on with what is left.`,
 		Example: `  # the plan alone
@@ -68,7 +72,7 @@ func (o *releaseOptions) run(ctx context.Context) error {
 		return err
 	}
 	switch {
-	case o.dryRun, len(plan.PVs) == 0:
+	case o.dryRun, len(plan.PVs)+len(plan.Unlist) == 0:
 		return nil
 	case len(plan.Obstacles) > 0:
 		return fmt.Errorf("release PVs of %s: %s", o.driver, strings.Join(plan.Obstacles, "; "))
@@ -108,6 +112,9 @@ func writePlan(w io.Writer, p explain.Plan) error {
 	for _, pv := range p.Abandoned {
 		fmt.Fprintf(w, "PV %s is being deleted: it goes, and its volume stays in the storage system.\n", pv)
 	}
+	for _, from := range p.Unlist {
+		fmt.Fprintf(w, "%s lists %s: the driver would be removed from it first, so that no finalizer comes back.\n", from, p.Driver)
+	}
 	for _, obstacle := range p.Obstacles {
 		sayLine(w, "! "+obstacle, true)
 	}
@@ -143,6 +150,9 @@ func (o *releaseOptions) release(ctx context.Context, plan explain.Plan) error {
 		return err
 	}
 	config.QPS, config.Burst = o.qps, max(1, int(o.qps))
+	if err := o.unlist(ctx, config, plan); err != nil {
+		return err
+	}
 	bar := newBar(o.ErrOut, len(plan.PVs))
 	reclaimer, err := reclaim.New(config, o.driver, nobody{}, reclaim.Config{
 		Role: plan.As, Mode: reclaim.ModeRelease, Workers: o.workers, NeverAttached: true, Progress: bar.show,
@@ -163,6 +173,21 @@ func (o *releaseOptions) release(ctx context.Context, plan explain.Plan) error {
 		return errors.New("interrupted: run the same command again to go on with what is left")
 	}
 	return err
+}
+
+// unlist removes the driver from the policies and webhooks that list it, and waits until they are in force.
+func (o *releaseOptions) unlist(ctx context.Context, config *rest.Config, plan explain.Plan) error {
+	if len(plan.Unlist) == 0 {
+		return nil
+	}
+	done, err := admit.Unlist(ctx, config, []string{plan.Driver})
+	for _, from := range done.From {
+		fmt.Fprintf(o.Out, "%s was removed from %s\n", plan.Driver, from)
+	}
+	if err != nil {
+		return err
+	}
+	return admit.AwaitUnlisted(ctx, config, []string{plan.Driver})
 }
 
 // allowed returns the rights on PVs that are missing for a release: without them it would wait for ever.

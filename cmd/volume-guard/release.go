@@ -60,7 +60,7 @@ func (o *options) release(ctx context.Context, config *rest.Config, stdout io.Wr
 			}
 		}
 		if len(o.releaseDrivers) > 0 {
-			done, err := admit.Release(ctx, config, o.leader.Namespace(), o.releaseDrivers)
+			done, err := admit.Release(ctx, config, o.releaseDrivers)
 			errs = append(errs, err, out.drivers(done))
 		}
 		return errors.Join(errs...)

@@ -249,31 +249,14 @@ func (r *Reader) minor(ctx context.Context) int {
 	return minor
 }
 
-// readAdmission reads whether the admission policy is in force, and its ConfigMap. An API server that knows
-// no such policies has none.
+// readAdmission reads which drivers' PVs are protected in the write that binds them. An API server that does not know
+// such policies has none.
 func (r *Reader) readAdmission(ctx context.Context) Read[Admission] {
-	binding, err := r.admission.MutatingAdmissionPolicyBindings().Get(ctx, admit.PolicyName, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		return Found(Admission{})
-	case err != nil:
+	standing, err := admit.ReadStanding(ctx, r.admission)
+	if err != nil {
 		return Failed[Admission](err)
-	case binding.Spec.ParamRef == nil:
-		return Failed[Admission](errors.New("its binding names no ConfigMap"))
 	}
-	a := Admission{InForce: true, Namespace: binding.Spec.ParamRef.Namespace, Name: binding.Spec.ParamRef.Name}
-	parameters, err := r.clients.Core.ConfigMaps(a.Namespace).Get(ctx, a.Name, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-	case err != nil:
-		a.Unread = err
-	default:
-		a.Finalizers = parameters.Data
-		if a.Finalizers == nil {
-			a.Finalizers = map[string]string{}
-		}
-	}
-	return Found(a)
+	return Found(Admission{InForce: standing.InForce, Lists: standing.Lists})
 }
 
 // optional is a read of an object that may not be there; its Value is then nil.

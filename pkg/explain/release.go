@@ -15,6 +15,9 @@ type Plan struct {
 	// Abandoned are those of them that are being deleted with policy Delete: they go, and their volumes
 	// stay in the storage system.
 	Abandoned []string `json:"abandoned,omitempty"`
+	// Unlist are the objects that list the driver, as "mutatingadmissionpolicy/NAME": as long as they do, each finalizer
+	// comes back in the write that removes it, so that the driver is removed from them first.
+	Unlist []string `json:"unlist,omitempty"`
 	// Obstacles are why it would fail, or be undone at once, each with the way out.
 	Obstacles []string `json:"obstacles,omitempty"`
 	// Unread is what could not be read.
@@ -29,7 +32,7 @@ type Plan struct {
 func PlanOf(f StatusFacts, driver string) Plan {
 	f.World = f.indexed()
 	role, guessed := f.RoleOf(driver)
-	p := Plan{Driver: driver, Role: role.String(), As: role, Unread: f.unread()}
+	p := Plan{Driver: driver, Role: role.String(), As: role, Unlist: f.Admission.Value.Lists[driver], Unread: f.unread()}
 	rules := reclaim.Rules{Driver: driver, Role: role, Mode: reclaim.ModeRelease}
 	var owners int
 	for _, pv := range f.PVs.Value {
@@ -68,9 +71,5 @@ func (p *Plan) obstacles(f StatusFacts) {
 			p.obstacle("csi-reclaimer, or an external-provisioner, still works for %s: %s holds Lease %s/%s. Stop all its replicas first (kubectl scale --replicas=0)",
 				p.Driver, *lease.Spec.HolderIdentity, lease.Namespace, lease.Name)
 		}
-	}
-	if a := f.Admission.Value; a.Finalizers[p.Driver] != "" {
-		p.obstacle(`the admission policy puts the finalizer back in the write that takes it off. Take the driver out of its ConfigMap first: kubectl patch configmap -n %s %s --type=merge -p '{"data":{"%s":null}}'`,
-			a.Namespace, a.Name, p.Driver)
 	}
 }

@@ -19,20 +19,17 @@ type StatusFacts struct {
 	World
 	// Claims are those that had to be read, by the claimRef that asked for them; nil for one that is gone.
 	Claims map[reclaim.ClaimRef]Read[*v1.PersistentVolumeClaim]
-	// Admission is what is known of the policy that protects PVs in the same write.
+	// Admission is what is known of the policies that protect PVs in the same write.
 	Admission Read[Admission]
 }
 
-// Admission is what is known of the policy that protects PVs in the write that makes them PVs to protect.
+// Admission is what is known of the policies, and of the webhooks for older API servers, that protect PVs in the write
+// that makes them PVs to protect.
 type Admission struct {
-	// InForce: there is a binding of the policy.
+	// InForce: there is a binding of a policy, or a webhook.
 	InForce bool
-	// Namespace and Name are those of its ConfigMap.
-	Namespace, Name string
-	// Finalizers says which finalizer each driver's PVs get. Nil: the ConfigMap is not there.
-	Finalizers map[string]string
-	// Unread: the ConfigMap may not be read.
-	Unread error
+	// Lists are the objects that list drivers, as "mutatingadmissionpolicy/NAME", by driver.
+	Lists map[string][]string
 }
 
 // Status is how the PVs of a cluster are.
@@ -122,9 +119,9 @@ func (f StatusFacts) newRow(driver string) *DriverStatus {
 func (f StatusFacts) admits(driver string) string {
 	a := f.Admission.Value
 	switch {
-	case !f.Admission.OK() || !a.InForce || a.Unread != nil:
+	case !f.Admission.OK() || !a.InForce:
 		return ""
-	case a.Finalizers[driver] == "":
+	case len(a.Lists[driver]) == 0:
 		return "no"
 	}
 	return "yes"
@@ -157,9 +154,6 @@ func (d *DriverStatus) add(pv PV, decision Decision) {
 
 // warnings tells what wants a person's attention.
 func (f StatusFacts) warnings(drivers []DriverStatus) (all []string) {
-	if a := f.Admission.Value; f.Admission.OK() && a.InForce && a.Unread == nil && a.Finalizers == nil {
-		all = append(all, fmt.Sprintf("The admission policy is in force, but its ConfigMap %s/%s is missing: no PV is protected in the write that binds it. Apply it again (deploy/manifests/admission-policy.yaml).", a.Namespace, a.Name))
-	}
 	for _, d := range drivers {
 		if letGo := f.braked(d.Driver); letGo != "" {
 			all = append(all, fmt.Sprintf("Deletions of %s are stopped by the brake. Look whether the volumes are to go; then: %s", d.Driver, letGo))
@@ -177,8 +171,7 @@ func (f StatusFacts) unread() []string {
 	unread(&s, f.Installed, "CSIDrivers", "which drivers are installed")
 	unread(&s, f.OnNodes, "CSINodes", "which drivers the nodes run")
 	unread(&s, f.Leases, "Leases", "whether a brake is on")
-	unread(&s, f.Admission, "The admission policy", "whether it is in force")
-	unread(&s, Read[string]{Made: true, Err: f.Admission.Value.Unread}, "The admission policy's ConfigMap", "whether it is there")
+	unread(&s, f.Admission, "The admission policies", "which drivers they protect")
 	claims := 0
 	for _, read := range f.Claims {
 		if read.Err != nil {

@@ -106,6 +106,27 @@ func (s *stage) expectAllUsed(rules []rbacv1.PolicyRule) {
 	}
 }
 
+// expectUsed is expectAllUsed for the rights on these resources alone.
+func (s *stage) expectUsed(rules []rbacv1.PolicyRule, resources ...string) {
+	s.t.Helper()
+	s.eventually("each right on "+strings.Join(resources, ", ")+" is used", func() bool { // the audit log is written behind the answers
+		used := s.askedFor()
+		for _, rule := range rules {
+			for _, resource := range rule.Resources {
+				if !slices.Contains(resources, resource) {
+					continue
+				}
+				for _, verb := range rule.Verbs {
+					if right := verb + " " + strings.Trim(resource+"."+rule.APIGroups[0], "."); !used[right] {
+						return false
+					}
+				}
+			}
+		}
+		return true
+	})
+}
+
 // askedFor returns what the program asked for, but what every authenticated user may. Being
 // refused is a failure.
 func (s *stage) askedFor() map[string]bool {

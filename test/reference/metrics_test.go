@@ -80,7 +80,7 @@ func guard(t *testing.T) []prometheus.Collector {
 	must(err)
 	_, err = certs.New(nobody(), certs.Config{Namespace: "csi", Secret: "webhooks", Webhooks: []string{"webhooks"}, Names: []string{"guard.csi.svc"}, Metrics: &all})
 	must(err)
-	_, err = admit.NewListed(nobody(), "csi", &all)
+	_, err = admit.NewListed(nobody(), &all)
 	must(err)
 	return all.collectors
 }
