@@ -94,6 +94,10 @@ func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 	if settings.NeverAttached, err = neverAttached(ctx, config, driver); err != nil {
 		return err
 	}
+	policy, err := policyOf(config, driver.Name(), &settings)
+	if err != nil {
+		return err
+	}
 	reclaimer, err := reclaim.New(config, driver.Name(), driver, settings)
 	if err != nil {
 		return err
@@ -107,6 +111,9 @@ func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 		return err
 	}
 	controllers, rights := []work.Controller{reclaimer}, []preflight.Asker{reclaimer}
+	if policy != nil {
+		rights = append(rights, policy)
+	}
 	if o.releaseFinalizers {
 		controllers = []work.Controller{releasing{reclaimer, config, driver.Name(), stdout}}
 	}
@@ -131,6 +138,20 @@ func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 	}
 	state.Watch(elector.Check)
 	return work.Run(ctx, controllers, o.grace, elector)
+}
+
+// policyOf has it noticed that PVs are bound without the finalizer although an admission policy should add it, where this
+// program adds it as well. It returns nil where it does not.
+func policyOf(config *rest.Config, driver string, settings *reclaim.Config) (*admit.DriverPolicy, error) {
+	if settings.Mode != reclaim.ModeHonor || settings.Role == reclaim.RoleObserver {
+		return nil, nil //nolint:nilnil // no policy to look at is an answer of its own here
+	}
+	policy, err := admit.NewDriverPolicy(config, driver, settings.Role)
+	if err != nil {
+		return nil, err
+	}
+	settings.AdmissionPolicy = policy.Since
+	return policy, nil
 }
 
 // readiness tells whether the first look at the cluster is done.

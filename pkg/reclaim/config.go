@@ -1,6 +1,7 @@
 package reclaim
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -60,6 +61,11 @@ type Config struct {
 	// RetryStart and RetryMax bound the delay, doubled each time, after a failed deletion
 	// or API call. Default 1 second and 5 minutes.
 	RetryStart, RetryMax time.Duration
+	// AdmissionPolicy, if set, returns since when an admission policy that adds the finalizer of Role in the write that
+	// binds a PV has stood for the driver, unchanged; found is false where none does. PVs that are bound without the
+	// finalizer nevertheless are counted, and reported once (ReasonAdmissionPolicyIneffective). It is called when there are
+	// any, every 10 seconds at most, by one goroutine. Default: nothing is asked.
+	AdmissionPolicy func(ctx context.Context) (since time.Time, found bool, err error)
 	// Deleted, if set, is told of each volume that was deleted: its class, and the places from which it
 	// could be used, none where they are not known. It is to return at once. Default none.
 	Deleted func(class string, at []map[string]string)

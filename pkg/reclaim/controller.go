@@ -91,6 +91,9 @@ func New(config *rest.Config, driver string, deleter Deleter, cfg Config) (*Recl
 	r.protectSoon = r.protecting.Add
 	r.observer = newObserver(cfg.rules(driver), r.brake, cfg.Clock, r.wake, r.reports.Forget)
 	r.observer.node, r.observer.traces = cfg.Node, r.traces
+	if cfg.AdmissionPolicy != nil {
+		r.observer.admissions = newAdmissions()
+	}
 	r.observer.watch(clients)
 	if err := register(cfg.Metrics, append(r.metrics.all(), newInventory(r.observer, r.reports))...); err != nil {
 		return nil, err
@@ -135,6 +138,9 @@ func (r *Reclaimer) Run(ctx context.Context) error {
 	var loops sync.WaitGroup
 	if r.cfg.Brake.Deletions > 0 {
 		all.Go(func() { r.keepBrake(ctx) })
+	}
+	if r.observer.admissions != nil {
+		all.Go(func() { r.watchAdmission(ctx) })
 	}
 	r.awake.Store(true)
 	defer r.awake.Store(false)

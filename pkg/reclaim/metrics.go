@@ -20,6 +20,7 @@ type metrics struct {
 	duration      *prometheus.HistogramVec
 	repeated      prometheus.Counter
 	told          *prometheus.CounterVec
+	missed        prometheus.Counter
 }
 
 func newMetrics(driver string) *metrics {
@@ -47,11 +48,15 @@ func newMetrics(driver string) *metrics {
 			Name: "csi_reclaimer_reports_total", ConstLabels: own,
 			Help: "What was told to people as Events, by reason.",
 		}, []string{"reason"}),
+		missed: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "csi_reclaimer_admission_policy_missed_total", ConstLabels: own,
+			Help: "PVs that were bound, or turned to policy Delete, without the finalizer although an admission policy for the driver has stood for a minute.",
+		}),
 	}
 }
 
 func (m *metrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.total, m.failed, m.duration, m.repeated, m.told}
+	return []prometheus.Collector{m.total, m.failed, m.duration, m.repeated, m.told, m.missed}
 }
 
 func (m *metrics) deleted(pv PV, err error, took time.Duration) {

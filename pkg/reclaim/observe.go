@@ -34,6 +34,8 @@ type observer struct {
 	brake       *brake
 	traces      *traces
 	followers   followers
+	// admissions is nil where it is not asked whether an admission policy protects PVs.
+	admissions *admissions
 
 	// leading: this replica acts, so that the end of a PV is its business.
 	leading atomic.Bool
@@ -129,6 +131,7 @@ func (o pvChanges) Added(now *PV) {
 	if o.owns(now) {
 		o.notes.added(now)
 		o.countDue(nil, now)
+		o.noteMissed(nil, now)
 	}
 	o.wakeFamily(now)
 	o.followers.tell(now)
@@ -151,6 +154,7 @@ func (o pvChanges) Updated(before, now *PV) {
 			o.wakeAll()
 		}
 		o.countDue(before, now)
+		o.noteMissed(before, now)
 	}
 	o.wakeFamily(now)
 }

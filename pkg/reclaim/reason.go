@@ -69,6 +69,8 @@ const (
 	ReasonUnreadable         Reason = "Unreadable"
 	ReasonUnwritable         Reason = "Unwritable"
 	ReasonDryRun             Reason = "DryRun"
+	// ReasonAdmissionPolicyIneffective is told once by a process, for all PVs of the driver.
+	ReasonAdmissionPolicyIneffective Reason = "AdmissionPolicyIneffective"
 )
 
 // Reasons returns every reason there is, in the order of their declaration.
@@ -81,7 +83,7 @@ func Reasons() []Reason {
 		ReasonProtect, ReasonAdopt, ReasonReclaim, ReasonUnprotectedReclaim, ReasonVolumeDeleted, ReasonTooLateToKeep,
 		ReasonGone, ReasonLeftToSibling, ReasonVolumeLeftBehind,
 		ReasonVolumeFailedDelete, ReasonVolumeBusy, ReasonSecretNotFound, ReasonSecretUnclear, ReasonCatchingUp,
-		ReasonUnreadable, ReasonUnwritable, ReasonDryRun,
+		ReasonUnreadable, ReasonUnwritable, ReasonDryRun, ReasonAdmissionPolicyIneffective,
 	}
 }
 
@@ -210,6 +212,8 @@ func (r Reason) about() (sentence string, loud notice) {
 		return "What has to be known before a deletion could not be read from the API server; it is tried again.", warning
 	case ReasonUnwritable:
 		return "The API server did not take a change; it is tried again.", warning
+	case ReasonAdmissionPolicyIneffective:
+		return "The PV was bound without the finalizer although an admission policy that adds it stands for the driver, so that PVs which are deleted at once can leak their volumes. Look whether every API server runs with MutatingAdmissionPolicy, and whether the policy is the one of this version; then restart csi-reclaimer.", warning
 	case ReasonDryRun:
 		return "Dry run, nothing is changed.", normal
 	}

@@ -11,7 +11,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -263,4 +265,35 @@ func TestAReleaseThatMayChangeThePolicy(t *testing.T) {
 		s.annotate(vol, "e2e.csi-reclaimer.io/touched", "yes")
 	}
 	s.waitAll(vols, "without our finalizer", isFree)
+}
+
+// TestAPolicyThatIsIneffectiveIsReported: one that stands and adds nothing, here for a condition more, as with an API
+// server that runs without such policies.
+func TestAPolicyThatIsIneffectiveIsReported(t *testing.T) {
+	if version == controlplane.V1_30 {
+		t.Skip("MutatingAdmissionPolicy is served from 1.36 on")
+	}
+	s := newStage(t)
+	policy := admit.Policy(reclaim.RoleOwner, s.Driver)
+	policy.Spec.MatchConditions = append(policy.Spec.MatchConditions, admissionv1.MatchCondition{Name: "off", Expression: "false"})
+	admission := s.client.AdmissionregistrationV1()
+	_, err := admission.MutatingAdmissionPolicies().Create(s.ctx, policy, metav1.CreateOptions{})
+	s.must(err)
+	t.Cleanup(s.uninstallPolicy)
+	_, err = admission.MutatingAdmissionPolicyBindings().Create(s.ctx, admit.Binding(reclaim.RoleOwner), metav1.CreateOptions{})
+	s.must(err)
+	began := time.Now()
+	car := s.sidecar(eager()...)
+	early := s.make(storage.Spec{Dynamic: true})
+	s.waitProtected(early) // by the sidecar, and nobody may conclude anything yet
+	s.metric(car, "csi_reclaimer_admission_policy_missed_total", "0")
+	for time.Since(began) < 65*time.Second { // the time after which a policy counts, and its second
+		time.Sleep(time.Second)
+	}
+	late := s.make(storage.Spec{Dynamic: true})
+	s.waitEvent(late, "AdmissionPolicyIneffective", "although an admission policy")
+	s.metric(car, "csi_reclaimer_admission_policy_missed_total", "1")
+	if s.reported("PersistentVolume", early.Name, "AdmissionPolicyIneffective") {
+		t.Error("a PV from before the policy could be known counts")
+	}
 }
