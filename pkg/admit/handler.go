@@ -85,7 +85,7 @@ func addition(there, missing []string) ([]byte, error) {
 }
 
 // guardPods keeps pods off nodes while one of their claims is being deleted. What cannot be read
-// refuses nothing: a pod that is let through is still looked at by the kubelet.
+// refuses nothing: a webhook that did so would stop all scheduling while the API server is slow.
 func guardPods(reader Reader) judge {
 	return func(ctx context.Context, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
 		ctx, cancel := context.WithTimeout(ctx, readFor)
