@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -133,8 +134,10 @@ func TestDriversAreReleased(t *testing.T) {
 	const other = "other.csi.example.com"
 	hooks := PVWebhooks(Service{}, Drivers{reclaim.RoleOwner: {other}, reclaim.RoleCompanion: {driver, other}})
 	hooks.Webhooks[1].ClientConfig.CABundle = []byte("trusted")
+	listing := Policy(reclaim.RoleOwner, driver, other)
+	listing.UID, listing.ResourceVersion = "read", "7"
 	client, r := releasing(
-		Policy(reclaim.RoleOwner, driver, other), Policy(reclaim.RoleCompanion, other), hooks,
+		listing, Policy(reclaim.RoleCompanion, other), hooks,
 		driversPV("bound", driver, nil),
 		driversPV("kept", driver, func(pv *v1.PersistentVolume) {
 			pv.DeletionTimestamp, pv.Spec.PersistentVolumeReclaimPolicy = deleted, v1.PersistentVolumeReclaimRetain
@@ -147,6 +150,13 @@ func TestDriversAreReleased(t *testing.T) {
 	var patched []string
 	client.PrependReactor("patch", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		patched = append(patched, action.GetResource().Resource)
+		if patch, is := action.(clienttesting.PatchActionImpl); is && patch.Name == PolicyName {
+			for _, want := range []string{`"uid":"read"`, `"resourceVersion":"7"`} {
+				if !strings.Contains(string(patch.Patch), want) {
+					t.Errorf("written %s, want it bound to what was read: %s", patch.Patch, want)
+				}
+			}
+		}
 		return false, nil, nil
 	})
 	got, err := r.run(t.Context(), []string{driver})

@@ -25,12 +25,8 @@ func admitting() []mutant {
 			before: "pv.DeletionTimestamp != nil, twin:", after: "pv.DeletionTimestamp != nil, twin && false:",
 		},
 		{
-			name: "admit: a role that adds no finalizer adds one", in: in, file: "policy.go",
-			before: "\tcase reclaim.RoleObserver, reclaim.RoleUnknown:\n\t}\n\treturn \"\"", after: "\tcase reclaim.RoleObserver, reclaim.RoleUnknown:\n\t}\n\treturn reclaim.Finalizer",
-		},
-		{
 			name: "admit: a driver that is not listed is protected", in: in, file: "rule.go",
-			before: "if listed && !slices.Contains(pv.Finalizers, finalizer) {", after: "if !slices.Contains(pv.Finalizers, finalizer) {",
+			before: "if listed && !slices.Contains(pv.Finalizers, finalizer) {", after: "if (listed || true) && !slices.Contains(pv.Finalizers, finalizer) {",
 		},
 		{
 			name: "admit: a finalizer that is there is put on again", in: in, file: "rule.go",
@@ -129,12 +125,8 @@ func admitting() []mutant {
 			before: "FailurePolicy: ptr.To(admissionv1.Ignore),", after: "FailurePolicy: ptr.To(admissionv1.Fail),",
 		},
 		{
-			name: "admit: a list that another wrote is taken for ours", in: in, file: "policy.go",
-			before: "if !begins || !ends {", after: "if !begins && !ends {",
-		},
-		{
 			name: "admit: a list that cannot be read is empty", in: in, file: "policy.go",
-			before: "return nil, fmt.Errorf(\"%w: %w\", errForeign, err)", after: "return nil, nil",
+			before: "return nil, fmt.Errorf(\"%w: %w\", errForeign, err)", after: "_ = fmt.Sprint(err)\n\t\t\treturn nil, nil",
 		},
 		{
 			name: "admit: conditions without a list are an empty list", in: in, file: "policy.go",
@@ -158,7 +150,7 @@ func admitting() []mutant {
 		},
 		{
 			name: "admit: one try without finalizers shows that a list is in force", in: in, file: "await.go",
-			before: "case pv == nil, !back && now.Sub(quiet) >= settle:", after: "case pv == nil, !back:",
+			before: "case pv == nil, !back && now.Sub(quiet) >= settle:", after: "case pv == nil, !back && now.Sub(quiet) >= 0:",
 		},
 		{
 			name: "admit: a finalizer that comes back for ever is no error", in: in, file: "await.go",
