@@ -105,9 +105,9 @@ func TestValuesThatAreWrongAreRefused(t *testing.T) {
 		"admissionPolicy=true":               "admissionPolicy",
 		"monitoring.alerts.labels.a=true":    "labels",
 		"serviceAccount.name=":               "name",
-		"admissionPolicy.enabled=true,webhooks.persistentVolumes=true": "choose one",
-		"admissionPolicy.enabled=true":                                 "none is named",
-		"webhooks.persistentVolumes=true":                              "none is named",
+		"admissionPolicy.enabled=true,webhooks.persistentVolumes=true,protectedDrivers.d=owner": "choose one",
+		"admissionPolicy.enabled=true":    "none is named",
+		"webhooks.persistentVolumes=true": "none is named",
 	} {
 		_, err := helm(t, "template", guard, inDeploy(t, "charts", guard), "--set", value)
 		if err == nil || !strings.Contains(err.Error(), complaint) {
