@@ -153,7 +153,7 @@ func install(t *testing.T, drivers Drivers) (remove func()) {
 		}
 		for role, names := range drivers {
 			if finalizerOf(role) != "" {
-				until(t, "the end of the policy", func() bool { return !protectsDriver(t, names[len(names)-1]) })
+				until(t, "the end of the policy", func() bool { return !protectsDriver(t, names[len(names)-1]) }) //nolint:contextcheck // the test's own
 			}
 		}
 	})
