@@ -24,6 +24,29 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/page"
 )
 
+// fromLibraries is what Kubernetes' libraries serve in each program. test/deploy holds it, as all of the page, against
+// a live scrape.
+const fromLibraries = `
+## Both
+
+The libraries of Kubernetes add their own, of which these are for dashboards and alerts:
+
+| metric | type | labels | what it says |
+|---|---|---|---|
+| ` + "`go_goroutines` | gauge |  | Number of goroutines that currently exist." + ` |
+| ` + "`leader_election_master_status` | gauge | `name` | With `--leader-election`: 1 while this replica holds the Lease of that name, else 0." + ` |
+| ` + "`process_cpu_seconds_total` | counter |  | Total user and system CPU time spent in seconds." + ` |
+| ` + "`process_resident_memory_bytes` | gauge |  | Resident memory size in bytes." + ` |
+| ` + "`process_start_time_seconds` | gauge |  | When the process started, in seconds since 1970." + ` |
+| ` + "`rest_client_request_duration_seconds` | histogram | `host`, `verb` | Latency of calls to the API server." + ` |
+| ` + "`rest_client_requests_total` | counter | `code`, `host`, `method` | Calls to the API server, by the answer's status." + ` |
+| ` + "`workqueue_adds_total` | counter | `name` | Items added to a work queue." + ` |
+| ` + "`workqueue_depth` | gauge | `name` | Items that wait in a work queue." + ` |
+| ` + "`workqueue_queue_duration_seconds` | histogram | `name` | How long an item waited in a work queue." + ` |
+| ` + "`workqueue_retries_total` | counter | `name` | Retries of items of a work queue." + ` |
+| ` + "`workqueue_work_duration_seconds` | histogram | `name` | How long the work on an item took." + ` |
+`
+
 // registered is what a program registers, as a prometheus.Registerer.
 type registered struct{ collectors []prometheus.Collector }
 
@@ -46,7 +69,7 @@ Made from what the programs register (` + "`make docs`" + `). They are served un
 	metrics(t, &text, "csi-reclaimer", sidecar(t))
 	text.WriteString("\nNames without `csi_reclaimer_` are those of external-provisioner, so that its dashboards go on. Besides, `csi_sidecar_operations_seconds` has each call of the driver, as in all kubernetes-csi sidecars.\n")
 	metrics(t, &text, "volume-guard", guard(t))
-	text.WriteString("\n## Both\n\nThe libraries of Kubernetes add their own: `workqueue_*`, `rest_client_*`, `leader_election_master_status`, `process_*` and `go_*`.\n")
+	text.WriteString(fromLibraries)
 	page.Check(t, "metrics.md", text.String())
 }
 
