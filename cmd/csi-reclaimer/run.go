@@ -9,7 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	csimetrics "github.com/kubernetes-csi/csi-lib-utils/metrics"
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/klog/v2"
 
@@ -37,8 +36,7 @@ func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 	}
 
 	state := serve.NewState(func() error { return errors.New("waiting for the CSI driver") })
-	// The process's start time is in the legacy registry already, and twice is an error.
-	rpcs := csimetrics.NewCSIMetricsManagerWithOptions("", csimetrics.WithProcessStartTime(false))
+	rpcs := newRPCMetrics()
 	own := prometheus.NewRegistry()
 	background, stopBackground := context.WithCancel(context.WithoutCancel(ctx))
 	var serving sync.WaitGroup
@@ -47,7 +45,7 @@ func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 	if o.audits() {
 		o.http.Handle(auditPath, &o.audit.board)
 	}
-	if err := o.http.Start(background, &serving, state, own, rpcs.GetRegistry()); err != nil {
+	if err := o.http.Start(background, &serving, state, own, rpcs); err != nil {
 		return err
 	}
 

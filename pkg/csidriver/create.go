@@ -34,7 +34,7 @@ func (d *Driver) CreateVolume(ctx context.Context, request *csi.CreateVolumeRequ
 	logger := klog.FromContext(ctx).V(5)
 	logger.Info("Calling CreateVolume", "volumeName", name, "secrets", len(secrets))
 	// Without a logger for csi-lib-utils, which would log the driver's error as it came.
-	answer, err := csi.NewControllerClient(d.conn).CreateVolume(klog.NewContext(ctx, klog.Logger{}), full)
+	answer, err := csi.NewControllerClient(d.conn).CreateVolume(forLibrary(ctx), full)
 	err = plainly(err, secrets)
 	logger.Info("CreateVolume was answered", "volumeName", name, "volumeHandle", brief.Text(answer.GetVolume().GetVolumeId(), maxHandle), "err", err)
 	switch {

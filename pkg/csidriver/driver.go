@@ -3,6 +3,7 @@ package csidriver
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/migration"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/brief"
 )
 
@@ -281,7 +283,7 @@ func (d *Driver) DeleteVolume(ctx context.Context, handle string, secrets map[st
 	logger.Info("Calling DeleteVolume", "volumeHandle", brief.Text(handle, maxHandle), "secrets", len(secrets))
 	ctx, endSpan := d.beginSpan(ctx, "csi.v1.Controller/DeleteVolume")
 	// Without a logger for csi-lib-utils, which would log the driver's error as it came.
-	_, err := csi.NewControllerClient(d.conn).DeleteVolume(klog.NewContext(ctx, klog.Logger{}), &csi.DeleteVolumeRequest{
+	_, err := csi.NewControllerClient(d.conn).DeleteVolume(forLibrary(ctx), &csi.DeleteVolumeRequest{
 		VolumeId: handle,
 		Secrets:  secrets,
 	})
@@ -292,6 +294,13 @@ func (d *Driver) DeleteVolume(ctx context.Context, handle string, secrets map[st
 		return mark(fmt.Errorf("delete volume %q: %w", brief.Text(handle, maxHandle), err))
 	}
 	return nil
+}
+
+// forLibrary returns the context of a call as csi-lib-utils is to see it: without a logger, and with what its metrics say
+// of the volume (package migration), which they do only if they have that label.
+func forLibrary(ctx context.Context) context.Context {
+	migrated := connection.AdditionalInfo{Migrated: strconv.FormatBool(migration.Marked(ctx))}
+	return context.WithValue(klog.NewContext(ctx, klog.Logger{}), connection.AdditionalInfoKey, migrated)
 }
 
 // Close ends the connection. Calls in flight fail.

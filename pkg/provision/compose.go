@@ -187,7 +187,8 @@ func (c *Composer) Compose(ctx context.Context, want Want) (*Order, error) {
 		klog.FromContext(ctx).V(2).Info("The StorageClass has parameters of old; their names begin with csi.storage.k8s.io/ today", "storageClass", want.Class.Name, "parameters", plan.Outdated)
 	}
 	o := &Order{
-		Request: plan.Request, Secret: plan.Secret, MayReschedule: plan.MayReschedule,
+		Migrated: plan.Migrated,
+		Request:  plan.Request, Secret: plan.Secret, MayReschedule: plan.MayReschedule,
 		PV: func(made *csi.Volume) (*v1.PersistentVolume, error) {
 			pv, err := plan.PV(&csi.CreateVolumeResponse{Volume: made})
 			if err == nil {

@@ -10,6 +10,7 @@ import (
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v10/util"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/migration"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
@@ -213,7 +214,7 @@ func (w *run) createVolume(ctx context.Context, why Reason) error {
 	before := it.volume
 	it.volume, it.tried, it.failed, it.unfit = VolumeUnknown, true, false, false
 	w.asked = true
-	volume, err := w.driver.CreateVolume(ctx, it.order.Request, secrets)
+	volume, err := w.driver.CreateVolume(migration.Mark(ctx, it.order.Migrated), it.order.Request, secrets)
 	switch class := outcome.Of(err); {
 	case err == nil:
 		it.volume, it.handle, it.doubt = VolumeMade, volume.GetVolumeId(), false

@@ -32,6 +32,8 @@ type Order struct {
 	Secret *v1.SecretReference
 	// CloneOf is the claim whose volume is read while this one is made, nil for none.
 	CloneOf *SourceClaim
+	// Migrated: the class is one of the in-tree plugin that the driver took over from.
+	Migrated bool
 	// MayReschedule: where the driver has no room, another node may do.
 	MayReschedule bool
 	// PV makes the PV of the volume that the driver made: named as Orders has it, naming the driver's volume,

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/migration"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 )
@@ -77,15 +78,19 @@ func (r *Reclaimer) ask(ctx context.Context, c call) (a answer) {
 		a.nodes, a.err = r.cluster.listNodes(ctx)
 	case DeleteVolume:
 		start := r.cfg.Clock.Now()
-		a.err = r.deleter.DeleteVolume(ctx, c.pv.Handle, c.secrets)
+		a.err = r.deleter.DeleteVolume(migration.Mark(ctx, c.pv.InTree), c.pv.Handle, c.secrets)
 		if r.cfg.NotFoundIsDeleted && outcome.Of(a.err) == outcome.NotFound {
 			a.err = nil
 		}
 		r.metrics.deleted(c.pv, a.err, r.cfg.Clock.Since(start))
 	case DeletePV:
 		a.err = r.cluster.deletePV(ctx, c.pv)
+		r.metrics.unfinished(c.pv, a.err)
 	case AddFinalizer, AdoptPV, DropFinalizer, ReleasePV:
 		a.version, a.err = r.cluster.patchFinalizers(ctx, c.pv, c.add, c.drop, c.bound)
+		if c.Action == ReleasePV {
+			r.metrics.unfinished(c.pv, a.err)
+		}
 	case Wait:
 	}
 	return a

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	dto "github.com/prometheus/client_model/go"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -74,6 +75,33 @@ func TestAStepThatFailsIsTheOnlyOneRepeated(t *testing.T) {
 			r.reclaim(t.Context(), "pv")
 			w.expect(t, want...)
 		})
+	}
+}
+
+// TestFailedDeletionsAreCounted: as sig-storage-lib-external-provisioner counts them, with the writes that follow the
+// volume's deletion, and without those that find the PV gone or changed.
+func TestFailedDeletionsAreCounted(t *testing.T) {
+	broken := errors.New("broken")
+	for _, c := range []struct {
+		step string
+		err  error
+		want float64
+	}{
+		{"read pv", broken, 0}, {"delete volume", broken, 1}, {"delete PV", broken, 1}, {"release", broken, 1},
+		{"delete PV", kube.ErrGone, 0}, {"release", kube.ErrGone, 0}, {"release", kube.ErrChanged, 0},
+	} {
+		w, r := newWorld(t)
+		w.pv.StorageClass = "fast"
+		w.store(r, w.pv)
+		w.fail[c.step] = c.err
+		r.reclaim(t.Context(), "pv")
+		var failed dto.Metric
+		if err := r.metrics.failed.WithLabelValues("fast").Write(&failed); err != nil {
+			t.Fatal(err)
+		}
+		if got := failed.GetCounter().GetValue(); got != c.want {
+			t.Errorf("%s: %v: %v failures are counted, want %v", c.step, c.err, got, c.want)
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/brief"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 )
 
 // maxClass is how long the name of a StorageClass can be (a DNS subdomain, RFC 1123).
@@ -32,7 +33,7 @@ func newMetrics(driver string) *metrics {
 		}, class),
 		failed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "controller_persistentvolume_delete_failed_total",
-			Help: "Deletions of a volume that failed and are tried again, by storage class.",
+			Help: "Failures to delete a volume or, after that, its PV, each of which is tried again, by storage class.",
 		}, class),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "controller_persistentvolume_delete_duration_seconds",
@@ -64,6 +65,13 @@ func (m *metrics) deleted(pv PV, err error, took time.Duration) {
 	}
 	m.total.WithLabelValues(class).Inc()
 	m.duration.WithLabelValues(class).Observe(took.Seconds())
+}
+
+// unfinished counts a write that follows the volume's deletion and failed, as sig-storage-lib-external-provisioner does.
+func (m *metrics) unfinished(pv PV, err error) {
+	if err != nil && !errors.Is(err, kube.ErrGone) && !errors.Is(err, kube.ErrChanged) {
+		m.failed.WithLabelValues(brief.Text(pv.StorageClass, maxClass)).Inc()
+	}
 }
 
 // inventory counts PVs at the moment it is asked.

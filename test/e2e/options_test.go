@@ -106,7 +106,7 @@ func TestAMigratedVolume(t *testing.T) {
 	s := newStageAs(t, "owner", mockdriver.Options{Name: driver, Args: []string{
 		"--static-volume=vol-0123456789abcdef0", "--static-volume=vol-0123456789abcdef1", "--static-volume=vol-0123456789abcdef2",
 	}})
-	s.sidecar(eager()...)
+	car := s.sidecar(eager()...)
 	inTree := func(handle string, annotations map[string]string) storage.Spec {
 		return storage.Spec{Handle: handle, Change: func(pv *v1.PersistentVolume) {
 			pv.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{
@@ -141,6 +141,12 @@ func TestAMigratedVolume(t *testing.T) {
 		s.expectDeleted(vol, 1)
 	}
 	s.expectKept(vols["provisioner unknown"])
+	own := s.make(storage.Spec{})
+	s.must(own.DeleteClaim(s.ctx))
+	s.must(own.WaitGone(s.soon()))
+	const calls = `csi_sidecar_operations_seconds_count{driver_name="` + driver + `",grpc_status_code="OK",method_name="/csi.v1.Controller/DeleteVolume",migrated=`
+	s.metric(car, calls+`"true"}`, "2")
+	s.metric(car, calls+`"false"}`, "1")
 }
 
 // TestANameUsedAgain has a PV made anew under the name of one that is being reclaimed.
