@@ -47,6 +47,12 @@ The libraries of Kubernetes add their own, of which these are for dashboards and
 | ` + "`workqueue_work_duration_seconds` | histogram | `name` | How long the work on an item took." + ` |
 `
 
+// ofDriverCalls is the row of what csi-lib-utils measures, which registers with no driver of a test, and what is to be said
+// of all rows.
+const ofDriverCalls = "| `csi_sidecar_operations_seconds` | histogram | `driver_name`, `grpc_status_code`, `method_name` | " +
+	"Each call of the driver, as in all kubernetes-csi sidecars. For a driver that took over from an in-tree plugin it has the label `migrated` too: `true` for a volume of that plugin. |\n" +
+	"\nNames without `csi_reclaimer_` are those of external-provisioner, so that its dashboards go on.\n"
+
 // registered is what a program registers, as a prometheus.Registerer.
 type registered struct{ collectors []prometheus.Collector }
 
@@ -67,7 +73,7 @@ Made from what the programs register (` + "`make docs`" + `). They are served un
 [operate.md](operate.md).
 `)
 	metrics(t, &text, "csi-reclaimer", sidecar(t))
-	text.WriteString("\nNames without `csi_reclaimer_` are those of external-provisioner, so that its dashboards go on. Besides, `csi_sidecar_operations_seconds` has each call of the driver, as in all kubernetes-csi sidecars.\n")
+	text.WriteString(ofDriverCalls)
 	metrics(t, &text, "volume-guard", guard(t))
 	text.WriteString(fromLibraries)
 	page.Check(t, "metrics.md", text.String())
