@@ -7,7 +7,6 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	v1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -57,6 +56,8 @@ type Composer struct {
 	clients kube.Clients
 	// places is nil where it does not matter where the nodes are.
 	places *places.Places
+	// discovery returns the resources that the API server serves in storage.k8s.io/v1.
+	discovery func(ctx context.Context) (*metav1.APIResourceList, error)
 }
 
 var (
@@ -93,6 +94,7 @@ func newComposer(clients kube.Clients, driver Capable, cfg ComposerConfig) (*Com
 		return nil, fmt.Errorf("make a composer: %w", err)
 	}
 	c := &Composer{cfg: cfg, driver: describe(driver), clients: clients}
+	c.discovery = c.discover
 	const topology = csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS
 	if cfg.IgnoreTopology {
 		delete(c.driver.Plugin, topology)
@@ -215,7 +217,7 @@ func (c *Composer) checkHere(pv *v1.PersistentVolume) error {
 // gather adds to the facts what is needed.
 func (c *Composer) gather(ctx context.Context, f *order.Facts, need order.Need, node *v1.Node) (err error) {
 	if need.AttributesClass != "" {
-		if f.Attributes, err = c.attributes(ctx, need.AttributesClass); err != nil {
+		if f.Attributes, f.AttributesUnserved, err = c.attributes(ctx, need.AttributesClass); err != nil {
 			return err
 		}
 	}
@@ -241,11 +243,6 @@ func (c *Composer) gather(ctx context.Context, f *order.Facts, need order.Need, 
 		f.Nodes, err = c.places.Nodes()
 	}
 	return err
-}
-
-func (c *Composer) attributes(ctx context.Context, name string) (*storagev1.VolumeAttributesClass, error) {
-	class, err := c.clients.Storage.VolumeAttributesClasses().Get(ctx, name, metav1.GetOptions{})
-	return orNil(class, err, "VolumeAttributesClass", name)
 }
 
 // source reads a claim and the PV that it is bound to.

@@ -87,6 +87,7 @@ func TestCompose(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			composer.discovery = serving("storageclasses", "volumeattributesclasses")
 			got, err := composer.Compose(t.Context(), c.want)
 			if order.ReasonOf(err) != c.reason || (err == nil) != (c.reason == "") {
 				t.Fatalf("%v, want %q", err, c.reason)
@@ -95,6 +96,57 @@ func TestCompose(t *testing.T) {
 				t.Errorf("%+v", got)
 			}
 		})
+	}
+}
+
+// serving is the discovery of an API server with these resources.
+func serving(resources ...string) func(context.Context) (*metav1.APIResourceList, error) {
+	list := &metav1.APIResourceList{}
+	for _, name := range resources {
+		list.APIResources = append(list.APIResources, metav1.APIResource{Name: name})
+	}
+	return func(context.Context) (*metav1.APIResourceList, error) { return list, nil }
+}
+
+// TestAClusterWithoutVolumeAttributesClasses: a claim that names one is refused with that reason, and not for ever.
+func TestAClusterWithoutVolumeAttributesClasses(t *testing.T) {
+	client := fake.NewClientset()
+	composer, err := newComposer(kube.Clients{Core: client.CoreV1(), Storage: client.StorageV1()}, able{}, ComposerConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	composer.discovery = serving("storageclasses")
+	if _, err := composer.Compose(t.Context(), want(tier("gold"))); order.ReasonOf(err) != order.ReasonAttributesClassUnserved {
+		t.Errorf("where they are not served: %v", err)
+	}
+	composer.discovery = func(context.Context) (*metav1.APIResourceList, error) { return nil, errLost }
+	if _, err := composer.Compose(t.Context(), want(tier("gold"))); !errors.Is(err, errLost) || order.ReasonOf(err) != "" {
+		t.Errorf("where that cannot be found out: %v", err)
+	}
+	composer.discovery = serving("volumeattributesclasses")
+	_, err = client.StorageV1().VolumeAttributesClasses().Create(t.Context(),
+		&storagev1.VolumeAttributesClass{ObjectMeta: metav1.ObjectMeta{Name: "gold"}, DriverName: driverName}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := composer.Compose(t.Context(), want(tier("gold"))); err != nil {
+		t.Errorf("after an upgrade: %v", err)
+	}
+}
+
+// TestVolumeAttributesClassesSwitchedOff: none is read, and a claim that names one is refused.
+func TestVolumeAttributesClassesSwitchedOff(t *testing.T) {
+	client := fake.NewClientset()
+	client.PrependReactor("get", "volumeattributesclasses", func(k8stesting.Action) (bool, runtime.Object, error) { return true, nil, errLost })
+	composer, err := newComposer(kube.Clients{Core: client.CoreV1(), Storage: client.StorageV1()}, able{}, ComposerConfig{Settings: order.Settings{NoAttributesClass: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := composer.Compose(t.Context(), want(tier("gold"))); order.ReasonOf(err) != order.ReasonAttributesClassUnserved {
+		t.Errorf("a claim with a class: %v", err)
+	}
+	if _, err := composer.Compose(t.Context(), want()); err != nil {
+		t.Errorf("a claim without: %v", err)
 	}
 }
 

@@ -188,6 +188,7 @@ func (p *Provisioner) claimChanged(before, now *v1.PersistentVolumeClaim) {
 
 func (p *Provisioner) claimGone(last *v1.PersistentVolumeClaim) {
 	p.bids.forget(last.UID)
+	p.reports.announced.Delete(last.UID)
 	if _, known := p.lives.known(last.UID); known {
 		p.ended.Store(keyOf(last), last)
 		p.clean.Add(keyOf(last))

@@ -20,6 +20,9 @@ const maxMessage = 1024
 type reports struct {
 	events record.EventRecorder
 
+	// announced are the claims, by UID, whose owner knows that others make the volume.
+	announced sync.Map
+
 	mu   sync.Mutex
 	last map[types.UID]Reason
 }

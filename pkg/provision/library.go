@@ -55,7 +55,11 @@ func (l library) ShouldProvision(ctx context.Context, claim *v1.PersistentVolume
 	switch {
 	case err != nil:
 		// Provision finds the same, and tells of it, unless it is nothing to us.
-		return remedyOf(err) != order.RemedyIgnore
+		if remedyOf(err) != order.RemedyIgnore {
+			return true
+		}
+		w.announce(ctx, err)
+		return false
 	case d.Action == Protect:
 		return w.unprotected(ctx, w.act(ctx, d))
 	}

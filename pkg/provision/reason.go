@@ -12,6 +12,8 @@ const (
 	ReasonNotBegun      Reason = "NotBegun"
 	ReasonLeftToLibrary Reason = "LeftToLibrary"
 	ReasonOtherNode     Reason = "OtherNode"
+	// ReasonLeftToPopulator: see order.ReasonLeftToPopulator.
+	ReasonLeftToPopulator Reason = "LeftToPopulator"
 )
 
 // Reasons for acting.
@@ -45,7 +47,7 @@ const (
 // Reasons returns every reason there is, in the order of their declaration.
 func Reasons() []Reason {
 	return []Reason{
-		ReasonNotOurs, ReasonNotBegun, ReasonLeftToLibrary, ReasonOtherNode,
+		ReasonNotOurs, ReasonNotBegun, ReasonLeftToLibrary, ReasonOtherNode, ReasonLeftToPopulator,
 		ReasonProvision, ReasonFinish, ReasonCleanUp, ReasonStored, ReasonNothing, ReasonHasAnother, ReasonDiscard, ReasonBidding,
 		ReasonOutcomeUnknown, ReasonNameTaken,
 		ReasonFailed, ReasonCleanUpFailed, ReasonUnreadable, ReasonUnwritable,
@@ -97,6 +99,8 @@ func (r Reason) about() (sentence string, loud notice) {
 		return "The volume is made when the claim's turn comes.", silent
 	case ReasonOtherNode:
 		return "The volume is made on the node that was selected for the claim.", silent
+	case ReasonLeftToPopulator:
+		return "The claim takes its data from a kind of object that is not for this provisioner: a volume populator, if one is installed for that kind, makes and fills the volume.", normal
 	case ReasonBidding:
 		return "The claim binds immediately; the first node to select itself makes its volume.", silent
 	case ReasonProvision:

@@ -123,6 +123,34 @@ func TestAClaimThatOthersProvisionIsLeftAlone(t *testing.T) {
 	}
 }
 
+// TestAClaimForAPopulatorSaysSoOnce: its owner gets one Event, however often the claim changes.
+func TestAClaimForAPopulatorSaysSoOnce(t *testing.T) {
+	w := newWorld(t)
+	populated := refusal(t, func(f *order.Facts) {
+		group := "example.com"
+		f.Claim.Spec.DataSourceRef = &v1.TypedObjectReference{APIGroup: &group, Kind: "Backup", Name: "monday"}
+	}, order.RemedyIgnore)
+	refused, _ := w.refusing(populated)
+	events := record.NewFakeRecorder(100)
+	w.start(Config{Events: events})
+	w.makeClaim()
+	w.wait("it was looked at", func() bool { return refused.Load() > 0 })
+	before := refused.Load()
+	claim := w.claim()
+	claim.Labels = map[string]string{"changed": "true"}
+	_, err := w.client.CoreV1().PersistentVolumeClaims(claim.Namespace).Update(t.Context(), claim, metav1.UpdateOptions{})
+	w.must(err)
+	w.wait("it was looked at again", func() bool { return refused.Load() > before })
+	w.deleteClaim()
+	w.wait("it is gone", w.gone)
+	if told := <-events.Events; !strings.HasPrefix(told, "Normal "+string(ReasonLeftToPopulator)) || !strings.Contains(told, `Backup "monday"`) {
+		t.Errorf("told %q", told)
+	}
+	if len(w.told()) > 0 || len(events.Events) > 0 {
+		t.Errorf("diary: %q, %d more events", w.told(), len(events.Events))
+	}
+}
+
 func TestANodeThatCannotHaveTheVolumeIsGivenBack(t *testing.T) {
 	w := newWorld(t)
 	_, err := w.client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "unfit"}}, metav1.CreateOptions{})

@@ -27,7 +27,10 @@ func Needs(f Facts) (Need, error) {
 	if err != nil {
 		return Need{}, err
 	}
-	need := Need{AttributesClass: f.attributesClass()}
+	var need Need
+	if f.readsAttributes() {
+		need.AttributesClass = f.attributesClass()
+	}
 	switch source.kind {
 	case fromSnapshot:
 		need.Snapshot = source.name

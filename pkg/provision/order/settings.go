@@ -35,6 +35,9 @@ type Settings struct {
 	// ControllerPublishReadOnly attaches volumes read-only whose only access mode is
 	// ReadOnlyMany (--controller-publish-readonly).
 	ControllerPublishReadOnly bool
+	// NoAttributesClass refuses claims that name a VolumeAttributesClass
+	// (--feature-gates=VolumeAttributesClass=false).
+	NoAttributesClass bool
 	// Identity is noted in the attributes of each volume, for people who look for the process
 	// that made it. It may differ from process to process. Empty notes nothing.
 	Identity string
