@@ -81,6 +81,7 @@ func (o *options) composerConfig(identity string, node *reclaim.Node) provision.
 	c := provision.ComposerConfig{Settings: o.volumes, IgnoreTopology: !o.gates.Enabled(topologyGate), Node: node}
 	c.Settings.SkipImmediateTopology = !o.immediate
 	c.Settings.AllowModeConversion = !o.preventMode
+	c.Settings.NoAttributesClass = !o.gates.Enabled(attributesGate)
 	c.Settings.Identity = identity
 	return c
 }

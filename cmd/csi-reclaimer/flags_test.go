@@ -110,7 +110,7 @@ func TestWhatIsProvisioned(t *testing.T) {
 	}
 	for _, args := range [][]string{
 		{"--role=companion", "--provision=true"}, {"--node-deployment=true"},
-		{"--feature-gates=CrossNamespaceVolumeDataSource=true"}, {"--feature-gates=VolumeAttributesClass=false"},
+		{"--feature-gates=CrossNamespaceVolumeDataSource=true"}, {"--leader-election-labels=team"},
 		{"--cloning-protection-threads=0"}, {"--volume-name-prefix=No_Name"}, {"--volume-name-uuid-length=33"},
 	} {
 		if _, err := parse(t, args...); err == nil {

@@ -35,12 +35,26 @@ func newProvisioner(ctx context.Context, o *options, config *rest.Config, driver
 	if err != nil {
 		return nil, err
 	}
+	if o.gates.Enabled(attributesGate) {
+		sayAttributesClasses(ctx, composer)
+	}
 	settings := o.provisionConfig(node)
 	settings.Volumes, settings.Changed, settings.Events, settings.Metrics = shared.Volumes, shared.Changed, shared.Events, shared.Metrics
 	if plugin := order.InTreePlugin(driver.Name()); plugin != "" {
 		settings.AlsoKnownAs = []string{plugin}
 	}
 	return provision.New(config, driver.Name(), driver, composer, settings)
+}
+
+// sayAttributesClasses logs where a cluster has no VolumeAttributesClasses. What that means for a claim is decided when
+// one is named.
+func sayAttributesClasses(ctx context.Context, composer *provision.Composer) {
+	switch served, err := composer.ServesAttributesClasses(ctx); {
+	case err != nil:
+		klog.FromContext(ctx).Info("It could not be found out whether the cluster has VolumeAttributesClasses", "err", err)
+	case !served:
+		klog.FromContext(ctx).Info("VolumeAttributesClass is off: the API server does not serve it in storage.k8s.io/v1. A claim that names one gets no volume")
+	}
 }
 
 // identity is noted in the attributes of each volume, in the form in which the stock provisioner

@@ -120,6 +120,7 @@ func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 	serving.Go(func() {
 		preflight.Watch(background, rights, func(missing []reclaim.Right) { ready.lack(missing, state) })
 	})
+	o.leader.Keep = !o.gates.Enabled(releaseLeaseGate)
 	elector, err := o.leader.Elector(config, o.node.lease(leaseName(driver.Name(), parseRole(o.role))), o.dryRun)
 	if err != nil {
 		return err

@@ -46,6 +46,8 @@ type Config struct {
 	Identity string
 	// LeaseDuration, RenewDeadline and RetryPeriod are those of client-go's leaderelection.
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
+	// Labels are set on the Lease by the replica that leads; others on it stay. Default: none.
+	Labels map[string]string
 }
 
 // Elector takes part in one election. A nil Elector is for a program without: it leads at once, and is
@@ -103,11 +105,11 @@ func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context) error)
 	events := record.NewBroadcaster(record.WithContext(election))
 	defer events.Shutdown()
 	events.StartRecordingToSink(&corev1.EventSinkImpl{Interface: e.client.CoreV1().Events(e.cfg.Namespace)})
-	lock, err := resourcelock.New(resourcelock.LeasesResourceLock, e.cfg.Namespace, e.cfg.Name, e.client.CoreV1(), e.client.CoordinationV1(),
+	lock, err := resourcelock.NewWithLabels(resourcelock.LeasesResourceLock, e.cfg.Namespace, e.cfg.Name, e.client.CoreV1(), e.client.CoordinationV1(),
 		resourcelock.ResourceLockConfig{
 			Identity:      e.cfg.Identity,
 			EventRecorder: events.NewRecorder(scheme.Scheme, v1.EventSource{Component: e.cfg.Name + "/" + e.cfg.Identity}),
-		})
+		}, e.cfg.Labels)
 	if err != nil {
 		return fmt.Errorf("set up the Lease %s/%s: %w", e.cfg.Namespace, e.cfg.Name, err)
 	}
