@@ -218,7 +218,7 @@ func (o *options) reclaimConfig(driver string) reclaim.Config {
 }
 
 // leaseName is the Lease that replicas compete for. An owner takes the stock provisioner's,
-// so that the two are never at work together; the other roles are for working beside it.
+// so that one waits for the other; the other roles are for working beside it.
 func leaseName(driver string, role reclaim.Role) string {
 	if role == reclaim.RoleOwner {
 		return leader.LeaseName(driver)

@@ -80,7 +80,7 @@ func addition(there []string, finalizer string) ([]byte, error) {
 }
 
 // guardPods keeps pods off nodes while one of their claims is being deleted. What cannot be read
-// refuses nothing: a pod that is let through is still looked at by the kubelet.
+// refuses nothing, although nobody makes up for it: see DESIGN.md.
 func guardPods(reader Reader) judge {
 	return func(ctx context.Context, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
 		ctx, cancel := context.WithTimeout(ctx, readFor)
