@@ -6,13 +6,13 @@ BIN       := .build/bin
 LINT      := $(BIN)/golangci-lint
 # The packages whose tests need no control plane and start no other program.
 UNIT      := ./cmd/... ./pkg/... ./mock-driver/... ./test/demo/... ./test/process/... ./test/mutants/... \
-             ./test/bench/... ./test/storage/... ./test/reference/... \
+             ./test/bench/... ./test/storage/... ./test/reference/... ./test/suites \
              ./test/faults/oracle ./test/faults/proxy ./test/faults/scenario
 # Tests that wait for real programs; far above what they take.
 TIMEOUT   ?= 30m
 
 .DEFAULT_GOAL := help
-.PHONY: help build plugin krew demo test test-unit test-model model model-deep mutants test-sanity test-e2e test-controlplane controlplane faults bench bench-plot fuzz lint docs fmt clean
+.PHONY: help build plugin krew demo test test-unit test-model model model-deep mutants test-sanity test-e2e test-e2e-oldest test-controlplane test-apiserver controlplane faults bench bench-plot fuzz lint docs fmt clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,7 +40,8 @@ krew: ## Make the plugin's archives and its krew manifest in .build/krew, for VE
 demo: ## Show the main jobs on real control planes; KEEP=1 leaves it up. Needs Go, git, make
 	$(GO) run ./test/demo $(if $(KEEP),--keep)
 
-test: test-unit test-model test-controlplane test-sanity test-e2e ## Run all tests. Also needs a C compiler, for -race
+test: ## Run all tests, and say at the end which suites failed. Also needs a C compiler, for -race
+	$(GO) run ./test/suites $(MAKE) test-unit test-model test-controlplane test-apiserver test-sanity test-e2e test-e2e-oldest
 
 test-unit: ## Run the tests that need no control plane
 	$(GO) test -race $(UNIT)
@@ -60,22 +61,28 @@ mutants: ## Show that tests and model notice each guard that is taken out; an ho
 controlplane: ## Compile the control planes; the first time takes minutes each
 	$(GO) run ./test/controlplane/cmd/controlplane build --version all
 
-test-controlplane: controlplane ## Test the testbed, and what talks to the API server, against real ones
+test-controlplane: controlplane ## Test the testbed, and what is in deploy/ and docs/, against real control planes
 	$(GO) test -race -timeout $(TIMEOUT) ./test/controlplane/... ./test/deploy/...
-	$(GO) test -race -timeout $(TIMEOUT) -tags controlplane ./pkg/internal/kube ./pkg/provision/snapshots ./pkg/intree ./pkg/protect ./pkg/admit
-	$(GO) test -race -timeout $(TIMEOUT) -tags controlplane -run TheExamples ./pkg/reclaim
-	$(GO) test -race -timeout $(TIMEOUT) -tags controlplane -run AgainstARealAPIServer ./pkg/provision
+
+test-apiserver: controlplane ## Test what talks to the API server against real ones
+	@failed=0; set -x; \
+	$(GO) test -race -timeout $(TIMEOUT) -tags controlplane ./pkg/internal/kube ./pkg/provision/snapshots ./pkg/intree ./pkg/protect ./pkg/admit || failed=1; \
+	$(GO) test -race -timeout $(TIMEOUT) -tags controlplane -run TheExamples ./pkg/reclaim || failed=1; \
+	$(GO) test -race -timeout $(TIMEOUT) -tags controlplane -run AgainstARealAPIServer ./pkg/provision ./pkg/provision/inflight || failed=1; \
+	exit $$failed
 
 test-sanity: ## Run csi-sanity in full against the mock driver
 	$(GO) test -race -timeout $(TIMEOUT) ./test/sanity/... ./test/mockdriver/...
 
 # On 1.30, whose controller manager knows nothing of KEP-2644, what depends on the API server and the
 # controllers: the matrix of deletions, and provisioning. What counts calls or tests our own flags does not.
-MATRIX := TestProtect(Claims|PVs)|TestAdmission(Protects|Keeps|Waits)|TestProvision(Claims|ForPods|FromASource|KilledBefore)|Reclaim|Rescued|Nobody|TakesAReleased|Foreign|OneHandle|PolicyIsTurned|Unprotected|Attached|Held|TakenOffByHand|NameUsedAgain|Migrated|Follower|AnyPolicy|BackToWhat|InTreeVolumesAreReclaimed
+MATRIX := RestoredClaim|TestProtect(Claims|PVs)|TestAdmission(Protects|Keeps|Waits)|TestProvision(Claims|ForPods|FromASource|KilledBefore)|Reclaim|Rescued|Nobody|TakesAReleased|Foreign|OneHandle|PolicyIsTurned|Unprotected|Attached|Held|TakenOffByHand|NameUsedAgain|Migrated|Follower|AnyPolicy|BackToWhat|InTreeVolumesAreReclaimed
 # How many of these tests run side by side: they mostly wait, for clocks and for each other's programs.
 SIDE ?= 5
-test-e2e: controlplane ## Run the programs against real control planes and a real driver; FULL=1 with thousands of volumes
+test-e2e: controlplane ## Run the programs against a real control plane and a real driver; FULL=1 with thousands of volumes
 	$(GO) test -race -timeout $(TIMEOUT) -parallel $(SIDE) ./test/e2e/... ./test/peer/... ./test/faults
+
+test-e2e-oldest: controlplane ## Run the tests of deletions and provisioning on the oldest Kubernetes
 	KUBERNETES=v1.30 $(GO) test -race -timeout $(TIMEOUT) -parallel $(SIDE) -run '$(MATRIX)' ./test/e2e/...
 
 FAULTS_S ?= 300

@@ -25,15 +25,16 @@ type options struct {
 
 	cluster cluster.Options
 
-	provision    optionalBool
-	holdClaims   bool
-	volumes      order.Settings
-	immediate    bool
-	preventMode  bool
-	cloneWorkers int
-	capacity     capacityOptions
-	node         nodeOptions
-	audit        auditOptions
+	provision     optionalBool
+	quiet         time.Duration
+	volumes       order.Settings
+	immediate     bool
+	preventMode   bool
+	cloneWorkers  int
+	sweepInterval time.Duration
+	capacity      capacityOptions
+	node          nodeOptions
+	audit         auditOptions
 
 	role               string
 	honor              bool
@@ -75,6 +76,7 @@ const (
 	topologyGate       featuregate.Feature = "Topology"
 	attributesGate     featuregate.Feature = "VolumeAttributesClass"
 	crossNamespaceGate featuregate.Feature = "CrossNamespaceVolumeDataSource"
+	releaseLeaseGate   featuregate.Feature = "ReleaseLeaderElectionOnExit"
 )
 
 // Flags returns the flags that set o, in the groups that --help shows. Names and defaults
@@ -90,6 +92,7 @@ func (o *options) Flags() cliflag.NamedFlagSets {
 
 	o.cluster.Flags(groups.FlagSet("Kubernetes"),
 		"Calls a second to the API server: reads before a deletion, writes to PVs, and what provisioning reads and writes; deletions, first-time protection (--protect-threads), provisioning, and what its orders are made from have this much each for itself. Watches, the Lease and Events (10 a second) are not in it. 0 sets no limit of our own: the number of workers bounds the calls at once, and the API server's 429 answers with Retry-After are obeyed. A deletion takes at least 3 calls when the PV was deleted first, 4 when the claim was, so a limit here is one on deletions.")
+	o.cluster.MasterFlag(groups.FlagSet("Kubernetes"))
 	o.provisioningFlags(groups.FlagSet("Provisioning"))
 	o.capacity.flags(groups.FlagSet("Capacity"))
 	o.audit.flags(groups.FlagSet("Audit"))
@@ -138,7 +141,10 @@ func (o *options) Flags() cliflag.NamedFlagSets {
 	o.traces.Flags(groups.FlagSet("Traces"),
 		"a trace of each reclaim, from the moment when a volume is to be deleted until its PV is let go, with each read, write and call of the driver between")
 	groups.FlagSet("Logs") // before what follows
-	o.gates.AddFlag(groups.FlagSet("Other"))
+	fs = groups.FlagSet("Other")
+	o.gates.AddFlag(fs)
+	fs.Bool("automaxprocs", false,
+		"Accepted for manifests of the external-provisioner, without effect: the Go runtime limits itself to the container's CPU limit (GOMAXPROCS sets another number).")
 	return groups
 }
 
@@ -147,8 +153,9 @@ func newOptions() (*options, error) {
 	err := o.gates.Add(map[featuregate.Feature]featuregate.FeatureSpec{
 		honorGate:          {Default: true, PreRelease: featuregate.Beta},
 		topologyGate:       {Default: true, PreRelease: featuregate.GA},
-		attributesGate:     {Default: true, PreRelease: featuregate.GA, LockToDefault: true},
+		attributesGate:     {Default: true, PreRelease: featuregate.GA},
 		crossNamespaceGate: {Default: false, PreRelease: featuregate.Alpha},
+		releaseLeaseGate:   {Default: true, PreRelease: featuregate.Beta},
 	})
 	return o, err
 }
@@ -212,7 +219,7 @@ func (o *options) reclaimConfig(driver string) reclaim.Config {
 }
 
 // leaseName is the Lease that replicas compete for. An owner takes the stock provisioner's,
-// so that the two are never at work together; the other roles are for working beside it.
+// so that one waits for the other; the other roles are for working beside it.
 func leaseName(driver string, role reclaim.Role) string {
 	if role == reclaim.RoleOwner {
 		return leader.LeaseName(driver)

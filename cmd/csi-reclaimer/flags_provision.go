@@ -1,12 +1,13 @@
 package main
 
 import (
-	"errors"
 	"fmt"
+	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
@@ -16,8 +17,9 @@ func (o *options) provisioningFlags(fs *pflag.FlagSet) {
 	fs.Var(&o.provision, "provision",
 		"Make the volumes of claims, in place of the external-provisioner. Default: true in role owner; the other roles work beside a provisioner.")
 	fs.Lookup("provision").NoOptDefVal = "true"
-	fs.BoolVar(&o.holdClaims, "provisioning-finalizer", true,
-		"Hold a claim by the finalizer "+provision.Finalizer+" while its volume is made, so that no crash leaves a volume behind. Needs the right to patch claims; without that right claims are not held. Finalizers that are there are taken off in any case.")
+	fs.DurationVar(&o.quiet, "in-flight-quiet-period", 0,
+		"How long a call to the driver or the API server that was not answered can take to arrive. Until then the in-flight log keeps the entry of the volume that it concerns, and the volume is not deleted. "+
+			"A shorter period risks a volume that nobody knows. Default: --leader-election-lease-duration + the longer of --timeout and 1m + 30s.")
 	fs.StringVar(&o.volumes.VolumeNamePrefix, "volume-name-prefix", "pvc",
 		"What the names of volumes and of their PVs begin with. With another one a volume whose making was under way is not found again.")
 	fs.IntVar(&o.volumes.VolumeNameUUIDLength, "volume-name-uuid-length", -1,
@@ -35,7 +37,9 @@ func (o *options) provisioningFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.volumes.ControllerPublishReadOnly, "controller-publish-readonly", false,
 		"Mark the PVs of claims whose only access mode is ReadOnlyMany as read-only.")
 	fs.IntVar(&o.cloneWorkers, "cloning-protection-threads", 1,
-		"How many claims that were cloned are let go at once.")
+		"How many claims that were cloned, and VolumeSnapshots that were restored, are let go at once.")
+	fs.DurationVar(&o.sweepInterval, "snapshot-orphan-sweep-interval", 5*time.Minute,
+		"How often to look for VolumeSnapshots of the driver that have the finalizer "+order.SnapshotFinalizer+" and from which no volume is being restored, and remove it. An external-provisioner leaves such, or a crash; they cannot be deleted otherwise. In role owner, also with --provision=false. 0: never.")
 	o.node.flags(fs)
 }
 
@@ -47,6 +51,11 @@ func (o *options) provisions() bool {
 	return parseRole(o.role) == reclaim.RoleOwner && !o.dryRun && !o.releaseFinalizers
 }
 
+// sweeps tells whether VolumeSnapshots are looked for whose finalizer was left behind.
+func (o *options) sweeps() bool {
+	return o.sweepInterval > 0 && parseRole(o.role) == reclaim.RoleOwner && !o.dryRun && !o.releaseFinalizers
+}
+
 // validateProvisioning returns every setting of provisioning that is wrong.
 func (o *options) validateProvisioning(role reclaim.Role) []error {
 	var wrong []error
@@ -56,8 +65,11 @@ func (o *options) validateProvisioning(role reclaim.Role) []error {
 	if err := o.node.validate(o.gates.Enabled(topologyGate)); err != nil {
 		wrong = append(wrong, err)
 	}
-	if o.gates.Enabled(crossNamespaceGate) {
-		wrong = append(wrong, errors.New("--feature-gates=CrossNamespaceVolumeDataSource=true: sources in other namespaces are not supported yet"))
+	if o.sweepInterval < 0 {
+		wrong = append(wrong, fmt.Errorf("--snapshot-orphan-sweep-interval=%v: must not be negative", o.sweepInterval))
+	}
+	if o.quiet < 0 {
+		wrong = append(wrong, fmt.Errorf("--in-flight-quiet-period=%v: must not be negative", o.quiet))
 	}
 	if o.cloneWorkers < 1 {
 		wrong = append(wrong, fmt.Errorf("--cloning-protection-threads=%d: must be at least 1", o.cloneWorkers))
@@ -71,9 +83,23 @@ func (o *options) validateProvisioning(role reclaim.Role) []error {
 // provisionConfig is what the command line says to the library.
 func (o *options) provisionConfig(node *reclaim.Node) provision.Config {
 	return provision.Config{
-		NoFinalizer: !o.holdClaims, Workers: o.workers, CloneWorkers: o.cloneWorkers,
+		Quiet: o.quietPeriod(), FinishOnly: !o.provisions(), Workers: o.workers, CloneWorkers: o.cloneWorkers,
 		RetryStart: o.retryStart, RetryMax: o.retryMax, Local: o.node.local(node),
 	}
+}
+
+// The API server's default --request-timeout, and what is added to bounds for delays on the way.
+const (
+	requestTimeout = time.Minute
+	allowance      = 30 * time.Second
+)
+
+// quietPeriod is how long a call that was not answered can take to arrive.
+func (o *options) quietPeriod() time.Duration {
+	if o.quiet > 0 {
+		return o.quiet
+	}
+	return o.leader.Settings.LeaseDuration + max(o.timeout, requestTimeout) + allowance
 }
 
 // composerConfig is what volumes are to be like.
@@ -81,6 +107,8 @@ func (o *options) composerConfig(identity string, node *reclaim.Node) provision.
 	c := provision.ComposerConfig{Settings: o.volumes, IgnoreTopology: !o.gates.Enabled(topologyGate), Node: node}
 	c.Settings.SkipImmediateTopology = !o.immediate
 	c.Settings.AllowModeConversion = !o.preventMode
+	c.Settings.CrossNamespace = o.gates.Enabled(crossNamespaceGate)
+	c.Settings.NoAttributesClass = !o.gates.Enabled(attributesGate)
 	c.Settings.Identity = identity
 	return c
 }

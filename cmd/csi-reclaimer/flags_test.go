@@ -4,12 +4,14 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/flagdocs"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/program"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
@@ -110,7 +112,7 @@ func TestWhatIsProvisioned(t *testing.T) {
 	}
 	for _, args := range [][]string{
 		{"--role=companion", "--provision=true"}, {"--node-deployment=true"},
-		{"--feature-gates=CrossNamespaceVolumeDataSource=true"}, {"--feature-gates=VolumeAttributesClass=false"},
+		{"--snapshot-orphan-sweep-interval=-1s"}, {"--in-flight-quiet-period=-1s"}, {"--leader-election-labels=team"},
 		{"--cloning-protection-threads=0"}, {"--volume-name-prefix=No_Name"}, {"--volume-name-uuid-length=33"},
 	} {
 		if _, err := parse(t, args...); err == nil {
@@ -121,7 +123,7 @@ func TestWhatIsProvisioned(t *testing.T) {
 
 func TestWhatVolumesAreToBeLike(t *testing.T) {
 	o, err := parse(t, "--volume-name-prefix=disk", "--volume-name-uuid-length=8", "--immediate-topology=false", "--prevent-volume-mode-conversion=false",
-		"--feature-gates=Topology=false", "--provisioning-finalizer=false", "--worker-threads=7")
+		"--feature-gates=Topology=false", "--in-flight-quiet-period=7s", "--worker-threads=7")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,14 +132,15 @@ func TestWhatVolumesAreToBeLike(t *testing.T) {
 	if !c.IgnoreTopology || s.VolumeNamePrefix != "disk" || s.VolumeNameUUIDLength != 8 || !s.SkipImmediateTopology || !s.AllowModeConversion || s.Identity != "me" {
 		t.Errorf("composer: %+v", c)
 	}
-	if !p.NoFinalizer || p.Workers != 7 || p.Validate() != nil {
+	p.Log = &inflight.Log{}
+	if p.Quiet != 7*time.Second || p.FinishOnly || p.Workers != 7 || p.Validate() != nil {
 		t.Errorf("provisioner: %+v", p)
 	}
 	if o, err = parse(t); err != nil {
 		t.Fatal(err)
 	}
 	c, p = o.composerConfig("", nil), o.provisionConfig(nil)
-	if s := c.Settings; c.IgnoreTopology || s.SkipImmediateTopology || s.AllowModeConversion || s.StrictTopology || p.NoFinalizer {
+	if s := c.Settings; c.IgnoreTopology || s.SkipImmediateTopology || s.AllowModeConversion || s.StrictTopology || p.Quiet != 105*time.Second {
 		t.Errorf("by default: %+v, %+v", c, p)
 	}
 }

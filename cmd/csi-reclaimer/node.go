@@ -34,7 +34,7 @@ func (o *nodeOptions) flags(fs *pflag.FlagSet) {
 	o.name = os.Getenv(nodeVariable)
 	fs.BoolVar(&o.on, "node-deployment", false,
 		"Run beside the driver on each node, for drivers whose volumes are local to a node: make and delete the volumes of this node alone. Needs the environment variable "+nodeVariable+
-			", and a driver whose NodeGetInfo gives each node a topology of its own. With --leader-election each node has a Lease of its own, so that two pods of one node never work at once.")
+			", and a driver whose NodeGetInfo gives each node a topology of its own. With --leader-election each node has a Lease of its own, so that of two pods of one node the second waits for the first.")
 	fs.BoolVar(&o.immediate, "node-deployment-immediate-binding", true,
 		"With --node-deployment: volumes of claims that bind immediately are made too, by the first node to select itself. false: only for a node that somebody else selects.")
 	fs.DurationVar(&o.baseDelay, "node-deployment-base-delay", 20*time.Second,
@@ -87,8 +87,9 @@ func (o *nodeOptions) local(node *reclaim.Node) *provision.Local {
 	return &provision.Local{Node: *node, Immediate: o.immediate, BaseDelay: o.baseDelay, MaxDelay: o.maxDelay}
 }
 
-// maxName is how long the name of a Lease may be (a DNS subdomain, RFC 1123).
-const maxName = 253
+// maxName is how long the name of a Lease may be (a DNS subdomain, RFC 1123), less the shard's number of the in-flight
+// log's.
+const maxName = 253 - len("-0")
 
 // lease returns the Lease for which the replicas of one node compete, given that of the whole cluster.
 func (o *nodeOptions) lease(cluster string) string {

@@ -9,8 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 
-	csimetrics "github.com/kubernetes-csi/csi-lib-utils/metrics"
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/cluster"
@@ -18,6 +18,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/program"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/serve"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/work"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admit"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/audit"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
@@ -37,8 +38,7 @@ func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 	}
 
 	state := serve.NewState(func() error { return errors.New("waiting for the CSI driver") })
-	// The process's start time is in the legacy registry already, and twice is an error.
-	rpcs := csimetrics.NewCSIMetricsManagerWithOptions("", csimetrics.WithProcessStartTime(false))
+	rpcs := newRPCMetrics()
 	own := prometheus.NewRegistry()
 	background, stopBackground := context.WithCancel(context.WithoutCancel(ctx))
 	var serving sync.WaitGroup
@@ -47,7 +47,7 @@ func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 	if o.audits() {
 		o.http.Handle(auditPath, &o.audit.board)
 	}
-	if err := o.http.Start(background, &serving, state, own, rpcs.GetRegistry()); err != nil {
+	if err := o.http.Start(background, &serving, state, own, rpcs); err != nil {
 		return err
 	}
 
@@ -56,7 +56,9 @@ func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 		return err
 	}
 	defer stopTraces()
-	driver, err := csidriver.Connect(ctx, o.csiAddress, csidriver.Config{Timeout: o.timeout, Metrics: rpcs, TracerProvider: traces})
+	clock := o.leader.Clock(o.dryRun)
+	acting := cluster.Acting(config, clock)
+	driver, err := csidriver.Connect(ctx, o.csiAddress, csidriver.Config{Lease: clock, Timeout: o.timeout, Metrics: rpcs, TracerProvider: traces})
 	if err != nil {
 		return err
 	}
@@ -70,7 +72,7 @@ func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	events, stopEvents, err := cluster.Recorder(background, config, name+"/"+driver.Name())
+	events, stopEvents, err := cluster.Recorder(background, config, clock, name+"/"+driver.Name())
 	if err != nil {
 		return err
 	}
@@ -79,36 +81,64 @@ func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	publisher, err := newCapacity(ctx, o, config, driver, where, own)
+	publisher, err := newCapacity(ctx, o, acting, driver, where, own)
 	if err != nil {
 		return err
 	}
 	settings := o.reclaimConfig(driver.Name())
 	settings.Events, settings.Metrics, settings.TracerProvider, settings.Node = events, own, traces, node
+	if clock != nil {
+		settings.Lease = clock
+	}
+	log, err := newInFlightLog(o, acting, driver.Name(), settings.Lease)
+	if err != nil {
+		return err
+	}
+	if log != nil {
+		settings.InFlight = settledPVs{log, node}
+	}
 	if publisher != nil {
 		settings.Deleted = publisher.Changed
 	}
 	if settings.NeverAttached, err = neverAttached(ctx, config, driver); err != nil {
 		return err
 	}
-	reclaimer, err := reclaim.New(config, driver.Name(), driver, settings)
+	policy, err := policyOf(config, driver.Name(), &settings)
 	if err != nil {
 		return err
 	}
-	provisioner, err := newProvisioner(ctx, o, config, driver, node, where, provision.Config{Volumes: reclaimer.PVs(), Changed: settings.Deleted, Events: events, Metrics: own})
+	reclaimer, err := reclaim.New(acting, driver.Name(), driver, settings)
 	if err != nil {
 		return err
 	}
-	auditor, err := newAuditor(ctx, o, config, driver, audit.Config{Volumes: reclaimer.PVs(), Events: events, Metrics: own})
+	provisioner, err := newProvisioner(ctx, o, acting, driver, node, where, provision.Config{Log: log, Lease: settings.Lease, Volumes: reclaimer.PVs(), Changed: settings.Deleted, Events: events, Metrics: own})
+	if err != nil {
+		return err
+	}
+	sweeper, err := newSweeper(o, acting, driver, provisioner)
+	if err != nil {
+		return err
+	}
+	auditor, err := newAuditor(ctx, o, acting, driver, audit.Config{Volumes: reclaimer.PVs(), Events: events, Metrics: own})
 	if err != nil {
 		return err
 	}
 	controllers, rights := []work.Controller{reclaimer}, []preflight.Asker{reclaimer}
-	if o.releaseFinalizers {
-		controllers = []work.Controller{releasing{reclaimer, stdout}}
+	if policy != nil {
+		rights = append(rights, policy)
 	}
 	if provisioner != nil {
-		controllers, rights = append(controllers, provisioner), append(rights, provisioner)
+		controllers, rights = append(controllers, provisioner), append(rights, log, provisioner)
+	}
+	if sweeper != nil { // of two sentences about one right the first is told
+		controllers, rights = append(controllers, sweeper), append(rights, sweeper)
+	}
+	if o.releaseFinalizers {
+		sources := func(context.Context) error { return nil }
+		if parseRole(o.role) == reclaim.RoleOwner {
+			sources = func(ctx context.Context) error { return releaseSources(ctx, config, driver.Name(), stdout) }
+		}
+		controllers = []work.Controller{releasing{reclaimer, provisioner, log, acting, driver.Name(), sources, o.quietPeriod(), stdout}, provisioner}
 	}
 	if publisher != nil {
 		controllers, rights = append(controllers, publisher), append(rights, publisher)
@@ -122,12 +152,27 @@ func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 	serving.Go(func() {
 		preflight.Watch(background, rights, func(missing []reclaim.Right) { ready.lack(missing, state) })
 	})
-	elector, err := o.leader.Elector(config, o.node.lease(leaseName(driver.Name(), parseRole(o.role))), o.dryRun)
+	o.leader.Keep = !o.gates.Enabled(releaseLeaseGate)
+	elector, err := o.leader.Elector(config, o.node.lease(leaseName(driver.Name(), parseRole(o.role))), clock)
 	if err != nil {
 		return err
 	}
 	state.Watch(elector.Check)
 	return work.Run(ctx, controllers, o.grace, elector)
+}
+
+// policyOf has it noticed that PVs are bound without the finalizer although an admission policy should add it, where this
+// program adds it as well. It returns nil where it does not.
+func policyOf(config *rest.Config, driver string, settings *reclaim.Config) (*admit.DriverPolicy, error) {
+	if settings.Mode != reclaim.ModeHonor || settings.Role == reclaim.RoleObserver {
+		return nil, nil //nolint:nilnil // no policy to look at is an answer of its own here
+	}
+	policy, err := admit.NewDriverPolicy(config, driver, settings.Role)
+	if err != nil {
+		return nil, err
+	}
+	settings.AdmissionPolicy = policy.Since
+	return policy, nil
 }
 
 // readiness tells whether the first look at the cluster is done.
@@ -151,30 +196,4 @@ func (r *readiness) lack(missing []reclaim.Right, state *serve.State) {
 	state.Lack(preflight.Unsafe(missing)...)
 	// Without all it watches provisioning never begins, which is no reason not to delete.
 	r.limps.Store(slices.ContainsFunc(missing, func(r reclaim.Right) bool { return r.Verb == "list" || r.Verb == "watch" }))
-}
-
-// releasing is a Reclaimer that only takes its finalizers off.
-type releasing struct {
-	*reclaim.Reclaimer
-	stdout io.Writer
-}
-
-// Run does so, and prints what came of it.
-func (r releasing) Run(ctx context.Context) error { return release(ctx, r.Reclaimer, r.stdout) }
-
-// release takes the finalizers off and prints what came of it.
-func release(ctx context.Context, r *reclaim.Reclaimer, stdout io.Writer) error {
-	done, err := r.Release(ctx)
-	for _, name := range done.Abandoned {
-		if _, err := fmt.Fprintf(stdout, "PV %s was being deleted: its volume stays in the storage system\n", name); err != nil {
-			return err
-		}
-	}
-	if _, err := fmt.Fprintf(stdout, "%d PVs were released\n", done.PVs); err != nil {
-		return err
-	}
-	if errors.Is(err, reclaim.ErrPutBack) {
-		return fmt.Errorf("%w; remove that policy, or this driver from its parameters, and run again", err)
-	}
-	return err
 }

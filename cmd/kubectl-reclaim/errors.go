@@ -35,7 +35,7 @@ func nextStep(err error) string {
 	case apierrors.IsUnauthorized(err):
 		return "log in to the cluster again, or use another --context"
 	case errors.Is(err, reclaim.ErrPutBack):
-		return "remove that policy, or the driver from its parameters, and run the same command again: it goes on with what is left"
+		return "remove that policy or webhook, or the driver from it, and run the same command again: it goes on with what is left"
 	case errors.Is(err, audit.ErrRefused):
 		return "see what the report says of it: kubectl reclaim audit -o wide"
 	case errors.Is(err, audit.ErrNotReleased):

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/printers"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -23,7 +24,10 @@ func explainCommand(s *shared) *cobra.Command {
   kubectl reclaim explain pv/pvc-8a5c
 
   # a claim, with its PV
-  kubectl reclaim explain pvc/data -n shop`,
+  kubectl reclaim explain pvc/data -n shop
+
+  # a claim that was deleted while its volume was being provisioned
+  kubectl reclaim explain pvc/old-data -n shop`,
 		Args: cobra.MinimumNArgs(1),
 		ValidArgsFunction: func(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
 			return s.complete(cmd.Context(), begun), cobra.ShellCompDirectiveNoFileComp
@@ -107,6 +111,11 @@ func (s *shared) story(ctx context.Context, reader *explain.Reader, arg string) 
 		return explain.Story{}, err
 	}
 	facts, err := reader.Claim(ctx, namespace, name)
+	if apierrors.IsNotFound(err) {
+		if world, found := reader.GoneClaim(ctx, namespace, name); found {
+			return explain.GoneClaimStory(world, namespace, name), nil
+		}
+	}
 	if err != nil {
 		return explain.Story{}, err
 	}

@@ -7,9 +7,12 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admit"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
@@ -32,6 +35,10 @@ func releaseCommand(s *shared) *cobra.Command {
 		Short: "Take csi-reclaimer's finalizers off all PVs of a driver: the way out",
 		Long: `Takes csi-reclaimer's finalizers off all PVs of a driver, and deletes nothing: the last step before csi-reclaimer is
 removed, or replaced by a version that does not know them. Stop all its replicas first.
+
+Volumes that are in flight, of which nobody knows whether the driver has made them, are named and not finished: only
+csi-reclaimer --release-finalizers, which has the driver's socket, finishes them. Their PVs keep their finalizers.
+Where an admission policy or webhook of csi-reclaimer lists the driver, the driver is removed from it first.
 
 It shows the plan and asks. What was released stays so: when it is interrupted, the same command goes on with what is left.`,
 		Example: `  # the plan alone
@@ -60,7 +67,7 @@ func (o *releaseOptions) run(ctx context.Context) error {
 	case o.workers < 1:
 		return fmt.Errorf("--workers=%d: must be at least 1", o.workers)
 	}
-	plan, err := o.plan(ctx)
+	plan, logs, err := o.plan(ctx)
 	if err != nil {
 		return err
 	}
@@ -68,8 +75,10 @@ func (o *releaseOptions) run(ctx context.Context) error {
 		return err
 	}
 	switch {
-	case o.dryRun, len(plan.PVs) == 0:
+	case o.dryRun:
 		return nil
+	case len(plan.PVs)+len(plan.Unlist) == 0:
+		return inFlight(plan)
 	case len(plan.Obstacles) > 0:
 		return fmt.Errorf("release PVs of %s: %s", o.driver, strings.Join(plan.Obstacles, "; "))
 	}
@@ -78,19 +87,29 @@ func (o *releaseOptions) run(ctx context.Context) error {
 			return err
 		}
 	}
-	return o.release(ctx, plan)
+	return errors.Join(o.release(ctx, plan, logs), inFlight(plan))
 }
 
-func (o *releaseOptions) plan(ctx context.Context) (explain.Plan, error) {
+// plan returns the plan, and the in-flight log that it goes by.
+func (o *releaseOptions) plan(ctx context.Context) (explain.Plan, explain.InFlightLogs, error) {
 	reader, err := o.reader()
 	if err != nil {
-		return explain.Plan{}, err
+		return explain.Plan{}, explain.InFlightLogs{}, err
 	}
 	facts, err := reader.Status(ctx, o.driver)
 	if err != nil {
-		return explain.Plan{}, err
+		return explain.Plan{}, explain.InFlightLogs{}, err
 	}
-	return explain.PlanOf(facts, o.driver), nil
+	return explain.PlanOf(facts, o.driver), facts.InFlight.Value.Of(o.driver), nil
+}
+
+// inFlight is the error for volumes that are left in flight.
+func inFlight(p explain.Plan) error {
+	if len(p.InFlight) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d volumes of %s are in flight, and nobody finishes them: run csi-reclaimer --release-finalizers in the driver's pod, or look for each in the storage system",
+		len(p.InFlight), p.Driver)
 }
 
 // shownPVs is how many names a plan shows to people; -o json has all.
@@ -107,6 +126,13 @@ func writePlan(w io.Writer, p explain.Plan) error {
 	}
 	for _, pv := range p.Abandoned {
 		fmt.Fprintf(w, "PV %s is being deleted: it goes, and its volume stays in the storage system.\n", pv)
+	}
+	for _, e := range p.InFlight {
+		fmt.Fprintf(w, "Volume %s, for claim %s, is in flight since %s: whether it exists is not known (annotation %s of Lease %s).\n",
+			e.Volume, e.Claim, e.Since.UTC().Format(time.RFC3339), e.Annotation, e.Lease)
+	}
+	for _, from := range p.Unlist {
+		fmt.Fprintf(w, "%s lists %s: the driver would be removed from it first, so that no finalizer comes back.\n", from, p.Driver)
 	}
 	for _, obstacle := range p.Obstacles {
 		sayLine(w, "! "+obstacle, true)
@@ -137,15 +163,18 @@ func (s *shared) confirm(ctx context.Context, question string) error {
 }
 
 // release carries the plan out, by the code of csi-reclaimer --release-finalizers.
-func (o *releaseOptions) release(ctx context.Context, plan explain.Plan) error {
+func (o *releaseOptions) release(ctx context.Context, plan explain.Plan, logs explain.InFlightLogs) error {
 	config, err := o.config()
 	if err != nil {
 		return err
 	}
 	config.QPS, config.Burst = o.qps, max(1, int(o.qps))
+	if err := o.unlist(ctx, config, plan); err != nil {
+		return err
+	}
 	bar := newBar(o.ErrOut, len(plan.PVs))
 	reclaimer, err := reclaim.New(config, o.driver, nobody{}, reclaim.Config{
-		Role: plan.As, Mode: reclaim.ModeRelease, Workers: o.workers, NeverAttached: true, Progress: bar.show,
+		Role: plan.As, Mode: reclaim.ModeRelease, Workers: o.workers, NeverAttached: true, Progress: bar.show, InFlight: logs,
 	})
 	if err != nil {
 		return err
@@ -158,11 +187,29 @@ func (o *releaseOptions) release(ctx context.Context, plan explain.Plan) error {
 	for _, pv := range done.Abandoned {
 		fmt.Fprintf(o.Out, "PV %s was being deleted: its volume stays in the storage system\n", pv)
 	}
+	for _, pv := range done.InFlight {
+		fmt.Fprintf(o.Out, "PV %s keeps its finalizer: its volume is in flight\n", pv)
+	}
 	fmt.Fprintf(o.Out, "%d PVs were released\n", done.PVs)
 	if ctx.Err() != nil {
 		return errors.New("interrupted: run the same command again to go on with what is left")
 	}
 	return err
+}
+
+// unlist removes the driver from the policies and webhooks that list it, and waits until they are in force.
+func (o *releaseOptions) unlist(ctx context.Context, config *rest.Config, plan explain.Plan) error {
+	if len(plan.Unlist) == 0 {
+		return nil
+	}
+	done, err := admit.Unlist(ctx, config, []string{plan.Driver})
+	for _, from := range done.From {
+		fmt.Fprintf(o.Out, "%s was removed from %s\n", plan.Driver, from)
+	}
+	if err != nil {
+		return err
+	}
+	return admit.AwaitUnlisted(ctx, config, []string{plan.Driver})
 }
 
 // allowed returns the rights on PVs that are missing for a release: without them it would wait for ever.

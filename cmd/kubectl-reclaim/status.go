@@ -26,7 +26,7 @@ func statusCommand(s *shared) *cobra.Command {
 	o := &statusOptions{shared: s}
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show for each driver how many PVs are protected, and what others wait for",
+		Short: "Show for each driver how many PVs are protected, what others wait for, and what is in flight",
 		Example: `  kubectl reclaim status
 
   # one driver, for as long as something happens
@@ -111,7 +111,7 @@ func table(s explain.Status, now time.Time) *metav1.Table {
 	}
 	t := &metav1.Table{ColumnDefinitions: []metav1.TableColumnDefinition{
 		column("Driver", 0), column("PVs", 0), column("Protected", 0), column("Unprotected", 0), column("Terminating", 0),
-		column("Waiting", 0), column("Oldest terminating", 0), column("Role", 1), column("Admission", 1),
+		column("Waiting", 0), column("Oldest terminating", 0), column("In flight", 0), column("Role", 1), column("Admission", 1),
 	}}
 	or := func(text string) string {
 		if text == "" {
@@ -121,7 +121,7 @@ func table(s explain.Status, now time.Time) *metav1.Table {
 	}
 	for _, d := range s.Drivers {
 		t.Rows = append(t.Rows, metav1.TableRow{Cells: []any{
-			d.Driver, d.PVs, d.Protected, d.Unprotected, d.Terminating, or(d.WaitingWords()), or(d.OldestWords(now)), d.Role, or(d.Admission),
+			d.Driver, d.PVs, d.Protected, d.Unprotected, d.Terminating, or(d.WaitingWords()), or(d.OldestWords(now)), or(d.InFlightWords(now)), d.Role, or(d.Admission),
 		}})
 	}
 	return t

@@ -56,7 +56,7 @@ func (o *options) Flags() cliflag.NamedFlagSets {
 	fs.BoolVar(&o.releaseFinalizers, "release-finalizers", false,
 		"Take every finalizer that the --controllers put on off all objects of the cluster, print how many, and exit. Nothing is deleted. Those of pvc-protection and pv-protection go only if nobody else is seen to manage them within --protection-patience. The first step of removing volume-guard: replicas that run are stopped by taking their Lease, which keeps them from beginning anew for ten minutes. Without --leader-election stop them before.")
 	fs.StringSliceVar(&o.releaseDrivers, "release-drivers", nil,
-		"CSI drivers of which --release-finalizers takes the finalizers of csi-reclaimer off too, after their keys in the ConfigMap "+admit.PolicyName+", or * for all that it lists. Stop their csi-reclaimer before.")
+		"CSI drivers whose PVs --release-finalizers releases from the finalizers of csi-reclaimer too, or * for all that are listed. It first removes the drivers from the MutatingAdmissionPolicies "+admit.PolicyName+" and "+admit.CompanionPolicyName+" and the MutatingWebhookConfiguration "+admit.WebhooksName+". Stop their csi-reclaimer before.")
 	fs.IntVar(&o.workers, "worker-threads", 10,
 		"How many objects each controller works on at once.")
 	fs.DurationVar(&o.retryStart, "retry-interval-start", time.Second,

@@ -106,7 +106,6 @@ func TestFlagsThatContradict(t *testing.T) {
 		{"--retry-interval-max=1ms"},
 		{"--protection-patience=0s"},
 		{"--shutdown-grace=-1s"},
-		{"--kube-api-qps=5"},
 		{"--leader-election-lease-duration=1s"},
 		{"--http-endpoint=:1", "--metrics-address=:2"},
 		{"--metrics-path=metrics"},

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/cluster"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/preflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admit"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
@@ -25,7 +26,9 @@ const keepOut = 10 * time.Minute
 // release takes what the controllers have put on objects off again, and prints what came of it. Replicas
 // that run are stopped by taking their Lease.
 func (o *options) release(ctx context.Context, config *rest.Config, stdout io.Writer) error {
-	all, err := o.guards(config, nil, nil)
+	clock := o.leader.Clock(false)
+	acting := cluster.Acting(config, clock)
+	all, err := o.guards(acting, nil, nil)
 	if err != nil {
 		return err
 	}
@@ -39,7 +42,7 @@ func (o *options) release(ctx context.Context, config *rest.Config, stdout io.Wr
 	if err != nil {
 		return fmt.Errorf("release finalizers: %w", err)
 	}
-	elector, err := o.leader.Elector(config, name, false)
+	elector, err := o.leader.Elector(config, name, clock)
 	if err != nil {
 		return err
 	}
@@ -60,7 +63,7 @@ func (o *options) release(ctx context.Context, config *rest.Config, stdout io.Wr
 			}
 		}
 		if len(o.releaseDrivers) > 0 {
-			done, err := admit.Release(ctx, config, o.leader.Namespace(), o.releaseDrivers)
+			done, err := admit.Release(ctx, acting, o.releaseDrivers)
 			errs = append(errs, err, out.drivers(done))
 		}
 		return errors.Join(errs...)
@@ -92,6 +95,13 @@ func (p printer) drivers(done admit.Released) error {
 	errs := []error{
 		p.say("%d PVs of the drivers %s were released", done.PVs, strings.Join(done.Drivers, ", ")),
 		p.abandoned(done.Abandoned),
+	}
+	for _, e := range done.InFlight {
+		errs = append(errs, p.say("volume %s of driver %s, for claim %s/%s, is in flight: whether it exists is not known, and its PV keeps its finalizer (annotation %s of Lease %s)",
+			e.Volume, e.Driver, e.Claim.Namespace, e.Claim.Name, e.Annotation, e.Lease))
+	}
+	if len(done.InFlight) > 0 {
+		errs = append(errs, fmt.Errorf("%d volumes are in flight: run csi-reclaimer --release-finalizers in the driver's pod, which finishes them, or look for each in the storage system", len(done.InFlight)))
 	}
 	if len(done.Left) > 0 {
 		errs = append(errs, fmt.Errorf("%d PVs have got their finalizer back: %s; stop csi-reclaimer beside their driver, or whatever else puts it on, and run again", len(done.Left), some(done.Left)))

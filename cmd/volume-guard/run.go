@@ -32,12 +32,13 @@ func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer stop()
-	events, stopEvents, err := cluster.Recorder(background, config, name)
+	clock := o.leader.Clock(o.dryRun)
+	events, stopEvents, err := cluster.Recorder(background, config, clock, name)
 	if err != nil {
 		return err
 	}
 	defer stopEvents()
-	all, err := o.guards(config, events, metrics)
+	all, err := o.guards(cluster.Acting(config, clock), events, metrics)
 	if err != nil {
 		return err
 	}
@@ -61,7 +62,7 @@ func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 	if err := o.http.Start(background, &running, state, metrics); err != nil {
 		return err
 	}
-	elector, err := o.leader.Elector(config, name, o.dryRun)
+	elector, err := o.leader.Elector(config, name, clock)
 	if err != nil {
 		return err
 	}

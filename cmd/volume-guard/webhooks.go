@@ -27,7 +27,7 @@ type webhookOptions struct {
 
 func (o *webhookOptions) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.address, "webhook-address", "",
-		"TCP address of the webhooks, such as :9443. They protect PVs in the write that turns them to policy Delete, for API servers before 1.36, and keep pods off claims that are being deleted. The API server asks them once the webhook configurations "+admit.WebhooksName+" are there. Default: none.")
+		"TCP address of the webhooks, such as :9443. They protect PVs in the write that turns them to policy Delete, for API servers before 1.36, and keep pods off claims that are being deleted. The API server asks them once the webhook configurations "+admit.WebhooksName+" are there, which also list the drivers. Default: none.")
 	fs.StringVar(&o.service, "webhook-service", name,
 		"Name of the Service, in the namespace of the Lease, by which the API server reaches them. Their certificate is for it.")
 	fs.StringVar(&o.secret, "webhook-secret", name+"-webhooks",
@@ -63,10 +63,10 @@ func (o *options) newWebhooks(config *rest.Config, metrics prometheus.Registerer
 	if w.reader, err = admit.NewReader(config); err != nil {
 		return nil, err
 	}
-	if w.listed, err = admit.NewListed(config, namespace, metrics); err != nil {
+	if w.listed, err = admit.NewListed(config, metrics); err != nil {
 		return nil, err
 	}
-	w.server = admit.NewServer(admit.Handler(w.listed.Finalizers, w.reader), w.keeper.Certificate)
+	w.server = admit.NewServer(admit.Handler(w.listed.Drivers, w.reader), w.keeper.Certificate)
 	if w.listener, err = net.Listen("tcp", o.webhooks.address); err != nil {
 		return nil, fmt.Errorf("listen on --webhook-address=%s: %w", o.webhooks.address, err)
 	}
@@ -82,7 +82,7 @@ func (w *webhooks) begun() error {
 	case !w.keeper.Ready():
 		return errors.New("waiting for the webhooks' certificate")
 	case !w.listed.Synced():
-		return errors.New("waiting for the ConfigMap that says which drivers' PVs are to be protected")
+		return errors.New("waiting for the webhook configuration that lists the drivers whose PVs are to be protected")
 	}
 	return nil
 }

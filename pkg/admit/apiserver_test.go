@@ -28,6 +28,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admit/certs"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/test/controlplane"
 )
 
@@ -80,7 +81,9 @@ func patchPV(t *testing.T, name, patch string) *v1.PersistentVolume {
 // until waits for a condition, as admission follows what it is told with a delay.
 func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) { return is(), nil })
+	// Also in a clean-up, when the test's own context has ended.
+	ctx := context.WithoutCancel(t.Context())
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) { return is(), nil })
 	if err != nil {
 		t.Fatalf("%s: %v", what, err)
 	}
@@ -98,9 +101,7 @@ func judgePVs(t *testing.T) {
 			var sent []string
 			pv := makePV(t, func(pv *v1.PersistentVolume) { c.change(pv); sent = pv.Finalizers })
 			want := append([]string{"kubernetes.io/pv-protection"}, sent...) // the API server adds this one
-			if c.want != "" {
-				want = append(want, c.want)
-			}
+			want = append(want, strings.Fields(c.want)...)
 			slices.Sort(want)
 			slices.Sort(pv.Finalizers)
 			if want = slices.Compact(want); !slices.Equal(pv.Finalizers, want) {
@@ -128,40 +129,129 @@ func judgePVs(t *testing.T) {
 	})
 }
 
-func TestThePolicy(t *testing.T) {
-	ctx := t.Context()
-	const namespace = metav1.NamespaceDefault
-	admission := client.AdmissionregistrationV1()
-	maps := client.CoreV1().ConfigMaps(namespace)
-	_, err := maps.Create(ctx, Parameters(namespace, known), metav1.CreateOptions{})
-	must(t, err)
-	// An expression that does not compile is refused here.
-	_, err = admission.MutatingAdmissionPolicies().Create(ctx, Policy(), metav1.CreateOptions{})
-	must(t, err)
-	_, err = admission.MutatingAdmissionPolicyBindings().Create(ctx, Binding(namespace), metav1.CreateOptions{})
-	must(t, err)
-	t.Cleanup(func() {
-		after := context.WithoutCancel(ctx)
-		must(t, admission.MutatingAdmissionPolicyBindings().Delete(after, PolicyName, metav1.DeleteOptions{}))
-		must(t, admission.MutatingAdmissionPolicies().Delete(after, PolicyName, metav1.DeleteOptions{}))
+// install makes the policies and bindings of these drivers; the returned function deletes them, bindings first, and
+// waits until they are in force no more.
+func install(t *testing.T, drivers Drivers) (remove func()) {
+	t.Helper()
+	ctx, admission := context.WithoutCancel(t.Context()), client.AdmissionregistrationV1()
+	for role, names := range drivers {
+		if finalizerOf(role) == "" {
+			continue
+		}
+		// An expression that does not compile is refused here.
+		_, err := admission.MutatingAdmissionPolicies().Create(ctx, Policy(role, names...), metav1.CreateOptions{})
+		must(t, err)
+		_, err = admission.MutatingAdmissionPolicyBindings().Create(ctx, Binding(role), metav1.CreateOptions{})
+		must(t, err)
+	}
+	remove = sync.OnceFunc(func() {
+		for role := range drivers {
+			if finalizerOf(role) != "" {
+				must(t, admission.MutatingAdmissionPolicyBindings().Delete(ctx, policyName(role), metav1.DeleteOptions{}))
+				must(t, admission.MutatingAdmissionPolicies().Delete(ctx, policyName(role), metav1.DeleteOptions{}))
+			}
+		}
+		for role, names := range drivers {
+			if finalizerOf(role) != "" {
+				until(t, "the end of the policy", func() bool { return !protectsDriver(t, names[len(names)-1]) }) //nolint:contextcheck // the test's own
+			}
+		}
 	})
-	until(t, "the policy to be in force", func() bool { return protects(t) })
+	t.Cleanup(remove)
+	return remove
+}
+
+// protectsDriver tells whether a PV of the driver has its finalizer from the start. The PV is not stored.
+func protectsDriver(t *testing.T, driver string) bool {
+	t.Helper()
+	return len(finalizersAt(t, driver)) > 1
+}
+
+func finalizersAt(t *testing.T, driver string) []string {
+	t.Helper()
+	pv := bound()
+	pv.Name, pv.UID, pv.Status = "probe-"+rand.String(8), "", v1.PersistentVolumeStatus{}
+	pv.Annotations, pv.Spec.CSI.Driver = nil, driver
+	pv.Spec.Capacity = v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")}
+	pv.Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}
+	ctx := context.WithoutCancel(t.Context())
+	made, err := client.CoreV1().PersistentVolumes().Create(ctx, pv, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	must(t, err)
+	return made.Finalizers
+}
+
+func TestThePolicy(t *testing.T) {
+	install(t, known)
+	until(t, "the policies to be in force", func() bool { return protects(t) && protectsDriver(t, "other.csi.example.com") })
 	judgePVs(t)
 
 	// What is taken off comes back in the same write, and the write is no error.
 	pv := makePV(t, func(*v1.PersistentVolume) {})
 	if pv = patchPV(t, pv.Name, `{"metadata":{"finalizers":["kubernetes.io/pv-protection"]}}`); !slices.Contains(pv.Finalizers, finalizer) {
-		t.Errorf("finalizers %q: a release would not have to take the driver's key away first", pv.Finalizers)
+		t.Errorf("finalizers %q: a release would not have to remove the driver from the policy first", pv.Finalizers)
 	}
-	// A driver whose key is gone is not protected, nor is anybody when all is gone; no write is refused.
-	_, err = maps.Patch(ctx, PolicyName, types.MergePatchType, []byte(`{"data":null}`), metav1.PatchOptions{})
+	// A driver that is listed no more is not protected; the others are. No write is refused.
+	ctx := t.Context()
+	done, err := Unlist(ctx, admin, []string{driver})
 	must(t, err)
-	until(t, "the end of the protection", func() bool { return !protects(t) })
-	_, err = maps.Patch(ctx, PolicyName, types.MergePatchType, []byte(`{"data":{"`+driver+`":"`+finalizer+`"}}`), metav1.PatchOptions{})
+	if want := []string{"mutatingadmissionpolicy/" + PolicyName}; !slices.Equal(done.From, want) {
+		t.Errorf("removed from %q, want %q", done.From, want)
+	}
+	must(t, AwaitUnlisted(ctx, admin, []string{driver}))
+	if protects(t) || !protectsDriver(t, "second.csi.example.com") || !protectsDriver(t, "other.csi.example.com") {
+		t.Error("one driver was removed: it is still protected, or another one is not any more")
+	}
+	if done, err = Unlist(ctx, admin, []string{driver}); err != nil || len(done.From) > 0 {
+		t.Errorf("a second time: removed from %q, %v", done.From, err)
+	}
+	done, err = Unlist(ctx, admin, []string{AllDrivers})
 	must(t, err)
-	until(t, "the protection", func() bool { return protects(t) })
-	must(t, maps.Delete(ctx, PolicyName, metav1.DeleteOptions{}))
-	until(t, "the end of the protection without the ConfigMap", func() bool { return !protects(t) })
+	if want := []string{driver, "other.csi.example.com", "second.csi.example.com"}; !slices.Equal(done.Drivers, want) {
+		t.Errorf("removed all: %q, want %q", done.Drivers, want)
+	}
+	until(t, "the end of the protection", func() bool {
+		return !protectsDriver(t, "second.csi.example.com") && !protectsDriver(t, "other.csi.example.com")
+	})
+}
+
+// TestUninstallAndReinstallProtects, also another driver than before. With a ConfigMap as the policy's parameter it did
+// not: an API server that has seen the last binding with one go ignores ConfigMaps until it is restarted
+// (kubernetes/kubernetes#130887).
+func TestUninstallAndReinstallProtects(t *testing.T) {
+	for _, driver := range []string{"first.csi.example.com", "another.csi.example.com"} {
+		remove := install(t, Drivers{reclaim.RoleOwner: {driver}})
+		until(t, "the policy for "+driver+" to be in force", func() bool { return protectsDriver(t, driver) })
+		remove() // and waits for the end of the protection
+	}
+}
+
+// TestAPolicyOfManyDrivers: a hundred drivers with the longest names there are stay within the limits of the API server, in
+// the size of an expression and in its cost, and the last one is protected like the first.
+func TestAPolicyOfManyDrivers(t *testing.T) {
+	many := make([]string, 100)
+	for i := range many {
+		many[i] = fmt.Sprintf("%s-%03d.csi.example.com", strings.Repeat("d", 63-len("-000.csi.example.com")), i)
+	}
+	install(t, Drivers{reclaim.RoleOwner: many, reclaim.RoleCompanion: {"other.csi.example.com"}})
+	for _, driver := range []string{many[0], many[99]} {
+		until(t, driver+" to be protected", func() bool { return protectsDriver(t, driver) })
+	}
+	if protectsDriver(t, "unlisted.csi.example.com") {
+		t.Error("a driver is protected that is not listed")
+	}
+	service := Service{Namespace: "ns", Name: "volume-guard"}
+	_, err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().Create(t.Context(),
+		PVWebhooks(service, Drivers{reclaim.RoleOwner: many}), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	must(t, err)
+}
+
+// TestNamesOfDriversAreNoExpressions: a name of any characters is a string to the policy, and nothing else.
+func TestNamesOfDriversAreNoExpressions(t *testing.T) {
+	install(t, Drivers{reclaim.RoleOwner: {`x"]) || true || (d in ["`, "\\", `"`, "\n", "é\u2028<", driver}})
+	until(t, "the policy to be in force", func() bool { return protectsDriver(t, driver) })
+	if protectsDriver(t, "unlisted.csi.example.com") {
+		t.Error("a driver is protected that is not listed")
+	}
 }
 
 // serve runs the webhooks, with certificates that are exchanged all the time, and returns what points the
@@ -178,7 +268,7 @@ func serve(t *testing.T) (at func(*admissionregv1.WebhookClientConfig), keeper *
 	ctx, cancel := context.WithCancel(t.Context())
 	kept := make(chan struct{})
 	go func() { defer close(kept); keeper.Run(ctx) }()
-	server := NewServer(Handler(func() map[string]string { return known }, reader), keeper.Certificate)
+	server := NewServer(Handler(func() Drivers { return known }, reader), keeper.Certificate)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	ended := make(chan error, 1)
@@ -212,7 +302,7 @@ func TestTheWebhooks(t *testing.T) {
 	at, keeper, stop := serve(t)
 	admission := client.AdmissionregistrationV1()
 	service := Service{Namespace: "ns", Name: "volume-guard"}
-	pvHooks, podHooks := PVWebhooks(service), PodWebhooks(service)
+	pvHooks, podHooks := PVWebhooks(service, known), PodWebhooks(service)
 	// As they are, they are accepted too.
 	_, err := admission.MutatingWebhookConfigurations().Create(ctx, pvHooks, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	must(t, err)
@@ -245,7 +335,11 @@ func TestTheWebhooks(t *testing.T) {
 
 	namespace := namespaceWithClaims(t, "alive", "going")
 	const refused = "PVC (going) is in scheduled for deletion state"
-	place := func(claim, node string) error {
+	place := func(claim, how string) error {
+		node := ""
+		if how == "made on a node" {
+			node = "node"
+		}
 		pod := pod()
 		pod.Name, pod.Namespace, pod.UID = "pod-"+rand.String(8), namespace, ""
 		pod.Spec.NodeName = node
@@ -256,22 +350,27 @@ func TestTheWebhooks(t *testing.T) {
 		if err != nil || node != "" {
 			return err
 		}
-		return client.CoreV1().Pods(namespace).Bind(ctx, &v1.Binding{
+		binding := &v1.Binding{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: made.Name}, Target: v1.ObjectReference{Kind: "Node", Name: "node"},
-		}, metav1.CreateOptions{})
+		}
+		if how == "bound by the legacy resource" {
+			return client.CoreV1().RESTClient().Post().Namespace(namespace).Resource("bindings").Body(binding).Do(ctx).Error()
+		}
+		return client.CoreV1().Pods(namespace).Bind(ctx, binding, metav1.CreateOptions{})
 	}
-	until(t, "the webhook of pods to be asked", func() bool { return place("going", "node") != nil })
-	for how, node := range map[string]string{"bound": "", "made on a node": "node"} {
-		if err := place("going", node); err == nil || !strings.Contains(err.Error(), refused) || !apierrors.IsForbidden(err) {
+	ways := []string{"bound", "bound by the legacy resource", "made on a node"}
+	until(t, "the webhook of pods to be asked", func() bool { return place("going", "made on a node") != nil })
+	for _, how := range ways {
+		if err := place("going", how); err == nil || !strings.Contains(err.Error(), refused) || !apierrors.IsForbidden(err) {
 			t.Errorf("%s with a claim that is being deleted: %v, want %q", how, err, refused)
 		}
-		if err := place("alive", node); err != nil {
+		if err := place("alive", how); err != nil {
 			t.Errorf("%s with a claim that is not: %v", how, err)
 		}
 	}
 	stop()
-	for how, node := range map[string]string{"bound": "", "made on a node": "node"} {
-		if err := place("going", node); err != nil {
+	for _, how := range ways {
+		if err := place("going", how); err != nil {
 			t.Errorf("%s while the webhook is down: %v", how, err)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"path"
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
@@ -14,9 +15,9 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Finalizers says which finalizer each driver's PVs get, as in the ConfigMap of [Parameters], at the
-// moment it is asked. It does not block, and what it returns is not changed.
-type Finalizers func() map[string]string
+// Protected returns the drivers whose PVs are protected, at the moment it is called. It does not block, and the
+// caller does not change what it returns.
+type Protected func() Drivers
 
 // Reader reads objects from the API server, as they are now. found is false where there is none.
 type Reader interface {
@@ -29,17 +30,17 @@ const readFor = (timeoutSeconds - 1) * time.Second
 
 // Handler returns the webhooks, at PathPVs and PathPods. It keeps no state and is safe for concurrent
 // use.
-func Handler(finalizers Finalizers, reader Reader) http.Handler {
+func Handler(drivers Protected, reader Reader) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle(PathPVs, review(protectPVs(finalizers)))
+	mux.Handle(PathPVs, review(protectPVs(drivers)))
 	mux.Handle(PathPods, review(guardPods(reader)))
 	return mux
 }
 
 func allowed() *admissionv1.AdmissionResponse { return &admissionv1.AdmissionResponse{Allowed: true} }
 
-// protectPVs puts the finalizer on PVs.
-func protectPVs(finalizers Finalizers) judge {
+// protectPVs adds the finalizers that PVs are missing.
+func protectPVs(drivers Protected) judge {
 	return func(_ context.Context, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
 		if request.Resource != (metav1.GroupVersionResource{Version: "v1", Resource: "persistentvolumes"}) || request.SubResource != "" {
 			return allowed(), nil
@@ -49,8 +50,8 @@ func protectPVs(finalizers Finalizers) judge {
 			return nil, err
 		}
 		response := allowed()
-		if finalizer := Missing(&pv, finalizers()); finalizer != "" {
-			patch, err := addition(pv.Finalizers, finalizer)
+		if missing := Missing(&pv, drivers()); len(missing) > 0 {
+			patch, err := addition(pv.Finalizers, missing)
 			if err != nil {
 				return nil, err
 			}
@@ -61,18 +62,22 @@ func protectPVs(finalizers Finalizers) judge {
 	}
 }
 
-// addition returns the JSON patch that puts one finalizer behind those that are there.
-func addition(there []string, finalizer string) ([]byte, error) {
+// addition returns the JSON patch that adds finalizers behind those that are there.
+func addition(there, missing []string) ([]byte, error) {
 	type operation struct {
 		Op    string `json:"op"`
 		Path  string `json:"path"`
 		Value any    `json:"value"`
 	}
-	op := operation{"add", "/metadata/finalizers/-", finalizer}
+	var all []operation
 	if len(there) == 0 {
-		op = operation{"add", "/metadata/finalizers", []string{finalizer}}
+		all = append(all, operation{"add", "/metadata/finalizers", missing})
+		missing = nil
 	}
-	patch, err := json.Marshal([]operation{op})
+	for _, finalizer := range missing {
+		all = append(all, operation{"add", "/metadata/finalizers/-", finalizer})
+	}
+	patch, err := json.Marshal(all)
 	if err != nil {
 		return nil, fmt.Errorf("write the patch of a PV: %w", err)
 	}
@@ -80,7 +85,7 @@ func addition(there []string, finalizer string) ([]byte, error) {
 }
 
 // guardPods keeps pods off nodes while one of their claims is being deleted. What cannot be read
-// refuses nothing: a pod that is let through is still looked at by the kubelet.
+// refuses nothing, although nobody makes up for it: see DESIGN.md.
 func guardPods(reader Reader) judge {
 	return func(ctx context.Context, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
 		ctx, cancel := context.WithTimeout(ctx, readFor)
@@ -106,13 +111,14 @@ func guardPods(reader Reader) judge {
 	}
 }
 
-// podOf returns the pod that is to be put on a node, nil if the request is about none.
+// podOf returns the pod that is to be put on a node, nil if the request is about none. A Binding names its pod by
+// its own name: those of the subresource pods/binding, and those of the legacy resource bindings.
 func podOf(ctx context.Context, reader Reader, request *admissionv1.AdmissionRequest) (*v1.Pod, error) {
-	if request.Resource != (metav1.GroupVersionResource{Version: "v1", Resource: "pods"}) {
+	if request.Resource.Group != "" || request.Resource.Version != "v1" {
 		return nil, nil //nolint:nilnil // no pod is an answer of its own here
 	}
-	switch request.SubResource {
-	case "":
+	switch path.Join(request.Resource.Resource, request.SubResource) {
+	case "pods":
 		var pod v1.Pod
 		if err := decode(request.Object.Raw, &pod); err != nil {
 			return nil, err
@@ -122,7 +128,7 @@ func podOf(ctx context.Context, reader Reader, request *admissionv1.AdmissionReq
 		}
 		pod.Namespace = request.Namespace
 		return &pod, nil
-	case "binding":
+	case "pods/binding", "bindings":
 		var binding v1.Binding
 		if err := decode(request.Object.Raw, &binding); err != nil {
 			return nil, err
@@ -133,7 +139,7 @@ func podOf(ctx context.Context, reader Reader, request *admissionv1.AdmissionReq
 		}
 		return pod, nil
 	}
-	return nil, nil //nolint:nilnil // a subresource that puts no pod on a node
+	return nil, nil //nolint:nilnil // it puts no pod on a node
 }
 
 // refusal reads the pod's claims until one refuses it. That one cannot be read does not save a pod whose

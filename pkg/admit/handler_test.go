@@ -85,7 +85,7 @@ func post(h http.Handler, method, path, contentType string, body io.Reader) (cod
 }
 
 func handler(c cluster) http.Handler {
-	return Handler(func() map[string]string { return known }, c)
+	return Handler(func() Drivers { return known }, c)
 }
 
 func TestTheWebhookDoesToPVsWhatThePolicyDoes(t *testing.T) {
@@ -105,9 +105,13 @@ func TestTheWebhookDoesToPVsWhatThePolicyDoes(t *testing.T) {
 			if got.PatchType == nil || *got.PatchType != admissionv1.PatchTypeJSONPatch {
 				t.Fatalf("patch type %v", got.PatchType)
 			}
-			want := `[{"op":"add","path":"/metadata/finalizers/-","value":"` + c.want + `"}]`
+			var ops []string
+			for _, f := range strings.Fields(c.want) {
+				ops = append(ops, `{"op":"add","path":"/metadata/finalizers/-","value":"`+f+`"}`)
+			}
+			want := `[` + strings.Join(ops, ",") + `]`
 			if len(pv.Finalizers) == 0 { // there is no list to add to
-				want = `[{"op":"add","path":"/metadata/finalizers","value":["` + c.want + `"]}]`
+				want = `[{"op":"add","path":"/metadata/finalizers","value":["` + strings.ReplaceAll(c.want, " ", `","`) + `"]}]`
 			}
 			if string(got.Patch) != want {
 				t.Errorf("patch %s, want %s", got.Patch, want)
@@ -131,6 +135,10 @@ func TestTheWebhookOfPods(t *testing.T) {
 		claims: map[string]*v1.PersistentVolumeClaim{"ns/data": terminating("data")},
 	}
 	binding := request("pods", "binding", v1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "web-0"}, Target: v1.ObjectReference{Name: "node"}})
+	legacy := request("bindings", "", v1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "web-0"}, Target: v1.ObjectReference{Name: "node"}})
+	legacy.Name = "" // as the API server sends it: the path names no pod
+	elsewhere := request("bindings", "", v1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "web-0"}})
+	elsewhere.Resource.Group = "example.com"
 	unscheduled := pod()
 	unscheduled.Spec.NodeName = ""
 	nameless := pod()
@@ -143,6 +151,9 @@ func TestTheWebhookOfPods(t *testing.T) {
 		warned  bool
 	}{
 		"a pod is bound whose claim is being deleted":         {there, binding, refused, false},
+		"a pod is bound by the legacy resource":               {there, legacy, refused, false},
+		"a pod that is gone is bound by it":                   {with(func(c *cluster) { c.pods = nil }), legacy, "", false},
+		"a resource of the name in another group":             {there, elsewhere, "", false},
 		"a pod is made on a node whose claim is":              {there, request("pods", "", nameless), refused, false},
 		"a pod is made without a node":                        {there, request("pods", "", unscheduled), "", false},
 		"a pod is bound that is gone":                         {with(func(c *cluster) { c.pods = nil }), binding, "", false},
@@ -206,6 +217,7 @@ func FuzzReview(f *testing.F) {
 	for _, seed := range []*admissionv1.AdmissionRequest{
 		request("persistentvolumes", "", bound()), request("pods", "", pod()),
 		request("pods", "binding", v1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "web-0"}}),
+		request("bindings", "", v1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "web-0"}}),
 	} {
 		body, err := json.Marshal(admissionv1.AdmissionReview{TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"}, Request: seed})
 		if err != nil {

@@ -4,93 +4,121 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 
 	"github.com/prometheus/client_golang/prometheus"
-	v1 "k8s.io/api/core/v1"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	admissionclient "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
 	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
-// Listed follows the ConfigMap of [Parameters], for the webhook. The API server's policy reads it by itself.
+// Listed follows the drivers that the configuration of [PVWebhooks] lists, for the webhook: whoever adds a driver
+// changes that configuration alone. An API server that drops match conditions (before 1.28) stores a
+// configuration that lists no driver, and no PV is changed.
 type Listed struct {
-	key           cache.ObjectName
-	maps          *kube.Cache[map[string]string]
+	key           string
+	configs       *kube.Cache[listed]
 	authorization authorizationv1.AuthorizationV1Interface
 }
 
-// NewListed returns a Listed of the namespace, in the cluster that config describes, which is copied. Whether the
-// ConfigMap is missing is a metric, registered where metrics says (nil for nowhere). Nothing is started.
-func NewListed(config *rest.Config, namespace string, metrics prometheus.Registerer) (*Listed, error) {
-	if config == nil || namespace == "" {
-		return nil, errors.New("follow which drivers' PVs are protected: no cluster is given, or no namespace")
+// listed is what is kept of a configuration.
+type listed struct {
+	drivers Drivers
+	// unreadable: a webhook of it has other match conditions.
+	unreadable bool
+}
+
+// NewListed returns a Listed of the cluster that config describes, which is copied. Whether the configuration cannot be
+// read is a metric, registered where metrics says (nil for nowhere). Nothing is started.
+func NewListed(config *rest.Config, metrics prometheus.Registerer) (*Listed, error) {
+	if config == nil {
+		return nil, errors.New("follow which drivers' PVs are protected: no cluster is given")
 	}
 	clients, err := kube.NewClients(config)
 	if err != nil {
 		return nil, err
 	}
-	l := &Listed{key: cache.NewObjectName(namespace, PolicyName), authorization: clients.Authorization}
-	l.maps = kube.NewCacheOf(kube.Selection{Namespace: namespace, Name: PolicyName},
-		clients.Core.RESTClient(), "configmaps", &v1.ConfigMap{}, recordListed, unheard{})
+	admission, err := admissionclient.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("make a client for admissionregistration.k8s.io/v1: %w", err)
+	}
+	l := &Listed{key: cache.NewObjectName("", WebhooksName).String(), authorization: clients.Authorization}
+	l.configs = kube.NewCacheOf(kube.Selection{Name: WebhooksName}, admission.RESTClient(),
+		"mutatingwebhookconfigurations", &admissionv1.MutatingWebhookConfiguration{}, recordListed, unheard{})
 	if metrics != nil {
 		if err := metrics.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "csi_reclaimer_admission_parameters_missing",
-			Help: "1 while there is no ConfigMap " + PolicyName + ", so that no PV is protected in the write that makes it one to be protected.",
-		}, l.missing)); err != nil {
+			Name: "csi_reclaimer_admission_drivers_unreadable",
+			Help: "1 while MutatingWebhookConfiguration " + WebhooksName + " has match conditions from which its drivers cannot be read, so that the webhook protects none of them.",
+		}, l.unreadable)); err != nil {
 			return nil, fmt.Errorf("register metrics: %w", err)
 		}
 	}
 	return l, nil
 }
 
-// Run follows the ConfigMap until ctx ends.
-func (l *Listed) Run(ctx context.Context) { l.maps.Run(ctx) }
+// Run follows the configuration until ctx ends.
+func (l *Listed) Run(ctx context.Context) { l.configs.Run(ctx) }
 
 // Synced tells whether it was looked for.
-func (l *Listed) Synced() bool { return l.maps.Synced() }
+func (l *Listed) Synced() bool { return l.configs.Synced() }
 
-// Finalizers returns what it holds, nothing while it is missing: see [Finalizers]. It is safe for concurrent use.
-func (l *Listed) Finalizers() map[string]string {
-	finalizers, _ := l.maps.Get(l.key.String())
-	return finalizers
+// Drivers returns the drivers that it lists, none while it is missing. It is safe for concurrent use.
+func (l *Listed) Drivers() Drivers {
+	found, _ := l.configs.Get(l.key)
+	return found.drivers
 }
 
-func (l *Listed) missing() float64 {
-	if _, found := l.maps.Get(l.key.String()); found || !l.maps.Synced() {
-		return 0
+func (l *Listed) unreadable() float64 {
+	if found, _ := l.configs.Get(l.key); found.unreadable {
+		return 1
 	}
-	return 1
+	return 0
 }
 
-// Missing returns those of the rights on the ConfigMap that the API server does not grant; see
+// Missing returns those of the rights on the configuration that the API server does not grant; see
 // [reclaim.Missing].
 func (l *Listed) Missing(ctx context.Context) ([]reclaim.Right, error) {
 	var rights []reclaim.Right
 	for _, verb := range []string{"list", "watch"} {
 		rights = append(rights, reclaim.Right{
-			Resource: "configmaps", Verb: verb, Namespace: l.key.Namespace, Name: l.key.Name,
-			Without: "no PV is protected by the webhook, for nobody can tell which drivers' are to be",
+			Group: admissionv1.GroupName, Resource: "mutatingwebhookconfigurations", Verb: verb, Name: WebhooksName,
+			Without: "the webhook protects no PV, because it does not know of which drivers",
 		})
 	}
 	return reclaim.Missing(ctx, l.authorization, rights)
 }
 
-func recordListed(object runtime.Object, _ bool) (_ map[string]string, keep bool, err error) {
-	o, ok := object.(*v1.ConfigMap)
+func recordListed(object runtime.Object, _ bool) (_ listed, keep bool, err error) {
+	o, ok := object.(*admissionv1.MutatingWebhookConfiguration)
 	if !ok {
-		return nil, false, fmt.Errorf("watch ConfigMaps: got a %T", object)
+		return listed{}, false, fmt.Errorf("watch MutatingWebhookConfigurations: got a %T", object)
 	}
-	return maps.Clone(o.Data), true, nil
+	found := listed{drivers: Drivers{}}
+	for _, role := range roles() {
+		for i := range o.Webhooks {
+			if o.Webhooks[i].Name != pvWebhookName(role) {
+				continue
+			}
+			drivers, err := driversIn(o.Webhooks[i].MatchConditions)
+			if err != nil {
+				klog.Background().Error(err, "The webhook protects no PV: its drivers cannot be read", "webhook", o.Webhooks[i].Name)
+				found.unreadable = true
+			}
+			found.drivers[role] = drivers
+		}
+	}
+	return found, true, nil
 }
 
 // unheard is for a cache that is only looked into.
 type unheard struct{}
 
-func (unheard) Added(map[string]string)         {}
-func (unheard) Updated(_, _ map[string]string)  {}
-func (unheard) Deleted(map[string]string, bool) {}
+func (unheard) Added(listed)         {}
+func (unheard) Updated(_, _ listed)  {}
+func (unheard) Deleted(listed, bool) {}

@@ -4,42 +4,53 @@ package admit
 
 import (
 	"context"
-	"maps"
+	"reflect"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
-	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
 func TestWhichDriversAreListedIsFollowed(t *testing.T) {
 	ctx := t.Context()
-	namespace, err := client.CoreV1().Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "listed-"}}, metav1.CreateOptions{})
-	must(t, err)
-	of := client.CoreV1().ConfigMaps(namespace.Name)
-	other := Parameters(namespace.Name, map[string]string{"other": finalizer})
+	configs := client.AdmissionregistrationV1().MutatingWebhookConfigurations()
+	service := Service{Namespace: "none", Name: "none"}
+	other := PVWebhooks(service, Drivers{reclaim.RoleOwner: {"other"}})
 	other.Name = "another"
-	_, err = of.Create(ctx, other, metav1.CreateOptions{})
+	_, err := configs.Create(ctx, other, metav1.CreateOptions{})
 	must(t, err)
+	t.Cleanup(func() { must(t, configs.Delete(context.WithoutCancel(ctx), other.Name, metav1.DeleteOptions{})) })
 
-	l, err := NewListed(admin, namespace.Name, prometheus.NewRegistry())
+	l, err := NewListed(admin, prometheus.NewRegistry())
 	must(t, err)
 	following, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() { defer close(ended); l.Run(following) }()
 	t.Cleanup(func() { cancel(); <-ended })
-	missing := func() bool { return l.missing() == 1 }
 	until(t, "the first look", l.Synced)
-	if len(l.Finalizers()) > 0 || !missing() {
-		t.Errorf("without the ConfigMap: %v, missing %v", l.Finalizers(), missing())
+	if len(l.Drivers()) > 0 || l.unreadable() != 0 {
+		t.Errorf("without the configuration: %v, unreadable %v", l.Drivers(), l.unreadable())
 	}
-	_, err = of.Create(ctx, Parameters(namespace.Name, known), metav1.CreateOptions{})
+	want := Drivers{reclaim.RoleOwner: {driver, "second.csi.example.com"}, reclaim.RoleCompanion: {"other.csi.example.com"}}
+	config, err := configs.Create(ctx, PVWebhooks(service, want), metav1.CreateOptions{})
 	must(t, err)
-	until(t, "what the ConfigMap says", func() bool { return maps.Equal(l.Finalizers(), known) && !missing() })
-	_, err = of.Patch(ctx, PolicyName, types.MergePatchType, []byte(`{"data":{"`+driver+`":null}}`), metav1.PatchOptions{})
+	t.Cleanup(func() { _ = configs.Delete(context.WithoutCancel(ctx), WebhooksName, metav1.DeleteOptions{}) })
+	until(t, "what the configuration says", func() bool { return reflect.DeepEqual(l.Drivers(), want) && l.unreadable() == 0 })
+	_, err = Unlist(ctx, admin, []string{driver})
 	must(t, err)
-	until(t, "a key to be gone", func() bool { return l.Finalizers()[driver] == "" && !missing() })
-	must(t, of.Delete(ctx, PolicyName, metav1.DeleteOptions{}))
-	until(t, "the end of the ConfigMap", func() bool { return len(l.Finalizers()) == 0 && missing() })
+	want[reclaim.RoleOwner] = []string{"second.csi.example.com"}
+	until(t, "a driver to be gone", func() bool { return reflect.DeepEqual(l.Drivers(), want) })
+	// As an API server before 1.28 stores it.
+	config, err = configs.Get(ctx, config.Name, metav1.GetOptions{})
+	must(t, err)
+	for i := range config.Webhooks {
+		config.Webhooks[i].MatchConditions = nil
+	}
+	_, err = configs.Update(ctx, config, metav1.UpdateOptions{})
+	must(t, err)
+	until(t, "a list that cannot be read", func() bool { return l.unreadable() == 1 && len(l.Drivers()[reclaim.RoleOwner]) == 0 })
+	must(t, configs.Delete(ctx, WebhooksName, metav1.DeleteOptions{}))
+	until(t, "the end of the configuration", func() bool { return len(l.Drivers()) == 0 && l.unreadable() == 0 })
 }

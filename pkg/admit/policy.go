@@ -1,63 +1,137 @@
 package admit
 
 import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
 	admissionv1 "k8s.io/api/admissionregistration/v1"
-	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
-// PolicyName is the name of the policy, of its binding, and of the ConfigMap that says which
-// driver's PVs get which finalizer.
-const PolicyName = "csi-reclaimer-protect-pvs"
+// PolicyName is the name of the policy, and of its binding, for drivers whose csi-reclaimer runs in role
+// owner. CompanionPolicyName is that for role companion.
+const (
+	PolicyName          = "csi-reclaimer-protect-pvs"
+	CompanionPolicyName = PolicyName + "-companion"
+)
 
-// The conditions on a PV alone, as CEL: they go before everything else, for they are cheap. The
-// webhook for older API servers has the same.
-func conditions() []admissionv1.MatchCondition {
+// Drivers are the names of CSI drivers whose PVs are protected in the write that binds them, by the role of
+// their csi-reclaimer: RoleOwner or RoleCompanion. Other roles add no finalizer and are ignored.
+type Drivers map[reclaim.Role][]string
+
+// roles are those that add a finalizer, in the order in which finalizers are added.
+func roles() []reclaim.Role { return []reclaim.Role{reclaim.RoleOwner, reclaim.RoleCompanion} }
+
+// finalizerOf returns the finalizer of a role, empty for a role that adds none.
+func finalizerOf(role reclaim.Role) string {
+	switch role {
+	case reclaim.RoleOwner:
+		return reclaim.Finalizer
+	case reclaim.RoleCompanion:
+		return reclaim.CompanionFinalizer
+	case reclaim.RoleObserver, reclaim.RoleUnknown:
+	}
+	return ""
+}
+
+// policyName returns the name of the policy of a role, and of its binding.
+func policyName(role reclaim.Role) string {
+	if role == reclaim.RoleCompanion {
+		return CompanionPolicyName
+	}
+	return PolicyName
+}
+
+// driverCondition is the name of the match condition that lists the drivers. It is the only place that does.
+const driverCondition = "driver"
+
+// The condition that lists the drivers, before and after its list. A PV's drivers are those that
+// driversOf returns.
+const (
+	beforeDrivers = `((has(object.metadata.annotations) && "` + annMigratedTo + `" in object.metadata.annotations
+  ? [object.metadata.annotations["` + annMigratedTo + `"]] : []) +
+ (has(object.metadata.annotations) && "` + annProvisionedBy + `" in object.metadata.annotations
+  ? [object.metadata.annotations["` + annProvisionedBy + `"]]
+  : has(object.spec.csi) ? [object.spec.csi.driver] : []))
+.exists(d, d in `
+	afterDrivers = `)`
+)
+
+// conditions returns the conditions, in CEL, under which a PV gets the finalizer of a role in the write that is
+// being admitted. [Missing] has the same rule. The policy and the webhook for older API servers share them.
+func conditions(role reclaim.Role, drivers []string) []admissionv1.MatchCondition {
 	return []admissionv1.MatchCondition{
 		{Name: "claimed", Expression: `has(object.spec.claimRef) && has(object.spec.claimRef.uid) && object.spec.claimRef.uid != ""`},
 		{Name: "policy-delete", Expression: `has(object.spec.persistentVolumeReclaimPolicy) && object.spec.persistentVolumeReclaimPolicy == "Delete"`},
 		{Name: "not-terminating", Expression: `!has(object.metadata.deletionTimestamp)`},
 		{Name: "no-twin", Expression: `!has(object.metadata.labels) || !("` + twinLabel + `" in object.metadata.labels)`},
+		{Name: driverCondition, Expression: beforeDrivers + listOf(drivers) + afterDrivers},
+		{Name: "unprotected", Expression: `!has(object.metadata.finalizers) || !("` + finalizerOf(role) + `" in object.metadata.finalizers)`},
 	}
 }
 
-// The PV's drivers that are listed, as CEL, and that a finalizer of theirs is missing.
-const (
-	listed = `((has(object.metadata.annotations) && "` + annMigratedTo + `" in object.metadata.annotations
-  ? [object.metadata.annotations["` + annMigratedTo + `"]] : []) +
- (has(object.metadata.annotations) && "` + annProvisionedBy + `" in object.metadata.annotations
-  ? [object.metadata.annotations["` + annProvisionedBy + `"]]
-  : has(object.spec.csi) ? [object.spec.csi.driver] : []))
-.filter(d, has(params.data) && d in params.data &&
-  params.data[d] in ["` + reclaim.Finalizer + `", "` + reclaim.CompanionFinalizer + `"])`
-	unprotected = listed + `
-.exists(d, !(has(object.metadata.finalizers) && params.data[d] in object.metadata.finalizers))`
-)
+// listOf returns a CEL list of strings, a line each, sorted and each once. It is JSON, of which every string is a
+// CEL string as well (CEL specification, "String and Bytes Values"), so that a name cannot end its literal.
+func listOf(drivers []string) string {
+	drivers = slices.Compact(slices.Sorted(slices.Values(drivers)))
+	if len(drivers) == 0 {
+		return "[]"
+	}
+	list, err := json.MarshalIndent(drivers, "", "  ")
+	if err != nil {
+		panic(err) // a list of strings is always valid JSON
+	}
+	return string(list)
+}
 
-// Policy returns the policy that has the API server (1.36 and newer) protect a PV in the same write
-// that makes it one to be protected. A failure of any kind lets the write through unchanged: a policy
-// that fails it would refuse every write to a PV in the cluster.
-func Policy() *admissionv1.MutatingAdmissionPolicy {
+// errForeign: match conditions are not those that csi-reclaimer writes, so that it is not known which drivers
+// they name.
+var errForeign = errors.New("its match condition " + driverCondition + " is not as csi-reclaimer writes it")
+
+// driversIn returns the drivers that match conditions list. It is a pure function.
+func driversIn(conditions []admissionv1.MatchCondition) ([]string, error) {
+	for _, c := range conditions {
+		if c.Name != driverCondition {
+			continue
+		}
+		list, begins := strings.CutPrefix(strings.TrimSpace(c.Expression), beforeDrivers)
+		list, ends := strings.CutSuffix(list, afterDrivers)
+		if !begins || !ends {
+			return nil, errForeign
+		}
+		var drivers []string
+		if err := json.Unmarshal([]byte(list), &drivers); err != nil {
+			return nil, fmt.Errorf("%w: %w", errForeign, err)
+		}
+		return drivers, nil
+	}
+	return nil, errForeign
+}
+
+// Policy returns the policy by which the API server (1.36 and newer) adds the finalizer of a role to a PV of
+// these drivers, in the same write that makes it one to be protected. A failure of any kind lets the write
+// through unchanged: a policy that fails it would refuse every write to a PV in the cluster. role is RoleOwner
+// or RoleCompanion.
+func Policy(role reclaim.Role, drivers ...string) *admissionv1.MutatingAdmissionPolicy {
 	return &admissionv1.MutatingAdmissionPolicy{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/v1", Kind: "MutatingAdmissionPolicy"},
-		ObjectMeta: metav1.ObjectMeta{Name: PolicyName},
+		ObjectMeta: metav1.ObjectMeta{Name: policyName(role)},
 		Spec: admissionv1.MutatingAdmissionPolicySpec{
-			ParamKind: &admissionv1.ParamKind{APIVersion: "v1", Kind: "ConfigMap"},
 			MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{
 				{RuleWithOperations: onPVs()},
 			}},
-			MatchConditions: append(conditions(), admissionv1.MatchCondition{Name: "unprotected", Expression: unprotected}),
-			Variables: []admissionv1.Variable{
-				{Name: "listed", Expression: listed},
-			},
+			MatchConditions: conditions(role, drivers),
 			Mutations: []admissionv1.Mutation{{
 				PatchType: admissionv1.PatchTypeApplyConfiguration,
 				ApplyConfiguration: &admissionv1.ApplyConfiguration{
 					// A list of finalizers is a set: what is there stays.
-					Expression: `Object{metadata: Object.metadata{finalizers: [params.data[variables.listed[0]]]}}`,
+					Expression: `Object{metadata: Object.metadata{finalizers: ["` + finalizerOf(role) + `"]}}`,
 				},
 			}},
 			FailurePolicy: ptr.To(admissionv1.Ignore),
@@ -67,28 +141,14 @@ func Policy() *admissionv1.MutatingAdmissionPolicy {
 	}
 }
 
-// Binding returns what puts the policy in force, with the ConfigMap of [Parameters] in the namespace.
-// Without the ConfigMap nothing is changed, and no write is refused.
-func Binding(namespace string) *admissionv1.MutatingAdmissionPolicyBinding {
+// Binding returns what puts the policy of a role in force. It has no parameter: an API server that has seen the
+// last binding with a parameter of a kind go ignores changes of that kind until it is restarted
+// (kubernetes/kubernetes#130887).
+func Binding(role reclaim.Role) *admissionv1.MutatingAdmissionPolicyBinding {
 	return &admissionv1.MutatingAdmissionPolicyBinding{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/v1", Kind: "MutatingAdmissionPolicyBinding"},
-		ObjectMeta: metav1.ObjectMeta{Name: PolicyName},
-		Spec: admissionv1.MutatingAdmissionPolicyBindingSpec{
-			PolicyName: PolicyName,
-			ParamRef: &admissionv1.ParamRef{
-				Name: PolicyName, Namespace: namespace, ParameterNotFoundAction: ptr.To(admissionv1.AllowAction),
-			},
-		},
-	}
-}
-
-// Parameters returns the ConfigMap that says which finalizer each driver's PVs get. To release a
-// driver its key is to go first, or the finalizer comes back in the write that takes it off.
-func Parameters(namespace string, finalizers map[string]string) *v1.ConfigMap {
-	return &v1.ConfigMap{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
-		ObjectMeta: metav1.ObjectMeta{Name: PolicyName, Namespace: namespace},
-		Data:       finalizers,
+		ObjectMeta: metav1.ObjectMeta{Name: policyName(role)},
+		Spec:       admissionv1.MutatingAdmissionPolicyBindingSpec{PolicyName: policyName(role)},
 	}
 }
 

@@ -2,34 +2,29 @@ package admit
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	admissionclient "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
 // AllDrivers has Release release every driver that is listed, or was when a Release began before.
 const AllDrivers = "*"
 
-// releasedAnnotation on the ConfigMap is the drivers whose keys a Release took out, so that one that was cut off is
-// gone on with by the next.
-const releasedAnnotation = "csi-reclaimer.io/released-drivers"
-
 const (
-	// learnWithin is how long API servers may take to learn that a key is gone.
+	// learnWithin is how long API servers may take to learn that a driver is listed no more.
 	learnWithin = time.Minute
 	// settle is how long no finalizer must have come back.
 	settle = 5 * time.Second
@@ -47,32 +42,43 @@ type Released struct {
 	PVs int
 	// Abandoned are the names of those that were being deleted: their volumes stay in the storage system.
 	Abandoned []string
+	// InFlight are the volumes of the drivers that are in flight: nobody finishes them once csi-reclaimer is gone. PVs of
+	// these keep their finalizers.
+	InFlight []inflight.Located
 	// Left are the names of those that carry one still, or again: somebody puts it back.
 	Left []string
 }
 
 // releaser is one run of Release.
 type releaser struct {
-	clients   kube.Clients
-	namespace string
-	clock     clock.Clock
-	timeout   time.Duration
+	clients kube.Clients
+	lists   lists
+	clock   clock.Clock
+	timeout time.Duration
 
+	// inFlight are the drivers' entries in the in-flight log.
+	inFlight []inflight.Located
 	// seen are the PVs whose finalizer was taken off, and whether they were being deleted.
 	seen map[types.UID]*v1.PersistentVolume
 }
 
-// Release takes the keys of drivers out of the ConfigMap of [Parameters] in the namespace, and then csi-reclaimer's
-// finalizers off the drivers' PVs, for with its key there each would come back in the write that takes it off. Nothing is
-// deleted. Their csi-reclaimer must not run meanwhile. drivers are their names, or AllDrivers.
+// Release removes drivers from the policies and webhooks that add csi-reclaimer's finalizers, as [Unlist] does, and
+// then the finalizers from the drivers' PVs: a driver that is still listed gets each back in the write that
+// removes it. Nothing is deleted. Their csi-reclaimer must not run meanwhile. drivers are their names, or
+// AllDrivers.
 //
-// A PV counts only when its finalizer stayed away for some seconds.
-func Release(ctx context.Context, config *rest.Config, namespace string, drivers []string) (Released, error) {
+// Every PV is read again until no finalizer was seen for some seconds, a minute at most. A PV counts only when its
+// finalizer is gone then.
+func Release(ctx context.Context, config *rest.Config, drivers []string) (Released, error) {
 	clients, err := kube.NewClients(config)
 	if err != nil {
 		return Released{}, err
 	}
-	r := newReleaser(clients, namespace, clock.RealClock{})
+	admission, err := admissionclient.NewForConfig(config)
+	if err != nil {
+		return Released{}, fmt.Errorf("make a client for admissionregistration.k8s.io/v1: %w", err)
+	}
+	r := newReleaser(clients, admission, clock.RealClock{})
 	out, err := r.run(ctx, drivers)
 	if err != nil {
 		return out, fmt.Errorf("release drivers: %w", err)
@@ -80,8 +86,10 @@ func Release(ctx context.Context, config *rest.Config, namespace string, drivers
 	return out, nil
 }
 
-func newReleaser(clients kube.Clients, namespace string, clock clock.Clock) *releaser {
-	return &releaser{clients, namespace, clock, callTimeout, map[types.UID]*v1.PersistentVolume{}}
+func newReleaser(clients kube.Clients, admission admissionclient.AdmissionregistrationV1Interface, clock clock.Clock) *releaser {
+	return &releaser{
+		clients: clients, lists: lists{admission, callTimeout}, clock: clock, timeout: callTimeout, seen: map[types.UID]*v1.PersistentVolume{},
+	}
 }
 
 func (r *releaser) bound(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -89,9 +97,15 @@ func (r *releaser) bound(ctx context.Context) (context.Context, context.CancelFu
 }
 
 func (r *releaser) run(ctx context.Context, drivers []string) (out Released, err error) {
-	if out.Drivers, err = r.unlist(ctx, drivers); err != nil {
+	removed, err := r.lists.unlist(ctx, drivers)
+	if err != nil {
 		return out, err
 	}
+	out.Drivers = removed.Drivers
+	if err := r.readLog(ctx, out.Drivers); err != nil {
+		return out, err
+	}
+	out.InFlight = r.inFlight
 	var left []string
 	for until := r.clock.Now().Add(learnWithin); ; {
 		again, err := r.pass(ctx, out.Drivers)
@@ -123,64 +137,30 @@ func (r *releaser) run(ctx context.Context, drivers []string) (out Released, err
 	return out, nil
 }
 
-// unlist takes the keys out and returns which drivers are released.
-func (r *releaser) unlist(ctx context.Context, asked []string) ([]string, error) {
-	for {
-		drivers, err := r.unlistOnce(ctx, asked)
-		if !apierrors.IsConflict(err) { // else somebody else changed it meanwhile
-			return drivers, err
+// readLog reads what is in flight for the drivers. While that is not known no finalizer is removed: the volume of a PV may be
+// created anew by a call that is still under way.
+func (r *releaser) readLog(ctx context.Context, drivers []string) error {
+	var shards []coordinationv1.Lease
+	options := metav1.ListOptions{Limit: pvPage, LabelSelector: inflight.LabelLog + "=true"}
+	err := kube.EachPage(ctx, options, r.timeout, func(ctx context.Context, o metav1.ListOptions) (string, error) {
+		page, err := r.clients.Coordination.Leases(metav1.NamespaceAll).List(ctx, o)
+		if err != nil {
+			return "", err
+		}
+		shards = append(shards, page.Items...)
+		return page.Continue, nil
+	})
+	if err != nil {
+		return fmt.Errorf("list the Leases of in-flight logs: %w", err)
+	}
+	entries, problems := inflight.Locate(shards)
+	for _, p := range problems {
+		if p.Driver == "" || slices.Contains(drivers, p.Driver) {
+			return fmt.Errorf("read the in-flight log: %s", p.Problem)
 		}
 	}
-}
-
-func (r *releaser) unlistOnce(ctx context.Context, asked []string) ([]string, error) {
-	ctx, cancel := r.bound(ctx)
-	defer cancel()
-	of := r.clients.Core.ConfigMaps(r.namespace)
-	o, err := of.Get(ctx, PolicyName, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		o = &v1.ConfigMap{}
-	case err != nil:
-		return nil, fmt.Errorf("read ConfigMap %s/%s: %w", r.namespace, PolicyName, err)
-	}
-	drivers := unlisted(o, asked)
-	if !slices.ContainsFunc(drivers, func(d string) bool { _, listed := o.Data[d]; return listed }) {
-		return drivers, nil
-	}
-	patch, err := unlistPatch(o, drivers)
-	if err != nil {
-		return nil, err
-	}
-	if _, err = of.Patch(ctx, PolicyName, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
-		return nil, fmt.Errorf("take drivers out of ConfigMap %s/%s: %w", r.namespace, PolicyName, err)
-	}
-	return drivers, nil
-}
-
-// unlisted returns the drivers that are asked for by name, or all that are listed, or were.
-func unlisted(o *v1.ConfigMap, asked []string) []string {
-	drivers := slices.DeleteFunc(slices.Clone(asked), func(d string) bool { return d == AllDrivers })
-	if slices.Contains(asked, AllDrivers) {
-		drivers = slices.AppendSeq(drivers, maps.Keys(o.Data))
-		drivers = slices.AppendSeq(drivers, strings.FieldsFuncSeq(o.Annotations[releasedAnnotation], func(c rune) bool { return c == ',' }))
-	}
-	slices.Sort(drivers)
-	return slices.Compact(drivers)
-}
-
-func unlistPatch(o *v1.ConfigMap, drivers []string) ([]byte, error) {
-	data := map[string]any{}
-	for _, driver := range drivers {
-		data[driver] = nil
-	}
-	patch, err := json.Marshal(map[string]any{"data": data, "metadata": map[string]any{
-		"resourceVersion": o.ResourceVersion, "annotations": map[string]string{releasedAnnotation: strings.Join(drivers, ",")},
-	}})
-	if err != nil {
-		return nil, fmt.Errorf("write the patch of a ConfigMap: %w", err)
-	}
-	return patch, nil
+	r.inFlight = slices.DeleteFunc(entries, func(e inflight.Located) bool { return !slices.Contains(drivers, e.Driver) })
+	return nil
 }
 
 // pass takes the finalizers off once, and returns the names of the PVs that had one.
@@ -192,7 +172,9 @@ func (r *releaser) pass(ctx context.Context, drivers []string) (names []string, 
 			return "", err
 		}
 		for i := range page.Items {
-			if pv := &page.Items[i]; len(releasable(pv, drivers)) > 0 {
+			pv := &page.Items[i]
+			kept := slices.ContainsFunc(r.inFlight, func(e inflight.Located) bool { return e.Of(pv.Name) })
+			if !kept && len(releasable(pv, drivers)) > 0 {
 				todo = append(todo, pv)
 			}
 		}

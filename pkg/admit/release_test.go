@@ -6,9 +6,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,12 +19,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
+	admissionclient "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
 	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/clock"
 	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
@@ -53,22 +58,28 @@ func TestWhichFinalizersGoWithADriver(t *testing.T) {
 	}
 }
 
+// listing is an object that lists drivers, and says which ones a release has removed from it.
+func listing(released string, drivers ...string) list {
+	l := list{parts: []part{{drivers: drivers}}}
+	if released != "" {
+		l.Annotations = map[string]string{releasedAnnotation: released}
+	}
+	return l
+}
+
 func TestWhichDriversAreReleased(t *testing.T) {
-	listed := Parameters("ns", map[string]string{"b": finalizer, "a": finalizer})
-	cutOff := Parameters("ns", nil)
-	cutOff.Annotations = map[string]string{releasedAnnotation: "a,b"}
 	for name, c := range map[string]struct {
-		of    *v1.ConfigMap
+		of    []list
 		asked []string
 		want  []string
 	}{
-		"one by its name":                            {listed, []string{"a"}, []string{"a"}},
-		"one that is not listed":                     {listed, []string{"c"}, []string{"c"}},
-		"all that are listed":                        {listed, []string{AllDrivers}, []string{"a", "b"}},
-		"all that were when a release was cut off":   {cutOff, []string{AllDrivers}, []string{"a", "b"}},
-		"all, and one more":                          {listed, []string{AllDrivers, "c", "a"}, []string{"a", "b", "c"}},
-		"without the ConfigMap those that are named": {&v1.ConfigMap{}, []string{AllDrivers, "c"}, []string{"c"}},
-		"none": {listed, nil, nil},
+		"one by its name":                          {[]list{listing("", "a", "b")}, []string{"a"}, []string{"a"}},
+		"one that is not listed":                   {[]list{listing("", "a", "b")}, []string{"c"}, []string{"c"}},
+		"all that are listed":                      {[]list{listing("", "b", "a"), listing("", "c")}, []string{AllDrivers}, []string{"a", "b", "c"}},
+		"all that were when a release was cut off": {[]list{listing("a,b"), listing("", "c")}, []string{AllDrivers}, []string{"a", "b", "c"}},
+		"all, and one more":                        {[]list{listing("", "a", "b")}, []string{AllDrivers, "c", "a"}, []string{"a", "b", "c"}},
+		"without any list those that are named":    {nil, []string{AllDrivers, "c"}, []string{"c"}},
+		"none":                                     {[]list{listing("", "a", "b")}, nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := unlisted(c.of, c.asked); !slices.Equal(got, c.want) {
@@ -111,7 +122,7 @@ func driversPV(name, driver string, change func(*v1.PersistentVolume)) *v1.Persi
 // releasing returns a cluster with these objects, and what releases drivers in it.
 func releasing(objects ...runtime.Object) (*fake.Clientset, *releaser) {
 	client := fake.NewClientset(objects...)
-	return client, newReleaser(kube.Clients{Core: client.CoreV1()}, "ns", instant{testclock.NewFakeClock(time.Unix(0, 0))})
+	return client, newReleaser(kube.Clients{Core: client.CoreV1(), Coordination: client.CoordinationV1()}, client.AdmissionregistrationV1(), instant{testclock.NewFakeClock(time.Unix(0, 0))})
 }
 
 func finalizersOf(t *testing.T, client *fake.Clientset, name string) []string {
@@ -123,8 +134,12 @@ func finalizersOf(t *testing.T, client *fake.Clientset, name string) []string {
 
 func TestDriversAreReleased(t *testing.T) {
 	const other = "other.csi.example.com"
+	hooks := PVWebhooks(Service{}, Drivers{reclaim.RoleOwner: {other}, reclaim.RoleCompanion: {driver, other}})
+	hooks.Webhooks[1].ClientConfig.CABundle = []byte("trusted")
+	listing := Policy(reclaim.RoleOwner, driver, other)
+	listing.UID, listing.ResourceVersion = "read", "7"
 	client, r := releasing(
-		Parameters("ns", map[string]string{driver: finalizer, other: finalizer}),
+		listing, Policy(reclaim.RoleCompanion, other), hooks,
 		driversPV("bound", driver, nil),
 		driversPV("kept", driver, func(pv *v1.PersistentVolume) {
 			pv.DeletionTimestamp, pv.Spec.PersistentVolumeReclaimPolicy = deleted, v1.PersistentVolumeReclaimRetain
@@ -137,24 +152,66 @@ func TestDriversAreReleased(t *testing.T) {
 	var patched []string
 	client.PrependReactor("patch", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		patched = append(patched, action.GetResource().Resource)
+		if patch, is := action.(clienttesting.PatchActionImpl); is && patch.Name == PolicyName {
+			for _, want := range []string{`"uid":"read"`, `"resourceVersion":"7"`} {
+				if !strings.Contains(string(patch.Patch), want) {
+					t.Errorf("written %s, want it bound to what was read: %s", patch.Patch, want)
+				}
+			}
+		}
 		return false, nil, nil
 	})
 	got, err := r.run(t.Context(), []string{driver})
 	if err != nil || got.PVs != 4 || !slices.Equal(got.Abandoned, []string{"going"}) || len(got.Left) > 0 || !slices.Equal(got.Drivers, []string{driver}) {
 		t.Errorf("released %+v, %v", got, err)
 	}
-	if len(patched) != 5 || patched[0] != "configmaps" {
-		t.Errorf("written to %q, want the ConfigMap before all PVs", patched)
+	if len(patched) != 6 || patched[0] != "mutatingadmissionpolicies" || patched[1] != "mutatingwebhookconfigurations" {
+		t.Errorf("written to %q, want the policy and the webhook before all PVs", patched)
 	}
 	for name, want := range map[string]bool{"bound": false, "another's": true} {
 		if on := slices.Contains(finalizersOf(t, client, name), finalizer); on != want {
 			t.Errorf("PV %s: the finalizer is on: %v, want %v", name, on, want)
 		}
 	}
-	listed, err := client.CoreV1().ConfigMaps("ns").Get(t.Context(), PolicyName, metav1.GetOptions{})
+	policy, err := client.AdmissionregistrationV1().MutatingAdmissionPolicies().Get(t.Context(), PolicyName, metav1.GetOptions{})
 	must(t, err)
-	if len(listed.Data) != 1 || listed.Data[other] != finalizer || listed.Annotations[releasedAnnotation] != driver {
-		t.Errorf("listed are %v, with %v", listed.Data, listed.Annotations)
+	want := Policy(reclaim.RoleOwner, other)
+	if diff := cmp.Diff(want.Spec, policy.Spec); diff != "" || policy.Annotations[releasedAnnotation] != driver {
+		t.Errorf("the policy is another (-want +got):\n%s\nwith %v", diff, policy.Annotations)
+	}
+	left, err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(t.Context(), WebhooksName, metav1.GetOptions{})
+	must(t, err)
+	hooks.Webhooks[1].MatchConditions = conditions(reclaim.RoleCompanion, []string{other})
+	if diff := cmp.Diff(hooks.Webhooks, left.Webhooks); diff != "" {
+		t.Errorf("the webhooks are others (-want +got):\n%s", diff)
+	}
+}
+
+// TestWhatIsInFlightKeepsItsFinalizer, and while that is not known nothing is released.
+func TestWhatIsInFlightKeepsItsFinalizer(t *testing.T) {
+	client, r := releasing(driversPV("pvc-1", driver, nil), driversPV("pvc-2", driver, nil))
+	r.inFlight = []inflight.Located{{Entry: inflight.Entry{Volume: "pvc-1"}, Place: inflight.Place{Driver: driver}}}
+	if names, err := r.pass(t.Context(), []string{driver}); err != nil || !slices.Equal(names, []string{"pvc-2"}) {
+		t.Errorf("released %q, %v", names, err)
+	}
+	if !slices.Contains(finalizersOf(t, client, "pvc-1"), finalizer) {
+		t.Error("the finalizer of a PV was removed whose volume is in flight")
+	}
+	for sentence, spoil := range map[string]func(*fake.Clientset){
+		"the Leases may not be listed": func(client *fake.Clientset) {
+			client.PrependReactor("list", "leases", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("forbidden") })
+		},
+		"a shard cannot be read": func(client *fake.Clientset) {
+			_, err := client.CoordinationV1().Leases("ns").Create(t.Context(), &coordinationv1.Lease{
+				ObjectMeta: metav1.ObjectMeta{Name: "log-0", Labels: map[string]string{inflight.LabelLog: "true"}}}, metav1.CreateOptions{})
+			must(t, err)
+		},
+	} {
+		client, r := releasing(Policy(reclaim.RoleOwner, driver), driversPV("pvc-1", driver, nil))
+		spoil(client)
+		if got, err := r.run(t.Context(), []string{driver}); err == nil || got.PVs != 0 || !slices.Contains(finalizersOf(t, client, "pvc-1"), finalizer) {
+			t.Errorf("%s: released %+v, %v", sentence, got, err)
+		}
 	}
 }
 
@@ -200,7 +257,7 @@ func TestAFinalizerThatComesBackIsTakenOffAgain(t *testing.T) {
 
 // TestWhatChangesMeanwhileIsReleasedAllTheSame, and bound to what was read.
 func TestWhatChangesMeanwhileIsReleasedAllTheSame(t *testing.T) {
-	client, r := releasing(Parameters("ns", map[string]string{driver: finalizer}), driversPV("a", driver, nil), driversPV("gone", driver, nil))
+	client, r := releasing(Policy(reclaim.RoleOwner, driver), driversPV("a", driver, nil), driversPV("gone", driver, nil))
 	refused := map[string]int{}
 	client.PrependReactor("patch", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		patch, is := action.(clienttesting.PatchActionImpl)
@@ -232,8 +289,11 @@ func TestWhatChangesMeanwhileIsReleasedAllTheSame(t *testing.T) {
 // TestAReleaseThatFailsSaysSo, and begins with nothing that it has not done before.
 func TestAReleaseThatFailsSaysSo(t *testing.T) {
 	broken := errors.New("broken")
-	for _, step := range []string{"get configmaps", "patch configmaps", "list persistentvolumes", "patch persistentvolumes"} {
-		client, r := releasing(Parameters("ns", map[string]string{driver: finalizer}), driversPV("a", driver, nil))
+	for _, step := range []string{
+		"get mutatingadmissionpolicies", "get mutatingwebhookconfigurations", "patch mutatingadmissionpolicies",
+		"list persistentvolumes", "patch persistentvolumes",
+	} {
+		client, r := releasing(Policy(reclaim.RoleOwner, driver), driversPV("a", driver, nil))
 		var did []string
 		client.PrependReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
 			did = append(did, action.GetVerb()+" "+action.GetResource().Resource)
@@ -253,19 +313,89 @@ func TestAnAPIServerThatDoesNotAnswerEndsARelease(t *testing.T) {
 	t.Cleanup(func() { close(ended) })
 	clients, err := kube.NewClients(&rest.Config{Host: server.URL})
 	must(t, err)
-	r := newReleaser(clients, "ns", clock.RealClock{})
-	if r.timeout != callTimeout {
-		t.Errorf("a call may take %v", r.timeout)
+	admission, err := admissionclient.NewForConfig(&rest.Config{Host: server.URL})
+	must(t, err)
+	r := newReleaser(clients, admission, clock.RealClock{})
+	if r.timeout != callTimeout || r.lists.timeout != callTimeout {
+		t.Errorf("a call may take %v, or %v", r.timeout, r.lists.timeout)
 	}
-	r.timeout = 50 * time.Millisecond
+	r.timeout, r.lists.timeout = 50*time.Millisecond, 50*time.Millisecond
 	pv := driversPV("a", driver, nil)
 	for what, call := range map[string]func() error{
-		"the ConfigMap":   func() error { _, err := r.unlist(t.Context(), []string{driver}); return err },
+		"a policy":     func() error { _, _, err := r.lists.readPolicy(t.Context(), reclaim.RoleOwner); return err },
+		"the webhooks": func() error { _, _, err := r.lists.readWebhooks(t.Context()); return err },
+		"the list of drivers": func() error {
+			return r.lists.write(t.Context(), list{patch: func(ctx context.Context, body []byte) error {
+				_, err := admission.MutatingAdmissionPolicies().Patch(ctx, PolicyName, types.StrategicMergePatchType, body, metav1.PatchOptions{})
+				return err
+			}}, []string{driver})
+		},
 		"the list of PVs": func() error { _, err := r.pass(t.Context(), []string{driver}); return err },
 		"a PV":            func() error { return r.bare(t.Context(), pv, []string{finalizer}) },
 	} {
 		if err := call(); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%s: %v", what, err)
 		}
+	}
+}
+
+// TestAListThatIsNotOursIsNotChanged: a release that does not know what is listed releases nothing.
+func TestAListThatIsNotOursIsNotChanged(t *testing.T) {
+	foreign := Policy(reclaim.RoleOwner, driver)
+	foreign.Spec.MatchConditions[4].Expression = "true"
+	hooks := PVWebhooks(Service{}, Drivers{reclaim.RoleCompanion: {driver}})
+	hooks.Webhooks[0].MatchConditions = nil
+	for _, object := range []runtime.Object{foreign, hooks} {
+		client, r := releasing(object, driversPV("a", driver, nil))
+		if _, err := r.run(t.Context(), []string{driver}); !errors.Is(err, errForeign) {
+			t.Errorf("%T: %v", object, err)
+		}
+		if !slices.Contains(finalizersOf(t, client, "a"), finalizer) {
+			t.Errorf("%T: the finalizer is removed", object)
+		}
+	}
+}
+
+// TestWhatWasUnlistedIsAwaited: a dry run shows whether the finalizer still comes back.
+func TestWhatWasUnlistedIsAwaited(t *testing.T) {
+	for sentence, c := range map[string]struct {
+		pvs []runtime.Object
+		// back says at which tries the finalizer comes back.
+		back  func(try int) bool
+		tries int
+		want  error
+	}{
+		"at once":                     {[]runtime.Object{driversPV("a", driver, nil)}, func(int) bool { return false }, 1 + int(settle/probeEvery), nil},
+		"after three tries":           {[]runtime.Object{driversPV("a", driver, nil)}, func(try int) bool { return try < 3 }, 3 + int(settle/probeEvery), nil},
+		"and again":                   {[]runtime.Object{driversPV("a", driver, nil)}, func(try int) bool { return try == 4 }, 5 + int(settle/probeEvery), nil},
+		"never":                       {[]runtime.Object{driversPV("a", driver, nil)}, func(int) bool { return true }, 1 + int(learnWithin/probeEvery), reclaim.ErrPutBack},
+		"no PV can show it":           {[]runtime.Object{driversPV("a", driver, func(pv *v1.PersistentVolume) { pv.Spec.ClaimRef = nil })}, func(int) bool { return true }, 0, nil},
+		"the only PV is another's":    {[]runtime.Object{driversPV("a", "another", nil)}, func(int) bool { return true }, 0, nil},
+		"one that is gone shows none": {[]runtime.Object{driversPV("gone", driver, nil)}, func(int) bool { return true }, 1, nil},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			client := fake.NewClientset(c.pvs...)
+			tries := 0
+			client.PrependReactor("patch", "persistentvolumes", func(action clienttesting.Action) (bool, runtime.Object, error) {
+				patch, is := action.(clienttesting.PatchActionImpl)
+				if !is || !slices.Equal(patch.PatchOptions.DryRun, []string{metav1.DryRunAll}) {
+					t.Errorf("no dry run: %+v", action)
+				}
+				tries++
+				if patch.Name == "gone" {
+					must(t, client.Tracker().Delete(patch.GetResource(), "", "gone"))
+					return true, nil, apierrors.NewNotFound(schema.GroupResource{Resource: "persistentvolumes"}, "gone")
+				}
+				return true, driversPV("a", driver, func(pv *v1.PersistentVolume) {
+					if !c.back(tries - 1) {
+						pv.Finalizers = nil
+					}
+				}), nil
+			})
+			err := awaitUnlisted(t.Context(), kube.Clients{Core: client.CoreV1()}, []string{driver}, instant{testclock.NewFakeClock(time.Unix(0, 0))})
+			if !errors.Is(err, c.want) || tries != c.tries {
+				t.Errorf("%v after %d tries, want %v after %d", err, tries, c.want, c.tries)
+			}
+		})
 	}
 }

@@ -6,8 +6,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
 // What a PV says about itself, beside its fields.
@@ -17,37 +15,32 @@ const (
 	twinLabel        = "csi-reclaimer.io/twin-of"
 )
 
-// Missing returns the finalizer that the PV is to get in the write that is being taken, empty for
-// none. finalizers says which finalizer each driver's PVs get. It is a pure function, and the same rule
-// as that of [Policy]: a claimed PV with policy Delete that is not being deleted.
+// Missing returns the finalizers that the PV is to get in the write that is being admitted, none for most. It is a
+// pure function, and the same rule as that of [Policy]: a claimed PV with policy Delete that is not being
+// deleted, of a driver in drivers, which gets the finalizer of the driver's role.
 //
-// Finalizers that are none of csi-reclaimer's do not count: one that is misspelt would have the API
-// server refuse every write to the driver's PVs.
-//
-// The driver is the one that the volume was migrated to, else the one that provisioned it, else, for a
-// PV that nobody provisioned, the one that it names; the first of them that is listed.
-func Missing(pv *v1.PersistentVolume, finalizers map[string]string) string {
+// The PV is of the driver that the volume was migrated to, of the one that provisioned it and, if nobody
+// provisioned it, of the one that it names.
+func Missing(pv *v1.PersistentVolume, drivers Drivers) (finalizers []string) {
 	_, twin := pv.Labels[twinLabel]
 	switch {
 	case pv.Spec.ClaimRef == nil || pv.Spec.ClaimRef.UID == "",
 		pv.Spec.PersistentVolumeReclaimPolicy != v1.PersistentVolumeReclaimDelete,
 		pv.DeletionTimestamp != nil, twin:
-		return ""
+		return nil
 	}
-	for _, driver := range driversOf(pv) {
-		finalizer := finalizers[driver]
-		switch {
-		case finalizer != reclaim.Finalizer && finalizer != reclaim.CompanionFinalizer:
-		case slices.Contains(pv.Finalizers, finalizer):
-			return ""
-		default:
-			return finalizer
+	of := driversOf(pv)
+	for _, role := range roles() {
+		finalizer := finalizerOf(role)
+		listed := slices.ContainsFunc(of, func(d string) bool { return slices.Contains(drivers[role], d) })
+		if listed && !slices.Contains(pv.Finalizers, finalizer) {
+			finalizers = append(finalizers, finalizer)
 		}
 	}
-	return ""
+	return finalizers
 }
 
-// driversOf returns who may answer for a PV; the first that is known does.
+// driversOf returns the drivers that may answer for a PV.
 func driversOf(pv *v1.PersistentVolume) (drivers []string) {
 	if migrated, is := pv.Annotations[annMigratedTo]; is {
 		drivers = append(drivers, migrated)

@@ -2,6 +2,7 @@ package admit
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,7 +16,10 @@ import (
 
 const driver, finalizer = "disk.csi.example.com", reclaim.Finalizer
 
-var known = map[string]string{driver: finalizer, "other.csi.example.com": reclaim.CompanionFinalizer, "wrong.csi.example.com": "not a finalizer"}
+var known = Drivers{
+	reclaim.RoleOwner: {driver, "second.csi.example.com"}, reclaim.RoleCompanion: {"other.csi.example.com"},
+	reclaim.RoleObserver: {"observed.csi.example.com"},
+}
 
 var deleted = &metav1.Time{Time: time.Unix(1, 0)}
 
@@ -35,7 +39,8 @@ func bound() *v1.PersistentVolume {
 // pvCases are what Missing, the webhook and the policy on a real API server have to agree on.
 var pvCases = map[string]struct {
 	change func(*v1.PersistentVolume)
-	want   string
+	// want is the finalizers that are added, separated by spaces.
+	want string
 }{
 	"claimed, policy Delete":       {func(*v1.PersistentVolume) {}, finalizer},
 	"without any finalizer":        {func(pv *v1.PersistentVolume) { pv.Finalizers = nil }, finalizer},
@@ -50,14 +55,19 @@ var pvCases = map[string]struct {
 	"other labels":                            {func(pv *v1.PersistentVolume) { pv.Labels = map[string]string{"a": "b"} }, finalizer},
 	"of a driver that is not listed":          {func(pv *v1.PersistentVolume) { pv.Annotations[annProvisionedBy] = "nobody.example.com" }, ""},
 	"of another driver that is listed":        {func(pv *v1.PersistentVolume) { pv.Annotations[annProvisionedBy] = "other.csi.example.com" }, reclaim.CompanionFinalizer},
-	"of a driver whose finalizer is misspelt": {func(pv *v1.PersistentVolume) { pv.Annotations[annProvisionedBy] = "wrong.csi.example.com" }, ""},
+	"of the second driver that is listed":     {func(pv *v1.PersistentVolume) { pv.Annotations[annProvisionedBy] = "second.csi.example.com" }, finalizer},
+	"of a driver whose role adds none":        {func(pv *v1.PersistentVolume) { pv.Annotations[annProvisionedBy] = "observed.csi.example.com" }, ""},
 	"static":                                  {func(pv *v1.PersistentVolume) { pv.Annotations = nil }, finalizer},
 	"static, with other annotations":          {func(pv *v1.PersistentVolume) { pv.Annotations = map[string]string{"a": "b"} }, finalizer},
 	"static, of another driver":               {func(pv *v1.PersistentVolume) { pv.Annotations, pv.Spec.CSI.Driver = nil, "nobody.example.com" }, ""},
 	"static, of no CSI driver":                {func(pv *v1.PersistentVolume) { pv.Annotations, pv.Spec.PersistentVolumeSource = nil, hostPath() }, ""},
 	"migrated from an in-tree plugin":         {func(pv *v1.PersistentVolume) { migrate(pv, driver) }, finalizer},
 	"migrated to a driver that is not listed": {func(pv *v1.PersistentVolume) { migrate(pv, "nobody.example.com") }, ""},
-	"migrated to another than provisioned it": {func(pv *v1.PersistentVolume) { pv.Annotations[annMigratedTo] = "other.csi.example.com" }, reclaim.CompanionFinalizer},
+	"migrated to another than provisioned it": {func(pv *v1.PersistentVolume) { pv.Annotations[annMigratedTo] = "other.csi.example.com" }, finalizer + " " + reclaim.CompanionFinalizer},
+	"the same, and one of both is there": {func(pv *v1.PersistentVolume) {
+		pv.Annotations[annMigratedTo] = "other.csi.example.com"
+		pv.Finalizers = append(pv.Finalizers, finalizer)
+	}, reclaim.CompanionFinalizer},
 	"in-tree and not migrated": {func(pv *v1.PersistentVolume) {
 		migrate(pv, "")
 		delete(pv.Annotations, annMigratedTo)
@@ -78,17 +88,17 @@ func TestMissing(t *testing.T) {
 		t.Run(sentence, func(t *testing.T) {
 			pv := bound()
 			c.change(pv)
-			if got := Missing(pv, known); got != c.want {
+			if got := Missing(pv, known); !slices.Equal(got, strings.Fields(c.want)) {
 				t.Errorf("Missing = %q, want %q", got, c.want)
 			}
-			if got := Missing(pv, nil); got != "" {
+			if got := Missing(pv, nil); got != nil {
 				t.Errorf("of no driver: %q", got)
 			}
 		})
 	}
 	pv := bound()
 	pv.DeletionTimestamp = deleted // no API server lets one be made like this
-	if got := Missing(pv, known); got != "" {
+	if got := Missing(pv, known); got != nil {
 		t.Errorf("terminating: %q: the API server would refuse the write", got)
 	}
 }
@@ -99,7 +109,7 @@ func TestMissing(t *testing.T) {
 func TestTheSidecarWantsTheSame(t *testing.T) {
 	bools := []bool{false, true}
 	wants := func(pv *v1.PersistentVolume) bool {
-		d := reclaim.Decide(reclaim.Snapshot{Rules: reclaim.Rules{Driver: driver, Role: reclaim.RoleOwner}, PV: reclaim.PVOf(pv)}, time.Unix(0, 0))
+		d := reclaim.Decide(reclaim.Snapshot{Leading: true, Rules: reclaim.Rules{Driver: driver, Role: reclaim.RoleOwner}, PV: reclaim.PVOf(pv)}, time.Unix(0, 0))
 		return d.Action == reclaim.AddFinalizer
 	}
 	seen, wanted := 0, 0
@@ -131,7 +141,7 @@ func TestTheSidecarWantsTheSame(t *testing.T) {
 											pv.Finalizers = append(pv.Finalizers, finalizer)
 										}
 										seen++
-										want, got := wants(pv), Missing(pv, map[string]string{driver: finalizer}) == finalizer
+										want, got := wants(pv), len(Missing(pv, Drivers{reclaim.RoleOwner: {driver}})) == 1
 										if want {
 											wanted++
 										}

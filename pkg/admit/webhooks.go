@@ -4,6 +4,8 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
 // WebhooksName is the name of both webhook configurations.
@@ -34,32 +36,47 @@ func (s Service) client(path string) admissionv1.WebhookClientConfig {
 	return admissionv1.WebhookClientConfig{Service: &admissionv1.ServiceReference{Namespace: s.Namespace, Name: s.Name, Path: &path, Port: &port}}
 }
 
-// PVWebhooks returns what has API servers that know no MutatingAdmissionPolicy ask the webhook, for
-// the same writes as [Policy]. It needs match conditions (Kubernetes 1.28).
-func PVWebhooks(at Service) *admissionv1.MutatingWebhookConfiguration {
-	return &admissionv1.MutatingWebhookConfiguration{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/v1", Kind: "MutatingWebhookConfiguration"},
-		ObjectMeta: metav1.ObjectMeta{Name: WebhooksName},
-		Webhooks: []admissionv1.MutatingWebhook{{
-			Name: "persistentvolumes.csi-reclaimer.io", ClientConfig: at.client(PathPVs),
-			Rules: []admissionv1.RuleWithOperations{onPVs()}, MatchConditions: conditions(),
-			FailurePolicy: ptr.To(admissionv1.Ignore), ReinvocationPolicy: ptr.To(admissionv1.IfNeededReinvocationPolicy),
-			SideEffects: ptr.To(admissionv1.SideEffectClassNone), TimeoutSeconds: ptr.To[int32](timeoutSeconds), AdmissionReviewVersions: []string{"v1"},
-		}},
+// pvWebhookName returns the name of the webhook of a role.
+func pvWebhookName(role reclaim.Role) string {
+	if role == reclaim.RoleCompanion {
+		return "companion.persistentvolumes.csi-reclaimer.io"
 	}
+	return "persistentvolumes.csi-reclaimer.io"
 }
 
-// PodWebhooks returns what has the API server ask whether a pod may be put on a node: when a
-// scheduler binds it, and when one is made that names its node already. A webhook that does not answer
-// refuses nothing.
+// PVWebhooks returns the configuration by which API servers that know no MutatingAdmissionPolicy ask the webhook, for
+// the same writes as [Policy], with a webhook for each role that has drivers. volume-guard reads the drivers from it
+// ([NewListed]). It needs match conditions (Kubernetes 1.28).
+func PVWebhooks(at Service, drivers Drivers) *admissionv1.MutatingWebhookConfiguration {
+	config := &admissionv1.MutatingWebhookConfiguration{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/v1", Kind: "MutatingWebhookConfiguration"},
+		ObjectMeta: metav1.ObjectMeta{Name: WebhooksName},
+	}
+	for _, role := range roles() {
+		if len(drivers[role]) == 0 {
+			continue
+		}
+		config.Webhooks = append(config.Webhooks, admissionv1.MutatingWebhook{
+			Name: pvWebhookName(role), ClientConfig: at.client(PathPVs),
+			Rules: []admissionv1.RuleWithOperations{onPVs()}, MatchConditions: conditions(role, drivers[role]),
+			FailurePolicy: ptr.To(admissionv1.Ignore), ReinvocationPolicy: ptr.To(admissionv1.IfNeededReinvocationPolicy),
+			SideEffects: ptr.To(admissionv1.SideEffectClassNone), TimeoutSeconds: ptr.To[int32](timeoutSeconds), AdmissionReviewVersions: []string{"v1"},
+		})
+	}
+	return config
+}
+
+// PodWebhooks returns the configuration by which the API server asks whether a pod may be put on a node: when a
+// scheduler binds it, by the subresource pods/binding or by the legacy resource bindings, and when one is created
+// that names its node already. A webhook that does not answer refuses nothing.
 func PodWebhooks(at Service) *admissionv1.ValidatingWebhookConfiguration {
-	hook := func(name, resource string, conditions ...admissionv1.MatchCondition) admissionv1.ValidatingWebhook {
+	hook := func(name string, resources []string, conditions ...admissionv1.MatchCondition) admissionv1.ValidatingWebhook {
 		return admissionv1.ValidatingWebhook{
 			Name: name, ClientConfig: at.client(PathPods), MatchConditions: conditions,
 			Rules: []admissionv1.RuleWithOperations{{
 				Operations: []admissionv1.OperationType{admissionv1.Create},
 				Rule: admissionv1.Rule{
-					APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{resource}, Scope: ptr.To(admissionv1.NamespacedScope),
+					APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: resources, Scope: ptr.To(admissionv1.NamespacedScope),
 				},
 			}},
 			FailurePolicy: ptr.To(admissionv1.Ignore), SideEffects: ptr.To(admissionv1.SideEffectClassNone),
@@ -70,8 +87,8 @@ func PodWebhooks(at Service) *admissionv1.ValidatingWebhookConfiguration {
 		TypeMeta:   metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/v1", Kind: "ValidatingWebhookConfiguration"},
 		ObjectMeta: metav1.ObjectMeta{Name: WebhooksName},
 		Webhooks: []admissionv1.ValidatingWebhook{
-			hook("bindings.csi-reclaimer.io", "pods/binding"),
-			hook("pods.csi-reclaimer.io", "pods", admissionv1.MatchCondition{
+			hook("bindings.csi-reclaimer.io", []string{"pods/binding", "bindings"}),
+			hook("pods.csi-reclaimer.io", []string{"pods"}, admissionv1.MatchCondition{
 				Name:       "on-a-node-with-claims",
 				Expression: `has(object.spec.nodeName) && object.spec.nodeName != "" && has(object.spec.volumes) && object.spec.volumes.exists(v, has(v.persistentVolumeClaim) || has(v.ephemeral))`,
 			}),

@@ -47,7 +47,7 @@ func New(config *rest.Config, driver string, asks Driver, cfg Config) (*Auditor,
 	if err != nil {
 		return nil, err
 	}
-	at := apiServer{core: clients.Core}
+	at := apiServer{core: clients.Core, leases: clients.Coordination}
 	if cfg.Snapshots {
 		if at.contents, err = snapshots.New(config); err != nil {
 			return nil, err

@@ -102,6 +102,13 @@ func TestWhatAccountsForAVolume(t *testing.T) {
 		}, ReasonLeakSuspected},
 		"an in-tree PV of which nobody knows the volume": {inTree(driverName, "not one that can be translated"), ReasonPVUnclear},
 		"an in-tree PV of another driver":                {inTree("another", "vol-2"), ReasonLeakSuspected},
+		"an entry with its name":                         {func(w *world) { w.addEntry("x"); w.rename("VOL-1", "9") }, ReasonInFlight},
+		"an entry with its claim's UID":                  {func(w *world) { w.addEntry("x"); w.rename("pvc-9", "ol-1") }, ReasonInFlight},
+		"an entry of another volume":                     {func(w *world) { w.addEntry("x"); w.rename("pvc-9", "9") }, ReasonLeakSuspected},
+		"an entry of another driver":                     {func(w *world) { w.addEntry("x"); w.rename("vol-1", "9"); w.driverOf("x", "another") }, ReasonLeakSuspected},
+		"an entry that cannot be read":                   {func(w *world) { w.problem(driverName) }, ReasonIncomplete},
+		"one of nobody knows which driver":               {func(w *world) { w.problem("") }, ReasonIncomplete},
+		"one of another driver that cannot be read":      {func(w *world) { w.problem("another") }, ReasonLeakSuspected},
 		"it is attached":                                 {func(w *world) { w.inUse[handle] = []string{"node-1"} }, ReasonInUse},
 	} {
 		w := newWorld(t)
@@ -124,6 +131,8 @@ func TestWhatAccountsForAVolume(t *testing.T) {
 		clear(w.pvs)
 		clear(w.contents)
 		clear(w.inUse)
+		clear(w.entries)
+		w.problems = nil
 		if first, second := w.audit(a, handle), w.audit(a, handle); first != ReasonSeenTooSeldom || second != ReasonLeakSuspected {
 			t.Errorf("%s, and then no more: %s, %s, want the sightings to begin anew", sentence, first, second)
 		}
@@ -133,23 +142,25 @@ func TestWhatAccountsForAVolume(t *testing.T) {
 		so    func(*world)
 		makes bool
 	}{
-		"a claim that waits":        {claim(func(*v1.PersistentVolumeClaim) {}), true},
-		"a claim, by the old words": {claim(func(c *v1.PersistentVolumeClaim) { c.Annotations = map[string]string{annProvisionerBeta: driverName} }), true},
-		"a claim that was migrated": {claim(func(c *v1.PersistentVolumeClaim) { c.Annotations = map[string]string{annMigratedTo: driverName} }), true},
-		"a claim that is bound":     {claim(func(c *v1.PersistentVolumeClaim) { c.Spec.VolumeName = "pv" }), false},
-		"a claim of another driver": {claim(func(c *v1.PersistentVolumeClaim) { c.Annotations[annProvisioner] = "another" }), false},
-		"a claim of nobody":         {claim(func(c *v1.PersistentVolumeClaim) { c.Annotations = nil }), false},
-		"a snapshot in the making":  {func(w *world) { w.contents["s"] = snapshots.Content{UID: "s", Driver: driverName, Making: true} }, true},
-		"another driver's snapshot": {func(w *world) { w.contents["s"] = snapshots.Content{UID: "s", Driver: "another", Making: true} }, false},
-		"a snapshot that is ready":  {func(w *world) { w.contents["s"] = snapshots.Content{UID: "s", Driver: driverName, Handle: "z"} }, false},
+		"a claim that waits":               {claim(func(*v1.PersistentVolumeClaim) {}), true},
+		"a claim, by the old words":        {claim(func(c *v1.PersistentVolumeClaim) { c.Annotations = map[string]string{annProvisionerBeta: driverName} }), true},
+		"a claim that was migrated":        {claim(func(c *v1.PersistentVolumeClaim) { c.Annotations = map[string]string{annMigratedTo: driverName} }), true},
+		"a claim that is bound":            {claim(func(c *v1.PersistentVolumeClaim) { c.Spec.VolumeName = "pv" }), false},
+		"a claim of another driver":        {claim(func(c *v1.PersistentVolumeClaim) { c.Annotations[annProvisioner] = "another" }), false},
+		"a claim of nobody":                {claim(func(c *v1.PersistentVolumeClaim) { c.Annotations = nil }), false},
+		"a snapshot in the making":         {func(w *world) { w.contents["s"] = snapshots.Content{UID: "s", Driver: driverName, Making: true} }, true},
+		"another driver's snapshot":        {func(w *world) { w.contents["s"] = snapshots.Content{UID: "s", Driver: "another", Making: true} }, false},
+		"a snapshot that is ready":         {func(w *world) { w.contents["s"] = snapshots.Content{UID: "s", Driver: driverName, Handle: "z"} }, false},
+		"an entry of a claim that is gone": {func(w *world) { w.addEntry("x") }, true},
+		"another driver's entry":           {func(w *world) { w.addEntry("x"); w.driverOf("x", "another") }, false},
 		"a claim, bound and held": {claim(func(c *v1.PersistentVolumeClaim) {
-			c.Spec.VolumeName, c.Finalizers = "pv", []string{provision.Finalizer}
+			c.Spec.VolumeName, c.Finalizers = "pv", []string{provision.LegacyFinalizer}
 		}), true},
 		"a claim, held for a node": {claim(func(c *v1.PersistentVolumeClaim) {
-			c.Annotations, c.Finalizers = nil, []string{provision.FinalizerOf("node-1")}
+			c.Annotations, c.Finalizers = nil, []string{provision.LegacyFinalizer + "-node-1"}
 		}), true},
 		"another driver's held": {claim(func(c *v1.PersistentVolumeClaim) {
-			c.Annotations[annProvisioner], c.Finalizers = "another", []string{provision.Finalizer}
+			c.Annotations[annProvisioner], c.Finalizers = "another", []string{provision.LegacyFinalizer}
 		}), false},
 		"a claim that others hold": {claim(func(c *v1.PersistentVolumeClaim) {
 			c.Annotations, c.Finalizers = nil, []string{"kubernetes.io/pvc-protection"}
@@ -175,12 +186,44 @@ func TestWhatAccountsForAVolume(t *testing.T) {
 		}
 		clear(w.claims)
 		clear(w.contents)
+		clear(w.entries)
 		if first, second := w.audit(a, handle), w.audit(a, handle); first != ReasonSeenTooSeldom || second != ReasonLeakSuspected {
 			t.Errorf("%s, and then no more: %s, %s", sentence, first, second)
 		}
 		c.so(w)
 		if got := w.audit(a, handle); got != ReasonLeakSuspected {
 			t.Errorf("%s, after the volume: %s", sentence, got)
+		}
+	}
+}
+
+// TestAnEntryThatIsLeft is named in the report once its claim and its PV do not exist, and it is older than the grace.
+func TestAnEntryThatIsLeft(t *testing.T) {
+	for sentence, c := range map[string]struct {
+		so    func(*world)
+		age   time.Duration
+		named bool
+	}{
+		"neither claim nor PV exists":      {func(*world) {}, 61 * time.Minute, true},
+		"for less than the grace":          {func(*world) {}, 59 * time.Minute, false},
+		"its claim exists":                 {func(w *world) { w.addClaim("x") }, 2 * time.Hour, false},
+		"its PV exists":                    {func(w *world) { w.addPV("pvc-x", "vol") }, 2 * time.Hour, false},
+		"another claim of its name":        {func(w *world) { w.addClaim("x").UID = "y" }, 2 * time.Hour, true},
+		"another driver's, long forgotten": {func(w *world) { w.driverOf("x", "another") }, 2 * time.Hour, false},
+	} {
+		w := newWorld(t)
+		a := w.auditor(nil)
+		w.addEntry("x")
+		c.so(w)
+		w.clock.Step(c.age)
+		w.audit(a, "")
+		r := a.Report()
+		if (len(r.InFlight) == 1) != c.named {
+			t.Errorf("%s: %+v", sentence, r.InFlight)
+		}
+		var text strings.Builder
+		if err := r.WriteTable(&text, false); err != nil || strings.Contains(text.String(), "Volume pvc-x is in flight since") != c.named {
+			t.Errorf("%s: %v\n%s", sentence, err, text.String())
 		}
 	}
 }
@@ -207,7 +250,7 @@ func TestAClaimThatStoppedWaitingDidNotMakeWhatIsLeft(t *testing.T) {
 
 // TestAnAuditThatIsNotCompleteIsNoSighting, whatever cannot be read.
 func TestAnAuditThatIsNotCompleteIsNoSighting(t *testing.T) {
-	for _, what := range []string{"volumes", "snapshots", "claims", "pvs"} {
+	for _, what := range parts {
 		w := newWorld(t)
 		a := w.auditor(func(c *Config) { c.Grace = -1 })
 		w.volumes["leak"] = true
@@ -268,7 +311,7 @@ func TestAPVThatPassesByEndsASuspicion(t *testing.T) {
 func TestAnInTreePV(t *testing.T) {
 	const driver = "ebs.csi.aws.com"
 	for id, unclear := range map[string]string{"aws://us-east-1a/vol-1": "", "aws://us-east-1a/vol-2": "PV pv"} {
-		s := survey{listing: listing{volumes: map[string]Volume{"vol-1": {Handle: "vol-1"}}}, named: map[string]bool{}}
+		s := survey{listing: listing{volumes: map[string]Volume{"vol-1": {Handle: "vol-1"}}}, named: map[string]bool{}, ofEntry: map[string]bool{}}
 		pv := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}, Spec: v1.PersistentVolumeSpec{PersistentVolumeSource: v1.PersistentVolumeSource{
 			AWSElasticBlockStore: &v1.AWSElasticBlockStoreVolumeSource{VolumeID: id},
 		}}}
@@ -296,7 +339,7 @@ func TestRunUntilItIsStopped(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- a.Run(ctx) }()
-		for range 12 { // three audits
+		for range 3 * len(parts) { // three audits
 			for read := false; !read; {
 				select {
 				case <-reads:

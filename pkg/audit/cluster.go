@@ -4,17 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
+	"slices"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/pager"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/snapshots"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
@@ -24,6 +27,7 @@ import (
 type cluster interface {
 	eachClaim(ctx context.Context, visit func(*v1.PersistentVolumeClaim)) error
 	eachSnapshot(ctx context.Context, visit func(snapshots.Content)) error
+	inFlight(ctx context.Context) ([]inflight.Located, []inflight.LocatedProblem, error)
 	eachPV(ctx context.Context, visit func(*v1.PersistentVolume)) error
 }
 
@@ -42,8 +46,8 @@ type maker struct {
 }
 
 // makes tells whether a volume of the driver may be there, or come, for a claim that no PV tells of yet: it
-// waits for its volume, or our finalizer says that one was begun. A finalizer without a provisioner counts
-// for every driver.
+// waits for its volume, or the finalizer of an earlier version says that one was begun. A finalizer without a
+// provisioner counts for every driver.
 func makes(claim *v1.PersistentVolumeClaim, driver string) bool {
 	asked, named := claim.Annotations[annProvisioner]
 	if !named {
@@ -53,14 +57,9 @@ func makes(claim *v1.PersistentVolumeClaim, driver string) bool {
 	return ours && claim.Spec.VolumeName == "" || (ours || !named) && held(claim)
 }
 
-// held tells whether a finalizer of package provision is on the claim: that of the cluster, or of a node.
+// held tells whether a finalizer is on the claim that earlier versions of package provision added.
 func held(claim *v1.PersistentVolumeClaim) bool {
-	for _, f := range claim.Finalizers {
-		if f == provision.Finalizer || strings.HasPrefix(f, provision.Finalizer+"-") {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(claim.Finalizers, provision.IsLegacyFinalizer)
 }
 
 // names tells which volume of the driver a PV names, empty if that cannot be told, and whether it is about a
@@ -80,7 +79,8 @@ const (
 
 // apiServer is the cluster behind real clients.
 type apiServer struct {
-	core corev1.CoreV1Interface
+	core   corev1.CoreV1Interface
+	leases coordinationv1client.LeasesGetter
 	// contents is nil for a driver without snapshots.
 	contents *snapshots.Reader
 }
@@ -90,6 +90,20 @@ func (a apiServer) eachClaim(ctx context.Context, visit func(*v1.PersistentVolum
 		return fmt.Errorf("list claims: %w", err)
 	}
 	return nil
+}
+
+// inFlight reads the in-flight logs of all drivers, in whatever namespace they are.
+func (a apiServer) inFlight(ctx context.Context) ([]inflight.Located, []inflight.LocatedProblem, error) {
+	var shards []coordinationv1.Lease
+	of := func(ctx context.Context, o metav1.ListOptions) (*coordinationv1.LeaseList, error) {
+		o.LabelSelector = inflight.LabelLog + "=true"
+		return a.leases.Leases(metav1.NamespaceAll).List(ctx, o)
+	}
+	if err := each(ctx, of, func(lease *coordinationv1.Lease) { shards = append(shards, *lease) }); err != nil {
+		return nil, nil, fmt.Errorf("list the Leases of the in-flight log: %w", err)
+	}
+	entries, problems := inflight.Locate(shards)
+	return entries, problems, nil
 }
 
 func (a apiServer) eachPV(ctx context.Context, visit func(*v1.PersistentVolume)) error {

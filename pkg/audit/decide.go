@@ -32,7 +32,9 @@ func (s Snapshot) against() (why Reason, against bool) {
 		return ReasonPV, true
 	case s.Snapshot == Present:
 		return ReasonSnapshot, true
-	case s.PV != Absent || s.Snapshot != Absent || s.Unclear == PresenceUnknown || s.Maker == PresenceUnknown:
+	case s.InFlight == Present:
+		return ReasonInFlight, true
+	case s.PV != Absent || s.Snapshot != Absent || s.InFlight != Absent || s.Unclear == PresenceUnknown || s.Maker == PresenceUnknown:
 		return ReasonIncomplete, true
 	case s.Ephemeral:
 		return ReasonEphemeral, true

@@ -12,7 +12,7 @@ var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 func leaked(change func(*Snapshot)) Snapshot {
 	s := Snapshot{
 		Rules: Rules{Sightings: 3, Grace: time.Hour},
-		PV:    Absent, Snapshot: Absent, Unclear: Absent, Maker: Absent, NamesMatch: true,
+		PV:    Absent, Snapshot: Absent, InFlight: Absent, Unclear: Absent, Maker: Absent, NamesMatch: true,
 		Sightings: 3, FirstSeen: noon.Add(-time.Hour),
 	}
 	if change != nil {
@@ -35,6 +35,8 @@ func TestWhatIsTakenForALeak(t *testing.T) {
 		"whether it is a snapshot's is not known":             {leaked(func(s *Snapshot) { s.Snapshot = PresenceUnknown }), ReasonIncomplete},
 		"a PV does not tell its volume":                       {leaked(func(s *Snapshot) { s.Unclear = Present }), ReasonPVUnclear},
 		"whether all PVs tell is not known":                   {leaked(func(s *Snapshot) { s.Unclear = PresenceUnknown }), ReasonIncomplete},
+		"the in-flight log has it":                            {leaked(func(s *Snapshot) { s.InFlight = Present }), ReasonInFlight},
+		"whether the in-flight log has it is not known":       {leaked(func(s *Snapshot) { s.InFlight = PresenceUnknown }), ReasonIncomplete},
 		"a claim may be its maker":                            {leaked(func(s *Snapshot) { s.Maker = Present }), ReasonBeingMade},
 		"whether one is being made is not known":              {leaked(func(s *Snapshot) { s.Maker = PresenceUnknown }), ReasonIncomplete},
 		"no PV's volume is in the list":                       {leaked(func(s *Snapshot) { s.NamesMatch = false }), ReasonNamesDiffer},

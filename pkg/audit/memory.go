@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 )
 
 // keyOf is by what a volume is known. Some drivers spell a handle now in large and now in small letters
@@ -55,6 +57,8 @@ type figures struct {
 	// listed and bytes are how many volumes the driver listed in it, and their size as far as it told.
 	listed int
 	bytes  int64
+	// forgotten are entries of the in-flight log whose claim and PV do not exist for the grace period.
+	forgotten []inflight.Located
 	// nameless is how many entries of the list had no volume_id.
 	nameless int
 	// complete and failed count audits.
@@ -117,6 +121,7 @@ func (m *memory) complete(found survey, rules Rules, now time.Time) (fresh []una
 	m.volumes, m.passing = volumes, nil
 	m.last.began, m.last.completed, m.last.failure = found.began, now, ""
 	m.last.listed, m.last.bytes, m.last.nameless = len(found.listing.volumes), sizeOf(maps.Values(found.listing.volumes), func(v Volume) int64 { return v.Bytes }), found.listing.nameless
+	m.last.forgotten = found.forgotten(now.Add(-rules.Grace))
 	m.last.complete++
 	slices.SortFunc(fresh, byWeight)
 	return fresh
@@ -143,6 +148,9 @@ func (m *memory) remember(makers []maker) (oldest making) {
 // judge decides on one volume.
 func (m *memory) judge(v Volume, before unaccounted, found survey, oldest making, rules Rules, now time.Time) unaccounted {
 	key := keyOf(v.Handle)
+	if found.named[key] || m.passing[key] { // nothing else needs to be looked up
+		return unaccounted{verdict: Verdict{Reason: ReasonPV}}
+	}
 	u := before
 	u.volume, u.because = v, ""
 	if u.since == 0 {
@@ -150,7 +158,7 @@ func (m *memory) judge(v Volume, before unaccounted, found survey, oldest making
 	}
 	// Whoever was not there yet, or not any more, in some audit that listed the volume, did not make it.
 	s := found.snapshot(v, rules)
-	s.PV = presence(found.named[key] || m.passing[key])
+	s.PV = Absent
 	s.Maker = presence(oldest.since != 0 && oldest.since <= u.since)
 	if _, against := s.against(); against {
 		u.sightings, u.firstSeen = 0, time.Time{}
@@ -167,6 +175,11 @@ func (m *memory) judge(v Volume, before unaccounted, found survey, oldest making
 		u.because = oldest.name
 	case ReasonPVUnclear:
 		u.because = found.unclear
+	case ReasonInFlight:
+		entry, _ := found.entryOf(v.Handle)
+		u.because = "claim " + entry.Claim.Namespace + "/" + entry.Claim.Name
+	case ReasonIncomplete:
+		u.because = found.unreadable
 	case ReasonInUse:
 		u.because = strings.Join(v.Nodes, ", ")
 	default:

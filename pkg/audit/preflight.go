@@ -12,6 +12,7 @@ func (a *Auditor) Rights() []reclaim.Right {
 	rights := []reclaim.Right{
 		{Resource: "persistentvolumes", Verb: "list", Without: nothing},
 		{Resource: "persistentvolumeclaims", Verb: "list", Without: nothing},
+		{Group: "coordination.k8s.io", Resource: "leases", Verb: "list", Without: nothing},
 	}
 	if a.cfg.Snapshots {
 		rights = append(rights, reclaim.Right{Group: "snapshot.storage.k8s.io", Resource: "volumesnapshotcontents", Verb: "list", Without: nothing})

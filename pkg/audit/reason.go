@@ -14,6 +14,8 @@ const (
 
 // Reasons for which something may account for a volume, so that it is no suspect.
 const (
+	// ReasonInFlight: the in-flight log has an entry for it.
+	ReasonInFlight Reason = "InFlight"
 	// ReasonIncomplete: not all was read that could account for it.
 	ReasonIncomplete Reason = "AuditIncomplete"
 	// ReasonEphemeral: it is named as the kubelet names volumes that live and die with a pod.
@@ -44,6 +46,8 @@ func (r Reason) Sentence() string {
 		return "A PV names it."
 	case ReasonSnapshot:
 		return "A VolumeSnapshotContent names it."
+	case ReasonInFlight:
+		return "The in-flight log has an entry for it: it gets its PV once the driver has answered."
 	case ReasonIncomplete:
 		return "Not all was read that could account for it."
 	case ReasonEphemeral:
@@ -71,6 +75,6 @@ func (r Reason) Sentence() string {
 // Reasons lists all reasons of volumes that are not accounted for: the values of the label of
 // csi_reclaimer_unaccounted_volumes.
 func Reasons() []Reason {
-	return []Reason{ReasonIncomplete, ReasonEphemeral, ReasonInUse, ReasonNamesDiffer, ReasonPVUnclear, ReasonBeingMade,
+	return []Reason{ReasonInFlight, ReasonIncomplete, ReasonEphemeral, ReasonInUse, ReasonNamesDiffer, ReasonPVUnclear, ReasonBeingMade,
 		ReasonSeenTooSeldom, ReasonSeenTooShort, ReasonLeakSuspected}
 }

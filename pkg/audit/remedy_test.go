@@ -106,7 +106,7 @@ func TestThePVsOfRemedies(t *testing.T) {
 		t.Errorf("another volume's: %+v", other)
 	}
 	// The reclaim contract deletes such a volume once it is turned, and not before.
-	s := reclaim.Snapshot{Rules: reclaim.Rules{Driver: driverName, Role: reclaim.RoleOwner}, PV: reclaim.PVOf(gone), Brake: reclaim.BrakeOff}
+	s := reclaim.Snapshot{Leading: true, Rules: reclaim.Rules{Driver: driverName, Role: reclaim.RoleOwner}, PV: reclaim.PVOf(gone), Brake: reclaim.BrakeOff}
 	s.PV.Phase = reclaim.PhaseReleased
 	if d := reclaim.Decide(s, noon); d.Action != reclaim.Wait || d.Reason != reclaim.ReasonPolicyKeepsVolume {
 		t.Errorf("before it is turned: %+v", d)

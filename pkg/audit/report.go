@@ -36,6 +36,9 @@ type Report struct {
 	// Suspected and SuspectedBytes are the same of the volumes that are taken for leaks.
 	Suspected      int   `json:"suspected"`
 	SuspectedBytes int64 `json:"suspectedBytes"`
+	// InFlight are entries of the in-flight log that were begun before the grace period, and whose claim and PV do not
+	// exist: the driver does not answer whether it has made their volumes.
+	InFlight []InFlight `json:"inFlight,omitempty"`
 	// Volumes are those without a PV: suspects first, of these the largest.
 	Volumes []Found `json:"volumes"`
 }
@@ -56,6 +59,18 @@ type Found struct {
 	Topology []map[string]string `json:"topology,omitempty"`
 }
 
+// InFlight is an entry of the in-flight log.
+type InFlight struct {
+	// Volume is the name that CreateVolume was called with.
+	Volume string `json:"volume"`
+	// Claim is the namespace and name of the claim.
+	Claim string    `json:"claim"`
+	Since time.Time `json:"since"`
+	// Lease is the namespace and name of the Lease with the entry, and Annotation its key.
+	Lease      string `json:"lease"`
+	Annotation string `json:"annotation"`
+}
+
 // Report returns what is known now.
 func (a *Auditor) Report() Report {
 	all, last := a.memory.state()
@@ -63,6 +78,11 @@ func (a *Auditor) Report() Report {
 		Driver: a.driver, Completed: last.completed.UTC(), Failure: last.failure,
 		Interval: a.cfg.Interval.String(), Sightings: a.cfg.Sightings, Grace: a.cfg.Grace.String(),
 		Listed: last.listed, ListedBytes: last.bytes, Nameless: last.nameless, Volumes: []Found{},
+	}
+	for _, e := range last.forgotten {
+		r.InFlight = append(r.InFlight, InFlight{
+			Volume: e.Volume, Claim: e.Claim.Namespace + "/" + e.Claim.Name, Since: e.Begun.UTC(), Lease: e.Lease.String(), Annotation: e.Annotation,
+		})
 	}
 	for _, u := range all {
 		if u.verdict.Suspected {
@@ -129,6 +149,12 @@ func (r Report) WriteTable(w io.Writer, all bool) error {
 	}
 	if hidden > 0 {
 		if _, err := fmt.Fprintf(w, "\n%d more have no PV and are no suspects: %s.\n", hidden, r.others()); err != nil {
+			return err
+		}
+	}
+	for _, e := range r.InFlight {
+		if _, err := fmt.Fprintf(w, "\nVolume %s is in flight since %s, and claim %s and its PV do not exist: kubectl reclaim explain pvc/NAME -n NAMESPACE shows the way out.\n",
+			shown(e.Volume), timeOrDash(e.Since), printable(e.Claim)); err != nil {
 			return err
 		}
 	}

@@ -44,6 +44,8 @@ type Snapshot struct {
 	PV Presence
 	// Snapshot: a snapshot of the cluster has the volume's name.
 	Snapshot Presence
+	// InFlight: the in-flight log has an entry whose volume it may be.
+	InFlight Presence
 	// Unclear: of some PV of the driver it cannot be told which listed volume it is about.
 	Unclear Presence
 	// Maker: a claim or a snapshot is being made, without a break since before the volume was first listed.

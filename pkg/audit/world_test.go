@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/snapshots"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
@@ -33,8 +35,10 @@ type world struct {
 	claims   map[string]*v1.PersistentVolumeClaim
 	pvs      map[string]*v1.PersistentVolume
 	contents map[string]snapshots.Content
+	entries  map[string]inflight.Located // of the in-flight log, by volume
+	problems []inflight.LocatedProblem
 	stir     func()
-	// broken are what cannot be read: "volumes", "snapshots", "claims", "pvs".
+	// broken are what cannot be read: see parts.
 	broken map[string]bool
 	// followers are told of PVs that come and go, unless blind.
 	followers []func(reclaim.PV)
@@ -45,11 +49,14 @@ type world struct {
 
 var _ cluster = &world{}
 
+// parts are what an audit reads.
+var parts = []string{"volumes", "snapshots", "claims", "log", "pvs"}
+
 func newWorld(t *testing.T) *world {
 	return &world{
 		T: t, clock: testclock.NewFakeClock(noon), volumes: map[string]bool{}, inUse: map[string][]string{},
 		claims: map[string]*v1.PersistentVolumeClaim{}, pvs: map[string]*v1.PersistentVolume{}, contents: map[string]snapshots.Content{},
-		stir: func() {}, broken: map[string]bool{},
+		entries: map[string]inflight.Located{}, stir: func() {}, broken: map[string]bool{},
 	}
 }
 
@@ -119,6 +126,13 @@ func (w *world) eachSnapshot(_ context.Context, visit func(snapshots.Content)) e
 	return nil
 }
 
+func (w *world) inFlight(context.Context) ([]inflight.Located, []inflight.LocatedProblem, error) {
+	if err := w.read("log"); err != nil {
+		return nil, nil, err
+	}
+	return slices.Collect(maps.Values(w.entries)), w.problems, nil
+}
+
 func (w *world) eachPV(_ context.Context, visit func(*v1.PersistentVolume)) error {
 	if err := w.read("pvs"); err != nil {
 		return err
@@ -162,6 +176,32 @@ func (w *world) addClaim(name string) *v1.PersistentVolumeClaim {
 	return c
 }
 
+// addEntry adds one to the in-flight log, for a claim that may be gone.
+func (w *world) addEntry(claim string) {
+	w.entries["pvc-"+claim] = inflight.Located{
+		Entry: inflight.Entry{Volume: "pvc-" + claim, Claim: inflight.Claim{Namespace: "ns", Name: claim, UID: types.UID(claim)}, Begun: w.clock.Now()},
+		Place: inflight.Place{Driver: driverName, Lease: types.NamespacedName{Namespace: "ns", Name: "log-1"}, Annotation: "key"},
+	}
+}
+
+// rename has the entry of claim x be for another volume and UID.
+func (w *world) rename(volume string, uid types.UID) {
+	const claim = "x"
+	e := w.entries["pvc-"+claim]
+	e.Volume, e.Claim.UID = volume, uid
+	w.entries["pvc-"+claim] = e
+}
+
+func (w *world) driverOf(claim, driver string) {
+	e := w.entries["pvc-"+claim]
+	e.Driver = driver
+	w.entries["pvc-"+claim] = e
+}
+
+func (w *world) problem(driver string) {
+	w.problems = []inflight.LocatedProblem{{Problem: inflight.Problem{Lease: "ns/log-1", Err: inflight.ErrCopy}, Driver: driver}}
+}
+
 // quiet is a context in which nothing is logged: thousands of audits are made.
 func (w *world) quiet() context.Context { return klog.NewContext(w.Context(), klog.Logger{}) }
 
@@ -185,42 +225,47 @@ type soak struct {
 	lives map[string]int
 	n     int
 	leaks map[string]bool
+	// old are the lives that an earlier version of the provisioner began, by the name.
+	old map[string]bool
 }
 
-// steps of a life: a claim, its volume, its PV, the claim bound and let go; the claim gone, the volume gone, the
-// PV gone. Some claims are held by the finalizer and deleted while their volume is made.
+// steps of a life: a claim, its entry, its volume, its PV, the claim bound, its entry settled; the claim gone, the
+// volume gone, the PV gone. Some claims are deleted while their volume is made. Of some an earlier version made the
+// volume, with a finalizer on the claim; the entry comes before that goes.
 func (s *soak) live(name string) {
-	handle := "vol-of-" + name
+	handle := "vol-of-" + strings.TrimPrefix(name, "claim-") // without all of the claim's UID
 	switch s.lives[name]++; s.lives[name] {
 	case 1:
 		s.addClaim(name)
 	case 2:
-		s.claims[name].Finalizers = []string{provision.Finalizer}
-		if s.dice.IntN(4) == 0 { // the driver has made it when the claim is seen last
-			s.claims[name].DeletionTimestamp = &metav1.Time{Time: noon}
+		if s.old[name] = s.dice.IntN(3) == 0; s.old[name] {
+			s.claims[name].Finalizers = []string{provision.LegacyFinalizer}
+		} else {
+			s.addEntry(name)
 		}
 	case 3:
 		s.volumes[handle] = true
 	case 4:
-		if s.claims[name].DeletionTimestamp != nil { // made for nobody: it is deleted, and the claim let go after that
-			delete(s.volumes, handle)
-			s.lives[name] = 8
-			return
-		}
-		s.addPV("pvc-"+name, handle)
+		s.addEntry(name)
 	case 5:
-		s.claims[name].Spec.VolumeName = "pvc-" + name
-	case 6:
 		s.claims[name].Finalizers = nil
+		if s.dice.IntN(4) == 0 {
+			delete(s.claims, name)
+		}
+	case 6:
+		s.addPV("pvc-"+name, handle)
 	case 7:
-		delete(s.claims, name)
+		if c := s.claims[name]; c != nil {
+			c.Spec.VolumeName = "pvc-" + name
+		}
 	case 8:
+		delete(s.entries, "pvc-"+name)
+	case 9:
+		delete(s.claims, name)
+	case 10:
 		delete(s.volumes, handle)
 	default:
-		delete(s.claims, name)
-		if s.pvs["pvc-"+name] != nil {
-			s.removePV("pvc-" + name)
-		}
+		s.removePV("pvc-" + name)
 		delete(s.lives, name)
 	}
 }
@@ -272,33 +317,40 @@ func (s *soak) advance(name string) {
 	}
 }
 
-// TestNoMomentOfALifeIsASighting has a claim get its PV, and be done with, before each of the reads of an audit.
+// TestNoMomentOfALifeIsASighting has a claim whose volume is there go on in its life by some steps before each of the
+// reads of an audit.
 func TestNoMomentOfALifeIsASighting(t *testing.T) {
-	const reads = 4
-	for moment := range reads {
-		s := &soak{world: newWorld(t), dice: rand.New(rand.NewPCG(5, 0)), lives: map[string]int{"c": 0}}
-		for range 3 {
-			s.live("c")
-		}
-		if s.claims["c"].DeletionTimestamp != nil {
-			t.Fatal("this life has another end: take another seed")
-		}
-		read := 0
-		s.stir = func() {
-			if read == moment {
-				for range 4 { // its PV is stored, it is bound, let go, and gone
-					s.live("c")
-				}
+	for seed := range uint64(12) { // lives of each kind
+		for moment := range len(parts) {
+			for steps := 1; steps <= 6; steps++ { // the last: its claim is gone
+				aMoment(t, seed, moment, steps)
 			}
-			read++
 		}
-		a := s.auditor(func(c *Config) { c.Volumes = nil })
-		if err := a.audit(s.quiet()); err != nil || read != reads {
-			t.Fatalf("%v after %d reads", err, read)
+	}
+}
+
+func aMoment(t *testing.T, seed uint64, moment, steps int) {
+	t.Helper()
+	const name = "claim-000000"
+	s := &soak{world: newWorld(t), dice: rand.New(rand.NewPCG(seed, 0)), lives: map[string]int{name: 0}, old: map[string]bool{}}
+	for range 3 {
+		s.live(name)
+	}
+	read := 0
+	s.stir = func() {
+		if read == moment {
+			for range steps {
+				s.live(name)
+			}
 		}
-		if v, found := a.Report().Find("vol-of-c"); found && v.Sightings > 0 {
-			t.Errorf("before read %d: %+v", moment, v)
-		}
+		read++
+	}
+	a := s.auditor(func(c *Config) { c.Volumes = nil })
+	if err := a.audit(s.quiet()); err != nil || read != len(parts) {
+		t.Fatalf("%v after %d reads", err, read)
+	}
+	if v, found := a.Report().Find("vol-of-000000"); found && v.Sightings > 0 {
+		t.Errorf("seed %d, %d steps before %s were read: %+v", seed, steps, parts[moment], v)
 	}
 }
 
@@ -308,7 +360,7 @@ func TestNothingThatIsAccountedForIsSuspected(t *testing.T) {
 	dice := chance(t)
 	found := 0
 	for round := range 60 {
-		s := &soak{world: newWorld(t), dice: dice, lives: map[string]int{}, leaks: map[string]bool{}}
+		s := &soak{world: newWorld(t), dice: dice, lives: map[string]int{}, leaks: map[string]bool{}, old: map[string]bool{}}
 		s.stir, s.blind = s.step, true
 		a := s.auditor(func(c *Config) { c.Grace = -1 })
 		for range 40 {
@@ -316,7 +368,7 @@ func TestNothingThatIsAccountedForIsSuspected(t *testing.T) {
 				leak := fmt.Sprintf("leak-%d", len(s.leaks))
 				s.leaks[leak], s.volumes[leak] = true, true
 			}
-			s.broken[[]string{"volumes", "snapshots", "claims", "pvs"}[dice.IntN(4)]] = dice.IntN(6) == 0
+			s.broken[parts[dice.IntN(len(parts))]] = dice.IntN(6) == 0
 			_ = a.audit(s.quiet()) // one that fails is no sighting
 			clear(s.broken)
 			for _, v := range a.Report().Volumes {
@@ -331,7 +383,7 @@ func TestNothingThatIsAccountedForIsSuspected(t *testing.T) {
 				s.advance(name)
 			}
 		}
-		for range 8 {
+		for range 12 {
 			if err := a.audit(s.quiet()); err != nil {
 				t.Fatal(err)
 			}

@@ -26,6 +26,9 @@ var errNameless = errors.New("the driver answers with a volume that has no id")
 // the other classes this call has made nothing; Unfit tells besides that there is no volume of
 // that name.
 func (d *Driver) CreateVolume(ctx context.Context, request *csi.CreateVolumeRequest, secrets map[string]string) (*csi.Volume, error) {
+	if err := d.mayAct(); err != nil {
+		return nil, fmt.Errorf("create volume %q: %w", brief.Text(request.GetName(), maxHandle), err)
+	}
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
 	defer cancel()
 	full := proto.CloneOf(request)
@@ -34,7 +37,7 @@ func (d *Driver) CreateVolume(ctx context.Context, request *csi.CreateVolumeRequ
 	logger := klog.FromContext(ctx).V(5)
 	logger.Info("Calling CreateVolume", "volumeName", name, "secrets", len(secrets))
 	// Without a logger for csi-lib-utils, which would log the driver's error as it came.
-	answer, err := csi.NewControllerClient(d.conn).CreateVolume(klog.NewContext(ctx, klog.Logger{}), full)
+	answer, err := csi.NewControllerClient(d.conn).CreateVolume(forLibrary(ctx), full)
 	err = plainly(err, secrets)
 	logger.Info("CreateVolume was answered", "volumeName", name, "volumeHandle", brief.Text(answer.GetVolume().GetVolumeId(), maxHandle), "err", err)
 	switch {

@@ -46,7 +46,7 @@ func TestCreateVolumeTellsWhatTheAnswerMeans(t *testing.T) {
 		"wrong secrets":                   {code(codes.Unauthenticated), "", outcome.Refused},
 		"cannot create":                   {code(codes.Unimplemented), "", outcome.Refused},
 		"not now":                         {code(codes.FailedPrecondition), "", outcome.Refused},
-		"one of that name, not like this": {code(codes.AlreadyExists), "", outcome.Uncertain},
+		"one of that name, not like this": {code(codes.AlreadyExists), "", outcome.Refused},
 		"broken":                          {code(codes.Internal), "", outcome.Uncertain},
 		"an unknown failure":              {code(codes.Unknown), "", outcome.Uncertain},
 		"away":                            {code(codes.Unavailable), "", outcome.Uncertain},

@@ -3,6 +3,7 @@ package csidriver
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/migration"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/brief"
 )
 
@@ -31,6 +33,9 @@ type Config struct {
 	// ProbeEvery is how long to wait between two Probe calls while the driver is not
 	// ready. Default 1 second.
 	ProbeEvery time.Duration
+	// Lease is asked before each call that makes or deletes something: those are refused with an error that
+	// wraps ErrLeaseExpired when nothing is left of it. Default nil: there is no leader election.
+	Lease Lease
 	// Metrics records every call as csi_sidecar_operations_seconds. Default none.
 	Metrics metrics.CSIMetricsManager
 	// TracerProvider makes a span of a DeleteVolume that is part of a trace, and hands the trace on to the
@@ -38,6 +43,12 @@ type Config struct {
 	TracerProvider trace.TracerProvider
 	// Clock is replaced in tests. Default the real one.
 	Clock clock.WithTicker
+}
+
+// Lease says how long this process may still act as the leader: at zero or less it must not, see
+// reclaim.Lease. It is safe for concurrent use.
+type Lease interface {
+	Left() time.Duration
 }
 
 func (c Config) withDefaults() Config {
@@ -275,13 +286,16 @@ func (d *Driver) Probe(ctx context.Context) error {
 // deleted. secrets may be nil and are never logged; where the driver repeats one in the
 // message of its error, it is hidden.
 func (d *Driver) DeleteVolume(ctx context.Context, handle string, secrets map[string]string) error {
+	if err := d.mayAct(); err != nil {
+		return fmt.Errorf("delete volume %q: %w", brief.Text(handle, maxHandle), err)
+	}
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
 	defer cancel()
 	logger := klog.FromContext(ctx).V(5)
 	logger.Info("Calling DeleteVolume", "volumeHandle", brief.Text(handle, maxHandle), "secrets", len(secrets))
 	ctx, endSpan := d.beginSpan(ctx, "csi.v1.Controller/DeleteVolume")
 	// Without a logger for csi-lib-utils, which would log the driver's error as it came.
-	_, err := csi.NewControllerClient(d.conn).DeleteVolume(klog.NewContext(ctx, klog.Logger{}), &csi.DeleteVolumeRequest{
+	_, err := csi.NewControllerClient(d.conn).DeleteVolume(forLibrary(ctx), &csi.DeleteVolumeRequest{
 		VolumeId: handle,
 		Secrets:  secrets,
 	})
@@ -292,6 +306,21 @@ func (d *Driver) DeleteVolume(ctx context.Context, handle string, secrets map[st
 		return mark(fmt.Errorf("delete volume %q: %w", brief.Text(handle, maxHandle), err))
 	}
 	return nil
+}
+
+// mayAct is an error when this process must not have the driver make or delete anything.
+func (d *Driver) mayAct() error {
+	if d.cfg.Lease == nil || d.cfg.Lease.Left() > 0 {
+		return nil
+	}
+	return ErrLeaseExpired
+}
+
+// forLibrary returns the context of a call as csi-lib-utils is to see it: without a logger, and with what its metrics say
+// of the volume (package migration), which they do only if they have that label.
+func forLibrary(ctx context.Context) context.Context {
+	migrated := connection.AdditionalInfo{Migrated: strconv.FormatBool(migration.Marked(ctx))}
+	return context.WithValue(klog.NewContext(ctx, klog.Logger{}), connection.AdditionalInfoKey, migrated)
 }
 
 // Close ends the connection. Calls in flight fail.

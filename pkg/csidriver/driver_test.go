@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/kubernetes-csi/csi-lib-utils/metrics"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -20,6 +21,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 	"k8s.io/utils/clock"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/migration"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
 )
 
@@ -131,6 +133,44 @@ func connect(t *testing.T, socket string) *Driver {
 	}
 	t.Cleanup(d.Close)
 	return d
+}
+
+// TestCallsAreMeasuredWithTheirOrigin: where the metrics have the label migrated, it says which calls are about a volume of
+// an in-tree plugin (package migration).
+func TestCallsAreMeasuredWithTheirOrigin(t *testing.T) {
+	socket := socketPath(t)
+	serve(t, socket, &fakeDriver{controller: true})
+	calls := metrics.NewCSIMetricsManagerWithOptions("a", metrics.WithProcessStartTime(false), metrics.WithMigration())
+	d, err := Connect(t.Context(), socket, Config{Timeout: time.Second, Metrics: calls})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.Close)
+	for range 2 {
+		_ = d.DeleteVolume(migration.Mark(t.Context(), true), "volume", nil)
+		_, _ = d.CreateVolume(migration.Mark(t.Context(), true), &csi.CreateVolumeRequest{Name: "volume"}, nil)
+	}
+	_ = d.DeleteVolume(migration.Mark(t.Context(), false), "volume", nil)
+	_, _ = d.CreateVolume(t.Context(), &csi.CreateVolumeRequest{Name: "volume"}, nil)
+	families, err := calls.GetRegistry().Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]uint64{}
+	for _, family := range families {
+		for _, metric := range family.GetMetric() {
+			labels := map[string]string{}
+			for _, l := range metric.GetLabel() {
+				labels[l.GetName()] = l.GetValue()
+			}
+			got[labels["method_name"]+" "+labels["migrated"]] += metric.GetHistogram().GetSampleCount()
+		}
+	}
+	for call, want := range map[string]uint64{"DeleteVolume true": 2, "CreateVolume true": 2, "DeleteVolume false": 1, "CreateVolume false": 1} {
+		if n := got["/csi.v1.Controller/"+call]; n != want {
+			t.Errorf("%s: %d calls, want %d: %v", call, n, want, got)
+		}
+	}
 }
 
 func TestConnectWaitsUntilTheDriverIsReady(t *testing.T) {
@@ -255,5 +295,29 @@ func TestALinkThatAppearsWhileTheDriverIsWaitedForIsRefused(t *testing.T) {
 	}
 	if !errors.Is(err, ErrAddress) {
 		t.Errorf("Connect = %v, want that a link is no address", err)
+	}
+}
+
+// expired is a Lease with nothing left.
+type expired struct{}
+
+func (expired) Left() time.Duration { return 0 }
+
+func TestNothingIsMadeOrDeletedPastTheLease(t *testing.T) {
+	socket := socketPath(t)
+	driver := &fakeDriver{controller: true}
+	serve(t, socket, driver)
+	d := connect(t, socket)
+	d.cfg.Lease = expired{}
+	if err := d.DeleteVolume(t.Context(), "vol-1", nil); !errors.Is(err, ErrLeaseExpired) {
+		t.Errorf("DeleteVolume = %v", err)
+	}
+	if _, err := d.CreateVolume(t.Context(), &csi.CreateVolumeRequest{Name: "vol-2"}, nil); !errors.Is(err, ErrLeaseExpired) || outcome.Of(err) != outcome.Uncertain {
+		t.Errorf("CreateVolume = %v", err)
+	}
+	driver.mu.Lock()
+	defer driver.mu.Unlock()
+	if driver.deleted != nil {
+		t.Errorf("the driver was asked to delete %v", driver.deleted)
 	}
 }

@@ -17,6 +17,10 @@ import (
 // ErrDriverName is wrapped when a driver answers GetPluginInfo with a name that is none.
 var ErrDriverName = errors.New("invalid driver name")
 
+// ErrLeaseExpired: the call was not sent, because this process does not hold its leader election lease any more
+// (Config.Lease).
+var ErrLeaseExpired = errors.New("the leader election lease is not held")
+
 const (
 	// maxWords bounds what is repeated of a driver's message, in bytes. gRPC lets up to 16 MiB
 	// through; an Event has room for one.
@@ -78,7 +82,8 @@ func mark(err error) error {
 // OutOfRange, which judge the request, also tell that there is none. FailedPrecondition,
 // PermissionDenied, Unauthenticated, Unimplemented and NotFound (of the content source) turn the
 // caller away before anybody looked: this call made nothing, an earlier one may have. AlreadyExists
-// is a volume of that name that does not fit: it exists.
+// is a volume of that name that does not fit: this call made nothing either, and the volume is another's, unless an earlier
+// call made it.
 func markCreate(err error) error {
 	switch status.Code(err) {
 	case codes.OK:
@@ -89,7 +94,8 @@ func markCreate(err error) error {
 		return outcome.Mark(outcome.Unfit, err)
 	case codes.ResourceExhausted:
 		return outcome.Mark(outcome.Exhausted, err)
-	case codes.FailedPrecondition, codes.Unimplemented, codes.PermissionDenied, codes.Unauthenticated, codes.NotFound:
+	case codes.FailedPrecondition, codes.Unimplemented, codes.PermissionDenied, codes.Unauthenticated, codes.NotFound,
+		codes.AlreadyExists:
 		return outcome.Mark(outcome.Refused, err)
 	default:
 		return outcome.Mark(outcome.Uncertain, err)

@@ -8,9 +8,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/protect"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/protect/pvc"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 )
 
 // ClaimFacts is what was read of one claim.
@@ -42,12 +44,13 @@ func ClaimStory(f ClaimFacts) Story {
 	s := Story{Of: "claim " + f.Claim.Namespace + "/" + f.Claim.Name}
 	driver := f.provisioner()
 	s.describeClaim(f, driver)
+	s.inFlight(f.World, f.entriesOf(f.Claim.Namespace, f.Claim.Name))
 	s.Finalizers = f.finalizersOf(f.Claim, driver, driver, "")
 	d, known := f.decide(driver)
 	if known {
 		s.Decision = &d
 	}
-	s.claimWaits(f, d)
+	s.claimWaits(f)
 	s.said(f.Events, f.Now)
 	if f.PV.Value != nil {
 		its := PVStory(*f.PV.Value)
@@ -126,17 +129,32 @@ func (s *Story) describeClaim(f ClaimFacts, driver string) {
 
 func (f ClaimFacts) usage() pvc.Usage { return pvc.UsageOf(pvc.ClaimOf(f.Claim), f.Pods.Value) }
 
-// decide tells what is decided on the claim. known is false for one at rest.
+// decide tells what is decided on the claim. known is false for one at rest, and where the in-flight log
+// could not be read.
 func (f ClaimFacts) decide(driver string) (d Decision, known bool) {
 	o := f.Claim
-	held := slices.Contains(o.Finalizers, provision.Finalizer)
+	entry, inFlight := f.entry()
+	held := slices.ContainsFunc(o.Finalizers, provision.IsLegacyFinalizer)
 	switch {
 	case o.DeletionTimestamp != nil && slices.Contains(o.Finalizers, pvc.Finalizer):
 		return f.protection(), true
-	case held, o.Spec.VolumeName == "" && driver != "" && !strings.HasPrefix(driver, inTreePrefix):
+	case inFlight:
+		return f.finishing(entry, claimFacts(o, entry.Claim)), true
+	case driver == "" || strings.HasPrefix(driver, inTreePrefix):
+	case held, o.Spec.VolumeName == "" && f.InFlight.OK():
 		return f.provisioning(driver), true
 	}
 	return Decision{}, false
+}
+
+// entry returns the entry of the in-flight log for this very claim.
+func (f ClaimFacts) entry() (e inflight.Located, found bool) {
+	for _, e := range f.entriesOf(f.Claim.Namespace, f.Claim.Name) {
+		if e.Claim.UID == f.Claim.UID {
+			return e, true
+		}
+	}
+	return inflight.Located{}, false
 }
 
 // protection tells whether use keeps a claim that is being deleted, as kube-controller-manager sees it.
@@ -153,43 +171,31 @@ func (f ClaimFacts) protection() Decision {
 	return Decision{By: "kube-controller-manager (pvc-protection), or volume-guard", Action: d.Action.String(), Reason: string(d.Reason), Text: text, waits: d.Action == protect.Wait}
 }
 
-// provisioning tells what csi-reclaimer would do next for the claim. What only a sidecar remembers of its
-// own calls is not in it.
+// provisioning is what csi-reclaimer would do next for a claim without an entry in the in-flight log. What only a
+// sidecar remembers of its own calls is not in it.
 func (f ClaimFacts) provisioning(driver string) Decision {
-	o := f.Claim
-	s := provision.Snapshot{
-		Protects: true, ClassGone: className(o) != "" && f.Class.OK() && f.Class.Value == nil,
-		Claim: provision.Claim{
-			Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Ours: true,
-			Protected: slices.Contains(o.Finalizers, provision.Finalizer), Terminating: o.DeletionTimestamp != nil,
-			VolumeName: o.Spec.VolumeName, PVName: "pvc-" + string(o.UID),
-		},
+	claim := claimFacts(f.Claim, inflight.Claim{})
+	facts := provisioning.Facts{
+		MayAct: true, Claim: claim, PV: f.provisionedPV(claim.PVName, claim, driver),
+		Wanted: f.Class.OK() && f.Class.Value != nil && (!f.late() || claim.SelectedNode != ""),
 	}
-	if f.PVs.OK() {
-		s.PV, s.PVRead = provision.PVAbsent, f.Now
+	switch logs := f.InFlight.Value; {
+	case !f.InFlight.OK():
+	case logs.unreadable(claim.PVName):
+		facts.Log = provisioning.LogUnreadable
+	default:
+		facts.Log = provisioning.LogAbsent
 	}
-	for _, pv := range f.PVs.Value {
-		switch {
-		case pv.Name != s.Claim.PVName:
-		case pv.Claim.UID != o.UID:
-			s.PV, s.PVHandle = provision.PVOther, pv.Handle
-		case pv.Terminating:
-			s.PV, s.PVHandle = provision.PVTerminating, pv.Handle
-		default:
-			s.PV, s.PVHandle = provision.PVStored, pv.Handle
-		}
-	}
-	d := provision.Decide(s, f.Now)
-	return Decision{By: "csi-reclaimer beside " + driver, Action: d.Action.String(), Reason: string(d.Reason), Text: d.Reason.Sentence(), waits: d.Action == provision.Wait}
+	return provisioningDecision(provisioning.Decide(facts, f.Now, 0), driver)
 }
 
 // claimWaits tells what the claim waits for, and what a person can do.
-func (s *Story) claimWaits(f ClaimFacts, d Decision) {
+func (s *Story) claimWaits(f ClaimFacts) {
 	o := f.Claim
 	driver := f.provisioner()
 	switch {
 	case o.DeletionTimestamp != nil:
-		s.endOf(f, d)
+		s.endOf(f)
 	case o.Spec.VolumeName != "" && o.Status.Phase == v1.ClaimLost:
 		s.advise("The claim's PV is gone, and no other can take its place: kubectl delete pvc %s -n %s, and make it again", o.Name, o.Namespace)
 	case o.Spec.VolumeName != "":
@@ -203,13 +209,15 @@ func (s *Story) claimWaits(f ClaimFacts, d Decision) {
 	case driver != "" && f.presenceOf(driver) == presenceGone:
 		s.waitsFor("driver %s, which is not installed", driver)
 		s.advise("Install driver %s, or delete the claim and make it with another StorageClass", driver)
+	case len(s.InFlight) > 0 && s.InFlight[0].ClaimUID == string(o.UID):
+		s.waitsFor("driver %s to answer CreateVolume, whose outcome is not known since %s", driver, age(f.Now, s.InFlight[0].Since.Time))
 	case driver != "":
 		s.waitsFor("driver %s to make the volume", driver)
 	}
 }
 
 // endOf tells what keeps a claim that is being deleted.
-func (s *Story) endOf(f ClaimFacts, d Decision) {
+func (s *Story) endOf(f ClaimFacts) {
 	use := f.usage()
 	for _, finalizer := range s.Finalizers {
 		pod := use.By
@@ -221,6 +229,10 @@ func (s *Story) endOf(f ClaimFacts, d Decision) {
 			s.waitsFor("finalizer %s, for ever: %s", finalizer.Name, finalizer.Stuck)
 			s.advise("Install the driver again, and the rest happens by itself. Or let the claim go by hand: %s",
 				takeOff("pvc -n "+f.Claim.Namespace, f.Claim.Name, finalizer.Name))
+		case provision.IsLegacyFinalizer(finalizer.Name):
+			s.waitsFor("finalizer %s, which %s removes %s", finalizer.Name, finalizer.Owner, finalizer.When)
+			s.advise("Where no current csi-reclaimer runs for the driver: look in the storage system for a volume named pvc-%s. If there is none, or once you have deleted it there: %s",
+				f.Claim.UID, takeOff("pvc -n "+f.Claim.Namespace, f.Claim.Name, finalizer.Name))
 		case finalizer.Name == pvc.Finalizer && pod != "":
 			s.waitsFor("the end of pod %s", pod)
 			s.advise("If the pod is not needed: kubectl delete pod %s -n %s", pod, f.Claim.Namespace)
@@ -229,9 +241,6 @@ func (s *Story) endOf(f ClaimFacts, d Decision) {
 		default:
 			s.waitsFor("finalizer %s, which %s takes off %s", finalizer.Name, finalizer.Owner, finalizer.When)
 		}
-	}
-	if d.Reason == string(provision.ReasonOutcomeUnknown) {
-		s.advise("%s", d.Text)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/protect"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/protect/pvc"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
@@ -41,7 +42,7 @@ func TestTheStoryOfAClaim(t *testing.T) {
 		want   []string
 	}{
 		"a volume is to be made": {func(*ClaimFacts) {},
-			[]string{"Claim ns/data is pending and waits for driver " + driver + " to make the volume.", "NotBegun (by csi-reclaimer beside " + driver, "!You can"}},
+			[]string{"Claim ns/data is pending and waits for driver " + driver + " to make the volume.", "Compose, Provision (by csi-reclaimer beside " + driver, "!You can", "!In flight"}},
 		"a pod has to come first": {func(f *ClaimFacts) {
 			f.Class.Value.VolumeBindingMode = ptr.To(storagev1.VolumeBindingWaitForFirstConsumer)
 		},
@@ -59,8 +60,7 @@ func TestTheStoryOfAClaim(t *testing.T) {
 			other.Name = "pvc-c"
 			other.Spec.ClaimRef.UID = "x"
 			f.PVs = Found([]PV{PVOf(other)})
-			f.Claim.Finalizers = []string{provision.Finalizer}
-		}, []string{"(by csi-reclaimer beside", string(provision.ReasonNameTaken)}},
+		}, []string{"(by csi-reclaimer beside", string(provisioning.ReasonNameTaken)}},
 		"bound": {func(f *ClaimFacts) {
 			its := released()
 			its.Claim = Found(f.Claim)
@@ -81,10 +81,13 @@ func TestTheStoryOfAClaim(t *testing.T) {
 		"being deleted, and nobody uses it": {func(f *ClaimFacts) { f.going(pvc.Finalizer) }, []string{"(Unused)", "!kubectl delete pod"}},
 		"being deleted, and pods may not be read": {func(f *ClaimFacts) { f.going(pvc.Finalizer); f.Pods = Failed[[]pvc.Pod](errForbidden) },
 			[]string{"(Unreadable)", "Pods: forbidden. So it is not known who uses the claim."}},
-		"being deleted while its volume is made": {func(f *ClaimFacts) { f.going(provision.Finalizer) },
-			[]string{"(" + string(provision.ReasonCleanUp) + ")", "finalizer " + provision.Finalizer + ", which csi-reclaimer of " + driver + " takes off"}},
-		"being deleted while its volume is made, and the driver is gone": {func(f *ClaimFacts) { f.going(provision.Finalizer); f.gone() },
-			[]string{"is stuck: nobody takes " + provision.Finalizer + " off, for driver " + driver + " is gone", "kubectl patch pvc -n ns data"}},
+		"being deleted, with the finalizer of an earlier version": {func(f *ClaimFacts) { f.going(provision.LegacyFinalizer) },
+			[]string{"finalizer " + provision.LegacyFinalizer + ", which csi-reclaimer of " + driver + " removes", "an earlier version of csi-reclaimer added",
+				"look in the storage system for a volume named pvc-c", "kubectl patch pvc -n ns data"}},
+		"being deleted, with that finalizer of a node": {func(f *ClaimFacts) { f.going(provision.LegacyFinalizer + "-n1") },
+			[]string{"csi-reclaimer of " + driver + " on node n1"}},
+		"being deleted, with that finalizer, and the driver is gone": {func(f *ClaimFacts) { f.going(provision.LegacyFinalizer); f.gone() },
+			[]string{"is stuck: nobody takes " + provision.LegacyFinalizer + " off, for driver " + driver + " is gone", "kubectl patch pvc -n ns data"}},
 		"being deleted, held by somebody": {func(f *ClaimFacts) { f.going("example.com/keep") }, []string{"finalizer example.com/keep to be taken off by whoever put it on"}},
 	}
 	for sentence, c := range cases {

@@ -48,6 +48,9 @@ func (w World) decide(pv PV, claim Read[*v1.PersistentVolumeClaim]) Decision {
 		By: fmt.Sprintf("csi-reclaimer beside %s, role %s", owner, role), Action: e.Decision.Action.String(),
 		Reason: string(e.Decision.Reason), Text: e.Text, protected: e.Protected, waits: e.Waits,
 	}
+	if e.Decision.Reason == reclaim.ReasonLogNotRead {
+		return d.open(false)
+	}
 	switch e.Decision.Action {
 	case reclaim.ReadClaim, reclaim.ReadSiblings, reclaim.ReadFamily, reclaim.ReadPV, reclaim.CatchUpAttachments, reclaim.ReadSecrets:
 		return d.open(e.Decision.Action == reclaim.ReadClaim)
@@ -74,8 +77,9 @@ func (w World) snapshot(pv PV, driver string, claim Read[*v1.PersistentVolumeCla
 	read := func(order int) reclaim.Read { return reclaim.Read{Sent: w.Now, Order: order} }
 	role, _ := w.RoleOf(driver)
 	s := reclaim.Snapshot{
-		Rules: reclaim.Rules{Driver: driver, Role: role, ReclaimUnprotected: role != reclaim.RoleObserver},
-		PV:    pv.PV, PVRead: read(3), SiblingsRead: read(2), SecretsRead: true, Brake: reclaim.BrakeOff,
+		Leading: true, // what the leader does
+		Rules:   reclaim.Rules{Driver: driver, Role: role, ReclaimUnprotected: role != reclaim.RoleObserver, Logged: true},
+		PV:      pv.PV, PVRead: read(3), SiblingsRead: read(2), SecretsRead: true, Brake: reclaim.BrakeOff,
 		AttachmentsCurrent: w.Attachments.OK(), Attachments: len(w.attachmentsOf(pv.Name)),
 	}
 	// Where the attachments cannot be read, any volume may have been attached.
@@ -83,17 +87,50 @@ func (w World) snapshot(pv PV, driver string, claim Read[*v1.PersistentVolumeCla
 	if w.braked(driver) != "" {
 		s.Brake = reclaim.BrakeOn
 	}
+	s.Log = w.logState(driver, pv.Name)
 	if claim.OK() {
-		s.Claim = reclaim.ClaimFacts{Read: read(1), Of: pv.Claim}
-		if claim.Value != nil {
-			s.Claim.Found, s.Claim.UID, s.Claim.VolumeName = true, claim.Value.UID, claim.Value.Spec.VolumeName
-		}
+		s.Claim = readClaim(pv.Claim, claim.Value)
+		s.Claim.Read = read(1)
 	}
 	for _, other := range w.siblingsOf(pv) {
 		s.Siblings = append(s.Siblings, other.PV)
+		switch its := w.SiblingClaims[other.Claim]; {
+		case !due(other.PV):
+		case !its.OK():
+			s.SiblingsRead = reclaim.Read{}
+		case reclaim.Needed(other.PV, readClaim(other.Claim, its.Value)):
+			s.SiblingNeeded = other.Name
+		}
 		s.Attachments += len(w.attachmentsOf(other.Name))
 	}
 	return s
+}
+
+// logState returns what a driver's in-flight log has for the volume of a PV.
+func (w World) logState(driver, pv string) reclaim.LogState {
+	if !w.InFlight.OK() {
+		return reclaim.LogUnknown
+	}
+	switch inFlight, known := w.InFlight.Value.Of(driver).InFlight(pv); {
+	case inFlight:
+		return reclaim.LogOpen
+	case !known:
+		return reclaim.LogUnknown
+	}
+	return reclaim.LogSettled
+}
+
+// readClaim is what a read of a claim shows; nil is one that is gone.
+func readClaim(of reclaim.ClaimRef, claim *v1.PersistentVolumeClaim) reclaim.ClaimFacts {
+	if claim == nil {
+		return reclaim.ClaimFacts{Of: of}
+	}
+	return reclaim.ClaimFacts{Of: of, Found: true, UID: claim.UID, VolumeName: claim.Spec.VolumeName}
+}
+
+// due tells whether a PV asks for the end of its volume, as far as it shows.
+func due(pv reclaim.PV) bool {
+	return pv.Policy == reclaim.PolicyDelete && (pv.Phase == reclaim.PhaseReleased || pv.Phase == reclaim.PhaseFailed) && pv.Claim.UID != ""
 }
 
 // braked returns the command that lets a driver's deletions go on, empty where no brake is known.
@@ -122,7 +159,7 @@ func (w World) decideInTree(pv PV, claim Read[*v1.PersistentVolumeClaim]) Decisi
 	if claim.OK() {
 		s.Claim = intree.ClaimFacts{Read: read(1), Of: pv.Claim}
 		if claim.Value != nil {
-			s.Claim.Found, s.Claim.UID = true, claim.Value.UID
+			s.Claim.Found, s.Claim.UID, s.Claim.VolumeName = true, claim.Value.UID, claim.Value.Spec.VolumeName
 		}
 	}
 	for _, other := range w.siblingsOf(pv) {

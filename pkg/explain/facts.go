@@ -60,6 +60,11 @@ type World struct {
 	Installed, OnNodes Read[[]string]
 	// Leases are those by which the sidecars of drivers, and volume-guard, elect a leader.
 	Leases Read[[]coordinationv1.Lease]
+	// InFlight are the in-flight logs of the cluster's provisioners.
+	InFlight Read[InFlightLogs]
+	// SiblingClaims are the claims of PVs that name a volume which another PV names too, by their claimRef; nil for
+	// one that is gone.
+	SiblingClaims map[reclaim.ClaimRef]Read[*v1.PersistentVolumeClaim]
 
 	by *index
 }

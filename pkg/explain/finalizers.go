@@ -60,14 +60,19 @@ func (w World) finalizer(name, driver, csiDriver, plugin string) Finalizer {
 		return Finalizer{Owner: "kube-controller-manager (pv-protection)", When: "when the PV is being deleted and no claim is bound to it"}
 	case pvc.Finalizer:
 		return Finalizer{Owner: "kube-controller-manager (pvc-protection)", When: "when the claim is being deleted and no pod uses it"}
-	case provision.Finalizer:
-		return w.ofDriver(driver, "csi-reclaimer of "+driver, "when the claim's PV is stored, or no volume is left that was made for it")
 	case provision.CloningFinalizer:
 		return w.ofDriver(driver, "csi-reclaimer or external-provisioner of "+driver, "when no clone of the claim is being made")
 	case snapshotFinalizer:
 		return Finalizer{Owner: "snapshot-controller", When: "when no snapshot of the claim is being taken"}
 	case foregroundDeletion, orphanDependents:
 		return Finalizer{Owner: "kube-controller-manager (garbage collector)", When: "when what the object owns is gone or let go"}
+	}
+	if provision.IsLegacyFinalizer(name) {
+		f := w.ofDriver(driver, "csi-reclaimer of "+driver, "when it has added the volume to its in-flight log (an earlier version of csi-reclaimer added the finalizer)")
+		if node, of := strings.CutPrefix(name, provision.LegacyFinalizer+"-"); of && f.Owner != "" {
+			f.Owner += " on node " + node
+		}
+		return f
 	}
 	if short, is := strings.CutPrefix(name, attacherPrefix); is {
 		attacher := w.attacherOf(short, csiDriver)

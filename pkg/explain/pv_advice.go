@@ -18,6 +18,8 @@ func (s *Story) waits(f PVFacts, pv PV, d Decision) {
 	switch reclaim.Reason(d.Reason) {
 	case reclaim.ReasonTerminatingBound, reclaim.ReasonRetainBound, reclaim.ReasonClaimAlive:
 		s.waitsFor("the end of claim %s", claim)
+	case reclaim.ReasonClaimNamesPV:
+		s.waitsFor("the end of claim %s, which names the PV, or for the PV to be bound to it", claim)
 	case reclaim.ReasonAttached:
 		for _, name := range append([]PV{pv}, f.siblingsOf(pv)...) {
 			for _, a := range f.attachmentsOf(name.Name) {
@@ -28,6 +30,8 @@ func (s *Story) waits(f PVFacts, pv PV, d Decision) {
 		s.waitsFor("the end of the annotation %s", reclaim.HoldAnnotation)
 	case reclaim.ReasonBraked:
 		s.waitsFor("the brake to be let go")
+	case reclaim.ReasonInFlight:
+		s.waitsFor("the entry of its volume in the in-flight log to be settled")
 	case reclaim.ReasonSharedHandle, reclaim.Reason(intree.ReasonSharedSource):
 		for _, other := range f.siblingsOf(pv) {
 			s.waitsFor("the end of PV %s, or that it is to be deleted too", other.Name)
@@ -85,6 +89,8 @@ func (s *Story) whatToDo(f PVFacts, pv PV, d Decision) {
 		s.claimGoes(f)
 	case reclaim.ReasonRetainBound, reclaim.ReasonClaimAlive:
 		s.claimGoes(f)
+	case reclaim.ReasonClaimNamesPV:
+		s.bindAgain(f)
 	case reclaim.ReasonReclaim:
 		s.advise("To keep the volume after all, before the driver has deleted it: %s", turn(name, v1.PersistentVolumeReclaimRetain))
 	default:
@@ -116,6 +122,19 @@ func (s *Story) claimGoes(f PVFacts) {
 		return
 	}
 	s.advise("If nobody needs the claim any more: kubectl delete pvc %s -n %s", ref.Name, ref.Namespace)
+}
+
+// bindAgain is what can be done where another claim of the name names the PV. A claim's spec.volumeName cannot
+// be changed once it is set.
+func (s *Story) bindAgain(f PVFacts) {
+	claim := f.Claim.Value
+	if claim == nil {
+		return
+	}
+	if claim.DeletionTimestamp == nil {
+		s.advise("To bind the claim to the PV again: %s", reclaim.BindCommand(f.PV.Name, claim.UID))
+	}
+	s.claimGoes(f)
 }
 
 func turn(pv string, to v1.PersistentVolumeReclaimPolicy) string {

@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
@@ -33,6 +34,7 @@ func PVStory(f PVFacts) Story {
 	d := f.decide(pv, f.Claim)
 	s.Decision = &d
 	s.describe(f, pv)
+	s.inFlight(f.World, f.InFlight.Value.Of(pv.Owner()).which(func(e inflight.Located) bool { return e.Of(pv.Name) }))
 	s.claimOf(f, pv)
 	s.attachments(f, pv)
 	s.siblings(f, pv)
@@ -123,6 +125,8 @@ func (s *Story) claimOf(f PVFacts, pv PV) {
 		s.fact("Claim", "%s, not readable here", name)
 	case claim == nil:
 		s.fact("Claim", "%s, gone", name)
+	case claim.UID != pv.Claim.UID && claim.Spec.VolumeName == pv.Name:
+		s.fact("Claim", "%s, gone; another claim has its name now and names this PV (UID %s, %s)", name, claim.UID, strings.ToLower(string(claim.Status.Phase)))
 	case claim.UID != pv.Claim.UID:
 		s.fact("Claim", "%s, gone; another claim has its name now", name)
 	case claim.DeletionTimestamp != nil:

@@ -32,8 +32,19 @@ func TestTheStoryOfAPV(t *testing.T) {
 			f.terminate(time.Minute)
 		},
 			[]string{"DeletionUnprotected", "finalizer kubernetes.io/pv-protection: The PV is being deleted while it is bound"}},
-		"its name is another claim's now": {func(f *PVFacts) { f.bound().UID = "other"; f.PV.Status.Phase = v1.VolumeReleased },
+		"its name is another claim's now": {func(f *PVFacts) {
+			claim := f.bound()
+			claim.UID, claim.Spec.VolumeName = "other", ""
+			f.PV.Status.Phase = v1.VolumeReleased
+		},
 			[]string{"(Reclaim)", "gone; another claim has its name now"}},
+		"its name is another claim's now, which names the PV": {func(f *PVFacts) { f.restored() },
+			[]string{"waits (ClaimNamesPV)", "gone; another claim has its name now and names this PV (UID new, lost)",
+				`kubectl patch pv pv -p '{"spec":{"claimRef":{"uid":"new","resourceVersion":null}}}'`, "kubectl delete pvc data -n ns"}},
+		"the same, and that claim is being deleted": {func(f *PVFacts) { f.restored().DeletionTimestamp = f.now() },
+			[]string{"waits (ClaimNamesPV)", "kubectl reclaim explain pvc/data -n ns", "!kubectl delete pvc"}},
+		"an in-tree PV whose claim's name is another's now, which names the PV": {func(f *PVFacts) { twinned(f); f.restored() },
+			[]string{"waits (ClaimNamesPV)", `kubectl patch pv pv -p '{"spec":{"claimRef":{"uid":"new"`}},
 		"released while its claim lives": {func(f *PVFacts) { f.bound(); f.PV.Status.Phase = v1.VolumeReleased },
 			[]string{"waits (ClaimAlive)", "the end of claim ns/data"}},
 		"kept by its policy": {func(f *PVFacts) {
@@ -61,6 +72,11 @@ func TestTheStoryOfAPV(t *testing.T) {
 		"another PV keeps the same volume": {func(f *PVFacts) {
 			f.sibling("other", func(o *v1.PersistentVolume) { o.Spec.PersistentVolumeReclaimPolicy = v1.PersistentVolumeReclaimRetain })
 		}, []string{"waits (SharedHandle)", "It is PV other.", "PV other, policy Retain", "the end of PV other, or that it is to be deleted too"}},
+		"another PV of the volume is to be deleted too, and its claim is gone": {func(f *PVFacts) { f.siblingClaim(nil) },
+			[]string{"(Reclaim)"}},
+		"another PV of the volume is to be deleted too, and a restored claim names it": {func(f *PVFacts) {
+			f.siblingClaim(&v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: "new"}, Spec: v1.PersistentVolumeClaimSpec{VolumeName: "other"}})
+		}, []string{"waits (SharedHandle)", "It is PV other."}},
 		"the driver is gone while the PV is being deleted": {func(f *PVFacts) { f.gone(); f.terminate(24 * time.Hour) },
 			[]string{"is being deleted since 24h and is stuck: nobody takes " + reclaim.Finalizer + " off, for driver " + driver + " is gone", "for ever", "Install the driver again",
 				`kubectl patch pv pv -p '{"metadata":{"$deleteFromPrimitiveList/finalizers":["` + reclaim.Finalizer + `"]}}'`}},
@@ -149,6 +165,7 @@ func TestWhatIsNotReadIsNotDecided(t *testing.T) {
 	for sentence, hide := range map[string]func(*PVFacts){
 		"the claim may not be read":              func(f *PVFacts) { f.Claim = Failed[*v1.PersistentVolumeClaim](errForbidden) },
 		"the claim was not read":                 func(f *PVFacts) { f.Claim = Read[*v1.PersistentVolumeClaim]{} },
+		"the claim of another PV of the volume":  func(f *PVFacts) { f.siblingClaim(nil); f.SiblingClaims = nil },
 		"the attachments may not be read":        func(f *PVFacts) { f.Attachments = Failed[[]storagev1.VolumeAttachment](errForbidden) },
 		"the attachments were not read":          func(f *PVFacts) { f.Attachments = Read[[]storagev1.VolumeAttachment]{} },
 		"the list of PVs may not be read":        func(f *PVFacts) { f.PVs = Failed[[]PV](errForbidden) },

@@ -28,6 +28,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admit"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/protect/pvc"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
@@ -90,6 +91,15 @@ func (r *Reader) around(ctx context.Context, pv *v1.PersistentVolume, w World) (
 	if ref := pv.Spec.ClaimRef; ref != nil {
 		f.Claim = optional(r.clients.Core.PersistentVolumeClaims(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{}))
 	}
+	f.World = f.indexed()
+	f.SiblingClaims = map[reclaim.ClaimRef]Read[*v1.PersistentVolumeClaim]{}
+	var claims []reclaim.ClaimRef
+	for _, other := range f.siblingsOf(PVOf(pv)) {
+		if due(other.PV) {
+			claims = append(claims, other.Claim)
+		}
+	}
+	r.readClaims(ctx, claims, f.SiblingClaims)
 	f.Events = r.events(ctx, metav1.NamespaceDefault, pv)
 	if pv.Spec.CSI == nil {
 		f.Minor = r.minor(ctx)
@@ -104,7 +114,7 @@ func (r *Reader) around(ctx context.Context, pv *v1.PersistentVolume, w World) (
 }
 
 // Claim reads what there is to tell of a claim, and of its PV. An error means that the claim itself is
-// not there or could not be read.
+// not there or could not be read. See GoneClaim for one that is not there.
 func (r *Reader) Claim(ctx context.Context, namespace, name string) (ClaimFacts, error) {
 	claim, err := r.clients.Core.PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
@@ -139,6 +149,18 @@ func (r *Reader) Claim(ctx context.Context, namespace, name string) (ClaimFacts,
 		}
 	}
 	return f, nil
+}
+
+// GoneClaim reads what the in-flight logs have for claims of this namespace and name. found is false if they have
+// nothing, or cannot be read.
+func (r *Reader) GoneClaim(ctx context.Context, namespace, name string) (w World, found bool) {
+	w = World{Now: r.cfg.Clock.Now(), Role: r.cfg.Role, InFlight: r.inFlight(ctx)}
+	if len(w.entriesOf(namespace, name)) == 0 {
+		return w, false
+	}
+	pvs, err := list(ctx, r.clients.Core.PersistentVolumes().List, metav1.ListOptions{}, PVOf)
+	w.PVs = Read[[]PV]{true, pvs, err}
+	return w, true
 }
 
 // Status reads what the status of a driver is told from, or of all where none is named. An error means that
@@ -197,6 +219,7 @@ func (r *Reader) world(ctx context.Context, leases []string) World {
 	})
 	w.OnNodes = Read[[]string]{true, slices.Compact(slices.Sorted(slices.Values(slices.Concat(onNodes...)))), err}
 	w.Leases = r.leases(ctx, leases)
+	w.InFlight = r.inFlight(ctx)
 	return w
 }
 
@@ -226,6 +249,18 @@ func (r *Reader) leases(ctx context.Context, names []string) Read[[]coordination
 	return Found(all)
 }
 
+// inFlight reads the in-flight logs of all provisioners, in whatever namespace they are.
+func (r *Reader) inFlight(ctx context.Context) Read[InFlightLogs] {
+	shards, err := list(ctx, r.clients.Coordination.Leases(metav1.NamespaceAll).List,
+		metav1.ListOptions{LabelSelector: inflight.LabelLog + "=true"}, func(o *coordinationv1.Lease) coordinationv1.Lease { return *o })
+	if err != nil {
+		return Failed[InFlightLogs](err)
+	}
+	var logs InFlightLogs
+	logs.Entries, logs.Problems = inflight.Locate(shards)
+	return Found(logs)
+}
+
 // events reads the Events about an object. Those about PVs are in the namespace default.
 func (r *Reader) events(ctx context.Context, namespace string, o metav1.Object) Read[[]v1.Event] {
 	found, err := list(ctx, r.clients.Core.Events(namespace).List,
@@ -249,31 +284,14 @@ func (r *Reader) minor(ctx context.Context) int {
 	return minor
 }
 
-// readAdmission reads whether the admission policy is in force, and its ConfigMap. An API server that knows
-// no such policies has none.
+// readAdmission reads which drivers' PVs are protected in the write that binds them. An API server that does not know
+// such policies has none.
 func (r *Reader) readAdmission(ctx context.Context) Read[Admission] {
-	binding, err := r.admission.MutatingAdmissionPolicyBindings().Get(ctx, admit.PolicyName, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		return Found(Admission{})
-	case err != nil:
+	standing, err := admit.ReadStanding(ctx, r.admission)
+	if err != nil {
 		return Failed[Admission](err)
-	case binding.Spec.ParamRef == nil:
-		return Failed[Admission](errors.New("its binding names no ConfigMap"))
 	}
-	a := Admission{InForce: true, Namespace: binding.Spec.ParamRef.Namespace, Name: binding.Spec.ParamRef.Name}
-	parameters, err := r.clients.Core.ConfigMaps(a.Namespace).Get(ctx, a.Name, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-	case err != nil:
-		a.Unread = err
-	default:
-		a.Finalizers = parameters.Data
-		if a.Finalizers == nil {
-			a.Finalizers = map[string]string{}
-		}
-	}
-	return Found(a)
+	return Found(Admission{InForce: standing.InForce, Lists: standing.Lists})
 }
 
 // optional is a read of an object that may not be there; its Value is then nil.

@@ -15,6 +15,12 @@ type Plan struct {
 	// Abandoned are those of them that are being deleted with policy Delete: they go, and their volumes
 	// stay in the storage system.
 	Abandoned []string `json:"abandoned,omitempty"`
+	// InFlight are the volumes of the driver that are in flight: nobody finishes them once csi-reclaimer is gone. PVs
+	// of these names keep their finalizers.
+	InFlight []InFlight `json:"inFlight,omitempty"`
+	// Unlist are the objects that list the driver, as "mutatingadmissionpolicy/NAME": as long as they do, each finalizer
+	// comes back in the write that removes it, so that the driver is removed from them first.
+	Unlist []string `json:"unlist,omitempty"`
 	// Obstacles are why it would fail, or be undone at once, each with the way out.
 	Obstacles []string `json:"obstacles,omitempty"`
 	// Unread is what could not be read.
@@ -29,11 +35,15 @@ type Plan struct {
 func PlanOf(f StatusFacts, driver string) Plan {
 	f.World = f.indexed()
 	role, guessed := f.RoleOf(driver)
-	p := Plan{Driver: driver, Role: role.String(), As: role, Unread: f.unread()}
-	rules := reclaim.Rules{Driver: driver, Role: role, Mode: reclaim.ModeRelease}
+	p := Plan{Driver: driver, Role: role.String(), As: role, Unlist: f.Admission.Value.Lists[driver], Unread: f.unread()}
+	log := f.InFlight.Value.Of(driver)
+	for _, e := range log.Entries {
+		p.InFlight = append(p.InFlight, inFlightOf(e))
+	}
+	rules := reclaim.Rules{Driver: driver, Role: role, Mode: reclaim.ModeRelease, Logged: true}
 	var owners int
 	for _, pv := range f.PVs.Value {
-		d := reclaim.Decide(reclaim.Snapshot{Rules: rules, PV: pv.PV}, f.Now)
+		d := reclaim.Decide(reclaim.Snapshot{Rules: rules, Leading: true, PV: pv.PV, Log: f.logState(driver, pv.Name)}, f.Now)
 		if d.Action != reclaim.DropFinalizer {
 			if pv.Owner() == driver && pv.HasFinalizer {
 				owners++
@@ -61,6 +71,12 @@ func (p *Plan) obstacle(format string, args ...any) {
 
 // obstacles tells who would put the finalizers back.
 func (p *Plan) obstacles(f StatusFacts) {
+	if !f.InFlight.OK() {
+		p.obstacle("the in-flight log cannot be read, and PVs whose volumes are in flight keep their finalizers: use another --context or --as, which may list leases")
+	}
+	for _, problem := range f.InFlight.Value.Of(p.Driver).Problems {
+		p.obstacle("part of the in-flight log cannot be read: %s", problem.Problem)
+	}
 	names := leaseNames(p.Driver)
 	for _, lease := range f.leasesOf(p.Driver) {
 		own := lease.Name == names[1] || p.As == reclaim.RoleOwner
@@ -68,9 +84,5 @@ func (p *Plan) obstacles(f StatusFacts) {
 			p.obstacle("csi-reclaimer, or an external-provisioner, still works for %s: %s holds Lease %s/%s. Stop all its replicas first (kubectl scale --replicas=0)",
 				p.Driver, *lease.Spec.HolderIdentity, lease.Namespace, lease.Name)
 		}
-	}
-	if a := f.Admission.Value; a.Finalizers[p.Driver] != "" {
-		p.obstacle(`the admission policy puts the finalizer back in the write that takes it off. Take the driver out of its ConfigMap first: kubectl patch configmap -n %s %s --type=merge -p '{"data":{"%s":null}}'`,
-			a.Namespace, a.Name, p.Driver)
 	}
 }

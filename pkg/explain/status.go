@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
@@ -19,20 +20,17 @@ type StatusFacts struct {
 	World
 	// Claims are those that had to be read, by the claimRef that asked for them; nil for one that is gone.
 	Claims map[reclaim.ClaimRef]Read[*v1.PersistentVolumeClaim]
-	// Admission is what is known of the policy that protects PVs in the same write.
+	// Admission is what is known of the policies that protect PVs in the same write.
 	Admission Read[Admission]
 }
 
-// Admission is what is known of the policy that protects PVs in the write that makes them PVs to protect.
+// Admission is what is known of the policies, and of the webhooks for older API servers, that protect PVs in the write
+// that makes them PVs to protect.
 type Admission struct {
-	// InForce: there is a binding of the policy.
+	// InForce: there is a binding of a policy, or a webhook.
 	InForce bool
-	// Namespace and Name are those of its ConfigMap.
-	Namespace, Name string
-	// Finalizers says which finalizer each driver's PVs get. Nil: the ConfigMap is not there.
-	Finalizers map[string]string
-	// Unread: the ConfigMap may not be read.
-	Unread error
+	// Lists are the objects that list drivers, as "mutatingadmissionpolicy/NAME", by driver.
+	Lists map[string][]string
 }
 
 // Status is how the PVs of a cluster are.
@@ -57,6 +55,10 @@ type DriverStatus struct {
 	Waiting map[string]int `json:"waiting,omitempty"`
 	// Oldest is the PV that is terminating for the longest time, nil for none.
 	Oldest *Oldest `json:"oldestTerminating,omitempty"`
+	// InFlight counts the entries of the driver in the in-flight log, and OldestInFlight is the one that was begun
+	// first, nil for none.
+	InFlight       int             `json:"inFlight"`
+	OldestInFlight *OldestInFlight `json:"oldestInFlight,omitempty"`
 	// Admission tells whether the admission policy protects the driver's PVs: yes, no, or empty where it is not in force.
 	Admission string `json:"admission,omitempty"`
 }
@@ -64,6 +66,14 @@ type DriverStatus struct {
 // Oldest is a PV that is terminating.
 type Oldest struct {
 	PV    string      `json:"pv"`
+	Since metav1.Time `json:"since"`
+}
+
+// OldestInFlight is an entry of the in-flight log.
+type OldestInFlight struct {
+	Volume string `json:"volume"`
+	// Claim is its namespace and name.
+	Claim string      `json:"claim"`
 	Since metav1.Time `json:"since"`
 }
 
@@ -86,16 +96,25 @@ func (f StatusFacts) Asked(driver string) (claims []reclaim.ClaimRef) {
 // is a pure function.
 func StatusOf(f StatusFacts, driver string) Status {
 	f.World = f.indexed()
+	f.SiblingClaims = f.Claims
 	rows := map[string]*DriverStatus{}
+	row := func(owner string) *DriverStatus {
+		if rows[owner] == nil {
+			rows[owner] = f.newRow(owner)
+		}
+		return rows[owner]
+	}
 	for _, pv := range f.PVs.Value {
 		owner := pv.Owner()
 		if owner == "" || driver != "" && owner != driver {
 			continue
 		}
-		if rows[owner] == nil {
-			rows[owner] = f.newRow(owner)
+		row(owner).add(pv, f.decide(pv, f.Claims[pv.Claim]))
+	}
+	for _, e := range f.InFlight.Value.Entries {
+		if driver == "" || e.Driver == driver {
+			row(e.Driver).addInFlight(e)
 		}
-		rows[owner].add(pv, f.decide(pv, f.Claims[pv.Claim]))
 	}
 	var s Status
 	for _, name := range slices.Sorted(maps.Keys(rows)) {
@@ -122,9 +141,9 @@ func (f StatusFacts) newRow(driver string) *DriverStatus {
 func (f StatusFacts) admits(driver string) string {
 	a := f.Admission.Value
 	switch {
-	case !f.Admission.OK() || !a.InForce || a.Unread != nil:
+	case !f.Admission.OK() || !a.InForce:
 		return ""
-	case a.Finalizers[driver] == "":
+	case len(a.Lists[driver]) == 0:
 		return "no"
 	}
 	return "yes"
@@ -155,10 +174,17 @@ func (d *DriverStatus) add(pv PV, decision Decision) {
 	}
 }
 
+func (d *DriverStatus) addInFlight(e inflight.Located) {
+	d.InFlight++
+	if d.OldestInFlight == nil || e.Begun.Before(d.OldestInFlight.Since.Time) {
+		d.OldestInFlight = &OldestInFlight{Volume: e.Volume, Claim: e.Claim.Namespace + "/" + e.Claim.Name, Since: metav1.NewTime(e.Begun)}
+	}
+}
+
 // warnings tells what wants a person's attention.
 func (f StatusFacts) warnings(drivers []DriverStatus) (all []string) {
-	if a := f.Admission.Value; f.Admission.OK() && a.InForce && a.Unread == nil && a.Finalizers == nil {
-		all = append(all, fmt.Sprintf("The admission policy is in force, but its ConfigMap %s/%s is missing: no PV is protected in the write that binds it. Apply it again (deploy/manifests/admission-policy.yaml).", a.Namespace, a.Name))
+	for _, problem := range f.InFlight.Value.Problems {
+		all = append(all, fmt.Sprintf("Part of an in-flight log cannot be read, so that volumes of these names are neither provisioned nor deleted: %s", problem.Problem))
 	}
 	for _, d := range drivers {
 		if letGo := f.braked(d.Driver); letGo != "" {
@@ -177,8 +203,8 @@ func (f StatusFacts) unread() []string {
 	unread(&s, f.Installed, "CSIDrivers", "which drivers are installed")
 	unread(&s, f.OnNodes, "CSINodes", "which drivers the nodes run")
 	unread(&s, f.Leases, "Leases", "whether a brake is on")
-	unread(&s, f.Admission, "The admission policy", "whether it is in force")
-	unread(&s, Read[string]{Made: true, Err: f.Admission.Value.Unread}, "The admission policy's ConfigMap", "whether it is there")
+	unread(&s, f.InFlight, "The in-flight log (Leases)", "which volumes are being provisioned")
+	unread(&s, f.Admission, "The admission policies", "which drivers they protect")
 	claims := 0
 	for _, read := range f.Claims {
 		if read.Err != nil {
@@ -209,4 +235,12 @@ func (d DriverStatus) OldestWords(now time.Time) string {
 		return ""
 	}
 	return age(now, d.Oldest.Since.Time) + ", " + d.Oldest.PV
+}
+
+// InFlightWords returns how many volumes are in flight and since when the oldest is, as "2 (3h, pvc-1)".
+func (d DriverStatus) InFlightWords(now time.Time) string {
+	if d.OldestInFlight == nil {
+		return ""
+	}
+	return fmt.Sprintf("%d (%s, %s)", d.InFlight, age(now, d.OldestInFlight.Since.Time), d.OldestInFlight.Volume)
 }

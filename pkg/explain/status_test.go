@@ -68,20 +68,16 @@ func TestTheStatusOfEachDriver(t *testing.T) {
 }
 
 func TestWhatAStatusWarnsOf(t *testing.T) {
-	missing := Found(Admission{InForce: true, Namespace: "ns", Name: "policy"})
 	cases := map[string]struct {
 		change func(*StatusFacts)
 		want   []string
 	}{
-		"all is well":                   {func(*StatusFacts) {}, []string{`!warnings`, "!unread"}},
-		"the ConfigMap is missing":      {func(f *StatusFacts) { f.Admission = missing }, []string{"its ConfigMap ns/policy is missing", "admission-policy.yaml"}},
-		"the policy is not in force":    {func(f *StatusFacts) { f.Admission = Found(Admission{Namespace: "ns"}) }, []string{"!is missing", `!"admission"`}},
-		"the ConfigMap may not be read": {func(f *StatusFacts) { f.Admission = missing; f.Admission.Value.Unread = errForbidden }, []string{"!is missing", "ConfigMap: forbidden"}},
-		"the policy may not be read":    {func(f *StatusFacts) { f.Admission = Failed[Admission](errForbidden) }, []string{"The admission policy: forbidden"}},
+		"all is well":                {func(*StatusFacts) {}, []string{`!warnings`, "!unread"}},
+		"the policy is not in force": {func(f *StatusFacts) { f.Admission = Found(Admission{Lists: map[string][]string{driver: {"x"}}}) }, []string{`!"admission"`}},
+		"the policy may not be read": {func(f *StatusFacts) { f.Admission = Failed[Admission](errForbidden) }, []string{"The admission policies: forbidden"}},
 		"the policy knows one driver": {func(f *StatusFacts) {
-			f.Admission = missing
-			f.Admission.Value.Finalizers = map[string]string{driver: reclaim.Finalizer}
-		}, []string{`"admission":"yes"`, `"admission":"no"`, "!is missing"}},
+			f.Admission = Found(Admission{InForce: true, Lists: map[string][]string{driver: {"x"}}})
+		}, []string{`"admission":"yes"`, `"admission":"no"`}},
 		"a driver is braked":             {func(f *StatusFacts) { f.lease("disk-csi-example-com", "x", 0, reclaim.BrakeAnnotation, "") }, []string{"stopped by the brake", "kubectl annotate lease"}},
 		"a driver is gone":               {func(f *StatusFacts) { f.gone() }, []string{"Driver " + driver + " is gone, and 2 of its PVs are being deleted: kubectl reclaim explain pv/old", "!Driver b"}},
 		"claims may not be read":         {func(f *StatusFacts) { f.Claims[f.Asked("")[0]] = Failed[*v1.PersistentVolumeClaim](errForbidden) }, []string{"1 claims. So it is not known"}},
@@ -121,12 +117,12 @@ func TestThePlanOfARelease(t *testing.T) {
 			[]string{"pod-1 holds Lease kube-system/disk-csi-example-com", "--replicas=0"}},
 		"the sidecar led a minute ago":       {func(f *StatusFacts) { f.lease("disk-csi-example-com", "pod-1", time.Minute) }, 6, []string{"!obstacles"}},
 		"the sidecar has given its Lease up": {func(f *StatusFacts) { f.lease("disk-csi-example-com", "", time.Second) }, 6, []string{"!obstacles"}},
-		"the admission policy puts it back": {func(f *StatusFacts) {
-			f.Admission = Found(Admission{InForce: true, Namespace: "ns", Name: "policy", Finalizers: map[string]string{driver: reclaim.Finalizer}})
-		}, 6, []string{`kubectl patch configmap -n ns policy --type=merge -p '{\"data\":{\"` + driver + `\":null}}'`}},
-		"the admission policy is for another": {func(f *StatusFacts) {
-			f.Admission = Found(Admission{InForce: true, Finalizers: map[string]string{"b": reclaim.Finalizer}})
-		}, 6, []string{"!obstacles"}},
+		"an admission policy lists the driver": {func(f *StatusFacts) {
+			f.Admission = Found(Admission{InForce: true, Lists: map[string][]string{driver: {"mutatingadmissionpolicy/x"}}})
+		}, 6, []string{"!obstacles", `"unlist":["mutatingadmissionpolicy/x"]`}},
+		"an admission policy lists another one": {func(f *StatusFacts) {
+			f.Admission = Found(Admission{InForce: true, Lists: map[string][]string{"b": {"mutatingadmissionpolicy/x"}}})
+		}, 6, []string{"!obstacles", "!unlist"}},
 		"both finalizers are there, and nobody says the role": {both, 1, []string{"say --role=owner"}},
 		"both are there, and the role is owner":               {func(f *StatusFacts) { both(f); f.Role = reclaim.RoleOwner }, 6, []string{"!obstacles"}},
 		"both are there, and the role is companion": {func(f *StatusFacts) {

@@ -21,6 +21,8 @@ type Story struct {
 	Facts      []Fact      `json:"facts,omitempty"`
 	Finalizers []Finalizer `json:"finalizers,omitempty"`
 	Decision   *Decision   `json:"decision,omitempty"`
+	// InFlight are the entries of the in-flight log for the claim, or for the PV's volume.
+	InFlight []InFlight `json:"inFlight,omitempty"`
 	// WaitsFor is what has to come about before the object goes on its way.
 	WaitsFor []string `json:"waitsFor,omitempty"`
 	// Advice is what a person can do.

@@ -44,6 +44,7 @@ func released() PVFacts {
 	f.World = World{
 		Now: now(), PVs: Found([]PV{PVOf(f.PV)}), Attachments: Found[[]storagev1.VolumeAttachment](nil),
 		Installed: Found([]string{driver}), OnNodes: Found[[]string](nil), Leases: Found[[]coordinationv1.Lease](nil),
+		InFlight: Found(InFlightLogs{}),
 	}
 	return f
 }
@@ -56,6 +57,14 @@ func (f *PVFacts) bound() *v1.PersistentVolumeClaim {
 	claim := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data", UID: "c"},
 		Spec: v1.PersistentVolumeClaimSpec{VolumeName: "pv"}, Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound}}
 	f.Claim = Found(claim)
+	return claim
+}
+
+// restored gives the claim's name to another claim, which names the PV.
+func (f *PVFacts) restored() *v1.PersistentVolumeClaim {
+	claim := f.bound()
+	claim.UID, claim.Status.Phase = "new", v1.ClaimLost
+	f.PV.Status.Phase = v1.VolumeReleased
 	return claim
 }
 
@@ -93,6 +102,13 @@ func (f *PVFacts) sibling(name string, change func(*v1.PersistentVolume)) {
 	o.Name, o.UID = name, types.UID(name)
 	change(o)
 	f.PVs.Value = append(f.PVs.Value, PVOf(o))
+}
+
+// siblingClaim adds another PV of the volume that is to be deleted too, and the claim that has the name in its claimRef.
+func (f *PVFacts) siblingClaim(claim *v1.PersistentVolumeClaim) {
+	f.sibling("other", func(pv *v1.PersistentVolume) { pv.Spec.ClaimRef.Name = "others" })
+	other := f.PVs.Value[len(f.PVs.Value)-1]
+	f.SiblingClaims = map[reclaim.ClaimRef]Read[*v1.PersistentVolumeClaim]{other.Claim: Found(claim)}
 }
 
 // expect checks what a text says, and by words that begin with "!" what it does not say.

@@ -70,7 +70,7 @@ func (a apiServer) readClaim(ctx context.Context, of reclaim.ClaimRef) (ClaimFac
 	case err != nil:
 		return ClaimFacts{}, fmt.Errorf("read claim %q: %w", of.Namespace+"/"+of.Name, err)
 	}
-	return ClaimFacts{Of: of, Found: true, UID: o.UID}, nil
+	return ClaimFacts{Of: of, Found: true, UID: o.UID, VolumeName: o.Spec.VolumeName}, nil
 }
 
 // countAttachments lists by the page: of in-tree volumes only those that were migrated at some time

@@ -232,7 +232,9 @@ func check(s Snapshot, then Action, now time.Time) Decision {
 	case claimUnknown:
 		return step(ReadClaim, ReasonReclaim)
 	case claimExists:
-		return claimAlive(s)
+		return claimKeeps(s, ReasonClaimAlive)
+	case claimNamesPV:
+		return claimKeeps(s, ReasonClaimNamesPV)
 	case claimGone:
 	}
 	switch {
@@ -248,13 +250,13 @@ func check(s Snapshot, then Action, now time.Time) Decision {
 	return step(then, ReasonReclaim)
 }
 
-// claimAlive handles a PV that is released although its claim lives. The PV controller would take the
-// claim away from a twin, so none is kept.
-func claimAlive(s Snapshot) Decision {
+// claimKeeps handles a PV that is released although its claim lives, or another claim of that name names it. The PV
+// controller would take a claim that lives away from a twin, so none is kept.
+func claimKeeps(s Snapshot, why Reason) Decision {
 	if s.twin() {
-		if d, atRest := retire(s, ReasonClaimAlive); !atRest {
+		if d, atRest := retire(s, why); !atRest {
 			return d
 		}
 	}
-	return timed(ReasonClaimAlive)
+	return timed(why)
 }

@@ -143,6 +143,9 @@ func (w *run) detail(reason Reason) string {
 		return fmt.Sprintf("It is PV %s.", w.facts.Twin.Name)
 	case ReasonHeld:
 		return w.facts.PV.HeldBecause
+	case ReasonClaimNamesPV:
+		return fmt.Sprintf("It is claim %s/%s with UID %s. To bind the claim to the PV: %s. To have the volume deleted, delete the claim.",
+			w.facts.PV.Claim.Namespace, w.facts.PV.Claim.Name, w.facts.Claim.UID, reclaim.BindCommand(w.facts.PV.Name, w.facts.Claim.UID))
 	default:
 		return ""
 	}

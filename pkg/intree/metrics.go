@@ -17,7 +17,7 @@ type metrics struct {
 }
 
 func newMetrics() *metrics {
-	return &metrics{
+	m := &metrics{
 		deleted: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "csi_reclaimer_intree_volumes_deleted_total",
 			Help: "In-tree volumes that the PV controller deleted by way of a twin.",
@@ -27,6 +27,13 @@ func newMetrics() *metrics {
 			Help: "What was told to people as Events on in-tree PVs, by reason.",
 		}, []string{"reason"}),
 	}
+	// A rate over a counter that appears with its first event misses that event.
+	for _, r := range Reasons() {
+		if r.EventType() != "" {
+			m.told.WithLabelValues(string(r))
+		}
+	}
+	return m
 }
 
 // inventory counts PVs at the moment it is asked.

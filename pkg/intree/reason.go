@@ -1,6 +1,10 @@
 package intree
 
-import v1 "k8s.io/api/core/v1"
+import (
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+)
 
 // Reason says why a decision is what it is. The same word is an Event's reason, a value in the
 // log and a label of the metrics. What each means is its Sentence.
@@ -32,6 +36,7 @@ const (
 	ReasonWriterUnknown Reason = "WriterUnknown"
 	ReasonHeld          Reason = "Held"
 	ReasonClaimAlive    Reason = "ClaimAlive"
+	ReasonClaimNamesPV  Reason = "ClaimNamesPV"
 	ReasonAttached      Reason = "Attached"
 	ReasonSharedSource  Reason = "SharedSource"
 	ReasonTwinNameTaken Reason = "TwinNameTaken"
@@ -67,7 +72,7 @@ func Reasons() []Reason {
 		ReasonNotOurs, ReasonNotSynced, ReasonLeftToController, ReasonControllerDeletes, ReasonControllerIdle, ReasonMigrated, ReasonMigratedUnprotected,
 		ReasonPolicyUnknown, ReasonPolicyKeepsVolume, ReasonRetainBound, ReasonProtected, ReasonDeletionUnprotected, ReasonTerminatingBound,
 		ReasonNotClaimed, ReasonNotReleased, ReasonReleased, ReasonVolumeGone,
-		ReasonWriterUnknown, ReasonHeld, ReasonClaimAlive, ReasonAttached, ReasonSharedSource, ReasonTwinNameTaken, ReasonTwinChanged,
+		ReasonWriterUnknown, ReasonHeld, ReasonClaimAlive, ReasonClaimNamesPV, ReasonAttached, ReasonSharedSource, ReasonTwinNameTaken, ReasonTwinChanged,
 		ReasonTwinMade, ReasonTwinArmed, ReasonTwinEnding, ReasonVolumeFailedDelete, ReasonPluginGone,
 		ReasonProtect, ReasonReclaim, ReasonOrphan, ReasonVolumeDeleted, ReasonTooLateToKeep,
 		ReasonCatchingUp, ReasonUnreadable, ReasonUnwritable, ReasonDryRun,
@@ -165,6 +170,8 @@ func (r Reason) about() (sentence string, loud notice) {
 		return "The annotation csi-reclaimer.io/hold keeps the volume. Remove it to let the volume go.", normal
 	case ReasonClaimAlive:
 		return "The PV is released, but its claim still exists. The volume is kept as long as it does.", warning
+	case ReasonClaimNamesPV:
+		return reclaim.ReasonClaimNamesPV.Sentence(), warning
 	case ReasonAttached:
 		return "The volume is still attached to a node. It is deleted once the VolumeAttachment is gone.", normal
 	case ReasonSharedSource:

@@ -186,6 +186,7 @@ func (w *writer) hand(r *Replica, h *hand) {
 		w.read(read, now)
 	}
 	w.byte(last(f.Claim.Of.UID)<<4 | last(f.Claim.UID))
+	w.byte(uint8(slices.Index(r.slots, f.Claim.VolumeName) + 1))
 	w.byte(last(f.Done.Claim.UID)<<4 | uint8(len(f.Siblings)))
 	for _, other := range f.Siblings {
 		w.byte(uint8(r.slotOf(other.Name)))
@@ -202,6 +203,7 @@ func (w *writer) hand(r *Replica, h *hand) {
 	w.byte(uint8(len(h.given)))
 	for _, reply := range h.given {
 		w.byte(uint8(reply.Outcome)<<4 | reply.Claim)
+		w.byte(reply.Names)
 		w.flags(reply.Attached)
 		w.view(reply.PV)
 	}
@@ -246,12 +248,15 @@ func (r *reader) hand(p *Replica, slot int) {
 	for _, read := range []*Read{&f.PVRead, &f.Claim.Read, &f.Attachments.Read, &f.Original.Read, &f.SiblingsRead} {
 		*read = r.read(p.Machine)
 	}
-	claims := r.byte()
+	claims, names := r.byte(), r.byte()
 	if f.Claim.Read.Order > 0 {
 		f.Claim.Of = p.claimOf(slot, claims>>4)
 	}
 	if f.Claim.Found {
 		f.Claim.UID = uidOf(0, claims&15)
+	}
+	if names > 0 {
+		f.Claim.VolumeName = p.slots[names-1]
 	}
 	others := r.byte()
 	if f.Done.VolumeDeleted {
@@ -278,7 +283,7 @@ func (r *reader) ask(h *hand) {
 	h.ask = a
 	for range r.byte() {
 		state := r.byte()
-		reply := Reply{Outcome: Outcome(state >> 4), Claim: state & 15}
+		reply := Reply{Outcome: Outcome(state >> 4), Claim: state & 15, Names: r.byte()}
 		r.flags(&reply.Attached)
 		reply.PV = r.view()
 		h.given = append(h.given, reply)

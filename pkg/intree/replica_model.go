@@ -75,8 +75,9 @@ type Reply struct {
 	Outcome Outcome
 	// PV is what was read, or what a write has made of it.
 	PV PVView
-	// Claim is the UID of the claim that has the name, 0 for none.
-	Claim uint8
+	// Claim is the UID of the claim that has the name, 0 for none. Names is the slot of the PV that it names, from 1;
+	// 0 for none.
+	Claim, Names uint8
 	// Attached: there is a VolumeAttachment.
 	Attached bool
 }
@@ -290,6 +291,9 @@ func (r *Replica) readClaim(_ context.Context, of reclaim.ClaimRef) (ClaimFacts,
 	facts := ClaimFacts{Of: of, Found: reply.Claim != 0}
 	if facts.Found {
 		facts.UID = uidOf(0, reply.Claim)
+	}
+	if reply.Names != 0 {
+		facts.VolumeName = r.slots[reply.Names-1]
 	}
 	return facts, reply.err()
 }

@@ -86,9 +86,10 @@ type ClaimFacts struct {
 	Read Read
 	// Of is the claimRef the read was made for.
 	Of reclaim.ClaimRef
-	// Found: there is a claim of that name. UID is its own.
-	Found bool
-	UID   types.UID
+	// Found: there is a claim of that name. UID and VolumeName are its own.
+	Found      bool
+	UID        types.UID
+	VolumeName string
 }
 
 // AttachmentFacts is what a live list of VolumeAttachments showed. The zero value: none was made.
@@ -136,17 +137,21 @@ type claimState uint8
 const (
 	claimUnknown claimState = iota
 	claimExists
+	// claimNamesPV: another claim has the name now, and spec.volumeName of that one is the PV.
+	claimNamesPV
 	claimGone
 )
 
 // claimState judges the claim. Other than for CSI volumes, one that is bound to another PV counts
 // as alive: the PV controller takes the claim away from a twin with policy Retain (unbindVolume)
-// instead of releasing it.
+// instead of releasing it. Another claim of the name that names the PV is one that was restored from a backup.
 func (s Snapshot) claimState(now time.Time) claimState {
 	c := s.Claim
 	switch {
 	case !c.Read.fresh(now) || c.Of != s.PV.Claim:
 		return claimUnknown
+	case c.Found && c.UID != s.PV.Claim.UID && c.VolumeName == s.PV.Name:
+		return claimNamesPV
 	case !c.Found, c.UID != s.PV.Claim.UID:
 		return claimGone
 	}

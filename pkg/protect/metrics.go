@@ -17,7 +17,7 @@ type metrics struct {
 
 func newMetrics(g *Guard) *metrics {
 	kind := prometheus.Labels{"kind": g.name}
-	return &metrics{
+	m := &metrics{
 		guard: g,
 		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "csi_reclaimer_protection_writes_total", ConstLabels: kind,
@@ -32,6 +32,16 @@ func newMetrics(g *Guard) *metrics {
 		alone: prometheus.NewDesc("csi_reclaimer_protection_alone",
 			"1 while it is proven that no other controller does this work.", nil, kind),
 	}
+	// A rate over a counter that appears with its first event misses that event.
+	for _, a := range []Action{AddFinalizer, DropFinalizer} {
+		m.writes.WithLabelValues(a.String())
+	}
+	for _, r := range Reasons() {
+		if r.EventType() != "" {
+			m.told.WithLabelValues(string(r))
+		}
+	}
+	return m
 }
 
 func (m *metrics) tell(r Reason)  { m.told.WithLabelValues(string(r)).Inc() }

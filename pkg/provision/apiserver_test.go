@@ -16,12 +16,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/test/controlplane"
 )
 
-// TestAgainstARealAPIServer tries what only a real one can answer: the finalizer patches of claims,
-// and a PV that is there already.
+// TestAgainstARealAPIServer tries what only a real one can answer: patches of finalizers, the node's annotation, a PV
+// that exists already, and which answers to a CREATE are final.
 func TestAgainstARealAPIServer(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
@@ -38,95 +40,85 @@ func TestAgainstARealAPIServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := apiServer{client.CoreV1(), Finalizer}
+	at := apiServer{core: client.CoreV1(), legacyFinalizer: LegacyFinalizer}
 	claims := client.CoreV1().PersistentVolumeClaims(namespace)
-	make := func(t *testing.T, name string) (*v1.PersistentVolumeClaim, Claim) {
+	create := func(t *testing.T, name string) (*v1.PersistentVolumeClaim, provisioning.Claim) {
 		t.Helper()
-		claim, err := claims.Create(ctx, &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: []string{"example.com/theirs"}},
+		claim, err := claims.Create(ctx, &v1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: []string{"example.com/theirs", LegacyFinalizer},
+				Annotations: map[string]string{annSelectedNode: "n1", "example.com/theirs": "kept"}},
 			Spec: v1.PersistentVolumeClaimSpec{AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
 				Resources: v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")}}}}, metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return claim, Claim{Namespace: namespace, Name: name, UID: claim.UID, ResourceVersion: claim.ResourceVersion}
-	}
-	finalizers := func(t *testing.T, name string) []string {
-		t.Helper()
-		claim, err := claims.Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return claim.Finalizers
+		return claim, provisioning.Claim{Namespace: namespace, Name: name, UID: claim.UID}
 	}
 
-	t.Run("a claim is protected once, and let go", func(t *testing.T) {
-		_, c := make(t, "once")
-		if err := at.protect(ctx, c); err != nil {
-			t.Fatal(err)
+	t.Run("the finalizer of an earlier version is removed, and no other", func(t *testing.T) {
+		_, c := create(t, "legacy")
+		for range 2 {
+			if err := at.removeFinalizer(ctx, c); err != nil {
+				t.Fatal(err)
+			}
 		}
-		if err := at.protect(ctx, c); !errors.Is(err, kube.ErrChanged) {
-			t.Errorf("protected again: %v, want that it changed: it was somebody before", err)
+		claim, err := at.readClaim(ctx, namespace, "legacy")
+		if err != nil || slices.Contains(claim.Finalizers, LegacyFinalizer) || !slices.Contains(claim.Finalizers, "example.com/theirs") {
+			t.Errorf("%v, finalizers %v", err, claim.Finalizers)
 		}
-		if got := finalizers(t, "once"); !slices.Contains(got, Finalizer) || len(got) < 2 {
-			t.Errorf("finalizers %v", got)
-		}
-		version, err := at.letGo(ctx, c)
-		if err != nil || !kube.Newer(version, c.ResourceVersion) {
-			t.Errorf("let go: version %q, %v", version, err)
-		}
-		if got := finalizers(t, "once"); slices.Contains(got, Finalizer) || len(got) < 1 {
-			t.Errorf("finalizers %v", got)
+		c.UID = "00000000-0000-0000-0000-000000000000"
+		if err := at.removeFinalizer(ctx, c); !errors.Is(err, kube.ErrGone) {
+			t.Errorf("of a claim of another UID: %v", err)
 		}
 	})
-	t.Run("a claim of another UID is not touched", func(t *testing.T) {
-		_, c := make(t, "another")
-		c.UID, c.ResourceVersion = "00000000-0000-0000-0000-000000000000", ""
-		if err := at.protect(ctx, c); !errors.Is(err, kube.ErrGone) {
-			t.Errorf("protect: %v", err)
-		}
-		if _, err := at.letGo(ctx, c); !errors.Is(err, kube.ErrGone) {
-			t.Errorf("let go: %v", err)
-		}
-	})
-	t.Run("a claim that is being deleted takes no finalizer", func(t *testing.T) {
-		_, c := make(t, "terminating")
-		if err := claims.Delete(ctx, "terminating", metav1.DeleteOptions{}); err != nil {
+	t.Run("a node is deselected, only as the claim was read", func(t *testing.T) {
+		claim, _ := create(t, "node")
+		if err := at.selectNode(ctx, claim, ""); err != nil {
 			t.Fatal(err)
 		}
-		c.ResourceVersion = ""
-		if err := at.protect(ctx, c); !errors.Is(err, kube.ErrChanged) {
-			t.Errorf("protect: %v, want that it changed", err)
+		now, err := at.readClaim(ctx, namespace, "node")
+		if _, selected := now.Annotations[annSelectedNode]; err != nil || selected || now.Annotations["example.com/theirs"] != "kept" {
+			t.Errorf("%v, annotations %v", err, now.Annotations)
+		}
+		if err := at.selectNode(ctx, claim, "n2"); !errors.Is(err, kube.ErrChanged) {
+			t.Errorf("from an old read: %v", err)
+		}
+	})
+	t.Run("a claim that does not exist is no error", func(t *testing.T) {
+		if claim, err := at.readClaim(ctx, namespace, "nobody"); claim != nil || err != nil {
+			t.Errorf("%v, %v", claim, err)
 		}
 	})
 
 	pv := func(name string, uid types.UID) *v1.PersistentVolume {
-		return &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: []string{"example.com/theirs"}}, Spec: v1.PersistentVolumeSpec{
+		return &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PersistentVolumeSpec{
 			Capacity: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")}, AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
 			ClaimRef:               &v1.ObjectReference{Namespace: namespace, Name: "c", UID: uid},
 			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: driverName, VolumeHandle: "vol"}},
 		}}
 	}
-	t.Run("a PV that is there already is judged", func(t *testing.T) {
-		c := Claim{UID: "u1"}
-		first, err := storePV(ctx, at, nil, c, pv("judged", "u1"))
-		if err != nil {
-			t.Fatal(err)
+	t.Run("a PV that exists is returned", func(t *testing.T) {
+		first, exists, err := createPV(ctx, at, pv("stored", "u1"))
+		if err != nil || exists {
+			t.Fatalf("exists %v, %v", exists, err)
 		}
-		again, err := storePV(ctx, at, nil, c, pv("judged", "u1"))
-		if err != nil || again.UID != first.UID {
-			t.Errorf("stored again: %v, %v, want the same PV", again, err)
-		}
-		if _, err := storePV(ctx, at, nil, Claim{UID: "u2"}, pv("judged", "u2")); !errors.Is(err, errNameTaken) {
-			t.Errorf("stored over another claim's: %v", err)
-		}
-		if err := client.CoreV1().PersistentVolumes().Delete(ctx, "judged", metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := storePV(ctx, at, nil, c, pv("judged", "u1")); !errors.Is(err, errNameTaken) {
-			t.Errorf("stored over one that is being deleted: %v", err)
+		again, exists, err := createPV(ctx, at, pv("stored", "u2"))
+		if err != nil || !exists || again.UID != first.UID {
+			t.Errorf("stored again: exists %v, %v", exists, err)
 		}
 		if there, err := at.readPV(ctx, "nobody"); there != nil || err != nil {
-			t.Errorf("read a PV that is not there: %v, %v", there, err)
+			t.Errorf("read a PV that does not exist: %v, %v", there, err)
+		}
+	})
+	t.Run("what the API server refuses does not arrive later", func(t *testing.T) {
+		invalid := pv("Not_A_Name", "u1")
+		if _, _, err := createPV(ctx, at, invalid); classOfWrite(err) != outcome.Refused {
+			t.Errorf("%v is %v", err, classOfWrite(err))
+		}
+		cut, cancel := context.WithCancel(ctx)
+		cancel()
+		if _, _, err := createPV(cut, at, pv("cut", "u1")); classOfWrite(err) != outcome.Uncertain {
+			t.Errorf("%v is %v", err, classOfWrite(err))
 		}
 	})
 }

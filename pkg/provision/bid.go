@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/loop"
 )
@@ -26,8 +27,8 @@ type Bid struct {
 	Bids bool
 	// Free: the claim is this driver's, is there and not being deleted, and has no PV.
 	Free bool
-	// At is what its selected node is to this process.
-	At At
+	// Node is what its selected node is to this process.
+	Node provisioning.NodeSelection
 	// Immediate: its class is there, and binds immediately. Allowed: it lets volumes be here.
 	Immediate, Allowed bool
 	// Due is when this node's turn comes. Zero: it has not drawn yet.
@@ -35,14 +36,14 @@ type Bid struct {
 }
 
 // DecideBid says whether this node selects itself now.
-func DecideBid(b Bid, now time.Time) Decision {
+func DecideBid(b Bid, now time.Time) provisioning.Decision {
 	switch {
-	case !b.Bids || !b.Free || b.At != AtNone || !b.Immediate || !b.Allowed:
-		return over(ReasonOtherNode)
+	case !b.Bids || !b.Free || b.Node != provisioning.NodeNone || !b.Immediate || !b.Allowed:
+		return provisioning.Decision{Reason: provisioning.ReasonOtherNode, Done: true}
 	case b.Due.IsZero() || now.Before(b.Due):
-		return timed(ReasonBidding)
+		return provisioning.Decision{Reason: provisioning.ReasonNodeSelection, Timed: true}
 	}
-	return step(SelectNode, ReasonBidding)
+	return provisioning.Decision{Action: provisioning.SelectNode, Reason: provisioning.ReasonNodeSelection}
 }
 
 // bids are when this node bids for which claim. It is safe for concurrent use.
@@ -103,7 +104,7 @@ func (p *Provisioner) bidFacts(claim *v1.PersistentVolumeClaim) Bid {
 	if local == nil || claim == nil {
 		return Bid{}
 	}
-	b := Bid{Bids: local.Immediate, At: p.at(claim)}
+	b := Bid{Bids: local.Immediate, Node: p.at(claim)}
 	b.Free = p.ours(claim) && claim.DeletionTimestamp == nil && claim.Spec.VolumeName == ""
 	if class := p.classOf(claim); class != nil {
 		b.Immediate, b.Allowed = !late(class), allowed(class, local.Node)
@@ -115,17 +116,17 @@ func (p *Provisioner) bidFacts(claim *v1.PersistentVolumeClaim) Bid {
 func (p *Provisioner) bid(ctx context.Context, k key) loop.Next {
 	claim, now := p.claims.of(k), p.cfg.Clock.Now()
 	facts := p.bidFacts(claim)
-	if !DecideBid(facts, now).Over {
+	if !DecideBid(facts, now).Done {
 		facts.Due = p.bids.due(k.uid, now, p.cfg.Local.BaseDelay, p.cfg.Local.MaxDelay)
 	}
 	d := DecideBid(facts, now)
 	switch {
-	case d.Over:
-		if facts.At != AtHere { // its own turn counts until the claim has its volume
+	case d.Done:
+		if facts.Node != provisioning.NodeHere { // its own turn counts until the claim has its volume
 			p.bids.forget(k.uid)
 		}
 		return loop.Next{}
-	case d.Action != SelectNode:
+	case d.Action != provisioning.SelectNode:
 		wait := max(facts.Due.Sub(now), time.Millisecond)
 		return loop.Next{Backoff: loop.Backoff{First: wait, Max: wait}}
 	}

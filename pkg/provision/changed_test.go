@@ -29,7 +29,7 @@ func TestWhoFollowsCapacityIsToldWhatChangesIt(t *testing.T) {
 				}
 			}})
 			w.makeClaim()
-			w.wait("the driver has answered", func() bool { return w.count("let go") > 0 })
+			w.wait("the driver has answered", func() bool { return w.count("close entry") > 0 })
 			p.stop()
 			if (told.Load() > 0) != c.want || strange.Load() > 0 {
 				t.Errorf("told %d times, %d of them strange", told.Load(), strange.Load())

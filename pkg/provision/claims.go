@@ -16,7 +16,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 )
 
-// claims is the watch cache of claims. One that has no volume yet, or that we hold, is kept whole but
+// claims is the watch cache of claims. One that has no volume yet, or has an earlier version's finalizer, is kept whole but
 // for managedFields: the library updates what it finds here. Of one that was such and is none any
 // more, what is decided from is kept; one that never was takes no memory. Its methods are safe for
 // concurrent use.
@@ -75,7 +75,7 @@ func (c *claims) wholeByUID(uid types.UID) *v1.PersistentVolumeClaim {
 
 // whole tells whether all of such a claim is kept: it may be written to, or given to Orders.
 func whole(claim *v1.PersistentVolumeClaim) bool {
-	return claim.Spec.VolumeName == "" || slices.ContainsFunc(claim.Finalizers, anyNodes) || freesSource(claim)
+	return claim.Spec.VolumeName == "" || slices.ContainsFunc(claim.Finalizers, IsLegacyFinalizer) || freesSource(claim)
 }
 
 // recordClaim copies what is kept of a claim: the claims of a list are parts of one piece of memory.

@@ -30,7 +30,7 @@ func everyKindOfClaim(visit func(*v1.PersistentVolumeClaim)) {
 			c.Spec.VolumeName = "pvc-u1"
 		}
 		if is(1) {
-			c.Finalizers = append(c.Finalizers, Finalizer, FinalizerOf("n1"))
+			c.Finalizers = append(c.Finalizers, LegacyFinalizer, legacyFinalizerOf("n1"))
 		}
 		if is(2) {
 			c.Finalizers = append(c.Finalizers, CloningFinalizer)
@@ -144,7 +144,7 @@ func TestALibraryFindsWholeClaimsAlone(t *testing.T) {
 	if kept := p.claims.of(key{"ns", "data", "u1"}); kept == nil || kept.Spec.VolumeName != "static" {
 		t.Errorf("what is decided from was lost: %+v", kept)
 	}
-	update(func(c *v1.PersistentVolumeClaim) { c.Finalizers = []string{Finalizer} })
+	update(func(c *v1.PersistentVolumeClaim) { c.Finalizers = []string{LegacyFinalizer} })
 	w.wait("it is whole again once it is held", func() bool { return find("u1") != nil && find("u1").Labels["a"] == "b" })
 	update(func(c *v1.PersistentVolumeClaim) { c.Finalizers = nil })
 	w.deleteClaim()
@@ -197,12 +197,12 @@ func (o *askedFor) Compose(ctx context.Context, want Want) (*Order, error) {
 func TestNoOrderIsMadeFromAPartOfAClaim(t *testing.T) {
 	w := newWorld(t)
 	orders := &askedFor{}
-	p, err := newProvisioner(newWatched(t, w.client), w.client, driverName, &process{world: w}, orders, Config{})
+	p, err := newProvisioner(newWatched(t, w.client), w.client, driverName, &process{world: w}, orders, Config{Log: &processLog{}})
 	w.must(err)
 	claim := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data", UID: "u1"}}
 	try := func(claim *v1.PersistentVolumeClaim) error {
-		work := &run{Provisioner: p, claim: claim, life: &life{}, wanted: &wanted{class: &storagev1.StorageClass{}}}
-		return work.compose(t.Context(), ReasonCleanUp)
+		work := &run{Provisioner: p, claim: claim, track: &track{}, wanted: &wanted{class: &storagev1.StorageClass{}}}
+		return work.compose(t.Context())
 	}
 	if err := try(claim); err != nil || orders.n != 1 {
 		t.Fatalf("of a whole claim: %v, composed %d times", err, orders.n)

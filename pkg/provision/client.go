@@ -19,32 +19,32 @@ import (
 // makes none: if the library could, it would make a PV for a volume that was deleted meanwhile.
 type libraryClient struct {
 	kubernetes.Interface
-	shelf *shelf
+	assumed *assumed
 }
 
 func (c libraryClient) CoreV1() corev1.CoreV1Interface {
-	return libraryCore{c.Interface.CoreV1(), c.shelf}
+	return libraryCore{c.Interface.CoreV1(), c.assumed}
 }
 
 type libraryCore struct {
 	corev1.CoreV1Interface
-	shelf *shelf
+	assumed *assumed
 }
 
 func (c libraryCore) PersistentVolumes() corev1.PersistentVolumeInterface {
-	return libraryVolumes{c.CoreV1Interface.PersistentVolumes(), c.shelf}
+	return libraryVolumes{c.CoreV1Interface.PersistentVolumes(), c.assumed}
 }
 
 type libraryVolumes struct {
 	corev1.PersistentVolumeInterface
-	shelf *shelf
+	assumed *assumed
 }
 
 func (c libraryVolumes) Create(_ context.Context, pv *v1.PersistentVolume, _ metav1.CreateOptions) (*v1.PersistentVolume, error) {
-	if stored := c.shelf.get(pv.Name); stored != nil {
+	if stored := c.assumed.get(pv.Name); stored != nil {
 		return stored.DeepCopy(), nil
 	}
-	// It was seen in the watch cache already, and has left the shelf.
+	// It was seen in the watch cache already, and is not assumed any more.
 	return pv, nil
 }
 

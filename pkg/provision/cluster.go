@@ -4,39 +4,40 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
 )
 
 var (
-	// errNameTaken: the PV's name belongs to a PV that is not the claim's, or is being deleted.
-	errNameTaken = errors.New("the name of the claim's PersistentVolume is taken")
 	// errSecretGone: a Secret that goes with a call does not exist.
 	errSecretGone = errors.New("a Secret is gone")
 )
 
 // cluster is what is asked of the API server.
 type cluster interface {
-	// protect puts the finalizer on the claim, only if it still is as it was read; it returns
-	// nil only if the finalizer was not on before.
-	protect(ctx context.Context, c Claim) error
-	// letGo takes it off, and returns the resourceVersion that this made.
-	letGo(ctx context.Context, c Claim) (version string, err error)
-	// selectNode selects a node for the claim, only if the claim still is as it was read.
+	// removeFinalizer removes the finalizer that earlier versions added to a claim.
+	removeFinalizer(ctx context.Context, c provisioning.Claim) error
+	// selectNode selects a node for the claim, or none if node is empty, only if the claim still is as it was read.
 	selectNode(ctx context.Context, claim *v1.PersistentVolumeClaim, node string) error
+	// readClaim reads a claim, nil if there is none of that name.
+	readClaim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error)
 	// readPV reads a PV, nil if there is none.
 	readPV(ctx context.Context, name string) (*v1.PersistentVolume, error)
 	// createPV creates a PV; that one of its name is there is the API server's AlreadyExists.
 	createPV(ctx context.Context, pv *v1.PersistentVolume) (*v1.PersistentVolume, error)
-	// holdSource has a claim stay while it is cloned; freeSource ends that.
-	holdSource(ctx context.Context, source SourceClaim) error
-	freeSource(ctx context.Context, source SourceClaim) error
+	// holdSource has a claim or a snapshot stay while volumes are made from it; freeSource ends that.
+	holdSource(ctx context.Context, source order.SourceRef) error
+	freeSource(ctx context.Context, source order.SourceRef) error
 	// readSecret reads a Secret; it returns errSecretGone if there is none.
 	readSecret(ctx context.Context, ref v1.SecretReference) (map[string]string, error)
 }
@@ -44,26 +45,17 @@ type cluster interface {
 // apiServer is the cluster behind a client.
 type apiServer struct {
 	core corev1.CoreV1Interface
-	// finalizer is the one that claims get.
-	finalizer string
+	// snapshots is nil where none is protected.
+	snapshots SnapshotProtector
+	// legacyFinalizer is the one that earlier versions added to claims.
+	legacyFinalizer string
 }
 
-// protect is bound to the resourceVersion: that it succeeds shows that nobody had put the
-// finalizer on, so that nobody had begun to make a volume.
-func (a apiServer) protect(ctx context.Context, c Claim) error {
+// removeFinalizer goes by UID alone: the in-flight log has taken the finalizer's place.
+func (a apiServer) removeFinalizer(ctx context.Context, c provisioning.Claim) error {
 	_, err := kube.PatchClaimFinalizers(ctx, a.core.PersistentVolumeClaims(c.Namespace), kube.FinalizerPatch{
-		Name: c.Name, UID: c.UID, ResourceVersion: c.ResourceVersion, Add: []string{a.finalizer}})
+		Name: c.Name, UID: c.UID, Drop: []string{a.legacyFinalizer}})
 	return err
-}
-
-// letGo goes by UID alone: what it was decided from cannot be undone by a change of the claim.
-func (a apiServer) letGo(ctx context.Context, c Claim) (version string, err error) {
-	claim, err := kube.PatchClaimFinalizers(ctx, a.core.PersistentVolumeClaims(c.Namespace), kube.FinalizerPatch{
-		Name: c.Name, UID: c.UID, Drop: []string{a.finalizer}})
-	if err != nil {
-		return "", err
-	}
-	return claim.ResourceVersion, nil
 }
 
 // selectNode is an update, as the library's own that takes a selected node back: rules that let it do that
@@ -71,6 +63,9 @@ func (a apiServer) letGo(ctx context.Context, c Claim) (version string, err erro
 func (a apiServer) selectNode(ctx context.Context, claim *v1.PersistentVolumeClaim, node string) error {
 	claim = claim.DeepCopy()
 	metav1.SetMetaDataAnnotation(&claim.ObjectMeta, annSelectedNode, node)
+	if node == "" {
+		delete(claim.Annotations, annSelectedNode)
+	}
 	_, err := a.core.PersistentVolumeClaims(claim.Namespace).Update(ctx, claim, metav1.UpdateOptions{})
 	switch {
 	case apierrors.IsConflict(err):
@@ -84,9 +79,15 @@ func (a apiServer) selectNode(ctx context.Context, claim *v1.PersistentVolumeCla
 	return nil
 }
 
-// holdSource fails for a claim that is being deleted and was not held before: the API server puts no
+// holdSource fails for a source that is being deleted and was not held before: the API server puts no
 // finalizer on such.
-func (a apiServer) holdSource(ctx context.Context, source SourceClaim) error {
+func (a apiServer) holdSource(ctx context.Context, source order.SourceRef) error {
+	if source.Kind == order.SourceSnapshot {
+		if a.snapshots == nil {
+			return nil
+		}
+		return a.snapshots.AddFinalizer(ctx, types.NamespacedName{Namespace: source.Namespace, Name: source.Name}, source.UID)
+	}
 	_, err := kube.PatchClaimFinalizers(ctx, a.core.PersistentVolumeClaims(source.Namespace), kube.FinalizerPatch{
 		Name: source.Name, UID: source.UID, Add: []string{CloningFinalizer}})
 	if err != nil {
@@ -95,10 +96,27 @@ func (a apiServer) holdSource(ctx context.Context, source SourceClaim) error {
 	return nil
 }
 
-func (a apiServer) freeSource(ctx context.Context, source SourceClaim) error {
+func (a apiServer) freeSource(ctx context.Context, source order.SourceRef) error {
+	if source.Kind == order.SourceSnapshot {
+		if a.snapshots == nil {
+			return nil
+		}
+		return a.snapshots.RemoveFinalizer(ctx, types.NamespacedName{Namespace: source.Namespace, Name: source.Name}, source.UID)
+	}
 	_, err := kube.PatchClaimFinalizers(ctx, a.core.PersistentVolumeClaims(source.Namespace), kube.FinalizerPatch{
 		Name: source.Name, UID: source.UID, Drop: []string{CloningFinalizer}})
 	return err
+}
+
+func (a apiServer) readClaim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error) {
+	claim, err := a.core.PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil //nolint:nilnil // no claim is an answer of its own here
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read claim %s/%s: %w", namespace, name, err)
+	}
+	return claim, nil
 }
 
 func (a apiServer) readPV(ctx context.Context, name string) (*v1.PersistentVolume, error) {
@@ -135,37 +153,29 @@ func (a apiServer) readSecret(ctx context.Context, ref v1.SecretReference) (map[
 	return values, nil
 }
 
-// storePV creates the PV of a claim's volume and returns it as it is stored. That one is there
-// already is a success only if it is this claim's and is not being deleted: the answer to an
-// earlier try was lost. node is the one whose volumes are made, nil for the whole cluster.
-func storePV(ctx context.Context, at cluster, node *reclaim.Node, c Claim, pv *v1.PersistentVolume) (*v1.PersistentVolume, error) {
+// createPV creates a PersistentVolume. exists tells that there is one of its name already, which is returned instead.
+func createPV(ctx context.Context, at cluster, pv *v1.PersistentVolume) (_ *v1.PersistentVolume, exists bool, err error) {
 	stored, err := at.createPV(ctx, pv)
 	if err == nil || !apierrors.IsAlreadyExists(err) {
-		return stored, err
+		return stored, false, err
 	}
-	there, err := at.readPV(ctx, pv.Name)
+	there, readErr := at.readPV(ctx, pv.Name)
 	switch {
-	case err != nil:
-		return nil, err
+	case readErr != nil:
+		return nil, false, fmt.Errorf("%w; %w", err, readErr)
 	case there == nil:
-		return nil, fmt.Errorf("create PV %q: %w, and was free again a moment later", pv.Name, errNameTaken)
-	case stateOf(reclaim.PVAt(node, there), c, reclaim.PVOf(pv).Driver) == PVStored:
-		return there, nil
+		return nil, false, fmt.Errorf("create PV %q: its name was taken, and is free again", pv.Name)
 	}
-	return nil, fmt.Errorf("create PV %q: %w", pv.Name, errNameTaken)
+	return there, true, nil
 }
 
-// stateOf says what a PV under the claim's own PV's name is to the claim. One that names another
-// driver's volume is not the claim's, whoever made it for the claim: taken for it, it would leave
-// behind what this driver made. One of which the driver cannot be told may be.
-func stateOf(pv reclaim.PV, c Claim, driver string) PV {
-	switch {
-	case pv.Claim.UID != c.UID, pv.Driver != "" && pv.Driver != driver:
-		return PVOther
-	case pv.Reach == reclaim.ReachElsewhere:
-		return PVElsewhere
-	case pv.Terminating:
-		return PVTerminating
+// classOfWrite says whether the API server has refused a write, or the write may still arrive.
+func classOfWrite(err error) outcome.Class {
+	status := apierrors.APIStatus(nil)
+	if errors.As(err, &status) {
+		if code := status.Status().Code; code >= 400 && code < 500 && code != http.StatusRequestTimeout {
+			return outcome.Refused
+		}
 	}
-	return PVStored
+	return outcome.Uncertain
 }

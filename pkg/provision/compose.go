@@ -15,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/places"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
@@ -33,12 +34,20 @@ type Snapshots interface {
 	Read(ctx context.Context, name types.NamespacedName) (*order.Snapshot, error)
 }
 
+// Grants reads ReferenceGrants; grants.Reader is one.
+type Grants interface {
+	// In reads those of a namespace live. An error says that it is not known what is granted.
+	In(ctx context.Context, namespace string) ([]order.Grant, error)
+}
+
 // ComposerConfig holds the settings of a Composer. The zero value is usable.
 type ComposerConfig struct {
 	// Settings are what volumes depend on.
 	Settings order.Settings
 	// Snapshots reads VolumeSnapshots. Default: no claim is made from one.
 	Snapshots Snapshots
+	// Grants reads ReferenceGrants, which are needed with Settings.CrossNamespace. Default: nothing is granted.
+	Grants Grants
 	// Node is the node on which all volumes are made, and beside which no other is looked at. Default:
 	// all nodes of the cluster.
 	Node *reclaim.Node
@@ -57,11 +66,14 @@ type Composer struct {
 	clients kube.Clients
 	// places is nil where it does not matter where the nodes are.
 	places *places.Places
+	// discovery returns the resources that the API server serves in storage.k8s.io/v1.
+	discovery func(ctx context.Context) (*metav1.APIResourceList, error)
 }
 
 var (
-	_ Orders  = &Composer{}
-	_ Watcher = &Composer{}
+	_ Orders    = &Composer{}
+	_ Watcher   = &Composer{}
+	_ Qualifier = &Composer{}
 )
 
 // NewComposer returns the Orders of a driver on the cluster that config describes, which is copied.
@@ -93,6 +105,7 @@ func newComposer(clients kube.Clients, driver Capable, cfg ComposerConfig) (*Com
 		return nil, fmt.Errorf("make a composer: %w", err)
 	}
 	c := &Composer{cfg: cfg, driver: describe(driver), clients: clients}
+	c.discovery = c.discover
 	const topology = csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS
 	if cfg.IgnoreTopology {
 		delete(c.driver.Plugin, topology)
@@ -150,8 +163,12 @@ func (c *Composer) Rights() []reclaim.Right {
 	}
 	if c.cfg.Snapshots != nil && c.driver.Controller[csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT] {
 		for _, resource := range []string{"volumesnapshots", "volumesnapshotcontents"} {
-			rights = append(rights, reclaim.Right{Group: "snapshot.storage.k8s.io", Resource: resource, Verb: "get", Without: "no snapshot is restored"})
+			rights = append(rights, snapshotRight(resource, "get", "no snapshot is restored"))
 		}
+		rights = append(rights, snapshotRight("volumesnapshots", "update", "a VolumeSnapshot can be deleted while a volume is restored from it, and one on which a provisioner left its finalizer cannot"))
+	}
+	if c.cfg.Settings.CrossNamespace {
+		rights = append(rights, reclaim.Right{Group: "gateway.networking.k8s.io", Resource: "referencegrants", Verb: "list", Without: "no claim gets its data from another namespace"})
 	}
 	if c.places == nil || c.cfg.Node != nil { // a node knows itself
 		return rights
@@ -187,19 +204,35 @@ func (c *Composer) Compose(ctx context.Context, want Want) (*Order, error) {
 		klog.FromContext(ctx).V(2).Info("The StorageClass has parameters of old; their names begin with csi.storage.k8s.io/ today", "storageClass", want.Class.Name, "parameters", plan.Outdated)
 	}
 	o := &Order{
-		Request: plan.Request, Secret: plan.Secret, MayReschedule: plan.MayReschedule,
-		PV: func(made *csi.Volume) (*v1.PersistentVolume, error) {
-			pv, err := plan.PV(&csi.CreateVolumeResponse{Volume: made})
-			if err == nil {
-				err = c.checkHere(pv)
-			}
-			return pv, err
-		},
+		Node: want.selectedNode(), Create: plan.Request, Secret: plan.Secret, MayReschedule: plan.MayReschedule,
+		PV: plan.Template, Topology: plan.Topology, Migrated: plan.Migrated,
 	}
-	if plan.CloneOf.Name != "" {
-		o.CloneOf = &SourceClaim{plan.CloneOf.Namespace, plan.CloneOf.Name, f.Source.Claim.UID}
+	if source := plan.Source; source != (order.SourceRef{}) {
+		o.Source = &inflight.Source{Kind: string(source.Kind), Namespace: source.Namespace, Name: source.Name, UID: source.UID}
 	}
 	return o, nil
+}
+
+// selectedNode returns the name of the claim's selected node, empty if none is.
+func (w Want) selectedNode() string { return w.Claim.Annotations[annSelectedNode] }
+
+// PV returns the PersistentVolume of the volume that the driver made for an order.
+func (c *Composer) PV(o Order, made *csi.Volume) (*v1.PersistentVolume, error) {
+	plan := order.Order{Request: o.Create, Template: o.PV, Topology: o.Topology, Migrated: o.Migrated, Driver: c.driver.Name}
+	pv, err := plan.PV(&csi.CreateVolumeResponse{Volume: made})
+	if err == nil {
+		err = c.checkHere(pv)
+	}
+	return pv, err
+}
+
+// Ignores returns why others provision the claim, nil where they do not.
+func (c *Composer) Ignores(claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass) error {
+	_, err := order.Needs(order.Facts{Claim: claim, Class: class, Driver: c.driver, Settings: c.cfg.Settings})
+	if remedyOf(err) == order.RemedyIgnore {
+		return err
+	}
+	return nil
 }
 
 // checkHere refuses a volume that is not said to be on the node that made it, and nowhere else: no node
@@ -214,7 +247,12 @@ func (c *Composer) checkHere(pv *v1.PersistentVolume) error {
 // gather adds to the facts what is needed.
 func (c *Composer) gather(ctx context.Context, f *order.Facts, need order.Need, node *v1.Node) (err error) {
 	if need.AttributesClass != "" {
-		if f.Attributes, err = c.attributes(ctx, need.AttributesClass); err != nil {
+		if f.Attributes, f.AttributesUnserved, err = c.attributes(ctx, need.AttributesClass); err != nil {
+			return err
+		}
+	}
+	if need.GrantsIn != "" && c.cfg.Grants != nil {
+		if f.Source.Grants, err = c.cfg.Grants.In(ctx, need.GrantsIn); err != nil {
 			return err
 		}
 	}
@@ -240,11 +278,6 @@ func (c *Composer) gather(ctx context.Context, f *order.Facts, need order.Need, 
 		f.Nodes, err = c.places.Nodes()
 	}
 	return err
-}
-
-func (c *Composer) attributes(ctx context.Context, name string) (*storagev1.VolumeAttributesClass, error) {
-	class, err := c.clients.Storage.VolumeAttributesClasses().Get(ctx, name, metav1.GetOptions{})
-	return orNil(class, err, "VolumeAttributesClass", name)
 }
 
 // source reads a claim and the PV that it is bound to.

@@ -17,6 +17,7 @@ import (
 	k8stesting "k8s.io/client-go/testing"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
@@ -68,13 +69,13 @@ func TestCompose(t *testing.T) {
 		reason order.Reason
 		check  func(*Order) bool
 	}{
-		"a plain claim": {want(), nil, "", func(o *Order) bool { return o.Request.Name == "pvc-u1" && o.CloneOf == nil && o.Secret == nil }},
+		"a plain claim": {want(), nil, "", func(o *Order) bool { return o.Create.Name == "pvc-u1" && o.Source == nil && o.Secret == nil }},
 		"a VolumeAttributesClass": {want(tier("gold")), nil, "", func(o *Order) bool {
-			return o.Request.MutableParameters["iops"] == "9"
+			return o.Create.MutableParameters["iops"] == "9"
 		}},
 		"one that is not there": {want(tier("lead")), nil, order.ReasonAttributesClassMissing, nil},
 		"a clone": {want(from("", "PersistentVolumeClaim", "source")), nil, "", func(o *Order) bool {
-			return *o.CloneOf == SourceClaim{"ns", "source", "u-source"} && o.Request.GetVolumeContentSource().GetVolume().GetVolumeId() == "vol-source"
+			return *o.Source == inflight.Source{Kind: "PersistentVolumeClaim", Namespace: "ns", Name: "source", UID: "u-source"} && o.Create.GetVolumeContentSource().GetVolume().GetVolumeId() == "vol-source"
 		}},
 		"a clone of nothing":              {want(from("", "PersistentVolumeClaim", "nothing")), nil, order.ReasonSourceMissing, nil},
 		"a snapshot that nobody can read": {want(from(snapshots, "VolumeSnapshot", "snap")), nil, order.ReasonSourceUnserved, nil},
@@ -87,6 +88,7 @@ func TestCompose(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			composer.discovery = serving("storageclasses", "volumeattributesclasses")
 			got, err := composer.Compose(t.Context(), c.want)
 			if order.ReasonOf(err) != c.reason || (err == nil) != (c.reason == "") {
 				t.Fatalf("%v, want %q", err, c.reason)
@@ -95,6 +97,57 @@ func TestCompose(t *testing.T) {
 				t.Errorf("%+v", got)
 			}
 		})
+	}
+}
+
+// serving is the discovery of an API server with these resources.
+func serving(resources ...string) func(context.Context) (*metav1.APIResourceList, error) {
+	list := &metav1.APIResourceList{}
+	for _, name := range resources {
+		list.APIResources = append(list.APIResources, metav1.APIResource{Name: name})
+	}
+	return func(context.Context) (*metav1.APIResourceList, error) { return list, nil }
+}
+
+// TestAClusterWithoutVolumeAttributesClasses: a claim that names one is refused with that reason, and not for ever.
+func TestAClusterWithoutVolumeAttributesClasses(t *testing.T) {
+	client := fake.NewClientset()
+	composer, err := newComposer(kube.Clients{Core: client.CoreV1(), Storage: client.StorageV1()}, able{}, ComposerConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	composer.discovery = serving("storageclasses")
+	if _, err := composer.Compose(t.Context(), want(tier("gold"))); order.ReasonOf(err) != order.ReasonAttributesClassUnserved {
+		t.Errorf("where they are not served: %v", err)
+	}
+	composer.discovery = func(context.Context) (*metav1.APIResourceList, error) { return nil, errLost }
+	if _, err := composer.Compose(t.Context(), want(tier("gold"))); !errors.Is(err, errLost) || order.ReasonOf(err) != "" {
+		t.Errorf("where that cannot be found out: %v", err)
+	}
+	composer.discovery = serving("volumeattributesclasses")
+	_, err = client.StorageV1().VolumeAttributesClasses().Create(t.Context(),
+		&storagev1.VolumeAttributesClass{ObjectMeta: metav1.ObjectMeta{Name: "gold"}, DriverName: driverName}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := composer.Compose(t.Context(), want(tier("gold"))); err != nil {
+		t.Errorf("after an upgrade: %v", err)
+	}
+}
+
+// TestVolumeAttributesClassesSwitchedOff: none is read, and a claim that names one is refused.
+func TestVolumeAttributesClassesSwitchedOff(t *testing.T) {
+	client := fake.NewClientset()
+	client.PrependReactor("get", "volumeattributesclasses", func(k8stesting.Action) (bool, runtime.Object, error) { return true, nil, errLost })
+	composer, err := newComposer(kube.Clients{Core: client.CoreV1(), Storage: client.StorageV1()}, able{}, ComposerConfig{Settings: order.Settings{NoAttributesClass: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := composer.Compose(t.Context(), want(tier("gold"))); order.ReasonOf(err) != order.ReasonAttributesClassUnserved {
+		t.Errorf("a claim with a class: %v", err)
+	}
+	if _, err := composer.Compose(t.Context(), want()); err != nil {
+		t.Errorf("a claim without: %v", err)
 	}
 }
 
@@ -140,7 +193,7 @@ func TestSnapshotsAreReadOnlyWhereTheDriverHasSome(t *testing.T) {
 		cfg    ComposerConfig
 		want   int
 	}{
-		"a driver with snapshots":   {able{}, ComposerConfig{Snapshots: noSnapshots{}}, 2},
+		"a driver with snapshots":   {able{}, ComposerConfig{Snapshots: noSnapshots{}}, 3},
 		"one without":               {unable{}, ComposerConfig{Snapshots: noSnapshots{}}, 0},
 		"nobody who could read any": {able{}, ComposerConfig{}, 0},
 	} {
@@ -164,15 +217,5 @@ func TestTheNameOfAVolume(t *testing.T) {
 	}
 	if name := composer.PVName("0f0c4b1e-7a51-4d2a"); name != "disk-0f0c" {
 		t.Errorf("%q", name)
-	}
-	for uid, c := range map[types.UID]struct {
-		name  string
-		alone bool
-	}{
-		"0f0c-4b1e": {"pvc-0f0c-4b1e", true}, "0f0c-4b1f": {"pvc-0f0c4b1f", true}, "0f0c-4b20": {"pvc-0f0c", false},
-	} {
-		if got := (Claim{UID: uid, PVName: c.name}).namedAlone(); got != c.alone {
-			t.Errorf("%s under %s: alone %v", uid, c.name, got)
-		}
 	}
 }

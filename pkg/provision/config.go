@@ -12,22 +12,33 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/board"
 )
 
-// Config holds the settings of a Provisioner. The zero value is usable.
+// Config holds the settings of a Provisioner.
 type Config struct {
-	// NoFinalizer leaves claims without our finalizer. Then a volume is left behind by a crash
-	// between CreateVolume and the PV's creation, if its claim is deleted before the restart.
-	// Finalizers that are on from before are taken off as usual. Default: claims get one.
-	NoFinalizer bool
+	// Log is the in-flight log, which this Provisioner runs. Required.
+	Log Log
+	// Lease tells for how long this process may act. Past it nothing is begun, and calls in flight are cut off.
+	// Default: there is no leader election, and it always may.
+	Lease Lease
+	// Quiet is how long a call that was not answered can take to arrive: at least the lease's duration, and the
+	// longer of the driver's call timeout and the API server's request timeout (1 minute by default). An entry
+	// of the log that such a call concerns is not settled before. Default 2 minutes.
+	Quiet time.Duration
+	// FinishOnly settles what the in-flight log has, and provisions nothing new: for a process beside another
+	// provisioner. Claims are not watched then.
+	FinishOnly bool
 	// AlsoKnownAs are further provisioner names that count as this driver's: the in-tree name of a
 	// migrated driver. Default none.
 	AlsoKnownAs []string
-	// Local has the volumes of one node made alone. Default: those of the whole cluster.
+	// Local has the volumes of one node provisioned alone. Default: those of the whole cluster.
 	Local *Local
-	// Workers is how many volumes are made at once, and CleanUpWorkers how many are cleaned up.
+	// Workers is how many volumes are provisioned at once, and FinishWorkers how many that are unsettled.
 	// Default 100, as many as the stock external-provisioner has, and 10.
-	Workers, CleanUpWorkers int
-	// CloneWorkers is how many claims that were cloned are let go at once. Default 1.
+	Workers, FinishWorkers int
+	// CloneWorkers is how many sources of volumes, claims and snapshots, lose their protection at once. Default 1.
 	CloneWorkers int
+	// Snapshots adds a finalizer to VolumeSnapshots while volumes are restored from them. Default: nobody
+	// keeps them.
+	Snapshots SnapshotProtector
 	// RetryStart and RetryMax bound the delay, doubled each time, after a failed try. Refusals, which a person has to mend
 	// first, start at ten times RetryStart. Default 1 second and 5 minutes, as in the stock
 	// external-provisioner.
@@ -38,7 +49,7 @@ type Config struct {
 	// Changed, if set, is told when what the driver has left may have changed, with the class and with
 	// the places of the volume, none where they are not known. It is to return at once.
 	Changed func(class string, at []map[string]string)
-	// Events records what happens to a half-made volume, and why a claim is held, on the claim.
+	// Events records on the claim why its volume is unsettled.
 	// The library writes the events of the normal course by itself. Default none.
 	Events record.EventRecorder
 	// Metrics is where the package's metrics are registered. Default nowhere.
@@ -47,12 +58,21 @@ type Config struct {
 	Clock clock.WithTicker
 }
 
+// Lease tells for how long this process still holds its leader election lease, by its own clock: zero or less if it
+// does not. It is safe for concurrent use.
+type Lease interface {
+	Left() time.Duration
+}
+
 func (c Config) withDefaults() Config {
 	if c.Workers == 0 {
 		c.Workers = 100
 	}
-	if c.CleanUpWorkers == 0 {
-		c.CleanUpWorkers = 10
+	if c.FinishWorkers == 0 {
+		c.FinishWorkers = 10
+	}
+	if c.Quiet == 0 {
+		c.Quiet = 2 * time.Minute
 	}
 	if c.CloneWorkers == 0 {
 		c.CloneWorkers = 1
@@ -88,8 +108,10 @@ func (c Config) Validate() error {
 		}
 	}
 	full := c.withDefaults()
+	add(c.Log == nil, "log: no in-flight log is given")
+	add(c.Quiet < 0, "quiet: %v is negative", c.Quiet)
 	add(c.Workers < 0, "workers: %d is negative", c.Workers)
-	add(c.CleanUpWorkers < 0, "clean-up workers: %d is negative", c.CleanUpWorkers)
+	add(c.FinishWorkers < 0, "finish workers: %d is negative", c.FinishWorkers)
 	add(c.CloneWorkers < 0, "clone workers: %d is negative", c.CloneWorkers)
 	add(full.RetryStart < 0 || full.RetryMax < full.RetryStart, "retries: from %v to %v is no growing delay", full.RetryStart, full.RetryMax)
 	if c.Local != nil {

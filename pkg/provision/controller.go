@@ -17,8 +17,11 @@ import (
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v10/controller"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/loop"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
@@ -31,11 +34,14 @@ type key struct {
 	uid             types.UID
 }
 
+// String is how the log shows it.
+func (k key) String() string { return k.namespace + "/" + k.name }
+
 func keyOf(claim *v1.PersistentVolumeClaim) key {
 	return key{claim.Namespace, claim.Name, claim.UID}
 }
 
-// Provisioner makes the volumes of one driver's claims.
+// Provisioner provisions the volumes of one driver's claims.
 type Provisioner struct {
 	watches
 	cfg Config
@@ -45,42 +51,34 @@ type Provisioner struct {
 	orders  Orders
 	client  kubernetes.Interface
 	cluster cluster
-	lives   *lives
+	log     Log
+	tracker *tracker
 	// early counts the failures of claims that come before Provision.
-	early   *lives
-	shelf   *shelf
-	hands   *hands
+	early   *tracker
+	assumed *assumed
 	gate    *gate
 	reports *reports
 	metrics *metrics
-	// clean is our own loop: claims that need no volume made any more, or whose volume has its PV.
-	clean queue[key]
-	// sources is the loop that lets claims go that were cloned.
-	sources *loop.Loop[types.NamespacedName]
+	// unsettled is our own loop: volumes, by name, whose entry is open, and claims that the library asked for early.
+	unsettled *loop.Loop[string]
+	// claimed are the claims that names wait in unsettled for, where no entry is open.
+	claimed sync.Map
+	// sources is the loop that ends the protection of what volumes were made from.
+	sources   *loop.Loop[order.SourceRef]
+	protected *protectedSources
 	// bidding is the loop that selects this node for claims for which nobody selects one.
 	bidding *loop.Loop[key]
 	bids    *bids
 	library *controller.ProvisionController
 	// toLibrary brings a claim to the library.
 	toLibrary cache.ResourceEventHandler
-	// ended holds the last state of claims that are gone and have something left.
-	ended sync.Map
 
-	// protects: claims get our finalizer. It is set before work begins.
-	protects bool
 	watching atomic.Bool
 	// awake: Run has begun to work on claims.
 	awake   atomic.Bool
 	running atomic.Pointer[context.Context]
 	stop    chan struct{}
 	stopped sync.Once
-}
-
-// queue is a loop.Loop.
-type queue[K comparable] interface {
-	Add(key K)
-	Run(ctx context.Context)
-	Stop()
 }
 
 // New returns a Provisioner for the claims of the driver with this name, on the cluster that
@@ -125,16 +123,16 @@ func newProvisioner(core rest.Interface, client kubernetes.Interface, name strin
 	}
 	cfg = cfg.withDefaults()
 	p := &Provisioner{
-		cfg: cfg, names: append([]string{name}, cfg.AlsoKnownAs...), driver: driver, orders: orders, client: client,
-		cluster: apiServer{client.CoreV1(), cfg.finalizer()}, lives: newLives(), early: newLives(), shelf: newShelf(), hands: newHands(), gate: newGate(), bids: newBids(),
+		cfg: cfg, names: append([]string{name}, cfg.AlsoKnownAs...), driver: driver, orders: orders, client: client, log: cfg.Log,
+		cluster: apiServer{client.CoreV1(), cfg.Snapshots, cfg.legacyFinalizer()}, protected: newProtectedSources(), tracker: newTracker(), early: newTracker(), assumed: newAssumed(), gate: newGate(), bids: newBids(),
 		reports: newReports(cfg.Events), stop: make(chan struct{}),
 	}
-	p.metrics = newMetrics(name, p.gate.count, func() int { return p.reports.waiting(ReasonOutcomeUnknown) })
+	p.metrics = newMetrics(name, p.gate.count, cfg.Log.Stats)
 	var err error
 	if p.watches, err = newWatches(core, client, name, cfg); err != nil {
 		return nil, err
 	}
-	if p.clean, err = loop.New(loop.Config{Name: "provision", Workers: cfg.CleanUpWorkers, Clock: cfg.Clock}, p.tidy); err != nil {
+	if p.unsettled, err = loop.New(loop.Config{Name: "unsettled-volumes", Workers: cfg.FinishWorkers, Clock: cfg.Clock}, p.finish); err != nil {
 		return nil, err
 	}
 	if p.sources, err = loop.New(loop.Config{Name: "clone-sources", Workers: cfg.CloneWorkers, Clock: cfg.Clock}, p.freeSource); err != nil {
@@ -154,8 +152,8 @@ func newProvisioner(core rest.Interface, client kubernetes.Interface, name strin
 func (p *Provisioner) follow() error {
 	p.claims.changed = p.claimChanged
 	p.volumes.Follow(p.volumeChanged)
-	// A class that comes or goes changes what can be done for the claims that are held, and for
-	// those that came before it.
+	p.log.Follow(p.unsettled.Add)
+	// A class that comes or goes changes what can be done for claims that came before it.
 	_, err := p.classes.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(any) { p.wakeAll() },
 		DeleteFunc: func(any) { p.wakeAll() },
@@ -173,32 +171,37 @@ func (p *Provisioner) claimChanged(before, now *v1.PersistentVolumeClaim) {
 		p.cloneChanged(before) // what it was a clone of may not be kept any more
 	}
 	if now == nil {
-		p.claimGone(before)
+		p.bids.forget(before.UID)
+		p.reports.announced.Delete(before.UID)
+		p.tracker.over(before.UID)
+		p.wake(before)
 		return
 	}
 	p.cloneChanged(now)
 	if now.Spec.VolumeName != "" {
+		p.tracker.over(now.UID)
 		p.bids.forget(now.UID)
 	}
-	if _, known := p.lives.known(now.UID); known || slices.Contains(now.Finalizers, p.cfg.finalizer()) {
-		p.clean.Add(keyOf(now))
-	}
+	p.wake(now)
 	p.offer(now)
 }
 
-func (p *Provisioner) claimGone(last *v1.PersistentVolumeClaim) {
-	p.bids.forget(last.UID)
-	if _, known := p.lives.known(last.UID); known {
-		p.ended.Store(keyOf(last), last)
-		p.clean.Add(keyOf(last))
+// wake has our loop look at a claim whose volume is unsettled, or was, or that has the finalizer of an earlier version.
+func (p *Provisioner) wake(claim *v1.PersistentVolumeClaim) {
+	name := p.nameOf(claim.UID)
+	if slices.Contains(claim.Finalizers, p.cfg.legacyFinalizer()) {
+		p.claimed.Store(name, keyOf(claim))
+	} else if p.log.State(name) != inflight.Open && p.tracker.claimOf(name) == "" {
+		return
 	}
+	p.unsettled.Add(name)
 }
 
-// volumeChanged is told of PVs that come and go.
+// volumeChanged is called with PVs that come and go.
 func (p *Provisioner) volumeChanged(pv reclaim.PV) {
-	p.shelf.drop(pv)
-	if k, known := p.lives.known(pv.Claim.UID); known {
-		p.clean.Add(k)
+	p.assumed.drop(pv)
+	if p.log.State(pv.Name) == inflight.Open {
+		p.unsettled.Add(pv.Name)
 	}
 	if claim := p.claims.wholeByUID(pv.Claim.UID); claim != nil {
 		p.offer(claim)
@@ -213,7 +216,7 @@ func (p *Provisioner) wakeAll() {
 // offer brings a claim to the library if it may have to provision it. The library would ask about
 // one whose PV is stored in vain.
 func (p *Provisioner) offer(claim *v1.PersistentVolumeClaim) {
-	wanted := claim.Spec.VolumeName == "" && claim.DeletionTimestamp == nil && p.at(claim) != AtElsewhere && p.ours(claim)
+	wanted := claim.Spec.VolumeName == "" && claim.DeletionTimestamp == nil && p.at(claim) != provisioning.NodeElsewhere && p.ours(claim)
 	if p.awake.Load() && wanted && !p.stored(claim.UID) {
 		p.toLibrary.OnUpdate(claim, claim)
 	}
@@ -230,7 +233,7 @@ func (p *Provisioner) Watch(ctx context.Context) {
 	}
 	var all sync.WaitGroup
 	all.Go(func() { p.watch(ctx) })
-	if w, ok := p.orders.(Watcher); ok {
+	if w, ok := p.orders.(Watcher); ok && !p.cfg.FinishOnly {
 		all.Go(func() { w.Watch(ctx) })
 	}
 	all.Wait()
@@ -238,41 +241,105 @@ func (p *Provisioner) Watch(ctx context.Context) {
 
 // Run provisions until ctx ends, which cuts off calls in flight, or until Stop, which lets them
 // end; it returns when all work has ended. It is called once, by the one replica that leads: where
-// leader election is used, ctx is to end with the lease.
+// leader election is used, ctx is to end with the lease. It returns an error when another process takes
+// the in-flight log over.
 //
 // Run watches by itself unless Watch already does; then it needs Watch to go on.
 func (p *Provisioner) Run(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancelCause(ctx)
 	p.running.Store(&ctx)
 	var all sync.WaitGroup
 	defer all.Wait()
-	defer cancel()
+	defer cancel(nil)
 	all.Go(func() { p.Watch(ctx) })
+	if stopped, err := p.takeOver(ctx); err != nil || stopped {
+		return err
+	}
+	// The log outlives the work in hand: what was begun is written down.
+	writing, endWriting := context.WithCancel(context.WithoutCancel(ctx))
+	all.Go(func() {
+		if err := p.log.Run(writing); err != nil && writing.Err() == nil {
+			cancel(err)
+		}
+	})
+	defer endWriting()
 	if !cache.WaitForCacheSync(ctx.Done(), p.Synced) {
 		return fmt.Errorf("wait for the first list of claims, PVs and classes: %w", context.Cause(ctx))
 	}
-	p.protects = p.mayProtect(ctx)
-	klog.FromContext(ctx).Info("Provisioning", "driver", p.names[0], "workers", p.cfg.Workers, "finalizer", p.protects)
+	klog.FromContext(ctx).Info("Provisioning", "driver", p.names[0], "workers", p.cfg.Workers, "finishOnly", p.cfg.FinishOnly)
 	p.awake.Store(true)
+	p.inherit()
 	p.wakeAll() // what happened before there was anybody to wake
 	handOut, end := context.WithCancel(ctx)
 	var work sync.WaitGroup
-	work.Go(func() { p.library.Run(handOut) })
-	work.Go(func() { p.clean.Run(ctx) })
-	work.Go(func() { p.sources.Run(ctx) })
-	work.Go(func() { p.bidding.Run(ctx) })
+	work.Go(func() { p.unsettled.Run(ctx) })
+	if !p.cfg.FinishOnly {
+		work.Go(func() { p.library.Run(handOut) })
+		work.Go(func() { p.sources.Run(ctx) })
+		work.Go(func() { p.bidding.Run(ctx) })
+	}
 	select {
 	case <-ctx.Done():
 	case <-p.stop:
 	}
 	end()
-	p.clean.Stop()
+	p.unsettled.Stop()
 	p.sources.Stop()
 	p.bidding.Stop()
 	p.gate.close()
 	work.Wait()
 	p.gate.wait()
+	p.flush(ctx)
+	if cause := context.Cause(ctx); errors.Is(cause, inflight.ErrSuperseded) {
+		return cause
+	}
 	return nil
+}
+
+// Flush settings: how long removals are waited for, and how often it is looked.
+const (
+	flushTimeout = 2 * time.Second
+	flushPoll    = 20 * time.Millisecond
+)
+
+// flush waits a moment for entries that are being removed: one that stays is asked for once more by the next process.
+func (p *Provisioner) flush(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
+	defer cancel()
+	for p.log.Stats().Removing > 0 {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.cfg.Clock.After(flushPoll):
+		}
+	}
+}
+
+// takeOver takes the in-flight log over, unless Stop is called before.
+func (p *Provisioner) takeOver(ctx context.Context) (stopped bool, err error) {
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	taken := make(chan error, 1)
+	go func() { taken <- p.log.TakeOver(ctx) }()
+	select {
+	case err = <-taken:
+	case <-p.stop:
+		end()
+		<-taken
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("take over the in-flight log: %w", err)
+	}
+	return false, nil
+}
+
+// inherit has our loop finish what earlier processes have begun.
+func (p *Provisioner) inherit() {
+	for _, entry := range p.log.Entries() {
+		p.tracker.note(entry)
+		p.unsettled.Add(entry.Volume)
+	}
 }
 
 // Stop lets the work in hand end and begins no more; Run then returns. It does not wait.
@@ -281,7 +348,7 @@ func (p *Provisioner) Stop() { p.stopped.Do(func() { close(p.stop) }) }
 // Synced tells whether the caches hold what the API server had when they were started.
 func (p *Provisioner) Synced() bool {
 	w, watches := p.orders.(Watcher)
-	return p.synced() && (!watches || w.Synced())
+	return p.synced() && (!watches || p.cfg.FinishOnly || w.Synced())
 }
 
 // working returns the context of Run in place of the library's, which is derived from it and ends
@@ -305,97 +372,10 @@ func (p *Provisioner) newLibrary() *controller.ProvisionController {
 	if local := p.cfg.Local; local != nil {
 		options = append(options, controller.NodesLister(nodeLister(local.Node)))
 	}
-	return controller.NewProvisionController(klog.Background(), libraryClient{p.client, p.shelf}, p.names[0], library{p}, options...)
+	return controller.NewProvisionController(klog.Background(), libraryClient{p.client, p.assumed}, p.names[0], library{p}, options...)
 }
 
-// tidy works on one claim that needs no volume made any more, or whose volume has its PV.
-func (p *Provisioner) tidy(ctx context.Context, k key) loop.Next {
-	claim := p.lastKnown(k)
-	if claim == nil || !p.gate.enter() {
-		return loop.Next{}
-	}
-	defer p.gate.leave()
-	it, giveBack, err := p.lives.take(ctx, k)
-	if err != nil {
-		return loop.Next{}
-	}
-	defer giveBack()
-	w := &run{Provisioner: p, claim: claim, life: it}
-	defer w.leaveName()
-	d, err := w.work(ctx)
-	return w.tidied(ctx, d, err)
-}
-
-// lastKnown returns the claim as it is, or as it was when it ended and had something left; nil
-// otherwise.
-func (p *Provisioner) lastKnown(k key) *v1.PersistentVolumeClaim {
-	if claim := p.claims.of(k); claim != nil {
-		return claim
-	}
-	last, _ := p.ended.Load(k)
-	claim, _ := last.(*v1.PersistentVolumeClaim)
-	return claim
-}
-
-// tidied ends a run of our own loop.
-func (w *run) tidied(ctx context.Context, d Decision, err error) loop.Next {
-	if err != nil {
-		return w.trouble(ctx, err)
-	}
-	w.reports.now(ctx, w.facts.Claim, d.Reason, w.detail(d.Reason))
-	if d.Over {
-		w.finish(keyOf(w.claim))
-	}
-	if d.Timed {
-		return w.usual()
-	}
-	return w.bringBack(w.claim)
-}
-
-// detail adds to a reason's sentence what is known of this process.
-func (p *Provisioner) detail(why Reason) string {
-	if why != ReasonOutcomeUnknown || p.cfg.Local == nil {
-		return ""
-	}
-	return fmt.Sprintf("The volume would be on node %s; the finalizer is %s.", p.cfg.Local.Node.Name, p.cfg.finalizer())
-}
-
-// bringBack has the library ask again for a claim for which it asked too early.
-func (p *Provisioner) bringBack(claim *v1.PersistentVolumeClaim) loop.Next {
-	wait, early := p.lives.comeBack(claim.UID, p.cfg.Clock.Now())
-	switch {
-	case !early:
-		return loop.Next{}
-	case wait > 0:
-		return loop.Next{Backoff: loop.Backoff{First: wait, Max: wait}}
-	}
-	p.offer(claim)
-	return loop.Next{}
-}
-
-// finish forgets a claim for which nothing is left to be done, once the cache shows that we do not
-// hold it any more: what is remembered keeps us from taking the finalizer off twice.
-func (w *run) finish(k key) {
-	if now := w.claims.of(k); now != nil && slices.Contains(now.Finalizers, w.cfg.finalizer()) && w.facts.Claim.Ours {
-		return
-	}
-	w.reports.forget(k.uid)
-	w.ended.Delete(k)
-	w.early.freely(k.uid)
-	w.lives.forget(k.uid)
-}
-
-// trouble ends a run of our own loop that failed.
-func (w *run) trouble(ctx context.Context, err error) loop.Next {
-	reason := ReasonUnreadable
-	if t := (*trouble)(nil); errors.As(err, &t) {
-		reason = t.reason
-	}
-	klog.FromContext(ctx).V(2).Info("A step failed and is tried again", "claim", klog.KObj(w.claim), "reason", reason, "err", err)
-	w.reports.now(ctx, w.facts.Claim, reason, err.Error())
-	return loop.Next{Backoff: loop.Backoff{First: min(w.firstDelay(err), w.cfg.RetryMax), Max: w.cfg.RetryMax}}
-}
-
+// usual is the growing delay of what is tried again.
 func (p *Provisioner) usual() loop.Next {
 	return loop.Next{Backoff: loop.Backoff{First: p.cfg.RetryStart, Max: p.cfg.RetryMax}}
 }

@@ -1,23 +1,26 @@
-// Package provision makes the volumes of claims, such that none is left behind without a
+// Package provision provisions the volumes of claims, such that none is left behind without a
 // PersistentVolume: not by a crash between CreateVolume and the PV's creation, not by a claim that
 // is deleted meanwhile, not by an answer that was lost.
 //
 // It is the Provisioner of sig-storage-lib-external-provisioner's own ProvisionController, and
 // runs that controller. What a volume is asked to be like is left to an [Orders], of which
-// [Composer] is the one for a real cluster and driver; deleting the volumes of PVs is left to
+// [Composer] is the one for a real cluster and driver. Deleting the volumes of PVs is left to
 // package reclaim.
 //
 // # How it is used
 //
-// [New] makes a [Provisioner] and starts nothing; [Provisioner.Run] works until its context ends.
-// [Config] holds what can be chosen.
+// [New] returns a [Provisioner] and starts nothing; [Provisioner.Run] works until its context ends.
+// [Config] holds the settings, among them the in-flight log, an [inflight.Log]. Give the same log to
+// reclaim.Config.InFlight, so that no PV is reclaimed while its volume is in flight.
 //
 // # How it works
 //
-// A finalizer holds a claim from before the first CreateVolume until its PV is stored, or nothing
-// is left. observe.go gathers facts about one claim into a [Snapshot]; decide.go is a pure
-// function from Snapshot to [Decision], one step at a time; execute.go has the step carried out,
-// adds what was learned, and decides again. The library's workers (library.go) and a small loop
-// of our own (controller.go) both ask [Decide]: the one for claims that are to get a volume, the
-// other for those that are not to get one any more.
+// Before the first CreateVolume for a claim an entry is written to the in-flight log. It holds the request and
+// all that the PersistentVolume needs. What was begun is finished, never undone: while an entry is open, the same
+// request is repeated until the driver names the volume, and the volume gets its PersistentVolume, also when the
+// claim is gone. Its reclaim policy then decides.
+//
+// observe.go gathers what is known about one volume name, the engine (internal/engine/provisioning) names the next
+// step, and execute.go carries it out and adds what was learned. The library's workers (library.go) make the first
+// attempt; finish.go goes on with every entry that is still open after that.
 package provision

@@ -10,6 +10,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/brief"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
 )
 
 // maxMessage bounds what is told in one Event, in bytes: the limit that events.k8s.io sets for a
@@ -19,6 +20,9 @@ const maxMessage = 1024
 // reports tells people why a claim waits, once for each change. It is safe for concurrent use.
 type reports struct {
 	events record.EventRecorder
+
+	// announced are the claims, by UID, whose owner knows that others make the volume.
+	announced sync.Map
 
 	mu   sync.Mutex
 	last map[types.UID]Reason
@@ -30,28 +34,28 @@ func newReports(events record.EventRecorder) *reports {
 
 // now says that this is the reason why nothing is done for the claim. The same reason is told
 // once, with the detail of that time; a silent one ends what was told before.
-func (r *reports) now(ctx context.Context, c Claim, reason Reason, detail string) {
+func (r *reports) now(ctx context.Context, c provisioning.Claim, reason Reason, detail string) {
 	r.mu.Lock()
 	before := r.last[c.UID]
-	if reason.notice() == silent {
+	if reason.EventType() == "" {
 		delete(r.last, c.UID)
 	} else {
 		r.last[c.UID] = reason
 	}
 	r.mu.Unlock()
 	if before != reason {
-		r.tell(ctx, c, reason, detail)
+		r.event(ctx, c, reason, detail)
 	}
 }
 
-// tell tells a reason whose notice is not silent.
-func (r *reports) tell(ctx context.Context, c Claim, reason Reason, detail string) {
+// event records a reason that has Events. The log has it as well: Events of a claim that is gone may be lost.
+func (r *reports) event(ctx context.Context, c provisioning.Claim, reason Reason, detail string) {
 	kind := reason.EventType()
 	if kind == "" {
 		return
 	}
 	message := reason.Sentence()
-	if detail != "" {
+	if detail != "" && detail != message {
 		message += " " + detail
 	}
 	message = brief.Text(message, maxMessage)
@@ -65,17 +69,4 @@ func (r *reports) forget(uid types.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.last, uid)
-}
-
-// waiting counts the claims that were told this reason last.
-func (r *reports) waiting(reason Reason) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	n := 0
-	for _, last := range r.last {
-		if last == reason {
-			n++
-		}
-	}
-	return n
 }

@@ -8,10 +8,12 @@ import (
 	"syscall"
 
 	"golang.org/x/sync/errgroup"
+	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
@@ -36,11 +38,19 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	reclaimer, err := reclaim.New(config, driver.Name(), driver, reclaim.Config{})
+	leases, err := coordinationv1.NewForConfig(config)
 	if err != nil {
 		return err
 	}
-	provisioner, err := provision.New(config, driver.Name(), driver, orders, provision.Config{Volumes: reclaimer.PVs()})
+	log, err := inflight.New(inflight.Config{Leases: leases, Namespace: os.Getenv("NAMESPACE"), Name: "example-in-flight", Driver: driver.Name(), CreateMissing: true})
+	if err != nil {
+		return err
+	}
+	reclaimer, err := reclaim.New(config, driver.Name(), driver, reclaim.Config{InFlight: log})
+	if err != nil {
+		return err
+	}
+	provisioner, err := provision.New(config, driver.Name(), driver, orders, provision.Config{Log: log, Volumes: reclaimer.PVs()})
 	if err != nil {
 		return err
 	}

@@ -4,150 +4,169 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v10/util"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/migration"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
-// maxSteps bounds the steps of one run. A provision takes three, a clean-up six.
+// maxSteps bounds the steps of one run. Provisioning a volume takes five.
 const maxSteps = 16
 
-// trouble is an error with what it means for the claim it befell.
-type trouble struct {
+// stepError is an error with the reason that it is for the claim it befell.
+type stepError struct {
 	reason Reason
 	err    error
 }
 
-func (t *trouble) Error() string { return t.err.Error() }
-func (t *trouble) Unwrap() error { return t.err }
+func (t *stepError) Error() string { return t.err.Error() }
+func (t *stepError) Unwrap() error { return t.err }
 
 func because(reason Reason, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &trouble{reason, err}
+	return &stepError{reason, err}
 }
 
-// run is the work on one claim from its wake-up to the next wait. It has taken the claim's life.
+// reasonOf returns the reason of an error of a step.
+func reasonOf(err error) Reason {
+	var e *stepError
+	if errors.As(err, &e) {
+		return e.reason
+	}
+	return provisioning.ReasonAPIReadFailed
+}
+
+// run is the work on one volume name from its wake-up to the next wait. It has taken the name's track.
 type run struct {
 	*Provisioner
+	name     string
+	claimKey key
+	track    *track
+	// claim is as the cache has it, nil if it is gone, or claims are not watched.
 	claim *v1.PersistentVolumeClaim
-	life  *life
-	facts Snapshot
-	// wanted is what the library asks for, nil for a run of our own loop.
+	facts provisioning.Facts
+	// wanted is what the claim's volume is asked for with, nil if nobody asks.
 	wanted *wanted
-	// asked tells whether the driver was asked in this run.
-	asked bool
-	// elsewhere: another node has to be selected.
-	elsewhere bool
+	// order is what was composed and is not in the log yet.
+	order *Order
+	// reschedule: another node has to be selected.
+	reschedule bool
 }
 
-// wanted is what the library knows of the volume that it asks for.
+// wanted is what a volume is asked for with besides its claim.
 type wanted struct {
 	class *storagev1.StorageClass
 	node  *v1.Node
 }
 
-// work decides and acts until there is nothing to do now, or something fails. Between any two
-// steps it looks at the claim again: it may have been deleted while the driver worked.
-func (w *run) work(ctx context.Context) (Decision, error) {
+// work decides and acts until there is nothing to do now, or something fails. Between any two steps it looks at
+// the claim again: it may have been deleted while the driver worked.
+func (w *run) work(ctx context.Context) (provisioning.Decision, error) {
 	for range maxSteps {
-		d := w.next(ctx)
-		if d.Action == Wait {
+		w.observe()
+		d := provisioning.Decide(w.facts, w.cfg.Clock.Now(), w.cfg.Quiet)
+		klog.FromContext(ctx).V(5).Info("Decided", "claim", w.claimKey, "volume", w.name, "action", d.Action, "reason", d.Reason)
+		if d.Action == provisioning.Wait {
 			return d, nil
 		}
-		if err := w.act(ctx, d); err != nil || d.last() {
+		err := w.act(ctx, d)
+		w.track.record = w.facts.Record
+		if err != nil && w.facts.Record.Settled() {
+			w.closeEntry() // the driver made nothing
+		}
+		if err != nil || d.Action == provisioning.CloseEntry {
 			return d, err
 		}
 	}
-	return Decision{}, because(ReasonUnreadable, fmt.Errorf("provision claim %s: reads take longer than %v", klog.KObj(w.claim), liveFor))
+	return provisioning.Decision{}, because(provisioning.ReasonAPIReadFailed, fmt.Errorf("provision volume %q: live reads take too long", w.name))
 }
 
-// next looks at the claim as it is now, and decides.
-func (w *run) next(ctx context.Context) Decision {
-	w.look()
-	d := Decide(w.facts, w.cfg.Clock.Now())
-	klog.FromContext(ctx).V(5).Info("Decided", "claim", klog.KObj(w.claim), "action", d.Action, "reason", d.Reason)
-	return d
-}
-
-// last tells whether a run ends with this step: the claim's own update brings it back, and the cache
-// does not show the write yet.
-func (d Decision) last() bool { return d.Action == Protect || d.Action == LetGo }
-
-func (w *run) act(ctx context.Context, d Decision) error {
-	if d.Action != CreateVolume && d.Action != DeleteVolume { // the driver has a time of its own
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, apiTimeout)
-		defer cancel()
+// act carries out a step, and adds what became of it to the facts.
+func (w *run) act(ctx context.Context, d provisioning.Decision) error {
+	ctx, cancel := w.bound(ctx, d.Action)
+	defer cancel()
+	if ctx.Err() != nil {
+		return because(provisioning.ReasonNotLeading, context.Cause(ctx))
 	}
 	switch d.Action {
-	case Protect:
-		return w.protect(ctx)
-	case Compose:
-		return w.compose(ctx, d.Reason)
-	case ReadPV:
+	case provisioning.Compose:
+		return w.compose(ctx)
+	case provisioning.ReadPV:
 		return w.readPV(ctx)
-	case CreateVolume:
-		return w.createVolume(ctx, d.Reason)
-	case StorePV:
-		return w.storePV(ctx)
-	case DeleteVolume:
+	case provisioning.ReadClaim:
+		return w.readClaim(ctx)
+	case provisioning.OpenEntry:
+		return w.openEntry(ctx)
+	case provisioning.MarkDiscarding:
+		return w.markDiscarding(ctx)
+	case provisioning.CreateVolume:
+		return w.createVolume(ctx)
+	case provisioning.StorePV:
+		return w.storePV(ctx, d.Action, w.name)
+	case provisioning.StoreApart:
+		return w.storePV(ctx, d.Action, inflight.ApartName(w.name, w.cfg.Local.Node.Name))
+	case provisioning.DeleteVolume:
 		return w.deleteVolume(ctx, d.Reason)
-	case LetGo:
-		return w.letGo(ctx, d.Reason)
-	case Wait, SelectNode:
+	case provisioning.CloseEntry:
+		w.closeEntry()
+	case provisioning.RemoveFinalizer:
+		return w.removeFinalizer(ctx)
+	case provisioning.Wait, provisioning.SelectNode:
 	}
 	return nil
 }
 
-func (w *run) protect(ctx context.Context) error {
-	if err := w.cluster.protect(ctx, w.facts.Claim); err != nil {
-		return because(ReasonUnwritable, err)
+// bound returns a context for a step that ends with the lease. The driver has a time limit of its own.
+func (w *run) bound(ctx context.Context, action provisioning.Action) (context.Context, context.CancelFunc) {
+	limit := apiTimeout
+	if action == provisioning.CreateVolume || action == provisioning.DeleteVolume {
+		limit = 0
 	}
-	if it := w.life; !it.tried || it.volume == VolumeNone {
-		// Nobody had begun: the finalizer was not on. But this process may have, if a late write of
-		// one before it, or somebody, took the finalizer off since.
-		it.volume, it.doubt, it.failed = VolumeNone, false, false
+	if w.cfg.Lease != nil && (limit == 0 || w.cfg.Lease.Left() < limit) {
+		limit = w.cfg.Lease.Left()
 	}
-	return nil
+	if limit == 0 && w.cfg.Lease == nil {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, limit)
 }
 
-func (w *run) compose(ctx context.Context, why Reason) error {
-	it, nothing := w.life, w.nothingBegun()
-	if !whole(w.claim) {
-		return because(failureOf(why), errors.New("of a claim that is bound too little is kept to ask for a volume"))
+// learn adds to the facts what became of a step whose call was begun at that time.
+func (w *run) learn(done provisioning.Action, reply provisioning.Reply, began time.Time) {
+	w.facts.Learn(done, reply, false, began, w.cfg.Clock.Now(), w.cfg.Quiet)
+}
+
+func (w *run) compose(ctx context.Context) error {
+	c := w.facts.Claim
+	if w.claim == nil || !whole(w.claim) {
+		return because(provisioning.ReasonFailed, errors.New("too little is known about the claim to compose a request"))
 	}
-	want := Want{Claim: w.claim, Begun: w.facts.Claim.Protected, CleanUp: why == ReasonCleanUp}
+	want := Want{Claim: w.claim, Begun: c.Finalizer, CleanUp: c.Finalizer && (c.Terminating || c.VolumeName != "")}
 	if w.wanted != nil {
 		want.Class, want.Node = w.wanted.class, w.wanted.node
 	} else if want.Class = w.classOf(w.claim); want.Class == nil {
-		return because(ReasonUnreadable, errors.New("the StorageClass is gone"))
+		return because(provisioning.ReasonOutcomeUnknown, fmt.Errorf("StorageClass %q does not exist", util.GetPersistentVolumeClaimClass(w.claim)))
 	}
-	settled, err := w.orders.Compose(ctx, want)
+	composed, err := w.orders.Compose(ctx, want)
 	if err != nil {
-		w.elsewhere = nothing && w.wanted != nil && remedyOf(err) == order.RemedyReschedule
-		if order.ReasonOf(err) != "" && why == ReasonCleanUp {
-			// Nothing failed: what the volume was to be made from is not there any more.
-			return because(ReasonOutcomeUnknown, err)
-		}
-		return because(failureOf(why), err)
+		w.reschedule = w.facts.Log == provisioning.LogAbsent && w.wanted != nil && remedyOf(err) == order.RemedyReschedule
+		return because(w.failure(), err)
 	}
-	it.order, w.facts.Ordered = settled, true
+	w.order = composed
 	return nil
-}
-
-// nothingBegun tells whether no CreateVolume for the claim can have been sent, or be in flight: before
-// the claim is held nobody has begun, and right after neither.
-func (w *run) nothingBegun() bool {
-	return w.life.volume == VolumeNone || !w.facts.Claim.Protected && !w.life.tried
 }
 
 // remedyOf returns what helps against an error, RemedyWait for one that says nothing of it.
@@ -159,148 +178,262 @@ func remedyOf(err error) order.Remedy {
 	return order.RemedyWait
 }
 
-// failureOf returns the word for a step that failed while doing what the reason says.
-func failureOf(why Reason) Reason {
-	switch why {
-	case ReasonCleanUp, ReasonDiscard:
-		return ReasonCleanUpFailed
-	default:
-		return ReasonFailed
+// failure is the reason of a step that failed: with a call in doubt, that its outcome is not known.
+func (w *run) failure() Reason {
+	if w.facts.Log == provisioning.LogOpen && w.facts.Record.Begun() || w.facts.Claim.Finalizer {
+		return provisioning.ReasonOutcomeUnknown
 	}
+	return provisioning.ReasonFailed
 }
 
 func (w *run) readPV(ctx context.Context) error {
 	began := w.cfg.Clock.Now()
-	pv, err := w.cluster.readPV(ctx, w.facts.Claim.PVName)
+	pv, err := w.cluster.readPV(ctx, w.name)
 	if err != nil {
-		return because(ReasonUnreadable, err)
+		return because(provisioning.ReasonAPIReadFailed, err)
 	}
-	w.facts.PV, w.facts.PVHandle, w.facts.PVRead = PVAbsent, "", began
-	if pv != nil {
-		read := reclaim.PVAt(w.cfg.node(), pv)
-		w.facts.PV, w.facts.PVHandle = stateOf(read, w.facts.Claim, w.names[0]), read.Handle
-	}
+	w.learn(provisioning.ReadPV, provisioning.Reply{Class: outcome.Done, PV: w.read(pv, began)}, began)
 	return nil
 }
 
-// secrets reads the Secret of an order each time it is needed, so that one that was changed counts.
-// A driver is not asked without: it may look in the wrong place, and answer that nothing is there.
-func (w *run) secrets(ctx context.Context, why Reason) (map[string]string, error) {
-	if w.life.order == nil || w.life.order.Secret == nil {
+func (w *run) readClaim(ctx context.Context) error {
+	began, k := w.cfg.Clock.Now(), w.claimKey
+	claim, err := w.cluster.readClaim(ctx, k.namespace, k.name)
+	if err != nil {
+		return because(provisioning.ReasonAPIReadFailed, err)
+	}
+	read := provisioning.Claim{Namespace: k.namespace, Name: k.name, UID: k.uid, PVName: w.name, Gone: true}
+	if claim != nil && claim.UID == k.uid {
+		read = w.claimOf(claim)
+		read.PVName = w.name
+	}
+	read.Read = began
+	w.learn(provisioning.ReadClaim, provisioning.Reply{Class: outcome.Done, Claim: read}, began)
+	return nil
+}
+
+// read returns what a live read found. pv is nil if there is none.
+func (w *run) read(pv *v1.PersistentVolume, began time.Time) provisioning.PV {
+	if pv == nil {
+		return provisioning.PV{Known: true, Read: began}
+	}
+	return w.pvOf(reclaim.PVAt(w.cfg.node(), pv), began)
+}
+
+// openEntry writes the entry ahead of the first call, or adds a request to it.
+func (w *run) openEntry(ctx context.Context) error {
+	t, began := w.track, w.cfg.Clock.Now()
+	entry := inflight.Entry{Adopted: w.facts.Claim.Finalizer, Volume: w.name, Claim: inflight.Claim{Namespace: w.claimKey.namespace, Name: w.claimKey.name, UID: w.claimKey.uid},
+		Begun: began}
+	record := w.facts.Record
+	if w.facts.Log == provisioning.LogOpen {
+		entry = t.entry
+		at := record.Add(requestOf(*w.order))
+		entry.Requests = append([]Order(nil), entry.Requests...)
+		if at == len(entry.Requests) {
+			entry.Requests = append(entry.Requests, Order{})
+		}
+		entry.Requests[at] = *w.order
+	} else {
+		entry.Requests = []Order{*w.order}
+	}
+	err := w.log.Put(ctx, entry)
+	switch {
+	case err == nil:
+		w.learn(provisioning.OpenEntry, provisioning.Reply{Class: outcome.Done, Request: requestOf(*w.order)}, began)
+		t.entry, w.order = entry, nil
+		w.tracker.note(entry)
+		return nil
+	case errors.Is(err, inflight.ErrFull):
+		w.learn(provisioning.OpenEntry, provisioning.Reply{Log: provisioning.LogFull}, began)
+		return because(provisioning.ReasonLogFull, err)
+	case errors.Is(err, inflight.ErrUnreadable):
+		return because(provisioning.ReasonLogUnreadable, err)
+	case w.facts.Log == provisioning.LogAbsent:
+		w.log.Remove(w.name) // nobody was called
+	}
+	return because(provisioning.ReasonAPIWriteFailed, err)
+}
+
+// markDiscarding notes in the log that a DeleteVolume may be sent: until it is known to have ended, no process asks for
+// the volume again.
+func (w *run) markDiscarding(ctx context.Context) error {
+	entry, began := w.track.entry, w.cfg.Clock.Now()
+	entry.Discarding = true
+	if err := w.log.Put(ctx, entry); err != nil {
+		return because(provisioning.ReasonAPIWriteFailed, err)
+	}
+	w.track.entry = entry
+	w.learn(provisioning.MarkDiscarding, provisioning.Reply{Class: outcome.Done}, began)
+	return nil
+}
+
+// secrets reads the Secret of a request each time it is needed, so that one that was changed counts. A driver is not
+// called without: it may look in the wrong place, and answer that nothing is there.
+func (w *run) secrets(ctx context.Context, request Order) (map[string]string, error) {
+	if request.Secret == nil {
 		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
-	values, err := w.cluster.readSecret(ctx, *w.life.order.Secret)
-	switch {
-	case errors.Is(err, errSecretGone) && failureOf(why) == ReasonCleanUpFailed:
-		return nil, because(ReasonOutcomeUnknown, err)
-	case err != nil:
-		return nil, because(failureOf(why), err)
-	}
-	return values, nil
+	values, err := w.cluster.readSecret(ctx, *request.Secret)
+	return values, because(w.failure(), err)
 }
 
-func (w *run) createVolume(ctx context.Context, why Reason) error {
-	secrets, err := w.secrets(ctx, why)
+// request returns the request that is sent next.
+func (w *run) request() Order { return w.track.entry.Requests[w.facts.Record.Next] }
+
+func (w *run) createVolume(ctx context.Context) error {
+	f, request := &w.facts, w.request()
+	if f.Record.Begun() {
+		if err := w.confirm(ctx); err != nil {
+			return err
+		}
+	}
+	secrets, err := w.secrets(ctx, request)
 	if err != nil {
 		return err
 	}
-	if err := w.holdSource(ctx, why); err != nil {
+	if err := w.holdSource(ctx, request); err != nil {
 		return err
 	}
-	it := w.life
-	before := it.volume
-	it.volume, it.tried, it.failed, it.unfit = VolumeUnknown, true, false, false
-	w.asked = true
-	volume, err := w.driver.CreateVolume(ctx, it.order.Request, secrets)
-	switch class := outcome.Of(err); {
-	case err == nil:
-		it.volume, it.handle, it.doubt = VolumeMade, volume.GetVolumeId(), false
-	case class == outcome.Unfit,
-		(class == outcome.Refused || class == outcome.Exhausted) && !it.doubt && before == VolumeNone:
-		it.volume, it.failed, it.doubt = VolumeNone, true, false
-	case class == outcome.Refused, class == outcome.Exhausted:
-		// This call made nothing; one before it may have.
-	default:
-		it.doubt = true
+	began, first := w.cfg.Clock.Now(), f.Record.Sending()
+	w.track.record = f.Record
+	made, err := w.driver.CreateVolume(migration.Mark(ctx, request.Migrated), request.Create, secrets)
+	reply := provisioning.Reply{Class: outcome.Of(err)}
+	if err == nil {
+		reply, err = w.judge(request, made)
 	}
-	// Where something may be left of an earlier try, the finalizer stays on.
-	w.elsewhere = w.wanted != nil && w.wanted.node != nil && it.order.MayReschedule && outcome.Of(err) == outcome.Exhausted
-	it.made = volume
-	if err == nil || outcome.Of(err) == outcome.Exhausted {
-		w.tellChanged()
+	f.Learn(provisioning.CreateVolume, reply, first, began, w.cfg.Clock.Now(), w.cfg.Quiet)
+	if reply.Class == outcome.Done || reply.Class == outcome.Exhausted {
+		w.reportChanged(made)
 	}
-	return because(failureOf(why), err)
+	w.reschedule = reply.Class == outcome.Exhausted && request.MayReschedule && f.Claim.SelectedNode != "" && f.Claim.SelectedNode == request.Node
+	if reply.Unfit {
+		// The next step deletes it; the reason why goes to the claim's owner now.
+		w.reports.now(ctx, f.Claim, provisioning.ReasonFailed, err.Error())
+		return nil
+	}
+	return because(w.failed(reply.Class), err)
 }
 
-// tellChanged tells that what the driver has left may have changed: where the volume is that was made,
-// or, where none is, in the whole class.
-func (w *run) tellChanged() {
+// failed is the reason of a CreateVolume that failed.
+func (w *run) failed(class outcome.Class) Reason {
+	if class == outcome.Uncertain || class == outcome.InProgress || !w.facts.Record.Settled() {
+		return provisioning.ReasonOutcomeUnknown
+	}
+	return provisioning.ReasonFailed
+}
+
+// judge returns what the driver's answer is worth: the handle of the volume as its PersistentVolume has it, and whether
+// the volume is not what was asked for. An answer without an id is none: the driver is asked again.
+func (w *run) judge(request Order, made *csi.Volume) (provisioning.Reply, error) {
+	pv, err := w.orders.PV(request, made)
+	switch {
+	case made.GetVolumeId() == "":
+		return provisioning.Reply{Class: outcome.Uncertain}, fmt.Errorf("use volume %q: %w", w.name, err)
+	case err != nil:
+		w.track.made, w.track.pv = made, nil
+		return provisioning.Reply{Class: outcome.Done, Handle: made.GetVolumeId(), Unfit: true}, fmt.Errorf("use volume %q: %w", made.GetVolumeId(), err)
+	}
+	w.track.made, w.track.pv = made, pv
+	return provisioning.Reply{Class: outcome.Done, Handle: reclaim.PVOf(pv).Handle}, nil
+}
+
+// confirm reads the log live: an entry that somebody removed by hand is left to them.
+func (w *run) confirm(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	err := w.log.Confirm(ctx, w.name)
+	switch {
+	case errors.Is(err, inflight.ErrRemovedByHand):
+		w.track.close()
+		w.facts.Record = provisioning.Record{}
+		return because(provisioning.ReasonRemovedByHand, err)
+	case err != nil:
+		return because(provisioning.ReasonAPIReadFailed, err)
+	}
+	return nil
+}
+
+// reportChanged says that what the driver has left may have changed: where the volume is that was made, or, where
+// none is, in the whole class.
+func (w *run) reportChanged(made *csi.Volume) {
 	var at []map[string]string
-	for _, topology := range w.life.made.GetAccessibleTopology() {
+	for _, topology := range made.GetAccessibleTopology() {
 		at = append(at, topology.GetSegments())
 	}
-	w.cfg.Changed(util.GetPersistentVolumeClaimClass(w.claim), at)
+	w.cfg.Changed(w.request().PV.Spec.StorageClassName, at)
 }
 
-func (w *run) storePV(ctx context.Context) error {
-	pv, err := w.life.order.PV(w.life.made)
-	if err != nil {
-		// The driver made something else than what was asked for.
-		w.life.unfit = true
-		return because(ReasonFailed, fmt.Errorf("use volume %q: %w", w.life.handle, err))
-	}
-	w.shelf.expect(pv.Name, w.facts.Claim.UID)
-	stored, err := storePV(ctx, w.cluster, w.cfg.node(), w.facts.Claim, pv)
-	if err != nil {
-		w.shelf.forget(pv.Name)
-	}
+// storePV creates the PersistentVolume under this name. That one exists already is no error of its own: the answer
+// to an earlier CREATE may have been lost, or it is another's.
+func (w *run) storePV(ctx context.Context, done provisioning.Action, name string) error {
+	pv := w.track.pv.DeepCopy()
+	pv.Name = name
+	w.assumed.expect(name, w.claimKey.uid)
+	began := w.cfg.Clock.Now()
+	stored, exists, err := createPV(ctx, w.cluster, pv)
 	switch {
-	case errors.Is(err, errNameTaken):
-		// When that PV goes its volume may go with it, which may be the one that the driver named.
-		w.life.volume, w.life.handle, w.life.made, w.life.doubt = VolumeUnknown, "", nil, true
-		return because(ReasonNameTaken, err)
 	case err != nil:
-		return because(ReasonUnwritable, err)
+		w.assumed.forget(name)
+		w.learn(done, provisioning.Reply{Class: classOfWrite(err)}, began)
+		return because(provisioning.ReasonAPIWriteFailed, err)
+	case exists:
+		w.assumed.forget(name)
+		w.learn(done, provisioning.Reply{Class: outcome.Refused, PV: w.read(stored, began)}, began)
+		if w.facts.PV.Names(w.facts.Record.Handle) {
+			w.track.stored = stored
+		}
+		return nil
 	}
-	w.life.stored = stored
-	w.shelf.put(stored)
-	if shown, found := w.volumes.Get(stored.Name); found {
-		w.shelf.drop(shown) // the answer to an earlier try was lost, and the watch has told since
-	}
-	w.facts.PV = PVStored
+	w.learn(done, provisioning.Reply{Class: outcome.Done}, began)
+	w.assume(stored)
 	return nil
+}
+
+// assume shows a stored PersistentVolume until the watch does.
+func (w *run) assume(stored *v1.PersistentVolume) {
+	w.track.stored = stored
+	w.assumed.put(stored)
+	if shown, found := w.volumes.Get(stored.Name); found {
+		w.assumed.drop(shown) // the watch was faster
+	}
 }
 
 func (w *run) deleteVolume(ctx context.Context, why Reason) error {
-	secrets, err := w.secrets(ctx, why)
+	secrets, err := w.secrets(ctx, w.track.entry.Requests[w.facts.Record.By])
 	if err != nil {
 		return err
 	}
-	if err := w.driver.DeleteVolume(ctx, w.life.handle, secrets); err != nil {
-		return because(ReasonCleanUpFailed, err)
+	handle, began := w.facts.Record.Handle, w.cfg.Clock.Now()
+	err = w.driver.DeleteVolume(ctx, handle, secrets)
+	w.learn(provisioning.DeleteVolume, provisioning.Reply{Class: outcome.Of(err)}, began)
+	if err != nil {
+		return because(provisioning.ReasonOutcomeUnknown, fmt.Errorf("delete volume %q, which is not what was asked for: %w", handle, err))
 	}
-	klog.FromContext(ctx).Info("Deleted a volume that never had a PV", "claim", klog.KObj(w.claim), "volumeHandle", w.life.handle)
-	w.metrics.cleaned.Inc()
-	w.reports.tell(ctx, w.facts.Claim, why, fmt.Sprintf("Volume %q.", w.life.handle))
-	w.tellChanged()
-	it := w.life
-	it.volume, it.handle, it.made, it.doubt, it.unfit, it.failed = VolumeNone, "", nil, false, false, true
+	w.metrics.discarded.Inc()
+	w.reports.event(ctx, w.facts.Claim, why, fmt.Sprintf("Volume %q.", handle))
+	w.reportChanged(w.track.made)
 	return nil
 }
 
-func (w *run) letGo(ctx context.Context, why Reason) error {
-	// Nothing is left for the claim that is not its PV's, and stays so. If the answer is lost, claim and
-	// PV may be gone when it is looked at again: then no volume is to be looked for by making it.
-	w.life.volume, w.life.handle, w.life.made = VolumeNone, "", nil
-	version, err := w.cluster.letGo(ctx, w.facts.Claim)
+// closeEntry removes the entry. The removal is confirmed later.
+func (w *run) closeEntry() {
+	w.log.Remove(w.name)
+	w.tracker.closed(w.claimKey.uid)
+	w.learn(provisioning.CloseEntry, provisioning.Reply{Class: outcome.Done}, w.cfg.Clock.Now())
+	for _, request := range w.track.entry.Requests {
+		w.wakeSource(sourceOf(request))
+	}
+	w.track.close()
+}
+
+func (w *run) removeFinalizer(ctx context.Context) error {
+	err := w.cluster.removeFinalizer(ctx, w.facts.Claim)
 	if err != nil && !errors.Is(err, kube.ErrGone) {
-		return because(ReasonUnwritable, err)
+		return because(provisioning.ReasonAPIWriteFailed, err)
 	}
-	w.life.letGo = version
-	if why == ReasonHasAnother {
-		w.reports.now(ctx, w.facts.Claim, why, "")
-	}
+	w.learn(provisioning.RemoveFinalizer, provisioning.Reply{Class: outcome.Done}, w.cfg.Clock.Now())
 	return nil
 }

@@ -3,15 +3,11 @@ package provision
 import (
 	"context"
 	"errors"
-	"fmt"
-	"time"
-
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/klog/v2"
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v10/controller"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
 )
 
@@ -30,95 +26,47 @@ var (
 func (library) SupportsBlock(context.Context) bool { return true }
 
 // Delete never deletes: PVs and their volumes are the matter of package reclaim, and the volumes
-// that have no PV that of [Decide]. The library calls it where it takes a PV for one that could
+// that have no PV that of the engine. The library calls it where it takes a PV for one that could
 // not be stored, on the strength of answers that were lost.
 func (library) Delete(context.Context, *v1.PersistentVolume) error {
 	return &controller.IgnoredError{Reason: "volumes are deleted elsewhere"}
 }
 
-// ShouldProvision tells whether Provision is to be called for a claim now. A claim without our
-// finalizer, of which it is clear what to ask for, gets it and is answered false: its own update
-// brings it back.
+// ShouldProvision tells whether Provision is to be called for a claim now.
 func (l library) ShouldProvision(ctx context.Context, claim *v1.PersistentVolumeClaim) bool {
-	if !l.gate.beginTurn(claim.UID) || !l.ready(claim) {
+	if !l.gate.beginTurn(claim.UID) || !l.wants(l.working(ctx), claim) {
 		return false
 	}
-	ctx = l.working(ctx)
-	it, giveBack, err := l.lives.take(ctx, keyOf(claim))
-	if err != nil {
-		return false
+	name := l.nameOf(claim.UID)
+	state := l.log.State(name)
+	early := l.tracker.due(name, l.cfg.Clock.Now()) > 0 || state != inflight.Absent && state != inflight.Removing
+	if early {
+		// The library forgets the claim now, and its queue may have merged the delay that it asked for with a
+		// shorter one. Our loop brings the claim back.
+		l.tracker.askedEarly(name)
+		l.claimed.Store(name, keyOf(claim))
+		l.unsettled.Add(name)
 	}
-	defer giveBack()
-	w := &run{Provisioner: l.Provisioner, claim: claim, life: it, wanted: &wanted{class: l.classOf(claim)}}
-	defer w.leaveName()
-	d, err := w.qualify(ctx)
-	switch {
-	case err != nil:
-		// Provision finds the same, and tells of it, unless it is nothing to us.
-		return remedyOf(err) != order.RemedyIgnore
-	case d.Action == Protect:
-		return w.unprotected(ctx, w.act(ctx, d))
-	}
-	return w.leftToProvision(d)
+	return !early
 }
 
-// qualify settles what to ask for, for a claim that is not held yet, and says what comes next.
-func (w *run) qualify(ctx context.Context) (Decision, error) {
-	d := w.next(ctx)
-	for !w.facts.Claim.Protected && (d.Action == Compose || d.looksFirst()) {
-		if err := w.act(ctx, d); err != nil {
-			return d, err
+// wants tells whether a claim is to get its volume here and now. It repeats what the library checks later.
+func (p *Provisioner) wants(ctx context.Context, claim *v1.PersistentVolumeClaim) bool {
+	class := p.classOf(claim)
+	switch {
+	case claim.DeletionTimestamp != nil, claim.Spec.VolumeName != "", !p.ours(claim), class == nil:
+		return false
+	case p.at(claim) == provisioning.NodeElsewhere, late(class) && claim.Annotations[annSelectedNode] == "":
+		return false
+	}
+	if q, ok := p.orders.(Qualifier); ok {
+		if err := q.Ignores(claim, class); err != nil {
+			p.announce(ctx, claim, err)
+			return false
 		}
-		d = Decide(w.facts, w.cfg.Clock.Now())
 	}
-	return d, nil
-}
-
-// looksFirst tells whether it is a node's look for the PV before it asks for the volume.
-func (d Decision) looksFirst() bool { return d.Action == ReadPV && d.Reason == ReasonProvision }
-
-// unprotected tells whether Provision is to try once more to protect the claim, and tell why that
-// failed: no event may bring it back.
-func (w *run) unprotected(ctx context.Context, err error) bool {
-	if err == nil || errors.Is(err, kube.ErrChanged) || errors.Is(err, kube.ErrGone) {
-		return false
-	}
-	klog.FromContext(ctx).V(2).Info("A claim was not protected", "claim", klog.KObj(w.claim), "err", err)
-	return true
-}
-
-// leftToProvision tells whether the step is one of Provision. Others are our loop's, which brings
-// the claim back.
-func (w *run) leftToProvision(d Decision) bool {
-	switch {
-	case d.Action == Compose, d.Action == CreateVolume, d.Action == StorePV, d.looksFirst():
-		return true
-	default:
-		w.lives.askedEarly(w.claim.UID)
-		w.clean.Add(keyOf(w.claim))
-		return d.Reason == ReasonNameTaken // which Provision tells
-	}
-}
-
-// ready tells whether the library would go on to provision the claim, and its time has come. It
-// repeats what the library checks later: a claim it will not provision must not be protected.
-func (l library) ready(claim *v1.PersistentVolumeClaim) bool {
-	class := l.classOf(claim)
-	switch {
-	case claim.DeletionTimestamp != nil, claim.Spec.VolumeName != "", !l.ours(claim), class == nil:
-		return false
-	case l.at(claim) == AtElsewhere, late(class) && claim.Annotations[annSelectedNode] == "":
-		return false
-	}
-	if l.at(claim) == AtNone {
-		l.bidding.Add(keyOf(claim))
-		return false
-	}
-	if l.lives.due(claim.UID, l.cfg.Clock.Now()) > 0 {
-		// The library forgets the claim now, and its queue may have merged the delay that it asked
-		// for with a shorter one.
-		l.lives.askedEarly(claim.UID)
-		l.clean.Add(keyOf(claim))
+	if p.at(claim) == provisioning.NodeNone {
+		p.bidding.Add(keyOf(claim))
 		return false
 	}
 	return true
@@ -130,78 +78,59 @@ func (l library) Provision(ctx context.Context, options controller.ProvisionOpti
 		return nil, controller.ProvisioningNoChange, errStopping
 	}
 	ctx = l.working(ctx)
-	it, giveBack, err := l.lives.take(ctx, keyOf(options.PVC))
+	name := l.nameOf(options.PVC.UID)
+	t, giveBack, err := l.tracker.take(ctx, name)
 	if err != nil {
 		return nil, controller.ProvisioningNoChange, err
 	}
 	defer giveBack()
-	w := l.provision(it, options)
-	defer w.leaveName()
-	return w.provisioned(w.work(ctx))
-}
-
-// provision begins a run of Provision.
-func (l library) provision(it *life, options controller.ProvisionOptions) *run {
-	if it.volume == VolumeUnknown && !it.tried && !l.protects {
-		it.volume, it.doubt = VolumeNone, false // nothing remembers what was before
-	}
-	return &run{Provisioner: l.Provisioner, claim: options.PVC, life: it, wanted: &wanted{class: options.StorageClass, node: options.SelectedNode}}
+	w := &run{Provisioner: l.Provisioner, name: name, claimKey: keyOf(options.PVC), track: t,
+		wanted: &wanted{class: options.StorageClass, node: options.SelectedNode}}
+	d, err := w.work(ctx)
+	return w.provisioned(ctx, d, err)
 }
 
 // provisioned says to the library what came of a run.
-func (w *run) provisioned(d Decision, err error) (*v1.PersistentVolume, controller.ProvisioningState, error) {
+func (w *run) provisioned(ctx context.Context, d provisioning.Decision, err error) (*v1.PersistentVolume, controller.ProvisioningState, error) {
+	stored := w.track.stored
 	switch {
-	case err == nil && d.Action == Protect:
-		// The claim's own update brings it back.
-		return nil, controller.ProvisioningFinished, &controller.IgnoredError{Reason: "the claim is held first"}
-	case w.nothingBegun() && remedyOf(err) == order.RemedyIgnore:
+	case err != nil && remedyOf(err) == order.RemedyIgnore:
 		return nil, controller.ProvisioningFinished, &controller.IgnoredError{Reason: err.Error()}
-	case err == nil && w.life.stored == nil:
-		err = because(d.Reason, fmt.Errorf("%s", d.Reason.Sentence()))
+	case err == nil && d.Done:
+		return nil, controller.ProvisioningFinished, &controller.IgnoredError{Reason: d.Reason.Sentence()}
+	case err == nil && (stored == nil || d.Action != provisioning.CloseEntry && d.Reason != provisioning.ReasonNotQuiet):
+		err = because(d.Reason, errors.New(d.Reason.Sentence()))
 	}
-	if err == nil {
-		w.lives.freely(w.claim.UID)
-		w.clean.Add(keyOf(w.claim))
-		return w.life.stored.DeepCopy(), controller.ProvisioningFinished, nil
+	if err != nil {
+		return nil, w.failedState(), w.pause(ctx, err)
 	}
-	return nil, w.failed(), w.pause(err)
+	w.tracker.freely(w.name)
+	if d.Reason == provisioning.ReasonNotQuiet {
+		w.unsettled.Add(w.name)
+	}
+	return stored.DeepCopy(), controller.ProvisioningFinished, nil
 }
 
-// failed says to the library what a failed try has left. After ProvisioningInBackground it asks
-// again even for a claim that is gone.
-func (w *run) failed() controller.ProvisioningState {
-	switch {
-	case w.elsewhere:
+// failedState says to the library what a failed try has left. It is never ProvisioningInBackground: what is in flight is
+// the matter of our loop, and the library would ask again even for a claim that is gone.
+func (w *run) failedState() controller.ProvisioningState {
+	if w.reschedule {
 		return controller.ProvisioningReschedule
-	case !w.asked:
-		return controller.ProvisioningNoChange
-	case w.life.volume == VolumeNone:
-		return controller.ProvisioningFinished
 	}
-	return controller.ProvisioningInBackground
+	return controller.ProvisioningFinished
 }
 
-// pause notes when the claim is to be tried again, and wakes our own loop, which frees a claim of
-// which nothing is left. A claim that gets another node is left as it is: the library updates it
-// next, from what it has cached.
-func (w *run) pause(err error) error {
-	if w.elsewhere {
-		w.lives.freely(w.claim.UID)
-		return err
+// pause notes when the claim is tried again, and has our loop go on with what is in doubt. A claim that gets another
+// node is not delayed.
+func (w *run) pause(ctx context.Context, err error) error {
+	if reasonOf(err) != provisioning.ReasonFailed { // of which the library records an Event
+		w.reports.now(ctx, w.facts.Claim, reasonOf(err), err.Error())
 	}
-	// With nothing made the claim is freed, also where the driver was not even asked: what keeps it
-	// from being asked might be gone for ever when the claim is to be cleaned up.
-	w.life.failed = w.life.failed || w.life.volume == VolumeNone
-	w.lives.failed(w.claim.UID, w.cfg.Clock.Now(), w.firstDelay(err), w.cfg.RetryMax)
-	w.clean.Add(keyOf(w.claim))
+	if w.reschedule {
+		w.tracker.freely(w.name)
+	} else {
+		w.tracker.failed(w.name, w.cfg.Clock.Now(), w.firstDelay(err), w.cfg.RetryMax)
+	}
+	w.unsettled.Add(w.name)
 	return err
-}
-
-// firstDelay is longer for what a person has to mend first.
-func (p *Provisioner) firstDelay(err error) time.Duration {
-	class, remedy := outcome.Of(err), remedyOf(err)
-	if class == outcome.Refused || class == outcome.Unfit || class == outcome.Exhausted || remedy == order.RemedyChange || remedy == order.RemedyDiscard {
-		return 10 * p.cfg.RetryStart
-	}
-	return p.cfg.RetryStart
 }

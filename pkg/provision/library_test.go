@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -18,7 +18,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
-func (w *world) provisioned() bool { return w.pv() != nil && !held(w.claim()) }
+func (w *world) provisioned() bool { return w.pv() != nil && w.settled() }
 
 func (w *world) gone() bool { return w.claim() == nil }
 
@@ -27,19 +27,13 @@ func TestAClaimGetsItsVolume(t *testing.T) {
 	p := w.start(Config{})
 	w.makeClaim()
 	w.wait("it is provisioned", w.provisioned)
+	w.wait("nothing is remembered", func() bool {
+		p.provisioner.tracker.mu.Lock()
+		defer p.provisioner.tracker.mu.Unlock()
+		return len(p.provisioner.tracker.of)+len(p.provisioner.tracker.volumes) == 0
+	})
 	p.stop()
-	if want := []string{"protect", "create volume", "create PV", "let go"}; !slices.Equal(w.told(), want) {
-		t.Errorf("diary: %q\nwant:  %q", w.told(), want)
-	}
-}
-
-func TestWithoutFinalizersNoClaimIsWrittenTo(t *testing.T) {
-	w := newWorld(t)
-	p := w.start(Config{NoFinalizer: true})
-	w.makeClaim()
-	w.wait("it is provisioned", w.provisioned)
-	p.stop()
-	if want := []string{"create volume", "create PV"}; !slices.Equal(w.told(), want) {
+	if want := []string{"open entry", "create volume", "create PV", "close entry"}; !slices.Equal(w.told(), want) {
 		t.Errorf("diary: %q\nwant:  %q", w.told(), want)
 	}
 }
@@ -54,9 +48,9 @@ func TestManyClaimsAtOnceCostOneCallEach(t *testing.T) {
 			c.UID = types.UID("uid-" + c.Name)
 		})
 	}
-	w.wait("all are provisioned", func() bool { return w.count("let go") >= many })
+	w.wait("all are provisioned", func() bool { return w.count("close entry") >= many })
 	p.stop()
-	for _, what := range []string{"protect", "create volume", "create PV", "let go"} {
+	for _, what := range []string{"open entry", "create volume", "create PV", "close entry"} {
 		if n := w.count(what); n != many {
 			t.Errorf("%q %d times, want %d", what, n, many)
 		}
@@ -68,106 +62,198 @@ func TestAnotherDriversClaimIsNotTouched(t *testing.T) {
 	w.start(Config{})
 	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Annotations[annProvisioner] = "another.example.com" })
 	w.start(Config{}) // its caches being filled shows that the claim was seen
-	if len(w.told()) != 0 || held(w.claim()) {
+	if len(w.told()) != 0 {
 		t.Errorf("diary: %q", w.told())
 	}
 }
 
-// TestTheHoldOfAnotherDriversSidecarIsLeftToIt: all sidecars hold claims by the same finalizer, and each sees all claims. The one that
-// put it on takes it off; else each claim would cost a write for every driver in the cluster.
-func TestTheHoldOfAnotherDriversSidecarIsLeftToIt(t *testing.T) {
-	for name, c := range map[string]struct {
-		pvOf string
-		free bool
-	}{
-		"the PV is that driver's":                   {"another.example.com", false},
-		"the PV is ours: the claim was ours before": {driverName, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			_, err := w.client.CoreV1().PersistentVolumes().Create(t.Context(), &v1.PersistentVolume{
-				ObjectMeta: metav1.ObjectMeta{Name: "pvc-u1", UID: "pv"},
-				Spec: v1.PersistentVolumeSpec{ClaimRef: &v1.ObjectReference{UID: "u1"},
-					PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: c.pvOf, VolumeHandle: "vol"}}},
-			}, metav1.CreateOptions{})
-			w.must(err)
-			w.makeClaim(func(claim *v1.PersistentVolumeClaim) {
-				claim.Annotations[annProvisioner], claim.Finalizers, claim.Spec.VolumeName = "another.example.com", []string{Finalizer}, "pvc-u1"
-			})
-			p := w.start(Config{})
-			w.makeClaim(func(claim *v1.PersistentVolumeClaim) { claim.Name, claim.UID = "next", "u2" })
-			w.wait("the next claim is provisioned", func() bool { return w.count("create PV") == 1 })
-			if c.free {
-				w.wait("it is let go", func() bool { return !held(w.claim()) })
-			}
-			p.stop()
-			if free := !held(w.claim()); free != c.free {
-				t.Errorf("free: %v, diary %q", free, w.told())
-			}
-		})
-	}
-}
-
-func TestARefusedClaimIsFree(t *testing.T) {
-	for _, c := range []outcome.Class{outcome.Refused, outcome.Unfit, outcome.Exhausted} {
+// TestARefusalSettles: the first answer to a request shows that no volume was made, whatever the driver says.
+func TestARefusalSettles(t *testing.T) {
+	for _, c := range []outcome.Class{outcome.Refused, outcome.Unfit, outcome.Exhausted, outcome.NotFound} {
 		t.Run(c.String(), func(t *testing.T) {
 			w := newWorld(t)
 			w.failing(false, class(c))
 			w.start(Config{})
 			w.makeClaim()
-			w.wait("it was refused and is free, twice", func() bool { return w.count("let go") >= 2 })
+			w.wait("it was refused and is settled, twice", func() bool { return w.count("close entry") >= 2 })
 			w.failing(false, nil)
 			w.wait("it is provisioned", w.provisioned)
 		})
 	}
 }
 
-func TestARefusedClaimCanBeDeleted(t *testing.T) {
-	w := newWorld(t)
-	w.failing(false, class(outcome.Refused))
-	w.start(Config{})
-	w.makeClaim()
-	w.wait("it was refused", func() bool { return w.count("create volume") > 0 })
-	w.deleteClaim()
-	w.wait("it is gone", w.gone)
+// TestAClaimCanAlwaysBeDeleted: nothing of ours is on a claim, so that it goes at once.
+func TestAClaimCanAlwaysBeDeleted(t *testing.T) {
+	for _, c := range []outcome.Class{outcome.Refused, outcome.Unfit, outcome.Exhausted, outcome.Uncertain, outcome.InProgress} {
+		t.Run(c.String(), func(t *testing.T) {
+			w := newWorld(t)
+			w.failing(false, class(c))
+			w.start(Config{})
+			w.makeClaim()
+			w.wait("the driver was asked", func() bool { return w.count("create volume") > 0 })
+			w.deleteClaim()
+			if !w.gone() {
+				t.Errorf("it is held: %+v", w.claim())
+			}
+		})
+	}
 }
 
-func TestAVolumeMadeInTheBackgroundIsDeletedWithItsClaim(t *testing.T) {
+// TestAVolumeMadeInTheBackgroundIsFinished: what was begun gets its PersistentVolume, though the claim be gone.
+// Deleting it is left to its reclaim policy.
+func TestAVolumeMadeInTheBackgroundIsFinished(t *testing.T) {
 	w := newWorld(t)
-	w.failing(true, class(outcome.Uncertain))
-	w.start(Config{})
-	w.makeClaim()
-	w.wait("the driver was asked twice", func() bool { return w.count("create volume") > 1 })
+	w.madeUnseen()
 	w.deleteClaim()
-	w.wait("the driver was asked again", func() bool { return w.count("read PV") > 1 })
-	if !held(w.claim()) {
-		t.Error("the claim was let go while its volume is left")
-	}
+	n := w.count("create volume")
+	w.wait("the driver was asked again", func() bool { return w.count("create volume") > n+1 })
 	w.failing(false, nil)
-	w.wait("it is gone", w.gone)
-	if left := w.onDisk(); len(left) > 0 || w.pv() != nil {
-		t.Errorf("LEAK: %v", left)
+	w.wait("it has its PV", w.provisioned)
+	if w.count("delete volume") > 0 || len(w.onDisk()) != 1 {
+		t.Errorf("volumes %v, diary %q", w.onDisk(), w.told())
 	}
 }
 
-func TestARefusalAfterAnUnknownOutcomeFreesNobody(t *testing.T) {
+func TestARefusalAfterAnUnknownOutcomeSettlesNothing(t *testing.T) {
 	w := newWorld(t)
 	w.madeUnseen()
 	w.failing(false, class(outcome.Refused))
-	n := w.count("create volume")
-	w.wait("it was refused", func() bool { return w.count("create volume") > n+1 })
 	w.deleteClaim()
-	n = w.count("create volume")
-	w.wait("it was refused again", func() bool { return w.count("create volume") > n+1 })
-	if !held(w.claim()) {
-		t.Error("the claim was let go while its volume is left")
+	n := w.count("create volume")
+	w.wait("it was refused, long after late calls have arrived", func() bool { return w.count("create volume") > n+5 })
+	if w.settled() {
+		t.Error("the entry is closed while the volume is left")
 	}
 	w.failing(false, nil)
-	w.wait("it is gone", w.gone)
-	if left := w.onDisk(); len(left) > 0 {
-		t.Errorf("LEAK: %v", left)
+	w.wait("it has its PV", w.provisioned)
+}
+
+// TestAJudgementSettlesOnceLateCallsHaveArrived: InvalidArgument and OutOfRange judge the request itself, but not a call
+// that is still on its way.
+func TestAJudgementSettlesOnceLateCallsHaveArrived(t *testing.T) {
+	w := newWorld(t)
+	w.failing(false, class(outcome.Uncertain))
+	w.start(Config{Quiet: quiet})
+	w.makeClaim()
+	w.wait("the driver was asked", func() bool { return w.count("create volume") > 0 })
+	w.deleteClaim()
+	w.failing(false, class(outcome.Unfit))
+	w.wait("the entry is closed", w.settled)
+	w.mu.Lock()
+	last := slices.Index(w.diary, "create volume")
+	w.mu.Unlock()
+	if w.count("create volume") < 2 || last < 0 {
+		t.Errorf("diary: %q", w.told())
 	}
 }
+
+// TestTheSameRequestIsRepeated: the StorageClass is made anew with other parameters while the outcome is in doubt.
+func TestTheSameRequestIsRepeated(t *testing.T) {
+	for name, restarts := range map[string]bool{"by the same process": false, "by the next": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			p := w.madeUnseen()
+			if restarts {
+				p.stop()
+			}
+			w.deleteClass()
+			_, err := w.client.StorageV1().StorageClasses().Create(t.Context(), &storagev1.StorageClass{
+				ObjectMeta: metav1.ObjectMeta{Name: "fast"}, Provisioner: driverName, Parameters: map[string]string{"pool": "other"}}, metav1.CreateOptions{})
+			w.must(err)
+			w.deleteClaim()
+			if restarts {
+				w.start(Config{})
+			}
+			w.failing(false, nil)
+			w.wait("it has its PV", w.provisioned)
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if len(w.requests) != 1 {
+				t.Errorf("%d different requests were sent: %v", len(w.requests), w.requests)
+			}
+		})
+	}
+}
+
+// TestASecondRequestForAnotherNode: a claim that binds late is not stuck with a node that has no room while the outcome of
+// an earlier call is in doubt. Either request's answer ends both.
+func TestASecondRequestForAnotherNode(t *testing.T) {
+	w := newWorld(t)
+	lateClass(w)
+	for _, node := range []string{"n1", "n2"} {
+		_, err := w.client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, metav1.CreateOptions{})
+		w.must(err)
+	}
+	w.failing(false, class(outcome.Uncertain))
+	w.start(Config{})
+	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Annotations[annSelectedNode] = "n1" })
+	w.wait("the outcome is in doubt", func() bool { return w.count("create volume") > 0 })
+	w.failing(false, class(outcome.Exhausted))
+	w.wait("another node is asked for", func() bool { return w.claim().Annotations[annSelectedNode] == "" })
+	w.chooseSecond()
+	w.wait("a request for it is in the log", func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		requests := w.entries["pvc-u1"].Requests
+		return len(requests) == 2 && requests[1].Node == "n2"
+	})
+	w.failing(false, nil)
+	w.wait("it is provisioned", w.provisioned)
+	if len(w.onDisk()) != 1 {
+		t.Errorf("volumes %v", w.onDisk())
+	}
+}
+
+func TestAFullLogStopsNewVolumesAlone(t *testing.T) {
+	w := newWorld(t)
+	w.full = true
+	events := record.NewFakeRecorder(100)
+	w.start(Config{Events: events})
+	w.makeClaim()
+	w.wait("the library's Event tells of it", func() bool { return len(w.told()) == 0 && w.claim() != nil })
+	w.mu.Lock()
+	w.full = false
+	w.mu.Unlock()
+	w.wait("it is provisioned", w.provisioned)
+}
+
+// TestAnEntryRemovedByHandIsLeftToWhoeverDidIt: the way out of a driver that never tells.
+func TestAnEntryRemovedByHandIsLeftToWhoeverDidIt(t *testing.T) {
+	w := newWorld(t)
+	w.madeUnseen()
+	w.deleteClaim()
+	w.mu.Lock()
+	clear(w.entries)
+	w.mu.Unlock()
+	n := w.count("create volume")
+	w.failing(false, nil)
+	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.UID = "u2" })
+	w.wait("another claim is provisioned", func() bool { return w.count("create PV") == 1 })
+	if w.count("create volume") > n+2 || w.pv() != nil {
+		t.Errorf("the driver is asked for what was given up: %q", w.told())
+	}
+}
+
+// TestAProcessPastItsLeaseDoesNothing: another may lead.
+func TestAProcessPastItsLeaseDoesNothing(t *testing.T) {
+	w := newWorld(t)
+	p := w.make(Config{Lease: lease(0)})
+	p.start()
+	w.makeClaim()
+	w.wait("the claim was seen", func() bool { return p.provisioner.claims.wholeByUID("u1") != nil })
+	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Name, c.UID = "next", "u2" })
+	w.wait("and worked on", func() bool {
+		return p.provisioner.tracker.due("pvc-u1", time.Now()) > 0 || p.provisioner.gate.count() > 0
+	})
+	if len(w.told()) > 0 {
+		t.Errorf("diary: %q", w.told())
+	}
+}
+
+// lease is how long a process may act.
+type lease time.Duration
+
+func (l lease) Left() time.Duration { return time.Duration(l) }
 
 func TestNoRoomOnANodeAsksForAnother(t *testing.T) {
 	w := newWorld(t)
@@ -190,53 +276,31 @@ func TestTheClassGoesWhileTheVolumeIsMade(t *testing.T) {
 	w.wait("what was begun is finished", w.provisioned)
 }
 
-func TestTheClassIsGoneAfterARestart(t *testing.T) {
+// TestNothingIsLeftToAskWith: class, claim and namespace are gone after a restart. The entry has all that is needed.
+func TestNothingIsLeftToAskWith(t *testing.T) {
 	w := newWorld(t)
-	first := w.madeUnseen()
-	first.stop()
+	w.madeUnseen().stop()
 	w.deleteClass()
-	w.failing(false, nil)
-	events := record.NewFakeRecorder(100)
-	w.start(Config{Events: events})
 	w.deleteClaim()
-	if told := <-events.Events; !slices.Contains([]string{"Warning " + string(ReasonOutcomeUnknown) + " " + ReasonOutcomeUnknown.Sentence()}, told) {
-		t.Errorf("told %q", told)
-	}
-	if !held(w.claim()) {
-		t.Error("the claim was let go while its volume is left")
-	}
-	w.makeClass()
-	w.wait("it is gone", w.gone)
-	if left := w.onDisk(); len(left) > 0 {
-		t.Errorf("LEAK: %v", left)
+	w.failing(false, nil)
+	w.start(Config{FinishOnly: true})
+	w.wait("it has its PV", w.provisioned)
+	if pv := w.pv(); pv.Spec.ClaimRef.UID != "u1" || len(pv.Finalizers) == 0 {
+		t.Errorf("the PV is %+v", pv)
 	}
 }
 
-// TestACallThatOutlivesThePVIsTold plays a replica that has made the PV meanwhile: its whole life passes while
-// a CreateVolume of ours is under way, which makes the volume anew.
-func TestACallThatOutlivesThePVIsTold(t *testing.T) {
+// TestAnInheritedEntryOutlivesItsQuietPeriod: a call of the earlier process may still arrive.
+func TestAnInheritedEntryOutlivesItsQuietPeriod(t *testing.T) {
 	w := newWorld(t)
-	events := record.NewFakeRecorder(100)
-	seen := make(chan *process, 1)
-	w.failing(true, func() error {
-		claim := w.claim().DeepCopy()
-		claim.Spec.VolumeName, claim.Finalizers = "pvc-u1", nil
-		_, err := w.client.CoreV1().PersistentVolumeClaims("ns").Update(t.Context(), claim, metav1.UpdateOptions{})
-		w.must(err)
-		w.deleteClaim()
-		p := <-seen
-		w.wait("the claim's end is seen", func() bool { return p.provisioner.claims.of(keyOf(claim)) == nil })
-		return class(outcome.Uncertain)()
-	})
-	seen <- w.start(Config{Events: events})
-	w.makeClaim()
-	for told := range events.Events {
-		if strings.HasPrefix(told, "Warning "+string(ReasonOutcomeUnknown)) {
-			break
-		}
-	}
-	if w.count("create volume") > 1 || w.count("delete volume") > 0 {
-		t.Errorf("a volume that may have been kept is made or deleted: %q", w.told())
+	w.madeUnseen().stop()
+	w.failing(false, nil)
+	w.start(Config{Quiet: time.Hour})
+	w.wait("it has its PV", func() bool { return w.pv() != nil })
+	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Name, c.UID = "next", "u2" })
+	w.wait("another claim is provisioned", func() bool { return w.count("close entry") > 0 })
+	if got := w.inFlight(); !slices.Equal(got, []string{"pvc-u1"}) {
+		t.Errorf("in flight: %v", got)
 	}
 }
 
@@ -244,7 +308,7 @@ func TestACallThatOutlivesThePVIsTold(t *testing.T) {
 func TestTheClassComes(t *testing.T) {
 	for name, change := range map[string]func(*v1.PersistentVolumeClaim){
 		"to a claim that nobody began":           func(*v1.PersistentVolumeClaim) {},
-		"to a claim that is held from a restart": func(c *v1.PersistentVolumeClaim) { c.Finalizers = []string{Finalizer} },
+		"to a claim that is held from a restart": func(c *v1.PersistentVolumeClaim) { c.Finalizers = []string{LegacyFinalizer} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -294,7 +358,7 @@ func (w *world) clearTheWay() {
 // The library deletes the PV after a Delete that it takes for done.
 func TestTheLibraryIsRefusedAllDeletions(t *testing.T) {
 	w := newWorld(t)
-	provisioner, err := newProvisioner(newWatched(t, w.client), w.client, driverName, &process{world: w}, w.orders, Config{})
+	provisioner, err := newProvisioner(newWatched(t, w.client), w.client, driverName, &process{world: w}, w.orders, Config{Log: &processLog{}})
 	w.must(err)
 	var ignored *controller.IgnoredError
 	if err := (library{provisioner}).Delete(t.Context(), &v1.PersistentVolume{}); !errors.As(err, &ignored) || len(w.told()) > 0 {
@@ -326,7 +390,7 @@ func TestAnotherDriversPVInTheWay(t *testing.T) {
 			w.start(Config{})
 			w.makeClaim()
 			w.wait("it was found twice", func() bool { return w.count("read PV") > 1 })
-			if w.count("let go")+w.count("delete volume") > 0 || !held(w.claim()) {
+			if w.count("close entry")+w.count("delete volume") > 0 {
 				t.Errorf("diary: %q", w.told())
 			}
 			return w
@@ -342,9 +406,12 @@ func TestAnotherDriversPVInTheWay(t *testing.T) {
 		t.Run(name+", stays, and the claim goes", func(t *testing.T) {
 			w := inTheWay(t)
 			w.deleteClaim()
-			w.wait("the claim is gone", w.gone)
-			if left := w.onDisk(); len(left) > 0 || w.pv() == nil {
-				t.Errorf("LEAK: %v, PV in the way %v", left, w.pv())
+			n := w.count("create PV")
+			w.wait("it is tried again", func() bool { return w.count("create PV") > n+1 })
+			w.clearTheWay()
+			w.wait("the volume has its PV", w.provisioned)
+			if !w.knownVolumes() {
+				t.Errorf("LEAK: %v", w.onDisk())
 			}
 		})
 	}
@@ -360,36 +427,19 @@ func TestTheWatchIsFasterThanTheAnswer(t *testing.T) {
 	w.makeClaim()
 	w.wait("it is provisioned", w.provisioned)
 	p.stop()
-	if len(p.provisioner.shelf.stored) > 0 {
+	if len(p.provisioner.assumed.stored) > 0 {
 		t.Error("what the watch shows is kept for ever")
 	}
 }
 
-func TestAFinalizerThatOutlivedItsReasonIsTakenOff(t *testing.T) {
-	w := newWorld(t)
-	_, err := w.client.CoreV1().PersistentVolumes().Create(t.Context(), &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pvc-u1"},
-		Spec: v1.PersistentVolumeSpec{ClaimRef: &v1.ObjectReference{UID: "u1"}}}, metav1.CreateOptions{})
-	w.must(err)
-	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Finalizers, c.Spec.VolumeName = []string{Finalizer}, "pvc-u1" })
-	w.start(Config{NoFinalizer: true})
-	w.wait("it is free", func() bool { return !held(w.claim()) })
-	if w.count("create volume")+w.count("delete volume") > 0 {
-		t.Errorf("diary: %q", w.told())
-	}
-}
-
-func TestAClaimBoundElsewhereLosesItsHalfMadeVolume(t *testing.T) {
+func TestAClaimBoundElsewhereLeavesItsVolumeAPV(t *testing.T) {
 	w := newWorld(t)
 	w.madeUnseen()
-	claim := w.claim().DeepCopy()
-	claim.Spec.VolumeName = "another"
-	_, err := w.client.CoreV1().PersistentVolumeClaims("ns").Update(t.Context(), claim, metav1.UpdateOptions{})
-	w.must(err)
-	w.wait("that is seen, and its PV looked for", func() bool { return w.count("read PV") > 0 })
+	w.update(func(c *v1.PersistentVolumeClaim) { c.Spec.VolumeName = "another" })
 	w.failing(false, nil)
-	w.wait("it is free", func() bool { return !held(w.claim()) })
-	if left := w.onDisk(); len(left) > 0 || w.pv() != nil {
-		t.Errorf("LEAK: %v", left)
+	w.wait("it has its PV", w.provisioned)
+	if !w.knownVolumes() {
+		t.Errorf("LEAK: %v", w.onDisk())
 	}
 }
 
@@ -399,19 +449,19 @@ func TestTheSecretIsGoneBeforeTheClaim(t *testing.T) {
 	w.mu.Lock()
 	w.secretGone = true
 	w.mu.Unlock()
-	w.failing(false, nil)
 	w.deleteClaim()
-	w.wait("it was looked for its PV, twice", func() bool { return w.count("read PV") > 1 })
-	if !held(w.claim()) || w.count("delete volume") > 0 {
-		t.Errorf("the claim is let go, or the driver asked without its Secret: %q", w.told())
+	w.failing(false, class(outcome.Refused))
+	w.wait("nobody asks without the Secret", func() bool { return w.missedSecrets() > 1 })
+	n := w.count("create volume")
+	w.wait("nor later", func() bool { return w.missedSecrets() > 3 })
+	if w.count("create volume") > n || w.settled() {
+		t.Errorf("the entry is closed, or the driver asked without its Secret: %q", w.told())
 	}
 	w.mu.Lock()
 	w.secretGone = false
 	w.mu.Unlock()
-	w.wait("it is gone", w.gone)
-	if left := w.onDisk(); len(left) > 0 {
-		t.Errorf("LEAK: %v", left)
-	}
+	w.failing(false, nil)
+	w.wait("it has its PV", w.provisioned)
 }
 
 func TestConfigValidate(t *testing.T) {
@@ -419,11 +469,13 @@ func TestConfigValidate(t *testing.T) {
 		cfg Config
 		ok  bool
 	}{
-		"the zero value":         {Config{}, true},
-		"negative workers":       {Config{Workers: -1}, false},
-		"a delay that shrinks":   {Config{RetryStart: 2, RetryMax: 1}, false},
-		"an empty further name":  {Config{AlsoKnownAs: []string{""}}, false},
-		"negative clean-up ones": {Config{CleanUpWorkers: -1}, false},
+		"a log":                 {Config{Log: &processLog{}}, true},
+		"no log":                {Config{}, false},
+		"negative workers":      {Config{Log: &processLog{}, Workers: -1}, false},
+		"a delay that shrinks":  {Config{Log: &processLog{}, RetryStart: 2, RetryMax: 1}, false},
+		"an empty further name": {Config{Log: &processLog{}, AlsoKnownAs: []string{""}}, false},
+		"negative finish ones":  {Config{Log: &processLog{}, FinishWorkers: -1}, false},
+		"a negative quiet":      {Config{Log: &processLog{}, Quiet: -1}, false},
 	} {
 		if err := c.cfg.Validate(); (err == nil) != c.ok {
 			t.Errorf("%s: %v", name, err)

@@ -16,17 +16,17 @@ func (l limiter) When(item any) time.Duration {
 	text, _ := item.(string)
 	uid, now := types.UID(text), l.cfg.Clock.Now()
 	defer l.gate.endTurn(uid)
-	if wait := l.lives.due(uid, now); wait > 0 {
+	if wait := l.tracker.due(l.nameOf(uid), now); wait > 0 {
 		return wait
 	}
-	return l.early.failed(uid, now, l.cfg.RetryStart, l.cfg.RetryMax)
+	return l.early.failed(text, now, l.cfg.RetryStart, l.cfg.RetryMax)
 }
 
 // Forget is called whenever the library has nothing to do for a claim. A claim's failures are
 // forgotten with its success instead: our own patches bring claims back in between.
 func (l limiter) Forget(item any) {
 	text, _ := item.(string)
-	l.early.freely(types.UID(text))
+	l.early.freely(text)
 	l.gate.endTurn(types.UID(text))
 }
 

@@ -3,7 +3,6 @@ package provision
 import (
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -12,6 +11,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/topology"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
@@ -51,57 +51,18 @@ func (l Local) validate() error {
 	return nil
 }
 
-// maxFinalizer is how long the part of a finalizer's name behind the slash may be.
-const maxFinalizer = 63
-
-// FinalizerOf returns the finalizer of claims whose volume is being made on a node of which csi-reclaimer
-// answers alone: Finalizer and the node's name, which is shortened if it has to be.
-func FinalizerOf(node string) string {
-	const prefix = Finalizer + "-"
-	room := maxFinalizer - (len(prefix) - len("csi-reclaimer.io/"))
-	if len(node) <= room {
-		return prefix + node
-	}
-	hash := fnv.New32a()
-	hash.Write([]byte(node)) // never fails (hash.Hash)
-	return fmt.Sprintf("%s%s-%08x", prefix, node[:room-9], hash.Sum32())
-}
-
-// At says what the selected node of a claim is to this process. The zero value: it does not matter, the
-// process answers for the whole cluster.
-type At uint8
-
-const (
-	// AtCluster: volumes are made for all nodes.
-	AtCluster At = iota
-	// AtNone: no node is selected.
-	AtNone
-	// AtHere: this one is.
-	AtHere
-	// AtElsewhere: another one is.
-	AtElsewhere
-)
-
 // at returns what a claim's selected node is to this process.
-func (p *Provisioner) at(claim *v1.PersistentVolumeClaim) At {
+func (p *Provisioner) at(claim *v1.PersistentVolumeClaim) provisioning.NodeSelection {
 	if p.cfg.Local == nil {
-		return AtCluster
+		return provisioning.NodeAny
 	}
 	switch claim.Annotations[annSelectedNode] {
 	case "":
-		return AtNone
+		return provisioning.NodeNone
 	case p.cfg.Local.Node.Name:
-		return AtHere
+		return provisioning.NodeHere
 	}
-	return AtElsewhere
-}
-
-// finalizer is the one that this process puts on claims.
-func (c Config) finalizer() string {
-	if c.Local == nil {
-		return Finalizer
-	}
-	return FinalizerOf(c.Local.Node.Name)
+	return provisioning.NodeElsewhere
 }
 
 // node returns the node whose volumes alone are made, nil for the whole cluster.

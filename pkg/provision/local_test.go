@@ -2,7 +2,6 @@ package provision
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,28 +14,32 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/topology"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
 func TestDecideBid(t *testing.T) {
-	ready := Bid{Bids: true, Free: true, At: AtNone, Immediate: true, Allowed: true, Due: now()}
+	selects := provisioning.Decision{Action: provisioning.SelectNode, Reason: provisioning.ReasonNodeSelection}
+	leaves := provisioning.Decision{Reason: provisioning.ReasonOtherNode, Done: true}
+	waits := provisioning.Decision{Reason: provisioning.ReasonNodeSelection, Timed: true}
+	ready := Bid{Bids: true, Free: true, Node: provisioning.NodeNone, Immediate: true, Allowed: true, Due: now()}
 	change := func(change func(*Bid)) Bid { b := ready; change(&b); return b }
 	cases := map[string]struct {
 		facts Bid
-		want  Decision
+		want  provisioning.Decision
 	}{
-		"its turn has come":                       {ready, step(SelectNode, ReasonBidding)},
-		"nothing is known":                        {Bid{}, over(ReasonOtherNode)},
-		"its turn has not come":                   {change(func(b *Bid) { b.Due = now().Add(1) }), timed(ReasonBidding)},
-		"it has not drawn":                        {change(func(b *Bid) { b.Due = time.Time{} }), timed(ReasonBidding)},
-		"it does not take part":                   {change(func(b *Bid) { b.Bids = false }), over(ReasonOtherNode)},
-		"the claim has a PV, or is being deleted": {change(func(b *Bid) { b.Free = false }), over(ReasonOtherNode)},
-		"another node was faster":                 {change(func(b *Bid) { b.At = AtElsewhere }), over(ReasonOtherNode)},
-		"it is selected already":                  {change(func(b *Bid) { b.At = AtHere }), over(ReasonOtherNode)},
-		"it answers for all nodes":                {change(func(b *Bid) { b.At = AtCluster }), over(ReasonOtherNode)},
-		"the scheduler selects":                   {change(func(b *Bid) { b.Immediate = false }), over(ReasonOtherNode)},
-		"the class does not allow this node":      {change(func(b *Bid) { b.Allowed = false }), over(ReasonOtherNode)},
+		"its turn has come":                       {ready, selects},
+		"nothing is known":                        {Bid{}, leaves},
+		"its turn has not come":                   {change(func(b *Bid) { b.Due = now().Add(1) }), waits},
+		"it has not drawn":                        {change(func(b *Bid) { b.Due = time.Time{} }), waits},
+		"it does not take part":                   {change(func(b *Bid) { b.Bids = false }), leaves},
+		"the claim has a PV, or is being deleted": {change(func(b *Bid) { b.Free = false }), leaves},
+		"another node was faster":                 {change(func(b *Bid) { b.Node = provisioning.NodeElsewhere }), leaves},
+		"it is selected already":                  {change(func(b *Bid) { b.Node = provisioning.NodeHere }), leaves},
+		"it answers for all nodes":                {change(func(b *Bid) { b.Node = provisioning.NodeAny }), leaves},
+		"the scheduler selects":                   {change(func(b *Bid) { b.Immediate = false }), leaves},
+		"the class does not allow this node":      {change(func(b *Bid) { b.Allowed = false }), leaves},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -73,20 +76,20 @@ func TestWhenANodeBids(t *testing.T) {
 	}
 }
 
-func TestFinalizerOf(t *testing.T) {
+func TestLegacyFinalizerOf(t *testing.T) {
 	long := strings.Repeat("a-long-name.", 20) + "example.com"
 	names := map[string]bool{}
 	for _, node := range []string{"n1", "ip-10-0-0-1.eu-central-1.compute.internal", long, "b" + long[1:], long[:len(long)-1]} {
-		name := FinalizerOf(node)
+		name := legacyFinalizerOf(node)
 		if problems := validation.IsQualifiedName(name); len(problems) > 0 {
 			t.Errorf("%s: %q", name, problems)
 		}
-		if names[name] || !anyNodes(name) {
+		if names[name] || !IsLegacyFinalizer(name) {
 			t.Errorf("%s is another's, or nobody's", name)
 		}
 		names[name] = true
 	}
-	if !names[Finalizer+"-n1"] {
+	if !names[LegacyFinalizer+"-n1"] {
 		t.Errorf("a short name is not in it: %v", names)
 	}
 }
@@ -118,10 +121,6 @@ func (w *world) chooseSecond() {
 	w.must(err)
 }
 
-func heldBy(claim *v1.PersistentVolumeClaim, node string) bool {
-	return claim != nil && slices.Contains(claim.Finalizers, FinalizerOf(node))
-}
-
 func TestANodeMakesTheVolumesOfItsClaimsAlone(t *testing.T) {
 	w := newWorld(t)
 	lateClass(w)
@@ -129,12 +128,9 @@ func TestANodeMakesTheVolumesOfItsClaimsAlone(t *testing.T) {
 	one.start()
 	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Annotations[annSelectedNode] = "n2" })
 	two.start()
-	w.wait("the PV is stored, and the claim free", func() bool { return w.pv() != nil && !heldBy(w.claim(), "n2") })
+	w.wait("it is provisioned", w.provisioned)
 	if n := w.count("create volume"); n != 1 {
 		t.Errorf("%d CreateVolume calls", n)
-	}
-	if two.count("protect") != 1 || heldBy(w.claim(), "n1") {
-		t.Errorf("diary %q, finalizers %v", w.told(), w.claim().Finalizers)
 	}
 }
 
@@ -144,10 +140,7 @@ func TestOneNodeOfAllSelectsItself(t *testing.T) {
 	one.start()
 	two.start()
 	w.makeClaim()
-	w.wait("the PV is stored, and the claim free", func() bool {
-		claim := w.claim()
-		return w.pv() != nil && !heldBy(claim, claim.Annotations[annSelectedNode])
-	})
+	w.wait("it is provisioned", w.provisioned)
 	if n := w.count("create volume"); n != 1 {
 		t.Errorf("%d CreateVolume calls: %q", n, w.told())
 	}
@@ -167,27 +160,31 @@ func TestANodeThatIsNotToBidDoesNot(t *testing.T) {
 	}
 }
 
-// TestAClaimThatGoesToAnotherNode has one node's driver answer with a timeout although the volume was made.
+// TestAClaimThatGoesToAnotherNode has one node's driver answer with a timeout although the volume was made. Both nodes'
+// volumes get a PersistentVolume: the claim binds to one, and the other is Released.
 func TestAClaimThatGoesToAnotherNode(t *testing.T) {
 	for name, restarts := range map[string]bool{"while the first node works": false, "while the first node is away": true} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			lateClass(w)
-			one := w.start(onNode("n1"))
+			one, two, again := w.make(onNode("n1")), w.make(onNode("n2")), w.make(onNode("n1"))
+			one.start()
 			w.failing(true, class(outcome.Uncertain))
 			w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Annotations[annSelectedNode] = "n1" })
 			w.wait("the volume is made", func() bool { return len(w.onDisk()) == 1 })
-			if restarts {
-				one.stop()
-			}
+			one.stop()
 			w.chooseSecond()
 			w.failing(false, nil)
+			two.start()
+			w.wait("the second node has provisioned it", func() bool { return w.pv() != nil })
+			w.update(func(c *v1.PersistentVolumeClaim) { c.Spec.VolumeName = "pvc-u1" })
 			if restarts {
-				w.start(onNode("n1"))
+				w.deleteClaim()
 			}
-			w.wait("the first node has cleaned up", func() bool { return len(w.onDisk()) == 0 && !heldBy(w.claim(), "n1") })
-			if w.pv() != nil {
-				t.Error("a PV was stored on the node that was not selected any more")
+			again.start()
+			w.wait("the first node's volume has its PV", func() bool { return len(w.onDisk()) == 2 && w.knownVolumes() })
+			if w.count("delete volume") > 0 || w.pv().Spec.CSI.VolumeHandle != "vol-n2pvc-u1" {
+				t.Errorf("diary %q, PV %+v", w.told(), w.pv())
 			}
 		})
 	}
@@ -196,7 +193,7 @@ func TestAClaimThatGoesToAnotherNode(t *testing.T) {
 // TestANodeThatDiesAndItsClaimMoves has one node die before or after its k-th write or call, and another
 // node be selected while it is away, or when it is back.
 func TestANodeThatDiesAndItsClaimMoves(t *testing.T) {
-	const moments = 6
+	const moments = 4
 	for _, away := range []bool{false, true} {
 		for _, deleted := range []bool{false, true} {
 			for _, uncertain := range []bool{false, true} {
@@ -233,7 +230,7 @@ func move(t *testing.T, away, deleted, uncertain bool, dies death, k int) {
 	}
 	one := w.start(onNode("n1"))
 	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Annotations[annSelectedNode] = "n1" })
-	w.wait("it dies, or comes to its end in fewer steps", func() bool { return one.gone() || w.pv() != nil && len(w.claim().Finalizers) == 0 })
+	w.wait("it dies, or comes to its end in fewer steps", func() bool { return one.gone() || w.provisioned() })
 	one.stop()
 	w.mu.Lock()
 	w.each = nil
@@ -250,58 +247,24 @@ func move(t *testing.T, away, deleted, uncertain bool, dies death, k int) {
 	}
 	if deleted {
 		w.deleteClaim()
-		w.wait("the claim is gone", func() bool { return w.claim() == nil })
 	} else {
-		w.wait("the claim has its PV, and is free", func() bool { return w.pv() != nil && len(w.claim().Finalizers) == 0 })
+		w.wait("the claim has a PV", func() bool { return w.pv() != nil })
+		w.update(func(c *v1.PersistentVolumeClaim) { c.Spec.VolumeName = "pvc-u1" })
 	}
-	// A PV that is stored holds its volume; without one there must be none.
-	w.wait("no volume is left but the PV's", func() bool {
-		pv, there := w.pv(), w.onDisk()
-		if pv == nil {
-			return len(there) == 0
-		}
-		return slices.Equal(there, []string{pv.Spec.CSI.VolumeHandle})
-	})
-}
-
-// TestAClaimThatComesBackWithItsVolumeElsewhere has a node begin a volume, another store the claim's PV, and
-// the first be selected once more: its cache does not show that PV.
-func TestAClaimThatComesBackWithItsVolumeElsewhere(t *testing.T) {
-	w := newWorld(t)
-	lateClass(w)
-	one := w.start(onNode("n1"))
-	w.failing(true, class(outcome.Uncertain))
-	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Annotations[annSelectedNode] = "n1" })
-	w.wait("the volume is made", func() bool { return len(w.onDisk()) == 1 })
-	one.stop()
-	one = w.make(onNode("n1"))
-	two := w.make(onNode("n2"))
-	w.failing(false, nil)
-	w.chooseSecond()
-	two.start()
-	w.wait("the other node has stored its PV", func() bool { return w.pv() != nil })
-	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"n1"}},"spec":{"volumeName":%q}}`, annSelectedNode, w.pv().Name)
-	_, err := w.client.CoreV1().PersistentVolumeClaims("ns").Patch(t.Context(), "data", types.MergePatchType, patch, metav1.PatchOptions{})
-	w.must(err)
-	if one.start().provisioner.stored("u1") {
-		t.Error("another node's PV is taken for this node's")
-	}
-	w.wait("the first node has cleaned up", func() bool { return !heldBy(w.claim(), "n1") })
-	if there := w.onDisk(); !slices.Equal(there, []string{w.pv().Spec.CSI.VolumeHandle}) {
-		t.Errorf("on disk: %q", there)
+	w.wait("every volume has its PV", w.knownVolumes)
+	if w.count("delete volume") > 0 {
+		t.Errorf("diary %q", w.told())
 	}
 }
 
-// TestAClaimThatIsGivenBackIsLetGo has the node be full.
-func TestAClaimThatIsGivenBackIsLetGo(t *testing.T) {
+func TestAFullNodeGivesTheClaimBack(t *testing.T) {
 	w := newWorld(t)
 	lateClass(w)
 	w.failing(false, class(outcome.Exhausted))
 	w.start(onNode("n1"))
 	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Annotations[annSelectedNode] = "n1" })
-	w.wait("the claim is given back and free", func() bool {
-		claim := w.claim()
-		return w.count("create volume") > 0 && claim.Annotations[annSelectedNode] == "" && len(claim.Finalizers) == 0
+	w.wait("the claim is given back", func() bool {
+		return w.count("create volume") > 0 && w.claim().Annotations[annSelectedNode] == "" && w.settled()
 	})
 }
 
@@ -326,3 +289,5 @@ type incapable struct{}
 func (incapable) Name() string                                      { return driverName }
 func (incapable) Has(csi.ControllerServiceCapability_RPC_Type) bool { return false }
 func (incapable) Offers(csi.PluginCapability_Service_Type) bool     { return false }
+
+func now() time.Time { return time.Unix(1e9, 0) }

@@ -3,38 +3,50 @@ package provision
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	librarymetrics "sigs.k8s.io/sig-storage-lib-external-provisioner/v10/controller/metrics"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 )
 
 // metrics are the figures of provisioning: the library's own, under its names, and ours.
 type metrics struct {
-	library librarymetrics.Metrics
-	cleaned prometheus.Counter
-	own     []prometheus.Collector
+	library             librarymetrics.Metrics
+	discarded, finished prometheus.Counter
+	own                 []prometheus.Collector
 }
 
-// newMetrics returns metrics that ask inFlight and unknown when they are read.
-func newMetrics(driver string, inFlight, unknown func() int) *metrics {
+// newMetrics returns metrics that ask working and log when they are read.
+func newMetrics(driver string, working func() int, log func() inflight.Stats) *metrics {
 	labels := prometheus.Labels{"driver_name": driver}
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, ConstLabels: labels, Help: help})
+	}
+	gauge := func(name, help string, value func() float64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, ConstLabels: labels, Help: help}, value)
+	}
 	m := &metrics{
 		library: librarymetrics.New("controller"),
-		cleaned: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "csi_reclaimer_half_made_volumes_deleted_total", ConstLabels: labels,
-			Help: "Volumes deleted that never had a PV, as their claim needed none any more.",
-		}),
+		discarded: counter("csi_reclaimer_unfit_volumes_deleted_total",
+			"Volumes deleted that never had a PV, as they were not what was asked for."),
+		finished: counter("csi_reclaimer_unsettled_volumes_stored_total",
+			"Volumes whose CreateVolume was in doubt, and which got their PV later."),
 	}
 	m.own = []prometheus.Collector{
-		m.cleaned,
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "csi_reclaimer_provisions_in_flight", ConstLabels: labels,
-			Help: "Claims whose provisioning is being worked on at this moment.",
-		}, func() float64 { return float64(inFlight()) }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "csi_reclaimer_provisioning_outcome_unknown", ConstLabels: labels,
-			Help: "Claims that are held, as it cannot be found out whether a volume was made for them.",
-		}, func() float64 { return float64(unknown()) }),
+		m.discarded, m.finished,
+		gauge("csi_reclaimer_provisions_in_progress", "Claims whose provisioning is being worked on at this moment.",
+			func() float64 { return float64(working()) }),
+		gauge("csi_reclaimer_in_flight_entries", "Volumes in the in-flight log: CreateVolume may have been called, and the outcome is not settled.",
+			func() float64 { return float64(log().Open) }),
+		gauge("csi_reclaimer_in_flight_oldest_seconds", "Age of the oldest entry of the in-flight log, 0 for none.",
+			func() float64 {
+				if oldest := log().Oldest; !oldest.IsZero() {
+					return time.Since(oldest).Seconds()
+				}
+				return 0
+			}),
 	}
 	return m
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -17,7 +18,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v10/util"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
@@ -35,11 +38,13 @@ type watches struct {
 	// own is volumes where nobody else keeps them up to date, and else nil.
 	own     *ownVolumes
 	classes cache.SharedIndexInformer
+	// finishOnly: claims and classes are not watched. The entries of the in-flight log have all that is needed.
+	finishOnly bool
 }
 
 // newWatches returns caches that are not running. core and client reach the same API server.
 func newWatches(core rest.Interface, client kubernetes.Interface, driver string, cfg Config) (watches, error) {
-	w := watches{claims: newClaims(core), volumes: cfg.Volumes}
+	w := watches{claims: newClaims(core), volumes: cfg.Volumes, finishOnly: cfg.FinishOnly}
 	if w.volumes == nil {
 		w.own = newOwnVolumes(core, driver, cfg.node())
 		w.volumes = w.own
@@ -76,8 +81,10 @@ func dropManagedFields(object any) (any, error) {
 // watch keeps the caches up to date until ctx ends.
 func (w watches) watch(ctx context.Context) {
 	var all sync.WaitGroup
-	all.Go(func() { w.claims.watch(ctx) })
-	all.Go(func() { w.classes.RunWithContext(ctx) })
+	if !w.finishOnly {
+		all.Go(func() { w.claims.watch(ctx) })
+		all.Go(func() { w.classes.RunWithContext(ctx) })
+	}
 	if w.own != nil {
 		all.Go(func() { w.own.watch(ctx) })
 	}
@@ -85,7 +92,7 @@ func (w watches) watch(ctx context.Context) {
 }
 
 func (w watches) synced() bool {
-	return w.claims.Synced() && w.volumes.Synced() && w.classes.HasSynced()
+	return w.volumes.Synced() && (w.finishOnly || w.claims.Synced() && w.classes.HasSynced())
 }
 
 // classOf returns the claim's StorageClass, nil if it is not there.
@@ -110,85 +117,154 @@ func (p *Provisioner) ours(claim *v1.PersistentVolumeClaim) bool {
 	return class != nil && slices.Contains(p.names, class.Provisioner)
 }
 
+// nameOf returns the name of a claim's volume and PersistentVolume.
+func (p *Provisioner) nameOf(claim types.UID) string {
+	if name, begun := p.tracker.volumeOf(claim); begun {
+		return name
+	}
+	return p.orders.PVName(claim)
+}
+
 // claimOf returns what is read of a claim.
-func (p *Provisioner) claimOf(claim *v1.PersistentVolumeClaim) Claim {
-	name := p.orders.PVName(claim.UID)
-	pv, shown := p.volumes.Get(name)
-	return Claim{
+func (p *Provisioner) claimOf(claim *v1.PersistentVolumeClaim) provisioning.Claim {
+	return provisioning.Claim{
 		Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID, ResourceVersion: claim.ResourceVersion,
-		Ours:      p.ours(claim) || shown && pv.Claim.UID == claim.UID && pv.Driver == p.names[0],
-		Protected: slices.Contains(claim.Finalizers, p.cfg.finalizer()), At: p.at(claim),
-		Terminating: claim.DeletionTimestamp != nil, VolumeName: claim.Spec.VolumeName, PVName: name,
+		Ours: p.ours(claim), Finalizer: slices.Contains(claim.Finalizers, p.cfg.legacyFinalizer()),
+		Node: p.at(claim), SelectedNode: claim.Annotations[annSelectedNode],
+		Terminating: claim.DeletionTimestamp != nil, VolumeName: claim.Spec.VolumeName, PVName: p.nameOf(claim.UID),
 	}
 }
 
-// look adds to a run's facts what the caches and this process's memory show now. What was read
-// live in the run stays, unless the cache knows better.
-func (w *run) look() {
-	s, it := &w.facts, w.life
-	gone := w.lookForClaim()
-	s.Claim = w.claimOf(w.claim)
-	s.Claim.Gone = gone
-	if it.letGo != "" && kube.Newer(it.letGo, s.Claim.ResourceVersion) {
-		// The cache does not show yet that the finalizer is off.
-		s.Claim.Protected = false
-	}
-	s.Protects, s.Wanted = w.protects, w.wanted != nil
-	s.ClassGone = w.classOf(w.claim) == nil
-	s.Volume, s.Handle, s.Tried, s.Failed, s.Unfit = it.volume, it.handle, it.tried, it.failed, it.unfit
-	if it.order != nil && w.wanted == nil {
-		s.Ordered = true
-	}
-	s.Shared = it.handle != "" && w.volumes.Shared(it.handle, s.Claim.PVName)
-	s.NameInHand = !s.Claim.namedAlone() && !w.hands.take(s.Claim.PVName, s.Claim.UID)
-	w.lookForPV()
-}
-
-// lookForClaim brings the run's claim up to date and tells whether it is gone. Its last state is what was
-// seen last of all, not what the run began with: it may have been bound, and its PV deleted, since.
-func (w *run) lookForClaim() (gone bool) {
-	k := keyOf(w.claim)
-	if now := w.claims.of(k); now != nil {
-		w.claim = now
-		return false
-	}
-	last, told := w.ended.Load(k)
-	if claim, ok := last.(*v1.PersistentVolumeClaim); ok {
-		w.claim = claim
-	}
-	// The cache drops a claim a moment before it tells of its end. Until then it is there as far as the
-	// run knows; of one for which nothing was begun nobody is told.
-	return told || !w.life.tried
-}
-
-// lookForPV adds what the cache shows of the claim's PV. A PV that it does not show may be there:
-// StorePV finds it, or a live read.
-func (w *run) lookForPV() {
-	s := &w.facts
-	pv, shown := w.volumes.Get(s.Claim.PVName)
-	if stored := w.shelf.get(s.Claim.PVName); !shown && stored != nil {
-		// Two claims may have one name for their PVs.
-		pv, shown = reclaim.PVAt(w.cfg.node(), stored), true
-	}
-	state := PVUnknown
-	if shown {
-		state = stateOf(pv, s.Claim, w.names[0])
+// observe gathers what the caches, the in-flight log and this process's memory show now. What was read live in
+// the run stays, unless the cache shows a PersistentVolume.
+func (w *run) observe() {
+	f, t := &w.facts, w.track
+	f.MayAct = w.mayAct()
+	entry, state := w.log.Get(w.name)
+	w.observeClaim(entry, state)
+	if f.Log != provisioning.LogFull {
+		f.Log = logOf(entry, state, w.claimKey)
 	}
 	switch {
-	case w.life.stored != nil || state == PVStored:
-		s.PV = PVStored
-	case s.PVRead.IsZero() && shown:
-		s.PV, s.PVHandle = state, pv.Handle
+	case state != inflight.Open:
+		t.record = provisioning.Record{}
+	case t.record.Count == 0:
+		t.entry, t.record = entry, inherited(entry, w.cfg.Clock.Now())
+	}
+	f.Record = t.record
+	f.First, f.Wanted, f.Composed = w.first(), w.wanted != nil, w.order != nil
+	f.Shared = t.record.Handle != "" && w.volumes.Shared(t.record.Handle, w.name)
+	w.observePV()
+}
+
+// logOf returns what the log's state is to the work on a claim.
+func logOf(entry inflight.Entry, state inflight.State, claim key) provisioning.Log {
+	switch state {
+	case inflight.Absent, inflight.Removing: // what is being removed is settled, and may be replaced
+		return provisioning.LogAbsent
+	case inflight.Open:
+		if entry.Claim.UID != claim.uid {
+			return provisioning.LogOthers
+		}
+		return provisioning.LogOpen
+	case inflight.Adding:
+		return provisioning.LogChanging
+	case inflight.Unreadable:
+		return provisioning.LogUnreadable
+	case inflight.Unknown:
+	}
+	return provisioning.LogUnknown
+}
+
+// inherited returns the record of an entry that another process has added, or of which this one does not know whether
+// it was added.
+func inherited(entry inflight.Entry, now time.Time) provisioning.Record {
+	var requests []provisioning.Request
+	for _, request := range entry.Requests {
+		requests = append(requests, requestOf(request))
+	}
+	record := provisioning.Inherited(entry.Claim.UID, requests, now)
+	record.Discarding, record.Adopted = entry.Discarding, entry.Adopted
+	return record
+}
+
+// clockSkew is by how much the clocks of several API servers may differ, with the second to which they tell times.
+const clockSkew = 5 * time.Second
+
+// first tells whether no entry was ever closed for the run's claim: this process has closed none, and the claim was
+// created after it took over.
+func (w *run) first() bool {
+	began := w.log.TakenOver()
+	return w.claim != nil && !began.IsZero() && w.claim.CreationTimestamp.After(began.Add(clockSkew)) && !w.tracker.wasClosed(w.claim.UID)
+}
+
+func requestOf(request Order) provisioning.Request {
+	return provisioning.Request{Node: request.Node, MayReschedule: request.MayReschedule}
+}
+
+// observeClaim brings the run's claim up to date. One that the cache has lost is gone. Where claims are not watched
+// only what the entry says is known.
+func (w *run) observeClaim(entry inflight.Entry, state inflight.State) {
+	if w.claimKey.uid == "" && state == inflight.Open {
+		w.claimKey = key{entry.Claim.Namespace, entry.Claim.Name, entry.Claim.UID}
+	}
+	k := w.claimKey
+	c := provisioning.Claim{Namespace: k.namespace, Name: k.name, UID: k.uid, PVName: w.name}
+	if k.uid != "" && !w.cfg.FinishOnly {
+		if w.claim = w.claims.of(k); w.claim != nil {
+			c = w.claimOf(w.claim)
+			c.PVName = w.name
+		} else {
+			c.Gone = true
+		}
+	}
+	// What was read live counts until the cache shows something newer.
+	live := w.facts.Claim
+	if !live.Fresh(w.cfg.Clock.Now()) || live.UID != c.UID || c.Gone && !live.Gone || kube.Newer(c.ResourceVersion, live.ResourceVersion) {
+		w.facts.Claim = c
 	}
 }
 
-// stored tells whether the PV of a claim is there: in the cache, or stored a moment ago.
-func (p *Provisioner) stored(claim types.UID) bool {
-	name, c := p.orders.PVName(claim), Claim{UID: claim}
-	if pv := p.shelf.get(name); pv != nil && stateOf(reclaim.PVAt(p.cfg.node(), pv), c, p.names[0]) == PVStored {
-		return true
+// observePV adds what the cache shows of the PersistentVolume, where no live read counts. One that it does not show may
+// exist: StorePV finds it, or a live read.
+func (w *run) observePV() {
+	f, now := &w.facts, w.cfg.Clock.Now()
+	if pv, shown := w.shown(w.name); shown && !f.PV.Fresh(now) {
+		f.PV = w.pvOf(pv, time.Time{})
 	}
-	// One that is another claim's, or is being deleted, is told by Provision.
-	pv, shown := p.volumes.Get(name)
-	return shown && stateOf(pv, c, p.names[0]) == PVStored
+	if w.cfg.Local == nil {
+		return
+	}
+	if pv, shown := w.shown(inflight.ApartName(w.name, w.cfg.Local.Node.Name)); shown && !f.Apart.Fresh(now) {
+		f.Apart = w.pvOf(pv, time.Time{})
+	}
 }
+
+// shown returns a PersistentVolume that the cache shows, or that was stored a moment ago.
+func (p *Provisioner) shown(name string) (reclaim.PV, bool) {
+	pv, shown := p.volumes.Get(name)
+	if assumed := p.assumed.get(name); !shown && assumed != nil {
+		return reclaim.PVAt(p.cfg.node(), assumed), true
+	}
+	return pv, shown
+}
+
+// pvOf returns what a PersistentVolume is to the run's claim. One of which the driver cannot be told may be the
+// driver's.
+func (w *run) pvOf(pv reclaim.PV, read time.Time) provisioning.PV {
+	return provisioning.PV{
+		Known: true, Exists: true, Read: read, OfClaim: pv.Claim.UID == w.claimKey.uid,
+		OfDriver: pv.Driver == "" || pv.Driver == w.names[0], Handle: pv.Handle,
+		Terminating: pv.Terminating, Elsewhere: pv.Reach == reclaim.ReachElsewhere,
+	}
+}
+
+// stored tells whether the PersistentVolume of a claim exists: in the cache, or stored a moment ago.
+func (p *Provisioner) stored(claim types.UID) bool {
+	pv, shown := p.shown(p.nameOf(claim))
+	return shown && pv.Claim.UID == claim && (pv.Driver == "" || pv.Driver == p.names[0]) && !pv.Terminating &&
+		pv.Reach != reclaim.ReachElsewhere
+}
+
+// mayAct tells whether this process holds its lease, by its own clock.
+func (p *Provisioner) mayAct() bool { return p.cfg.Lease == nil || p.cfg.Lease.Left() > 0 }

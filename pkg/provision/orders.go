@@ -2,12 +2,14 @@ package provision
 
 import (
 	"context"
+	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
@@ -18,33 +20,14 @@ type Want struct {
 	Class *storagev1.StorageClass
 	// Node is the node that the scheduler has selected, nil if none was, or nobody has read it.
 	Node *v1.Node
-	// Begun: the volume may have been asked for before.
+	// Begun: an earlier version may have called CreateVolume. Then a source that is terminating is as good as any.
 	Begun bool
-	// CleanUp: the volume is looked for again only to be deleted. It is needed nowhere then.
+	// CleanUp: as Begun, and the claim can never use the volume: it may be anywhere.
 	CleanUp bool
 }
 
-// Order is what the driver is asked for, and what becomes of its answer.
-type Order struct {
-	// Request is complete but for the secrets. It is not changed.
-	Request *csi.CreateVolumeRequest
-	// Secret names the Secret that goes with CreateVolume and DeleteVolume, nil for none.
-	Secret *v1.SecretReference
-	// CloneOf is the claim whose volume is read while this one is made, nil for none.
-	CloneOf *SourceClaim
-	// MayReschedule: where the driver has no room, another node may do.
-	MayReschedule bool
-	// PV makes the PV of the volume that the driver made: named as Orders has it, naming the driver's volume,
-	// with its claimRef (UID included), and with the finalizer that package reclaim puts on. An error means that the
-	// volume is not what was asked for, and is to be deleted.
-	PV func(*csi.Volume) (*v1.PersistentVolume, error)
-}
-
-// SourceClaim is a claim that is cloned.
-type SourceClaim struct {
-	Namespace, Name string
-	UID             types.UID
-}
+// Order is a CreateVolume request, and what becomes of its answer. It is what the in-flight log holds.
+type Order = inflight.Request
 
 // Orders settles what a driver is asked for. Implementations are safe for concurrent use.
 type Orders interface {
@@ -54,6 +37,16 @@ type Orders interface {
 	// whenever it is asked. An error says what is wrong with claim or class, or could not be read;
 	// an *order.Error among its causes says what helps.
 	Compose(ctx context.Context, want Want) (*Order, error)
+	// PV returns the PersistentVolume of the volume that the driver made for an order, which may have been read
+	// from the in-flight log. An error means that the volume is not what was asked for: it gets no
+	// PersistentVolume and is deleted.
+	PV(o Order, made *csi.Volume) (*v1.PersistentVolume, error)
+}
+
+// Qualifier is an Orders that can tell from claim and class alone that others provision a claim.
+type Qualifier interface {
+	// Ignores returns an *order.Error where others provision the claim, such as a volume populator, and else nil.
+	Ignores(claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass) error
 }
 
 // Watcher is an Orders with watch caches of its own. A Provisioner keeps them up to date, and begins
@@ -72,4 +65,30 @@ type Watcher interface {
 type Driver interface {
 	CreateVolume(ctx context.Context, request *csi.CreateVolumeRequest, secrets map[string]string) (*csi.Volume, error)
 	DeleteVolume(ctx context.Context, handle string, secrets map[string]string) error
+}
+
+// Log is the in-flight log; *inflight.Log is one.
+type Log interface {
+	// TakeOver reads the log, and keeps every earlier process from writing to it.
+	TakeOver(ctx context.Context) error
+	// TakenOver returns when that was, by the API server's clock to the second; zero if it is not known.
+	TakenOver() time.Time
+	// Run writes until ctx ends. It returns an error when a later process has taken over.
+	Run(ctx context.Context) error
+	// Get returns what the log has under a volume's name.
+	Get(volume string) (inflight.Entry, inflight.State)
+	// State returns the state of a volume's entry alone.
+	State(volume string) inflight.State
+	// Stats returns figures.
+	Stats() inflight.Stats
+	// Entries returns all entries that are stored.
+	Entries() []inflight.Entry
+	// Put stores an entry, and returns nil when that is confirmed.
+	Put(ctx context.Context, entry inflight.Entry) error
+	// Remove removes an entry some time later.
+	Remove(volume string)
+	// Confirm reads the log live and returns nil if the entry is still stored by this process.
+	Confirm(ctx context.Context, volume string) error
+	// Follow has removed called whenever a removal is confirmed. removed does not block.
+	Follow(removed func(volume string))
 }

@@ -3,8 +3,6 @@ package provision
 import (
 	"context"
 
-	"k8s.io/klog/v2"
-
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
@@ -16,27 +14,26 @@ func (p *Provisioner) Rights() []reclaim.Right {
 	core := func(resource, verb, without string) reclaim.Right {
 		return reclaim.Right{Resource: resource, Verb: verb, Without: without}
 	}
+	volumes := []reclaim.Right{
+		core("persistentvolumes", "list", "no claim gets a volume"),
+		core("persistentvolumes", "watch", "no claim gets a volume"),
+		core("persistentvolumes", "get", "a volume whose PV was created and not confirmed stays unsettled"),
+		core("persistentvolumes", "create", "no claim gets a volume, and no volume that is in flight its PV"),
+	}
+	if p.cfg.FinishOnly {
+		return volumes
+	}
 	const nothing, classless = "no claim gets a volume", "no claim gets a volume, for nobody knows its class"
-	hold := "a crash while a volume is made can leave it behind, and no claim is cloned; after it is granted, restart csi-reclaimer"
-	if p.cfg.NoFinalizer {
-		hold = "no claim is cloned, for nobody could keep the source"
-	}
-	look := "what was begun for a claim that is deleted is not cleaned up, and the claim stays"
-	if p.cfg.Local != nil {
-		look = nothing
-	}
 	rights := []reclaim.Right{
 		core("persistentvolumeclaims", "list", nothing),
 		core("persistentvolumeclaims", "watch", nothing),
-		core("persistentvolumeclaims", "patch", hold),
+		core("persistentvolumeclaims", "get", "a claim whose volume was asked for before, or that was there before this process led, gets no volume"),
+		core("persistentvolumeclaims", "patch", "no claim is cloned, for its source cannot be protected; the finalizer of earlier versions stays on claims"),
 		core("persistentvolumeclaims", "update", "a claim is not given another node where the selected one cannot have its volume"),
-		core("persistentvolumes", "list", nothing),
-		core("persistentvolumes", "watch", nothing),
-		core("persistentvolumes", "get", look),
-		core("persistentvolumes", "create", nothing),
 		{Group: storage, Resource: "storageclasses", Verb: "list", Without: classless},
 		{Group: storage, Resource: "storageclasses", Verb: "watch", Without: classless},
 	}
+	rights = append(rights, volumes...)
 	if p.cfg.Local == nil { // a node knows itself
 		rights = append(rights, core("nodes", "get", "no claim gets a volume for which a node was selected"))
 	}
@@ -52,18 +49,4 @@ func (p *Provisioner) Rights() []reclaim.Right {
 // Missing returns those of the rights that the API server does not grant; see [reclaim.Missing].
 func (p *Provisioner) Missing(ctx context.Context) ([]reclaim.Right, error) {
 	return reclaim.Missing(ctx, p.client.AuthorizationV1(), p.Rights())
-}
-
-// mayProtect tells whether claims get our finalizer. Where it is not allowed, as in the rules of the
-// stock provisioner, volumes are made as that makes them. Where that cannot be found out claims are
-// protected, or wait.
-func (p *Provisioner) mayProtect(ctx context.Context) bool {
-	if p.cfg.NoFinalizer {
-		return false
-	}
-	lacks, err := reclaim.Missing(ctx, p.client.AuthorizationV1(), []reclaim.Right{{Resource: "persistentvolumeclaims", Verb: "patch"}})
-	if err == nil && len(lacks) > 0 {
-		klog.FromContext(ctx).Info("Claims may not be patched: volumes are made without the finalizer that keeps a crash from leaving one behind", "finalizer", p.cfg.finalizer())
-	}
-	return err != nil || len(lacks) == 0
 }

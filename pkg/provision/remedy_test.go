@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
 )
 
@@ -54,13 +55,6 @@ func nodeless(f *order.Facts) {
 	f.Claim.Annotations[annSelectedNode] = "gone"
 }
 
-func sourceless(f *order.Facts) {
-	f.Driver.Controller[csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT] = true
-	group := "snapshot.storage.k8s.io"
-	f.Claim.Spec.DataSource = &v1.TypedLocalObjectReference{APIGroup: &group, Kind: "VolumeSnapshot", Name: "gone"}
-	f.CleanUp = true
-}
-
 // refusing has orders refused with an error while it says so, and counts how often.
 func (w *world) refusing(err error) (refused *atomic.Int64, end func()) {
 	refused, over := &atomic.Int64{}, &atomic.Bool{}
@@ -74,39 +68,17 @@ func (w *world) refusing(err error) (refused *atomic.Int64, end func()) {
 	return refused, func() { over.Store(true) }
 }
 
-func TestAClaimThatCannotBeOrderedIsNeverHeld(t *testing.T) {
+func TestAClaimThatCannotBeOrderedOpensNoEntry(t *testing.T) {
 	w := newWorld(t)
 	refused, end := w.refusing(refusal(t, invalid, order.RemedyChange))
 	w.start(Config{})
 	w.makeClaim()
 	w.wait("it was refused again and again", func() bool { return refused.Load() > 5 })
-	if len(w.told()) > 0 || held(w.claim()) {
+	if len(w.told()) > 0 {
 		t.Errorf("diary: %q", w.told())
 	}
 	end()
 	w.wait("it is provisioned", w.provisioned)
-}
-
-func TestTheSourceIsGoneAfterARestart(t *testing.T) {
-	w := newWorld(t)
-	first := w.madeUnseen()
-	first.stop()
-	w.failing(false, nil)
-	_, back := w.refusing(refusal(t, sourceless, order.RemedyWait))
-	events := record.NewFakeRecorder(100)
-	w.deleteClaim()
-	w.start(Config{Events: events})
-	if told, want := <-events.Events, "Warning "+string(ReasonOutcomeUnknown)+" "+ReasonOutcomeUnknown.Sentence(); !strings.HasPrefix(told, want) || !strings.Contains(told, "VolumeSnapshot \"ns/gone\"") {
-		t.Errorf("told %q, want %q and the name of the source", told, want)
-	}
-	if !held(w.claim()) {
-		t.Error("the claim was let go while its volume is left")
-	}
-	back()
-	w.wait("it is gone", w.gone)
-	if left := w.onDisk(); len(left) > 0 {
-		t.Errorf("LEAK: %v", left)
-	}
 }
 
 func TestAClaimThatOthersProvisionIsLeftAlone(t *testing.T) {
@@ -120,6 +92,34 @@ func TestAClaimThatOthersProvisionIsLeftAlone(t *testing.T) {
 	w.wait("it is gone", w.gone)
 	if len(w.told()) > 0 || len(events.Events) > 0 {
 		t.Errorf("diary: %q, %d events", w.told(), len(events.Events))
+	}
+}
+
+// TestAClaimForAPopulatorSaysSoOnce: its owner gets one Event, however often the claim changes.
+func TestAClaimForAPopulatorSaysSoOnce(t *testing.T) {
+	w := newWorld(t)
+	populated := refusal(t, func(f *order.Facts) {
+		group := "example.com"
+		f.Claim.Spec.DataSourceRef = &v1.TypedObjectReference{APIGroup: &group, Kind: "Backup", Name: "monday"}
+	}, order.RemedyIgnore)
+	refused, _ := w.refusing(populated)
+	events := record.NewFakeRecorder(100)
+	w.start(Config{Events: events})
+	w.makeClaim()
+	w.wait("it was looked at", func() bool { return refused.Load() > 0 })
+	before := refused.Load()
+	claim := w.claim()
+	claim.Labels = map[string]string{"changed": "true"}
+	_, err := w.client.CoreV1().PersistentVolumeClaims(claim.Namespace).Update(t.Context(), claim, metav1.UpdateOptions{})
+	w.must(err)
+	w.wait("it was looked at again", func() bool { return refused.Load() > before })
+	w.deleteClaim()
+	w.wait("it is gone", w.gone)
+	if told := <-events.Events; !strings.HasPrefix(told, "Normal "+string(provisioning.ReasonLeftToPopulator)) || !strings.Contains(told, `Backup "monday"`) {
+		t.Errorf("told %q", told)
+	}
+	if len(w.told()) > 0 || len(events.Events) > 0 {
+		t.Errorf("diary: %q, %d more events", w.told(), len(events.Events))
 	}
 }
 
@@ -139,27 +139,6 @@ func TestANodeThatCannotHaveTheVolumeIsGivenBack(t *testing.T) {
 	}
 }
 
-func TestANodeIsKeptWhileAVolumeMayBeBeingMadeForIt(t *testing.T) {
-	w := newWorld(t)
-	_, err := w.client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "unfit"}}, metav1.CreateOptions{})
-	w.must(err)
-	w.failing(true, class(outcome.Uncertain))
-	unfit := refusal(t, nodeless, order.RemedyReschedule)
-	var tries atomic.Int64
-	w.orders.refuse = func(Want) error {
-		if tries.Add(1) > 2 { // before the claim is held, and before the driver is asked
-			return unfit
-		}
-		return nil
-	}
-	w.start(Config{})
-	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Annotations[annSelectedNode] = "unfit" })
-	w.wait("the node turned out to be unfit, twice", func() bool { return tries.Load() > 4 })
-	if _, selected := w.claim().Annotations[annSelectedNode]; !selected || len(w.onDisk()) != 1 {
-		t.Errorf("selected %v, volumes %v", selected, w.onDisk())
-	}
-}
-
 func TestAVolumeThatIsNotWhatWasOrderedIsDeleted(t *testing.T) {
 	w := newWorld(t)
 	var good atomic.Bool
@@ -171,7 +150,7 @@ func TestAVolumeThatIsNotWhatWasOrderedIsDeleted(t *testing.T) {
 	}
 	w.start(Config{})
 	w.makeClaim()
-	w.wait("what was made is deleted, and the claim free", func() bool { return w.count("delete volume") > 0 && w.count("let go") > 0 })
+	w.wait("what was made is deleted, and nothing in flight", func() bool { return w.count("delete volume") > 0 && w.count("close entry") > 0 })
 	good.Store(true)
 	w.wait("it is provisioned", w.provisioned)
 	if len(w.onDisk()) != 1 {
@@ -188,7 +167,7 @@ func TestTwoClaimsWithOneName(t *testing.T) {
 	w.wait("the first is provisioned", w.provisioned)
 	second := func(c *v1.PersistentVolumeClaim) { c.Name, c.UID = "second", "u1-second" }
 	w.makeClaim(second)
-	for told := ""; told != "Warning "+string(ReasonNameTaken)+" "+ReasonNameTaken.Sentence(); {
+	for told := ""; told != "Warning "+string(provisioning.ReasonNameTaken)+" "+provisioning.ReasonNameTaken.Sentence(); {
 		told = <-events.Events
 	}
 	w.must(w.client.CoreV1().PersistentVolumeClaims("ns").Delete(t.Context(), "second", metav1.DeleteOptions{}))
@@ -213,7 +192,7 @@ func TestTwoClaimsWithOneNameAtOnce(t *testing.T) {
 		w.wait("the driver was asked", func() bool { return w.count("create volume") > 0 })
 		w.must(w.client.CoreV1().PersistentVolumeClaims("ns").Delete(t.Context(), "second", metav1.DeleteOptions{}))
 		w.wait("one of them has the PV", func() bool { return w.pv() != nil })
-		w.wait("nobody holds a name", func() bool { return !held(w.claim()) || w.pv().Spec.ClaimRef.Name == "second" })
+		w.wait("nothing is in flight", w.settled)
 		if len(w.onDisk()) != 1 {
 			t.Fatalf("WRONG DELETE: volumes %v, diary %q", w.onDisk(), w.told())
 		}
@@ -244,24 +223,13 @@ func TestAClaimStaysWhileItIsCloned(t *testing.T) {
 		t.Error("the source was let go while it is cloned")
 	}
 	w.failing(false, nil)
-	w.wait("the clone is provisioned", w.provisioned)
+	w.wait("the clone has its PV", func() bool { return w.pv() != nil })
+	w.update(func(c *v1.PersistentVolumeClaim) { c.Spec.VolumeName = "pvc-u1" })
 	w.wait("the source is gone", func() bool {
 		_, err := claims.Get(t.Context(), "source", metav1.GetOptions{})
 		return err != nil
 	})
 	if w.count("hold source") != 1 {
 		t.Errorf("the source was held %d times", w.count("hold source"))
-	}
-}
-
-func TestWithoutTheRightToPatchClaimsVolumesAreMadeAsBefore(t *testing.T) {
-	w := newWorld(t)
-	w.mayNotPatch = true
-	p := w.start(Config{})
-	w.makeClaim()
-	w.wait("it is provisioned", w.provisioned)
-	p.stop()
-	if want := []string{"create volume", "create PV"}; !slices.Equal(w.told(), want) {
-		t.Errorf("diary: %q\nwant:  %q", w.told(), want)
 	}
 }

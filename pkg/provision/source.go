@@ -3,97 +3,247 @@ package provision
 import (
 	"context"
 	"errors"
+	"hash/maphash"
 	"slices"
-	"strings"
+	"sync"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/loop"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
 )
 
-// CloningFinalizer keeps a claim while its volume is cloned. It is the stock provisioner's.
+// CloningFinalizer keeps a claim while its volume is cloned. It is the stock provisioner's. A
+// VolumeSnapshot has order.SnapshotFinalizer for the same purpose.
 const CloningFinalizer = "provisioner.storage.kubernetes.io/cloning-protection"
 
-// sourceOf returns the claim that this one is a clone of. found is false for none.
-func sourceOf(claim *v1.PersistentVolumeClaim) (source types.NamespacedName, found bool) {
-	kind, group, name := "", (*string)(nil), ""
-	switch {
-	case claim.Spec.DataSource != nil:
-		kind, group, name = claim.Spec.DataSource.Kind, claim.Spec.DataSource.APIGroup, claim.Spec.DataSource.Name
-	case claim.Spec.DataSourceRef != nil:
-		kind, group, name = claim.Spec.DataSourceRef.Kind, claim.Spec.DataSourceRef.APIGroup, claim.Spec.DataSourceRef.Name
-	}
-	found = kind == "PersistentVolumeClaim" && (group == nil || *group == "")
-	return types.NamespacedName{Namespace: claim.Namespace, Name: name}, found
+// SnapshotProtector changes and finds the finalizer that keeps VolumeSnapshots while volumes are restored from
+// them; snapshots.Reader is one. It is safe for concurrent use.
+type SnapshotProtector interface {
+	// AddFinalizer adds order.SnapshotFinalizer to the snapshot with this name and UID.
+	AddFinalizer(ctx context.Context, name types.NamespacedName, uid types.UID) error
+	// RemoveFinalizer removes it; that it is not there, or the snapshot is gone, is no error.
+	RemoveFinalizer(ctx context.Context, name types.NamespacedName, uid types.UID) error
+	// EachProtected calls visit for every snapshot that has it. Of these only name, UID and deletion are filled in.
+	EachProtected(ctx context.Context, visit func(order.Snapshot)) error
+	// Read reads one live, with its content; nil if it does not exist.
+	Read(ctx context.Context, name types.NamespacedName) (*order.Snapshot, error)
 }
+
+// protectedSources are the sources that this process protects. It is safe for concurrent use.
+type protectedSources struct {
+	// turns keep protection of one source from being added and removed at once.
+	turns [64]sync.Mutex
+	seed  maphash.Seed
+
+	mu sync.Mutex
+	// snapshots are those whose finalizer this process has added, or found, and not removed, by name. Only
+	// these are looked at when a claim that names one changes: each look is a read of the API server.
+	snapshots map[order.SourceRef]types.UID
+}
+
+func newProtectedSources() *protectedSources {
+	return &protectedSources{seed: maphash.MakeSeed(), snapshots: map[order.SourceRef]types.UID{}}
+}
+
+// turn waits until nobody else adds or removes the source's protection, and has others wait until end is called.
+func (s *protectedSources) turn(of order.SourceRef) (end func()) {
+	turn := s.turnOf(of)
+	turn.Lock()
+	return turn.Unlock
+}
+
+func (s *protectedSources) turnOf(of order.SourceRef) *sync.Mutex {
+	of.UID = ""
+	return &s.turns[maphash.Comparable(s.seed, of)%uint64(len(s.turns))]
+}
+
+func (s *protectedSources) snapshot(name order.SourceRef) (uid types.UID, found bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	uid, found = s.snapshots[name]
+	return uid, found
+}
+
+func (s *protectedSources) add(of order.SourceRef) {
+	uid := of.UID
+	of.UID = ""
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.snapshots[of] = uid
+}
+
+func (s *protectedSources) remove(of order.SourceRef) {
+	of.UID = ""
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.snapshots, of)
+}
+
+// keyOfSource returns the name under which a claim is known in the cache.
+func keyOfSource(of order.SourceRef) string { return of.Namespace + "/" + of.Name }
 
 // freesSource tells whether a claim is a source that is being deleted, and may have to be let go.
 func freesSource(claim *v1.PersistentVolumeClaim) bool {
 	return claim.DeletionTimestamp != nil && slices.Contains(claim.Finalizers, CloningFinalizer)
 }
 
-// cloneChanged wakes what lets sources go: a source that is being deleted, or the end of a clone.
+// cloneChanged wakes what lets sources go: a source that is being deleted, or the end of a volume
+// that was made from one.
 func (p *Provisioner) cloneChanged(claim *v1.PersistentVolumeClaim) {
 	if freesSource(claim) {
-		p.sources.Add(types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name})
+		p.sources.Add(order.SourceRef{Kind: order.SourceClaim, Namespace: claim.Namespace, Name: claim.Name})
 	}
-	if source, found := sourceOf(claim); found {
-		p.sources.Add(source)
+	p.wakeSource(order.SourceOf(claim))
+}
+
+// wakeSource has a source looked at, which may not be in use any more.
+func (p *Provisioner) wakeSource(of order.SourceRef) {
+	of.UID = ""
+	switch of.Kind {
+	case order.SourceClaim:
+		p.sources.Add(of)
+	case order.SourceSnapshot:
+		if _, found := p.protected.snapshot(of); found {
+			p.sources.Add(of)
+		}
+	case order.SourceNone:
 	}
 }
 
-// freeSource lets a source go that is being deleted, once no clone of it is being made. One that is
-// not being deleted keeps the finalizer, so that no clone that begins can be overtaken: the API
-// server puts none on what is being deleted.
-func (p *Provisioner) freeSource(ctx context.Context, name types.NamespacedName) loop.Next {
-	source, found := p.claims.Get(name.String())
-	if !found || p.at(source) == AtElsewhere || !freesSource(source) || p.cloned(name) {
-		return loop.Next{}
-	}
+// freeSource ends the protection of a source, once no volume is being made from it.
+func (p *Provisioner) freeSource(ctx context.Context, of order.SourceRef) loop.Next {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
-	err := p.cluster.freeSource(ctx, SourceClaim{name.Namespace, name.Name, source.UID})
-	if err != nil && !errors.Is(err, kube.ErrGone) {
-		klog.FromContext(ctx).Info("A claim that was cloned could not be let go; it is tried again", "claim", name, "err", err)
+	free := p.freeClaim
+	if of.Kind == order.SourceSnapshot {
+		free = p.freeSnapshot
+	}
+	if err := free(ctx, of); err != nil && !errors.Is(err, kube.ErrGone) {
+		klog.FromContext(ctx).Info("The finalizer of a source that volumes were made from could not be removed; it is tried again",
+			"kind", of.Kind, "source", klog.KRef(of.Namespace, of.Name), "err", err)
 		return p.usual()
 	}
 	return loop.Next{}
 }
 
-// cloned tells whether a clone of the claim may be being made. A clone is held from before it is
-// begun; of those that others make, and where nothing is held, any that has no volume counts.
-func (p *Provisioner) cloned(source types.NamespacedName) bool {
-	cloned := false
-	p.claims.Each(func(claim *v1.PersistentVolumeClaim) {
-		of, found := sourceOf(claim)
-		if cloned || !found || of != source || claim.Spec.VolumeName != "" {
-			return
+// freeClaim lets a claim go that is being deleted. One that is not being deleted keeps the finalizer, so
+// that no clone that begins can be overtaken: the API server puts none on what is being deleted.
+func (p *Provisioner) freeClaim(ctx context.Context, of order.SourceRef) error {
+	source, found := p.claims.Get(keyOfSource(of))
+	if !found || p.at(source) == provisioning.NodeElsewhere || !freesSource(source) {
+		return nil
+	}
+	of.UID = source.UID
+	_, err := p.IfUnused(ctx, of, func(ctx context.Context) error { return p.cluster.freeSource(ctx, of) })
+	return err
+}
+
+// freeSnapshot removes the finalizer of a snapshot that this process has protected, whether it is being
+// deleted or not: nobody would remove it after this program is gone, and the snapshot could not be deleted.
+func (p *Provisioner) freeSnapshot(ctx context.Context, of order.SourceRef) error {
+	uid, found := p.protected.snapshot(of)
+	if !found {
+		return nil
+	}
+	of.UID = uid
+	_, err := p.IfUnused(ctx, of, func(ctx context.Context) error {
+		err := p.cluster.freeSource(ctx, of)
+		if err == nil || errors.Is(err, kube.ErrGone) || apierrors.IsForbidden(err) {
+			p.protected.remove(of) // a sweep finds one that could not be written
 		}
-		cloned = !p.protects || !p.ours(claim) || slices.ContainsFunc(claim.Finalizers, anyNodes)
+		return err
 	})
-	return cloned
+	if apierrors.IsForbidden(err) {
+		klog.FromContext(ctx).V(2).Info("VolumeSnapshots may not be updated, so a finalizer stays on one", "snapshot", klog.KRef(of.Namespace, of.Name), "err", err)
+		return nil
+	}
+	return err
 }
 
-// anyNodes tells whether a finalizer is ours, whichever node's.
-func anyNodes(finalizer string) bool {
-	return finalizer == Finalizer || strings.HasPrefix(finalizer, Finalizer+"-")
+// IfUnused calls do if no volume is being made from the source, and lets none begin until do returns.
+// Otherwise, and before it is known, it returns false.
+func (p *Provisioner) IfUnused(ctx context.Context, of order.SourceRef, do func(context.Context) error) (unused bool, err error) {
+	defer p.protected.turn(of)()
+	if !p.awake.Load() || p.inUse(of) {
+		return false, nil
+	}
+	return true, do(ctx)
 }
 
-// holdSource has the claim stay whose volume is read while this one is made. Where this one is only
-// looked for to be deleted, nothing is read any more.
-func (w *run) holdSource(ctx context.Context, why Reason) error {
-	source := w.life.order.CloneOf
-	if source == nil || why == ReasonCleanUp || w.life.holds == source.UID {
+// inUse tells whether a volume may be being made from the source: by us, as the in-flight log says, or by another
+// provisioner. An entry is open before holdSource is called, and until the outcome is known.
+func (p *Provisioner) inUse(of order.SourceRef) bool {
+	of.UID = ""
+	for _, entry := range p.log.Entries() {
+		for _, request := range entry.Requests {
+			if source := sourceOf(request); source.Kind == of.Kind && source.Namespace == of.Namespace && source.Name == of.Name {
+				return true
+			}
+		}
+	}
+	used := false
+	p.claims.Each(func(claim *v1.PersistentVolumeClaim) {
+		// Of a claim that another process may be provisioning, the log of this one knows nothing.
+		others := !p.ours(claim) || p.cfg.Local != nil
+		used = used || order.SourceOf(claim) == of && claim.Spec.VolumeName == "" && others
+	})
+	return used
+}
+
+// sourceOf returns the source of a request, the zero value for none.
+func sourceOf(request Order) order.SourceRef {
+	if request.Source == nil {
+		return order.SourceRef{}
+	}
+	return order.SourceRef{Kind: order.SourceKind(request.Source.Kind), Namespace: request.Source.Namespace, Name: request.Source.Name, UID: request.Source.UID}
+}
+
+// holdSource protects the snapshot or claim that is read while this volume is made. Once the driver may have been called
+// a source that is gone, or cannot be protected, is no reason not to repeat the request: the driver judges that.
+func (w *run) holdSource(ctx context.Context, request Order) error {
+	source, begun := sourceOf(request), w.facts.Record.Begun()
+	if source == (order.SourceRef{}) || w.track.holds == source.UID {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
-	if err := w.cluster.holdSource(ctx, *source); err != nil {
-		return because(failureOf(why), err)
+	switch err := w.protectSource(ctx, source); {
+	case err != nil && begun:
+		klog.FromContext(ctx).Info("A request is repeated, though what the volume is made from cannot be protected",
+			"claim", w.claimKey, "kind", source.Kind, "source", klog.KRef(source.Namespace, source.Name), "err", err)
+	case err != nil:
+		return because(w.failure(), err)
 	}
-	w.life.holds = source.UID
+	w.track.holds = source.UID
 	return nil
+}
+
+// protectSource adds the finalizer to a source. A snapshot that is protected already is not asked for again;
+// one that may not be written is restored without, as it was before there was such a finalizer.
+func (p *Provisioner) protectSource(ctx context.Context, source order.SourceRef) error {
+	if source.Kind != order.SourceSnapshot {
+		return p.cluster.holdSource(ctx, source)
+	}
+	defer p.protected.turn(source)()
+	name := source
+	name.UID = ""
+	if uid, found := p.protected.snapshot(name); found && uid == source.UID {
+		return nil
+	}
+	err := p.cluster.holdSource(ctx, source)
+	switch {
+	case apierrors.IsForbidden(err):
+		klog.FromContext(ctx).V(2).Info("VolumeSnapshots may not be updated: a volume is restored from one without the finalizer that keeps it",
+			"snapshot", klog.KRef(source.Namespace, source.Name), "err", err)
+		return nil
+	case err == nil:
+		p.protected.add(source)
+	}
+	return err
 }

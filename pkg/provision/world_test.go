@@ -24,6 +24,9 @@ import (
 	k8stesting "k8s.io/client-go/testing"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
 )
 
 const driverName = "disk.csi.example.com"
@@ -46,10 +49,16 @@ type world struct {
 	late bool
 	// orders are those of the processes that start.
 	orders plainOrders
-	// mayNotPatch: the API server says that claims may not be patched.
-	mayNotPatch bool
-	// secretGone: the Secret of all calls does not exist.
+	// entries are those of the in-flight logs, of which each node has its own: by node and volume. epoch is that of the
+	// process that has the log, and full that it has no room.
+	entries map[string]inflight.Entry
+	epoch   map[string]int64
+	full    bool
+	// secretGone: the Secret of all calls does not exist. missed counts who looked for it.
 	secretGone bool
+	missed     int
+	// requests are the different requests that were sent, by their text.
+	requests map[string]bool
 	// created, if set, is called between a PV's creation and its answer.
 	created func()
 	// each is called with what is done before it is, and decides whether the process dies there.
@@ -68,7 +77,7 @@ const (
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{t: t, client: fake.NewClientset(), volumes: map[string]string{}, fail: map[string]func() error{}}
+	w := &world{t: t, client: fake.NewClientset(), volumes: map[string]string{}, entries: map[string]inflight.Entry{}, epoch: map[string]int64{}, requests: map[string]bool{}, fail: map[string]func() error{}}
 	react := k8stesting.ObjectReaction(w.client.Tracker())
 	claims := v1.SchemeGroupVersion.WithResource("persistentvolumeclaims")
 	// The fake tells all who watch of one object, and several processes change what they are told.
@@ -88,6 +97,7 @@ func newWorld(t *testing.T) *world {
 	})
 	// The fake knows neither that finalizers hold a claim that is deleted, nor resourceVersions.
 	var versions atomic.Int64
+	versions.Store(1) // which claims begin with
 	w.client.PrependReactor("delete", "persistentvolumeclaims", func(a k8stesting.Action) (bool, runtime.Object, error) {
 		d, _ := a.(k8stesting.DeleteAction)
 		object, err := w.client.Tracker().Get(claims, a.GetNamespace(), d.GetName())
@@ -122,7 +132,7 @@ func newWorld(t *testing.T) *world {
 		return false, nil, nil
 	})
 	w.client.PrependReactor("create", "selfsubjectaccessreviews", func(k8stesting.Action) (bool, runtime.Object, error) {
-		return true, &authorizationv1.SelfSubjectAccessReview{Status: authorizationv1.SubjectAccessReviewStatus{Allowed: !w.mayNotPatch}}, nil
+		return true, &authorizationv1.SelfSubjectAccessReview{Status: authorizationv1.SubjectAccessReviewStatus{Allowed: true}}, nil
 	})
 	w.makeClass()
 	return w
@@ -154,7 +164,7 @@ func (w *world) deleteClass() {
 func (w *world) makeClaim(change ...func(*v1.PersistentVolumeClaim)) {
 	class := "fast"
 	claim := &v1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data", UID: "u1", ResourceVersion: "0", Annotations: map[string]string{annProvisioner: driverName}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data", UID: "u1", ResourceVersion: "1", CreationTimestamp: metav1.Now(), Annotations: map[string]string{annProvisioner: driverName}},
 		Spec:       v1.PersistentVolumeClaimSpec{StorageClassName: &class},
 	}
 	for _, c := range change {
@@ -184,8 +194,41 @@ func (w *world) pv() *v1.PersistentVolume {
 	return pv
 }
 
-func held(claim *v1.PersistentVolumeClaim) bool {
-	return claim != nil && slices.Contains(claim.Finalizers, Finalizer)
+// inFlight returns the names of the volumes in the log.
+func (w *world) inFlight() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Sorted(maps.Keys(w.entries))
+}
+
+// missedSecrets counts who looked for the Secret in vain.
+func (w *world) missedSecrets() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.missed
+}
+
+// settled tells whether nothing is in flight.
+func (w *world) settled() bool { return len(w.inFlight()) == 0 }
+
+// knownVolumes tells whether every volume has a PersistentVolume.
+func (w *world) knownVolumes() bool {
+	pvs, err := w.client.CoreV1().PersistentVolumes().List(context.Background(), metav1.ListOptions{})
+	w.must(err)
+	var handles []string
+	for _, pv := range pvs.Items {
+		handles = append(handles, pv.Spec.CSI.VolumeHandle)
+	}
+	return !slices.ContainsFunc(w.onDisk(), func(id string) bool { return !slices.Contains(handles, id) })
+}
+
+// update changes the claim.
+func (w *world) update(change func(*v1.PersistentVolumeClaim)) {
+	w.t.Helper()
+	claim := w.claim().DeepCopy()
+	change(claim)
+	_, err := w.client.CoreV1().PersistentVolumeClaims("ns").Update(w.t.Context(), claim, metav1.UpdateOptions{})
+	w.must(err)
 }
 
 func (w *world) wait(what string, reached func() bool) {
@@ -194,7 +237,7 @@ func (w *world) wait(what string, reached func() bool) {
 	for !reached() {
 		select {
 		case <-ctx.Done():
-			w.t.Fatalf("wait until %s: claim %+v, PV %v, volumes %v, diary %q", what, w.claim(), w.pv() != nil, w.onDisk(), w.told())
+			w.t.Fatalf("wait until %s: claim %v, PV %v, volumes %v, in flight %v, diary %q", what, w.claim().GetAnnotations(), w.pv() != nil, w.onDisk(), w.inFlight(), w.told())
 		case <-time.After(2 * time.Millisecond):
 		}
 	}
@@ -240,15 +283,19 @@ type process struct {
 	stop func()
 	// provisioner is what runs.
 	provisioner *Provisioner
+	log         *processLog
 }
 
 var errDead = errors.New("the process is dead")
+
+// quiet is how long a test waits for late calls where it shows that they are waited for.
+const quiet = 50 * time.Millisecond
 
 // madeUnseen has a process make a claim's volume and hear of no answer, as long as the driver fails.
 func (w *world) madeUnseen() *process {
 	w.t.Helper()
 	w.failing(true, class(outcome.Uncertain))
-	p := w.start(Config{})
+	p := w.start(Config{Quiet: quiet})
 	w.makeClaim()
 	w.wait("the volume is made unseen", func() bool { return len(w.onDisk()) == 1 })
 	return p
@@ -266,7 +313,12 @@ func (w *world) make(cfg Config) *process {
 	w.t.Helper()
 	p := &process{world: w}
 	cfg.RetryStart, cfg.RetryMax = 2*time.Millisecond, 20*time.Millisecond
+	if cfg.Quiet == 0 {
+		cfg.Quiet = 10 * time.Millisecond
+	}
 	cfg.Workers = 2
+	p.log = &processLog{process: p, removing: map[string]bool{}, takenOver: time.Unix(1e9, 0)}
+	cfg.Log = p.log
 	orders := w.orders
 	if cfg.Local != nil {
 		p.node, orders.node = cfg.Local.Node.Name, cfg.Local.Node.Name
@@ -282,7 +334,7 @@ func (p *process) start() *process {
 	ctx, cancel := context.WithCancel(p.t.Context())
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = p.provisioner.Run(ctx) }()
-	p.stop = func() { cancel(); <-ended }
+	p.stop = func() { cancel(); <-ended; p.log.removals.Wait() }
 	p.t.Cleanup(p.stop)
 	p.wait("the caches are filled", p.provisioner.Synced)
 	return p
@@ -322,17 +374,17 @@ func (p *process) do(what string, effect func() error) error {
 	return err
 }
 
-func (p *process) protect(ctx context.Context, c Claim) error {
-	return p.do("protect", func() error { return p.inner.protect(ctx, c) })
-}
-
-func (p *process) letGo(ctx context.Context, c Claim) (version string, err error) {
-	err = p.do("let go", func() (err error) { version, err = p.inner.letGo(ctx, c); return err })
-	return version, err
+func (p *process) removeFinalizer(ctx context.Context, c provisioning.Claim) error {
+	return p.do("remove finalizer", func() error { return p.inner.removeFinalizer(ctx, c) })
 }
 
 func (p *process) selectNode(ctx context.Context, claim *v1.PersistentVolumeClaim, node string) error {
 	return p.do("select "+node, func() error { return p.inner.selectNode(ctx, claim, node) })
+}
+
+func (p *process) readClaim(ctx context.Context, namespace, name string) (claim *v1.PersistentVolumeClaim, err error) {
+	err = p.do("read claim", func() (err error) { claim, err = p.inner.readClaim(ctx, namespace, name); return err })
+	return claim, err
 }
 
 func (p *process) readPV(ctx context.Context, name string) (pv *v1.PersistentVolume, err error) {
@@ -348,11 +400,11 @@ func (p *process) createPV(ctx context.Context, pv *v1.PersistentVolume) (stored
 	return stored, err
 }
 
-func (p *process) holdSource(ctx context.Context, source SourceClaim) error {
+func (p *process) holdSource(ctx context.Context, source order.SourceRef) error {
 	return p.do("hold source", func() error { return p.inner.holdSource(ctx, source) })
 }
 
-func (p *process) freeSource(ctx context.Context, source SourceClaim) error {
+func (p *process) freeSource(ctx context.Context, source order.SourceRef) error {
 	return p.do("free source", func() error { return p.inner.freeSource(ctx, source) })
 }
 
@@ -360,6 +412,7 @@ func (p *process) readSecret(context.Context, v1.SecretReference) (map[string]st
 	p.world.mu.Lock()
 	defer p.world.mu.Unlock()
 	if p.secretGone {
+		p.missed++
 		return nil, errSecretGone
 	}
 	return nil, nil
@@ -367,6 +420,9 @@ func (p *process) readSecret(context.Context, v1.SecretReference) (map[string]st
 
 func (p *process) CreateVolume(_ context.Context, r *csi.CreateVolumeRequest, _ map[string]string) (*csi.Volume, error) {
 	id := "vol-" + p.node + r.GetName()
+	p.world.mu.Lock()
+	p.requests[fmt.Sprint(r.GetName(), r.GetParameters())] = true
+	p.world.mu.Unlock()
 	err := p.do("create volume", func() error { return p.work("create volume", func() { p.volumes[id] = r.GetName() }) })
 	if err != nil {
 		return nil, err
@@ -424,33 +480,51 @@ func (o plainOrders) Compose(_ context.Context, want Want) (*Order, error) {
 			return nil, err
 		}
 	}
-	order := &Order{
-		Request: &csi.CreateVolumeRequest{Name: o.PVName(claim.UID)},
-		Secret:  &v1.SecretReference{Namespace: "ns", Name: "secret"}, MayReschedule: want.Node != nil,
-		PV: func(made *csi.Volume) (*v1.PersistentVolume, error) {
-			if o.spoil != nil {
-				if err := o.spoil(); err != nil {
-					return nil, err
-				}
-			}
-			pv := &v1.PersistentVolume{
-				ObjectMeta: metav1.ObjectMeta{Name: o.PVName(claim.UID), UID: "pv-of-" + claim.UID, Finalizers: []string{"external-provisioner.volume.kubernetes.io/finalizer"}},
-				Spec: v1.PersistentVolumeSpec{
-					ClaimRef:                      &v1.ObjectReference{Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID},
-					PersistentVolumeReclaimPolicy: v1.PersistentVolumeReclaimDelete,
-					PersistentVolumeSource:        v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: driverName, VolumeHandle: made.GetVolumeId()}},
-				},
-			}
-			if o.node != "" {
-				pv.Spec.NodeAffinity = affinityTo(o.node)
-			}
-			return pv, nil
+	ordered := &Order{
+		Node: want.selectedNode(), Create: &csi.CreateVolumeRequest{Name: o.PVName(claim.UID)},
+		Secret: &v1.SecretReference{Namespace: "ns", Name: "secret"}, MayReschedule: want.selectedNode() != "",
+		PV: &v1.PersistentVolume{
+			ObjectMeta: metav1.ObjectMeta{Name: o.PVName(claim.UID), UID: "pv-of-" + claim.UID, Finalizers: []string{"external-provisioner.volume.kubernetes.io/finalizer"}},
+			Spec: v1.PersistentVolumeSpec{
+				ClaimRef:                      &v1.ObjectReference{Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID},
+				PersistentVolumeReclaimPolicy: v1.PersistentVolumeReclaimDelete,
+				StorageClassName:              want.Class.Name,
+				PersistentVolumeSource:        v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: driverName}},
+			},
 		},
 	}
-	if source, found := sourceOf(claim); found {
-		order.CloneOf = &SourceClaim{source.Namespace, source.Name, "u-" + types.UID(source.Name)}
+	if want.Class.Parameters != nil {
+		ordered.Create.Parameters = want.Class.Parameters
 	}
-	return order, nil
+	if source := order.SourceOf(claim); source.Kind != order.SourceNone {
+		ordered.Source = &inflight.Source{Kind: string(source.Kind), Namespace: source.Namespace, Name: source.Name, UID: "u-" + types.UID(source.Name)}
+	}
+	return ordered, nil
+}
+
+func (o plainOrders) Ignores(claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass) error {
+	if o.refuse == nil {
+		return nil
+	}
+	err := o.refuse(Want{Claim: claim, Class: class})
+	if remedyOf(err) != order.RemedyIgnore {
+		return nil
+	}
+	return err
+}
+
+func (o plainOrders) PV(order Order, made *csi.Volume) (*v1.PersistentVolume, error) {
+	if o.spoil != nil {
+		if err := o.spoil(); err != nil {
+			return nil, err
+		}
+	}
+	pv := order.PV.DeepCopy()
+	pv.Spec.CSI.VolumeHandle = made.GetVolumeId()
+	if o.node != "" {
+		pv.Spec.NodeAffinity = affinityTo(o.node)
+	}
+	return pv, nil
 }
 
 func class(c outcome.Class) func() error {

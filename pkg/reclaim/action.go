@@ -82,6 +82,16 @@ func (a Action) changes() bool {
 	}
 }
 
+// gives tells whether the action gives up a volume, a PV or its protection, or prepares that.
+func (a Action) gives() bool {
+	switch a {
+	case Wait, AddFinalizer, AdoptPV:
+		return false
+	default:
+		return true
+	}
+}
+
 // protects tells whether the action is work for the loop of first-time protection, which
 // no deletion waits for.
 func (a Action) protects() bool { return a == AddFinalizer || a == AdoptPV }

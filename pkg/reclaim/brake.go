@@ -162,11 +162,17 @@ func (r *Reclaimer) keepBrake(ctx context.Context) {
 }
 
 func (r *Reclaimer) lookAtBrake(ctx context.Context) error {
+	if err := r.mayAct(); err != nil {
+		return err
+	}
 	on, err := r.cluster.readBrake(ctx, r.cfg.Brake.Lease)
 	if err != nil {
 		return err
 	}
 	write, changed := r.brake.learn(on)
+	if err := r.mayAct(); err != nil {
+		return err // the read may have taken a pause of the process
+	}
 	if write {
 		why := fmt.Sprintf("more than %d volumes became deletable within %v", r.cfg.Brake.Deletions, r.cfg.Brake.Window)
 		if !r.cfg.DryRun {

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/migration"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 )
@@ -37,8 +39,10 @@ type answer struct {
 	pv    PV
 	found bool
 	claim ClaimFacts
-	// siblings are those that were found, by UID.
+	// siblings are those that were found, by UID, and claims what was found of the claims of those of them that are
+	// to be deleted, by the UID of the PV.
 	siblings    []PV
+	claims      map[types.UID]ClaimFacts
 	attachments attachmentList
 	family      pvList
 	secrets     map[string]string
@@ -58,8 +62,12 @@ func (a answer) refused() bool {
 	return errors.Is(a.err, kube.ErrChanged) || errors.Is(a.err, kube.ErrGone) || errors.Is(a.err, ErrPutBack)
 }
 
-// ask carries out a call. It changes nothing that decisions are made from.
+// ask carries out a call, if this replica still leads at this moment: a decision may be older than a pause of the
+// process. It changes nothing that decisions are made from.
 func (r *Reclaimer) ask(ctx context.Context, c call) (a answer) {
+	if a.err = r.mayAct(); a.err != nil {
+		return a
+	}
 	switch c.Action {
 	case CatchUpAttachments:
 		a.attachments, a.err = r.cluster.listAttachments(ctx)
@@ -77,28 +85,42 @@ func (r *Reclaimer) ask(ctx context.Context, c call) (a answer) {
 		a.nodes, a.err = r.cluster.listNodes(ctx)
 	case DeleteVolume:
 		start := r.cfg.Clock.Now()
-		a.err = r.deleter.DeleteVolume(ctx, c.pv.Handle, c.secrets)
+		a.err = r.deleter.DeleteVolume(migration.Mark(ctx, c.pv.InTree), c.pv.Handle, c.secrets)
 		if r.cfg.NotFoundIsDeleted && outcome.Of(a.err) == outcome.NotFound {
 			a.err = nil
 		}
-		r.metrics.deleted(c.pv, a.err, r.cfg.Clock.Since(start))
+		if a.err == nil || r.mayAct() == nil { // a call that the lease's end cut off is no failure
+			r.metrics.deleted(c.pv, a.err, r.cfg.Clock.Since(start))
+		}
 	case DeletePV:
 		a.err = r.cluster.deletePV(ctx, c.pv)
+		r.metrics.unfinished(c.pv, a.err)
 	case AddFinalizer, AdoptPV, DropFinalizer, ReleasePV:
 		a.version, a.err = r.cluster.patchFinalizers(ctx, c.pv, c.add, c.drop, c.bound)
+		if c.Action == ReleasePV {
+			r.metrics.unfinished(c.pv, a.err)
+		}
 	case Wait:
 	}
 	return a
 }
 
 func (r *Reclaimer) askForSiblings(ctx context.Context, siblings []PV) (a answer) {
+	a.claims = map[types.UID]ClaimFacts{}
 	for _, cached := range siblings {
 		other, found, err := r.cluster.readPV(ctx, cached.Name)
 		if err != nil {
 			return answer{err: err}
 		}
-		if found && other.UID == cached.UID {
-			a.siblings = append(a.siblings, other)
+		if !found || other.UID != cached.UID {
+			continue
+		}
+		a.siblings = append(a.siblings, other)
+		if !other.deletable() {
+			continue // it keeps the volume by itself
+		}
+		if a.claims[other.UID], err = r.cluster.readClaim(ctx, other.Claim); err != nil {
+			return answer{err: err}
 		}
 	}
 	return a
@@ -113,12 +135,12 @@ func (r *Reclaimer) askForSecrets(ctx context.Context, pv PV) (a answer) {
 	case pv.SecretKnown:
 		ref, a.err = secretOf(pv)
 	case pv.StorageClass != "":
-		parameters, found, err := r.cluster.readClass(ctx, pv.StorageClass)
+		class, found, err := r.cluster.readClass(ctx, pv.StorageClass)
 		switch {
 		case err != nil:
 			a.err = err
 		case found:
-			ref, a.err = secretOfClass(pv, parameters)
+			ref, a.err = secretOfClass(pv, class)
 		case pv.dynamic():
 			// Most static PVs name a class that is a mere label, so only for others is it news.
 			a.missing = fmt.Sprintf("StorageClass %s, which would name it", pv.StorageClass)
@@ -251,7 +273,12 @@ func (w *run) read(ctx context.Context, c call, a answer) error {
 }
 
 func (w *run) siblingsRead(c call, a answer) {
-	w.facts.Siblings, w.facts.SiblingsRead = a.siblings, c.read
+	w.facts.Siblings, w.facts.SiblingsRead, w.facts.SiblingNeeded = a.siblings, c.read, ""
+	for _, other := range a.siblings {
+		if other.deletable() && Needed(other, a.claims[other.UID]) {
+			w.facts.SiblingNeeded = other.Name
+		}
+	}
 	for _, asked := range c.siblings {
 		there := false
 		for _, found := range a.siblings {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -30,8 +31,8 @@ type cluster interface {
 	readClaim(ctx context.Context, of ClaimRef) (facts ClaimFacts, err error)
 	// readSecret returns the content of the Secret; found is false when there is none.
 	readSecret(ctx context.Context, ref SecretRef) (data map[string]string, found bool, err error)
-	// readClass returns the parameters of the StorageClass; found is false when there is none.
-	readClass(ctx context.Context, name string) (parameters map[string]string, found bool, err error)
+	// readClass returns the StorageClass, as the API server has it; found is false when there is none.
+	readClass(ctx context.Context, name string) (class *storagev1.StorageClass, found bool, err error)
 	// listAttachments counts the VolumeAttachments of each PV if one small page shows them
 	// all, else it returns only the resourceVersion that the list has.
 	listAttachments(ctx context.Context) (attachmentList, error)
@@ -159,7 +160,7 @@ func (a apiServer) listPVs(ctx context.Context) (pvList, error) {
 	return list, nil
 }
 
-func (a apiServer) readClass(ctx context.Context, name string) (map[string]string, bool, error) {
+func (a apiServer) readClass(ctx context.Context, name string) (*storagev1.StorageClass, bool, error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
 	o, err := a.clients.Storage.StorageClasses().Get(ctx, name, metav1.GetOptions{})
@@ -169,7 +170,7 @@ func (a apiServer) readClass(ctx context.Context, name string) (map[string]strin
 	case err != nil:
 		return nil, false, fmt.Errorf("read StorageClass %q: %w", name, err)
 	}
-	return o.Parameters, true, nil
+	return o, true, nil
 }
 
 // listNodes goes by the labels, which the kubelet puts on the Node as its driver says.

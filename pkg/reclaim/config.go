@@ -1,6 +1,7 @@
 package reclaim
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -44,11 +45,18 @@ type Config struct {
 	// DryRun decides and reports, in the log and the metrics, but writes nothing to the API
 	// server and deletes no volume.
 	DryRun bool
+	// InFlight is the in-flight log of the driver's provisioner. A PV keeps its volume and its finalizers while its
+	// volume has an entry there. Default: there is none.
+	InFlight InFlight
 	// Brake stops all deletions when suddenly many are due. Default: no brake.
 	Brake BrakeConfig
 	// TakeoverPeriod is how long after Run began the previous leader's last writes may
 	// still be seen: the duration of its lease. Default 15 seconds.
 	TakeoverPeriod time.Duration
+
+	// Lease is asked before each deletion, write, Event and report; what is in flight is cut off when
+	// it ends. Default nil: there is no leader election, and this process always acts.
+	Lease Lease
 
 	// Workers is how many volumes are deleted at once. Default 100, as many as the stock
 	// external-provisioner has; it also bounds the load on the API server.
@@ -60,6 +68,11 @@ type Config struct {
 	// RetryStart and RetryMax bound the delay, doubled each time, after a failed deletion
 	// or API call. Default 1 second and 5 minutes.
 	RetryStart, RetryMax time.Duration
+	// AdmissionPolicy, if set, returns since when an admission policy that adds the finalizer of Role in the write that
+	// binds a PV has stood for the driver, unchanged; found is false where none does. PVs that are bound without the
+	// finalizer nevertheless are counted, and reported once (ReasonAdmissionPolicyIneffective). It is called when there are
+	// any, every 10 seconds at most, by one goroutine. Default: nothing is asked.
+	AdmissionPolicy func(ctx context.Context) (since time.Time, found bool, err error)
 	// Deleted, if set, is told of each volume that was deleted: its class, and the places from which it
 	// could be used, none where they are not known. It is to return at once. Default none.
 	Deleted func(class string, at []map[string]string)
@@ -77,6 +90,15 @@ type Config struct {
 	TracerProvider trace.TracerProvider
 	// Clock is replaced in tests. Default the real one.
 	Clock clock.WithTicker
+}
+
+// InFlight tells which volumes are being provisioned; *inflight.Log is one. It is safe for concurrent use.
+type InFlight interface {
+	// InFlight tells whether the volume of the PV with this name has an entry in the log. known is false until the
+	// log has been read.
+	InFlight(pv string) (inFlight, known bool)
+	// Follow has settled called with the volume's name when its entry is gone. settled does not block.
+	Follow(settled func(volume string))
 }
 
 func (c Config) withDefaults() Config {
@@ -151,6 +173,6 @@ func (c Config) Validate() error {
 func (c Config) rules(driver string) Rules {
 	return Rules{
 		Driver: driver, Role: c.Role, Mode: c.Mode, Scope: c.Scope, IgnoreStatic: c.IgnoreStatic,
-		ReclaimUnprotected: *c.ReclaimUnprotected, NeverAttached: c.NeverAttached, Local: c.Node != nil,
+		ReclaimUnprotected: *c.ReclaimUnprotected, NeverAttached: c.NeverAttached, Local: c.Node != nil, Logged: c.InFlight != nil,
 	}
 }

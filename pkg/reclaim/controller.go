@@ -81,6 +81,7 @@ func New(config *rest.Config, driver string, deleter Deleter, cfg Config) (*Recl
 	r.authorization = clients.Authorization
 	r.cluster = apiServer{clients: clients, background: slow, node: cfg.Node, timeout: apiTimeout}
 	r.reports = newReports(cfg.Events, func(reason Reason) { r.metrics.told.WithLabelValues(string(reason)).Inc() })
+	r.reports.lease = cfg.Lease
 	r.brake = newBrake(cfg.Brake, cfg.Clock)
 	if r.reclaiming, err = loop.New(loop.Config{Name: "reclaim", Workers: cfg.Workers, Clock: cfg.Clock}, r.reclaim); err != nil {
 		return nil, err
@@ -90,7 +91,14 @@ func New(config *rest.Config, driver string, deleter Deleter, cfg Config) (*Recl
 	}
 	r.protectSoon = r.protecting.Add
 	r.observer = newObserver(cfg.rules(driver), r.brake, cfg.Clock, r.wake, r.reports.Forget)
-	r.observer.node, r.observer.traces = cfg.Node, r.traces
+	r.observer.node, r.observer.traces, r.observer.lease = cfg.Node, r.traces, cfg.Lease
+	if cfg.InFlight != nil {
+		r.observer.inFlight = cfg.InFlight
+		cfg.InFlight.Follow(r.wake)
+	}
+	if cfg.AdmissionPolicy != nil {
+		r.observer.admissions = newAdmissions()
+	}
 	r.observer.watch(clients)
 	if err := register(cfg.Metrics, append(r.metrics.all(), newInventory(r.observer, r.reports))...); err != nil {
 		return nil, err
@@ -119,12 +127,15 @@ func (r *Reclaimer) Watch(ctx context.Context) {
 // them end; it returns when everything it started has ended. It is called once, by the one
 // replica that leads: where leader election is used, ctx is to end with the lease.
 //
+// With Config.Lease, Run ends by itself when the Lease has run out, with an error that wraps
+// ErrLeaseExpired: what this process remembers counts for nothing then.
+//
 // Run watches by itself unless Watch already does; then it needs Watch to go on.
 func (r *Reclaimer) Run(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(withoutSpan(ctx))
+	ctx, stop := whileHeld(withoutSpan(ctx), r.cfg.Lease, r.cfg.Clock)
 	var all sync.WaitGroup
 	defer all.Wait()
-	defer cancel()
+	defer stop()
 	all.Go(func() { r.Watch(ctx) })
 
 	r.lead(true)
@@ -136,14 +147,46 @@ func (r *Reclaimer) Run(ctx context.Context) error {
 	if r.cfg.Brake.Deletions > 0 {
 		all.Go(func() { r.keepBrake(ctx) })
 	}
+	if r.observer.admissions != nil {
+		all.Go(func() { r.watchAdmission(ctx) })
+	}
 	r.awake.Store(true)
 	defer r.awake.Store(false)
-	all.Go(func() { r.reclaiming.AddAll(ctx, r.observer.names()) })
+	all.Go(func() {
+		r.reclaiming.AddAll(ctx, r.observer.names())
+		if r.waitLog(ctx) {
+			r.reclaiming.AddAll(ctx, r.observer.names()) // those that waited for the log
+		}
+	})
 	loops.Go(func() { r.reclaiming.Run(ctx) })
 	loops.Go(func() { r.protecting.Run(ctx) })
 	klog.FromContext(ctx).Info("Reclaiming", "driver", r.driver, "role", r.cfg.Role, "workers", r.cfg.Workers, "dryRun", r.cfg.DryRun)
 	loops.Wait()
+	if err := context.Cause(ctx); errors.Is(err, ErrLeaseExpired) {
+		return fmt.Errorf("reclaim: %w", err)
+	}
 	return nil
+}
+
+// logPoll is how often it is looked whether the in-flight log was read.
+const logPoll = 50 * time.Millisecond
+
+// waitLog waits until the in-flight log was read, and tells whether it was not before.
+func (r *Reclaimer) waitLog(ctx context.Context) (waited bool) {
+	if r.cfg.InFlight == nil {
+		return false
+	}
+	for {
+		if _, known := r.cfg.InFlight.InFlight(""); known {
+			return waited
+		}
+		waited = true
+		select {
+		case <-ctx.Done():
+			return false
+		case <-r.cfg.Clock.After(logPoll):
+		}
+	}
 }
 
 // lead begins and ends the time in which what happens is this replica's business.

@@ -22,9 +22,29 @@ func over(why Reason) Decision           { return Decision{Action: Wait, Reason:
 //
 // now is the time by which reads are judged too old.
 func Decide(s Snapshot, now time.Time) Decision {
+	d := decide(s, now)
+	if !s.Rules.Logged || !d.Action.gives() {
+		return d
+	}
+	// While there is an entry, a CreateVolume may still arrive, or be repeated after a restart: with the PV or its
+	// finalizer gone, nobody would know whose volume it makes or finds.
+	switch s.Log {
+	case LogSettled:
+		return d
+	case LogOpen:
+		return wait(ReasonInFlight)
+	case LogUnknown:
+	}
+	return wait(ReasonLogNotRead)
+}
+
+func decide(s Snapshot, now time.Time) Decision {
 	switch {
 	case s.Rules.Role == RoleUnknown || !s.PV.ownedBy(s.Rules.Driver):
 		return Decision{Reason: ReasonNotOurs, Over: s.End.Gone}
+	case !s.Leading:
+		// Not Over, and nothing is reported: another replica settles it.
+		return Decision{Action: Wait, Reason: ReasonNotLeading, Timed: true}
 	case s.Rules.Local && s.PV.Reach != ReachHere && !s.Done.VolumeDeleted:
 		return notHere(s)
 	case s.End.Gone:
@@ -74,8 +94,10 @@ func honor(s Snapshot, now time.Time) Decision {
 		return wait(ReasonProtect)
 	case !s.protected() && !s.Contested:
 		return step(AddFinalizer, ReasonProtect)
-	case !s.protected() && !pv.released():
+	case !s.protected() && !pv.released() && s.DriverContested:
 		return wait(ReasonFinalizerContested)
+	case !s.protected() && !pv.released():
+		return wait(ReasonPVContested)
 	case pv.Phase == PhaseBound && pv.Terminating:
 		return wait(ReasonTerminatingBound)
 	case pv.Phase == PhaseBound:
@@ -191,6 +213,8 @@ func reclaim(s Snapshot, now time.Time) Decision {
 	switch s.claimState(now) {
 	case claimExists:
 		return Decision{Action: Wait, Reason: ReasonClaimAlive, Timed: true}
+	case claimNamesPV:
+		return Decision{Action: Wait, Reason: ReasonClaimNamesPV, Timed: true}
 	case claimUnknown:
 		return step(ReadClaim, ReasonReclaim)
 	case claimGone:
@@ -198,6 +222,8 @@ func reclaim(s Snapshot, now time.Time) Decision {
 	switch {
 	case len(s.Siblings) > 0 && !s.SiblingsRead.fresh(now):
 		return step(ReadSiblings, ReasonReclaim)
+	case len(s.Siblings) > 0 && s.SiblingNeeded != "":
+		return Decision{Action: Wait, Reason: ReasonSharedHandle, Timed: true}
 	case !s.pvReadLast(now):
 		return step(ReadPV, ReasonReclaim)
 	}
@@ -268,6 +294,8 @@ func gone(s Snapshot, now time.Time) Decision {
 	switch state := s.claimState(now); {
 	case state == claimExists:
 		return Decision{Action: Wait, Reason: ReasonClaimAlive, Timed: true}
+	case state == claimNamesPV:
+		return Decision{Action: Wait, Reason: ReasonClaimNamesPV, Timed: true}
 	case state == claimUnknown || s.Claim.Read.Order <= s.FamilyRead.Order:
 		return step(ReadClaim, ReasonReclaim)
 	}

@@ -27,7 +27,7 @@ func released() Snapshot {
 		HasFinalizer: true,
 	}
 	return Snapshot{
-		Rules: owner(), PV: pv, PVRead: read(3, time.Second), Brake: BrakeOff,
+		Rules: owner(), Leading: true, PV: pv, PVRead: read(3, time.Second), Brake: BrakeOff,
 		Claim:       ClaimFacts{Read: read(1, 2*time.Second), Of: pv.Claim},
 		SecretsRead: true,
 	}
@@ -71,6 +71,29 @@ func TestDecide(t *testing.T) {
 		"held by a companion's finalizer, not terminating: adopts it first": {
 			with(func(s *Snapshot) { s.PV.HasFinalizer, s.PV.HasCompanionFinalizer = false, true }), do(AdoptPV, ReasonAdopt)},
 		"the zero value: nothing": {Snapshot{}, waiting(ReasonNotOurs)},
+
+		// The lease.
+		"the lease ran out: nothing, looked at again": {
+			with(func(s *Snapshot) { s.Leading = false }), looking(ReasonNotLeading)},
+		"the lease ran out after the volume was deleted: the PV stays for the next leader": {
+			with(func(s *Snapshot) { s.Leading, s.Done = false, done(s.PV, true, false) }), looking(ReasonNotLeading)},
+		"the lease ran out, the finalizer was removed: no report that others removed it": {
+			with(func(s *Snapshot) {
+				s.Leading, s.PV.HasFinalizer, s.PV.Terminating, s.History.LetGo = false, false, true, true
+			}), looking(ReasonNotLeading)},
+		"the lease ran out, the PV is gone with the finalizer: no report, and not settled": {
+			with(func(s *Snapshot) { s.Leading, s.End = false, End{Gone: true, Final: true} }), looking(ReasonNotLeading)},
+		"the lease ran out, the PV is gone unprotected, all proven: keeps the volume": {
+			with(func(s *Snapshot) {
+				s.Leading, s.PV.HasFinalizer, s.End, s.History = false, false, End{Gone: true, Final: true}, History{SeenAlive: true}
+				s.FamilyRead, s.Claim.Read = read(1, time.Second), read(2, time.Second)
+			}), looking(ReasonNotLeading)},
+		"the lease ran out, the finalizer was contested: not reported": {
+			with(func(s *Snapshot) {
+				s.Leading, s.Contested, s.PV.HasFinalizer, s.PV.Phase = false, true, false, PhaseBound
+			}), looking(ReasonNotLeading)},
+		"the lease ran out, the PV is another driver's: not ours": {
+			with(func(s *Snapshot) { s.Leading, s.PV.ProvisionedBy = false, "other" }), waiting(ReasonNotOurs)},
 
 		// Ownership.
 		"dynamic of another driver, static fields ours: not ours": {
@@ -152,6 +175,16 @@ func TestDecide(t *testing.T) {
 			looking(ReasonClaimAlive)},
 		"claim of that name is another one: gone": {
 			with(func(s *Snapshot) { s.Claim.Found, s.Claim.UID = true, "newer" }), do(DeleteVolume, ReasonReclaim)},
+		"claim of that name is another one and names the PV: keeps, looks again by the clock": {
+			with(func(s *Snapshot) { s.Claim.Found, s.Claim.UID, s.Claim.VolumeName = true, "newer", "pv" }),
+			looking(ReasonClaimNamesPV)},
+		"the same, while the PV is terminating": {
+			with(func(s *Snapshot) {
+				s.PV.Terminating = true
+				s.Claim.Found, s.Claim.UID, s.Claim.VolumeName = true, "newer", "pv"
+			}), looking(ReasonClaimNamesPV)},
+		"claim of that name is another one and names another PV: gone": {
+			with(func(s *Snapshot) { s.Claim.Found, s.Claim.UID, s.Claim.VolumeName = true, "newer", "pv-2" }), do(DeleteVolume, ReasonReclaim)},
 		"claim of a dynamic PV bound to another PV: gone": {
 			with(func(s *Snapshot) { s.Claim.Found, s.Claim.UID, s.Claim.VolumeName = true, "claim-uid", "pv-2" }), do(DeleteVolume, ReasonReclaim)},
 		"claim of a dynamic PV bound to this PV: alive": {
@@ -207,6 +240,10 @@ func TestDecide(t *testing.T) {
 			with(func(s *Snapshot) { s.Siblings = []PV{sibling()} }), do(ReadSiblings, ReasonReclaim)},
 		"a sibling to be deleted too: does not wait for it": {
 			with(func(s *Snapshot) { s.Siblings, s.SiblingsRead = []PV{sibling()}, read(2, 0) }), do(DeleteVolume, ReasonReclaim)},
+		"a sibling to be deleted too, whose claim keeps the volume: waits, looks again by the clock": {
+			with(func(s *Snapshot) {
+				s.Siblings, s.SiblingsRead, s.SiblingNeeded = []PV{sibling()}, read(2, 0), "other"
+			}), looking(ReasonSharedHandle)},
 		"a sibling read after the PV: reads the PV again, it comes last": {
 			with(func(s *Snapshot) { s.Siblings, s.SiblingsRead = []PV{sibling()}, read(4, 0) }), do(ReadPV, ReasonReclaim)},
 		"secrets not looked for: looks": {with(func(s *Snapshot) { s.SecretsRead = false }), do(ReadSecrets, ReasonReclaim)},

@@ -135,7 +135,7 @@ type diagram struct {
 func made() scene {
 	pv := released().PV
 	pv.HasFinalizer, pv.Phase = false, PhaseAvailable
-	return scene{s: Snapshot{Rules: owner(), PV: pv, Brake: BrakeOff, History: History{SeenAlive: true}}, claim: true}
+	return scene{s: Snapshot{Rules: owner(), Leading: true, PV: pv, Brake: BrakeOff, History: History{SeenAlive: true}}, claim: true}
 }
 
 // used is a PV that is bound and protected, and whose volume is attached to a node.

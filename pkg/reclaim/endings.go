@@ -58,9 +58,9 @@ func (n *notes) ofEnd(uid types.UID) (_ note, _ ending, known bool) {
 	defer n.mu.Unlock()
 	m, known := n.known[uid]
 	if !known || m.past().over == nil {
-		return note{contested: n.contested}, ending{}, false
+		return note{contested: n.contested, driver: n.contested}, ending{}, false
 	}
-	return note{m.acts.done, m.history, n.contested}, *m.acts.over, true
+	return n.noteOf(*m.acts, m.history, m.acts.done), *m.acts.over, true
 }
 
 // endsOf returns the PVs that had this name and are gone.

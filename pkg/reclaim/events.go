@@ -21,6 +21,8 @@ const maxMessage = 1024
 type reports struct {
 	events record.EventRecorder
 	told   func(Reason)
+	// lease says whether this replica may still report; nil: always.
+	lease Lease
 
 	board.Board[Reason]
 }
@@ -30,10 +32,13 @@ func newReports(events record.EventRecorder, told func(Reason)) *reports {
 	return &reports{events: events, told: told}
 }
 
+// mayTell tells whether this replica may report what it knows: another one may have changed it by now.
+func (r *reports) mayTell() bool { return holds(r.lease) }
+
 // now says that this is the reason why nothing is done about the PV. The same reason is told
 // once, with the detail of that time; a silent one ends what was told before.
 func (r *reports) now(ctx context.Context, pv PV, reason Reason, detail string) {
-	if r.Now(pv.UID, reason, "", reason.waits()) {
+	if r.mayTell() && r.Now(pv.UID, reason, "", reason.waits()) {
 		r.tell(ctx, pv, reason, detail)
 	}
 }
@@ -41,13 +46,16 @@ func (r *reports) now(ctx context.Context, pv PV, reason Reason, detail string) 
 // would says what a dry run does not do.
 func (r *reports) would(ctx context.Context, pv PV, d Decision) {
 	detail := "Would do " + d.Action.String() + ": " + d.Reason.Sentence()
-	if r.Now(pv.UID, ReasonDryRun, detail, true) {
+	if r.mayTell() && r.Now(pv.UID, ReasonDryRun, detail, true) {
 		r.tell(ctx, pv, ReasonDryRun, detail)
 	}
 }
 
 // braked tells on the Lease that deletions are stopped.
 func (r *reports) braked(ctx context.Context, lease types.NamespacedName, message string) {
+	if !r.mayTell() {
+		return
+	}
 	klog.FromContext(ctx).Info(message, "lease", lease)
 	r.told(ReasonBraked)
 	r.events.Event(&v1.ObjectReference{
@@ -63,14 +71,14 @@ func (r *reports) failure(ctx context.Context, pv PV, reason Reason, err error, 
 		detail = text
 	}
 	klog.FromContext(ctx).V(2).Info("A step failed and is tried again", "PV", pv.Name, "reason", reason, "err", text)
-	if r.Now(pv.UID, reason, detail, reason.waits()) {
+	if r.mayTell() && r.Now(pv.UID, reason, detail, reason.waits()) {
 		r.tell(ctx, pv, reason, text)
 	}
 }
 
 // aside tells something that is true besides the reason, once.
 func (r *reports) aside(ctx context.Context, pv PV, reason Reason, detail string) {
-	if r.Aside(pv.UID, reason) {
+	if r.mayTell() && r.Aside(pv.UID, reason) {
 		r.tell(ctx, pv, reason, detail)
 	}
 }

@@ -140,6 +140,9 @@ func (w *run) goOn(ctx context.Context, c call, a answer) (_ call, _ loop.Next, 
 
 // wait ends a run with the reason why nothing more is done now.
 func (w *run) wait(ctx context.Context, d Decision) loop.Next {
+	if d.Reason == ReasonNotLeading {
+		return w.usual() // what was reported before stays as it is
+	}
 	w.reports.now(ctx, w.facts.PV, d.Reason, w.detail(d.Reason))
 	if d.Over {
 		w.forget()
@@ -159,6 +162,9 @@ func (w *run) forget() {
 // detail adds to a reason's sentence what is known of this PV.
 func (w *run) detail(reason Reason) string {
 	more := explainMore(w.facts, reason)
+	if reason == ReasonClaimNamesPV {
+		more += " " + bindOrDelete(w.facts)
+	}
 	if reason == ReasonReclaimAbandoned && w.cfg.Clock.Since(w.began) < w.cfg.TakeoverPeriod {
 		more += " Or the leader before this one took it off, after it had the volume deleted: it led until a moment ago."
 	}
@@ -212,7 +218,7 @@ func (r *Reclaimer) endProtect(ctx context.Context, c call, a answer) loop.Next 
 // this run have shown. The run is over when they told of the PV's end: what that leaves to
 // do is another matter, with the same notes.
 func (w *run) look() (goOn bool) {
-	w.facts.Brake = w.observer.brake.State()
+	w.facts.Brake, w.facts.Leading = w.observer.brake.State(), holds(w.observer.lease)
 	if w.facts.End.Gone {
 		w.lookAtEnd()
 	} else if !w.lookAtPV() {
@@ -232,7 +238,7 @@ func (w *run) look() (goOn bool) {
 // lookAtPV brings in what became known of a PV.
 func (w *run) lookAtPV() (known bool) {
 	noted, known := w.observer.notes.of(w.facts.PV)
-	w.facts.Done, w.facts.History, w.facts.Contested = noted.done, noted.history, noted.contested
+	w.facts.Done, w.facts.History, w.facts.Contested, w.facts.DriverContested = noted.done, noted.history, noted.contested, noted.driver
 	if w.facts.SiblingsRead == (Read{}) || w.unreadSibling() {
 		w.facts.Siblings, w.facts.SiblingsRead = w.siblingsNow(), Read{}
 	}
@@ -243,7 +249,7 @@ func (w *run) lookAtPV() (known bool) {
 func (w *run) lookAtEnd() {
 	w.facts.Siblings = w.observer.siblings(w.facts.PV, "")
 	noted, over, known := w.observer.notes.ofEnd(w.facts.PV.UID)
-	w.facts.Contested = noted.contested
+	w.facts.Contested, w.facts.DriverContested = noted.contested, noted.driver
 	if known {
 		w.facts.Done, w.facts.History = noted.done, noted.history
 	}
@@ -280,6 +286,8 @@ func (r *Reclaimer) afterTrouble(ctx context.Context, pv PV, d Decision, err err
 	switch {
 	case errors.Is(err, errEnded):
 		return loop.Next{}
+	case errors.Is(err, ErrLeaseExpired):
+		return r.usual()
 	case ctx.Err() != nil:
 		// The lease or the program ended: the next leader goes on.
 		return loop.Next{}

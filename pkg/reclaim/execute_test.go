@@ -8,7 +8,10 @@ import (
 	"testing"
 	"time"
 
+	dto "github.com/prometheus/client_model/go"
 	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -31,7 +34,7 @@ func TestOrderOfADeletion(t *testing.T) {
 			w.store(r, w.pv)
 			w.others["other"] = sibling()
 			w.store(r, sibling())
-		}, []string{"list attachments", "read secret", "read claim", "read other", "read pv", "delete volume", "delete PV", "release"}},
+		}, []string{"list attachments", "read secret", "read claim", "read other", "read claim", "read pv", "delete volume", "delete PV", "release"}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -74,6 +77,33 @@ func TestAStepThatFailsIsTheOnlyOneRepeated(t *testing.T) {
 			r.reclaim(t.Context(), "pv")
 			w.expect(t, want...)
 		})
+	}
+}
+
+// TestFailedDeletionsAreCounted: as sig-storage-lib-external-provisioner counts them, with the writes that follow the
+// volume's deletion, and without those that find the PV gone or changed.
+func TestFailedDeletionsAreCounted(t *testing.T) {
+	broken := errors.New("broken")
+	for _, c := range []struct {
+		step string
+		err  error
+		want float64
+	}{
+		{"read pv", broken, 0}, {"delete volume", broken, 1}, {"delete PV", broken, 1}, {"release", broken, 1},
+		{"delete PV", kube.ErrGone, 0}, {"release", kube.ErrGone, 0}, {"release", kube.ErrChanged, 0},
+	} {
+		w, r := newWorld(t)
+		w.pv.StorageClass = "fast"
+		w.store(r, w.pv)
+		w.fail[c.step] = c.err
+		r.reclaim(t.Context(), "pv")
+		var failed dto.Metric
+		if err := r.metrics.failed.WithLabelValues("fast").Write(&failed); err != nil {
+			t.Fatal(err)
+		}
+		if got := failed.GetCounter().GetValue(); got != c.want {
+			t.Errorf("%s: %v: %v failures are counted, want %v", c.step, c.err, got, c.want)
+		}
 	}
 }
 
@@ -135,9 +165,9 @@ func TestWhatTheWatchTellsDuringTheReadsIsSeen(t *testing.T) {
 					w.store(r, later)
 				}
 			}
-		}, []string{"read claim", "read pv", "read other", "read pv"}},
+		}, []string{"read claim", "read pv", "read other", "read claim", "read pv"}},
 		"a sibling that is to go too": {func(w *world, r *Reclaimer) { w.others["other"] = sibling(); w.store(r, sibling()) },
-			[]string{"read claim", "read pv", "read other", "read pv", "delete volume", "delete PV", "release"}},
+			[]string{"read claim", "read pv", "read other", "read claim", "read pv", "delete volume", "delete PV", "release"}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -413,10 +443,66 @@ func TestWhichSecretADeletionNeeds(t *testing.T) {
 
 func TestSecretOfClass(t *testing.T) {
 	pv := released().PV
-	ref, err := secretOfClass(pv, map[string]string{"csiProvisionerSecretName": "a-${pv.name}-${pvc.name}", "csiProvisionerSecretNamespace": "${pvc.namespace}"})
+	ref, err := secretOfClass(pv, csiClass(map[string]string{"csiProvisionerSecretName": "a-${pv.name}-${pvc.name}", "csiProvisionerSecretNamespace": "${pvc.namespace}"}))
 	if want := (SecretRef{Namespace: "ns", Name: "a-pv-claim"}); err != nil || ref != want {
 		t.Errorf("secretOfClass = %v, %v, want %v", ref, err, want)
 	}
+}
+
+// csiClass is a class that needs no translation.
+func csiClass(parameters map[string]string) *storagev1.StorageClass {
+	return &storagev1.StorageClass{Provisioner: "disk.csi.example.com", Parameters: parameters}
+}
+
+// TestSecretOfAnInTreeClass reads PVs and classes of in-tree plugins by the real translation library.
+func TestSecretOfAnInTreeClass(t *testing.T) {
+	const (
+		portworx, portworxDriver = "kubernetes.io/portworx-volume", "pxd.portworx.com"
+		name, namespace          = "openstorage.io/auth-secret-name", "openstorage.io/auth-secret-namespace"
+		csi                      = "csi.storage.k8s.io/"
+	)
+	inTree := map[string]string{"repl": "2", name: "of-${pvc.name}", namespace: "${pvc.namespace}"}
+	cases := map[string]struct {
+		source      v1.PersistentVolumeSource
+		provisioner string
+		parameters  map[string]string
+		want        SecretRef
+		unclear     bool
+	}{
+		"of the plugin":                       {px(), portworx, inTree, SecretRef{"ns", "of-claim"}, false},
+		"of the plugin, in other letters":     {px(), portworx, map[string]string{"OpenStorage.io/Auth-Secret-Name": "a", "OpenStorage.io/Auth-Secret-Namespace": "b"}, SecretRef{"b", "a"}, false},
+		"of the plugin, which names none":     {px(), portworx, map[string]string{"repl": "2"}, SecretRef{}, false},
+		"of the plugin, half of the name":     {px(), portworx, map[string]string{name: "a"}, SecretRef{}, true},
+		"of the plugin, with the keys of CSI": {px(), portworx, map[string]string{csi + "secret-name": "a", csi + "secret-namespace": "b"}, SecretRef{"b", "a"}, false},
+		"of the driver, the plugin's keys":    {px(), portworxDriver, inTree, SecretRef{}, false},
+		"of another plugin":                   {px(), "kubernetes.io/aws-ebs", inTree, SecretRef{}, false},
+		"of a plugin whose topologies have no translation": {
+			v1.PersistentVolumeSource{GCEPersistentDisk: &v1.GCEPersistentDiskVolumeSource{PDName: "d"}}, "kubernetes.io/gce-pd",
+			map[string]string{"zone": "a", csi + "secret-name": "a", csi + "secret-namespace": "b"}, SecretRef{"b", "a"}, false},
+		"of the plugin, the PV has the form of CSI": {
+			v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: portworxDriver, VolumeHandle: "v"}}, portworx, inTree, SecretRef{"ns", "of-claim"}, false},
+		"of the plugin, the PV is of another driver": {
+			v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "disk.csi.example.com", VolumeHandle: "v"}}, portworx, inTree, SecretRef{}, false},
+	}
+	for title, c := range cases {
+		t.Run(title, func(t *testing.T) {
+			pv := PVOf(&v1.PersistentVolume{
+				ObjectMeta: metav1.ObjectMeta{Name: "pv"},
+				Spec: v1.PersistentVolumeSpec{
+					PersistentVolumeSource: c.source, StorageClassName: "class", ClaimRef: &v1.ObjectReference{Namespace: "ns", Name: "claim", UID: "u"},
+				},
+			})
+			// Topologies that have no translation beside a zone are no reason to keep a volume.
+			ref, err := secretOfClass(pv, &storagev1.StorageClass{Provisioner: c.provisioner, Parameters: c.parameters, AllowedTopologies: []v1.TopologySelectorTerm{{}}})
+			if ref != c.want || errors.Is(err, errSecretUnclear) != c.unclear || (err != nil) != c.unclear {
+				t.Errorf("secretOfClass = %+v, %v, want %+v", ref, err, c.want)
+			}
+		})
+	}
+}
+
+func px() v1.PersistentVolumeSource {
+	return v1.PersistentVolumeSource{PortworxVolume: &v1.PortworxVolumeSource{VolumeID: "px-1"}}
 }
 
 func TestAnOwnerAdoptsWhatACompanionProtected(t *testing.T) {
@@ -491,9 +577,9 @@ func FuzzSecretOfClass(f *testing.F) {
 	f.Add("${pv.name", "}${")
 	f.Add("$${pv.name}", "")
 	f.Fuzz(func(t *testing.T, name, namespace string) {
-		ref, err := secretOfClass(released().PV, map[string]string{
+		ref, err := secretOfClass(released().PV, csiClass(map[string]string{
 			"csi.storage.k8s.io/provisioner-secret-name": name, "csi.storage.k8s.io/provisioner-secret-namespace": namespace,
-		})
+		}))
 		if err == nil && (ref.Name == "") != (name == "") {
 			t.Errorf("secretOfClass(%q, %q) = %v", name, namespace, ref)
 		}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // Explanation says what happens to a PV next, and why.
@@ -36,6 +38,7 @@ func (r *Reclaimer) Explain(name string) (_ Explanation, found bool) {
 	if !found {
 		return Explanation{}, false
 	}
+	facts.Leading = true // what the leader does, whoever is asked
 	return Explain(facts, r.cfg.Clock.Now()), true
 }
 
@@ -47,7 +50,7 @@ func explainMore(s Snapshot, reason Reason) string {
 	case ReasonSharedHandle:
 		var names []string
 		for _, other := range s.Siblings {
-			if !other.deletable() {
+			if !other.deletable() || other.Name == s.SiblingNeeded {
 				names = append(names, other.Name)
 			}
 		}
@@ -61,16 +64,42 @@ func explainMore(s Snapshot, reason Reason) string {
 		if s.Rules.Role == RoleOwner {
 			return "Most likely an external-provisioner without KEP-2644 works beside csi-reclaimer: run with --role=companion."
 		}
-		return "Look for the program that takes " + s.Rules.finalizer() + " off."
+		return "Look for the program that removes " + s.Rules.finalizer() + "."
+	case ReasonPVContested:
+		return "Find out who removes it, and end that. Then restart csi-reclaimer, or add the finalizer: " + addCommand(s.PV.Name, s.Rules.finalizer()) + "."
 	case ReasonReclaimAbandoned:
 		return fmt.Sprintf("It is volume %q.", s.PV.Handle)
 	case ReasonVolumeLeftBehind:
 		return fmt.Sprintf("It is volume %q: %s.", s.PV.Handle, whyLeftBehind(s))
+	case ReasonClaimNamesPV:
+		return fmt.Sprintf("It is claim %s/%s with UID %s.", s.PV.Claim.Namespace, s.PV.Claim.Name, s.Claim.UID)
 	case ReasonAttached:
 		return fmt.Sprintf("%d attachments are left.", s.Attachments)
 	default:
 		return ""
 	}
+}
+
+// bindOrDelete says what a person can do about a claim that names the PV. A PV that is gone cannot be bound.
+func bindOrDelete(s Snapshot) string {
+	const remove = "To have the volume deleted, delete the claim."
+	if s.End.Gone {
+		return fmt.Sprintf("The PV is gone: to use the volume again, create a PV for volume %q. %s", s.PV.Handle, remove)
+	}
+	return fmt.Sprintf("To bind the claim to the PV: %s. %s", BindCommand(s.PV.Name, s.Claim.UID), remove)
+}
+
+// addCommand returns the kubectl command that adds a finalizer to a PV.
+func addCommand(pv, finalizer string) string {
+	return fmt.Sprintf(`kubectl patch pv %s -p '{"metadata":{"finalizers":[%q]}}'`, pv, finalizer)
+}
+
+// BindCommand returns the kubectl command that binds a PV to the claim of its claimRef's namespace and name
+// that has this UID. The PV controller compares the UIDs (syncVolume and syncBoundClaim in
+// pkg/controller/volume/persistentvolume/pv_controller.go): removing the claimRef's UID is not enough for a
+// claim that was restored with the annotation pv.kubernetes.io/bind-completed, whose phase stays Lost then.
+func BindCommand(pv string, claim types.UID) string {
+	return fmt.Sprintf(`kubectl patch pv %s -p '{"spec":{"claimRef":{"uid":%q,"resourceVersion":null}}}'`, pv, claim)
 }
 
 // whyLeftBehind tells which proof is missing for a PV that is gone, in the order of gone.

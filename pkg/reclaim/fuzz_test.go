@@ -101,6 +101,7 @@ func fuzzFacts(pv PV, d *draw) Snapshot {
 	if d.of(4) == 1 {
 		s.Claim.Of.Name = "another"
 	}
+	s.Leading = d.of(8) != 1
 	if pv.InTree && pv.MigratedTo != "" {
 		s.Rules.Driver = pv.MigratedTo
 	}
@@ -125,6 +126,8 @@ func forbidden(o *v1.PersistentVolume, s Snapshot) string {
 		return "it is not claimed"
 	case held:
 		return "it is held"
+	case !s.Leading:
+		return "the lease is not held"
 	case s.Brake != BrakeOff:
 		return "the brake is not known to be off"
 	case o.Labels[TwinLabel] != "":

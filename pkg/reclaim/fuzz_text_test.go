@@ -84,7 +84,7 @@ func FuzzSecretTemplates(f *testing.F) {
 		case 2:
 			delete(parameters, namespaces[keys%3])
 		}
-		got, err := secretOfClass(pv, parameters)
+		got, err := secretOfClass(pv, csiClass(parameters))
 		want, wantErr := stockSecret(pv, parameters)
 		// os.Expand swallows these; they are mistakes, and no reason to guess.
 		mistaken := func(template string) bool {

@@ -20,7 +20,8 @@ func TestWhatTheLibraryPullsIn(t *testing.T) {
 	const own = "github.com/csi-reclaimer/csi-reclaimer/pkg/"
 	for _, path := range direct {
 		if strings.Contains(path, ".") && !slices.Contains([]string{
-			own + "csidriver/outcome", own + "internal/board", own + "internal/brief", own + "internal/kube", own + "internal/loop", own + "internal/secretname",
+			own + "csidriver/migration", own + "csidriver/outcome", own + "internal/board", own + "internal/brief", own + "internal/kube", own + "internal/loop",
+			own + "internal/migration", own + "internal/secretname",
 			"github.com/prometheus/client_golang/prometheus", "golang.org/x/sync/errgroup",
 			"go.opentelemetry.io/otel/attribute", "go.opentelemetry.io/otel/codes", "go.opentelemetry.io/otel/trace",
 			"k8s.io/api/authorization/v1", "k8s.io/api/coordination/v1", "k8s.io/api/core/v1", "k8s.io/api/storage/v1",
@@ -58,7 +59,7 @@ func TestWhatTheLibraryNeverCalls(t *testing.T) {
 		"otel":       nil,
 	}
 	checked := 0
-	for _, dir := range []string{".", "../csidriver", "../csidriver/outcome", "../internal/brief", "../internal/kube", "../internal/loop", "../internal/secretname"} {
+	for _, dir := range []string{".", "../csidriver", "../csidriver/migration", "../csidriver/outcome", "../internal/brief", "../internal/kube", "../internal/loop", "../internal/migration", "../internal/secretname"} {
 		entries, err := os.ReadDir(dir)
 		if err != nil {
 			t.Fatal(err)

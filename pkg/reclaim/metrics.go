@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/brief"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 )
 
 // maxClass is how long the name of a StorageClass can be (a DNS subdomain, RFC 1123).
@@ -20,6 +21,7 @@ type metrics struct {
 	duration      *prometheus.HistogramVec
 	repeated      prometheus.Counter
 	told          *prometheus.CounterVec
+	missed        prometheus.Counter
 }
 
 func newMetrics(driver string) *metrics {
@@ -32,7 +34,7 @@ func newMetrics(driver string) *metrics {
 		}, class),
 		failed: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "controller_persistentvolume_delete_failed_total",
-			Help: "Deletions of a volume that failed and are tried again, by storage class.",
+			Help: "Failures to delete a volume or, after that, its PV, each of which is tried again, by storage class.",
 		}, class),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "controller_persistentvolume_delete_duration_seconds",
@@ -47,11 +49,15 @@ func newMetrics(driver string) *metrics {
 			Name: "csi_reclaimer_reports_total", ConstLabels: own,
 			Help: "What was told to people as Events, by reason.",
 		}, []string{"reason"}),
+		missed: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "csi_reclaimer_admission_policy_missed_total", ConstLabels: own,
+			Help: "PVs that were bound, or turned to policy Delete, without the finalizer although an admission policy for the driver has stood for a minute.",
+		}),
 	}
 }
 
 func (m *metrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.total, m.failed, m.duration, m.repeated, m.told}
+	return []prometheus.Collector{m.total, m.failed, m.duration, m.repeated, m.told, m.missed}
 }
 
 func (m *metrics) deleted(pv PV, err error, took time.Duration) {
@@ -64,6 +70,13 @@ func (m *metrics) deleted(pv PV, err error, took time.Duration) {
 	}
 	m.total.WithLabelValues(class).Inc()
 	m.duration.WithLabelValues(class).Observe(took.Seconds())
+}
+
+// unfinished counts a write that follows the volume's deletion and failed, as sig-storage-lib-external-provisioner does.
+func (m *metrics) unfinished(pv PV, err error) {
+	if err != nil && !errors.Is(err, kube.ErrGone) && !errors.Is(err, kube.ErrChanged) {
+		m.failed.WithLabelValues(brief.Text(pv.StorageClass, maxClass)).Inc()
+	}
 }
 
 // inventory counts PVs at the moment it is asked.
@@ -85,7 +98,7 @@ func newInventory(o *observer, r *reports) inventory {
 		oldest: prometheus.NewDesc("csi_reclaimer_oldest_terminating_pv_seconds",
 			"Time since the deletion of the PV that is terminating for the longest time, 0 if there is none.", nil, driver),
 		contested: prometheus.NewDesc("csi_reclaimer_finalizers_contested",
-			"1 while another program takes our finalizer off again and again.", nil, driver),
+			"1 while another program removes the finalizer from several PVs again and again, so that it is added to none.", nil, driver),
 		braked: prometheus.NewDesc("csi_reclaimer_braked",
 			"1 while the brake stops all deletions, or it is not known whether it does.", nil, driver),
 	}
@@ -122,8 +135,14 @@ func (i inventory) Collect(metrics chan<- prometheus.Metric) {
 	gauge(i.volumes, float64(protected), "true")
 	gauge(i.volumes, float64(unprotected), "false")
 	gauge(i.oldest, float64(oldest))
-	gauge(i.contested, one(i.observer.notes.inContest()))
-	gauge(i.braked, one(i.observer.leading.Load() && i.observer.brake.State() != BrakeOff))
+	// What a leader remembers whose Lease has run out counts for nothing.
+	leading := i.observer.leading.Load()
+	lapsed := leading && !holds(i.observer.lease)
+	gauge(i.contested, one(!lapsed && i.observer.notes.inContest()))
+	gauge(i.braked, one(leading && !lapsed && i.observer.brake.State() != BrakeOff))
+	if lapsed {
+		return
+	}
 	for reason, count := range i.reports.Waiting() {
 		gauge(i.waiting, float64(count), string(reason))
 	}

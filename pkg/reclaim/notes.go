@@ -11,10 +11,14 @@ import (
 )
 
 const (
-	// contestAfter times within contestWithin somebody takes our finalizer off a PV that is
-	// not terminating: then it is no mistake any more but a program.
+	// contestAfter times within contestWithin somebody removes our finalizer from a PV that is
+	// not terminating: then it is no mistake any more but a loop, and the PV is contested.
 	contestAfter  = 3
 	contestWithin = 10 * time.Minute
+	// contestedPVs are how many PVs become contested within contestWithin until it is the driver that is
+	// contested: a loop on one PV is that PV's, and a program that works on all PVs meets several at once.
+	// Single removals count for nothing here, however many PVs they befall.
+	contestedPVs = 3
 )
 
 // notes is what a process remembers about PVs beyond what their objects show. The event
@@ -28,7 +32,8 @@ type notes struct {
 	mu    sync.Mutex
 	known map[types.UID]*memory
 	// ended are the known PVs that are gone, by the names they had.
-	ended     map[string][]types.UID
+	ended map[string][]types.UID
+	// contested: the driver is, so that none of its PVs is protected.
 	contested bool
 }
 
@@ -47,8 +52,10 @@ type acts struct {
 	// of each kind may be under way. Nil: none; or put's event was seen.
 	put  *ownWrite
 	took *ownWrite
-	// strips are the times at which others took the finalizer off.
-	strips []time.Time
+	// strips are the times at which others took the finalizer off. contestedAt is when they became too many, zero
+	// for not.
+	strips      []time.Time
+	contestedAt time.Time
 	// over is the PV's end, nil while it is there.
 	over *ending
 }
@@ -67,6 +74,13 @@ func (m *memory) present() *acts {
 		m.acts = &acts{}
 	}
 	return m.acts
+}
+
+// endContest: somebody else adds the finalizer to the PV.
+func (m *memory) endContest() {
+	if m.acts != nil {
+		m.acts.strips, m.acts.contestedAt = nil, time.Time{}
+	}
 }
 
 // ownWrite is a write to a PV's finalizers.
@@ -88,9 +102,10 @@ func newNotes(rules Rules) *notes {
 
 // note is what is remembered that bears on one PV.
 type note struct {
-	done      Done
-	history   History
-	contested bool
+	done    Done
+	history History
+	// contested: the PV is, or the driver. driver: it is the driver.
+	contested, driver bool
 }
 
 // of returns what is remembered of a PV that is there, as it was read. known is false before
@@ -100,7 +115,7 @@ func (n *notes) of(pv PV) (_ note, known bool) {
 	defer n.mu.Unlock()
 	m, known := n.known[pv.UID]
 	if !known || m.past().over != nil {
-		return note{contested: n.contested}, false
+		return note{contested: n.contested, driver: n.contested}, false
 	}
 	past := m.past()
 	done := past.done
@@ -110,7 +125,11 @@ func (n *notes) of(pv PV) (_ note, known bool) {
 		done.Protected = past.put.later(past.took.version)
 		done.Dropped = !done.Protected
 	}
-	return note{done, m.history, n.contested}, true
+	return n.noteOf(past, m.history, done), true
+}
+
+func (n *notes) noteOf(past acts, history History, done Done) note {
+	return note{done, history, n.contested || !past.contestedAt.IsZero(), n.contested}
 }
 
 // forgotten tells whether nothing is remembered of a PV: it was never seen, or its end is settled.
@@ -121,7 +140,7 @@ func (n *notes) forgotten(uid types.UID) bool {
 	return !known
 }
 
-// inContest tells whether the finalizer is contested.
+// inContest tells whether the driver is contested.
 func (n *notes) inContest() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -172,7 +191,7 @@ func (n *notes) see(pv *PV) *memory {
 	return m
 }
 
-// changed notes a PV's change. turned tells that the finalizer is contested now, or is not
+// changed notes a PV's change. turned tells that the driver is contested now, or is not
 // any more, which concerns all PVs.
 func (n *notes) changed(before, pv *PV, now time.Time) (turned bool) {
 	n.mu.Lock()
@@ -188,27 +207,29 @@ func (n *notes) changed(before, pv *PV, now time.Time) (turned bool) {
 	return false
 }
 
-// gained: somebody else who puts the finalizer on ends the contest.
+// gained: somebody else who adds the finalizer ends the PV's contest, or that of all PVs where the driver is
+// contested.
 func (n *notes) gained(m *memory) (turned bool) {
-	if m.past().put != nil {
+	switch {
+	case m.past().put != nil:
 		m.acts.put = nil
 		return false
+	case !n.contested:
+		m.endContest()
+		return false
 	}
-	turned = n.contested
 	n.contested = false
 	for _, other := range n.known {
-		if other.acts != nil {
-			other.acts.strips = nil
-		}
+		other.endContest()
 	}
-	return turned
+	return true
 }
 
 func (n *notes) lost(m *memory, before, pv *PV, now time.Time) (turned bool) {
 	past := m.past()
 	byUs := past.took != nil && (past.took.version == "" || !kube.Newer(before.ResourceVersion, past.took.version))
 	switch {
-	case !n.rules.guards(*pv) || past.done.VolumeDeleted || byUs || n.contested:
+	case !n.rules.guards(*pv) || past.done.VolumeDeleted || byUs || n.contested || !past.contestedAt.IsZero():
 		return false
 	case pv.Terminating:
 		m.history.LetGo = true
@@ -216,8 +237,22 @@ func (n *notes) lost(m *memory, before, pv *PV, now time.Time) (turned bool) {
 	}
 	recent := slices.DeleteFunc(past.strips, func(at time.Time) bool { return now.Sub(at) > contestWithin })
 	m.present().strips = append(recent, now)
-	n.contested = len(m.acts.strips) >= contestAfter
+	if len(m.acts.strips) < contestAfter {
+		return false
+	}
+	m.acts.contestedAt = now
+	n.contested = n.contestedSince(now.Add(-contestWithin)) >= contestedPVs
 	return n.contested
+}
+
+// contestedSince counts the PVs that became contested after a time.
+func (n *notes) contestedSince(since time.Time) (pvs int) {
+	for _, m := range n.known {
+		if m.past().contestedAt.After(since) {
+			pvs++
+		}
+	}
+	return pvs
 }
 
 // begin notes that a call is about to be sent that changes a PV's finalizers.

@@ -27,34 +27,133 @@ func bound(pv *PV)   { pv.Phase = PhaseBound }
 func strip(pv *PV)   { pv.HasFinalizer = false }
 func protect(pv *PV) { pv.HasFinalizer = true }
 
-func TestAFinalizerThatIsTakenOffAgainAndAgainIsContested(t *testing.T) {
+// contender has somebody remove the finalizer from PVs, which a Reclaimer adds again.
+type contender struct {
+	t       *testing.T
+	w       *world
+	r       *Reclaimer
+	version int
+}
+
+func newContender(t *testing.T, pvs ...string) *contender {
 	w, r := newWorld(t)
+	c := &contender{t, w, r, 11}
 	w.change(r, "11", bound)
-	version := 12
-	next := func() string { version++; return fmt.Sprint(version) }
-	for range contestAfter - 1 {
-		w.change(r, next(), strip)
-		r.protect(t.Context(), "pv")
-		w.change(r, next(), protect)
+	for _, name := range pvs {
+		pv := w.pv
+		pv.Name, pv.UID, pv.Handle, pv.Claim.Name = name, types.UID(name+"-uid"), "vol-"+name, "claim-"+name
+		w.store(r, pv)
 	}
-	if contested := r.observer.notes.inContest(); contested {
+	return c
+}
+
+// edit has the watch show a changed PV.
+func (c *contender) edit(pv string, change func(*PV)) {
+	c.version++
+	now := *c.w.stored[pv]
+	now.ResourceVersion = fmt.Sprint(c.version)
+	change(&now)
+	c.w.store(c.r, now)
+}
+
+// strip removes the finalizer so many times; adds tells whether it is added again after the last time.
+func (c *contender) strip(pv string, times int) (adds bool) {
+	c.t.Helper()
+	for range times {
+		before := len(c.w.diary)
+		c.edit(pv, strip)
+		c.r.protect(c.t.Context(), pv)
+		if adds = len(c.w.diary) > before; adds {
+			c.edit(pv, protect)
+		}
+	}
+	return adds
+}
+
+// reason is what is decided on a PV.
+func (c *contender) reason(pv string) Reason {
+	c.t.Helper()
+	e, found := c.r.Explain(pv)
+	if !found {
+		c.t.Fatalf("PV %s is not there", pv)
+	}
+	return e.Decision.Reason
+}
+
+func TestALoopOnOnePVIsThatPVs(t *testing.T) {
+	c := newContender(t, "second", "third")
+	if !c.strip("pv", contestAfter-1) {
 		t.Fatal("contested too early")
 	}
-	w.change(r, next(), strip)
-	if contested := r.observer.notes.inContest(); !contested {
-		t.Fatal("not contested")
+	if c.strip("pv", 1) || c.reason("pv") != ReasonPVContested {
+		t.Fatalf("the war goes on: %s", c.reason("pv"))
 	}
-	before := len(w.diary)
-	r.protect(t.Context(), "pv")
-	if len(w.diary) != before {
-		t.Errorf("the war goes on: %q", w.diary)
+	if !c.strip("second", contestAfter-1) || c.reason("second") != ReasonBound {
+		t.Errorf("another PV is not protected any more: %s", c.reason("second"))
 	}
-	// Another party puts it on: peace.
-	w.change(r, next(), protect)
-	w.change(r, next(), strip)
-	r.protect(t.Context(), "pv")
-	if len(w.diary) != before+1 {
-		t.Errorf("does not protect after the contest: %q", w.diary)
+	// Somebody adds the finalizer to another PV, which ends no loop on this one.
+	c.edit("third", strip)
+	c.edit("third", protect)
+	if c.reason("pv") != ReasonPVContested {
+		t.Errorf("a PV is not contested any more by what happens to another: %s", c.reason("pv"))
+	}
+	// Somebody adds it to this one: the contest is over.
+	c.edit("pv", protect)
+	if !c.strip("pv", 1) {
+		t.Error("does not protect after the contest")
+	}
+	if c.r.observer.notes.inContest() {
+		t.Error("the driver is contested")
+	}
+}
+
+func TestAProgramThatWorksOnSeveralPVsContestsTheDriver(t *testing.T) {
+	c := newContender(t, "second", "third", "fourth")
+	for i, pv := range []string{"pv", "second", "third"} {
+		if c.r.observer.notes.inContest() {
+			t.Fatalf("the driver is contested after %d PVs", i)
+		}
+		c.strip(pv, contestAfter)
+	}
+	if !c.r.observer.notes.inContest() {
+		t.Fatal("the driver is not contested")
+	}
+	if c.strip("fourth", 1) || c.reason("fourth") != ReasonFinalizerContested || c.reason("pv") != ReasonFinalizerContested {
+		t.Errorf("the war goes on: %s, %s", c.reason("fourth"), c.reason("pv"))
+	}
+	// Somebody else adds the finalizer to any of them: peace for all.
+	c.edit("fourth", protect)
+	if c.r.observer.notes.inContest() || c.reason("pv") != ReasonProtect {
+		t.Errorf("the contest is not over: %s", c.reason("pv"))
+	}
+	if !c.strip("fourth", 1) {
+		t.Error("does not protect after the contest")
+	}
+}
+
+// A person who clears the finalizers of many PVs once, or twice, is no program.
+func TestSingleRemovalsFromManyPVsAreNoContest(t *testing.T) {
+	pvs := []string{"a", "b", "c", "d", "e", "f"}
+	c := newContender(t, pvs...)
+	for _, pv := range pvs {
+		if !c.strip(pv, contestAfter-1) {
+			t.Errorf("PV %s is not protected any more", pv)
+		}
+	}
+	if c.r.observer.notes.inContest() {
+		t.Error("contested")
+	}
+}
+
+// Loops on single PVs, each at another time, do not add up to one on the driver.
+func TestLoopsThatAreFarApartAreNoContestOfTheDriver(t *testing.T) {
+	c := newContender(t, "second", "third")
+	for _, pv := range []string{"pv", "second", "third"} {
+		c.strip(pv, contestAfter)
+		c.w.clock.Step(contestWithin/2 + time.Second)
+	}
+	if c.r.observer.notes.inContest() || c.reason("third") != ReasonPVContested {
+		t.Errorf("contested: %s", c.reason("third"))
 	}
 }
 
@@ -67,7 +166,7 @@ func TestStripsThatAreFarApartAreNoContest(t *testing.T) {
 		w.change(r, fmt.Sprint(21+2*i), protect)
 		w.clock.Step(contestWithin/2 + time.Second)
 	}
-	if contested := r.observer.notes.inContest(); contested {
+	if noted, _ := r.observer.notes.of(w.pv); noted.contested {
 		t.Error("contested")
 	}
 }

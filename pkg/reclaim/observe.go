@@ -26,6 +26,9 @@ type observer struct {
 	// forgotten is told that nothing more happens to a PV that is gone.
 	forgotten func(types.UID)
 
+	// inFlight is the in-flight log, nil for none.
+	inFlight InFlight
+
 	pvs         pvCache
 	attachments attachmentCache
 	handles     *handles
@@ -34,9 +37,13 @@ type observer struct {
 	brake       *brake
 	traces      *traces
 	followers   followers
+	// admissions is nil where it is not asked whether an admission policy protects PVs.
+	admissions *admissions
 
 	// leading: this replica acts, so that the end of a PV is its business.
 	leading atomic.Bool
+	// lease is how long it still may, nil without leader election.
+	lease Lease
 
 	pvWatch         *kube.Cache[*PV]
 	attachmentWatch *kube.Cache[attachment]
@@ -129,6 +136,7 @@ func (o pvChanges) Added(now *PV) {
 	if o.owns(now) {
 		o.notes.added(now)
 		o.countDue(nil, now)
+		o.noteMissed(nil, now)
 	}
 	o.wakeFamily(now)
 	o.followers.tell(now)
@@ -151,6 +159,7 @@ func (o pvChanges) Updated(before, now *PV) {
 			o.wakeAll()
 		}
 		o.countDue(before, now)
+		o.noteMissed(before, now)
 	}
 	o.wakeFamily(now)
 }
@@ -285,8 +294,9 @@ func (o *observer) observePV(name string) (s Snapshot, found bool) {
 		// The cache is a moment ahead of its handlers; the one that is due wakes the PV.
 		return Snapshot{}, false
 	}
-	s = Snapshot{Rules: o.rules, PV: *pv, Done: noted.done, History: noted.history, Contested: noted.contested, Brake: o.brake.State()}
+	s = Snapshot{Rules: o.rules, Leading: holds(o.lease), PV: *pv, Done: noted.done, History: noted.history, Contested: noted.contested, DriverContested: noted.driver, Brake: o.brake.State()}
 	s.Siblings = o.siblings(*pv, pv.Name)
+	s.Log = o.logState(pv.Name)
 	s.Attachments = o.attachmentsOf(s)
 	return s, true
 }
@@ -297,11 +307,26 @@ func (o *observer) observeEnd(uid types.UID) (s Snapshot, found bool) {
 	if !known {
 		return Snapshot{}, false
 	}
-	s = Snapshot{Rules: o.rules, PV: over.pv, End: over.end, Done: noted.done, History: noted.history, Contested: noted.contested, Brake: o.brake.State()}
+	s = Snapshot{Rules: o.rules, Leading: holds(o.lease), PV: over.pv, End: over.end, Done: noted.done, History: noted.history, Contested: noted.contested, DriverContested: noted.driver, Brake: o.brake.State()}
+	s.Log = o.logState(s.PV.Name)
 	// The name may belong to another PV by now.
 	s.Siblings = o.siblings(s.PV, "")
 	s.Attachments = o.attachmentsOf(s)
 	return s, true
+}
+
+// logState returns what the in-flight log has for the volume of the PV of this name.
+func (o *observer) logState(pv string) LogState {
+	if o.inFlight == nil {
+		return LogUnknown
+	}
+	switch inFlight, known := o.inFlight.InFlight(pv); {
+	case !known:
+		return LogUnknown
+	case inFlight:
+		return LogOpen
+	}
+	return LogSettled
 }
 
 // siblings returns the other PVs of the volume as the cache knows them, sorted by name.

@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // The facts of a decision are two groups. What the PV, the rules and the past say decides
@@ -76,6 +78,7 @@ func everyProof(s Snapshot, visit func(Snapshot)) {
 		{Read: read(2, time.Hour)}, // not found, too long ago
 		{Read: read(2, 0)},         // not found
 		{Read: read(2, 0), Found: true, UID: "newer"},
+		{Read: read(2, 0), Found: true, UID: "newer", VolumeName: "pv"},
 		{Read: read(2, 0), Found: true, UID: "claim-uid", VolumeName: "pv"},
 		{Read: read(2, 0), Found: true, UID: "claim-uid", VolumeName: "pv-2"},
 	}
@@ -84,9 +87,13 @@ func everyProof(s Snapshot, visit func(Snapshot)) {
 	keeper.Phase = PhaseBound
 	twin.Phase, twin.TwinOf = PhaseBound, s.PV.UID
 	families := []struct {
-		pvs  []PV
-		read Read
-	}{{}, {[]PV{sibling()}, Read{}}, {[]PV{sibling()}, read(3, 0)}, {[]PV{sibling(), keeper}, read(3, 0)}, {[]PV{twin}, read(3, 0)}}
+		pvs    []PV
+		read   Read
+		needed string
+	}{
+		{}, {[]PV{sibling()}, Read{}, ""}, {[]PV{sibling()}, read(3, 0), ""}, {[]PV{sibling()}, read(3, 0), "other"},
+		{[]PV{sibling(), keeper}, read(3, 0), ""}, {[]PV{twin}, read(3, 0), ""},
+	}
 	handle := s.PV.Handle
 	for bits := range 1 << 6 {
 		bit := func(i int) bool { return bits&(1<<i) != 0 }
@@ -102,7 +109,7 @@ func everyProof(s Snapshot, visit func(Snapshot)) {
 			s.Claim.Of = s.PV.Claim
 			for _, s.PVRead = range reads {
 				for _, family := range families {
-					s.Siblings, s.SiblingsRead = family.pvs, family.read
+					s.Siblings, s.SiblingsRead, s.SiblingNeeded = family.pvs, family.read, family.needed
 					for _, s.FamilyRead = range []Read{{}, read(1, 0), read(1, time.Hour), read(3, 0)} {
 						for _, n := range everyNodes(s) {
 							s.Alone, s.NodesRead = n.alone, n.read
@@ -179,7 +186,7 @@ func isProven(s Snapshot) bool {
 	age := func(t time.Time) time.Duration { return now().Sub(t) }
 	live := func(r Read) bool { return r.Order > 0 && age(r.Sent) <= 5*time.Second }
 	pv, claim := s.PV, s.Claim
-	claimGone := live(claim.Read) && (!claim.Found || claim.UID != pv.Claim.UID ||
+	claimGone := live(claim.Read) && (!claim.Found || (claim.UID != pv.Claim.UID && claim.VolumeName != pv.Name) ||
 		(pv.ProvisionedBy != "" && claim.VolumeName != "" && claim.VolumeName != pv.Name))
 	free := s.Attachments == 0 && (s.AttachmentsCurrent || s.Rules.NeverAttached || (!pv.WasAttached && !s.End.Gone))
 	own := !s.Rules.Local || (s.Alone && live(s.NodesRead))
@@ -190,6 +197,7 @@ func isProven(s Snapshot) bool {
 	alone := true
 	for _, other := range s.Siblings {
 		goes := other.Policy == PolicyDelete && other.Phase == PhaseReleased && other.Claim.UID != ""
+		goes = goes && s.SiblingNeeded != other.Name
 		alone = alone && (goes || other.TwinOf == pv.UID) && live(s.SiblingsRead) && s.PVRead.Order > s.SiblingsRead.Order
 	}
 	return common && alone && live(s.PVRead) && s.PVRead.Order > claim.Read.Order && s.PVRead.Order > s.NodesRead.Order
@@ -202,6 +210,12 @@ func broken(s Snapshot, d Decision) string {
 	ignored := r.IgnoreStatic && pv.ProvisionedBy == ""
 	deletable := mayGo(s) && isProven(s)
 	adopts := (!r.Local || pv.Reach == ReachHere) && !s.Done.Protected && r.Role == RoleOwner && r.Mode == ModeHonor && pv.HasCompanionFinalizer && !pv.Terminating && !s.Contested
+	if !s.Leading {
+		if d.Action != Wait || d.Reason.notice() != silent {
+			return "acts or reports without the lease"
+		}
+		return ""
+	}
 	switch {
 	case d.Action.changes() && r.Local && pv.Reach != ReachHere && !s.Done.VolumeDeleted:
 		return "acts on a PV that is not its node's alone"
@@ -346,10 +360,11 @@ func TestRandomFacts(t *testing.T) {
 			s.Done = done(*pv, coin(), coin())
 		}
 		s.Contested, s.SecretsRead, s.AttachmentsCurrent = coin(), mostly(), mostly()
+		s.Leading = mostly()
 		if !mostly() {
 			s.Brake, s.Attachments = Brake(dice.IntN(3)), dice.IntN(2)
 		}
-		s.Claim = ClaimFacts{Read: aRead(), Of: pv.Claim, Found: !mostly(), UID: "claim-uid", VolumeName: []string{"", "pv", "pv-2"}[dice.IntN(3)]}
+		s.Claim = ClaimFacts{Read: aRead(), Of: pv.Claim, Found: !mostly(), UID: []types.UID{"claim-uid", "newer"}[dice.IntN(2)], VolumeName: []string{"", "pv", "pv-2"}[dice.IntN(3)]}
 		s.PVRead, s.FamilyRead = aRead(), aRead()
 		if !mostly() {
 			s.Siblings, s.SiblingsRead = []PV{sibling()}, aRead()

@@ -10,6 +10,7 @@ type Reason string
 // Reasons for leaving a PV alone.
 const (
 	ReasonNotOurs             Reason = "NotOurs"
+	ReasonNotLeading          Reason = "NotLeading"
 	ReasonStaticIgnored       Reason = "StaticIgnored"
 	ReasonOtherNode           Reason = "OtherNode"
 	ReasonNodeUnclear         Reason = "NodeUnclear"
@@ -24,6 +25,7 @@ const (
 	ReasonDeletionUnprotected Reason = "DeletionUnprotected"
 	ReasonReclaimAbandoned    Reason = "ReclaimAbandoned"
 	ReasonFinalizerContested  Reason = "FinalizerContested"
+	ReasonPVContested         Reason = "PVContested"
 	ReasonLeftOver            Reason = "LeftOver"
 	ReasonReleased            Reason = "Released"
 	ReasonRolledBack          Reason = "RolledBack"
@@ -38,7 +40,10 @@ const (
 	ReasonAttached      Reason = "Attached"
 	ReasonSharedHandle  Reason = "SharedHandle"
 	ReasonClaimAlive    Reason = "ClaimAlive"
+	ReasonClaimNamesPV  Reason = "ClaimNamesPV"
 	ReasonNodeNotAlone  Reason = "NodeNotAlone"
+	ReasonInFlight      Reason = "ProvisioningInFlight"
+	ReasonLogNotRead    Reason = "InFlightLogNotRead"
 )
 
 // Reasons for acting.
@@ -69,19 +74,21 @@ const (
 	ReasonUnreadable         Reason = "Unreadable"
 	ReasonUnwritable         Reason = "Unwritable"
 	ReasonDryRun             Reason = "DryRun"
+	// ReasonAdmissionPolicyIneffective is told once by a process, for all PVs of the driver.
+	ReasonAdmissionPolicyIneffective Reason = "AdmissionPolicyIneffective"
 )
 
 // Reasons returns every reason there is, in the order of their declaration.
 func Reasons() []Reason {
 	return []Reason{
-		ReasonNotOurs, ReasonStaticIgnored, ReasonOtherNode, ReasonNodeUnclear, ReasonLeftToPeer, ReasonPolicyUnknown, ReasonPolicyKeepsVolume, ReasonRetainBound,
+		ReasonNotOurs, ReasonNotLeading, ReasonStaticIgnored, ReasonOtherNode, ReasonNodeUnclear, ReasonLeftToPeer, ReasonPolicyUnknown, ReasonPolicyKeepsVolume, ReasonRetainBound,
 		ReasonNotClaimed, ReasonNotYetBound, ReasonBound, ReasonTerminatingBound, ReasonDeletionUnprotected,
-		ReasonReclaimAbandoned, ReasonFinalizerContested, ReasonLeftOver, ReasonReleased, ReasonRolledBack, ReasonVolumeGone,
-		ReasonHeld, ReasonBraked, ReasonHandleUnknown, ReasonAttached, ReasonSharedHandle, ReasonClaimAlive, ReasonNodeNotAlone,
+		ReasonReclaimAbandoned, ReasonFinalizerContested, ReasonPVContested, ReasonLeftOver, ReasonReleased, ReasonRolledBack, ReasonVolumeGone,
+		ReasonHeld, ReasonBraked, ReasonHandleUnknown, ReasonAttached, ReasonSharedHandle, ReasonClaimAlive, ReasonClaimNamesPV, ReasonNodeNotAlone, ReasonInFlight, ReasonLogNotRead,
 		ReasonProtect, ReasonAdopt, ReasonReclaim, ReasonUnprotectedReclaim, ReasonVolumeDeleted, ReasonTooLateToKeep,
 		ReasonGone, ReasonLeftToSibling, ReasonVolumeLeftBehind,
 		ReasonVolumeFailedDelete, ReasonVolumeBusy, ReasonSecretNotFound, ReasonSecretUnclear, ReasonCatchingUp,
-		ReasonUnreadable, ReasonUnwritable, ReasonDryRun,
+		ReasonUnreadable, ReasonUnwritable, ReasonDryRun, ReasonAdmissionPolicyIneffective,
 	}
 }
 
@@ -128,12 +135,18 @@ func (r Reason) about() (sentence string, loud notice) {
 	switch r {
 	case ReasonNotOurs:
 		return "Another driver or the PV controller answers for this PV.", silent
+	case ReasonNotLeading:
+		return "This replica does not hold the Lease, or did not renew it in time; the one that leads decides.", silent
 	case ReasonStaticIgnored:
 		return "No provisioner made this PV, and such PVs are to be left alone (--static-pvs=ignore).", silent
 	case ReasonOtherNode:
 		return "The volume is not on this node; csi-reclaimer on another one answers for it.", silent
 	case ReasonNodeUnclear:
 		return "The PV's node affinity does not say that one node alone has the volume, so that no node deletes it (--node-deployment). Let the affinity name the driver's own topology, or delete the volume and the PV by hand.", warning
+	case ReasonInFlight:
+		return "The in-flight log still has an entry for this PV's volume: a call that provisions it may be repeated or arrive late. The PV and its volume stay until the entry is settled. `kubectl reclaim explain` on the claim shows the entry.", normal
+	case ReasonLogNotRead:
+		return "The in-flight log has not been read yet. Nothing is deleted before it is known which volumes are being provisioned; the program's own log says what keeps it.", quiet
 	case ReasonLeftToPeer:
 		return "The external-provisioner beside csi-reclaimer answers for this PV.", silent
 	case ReasonPolicyUnknown:
@@ -155,7 +168,9 @@ func (r Reason) about() (sentence string, loud notice) {
 	case ReasonReclaimAbandoned:
 		return "The finalizer was taken off by others while the PV was being deleted: somebody decided to let it go, and its volume is kept. Delete the volume in the storage system if it is not needed.", warning
 	case ReasonFinalizerContested:
-		return "Another program takes the finalizer off again and again, so it is not put on any more: PVs that are deleted before their claims leak their volumes.", warning
+		return "Another program removes the finalizer from several PVs of the driver again and again, so it is added to none of them any more: PVs that are deleted before their claims leak their volumes.", warning
+	case ReasonPVContested:
+		return "Somebody removes the finalizer from this PV again and again, so it is not added to it any more: if the PV is deleted before its claim, its volume leaks. Other PVs are protected.", warning
 	case ReasonLeftOver:
 		return "The PV carries the finalizer " + CompanionFinalizer + ", which nobody takes off in this role. Run csi-reclaimer with --role=companion --release-finalizers once.", warning
 	case ReasonReleased:
@@ -176,6 +191,8 @@ func (r Reason) about() (sentence string, loud notice) {
 		return "Another PV that keeps its volume names the same volume handle. The volume is deleted once that PV is gone or is to be deleted too.", normal
 	case ReasonClaimAlive:
 		return "The PV is released, but its claim still exists. The volume is kept as long as it does.", warning
+	case ReasonClaimNamesPV:
+		return "The claim that the PV belonged to is gone, and another claim of that name names this PV in spec.volumeName, as after a restore from a backup. The volume is kept as long as that claim exists.", warning
 	case ReasonNodeNotAlone:
 		return "Other nodes have the same topology labels as this one, or this one lacks them, so that it is not known which of them has the volume. The driver has to give each node a topology of its own.", warning
 	case ReasonProtect:
@@ -210,6 +227,8 @@ func (r Reason) about() (sentence string, loud notice) {
 		return "What has to be known before a deletion could not be read from the API server; it is tried again.", warning
 	case ReasonUnwritable:
 		return "The API server did not take a change; it is tried again.", warning
+	case ReasonAdmissionPolicyIneffective:
+		return "The PV was bound without the finalizer although an admission policy that adds it stands for the driver, so that PVs which are deleted at once can leak their volumes. Look whether every API server runs with MutatingAdmissionPolicy, and whether the policy is the one of this version; then restart csi-reclaimer.", warning
 	case ReasonDryRun:
 		return "Dry run, nothing is changed.", normal
 	}

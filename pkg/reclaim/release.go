@@ -28,6 +28,8 @@ type Released struct {
 	// Abandoned are the names of those that were being deleted: they go now, or with their
 	// claim, and their volumes stay in the storage system.
 	Abandoned []string
+	// InFlight are the names of those that keep our finalizers: the in-flight log has an entry for their volume.
+	InFlight []string
 }
 
 // Release takes our finalizers off all PVs of the driver, once, and deletes nothing: the
@@ -41,21 +43,29 @@ func (r *Reclaimer) Release(ctx context.Context) (Released, error) {
 	if r.cfg.Mode != ModeRelease {
 		return Released{}, errors.New("release finalizers: the Config's Mode is not ModeRelease")
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, stop := whileHeld(ctx, r.cfg.Lease, r.cfg.Clock)
 	var watching sync.WaitGroup
 	defer watching.Wait()
-	defer cancel()
+	defer stop()
 	watching.Go(func() { r.Watch(ctx) })
 	if err := r.WaitSynced(ctx); err != nil {
 		return Released{}, err
 	}
 	var todo []PV
+	var inFlight []string
 	r.observer.pvs.Each(func(pv *PV) {
-		if d := Decide(Snapshot{Rules: r.observer.rules, PV: *pv}, r.cfg.Clock.Now()); d.Action == DropFinalizer {
+		facts := Snapshot{Rules: r.observer.rules, Leading: true, PV: *pv, Log: r.observer.logState(pv.Name)}
+		switch d := Decide(facts, r.cfg.Clock.Now()); {
+		case d.Action == DropFinalizer:
 			todo = append(todo, *pv)
+		case d.Reason == ReasonInFlight || d.Reason == ReasonLogNotRead:
+			inFlight = append(inFlight, pv.Name)
 		}
 	})
-	return r.releaseAll(ctx, todo)
+	released, err := r.releaseAll(ctx, todo)
+	slices.Sort(inFlight)
+	released.InFlight = inFlight
+	return released, err
 }
 
 func (r *Reclaimer) releaseAll(ctx context.Context, todo []PV) (Released, error) {
@@ -116,6 +126,9 @@ func (r *Reclaimer) releaseOne(ctx context.Context, pv PV) error {
 	for range releaseTries {
 		if len(r.observer.rules.finalizers(pv)) == 0 {
 			return nil
+		}
+		if err := r.mayAct(); err != nil {
+			return err
 		}
 		_, err := r.cluster.patchFinalizers(ctx, pv, nil, r.observer.rules.finalizers(pv), true)
 		if err == nil || errors.Is(err, kube.ErrGone) {

@@ -151,7 +151,7 @@ func (r *reader) read(now time.Time) Read {
 // Encode appends the process to b.
 func (p *Replica) Encode(b []byte) []byte {
 	w := &writer{p.words, b}
-	w.flags(p.Leads(), p.r.observer.notes.contested)
+	w.flags(p.Leads(), p.r.observer.notes.contested, p.Expired)
 	for i := range p.names {
 		w.pv(p.seen[i])
 		w.byte(p.r.observer.attached.count[p.names[i]])
@@ -175,7 +175,7 @@ func (m *Machine) Decode(b []byte) (*Replica, []byte) {
 	p, r := m.Fresh(), &reader{m.words, b}
 	o := p.r.observer
 	var leads bool
-	r.flags(&leads, &o.notes.contested)
+	r.flags(&leads, &o.notes.contested, &p.Expired)
 	o.leading.Store(leads)
 	busy, protecting := make([]bool, len(m.names)), make([]bool, len(m.names))
 	for i, name := range m.names {
@@ -223,7 +223,7 @@ func (w *writer) memories(known map[types.UID]*memory) {
 			}
 		}
 		w.byte(len(past.strips))
-		w.flags(past.over != nil)
+		w.flags(past.over != nil, !past.contestedAt.IsZero())
 		if past.over != nil {
 			w.pv(&past.over.pv)
 			w.flags(past.over.end.Gone, past.over.end.Final, past.over.end.Shared)
@@ -249,7 +249,12 @@ func (r *reader) memories(n *notes) {
 		for range r.byte() {
 			past.strips = append(past.strips, time.Unix(1e9, 0))
 		}
-		if r.byte() == 1 {
+		var over, contested bool
+		r.flags(&over, &contested)
+		if contested {
+			past.contestedAt = time.Unix(1e9, 0)
+		}
+		if over {
 			past.over = &ending{pv: *r.pv()}
 			r.flags(&past.over.end.Gone, &past.over.end.Final, &past.over.end.Shared)
 			n.ended[past.over.pv.Name] = append(n.ended[past.over.pv.Name], uid)
@@ -308,6 +313,7 @@ func (w *writer) hand(h *hand, now time.Time) {
 	w.word(string(f.Claim.UID))
 	w.word(f.Claim.VolumeName)
 	w.pvs(f.Siblings)
+	w.word(f.SiblingNeeded)
 	w.byte(len(h.run.gone))
 	for _, uid := range h.run.gone {
 		w.word(string(uid))
@@ -342,7 +348,7 @@ func (r *reader) hand(p *Replica, i int) {
 	f.PVRead, f.SiblingsRead, f.FamilyRead, f.Claim.Read = r.read(now), r.read(now), r.read(now), r.read(now)
 	w.reads = max(c.read.Order, f.PVRead.Order, f.SiblingsRead.Order, f.FamilyRead.Order, f.Claim.Read.Order)
 	f.Claim.Of, f.Claim.UID, f.Claim.VolumeName = r.claim(), types.UID(r.word()), r.word()
-	f.Siblings = r.pvs()
+	f.Siblings, f.SiblingNeeded = r.pvs(), r.word()
 	for range r.byte() {
 		w.gone = append(w.gone, types.UID(r.word()))
 	}

@@ -41,6 +41,18 @@ type Replica struct {
 	Woken, Unprotected, Again []bool
 	hands                     []hand
 	protects                  []*call
+	// Expired: its lease ran out, and it goes on.
+	Expired bool
+	// Reports are the reasons of the Events that it recorded since it was opened.
+	Reports []Reason
+}
+
+// Left is what is left of its lease.
+func (p *Replica) Left() time.Duration {
+	if p.Expired {
+		return 0
+	}
+	return time.Hour
 }
 
 // hand is the work that a worker has in hand for one key.
@@ -82,6 +94,8 @@ type Reply struct {
 	Found   bool
 	Claim   ClaimFacts
 	PVs     []PV
+	// Claims are the claims of PVs, by the UID of the PV.
+	Claims map[types.UID]ClaimFacts
 	// Attached counts the VolumeAttachments by the PVs' names.
 	Attached map[string]int
 	Version  string
@@ -96,7 +110,6 @@ func NewMachine(rules Rules, names, vocabulary []string) *Machine {
 	cfg := Config{Role: rules.Role, Mode: rules.Mode, Clock: clock}.withDefaults()
 	m.parts = Reclaimer{
 		cfg: cfg, driver: rules.Driver, metrics: newMetrics(rules.Driver), brake: newBrake(cfg.Brake, clock),
-		reports: newReports(board.NoEvents{}, func(Reason) {}),
 	}
 	return m
 }
@@ -118,6 +131,8 @@ func (m *Machine) Release(p *Replica) {
 	clear(o.attached.count)
 	o.notes.contested = false
 	o.leading.Store(false)
+	p.Expired, p.Reports = false, p.Reports[:0]
+	p.r.reports.Board = board.Board[Reason]{}
 	m.idle = append(m.idle, p)
 }
 
@@ -133,12 +148,15 @@ func (m *Machine) Fresh() *Replica {
 		Machine: m, seen: make([]*PV, n), hands: make([]hand, n), protects: make([]*call, n),
 		Woken: make([]bool, n), Unprotected: make([]bool, n), Again: make([]bool, n),
 	}
-	p.r.cfg, p.r.driver, p.r.metrics, p.r.brake, p.r.reports = m.parts.cfg, m.parts.driver, m.parts.metrics, m.parts.brake, m.parts.reports
+	p.r.cfg, p.r.driver, p.r.metrics, p.r.brake = m.parts.cfg, m.parts.driver, m.parts.metrics, m.parts.brake
+	p.r.cfg.Lease = p
+	p.r.reports = newReports(board.NoEvents{}, func(reason Reason) { p.Reports = append(p.Reports, reason) })
+	p.r.reports.lease = p
 	p.r.deleting = newInFlight()
 	p.r.protectSoon = func(pv string) { p.Unprotected[m.indexOf(pv)] = true }
 	wake := func(pv string) { p.Woken[m.indexOf(pv)] = true }
 	p.r.observer = newObserver(m.rules, m.parts.brake, m.parts.cfg.Clock, wake, func(types.UID) {})
-	p.r.observer.pvs, p.r.observer.attachments = p, p
+	p.r.observer.pvs, p.r.observer.attachments, p.r.observer.lease = p, p, p
 	return p
 }
 
@@ -300,6 +318,7 @@ var errBroken = errors.New("no answer")
 func (r Reply) answer(c call) answer {
 	a := answer{
 		pv: r.PV, found: r.Found, claim: r.Claim, version: r.Version, siblings: r.PVs,
+		claims:      r.Claims,
 		attachments: attachmentList{complete: true, ofPV: r.Attached}, family: pvList{complete: true, pvs: r.PVs},
 	}
 	a.claim.Of = c.pv.Claim

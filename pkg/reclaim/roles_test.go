@@ -17,6 +17,15 @@ func TestDecideAsCompanion(t *testing.T) {
 	check(t, decisions{
 		"released, terminating, protected: deletes the volume": {
 			as(RoleCompanion, func(s *Snapshot) { s.PV.Terminating = true }), do(DeleteVolume, ReasonReclaim)},
+		"released before it was terminating: deletes the volume, for nothing shows that the peer has": {
+			as(RoleCompanion, func(s *Snapshot) {
+				s.PV.Terminating, s.History = true, History{SeenAlive: true, SeenReleased: true, SeenProtected: true}
+			}), do(DeleteVolume, ReasonReclaim)},
+		"released, terminating, another claim of the name names the PV: keeps": {
+			as(RoleCompanion, func(s *Snapshot) {
+				s.PV.Terminating = true
+				s.Claim.Found, s.Claim.UID, s.Claim.VolumeName = true, "newer", "pv"
+			}), looking(ReasonClaimNamesPV)},
 		"released, not terminating: the peer deletes it": {
 			as(RoleCompanion, func(*Snapshot) {}), waiting(ReasonLeftToPeer)},
 		"bound, only the owner's finalizer: adds its own, for the peer takes that one off": {
@@ -76,6 +85,8 @@ func TestDecideByMode(t *testing.T) {
 			both(release, func(s *Snapshot) { s.PV.Terminating, s.PV.Phase = true, PhaseBound }), do(DropFinalizer, ReasonReleased)},
 		"release, unprotected: nothing": {
 			both(release, func(s *Snapshot) { s.PV.HasFinalizer = false }), waiting(ReasonReleased)},
+		"rollback, released and protected, another claim of the name names the PV: keeps": {
+			both(rollback, func(s *Snapshot) { s.Claim.Found, s.Claim.UID, s.Claim.VolumeName = true, "newer", "pv" }), looking(ReasonClaimNamesPV)},
 		"rollback, bound: drops": {
 			both(rollback, func(s *Snapshot) { s.PV.Phase = PhaseBound }), do(DropFinalizer, ReasonRolledBack)},
 		"rollback, released and protected: deletes the volume first": {with(rollback), do(DeleteVolume, ReasonReclaim)},
@@ -148,10 +159,14 @@ func TestDecideAboutStops(t *testing.T) {
 
 func TestDecideAboutAContest(t *testing.T) {
 	contested := func(change func(*Snapshot)) Snapshot {
-		return with(func(s *Snapshot) { s.Contested, s.PV.HasFinalizer = true, false; change(s) })
+		return with(func(s *Snapshot) { s.Contested, s.DriverContested, s.PV.HasFinalizer = true, true, false; change(s) })
 	}
 	check(t, decisions{
-		"bound, unprotected: no war":                                   {contested(func(s *Snapshot) { s.PV.Phase = PhaseBound }), waiting(ReasonFinalizerContested)},
+		"bound, unprotected: no war": {contested(func(s *Snapshot) { s.PV.Phase = PhaseBound }), waiting(ReasonFinalizerContested)},
+		"bound, unprotected, contested alone: no war": {
+			contested(func(s *Snapshot) { s.PV.Phase, s.DriverContested = PhaseBound, false }), waiting(ReasonPVContested)},
+		"released, unprotected, contested alone: deletes all the same": {
+			contested(func(s *Snapshot) { s.DriverContested = false }), do(DeleteVolume, ReasonReclaim)},
 		"released, unprotected, not terminating: deletes all the same": {contested(func(*Snapshot) {}), do(DeleteVolume, ReasonReclaim)},
 		"released, terminating, unprotected: nothing while it lives": {
 			contested(func(s *Snapshot) { s.PV.Terminating = true }), waiting(ReasonDeletionUnprotected)},
@@ -207,6 +222,10 @@ func TestDecideAboutAPVThatIsGone(t *testing.T) {
 			vanished(func(s *Snapshot) { s.FamilyRead.Order = 3 }), do(ReadClaim, ReasonReclaim)},
 		"the claim lives: keeps, looks again by the clock": {
 			vanished(func(s *Snapshot) { s.Claim.Found, s.Claim.UID = true, "claim-uid" }), looking(ReasonClaimAlive)},
+		"another claim of the name names the PV: keeps, looks again by the clock": {
+			vanished(func(s *Snapshot) { s.Claim.Found, s.Claim.UID, s.Claim.VolumeName = true, "newer", "pv" }), looking(ReasonClaimNamesPV)},
+		"another claim of the name does not name the PV: deletes the volume": {
+			vanished(func(s *Snapshot) { s.Claim.Found, s.Claim.UID = true, "newer" }), do(DeleteVolume, ReasonUnprotectedReclaim)},
 		"rolled back: says so": {
 			vanished(func(s *Snapshot) { s.Rules.Mode = ModeRollback }), ended(ReasonVolumeLeftBehind)},
 		"released by hand of an operator: nothing": {

@@ -73,6 +73,8 @@ type Rules struct {
 	ReclaimUnprotected bool
 	// NeverAttached: no VolumeAttachment ever names a PV of the driver.
 	NeverAttached bool
+	// Logged: volumes are provisioned by an in-flight log. A PV is left as it is while its volume has an entry there.
+	Logged bool
 	// Local: volumes are local to nodes, each of which decides on those that it alone reaches.
 	Local bool
 }

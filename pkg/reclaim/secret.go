@@ -4,6 +4,9 @@ import (
 	"errors"
 	"fmt"
 
+	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/migration"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/secretname"
 )
 
@@ -28,15 +31,26 @@ func secretOf(pv PV) (SecretRef, error) {
 
 // secretOfClass returns the Secret that a StorageClass names for a PV, the zero value for
 // none. The claim is gone, so only its name is known: a template that asks for one of its
-// annotations cannot be resolved. The rules are those by which the volume was made.
-func secretOfClass(pv PV, parameters map[string]string) (ref SecretRef, err error) {
-	template, err := secretname.Find(parameters, secretname.Provisioner(), secretname.Default())
+// annotations cannot be resolved. The rules are those by which the volume was made: a class of
+// the in-tree plugin that the driver took over from is translated first, as its own parameters
+// (Portworx: openstorage.io/auth-secret-name) name no Secret in terms of CSI.
+func secretOfClass(pv PV, class *storagev1.StorageClass) (ref SecretRef, err error) {
+	// Only the parameters name Secrets: topologies that have no translation keep no volume.
+	translated, err := migration.Class(&storagev1.StorageClass{Provisioner: class.Provisioner, Parameters: class.Parameters}, pv.Driver)
+	if err != nil {
+		return SecretRef{}, unclearOfClass(pv, fmt.Errorf("its parameters have no translation for CSI driver %q: %w", pv.Driver, err))
+	}
+	template, err := secretname.Find(translated.Parameters, secretname.Provisioner(), secretname.Default())
 	if err == nil && template != (secretname.Template{}) {
 		ref.Namespace, ref.Name, err = template.For(secretname.Volume{PV: pv.Name, ClaimNamespace: pv.Claim.Namespace, ClaimName: pv.Claim.Name})
 	}
 	if err != nil {
-		return SecretRef{}, fmt.Errorf("%w: StorageClass %q, now that the claim is gone: %w; put the annotations %s and %s on the PV",
-			errSecretUnclear, pv.StorageClass, err, annSecretName, annSecretNamespace)
+		return SecretRef{}, unclearOfClass(pv, err)
 	}
 	return ref, nil
+}
+
+func unclearOfClass(pv PV, err error) error {
+	return fmt.Errorf("%w: StorageClass %q, now that the claim is gone: %w; put the annotations %s and %s on the PV",
+		errSecretUnclear, pv.StorageClass, err, annSecretName, annSecretNamespace)
 }

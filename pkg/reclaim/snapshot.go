@@ -12,6 +12,10 @@ type Snapshot struct {
 	// Rules are the settings.
 	Rules Rules
 
+	// Leading: this replica holds its Lease, or there is no leader election. Otherwise another one may
+	// act by now, and what this one remembers of the PV counts for nothing.
+	Leading bool
+
 	// PV is the PV, from the watch cache or, when PVRead is set, from a live read. When End
 	// says that it is gone it is the last that was seen of it.
 	PV     PV
@@ -20,9 +24,9 @@ type Snapshot struct {
 
 	// History is what this process has seen of the PV.
 	History History
-	// Contested: another party takes our finalizer off again and again, so that it is not
-	// put on any more.
-	Contested bool
+	// Contested: others remove our finalizer from this PV, or from several of the driver's, again and
+	// again, so that it is not added any more. DriverContested: from several, so that it is added to none.
+	Contested, DriverContested bool
 	// Brake tells whether deletions are stopped for all PVs.
 	Brake Brake
 
@@ -41,6 +45,9 @@ type Snapshot struct {
 	// SiblingsRead is the oldest of the live reads of Siblings. Zero: at least one of them
 	// is from the cache.
 	SiblingsRead Read
+	// SiblingNeeded names one of Siblings that asks for the end of the volume as far as it shows, but whose
+	// claim was alive when they were read, or was one that names it. Empty: none.
+	SiblingNeeded string
 	// FamilyRead is a live read which showed that Siblings are all there are. Only a PV that
 	// is gone needs it: nothing keeps another from taking its volume over.
 	FamilyRead Read
@@ -50,12 +57,27 @@ type Snapshot struct {
 	NodesRead Read
 	Alone     bool
 
+	// Log is what the in-flight log has for the volume of this PV. It counts where the rules say Logged.
+	Log LogState
+
 	// SecretsRead tells that the deletion's Secret was read, or that none is named.
 	SecretsRead bool
 
 	// Done is what this process has already done for the PV.
 	Done Done
 }
+
+// LogState is what the in-flight log has for a volume. The zero value: it has not been read.
+type LogState uint8
+
+const (
+	// LogUnknown: the log has not been read.
+	LogUnknown LogState = iota
+	// LogOpen: it has an entry.
+	LogOpen
+	// LogSettled: it has none.
+	LogSettled
+)
 
 // Read is a live read of the API server. The zero value: none was made.
 type Read struct {
@@ -161,6 +183,8 @@ type claimState uint8
 const (
 	claimUnknown claimState = iota
 	claimExists
+	// claimNamesPV: another claim has the name now, and spec.volumeName of that one is the PV.
+	claimNamesPV
 	claimGone
 )
 
@@ -168,17 +192,29 @@ const (
 // belongs to another claim now, or when a provisioned PV's claim is bound to another PV.
 // The last does not hold for a static PV: its claim may be bound elsewhere by a mistake
 // that an administrator will mend.
+//
+// Another claim of the name that names this PV is what a restore from a backup leaves: the
+// objects are created again, the claim with a new UID, and the PV's claimRef has the old one.
 func (s Snapshot) claimState(now time.Time) claimState {
 	c := s.Claim
 	switch {
 	case !c.Read.fresh(now) || c.Of != s.PV.Claim:
 		return claimUnknown
+	case c.Found && c.UID != s.PV.Claim.UID && c.VolumeName == s.PV.Name:
+		return claimNamesPV
 	case !c.Found, c.UID != s.PV.Claim.UID:
 		return claimGone
 	case s.PV.dynamic() && c.VolumeName != "" && c.VolumeName != s.PV.Name:
 		return claimGone
 	}
 	return claimExists
+}
+
+// Needed tells whether a live read of a PV's claim shows that the claim keeps the PV's volume: it is alive, or another
+// one of its name names the PV. A claim that was not read, or read for another claimRef, keeps it too.
+func Needed(pv PV, claim ClaimFacts) bool {
+	claim.Read = Read{Order: 1}
+	return Snapshot{PV: pv, Claim: claim}.claimState(time.Time{}) != claimGone
 }
 
 // shared tells whether another PV still needs the volume. Two PVs that are both to be

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	testclock "k8s.io/utils/clock/testing"
@@ -67,8 +68,8 @@ func (w *world) listAttachments(context.Context) (attachmentList, error) {
 	return w.list, w.did("list attachments")
 }
 
-func (w *world) readClass(context.Context, string) (map[string]string, bool, error) {
-	return w.class, w.class != nil, w.did("read class")
+func (w *world) readClass(context.Context, string) (*storagev1.StorageClass, bool, error) {
+	return csiClass(w.class), w.class != nil, w.did("read class")
 }
 
 func (w *world) listPVs(context.Context) (pvList, error) { return w.pvs, w.did("list PVs") }

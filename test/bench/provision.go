@@ -19,8 +19,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	retry "k8s.io/client-go/tools/watch"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/test/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
 )
 
 // className is the StorageClass of the claims that subjects make volumes for.
@@ -32,7 +32,7 @@ func provisionFamilies() []family {
 		{Name: "claims_bound_per_second", Unit: "claims/s",
 			Load: load + "From the first claim to the last that is Bound. Limit: no subject and no driver, the users make each claim's PV themselves."},
 		{Name: "writes_per_claim", Unit: "writes", Goals: []Goal{atMost(3)},
-			Load: load + "The subject's writes to PVs and claims, from the audit log, until the last claim is Bound and held by nobody. Ours holds a claim and lets it go, which are two."},
+			Load: load + "The subject's writes to PVs, claims and the Leases of the in-flight log, from the audit log, until the last claim is Bound and the log is empty."},
 	}}}
 }
 
@@ -95,6 +95,9 @@ func (s *session) provision(ctx context.Context, subject subject, n int) (err er
 	}
 	began := time.Now()
 	all, err := s.bindAll(ctx, n, nil)
+	if err == nil {
+		err = s.lab.waitSettled(ctx)
+	}
 	if err := errors.Join(err, program.Stop(), s.lab.removeClaims(ctx, first.volumes), s.lab.removeClaims(ctx, all.volumes)); err != nil {
 		return err
 	}
@@ -128,7 +131,7 @@ type bound struct {
 }
 
 // bindAll makes n claims at once, each followed by made if that is not nil, and takes how many a second are bound until the
-// last is. It returns when none is held any more.
+// last is.
 func (s *session) bindAll(ctx context.Context, n int, made func(context.Context, kubernetes.Interface, *v1.PersistentVolumeClaim) error) (b bound, err error) {
 	token := fmt.Sprintf("r%d", s.lab.rounds.Add(1))
 	watch, err := s.lab.watchClaims(ctx, token)
@@ -183,14 +186,28 @@ func (l *lab) watchClaims(ctx context.Context, token string) (*retry.RetryWatche
 	return w, nil
 }
 
-// waitBound waits until n claims are Bound, and held by nobody who makes volumes. It returns their PVs by claim, and when the
-// last was seen to be Bound.
-func waitBound(ctx context.Context, claims watch.Interface, n int) (volumes map[string]string, last time.Time, err error) {
-	volumes, free := map[string]string{}, map[string]bool{}
-	for len(volumes) < n || len(free) < n {
+// waitSettled waits until the driver's in-flight log has no entry.
+func (l *lab) waitSettled(ctx context.Context) error {
+	for {
+		left, err := storage.InFlight(ctx, l.users[0], l.namespace, driverName)
+		if err != nil || len(left) == 0 {
+			return err
+		}
 		select {
 		case <-ctx.Done():
-			return volumes, last, fmt.Errorf("wait for %d claims: %w; %d are bound, %d of them free", n, context.Cause(ctx), len(volumes), len(free))
+			return fmt.Errorf("wait for the in-flight log to be empty: %w; %d entries are left", context.Cause(ctx), len(left))
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// waitBound waits until n claims are Bound. It returns their PVs by claim, and when the last was seen to be Bound.
+func waitBound(ctx context.Context, claims watch.Interface, n int) (volumes map[string]string, last time.Time, err error) {
+	volumes = map[string]string{}
+	for len(volumes) < n {
+		select {
+		case <-ctx.Done():
+			return volumes, last, fmt.Errorf("wait for %d claims: %w; %d are bound", n, context.Cause(ctx), len(volumes))
 		case event, open := <-claims.ResultChan():
 			if !open {
 				return volumes, last, fmt.Errorf("wait for %d claims: the watch ended", n)
@@ -201,9 +218,6 @@ func waitBound(ctx context.Context, claims watch.Interface, n int) (volumes map[
 			}
 			if _, seen := volumes[claim.Name]; !seen {
 				volumes[claim.Name], last = claim.Spec.VolumeName, time.Now()
-			}
-			if !slices.Contains(claim.Finalizers, provision.Finalizer) {
-				free[claim.Name] = true
 			}
 		}
 	}
@@ -233,12 +247,12 @@ func (l *lab) removeClaims(ctx context.Context, volumes map[string]string) error
 	return nil
 }
 
-// provisioningWrites returns what a subject, which has ended, wrote to PVs and claims since then.
+// provisioningWrites returns what a subject, which has ended, wrote to PVs, claims and the in-flight log since then.
 func (l *lab) provisioningWrites(ctx context.Context, s subject, since time.Time) ([]controlplane.AuditEvent, error) {
 	if err := l.auditComplete(ctx); err != nil {
 		return nil, err
 	}
 	return l.cluster.AuditEventsOf(s.user(l.namespace), func(e controlplane.AuditEvent) bool {
-		return e.Received.After(since) && strings.HasPrefix(e.Resource, "persistentvolume") && !strings.Contains("get list watch", e.Verb)
+		return e.Received.After(since) && (strings.HasPrefix(e.Resource, "persistentvolume") || e.Resource == "leases" && strings.Contains(e.Name, "-in-flight-")) && !strings.Contains("get list watch", e.Verb)
 	})
 }

@@ -7,8 +7,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/process"
@@ -26,7 +29,7 @@ func snapshotResources() []string {
 }
 
 // InstallSnapshots makes the API server serve VolumeSnapshot, VolumeSnapshotContent and VolumeSnapshotClass
-// (snapshot.storage.k8s.io/v1), and returns once it does. No controller for them runs: whoever makes a VolumeSnapshot
+// (snapshot.storage.k8s.io/v1), and returns once it answers a LIST of each and its discovery names them. No controller for them runs: whoever makes a VolumeSnapshot
 // also writes what external-snapshotter would. Installing them again changes nothing. See also [Options.Snapshots].
 func (cp *ControlPlane) InstallSnapshots(ctx context.Context) error {
 	if err := cp.installSnapshots(ctx); err != nil {
@@ -64,6 +67,36 @@ func (cp *ControlPlane) installSnapshots(ctx context.Context) error {
 		})
 		if err != nil {
 			return fmt.Errorf("wait for the API server to serve %s: %w", resource, err)
+		}
+	}
+	if err := poll(ctx, func() error { return discovers(client.Discovery(), snapshotGroup+"/v1", snapshotResources()) }); err != nil {
+		return fmt.Errorf("wait for the API server's discovery of %s: %w", snapshotGroup, err)
+	}
+	return nil
+}
+
+// discovers returns an error unless both forms of discovery name the resources of a group's version: the document of
+// that version, and the one of all groups, which clients ask first (KEP-3352). The API server fills each in the
+// background, at times later than it answers for the resources themselves.
+func discovers(api discovery.DiscoveryInterface, groupVersion string, resources []string) error {
+	one, err := api.ServerResourcesForGroupVersion(groupVersion)
+	if err != nil {
+		return err
+	}
+	_, all, err := api.ServerGroupsAndResources()
+	if err != nil {
+		return err
+	}
+	named := map[string]bool{}
+	for _, list := range all {
+		for _, r := range list.APIResources {
+			named[list.GroupVersion+" "+r.Name] = true
+		}
+	}
+	for _, resource := range resources {
+		alone := slices.ContainsFunc(one.APIResources, func(r metav1.APIResource) bool { return r.Name == resource })
+		if !alone || !named[groupVersion+" "+resource] {
+			return fmt.Errorf("%s is not in the discovery yet: alone %v, among all groups %v", resource, alone, named[groupVersion+" "+resource])
 		}
 	}
 	return nil

@@ -3,9 +3,16 @@
 package controlplane
 
 import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
 )
 
 func TestSnapshotsAreServedWhereTheyAreAskedFor(t *testing.T) {
@@ -52,5 +59,56 @@ func wantSnapshots(t *testing.T, api discovery.DiscoveryInterface, want []string
 	}
 	if len(want) == 0 && len(got) > 0 {
 		t.Errorf("served, and not asked for: %v", got)
+	}
+}
+
+// TestSnapshotsAreWaitedForInTheDiscovery: a loaded API server answers a LIST of a new kind some time before its
+// discovery names the kind, first the document of the group's version and then the one of all groups.
+func TestSnapshotsAreWaitedForInTheDiscovery(t *testing.T) {
+	t.Parallel()
+	const groupVersion = snapshotGroup + "/v1"
+	var askedOne, askedAll, named atomic.Int32
+	answer := func(w http.ResponseWriter, object any) {
+		w.Header().Set("Content-Type", "application/json")
+		if err := json.NewEncoder(w).Encode(object); err != nil {
+			t.Error(err)
+		}
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch path := r.URL.Path; {
+		case r.Method == http.MethodPost:
+			w.WriteHeader(http.StatusCreated)
+		case path == "/api":
+			answer(w, metav1.APIVersions{})
+		case path == "/apis":
+			groups := metav1.APIGroupList{}
+			if askedAll.Add(1) > 2 {
+				version := metav1.GroupVersionForDiscovery{GroupVersion: groupVersion, Version: "v1"}
+				groups.Groups = []metav1.APIGroup{{Name: snapshotGroup, Versions: []metav1.GroupVersionForDiscovery{version}, PreferredVersion: version}}
+			}
+			answer(w, groups)
+		case path == "/apis/"+groupVersion:
+			list := metav1.APIResourceList{GroupVersion: groupVersion}
+			for i, resource := range snapshotResources() {
+				if int(askedOne.Load()) > i {
+					list.APIResources = append(list.APIResources, metav1.APIResource{Name: resource})
+				}
+			}
+			askedOne.Add(1)
+			named.Store(int32(len(list.APIResources)))
+			answer(w, list)
+		case strings.HasPrefix(path, "/apis/"+groupVersion+"/"):
+			answer(w, map[string]any{"items": []any{}}) // a LIST is answered from the beginning
+		default:
+			t.Errorf("%s %s was not expected", r.Method, path)
+		}
+	}))
+	t.Cleanup(server.Close)
+	cp := &ControlPlane{admin: &rest.Config{Host: server.URL}}
+	if err := cp.InstallSnapshots(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if int(named.Load()) < len(snapshotResources()) || askedAll.Load() < 3 {
+		t.Errorf("returned while the discovery named %d kinds, and all groups were asked for %d times", named.Load(), askedAll.Load())
 	}
 }

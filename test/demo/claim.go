@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 
@@ -14,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
 )
 
@@ -82,15 +80,6 @@ func claimChanges(before, now *v1.PersistentVolumeClaim) []string {
 	if before == nil {
 		lines = append(lines, "the claim is there")
 		before = &v1.PersistentVolumeClaim{Status: v1.PersistentVolumeClaimStatus{Phase: now.Status.Phase}}
-	}
-	held := func(claim *v1.PersistentVolumeClaim) bool {
-		return slices.Contains(claim.Finalizers, provision.Finalizer)
-	}
-	switch {
-	case held(now) && !held(before):
-		lines = append(lines, "csi-reclaimer's finalizer is on the claim: its volume is begun")
-	case held(before) && !held(now):
-		lines = append(lines, "csi-reclaimer's finalizer is off the claim")
 	}
 	if now.Status.Phase != before.Status.Phase {
 		lines = append(lines, "the claim is "+string(now.Status.Phase))

@@ -19,7 +19,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
 )
@@ -274,7 +273,6 @@ func TestClaimChanges(t *testing.T) {
 		want        []string
 	}{
 		"made":                          {nil, claim(false), []string{"the claim is there"}},
-		"its volume is begun":           {claim(false), claim(false, provision.Finalizer), []string{"csi-reclaimer's finalizer is on the claim: its volume is begun"}},
 		"deleted":                       {claim(false), claim(true), []string{"the claim is terminating"}},
 		"still there":                   {claim(true), claim(true), nil},
 		"gone":                          {claim(true), nil, []string{"the claim is gone"}},

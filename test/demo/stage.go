@@ -137,7 +137,8 @@ func (s *stage) startSidecar(ctx context.Context, binary string) error {
 	if err := grant.Sidecar(ctx, s.client, namespace, "csi-reclaimer", "owner"); err != nil {
 		return err
 	}
-	s.program, err = sidecar.Start(ctx, sidecar.Options{Binary: binary, Address: s.driver.Socket(), Kubeconfig: kubeconfig, Dir: dir})
+	s.program, err = sidecar.Start(ctx, sidecar.Options{Binary: binary, Address: s.driver.Socket(), Kubeconfig: kubeconfig, Dir: dir,
+		Env: []string{"POD_NAMESPACE=" + namespace}}) // where the in-flight log is kept
 	if err != nil {
 		return err
 	}

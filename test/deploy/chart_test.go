@@ -15,6 +15,9 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admit"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
 const (
@@ -31,7 +34,7 @@ func guardValues() map[string][]string {
 		"with protection":     {"controllers={*,pvc-protection,pv-protection}"},
 		"with claims alone":   {"controllers={-intree,pvc-protection}"},
 		"without intree":      {"controllers={-intree,pv-protection}"},
-		"with webhooks":       {"webhooks.persistentVolumes=true", "webhooks.pods=true", `protectedDrivers.disk\.csi\.example\.com=companion`},
+		"with webhooks":       {"webhooks.persistentVolumes=true", "webhooks.pods=true", `protectedDrivers.disk\.csi\.example\.com=owner`},
 		"with pods' webhooks": {"webhooks.pods=true"},
 		"with monitoring":     {"monitoring.podMonitor.enabled=true", "monitoring.alerts.enabled=true", "monitoring.dashboard.enabled=true"},
 		"with little":         {"serviceAccount.create=false", "rbac.create=false", "podDisruptionBudget.enabled=false", "networkPolicy.enabled=false", "releaseOnUninstall.enabled=false"},
@@ -102,14 +105,16 @@ func TestValuesThatAreWrongAreRefused(t *testing.T) {
 		"admissionPolicy=true":               "admissionPolicy",
 		"monitoring.alerts.labels.a=true":    "labels",
 		"serviceAccount.name=":               "name",
-		"admissionPolicy.enabled=true,webhooks.persistentVolumes=true": "choose one",
+		"admissionPolicy.enabled=true,webhooks.persistentVolumes=true,protectedDrivers.d=owner": "choose one",
+		"admissionPolicy.enabled=true":    "none is named",
+		"webhooks.persistentVolumes=true": "none is named",
 	} {
 		_, err := helm(t, "template", guard, inDeploy(t, "charts", guard), "--set", value)
 		if err == nil || !strings.Contains(err.Error(), complaint) {
 			t.Errorf("--set %s: %v, want a complaint of %q", value, err, complaint)
 		}
 	}
-	if _, err := helm(t, "template", guard, inDeploy(t, "charts", guard), "--kube-version", "1.35.9", "--set", "admissionPolicy.enabled=true"); err == nil || !strings.Contains(err.Error(), "1.36 or newer") {
+	if _, err := helm(t, "template", guard, inDeploy(t, "charts", guard), "--kube-version", "1.35.9", "--set", "admissionPolicy.enabled=true", "--set", "protectedDrivers.d=owner"); err == nil || !strings.Contains(err.Error(), "1.36 or newer") {
 		t.Errorf("the policy on 1.35: %v", err)
 	}
 	if _, err := helm(t, "template", guard, inDeploy(t, "charts", guard), "--kube-version", "1.30.0"); err != nil {
@@ -195,12 +200,73 @@ func TestTheChartIsTheManifests(t *testing.T) {
 		// What only the chart can have, or needs other software, and in this rendering the other binding.
 		for _, more := range []string{
 			"Job/volume-guard-release", "ClusterRoleBinding/volume-guard-pvc-protection", "ClusterRoleBinding/volume-guard-pv-protection", "ClusterRoleBinding/volume-guard-webhooks",
-			"RoleBinding/volume-guard-webhooks", "ConfigMap/csi-reclaimer-protect-pvs",
+			"RoleBinding/volume-guard-webhooks",
 		} {
 			delete(rendered, more)
 		}
 		if len(rendered) != 0 {
 			t.Errorf("%s: no manifest has %q", name, slices.Sorted(maps.Keys(rendered)))
+		}
+	}
+}
+
+// TestTheChartRendersWhatTheCodeDoes: each policy and webhook that lists drivers is the one that the tests of pkg/admit run on
+// a real API server, whatever the drivers and their roles.
+func TestTheChartRendersWhatTheCodeDoes(t *testing.T) {
+	const owned, second, beside = "disk.csi.example.com", "Another-1.csi.example.com", "file.csi.example.com"
+	drivers := admit.Drivers{reclaim.RoleOwner: {owned, second}, reclaim.RoleCompanion: {beside}}
+	of := func(names ...string) (values []string) {
+		for _, name := range names {
+			role := reclaim.RoleOwner
+			if name == beside {
+				role = reclaim.RoleCompanion
+			}
+			values = append(values, "protectedDrivers."+strings.ReplaceAll(name, ".", `\.`)+"="+role.String())
+		}
+		return values
+	}
+	service := admit.Service{Namespace: guardHome, Name: guard}
+	for sentence, c := range map[string]struct {
+		values []string
+		want   []any
+	}{
+		"policies for both roles": {append(of(owned, second, beside), "admissionPolicy.enabled=true"), []any{
+			admit.Policy(reclaim.RoleOwner, drivers[reclaim.RoleOwner]...), admit.Binding(reclaim.RoleOwner),
+			admit.Policy(reclaim.RoleCompanion, beside), admit.Binding(reclaim.RoleCompanion),
+		}},
+		"a policy for role companion alone": {append(of(beside), "admissionPolicy.enabled=true"), []any{
+			admit.Policy(reclaim.RoleCompanion, beside), admit.Binding(reclaim.RoleCompanion),
+		}},
+		"webhooks for both roles": {append(of(owned, second, beside), "webhooks.persistentVolumes=true", "webhooks.pods=true"), []any{
+			admit.PVWebhooks(service, drivers), admit.PodWebhooks(service),
+		}},
+		"a webhook for role companion alone": {append(of(beside), "webhooks.persistentVolumes=true"), []any{
+			admit.PVWebhooks(service, admit.Drivers{reclaim.RoleCompanion: {beside}}),
+		}},
+	} {
+		rendered := map[string]map[string]any{}
+		for _, d := range render(t, c.values...) {
+			if d.GroupVersionKind().Group == "admissionregistration.k8s.io" {
+				rendered[d.GetKind()+"/"+d.GetName()] = bare(d)
+			}
+		}
+		for _, object := range c.want {
+			text, err := json.Marshal(object)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var want unstructured.Unstructured
+			if err := yaml.Unmarshal(text, &want.Object); err != nil {
+				t.Fatal(err)
+			}
+			key := want.GetKind() + "/" + want.GetName()
+			if !reflect.DeepEqual(rendered[key], want.Object) {
+				t.Errorf("%s: %s: the chart has\n%s\nand the code\n%s", sentence, key, pretty(rendered[key]), pretty(want.Object))
+			}
+			delete(rendered, key)
+		}
+		if len(rendered) > 0 {
+			t.Errorf("%s: the chart has %q besides", sentence, slices.Sorted(maps.Keys(rendered)))
 		}
 	}
 }
@@ -303,8 +369,8 @@ func TestTheRightsFollowWhatRuns(t *testing.T) {
 		intreeWrites = "; create,patch,delete persistentvolumes"
 		claims       = "; list,watch persistentvolumeclaims; list,watch pods"
 		tells        = "; create,patch events; get,create,update leases.coordination.k8s.io"
-		webhooks     = "; get pods; get persistentvolumeclaims; create,get,patch secrets; get,list,watch,patch configmaps" +
-			"; get,patch mutatingwebhookconfigurations.admissionregistration.k8s.io; get,patch validatingwebhookconfigurations.admissionregistration.k8s.io"
+		webhooks     = "; get pods; get persistentvolumeclaims; create,get,patch secrets" +
+			"; get,list,watch,patch mutatingwebhookconfigurations.admissionregistration.k8s.io; get,patch validatingwebhookconfigurations.admissionregistration.k8s.io"
 	)
 	for name, want := range map[string]string{
 		"as it comes":          intreeReads + intreeWrites + tells,

@@ -5,6 +5,7 @@ package deploy
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -83,10 +84,20 @@ func TestTheDashboardAsksInPromQL(t *testing.T) {
 	}
 }
 
-// TestEachQueryIsAboutWhatThereIs: every metric that the dashboard or an alert names, and each label by which it
-// chooses or sums up, is in what the programs answer on /metrics.
-func TestEachQueryIsAboutWhatThereIs(t *testing.T) {
-	there := scrape(t)
+// TestALiveScrape holds what the programs serve against what the repository says of it.
+func TestALiveScrape(t *testing.T) {
+	live := scrape(t)
+	t.Run("has what the dashboard and the alerts query", func(t *testing.T) { hasWhatIsQueried(t, live) })
+	t.Run("has what docs/metrics.md promises", func(t *testing.T) { hasWhatIsPromised(t, live) })
+}
+
+// hasWhatIsQueried: every metric that the dashboard or an alert names, and each label by which it chooses or sums up,
+// is served.
+func hasWhatIsQueried(t *testing.T, live map[string]served) {
+	there := served{}
+	for _, program := range live {
+		maps.Copy(there, program)
+	}
 	asked := queries(t)
 	for _, a := range alerts(t) {
 		asked["alert "+a.Alert] = []string{a.Expr}

@@ -83,8 +83,8 @@ func TestNoRuleGrantsMoreThanItNames(t *testing.T) {
 func TestEachRoleGrantsWhatItsPlaceNeeds(t *testing.T) {
 	for role, want := range map[string][]string{
 		"owner":     {"get", "list", "watch", "create", "patch", "delete"},
-		"companion": {"get", "list", "watch", "patch"}, // the provisioner beside deletes PVs
-		"observer":  {"list", "watch"},                 // nothing is written to a PV
+		"companion": {"get", "list", "watch", "patch", "get", "create"}, // the provisioner beside deletes PVs; what an owner left in flight is finished
+		"observer":  {"list", "watch", "get", "create"},                 // nothing is written to a PV, but what an owner left in flight is finished
 	} {
 		cluster, namespaced, err := grant.Rules(role)
 		if err != nil {

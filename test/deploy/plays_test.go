@@ -7,19 +7,16 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/audit"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/test/daemon"
 	"github.com/csi-reclaimer/csi-reclaimer/test/mockdriver"
@@ -60,15 +57,15 @@ func (s *shell) plays(t *testing.T) map[string]play {
 		"kubectl get pv --sort-by=.metadata.deletionTimestamp":                     {want: docsPV},
 		"kubectl get volumeattachments":                                            {},
 		"kubectl get events -A --field-selector reason=VolumeLeftBehind":           {},
-		"kubectl get namespace NAME -o yaml":                                       {with: of(docsHome), want: "phase: Active"},
 		`kubectl annotate pv NAME csi-reclaimer.io/hold="why"`:                     {with: of(docsPV), want: "annotated"},
 		"kubectl annotate lease -n NAMESPACE LEASE csi-reclaimer.io/brake-":        {scene: s.makeBrake, with: of(""), want: "annotated"},
+		"kubectl annotate lease -n NAMESPACE LEASE KEY-":                           {scene: s.makeBrake, with: append(of(""), "KEY", reclaim.BrakeAnnotation), want: "annotated"},
+		"kubectl get leases -A -l csi-reclaimer.io/in-flight-log":                  {},
+		"kubectl reclaim explain pvc/NAME -n NAMESPACE":                            {with: of(docsPV), want: "Claim " + docsHome + "/" + docsPV},
 		`kubectl patch pv NAME --type=merge -p '{"metadata":{"finalizers":null}}'`: {with: of(docsPV), want: "patched"},
-		`kubectl patch pvc NAME -n NAMESPACE --type=json -p '[{"op":"remove","path":"/metadata/finalizers/INDEX"}]'`: {
-			scene: s.makeHeldClaim, with: append(of("held"), "INDEX", "0"), want: "patched"},
-		"kubectl get pvc -A -o json | grep -c csi-reclaimer.io/provisioning": {scene: s.makeHeldClaim},
-		`kubectl get pv -o jsonpath='{range .items[?(@.metadata.deletionTimestamp)]}{.metadata.name} {.spec.nodeAffinity.required.nodeSelectorTerms[*].matchExpressions[*].values[*]}{"\n"}{end}'`:      {scene: s.makeLeavingPV, want: "pvc-77f0 node-7"},
-		`kubectl get pvc -A -o jsonpath='{range .items[?(@.metadata.deletionTimestamp)]}{.metadata.namespace}/{.metadata.name} {.metadata.finalizers}{"\n"}{end}' | grep csi-reclaimer.io/provisioning`: {scene: s.makeHeldClaim, want: docsHome + "/held "},
+		`kubectl patch pv NAME -p '{"spec":{"claimRef":{"uid":"UID","resourceVersion":null}}}'`: {
+			why: "TestARestoredClaimKeepsTheVolume in test/e2e runs it, as the Event has it"},
+		`kubectl get pv -o jsonpath='{range .items[?(@.metadata.deletionTimestamp)]}{.metadata.name} {.spec.nodeAffinity.required.nodeSelectorTerms[*].matchExpressions[*].values[*]}{"\n"}{end}'`: {scene: s.makeLeavingPV, want: "pvc-77f0 node-7"},
 
 		"kubectl reclaim explain pv/pvc-8a5c":                             {want: "PV pvc-8a5c"},
 		"kubectl reclaim explain":                                         {also: "pv/" + docsPV, want: "PV pvc-8a5c"},
@@ -214,35 +211,6 @@ func (s *shell) make(t *testing.T, spec storage.Spec) {
 		}
 		return err
 	})
-}
-
-// makeHeldClaim makes a claim that is being deleted and held, as one is whose volume is being made.
-func (s *shell) makeHeldClaim(t *testing.T) {
-	t.Helper()
-	s.makeHome(t)
-	ctx, claims := patiently(t), client.CoreV1().PersistentVolumeClaims(docsHome)
-	class := "none"
-	claim, err := claims.Create(ctx, &v1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Name: "held", Finalizers: []string{provision.Finalizer}},
-		Spec: v1.PersistentVolumeClaimSpec{StorageClassName: &class, AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
-			Resources: v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")}}},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if i := slices.Index(claim.Finalizers, provision.Finalizer); i != 0 {
-		t.Fatalf("the finalizer is number %d of the claim's", i)
-	}
-	forget(t, func(ctx context.Context) error {
-		_, err := claims.Patch(ctx, "held", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		return err
-	})
-	if err := claims.Delete(ctx, "held", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // makeBrake makes a Lease with the brake on.

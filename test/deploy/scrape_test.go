@@ -21,12 +21,21 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
 )
 
-// scrape returns the metrics that both programs answer with, all that they can do switched on, and the labels of
-// each. Some figures are there only once something happened, so it does.
-func scrape(t *testing.T) map[string][]string {
+// served holds the metrics that a program answers with, and the labels of each.
+type served map[string][]string
+
+// scrape returns what both programs serve, by the program's name, with all that they can do switched on. Some figures
+// are there only once something happened, so it does.
+func scrape(t *testing.T) map[string]served {
 	t.Helper()
+	// Compiling takes longer than anything else here on a busy machine.
+	for _, program := range []string{"csi-reclaimer", guard} {
+		if _, err := daemon.Build(t.Context(), program, os.Stderr); err != nil {
+			t.Fatal(err)
+		}
+	}
 	ctx := patiently(t)
-	there := map[string][]string{}
+	there := map[string]served{}
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -45,7 +54,7 @@ func scrape(t *testing.T) map[string][]string {
 
 	car, err := sidecar.Start(ctx, sidecar.Options{
 		Address: driver.Socket(), Kubeconfig: kubeconfigOf(t, namespace, "csi-reclaimer"), Progress: os.Stderr,
-		Args: []string{"--enable-capacity", "--capacity-ownerref-level=-1", "--brake-deletions=9", "--audit-interval=1m"},
+		Args: []string{"--enable-capacity", "--capacity-ownerref-level=-1", "--brake-deletions=9", "--audit-interval=1m", "--leader-election"},
 		Env:  []string{"NAMESPACE=" + namespace, "POD_NAMESPACE=" + namespace, "POD_NAME=none"},
 	})
 	must(err)
@@ -76,20 +85,21 @@ func scrape(t *testing.T) map[string][]string {
 
 	for program, last := range map[*daemon.Daemon][]string{
 		car: {
-			"controller_persistentvolume_delete_total", "controller_persistentvolume_delete_failed_total", "csi_reclaimer_waiting_pvs",
+			"leader_election_master_status", "controller_persistentvolume_delete_total", "controller_persistentvolume_delete_failed_total", "csi_reclaimer_waiting_pvs",
 			"csi_reclaimer_reports_total", "controller_persistentvolumeclaim_provision_total", "controller_persistentvolumeclaim_provision_failed_total",
 		},
-		keeper: {"csi_reclaimer_intree_waiting_pvs", "csi_reclaimer_protection_waiting"},
+		keeper: {"leader_election_master_status", "csi_reclaimer_intree_waiting_pvs", "csi_reclaimer_protection_waiting"},
 	} {
-		waitMetrics(ctx, t, program, last, there)
+		there[map[*daemon.Daemon]string{car: "csi-reclaimer", keeper: guard}[program]] = waitMetrics(ctx, t, program, last)
 	}
 	must(driver.ClearFaults(ctx)) // so that all of it goes
 	return there
 }
 
-// waitMetrics adds what the program answers to what is there, once it has these.
-func waitMetrics(ctx context.Context, t *testing.T, program *daemon.Daemon, last []string, there map[string][]string) {
+// waitMetrics returns what the program serves, once these are among it.
+func waitMetrics(ctx context.Context, t *testing.T, program *daemon.Daemon, last []string) served {
 	t.Helper()
+	there := served{}
 	line := regexp.MustCompile(`(?m)^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? \S+$`)
 	for {
 		text, err := program.Get(ctx, "/metrics")
@@ -106,7 +116,7 @@ func waitMetrics(ctx context.Context, t *testing.T, program *daemon.Daemon, last
 			}
 		}
 		if missing == "" && err == nil {
-			return
+			return there
 		}
 		select {
 		case <-ctx.Done():

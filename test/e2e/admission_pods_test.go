@@ -167,7 +167,7 @@ func TestAdmissionWaitsForNobody(t *testing.T) {
 		}
 	})
 	t.Cleanup(func() { _ = listener.Close(); taking.Wait() })
-	config := admit.PVWebhooks(admit.Service{Namespace: s.Namespace, Name: "none"})
+	config := admit.PVWebhooks(admit.Service{Namespace: s.Namespace, Name: "none"}, s.listed())
 	for i := range config.Webhooks {
 		c := &config.Webhooks[i].ClientConfig
 		c.URL, c.Service = ptr.To("https://"+listener.Addr().String()+*c.Service.Path), nil

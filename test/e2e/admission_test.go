@@ -11,14 +11,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
-	"k8s.io/client-go/kubernetes"
-	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admit"
@@ -26,6 +25,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/test/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/daemon"
+	"github.com/csi-reclaimer/csi-reclaimer/test/grant"
 	"github.com/csi-reclaimer/csi-reclaimer/test/mockdriver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
 )
@@ -33,46 +33,35 @@ import (
 // unlisted is a driver whose PVs nobody is told to protect.
 const unlisted = "unlisted.csi-reclaimer.io"
 
-// policy is the namespace of the admission policy's ConfigMap. The policy stays for as long as the cluster: an API server
-// that has seen a policy's only binding go learns of no ConfigMap any more (kubernetes/kubernetes#130887).
-var policy = sync.OnceValues(func() (namespace string, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	client, err := kubernetes.NewForConfig(cluster.Admin())
-	if err != nil {
-		return "", err
-	}
-	if namespace, err = cluster.CreateNamespace(ctx, "admission-"); err != nil {
-		return "", err
-	}
-	_, err = client.AdmissionregistrationV1().MutatingAdmissionPolicies().Create(ctx, admit.Policy(), metav1.CreateOptions{})
-	if err == nil {
-		_, err = client.AdmissionregistrationV1().MutatingAdmissionPolicyBindings().Create(ctx, admit.Binding(namespace), metav1.CreateOptions{})
-	}
-	return namespace, err
-})
-
 // newPolicyStage is a stage with the admission policy in force for its driver, and for no other.
-func newPolicyStage(t *testing.T) (s *stage, parameters coreclient.ConfigMapInterface) {
+func newPolicyStage(t *testing.T) *stage {
 	t.Helper()
 	if version == controlplane.V1_30 {
 		t.Skip("MutatingAdmissionPolicy is served from 1.36 on")
 	}
-	s = newStage(t)
-	namespace, err := policy()
-	s.must(err)
-	parameters = s.client.CoreV1().ConfigMaps(namespace)
-	s.listDriver(parameters)
-	t.Cleanup(func() { _ = parameters.Delete(s.clean(), admit.PolicyName, metav1.DeleteOptions{}) })
-	return s, parameters
+	s := newStage(t)
+	s.installPolicy()
+	t.Cleanup(s.uninstallPolicy)
+	return s
 }
 
-// listDriver makes the ConfigMap of the policy, with the stage's driver.
-func (s *stage) listDriver(parameters coreclient.ConfigMapInterface) {
+// installPolicy makes the policy and its binding for the stage's driver, as who applies the manifest, and waits until
+// they are in force.
+func (s *stage) installPolicy() {
 	s.t.Helper()
-	_, err := parameters.Create(s.ctx, admit.Parameters("", map[string]string{s.Driver: reclaim.Finalizer}), metav1.CreateOptions{})
+	admission := s.client.AdmissionregistrationV1()
+	_, err := admission.MutatingAdmissionPolicies().Create(s.ctx, admit.Policy(reclaim.RoleOwner, s.Driver), metav1.CreateOptions{})
+	s.must(err)
+	_, err = admission.MutatingAdmissionPolicyBindings().Create(s.ctx, admit.Binding(reclaim.RoleOwner), metav1.CreateOptions{})
 	s.must(err)
 	s.waitInForce(true)
+}
+
+// uninstallPolicy deletes both, if they are there.
+func (s *stage) uninstallPolicy() {
+	admission := s.client.AdmissionregistrationV1()
+	_ = admission.MutatingAdmissionPolicyBindings().Delete(s.clean(), admit.PolicyName, metav1.DeleteOptions{})
+	_ = admission.MutatingAdmissionPolicies().Delete(s.clean(), admit.PolicyName, metav1.DeleteOptions{})
 }
 
 // putOn makes a PV, but does not store it, and tells whether it would have had the finalizer from the start.
@@ -100,11 +89,11 @@ func (s *stage) waitInForce(want bool) {
 	})
 }
 
-// webhookGuard starts volume-guard for its webhooks alone, which the API server is told of.
-func (s *stage) webhookGuard() *daemon.Daemon {
+// webhookGuard starts volume-guard for its webhooks alone, with their configurations, which list these drivers.
+func (s *stage) webhookGuard(drivers ...string) *daemon.Daemon {
 	s.t.Helper()
 	address := freeAddress(s.t)
-	s.configureWebhooks(address)
+	s.configureWebhooks(address, drivers...)
 	return s.guard("--controllers=-intree", "--webhook-address="+address, "--webhook-names=localhost")
 }
 
@@ -127,8 +116,7 @@ func (s *stage) webhooks(keep certs.Config) *webhooks {
 	ctx, cancel := context.WithCancel(s.ctx)
 	var keeping sync.WaitGroup
 	keeping.Go(func() { h.keeper.Run(ctx) })
-	finalizers := map[string]string{s.Driver: reclaim.Finalizer}
-	server := admit.NewServer(admit.Handler(func() map[string]string { return finalizers }, reader), h.keeper.Certificate)
+	server := admit.NewServer(admit.Handler(s.listed, reader), h.keeper.Certificate)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	s.must(err)
 	ended := make(chan error, 1)
@@ -146,10 +134,13 @@ func (s *stage) webhooks(keep certs.Config) *webhooks {
 	return h
 }
 
+// listed returns the stage's driver, as one that is protected.
+func (s *stage) listed() admit.Drivers { return admit.Drivers{reclaim.RoleOwner: {s.Driver}} }
+
 // watchPVs has the API server ask the webhook about PVs.
 func (s *stage) watchPVs(h *webhooks) {
 	s.t.Helper()
-	config := admit.PVWebhooks(admit.Service{Namespace: s.Namespace, Name: "none"})
+	config := admit.PVWebhooks(admit.Service{Namespace: s.Namespace, Name: "none"}, s.listed())
 	for i := range config.Webhooks {
 		c := &config.Webhooks[i].ClientConfig // no Service leads anywhere here
 		c.URL, c.Service = ptr.To("https://localhost:"+h.port+*c.Service.Path), nil
@@ -164,17 +155,17 @@ func (s *stage) watchPVs(h *webhooks) {
 // TestAdmissionProtectsInTheSameWrite turns PVs to Delete and deletes them at once, while no sidecar runs.
 func TestAdmissionProtectsInTheSameWrite(t *testing.T) {
 	t.Run("by the policy", func(t *testing.T) {
-		s, _ := newPolicyStage(t)
+		s := newPolicyStage(t)
 		s.flipsWithoutSidecar()
 	})
 	t.Run("by the webhook", func(t *testing.T) {
 		s := newGuardStage(t, version, controlplane.Options{})
-		s.webhookGuard()
 		beside := *s
 		beside.useDriver(mockdriver.Options{Name: "e2e-" + rand.String(8) + ".csi-reclaimer.io"})
+		s.webhookGuard(beside.Driver)
 		beside.account("csi-reclaimer")
 		beside.grant("owner")
-		beside.listDriver(s.client.CoreV1().ConfigMaps(s.Namespace))
+		beside.waitInForce(true)
 		beside.flipsWithoutSidecar()
 	})
 }
@@ -208,10 +199,12 @@ func (s *stage) flipsWithoutSidecar() {
 	}
 }
 
-// TestAdmissionPolicyWithoutItsConfigMap lets all writes to PVs through.
-func TestAdmissionPolicyWithoutItsConfigMap(t *testing.T) {
-	s, parameters := newPolicyStage(t)
-	s.must(parameters.Delete(s.ctx, admit.PolicyName, metav1.DeleteOptions{}))
+// TestAdmissionPolicyIsUninstalledAndReinstalled: without it all writes to PVs go through, and once it is back PVs are
+// protected again, of another driver as well. A policy whose drivers are in a ConfigMap does nothing then until
+// the API server is restarted (kubernetes/kubernetes#130887).
+func TestAdmissionPolicyIsUninstalledAndReinstalled(t *testing.T) {
+	s := newPolicyStage(t)
+	s.uninstallPolicy()
 	s.waitInForce(false)
 	for i, vol := range s.makeMany(20, func(i int) storage.Spec { return storage.Spec{Dynamic: i%2 == 0} }) { // made, bound
 		s.annotate(vol, "e2e.csi-reclaimer.io/touched", "yes")
@@ -226,28 +219,81 @@ func TestAdmissionPolicyWithoutItsConfigMap(t *testing.T) {
 			s.waitPV(vol, "released", isReleased)
 		}
 	}
-	s.listDriver(parameters)
+	s.installPolicy()
+	s.uninstallPolicy()
+	s.waitInForce(false)
+	again := *s
+	again.Driver = "again-" + s.Driver
+	again.installPolicy()
 }
 
-// TestAdmissionPolicyAndARelease: a driver's finalizers can be taken off once its key is gone, and until then that is said.
+// TestAdmissionPolicyAndARelease: csi-reclaimer itself may not change the policy, so that its release removes nothing while
+// the driver is listed, and says what does.
 func TestAdmissionPolicyAndARelease(t *testing.T) {
-	s, parameters := newPolicyStage(t)
+	s := newPolicyStage(t)
 	vols := s.makeMany(10, func(i int) storage.Spec { return storage.Spec{Dynamic: i%2 == 0} })
 	s.waitAll(vols, "protected", isProtected) // in the write that bound them
 	said, err := s.release()
 	if err == nil || !strings.Contains(said, "admission policy") || !strings.Contains(said, "0 PVs were released") {
-		t.Errorf("with the key there --release-finalizers ended with %v and said %q", err, said)
+		t.Errorf("with the driver listed --release-finalizers ended with %v and said %q", err, said)
 	}
 	s.waitAll(vols, "still protected", isProtected)
-	_, err = parameters.Patch(s.ctx, admit.PolicyName, types.MergePatchType,
-		[]byte(`{"data":{"`+s.Driver+`":null}}`), metav1.PatchOptions{})
+	_, err = admit.Unlist(s.ctx, s.plane.Admin(), []string{s.Driver})
 	s.must(err)
-	s.waitInForce(false)
+	s.must(admit.AwaitUnlisted(s.ctx, s.plane.Admin(), []string{s.Driver}))
 	if said, err = s.release(); err != nil || !strings.Contains(said, "10 PVs were released") {
-		t.Errorf("without the key --release-finalizers ended with %v and said %q", err, said)
+		t.Errorf("with the driver listed no more --release-finalizers ended with %v and said %q", err, said)
 	}
 	s.waitAll(vols, "without our finalizer", isFree)
 	for _, vol := range vols {
 		s.expectKept(vol)
+	}
+}
+
+// TestAReleaseThatMayChangeThePolicy does so first.
+func TestAReleaseThatMayChangeThePolicy(t *testing.T) {
+	s := newPolicyStage(t)
+	s.must(grant.ReleaseDrivers(s.ctx, s.client, s.Namespace, "csi-reclaimer"))
+	vols := s.makeMany(10, func(i int) storage.Spec { return storage.Spec{Dynamic: i%2 == 0} })
+	s.waitAll(vols, "protected", isProtected)
+	said, err := s.release()
+	if err != nil || !strings.Contains(said, "removed from mutatingadmissionpolicy/"+admit.PolicyName) || !strings.Contains(said, "10 PVs were released") {
+		t.Errorf("--release-finalizers ended with %v and said %q", err, said)
+	}
+	s.waitAll(vols, "without our finalizer", isFree)
+	for _, vol := range vols {
+		s.annotate(vol, "e2e.csi-reclaimer.io/touched", "yes")
+	}
+	s.waitAll(vols, "without our finalizer", isFree)
+}
+
+// TestAPolicyThatIsIneffectiveIsReported: one that stands and adds nothing, here for a condition more, as with an API
+// server that runs without such policies.
+func TestAPolicyThatIsIneffectiveIsReported(t *testing.T) {
+	if version == controlplane.V1_30 {
+		t.Skip("MutatingAdmissionPolicy is served from 1.36 on")
+	}
+	s := newStage(t)
+	policy := admit.Policy(reclaim.RoleOwner, s.Driver)
+	policy.Spec.MatchConditions = append(policy.Spec.MatchConditions, admissionv1.MatchCondition{Name: "off", Expression: "false"})
+	admission := s.client.AdmissionregistrationV1()
+	_, err := admission.MutatingAdmissionPolicies().Create(s.ctx, policy, metav1.CreateOptions{})
+	s.must(err)
+	t.Cleanup(s.uninstallPolicy)
+	_, err = admission.MutatingAdmissionPolicyBindings().Create(s.ctx, admit.Binding(reclaim.RoleOwner), metav1.CreateOptions{})
+	s.must(err)
+	began := time.Now()
+	car := s.sidecar(eager()...)
+	early := s.make(storage.Spec{Dynamic: true})
+	s.waitProtected(early) // by the sidecar, and nobody may conclude anything yet
+	s.metric(car, "csi_reclaimer_admission_policy_missed_total", "0")
+	for time.Since(began) < 65*time.Second { // the time after which a policy counts, and its second
+		time.Sleep(time.Second)
+	}
+	late := s.make(storage.Spec{Dynamic: true})
+	s.waitEvent(late, "AdmissionPolicyIneffective", "although an admission policy")
+	s.metric(car, "csi_reclaimer_admission_policy_missed_total", "1")
+	if s.reported("PersistentVolume", early.Name, "AdmissionPolicyIneffective") {
+		t.Error("a PV from before the policy could be known counts")
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/backend"
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
 )
 
@@ -78,16 +79,48 @@ func (s *stage) waitClaim(claim *storage.Claim, what string, want func(*v1.Persi
 	}
 }
 
-// expectUntouched checks that a claim is neither held nor anything asked of the driver for it.
+// expectUntouched checks that nothing was written to a claim and nothing was asked of the driver for it.
 func (s *stage) expectUntouched(claim *storage.Claim) {
 	s.t.Helper()
-	if now, err := claim.Get(s.ctx); err != nil || now == nil || heldClaim(now) || len(s.creations(claim)) > 0 {
-		s.t.Errorf("%v: claim %s is held, or the driver was asked: %s", err, claim.Name, storage.DescribeClaim(now))
+	if now, err := claim.Get(s.ctx); err != nil || now == nil || hasFinalizer(now) || s.inFlight(claim) || len(s.creations(claim)) > 0 {
+		s.t.Errorf("%v: claim %s has a finalizer or is in flight, or the driver was asked: %s", err, claim.Name, storage.DescribeClaim(now))
 	}
 }
 
-func heldClaim(claim *v1.PersistentVolumeClaim) bool {
-	return claim != nil && slices.Contains(claim.Finalizers, provision.Finalizer)
+// hasFinalizer says whether a finalizer of earlier versions is on a claim.
+func hasFinalizer(claim *v1.PersistentVolumeClaim) bool {
+	return claim != nil && slices.ContainsFunc(claim.Finalizers, provision.IsLegacyFinalizer)
+}
+
+// inFlightAll returns the entries of the in-flight log.
+func (s *stage) inFlightAll() map[string]inflight.Located {
+	s.t.Helper()
+	entries, err := storage.InFlight(s.ctx, s.client, s.home, s.Driver)
+	s.must(err)
+	return entries
+}
+
+// inFlight says whether the in-flight log has an entry for a claim.
+func (s *stage) inFlight(claim *storage.Claim) bool {
+	s.t.Helper()
+	for _, e := range s.inFlightAll() {
+		if e.Claim.UID == claim.UID {
+			return true
+		}
+	}
+	return false
+}
+
+// settled waits until the in-flight log has no entry for a claim.
+func (s *stage) settled(claim *storage.Claim) {
+	s.t.Helper()
+	s.eventually("the entry of claim "+claim.Name+" is settled", func() bool { return !s.inFlight(claim) })
+}
+
+// allSettled waits until the in-flight log has no entry.
+func (s *stage) allSettled() {
+	s.t.Helper()
+	s.eventually("the in-flight log is empty", func() bool { return len(s.inFlightAll()) == 0 })
 }
 
 func noClaim(claim *v1.PersistentVolumeClaim) bool { return claim == nil }
@@ -99,11 +132,11 @@ type provisioned struct {
 	pv    *v1.PersistentVolume
 }
 
-// bound waits until a claim is bound and let go, and returns its volume.
+// bound waits until a claim is bound, without a finalizer of earlier versions, and returns its volume.
 func (s *stage) bound(claim *storage.Claim) *provisioned {
 	s.t.Helper()
-	s.waitClaim(claim, "bound and free", func(now *v1.PersistentVolumeClaim) bool {
-		return now != nil && now.Status.Phase == v1.ClaimBound && !heldClaim(now)
+	s.waitClaim(claim, "bound", func(now *v1.PersistentVolumeClaim) bool {
+		return now != nil && now.Status.Phase == v1.ClaimBound && !hasFinalizer(now)
 	})
 	vol, err := claim.WaitBound(s.soon())
 	s.must(err)
@@ -157,6 +190,17 @@ func (s *stage) nothingLeft(claim *storage.Claim) {
 			s.t.Errorf("LEAK: volume %s of claim %s is on the driver's disk", v.ID, claim.Name)
 		}
 	}
+}
+
+// gone waits until neither a PV nor a volume is left of a claim.
+func (s *stage) gone(claim *storage.Claim) {
+	s.t.Helper()
+	s.eventually("the volume and the PV of claim "+claim.Name+" are gone", func() bool {
+		_, err := s.client.CoreV1().PersistentVolumes().Get(s.ctx, volumeName(claim), metav1.GetOptions{})
+		volumes, listErr := s.driver.Volumes()
+		s.must(listErr)
+		return apierrors.IsNotFound(err) && !slices.ContainsFunc(volumes, func(v backend.Volume) bool { return v.Name == volumeName(claim) })
+	})
 }
 
 // toldOf returns the Events about a claim, those with a reason or all.

@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -22,17 +23,76 @@ func (s *stage) strip(vol *storage.Volume) {
 	s.must(err)
 }
 
-func TestNoWarOverTheFinalizer(t *testing.T) {
-	t.Parallel()
-	s := newStage(t)
-	car := s.sidecar(eager()...)
-	vol := s.make(storage.Spec{})
+// loop strips a PV as often as it takes until the finalizer is not added to it any more.
+func (s *stage) loop(vol *storage.Volume) {
+	s.t.Helper()
 	for range 3 {
 		s.waitProtected(vol)
 		s.strip(vol)
 	}
+}
+
+// addAsTold has somebody else add the finalizer to a PV, as the Event says.
+func (s *stage) addAsTold(vol *storage.Volume, text string) {
+	s.t.Helper()
+	patch := `{"metadata":{"finalizers":["` + reclaim.Finalizer + `"]}}`
+	if text != "" && !strings.Contains(text, "kubectl patch pv "+vol.Name+" -p '"+patch+"'") {
+		s.t.Fatalf("the command that adds the finalizer is not told: %s", text)
+	}
+	_, err := s.client.CoreV1().PersistentVolumes().Patch(
+		s.ctx, vol.Name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
+	s.must(err)
+}
+
+// TestALoopOnOnePVIsThatPVs: somebody removes one PV's finalizer again and again; all others stay protected.
+func TestALoopOnOnePVIsThatPVs(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	car := s.sidecar(eager()...)
+	looped, other := s.make(storage.Spec{}), s.make(storage.Spec{})
+	s.waitProtected(other)
+	s.loop(looped)
+	s.waitEvent(looped, "PVContested", "Other PVs are protected")
+	s.metric(car, `csi_reclaimer_waiting_pvs{driver_name="`+s.Driver+`",reason="PVContested"}`, "1")
+	s.metric(car, "csi_reclaimer_finalizers_contested", "0")
+	before := s.writes(s.user, []*storage.Volume{looped})["patch"]
+	s.annotate(looped, "example.com/changed", "again")
+	// Another PV's finalizer is added again, and a new PV gets one.
+	s.strip(other)
+	s.waitProtected(other)
+	s.must(other.DeletePV(s.ctx))
+	s.must(other.DeleteClaim(s.ctx))
+	s.must(other.WaitGone(s.soon()))
+	s.expectDeleted(other, 1)
+	s.fence()
+	if after := s.writes(s.user, []*storage.Volume{looped})["patch"]; after != before || before != 3 {
+		t.Errorf("%d patches before and %d after the contest was seen, want 3", before, after)
+	}
+	// Somebody else adds the finalizer: the PV is protected again.
+	s.addAsTold(looped, s.events(looped, "PVContested")[0].Message)
+	s.metric(car, `csi_reclaimer_pvs{driver_name="`+s.Driver+`",protected="true"}`, "1")
+	s.strip(looped)
+	s.waitProtected(looped)
+	s.must(looped.DeletePV(s.ctx))
+	s.must(looped.DeleteClaim(s.ctx))
+	s.must(looped.WaitGone(s.soon()))
+	s.expectDeleted(looped, 1)
+}
+
+// TestNoWarOverTheFinalizer: somebody removes the finalizer from several PVs again and again.
+func TestNoWarOverTheFinalizer(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	car := s.sidecar(eager()...)
+	vols := s.makeMany(3, func(int) storage.Spec { return storage.Spec{} })
+	for _, vol := range vols {
+		s.loop(vol)
+	}
 	s.metric(car, "csi_reclaimer_finalizers_contested", "1")
-	s.waitEvent(vol, "FinalizerContested", "--role=companion")
+	vol := vols[0]
+	for _, vol := range vols {
+		s.waitEvent(vol, "FinalizerContested", "--role=companion")
+	}
 	before := s.writes(s.user, []*storage.Volume{vol})["patch"]
 	s.annotate(vol, "example.com/changed", "again")
 	another := s.make(storage.Spec{}) // nothing is protected any more
@@ -44,11 +104,10 @@ func TestNoWarOverTheFinalizer(t *testing.T) {
 	s.must(vol.DeleteClaim(s.ctx))
 	s.must(vol.WaitGone(s.soon()))
 	s.expectDeleted(vol, 1)
-	// Somebody else puts the finalizer on: peace, and work goes on.
-	_, err := s.client.CoreV1().PersistentVolumes().Patch(s.ctx, another.Name, types.StrategicMergePatchType,
-		[]byte(`{"metadata":{"finalizers":["`+reclaim.Finalizer+`"]}}`), metav1.PatchOptions{})
-	s.must(err)
+	// Somebody else adds the finalizer to one of them: peace for all, and work goes on.
+	s.addAsTold(another, "")
 	s.metric(car, "csi_reclaimer_finalizers_contested", "0")
+	s.waitProtected(vols[1])
 	s.fence()
 }
 

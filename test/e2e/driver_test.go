@@ -16,12 +16,13 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
 )
 
 // eager are flags that let a failed deletion be tried again soon, so that tests are short.
 func eager() []string {
-	return []string{"--retry-interval-start=50ms", "--retry-interval-max=500ms"}
+	return []string{"--retry-interval-start=50ms", "--retry-interval-max=500ms", "--in-flight-quiet-period=2s"}
 }
 
 // events returns the Events about a PV with this reason.
@@ -261,7 +262,7 @@ func TestSIGTERMLetsADeletionInHandEnd(t *testing.T) {
 	defer cancel()
 	s.must(vol.WaitGone(ctx))
 	s.expectDeleted(vol, 1)
-	lease, err := s.client.CoordinationV1().Leases(s.Namespace).List(s.ctx, metav1.ListOptions{})
+	lease, err := s.client.CoordinationV1().Leases(s.Namespace).List(s.ctx, metav1.ListOptions{LabelSelector: "!" + inflight.LabelLog})
 	s.must(err)
 	if len(lease.Items) != 1 || (lease.Items[0].Spec.HolderIdentity != nil && *lease.Items[0].Spec.HolderIdentity != "") {
 		t.Errorf("the Lease was not given up: %+v", lease.Items)

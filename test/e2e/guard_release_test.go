@@ -15,6 +15,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/test/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/grant"
 	"github.com/csi-reclaimer/csi-reclaimer/test/process"
 	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
 )
@@ -114,13 +115,17 @@ func (s *stage) inTreeVolume(class string) *storage.Volume {
 // long as the driver is listed.
 func TestTheFinalizersOfDriversAreReleasedWithThePolicyOn(t *testing.T) {
 	t.Parallel()
-	s := newGuardStage(t, controlplane.V1_36, controlplane.Options{})
+	s := newGuardPlane(t, controlplane.V1_36, controlplane.Options{})
+	rules, err := grant.GuardReleasing(s.ctx, s.client, s.Namespace, guardName)
+	s.must(err)
 	admission := s.client.AdmissionregistrationV1()
-	_, err := s.client.CoreV1().ConfigMaps(s.Namespace).Create(s.ctx, admit.Parameters(s.Namespace, map[string]string{s.Driver: reclaim.Finalizer}), metav1.CreateOptions{})
+	_, err = admission.MutatingAdmissionPolicies().Create(s.ctx, admit.Policy(reclaim.RoleOwner, s.Driver, "other.csi.example.com"), metav1.CreateOptions{})
 	s.must(err)
-	_, err = admission.MutatingAdmissionPolicies().Create(s.ctx, admit.Policy(), metav1.CreateOptions{})
+	_, err = admission.MutatingAdmissionPolicyBindings().Create(s.ctx, admit.Binding(reclaim.RoleOwner), metav1.CreateOptions{})
 	s.must(err)
-	_, err = admission.MutatingAdmissionPolicyBindings().Create(s.ctx, admit.Binding(s.Namespace), metav1.CreateOptions{})
+	// It does not answer, and stands in nobody's way.
+	hooks := admit.PVWebhooks(admit.Service{Namespace: s.Namespace, Name: "none"}, admit.Drivers{reclaim.RoleOwner: {"other.csi.example.com"}})
+	_, err = admission.MutatingWebhookConfigurations().Create(s.ctx, hooks, metav1.CreateOptions{})
 	s.must(err)
 	vols := s.makeMany(10, func(i int) storage.Spec { return storage.Spec{Handle: "none", Dynamic: i%2 == 0} })
 	s.eventually("the policy is in force", func() bool {
@@ -134,9 +139,10 @@ func TestTheFinalizersOfDriversAreReleasedWithThePolicyOn(t *testing.T) {
 
 	said, err := s.releaseGuard("--release-drivers=*")
 	s.must(err)
-	if !strings.Contains(said, "10 PVs of the drivers "+s.Driver+" were released") {
+	if !strings.Contains(said, "10 PVs of the drivers "+s.Driver+", other.csi.example.com were released") {
 		t.Errorf("said %q", said)
 	}
+	s.expectUsed(rules, "mutatingadmissionpolicies", "mutatingwebhookconfigurations")
 	for _, vol := range vols {
 		s.annotate(vol, "touched", "after")
 	}

@@ -40,7 +40,7 @@ func TestVolumeGuardUsesWhatItIsGranted(t *testing.T) {
 	s.must(err)
 	s.Driver = "kubernetes.io/host-path"
 	address := freeAddress(t)
-	s.configureWebhooks(address)
+	s.configureWebhooks(address, webhookDriver)
 	// One that is there is written into, one that is not is made.
 	secrets := s.client.CoreV1().Secrets(s.Namespace)
 	_, err = secrets.Create(s.ctx, &v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "volume-guard-webhooks"}}, metav1.CreateOptions{})
@@ -54,11 +54,8 @@ func TestVolumeGuardUsesWhatItIsGranted(t *testing.T) {
 	s.useWebhooks(g)
 	s.useInTree()
 	s.must(g.Terminate())
-	said, err := s.releaseGuard("--release-drivers=*")
+	_, err = s.releaseGuard()
 	s.must(err)
-	if !strings.Contains(said, "1 PVs of the drivers disk.csi.example.com were released") {
-		t.Errorf("said %q", said)
-	}
 	s.expectAllUsed(rules)
 
 	fakenode.ForTest(t, s.plane, "node", fakenode.Config{})
@@ -77,6 +74,9 @@ func TestVolumeGuardUsesWhatItIsGranted(t *testing.T) {
 	}
 }
 
+// webhookDriver is a driver that the webhook protects.
+const webhookDriver = "disk.csi.example.com"
+
 // freeAddress returns a loopback address with a port that nobody has.
 func freeAddress(t *testing.T) string {
 	t.Helper()
@@ -88,8 +88,8 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// configureWebhooks has the API server ask the webhooks at the address.
-func (s *stage) configureWebhooks(address string) {
+// configureWebhooks makes the configurations of the webhooks at the address, which list these drivers.
+func (s *stage) configureWebhooks(address string, drivers ...string) {
 	s.t.Helper()
 	_, port, err := net.SplitHostPort(address)
 	s.must(err)
@@ -97,7 +97,7 @@ func (s *stage) configureWebhooks(address string) {
 		c.URL, c.Service = ptr.To("https://localhost:"+port+*c.Service.Path), nil
 	}
 	service := admit.Service{Namespace: s.Namespace, Name: guardName}
-	pvs, pods := admit.PVWebhooks(service), admit.PodWebhooks(service)
+	pvs, pods := admit.PVWebhooks(service, admit.Drivers{reclaim.RoleOwner: drivers}), admit.PodWebhooks(service)
 	for i := range pvs.Webhooks {
 		at(&pvs.Webhooks[i].ClientConfig)
 	}
@@ -110,17 +110,11 @@ func (s *stage) configureWebhooks(address string) {
 	s.must(err)
 }
 
-// useWebhooks has PVs be protected in the write that binds them, once their driver is listed, and a pod be kept off
-// a claim that is being deleted.
+// useWebhooks has PVs be protected in the write that binds them, and a pod be kept off a claim that is being deleted.
 func (s *stage) useWebhooks(g *daemon.Daemon) {
 	s.t.Helper()
-	s.metric(g, "csi_reclaimer_admission_parameters_missing", "1")
-	const driver = "disk.csi.example.com"
-	csi := func(pv *v1.PersistentVolume) { pv.Spec.CSI.Driver = driver }
-	vol := s.make(storage.Spec{Handle: "unlisted", Change: csi})
-	_, err := s.client.CoreV1().ConfigMaps(s.Namespace).Create(s.ctx, admit.Parameters(s.Namespace, map[string]string{driver: reclaim.Finalizer}), metav1.CreateOptions{})
-	s.must(err)
-	s.metric(g, "csi_reclaimer_admission_parameters_missing", "0")
+	s.metric(g, "csi_reclaimer_admission_drivers_unreadable", "0")
+	vol := s.make(storage.Spec{Handle: "none", Change: func(pv *v1.PersistentVolume) { pv.Spec.CSI.Driver = webhookDriver }})
 	s.eventually("a PV is protected in the write that binds it", func() bool {
 		s.annotate(vol, "touched", "again")
 		pv, err := vol.PV(s.ctx)

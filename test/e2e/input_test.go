@@ -44,7 +44,6 @@ func TestBadInputEndsInOneClearLine(t *testing.T) {
 		"a port that is taken":                {"--http-endpoint", busy.Addr().String(), []string{"in use"}},
 		"a flag that does not exist":          {"--delete-everything", "true", []string{"--delete-everything"}},
 		"retries that shrink":                 {"--retry-interval-max", "1ms", []string{"--retry-interval-max"}},
-		"a limit of calls without its burst":  {"--kube-api-qps", "5", []string{"--kube-api-burst"}},
 		"a log format that does not exist":    {"--logging-format", "xml", []string{"xml"}},
 		"a metrics path that is no such path": {"--metrics-path", "metrics", []string{"--metrics-path"}},
 	}

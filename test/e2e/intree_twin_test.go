@@ -129,6 +129,25 @@ func TestATwinOnItsWay(t *testing.T) {
 			u.deleteClaim(again)
 			u.expectReclaimed(u.folder)
 		},
+		"the claim is restored, and the PV bound to it again": func(u underWay) {
+			again := u.claim(u.className, func(spec *storage.ClaimSpec) {
+				spec.Name = u.ClaimName
+				spec.Change = func(claim *v1.PersistentVolumeClaim) { claim.Spec.VolumeName = u.Name }
+			})
+			u.goOn()
+			u.waitEvent(u.Volume, string(intree.ReasonClaimNamesPV), string(again.UID))
+			u.expectNoTwin()
+			u.expectFolder(u.folder, true)
+			u.bindAsTold(u.Volume, u.events(u.Volume, string(intree.ReasonClaimNamesPV))[0].Message)
+			vol, err := again.WaitBound(u.soon())
+			u.must(err)
+			if vol.Name != u.Name {
+				u.t.Errorf("the claim got PV %s, want %s", vol.Name, u.Name)
+			}
+			u.expectFolder(u.folder, true)
+			u.deleteClaim(again)
+			u.expectReclaimed(u.folder)
+		},
 		"the claim is made again under its name": func(u underWay) {
 			again := u.claim(u.className, func(spec *storage.ClaimSpec) { spec.Name = u.ClaimName })
 			u.goOn()

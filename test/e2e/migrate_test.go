@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -230,20 +229,16 @@ func TestMigrateBackToExternalProvisioner(t *testing.T) {
 			c := s.newCrowd()
 			finished := c.half
 			c.halt(false)
-			s.restart(car, "--provisioning-finalizer=false") // 1. hold no claim any more
-			s.eventually("no claim is held", func() bool {
-				list, err := s.client.CoreV1().PersistentVolumeClaims(s.Namespace).List(s.ctx, metav1.ListOptions{})
-				return err == nil && !slices.ContainsFunc(list.Items, func(claim v1.PersistentVolumeClaim) bool { return heldClaim(&claim) })
-			})
+			s.restart(car, "--provision=false") // 1. finish what is in flight, and begin nothing
+			s.allSettled()
 			s.bound(finished)
 			s.deleteClaim(finished)
 			if !honours { // 2. let what is being deleted end
 				c.endGoing()
 			}
-			c.halt(true)
-			c.makeHalf()
-			s.must(car.Terminate()) // 3. stop csi-reclaimer
-			if !honours {           // 4. take the finalizers off
+			c.half = s.claim(c.class) // begun by nobody
+			s.must(car.Terminate())   // 3. stop csi-reclaimer
+			if !honours {             // 4. take the finalizers off
 				_, err := s.release()
 				s.must(err)
 			}

@@ -3,8 +3,6 @@
 package e2e
 
 import (
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -13,10 +11,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/test/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/mockdriver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
@@ -102,47 +98,43 @@ func TestProvisionInANamespaceThatGoes(t *testing.T) {
 		users.deleteNamespace()
 		users.waitNamespaceGone()
 		for _, claim := range claims {
-			users.nothingLeft(claim)
+			users.gone(claim)
 		}
 		s.eventually("all volumes are gone", func() bool { return len(s.onDiskAll()) == 0 })
 	})
-	t.Run("the Secret went first: the claim is held, and let go by hand", func(t *testing.T) {
+	t.Run("the Secret went first: the namespace goes, and what is in flight is finished when the Secret is back", func(t *testing.T) {
 		t.Parallel()
 		s := newStageAs(t, "owner", mockdriver.Options{Args: []string{"--require-secret=password=hunter2"}})
 		car := s.sidecar(eager()...)
-		users := s.elsewhere()
-		users.secret("credentials", map[string]string{"password": "hunter2"})
+		users, vault := s.elsewhere(), s.elsewhere()
+		vault.secret("credentials", map[string]string{"password": "hunter2"})
 		class := s.class(func(class *storage.Class) {
 			class.Parameters = map[string]string{
-				"csi.storage.k8s.io/provisioner-secret-name": "credentials", "csi.storage.k8s.io/provisioner-secret-namespace": users.Namespace,
+				"csi.storage.k8s.io/provisioner-secret-name": "credentials", "csi.storage.k8s.io/provisioner-secret-namespace": vault.Namespace,
 			}
 		})
 		s.must(s.driver.SetFaults(s.ctx, lostAnswers()))
 		claim := users.claim(class)
 		s.eventually("the volume is on the disk", func() bool { return len(s.onDiskAll()) == 1 })
+		secrets := s.client.CoreV1().Secrets(vault.Namespace)
+		s.must(secrets.Delete(s.ctx, "credentials", metav1.DeleteOptions{}))
 		users.deleteNamespace()
-		s.eventually("the Secret is gone", func() bool {
-			_, err := s.client.CoreV1().Secrets(users.Namespace).Get(s.ctx, "credentials", metav1.GetOptions{})
-			return apierrors.IsNotFound(err)
-		})
-		s.must(s.driver.ClearFaults(s.ctx))
-		// No Event can be made in a namespace that goes. The log tells, and the namespace itself whom it waits for.
-		s.must(car.WaitLog(s.soon(), `reason="`+string(provision.ReasonOutcomeUnknown)+`"`))
-		s.eventually("the namespace says what it waits for", func() bool {
-			now, err := s.client.CoreV1().Namespaces().Get(s.ctx, users.Namespace, metav1.GetOptions{})
-			return err == nil && slices.ContainsFunc(now.Status.Conditions, func(c v1.NamespaceCondition) bool {
-				return c.Type == v1.NamespaceFinalizersRemaining && strings.Contains(c.Message, provision.Finalizer)
-			})
-		})
-		if now, err := claim.Get(s.ctx); err != nil || !heldClaim(now) || len(s.onDiskAll()) != 1 {
-			t.Fatalf("%v: the claim was let go while its volume is left: %s", err, storage.DescribeClaim(now))
-		}
-		_, err := s.client.CoreV1().PersistentVolumeClaims(users.Namespace).Patch(s.ctx, claim.Name, types.MergePatchType,
-			[]byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
-		s.must(err)
 		users.waitNamespaceGone()
+		s.must(s.driver.ClearFaults(s.ctx))
+		// No Event can be made in a namespace that is gone. The log of the program shows the reason.
+		s.must(car.WaitLog(s.soon(), `reason="`+string(provisioningOutcomeUnknown)+`"`))
+		if !s.inFlight(claim) || len(s.onDiskAll()) != 1 {
+			t.Fatal("the entry was closed while the volume is left, or the volume was deleted without its Secret")
+		}
+		_, err := secrets.Create(s.ctx, &v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "credentials"}, StringData: map[string]string{"password": "hunter2"}}, metav1.CreateOptions{})
+		s.must(err)
+		s.settled(claim)
+		s.gone(claim)
 	})
 }
+
+// provisioningOutcomeUnknown is the reason while it is not known whether a volume was made.
+const provisioningOutcomeUnknown = "ProvisioningOutcomeUnknown"
 
 // secret makes a Secret that the sidecar may read wherever it lies, so that it is gone for no other reason than that it is gone.
 func (s *stage) secret(name string, values map[string]string) {

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -106,7 +107,7 @@ func TestAMigratedVolume(t *testing.T) {
 	s := newStageAs(t, "owner", mockdriver.Options{Name: driver, Args: []string{
 		"--static-volume=vol-0123456789abcdef0", "--static-volume=vol-0123456789abcdef1", "--static-volume=vol-0123456789abcdef2",
 	}})
-	s.sidecar(eager()...)
+	car := s.sidecar(eager()...)
 	inTree := func(handle string, annotations map[string]string) storage.Spec {
 		return storage.Spec{Handle: handle, Change: func(pv *v1.PersistentVolume) {
 			pv.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{
@@ -141,6 +142,61 @@ func TestAMigratedVolume(t *testing.T) {
 		s.expectDeleted(vol, 1)
 	}
 	s.expectKept(vols["provisioner unknown"])
+	own := s.make(storage.Spec{})
+	s.must(own.DeleteClaim(s.ctx))
+	s.must(own.WaitGone(s.soon()))
+	const calls = `csi_sidecar_operations_seconds_count{driver_name="` + driver + `",grpc_status_code="OK",method_name="/csi.v1.Controller/DeleteVolume",migrated=`
+	s.metric(car, calls+`"true"}`, "2")
+	s.metric(car, calls+`"false"}`, "1")
+}
+
+// TestAMigratedVolumeIsDeletedWithTheSecretOfItsClass has PVs of the in-tree plugin kubernetes.io/portworx-volume
+// without the annotations for the Secret. Their class names it by the plugin's parameters, which mean nothing
+// until they are translated to those of CSI.
+func TestAMigratedVolumeIsDeletedWithTheSecretOfItsClass(t *testing.T) {
+	t.Parallel()
+	const driver, plugin = "pxd.portworx.com", "kubernetes.io/portworx-volume"
+	orders := []string{"PV first", "claim first"}
+	args := []string{"--require-secret=auth-token=xyz"}
+	for i := range orders {
+		args = append(args, fmt.Sprintf("--static-volume=px-%d", i))
+	}
+	s := newStageAs(t, "owner", mockdriver.Options{Name: driver, Args: args})
+	s.sidecar(eager()...)
+	s.grantSecrets()
+	class := s.class(func(c *storage.Class) {
+		c.Change = func(class *storagev1.StorageClass) {
+			class.Provisioner = plugin
+			class.Parameters = map[string]string{
+				"repl": "1", "openstorage.io/auth-secret-name": "of-${pvc.name}", "openstorage.io/auth-secret-namespace": "${pvc.namespace}",
+			}
+		}
+	})
+	for i, order := range orders {
+		t.Run(order, func(t *testing.T) {
+			s := s.in(t)
+			vol := s.make(storage.Spec{Handle: fmt.Sprintf("px-%d", i), Change: func(pv *v1.PersistentVolume) {
+				pv.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{PortworxVolume: &v1.PortworxVolumeSource{VolumeID: fmt.Sprintf("px-%d", i)}}
+				pv.Annotations = map[string]string{
+					"pv.kubernetes.io/provisioned-by": plugin, "pv.kubernetes.io/migrated-to": driver, v1.BetaStorageClassAnnotation: class,
+				}
+			}})
+			_, err := s.client.CoreV1().Secrets(s.Namespace).Create(s.ctx, &v1.Secret{
+				ObjectMeta: metav1.ObjectMeta{Name: "of-" + vol.ClaimName}, StringData: map[string]string{"auth-token": "xyz"},
+			}, metav1.CreateOptions{})
+			s.must(err)
+			s.waitProtected(vol)
+			if order == "PV first" {
+				s.must(vol.DeletePV(s.ctx))
+			}
+			s.must(vol.DeleteClaim(s.ctx))
+			s.must(vol.WaitGone(s.soon()))
+			s.expectDeleted(vol, 1)
+			if keys := s.deletions(vol.Handle)[0].SecretKeys; !slices.Equal(keys, []string{"auth-token"}) {
+				t.Errorf("the driver got the secrets %v, want those of the Secret that the class names", keys)
+			}
+		})
+	}
 }
 
 // TestANameUsedAgain has a PV made anew under the name of one that is being reclaimed.

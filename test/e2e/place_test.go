@@ -82,6 +82,7 @@ func TestProvisionWhereTheNodeIs(t *testing.T) {
 		s.must(s.driver.ClearFaults(s.ctx))
 		s.must(car.Restart())
 		s.waitClaim(claim, "gone", noClaim)
-		s.nothingLeft(claim)
+		s.settled(claim)
+		s.gone(claim)
 	})
 }

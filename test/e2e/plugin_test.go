@@ -17,7 +17,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
@@ -292,33 +291,19 @@ func TestPluginReleases(t *testing.T) {
 	s.expectTold(s.told("release", "--driver="+s.Driver), "0 PVs of")
 }
 
-// TestPluginKnowsTheAdmissionPolicy, which the tests of admission share with it.
+// TestPluginKnowsTheAdmissionPolicy, and its release removes the driver from it first.
 func TestPluginKnowsTheAdmissionPolicy(t *testing.T) {
-	s, maps := newPolicyStage(t)
-	s.must(maps.Delete(s.ctx, admit.PolicyName, metav1.DeleteOptions{}))
-	s.waitInForce(false)
+	s := newPolicyStage(t)
 	vol := s.make(storage.Spec{Dynamic: true})
-	namespace, err := policy()
-	s.must(err)
-	s.expectTold(s.told("status"), "! The admission policy is in force, but its ConfigMap "+namespace+"/"+admit.PolicyName+" is missing")
-
-	s.listDriver(maps)
-	s.must(vol.SetPolicy(s.ctx, v1.PersistentVolumeReclaimRetain))
-	s.must(vol.SetPolicy(s.ctx, v1.PersistentVolumeReclaimDelete))
 	s.waitPV(vol, "protected", isProtected)
 	s.expectTold(s.told("status", "--driver="+s.Driver, "-o", "json"), `"admission": "yes"`)
-	release := func() (string, error) { return s.ended(s.plugin("release", "--driver="+s.Driver, "--yes")) }
-	said, err := release()
-	if err == nil {
-		t.Errorf("what is put back is released:\n%s", said)
-	}
-	s.expectTold(said, "the admission policy puts the finalizer back", "kubectl patch configmap -n "+namespace+" "+admit.PolicyName)
-	_, err = maps.Patch(s.ctx, admit.PolicyName, types.MergePatchType, []byte(`{"data":{"`+s.Driver+`":null}}`), metav1.PatchOptions{})
+	const object = "mutatingadmissionpolicy/" + admit.PolicyName
+	s.expectTold(s.told("release", "--driver="+s.Driver, "--dry-run"), object+" lists "+s.Driver)
+	s.waitInForce(true) // nothing was changed
+	said, err := s.ended(s.plugin("release", "--driver="+s.Driver, "--yes"))
 	s.must(err)
-	s.eventually("the API server has heard of it", func() bool {
-		said, err = release()
-		return err == nil
-	})
-	s.expectTold(said, "1 PVs were released")
+	s.expectTold(said, s.Driver+" was removed from "+object, "1 PVs were released")
+	s.annotate(vol, "e2e.csi-reclaimer.io/touched", "yes")
 	s.waitPV(vol, "without our finalizer", isFree)
+	s.expectTold(s.told("status", "--driver="+s.Driver, "-o", "json"), `"admission": "no"`)
 }

@@ -59,7 +59,7 @@ func TestBackToWhatProvisionersDidAndForwardAgain(t *testing.T) {
 func (s *stage) release(args ...string) (stdout string, err error) {
 	s.t.Helper()
 	var out strings.Builder
-	p, err := process.Start(process.Command{Path: program, Stdout: &out, Args: append([]string{
+	p, err := process.Start(process.Command{Path: program, Stdout: &out, Env: []string{"POD_NAMESPACE=" + s.home}, Args: append([]string{
 		"--csi-address=" + s.driver.Socket(), "--kubeconfig=" + s.kube, "--release-finalizers",
 	}, args...)})
 	s.must(err)

@@ -91,7 +91,8 @@ func TestProvisionForPods(t *testing.T) {
 		s.must(pod.Delete(s.ctx))
 		s.must(pod.WaitGone(s.soon()))
 		s.waitClaim(claim, "gone", noClaim)
-		s.nothingLeft(claim)
+		s.settled(claim)
+		s.gone(claim)
 	})
 }
 

@@ -43,6 +43,8 @@ type stage struct {
 	driver *mockdriver.Driver
 	user   string
 	kube   string
+	// home is the driver's namespace, in which the in-flight log is.
+	home string
 	// affinity is that of PVs which a node of its own has, where that matters.
 	affinity *v1.VolumeNodeAffinity
 	storage.Maker
@@ -90,6 +92,7 @@ func newStageOn(t *testing.T, plane *controlplane.ControlPlane, driver string) *
 	s.must(err)
 	namespace, err := plane.CreateNamespace(ctx, "e2e-")
 	s.must(err)
+	s.home = namespace
 	s.Maker = storage.Maker{Client: s.client, Driver: driver, Namespace: namespace, Snapshots: snapshots}
 	return s
 }
@@ -135,6 +138,7 @@ func (s *stage) launch(args ...string) *sidecar.Sidecar {
 func (s *stage) launchAs(o sidecar.Options) *sidecar.Sidecar {
 	s.t.Helper()
 	o.Binary, o.Kubeconfig, o.Address = program, s.kube, cmp.Or(o.Address, s.driver.Socket())
+	o.Env = append([]string{"POD_NAMESPACE=" + s.home}, o.Env...)
 	car, err := sidecar.Start(s.ctx, o)
 	s.must(err)
 	s.stopLater(car)

@@ -68,7 +68,14 @@ func (s *stage) playUser(ctx context.Context, step scenario.Step) error {
 	case scenario.SetPolicy:
 		return vol.SetPolicy(ctx, v1.PersistentVolumeReclaimPolicy(step.Policy))
 	case scenario.RecreateClaim:
-		return s.recreateClaim(ctx, vol)
+		return s.recreateClaim(ctx, vol, func(spec *v1.PersistentVolumeClaimSpec) {
+			// No PV has this label, so that the PV controller gives the claim none but one that is reserved for it.
+			spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"example.com/none": ""}}
+		})
+	case scenario.RestoreClaim:
+		return s.recreateClaim(ctx, vol, func(spec *v1.PersistentVolumeClaimSpec) { spec.VolumeName = vol.Name })
+	case scenario.BindAgain:
+		return s.bindAgain(ctx, vol)
 	case scenario.TakeBack:
 		return s.patch(ctx, vol, types.MergePatchType, `{"spec":{"claimRef":{"uid":null,"resourceVersion":null}}}`)
 	case scenario.StripFinalizer:
@@ -150,16 +157,26 @@ func (s *stage) patchClaim(ctx context.Context, volume, patch string) error {
 	return err
 }
 
-func (s *stage) recreateClaim(ctx context.Context, vol *storage.Volume) error {
+func (s *stage) recreateClaim(ctx context.Context, vol *storage.Volume, change func(*v1.PersistentVolumeClaimSpec)) error {
 	noClass := ""
-	_, err := s.client.CoreV1().PersistentVolumeClaims(s.token).Create(ctx, &v1.PersistentVolumeClaim{
+	claim := &v1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Name: vol.ClaimName},
 		Spec: v1.PersistentVolumeClaimSpec{
-			StorageClassName: &noClass, VolumeName: vol.Name, AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
+			StorageClassName: &noClass, AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
 			Resources: v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")}},
 		},
-	}, metav1.CreateOptions{})
+	}
+	change(&claim.Spec)
+	_, err := s.client.CoreV1().PersistentVolumeClaims(s.token).Create(ctx, claim, metav1.CreateOptions{})
 	return err
+}
+
+func (s *stage) bindAgain(ctx context.Context, vol *storage.Volume) error {
+	claim, err := s.client.CoreV1().PersistentVolumeClaims(s.token).Get(ctx, vol.ClaimName, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	return s.patch(ctx, vol, types.StrategicMergePatchType, fmt.Sprintf(`{"spec":{"claimRef":{"uid":%q,"resourceVersion":null}}}`, claim.UID))
 }
 
 func (s *stage) patch(ctx context.Context, vol *storage.Volume, kind types.PatchType, patch string) error {

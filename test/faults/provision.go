@@ -17,7 +17,7 @@ func provisionStep(policy string) scenario.Step {
 func Provision() scenario.Scenario {
 	return scenario.Scenario{
 		Name:  "provisioned",
-		Steps: []scenario.Step{provisionStep("Delete"), waitFor("bound"), waitFor("free")},
+		Steps: []scenario.Step{provisionStep("Delete"), waitFor("bound"), waitFor("settled")},
 		Want:  map[string]scenario.End{onlyVolume: scenario.Bound},
 	}
 }
@@ -46,7 +46,7 @@ func Lives() []scenario.Scenario {
 
 // Meanwhile returns the stories in which the sidecar is killed at each moment of an undisturbed run of Provision, and something
 // happens while it is down: the claim is deleted; with classes also that the StorageClass is, and comes back after a time in which
-// the claim either lives or is deleted too. It is for the oracle to say whether the claim is held in between.
+// the claim either lives or is deleted too. It is for the oracle to say whether the entry is there in between.
 func Meanwhile(undisturbed Result, classes bool) []scenario.Scenario {
 	rest, start := scenario.Step{Do: scenario.Rest}, scenario.Step{Do: scenario.Start}
 	var all []scenario.Scenario

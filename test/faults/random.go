@@ -154,8 +154,10 @@ func (g *generator) user(name string) {
 		step.Do, vol.attached = scenario.Attach, true
 	case n < 90 && vol.attached:
 		step.Do, vol.attached = scenario.Detach, false
-	case n < 94 && vol.claimDeleted:
+	case n < 92 && vol.claimDeleted:
 		step.Do = scenario.RecreateClaim
+	case n < 94 && vol.claimDeleted:
+		step.Do = scenario.RestoreClaim
 	case n < 96 && vol.claimDeleted:
 		step.Do = scenario.TakeBack
 	case n < 98 && g.strips < 2:

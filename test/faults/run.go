@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/test/faults/oracle"
 	"github.com/csi-reclaimer/csi-reclaimer/test/faults/proxy"
@@ -232,9 +231,6 @@ func (s *stage) state(ctx context.Context, volume string, onDisk map[string]stri
 	if now.DeletionTimestamp != nil {
 		text += ", terminating"
 	}
-	if held(now) {
-		text += ", held"
-	}
 	return text, nil
 }
 
@@ -242,7 +238,7 @@ func (s *stage) state(ctx context.Context, volume string, onDisk map[string]stri
 func (s *stage) collect(ctx context.Context) (c oracle.Case, err error) {
 	lives, crashes := s.keeper.history()
 	c = oracle.Case{
-		Driver: s.driver.Name(), Finalizer: reclaim.Finalizer, ClaimFinalizer: provision.Finalizer, User: s.user, Timeout: callTimeout,
+		Driver: s.driver.Name(), Finalizer: reclaim.Finalizer, User: s.user, Timeout: callTimeout,
 		Processes: lives, MayLeak: s.mayLeak, Events: map[string]int{}, ClaimEvents: map[string]int{},
 		WriteBudget: oracle.Budget{}, EventBudget: oracle.Budget{}, CallBudget: oracle.Budget{}, ClaimBudget: oracle.Budget{},
 	}
@@ -266,8 +262,8 @@ func (s *stage) collect(ctx context.Context) (c oracle.Case, err error) {
 	if c.OnDisk, err = s.onDisk(); err != nil {
 		return c, err
 	}
-	var told map[string]int
-	if c.Told, told, err = s.told(ctx); err != nil {
+	told, err := s.told(ctx)
+	if err != nil {
 		return c, err
 	}
 	for volume, vol := range s.vols {

@@ -29,6 +29,9 @@ const (
 	patience = 60 * time.Second
 	// callTimeout is how long the sidecar waits for its driver (--timeout).
 	callTimeout = 5 * time.Second
+	// quiet is how long a call can take to arrive (--in-flight-quiet-period): the line and the driver delay none for longer after
+	// its caller has given up.
+	quiet = 2 * time.Second
 	// account is the sidecar's service account.
 	account = "csi-reclaimer"
 )
@@ -134,9 +137,10 @@ func (s *stage) startLine(ctx context.Context) error {
 func (s *stage) kubeconfig() string { return filepath.Join(s.dir, "kubeconfig") }
 
 func (s *stage) startSidecar(ctx context.Context, args []string) error {
-	args = append([]string{"--retry-interval-start=50ms", "--retry-interval-max=500ms", "--timeout=" + callTimeout.String()}, args...)
+	args = append([]string{"--retry-interval-start=50ms", "--retry-interval-max=500ms", "--timeout=" + callTimeout.String(), "--in-flight-quiet-period=" + quiet.String()}, args...)
 	car, err := sidecar.Start(ctx, sidecar.Options{
 		Binary: s.sidecar, Address: s.driver.Socket(), Kubeconfig: s.kubeconfig(), Args: args, Dir: s.dir,
+		Env: []string{"POD_NAMESPACE=" + s.token},
 	})
 	if err != nil {
 		return err

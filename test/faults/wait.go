@@ -3,10 +3,8 @@
 package faults
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"os"
 	"slices"
 	"time"
 
@@ -14,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/test/faults/oracle"
 	"github.com/csi-reclaimer/csi-reclaimer/test/faults/scenario"
@@ -34,8 +32,8 @@ func (s *stage) wait(ctx context.Context, step scenario.Step) error {
 	case step.Do == scenario.Rest:
 		return s.rest(ctx)
 	case step.Volume != "":
-		if claim := s.claims[step.Volume]; claim != nil {
-			if known, err := s.waitClaim(ctx, claim, s.vols[step.Volume], step); known || err != nil {
+		if s.claims[step.Volume] != nil {
+			if known, err := s.waitClaim(ctx, s.vols[step.Volume], step); known || err != nil {
 				return err
 			}
 		}
@@ -85,15 +83,19 @@ func (s *stage) waitVolume(ctx context.Context, vol *storage.Volume, step scenar
 }
 
 // waitClaim waits for what there is to wait for with a claim that is provisioned; known is false for any other condition.
-func (s *stage) waitClaim(ctx context.Context, claim *storage.Claim, vol *storage.Volume, step scenario.Step) (known bool, err error) {
-	isHeld := func(want bool) error {
-		return claim.Wait(ctx, step.For, func(c *v1.PersistentVolumeClaim) bool { return c != nil && held(c) == want })
+func (s *stage) waitClaim(ctx context.Context, vol *storage.Volume, step scenario.Step) (known bool, err error) {
+	isInFlight := func(want bool) error {
+		return until(ctx, "volume "+vol.Name+" to be "+step.For, func() (bool, error) {
+			entries, err := s.inFlight(ctx)
+			_, is := entries[vol.Name]
+			return is == want, err
+		})
 	}
 	switch step.For {
-	case "held":
-		err = isHeld(true)
-	case "free":
-		err = isHeld(false)
+	case "in-flight":
+		err = isInFlight(true)
+	case "settled":
+		err = isInFlight(false)
 	case "asked":
 		_, err = s.driver.WaitCalls(ctx, func(calls []ledger.Call) bool {
 			return len(slices.DeleteFunc(bySidecar(calls), func(c ledger.Call) bool { return c.Name != vol.Name })) >= max(step.Nth, 1)
@@ -103,19 +105,15 @@ func (s *stage) waitClaim(ctx context.Context, claim *storage.Claim, vol *storag
 			there, err := s.onDisk()
 			return has(there, vol), err
 		})
-	case "outcome-unknown":
-		err = until(ctx, "claim "+claim.Name+" to say that its volume is unknown", func() (bool, error) {
-			told, _, err := s.told(ctx)
-			return told[string(claim.UID)], err
-		})
 	default:
 		return false, nil
 	}
 	return true, err
 }
 
-func held(claim *v1.PersistentVolumeClaim) bool {
-	return slices.Contains(claim.Finalizers, provision.Finalizer)
+// inFlight returns the entries of the in-flight log by volume.
+func (s *stage) inFlight(ctx context.Context) (map[string]inflight.Located, error) {
+	return storage.InFlight(ctx, s.client, s.token, s.driver.Name())
 }
 
 func protected(pv *v1.PersistentVolume) bool {
@@ -166,11 +164,7 @@ func (s *stage) rest(ctx context.Context) error {
 		if err != nil {
 			return false, err
 		}
-		told, _, err := s.told(ctx)
-		if err != nil {
-			return false, err
-		}
-		why = append(oracle.Unrest(s.driver.Name(), reclaim.Finalizer, now), oracle.UnrestClaims(s.driver.Name(), provision.Finalizer, now, told)...)
+		why = slices.Concat(oracle.Unrest(s.driver.Name(), reclaim.Finalizer, now), oracle.UnrestClaims(s.driver.Name(), now), oracle.UnrestLog(now))
 		return len(why) == 0, nil
 	})
 	if err != nil && len(why) > 0 {
@@ -179,37 +173,22 @@ func (s *stage) rest(ctx context.Context) error {
 	return err
 }
 
-// told returns the claims, by UID, of which the sidecar has said that nobody knows whether they have a volume, and counts what was
-// said of each. An Event that is lost on a bad line is not sent again; then its line in the log counts.
-func (s *stage) told(ctx context.Context) (unknown map[string]bool, events map[string]int, err error) {
+// told counts the Events about each claim, by UID.
+func (s *stage) told(ctx context.Context) (events map[string]int, err error) {
 	list, err := s.client.CoreV1().Events(s.token).List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	unknown, events = map[string]bool{}, map[string]int{}
+	events = map[string]int{}
 	for _, e := range list.Items {
-		uid := string(e.InvolvedObject.UID)
-		if e.Source.Component == "persistentvolume-controller" {
-			continue
+		if e.Source.Component != "persistentvolume-controller" {
+			events[string(e.InvolvedObject.UID)] += int(max(e.Count, 1))
 		}
-		events[uid] += int(max(e.Count, 1))
-		unknown[uid] = unknown[uid] || e.Reason == string(provision.ReasonOutcomeUnknown)
 	}
-	if s.applied+s.line.Applied() == 0 && s.lagging.IsZero() {
-		return unknown, events, nil
-	}
-	log, err := os.ReadFile(s.keeper.car.LogPath())
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, claim := range s.claims {
-		line := fmt.Sprintf("claim=%q reason=%q", s.token+"/"+claim.Name, provision.ReasonOutcomeUnknown)
-		unknown[string(claim.UID)] = unknown[string(claim.UID)] || bytes.Contains(log, []byte(line))
-	}
-	return unknown, events, nil
+	return events, nil
 }
 
-// objects returns the stage's PVs, claims, attachments and classes as they are now.
+// objects returns the stage's PVs, claims, attachments, classes and shards of the in-flight log as they are now.
 func (s *stage) objects(ctx context.Context) ([]oracle.Object, error) {
 	var now []oracle.Object
 	// The PVs come first: a claim that is listed after them is at least as far.
@@ -228,6 +207,15 @@ func (s *stage) objects(ctx context.Context) ([]oracle.Object, error) {
 	}
 	for i := range claims.Items {
 		now = append(now, oracle.OfClaim(&claims.Items[i]))
+	}
+	shards, err := s.client.CoordinationV1().Leases(s.token).List(ctx, metav1.ListOptions{LabelSelector: inflight.LabelLog + "=true"})
+	if err != nil {
+		return nil, err
+	}
+	for i := range shards.Items {
+		if o, is := oracle.OfLease(&shards.Items[i]); is {
+			now = append(now, o)
+		}
 	}
 	attachments, err := s.client.StorageV1().VolumeAttachments().List(ctx, metav1.ListOptions{})
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -19,10 +20,11 @@ import (
 	"k8s.io/client-go/tools/cache"
 	watchtools "k8s.io/client-go/tools/watch"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/test/faults/oracle"
 )
 
-// witness remembers every version of all PVs, claims and attachments. Its methods may be called from any goroutine.
+// witness remembers every version of all PVs, claims, attachments and shards of in-flight logs. Its methods may be called from any goroutine.
 type witness struct {
 	cancel    context.CancelFunc
 	following sync.WaitGroup
@@ -38,6 +40,11 @@ func bearWitness(ctx context.Context, client kubernetes.Interface) (*witness, er
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	w := &witness{cancel: cancel}
 	pvs, claims, attachments := client.CoreV1().PersistentVolumes(), client.CoreV1().PersistentVolumeClaims(""), client.StorageV1().VolumeAttachments()
+	leases := client.CoordinationV1().Leases("")
+	ofLog := func(o metav1.ListOptions) metav1.ListOptions {
+		o.LabelSelector = inflight.LabelLog + "=true"
+		return o
+	}
 	for kind, lw := range map[oracle.Kind]cache.ListWatch{
 		oracle.PV: {
 			ListWithContextFunc:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return pvs.List(ctx, o) },
@@ -52,6 +59,14 @@ func bearWitness(ctx context.Context, client kubernetes.Interface) (*witness, er
 				return attachments.List(ctx, o)
 			},
 			WatchFuncWithContext: attachments.Watch,
+		},
+		oracle.Log: {
+			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+				return leases.List(ctx, ofLog(o))
+			},
+			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+				return leases.Watch(ctx, ofLog(o))
+			},
 		},
 	} {
 		if err := w.watch(ctx, &lw); err != nil {
@@ -95,6 +110,8 @@ func (w *witness) add(event watch.Event) {
 		seen.Object = oracle.OfClaim(o)
 	case *storagev1.VolumeAttachment:
 		seen.Object = oracle.OfAttachment(o)
+	case *coordinationv1.Lease:
+		seen.Object, _ = oracle.OfLease(o)
 	default:
 		w.broken = fmt.Errorf("a watch told: %v", event)
 		return

@@ -55,6 +55,21 @@ func Guard(ctx context.Context, client kubernetes.Interface, namespace, account 
 	return err
 }
 
+// releaseDriversFile is what operators install for the time of a release of drivers.
+const releaseDriversFile = "rbac-volume-guard-release-drivers.yaml"
+
+// ReleaseDrivers makes the role for a release that removes drivers from admission policies, and binds it to the
+// service account.
+func ReleaseDrivers(ctx context.Context, client kubernetes.Interface, namespace, account string) error {
+	_, err := guard(ctx, client, namespace, account, releaseDriversFile)
+	return err
+}
+
+// GuardReleasing makes what volume-guard needs for --release-drivers, and returns the rules of the role for that alone.
+func GuardReleasing(ctx context.Context, client kubernetes.Interface, namespace, account string) (rules []rbacv1.PolicyRule, err error) {
+	return guard(ctx, client, namespace, account, guardFile, releaseDriversFile)
+}
+
 // GuardByDefault does so for what runs by default, and the webhooks, and returns the rules.
 func GuardByDefault(ctx context.Context, client kubernetes.Interface, namespace, account string) (rules []rbacv1.PolicyRule, err error) {
 	return guard(ctx, client, namespace, account, guardFile, webhooksFile)

@@ -13,7 +13,7 @@ import (
 // answered.
 type proof struct {
 	// pv: the PV said that its volume is to go. claim: its claim was gone. siblings: the other
-	// PVs of the volume were looked at. family: there were none.
+	// PVs of the volume were looked at, and those of them that are to go had no claim that keeps it. family: there were none.
 	pv, claim, siblings, family bool
 	// attachedBefore: an attachment that is still there was there when the run began, of a PV
 	// that shows that it was attached.
@@ -66,7 +66,7 @@ func (c *scene) judgeDeletion(i, slot int, ask reclaim.Ask) {
 		}
 		p := c.pvs[other]
 		if other != slot && !ask.Ended && !proof.siblings && c.replica(i).Seen(other) != nil {
-			c.violates("P2b: DeleteVolume is sent for PV %s, and PV %s, which names the volume too, was not read", c.PVs[slot].Name, c.PVs[other].Name)
+			c.violates("P2b: DeleteVolume is sent for PV %s, and PV %s, which names the volume too, was not read, or a claim needs it", c.PVs[slot].Name, c.PVs[other].Name)
 		}
 		if p.exists() && (other != slot || p.gen != asked.gen) && !p.deletable() && !l.behindPV(other) {
 			c.violates("P2b: DeleteVolume is sent for PV %s although PV %s needs the volume", c.PVs[slot].Name, c.PVs[other].Name)
@@ -75,6 +75,23 @@ func (c *scene) judgeDeletion(i, slot int, ask reclaim.Ask) {
 		// attachment yet.
 		if c.attachments[other] && (p.exists() || other == slot) && !l.behindAttachment(other) {
 			c.violates("P2b: DeleteVolume is sent for PV %s although PV %s is attached", c.PVs[slot].Name, c.PVs[other].Name)
+		}
+	}
+}
+
+// judgeLease judges a call that is about to be sent: a leader whose lease ran out begins nothing.
+func (c *scene) judgeLease(i, slot int, ask reclaim.Ask) {
+	if c.replica(i).Expired {
+		c.violates("P2: a leader whose lease ran out begins %v for PV %s, while another leads", ask.Action, c.PVs[slot].Name)
+	}
+}
+
+// judgeReports judges what the replicas recorded as Events in this move: a leader whose lease ran out does not know
+// what another has done since.
+func (c *scene) judgeReports() {
+	for _, r := range c.opened {
+		if r != nil && r.Expired && len(r.Reports) > 0 {
+			c.violates("P4: a leader whose lease ran out reports %v, while another leads", r.Reports[0])
 		}
 	}
 }
@@ -194,16 +211,21 @@ func (k *worker) unsettledPV(s *state, slot int) string {
 	if k.Role == reclaim.RoleCompanion {
 		guard = companions
 	}
-	contested := k.contested(s)
+	contested := s.strips[slot] >= contestAfter
 	switch {
 	case !p.exists() || p.is(held):
+	case p.released() && s.claims[slot].names(p):
+		// The claim keeps the volume.
 	case p.deletable() && !s.attachments[slot] && !k.shared(s, slot):
 		if p.is(terminating) || k.Role == reclaim.RoleOwner {
 			return "is to be deleted, and stays"
 		}
 	case p.is(terminating) && !p.bound() && !p.deletable():
 		return "is terminating and needed by nobody, and stays"
-	case p.is(terminating) || contested:
+	case p.is(terminating):
+	case contested && p.is(guard) && !s.faulted:
+		return "was stripped again and again, and the finalizer is added all the same"
+	case contested:
 	case p.policy == reclaim.PolicyDelete && p.claimed() && (p.bound() || p.released()) && !p.is(guard):
 		return "is not protected"
 	case p.policy != reclaim.PolicyDelete && p.claimed() && p.guarded():
@@ -212,19 +234,16 @@ func (k *worker) unsettledPV(s *state, slot int) string {
 	return ""
 }
 
-func (k *worker) contested(s *state) bool {
-	for i := range k.Replicas {
-		if s.lines[i].up && s.knows[i][0]&2 != 0 {
-			return true
-		}
-	}
-	return false
-}
+// contestAfter strips the finalizer is not asked for any more, on that PV (the contract, "Contested"). No time passes in
+// a world. Of two PVs the driver is not contested.
+const contestAfter = 3
 
 // shared tells whether another PV still needs the volume.
 func (k *worker) shared(s *state, slot int) bool {
 	for other := range k.PVs {
-		if p := s.pvs[other]; other != slot && p.exists() && k.volume(other) == k.volume(slot) && !p.deletable() {
+		p, claim := s.pvs[other], s.claims[other]
+		needs := !p.deletable() || p.belongs(claim.gen) || claim.names(p)
+		if other != slot && p.exists() && k.volume(other) == k.volume(slot) && needs {
 			return true
 		}
 	}

@@ -170,6 +170,31 @@ func TestTheEndOfAPVIsJudged(t *testing.T) {
 	}
 }
 
+func TestRestIsJudged(t *testing.T) {
+	w := World{Name: "two", PVs: []PV{provisioned("a"), provisioned("b")}, Replicas: 1, Role: reclaim.RoleOwner}
+	released := func(c *scene) { c.pvs[0].phase, c.claims[0] = reclaim.PhaseReleased, claim{} }
+	for name, tc := range map[string]struct {
+		prepare func(*scene)
+		want    string
+	}{
+		"a PV in use":                         {func(*scene) {}, ""},
+		"which is not protected":              {func(c *scene) { c.pvs[0].clear(ours) }, "P5"},
+		"for it was stripped again and again": {func(c *scene) { c.pvs[0].clear(ours); c.strips[0] = 3 }, ""},
+		"for another PV was":                  {func(c *scene) { c.pvs[0].clear(ours); c.strips[1] = 3; c.pvs[1].clear(ours) }, "P5"},
+		"which was, and is protected again":   {func(c *scene) { c.strips[0] = 3 }, "P5"},
+		"after a restart it may be":           {func(c *scene) { c.strips[0], c.faulted = 3, true }, ""},
+		"a PV that is to be deleted":          {released, "P5"},
+		"whose claim was made anew":           {func(c *scene) { released(c); c.claims[0] = claim{gen: 2} }, "P5"},
+		"whose claim was restored":            {func(c *scene) { released(c); c.claims[0] = claim{gen: 2, bound: true} }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := judged(&w)
+			tc.prepare(c)
+			modeltest.Judged(t, newWorker(&w).unsettled(&c.state), tc.want)
+		})
+	}
+}
+
 func TestAStoryIsWrittenDownAsAScenario(t *testing.T) {
 	for _, w := range Worlds() {
 		t.Run(w.Name, func(t *testing.T) {

@@ -181,6 +181,10 @@ func (w *World) step(m move, after *state) string {
 		return "delete-claim" + of
 	case userRecreatesClaim:
 		return "recreate-claim" + of
+	case userRestoresClaim:
+		return "restore-claim" + of
+	case userBindsAgain:
+		return "bind-again" + of
 	case userTurnsPolicy:
 		return "set-policy" + of + ", policy: " + policyName(after.pvs[m.slot].policy)
 	case userStrips:

@@ -35,7 +35,10 @@ func (c *scene) Break() { c.faulted = true }
 func (c *scene) replica(i int) *reclaim.Replica { return c.opened.Open(c.machine, &c.knows, i) }
 
 // close puts what the opened replicas know back into the state.
-func (c *scene) close() { c.opened.Close(c.machine, &c.knows, 64) }
+func (c *scene) close() {
+	c.judgeReports()
+	c.opened.Close(c.machine, &c.knows, 64)
+}
 
 // room tells whether the watches can fall behind by one change more.
 func (s *state) room(w *World) bool {

@@ -2,7 +2,11 @@
 
 package model
 
-import "github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+import (
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+)
 
 // sidecar are the moves of one replica, and of what its calls meet.
 func (k *worker) sidecar(s *state, i int) {
@@ -31,7 +35,12 @@ func (k *worker) sidecar(s *state, i int) {
 		case r.Protecting(slot):
 			k.protects(s, i, slot, r.ProtectAsks(slot))
 		case r.Unprotected[slot]:
-			k.Can(true, move{protectionBegins, i, slot}, func(n *scene) { n.replica(i).BeginProtect(slot) })
+			k.Can(true, move{protectionBegins, i, slot}, func(n *scene) {
+				n.replica(i).BeginProtect(slot)
+				if n.replica(i).Protecting(slot) {
+					n.judgeLease(i, slot, n.replica(i).ProtectAsks(slot))
+				}
+			})
 		}
 	}
 }
@@ -92,6 +101,13 @@ func (k *worker) overlap(s *state, i int) {
 			n.lines[i].deposed = true
 			n.replica(other).Lead()
 		})
+		// It goes on at any moment: with a call in hand, or on its way, and with all that it remembers.
+		k.Breaks(true, s.left.Pause, move{leaseExpires, other, 0}, func(n *scene) {
+			n.left.Pause--
+			n.lines[i].deposed = true
+			n.replica(i).Expired = true
+			n.replica(other).Lead()
+		})
 	}
 }
 
@@ -136,6 +152,9 @@ func (c *scene) asked(i, slot int) {
 		r.Answer(slot, reclaim.Reply{})
 	}
 	c.lines[i].calls[slot] = sent{}
+	if r.Busy(slot) {
+		c.judgeLease(i, slot, r.Asks(slot))
+	}
 	if !r.Busy(slot) {
 		c.lines[i].proof[slot] = proof{}
 		return
@@ -212,24 +231,27 @@ func (c *scene) readFor(i, slot int, ask reclaim.Ask) (reply reclaim.Reply) {
 	proof.pv = false
 	switch ask.Action {
 	case reclaim.ReadClaim:
-		if live := c.claims[slot]; live.gen != 0 {
-			reply.Claim.Found, reply.Claim.UID = true, claimUID(c.PVs[slot], live.gen)
-			if live.bound {
-				reply.Claim.VolumeName = c.PVs[slot].Name
-			}
-		}
-		proof.claim = !fromAPI(ask.PV).belongs(c.claims[slot].gen)
+		reply.Claim = c.readClaim(slot)
+		read := fromAPI(ask.PV)
+		proof.claim = !read.belongs(c.claims[slot].gen) && !c.claims[slot].names(read)
 	case reclaim.ReadPV:
 		if p := c.pvs[slot]; p.exists() {
 			reply.Found, reply.PV = true, c.toAPI(slot, p)
 		}
 		proof.pv = c.mayGo(slot, ask.PV)
 	case reclaim.ReadSiblings:
-		proof.siblings = true
+		proof.siblings, reply.Claims = true, map[types.UID]reclaim.ClaimFacts{}
 		for _, sibling := range ask.Siblings {
 			other := c.slotOf(sibling.Name)
 			if p := c.pvs[other]; p.exists() && c.uid(other, p) == sibling.UID {
 				reply.PVs = append(reply.PVs, c.toAPI(other, p))
+				claim := c.readClaim(other)
+				claim.Of = c.toAPI(other, p).Claim
+				reply.Claims[sibling.UID] = claim
+				live := c.claims[other]
+				if p.deletable() && (p.belongs(live.gen) || live.names(p)) {
+					proof.siblings = false
+				}
 			}
 		}
 	case reclaim.ReadFamily:
@@ -250,6 +272,17 @@ func (c *scene) readFor(i, slot int, ask reclaim.Ask) (reply reclaim.Reply) {
 	default:
 	}
 	return reply
+}
+
+// readClaim is what a read shows of the claim of a PV.
+func (c *scene) readClaim(slot int) (claim reclaim.ClaimFacts) {
+	if live := c.claims[slot]; live.gen != 0 {
+		claim.Found, claim.UID = true, claimUID(c.PVs[slot], live.gen)
+		if live.bound {
+			claim.VolumeName = c.PVs[slot].Name
+		}
+	}
+	return claim
 }
 
 // carryOut is what the API server or the driver does with a call.

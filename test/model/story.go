@@ -17,6 +17,8 @@ const (
 	userDeletesPV verb = iota
 	userDeletesClaim
 	userRecreatesClaim
+	userRestoresClaim
+	userBindsAgain
 	userTurnsPolicy
 	userStrips
 	userTakesBack
@@ -43,6 +45,7 @@ const (
 	processNotices
 	processStalls
 	leaseMoves
+	leaseExpires
 	watchTells
 	watchTellsAttachment
 	watchStartsAnew
@@ -77,6 +80,8 @@ var sentences = map[verb]string{
 	userDeletesPV:            "a user deletes PV %[1]s",
 	userDeletesClaim:         "a user deletes claim %[2]s",
 	userRecreatesClaim:       "a user creates claim %[2]s again",
+	userRestoresClaim:        "a user restores claim %[2]s, which names PV %[1]s, from a backup",
+	userBindsAgain:           "a user writes the UID of claim %[2]s into the claimRef of PV %[1]s",
 	userTurnsPolicy:          "a user turns the reclaim policy of PV %[1]s",
 	userStrips:               "a user takes our finalizer off PV %[1]s",
 	userTakesBack:            "a user clears the claim's UID on PV %[1]s, to take the volume back",
@@ -103,6 +108,7 @@ var sentences = map[verb]string{
 	processNotices:           "replica %[3]d notices that it leads no more, and ends",
 	processStalls:            "replica %[3]d stalls for longer than its reads of PV %[1]s count",
 	leaseMoves:               "replica %[3]d takes the lease, and the other has not noticed",
+	leaseExpires:             "replica %[3]d takes the lease, which ran out while the other was paused; that one goes on",
 	watchTells:               "replica %[3]d is told of a change of PV %[1]s",
 	watchTellsAttachment:     "replica %[3]d is told of an attachment of PV %[1]s, or of its end",
 	watchStartsAnew:          "replica %[3]d loses its watch of PVs and starts it anew",

@@ -20,6 +20,14 @@ func (k *worker) users(s *state) {
 			n.left.RecreateClaim--
 			n.claims[slot] = claim{gen: s.lastClaim(slot) + 1}
 		})
+		k.User(c.gen == 0 && s.lastClaim(slot) < 3, s.left.RestoreClaim, move{userRestoresClaim, 0, slot}, func(n *scene) {
+			n.left.RestoreClaim--
+			n.claims[slot] = claim{gen: s.lastClaim(slot) + 1, bound: true}
+		})
+		k.User(p.released() && p.claimed() && c.names(p), s.left.BindAgain, move{userBindsAgain, 0, slot}, func(n *scene) {
+			n.left.BindAgain--
+			n.write(aUser, slot, func(p *pv) { p.claim = claimRef(c.gen) })
+		})
 		k.User(p.exists(), s.left.Flip, move{userTurnsPolicy, 0, slot}, func(n *scene) {
 			n.left.Flip--
 			n.write(aUser, slot, func(p *pv) {
@@ -33,6 +41,9 @@ func (k *worker) users(s *state) {
 		k.User(p.guarded(), s.left.Strip, move{userStrips, 0, slot}, func(n *scene) {
 			n.left.Strip--
 			n.stripped[slot] = true
+			if !p.is(terminating) && p.claimed() && p.policy == reclaim.PolicyDelete {
+				n.strips[slot]++
+			}
 			n.write(aUser, slot, func(p *pv) { p.clear(ours | companions) })
 		})
 		k.User(p.claimed() && !p.bound(), s.left.TakeBack, move{userTakesBack, 0, slot}, func(n *scene) {
@@ -74,6 +85,6 @@ func (c *scene) createPV(slot int) {
 	c.pvs[slot] = p
 	// Whoever brings a volume in answers for it from now on.
 	c.owed[c.volume(slot)] = notOwed
-	c.stripped[slot] = false
+	c.stripped[slot], c.strips[slot] = false, 0
 	c.tell(change{p, uint8(slot), false})
 }

@@ -84,6 +84,9 @@ type claim struct {
 	bound bool
 }
 
+// names tells whether this is another claim than the PV's that names the PV, such as one that was restored.
+func (c claim) names(p pv) bool { return c.gen != 0 && c.bound && !p.belongs(c.gen) }
+
 // change is what a watch of PVs has not told yet. Of a PV that is gone it is the last state.
 type change struct {
 	pv   pv
@@ -142,8 +145,10 @@ type world struct {
 	attachments [maxPVs]bool
 	volumes     [maxPVs]bool
 	owed        [maxPVs]owed
-	// stripped: a user took a finalizer off the PV that is there now.
+	// stripped: a user took a finalizer off the PV that is there now. strips is how often it was one that counts:
+	// nobody had deleted the PV, and it was to be protected.
 	stripped [maxPVs]bool
+	strips   [maxPVs]uint8
 	lines    [maxReplicas]line
 	late     late
 	left     Budget

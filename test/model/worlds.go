@@ -46,13 +46,16 @@ func (p PV) claimName() string { return "claim-of-" + p.Name }
 type Budget struct {
 	// What users do.
 	DeletePV, DeleteClaim, RecreateClaim, Flip, Strip, TakeBack, CreatePV, Attach, Hold uint8
+	// RestoreClaim: a claim comes back from a backup, with another UID, and names the PV. BindAgain: its UID is
+	// written into the PV's claimRef.
+	RestoreClaim, BindAgain uint8
 	// Misjudge: the PV controller takes a claim that lives for gone. It asks the API server
 	// today; older ones believed their cache.
 	Misjudge uint8
 	// What breaks: processes that end, and those that go on for a while although another
-	// leads; calls to the API server and the driver that fail, done or not; watches that
+	// leads, without a clock that says so (Overlap) or with one (Pause); calls to the API server and the driver that fail, done or not; watches that
 	// start anew; processes that are slow.
-	Crash, Overlap, API, RPC, Relist, Slow uint8
+	Crash, Overlap, Pause, API, RPC, Relist, Slow uint8
 }
 
 // provisioned and static return PVs with a volume of their own.
@@ -91,6 +94,16 @@ func Worlds() []World {
 			Budget: Budget{DeletePV: 1, DeleteClaim: 2, RecreateClaim: 1, Flip: 1, TakeBack: 1, API: 1},
 		},
 		{
+			Name: "restored", About: "a claim that is restored with another UID, names the PV, and may be bound to it again",
+			PVs: one(provisioned("a")), Lag: 3,
+			Budget: Budget{DeletePV: 1, DeleteClaim: 2, RestoreClaim: 1, BindAgain: 1, API: 1, RPC: 1},
+		},
+		{
+			Name: "unprotected, restored", About: "the same, of a PV that is deleted before it can be protected (rule 6)",
+			PVs: one(provisioned("a").with(unprotectedPV)), Lag: 2,
+			Budget: Budget{DeletePV: 1, DeleteClaim: 2, RestoreClaim: 1, Slow: 1},
+		},
+		{
 			Name: "unprotected", About: "a PV that is deleted before it can be protected (rule 6)",
 			PVs: one(provisioned("a").with(unprotectedPV)), Lag: 3,
 			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Flip: 2, API: 1, RPC: 1, Slow: 1},
@@ -116,6 +129,11 @@ func Worlds() []World {
 			Budget: Budget{DeletePV: 1, DeleteClaim: 2, Flip: 1},
 		},
 		{
+			Name: "shared, restored", About: "two static PVs of one volume, and a claim that is restored with another UID",
+			PVs:    []PV{static("a"), static("b").with(sharesVolume)},
+			Budget: Budget{DeletePV: 1, DeleteClaim: 3, RestoreClaim: 1},
+		},
+		{
 			Name: "shared with Retain", About: "two static PVs of one volume, one with policy Retain",
 			PVs: []PV{static("a"), static("b").with(sharesVolume).with(retained)}, Lag: 1,
 			Budget: Budget{DeletePV: 1, DeleteClaim: 2, Flip: 1},
@@ -136,6 +154,16 @@ func Worlds() []World {
 			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Overlap: 1, Flip: 1, RPC: 1},
 		},
 		{
+			Name: "former leader", About: "a leader that is paused for longer than its lease, and goes on with what it knows while another leads",
+			PVs: one(provisioned("a")), Replicas: 2, Lag: 1,
+			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Pause: 1, Strip: 1, RPC: 1},
+		},
+		{
+			Name: "former leader, unprotected", About: "the same, and a PV that vanishes before it can be protected (rule 6)",
+			PVs: one(provisioned("a").with(unprotectedPV)), Replicas: 2, Lag: 1,
+			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Pause: 1},
+		},
+		{
 			Name: "restarts", About: "one process that ends twice, calls that fail, a watch that starts anew",
 			PVs: one(provisioned("a")), Lag: 3,
 			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Crash: 2, Flip: 1, API: 1, RPC: 1, Relist: 1},
@@ -144,6 +172,11 @@ func Worlds() []World {
 			Name: "stripped", About: "somebody takes the finalizer off",
 			PVs: one(provisioned("a")), Lag: 3,
 			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Strip: 3, Flip: 1, RPC: 1, Relist: 1},
+		},
+		{
+			Name: "contested", About: "somebody takes the finalizer off one PV again and again; the other stays protected",
+			PVs: []PV{provisioned("a"), provisioned("b")}, Lag: 1,
+			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Strip: 4},
 		},
 		{
 			Name: "held", About: "a PV that is put on hold",
@@ -178,7 +211,7 @@ func deepWorlds() []World {
 		{
 			Name: "deep: replicas", About: "two replicas that end, overlap and are told late", Deep: true,
 			PVs: []PV{provisioned("a")}, Replicas: 2, Lag: 3,
-			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Flip: 1, Crash: 2, Overlap: 1, API: 1, RPC: 1},
+			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Flip: 1, Crash: 2, Overlap: 1, Pause: 1, API: 1, RPC: 1},
 		},
 		{
 			Name: "deep: shared", About: "two PVs of one volume, one with policy Retain, attached while watches lag", Deep: true,

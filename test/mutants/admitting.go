@@ -25,12 +25,12 @@ func admitting() []mutant {
 			before: "pv.DeletionTimestamp != nil, twin:", after: "pv.DeletionTimestamp != nil, twin && false:",
 		},
 		{
-			name: "admit: a finalizer of any spelling is put on", in: in, file: "rule.go",
-			before: "case finalizer != reclaim.Finalizer && finalizer != reclaim.CompanionFinalizer:", after: "case finalizer == \"\" && reclaim.Finalizer != \"\":",
+			name: "admit: a driver that is not listed is protected", in: in, file: "rule.go",
+			before: "if listed && !slices.Contains(pv.Finalizers, finalizer) {", after: "if (listed || true) && !slices.Contains(pv.Finalizers, finalizer) {",
 		},
 		{
 			name: "admit: a finalizer that is there is put on again", in: in, file: "rule.go",
-			before: "case slices.Contains(pv.Finalizers, finalizer):", after: "case false:",
+			before: "if listed && !slices.Contains(pv.Finalizers, finalizer) {", after: "if listed {",
 		},
 		{
 			name: "admit: whom a PV is migrated to is not looked at", in: in, file: "rule.go",
@@ -66,7 +66,15 @@ func admitting() []mutant {
 		},
 		{
 			name: "admit: other resources are taken for pods", in: in, file: "handler.go",
-			before: "if request.Resource != (metav1.GroupVersionResource{Version: \"v1\", Resource: \"pods\"}) {", after: "if false {",
+			before: "if request.Resource.Group != \"\" || request.Resource.Version != \"v1\" {", after: "if false {",
+		},
+		{
+			name: "admit: a legacy binding is not judged", in: in, file: "handler.go",
+			before: "case \"pods/binding\", \"bindings\":", after: "case \"pods/binding\":",
+		},
+		{
+			name: "admit: nobody asks about legacy bindings", in: in, file: "webhooks.go", live: "TestTheWebhooks",
+			before: "[]string{\"pods/binding\", \"bindings\"}", after: "[]string{\"pods/binding\"}",
 		},
 		{
 			name: "admit: a pod without a node is refused", in: in, file: "handler.go",
@@ -117,24 +125,52 @@ func admitting() []mutant {
 			before: "FailurePolicy: ptr.To(admissionv1.Ignore),", after: "FailurePolicy: ptr.To(admissionv1.Fail),",
 		},
 		{
-			name: "admit: a missing ConfigMap refuses the write", in: in, file: "policy.go",
-			before: "ptr.To(admissionv1.AllowAction)", after: "ptr.To(admissionv1.DenyAction)",
+			name: "admit: a list that cannot be read is empty", in: in, file: "policy.go",
+			before: "return nil, fmt.Errorf(\"%w: %w\", errForeign, err)", after: "_ = fmt.Sprint(err)\n\t\t\treturn nil, nil",
 		},
 		{
-			name: "admit: a release leaves the drivers listed", in: in, file: "release.go",
-			before: "if !slices.ContainsFunc(drivers, func", after: "if true || !slices.ContainsFunc(drivers, func",
+			name: "admit: conditions without a list are an empty list", in: in, file: "policy.go",
+			before: "\treturn nil, errForeign\n}\n\n// Policy", after: "\treturn nil, nil\n}\n\n// Policy",
 		},
 		{
-			name: "admit: a release does not go on with what one before began", in: in, file: "release.go",
-			before: "drivers = slices.AppendSeq(drivers, strings.FieldsFuncSeq(o.Annotations[releasedAnnotation],", after: "drivers = slices.AppendSeq(drivers, strings.FieldsFuncSeq(\"\",",
+			name: "admit: a release leaves the drivers listed", in: in, file: "unlist.go",
+			before: "if !all[0].lists(out.Drivers) {", after: "if true || !all[0].lists(out.Drivers) {",
 		},
 		{
-			name: "admit: a release does not note what it began", in: in, file: "release.go",
+			name: "admit: a release removes every driver from a list", in: in, file: "unlist.go",
+			before: "return slices.Contains(drivers, d) })\n\t\treturn conditions", after: "return len(drivers) > 0 })\n\t\treturn conditions",
+		},
+		{
+			name: "admit: a list is written over whatever it has become", in: in, file: "unlist.go",
+			before: "\"uid\": l.UID, \"resourceVersion\": l.ResourceVersion,", after: "\"uid\": l.UID,",
+		},
+		{
+			name: "admit: a release waits for ever for a list", in: in, file: "unlist.go",
+			before: "return context.WithTimeout(ctx, c.timeout)", after: "return context.WithTimeout(ctx, 10*callTimeout)",
+		},
+		{
+			name: "admit: one try without finalizers shows that a list is in force", in: in, file: "await.go",
+			before: "case pv == nil, !back && now.Sub(quiet) >= settle:", after: "case pv == nil, !back && now.Sub(quiet) >= 0:",
+		},
+		{
+			name: "admit: a finalizer that comes back for ever is no error", in: in, file: "await.go",
+			before: "case back && now.Sub(began) >= learnWithin:\n\t\t\treturn fmt.Errorf", after: "case back && now.Sub(began) >= learnWithin:\n\t\t\treturn nil\n\t\tcase back && now.Sub(began) >= 2*learnWithin:\n\t\t\treturn fmt.Errorf",
+		},
+		{
+			name: "admit: what shows whether a list is in force changes a PV", in: in, file: "await.go",
+			before: "metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}", after: "metav1.PatchOptions{}",
+		},
+		{
+			name: "admit: a release does not go on with what one before began", in: in, file: "unlist.go",
+			before: "strings.FieldsFuncSeq(l.Annotations[releasedAnnotation],", after: "strings.FieldsFuncSeq(\"\",",
+		},
+		{
+			name: "admit: a release does not note what it began", in: in, file: "unlist.go",
 			before: "releasedAnnotation: strings.Join(drivers, \",\")}", after: "releasedAnnotation: \"\"}",
 		},
 		{
-			name: "admit: a release takes keys out of a ConfigMap that changed meanwhile", in: in, file: "release.go",
-			before: "if !apierrors.IsConflict(err) {", after: "if true || !apierrors.IsConflict(err) {",
+			name: "admit: a list that changed meanwhile ends a release", in: in, file: "unlist.go",
+			before: "case apierrors.IsConflict(err): //", after: "case apierrors.IsConflict(err) && false: //",
 		},
 		{
 			name: "admit: the finalizers of every driver are released", in: in, file: "release.go",
@@ -189,8 +225,12 @@ func admitting() []mutant {
 			before: "Expression: `!has(object.metadata.labels) || !(\"` + twinLabel + `\" in object.metadata.labels)`", after: "Expression: `\"` + twinLabel + `\" != \"\"`",
 		},
 		{
-			name: "admit: the policy puts a finalizer of any spelling on", in: in, file: "policy.go", live: "TestThePolicy",
-			before: "params.data[d] in [\"` + reclaim.Finalizer + `\", \"` + reclaim.CompanionFinalizer + `\"])`", after: "params.data[d] in [\"` + reclaim.Finalizer + `\", params.data[d]])`",
+			name: "admit: a driver's name is no string to the policy", in: in, file: "policy.go", live: "TestNamesOfDrivers",
+			before: "list, err := json.MarshalIndent(drivers, \"\", \"  \")", after: "list, err := []byte(\"[\\\"\"+strings.Join(drivers, \"\\\", \\\"\")+\"\\\"]\"), error(nil)",
+		},
+		{
+			name: "admit: the policy has a parameter", in: in, file: "policy.go",
+			before: "\t\t\tMatchConditions: conditions(role, drivers),\n\t\t\tMutations", after: "\t\t\tMatchConditions: conditions(role, drivers), ParamKind: &admissionv1.ParamKind{APIVersion: \"v1\", Kind: \"ConfigMap\"},\n\t\t\tMutations",
 		},
 		{
 			name: "admit: the policy knows who made a PV by its volume alone", in: in, file: "policy.go", live: "TestThePolicy",

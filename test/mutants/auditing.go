@@ -15,7 +15,19 @@ func auditing() []mutant {
 		},
 		{
 			name: "audit: what is not known is absent", in: in, file: "decide.go",
-			before: "case s.PV != Absent || s.Snapshot != Absent || s.Unclear == PresenceUnknown || s.Maker == PresenceUnknown:", after: "case false:", because: because,
+			before: "case s.PV != Absent || s.Snapshot != Absent || s.InFlight != Absent || s.Unclear == PresenceUnknown || s.Maker == PresenceUnknown:", after: "case false:", because: because,
+		},
+		{
+			name: "audit: an entry of the in-flight log does not account for its volume", in: in, file: "decide.go",
+			before: "\tcase s.InFlight == Present:\n\t\treturn ReasonInFlight, true\n", after: "\tcase s.InFlight == Present:\n\t\treturn \"\", false\n", because: because,
+		},
+		{
+			name: "audit: what the in-flight log has is not being made", in: in, file: "survey.go",
+			before: "s.makers = append(s.makers, maker{e.Claim.UID, ", after: "_ = append(s.makers, maker{e.Claim.UID, ", because: because,
+		},
+		{
+			name: "audit: an entry that cannot be read is none", in: in, file: "survey.go",
+			before: "found || s.unreadable == \"\"", after: "true", because: because,
 		},
 		{
 			name: "audit: what is being made does not count", in: in, file: "decide.go",
@@ -46,11 +58,9 @@ func auditing() []mutant {
 			before: "s.FirstSeen.IsZero() || now.Sub(s.FirstSeen) < s.Rules.Grace", after: "s.FirstSeen.IsZero()", because: because,
 		},
 		{
-			name: "audit: PVs are read before claims", in: in, file: "survey.go",
-			before: "\tif err = at.eachClaim(ctx, func(c *v1.PersistentVolumeClaim) { s.takeClaim(c, driver) }); err != nil {\n\t\treturn survey{}, err\n\t}\n" +
-				"\tif err = at.eachPV(ctx, func(pv *v1.PersistentVolume) { s.takePV(reclaim.PVOf(pv), driver) }); err != nil {\n\t\treturn survey{}, err\n\t}\n",
-			after: "\tif err = at.eachPV(ctx, func(pv *v1.PersistentVolume) { s.takePV(reclaim.PVOf(pv), driver) }); err != nil {\n\t\treturn survey{}, err\n\t}\n" +
-				"\tif err = at.eachClaim(ctx, func(c *v1.PersistentVolumeClaim) { s.takeClaim(c, driver) }); err != nil {\n\t\treturn survey{}, err\n\t}\n",
+			name: "audit: PVs are read before the in-flight log", in: in, file: "survey.go",
+			before:  "\ts.takeLog(entries, problems, driver)\n\tif err = at.eachPV(ctx, func(pv *v1.PersistentVolume) { s.takePV(reclaim.PVOf(pv), driver) }); err != nil {\n\t\treturn survey{}, err\n\t}\n",
+			after:   "\tif err = at.eachPV(ctx, func(pv *v1.PersistentVolume) { s.takePV(reclaim.PVOf(pv), driver) }); err != nil {\n\t\treturn survey{}, err\n\t}\n\tif entries, problems, err = at.inFlight(ctx); err != nil {\n\t\treturn survey{}, err\n\t}\n\ts.takeLog(entries, problems, driver)\n",
 			because: because,
 		},
 		{

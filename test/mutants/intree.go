@@ -64,6 +64,11 @@ func intree() []mutant {
 			because: "in the model the PV controller releases no PV whose claim lives",
 		},
 		{
+			name: "in-tree: another claim that names the PV is not looked at", in: "pkg/intree", file: "snapshot.go",
+			before: "case c.Found && c.UID != s.PV.Claim.UID && c.VolumeName == s.PV.Name:", after: "case false:",
+			world: "twin, restored",
+		},
+		{
 			name: "in-tree: a claim that was not read is taken for gone", in: "pkg/intree", file: "decide.go",
 			before: "case claimUnknown:\n\t\treturn step(ReadClaim, ReasonReclaim)\n", after: "case claimUnknown:\n",
 			world: "twin, calls fail",

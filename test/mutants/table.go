@@ -30,7 +30,7 @@ func (m mutant) folder() string {
 
 // mutants are all guards that are taken out.
 func mutants() []mutant {
-	return slices.Concat(reclaiming(), provisioning(), capacity(), intree(), protecting(), admitting(), auditing())
+	return slices.Concat(reclaiming(), leading(), provisioning(), logging(), capacity(), intree(), protecting(), admitting(), auditing())
 }
 
 // reclaiming are the guards of a deletion: facts that Decide asks for, the order of its steps,
@@ -58,6 +58,21 @@ func reclaiming() []mutant {
 			world: "orders",
 		},
 		{
+			name: "another claim that names the PV is not looked at", file: "snapshot.go",
+			before: "case c.Found && c.UID != s.PV.Claim.UID && c.VolumeName == s.PV.Name:", after: "case false:",
+			world: "restored",
+		},
+		{
+			name: "a PV that is gone: another claim that names it is taken for gone", file: "decide.go",
+			before: "case state == claimNamesPV:", after: "case false:",
+			world: "unprotected, restored",
+		},
+		{
+			name: "a claim that names the PV is not looked at again", file: "decide.go",
+			before: "case claimNamesPV:\n\t\treturn Decision{Action: Wait, Reason: ReasonClaimNamesPV, Timed: true}", after: "case claimNamesPV:\n\t\treturn wait(ReasonClaimNamesPV)",
+			world: "restored",
+		},
+		{
 			name: "a claim that was not read is taken for gone", file: "decide.go",
 			before: "case claimUnknown:\n\t\treturn step(ReadClaim, ReasonReclaim)\n", after: "case claimUnknown:\n",
 			world: "orders",
@@ -66,6 +81,11 @@ func reclaiming() []mutant {
 			name: "the PV is not read", file: "decide.go",
 			before: "case !s.pvReadLast(now):", after: "case false:",
 			world: "orders",
+		},
+		{
+			name: "an in-tree class is read for its Secret without translation", file: "secret.go",
+			before: "Parameters: class.Parameters}, pv.Driver)", after: "Parameters: class.Parameters}, \"\")",
+			because: "the model has no Secrets",
 		},
 		{
 			name: "the list of attachments comes after the last read of the PV", file: "call.go",
@@ -108,6 +128,11 @@ func reclaiming() []mutant {
 			world: "shared",
 		},
 		{
+			name: "a claim that keeps the volume by another PV is not looked at", file: "decide.go",
+			before: "case len(s.Siblings) > 0 && s.SiblingNeeded != \"\":", after: "case false:",
+			world: "shared, restored",
+		},
+		{
 			name: "a PV that is gone: whether others name the volume is not read", file: "decide.go",
 			before: "case !s.FamilyRead.fresh(now):", after: "case false:",
 			world: "unprotected",
@@ -116,6 +141,26 @@ func reclaiming() []mutant {
 			name: "a PV that is gone: a finalizer that was taken off by hand does not count", file: "decide.go",
 			before: "|| s.History.SeenProtected || pv.Held:", after: "|| pv.Held:",
 			world: "stripped",
+		},
+		{
+			name: "a loop on one PV ends the protection of all", file: "notes.go",
+			before: "n.contested = n.contestedSince(now.Add(-contestWithin)) >= contestedPVs", after: "n.contested = true",
+			world: "contested",
+		},
+		{
+			name: "a loop on one PV is answered for ever", file: "notes.go",
+			before: "\tm.acts.contestedAt = now\n", after: "",
+			world: "contested",
+		},
+		{
+			name: "somebody else's finalizer on one PV ends the contest of another", file: "notes.go",
+			before: "case !n.contested:\n\t\tm.endContest()\n\t\treturn false\n\t}", after: "}",
+			because: "in the model nobody else adds the finalizer",
+		},
+		{
+			name: "a companion takes the end of a PV that was released for the peer's deletion", file: "decide.go",
+			before: "case s.Done.VolumeDeleted:\n\t\treturn letGo(s)", after: "case s.Done.VolumeDeleted || s.Rules.Role == RoleCompanion && s.History.SeenReleased && s.PV.Terminating:\n\t\treturn letGo(s)",
+			world: "companion",
 		},
 		{
 			name: "that the volume is deleted is not noted", file: "call.go",

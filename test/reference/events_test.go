@@ -58,7 +58,7 @@ func TestEveryReasonIsListed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for dir, listed := range map[string][]string{
-		"reclaim": words(reclaim.Reasons()), "provision": words(provision.Reasons()), "intree": words(intree.Reasons()), "protect": words(protect.Reasons()),
+		"reclaim": words(reclaim.Reasons()), "internal/engine/provisioning": words(provision.Reasons()), "intree": words(intree.Reasons()), "protect": words(protect.Reasons()),
 	} {
 		code, err := os.ReadFile(filepath.Join(root, "pkg", dir, "reason.go"))
 		if err != nil {

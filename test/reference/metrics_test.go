@@ -24,6 +24,35 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/page"
 )
 
+// fromLibraries is what Kubernetes' libraries serve in each program. test/deploy holds it, as all of the page, against
+// a live scrape.
+const fromLibraries = `
+## Both
+
+The libraries of Kubernetes add their own, of which these are for dashboards and alerts:
+
+| metric | type | labels | what it says |
+|---|---|---|---|
+| ` + "`go_goroutines` | gauge |  | Number of goroutines that currently exist." + ` |
+| ` + "`leader_election_master_status` | gauge | `name` | With `--leader-election`: 1 while this replica holds the Lease of that name, else 0." + ` |
+| ` + "`process_cpu_seconds_total` | counter |  | Total user and system CPU time spent in seconds." + ` |
+| ` + "`process_resident_memory_bytes` | gauge |  | Resident memory size in bytes." + ` |
+| ` + "`process_start_time_seconds` | gauge |  | When the process started, in seconds since 1970." + ` |
+| ` + "`rest_client_request_duration_seconds` | histogram | `host`, `verb` | Latency of calls to the API server." + ` |
+| ` + "`rest_client_requests_total` | counter | `code`, `host`, `method` | Calls to the API server, by the answer's status." + ` |
+| ` + "`workqueue_adds_total` | counter | `name` | Items added to a work queue." + ` |
+| ` + "`workqueue_depth` | gauge | `name` | Items that wait in a work queue." + ` |
+| ` + "`workqueue_queue_duration_seconds` | histogram | `name` | How long an item waited in a work queue." + ` |
+| ` + "`workqueue_retries_total` | counter | `name` | Retries of items of a work queue." + ` |
+| ` + "`workqueue_work_duration_seconds` | histogram | `name` | How long the work on an item took." + ` |
+`
+
+// ofDriverCalls is the row of what csi-lib-utils measures, which registers with no driver of a test, and what is to be said
+// of all rows.
+const ofDriverCalls = "| `csi_sidecar_operations_seconds` | histogram | `driver_name`, `grpc_status_code`, `method_name` | " +
+	"Each call of the driver, as in all kubernetes-csi sidecars. For a driver that took over from an in-tree plugin it has the label `migrated` too: `true` for a volume of that plugin. |\n" +
+	"\nNames without `csi_reclaimer_` are those of external-provisioner, so that its dashboards go on.\n"
+
 // registered is what a program registers, as a prometheus.Registerer.
 type registered struct{ collectors []prometheus.Collector }
 
@@ -44,9 +73,9 @@ Made from what the programs register (` + "`make docs`" + `). They are served un
 [operate.md](operate.md).
 `)
 	metrics(t, &text, "csi-reclaimer", sidecar(t))
-	text.WriteString("\nNames without `csi_reclaimer_` are those of external-provisioner, so that its dashboards go on. Besides, `csi_sidecar_operations_seconds` has each call of the driver, as in all kubernetes-csi sidecars.\n")
+	text.WriteString(ofDriverCalls)
 	metrics(t, &text, "volume-guard", guard(t))
-	text.WriteString("\n## Both\n\nThe libraries of Kubernetes add their own: `workqueue_*`, `rest_client_*`, `leader_election_master_status`, `process_*` and `go_*`.\n")
+	text.WriteString(fromLibraries)
 	page.Check(t, "metrics.md", text.String())
 }
 
@@ -59,7 +88,7 @@ func sidecar(t *testing.T) []prometheus.Collector {
 	must := must(t)
 	_, err := reclaim.New(nobody(), "disk.csi.example.com", struct{ reclaim.Deleter }{}, reclaim.Config{Metrics: &all})
 	must(err)
-	_, err = provision.New(nobody(), "disk.csi.example.com", struct{ provision.Driver }{}, struct{ provision.Orders }{}, provision.Config{Metrics: &all})
+	_, err = provision.New(nobody(), "disk.csi.example.com", struct{ provision.Driver }{}, struct{ provision.Orders }{}, provision.Config{Log: unread{}, Metrics: &all})
 	must(err)
 	_, err = audit.New(nobody(), "disk.csi.example.com", struct{ audit.Driver }{}, audit.Config{Interval: time.Hour, Metrics: &all})
 	must(err)
@@ -67,6 +96,11 @@ func sidecar(t *testing.T) []prometheus.Collector {
 	must(err)
 	return all.collectors
 }
+
+// unread is an in-flight log that nobody reads: nothing is started here.
+type unread struct{ provision.Log }
+
+func (unread) Follow(func(volume string)) {}
 
 func guard(t *testing.T) []prometheus.Collector {
 	t.Helper()
@@ -80,7 +114,7 @@ func guard(t *testing.T) []prometheus.Collector {
 	must(err)
 	_, err = certs.New(nobody(), certs.Config{Namespace: "csi", Secret: "webhooks", Webhooks: []string{"webhooks"}, Names: []string{"guard.csi.svc"}, Metrics: &all})
 	must(err)
-	_, err = admit.NewListed(nobody(), "csi", &all)
+	_, err = admit.NewListed(nobody(), &all)
 	must(err)
 	return all.collectors
 }

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"regexp"
 	"strings"
@@ -24,6 +25,9 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/lease"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
 // ErrLost: another replica may lead now. The program ends and starts anew.
@@ -36,6 +40,13 @@ const HealthPath = "/healthz/leader-election"
 // healthTimeout is how long after the lease's end the health check turns red.
 const healthTimeout = 20 * time.Second
 
+// watchPeriod is how often a leader looks at the clock of its lease between its calls: timers stand still while the
+// machine is suspended, and the lease does not.
+const watchPeriod = time.Second
+
+// holderTimeout bounds the question who leads now.
+const holderTimeout = 2 * time.Second
+
 // Config holds the settings of the election.
 type Config struct {
 	// Name is what the replicas compete for; see LeaseName. Required.
@@ -46,6 +57,11 @@ type Config struct {
 	Identity string
 	// LeaseDuration, RenewDeadline and RetryPeriod are those of client-go's leaderelection.
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
+	// Clock measures how long the Lease is held, for those who have to know before there is an Elector.
+	// Default: one of its own.
+	Clock *lease.Clock
+	// Labels are set on the Lease by the replica that leads; others on it stay. Default: none.
+	Labels map[string]string
 }
 
 // Elector takes part in one election. A nil Elector is for a program without: it leads at once, and is
@@ -71,6 +87,9 @@ func New(config *rest.Config, cfg Config) (*Elector, error) {
 	if cfg.Namespace == "" {
 		cfg.Namespace = PodNamespace()
 	}
+	if cfg.Clock == nil {
+		cfg.Clock = lease.NewClock()
+	}
 	own := rest.CopyConfig(config)
 	own.QPS, own.Burst = 0, 0
 	client, err := kubernetes.NewForConfig(rest.AddUserAgent(own, "leader-election"))
@@ -88,8 +107,21 @@ func (e *Elector) Check() error {
 	return e.health.Check(nil)
 }
 
+// Left returns how long this replica may act without another renewal of its Lease: the lease duration, less
+// the time since the last renewal that succeeded was requested. Time counts in which the process or the machine
+// stood still. It is zero or less before this replica leads, after it has led, and when the Lease was not
+// renewed in time. Without an election it is the longest duration there is. It is safe for concurrent use.
+func (e *Elector) Left() time.Duration {
+	if e == nil {
+		return math.MaxInt64
+	}
+	return e.cfg.Clock.Left()
+}
+
 // Run waits for the lease and calls lead once it is held. The context that lead gets ends
-// with the lease. Run returns when lead has: lead's error, or ErrLost. When ctx ends while
+// with the lease: when it ran out, by a clock that goes on while the process or the machine stands still, when
+// another holder is seen, or when it could not be renewed within the renew deadline. Run returns when lead has:
+// lead's error, or one that wraps ErrLost. When ctx ends while
 // waiting, it returns nil; while leading, lead decides when to end, and only then the lease
 // is given up, so that the next leader never overlaps with work still in hand.
 func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context) error) error {
@@ -103,16 +135,11 @@ func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context) error)
 	events := record.NewBroadcaster(record.WithContext(election))
 	defer events.Shutdown()
 	events.StartRecordingToSink(&corev1.EventSinkImpl{Interface: e.client.CoreV1().Events(e.cfg.Namespace)})
-	lock, err := resourcelock.New(resourcelock.LeasesResourceLock, e.cfg.Namespace, e.cfg.Name, e.client.CoreV1(), e.client.CoordinationV1(),
-		resourcelock.ResourceLockConfig{
-			Identity:      e.cfg.Identity,
-			EventRecorder: events.NewRecorder(scheme.Scheme, v1.EventSource{Component: e.cfg.Name + "/" + e.cfg.Identity}),
-		})
-	if err != nil {
-		return fmt.Errorf("set up the Lease %s/%s: %w", e.cfg.Namespace, e.cfg.Name, err)
-	}
-
 	var term term
+	lock, err := e.lock(events.NewRecorder(scheme.Scheme, v1.EventSource{Component: e.cfg.Name + "/" + e.cfg.Identity}), &term)
+	if err != nil {
+		return err
+	}
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock:          lock,
 		LeaseDuration: e.cfg.LeaseDuration, RenewDeadline: e.cfg.RenewDeadline, RetryPeriod: e.cfg.RetryPeriod,
@@ -120,15 +147,11 @@ func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context) error)
 		WatchDog:        e.health,
 		Name:            e.cfg.Name,
 		Callbacks: leaderelection.LeaderCallbacks{
-			OnStartedLeading: func(lease context.Context) {
+			OnStartedLeading: func(held context.Context) {
 				// Only now: see term.
 				term.run(func() error {
 					logger.Info("Became the leader", "lease", klog.KRef(e.cfg.Namespace, e.cfg.Name), "identity", e.cfg.Identity)
-					err := lead(lease)
-					if err == nil && lease.Err() != nil && ctx.Err() == nil {
-						err = ErrLost
-					}
-					return err
+					return e.lead(ctx, held, lock, lead)
 				})
 				giveUp()
 			},
@@ -154,6 +177,68 @@ func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context) error)
 	return term.close()
 }
 
+// lock returns what replicas compete for, with a clock that sees its renewals.
+func (e *Elector) lock(events resourcelock.EventRecorder, term *term) (resourcelock.Interface, error) {
+	lock, err := resourcelock.NewWithLabels(resourcelock.LeasesResourceLock, e.cfg.Namespace, e.cfg.Name, e.client.CoreV1(), e.client.CoordinationV1(),
+		resourcelock.ResourceLockConfig{Identity: e.cfg.Identity, EventRecorder: events}, e.cfg.Labels)
+	if err != nil {
+		return nil, fmt.Errorf("set up the Lease %s/%s: %w", e.cfg.Namespace, e.cfg.Name, err)
+	}
+	return unreleased{e.cfg.Clock.Lock(lock), term}, nil
+}
+
+// lead calls lead for as long as the lease is held, and says why it ended.
+func (e *Elector) lead(ctx, held context.Context, lock resourcelock.Interface, lead func(context.Context) error) error {
+	leading, end := context.WithCancel(held)
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	defer end()
+	watching.Go(func() { e.watch(leading); end() })
+	err := lead(leading)
+	if ctx.Err() != nil || leading.Err() == nil && e.Left() > 0 {
+		return err // told to end, or the work has ended by itself
+	}
+	// Who leads now is worth a question, but no wait.
+	ask, cancel := context.WithTimeout(context.WithoutCancel(ctx), holderTimeout)
+	defer cancel()
+	_, _, _ = lock.Get(ask)
+	lost := fmt.Errorf("%w: the Lease %s/%s was %v", ErrLost, e.cfg.Namespace, e.cfg.Name, e.cfg.Clock)
+	if err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, reclaim.ErrLeaseExpired) {
+		return errors.Join(lost, err)
+	}
+	return lost
+}
+
+// watch returns when ctx ends, or the lease is not held any more.
+func (e *Elector) watch(ctx context.Context) {
+	for left := e.Left(); left > 0; left = e.Left() {
+		timer := time.NewTimer(min(left, watchPeriod))
+		select {
+		case <-ctx.Done():
+		case <-e.cfg.Clock.Lost():
+		case <-timer.C:
+		}
+		timer.Stop()
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// unreleased is a lock that is not released while work is in hand: client-go would, after the renew deadline,
+// before it ends the leader's context.
+type unreleased struct {
+	resourcelock.Interface
+	term *term
+}
+
+func (u unreleased) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	if record.HolderIdentity != u.Identity() && !u.term.over() {
+		return fmt.Errorf("release the Lease %s: work is in hand", u.Describe())
+	}
+	return u.Interface.Update(ctx, record)
+}
+
 // term is the time in which a replica leads. client-go starts its callback in a goroutine
 // that may come late, when the election is over already: then nothing may begin any more.
 type term struct {
@@ -174,6 +259,22 @@ func (t *term) run(lead func() error) {
 	t.mu.Unlock()
 	defer close(t.ended)
 	t.err = lead()
+}
+
+// over tells whether no work is in hand.
+func (t *term) over() bool {
+	t.mu.Lock()
+	ended := t.ended
+	t.mu.Unlock()
+	if ended == nil {
+		return true
+	}
+	select {
+	case <-ended:
+		return true
+	default:
+		return false
+	}
 }
 
 func (t *term) begun() bool {

@@ -3,16 +3,25 @@ package leader
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/lease"
 )
 
 // Options is what the command line says about leader election.
 type Options struct {
 	// On tells whether there is one.
 	On bool
+	// Keep leaves the Lease held when the program ends, so that the next replica waits until it expires. Default: it
+	// is released once nothing is in hand any more.
+	Keep bool
 	// Settings are those of the election but for its name.
 	Settings Config
 }
@@ -34,7 +43,40 @@ func (o *Options) Flags(fs *pflag.FlagSet, lease, namespace string) {
 		"How long the leader tries to renew its Lease before it gives up.")
 	fs.DurationVar(&c.RetryPeriod, "leader-election-retry-period", 5*time.Second,
 		"How long to wait between tries to take or renew the Lease.")
+	fs.Var((*labels)(&c.Labels), "leader-election-labels",
+		"Labels that the leader sets on its Lease, as key:value,key:value. Those that others set stay.")
 }
+
+// labels are a flag in the form of the other kubernetes-csi sidecars (csi-lib-utils, standardflags).
+type labels map[string]string
+
+func (l *labels) String() string {
+	pairs := make([]string, 0, len(*l))
+	for _, key := range slices.Sorted(maps.Keys(*l)) {
+		pairs = append(pairs, key+":"+(*l)[key])
+	}
+	return strings.Join(pairs, ",")
+}
+
+// Set adds labels. What the API server would refuse is an error: it would refuse each write of the Lease.
+func (l *labels) Set(text string) error {
+	for pair := range strings.SplitSeq(text, ",") {
+		key, value, found := strings.Cut(pair, ":")
+		if !found {
+			return fmt.Errorf("%q is not key:value", pair)
+		}
+		if problems := append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...); len(problems) > 0 {
+			return fmt.Errorf("%q is not a label: %s", pair, problems[0])
+		}
+		if *l == nil {
+			*l = labels{}
+		}
+		(*l)[key] = value
+	}
+	return nil
+}
+
+func (l *labels) Type() string { return "key:value,..." }
 
 // Validate returns every setting that is wrong.
 func (o *Options) Validate() error {
@@ -60,13 +102,28 @@ func (o *Options) Namespace() string {
 	return PodNamespace()
 }
 
-// Elector returns one for the Lease of this name that has not begun; see New. Without an election it is
-// nil. A dry run is without: it writes nothing, so it takes no Lease, and has nothing that two could do at once.
-func (o *Options) Elector(config *rest.Config, name string, dryRun bool) (*Elector, error) {
+// Clock returns what measures how long this replica may act, for the Elector and for all that acts. It is nil
+// where there is no election: such a clock always lets act. A dry run is without one: it writes nothing, so it takes
+// no Lease, and has nothing that two could do at once.
+func (o *Options) Clock(dryRun bool) *lease.Clock {
 	if !o.On || dryRun {
+		return nil
+	}
+	return lease.NewClock()
+}
+
+// Elector returns one for the Lease of this name that has not begun; see New. Without an election it is
+// nil, as clock is, which Clock returned.
+func (o *Options) Elector(config *rest.Config, name string, clock *lease.Clock) (*Elector, error) {
+	if clock == nil {
 		return nil, nil //nolint:nilnil // no election is an answer of its own here
 	}
 	c := o.Settings
-	c.Name = name
-	return New(config, c)
+	c.Name, c.Clock = name, clock
+	e, err := New(config, c)
+	if err != nil {
+		return nil, err
+	}
+	e.keep = o.Keep
+	return e, nil
 }

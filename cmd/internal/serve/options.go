@@ -12,8 +12,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/pflag"
 	"k8s.io/component-base/metrics/legacyregistry"
-	_ "k8s.io/component-base/metrics/prometheus/restclient" // metrics of calls to the API server
-	_ "k8s.io/component-base/metrics/prometheus/workqueue"  // metrics of the work queues
+	_ "k8s.io/component-base/metrics/prometheus/clientgo/leaderelection" // who leads
+	_ "k8s.io/component-base/metrics/prometheus/restclient"              // metrics of calls to the API server
+	_ "k8s.io/component-base/metrics/prometheus/workqueue"               // metrics of the work queues
 	"k8s.io/klog/v2"
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/leader"

@@ -52,6 +52,10 @@ func ControllerExpand() Keys { return today("controller-expand-secret") }
 // NodeExpand returns the keys of the Secret for NodeExpandVolume.
 func NodeExpand() Keys { return today("node-expand-secret") }
 
+// ControllerModify returns the keys of the Secret for ControllerModifyVolume (external-provisioner 6.2
+// and newer).
+func ControllerModify() Keys { return today("controller-modify-secret") }
+
 func today(secret string) Keys {
 	return Keys{Name: []string{prefix + secret + "-name"}, Namespace: []string{prefix + secret + "-namespace"}}
 }

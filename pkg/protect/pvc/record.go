@@ -37,8 +37,8 @@ func ClaimOf(o *v1.PersistentVolumeClaim) Claim {
 type Pod struct {
 	Namespace, Name string
 	UID             types.UID
-	// Scheduled: it has a node. One that has none is on no node's mind, and uses nothing: a kubelet
-	// starts no pod whose claim is terminating.
+	// Scheduled: it has a node. One that has none uses nothing, and the scheduler places no pod whose claim is
+	// terminating. A kubelet would start it as long as the finalizer is on the claim: see DESIGN.md.
 	Scheduled bool
 	// Ended: its phase is Succeeded or Failed.
 	Ended bool

@@ -11,6 +11,11 @@ func (f Facts) attributesClass() string {
 	return ""
 }
 
+// readsAttributes tells whether the VolumeAttributesClass is to be read.
+func (f Facts) readsAttributes() bool {
+	return f.attributesClass() != "" && !f.Settings.NoAttributesClass
+}
+
 // mutableParameters returns what the VolumeAttributesClass says (CSI spec, "CreateVolume",
 // mutable_parameters), nil where none is named.
 func (f Facts) mutableParameters() (map[string]string, error) {
@@ -18,6 +23,12 @@ func (f Facts) mutableParameters() (map[string]string, error) {
 	switch {
 	case name == "":
 		return nil, nil
+	case f.Settings.NoAttributesClass:
+		return nil, refuse(ReasonAttributesClassUnserved, "claim %q names VolumeAttributesClass %q, and the feature gate VolumeAttributesClass of this provisioner is off; turn it on, or create the claim without",
+			f.claimName(), name)
+	case f.AttributesUnserved:
+		return nil, refuse(ReasonAttributesClassUnserved, "claim %q names VolumeAttributesClass %q, and this cluster does not serve that API (storage.k8s.io/v1, Kubernetes 1.34 and newer); create the claim without",
+			f.claimName(), name)
 	case f.Attributes == nil || f.Attributes.Name != name:
 		return nil, refuse(ReasonAttributesClassMissing, "VolumeAttributesClass %q of claim %q does not exist; create it, or let the claim name another", name, f.claimName())
 	case f.Attributes.DriverName != f.Driver.Name:

@@ -74,7 +74,7 @@ func (f Facts) lateBinding() bool {
 func (f Facts) selectedNode() string { return f.Claim.Annotations[annSelectedNode] }
 
 // checkDriver tells whether the driver can do what the claim asks for.
-func (f Facts) checkDriver(source sourceRef) error {
+func (f Facts) checkDriver(source SourceRef) error {
 	cannot := func(capability, what string) error {
 		return refuse(ReasonDriverIncapable, "CSI driver %q cannot %s for claim %q: it does not report the capability %s", f.Driver.Name, what, f.claimName(), capability)
 	}
@@ -84,9 +84,9 @@ func (f Facts) checkDriver(source sourceRef) error {
 		return cannot("CONTROLLER_SERVICE", "make a volume")
 	case !controller[csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME]:
 		return cannot("CREATE_DELETE_VOLUME", "make a volume")
-	case source.kind == fromSnapshot && !controller[csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT]:
+	case source.Kind == SourceSnapshot && !controller[csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT]:
 		return cannot("CREATE_DELETE_SNAPSHOT", "restore a snapshot")
-	case source.kind == fromClaim && !controller[csi.ControllerServiceCapability_RPC_CLONE_VOLUME]:
+	case source.Kind == SourceClaim && !controller[csi.ControllerServiceCapability_RPC_CLONE_VOLUME]:
 		return cannot("CLONE_VOLUME", "clone a volume")
 	case f.attributesClass() != "" && !controller[csi.ControllerServiceCapability_RPC_MODIFY_VOLUME]:
 		return cannot("MODIFY_VOLUME", "apply a VolumeAttributesClass")

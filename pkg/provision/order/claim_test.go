@@ -110,8 +110,10 @@ func TestWhatTheDriverCan(t *testing.T) {
 		"attributes not there": {facts(attributes, func(f *Facts) { f.Attributes = nil }), ReasonAttributesClassMissing},
 		"attributes of another name": {facts(attributes, func(f *Facts) { f.Attributes.Name = "silver" }),
 			ReasonAttributesClassMissing},
-		"attributes of another driver": {facts(attributes, func(f *Facts) { f.Attributes.DriverName = "other" }), ReasonAttributesClassForeign},
-		"an empty name is no class":    {facts(func(f *Facts) { none := ""; f.Claim.Spec.VolumeAttributesClassName = &none }), ""},
+		"attributes of another driver":   {facts(attributes, func(f *Facts) { f.Attributes.DriverName = "other" }), ReasonAttributesClassForeign},
+		"attributes that are not served": {facts(attributes, func(f *Facts) { f.Attributes, f.AttributesUnserved = nil, true }), ReasonAttributesClassUnserved},
+		"attributes switched off":        {facts(attributes, func(f *Facts) { f.Settings.NoAttributesClass = true }), ReasonAttributesClassUnserved},
+		"an empty name is no class":      {facts(func(f *Facts) { none := ""; f.Claim.Spec.VolumeAttributesClassName = &none }), ""},
 	})
 	f := facts(attributes, func(f *Facts) { f.Attributes.Parameters = map[string]string{"iops": "9"} })
 	if o, err := Plan(f); err != nil || o.Request.MutableParameters["iops"] != "9" || o.Request.Parameters["iops"] != "" {

@@ -7,8 +7,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
-// cloneHandle returns the handle of the volume that is to be cloned: that of a bound claim in the
-// same namespace, of this driver, of the same volume mode, and not larger than what is asked for.
+// cloneHandle returns the handle of the volume that is to be cloned: that of a bound claim, of this driver, of the same volume mode, and not larger than what is asked for.
 // Its class does not matter. A volume of the in-tree plugin that the driver took over from is
 // known by its CSI name.
 func (f Facts) cloneHandle(name types.NamespacedName) (string, error) {

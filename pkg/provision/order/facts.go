@@ -21,6 +21,8 @@ type Facts struct {
 	Class *storagev1.StorageClass
 	// Attributes is the VolumeAttributesClass that the claim names.
 	Attributes *storagev1.VolumeAttributesClass
+	// AttributesUnserved: the API server does not serve VolumeAttributesClasses.
+	AttributesUnserved bool
 	// Source is what the claim's data come from.
 	Source Source
 

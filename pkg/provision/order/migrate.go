@@ -4,33 +4,21 @@ import (
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	csitranslation "k8s.io/csi-translation-lib"
-	"k8s.io/klog/v2"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/migration"
 )
 
 // InTreePlugin returns the name of the in-tree plugin that a CSI driver took over from, empty for
 // none (csi-translation-lib).
-func InTreePlugin(driver string) string {
-	name, err := csitranslation.New().GetInTreeNameFromCSIName(driver)
-	if err != nil {
-		return "" // the only error there is: it took over from none
-	}
-	return name
-}
+func InTreePlugin(driver string) string { return migration.Plugin(driver) }
 
 // migrates tells whether the class is of the in-tree plugin that the driver took over from.
-func (f Facts) migrates() bool {
-	plugin := InTreePlugin(f.Driver.Name)
-	return plugin != "" && f.Class.Provisioner == plugin
-}
+func (f Facts) migrates() bool { return migration.Migrates(f.Class.Provisioner, f.Driver.Name) }
 
 // translatedClass returns the class in terms of CSI: parameters and topologies. What it returns
 // may be the class itself, and is only read. The provisioner it names stays.
 func (f Facts) translatedClass() (*storagev1.StorageClass, error) {
-	if !f.migrates() {
-		return f.Class, nil
-	}
-	// The translation writes to what it is given, which may be in a cache.
-	class, err := csitranslation.New().TranslateInTreeStorageClassToCSI(klog.Background(), f.Class.Provisioner, f.Class.DeepCopy())
+	class, err := migration.Class(f.Class, f.Driver.Name)
 	if err != nil {
 		return nil, refuse(ReasonClassUntranslatable, "StorageClass %q of in-tree plugin %q means nothing to CSI driver %q: %w; make a new class for the driver",
 			f.Class.Name, f.Class.Provisioner, f.Driver.Name, err)

@@ -12,6 +12,8 @@ type Need struct {
 	// Snapshot and SourceClaim name what the claim's data come from, with the content and the
 	// PV behind it. At most one has a name.
 	Snapshot, SourceClaim types.NamespacedName
+	// GrantsIn is the namespace whose ReferenceGrants are needed. Empty: none are.
+	GrantsIn string
 	// AttributesClass is the name of a VolumeAttributesClass. Empty: none.
 	AttributesClass string
 	// SelectedNode is the name of a node that is needed with its CSINode. Empty: none.
@@ -27,13 +29,19 @@ func Needs(f Facts) (Need, error) {
 	if err != nil {
 		return Need{}, err
 	}
-	need := Need{AttributesClass: f.attributesClass()}
-	switch source.kind {
-	case fromSnapshot:
-		need.Snapshot = source.name
-	case fromClaim:
-		need.SourceClaim = source.name
-	case fromNothing:
+	var need Need
+	if f.readsAttributes() {
+		need.AttributesClass = f.attributesClass()
+	}
+	if source != (SourceRef{}) && source.Namespace != f.Claim.Namespace {
+		need.GrantsIn = source.Namespace
+	}
+	switch source.Kind {
+	case SourceSnapshot:
+		need.Snapshot = source.name()
+	case SourceClaim:
+		need.SourceClaim = source.name()
+	case SourceNone:
 	}
 	if f.Driver.topology() {
 		need.SelectedNode = f.selectedNode()
@@ -48,8 +56,8 @@ func Needs(f Facts) (Need, error) {
 
 // prepared does what comes first for Needs and Plan: all that can be judged without reading more.
 // The facts it returns have a class in terms of CSI, and settings with their defaults.
-func (f Facts) prepared() (Facts, sourceRef, error) {
-	none := sourceRef{}
+func (f Facts) prepared() (Facts, SourceRef, error) {
+	none := SourceRef{}
 	f.Settings = f.Settings.withDefaults()
 	if f.CleanUp {
 		f.Begun, f.Driver = true, f.Driver.anywhere()

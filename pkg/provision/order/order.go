@@ -6,7 +6,6 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // Order is one volume to be made. It keeps no reference to the facts it was planned from, and
@@ -18,9 +17,9 @@ type Order struct {
 	// Secret is to be read for CreateVolume, and for the DeleteVolume that takes it back. Nil:
 	// none is needed. A Secret that is named and not there is no reason to go on without.
 	Secret *v1.SecretReference
-	// CloneOf is the claim whose volume is read while this one is made, and which has to stay
-	// for as long. The zero value: none.
-	CloneOf types.NamespacedName
+	// Source is the snapshot or claim that is read while the volume is made, and which has to stay for
+	// as long. The zero value: none.
+	Source SourceRef
 	// Migrated: the class is one of an in-tree plugin.
 	Migrated bool
 	// MayReschedule: where the driver has no room (ResourceExhausted), another node may do.
@@ -28,12 +27,13 @@ type Order struct {
 	// Outdated are parameters of the class that have a newer name, for a warning.
 	Outdated []string
 
-	// driver is the driver's name, and topology whether its volumes are not equally reachable
+	// Driver is the driver's name, and Topology tells whether its volumes are not equally reachable
 	// from all nodes: if they are, accessible_topology of its answers means nothing.
-	driver   string
-	topology bool
-	// pv is what is known of the PV before the answer.
-	pv *v1.PersistentVolume
+	Driver   string
+	Topology bool
+	// Template is the PV but for what the driver's answer adds: handle, attributes, capacity and
+	// node affinity.
+	Template *v1.PersistentVolume
 }
 
 // Plan returns the order for a claim, or an *Error that says why there is none. Such an error
@@ -47,11 +47,9 @@ func Plan(f Facts) (Order, error) {
 	if err != nil {
 		return Order{}, err
 	}
-	o := Order{driver: f.Driver.Name, topology: f.Driver.topology(), Migrated: f.migrates()}
-	o.MayReschedule = o.topology && f.selectedNode() != ""
-	if source.kind == fromClaim {
-		o.CloneOf = source.name
-	}
+	o := Order{Driver: f.Driver.Name, Topology: f.Driver.topology(), Migrated: f.migrates()}
+	o.MayReschedule = o.Topology && f.selectedNode() != ""
+	o.Source = source.withUID(f.Source)
 	name, err := VolumeName(f.Settings, f.Claim.UID)
 	if err != nil {
 		return Order{}, err
@@ -72,13 +70,13 @@ func Plan(f Facts) (Order, error) {
 		return Order{}, err
 	}
 	o.Secret = secrets.provisioner
-	o.pv = f.volume(o.Request, p.fsType, secrets, provisioner)
+	o.Template = f.volume(o.Request, p.fsType, secrets, provisioner)
 	return o, nil
 }
 
 // request returns what the driver is asked (CSI spec, "CreateVolume"). There is no upper limit to
 // the size: claims have none that Kubernetes would hold them to, and PVs may be larger.
-func (f Facts) request(name string, source sourceRef, p parameters) (request *csi.CreateVolumeRequest, err error) {
+func (f Facts) request(name string, source SourceRef, p parameters) (request *csi.CreateVolumeRequest, err error) {
 	request = &csi.CreateVolumeRequest{
 		Name:          name,
 		CapacityRange: &csi.CapacityRange{RequiredBytes: f.size()},

@@ -18,16 +18,19 @@ func TestParameters(t *testing.T) {
 		outdated  []string
 		invalid   bool
 	}{
-		"none":                                             {nil, map[string]string{}, "", nil, false},
-		"the driver's own go to the driver":                {map[string]string{"type": "ssd", "": "x"}, map[string]string{"type": "ssd", "": "x"}, "", nil, false},
-		"what is for sidecars does not":                    {map[string]string{csi + "fstype": "xfs", csi + "node-stage-secret-name": "s"}, map[string]string{}, "xfs", nil, false},
-		"the filesystem as of old goes there too":          {map[string]string{"FsType": "xfs"}, map[string]string{"FsType": "xfs"}, "xfs", []string{"FsType"}, false},
-		"a Secret as of old goes there too":                {map[string]string{"csiProvisionerSecretName": "s"}, map[string]string{"csiProvisionerSecretName": "s"}, "", []string{"csiProvisionerSecretName"}, false},
-		"two filesystems":                                  {map[string]string{"fstype": "xfs", csi + "fstype": "xfs"}, nil, "", nil, true},
-		"two filesystems as of old":                        {map[string]string{"fstype": "xfs", "fsType": "xfs"}, nil, "", nil, true},
-		"a key that is reserved and not known":             {map[string]string{csi + "fs-type": "xfs"}, nil, "", nil, true},
-		"a reserved key in other letters":                  {map[string]string{csi + "FSType": "xfs"}, nil, "", nil, true},
-		"what only this package writes is not to be given": {map[string]string{csi + "pvc/name": "x"}, nil, "", nil, true},
+		"none":                              {nil, map[string]string{}, "", nil, false},
+		"the driver's own go to the driver": {map[string]string{"type": "ssd", "": "x"}, map[string]string{"type": "ssd", "": "x"}, "", nil, false},
+		"nor does the name of a Secret to modify with":      {map[string]string{csi + "controller-modify-secret-name": "s", csi + "controller-modify-secret-namespace": "n"}, map[string]string{}, "", nil, false},
+		"no Secret to modify with was ever named as of old": {map[string]string{"csiControllerModifySecretName": "s"}, map[string]string{"csiControllerModifySecretName": "s"}, "", nil, false},
+		"a Secret to modify with, misspelt":                 {map[string]string{csi + "controller-modify-secret": "s"}, nil, "", nil, true},
+		"what is for sidecars does not":                     {map[string]string{csi + "fstype": "xfs", csi + "node-stage-secret-name": "s"}, map[string]string{}, "xfs", nil, false},
+		"the filesystem as of old goes there too":           {map[string]string{"FsType": "xfs"}, map[string]string{"FsType": "xfs"}, "xfs", []string{"FsType"}, false},
+		"a Secret as of old goes there too":                 {map[string]string{"csiProvisionerSecretName": "s"}, map[string]string{"csiProvisionerSecretName": "s"}, "", []string{"csiProvisionerSecretName"}, false},
+		"two filesystems":                                   {map[string]string{"fstype": "xfs", csi + "fstype": "xfs"}, nil, "", nil, true},
+		"two filesystems as of old":                         {map[string]string{"fstype": "xfs", "fsType": "xfs"}, nil, "", nil, true},
+		"a key that is reserved and not known":              {map[string]string{csi + "fs-type": "xfs"}, nil, "", nil, true},
+		"a reserved key in other letters":                   {map[string]string{csi + "FSType": "xfs"}, nil, "", nil, true},
+		"what only this package writes is not to be given":  {map[string]string{csi + "pvc/name": "x"}, nil, "", nil, true},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -74,6 +77,9 @@ func TestSecrets(t *testing.T) {
 		if o.Secret != nil {
 			all["provisioner"] = o.Secret.Namespace + "/" + o.Secret.Name
 		}
+		if name, found := pv.Annotations[annModifySecretName]; found {
+			all["controller-modify"] = pv.Annotations[annModifySecretNamespace] + "/" + name
+		}
 		s := pv.Spec.CSI
 		for call, ref := range map[string]interface{ String() string }{
 			"controller-publish": s.ControllerPublishSecretRef, "node-stage": s.NodeStageSecretRef, "node-publish": s.NodePublishSecretRef,
@@ -88,7 +94,7 @@ func TestSecrets(t *testing.T) {
 		}
 		return all, nil
 	}
-	each := []string{"controller-publish", "node-stage", "node-publish", "controller-expand", "node-expand"}
+	each := []string{"controller-publish", "node-stage", "node-publish", "controller-expand", "node-expand", "controller-modify"}
 
 	none, err := secretsOf(facts())
 	if diff := cmp.Diff(map[string]string{"deletion": "/"}, none); diff != "" || err != nil {
@@ -118,9 +124,45 @@ func TestSecrets(t *testing.T) {
 		want Reason
 	}{
 		"half a name":                     {facts(parameter(csi+"node-expand-secret-name", "s")), ReasonSecretUnclear},
+		"half a name, to modify":          {facts(parameter(csi+"controller-modify-secret-namespace", "vault")), ReasonSecretUnclear},
+		"an empty name, to modify":        {facts(named("controller-modify-secret", "")), ReasonSecretUnclear},
 		"an annotation that is not there": {facts(named("node-stage-secret", "${pvc.annotations['x']}")), ReasonSecretUnclear},
 		"a name that no Secret can have":  {facts(named("secret", "A B")), ReasonSecretUnclear},
 	})
+}
+
+// TestModifySecretAsUpstream has the Secrets of external-provisioner's "provision with secrets"
+// (pkg/controller/controller_test.go): each call has its own, and the PV names that to modify with in its annotations.
+func TestModifySecretAsUpstream(t *testing.T) {
+	const csi = reserved
+	f := facts(annotation("example.com/tier", "gold"))
+	for call, name := range map[string]string{
+		"provisioner": "provisionersecret", "controller-publish": "ctrlpublishsecret", "node-stage": "nodestagesecret", "node-publish": "nodepublishsecret",
+		"controller-expand": "controllerexpandsecret", "node-expand": "nodeexpandsecret", "controller-modify": "${pvc.annotations['example.com/tier']}-${pvc.name}",
+	} {
+		f.Class.Parameters[csi+call+"-secret-name"], f.Class.Parameters[csi+call+"-secret-namespace"] = name, "${pvc.namespace}"
+	}
+	o, err := Plan(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pv, err := o.PV(answer(o))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{
+		"pv.kubernetes.io/provisioned-by":                            driver,
+		"volume.kubernetes.io/controller-modify-secret-name":         "gold-data",
+		"volume.kubernetes.io/controller-modify-secret-namespace":    "team",
+		"volume.kubernetes.io/provisioner-deletion-secret-name":      "provisionersecret",
+		"volume.kubernetes.io/provisioner-deletion-secret-namespace": "team",
+	}
+	if diff := cmp.Diff(want, pv.Annotations); diff != "" {
+		t.Error(diff)
+	}
+	if o.Request.Parameters["type"] != "ssd" || len(o.Request.Parameters) != 1 {
+		t.Errorf("the driver is told %v", o.Request.Parameters)
+	}
 }
 
 // FuzzClass plans with classes and claims of any content: no panic, nothing that is for sidecars

@@ -19,6 +19,11 @@ const (
 	annProvisionedBy   = "pv.kubernetes.io/provisioned-by"
 	annSecretName      = "volume.kubernetes.io/provisioner-deletion-secret-name"
 	annSecretNamespace = "volume.kubernetes.io/provisioner-deletion-secret-namespace"
+	// annModifySecretName and annModifySecretNamespace name the Secret for ControllerModifyVolume to
+	// external-resizer, as a PV has no field for it (external-provisioner's
+	// annModifyControllerSecretRef{Name,Namespace}). Absent: none is needed.
+	annModifySecretName      = "volume.kubernetes.io/controller-modify-secret-name"
+	annModifySecretNamespace = "volume.kubernetes.io/controller-modify-secret-namespace"
 	// attributeIdentity is the volume attribute that says which process made the volume.
 	attributeIdentity = "storage.kubernetes.io/csiProvisionerIdentity"
 )
@@ -62,6 +67,9 @@ func (f Facts) volume(request *csi.CreateVolumeRequest, fsType string, s secrets
 	if s.provisioner != nil {
 		pv.Annotations[annSecretName], pv.Annotations[annSecretNamespace] = s.provisioner.Name, s.provisioner.Namespace
 	}
+	if s.controllerModify != nil {
+		pv.Annotations[annModifySecretName], pv.Annotations[annModifySecretNamespace] = s.controllerModify.Name, s.controllerModify.Namespace
+	}
 	if f.Settings.Identity != "" {
 		pv.Spec.CSI.VolumeAttributes[attributeIdentity] = f.Settings.Identity
 	}
@@ -93,7 +101,7 @@ func (o Order) PV(answer *csi.CreateVolumeResponse) (*v1.PersistentVolume, error
 	if err := o.check(volume); err != nil {
 		return nil, err
 	}
-	pv := o.pv.DeepCopy()
+	pv := o.Template.DeepCopy()
 	// 0 stands for a size that the driver does not know (CSI spec, "Volume").
 	size := volume.CapacityBytes
 	if size == 0 {
@@ -101,12 +109,15 @@ func (o Order) PV(answer *csi.CreateVolumeResponse) (*v1.PersistentVolume, error
 	}
 	pv.Spec.Capacity = v1.ResourceList{v1.ResourceStorage: *resource.NewQuantity(size, resource.BinarySI)}
 	pv.Spec.CSI.VolumeHandle = volume.VolumeId
+	if pv.Spec.CSI.VolumeAttributes == nil {
+		pv.Spec.CSI.VolumeAttributes = map[string]string{} // a template that was stored has no empty map
+	}
 	maps.Copy(pv.Spec.CSI.VolumeAttributes, volume.VolumeContext)
-	if o.topology {
+	if o.Topology {
 		pv.Spec.NodeAffinity = topology.Affinity(volume.AccessibleTopology)
 	}
 	if o.Migrated {
-		return inTreeForm(pv, o.driver)
+		return inTreeForm(pv, o.Driver)
 	}
 	return pv, nil
 }

@@ -19,8 +19,10 @@ const (
 	ReasonAttributesClassMissing Reason = "AttributesClassMissing"
 	ReasonSourceMissing          Reason = "SourceMissing"
 	ReasonSourceNotReady         Reason = "SourceNotReady"
-	ReasonNodeNotSelected        Reason = "NodeNotSelected"
-	ReasonTopologyUnknown        Reason = "TopologyUnknown"
+	// ReasonSourceNotGranted: the source is in another namespace, where no ReferenceGrant allows it.
+	ReasonSourceNotGranted Reason = "SourceNotGranted"
+	ReasonNodeNotSelected  Reason = "NodeNotSelected"
+	ReasonTopologyUnknown  Reason = "TopologyUnknown"
 )
 
 // Reasons that last until a person changes something.
@@ -36,6 +38,9 @@ const (
 	// ReasonSourceUnserved: the claim's data come from a kind of object that is not read here.
 	ReasonSourceUnserved         Reason = "SourceUnserved"
 	ReasonAttributesClassForeign Reason = "AttributesClassForeign"
+	// ReasonAttributesClassUnserved: the claim names a VolumeAttributesClass, and there are none in this cluster, or they are
+	// switched off.
+	ReasonAttributesClassUnserved Reason = "AttributesClassUnserved"
 	// ReasonAnswerWithoutVolume: the driver says that it made a volume and does not say which.
 	ReasonAnswerWithoutVolume Reason = "AnswerWithoutVolume"
 )
@@ -67,17 +72,21 @@ const (
 	// RemedyDiscard: the driver made a volume that must not be used. Delete the volume that the
 	// answer names, with the order's Secret; then as RemedyChange.
 	RemedyDiscard
-	// RemedyIgnore: others do it. Nothing is to be done, nor said to the claim's owner.
+	// RemedyIgnore: others do it. Nothing is to be done; see Announced.
 	RemedyIgnore
 )
+
+// Announced tells whether the claim's owner gets an Event although nothing is to be done (RemedyIgnore): nobody else
+// tells them whom the claim waits for.
+func (r Reason) Announced() bool { return r == ReasonLeftToPopulator }
 
 // Reasons returns all reasons there are, in the order in which they are documented.
 func Reasons() []Reason {
 	return []Reason{
 		ReasonNotOurs, ReasonLeftToPopulator,
-		ReasonClassMissing, ReasonAttributesClassMissing, ReasonSourceMissing, ReasonSourceNotReady, ReasonNodeNotSelected, ReasonTopologyUnknown,
+		ReasonClassMissing, ReasonAttributesClassMissing, ReasonSourceMissing, ReasonSourceNotReady, ReasonSourceNotGranted, ReasonNodeNotSelected, ReasonTopologyUnknown,
 		ReasonClaimInvalid, ReasonClaimUnsupported, ReasonClassUntranslatable, ReasonDriverIncapable, ReasonParameterInvalid, ReasonSecretUnclear,
-		ReasonSourceDeleting, ReasonSourceUnfit, ReasonSourceUnserved, ReasonAttributesClassForeign, ReasonAnswerWithoutVolume,
+		ReasonSourceDeleting, ReasonSourceUnfit, ReasonSourceUnserved, ReasonAttributesClassForeign, ReasonAttributesClassUnserved, ReasonAnswerWithoutVolume,
 		ReasonNodeUnfit,
 		ReasonAnswerTooSmall, ReasonAnswerFromNoSource, ReasonAnswerFromOther, ReasonAnswerUntranslatable,
 	}
@@ -89,7 +98,7 @@ func (r Reason) Remedy() Remedy {
 	case ReasonNotOurs, ReasonLeftToPopulator:
 		return RemedyIgnore
 	case ReasonClaimInvalid, ReasonClaimUnsupported, ReasonClassUntranslatable, ReasonDriverIncapable, ReasonParameterInvalid, ReasonSecretUnclear,
-		ReasonSourceDeleting, ReasonSourceUnfit, ReasonSourceUnserved, ReasonAttributesClassForeign, ReasonAnswerWithoutVolume:
+		ReasonSourceDeleting, ReasonSourceUnfit, ReasonSourceUnserved, ReasonAttributesClassForeign, ReasonAttributesClassUnserved, ReasonAnswerWithoutVolume:
 		return RemedyChange
 	case ReasonNodeUnfit:
 		return RemedyReschedule

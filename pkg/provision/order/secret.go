@@ -12,7 +12,7 @@ func secretKeys() map[string]bool {
 	keys := map[string]bool{}
 	for _, k := range []secretname.Keys{
 		secretname.Default(), secretname.Provisioner(), secretname.ControllerPublish(), secretname.NodeStage(), secretname.NodePublish(),
-		secretname.ControllerExpand(), secretname.NodeExpand(),
+		secretname.ControllerExpand(), secretname.NodeExpand(), secretname.ControllerModify(),
 	} {
 		for _, spellings := range [][]string{k.Name, k.Namespace} {
 			for i, key := range spellings {
@@ -25,7 +25,7 @@ func secretKeys() map[string]bool {
 
 // secrets are the Secrets that the calls for one volume need, nil for none.
 type secrets struct {
-	provisioner, controllerPublish, nodeStage, nodePublish, controllerExpand, nodeExpand *v1.SecretReference
+	provisioner, controllerPublish, nodeStage, nodePublish, controllerExpand, nodeExpand, controllerModify *v1.SecretReference
 }
 
 // secrets returns what the class names for this volume. Nobody knows yet whether they are there.
@@ -41,6 +41,7 @@ func (f Facts) secrets(pv string) (secrets, error) {
 		{secretname.NodePublish(), &s.nodePublish},
 		{secretname.ControllerExpand(), &s.controllerExpand},
 		{secretname.NodeExpand(), &s.nodeExpand},
+		{secretname.ControllerModify(), &s.controllerModify},
 	} {
 		template, err := secretname.Find(f.Class.Parameters, one.keys, secretname.Default())
 		if err != nil {

@@ -32,9 +32,15 @@ type Settings struct {
 	// AllowModeConversion restores a snapshot of a filesystem as a device and the other way
 	// round without asking (--prevent-volume-mode-conversion=false).
 	AllowModeConversion bool
+	// CrossNamespace lets a claim take its data from another namespace where a ReferenceGrant allows it
+	// (--feature-gates=CrossNamespaceVolumeDataSource=true).
+	CrossNamespace bool
 	// ControllerPublishReadOnly attaches volumes read-only whose only access mode is
 	// ReadOnlyMany (--controller-publish-readonly).
 	ControllerPublishReadOnly bool
+	// NoAttributesClass refuses claims that name a VolumeAttributesClass
+	// (--feature-gates=VolumeAttributesClass=false).
+	NoAttributesClass bool
 	// Identity is noted in the attributes of each volume, for people who look for the process
 	// that made it. It may differ from process to process. Empty notes nothing.
 	Identity string

@@ -14,6 +14,8 @@ type Snapshot struct {
 	UID             types.UID
 	// Deleting: metadata.deletionTimestamp is there.
 	Deleting bool
+	// Protected: SnapshotFinalizer is on it.
+	Protected bool
 	// Ready is status.readyToUse, false while that is not there.
 	Ready bool
 	// RestoreSize is status.restoreSize in bytes, nil if the driver does not tell.
@@ -22,6 +24,13 @@ type Snapshot struct {
 	ContentName string
 	// Content is the VolumeSnapshotContent of that name, nil if it does not exist.
 	Content *SnapshotContent
+}
+
+// Bound reports whether the content that the snapshot names exists and names the snapshot. Only the content
+// says whose snapshot it is: whoever may write VolumeSnapshots could name anybody's content.
+func (s *Snapshot) Bound() bool {
+	return s.Content != nil && s.Content.Name == s.ContentName && s.Content.SnapshotUID == s.UID &&
+		s.Content.Snapshot == types.NamespacedName{Namespace: s.Namespace, Name: s.Name}
 }
 
 // SnapshotContent is what is read of a VolumeSnapshotContent.
@@ -41,12 +50,15 @@ type SnapshotContent struct {
 	AllowModeChange string
 }
 
+// SnapshotFinalizer keeps a VolumeSnapshot while volumes are restored from it. It is the stock
+// provisioner's (external-provisioner 6.2 and newer, snapshotSourceProtectionFinalizer).
+const SnapshotFinalizer = "provisioner.storage.kubernetes.io/volumesnapshot-as-source-protection"
+
 // AllowModeChangeAnnotation on a VolumeSnapshotContent with the value "true" lets a snapshot of a
 // filesystem be restored as a device and the other way round (KEP-3141).
 const AllowModeChangeAnnotation = "snapshot.storage.kubernetes.io/allow-volume-mode-change"
 
-// snapshotHandle returns the handle of the snapshot to be restored: one in the same namespace, of
-// this driver, that is ready and bound to its content, and not larger than what is asked for.
+// snapshotHandle returns the handle of the snapshot to be restored: one of this driver that is ready and bound to its content, and not larger than what is asked for.
 func (f Facts) snapshotHandle(name types.NamespacedName) (string, error) {
 	s := f.Source.Snapshot
 	switch {
@@ -54,7 +66,9 @@ func (f Facts) snapshotHandle(name types.NamespacedName) (string, error) {
 		return "", refuse(ReasonSourceUnserved, "claim %q is to be made from VolumeSnapshot %q, and csi-reclaimer does not read VolumeSnapshots; create it without a source, or clone the claim itself", f.claimName(), name)
 	case s == nil || s.Namespace != name.Namespace || s.Name != name.Name:
 		return "", refuse(ReasonSourceMissing, "VolumeSnapshot %q, which claim %q is made from, does not exist", name, f.claimName())
-	case s.Deleting && !f.Begun:
+	case s.Deleting && !f.Begun && !s.Protected:
+		// Where the finalizer is there, some provisioner has begun to restore the snapshot before it was
+		// deleted, maybe for this claim (external-provisioner #1448).
 		return "", refuse(ReasonSourceDeleting, "VolumeSnapshot %q, which claim %q is made from, is being deleted; delete the claim too, or name another source", name, f.claimName())
 	case s.ContentName == "":
 		return "", refuse(ReasonSourceNotReady, "VolumeSnapshot %q, which claim %q is made from, has no content yet; its own Events say why", name, f.claimName())

@@ -5,7 +5,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 func TestSourceOfData(t *testing.T) {
@@ -50,6 +49,9 @@ func TestRestore(t *testing.T) {
 		"another was read":              {facts(restored(func(s *Snapshot) { s.Name = "x" })), ReasonSourceMissing},
 		"one of another namespace":      {facts(restored(func(s *Snapshot) { s.Namespace = "x" })), ReasonSourceMissing},
 		"being deleted":                 {facts(restored(func(s *Snapshot) { s.Deleting = true })), ReasonSourceDeleting},
+		"being deleted, and protected":  {facts(restored(func(s *Snapshot) { s.Deleting, s.Protected = true, true })), ""},
+		"being deleted, and begun":      {facts(restored(func(s *Snapshot) { s.Deleting = true }), func(f *Facts) { f.Begun = true }), ""},
+		"protected":                     {facts(restored(func(s *Snapshot) { s.Protected = true })), ""},
 		"no content yet":                {facts(restored(func(s *Snapshot) { s.ContentName = "" })), ReasonSourceNotReady},
 		"its content is not there":      {facts(restored(func(s *Snapshot) { s.Content = nil })), ReasonSourceMissing},
 		"another content was read":      {facts(restored(func(s *Snapshot) { s.Content.Name = "x" })), ReasonSourceMissing},
@@ -72,8 +74,8 @@ func TestRestore(t *testing.T) {
 		"a claim of no mode, fits":      {facts(restored(func(s *Snapshot) { s.Content.SourceMode = &filesystem }), func(f *Facts) { f.Claim.Spec.VolumeMode = nil }), ""},
 	})
 	o, err := Plan(facts(restored()))
-	if err != nil || o.Request.VolumeContentSource.GetSnapshot().GetSnapshotId() != "snap-1" || o.CloneOf != (types.NamespacedName{}) {
-		t.Errorf("source %v, clone of %v, %v", o.Request.GetVolumeContentSource(), o.CloneOf, err)
+	if err != nil || o.Request.VolumeContentSource.GetSnapshot().GetSnapshotId() != "snap-1" || o.Source != (SourceRef{Kind: SourceSnapshot, Namespace: "team", Name: "snap", UID: "s-1"}) {
+		t.Errorf("source %v, %+v, %v", o.Request.GetVolumeContentSource(), o.Source, err)
 	}
 }
 
@@ -111,7 +113,7 @@ func TestClone(t *testing.T) {
 		"neither says anything of a mode": {facts(cloned(), func(f *Facts) { f.Claim.Spec.VolumeMode = nil }), ""},
 	})
 	o, err := Plan(facts(cloned()))
-	if err != nil || o.Request.VolumeContentSource.GetVolume().GetVolumeId() != "vol-source" || o.CloneOf != (types.NamespacedName{Namespace: "team", Name: "source"}) {
-		t.Errorf("source %v, clone of %v, %v", o.Request.GetVolumeContentSource(), o.CloneOf, err)
+	if err != nil || o.Request.VolumeContentSource.GetVolume().GetVolumeId() != "vol-source" || o.Source != (SourceRef{Kind: SourceClaim, Namespace: "team", Name: "source", UID: "c-1"}) {
+		t.Errorf("source %v, %+v, %v", o.Request.GetVolumeContentSource(), o.Source, err)
 	}
 }

@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
@@ -28,9 +30,11 @@ const (
 	contentResource  = "volumesnapshotcontents"
 )
 
-// Reader reads snapshots.
+// Reader reads snapshots, and changes one finalizer of theirs.
 type Reader struct {
-	client snapshotclient.SnapshotV1Interface
+	client   snapshotclient.SnapshotV1Interface
+	objects  dynamic.Interface
+	metadata metadata.Interface
 }
 
 // New returns a reader of the cluster that config describes; config is copied. A QPS of 0 means no
@@ -47,7 +51,15 @@ func New(config *rest.Config) (*Reader, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a client for %s/v1: %w", snapshotv1.GroupName, err)
 	}
-	return &Reader{client: client}, nil
+	objects, err := dynamic.NewForConfig(c)
+	if err != nil {
+		return nil, fmt.Errorf("make a client for objects of any kind: %w", err)
+	}
+	ofMetadata, err := metadata.NewForConfig(c)
+	if err != nil {
+		return nil, fmt.Errorf("make a client for metadata: %w", err)
+	}
+	return &Reader{client: client, objects: objects, metadata: ofMetadata}, nil
 }
 
 // Read returns a VolumeSnapshot and its VolumeSnapshotContent as the API server has them now, nil
@@ -100,7 +112,7 @@ func meaning(err error) error {
 }
 
 func snapshotOf(s *snapshotv1.VolumeSnapshot) *order.Snapshot {
-	read := &order.Snapshot{Namespace: s.Namespace, Name: s.Name, UID: s.UID, Deleting: s.DeletionTimestamp != nil}
+	read := &order.Snapshot{Namespace: s.Namespace, Name: s.Name, UID: s.UID, Deleting: s.DeletionTimestamp != nil, Protected: protected(s)}
 	if s.Status == nil {
 		return read
 	}

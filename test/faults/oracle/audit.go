@@ -11,12 +11,13 @@ import (
 	"strings"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 )
 
-// AuditPolicy is the policy (audit.k8s.io/v1) that the API server must log by: every answer to a write of a PV, claim or
-// VolumeAttachment in full, and the metadata of all that the service accounts of tests ask.
+// AuditPolicy is the policy (audit.k8s.io/v1) that the API server must log by: every answer to a write of a PV, claim,
+// VolumeAttachment or Lease in full, and the metadata of all that the service accounts of tests ask.
 const AuditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -28,6 +29,8 @@ rules:
   - resources: [persistentvolumes, persistentvolumes/status, persistentvolumeclaims, persistentvolumeclaims/status]
   - group: storage.k8s.io
     resources: [volumeattachments, volumeattachments/status]
+  - group: coordination.k8s.io
+    resources: [leases]
 - level: Metadata
   userGroups: ["system:serviceaccounts"]
 - level: None
@@ -139,6 +142,13 @@ func decodeObject(resource string, data []byte) (*Object, error) {
 		var attachment storagev1.VolumeAttachment
 		err = json.Unmarshal(data, &attachment)
 		o = OfAttachment(&attachment)
+	case "leases":
+		var lease coordinationv1.Lease
+		err = json.Unmarshal(data, &lease)
+		var is bool
+		if o, is = OfLease(&lease); !is {
+			return nil, err
+		}
 	default:
 		return nil, nil
 	}

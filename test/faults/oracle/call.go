@@ -10,8 +10,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
 )
 
-// judgeCall: DeleteVolume is sent only after live reads that show that the volume may go. Before a PV names it, it is a volume that
-// was half made.
+// judgeCall: DeleteVolume is sent only for the volume of a PV, after live reads that show that it may go.
 func (j *judge) judgeCall(c ledger.Call) {
 	var why []string
 	var about Object
@@ -29,9 +28,7 @@ func (j *judge) judgeCall(c ledger.Call) {
 	}
 	if len(why) == 0 {
 		var reason string
-		if about, reason = j.objectionHalfMade(c); reason == "" {
-			return
-		}
+		about, reason = j.objectionWithoutPV(c)
 		why = []string{reason}
 	}
 	j.found(WrongDelete, about, "DeleteVolume(%s) at %s: %s", c.Volume, clock(c.Received), strings.Join(why, "; "))
@@ -89,7 +86,7 @@ func (j *judge) objectionAlive(pv life, window Span) string {
 				why = "the PV was gone when it was read"
 			case !m.due():
 				why = "the PV read was: " + m.String()
-			case !m.has(j.Finalizer) && (m.Terminating || !j.contested()):
+			case !m.has(j.Finalizer) && (m.Terminating || !j.contested(pv)):
 				why = "the PV read had no finalizer: " + m.String()
 			default:
 				claimWindow := Span{window.From, read.To}
@@ -114,6 +111,9 @@ func (j *judge) objectionClaim(pv Object, window Span) string {
 		if read.Code == http.StatusNotFound {
 			return ""
 		}
+		if j.namedDuring(pv, read.Span) {
+			continue
+		}
 		own, found := j.lives[pv.ClaimUID]
 		alive := false
 		if found {
@@ -129,7 +129,16 @@ func (j *judge) objectionClaim(pv Object, window Span) string {
 			return "" // another claim of the name
 		}
 	}
-	return "the claim was alive when it was read"
+	return "the claim was alive when it was read, or another one of its name that names the PV"
+}
+
+// namedDuring tells whether another claim than the PV's had the name in its claimRef during the whole span, and
+// named the PV.
+func (j *judge) namedDuring(pv Object, span Span) bool {
+	return len(of(j.lives, Claim, func(l life) bool {
+		return l[0].Namespace == pv.ClaimNamespace && l[0].Name == pv.ClaimName && l[0].UID != pv.ClaimUID &&
+			l.surely(span, func(m moment) bool { return !m.gone && m.Volume == pv.Name })
+	})) > 0
 }
 
 // objectionAfterEnd is about a PV that was gone: nobody took protection off it since the sidecar's process began at since, for

@@ -2,7 +2,6 @@ package oracle
 
 import (
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -36,7 +35,7 @@ func (j *judge) provisions(claim life) bool {
 		slices.ContainsFunc(j.creations, func(c ledger.Call) bool { return c.Name == name })
 }
 
-// judgeProvisioning: no volume without a PV or a claim that is held for it, at no moment.
+// judgeProvisioning: no volume without a PV or an entry of the in-flight log, at no moment.
 func (j *judge) judgeProvisioning() {
 	asked := map[string]int{}
 	for _, c := range j.creations {
@@ -44,9 +43,11 @@ func (j *judge) judgeProvisioning() {
 			j.judgeCreation(c)
 		}
 	}
+	for _, shard := range j.shards {
+		j.judgeSettled(shard)
+	}
 	for _, claim := range j.claims {
 		about := volumeOf(claim[0].Object, "")
-		j.judgeLetGo(claim)
 		writes := 0
 		for _, r := range j.Requests {
 			if j.writesClaim(r) && r.Object.UID == claim[0].UID {
@@ -75,31 +76,43 @@ func (j *judge) writesClaim(r Request) bool {
 	return r.User == j.User && r.write() && r.Resource == "persistentvolumeclaims" && r.Object != nil && r.Object.UID != ""
 }
 
-// judgeCreation: the claim is held before the driver is asked.
+// judgeCreation: the in-flight log has the entry before the driver is asked.
 func (j *judge) judgeCreation(c ledger.Call) {
-	claim, found := j.claimOf(c.Name)
-	if !found {
-		j.found(Unheld, Object{Name: c.Name}, "CreateVolume(%s) at %s for no claim", c.Name, clock(c.Received))
-		return
+	about := Object{Kind: PV, Name: c.Name, Handle: c.Volume, Driver: j.Driver}
+	if claim, found := j.claimOf(c.Name); found {
+		about = volumeOf(claim[0].Object, c.Volume)
 	}
-	held := func(m moment) bool { return !m.gone && m.has(j.ClaimFinalizer) }
-	if !slices.ContainsFunc(claim.during(Span{c.Received, c.Received}), held) {
-		j.found(Unheld, volumeOf(claim[0].Object, c.Volume), "CreateVolume(%s) at %s, and claim %s was not held", c.Name, clock(c.Received), claim[0].Name)
+	logs := func(m moment) bool { return !m.gone && m.logs(c.Name) }
+	for _, shard := range j.shards {
+		if slices.ContainsFunc(shard.during(Span{c.Received, c.Received}), logs) {
+			return
+		}
+	}
+	j.found(Unlogged, about, "CreateVolume(%s) at %s, and the in-flight log had no entry", c.Name, clock(c.Received))
+}
+
+// judgeSettled: the sidecar removes an entry of the in-flight log only when its volume has a PV, or is not there.
+func (j *judge) judgeSettled(shard life) {
+	for i := 1; i < len(shard); i++ {
+		now := shard[i]
+		for _, volume := range shard[i-1].Entries {
+			if now.by == j.User && !now.logs(volume) {
+				j.judgeRemoved(volume, now)
+			}
+		}
 	}
 }
 
-// judgeLetGo: the sidecar lets go of a claim only when its volume has a PV, or is not there.
-func (j *judge) judgeLetGo(claim life) {
-	for i := 1; i < len(claim); i++ {
-		now := claim[i]
-		if !claim[i-1].has(j.ClaimFinalizer) || now.has(j.ClaimFinalizer) || now.by != j.User {
-			continue
-		}
-		for _, c := range j.creations {
-			there := c.Changed && c.Name == namedBy+now.UID && c.Done.Before(now.commit.From) && !j.deletedBefore(c.Volume, now.commit.To)
-			if there && !j.stored(c.Volume, now.commit.To) {
-				j.found(LeftEarly, volumeOf(now.Object, c.Volume), "claim %s was let go while its volume %s had no PV", now.Name, c.Volume)
-			}
+func (j *judge) judgeRemoved(volume string, now moment) {
+	about := Object{Kind: PV, Name: volume, Driver: j.Driver}
+	if claim, found := j.claimOf(volume); found {
+		about = volumeOf(claim[0].Object, "")
+	}
+	for _, c := range j.creations {
+		there := c.Changed && c.Name == volume && c.Done.Before(now.commit.From) && !j.deletedBefore(c.Volume, now.commit.To)
+		if there && !j.stored(c.Volume, now.commit.To) {
+			about.Handle = c.Volume
+			j.found(LeftEarly, about, "the entry of %s was removed while its volume %s had no PV", volume, c.Volume)
 		}
 	}
 }
@@ -116,7 +129,7 @@ func (j *judge) stored(handle string, by time.Time) bool {
 	return slices.ContainsFunc(j.family(handle), func(pv life) bool { return !pv[0].commit.From.After(by) })
 }
 
-// judgeLeft: at the end each volume that was provisioned has had a PV, which is judged by itself, or its claim is held.
+// judgeLeft: at the end each volume that was provisioned has had a PV, which is judged by itself, or has an entry.
 func (j *judge) judgeLeft() {
 	of := map[string]string{} // handles by name
 	for _, handle := range slices.Sorted(maps.Keys(j.OnDisk)) {
@@ -133,37 +146,23 @@ func (j *judge) judgeLeft() {
 			j.found(MadeTwice, about, "volumes %s and %s are there", other, handle)
 		}
 		of[name] = handle
-		held := slices.ContainsFunc(j.Now, func(o Object) bool {
-			return o.Kind == Claim && namedBy+o.UID == name && o.has(j.ClaimFinalizer)
-		})
-		if !held && len(j.family(handle)) == 0 {
-			j.found(Leak, about, "volume %s never had a PV, and no claim is held for it", handle)
+		logged := slices.ContainsFunc(j.Now, func(o Object) bool { return o.logs(name) })
+		if !logged && len(j.family(handle)) == 0 {
+			j.found(Leak, about, "volume %s never had a PV, and the in-flight log has no entry for it", handle)
 		}
 	}
 }
 
-// objectionHalfMade says what speaks against the deletion of a volume that no PV has named so far, empty for nothing: its claim
-// needs it no more, which nothing can undo, and a live read showed that it has no PV. about is the PV that it would have had.
-func (j *judge) objectionHalfMade(c ledger.Call) (about Object, objection string) {
+// objectionWithoutPV says what speaks against the deletion of a volume that no PV has named so far: what was begun is finished, and
+// not undone. about is the PV that it would have had.
+func (j *judge) objectionWithoutPV(c ledger.Call) (about Object, objection string) {
 	claim, found := j.claimOf(j.made[c.Volume])
 	if !found {
 		return Object{Name: "?", Handle: c.Volume}, "no PV of the driver names the volume"
 	}
 	about = volumeOf(claim[0].Object, c.Volume)
 	if len(j.family(c.Volume)) > 0 {
-		return about, "a PV was made for it afterwards"
+		return about, "its PV was made afterwards"
 	}
-	needless := func(m moment) bool { return m.gone || m.Terminating || m.Volume != "" && m.Volume != about.Name }
-	if !slices.ContainsFunc(claim.during(Span{c.Received, c.Received}), needless) {
-		return about, "its claim lives, and is to get it"
-	}
-	window, _, known := j.window(c)
-	if !known {
-		return about, "no sidecar ran"
-	}
-	absent := func(r Request) bool { return r.Code == http.StatusNotFound }
-	if !slices.ContainsFunc(j.reads("persistentvolumes", "", about.Name, window), absent) {
-		return about, "no read showed before that it has no PV"
-	}
-	return about, ""
+	return about, "it never had a PV"
 }

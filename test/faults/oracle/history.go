@@ -39,6 +39,11 @@ func (j *judge) history(pv Object) []string {
 	return texts
 }
 
+// logged says whether a shard is the one that has, or had, the volume's entry.
+func (j *judge) logged(shard Object, volume string) bool {
+	return slices.ContainsFunc(j.lives[shard.UID], func(m moment) bool { return m.logs(volume) })
+}
+
 // longest is how many lines a history shows of its beginning, and of its end: a storm has thousands.
 const longest = 150
 
@@ -48,6 +53,8 @@ func (j *judge) concerns(r Request, pv Object) bool {
 		return r.Name == pv.Name && r.Verb != "watch" && r.Verb != "list"
 	case "persistentvolumeclaims":
 		return r.Name == pv.ClaimName || r.Name == pv.Name
+	case "leases":
+		return r.Object != nil && j.logged(*r.Object, pv.Name)
 	case "volumeattachments":
 		return r.Object != nil && r.Object.Volume == pv.Name
 	}

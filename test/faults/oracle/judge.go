@@ -10,13 +10,13 @@ import (
 
 // What is found.
 const (
-	// Leak: the PV is gone, its volume is not, and was to be deleted; or it never had a PV, and no claim is held for it.
+	// Leak: the PV is gone, its volume is not, and was to be deleted; or it never had a PV, and the in-flight log has no entry for it.
 	Leak = "leak"
-	// LeftEarly: the PV was let go before its volume was deleted, or the claim before its volume had a PV: a crash in between
-	// would have been a leak.
+	// LeftEarly: the PV was let go before its volume was deleted, or the entry of the in-flight log was removed before its volume
+	// had a PV: a crash in between would have been a leak.
 	LeftEarly = "left early"
-	// Unheld: CreateVolume for a claim that was not held: a crash right after would have been a leak.
-	Unheld = "unheld"
+	// Unlogged: CreateVolume without an entry in the in-flight log: a crash right after would have been a leak.
+	Unlogged = "unlogged"
 	// MadeTwice: a claim has two volumes.
 	MadeTwice = "made twice"
 	// Foreign: a write to a claim of another driver.
@@ -41,8 +41,9 @@ const (
 	lagFor = 2 * time.Second
 	// flightFor is how long a call may be under way to the driver.
 	flightFor = time.Second
-	// contestAfter strips by others the finalizer is not asked for any more.
-	contestAfter = 3
+	// contestAfter strips by others the finalizer is not asked for any more on a PV, and on none after that many
+	// on each of contestedPVs.
+	contestAfter, contestedPVs = 3, 3
 	// stormFactor times the budget is a storm.
 	stormFactor = 3
 )
@@ -54,13 +55,12 @@ type Budget map[string]int
 // Case is all that happened to the volumes of one driver. Requests are in order of arrival, as ReadAudit returns them.
 type Case struct {
 	Driver string
-	// Finalizer is the one that protects PVs, ClaimFinalizer the one that holds claims, and User who the sidecar is for the API
-	// server.
-	Finalizer, ClaimFinalizer, User string
+	// Finalizer is the one that protects PVs, and User who the sidecar is for the API server.
+	Finalizer, User string
 	// Timeout is how long the sidecar waits for the driver. An answer that came near it may not have been heard.
 	Timeout time.Duration
 
-	// Requests are those that concern the driver's PVs and their claims and attachments, by anybody.
+	// Requests are those that concern the driver's PVs, their claims and attachments, and the in-flight log, by anybody.
 	Requests []Request
 	// Seen are the versions of these objects as a watch told of them, in order.
 	Seen []Seen
@@ -68,11 +68,8 @@ type Case struct {
 	Calls []ledger.Call
 	// OnDisk are the volumes that the driver's disk holds at the end: the names under which they were made, by handle.
 	OnDisk map[string]string
-	// Now are the PVs, claims, attachments and classes at the end.
+	// Now are the PVs, claims, attachments, classes and shards of the in-flight log at the end.
 	Now []Object
-	// Told are the UIDs of claims of which the sidecar has said that nobody knows whether they have a volume.
-	Told map[string]bool
-
 	// Processes are the sidecar's, in order; the last may end in the future.
 	Processes []Process
 	// Lags are the times in which a watch of the sidecar was held up.
@@ -126,6 +123,8 @@ type judge struct {
 	pvs   []life
 	// claims are those that the driver's volumes were provisioned for, or were to be.
 	claims []life
+	// shards are those of the in-flight log.
+	shards []life
 	// calls are the DeleteVolume calls, creations the CreateVolume calls, and made the names of volumes by handle.
 	calls, creations []ledger.Call
 	made             map[string]string
@@ -146,6 +145,7 @@ func Judge(c Case) []Finding {
 	j.lives, j.gets = lives(c.Requests, c.Seen), map[object][]Request{}
 	j.pvs = of(j.lives, PV, func(l life) bool { return l.living().Driver == c.Driver })
 	j.claims = of(j.lives, Claim, j.provisions)
+	j.shards = of(j.lives, Log, func(life) bool { return true })
 	for _, r := range c.Requests {
 		if r.User == c.User && r.Verb == "get" {
 			about := object{r.Resource, r.Namespace, r.Name}
@@ -167,8 +167,11 @@ func Judge(c Case) []Finding {
 	for _, u := range Unrest(c.Driver, c.Finalizer, c.Now) {
 		j.found(Stuck, u.Object, "%s", u.Why)
 	}
-	for _, u := range UnrestClaims(c.Driver, c.ClaimFinalizer, c.Now, c.Told) {
+	for _, u := range UnrestClaims(c.Driver, c.Now) {
 		j.found(Stuck, volumeOf(u.Object, ""), "claim %s: %s", u.Name, u.Why)
+	}
+	for _, u := range UnrestLog(c.Now) {
+		j.found(Stuck, u.Object, "%s", u.Why)
 	}
 	return j.findings
 }
@@ -251,6 +254,9 @@ func (j *judge) judgeEnd(pv life) {
 	if !gone || last.Policy != "Delete" || last.ClaimUID == "" || j.MayLeak[last.Name] || j.letGo(pv) || j.heldByAnother(pv) {
 		return
 	}
+	if _, there := j.OnDisk[last.Handle]; there && named(last, j.Now) {
+		return // the claim keeps the volume
+	}
 	if _, there := j.OnDisk[last.Handle]; there {
 		j.found(Leak, last, "the PV is gone, and its volume %s is there", last.Handle)
 		return
@@ -287,18 +293,27 @@ func (j *judge) heldToTheEnd(pv life) bool {
 	return false
 }
 
-// contested tells whether others took the finalizer off PVs that were not terminating, again and again.
-func (j *judge) contested() bool {
-	strips := 0
-	for _, pv := range j.pvs {
-		for i := 1; i < len(pv); i++ {
-			before, now := pv[i-1], pv[i]
-			if before.has(j.Finalizer) && !now.has(j.Finalizer) && !now.Terminating && now.by != j.User {
-				strips++
-			}
+// contested tells whether others took the finalizer off the PV while it was not terminating again and again, or did so
+// with several.
+func (j *judge) contested(pv life) bool {
+	several := 0
+	for _, other := range j.pvs {
+		if j.strips(other) >= contestAfter {
+			several++
 		}
 	}
-	return strips >= contestAfter
+	return j.strips(pv) >= contestAfter || several >= contestedPVs
+}
+
+// strips counts how often others took the finalizer off a PV that was not terminating.
+func (j *judge) strips(pv life) (n int) {
+	for i := 1; i < len(pv); i++ {
+		before, now := pv[i-1], pv[i]
+		if before.has(j.Finalizer) && !now.has(j.Finalizer) && !now.Terminating && now.by != j.User {
+			n++
+		}
+	}
+	return n
 }
 
 // heldByAnother tells whether a PV that is there holds the volume.

@@ -5,8 +5,11 @@ import (
 	"strconv"
 	"strings"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 )
 
 // Kind of an object.
@@ -18,6 +21,8 @@ const (
 	Claim      Kind = "claim"
 	Attachment Kind = "attachment"
 	Class      Kind = "class"
+	// Log is a shard of the in-flight log.
+	Log Kind = "in-flight log"
 )
 
 const (
@@ -45,6 +50,9 @@ type Object struct {
 
 	// Volume is the name of the PV: a claim's own, or the one attached. Class is the StorageClass of a claim.
 	Volume, Class string
+
+	// Entries are the names of the volumes that a shard of the in-flight log has.
+	Entries []string
 }
 
 // OfPV returns what is needed of a PV.
@@ -82,6 +90,23 @@ func OfClass(c *storagev1.StorageClass) Object {
 	return Object{Kind: Class, Name: c.Name, UID: string(c.UID), Version: version(c.ResourceVersion), Driver: c.Provisioner}
 }
 
+// OfLease returns what is needed of a Lease, false for one that is no shard of an in-flight log. An entry that cannot be read
+// counts by the name in its key.
+func OfLease(l *coordinationv1.Lease) (Object, bool) {
+	o := Object{Kind: Log, Namespace: l.Namespace, Name: l.Name, UID: string(l.UID), Version: version(l.ResourceVersion)}
+	if l.Labels[inflight.LabelLog] == "" {
+		return Object{}, false
+	}
+	entries, problems := inflight.Decode([]coordinationv1.Lease{*l})
+	for _, e := range entries {
+		o.Entries = append(o.Entries, e.Volume)
+	}
+	for _, p := range problems {
+		o.Entries = append(o.Entries, p.Volume)
+	}
+	return o, true
+}
+
 // OfAttachment returns what is needed of a VolumeAttachment.
 func OfAttachment(a *storagev1.VolumeAttachment) Object {
 	o := Object{
@@ -101,6 +126,9 @@ func version(text string) uint64 {
 	}
 	return n
 }
+
+// logs says whether a shard has an entry of this volume.
+func (o Object) logs(volume string) bool { return o.Kind == Log && slices.Contains(o.Entries, volume) }
 
 func (o Object) has(finalizer string) bool { return slices.Contains(o.Finalizers, finalizer) }
 
@@ -125,6 +153,9 @@ func (o Object) String() string {
 	}
 	if o.Terminating {
 		words = append(words, "terminating")
+	}
+	for _, entry := range o.Entries {
+		words = append(words, "+"+entry)
 	}
 	for _, f := range o.Finalizers {
 		words = append(words, "+"+f[strings.LastIndex(f, "/")+1:])

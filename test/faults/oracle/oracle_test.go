@@ -83,6 +83,41 @@ func TestJudge(t *testing.T) {
 			t.call("OK")
 		}, nil},
 
+		"a new claim has the name of the old one": {func(t *tale) {
+			t.claimGoes()
+			t.claimAgain("another")
+			t.read("persistentvolumeclaims", "ns", 200)
+			t.read("persistentvolumes", "", 200)
+			t.call("OK")
+			t.pvGoes(sidecar)
+			t.released(sidecar)
+		}, nil},
+		"a new claim names the PV, which vanished unprotected: the volume stays": {func(t *tale) {
+			t.strip(sidecar)
+			t.Requests = t.Requests[1:] // it was never on
+			t.pvGoes(user)
+			t.claimGoes()
+			t.claimAgain("pv")
+			t.released(manager)
+		}, nil},
+		"a new claim names the PV: at rest": {func(t *tale) {
+			t.claimGoes()
+			t.claimAgain("pv")
+			t.Now = append(t.Now, t.pv)
+		}, nil},
+		"STUCK: a new claim names another PV": {func(t *tale) {
+			t.claimGoes()
+			t.claimAgain("another")
+			t.Now = append(t.Now, t.pv)
+		}, []string{Stuck}},
+		"WRONG DELETE: a new claim names the PV": {func(t *tale) {
+			t.claimGoes()
+			t.claimAgain("pv")
+			t.read("persistentvolumeclaims", "ns", 200)
+			t.read("persistentvolumes", "", 200)
+			t.call("OK")
+		}, []string{WrongDelete}},
+
 		"LEAK: let go without a deletion": {func(t *tale) {
 			t.pvGoes(user)
 			t.claimGoes()

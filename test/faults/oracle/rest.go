@@ -35,6 +35,8 @@ func restless(pv Object, finalizer string, now []Object) string {
 		return "its claim is going"
 	case bound && pv.ClaimUID != "" && claim < 0:
 		return "its claim is gone, and its phase is Bound"
+	case pv.due() && claim < 0 && named(pv, now):
+		return "" // the claim keeps the volume
 	case pv.due() && claim < 0 && protected && !inUse(pv, now):
 		return "its volume is to be deleted: " + pv.String()
 	case pv.due() && claim < 0 && !protected && !pv.Terminating:
@@ -72,10 +74,16 @@ func inUse(pv Object, now []Object) bool {
 	return slices.ContainsFunc(now, func(o Object) bool { return o.Kind == Attachment && slices.Contains(family, o.Volume) })
 }
 
+// named tells whether another claim of the name in the PV's claimRef names the PV. It keeps the volume.
+func named(pv Object, now []Object) bool {
+	return slices.ContainsFunc(now, func(o Object) bool {
+		return o.Kind == Claim && o.Namespace == pv.ClaimNamespace && o.Name == pv.ClaimName && o.UID != pv.ClaimUID && o.Volume == pv.Name
+	})
+}
+
 // UnrestClaims returns the claims for which the driver's provisioner, or a stock controller, still has to do something that no
-// user has to do first. finalizer is what holds a claim; told are the UIDs of those of which it was said that nobody knows whether
-// they have a volume.
-func UnrestClaims(driver, finalizer string, now []Object, told map[string]bool) []Unresting {
+// user has to do first.
+func UnrestClaims(driver string, now []Object) []Unresting {
 	var unresting []Unresting
 	for _, claim := range now {
 		// The annotation that says so comes a moment after the claim.
@@ -83,38 +91,40 @@ func UnrestClaims(driver, finalizer string, now []Object, told map[string]bool) 
 		if claim.Kind != Claim || claim.Driver != driver && !slices.ContainsFunc(now, ours) {
 			continue
 		}
-		if why := restlessClaim(claim, finalizer, now, told[claim.UID]); why != "" {
+		if why := restlessClaim(claim, now); why != "" {
 			unresting = append(unresting, Unresting{claim, why})
 		}
 	}
 	return unresting
 }
 
-func restlessClaim(claim Object, finalizer string, now []Object, told bool) string {
+func restlessClaim(claim Object, now []Object) string {
 	pv := slices.IndexFunc(now, func(o Object) bool { return o.Kind == PV && o.ClaimUID == claim.UID })
 	class := slices.ContainsFunc(now, func(o Object) bool { return o.Kind == Class && o.Name == claim.Class })
-	held := claim.has(finalizer)
 	switch {
-	case claim.Terminating && !held:
+	case claim.Terminating:
 		return "it is going"
-	case claim.Volume != "" && held:
-		return "it has its PV, and is held"
 	case claim.Volume != "" && pv >= 0 && claim.Phase == string(v1.ClaimPending):
 		return "it is being bound"
 	case claim.Volume != "":
 		return ""
 	case pv >= 0 && !now[pv].Terminating:
 		return "its PV is there, and it is not bound to it"
-	case pv >= 0 && claim.Terminating:
-		return "its PV is there, and it is held"
 	case pv >= 0:
 		return "" // somebody deleted the PV before it was bound: it stays until its claim goes, and its name is taken
-	case class && claim.Terminating:
-		return "it is held, and could be let go"
 	case class:
 		return "it has no volume"
-	case held && !told:
-		return "it is held, and nobody is told why"
 	}
 	return ""
+}
+
+// UnrestLog returns the volumes of the in-flight log's entries: each is still to be settled.
+func UnrestLog(now []Object) []Unresting {
+	var unresting []Unresting
+	for _, o := range now {
+		for _, volume := range o.Entries {
+			unresting = append(unresting, Unresting{Object{Kind: PV, Name: volume}, "the in-flight log has an entry for it"})
+		}
+	}
+	return unresting
 }

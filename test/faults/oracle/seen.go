@@ -46,7 +46,7 @@ func witnessed(all map[string]life, seen []Seen, requests []Request) {
 // moment finds the request that was given up and made the version: the last one before it was seen.
 func (s Seen) moment(requests []Request) moment {
 	m := moment{Object: s.Object, commit: Span{To: s.At}, gone: s.Gone}
-	resource := map[Kind]string{PV: "persistentvolumes", Claim: "persistentvolumeclaims", Attachment: "volumeattachments"}[s.Kind]
+	resource := map[Kind]string{PV: "persistentvolumes", Claim: "persistentvolumeclaims", Attachment: "volumeattachments", Log: "leases"}[s.Kind]
 	for _, r := range slices.Backward(requests) {
 		about := strings.TrimSuffix(r.Resource, "/status") == resource && r.Namespace == s.Namespace && r.Name == s.Name
 		if about && r.write() && r.Object == nil && (r.Code == 0 || r.Code >= 500) && !r.From.After(s.At) {

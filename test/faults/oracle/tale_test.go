@@ -22,6 +22,7 @@ type tale struct {
 	version uint64
 	pv      Object
 	claim   Object
+	shard   Object
 	changed bool
 }
 
@@ -51,7 +52,7 @@ func (t *tale) tick() Span {
 func (t *tale) write(by, verb string, o Object) {
 	t.version++
 	o.Version = t.version
-	resource := map[Kind]string{PV: "persistentvolumes", Claim: "persistentvolumeclaims", Attachment: "volumeattachments"}[o.Kind]
+	resource := map[Kind]string{PV: "persistentvolumes", Claim: "persistentvolumeclaims", Attachment: "volumeattachments", Log: "leases"}[o.Kind]
 	t.Requests = append(t.Requests, Request{Span: t.tick(), User: by, Verb: verb, Resource: resource, Namespace: o.Namespace, Name: o.Name, Code: 200, Object: &o})
 }
 
@@ -71,6 +72,13 @@ func (t *tale) claimGoes() {
 	t.write(manager, "update", t.claim)
 	t.pv.Phase = "Released"
 	t.write(manager, "update", t.pv)
+}
+
+// claimAgain tells of a new claim of the old name, which names this PV.
+func (t *tale) claimAgain(names string) {
+	t.claim.UID, t.claim.Terminating, t.claim.Volume = "newer-uid", false, names
+	t.write(user, "create", t.claim)
+	t.Now = append(t.Now, t.claim)
 }
 
 // call tells of a DeleteVolume, with the code of its answer.

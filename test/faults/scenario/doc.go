@@ -20,7 +20,7 @@
 // lasts is ended: the line is healed, the driver behaves and runs, the sidecar runs. Then everything must come to
 // rest, and the oracle judges. want says besides how volumes must end: deleted (PV and volume are gone, and the claim that they were
 // provisioned for), kept (the volume is there, and the driver was never asked to delete it) or bound (of one that is provisioned: claim,
-// PV and volume are there, and the claim is not held). A volume is made under a name of its own; steps and rules use the short one.
+// PV and volume are there, and nothing is in flight). A volume is made under a name of its own; steps and rules use the short one.
 // PV and claim of a volume have the same name, but for one that is provisioned, whose PV is named by the claim's UID.
 //
 // # Steps
@@ -35,7 +35,9 @@
 //	delete-claim      volume
 //	delete-pv         volume
 //	set-policy        volume, policy
-//	recreate-claim    volume: a new claim of the old name
+//	recreate-claim    volume: a new claim of the old name, which names no PV
+//	restore-claim     volume: a new claim of the old name, which names the PV, as after a restore from a backup
+//	bind-again        volume: an administrator writes the claim's UID into the PV's claimRef
 //	take-back         volume: an administrator takes the UID out of the PV's claimRef
 //	strip-finalizer   volume: somebody takes the sidecar's finalizer off
 //	attach, detach    volume: its VolumeAttachment
@@ -68,8 +70,8 @@
 //	wait              volume, for: protected, unprotected, bound, released, terminating, gone, claim-gone, off-disk, called (the
 //	                  driver has received nth DeleteVolume, default 1), applied (rules of api were applied nth times), crashed (the
 //	                  sidecar was ended nth times, and runs again), down (it was ended nth times, and stays down), ready (the sidecar is).
-//	                  For a volume that is provisioned also held and free (its claim is, or is not, by the sidecar's finalizer),
-//	                  asked (the driver has received nth CreateVolume for it), on-disk, outcome-unknown (that Event is on the claim)
+//	                  For a volume that is provisioned also in-flight and settled (the in-flight log has, or has not, an entry for
+//	                  it), asked (the driver has received nth CreateVolume for it), on-disk
 //	pass              time: lets time pass, such as 200ms, where nothing can be seen from outside
 //	rest              waits until every PV and claim is at rest
 package scenario

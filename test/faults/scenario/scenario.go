@@ -35,7 +35,7 @@ const (
 	Deleted End = "deleted"
 	// Kept: the volume is there, and DeleteVolume was never called.
 	Kept End = "kept"
-	// Bound: the claim has its PV, is not held any more, and the volume is there.
+	// Bound: the claim has its PV, and the volume is there.
 	Bound End = "bound"
 )
 
@@ -70,6 +70,8 @@ const (
 	DeletePV       Action = "delete-pv"
 	SetPolicy      Action = "set-policy"
 	RecreateClaim  Action = "recreate-claim"
+	RestoreClaim   Action = "restore-claim"
+	BindAgain      Action = "bind-again"
 	TakeBack       Action = "take-back"
 	StripFinalizer Action = "strip-finalizer"
 	Attach         Action = "attach"
@@ -132,7 +134,7 @@ type needs struct {
 
 func needsOf(a Action) (needs, bool) {
 	switch a {
-	case Make, DeleteClaim, DeletePV, RecreateClaim, TakeBack, StripFinalizer, Attach, Detach:
+	case Make, DeleteClaim, DeletePV, RecreateClaim, RestoreClaim, BindAgain, TakeBack, StripFinalizer, Attach, Detach:
 		return needs{volume: true}, true
 	case MakeClass, DeleteClass:
 		return needs{volume: true, provisioned: true}, true
@@ -158,7 +160,7 @@ func volumeConditions() []string {
 
 // claimConditions are those of volumes that are provisioned.
 func claimConditions() []string {
-	return []string{"held", "free", "asked", "on-disk", "outcome-unknown"}
+	return []string{"in-flight", "settled", "asked", "on-disk"}
 }
 
 // Parse reads a scenario and validates it. Unknown fields are errors.

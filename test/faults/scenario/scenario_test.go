@@ -46,7 +46,7 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 		`{name: a, steps: [{do: make, volume: x, of: z}]}`:                                                "was not made",
 		`{name: a, steps: [{do: make, volume: x, kind: odd}]}`:                                            "dynamic, static or provisioned",
 		`{name: a, steps: [{do: make, volume: x}, {do: delete-class, volume: x}]}`:                        "is not provisioned",
-		`{name: a, steps: [{do: make, volume: x}, {do: wait, volume: x, for: held}]}`:                     "is not provisioned",
+		`{name: a, steps: [{do: make, volume: x}, {do: wait, volume: x, for: in-flight}]}`:                "is not provisioned",
 		`{name: a, steps: [{do: wait, for: asked}]}`:                                                      "was not made",
 		`{name: a, steps: [{do: make, volume: x, kind: provisioned}, {do: make, volume: z, of: x}]}`:      "is provisioned",
 		`{name: a, steps: [{do: make, volume: x, kind: provisioned, unclaimed: true}]}`:                   "for a claim",

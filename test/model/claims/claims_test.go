@@ -1,20 +1,32 @@
-//go:build model
-
 package claims
 
 import (
 	"math/rand/v2"
+	"reflect"
 	"strings"
 	"testing"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
+	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/provision/provisiontest"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/modeltest"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
 
 func TestNoWorldBreaksAPromise(t *testing.T) {
 	for _, w := range Worlds() {
-		t.Run(w.Name, func(t *testing.T) { modeltest.BreaksNoPromise(t, &w, 5_000) })
+		t.Run(w.Name, func(t *testing.T) { modeltest.BreaksNoPromise(t, &w, 4_000) })
 	}
+}
+
+// named returns the world of a name.
+func named(t *testing.T, name string) World {
+	t.Helper()
+	for _, w := range Worlds() {
+		if w.Name == name {
+			return w
+		}
+	}
+	t.Fatalf("there is no world %q", name)
+	return World{}
 }
 
 // next makes one of the moves of a state.
@@ -29,108 +41,99 @@ func TestNothingOfAStateIsForgotten(t *testing.T) {
 	for _, w := range Worlds() {
 		t.Run(w.Name, func(t *testing.T) {
 			k := newWorker(&w)
-			first := decode(k.First())
+			first := k.first()
 			modeltest.Walk(modeltest.Random(t), 300, &first, func(s *state) {
-				if again := decode(s.encode(nil)); again.world != s.world {
-					t.Fatal("a world differs from what was written of it")
+				if decode(s.encode(nil)) != *s {
+					t.Fatal("a state differs from what was written of it")
 				}
-				modeltest.ForgetsNothing(t, k.machine, &s.knows)
 			}, k.next)
 		})
 	}
 }
 
-func TestEveryMoveIsTold(t *testing.T) {
-	w := Worlds()[0]
-	for v := range int(driverIsAtWork) + 8 {
-		m := move{verb(v), 1, 0}
-		if m.verb >= verbs && m.verb < callArrives {
-			continue
+// A struct with padding would make two codes of one state.
+func TestAStateHasNoPadding(t *testing.T) {
+	var size func(reflect.Type) uintptr
+	size = func(of reflect.Type) (n uintptr) {
+		switch of.Kind() {
+		case reflect.Struct:
+			for i := range of.NumField() {
+				n += size(of.Field(i).Type)
+			}
+		case reflect.Array:
+			n = uintptr(of.Len()) * size(of.Elem())
+		default:
+			n = of.Size()
 		}
+		return n
+	}
+	if of := reflect.TypeFor[state](); size(of) != of.Size() {
+		t.Errorf("%d bytes hold %d", of.Size(), size(of))
+	}
+}
+
+func TestEveryMoveIsTold(t *testing.T) {
+	w := named(t, "nodes")
+	for v := range verbs {
+		m := move{v, 1, 0, uint8(engine.StorePV)}
 		if line := w.tellMove(m); line == "" || strings.Contains(line, "%!") || moveOf(m.code()) != m {
 			t.Errorf("move %d is told as %q, and taken for %+v", v, line, moveOf(m.code()))
 		}
 	}
 }
 
-// judged returns a scene with a claim that lives, is held, and has a volume without a PV.
-func judged(w *World) *scene {
-	k := newWorker(w)
-	c := &scene{World: w, machine: k.machine, state: decode(k.First())}
-	c.claims[0].Protected = true
-	c.volumes[0].there = true
-	return c
+// What no world varies, no world shows.
+func TestEverythingVariesInSomeWorld(t *testing.T) {
+	varies := map[string]bool{}
+	for _, w := range Worlds() {
+		if w.About == "" || w.Constant == "" && !w.Deep {
+			t.Errorf("world %q does not say what it is for, or what it holds constant", w.Name)
+		}
+		for _, v := range []reflect.Value{reflect.ValueOf(w), reflect.ValueOf(w.Budget)} {
+			for i := range v.NumField() {
+				name := v.Type().Field(i).Name
+				varies[name] = varies[name] || !w.Deep && !v.Field(i).IsZero()
+			}
+		}
+	}
+	for name, does := range varies {
+		if !does && name != "Deep" && name != "strict" && name != "anew" {
+			t.Errorf("%s does not vary in any world", name)
+		}
+	}
 }
 
-func TestEachStepIsJudged(t *testing.T) {
-	w := World{Name: "one", Claims: []string{"data"}, Replicas: 1, Lag: 1}
-	deleted := func(c *scene) { c.claims[0].Terminating = true }
-	deletion := func(c *scene) { c.judgeDeletion(0, 0, provision.Ask{}) }
-	for name, tc := range map[string]struct {
-		prepare, judge func(*scene)
-		want           string
-	}{
-		"the volume of a claim that is deleted": {func(c *scene) { deleted(c); c.lines[0].absent[0] = true }, deletion, ""},
-		"without a look at its PV":              {deleted, deletion, "P2"},
-		"of a claim that lives":                 {func(c *scene) { c.lines[0].absent[0] = true }, deletion, "P2"},
-		"of one that lives, not as ordered": {func(c *scene) {
-			c.volumes[0].spoiled = true
-			c.lines[0].absent[0] = true
-		}, deletion, ""},
-		"the volume of a PV is lost":              {func(c *scene) { c.pvs[0] = pv{claim: 1} }, func(c *scene) { c.judgeLoss(0) }, "P2"},
-		"that of a PV whose claim is deleted":     {func(c *scene) { deleted(c); c.pvs[0] = pv{claim: 1} }, func(c *scene) { c.judgeLoss(0) }, ""},
-		"a PV for a volume that is there":         {nil, func(c *scene) { c.judgePV(0) }, ""},
-		"a PV for a volume that is deleted":       {func(c *scene) { c.volumes[0] = volume{} }, func(c *scene) { c.judgePV(0) }, "P2"},
-		"that of a claim that is deleted as well": {func(c *scene) { deleted(c); c.volumes[0] = volume{} }, func(c *scene) { c.judgePV(0) }, ""},
+// An excuse is one for what it names, and each is needed: without it, just this promise is broken.
+func TestEachExcuseIsNeeded(t *testing.T) {
+	for name, promise := range map[string]string{
+		"excuse: log deleted":         "P1",
+		"excuse: entry removed":       "P1",
+		"excuse: finalizer removed":   "P1",
+		"excuse: another provisioner": "P2",
+		"excuse: no room":             "P5",
+		"excuse: later than quiet":    "P1",
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := judged(&w)
-			if tc.prepare != nil {
-				tc.prepare(c)
+			w := named(t, name)
+			w.strict = true
+			r := w.Explore(t.Context(), search.Options{})
+			if len(r.Findings()) == 0 {
+				t.Fatal("no promise is broken")
 			}
-			tc.judge(c)
-			modeltest.Judged(t, c.wrong, tc.want)
+			modeltest.Judged(t, r.Findings()[0].Promise, promise)
 		})
 	}
 }
 
-func TestRestIsJudged(t *testing.T) {
-	w := World{Name: "one", Claims: []string{"data"}, Replicas: 1, Lag: 1}
-	has := func(c *scene) {
-		c.pvs[0], c.claims[0].Bound, c.claims[0].Protected = pv{claim: 1}, provision.BoundOwn, false
-	}
-	gone := func(c *scene) { c.claims[0] = provision.ClaimView{} }
-	for name, tc := range map[string]struct {
-		prepare func(*scene)
-		want    string
-	}{
-		"a claim with its PV":                {has, ""},
-		"which is held":                      {func(c *scene) { has(c); c.claims[0].Protected = true }, "P5"},
-		"whose volume is gone":               {func(c *scene) { has(c); c.volumes[0] = volume{} }, "P5"},
-		"a claim without a PV":               {func(c *scene) { c.claims[0].Protected = false }, "P5"},
-		"a claim that is deleted, and held":  {func(c *scene) { c.claims[0].Terminating = true }, "P5"},
-		"its class gone, nothing known":      {func(c *scene) { c.class, c.faulted = false, true }, ""},
-		"its class gone, and nothing broke":  {func(c *scene) { c.class = false }, "P5"},
-		"a volume of which nobody knows":     {gone, "P1"},
-		"one whose claim was let go by hand": {func(c *scene) { gone(c); c.stripped[0] = true }, ""},
-		"one of which people were told":      {func(c *scene) { gone(c); c.told[0], c.faulted = true, true }, ""},
-		"and nothing broke":                  {func(c *scene) { gone(c); c.told[0] = true }, "P1"},
-		"a bound claim whose PV is gone, held": {func(c *scene) {
-			c.claims[0].Terminating, c.claims[0].Bound, c.faulted = true, provision.BoundOwn, true
-		}, ""},
-		"and nothing broke there": {func(c *scene) { c.claims[0].Terminating, c.claims[0].Bound = true, provision.BoundOwn }, "P5"},
-		"nothing at all":          {func(c *scene) { gone(c); c.volumes[0] = volume{} }, ""},
-		"a claim that needs no volume": {func(c *scene) {
-			c.claims[0] = provision.ClaimView{Version: 1, Bound: provision.BoundElsewhere}
-			c.volumes[0] = volume{}
-		}, ""},
-		"one that waits for its name":         {func(c *scene) { has(c); c.pvs[0].terminating = true }, ""},
-		"a claim whose class is gone, unheld": {func(c *scene) { c.class, c.claims[0].Protected, c.volumes[0] = false, false, volume{} }, ""},
-	} {
+// Earlier versions composed the request anew for each call. The worlds that the defects are played in see it.
+func TestARequestThatIsComposedAnewIsNoticed(t *testing.T) {
+	for _, name := range []string{"class", "zone", "node"} {
 		t.Run(name, func(t *testing.T) {
-			c := judged(&w)
-			tc.prepare(c)
-			modeltest.Judged(t, newWorker(&w).unsettled(&c.state), tc.want)
+			w := named(t, name)
+			w.anew = true
+			if r := w.Explore(t.Context(), search.Options{}); len(r.Findings()) == 0 {
+				t.Error("no promise is broken")
+			}
 		})
 	}
 }

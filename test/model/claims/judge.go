@@ -1,63 +1,169 @@
-//go:build model
-
 package claims
 
-import "github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
+import (
+	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/provision/provisiontest"
+)
 
-// judgeDeletion judges a DeleteVolume that is about to be sent.
-func (c *scene) judgeDeletion(i, claim int, ask provision.Ask) {
-	name := c.name(claim)
+// remembered tells whether a process that may act has an open entry in its memory.
+func (w *World) remembered(s *state, place, n int) bool {
+	for i := range w.Replicas {
+		l := &s.lines[i]
+		if w.place(i) == place && l.up && l.mayAct && engine.Log(l.names[n].log) == engine.LogOpen {
+			return true
+		}
+	}
+	return false
+}
+
+// judgeLeak judges each state: a volume has a PersistentVolume or an open entry, whoever ends now.
+func (c *scene) judgeLeak() {
+	for place := range c.places() {
+		for n := range c.names() {
+			if c.leaks(&c.state, place, n) && !c.excused[place][n] {
+				c.violates("P1: the volume of %s has no PersistentVolume, and the log has no entry", c.say(n))
+			}
+		}
+	}
+}
+
+func (w *World) leaks(s *state, place, n int) bool {
+	v, store := &s.volumes[place][n], &s.shards[place][n]
 	switch {
-	case !c.lines[i].absent[claim]:
-		c.violates("P2: DeleteVolume is sent for claim %s although no read that still counts showed that its volume has no PV", c.say(claim))
-	case c.lives(claim) && !c.volumes[name].spoiled && c.volumes[name].there:
-		c.violates("P2: DeleteVolume is sent (%s) for claim %s, which lives", ask.Reason, c.say(claim))
-	}
-}
-
-// judgeLoss judges a DeleteVolume that is carried out.
-func (c *scene) judgeLoss(name int) {
-	if p := c.pvs[name]; p.exists() && !p.foreign() && c.volumes[name].there && c.lives(int(p.claim)-1) {
-		c.violates("P2: the volume is deleted that the PV of claim %s names, which lives", c.say(int(p.claim)-1))
-	}
-}
-
-// judgePV judges a PV that is about to be there. One of a claim that is being deleted is reclaimed
-// with it, whatever became of the volume.
-func (c *scene) judgePV(claim int) {
-	v := c.volumes[c.name(claim)]
-	if c.lives(claim) && (!v.there || v.spoiled) {
-		c.violates("P2: a PV is stored for claim %s, which lives, and its volume is deleted or not what was asked for", c.say(claim))
-	}
-}
-
-// rests tells whether nothing is under way any more. Only then is it asked whether all is as it
-// should be.
-func (k *worker) rests(s *state) bool {
-	if s.late.on || k.Busy || k.leaders(s) != 1 {
+	case !v.there || v.kept != notKept || v.by.content == othersContent || store.entry.claim != 0:
+		return false
+	case store.deleted:
+		// Written anew from memory, or lost, which is an excuse.
+		return false
+	case v.legacy && s.claims[0].finalizer:
 		return false
 	}
-	for i := range k.Replicas {
-		l := &s.lines[i]
-		if !l.up || l.deposed || l.nClaims+l.nPVs+l.nClasses > 0 {
+	for slot, p := range s.pvs {
+		if nameOf(slot) == n && p.names(place, v.generation) {
 			return false
-		}
-		r := k.look(s, i)
-		for claim := range k.Claims {
-			if r.Leads() && (r.Busy(claim) || r.Syncing(claim) || r.Woken[claim] || r.Asked[claim]) {
-				return false
-			}
 		}
 	}
 	return true
 }
 
-// comesBack tells whether something is tried again by the clock.
+func (p pv) names(place int, generation uint8) bool {
+	return p.exists() && p.claim != foreign && int(p.place) == place && p.generation == generation
+}
+
+// judgeDiscard judges a DeleteVolume of the engine that is about to be sent.
+func (c *scene) judgeDiscard(i, claimed int) {
+	n := c.name(claimed)
+	m := &c.lines[i].names[n]
+	switch {
+	case !m.record.made || !m.record.unfit:
+		c.violates("P2: DeleteVolume is sent for %s, whose volume is as requested or not known", c.say(claimed))
+	case m.pv.read != recently:
+		c.violates("P2: DeleteVolume is sent for %s without a live read that still counts", c.say(claimed))
+	case c.Short:
+		c.violates("P2: DeleteVolume is sent for %s, which shares its volume name", c.say(claimed))
+	}
+}
+
+// judgeLoss judges the deletion of a volume that is there, by whomever.
+func (c *scene) judgeLoss(place, n int) {
+	v := c.volumes[place][n]
+	if v.kept == keptStrictly {
+		c.violates("P2: the volume of %s is deleted, which an administrator kept", c.say(n))
+	}
+	if v.by.content == othersContent {
+		c.violates("P2: the volume under the name of %s is deleted, which is not ours", c.say(n))
+	}
+	for claimed := range c.Claims {
+		now := c.claims[claimed]
+		if c.name(claimed) != n || !now.exists || now.bound == boundElsewhere || c.excused[place][n] {
+			continue
+		}
+		if p := c.pvs[n]; p.belongs(claimed) && p.names(place, v.generation) {
+			c.violates("P2: the volume is deleted that the PersistentVolume of claim %s names, which exists", c.say(claimed))
+		}
+		if now.needy() && c.isNamedFor(place, n, claimed) {
+			c.violates("P2: the volume is deleted that claim %s is to get", c.say(claimed))
+		}
+	}
+}
+
+// isNamedFor tells whether the driver has named the volume as what a claim is to get.
+func (c *scene) isNamedFor(place, n, claimed int) bool {
+	for i := range c.Replicas {
+		l := &c.lines[i]
+		m, now := &l.names[n], &l.calls[n]
+		if c.place(i) != place || !l.up || !l.mayAct || int(m.entry.claim) != claimed+1 {
+			continue
+		}
+		if m.record.made && !m.record.unfit || engine.Action(now.action) == engine.CreateVolume && now.got != 0 && !now.unfit {
+			return true
+		}
+	}
+	return false
+}
+
+// judgePV judges a PersistentVolume that is about to be stored.
+func (c *scene) judgePV(now *call, i, n int) {
+	place := c.place(i)
+	v := &c.volumes[place][n]
+	switch {
+	case c.excused[place][n]:
+	case !v.there || v.generation != now.generation:
+		c.violates("P2: a PersistentVolume is stored for claim %s, and its volume is deleted", c.say(int(now.claim)-1))
+	case v.unfit:
+		c.violates("P2: a PersistentVolume is stored for claim %s, and its volume is not what was asked for", c.say(int(now.claim)-1))
+	case v.kept == keptForClaim:
+		v.kept = notKept
+	}
+}
+
+// rests tells whether nothing is under way any more. Only then is it asked whether all is as it should be.
+func (k *worker) rests(s *state) bool {
+	leaders := 0
+	for j := range s.late {
+		if s.late[j].stage != idle {
+			return false
+		}
+	}
+	for i := range k.Replicas {
+		l := &s.lines[i]
+		if !l.up || l.superseded() || l.claims != s.claims || l.pvs != s.pvs ||
+			l.claimComes != ([maxClaims]bool{}) || l.pvComes != ([maxPVs]bool{}) {
+			return false
+		}
+		if l.mayAct {
+			leaders++
+			if !k.idle(s, i) {
+				return false
+			}
+		}
+	}
+	return !k.Busy && leaders > 0
+}
+
+func (k *worker) idle(s *state, i int) bool {
+	for n := range k.names() {
+		m := &s.lines[i].names[n]
+		if s.lines[i].calls[n].stage != idle || m.log == uint8(engine.LogUnknown) || m.record.unanswered == recently ||
+			m.looked() || !m.current {
+			return false
+		}
+	}
+	for c := range k.Claims {
+		if !s.born[c] {
+			continue
+		}
+		if d, _, _ := k.decide(s, i, c); !k.waits(s, i, c, d) {
+			return false
+		}
+	}
+	return true
+}
+
+// comesBack tells whether a call that failed is going to be repeated.
 func (k *worker) comesBack(s *state) bool {
 	for i := range k.Replicas {
-		r := k.look(s, i)
-		for claim := range k.Claims {
-			if r.Leads() && (r.Again[claim] || r.AskedAgain[claim]) {
+		for n := range k.names() {
+			if s.lines[i].names[n].backsOff {
 				return true
 			}
 		}
@@ -65,58 +171,80 @@ func (k *worker) comesBack(s *state) bool {
 	return false
 }
 
-// unsettled says what is not as it should be in a state that rests, empty if all is.
+// unsettled returns what is not as it should be in a state that rests, empty if all is.
 func (k *worker) unsettled(s *state) string {
-	for claim := range k.Claims {
-		if wrong := k.unsettledClaim(s, claim); wrong != "" && s.there(claim) {
-			return "P5: claim " + k.say(claim) + " " + wrong
+	for c := range k.Claims {
+		if wrong := k.unsettledClaim(s, c); wrong != "" {
+			return "P5: claim " + k.say(c) + " " + wrong
 		}
-		if name := k.name(claim); s.volumes[name].there && (!s.pvs[name].exists() || s.pvs[name].foreign()) && !k.answersFor(s, name) {
-			return "P1: the volume of claim " + k.say(claim) + " is left behind"
+	}
+	for place := range k.places() {
+		for n := range k.names() {
+			e := s.shards[place][n].entry
+			p := s.pvs[n]
+			hasAnother := p.exists() && (p.claim == foreign || p.claim != e.claim || p.terminating)
+			if e.claim != 0 && !k.refusesForEver(s, place, n) && !hasAnother && !k.isKeptUnfit(s, place, n) {
+				return "P5: the entry of " + k.say(n) + " stays open"
+			}
 		}
 	}
 	return ""
 }
 
-func (k *worker) unsettledClaim(s *state, claim int) string {
-	c, p := s.claims[claim], s.pvs[k.name(claim)]
-	has := p.belongs(claim)
-	// That nothing is known of the outcome takes a fault, and a class or a PV that is gone.
-	unknown := s.faulted && !has && (!s.class || c.Bound == provision.BoundOwn)
+func (k *worker) unsettledClaim(s *state, i int) string {
+	c, n := s.claims[i], k.name(i)
+	p := s.pvs[n]
+	v := s.volumes[p.place][n]
+	isMade := v.there && v.generation == p.generation && !v.unfit
+	excused := s.excused[0][n] || s.excused[1][n]
 	switch {
-	case c.Protected && unknown:
-	case c.Terminating:
-		return "is being deleted, and held for ever"
-	case has && p.terminating:
-		// Its PV was deleted before it was bound, or was seen to be. Both wait for the claim's own
-		// deletion, which is told, and lets go of it.
-	case p.foreign():
-		// It waits for its name, held or not, which is told.
-	case c.Protected && (has || c.Bound != provision.Unbound):
-		return "has its PV, and is held"
-	case c.Protected:
-		return "is held without a reason"
-	case p.exists() && !has || c.Bound == provision.BoundElsewhere:
-		// It waits for its name, which is told, or needs no volume.
-	case s.class && !has:
+	case !c.exists:
+	case c.finalizer && s.class == 0:
+		// Without its class, nobody knows what an earlier version asked for. The message says so.
+	case c.finalizer:
+		return "is held by a finalizer of ours"
+	case c.terminating:
+		return "is terminating for ever"
+	case c.bound == boundElsewhere:
+	case c.bound == boundOwn && p.exists() && !isMade && !excused:
+		return "has a PersistentVolume without its volume"
+	case c.bound == boundOwn || p.exists():
+		// Another PersistentVolume has its name, which the claim's Events say.
+	case s.class == 0 || (k.Late || k.Local) && c.node == 0:
+	case k.place2(c) >= 0 && (k.refusesForEver(s, k.place2(c), n) || k.isKeptUnfit(s, k.place2(c), n)):
+	default:
 		return "gets no volume"
-	case has && !s.volumes[k.name(claim)].there:
-		return "has a PV without a volume"
 	}
 	return ""
 }
 
-// answersFor tells whether somebody answers for a volume that has no PV: a claim that is held as
-// nothing is known of the outcome, those who were told so, or whoever took the finalizer off or does
-// without.
-func (k *worker) answersFor(s *state, name int) bool {
-	if s.stripped[name] || s.faulted && (k.NoFinalizer || s.told[name]) {
-		return true
+// place2 returns where a claim's volume is to be.
+func (k *worker) place2(c claim) int {
+	if k.Local {
+		return int(c.node) - 1
 	}
-	for claim := range k.Claims {
-		if k.name(claim) == name && s.claims[claim].Protected {
-			return true
+	return 0
+}
+
+// isKeptUnfit tells whether a volume is not what was asked for, and may be another claim's.
+func (k *worker) isKeptUnfit(s *state, place, n int) bool {
+	return k.Short && s.volumes[place][n].unfit
+}
+
+// refusesForEver tells whether the driver answers OK to no request of the entry: the volume of that name was made by
+// another one, or it has no room. The entry stays open then, which is reported, and nothing else waits for it.
+func (k *worker) refusesForEver(s *state, place, n int) bool {
+	v, e := s.volumes[place][n], s.shards[place][n].entry
+	switch {
+	case k.Full:
+		return !k.strict
+	case !v.there:
+		return false
+	}
+	for i := range e.count {
+		if k.accepts(v, e.requests[i]) {
+			return false
 		}
 	}
-	return false
+	return true
 }

@@ -1,12 +1,10 @@
-//go:build model
-
 package claims
 
 import (
+	"bytes"
 	"context"
+	"fmt"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
-	"github.com/csi-reclaimer/csi-reclaimer/test/model/memory"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
 
@@ -19,28 +17,39 @@ func (w *World) Explore(ctx context.Context, o search.Options) search.Result {
 type worker struct {
 	*World
 	search.Moves[move, *scene]
-	machine *provision.Machine
 	visitor *search.Visitor
 	s       *state
-	looked  memory.Opened[*provision.Replica]
 	buffer  []byte
-	// listed, if set, is told of each move and what it leads to; nothing is searched.
+	// listed, if set, gets each move and what it leads to; nothing is searched.
 	listed func(move, *state)
 }
 
 func newWorker(w *World) *worker {
-	names := make([]int, len(w.Claims))
-	for i := range names {
-		names[i] = w.name(i)
-	}
-	k := &worker{World: w, machine: provision.NewMachine(w.Claims, names, !w.NoFinalizer)}
+	k := &worker{World: w}
 	k.Make = k.make
 	return k
 }
 
+// scene is a state that a move is changing.
+type scene struct {
+	*World
+	state
+	// wrong is the promise that the move broke, in words.
+	wrong string
+}
+
+func (c *scene) violates(format string, args ...any) {
+	if c.wrong == "" {
+		c.wrong = fmt.Sprintf(format, args...)
+	}
+}
+
+// Break is called before a fault.
+func (c *scene) Break() {}
+
 // First returns the state in which the world begins.
 func (k *worker) First() []byte {
-	s := k.first(k.machine)
+	s := k.first()
 	return s.encode(nil)
 }
 
@@ -60,32 +69,26 @@ func (k *worker) Visit(code []byte, v *search.Visitor) {
 	}
 }
 
-// look returns what a replica knows, to look at only.
-func (k *worker) look(s *state, i int) *provision.Replica {
-	return k.looked.Open(k.machine, &s.knows, i)
-}
-
-// moves makes every move that is possible in a state.
 func (k *worker) moves(s *state) {
-	k.looked.Release(k.machine)
-	room := s.room(k.World)
-	if room {
-		k.users(s)
-	}
-	k.Busy = !room
-	if room {
-		k.Cluster(func() { k.cluster(s) })
-	}
+	k.Busy = false
+	k.users(s)
+	k.admins(s)
+	k.Cluster(func() { k.cluster(s) })
+	k.lifetimes(s)
 	for i := range k.Replicas {
-		k.sidecar(s, i)
+		k.replica(s, i)
 	}
-	k.arrivesLate(s)
+	k.lateCalls(s)
 }
 
 func (k *worker) make(m move, step bool, do func(*scene)) {
-	n := scene{World: k.World, machine: k.machine, state: *k.s}
+	n := scene{World: k.World, state: *k.s}
 	do(&n)
-	n.close()
+	n.sortLate()
+	if k.Lag == 0 {
+		n.showAll()
+	}
+	n.judgeLeak()
 	switch {
 	case k.listed != nil:
 		k.listed(m, &n.state)
@@ -94,5 +97,24 @@ func (k *worker) make(m move, step bool, do func(*scene)) {
 	default:
 		k.buffer = n.encode(k.buffer[:0])
 		k.visitor.Reached(m.code(), step, k.buffer)
+	}
+}
+
+// showAll has all watches show what the API server has.
+func (c *scene) showAll() {
+	for i := range c.Replicas {
+		if l := &c.lines[i]; l.up {
+			l.claims, l.pvs = c.claims, c.pvs
+		}
+	}
+}
+
+// sortLate brings calls that nobody waits for into one order, as it does not matter.
+func (c *scene) sortLate() {
+	var a, b [256]byte
+	for i := 1; i < maxLate; i++ {
+		for j := i; j > 0 && bytes.Compare(c.late[j].code(a[:0]), c.late[j-1].code(b[:0])) > 0; j-- {
+			c.late[j], c.late[j-1] = c.late[j-1], c.late[j]
+		}
 	}
 }

@@ -1,5 +1,3 @@
-//go:build model
-
 // Package memory keeps what replicas know beside a world, as bytes: so states can be compared, copied
 // and numbered, and a replica is a value again only while something is done with it.
 package memory

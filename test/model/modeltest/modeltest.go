@@ -1,5 +1,3 @@
-//go:build model
-
 // Package modeltest has the tests that worlds of every kind are put to.
 package modeltest
 

@@ -153,7 +153,7 @@ func (p *proof) learn(slot int, ask intree.Ask, reply intree.Reply) {
 	p.pv = false
 	switch ask.Action {
 	case intree.ReadClaim:
-		p.claim = ok && reply.Claim != ask.UID
+		p.claim = ok && reply.Claim != ask.UID && (reply.Claim == 0 || int(reply.Names) != slot+1)
 	case intree.ReadAttachments:
 		p.detached = ok && !reply.Attached
 	case intree.ReadPV:
@@ -167,7 +167,11 @@ func (p *proof) learn(slot int, ask intree.Ask, reply intree.Reply) {
 func (c *scene) read(ask intree.Ask) intree.Reply {
 	switch ask.Action {
 	case intree.ReadClaim:
-		return intree.Reply{Claim: c.named(&c.claims, c.Claims[max(ask.UID, 1)-1])}
+		uid := c.named(&c.claims, c.Claims[max(ask.UID, 1)-1])
+		if uid == 0 {
+			return intree.Reply{}
+		}
+		return intree.Reply{Claim: uid, Names: c.claims[uid-1].volume}
 	case intree.ReadAttachments:
 		return intree.Reply{Attached: c.attached}
 	default:

@@ -150,7 +150,7 @@ func (k *worker) keptFor(s *state, slot int) bool {
 	p, t := s.pvs[slot], s.pvs[twin(slot)]
 	claimed := p.Claim > 0 && k.named(&s.claims, k.claimName(slot, p)) == p.Claim
 	switch {
-	case claimed, p.Guard == intree.WriterOther && !s.modern:
+	case claimed, p.deletes() && k.restored(s, slot), p.Guard == intree.WriterOther && !s.modern:
 		return true
 	case !p.deletes():
 		return false

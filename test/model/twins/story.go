@@ -16,6 +16,7 @@ type verb uint8
 const (
 	userDeletesClaim verb = iota
 	userCreatesClaim
+	userRestoresClaim
 	userDeletesPV
 	userTurnsToRetain
 	userTurnsToDelete
@@ -86,6 +87,7 @@ func moveOf(code search.Move) move {
 var sentences = [verbs]string{
 	userDeletesClaim:     "a user deletes claim %[3]s",
 	userCreatesClaim:     "a user creates claim %[3]s",
+	userRestoresClaim:    "a user restores claim %[3]s, which names its PV, from a backup",
 	userDeletesPV:        "a user deletes PV %[1]s",
 	userTurnsToRetain:    "a user turns PV %[1]s to Retain",
 	userTurnsToDelete:    "a user turns PV %[1]s to Delete",

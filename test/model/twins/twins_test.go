@@ -130,7 +130,7 @@ func TestEachStepIsJudged(t *testing.T) {
 }
 
 func TestRestIsJudged(t *testing.T) {
-	w := World{Name: "one", PVs: []intree.ModelPV{{Name: "a", Claim: "data"}}, Claims: []string{"data"}, Replicas: 1, Lag: 1}
+	w := World{Name: "one", PVs: []intree.ModelPV{{Name: "a", Claim: "data"}}, Claims: []string{"data", "data"}, Replicas: 1, Lag: 1}
 	alone := func(c *scene) { c.pvs[twin(0)] = pv{} }
 	alive := func(c *scene) { alone(c); c.pvs[0].Terminating = false }
 	for name, tc := range map[string]struct {
@@ -143,6 +143,8 @@ func TestRestIsJudged(t *testing.T) {
 		"which is to keep its volume":        {func(c *scene) { alive(c); c.pvs[0].Policy = reclaim.PolicyRetain }, "P5"},
 		"a PV that is being deleted":         {alone, "P5"},
 		"its claim lives":                    {func(c *scene) { alone(c); c.claims[0].there = true }, ""},
+		"another claim of its name names it": {func(c *scene) { alone(c); c.claims[1] = claim{there: true, volume: 1} }, ""},
+		"another claim has its name":         {func(c *scene) { alone(c); c.claims[1] = claim{there: true} }, "P5"},
 		"it is held":                         {func(c *scene) { alone(c); c.pvs[0].Held = true }, ""},
 		"it is taken back":                   {func(c *scene) { alone(c); c.pvs[0].Claim = 0 }, ""},
 		"it is to keep its volume":           {func(c *scene) { alone(c); c.pvs[0].Policy = reclaim.PolicyRetain }, "P5"},

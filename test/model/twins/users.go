@@ -19,6 +19,10 @@ func (k *worker) users(s *state) {
 			n.left.CreateClaim--
 			n.setClaim(i, claim{there: true, born: true})
 		})
+		k.User(!c.born && k.named(&s.claims, k.Claims[i]) == 0, s.left.RestoreClaim, move{userRestoresClaim, 0, i}, func(n *scene) {
+			n.left.RestoreClaim--
+			n.restoreClaim(i)
+		})
 	}
 	for i := range k.PVs {
 		if slot := 2 * i; s.pvs[slot].exists() {
@@ -42,6 +46,16 @@ func (k *worker) users(s *state) {
 		n.modern = !n.modern
 		n.operations = [maxSlots]operation{}
 	})
+}
+
+// restoreClaim has a claim come back from a backup, with another UID: it names the PV of the claim whose name it has.
+func (c *scene) restoreClaim(i int) {
+	for slot := 0; slot < 2*len(c.PVs); slot += 2 {
+		if c.PVs[slot/2].Claim == c.Claims[i] {
+			c.setClaim(i, claim{there: true, born: true, volume: uint8(slot + 1)})
+			return
+		}
+	}
 }
 
 // rescuers do something to keep a volume, or take that back.

@@ -163,6 +163,13 @@ func (w *World) claimName(slot int, p pv) string {
 	return w.PVs[slot/2].Claim
 }
 
+// restored tells whether another claim than the PV's has the name of that one, and names the PV.
+func (k *worker) restored(s *state, slot int) bool {
+	p := s.pvs[slot]
+	uid := k.named(&s.claims, k.claimName(slot, p))
+	return uid != 0 && uid != p.Claim && int(s.claims[uid-1].volume) == slot+1
+}
+
 // lives tells whether a claim that exists has this PV.
 func (s *state) lives(slot int) bool {
 	p := s.pvs[slot]

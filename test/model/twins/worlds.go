@@ -39,8 +39,8 @@ type World struct {
 type Budget struct {
 	// What users do. TakeBack: an administrator takes the claim's UID out of a PV, TakeTwin: out of a
 	// twin. Hold: a hold is put on or taken off. Strip: the finalizer is taken off by hand. DeleteTwin:
-	// a twin is deleted by hand.
-	DeletePV, DeleteClaim, CreateClaim, Retain, Delete, TakeBack, TakeTwin, Hold, Strip, DeleteTwin uint8
+	// a twin is deleted by hand. RestoreClaim: a claim comes back from a backup, with another UID, and names the PV.
+	DeletePV, DeleteClaim, CreateClaim, RestoreClaim, Retain, Delete, TakeBack, TakeTwin, Hold, Strip, DeleteTwin uint8
 	// Foreign: another program puts the finalizer on a static PV. Migrate: migration is switched on or off. Upgrade: the
 	// controller manager is replaced by one of the other kind.
 	Foreign, Migrate, Upgrade uint8
@@ -102,6 +102,10 @@ func lives() []World {
 		{
 			Name: "twin, claim anew", About: "a claim that is made again under its name, and a process that ends", Claims: anew,
 			Budget: Budget{DeletePV: 1, DeleteClaim: 1, CreateClaim: 1, Crash: 1},
+		},
+		{
+			Name: "twin, restored", About: "a claim that is restored with another UID and names the PV, while the process ends", Claims: anew,
+			Budget: Budget{DeletePV: 1, DeleteClaim: 2, RestoreClaim: 1, Crash: 1},
 		},
 		{
 			Name: "twin, slow", About: "a process that stalls between its looks and its write, while the PV is kept", Claims: anew,

@@ -82,3 +82,43 @@ affinity:
 priorityClassName: {{ . }}
 {{- end }}
 {{- end }}
+
+{{- /* The drivers of a role, as a list; takes a dict: role, root. A test holds that this is what pkg/admit renders. */}}
+{{- define "volume-guard.drivers" -}}
+{{- $role := .role }}
+{{- $drivers := list }}
+{{- range $driver, $as := .root.Values.protectedDrivers }}
+{{- if eq $as $role }}{{ $drivers = append $drivers $driver }}{{ end }}
+{{- end }}
+{{- toJson $drivers }}
+{{- end }}
+{{- define "volume-guard.finalizer" -}}
+{{- get (dict "owner" "external-provisioner.volume.kubernetes.io/finalizer" "companion" "csi-reclaimer.io/reclaim") . }}
+{{- end }}
+
+{{- /* The conditions under which a PV gets the finalizer of a role; takes a dict: role, root. */}}
+{{- define "volume-guard.conditions" -}}
+- name: claimed
+  expression: |-
+    has(object.spec.claimRef) && has(object.spec.claimRef.uid) && object.spec.claimRef.uid != ""
+- name: policy-delete
+  expression: |-
+    has(object.spec.persistentVolumeReclaimPolicy) && object.spec.persistentVolumeReclaimPolicy == "Delete"
+- name: not-terminating
+  expression: |-
+    !has(object.metadata.deletionTimestamp)
+- name: no-twin
+  expression: |-
+    !has(object.metadata.labels) || !("csi-reclaimer.io/twin-of" in object.metadata.labels)
+- name: driver
+  expression: |-
+    ((has(object.metadata.annotations) && "pv.kubernetes.io/migrated-to" in object.metadata.annotations
+      ? [object.metadata.annotations["pv.kubernetes.io/migrated-to"]] : []) +
+     (has(object.metadata.annotations) && "pv.kubernetes.io/provisioned-by" in object.metadata.annotations
+      ? [object.metadata.annotations["pv.kubernetes.io/provisioned-by"]]
+      : has(object.spec.csi) ? [object.spec.csi.driver] : []))
+    .exists(d, d in {{ include "volume-guard.drivers" . | fromJsonArray | toPrettyJson | nindent 4 | trim }})
+- name: unprotected
+  expression: |-
+    !has(object.metadata.finalizers) || !("{{ include "volume-guard.finalizer" .role }}" in object.metadata.finalizers)
+{{- end }}

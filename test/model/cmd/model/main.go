@@ -65,6 +65,9 @@ func run(ctx context.Context, args []string, out io.Writer) int {
 	case o.list:
 		for _, w := range worlds {
 			fmt.Fprintf(out, "%s: %s\n", w.name, w.about)
+			if w.constant != "" {
+				fmt.Fprintf(out, "    It holds constant: %s.\n", w.constant)
+			}
 		}
 		return 0
 	}
@@ -75,8 +78,8 @@ func run(ctx context.Context, args []string, out io.Writer) int {
 
 // world is one of any kind.
 type world struct {
-	name, about, bounds string
-	deep                bool
+	name, about, bounds, constant string
+	deep                          bool
 	played
 }
 
@@ -89,13 +92,13 @@ type played interface {
 // of in-tree plugins.
 func all() (list []world) {
 	for _, w := range claims.Worlds() {
-		list = append(list, world{w.Name, w.About, w.Bounds(), w.Deep, &w})
+		list = append(list, world{name: w.Name, about: w.About, bounds: w.Bounds(), constant: w.Constant, deep: w.Deep, played: &w})
 	}
 	for _, w := range model.Worlds() {
-		list = append(list, world{w.Name, w.About, w.Bounds(), w.Deep, &w})
+		list = append(list, world{name: w.Name, about: w.About, bounds: w.Bounds(), deep: w.Deep, played: &w})
 	}
 	for _, w := range twins.Worlds() {
-		list = append(list, world{w.Name, w.About, w.Bounds(), w.Deep, &w})
+		list = append(list, world{name: w.Name, about: w.About, bounds: w.Bounds(), deep: w.Deep, played: &w})
 	}
 	return list
 }

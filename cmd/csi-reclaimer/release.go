@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admit"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+)
+
+// releasing is a Reclaimer that removes its finalizers, once what is in flight is settled.
+type releasing struct {
+	*reclaim.Reclaimer
+	provisioner *provision.Provisioner
+	log         *inFlightLog
+	config      *rest.Config
+	driver      string
+	// sources releases what volumes were made from.
+	sources func(context.Context) error
+	quiet   time.Duration
+	stdout  io.Writer
+}
+
+// Run does so, and prints what came of it.
+func (r releasing) Run(ctx context.Context) error {
+	defer r.provisioner.Stop()
+	if err := r.drain(ctx); err != nil {
+		return err
+	}
+	if err := unlist(ctx, r.config, r.driver, r.stdout); err != nil {
+		return err
+	}
+	done, err := r.Release(ctx)
+	return errors.Join(printReleased(r.stdout, done, r.log.Entries(), err), r.sources(ctx))
+}
+
+// unlist removes the driver from the admission policies and webhooks of csi-reclaimer that list it, for each finalizer
+// would come back in the write that removes it, and waits until that is in force. Where they may not be read the
+// release itself shows whether finalizers come back.
+func unlist(ctx context.Context, config *rest.Config, driver string, stdout io.Writer) error {
+	drivers := []string{driver}
+	done, err := admit.Unlist(ctx, config, drivers)
+	for _, from := range done.From {
+		if _, err := fmt.Fprintf(stdout, "%s was removed from %s\n", driver, from); err != nil {
+			return err
+		}
+	}
+	switch {
+	case errors.Is(err, admit.ErrStillListed):
+		return fmt.Errorf("%w; remove it by kubectl reclaim release --driver=%s, or volume-guard --release-finalizers --release-drivers=%s", err, driver, driver)
+	case apierrors.IsForbidden(err):
+		klog.FromContext(ctx).V(2).Info("Whether an admission policy lists the driver may not be read", "err", err)
+		return nil
+	case err != nil:
+		return fmt.Errorf("release finalizers: %w", err)
+	case len(done.From) == 0:
+		return nil
+	}
+	return admit.AwaitUnlisted(ctx, config, drivers)
+}
+
+// Drain settings: how long a settled log is waited for beyond the quiet period, how often it is looked at, and how often
+// progress is reported.
+const (
+	drainAfterQuiet = time.Minute
+	drainPoll       = 200 * time.Millisecond
+	drainReport     = 5 * time.Second
+)
+
+// drain waits until nothing is in flight, at most until every late call must have arrived and was asked about once more.
+func (r releasing) drain(ctx context.Context) error {
+	bound, cancel := context.WithTimeout(ctx, r.quiet+drainAfterQuiet)
+	defer cancel()
+	poll := time.NewTicker(drainPoll)
+	defer poll.Stop()
+	reported := time.Time{}
+	for {
+		_, known := r.log.InFlight("")
+		stats := r.log.Stats()
+		open := stats.Open + stats.Adding + stats.Removing // an unconfirmed removal still keeps the PV's finalizer
+		if known && open == 0 {
+			return nil
+		}
+		if time.Since(reported) >= drainReport {
+			klog.FromContext(ctx).Info("Waiting for volumes whose provisioning is in flight", "volumes", open, "logRead", known, "atMost", r.quiet+drainAfterQuiet)
+			reported = time.Now()
+		}
+		select {
+		case <-bound.Done():
+			return ctx.Err() // what is left is printed
+		case <-poll.C:
+		}
+	}
+}
+
+// printReleased prints what was released, and names what is left.
+func printReleased(stdout io.Writer, done reclaim.Released, left []inflight.Entry, err error) error {
+	var lines []string
+	for _, name := range done.Abandoned {
+		lines = append(lines, fmt.Sprintf("PV %s was being deleted: its volume stays in the storage system", name))
+	}
+	for _, name := range done.InFlight {
+		lines = append(lines, fmt.Sprintf("PV %s keeps its finalizer: its volume is in flight", name))
+	}
+	for _, entry := range left {
+		lines = append(lines, fmt.Sprintf("volume %s, for claim %s/%s, is in flight: whether it exists is not known. Run again, or look for it in the storage system",
+			entry.Volume, entry.Claim.Namespace, entry.Claim.Name))
+	}
+	lines = append(lines, fmt.Sprintf("%d PVs were released", done.PVs))
+	for _, line := range lines {
+		if _, printErr := fmt.Fprintln(stdout, line); printErr != nil {
+			return errors.Join(err, printErr)
+		}
+	}
+	switch {
+	case errors.Is(err, reclaim.ErrPutBack):
+		return fmt.Errorf("%w; remove that policy, or this driver from it, and run again", err)
+	case err == nil && len(left)+len(done.InFlight) > 0:
+		return fmt.Errorf("%d volumes are in flight, and %d PVs keep their finalizers because of that", len(left), len(done.InFlight))
+	}
+	return err
+}

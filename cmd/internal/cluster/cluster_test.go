@@ -1,0 +1,96 @@
+package cluster
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+)
+
+// kubeconfig writes a kubeconfig file of an API server.
+func kubeconfig(t *testing.T, server string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "config")
+	text := fmt.Sprintf("apiVersion: v1\nkind: Config\nclusters: [{name: a, cluster: {server: %q}}]\nusers: [{name: a, user: {token: secret}}]\n"+
+		"contexts: [{name: a, context: {cluster: a, user: a}}]\ncurrent-context: a\n", server)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func TestWhereTheAPIServerIs(t *testing.T) {
+	one, other := kubeconfig(t, "https://one.example.com"), kubeconfig(t, "https://other.example.com")
+	for name, c := range map[string]struct {
+		variable, flags string
+		host, token     string
+		err             string
+	}{
+		"a file that the flag names":        {"", "--kubeconfig=" + one, "https://one.example.com", "secret", ""},
+		"one that the variable names":       {one, "", "https://one.example.com", "secret", ""},
+		"the flag goes before the variable": {other, "--kubeconfig=" + one, "https://one.example.com", "secret", ""},
+		"--master goes before the file":     {one, "--master=https://master.example.com", "https://master.example.com", "secret", ""},
+		"--master alone":                    {"", "--master=https://master.example.com", "https://master.example.com", "", ""},
+		"a file that is not there":          {"", "--kubeconfig=/nowhere", "", "", "--kubeconfig=/nowhere"},
+		"the variable's is not there":       {"/nowhere", "", "", "", "KUBECONFIG=/nowhere"},
+		"nothing, outside of a pod":         {"", "", "", "", "give --kubeconfig"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("KUBECONFIG", c.variable)
+			t.Setenv("KUBERNETES_SERVICE_HOST", "")
+			o, err := parse(c.flags)
+			if err != nil {
+				t.Fatal(err)
+			}
+			config, err := o.Config("program")
+			switch {
+			case c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)):
+				t.Errorf("the error is %v", err)
+			case c.err == "" && (err != nil || config.Host != c.host || config.BearerToken != c.token):
+				t.Errorf("%v, %v", config, err)
+			}
+		})
+	}
+}
+
+func TestTheLimitOfCalls(t *testing.T) {
+	file := kubeconfig(t, "https://one.example.com")
+	for flags, want := range map[string]struct {
+		qps   float32
+		burst int
+		ok    bool
+	}{
+		"":                                    {0, 10, true},
+		"--kube-api-qps=50":                   {50, 10, true},
+		"--kube-api-burst=7":                  {0, 7, true},
+		"--kube-api-qps=5 --kube-api-burst=7": {5, 7, true},
+		"--kube-api-qps=-1":                   {0, 10, true},
+		"--kube-api-qps=5 --kube-api-burst=0": {0, 0, false},
+	} {
+		o, err := parse(strings.TrimSpace("--kubeconfig=" + file + " " + flags))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := o.Validate(); (err == nil) != want.ok {
+			t.Errorf("%s: %v", flags, err)
+		}
+		config, err := o.Config("program")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want.ok && (config.QPS != want.qps || config.Burst != want.burst) {
+			t.Errorf("%s: %v a second, a burst of %d", flags, config.QPS, config.Burst)
+		}
+	}
+}
+
+func parse(flags string) (*Options, error) {
+	var o Options
+	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
+	o.Flags(fs, "")
+	o.MasterFlag(fs)
+	return &o, fs.Parse(strings.Fields(flags))
+}

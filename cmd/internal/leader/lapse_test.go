@@ -1,0 +1,183 @@
+package leader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/utils/ptr"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/lease"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+)
+
+// patience is far above what anything here takes.
+const patience = 30 * time.Second
+
+// newElector returns one, whose identity is "former", for a Lease of a fake API server, with a lease of this duration.
+func newElector(duration time.Duration, client *fake.Clientset) *Elector {
+	return &Elector{
+		cfg: Config{
+			Name: "disk", Namespace: "ns", Identity: "former", Clock: lease.NewClock(),
+			LeaseDuration: duration, RenewDeadline: duration * 2 / 3, RetryPeriod: 100 * time.Millisecond,
+		},
+		client: client, health: leaderelection.NewLeaderHealthzAdaptor(healthTimeout),
+	}
+}
+
+// held returns the Lease.
+func held(ctx context.Context, t *testing.T, client *fake.Clientset) *coordinationv1.Lease {
+	t.Helper()
+	o, err := client.CoordinationV1().Leases("ns").Get(ctx, "disk", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func TestALeaderThatSeesAnotherHolderEndsAtOnce(t *testing.T) {
+	client := fake.NewClientset()
+	var taken atomic.Bool
+	// A fake API server takes every write; a real one refuses what was read before.
+	client.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return taken.Load(), nil, apierrors.NewConflict(coordinationv1.Resource("leases"), "disk", errors.New("changed"))
+	})
+	// So long that neither the renew deadline nor the lease ends it within the test's patience.
+	e := newElector(10*patience, client)
+	leads := make(chan struct{})
+	ended := make(chan error, 1)
+	go func() {
+		ended <- e.Run(t.Context(), func(ctx context.Context) error {
+			close(leads)
+			<-ctx.Done()
+			return nil
+		})
+	}()
+	<-leads
+	if e.Left() <= 0 {
+		t.Fatalf("leads, and %v of the lease are left", e.Left())
+	}
+	o := held(t.Context(), t, client)
+	o.Spec.HolderIdentity = ptr.To("next")
+	if _, err := client.CoordinationV1().Leases("ns").Update(t.Context(), o, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	taken.Store(true)
+	select {
+	case err := <-ended:
+		for _, want := range []string{"ns/disk", "renewed", "held by next now"} {
+			if !errors.Is(err, ErrLost) || !strings.Contains(err.Error(), want) {
+				t.Errorf("Run = %v, want %v with %q", err, ErrLost, want)
+			}
+		}
+	case <-time.After(patience):
+		t.Fatal("goes on although another replica leads")
+	}
+	if e.Left() > 0 {
+		t.Errorf("%v of the lease are left", e.Left())
+	}
+}
+
+// TestALeaderEndsWithItsLease has client-go notice nothing, as while the process is paused.
+func TestALeaderEndsWithItsLease(t *testing.T) {
+	client := fake.NewClientset()
+	e := newElector(time.Second, client)
+	lock, err := e.lock(nil, &term{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := lock.Create(t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: "former", LeaseDurationSeconds: 1}); err != nil {
+		t.Fatal(err)
+	}
+	wrong := errors.New("wrong")
+	err = e.lead(t.Context(), t.Context(), lock, func(leading context.Context) error {
+		<-leading.Done()
+		if e.Left() > 0 {
+			t.Errorf("it ended with %v of the lease left", e.Left())
+		}
+		return errors.Join(wrong, context.Canceled)
+	})
+	if !errors.Is(err, ErrLost) {
+		t.Errorf("lead = %v, want %v", err, ErrLost)
+	}
+	err = e.lead(t.Context(), t.Context(), lock, func(context.Context) error { return fmt.Errorf("reclaim: %w", reclaim.ErrLeaseExpired) })
+	if !errors.Is(err, ErrLost) || errors.Is(err, reclaim.ErrLeaseExpired) {
+		t.Errorf("lead = %v, want %v alone", err, ErrLost)
+	}
+	err = e.lead(t.Context(), t.Context(), lock, func(context.Context) error { return wrong })
+	if !errors.Is(err, ErrLost) || !errors.Is(err, wrong) {
+		t.Errorf("lead = %v, want %v and %v", err, ErrLost, wrong)
+	}
+}
+
+func TestTheLeaseIsNotReleasedWhileWorkIsInHand(t *testing.T) {
+	client := fake.NewClientset()
+	e := newElector(2*time.Second, client)
+	client.PrependReactor("update", "leases", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		update, ok := a.(clienttesting.UpdateAction)
+		if !ok {
+			return false, nil, nil
+		}
+		o, ok := update.GetObject().(*coordinationv1.Lease)
+		// Renewals fail until the deadline; a release would not.
+		return ok && ptr.Deref(o.Spec.HolderIdentity, "") != "", nil, errors.New("no answer")
+	})
+	err := e.Run(t.Context(), func(ctx context.Context) error {
+		<-ctx.Done()
+		ctx = context.WithoutCancel(ctx)
+		// The work takes its time to end.
+		timer := time.NewTimer(300 * time.Millisecond)
+		defer timer.Stop()
+		<-timer.C
+		if holder := ptr.Deref(held(ctx, t, client).Spec.HolderIdentity, ""); holder != "former" {
+			t.Errorf("while work is in hand, the Lease is held by %q", holder)
+		}
+		return nil
+	})
+	if !errors.Is(err, ErrLost) {
+		t.Errorf("Run = %v, want %v", err, ErrLost)
+	}
+}
+
+func TestWorkThatEndsByItselfGivesTheLeaseBack(t *testing.T) {
+	client := fake.NewClientset()
+	e := newElector(10*patience, client)
+	wrong := errors.New("wrong")
+	if err := e.Run(t.Context(), func(context.Context) error { return wrong }); !errors.Is(err, wrong) || errors.Is(err, ErrLost) {
+		t.Errorf("Run = %v, want %v", err, wrong)
+	}
+	if holder := ptr.Deref(held(t.Context(), t, client).Spec.HolderIdentity, ""); holder != "" {
+		t.Errorf("the Lease is held by %q", holder)
+	}
+	if e.Left() > 0 {
+		t.Errorf("%v of the lease are left", e.Left())
+	}
+}
+
+func TestAProgramToldToEndWhileItLeadsHasLostNothing(t *testing.T) {
+	client := fake.NewClientset()
+	e := newElector(10*patience, client)
+	ctx, cancel := context.WithCancel(t.Context())
+	err := e.Run(ctx, func(leading context.Context) error {
+		cancel()
+		if leading.Err() != nil || e.Left() <= 0 {
+			t.Errorf("what is in hand is cut off: %v, %v of the lease left", leading.Err(), e.Left())
+		}
+		return nil
+	})
+	if err != nil {
+		t.Errorf("Run = %v", err)
+	}
+}

@@ -1,0 +1,219 @@
+package explain
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
+)
+
+// InFlightLogs is what the in-flight logs of a cluster hold. It is a [reclaim.InFlight] of the moment of the read.
+type InFlightLogs struct {
+	Entries []inflight.Located
+	// Problems are what cannot be read of them.
+	Problems []inflight.LocatedProblem
+}
+
+// Of returns the log of one driver. A shard that does not name its driver may be any driver's.
+func (l InFlightLogs) Of(driver string) InFlightLogs {
+	return InFlightLogs{
+		Entries:  slices.DeleteFunc(slices.Clone(l.Entries), func(e inflight.Located) bool { return e.Driver != driver }),
+		Problems: slices.DeleteFunc(slices.Clone(l.Problems), func(p inflight.LocatedProblem) bool { return p.Driver != driver && p.Driver != "" }),
+	}
+}
+
+// InFlight returns whether an entry, or one that cannot be read, is about the volume of a PV. A shard that cannot
+// be read may have one for any PV.
+func (l InFlightLogs) InFlight(pv string) (inFlight, known bool) {
+	if l.unreadable(pv) {
+		return true, true
+	}
+	for _, e := range l.Entries {
+		if e.Of(pv) {
+			return true, true
+		}
+	}
+	return false, !slices.ContainsFunc(l.Problems, func(p inflight.LocatedProblem) bool { return p.Annotation == "" || p.Volume == "" })
+}
+
+// Follow does nothing: the logs are of one moment.
+func (InFlightLogs) Follow(func(volume string)) {}
+
+// unreadable returns whether the entry of this volume is there and cannot be read.
+func (l InFlightLogs) unreadable(volume string) bool {
+	return slices.ContainsFunc(l.Problems, func(p inflight.LocatedProblem) bool { return p.Volume == volume && volume != "" })
+}
+
+func (l InFlightLogs) which(fits func(inflight.Located) bool) (all []inflight.Located) {
+	for _, e := range l.Entries {
+		if fits(e) {
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+// InFlight is an entry of the in-flight log: a volume whose CreateVolume may have been called and whose outcome
+// is not settled.
+type InFlight struct {
+	Volume string `json:"volume"`
+	Driver string `json:"driver"`
+	// Claim is the namespace and name of the claim that the volume is for, and ClaimUID its UID.
+	Claim    string      `json:"claim"`
+	ClaimUID string      `json:"claimUID"`
+	Since    metav1.Time `json:"since"`
+	// Lease is the namespace and name of the Lease that holds the entry, and Annotation its key.
+	Lease      string `json:"lease"`
+	Annotation string `json:"annotation"`
+	// Requests are those that csi-reclaimer repeats until the outcome is known.
+	Requests []InFlightRequest `json:"requests"`
+}
+
+// InFlightRequest is what is shown of a CreateVolume request: no secrets, and of parameters the names alone.
+type InFlightRequest struct {
+	// Bytes is the required size.
+	Bytes      int64    `json:"bytes"`
+	Parameters []string `json:"parameters,omitempty"`
+	// Node is the node that was selected for the claim, empty for none.
+	Node string `json:"node,omitempty"`
+	// Source is the snapshot or volume that the data comes from, empty for none.
+	Source string `json:"source,omitempty"`
+	// Secret is the namespace and name of the Secret that goes with the request, empty for none.
+	Secret string `json:"secret,omitempty"`
+	Class  string `json:"class,omitempty"`
+}
+
+func inFlightOf(e inflight.Located) InFlight {
+	shown := InFlight{
+		Volume: e.Volume, Driver: e.Driver, Claim: e.Claim.Namespace + "/" + e.Claim.Name, ClaimUID: string(e.Claim.UID),
+		Since: metav1.NewTime(e.Begun), Lease: e.Lease.String(), Annotation: e.Annotation,
+	}
+	for _, r := range e.Requests {
+		q := InFlightRequest{
+			Bytes: r.Create.GetCapacityRange().GetRequiredBytes(), Parameters: slices.Sorted(maps.Keys(r.Create.GetParameters())),
+			Node: r.Node, Class: r.PV.Spec.StorageClassName,
+		}
+		if source := r.Create.GetVolumeContentSource(); source.GetSnapshot() != nil {
+			q.Source = "snapshot " + source.GetSnapshot().GetSnapshotId()
+		} else if source.GetVolume() != nil {
+			q.Source = "volume " + source.GetVolume().GetVolumeId()
+		}
+		if r.Secret != nil {
+			q.Secret = r.Secret.Namespace + "/" + r.Secret.Name
+		}
+		shown.Requests = append(shown.Requests, q)
+	}
+	return shown
+}
+
+// text is the request in one line.
+func (q InFlightRequest) text() string {
+	words := []string{resource.NewQuantity(q.Bytes, resource.BinarySI).String()}
+	add := func(what, value string) {
+		if value != "" {
+			words = append(words, what+" "+value)
+		}
+	}
+	add("class", q.Class)
+	add("node", q.Node)
+	add("from", q.Source)
+	add("parameters", strings.Join(q.Parameters, ", "))
+	add("with Secret", q.Secret)
+	return strings.Join(words, "; ")
+}
+
+// inFlight adds what is in flight, and the way out.
+func (s *Story) inFlight(w World, entries []inflight.Located) {
+	unread(s, w.InFlight, "The in-flight log (Leases)", "whether the volume is being provisioned")
+	for _, e := range entries {
+		shown := inFlightOf(e)
+		s.InFlight = append(s.InFlight, shown)
+		s.fact("In flight", "volume %s of driver %s, since %s, for claim %s (UID %s)", e.Volume, e.Driver, age(w.Now, e.Begun), shown.Claim, e.Claim.UID)
+		for _, q := range shown.Requests {
+			s.fact("Request", "CreateVolume, repeated until its outcome is known: %s", q.text())
+		}
+		s.fact("Entry", "annotation %s of Lease %s", e.Annotation, shown.Lease)
+		s.advise("If the driver cannot answer any more: look in the storage system for a volume named %s. If there is none, or once you have deleted it there: kubectl annotate lease -n %s %s %s-",
+			e.Volume, e.Lease.Namespace, e.Lease.Name, e.Annotation)
+	}
+}
+
+// finishing is what csi-reclaimer would do next for an entry. It is what a sidecar that has just started decides.
+func (w World) finishing(e inflight.Located, claim provisioning.Claim) Decision {
+	var requests []provisioning.Request
+	for _, r := range e.Requests {
+		requests = append(requests, provisioning.Request{Node: r.Node, MayReschedule: r.MayReschedule})
+	}
+	f := provisioning.Facts{
+		MayAct: true, Claim: claim, Log: provisioning.LogOpen, PV: w.provisionedPV(e.Volume, claim, e.Driver),
+		Record: provisioning.Inherited(e.Claim.UID, requests, w.Now),
+	}
+	return provisioningDecision(provisioning.Decide(f, w.Now, 0), e.Driver)
+}
+
+func provisioningDecision(d provisioning.Decision, driver string) Decision {
+	return Decision{
+		By: "csi-reclaimer beside " + driver, Action: d.Action.String(), Reason: string(d.Reason), Text: d.Reason.Sentence(),
+		waits: d.Action == provisioning.Wait,
+	}
+}
+
+// provisionedPV is what the list of PVs has under a volume's name.
+func (w World) provisionedPV(name string, claim provisioning.Claim, driver string) provisioning.PV {
+	if !w.PVs.OK() {
+		return provisioning.PV{}
+	}
+	found := provisioning.PV{Known: true, Read: w.Now}
+	for _, pv := range w.PVs.Value {
+		if pv.Name == name {
+			found.Exists, found.OfClaim, found.OfDriver = true, pv.Claim.UID == claim.UID, pv.Driver == "" || pv.Driver == driver
+			found.Handle, found.Terminating = pv.Handle, pv.Terminating
+		}
+	}
+	return found
+}
+
+// claimFacts is what the engine needs of a claim; one that is nil is gone.
+func claimFacts(o *v1.PersistentVolumeClaim, gone inflight.Claim) provisioning.Claim {
+	if o == nil {
+		return provisioning.Claim{Namespace: gone.Namespace, Name: gone.Name, UID: gone.UID, Ours: true, Gone: true, PVName: "pvc-" + string(gone.UID)}
+	}
+	return provisioning.Claim{
+		Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Ours: true,
+		Finalizer: slices.ContainsFunc(o.Finalizers, provision.IsLegacyFinalizer), SelectedNode: o.Annotations[annSelectedNode],
+		Terminating: o.DeletionTimestamp != nil, VolumeName: o.Spec.VolumeName, PVName: "pvc-" + string(o.UID),
+	}
+}
+
+// GoneClaimStory is the story of a claim that does not exist, while the in-flight log has entries for it: at least one.
+// It is a pure function.
+func GoneClaimStory(w World, namespace, name string) Story {
+	what := fmt.Sprintf("Claim %s/%s", namespace, name)
+	s := Story{Of: "claim " + namespace + "/" + name}
+	s.fact("Phase", "the claim does not exist")
+	entries := w.entriesOf(namespace, name)
+	s.inFlight(w, entries)
+	if len(entries) == 0 {
+		s.Headline = what + " does not exist."
+		return s
+	}
+	d := w.finishing(entries[0], claimFacts(nil, entries[0].Claim))
+	s.Decision = &d
+	s.waitsFor("driver %s to answer whether volume %s exists; it then gets a PV, which is reclaimed by its policy", entries[0].Driver, entries[0].Volume)
+	s.Headline = fmt.Sprintf("%s does not exist, and volume %s is in flight for it since %s (%s): %s.",
+		what, entries[0].Volume, age(w.Now, entries[0].Begun), d.Reason, bare(d.Text))
+	return s
+}
+
+// entriesOf returns the entries for claims of this namespace and name, whatever their UIDs.
+func (w World) entriesOf(namespace, name string) []inflight.Located {
+	return w.InFlight.Value.which(func(e inflight.Located) bool { return e.Claim.Namespace == namespace && e.Claim.Name == name })
+}

@@ -1,0 +1,176 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+)
+
+// replica is one that competes for a Lease of a fake API server, with a clock that the test sets.
+type replica struct {
+	clock *Clock
+	lock  resourcelock.Interface
+	time  time.Duration
+}
+
+func newReplicas(t *testing.T, names ...string) []*replica {
+	t.Helper()
+	client := fake.NewClientset()
+	var all []*replica
+	for _, name := range names {
+		r := &replica{time: time.Hour}
+		r.clock = newClock(func() time.Duration { return r.time })
+		lock, err := resourcelock.New(resourcelock.LeasesResourceLock, "ns", "disk", client.CoreV1(), client.CoordinationV1(),
+			resourcelock.ResourceLockConfig{Identity: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.lock = r.clock.Lock(lock)
+		all = append(all, r)
+	}
+	return all
+}
+
+// leaderRecord is what a replica of this name writes when it holds a Lease of 15 seconds; without a name, when it
+// releases it.
+func leaderRecord(holder string) resourcelock.LeaderElectionRecord {
+	now := metav1.Now()
+	return resourcelock.LeaderElectionRecord{HolderIdentity: holder, LeaseDurationSeconds: 15, AcquireTime: now, RenewTime: now}
+}
+
+func (r *replica) take(t *testing.T, holder string) {
+	t.Helper()
+	if _, _, err := r.lock.Get(t.Context()); err != nil {
+		if err := r.lock.Create(t.Context(), leaderRecord(holder)); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if err := r.lock.Update(t.Context(), leaderRecord(holder)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (r *replica) left(t *testing.T, want time.Duration) {
+	t.Helper()
+	if got := r.clock.Left(); got != want {
+		t.Errorf("left: %v, want %v", got, want)
+	}
+}
+
+func TestWhatIsLeftCountsFromTheRequestOfTheLastRenewal(t *testing.T) {
+	a := newReplicas(t, "a")[0]
+	a.left(t, 0)
+	a.take(t, "a")
+	a.left(t, 15*time.Second)
+	a.time += 5 * time.Second
+	a.left(t, 10*time.Second)
+	a.take(t, "a")
+	a.left(t, 15*time.Second)
+	a.time += 20 * time.Second
+	a.left(t, -5*time.Second)
+}
+
+// slow is a lock whose answers take a while.
+type slow struct {
+	resourcelock.Interface
+	answer func()
+}
+
+func (s slow) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	defer s.answer()
+	return s.Interface.Update(ctx, record)
+}
+
+func TestAnAnswerThatComesLateIsNoLongerLease(t *testing.T) {
+	a := newReplicas(t, "a")[0]
+	a.take(t, "a")
+	inner, ok := a.lock.(observed)
+	if !ok {
+		t.Fatalf("the lock is a %T", a.lock)
+	}
+	a.lock = a.clock.Lock(slow{inner.Interface, func() { a.time += 9 * time.Second }})
+	a.take(t, "a")
+	a.left(t, 6*time.Second)
+}
+
+// lossy is a lock whose writes are done and not answered.
+type lossy struct{ resourcelock.Interface }
+
+func (l lossy) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	return errors.Join(errors.New("no answer"), l.Interface.Update(ctx, record))
+}
+
+func TestARenewalWithoutAnAnswerCountsForNothing(t *testing.T) {
+	a := newReplicas(t, "a")[0]
+	a.take(t, "a")
+	inner, ok := a.lock.(observed)
+	if !ok {
+		t.Fatalf("the lock is a %T", a.lock)
+	}
+	a.time += 5 * time.Second
+	a.lock = a.clock.Lock(lossy{inner.Interface})
+	if err := a.lock.Update(t.Context(), leaderRecord("a")); err == nil {
+		t.Fatal("no error")
+	}
+	a.left(t, 10*time.Second)
+	if err := a.lock.Update(t.Context(), leaderRecord("")); err == nil {
+		t.Fatal("no error")
+	}
+	a.left(t, 0) // another replica may have seen the release
+}
+
+func TestALeaderThatSeesAnotherHolderHasLostForGood(t *testing.T) {
+	for sentence, holder := range map[string]string{"another leads": "b", "another has led": ""} {
+		t.Run(sentence, func(t *testing.T) {
+			both := newReplicas(t, "a", "b")
+			a, b := both[0], both[1]
+			a.take(t, "a")
+			b.take(t, "b")
+			if holder == "" {
+				b.take(t, "")
+			}
+			a.time += 5 * time.Second
+			if _, _, err := a.lock.Get(t.Context()); !errors.Is(err, ErrExpired) {
+				t.Errorf("Get = %v, want %v: the election would take the Lease back", err, ErrExpired)
+			}
+			a.left(t, 0)
+			select {
+			case <-a.clock.Lost():
+			default:
+				t.Error("Lost is not closed")
+			}
+			if text := a.clock.String(); !strings.Contains(text, "renewed 5s ago") || holder != "" && !strings.Contains(text, "held by b now") {
+				t.Errorf("says %q", text)
+			}
+			a.clock.renew(a.time, time.Minute)
+			a.left(t, 0)
+		})
+	}
+}
+
+func TestAReplicaThatWaitsHasNothingToLose(t *testing.T) {
+	both := newReplicas(t, "a", "b")
+	a, b := both[0], both[1]
+	a.take(t, "a")
+	for range 2 {
+		if _, _, err := b.lock.Get(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		b.left(t, 0)
+	}
+	a.take(t, "")
+	a.left(t, 0)
+	b.take(t, "b")
+	b.left(t, 15*time.Second)
+	// The one that gave it up may take it again.
+	if _, _, err := a.lock.Get(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

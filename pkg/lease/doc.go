@@ -1,0 +1,13 @@
+// Package lease measures how long a replica may still act as the leader, and refuses what comes later.
+//
+// client-go's leader election looks at its clock only when it renews the Lease. A process that was paused
+// for longer than its lease, or whose machine was suspended, therefore goes on as leader until the renew
+// deadline, while another replica leads already. A Clock sees each renewal where it is sent, and measures by
+// a clock that counts suspended time (CLOCK_BOOTTIME on Linux).
+//
+// A program that elects a leader wraps its lock, and gives the Clock to the controllers that act:
+//
+//	clock := lease.NewClock()
+//	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{Lock: clock.Lock(lock), ...})
+//	reclaimer, err := reclaim.New(config, driver, deleter, reclaim.Config{Lease: clock, ...})
+package lease

@@ -1,0 +1,100 @@
+package lease
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/record"
+)
+
+// Holder says how long a replica may still act; see [Clock.Left]. Clock is one.
+type Holder interface {
+	Left() time.Duration
+}
+
+// Check returns ErrExpired when the holder must not act. A nil holder always may.
+func Check(holder Holder) error {
+	if holder == nil || holder.Left() > 0 {
+		return nil
+	}
+	return ErrExpired
+}
+
+// reviews are the API groups whose objects are questions that the API server answers and does not store: a
+// replica that waits to lead asks them, too.
+func reviews() []string {
+	return []string{"/apis/authorization.k8s.io/", "/apis/authentication.k8s.io/"}
+}
+
+// Transport returns what belongs into the rest.Config of a client that writes as the leader (rest.Config.Wrap):
+// a request that writes, and comes to be sent when the holder must not act, is refused with an error that wraps
+// ErrExpired. This is the last moment before a request leaves the process, whatever limit or retry it waited for.
+// Reads are sent at any time, as are requests that store nothing (SubjectAccessReview, TokenReview and their
+// like).
+//
+// Requests in flight are cut off by their contexts: they are to end with the lease.
+func Transport(holder Holder) func(http.RoundTripper) http.RoundTripper {
+	return func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(request *http.Request) (*http.Response, error) {
+			if writes(request) {
+				if err := Check(holder); err != nil {
+					if request.Body != nil {
+						_ = request.Body.Close() // a RoundTripper always closes it
+					}
+					return nil, fmt.Errorf("not sent: %w", err)
+				}
+			}
+			return next.RoundTrip(request)
+		})
+	}
+}
+
+func writes(request *http.Request) bool {
+	switch request.Method {
+	case "", http.MethodGet, http.MethodHead, http.MethodOptions:
+		return false
+	}
+	for _, review := range reviews() {
+		// The address of an API server may have a path of its own before it.
+		if strings.Contains(request.URL.Path, review) {
+			return false
+		}
+	}
+	return true
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
+
+// Recorder returns a recorder that records nothing while the holder must not act. Events are sent later, by
+// goroutines of client-go: their client needs Transport as well.
+func Recorder(holder Holder, events record.EventRecorder) record.EventRecorder {
+	return recorder{holder, events}
+}
+
+type recorder struct {
+	holder Holder
+	events record.EventRecorder
+}
+
+func (r recorder) Event(object runtime.Object, eventType, reason, message string) {
+	if Check(r.holder) == nil {
+		r.events.Event(object, eventType, reason, message)
+	}
+}
+
+func (r recorder) Eventf(object runtime.Object, eventType, reason, format string, args ...any) {
+	if Check(r.holder) == nil {
+		r.events.Eventf(object, eventType, reason, format, args...)
+	}
+}
+
+func (r recorder) AnnotatedEventf(object runtime.Object, annotations map[string]string, eventType, reason, format string, args ...any) {
+	if Check(r.holder) == nil {
+		r.events.AnnotatedEventf(object, annotations, eventType, reason, format, args...)
+	}
+}

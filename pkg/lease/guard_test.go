@@ -1,0 +1,109 @@
+package lease
+
+import (
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
+)
+
+// left is a holder with a fixed rest of its lease.
+type left time.Duration
+
+func (l left) Left() time.Duration { return time.Duration(l) }
+
+// server counts the requests that reach it by method and path, and answers nothing useful.
+func server(t *testing.T) (config *rest.Config, requests func() []string) {
+	t.Helper()
+	var mu sync.Mutex
+	var all []string
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		all = append(all, r.Method+" "+r.URL.Path)
+		mu.Unlock()
+		w.WriteHeader(http.StatusNotFound)
+	}))
+	t.Cleanup(s.Close)
+	return &rest.Config{Host: s.URL}, func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(all)
+	}
+}
+
+func TestTransportRefusesWritesWithoutTheLease(t *testing.T) {
+	for sentence, test := range map[string]struct {
+		holder  Holder
+		refuses bool
+	}{
+		"no leader election":   {nil, false},
+		"the lease is held":    {left(time.Second), false},
+		"the lease ran out":    {left(0), true},
+		"the lease was let go": {left(-time.Second), true},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			config, requests := server(t)
+			config.Wrap(Transport(test.holder))
+			client, err := kubernetes.NewForConfig(config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pvs, ctx := client.CoreV1().PersistentVolumes(), t.Context()
+			var errs []error
+			_, err = pvs.Create(ctx, &v1.PersistentVolume{}, metav1.CreateOptions{})
+			errs = append(errs, err)
+			_, err = pvs.Update(ctx, &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, metav1.UpdateOptions{})
+			errs = append(errs, err)
+			_, err = pvs.Patch(ctx, "a", types.MergePatchType, []byte(`{}`), metav1.PatchOptions{})
+			errs = append(errs, err, pvs.Delete(ctx, "a", metav1.DeleteOptions{}))
+			for _, err := range errs {
+				if errors.Is(err, ErrExpired) != test.refuses {
+					t.Errorf("a write: %v", err)
+				}
+			}
+			if got := len(requests()); got != 4 && !test.refuses || got != 0 && test.refuses {
+				t.Errorf("%d of 4 writes were sent: %v", got, requests())
+			}
+			// What stores nothing is always sent.
+			if _, err := pvs.Get(ctx, "a", metav1.GetOptions{}); errors.Is(err, ErrExpired) {
+				t.Error(err)
+			}
+			for _, path := range []string{"/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", "/apis/authentication.k8s.io/v1/tokenreviews"} {
+				if err := client.RESTClient().Post().AbsPath(path).Body([]byte(`{}`)).Do(ctx).Error(); errors.Is(err, ErrExpired) {
+					t.Errorf("%s: %v", path, err)
+				}
+			}
+			posts := slices.DeleteFunc(requests(), func(r string) bool { return !strings.Contains(r, "reviews") })
+			if len(posts) != 2 {
+				t.Errorf("of the questions there came %v", posts)
+			}
+		})
+	}
+}
+
+func TestRecorderRecordsNothingWithoutTheLease(t *testing.T) {
+	for _, test := range []struct {
+		holder Holder
+		want   int
+	}{{nil, 3}, {left(1), 3}, {left(0), 0}} {
+		fake := record.NewFakeRecorder(3)
+		events, pv := Recorder(test.holder, fake), &v1.PersistentVolume{}
+		events.Event(pv, v1.EventTypeNormal, "A", "a")
+		events.Eventf(pv, v1.EventTypeNormal, "A", "a")
+		events.AnnotatedEventf(pv, nil, v1.EventTypeNormal, "A", "a")
+		if got := len(fake.Events); got != test.want {
+			t.Errorf("holder %v: %d Events, want %d", test.holder, got, test.want)
+		}
+	}
+}

@@ -1,0 +1,105 @@
+// Package grants reads ReferenceGrants (gateway.networking.k8s.io/v1beta1), by which the owner of a namespace
+// lets claims of other namespaces take their data from it. The API is no part of Kubernetes: its CRD comes
+// with the Gateway API and may be missing. This package does without its Go types.
+package grants
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
+)
+
+// Group and Resource are those of ReferenceGrants.
+const (
+	Group    = "gateway.networking.k8s.io"
+	Resource = "referencegrants"
+	version  = "v1beta1"
+)
+
+// ErrNotInstalled: the API server does not serve ReferenceGrants, so that nobody can have granted anything.
+var ErrNotInstalled = errors.New("claims cannot take data from other namespaces in this cluster: it serves no " + Group + "/" + version +
+	"; install the CRD of ReferenceGrants, which is part of the Gateway API")
+
+// Reader reads ReferenceGrants. It is safe for concurrent use.
+type Reader struct {
+	client dynamic.NamespaceableResourceInterface
+}
+
+// New returns a reader of the cluster that config describes; config is copied. A QPS of 0 means no limit on
+// the client's side.
+func New(config *rest.Config) (*Reader, error) {
+	c := rest.CopyConfig(config)
+	if c.QPS == 0 {
+		c.QPS = -1
+	}
+	client, err := dynamic.NewForConfig(c)
+	if err != nil {
+		return nil, fmt.Errorf("make a client for %s/%s: %w", Group, version, err)
+	}
+	return &Reader{client.Resource(schema.GroupVersionResource{Group: Group, Version: version, Resource: Resource})}, nil
+}
+
+// grant is the part of a ReferenceGrant that counts.
+type grant struct {
+	Spec struct {
+		From []struct {
+			Group     string `json:"group"`
+			Kind      string `json:"kind"`
+			Namespace string `json:"namespace"`
+		} `json:"from"`
+		To []struct {
+			Group string `json:"group"`
+			Kind  string `json:"kind"`
+			Name  string `json:"name,omitempty"`
+		} `json:"to"`
+	} `json:"spec"`
+}
+
+// In returns the ReferenceGrants of a namespace as the API server has them now. An error says that it is not known
+// what is granted; ErrNotInstalled, that nothing can be.
+func (r *Reader) In(ctx context.Context, namespace string) ([]order.Grant, error) {
+	if namespace == "" {
+		return nil, errors.New("list ReferenceGrants: no namespace is given") // it would be those of all
+	}
+	list, err := r.client.Namespace(namespace).List(ctx, metav1.ListOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("%w: %w", ErrNotInstalled, err)
+	case err != nil:
+		return nil, fmt.Errorf("list ReferenceGrants of namespace %q: %w", namespace, err)
+	}
+	grants := make([]order.Grant, 0, len(list.Items))
+	for i := range list.Items {
+		read, err := grantOf(&list.Items[i])
+		if err != nil {
+			return nil, fmt.Errorf("read ReferenceGrant %q of namespace %q: %w", list.Items[i].GetName(), namespace, err)
+		}
+		grants = append(grants, read)
+	}
+	return grants, nil
+}
+
+func grantOf(o *unstructured.Unstructured) (order.Grant, error) {
+	var g grant
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &g); err != nil {
+		return order.Grant{}, err
+	}
+	read := order.Grant{Namespace: o.GetNamespace(), Name: o.GetName()}
+	for _, from := range g.Spec.From {
+		read.From = append(read.From, order.GrantFrom{Group: from.Group, Kind: from.Kind, Namespace: from.Namespace})
+	}
+	for _, to := range g.Spec.To {
+		read.To = append(read.To, order.GrantTo{Group: to.Group, Kind: to.Kind, Name: to.Name})
+	}
+	return read, nil
+}

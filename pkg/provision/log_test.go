@@ -1,0 +1,145 @@
+package provision
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
+)
+
+// processLog is the in-flight log as one process has it. What it writes is in the world. The Leases in which it is kept
+// are the matter of package inflight.
+type processLog struct {
+	*process
+	// read: TakeOver has ended.
+	read  bool
+	epoch int64
+	// takenOver is what TakenOver returns.
+	takenOver time.Time
+
+	lock      sync.Mutex
+	removing  map[string]bool
+	followers []func(string)
+	removals  sync.WaitGroup
+}
+
+func (l *processLog) TakeOver(context.Context) error {
+	l.world.mu.Lock()
+	defer l.world.mu.Unlock()
+	l.world.epoch[l.node]++
+	l.lock.Lock()
+	defer l.lock.Unlock()
+	l.epoch, l.read = l.world.epoch[l.node], true
+	return nil
+}
+
+// TakenOver is long ago: whoever does not say otherwise tests claims that come later.
+func (l *processLog) TakenOver() time.Time { return l.takenOver }
+
+func (l *processLog) Run(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
+}
+
+func (l *processLog) Follow(removed func(string)) { l.followers = append(l.followers, removed) }
+
+func (l *processLog) Get(volume string) (inflight.Entry, inflight.State) {
+	l.world.mu.Lock()
+	defer l.world.mu.Unlock()
+	return l.get(volume)
+}
+
+// get is Get with the world's mutex held.
+func (l *processLog) get(volume string) (inflight.Entry, inflight.State) {
+	l.lock.Lock()
+	read, removing := l.read, l.removing[volume]
+	l.lock.Unlock()
+	entry, open := l.entries[l.node+volume]
+	switch {
+	case !read:
+		return inflight.Entry{}, inflight.Unknown
+	case removing:
+		return entry, inflight.Removing
+	case !open:
+		return inflight.Entry{}, inflight.Absent
+	}
+	return entry, inflight.Open
+}
+
+func (l *processLog) Entries() (all []inflight.Entry) {
+	l.world.mu.Lock()
+	defer l.world.mu.Unlock()
+	for name, entry := range l.entries {
+		if _, state := l.get(entry.Volume); name == l.node+entry.Volume && state == inflight.Open {
+			all = append(all, entry)
+		}
+	}
+	return all
+}
+
+// write changes the log unless another process has taken it over.
+func (l *processLog) write(what string, change func()) error {
+	return l.do(what, func() error {
+		l.world.mu.Lock()
+		defer l.world.mu.Unlock()
+		if l.world.epoch[l.node] != l.epoch {
+			return inflight.ErrSuperseded
+		}
+		change()
+		return nil
+	})
+}
+
+func (l *processLog) Put(_ context.Context, entry inflight.Entry) error {
+	l.lock.Lock()
+	delete(l.removing, entry.Volume)
+	l.lock.Unlock()
+	l.world.mu.Lock()
+	full := l.full
+	l.world.mu.Unlock()
+	if full {
+		return fmt.Errorf("put %q: %w", entry.Volume, inflight.ErrFull)
+	}
+	return l.write("open entry", func() { l.entries[l.node+entry.Volume] = entry })
+}
+
+func (l *processLog) Remove(volume string) {
+	l.lock.Lock()
+	l.removing[volume] = true
+	l.lock.Unlock()
+	l.removals.Go(func() {
+		l.lock.Lock()
+		wanted := l.removing[volume]
+		l.lock.Unlock()
+		if !wanted || l.write("close entry", func() { delete(l.entries, l.node+volume) }) != nil {
+			return // replaced, or the process is dead
+		}
+		l.lock.Lock()
+		delete(l.removing, volume)
+		l.lock.Unlock()
+		for _, removed := range l.followers {
+			removed(volume)
+		}
+	})
+}
+
+func (l *processLog) Confirm(_ context.Context, volume string) error {
+	l.world.mu.Lock()
+	defer l.world.mu.Unlock()
+	switch _, stored := l.entries[l.node+volume]; {
+	case l.world.epoch[l.node] != l.epoch:
+		return inflight.ErrSuperseded
+	case !stored:
+		return inflight.ErrRemovedByHand
+	}
+	return nil
+}
+
+func (l *processLog) State(volume string) inflight.State {
+	_, state := l.Get(volume)
+	return state
+}
+
+func (*processLog) Stats() inflight.Stats { return inflight.Stats{} }

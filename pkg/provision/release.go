@@ -1,0 +1,91 @@
+package provision
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/pager"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+)
+
+// ReleaseSnapshots removes order.SnapshotFinalizer from all VolumeSnapshots of the driver, and from those that
+// are being deleted and whose content is gone, and returns from how many. It is for the way out, when nobody
+// provisions for the driver: whether volumes are being restored does not count. The error names those that
+// could not be judged or written; the others are done.
+func ReleaseSnapshots(ctx context.Context, driver string, snapshots SnapshotProtector) (released int, err error) {
+	var found []order.Snapshot
+	if err := snapshots.EachProtected(ctx, func(o order.Snapshot) { found = append(found, o) }); err != nil {
+		return 0, err
+	}
+	var errs []error
+	for _, o := range found {
+		name := types.NamespacedName{Namespace: o.Namespace, Name: o.Name}
+		now, err := snapshots.Read(ctx, name)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if remove, _ := DecideSweep(SweepFacts{Snapshot: now, UID: o.UID, Driver: driver}); !remove {
+			continue
+		}
+		if err := snapshots.RemoveFinalizer(ctx, name, o.UID); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		released++
+	}
+	return released, errors.Join(errs...)
+}
+
+// ReleaseClonedClaims removes CloningFinalizer from all claims whose volume is the driver's, and returns from how
+// many. It is for the way out, as ReleaseSnapshots. A claim whose PV does not exist is left alone: nobody can
+// tell whose it was. The error names those that could not be judged or written; the others are done.
+func ReleaseClonedClaims(ctx context.Context, core corev1.CoreV1Interface, driver string) (released int, err error) {
+	var errs []error
+	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return core.PersistentVolumeClaims(metav1.NamespaceAll).List(ctx, o)
+	})
+	err = pages.EachListItem(ctx, metav1.ListOptions{}, func(o runtime.Object) error {
+		claim, ok := o.(*v1.PersistentVolumeClaim)
+		if !ok {
+			return fmt.Errorf("got a %T", o)
+		}
+		if !slices.Contains(claim.Finalizers, CloningFinalizer) || claim.Spec.VolumeName == "" {
+			return nil
+		}
+		done, err := releaseClonedClaim(ctx, core, driver, claim)
+		if done {
+			released++
+		}
+		errs = append(errs, err)
+		return nil
+	})
+	if err != nil {
+		errs = append(errs, fmt.Errorf("list claims: %w", err))
+	}
+	return released, errors.Join(errs...)
+}
+
+func releaseClonedClaim(ctx context.Context, core corev1.CoreV1Interface, driver string, claim *v1.PersistentVolumeClaim) (done bool, err error) {
+	pv, err := core.PersistentVolumes().Get(ctx, claim.Spec.VolumeName, metav1.GetOptions{})
+	pv, err = orNil(pv, err, "PV", claim.Spec.VolumeName)
+	if err != nil || pv == nil || reclaim.PVOf(pv).Driver != driver {
+		return false, err
+	}
+	_, err = kube.PatchClaimFinalizers(ctx, core.PersistentVolumeClaims(claim.Namespace), kube.FinalizerPatch{
+		Name: claim.Name, UID: claim.UID, Drop: []string{CloningFinalizer}})
+	if errors.Is(err, kube.ErrGone) {
+		return false, nil
+	}
+	return err == nil, err
+}

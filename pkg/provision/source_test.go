@@ -1,0 +1,238 @@
+package provision
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	k8stesting "k8s.io/client-go/testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
+)
+
+func failing(err error) k8stesting.ReactionFunc {
+	return func(k8stesting.Action) (bool, runtime.Object, error) { return true, nil, err }
+}
+
+func fromSnapshot() func(*v1.PersistentVolumeClaim) {
+	return func(c *v1.PersistentVolumeClaim) { c.Spec.DataSource = claimFrom("", "snap", "").Spec.DataSource }
+}
+
+// fresh is a snapshot that nobody protects yet.
+func fresh() *order.Snapshot {
+	return snapshotOf("snap", func(s *order.Snapshot) { s.Protected = false })
+}
+
+func TestASnapshotIsProtectedWhileItIsRestored(t *testing.T) {
+	w := newWorld(t)
+	w.failing(true, class(outcome.Uncertain))
+	shop := newFakeSnapshots(fresh())
+	p := w.start(Config{Snapshots: shop})
+	w.makeClaim(fromSnapshot())
+	w.wait("the volume is made unseen", func() bool { return len(w.onDisk()) == 1 })
+	if want := []string{"add snap"}; !slices.Equal(shop.told(), want) {
+		t.Fatalf("%q, want %q", shop.told(), want)
+	}
+	shop.remove("snap")
+	sweeper := newSweeper(w.client.CoreV1(), w.client.AuthorizationV1(), driverName, shop, SweeperConfig{Uses: p.provisioner})
+	n := w.count("create volume")
+	w.wait("the driver was asked again", func() bool { return w.count("create volume") > n+1 })
+	w.must(sweeper.Sweep(t.Context()))
+	if !shop.protected("snap") {
+		t.Fatal("the snapshot was freed while it is restored")
+	}
+	w.failing(false, nil)
+	w.wait("the claim is provisioned", w.provisioned)
+	w.wait("the snapshot is free", func() bool { return !shop.protected("snap") })
+	if want := []string{"add snap", "remove snap"}; !slices.Equal(shop.told(), want) {
+		t.Errorf("%q, want %q", shop.told(), want)
+	}
+}
+
+// Of several claims that are restored from one snapshot the last one to end frees it.
+func TestASnapshotIsProtectedUntilTheLastIsRestored(t *testing.T) {
+	w := newWorld(t)
+	w.failing(true, class(outcome.Uncertain))
+	shop := newFakeSnapshots(fresh())
+	w.start(Config{Snapshots: shop})
+	w.makeClaim(fromSnapshot())
+	w.makeClaim(fromSnapshot(), func(c *v1.PersistentVolumeClaim) { c.Name, c.UID = "second", "u2" })
+	w.wait("both volumes are made unseen", func() bool { return len(w.onDisk()) == 2 })
+	w.failing(false, nil)
+	w.wait("the snapshot is free", func() bool { return !shop.protected("snap") })
+	if said(shop.told(), "add") != said(shop.told(), "remove") {
+		t.Errorf("%q", shop.told())
+	}
+	if !w.settled() {
+		t.Errorf("the snapshot is free while volumes are in flight: %v", w.inFlight())
+	}
+}
+
+// A claim that is refused, and one that is given up, leave the snapshot as it was.
+func TestASnapshotThatIsNotRestoredAfterAll(t *testing.T) {
+	w := newWorld(t)
+	w.failing(false, class(outcome.Refused))
+	shop := newFakeSnapshots(fresh())
+	w.start(Config{Snapshots: shop})
+	w.makeClaim(fromSnapshot())
+	w.wait("the driver has refused, and the snapshot is free", func() bool {
+		return w.count("create volume") > 0 && said(shop.told(), "remove") > 0
+	})
+	w.deleteClaim()
+	w.wait("the snapshot is free", func() bool { return !shop.protected("snap") })
+}
+
+func TestASnapshotThatMayNotBeWrittenIsRestoredAsBefore(t *testing.T) {
+	w := newWorld(t)
+	shop := newFakeSnapshots(fresh())
+	shop.fail["add"] = forbidden()
+	w.start(Config{Snapshots: shop})
+	w.makeClaim(fromSnapshot())
+	w.wait("the claim is provisioned", w.provisioned)
+	if n := said(shop.told(), "remove"); n != 0 {
+		t.Errorf("%q", shop.told())
+	}
+}
+
+// Before anything was begun a source that cannot be protected is not read. What may have been begun is finished.
+func TestASourceThatCannotBeProtected(t *testing.T) {
+	w := newWorld(t)
+	shop := newFakeSnapshots(fresh())
+	shop.fail["add"] = errors.New("etcd is away")
+	p := w.start(Config{Snapshots: shop})
+	w.makeClaim(fromSnapshot())
+	w.wait("it was tried", func() bool { return said(shop.told(), "add") > 1 })
+	if n := w.count("create volume"); n != 0 {
+		t.Errorf("%d CreateVolume calls from a snapshot that can be deleted meanwhile", n)
+	}
+	shop.mu.Lock()
+	delete(shop.fail, "add")
+	shop.mu.Unlock()
+	w.failing(true, class(outcome.Uncertain))
+	w.wait("the volume is made unseen", func() bool { return len(w.onDisk()) == 1 })
+	p.stop()
+	shop.mu.Lock()
+	delete(shop.of, "snap")
+	shop.mu.Unlock()
+	n := w.count("create volume")
+	w.failing(false, nil)
+	w.start(Config{Snapshots: shop})
+	w.wait("the claim is provisioned", w.provisioned)
+	if w.count("create volume") == n {
+		t.Error("the driver was not asked again")
+	}
+}
+
+// The API server adds no finalizer to what is being deleted, so nothing is begun from it.
+func TestNothingIsBegunFromASnapshotThatIsBeingDeleted(t *testing.T) {
+	w := newWorld(t)
+	shop := newFakeSnapshots(snapshotOf("snap", func(s *order.Snapshot) { s.Protected, s.Deleting = false, true }))
+	w.start(Config{Snapshots: shop})
+	w.makeClaim(fromSnapshot())
+	w.wait("it was tried", func() bool { return said(shop.told(), "add") > 1 })
+	if n := w.count("create volume"); n != 0 {
+		t.Errorf("%d CreateVolume calls", n)
+	}
+}
+
+// Protection is not removed by one worker while another, which has begun, takes it for there: whoever adds or
+// removes it, or looks whether it is in use, has the source's turn.
+func TestProtectionIsAddedAndRemovedInTurns(t *testing.T) {
+	w := newWorld(t)
+	shop := newFakeSnapshots(fresh())
+	p := w.make(Config{Snapshots: shop}).provisioner
+	p.awake.Store(true)
+	of := order.SourceRef{Kind: order.SourceSnapshot, Namespace: "ns", Name: "snap", UID: "u-snap"}
+	name := of
+	name.UID = ""
+	var alone []string
+	shop.before = func(what string) {
+		if turn := p.protected.turnOf(of); turn.TryLock() {
+			turn.Unlock()
+			alone = append(alone, what)
+		}
+	}
+	for range 2 {
+		w.must(p.protectSource(t.Context(), of))
+		if _, known := p.protected.snapshot(name); !known || !shop.protected("snap") {
+			t.Errorf("known %v, protected %v", known, shop.protected("snap"))
+		}
+		w.must(p.freeSnapshot(t.Context(), name))
+		if _, known := p.protected.snapshot(name); known || shop.protected("snap") {
+			t.Errorf("known %v, protected %v", known, shop.protected("snap"))
+		}
+	}
+	if len(alone) > 0 {
+		t.Errorf("%q without the source's turn", alone)
+	}
+	if want := []string{"add snap", "remove snap", "add snap", "remove snap"}; !slices.Equal(shop.told(), want) {
+		t.Errorf("%q, want %q", shop.told(), want)
+	}
+}
+
+// Whoever may be reading a source keeps it: until it is known that nobody does, it stays.
+func TestIfUnused(t *testing.T) {
+	bound := func(c *v1.PersistentVolumeClaim) { c.Spec.VolumeName = "pv" }
+	others := func(c *v1.PersistentVolumeClaim) {
+		c.Annotations = map[string]string{annProvisioner: "another.csi.example.com"}
+	}
+	afar := func(c *v1.PersistentVolumeClaim) { *c = *claimFrom("afar", "snap", "ns") }
+	elsewhere := func(c *v1.PersistentVolumeClaim) { *c = *claimFrom("afar", "snap", "another") }
+	for name, c := range map[string]struct {
+		claim    []func(*v1.PersistentVolumeClaim)
+		asleep   bool
+		inFlight bool
+		cfg      Config
+		wantUsed bool
+	}{
+		"one of ours that is in flight":           {nil, false, true, Config{}, true},
+		"one of ours that is not begun":           {nil, false, false, Config{}, false},
+		"one that another node may have begun":    {nil, false, false, onNode("n1"), true},
+		"one of ours that is bound":               {[]func(*v1.PersistentVolumeClaim){bound}, false, false, Config{}, false},
+		"one of ours that is bound and in flight": {[]func(*v1.PersistentVolumeClaim){bound}, false, true, Config{}, true},
+		"another's without a volume":              {[]func(*v1.PersistentVolumeClaim){others}, false, false, Config{}, true},
+		"another's that is bound":                 {[]func(*v1.PersistentVolumeClaim){others, bound}, false, false, Config{}, false},
+		"one of another namespace":                {[]func(*v1.PersistentVolumeClaim){afar, others}, false, false, Config{}, true},
+		"one that names another of that name":     {[]func(*v1.PersistentVolumeClaim){elsewhere, others}, false, false, Config{}, false},
+		"nobody looks yet":                        {nil, true, false, Config{}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			process := w.make(c.cfg)
+			p := process.provisioner
+			p.awake.Store(!c.asleep)
+			w.must(process.log.TakeOver(t.Context()))
+			if c.inFlight {
+				w.must(process.log.Put(t.Context(), inflight.Entry{Volume: "pvc-u1", Requests: []Order{
+					{Source: &inflight.Source{Kind: "VolumeSnapshot", Namespace: "ns", Name: "snap", UID: "u-snap"}}}}))
+			}
+			claim := claimFrom("data", "snap", "")
+			claim.Annotations = map[string]string{annProvisioner: driverName}
+			for _, change := range c.claim {
+				change(claim)
+			}
+			p.claims.claimCache = oneClaim{claim}
+			called := false
+			unused, err := p.IfUnused(t.Context(), order.SourceRef{Kind: order.SourceSnapshot, Namespace: "ns", Name: "snap", UID: "u"}, func(context.Context) error {
+				called = true
+				return nil
+			})
+			if err != nil || unused == c.wantUsed || called != unused {
+				t.Errorf("unused %v, called %v, %v", unused, called, err)
+			}
+		})
+	}
+}
+
+// oneClaim is a cache of one claim.
+type oneClaim struct{ claim *v1.PersistentVolumeClaim }
+
+func (o oneClaim) Get(string) (*v1.PersistentVolumeClaim, bool) { return o.claim, true }
+func (o oneClaim) Each(visit func(*v1.PersistentVolumeClaim))   { visit(o.claim) }
+func (o oneClaim) Synced() bool                                 { return true }
+func (o oneClaim) Run(ctx context.Context)                      { <-ctx.Done() }

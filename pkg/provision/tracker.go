@@ -1,0 +1,201 @@
+package provision
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
+)
+
+// track is what this process remembers about one volume name. Whoever has taken it may read and change it.
+type track struct {
+	// entry is the open entry as this process wrote or read it, and record what was learned about it.
+	entry  inflight.Entry
+	record provisioning.Record
+	// made is the driver's answer, and pv the PersistentVolume that it gives.
+	made *csi.Volume
+	pv   *v1.PersistentVolume
+	// holds is the UID of the source that was protected.
+	holds types.UID
+	// stored is the PersistentVolume as the API server stored it.
+	stored *v1.PersistentVolume
+
+	turn chan struct{}
+}
+
+// close forgets all but the stored PersistentVolume, which the library asks for.
+func (t *track) close() {
+	t.entry, t.record, t.made, t.pv, t.holds = inflight.Entry{}, provisioning.Record{}, nil, nil, ""
+}
+
+// tracker has the tracks of all volume names that this process works on, and when each is tried again. It is safe
+// for concurrent use.
+type tracker struct {
+	mu    sync.Mutex
+	of    map[string]*track
+	again map[string]retry
+	// volumes are the names of the volumes of claims, where an open entry has another one than claims get now:
+	// the prefix of the names may have changed since.
+	volumes map[types.UID]string
+	// claims are the claims of these volumes.
+	claims map[string]types.UID
+	// ended are the claims without a volume for which an entry was closed.
+	ended map[types.UID]bool
+}
+
+// retry is when a name is tried again.
+type retry struct {
+	due time.Time
+	// count is how often in a row it failed.
+	count int
+	// early: the library asked before the time, and does not ask again by itself.
+	early bool
+}
+
+func newTracker() *tracker {
+	return &tracker{of: map[string]*track{}, again: map[string]retry{}, volumes: map[types.UID]string{}, claims: map[string]types.UID{}, ended: map[types.UID]bool{}}
+}
+
+// take waits for the name's turn: no two workers are at work on one name. giveBack ends it.
+func (t *tracker) take(ctx context.Context, name string) (_ *track, giveBack func(), err error) {
+	for {
+		one := t.get(name)
+		select {
+		case one.turn <- struct{}{}:
+		case <-ctx.Done():
+			return nil, nil, context.Cause(ctx)
+		}
+		if t.get(name) == one {
+			return one, func() { <-one.turn }, nil
+		}
+		<-one.turn // it was forgotten meanwhile
+	}
+}
+
+func (t *tracker) get(name string) *track {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.of[name] == nil {
+		t.of[name] = &track{turn: make(chan struct{}, 1)}
+	}
+	return t.of[name]
+}
+
+// forget ends what is remembered about a name. The caller has taken its track.
+func (t *tracker) forget(name string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.of, name)
+	delete(t.again, name)
+	delete(t.volumes, t.claims[name])
+	delete(t.claims, name)
+}
+
+// note notes whose volume an entry is.
+func (t *tracker) note(entry inflight.Entry) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.volumes[entry.Claim.UID], t.claims[entry.Volume] = entry.Volume, entry.Claim.UID
+}
+
+// volumeOf returns the name of the volume that an earlier process has begun for a claim.
+func (t *tracker) volumeOf(claim types.UID) (name string, found bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	name, found = t.volumes[claim]
+	return name, found
+}
+
+// closed notes that an entry of a claim was closed, until the claim is over.
+func (t *tracker) closed(claim types.UID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ended[claim] = true
+}
+
+// wasClosed tells whether an entry of a claim was closed.
+func (t *tracker) wasClosed(claim types.UID) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.ended[claim]
+}
+
+// over forgets a claim that gets no volume any more.
+func (t *tracker) over(claim types.UID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.ended, claim)
+}
+
+// claimOf returns whose volume it is, empty if that is not known.
+func (t *tracker) claimOf(name string) types.UID {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.claims[name]
+}
+
+// failed notes a failure and returns the delay until the name is tried again: first, doubled each time, at most most.
+func (t *tracker) failed(name string, now time.Time, first, most time.Duration) time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := t.again[name]
+	delay := min(first, most)
+	for range r.count {
+		if delay >= most/2 {
+			delay = most
+			break
+		}
+		delay *= 2
+	}
+	t.again[name] = retry{due: now.Add(delay), count: r.count + 1}
+	return delay
+}
+
+// hasFailed tells whether the last try of the name failed.
+func (t *tracker) hasFailed(name string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.again[name].count > 0
+}
+
+// due returns how long the name has to wait until its next try.
+func (t *tracker) due(name string, now time.Time) time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return max(0, t.again[name].due.Sub(now))
+}
+
+// askedEarly notes that the library asked before the time.
+func (t *tracker) askedEarly(name string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := t.again[name]
+	r.early = true
+	t.again[name] = r
+}
+
+// comesBack tells whether the library asked early, and returns it once.
+func (t *tracker) comesBack(name string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := t.again[name]
+	early := r.early
+	if early {
+		r.early = false
+		t.again[name] = r
+	}
+	return early
+}
+
+// freely lets the name be tried again at once.
+func (t *tracker) freely(name string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.again, name)
+}

@@ -1,0 +1,113 @@
+package reclaim
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+const (
+	// policySettles is how long an admission policy must have stood unchanged before a PV that is bound without the
+	// finalizer counts as missed: API servers learn of a policy within seconds, and clocks differ.
+	policySettles = time.Minute
+	// policyEvery is how often the policy is read at most while PVs are missed.
+	policyEvery = 10 * time.Second
+)
+
+// admissions are the PVs that became ones to be protected and were not protected in the same write, since the policy
+// was read last. It is safe for concurrent use.
+type admissions struct {
+	mu    sync.Mutex
+	count int
+	first PV
+	// since is when the first of them was seen.
+	since time.Time
+	// noted holds a token while there are any.
+	noted chan struct{}
+}
+
+func newAdmissions() *admissions { return &admissions{noted: make(chan struct{}, 1)} }
+
+func (a *admissions) note(pv PV, now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.count == 0 {
+		a.first, a.since = pv, now
+	}
+	a.count++
+	select {
+	case a.noted <- struct{}{}:
+	default:
+	}
+}
+
+// take returns them, and forgets them.
+func (a *admissions) take() (count int, first PV, since time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	count, a.count = a.count, 0
+	return count, a.first, a.since
+}
+
+// missedByPolicy tells whether a change made the PV one to be protected, and left it without a finalizer. before is nil
+// for a PV that is new. It is a pure function. A change of the status alone, which no policy is asked about, is none.
+func missedByPolicy(r Rules, before, now *PV) bool {
+	wanted := func(pv *PV) bool { return r.guards(*pv) && !pv.Terminating }
+	return wanted(now) && !r.protects(*now) && (before == nil || !wanted(before))
+}
+
+// noteMissed notes a PV that an admission policy, if there is one, has missed.
+func (o *observer) noteMissed(before, now *PV) {
+	if o.admissions == nil || !o.leading.Load() || !missedByPolicy(o.rules, before, now) {
+		return
+	}
+	if before == nil && !o.pvWatch.Synced() {
+		return // what the first list shows may be from before the policy
+	}
+	o.admissions.note(*now, o.clock.Now())
+}
+
+// watchAdmission finds out of PVs that were missed whether a policy should have protected them, until ctx ends. Nothing
+// is read while none are.
+func (r *Reclaimer) watchAdmission(ctx context.Context) {
+	for told := false; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.observer.admissions.noted:
+		}
+		wait := policyEvery
+		count, first, since := r.observer.admissions.take()
+		if missed, known := r.missed(ctx, since); !known {
+			wait = policySettles // none that begins now counts before
+		} else if missed {
+			r.metrics.missed.Add(float64(count))
+			klog.FromContext(ctx).Info("PVs were bound without the finalizer although an admission policy stands", "count", count, "PV", first.Name)
+			if !told {
+				r.reports.tell(ctx, first, ReasonAdmissionPolicyIneffective, fmt.Sprintf("%d PVs so far; csi_reclaimer_admission_policy_missed_total counts on.", count))
+			}
+			told = true
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.cfg.Clock.After(wait):
+		}
+	}
+}
+
+// missed tells whether a policy has stood for long enough when a PV was missed at that time. known is false where there
+// is none, or it could not be read.
+func (r *Reclaimer) missed(ctx context.Context, at time.Time) (missed, known bool) {
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	stands, known, err := r.cfg.AdmissionPolicy(ctx)
+	if err != nil {
+		klog.FromContext(ctx).V(2).Info("Whether an admission policy protects the driver's PVs could not be read", "err", err)
+		return false, false
+	}
+	return known && at.Sub(stands) >= policySettles, known
+}

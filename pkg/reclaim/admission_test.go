@@ -1,0 +1,165 @@
+package reclaim
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+)
+
+// bindable is a PV that its claim was just bound to, without a finalizer.
+func bindable() PV {
+	pv := released().PV
+	pv.Phase, pv.HasFinalizer, pv.HasCompanionFinalizer = PhaseBound, false, false
+	return pv
+}
+
+func TestWhichPVsAPolicyMissed(t *testing.T) {
+	with := func(change func(*PV)) *PV { pv := bindable(); change(&pv); return &pv }
+	same := func(*PV) {}
+	unclaimed := func(pv *PV) { pv.Claim.UID = "" }
+	owner := Rules{Driver: driver, Role: RoleOwner}
+	for sentence, c := range map[string]struct {
+		rules       Rules
+		before, now *PV
+		want        bool
+	}{
+		"it is bound":                          {owner, with(unclaimed), with(same), true},
+		"it is made bound":                     {owner, nil, with(same), true},
+		"its policy is turned to Delete":       {owner, with(func(pv *PV) { pv.Policy = PolicyRetain }), with(same), true},
+		"it is bound and protected":            {owner, with(unclaimed), with(func(pv *PV) { pv.HasFinalizer = true }), false},
+		"only its status changes":              {owner, with(func(pv *PV) { pv.Phase = PhasePending }), with(same), false},
+		"it is not bound":                      {owner, nil, with(unclaimed), false},
+		"it is bound with policy Retain":       {owner, with(unclaimed), with(func(pv *PV) { pv.Policy = PolicyRetain }), false},
+		"it is being deleted":                  {owner, with(unclaimed), with(func(pv *PV) { pv.Terminating = true }), false},
+		"beside a peer, with the peer's alone": {Rules{Driver: driver, Role: RoleCompanion}, nil, with(func(pv *PV) { pv.HasFinalizer = true }), true},
+		"nothing is protected":                 {Rules{Driver: driver, Role: RoleObserver}, nil, with(same), false},
+		"the finalizers are taken off":         {Rules{Driver: driver, Role: RoleOwner, Mode: ModeRollback}, nil, with(same), false},
+		"static PVs are ignored":               {Rules{Driver: driver, Role: RoleOwner, IgnoreStatic: true}, nil, with(func(pv *PV) { pv.ProvisionedBy = "" }), false},
+	} {
+		if got := missedByPolicy(c.rules, c.before, c.now); got != c.want {
+			t.Errorf("%s: %v, want %v", sentence, got, c.want)
+		}
+	}
+}
+
+// TestWhatThePolicyMissesIsNoted by the replica that leads, from the watch and not from the first list.
+func TestWhatThePolicyMissesIsNoted(t *testing.T) {
+	asked := Config{AdmissionPolicy: func(context.Context) (time.Time, bool, error) { return time.Time{}, false, nil }}
+	for sentence, c := range map[string]struct {
+		cfg   Config
+		leads bool
+		want  int
+	}{
+		"it leads":         {asked, true, 1},
+		"it waits to lead": {asked, false, 0},
+		"nobody asks":      {Config{}, true, 0},
+	} {
+		w, r := newWorldWith(t, c.cfg)
+		r.lead(c.leads)
+		pv := bindable()
+		pv.Claim.UID = ""
+		w.store(r, pv)
+		w.store(r, bindable()) // bound
+		got := 0
+		if r.observer.admissions != nil {
+			got, _, _ = r.observer.admissions.take()
+		}
+		if got != c.want {
+			t.Errorf("%s: %d, want %d", sentence, got, c.want)
+		}
+		other := bindable()
+		other.Name, other.UID = "first", "first"
+		if w.store(r, other); r.observer.admissions != nil {
+			if n, _, _ := r.observer.admissions.take(); n != 0 {
+				t.Errorf("%s: the first list counts", sentence)
+			}
+		}
+	}
+}
+
+// TestAPolicyThatIsIneffectiveIsReportedOnce, and what it misses is counted.
+func TestAPolicyThatIsIneffectiveIsReportedOnce(t *testing.T) {
+	registry, events := prometheus.NewRegistry(), record.NewFakeRecorder(10)
+	_, r := newWorldWith(t, Config{Events: events, Metrics: registry})
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex // a timer orders nothing for the race detector
+		var stands time.Time
+		var found bool
+		var failed error
+		reads := 0
+		// What waits belongs to the bubble, whose clock this is.
+		r.cfg.Clock, r.observer.admissions = clock.RealClock{}, newAdmissions()
+		r.cfg.AdmissionPolicy = func(context.Context) (time.Time, bool, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			reads++
+			return stands, found, failed
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { defer close(ended); r.watchAdmission(ctx) }()
+		step := func(sentence string, missed int, wait time.Duration, wantReads int, wantCount float64) {
+			t.Helper()
+			for range missed {
+				r.observer.admissions.note(bindable(), time.Now())
+			}
+			time.Sleep(wait)
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			if count := valueOf(t, registry, "csi_reclaimer_admission_policy_missed_total"); reads != wantReads || count != wantCount {
+				t.Errorf("%s: read %d times and counted %v, want %d and %v", sentence, reads, count, wantReads, wantCount)
+			}
+		}
+		step("none is missed", 0, time.Hour, 0, 0)
+		step("there is no policy", 1, 0, 1, 0)
+		step("nor a moment later", 3, policySettles-time.Second, 1, 0)
+		set := func(at time.Time, is bool, err error) {
+			mu.Lock()
+			defer mu.Unlock()
+			stands, found, failed = at, is, err
+		}
+		set(time.Time{}, false, errors.New("may not be read"))
+		step("it may not be read", 0, 2*time.Second, 2, 0)
+		set(time.Now(), true, nil)
+		step("it may be read a minute later", 0, policySettles, 2, 0)
+		set(time.Now().Add(-policySettles+time.Second), true, nil)
+		step("it is too young", 1, 0, 3, 0)
+		time.Sleep(time.Minute)
+		step("it has stood for long enough", 1, 0, 4, 1)
+		step("many are missed at once", 100, policyEvery-time.Second, 4, 1)
+		step("they are counted together", 0, 2*time.Second, 5, 101)
+		if len(events.Events) != 1 {
+			t.Fatalf("%d Events", len(events.Events))
+		}
+		if told := <-events.Events; !strings.Contains(told, string(ReasonAdmissionPolicyIneffective)) || !strings.Contains(told, "1 PVs so far") {
+			t.Errorf("told %q", told)
+		}
+		cancel()
+		<-ended
+	})
+}
+
+// valueOf returns the value of a counter without labels of its own.
+func valueOf(t *testing.T, from prometheus.Gatherer, name string) float64 {
+	t.Helper()
+	families, err := from.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		if family.GetName() == name {
+			return family.GetMetric()[0].GetCounter().GetValue()
+		}
+	}
+	t.Fatalf("no metric %s", name)
+	return 0
+}

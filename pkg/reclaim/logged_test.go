@@ -1,0 +1,54 @@
+package reclaim
+
+import "testing"
+
+// TestNothingIsGivenUpWhileItIsInFlight: whatever is decided without a log, with one that has an entry, or was not read,
+// the PV keeps its volume and its finalizers; with one that has none, the same is decided.
+func TestNothingIsGivenUpWhileItIsInFlight(t *testing.T) {
+	given := map[Action]int{}
+	check := func(s Snapshot) {
+		want := Decide(s, now())
+		s.Rules.Logged = true
+		for state, reason := range map[LogState]Reason{LogUnknown: ReasonLogNotRead, LogOpen: ReasonInFlight} {
+			s.Log = state
+			switch got := Decide(s, now()); {
+			case want.Action.gives() && (got.Action != Wait || got.Reason != reason || got.Over):
+				t.Fatalf("log %d: %+v, without a log %+v", state, got, want)
+			case !want.Action.gives() && got != want:
+				t.Fatalf("log %d: %+v, without a log %+v", state, got, want)
+			}
+		}
+		s.Log = LogSettled
+		if got := Decide(s, now()); got != want {
+			t.Fatalf("settled: %+v, without a log %+v", got, want)
+		}
+		if want.Action.gives() {
+			given[want.Action]++
+		}
+	}
+	for _, role := range []Role{RoleOwner, RoleCompanion, RoleObserver} {
+		everyRules(role, func(r Rules) {
+			if r.IgnoreStatic || r.Scope == ScopeBoundAny {
+				return // they say which PVs are looked at
+			}
+			for _, terminating := range []bool{false, true} {
+				everyPV(driver, terminating, func(pv PV) {
+					everyPast(pv, func(end End, history History, done Done) {
+						s := proven()
+						s.Rules, s.PV, s.End, s.History, s.Done = r, pv, end, history, done
+						check(s)
+					})
+				})
+			}
+		})
+	}
+	for _, action := range []Action{DropFinalizer, DeletePV, ReleasePV} {
+		if given[action] == 0 {
+			t.Errorf("%v was never decided", action)
+		}
+	}
+	everyProof(proven(), check)
+	if given[DeleteVolume] == 0 {
+		t.Error("no volume was deleted")
+	}
+}
