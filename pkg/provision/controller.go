@@ -319,10 +319,10 @@ func (p *Provisioner) flush(ctx context.Context) {
 func (p *Provisioner) takeOver(ctx context.Context) (stopped bool, err error) {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
-	taken := make(chan error, 1)
-	go func() { taken <- p.log.TakeOver(ctx) }()
+	taken := make(chan struct{})
+	go func() { defer close(taken); err = p.log.TakeOver(ctx) }()
 	select {
-	case err = <-taken:
+	case <-taken:
 	case <-p.stop:
 		end()
 		<-taken
