@@ -50,10 +50,15 @@ func run(m *testing.M) int {
 			return 1
 		}
 	}
+	// A claim that is seen before its PV waits for the next round, 15 seconds by default.
+	managerArgs := []string{"--pvclaimbinder-sync-period=2s"}
+	if version == controlplane.V1_30 {
+		// On by default from 1.31, without a gate from 1.36.
+		managerArgs = append(managerArgs, "--feature-gates=CSIMigrationPortworx=true")
+	}
 	cluster, err = controlplane.Start(ctx, version, controlplane.Options{
 		AuditLog: true, Scheduler: true, ControllerManagerQPS: 5000, Progress: os.Stderr,
-		// A claim that is seen before its PV waits for the next round, 15 seconds by default.
-		ControllerManagerArgs: []string{"--pvclaimbinder-sync-period=2s"},
+		ControllerManagerArgs: managerArgs,
 	})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
