@@ -66,7 +66,7 @@ test-controlplane: controlplane ## Test the testbed, and what is in deploy/ and 
 
 test-apiserver: controlplane ## Test what talks to the API server against real ones
 	@failed=0; set -x; \
-	$(GO) test -race -timeout $(TIMEOUT) -tags controlplane ./pkg/internal/kube ./pkg/provision/snapshots ./pkg/intree ./pkg/protect ./pkg/admit || failed=1; \
+	$(GO) test -race -timeout $(TIMEOUT) -tags controlplane ./pkg/internal/kube ./pkg/provision/snapshot ./pkg/intree ./pkg/inuse ./pkg/admission || failed=1; \
 	$(GO) test -race -timeout $(TIMEOUT) -tags controlplane -run TheExamples ./pkg/reclaim || failed=1; \
 	$(GO) test -race -timeout $(TIMEOUT) -tags controlplane -run AgainstARealAPIServer ./pkg/provision ./pkg/provision/inflight || failed=1; \
 	exit $$failed
@@ -108,7 +108,7 @@ fuzz: ## Fuzz what reads untrusted input, FUZZTIME (30s) for each target
 
 lint: $(LINT) ## Check formatting, vet, staticcheck and more
 	$(LINT) run --build-tags controlplane,model ./...
-	$(LINT) run ./pkg/protect # what is left out with the tags
+	$(LINT) run ./pkg/inuse # what is left out with the tags
 	$(GO) mod tidy -diff
 
 # The linter is compiled once for each change of its pinned version.

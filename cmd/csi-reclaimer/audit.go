@@ -10,8 +10,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/audit"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/leaks"
 )
 
 // auditPath is where the report is served.
@@ -24,7 +24,7 @@ type auditOptions struct {
 	grace     time.Duration
 	pageSize  int
 	// board shows the report from before there is any.
-	board audit.Board
+	board leaks.Board
 }
 
 func (a *auditOptions) flags(fs *pflag.FlagSet) {
@@ -61,7 +61,7 @@ func (o *options) validateAudit() []error {
 }
 
 // auditConfig is what the command line says to the library.
-func (o *options) auditConfig(driver string) audit.Config {
+func (o *options) auditConfig(driver string) leaks.Config {
 	none := func(zero bool, otherwise int64) int64 { // to the library, 0 is its default
 		if zero {
 			return -1
@@ -69,7 +69,7 @@ func (o *options) auditConfig(driver string) audit.Config {
 		return otherwise
 	}
 	a := &o.audit
-	return audit.Config{
+	return leaks.Config{
 		Interval: a.interval, Sightings: a.sightings,
 		Grace: time.Duration(none(a.grace == 0, int64(a.grace))), PageSize: int(none(a.pageSize == 0, int64(a.pageSize))),
 		On: types.NamespacedName{Namespace: o.leader.Namespace(), Name: o.node.lease(leaseName(driver, parseRole(o.role)))},
@@ -78,15 +78,15 @@ func (o *options) auditConfig(driver string) audit.Config {
 
 // newAuditor returns what looks for leaks, nil where that is not to be done, or the driver cannot list its
 // volumes. Of shared, Volumes, Events and Metrics count.
-func newAuditor(ctx context.Context, o *options, config *rest.Config, driver *csidriver.Driver, shared audit.Config) (*audit.Auditor, error) {
+func newAuditor(ctx context.Context, o *options, config *rest.Config, driver *csidriver.Driver, shared leaks.Config) (*leaks.Auditor, error) {
 	if !o.audits() {
 		return nil, nil //nolint:nilnil // nothing that audits is an answer of its own here
 	}
 	if !driver.ListsVolumes() {
 		lacking := fmt.Sprintf("driver %s does not advertise LIST_VOLUMES", driver.Name())
 		klog.FromContext(ctx).Info("Preflight: "+lacking+": no audit is made, whatever --audit-interval says", "driver", driver.Name())
-		o.audit.board.Show(func() audit.Report {
-			return audit.Report{Driver: driver.Name(), Off: lacking, Volumes: []audit.Found{}}
+		o.audit.board.Show(func() leaks.Report {
+			return leaks.Report{Driver: driver.Name(), Off: lacking, Volumes: []leaks.Found{}}
 		})
 		return nil, nil //nolint:nilnil // as above
 	}
@@ -95,7 +95,7 @@ func newAuditor(ctx context.Context, o *options, config *rest.Config, driver *cs
 	if !o.dryRun { // Events are writes
 		settings.Events = shared.Events
 	}
-	auditor, err := audit.New(config, driver.Name(), driver, settings)
+	auditor, err := leaks.New(config, driver.Name(), driver, settings)
 	if err != nil {
 		return nil, err
 	}

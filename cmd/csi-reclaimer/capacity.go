@@ -9,12 +9,12 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/capacity"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/places"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/nodes"
 )
 
 // newCapacity returns what keeps the capacity objects, nil where that is not to be done, or the driver
 // cannot tell what it has left. That is no reason not to go on with volumes.
-func newCapacity(ctx context.Context, o *options, config *rest.Config, driver *csidriver.Driver, where *places.Places, metrics prometheus.Registerer) (*capacity.Controller, error) {
+func newCapacity(ctx context.Context, o *options, config *rest.Config, driver *csidriver.Driver, where *nodes.Places, metrics prometheus.Registerer) (*capacity.Controller, error) {
 	switch {
 	case !o.publishes():
 		return nil, nil //nolint:nilnil // nothing that publishes is an answer of its own here

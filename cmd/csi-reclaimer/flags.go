@@ -11,11 +11,12 @@ import (
 	"k8s.io/component-base/featuregate"
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/cluster"
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/health"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/leader"
-	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/serve"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/tracing"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // options is what the command line says.
@@ -27,7 +28,7 @@ type options struct {
 
 	provision     optionalBool
 	quiet         time.Duration
-	volumes       order.Settings
+	volumes       request.Settings
 	immediate     bool
 	preventMode   bool
 	cloneWorkers  int
@@ -54,7 +55,7 @@ type options struct {
 	retryMax       time.Duration
 
 	leader leader.Options
-	http   serve.Options
+	http   health.Options
 	traces tracing.Options
 	grace  time.Duration
 }
@@ -97,7 +98,7 @@ func (o *options) Flags() cliflag.NamedFlagSets {
 	o.capacity.flags(groups.FlagSet("Capacity"))
 	o.audit.flags(groups.FlagSet("Audit"))
 	fs = groups.FlagSet("Reclaiming")
-	fs.StringVar(&o.role, "role", reclaim.RoleOwner.String(),
+	fs.StringVar(&o.role, "role", volume.RoleOwner.String(),
 		"What else works on this driver's PVs. owner: nobody; volumes are made for claims (--provision), and deleted in any order of deletion. "+
 			"companion: an external-provisioner without KEP-2644 (4.x and older, or HonorPVReclaimPolicy off) deletes the volumes of PVs whose claim was deleted first, csi-reclaimer the others. "+
 			"observer: an external-provisioner that honours the policy (5.0 and newer); csi-reclaimer writes no finalizer and reports what leaks nevertheless.")
@@ -179,13 +180,13 @@ func (b *optionalBool) Set(text string) error {
 func (b *optionalBool) Type() string { return "bool" }
 
 // parseRole returns the role of that name, RoleUnknown if there is none.
-func parseRole(name string) reclaim.Role {
-	for _, role := range []reclaim.Role{reclaim.RoleOwner, reclaim.RoleCompanion, reclaim.RoleObserver} {
+func parseRole(name string) volume.Role {
+	for _, role := range []volume.Role{volume.RoleOwner, volume.RoleCompanion, volume.RoleObserver} {
 		if name == role.String() {
 			return role
 		}
 	}
-	return reclaim.RoleUnknown
+	return volume.RoleUnknown
 }
 
 // reclaimConfig is what the command line says to the library.
@@ -220,8 +221,8 @@ func (o *options) reclaimConfig(driver string) reclaim.Config {
 
 // leaseName is the Lease that replicas compete for. An owner takes the stock provisioner's,
 // so that one waits for the other; the other roles are for working beside it.
-func leaseName(driver string, role reclaim.Role) string {
-	if role == reclaim.RoleOwner {
+func leaseName(driver string, role volume.Role) string {
+	if role == volume.RoleOwner {
 		return leader.LeaseName(driver)
 	}
 	return leader.LeaseName(driver) + "-reclaimer"
@@ -236,11 +237,11 @@ func (o *options) Validate() error {
 		}
 	}
 	role := parseRole(o.role)
-	add(role == reclaim.RoleUnknown, "--role=%s: must be owner, companion or observer", o.role)
+	add(role == volume.RoleUnknown, "--role=%s: must be owner, companion or observer", o.role)
 	add(o.scope != scopeBoundDelete && o.scope != scopeBoundAny, "--finalizer-scope=%s: must be %s or %s", o.scope, scopeBoundDelete, scopeBoundAny)
 	add(o.staticPVs != staticHonor && o.staticPVs != staticIgnore, "--static-pvs=%s: must be %s or %s", o.staticPVs, staticHonor, staticIgnore)
-	add(role == reclaim.RoleObserver && !o.honor, "--honor-reclaim-policy=false: role observer puts no finalizer on, so there is nothing to roll back")
-	add(role == reclaim.RoleObserver && o.releaseFinalizers, "--release-finalizers: role observer puts no finalizer on; name the role that did")
+	add(role == volume.RoleObserver && !o.honor, "--honor-reclaim-policy=false: role observer puts no finalizer on, so there is nothing to roll back")
+	add(role == volume.RoleObserver && o.releaseFinalizers, "--release-finalizers: role observer puts no finalizer on; name the role that did")
 	add(o.releaseFinalizers && o.dryRun, "--release-finalizers: a dry run takes nothing off")
 	add(o.brakeDeletions < 0, "--brake-deletions=%d: must not be negative", o.brakeDeletions)
 	add(o.brakeWindow <= 0, "--brake-window=%v: must be positive", o.brakeWindow)

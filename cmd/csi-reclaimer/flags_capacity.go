@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/capacity"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // capacityOptions is what the command line says about CSIStorageCapacity objects, and the environment
@@ -51,7 +51,7 @@ func (o *options) publishes() bool {
 }
 
 // validateCapacity returns every setting of capacity objects that is wrong.
-func (o *options) validateCapacity(role reclaim.Role) []error {
+func (o *options) validateCapacity(role volume.Role) []error {
 	c := o.capacity
 	if !c.enabled {
 		return nil
@@ -62,7 +62,7 @@ func (o *options) validateCapacity(role reclaim.Role) []error {
 			wrong = append(wrong, fmt.Errorf(format, args...))
 		}
 	}
-	add(role != reclaim.RoleOwner, "--enable-capacity: in role %s the provisioner beside publishes the capacity; only role owner does", o.role)
+	add(role != volume.RoleOwner, "--enable-capacity: in role %s the provisioner beside publishes the capacity; only role owner does", o.role)
 	add(c.poll <= 0, "--capacity-poll-interval=%v: must be positive", c.poll)
 	add(c.threads < 1, "--capacity-threads=%d: must be at least 1", c.threads)
 	add(c.ownerLevel < -1, "--capacity-ownerref-level=%d: must be -1 (no owner) or more", c.ownerLevel)

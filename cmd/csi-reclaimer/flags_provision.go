@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // provisioningFlags are those of the stock external-provisioner, with its names and defaults, and
@@ -39,7 +39,7 @@ func (o *options) provisioningFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.cloneWorkers, "cloning-protection-threads", 1,
 		"How many claims that were cloned, and VolumeSnapshots that were restored, are let go at once.")
 	fs.DurationVar(&o.sweepInterval, "snapshot-orphan-sweep-interval", 5*time.Minute,
-		"How often to look for VolumeSnapshots of the driver that have the finalizer "+order.SnapshotFinalizer+" and from which no volume is being restored, and remove it. An external-provisioner leaves such, or a crash; they cannot be deleted otherwise. In role owner, also with --provision=false. 0: never.")
+		"How often to look for VolumeSnapshots of the driver that have the finalizer "+request.SnapshotFinalizer+" and from which no volume is being restored, and remove it. An external-provisioner leaves such, or a crash; they cannot be deleted otherwise. In role owner, also with --provision=false. 0: never.")
 	o.node.flags(fs)
 }
 
@@ -48,18 +48,18 @@ func (o *options) provisions() bool {
 	if o.provision.value != nil && !*o.provision.value {
 		return false
 	}
-	return parseRole(o.role) == reclaim.RoleOwner && !o.dryRun && !o.releaseFinalizers
+	return parseRole(o.role) == volume.RoleOwner && !o.dryRun && !o.releaseFinalizers
 }
 
 // sweeps tells whether VolumeSnapshots are looked for whose finalizer was left behind.
 func (o *options) sweeps() bool {
-	return o.sweepInterval > 0 && parseRole(o.role) == reclaim.RoleOwner && !o.dryRun && !o.releaseFinalizers
+	return o.sweepInterval > 0 && parseRole(o.role) == volume.RoleOwner && !o.dryRun && !o.releaseFinalizers
 }
 
 // validateProvisioning returns every setting of provisioning that is wrong.
-func (o *options) validateProvisioning(role reclaim.Role) []error {
+func (o *options) validateProvisioning(role volume.Role) []error {
 	var wrong []error
-	if o.provision.value != nil && *o.provision.value && role != reclaim.RoleOwner {
+	if o.provision.value != nil && *o.provision.value && role != volume.RoleOwner {
 		wrong = append(wrong, fmt.Errorf("--provision: in role %s another provisioner makes the volumes; only role owner provisions", o.role))
 	}
 	if err := o.node.validate(o.gates.Enabled(topologyGate)); err != nil {
@@ -81,7 +81,7 @@ func (o *options) validateProvisioning(role reclaim.Role) []error {
 }
 
 // provisionConfig is what the command line says to the library.
-func (o *options) provisionConfig(node *reclaim.Node) provision.Config {
+func (o *options) provisionConfig(node *volume.Node) provision.Config {
 	return provision.Config{
 		Quiet: o.quietPeriod(), FinishOnly: !o.provisions(), Workers: o.workers, CloneWorkers: o.cloneWorkers,
 		RetryStart: o.retryStart, RetryMax: o.retryMax, Local: o.node.local(node),
@@ -103,7 +103,7 @@ func (o *options) quietPeriod() time.Duration {
 }
 
 // composerConfig is what volumes are to be like.
-func (o *options) composerConfig(identity string, node *reclaim.Node) provision.ComposerConfig {
+func (o *options) composerConfig(identity string, node *volume.Node) provision.ComposerConfig {
 	c := provision.ComposerConfig{Settings: o.volumes, IgnoreTopology: !o.gates.Enabled(topologyGate), Node: node}
 	c.Settings.SkipImmediateTopology = !o.immediate
 	c.Settings.AllowModeConversion = !o.preventMode

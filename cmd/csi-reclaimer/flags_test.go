@@ -8,11 +8,12 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/app"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/flagdocs"
-	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/program"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 func TestTheFlagReferenceIsCurrent(t *testing.T) {
@@ -20,7 +21,7 @@ func TestTheFlagReferenceIsCurrent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	flagdocs.Check(t, "csi-reclaimer", program.Flags(o))
+	flagdocs.Check(t, "csi-reclaimer", app.Flags(o))
 }
 
 // parse reads a command line.
@@ -48,10 +49,10 @@ func TestWhatTheFlagsMean(t *testing.T) {
 		check func(reclaim.Config) bool
 	}{
 		"nothing: an owner that honours the policy": {nil, func(c reclaim.Config) bool {
-			return c.Role == reclaim.RoleOwner && c.Mode == reclaim.ModeHonor && c.Scope == reclaim.ScopeBoundDelete &&
+			return c.Role == volume.RoleOwner && c.Mode == reclaim.ModeHonor && c.Scope == reclaim.ScopeBoundDelete &&
 				!c.IgnoreStatic && c.ReclaimUnprotected == nil && !c.DryRun && c.Brake.Deletions == 0 && !c.NotFoundIsDeleted
 		}},
-		"a role":                     {[]string{"--role=companion"}, func(c reclaim.Config) bool { return c.Role == reclaim.RoleCompanion }},
+		"a role":                     {[]string{"--role=companion"}, func(c reclaim.Config) bool { return c.Role == volume.RoleCompanion }},
 		"the way back":               {[]string{"--honor-reclaim-policy=false"}, func(c reclaim.Config) bool { return c.Mode == reclaim.ModeRollback }},
 		"the stock gate off":         {[]string{"--feature-gates=HonorPVReclaimPolicy=false"}, func(c reclaim.Config) bool { return c.Mode == reclaim.ModeRollback }},
 		"the way out":                {[]string{"--release-finalizers=true"}, func(c reclaim.Config) bool { return c.Mode == reclaim.ModeRelease }},
@@ -154,7 +155,7 @@ func FuzzLeaseName(f *testing.F) {
 		if csidriver.CheckName(driver) != nil {
 			return
 		}
-		for _, role := range []reclaim.Role{reclaim.RoleOwner, reclaim.RoleCompanion, reclaim.RoleObserver} {
+		for _, role := range []volume.Role{volume.RoleOwner, volume.RoleCompanion, volume.RoleObserver} {
 			if problems := validation.IsDNS1123Subdomain(leaseName(driver, role)); len(problems) > 0 {
 				t.Errorf("the Lease %q of driver %q: %v", leaseName(driver, role), driver, problems)
 			}

@@ -12,8 +12,10 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // inFlightLog is the log of the driver's provisioner. A process that only finishes what others left does without where
@@ -39,7 +41,7 @@ func newInFlightLog(o *options, config *rest.Config, driver string, lease reclai
 		return nil, fmt.Errorf("make a client for the in-flight log: %w", err)
 	}
 	log, err := inflight.New(inflight.Config{
-		Leases: client.CoordinationV1(), Namespace: o.leader.Namespace(), Name: o.node.lease(leaseName(driver, reclaim.RoleOwner) + "-in-flight"),
+		Leases: client.CoordinationV1(), Namespace: o.leader.Namespace(), Name: o.node.lease(leaseName(driver, volume.RoleOwner) + "-in-flight"),
 		Driver: driver, Identity: o.leader.Settings.Identity, CreateMissing: o.provisions(), Lease: lease,
 	})
 	if err != nil {
@@ -52,7 +54,7 @@ func newInFlightLog(o *options, config *rest.Config, driver string, lease reclai
 // another node's PV has that.
 type settledPVs struct {
 	*inFlightLog
-	node *reclaim.Node // nil for all nodes
+	node *volume.Node // nil for all nodes
 }
 
 // Follow has settled called with each name that the PV of a settled volume can have.
@@ -91,16 +93,16 @@ func (l *inFlightLog) TakeOver(ctx context.Context) error {
 }
 
 // Missing returns those of the rights on Leases that a process which provisions is not granted.
-func (l *inFlightLog) Missing(ctx context.Context) ([]reclaim.Right, error) {
+func (l *inFlightLog) MissingPermissions(ctx context.Context) ([]access.Permission, error) {
 	if l.finishOnly {
 		return nil, nil
 	}
-	var rights []reclaim.Right
+	var rights []access.Permission
 	for _, verb := range []string{"get", "create", "update"} {
-		rights = append(rights, reclaim.Right{Group: "coordination.k8s.io", Resource: "leases", Verb: verb, Namespace: l.namespace,
+		rights = append(rights, access.Permission{Group: "coordination.k8s.io", Resource: "leases", Verb: verb, Namespace: l.namespace,
 			Without: "no claim gets a volume, and no volume is deleted, for nobody can tell which are in flight", Unsafe: true})
 	}
-	return reclaim.Missing(ctx, l.authorization, rights)
+	return access.Missing(ctx, l.authorization, rights)
 }
 
 // Run writes the log.

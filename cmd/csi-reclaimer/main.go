@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/program"
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/app"
 )
 
 const name = "csi-reclaimer"
@@ -50,7 +50,7 @@ func runMain() int {
 		fmt.Fprintf(os.Stderr, "%s: set up the flags: %v\n", name, err)
 		return 1
 	}
-	return program.Main(&cobra.Command{
+	return app.Main(&cobra.Command{
 		Use:     name + " [flags]",
 		Short:   "Deletes CSI volumes when, and only when, their reclaim policy says so",
 		Long:    long,

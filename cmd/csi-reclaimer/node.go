@@ -14,8 +14,8 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/places"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/nodes"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // nodeVariable names the node that the pod runs on, as for the stock external-provisioner.
@@ -59,7 +59,7 @@ func (o *nodeOptions) validate(topology bool) error {
 }
 
 // node returns the node whose volumes alone are looked after, nil for the whole cluster.
-func (o *nodeOptions) node(ctx context.Context, driver *csidriver.Driver) (*reclaim.Node, error) {
+func (o *nodeOptions) node(ctx context.Context, driver *csidriver.Driver) (*volume.Node, error) {
 	if !o.on {
 		return nil, nil //nolint:nilnil // the whole cluster is an answer of its own here
 	}
@@ -68,19 +68,19 @@ func (o *nodeOptions) node(ctx context.Context, driver *csidriver.Driver) (*recl
 		return nil, fmt.Errorf("--node-deployment: %w", err)
 	}
 	klog.FromContext(ctx).Info("Looking after the volumes of one node", "node", o.name, "segments", segments)
-	return &reclaim.Node{Name: o.name, Segments: segments}, nil
+	return &volume.Node{Name: o.name, Segments: segments}, nil
 }
 
 // placesOf returns where the driver's nodes are, or the one node.
-func placesOf(config *rest.Config, driver string, node *reclaim.Node) (*places.Places, error) {
+func placesOf(config *rest.Config, driver string, node *volume.Node) (*nodes.Places, error) {
 	if node == nil {
-		return places.New(config, driver)
+		return nodes.New(config, driver)
 	}
-	return places.At(node.Name, node.Segments), nil
+	return nodes.At(node.Name, node.Segments), nil
 }
 
 // local has volumes made on a node alone, nil on none.
-func (o *nodeOptions) local(node *reclaim.Node) *provision.Local {
+func (o *nodeOptions) local(node *volume.Node) *provision.Local {
 	if node == nil {
 		return nil
 	}

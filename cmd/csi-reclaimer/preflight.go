@@ -11,14 +11,14 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
-	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/preflight"
-	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/serve"
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/health"
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/permissions"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver"
 )
 
 // waitForDeletion returns once the driver can delete volumes. A finalizer on PVs whose
 // volumes cannot be deleted would keep them for ever, so nothing is begun before.
-func waitForDeletion(ctx context.Context, o *options, driver *csidriver.Driver, state *serve.State) error {
+func waitForDeletion(ctx context.Context, o *options, driver *csidriver.Driver, state *health.State) error {
 	if o.releaseFinalizers {
 		return nil
 	}
@@ -27,14 +27,14 @@ func waitForDeletion(ctx context.Context, o *options, driver *csidriver.Driver, 
 		if !said {
 			lacking := fmt.Sprintf("driver %q does not advertise CREATE_DELETE_VOLUME: no volume can be deleted, so no PV is protected either. "+
 				"If the driver never will, remove csi-reclaimer from the pod", driver.Name())
-			klog.FromContext(ctx).Info("Preflight: "+lacking, "lookingAgainEvery", preflight.LookAgain)
+			klog.FromContext(ctx).Info("Preflight: "+lacking, "lookingAgainEvery", permissions.LookAgain)
 			state.Lack(lacking)
 			said = true
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(preflight.LookAgain):
+		case <-time.After(permissions.LookAgain):
 		}
 		if err := driver.Refresh(ctx); err != nil {
 			return err
@@ -54,7 +54,7 @@ func neverAttached(ctx context.Context, config *rest.Config, driver *csidriver.D
 	if err != nil {
 		return false, fmt.Errorf("make a client for CSIDrivers: %w", err)
 	}
-	bound, cancel := context.WithTimeout(ctx, preflight.LookAgain)
+	bound, cancel := context.WithTimeout(ctx, permissions.LookAgain)
 	defer cancel()
 	o, err := client.CSIDrivers().Get(bound, driver.Name(), metav1.GetOptions{})
 	switch {

@@ -17,23 +17,23 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/grants"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/places"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/snapshots"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/nodes"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/snapshot"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // newProvisioner returns what makes the volumes of claims, nil where that is not to be done. Of
 // shared, Log, Lease, Volumes, Changed, Events and Metrics count; node is nil for all nodes. It is called before anything that uses
 // client-go's scheme runs: see provision.New.
-func newProvisioner(ctx context.Context, o *options, config *rest.Config, driver *csidriver.Driver, node *reclaim.Node, where *places.Places, shared provision.Config) (*provision.Provisioner, error) {
+func newProvisioner(ctx context.Context, o *options, config *rest.Config, driver *csidriver.Driver, node *volume.Node, where *nodes.Places, shared provision.Config) (*provision.Provisioner, error) {
 	if o.dryRun {
 		return nil, nil //nolint:nilnil // nothing that provisions is an answer of its own here
 	}
 	if !o.provisions() {
 		klog.FromContext(ctx).Info("Not provisioning; what is in flight is finished", "role", o.role)
 	}
-	volumeSnapshots, err := snapshots.New(config)
+	volumeSnapshots, err := snapshot.New(config)
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +55,7 @@ func newProvisioner(ctx context.Context, o *options, config *rest.Config, driver
 	settings.Snapshots = volumeSnapshots
 	settings.Volumes, settings.Changed, settings.Events, settings.Metrics = shared.Volumes, shared.Changed, shared.Events, shared.Metrics
 	settings.Log, settings.Lease = shared.Log, shared.Lease
-	if plugin := order.InTreePlugin(driver.Name()); plugin != "" {
+	if plugin := request.InTreePlugin(driver.Name()); plugin != "" {
 		settings.AlsoKnownAs = []string{plugin}
 	}
 	return provision.New(config, driver.Name(), driver, composer, settings)
@@ -67,7 +67,7 @@ func newSweeper(o *options, config *rest.Config, driver *csidriver.Driver, provi
 	if !o.sweeps() || !driver.Has(csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT) {
 		return nil, nil //nolint:nilnil // nothing that sweeps is an answer of its own here
 	}
-	volumeSnapshots, err := snapshots.New(config)
+	volumeSnapshots, err := snapshot.New(config)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +82,7 @@ func newSweeper(o *options, config *rest.Config, driver *csidriver.Driver, provi
 // that is not granted, or snapshots are not installed, it says so, and it is no error: then nothing of this
 // program's has such a finalizer.
 func releaseSources(ctx context.Context, config *rest.Config, driver string, stdout io.Writer) error {
-	volumeSnapshots, err := snapshots.New(config)
+	volumeSnapshots, err := snapshot.New(config)
 	if err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func releaseSources(ctx context.Context, config *rest.Config, driver string, std
 			text = fmt.Sprintf("%d %s were released\n", done.n, done.what)
 		}
 		switch {
-		case errors.Is(done.err, snapshots.ErrNotInstalled):
+		case errors.Is(done.err, snapshot.ErrNotInstalled):
 		case done.n == 0 && apierrors.IsForbidden(done.err):
 			text = fmt.Sprintf("%s are left as they are: %v\n", done.what, done.err)
 		default:
@@ -129,7 +129,7 @@ func sayAttributesClasses(ctx context.Context, composer *provision.Composer) {
 
 // identity is noted in the attributes of each volume, in the form in which the stock provisioner
 // notes it.
-func identity(driver string, node *reclaim.Node) string {
+func identity(driver string, node *volume.Node) string {
 	id := fmt.Sprintf("%d-%d-%s", time.Now().UnixMilli(), rand.IntN(10000), driver)
 	if node != nil {
 		id += "-" + node.Name

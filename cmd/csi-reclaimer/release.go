@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/admit"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
@@ -48,14 +48,14 @@ func (r releasing) Run(ctx context.Context) error {
 // release itself shows whether finalizers come back.
 func unlist(ctx context.Context, config *rest.Config, driver string, stdout io.Writer) error {
 	drivers := []string{driver}
-	done, err := admit.Unlist(ctx, config, drivers)
+	done, err := admission.Unlist(ctx, config, drivers)
 	for _, from := range done.From {
 		if _, err := fmt.Fprintf(stdout, "%s was removed from %s\n", driver, from); err != nil {
 			return err
 		}
 	}
 	switch {
-	case errors.Is(err, admit.ErrStillListed):
+	case errors.Is(err, admission.ErrStillListed):
 		return fmt.Errorf("%w; remove it by kubectl reclaim release --driver=%s, or volume-guard --release-finalizers --release-drivers=%s", err, driver, driver)
 	case apierrors.IsForbidden(err):
 		klog.FromContext(ctx).V(2).Info("Whether an admission policy lists the driver may not be read", "err", err)
@@ -65,7 +65,7 @@ func unlist(ctx context.Context, config *rest.Config, driver string, stdout io.W
 	case len(done.From) == 0:
 		return nil
 	}
-	return admit.AwaitUnlisted(ctx, config, drivers)
+	return admission.AwaitUnlisted(ctx, config, drivers)
 }
 
 // Drain settings: how long a settled log is waited for beyond the quiet period, how often it is looked at, and how often

@@ -8,7 +8,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"k8s.io/component-base/metrics"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
 
 // rpcMetrics measures the calls of the driver (csi_sidecar_operations_seconds). Only the driver's name tells whether they
@@ -32,7 +32,7 @@ func (m *rpcMetrics) current() csimetrics.CSIMetricsManager { return *m.now.Load
 
 // SetDriverName says whose calls they are.
 func (m *rpcMetrics) SetDriverName(name string) {
-	if order.InTreePlugin(name) != "" {
+	if request.InTreePlugin(name) != "" {
 		labelled := csimetrics.NewCSIMetricsManagerWithOptions(name, csimetrics.WithProcessStartTime(false), csimetrics.WithMigration())
 		m.now.Store(&labelled)
 		return

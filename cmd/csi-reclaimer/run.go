@@ -13,16 +13,18 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/app"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/cluster"
-	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/preflight"
-	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/program"
-	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/serve"
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/health"
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/permissions"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/work"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/admit"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/audit"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/leaks"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // Run is the whole life of the sidecar: until ctx ends, or something is wrong that waiting
@@ -37,7 +39,7 @@ func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 		return fmt.Errorf("--csi-address: %w", err)
 	}
 
-	state := serve.NewState(func() error { return errors.New("waiting for the CSI driver") })
+	state := health.NewState(func() error { return errors.New("waiting for the CSI driver") })
 	rpcs := newRPCMetrics()
 	own := prometheus.NewRegistry()
 	background, stopBackground := context.WithCancel(context.WithoutCancel(ctx))
@@ -51,7 +53,7 @@ func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 		return err
 	}
 
-	traces, stopTraces, err := o.traces.Start(ctx, name, program.Version())
+	traces, stopTraces, err := o.traces.Start(ctx, name, app.Version())
 	if err != nil {
 		return err
 	}
@@ -119,11 +121,11 @@ func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	auditor, err := newAuditor(ctx, o, acting, driver, audit.Config{Volumes: reclaimer.PVs(), Events: events, Metrics: own})
+	auditor, err := newAuditor(ctx, o, acting, driver, leaks.Config{Volumes: reclaimer.PVs(), Events: events, Metrics: own})
 	if err != nil {
 		return err
 	}
-	controllers, rights := []work.Controller{reclaimer}, []preflight.Asker{reclaimer}
+	controllers, rights := []work.Controller{reclaimer}, []permissions.Asker{reclaimer}
 	if policy != nil {
 		rights = append(rights, policy)
 	}
@@ -135,7 +137,7 @@ func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 	}
 	if o.releaseFinalizers {
 		sources := func(context.Context) error { return nil }
-		if parseRole(o.role) == reclaim.RoleOwner {
+		if parseRole(o.role) == volume.RoleOwner {
 			sources = func(ctx context.Context) error { return releaseSources(ctx, config, driver.Name(), stdout) }
 		}
 		controllers = []work.Controller{releasing{reclaimer, provisioner, log, acting, driver.Name(), sources, o.quietPeriod(), stdout}, provisioner}
@@ -148,9 +150,9 @@ func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 	}
 	ready := &readiness{reclaimer: reclaimer, provisioner: provisioner}
 	state.Begin(ready.begun)
-	serving.Go(func() { program.ReturnMemory(background, reclaimer.WaitSynced) })
+	serving.Go(func() { app.ReturnMemory(background, reclaimer.WaitSynced) })
 	serving.Go(func() {
-		preflight.Watch(background, rights, func(missing []reclaim.Right) { ready.lack(missing, state) })
+		permissions.Watch(background, rights, func(missing []access.Permission) { ready.lack(missing, state) })
 	})
 	o.leader.Keep = !o.gates.Enabled(releaseLeaseGate)
 	elector, err := o.leader.Elector(config, o.node.lease(leaseName(driver.Name(), parseRole(o.role))), clock)
@@ -163,11 +165,11 @@ func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 
 // policyOf has it noticed that PVs are bound without the finalizer although an admission policy should add it, where this
 // program adds it as well. It returns nil where it does not.
-func policyOf(config *rest.Config, driver string, settings *reclaim.Config) (*admit.DriverPolicy, error) {
-	if settings.Mode != reclaim.ModeHonor || settings.Role == reclaim.RoleObserver {
+func policyOf(config *rest.Config, driver string, settings *reclaim.Config) (*admission.DriverPolicy, error) {
+	if settings.Mode != reclaim.ModeHonor || settings.Role == volume.RoleObserver {
 		return nil, nil //nolint:nilnil // no policy to look at is an answer of its own here
 	}
-	policy, err := admit.NewDriverPolicy(config, driver, settings.Role)
+	policy, err := admission.NewDriverPolicy(config, driver, settings.Role)
 	if err != nil {
 		return nil, err
 	}
@@ -192,8 +194,8 @@ func (r *readiness) begun() error {
 }
 
 // lack notes which rights are missing.
-func (r *readiness) lack(missing []reclaim.Right, state *serve.State) {
-	state.Lack(preflight.Unsafe(missing)...)
+func (r *readiness) lack(missing []access.Permission, state *health.State) {
+	state.Lack(permissions.Unsafe(missing)...)
 	// Without all it watches provisioning never begins, which is no reason not to delete.
-	r.limps.Store(slices.ContainsFunc(missing, func(r reclaim.Right) bool { return r.Verb == "list" || r.Verb == "watch" }))
+	r.limps.Store(slices.ContainsFunc(missing, func(r access.Permission) bool { return r.Verb == "list" || r.Verb == "watch" }))
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/component-base/featuregate"
 
-	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/program"
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/app"
 	"github.com/csi-reclaimer/csi-reclaimer/test/process"
 )
 
@@ -69,7 +69,7 @@ func TestEveryStockFlagIsTakenOrSaidNotToBe(t *testing.T) {
 		t.Fatal(err)
 	}
 	ours := map[string]*pflag.Flag{}
-	for _, group := range program.Flags(o).FlagSets {
+	for _, group := range app.Flags(o).FlagSets {
 		group.VisitAll(func(f *pflag.Flag) { ours[f.Name] = f })
 	}
 	table, stock := flagTable(t), stockList(t, "stock-flags.txt")

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/cli-runtime/pkg/printers"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/audit"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/leaks"
 )
 
 // formatCSV is one more format of -o.
@@ -24,7 +24,7 @@ type auditOptions struct {
 
 	adopt, reclaim string
 	size           string
-	pv             audit.PVOptions
+	pv             leaks.PVOptions
 	dryRun, yes    bool
 }
 
@@ -85,9 +85,9 @@ func (o *auditOptions) run(ctx context.Context) error {
 	}
 	switch {
 	case o.adopt != "":
-		return o.remedy(ctx, report, audit.Adopt, o.adopt)
+		return o.remedy(ctx, report, leaks.Adopt, o.adopt)
 	case o.reclaim != "":
-		return o.remedy(ctx, report, audit.Reclaim, o.reclaim)
+		return o.remedy(ctx, report, leaks.Reclaim, o.reclaim)
 	case csv:
 		return report.WriteCSV(o.Out)
 	}
@@ -107,10 +107,10 @@ func (o *auditOptions) validate() error {
 }
 
 // remedy shows the PV of a remedy, asks, and carries it out.
-func (o *auditOptions) remedy(ctx context.Context, report audit.Report, to audit.Remedy, handle string) error {
+func (o *auditOptions) remedy(ctx context.Context, report leaks.Report, to leaks.Remedy, handle string) error {
 	found, reported := report.Find(handle)
 	if !reported { // a PV that was made for it already accounts for it
-		found = audit.Found{Handle: handle}
+		found = leaks.Found{Handle: handle}
 	}
 	pv, err := o.make(report.Driver, to, found, reported)
 	if err != nil {
@@ -120,7 +120,7 @@ func (o *auditOptions) remedy(ctx context.Context, report audit.Report, to audit
 	if err != nil {
 		return err
 	}
-	mender, err := audit.NewMender(config)
+	mender, err := leaks.NewMender(config)
 	if err != nil {
 		return err
 	}
@@ -136,7 +136,7 @@ func (o *auditOptions) remedy(ctx context.Context, report audit.Report, to audit
 	if err := o.showPV(show, to, found); err != nil || o.dryRun {
 		return err
 	}
-	if !o.yes && step != audit.Finished {
+	if !o.yes && step != leaks.Finished {
 		if err := o.confirm(ctx, question(to, found)); err != nil {
 			return err
 		}
@@ -151,18 +151,18 @@ func (o *auditOptions) remedy(ctx context.Context, report audit.Report, to audit
 
 // make returns the PV of a remedy. Of a volume that is not reported none is created, and only one that was is looked for:
 // its size does not matter.
-func (o *auditOptions) make(driver string, to audit.Remedy, found audit.Found, reported bool) (*v1.PersistentVolume, error) {
-	if to == audit.Reclaim {
-		return audit.ReclaimPV(driver, found, o.pv), nil
+func (o *auditOptions) make(driver string, to leaks.Remedy, found leaks.Found, reported bool) (*v1.PersistentVolume, error) {
+	if to == leaks.Reclaim {
+		return leaks.ReclaimPV(driver, found, o.pv), nil
 	}
 	if !reported {
 		found.Bytes = 1
 	}
-	return audit.AdoptPV(driver, found, o.pv)
+	return leaks.AdoptPV(driver, found, o.pv)
 }
 
 // showPV prints what would be made: for people with a word about it, for programs alone.
-func (o *auditOptions) showPV(pv *v1.PersistentVolume, to audit.Remedy, found audit.Found) error {
+func (o *auditOptions) showPV(pv *v1.PersistentVolume, to leaks.Remedy, found leaks.Found) error {
 	printer := o.out.printer
 	if printer == nil {
 		printer = &printers.OmitManagedFieldsPrinter{Delegate: &printers.YAMLPrinter{}}
@@ -170,7 +170,7 @@ func (o *auditOptions) showPV(pv *v1.PersistentVolume, to audit.Remedy, found au
 	if err := printer.PrintObj(pv, o.Out); err != nil {
 		return fmt.Errorf("print the PV: %w", err)
 	}
-	if o.out.printer == nil && to == audit.Reclaim {
+	if o.out.printer == nil && to == leaks.Reclaim {
 		sayLine(o.ErrOut, fmt.Sprintf("! Once the PV is Released its policy is turned to Delete, and the volume %q is deleted for good. "+
 			"Nothing in this cluster accounts for it; whether another one uses it is not known.", found.Handle), true)
 	}
@@ -178,16 +178,16 @@ func (o *auditOptions) showPV(pv *v1.PersistentVolume, to audit.Remedy, found au
 }
 
 // question asks for a remedy.
-func question(to audit.Remedy, found audit.Found) string {
-	if to == audit.Reclaim {
+func question(to leaks.Remedy, found leaks.Found) string {
+	if to == leaks.Reclaim {
 		return fmt.Sprintf("Delete volume %q?", found.Handle)
 	}
 	return fmt.Sprintf("Make this PV for volume %q?", found.Handle)
 }
 
 // sayMade says what was done, and how to stop it or to go on.
-func (o *auditOptions) sayMade(to audit.Remedy, pv *v1.PersistentVolume) {
-	if to == audit.Reclaim {
+func (o *auditOptions) sayMade(to leaks.Remedy, pv *v1.PersistentVolume) {
+	if to == leaks.Reclaim {
 		sayLine(o.Out, fmt.Sprintf("PV %s is Released with policy Delete: its volume is deleted. kubectl reclaim explain pv/%s tells how far it is; to stop it, if it is not too late: "+
 			`kubectl patch pv %s -p '{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}'`, pv.Name, pv.Name, pv.Name), false)
 		return

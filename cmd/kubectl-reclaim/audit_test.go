@@ -15,17 +15,17 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/audit"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/leaks"
 )
 
 // reported is a report with a suspect and a volume that is none.
 func reported(t *testing.T) string {
 	t.Helper()
-	text, err := json.Marshal(audit.Report{
+	text, err := json.Marshal(leaks.Report{
 		Driver: "d.example.com", Completed: time.Now(), Listed: 5, Suspected: 1, SuspectedBytes: 1 << 30,
-		Volumes: []audit.Found{
-			{Handle: "vol-1", Bytes: 1 << 30, Suspected: true, Reason: audit.ReasonLeakSuspected, Sightings: 3, FirstSeen: time.Now()},
-			{Handle: "vol-2", Reason: audit.ReasonBeingMade, Because: "claim ns/data"},
+		Volumes: []leaks.Found{
+			{Handle: "vol-1", Bytes: 1 << 30, Suspected: true, Reason: leaks.ReasonLeakSuspected, Sightings: 3, FirstSeen: time.Now()},
+			{Handle: "vol-2", Reason: leaks.ReasonBeingMade, Because: "claim ns/data"},
 		},
 	})
 	if err != nil {
@@ -172,11 +172,11 @@ func TestARemedyWritesNothingUnlessItIsConfirmed(t *testing.T) {
 
 // TestARemedyThatWasCarriedOutIsToldOf, and nothing is asked: a person may not know whether the run before came to its end.
 func TestARemedyThatWasCarriedOutIsToldOf(t *testing.T) {
-	adopted, err := audit.AdoptPV("d.example.com", audit.Found{Handle: "vol-9", Bytes: 5 << 30}, audit.PVOptions{})
+	adopted, err := leaks.AdoptPV("d.example.com", leaks.Found{Handle: "vol-9", Bytes: 5 << 30}, leaks.PVOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	turned := audit.ReclaimPV("d.example.com", audit.Found{Handle: "vol-8"}, audit.PVOptions{})
+	turned := leaks.ReclaimPV("d.example.com", leaks.Found{Handle: "vol-8"}, leaks.PVOptions{})
 	turned.Spec.PersistentVolumeReclaimPolicy, turned.Status.Phase = v1.PersistentVolumeReclaimDelete, v1.VolumeReleased
 	for arg, want := range map[string][]string{
 		"--adopt=vol-9":   {"kind: PersistentVolume", "storage: 5Gi", "PV " + adopted.Name + " keeps the volume"},

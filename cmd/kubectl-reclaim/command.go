@@ -13,9 +13,9 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
-	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/program"
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/app"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 const long = `Tells what happens to PersistentVolumes and claims, and why.
@@ -35,7 +35,7 @@ func newCommand(streams genericiooptions.IOStreams) *cobra.Command {
 	s := &shared{IOStreams: streams, cluster: genericclioptions.NewConfigFlags(true)}
 	root := &cobra.Command{
 		Use: name, Short: "Tells what happens to PersistentVolumes and claims, and why", Long: long,
-		Version: program.Version(),
+		Version: app.Version(),
 		// kubectl shows the command as "kubectl reclaim".
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl reclaim"},
 		SilenceErrors: true, SilenceUsage: true,
@@ -56,7 +56,7 @@ func newCommand(streams genericiooptions.IOStreams) *cobra.Command {
 }
 
 func roleNames() []string {
-	return []string{reclaim.RoleOwner.String(), reclaim.RoleCompanion.String(), reclaim.RoleObserver.String()}
+	return []string{volume.RoleOwner.String(), volume.RoleCompanion.String(), volume.RoleObserver.String()}
 }
 
 // mustComplete has the shell complete a flag that the command has.
@@ -67,15 +67,15 @@ func mustComplete(cmd *cobra.Command, flag string, words []string) {
 }
 
 // asRole returns the role that was said, RoleUnknown for none.
-func (s *shared) asRole() (reclaim.Role, error) {
+func (s *shared) asRole() (volume.Role, error) {
 	at := slices.Index(roleNames(), s.role)
 	switch {
 	case s.role == "":
-		return reclaim.RoleUnknown, nil
+		return volume.RoleUnknown, nil
 	case at < 0:
-		return reclaim.RoleUnknown, fmt.Errorf("--role=%s: must be one of %s", s.role, strings.Join(roleNames(), ", "))
+		return volume.RoleUnknown, fmt.Errorf("--role=%s: must be one of %s", s.role, strings.Join(roleNames(), ", "))
 	}
-	return []reclaim.Role{reclaim.RoleOwner, reclaim.RoleCompanion, reclaim.RoleObserver}[at], nil
+	return []volume.Role{volume.RoleOwner, volume.RoleCompanion, volume.RoleObserver}[at], nil
 }
 
 // config returns how to reach the cluster.

@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/audit"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/leaks"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
@@ -76,8 +76,8 @@ func TestEveryErrorHasANextStep(t *testing.T) {
 		"not known":       {apierrors.NewUnauthorized("x"), "log in"},
 		"put back":        {reclaim.ErrPutBack, "run the same command again"},
 		"no report":       {fmt.Errorf("%w: %w", errNoReport, apierrors.NewNotFound(pvs, "a")), "--audit-interval"},
-		"refused":         {audit.ErrRefused, "kubectl reclaim audit"},
-		"not released":    {audit.ErrNotReleased, "kube-controller-manager"},
+		"refused":         {leaks.ErrRefused, "kubectl reclaim audit"},
+		"not released":    {leaks.ErrNotReleased, "kube-controller-manager"},
 		"not confirmed":   {errNotConfirmed, "--yes"},
 		"nobody answers":  {context.DeadlineExceeded, "kubectl cluster-info"},
 		"something else":  {errors.New("a\nb"), "a; b"},

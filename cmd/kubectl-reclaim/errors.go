@@ -9,7 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/cli-runtime/pkg/printers"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/audit"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/leaks"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
@@ -36,9 +36,9 @@ func nextStep(err error) string {
 		return "log in to the cluster again, or use another --context"
 	case errors.Is(err, reclaim.ErrPutBack):
 		return "remove that policy or webhook, or the driver from it, and run the same command again: it goes on with what is left"
-	case errors.Is(err, audit.ErrRefused):
+	case errors.Is(err, leaks.ErrRefused):
 		return "see what the report says of it: kubectl reclaim audit -o wide"
-	case errors.Is(err, audit.ErrNotReleased):
+	case errors.Is(err, leaks.ErrNotReleased):
 		return "see whether kube-controller-manager runs, and run the same command again"
 	case errors.Is(err, errNotConfirmed):
 		return "answer y, or add --yes; --dry-run shows the plan alone"

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/admit"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
@@ -202,19 +202,19 @@ func (o *releaseOptions) unlist(ctx context.Context, config *rest.Config, plan e
 	if len(plan.Unlist) == 0 {
 		return nil
 	}
-	done, err := admit.Unlist(ctx, config, []string{plan.Driver})
+	done, err := admission.Unlist(ctx, config, []string{plan.Driver})
 	for _, from := range done.From {
 		fmt.Fprintf(o.Out, "%s was removed from %s\n", plan.Driver, from)
 	}
 	if err != nil {
 		return err
 	}
-	return admit.AwaitUnlisted(ctx, config, []string{plan.Driver})
+	return admission.AwaitUnlisted(ctx, config, []string{plan.Driver})
 }
 
 // allowed returns the rights on PVs that are missing for a release: without them it would wait for ever.
 func allowed(ctx context.Context, r *reclaim.Reclaimer) error {
-	missing, err := r.Missing(ctx)
+	missing, err := r.MissingPermissions(ctx)
 	if err != nil {
 		return err
 	}

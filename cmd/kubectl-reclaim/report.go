@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/leader"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/audit"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/leaks"
 )
 
 // errNoReport: nobody serves a report.
@@ -54,7 +54,7 @@ func (s *reportSource) validate() error {
 }
 
 // read returns the report, which is to be about the driver that was named.
-func (s *reportSource) read(ctx context.Context) (audit.Report, error) {
+func (s *reportSource) read(ctx context.Context) (leaks.Report, error) {
 	var text []byte
 	var err error
 	switch s.from {
@@ -66,14 +66,14 @@ func (s *reportSource) read(ctx context.Context) (audit.Report, error) {
 		text, err = os.ReadFile(s.from)
 	}
 	if err != nil {
-		return audit.Report{}, fmt.Errorf("read the report: %w", err)
+		return leaks.Report{}, fmt.Errorf("read the report: %w", err)
 	}
-	var report audit.Report
+	var report leaks.Report
 	if err := json.Unmarshal(text, &report); err != nil {
-		return audit.Report{}, fmt.Errorf("read the report: it is none: %w", err)
+		return leaks.Report{}, fmt.Errorf("read the report: it is none: %w", err)
 	}
 	if s.driver != "" && report.Driver != "" && report.Driver != s.driver {
-		return audit.Report{}, fmt.Errorf("read the report: it is about driver %s, not %s", report.Driver, s.driver)
+		return leaks.Report{}, fmt.Errorf("read the report: it is about driver %s, not %s", report.Driver, s.driver)
 	}
 	return report, nil
 }

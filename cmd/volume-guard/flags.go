@@ -9,12 +9,12 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/cluster"
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/health"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/leader"
-	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/serve"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/admit"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/protect"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/protect/pvc"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
 )
 
 // options is what the command line says.
@@ -37,7 +37,7 @@ type options struct {
 	webhooks webhookOptions
 
 	leader leader.Options
-	http   serve.Options
+	http   health.Options
 	grace  time.Duration
 }
 
@@ -56,7 +56,7 @@ func (o *options) Flags() cliflag.NamedFlagSets {
 	fs.BoolVar(&o.releaseFinalizers, "release-finalizers", false,
 		"Take every finalizer that the --controllers put on off all objects of the cluster, print how many, and exit. Nothing is deleted. Those of pvc-protection and pv-protection go only if nobody else is seen to manage them within --protection-patience. The first step of removing volume-guard: replicas that run are stopped by taking their Lease, which keeps them from beginning anew for ten minutes. Without --leader-election stop them before.")
 	fs.StringSliceVar(&o.releaseDrivers, "release-drivers", nil,
-		"CSI drivers whose PVs --release-finalizers releases from the finalizers of csi-reclaimer too, or * for all that are listed. It first removes the drivers from the MutatingAdmissionPolicies "+admit.PolicyName+" and "+admit.CompanionPolicyName+" and the MutatingWebhookConfiguration "+admit.WebhooksName+". Stop their csi-reclaimer before.")
+		"CSI drivers whose PVs --release-finalizers releases from the finalizers of csi-reclaimer too, or * for all that are listed. It first removes the drivers from the MutatingAdmissionPolicies "+admission.PolicyName+" and "+admission.CompanionPolicyName+" and the MutatingWebhookConfiguration "+admission.WebhooksName+". Stop their csi-reclaimer before.")
 	fs.IntVar(&o.workers, "worker-threads", 10,
 		"How many objects each controller works on at once.")
 	fs.DurationVar(&o.retryStart, "retry-interval-start", time.Second,
@@ -86,15 +86,15 @@ func (o *options) intreeConfig() intree.Config {
 	return intree.Config{DryRun: o.dryRun, Workers: o.workers, RetryStart: o.retryStart, RetryMax: o.retryMax}
 }
 
-// protectConfig is what it says to pkg/protect.
-func (o *options) protectConfig() protect.Config {
-	return protect.Config{
-		Mode: protect.ModeFull, Patience: o.patience,
+// protectConfig is what it says to pkg/inuse.
+func (o *options) protectConfig() inuse.Config {
+	return inuse.Config{
+		Mode: inuse.ModeFull, Patience: o.patience,
 		DryRun: o.dryRun, Workers: o.workers, RetryStart: o.retryStart, RetryMax: o.retryMax,
 	}
 }
 
-// claimConfig is what it says to pkg/protect/pvc.
+// claimConfig is what it says to pkg/inuse/pvc.
 func (o *options) claimConfig() pvc.Config {
 	ended, _ := pvc.ParseTerminatedPods(o.terminatedPods) // Validate has seen the error
 	return pvc.Config{Config: o.protectConfig(), TerminatedPods: ended}

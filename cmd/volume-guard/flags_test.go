@@ -7,14 +7,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/app"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/flagdocs"
-	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/program"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/protect"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/protect/pvc"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
 )
 
 func TestTheFlagReferenceIsCurrent(t *testing.T) {
-	flagdocs.Check(t, name, program.Flags(&options{}))
+	flagdocs.Check(t, name, app.Flags(&options{}))
 }
 
 // parse reads a command line.
@@ -75,7 +75,7 @@ func TestWhatTheFlagsMean(t *testing.T) {
 	if c := o.intreeConfig(); c.DryRun || c.Workers != 10 || c.Validate() != nil {
 		t.Errorf("by default: %+v", c)
 	}
-	if c := o.claimConfig(); c.DryRun || c.Mode != protect.ModeFull || c.TerminatedPods != pvc.ReleaseTerminated || c.Patience != 30*time.Second || c.Validate() != nil {
+	if c := o.claimConfig(); c.DryRun || c.Mode != inuse.ModeFull || c.TerminatedPods != pvc.ReleaseTerminated || c.Patience != 30*time.Second || c.Validate() != nil {
 		t.Errorf("by default: %+v", c)
 	}
 	if !o.leader.On {

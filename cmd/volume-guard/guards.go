@@ -8,17 +8,17 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 
-	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/preflight"
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/permissions"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/work"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/protect/pv"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/protect/pvc"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pv"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
 )
 
 // guard is a controller of this program: intree.Controller, pvc.Protector, pv.Protector.
 type guard interface {
 	work.Controller
-	preflight.Asker
+	permissions.Asker
 	// WaitSynced waits until the caches are filled; an error means that ctx ended before.
 	WaitSynced(ctx context.Context) error
 }
@@ -67,7 +67,7 @@ func (g guards) controllers() (all []work.Controller) {
 	return all
 }
 
-func (g guards) askers() (all []preflight.Asker) {
+func (g guards) askers() (all []permissions.Asker) {
 	for _, one := range g {
 		all = append(all, one)
 	}

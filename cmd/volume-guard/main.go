@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/program"
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/app"
 )
 
 const name = "volume-guard"
@@ -32,7 +32,7 @@ const example = `  # a first look: what would be done, without doing it
   volume-guard --kubeconfig=$HOME/.kube/config --leader-election-namespace=kube-system -v=4`
 
 func main() {
-	os.Exit(program.Main(&cobra.Command{
+	os.Exit(app.Main(&cobra.Command{
 		Use:     name + " [flags]",
 		Short:   "Looks after a cluster's volumes where Kubernetes does not",
 		Long:    long,

@@ -11,12 +11,12 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/cluster"
-	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/preflight"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/admit"
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/permissions"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/protect"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/protect/pv"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/protect/pvc"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pv"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
 )
 
 // keepOut is how long replicas that are still there are kept from beginning anew after a release: enough to
@@ -32,7 +32,7 @@ func (o *options) release(ctx context.Context, config *rest.Config, stdout io.Wr
 	if err != nil {
 		return err
 	}
-	missing, err := preflight.Missing(ctx, all.askers())
+	missing, err := permissions.Missing(ctx, all.askers())
 	if err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func (o *options) release(ctx context.Context, config *rest.Config, stdout io.Wr
 			}
 		}
 		if len(o.releaseDrivers) > 0 {
-			done, err := admit.Release(ctx, acting, o.releaseDrivers)
+			done, err := admission.Release(ctx, acting, o.releaseDrivers)
 			errs = append(errs, err, out.drivers(done))
 		}
 		return errors.Join(errs...)
@@ -91,7 +91,7 @@ func (p printer) abandoned(pvs []string) error {
 	return errors.Join(errs...)
 }
 
-func (p printer) drivers(done admit.Released) error {
+func (p printer) drivers(done admission.Released) error {
 	errs := []error{
 		p.say("%d PVs of the drivers %s were released", done.PVs, strings.Join(done.Drivers, ", ")),
 		p.abandoned(done.Abandoned),
@@ -122,7 +122,7 @@ func (p printer) inTree(done intree.Released) error {
 }
 
 // protected tells of the objects that Kubernetes' own finalizer protects.
-func (p printer) protected(what, finalizer string, done protect.Released) error {
+func (p printer) protected(what, finalizer string, done inuse.Released) error {
 	errs := []error{p.say("%d %s were released from %s", done.Objects, what, finalizer)}
 	switch {
 	case done.Others:

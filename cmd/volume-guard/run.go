@@ -9,12 +9,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/app"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/cluster"
-	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/preflight"
-	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/program"
-	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/serve"
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/health"
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/permissions"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/work"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
 )
 
 // Run is the whole life of the program: until ctx ends, or something is wrong that waiting does not
@@ -58,7 +58,7 @@ func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 			end()
 		})
 	}
-	state := serve.NewState(begun)
+	state := health.NewState(begun)
 	if err := o.http.Start(background, &running, state, metrics); err != nil {
 		return err
 	}
@@ -67,9 +67,9 @@ func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 		return err
 	}
 	state.Watch(elector.Check)
-	running.Go(func() { program.ReturnMemory(background, all.waitSynced) })
+	running.Go(func() { app.ReturnMemory(background, all.waitSynced) })
 	running.Go(func() {
-		preflight.Watch(background, askers, func(missing []reclaim.Right) { state.Lack(preflight.Unsafe(missing)...) })
+		permissions.Watch(background, askers, func(missing []access.Permission) { state.Lack(permissions.Unsafe(missing)...) })
 	})
 	err = work.Run(ctx, all.controllers(), o.grace, elector)
 	select {

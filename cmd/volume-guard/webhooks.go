@@ -14,9 +14,9 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
-	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/preflight"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/admit"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/admit/certs"
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/permissions"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/certs"
 )
 
 // webhookOptions is what the command line says about the webhooks.
@@ -27,7 +27,7 @@ type webhookOptions struct {
 
 func (o *webhookOptions) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.address, "webhook-address", "",
-		"TCP address of the webhooks, such as :9443. They protect PVs in the write that turns them to policy Delete, for API servers before 1.36, and keep pods off claims that are being deleted. The API server asks them once the webhook configurations "+admit.WebhooksName+" are there, which also list the drivers. Default: none.")
+		"TCP address of the webhooks, such as :9443. They protect PVs in the write that turns them to policy Delete, for API servers before 1.36, and keep pods off claims that are being deleted. The API server asks them once the webhook configurations "+admission.WebhooksName+" are there, which also list the drivers. Default: none.")
 	fs.StringVar(&o.service, "webhook-service", name,
 		"Name of the Service, in the namespace of the Lease, by which the API server reaches them. Their certificate is for it.")
 	fs.StringVar(&o.secret, "webhook-secret", name+"-webhooks",
@@ -41,8 +41,8 @@ type webhooks struct {
 	listener net.Listener
 	server   *http.Server
 	keeper   *certs.Keeper
-	reader   *admit.APIServer
-	listed   *admit.Listed
+	reader   *admission.APIServer
+	listed   *admission.Listed
 }
 
 // newWebhooks takes the port, nil where there is to be none; nothing is answered yet. A dry run has none: it
@@ -55,18 +55,18 @@ func (o *options) newWebhooks(config *rest.Config, metrics prometheus.Registerer
 	var w webhooks
 	var err error
 	if w.keeper, err = certs.New(config, certs.Config{
-		Namespace: namespace, Secret: o.webhooks.secret, Webhooks: []string{admit.WebhooksName}, Metrics: metrics,
+		Namespace: namespace, Secret: o.webhooks.secret, Webhooks: []string{admission.WebhooksName}, Metrics: metrics,
 		Names: append([]string{o.webhooks.service + "." + namespace + ".svc"}, o.webhooks.names...),
 	}); err != nil {
 		return nil, err
 	}
-	if w.reader, err = admit.NewReader(config); err != nil {
+	if w.reader, err = admission.NewReader(config); err != nil {
 		return nil, err
 	}
-	if w.listed, err = admit.NewListed(config, metrics); err != nil {
+	if w.listed, err = admission.NewListed(config, metrics); err != nil {
 		return nil, err
 	}
-	w.server = admit.NewServer(admit.Handler(w.listed.Drivers, w.reader), w.keeper.Certificate)
+	w.server = admission.NewServer(admission.Handler(w.listed.Drivers, w.reader), w.keeper.Certificate)
 	if w.listener, err = net.Listen("tcp", o.webhooks.address); err != nil {
 		return nil, fmt.Errorf("listen on --webhook-address=%s: %w", o.webhooks.address, err)
 	}
@@ -74,7 +74,9 @@ func (o *options) newWebhooks(config *rest.Config, metrics prometheus.Registerer
 }
 
 // askers tell which rights are missing.
-func (w *webhooks) askers() []preflight.Asker { return []preflight.Asker{w.keeper, w.reader, w.listed} }
+func (w *webhooks) askers() []permissions.Asker {
+	return []permissions.Asker{w.keeper, w.reader, w.listed}
+}
 
 // begun is an error until they can answer.
 func (w *webhooks) begun() error {

@@ -17,10 +17,10 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/loop"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/topology"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
 // apiTimeout bounds one call to the API server.
@@ -38,7 +38,7 @@ type Places interface {
 	Watch(ctx context.Context)
 	Synced() bool
 	// Rights are what has to be allowed for Watch, and without what does not work otherwise.
-	Rights(without string) []reclaim.Right
+	Permissions(without string) []access.Permission
 	// Nodes returns all nodes.
 	Nodes() ([]topology.Node, error)
 	// Follow has a function called for each change; it is called before Watch.
@@ -69,8 +69,8 @@ type Controller struct {
 	authorization authorizationv1.AuthorizationV1Interface
 	memory        *memory
 
-	spots   *loop.Loop[Spot]
-	surveys *loop.Loop[surveyKey]
+	spots   *controller.Loop[Spot]
+	surveys *controller.Loop[surveyKey]
 
 	watching atomic.Bool
 	// awake: Run has begun to work.
@@ -118,10 +118,10 @@ func newController(at cluster, driver string, asks Driver, places Places, cfg Co
 	cfg = cfg.withDefaults()
 	c := &Controller{cfg: cfg, driver: driver, asks: asks, cluster: at, marks: marks(driver, cfg.ManagedBy), places: places, memory: newMemory()}
 	var err error
-	if c.spots, err = loop.New(loop.Config{Name: "capacity", Workers: cfg.Workers, Clock: cfg.Clock}, c.work); err != nil {
+	if c.spots, err = controller.New(controller.Config{Name: "capacity", Workers: cfg.Workers, Clock: cfg.Clock}, c.work); err != nil {
 		return nil, err
 	}
-	if c.surveys, err = loop.New(loop.Config{Name: "capacity-survey", Workers: 1, Clock: cfg.Clock}, c.survey); err != nil {
+	if c.surveys, err = controller.New(controller.Config{Name: "capacity-survey", Workers: 1, Clock: cfg.Clock}, c.survey); err != nil {
 		return nil, err
 	}
 	if places != nil {

@@ -9,9 +9,9 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/klog/v2"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/loop"
 )
 
 // maxSteps bounds the steps of one run. Asking and writing takes two; each duplicate one more.
@@ -37,7 +37,7 @@ func because(reason Reason, err error) error {
 }
 
 // work decides on a spot and acts until there is nothing to do now, or something fails.
-func (c *Controller) work(ctx context.Context, spot Spot) loop.Next {
+func (c *Controller) work(ctx context.Context, spot Spot) controller.Next {
 	logger := klog.FromContext(ctx).WithValues("storageClass", spot.Class, "place", spot.Place)
 	ctx = klog.NewContext(ctx, logger)
 	for range maxSteps {
@@ -55,11 +55,11 @@ func (c *Controller) work(ctx context.Context, spot Spot) loop.Next {
 }
 
 // rest ends a run. Where no delay is named, the survey or a change of what there is comes back to it.
-func (c *Controller) rest(spot Spot, d Decision) loop.Next {
+func (c *Controller) rest(spot Spot, d Decision) controller.Next {
 	if d.Over {
 		c.memory.forget(spot)
 	}
-	return loop.Next{Backoff: loop.Backoff{First: d.Again, Max: d.Again}}
+	return controller.Next{Backoff: controller.Backoff{First: d.Again, Max: d.Again}}
 }
 
 func (c *Controller) act(ctx context.Context, spot Spot, s Snapshot, d Decision) error {
@@ -102,7 +102,7 @@ func (c *Controller) ask(ctx context.Context, spot Spot) error {
 		a.Largest = Size{largest.GetValue(), true}
 	}
 	if err == nil && (a.Left.Bytes < 0 || a.Largest.Bytes < 0) {
-		err = outcome.Mark(outcome.Refused, fmt.Errorf("ask what is left: %w", errNegative))
+		err = errclass.Mark(errclass.Refused, fmt.Errorf("ask what is left: %w", errNegative))
 	}
 	c.memory.answered(spot, a, now, err == nil)
 	return err
@@ -150,17 +150,17 @@ func (c *Controller) remove(ctx context.Context, o Object) error {
 }
 
 // afterTrouble says when to try again, by what the error means. The object stays as it is.
-func (c *Controller) afterTrouble(ctx context.Context, err error) loop.Next {
+func (c *Controller) afterTrouble(ctx context.Context, err error) controller.Next {
 	reason := ReasonUnreadable
 	if t := (*trouble)(nil); errors.As(err, &t) {
 		reason = t.reason
 	}
-	switch class := outcome.Of(err); {
+	switch class := errclass.Of(err); {
 	case ctx.Err() != nil:
-		return loop.Next{} // the next leader goes on
+		return controller.Next{} // the next leader goes on
 	case errors.Is(err, kube.ErrChanged), errors.Is(err, kube.ErrGone):
 		return c.usual() // the cache shows it in a moment
-	case class == outcome.Refused, class == outcome.NotFound:
+	case class == errclass.Refused, class == errclass.NotFound:
 		klog.FromContext(ctx).Info("What the cluster knows of the driver's capacity stays as it is; it is tried again", "reason", reason, "err", err)
 		return c.slow()
 	default:
@@ -169,11 +169,11 @@ func (c *Controller) afterTrouble(ctx context.Context, err error) loop.Next {
 	}
 }
 
-func (c *Controller) usual() loop.Next {
-	return loop.Next{Backoff: loop.Backoff{First: c.cfg.RetryStart, Max: c.cfg.RetryMax}}
+func (c *Controller) usual() controller.Next {
+	return controller.Next{Backoff: controller.Backoff{First: c.cfg.RetryStart, Max: c.cfg.RetryMax}}
 }
 
 // slow is for what a person has to mend first.
-func (c *Controller) slow() loop.Next {
-	return loop.Next{Backoff: loop.Backoff{First: min(10*c.cfg.RetryStart, c.cfg.RetryMax), Max: c.cfg.RetryMax}}
+func (c *Controller) slow() controller.Next {
+	return controller.Next{Backoff: controller.Backoff{First: min(10*c.cfg.RetryStart, c.cfg.RetryMax), Max: c.cfg.RetryMax}}
 }

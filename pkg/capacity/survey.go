@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/loop"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
 )
 
 // The survey finds the spots that there are to be, and wakes those that have to change. It is one
@@ -16,7 +16,7 @@ import (
 type surveyKey struct{}
 
 // survey settles who owns the objects and where the driver is, and wakes spots.
-func (c *Controller) survey(ctx context.Context, _ surveyKey) loop.Next {
+func (c *Controller) survey(ctx context.Context, _ surveyKey) controller.Next {
 	if err := c.findOwner(ctx); err != nil {
 		if ctx.Err() == nil {
 			klog.FromContext(ctx).Info("Nobody is known yet who owns the capacity objects, so none is made; it is tried again", "reason", ReasonOwnerUnknown, "err", err)
@@ -31,7 +31,7 @@ func (c *Controller) survey(ctx context.Context, _ surveyKey) loop.Next {
 	for _, spot := range c.toVisit(places) {
 		c.wake(spot)
 	}
-	return loop.Next{}
+	return controller.Next{}
 }
 
 // findOwner reads who owns the objects, once.

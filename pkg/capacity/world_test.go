@@ -20,10 +20,10 @@ import (
 	"k8s.io/client-go/tools/cache"
 	testclock "k8s.io/utils/clock/testing"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/topology"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
 const driverName = "disk.example.com"
@@ -92,8 +92,8 @@ type nodes struct {
 func (n *nodes) Watch(ctx context.Context) { <-ctx.Done() }
 func (n *nodes) Synced() bool              { return !n.unread }
 func (n *nodes) Follow(func())             {}
-func (n *nodes) Rights(without string) []reclaim.Right {
-	return []reclaim.Right{{Resource: "nodes", Verb: "list", Without: without}}
+func (n *nodes) Permissions(without string) []access.Permission {
+	return []access.Permission{{Resource: "nodes", Verb: "list", Without: without}}
 }
 func (n *nodes) Nodes() ([]topology.Node, error) {
 	if n.unread {
@@ -368,7 +368,7 @@ func TestADriverThatDoesNotAnswerChangesNothing(t *testing.T) {
 		first time.Duration
 	}{
 		"an unknown failure": {errLost, time.Second},
-		"a refusal":          {outcome.Mark(outcome.Refused, errLost), 10 * time.Second},
+		"a refusal":          {errclass.Mark(errclass.Refused, errLost), 10 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)

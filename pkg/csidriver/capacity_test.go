@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 )
 
 func (d *fakeDriver) GetCapacity(_ context.Context, r *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
@@ -26,8 +26,8 @@ func TestGetCapacity(t *testing.T) {
 	if err != nil || answer.GetAvailableCapacity() != 2 {
 		t.Errorf("%v, %v", answer, err)
 	}
-	for code, want := range map[string]outcome.Class{"argument": outcome.Refused, "internal": outcome.Uncertain} {
-		if answer, err = d.GetCapacity(t.Context(), &csi.GetCapacityRequest{Parameters: map[string]string{"code": code}}); answer != nil || outcome.Of(err) != want {
+	for code, want := range map[string]errclass.Class{"argument": errclass.Refused, "internal": errclass.Uncertain} {
+		if answer, err = d.GetCapacity(t.Context(), &csi.GetCapacityRequest{Parameters: map[string]string{"code": code}}); answer != nil || errclass.Of(err) != want {
 			t.Errorf("%s: %v, %v", code, answer, err)
 		}
 	}

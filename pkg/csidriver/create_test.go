@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 )
 
 func (d *fakeDriver) CreateVolume(ctx context.Context, r *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
@@ -33,25 +33,25 @@ func TestCreateVolumeTellsWhatTheAnswerMeans(t *testing.T) {
 	cases := map[string]struct {
 		answer error
 		id     string
-		want   outcome.Class
+		want   errclass.Class
 	}{
-		"made":                            {nil, "vol-1", outcome.Done},
-		"made, without saying which":      {nil, "", outcome.Uncertain},
-		"being made":                      {code(codes.Aborted), "", outcome.InProgress},
-		"a wrong parameter":               {code(codes.InvalidArgument), "", outcome.Unfit},
-		"a size it cannot make":           {code(codes.OutOfRange), "", outcome.Unfit},
-		"no room":                         {code(codes.ResourceExhausted), "", outcome.Exhausted},
-		"a source that is not there":      {code(codes.NotFound), "", outcome.Refused},
-		"not allowed":                     {code(codes.PermissionDenied), "", outcome.Refused},
-		"wrong secrets":                   {code(codes.Unauthenticated), "", outcome.Refused},
-		"cannot create":                   {code(codes.Unimplemented), "", outcome.Refused},
-		"not now":                         {code(codes.FailedPrecondition), "", outcome.Refused},
-		"one of that name, not like this": {code(codes.AlreadyExists), "", outcome.Refused},
-		"broken":                          {code(codes.Internal), "", outcome.Uncertain},
-		"an unknown failure":              {code(codes.Unknown), "", outcome.Uncertain},
-		"away":                            {code(codes.Unavailable), "", outcome.Uncertain},
-		"says nothing in time":            {context.DeadlineExceeded, "", outcome.Uncertain},
-		"a code of a later gRPC":          {code(codes.Code(99)), "", outcome.Uncertain},
+		"made":                            {nil, "vol-1", errclass.Done},
+		"made, without saying which":      {nil, "", errclass.Uncertain},
+		"being made":                      {code(codes.Aborted), "", errclass.InProgress},
+		"a wrong parameter":               {code(codes.InvalidArgument), "", errclass.Unfit},
+		"a size it cannot make":           {code(codes.OutOfRange), "", errclass.Unfit},
+		"no room":                         {code(codes.ResourceExhausted), "", errclass.Exhausted},
+		"a source that is not there":      {code(codes.NotFound), "", errclass.Refused},
+		"not allowed":                     {code(codes.PermissionDenied), "", errclass.Refused},
+		"wrong secrets":                   {code(codes.Unauthenticated), "", errclass.Refused},
+		"cannot create":                   {code(codes.Unimplemented), "", errclass.Refused},
+		"not now":                         {code(codes.FailedPrecondition), "", errclass.Refused},
+		"one of that name, not like this": {code(codes.AlreadyExists), "", errclass.Refused},
+		"broken":                          {code(codes.Internal), "", errclass.Uncertain},
+		"an unknown failure":              {code(codes.Unknown), "", errclass.Uncertain},
+		"away":                            {code(codes.Unavailable), "", errclass.Uncertain},
+		"says nothing in time":            {context.DeadlineExceeded, "", errclass.Uncertain},
+		"a code of a later gRPC":          {code(codes.Code(99)), "", errclass.Uncertain},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -60,7 +60,7 @@ func TestCreateVolumeTellsWhatTheAnswerMeans(t *testing.T) {
 			driver.mu.Unlock()
 			request := &csi.CreateVolumeRequest{Name: "pvc-1"}
 			volume, err := d.CreateVolume(t.Context(), request, map[string]string{"key": "value"})
-			if got := outcome.Of(err); got != c.want || (err == nil) != (volume.GetVolumeId() != "") {
+			if got := errclass.Of(err); got != c.want || (err == nil) != (volume.GetVolumeId() != "") {
 				t.Errorf("CreateVolume = %v, %v, which is %v, want %v", volume, err, got, c.want)
 			}
 			driver.mu.Lock()

@@ -21,8 +21,8 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 	"k8s.io/utils/clock"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/migration"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -210,22 +210,22 @@ func TestDeleteVolumeTellsWhatTheAnswerMeans(t *testing.T) {
 	code := func(c codes.Code) error { return status.Error(c, "because") }
 	cases := map[string]struct {
 		answer error
-		want   outcome.Class
+		want   errclass.Class
 	}{
-		"deleted":                      {nil, outcome.Done},
-		"someone is at work on it":     {code(codes.Aborted), outcome.InProgress},
-		"does not know it":             {code(codes.NotFound), outcome.NotFound},
-		"in use":                       {code(codes.FailedPrecondition), outcome.Refused},
-		"a handle it cannot have made": {code(codes.InvalidArgument), outcome.Refused},
-		"cannot delete":                {code(codes.Unimplemented), outcome.Refused},
-		"wrong secrets":                {code(codes.Unauthenticated), outcome.Refused},
-		"not allowed":                  {code(codes.PermissionDenied), outcome.Refused},
-		"broken":                       {code(codes.Internal), outcome.Uncertain},
-		"away":                         {code(codes.Unavailable), outcome.Uncertain},
-		"too much to do":               {code(codes.ResourceExhausted), outcome.Uncertain},
-		"says nothing in time":         {context.DeadlineExceeded, outcome.Uncertain},
-		"an error without code":        {errors.New("because"), outcome.Uncertain},
-		"a code of a later gRPC":       {code(codes.Code(99)), outcome.Uncertain},
+		"deleted":                      {nil, errclass.Done},
+		"someone is at work on it":     {code(codes.Aborted), errclass.InProgress},
+		"does not know it":             {code(codes.NotFound), errclass.NotFound},
+		"in use":                       {code(codes.FailedPrecondition), errclass.Refused},
+		"a handle it cannot have made": {code(codes.InvalidArgument), errclass.Refused},
+		"cannot delete":                {code(codes.Unimplemented), errclass.Refused},
+		"wrong secrets":                {code(codes.Unauthenticated), errclass.Refused},
+		"not allowed":                  {code(codes.PermissionDenied), errclass.Refused},
+		"broken":                       {code(codes.Internal), errclass.Uncertain},
+		"away":                         {code(codes.Unavailable), errclass.Uncertain},
+		"too much to do":               {code(codes.ResourceExhausted), errclass.Uncertain},
+		"says nothing in time":         {context.DeadlineExceeded, errclass.Uncertain},
+		"an error without code":        {errors.New("because"), errclass.Uncertain},
+		"a code of a later gRPC":       {code(codes.Code(99)), errclass.Uncertain},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -233,7 +233,7 @@ func TestDeleteVolumeTellsWhatTheAnswerMeans(t *testing.T) {
 			driver.deleteErr = c.answer
 			driver.mu.Unlock()
 			err := d.DeleteVolume(t.Context(), "vol-1", map[string]string{"key": "value"})
-			if got := outcome.Of(err); got != c.want {
+			if got := errclass.Of(err); got != c.want {
 				t.Errorf("DeleteVolume = %v, which is %v, want %v", err, got, c.want)
 			}
 			driver.mu.Lock()
@@ -251,7 +251,7 @@ func TestADriverThatReturnsIsReconnectedTo(t *testing.T) {
 	stop := serve(t, socket, &fakeDriver{controller: true})
 	d := connect(t, socket)
 	stop()
-	if err := d.DeleteVolume(t.Context(), "vol-1", nil); outcome.Of(err) != outcome.Uncertain {
+	if err := d.DeleteVolume(t.Context(), "vol-1", nil); errclass.Of(err) != errclass.Uncertain {
 		t.Errorf("DeleteVolume without a driver = %v, want an uncertain outcome", err)
 	}
 	serve(t, socket, &fakeDriver{controller: true})
@@ -312,7 +312,7 @@ func TestNothingIsMadeOrDeletedPastTheLease(t *testing.T) {
 	if err := d.DeleteVolume(t.Context(), "vol-1", nil); !errors.Is(err, ErrLeaseExpired) {
 		t.Errorf("DeleteVolume = %v", err)
 	}
-	if _, err := d.CreateVolume(t.Context(), &csi.CreateVolumeRequest{Name: "vol-2"}, nil); !errors.Is(err, ErrLeaseExpired) || outcome.Of(err) != outcome.Uncertain {
+	if _, err := d.CreateVolume(t.Context(), &csi.CreateVolumeRequest{Name: "vol-2"}, nil); !errors.Is(err, ErrLeaseExpired) || errclass.Of(err) != errclass.Uncertain {
 		t.Errorf("CreateVolume = %v", err)
 	}
 	driver.mu.Lock()

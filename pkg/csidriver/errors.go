@@ -10,8 +10,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/brief"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/text"
 )
 
 // ErrDriverName is wrapped when a driver answers GetPluginInfo with a name that is none.
@@ -41,7 +41,7 @@ func plainly(err error, secrets map[string]string) error {
 		return nil
 	}
 	s := status.Convert(err)
-	return status.Error(s.Code(), brief.Text(hide(s.Message(), secrets), maxWords))
+	return status.Error(s.Code(), text.Text(hide(s.Message(), secrets), maxWords))
 }
 
 // hide replaces the values of secrets in a text. Values that a driver repeats in another form
@@ -66,14 +66,14 @@ func mark(err error) error {
 	case codes.OK:
 		return nil
 	case codes.Aborted:
-		return outcome.Mark(outcome.InProgress, err)
+		return errclass.Mark(errclass.InProgress, err)
 	case codes.NotFound:
-		return outcome.Mark(outcome.NotFound, err)
+		return errclass.Mark(errclass.NotFound, err)
 	case codes.FailedPrecondition, codes.InvalidArgument, codes.Unimplemented,
 		codes.PermissionDenied, codes.Unauthenticated, codes.OutOfRange:
-		return outcome.Mark(outcome.Refused, err)
+		return errclass.Mark(errclass.Refused, err)
 	default:
-		return outcome.Mark(outcome.Uncertain, err)
+		return errclass.Mark(errclass.Uncertain, err)
 	}
 }
 
@@ -89,15 +89,15 @@ func markCreate(err error) error {
 	case codes.OK:
 		return nil
 	case codes.Aborted:
-		return outcome.Mark(outcome.InProgress, err)
+		return errclass.Mark(errclass.InProgress, err)
 	case codes.InvalidArgument, codes.OutOfRange:
-		return outcome.Mark(outcome.Unfit, err)
+		return errclass.Mark(errclass.Unfit, err)
 	case codes.ResourceExhausted:
-		return outcome.Mark(outcome.Exhausted, err)
+		return errclass.Mark(errclass.Exhausted, err)
 	case codes.FailedPrecondition, codes.Unimplemented, codes.PermissionDenied, codes.Unauthenticated, codes.NotFound,
 		codes.AlreadyExists:
-		return outcome.Mark(outcome.Refused, err)
+		return errclass.Mark(errclass.Refused, err)
 	default:
-		return outcome.Mark(outcome.Uncertain, err)
+		return errclass.Mark(errclass.Uncertain, err)
 	}
 }

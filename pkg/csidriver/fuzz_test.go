@@ -23,7 +23,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 )
 
 // bytesCodec takes messages as the bytes they are on the wire, so that an answer need not be
@@ -164,18 +164,18 @@ func FuzzIntroduction(f *testing.F) {
 
 // classOf is the CSI specification's table for DeleteVolume ("DeleteVolume Errors", "Error
 // Scheme"): what is not in it may have happened.
-func classOf(code codes.Code) outcome.Class {
+func classOf(code codes.Code) errclass.Class {
 	switch code {
 	case codes.OK:
-		return outcome.Done
+		return errclass.Done
 	case codes.Aborted:
-		return outcome.InProgress
+		return errclass.InProgress
 	case codes.NotFound:
-		return outcome.NotFound
+		return errclass.NotFound
 	case codes.InvalidArgument, codes.FailedPrecondition, codes.PermissionDenied, codes.Unauthenticated, codes.Unimplemented, codes.OutOfRange:
-		return outcome.Refused
+		return errclass.Refused
 	default:
-		return outcome.Uncertain
+		return errclass.Uncertain
 	}
 }
 
@@ -209,10 +209,10 @@ func FuzzDeleteVolume(f *testing.F) {
 		driver.set(map[string][]byte{"DeleteVolume": answer}, fails, func() {})
 		err := d.DeleteVolume(ctx, handle, map[string]string{"key": secret, "token": canary + "\n"})
 		readable := proto.Unmarshal(answer, &csi.DeleteVolumeResponse{}) == nil && utf8.ValidString(handle) && utf8.ValidString(secret)
-		if want := classOf(codes.Code(code)); readable && utf8.ValidString(message) && outcome.Of(err) != want {
-			t.Errorf("code %d is %v, want %v: %v", code, outcome.Of(err), want, err)
+		if want := classOf(codes.Code(code)); readable && utf8.ValidString(message) && errclass.Of(err) != want {
+			t.Errorf("code %d is %v, want %v: %v", code, errclass.Of(err), want, err)
 		}
-		if (err == nil) != (outcome.Of(err) == outcome.Done) || (err == nil && (code != 0 || !readable)) {
+		if (err == nil) != (errclass.Of(err) == errclass.Done) || (err == nil && (code != 0 || !readable)) {
 			t.Errorf("DeleteVolume = %v for code %d and answer %q", err, code, answer)
 		}
 		said := fmt.Sprint(err)

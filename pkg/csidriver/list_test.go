@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 )
 
 func (d *fakeDriver) ListVolumes(_ context.Context, r *csi.ListVolumesRequest) (*csi.ListVolumesResponse, error) {
@@ -29,8 +29,8 @@ func TestListVolumes(t *testing.T) {
 	if err != nil || len(page.GetEntries()) != 1 || page.GetEntries()[0].GetVolume().GetCapacityBytes() != 7 || page.GetNextToken() != "old" {
 		t.Errorf("%v, %v", page, err)
 	}
-	for token, want := range map[string]outcome.Class{"old": outcome.InProgress, "broken": outcome.Uncertain} {
-		if page, err = d.ListVolumes(t.Context(), &csi.ListVolumesRequest{StartingToken: token}); page != nil || outcome.Of(err) != want {
+	for token, want := range map[string]errclass.Class{"old": errclass.InProgress, "broken": errclass.Uncertain} {
+		if page, err = d.ListVolumes(t.Context(), &csi.ListVolumesRequest{StartingToken: token}); page != nil || errclass.Of(err) != want {
 			t.Errorf("token %s: %v, %v", token, page, err)
 		}
 	}

@@ -9,8 +9,8 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/protect"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/protect/pvc"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 )
@@ -160,7 +160,7 @@ func (f ClaimFacts) entry() (e inflight.Located, found bool) {
 // protection tells whether use keeps a claim that is being deleted, as kube-controller-manager sees it.
 func (f ClaimFacts) protection() Decision {
 	d := pvc.Decide(pvc.Snapshot{
-		Duty:  protect.Duty{Mode: protect.ModeFull, Alone: true},
+		Duty:  inuse.Duty{Mode: inuse.ModeFull, Alone: true},
 		Ended: pvc.HoldTerminated, Claim: pvc.ClaimOf(f.Claim),
 		Read: pvc.Reading{Made: true, Err: f.Pods.Err, Usage: f.usage()},
 	})
@@ -168,7 +168,7 @@ func (f ClaimFacts) protection() Decision {
 	if d.Detail != "" {
 		text += " " + d.Detail
 	}
-	return Decision{By: "kube-controller-manager (pvc-protection), or volume-guard", Action: d.Action.String(), Reason: string(d.Reason), Text: text, waits: d.Action == protect.Wait}
+	return Decision{By: "kube-controller-manager (pvc-protection), or volume-guard", Action: d.Action.String(), Reason: string(d.Reason), Text: text, waits: d.Action == inuse.Wait}
 }
 
 // provisioning is what csi-reclaimer would do next for a claim without an entry in the in-flight log. What only a

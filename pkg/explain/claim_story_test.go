@@ -10,8 +10,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/protect"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/protect/pvc"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
 )
 
@@ -77,7 +77,7 @@ func TestTheStoryOfAClaim(t *testing.T) {
 			ended.Ended = true
 			f.going(pvc.Finalizer)
 			f.Pods = Found([]pvc.Pod{ended})
-		}, []string{"(" + string(protect.ReasonInUseEnded) + ")", "pod app, which has ended"}},
+		}, []string{"(" + string(inuse.ReasonInUseEnded) + ")", "pod app, which has ended"}},
 		"being deleted, and nobody uses it": {func(f *ClaimFacts) { f.going(pvc.Finalizer) }, []string{"(Unused)", "!kubectl delete pod"}},
 		"being deleted, and pods may not be read": {func(f *ClaimFacts) { f.going(pvc.Finalizer); f.Pods = Failed[[]pvc.Pod](errForbidden) },
 			[]string{"(Unreadable)", "Pods: forbidden. So it is not known who uses the claim."}},

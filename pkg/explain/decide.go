@@ -8,6 +8,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // Decision is what is decided on a PV or a claim, and by whom.
@@ -78,7 +79,7 @@ func (w World) snapshot(pv PV, driver string, claim Read[*v1.PersistentVolumeCla
 	role, _ := w.RoleOf(driver)
 	s := reclaim.Snapshot{
 		Leading: true, // what the leader does
-		Rules:   reclaim.Rules{Driver: driver, Role: role, ReclaimUnprotected: role != reclaim.RoleObserver, Logged: true},
+		Rules:   reclaim.Rules{Driver: driver, Role: role, ReclaimUnprotected: role != volume.RoleObserver, Logged: true},
 		PV:      pv.PV, PVRead: read(3), SiblingsRead: read(2), SecretsRead: true, Brake: reclaim.BrakeOff,
 		AttachmentsCurrent: w.Attachments.OK(), Attachments: len(w.attachmentsOf(pv.Name)),
 	}
@@ -121,7 +122,7 @@ func (w World) logState(driver, pv string) reclaim.LogState {
 }
 
 // readClaim is what a read of a claim shows; nil is one that is gone.
-func readClaim(of reclaim.ClaimRef, claim *v1.PersistentVolumeClaim) reclaim.ClaimFacts {
+func readClaim(of volume.ClaimRef, claim *v1.PersistentVolumeClaim) reclaim.ClaimFacts {
 	if claim == nil {
 		return reclaim.ClaimFacts{Of: of}
 	}
@@ -129,8 +130,8 @@ func readClaim(of reclaim.ClaimRef, claim *v1.PersistentVolumeClaim) reclaim.Cla
 }
 
 // due tells whether a PV asks for the end of its volume, as far as it shows.
-func due(pv reclaim.PV) bool {
-	return pv.Policy == reclaim.PolicyDelete && (pv.Phase == reclaim.PhaseReleased || pv.Phase == reclaim.PhaseFailed) && pv.Claim.UID != ""
+func due(pv volume.PV) bool {
+	return pv.Policy == volume.PolicyDelete && (pv.Phase == volume.PhaseReleased || pv.Phase == volume.PhaseFailed) && pv.Claim.UID != ""
 }
 
 // braked returns the command that lets a driver's deletions go on, empty where no brake is known.

@@ -10,7 +10,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // Read is what one read of the API server brought. The zero value: none was made.
@@ -32,14 +32,14 @@ func Failed[T any](err error) Read[T] { return Read[T]{Made: true, Err: err} }
 
 // PV is what is kept of each PV of a cluster.
 type PV struct {
-	reclaim.PV
+	volume.PV
 	// Tree is what matters of an in-tree volume, nil for others.
 	Tree *intree.PV
 }
 
 // PVOf reads what is needed of a PersistentVolume, without keeping a reference to it.
 func PVOf(o *v1.PersistentVolume) PV {
-	pv := PV{PV: reclaim.PVOf(o)}
+	pv := PV{PV: volume.Of(o)}
 	if pv.InTree {
 		tree := intree.PVOf(o)
 		pv.Tree = &tree
@@ -52,7 +52,7 @@ type World struct {
 	// Now is when the reads were made.
 	Now time.Time
 	// Role is the one that decides. RoleUnknown: it is guessed for each driver, see RoleOf.
-	Role reclaim.Role
+	Role volume.Role
 
 	PVs         Read[[]PV]
 	Attachments Read[[]storagev1.VolumeAttachment]
@@ -64,21 +64,21 @@ type World struct {
 	InFlight Read[InFlightLogs]
 	// SiblingClaims are the claims of PVs that name a volume which another PV names too, by their claimRef; nil for
 	// one that is gone.
-	SiblingClaims map[reclaim.ClaimRef]Read[*v1.PersistentVolumeClaim]
+	SiblingClaims map[volume.ClaimRef]Read[*v1.PersistentVolumeClaim]
 
 	by *index
 }
 
 // RoleOf returns the role in which csi-reclaimer works beside a driver. Unless it was said, it is a
 // companion where a PV of the driver carries the companion's finalizer, and an owner elsewhere.
-func (w World) RoleOf(driver string) (role reclaim.Role, guessed bool) {
-	if w.Role != reclaim.RoleUnknown {
+func (w World) RoleOf(driver string) (role volume.Role, guessed bool) {
+	if w.Role != volume.RoleUnknown {
 		return w.Role, false
 	}
 	if w.by.companions[driver] {
-		return reclaim.RoleCompanion, true
+		return volume.RoleCompanion, true
 	}
-	return reclaim.RoleOwner, true
+	return volume.RoleOwner, true
 }
 
 // presence tells whether a driver is there.

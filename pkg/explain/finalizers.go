@@ -9,10 +9,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/protect/pv"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/protect/pvc"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pv"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // Finalizer is one that an object carries.
@@ -50,9 +50,9 @@ func (w World) finalizersOf(o metav1.Object, driver, csiDriver, plugin string) [
 
 func (w World) finalizer(name, driver, csiDriver, plugin string) Finalizer {
 	switch name {
-	case reclaim.Finalizer:
+	case volume.Finalizer:
 		return w.ofDriver(driver, "csi-reclaimer, or external-provisioner 5 and newer, of "+driver, "when the volume is deleted, or the policy keeps it")
-	case reclaim.CompanionFinalizer:
+	case volume.CompanionFinalizer:
 		return w.ofDriver(driver, "csi-reclaimer of "+driver+", role companion", "when the volume is deleted, or the policy keeps it")
 	case intree.Finalizer:
 		return Finalizer{Owner: "kube-controller-manager from 1.31 on, or volume-guard", When: "when the volume is deleted, or the policy keeps it", Stuck: plugin}

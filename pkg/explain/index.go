@@ -9,27 +9,27 @@ import (
 // index finds what belongs together in a World, which may hold 100,000 PVs.
 type index struct {
 	attachments map[string][]storagev1.VolumeAttachment // by PV
-	volumes     map[volume][]PV
+	volumes     map[volumeID][]PV
 	companions  map[string]bool // drivers one of whose PVs has the companion's finalizer
 }
 
-// volume is what PVs of one volume have in common.
-type volume struct {
+// volumeID is what PVs of one volume have in common.
+type volumeID struct {
 	driver, handle string
 	source         intree.Source
 }
 
 // volumeOf returns the volume that a PV names. known is false where it names none.
-func volumeOf(pv PV) (v volume, known bool) {
+func volumeOf(pv PV) (v volumeID, known bool) {
 	if pv.Tree != nil {
-		return volume{source: pv.Tree.Source}, pv.Tree.Source.Known()
+		return volumeID{source: pv.Tree.Source}, pv.Tree.Source.Known()
 	}
-	return volume{driver: pv.Driver, handle: pv.Handle}, pv.Handle != ""
+	return volumeID{driver: pv.Driver, handle: pv.Handle}, pv.Handle != ""
 }
 
 // indexed returns the same World, in which things are found.
 func (w World) indexed() World {
-	by := &index{map[string][]storagev1.VolumeAttachment{}, map[volume][]PV{}, map[string]bool{}}
+	by := &index{map[string][]storagev1.VolumeAttachment{}, map[volumeID][]PV{}, map[string]bool{}}
 	for _, a := range w.Attachments.Value {
 		if name := a.Spec.Source.PersistentVolumeName; name != nil {
 			by.attachments[*name] = append(by.attachments[*name], a)

@@ -7,9 +7,10 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/protect"
-	protectpv "github.com/csi-reclaimer/csi-reclaimer/pkg/protect/pv"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
+	protectpv "github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pv"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // waits tells what has to come about before the PV goes on its way.
@@ -27,7 +28,7 @@ func (s *Story) waits(f PVFacts, pv PV, d Decision) {
 			}
 		}
 	case reclaim.ReasonHeld:
-		s.waitsFor("the end of the annotation %s", reclaim.HoldAnnotation)
+		s.waitsFor("the end of the annotation %s", volume.HoldAnnotation)
 	case reclaim.ReasonBraked:
 		s.waitsFor("the brake to be let go")
 	case reclaim.ReasonInFlight:
@@ -57,8 +58,8 @@ func (s *Story) waits(f PVFacts, pv PV, d Decision) {
 
 // builtIn tells what the protection of PVs in use waits for, by the function that volume-guard decides with.
 func (s *Story) builtIn(f PVFacts) {
-	d := protectpv.Decide(protectpv.Snapshot{Duty: protect.Duty{Mode: protect.ModeFull, Alone: true}, PV: protectpv.PVOf(f.PV)})
-	if d.Reason == protect.ReasonBound {
+	d := protectpv.Decide(protectpv.Snapshot{Duty: inuse.Duty{Mode: inuse.ModeFull, Alone: true}, PV: protectpv.PVOf(f.PV)})
+	if d.Reason == inuse.ReasonBound {
 		s.waitsFor("finalizer %s: %s", protectpv.Finalizer, bare(d.Reason.Sentence()))
 	}
 }
@@ -75,7 +76,7 @@ func (s *Story) whatToDo(f PVFacts, pv PV, d Decision) {
 	name := pv.Name
 	switch reclaim.Reason(d.Reason) {
 	case reclaim.ReasonHeld:
-		s.advise("To let the volume go: kubectl annotate pv %s %s-", name, reclaim.HoldAnnotation)
+		s.advise("To let the volume go: kubectl annotate pv %s %s-", name, volume.HoldAnnotation)
 	case reclaim.ReasonBraked:
 		s.advise("Look whether the volumes are to go; then let go: %s", f.braked(pv.Owner()))
 	case reclaim.ReasonAttached:

@@ -10,6 +10,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // PVFacts is what was read of one PV.
@@ -87,7 +88,7 @@ func (s *Story) describe(f PVFacts, pv PV) {
 	}
 	s.fact("Phase", "%s", state)
 	if pv.Held {
-		s.fact("Held", "by the annotation %s: %q", reclaim.HoldAnnotation, pv.HeldBecause)
+		s.fact("Held", "by the annotation %s: %q", volume.HoldAnnotation, pv.HeldBecause)
 	}
 	switch owner := pv.Owner(); {
 	case pv.Handle != "":
@@ -205,15 +206,15 @@ func (s *Story) siblings(f PVFacts, pv PV) {
 	}
 }
 
-func policy(p reclaim.Policy) string {
+func policy(p volume.Policy) string {
 	switch p {
-	case reclaim.PolicyDelete:
+	case volume.PolicyDelete:
 		return string(v1.PersistentVolumeReclaimDelete)
-	case reclaim.PolicyRetain:
+	case volume.PolicyRetain:
 		return string(v1.PersistentVolumeReclaimRetain)
-	case reclaim.PolicyRecycle:
+	case volume.PolicyRecycle:
 		return string(v1.PersistentVolumeReclaimRecycle)
-	case reclaim.PolicyUnknown:
+	case volume.PolicyUnknown:
 	}
 	return "unknown"
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 func TestTheStoryOfAPV(t *testing.T) {
@@ -51,7 +52,7 @@ func TestTheStoryOfAPV(t *testing.T) {
 			f.PV.Spec.PersistentVolumeReclaimPolicy, f.PV.Finalizers = v1.PersistentVolumeReclaimRetain, nil
 		},
 			[]string{"PV pv is released (PolicyKeepsVolume)", "To delete the volume too", "kubectl delete pv pv", "/spec/claimRef"}},
-		"held by a person": {func(f *PVFacts) { f.PV.Annotations[reclaim.HoldAnnotation] = "audit" },
+		"held by a person": {func(f *PVFacts) { f.PV.Annotations[volume.HoldAnnotation] = "audit" },
 			[]string{"waits (Held)", `Its reason: "audit"`, "kubectl annotate pv pv csi-reclaimer.io/hold-"}},
 		"braked": {func(f *PVFacts) {
 			f.lease("disk-csi-example-com", "pod-1", time.Second, reclaim.BrakeAnnotation, "too many")
@@ -78,8 +79,8 @@ func TestTheStoryOfAPV(t *testing.T) {
 			f.siblingClaim(&v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: "new"}, Spec: v1.PersistentVolumeClaimSpec{VolumeName: "other"}})
 		}, []string{"waits (SharedHandle)", "It is PV other."}},
 		"the driver is gone while the PV is being deleted": {func(f *PVFacts) { f.gone(); f.terminate(24 * time.Hour) },
-			[]string{"is being deleted since 24h and is stuck: nobody takes " + reclaim.Finalizer + " off, for driver " + driver + " is gone", "for ever", "Install the driver again",
-				`kubectl patch pv pv -p '{"metadata":{"$deleteFromPrimitiveList/finalizers":["` + reclaim.Finalizer + `"]}}'`}},
+			[]string{"is being deleted since 24h and is stuck: nobody takes " + volume.Finalizer + " off, for driver " + driver + " is gone", "for ever", "Install the driver again",
+				`kubectl patch pv pv -p '{"metadata":{"$deleteFromPrimitiveList/finalizers":["` + volume.Finalizer + `"]}}'`}},
 		"the driver is gone, and nobody has deleted the PV": {func(f *PVFacts) { f.gone() },
 			[]string{"PV pv is released and left alone: DeleteVolume is what is to be done (Reclaim), but driver " + driver + " is gone"}},
 		"the driver has no CSIDriver, but a node runs it": {func(f *PVFacts) { f.gone(); f.OnNodes = Found([]string{driver}); f.terminate(time.Hour) },
@@ -129,16 +130,16 @@ func TestTheStoryOfAPV(t *testing.T) {
 			f.PV.Spec.HostPath = &v1.HostPathVolumeSource{Path: "/x"}
 		},
 			[]string{"(NotOurs)", "a person (no provisioner is named)"}},
-		"a twin": {func(f *PVFacts) { f.PV.Labels = map[string]string{reclaim.TwinLabel: "other"} },
+		"a twin": {func(f *PVFacts) { f.PV.Labels = map[string]string{volume.TwinLabel: "other"} },
 			[]string{"(Twin)", "a second name of another PV's volume"}},
 		"what the driver said last": {func(f *PVFacts) {
 			f.Events = Found([]v1.Event{{Source: v1.EventSource{Component: "csi-reclaimer"}, Reason: "VolumeFailedDelete", Message: "in use", LastTimestamp: ago(time.Minute)}})
 		}, []string{"60s ago, csi-reclaimer: VolumeFailedDelete: in use"}},
 		"the role is told from the companion's finalizer": {func(f *PVFacts) {
-			f.PV.Finalizers = []string{reclaim.CompanionFinalizer}
+			f.PV.Finalizers = []string{volume.CompanionFinalizer}
 			f.PVs = Found([]PV{PVOf(f.PV)})
 		}, []string{"role companion", "(LeftToPeer)", "guessed from the driver's finalizers"}},
-		"the role is said": {func(f *PVFacts) { f.Role = reclaim.RoleObserver },
+		"the role is said": {func(f *PVFacts) { f.Role = volume.RoleObserver },
 			[]string{"role observer", "!guessed"}},
 	}
 	for sentence, c := range cases {

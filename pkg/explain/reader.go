@@ -25,17 +25,17 @@ import (
 	"k8s.io/client-go/tools/pager"
 	"k8s.io/utils/clock"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/admit"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/protect/pvc"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // Config holds the settings of a Reader. The zero value is usable.
 type Config struct {
 	// Role is the one in which csi-reclaimer decides. Default: guessed for each driver.
-	Role reclaim.Role
+	Role volume.Role
 	// Clock is replaced in tests. Default the real one.
 	Clock clock.PassiveClock
 }
@@ -92,8 +92,8 @@ func (r *Reader) around(ctx context.Context, pv *v1.PersistentVolume, w World) (
 		f.Claim = optional(r.clients.Core.PersistentVolumeClaims(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{}))
 	}
 	f.World = f.indexed()
-	f.SiblingClaims = map[reclaim.ClaimRef]Read[*v1.PersistentVolumeClaim]{}
-	var claims []reclaim.ClaimRef
+	f.SiblingClaims = map[volume.ClaimRef]Read[*v1.PersistentVolumeClaim]{}
+	var claims []volume.ClaimRef
 	for _, other := range f.siblingsOf(PVOf(pv)) {
 		if due(other.PV) {
 			claims = append(claims, other.Claim)
@@ -166,7 +166,7 @@ func (r *Reader) GoneClaim(ctx context.Context, namespace, name string) (w World
 // Status reads what the status of a driver is told from, or of all where none is named. An error means that
 // the PVs could not be read.
 func (r *Reader) Status(ctx context.Context, driver string) (StatusFacts, error) {
-	f := StatusFacts{World: r.world(ctx, nil), Claims: map[reclaim.ClaimRef]Read[*v1.PersistentVolumeClaim]{}}
+	f := StatusFacts{World: r.world(ctx, nil), Claims: map[volume.ClaimRef]Read[*v1.PersistentVolumeClaim]{}}
 	if f.PVs.Err != nil {
 		return StatusFacts{}, fmt.Errorf("list PVs: %w", f.PVs.Err)
 	}
@@ -184,7 +184,7 @@ func (r *Reader) Status(ctx context.Context, driver string) (StatusFacts, error)
 const atOnce = 10
 
 // readClaims reads claims into a map.
-func (r *Reader) readClaims(ctx context.Context, claims []reclaim.ClaimRef, into map[reclaim.ClaimRef]Read[*v1.PersistentVolumeClaim]) {
+func (r *Reader) readClaims(ctx context.Context, claims []volume.ClaimRef, into map[volume.ClaimRef]Read[*v1.PersistentVolumeClaim]) {
 	var (
 		mu      sync.Mutex
 		readers errgroup.Group
@@ -287,7 +287,7 @@ func (r *Reader) minor(ctx context.Context) int {
 // readAdmission reads which drivers' PVs are protected in the write that binds them. An API server that does not know
 // such policies has none.
 func (r *Reader) readAdmission(ctx context.Context) Read[Admission] {
-	standing, err := admit.ReadStanding(ctx, r.admission)
+	standing, err := admission.ReadStanding(ctx, r.admission)
 	if err != nil {
 		return Failed[Admission](err)
 	}

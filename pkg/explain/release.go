@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // Plan is what a release of a driver's PVs from csi-reclaimer's finalizers would do.
@@ -27,7 +28,7 @@ type Plan struct {
 	Unread []string `json:"unread,omitempty"`
 
 	// As is the role whose finalizers are taken off.
-	As reclaim.Role `json:"-"`
+	As volume.Role `json:"-"`
 }
 
 // PlanOf tells what releasing a driver would do, by the function that [reclaim.Reclaimer.Release] goes by. It
@@ -54,11 +55,11 @@ func PlanOf(f StatusFacts, driver string) Plan {
 		if pv.HasFinalizer {
 			owners++
 		}
-		if pv.Terminating && pv.Policy == reclaim.PolicyDelete && pv.Claim.UID != "" {
+		if pv.Terminating && pv.Policy == volume.PolicyDelete && pv.Claim.UID != "" {
 			p.Abandoned = append(p.Abandoned, pv.Name)
 		}
 	}
-	if guessed && role == reclaim.RoleCompanion && owners > 0 {
+	if guessed && role == volume.RoleCompanion && owners > 0 {
 		p.obstacle("PVs of %s carry the finalizers of role owner and of role companion: say --role=owner to take both off, or --role=companion where an external-provisioner manages the former", driver)
 	}
 	p.obstacles(f)
@@ -79,7 +80,7 @@ func (p *Plan) obstacles(f StatusFacts) {
 	}
 	names := leaseNames(p.Driver)
 	for _, lease := range f.leasesOf(p.Driver) {
-		own := lease.Name == names[1] || p.As == reclaim.RoleOwner
+		own := lease.Name == names[1] || p.As == volume.RoleOwner
 		if own && holds(lease, f.Now) {
 			p.obstacle("csi-reclaimer, or an external-provisioner, still works for %s: %s holds Lease %s/%s. Stop all its replicas first (kubectl scale --replicas=0)",
 				p.Driver, *lease.Spec.HolderIdentity, lease.Namespace, lease.Name)

@@ -12,14 +12,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // StatusFacts is what was read of a whole cluster.
 type StatusFacts struct {
 	World
 	// Claims are those that had to be read, by the claimRef that asked for them; nil for one that is gone.
-	Claims map[reclaim.ClaimRef]Read[*v1.PersistentVolumeClaim]
+	Claims map[volume.ClaimRef]Read[*v1.PersistentVolumeClaim]
 	// Admission is what is known of the policies that protect PVs in the same write.
 	Admission Read[Admission]
 }
@@ -79,7 +79,7 @@ type OldestInFlight struct {
 
 // Asked returns the claims that have to be read before the status of a driver can be told, or of all where
 // none is named. It is a pure function.
-func (f StatusFacts) Asked(driver string) (claims []reclaim.ClaimRef) {
+func (f StatusFacts) Asked(driver string) (claims []volume.ClaimRef) {
 	f.World = f.indexed()
 	for _, pv := range f.PVs.Value {
 		if driver != "" && pv.Owner() != driver {
@@ -152,7 +152,7 @@ func (f StatusFacts) admits(driver string) string {
 func (d *DriverStatus) add(pv PV, decision Decision) {
 	d.PVs++
 	switch {
-	case pv.Policy != reclaim.PolicyDelete || pv.Claim.UID == "":
+	case pv.Policy != volume.PolicyDelete || pv.Claim.UID == "":
 	case decision.protected:
 		d.Protected++
 	default:

@@ -10,12 +10,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // crowd is a cluster with PVs of two drivers.
 func crowd() StatusFacts {
 	base := released()
-	f := StatusFacts{World: base.World, Claims: map[reclaim.ClaimRef]Read[*v1.PersistentVolumeClaim]{}, Admission: Found(Admission{})}
+	f := StatusFacts{World: base.World, Claims: map[volume.ClaimRef]Read[*v1.PersistentVolumeClaim]{}, Admission: Found(Admission{})}
 	f.PVs = Found[[]PV](nil)
 	add := func(name string, change func(*v1.PersistentVolume)) {
 		o := base.PV.DeepCopy()
@@ -30,7 +31,7 @@ func crowd() StatusFacts {
 	add("bound", bound)
 	add("unprotected", func(o *v1.PersistentVolume) { bound(o); o.Finalizers = nil })
 	add("kept", func(o *v1.PersistentVolume) { o.Spec.PersistentVolumeReclaimPolicy = v1.PersistentVolumeReclaimRetain })
-	add("held", func(o *v1.PersistentVolume) { o.Annotations[reclaim.HoldAnnotation] = "" })
+	add("held", func(o *v1.PersistentVolume) { o.Annotations[volume.HoldAnnotation] = "" })
 	add("old", func(o *v1.PersistentVolume) { bound(o); going(72 * time.Hour)(o) })
 	add("new", func(o *v1.PersistentVolume) { bound(o); going(time.Hour)(o) })
 	add("asks", func(*v1.PersistentVolume) {})
@@ -82,7 +83,7 @@ func TestWhatAStatusWarnsOf(t *testing.T) {
 		"a driver is gone":               {func(f *StatusFacts) { f.gone() }, []string{"Driver " + driver + " is gone, and 2 of its PVs are being deleted: kubectl reclaim explain pv/old", "!Driver b"}},
 		"claims may not be read":         {func(f *StatusFacts) { f.Claims[f.Asked("")[0]] = Failed[*v1.PersistentVolumeClaim](errForbidden) }, []string{"1 claims. So it is not known"}},
 		"a companion works beside one":   {func(f *StatusFacts) { f.PVs.Value[7].HasCompanionFinalizer = true }, []string{`"role":"companion?"`, `"role":"owner?"`}},
-		"the role of all is said":        {func(f *StatusFacts) { f.Role = reclaim.RoleCompanion }, []string{`"role":"companion"`, "!?"}},
+		"the role of all is said":        {func(f *StatusFacts) { f.Role = volume.RoleCompanion }, []string{`"role":"companion"`, "!?"}},
 		"an in-tree plugin has PVs, too": {func(f *StatusFacts) { addInTree(f) }, []string{`"driver":"kubernetes.io/plugin"`, `"role":"in-tree"`}},
 	}
 	for sentence, c := range cases {
@@ -124,14 +125,14 @@ func TestThePlanOfARelease(t *testing.T) {
 			f.Admission = Found(Admission{InForce: true, Lists: map[string][]string{"b": {"mutatingadmissionpolicy/x"}}})
 		}, 6, []string{"!obstacles", "!unlist"}},
 		"both finalizers are there, and nobody says the role": {both, 1, []string{"say --role=owner"}},
-		"both are there, and the role is owner":               {func(f *StatusFacts) { both(f); f.Role = reclaim.RoleOwner }, 6, []string{"!obstacles"}},
+		"both are there, and the role is owner":               {func(f *StatusFacts) { both(f); f.Role = volume.RoleOwner }, 6, []string{"!obstacles"}},
 		"both are there, and the role is companion": {func(f *StatusFacts) {
 			both(f)
-			f.Role = reclaim.RoleCompanion
+			f.Role = volume.RoleCompanion
 			f.lease("disk-csi-example-com", "the provisioner", time.Second)
 		}, 1, []string{"!obstacles", `"pvs":["bound"]`}},
 		"the companion still leads": {func(f *StatusFacts) {
-			f.Role = reclaim.RoleCompanion
+			f.Role = volume.RoleCompanion
 			f.lease("disk-csi-example-com-reclaimer", "pod-2", time.Second)
 		}, 0, []string{"pod-2 holds"}},
 	}

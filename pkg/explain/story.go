@@ -8,7 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/brief"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/text"
 )
 
 // Story is what happens to one PV or claim, and why.
@@ -71,7 +71,7 @@ func (s *Story) said(events Read[[]v1.Event], now time.Time) {
 	unread(s, events, "Events", "what programs have said of it")
 	for i := len(events.Value) - 1; i >= 0 && len(s.Said) < maxSaid; i-- {
 		e := events.Value[i]
-		s.Said = append(s.Said, fmt.Sprintf("%s ago, %s: %s: %s", age(now, said(e)), from(e), e.Reason, brief.Text(strings.ReplaceAll(e.Message, "\n", " "), maxWords)))
+		s.Said = append(s.Said, fmt.Sprintf("%s ago, %s: %s: %s", age(now, said(e)), from(e), e.Reason, text.Text(strings.ReplaceAll(e.Message, "\n", " "), maxWords)))
 	}
 }
 

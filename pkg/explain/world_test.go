@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 const driver = "disk.csi.example.com"
@@ -30,7 +30,7 @@ func ago(d time.Duration) metav1.Time { return metav1.NewTime(now().Add(-d)) }
 func released() PVFacts {
 	f := PVFacts{
 		PV: &v1.PersistentVolume{
-			ObjectMeta: metav1.ObjectMeta{Name: "pv", UID: "u", ResourceVersion: "7", Finalizers: []string{reclaim.Finalizer},
+			ObjectMeta: metav1.ObjectMeta{Name: "pv", UID: "u", ResourceVersion: "7", Finalizers: []string{volume.Finalizer},
 				Annotations: map[string]string{"pv.kubernetes.io/provisioned-by": driver}},
 			Spec: v1.PersistentVolumeSpec{
 				PersistentVolumeReclaimPolicy: v1.PersistentVolumeReclaimDelete,
@@ -108,7 +108,7 @@ func (f *PVFacts) sibling(name string, change func(*v1.PersistentVolume)) {
 func (f *PVFacts) siblingClaim(claim *v1.PersistentVolumeClaim) {
 	f.sibling("other", func(pv *v1.PersistentVolume) { pv.Spec.ClaimRef.Name = "others" })
 	other := f.PVs.Value[len(f.PVs.Value)-1]
-	f.SiblingClaims = map[reclaim.ClaimRef]Read[*v1.PersistentVolumeClaim]{other.Claim: Found(claim)}
+	f.SiblingClaims = map[volume.ClaimRef]Read[*v1.PersistentVolumeClaim]{other.Claim: Found(claim)}
 }
 
 // expect checks what a text says, and by words that begin with "!" what it does not say.

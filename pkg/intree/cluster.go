@@ -12,6 +12,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // cluster is what executing a decision asks of the API server. Every read is live: it goes to the
@@ -20,7 +21,7 @@ type cluster interface {
 	// readPV returns the PV of that name; found is false when there is none.
 	readPV(ctx context.Context, name string) (pv *v1.PersistentVolume, found bool, err error)
 	// readClaim returns what is known of the claim; facts.Read is left to the caller.
-	readClaim(ctx context.Context, of reclaim.ClaimRef) (facts ClaimFacts, err error)
+	readClaim(ctx context.Context, of volume.ClaimRef) (facts ClaimFacts, err error)
 	// countAttachments returns how many VolumeAttachments name one of these PVs.
 	countAttachments(ctx context.Context, pvs []string) (int, error)
 	// patchFinalizers changes the finalizers of a PV. With bound, only if it is exactly as it was read.
@@ -60,7 +61,7 @@ func (a apiServer) readPV(ctx context.Context, name string) (*v1.PersistentVolum
 	return o, true, nil
 }
 
-func (a apiServer) readClaim(ctx context.Context, of reclaim.ClaimRef) (ClaimFacts, error) {
+func (a apiServer) readClaim(ctx context.Context, of volume.ClaimRef) (ClaimFacts, error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
 	o, err := a.clients.Core.PersistentVolumeClaims(of.Namespace).Get(ctx, of.Name, metav1.GetOptions{})

@@ -9,7 +9,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/board"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
 )
 
 // Config holds the settings of a Controller. The zero value is usable.
@@ -42,7 +42,7 @@ func (c Config) withDefaults() Config {
 		c.RetryMax = 5 * time.Minute
 	}
 	if c.Events == nil || c.DryRun {
-		c.Events = board.NoEvents{} // an Event is a write
+		c.Events = events.NoEvents{} // an Event is a write
 	}
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}

@@ -12,8 +12,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/loop"
 )
 
 // apiTimeout bounds one call to the API server.
@@ -28,7 +28,7 @@ type Controller struct {
 	observer      *observer
 	reports       *reports
 	metrics       *metrics
-	loop          *loop.Loop[string]
+	loop          *controller.Loop[string]
 
 	watching atomic.Bool
 	// awake: Run has begun to work on PVs.
@@ -53,7 +53,7 @@ func New(config *rest.Config, cfg Config) (*Controller, error) {
 	c.reports = newReports(cfg.Events, func(reason Reason) { c.metrics.told.WithLabelValues(string(reason)).Inc() })
 	c.observer = newObserver(c.wake, c.reports.Forget)
 	c.observer.follow(clients)
-	if c.loop, err = loop.New(loop.Config{Name: "intree", Workers: cfg.Workers, Clock: cfg.Clock}, c.reconcile); err != nil {
+	if c.loop, err = controller.New(controller.Config{Name: "intree", Workers: cfg.Workers, Clock: cfg.Clock}, c.reconcile); err != nil {
 		return nil, err
 	}
 	if err := register(cfg.Metrics, c.metrics.deleted, c.metrics.told, newInventory(c.observer, c.reports, cfg.Clock)); err != nil {

@@ -15,8 +15,9 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 func TestSettingsThatAreWrong(t *testing.T) {
@@ -98,9 +99,9 @@ func TestRunEnds(t *testing.T) {
 
 func TestWhatIsAskedOfRBAC(t *testing.T) {
 	t.Parallel()
-	name := func(r reclaim.Right) string { return r.Verb + " " + r.Resource }
+	name := func(r access.Permission) string { return r.Verb + " " + r.Resource }
 	names := func(c Config) (all []string) {
-		for _, right := range c.Rights() {
+		for _, right := range c.Permissions() {
 			all = append(all, name(right))
 			if right.Without == "" {
 				t.Errorf("%s: nothing is said of what does not work without", name(right))
@@ -154,7 +155,7 @@ func TestFigures(t *testing.T) {
 		w.provision(name)
 	}
 	pvFirst(w, "done")
-	w.edit("held", func(pv *v1.PersistentVolume) { pv.Annotations[reclaim.HoldAnnotation] = "a look first" })
+	w.edit("held", func(pv *v1.PersistentVolume) { pv.Annotations[volume.HoldAnnotation] = "a look first" })
 	w.deletePVBy("held")
 	at := w.clock.Now()
 	delete(w.claims, "claim-held")

@@ -3,7 +3,7 @@ package intree
 import (
 	"time"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // Decision is the next step for one PV and its twin, and why.
@@ -60,9 +60,9 @@ func settle(s Snapshot, now time.Time) (_ Decision, due bool) {
 		return standDown(s, now), false
 	case pv.MigratedTo != "":
 		return migrated(s), false
-	case pv.Policy == reclaim.PolicyUnknown:
+	case pv.Policy == volume.PolicyUnknown:
 		return wait(ReasonPolicyUnknown), false
-	case pv.Policy != reclaim.PolicyDelete:
+	case pv.Policy != volume.PolicyDelete:
 		return keep(s), false
 	case !pv.Terminating:
 		return protect(s), false
@@ -74,7 +74,7 @@ func settle(s Snapshot, now time.Time) (_ Decision, due bool) {
 func letGo(s Snapshot) Decision {
 	pv := s.PV
 	why := ReasonVolumeDeleted
-	if pv.Policy != reclaim.PolicyDelete || pv.Claim != s.Done.Claim || pv.Phase == reclaim.PhaseBound {
+	if pv.Policy != volume.PolicyDelete || pv.Claim != s.Done.Claim || pv.Phase == volume.PhaseBound {
 		why = ReasonTooLateToKeep
 	}
 	if len(s.ours()) > 0 {
@@ -122,7 +122,7 @@ func migrated(s Snapshot) Decision {
 		return wait(ReasonWriterUnknown)
 	case pv.Guard == WriterUnknown:
 		return wait(ReasonMigrated)
-	case pv.Terminating && pv.Policy != reclaim.PolicyRetain && pv.Policy != reclaim.PolicyRecycle && len(pv.csiFinalizers()) == 0:
+	case pv.Terminating && pv.Policy != volume.PolicyRetain && pv.Policy != volume.PolicyRecycle && len(pv.csiFinalizers()) == 0:
 		return wait(ReasonMigratedUnprotected)
 	}
 	return step(DropGuard, ReasonMigrated)
@@ -138,7 +138,7 @@ func keep(s Snapshot) Decision {
 		return wait(ReasonWriterUnknown)
 	case len(s.ours()) == 0:
 		return wait(ReasonPolicyKeepsVolume)
-	case pv.Terminating && pv.Phase == reclaim.PhaseBound:
+	case pv.Terminating && pv.Phase == volume.PhaseBound:
 		return wait(ReasonRetainBound)
 	}
 	return step(DropGuard, ReasonPolicyKeepsVolume)
@@ -167,7 +167,7 @@ func terminating(s Snapshot) (_ Decision, due bool) {
 		return wait(ReasonDeletionUnprotected), false
 	case !pv.claimed():
 		return wait(ReasonNotClaimed), false
-	case pv.Phase == reclaim.PhaseBound:
+	case pv.Phase == volume.PhaseBound:
 		return wait(ReasonTerminatingBound), false
 	case !pv.released():
 		return wait(ReasonNotReleased), false

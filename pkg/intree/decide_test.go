@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 func now() time.Time { return time.Unix(1_800_000_000, 0) }
@@ -12,24 +12,24 @@ func now() time.Time { return time.Unix(1_800_000_000, 0) }
 // read is a live read that was made so long ago.
 func read(order int, ago time.Duration) Read { return Read{Sent: now().Add(-ago), Order: order} }
 
-var volume = Source{1}
+var source = Source{1}
 
-func claimRef() reclaim.ClaimRef {
-	return reclaim.ClaimRef{Namespace: "ns", Name: "claim", UID: "claim-uid"}
+func claimRef() volume.ClaimRef {
+	return volume.ClaimRef{Namespace: "ns", Name: "claim", UID: "claim-uid"}
 }
 
 // bound is a PV in use, as an in-tree plugin provisioned it.
 func bound() PV {
 	return PV{
-		Name: "pv", UID: "pv-uid", ResourceVersion: "10", ProvisionedBy: "kubernetes.io/host-path", Claim: claimRef(), Source: volume,
-		Policy: reclaim.PolicyDelete, Phase: reclaim.PhaseBound, Guard: WriterUs,
+		Name: "pv", UID: "pv-uid", ResourceVersion: "10", ProvisionedBy: "kubernetes.io/host-path", Claim: claimRef(), Source: source,
+		Policy: volume.PolicyDelete, Phase: volume.PhaseBound, Guard: WriterUs,
 	}
 }
 
 // due is a PV that was deleted before its claim, which is gone by now.
 func due() PV {
 	pv := bound()
-	pv.Terminating, pv.Phase = true, reclaim.PhaseReleased
+	pv.Terminating, pv.Phase = true, volume.PhaseReleased
 	return pv
 }
 
@@ -38,14 +38,14 @@ func made() PV {
 	pv := due()
 	return PV{
 		Name: TwinName(pv.Name), UID: "twin-uid", ResourceVersion: "20", ProvisionedBy: pv.ProvisionedBy, Claim: pv.Claim, Source: pv.Source,
-		Policy: reclaim.PolicyRetain, Phase: reclaim.PhasePending, Guard: WriterNone, TwinOf: pv.UID, Original: pv.Name,
+		Policy: volume.PolicyRetain, Phase: volume.PhasePending, Guard: WriterNone, TwinOf: pv.UID, Original: pv.Name,
 	}
 }
 
 // sibling is another PV of the volume, whose volume is to be deleted too.
 func sibling() PV {
 	pv := due()
-	pv.Name, pv.UID, pv.Claim = "other", "other-uid", reclaim.ClaimRef{Namespace: "ns", Name: "others", UID: "others-uid"}
+	pv.Name, pv.UID, pv.Claim = "other", "other-uid", volume.ClaimRef{Namespace: "ns", Name: "others", UID: "others-uid"}
 	return pv
 }
 
@@ -80,8 +80,8 @@ func twinIs(alter ...func(*PV)) func(*Snapshot) {
 	}
 }
 
-func in(phase reclaim.Phase) func(*PV)    { return func(pv *PV) { pv.Phase = phase } }
-func of(policy reclaim.Policy) func(*PV)  { return func(pv *PV) { pv.Policy = policy } }
+func in(phase volume.Phase) func(*PV)     { return func(pv *PV) { pv.Phase = phase } }
+func of(policy volume.Policy) func(*PV)   { return func(pv *PV) { pv.Policy = policy } }
 func going(pv *PV)                        { pv.Terminating = true }
 func guarded(w Writer) func(*PV)          { return func(pv *PV) { pv.Guard = w } }
 func migrate(pv *PV)                      { pv.MigratedTo = "disk.csi.example.com" }
@@ -107,12 +107,12 @@ type want struct {
 func (d Decision) want() want { return want{d.Action, d.Reason} }
 
 func TestDecide(t *testing.T) {
-	armed := []func(*PV){in(reclaim.PhaseReleased), of(reclaim.PolicyDelete)}
+	armed := []func(*PV){in(volume.PhaseReleased), of(volume.PolicyDelete)}
 	claimLives := func(s *Snapshot) { s.Claim.Found, s.Claim.UID = true, s.PV.Claim.UID }
 	restored := func(s *Snapshot) { s.Claim.Found, s.Claim.UID, s.Claim.VolumeName = true, "newer", s.PV.Name }
 	keeper := func(s *Snapshot) {
 		other := sibling()
-		other.Phase = reclaim.PhaseBound
+		other.Phase = volume.PhaseBound
 		s.Siblings = []PV{other}
 	}
 	cases := map[string]struct {
@@ -138,45 +138,45 @@ func TestDecide(t *testing.T) {
 		"another manages it, and does not delete":               {with(leftFor(2 * time.Minute)), want{MakeTwin, ReasonReclaim}},
 		"another manages it, and does not delete: armed":        {with(leftFor(2*time.Minute), twinIs(armed...)), want{Wait, ReasonTwinArmed}},
 		"another put it on this PV, and does not delete":        {with(pvIs(guarded(WriterOther)), leftFor(2*time.Minute)), want{Wait, ReasonControllerIdle}},
-		"another manages it, the policy is Retain: its matter":  {with(pvIs(of(reclaim.PolicyRetain)), func(s *Snapshot) { s.Manages = ManagesOther }), want{Wait, ReasonControllerDeletes}},
+		"another manages it, the policy is Retain: its matter":  {with(pvIs(of(volume.PolicyRetain)), func(s *Snapshot) { s.Manages = ManagesOther }), want{Wait, ReasonControllerDeletes}},
 
 		// The finalizer, on and off.
-		"Delete, in use, no finalizer: put on":           {with(pvIs(alive, in(reclaim.PhaseBound), guarded(WriterNone))), want{Protect, ReasonProtect}},
-		"Delete, not claimed yet, no finalizer: put on":  {with(pvIs(alive, in(reclaim.PhaseAvailable), guarded(WriterNone), func(pv *PV) { pv.Claim = reclaim.ClaimRef{} })), want{Protect, ReasonProtect}},
-		"Delete, in use, protected":                      {with(pvIs(alive, in(reclaim.PhaseBound))), want{Wait, ReasonProtected}},
-		"Delete, protected, nobody knows by whom":        {with(pvIs(alive, in(reclaim.PhaseBound), guarded(WriterUnknown))), want{Wait, ReasonProtected}},
+		"Delete, in use, no finalizer: put on":           {with(pvIs(alive, in(volume.PhaseBound), guarded(WriterNone))), want{Protect, ReasonProtect}},
+		"Delete, not claimed yet, no finalizer: put on":  {with(pvIs(alive, in(volume.PhaseAvailable), guarded(WriterNone), func(pv *PV) { pv.Claim = volume.ClaimRef{} })), want{Protect, ReasonProtect}},
+		"Delete, in use, protected":                      {with(pvIs(alive, in(volume.PhaseBound))), want{Wait, ReasonProtected}},
+		"Delete, protected, nobody knows by whom":        {with(pvIs(alive, in(volume.PhaseBound), guarded(WriterUnknown))), want{Wait, ReasonProtected}},
 		"Delete, released: the PV controller deletes it": {with(pvIs(alive)), want{Wait, ReasonLeftToController}},
-		"migration was taken back: F goes":               {with(pvIs(alive, in(reclaim.PhaseBound), func(pv *PV) { pv.HasFinalizer = true })), want{Protect, ReasonProtect}},
-		"migration was taken back: the companion's goes": {with(pvIs(alive, in(reclaim.PhaseBound), func(pv *PV) { pv.HasCompanionFinalizer = true })), want{Protect, ReasonProtect}},
-		"Retain: off":                                       {with(pvIs(alive, in(reclaim.PhaseBound), of(reclaim.PolicyRetain))), want{DropGuard, ReasonPolicyKeepsVolume}},
-		"Recycle: off":                                      {with(pvIs(alive, in(reclaim.PhaseBound), of(reclaim.PolicyRecycle))), want{DropGuard, ReasonPolicyKeepsVolume}},
-		"Retain, F from before: off":                        {with(pvIs(alive, of(reclaim.PolicyRetain), guarded(WriterNone), func(pv *PV) { pv.HasFinalizer = true })), want{DropGuard, ReasonPolicyKeepsVolume}},
-		"Retain without finalizer":                          {with(pvIs(alive, of(reclaim.PolicyRetain), guarded(WriterNone))), want{Wait, ReasonPolicyKeepsVolume}},
-		"Retain, terminating, claim lives: stays":           {with(pvIs(in(reclaim.PhaseBound), of(reclaim.PolicyRetain))), want{Wait, ReasonRetainBound}},
-		"Retain, terminating, released: off":                {with(pvIs(of(reclaim.PolicyRetain))), want{DropGuard, ReasonPolicyKeepsVolume}},
-		"Retain, terminating, nobody knows by whom it is":   {with(pvIs(of(reclaim.PolicyRetain), guarded(WriterUnknown))), want{Wait, ReasonWriterUnknown}},
-		"Retain, nobody knows by whom it is":                {with(pvIs(alive, of(reclaim.PolicyRetain), guarded(WriterUnknown))), want{Wait, ReasonPolicyKeepsVolume}},
-		"a policy that is not known: stays":                 {with(pvIs(of(reclaim.PolicyUnknown))), want{Wait, ReasonPolicyUnknown}},
-		"migrated: off":                                     {with(pvIs(alive, in(reclaim.PhaseBound), migrate)), want{DropGuard, ReasonMigrated}},
+		"migration was taken back: F goes":               {with(pvIs(alive, in(volume.PhaseBound), func(pv *PV) { pv.HasFinalizer = true })), want{Protect, ReasonProtect}},
+		"migration was taken back: the companion's goes": {with(pvIs(alive, in(volume.PhaseBound), func(pv *PV) { pv.HasCompanionFinalizer = true })), want{Protect, ReasonProtect}},
+		"Retain: off":                                       {with(pvIs(alive, in(volume.PhaseBound), of(volume.PolicyRetain))), want{DropGuard, ReasonPolicyKeepsVolume}},
+		"Recycle: off":                                      {with(pvIs(alive, in(volume.PhaseBound), of(volume.PolicyRecycle))), want{DropGuard, ReasonPolicyKeepsVolume}},
+		"Retain, F from before: off":                        {with(pvIs(alive, of(volume.PolicyRetain), guarded(WriterNone), func(pv *PV) { pv.HasFinalizer = true })), want{DropGuard, ReasonPolicyKeepsVolume}},
+		"Retain without finalizer":                          {with(pvIs(alive, of(volume.PolicyRetain), guarded(WriterNone))), want{Wait, ReasonPolicyKeepsVolume}},
+		"Retain, terminating, claim lives: stays":           {with(pvIs(in(volume.PhaseBound), of(volume.PolicyRetain))), want{Wait, ReasonRetainBound}},
+		"Retain, terminating, released: off":                {with(pvIs(of(volume.PolicyRetain))), want{DropGuard, ReasonPolicyKeepsVolume}},
+		"Retain, terminating, nobody knows by whom it is":   {with(pvIs(of(volume.PolicyRetain), guarded(WriterUnknown))), want{Wait, ReasonWriterUnknown}},
+		"Retain, nobody knows by whom it is":                {with(pvIs(alive, of(volume.PolicyRetain), guarded(WriterUnknown))), want{Wait, ReasonPolicyKeepsVolume}},
+		"a policy that is not known: stays":                 {with(pvIs(of(volume.PolicyUnknown))), want{Wait, ReasonPolicyUnknown}},
+		"migrated: off":                                     {with(pvIs(alive, in(volume.PhaseBound), migrate)), want{DropGuard, ReasonMigrated}},
 		"migrated, F is left to the sidecar":                {with(pvIs(alive, guarded(WriterNone), migrate, func(pv *PV) { pv.HasFinalizer = true })), want{Wait, ReasonMigrated}},
 		"migrated, nobody knows by whom it is":              {with(pvIs(alive, guarded(WriterUnknown), migrate)), want{Wait, ReasonMigrated}},
 		"migrated, terminating, nobody knows by whom it is": {with(pvIs(guarded(WriterUnknown), migrate)), want{Wait, ReasonWriterUnknown}},
 		"migrated while terminating, F is on: off":          {with(pvIs(migrate, func(pv *PV) { pv.HasFinalizer = true })), want{DropGuard, ReasonMigrated}},
 		"migrated while terminating, F is not on: stays":    {with(pvIs(migrate)), want{Wait, ReasonMigratedUnprotected}},
-		"migrated while terminating, Retain: off":           {with(pvIs(migrate, of(reclaim.PolicyRetain))), want{DropGuard, ReasonMigrated}},
-		"migrated while terminating, policy not known":      {with(pvIs(migrate, of(reclaim.PolicyUnknown))), want{Wait, ReasonMigratedUnprotected}},
+		"migrated while terminating, Retain: off":           {with(pvIs(migrate, of(volume.PolicyRetain))), want{DropGuard, ReasonMigrated}},
+		"migrated while terminating, policy not known":      {with(pvIs(migrate, of(volume.PolicyUnknown))), want{Wait, ReasonMigratedUnprotected}},
 
 		// A PV that is being deleted, up to its twin.
 		"terminating without finalizer":                         {with(pvIs(guarded(WriterNone))), want{Wait, ReasonDeletionUnprotected}},
 		"terminating, nobody knows whose finalizer it is":       {with(pvIs(guarded(WriterUnknown))), want{Wait, ReasonWriterUnknown}},
 		"terminating, held by F from before alone":              {with(pvIs(guarded(WriterNone), func(pv *PV) { pv.HasFinalizer = true })), want{MakeTwin, ReasonReclaim}},
-		"terminating, in use":                                   {with(pvIs(in(reclaim.PhaseBound))), want{Wait, ReasonTerminatingBound}},
+		"terminating, in use":                                   {with(pvIs(in(volume.PhaseBound))), want{Wait, ReasonTerminatingBound}},
 		"terminating, an administrator took it back":            {with(pvIs(func(pv *PV) { pv.Claim.UID = "" })), want{Wait, ReasonNotClaimed}},
-		"terminating, not released":                             {with(pvIs(in(reclaim.PhaseAvailable))), want{Wait, ReasonNotReleased}},
-		"terminating, phase not known":                          {with(pvIs(in(reclaim.PhaseUnknown))), want{Wait, ReasonNotReleased}},
+		"terminating, not released":                             {with(pvIs(in(volume.PhaseAvailable))), want{Wait, ReasonNotReleased}},
+		"terminating, phase not known":                          {with(pvIs(in(volume.PhaseUnknown))), want{Wait, ReasonNotReleased}},
 		"held by a person":                                      {with(pvIs(func(pv *PV) { pv.Held = true })), want{Wait, ReasonHeld}},
 		"all is proven: the twin is made":                       {with(), want{MakeTwin, ReasonReclaim}},
-		"failed, all is proven: the twin is made":               {with(pvIs(in(reclaim.PhaseFailed))), want{MakeTwin, ReasonReclaim}},
+		"failed, all is proven: the twin is made":               {with(pvIs(in(volume.PhaseFailed))), want{MakeTwin, ReasonReclaim}},
 		"the claim was not read":                                {with(func(s *Snapshot) { s.Claim = ClaimFacts{} }), want{ReadClaim, ReasonReclaim}},
 		"the claim was read too long ago":                       {with(func(s *Snapshot) { s.Claim.Read = read(1, 6*time.Second) }), want{ReadClaim, ReasonReclaim}},
 		"another claim was read":                                {with(func(s *Snapshot) { s.Claim.Of.Name = "another" }), want{ReadClaim, ReasonReclaim}},
@@ -206,59 +206,59 @@ func TestDecide(t *testing.T) {
 		"the twin's name, of another provisioner":               {with(twinIs(func(pv *PV) { pv.ProvisionedBy = "kubernetes.io/rbd" })), want{Wait, ReasonTwinNameTaken}},
 		"a twin's label under another name":                     {with(twinIs(func(pv *PV) { pv.Name = "another" })), want{Wait, ReasonTwinNameTaken}},
 		"a twin's label that names another original":            {with(twinIs(func(pv *PV) { pv.Original = "another" })), want{Wait, ReasonTwinNameTaken}},
-		"armed, and no twin of ours: not touched":               {with(twinIs(append(armed, func(pv *PV) { pv.TwinOf = "" })...), pvIs(of(reclaim.PolicyRetain))), want{DropGuard, ReasonPolicyKeepsVolume}},
+		"armed, and no twin of ours: not touched":               {with(twinIs(append(armed, func(pv *PV) { pv.TwinOf = "" })...), pvIs(of(volume.PolicyRetain))), want{DropGuard, ReasonPolicyKeepsVolume}},
 
 		// The twin's life.
 		"made, the PV controller has not looked":               {with(twinIs()), want{Wait, ReasonTwinMade}},
-		"made, before it has a phase":                          {with(twinIs(in(reclaim.PhaseUnknown))), want{Wait, ReasonTwinMade}},
-		"released, all is proven: armed":                       {with(twinIs(in(reclaim.PhaseReleased))), want{ArmTwin, ReasonReclaim}},
-		"released, nothing was read a second time":             {with(twinIs(in(reclaim.PhaseReleased)), func(s *Snapshot) { s.Claim = ClaimFacts{} }), want{ReadClaim, ReasonReclaim}},
-		"released, attachments were not counted again":         {with(twinIs(in(reclaim.PhaseReleased)), func(s *Snapshot) { s.Attachments = AttachmentFacts{} }), want{ReadAttachments, ReasonReclaim}},
-		"released, attached":                                   {with(twinIs(in(reclaim.PhaseReleased)), func(s *Snapshot) { s.Attachments.Count = 1 }), want{Wait, ReasonAttached}},
-		"released, another PV needs the volume":                {with(twinIs(in(reclaim.PhaseReleased)), keeper), want{Wait, ReasonSharedSource}},
-		"released, the PV was not read again":                  {with(twinIs(in(reclaim.PhaseReleased)), func(s *Snapshot) { s.PVRead = Read{} }), want{ReadPV, ReasonReclaim}},
-		"released, the claim lives: deleted":                   {with(twinIs(in(reclaim.PhaseReleased)), claimLives), want{DeleteTwin, ReasonClaimAlive}},
-		"released, a newer claim names the PV: deleted":        {with(twinIs(in(reclaim.PhaseReleased)), restored), want{DeleteTwin, ReasonClaimNamesPV}},
-		"the PV controller took the claim away: deleted":       {with(twinIs(in(reclaim.PhaseAvailable), func(pv *PV) { pv.Claim.UID = "" })), want{DeleteTwin, ReasonTwinChanged}},
-		"available: deleted":                                   {with(twinIs(in(reclaim.PhaseAvailable))), want{DeleteTwin, ReasonTwinChanged}},
-		"somebody uses the twin":                               {with(twinIs(in(reclaim.PhaseBound))), want{Wait, ReasonTwinChanged}},
-		"somebody uses the twin, which is armed":               {with(twinIs(in(reclaim.PhaseBound), of(reclaim.PolicyDelete))), want{DisarmTwin, ReasonTwinChanged}},
-		"migrated by itself":                                   {with(twinIs(in(reclaim.PhaseReleased), migrate)), want{DeleteTwin, ReasonTwinChanged}},
-		"a policy that somebody gave it":                       {with(twinIs(in(reclaim.PhaseReleased), of(reclaim.PolicyRecycle))), want{DisarmTwin, ReasonTwinChanged}},
+		"made, before it has a phase":                          {with(twinIs(in(volume.PhaseUnknown))), want{Wait, ReasonTwinMade}},
+		"released, all is proven: armed":                       {with(twinIs(in(volume.PhaseReleased))), want{ArmTwin, ReasonReclaim}},
+		"released, nothing was read a second time":             {with(twinIs(in(volume.PhaseReleased)), func(s *Snapshot) { s.Claim = ClaimFacts{} }), want{ReadClaim, ReasonReclaim}},
+		"released, attachments were not counted again":         {with(twinIs(in(volume.PhaseReleased)), func(s *Snapshot) { s.Attachments = AttachmentFacts{} }), want{ReadAttachments, ReasonReclaim}},
+		"released, attached":                                   {with(twinIs(in(volume.PhaseReleased)), func(s *Snapshot) { s.Attachments.Count = 1 }), want{Wait, ReasonAttached}},
+		"released, another PV needs the volume":                {with(twinIs(in(volume.PhaseReleased)), keeper), want{Wait, ReasonSharedSource}},
+		"released, the PV was not read again":                  {with(twinIs(in(volume.PhaseReleased)), func(s *Snapshot) { s.PVRead = Read{} }), want{ReadPV, ReasonReclaim}},
+		"released, the claim lives: deleted":                   {with(twinIs(in(volume.PhaseReleased)), claimLives), want{DeleteTwin, ReasonClaimAlive}},
+		"released, a newer claim names the PV: deleted":        {with(twinIs(in(volume.PhaseReleased)), restored), want{DeleteTwin, ReasonClaimNamesPV}},
+		"the PV controller took the claim away: deleted":       {with(twinIs(in(volume.PhaseAvailable), func(pv *PV) { pv.Claim.UID = "" })), want{DeleteTwin, ReasonTwinChanged}},
+		"available: deleted":                                   {with(twinIs(in(volume.PhaseAvailable))), want{DeleteTwin, ReasonTwinChanged}},
+		"somebody uses the twin":                               {with(twinIs(in(volume.PhaseBound))), want{Wait, ReasonTwinChanged}},
+		"somebody uses the twin, which is armed":               {with(twinIs(in(volume.PhaseBound), of(volume.PolicyDelete))), want{DisarmTwin, ReasonTwinChanged}},
+		"migrated by itself":                                   {with(twinIs(in(volume.PhaseReleased), migrate)), want{DeleteTwin, ReasonTwinChanged}},
+		"a policy that somebody gave it":                       {with(twinIs(in(volume.PhaseReleased), of(volume.PolicyRecycle))), want{DisarmTwin, ReasonTwinChanged}},
 		"armed":                                                {with(twinIs(armed...)), want{Wait, ReasonTwinArmed}},
-		"armed before it was released":                         {with(twinIs(of(reclaim.PolicyDelete))), want{Wait, ReasonTwinArmed}},
+		"armed before it was released":                         {with(twinIs(of(volume.PolicyDelete))), want{Wait, ReasonTwinArmed}},
 		"armed, another PV needs the volume: disarmed":         {with(twinIs(armed...), keeper), want{DisarmTwin, ReasonSharedSource}},
-		"armed, turned to Retain: disarmed":                    {with(twinIs(armed...), pvIs(of(reclaim.PolicyRetain))), want{DisarmTwin, ReasonPolicyKeepsVolume}},
-		"disarmed, turned to Retain: deleted":                  {with(twinIs(in(reclaim.PhaseReleased)), pvIs(of(reclaim.PolicyRetain))), want{DeleteTwin, ReasonPolicyKeepsVolume}},
-		"going, turned to Retain: the finalizer goes":          {with(twinIs(in(reclaim.PhaseReleased), going), pvIs(of(reclaim.PolicyRetain))), want{DropGuard, ReasonPolicyKeepsVolume}},
-		"armed and going, turned to Retain: its end tells":     {with(twinIs(append(armed, going)...), pvIs(of(reclaim.PolicyRetain))), want{Wait, ReasonTwinEnding}},
+		"armed, turned to Retain: disarmed":                    {with(twinIs(armed...), pvIs(of(volume.PolicyRetain))), want{DisarmTwin, ReasonPolicyKeepsVolume}},
+		"disarmed, turned to Retain: deleted":                  {with(twinIs(in(volume.PhaseReleased)), pvIs(of(volume.PolicyRetain))), want{DeleteTwin, ReasonPolicyKeepsVolume}},
+		"going, turned to Retain: the finalizer goes":          {with(twinIs(in(volume.PhaseReleased), going), pvIs(of(volume.PolicyRetain))), want{DropGuard, ReasonPolicyKeepsVolume}},
+		"armed and going, turned to Retain: its end tells":     {with(twinIs(append(armed, going)...), pvIs(of(volume.PolicyRetain))), want{Wait, ReasonTwinEnding}},
 		"armed and going, another manages it: disarmed":        {with(twinIs(append(armed, going)...), func(s *Snapshot) { s.Manages = ManagesOther }), want{DisarmTwin, ReasonControllerDeletes}},
 		"armed and going, another's finalizer on it: disarmed": {with(twinIs(append(armed, going, guarded(WriterOther))...)), want{DisarmTwin, ReasonTwinEnding}},
-		"going, another's finalizer on it: freed":              {with(twinIs(in(reclaim.PhaseReleased), going, guarded(WriterOther))), want{FreeTwin, ReasonTwinEnding}},
-		"going, another manages it, its finalizer on: freed":   {with(twinIs(in(reclaim.PhaseReleased), going, guarded(WriterOther)), func(s *Snapshot) { s.Manages = ManagesOther }), want{FreeTwin, ReasonControllerDeletes}},
+		"going, another's finalizer on it: freed":              {with(twinIs(in(volume.PhaseReleased), going, guarded(WriterOther))), want{FreeTwin, ReasonTwinEnding}},
+		"going, another manages it, its finalizer on: freed":   {with(twinIs(in(volume.PhaseReleased), going, guarded(WriterOther)), func(s *Snapshot) { s.Manages = ManagesOther }), want{FreeTwin, ReasonControllerDeletes}},
 		"armed and going, released: disarmed":                  {with(releasing, twinIs(append(armed, going)...)), want{DisarmTwin, ReasonReleased}},
 		"armed, held by a person: disarmed":                    {with(twinIs(armed...), pvIs(func(pv *PV) { pv.Held = true })), want{DisarmTwin, ReasonHeld}},
 		"armed, an administrator took it back: disarmed":       {with(twinIs(armed...), pvIs(func(pv *PV) { pv.Claim.UID = "" })), want{DisarmTwin, ReasonNotClaimed}},
-		"armed, the PV was bound anew: disarmed":               {with(twinIs(armed...), pvIs(in(reclaim.PhaseBound), func(pv *PV) { pv.Claim.UID = "newer" })), want{DisarmTwin, ReasonTerminatingBound}},
+		"armed, the PV was bound anew: disarmed":               {with(twinIs(armed...), pvIs(in(volume.PhaseBound), func(pv *PV) { pv.Claim.UID = "newer" })), want{DisarmTwin, ReasonTerminatingBound}},
 		"armed, the PV was bound anew and released":            {with(twinIs(armed...), pvIs(func(pv *PV) { pv.Claim.UID = "newer" })), want{DisarmTwin, ReasonTwinChanged}},
 		"armed, the finalizer was taken off by hand":           {with(twinIs(armed...), pvIs(guarded(WriterNone))), want{DisarmTwin, ReasonDeletionUnprotected}},
 		"armed, migrated: disarmed":                            {with(twinIs(armed...), pvIs(migrate)), want{DisarmTwin, ReasonMigratedUnprotected}},
 		"armed and going":                                      {with(twinIs(append(armed, going)...)), want{Wait, ReasonTwinEnding}},
-		"failed: disarmed":                                     {with(twinIs(in(reclaim.PhaseFailed), of(reclaim.PolicyDelete))), want{DisarmTwin, ReasonVolumeFailedDelete}},
-		"failed and disarmed: deleted":                         {with(twinIs(in(reclaim.PhaseFailed))), want{DeleteTwin, ReasonVolumeFailedDelete}},
-		"failed, disarmed and going":                           {with(twinIs(in(reclaim.PhaseFailed), going)), want{Wait, ReasonTwinEnding}},
+		"failed: disarmed":                                     {with(twinIs(in(volume.PhaseFailed), of(volume.PolicyDelete))), want{DisarmTwin, ReasonVolumeFailedDelete}},
+		"failed and disarmed: deleted":                         {with(twinIs(in(volume.PhaseFailed))), want{DeleteTwin, ReasonVolumeFailedDelete}},
+		"failed, disarmed and going":                           {with(twinIs(in(volume.PhaseFailed), going)), want{Wait, ReasonTwinEnding}},
 		"its end was seen: the finalizer goes":                 {with(deleted), want{ReleasePV, ReasonVolumeDeleted}},
 		"its end was seen, and the finalizer gone":             {with(deleted, pvIs(guarded(WriterNone))), want{Wait, ReasonVolumeGone}},
 		"its end was seen, F from before goes":                 {with(deleted, pvIs(guarded(WriterNone), func(pv *PV) { pv.HasFinalizer = true })), want{ReleasePV, ReasonVolumeDeleted}},
-		"its end was seen, turned to Retain since":             {with(deleted, pvIs(of(reclaim.PolicyRetain))), want{ReleasePV, ReasonTooLateToKeep}},
-		"its end was seen, bound anew since":                   {with(deleted, pvIs(in(reclaim.PhaseBound))), want{ReleasePV, ReasonTooLateToKeep}},
+		"its end was seen, turned to Retain since":             {with(deleted, pvIs(of(volume.PolicyRetain))), want{ReleasePV, ReasonTooLateToKeep}},
+		"its end was seen, bound anew since":                   {with(deleted, pvIs(in(volume.PhaseBound))), want{ReleasePV, ReasonTooLateToKeep}},
 		"its end was seen, of another claim since":             {with(deleted, pvIs(func(pv *PV) { pv.Claim.UID = "newer" })), want{ReleasePV, ReasonTooLateToKeep}},
 		"its end was seen, and there is one again: deleted":    {with(deleted, twinIs()), want{DeleteTwin, ReasonVolumeDeleted}},
 		"its end was seen, another manages it since: it has":   {with(deleted, func(s *Snapshot) { s.Manages = ManagesOther }), want{ReleasePV, ReasonVolumeDeleted}},
 
 		// Release.
 		"released, ours: off":                               {with(releasing), want{DropGuard, ReasonReleased}},
-		"released, ours, in use: off":                       {with(releasing, pvIs(alive, in(reclaim.PhaseBound))), want{DropGuard, ReasonReleased}},
+		"released, ours, in use: off":                       {with(releasing, pvIs(alive, in(volume.PhaseBound))), want{DropGuard, ReasonReleased}},
 		"released, another's: stays":                        {with(releasing, pvIs(guarded(WriterOther))), want{Wait, ReasonReleased}},
 		"released, nobody knows whose: stays":               {with(releasing, pvIs(guarded(WriterUnknown))), want{Wait, ReasonReleased}},
 		"released, nothing on":                              {with(releasing, pvIs(guarded(WriterNone), func(pv *PV) { pv.HasFinalizer = true })), want{Wait, ReasonReleased}},
@@ -271,9 +271,9 @@ func TestDecide(t *testing.T) {
 		"an orphan, looked for too long ago":                {orphaned(func(s *Snapshot) { s.Original.Read = read(1, 6*time.Second) }), want{ReadOriginal, ReasonOrphan}},
 		"no orphan: the original is there":                  {orphaned(func(s *Snapshot) { s.Original.Gone = false }), want{Wait, ReasonCatchingUp}},
 		"an orphan: deleted":                                {orphaned(), want{DeleteTwin, ReasonOrphan}},
-		"an armed orphan: disarmed":                         {orphaned(func(s *Snapshot) { s.Twin.Policy = reclaim.PolicyDelete }), want{DisarmTwin, ReasonOrphan}},
+		"an armed orphan: disarmed":                         {orphaned(func(s *Snapshot) { s.Twin.Policy = volume.PolicyDelete }), want{DisarmTwin, ReasonOrphan}},
 		"an orphan that goes":                               {orphaned(func(s *Snapshot) { s.Twin.Terminating = true }), want{Wait, ReasonOrphan}},
-		"an orphan in use":                                  {orphaned(func(s *Snapshot) { s.Twin.Phase = reclaim.PhaseBound }), want{Wait, ReasonOrphan}},
+		"an orphan in use":                                  {orphaned(func(s *Snapshot) { s.Twin.Phase = volume.PhaseBound }), want{Wait, ReasonOrphan}},
 		"a PV with a twin's label, under a name of its own": {orphaned(func(s *Snapshot) { s.Twin.Name = "mine" }), want{Wait, ReasonNotOurs}},
 		"a PV with a twin's label, of no in-tree plugin":    {orphaned(func(s *Snapshot) { s.Twin.ProvisionedBy = "" }), want{Wait, ReasonNotOurs}},
 		"a PV with a twin's label, of no in-tree volume":    {orphaned(func(s *Snapshot) { s.Twin.Source = Source{} }), want{Wait, ReasonNotOurs}},

@@ -7,8 +7,8 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/board"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/brief"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/text"
 )
 
 // maxEvent bounds what is told in one Event, in bytes: the limit that events.k8s.io sets for a note.
@@ -20,7 +20,7 @@ type reports struct {
 	events record.EventRecorder
 	told   func(Reason)
 
-	board.Board[Reason]
+	events.Board[Reason]
 }
 
 // newReports returns reports that call told with the reason of each thing that is told.
@@ -60,7 +60,7 @@ func (r *reports) aside(ctx context.Context, pv PV, reason Reason) {
 func (r *reports) tell(ctx context.Context, pv PV, reason Reason, detail string) {
 	message := reason.Sentence()
 	if detail != "" {
-		message = brief.Text(message+" "+detail, maxEvent)
+		message = text.Text(message+" "+detail, maxEvent)
 	}
 	kind := reason.EventType()
 	if kind == "" {

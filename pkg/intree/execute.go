@@ -9,9 +9,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/loop"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // maxSteps bounds the steps of one run: at most five come before a write and two after it. Only reads
@@ -51,10 +52,10 @@ type run struct {
 }
 
 // reconcile works on the PV of a name.
-func (c *Controller) reconcile(ctx context.Context, name string) loop.Next {
+func (c *Controller) reconcile(ctx context.Context, name string) controller.Next {
 	w, found := c.begin(name)
 	if !found {
-		return loop.Next{}
+		return controller.Next{}
 	}
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("PV", name))
 	d, err := w.carryOut(ctx)
@@ -72,24 +73,24 @@ func (c *Controller) begin(name string) (w *run, found bool) {
 }
 
 // ended tells people why the run has ended, and says when there is to be another.
-func (w *run) ended(ctx context.Context, d Decision, err error) loop.Next {
+func (w *run) ended(ctx context.Context, d Decision, err error) controller.Next {
 	switch {
 	case err != nil:
 		return w.afterTrouble(ctx, w.subject(), err)
 	case d.Action != Wait: // a dry run ends before its first write
 		w.reports.would(ctx, w.subject(), d)
-		return loop.Next{}
+		return controller.Next{}
 	}
 	reason := w.told(d.Reason)
 	w.reports.now(ctx, w.subject(), reason, w.detail(reason))
 	switch {
 	case d.After > 0:
 		// A loop's delay may be a fifth shorter than asked for.
-		return loop.Next{Backoff: loop.Backoff{First: d.After + d.After/4, Max: d.After + d.After/4}}
+		return controller.Next{Backoff: controller.Backoff{First: d.After + d.After/4, Max: d.After + d.After/4}}
 	case d.Timed:
 		return w.usual()
 	}
-	return loop.Next{}
+	return controller.Next{}
 }
 
 // carryOut takes steps until there is nothing to do now, and returns why.
@@ -294,7 +295,7 @@ func (w *run) deleteTwin(ctx context.Context, why Reason) error {
 	}
 	klog.FromContext(ctx).V(2).Info("Deleted a twin", "twin", twin.Name, "reason", why)
 	w.observer.notes.accepted(twin.UID)
-	if twin.Phase == reclaim.PhaseFailed && w.facts.PV.UID != "" {
+	if twin.Phase == volume.PhaseFailed && w.facts.PV.UID != "" {
 		first, most := w.cfg.RetryStart, w.cfg.RetryMax
 		if twin.PluginGone {
 			first, most = pluginGoneDelay*w.cfg.RetryMax, pluginGoneDelay*w.cfg.RetryMax
@@ -346,14 +347,14 @@ func (w *run) patch(ctx context.Context, d Decision) error {
 const pluginGoneDelay = 12
 
 // afterTrouble says when to try again, by what the error means, and reports it.
-func (c *Controller) afterTrouble(ctx context.Context, pv PV, err error) loop.Next {
+func (c *Controller) afterTrouble(ctx context.Context, pv PV, err error) controller.Next {
 	switch {
 	case errors.Is(err, errEnded), ctx.Err() != nil, errors.Is(err, kube.ErrGone):
-		return loop.Next{}
+		return controller.Next{}
 	case errors.Is(err, kube.ErrChanged):
 		// Not worth a word: the change's own event wakes the PV, the delay is for the case that it
 		// came before the answer.
-		return loop.Next{Backoff: loop.Backoff{First: 200 * time.Millisecond, Max: 5 * time.Second}}
+		return controller.Next{Backoff: controller.Backoff{First: 200 * time.Millisecond, Max: 5 * time.Second}}
 	}
 	reason := ReasonUnreadable
 	var t *trouble
@@ -364,6 +365,6 @@ func (c *Controller) afterTrouble(ctx context.Context, pv PV, err error) loop.Ne
 	return c.usual()
 }
 
-func (c *Controller) usual() loop.Next {
-	return loop.Next{Backoff: loop.Backoff{First: c.cfg.RetryStart, Max: c.cfg.RetryMax}}
+func (c *Controller) usual() controller.Next {
+	return controller.Next{Backoff: controller.Backoff{First: c.cfg.RetryStart, Max: c.cfg.RetryMax}}
 }

@@ -10,7 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // stories are what is played with a crash after each write.
@@ -81,7 +81,7 @@ func TestWhatChangesBeforeTheLastReadIsSeen(t *testing.T) {
 	change := map[string]func(*world){
 		"turned to Retain": func(w *world) { w.edit("a", setPolicy(v1.PersistentVolumeReclaimRetain)) },
 		"held": func(w *world) {
-			w.edit("a", func(pv *v1.PersistentVolume) { pv.Annotations[reclaim.HoldAnnotation] = "a look first" })
+			w.edit("a", func(pv *v1.PersistentVolume) { pv.Annotations[volume.HoldAnnotation] = "a look first" })
 		},
 		"taken back by an administrator": func(w *world) {
 			w.edit("a", func(pv *v1.PersistentVolume) { pv.Spec.ClaimRef.UID = "" })

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/utils/clock"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // metrics count what was done.
@@ -87,7 +87,7 @@ func (i inventory) Collect(metrics chan<- prometheus.Metric) {
 			oldest = max(oldest, now-pv.TerminatingSince)
 		}
 		switch {
-		case pv.Policy != reclaim.PolicyDelete || pv.MigratedTo != "":
+		case pv.Policy != volume.PolicyDelete || pv.MigratedTo != "":
 		case pv.Guard == WriterNone:
 			unprotected++
 		default:

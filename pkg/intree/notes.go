@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // notes is what a process remembers besides what the watch shows. Nothing depends on it but what is
@@ -124,7 +124,7 @@ func (n *notes) left(pv PV, is bool, now time.Time) time.Time {
 	return since
 }
 
-func (n *notes) volumeDeleted(uid types.UID, claim reclaim.ClaimRef) {
+func (n *notes) volumeDeleted(uid types.UID, claim volume.ClaimRef) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.done[uid] = Done{VolumeDeleted: true, Claim: claim}

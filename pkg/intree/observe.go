@@ -11,7 +11,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // observer keeps what the watch tells and wakes the PVs that a change concerns.
@@ -92,7 +92,7 @@ func (o changes) change(before, now *PV) {
 func (o changes) Deleted(last *PV, final bool) {
 	o.notes.sources.remove(last.Source, last.Name)
 	if original, found := o.pvs.Get(last.Original); found && final && twinOf(*last, *original) &&
-		last.Policy == reclaim.PolicyDelete && last.Phase == reclaim.PhaseReleased {
+		last.Policy == volume.PolicyDelete && last.Phase == volume.PhaseReleased {
 		o.notes.volumeDeleted(original.UID, last.Claim)
 	}
 	o.notes.forget(last.UID)

@@ -3,7 +3,7 @@ package intree
 import (
 	"testing"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 func TestWhichEndOfATwinShowsThatTheVolumeIsDeleted(t *testing.T) {
@@ -14,14 +14,14 @@ func TestWhichEndOfATwinShowsThatTheVolumeIsDeleted(t *testing.T) {
 	}{
 		"armed and released, its end seen":          {func(*PV) {}, true, true},
 		"its end was not seen":                      {func(*PV) {}, false, false},
-		"it was not armed":                          {of(reclaim.PolicyRetain), true, false},
-		"it had failed: somebody may have ended it": {in(reclaim.PhaseFailed), true, false},
-		"the PV controller had not looked at it":    {in(reclaim.PhasePending), true, false},
+		"it was not armed":                          {of(volume.PolicyRetain), true, false},
+		"it had failed: somebody may have ended it": {in(volume.PhaseFailed), true, false},
+		"the PV controller had not looked at it":    {in(volume.PhasePending), true, false},
 		"it is no twin":                             {func(pv *PV) { pv.TwinOf = "another" }, true, false},
 	} {
 		w := newWorld(t)
 		pv, twin := due(), made()
-		twin.Policy, twin.Phase, twin.Terminating = reclaim.PolicyDelete, reclaim.PhaseReleased, true
+		twin.Policy, twin.Phase, twin.Terminating = volume.PolicyDelete, volume.PhaseReleased, true
 		c.alter(&twin)
 		w.cache[pv.Name] = &pv
 		changes{w.c.observer}.Deleted(&twin, c.final)

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // The facts of a decision are two groups. What the PV, its twin and the cluster are like decides whether a
@@ -25,8 +25,8 @@ func everyPV(visit func(PV)) {
 			migrate(&pv)
 		}
 		for pv.Guard = WriterUnknown; pv.Guard <= WriterOther; pv.Guard++ {
-			for pv.Policy = reclaim.PolicyUnknown; pv.Policy <= reclaim.PolicyRecycle; pv.Policy++ {
-				for _, pv.Phase = range []reclaim.Phase{reclaim.PhaseUnknown, reclaim.PhaseBound, reclaim.PhaseReleased, reclaim.PhaseFailed} {
+			for pv.Policy = volume.PolicyUnknown; pv.Policy <= volume.PolicyRecycle; pv.Policy++ {
+				for _, pv.Phase = range []volume.Phase{volume.PhaseUnknown, volume.PhaseBound, volume.PhaseReleased, volume.PhaseFailed} {
 					visit(pv)
 				}
 			}
@@ -51,8 +51,8 @@ func everyTwin(visit func(twin PV, found bool)) {
 		if bit(2) {
 			twin.TwinOf = "another"
 		}
-		for twin.Policy = reclaim.PolicyUnknown; twin.Policy <= reclaim.PolicyRetain; twin.Policy++ {
-			for twin.Phase = reclaim.PhasePending; twin.Phase <= reclaim.PhaseFailed; twin.Phase++ {
+		for twin.Policy = volume.PolicyUnknown; twin.Policy <= volume.PolicyRetain; twin.Policy++ {
+			for twin.Phase = volume.PhasePending; twin.Phase <= volume.PhaseFailed; twin.Phase++ {
 				visit(twin, true)
 			}
 		}
@@ -67,10 +67,10 @@ func everyProof(s Snapshot, visit func(Snapshot)) {
 		{Read: read(1, 0), Found: true, UID: "newer"}, {Read: read(1, 0), Found: true, UID: "newer", VolumeName: s.PV.Name}, {Read: read(1, 0), Found: true, UID: claimRef().UID},
 	}
 	keeper := sibling()
-	keeper.Phase = reclaim.PhaseBound
+	keeper.Phase = volume.PhaseBound
 	families := [][]PV{nil, {sibling()}, {sibling(), keeper}, {sibling(), twinFor(sibling())}, {twinFor(sibling())}}
 	for _, s.Claim = range claims {
-		for _, s.Claim.Of = range []reclaim.ClaimRef{s.PV.Claim, {}} {
+		for _, s.Claim.Of = range []volume.ClaimRef{s.PV.Claim, {}} {
 			for _, s.Attachments.Read = range reads {
 				for s.Attachments.Count = range 2 {
 					for _, s.Siblings = range families {
@@ -94,7 +94,7 @@ func isTwin(s Snapshot) bool { return s.TwinFound && s.Twin.TwinOf == s.PV.UID }
 func mayGo(s Snapshot) bool {
 	pv := s.PV
 	return acts(s) && !s.Releasing && !s.Done.VolumeDeleted &&
-		pv.Policy == reclaim.PolicyDelete && pv.Terminating && (pv.Phase == reclaim.PhaseReleased || pv.Phase == reclaim.PhaseFailed) &&
+		pv.Policy == volume.PolicyDelete && pv.Terminating && (pv.Phase == volume.PhaseReleased || pv.Phase == volume.PhaseFailed) &&
 		pv.Claim.UID != "" && !pv.Held && pv.MigratedTo == "" &&
 		(pv.Guard == WriterUs || pv.Guard == WriterNone && pv.HasFinalizer)
 }
@@ -114,7 +114,7 @@ func shown(s Snapshot) bool {
 	alone := len(s.Siblings) == 0 || live(s.SiblingsRead)
 	goes := map[string]bool{}
 	for _, other := range s.Siblings {
-		goes[string(other.UID)] = other.Phase == reclaim.PhaseReleased && other.Policy == reclaim.PolicyDelete
+		goes[string(other.UID)] = other.Phase == volume.PhaseReleased && other.Policy == volume.PolicyDelete
 	}
 	for _, other := range s.Siblings {
 		alone = alone && (goes[string(other.UID)] || goes[string(other.TwinOf)])
@@ -125,7 +125,7 @@ func shown(s Snapshot) bool {
 // brokenPromise returns what a decision breaks, empty for nothing.
 func brokenPromise(s Snapshot, d Decision) string {
 	pv, twin := s.PV, s.Twin
-	inUse := isTwin(s) && twin.Policy != reclaim.PolicyRetain
+	inUse := isTwin(s) && twin.Policy != volume.PolicyRetain
 	switch d.Action {
 	case MakeTwin, ArmTwin:
 		switch {
@@ -135,23 +135,23 @@ func brokenPromise(s Snapshot, d Decision) string {
 			return "it is not shown that nobody needs the volume"
 		case d.Action == MakeTwin && s.TwinFound:
 			return "there is a PV of that name"
-		case d.Action == ArmTwin && (!isTwin(s) || twin.Policy != reclaim.PolicyRetain || twin.Phase != reclaim.PhaseReleased || twin.Terminating || twin.Claim != pv.Claim):
+		case d.Action == ArmTwin && (!isTwin(s) || twin.Policy != volume.PolicyRetain || twin.Phase != volume.PhaseReleased || twin.Terminating || twin.Claim != pv.Claim):
 			return "it is not a twin whose claim the PV controller has seen gone"
 		}
 	case DisarmTwin:
-		if !isTwin(s) || twin.Policy == reclaim.PolicyRetain {
+		if !isTwin(s) || twin.Policy == volume.PolicyRetain {
 			return "there is nothing to disarm, or it is not ours"
 		}
 	case DeleteTwin:
-		if !isTwin(s) || twin.Policy != reclaim.PolicyRetain || twin.Phase == reclaim.PhaseBound || twin.Terminating {
+		if !isTwin(s) || twin.Policy != volume.PolicyRetain || twin.Phase == volume.PhaseBound || twin.Terminating {
 			return "a twin is deleted that is armed, in use, going or not ours"
 		}
 	case FreeTwin:
-		if !isTwin(s) || twin.Policy != reclaim.PolicyRetain || !twin.Terminating || twin.Guard == WriterNone {
+		if !isTwin(s) || twin.Policy != volume.PolicyRetain || !twin.Terminating || twin.Guard == WriterNone {
 			return "a finalizer is taken off a PV that is no twin which goes and keeps its volume"
 		}
 	case DropGuard, ReleasePV:
-		keeps := pv.Policy == reclaim.PolicyRetain || pv.Policy == reclaim.PolicyRecycle
+		keeps := pv.Policy == volume.PolicyRetain || pv.Policy == volume.PolicyRecycle
 		handedOver := pv.MigratedTo != "" && (!pv.Terminating || pv.HasFinalizer || keeps)
 		switch {
 		case inUse:
@@ -164,7 +164,7 @@ func brokenPromise(s Snapshot, d Decision) string {
 			return "a finalizer is taken off that we did not put on"
 		}
 	case Protect:
-		if !acts(s) || pv.Terminating || pv.Policy != reclaim.PolicyDelete || pv.MigratedTo != "" || s.Releasing || pv.Guard == WriterOther {
+		if !acts(s) || pv.Terminating || pv.Policy != volume.PolicyDelete || pv.MigratedTo != "" || s.Releasing || pv.Guard == WriterOther {
 			return "a PV is protected that is none of ours to protect"
 		}
 	case Wait, ReadClaim, ReadAttachments, ReadSiblings, ReadPV, ReadOriginal:
@@ -186,7 +186,7 @@ func stalled(s Snapshot, d Decision) string {
 	switch {
 	case mayGo(s) && shown(s) && !s.TwinFound && d.Action != MakeTwin:
 		return "nothing is done for a volume that may go"
-	case mayGo(s) && shown(s) && isTwin(s) && s.Twin.Policy == reclaim.PolicyRetain && s.Twin.Phase == reclaim.PhaseReleased &&
+	case mayGo(s) && shown(s) && isTwin(s) && s.Twin.Policy == volume.PolicyRetain && s.Twin.Phase == volume.PhaseReleased &&
 		!s.Twin.Terminating && s.Twin.Claim == s.PV.Claim && d.Action != ArmTwin:
 		return "a twin that may do its work is not armed"
 	case s.Done.VolumeDeleted && s.Manages == ManagesNobody && s.PV.Guard == WriterUs && !s.TwinFound && d.Action != ReleasePV:
@@ -238,8 +238,8 @@ func TestNoProofIsMissed(t *testing.T) {
 	t.Parallel()
 	visited := 0
 	for _, twin := range []func(*Snapshot){
-		func(*Snapshot) {}, twinIs(), twinIs(in(reclaim.PhaseReleased)), twinIs(in(reclaim.PhaseReleased), of(reclaim.PolicyDelete)),
-		twinIs(in(reclaim.PhaseFailed)), twinIs(func(pv *PV) { pv.TwinOf = "another" }),
+		func(*Snapshot) {}, twinIs(), twinIs(in(volume.PhaseReleased)), twinIs(in(volume.PhaseReleased), of(volume.PolicyDelete)),
+		twinIs(in(volume.PhaseFailed)), twinIs(func(pv *PV) { pv.TwinOf = "another" }),
 	} {
 		everyProof(with(twin), func(s Snapshot) { judge(t, s); visited++ })
 	}

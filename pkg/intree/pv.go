@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/brief"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/text"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 const (
@@ -62,7 +62,7 @@ type PV struct {
 	// ProvisionedBy and MigratedTo are the annotations pv.kubernetes.io/provisioned-by and
 	// pv.kubernetes.io/migrated-to.
 	ProvisionedBy, MigratedTo string
-	Claim                     reclaim.ClaimRef
+	Claim                     volume.ClaimRef
 	// Manager is the field manager that put the finalizer on, where Guard is WriterOther.
 	Manager string
 	// Source tells which volume it is.
@@ -71,8 +71,8 @@ type PV struct {
 	// TerminatingSince is the deletionTimestamp in seconds since 1970, 0 for none.
 	TerminatingSince int64
 
-	Policy reclaim.Policy
-	Phase  reclaim.Phase
+	Policy volume.Policy
+	Phase  volume.Phase
 	// Guard says who put kubernetes.io/pv-controller on.
 	Guard Writer
 	// Terminating: the PV has a deletionTimestamp.
@@ -97,7 +97,7 @@ type PV struct {
 
 // PVOf reads what is needed of a PersistentVolume, without keeping a reference to it.
 func PVOf(o *v1.PersistentVolume) PV {
-	p := reclaim.PVOf(o)
+	p := volume.Of(o)
 	pv := PV{
 		Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion,
 		ProvisionedBy: p.ProvisionedBy, MigratedTo: p.MigratedTo, Claim: p.Claim, Source: sourceOf(o),
@@ -107,8 +107,8 @@ func PVOf(o *v1.PersistentVolume) PV {
 		TwinOf: p.TwinOf,
 	}
 	pv.Guard, pv.Manager = writerOf(o)
-	if pv.Phase == reclaim.PhaseFailed {
-		pv.Message = brief.Text(o.Status.Message, maxMessage)
+	if pv.Phase == volume.PhaseFailed {
+		pv.Message = text.Text(o.Status.Message, maxMessage)
 		pv.PluginGone = strings.Contains(o.Status.Message, noPlugin) || strings.Contains(o.Status.Message, noDeleter)
 	}
 	if pv.TwinOf != "" {
@@ -181,24 +181,24 @@ func (pv PV) claimed() bool { return pv.Claim.UID != "" }
 
 // released tells whether the PV controller has seen the end of the claim.
 func (pv PV) released() bool {
-	return pv.Phase == reclaim.PhaseReleased || pv.Phase == reclaim.PhaseFailed
+	return pv.Phase == volume.PhaseReleased || pv.Phase == volume.PhaseFailed
 }
 
 // deletable tells whether the PV itself asks for the end of its volume.
 func (pv PV) deletable() bool {
-	return pv.Policy == reclaim.PolicyDelete && pv.released() && pv.claimed()
+	return pv.Policy == volume.PolicyDelete && pv.released() && pv.claimed()
 }
 
 // left tells whether a program that manages the finalizer would do something about the PV: put the finalizer
 // on, or delete the volume. One that failed to is at it.
 func (pv PV) left() bool {
 	switch {
-	case pv.MigratedTo != "" || pv.Policy != reclaim.PolicyDelete:
+	case pv.MigratedTo != "" || pv.Policy != volume.PolicyDelete:
 		return false
 	case !pv.Terminating:
 		return pv.Guard == WriterNone
 	}
-	return pv.Guard != WriterNone && pv.Phase == reclaim.PhaseReleased && pv.claimed()
+	return pv.Guard != WriterNone && pv.Phase == volume.PhaseReleased && pv.claimed()
 }
 
 // csiFinalizers returns the finalizers of the CSI side that are on the PV. On a PV that is not
@@ -206,10 +206,10 @@ func (pv PV) left() bool {
 func (pv PV) csiFinalizers() []string {
 	var on []string
 	if pv.HasFinalizer {
-		on = append(on, reclaim.Finalizer)
+		on = append(on, volume.Finalizer)
 	}
 	if pv.HasCompanionFinalizer {
-		on = append(on, reclaim.CompanionFinalizer)
+		on = append(on, volume.CompanionFinalizer)
 	}
 	return on
 }

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // fields is an entry of managedFields.
@@ -209,7 +209,7 @@ func FuzzRecords(f *testing.F) {
 	f.Fuzz(func(t *testing.T, provisioner, path, manager, set, policy, phase, message, twinOfUID, twinOfName string) {
 		o := original()
 		o.Annotations["pv.kubernetes.io/provisioned-by"], o.Annotations[twinOfAnnotation] = provisioner, twinOfName
-		o.Labels[reclaim.TwinLabel] = twinOfUID
+		o.Labels[volume.TwinLabel] = twinOfUID
 		o.Spec.HostPath.Path = path
 		o.ManagedFields = []metav1.ManagedFieldsEntry{fields(manager, set)}
 		o.Spec.PersistentVolumeReclaimPolicy, o.Status.Phase, o.Status.Message = v1.PersistentVolumeReclaimPolicy(policy), v1.PersistentVolumePhase(phase), message

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // releaseTries bounds how often one PV is tried that changes under our hands.
@@ -109,7 +109,7 @@ func (c *Controller) releaseOne(ctx context.Context, name string) (out Released,
 			return out, nil
 		case errors.Is(err, errEnded):
 			out.PVs = 1
-			if pv.Terminating && pv.Policy == reclaim.PolicyDelete && pv.claimed() {
+			if pv.Terminating && pv.Policy == volume.PolicyDelete && pv.claimed() {
 				out.Abandoned = []string{name}
 			}
 			return out, nil

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // writer appends a Replica to bytes, reader takes it off again. What is not written, a Replica has
@@ -59,7 +59,7 @@ func (r *reader) view() (v PVView) {
 	}
 	names, state, marks := r.byte(), r.byte(), r.byte()
 	v.UID, v.TwinOf = names>>4, names&15
-	v.Policy, v.Phase = reclaim.Policy(state>>4), reclaim.Phase(state&15)
+	v.Policy, v.Phase = volume.Policy(state>>4), volume.Phase(state&15)
 	v.Claim, v.Guard = marks>>4, Writer(marks&15)
 	r.flags(&v.Terminating, &v.External, &v.Migrated, &v.Held)
 	return v
@@ -163,9 +163,9 @@ func failedOnce(now time.Time, waits bool) failed {
 	return f
 }
 
-func (m *Machine) claimOf(slot int, uid uint8) reclaim.ClaimRef {
+func (m *Machine) claimOf(slot int, uid uint8) volume.ClaimRef {
 	ref := m.claimRef(slot, uid)
-	return reclaim.ClaimRef{Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID}
+	return volume.ClaimRef{Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID}
 }
 
 // hand is written without what is looked up anew before the next decision.

@@ -14,9 +14,9 @@ import (
 	"k8s.io/klog/v2"
 	testclock "k8s.io/utils/clock/testing"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/board"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // ModelPV is a PV of a world. Its twin has the slot after its own.
@@ -33,8 +33,8 @@ type ModelPV struct {
 // PVView is a PV as it is read. The zero value is none.
 type PVView struct {
 	Version, UID uint8
-	Policy       reclaim.Policy
-	Phase        reclaim.Phase
+	Policy       volume.Policy
+	Phase        volume.Phase
 	// Claim is the UID in the claimRef, 0 for none.
 	Claim uint8
 	Guard Writer
@@ -111,7 +111,7 @@ func NewMachine(pvs []ModelPV, claims []string) *Machine {
 		m.slots = append(m.slots, pv.Name, TwinName(pv.Name))
 	}
 	cfg := Config{Clock: testclock.NewFakeClock(time.Unix(1e9, 0))}.withDefaults()
-	m.parts = Controller{cfg: cfg, reports: newReports(board.NoEvents{}, func(Reason) {}), metrics: newMetrics()}
+	m.parts = Controller{cfg: cfg, reports: newReports(events.NoEvents{}, func(Reason) {}), metrics: newMetrics()}
 	return m
 }
 
@@ -170,7 +170,7 @@ func (m *Machine) object(slot int, view PVView) *v1.PersistentVolume {
 		},
 		Status: v1.PersistentVolumeStatus{Phase: apiPhase(view.Phase)},
 	}
-	if view.Policy == reclaim.PolicyDelete {
+	if view.Policy == volume.PolicyDelete {
 		o.Spec.PersistentVolumeReclaimPolicy = v1.PersistentVolumeReclaimDelete
 	}
 	if !m.pvs[slot/2].Static {
@@ -180,13 +180,13 @@ func (m *Machine) object(slot int, view PVView) *v1.PersistentVolume {
 		o.Annotations["pv.kubernetes.io/migrated-to"] = "disk.csi.example.com"
 	}
 	if view.Held {
-		o.Annotations[reclaim.HoldAnnotation] = ""
+		o.Annotations[volume.HoldAnnotation] = ""
 	}
 	if view.Terminating {
 		o.DeletionTimestamp = &metav1.Time{Time: time.Unix(1e9, 0)}
 	}
 	if view.External {
-		o.Finalizers = append(o.Finalizers, reclaim.Finalizer)
+		o.Finalizers = append(o.Finalizers, volume.Finalizer)
 	}
 	if view.Guard != WriterNone {
 		o.Finalizers = append(o.Finalizers, Finalizer)
@@ -197,26 +197,26 @@ func (m *Machine) object(slot int, view PVView) *v1.PersistentVolume {
 		}
 	}
 	if view.TwinOf > 0 {
-		o.Labels = map[string]string{reclaim.TwinLabel: string(uidOf(slot-1, view.TwinOf))}
+		o.Labels = map[string]string{volume.TwinLabel: string(uidOf(slot-1, view.TwinOf))}
 		o.Annotations[twinOfAnnotation] = m.slots[slot-1]
 	}
 	m.objects[key] = o
 	return o
 }
 
-func apiPhase(phase reclaim.Phase) v1.PersistentVolumePhase {
+func apiPhase(phase volume.Phase) v1.PersistentVolumePhase {
 	switch phase {
-	case reclaim.PhasePending:
+	case volume.PhasePending:
 		return v1.VolumePending
-	case reclaim.PhaseAvailable:
+	case volume.PhaseAvailable:
 		return v1.VolumeAvailable
-	case reclaim.PhaseBound:
+	case volume.PhaseBound:
 		return v1.VolumeBound
-	case reclaim.PhaseReleased:
+	case volume.PhaseReleased:
 		return v1.VolumeReleased
-	case reclaim.PhaseFailed:
+	case volume.PhaseFailed:
 		return v1.VolumeFailed
-	case reclaim.PhaseUnknown:
+	case volume.PhaseUnknown:
 	}
 	return ""
 }
@@ -286,7 +286,7 @@ func (r *Replica) readPV(_ context.Context, name string) (*v1.PersistentVolume, 
 	return r.object(slot, reply.PV), reply.PV.Version != 0, reply.err()
 }
 
-func (r *Replica) readClaim(_ context.Context, of reclaim.ClaimRef) (ClaimFacts, error) {
+func (r *Replica) readClaim(_ context.Context, of volume.ClaimRef) (ClaimFacts, error) {
 	reply := r.answers.ask(Ask{Action: ReadClaim, UID: last(of.UID)})
 	facts := ClaimFacts{Of: of, Found: reply.Claim != 0}
 	if facts.Found {
@@ -328,7 +328,7 @@ func (r *Replica) patchFinalizers(_ context.Context, pv PV, add, drop []string, 
 	}
 	for _, f := range drop {
 		ask.Drop = ask.Drop || f == Finalizer
-		ask.DropExternal = ask.DropExternal || f == reclaim.Finalizer
+		ask.DropExternal = ask.DropExternal || f == volume.Finalizer
 	}
 	return r.write(pv, ask)
 }

@@ -6,7 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // Snapshot is all that is known about one PV and its twin at one moment. The zero value of every
@@ -85,7 +85,7 @@ const liveFor = 5 * time.Second
 type ClaimFacts struct {
 	Read Read
 	// Of is the claimRef the read was made for.
-	Of reclaim.ClaimRef
+	Of volume.ClaimRef
 	// Found: there is a claim of that name. UID and VolumeName are its own.
 	Found      bool
 	UID        types.UID
@@ -111,7 +111,7 @@ type Done struct {
 	// VolumeDeleted: the PV controller deleted the twin that was armed.
 	VolumeDeleted bool
 	// Claim is whose volume it was.
-	Claim reclaim.ClaimRef
+	Claim volume.ClaimRef
 }
 
 // Failure is what became of tries to delete the volume. It lives in memory: after a restart the

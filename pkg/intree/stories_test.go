@@ -11,7 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 var seed = flag.Uint64("seed", 0, "seed of the random stories (default: the time)")
@@ -139,10 +139,10 @@ func TestTheEndOfEachStory(t *testing.T) {
 		}},
 		"held while the twin waits, and let go": {play: func(w *world) {
 			w.upTo("create")
-			w.edit("a", func(pv *v1.PersistentVolume) { pv.Annotations[reclaim.HoldAnnotation] = "a look first" })
+			w.edit("a", func(pv *v1.PersistentVolume) { pv.Annotations[volume.HoldAnnotation] = "a look first" })
 			w.settle()
 			w.expectKept("a")
-			w.edit("a", func(pv *v1.PersistentVolume) { delete(pv.Annotations, reclaim.HoldAnnotation) })
+			w.edit("a", func(pv *v1.PersistentVolume) { delete(pv.Annotations, volume.HoldAnnotation) })
 			w.settle()
 		}},
 		"the finalizer is taken off by hand while the twin waits": {kept: true, play: func(w *world) {
@@ -213,15 +213,15 @@ func TestTheEndOfEachStory(t *testing.T) {
 			w.settle()
 			w.edit("a", func(pv *v1.PersistentVolume) {
 				pv.Annotations["pv.kubernetes.io/migrated-to"] = "disk.csi.example.com"
-				pv.Finalizers = append(pv.Finalizers, reclaim.Finalizer)
+				pv.Finalizers = append(pv.Finalizers, volume.Finalizer)
 			})
 			w.settle()
-			if got := w.pvs["a"].Finalizers; slices.Contains(got, Finalizer) || !slices.Contains(got, reclaim.Finalizer) {
+			if got := w.pvs["a"].Finalizers; slices.Contains(got, Finalizer) || !slices.Contains(got, volume.Finalizer) {
 				t.Errorf("migrated, and the finalizers are %v", got)
 			}
 			w.edit("a", func(pv *v1.PersistentVolume) { delete(pv.Annotations, "pv.kubernetes.io/migrated-to") })
 			w.settle()
-			if got := w.pvs["a"].Finalizers; !slices.Contains(got, Finalizer) || slices.Contains(got, reclaim.Finalizer) {
+			if got := w.pvs["a"].Finalizers; !slices.Contains(got, Finalizer) || slices.Contains(got, volume.Finalizer) {
 				t.Errorf("not migrated any more, and the finalizers are %v", got)
 			}
 		}},
@@ -230,7 +230,7 @@ func TestTheEndOfEachStory(t *testing.T) {
 			w.edit("a", func(pv *v1.PersistentVolume) {
 				guard(false, "")(pv)
 				pv.Annotations["pv.kubernetes.io/migrated-to"] = "disk.csi.example.com"
-				pv.Finalizers = append(pv.Finalizers, reclaim.Finalizer)
+				pv.Finalizers = append(pv.Finalizers, volume.Finalizer)
 			})
 			w.deletePVBy("a")
 			w.settle()
@@ -262,7 +262,7 @@ func TestTheEndOfEachStory(t *testing.T) {
 				t.Errorf("the PV is there: %v, want %v\n%s", left, c.stay, strings.Join(w.diary, "\n"))
 			}
 			for _, left := range w.names() {
-				if w.pvs[left].Labels[reclaim.TwinLabel] != "" {
+				if w.pvs[left].Labels[volume.TwinLabel] != "" {
 					t.Errorf("a twin is left: %s\n%s", left, strings.Join(w.diary, "\n"))
 				}
 			}
@@ -381,7 +381,7 @@ func (w *world) expectEnd(name string, retained bool) {
 		w.t.Errorf("PV %s hangs", name)
 	}
 	for _, left := range w.names() {
-		if w.pvs[left].Labels[reclaim.TwinLabel] != "" {
+		if w.pvs[left].Labels[volume.TwinLabel] != "" {
 			w.t.Errorf("a twin is left: %s", left)
 		}
 	}

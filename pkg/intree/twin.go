@@ -7,7 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // twinOf tells whether a PV is the twin of another: it names it in its label and annotation, has the
@@ -25,7 +25,7 @@ func (pv PV) looksLikeTwin() bool {
 
 // armed tells whether the PV controller deletes the volume of a twin that it has released. A policy
 // that is not known here counts.
-func (pv PV) armed() bool { return pv.Policy != reclaim.PolicyRetain }
+func (pv PV) armed() bool { return pv.Policy != volume.PolicyRetain }
 
 // twinState is how far the twin is.
 type twinState uint8
@@ -57,17 +57,17 @@ func (s Snapshot) twinState() twinState {
 		return twinNone
 	case !s.twin():
 		return twinForeign
-	case t.Claim != s.PV.Claim, t.MigratedTo != "", t.Policy != reclaim.PolicyRetain && t.Policy != reclaim.PolicyDelete:
+	case t.Claim != s.PV.Claim, t.MigratedTo != "", t.Policy != volume.PolicyRetain && t.Policy != volume.PolicyDelete:
 		return twinChanged
-	case t.Phase == reclaim.PhaseFailed && !t.Terminating:
+	case t.Phase == volume.PhaseFailed && !t.Terminating:
 		return twinFailed
-	case t.Phase != reclaim.PhasePending && t.Phase != reclaim.PhaseUnknown && !t.released():
+	case t.Phase != volume.PhasePending && t.Phase != volume.PhaseUnknown && !t.released():
 		return twinChanged
 	case t.Terminating:
 		return twinEnding
-	case t.Policy == reclaim.PolicyDelete:
+	case t.Policy == volume.PolicyDelete:
 		return twinArmed
-	case t.Phase == reclaim.PhaseReleased:
+	case t.Phase == volume.PhaseReleased:
 		return twinReleased
 	}
 	return twinMade
@@ -94,7 +94,7 @@ func retire(s Snapshot, why Reason) (_ Decision, atRest bool) {
 		return step(DisarmTwin, why), false
 	case twin.Terminating && twin.Guard != WriterNone:
 		return step(FreeTwin, why), false
-	case twin.Terminating, twin.Phase == reclaim.PhaseBound:
+	case twin.Terminating, twin.Phase == volume.PhaseBound:
 		return Decision{}, true
 	}
 	return step(DeleteTwin, why), false
@@ -129,7 +129,7 @@ func newTwin(o *v1.PersistentVolume) *v1.PersistentVolume {
 	twin := &v1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:        TwinName(o.Name),
-			Labels:      map[string]string{reclaim.TwinLabel: string(o.UID)},
+			Labels:      map[string]string{volume.TwinLabel: string(o.UID)},
 			Annotations: map[string]string{},
 		},
 		Spec: *o.Spec.DeepCopy(),

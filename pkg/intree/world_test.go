@@ -18,7 +18,7 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 const (
@@ -321,7 +321,7 @@ func (w *world) readPV(_ context.Context, name string) (*v1.PersistentVolume, bo
 	return pv.DeepCopy(), found, nil
 }
 
-func (w *world) readClaim(_ context.Context, of reclaim.ClaimRef) (ClaimFacts, error) {
+func (w *world) readClaim(_ context.Context, of volume.ClaimRef) (ClaimFacts, error) {
 	if err := w.call("read claim"); err != nil {
 		return ClaimFacts{}, err
 	}
@@ -411,7 +411,7 @@ func (w *world) setPolicy(_ context.Context, pv PV, policy v1.PersistentVolumeRe
 func (w *world) mayArm(twin PV) {
 	o := w.pvs[twin.Original]
 	if o == nil || o.UID != twin.TwinOf || o.DeletionTimestamp == nil || o.Spec.PersistentVolumeReclaimPolicy != v1.PersistentVolumeReclaimDelete ||
-		o.Spec.ClaimRef == nil || o.Spec.ClaimRef.UID != twin.Claim.UID || o.Annotations[reclaim.HoldAnnotation] != "" {
+		o.Spec.ClaimRef == nil || o.Spec.ClaimRef.UID != twin.Claim.UID || o.Annotations[volume.HoldAnnotation] != "" {
 		w.t.Errorf("a twin is armed, and its original is not to be deleted: %+v", o)
 	}
 }

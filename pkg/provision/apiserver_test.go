@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/test/controlplane"
@@ -112,12 +112,12 @@ func TestAgainstARealAPIServer(t *testing.T) {
 	})
 	t.Run("what the API server refuses does not arrive later", func(t *testing.T) {
 		invalid := pv("Not_A_Name", "u1")
-		if _, _, err := createPV(ctx, at, invalid); classOfWrite(err) != outcome.Refused {
+		if _, _, err := createPV(ctx, at, invalid); classOfWrite(err) != errclass.Refused {
 			t.Errorf("%v is %v", err, classOfWrite(err))
 		}
 		cut, cancel := context.WithCancel(ctx)
 		cancel()
-		if _, _, err := createPV(cut, at, pv("cut", "u1")); classOfWrite(err) != outcome.Uncertain {
+		if _, _, err := createPV(cut, at, pv("cut", "u1")); classOfWrite(err) != errclass.Uncertain {
 			t.Errorf("%v is %v", err, classOfWrite(err))
 		}
 	})

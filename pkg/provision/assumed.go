@@ -6,7 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // assumed holds the PVs that were stored a moment ago, until the watch has told of them. It is safe
@@ -63,14 +63,14 @@ func (s *assumed) get(name string) *v1.PersistentVolume {
 
 // drop is for a PV of which the watch tells. One of another claim that had the name before says
 // nothing of the one that is here.
-func (s *assumed) drop(pv reclaim.PV) {
+func (s *assumed) drop(pv volume.PV) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e := s.expected[pv.Name]; e.claim != "" && e.claim == pv.Claim.UID {
 		e.told = true
 		s.expected[pv.Name] = e
 	}
-	if there := s.stored[pv.Name]; there != nil && reclaim.PVOf(there).Claim.UID == pv.Claim.UID {
+	if there := s.stored[pv.Name]; there != nil && volume.Of(there).Claim.UID == pv.Claim.UID {
 		delete(s.stored, pv.Name)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 func TestShelf(t *testing.T) {
@@ -15,7 +15,7 @@ func TestShelf(t *testing.T) {
 	of := func(claim types.UID) *v1.PersistentVolume {
 		return &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PersistentVolumeSpec{ClaimRef: &v1.ObjectReference{UID: claim}}}
 	}
-	tell := func(s *assumed, claim types.UID) { s.drop(reclaim.PVOf(of(claim))) }
+	tell := func(s *assumed, claim types.UID) { s.drop(volume.Of(of(claim))) }
 	cases := map[string]struct {
 		happens func(s *assumed)
 		there   bool

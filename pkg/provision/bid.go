@@ -11,9 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/loop"
 )
 
 // Where each node makes its own volumes, nobody selects a node for a claim that binds immediately. So the
@@ -113,7 +113,7 @@ func (p *Provisioner) bidFacts(claim *v1.PersistentVolumeClaim) Bid {
 }
 
 // bid works on one claim that no node may be selected for.
-func (p *Provisioner) bid(ctx context.Context, k key) loop.Next {
+func (p *Provisioner) bid(ctx context.Context, k key) controller.Next {
 	claim, now := p.claims.of(k), p.cfg.Clock.Now()
 	facts := p.bidFacts(claim)
 	if !DecideBid(facts, now).Done {
@@ -125,10 +125,10 @@ func (p *Provisioner) bid(ctx context.Context, k key) loop.Next {
 		if facts.Node != provisioning.NodeHere { // its own turn counts until the claim has its volume
 			p.bids.forget(k.uid)
 		}
-		return loop.Next{}
+		return controller.Next{}
 	case d.Action != provisioning.SelectNode:
 		wait := max(facts.Due.Sub(now), time.Millisecond)
-		return loop.Next{Backoff: loop.Backoff{First: wait, Max: wait}}
+		return controller.Next{Backoff: controller.Backoff{First: wait, Max: wait}}
 	}
 	p.bids.had(k.uid)
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
@@ -143,5 +143,5 @@ func (p *Provisioner) bid(ctx context.Context, k key) loop.Next {
 		klog.FromContext(ctx).Info("A claim that binds immediately was not given this node; it is tried again", "claim", klog.KObj(claim), "err", err)
 		return p.usual()
 	}
-	return loop.Next{}
+	return controller.Next{}
 }

@@ -4,21 +4,21 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 )
 
 func TestWhoFollowsCapacityIsToldWhatChangesIt(t *testing.T) {
 	for name, c := range map[string]struct {
-		fails outcome.Class
+		fails errclass.Class
 		want  bool
 	}{
-		"a volume is made":         {outcome.Done, true},
-		"there is no room":         {outcome.Exhausted, true},
-		"a wrong parameter is not": {outcome.Refused, false},
+		"a volume is made":         {errclass.Done, true},
+		"there is no room":         {errclass.Exhausted, true},
+		"a wrong parameter is not": {errclass.Refused, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			if c.fails != outcome.Done {
+			if c.fails != errclass.Done {
 				w.failing(false, class(c.fails))
 			}
 			var told, strange atomic.Int32

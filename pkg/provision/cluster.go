@@ -12,10 +12,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
 
 var (
@@ -36,8 +36,8 @@ type cluster interface {
 	// createPV creates a PV; that one of its name is there is the API server's AlreadyExists.
 	createPV(ctx context.Context, pv *v1.PersistentVolume) (*v1.PersistentVolume, error)
 	// holdSource has a claim or a snapshot stay while volumes are made from it; freeSource ends that.
-	holdSource(ctx context.Context, source order.SourceRef) error
-	freeSource(ctx context.Context, source order.SourceRef) error
+	holdSource(ctx context.Context, source request.SourceRef) error
+	freeSource(ctx context.Context, source request.SourceRef) error
 	// readSecret reads a Secret; it returns errSecretGone if there is none.
 	readSecret(ctx context.Context, ref v1.SecretReference) (map[string]string, error)
 }
@@ -81,8 +81,8 @@ func (a apiServer) selectNode(ctx context.Context, claim *v1.PersistentVolumeCla
 
 // holdSource fails for a source that is being deleted and was not held before: the API server puts no
 // finalizer on such.
-func (a apiServer) holdSource(ctx context.Context, source order.SourceRef) error {
-	if source.Kind == order.SourceSnapshot {
+func (a apiServer) holdSource(ctx context.Context, source request.SourceRef) error {
+	if source.Kind == request.SourceSnapshot {
 		if a.snapshots == nil {
 			return nil
 		}
@@ -96,8 +96,8 @@ func (a apiServer) holdSource(ctx context.Context, source order.SourceRef) error
 	return nil
 }
 
-func (a apiServer) freeSource(ctx context.Context, source order.SourceRef) error {
-	if source.Kind == order.SourceSnapshot {
+func (a apiServer) freeSource(ctx context.Context, source request.SourceRef) error {
+	if source.Kind == request.SourceSnapshot {
 		if a.snapshots == nil {
 			return nil
 		}
@@ -170,12 +170,12 @@ func createPV(ctx context.Context, at cluster, pv *v1.PersistentVolume) (_ *v1.P
 }
 
 // classOfWrite says whether the API server has refused a write, or the write may still arrive.
-func classOfWrite(err error) outcome.Class {
+func classOfWrite(err error) errclass.Class {
 	status := apierrors.APIStatus(nil)
 	if errors.As(err, &status) {
 		if code := status.Status().Code; code >= 400 && code < 500 && code != http.StatusRequestTimeout {
-			return outcome.Refused
+			return errclass.Refused
 		}
 	}
-	return outcome.Uncertain
+	return errclass.Uncertain
 }

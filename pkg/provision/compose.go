@@ -14,11 +14,12 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/places"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/nodes"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // Capable tells what a driver says about itself; csidriver.Driver is one.
@@ -31,28 +32,28 @@ type Capable interface {
 // Snapshots reads VolumeSnapshots; snapshots.Reader is one.
 type Snapshots interface {
 	// Read reads one live, with its content; nil if it does not exist. An error says of which it is.
-	Read(ctx context.Context, name types.NamespacedName) (*order.Snapshot, error)
+	Read(ctx context.Context, name types.NamespacedName) (*request.Snapshot, error)
 }
 
 // Grants reads ReferenceGrants; grants.Reader is one.
 type Grants interface {
 	// In reads those of a namespace live. An error says that it is not known what is granted.
-	In(ctx context.Context, namespace string) ([]order.Grant, error)
+	In(ctx context.Context, namespace string) ([]request.Grant, error)
 }
 
 // ComposerConfig holds the settings of a Composer. The zero value is usable.
 type ComposerConfig struct {
 	// Settings are what volumes depend on.
-	Settings order.Settings
+	Settings request.Settings
 	// Snapshots reads VolumeSnapshots. Default: no claim is made from one.
 	Snapshots Snapshots
 	// Grants reads ReferenceGrants, which are needed with Settings.CrossNamespace. Default: nothing is granted.
 	Grants Grants
 	// Node is the node on which all volumes are made, and beside which no other is looked at. Default:
 	// all nodes of the cluster.
-	Node *reclaim.Node
+	Node *volume.Node
 	// Places are where the driver's nodes are, which the Composer watches. Default: its own; the Node.
-	Places *places.Places
+	Places *nodes.Places
 	// IgnoreTopology takes the driver's volumes for reachable from everywhere, whatever it says.
 	IgnoreTopology bool
 }
@@ -62,10 +63,10 @@ type ComposerConfig struct {
 // the driver. A read that failed is no fact: its error is returned, and there is no order.
 type Composer struct {
 	cfg     ComposerConfig
-	driver  order.Driver
+	driver  request.Driver
 	clients kube.Clients
 	// places is nil where it does not matter where the nodes are.
-	places *places.Places
+	places *nodes.Places
 	// discovery returns the resources that the API server serves in storage.k8s.io/v1.
 	discovery func(ctx context.Context) (*metav1.APIResourceList, error)
 }
@@ -91,9 +92,9 @@ func NewComposer(config *rest.Config, driver Capable, cfg ComposerConfig) (*Comp
 	}
 	switch {
 	case cfg.Places == nil && cfg.Node != nil:
-		cfg.Places = places.At(cfg.Node.Name, cfg.Node.Segments)
+		cfg.Places = nodes.At(cfg.Node.Name, cfg.Node.Segments)
 	case cfg.Places == nil:
-		if cfg.Places, err = places.New(config, driver.Name()); err != nil {
+		if cfg.Places, err = nodes.New(config, driver.Name()); err != nil {
 			return nil, err
 		}
 	}
@@ -120,8 +121,8 @@ func newComposer(clients kube.Clients, driver Capable, cfg ComposerConfig) (*Com
 }
 
 // describe asks a driver for all capabilities that CSI knows.
-func describe(driver Capable) order.Driver {
-	d := order.Driver{
+func describe(driver Capable) request.Driver {
+	d := request.Driver{
 		Name:       driver.Name(),
 		Plugin:     map[csi.PluginCapability_Service_Type]bool{},
 		Controller: map[csi.ControllerServiceCapability_RPC_Type]bool{},
@@ -152,14 +153,14 @@ func (c *Composer) Watch(ctx context.Context) {
 func (c *Composer) Synced() bool { return c.places == nil || c.places.Synced() }
 
 // Rights are what a Composer needs to be allowed.
-func (c *Composer) Rights() []reclaim.Right {
+func (c *Composer) Permissions() []access.Permission {
 	const storage = "storage.k8s.io"
-	var rights []reclaim.Right
+	var rights []access.Permission
 	if c.driver.Controller[csi.ControllerServiceCapability_RPC_MODIFY_VOLUME] {
-		rights = append(rights, reclaim.Right{Group: storage, Resource: "volumeattributesclasses", Verb: "get", Without: "claims that name a VolumeAttributesClass get no volume"})
+		rights = append(rights, access.Permission{Group: storage, Resource: "volumeattributesclasses", Verb: "get", Without: "claims that name a VolumeAttributesClass get no volume"})
 	}
 	if c.driver.Controller[csi.ControllerServiceCapability_RPC_CLONE_VOLUME] {
-		rights = append(rights, reclaim.Right{Resource: "persistentvolumeclaims", Verb: "get", Without: "no claim is cloned"})
+		rights = append(rights, access.Permission{Resource: "persistentvolumeclaims", Verb: "get", Without: "no claim is cloned"})
 	}
 	if c.cfg.Snapshots != nil && c.driver.Controller[csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT] {
 		for _, resource := range []string{"volumesnapshots", "volumesnapshotcontents"} {
@@ -168,18 +169,18 @@ func (c *Composer) Rights() []reclaim.Right {
 		rights = append(rights, snapshotRight("volumesnapshots", "update", "a VolumeSnapshot can be deleted while a volume is restored from it, and one on which a provisioner left its finalizer cannot"))
 	}
 	if c.cfg.Settings.CrossNamespace {
-		rights = append(rights, reclaim.Right{Group: "gateway.networking.k8s.io", Resource: "referencegrants", Verb: "list", Without: "no claim gets its data from another namespace"})
+		rights = append(rights, access.Permission{Group: "gateway.networking.k8s.io", Resource: "referencegrants", Verb: "list", Without: "no claim gets its data from another namespace"})
 	}
 	if c.places == nil || c.cfg.Node != nil { // a node knows itself
 		return rights
 	}
-	rights = append(rights, c.places.Rights("no claim gets a volume, for nobody knows where the driver's nodes are")...)
-	return append(rights, reclaim.Right{Group: storage, Resource: "csinodes", Verb: "get", Without: "a node that has just joined is not told from one without the driver"})
+	rights = append(rights, c.places.Permissions("no claim gets a volume, for nobody knows where the driver's nodes are")...)
+	return append(rights, access.Permission{Group: storage, Resource: "csinodes", Verb: "get", Without: "a node that has just joined is not told from one without the driver"})
 }
 
 // PVName returns the name of a claim's PV, and of its volume.
 func (c *Composer) PVName(claim types.UID) string {
-	name, err := order.VolumeName(c.cfg.Settings, claim)
+	name, err := request.VolumeName(c.cfg.Settings, claim)
 	if err != nil {
 		return "" // of a claim without UID, which no API server has
 	}
@@ -188,15 +189,15 @@ func (c *Composer) PVName(claim types.UID) string {
 
 // Compose returns the order for a claim.
 func (c *Composer) Compose(ctx context.Context, want Want) (*Order, error) {
-	f := order.Facts{Claim: want.Claim, Class: want.Class, Driver: c.driver, Settings: c.cfg.Settings, Begun: want.Begun, CleanUp: want.CleanUp}
-	need, err := order.Needs(f)
+	f := request.Facts{Claim: want.Claim, Class: want.Class, Driver: c.driver, Settings: c.cfg.Settings, Begun: want.Begun, CleanUp: want.CleanUp}
+	need, err := request.Needs(f)
 	if err != nil {
 		return nil, err
 	}
 	if err := c.gather(ctx, &f, need, want.Node); err != nil {
 		return nil, err
 	}
-	plan, err := order.Plan(f)
+	plan, err := request.Plan(f)
 	if err != nil {
 		return nil, err
 	}
@@ -207,7 +208,7 @@ func (c *Composer) Compose(ctx context.Context, want Want) (*Order, error) {
 		Node: want.selectedNode(), Create: plan.Request, Secret: plan.Secret, MayReschedule: plan.MayReschedule,
 		PV: plan.Template, Topology: plan.Topology, Migrated: plan.Migrated,
 	}
-	if source := plan.Source; source != (order.SourceRef{}) {
+	if source := plan.Source; source != (request.SourceRef{}) {
 		o.Source = &inflight.Source{Kind: string(source.Kind), Namespace: source.Namespace, Name: source.Name, UID: source.UID}
 	}
 	return o, nil
@@ -218,7 +219,7 @@ func (w Want) selectedNode() string { return w.Claim.Annotations[annSelectedNode
 
 // PV returns the PersistentVolume of the volume that the driver made for an order.
 func (c *Composer) PV(o Order, made *csi.Volume) (*v1.PersistentVolume, error) {
-	plan := order.Order{Request: o.Create, Template: o.PV, Topology: o.Topology, Migrated: o.Migrated, Driver: c.driver.Name}
+	plan := request.Order{Request: o.Create, Template: o.PV, Topology: o.Topology, Migrated: o.Migrated, Driver: c.driver.Name}
 	pv, err := plan.PV(&csi.CreateVolumeResponse{Volume: made})
 	if err == nil {
 		err = c.checkHere(pv)
@@ -228,8 +229,8 @@ func (c *Composer) PV(o Order, made *csi.Volume) (*v1.PersistentVolume, error) {
 
 // Ignores returns why others provision the claim, nil where they do not.
 func (c *Composer) Ignores(claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass) error {
-	_, err := order.Needs(order.Facts{Claim: claim, Class: class, Driver: c.driver, Settings: c.cfg.Settings})
-	if remedyOf(err) == order.RemedyIgnore {
+	_, err := request.Needs(request.Facts{Claim: claim, Class: class, Driver: c.driver, Settings: c.cfg.Settings})
+	if remedyOf(err) == request.RemedyIgnore {
 		return err
 	}
 	return nil
@@ -238,14 +239,14 @@ func (c *Composer) Ignores(claim *v1.PersistentVolumeClaim, class *storagev1.Sto
 // checkHere refuses a volume that is not said to be on the node that made it, and nowhere else: no node
 // would ever delete it.
 func (c *Composer) checkHere(pv *v1.PersistentVolume) error {
-	if c.cfg.Node == nil || c.cfg.Node.Reach(pv.Spec.NodeAffinity) == reclaim.ReachHere {
+	if c.cfg.Node == nil || c.cfg.Node.Reach(pv.Spec.NodeAffinity) == volume.ReachHere {
 		return nil
 	}
 	return fmt.Errorf("the driver made a volume that is not in the place of node %q alone, %v (accessible_topology of CreateVolume and of NodeGetInfo differ)", c.cfg.Node.Name, c.cfg.Node.Segments)
 }
 
 // gather adds to the facts what is needed.
-func (c *Composer) gather(ctx context.Context, f *order.Facts, need order.Need, node *v1.Node) (err error) {
+func (c *Composer) gather(ctx context.Context, f *request.Facts, need request.Need, node *v1.Node) (err error) {
 	if need.AttributesClass != "" {
 		if f.Attributes, f.AttributesUnserved, err = c.attributes(ctx, need.AttributesClass); err != nil {
 			return err

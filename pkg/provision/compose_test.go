@@ -16,10 +16,10 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
 
 // able is a driver that can do everything but place its volumes.
@@ -66,21 +66,21 @@ func TestCompose(t *testing.T) {
 	for name, c := range map[string]struct {
 		want   Want
 		snaps  Snapshots
-		reason order.Reason
+		reason request.Reason
 		check  func(*Order) bool
 	}{
 		"a plain claim": {want(), nil, "", func(o *Order) bool { return o.Create.Name == "pvc-u1" && o.Source == nil && o.Secret == nil }},
 		"a VolumeAttributesClass": {want(tier("gold")), nil, "", func(o *Order) bool {
 			return o.Create.MutableParameters["iops"] == "9"
 		}},
-		"one that is not there": {want(tier("lead")), nil, order.ReasonAttributesClassMissing, nil},
+		"one that is not there": {want(tier("lead")), nil, request.ReasonAttributesClassMissing, nil},
 		"a clone": {want(from("", "PersistentVolumeClaim", "source")), nil, "", func(o *Order) bool {
 			return *o.Source == inflight.Source{Kind: "PersistentVolumeClaim", Namespace: "ns", Name: "source", UID: "u-source"} && o.Create.GetVolumeContentSource().GetVolume().GetVolumeId() == "vol-source"
 		}},
-		"a clone of nothing":              {want(from("", "PersistentVolumeClaim", "nothing")), nil, order.ReasonSourceMissing, nil},
-		"a snapshot that nobody can read": {want(from(snapshots, "VolumeSnapshot", "snap")), nil, order.ReasonSourceUnserved, nil},
-		"a snapshot that is not there":    {want(from(snapshots, "VolumeSnapshot", "snap")), noSnapshots{}, order.ReasonSourceMissing, nil},
-		"a claim of somebody else's":      {want(func(c *v1.PersistentVolumeClaim) { c.Annotations = nil }), nil, order.ReasonNotOurs, nil},
+		"a clone of nothing":              {want(from("", "PersistentVolumeClaim", "nothing")), nil, request.ReasonSourceMissing, nil},
+		"a snapshot that nobody can read": {want(from(snapshots, "VolumeSnapshot", "snap")), nil, request.ReasonSourceUnserved, nil},
+		"a snapshot that is not there":    {want(from(snapshots, "VolumeSnapshot", "snap")), noSnapshots{}, request.ReasonSourceMissing, nil},
+		"a claim of somebody else's":      {want(func(c *v1.PersistentVolumeClaim) { c.Annotations = nil }), nil, request.ReasonNotOurs, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := fake.NewClientset(world...)
@@ -90,7 +90,7 @@ func TestCompose(t *testing.T) {
 			}
 			composer.discovery = serving("storageclasses", "volumeattributesclasses")
 			got, err := composer.Compose(t.Context(), c.want)
-			if order.ReasonOf(err) != c.reason || (err == nil) != (c.reason == "") {
+			if request.ReasonOf(err) != c.reason || (err == nil) != (c.reason == "") {
 				t.Fatalf("%v, want %q", err, c.reason)
 			}
 			if c.check != nil && !c.check(got) {
@@ -117,11 +117,11 @@ func TestAClusterWithoutVolumeAttributesClasses(t *testing.T) {
 		t.Fatal(err)
 	}
 	composer.discovery = serving("storageclasses")
-	if _, err := composer.Compose(t.Context(), want(tier("gold"))); order.ReasonOf(err) != order.ReasonAttributesClassUnserved {
+	if _, err := composer.Compose(t.Context(), want(tier("gold"))); request.ReasonOf(err) != request.ReasonAttributesClassUnserved {
 		t.Errorf("where they are not served: %v", err)
 	}
 	composer.discovery = func(context.Context) (*metav1.APIResourceList, error) { return nil, errLost }
-	if _, err := composer.Compose(t.Context(), want(tier("gold"))); !errors.Is(err, errLost) || order.ReasonOf(err) != "" {
+	if _, err := composer.Compose(t.Context(), want(tier("gold"))); !errors.Is(err, errLost) || request.ReasonOf(err) != "" {
 		t.Errorf("where that cannot be found out: %v", err)
 	}
 	composer.discovery = serving("volumeattributesclasses")
@@ -139,11 +139,11 @@ func TestAClusterWithoutVolumeAttributesClasses(t *testing.T) {
 func TestVolumeAttributesClassesSwitchedOff(t *testing.T) {
 	client := fake.NewClientset()
 	client.PrependReactor("get", "volumeattributesclasses", func(k8stesting.Action) (bool, runtime.Object, error) { return true, nil, errLost })
-	composer, err := newComposer(kube.Clients{Core: client.CoreV1(), Storage: client.StorageV1()}, able{}, ComposerConfig{Settings: order.Settings{NoAttributesClass: true}})
+	composer, err := newComposer(kube.Clients{Core: client.CoreV1(), Storage: client.StorageV1()}, able{}, ComposerConfig{Settings: request.Settings{NoAttributesClass: true}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := composer.Compose(t.Context(), want(tier("gold"))); order.ReasonOf(err) != order.ReasonAttributesClassUnserved {
+	if _, err := composer.Compose(t.Context(), want(tier("gold"))); request.ReasonOf(err) != request.ReasonAttributesClassUnserved {
 		t.Errorf("a claim with a class: %v", err)
 	}
 	if _, err := composer.Compose(t.Context(), want()); err != nil {
@@ -153,14 +153,14 @@ func TestVolumeAttributesClassesSwitchedOff(t *testing.T) {
 
 type noSnapshots struct{}
 
-func (noSnapshots) Read(context.Context, types.NamespacedName) (*order.Snapshot, error) {
+func (noSnapshots) Read(context.Context, types.NamespacedName) (*request.Snapshot, error) {
 	return nil, nil //nolint:nilnil // there is none
 }
 
 // lostSnapshots cannot be read.
 type lostSnapshots struct{}
 
-func (lostSnapshots) Read(context.Context, types.NamespacedName) (*order.Snapshot, error) {
+func (lostSnapshots) Read(context.Context, types.NamespacedName) (*request.Snapshot, error) {
 	return nil, errLost
 }
 
@@ -176,7 +176,7 @@ func TestAReadThatFailedIsNoFact(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := composer.Compose(t.Context(), asks); !errors.Is(err, errLost) || order.ReasonOf(err) != "" {
+		if _, err := composer.Compose(t.Context(), asks); !errors.Is(err, errLost) || request.ReasonOf(err) != "" {
 			t.Errorf("%s: %v", resource, err)
 		}
 	}
@@ -201,7 +201,7 @@ func TestSnapshotsAreReadOnlyWhereTheDriverHasSome(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rights := slices.DeleteFunc(composer.Rights(), func(r reclaim.Right) bool { return r.Group != "snapshot.storage.k8s.io" })
+		rights := slices.DeleteFunc(composer.Permissions(), func(r access.Permission) bool { return r.Group != "snapshot.storage.k8s.io" })
 		if len(rights) != c.want {
 			t.Errorf("%s: needs %v, want %d rights", name, rights, c.want)
 		}
@@ -211,7 +211,7 @@ func TestSnapshotsAreReadOnlyWhereTheDriverHasSome(t *testing.T) {
 func TestTheNameOfAVolume(t *testing.T) {
 	client := fake.NewClientset()
 	composer, err := newComposer(kube.Clients{Core: client.CoreV1(), Storage: client.StorageV1()}, able{},
-		ComposerConfig{Settings: order.Settings{VolumeNamePrefix: "disk", VolumeNameUUIDLength: 4}})
+		ComposerConfig{Settings: request.Settings{VolumeNamePrefix: "disk", VolumeNameUUIDLength: 4}})
 	if err != nil {
 		t.Fatal(err)
 	}

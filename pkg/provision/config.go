@@ -9,7 +9,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/board"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
 )
 
 // Config holds the settings of a Provisioner.
@@ -91,7 +91,7 @@ func (c Config) withDefaults() Config {
 		c.Local = &local
 	}
 	if c.Events == nil {
-		c.Events = board.NoEvents{}
+		c.Events = events.NoEvents{}
 	}
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}

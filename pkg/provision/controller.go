@@ -15,14 +15,14 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
-	"sigs.k8s.io/sig-storage-lib-external-provisioner/v10/controller"
+	libcontroller "sigs.k8s.io/sig-storage-lib-external-provisioner/v10/controller"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/loop"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // apiTimeout bounds one call to the API server.
@@ -60,16 +60,16 @@ type Provisioner struct {
 	reports *reports
 	metrics *metrics
 	// unsettled is our own loop: volumes, by name, whose entry is open, and claims that the library asked for early.
-	unsettled *loop.Loop[string]
+	unsettled *controller.Loop[string]
 	// claimed are the claims that names wait in unsettled for, where no entry is open.
 	claimed sync.Map
 	// sources is the loop that ends the protection of what volumes were made from.
-	sources   *loop.Loop[order.SourceRef]
+	sources   *controller.Loop[request.SourceRef]
 	protected *protectedSources
 	// bidding is the loop that selects this node for claims for which nobody selects one.
-	bidding *loop.Loop[key]
+	bidding *controller.Loop[key]
 	bids    *bids
-	library *controller.ProvisionController
+	library *libcontroller.ProvisionController
 	// toLibrary brings a claim to the library.
 	toLibrary cache.ResourceEventHandler
 
@@ -132,13 +132,13 @@ func newProvisioner(core rest.Interface, client kubernetes.Interface, name strin
 	if p.watches, err = newWatches(core, client, name, cfg); err != nil {
 		return nil, err
 	}
-	if p.unsettled, err = loop.New(loop.Config{Name: "unsettled-volumes", Workers: cfg.FinishWorkers, Clock: cfg.Clock}, p.finish); err != nil {
+	if p.unsettled, err = controller.New(controller.Config{Name: "unsettled-volumes", Workers: cfg.FinishWorkers, Clock: cfg.Clock}, p.finish); err != nil {
 		return nil, err
 	}
-	if p.sources, err = loop.New(loop.Config{Name: "clone-sources", Workers: cfg.CloneWorkers, Clock: cfg.Clock}, p.freeSource); err != nil {
+	if p.sources, err = controller.New(controller.Config{Name: "clone-sources", Workers: cfg.CloneWorkers, Clock: cfg.Clock}, p.freeSource); err != nil {
 		return nil, err
 	}
-	if p.bidding, err = loop.New(loop.Config{Name: "bids", Workers: 1, Clock: cfg.Clock}, p.bid); err != nil {
+	if p.bidding, err = controller.New(controller.Config{Name: "bids", Workers: 1, Clock: cfg.Clock}, p.bid); err != nil {
 		return nil, err
 	}
 	if err := p.follow(); err != nil {
@@ -198,7 +198,7 @@ func (p *Provisioner) wake(claim *v1.PersistentVolumeClaim) {
 }
 
 // volumeChanged is called with PVs that come and go.
-func (p *Provisioner) volumeChanged(pv reclaim.PV) {
+func (p *Provisioner) volumeChanged(pv volume.PV) {
 	p.assumed.drop(pv)
 	if p.log.State(pv.Name) == inflight.Open {
 		p.unsettled.Add(pv.Name)
@@ -356,26 +356,26 @@ func (p *Provisioner) Synced() bool {
 func (p *Provisioner) working(context.Context) context.Context { return *p.running.Load() }
 
 // newLibrary makes the library's controller.
-func (p *Provisioner) newLibrary() *controller.ProvisionController {
-	options := []func(*controller.ProvisionController) error{
-		controller.LeaderElection(false),
-		controller.AddFinalizer(true),
-		controller.AdditionalProvisionerNames(p.cfg.AlsoKnownAs),
-		controller.FailedProvisionThreshold(0), // never gives up
-		controller.RateLimiter(limiter{p}),
-		controller.Threadiness(p.cfg.Workers),
-		controller.MetricsInstance(p.metrics.library),
-		controller.ClaimsInformer(newClaimInformer(p)),
-		controller.VolumesInformer(newVolumeInformer(p)),
-		controller.ClassesInformer(p.classes),
+func (p *Provisioner) newLibrary() *libcontroller.ProvisionController {
+	options := []func(*libcontroller.ProvisionController) error{
+		libcontroller.LeaderElection(false),
+		libcontroller.AddFinalizer(true),
+		libcontroller.AdditionalProvisionerNames(p.cfg.AlsoKnownAs),
+		libcontroller.FailedProvisionThreshold(0), // never gives up
+		libcontroller.RateLimiter(limiter{p}),
+		libcontroller.Threadiness(p.cfg.Workers),
+		libcontroller.MetricsInstance(p.metrics.library),
+		libcontroller.ClaimsInformer(newClaimInformer(p)),
+		libcontroller.VolumesInformer(newVolumeInformer(p)),
+		libcontroller.ClassesInformer(p.classes),
 	}
 	if local := p.cfg.Local; local != nil {
-		options = append(options, controller.NodesLister(nodeLister(local.Node)))
+		options = append(options, libcontroller.NodesLister(nodeLister(local.Node)))
 	}
-	return controller.NewProvisionController(klog.Background(), libraryClient{p.client, p.assumed}, p.names[0], library{p}, options...)
+	return libcontroller.NewProvisionController(klog.Background(), libraryClient{p.client, p.assumed}, p.names[0], library{p}, options...)
 }
 
 // usual is the growing delay of what is tried again.
-func (p *Provisioner) usual() loop.Next {
-	return loop.Next{Backoff: loop.Backoff{First: p.cfg.RetryStart, Max: p.cfg.RetryMax}}
+func (p *Provisioner) usual() controller.Next {
+	return controller.Next{Backoff: controller.Backoff{First: p.cfg.RetryStart, Max: p.cfg.RetryMax}}
 }

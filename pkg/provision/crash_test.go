@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	k8stesting "k8s.io/client-go/testing"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 )
 
 // lose has the first creation of a PV take place and its answer get lost.
@@ -52,7 +52,7 @@ func crash(t *testing.T, deleted string, uncertain bool, dies death, k int) {
 		asked := 0
 		w.failing(true, func() error {
 			if asked++; asked == 1 {
-				return class(outcome.Uncertain)()
+				return class(errclass.Uncertain)()
 			}
 			return nil
 		})

@@ -9,8 +9,8 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/brief"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/text"
 )
 
 // maxMessage bounds what is told in one Event, in bytes: the limit that events.k8s.io sets for a
@@ -58,7 +58,7 @@ func (r *reports) event(ctx context.Context, c provisioning.Claim, reason Reason
 	if detail != "" && detail != message {
 		message += " " + detail
 	}
-	message = brief.Text(message, maxMessage)
+	message = text.Text(message, maxMessage)
 	klog.FromContext(ctx).Info(message, "claim", klog.KRef(c.Namespace, c.Name), "reason", reason)
 	r.events.Event(&v1.ObjectReference{
 		APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: c.Namespace, Name: c.Name, UID: c.UID, ResourceVersion: c.ResourceVersion,

@@ -12,13 +12,13 @@ import (
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v10/util"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/migration"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // maxSteps bounds the steps of one run. Provisioning a volume takes five.
@@ -162,7 +162,7 @@ func (w *run) compose(ctx context.Context) error {
 	}
 	composed, err := w.orders.Compose(ctx, want)
 	if err != nil {
-		w.reschedule = w.facts.Log == provisioning.LogAbsent && w.wanted != nil && remedyOf(err) == order.RemedyReschedule
+		w.reschedule = w.facts.Log == provisioning.LogAbsent && w.wanted != nil && remedyOf(err) == request.RemedyReschedule
 		return because(w.failure(), err)
 	}
 	w.order = composed
@@ -170,12 +170,12 @@ func (w *run) compose(ctx context.Context) error {
 }
 
 // remedyOf returns what helps against an error, RemedyWait for one that says nothing of it.
-func remedyOf(err error) order.Remedy {
-	var e *order.Error
+func remedyOf(err error) request.Remedy {
+	var e *request.Error
 	if errors.As(err, &e) {
 		return e.Remedy()
 	}
-	return order.RemedyWait
+	return request.RemedyWait
 }
 
 // failure is the reason of a step that failed: with a call in doubt, that its outcome is not known.
@@ -192,7 +192,7 @@ func (w *run) readPV(ctx context.Context) error {
 	if err != nil {
 		return because(provisioning.ReasonAPIReadFailed, err)
 	}
-	w.learn(provisioning.ReadPV, provisioning.Reply{Class: outcome.Done, PV: w.read(pv, began)}, began)
+	w.learn(provisioning.ReadPV, provisioning.Reply{Class: errclass.Done, PV: w.read(pv, began)}, began)
 	return nil
 }
 
@@ -208,7 +208,7 @@ func (w *run) readClaim(ctx context.Context) error {
 		read.PVName = w.name
 	}
 	read.Read = began
-	w.learn(provisioning.ReadClaim, provisioning.Reply{Class: outcome.Done, Claim: read}, began)
+	w.learn(provisioning.ReadClaim, provisioning.Reply{Class: errclass.Done, Claim: read}, began)
 	return nil
 }
 
@@ -217,7 +217,7 @@ func (w *run) read(pv *v1.PersistentVolume, began time.Time) provisioning.PV {
 	if pv == nil {
 		return provisioning.PV{Known: true, Read: began}
 	}
-	return w.pvOf(reclaim.PVAt(w.cfg.node(), pv), began)
+	return w.pvOf(volume.At(w.cfg.node(), pv), began)
 }
 
 // openEntry writes the entry ahead of the first call, or adds a request to it.
@@ -240,7 +240,7 @@ func (w *run) openEntry(ctx context.Context) error {
 	err := w.log.Put(ctx, entry)
 	switch {
 	case err == nil:
-		w.learn(provisioning.OpenEntry, provisioning.Reply{Class: outcome.Done, Request: requestOf(*w.order)}, began)
+		w.learn(provisioning.OpenEntry, provisioning.Reply{Class: errclass.Done, Request: requestOf(*w.order)}, began)
 		t.entry, w.order = entry, nil
 		w.tracker.note(entry)
 		return nil
@@ -264,7 +264,7 @@ func (w *run) markDiscarding(ctx context.Context) error {
 		return because(provisioning.ReasonAPIWriteFailed, err)
 	}
 	w.track.entry = entry
-	w.learn(provisioning.MarkDiscarding, provisioning.Reply{Class: outcome.Done}, began)
+	w.learn(provisioning.MarkDiscarding, provisioning.Reply{Class: errclass.Done}, began)
 	return nil
 }
 
@@ -300,15 +300,15 @@ func (w *run) createVolume(ctx context.Context) error {
 	began, first := w.cfg.Clock.Now(), f.Record.Sending()
 	w.track.record = f.Record
 	made, err := w.driver.CreateVolume(migration.Mark(ctx, request.Migrated), request.Create, secrets)
-	reply := provisioning.Reply{Class: outcome.Of(err)}
+	reply := provisioning.Reply{Class: errclass.Of(err)}
 	if err == nil {
 		reply, err = w.judge(request, made)
 	}
 	f.Learn(provisioning.CreateVolume, reply, first, began, w.cfg.Clock.Now(), w.cfg.Quiet)
-	if reply.Class == outcome.Done || reply.Class == outcome.Exhausted {
+	if reply.Class == errclass.Done || reply.Class == errclass.Exhausted {
 		w.reportChanged(made)
 	}
-	w.reschedule = reply.Class == outcome.Exhausted && request.MayReschedule && f.Claim.SelectedNode != "" && f.Claim.SelectedNode == request.Node
+	w.reschedule = reply.Class == errclass.Exhausted && request.MayReschedule && f.Claim.SelectedNode != "" && f.Claim.SelectedNode == request.Node
 	if reply.Unfit {
 		// The next step deletes it; the reason why goes to the claim's owner now.
 		w.reports.now(ctx, f.Claim, provisioning.ReasonFailed, err.Error())
@@ -318,8 +318,8 @@ func (w *run) createVolume(ctx context.Context) error {
 }
 
 // failed is the reason of a CreateVolume that failed.
-func (w *run) failed(class outcome.Class) Reason {
-	if class == outcome.Uncertain || class == outcome.InProgress || !w.facts.Record.Settled() {
+func (w *run) failed(class errclass.Class) Reason {
+	if class == errclass.Uncertain || class == errclass.InProgress || !w.facts.Record.Settled() {
 		return provisioning.ReasonOutcomeUnknown
 	}
 	return provisioning.ReasonFailed
@@ -331,13 +331,13 @@ func (w *run) judge(request Order, made *csi.Volume) (provisioning.Reply, error)
 	pv, err := w.orders.PV(request, made)
 	switch {
 	case made.GetVolumeId() == "":
-		return provisioning.Reply{Class: outcome.Uncertain}, fmt.Errorf("use volume %q: %w", w.name, err)
+		return provisioning.Reply{Class: errclass.Uncertain}, fmt.Errorf("use volume %q: %w", w.name, err)
 	case err != nil:
 		w.track.made, w.track.pv = made, nil
-		return provisioning.Reply{Class: outcome.Done, Handle: made.GetVolumeId(), Unfit: true}, fmt.Errorf("use volume %q: %w", made.GetVolumeId(), err)
+		return provisioning.Reply{Class: errclass.Done, Handle: made.GetVolumeId(), Unfit: true}, fmt.Errorf("use volume %q: %w", made.GetVolumeId(), err)
 	}
 	w.track.made, w.track.pv = made, pv
-	return provisioning.Reply{Class: outcome.Done, Handle: reclaim.PVOf(pv).Handle}, nil
+	return provisioning.Reply{Class: errclass.Done, Handle: volume.Of(pv).Handle}, nil
 }
 
 // confirm reads the log live: an entry that somebody removed by hand is left to them.
@@ -381,13 +381,13 @@ func (w *run) storePV(ctx context.Context, done provisioning.Action, name string
 		return because(provisioning.ReasonAPIWriteFailed, err)
 	case exists:
 		w.assumed.forget(name)
-		w.learn(done, provisioning.Reply{Class: outcome.Refused, PV: w.read(stored, began)}, began)
+		w.learn(done, provisioning.Reply{Class: errclass.Refused, PV: w.read(stored, began)}, began)
 		if w.facts.PV.Names(w.facts.Record.Handle) {
 			w.track.stored = stored
 		}
 		return nil
 	}
-	w.learn(done, provisioning.Reply{Class: outcome.Done}, began)
+	w.learn(done, provisioning.Reply{Class: errclass.Done}, began)
 	w.assume(stored)
 	return nil
 }
@@ -408,7 +408,7 @@ func (w *run) deleteVolume(ctx context.Context, why Reason) error {
 	}
 	handle, began := w.facts.Record.Handle, w.cfg.Clock.Now()
 	err = w.driver.DeleteVolume(ctx, handle, secrets)
-	w.learn(provisioning.DeleteVolume, provisioning.Reply{Class: outcome.Of(err)}, began)
+	w.learn(provisioning.DeleteVolume, provisioning.Reply{Class: errclass.Of(err)}, began)
 	if err != nil {
 		return because(provisioning.ReasonOutcomeUnknown, fmt.Errorf("delete volume %q, which is not what was asked for: %w", handle, err))
 	}
@@ -422,7 +422,7 @@ func (w *run) deleteVolume(ctx context.Context, why Reason) error {
 func (w *run) closeEntry() {
 	w.log.Remove(w.name)
 	w.tracker.closed(w.claimKey.uid)
-	w.learn(provisioning.CloseEntry, provisioning.Reply{Class: outcome.Done}, w.cfg.Clock.Now())
+	w.learn(provisioning.CloseEntry, provisioning.Reply{Class: errclass.Done}, w.cfg.Clock.Now())
 	for _, request := range w.track.entry.Requests {
 		w.wakeSource(sourceOf(request))
 	}
@@ -434,6 +434,6 @@ func (w *run) removeFinalizer(ctx context.Context) error {
 	if err != nil && !errors.Is(err, kube.ErrGone) {
 		return because(provisioning.ReasonAPIWriteFailed, err)
 	}
-	w.learn(provisioning.RemoveFinalizer, provisioning.Reply{Class: outcome.Done}, w.cfg.Clock.Now())
+	w.learn(provisioning.RemoveFinalizer, provisioning.Reply{Class: errclass.Done}, w.cfg.Clock.Now())
 	return nil
 }

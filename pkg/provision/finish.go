@@ -7,28 +7,28 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/loop"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
 
 // The library makes the first attempt for a claim. Once that has opened an entry whose outcome is in doubt, our own loop
 // goes on until it is settled, also when the claim is gone. Then the library has the claim again.
 
 // finish works on one volume that is unsettled.
-func (p *Provisioner) finish(ctx context.Context, name string) loop.Next {
+func (p *Provisioner) finish(ctx context.Context, name string) controller.Next {
 	if wait := p.tracker.due(name, p.cfg.Clock.Now()); wait > 0 {
 		return retryAfter(wait)
 	}
 	if !p.gate.enter() {
-		return loop.Next{}
+		return controller.Next{}
 	}
 	defer p.gate.leave()
 	t, giveBack, err := p.tracker.take(ctx, name)
 	if err != nil {
-		return loop.Next{}
+		return controller.Next{}
 	}
 	defer giveBack()
 	entry, state := p.log.Get(name)
@@ -54,7 +54,7 @@ func (w *run) ask(ctx context.Context) {
 }
 
 // finished works, and says when the name is looked at again.
-func (w *run) finished(ctx context.Context) loop.Next {
+func (w *run) finished(ctx context.Context) controller.Next {
 	state := w.log.State(w.name)
 	claim := w.claims.of(w.claimKey)
 	legacy := claim != nil && w.claimOf(claim).Finalizer
@@ -69,7 +69,7 @@ func (w *run) finished(ctx context.Context) loop.Next {
 		w.reports.now(ctx, w.facts.Claim, d.Reason, "")
 		w.tracker.freely(w.name)
 		w.succeeded(d.Reason)
-		return loop.Next{}
+		return controller.Next{}
 	}
 	w.reports.now(ctx, w.facts.Claim, d.Reason, "")
 	if d.Reason == provisioning.ReasonNotQuiet {
@@ -78,20 +78,20 @@ func (w *run) finished(ctx context.Context) loop.Next {
 	if d.Timed {
 		return w.usual()
 	}
-	return loop.Next{}
+	return controller.Next{}
 }
 
 // handBack brings the claim of a settled volume to the library, if that asked too early.
-func (w *run) handBack() loop.Next {
+func (w *run) handBack() controller.Next {
 	w.claimed.Delete(w.name)
 	if w.tracker.comesBack(w.name) {
 		if claim := w.claims.wholeByUID(w.claimKey.uid); claim != nil {
 			w.offer(claim)
-			return loop.Next{}
+			return controller.Next{}
 		}
 	}
 	w.forget()
-	return loop.Next{}
+	return controller.Next{}
 }
 
 // forget forgets a volume that is settled, unless the library waits for its next try. While its claim still needs a volume, how
@@ -118,7 +118,7 @@ func (w *run) succeeded(why Reason) {
 }
 
 // failedInLoop ends a run of our loop that failed.
-func (w *run) failedInLoop(ctx context.Context, err error) loop.Next {
+func (w *run) failedInLoop(ctx context.Context, err error) controller.Next {
 	if w.reschedule && w.claim != nil {
 		if deselect := w.deselect(ctx); deselect != nil {
 			err = fmt.Errorf("%w; %w", err, deselect)
@@ -138,15 +138,15 @@ func (w *run) deselect(ctx context.Context) error {
 
 // firstDelay is longer for what a person has to change first.
 func (p *Provisioner) firstDelay(err error) time.Duration {
-	class, remedy := outcome.Of(err), remedyOf(err)
-	if class == outcome.Refused || class == outcome.Unfit || class == outcome.Exhausted || remedy == order.RemedyChange || remedy == order.RemedyDiscard {
+	class, remedy := errclass.Of(err), remedyOf(err)
+	if class == errclass.Refused || class == errclass.Unfit || class == errclass.Exhausted || remedy == request.RemedyChange || remedy == request.RemedyDiscard {
 		return 10 * p.cfg.RetryStart
 	}
 	return p.cfg.RetryStart
 }
 
 // retryAfter has a name looked at again after a delay.
-func retryAfter(wait time.Duration) loop.Next {
+func retryAfter(wait time.Duration) controller.Next {
 	wait = max(wait, time.Millisecond)
-	return loop.Next{Backoff: loop.Backoff{First: wait, Max: wait}}
+	return controller.Next{Backoff: controller.Backoff{First: wait, Max: wait}}
 }

@@ -22,7 +22,7 @@ func TestFinishOnlyNeedsNoRightsToProvision(t *testing.T) {
 	forbidden.Store(true)
 	p := w.start(Config{FinishOnly: true})
 	w.wait("it has its PV", w.provisioned)
-	for _, right := range p.provisioner.Rights() {
+	for _, right := range p.provisioner.Permissions() {
 		if right.Resource != "persistentvolumes" {
 			t.Errorf("it asks for the right to %s %s", right.Verb, right.Resource)
 		}

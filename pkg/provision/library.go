@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	v1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/sig-storage-lib-external-provisioner/v10/controller"
+	libcontroller "sigs.k8s.io/sig-storage-lib-external-provisioner/v10/controller"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
 
 // library is what the ProvisionController calls. It may call for several claims at once, never
@@ -16,8 +16,8 @@ import (
 type library struct{ *Provisioner }
 
 var (
-	_ controller.Qualifier        = library{}
-	_ controller.BlockProvisioner = library{}
+	_ libcontroller.Qualifier        = library{}
+	_ libcontroller.BlockProvisioner = library{}
 
 	errStopping = errors.New("the provisioner is being stopped")
 )
@@ -29,7 +29,7 @@ func (library) SupportsBlock(context.Context) bool { return true }
 // that have no PV that of the engine. The library calls it where it takes a PV for one that could
 // not be stored, on the strength of answers that were lost.
 func (library) Delete(context.Context, *v1.PersistentVolume) error {
-	return &controller.IgnoredError{Reason: "volumes are deleted elsewhere"}
+	return &libcontroller.IgnoredError{Reason: "volumes are deleted elsewhere"}
 }
 
 // ShouldProvision tells whether Provision is to be called for a claim now.
@@ -73,15 +73,15 @@ func (p *Provisioner) wants(ctx context.Context, claim *v1.PersistentVolumeClaim
 }
 
 // Provision makes the claim's volume and its PV, and returns the PV as it is stored.
-func (l library) Provision(ctx context.Context, options controller.ProvisionOptions) (*v1.PersistentVolume, controller.ProvisioningState, error) {
+func (l library) Provision(ctx context.Context, options libcontroller.ProvisionOptions) (*v1.PersistentVolume, libcontroller.ProvisioningState, error) {
 	if !l.gate.open() {
-		return nil, controller.ProvisioningNoChange, errStopping
+		return nil, libcontroller.ProvisioningNoChange, errStopping
 	}
 	ctx = l.working(ctx)
 	name := l.nameOf(options.PVC.UID)
 	t, giveBack, err := l.tracker.take(ctx, name)
 	if err != nil {
-		return nil, controller.ProvisioningNoChange, err
+		return nil, libcontroller.ProvisioningNoChange, err
 	}
 	defer giveBack()
 	w := &run{Provisioner: l.Provisioner, name: name, claimKey: keyOf(options.PVC), track: t,
@@ -91,13 +91,13 @@ func (l library) Provision(ctx context.Context, options controller.ProvisionOpti
 }
 
 // provisioned says to the library what came of a run.
-func (w *run) provisioned(ctx context.Context, d provisioning.Decision, err error) (*v1.PersistentVolume, controller.ProvisioningState, error) {
+func (w *run) provisioned(ctx context.Context, d provisioning.Decision, err error) (*v1.PersistentVolume, libcontroller.ProvisioningState, error) {
 	stored := w.track.stored
 	switch {
-	case err != nil && remedyOf(err) == order.RemedyIgnore:
-		return nil, controller.ProvisioningFinished, &controller.IgnoredError{Reason: err.Error()}
+	case err != nil && remedyOf(err) == request.RemedyIgnore:
+		return nil, libcontroller.ProvisioningFinished, &libcontroller.IgnoredError{Reason: err.Error()}
 	case err == nil && d.Done:
-		return nil, controller.ProvisioningFinished, &controller.IgnoredError{Reason: d.Reason.Sentence()}
+		return nil, libcontroller.ProvisioningFinished, &libcontroller.IgnoredError{Reason: d.Reason.Sentence()}
 	case err == nil && (stored == nil || d.Action != provisioning.CloseEntry && d.Reason != provisioning.ReasonNotQuiet):
 		err = because(d.Reason, errors.New(d.Reason.Sentence()))
 	}
@@ -108,16 +108,16 @@ func (w *run) provisioned(ctx context.Context, d provisioning.Decision, err erro
 	if d.Reason == provisioning.ReasonNotQuiet {
 		w.unsettled.Add(w.name)
 	}
-	return stored.DeepCopy(), controller.ProvisioningFinished, nil
+	return stored.DeepCopy(), libcontroller.ProvisioningFinished, nil
 }
 
 // failedState says to the library what a failed try has left. It is never ProvisioningInBackground: what is in flight is
 // the matter of our loop, and the library would ask again even for a claim that is gone.
-func (w *run) failedState() controller.ProvisioningState {
+func (w *run) failedState() libcontroller.ProvisioningState {
 	if w.reschedule {
-		return controller.ProvisioningReschedule
+		return libcontroller.ProvisioningReschedule
 	}
-	return controller.ProvisioningFinished
+	return libcontroller.ProvisioningFinished
 }
 
 // pause notes when the claim is tried again, and has our loop go on with what is in doubt. A claim that gets another

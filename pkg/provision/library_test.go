@@ -12,10 +12,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
-	"sigs.k8s.io/sig-storage-lib-external-provisioner/v10/controller"
+	libcontroller "sigs.k8s.io/sig-storage-lib-external-provisioner/v10/controller"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 func (w *world) provisioned() bool { return w.pv() != nil && w.settled() }
@@ -69,7 +69,7 @@ func TestAnotherDriversClaimIsNotTouched(t *testing.T) {
 
 // TestARefusalSettles: the first answer to a request shows that no volume was made, whatever the driver says.
 func TestARefusalSettles(t *testing.T) {
-	for _, c := range []outcome.Class{outcome.Refused, outcome.Unfit, outcome.Exhausted, outcome.NotFound} {
+	for _, c := range []errclass.Class{errclass.Refused, errclass.Unfit, errclass.Exhausted, errclass.NotFound} {
 		t.Run(c.String(), func(t *testing.T) {
 			w := newWorld(t)
 			w.failing(false, class(c))
@@ -84,7 +84,7 @@ func TestARefusalSettles(t *testing.T) {
 
 // TestAClaimCanAlwaysBeDeleted: nothing of ours is on a claim, so that it goes at once.
 func TestAClaimCanAlwaysBeDeleted(t *testing.T) {
-	for _, c := range []outcome.Class{outcome.Refused, outcome.Unfit, outcome.Exhausted, outcome.Uncertain, outcome.InProgress} {
+	for _, c := range []errclass.Class{errclass.Refused, errclass.Unfit, errclass.Exhausted, errclass.Uncertain, errclass.InProgress} {
 		t.Run(c.String(), func(t *testing.T) {
 			w := newWorld(t)
 			w.failing(false, class(c))
@@ -117,7 +117,7 @@ func TestAVolumeMadeInTheBackgroundIsFinished(t *testing.T) {
 func TestARefusalAfterAnUnknownOutcomeSettlesNothing(t *testing.T) {
 	w := newWorld(t)
 	w.madeUnseen()
-	w.failing(false, class(outcome.Refused))
+	w.failing(false, class(errclass.Refused))
 	w.deleteClaim()
 	n := w.count("create volume")
 	w.wait("it was refused, long after late calls have arrived", func() bool { return w.count("create volume") > n+5 })
@@ -132,12 +132,12 @@ func TestARefusalAfterAnUnknownOutcomeSettlesNothing(t *testing.T) {
 // that is still on its way.
 func TestAJudgementSettlesOnceLateCallsHaveArrived(t *testing.T) {
 	w := newWorld(t)
-	w.failing(false, class(outcome.Uncertain))
+	w.failing(false, class(errclass.Uncertain))
 	w.start(Config{Quiet: quiet})
 	w.makeClaim()
 	w.wait("the driver was asked", func() bool { return w.count("create volume") > 0 })
 	w.deleteClaim()
-	w.failing(false, class(outcome.Unfit))
+	w.failing(false, class(errclass.Unfit))
 	w.wait("the entry is closed", w.settled)
 	w.mu.Lock()
 	last := slices.Index(w.diary, "create volume")
@@ -184,11 +184,11 @@ func TestASecondRequestForAnotherNode(t *testing.T) {
 		_, err := w.client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, metav1.CreateOptions{})
 		w.must(err)
 	}
-	w.failing(false, class(outcome.Uncertain))
+	w.failing(false, class(errclass.Uncertain))
 	w.start(Config{})
 	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Annotations[annSelectedNode] = "n1" })
 	w.wait("the outcome is in doubt", func() bool { return w.count("create volume") > 0 })
-	w.failing(false, class(outcome.Exhausted))
+	w.failing(false, class(errclass.Exhausted))
 	w.wait("another node is asked for", func() bool { return w.claim().Annotations[annSelectedNode] == "" })
 	w.chooseSecond()
 	w.wait("a request for it is in the log", func() bool {
@@ -259,7 +259,7 @@ func TestNoRoomOnANodeAsksForAnother(t *testing.T) {
 	w := newWorld(t)
 	_, err := w.client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "full"}}, metav1.CreateOptions{})
 	w.must(err)
-	w.failing(false, class(outcome.Exhausted))
+	w.failing(false, class(errclass.Exhausted))
 	w.start(Config{})
 	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Annotations[annSelectedNode] = "full" })
 	w.wait("the node is not selected any more", func() bool {
@@ -360,7 +360,7 @@ func TestTheLibraryIsRefusedAllDeletions(t *testing.T) {
 	w := newWorld(t)
 	provisioner, err := newProvisioner(newWatched(t, w.client), w.client, driverName, &process{world: w}, w.orders, Config{Log: &processLog{}})
 	w.must(err)
-	var ignored *controller.IgnoredError
+	var ignored *libcontroller.IgnoredError
 	if err := (library{provisioner}).Delete(t.Context(), &v1.PersistentVolume{}); !errors.As(err, &ignored) || len(w.told()) > 0 {
 		t.Errorf("answered %v, diary %q", err, w.told())
 	}
@@ -423,7 +423,7 @@ func TestTheWatchIsFasterThanTheAnswer(t *testing.T) {
 	told := make(chan struct{}, 1)
 	w.created = func() { <-told }
 	p := w.start(Config{})
-	p.provisioner.volumes.Follow(func(reclaim.PV) { told <- struct{}{} })
+	p.provisioner.volumes.Follow(func(volume.PV) { told <- struct{}{} })
 	w.makeClaim()
 	w.wait("it is provisioned", w.provisioned)
 	p.stop()
@@ -450,7 +450,7 @@ func TestTheSecretIsGoneBeforeTheClaim(t *testing.T) {
 	w.secretGone = true
 	w.mu.Unlock()
 	w.deleteClaim()
-	w.failing(false, class(outcome.Refused))
+	w.failing(false, class(errclass.Refused))
 	w.wait("nobody asks without the Secret", func() bool { return w.missedSecrets() > 1 })
 	n := w.count("create volume")
 	w.wait("nor later", func() bool { return w.missedSecrets() > 3 })

@@ -13,14 +13,14 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/topology"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // Local has a Provisioner make the volumes of its own node alone: those of claims for which this node
 // was selected.
 type Local struct {
 	// Node is the node. Required.
-	Node reclaim.Node
+	Node volume.Node
 	// Immediate has the node bid for claims that bind immediately, for which nobody selects one.
 	Immediate bool
 	// BaseDelay and MaxDelay bound how long it waits before it bids: at first any time up to
@@ -66,7 +66,7 @@ func (p *Provisioner) at(claim *v1.PersistentVolumeClaim) provisioning.NodeSelec
 }
 
 // node returns the node whose volumes alone are made, nil for the whole cluster.
-func (c Config) node() *reclaim.Node {
+func (c Config) node() *volume.Node {
 	if c.Local == nil {
 		return nil
 	}
@@ -75,7 +75,7 @@ func (c Config) node() *reclaim.Node {
 
 // nodeLister answers the library's questions about nodes: of a process that answers for one node, only
 // that one is asked for, and it is there even where its object is not.
-func nodeLister(node reclaim.Node) corelisters.NodeLister {
+func nodeLister(node volume.Node) corelisters.NodeLister {
 	only := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 	// The only error is that of an object without a name.
 	_ = only.Add(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name, Labels: node.Segments}})
@@ -83,7 +83,7 @@ func nodeLister(node reclaim.Node) corelisters.NodeLister {
 }
 
 // allowed tells whether a class lets volumes be where the node is.
-func allowed(class *storagev1.StorageClass, node reclaim.Node) bool {
+func allowed(class *storagev1.StorageClass, node volume.Node) bool {
 	if len(class.AllowedTopologies) == 0 {
 		return true
 	}

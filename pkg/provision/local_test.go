@@ -13,10 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/topology"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 func TestDecideBid(t *testing.T) {
@@ -97,7 +97,7 @@ func TestLegacyFinalizerOf(t *testing.T) {
 // onNode is the Config of a process that makes the volumes of one node.
 func onNode(name string) Config {
 	return Config{Local: &Local{
-		Node: reclaim.Node{Name: name, Segments: map[string]string{"node": name}}, Immediate: true, BaseDelay: 2 * time.Millisecond, MaxDelay: 20 * time.Millisecond,
+		Node: volume.Node{Name: name, Segments: map[string]string{"node": name}}, Immediate: true, BaseDelay: 2 * time.Millisecond, MaxDelay: 20 * time.Millisecond,
 	}}
 }
 
@@ -169,7 +169,7 @@ func TestAClaimThatGoesToAnotherNode(t *testing.T) {
 			lateClass(w)
 			one, two, again := w.make(onNode("n1")), w.make(onNode("n2")), w.make(onNode("n1"))
 			one.start()
-			w.failing(true, class(outcome.Uncertain))
+			w.failing(true, class(errclass.Uncertain))
 			w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Annotations[annSelectedNode] = "n1" })
 			w.wait("the volume is made", func() bool { return len(w.onDisk()) == 1 })
 			one.stop()
@@ -217,7 +217,7 @@ func move(t *testing.T, away, deleted, uncertain bool, dies death, k int) {
 		asked := 0
 		w.failing(true, func() error {
 			if asked++; asked == 1 {
-				return class(outcome.Uncertain)()
+				return class(errclass.Uncertain)()
 			}
 			return nil
 		})
@@ -260,7 +260,7 @@ func move(t *testing.T, away, deleted, uncertain bool, dies death, k int) {
 func TestAFullNodeGivesTheClaimBack(t *testing.T) {
 	w := newWorld(t)
 	lateClass(w)
-	w.failing(false, class(outcome.Exhausted))
+	w.failing(false, class(errclass.Exhausted))
 	w.start(onNode("n1"))
 	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Annotations[annSelectedNode] = "n1" })
 	w.wait("the claim is given back", func() bool {

@@ -21,7 +21,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // Annotations of a claim that are read. The PV controller writes the first two.
@@ -241,21 +241,21 @@ func (w *run) observePV() {
 }
 
 // shown returns a PersistentVolume that the cache shows, or that was stored a moment ago.
-func (p *Provisioner) shown(name string) (reclaim.PV, bool) {
+func (p *Provisioner) shown(name string) (volume.PV, bool) {
 	pv, shown := p.volumes.Get(name)
 	if assumed := p.assumed.get(name); !shown && assumed != nil {
-		return reclaim.PVAt(p.cfg.node(), assumed), true
+		return volume.At(p.cfg.node(), assumed), true
 	}
 	return pv, shown
 }
 
 // pvOf returns what a PersistentVolume is to the run's claim. One of which the driver cannot be told may be the
 // driver's.
-func (w *run) pvOf(pv reclaim.PV, read time.Time) provisioning.PV {
+func (w *run) pvOf(pv volume.PV, read time.Time) provisioning.PV {
 	return provisioning.PV{
 		Known: true, Exists: true, Read: read, OfClaim: pv.Claim.UID == w.claimKey.uid,
 		OfDriver: pv.Driver == "" || pv.Driver == w.names[0], Handle: pv.Handle,
-		Terminating: pv.Terminating, Elsewhere: pv.Reach == reclaim.ReachElsewhere,
+		Terminating: pv.Terminating, Elsewhere: pv.Reach == volume.ReachElsewhere,
 	}
 }
 
@@ -263,7 +263,7 @@ func (w *run) pvOf(pv reclaim.PV, read time.Time) provisioning.PV {
 func (p *Provisioner) stored(claim types.UID) bool {
 	pv, shown := p.shown(p.nameOf(claim))
 	return shown && pv.Claim.UID == claim && (pv.Driver == "" || pv.Driver == p.names[0]) && !pv.Terminating &&
-		pv.Reach != reclaim.ReachElsewhere
+		pv.Reach != volume.ReachElsewhere
 }
 
 // mayAct tells whether this process holds its lease, by its own clock.

@@ -9,8 +9,8 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
 // Want is the claim that is to get a volume, with what its volume is to be like.
@@ -57,7 +57,7 @@ type Watcher interface {
 	// Synced tells whether they hold what the API server had when Watch began.
 	Synced() bool
 	// Rights are what has to be allowed for it.
-	Rights() []reclaim.Right
+	Permissions() []access.Permission
 }
 
 // Driver makes and deletes volumes; csidriver.Driver is one. Its errors are marked with an

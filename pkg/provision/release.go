@@ -14,17 +14,17 @@ import (
 	"k8s.io/client-go/tools/pager"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// ReleaseSnapshots removes order.SnapshotFinalizer from all VolumeSnapshots of the driver, and from those that
+// ReleaseSnapshots removes request.SnapshotFinalizer from all VolumeSnapshots of the driver, and from those that
 // are being deleted and whose content is gone, and returns from how many. It is for the way out, when nobody
 // provisions for the driver: whether volumes are being restored does not count. The error names those that
 // could not be judged or written; the others are done.
 func ReleaseSnapshots(ctx context.Context, driver string, snapshots SnapshotProtector) (released int, err error) {
-	var found []order.Snapshot
-	if err := snapshots.EachProtected(ctx, func(o order.Snapshot) { found = append(found, o) }); err != nil {
+	var found []request.Snapshot
+	if err := snapshots.EachProtected(ctx, func(o request.Snapshot) { found = append(found, o) }); err != nil {
 		return 0, err
 	}
 	var errs []error
@@ -79,7 +79,7 @@ func ReleaseClonedClaims(ctx context.Context, core corev1.CoreV1Interface, drive
 func releaseClonedClaim(ctx context.Context, core corev1.CoreV1Interface, driver string, claim *v1.PersistentVolumeClaim) (done bool, err error) {
 	pv, err := core.PersistentVolumes().Get(ctx, claim.Spec.VolumeName, metav1.GetOptions{})
 	pv, err = orNil(pv, err, "PV", claim.Spec.VolumeName)
-	if err != nil || pv == nil || reclaim.PVOf(pv).Driver != driver {
+	if err != nil || pv == nil || volume.Of(pv).Driver != driver {
 		return false, err
 	}
 	_, err = kube.PatchClaimFinalizers(ctx, core.PersistentVolumeClaims(claim.Namespace), kube.FinalizerPatch{

@@ -13,44 +13,44 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/record"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
 
 // plainFacts are those of a claim for which there is an order.
-func plainFacts() order.Facts {
+func plainFacts() request.Facts {
 	class := "fast"
-	return order.Facts{
+	return request.Facts{
 		Claim: &v1.PersistentVolumeClaim{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data", UID: "u1", Annotations: map[string]string{annProvisioner: driverName}},
 			Spec: v1.PersistentVolumeClaimSpec{StorageClassName: &class, AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
 				Resources: v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")}}},
 		},
 		Class: &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: driverName},
-		Driver: order.Driver{Name: driverName,
+		Driver: request.Driver{Name: driverName,
 			Plugin:     map[csi.PluginCapability_Service_Type]bool{csi.PluginCapability_Service_CONTROLLER_SERVICE: true},
 			Controller: map[csi.ControllerServiceCapability_RPC_Type]bool{csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME: true}},
 	}
 }
 
 // refusal returns why there is no order once something is wrong.
-func refusal(t *testing.T, wrong func(*order.Facts), want order.Remedy) error {
+func refusal(t *testing.T, wrong func(*request.Facts), want request.Remedy) error {
 	t.Helper()
 	f := plainFacts()
 	wrong(&f)
-	_, err := order.Plan(f)
+	_, err := request.Plan(f)
 	if err == nil || remedyOf(err) != want {
 		t.Fatalf("%v, want an error whose remedy is %v", err, want)
 	}
 	return err
 }
 
-func invalid(f *order.Facts) { f.Claim.Spec.Resources.Requests = nil }
+func invalid(f *request.Facts) { f.Claim.Spec.Resources.Requests = nil }
 
-func foreign(f *order.Facts) { f.Driver.Name = "another.example.com" }
+func foreign(f *request.Facts) { f.Driver.Name = "another.example.com" }
 
-func nodeless(f *order.Facts) {
+func nodeless(f *request.Facts) {
 	f.Driver.Plugin[csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS] = true
 	f.Claim.Annotations[annSelectedNode] = "gone"
 }
@@ -70,7 +70,7 @@ func (w *world) refusing(err error) (refused *atomic.Int64, end func()) {
 
 func TestAClaimThatCannotBeOrderedOpensNoEntry(t *testing.T) {
 	w := newWorld(t)
-	refused, end := w.refusing(refusal(t, invalid, order.RemedyChange))
+	refused, end := w.refusing(refusal(t, invalid, request.RemedyChange))
 	w.start(Config{})
 	w.makeClaim()
 	w.wait("it was refused again and again", func() bool { return refused.Load() > 5 })
@@ -83,7 +83,7 @@ func TestAClaimThatCannotBeOrderedOpensNoEntry(t *testing.T) {
 
 func TestAClaimThatOthersProvisionIsLeftAlone(t *testing.T) {
 	w := newWorld(t)
-	refused, _ := w.refusing(refusal(t, foreign, order.RemedyIgnore))
+	refused, _ := w.refusing(refusal(t, foreign, request.RemedyIgnore))
 	events := record.NewFakeRecorder(100)
 	w.start(Config{Events: events})
 	w.makeClaim()
@@ -98,10 +98,10 @@ func TestAClaimThatOthersProvisionIsLeftAlone(t *testing.T) {
 // TestAClaimForAPopulatorSaysSoOnce: its owner gets one Event, however often the claim changes.
 func TestAClaimForAPopulatorSaysSoOnce(t *testing.T) {
 	w := newWorld(t)
-	populated := refusal(t, func(f *order.Facts) {
+	populated := refusal(t, func(f *request.Facts) {
 		group := "example.com"
 		f.Claim.Spec.DataSourceRef = &v1.TypedObjectReference{APIGroup: &group, Kind: "Backup", Name: "monday"}
-	}, order.RemedyIgnore)
+	}, request.RemedyIgnore)
 	refused, _ := w.refusing(populated)
 	events := record.NewFakeRecorder(100)
 	w.start(Config{Events: events})
@@ -127,7 +127,7 @@ func TestANodeThatCannotHaveTheVolumeIsGivenBack(t *testing.T) {
 	w := newWorld(t)
 	_, err := w.client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "unfit"}}, metav1.CreateOptions{})
 	w.must(err)
-	w.refusing(refusal(t, nodeless, order.RemedyReschedule))
+	w.refusing(refusal(t, nodeless, request.RemedyReschedule))
 	w.start(Config{})
 	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Annotations[annSelectedNode] = "unfit" })
 	w.wait("the node is not selected any more", func() bool {
@@ -202,7 +202,7 @@ func TestTwoClaimsWithOneNameAtOnce(t *testing.T) {
 
 func TestAClaimStaysWhileItIsCloned(t *testing.T) {
 	w := newWorld(t)
-	w.failing(true, class(outcome.Uncertain))
+	w.failing(true, class(errclass.Uncertain))
 	w.start(Config{})
 	w.makeClaim(func(c *v1.PersistentVolumeClaim) {
 		c.Name, c.UID, c.Spec.VolumeName = "source", "u-source", "pv-source"

@@ -12,27 +12,27 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/loop"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
 
 // CloningFinalizer keeps a claim while its volume is cloned. It is the stock provisioner's. A
-// VolumeSnapshot has order.SnapshotFinalizer for the same purpose.
+// VolumeSnapshot has request.SnapshotFinalizer for the same purpose.
 const CloningFinalizer = "provisioner.storage.kubernetes.io/cloning-protection"
 
 // SnapshotProtector changes and finds the finalizer that keeps VolumeSnapshots while volumes are restored from
 // them; snapshots.Reader is one. It is safe for concurrent use.
 type SnapshotProtector interface {
-	// AddFinalizer adds order.SnapshotFinalizer to the snapshot with this name and UID.
+	// AddFinalizer adds request.SnapshotFinalizer to the snapshot with this name and UID.
 	AddFinalizer(ctx context.Context, name types.NamespacedName, uid types.UID) error
 	// RemoveFinalizer removes it; that it is not there, or the snapshot is gone, is no error.
 	RemoveFinalizer(ctx context.Context, name types.NamespacedName, uid types.UID) error
 	// EachProtected calls visit for every snapshot that has it. Of these only name, UID and deletion are filled in.
-	EachProtected(ctx context.Context, visit func(order.Snapshot)) error
+	EachProtected(ctx context.Context, visit func(request.Snapshot)) error
 	// Read reads one live, with its content; nil if it does not exist.
-	Read(ctx context.Context, name types.NamespacedName) (*order.Snapshot, error)
+	Read(ctx context.Context, name types.NamespacedName) (*request.Snapshot, error)
 }
 
 // protectedSources are the sources that this process protects. It is safe for concurrent use.
@@ -44,33 +44,33 @@ type protectedSources struct {
 	mu sync.Mutex
 	// snapshots are those whose finalizer this process has added, or found, and not removed, by name. Only
 	// these are looked at when a claim that names one changes: each look is a read of the API server.
-	snapshots map[order.SourceRef]types.UID
+	snapshots map[request.SourceRef]types.UID
 }
 
 func newProtectedSources() *protectedSources {
-	return &protectedSources{seed: maphash.MakeSeed(), snapshots: map[order.SourceRef]types.UID{}}
+	return &protectedSources{seed: maphash.MakeSeed(), snapshots: map[request.SourceRef]types.UID{}}
 }
 
 // turn waits until nobody else adds or removes the source's protection, and has others wait until end is called.
-func (s *protectedSources) turn(of order.SourceRef) (end func()) {
+func (s *protectedSources) turn(of request.SourceRef) (end func()) {
 	turn := s.turnOf(of)
 	turn.Lock()
 	return turn.Unlock
 }
 
-func (s *protectedSources) turnOf(of order.SourceRef) *sync.Mutex {
+func (s *protectedSources) turnOf(of request.SourceRef) *sync.Mutex {
 	of.UID = ""
 	return &s.turns[maphash.Comparable(s.seed, of)%uint64(len(s.turns))]
 }
 
-func (s *protectedSources) snapshot(name order.SourceRef) (uid types.UID, found bool) {
+func (s *protectedSources) snapshot(name request.SourceRef) (uid types.UID, found bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	uid, found = s.snapshots[name]
 	return uid, found
 }
 
-func (s *protectedSources) add(of order.SourceRef) {
+func (s *protectedSources) add(of request.SourceRef) {
 	uid := of.UID
 	of.UID = ""
 	s.mu.Lock()
@@ -78,7 +78,7 @@ func (s *protectedSources) add(of order.SourceRef) {
 	s.snapshots[of] = uid
 }
 
-func (s *protectedSources) remove(of order.SourceRef) {
+func (s *protectedSources) remove(of request.SourceRef) {
 	of.UID = ""
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,7 +86,7 @@ func (s *protectedSources) remove(of order.SourceRef) {
 }
 
 // keyOfSource returns the name under which a claim is known in the cache.
-func keyOfSource(of order.SourceRef) string { return of.Namespace + "/" + of.Name }
+func keyOfSource(of request.SourceRef) string { return of.Namespace + "/" + of.Name }
 
 // freesSource tells whether a claim is a source that is being deleted, and may have to be let go.
 func freesSource(claim *v1.PersistentVolumeClaim) bool {
@@ -97,31 +97,31 @@ func freesSource(claim *v1.PersistentVolumeClaim) bool {
 // that was made from one.
 func (p *Provisioner) cloneChanged(claim *v1.PersistentVolumeClaim) {
 	if freesSource(claim) {
-		p.sources.Add(order.SourceRef{Kind: order.SourceClaim, Namespace: claim.Namespace, Name: claim.Name})
+		p.sources.Add(request.SourceRef{Kind: request.SourceClaim, Namespace: claim.Namespace, Name: claim.Name})
 	}
-	p.wakeSource(order.SourceOf(claim))
+	p.wakeSource(request.SourceOf(claim))
 }
 
 // wakeSource has a source looked at, which may not be in use any more.
-func (p *Provisioner) wakeSource(of order.SourceRef) {
+func (p *Provisioner) wakeSource(of request.SourceRef) {
 	of.UID = ""
 	switch of.Kind {
-	case order.SourceClaim:
+	case request.SourceClaim:
 		p.sources.Add(of)
-	case order.SourceSnapshot:
+	case request.SourceSnapshot:
 		if _, found := p.protected.snapshot(of); found {
 			p.sources.Add(of)
 		}
-	case order.SourceNone:
+	case request.SourceNone:
 	}
 }
 
 // freeSource ends the protection of a source, once no volume is being made from it.
-func (p *Provisioner) freeSource(ctx context.Context, of order.SourceRef) loop.Next {
+func (p *Provisioner) freeSource(ctx context.Context, of request.SourceRef) controller.Next {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
 	free := p.freeClaim
-	if of.Kind == order.SourceSnapshot {
+	if of.Kind == request.SourceSnapshot {
 		free = p.freeSnapshot
 	}
 	if err := free(ctx, of); err != nil && !errors.Is(err, kube.ErrGone) {
@@ -129,12 +129,12 @@ func (p *Provisioner) freeSource(ctx context.Context, of order.SourceRef) loop.N
 			"kind", of.Kind, "source", klog.KRef(of.Namespace, of.Name), "err", err)
 		return p.usual()
 	}
-	return loop.Next{}
+	return controller.Next{}
 }
 
 // freeClaim lets a claim go that is being deleted. One that is not being deleted keeps the finalizer, so
 // that no clone that begins can be overtaken: the API server puts none on what is being deleted.
-func (p *Provisioner) freeClaim(ctx context.Context, of order.SourceRef) error {
+func (p *Provisioner) freeClaim(ctx context.Context, of request.SourceRef) error {
 	source, found := p.claims.Get(keyOfSource(of))
 	if !found || p.at(source) == provisioning.NodeElsewhere || !freesSource(source) {
 		return nil
@@ -146,7 +146,7 @@ func (p *Provisioner) freeClaim(ctx context.Context, of order.SourceRef) error {
 
 // freeSnapshot removes the finalizer of a snapshot that this process has protected, whether it is being
 // deleted or not: nobody would remove it after this program is gone, and the snapshot could not be deleted.
-func (p *Provisioner) freeSnapshot(ctx context.Context, of order.SourceRef) error {
+func (p *Provisioner) freeSnapshot(ctx context.Context, of request.SourceRef) error {
 	uid, found := p.protected.snapshot(of)
 	if !found {
 		return nil
@@ -168,7 +168,7 @@ func (p *Provisioner) freeSnapshot(ctx context.Context, of order.SourceRef) erro
 
 // IfUnused calls do if no volume is being made from the source, and lets none begin until do returns.
 // Otherwise, and before it is known, it returns false.
-func (p *Provisioner) IfUnused(ctx context.Context, of order.SourceRef, do func(context.Context) error) (unused bool, err error) {
+func (p *Provisioner) IfUnused(ctx context.Context, of request.SourceRef, do func(context.Context) error) (unused bool, err error) {
 	defer p.protected.turn(of)()
 	if !p.awake.Load() || p.inUse(of) {
 		return false, nil
@@ -178,11 +178,11 @@ func (p *Provisioner) IfUnused(ctx context.Context, of order.SourceRef, do func(
 
 // inUse tells whether a volume may be being made from the source: by us, as the in-flight log says, or by another
 // provisioner. An entry is open before holdSource is called, and until the outcome is known.
-func (p *Provisioner) inUse(of order.SourceRef) bool {
+func (p *Provisioner) inUse(of request.SourceRef) bool {
 	of.UID = ""
 	for _, entry := range p.log.Entries() {
-		for _, request := range entry.Requests {
-			if source := sourceOf(request); source.Kind == of.Kind && source.Namespace == of.Namespace && source.Name == of.Name {
+		for _, asked := range entry.Requests {
+			if source := sourceOf(asked); source.Kind == of.Kind && source.Namespace == of.Namespace && source.Name == of.Name {
 				return true
 			}
 		}
@@ -191,24 +191,24 @@ func (p *Provisioner) inUse(of order.SourceRef) bool {
 	p.claims.Each(func(claim *v1.PersistentVolumeClaim) {
 		// Of a claim that another process may be provisioning, the log of this one knows nothing.
 		others := !p.ours(claim) || p.cfg.Local != nil
-		used = used || order.SourceOf(claim) == of && claim.Spec.VolumeName == "" && others
+		used = used || request.SourceOf(claim) == of && claim.Spec.VolumeName == "" && others
 	})
 	return used
 }
 
 // sourceOf returns the source of a request, the zero value for none.
-func sourceOf(request Order) order.SourceRef {
-	if request.Source == nil {
-		return order.SourceRef{}
+func sourceOf(asked Order) request.SourceRef {
+	if asked.Source == nil {
+		return request.SourceRef{}
 	}
-	return order.SourceRef{Kind: order.SourceKind(request.Source.Kind), Namespace: request.Source.Namespace, Name: request.Source.Name, UID: request.Source.UID}
+	return request.SourceRef{Kind: request.SourceKind(asked.Source.Kind), Namespace: asked.Source.Namespace, Name: asked.Source.Name, UID: asked.Source.UID}
 }
 
 // holdSource protects the snapshot or claim that is read while this volume is made. Once the driver may have been called
 // a source that is gone, or cannot be protected, is no reason not to repeat the request: the driver judges that.
-func (w *run) holdSource(ctx context.Context, request Order) error {
-	source, begun := sourceOf(request), w.facts.Record.Begun()
-	if source == (order.SourceRef{}) || w.track.holds == source.UID {
+func (w *run) holdSource(ctx context.Context, asked Order) error {
+	source, begun := sourceOf(asked), w.facts.Record.Begun()
+	if source == (request.SourceRef{}) || w.track.holds == source.UID {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
@@ -226,8 +226,8 @@ func (w *run) holdSource(ctx context.Context, request Order) error {
 
 // protectSource adds the finalizer to a source. A snapshot that is protected already is not asked for again;
 // one that may not be written is restored without, as it was before there was such a finalizer.
-func (p *Provisioner) protectSource(ctx context.Context, source order.SourceRef) error {
-	if source.Kind != order.SourceSnapshot {
+func (p *Provisioner) protectSource(ctx context.Context, source request.SourceRef) error {
+	if source.Kind != request.SourceSnapshot {
 		return p.cluster.holdSource(ctx, source)
 	}
 	defer p.protected.turn(source)()

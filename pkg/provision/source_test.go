@@ -10,9 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	k8stesting "k8s.io/client-go/testing"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
 
 func failing(err error) k8stesting.ReactionFunc {
@@ -24,13 +24,13 @@ func fromSnapshot() func(*v1.PersistentVolumeClaim) {
 }
 
 // fresh is a snapshot that nobody protects yet.
-func fresh() *order.Snapshot {
-	return snapshotOf("snap", func(s *order.Snapshot) { s.Protected = false })
+func fresh() *request.Snapshot {
+	return snapshotOf("snap", func(s *request.Snapshot) { s.Protected = false })
 }
 
 func TestASnapshotIsProtectedWhileItIsRestored(t *testing.T) {
 	w := newWorld(t)
-	w.failing(true, class(outcome.Uncertain))
+	w.failing(true, class(errclass.Uncertain))
 	shop := newFakeSnapshots(fresh())
 	p := w.start(Config{Snapshots: shop})
 	w.makeClaim(fromSnapshot())
@@ -57,7 +57,7 @@ func TestASnapshotIsProtectedWhileItIsRestored(t *testing.T) {
 // Of several claims that are restored from one snapshot the last one to end frees it.
 func TestASnapshotIsProtectedUntilTheLastIsRestored(t *testing.T) {
 	w := newWorld(t)
-	w.failing(true, class(outcome.Uncertain))
+	w.failing(true, class(errclass.Uncertain))
 	shop := newFakeSnapshots(fresh())
 	w.start(Config{Snapshots: shop})
 	w.makeClaim(fromSnapshot())
@@ -76,7 +76,7 @@ func TestASnapshotIsProtectedUntilTheLastIsRestored(t *testing.T) {
 // A claim that is refused, and one that is given up, leave the snapshot as it was.
 func TestASnapshotThatIsNotRestoredAfterAll(t *testing.T) {
 	w := newWorld(t)
-	w.failing(false, class(outcome.Refused))
+	w.failing(false, class(errclass.Refused))
 	shop := newFakeSnapshots(fresh())
 	w.start(Config{Snapshots: shop})
 	w.makeClaim(fromSnapshot())
@@ -113,7 +113,7 @@ func TestASourceThatCannotBeProtected(t *testing.T) {
 	shop.mu.Lock()
 	delete(shop.fail, "add")
 	shop.mu.Unlock()
-	w.failing(true, class(outcome.Uncertain))
+	w.failing(true, class(errclass.Uncertain))
 	w.wait("the volume is made unseen", func() bool { return len(w.onDisk()) == 1 })
 	p.stop()
 	shop.mu.Lock()
@@ -131,7 +131,7 @@ func TestASourceThatCannotBeProtected(t *testing.T) {
 // The API server adds no finalizer to what is being deleted, so nothing is begun from it.
 func TestNothingIsBegunFromASnapshotThatIsBeingDeleted(t *testing.T) {
 	w := newWorld(t)
-	shop := newFakeSnapshots(snapshotOf("snap", func(s *order.Snapshot) { s.Protected, s.Deleting = false, true }))
+	shop := newFakeSnapshots(snapshotOf("snap", func(s *request.Snapshot) { s.Protected, s.Deleting = false, true }))
 	w.start(Config{Snapshots: shop})
 	w.makeClaim(fromSnapshot())
 	w.wait("it was tried", func() bool { return said(shop.told(), "add") > 1 })
@@ -147,7 +147,7 @@ func TestProtectionIsAddedAndRemovedInTurns(t *testing.T) {
 	shop := newFakeSnapshots(fresh())
 	p := w.make(Config{Snapshots: shop}).provisioner
 	p.awake.Store(true)
-	of := order.SourceRef{Kind: order.SourceSnapshot, Namespace: "ns", Name: "snap", UID: "u-snap"}
+	of := request.SourceRef{Kind: request.SourceSnapshot, Namespace: "ns", Name: "snap", UID: "u-snap"}
 	name := of
 	name.UID = ""
 	var alone []string
@@ -218,7 +218,7 @@ func TestIfUnused(t *testing.T) {
 			}
 			p.claims.claimCache = oneClaim{claim}
 			called := false
-			unused, err := p.IfUnused(t.Context(), order.SourceRef{Kind: order.SourceSnapshot, Namespace: "ns", Name: "snap", UID: "u"}, func(context.Context) error {
+			unused, err := p.IfUnused(t.Context(), request.SourceRef{Kind: request.SourceSnapshot, Namespace: "ns", Name: "snap", UID: "u"}, func(context.Context) error {
 				called = true
 				return nil
 			})

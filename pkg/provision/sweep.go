@@ -18,9 +18,9 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
 
 // SweepReason says why a sweep removes the finalizer of a VolumeSnapshot, or leaves it. It is meant for logs.
@@ -51,7 +51,7 @@ const (
 // SweepFacts are what is known of a VolumeSnapshot that had the finalizer when they were listed.
 type SweepFacts struct {
 	// Snapshot is the VolumeSnapshot with its content as they are now, nil if it does not exist.
-	Snapshot *order.Snapshot
+	Snapshot *request.Snapshot
 	// UID is that of the snapshot in the list.
 	UID types.UID
 	// Driver is this driver's name.
@@ -82,7 +82,7 @@ func DecideSweep(f SweepFacts) (remove bool, why SweepReason) {
 type SourceUses interface {
 	// IfUnused calls do if no volume is being made from the source, and returns false otherwise. None of
 	// this process begins until do returns.
-	IfUnused(ctx context.Context, of order.SourceRef, do func(context.Context) error) (unused bool, err error)
+	IfUnused(ctx context.Context, of request.SourceRef, do func(context.Context) error) (unused bool, err error)
 }
 
 // SweeperConfig holds the settings of a Sweeper. The zero value is usable.
@@ -97,7 +97,7 @@ type SweeperConfig struct {
 	Clock clock.WithTicker
 }
 
-// Sweeper removes order.SnapshotFinalizer from VolumeSnapshots of one driver that no volume is being restored
+// Sweeper removes request.SnapshotFinalizer from VolumeSnapshots of one driver that no volume is being restored
 // from: those that an external-provisioner, or a process that crashed, left behind, and that could not be
 // deleted otherwise. Snapshots of other drivers are left alone.
 type Sweeper struct {
@@ -175,8 +175,8 @@ func (s *Sweeper) Run(ctx context.Context) error {
 // Sweep looks once at all VolumeSnapshots that have the finalizer. The error names those that could not be
 // judged or written; the others are done.
 func (s *Sweeper) Sweep(ctx context.Context) error {
-	var found []order.Snapshot
-	if err := s.snapshots.EachProtected(ctx, func(o order.Snapshot) { found = append(found, o) }); err != nil || len(found) == 0 {
+	var found []request.Snapshot
+	if err := s.snapshots.EachProtected(ctx, func(o request.Snapshot) { found = append(found, o) }); err != nil || len(found) == 0 {
 		return err
 	}
 	uses := s.cfg.Uses
@@ -199,7 +199,7 @@ func (s *Sweeper) Sweep(ctx context.Context) error {
 }
 
 // sweep looks at one snapshot, and removes the finalizer if it is to be removed.
-func (s *Sweeper) sweep(ctx context.Context, listed order.Snapshot, uses SourceUses) error {
+func (s *Sweeper) sweep(ctx context.Context, listed request.Snapshot, uses SourceUses) error {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
 	name := types.NamespacedName{Namespace: listed.Namespace, Name: listed.Name}
@@ -212,7 +212,7 @@ func (s *Sweeper) sweep(ctx context.Context, listed order.Snapshot, uses SourceU
 		klog.FromContext(ctx).V(4).Info("A sweep leaves the finalizer of a VolumeSnapshot", "snapshot", name, "reason", why)
 		return nil
 	}
-	of := order.SourceRef{Kind: order.SourceSnapshot, Namespace: listed.Namespace, Name: listed.Name, UID: listed.UID}
+	of := request.SourceRef{Kind: request.SourceSnapshot, Namespace: listed.Namespace, Name: listed.Name, UID: listed.UID}
 	unused, err := uses.IfUnused(ctx, of, func(ctx context.Context) error { return s.snapshots.RemoveFinalizer(ctx, name, listed.UID) })
 	facts.InUse = !unused
 	_, why := DecideSweep(facts)
@@ -228,29 +228,29 @@ func (s *Sweeper) sweep(ctx context.Context, listed order.Snapshot, uses SourceU
 }
 
 // Rights are what a Sweeper needs to be allowed.
-func (s *Sweeper) Rights() []reclaim.Right {
+func (s *Sweeper) Permissions() []access.Permission {
 	const without = "VolumeSnapshots that a provisioner left with its finalizer cannot be deleted"
-	rights := []reclaim.Right{
+	rights := []access.Permission{
 		snapshotRight("volumesnapshots", "list", without), snapshotRight("volumesnapshots", "get", without), snapshotRight("volumesnapshots", "update", without),
 		snapshotRight("volumesnapshotcontents", "get", without),
 	}
 	if s.cfg.Uses == nil {
-		rights = append(rights, reclaim.Right{Resource: "persistentvolumeclaims", Verb: "list", Without: without})
+		rights = append(rights, access.Permission{Resource: "persistentvolumeclaims", Verb: "list", Without: without})
 	}
 	return rights
 }
 
-// Missing returns those of the rights that the API server does not grant; see [reclaim.Missing].
-func (s *Sweeper) Missing(ctx context.Context) ([]reclaim.Right, error) {
-	return reclaim.Missing(ctx, s.access, s.Rights())
+// MissingPermissions returns the permissions that the API server does not grant; see [access.Missing].
+func (s *Sweeper) MissingPermissions(ctx context.Context) ([]access.Permission, error) {
+	return access.Missing(ctx, s.access, s.Permissions())
 }
 
-func snapshotRight(resource, verb, without string) reclaim.Right {
-	return reclaim.Right{Group: "snapshot.storage.k8s.io", Resource: resource, Verb: verb, Without: without}
+func snapshotRight(resource, verb, without string) access.Permission {
+	return access.Permission{Group: "snapshot.storage.k8s.io", Resource: resource, Verb: verb, Without: without}
 }
 
 // liveUses are the sources of the claims that had no volume when they were listed.
-type liveUses map[order.SourceRef]bool
+type liveUses map[request.SourceRef]bool
 
 func readUses(ctx context.Context, core corev1.CoreV1Interface) (liveUses, error) {
 	uses := liveUses{}
@@ -262,7 +262,7 @@ func readUses(ctx context.Context, core corev1.CoreV1Interface) (liveUses, error
 		if !ok {
 			return fmt.Errorf("got a %T", o)
 		}
-		if source := order.SourceOf(claim); source.Kind != order.SourceNone && claim.Spec.VolumeName == "" {
+		if source := request.SourceOf(claim); source.Kind != request.SourceNone && claim.Spec.VolumeName == "" {
 			uses[source] = true
 		}
 		return nil
@@ -274,7 +274,7 @@ func readUses(ctx context.Context, core corev1.CoreV1Interface) (liveUses, error
 }
 
 // IfUnused calls do if no claim without a volume names the source.
-func (u liveUses) IfUnused(ctx context.Context, of order.SourceRef, do func(context.Context) error) (bool, error) {
+func (u liveUses) IfUnused(ctx context.Context, of request.SourceRef, do func(context.Context) error) (bool, error) {
 	of.UID = ""
 	if u[of] {
 		return false, nil

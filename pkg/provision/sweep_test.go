@@ -20,21 +20,21 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
 
 // fakeSnapshots are VolumeSnapshots in memory, by name in namespace "ns".
 type fakeSnapshots struct {
 	mu    sync.Mutex
-	of    map[string]*order.Snapshot
+	of    map[string]*request.Snapshot
 	diary []string
 	fail  map[string]error
 	// before, if set, is called before a write.
 	before func(what string)
 }
 
-func newFakeSnapshots(all ...*order.Snapshot) *fakeSnapshots {
-	f := &fakeSnapshots{of: map[string]*order.Snapshot{}, fail: map[string]error{}}
+func newFakeSnapshots(all ...*request.Snapshot) *fakeSnapshots {
+	f := &fakeSnapshots{of: map[string]*request.Snapshot{}, fail: map[string]error{}}
 	for _, s := range all {
 		f.of[s.Name] = s
 	}
@@ -42,10 +42,10 @@ func newFakeSnapshots(all ...*order.Snapshot) *fakeSnapshots {
 }
 
 // snapshotOf returns one that is bound to a content of the driver, with the changes.
-func snapshotOf(name string, changes ...func(*order.Snapshot)) *order.Snapshot {
-	s := &order.Snapshot{
+func snapshotOf(name string, changes ...func(*request.Snapshot)) *request.Snapshot {
+	s := &request.Snapshot{
 		Namespace: "ns", Name: name, UID: "u-" + types.UID(name), Ready: true, Protected: true, ContentName: "content-" + name,
-		Content: &order.SnapshotContent{
+		Content: &request.SnapshotContent{
 			Name: "content-" + name, Driver: driverName, Handle: "snap-" + name, SnapshotUID: "u-" + types.UID(name),
 			Snapshot: types.NamespacedName{Namespace: "ns", Name: name},
 		},
@@ -118,18 +118,18 @@ func (f *fakeSnapshots) RemoveFinalizer(_ context.Context, name types.Namespaced
 	return nil
 }
 
-func (f *fakeSnapshots) EachProtected(_ context.Context, visit func(order.Snapshot)) error {
+func (f *fakeSnapshots) EachProtected(_ context.Context, visit func(request.Snapshot)) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(f.of)) {
 		if s := f.of[name]; s.Protected {
-			visit(order.Snapshot{Namespace: s.Namespace, Name: s.Name, UID: s.UID, Deleting: s.Deleting, Protected: true})
+			visit(request.Snapshot{Namespace: s.Namespace, Name: s.Name, UID: s.UID, Deleting: s.Deleting, Protected: true})
 		}
 	}
 	return f.fail["list"]
 }
 
-func (f *fakeSnapshots) Read(_ context.Context, name types.NamespacedName) (*order.Snapshot, error) {
+func (f *fakeSnapshots) Read(_ context.Context, name types.NamespacedName) (*request.Snapshot, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.fail["read"]; err != nil {
@@ -143,7 +143,7 @@ func (f *fakeSnapshots) Read(_ context.Context, name types.NamespacedName) (*ord
 }
 
 func TestDecideSweep(t *testing.T) {
-	type snapshot = order.Snapshot
+	type snapshot = request.Snapshot
 	noContent := func(s *snapshot) { s.Content = nil }
 	unbound := func(s *snapshot) { s.Content, s.ContentName = nil, "" }
 	deleting := func(s *snapshot) { s.Deleting = true }
@@ -204,9 +204,9 @@ func TestSweepWithoutAProvisioner(t *testing.T) {
 	bound.Spec.VolumeName = "pv"
 	client := fake.NewClientset(claimFrom("pending", "used", ""), claimFrom("afar", "used-from-afar", "ns"), bound)
 	shop := newFakeSnapshots(snapshotOf("used"), snapshotOf("used-from-afar"), snapshotOf("free"),
-		snapshotOf("deleted", func(s *order.Snapshot) { s.Deleting = true }),
-		snapshotOf("foreign", func(s *order.Snapshot) { s.Content.Driver = "x" }),
-		snapshotOf("unprotected", func(s *order.Snapshot) { s.Protected = false }))
+		snapshotOf("deleted", func(s *request.Snapshot) { s.Deleting = true }),
+		snapshotOf("foreign", func(s *request.Snapshot) { s.Content.Driver = "x" }),
+		snapshotOf("unprotected", func(s *request.Snapshot) { s.Protected = false }))
 	s := newSweeper(client.CoreV1(), client.AuthorizationV1(), driverName, shop, SweeperConfig{})
 	if err := s.Sweep(t.Context()); err != nil {
 		t.Fatal(err)
@@ -270,8 +270,8 @@ func waitFor(t *testing.T, what string, until func() bool) {
 }
 
 func TestReleaseSnapshots(t *testing.T) {
-	shop := newFakeSnapshots(snapshotOf("a"), snapshotOf("b", func(s *order.Snapshot) { s.Deleting, s.Content = true, nil }),
-		snapshotOf("foreign", func(s *order.Snapshot) { s.Content.Driver = "x" }), snapshotOf("gone"))
+	shop := newFakeSnapshots(snapshotOf("a"), snapshotOf("b", func(s *request.Snapshot) { s.Deleting, s.Content = true, nil }),
+		snapshotOf("foreign", func(s *request.Snapshot) { s.Content.Driver = "x" }), snapshotOf("gone"))
 	if n, err := ReleaseSnapshots(t.Context(), driverName, shop); n != 3 || err != nil || !shop.protected("foreign") || shop.protected("a") || shop.protected("b") {
 		t.Errorf("%d, %v, %q", n, err, shop.told())
 	}

@@ -11,19 +11,19 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // Volumes is a watch cache of PVs; reclaim.PVs is one. It shows at least those that name a volume of
 // the driver, on a node those that it may reach: that it does not show a PV proves nothing. Its methods are safe for concurrent use.
 type Volumes interface {
 	// Get returns the PV with this name. Of it, Driver, Handle, Claim.UID, Terminating and Reach are read.
-	Get(name string) (pv reclaim.PV, found bool)
+	Get(name string) (pv volume.PV, found bool)
 	// Shared tells whether a PV of another name than except names the driver's volume.
 	Shared(handle, except string) bool
 	// Follow has changed called for every PV that comes or goes from now on, with the state that it
 	// had first or last, and after Get shows it so. changed does not block.
-	Follow(changed func(reclaim.PV))
+	Follow(changed func(volume.PV))
 	// Synced tells whether Get shows the PVs that there were when the watch began.
 	Synced() bool
 }
@@ -33,13 +33,13 @@ type Volumes interface {
 type ownVolumes struct {
 	driver string
 	// node is the one whose PVs are kept, nil for those of the whole cluster.
-	node  *reclaim.Node
+	node  *volume.Node
 	cache *kube.Cache[ownVolume]
 
 	mu sync.Mutex
 	// handles counts the PVs that name each volume.
 	handles map[string]int
-	changed []func(reclaim.PV)
+	changed []func(volume.PV)
 }
 
 // ownVolume is what is kept of a PV.
@@ -49,7 +49,7 @@ type ownVolume struct {
 	terminating  bool
 }
 
-func newOwnVolumes(core rest.Interface, driver string, node *reclaim.Node) *ownVolumes {
+func newOwnVolumes(core rest.Interface, driver string, node *volume.Node) *ownVolumes {
 	v := &ownVolumes{driver: driver, node: node, handles: map[string]int{}}
 	v.cache = kube.NewCache(core, "persistentvolumes", &v1.PersistentVolume{}, v.record, ownChanges{v})
 	return v
@@ -60,21 +60,21 @@ func (v *ownVolumes) record(object runtime.Object, _ bool) (_ ownVolume, keep bo
 	if !ok {
 		return ownVolume{}, false, fmt.Errorf("watch PVs: got a %T", object)
 	}
-	pv := reclaim.PVAt(v.node, api)
-	if pv.Driver != v.driver || pv.Reach == reclaim.ReachElsewhere {
+	pv := volume.At(v.node, api)
+	if pv.Driver != v.driver || pv.Reach == volume.ReachElsewhere {
 		return ownVolume{name: pv.Name}, false, nil
 	}
 	return ownVolume{name: pv.Name, handle: pv.Handle, claim: pv.Claim.UID, terminating: pv.Terminating}, true, nil
 }
 
-func (v *ownVolumes) pv(kept ownVolume) reclaim.PV {
-	return reclaim.PV{Name: kept.name, Driver: v.driver, Handle: kept.handle, Claim: reclaim.ClaimRef{UID: kept.claim}, Terminating: kept.terminating}
+func (v *ownVolumes) pv(kept ownVolume) volume.PV {
+	return volume.PV{Name: kept.name, Driver: v.driver, Handle: kept.handle, Claim: volume.ClaimRef{UID: kept.claim}, Terminating: kept.terminating}
 }
 
 // watch keeps the cache up to date until ctx ends.
 func (v *ownVolumes) watch(ctx context.Context) { v.cache.Run(ctx) }
 
-func (v *ownVolumes) Get(name string) (pv reclaim.PV, found bool) {
+func (v *ownVolumes) Get(name string) (pv volume.PV, found bool) {
 	kept, found := v.cache.Get(name)
 	return v.pv(kept), found
 }
@@ -90,7 +90,7 @@ func (v *ownVolumes) Shared(handle, except string) bool {
 	return n > 0
 }
 
-func (v *ownVolumes) Follow(changed func(reclaim.PV)) {
+func (v *ownVolumes) Follow(changed func(volume.PV)) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.changed = append(v.changed, changed)

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 var _ Volumes = reclaim.PVs{}
@@ -77,7 +78,7 @@ func TestOwnVolumesOfANode(t *testing.T) {
 // newsOf returns what is told of PVs, and whether the cache shows them at that moment.
 func newsOf(volumes Volumes) <-chan string {
 	news := make(chan string, 10)
-	volumes.Follow(func(pv reclaim.PV) {
+	volumes.Follow(func(pv volume.PV) {
 		shown := "false"
 		if _, found := volumes.Get(pv.Name); found {
 			shown = "true"

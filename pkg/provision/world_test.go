@@ -23,10 +23,10 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
 
 const driverName = "disk.csi.example.com"
@@ -294,7 +294,7 @@ const quiet = 50 * time.Millisecond
 // madeUnseen has a process make a claim's volume and hear of no answer, as long as the driver fails.
 func (w *world) madeUnseen() *process {
 	w.t.Helper()
-	w.failing(true, class(outcome.Uncertain))
+	w.failing(true, class(errclass.Uncertain))
 	p := w.start(Config{Quiet: quiet})
 	w.makeClaim()
 	w.wait("the volume is made unseen", func() bool { return len(w.onDisk()) == 1 })
@@ -400,11 +400,11 @@ func (p *process) createPV(ctx context.Context, pv *v1.PersistentVolume) (stored
 	return stored, err
 }
 
-func (p *process) holdSource(ctx context.Context, source order.SourceRef) error {
+func (p *process) holdSource(ctx context.Context, source request.SourceRef) error {
 	return p.do("hold source", func() error { return p.inner.holdSource(ctx, source) })
 }
 
-func (p *process) freeSource(ctx context.Context, source order.SourceRef) error {
+func (p *process) freeSource(ctx context.Context, source request.SourceRef) error {
 	return p.do("free source", func() error { return p.inner.freeSource(ctx, source) })
 }
 
@@ -496,7 +496,7 @@ func (o plainOrders) Compose(_ context.Context, want Want) (*Order, error) {
 	if want.Class.Parameters != nil {
 		ordered.Create.Parameters = want.Class.Parameters
 	}
-	if source := order.SourceOf(claim); source.Kind != order.SourceNone {
+	if source := request.SourceOf(claim); source.Kind != request.SourceNone {
 		ordered.Source = &inflight.Source{Kind: string(source.Kind), Namespace: source.Namespace, Name: source.Name, UID: "u-" + types.UID(source.Name)}
 	}
 	return ordered, nil
@@ -507,7 +507,7 @@ func (o plainOrders) Ignores(claim *v1.PersistentVolumeClaim, class *storagev1.S
 		return nil
 	}
 	err := o.refuse(Want{Claim: claim, Class: class})
-	if remedyOf(err) != order.RemedyIgnore {
+	if remedyOf(err) != request.RemedyIgnore {
 		return nil
 	}
 	return err
@@ -527,6 +527,6 @@ func (o plainOrders) PV(order Order, made *csi.Volume) (*v1.PersistentVolume, er
 	return pv, nil
 }
 
-func class(c outcome.Class) func() error {
-	return func() error { return outcome.Mark(c, fmt.Errorf("the driver says %v", c)) }
+func class(c errclass.Class) func() error {
+	return func() error { return errclass.Mark(c, fmt.Errorf("the driver says %v", c)) }
 }

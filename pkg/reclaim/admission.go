@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"k8s.io/klog/v2"
 )
 
@@ -22,7 +23,7 @@ const (
 type admissions struct {
 	mu    sync.Mutex
 	count int
-	first PV
+	first volume.PV
 	// since is when the first of them was seen.
 	since time.Time
 	// noted holds a token while there are any.
@@ -31,7 +32,7 @@ type admissions struct {
 
 func newAdmissions() *admissions { return &admissions{noted: make(chan struct{}, 1)} }
 
-func (a *admissions) note(pv PV, now time.Time) {
+func (a *admissions) note(pv volume.PV, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.count == 0 {
@@ -45,7 +46,7 @@ func (a *admissions) note(pv PV, now time.Time) {
 }
 
 // take returns them, and forgets them.
-func (a *admissions) take() (count int, first PV, since time.Time) {
+func (a *admissions) take() (count int, first volume.PV, since time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	count, a.count = a.count, 0
@@ -54,13 +55,13 @@ func (a *admissions) take() (count int, first PV, since time.Time) {
 
 // missedByPolicy tells whether a change made the PV one to be protected, and left it without a finalizer. before is nil
 // for a PV that is new. It is a pure function. A change of the status alone, which no policy is asked about, is none.
-func missedByPolicy(r Rules, before, now *PV) bool {
-	wanted := func(pv *PV) bool { return r.guards(*pv) && !pv.Terminating }
+func missedByPolicy(r Rules, before, now *volume.PV) bool {
+	wanted := func(pv *volume.PV) bool { return r.guards(*pv) && !pv.Terminating }
 	return wanted(now) && !r.protects(*now) && (before == nil || !wanted(before))
 }
 
 // noteMissed notes a PV that an admission policy, if there is one, has missed.
-func (o *observer) noteMissed(before, now *PV) {
+func (o *observer) noteMissed(before, now *volume.PV) {
 	if o.admissions == nil || !o.leading.Load() || !missedByPolicy(o.rules, before, now) {
 		return
 	}

@@ -9,9 +9,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/migration"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // call is what one step asks of the API server or of the driver, as data. What is to be
@@ -19,11 +20,11 @@ import (
 // how it came: ask alone waits for anybody.
 type call struct {
 	Decision
-	pv PV
+	pv volume.PV
 	// read is when, and in which order, a step that reads was begun.
 	read Read
 	// siblings are those that ReadSiblings looks for.
-	siblings []PV
+	siblings []volume.PV
 	// secrets go with DeleteVolume.
 	secrets map[string]string
 	// add and drop are the finalizers that a write changes; with bound, only while the PV is
@@ -36,12 +37,12 @@ type call struct {
 type answer struct {
 	err error
 	// pv is the PV that was read, if it was found.
-	pv    PV
+	pv    volume.PV
 	found bool
 	claim ClaimFacts
 	// siblings are those that were found, by UID, and claims what was found of the claims of those of them that are
 	// to be deleted, by the UID of the PV.
-	siblings    []PV
+	siblings    []volume.PV
 	claims      map[types.UID]ClaimFacts
 	attachments attachmentList
 	family      pvList
@@ -86,7 +87,7 @@ func (r *Reclaimer) ask(ctx context.Context, c call) (a answer) {
 	case DeleteVolume:
 		start := r.cfg.Clock.Now()
 		a.err = r.deleter.DeleteVolume(migration.Mark(ctx, c.pv.InTree), c.pv.Handle, c.secrets)
-		if r.cfg.NotFoundIsDeleted && outcome.Of(a.err) == outcome.NotFound {
+		if r.cfg.NotFoundIsDeleted && errclass.Of(a.err) == errclass.NotFound {
 			a.err = nil
 		}
 		if a.err == nil || r.mayAct() == nil { // a call that the lease's end cut off is no failure
@@ -105,7 +106,7 @@ func (r *Reclaimer) ask(ctx context.Context, c call) (a answer) {
 	return a
 }
 
-func (r *Reclaimer) askForSiblings(ctx context.Context, siblings []PV) (a answer) {
+func (r *Reclaimer) askForSiblings(ctx context.Context, siblings []volume.PV) (a answer) {
 	a.claims = map[types.UID]ClaimFacts{}
 	for _, cached := range siblings {
 		other, found, err := r.cluster.readPV(ctx, cached.Name)
@@ -116,7 +117,7 @@ func (r *Reclaimer) askForSiblings(ctx context.Context, siblings []PV) (a answer
 			continue
 		}
 		a.siblings = append(a.siblings, other)
-		if !other.deletable() {
+		if !other.Deletable() {
 			continue // it keeps the volume by itself
 		}
 		if a.claims[other.UID], err = r.cluster.readClaim(ctx, other.Claim); err != nil {
@@ -129,8 +130,8 @@ func (r *Reclaimer) askForSiblings(ctx context.Context, siblings []PV) (a answer
 // askForSecrets reads the Secret that the PV's annotations name, or else its StorageClass.
 // What does not exist is left out, as the stock provisioner does; what cannot be read or
 // told is an error, for a driver must not be asked with the wrong credentials.
-func (r *Reclaimer) askForSecrets(ctx context.Context, pv PV) (a answer) {
-	var ref SecretRef
+func (r *Reclaimer) askForSecrets(ctx context.Context, pv volume.PV) (a answer) {
+	var ref volume.SecretRef
 	switch {
 	case pv.SecretKnown:
 		ref, a.err = secretOf(pv)
@@ -141,12 +142,12 @@ func (r *Reclaimer) askForSecrets(ctx context.Context, pv PV) (a answer) {
 			a.err = err
 		case found:
 			ref, a.err = secretOfClass(pv, class)
-		case pv.dynamic():
+		case pv.Provisioned():
 			// Most static PVs name a class that is a mere label, so only for others is it news.
 			a.missing = fmt.Sprintf("StorageClass %s, which would name it", pv.StorageClass)
 		}
 	}
-	if a.err != nil || ref == (SecretRef{}) {
+	if a.err != nil || ref == (volume.SecretRef{}) {
 		return a
 	}
 	secrets, found, err := r.cluster.readSecret(ctx, ref)
@@ -275,7 +276,7 @@ func (w *run) read(ctx context.Context, c call, a answer) error {
 func (w *run) siblingsRead(c call, a answer) {
 	w.facts.Siblings, w.facts.SiblingsRead, w.facts.SiblingNeeded = a.siblings, c.read, ""
 	for _, other := range a.siblings {
-		if other.deletable() && Needed(other, a.claims[other.UID]) {
+		if other.Deletable() && Needed(other, a.claims[other.UID]) {
 			w.facts.SiblingNeeded = other.Name
 		}
 	}
@@ -295,12 +296,12 @@ func (w *run) volumeDeleted(ctx context.Context, c call, a answer) error {
 	if a.err != nil {
 		return because(ReasonVolumeFailedDelete, a.err)
 	}
-	if w.facts.Rules.Role == RoleCompanion && w.facts.History.SeenReleased {
+	if w.facts.Rules.Role == volume.RoleCompanion && w.facts.History.SeenReleased {
 		w.metrics.repeated.Inc()
 	}
 	w.facts.Done = w.observer.notes.record(pv.UID, func(d *Done) { d.VolumeDeleted, d.Claim = true, pv.Claim })
 	klog.FromContext(ctx).Info("Deleted a volume", "volumeHandle", pv.Handle, "claim", klog.KRef(pv.Claim.Namespace, pv.Claim.Name), "pvFirst", pv.Terminating)
-	w.cfg.Deleted(pv.StorageClass, pv.places())
+	w.cfg.Deleted(pv.StorageClass, pv.Segments())
 	if w.facts.End.Gone {
 		w.reports.aside(ctx, pv, ReasonUnprotectedReclaim, fmt.Sprintf("Volume %q.", pv.Handle))
 	}

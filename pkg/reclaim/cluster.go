@@ -16,6 +16,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // ErrPutBack: an admission policy or webhook puts the finalizer back in the same write that
@@ -26,11 +27,11 @@ var ErrPutBack = errors.New("finalizer put back")
 // to the server, and is as new as the moment it was sent.
 type cluster interface {
 	// readPV returns the PV of that name; found is false when there is none.
-	readPV(ctx context.Context, name string) (pv PV, found bool, err error)
+	readPV(ctx context.Context, name string) (pv volume.PV, found bool, err error)
 	// readClaim returns what is known of the claim; facts.Read is left to the caller.
-	readClaim(ctx context.Context, of ClaimRef) (facts ClaimFacts, err error)
+	readClaim(ctx context.Context, of volume.ClaimRef) (facts ClaimFacts, err error)
 	// readSecret returns the content of the Secret; found is false when there is none.
-	readSecret(ctx context.Context, ref SecretRef) (data map[string]string, found bool, err error)
+	readSecret(ctx context.Context, ref volume.SecretRef) (data map[string]string, found bool, err error)
 	// readClass returns the StorageClass, as the API server has it; found is false when there is none.
 	readClass(ctx context.Context, name string) (class *storagev1.StorageClass, found bool, err error)
 	// listAttachments counts the VolumeAttachments of each PV if one small page shows them
@@ -42,9 +43,9 @@ type cluster interface {
 	listNodes(ctx context.Context) (names []string, err error)
 	// patchFinalizers changes the finalizers of the PV and returns the resourceVersion that
 	// it has then. With bound, only if the PV is exactly as it was read.
-	patchFinalizers(ctx context.Context, pv PV, add, drop []string, bound bool) (version string, err error)
+	patchFinalizers(ctx context.Context, pv volume.PV, add, drop []string, bound bool) (version string, err error)
 	// deletePV asks for the PV's deletion.
-	deletePV(ctx context.Context, pv PV) error
+	deletePV(ctx context.Context, pv volume.PV) error
 	// readBrake tells whether the Lease says that deletions are to stop; pullBrake has it say
 	// so, with the reason.
 	readBrake(ctx context.Context, lease types.NamespacedName) (on bool, err error)
@@ -61,7 +62,7 @@ type attachmentList struct {
 // pvList is a live list of PVs.
 type pvList struct {
 	complete bool
-	pvs      []PV
+	pvs      []volume.PV
 	version  string
 }
 
@@ -75,7 +76,7 @@ type apiServer struct {
 	// background are for writes that no deletion waits for; their limits are their own.
 	background kube.Clients
 	// node is the one whose volumes are looked after, nil for the whole cluster.
-	node *Node
+	node *volume.Node
 	// timeout bounds each call, so that a server that hangs does not hold a worker.
 	timeout time.Duration
 }
@@ -84,20 +85,20 @@ func (a apiServer) bound(ctx context.Context) (context.Context, context.CancelFu
 	return context.WithTimeout(ctx, a.timeout)
 }
 
-func (a apiServer) readPV(ctx context.Context, name string) (PV, bool, error) {
+func (a apiServer) readPV(ctx context.Context, name string) (volume.PV, bool, error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
 	o, err := a.clients.Core.PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return PV{}, false, nil
+		return volume.PV{}, false, nil
 	case err != nil:
-		return PV{}, false, fmt.Errorf("read PV %q: %w", name, err)
+		return volume.PV{}, false, fmt.Errorf("read PV %q: %w", name, err)
 	}
-	return PVAt(a.node, o), true, nil
+	return volume.At(a.node, o), true, nil
 }
 
-func (a apiServer) readClaim(ctx context.Context, of ClaimRef) (ClaimFacts, error) {
+func (a apiServer) readClaim(ctx context.Context, of volume.ClaimRef) (ClaimFacts, error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
 	facts := ClaimFacts{Of: of}
@@ -112,7 +113,7 @@ func (a apiServer) readClaim(ctx context.Context, of ClaimRef) (ClaimFacts, erro
 	return facts, nil
 }
 
-func (a apiServer) readSecret(ctx context.Context, ref SecretRef) (map[string]string, bool, error) {
+func (a apiServer) readSecret(ctx context.Context, ref volume.SecretRef) (map[string]string, bool, error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
 	klog.FromContext(ctx).V(4).Info("Reading a Secret", "secret", klog.KRef(ref.Namespace, ref.Name))
@@ -155,7 +156,7 @@ func (a apiServer) listPVs(ctx context.Context) (pvList, error) {
 	}
 	list := pvList{complete: page.Continue == "", version: page.ResourceVersion}
 	for i := range page.Items {
-		list.pvs = append(list.pvs, PVAt(a.node, &page.Items[i]))
+		list.pvs = append(list.pvs, volume.At(a.node, &page.Items[i]))
 	}
 	return list, nil
 }
@@ -193,7 +194,7 @@ func (a apiServer) listNodes(ctx context.Context) ([]string, error) {
 
 // patchFinalizers believes only what the answer shows: an admission policy that puts a
 // finalizer back makes the write a success that changed nothing.
-func (a apiServer) patchFinalizers(ctx context.Context, pv PV, add, drop []string, bound bool) (string, error) {
+func (a apiServer) patchFinalizers(ctx context.Context, pv volume.PV, add, drop []string, bound bool) (string, error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
 	p := kube.FinalizerPatch{Name: pv.Name, UID: pv.UID, Add: add, Drop: drop}
@@ -255,7 +256,7 @@ func (a apiServer) pullBrake(ctx context.Context, lease types.NamespacedName, wh
 	return nil
 }
 
-func (a apiServer) deletePV(ctx context.Context, pv PV) error {
+func (a apiServer) deletePV(ctx context.Context, pv volume.PV) error {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
 	return kube.DeletePV(ctx, a.clients.Core.PersistentVolumes(), pv.Name, pv.UID, "")

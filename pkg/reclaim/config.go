@@ -11,14 +11,15 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/board"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // Config holds the settings of a Reclaimer. The zero value is usable: it honours the
 // reclaim policy of a driver whose volumes nobody else deletes.
 type Config struct {
 	// Role says what else works on the driver's PVs. Default RoleOwner.
-	Role Role
+	Role volume.Role
 	// Mode says what the finalizers are for. Default ModeHonor.
 	Mode Mode
 	// Scope says which PVs are protected. Default ScopeBoundDelete.
@@ -37,7 +38,7 @@ type Config struct {
 	// Node has only the volumes of this node looked after, for a driver that runs on each node by
 	// itself. PVs of other nodes are not even kept in memory; of a PV that several nodes reach,
 	// or may reach, none deletes the volume. Default: the whole cluster.
-	Node *Node
+	Node *volume.Node
 	// NotFoundIsDeleted takes outcome.NotFound for a volume that is deleted. The CSI
 	// specification wants drivers to answer OK for one that is not there; NotFound can also
 	// mean a driver that looks in the wrong place.
@@ -102,11 +103,11 @@ type InFlight interface {
 }
 
 func (c Config) withDefaults() Config {
-	if c.Role == RoleUnknown {
-		c.Role = RoleOwner
+	if c.Role == volume.RoleUnknown {
+		c.Role = volume.RoleOwner
 	}
 	if c.ReclaimUnprotected == nil {
-		reclaims := c.Role != RoleObserver
+		reclaims := c.Role != volume.RoleObserver
 		c.ReclaimUnprotected = &reclaims
 	}
 	if c.Brake.Window == 0 {
@@ -134,7 +135,7 @@ func (c Config) withDefaults() Config {
 		c.Progress = func(int, int, int) {}
 	}
 	if c.Events == nil || c.DryRun {
-		c.Events = board.NoEvents{} // an Event is a write
+		c.Events = events.NoEvents{} // an Event is a write
 	}
 	if c.DryRun {
 		c.TracerProvider = nil // nothing would ever end
@@ -154,10 +155,10 @@ func (c Config) Validate() error {
 		}
 	}
 	full := c.withDefaults()
-	add(c.Role > RoleObserver, "role: %d is none", c.Role)
+	add(c.Role > volume.RoleObserver, "role: %d is none", c.Role)
 	add(c.Mode > ModeRelease, "mode: %d is none", c.Mode)
 	add(c.Scope > ScopeBoundAny, "scope: %d is none", c.Scope)
-	add(c.Role == RoleObserver && c.Mode != ModeHonor, "mode: role observer has no finalizers to take off")
+	add(c.Role == volume.RoleObserver && c.Mode != ModeHonor, "mode: role observer has no finalizers to take off")
 	add(c.Node != nil && (c.Node.Name == "" || len(c.Node.Segments) == 0), "node: its name or its segments are not given")
 	add(c.Brake.Deletions < 0, "brake: %d deletions is negative", c.Brake.Deletions)
 	add(full.Brake.Window < 0, "brake: a window of %v is negative", c.Brake.Window)

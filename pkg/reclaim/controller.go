@@ -13,8 +13,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/loop"
 )
 
 // apiTimeout bounds one call to the API server.
@@ -40,8 +40,8 @@ type Reclaimer struct {
 	// began is when Run did.
 	began time.Time
 
-	reclaiming *loop.Loop[string]
-	protecting *loop.Loop[string]
+	reclaiming *controller.Loop[string]
+	protecting *controller.Loop[string]
 	// protectSoon leaves a PV to the loop of first-time protection.
 	protectSoon func(pv string)
 
@@ -83,10 +83,10 @@ func New(config *rest.Config, driver string, deleter Deleter, cfg Config) (*Recl
 	r.reports = newReports(cfg.Events, func(reason Reason) { r.metrics.told.WithLabelValues(string(reason)).Inc() })
 	r.reports.lease = cfg.Lease
 	r.brake = newBrake(cfg.Brake, cfg.Clock)
-	if r.reclaiming, err = loop.New(loop.Config{Name: "reclaim", Workers: cfg.Workers, Clock: cfg.Clock}, r.reclaim); err != nil {
+	if r.reclaiming, err = controller.New(controller.Config{Name: "reclaim", Workers: cfg.Workers, Clock: cfg.Clock}, r.reclaim); err != nil {
 		return nil, err
 	}
-	if r.protecting, err = loop.New(loop.Config{Name: "protect", Workers: cfg.ProtectWorkers, Clock: cfg.Clock}, r.protect); err != nil {
+	if r.protecting, err = controller.New(controller.Config{Name: "protect", Workers: cfg.ProtectWorkers, Clock: cfg.Clock}, r.protect); err != nil {
 		return nil, err
 	}
 	r.protectSoon = r.protecting.Add
@@ -237,15 +237,15 @@ func (r *Reclaimer) Synced() bool {
 // The delays after a try that failed, by what the failure means.
 
 // soon is for what ends by itself in a moment.
-func (r *Reclaimer) soon() loop.Next {
-	return loop.Next{Backoff: loop.Backoff{First: 200 * time.Millisecond, Max: 5 * time.Second}}
+func (r *Reclaimer) soon() controller.Next {
+	return controller.Next{Backoff: controller.Backoff{First: 200 * time.Millisecond, Max: 5 * time.Second}}
 }
 
-func (r *Reclaimer) usual() loop.Next {
-	return loop.Next{Backoff: loop.Backoff{First: r.cfg.RetryStart, Max: r.cfg.RetryMax}}
+func (r *Reclaimer) usual() controller.Next {
+	return controller.Next{Backoff: controller.Backoff{First: r.cfg.RetryStart, Max: r.cfg.RetryMax}}
 }
 
 // slow is for what a person has to mend first.
-func (r *Reclaimer) slow() loop.Next {
-	return loop.Next{Backoff: loop.Backoff{First: min(10*r.cfg.RetryStart, r.cfg.RetryMax), Max: r.cfg.RetryMax}}
+func (r *Reclaimer) slow() controller.Next {
+	return controller.Next{Backoff: controller.Backoff{First: min(10*r.cfg.RetryStart, r.cfg.RetryMax), Max: r.cfg.RetryMax}}
 }

@@ -1,6 +1,9 @@
 package reclaim
 
-import "time"
+import (
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"time"
+)
 
 // Decision is the next step for one PV, and why.
 type Decision struct {
@@ -40,16 +43,16 @@ func Decide(s Snapshot, now time.Time) Decision {
 
 func decide(s Snapshot, now time.Time) Decision {
 	switch {
-	case s.Rules.Role == RoleUnknown || !s.PV.ownedBy(s.Rules.Driver):
+	case s.Rules.Role == volume.RoleUnknown || !s.PV.OwnedBy(s.Rules.Driver):
 		return Decision{Reason: ReasonNotOurs, Over: s.End.Gone}
 	case !s.Leading:
 		// Not Over, and nothing is reported: another replica settles it.
 		return Decision{Action: Wait, Reason: ReasonNotLeading, Timed: true}
-	case s.Rules.Local && s.PV.Reach != ReachHere && !s.Done.VolumeDeleted:
+	case s.Rules.Local && s.PV.Reach != volume.ReachHere && !s.Done.VolumeDeleted:
 		return notHere(s)
 	case s.End.Gone:
 		return gone(s, now)
-	case s.Rules.Role == RoleObserver:
+	case s.Rules.Role == volume.RoleObserver:
 		return watchOnly(s)
 	case s.Done.VolumeDeleted:
 		return letGo(s)
@@ -57,13 +60,13 @@ func decide(s Snapshot, now time.Time) Decision {
 		return unprotect(s, ReasonReleased)
 	case s.Rules.ignores(s.PV):
 		return unprotect(s, ReasonStaticIgnored)
-	case s.PV.Policy == PolicyUnknown:
+	case s.PV.Policy == volume.PolicyUnknown:
 		return wait(ReasonPolicyUnknown)
 	case s.Rules.Mode == ModeRollback:
 		return rollBack(s, now)
-	case s.PV.Policy != PolicyDelete:
+	case s.PV.Policy != volume.PolicyDelete:
 		return keep(s)
-	case !s.PV.claimed():
+	case !s.PV.Claimed():
 		return unclaimed(s)
 	}
 	return honor(s, now)
@@ -73,8 +76,8 @@ func decide(s Snapshot, now time.Time) Decision {
 // protects one. Of a PV that several nodes may reach, that is nobody.
 func notHere(s Snapshot) Decision {
 	pv := s.PV
-	leaving := pv.Terminating || pv.released() || s.End.Gone
-	if pv.Reach == ReachUnclear && pv.Policy == PolicyDelete && pv.claimed() && leaving {
+	leaving := pv.Terminating || pv.Released() || s.End.Gone
+	if pv.Reach == volume.ReachUnclear && pv.Policy == volume.PolicyDelete && pv.Claimed() && leaving {
 		return Decision{Reason: ReasonNodeUnclear, Over: s.End.Gone}
 	}
 	return Decision{Reason: ReasonOtherNode, Over: s.End.Gone}
@@ -84,9 +87,9 @@ func notHere(s Snapshot) Decision {
 func honor(s Snapshot, now time.Time) Decision {
 	pv := s.PV
 	switch {
-	case pv.Phase != PhaseBound && !pv.released():
+	case pv.Phase != volume.PhaseBound && !pv.Released():
 		return wait(ReasonNotYetBound)
-	case s.Rules.Role == RoleOwner && pv.HasCompanionFinalizer && !pv.Terminating && !s.Contested && !s.Done.Protected:
+	case s.Rules.Role == volume.RoleOwner && pv.HasCompanionFinalizer && !pv.Terminating && !s.Contested && !s.Done.Protected:
 		return step(AdoptPV, ReasonAdopt)
 	case !s.protected() && pv.Terminating:
 		return unprotected(s)
@@ -94,15 +97,15 @@ func honor(s Snapshot, now time.Time) Decision {
 		return wait(ReasonProtect)
 	case !s.protected() && !s.Contested:
 		return step(AddFinalizer, ReasonProtect)
-	case !s.protected() && !pv.released() && s.DriverContested:
+	case !s.protected() && !pv.Released() && s.DriverContested:
 		return wait(ReasonFinalizerContested)
-	case !s.protected() && !pv.released():
+	case !s.protected() && !pv.Released():
 		return wait(ReasonPVContested)
-	case pv.Phase == PhaseBound && pv.Terminating:
+	case pv.Phase == volume.PhaseBound && pv.Terminating:
 		return wait(ReasonTerminatingBound)
-	case pv.Phase == PhaseBound:
+	case pv.Phase == volume.PhaseBound:
 		return wait(ReasonBound)
-	case s.Rules.Role == RoleCompanion && !pv.Terminating:
+	case s.Rules.Role == volume.RoleCompanion && !pv.Terminating:
 		return wait(ReasonLeftToPeer)
 	}
 	return reclaim(s, now)
@@ -139,7 +142,7 @@ func watchOnly(s Snapshot) Decision {
 	switch {
 	case pv.HasCompanionFinalizer && pv.Terminating:
 		return wait(ReasonLeftOver)
-	case pv.Policy == PolicyDelete && pv.claimed() && pv.Terminating && !s.protected():
+	case pv.Policy == volume.PolicyDelete && pv.Claimed() && pv.Terminating && !s.protected():
 		return wait(ReasonDeletionUnprotected)
 	}
 	return wait(ReasonLeftToPeer)
@@ -166,7 +169,7 @@ func drop(s Snapshot, why Reason) Decision {
 // finalizer has made possible already is carried out; it would leak otherwise.
 func rollBack(s Snapshot, now time.Time) Decision {
 	pv := s.PV
-	due := pv.deletable() && (pv.Terminating || s.Rules.Role == RoleOwner)
+	due := pv.Deletable() && (pv.Terminating || s.Rules.Role == volume.RoleOwner)
 	switch {
 	case due && (s.protected() || !pv.Terminating):
 		return reclaim(s, now)
@@ -180,15 +183,15 @@ func rollBack(s Snapshot, now time.Time) Decision {
 // no finalizer could be put back if the policy were turned to Delete again.
 func keep(s Snapshot) Decision {
 	pv := s.PV
-	inScope := s.Rules.Scope == ScopeBoundAny && pv.claimed() && !pv.Terminating && (pv.Phase == PhaseBound || pv.released())
+	inScope := s.Rules.Scope == ScopeBoundAny && pv.Claimed() && !pv.Terminating && (pv.Phase == volume.PhaseBound || pv.Released())
 	switch {
-	case s.Rules.Role == RoleOwner && pv.HasCompanionFinalizer && inScope && !s.Contested && !s.Done.Protected:
+	case s.Rules.Role == volume.RoleOwner && pv.HasCompanionFinalizer && inScope && !s.Contested && !s.Done.Protected:
 		return step(AdoptPV, ReasonAdopt)
 	case !s.protected() && inScope && !s.Contested && !s.Done.Protected:
 		return step(AddFinalizer, ReasonProtect)
 	case !s.protected() || inScope:
 		return wait(ReasonPolicyKeepsVolume)
-	case pv.Terminating && pv.Phase == PhaseBound:
+	case pv.Terminating && pv.Phase == volume.PhaseBound:
 		return wait(ReasonRetainBound)
 	}
 	return drop(s, ReasonPolicyKeepsVolume)
@@ -266,11 +269,11 @@ func prepare(s Snapshot, now time.Time) (_ Decision, ready bool) {
 func gone(s Snapshot, now time.Time) Decision {
 	pv := s.PV
 	switch {
-	case s.Done.VolumeDeleted || pv.Policy != PolicyDelete || !pv.claimed() || s.Rules.ignores(pv) || s.Rules.Mode == ModeRelease:
+	case s.Done.VolumeDeleted || pv.Policy != volume.PolicyDelete || !pv.Claimed() || s.Rules.ignores(pv) || s.Rules.Mode == ModeRelease:
 		return over(ReasonGone)
 	case s.protected() && s.Rules.Mode != ModeHonor:
 		return over(ReasonGone)
-	case s.Rules.Role == RoleObserver && (s.protected() || s.History.SeenProtected):
+	case s.Rules.Role == volume.RoleObserver && (s.protected() || s.History.SeenProtected):
 		return over(ReasonGone) // the peer has seen to it
 	case s.History.LetGo, s.protected() && !s.Contested:
 		return over(ReasonReclaimAbandoned)
@@ -278,7 +281,7 @@ func gone(s Snapshot, now time.Time) Decision {
 		return over(ReasonLeftToSibling)
 	case !s.Rules.ReclaimUnprotected || s.Rules.Mode != ModeHonor:
 		return over(ReasonVolumeLeftBehind)
-	case s.protected() || !pv.released() || !s.End.Final || !s.History.SeenAlive || s.History.SeenProtected || pv.Held:
+	case s.protected() || !pv.Released() || !s.End.Final || !s.History.SeenAlive || s.History.SeenProtected || pv.Held:
 		return over(ReasonVolumeLeftBehind)
 	}
 	d, ready := prepare(s, now)

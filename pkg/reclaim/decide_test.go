@@ -1,6 +1,7 @@
 package reclaim
 
 import (
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"testing"
 	"time"
 )
@@ -14,16 +15,16 @@ func now() time.Time { return time.Unix(1_000_000, 0) }
 func read(order int, age time.Duration) Read { return Read{Sent: now().Add(-age), Order: order} }
 
 // owner are the rules of role owner with their defaults.
-func owner() Rules { return Rules{Driver: driver, Role: RoleOwner, ReclaimUnprotected: true} }
+func owner() Rules { return Rules{Driver: driver, Role: volume.RoleOwner, ReclaimUnprotected: true} }
 
-// released is a snapshot from which the volume is to be deleted at once: every field that
+// Released is a snapshot from which the volume is to be deleted at once: every field that
 // speaks for keeping it is turned.
 func released() Snapshot {
-	pv := PV{
+	pv := volume.PV{
 		Name: "pv", UID: "pv-uid", ResourceVersion: "10",
 		Driver: driver, Handle: "vol-1", ProvisionedBy: driver,
-		Policy: PolicyDelete, Phase: PhaseReleased,
-		Claim:        ClaimRef{Namespace: "ns", Name: "claim", UID: "claim-uid"},
+		Policy: volume.PolicyDelete, Phase: volume.PhaseReleased,
+		Claim:        volume.ClaimRef{Namespace: "ns", Name: "claim", UID: "claim-uid"},
 		HasFinalizer: true,
 	}
 	return Snapshot{
@@ -41,12 +42,12 @@ func with(change func(*Snapshot)) Snapshot {
 }
 
 // done is what is noted once the volume of a PV is deleted.
-func done(pv PV, pvDeleted, released bool) Done {
+func done(pv volume.PV, pvDeleted, released bool) Done {
 	return Done{VolumeDeleted: true, Claim: pv.Claim, PVDeleted: pvDeleted, Released: released}
 }
 
 // sibling is another PV of the same volume that is to be deleted too.
-func sibling() PV {
+func sibling() volume.PV {
 	pv := released().PV
 	pv.Name, pv.UID = "other", "other-uid"
 	return pv
@@ -63,7 +64,7 @@ func TestDecide(t *testing.T) {
 		"released while terminating, the PV was deleted first: deletes the volume": {
 			with(func(s *Snapshot) { s.PV.Terminating = true }), do(DeleteVolume, ReasonReclaim)},
 		"failed, all proven: deletes the volume": {
-			with(func(s *Snapshot) { s.PV.Phase = PhaseFailed }), do(DeleteVolume, ReasonReclaim)},
+			with(func(s *Snapshot) { s.PV.Phase = volume.PhaseFailed }), do(DeleteVolume, ReasonReclaim)},
 		"held by a companion's finalizer: counts as protected": {
 			with(func(s *Snapshot) {
 				s.PV.HasFinalizer, s.PV.HasCompanionFinalizer, s.PV.Terminating = false, true, true
@@ -90,7 +91,7 @@ func TestDecide(t *testing.T) {
 			}), looking(ReasonNotLeading)},
 		"the lease ran out, the finalizer was contested: not reported": {
 			with(func(s *Snapshot) {
-				s.Leading, s.Contested, s.PV.HasFinalizer, s.PV.Phase = false, true, false, PhaseBound
+				s.Leading, s.Contested, s.PV.HasFinalizer, s.PV.Phase = false, true, false, volume.PhaseBound
 			}), looking(ReasonNotLeading)},
 		"the lease ran out, the PV is another driver's: not ours": {
 			with(func(s *Snapshot) { s.Leading, s.PV.ProvisionedBy = false, "other" }), waiting(ReasonNotOurs)},
@@ -121,7 +122,7 @@ func TestDecide(t *testing.T) {
 		"a twin: whoever made it sees to it": {
 			with(func(s *Snapshot) { s.PV.TwinOf = "another" }), waiting(ReasonNotOurs)},
 		"the role is not known: nothing": {
-			with(func(s *Snapshot) { s.Rules.Role = RoleUnknown }), waiting(ReasonNotOurs)},
+			with(func(s *Snapshot) { s.Rules.Role = volume.RoleUnknown }), waiting(ReasonNotOurs)},
 
 		// What is done stays done.
 		"volume deleted: deletes the PV next": {
@@ -133,7 +134,7 @@ func TestDecide(t *testing.T) {
 		"all done, the cache lags: waits for the end": {
 			with(func(s *Snapshot) { s.Done = done(s.PV, true, true) }), waiting(ReasonVolumeGone)},
 		"volume deleted, then turned to Retain: goes on, the volume is gone": {
-			with(func(s *Snapshot) { s.Done, s.PV.Policy = done(s.PV, false, false), PolicyRetain }), do(DeletePV, ReasonTooLateToKeep)},
+			with(func(s *Snapshot) { s.Done, s.PV.Policy = done(s.PV, false, false), volume.PolicyRetain }), do(DeletePV, ReasonTooLateToKeep)},
 		"volume deleted, then claimed anew: goes on, and says so": {
 			with(func(s *Snapshot) {
 				s.Done, s.PV.Claim.UID, s.PV.Terminating = done(s.PV, false, false), "newer", true
@@ -141,31 +142,33 @@ func TestDecide(t *testing.T) {
 
 		// Policy.
 		"policy unknown: keeps volume and finalizer": {
-			with(func(s *Snapshot) { s.PV.Policy = PolicyUnknown }), waiting(ReasonPolicyUnknown)},
+			with(func(s *Snapshot) { s.PV.Policy = volume.PolicyUnknown }), waiting(ReasonPolicyUnknown)},
 		"Retain, released, finalizer there: drops it": {
-			with(func(s *Snapshot) { s.PV.Policy = PolicyRetain }), do(DropFinalizer, ReasonPolicyKeepsVolume)},
+			with(func(s *Snapshot) { s.PV.Policy = volume.PolicyRetain }), do(DropFinalizer, ReasonPolicyKeepsVolume)},
 		"Recycle, bound, finalizer there: drops it": {
-			with(func(s *Snapshot) { s.PV.Policy, s.PV.Phase = PolicyRecycle, PhaseBound }), do(DropFinalizer, ReasonPolicyKeepsVolume)},
+			with(func(s *Snapshot) { s.PV.Policy, s.PV.Phase = volume.PolicyRecycle, volume.PhaseBound }), do(DropFinalizer, ReasonPolicyKeepsVolume)},
 		"Retain, terminating while bound: the finalizer stays, the policy may turn back": {
-			with(func(s *Snapshot) { s.PV.Policy, s.PV.Phase, s.PV.Terminating = PolicyRetain, PhaseBound, true }), waiting(ReasonRetainBound)},
+			with(func(s *Snapshot) {
+				s.PV.Policy, s.PV.Phase, s.PV.Terminating = volume.PolicyRetain, volume.PhaseBound, true
+			}), waiting(ReasonRetainBound)},
 		"Retain, terminating and released: drops the finalizer": {
-			with(func(s *Snapshot) { s.PV.Policy, s.PV.Terminating = PolicyRetain, true }), do(DropFinalizer, ReasonPolicyKeepsVolume)},
+			with(func(s *Snapshot) { s.PV.Policy, s.PV.Terminating = volume.PolicyRetain, true }), do(DropFinalizer, ReasonPolicyKeepsVolume)},
 		"Retain, no finalizer: nothing": {
-			with(func(s *Snapshot) { s.PV.Policy, s.PV.HasFinalizer = PolicyRetain, false }), waiting(ReasonPolicyKeepsVolume)},
+			with(func(s *Snapshot) { s.PV.Policy, s.PV.HasFinalizer = volume.PolicyRetain, false }), waiting(ReasonPolicyKeepsVolume)},
 
 		// Claim.
 		"claimRef without UID, released: an administrator takes the volume back": {
 			with(func(s *Snapshot) { s.PV.Claim.UID = "" }), waiting(ReasonNotClaimed)},
 		"never claimed and terminating: drops the finalizer, keeps the volume": {
 			with(func(s *Snapshot) {
-				s.PV.Claim, s.PV.Terminating, s.PV.Phase = ClaimRef{}, true, PhaseAvailable
+				s.PV.Claim, s.PV.Terminating, s.PV.Phase = volume.ClaimRef{}, true, volume.PhaseAvailable
 			}), do(DropFinalizer, ReasonNotClaimed)},
 		"not claimed, terminating, no finalizer: nothing": {
-			with(func(s *Snapshot) { s.PV.Claim, s.PV.Terminating, s.PV.HasFinalizer = ClaimRef{}, true, false }), waiting(ReasonNotClaimed)},
+			with(func(s *Snapshot) { s.PV.Claim, s.PV.Terminating, s.PV.HasFinalizer = volume.ClaimRef{}, true, false }), waiting(ReasonNotClaimed)},
 		"claim not read: reads it": {
 			with(func(s *Snapshot) { s.Claim = ClaimFacts{} }), do(ReadClaim, ReasonReclaim)},
 		"a sibling read too long ago: reads it again": {
-			with(func(s *Snapshot) { s.Siblings, s.SiblingsRead = []PV{sibling()}, read(2, liveFor+1) }), do(ReadSiblings, ReasonReclaim)},
+			with(func(s *Snapshot) { s.Siblings, s.SiblingsRead = []volume.PV{sibling()}, read(2, liveFor+1) }), do(ReadSiblings, ReasonReclaim)},
 		"claim read too long ago: reads it again": {
 			with(func(s *Snapshot) { s.Claim.Read.Sent = now().Add(-liveFor - 1) }), do(ReadClaim, ReasonReclaim)},
 		"another claim was read than the PV now names: reads again": {
@@ -198,17 +201,17 @@ func TestDecide(t *testing.T) {
 
 		// Protection.
 		"bound, unprotected: adds the finalizer": {
-			with(func(s *Snapshot) { s.PV.Phase, s.PV.HasFinalizer = PhaseBound, false }), do(AddFinalizer, ReasonProtect)},
+			with(func(s *Snapshot) { s.PV.Phase, s.PV.HasFinalizer = volume.PhaseBound, false }), do(AddFinalizer, ReasonProtect)},
 		"released, unprotected: adds the finalizer before anything else": {
 			with(func(s *Snapshot) { s.PV.HasFinalizer = false }), do(AddFinalizer, ReasonProtect)},
 		"terminating, unprotected: too late for a finalizer, nothing is deleted while it lives": {
 			with(func(s *Snapshot) { s.PV.HasFinalizer, s.PV.Terminating = false, true }), waiting(ReasonDeletionUnprotected)},
-		"bound, protected: nothing":     {with(func(s *Snapshot) { s.PV.Phase = PhaseBound }), waiting(ReasonBound)},
-		"bound, protected, terminating": {with(func(s *Snapshot) { s.PV.Phase, s.PV.Terminating = PhaseBound, true }), waiting(ReasonTerminatingBound)},
+		"bound, protected: nothing":     {with(func(s *Snapshot) { s.PV.Phase = volume.PhaseBound }), waiting(ReasonBound)},
+		"bound, protected, terminating": {with(func(s *Snapshot) { s.PV.Phase, s.PV.Terminating = volume.PhaseBound, true }), waiting(ReasonTerminatingBound)},
 		"claimed, phase pending: waits for the PV controller": {
-			with(func(s *Snapshot) { s.PV.Phase = PhasePending }), waiting(ReasonNotYetBound)},
+			with(func(s *Snapshot) { s.PV.Phase = volume.PhasePending }), waiting(ReasonNotYetBound)},
 		"claimed, phase unknown: nothing": {
-			with(func(s *Snapshot) { s.PV.Phase = PhaseUnknown }), waiting(ReasonNotYetBound)},
+			with(func(s *Snapshot) { s.PV.Phase = volume.PhaseUnknown }), waiting(ReasonNotYetBound)},
 
 		// What has to be so before the driver is called.
 		"attached: waits for the event": {with(func(s *Snapshot) { s.Attachments = 1 }), waiting(ReasonAttached)},
@@ -221,31 +224,31 @@ func TestDecide(t *testing.T) {
 		"a sibling that keeps the volume: waits": {
 			with(func(s *Snapshot) {
 				keeps := sibling()
-				keeps.Policy = PolicyRetain
-				s.Siblings, s.SiblingsRead = []PV{sibling(), keeps}, read(2, 0)
+				keeps.Policy = volume.PolicyRetain
+				s.Siblings, s.SiblingsRead = []volume.PV{sibling(), keeps}, read(2, 0)
 			}), waiting(ReasonSharedHandle)},
 		"a sibling that is bound: waits": {
 			with(func(s *Snapshot) {
 				bound := sibling()
-				bound.Phase = PhaseBound
-				s.Siblings, s.SiblingsRead = []PV{bound}, read(2, 0)
+				bound.Phase = volume.PhaseBound
+				s.Siblings, s.SiblingsRead = []volume.PV{bound}, read(2, 0)
 			}), waiting(ReasonSharedHandle)},
 		"a sibling that no claim ever had: waits": {
 			with(func(s *Snapshot) {
 				free := sibling()
 				free.Claim.UID = ""
-				s.Siblings, s.SiblingsRead = []PV{free}, read(2, 0)
+				s.Siblings, s.SiblingsRead = []volume.PV{free}, read(2, 0)
 			}), waiting(ReasonSharedHandle)},
 		"a sibling known from the cache alone: reads it": {
-			with(func(s *Snapshot) { s.Siblings = []PV{sibling()} }), do(ReadSiblings, ReasonReclaim)},
+			with(func(s *Snapshot) { s.Siblings = []volume.PV{sibling()} }), do(ReadSiblings, ReasonReclaim)},
 		"a sibling to be deleted too: does not wait for it": {
-			with(func(s *Snapshot) { s.Siblings, s.SiblingsRead = []PV{sibling()}, read(2, 0) }), do(DeleteVolume, ReasonReclaim)},
+			with(func(s *Snapshot) { s.Siblings, s.SiblingsRead = []volume.PV{sibling()}, read(2, 0) }), do(DeleteVolume, ReasonReclaim)},
 		"a sibling to be deleted too, whose claim keeps the volume: waits, looks again by the clock": {
 			with(func(s *Snapshot) {
-				s.Siblings, s.SiblingsRead, s.SiblingNeeded = []PV{sibling()}, read(2, 0), "other"
+				s.Siblings, s.SiblingsRead, s.SiblingNeeded = []volume.PV{sibling()}, read(2, 0), "other"
 			}), looking(ReasonSharedHandle)},
 		"a sibling read after the PV: reads the PV again, it comes last": {
-			with(func(s *Snapshot) { s.Siblings, s.SiblingsRead = []PV{sibling()}, read(4, 0) }), do(ReadPV, ReasonReclaim)},
+			with(func(s *Snapshot) { s.Siblings, s.SiblingsRead = []volume.PV{sibling()}, read(4, 0) }), do(ReadPV, ReasonReclaim)},
 		"secrets not looked for: looks": {with(func(s *Snapshot) { s.SecretsRead = false }), do(ReadSecrets, ReasonReclaim)},
 		"the PV known from the cache alone: reads it": {
 			with(func(s *Snapshot) { s.PVRead = Read{} }), do(ReadPV, ReasonReclaim)},

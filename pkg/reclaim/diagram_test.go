@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/page"
 )
 
@@ -27,20 +28,20 @@ type happening struct {
 
 func bindClaim() happening {
 	return happening{"the claim is bound", func(w *scene) bool {
-		if w.s.PV.Phase != PhaseAvailable || !w.claim {
+		if w.s.PV.Phase != volume.PhaseAvailable || !w.claim {
 			return false
 		}
-		w.s.PV.Phase = PhaseBound
+		w.s.PV.Phase = volume.PhaseBound
 		return true
 	}}
 }
 
 func deleteClaim() happening {
 	return happening{"the claim is deleted", func(w *scene) bool {
-		if w.s.PV.Phase != PhaseBound {
+		if w.s.PV.Phase != volume.PhaseBound {
 			return false
 		}
-		w.claim, w.s.PV.Phase = false, PhaseReleased
+		w.claim, w.s.PV.Phase = false, volume.PhaseReleased
 		return true
 	}}
 }
@@ -57,17 +58,17 @@ func deletePV() happening {
 
 func retain() happening {
 	return happening{"the policy is turned to Retain", func(w *scene) bool {
-		if w.s.PV.Policy == PolicyRetain {
+		if w.s.PV.Policy == volume.PolicyRetain {
 			return false
 		}
-		w.s.PV.Policy = PolicyRetain
+		w.s.PV.Policy = volume.PolicyRetain
 		return true
 	}}
 }
 
 func hold(held bool, what string) happening {
 	return happening{what, func(w *scene) bool {
-		if w.s.PV.Held == held || w.s.PV.Policy != PolicyDelete {
+		if w.s.PV.Held == held || w.s.PV.Policy != volume.PolicyDelete {
 			return false
 		}
 		w.s.PV.Held = held
@@ -117,7 +118,7 @@ func carryOut(w *scene, d Decision) {
 // is held by Kubernetes' own finalizer.
 func (w *scene) settle(d Decision) {
 	s := &w.s
-	if s.PV.Terminating && !s.PV.HasFinalizer && s.PV.Phase != PhaseBound && !s.End.Gone {
+	if s.PV.Terminating && !s.PV.HasFinalizer && s.PV.Phase != volume.PhaseBound && !s.End.Gone {
 		s.End = End{Gone: true, Final: true}
 	}
 	if d.Action == Wait {
@@ -134,14 +135,14 @@ type diagram struct {
 // made is a PV that a provisioner has just made for a claim.
 func made() scene {
 	pv := released().PV
-	pv.HasFinalizer, pv.Phase = false, PhaseAvailable
+	pv.HasFinalizer, pv.Phase = false, volume.PhaseAvailable
 	return scene{s: Snapshot{Rules: owner(), Leading: true, PV: pv, Brake: BrakeOff, History: History{SeenAlive: true}}, claim: true}
 }
 
 // used is a PV that is bound and protected, and whose volume is attached to a node.
 func used() scene {
 	w := made()
-	w.s.PV.Phase, w.s.PV.HasFinalizer, w.s.PV.WasAttached, w.s.Attachments, w.s.History.SeenProtected = PhaseBound, true, true, 1, true
+	w.s.PV.Phase, w.s.PV.HasFinalizer, w.s.PV.WasAttached, w.s.Attachments, w.s.History.SeenProtected = volume.PhaseBound, true, true, 1, true
 	return w
 }
 

@@ -3,19 +3,20 @@ package reclaim
 import (
 	"slices"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"k8s.io/apimachinery/pkg/types"
 )
 
 // ending is a PV that is gone, and whose volume may not be. What was remembered of the PV
 // stays in place, so that an answer which comes later still finds it.
 type ending struct {
-	pv  PV
+	pv  volume.PV
 	end End
 }
 
 // leave notes that a PV is gone. With left, its volume may be left, and it is remembered
 // until it is forgotten by forget; unless the volume is known to be deleted.
-func (n *notes) leave(pv *PV, end End, left bool) (_ History, remembered bool) {
+func (n *notes) leave(pv *volume.PV, end End, left bool) (_ History, remembered bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	m, known := n.known[pv.UID]
@@ -35,13 +36,13 @@ func (n *notes) leave(pv *PV, end End, left bool) (_ History, remembered bool) {
 }
 
 // forget ends what is remembered of a PV that is gone.
-func (n *notes) forget(pv *PV) {
+func (n *notes) forget(pv *volume.PV) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.drop(pv)
 }
 
-func (n *notes) drop(pv *PV) {
+func (n *notes) drop(pv *volume.PV) {
 	delete(n.known, pv.UID)
 	left := slices.DeleteFunc(n.ended[pv.Name], func(uid types.UID) bool { return uid == pv.UID })
 	if len(left) == 0 {

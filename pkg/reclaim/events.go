@@ -8,8 +8,9 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/board"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/brief"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/text"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // maxMessage bounds what is told in one Event, in bytes: the limit that events.k8s.io sets for
@@ -24,7 +25,7 @@ type reports struct {
 	// lease says whether this replica may still report; nil: always.
 	lease Lease
 
-	board.Board[Reason]
+	events.Board[Reason]
 }
 
 // newReports returns reports that call told with the reason of each thing that is told.
@@ -37,14 +38,14 @@ func (r *reports) mayTell() bool { return holds(r.lease) }
 
 // now says that this is the reason why nothing is done about the PV. The same reason is told
 // once, with the detail of that time; a silent one ends what was told before.
-func (r *reports) now(ctx context.Context, pv PV, reason Reason, detail string) {
+func (r *reports) now(ctx context.Context, pv volume.PV, reason Reason, detail string) {
 	if r.mayTell() && r.Now(pv.UID, reason, "", reason.waits()) {
 		r.tell(ctx, pv, reason, detail)
 	}
 }
 
 // would says what a dry run does not do.
-func (r *reports) would(ctx context.Context, pv PV, d Decision) {
+func (r *reports) would(ctx context.Context, pv volume.PV, d Decision) {
 	detail := "Would do " + d.Action.String() + ": " + d.Reason.Sentence()
 	if r.mayTell() && r.Now(pv.UID, ReasonDryRun, detail, true) {
 		r.tell(ctx, pv, ReasonDryRun, detail)
@@ -65,8 +66,8 @@ func (r *reports) braked(ctx context.Context, lease types.NamespacedName, messag
 
 // failure says that a step failed. eachMessage tells every new message of err; otherwise
 // only a new reason is told, for messages that differ from try to try.
-func (r *reports) failure(ctx context.Context, pv PV, reason Reason, err error, eachMessage bool) {
-	text, detail := brief.Text(err.Error(), maxMessage), ""
+func (r *reports) failure(ctx context.Context, pv volume.PV, reason Reason, err error, eachMessage bool) {
+	text, detail := text.Text(err.Error(), maxMessage), ""
 	if eachMessage {
 		detail = text
 	}
@@ -77,16 +78,16 @@ func (r *reports) failure(ctx context.Context, pv PV, reason Reason, err error, 
 }
 
 // aside tells something that is true besides the reason, once.
-func (r *reports) aside(ctx context.Context, pv PV, reason Reason, detail string) {
+func (r *reports) aside(ctx context.Context, pv volume.PV, reason Reason, detail string) {
 	if r.mayTell() && r.Aside(pv.UID, reason) {
 		r.tell(ctx, pv, reason, detail)
 	}
 }
 
-func (r *reports) tell(ctx context.Context, pv PV, reason Reason, detail string) {
+func (r *reports) tell(ctx context.Context, pv volume.PV, reason Reason, detail string) {
 	message := reason.Sentence()
 	if detail != "" {
-		message = brief.Text(message+" "+detail, maxMessage)
+		message = text.Text(message+" "+detail, maxMessage)
 	}
 	traceWait(ctx, reason)
 	kind := reason.EventType()
@@ -98,7 +99,7 @@ func (r *reports) tell(ctx context.Context, pv PV, reason Reason, detail string)
 	ref := &v1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolume", Name: pv.Name, UID: pv.UID, ResourceVersion: pv.ResourceVersion}
 	r.told(reason)
 	r.events.Event(ref, kind, string(reason), message)
-	if reason == ReasonTooLateToKeep && pv.claimed() {
+	if reason == ReasonTooLateToKeep && pv.Claimed() {
 		// Whoever counts on the data looks at the claim.
 		r.events.Event(&v1.ObjectReference{
 			APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: pv.Claim.Namespace, Name: pv.Claim.Name, UID: pv.Claim.UID,

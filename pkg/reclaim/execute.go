@@ -9,9 +9,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/loop"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // maxSteps bounds the steps of one run. A deletion takes eight; only reads that keep
@@ -58,15 +59,15 @@ type run struct {
 }
 
 // reclaim works on the PV of a name, and on those that had the name and are gone.
-func (r *Reclaimer) reclaim(ctx context.Context, name string) loop.Next {
-	var next loop.Next
+func (r *Reclaimer) reclaim(ctx context.Context, name string) controller.Next {
+	var next controller.Next
 	defer r.traces.end(name, r.observer.notes.forgotten)
 	for _, m := range r.observer.matters(name) {
 		facts, found := r.observer.observe(m)
 		if !found {
 			continue
 		}
-		if n := r.work(ctx, facts); n != (loop.Next{}) {
+		if n := r.work(ctx, facts); n != (controller.Next{}) {
 			next = n
 		}
 	}
@@ -74,7 +75,7 @@ func (r *Reclaimer) reclaim(ctx context.Context, name string) loop.Next {
 }
 
 // work carries a run on one PV to its end.
-func (r *Reclaimer) work(ctx context.Context, facts Snapshot) loop.Next {
+func (r *Reclaimer) work(ctx context.Context, facts Snapshot) controller.Next {
 	w := &run{Reclaimer: r, facts: facts}
 	defer w.end()
 	logger := klog.FromContext(ctx).WithValues("PV", facts.PV.Name, "PVUID", facts.PV.UID)
@@ -95,7 +96,7 @@ func (r *Reclaimer) work(ctx context.Context, facts Snapshot) loop.Next {
 }
 
 // next decides and returns what to ask. The run is over when nothing is to be asked now.
-func (w *run) next(ctx context.Context) (_ call, _ loop.Next, over bool) {
+func (w *run) next(ctx context.Context) (_ call, _ controller.Next, over bool) {
 	d := Decide(w.facts, w.cfg.Clock.Now())
 	klog.FromContext(ctx).V(5).Info("Decided", "action", d.Action, "reason", d.Reason)
 	traceDecision(ctx, d.Reason)
@@ -107,11 +108,11 @@ func (w *run) next(ctx context.Context) (_ call, _ loop.Next, over bool) {
 		if w.facts.End.Gone {
 			w.forget()
 		}
-		return call{}, loop.Next{}, true
+		return call{}, controller.Next{}, true
 	case d.Action.protects():
 		// Another loop's work: a backlog of these must not delay deletions.
 		w.protectSoon(w.facts.PV.Name)
-		return call{}, loop.Next{}, true
+		return call{}, controller.Next{}, true
 	case w.steps == maxSteps:
 		return call{}, w.afterTrouble(ctx, w.facts.PV, d, because(ReasonUnreadable,
 			fmt.Errorf("prepare the deletion of PV %q: reads take longer than %v, so that each is too old when the next is answered", w.facts.PV.Name, liveFor))), true
@@ -124,22 +125,22 @@ func (w *run) next(ctx context.Context) (_ call, _ loop.Next, over bool) {
 	if err != nil {
 		return call{}, w.afterTrouble(ctx, w.facts.PV, d, err), true
 	}
-	return c, loop.Next{}, false
+	return c, controller.Next{}, false
 }
 
 // goOn learns from an answer and returns what to ask next.
-func (w *run) goOn(ctx context.Context, c call, a answer) (_ call, _ loop.Next, over bool) {
+func (w *run) goOn(ctx context.Context, c call, a answer) (_ call, _ controller.Next, over bool) {
 	if err := w.learn(ctx, c, a); err != nil {
 		return call{}, w.afterTrouble(ctx, c.pv, c.Decision, err), true
 	}
 	if !w.look() {
-		return call{}, loop.Next{}, true
+		return call{}, controller.Next{}, true
 	}
 	return w.next(ctx)
 }
 
 // wait ends a run with the reason why nothing more is done now.
-func (w *run) wait(ctx context.Context, d Decision) loop.Next {
+func (w *run) wait(ctx context.Context, d Decision) controller.Next {
 	if d.Reason == ReasonNotLeading {
 		return w.usual() // what was reported before stays as it is
 	}
@@ -150,7 +151,7 @@ func (w *run) wait(ctx context.Context, d Decision) loop.Next {
 	if d.Timed {
 		return w.usual()
 	}
-	return loop.Next{}
+	return controller.Next{}
 }
 
 // forget ends what is known of a PV that is gone.
@@ -173,15 +174,15 @@ func (w *run) detail(reason Reason) string {
 
 // protect puts our finalizer on one PV, if that is still the decision when there is room
 // for such work.
-func (r *Reclaimer) protect(ctx context.Context, name string) loop.Next {
+func (r *Reclaimer) protect(ctx context.Context, name string) controller.Next {
 	done, err := r.pace.Acquire(ctx)
 	if err != nil {
-		return loop.Next{} // the program or the lease ended
+		return controller.Next{} // the program or the lease ended
 	}
 	defer done()
 	c, needed := r.beginProtect(name)
 	if !needed {
-		return loop.Next{}
+		return controller.Next{}
 	}
 	return r.endProtect(ctx, c, r.ask(ctx, c))
 }
@@ -198,20 +199,20 @@ func (r *Reclaimer) beginProtect(name string) (_ call, needed bool) {
 	}
 	c := call{Decision: d, pv: facts.PV, add: []string{facts.Rules.finalizer()}}
 	if d.Action == AdoptPV {
-		c.drop = []string{CompanionFinalizer}
+		c.drop = []string{volume.CompanionFinalizer}
 	}
 	r.observer.notes.begin(c)
 	return c, true
 }
 
 // endProtect notes what came of it.
-func (r *Reclaimer) endProtect(ctx context.Context, c call, a answer) loop.Next {
+func (r *Reclaimer) endProtect(ctx context.Context, c call, a answer) controller.Next {
 	r.observer.notes.end(c, a)
 	if a.err != nil {
 		return r.afterTrouble(ctx, c.pv, c.Decision, because(ReasonUnwritable, a.err))
 	}
 	klog.FromContext(ctx).V(4).Info("Put the finalizer on a PV", "PV", c.pv.Name, "reason", c.Reason)
-	return loop.Next{}
+	return controller.Next{}
 }
 
 // look brings in what the watches have told since, without giving up what live reads of
@@ -261,7 +262,7 @@ func (w *run) lookAtEnd() {
 // a later state of one than was read.
 func (w *run) unreadSibling() bool {
 	for _, now := range w.siblingsNow() {
-		known := slices.ContainsFunc(w.facts.Siblings, func(read PV) bool {
+		known := slices.ContainsFunc(w.facts.Siblings, func(read volume.PV) bool {
 			return read.UID == now.UID && !kube.Newer(now.ResourceVersion, read.ResourceVersion)
 		})
 		if !known {
@@ -271,8 +272,8 @@ func (w *run) unreadSibling() bool {
 	return false
 }
 
-func (w *run) siblingsNow() []PV {
-	var there []PV
+func (w *run) siblingsNow() []volume.PV {
+	var there []volume.PV
 	for _, other := range w.observer.siblings(w.facts.PV, w.facts.PV.Name) {
 		if !slices.Contains(w.gone, other.UID) {
 			there = append(there, other)
@@ -282,17 +283,17 @@ func (w *run) siblingsNow() []PV {
 }
 
 // afterTrouble says when to try again, by what the error means, and reports it.
-func (r *Reclaimer) afterTrouble(ctx context.Context, pv PV, d Decision, err error) loop.Next {
+func (r *Reclaimer) afterTrouble(ctx context.Context, pv volume.PV, d Decision, err error) controller.Next {
 	switch {
 	case errors.Is(err, errEnded):
-		return loop.Next{}
+		return controller.Next{}
 	case errors.Is(err, ErrLeaseExpired):
 		return r.usual()
 	case ctx.Err() != nil:
 		// The lease or the program ended: the next leader goes on.
-		return loop.Next{}
+		return controller.Next{}
 	case errors.Is(err, kube.ErrGone):
-		return loop.Next{}
+		return controller.Next{}
 	case errors.Is(err, kube.ErrChanged):
 		// Not worth a word: the change's own event wakes the PV, the delay is for the
 		// case that it came before the answer.
@@ -303,17 +304,17 @@ func (r *Reclaimer) afterTrouble(ctx context.Context, pv PV, d Decision, err err
 	if errors.As(err, &t) {
 		reason = t.reason
 	}
-	class := outcome.Uncertain
+	class := errclass.Uncertain
 	if d.Action == DeleteVolume {
-		class = outcome.Of(err)
+		class = errclass.Of(err)
 	}
 	switch {
-	case errors.Is(err, errBusy), class == outcome.InProgress:
+	case errors.Is(err, errBusy), class == errclass.InProgress:
 		return r.soon()
 	case errors.Is(err, errBehind):
 		r.reports.failure(ctx, pv, reason, err, false)
 		return r.soon()
-	case class == outcome.Refused, class == outcome.NotFound, errors.Is(err, ErrPutBack), errors.Is(err, errSecretUnclear):
+	case class == errclass.Refused, class == errclass.NotFound, errors.Is(err, ErrPutBack), errors.Is(err, errSecretUnclear):
 		// A person has to mend it: each new message is told.
 		r.reports.failure(ctx, pv, reason, err, true)
 		return r.slow()

@@ -15,9 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/board"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 func TestOrderOfADeletion(t *testing.T) {
@@ -30,7 +31,7 @@ func TestOrderOfADeletion(t *testing.T) {
 		"PV first": {func(w *world, r *Reclaimer) { w.pv.Terminating = true; w.store(r, w.pv) },
 			[]string{"read claim", "read pv", "delete volume", "release"}},
 		"attached before, with a secret and a sibling": {func(w *world, r *Reclaimer) {
-			w.pv.WasAttached, w.pv.SecretKnown, w.pv.DeletionSecret = true, true, SecretRef{"ns", "secret"}
+			w.pv.WasAttached, w.pv.SecretKnown, w.pv.DeletionSecret = true, true, volume.SecretRef{Namespace: "ns", Name: "secret"}
 			w.store(r, w.pv)
 			w.others["other"] = sibling()
 			w.store(r, sibling())
@@ -114,10 +115,12 @@ func TestWhatChangesBeforeTheLastReadIsSeen(t *testing.T) {
 		change func(*world)
 		want   []string
 	}{
-		"turned to Retain":               {"read pv", func(w *world) { w.pv.Policy = PolicyRetain }, append(slices.Clone(reads), "drop")},
+		"turned to Retain":               {"read pv", func(w *world) { w.pv.Policy = volume.PolicyRetain }, append(slices.Clone(reads), "drop")},
 		"taken back by an administrator": {"read pv", func(w *world) { w.pv.Claim.UID = "" }, reads},
-		"bound to a new claim":           {"read pv", func(w *world) { w.pv.Claim, w.pv.Phase = ClaimRef{"ns", "new", "new-uid"}, PhaseBound }, reads},
-		"released from a new claim": {"read pv", func(w *world) { w.pv.Claim = ClaimRef{"ns", "new", "new-uid"} },
+		"bound to a new claim": {"read pv", func(w *world) {
+			w.pv.Claim, w.pv.Phase = volume.ClaimRef{Namespace: "ns", Name: "new", UID: "new-uid"}, volume.PhaseBound
+		}, reads},
+		"released from a new claim": {"read pv", func(w *world) { w.pv.Claim = volume.ClaimRef{Namespace: "ns", Name: "new", UID: "new-uid"} },
 			[]string{"read claim", "read pv", "read claim", "read pv", "delete volume", "delete PV", "release"}},
 		"finalizer taken off by hand": {"read pv", func(w *world) { w.pv.HasFinalizer, w.pv.Terminating = false, true }, reads},
 		"attached, as only the live read shows": {"read pv", func(w *world) { w.pv.WasAttached = true },
@@ -144,7 +147,7 @@ func TestWhatChangesBeforeTheLastReadIsSeen(t *testing.T) {
 
 func TestWhatTheWatchTellsDuringTheReadsIsSeen(t *testing.T) {
 	keeper := sibling()
-	keeper.Policy = PolicyRetain
+	keeper.Policy = volume.PolicyRetain
 	cases := map[string]struct {
 		change func(*world, *Reclaimer)
 		want   []string
@@ -232,9 +235,9 @@ func TestAnswersAreHandledByTheirMeaning(t *testing.T) {
 		"PV gone when it is deleted: nothing remains":      {"delete PV", gone, 0, "delete PV"},
 		"PV gone when it is released: nothing remains":     {"release", gone, 0, "release"},
 		"another PV of that name: decides again soon":      {"delete PV", changed, time.Second, "delete PV"},
-		"the driver is at work on it: asks again soon":     {"delete volume", outcome.Mark(outcome.InProgress, errors.New("x")), time.Second, "delete volume"},
-		"the driver refuses: asks again after a while":     {"delete volume", outcome.Mark(outcome.Refused, errors.New("x")), time.Minute, "delete volume"},
-		"the driver says NotFound: not taken for deletion": {"delete volume", outcome.Mark(outcome.NotFound, errors.New("x")), time.Minute, "delete volume"},
+		"the driver is at work on it: asks again soon":     {"delete volume", errclass.Mark(errclass.InProgress, errors.New("x")), time.Second, "delete volume"},
+		"the driver refuses: asks again after a while":     {"delete volume", errclass.Mark(errclass.Refused, errors.New("x")), time.Minute, "delete volume"},
+		"the driver says NotFound: not taken for deletion": {"delete volume", errclass.Mark(errclass.NotFound, errors.New("x")), time.Minute, "delete volume"},
 		"the driver breaks: asks again":                    {"delete volume", errors.New("x"), time.Second, "delete volume"},
 	}
 	for name, c := range cases {
@@ -255,11 +258,11 @@ func TestAnswersAreHandledByTheirMeaning(t *testing.T) {
 func TestNotesEndWithThePV(t *testing.T) {
 	w, r := newWorld(t)
 	r.reclaim(t.Context(), "pv")
-	if noted, _ := r.observer.notes.of(PV{UID: "pv-uid"}); !noted.done.VolumeDeleted {
+	if noted, _ := r.observer.notes.of(volume.PV{UID: "pv-uid"}); !noted.done.VolumeDeleted {
 		t.Fatal("the deletion is not noted")
 	}
 	w.end(r)
-	if noted, known := r.observer.notes.of(PV{UID: "pv-uid"}); known || noted.done != (Done{}) {
+	if noted, known := r.observer.notes.of(volume.PV{UID: "pv-uid"}); known || noted.done != (Done{}) {
 		t.Errorf("noted of a PV that is gone: %+v", noted)
 	}
 
@@ -321,7 +324,7 @@ func TestTheSameNameUnderANewUIDStartsAnew(t *testing.T) {
 	w.diary = nil
 	w.pv.UID, w.pv.Handle = types.UID("second"), "vol-2"
 	w.store(r, w.pv)
-	if noted, known := r.observer.notes.of(PV{UID: "pv-uid"}); known || noted.done != (Done{}) {
+	if noted, known := r.observer.notes.of(volume.PV{UID: "pv-uid"}); known || noted.done != (Done{}) {
 		t.Errorf("noted of the PV before: %+v", noted)
 	}
 	r.reclaim(t.Context(), "pv")
@@ -341,17 +344,17 @@ func TestAddingAFinalizerIsLeftToItsOwnLoop(t *testing.T) {
 	w.expect(t, "protect")
 	r.protect(t.Context(), "pv")
 	w.expect(t, "protect") // the cache lags: it is on already
-	w.pv.Policy = PolicyRetain
+	w.pv.Policy = volume.PolicyRetain
 	w.store(r, w.pv)
 	r.protect(t.Context(), "pv")
 	w.expect(t, "protect") // decided again: no finalizer any more
 }
 
 func TestADryRunChangesNothing(t *testing.T) {
-	cases := map[string]func(*PV){
-		"a volume is due":          func(*PV) {},
-		"a PV is to be protected":  func(pv *PV) { pv.Phase, pv.HasFinalizer = PhaseBound, false },
-		"a finalizer is to be off": func(pv *PV) { pv.Policy = PolicyRetain },
+	cases := map[string]func(*volume.PV){
+		"a volume is due":          func(*volume.PV) {},
+		"a PV is to be protected":  func(pv *volume.PV) { pv.Phase, pv.HasFinalizer = volume.PhaseBound, false },
+		"a finalizer is to be off": func(pv *volume.PV) { pv.Policy = volume.PolicyRetain },
 	}
 	for name, change := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -373,7 +376,7 @@ func TestADryRunChangesNothing(t *testing.T) {
 
 func TestNotFoundIsTakenForDeletedWhereToldSo(t *testing.T) {
 	w, r := newWorldWith(t, Config{NotFoundIsDeleted: true})
-	w.fail["delete volume"] = outcome.Mark(outcome.NotFound, errors.New("x"))
+	w.fail["delete volume"] = errclass.Mark(errclass.NotFound, errors.New("x"))
 	r.reclaim(t.Context(), "pv")
 	w.expect(t, "read claim", "read pv", "delete volume", "delete PV", "release")
 }
@@ -407,20 +410,24 @@ func TestOneVolumeIsNeverDeletedTwiceAtOnce(t *testing.T) {
 func TestWhichSecretADeletionNeeds(t *testing.T) {
 	const name, namespace = "csi.storage.k8s.io/provisioner-secret-name", "csi.storage.k8s.io/provisioner-secret-namespace"
 	cases := map[string]struct {
-		pv    func(*PV)
+		pv    func(*volume.PV)
 		class map[string]string
 		want  []string // what is read before the claim, or nil if the driver must not be called
 	}{
-		"both annotations are empty: none": {func(pv *PV) { pv.SecretKnown, pv.StorageClass = true, "class" }, nil, []string{}},
-		"no annotation, no class: none":    {func(*PV) {}, nil, []string{}},
-		"the annotations name it":          {func(pv *PV) { pv.SecretKnown, pv.DeletionSecret = true, SecretRef{"ns", "s"} }, nil, []string{"read secret"}},
-		"one annotation is empty: unclear": {func(pv *PV) { pv.SecretKnown, pv.DeletionSecret = true, SecretRef{"ns", ""} }, nil, nil},
-		"the class is gone: none":          {func(pv *PV) { pv.StorageClass = "class" }, nil, []string{"read class"}},
-		"the class names none":             {func(pv *PV) { pv.StorageClass = "class" }, map[string]string{}, []string{"read class"}},
-		"the class names it by templates": {func(pv *PV) { pv.StorageClass = "class" },
+		"both annotations are empty: none": {func(pv *volume.PV) { pv.SecretKnown, pv.StorageClass = true, "class" }, nil, []string{}},
+		"no annotation, no class: none":    {func(*volume.PV) {}, nil, []string{}},
+		"the annotations name it": {func(pv *volume.PV) {
+			pv.SecretKnown, pv.DeletionSecret = true, volume.SecretRef{Namespace: "ns", Name: "s"}
+		}, nil, []string{"read secret"}},
+		"one annotation is empty: unclear": {func(pv *volume.PV) {
+			pv.SecretKnown, pv.DeletionSecret = true, volume.SecretRef{Namespace: "ns", Name: ""}
+		}, nil, nil},
+		"the class is gone: none": {func(pv *volume.PV) { pv.StorageClass = "class" }, nil, []string{"read class"}},
+		"the class names none":    {func(pv *volume.PV) { pv.StorageClass = "class" }, map[string]string{}, []string{"read class"}},
+		"the class names it by templates": {func(pv *volume.PV) { pv.StorageClass = "class" },
 			map[string]string{name: "${pvc.name}-${pv.name}", namespace: "${pvc.namespace}"}, []string{"read class", "read secret"}},
-		"the class names only half of it: unclear": {func(pv *PV) { pv.StorageClass = "class" }, map[string]string{name: "s"}, nil},
-		"the class asks for the claim's annotations, and the claim is gone: unclear": {func(pv *PV) { pv.StorageClass = "class" },
+		"the class names only half of it: unclear": {func(pv *volume.PV) { pv.StorageClass = "class" }, map[string]string{name: "s"}, nil},
+		"the class asks for the claim's annotations, and the claim is gone: unclear": {func(pv *volume.PV) { pv.StorageClass = "class" },
 			map[string]string{name: "${pvc.annotations['x']}", namespace: "ns"}, nil},
 	}
 	for title, c := range cases {
@@ -444,7 +451,7 @@ func TestWhichSecretADeletionNeeds(t *testing.T) {
 func TestSecretOfClass(t *testing.T) {
 	pv := released().PV
 	ref, err := secretOfClass(pv, csiClass(map[string]string{"csiProvisionerSecretName": "a-${pv.name}-${pvc.name}", "csiProvisionerSecretNamespace": "${pvc.namespace}"}))
-	if want := (SecretRef{Namespace: "ns", Name: "a-pv-claim"}); err != nil || ref != want {
+	if want := (volume.SecretRef{Namespace: "ns", Name: "a-pv-claim"}); err != nil || ref != want {
 		t.Errorf("secretOfClass = %v, %v, want %v", ref, err, want)
 	}
 }
@@ -466,27 +473,27 @@ func TestSecretOfAnInTreeClass(t *testing.T) {
 		source      v1.PersistentVolumeSource
 		provisioner string
 		parameters  map[string]string
-		want        SecretRef
+		want        volume.SecretRef
 		unclear     bool
 	}{
-		"of the plugin":                       {px(), portworx, inTree, SecretRef{"ns", "of-claim"}, false},
-		"of the plugin, in other letters":     {px(), portworx, map[string]string{"OpenStorage.io/Auth-Secret-Name": "a", "OpenStorage.io/Auth-Secret-Namespace": "b"}, SecretRef{"b", "a"}, false},
-		"of the plugin, which names none":     {px(), portworx, map[string]string{"repl": "2"}, SecretRef{}, false},
-		"of the plugin, half of the name":     {px(), portworx, map[string]string{name: "a"}, SecretRef{}, true},
-		"of the plugin, with the keys of CSI": {px(), portworx, map[string]string{csi + "secret-name": "a", csi + "secret-namespace": "b"}, SecretRef{"b", "a"}, false},
-		"of the driver, the plugin's keys":    {px(), portworxDriver, inTree, SecretRef{}, false},
-		"of another plugin":                   {px(), "kubernetes.io/aws-ebs", inTree, SecretRef{}, false},
+		"of the plugin":                       {px(), portworx, inTree, volume.SecretRef{Namespace: "ns", Name: "of-claim"}, false},
+		"of the plugin, in other letters":     {px(), portworx, map[string]string{"OpenStorage.io/Auth-Secret-Name": "a", "OpenStorage.io/Auth-Secret-Namespace": "b"}, volume.SecretRef{Namespace: "b", Name: "a"}, false},
+		"of the plugin, which names none":     {px(), portworx, map[string]string{"repl": "2"}, volume.SecretRef{}, false},
+		"of the plugin, half of the name":     {px(), portworx, map[string]string{name: "a"}, volume.SecretRef{}, true},
+		"of the plugin, with the keys of CSI": {px(), portworx, map[string]string{csi + "secret-name": "a", csi + "secret-namespace": "b"}, volume.SecretRef{Namespace: "b", Name: "a"}, false},
+		"of the driver, the plugin's keys":    {px(), portworxDriver, inTree, volume.SecretRef{}, false},
+		"of another plugin":                   {px(), "kubernetes.io/aws-ebs", inTree, volume.SecretRef{}, false},
 		"of a plugin whose topologies have no translation": {
 			v1.PersistentVolumeSource{GCEPersistentDisk: &v1.GCEPersistentDiskVolumeSource{PDName: "d"}}, "kubernetes.io/gce-pd",
-			map[string]string{"zone": "a", csi + "secret-name": "a", csi + "secret-namespace": "b"}, SecretRef{"b", "a"}, false},
+			map[string]string{"zone": "a", csi + "secret-name": "a", csi + "secret-namespace": "b"}, volume.SecretRef{Namespace: "b", Name: "a"}, false},
 		"of the plugin, the PV has the form of CSI": {
-			v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: portworxDriver, VolumeHandle: "v"}}, portworx, inTree, SecretRef{"ns", "of-claim"}, false},
+			v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: portworxDriver, VolumeHandle: "v"}}, portworx, inTree, volume.SecretRef{Namespace: "ns", Name: "of-claim"}, false},
 		"of the plugin, the PV is of another driver": {
-			v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "disk.csi.example.com", VolumeHandle: "v"}}, portworx, inTree, SecretRef{}, false},
+			v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "disk.csi.example.com", VolumeHandle: "v"}}, portworx, inTree, volume.SecretRef{}, false},
 	}
 	for title, c := range cases {
 		t.Run(title, func(t *testing.T) {
-			pv := PVOf(&v1.PersistentVolume{
+			pv := volume.Of(&v1.PersistentVolume{
 				ObjectMeta: metav1.ObjectMeta{Name: "pv"},
 				Spec: v1.PersistentVolumeSpec{
 					PersistentVolumeSource: c.source, StorageClassName: "class", ClaimRef: &v1.ObjectReference{Namespace: "ns", Name: "claim", UID: "u"},
@@ -507,18 +514,18 @@ func px() v1.PersistentVolumeSource {
 
 func TestAnOwnerAdoptsWhatACompanionProtected(t *testing.T) {
 	w, r := newWorld(t)
-	w.pv.Phase, w.pv.HasFinalizer, w.pv.HasCompanionFinalizer = PhaseBound, false, true
+	w.pv.Phase, w.pv.HasFinalizer, w.pv.HasCompanionFinalizer = volume.PhaseBound, false, true
 	w.store(r, w.pv)
 	r.protect(t.Context(), "pv")
 	w.expect(t, "adopt")
-	if want := []string{Finalizer, CompanionFinalizer}; !slices.Equal(w.patched, want) {
+	if want := []string{volume.Finalizer, volume.CompanionFinalizer}; !slices.Equal(w.patched, want) {
 		t.Errorf("patched %q, want %q", w.patched, want)
 	}
 }
 
 // told keeps what is told as Events, by the object's kind and the reason.
 type told struct {
-	board.NoEvents
+	events.NoEvents
 	events []string
 }
 
@@ -531,9 +538,11 @@ func (r *told) Event(o runtime.Object, kind, reason, _ string) {
 }
 
 func TestWhoeverKeepsAVolumeThatIsGoneIsTold(t *testing.T) {
-	cases := map[string]func(*PV){
-		"the policy is turned": func(pv *PV) { pv.Policy = PolicyRetain },
-		"it is claimed anew":   func(pv *PV) { pv.Claim, pv.Phase = ClaimRef{"ns", "new", "new-uid"}, PhaseBound },
+	cases := map[string]func(*volume.PV){
+		"the policy is turned": func(pv *volume.PV) { pv.Policy = volume.PolicyRetain },
+		"it is claimed anew": func(pv *volume.PV) {
+			pv.Claim, pv.Phase = volume.ClaimRef{Namespace: "ns", Name: "new", UID: "new-uid"}, volume.PhaseBound
+		},
 	}
 	for name, change := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -563,7 +572,7 @@ func TestExplainSaysWhatDecideDecides(t *testing.T) {
 	w.pv.Held, w.pv.HeldBecause = true, "evidence"
 	w.store(r, w.pv)
 	e, found := r.Explain("pv")
-	if !found || e.Decision.Reason != ReasonHeld || !strings.Contains(e.Text, `"evidence"`) || !strings.Contains(e.Text, HoldAnnotation) {
+	if !found || e.Decision.Reason != ReasonHeld || !strings.Contains(e.Text, `"evidence"`) || !strings.Contains(e.Text, volume.HoldAnnotation) {
 		t.Errorf("Explain = %+v, %v", e, found)
 	}
 	if _, found := r.Explain("another"); found {

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -50,7 +51,7 @@ func explainMore(s Snapshot, reason Reason) string {
 	case ReasonSharedHandle:
 		var names []string
 		for _, other := range s.Siblings {
-			if !other.deletable() || other.Name == s.SiblingNeeded {
+			if !other.Deletable() || other.Name == s.SiblingNeeded {
 				names = append(names, other.Name)
 			}
 		}
@@ -61,7 +62,7 @@ func explainMore(s Snapshot, reason Reason) string {
 		}
 		return fmt.Sprintf("Look for volume %q in the storage system once the PV is gone.", s.PV.Handle)
 	case ReasonFinalizerContested:
-		if s.Rules.Role == RoleOwner {
+		if s.Rules.Role == volume.RoleOwner {
 			return "Most likely an external-provisioner without KEP-2644 works beside csi-reclaimer: run with --role=companion."
 		}
 		return "Look for the program that removes " + s.Rules.finalizer() + "."
@@ -110,7 +111,7 @@ func whyLeftBehind(s Snapshot) string {
 		return "volumes of PVs that were not protected are not to be deleted (--reclaim-unprotected)"
 	case s.Rules.Mode != ModeHonor:
 		return "the reclaim policy of such PVs is not honoured now"
-	case !pv.released():
+	case !pv.Released():
 		return "the PV was not released when it went"
 	case !s.End.Final:
 		return "the watch was interrupted, so the PV's last state is not known"

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -54,18 +55,18 @@ func fuzzPV(data []byte, d *draw) *v1.PersistentVolume {
 		o.Status.Phase = v1.PersistentVolumePhase(d.text("Released", "Failed", "Bound", "Available", "Pending", "released", ""))
 	}
 	if d.yes() {
-		o.Annotations[annProvisionedBy] = d.text(driver, "other", "")
+		o.Annotations[volume.AnnProvisionedBy] = d.text(driver, "other", "")
 	}
 	if d.of(4) == 1 {
-		o.Annotations[annMigratedTo] = d.text(driver, "other")
+		o.Annotations[volume.AnnMigratedTo] = d.text(driver, "other")
 	}
 	if d.of(4) == 1 {
-		o.Annotations[HoldAnnotation] = ""
+		o.Annotations[volume.HoldAnnotation] = ""
 	}
 	if d.of(8) == 1 {
-		o.Labels = map[string]string{TwinLabel: "another"}
+		o.Labels = map[string]string{volume.TwinLabel: "another"}
 	}
-	o.Finalizers = append(o.Finalizers, []string{Finalizer, CompanionFinalizer, "external-attacher/x", "kubernetes.io/pv-protection"}[:d.of(5)]...)
+	o.Finalizers = append(o.Finalizers, []string{volume.Finalizer, volume.CompanionFinalizer, "external-attacher/x", "kubernetes.io/pv-protection"}[:d.of(5)]...)
 	if d.yes() {
 		o.DeletionTimestamp = &metav1.Time{Time: now()}
 	}
@@ -73,13 +74,13 @@ func fuzzPV(data []byte, d *draw) *v1.PersistentVolume {
 }
 
 // fuzzFacts draws everything else that a decision is made from.
-func fuzzFacts(pv PV, d *draw) Snapshot {
+func fuzzFacts(pv volume.PV, d *draw) Snapshot {
 	other := sibling()
-	other.Phase, other.TwinOf = Phase(d.of(6)), types.UID(d.text("", string(pv.UID)))
+	other.Phase, other.TwinOf = volume.Phase(d.of(6)), types.UID(d.text("", string(pv.UID)))
 	s := Snapshot{
 		PV: pv, PVRead: d.read(),
 		Rules: Rules{
-			Driver: driver, Role: Role((d.of(4) + 1) % 4), Mode: Mode(d.of(3)), Scope: Scope(d.of(2)),
+			Driver: driver, Role: volume.Role((d.of(4) + 1) % 4), Mode: Mode(d.of(3)), Scope: Scope(d.of(2)),
 			IgnoreStatic: d.yes(), ReclaimUnprotected: d.yes(), NeverAttached: d.yes(),
 		},
 		Brake: []Brake{BrakeOff, BrakeOff, BrakeOn, BrakeUnknown}[d.of(4)],
@@ -93,7 +94,7 @@ func fuzzFacts(pv PV, d *draw) Snapshot {
 		s.End = End{Gone: true, Final: d.yes(), Shared: d.yes()}
 	}
 	if d.of(4) == 1 {
-		s.Siblings = []PV{other}
+		s.Siblings = []volume.PV{other}
 	}
 	if d.of(4) == 1 {
 		s.Done = Done{Protected: d.yes(), VolumeDeleted: d.yes(), Claim: pv.Claim, PVDeleted: d.yes(), Released: d.yes()}
@@ -109,11 +110,11 @@ func fuzzFacts(pv PV, d *draw) Snapshot {
 }
 
 // forbidden returns why the volume of the PV must not be deleted now, empty if it may. It asks
-// the API's own object, and knows neither Decide nor what PVOf made of it.
+// the API's own object, and knows neither Decide nor what Of made of it.
 func forbidden(o *v1.PersistentVolume, s Snapshot) string {
-	_, held := o.Annotations[HoldAnnotation]
-	provisioner, migrated, own := o.Annotations[annProvisionedBy], o.Annotations[annMigratedTo], s.Rules.Driver
-	ours := slices.Contains(o.Finalizers, Finalizer) && s.Rules.Role != RoleCompanion || slices.Contains(o.Finalizers, CompanionFinalizer)
+	_, held := o.Annotations[volume.HoldAnnotation]
+	provisioner, migrated, own := o.Annotations[volume.AnnProvisionedBy], o.Annotations[volume.AnnMigratedTo], s.Rules.Driver
+	ours := slices.Contains(o.Finalizers, volume.Finalizer) && s.Rules.Role != volume.RoleCompanion || slices.Contains(o.Finalizers, volume.CompanionFinalizer)
 	terminating := o.DeletionTimestamp != nil
 	live := func(r Read) bool { return r.Order > 0 && !r.Sent.Before(now().Add(-5*time.Second)) }
 	boundElsewhere := provisioner != "" && s.Claim.VolumeName != "" && s.Claim.VolumeName != o.Name
@@ -130,16 +131,16 @@ func forbidden(o *v1.PersistentVolume, s Snapshot) string {
 		return "the lease is not held"
 	case s.Brake != BrakeOff:
 		return "the brake is not known to be off"
-	case o.Labels[TwinLabel] != "":
+	case o.Labels[volume.TwinLabel] != "":
 		return "it is another PV's twin"
 	case migrated != own && provisioner != "" && provisioner != own, o.Spec.CSI == nil && migrated != own:
 		return "it is not ours"
 	case o.Spec.CSI != nil && (o.Spec.CSI.Driver != own || o.Spec.CSI.VolumeHandle == ""):
 		return "it names no volume of ours"
-	case s.Done.VolumeDeleted, s.Rules.Mode == ModeRelease, s.Rules.Role == RoleUnknown, s.Rules.Role == RoleObserver && !s.End.Gone,
+	case s.Done.VolumeDeleted, s.Rules.Mode == ModeRelease, s.Rules.Role == volume.RoleUnknown, s.Rules.Role == volume.RoleObserver && !s.End.Gone,
 		s.Rules.IgnoreStatic && provisioner == "":
 		return "the settings or the past forbid it"
-	case !live(s.Claim.Read), s.Claim.Of != (ClaimRef{ref.Namespace, ref.Name, ref.UID}), s.Claim.Found && s.Claim.UID == ref.UID && !boundElsewhere:
+	case !live(s.Claim.Read), s.Claim.Of != (volume.ClaimRef{Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID}), s.Claim.Found && s.Claim.UID == ref.UID && !boundElsewhere:
 		return "its claim is not proven gone"
 	case s.Attachments > 0, !s.SecretsRead:
 		return "it is attached, or the Secret was not read"
@@ -149,7 +150,7 @@ func forbidden(o *v1.PersistentVolume, s Snapshot) string {
 		return "the PV was not read last"
 	case !s.End.Gone && !ours && (terminating || !s.Contested && s.Rules.Mode != ModeRollback):
 		return "it is not protected"
-	case !s.End.Gone && slices.ContainsFunc(s.Siblings, func(p PV) bool { return p.TwinOf != o.UID && p.Phase == PhaseBound }):
+	case !s.End.Gone && slices.ContainsFunc(s.Siblings, func(p volume.PV) bool { return p.TwinOf != o.UID && p.Phase == volume.PhaseBound }):
 		return "another PV needs the volume"
 	}
 	return ""
@@ -182,12 +183,12 @@ func carriedOut(s Snapshot, a Action, order int) (_ Snapshot, over bool) {
 	return s, false
 }
 
-// follow takes a PV through PVOf and Decide until it rests: no panic, no volume deleted that
+// follow takes a PV through Of and Decide until it rests: no panic, no volume deleted that
 // must not be, no endless run.
 func follow(t *testing.T, data, facts []byte) (deleted bool) {
 	d := &draw{facts}
 	o := fuzzPV(data, d)
-	s := fuzzFacts(PVOf(o), d)
+	s := fuzzFacts(volume.Of(o), d)
 	for steps := 0; ; steps++ {
 		decision := Decide(s, now())
 		if decision != Decide(s, now()) {

@@ -15,12 +15,13 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/brief"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/text"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // stockSecret is external-provisioner's way from a StorageClass to the Secret of a deletion,
 // as its documentation and its getSecretReference have it.
-func stockSecret(pv PV, parameters map[string]string) (SecretRef, error) {
+func stockSecret(pv volume.PV, parameters map[string]string) (volume.SecretRef, error) {
 	const csi = "csi.storage.k8s.io/"
 	for _, keys := range [][2][]string{
 		{{"csiProvisionerSecretName", csi + "provisioner-secret-name"}, {"csiProvisionerSecretNamespace", csi + "provisioner-secret-namespace"}},
@@ -40,7 +41,7 @@ func stockSecret(pv PV, parameters map[string]string) (SecretRef, error) {
 			continue
 		}
 		if count != [2]int{1, 1} || template[0] == "" || template[1] == "" {
-			return SecretRef{}, errors.New("not one name and one namespace")
+			return volume.SecretRef{}, errors.New("not one name and one namespace")
 		}
 		known := map[string]string{"pv.name": pv.Name, "pvc.namespace": pv.Claim.Namespace}
 		var unknown bool
@@ -49,15 +50,15 @@ func stockSecret(pv PV, parameters map[string]string) (SecretRef, error) {
 			unknown = unknown || !ok
 			return text
 		}
-		ref := SecretRef{Namespace: os.Expand(template[1], value)}
+		ref := volume.SecretRef{Namespace: os.Expand(template[1], value)}
 		known["pvc.name"] = pv.Claim.Name
 		ref.Name = os.Expand(template[0], value)
 		if unknown || len(validation.IsDNS1123Label(ref.Namespace)) > 0 || len(validation.IsDNS1123Subdomain(ref.Name)) > 0 {
-			return SecretRef{}, errors.New("no such name")
+			return volume.SecretRef{}, errors.New("no such name")
 		}
 		return ref, nil
 	}
-	return SecretRef{}, nil
+	return volume.SecretRef{}, nil
 }
 
 // FuzzSecretTemplates: the Secret is the one that the provisioner would take, or unclear.
@@ -107,9 +108,9 @@ func FuzzSecretAnnotations(f *testing.F) {
 		f.Add(seed[0], seed[1])
 	}
 	f.Fuzz(func(t *testing.T, name, namespace string) {
-		ref, err := secretOf(PV{SecretKnown: true, DeletionSecret: SecretRef{Namespace: namespace, Name: name}})
+		ref, err := secretOf(volume.PV{SecretKnown: true, DeletionSecret: volume.SecretRef{Namespace: namespace, Name: name}})
 		can := len(validation.IsDNS1123Label(namespace)) == 0 && len(validation.IsDNS1123Subdomain(name)) == 0
-		if ok := can || name+namespace == ""; ok != (err == nil) || (ok && ref != SecretRef{Namespace: namespace, Name: name}) || (!ok && !errors.Is(err, errSecretUnclear)) {
+		if ok := can || name+namespace == ""; ok != (err == nil) || (ok && ref != volume.SecretRef{Namespace: namespace, Name: name}) || (!ok && !errors.Is(err, errSecretUnclear)) {
 			t.Errorf("secretOf(%q, %q) = %v, %v", namespace, name, ref, err)
 		}
 	})
@@ -151,10 +152,10 @@ func FuzzWhatIsTold(f *testing.F) {
 		}
 		r := newReports(heard, func(reason Reason) { m.told.WithLabelValues(string(reason)).Inc() })
 		pv := released().PV
-		pv.Name, pv.Handle, pv.StorageClass, pv.HeldBecause = name, handle, class, brief.Text(trouble, maxHoldReason)
+		pv.Name, pv.Handle, pv.StorageClass, pv.HeldBecause = name, handle, class, text.Text(trouble, volume.MaxHoldReason)
 		err := fmt.Errorf("delete volume %q: %s", handle, trouble)
 		reason := Reasons()[int(which)%len(Reasons())]
-		r.now(ctx, pv, reason, explainMore(Snapshot{PV: pv, Rules: owner(), Siblings: []PV{{Name: name}}}, reason))
+		r.now(ctx, pv, reason, explainMore(Snapshot{PV: pv, Rules: owner(), Siblings: []volume.PV{{Name: name}}}, reason))
 		r.failure(ctx, pv, reason, err, true)
 		r.failure(ctx, pv, ReasonVolumeFailedDelete, err, true)
 		r.aside(ctx, pv, reason, trouble)

@@ -1,6 +1,9 @@
 package reclaim
 
-import "testing"
+import (
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"testing"
+)
 
 // TestNothingIsGivenUpWhileItIsInFlight: whatever is decided without a log, with one that has an entry, or was not read,
 // the PV keeps its volume and its finalizers; with one that has none, the same is decided.
@@ -26,13 +29,13 @@ func TestNothingIsGivenUpWhileItIsInFlight(t *testing.T) {
 			given[want.Action]++
 		}
 	}
-	for _, role := range []Role{RoleOwner, RoleCompanion, RoleObserver} {
+	for _, role := range []volume.Role{volume.RoleOwner, volume.RoleCompanion, volume.RoleObserver} {
 		everyRules(role, func(r Rules) {
 			if r.IgnoreStatic || r.Scope == ScopeBoundAny {
 				return // they say which PVs are looked at
 			}
 			for _, terminating := range []bool{false, true} {
-				everyPV(driver, terminating, func(pv PV) {
+				everyPV(driver, terminating, func(pv volume.PV) {
 					everyPast(pv, func(end End, history History, done Done) {
 						s := proven()
 						s.Rules, s.PV, s.End, s.History, s.Done = r, pv, end, history, done

@@ -7,8 +7,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/brief"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/text"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // maxClass is how long the name of a StorageClass can be (a DNS subdomain, RFC 1123).
@@ -60,10 +61,10 @@ func (m *metrics) all() []prometheus.Collector {
 	return []prometheus.Collector{m.total, m.failed, m.duration, m.repeated, m.told, m.missed}
 }
 
-func (m *metrics) deleted(pv PV, err error, took time.Duration) {
+func (m *metrics) deleted(pv volume.PV, err error, took time.Duration) {
 	// The annotation that names a class can hold anything, and a label that is not UTF-8 makes
 	// Prometheus panic.
-	class := brief.Text(pv.StorageClass, maxClass)
+	class := text.Text(pv.StorageClass, maxClass)
 	if err != nil {
 		m.failed.WithLabelValues(class).Inc()
 		return
@@ -73,9 +74,9 @@ func (m *metrics) deleted(pv PV, err error, took time.Duration) {
 }
 
 // unfinished counts a write that follows the volume's deletion and failed, as sig-storage-lib-external-provisioner does.
-func (m *metrics) unfinished(pv PV, err error) {
+func (m *metrics) unfinished(pv volume.PV, err error) {
 	if err != nil && !errors.Is(err, kube.ErrGone) && !errors.Is(err, kube.ErrChanged) {
-		m.failed.WithLabelValues(brief.Text(pv.StorageClass, maxClass)).Inc()
+		m.failed.WithLabelValues(text.Text(pv.StorageClass, maxClass)).Inc()
 	}
 }
 
@@ -117,7 +118,7 @@ func (i inventory) Collect(metrics chan<- prometheus.Metric) {
 	now := i.observer.clock.Now().Unix()
 	var protected, unprotected int
 	var oldest int64
-	i.observer.pvs.Each(func(pv *PV) {
+	i.observer.pvs.Each(func(pv *volume.PV) {
 		if !i.observer.owns(pv) {
 			return
 		}
@@ -125,7 +126,7 @@ func (i inventory) Collect(metrics chan<- prometheus.Metric) {
 			oldest = max(oldest, now-pv.TerminatingSince)
 		}
 		switch {
-		case pv.Policy != PolicyDelete || !pv.claimed():
+		case pv.Policy != volume.PolicyDelete || !pv.Claimed():
 		case i.observer.rules.protects(*pv):
 			protected++
 		default:

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 const (
@@ -110,7 +111,7 @@ type note struct {
 
 // of returns what is remembered of a PV that is there, as it was read. known is false before
 // its first sight and after its end.
-func (n *notes) of(pv PV) (_ note, known bool) {
+func (n *notes) of(pv volume.PV) (_ note, known bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	m, known := n.known[pv.UID]
@@ -160,13 +161,13 @@ func (n *notes) record(uid types.UID, change func(*Done)) Done {
 }
 
 // added notes a PV that is seen for the first time.
-func (n *notes) added(pv *PV) {
+func (n *notes) added(pv *volume.PV) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.see(pv)
 }
 
-func (n *notes) see(pv *PV) *memory {
+func (n *notes) see(pv *volume.PV) *memory {
 	m, known := n.known[pv.UID]
 	if !known {
 		m = &memory{}
@@ -174,7 +175,7 @@ func (n *notes) see(pv *PV) *memory {
 	}
 	h := &m.history
 	h.SeenAlive = h.SeenAlive || !pv.Terminating
-	h.SeenReleased = h.SeenReleased || (!pv.Terminating && pv.deletable())
+	h.SeenReleased = h.SeenReleased || (!pv.Terminating && pv.Deletable())
 	if !n.rules.protects(*pv) {
 		return m
 	}
@@ -193,7 +194,7 @@ func (n *notes) see(pv *PV) *memory {
 
 // changed notes a PV's change. turned tells that the driver is contested now, or is not
 // any more, which concerns all PVs.
-func (n *notes) changed(before, pv *PV, now time.Time) (turned bool) {
+func (n *notes) changed(before, pv *volume.PV, now time.Time) (turned bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	m := n.see(pv)
@@ -225,7 +226,7 @@ func (n *notes) gained(m *memory) (turned bool) {
 	return true
 }
 
-func (n *notes) lost(m *memory, before, pv *PV, now time.Time) (turned bool) {
+func (n *notes) lost(m *memory, before, pv *volume.PV, now time.Time) (turned bool) {
 	past := m.past()
 	byUs := past.took != nil && (past.took.version == "" || !kube.Newer(before.ResourceVersion, past.took.version))
 	switch {

@@ -12,10 +12,11 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // change stores a changed PV, as the watch would show it.
-func (w *world) change(r *Reclaimer, version string, change func(*PV)) {
+func (w *world) change(r *Reclaimer, version string, change func(*volume.PV)) {
 	pv := *w.stored[w.pv.Name]
 	pv.ResourceVersion = version
 	change(&pv)
@@ -23,9 +24,9 @@ func (w *world) change(r *Reclaimer, version string, change func(*PV)) {
 	w.store(r, pv)
 }
 
-func bound(pv *PV)   { pv.Phase = PhaseBound }
-func strip(pv *PV)   { pv.HasFinalizer = false }
-func protect(pv *PV) { pv.HasFinalizer = true }
+func bound(pv *volume.PV)   { pv.Phase = volume.PhaseBound }
+func strip(pv *volume.PV)   { pv.HasFinalizer = false }
+func protect(pv *volume.PV) { pv.HasFinalizer = true }
 
 // contender has somebody remove the finalizer from PVs, which a Reclaimer adds again.
 type contender struct {
@@ -48,7 +49,7 @@ func newContender(t *testing.T, pvs ...string) *contender {
 }
 
 // edit has the watch show a changed PV.
-func (c *contender) edit(pv string, change func(*PV)) {
+func (c *contender) edit(pv string, change func(*volume.PV)) {
 	c.version++
 	now := *c.w.stored[pv]
 	now.ResourceVersion = fmt.Sprint(c.version)
@@ -172,7 +173,7 @@ func TestStripsThatAreFarApartAreNoContest(t *testing.T) {
 }
 
 func TestWhoTookTheFinalizerOff(t *testing.T) {
-	terminating := func(pv *PV) { pv.Phase, pv.Terminating = PhaseBound, true }
+	terminating := func(pv *volume.PV) { pv.Phase, pv.Terminating = volume.PhaseBound, true }
 	cases := map[string]struct {
 		happens func(*testing.T, *world, *Reclaimer)
 		want    History
@@ -189,12 +190,12 @@ func TestWhoTookTheFinalizerOff(t *testing.T) {
 			w.change(r, "12", strip)
 		}, History{SeenAlive: true, SeenReleased: true, SeenProtected: true}},
 		"we, under Retain": {func(t *testing.T, w *world, r *Reclaimer) {
-			w.change(r, "11", func(pv *PV) { pv.Policy = PolicyRetain })
+			w.change(r, "11", func(pv *volume.PV) { pv.Policy = volume.PolicyRetain })
 			r.reclaim(t.Context(), "pv")
 			w.change(r, "111", strip)
 		}, History{SeenAlive: true, SeenReleased: true}},
 		"we, and the event came before the answer": {func(t *testing.T, w *world, r *Reclaimer) {
-			w.change(r, "11", func(pv *PV) { pv.Policy = PolicyRetain })
+			w.change(r, "11", func(pv *volume.PV) { pv.Policy = volume.PolicyRetain })
 			w.before = func(what string) {
 				if what == "drop" {
 					w.change(r, "111", strip)
@@ -203,7 +204,7 @@ func TestWhoTookTheFinalizerOff(t *testing.T) {
 			r.reclaim(t.Context(), "pv")
 		}, History{SeenAlive: true, SeenReleased: true}},
 		"we, but somebody put it on again before the answer": {func(t *testing.T, w *world, r *Reclaimer) {
-			w.change(r, "11", func(pv *PV) { pv.Policy = PolicyRetain })
+			w.change(r, "11", func(pv *volume.PV) { pv.Policy = volume.PolicyRetain })
 			w.before = func(what string) {
 				if what == "drop" {
 					w.change(r, "111", strip)
@@ -213,13 +214,13 @@ func TestWhoTookTheFinalizerOff(t *testing.T) {
 			r.reclaim(t.Context(), "pv")
 		}, History{SeenAlive: true, SeenReleased: true, SeenProtected: true}},
 		"perhaps we, the answer was lost": {func(t *testing.T, w *world, r *Reclaimer) {
-			w.change(r, "11", func(pv *PV) { pv.Policy = PolicyRetain })
+			w.change(r, "11", func(pv *volume.PV) { pv.Policy = volume.PolicyRetain })
 			w.fail["drop"] = errors.New("timeout")
 			r.reclaim(t.Context(), "pv")
 			w.change(r, "111", strip)
 		}, History{SeenAlive: true, SeenReleased: true, SeenProtected: true}},
 		"not we, we were refused": {func(t *testing.T, w *world, r *Reclaimer) {
-			w.change(r, "11", func(pv *PV) { pv.Policy = PolicyRetain })
+			w.change(r, "11", func(pv *volume.PV) { pv.Policy = volume.PolicyRetain })
 			w.fail["drop"] = fmt.Errorf("x: %w", kube.ErrChanged)
 			r.reclaim(t.Context(), "pv")
 			w.change(r, "111", strip)
@@ -229,7 +230,7 @@ func TestWhoTookTheFinalizerOff(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w, r := newWorld(t)
 			c.happens(t, w, r)
-			if noted, _ := r.observer.notes.of(PV{UID: "pv-uid"}); noted.history != c.want {
+			if noted, _ := r.observer.notes.of(volume.PV{UID: "pv-uid"}); noted.history != c.want {
 				t.Errorf("history %+v, want %+v", noted.history, c.want)
 			}
 		})
@@ -275,7 +276,7 @@ func TestAPVThatVanishedUnprotected(t *testing.T) {
 			r.observer.notes.forget(other)
 		}, nil},
 		"not when the API server knows another PV of the volume": {Config{}, func(w *world, r *Reclaimer) {
-			w.pvs.pvs = []PV{sibling()}
+			w.pvs.pvs = []volume.PV{sibling()}
 			vanish(w, r, true)
 		}, all[:2]},
 		"not when the list of PVs is long and the watch behind": {Config{}, func(w *world, r *Reclaimer) {
@@ -295,11 +296,11 @@ func TestAPVThatVanishedUnprotected(t *testing.T) {
 			vanish(w, r, true)
 		}, all[:1]},
 		"not when told not to":            {Config{ReclaimUnprotected: new(bool)}, func(w *world, r *Reclaimer) { vanish(w, r, true) }, nil},
-		"not in role observer by default": {Config{Role: RoleObserver}, func(w *world, r *Reclaimer) { vanish(w, r, true) }, nil},
+		"not in role observer by default": {Config{Role: volume.RoleObserver}, func(w *world, r *Reclaimer) { vanish(w, r, true) }, nil},
 		"with a PV of the same name there again": {Config{}, func(w *world, r *Reclaimer) {
 			vanish(w, r, true)
 			again := w.pv
-			again.UID, again.Handle, again.Phase, again.HasFinalizer = "second", "vol-2", PhaseBound, true
+			again.UID, again.Handle, again.Phase, again.HasFinalizer = "second", "vol-2", volume.PhaseBound, true
 			w.store(r, again)
 		}, all},
 	}
@@ -467,7 +468,7 @@ type changing struct {
 	change func()
 }
 
-func (c *changing) Get(name string) (*PV, bool) {
+func (c *changing) Get(name string) (*volume.PV, bool) {
 	pv, found := c.cacheOf.Get(name)
 	if change := c.change; change != nil {
 		c.change = nil

@@ -13,13 +13,14 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // observer keeps what the watches tell and wakes the PVs that a change concerns.
 type observer struct {
 	rules Rules
 	// node is the one whose PVs are kept, nil for those of the whole cluster.
-	node  *Node
+	node  *volume.Node
 	clock clock.PassiveClock
 	// wake has a PV decided on; it does not block.
 	wake func(pv string)
@@ -45,14 +46,14 @@ type observer struct {
 	// lease is how long it still may, nil without leader election.
 	lease Lease
 
-	pvWatch         *kube.Cache[*PV]
+	pvWatch         *kube.Cache[*volume.PV]
 	attachmentWatch *kube.Cache[attachment]
 }
 
 // pvCache is what is read of the watch of PVs.
 type pvCache interface {
-	Get(name string) (*PV, bool)
-	Each(visit func(*PV))
+	Get(name string) (*volume.PV, bool)
+	Each(visit func(*volume.PV))
 	Reached(version string) bool
 }
 
@@ -88,18 +89,18 @@ func (o *observer) watch(clients kube.Clients) {
 
 // recordPV keeps the PVs that are this driver's, or name a volume of its, but those that are surely
 // another node's.
-func (o *observer) recordPV(object runtime.Object, known bool) (_ *PV, keep bool, err error) {
+func (o *observer) recordPV(object runtime.Object, known bool) (_ *volume.PV, keep bool, err error) {
 	api, ok := object.(*v1.PersistentVolume)
 	if !ok {
 		return nil, false, fmt.Errorf("watch PVs: got a %T", object)
 	}
-	pv := PVAt(o.node, api)
+	pv := volume.At(o.node, api)
 	switch {
-	case pv.Reach != ReachElsewhere && (pv.ownedBy(o.rules.Driver) || pv.Driver == o.rules.Driver):
-		pv.intern()
+	case pv.Reach != volume.ReachElsewhere && (pv.OwnedBy(o.rules.Driver) || pv.Driver == o.rules.Driver):
+		pv.Intern()
 		return &pv, true, nil
 	case known:
-		return &PV{Name: pv.Name, UID: pv.UID, ResourceVersion: pv.ResourceVersion}, true, nil
+		return &volume.PV{Name: pv.Name, UID: pv.UID, ResourceVersion: pv.ResourceVersion}, true, nil
 	}
 	return nil, false, nil
 }
@@ -114,19 +115,19 @@ func recordAttachment(object runtime.Object, _ bool) (_ attachment, keep bool, e
 
 // handle returns the volume that a PV keeps from being deleted under another PV, empty if
 // it is none of this driver's. PVs that name our volumes count even when we do not own them.
-func (o *observer) handle(pv *PV) string {
+func (o *observer) handle(pv *volume.PV) string {
 	if pv.Driver != o.rules.Driver {
 		return ""
 	}
 	return pv.Handle
 }
 
-func (o *observer) owns(pv *PV) bool { return pv.ownedBy(o.rules.Driver) }
+func (o *observer) owns(pv *volume.PV) bool { return pv.OwnedBy(o.rules.Driver) }
 
 // pvChanges follows the PVs.
 type pvChanges struct{ *observer }
 
-func (o pvChanges) Added(now *PV) {
+func (o pvChanges) Added(now *volume.PV) {
 	if handle := o.handle(now); handle != "" {
 		o.handles.add(handle, now.Name)
 		for _, name := range o.notes.share(handle) {
@@ -142,7 +143,7 @@ func (o pvChanges) Added(now *PV) {
 	o.followers.tell(now)
 }
 
-func (o pvChanges) Updated(before, now *PV) {
+func (o pvChanges) Updated(before, now *volume.PV) {
 	if before.UID != now.UID {
 		o.Deleted(before, false)
 		o.Added(now)
@@ -164,15 +165,15 @@ func (o pvChanges) Updated(before, now *PV) {
 	o.wakeFamily(now)
 }
 
-func (o pvChanges) Deleted(last *PV, final bool) {
+func (o pvChanges) Deleted(last *volume.PV, final bool) {
 	handle := o.handle(last)
 	o.forgetHandle(handle, last.Name)
-	left := o.owns(last) && o.leading.Load() && last.Policy == PolicyDelete && last.claimed()
+	left := o.owns(last) && o.leading.Load() && last.Policy == volume.PolicyDelete && last.Claimed()
 	history, left := o.notes.leave(last, End{Gone: true, Final: final, Shared: len(o.handles.others(handle, "")) > 0}, left)
 	switch {
 	case !left:
 		o.forgotten(last.UID)
-	case o.rules.ReclaimUnprotected && final && history.SeenAlive && !history.SeenProtected && last.deletable() && !last.Held:
+	case o.rules.ReclaimUnprotected && final && history.SeenAlive && !history.SeenProtected && last.Deletable() && !last.Held:
 		o.brake.count(last.UID)
 	}
 	o.wakeFamily(last)
@@ -187,7 +188,7 @@ func (o pvChanges) forgetHandle(handle, pv string) {
 
 // countDue tells the brake of a volume that became deletable, or is seen to be, and begins the trace of one that
 // was seen to become so.
-func (o *observer) countDue(before, now *PV) {
+func (o *observer) countDue(before, now *volume.PV) {
 	if o.rules.due(*now) && (before == nil || !o.rules.due(*before)) {
 		o.brake.count(now.UID)
 		if before != nil {
@@ -197,7 +198,7 @@ func (o *observer) countDue(before, now *PV) {
 }
 
 // wakeFamily wakes a PV and those that may wait for it because they name the same volume.
-func (o *observer) wakeFamily(pv *PV) {
+func (o *observer) wakeFamily(pv *volume.PV) {
 	if o.owns(pv) {
 		o.wake(pv.Name)
 	}
@@ -216,7 +217,7 @@ func (o *observer) wakeAll() {
 // names returns the names under which there may be something to decide on.
 func (o *observer) names() []string {
 	names := o.notes.endedNames()
-	o.pvs.Each(func(pv *PV) {
+	o.pvs.Each(func(pv *volume.PV) {
 		if o.owns(pv) {
 			names = append(names, pv.Name)
 		}
@@ -330,18 +331,18 @@ func (o *observer) logState(pv string) LogState {
 }
 
 // siblings returns the other PVs of the volume as the cache knows them, sorted by name.
-func (o *observer) siblings(pv PV, except string) []PV {
+func (o *observer) siblings(pv volume.PV, except string) []volume.PV {
 	names := o.handles.others(o.handle(&pv), except)
 	if len(names) == 0 {
 		return nil
 	}
-	siblings := make([]PV, 0, len(names))
+	siblings := make([]volume.PV, 0, len(names))
 	for _, name := range names {
 		if other, found := o.pvs.Get(name); found && other.UID != pv.UID {
 			siblings = append(siblings, *other)
 		}
 	}
-	slices.SortFunc(siblings, func(a, b PV) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(siblings, func(a, b volume.PV) int { return cmp.Compare(a.Name, b.Name) })
 	return siblings
 }
 

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -14,7 +15,7 @@ import (
 // for every kind of PV that the first found deletable. Random draws from the whole mix both.
 
 // everyPV visits every PV with this provisioner that is or is not terminating.
-func everyPV(provisionedBy string, terminating bool, visit func(PV)) {
+func everyPV(provisionedBy string, terminating bool, visit func(volume.PV)) {
 	pv := released().PV
 	pv.ProvisionedBy, pv.Terminating = provisionedBy, terminating
 	for bits := range 1 << 4 {
@@ -24,8 +25,8 @@ func everyPV(provisionedBy string, terminating bool, visit func(PV)) {
 		if bit(3) {
 			pv.Claim.UID = "claim-uid"
 		}
-		for pv.Policy = PolicyUnknown; pv.Policy <= PolicyRecycle; pv.Policy++ {
-			for _, pv.Phase = range []Phase{PhaseUnknown, PhaseAvailable, PhaseBound, PhaseReleased, PhaseFailed} {
+		for pv.Policy = volume.PolicyUnknown; pv.Policy <= volume.PolicyRecycle; pv.Policy++ {
+			for _, pv.Phase = range []volume.Phase{volume.PhaseUnknown, volume.PhaseAvailable, volume.PhaseBound, volume.PhaseReleased, volume.PhaseFailed} {
 				visit(pv)
 			}
 		}
@@ -33,7 +34,7 @@ func everyPV(provisionedBy string, terminating bool, visit func(PV)) {
 }
 
 // everyRules visits every combination of settings in a role.
-func everyRules(role Role, visit func(Rules)) {
+func everyRules(role volume.Role, visit func(Rules)) {
 	for bits := range 1 << 3 {
 		bit := func(i int) bool { return bits&(1<<i) != 0 }
 		r := Rules{Driver: driver, Role: role, IgnoreStatic: bit(0), ReclaimUnprotected: bit(1)}
@@ -47,7 +48,7 @@ func everyRules(role Role, visit func(Rules)) {
 }
 
 // everyPast visits what can have happened to a PV before.
-func everyPast(pv PV, visit func(End, History, Done)) {
+func everyPast(pv volume.PV, visit func(End, History, Done)) {
 	dones := []Done{{}, {Protected: true}, done(pv, false, false), done(pv, true, false), done(pv, true, true)}
 	for _, d := range dones {
 		for _, letGo := range []bool{false, true} {
@@ -84,15 +85,15 @@ func everyProof(s Snapshot, visit func(Snapshot)) {
 	}
 	reads := []Read{{}, read(4, time.Hour), read(4, 0), read(1, 0)}
 	keeper, twin := sibling(), sibling()
-	keeper.Phase = PhaseBound
-	twin.Phase, twin.TwinOf = PhaseBound, s.PV.UID
+	keeper.Phase = volume.PhaseBound
+	twin.Phase, twin.TwinOf = volume.PhaseBound, s.PV.UID
 	families := []struct {
-		pvs    []PV
+		pvs    []volume.PV
 		read   Read
 		needed string
 	}{
-		{}, {[]PV{sibling()}, Read{}, ""}, {[]PV{sibling()}, read(3, 0), ""}, {[]PV{sibling()}, read(3, 0), "other"},
-		{[]PV{sibling(), keeper}, read(3, 0), ""}, {[]PV{twin}, read(3, 0), ""},
+		{}, {[]volume.PV{sibling()}, Read{}, ""}, {[]volume.PV{sibling()}, read(3, 0), ""}, {[]volume.PV{sibling()}, read(3, 0), "other"},
+		{[]volume.PV{sibling(), keeper}, read(3, 0), ""}, {[]volume.PV{twin}, read(3, 0), ""},
 	}
 	handle := s.PV.Handle
 	for bits := range 1 << 6 {
@@ -143,11 +144,11 @@ func everyNodes(s Snapshot) []looked {
 // circumstances that are the same there, for those of nodes.
 func onNodes(s Snapshot, visit func(Snapshot)) {
 	visit(s)
-	if s.Contested || s.Brake != BrakeOff || s.Rules.Scope != ScopeBoundDelete || s.Rules.Role == RoleUnknown {
+	if s.Contested || s.Brake != BrakeOff || s.Rules.Scope != ScopeBoundDelete || s.Rules.Role == volume.RoleUnknown {
 		return
 	}
 	s.Rules.Local, s.Alone, s.NodesRead = true, true, read(1, 0)
-	for s.PV.Reach = ReachUnclear; s.PV.Reach <= ReachHere; s.PV.Reach++ {
+	for s.PV.Reach = volume.ReachUnclear; s.PV.Reach <= volume.ReachHere; s.PV.Reach++ {
 		visit(s)
 	}
 }
@@ -158,24 +159,24 @@ func mayGo(s Snapshot) bool {
 	pv, r := s.PV, s.Rules
 	static := pv.ProvisionedBy == ""
 	ours := (static && pv.Driver == driver && !r.IgnoreStatic) || pv.ProvisionedBy == driver
-	due := pv.Policy == PolicyDelete && (pv.Phase == PhaseReleased || pv.Phase == PhaseFailed) && pv.Claim.UID != ""
-	if r.Local && pv.Reach != ReachHere {
+	due := pv.Policy == volume.PolicyDelete && (pv.Phase == volume.PhaseReleased || pv.Phase == volume.PhaseFailed) && pv.Claim.UID != ""
+	if r.Local && pv.Reach != volume.ReachHere {
 		return false // another node's, or nobody knows whose
 	}
 	if !ours || !due || pv.Held || s.Brake != BrakeOff || s.Done.VolumeDeleted {
 		return false
 	}
 	if s.End.Gone {
-		return r.Mode == ModeHonor && r.ReclaimUnprotected && r.Role != RoleUnknown &&
+		return r.Mode == ModeHonor && r.ReclaimUnprotected && r.Role != volume.RoleUnknown &&
 			s.End.Final && !s.End.Shared && s.History.SeenAlive && !s.History.SeenProtected && !s.History.LetGo &&
-			!pv.HasCompanionFinalizer && (r.Role == RoleCompanion || !pv.HasFinalizer)
+			!pv.HasCompanionFinalizer && (r.Role == volume.RoleCompanion || !pv.HasFinalizer)
 	}
 	switch {
-	case r.Role == RoleOwner && r.Mode == ModeHonor:
+	case r.Role == volume.RoleOwner && r.Mode == ModeHonor:
 		return pv.HasFinalizer || pv.HasCompanionFinalizer || (s.Contested && !pv.Terminating)
-	case r.Role == RoleOwner && r.Mode == ModeRollback:
+	case r.Role == volume.RoleOwner && r.Mode == ModeRollback:
 		return pv.HasFinalizer || pv.HasCompanionFinalizer || !pv.Terminating
-	case r.Role == RoleCompanion && r.Mode != ModeRelease:
+	case r.Role == volume.RoleCompanion && r.Mode != ModeRelease:
 		return pv.HasCompanionFinalizer && pv.Terminating
 	}
 	return false
@@ -196,7 +197,7 @@ func isProven(s Snapshot) bool {
 	}
 	alone := true
 	for _, other := range s.Siblings {
-		goes := other.Policy == PolicyDelete && other.Phase == PhaseReleased && other.Claim.UID != ""
+		goes := other.Policy == volume.PolicyDelete && other.Phase == volume.PhaseReleased && other.Claim.UID != ""
 		goes = goes && s.SiblingNeeded != other.Name
 		alone = alone && (goes || other.TwinOf == pv.UID) && live(s.SiblingsRead) && s.PVRead.Order > s.SiblingsRead.Order
 	}
@@ -206,10 +207,10 @@ func isProven(s Snapshot) bool {
 // broken returns the promise that a decision breaks, empty if it keeps all.
 func broken(s Snapshot, d Decision) string {
 	pv, r := s.PV, s.Rules
-	mustOutlive := pv.Policy == PolicyDelete && pv.Claim.UID != ""
+	mustOutlive := pv.Policy == volume.PolicyDelete && pv.Claim.UID != ""
 	ignored := r.IgnoreStatic && pv.ProvisionedBy == ""
 	deletable := mayGo(s) && isProven(s)
-	adopts := (!r.Local || pv.Reach == ReachHere) && !s.Done.Protected && r.Role == RoleOwner && r.Mode == ModeHonor && pv.HasCompanionFinalizer && !pv.Terminating && !s.Contested
+	adopts := (!r.Local || pv.Reach == volume.ReachHere) && !s.Done.Protected && r.Role == volume.RoleOwner && r.Mode == ModeHonor && pv.HasCompanionFinalizer && !pv.Terminating && !s.Contested
 	if !s.Leading {
 		if d.Action != Wait || d.Reason.notice() != silent {
 			return "acts or reports without the lease"
@@ -217,7 +218,7 @@ func broken(s Snapshot, d Decision) string {
 		return ""
 	}
 	switch {
-	case d.Action.changes() && r.Local && pv.Reach != ReachHere && !s.Done.VolumeDeleted:
+	case d.Action.changes() && r.Local && pv.Reach != volume.ReachHere && !s.Done.VolumeDeleted:
 		return "acts on a PV that is not its node's alone"
 	case d.Action == DeleteVolume && !deletable:
 		return "P2: deletes a volume without proof"
@@ -227,17 +228,17 @@ func broken(s Snapshot, d Decision) string {
 		return "P1: gives up the protection of a PV that must outlive its volume"
 	case d.Action == DropFinalizer && mayGo(s):
 		return "P1: gives up the protection of a PV whose volume it is to delete"
-	case d.Action == DropFinalizer && pv.Policy == PolicyUnknown && r.Mode != ModeRelease && !ignored:
+	case d.Action == DropFinalizer && pv.Policy == volume.PolicyUnknown && r.Mode != ModeRelease && !ignored:
 		return "P1: gives up the protection of a PV whose policy it does not know"
 	case (d.Action == ReleasePV || d.Action == DeletePV) && !s.Done.VolumeDeleted:
 		return "P1: lets a PV go before its volume"
 	case d.Action.protects() && (pv.Terminating || s.Done.Protected || s.Contested || r.Mode != ModeHonor || pv.Claim.UID == "" || ignored):
 		return "rule 4: protects what needs or takes no protection"
-	case d.Action.protects() && !mustOutlive && (r.Scope != ScopeBoundAny || pv.Policy == PolicyUnknown):
+	case d.Action.protects() && !mustOutlive && (r.Scope != ScopeBoundAny || pv.Policy == volume.PolicyUnknown):
 		return "rule 4: protects a PV of another policy"
-	case d.Action.changes() && d.Action != DeleteVolume && (r.Role == RoleObserver || s.End.Gone):
+	case d.Action.changes() && d.Action != DeleteVolume && (r.Role == volume.RoleObserver || s.End.Gone):
 		return "writes where it must not write"
-	case r.Role == RoleCompanion && d.Action == DeletePV && !s.Done.VolumeDeleted:
+	case r.Role == volume.RoleCompanion && d.Action == DeletePV && !s.Done.VolumeDeleted:
 		return "a companion leaves PVs that are not terminating to its peer"
 	case d.Reason.Sentence() == "":
 		return "P4: a decision without a reason that people can read"
@@ -262,7 +263,7 @@ func judge(t *testing.T, s Snapshot, wrongs *int) Decision {
 }
 
 func TestEveryCombinationOfPVRulesAndPast(t *testing.T) {
-	for _, role := range []Role{RoleUnknown, RoleOwner, RoleCompanion, RoleObserver} {
+	for _, role := range []volume.Role{volume.RoleUnknown, volume.RoleOwner, volume.RoleCompanion, volume.RoleObserver} {
 		for kind, provisionedBy := range map[string]string{"static": "", "dynamic": driver, "foreign": "other"} {
 			t.Run(role.String()+", "+kind, func(t *testing.T) {
 				t.Parallel()
@@ -278,17 +279,17 @@ type kind struct {
 	ended, contested, terminating, owns, follows, local bool
 }
 
-func checkEvery(t *testing.T, role Role, provisionedBy string) {
+func checkEvery(t *testing.T, role volume.Role, provisionedBy string) {
 	var visited, wrongs int
 	kinds := map[kind]Snapshot{}
-	want := role != RoleUnknown && provisionedBy != "other"
+	want := role != volume.RoleUnknown && provisionedBy != "other"
 	circumstances, brakes := []bool{false}, []Brake{BrakeOff}
 	if want { // nothing else is decided for the others, whatever the circumstances
 		circumstances, brakes = []bool{false, true}, []Brake{BrakeUnknown, BrakeOff, BrakeOn}
 	}
 	everyRules(role, func(r Rules) {
 		for _, terminating := range []bool{false, true} {
-			everyPV(provisionedBy, terminating, func(pv PV) {
+			everyPV(provisionedBy, terminating, func(pv volume.PV) {
 				everyPast(pv, func(end End, history History, done Done) {
 					for _, contested := range circumstances {
 						for _, brake := range brakes {
@@ -338,17 +339,17 @@ func TestRandomFacts(t *testing.T) {
 	var wrongs, deletions int
 	for range 400_000 {
 		s := proven()
-		s.Rules = Rules{Driver: driver, Role: Role(dice.IntN(4)), Mode: Mode(dice.IntN(3)), Scope: Scope(dice.IntN(2)),
+		s.Rules = Rules{Driver: driver, Role: volume.Role(dice.IntN(4)), Mode: Mode(dice.IntN(3)), Scope: Scope(dice.IntN(2)),
 			IgnoreStatic: !mostly(), ReclaimUnprotected: mostly(), NeverAttached: coin(), Local: coin()}
 		pv := &s.PV
 		pv.ProvisionedBy = []string{"", driver, "other"}[dice.IntN(3)]
-		pv.Reach, s.Alone, s.NodesRead = ReachHere, mostly(), aRead()
+		pv.Reach, s.Alone, s.NodesRead = volume.ReachHere, mostly(), aRead()
 		if !mostly() {
-			pv.Reach = Reach(dice.IntN(3))
+			pv.Reach = volume.Reach(dice.IntN(3))
 		}
-		pv.Policy, pv.Phase = Policy(dice.IntN(4)), Phase(dice.IntN(6))
+		pv.Policy, pv.Phase = volume.Policy(dice.IntN(4)), volume.Phase(dice.IntN(6))
 		if mostly() {
-			pv.Policy, pv.Phase = PolicyDelete, PhaseReleased
+			pv.Policy, pv.Phase = volume.PolicyDelete, volume.PhaseReleased
 		}
 		if !mostly() {
 			pv.Claim.UID = ""
@@ -367,7 +368,7 @@ func TestRandomFacts(t *testing.T) {
 		s.Claim = ClaimFacts{Read: aRead(), Of: pv.Claim, Found: !mostly(), UID: []types.UID{"claim-uid", "newer"}[dice.IntN(2)], VolumeName: []string{"", "pv", "pv-2"}[dice.IntN(3)]}
 		s.PVRead, s.FamilyRead = aRead(), aRead()
 		if !mostly() {
-			s.Siblings, s.SiblingsRead = []PV{sibling()}, aRead()
+			s.Siblings, s.SiblingsRead = []volume.PV{sibling()}, aRead()
 		}
 		if judge(t, s, &wrongs).Action == DeleteVolume {
 			deletions++

@@ -1,6 +1,9 @@
 package reclaim
 
-import "sync"
+import (
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"sync"
+)
 
 // PVs is what the watch cache of a Reclaimer shows, for another controller of the same driver in
 // the same program, which then needs no watch of its own. It is up to date while the Reclaimer's
@@ -12,10 +15,10 @@ func (r *Reclaimer) PVs() PVs { return PVs{r.observer} }
 
 // Get returns the PV with this name. Only PVs that are the driver's, or name a volume of it, are
 // found: others are not kept.
-func (p PVs) Get(name string) (pv PV, found bool) {
+func (p PVs) Get(name string) (pv volume.PV, found bool) {
 	known, found := p.observer.pvs.Get(name)
 	if !found {
-		return PV{}, false
+		return volume.PV{}, false
 	}
 	return *known, true
 }
@@ -28,7 +31,7 @@ func (p PVs) Shared(handle, except string) bool {
 // Follow has changed called for every PV that Get shows from now on, with its first state, and for
 // every one that it shows no more, with its last. It is called after Get shows it so, for one PV
 // at a time, and must not block. What happened before is not told.
-func (p PVs) Follow(changed func(PV)) { p.observer.followers.add(changed) }
+func (p PVs) Follow(changed func(volume.PV)) { p.observer.followers.add(changed) }
 
 // Synced tells whether Get shows the PVs that there were when the watch began.
 func (p PVs) Synced() bool { return p.observer.pvWatch.Synced() }
@@ -37,16 +40,16 @@ func (p PVs) Synced() bool { return p.observer.pvWatch.Synced() }
 // for concurrent use.
 type followers struct {
 	mu  sync.Mutex
-	all []func(PV)
+	all []func(volume.PV)
 }
 
-func (f *followers) add(changed func(PV)) {
+func (f *followers) add(changed func(volume.PV)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.all = append(f.all, changed)
 }
 
-func (f *followers) tell(pv *PV) {
+func (f *followers) tell(pv *volume.PV) {
 	f.mu.Lock()
 	all := f.all // only ever appended to
 	f.mu.Unlock()

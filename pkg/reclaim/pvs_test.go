@@ -1,6 +1,7 @@
 package reclaim
 
 import (
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"slices"
 	"testing"
 )
@@ -9,7 +10,7 @@ func TestAnotherControllerSeesWhatTheCacheShows(t *testing.T) {
 	w, r := newWorld(t)
 	pvs := r.PVs()
 	var told []string
-	pvs.Follow(func(pv PV) {
+	pvs.Follow(func(pv volume.PV) {
 		shown := "gone"
 		if now, found := pvs.Get(pv.Name); found && now.UID == pv.UID {
 			shown = "there"
@@ -26,7 +27,7 @@ func TestAnotherControllerSeesWhatTheCacheShows(t *testing.T) {
 	if !pvs.Shared(w.pv.Handle, "pv") {
 		t.Error("the second PV of the volume is not known")
 	}
-	w.pv.Policy = PolicyRetain
+	w.pv.Policy = volume.PolicyRetain
 	w.store(r, w.pv)
 	again := w.pv
 	again.UID = "made again"

@@ -1,6 +1,9 @@
 package reclaim
 
-import v1 "k8s.io/api/core/v1"
+import (
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	v1 "k8s.io/api/core/v1"
+)
 
 // Reason says why a decision is what it is. The same word is an Event's reason, a value in
 // the log, a label of the metrics and a column of the kubectl plugin. What each means is
@@ -172,7 +175,7 @@ func (r Reason) about() (sentence string, loud notice) {
 	case ReasonPVContested:
 		return "Somebody removes the finalizer from this PV again and again, so it is not added to it any more: if the PV is deleted before its claim, its volume leaks. Other PVs are protected.", warning
 	case ReasonLeftOver:
-		return "The PV carries the finalizer " + CompanionFinalizer + ", which nobody takes off in this role. Run csi-reclaimer with --role=companion --release-finalizers once.", warning
+		return "The PV carries the finalizer " + volume.CompanionFinalizer + ", which nobody takes off in this role. Run csi-reclaimer with --role=companion --release-finalizers once.", warning
 	case ReasonReleased:
 		return "The finalizers are taken off all PVs of the driver (--release-finalizers).", silent
 	case ReasonRolledBack:
@@ -180,7 +183,7 @@ func (r Reason) about() (sentence string, loud notice) {
 	case ReasonVolumeGone:
 		return "The volume is deleted; finalizers of others still hold the PV.", quiet
 	case ReasonHeld:
-		return "The annotation " + HoldAnnotation + " keeps the volume. Remove it to let the volume go.", normal
+		return "The annotation " + volume.HoldAnnotation + " keeps the volume. Remove it to let the volume go.", normal
 	case ReasonBraked:
 		return "Deletions are stopped: more volumes became deletable at once than --brake-deletions allows, or it is not known yet. Look whether they are to go; then let go by removing the annotation " + BrakeAnnotation + " from the Lease.", normal
 	case ReasonHandleUnknown:

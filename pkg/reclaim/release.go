@@ -12,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 const (
@@ -51,9 +52,9 @@ func (r *Reclaimer) Release(ctx context.Context) (Released, error) {
 	if err := r.WaitSynced(ctx); err != nil {
 		return Released{}, err
 	}
-	var todo []PV
+	var todo []volume.PV
 	var inFlight []string
-	r.observer.pvs.Each(func(pv *PV) {
+	r.observer.pvs.Each(func(pv *volume.PV) {
 		facts := Snapshot{Rules: r.observer.rules, Leading: true, PV: *pv, Log: r.observer.logState(pv.Name)}
 		switch d := Decide(facts, r.cfg.Clock.Now()); {
 		case d.Action == DropFinalizer:
@@ -68,14 +69,14 @@ func (r *Reclaimer) Release(ctx context.Context) (Released, error) {
 	return released, err
 }
 
-func (r *Reclaimer) releaseAll(ctx context.Context, todo []PV) (Released, error) {
+func (r *Reclaimer) releaseAll(ctx context.Context, todo []volume.PV) (Released, error) {
 	var (
 		mu   sync.Mutex
 		out  Released
 		errs []error
 	)
 	said, of := r.cfg.Clock.Now(), len(todo)
-	note := func(pv PV, err error) {
+	note := func(pv volume.PV, err error) {
 		mu.Lock()
 		defer mu.Unlock()
 		switch {
@@ -83,7 +84,7 @@ func (r *Reclaimer) releaseAll(ctx context.Context, todo []PV) (Released, error)
 			errs = append(errs, err)
 		default:
 			out.PVs++
-			if pv.Terminating && pv.Policy == PolicyDelete && pv.claimed() {
+			if pv.Terminating && pv.Policy == volume.PolicyDelete && pv.Claimed() {
 				out.Abandoned = append(out.Abandoned, pv.Name)
 			}
 		}
@@ -121,7 +122,7 @@ func (r *Reclaimer) releaseAll(ctx context.Context, todo []PV) (Released, error)
 }
 
 // releaseOne takes our finalizers off one PV. What changed meanwhile is read again.
-func (r *Reclaimer) releaseOne(ctx context.Context, pv PV) error {
+func (r *Reclaimer) releaseOne(ctx context.Context, pv volume.PV) error {
 	uid := pv.UID
 	for range releaseTries {
 		if len(r.observer.rules.finalizers(pv)) == 0 {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -51,7 +52,7 @@ func (w *writer) flags(flags ...bool) {
 	w.b = append(w.b, b)
 }
 
-func (w *writer) pv(pv *PV) {
+func (w *writer) pv(pv *volume.PV) {
 	if pv == nil {
 		w.byte(0)
 		return
@@ -67,14 +68,14 @@ func (w *writer) pv(pv *PV) {
 	w.flags(pv.Terminating, pv.HasFinalizer, pv.HasCompanionFinalizer, pv.WasAttached, pv.Held)
 }
 
-func (w *writer) pvs(pvs []PV) {
+func (w *writer) pvs(pvs []volume.PV) {
 	w.byte(len(pvs))
 	for i := range pvs {
 		w.pv(&pvs[i])
 	}
 }
 
-func (w *writer) claim(c ClaimRef) {
+func (w *writer) claim(c volume.ClaimRef) {
 	w.word(c.Namespace)
 	w.word(c.Name)
 	w.word(string(c.UID))
@@ -109,32 +110,32 @@ func (r *reader) flags(flags ...*bool) {
 	}
 }
 
-func (r *reader) pv() *PV {
+func (r *reader) pv() *volume.PV {
 	name := r.word()
 	if name == "" {
 		return nil
 	}
-	pv := &PV{Name: name, UID: types.UID(r.word()), ResourceVersion: r.word(), Driver: r.word(), Handle: r.word(), ProvisionedBy: r.word(), Claim: r.claim()}
+	pv := &volume.PV{Name: name, UID: types.UID(r.word()), ResourceVersion: r.word(), Driver: r.word(), Handle: r.word(), ProvisionedBy: r.word(), Claim: r.claim()}
 	kind := r.byte()
-	pv.Policy, pv.Phase = Policy(kind>>4), Phase(kind&15)
+	pv.Policy, pv.Phase = volume.Policy(kind>>4), volume.Phase(kind&15)
 	r.flags(&pv.Terminating, &pv.HasFinalizer, &pv.HasCompanionFinalizer, &pv.WasAttached, &pv.Held)
 	return pv
 }
 
-func (r *reader) pvs() []PV {
+func (r *reader) pvs() []volume.PV {
 	n := r.byte()
 	if n == 0 {
 		return nil
 	}
-	pvs := make([]PV, n)
+	pvs := make([]volume.PV, n)
 	for i := range pvs {
 		pvs[i] = *r.pv()
 	}
 	return pvs
 }
 
-func (r *reader) claim() ClaimRef {
-	return ClaimRef{Namespace: r.word(), Name: r.word(), UID: types.UID(r.word())}
+func (r *reader) claim() volume.ClaimRef {
+	return volume.ClaimRef{Namespace: r.word(), Name: r.word(), UID: types.UID(r.word())}
 }
 
 func (r *reader) read(now time.Time) Read {
@@ -275,7 +276,7 @@ func (r *reader) history() (h History) {
 func (w *writer) call(c *call) {
 	w.byte(int(c.Action))
 	has := slices.Contains[[]string]
-	w.flags(c.bound, has(c.add, Finalizer), has(c.add, CompanionFinalizer), has(c.drop, Finalizer), has(c.drop, CompanionFinalizer))
+	w.flags(c.bound, has(c.add, volume.Finalizer), has(c.add, volume.CompanionFinalizer), has(c.drop, volume.Finalizer), has(c.drop, volume.CompanionFinalizer))
 }
 
 func (r *reader) call() (c call) {
@@ -289,10 +290,10 @@ func (r *reader) call() (c call) {
 
 func finalizersOf(owners, companions bool) (list []string) {
 	if owners {
-		list = append(list, Finalizer)
+		list = append(list, volume.Finalizer)
 	}
 	if companions {
-		list = append(list, CompanionFinalizer)
+		list = append(list, volume.CompanionFinalizer)
 	}
 	return list
 }

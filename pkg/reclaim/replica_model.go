@@ -11,9 +11,10 @@ import (
 	"k8s.io/klog/v2"
 	testclock "k8s.io/utils/clock/testing"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/board"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/loop"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // Machine makes Replicas for the model checker. It is not safe for concurrent use: each
@@ -35,7 +36,7 @@ type Machine struct {
 type Replica struct {
 	*Machine
 	r    Reclaimer
-	seen []*PV
+	seen []*volume.PV
 	// Woken and Unprotected are the keys that wait in the two loops, Again those that come
 	// back by the clock.
 	Woken, Unprotected, Again []bool
@@ -65,10 +66,10 @@ type hand struct {
 // Ask is what a step asks.
 type Ask struct {
 	Action    Action
-	PV        PV
+	PV        volume.PV
 	Add, Drop []string
 	Bound     bool
-	Siblings  []PV
+	Siblings  []volume.PV
 	// Ended: the PV is gone, and the volume deleted without one.
 	Ended bool
 }
@@ -90,10 +91,10 @@ const (
 // Reply is the answer to an Ask.
 type Reply struct {
 	Outcome Outcome
-	PV      PV
+	PV      volume.PV
 	Found   bool
 	Claim   ClaimFacts
-	PVs     []PV
+	PVs     []volume.PV
 	// Claims are the claims of PVs, by the UID of the PV.
 	Claims map[types.UID]ClaimFacts
 	// Attached counts the VolumeAttachments by the PVs' names.
@@ -132,7 +133,7 @@ func (m *Machine) Release(p *Replica) {
 	o.notes.contested = false
 	o.leading.Store(false)
 	p.Expired, p.Reports = false, p.Reports[:0]
-	p.r.reports.Board = board.Board[Reason]{}
+	p.r.reports.Board = events.Board[Reason]{}
 	m.idle = append(m.idle, p)
 }
 
@@ -145,12 +146,12 @@ func (m *Machine) Fresh() *Replica {
 	}
 	n := len(m.names)
 	p := &Replica{
-		Machine: m, seen: make([]*PV, n), hands: make([]hand, n), protects: make([]*call, n),
+		Machine: m, seen: make([]*volume.PV, n), hands: make([]hand, n), protects: make([]*call, n),
 		Woken: make([]bool, n), Unprotected: make([]bool, n), Again: make([]bool, n),
 	}
 	p.r.cfg, p.r.driver, p.r.metrics, p.r.brake = m.parts.cfg, m.parts.driver, m.parts.metrics, m.parts.brake
 	p.r.cfg.Lease = p
-	p.r.reports = newReports(board.NoEvents{}, func(reason Reason) { p.Reports = append(p.Reports, reason) })
+	p.r.reports = newReports(events.NoEvents{}, func(reason Reason) { p.Reports = append(p.Reports, reason) })
 	p.r.reports.lease = p
 	p.r.deleting = newInFlight()
 	p.r.protectSoon = func(pv string) { p.Unprotected[m.indexOf(pv)] = true }
@@ -170,13 +171,13 @@ func (m *Machine) indexOf(pv string) int {
 }
 
 // Get, Each and Reached are what is asked of the watches.
-func (p *Replica) Get(name string) (*PV, bool) {
+func (p *Replica) Get(name string) (*volume.PV, bool) {
 	pv := p.seen[p.indexOf(name)]
 	return pv, pv != nil
 }
 
 // Each visits the PVs that were seen.
-func (p *Replica) Each(visit func(*PV)) {
+func (p *Replica) Each(visit func(*volume.PV)) {
 	for _, pv := range p.seen {
 		if pv != nil {
 			visit(pv)
@@ -194,10 +195,10 @@ func (p *Replica) Lead() { p.r.lead(true) }
 func (p *Replica) Leads() bool { return p.r.observer.leading.Load() }
 
 // Seen returns the PV as the cache shows it, nil if it shows none.
-func (p *Replica) Seen(i int) *PV { return p.seen[i] }
+func (p *Replica) Seen(i int) *volume.PV { return p.seen[i] }
 
 // SeePV has the watch show a PV.
-func (p *Replica) SeePV(i int, now *PV) {
+func (p *Replica) SeePV(i int, now *volume.PV) {
 	before := p.seen[i]
 	p.seen[i] = now
 	if before == nil {
@@ -208,7 +209,7 @@ func (p *Replica) SeePV(i int, now *PV) {
 }
 
 // LosePV has the watch tell of a PV's end: of its last state, or without that (nil).
-func (p *Replica) LosePV(i int, last *PV) {
+func (p *Replica) LosePV(i int, last *volume.PV) {
 	final := last != nil
 	if !final {
 		last = p.seen[i]
@@ -244,7 +245,7 @@ func (p *Replica) advance(i int) {
 	}
 }
 
-func (p *Replica) took(i int, w *run, c call, next loop.Next, over bool) {
+func (p *Replica) took(i int, w *run, c call, next controller.Next, over bool) {
 	h := &p.hands[i]
 	if over {
 		w.end()

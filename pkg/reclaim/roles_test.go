@@ -1,12 +1,15 @@
 package reclaim
 
-import "testing"
+import (
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"testing"
+)
 
 // as changes a released snapshot in another role.
-func as(role Role, change func(*Snapshot)) Snapshot {
+func as(role volume.Role, change func(*Snapshot)) Snapshot {
 	return with(func(s *Snapshot) {
 		s.Rules.Role = role
-		if role == RoleCompanion {
+		if role == volume.RoleCompanion {
 			s.PV.HasFinalizer, s.PV.HasCompanionFinalizer = false, true
 		}
 		change(s)
@@ -16,58 +19,58 @@ func as(role Role, change func(*Snapshot)) Snapshot {
 func TestDecideAsCompanion(t *testing.T) {
 	check(t, decisions{
 		"released, terminating, protected: deletes the volume": {
-			as(RoleCompanion, func(s *Snapshot) { s.PV.Terminating = true }), do(DeleteVolume, ReasonReclaim)},
+			as(volume.RoleCompanion, func(s *Snapshot) { s.PV.Terminating = true }), do(DeleteVolume, ReasonReclaim)},
 		"released before it was terminating: deletes the volume, for nothing shows that the peer has": {
-			as(RoleCompanion, func(s *Snapshot) {
+			as(volume.RoleCompanion, func(s *Snapshot) {
 				s.PV.Terminating, s.History = true, History{SeenAlive: true, SeenReleased: true, SeenProtected: true}
 			}), do(DeleteVolume, ReasonReclaim)},
 		"released, terminating, another claim of the name names the PV: keeps": {
-			as(RoleCompanion, func(s *Snapshot) {
+			as(volume.RoleCompanion, func(s *Snapshot) {
 				s.PV.Terminating = true
 				s.Claim.Found, s.Claim.UID, s.Claim.VolumeName = true, "newer", "pv"
 			}), looking(ReasonClaimNamesPV)},
 		"released, not terminating: the peer deletes it": {
-			as(RoleCompanion, func(*Snapshot) {}), waiting(ReasonLeftToPeer)},
+			as(volume.RoleCompanion, func(*Snapshot) {}), waiting(ReasonLeftToPeer)},
 		"bound, only the owner's finalizer: adds its own, for the peer takes that one off": {
-			as(RoleCompanion, func(s *Snapshot) {
-				s.PV.Phase, s.PV.HasFinalizer, s.PV.HasCompanionFinalizer = PhaseBound, true, false
+			as(volume.RoleCompanion, func(s *Snapshot) {
+				s.PV.Phase, s.PV.HasFinalizer, s.PV.HasCompanionFinalizer = volume.PhaseBound, true, false
 			}), do(AddFinalizer, ReasonProtect)},
 		"terminating, only the owner's finalizer: does not count": {
-			as(RoleCompanion, func(s *Snapshot) {
+			as(volume.RoleCompanion, func(s *Snapshot) {
 				s.PV.Terminating, s.PV.HasFinalizer, s.PV.HasCompanionFinalizer = true, true, false
 			}), waiting(ReasonDeletionUnprotected)},
 		"Retain, released: drops its own": {
-			as(RoleCompanion, func(s *Snapshot) { s.PV.Policy = PolicyRetain }), do(DropFinalizer, ReasonPolicyKeepsVolume)},
+			as(volume.RoleCompanion, func(s *Snapshot) { s.PV.Policy = volume.PolicyRetain }), do(DropFinalizer, ReasonPolicyKeepsVolume)},
 		"Retain, only the owner's finalizer: leaves it": {
-			as(RoleCompanion, func(s *Snapshot) {
-				s.PV.Policy, s.PV.HasFinalizer, s.PV.HasCompanionFinalizer = PolicyRetain, true, false
+			as(volume.RoleCompanion, func(s *Snapshot) {
+				s.PV.Policy, s.PV.HasFinalizer, s.PV.HasCompanionFinalizer = volume.PolicyRetain, true, false
 			}), waiting(ReasonPolicyKeepsVolume)},
 		"volume deleted: lets go": {
-			as(RoleCompanion, func(s *Snapshot) { s.PV.Terminating, s.Done = true, done(s.PV, false, false) }), do(ReleasePV, ReasonVolumeDeleted)},
+			as(volume.RoleCompanion, func(s *Snapshot) { s.PV.Terminating, s.Done = true, done(s.PV, false, false) }), do(ReleasePV, ReasonVolumeDeleted)},
 		"contested, released, not terminating: the peer deletes it": {
-			as(RoleCompanion, func(s *Snapshot) { s.PV.HasCompanionFinalizer, s.Contested = false, true }), waiting(ReasonLeftToPeer)},
+			as(volume.RoleCompanion, func(s *Snapshot) { s.PV.HasCompanionFinalizer, s.Contested = false, true }), waiting(ReasonLeftToPeer)},
 		"rolled back, released, not terminating: takes the finalizer off, the peer deletes": {
-			as(RoleCompanion, func(s *Snapshot) { s.Rules.Mode = ModeRollback }), do(DropFinalizer, ReasonRolledBack)},
+			as(volume.RoleCompanion, func(s *Snapshot) { s.Rules.Mode = ModeRollback }), do(DropFinalizer, ReasonRolledBack)},
 		"rolled back, released, terminating: finishes": {
-			as(RoleCompanion, func(s *Snapshot) { s.Rules.Mode, s.PV.Terminating = ModeRollback, true }), do(DeleteVolume, ReasonReclaim)},
+			as(volume.RoleCompanion, func(s *Snapshot) { s.Rules.Mode, s.PV.Terminating = ModeRollback, true }), do(DeleteVolume, ReasonReclaim)},
 	})
 }
 
 func TestDecideAsObserver(t *testing.T) {
 	check(t, decisions{
-		"released: the peer deletes it": {as(RoleObserver, func(*Snapshot) {}), waiting(ReasonLeftToPeer)},
+		"released: the peer deletes it": {as(volume.RoleObserver, func(*Snapshot) {}), waiting(ReasonLeftToPeer)},
 		"released, terminating: the peer deletes it": {
-			as(RoleObserver, func(s *Snapshot) { s.PV.Terminating = true }), waiting(ReasonLeftToPeer)},
+			as(volume.RoleObserver, func(s *Snapshot) { s.PV.Terminating = true }), waiting(ReasonLeftToPeer)},
 		"bound, unprotected: the peer protects it": {
-			as(RoleObserver, func(s *Snapshot) { s.PV.Phase, s.PV.HasFinalizer = PhaseBound, false }), waiting(ReasonLeftToPeer)},
+			as(volume.RoleObserver, func(s *Snapshot) { s.PV.Phase, s.PV.HasFinalizer = volume.PhaseBound, false }), waiting(ReasonLeftToPeer)},
 		"Retain, protected: the peer drops it": {
-			as(RoleObserver, func(s *Snapshot) { s.PV.Policy = PolicyRetain }), waiting(ReasonLeftToPeer)},
+			as(volume.RoleObserver, func(s *Snapshot) { s.PV.Policy = volume.PolicyRetain }), waiting(ReasonLeftToPeer)},
 		"terminating, unprotected: says so": {
-			as(RoleObserver, func(s *Snapshot) { s.PV.Terminating, s.PV.HasFinalizer = true, false }), waiting(ReasonDeletionUnprotected)},
+			as(volume.RoleObserver, func(s *Snapshot) { s.PV.Terminating, s.PV.HasFinalizer = true, false }), waiting(ReasonDeletionUnprotected)},
 		"terminating with a finalizer that nobody takes off: says so": {
-			as(RoleObserver, func(s *Snapshot) { s.PV.Terminating, s.PV.HasCompanionFinalizer = true, true }), waiting(ReasonLeftOver)},
+			as(volume.RoleObserver, func(s *Snapshot) { s.PV.Terminating, s.PV.HasCompanionFinalizer = true, true }), waiting(ReasonLeftOver)},
 		"gone, the peer had protected it: nothing": {
-			as(RoleObserver, func(s *Snapshot) {
+			as(volume.RoleObserver, func(s *Snapshot) {
 				s.End, s.History, s.PV.HasFinalizer = End{Gone: true, Final: true}, History{SeenAlive: true, SeenProtected: true}, false
 			}), ended(ReasonGone)},
 	})
@@ -82,13 +85,13 @@ func TestDecideByMode(t *testing.T) {
 	check(t, decisions{
 		"release, protected: drops, whatever the PV is": {with(release), do(DropFinalizer, ReasonReleased)},
 		"release, terminating and bound: drops": {
-			both(release, func(s *Snapshot) { s.PV.Terminating, s.PV.Phase = true, PhaseBound }), do(DropFinalizer, ReasonReleased)},
+			both(release, func(s *Snapshot) { s.PV.Terminating, s.PV.Phase = true, volume.PhaseBound }), do(DropFinalizer, ReasonReleased)},
 		"release, unprotected: nothing": {
 			both(release, func(s *Snapshot) { s.PV.HasFinalizer = false }), waiting(ReasonReleased)},
 		"rollback, released and protected, another claim of the name names the PV: keeps": {
 			both(rollback, func(s *Snapshot) { s.Claim.Found, s.Claim.UID, s.Claim.VolumeName = true, "newer", "pv" }), looking(ReasonClaimNamesPV)},
 		"rollback, bound: drops": {
-			both(rollback, func(s *Snapshot) { s.PV.Phase = PhaseBound }), do(DropFinalizer, ReasonRolledBack)},
+			both(rollback, func(s *Snapshot) { s.PV.Phase = volume.PhaseBound }), do(DropFinalizer, ReasonRolledBack)},
 		"rollback, released and protected: deletes the volume first": {with(rollback), do(DeleteVolume, ReasonReclaim)},
 		"rollback, released and terminating and protected: finishes, it would leak": {
 			both(rollback, func(s *Snapshot) { s.PV.Terminating = true }), do(DeleteVolume, ReasonReclaim)},
@@ -97,25 +100,27 @@ func TestDecideByMode(t *testing.T) {
 		"rollback, terminating, unprotected: nothing, as provisioners did": {
 			both(rollback, func(s *Snapshot) { s.PV.Terminating, s.PV.HasFinalizer = true, false }), waiting(ReasonRolledBack)},
 		"rollback, Retain and terminating while bound: drops": {
-			both(rollback, func(s *Snapshot) { s.PV.Policy, s.PV.Phase, s.PV.Terminating = PolicyRetain, PhaseBound, true }), do(DropFinalizer, ReasonRolledBack)},
+			both(rollback, func(s *Snapshot) {
+				s.PV.Policy, s.PV.Phase, s.PV.Terminating = volume.PolicyRetain, volume.PhaseBound, true
+			}), do(DropFinalizer, ReasonRolledBack)},
 		"rollback, a policy that is not known: keeps everything": {
-			both(rollback, func(s *Snapshot) { s.PV.Policy = PolicyUnknown }), waiting(ReasonPolicyUnknown)},
+			both(rollback, func(s *Snapshot) { s.PV.Policy = volume.PolicyUnknown }), waiting(ReasonPolicyUnknown)},
 	})
 }
 
 func TestDecideByScope(t *testing.T) {
 	wide := func(change func(*Snapshot)) Snapshot {
-		return with(func(s *Snapshot) { s.Rules.Scope, s.PV.Policy = ScopeBoundAny, PolicyRetain; change(s) })
+		return with(func(s *Snapshot) { s.Rules.Scope, s.PV.Policy = ScopeBoundAny, volume.PolicyRetain; change(s) })
 	}
 	check(t, decisions{
 		"Retain, bound, unprotected: protects": {
-			wide(func(s *Snapshot) { s.PV.Phase, s.PV.HasFinalizer = PhaseBound, false }), do(AddFinalizer, ReasonProtect)},
+			wide(func(s *Snapshot) { s.PV.Phase, s.PV.HasFinalizer = volume.PhaseBound, false }), do(AddFinalizer, ReasonProtect)},
 		"Retain, bound, protected: keeps it so": {
-			wide(func(s *Snapshot) { s.PV.Phase = PhaseBound }), waiting(ReasonPolicyKeepsVolume)},
+			wide(func(s *Snapshot) { s.PV.Phase = volume.PhaseBound }), waiting(ReasonPolicyKeepsVolume)},
 		"Retain, released, protected: keeps it so, the policy may turn": {
 			wide(func(*Snapshot) {}), waiting(ReasonPolicyKeepsVolume)},
 		"Retain, terminating and bound: stays": {
-			wide(func(s *Snapshot) { s.PV.Terminating, s.PV.Phase = true, PhaseBound }), waiting(ReasonRetainBound)},
+			wide(func(s *Snapshot) { s.PV.Terminating, s.PV.Phase = true, volume.PhaseBound }), waiting(ReasonRetainBound)},
 		"Retain, terminating and released: drops": {
 			wide(func(s *Snapshot) { s.PV.Terminating = true }), do(DropFinalizer, ReasonPolicyKeepsVolume)},
 		"Retain, not claimed: drops": {
@@ -136,7 +141,7 @@ func TestDecideAboutStops(t *testing.T) {
 		"held and unprotected: protects": {
 			with(func(s *Snapshot) { s.PV.Held, s.PV.HasFinalizer = true, false }), do(AddFinalizer, ReasonProtect)},
 		"held and Retain: drops": {
-			with(func(s *Snapshot) { s.PV.Held, s.PV.Policy = true, PolicyRetain }), do(DropFinalizer, ReasonPolicyKeepsVolume)},
+			with(func(s *Snapshot) { s.PV.Held, s.PV.Policy = true, volume.PolicyRetain }), do(DropFinalizer, ReasonPolicyKeepsVolume)},
 		"held, the volume is deleted already: lets go": {
 			with(func(s *Snapshot) { s.PV.Held, s.Done = true, done(s.PV, false, false) }), do(DeletePV, ReasonVolumeDeleted)},
 		"braked: waits":                                        {with(func(s *Snapshot) { s.Brake = BrakeOn }), waiting(ReasonBraked)},
@@ -147,8 +152,8 @@ func TestDecideAboutStops(t *testing.T) {
 		"its own twin names the volume: no reason to wait": {
 			with(func(s *Snapshot) {
 				twin := sibling()
-				twin.TwinOf, twin.Policy = s.PV.UID, PolicyRetain
-				s.Siblings, s.SiblingsRead = []PV{twin}, read(2, 0)
+				twin.TwinOf, twin.Policy = s.PV.UID, volume.PolicyRetain
+				s.Siblings, s.SiblingsRead = []volume.PV{twin}, read(2, 0)
 			}), do(DeleteVolume, ReasonReclaim)},
 		"static PVs are ignored, protected before: drops": {static(func(*Snapshot) {}), do(DropFinalizer, ReasonStaticIgnored)},
 		"static PVs are ignored, unprotected: nothing":    {static(func(s *Snapshot) { s.PV.HasFinalizer = false }), waiting(ReasonStaticIgnored)},
@@ -162,16 +167,16 @@ func TestDecideAboutAContest(t *testing.T) {
 		return with(func(s *Snapshot) { s.Contested, s.DriverContested, s.PV.HasFinalizer = true, true, false; change(s) })
 	}
 	check(t, decisions{
-		"bound, unprotected: no war": {contested(func(s *Snapshot) { s.PV.Phase = PhaseBound }), waiting(ReasonFinalizerContested)},
+		"bound, unprotected: no war": {contested(func(s *Snapshot) { s.PV.Phase = volume.PhaseBound }), waiting(ReasonFinalizerContested)},
 		"bound, unprotected, contested alone: no war": {
-			contested(func(s *Snapshot) { s.PV.Phase, s.DriverContested = PhaseBound, false }), waiting(ReasonPVContested)},
+			contested(func(s *Snapshot) { s.PV.Phase, s.DriverContested = volume.PhaseBound, false }), waiting(ReasonPVContested)},
 		"released, unprotected, contested alone: deletes all the same": {
 			contested(func(s *Snapshot) { s.DriverContested = false }), do(DeleteVolume, ReasonReclaim)},
 		"released, unprotected, not terminating: deletes all the same": {contested(func(*Snapshot) {}), do(DeleteVolume, ReasonReclaim)},
 		"released, terminating, unprotected: nothing while it lives": {
 			contested(func(s *Snapshot) { s.PV.Terminating = true }), waiting(ReasonDeletionUnprotected)},
 		"bound, still protected: nothing": {
-			contested(func(s *Snapshot) { s.PV.Phase, s.PV.HasFinalizer = PhaseBound, true }), waiting(ReasonBound)},
+			contested(func(s *Snapshot) { s.PV.Phase, s.PV.HasFinalizer = volume.PhaseBound, true }), waiting(ReasonBound)},
 	})
 }
 
@@ -188,11 +193,11 @@ func TestDecideAboutAPVThatIsGone(t *testing.T) {
 	check(t, decisions{
 		"never protected, all proven: deletes the volume": {vanished(func(*Snapshot) {}), do(DeleteVolume, ReasonUnprotectedReclaim)},
 		"never protected, beside a peer, switched on: deletes the volume": {
-			vanished(func(s *Snapshot) { s.Rules.Role = RoleObserver }), do(DeleteVolume, ReasonUnprotectedReclaim)},
+			vanished(func(s *Snapshot) { s.Rules.Role = volume.RoleObserver }), do(DeleteVolume, ReasonUnprotectedReclaim)},
 		"switched off: says so": {
 			vanished(func(s *Snapshot) { s.Rules.ReclaimUnprotected = false }), ended(ReasonVolumeLeftBehind)},
 		"its volume was deleted: nothing": {vanished(func(s *Snapshot) { s.Done.VolumeDeleted = true }), ended(ReasonGone)},
-		"Retain: nothing":                 {vanished(func(s *Snapshot) { s.PV.Policy = PolicyRetain }), ended(ReasonGone)},
+		"Retain: nothing":                 {vanished(func(s *Snapshot) { s.PV.Policy = volume.PolicyRetain }), ended(ReasonGone)},
 		"not claimed: nothing":            {vanished(func(s *Snapshot) { s.PV.Claim.UID = "" }), ended(ReasonGone)},
 		"still protected when it went: somebody took the last finalizer off": {
 			vanished(func(s *Snapshot) { s.PV.HasFinalizer = true }), ended(ReasonReclaimAbandoned)},
@@ -201,7 +206,7 @@ func TestDecideAboutAPVThatIsGone(t *testing.T) {
 		"protected once, nobody saw who took it off: says so": {
 			vanished(func(s *Snapshot) { s.History.SeenProtected = true }), ended(ReasonVolumeLeftBehind)},
 		"bound when it went: says so": {
-			vanished(func(s *Snapshot) { s.PV.Phase = PhaseBound }), ended(ReasonVolumeLeftBehind)},
+			vanished(func(s *Snapshot) { s.PV.Phase = volume.PhaseBound }), ended(ReasonVolumeLeftBehind)},
 		"its last state is not known: says so": {
 			vanished(func(s *Snapshot) { s.End.Final = false }), ended(ReasonVolumeLeftBehind)},
 		"first seen when it was terminating: says so": {
@@ -210,7 +215,7 @@ func TestDecideAboutAPVThatIsGone(t *testing.T) {
 		"another PV had the volume: that one decides": {
 			vanished(func(s *Snapshot) { s.End.Shared = true }), ended(ReasonLeftToSibling)},
 		"another PV has the volume: that one decides": {
-			vanished(func(s *Snapshot) { s.Siblings = []PV{sibling()} }), ended(ReasonLeftToSibling)},
+			vanished(func(s *Snapshot) { s.Siblings = []volume.PV{sibling()} }), ended(ReasonLeftToSibling)},
 		"braked: waits": {vanished(func(s *Snapshot) { s.Brake = BrakeOn }), waiting(ReasonBraked)},
 		"attachments not caught up with: catches up": {vanished(func(s *Snapshot) { s.AttachmentsCurrent = false }), do(CatchUpAttachments, ReasonReclaim)},
 		"attached: waits for its end":                {vanished(func(s *Snapshot) { s.Attachments = 1 }), looking(ReasonAttached)},

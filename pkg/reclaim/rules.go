@@ -1,37 +1,6 @@
 package reclaim
 
-// Role says what else works on the driver's PVs. The zero value is not known, in which
-// nothing is done.
-type Role uint8
-
-const (
-	// RoleUnknown does nothing.
-	RoleUnknown Role = iota
-	// RoleOwner: nobody else deletes this driver's volumes or puts finalizers on its PVs.
-	RoleOwner
-	// RoleCompanion: an external-provisioner that does not honour the policy of PVs which
-	// are deleted before their claim works beside (4.x and older, or with the feature gate
-	// HonorPVReclaimPolicy off). It deletes the others.
-	RoleCompanion
-	// RoleObserver: an external-provisioner that honours the policy works beside (5.0 and
-	// newer). Nothing is written to a PV; what leaks nevertheless is reported, and deleted
-	// if Config.ReclaimUnprotected says so.
-	RoleObserver
-)
-
-// String returns the role as it is written on the command line.
-func (r Role) String() string {
-	switch r {
-	case RoleOwner:
-		return "owner"
-	case RoleCompanion:
-		return "companion"
-	case RoleObserver:
-		return "observer"
-	case RoleUnknown:
-	}
-	return "unknown"
-}
+import "github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 
 // Mode says what the finalizers are for. The zero value is to honour the reclaim policy.
 type Mode uint8
@@ -62,7 +31,7 @@ const (
 type Rules struct {
 	// Driver is the name of the CSI driver that decides.
 	Driver string
-	Role   Role
+	Role   volume.Role
 	Mode   Mode
 	Scope  Scope
 	// IgnoreStatic: PVs that no provisioner made are left alone. They still keep a volume
@@ -82,8 +51,8 @@ type Rules struct {
 // protects tells whether a finalizer that counts in this role holds the PV. To an owner the
 // companion's counts as well, so that a change of role leaves no PV unprotected; to a
 // companion the owner's does not, for the peer takes that one off.
-func (r Rules) protects(pv PV) bool {
-	if r.Role == RoleCompanion {
+func (r Rules) protects(pv volume.PV) bool {
+	if r.Role == volume.RoleCompanion {
 		return pv.HasCompanionFinalizer
 	}
 	return pv.HasFinalizer || pv.HasCompanionFinalizer
@@ -92,38 +61,38 @@ func (r Rules) protects(pv PV) bool {
 // finalizer is the one that this role puts on, empty if it puts on none.
 func (r Rules) finalizer() string {
 	switch r.Role {
-	case RoleOwner:
-		return Finalizer
-	case RoleCompanion:
-		return CompanionFinalizer
-	case RoleObserver, RoleUnknown:
+	case volume.RoleOwner:
+		return volume.Finalizer
+	case volume.RoleCompanion:
+		return volume.CompanionFinalizer
+	case volume.RoleObserver, volume.RoleUnknown:
 	}
 	return ""
 }
 
 // finalizers returns those on the PV that this role may take off.
-func (r Rules) finalizers(pv PV) []string {
+func (r Rules) finalizers(pv volume.PV) []string {
 	var on []string
-	if pv.HasFinalizer && r.Role == RoleOwner {
-		on = append(on, Finalizer)
+	if pv.HasFinalizer && r.Role == volume.RoleOwner {
+		on = append(on, volume.Finalizer)
 	}
-	if pv.HasCompanionFinalizer && (r.Role == RoleOwner || r.Role == RoleCompanion) {
-		on = append(on, CompanionFinalizer)
+	if pv.HasCompanionFinalizer && (r.Role == volume.RoleOwner || r.Role == volume.RoleCompanion) {
+		on = append(on, volume.CompanionFinalizer)
 	}
 	return on
 }
 
 // ignores tells whether the PV is one that nothing is done for although the driver owns it.
-func (r Rules) ignores(pv PV) bool { return r.IgnoreStatic && !pv.dynamic() }
+func (r Rules) ignores(pv volume.PV) bool { return r.IgnoreStatic && !pv.Provisioned() }
 
 // guards tells whether a finalizer that others take off the PV is a loss.
-func (r Rules) guards(pv PV) bool {
-	return r.finalizer() != "" && r.Mode == ModeHonor && !r.ignores(pv) && pv.Policy == PolicyDelete && pv.claimed()
+func (r Rules) guards(pv volume.PV) bool {
+	return r.finalizer() != "" && r.Mode == ModeHonor && !r.ignores(pv) && pv.Policy == volume.PolicyDelete && pv.Claimed()
 }
 
 // due tells whether the PV is one whose volume this process is to delete, as far as the PV
 // itself shows. It is what the brake counts.
-func (r Rules) due(pv PV) bool {
-	return pv.deletable() && !pv.Held && !r.ignores(pv) && r.Mode != ModeRelease &&
-		(r.Role == RoleOwner || (r.Role == RoleCompanion && pv.Terminating))
+func (r Rules) due(pv volume.PV) bool {
+	return pv.Deletable() && !pv.Held && !r.ignores(pv) && r.Mode != ModeRelease &&
+		(r.Role == volume.RoleOwner || (r.Role == volume.RoleCompanion && pv.Terminating))
 }

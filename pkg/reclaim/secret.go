@@ -7,24 +7,25 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/migration"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/secretname"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/secretref"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // errSecretUnclear: the Secret that a deletion needs cannot be told from what is there.
 var errSecretUnclear = errors.New("which Secret the deletion needs cannot be told")
 
 // secretOf returns the Secret that a PV's annotations name, the zero value for none.
-func secretOf(pv PV) (SecretRef, error) {
+func secretOf(pv volume.PV) (volume.SecretRef, error) {
 	ref := pv.DeletionSecret
-	if ref == (SecretRef{}) {
+	if ref == (volume.SecretRef{}) {
 		return ref, nil
 	}
 	if ref.Name == "" || ref.Namespace == "" {
-		return SecretRef{}, fmt.Errorf("%w: of the annotations %s=%q and %s=%q one is empty", errSecretUnclear,
-			annSecretName, ref.Name, annSecretNamespace, ref.Namespace)
+		return volume.SecretRef{}, fmt.Errorf("%w: of the annotations %s=%q and %s=%q one is empty", errSecretUnclear,
+			volume.AnnDeletionSecretName, ref.Name, volume.AnnDeletionSecretNamespace, ref.Namespace)
 	}
-	if err := secretname.Check(ref.Namespace, ref.Name); err != nil {
-		return SecretRef{}, fmt.Errorf("%w: annotations %s and %s: %w", errSecretUnclear, annSecretName, annSecretNamespace, err)
+	if err := secretref.Check(ref.Namespace, ref.Name); err != nil {
+		return volume.SecretRef{}, fmt.Errorf("%w: annotations %s and %s: %w", errSecretUnclear, volume.AnnDeletionSecretName, volume.AnnDeletionSecretNamespace, err)
 	}
 	return ref, nil
 }
@@ -34,23 +35,23 @@ func secretOf(pv PV) (SecretRef, error) {
 // annotations cannot be resolved. The rules are those by which the volume was made: a class of
 // the in-tree plugin that the driver took over from is translated first, as its own parameters
 // (Portworx: openstorage.io/auth-secret-name) name no Secret in terms of CSI.
-func secretOfClass(pv PV, class *storagev1.StorageClass) (ref SecretRef, err error) {
+func secretOfClass(pv volume.PV, class *storagev1.StorageClass) (ref volume.SecretRef, err error) {
 	// Only the parameters name Secrets: topologies that have no translation keep no volume.
 	translated, err := migration.Class(&storagev1.StorageClass{Provisioner: class.Provisioner, Parameters: class.Parameters}, pv.Driver)
 	if err != nil {
-		return SecretRef{}, unclearOfClass(pv, fmt.Errorf("its parameters have no translation for CSI driver %q: %w", pv.Driver, err))
+		return volume.SecretRef{}, unclearOfClass(pv, fmt.Errorf("its parameters have no translation for CSI driver %q: %w", pv.Driver, err))
 	}
-	template, err := secretname.Find(translated.Parameters, secretname.Provisioner(), secretname.Default())
-	if err == nil && template != (secretname.Template{}) {
-		ref.Namespace, ref.Name, err = template.For(secretname.Volume{PV: pv.Name, ClaimNamespace: pv.Claim.Namespace, ClaimName: pv.Claim.Name})
+	template, err := secretref.Find(translated.Parameters, secretref.Provisioner(), secretref.Default())
+	if err == nil && template != (secretref.Template{}) {
+		ref.Namespace, ref.Name, err = template.For(secretref.Volume{PV: pv.Name, ClaimNamespace: pv.Claim.Namespace, ClaimName: pv.Claim.Name})
 	}
 	if err != nil {
-		return SecretRef{}, unclearOfClass(pv, err)
+		return volume.SecretRef{}, unclearOfClass(pv, err)
 	}
 	return ref, nil
 }
 
-func unclearOfClass(pv PV, err error) error {
+func unclearOfClass(pv volume.PV, err error) error {
 	return fmt.Errorf("%w: StorageClass %q, now that the claim is gone: %w; put the annotations %s and %s on the PV",
-		errSecretUnclear, pv.StorageClass, err, annSecretName, annSecretNamespace)
+		errSecretUnclear, pv.StorageClass, err, volume.AnnDeletionSecretName, volume.AnnDeletionSecretNamespace)
 }

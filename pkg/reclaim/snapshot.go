@@ -3,6 +3,7 @@ package reclaim
 import (
 	"time"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -18,7 +19,7 @@ type Snapshot struct {
 
 	// PV is the PV, from the watch cache or, when PVRead is set, from a live read. When End
 	// says that it is gone it is the last that was seen of it.
-	PV     PV
+	PV     volume.PV
 	PVRead Read
 	End    End
 
@@ -41,7 +42,7 @@ type Snapshot struct {
 	AttachmentsCurrent bool
 
 	// Siblings are the other PVs that name the same volume.
-	Siblings []PV
+	Siblings []volume.PV
 	// SiblingsRead is the oldest of the live reads of Siblings. Zero: at least one of them
 	// is from the cache.
 	SiblingsRead Read
@@ -137,7 +138,7 @@ const (
 type ClaimFacts struct {
 	Read Read
 	// Of is the claimRef the read was made for.
-	Of ClaimRef
+	Of volume.ClaimRef
 	// Found: there is a claim of that name. UID and VolumeName are its own.
 	Found      bool
 	UID        types.UID
@@ -153,7 +154,7 @@ type Done struct {
 	// VolumeDeleted: the storage system answered that the volume is gone. Claim is whose it
 	// was.
 	VolumeDeleted bool
-	Claim         ClaimRef
+	Claim         volume.ClaimRef
 	// PVDeleted: the API server accepted the PV's deletion, or the PV was gone.
 	PVDeleted bool
 	// Released: our finalizers were seen to be off after we took them off.
@@ -171,7 +172,7 @@ func (s Snapshot) underway() bool {
 	if s.Done.VolumeDeleted {
 		return !s.End.Gone && letGo(s).Action != Wait
 	}
-	return s.Rules.due(s.PV) || s.End.Gone && s.PV.deletable()
+	return s.Rules.due(s.PV) || s.End.Gone && s.PV.Deletable()
 }
 
 // protected tells whether a finalizer that counts holds the PV.
@@ -204,7 +205,7 @@ func (s Snapshot) claimState(now time.Time) claimState {
 		return claimNamesPV
 	case !c.Found, c.UID != s.PV.Claim.UID:
 		return claimGone
-	case s.PV.dynamic() && c.VolumeName != "" && c.VolumeName != s.PV.Name:
+	case s.PV.Provisioned() && c.VolumeName != "" && c.VolumeName != s.PV.Name:
 		return claimGone
 	}
 	return claimExists
@@ -212,7 +213,7 @@ func (s Snapshot) claimState(now time.Time) claimState {
 
 // Needed tells whether a live read of a PV's claim shows that the claim keeps the PV's volume: it is alive, or another
 // one of its name names the PV. A claim that was not read, or read for another claimRef, keeps it too.
-func Needed(pv PV, claim ClaimFacts) bool {
+func Needed(pv volume.PV, claim ClaimFacts) bool {
 	claim.Read = Read{Order: 1}
 	return Snapshot{PV: pv, Claim: claim}.claimState(time.Time{}) != claimGone
 }
@@ -221,7 +222,7 @@ func Needed(pv PV, claim ClaimFacts) bool {
 // deleted do not wait for each other, nor does a PV for its own twin.
 func (s Snapshot) shared() bool {
 	for _, other := range s.Siblings {
-		if !other.deletable() && other.TwinOf != s.PV.UID {
+		if !other.Deletable() && other.TwinOf != s.PV.UID {
 			return true
 		}
 	}
@@ -230,5 +231,5 @@ func (s Snapshot) shared() bool {
 
 // changedSinceDeleted tells whether somebody decided to keep the volume after it was gone.
 func (s Snapshot) changedSinceDeleted() bool {
-	return s.PV.Policy != PolicyDelete || s.PV.Claim != s.Done.Claim || s.PV.Phase == PhaseBound
+	return s.PV.Policy != volume.PolicyDelete || s.PV.Claim != s.Done.Claim || s.PV.Phase == volume.PhaseBound
 }

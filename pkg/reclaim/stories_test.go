@@ -1,6 +1,7 @@
 package reclaim
 
 import (
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"testing"
 )
 
@@ -9,7 +10,7 @@ import (
 // retained has the PV of a world ask for its finalizer to be taken off: terminating, released,
 // policy Retain.
 func retained(w *world, r *Reclaimer, version string) {
-	w.pv.Policy, w.pv.Terminating, w.pv.ResourceVersion = PolicyRetain, true, version
+	w.pv.Policy, w.pv.Terminating, w.pv.ResourceVersion = volume.PolicyRetain, true, version
 	w.store(r, w.pv)
 }
 
@@ -18,7 +19,7 @@ func retained(w *world, r *Reclaimer, version string) {
 func turnedBack(w *world, r *Reclaimer, dropped, turned string) {
 	w.pv.HasFinalizer, w.pv.ResourceVersion = false, dropped
 	w.store(r, w.pv)
-	w.pv.Policy, w.pv.ResourceVersion = PolicyDelete, turned
+	w.pv.Policy, w.pv.ResourceVersion = volume.PolicyDelete, turned
 	w.store(r, w.pv)
 }
 

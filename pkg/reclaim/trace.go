@@ -9,7 +9,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/brief"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/text"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // What a trace says of its PV. The names with k8s are those of OpenTelemetry's semantic conventions (1.41).
@@ -86,14 +87,14 @@ func (t *traces) lead(leading bool) {
 }
 
 // begin opens the trace of a PV whose volume became deletable, if it has none.
-func (t *traces) begin(pv PV) {
+func (t *traces) begin(pv volume.PV) {
 	if t != nil {
 		t.add(pv, false)
 	}
 }
 
 // resume returns ctx inside the trace of a PV that is worked on, which is opened if there is none.
-func (t *traces) resume(ctx context.Context, pv PV) context.Context {
+func (t *traces) resume(ctx context.Context, pv volume.PV) context.Context {
 	if t == nil {
 		return ctx
 	}
@@ -101,14 +102,14 @@ func (t *traces) resume(ctx context.Context, pv PV) context.Context {
 	return t.in(ctx, pv)
 }
 
-func (t *traces) add(pv PV, resumed bool) {
+func (t *traces) add(pv volume.PV, resumed bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.leading || t.count >= maxTraces || t.open[pv.Name][pv.UID] != nil {
 		return
 	}
 	_, span := t.tracer.Start(context.Background(), "Reclaim", trace.WithAttributes(
-		tracePV.String(pv.Name), tracePVUID.String(string(pv.UID)), traceDriver.String(t.driver), traceHandle.String(brief.Text(pv.Handle, maxTraced)),
+		tracePV.String(pv.Name), tracePVUID.String(string(pv.UID)), traceDriver.String(t.driver), traceHandle.String(text.Text(pv.Handle, maxTraced)),
 		traceNamespace.String(pv.Claim.Namespace), traceClaim.String(pv.Claim.Name), traceResumed.Bool(resumed)))
 	if t.open[pv.Name] == nil {
 		t.open[pv.Name] = map[types.UID]trace.Span{}
@@ -118,7 +119,7 @@ func (t *traces) add(pv PV, resumed bool) {
 }
 
 // in returns ctx inside the trace of the PV, if it has one.
-func (t *traces) in(ctx context.Context, pv PV) context.Context {
+func (t *traces) in(ctx context.Context, pv volume.PV) context.Context {
 	if t == nil {
 		return ctx
 	}
@@ -168,7 +169,7 @@ func (t *traces) call(ctx context.Context, c call, ask func(context.Context, cal
 	defer span.End()
 	a := ask(ctx, c)
 	if a.err != nil {
-		span.SetStatus(codes.Error, brief.Text(a.err.Error(), maxTraced))
+		span.SetStatus(codes.Error, text.Text(a.err.Error(), maxTraced))
 	}
 	return a
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
@@ -20,7 +21,7 @@ func newTracedWorld(t *testing.T) (*world, *Reclaimer, *tracetest.SpanRecorder) 
 	spans := tracetest.NewSpanRecorder()
 	w, r := newWorldWith(t, Config{TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))})
 	w.change(r, "11", bound)
-	w.change(r, "12", func(pv *PV) { pv.Phase = PhaseReleased })
+	w.change(r, "12", func(pv *volume.PV) { pv.Phase = volume.PhaseReleased })
 	w.pv = *w.stored["pv"]
 	return w, r, spans
 }
@@ -96,7 +97,7 @@ func TestAReclaimIsOneTrace(t *testing.T) {
 		}
 	}
 	// The echo of our own writes, and finalizers of others, begin no other.
-	w.change(r, "13", func(pv *PV) { pv.Terminating, pv.HasFinalizer = true, false })
+	w.change(r, "13", func(pv *volume.PV) { pv.Terminating, pv.HasFinalizer = true, false })
 	r.reclaim(t.Context(), "pv")
 	w.end(r)
 	r.reclaim(t.Context(), "pv")
@@ -116,11 +117,13 @@ func TestATraceEndsInAnyWay(t *testing.T) {
 		reason string
 		cut    bool
 	}{
-		"the policy is turned":         {func(w *world, r *Reclaimer) { w.change(r, "13", func(pv *PV) { pv.Policy = PolicyRetain }) }, "PolicyKeepsVolume", false},
-		"a live read shows that it is": {func(w *world, _ *Reclaimer) { w.pv.Policy = PolicyRetain }, "PolicyKeepsVolume", false},
-		"it is held":                   {func(w *world, r *Reclaimer) { w.change(r, "13", func(pv *PV) { pv.Held = true }) }, "Held", false},
+		"the policy is turned": {func(w *world, r *Reclaimer) {
+			w.change(r, "13", func(pv *volume.PV) { pv.Policy = volume.PolicyRetain })
+		}, "PolicyKeepsVolume", false},
+		"a live read shows that it is": {func(w *world, _ *Reclaimer) { w.pv.Policy = volume.PolicyRetain }, "PolicyKeepsVolume", false},
+		"it is held":                   {func(w *world, r *Reclaimer) { w.change(r, "13", func(pv *volume.PV) { pv.Held = true }) }, "Held", false},
 		"somebody takes the finalizer off": {func(w *world, r *Reclaimer) {
-			w.change(r, "13", func(pv *PV) { pv.Terminating = true })
+			w.change(r, "13", func(pv *volume.PV) { pv.Terminating = true })
 			w.change(r, "14", strip)
 			w.end(r)
 		}, "ReclaimAbandoned", false},
@@ -179,14 +182,14 @@ func TestAReplicaThatWaitsToLeadTracesNothing(t *testing.T) {
 	w, r, spans := newTracedWorld(t)
 	r.lead(false)
 	w.change(r, "13", bound)
-	w.change(r, "14", func(pv *PV) { pv.Phase = PhaseReleased })
+	w.change(r, "14", func(pv *volume.PV) { pv.Phase = volume.PhaseReleased })
 	root(t, spans) // that of the time when it led
 }
 
 func TestSoManyTracesAndNoMore(t *testing.T) {
 	w, r, spans := newTracedWorld(t)
 	for i := range maxTraces {
-		r.traces.begin(PV{Name: fmt.Sprint(i), UID: types.UID(fmt.Sprint(i))})
+		r.traces.begin(volume.PV{Name: fmt.Sprint(i), UID: types.UID(fmt.Sprint(i))})
 	}
 	if n := len(spans.Started()); n != maxTraces || r.traces.count != maxTraces {
 		t.Errorf("%d traces, counted as %d", n, r.traces.count)

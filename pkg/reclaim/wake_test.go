@@ -7,7 +7,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/loop"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // What the watches tell wakes the PVs that may wait for it; nothing else does, for nothing is
@@ -19,7 +20,7 @@ func TestWhatTheWatchesTellWakesThoseThatWait(t *testing.T) {
 		want            []string
 	}{
 		"a PV that is new":  {nil, func(w *world, r *Reclaimer) { w.store(r, sibling()) }, []string{"other", "pv"}},
-		"a PV that changes": {nil, func(w *world, r *Reclaimer) { w.pv.Policy = PolicyRetain; w.store(r, w.pv) }, []string{"pv"}},
+		"a PV that changes": {nil, func(w *world, r *Reclaimer) { w.pv.Policy = volume.PolicyRetain; w.store(r, w.pv) }, []string{"pv"}},
 		"a PV that is gone": {nil, func(w *world, r *Reclaimer) { w.end(r) }, []string{"pv"}},
 		"an attachment":     {nil, func(_ *world, r *Reclaimer) { attachmentChanges{r.observer}.Added(attach) }, nil},
 		"an attachment's end": {
@@ -45,7 +46,7 @@ func TestWhatTheWatchesTellWakesThoseThatWait(t *testing.T) {
 			}, []string{"other", "pv"},
 		},
 		"a PV of another driver": {nil, func(w *world, r *Reclaimer) {
-			w.store(r, PV{Name: "foreign", UID: types.UID("f"), Driver: "another", Handle: "vol-1"})
+			w.store(r, volume.PV{Name: "foreign", UID: types.UID("f"), Driver: "another", Handle: "vol-1"})
 		}, nil},
 	}
 	for name, c := range cases {
@@ -75,9 +76,9 @@ func TestNobodyIsWokenBeforeThereIsSomebodyToWork(t *testing.T) {
 	_, r := newWorld(t)
 	seen := make(chan string, 2)
 	var err error
-	r.reclaiming, err = loop.New(loop.Config{Name: "t", Workers: 1}, func(_ context.Context, pv string) loop.Next {
+	r.reclaiming, err = controller.New(controller.Config{Name: "t", Workers: 1}, func(_ context.Context, pv string) controller.Next {
 		seen <- pv
-		return loop.Next{}
+		return controller.Next{}
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -16,17 +17,17 @@ import (
 // order of steps, and answers that real ones give only in bad moments.
 type world struct {
 	clock   *testclock.FakeClock
-	pv      PV
+	pv      volume.PV
 	pvFound bool
 	claim   ClaimFacts
-	others  map[string]PV
+	others  map[string]volume.PV
 	list    attachmentList
 	diary   []string
 	fail    map[string]error
 	// before is called with each entry of the diary before it takes effect.
 	before func(what string)
 	// stored is what the cache shows.
-	stored map[string]*PV
+	stored map[string]*volume.PV
 	// class are the parameters of the StorageClass, nil where there is none.
 	class   map[string]string
 	pvs     pvList
@@ -45,7 +46,7 @@ func (w *world) did(what string) error {
 	return w.fail[what]
 }
 
-func (w *world) readPV(_ context.Context, name string) (PV, bool, error) {
+func (w *world) readPV(_ context.Context, name string) (volume.PV, bool, error) {
 	err := w.did("read " + name)
 	if other, found := w.others[name]; found {
 		return other, true, err
@@ -53,14 +54,14 @@ func (w *world) readPV(_ context.Context, name string) (PV, bool, error) {
 	return w.pv, w.pvFound && name == w.pv.Name, err
 }
 
-func (w *world) readClaim(_ context.Context, of ClaimRef) (ClaimFacts, error) {
+func (w *world) readClaim(_ context.Context, of volume.ClaimRef) (ClaimFacts, error) {
 	err := w.did("read claim")
 	facts := w.claim
 	facts.Of = of
 	return facts, err
 }
 
-func (w *world) readSecret(context.Context, SecretRef) (map[string]string, bool, error) {
+func (w *world) readSecret(context.Context, volume.SecretRef) (map[string]string, bool, error) {
 	return nil, false, w.did("read secret")
 }
 
@@ -76,7 +77,7 @@ func (w *world) listPVs(context.Context) (pvList, error) { return w.pvs, w.did("
 
 func (w *world) listNodes(context.Context) ([]string, error) { return w.nodes, w.did("list nodes") }
 
-func (w *world) patchFinalizers(_ context.Context, pv PV, add, drop []string, bound bool) (string, error) {
+func (w *world) patchFinalizers(_ context.Context, pv volume.PV, add, drop []string, bound bool) (string, error) {
 	what := "release"
 	switch {
 	case len(add) > 0 && len(drop) > 0:
@@ -97,7 +98,7 @@ func (w *world) patchFinalizers(_ context.Context, pv PV, add, drop []string, bo
 	return pv.ResourceVersion + "1", nil // a later one
 }
 
-func (w *world) deletePV(context.Context, PV) error { return w.did("delete PV") }
+func (w *world) deletePV(context.Context, volume.PV) error { return w.did("delete PV") }
 
 func (w *world) readBrake(context.Context, types.NamespacedName) (bool, error) {
 	return w.brakeOn, w.did("read brake")
@@ -120,7 +121,7 @@ func newWorldWith(t *testing.T, cfg Config) (*world, *Reclaimer) {
 	t.Helper()
 	w := &world{
 		clock: testclock.NewFakeClock(now()), pv: released().PV, pvFound: true,
-		fail: map[string]error{}, others: map[string]PV{}, list: attachmentList{complete: true}, pvs: pvList{complete: true},
+		fail: map[string]error{}, others: map[string]volume.PV{}, list: attachmentList{complete: true}, pvs: pvList{complete: true},
 	}
 	cfg.Clock = w.clock
 	r, err := New(&rest.Config{Host: "http://127.0.0.1:1"}, driver, w, cfg)
@@ -128,7 +129,7 @@ func newWorldWith(t *testing.T, cfg Config) (*world, *Reclaimer) {
 		t.Fatal(err)
 	}
 	r.cluster = w
-	w.stored = map[string]*PV{}
+	w.stored = map[string]*volume.PV{}
 	r.observer.pvs = cacheOf{w}
 	r.lead(true)
 	w.store(r, w.pv)
@@ -136,7 +137,7 @@ func newWorldWith(t *testing.T, cfg Config) (*world, *Reclaimer) {
 }
 
 // store has the cache show a PV, as its watch would.
-func (w *world) store(r *Reclaimer, pv PV) {
+func (w *world) store(r *Reclaimer, pv volume.PV) {
 	before := w.stored[pv.Name]
 	w.stored[pv.Name] = &pv
 	if before == nil {
@@ -156,9 +157,9 @@ func (w *world) end(r *Reclaimer) {
 // cacheOf is a cache that a test fills by hand.
 type cacheOf struct{ *world }
 
-func (c cacheOf) Get(name string) (*PV, bool) { pv, found := c.stored[name]; return pv, found }
-func (c cacheOf) Reached(string) bool         { return false }
-func (c cacheOf) Each(visit func(*PV)) {
+func (c cacheOf) Get(name string) (*volume.PV, bool) { pv, found := c.stored[name]; return pv, found }
+func (c cacheOf) Reached(string) bool                { return false }
+func (c cacheOf) Each(visit func(*volume.PV)) {
 	for _, pv := range c.stored {
 		visit(pv)
 	}

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // patchers is how many PVs ours protects at once (--protect-threads).
@@ -97,7 +97,7 @@ func (s *session) backfill(ctx context.Context, n int, protect func(context.Cont
 func (l *lab) patchAll(ctx context.Context, n int) error {
 	return inParallel(ctx, patchers, n, func(ctx context.Context, worker, i int) error {
 		name := fillName(i)
-		body := fmt.Sprintf(`{"metadata":{"finalizers":[%q],"uid":%q}}`, reclaim.Finalizer, name[len(name)-36:])
+		body := fmt.Sprintf(`{"metadata":{"finalizers":[%q],"uid":%q}}`, volume.Finalizer, name[len(name)-36:])
 		_, err := l.users[worker].CoreV1().PersistentVolumes().Patch(ctx, name, types.StrategicMergePatchType, []byte(body), metav1.PatchOptions{})
 		return err
 	})

@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // crowdLabel marks the PVs and claims of one crowd; its value is the crowd's token.
@@ -163,7 +163,7 @@ func provisionedPV(name, handle, driver string) *v1.PersistentVolume {
 				"volume.kubernetes.io/provisioner-deletion-secret-name":      "",
 				"volume.kubernetes.io/provisioner-deletion-secret-namespace": "",
 			},
-			Finalizers: []string{reclaim.Finalizer},
+			Finalizers: []string{volume.Finalizer},
 		},
 		Spec: v1.PersistentVolumeSpec{
 			Capacity:                      v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")},

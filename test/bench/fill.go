@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // pvKey is where the API server keeps PVs in etcd, with its default --etcd-prefix.
@@ -190,7 +190,7 @@ func (l *lab) put(ctx context.Context, p filledPV) error {
 	pv.Spec.CSI.VolumeAttributes["storage.kubernetes.io/csiProvisionerIdentity"] = "1790000000000-1234-" + p.driver
 	pv.Spec.ClaimRef.Name, pv.Spec.ClaimRef.UID = "data-"+p.name, pv.UID
 	pv.Status.Phase = p.phase
-	pv.Finalizers = []string{reclaim.Finalizer}
+	pv.Finalizers = []string{volume.Finalizer}
 	if p.unprotected {
 		pv.Finalizers = nil
 	}

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	retry "k8s.io/client-go/tools/watch"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // tracker is a watch of the PVs of one crowd, and notes when what happened to them.
@@ -123,7 +123,7 @@ func (p pvTimes) seen(pv *v1.PersistentVolume, deleted bool, now time.Time) pvTi
 	case deleted:
 		first(&p.gone)
 		first(&p.dropped)
-	case slices.Contains(pv.Finalizers, reclaim.Finalizer):
+	case slices.Contains(pv.Finalizers, volume.Finalizer):
 		first(&p.protected)
 	case !p.protected.IsZero():
 		first(&p.dropped)

@@ -19,7 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
 )
 
@@ -246,12 +246,12 @@ func TestChanges(t *testing.T) {
 	}{
 		"made": {nil, pv(v1.VolumePending, false, theirs),
 			[]string{"the PV is there", "finalizer kubernetes.io/pv-protection is on the PV"}},
-		"bound and protected at once": {pv(v1.VolumeAvailable, false, theirs), pv(v1.VolumeBound, false, theirs, reclaim.Finalizer),
+		"bound and protected at once": {pv(v1.VolumeAvailable, false, theirs), pv(v1.VolumeBound, false, theirs, volume.Finalizer),
 			[]string{"the PV is Bound", "csi-reclaimer's finalizer is on the PV"}},
 		"deleted": {pv(v1.VolumeBound, false), pv(v1.VolumeBound, true), []string{"the PV is terminating, phase Bound"}},
-		"one finalizer of two goes": {pv(v1.VolumeReleased, true, theirs, reclaim.Finalizer), pv(v1.VolumeReleased, true, reclaim.Finalizer),
+		"one finalizer of two goes": {pv(v1.VolumeReleased, true, theirs, volume.Finalizer), pv(v1.VolumeReleased, true, volume.Finalizer),
 			[]string{"finalizer kubernetes.io/pv-protection is off the PV"}},
-		"ours goes last":                {pv(v1.VolumeReleased, true, reclaim.Finalizer), nil, []string{"csi-reclaimer's finalizer is off the PV, and with it the PV is gone"}},
+		"ours goes last":                {pv(v1.VolumeReleased, true, volume.Finalizer), nil, []string{"csi-reclaimer's finalizer is off the PV, and with it the PV is gone"}},
 		"gone without":                  {pv(v1.VolumeReleased, true, theirs), nil, []string{"the PV is gone"}},
 		"nothing that a person notices": {pv(v1.VolumeBound, false), pv(v1.VolumeBound, false), nil},
 	}
@@ -359,7 +359,7 @@ func TestTheWatchRemembersProtectionAndWhenThePVWent(t *testing.T) {
 	line := newPrinter(&out, false).timeline()
 	stream := watch.NewFake()
 	w := follow(line, "PV", stream)
-	stream.Add(pv(v1.VolumeBound, false, reclaim.Finalizer))
+	stream.Add(pv(v1.VolumeBound, false, volume.Finalizer))
 	if err := w.until(t.Context(), "protected", isProtected); err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
 )
 
@@ -23,7 +23,7 @@ func hasFinalizer(pv *v1.PersistentVolume, finalizer string) bool {
 	return pv != nil && slices.Contains(pv.Finalizers, finalizer)
 }
 
-func isProtected(pv *v1.PersistentVolume) bool { return hasFinalizer(pv, reclaim.Finalizer) }
+func isProtected(pv *v1.PersistentVolume) bool { return hasFinalizer(pv, volume.Finalizer) }
 
 func isTerminating(pv *v1.PersistentVolume) bool { return pv != nil && pv.DeletionTimestamp != nil }
 
@@ -148,7 +148,7 @@ func changes(noun string, before, now *v1.PersistentVolume) []string {
 }
 
 func nameOf(finalizer string) string {
-	if finalizer == reclaim.Finalizer {
+	if finalizer == volume.Finalizer {
 		return "csi-reclaimer's finalizer"
 	}
 	return "finalizer " + finalizer

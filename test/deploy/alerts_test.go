@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/protect"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/test/process"
 )
@@ -155,7 +155,7 @@ func TestTheAlertsNameReasonsThatThereAre(t *testing.T) {
 		"csi_reclaimer_waiting_pvs":        words(reclaim.Reasons()),
 		"csi_reclaimer_reports_total":      words(reclaim.Reasons()),
 		"csi_reclaimer_intree_waiting_pvs": words(intree.Reasons()),
-		"csi_reclaimer_protection_waiting": words(protect.Reasons()),
+		"csi_reclaimer_protection_waiting": words(inuse.Reasons()),
 	}
 	matcher := regexp.MustCompile(`(\w+)\{reason=~?"([^"]+)"\}`)
 	found := 0

@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/admit"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 const (
@@ -210,38 +210,38 @@ func TestTheChartIsTheManifests(t *testing.T) {
 	}
 }
 
-// TestTheChartRendersWhatTheCodeDoes: each policy and webhook that lists drivers is the one that the tests of pkg/admit run on
+// TestTheChartRendersWhatTheCodeDoes: each policy and webhook that lists drivers is the one that the tests of pkg/admission run on
 // a real API server, whatever the drivers and their roles.
 func TestTheChartRendersWhatTheCodeDoes(t *testing.T) {
 	const owned, second, beside = "disk.csi.example.com", "Another-1.csi.example.com", "file.csi.example.com"
-	drivers := admit.Drivers{reclaim.RoleOwner: {owned, second}, reclaim.RoleCompanion: {beside}}
+	drivers := admission.Drivers{volume.RoleOwner: {owned, second}, volume.RoleCompanion: {beside}}
 	of := func(names ...string) (values []string) {
 		for _, name := range names {
-			role := reclaim.RoleOwner
+			role := volume.RoleOwner
 			if name == beside {
-				role = reclaim.RoleCompanion
+				role = volume.RoleCompanion
 			}
 			values = append(values, "protectedDrivers."+strings.ReplaceAll(name, ".", `\.`)+"="+role.String())
 		}
 		return values
 	}
-	service := admit.Service{Namespace: guardHome, Name: guard}
+	service := admission.Service{Namespace: guardHome, Name: guard}
 	for sentence, c := range map[string]struct {
 		values []string
 		want   []any
 	}{
 		"policies for both roles": {append(of(owned, second, beside), "admissionPolicy.enabled=true"), []any{
-			admit.Policy(reclaim.RoleOwner, drivers[reclaim.RoleOwner]...), admit.Binding(reclaim.RoleOwner),
-			admit.Policy(reclaim.RoleCompanion, beside), admit.Binding(reclaim.RoleCompanion),
+			admission.Policy(volume.RoleOwner, drivers[volume.RoleOwner]...), admission.Binding(volume.RoleOwner),
+			admission.Policy(volume.RoleCompanion, beside), admission.Binding(volume.RoleCompanion),
 		}},
 		"a policy for role companion alone": {append(of(beside), "admissionPolicy.enabled=true"), []any{
-			admit.Policy(reclaim.RoleCompanion, beside), admit.Binding(reclaim.RoleCompanion),
+			admission.Policy(volume.RoleCompanion, beside), admission.Binding(volume.RoleCompanion),
 		}},
 		"webhooks for both roles": {append(of(owned, second, beside), "webhooks.persistentVolumes=true", "webhooks.pods=true"), []any{
-			admit.PVWebhooks(service, drivers), admit.PodWebhooks(service),
+			admission.PVWebhooks(service, drivers), admission.PodWebhooks(service),
 		}},
 		"a webhook for role companion alone": {append(of(beside), "webhooks.persistentVolumes=true"), []any{
-			admit.PVWebhooks(service, admit.Drivers{reclaim.RoleCompanion: {beside}}),
+			admission.PVWebhooks(service, admission.Drivers{volume.RoleCompanion: {beside}}),
 		}},
 	} {
 		rendered := map[string]map[string]any{}

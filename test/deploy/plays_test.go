@@ -16,8 +16,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/audit"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/leaks"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/daemon"
 	"github.com/csi-reclaimer/csi-reclaimer/test/mockdriver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
@@ -91,9 +92,9 @@ func (s *shell) plays(t *testing.T) map[string]play {
 func (s *shell) addAudit(t *testing.T, plays map[string]play) {
 	t.Helper()
 	const leak = "vol-left"
-	text, err := json.Marshal(audit.Report{
+	text, err := json.Marshal(leaks.Report{
 		Driver: docsDriver, Completed: time.Now(), Listed: 2, Suspected: 1, SuspectedBytes: 1 << 30,
-		Volumes: []audit.Found{{Handle: leak, Bytes: 1 << 30, Suspected: true, Reason: audit.ReasonLeakSuspected, Sightings: 3, FirstSeen: time.Now().Add(-time.Hour)}},
+		Volumes: []leaks.Found{{Handle: leak, Bytes: 1 << 30, Suspected: true, Reason: leaks.ReasonLeakSuspected, Sightings: 3, FirstSeen: time.Now().Add(-time.Hour)}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -171,14 +172,14 @@ func (s *shell) makeSecret(t *testing.T) {
 // all commands: of a name that is used again the PV controller may learn a quarter of a minute later.
 func (s *shell) makePV(t *testing.T) {
 	t.Helper()
-	s.make(t, storage.Spec{Name: docsPV, Change: func(pv *v1.PersistentVolume) { pv.Finalizers = []string{reclaim.Finalizer} }})
+	s.make(t, storage.Spec{Name: docsPV, Change: func(pv *v1.PersistentVolume) { pv.Finalizers = []string{volume.Finalizer} }})
 }
 
 // makeLeavingPV makes one of a node that is gone, which is being deleted.
 func (s *shell) makeLeavingPV(t *testing.T) {
 	t.Helper()
 	s.make(t, storage.Spec{Name: "pvc-77f0", Unclaimed: true, Change: func(pv *v1.PersistentVolume) {
-		pv.Finalizers = []string{reclaim.Finalizer}
+		pv.Finalizers = []string{volume.Finalizer}
 		pv.Spec.NodeAffinity = &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{
 			MatchExpressions: []v1.NodeSelectorRequirement{{Key: "example.com/node", Operator: v1.NodeSelectorOpIn, Values: []string{"node-7"}}},
 		}}}}

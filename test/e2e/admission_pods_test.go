@@ -18,8 +18,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/admit"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/admit/certs"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/certs"
 	"github.com/csi-reclaimer/csi-reclaimer/test/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/controlplane/fakenode"
 	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
@@ -167,7 +167,7 @@ func TestAdmissionWaitsForNobody(t *testing.T) {
 		}
 	})
 	t.Cleanup(func() { _ = listener.Close(); taking.Wait() })
-	config := admit.PVWebhooks(admit.Service{Namespace: s.Namespace, Name: "none"}, s.listed())
+	config := admission.PVWebhooks(admission.Service{Namespace: s.Namespace, Name: "none"}, s.listed())
 	for i := range config.Webhooks {
 		c := &config.Webhooks[i].ClientConfig
 		c.URL, c.Service = ptr.To("https://"+listener.Addr().String()+*c.Service.Path), nil

@@ -20,9 +20,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/utils/ptr"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/admit"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/admit/certs"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/certs"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/daemon"
 	"github.com/csi-reclaimer/csi-reclaimer/test/grant"
@@ -49,19 +49,19 @@ func newPolicyStage(t *testing.T) *stage {
 // they are in force.
 func (s *stage) installPolicy() {
 	s.t.Helper()
-	admission := s.client.AdmissionregistrationV1()
-	_, err := admission.MutatingAdmissionPolicies().Create(s.ctx, admit.Policy(reclaim.RoleOwner, s.Driver), metav1.CreateOptions{})
+	api := s.client.AdmissionregistrationV1()
+	_, err := api.MutatingAdmissionPolicies().Create(s.ctx, admission.Policy(volume.RoleOwner, s.Driver), metav1.CreateOptions{})
 	s.must(err)
-	_, err = admission.MutatingAdmissionPolicyBindings().Create(s.ctx, admit.Binding(reclaim.RoleOwner), metav1.CreateOptions{})
+	_, err = api.MutatingAdmissionPolicyBindings().Create(s.ctx, admission.Binding(volume.RoleOwner), metav1.CreateOptions{})
 	s.must(err)
 	s.waitInForce(true)
 }
 
 // uninstallPolicy deletes both, if they are there.
 func (s *stage) uninstallPolicy() {
-	admission := s.client.AdmissionregistrationV1()
-	_ = admission.MutatingAdmissionPolicyBindings().Delete(s.clean(), admit.PolicyName, metav1.DeleteOptions{})
-	_ = admission.MutatingAdmissionPolicies().Delete(s.clean(), admit.PolicyName, metav1.DeleteOptions{})
+	api := s.client.AdmissionregistrationV1()
+	_ = api.MutatingAdmissionPolicyBindings().Delete(s.clean(), admission.PolicyName, metav1.DeleteOptions{})
+	_ = api.MutatingAdmissionPolicies().Delete(s.clean(), admission.PolicyName, metav1.DeleteOptions{})
 }
 
 // putOn makes a PV, but does not store it, and tells whether it would have had the finalizer from the start.
@@ -107,16 +107,16 @@ type webhooks struct {
 func (s *stage) webhooks(keep certs.Config) *webhooks {
 	s.t.Helper()
 	admin := s.plane.Admin()
-	reader, err := admit.NewReader(admin)
+	reader, err := admission.NewReader(admin)
 	s.must(err)
-	keep.Namespace, keep.Secret, keep.Names, keep.Webhooks = s.Namespace, "webhooks", []string{"localhost"}, []string{admit.WebhooksName}
+	keep.Namespace, keep.Secret, keep.Names, keep.Webhooks = s.Namespace, "webhooks", []string{"localhost"}, []string{admission.WebhooksName}
 	h := &webhooks{}
 	h.keeper, err = certs.New(admin, keep)
 	s.must(err)
 	ctx, cancel := context.WithCancel(s.ctx)
 	var keeping sync.WaitGroup
 	keeping.Go(func() { h.keeper.Run(ctx) })
-	server := admit.NewServer(admit.Handler(s.listed, reader), h.keeper.Certificate)
+	server := admission.NewServer(admission.Handler(s.listed, reader), h.keeper.Certificate)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	s.must(err)
 	ended := make(chan error, 1)
@@ -135,12 +135,12 @@ func (s *stage) webhooks(keep certs.Config) *webhooks {
 }
 
 // listed returns the stage's driver, as one that is protected.
-func (s *stage) listed() admit.Drivers { return admit.Drivers{reclaim.RoleOwner: {s.Driver}} }
+func (s *stage) listed() admission.Drivers { return admission.Drivers{volume.RoleOwner: {s.Driver}} }
 
 // watchPVs has the API server ask the webhook about PVs.
 func (s *stage) watchPVs(h *webhooks) {
 	s.t.Helper()
-	config := admit.PVWebhooks(admit.Service{Namespace: s.Namespace, Name: "none"}, s.listed())
+	config := admission.PVWebhooks(admission.Service{Namespace: s.Namespace, Name: "none"}, s.listed())
 	for i := range config.Webhooks {
 		c := &config.Webhooks[i].ClientConfig // no Service leads anywhere here
 		c.URL, c.Service = ptr.To("https://localhost:"+h.port+*c.Service.Path), nil
@@ -238,9 +238,9 @@ func TestAdmissionPolicyAndARelease(t *testing.T) {
 		t.Errorf("with the driver listed --release-finalizers ended with %v and said %q", err, said)
 	}
 	s.waitAll(vols, "still protected", isProtected)
-	_, err = admit.Unlist(s.ctx, s.plane.Admin(), []string{s.Driver})
+	_, err = admission.Unlist(s.ctx, s.plane.Admin(), []string{s.Driver})
 	s.must(err)
-	s.must(admit.AwaitUnlisted(s.ctx, s.plane.Admin(), []string{s.Driver}))
+	s.must(admission.AwaitUnlisted(s.ctx, s.plane.Admin(), []string{s.Driver}))
 	if said, err = s.release(); err != nil || !strings.Contains(said, "10 PVs were released") {
 		t.Errorf("with the driver listed no more --release-finalizers ended with %v and said %q", err, said)
 	}
@@ -257,7 +257,7 @@ func TestAReleaseThatMayChangeThePolicy(t *testing.T) {
 	vols := s.makeMany(10, func(i int) storage.Spec { return storage.Spec{Dynamic: i%2 == 0} })
 	s.waitAll(vols, "protected", isProtected)
 	said, err := s.release()
-	if err != nil || !strings.Contains(said, "removed from mutatingadmissionpolicy/"+admit.PolicyName) || !strings.Contains(said, "10 PVs were released") {
+	if err != nil || !strings.Contains(said, "removed from mutatingadmissionpolicy/"+admission.PolicyName) || !strings.Contains(said, "10 PVs were released") {
 		t.Errorf("--release-finalizers ended with %v and said %q", err, said)
 	}
 	s.waitAll(vols, "without our finalizer", isFree)
@@ -274,13 +274,13 @@ func TestAPolicyThatIsIneffectiveIsReported(t *testing.T) {
 		t.Skip("MutatingAdmissionPolicy is served from 1.36 on")
 	}
 	s := newStage(t)
-	policy := admit.Policy(reclaim.RoleOwner, s.Driver)
+	policy := admission.Policy(volume.RoleOwner, s.Driver)
 	policy.Spec.MatchConditions = append(policy.Spec.MatchConditions, admissionv1.MatchCondition{Name: "off", Expression: "false"})
-	admission := s.client.AdmissionregistrationV1()
-	_, err := admission.MutatingAdmissionPolicies().Create(s.ctx, policy, metav1.CreateOptions{})
+	api := s.client.AdmissionregistrationV1()
+	_, err := api.MutatingAdmissionPolicies().Create(s.ctx, policy, metav1.CreateOptions{})
 	s.must(err)
 	t.Cleanup(s.uninstallPolicy)
-	_, err = admission.MutatingAdmissionPolicyBindings().Create(s.ctx, admit.Binding(reclaim.RoleOwner), metav1.CreateOptions{})
+	_, err = api.MutatingAdmissionPolicyBindings().Create(s.ctx, admission.Binding(volume.RoleOwner), metav1.CreateOptions{})
 	s.must(err)
 	began := time.Now()
 	car := s.sidecar(eager()...)

@@ -25,7 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/audit"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/leaks"
 	"github.com/csi-reclaimer/csi-reclaimer/test/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/grant"
 	"github.com/csi-reclaimer/csi-reclaimer/test/mockdriver"
@@ -66,7 +66,7 @@ func (s *stage) leak(bytes int64) string {
 }
 
 // report returns what the sidecar reports now.
-func (s *stage) report(car *sidecar.Sidecar) (r audit.Report) {
+func (s *stage) report(car *sidecar.Sidecar) (r leaks.Report) {
 	s.t.Helper()
 	text, err := car.Get(s.ctx, "/audit?format=json")
 	s.must(err)
@@ -75,7 +75,7 @@ func (s *stage) report(car *sidecar.Sidecar) (r audit.Report) {
 }
 
 // suspects returns the handles of the volumes that are suspected.
-func suspects(r audit.Report) (handles []string) {
+func suspects(r leaks.Report) (handles []string) {
 	for _, v := range r.Volumes {
 		if v.Suspected {
 			handles = append(handles, v.Handle)
@@ -113,7 +113,7 @@ func TestAuditFindsLeaks(t *testing.T) {
 			if age := r.Completed.Sub(v.FirstSeen); v.Suspected && (v.Sightings < sightings || age < grace) {
 				t.Errorf("after %d audits and %v: %+v", v.Sightings, age, v)
 			}
-			young = young || !v.Suspected && v.Reason == audit.ReasonSeenTooSeldom
+			young = young || !v.Suspected && v.Reason == leaks.ReasonSeenTooSeldom
 		}
 		return len(suspects(r)) == 2
 	})
@@ -380,7 +380,7 @@ func TestAuditHeedsSnapshots(t *testing.T) {
 		if v.Suspected {
 			t.Fatalf("FALSE LEAK: %+v", v)
 		}
-		return found && v.Reason == audit.ReasonBeingMade && v.Because == "VolumeSnapshotContent "+young.Content
+		return found && v.Reason == leaks.ReasonBeingMade && v.Because == "VolumeSnapshotContent "+young.Content
 	})
 	ready, err := contents.Get(s.ctx, young.Content, metav1.GetOptions{})
 	s.must(err)

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
 )
 
@@ -19,7 +19,7 @@ import (
 func (s *stage) strip(vol *storage.Volume) {
 	s.t.Helper()
 	_, err := s.client.CoreV1().PersistentVolumes().Patch(s.ctx, vol.Name, types.StrategicMergePatchType,
-		[]byte(`{"metadata":{"$deleteFromPrimitiveList/finalizers":["`+reclaim.Finalizer+`"]}}`), metav1.PatchOptions{})
+		[]byte(`{"metadata":{"$deleteFromPrimitiveList/finalizers":["`+volume.Finalizer+`"]}}`), metav1.PatchOptions{})
 	s.must(err)
 }
 
@@ -35,7 +35,7 @@ func (s *stage) loop(vol *storage.Volume) {
 // addAsTold has somebody else add the finalizer to a PV, as the Event says.
 func (s *stage) addAsTold(vol *storage.Volume, text string) {
 	s.t.Helper()
-	patch := `{"metadata":{"finalizers":["` + reclaim.Finalizer + `"]}}`
+	patch := `{"metadata":{"finalizers":["` + volume.Finalizer + `"]}}`
 	if text != "" && !strings.Contains(text, "kubectl patch pv "+vol.Name+" -p '"+patch+"'") {
 		s.t.Fatalf("the command that adds the finalizer is not told: %s", text)
 	}
@@ -121,7 +121,7 @@ func TestAFinalizerTakenOffByHandLetsThePVGo(t *testing.T) {
 			s := s.in(t)
 			vol := s.make(storage.Spec{Change: func(pv *v1.PersistentVolume) { pv.Finalizers = finalizers }})
 			s.waitProtected(vol)
-			s.annotate(vol, reclaim.HoldAnnotation, "time to take it off")
+			s.annotate(vol, volume.HoldAnnotation, "time to take it off")
 			s.must(vol.DeletePV(s.ctx))
 			s.must(vol.DeleteClaim(s.ctx))
 			s.waitPV(vol, "released and held by us alone", func(pv *v1.PersistentVolume) bool {

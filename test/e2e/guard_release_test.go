@@ -11,9 +11,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/admit"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/grant"
 	"github.com/csi-reclaimer/csi-reclaimer/test/process"
@@ -118,14 +118,14 @@ func TestTheFinalizersOfDriversAreReleasedWithThePolicyOn(t *testing.T) {
 	s := newGuardPlane(t, controlplane.V1_36, controlplane.Options{})
 	rules, err := grant.GuardReleasing(s.ctx, s.client, s.Namespace, guardName)
 	s.must(err)
-	admission := s.client.AdmissionregistrationV1()
-	_, err = admission.MutatingAdmissionPolicies().Create(s.ctx, admit.Policy(reclaim.RoleOwner, s.Driver, "other.csi.example.com"), metav1.CreateOptions{})
+	api := s.client.AdmissionregistrationV1()
+	_, err = api.MutatingAdmissionPolicies().Create(s.ctx, admission.Policy(volume.RoleOwner, s.Driver, "other.csi.example.com"), metav1.CreateOptions{})
 	s.must(err)
-	_, err = admission.MutatingAdmissionPolicyBindings().Create(s.ctx, admit.Binding(reclaim.RoleOwner), metav1.CreateOptions{})
+	_, err = api.MutatingAdmissionPolicyBindings().Create(s.ctx, admission.Binding(volume.RoleOwner), metav1.CreateOptions{})
 	s.must(err)
 	// It does not answer, and stands in nobody's way.
-	hooks := admit.PVWebhooks(admit.Service{Namespace: s.Namespace, Name: "none"}, admit.Drivers{reclaim.RoleOwner: {"other.csi.example.com"}})
-	_, err = admission.MutatingWebhookConfigurations().Create(s.ctx, hooks, metav1.CreateOptions{})
+	hooks := admission.PVWebhooks(admission.Service{Namespace: s.Namespace, Name: "none"}, admission.Drivers{volume.RoleOwner: {"other.csi.example.com"}})
+	_, err = api.MutatingWebhookConfigurations().Create(s.ctx, hooks, metav1.CreateOptions{})
 	s.must(err)
 	vols := s.makeMany(10, func(i int) storage.Spec { return storage.Spec{Handle: "none", Dynamic: i%2 == 0} })
 	s.eventually("the policy is in force", func() bool {

@@ -15,11 +15,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/admit"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
-	protectpv "github.com/csi-reclaimer/csi-reclaimer/pkg/protect/pv"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/protect/pvc"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	protectpv "github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pv"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/controlplane/fakenode"
 	"github.com/csi-reclaimer/csi-reclaimer/test/daemon"
@@ -96,8 +96,8 @@ func (s *stage) configureWebhooks(address string, drivers ...string) {
 	at := func(c *admissionv1.WebhookClientConfig) {
 		c.URL, c.Service = ptr.To("https://localhost:"+port+*c.Service.Path), nil
 	}
-	service := admit.Service{Namespace: s.Namespace, Name: guardName}
-	pvs, pods := admit.PVWebhooks(service, admit.Drivers{reclaim.RoleOwner: drivers}), admit.PodWebhooks(service)
+	service := admission.Service{Namespace: s.Namespace, Name: guardName}
+	pvs, pods := admission.PVWebhooks(service, admission.Drivers{volume.RoleOwner: drivers}), admission.PodWebhooks(service)
 	for i := range pvs.Webhooks {
 		at(&pvs.Webhooks[i].ClientConfig)
 	}
@@ -209,7 +209,7 @@ func (s *stage) useInTree() {
 	pv, err := vol.PV(s.ctx)
 	s.must(err)
 	s.waitPV(vol, "protected", guarded)
-	s.annotate(vol, reclaim.HoldAnnotation, "wait")
+	s.annotate(vol, volume.HoldAnnotation, "wait")
 	s.must(vol.DeletePV(s.ctx))
 	s.must(vol.DeleteClaim(s.ctx))
 	s.waitPV(vol, "released", isReleased)
@@ -220,12 +220,12 @@ func (s *stage) useInTree() {
 		_, err := s.client.CoreV1().PersistentVolumes().Get(s.ctx, intree.TwinName(vol.Name), metav1.GetOptions{})
 		return err == nil
 	}
-	s.annotate(vol, reclaim.HoldAnnotation, "")
+	s.annotate(vol, volume.HoldAnnotation, "")
 	s.eventually("there is a twin", twin)
-	s.annotate(vol, reclaim.HoldAnnotation, "wait") // the same Event a second time is a patch
+	s.annotate(vol, volume.HoldAnnotation, "wait") // the same Event a second time is a patch
 	s.eventually("the twin is given up", func() bool { return !twin() })
 	s.must(s.plane.ControllerManager.Restart(s.ctx))
-	s.annotate(vol, reclaim.HoldAnnotation, "")
+	s.annotate(vol, volume.HoldAnnotation, "")
 	s.must(vol.WaitGone(s.soon()))
 	if _, err := os.Stat(pv.Spec.HostPath.Path); !os.IsNotExist(err) {
 		s.t.Errorf("LEAK: the volume of PV %s is still there: %v", vol.Name, err)

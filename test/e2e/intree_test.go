@@ -20,7 +20,7 @@ import (
 	k8srand "k8s.io/apimachinery/pkg/util/rand"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
 )
@@ -147,7 +147,7 @@ func (s *inTree) expectReclaimed(f folder) {
 func (s *inTree) expectNoTwin() {
 	s.t.Helper()
 	s.eventually("no twin is left", func() bool {
-		list, err := s.client.CoreV1().PersistentVolumes().List(s.ctx, metav1.ListOptions{LabelSelector: reclaim.TwinLabel})
+		list, err := s.client.CoreV1().PersistentVolumes().List(s.ctx, metav1.ListOptions{LabelSelector: volume.TwinLabel})
 		return err == nil && len(list.Items) == 0
 	})
 }

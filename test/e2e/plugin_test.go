@@ -20,9 +20,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/admit"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/process"
 	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
@@ -118,7 +118,7 @@ func TestPluginExplains(t *testing.T) {
 
 	said := s.told("explain", "pv/"+attached.Name)
 	s.expectTold(said, "PV "+attached.Name+" is being deleted since", "waits (Attached)", "VolumeAttachment csi-"+attached.Name,
-		"node a-node-of-another-cluster (gone from the cluster)", s.Namespace+"/"+attached.Name+", gone", reclaim.Finalizer+": csi-reclaimer", "Said ")
+		"node a-node-of-another-cluster (gone from the cluster)", s.Namespace+"/"+attached.Name+", gone", volume.Finalizer+": csi-reclaimer", "Said ")
 	said = s.told("explain", "pv/"+kept.Name)
 	s.expectTold(said, "is released (PolicyKeepsVolume)", "To delete the volume too: kubectl patch pv "+kept.Name, "/spec/claimRef")
 	said = s.told("explain", "pv/"+stuck.Name)
@@ -297,7 +297,7 @@ func TestPluginKnowsTheAdmissionPolicy(t *testing.T) {
 	vol := s.make(storage.Spec{Dynamic: true})
 	s.waitPV(vol, "protected", isProtected)
 	s.expectTold(s.told("status", "--driver="+s.Driver, "-o", "json"), `"admission": "yes"`)
-	const object = "mutatingadmissionpolicy/" + admit.PolicyName
+	const object = "mutatingadmissionpolicy/" + admission.PolicyName
 	s.expectTold(s.told("release", "--driver="+s.Driver, "--dry-run"), object+" lists "+s.Driver)
 	s.waitInForce(true) // nothing was changed
 	said, err := s.ended(s.plugin("release", "--driver="+s.Driver, "--yes"))

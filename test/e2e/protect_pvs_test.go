@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	protectpv "github.com/csi-reclaimer/csi-reclaimer/pkg/protect/pv"
+	protectpv "github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pv"
 	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
 )
 

@@ -10,8 +10,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	protectpv "github.com/csi-reclaimer/csi-reclaimer/pkg/protect/pv"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/protect/pvc"
+	protectpv "github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pv"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
 	"github.com/csi-reclaimer/csi-reclaimer/test/controlplane/fakenode"
 	"github.com/csi-reclaimer/csi-reclaimer/test/process"
 	"github.com/csi-reclaimer/csi-reclaimer/test/storage"

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
 )
 
@@ -36,7 +36,7 @@ func (s *stage) unclaim(vols ...*storage.Volume) {
 }
 
 // finalized is a PV that carries the finalizer from the beginning.
-func finalized(pv *v1.PersistentVolume) { pv.Finalizers = []string{reclaim.Finalizer} }
+func finalized(pv *v1.PersistentVolume) { pv.Finalizers = []string{volume.Finalizer} }
 
 // boundBefore marks a claim as one that was bound when the backup was made.
 func boundBefore(c *v1.PersistentVolumeClaim) {

@@ -12,7 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/mockdriver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/peer"
@@ -84,7 +84,7 @@ func TestACompanionBesideAProvisionerWithoutTheFinalizer(t *testing.T) {
 	claimFirst := s.makeMany(each, func(int) storage.Spec { return storage.Spec{Dynamic: true} })
 	kept := s.makeMany(2, func(int) storage.Spec { return storage.Spec{Dynamic: true, Policy: v1.PersistentVolumeReclaimRetain} })
 	// One that still carries the owner's finalizer, which the peer takes off.
-	former := s.make(storage.Spec{Dynamic: true, Change: func(pv *v1.PersistentVolume) { pv.Finalizers = []string{reclaim.Finalizer} }})
+	former := s.make(storage.Spec{Dynamic: true, Change: func(pv *v1.PersistentVolume) { pv.Finalizers = []string{volume.Finalizer} }})
 	all := append(slices.Concat(pvFirst, claimFirst), former)
 	s.waitAll(all, "protected by the companion alone", func(pv *v1.PersistentVolume) bool {
 		return pv != nil && companionProtected(pv) && !protected(pv)

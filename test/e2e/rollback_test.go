@@ -10,7 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/process"
 	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
@@ -142,13 +142,13 @@ func (s *stage) putBack() {
 				},
 			}}},
 			MatchConditions: []admissionv1.MatchCondition{{Name: "ours", Expression: `has(object.spec.csi) && object.spec.csi.driver == "` + s.Driver + `" && !has(object.metadata.deletionTimestamp)`},
-				{Name: "missing", Expression: `!has(object.metadata.finalizers) || !("` + reclaim.Finalizer + `" in object.metadata.finalizers)`}},
+				{Name: "missing", Expression: `!has(object.metadata.finalizers) || !("` + volume.Finalizer + `" in object.metadata.finalizers)`}},
 			FailurePolicy:      &ignore,
 			ReinvocationPolicy: never,
 			Mutations: []admissionv1.Mutation{{
 				PatchType: admissionv1.PatchTypeJSONPatch,
 				JSONPatch: &admissionv1.JSONPatch{Expression: `[JSONPatch{op: "add", path: has(object.metadata.finalizers) ? "/metadata/finalizers/-" : "/metadata/finalizers", value: has(object.metadata.finalizers) ? dyn("` +
-					reclaim.Finalizer + `") : dyn(["` + reclaim.Finalizer + `"])}]`},
+					volume.Finalizer + `") : dyn(["` + volume.Finalizer + `"])}]`},
 			}},
 		},
 	}, metav1.CreateOptions{})

@@ -12,7 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 	"github.com/csi-reclaimer/csi-reclaimer/test/mockdriver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
 )
@@ -25,7 +25,7 @@ func (s *stage) snapshotState(snapshot *storage.Snapshot) (there, deleting, prot
 		return false, false, false
 	}
 	s.must(err)
-	return true, now.DeletionTimestamp != nil, slices.Contains(now.Finalizers, order.SnapshotFinalizer)
+	return true, now.DeletionTimestamp != nil, slices.Contains(now.Finalizers, request.SnapshotFinalizer)
 }
 
 func (s *stage) deleteVolumeSnapshot(snapshot *storage.Snapshot) {
@@ -48,7 +48,7 @@ func (s *stage) waitUnprotected(snapshot *storage.Snapshot) {
 
 // leftBehind has a snapshot carry the finalizer of a provisioner that is gone.
 func leftBehind(snapshot *snapshotv1.VolumeSnapshot, _ *snapshotv1.VolumeSnapshotContent) {
-	snapshot.Finalizers = append(snapshot.Finalizers, order.SnapshotFinalizer)
+	snapshot.Finalizers = append(snapshot.Finalizers, request.SnapshotFinalizer)
 }
 
 // TestProvisionKeepsASnapshotWhileItIsRestored deletes a snapshot while a volume is restored from it, and one after.

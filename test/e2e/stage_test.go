@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/daemon"
 	"github.com/csi-reclaimer/csi-reclaimer/test/grant"
@@ -216,11 +216,11 @@ func (s *stage) waitProtected(vol *storage.Volume) {
 }
 
 func protected(pv *v1.PersistentVolume) bool {
-	return slices.Contains(pv.Finalizers, reclaim.Finalizer)
+	return slices.Contains(pv.Finalizers, volume.Finalizer)
 }
 
 func companionProtected(pv *v1.PersistentVolume) bool {
-	return slices.Contains(pv.Finalizers, reclaim.CompanionFinalizer)
+	return slices.Contains(pv.Finalizers, volume.CompanionFinalizer)
 }
 
 // makeMany makes volumes that are bound to their claims, many at once.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
 )
 
@@ -36,7 +37,7 @@ func TestAHeldVolumeStaysUntilItIsLetGo(t *testing.T) {
 		held, other := s.make(storage.Spec{}), s.make(storage.Spec{})
 		s.waitProtected(held)
 		s.waitProtected(other)
-		s.annotate(held, reclaim.HoldAnnotation, "evidence, ask the "+order+" desk")
+		s.annotate(held, volume.HoldAnnotation, "evidence, ask the "+order+" desk")
 		for _, vol := range []*storage.Volume{held, other} {
 			if order == "PV first" {
 				s.must(vol.DeletePV(s.ctx))
@@ -47,7 +48,7 @@ func TestAHeldVolumeStaysUntilItIsLetGo(t *testing.T) {
 		s.waitEvent(held, "Held", "ask the "+order+" desk")
 		s.fence()
 		s.expectKept(held)
-		s.annotate(held, reclaim.HoldAnnotation, "")
+		s.annotate(held, volume.HoldAnnotation, "")
 		s.must(held.WaitGone(s.soon()))
 		s.expectDeleted(held, 1)
 	}
@@ -62,7 +63,7 @@ func TestAHoldRescuesAVolumeWhoseDeletionFails(t *testing.T) {
 	s.must(s.driver.SetFaults(s.ctx, faults.Plan{Rules: []faults.Rule{{Method: "DeleteVolume", Volume: vol.Handle, Action: faults.Fail, Code: "Internal"}}}))
 	s.must(vol.DeleteClaim(s.ctx))
 	s.waitCalls(vol, 2)
-	s.annotate(vol, reclaim.HoldAnnotation, "wait")
+	s.annotate(vol, volume.HoldAnnotation, "wait")
 	s.waitEvent(vol, "Held", "wait")
 	s.must(s.driver.SetFaults(s.ctx, faults.Plan{}))
 	s.fence()

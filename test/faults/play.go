@@ -20,7 +20,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/faults/proxy"
 	"github.com/csi-reclaimer/csi-reclaimer/test/faults/scenario"
 	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
@@ -79,7 +79,7 @@ func (s *stage) playUser(ctx context.Context, step scenario.Step) error {
 	case scenario.TakeBack:
 		return s.patch(ctx, vol, types.MergePatchType, `{"spec":{"claimRef":{"uid":null,"resourceVersion":null}}}`)
 	case scenario.StripFinalizer:
-		return s.patch(ctx, vol, types.StrategicMergePatchType, fmt.Sprintf(`{"metadata":{"$deleteFromPrimitiveList/finalizers":[%q]}}`, reclaim.Finalizer))
+		return s.patch(ctx, vol, types.StrategicMergePatchType, fmt.Sprintf(`{"metadata":{"$deleteFromPrimitiveList/finalizers":[%q]}}`, volume.Finalizer))
 	case scenario.Attach:
 		_, err := s.client.StorageV1().VolumeAttachments().Create(ctx, &storagev1.VolumeAttachment{
 			ObjectMeta: metav1.ObjectMeta{Name: vol.Name},

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/faults/oracle"
 	"github.com/csi-reclaimer/csi-reclaimer/test/faults/proxy"
 	"github.com/csi-reclaimer/csi-reclaimer/test/faults/scenario"
@@ -238,7 +238,7 @@ func (s *stage) state(ctx context.Context, volume string, onDisk map[string]stri
 func (s *stage) collect(ctx context.Context) (c oracle.Case, err error) {
 	lives, crashes := s.keeper.history()
 	c = oracle.Case{
-		Driver: s.driver.Name(), Finalizer: reclaim.Finalizer, User: s.user, Timeout: callTimeout,
+		Driver: s.driver.Name(), Finalizer: volume.Finalizer, User: s.user, Timeout: callTimeout,
 		Processes: lives, MayLeak: s.mayLeak, Events: map[string]int{}, ClaimEvents: map[string]int{},
 		WriteBudget: oracle.Budget{}, EventBudget: oracle.Budget{}, CallBudget: oracle.Budget{}, ClaimBudget: oracle.Budget{},
 	}

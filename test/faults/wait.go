@@ -13,7 +13,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/faults/oracle"
 	"github.com/csi-reclaimer/csi-reclaimer/test/faults/scenario"
 	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
@@ -117,7 +117,7 @@ func (s *stage) inFlight(ctx context.Context) (map[string]inflight.Located, erro
 }
 
 func protected(pv *v1.PersistentVolume) bool {
-	return slices.Contains(pv.Finalizers, reclaim.Finalizer)
+	return slices.Contains(pv.Finalizers, volume.Finalizer)
 }
 
 // count counts the DeleteVolume calls for a volume.
@@ -164,7 +164,7 @@ func (s *stage) rest(ctx context.Context) error {
 		if err != nil {
 			return false, err
 		}
-		why = slices.Concat(oracle.Unrest(s.driver.Name(), reclaim.Finalizer, now), oracle.UnrestClaims(s.driver.Name(), now), oracle.UnrestLog(now))
+		why = slices.Concat(oracle.Unrest(s.driver.Name(), volume.Finalizer, now), oracle.UnrestClaims(s.driver.Name(), now), oracle.UnrestLog(now))
 		return len(why) == 0, nil
 	})
 	if err != nil && len(why) > 0 {

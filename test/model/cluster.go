@@ -2,7 +2,9 @@
 
 package model
 
-import "github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+import (
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
 
 // cluster are the moves of Kubernetes' own controllers. Their writes carry the
 // resourceVersion that they have read, so that a cache of PVs that lags only delays them; that
@@ -36,23 +38,23 @@ func (k *worker) pvController(s *state, slot int) {
 	if !p.exists() {
 		return
 	}
-	k.Can(!p.claimed() && p.phase != reclaim.PhaseAvailable, move{controllerMakesAvailable, 0, slot}, func(n *scene) {
-		n.write(aController, slot, func(p *pv) { p.phase = reclaim.PhaseAvailable })
+	k.Can(!p.claimed() && p.phase != volume.PhaseAvailable, move{controllerMakesAvailable, 0, slot}, func(n *scene) {
+		n.write(aController, slot, func(p *pv) { p.phase = volume.PhaseAvailable })
 	})
 	// What the cache does not show is asked of the API server before a PV is released.
 	k.Can(p.claimed() && !p.released() && !p.belongs(cached.gen) && !p.belongs(live.gen), move{controllerReleases, 0, slot}, func(n *scene) {
-		n.write(aController, slot, func(p *pv) { p.phase = reclaim.PhaseReleased })
+		n.write(aController, slot, func(p *pv) { p.phase = volume.PhaseReleased })
 	})
 	k.User(p.bound() && p.belongs(live.gen), s.left.Misjudge, move{controllerMisjudges, 0, slot}, func(n *scene) {
 		n.left.Misjudge--
-		n.write(aController, slot, func(p *pv) { p.phase = reclaim.PhaseReleased })
+		n.write(aController, slot, func(p *pv) { p.phase = volume.PhaseReleased })
 	})
 	// What the cache still shows is believed.
 	k.Can(p.belongs(cached.gen) && cached.bound && !p.bound(), move{controllerBinds, 0, slot}, func(n *scene) {
-		n.write(aController, slot, func(p *pv) { p.phase = reclaim.PhaseBound })
+		n.write(aController, slot, func(p *pv) { p.phase = volume.PhaseBound })
 	})
-	k.Can(p.phase == reclaim.PhaseAvailable && !p.claimed() && !p.is(terminating) && cached.gen != 0 && !cached.bound && live.gen == cached.gen, move{controllerClaims, 0, slot}, func(n *scene) {
-		n.write(aController, slot, func(p *pv) { p.claim, p.phase = claimRef(cached.gen), reclaim.PhaseBound })
+	k.Can(p.phase == volume.PhaseAvailable && !p.claimed() && !p.is(terminating) && cached.gen != 0 && !cached.bound && live.gen == cached.gen, move{controllerClaims, 0, slot}, func(n *scene) {
+		n.write(aController, slot, func(p *pv) { p.claim, p.phase = claimRef(cached.gen), volume.PhaseBound })
 	})
 	k.Can(live.gen != 0 && !live.bound && p.belongs(live.gen), move{controllerCompletes, 0, slot}, func(n *scene) {
 		n.claims[slot].bound = true

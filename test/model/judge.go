@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // proof is what the live reads of a run were shown, judged by what was true when they were
@@ -32,10 +33,10 @@ const (
 
 // mayGo tells whether at this moment the PV of that UID is one whose volume is to be deleted
 // (the reclaim contract, P2).
-func (c *scene) mayGo(slot int, asked reclaim.PV) bool {
+func (c *scene) mayGo(slot int, asked volume.PV) bool {
 	p := c.pvs[slot]
 	finalizer := ours | companions
-	if c.Role == reclaim.RoleCompanion {
+	if c.Role == volume.RoleCompanion {
 		finalizer = companions
 	}
 	return p.exists() && c.uid(slot, p) == asked.UID && p.deletable() && !p.is(held) && !p.belongs(c.claims[slot].gen) &&
@@ -187,9 +188,9 @@ func (k *worker) unsettled(s *state) string {
 		}
 		// Without a fault the sidecar has seen all that rule 6 asks for. While the claim lives
 		// the volume is its own.
-		volume := k.volume(slot)
-		left := s.owed[volume] == unprotected && s.volumes[volume] && k.unneeded(s, volume) && s.claims[slot].gen == 0
-		if left && !s.faulted && k.Role == reclaim.RoleOwner {
+		id := k.volume(slot)
+		left := s.owed[id] == unprotected && s.volumes[id] && k.unneeded(s, id) && s.claims[slot].gen == 0
+		if left && !s.faulted && k.Role == volume.RoleOwner {
 			return "P1: the volume of PV " + def.Name + " is left behind"
 		}
 	}
@@ -208,7 +209,7 @@ func (k *worker) unneeded(s *state, volume int) bool {
 func (k *worker) unsettledPV(s *state, slot int) string {
 	p := s.pvs[slot]
 	guard := ours
-	if k.Role == reclaim.RoleCompanion {
+	if k.Role == volume.RoleCompanion {
 		guard = companions
 	}
 	contested := s.strips[slot] >= contestAfter
@@ -217,7 +218,7 @@ func (k *worker) unsettledPV(s *state, slot int) string {
 	case p.released() && s.claims[slot].names(p):
 		// The claim keeps the volume.
 	case p.deletable() && !s.attachments[slot] && !k.shared(s, slot):
-		if p.is(terminating) || k.Role == reclaim.RoleOwner {
+		if p.is(terminating) || k.Role == volume.RoleOwner {
 			return "is to be deleted, and stays"
 		}
 	case p.is(terminating) && !p.bound() && !p.deletable():
@@ -226,9 +227,9 @@ func (k *worker) unsettledPV(s *state, slot int) string {
 	case contested && p.is(guard) && !s.faulted:
 		return "was stripped again and again, and the finalizer is added all the same"
 	case contested:
-	case p.policy == reclaim.PolicyDelete && p.claimed() && (p.bound() || p.released()) && !p.is(guard):
+	case p.policy == volume.PolicyDelete && p.claimed() && (p.bound() || p.released()) && !p.is(guard):
 		return "is not protected"
-	case p.policy != reclaim.PolicyDelete && p.claimed() && p.guarded():
+	case p.policy != volume.PolicyDelete && p.claimed() && p.guarded():
 		return "keeps its volume, and the finalizer stays"
 	}
 	return ""

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/faults/scenario"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/modeltest"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
@@ -90,8 +91,8 @@ func judged(w *World) *scene {
 }
 
 func TestEachPromiseIsJudged(t *testing.T) {
-	one := World{Name: "one", PVs: []PV{provisioned("a")}, Replicas: 1, Lag: 1, Role: reclaim.RoleOwner}
-	two := World{Name: "two", PVs: []PV{static("a"), static("b").with(sharesVolume)}, Replicas: 1, Lag: 1, Role: reclaim.RoleOwner}
+	one := World{Name: "one", PVs: []PV{provisioned("a")}, Replicas: 1, Lag: 1, Role: volume.RoleOwner}
+	two := World{Name: "two", PVs: []PV{static("a"), static("b").with(sharesVolume)}, Replicas: 1, Lag: 1, Role: volume.RoleOwner}
 	proven := proof{pv: true, claim: true, siblings: true}
 	gone := proof{claim: true, family: true}
 	cases := map[string]struct {
@@ -104,7 +105,7 @@ func TestEachPromiseIsJudged(t *testing.T) {
 		"all is proven":                           {&one, nil, false, proven, ""},
 		"the PV was not read, or said no":         {&one, nil, false, proof{claim: true}, "P2"},
 		"the claim was not read, or too long ago": {&one, nil, false, proof{pv: true, siblings: true}, "P2"},
-		"another PV that is to go was not read":   {&two, func(c *scene) { c.pvs[1].phase = reclaim.PhaseReleased }, false, proof{pv: true, claim: true}, "P2b"},
+		"another PV that is to go was not read":   {&two, func(c *scene) { c.pvs[1].phase = volume.PhaseReleased }, false, proof{pv: true, claim: true}, "P2b"},
 		"a PV that is gone, all proven":           {&one, nil, true, gone, ""},
 		"a PV that is gone, its claim not":        {&one, nil, true, proof{family: true}, "P2"},
 		"a PV that is gone, another there":        {&one, nil, true, proof{claim: true}, "P2"},
@@ -121,7 +122,7 @@ func TestEachPromiseIsJudged(t *testing.T) {
 		"another PV needs the volume since a moment ago": {&two, func(c *scene) {
 			c.lines[0].changes[0], c.lines[0].nChanges = change{c.pvs[1], 1, false}, 1
 		}, false, proven, ""},
-		"another PV is to go as well": {&two, func(c *scene) { c.pvs[1].phase = reclaim.PhaseReleased }, false, proven, ""},
+		"another PV is to go as well": {&two, func(c *scene) { c.pvs[1].phase = volume.PhaseReleased }, false, proven, ""},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -137,8 +138,8 @@ func TestEachPromiseIsJudged(t *testing.T) {
 }
 
 func TestTheEndOfAPVIsJudged(t *testing.T) {
-	w := World{Name: "one", PVs: []PV{provisioned("a")}, Replicas: 1, Role: reclaim.RoleOwner}
-	released := func(p *pv) { p.phase = reclaim.PhaseReleased; p.set(terminating) }
+	w := World{Name: "one", PVs: []PV{provisioned("a")}, Replicas: 1, Role: volume.RoleOwner}
+	released := func(p *pv) { p.phase = volume.PhaseReleased; p.set(terminating) }
 	cases := map[string]struct {
 		by      who
 		edit    func(*pv)
@@ -148,7 +149,7 @@ func TestTheEndOfAPVIsJudged(t *testing.T) {
 	}{
 		"we let go, the volume is there":           {theSidecar, released, nil, "P1", notOwed},
 		"we let go, the volume is deleted":         {theSidecar, released, func(c *scene) { c.volumes[0] = false }, "", notOwed},
-		"we let go of one that keeps its volume":   {theSidecar, func(p *pv) { released(p); p.policy = reclaim.PolicyRetain }, nil, "", notOwed},
+		"we let go of one that keeps its volume":   {theSidecar, func(p *pv) { released(p); p.policy = volume.PolicyRetain }, nil, "", notOwed},
 		"nothing held it":                          {aController, func(p *pv) { released(p); p.clear(ours) }, nil, "", unprotected},
 		"somebody had taken the finalizer off":     {aUser, released, func(c *scene) { c.stripped[0] = true }, "", notOwed},
 		"it was taken back, and deleted by a user": {aUser, func(p *pv) { released(p); p.claim = withoutUID }, nil, "", notOwed},
@@ -171,8 +172,8 @@ func TestTheEndOfAPVIsJudged(t *testing.T) {
 }
 
 func TestRestIsJudged(t *testing.T) {
-	w := World{Name: "two", PVs: []PV{provisioned("a"), provisioned("b")}, Replicas: 1, Role: reclaim.RoleOwner}
-	released := func(c *scene) { c.pvs[0].phase, c.claims[0] = reclaim.PhaseReleased, claim{} }
+	w := World{Name: "two", PVs: []PV{provisioned("a"), provisioned("b")}, Replicas: 1, Role: volume.RoleOwner}
+	released := func(c *scene) { c.pvs[0].phase, c.claims[0] = volume.PhaseReleased, claim{} }
 	for name, tc := range map[string]struct {
 		prepare func(*scene)
 		want    string

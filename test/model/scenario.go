@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
 
@@ -161,8 +162,8 @@ func (w *World) making(slot int) string {
 	return made
 }
 
-func policyName(p reclaim.Policy) string {
-	if p == reclaim.PolicyDelete {
+func policyName(p volume.Policy) string {
+	if p == volume.PolicyDelete {
 		return "Delete"
 	}
 	return "Retain"

@@ -4,6 +4,7 @@ package model
 
 import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/memory"
 )
 
@@ -165,10 +166,10 @@ func (w *World) first(m *reclaim.Machine) state {
 		if def.Late {
 			continue
 		}
-		p := pv{gen: 1, version: 1, policy: def.Policy, phase: reclaim.PhaseBound, claim: 1, flags: protected}
+		p := pv{gen: 1, version: 1, policy: def.Policy, phase: volume.PhaseBound, claim: 1, flags: protected}
 		switch {
 		case def.Unprotected:
-		case w.Role == reclaim.RoleCompanion:
+		case w.Role == volume.RoleCompanion:
 			p.set(companions)
 		default:
 			p.set(ours)

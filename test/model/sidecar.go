@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // sidecar are the moves of one replica, and of what its calls meet.
@@ -317,7 +318,7 @@ func (c *scene) carryOut(by who, action reclaim.Action, slot int, read pv, ask r
 }
 
 func flagOf(finalizer string) flags {
-	if finalizer == reclaim.Finalizer {
+	if finalizer == volume.Finalizer {
 		return ours
 	}
 	return companions
@@ -335,7 +336,7 @@ func (k *worker) arrivesLate(s *state) {
 	k.Can(true, move{lateCallArrives, 0, int(s.late.slot)}, func(n *scene) {
 		l := n.late
 		n.late = late{}
-		ask := reclaim.Ask{Action: l.action, Bound: l.action == reclaim.DropFinalizer, Drop: []string{reclaim.Finalizer, reclaim.CompanionFinalizer}}
+		ask := reclaim.Ask{Action: l.action, Bound: l.action == reclaim.DropFinalizer, Drop: []string{volume.Finalizer, volume.CompanionFinalizer}}
 		n.carryOut(theSidecar, l.action, int(l.slot), l.pv, ask)
 	})
 }

@@ -2,7 +2,9 @@
 
 package model
 
-import "github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+import (
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
 
 // users are the moves of people, each as often as the budget says.
 func (k *worker) users(s *state) {
@@ -31,17 +33,17 @@ func (k *worker) users(s *state) {
 		k.User(p.exists(), s.left.Flip, move{userTurnsPolicy, 0, slot}, func(n *scene) {
 			n.left.Flip--
 			n.write(aUser, slot, func(p *pv) {
-				if p.policy == reclaim.PolicyDelete {
-					p.policy = reclaim.PolicyRetain
+				if p.policy == volume.PolicyDelete {
+					p.policy = volume.PolicyRetain
 				} else {
-					p.policy = reclaim.PolicyDelete
+					p.policy = volume.PolicyDelete
 				}
 			})
 		})
 		k.User(p.guarded(), s.left.Strip, move{userStrips, 0, slot}, func(n *scene) {
 			n.left.Strip--
 			n.stripped[slot] = true
-			if !p.is(terminating) && p.claimed() && p.policy == reclaim.PolicyDelete {
+			if !p.is(terminating) && p.claimed() && p.policy == volume.PolicyDelete {
 				n.strips[slot]++
 			}
 			n.write(aUser, slot, func(p *pv) { p.clear(ours | companions) })
@@ -79,8 +81,8 @@ func (c *scene) createPV(slot int) {
 	c.gens[slot]++
 	c.versions[slot]++
 	p := pv{
-		gen: c.gens[slot], version: c.versions[slot], policy: reclaim.PolicyDelete,
-		phase: reclaim.PhaseAvailable, claim: withoutUID, flags: protected,
+		gen: c.gens[slot], version: c.versions[slot], policy: volume.PolicyDelete,
+		phase: volume.PhaseAvailable, claim: withoutUID, flags: protected,
 	}
 	c.pvs[slot] = p
 	// Whoever brings a volume in answers for it from now on.

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/memory"
 )
 
@@ -27,8 +28,8 @@ type pv struct {
 	// gen numbers the PVs of one name from 1; it is the UID.
 	gen     uint8
 	version uint8
-	policy  reclaim.Policy
-	phase   reclaim.Phase
+	policy  volume.Policy
+	phase   volume.Phase
 	// claim is the claimRef: none, one without UID, or the gen of the claim.
 	claim claimRef
 	// flags are a set of the following.
@@ -59,9 +60,9 @@ func (p pv) exists() bool    { return p.gen != 0 }
 func (p pv) is(f flags) bool { return p.flags&f != 0 }
 func (p pv) claimed() bool   { return p.claim != noClaim && p.claim != withoutUID }
 func (p pv) released() bool {
-	return p.phase == reclaim.PhaseReleased || p.phase == reclaim.PhaseFailed
+	return p.phase == volume.PhaseReleased || p.phase == volume.PhaseFailed
 }
-func (p pv) deletable() bool { return p.policy == reclaim.PolicyDelete && p.released() && p.claimed() }
+func (p pv) deletable() bool { return p.policy == volume.PolicyDelete && p.released() && p.claimed() }
 func (p *pv) set(f flags)    { p.flags |= f }
 func (p *pv) setIf(f flags, on bool) {
 	if on {
@@ -71,7 +72,7 @@ func (p *pv) setIf(f flags, on bool) {
 func (p *pv) clear(f flags)     { p.flags &^= f }
 func (p pv) finalized() bool    { return p.flags&finalizers != 0 }
 func (p pv) guarded() bool      { return p.is(ours | companions) }
-func (p pv) bound() bool        { return p.phase == reclaim.PhaseBound }
+func (p pv) bound() bool        { return p.phase == volume.PhaseBound }
 func (p pv) belongs(g gen) bool { return p.claimed() && uint8(p.claim) == uint8(g) }
 
 // gen numbers the claims of one name from 1. Zero: there is none.
@@ -162,9 +163,9 @@ type state struct {
 }
 
 // toAPI returns the PV as a program reads it.
-func (w *World) toAPI(slot int, p pv) reclaim.PV {
+func (w *World) toAPI(slot int, p pv) volume.PV {
 	def := w.PVs[slot]
-	api := reclaim.PV{
+	api := volume.PV{
 		Name: def.Name, UID: w.uid(slot, p), ResourceVersion: number(p.version), Driver: driver, Handle: def.Handle,
 		Policy: p.policy, Phase: p.phase, Terminating: p.is(terminating),
 		HasFinalizer: p.is(ours), HasCompanionFinalizer: p.is(companions), WasAttached: p.is(attached), Held: p.is(held),
@@ -173,7 +174,7 @@ func (w *World) toAPI(slot int, p pv) reclaim.PV {
 		api.ProvisionedBy = driver
 	}
 	if p.claim != noClaim {
-		api.Claim = reclaim.ClaimRef{Namespace: namespace, Name: def.claimName()}
+		api.Claim = volume.ClaimRef{Namespace: namespace, Name: def.claimName()}
 	}
 	if p.claimed() {
 		api.Claim.UID = claimUID(def, gen(p.claim))
@@ -182,7 +183,7 @@ func (w *World) toAPI(slot int, p pv) reclaim.PV {
 }
 
 // fromAPI is its inverse, but for what a program does not read.
-func fromAPI(api reclaim.PV) pv {
+func fromAPI(api volume.PV) pv {
 	p := pv{gen: api.UID[len(api.UID)-1] - '0', policy: api.Policy, phase: api.Phase}
 	version, err := strconv.Atoi(api.ResourceVersion)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"reflect"
 	"strings"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // World names bounds: what there is, and how often what can happen does.
@@ -16,7 +16,7 @@ type World struct {
 	Name string
 	// About says in a sentence what it is for.
 	About string
-	Role  reclaim.Role
+	Role  volume.Role
 	// PVs are one or two. Two of one Handle share a volume.
 	PVs      []PV
 	Replicas int
@@ -33,7 +33,7 @@ type World struct {
 type PV struct {
 	Name, Handle string
 	Dynamic      bool
-	Policy       reclaim.Policy
+	Policy       volume.Policy
 	// Unprotected: our finalizer is not on it in the beginning.
 	Unprotected bool
 	// Late: it is not there in the beginning.
@@ -60,7 +60,7 @@ type Budget struct {
 
 // provisioned and static return PVs with a volume of their own.
 func provisioned(name string) PV {
-	return PV{Name: name, Handle: "vol-" + name, Dynamic: true, Policy: reclaim.PolicyDelete}
+	return PV{Name: name, Handle: "vol-" + name, Dynamic: true, Policy: volume.PolicyDelete}
 }
 
 func static(name string) PV {
@@ -75,7 +75,7 @@ func (p PV) with(edit func(*PV)) PV {
 }
 
 func unprotectedPV(p *PV) { p.Unprotected = true }
-func retained(p *PV)      { p.Policy, p.Unprotected = reclaim.PolicyRetain, true }
+func retained(p *PV)      { p.Policy, p.Unprotected = volume.PolicyRetain, true }
 func comesLate(p *PV)     { p.Late = true }
 func sharesVolume(p *PV)  { p.Handle = "vol-a" }
 
@@ -185,7 +185,7 @@ func Worlds() []World {
 		},
 		{
 			Name: "companion", About: "a provisioner without KEP-2644 works beside",
-			PVs: one(provisioned("a")), Lag: 3, Role: reclaim.RoleCompanion, Peer: true,
+			PVs: one(provisioned("a")), Lag: 3, Role: volume.RoleCompanion, Peer: true,
 			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Flip: 2, API: 1, RPC: 1, Attach: 1},
 		},
 	}
@@ -193,8 +193,8 @@ func Worlds() []World {
 	for i := range worlds {
 		w := &worlds[i]
 		w.Replicas = max(w.Replicas, 1)
-		if w.Role == reclaim.RoleUnknown {
-			w.Role = reclaim.RoleOwner
+		if w.Role == volume.RoleUnknown {
+			w.Role = volume.RoleOwner
 		}
 	}
 	return worlds
@@ -251,10 +251,10 @@ func (p PV) String() string {
 	if p.Dynamic {
 		words[2] = "dynamic"
 	}
-	if p.Policy == reclaim.PolicyRetain {
+	if p.Policy == volume.PolicyRetain {
 		words = append(words, "Retain")
 	}
-	if p.Unprotected && p.Policy == reclaim.PolicyDelete {
+	if p.Unprotected && p.Policy == volume.PolicyDelete {
 		words = append(words, "unprotected")
 	}
 	if p.Late {

@@ -4,7 +4,7 @@ package main
 // which a webhook is believed.
 func admitting() []mutant {
 	const (
-		in, certs = "pkg/admit", "pkg/admit/certs"
+		in, certs = "pkg/admission", "pkg/admission/certs"
 		admission = "the model has no admission"
 	)
 	all := []mutant{

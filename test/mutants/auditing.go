@@ -3,7 +3,7 @@ package main
 // auditing are the guards of a suspicion: what accounts for a volume, in which order that is read, what is a
 // sighting; and of what a person has done about a suspect.
 func auditing() []mutant {
-	const in, because = "pkg/audit", "the model has no audit"
+	const in, because = "pkg/leaks", "the model has no audit"
 	return []mutant{
 		{
 			name: "audit: a PV does not account for its volume", in: in, file: "decide.go",

@@ -49,12 +49,12 @@ func logging() []mutant {
 			because: "the model sets the fact",
 		},
 		{
-			name: "a release of drivers takes the finalizer of a PV in flight", in: "pkg/admit", file: "release.go",
+			name: "a release of drivers takes the finalizer of a PV in flight", in: "pkg/admission", file: "release.go",
 			before: "if !kept && len(releasable(pv, drivers)) > 0 {", after: "if _ = kept; len(releasable(pv, drivers)) > 0 {",
 			because: "the model has no release",
 		},
 		{
-			name: "a release of drivers goes on without the log", in: "pkg/admit", file: "release.go",
+			name: "a release of drivers goes on without the log", in: "pkg/admission", file: "release.go",
 			before: "if err := r.readLog(ctx, out.Drivers); err != nil {", after: "if err := r.readLog(ctx, out.Drivers); err != nil && false {",
 			because: "the model has no release",
 		},

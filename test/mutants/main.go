@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-const usage = `Take guards out of pkg/reclaim, pkg/provision and its engine, pkg/intree, pkg/protect, pkg/admit and pkg/audit one at a time; the unit tests and the model must notice each.
+const usage = `Take guards out of pkg/reclaim, pkg/provision and its engine, pkg/intree, pkg/inuse, pkg/admission and pkg/leaks one at a time; the unit tests and the model must notice each.
 
   mutants [--only TEXT]     TEXT is part of a mutant's name, or of its package's path
 

@@ -4,7 +4,7 @@ package main
 // written where others may do the work.
 func protecting() []mutant {
 	const (
-		in, pvc, pv = "pkg/protect", "pkg/protect/pvc", "pkg/protect/pv"
+		in, pvc, pv = "pkg/inuse", "pkg/inuse/pvc", "pkg/inuse/pv"
 		use         = "the model knows no pods, and the PV controller's finalizer only as its own"
 	)
 	all := []mutant{

@@ -363,22 +363,22 @@ func sourcesOfProvisioning() []mutant {
 			because: noSources,
 		},
 		{
-			name: "a source of another namespace needs no grant", in: "pkg/provision/order", file: "source.go",
+			name: "a source of another namespace needs no grant", in: "pkg/provision/request", file: "source.go",
 			before: "if err := f.checkGrant(source); err != nil {", after: "if err := f.checkGrant(source); err != nil && f.CleanUp {",
 			because: noSources,
 		},
 		{
-			name: "a grant for another namespace's claims counts", in: "pkg/provision/order", file: "grant.go",
+			name: "a grant for another namespace's claims counts", in: "pkg/provision/request", file: "grant.go",
 			before: "return slices.Contains(g.From, from) && slices", after: "return (slices.Contains(g.From, from) || true) && slices",
 			because: noSources,
 		},
 		{
-			name: "a grant for another object counts", in: "pkg/provision/order", file: "grant.go",
+			name: "a grant for another object counts", in: "pkg/provision/request", file: "grant.go",
 			before: "(to.Name == \"\" || to.Name == ref.Name)", after: "true",
 			because: noSources,
 		},
 		{
-			name: "a grant of another namespace counts", in: "pkg/provision/order", file: "grant.go",
+			name: "a grant of another namespace counts", in: "pkg/provision/request", file: "grant.go",
 			before: "return g.Namespace == source.Namespace && g.allows", after: "return g.allows",
 			because: noSources,
 		},

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/protect"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/test/page"
@@ -36,7 +36,7 @@ What to do about those that are an alert: [operate.md](operate.md). How they fol
 	table(&text, "csi-reclaimer: a volume is deleted, or kept", "On the PV; `Braked` on the Lease too, and `TooLateToKeep` on the claim too.", reclaim.Reasons())
 	table(&text, "csi-reclaimer: a volume is made", "On the claim. Besides, `Provisioning`, `ProvisioningSucceeded` and `ProvisioningFailed` are the Events of external-provisioner, with the driver's words.", provision.Reasons())
 	table(&text, "volume-guard: volumes of in-tree plugins", "On the PV; `TooLateToKeep` on the claim too.", intree.Reasons())
-	table(&text, "volume-guard: claims and PVs in use", "On the claim or the PV.", protect.Reasons())
+	table(&text, "volume-guard: claims and PVs in use", "On the claim or the PV.", inuse.Reasons())
 	page.Check(t, "events.md", text.String())
 }
 
@@ -58,7 +58,7 @@ func TestEveryReasonIsListed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for dir, listed := range map[string][]string{
-		"reclaim": words(reclaim.Reasons()), "internal/engine/provisioning": words(provision.Reasons()), "intree": words(intree.Reasons()), "protect": words(protect.Reasons()),
+		"reclaim": words(reclaim.Reasons()), "internal/engine/provisioning": words(provision.Reasons()), "intree": words(intree.Reasons()), "inuse": words(inuse.Reasons()),
 	} {
 		code, err := os.ReadFile(filepath.Join(root, "pkg", dir, "reason.go"))
 		if err != nil {

@@ -11,14 +11,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/rest"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/admit"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/admit/certs"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/audit"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/certs"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/capacity"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/protect"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/protect/pv"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/protect/pvc"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pv"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/leaks"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/test/page"
@@ -90,7 +90,7 @@ func sidecar(t *testing.T) []prometheus.Collector {
 	must(err)
 	_, err = provision.New(nobody(), "disk.csi.example.com", struct{ provision.Driver }{}, struct{ provision.Orders }{}, provision.Config{Log: unread{}, Metrics: &all})
 	must(err)
-	_, err = audit.New(nobody(), "disk.csi.example.com", struct{ audit.Driver }{}, audit.Config{Interval: time.Hour, Metrics: &all})
+	_, err = leaks.New(nobody(), "disk.csi.example.com", struct{ leaks.Driver }{}, leaks.Config{Interval: time.Hour, Metrics: &all})
 	must(err)
 	_, err = capacity.New(nobody(), "disk.csi.example.com", struct{ capacity.Driver }{}, nil, capacity.Config{Namespace: "csi", Metrics: &all})
 	must(err)
@@ -108,13 +108,13 @@ func guard(t *testing.T) []prometheus.Collector {
 	must := must(t)
 	_, err := intree.New(nobody(), intree.Config{Metrics: &all})
 	must(err)
-	_, err = pvc.New(nobody(), pvc.Config{Config: protect.Config{Metrics: &all}})
+	_, err = pvc.New(nobody(), pvc.Config{Config: inuse.Config{Metrics: &all}})
 	must(err)
-	_, err = pv.New(nobody(), protect.Config{Metrics: &all})
+	_, err = pv.New(nobody(), inuse.Config{Metrics: &all})
 	must(err)
 	_, err = certs.New(nobody(), certs.Config{Namespace: "csi", Secret: "webhooks", Webhooks: []string{"webhooks"}, Names: []string{"guard.csi.svc"}, Metrics: &all})
 	must(err)
-	_, err = admit.NewListed(nobody(), &all)
+	_, err = admission.NewListed(nobody(), &all)
 	must(err)
 	return all.collectors
 }

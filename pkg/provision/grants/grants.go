@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
 
 // Group and Resource are those of ReferenceGrants.
@@ -67,7 +67,7 @@ type grant struct {
 
 // In returns the ReferenceGrants of a namespace as the API server has them now. An error says that it is not known
 // what is granted; ErrNotInstalled, that nothing can be.
-func (r *Reader) In(ctx context.Context, namespace string) ([]order.Grant, error) {
+func (r *Reader) In(ctx context.Context, namespace string) ([]request.Grant, error) {
 	if namespace == "" {
 		return nil, errors.New("list ReferenceGrants: no namespace is given") // it would be those of all
 	}
@@ -78,7 +78,7 @@ func (r *Reader) In(ctx context.Context, namespace string) ([]order.Grant, error
 	case err != nil:
 		return nil, fmt.Errorf("list ReferenceGrants of namespace %q: %w", namespace, err)
 	}
-	grants := make([]order.Grant, 0, len(list.Items))
+	grants := make([]request.Grant, 0, len(list.Items))
 	for i := range list.Items {
 		read, err := grantOf(&list.Items[i])
 		if err != nil {
@@ -89,17 +89,17 @@ func (r *Reader) In(ctx context.Context, namespace string) ([]order.Grant, error
 	return grants, nil
 }
 
-func grantOf(o *unstructured.Unstructured) (order.Grant, error) {
+func grantOf(o *unstructured.Unstructured) (request.Grant, error) {
 	var g grant
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &g); err != nil {
-		return order.Grant{}, err
+		return request.Grant{}, err
 	}
-	read := order.Grant{Namespace: o.GetNamespace(), Name: o.GetName()}
+	read := request.Grant{Namespace: o.GetNamespace(), Name: o.GetName()}
 	for _, from := range g.Spec.From {
-		read.From = append(read.From, order.GrantFrom{Group: from.Group, Kind: from.Kind, Namespace: from.Namespace})
+		read.From = append(read.From, request.GrantFrom{Group: from.Group, Kind: from.Kind, Namespace: from.Namespace})
 	}
 	for _, to := range g.Spec.To {
-		read.To = append(read.To, order.GrantTo{Group: to.Group, Kind: to.Kind, Name: to.Name})
+		read.To = append(read.To, request.GrantTo{Group: to.Group, Kind: to.Kind, Name: to.Name})
 	}
 	return read, nil
 }

@@ -11,7 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/order"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
 
 const path = "/apis/gateway.networking.k8s.io/v1beta1/namespaces/shop/referencegrants"
@@ -51,9 +51,9 @@ func TestIn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []order.Grant{{
-		Namespace: "shop", Name: "g", From: []order.GrantFrom{{Kind: "PersistentVolumeClaim", Namespace: "team"}},
-		To: []order.GrantTo{{Group: "snapshot.storage.k8s.io", Kind: "VolumeSnapshot"}, {Kind: "PersistentVolumeClaim", Name: "data"}},
+	want := []request.Grant{{
+		Namespace: "shop", Name: "g", From: []request.GrantFrom{{Kind: "PersistentVolumeClaim", Namespace: "team"}},
+		To: []request.GrantTo{{Group: "snapshot.storage.k8s.io", Kind: "VolumeSnapshot"}, {Kind: "PersistentVolumeClaim", Name: "data"}},
 	}, {Namespace: "shop", Name: "g"}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

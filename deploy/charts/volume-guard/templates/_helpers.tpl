@@ -83,7 +83,7 @@ priorityClassName: {{ . }}
 {{- end }}
 {{- end }}
 
-{{- /* The drivers of a role, as a list; takes a dict: role, root. A test holds that this is what pkg/admit renders. */}}
+{{- /* The drivers of a role, as a list; takes a dict: role, root. A test holds that this is what pkg/admission renders. */}}
 {{- define "volume-guard.drivers" -}}
 {{- $role := .role }}
 {{- $drivers := list }}

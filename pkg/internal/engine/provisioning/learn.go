@@ -3,13 +3,13 @@ package provisioning
 import (
 	"time"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 )
 
 // Reply is what became of a step, as far as the next decision depends on it.
 type Reply struct {
 	// Class is the outcome of a call. Done: it did what it was for. Uncertain: it was not answered.
-	Class outcome.Class
+	Class errclass.Class
 	// Handle names the volume that CreateVolume answered, and Unfit tells that it is not what was asked for.
 	Handle string
 	Unfit  bool
@@ -26,7 +26,7 @@ type Reply struct {
 // Learn adds to the facts what became of a step. began and now are when its call was begun and when it ended, and
 // first is what [Record.Sending] returned before a CreateVolume.
 func (f *Facts) Learn(done Action, reply Reply, first bool, began, now time.Time, quiet time.Duration) {
-	ok := reply.Class == outcome.Done
+	ok := reply.Class == errclass.Done
 	switch done {
 	case Wait, Compose, SelectNode:
 	case ReadPV:
@@ -67,7 +67,7 @@ func (f *Facts) Learn(done Action, reply Reply, first bool, began, now time.Time
 // this one may have called CreateVolume.
 func (f *Facts) opened(reply Reply, now time.Time) {
 	switch {
-	case reply.Class != outcome.Done:
+	case reply.Class != errclass.Done:
 		f.Log = reply.Log
 	case f.Log == LogOpen:
 		f.Record.Add(reply.Request)
@@ -83,9 +83,9 @@ func (f *Facts) opened(reply Reply, now time.Time) {
 // arrive.
 func (f *Facts) storedAs(reply Reply, now time.Time) PV {
 	switch reply.Class {
-	case outcome.Done:
+	case errclass.Done:
 		return PV{Known: true, Exists: true, OfClaim: true, OfDriver: true, Handle: f.Record.Handle, Read: now}
-	case outcome.Uncertain:
+	case errclass.Uncertain:
 		f.Record.Unheard(now)
 	default:
 	}

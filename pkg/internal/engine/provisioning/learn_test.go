@@ -3,11 +3,11 @@ package provisioning
 import (
 	"testing"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 )
 
 func TestLearn(t *testing.T) {
-	done, lost, failed := Reply{Class: outcome.Done}, Reply{Class: outcome.Uncertain}, Reply{Class: outcome.Refused}
+	done, lost, failed := Reply{Class: errclass.Done}, Reply{Class: errclass.Uncertain}, Reply{Class: errclass.Refused}
 	with := func(r Reply, edit func(*Reply)) Reply {
 		edit(&r)
 		return r

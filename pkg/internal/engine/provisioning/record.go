@@ -5,7 +5,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 )
 
 // MaxRequests is how many requests an entry has at most. A claim that binds late gets a second one when the
@@ -111,18 +111,18 @@ func (r *Record) Sending() (first bool) {
 // it does not: a driver may refuse before it looks whether the volume exists. Only InvalidArgument and
 // OutOfRange judge the request itself (CSI spec, CreateVolume errors), and only if no earlier call can still
 // arrive, and no other request than this can have made a volume.
-func (r *Record) Answered(class outcome.Class, first bool, began, now time.Time, quiet time.Duration, handle string, unfit bool) {
+func (r *Record) Answered(class errclass.Class, first bool, began, now time.Time, quiet time.Duration, handle string, unfit bool) {
 	q := &r.Requests[r.Next]
-	r.Failed, r.By = class != outcome.Done, r.Next
+	r.Failed, r.By = class != errclass.Done, r.Next
 	switch class {
-	case outcome.Done:
+	case errclass.Done:
 		r.Volume, r.Handle, r.Unfit = VolumeMade, handle, unfit
 		return
-	case outcome.Uncertain, outcome.InProgress:
+	case errclass.Uncertain, errclass.InProgress:
 		r.Unanswered = now
-	case outcome.Unfit:
+	case errclass.Unfit:
 		q.Settled = first || r.Quiet(began, quiet) && !r.Adopted
-	case outcome.Refused, outcome.Exhausted, outcome.NotFound:
+	case errclass.Refused, errclass.Exhausted, errclass.NotFound:
 		q.Settled = first
 	}
 	r.turn()

@@ -4,28 +4,28 @@ import (
 	"testing"
 	"time"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/outcome"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 )
 
 // all is every class of outcome.
-var all = []outcome.Class{
-	outcome.Uncertain, outcome.Done, outcome.InProgress, outcome.Refused, outcome.NotFound, outcome.Exhausted, outcome.Unfit,
+var all = []errclass.Class{
+	errclass.Uncertain, errclass.Done, errclass.InProgress, errclass.Refused, errclass.NotFound, errclass.Exhausted, errclass.Unfit,
 }
 
 func TestWhichAnswersSettle(t *testing.T) {
-	final := map[outcome.Class]bool{outcome.Refused: true, outcome.NotFound: true, outcome.Exhausted: true, outcome.Unfit: true}
+	final := map[errclass.Class]bool{errclass.Refused: true, errclass.NotFound: true, errclass.Exhausted: true, errclass.Unfit: true}
 	long, short := now.Add(-quiet), now.Add(time.Second-quiet)
 	for name, tc := range map[string]struct {
 		first      bool
 		unanswered time.Time
 		adopted    bool
 		began      time.Time
-		settles    map[outcome.Class]bool
+		settles    map[errclass.Class]bool
 	}{
 		"the first call ever":                       {true, time.Time{}, false, now, final},
 		"the first call of a second request":        {true, now, false, now, final},
-		"a later call, all were answered":           {false, time.Time{}, false, now, map[outcome.Class]bool{outcome.Unfit: true}},
-		"a later call, none can arrive any more":    {false, long, false, now, map[outcome.Class]bool{outcome.Unfit: true}},
+		"a later call, all were answered":           {false, time.Time{}, false, now, map[errclass.Class]bool{errclass.Unfit: true}},
+		"a later call, none can arrive any more":    {false, long, false, now, map[errclass.Class]bool{errclass.Unfit: true}},
 		"a later call, an earlier one can arrive":   {false, short, false, now, nil},
 		"it was begun while an earlier could":       {false, long, false, now.Add(-time.Second), nil},
 		"an earlier version may have sent another":  {false, long, true, now, nil},
@@ -40,10 +40,10 @@ func TestWhichAnswersSettle(t *testing.T) {
 				if r.Requests[0].Settled != tc.settles[class] {
 					t.Errorf("%v: settled %v, want %v", class, r.Requests[0].Settled, tc.settles[class])
 				}
-				if open := class == outcome.Uncertain || class == outcome.InProgress; open != r.Unanswered.Equal(now) && !tc.unanswered.Equal(now) {
+				if open := class == errclass.Uncertain || class == errclass.InProgress; open != r.Unanswered.Equal(now) && !tc.unanswered.Equal(now) {
 					t.Errorf("%v: the last call that may arrive ended at %v", class, r.Unanswered)
 				}
-				if r.Failed != (class != outcome.Done) || (r.Volume == VolumeMade) != (class == outcome.Done) {
+				if r.Failed != (class != errclass.Done) || (r.Volume == VolumeMade) != (class == errclass.Done) {
 					t.Errorf("%v: %+v", class, r)
 				}
 			}
@@ -54,7 +54,7 @@ func TestWhichAnswersSettle(t *testing.T) {
 func TestOKNamesTheVolume(t *testing.T) {
 	r := Opened(uid, Request{Node: "a"})
 	r.Add(Request{Node: "b"})
-	r.Answered(outcome.Done, true, now, now, quiet, "vol-1", true)
+	r.Answered(errclass.Done, true, now, now, quiet, "vol-1", true)
 	if r.Volume != VolumeMade || r.Handle != "vol-1" || !r.Unfit || r.nothingMade() {
 		t.Errorf("%+v", r)
 	}
@@ -78,18 +78,18 @@ func TestOnlyTheFirstCallIsTheFirst(t *testing.T) {
 func TestTwoRequestsTakeTurns(t *testing.T) {
 	r := Opened(uid, Request{Node: "a", MayReschedule: true})
 	r.Sending()
-	r.Answered(outcome.Uncertain, true, now, now, quiet, "", false)
+	r.Answered(errclass.Uncertain, true, now, now, quiet, "", false)
 	if !r.takesNode("b") || r.takesNode("a") || r.takesNode("") {
 		t.Fatalf("takes no second request: %+v", r)
 	}
 	if at := r.Add(Request{Node: "b", MayReschedule: true}); at != 1 || r.Next != 1 || !r.Sending() {
 		t.Fatalf("the second request is not the next: %+v", r)
 	}
-	r.Answered(outcome.Refused, true, now, now, quiet, "", false)
+	r.Answered(errclass.Refused, true, now, now, quiet, "", false)
 	if r.Next != 0 || r.takesNode("b") {
 		t.Errorf("AlreadyExists to the second request: the first is not asked: %+v", r)
 	}
-	r.Answered(outcome.Exhausted, r.Sending(), now, now, quiet, "", false)
+	r.Answered(errclass.Exhausted, r.Sending(), now, now, quiet, "", false)
 	if r.Next != 0 || !r.takesNode("b") || !r.takesNode("c") {
 		t.Errorf("the second request cannot be sent again: %+v", r)
 	}
@@ -97,7 +97,7 @@ func TestTwoRequestsTakeTurns(t *testing.T) {
 		t.Errorf("a settled request is not replaced: %+v", r)
 	}
 	r.Sending()
-	r.Answered(outcome.Uncertain, true, now, now, quiet, "", false)
+	r.Answered(errclass.Uncertain, true, now, now, quiet, "", false)
 	if r.takesNode("d") || r.Next != 0 {
 		t.Errorf("there is room for a third: %+v", r)
 	}
@@ -118,14 +118,14 @@ func TestDeletedSettlesOnlyIfNoCallCouldMakeTheVolumeAnew(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := made(unfit, discarding)
 			f.Record.Unanswered = tc.unanswered
-			f.Learn(DeleteVolume, Reply{Class: outcome.Done}, false, tc.began, now, quiet)
+			f.Learn(DeleteVolume, Reply{Class: errclass.Done}, false, tc.began, now, quiet)
 			if f.Record.nothingMade() != tc.want || f.Record.Volume != VolumeUnknown || f.Record.Handle != "" || f.Record.Unfit {
 				t.Errorf("%+v", f.Record)
 			}
 		})
 	}
 	f := made(unfit, discarding)
-	f.Learn(DeleteVolume, Reply{Class: outcome.Uncertain}, false, now, now, quiet)
+	f.Learn(DeleteVolume, Reply{Class: errclass.Uncertain}, false, now, now, quiet)
 	if f.Record.Volume != VolumeMade || f.Record.Quiet(now, quiet) {
 		t.Errorf("a deletion that was not answered: %+v", f.Record)
 	}

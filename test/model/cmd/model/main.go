@@ -18,9 +18,9 @@ import (
 	"time"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/model"
-	"github.com/csi-reclaimer/csi-reclaimer/test/model/claims"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
-	"github.com/csi-reclaimer/csi-reclaimer/test/model/twins"
 )
 
 const usage = `Explore what can happen while csi-reclaimer is at work, breadth first, and judge each step.
@@ -91,13 +91,13 @@ type played interface {
 // all returns the worlds in which volumes are made, then those in which they are deleted, and last those
 // of in-tree plugins.
 func all() (list []world) {
-	for _, w := range claims.Worlds() {
+	for _, w := range provision.Worlds() {
 		list = append(list, world{name: w.Name, about: w.About, bounds: w.Bounds(), constant: w.Constant, deep: w.Deep, played: &w})
 	}
 	for _, w := range model.Worlds() {
 		list = append(list, world{name: w.Name, about: w.About, bounds: w.Bounds(), deep: w.Deep, played: &w})
 	}
-	for _, w := range twins.Worlds() {
+	for _, w := range intree.Worlds() {
 		list = append(list, world{name: w.Name, about: w.About, bounds: w.Bounds(), deep: w.Deep, played: &w})
 	}
 	return list

@@ -1,0 +1,54 @@
+package app
+
+import (
+	"context"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"testing"
+)
+
+func TestTheCollectorKnowsTheContainersLimit(t *testing.T) {
+	cases := map[string]struct {
+		file        string
+		environment map[string]string
+		limit       int64
+		percent     int
+	}{
+		"a limit is nearly used":                      {"134217728\n", nil, 120795955, collectAt},
+		"without a limit there is none":               {"max\n", nil, math.MaxInt64, collectAt},
+		"without the file there is none":              {"", nil, math.MaxInt64, collectAt},
+		"what cannot be read is no limit":             {"128 MiB", nil, math.MaxInt64, collectAt},
+		"a limit of nothing is none":                  {"0", nil, math.MaxInt64, collectAt},
+		"GOMEMLIMIT goes before the container's":      {"134217728", map[string]string{"GOMEMLIMIT": "1GiB"}, math.MaxInt64, collectAt},
+		"GOGC is left as it is where somebody set it": {"134217728", map[string]string{"GOGC": "80"}, 120795955, 100},
+	}
+	for sentence, test := range cases {
+		t.Run(sentence, func(t *testing.T) {
+			percent, limit := debug.SetGCPercent(100), debug.SetMemoryLimit(math.MaxInt64)
+			t.Cleanup(func() { debug.SetGCPercent(percent); debug.SetMemoryLimit(limit) })
+			file := filepath.Join(t.TempDir(), "memory.max")
+			if test.file != "" {
+				if err := os.WriteFile(file, []byte(test.file), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			saveMemory(func(name string) string { return test.environment[name] }, file)
+			if got := debug.SetMemoryLimit(-1); got != test.limit {
+				t.Errorf("the limit is %d, want %d", got, test.limit)
+			}
+			if got := debug.SetGCPercent(100); got != test.percent {
+				t.Errorf("the collector works at %d %%, want %d", got, test.percent)
+			}
+		})
+	}
+}
+
+func TestNothingIsGivenBackWithoutAList(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	// It returns at once: there is nothing to wait for.
+	ReturnMemory(ctx, func(ctx context.Context) error { return ctx.Err() })
+	ReturnMemory(ctx, func(context.Context) error { return nil })
+}

@@ -1,0 +1,112 @@
+package health
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/pprof"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/spf13/pflag"
+	"k8s.io/component-base/metrics/legacyregistry"
+	_ "k8s.io/component-base/metrics/prometheus/clientgo/leaderelection" // who leads
+	_ "k8s.io/component-base/metrics/prometheus/restclient"              // metrics of calls to the API server
+	_ "k8s.io/component-base/metrics/prometheus/workqueue"               // metrics of the work queues
+	"k8s.io/klog/v2"
+
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/leader"
+)
+
+// Options is what the command line says about the HTTP port.
+type Options struct {
+	endpoint, oldEndpoint string
+	metricsPath           string
+	pprof                 bool
+	// more are the paths that the program itself answers.
+	more map[string]http.Handler
+}
+
+// Handle has a path of the port answered by the program itself. It is called before Start.
+func (o *Options) Handle(path string, handler http.Handler) {
+	if o.more == nil {
+		o.more = map[string]http.Handler{}
+	}
+	o.more[path] = handler
+}
+
+// Flags adds the flags that set o, with the names and defaults of the other kubernetes-csi sidecars.
+func (o *Options) Flags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.endpoint, "http-endpoint", "",
+		"TCP address for /healthz, /readyz, /healthz/leader-election and the metrics, such as :8080. Default: none.")
+	fs.StringVar(&o.oldEndpoint, "metrics-address", "",
+		"The old name of --http-endpoint.")
+	fs.StringVar(&o.metricsPath, "metrics-path", "/metrics",
+		"Path of the metrics.")
+	fs.BoolVar(&o.pprof, "enable-pprof", false,
+		"Serve profiles under /debug/pprof/ as well. They tell much about the process: only on an address that nobody else reaches.")
+}
+
+// Validate returns every setting that is wrong.
+func (o *Options) Validate() error {
+	var wrong []error
+	if o.endpoint != "" && o.oldEndpoint != "" {
+		wrong = append(wrong, errors.New("--metrics-address is the old name of --http-endpoint: give only one of them"))
+	}
+	if o.metricsPath == "" || o.metricsPath[0] != '/' {
+		wrong = append(wrong, fmt.Errorf("--metrics-path=%q: must begin with /", o.metricsPath))
+	}
+	return errors.Join(wrong...)
+}
+
+// address is that of the port, under either name, empty for none.
+func (o *Options) address() string {
+	if o.endpoint != "" {
+		return o.endpoint
+	}
+	return o.oldEndpoint
+}
+
+// Start answers on the port, if there is one, until ctx ends; it is running as long as running counts it.
+// The metrics that Kubernetes' libraries keep of a process are served with the others.
+func (o *Options) Start(ctx context.Context, running *sync.WaitGroup, state *State, metrics ...prometheus.Gatherer) error {
+	address := o.address()
+	if address == "" {
+		return nil
+	}
+	if _, taken := o.more[o.metricsPath]; taken {
+		return fmt.Errorf("--metrics-path=%s: something else is served there", o.metricsPath)
+	}
+	server, err := Listen(address, o.handler(state, append(prometheus.Gatherers(metrics), legacyregistry.DefaultGatherer)))
+	if err != nil {
+		return err
+	}
+	running.Go(func() {
+		if err := server.Run(ctx); err != nil {
+			klog.FromContext(ctx).Error(err, "Health and metrics are not served any more")
+		}
+	})
+	return nil
+}
+
+// handler returns the paths of the port.
+func (o *Options) handler(state *State, metrics prometheus.Gatherer) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/healthz", Health(state.Alive))
+	mux.Handle("/readyz", Health(state.Alive, state.Ready))
+	mux.Handle(leader.HealthPath, Health(state.Alive))
+	if o.pprof {
+		mux.HandleFunc("/debug/pprof/", pprof.Index)
+		mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	}
+	for path, handler := range o.more {
+		mux.Handle(path, handler)
+	}
+	mux.Handle(o.metricsPath, promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
+	return mux
+}

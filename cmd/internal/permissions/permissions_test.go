@@ -1,0 +1,49 @@
+package permissions
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
+)
+
+// lacks are rights that are not granted.
+type lacks []access.Permission
+
+func (l lacks) MissingPermissions(context.Context) ([]access.Permission, error) { return l, nil }
+
+func TestWhatIsMissingIsSaidOnce(t *testing.T) {
+	get := access.Permission{Verb: "get", Resource: "persistentvolumes", Without: "this", Unsafe: true}
+	other := get
+	other.Without = "that"
+	named := get
+	named.Name = "one"
+	missing, err := Missing(t.Context(), []Asker{lacks{get}, lacks{other, named}, lacks{}})
+	if err != nil || !slices.Equal(missing, []access.Permission{get, named}) {
+		t.Errorf("%v, %+v", err, missing)
+	}
+	tell := get
+	tell.Verb, tell.Unsafe = "patch", false
+	if words := Unsafe([]access.Permission{tell, get}); !slices.Equal(words, []string{get.String()}) {
+		t.Errorf("not safe without %q", words)
+	}
+}
+
+func TestWhatIsMissingIsReported(t *testing.T) {
+	right := access.Permission{Verb: "get", Resource: "persistentvolumes"}
+	for name, l := range map[string]lacks{"nothing": nil, "a right": {right}} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			var reported [][]access.Permission
+			Watch(ctx, []Asker{l}, func(missing []access.Permission) {
+				reported = append(reported, missing)
+				cancel() // it is not looked at again
+			})
+			if len(reported) != 1 || !slices.Equal(reported[0], l) {
+				t.Errorf("reported %+v", reported)
+			}
+		})
+	}
+}

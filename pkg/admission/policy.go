@@ -1,0 +1,162 @@
+package admission
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+// PolicyName is the name of the policy, and of its binding, for drivers whose csi-reclaimer runs in role
+// owner. CompanionPolicyName is that for role companion.
+const (
+	PolicyName          = "csi-reclaimer-protect-pvs"
+	CompanionPolicyName = PolicyName + "-companion"
+)
+
+// Drivers are the names of CSI drivers whose PVs are protected in the write that binds them, by the role of
+// their csi-reclaimer: RoleOwner or RoleCompanion. Other roles add no finalizer and are ignored.
+type Drivers map[volume.Role][]string
+
+// roles are those that add a finalizer, in the order in which finalizers are added.
+func roles() []volume.Role { return []volume.Role{volume.RoleOwner, volume.RoleCompanion} }
+
+// finalizerOf returns the finalizer of a role, empty for a role that adds none.
+func finalizerOf(role volume.Role) string {
+	switch role {
+	case volume.RoleOwner:
+		return volume.Finalizer
+	case volume.RoleCompanion:
+		return volume.CompanionFinalizer
+	case volume.RoleObserver, volume.RoleUnknown:
+	}
+	return ""
+}
+
+// policyName returns the name of the policy of a role, and of its binding.
+func policyName(role volume.Role) string {
+	if role == volume.RoleCompanion {
+		return CompanionPolicyName
+	}
+	return PolicyName
+}
+
+// driverCondition is the name of the match condition that lists the drivers. It is the only place that does.
+const driverCondition = "driver"
+
+// The condition that lists the drivers, before and after its list. A PV's drivers are those that
+// driversOf returns.
+const (
+	beforeDrivers = `((has(object.metadata.annotations) && "` + annMigratedTo + `" in object.metadata.annotations
+  ? [object.metadata.annotations["` + annMigratedTo + `"]] : []) +
+ (has(object.metadata.annotations) && "` + annProvisionedBy + `" in object.metadata.annotations
+  ? [object.metadata.annotations["` + annProvisionedBy + `"]]
+  : has(object.spec.csi) ? [object.spec.csi.driver] : []))
+.exists(d, d in `
+	afterDrivers = `)`
+)
+
+// conditions returns the conditions, in CEL, under which a PV gets the finalizer of a role in the write that is
+// being admitted. [Missing] has the same rule. The policy and the webhook for older API servers share them.
+func conditions(role volume.Role, drivers []string) []admissionv1.MatchCondition {
+	return []admissionv1.MatchCondition{
+		{Name: "claimed", Expression: `has(object.spec.claimRef) && has(object.spec.claimRef.uid) && object.spec.claimRef.uid != ""`},
+		{Name: "policy-delete", Expression: `has(object.spec.persistentVolumeReclaimPolicy) && object.spec.persistentVolumeReclaimPolicy == "Delete"`},
+		{Name: "not-terminating", Expression: `!has(object.metadata.deletionTimestamp)`},
+		{Name: "no-twin", Expression: `!has(object.metadata.labels) || !("` + twinLabel + `" in object.metadata.labels)`},
+		{Name: driverCondition, Expression: beforeDrivers + listOf(drivers) + afterDrivers},
+		{Name: "unprotected", Expression: `!has(object.metadata.finalizers) || !("` + finalizerOf(role) + `" in object.metadata.finalizers)`},
+	}
+}
+
+// listOf returns a CEL list of strings, a line each, sorted and each once. It is JSON, of which every string is a
+// CEL string as well (CEL specification, "String and Bytes Values"), so that a name cannot end its literal.
+func listOf(drivers []string) string {
+	drivers = slices.Compact(slices.Sorted(slices.Values(drivers)))
+	if len(drivers) == 0 {
+		return "[]"
+	}
+	list, err := json.MarshalIndent(drivers, "", "  ")
+	if err != nil {
+		panic(err) // a list of strings is always valid JSON
+	}
+	return string(list)
+}
+
+// errForeign: match conditions are not those that csi-reclaimer writes, so that it is not known which drivers
+// they name.
+var errForeign = errors.New("its match condition " + driverCondition + " is not as csi-reclaimer writes it")
+
+// driversIn returns the drivers that match conditions list. It is a pure function.
+func driversIn(conditions []admissionv1.MatchCondition) ([]string, error) {
+	for _, c := range conditions {
+		if c.Name != driverCondition {
+			continue
+		}
+		list, begins := strings.CutPrefix(strings.TrimSpace(c.Expression), beforeDrivers)
+		list, ends := strings.CutSuffix(list, afterDrivers)
+		if !begins || !ends {
+			return nil, errForeign
+		}
+		var drivers []string
+		if err := json.Unmarshal([]byte(list), &drivers); err != nil {
+			return nil, fmt.Errorf("%w: %w", errForeign, err)
+		}
+		return drivers, nil
+	}
+	return nil, errForeign
+}
+
+// Policy returns the policy by which the API server (1.36 and newer) adds the finalizer of a role to a PV of
+// these drivers, in the same write that makes it one to be protected. A failure of any kind lets the write
+// through unchanged: a policy that fails it would refuse every write to a PV in the cluster. role is RoleOwner
+// or RoleCompanion.
+func Policy(role volume.Role, drivers ...string) *admissionv1.MutatingAdmissionPolicy {
+	return &admissionv1.MutatingAdmissionPolicy{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/v1", Kind: "MutatingAdmissionPolicy"},
+		ObjectMeta: metav1.ObjectMeta{Name: policyName(role)},
+		Spec: admissionv1.MutatingAdmissionPolicySpec{
+			MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{
+				{RuleWithOperations: onPVs()},
+			}},
+			MatchConditions: conditions(role, drivers),
+			Mutations: []admissionv1.Mutation{{
+				PatchType: admissionv1.PatchTypeApplyConfiguration,
+				ApplyConfiguration: &admissionv1.ApplyConfiguration{
+					// A list of finalizers is a set: what is there stays.
+					Expression: `Object{metadata: Object.metadata{finalizers: ["` + finalizerOf(role) + `"]}}`,
+				},
+			}},
+			FailurePolicy: ptr.To(admissionv1.Ignore),
+			// Another policy or webhook may turn the PV after ours has looked.
+			ReinvocationPolicy: admissionv1.IfNeededReinvocationPolicy,
+		},
+	}
+}
+
+// Binding returns what puts the policy of a role in force. It has no parameter: an API server that has seen the
+// last binding with a parameter of a kind go ignores changes of that kind until it is restarted
+// (kubernetes/kubernetes#130887).
+func Binding(role volume.Role) *admissionv1.MutatingAdmissionPolicyBinding {
+	return &admissionv1.MutatingAdmissionPolicyBinding{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/v1", Kind: "MutatingAdmissionPolicyBinding"},
+		ObjectMeta: metav1.ObjectMeta{Name: policyName(role)},
+		Spec:       admissionv1.MutatingAdmissionPolicyBindingSpec{PolicyName: policyName(role)},
+	}
+}
+
+func onPVs() admissionv1.RuleWithOperations {
+	return admissionv1.RuleWithOperations{
+		Operations: []admissionv1.OperationType{admissionv1.Create, admissionv1.Update},
+		Rule: admissionv1.Rule{
+			APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"persistentvolumes"}, Scope: ptr.To(admissionv1.ClusterScope),
+		},
+	}
+}

@@ -1,0 +1,47 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+)
+
+// APIServer is a Reader of a cluster.
+type APIServer struct{ clients kube.Clients }
+
+// NewReader returns a Reader of the cluster that config describes, which is copied.
+func NewReader(config *rest.Config) (*APIServer, error) {
+	clients, err := kube.NewClients(config)
+	if err != nil {
+		return nil, err
+	}
+	return &APIServer{clients}, nil
+}
+
+// Pod reads a pod.
+func (a *APIServer) Pod(ctx context.Context, namespace, name string) (*v1.Pod, bool, error) {
+	pod, err := a.clients.Core.Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+	return found(pod, err, "pod", namespace, name)
+}
+
+// Claim reads a claim.
+func (a *APIServer) Claim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, bool, error) {
+	claim, err := a.clients.Core.PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
+	return found(claim, err, "claim", namespace, name)
+}
+
+func found[T any](o *T, err error, kind, namespace, name string) (*T, bool, error) {
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, false, nil
+	case err != nil:
+		return nil, false, fmt.Errorf("read %s %s/%s: %w", kind, namespace, name, err)
+	}
+	return o, true, nil
+}

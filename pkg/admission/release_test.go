@@ -1,0 +1,402 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	admissionclient "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
+	"k8s.io/client-go/rest"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/clock"
+	testclock "k8s.io/utils/clock/testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+func TestWhichFinalizersGoWithADriver(t *testing.T) {
+	const other = "kubernetes.io/pv-protection"
+	of := func(driver string, finalizers ...string) *v1.PersistentVolume {
+		pv := &v1.PersistentVolume{}
+		pv.Finalizers = finalizers
+		pv.Spec.CSI = &v1.CSIPersistentVolumeSource{Driver: driver}
+		return pv
+	}
+	migrated := of("", volume.Finalizer)
+	migrated.Spec.CSI, migrated.Annotations = nil, map[string]string{annMigratedTo: "disk", annProvisionedBy: "kubernetes.io/disk"}
+	for name, c := range map[string]struct {
+		pv   *v1.PersistentVolume
+		want []string
+	}{
+		"those of either role, and nobody else's": {of("disk", other, volume.Finalizer, volume.CompanionFinalizer), []string{volume.Finalizer, volume.CompanionFinalizer}},
+		"none where there is none":                {of("disk", other), nil},
+		"none of a driver that is not released":   {of("file", volume.Finalizer), nil},
+		"those of a volume that was migrated":     {migrated, []string{volume.Finalizer}},
+		"none of a PV of no driver":               {&v1.PersistentVolume{}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := releasable(c.pv, []string{"disk"}); !slices.Equal(got, c.want) {
+				t.Errorf("%q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// listing is an object that lists drivers, and says which ones a release has removed from it.
+func listing(released string, drivers ...string) list {
+	l := list{parts: []part{{drivers: drivers}}}
+	if released != "" {
+		l.Annotations = map[string]string{releasedAnnotation: released}
+	}
+	return l
+}
+
+func TestWhichDriversAreReleased(t *testing.T) {
+	for name, c := range map[string]struct {
+		of    []list
+		asked []string
+		want  []string
+	}{
+		"one by its name":                          {[]list{listing("", "a", "b")}, []string{"a"}, []string{"a"}},
+		"one that is not listed":                   {[]list{listing("", "a", "b")}, []string{"c"}, []string{"c"}},
+		"all that are listed":                      {[]list{listing("", "b", "a"), listing("", "c")}, []string{AllDrivers}, []string{"a", "b", "c"}},
+		"all that were when a release was cut off": {[]list{listing("a,b"), listing("", "c")}, []string{AllDrivers}, []string{"a", "b", "c"}},
+		"all, and one more":                        {[]list{listing("", "a", "b")}, []string{AllDrivers, "c", "a"}, []string{"a", "b", "c"}},
+		"without any list those that are named":    {nil, []string{AllDrivers, "c"}, []string{"c"}},
+		"none":                                     {[]list{listing("", "a", "b")}, nil, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := unlisted(c.of, c.asked); !slices.Equal(got, c.want) {
+				t.Errorf("%q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// instant is a clock on which waiting takes no time.
+type instant struct{ *testclock.FakeClock }
+
+func (c instant) After(d time.Duration) <-chan time.Time {
+	after := c.FakeClock.After(d)
+	c.Step(d)
+	return after
+}
+
+var _ clock.Clock = instant{}
+
+// driversPV is a PV of a driver, with its finalizer.
+func driversPV(name, driver string, change func(*v1.PersistentVolume)) *v1.PersistentVolume {
+	pv := bound()
+	pv.Name, pv.UID, pv.ResourceVersion = name, types.UID("uid-of-"+name), "7"
+	pv.Annotations[annProvisionedBy], pv.Spec.CSI.Driver = driver, driver
+	pv.Finalizers = append(pv.Finalizers, finalizer)
+	if change != nil {
+		change(pv)
+	}
+	return pv
+}
+
+// releasing returns a cluster with these objects, and what releases drivers in it.
+func releasing(objects ...runtime.Object) (*fake.Clientset, *releaser) {
+	client := fake.NewClientset(objects...)
+	return client, newReleaser(kube.Clients{Core: client.CoreV1(), Coordination: client.CoordinationV1()}, client.AdmissionregistrationV1(), instant{testclock.NewFakeClock(time.Unix(0, 0))})
+}
+
+func finalizersOf(t *testing.T, client *fake.Clientset, name string) []string {
+	t.Helper()
+	pv, err := client.CoreV1().PersistentVolumes().Get(t.Context(), name, metav1.GetOptions{})
+	must(t, err)
+	return pv.Finalizers
+}
+
+func TestDriversAreReleased(t *testing.T) {
+	const other = "other.csi.example.com"
+	hooks := PVWebhooks(Service{}, Drivers{volume.RoleOwner: {other}, volume.RoleCompanion: {driver, other}})
+	hooks.Webhooks[1].ClientConfig.CABundle = []byte("trusted")
+	listing := Policy(volume.RoleOwner, driver, other)
+	listing.UID, listing.ResourceVersion = "read", "7"
+	client, r := releasing(
+		listing, Policy(volume.RoleCompanion, other), hooks,
+		driversPV("bound", driver, nil),
+		driversPV("kept", driver, func(pv *v1.PersistentVolume) {
+			pv.DeletionTimestamp, pv.Spec.PersistentVolumeReclaimPolicy = deleted, v1.PersistentVolumeReclaimRetain
+		}),
+		driversPV("unclaimed", driver, func(pv *v1.PersistentVolume) { pv.DeletionTimestamp, pv.Spec.ClaimRef = deleted, nil }),
+		driversPV("going", driver, func(pv *v1.PersistentVolume) { pv.DeletionTimestamp = deleted }),
+		driversPV("another's", other, nil),
+		driversPV("free", driver, func(pv *v1.PersistentVolume) { pv.Finalizers = nil }),
+	)
+	var patched []string
+	client.PrependReactor("patch", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		patched = append(patched, action.GetResource().Resource)
+		if patch, is := action.(clienttesting.PatchActionImpl); is && patch.Name == PolicyName {
+			for _, want := range []string{`"uid":"read"`, `"resourceVersion":"7"`} {
+				if !strings.Contains(string(patch.Patch), want) {
+					t.Errorf("written %s, want it bound to what was read: %s", patch.Patch, want)
+				}
+			}
+		}
+		return false, nil, nil
+	})
+	got, err := r.run(t.Context(), []string{driver})
+	if err != nil || got.PVs != 4 || !slices.Equal(got.Abandoned, []string{"going"}) || len(got.Left) > 0 || !slices.Equal(got.Drivers, []string{driver}) {
+		t.Errorf("released %+v, %v", got, err)
+	}
+	if len(patched) != 6 || patched[0] != "mutatingadmissionpolicies" || patched[1] != "mutatingwebhookconfigurations" {
+		t.Errorf("written to %q, want the policy and the webhook before all PVs", patched)
+	}
+	for name, want := range map[string]bool{"bound": false, "another's": true} {
+		if on := slices.Contains(finalizersOf(t, client, name), finalizer); on != want {
+			t.Errorf("PV %s: the finalizer is on: %v, want %v", name, on, want)
+		}
+	}
+	policy, err := client.AdmissionregistrationV1().MutatingAdmissionPolicies().Get(t.Context(), PolicyName, metav1.GetOptions{})
+	must(t, err)
+	want := Policy(volume.RoleOwner, other)
+	if diff := cmp.Diff(want.Spec, policy.Spec); diff != "" || policy.Annotations[releasedAnnotation] != driver {
+		t.Errorf("the policy is another (-want +got):\n%s\nwith %v", diff, policy.Annotations)
+	}
+	left, err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(t.Context(), WebhooksName, metav1.GetOptions{})
+	must(t, err)
+	hooks.Webhooks[1].MatchConditions = conditions(volume.RoleCompanion, []string{other})
+	if diff := cmp.Diff(hooks.Webhooks, left.Webhooks); diff != "" {
+		t.Errorf("the webhooks are others (-want +got):\n%s", diff)
+	}
+}
+
+// TestWhatIsInFlightKeepsItsFinalizer, and while that is not known nothing is released.
+func TestWhatIsInFlightKeepsItsFinalizer(t *testing.T) {
+	client, r := releasing(driversPV("pvc-1", driver, nil), driversPV("pvc-2", driver, nil))
+	r.inFlight = []inflight.Located{{Entry: inflight.Entry{Volume: "pvc-1"}, Place: inflight.Place{Driver: driver}}}
+	if names, err := r.pass(t.Context(), []string{driver}); err != nil || !slices.Equal(names, []string{"pvc-2"}) {
+		t.Errorf("released %q, %v", names, err)
+	}
+	if !slices.Contains(finalizersOf(t, client, "pvc-1"), finalizer) {
+		t.Error("the finalizer of a PV was removed whose volume is in flight")
+	}
+	for sentence, spoil := range map[string]func(*fake.Clientset){
+		"the Leases may not be listed": func(client *fake.Clientset) {
+			client.PrependReactor("list", "leases", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("forbidden") })
+		},
+		"a shard cannot be read": func(client *fake.Clientset) {
+			_, err := client.CoordinationV1().Leases("ns").Create(t.Context(), &coordinationv1.Lease{
+				ObjectMeta: metav1.ObjectMeta{Name: "log-0", Labels: map[string]string{inflight.LabelLog: "true"}}}, metav1.CreateOptions{})
+			must(t, err)
+		},
+	} {
+		client, r := releasing(Policy(volume.RoleOwner, driver), driversPV("pvc-1", driver, nil))
+		spoil(client)
+		if got, err := r.run(t.Context(), []string{driver}); err == nil || got.PVs != 0 || !slices.Contains(finalizersOf(t, client, "pvc-1"), finalizer) {
+			t.Errorf("%s: released %+v, %v", sentence, got, err)
+		}
+	}
+}
+
+// TestAFinalizerThatComesBackIsTakenOffAgain, as long as an API server may need to learn that the key is gone, and no longer.
+func TestAFinalizerThatComesBackIsTakenOffAgain(t *testing.T) {
+	for sentence, c := range map[string]struct {
+		// back says after which looks it is there again.
+		back func(look int) bool
+		left []string
+		pvs  int
+		// looks is how often it is looked for: until it stayed away twice.
+		looks int
+	}{
+		"never":                    {func(int) bool { return false }, nil, 1, 3},
+		"once":                     {func(look int) bool { return look == 1 }, nil, 1, 4},
+		"after it had stayed away": {func(look int) bool { return look == 2 }, nil, 1, 5},
+		"for ever":                 {func(int) bool { return true }, []string{"a"}, 0, 1 + int(learnWithin/settle)},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			pv := driversPV("a", driver, nil)
+			client, r := releasing(pv)
+			looks := 0
+			client.PrependReactor("list", "persistentvolumes", func(clienttesting.Action) (bool, runtime.Object, error) {
+				if looks > 0 && c.back(looks) {
+					must(t, client.Tracker().Update(schema.GroupVersionResource{Version: "v1", Resource: "persistentvolumes"}, pv, ""))
+				}
+				looks++
+				return false, nil, nil
+			})
+			got, err := r.run(t.Context(), []string{driver})
+			if err != nil || got.PVs != c.pvs || !slices.Equal(got.Left, c.left) {
+				t.Errorf("released %+v, %v", got, err)
+			}
+			if looks != c.looks {
+				t.Errorf("looked %d times, want %d", looks, c.looks)
+			}
+			if c.left == nil && slices.Contains(finalizersOf(t, client, "a"), finalizer) {
+				t.Error("the finalizer is on")
+			}
+		})
+	}
+}
+
+// TestWhatChangesMeanwhileIsReleasedAllTheSame, and bound to what was read.
+func TestWhatChangesMeanwhileIsReleasedAllTheSame(t *testing.T) {
+	client, r := releasing(Policy(volume.RoleOwner, driver), driversPV("a", driver, nil), driversPV("gone", driver, nil))
+	refused := map[string]int{}
+	client.PrependReactor("patch", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		patch, is := action.(clienttesting.PatchActionImpl)
+		if !is {
+			t.Fatalf("a patch is %T", action)
+		}
+		about := schema.GroupResource{Resource: patch.GetResource().Resource}
+		refused[patch.Name]++
+		switch {
+		case patch.Name == "gone":
+			must(t, client.Tracker().Delete(patch.GetResource(), "", "gone"))
+			return true, nil, apierrors.NewNotFound(about, patch.Name)
+		case refused[patch.Name] == 1:
+			return true, nil, apierrors.NewConflict(about, patch.Name, errors.New("changed"))
+		case patch.Name == "a" && string(patch.Patch) != `{"metadata":{"$deleteFromPrimitiveList/finalizers":["`+finalizer+`"],"resourceVersion":"7","uid":"uid-of-a"}}`:
+			t.Errorf("written %s", patch.Patch)
+		}
+		return false, nil, nil
+	})
+	got, err := r.run(t.Context(), []string{AllDrivers})
+	if err != nil || got.PVs != 2 || len(got.Left) > 0 || !slices.Equal(got.Drivers, []string{driver}) {
+		t.Errorf("released %+v, %v", got, err)
+	}
+	if on := slices.Contains(finalizersOf(t, client, "a"), finalizer); on || refused["a"] != 2 || refused[PolicyName] != 2 {
+		t.Errorf("the finalizer is on: %v, after %v tries", on, refused)
+	}
+}
+
+// TestAReleaseThatFailsSaysSo, and begins with nothing that it has not done before.
+func TestAReleaseThatFailsSaysSo(t *testing.T) {
+	broken := errors.New("broken")
+	for _, step := range []string{
+		"get mutatingadmissionpolicies", "get mutatingwebhookconfigurations", "patch mutatingadmissionpolicies",
+		"list persistentvolumes", "patch persistentvolumes",
+	} {
+		client, r := releasing(Policy(volume.RoleOwner, driver), driversPV("a", driver, nil))
+		var did []string
+		client.PrependReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			did = append(did, action.GetVerb()+" "+action.GetResource().Resource)
+			return did[len(did)-1] == step, nil, broken
+		})
+		if _, err := r.run(t.Context(), []string{driver}); !errors.Is(err, broken) || did[len(did)-1] != step {
+			t.Errorf("%s fails: %v after %q", step, err, did)
+		}
+	}
+}
+
+// TestAnAPIServerThatDoesNotAnswerEndsARelease.
+func TestAnAPIServerThatDoesNotAnswerEndsARelease(t *testing.T) {
+	ended := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-ended }))
+	t.Cleanup(server.Close)
+	t.Cleanup(func() { close(ended) })
+	clients, err := kube.NewClients(&rest.Config{Host: server.URL})
+	must(t, err)
+	admission, err := admissionclient.NewForConfig(&rest.Config{Host: server.URL})
+	must(t, err)
+	r := newReleaser(clients, admission, clock.RealClock{})
+	if r.timeout != callTimeout || r.lists.timeout != callTimeout {
+		t.Errorf("a call may take %v, or %v", r.timeout, r.lists.timeout)
+	}
+	r.timeout, r.lists.timeout = 50*time.Millisecond, 50*time.Millisecond
+	pv := driversPV("a", driver, nil)
+	for what, call := range map[string]func() error{
+		"a policy":     func() error { _, _, err := r.lists.readPolicy(t.Context(), volume.RoleOwner); return err },
+		"the webhooks": func() error { _, _, err := r.lists.readWebhooks(t.Context()); return err },
+		"the list of drivers": func() error {
+			return r.lists.write(t.Context(), list{patch: func(ctx context.Context, body []byte) error {
+				_, err := admission.MutatingAdmissionPolicies().Patch(ctx, PolicyName, types.StrategicMergePatchType, body, metav1.PatchOptions{})
+				return err
+			}}, []string{driver})
+		},
+		"the list of PVs": func() error { _, err := r.pass(t.Context(), []string{driver}); return err },
+		"a PV":            func() error { return r.bare(t.Context(), pv, []string{finalizer}) },
+	} {
+		if err := call(); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// TestAListThatIsNotOursIsNotChanged: a release that does not know what is listed releases nothing.
+func TestAListThatIsNotOursIsNotChanged(t *testing.T) {
+	foreign := Policy(volume.RoleOwner, driver)
+	foreign.Spec.MatchConditions[4].Expression = "true"
+	hooks := PVWebhooks(Service{}, Drivers{volume.RoleCompanion: {driver}})
+	hooks.Webhooks[0].MatchConditions = nil
+	for _, object := range []runtime.Object{foreign, hooks} {
+		client, r := releasing(object, driversPV("a", driver, nil))
+		if _, err := r.run(t.Context(), []string{driver}); !errors.Is(err, errForeign) {
+			t.Errorf("%T: %v", object, err)
+		}
+		if !slices.Contains(finalizersOf(t, client, "a"), finalizer) {
+			t.Errorf("%T: the finalizer is removed", object)
+		}
+	}
+}
+
+// TestWhatWasUnlistedIsAwaited: a dry run shows whether the finalizer still comes back.
+func TestWhatWasUnlistedIsAwaited(t *testing.T) {
+	for sentence, c := range map[string]struct {
+		pvs []runtime.Object
+		// back says at which tries the finalizer comes back.
+		back  func(try int) bool
+		tries int
+		want  error
+	}{
+		"at once":                     {[]runtime.Object{driversPV("a", driver, nil)}, func(int) bool { return false }, 1 + int(settle/probeEvery), nil},
+		"after three tries":           {[]runtime.Object{driversPV("a", driver, nil)}, func(try int) bool { return try < 3 }, 3 + int(settle/probeEvery), nil},
+		"and again":                   {[]runtime.Object{driversPV("a", driver, nil)}, func(try int) bool { return try == 4 }, 5 + int(settle/probeEvery), nil},
+		"never":                       {[]runtime.Object{driversPV("a", driver, nil)}, func(int) bool { return true }, 1 + int(learnWithin/probeEvery), reclaim.ErrPutBack},
+		"no PV can show it":           {[]runtime.Object{driversPV("a", driver, func(pv *v1.PersistentVolume) { pv.Spec.ClaimRef = nil })}, func(int) bool { return true }, 0, nil},
+		"the only PV is another's":    {[]runtime.Object{driversPV("a", "another", nil)}, func(int) bool { return true }, 0, nil},
+		"one that is gone shows none": {[]runtime.Object{driversPV("gone", driver, nil)}, func(int) bool { return true }, 1, nil},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			client := fake.NewClientset(c.pvs...)
+			tries := 0
+			client.PrependReactor("patch", "persistentvolumes", func(action clienttesting.Action) (bool, runtime.Object, error) {
+				patch, is := action.(clienttesting.PatchActionImpl)
+				if !is || !slices.Equal(patch.PatchOptions.DryRun, []string{metav1.DryRunAll}) {
+					t.Errorf("no dry run: %+v", action)
+				}
+				tries++
+				if patch.Name == "gone" {
+					must(t, client.Tracker().Delete(patch.GetResource(), "", "gone"))
+					return true, nil, apierrors.NewNotFound(schema.GroupResource{Resource: "persistentvolumes"}, "gone")
+				}
+				return true, driversPV("a", driver, func(pv *v1.PersistentVolume) {
+					if !c.back(tries - 1) {
+						pv.Finalizers = nil
+					}
+				}), nil
+			})
+			err := awaitUnlisted(t.Context(), kube.Clients{Core: client.CoreV1()}, []string{driver}, instant{testclock.NewFakeClock(time.Unix(0, 0))})
+			if !errors.Is(err, c.want) || tries != c.tries {
+				t.Errorf("%v after %d tries, want %v after %d", err, tries, c.want, c.tries)
+			}
+		})
+	}
+}

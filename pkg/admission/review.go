@@ -1,0 +1,92 @@
+package admission
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/klog/v2"
+)
+
+// maxBody bounds a request, in bytes: twice what the API server accepts for one object (3 MiB), for a
+// review holds the object before and after, and some more.
+const maxBody = 7 << 20
+
+// errMalformed: what was sent is no review that can be judged. The API server treats the answer as a
+// failure of the webhook, so the write goes on.
+var errMalformed = errors.New("malformed admission review")
+
+// judge answers one request. An error is answered as a failure of the webhook.
+type judge func(ctx context.Context, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error)
+
+// review returns a handler of AdmissionReviews (v1).
+func review(by judge) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if code := acceptable(r); code != http.StatusOK {
+			http.Error(w, http.StatusText(code), code)
+			return
+		}
+		answer, err := answerTo(r.Context(), http.MaxBytesReader(w, r.Body, maxBody), by)
+		var tooLong *http.MaxBytesError
+		switch {
+		case errors.As(err, &tooLong):
+			http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
+		case errors.Is(err, errMalformed):
+			http.Error(w, err.Error(), http.StatusBadRequest)
+		case err != nil:
+			klog.FromContext(r.Context()).Error(err, "A write could not be judged, so it goes on", "path", r.URL.Path)
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+		default:
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = w.Write(answer) // the API server has gone
+		}
+	})
+}
+
+func acceptable(r *http.Request) int {
+	if r.Method != http.MethodPost {
+		return http.StatusMethodNotAllowed
+	}
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+		return http.StatusUnsupportedMediaType
+	}
+	return http.StatusOK
+}
+
+// answerTo reads a review, has it judged, and returns the answer.
+func answerTo(ctx context.Context, body io.Reader, by judge) ([]byte, error) {
+	data, err := io.ReadAll(body)
+	if err != nil {
+		return nil, fmt.Errorf("read an admission review: %w", err)
+	}
+	var asked admissionv1.AdmissionReview
+	if err := json.Unmarshal(data, &asked); err != nil {
+		return nil, fmt.Errorf("%w: %w", errMalformed, err)
+	}
+	if asked.APIVersion != "admission.k8s.io/v1" || asked.Kind != "AdmissionReview" || asked.Request == nil || asked.Request.UID == "" {
+		return nil, fmt.Errorf("%w: it is no request of admission.k8s.io/v1", errMalformed)
+	}
+	response, err := by(ctx, asked.Request)
+	if err != nil {
+		return nil, err
+	}
+	response.UID = asked.Request.UID
+	answer, err := json.Marshal(admissionv1.AdmissionReview{TypeMeta: asked.TypeMeta, Response: response})
+	if err != nil {
+		return nil, fmt.Errorf("write the answer to an admission review: %w", err)
+	}
+	return answer, nil
+}
+
+// decode reads an object of a review.
+func decode(raw []byte, into any) error {
+	if err := json.Unmarshal(raw, into); err != nil {
+		return fmt.Errorf("%w: %w", errMalformed, err)
+	}
+	return nil
+}

@@ -1,0 +1,93 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	admissionclient "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
+	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+// DriverPolicy reads whether the policy of a role stands for a driver. Its methods are safe for concurrent use.
+type DriverPolicy struct {
+	admission     admissionclient.AdmissionregistrationV1Interface
+	authorization authorizationv1.AuthorizationV1Interface
+	driver        string
+	role          volume.Role
+}
+
+// NewDriverPolicy returns a DriverPolicy in the cluster that config describes, which is copied. role is RoleOwner or
+// RoleCompanion.
+func NewDriverPolicy(config *rest.Config, driver string, role volume.Role) (*DriverPolicy, error) {
+	clients, err := kube.NewClients(config)
+	if err != nil {
+		return nil, err
+	}
+	admission, err := admissionclient.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("make a client for admissionregistration.k8s.io/v1: %w", err)
+	}
+	return &DriverPolicy{admission, clients.Authorization, driver, role}, nil
+}
+
+// Since returns since when policy and binding have stood unchanged, by the API server's clock and to the second; found is
+// false where one of them is missing, or the policy does not list the driver. It is for
+// [reclaim.Config.AdmissionPolicy].
+func (p *DriverPolicy) Since(ctx context.Context) (since time.Time, found bool, _ error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	name := policyName(p.role)
+	policy, err := p.admission.MutatingAdmissionPolicies().Get(ctx, name, metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return time.Time{}, false, fmt.Errorf("read mutatingadmissionpolicy/%s: %w", name, err)
+	}
+	binding, missing := p.admission.MutatingAdmissionPolicyBindings().Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case err != nil, apierrors.IsNotFound(missing):
+		return time.Time{}, false, nil
+	case missing != nil:
+		return time.Time{}, false, fmt.Errorf("read mutatingadmissionpolicybinding/%s: %w", name, missing)
+	}
+	drivers, err := driversIn(policy.Spec.MatchConditions)
+	if err != nil {
+		return time.Time{}, false, fmt.Errorf("read the drivers of mutatingadmissionpolicy/%s: %w", name, err)
+	}
+	since = lastChange(&policy.ObjectMeta)
+	if bound := lastChange(&binding.ObjectMeta); bound.After(since) {
+		since = bound
+	}
+	return since, slices.Contains(drivers, p.driver), nil
+}
+
+// lastChange returns when an object was made or written last.
+func lastChange(o *metav1.ObjectMeta) time.Time {
+	last := o.CreationTimestamp.Time
+	for _, f := range o.ManagedFields {
+		if f.Time != nil && f.Time.After(last) {
+			last = f.Time.Time
+		}
+	}
+	return last
+}
+
+// MissingPermissions returns the permissions that the API server does not grant; see [access.Missing].
+func (p *DriverPolicy) MissingPermissions(ctx context.Context) ([]access.Permission, error) {
+	var rights []access.Permission
+	for _, resource := range []string{"mutatingadmissionpolicies", "mutatingadmissionpolicybindings"} {
+		rights = append(rights, access.Permission{
+			Group: admissionv1.GroupName, Resource: resource, Verb: "get", Name: policyName(p.role),
+			Without: "PVs that are bound without the finalizer although an admission policy should have added it are not noticed",
+		})
+	}
+	return access.Missing(ctx, p.authorization, rights)
+}

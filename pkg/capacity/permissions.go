@@ -1,0 +1,41 @@
+package capacity
+
+import (
+	"context"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
+)
+
+// Rights returns what a Controller with these settings needs to be allowed.
+func (c *Controller) Permissions() []access.Permission {
+	const storage, nothing = "storage.k8s.io", "no capacity is published"
+	here := func(group, resource, verb, without string) access.Permission {
+		return access.Permission{Group: group, Resource: resource, Verb: verb, Namespace: c.cfg.Namespace, Without: without}
+	}
+	rights := []access.Permission{
+		{Group: storage, Resource: "storageclasses", Verb: "list", Without: nothing},
+		{Group: storage, Resource: "storageclasses", Verb: "watch", Without: nothing},
+		here(storage, "csistoragecapacities", "list", nothing),
+		here(storage, "csistoragecapacities", "watch", nothing),
+		here(storage, "csistoragecapacities", "create", nothing),
+		here(storage, "csistoragecapacities", "patch", "the capacity that is published grows old, and the scheduler goes by it"),
+		here(storage, "csistoragecapacities", "delete", "the capacity of classes and places that are gone stays"),
+	}
+	if c.places != nil {
+		rights = append(rights, c.places.Permissions(nothing)...)
+	}
+	const unowned = "no capacity is published, for it is not known who is to own it; --capacity-ownerref-level=-1 has nobody own it"
+	if c.cfg.Owner != nil {
+		rights = append(rights, here("", "pods", "get", unowned))
+	}
+	if c.cfg.Owner != nil && c.cfg.Owner.Level > 1 {
+		rights = append(rights, here("apps", "replicasets", "get", unowned))
+	}
+	return rights
+}
+
+// Missing returns those of the rights that the API server does not grant. An error means that it
+// could not be found out.
+func (c *Controller) MissingPermissions(ctx context.Context) ([]access.Permission, error) {
+	return access.Missing(ctx, c.authorization, c.Permissions())
+}

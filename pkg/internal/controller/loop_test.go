@@ -1,0 +1,233 @@
+package controller
+
+import (
+	"context"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	testclock "k8s.io/utils/clock/testing"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestDelayDoublesUpToItsMaximum(t *testing.T) {
+	b := Backoff{First: time.Second, Max: 10 * time.Second}
+	for tries, want := range []time.Duration{1, 2, 4, 8, 10, 10} {
+		want *= time.Second
+		if got := b.delay(tries, 0); got != want {
+			t.Errorf("delay after %d tries = %v, want %v", tries, got, want)
+		}
+		if got := b.delay(tries, 0.999); got > want || got < want*7/10 {
+			t.Errorf("delay after %d tries with jitter = %v, want at most a fifth less than %v", tries, got, want)
+		}
+	}
+	if got := b.delay(100000, 0); got != b.Max {
+		t.Errorf("delay after very many tries = %v, want %v", got, b.Max)
+	}
+}
+
+// start runs a loop over the handler until the test ends.
+func start(t *testing.T, cfg Config, handle Handler[string]) (l *Loop[string], ended <-chan struct{}, cancel func()) {
+	t.Helper()
+	l, err := New(cfg, handle)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); l.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	return l, done, cancel
+}
+
+func receive[T any](t *testing.T, what string, from <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-from:
+		return v
+	case <-time.After(10 * time.Second):
+		t.Fatalf("%s: nothing within 10 s", what)
+		panic("unreachable")
+	}
+}
+
+func TestAKeyIsNeverWorkedOnTwiceAtOnce(t *testing.T) {
+	var busy, most atomic.Int32
+	seen := make(chan string, 100)
+	release := make(chan struct{})
+	l, _, _ := start(t, Config{Name: "t", Workers: 4}, func(_ context.Context, key string) Next {
+		most.Store(max(most.Load(), busy.Add(1)))
+		defer busy.Add(-1)
+		seen <- key
+		<-release
+		return Next{}
+	})
+	l.Add("pv")
+	receive(t, "first run", seen)
+	l.Add("pv")
+	l.Add("pv")
+	close(release)
+	receive(t, "one more run for what was added meanwhile", seen)
+	if most.Load() != 1 {
+		t.Errorf("%d handlers ran at once for one key", most.Load())
+	}
+}
+
+func TestBackoffGrowsAndStartsAnewAfterSuccess(t *testing.T) {
+	clock := testclock.NewFakeClock(time.Unix(0, 0))
+	seen := make(chan string)
+	next := make(chan Next)
+	l, _, _ := start(t, Config{Name: "t", Workers: 1, Clock: clock}, func(_ context.Context, key string) Next {
+		seen <- key
+		return <-next
+	})
+	retry := Next{Backoff: Backoff{First: time.Second, Max: time.Minute}}
+	comesBackWithin := func(d time.Duration) {
+		t.Helper()
+		deadline := time.Now().Add(10 * time.Second)
+		for !clock.HasWaiters() {
+			if time.Now().After(deadline) {
+				t.Fatal("the loop waits for nothing")
+			}
+		}
+		// The delaying queue arms its timer in its own goroutine: step in small strides
+		// until the key shows.
+		for spent := time.Duration(0); spent <= d+time.Second; spent += 100 * time.Millisecond {
+			clock.Step(100 * time.Millisecond)
+			select {
+			case <-seen:
+				return
+			case <-time.After(5 * time.Millisecond):
+			}
+		}
+		t.Fatalf("the key did not come back within %v", d)
+	}
+	l.Add("pv")
+	receive(t, "first run", seen)
+	for _, within := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
+		before := clock.Now()
+		next <- retry
+		comesBackWithin(within)
+		if waited := clock.Now().Sub(before); waited < within/2 {
+			t.Errorf("came back after %v, want about %v", waited, within)
+		}
+	}
+	next <- Next{}
+	l.Add("pv")
+	receive(t, "run after success", seen)
+	next <- retry
+	comesBackWithin(time.Second)
+	next <- Next{}
+}
+
+func TestAPanicOverOneKeyLeavesTheOthersAtWork(t *testing.T) {
+	seen := make(chan string, 10)
+	l, _, _ := start(t, Config{Name: "t", Workers: 1}, func(_ context.Context, key string) Next {
+		if key == "broken" {
+			panic("bad object")
+		}
+		seen <- key
+		return Next{}
+	})
+	l.Add("broken")
+	l.Add("fine")
+	receive(t, "the key behind the broken one", seen)
+}
+
+func TestStopLetsWorkInHandEndAndTakesNoMore(t *testing.T) {
+	seen := make(chan string, 10)
+	release := make(chan struct{})
+	var cutOff atomic.Bool
+	l, ended, _ := start(t, Config{Name: "t", Workers: 1}, func(ctx context.Context, key string) Next {
+		seen <- key
+		<-release
+		cutOff.Store(ctx.Err() != nil)
+		return Next{}
+	})
+	l.Add("in hand")
+	receive(t, "the work in hand", seen)
+	l.Add("waiting")
+	l.Stop()
+	select {
+	case <-ended:
+		t.Fatal("Run returned while a handler was at work")
+	default:
+	}
+	close(release)
+	receive(t, "the end of Run", ended)
+	if cutOff.Load() {
+		t.Error("Stop cut off the work in hand")
+	}
+	if len(seen) != 0 {
+		t.Errorf("%q was started after Stop", <-seen)
+	}
+}
+
+func TestTheEndOfTheContextCutsOffWorkInHand(t *testing.T) {
+	seen := make(chan string, 1)
+	l, ended, cancel := start(t, Config{Name: "t", Workers: 1}, func(ctx context.Context, key string) Next {
+		seen <- key
+		<-ctx.Done()
+		return Next{}
+	})
+	l.Add("pv")
+	receive(t, "the work in hand", seen)
+	cancel()
+	receive(t, "the end of Run", ended)
+}
+
+func TestManyKeysAreAddedNoFasterThanTheyAreWorkedOn(t *testing.T) {
+	const many = 5 * backlog
+	seen := make(chan string, many)
+	goOn := make(chan struct{})
+	l, _, cancel := start(t, Config{Name: "t", Workers: 1}, func(ctx context.Context, key string) Next {
+		select {
+		case <-goOn:
+		case <-ctx.Done():
+		}
+		seen <- key
+		return Next{}
+	})
+	keys := make([]string, many)
+	for i := range keys {
+		keys[i] = strconv.Itoa(i)
+	}
+	added := make(chan struct{})
+	go func() { defer close(added); l.AddAll(t.Context(), keys) }()
+	goOn <- struct{}{}
+	receive(t, "the first key", seen)
+	for l.queue.Len() < backlog { // it fills up, and no further
+		time.Sleep(time.Millisecond)
+	}
+	l.Add("urgent")
+	if n := l.queue.Len(); n > backlog+1 {
+		t.Errorf("%d keys wait, want at most %d", n, backlog+1)
+	}
+	close(goOn)
+	position, urgent := 1, 0
+	for range many {
+		position++
+		if receive(t, "a key", seen) == "urgent" {
+			urgent = position
+		}
+	}
+	if urgent == 0 || urgent > 2*backlog {
+		t.Errorf("the key that was added alone was worked on as number %d of %d", urgent, many+1)
+	}
+	receive(t, "AddAll to return", added)
+
+	full, done := make(chan struct{}), make(chan struct{})
+	stuck, _, stop := start(t, Config{Name: "t", Workers: 1}, func(ctx context.Context, _ string) Next { <-ctx.Done(); return Next{} })
+	go func() {
+		defer close(done)
+		close(full)
+		stuck.AddAll(context.Background(), keys)
+	}()
+	receive(t, "the start", full)
+	stop()
+	receive(t, "AddAll to return when the loop has ended", done)
+	cancel()
+}

@@ -1,0 +1,322 @@
+package inuse
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
+	testclock "k8s.io/utils/clock/testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+)
+
+// world is a kind whose objects are let go unless they are used, and a diary of what is done.
+type world struct {
+	objects map[string]Object
+	used    map[string]bool
+	// fail is what the next write answers; undo has it taken and undone.
+	fail  error
+	undo  bool
+	diary []string
+	// wrote, if set, is called at each write.
+	wrote func(Object)
+}
+
+func (w *world) Decide(key string, duty func(Object) Duty) (Object, Decision, bool) {
+	o, found := w.objects[key]
+	if !found {
+		return Object{}, Decision{}, false
+	}
+	d := duty(o)
+	decision, settled := d.Settle(o)
+	switch {
+	case settled:
+	case w.used[key]:
+		decision = Rest(ReasonInUse)
+	case !d.Acts():
+		decision = Later(ReasonLeftToBuiltIn)
+	default:
+		decision = Step(DropFinalizer, ReasonUnused)
+	}
+	return o, decision, true
+}
+
+func (w *world) Ask(Object) {}
+
+func (w *world) Patch(_ context.Context, o Object, a Action) (Object, error) {
+	w.diary = append(w.diary, fmt.Sprintf("%s %s", a, o.Name))
+	if w.wrote != nil {
+		w.wrote(o)
+	}
+	o.Protected = (a == AddFinalizer) != w.undo
+	return o, w.fail
+}
+
+func (w *world) Keys() []string {
+	var keys []string
+	for key := range w.objects {
+		keys = append(keys, key)
+	}
+	return keys
+}
+
+func (w *world) Caches() []Cache { return nil }
+
+func (w *world) List(context.Context) ([]Held, error) { return nil, nil }
+
+// start returns a Guard of the objects, its clock and its Events. It runs nothing by itself.
+func start(t *testing.T, cfg Config, objects ...Object) (*world, *Guard, *testclock.FakeClock, *record.FakeRecorder) {
+	t.Helper()
+	clock := testclock.NewFakeClock(at(0))
+	events := record.NewFakeRecorder(100)
+	cfg.Clock, cfg.Events, cfg.Metrics = clock, events, prometheus.NewRegistry()
+	w := &world{objects: map[string]Object{}, used: map[string]bool{}}
+	for _, o := range objects {
+		w.objects[o.Key()] = o
+	}
+	g, err := New("Thing", w, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(g.Stop)
+	return w, g, clock, events
+}
+
+func (w *world) expect(t *testing.T, want ...string) {
+	t.Helper()
+	if !slices.Equal(w.diary, want) {
+		t.Errorf("diary: %q\nwant:  %q", w.diary, want)
+	}
+}
+
+func named(name string, terminating, protected bool) Object {
+	return Object{Namespace: "ns", Name: name, UID: types.UID("uid-of-" + name), ResourceVersion: "1", Terminating: terminating, Protected: protected}
+}
+
+func TestNothingIsWrittenBeforeOthersHadTheTime(t *testing.T) {
+	for _, o := range []Object{named("new", false, false), named("going", true, true)} {
+		w, g, clock, _ := start(t, Config{Mode: ModeFull}, o)
+		next := g.work(t.Context(), o.Key())
+		if next != After(patience) {
+			t.Errorf("%s: comes back %+v, want after the patience", o.Name, next)
+		}
+		clock.Step(patience - time.Second)
+		if next = g.work(t.Context(), o.Key()); next != After(time.Second) {
+			t.Errorf("%s: comes back %+v, want after a second", o.Name, next)
+		}
+		w.expect(t)
+		clock.Step(time.Second)
+		if next = g.work(t.Context(), o.Key()); next != (controller.Next{}) {
+			t.Errorf("%s: comes back %+v after what it needs is done", o.Name, next)
+		}
+		if len(w.diary) != 1 {
+			t.Errorf("%s: diary %q, want one write", o.Name, w.diary)
+		}
+		// The watch does not show the write yet.
+		g.work(t.Context(), o.Key())
+		if len(w.diary) != 1 {
+			t.Errorf("%s: written again: %q", o.Name, w.diary)
+		}
+	}
+}
+
+func TestOnceNobodyElseIsAtWorkNobodyIsWaitedFor(t *testing.T) {
+	w, g, clock, _ := start(t, Config{Mode: ModeFull}, named("a", true, true), named("b", true, true))
+	g.awake.Store(true)
+	g.work(t.Context(), "ns/a")
+	clock.Step(patience)
+	g.work(t.Context(), "ns/a")
+	g.work(t.Context(), "ns/b")
+	w.expect(t, "DropFinalizer a", "DropFinalizer b")
+
+	// Then somebody else is seen at work.
+	g.Ended(named("c", true, true), true)
+	w.objects["ns/d"] = named("d", true, true)
+	g.work(t.Context(), "ns/d")
+	w.expect(t, "DropFinalizer a", "DropFinalizer b")
+}
+
+// TestALeaderBeginsWithoutKnowledge, for what others do while another replica leads says nothing of now.
+func TestALeaderBeginsWithoutKnowledge(t *testing.T) {
+	_, g, _, _ := start(t, Config{Mode: ModeFull})
+	g.notes.alone()
+	g.notes.due("u", at(0))
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- g.Run(ctx) }()
+	for deadline := time.Now().Add(10 * time.Second); !g.awake.Load() && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if g.notes.isAlone() || len(g.notes.of) != 0 {
+		t.Errorf("alone %v, and it remembers %v", g.notes.isAlone(), g.notes.of)
+	}
+}
+
+// TestProofThatNobodyElseIsAtWorkWakesAll, for no event may come to an object that was left to others.
+func TestProofThatNobodyElseIsAtWorkWakesAll(t *testing.T) {
+	w, g, clock, _ := start(t, Config{Mode: ModeFull, Workers: 1}, named("a", true, true), named("b", true, true))
+	g.awake.Store(true)
+	g.work(t.Context(), "ns/a")
+	clock.Step(patience)
+	g.work(t.Context(), "ns/a")
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	w.wrote = func(o Object) {
+		if o.Name == "b" {
+			cancel()
+		}
+	}
+	g.loop.Run(ctx)
+	w.expect(t, "DropFinalizer a", "DropFinalizer b")
+}
+
+func TestUseThatEndsIsANewNeed(t *testing.T) {
+	w, g, clock, events := start(t, Config{Mode: ModeFull}, named("a", true, true))
+	g.work(t.Context(), "ns/a")
+	w.used["ns/a"] = true
+	clock.Step(patience)
+	if next := g.work(t.Context(), "ns/a"); next != (controller.Next{}) {
+		t.Errorf("in use, it comes back %+v: its user's end wakes it", next)
+	}
+	if told := <-events.Events; !strings.HasPrefix(told, v1.EventTypeNormal+" "+string(ReasonInUse)) {
+		t.Errorf("told %q", told)
+	}
+	w.used["ns/a"] = false
+	g.work(t.Context(), "ns/a")
+	w.expect(t)
+	clock.Step(patience)
+	g.work(t.Context(), "ns/a")
+	w.expect(t, "DropFinalizer a")
+}
+
+func TestAWriteThatFails(t *testing.T) {
+	retry := Config{}.WithDefaults().Retry()
+	cases := map[string]struct {
+		fail  error
+		undo  bool
+		again controller.Next
+		told  bool
+	}{
+		"the object is gone":             {fail: fmt.Errorf("patch: %w", kube.ErrGone)},
+		"the object has changed":         {fail: fmt.Errorf("patch: %w", kube.ErrChanged), again: soon()},
+		"the API server does not answer": {fail: errors.New("timeout"), again: retry, told: true},
+		"a policy undoes it":             {undo: true, again: retry, told: true},
+	}
+	for sentence, c := range cases {
+		t.Run(sentence, func(t *testing.T) {
+			w, g, clock, events := start(t, Config{Mode: ModeFull}, named("a", true, true))
+			w.fail, w.undo = c.fail, c.undo
+			g.work(t.Context(), "ns/a")
+			clock.Step(patience)
+			for range 2 {
+				if next := g.work(t.Context(), "ns/a"); next != c.again {
+					t.Errorf("comes back %+v, want %+v", next, c.again)
+				}
+			}
+			w.expect(t, "DropFinalizer a", "DropFinalizer a")
+			if told := len(events.Events); (told == 1) != c.told || told > 1 {
+				t.Errorf("told %d times, want told once: %v", told, c.told)
+			}
+		})
+	}
+}
+
+func TestAProcessThatEndsTellsNothing(t *testing.T) {
+	w, g, clock, events := start(t, Config{Mode: ModeFull}, named("a", true, true))
+	ctx, cancel := context.WithCancel(t.Context())
+	g.work(ctx, "ns/a")
+	clock.Step(patience)
+	cancel()
+	w.fail = context.Canceled
+	if next := g.work(ctx, "ns/a"); next != (controller.Next{}) || len(events.Events) != 0 {
+		t.Errorf("comes back %+v, told %d times", next, len(events.Events))
+	}
+}
+
+func TestADryRunWritesNothing(t *testing.T) {
+	w, g, clock, events := start(t, Config{Mode: ModeFull, DryRun: true}, named("a", true, true), named("b", false, false))
+	for range 3 {
+		g.work(t.Context(), "ns/a")
+		g.work(t.Context(), "ns/b")
+		clock.Step(patience)
+	}
+	w.expect(t)
+	if len(events.Events) != 0 {
+		t.Errorf("an Event is a write: %q", <-events.Events)
+	}
+	if got := g.reports.Waiting(); got[ReasonDryRun] != 2 {
+		t.Errorf("counted %v, want two of %s", got, ReasonDryRun)
+	}
+}
+
+func TestOffDoesNothing(t *testing.T) {
+	w, g, clock, _ := start(t, Config{}, named("a", true, true), named("b", false, false))
+	for range 3 {
+		g.work(t.Context(), "ns/a")
+		g.work(t.Context(), "ns/b")
+		clock.Step(patience)
+	}
+	w.expect(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- g.Run(ctx) }()
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAnotherObjectOfTheName(t *testing.T) {
+	_, g, _, _ := start(t, Config{Mode: ModeFull})
+	before, now := named("a", true, true), named("a", false, false)
+	now.UID = "another"
+	g.notes.due(before.UID, at(0))
+	g.Changed(before, now)
+	if _, known := g.notes.of[before.UID]; known || g.notes.isAlone() {
+		t.Error("the one that is gone is remembered")
+	}
+	if g.notes.peer != (peer{}) {
+		t.Error("an end that was not seen shows nobody at work")
+	}
+}
+
+func TestMetricsAreRegisteredAndCounted(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	w := &world{objects: map[string]Object{"ns/a": named("a", true, true)}, used: map[string]bool{"ns/a": true}}
+	g, err := New("Thing", w, Config{Mode: ModeFull, Metrics: registry})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(g.Stop)
+	g.work(t.Context(), "ns/a")
+	found := map[string]bool{}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		found[f.GetName()] = true
+	}
+	for _, want := range []string{"csi_reclaimer_protection_waiting", "csi_reclaimer_protection_alone", "csi_reclaimer_protection_reports_total"} {
+		if !found[want] {
+			t.Errorf("no figure %s among %v", want, found)
+		}
+	}
+	if second, err := New("Thing", w, Config{Metrics: registry}); err == nil {
+		second.Stop()
+		t.Error("registered twice")
+	}
+}

@@ -1,0 +1,66 @@
+package inuse
+
+import "testing"
+
+// heldBy is an object as a release reads it; used says whether somebody uses it.
+func heldBy(o Object, used, byOthers bool) Held {
+	h := Held{Object: o, IfDeleted: Step(DropFinalizer, ReasonUnused), ByOthers: byOthers}
+	if used {
+		h.IfDeleted = Rest(ReasonInUse)
+	}
+	return h
+}
+
+func TestWhatAReleaseDoes(t *testing.T) {
+	going, rests := named("a", true, true), named("a", false, true)
+	drop := Step(DropFinalizer, ReasonRelease)
+	for sentence, c := range map[string]struct {
+		held  Held
+		alone bool
+		want  Decision
+	}{
+		"nothing is known":                            {Held{}, true, Rest(ReasonNotHeld)},
+		"in use":                                      {heldBy(rests, true, false), true, drop},
+		"not in use":                                  {heldBy(rests, false, false), true, drop},
+		"in use, and others may manage it":            {heldBy(rests, true, false), false, Rest(ReasonLeftToBuiltIn)},
+		"without the finalizer":                       {heldBy(named("a", false, false), false, false), true, Rest(ReasonNotHeld)},
+		"being deleted, not in use":                   {heldBy(going, false, false), true, drop},
+		"being deleted, in use":                       {heldBy(going, true, false), true, Rest(ReasonInUse)},
+		"being deleted, in use, held by others too":   {heldBy(going, true, true), true, Rest(ReasonInUse)},
+		"being deleted, and others may manage it":     {heldBy(going, false, false), false, Rest(ReasonLeftToBuiltIn)},
+		"being deleted, and use of it is not decided": {Held{Object: going}, true, Decision{}},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			if got := atRelease(c.held, c.alone); got != c.want {
+				t.Errorf("%+v, want %+v", got, c.want)
+			}
+		})
+	}
+}
+
+// TestNothingInUseIsLaidBareToFindOut who manages the finalizer, for in those moments it could be deleted.
+func TestNothingInUseIsLaidBareToFindOut(t *testing.T) {
+	used, unused := heldBy(named("used", false, true), true, false), heldBy(named("unused", false, true), false, false)
+	firm := heldBy(named("firm", false, true), true, true)
+	bare, going := heldBy(named("bare", false, false), true, false), heldBy(named("going", true, true), false, false)
+	kept, gone := heldBy(named("kept", true, true), true, true), heldBy(named("gone", true, false), false, true)
+	for sentence, c := range map[string]struct {
+		all  []Held
+		want string
+	}{
+		"there is nothing":                             {nil, ""},
+		"all are in use":                               {[]Held{used, used}, ""},
+		"one that nobody uses":                         {[]Held{used, unused, used}, "unused"},
+		"one that another finalizer holds too":         {[]Held{used, firm}, "firm"},
+		"one that needs the finalizer comes first":     {[]Held{unused, bare, firm}, "bare"},
+		"one that is to be let go comes first":         {[]Held{unused, going, firm}, "going"},
+		"one that is being deleted and in use is none": {[]Held{used, kept}, ""},
+		"one that is being deleted without it is none": {[]Held{used, gone}, ""},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			if got, found := witness(c.all); got.Name != c.want || found != (c.want != "") {
+				t.Errorf("%q, %v, want %q", got.Name, found, c.want)
+			}
+		})
+	}
+}

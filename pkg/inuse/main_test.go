@@ -1,0 +1,11 @@
+//go:build !controlplane
+
+package inuse
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

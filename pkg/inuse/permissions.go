@@ -1,0 +1,29 @@
+package inuse
+
+import (
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
+)
+
+// Rights returns what a Guard with these settings needs to be allowed on the kind that it protects, by its
+// name as a resource ("persistentvolumes"). What a package needs besides, it adds.
+func (c Config) Permissions(resource string) []access.Permission {
+	if c.Mode == ModeOff {
+		return nil
+	}
+	c = c.WithDefaults()
+	right := func(resource, verb, without string, unsafe bool) access.Permission {
+		return access.Permission{Resource: resource, Verb: verb, Without: without, Unsafe: unsafe}
+	}
+	nothing := "nothing is known of " + resource + ", so those that are being deleted stay"
+	rights := []access.Permission{right(resource, "list", nothing, true), right(resource, "watch", nothing, true)}
+	if !c.DryRun {
+		rights = append(rights, right(resource, "patch", "new "+resource+" are not protected while they are in use, and those that are being deleted stay", false))
+	}
+	if _, none := c.Events.(events.NoEvents); !none {
+		for _, verb := range []string{"create", "patch"} {
+			rights = append(rights, right("events", verb, "what keeps "+resource+" is told in the log and the metrics only", false))
+		}
+	}
+	return rights
+}

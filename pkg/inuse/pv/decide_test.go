@@ -1,0 +1,111 @@
+package pv
+
+import (
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
+)
+
+// going is a PV that is being deleted and that no claim has, in a cluster that nobody else serves.
+func going() Snapshot {
+	return Snapshot{
+		Duty: inuse.Duty{Mode: inuse.ModeFull, Alone: true},
+		PV:   PV{Object: inuse.Object{Name: "pv", UID: "u", Terminating: true, Protected: true}, Phase: PhaseFree},
+	}
+}
+
+func TestDecide(t *testing.T) {
+	cases := map[string]struct {
+		change func(*Snapshot)
+		want   inuse.Decision
+	}{
+		"no claim has it: it goes":      {func(*Snapshot) {}, inuse.Step(inuse.DropFinalizer, inuse.ReasonUnused)},
+		"nothing is known":              {func(s *Snapshot) { *s = Snapshot{} }, inuse.Rest(inuse.ReasonOff)},
+		"off":                           {func(s *Snapshot) { s.Duty.Mode = inuse.ModeOff }, inuse.Rest(inuse.ReasonOff)},
+		"bound":                         {func(s *Snapshot) { s.PV.Phase = PhaseBound }, inuse.Rest(inuse.ReasonBound)},
+		"in a phase that nobody knows":  {func(s *Snapshot) { s.PV.Phase = PhaseUnknown }, inuse.Rest(inuse.ReasonBound)},
+		"others may be at work":         {func(s *Snapshot) { s.Duty.Alone = false }, inuse.Later(inuse.ReasonLeftToBuiltIn)},
+		"nobody answered":               {func(s *Snapshot) { s.Duty.Alone, s.Duty.Unanswered = false, true }, inuse.Step(inuse.DropFinalizer, inuse.ReasonUnused)},
+		"let go already":                {func(s *Snapshot) { s.Duty.Dropped = true }, inuse.Rest(inuse.ReasonUnused)},
+		"without the finalizer":         {func(s *Snapshot) { s.PV.Terminating, s.PV.Protected = false, false }, inuse.Step(inuse.AddFinalizer, inuse.ReasonProtect)},
+		"a twin without the finalizer":  {func(s *Snapshot) { s.PV.Terminating, s.PV.Protected, s.PV.Twin = false, false, true }, inuse.Rest(inuse.ReasonTwin)},
+		"a twin that is being deleted":  {func(s *Snapshot) { s.PV.Twin = true }, inuse.Step(inuse.DropFinalizer, inuse.ReasonUnused)},
+		"terminating, held by others":   {func(s *Snapshot) { s.PV.Protected = false }, inuse.Rest(inuse.ReasonNotHeld)},
+		"protected and not terminating": {func(s *Snapshot) { s.PV.Terminating = false }, inuse.Rest(inuse.ReasonProtected)},
+	}
+	for sentence, c := range cases {
+		t.Run(sentence, func(t *testing.T) {
+			s := going()
+			c.change(&s)
+			if d := Decide(s); d != c.want {
+				t.Errorf("Decide = %+v, want %+v", d, c.want)
+			}
+		})
+	}
+}
+
+// TestWhatLetsAPVGo goes through all that can be known.
+func TestWhatLetsAPVGo(t *testing.T) {
+	bools := []bool{false, true}
+	var s Snapshot
+	s.PV.UID = "u"
+	let := 0
+	for _, s.Duty.Mode = range []inuse.Mode{inuse.ModeOff, inuse.ModeFull} {
+		for _, s.Duty.Alone = range bools {
+			for _, s.Duty.Unanswered = range bools {
+				for _, s.Duty.Dropped = range bools {
+					for _, s.PV.Terminating = range bools {
+						for _, s.PV.Protected = range bools {
+							for _, s.PV.Twin = range bools {
+								for s.PV.Phase = PhaseUnknown; s.PV.Phase <= PhaseFree; s.PV.Phase++ {
+									if Decide(s).Action != inuse.DropFinalizer {
+										continue
+									}
+									let++
+									if s.Duty.Mode != inuse.ModeFull || !s.Duty.Alone && !s.Duty.Unanswered || s.Duty.Dropped ||
+										!s.PV.Terminating || !s.PV.Protected || s.PV.Phase != PhaseFree {
+										t.Fatalf("let go: %+v", s)
+									}
+								}
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+	if let == 0 {
+		t.Error("none was let go: this test shows nothing")
+	}
+}
+
+func TestPVOf(t *testing.T) {
+	for phase, want := range map[v1.PersistentVolumePhase]Phase{
+		"": PhaseFree, v1.VolumePending: PhaseFree, v1.VolumeAvailable: PhaseFree, v1.VolumeReleased: PhaseFree, v1.VolumeFailed: PhaseFree,
+		v1.VolumeBound: PhaseBound, "Sleeping": PhaseUnknown,
+	} {
+		api := &v1.PersistentVolume{
+			ObjectMeta: metav1.ObjectMeta{Name: "pv", UID: "u", ResourceVersion: "7", Finalizers: []string{"other", Finalizer},
+				Labels: map[string]string{twinLabel: "x"}, DeletionTimestamp: &metav1.Time{Time: time.Unix(1, 0)}},
+			Status: v1.PersistentVolumeStatus{Phase: phase},
+		}
+		want := PV{Object: inuse.Object{Name: "pv", UID: "u", ResourceVersion: "7", Terminating: true, Protected: true}, Phase: want, Twin: true}
+		if got := PVOf(api); got != want {
+			t.Errorf("phase %q: %+v, want %+v", phase, got, want)
+		}
+		if _, keep, err := record(api, false); !keep || err != nil {
+			t.Errorf("one that is to go: kept %v, %v", keep, err)
+		}
+		api.DeletionTimestamp = nil
+		if _, keep, err := record(api, false); keep || err != nil {
+			t.Errorf("one at rest: kept %v, %v", keep, err)
+		}
+	}
+	if _, _, err := record(&v1.Pod{}, false); err == nil {
+		t.Error("a pod is taken for a PV")
+	}
+}

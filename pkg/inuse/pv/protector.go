@@ -1,0 +1,116 @@
+package pv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
+	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
+)
+
+// Protector protects the PVs of a cluster. How it is run, see [inuse.Guard].
+type Protector struct {
+	*inuse.Guard
+	pvs    *kube.Cache[*PV]
+	client corev1.PersistentVolumeInterface
+	// authorization tells what this program may do, of what it needs.
+	authorization authorizationv1.AuthorizationV1Interface
+	rights        []access.Permission
+}
+
+// New returns a Protector of the PVs in the cluster that config describes. config is copied; a QPS
+// of 0 means that nothing but the number of workers limits the calls. Nothing is started.
+func New(config *rest.Config, cfg inuse.Config) (*Protector, error) {
+	if config == nil {
+		return nil, errors.New("make a protector of PVs: no cluster is given")
+	}
+	clients, err := kube.NewClients(config)
+	if err != nil {
+		return nil, err
+	}
+	p := &Protector{client: clients.Core.PersistentVolumes(), authorization: clients.Authorization, rights: Permissions(cfg)}
+	p.pvs = kube.NewCache(clients.Core.RESTClient(), "persistentvolumes", &v1.PersistentVolume{}, record, changes{p})
+	if p.Guard, err = inuse.New("PersistentVolume", kind{p}, cfg); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// kind is the Protector as its Guard sees it.
+type kind struct{ *Protector }
+
+// Decide decides by what the watch shows: a write that lets a PV go holds only if the PV still is
+// as it was read, so nothing has to be read again.
+func (k kind) Decide(key string, duty func(inuse.Object) inuse.Duty) (inuse.Object, inuse.Decision, bool) {
+	pv, found := k.pvs.Get(key)
+	if !found {
+		return inuse.Object{}, inuse.Decision{}, false
+	}
+	return pv.Object, Decide(Snapshot{Duty: duty(pv.Object), PV: *pv}), true
+}
+
+// Ask has nobody to ask: the PV itself says whether it is used.
+func (kind) Ask(inuse.Object) {}
+
+func (k kind) Patch(ctx context.Context, o inuse.Object, a inuse.Action) (inuse.Object, error) {
+	after, err := kube.PatchFinalizers(ctx, k.client, inuse.Patch(o, a, Finalizer))
+	if err != nil {
+		return inuse.Object{}, err
+	}
+	return inuse.ObjectOf(after, Finalizer), nil
+}
+
+func (k kind) Keys() []string {
+	var keys []string
+	k.pvs.Each(func(pv *PV) { keys = append(keys, pv.Key()) })
+	return keys
+}
+
+func (k kind) Caches() []inuse.Cache { return []inuse.Cache{k.pvs} }
+
+const (
+	// listTimeout bounds one page of a list, and listPage is how many PVs it has.
+	listTimeout = time.Minute
+	listPage    = 500
+)
+
+func (k kind) List(ctx context.Context) (all []inuse.Held, err error) {
+	err = kube.EachPage(ctx, metav1.ListOptions{Limit: listPage}, listTimeout, func(ctx context.Context, o metav1.ListOptions) (string, error) {
+		page, err := k.client.List(ctx, o)
+		if err != nil {
+			return "", err
+		}
+		for i := range page.Items {
+			all = append(all, held(&page.Items[i]))
+		}
+		return page.Continue, nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list PVs: %w", err)
+	}
+	return all, nil
+}
+
+// held reads what a release has to know of a PV.
+func held(o *v1.PersistentVolume) inuse.Held {
+	h, pv := inuse.HeldOf(o, Finalizer), PVOf(o)
+	pv.Object = pv.AsDeleted()
+	h.IfDeleted = Decide(Snapshot{Duty: inuse.Duty{Mode: inuse.ModeFull, Alone: true}, PV: pv})
+	return h
+}
+
+// changes follows the PVs.
+type changes struct{ *Protector }
+
+func (c changes) Added(now *PV)                { c.Appeared(now.Object) }
+func (c changes) Updated(before, now *PV)      { c.Changed(before.Object, now.Object) }
+func (c changes) Deleted(last *PV, final bool) { c.Ended(last.Object, final) }

@@ -1,0 +1,77 @@
+package pvc
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
+)
+
+// cluster is what is asked of the API server.
+type cluster interface {
+	// listPods returns the pods of a namespace, or of all, that have a node, as the API server has them now.
+	listPods(ctx context.Context, namespace string) ([]Pod, error)
+	// listClaims returns all claims, as the API server has them now.
+	listClaims(ctx context.Context) ([]heldClaim, error)
+	// patch carries out AddFinalizer or DropFinalizer and returns the claim as it is then.
+	patch(ctx context.Context, o inuse.Object, a inuse.Action) (inuse.Object, error)
+}
+
+const (
+	// listTimeout bounds one page of a list.
+	listTimeout = time.Minute
+	// listPage is how many one request asks for. Most namespaces have fewer; the pages of
+	// others are of one moment, by the API server's promise.
+	listPage = 5000
+)
+
+// apiServer is the cluster behind a client.
+type apiServer struct{ core corev1.CoreV1Interface }
+
+func (a apiServer) listPods(ctx context.Context, namespace string) (pods []Pod, err error) {
+	options := metav1.ListOptions{Limit: listPage, FieldSelector: "spec.nodeName!="}
+	err = kube.EachPage(ctx, options, listTimeout, func(ctx context.Context, o metav1.ListOptions) (string, error) {
+		page, err := a.core.Pods(namespace).List(ctx, o)
+		if err != nil {
+			return "", err
+		}
+		for i := range page.Items {
+			pods = append(pods, PodOf(&page.Items[i]))
+		}
+		return page.Continue, nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list the pods of namespace %q: %w", namespace, err)
+	}
+	return pods, nil
+}
+
+func (a apiServer) listClaims(ctx context.Context) (claims []heldClaim, err error) {
+	err = kube.EachPage(ctx, metav1.ListOptions{Limit: listPage}, listTimeout, func(ctx context.Context, o metav1.ListOptions) (string, error) {
+		page, err := a.core.PersistentVolumeClaims(metav1.NamespaceAll).List(ctx, o)
+		if err != nil {
+			return "", err
+		}
+		for i := range page.Items {
+			claims = append(claims, heldClaim{ClaimOf(&page.Items[i]), inuse.HeldOf(&page.Items[i], Finalizer)})
+		}
+		return page.Continue, nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list claims: %w", err)
+	}
+	return claims, nil
+}
+
+func (a apiServer) patch(ctx context.Context, o inuse.Object, action inuse.Action) (inuse.Object, error) {
+	after, err := kube.PatchClaimFinalizers(ctx, a.core.PersistentVolumeClaims(o.Namespace), inuse.Patch(o, action, Finalizer))
+	if err != nil {
+		return inuse.Object{}, err
+	}
+	return inuse.ObjectOf(after, Finalizer), nil
+}

@@ -1,0 +1,152 @@
+package pvc
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
+)
+
+// going is a claim that is being deleted, unused as far as anybody can see, in a cluster that is
+// served by nobody else.
+func going() Snapshot {
+	return Snapshot{
+		Duty:  inuse.Duty{Mode: inuse.ModeFull, Alone: true},
+		Ended: ReleaseTerminated,
+		Claim: Claim{Object: inuse.Object{Namespace: "ns", Name: "data", UID: "u", Terminating: true, Protected: true}},
+		Read:  Reading{Made: true},
+	}
+}
+
+func TestDecide(t *testing.T) {
+	runs, ended := Usage{By: "web-0"}, Usage{ByEnded: "job-1"}
+	cases := map[string]struct {
+		change func(*Snapshot)
+		action inuse.Action
+		reason inuse.Reason
+		timed  bool
+	}{
+		"nobody uses it: it goes":               {func(*Snapshot) {}, inuse.DropFinalizer, inuse.ReasonUnused, false},
+		"nothing is known":                      {func(s *Snapshot) { *s = Snapshot{} }, inuse.Wait, inuse.ReasonOff, false},
+		"off":                                   {func(s *Snapshot) { s.Duty.Mode = inuse.ModeOff }, inuse.Wait, inuse.ReasonOff, false},
+		"not terminating, protected":            {func(s *Snapshot) { s.Claim.Terminating = false }, inuse.Wait, inuse.ReasonProtected, false},
+		"not terminating, without it":           {func(s *Snapshot) { s.Claim.Terminating, s.Claim.Protected = false, false }, inuse.AddFinalizer, inuse.ReasonProtect, false},
+		"a pod uses it, as the watch shows":     {func(s *Snapshot) { s.Seen = runs }, inuse.Wait, inuse.ReasonInUse, false},
+		"a pod uses it, as only the list shows": {func(s *Snapshot) { s.Read.Usage = runs }, inuse.Wait, inuse.ReasonInUse, true},
+		"nobody was asked":                      {func(s *Snapshot) { s.Read = Reading{} }, inuse.ReadUsers, inuse.ReasonUnused, false},
+		"the list failed":                       {func(s *Snapshot) { s.Read.Err = errors.New("forbidden") }, inuse.Wait, inuse.ReasonUnreadable, true},
+		"a pod that has ended, which releases":  {func(s *Snapshot) { s.Seen, s.Read.Usage = ended, ended }, inuse.DropFinalizer, inuse.ReasonUnused, false},
+		"a pod that has ended, which holds":     {func(s *Snapshot) { s.Seen, s.Ended = ended, HoldTerminated }, inuse.Wait, inuse.ReasonInUseEnded, false},
+		"a pod that has ended, which holds, as only the list shows": {func(s *Snapshot) { s.Read.Usage, s.Ended = ended, HoldTerminated },
+			inuse.Wait, inuse.ReasonInUseEnded, true},
+		"a pod that has ended, and nobody said what that means": {func(s *Snapshot) { s.Seen, s.Ended = ended, TerminatedDefault }, inuse.Wait, inuse.ReasonInUseEnded, false},
+		"a pod that has ended, and one that runs":               {func(s *Snapshot) { s.Seen = Usage{By: "web-0", ByEnded: "job-1"} }, inuse.Wait, inuse.ReasonInUse, false},
+		"unused, others may be at work":                         {func(s *Snapshot) { s.Duty.Alone = false }, inuse.Wait, inuse.ReasonLeftToBuiltIn, true},
+		"unused, and nobody answered":                           {func(s *Snapshot) { s.Duty.Alone, s.Duty.Unanswered = false, true }, inuse.DropFinalizer, inuse.ReasonUnused, false},
+		"a pod that has ended, which others may hold for": {func(s *Snapshot) { s.Duty.Alone, s.Duty.Unanswered, s.Seen = false, true, ended },
+			inuse.Wait, inuse.ReasonLeftToBuiltIn, false},
+		"a pod that has ended, which others may hold for, as only the list shows": {func(s *Snapshot) { s.Duty.Alone, s.Duty.Unanswered, s.Read.Usage = false, true, ended },
+			inuse.Wait, inuse.ReasonLeftToBuiltIn, true},
+		"let go already": {func(s *Snapshot) { s.Duty.Dropped = true }, inuse.Wait, inuse.ReasonUnused, false},
+	}
+	for sentence, c := range cases {
+		t.Run(sentence, func(t *testing.T) {
+			s := going()
+			c.change(&s)
+			d := Decide(s)
+			if d.Action != c.action || d.Reason != c.reason || d.Timed != c.timed {
+				t.Errorf("Decide = %+v, want %s %s, timed %v", d, c.action, c.reason, c.timed)
+			}
+		})
+	}
+}
+
+// TestWhatLetsAClaimGo goes through all that can be known and holds what must be true whenever a
+// claim is let go, or written to at all.
+func TestWhatLetsAClaimGo(t *testing.T) {
+	bools := []bool{false, true}
+	usages := []Usage{{}, {By: "web-0"}, {ByEnded: "job-1"}, {By: "web-0", ByEnded: "job-1"}}
+	var s Snapshot
+	let, seen := 0, 0
+	each := func() {
+		seen++
+		d := Decide(s)
+		writes := d.Action == inuse.AddFinalizer || d.Action == inuse.DropFinalizer
+		if writes && (s.Duty.Mode != inuse.ModeFull || !s.Duty.Alone && !s.Duty.Unanswered) {
+			t.Fatalf("%s although it is not on us: %+v", d.Action, s)
+		}
+		if d.Action != inuse.DropFinalizer {
+			return
+		}
+		let++
+		c, inUse := s.Claim, s.Seen.By != "" || s.Read.By != ""
+		byEnded := s.Seen.ByEnded != "" || s.Read.ByEnded != ""
+		switch {
+		case !c.Terminating || !c.Protected || s.Duty.Dropped:
+			t.Fatalf("there is nothing to take off: %+v", s)
+		case !s.Read.Made || s.Read.Err != nil:
+			t.Fatalf("let go without a live list: %+v", s)
+		case inUse:
+			t.Fatalf("let go while a pod uses it: %+v", s)
+		case byEnded && (s.Ended != ReleaseTerminated || !s.Duty.Alone):
+			t.Fatalf("let go while a pod that has ended holds it: %+v", s)
+		}
+	}
+	for _, s.Duty.Mode = range []inuse.Mode{inuse.ModeOff, inuse.ModeFull} {
+		for _, s.Duty.Alone = range bools {
+			for _, s.Duty.Unanswered = range bools {
+				for _, s.Duty.Added = range bools {
+					for _, s.Duty.Dropped = range bools {
+						for _, s.Ended = range []TerminatedPods{TerminatedDefault, ReleaseTerminated, HoldTerminated} {
+							for _, s.Claim = range claims() {
+								for _, s.Seen = range usages {
+									for _, s.Read = range readings(usages) {
+										each()
+									}
+								}
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+	if let == 0 || let == seen {
+		t.Errorf("%d of %d were let go: this test shows nothing", let, seen)
+	}
+}
+
+func claims() (all []Claim) {
+	for _, terminating := range []bool{false, true} {
+		for _, protected := range []bool{false, true} {
+			all = append(all, Claim{Object: inuse.Object{Name: "data", UID: "u", Terminating: terminating, Protected: protected}})
+		}
+	}
+	return all
+}
+
+func readings(usages []Usage) []Reading {
+	all := []Reading{{}, {Made: true, Err: errors.New("forbidden")}}
+	for _, u := range usages {
+		all = append(all, Reading{Made: true, Usage: u}, Reading{Made: true, Err: errors.New("forbidden"), Usage: u})
+	}
+	return all
+}
+
+func TestTheSettingsNames(t *testing.T) {
+	for _, set := range []TerminatedPods{ReleaseTerminated, HoldTerminated} {
+		if got, err := ParseTerminatedPods(set.String()); err != nil || got != set {
+			t.Errorf("ParseTerminatedPods(%q) = %v, %v", set.String(), got, err)
+		}
+	}
+	if _, err := ParseTerminatedPods("keep"); err == nil {
+		t.Error("a setting that is none")
+	}
+	if (Config{TerminatedPods: 9}).Validate() == nil {
+		t.Error("a setting that is none is valid")
+	}
+	if names := slices.Sorted(slices.Values([]string{TerminatedDefault.String(), HoldTerminated.String()})); !slices.Equal(names, []string{"hold", "release"}) {
+		t.Errorf("names %q", names)
+	}
+}

@@ -1,0 +1,43 @@
+package pvc
+
+import (
+	"context"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
+)
+
+// heldClaim is a claim as a release reads it.
+type heldClaim struct {
+	Claim
+	held inuse.Held
+}
+
+// List reads the claims first and the pods behind them: whoever is not shown as a user then can become none of a claim that
+// is being deleted.
+func (k kind) List(ctx context.Context) ([]inuse.Held, error) {
+	claims, err := k.cluster.listClaims(ctx)
+	if err != nil {
+		return nil, err
+	}
+	pods, err := k.cluster.listPods(ctx, metav1.NamespaceAll)
+	if err != nil {
+		return nil, err
+	}
+	users := indexed(pods)
+	all := make([]inuse.Held, len(claims))
+	for i, c := range claims {
+		all[i] = c.held
+		all[i].IfDeleted = ifDeleted(c.Claim, users.usage(c.Claim), k.cfg.TerminatedPods)
+	}
+	return all, nil
+}
+
+// ifDeleted decides on a claim as if it were being deleted, with nobody else to let it go.
+func ifDeleted(c Claim, used Usage, ended TerminatedPods) inuse.Decision {
+	c.Object = c.AsDeleted()
+	return Decide(Snapshot{
+		Duty: inuse.Duty{Mode: inuse.ModeFull, Alone: true}, Ended: ended, Claim: c, Read: Reading{Made: true, Usage: used},
+	})
+}

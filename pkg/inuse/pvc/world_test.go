@@ -1,0 +1,275 @@
+package pvc
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// world is an API server that has pods, answers writes, and keeps a diary; and watches that a test
+// plays by hand.
+type world struct {
+	*Protector
+
+	mu     sync.Mutex
+	shown  map[string]*Claim
+	pods   []Pod
+	fail   error
+	diary  []string
+	listed chan struct{} // if set, a list waits for it
+	events *record.FakeRecorder
+}
+
+func (w *world) note(what string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.diary = append(w.diary, what)
+}
+
+func (w *world) listPods(context.Context, string) ([]Pod, error) {
+	w.note("list")
+	if w.listed != nil {
+		<-w.listed
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.pods, w.fail
+}
+
+func (w *world) listClaims(context.Context) ([]heldClaim, error) {
+	w.note("list claims")
+	return nil, w.fail
+}
+
+func (w *world) patch(_ context.Context, o inuse.Object, a inuse.Action) (inuse.Object, error) {
+	w.note(a.String() + " " + o.Name)
+	o.Protected = a == inuse.AddFinalizer
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.shown, o.Key())
+	return o, nil
+}
+
+func (w *world) Get(key string) (*Claim, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c, found := w.shown[key]
+	return c, found
+}
+
+func (w *world) Each(visit func(*Claim)) {
+	w.mu.Lock()
+	all := make([]*Claim, 0, len(w.shown))
+	for _, c := range w.shown {
+		all = append(all, c)
+	}
+	w.mu.Unlock()
+	for _, c := range all {
+		visit(c)
+	}
+}
+
+// run has a Protector work on a world, in which it is proven after a millisecond that nobody else is at
+// work, until the test ends.
+func run(t *testing.T, prepare func(*world)) *world {
+	t.Helper()
+	w := &world{shown: map[string]*Claim{}, events: record.NewFakeRecorder(1000)}
+	var err error
+	w.Protector, err = New(&rest.Config{Host: "http://127.0.0.1:1"}, Config{Config: inuse.Config{
+		Events: w.events, Mode: inuse.ModeFull, Patience: time.Millisecond, RetryStart: 10 * time.Millisecond, RetryMax: 20 * time.Millisecond}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.claims, w.cluster = w, w
+	prepare(w)
+	w.Stop()
+	kind := caching{kind{w.Protector}}
+	if w.Guard, err = inuse.New("PersistentVolumeClaim", kind, w.cfg.Config); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return w
+}
+
+// caching has no caches to run: the test plays them.
+type caching struct{ kind }
+
+func (caching) Caches() []inuse.Cache { return nil }
+
+// delete has the watch show that a claim is being deleted.
+func (w *world) delete(name string) {
+	c := claim(types.UID(name))
+	c.Name = name
+	w.mu.Lock()
+	w.shown[c.Key()] = &c
+	w.mu.Unlock()
+	claimChanges{w.Protector}.Added(&c)
+}
+
+func (w *world) diaryNow() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.diary)
+}
+
+// await waits until the diary has an entry.
+func (w *world) await(t *testing.T, entry string) {
+	t.Helper()
+	w.until(t, entry, func(diary []string) bool { return slices.Contains(diary, entry) })
+}
+
+// until waits until the diary is as wanted.
+func (w *world) until(t *testing.T, what string, is func(diary []string) bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !is(w.diaryNow()); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("no %q in %q", what, w.diaryNow())
+		}
+	}
+}
+
+func web(phase v1.PodPhase) *Pod {
+	pod := apiPod()
+	pod.Status.Phase = phase
+	p := PodOf(pod)
+	return &p
+}
+
+func TestAClaimGoesWhenItsLastPodDoes(t *testing.T) {
+	another := web(v1.PodRunning)
+	another.UID, another.Claims = "later", nil
+	for sentence, end := range map[string]func(podChanges){
+		"it is deleted":                    func(c podChanges) { c.Deleted(web(v1.PodRunning), true) },
+		"it ends":                          func(c podChanges) { c.Updated(web(v1.PodRunning), web(v1.PodSucceeded)) },
+		"another pod of the name is there": func(c podChanges) { c.Updated(web(v1.PodRunning), another) },
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			w := run(t, func(*world) {})
+			pods := podChanges{w.Protector}
+			pods.Added(web(v1.PodRunning))
+			w.delete("idle")
+			w.await(t, "DropFinalizer idle")
+			w.delete("data")
+			w.until(t, "an Event", func([]string) bool { return len(w.events.Events) > 0 })
+			if told := <-w.events.Events; !strings.Contains(told, string(inuse.ReasonInUse)) {
+				t.Fatalf("told %q", told)
+			}
+			// From here on nothing but the pod wakes the claim.
+			pods.Updated(web(v1.PodPending), web(v1.PodRunning)) // nothing that matters
+			end(pods)
+			w.await(t, "DropFinalizer data")
+			if got := w.diaryNow(); got[0] != "list" || slices.Index(got, "DropFinalizer data") < len(got)-1 {
+				t.Errorf("diary %q", got)
+			}
+		})
+	}
+}
+
+func TestAListThatFailsMeansInUse(t *testing.T) {
+	w := run(t, func(w *world) { w.fail = errors.New("forbidden") })
+	w.delete("data")
+	w.until(t, "three attempts", func(diary []string) bool { return len(diary) >= 3 })
+	if got := w.diaryNow(); slices.Contains(got, "DropFinalizer data") {
+		t.Errorf("let go although nobody knows who uses it: %q", got)
+	}
+	w.mu.Lock()
+	w.fail = nil
+	w.mu.Unlock()
+	w.await(t, "DropFinalizer data")
+}
+
+func TestAPodThatOnlyTheListShows(t *testing.T) {
+	w := run(t, func(w *world) { w.pods = []Pod{*web(v1.PodRunning)} })
+	w.delete("data")
+	w.delete("idle")
+	w.await(t, "DropFinalizer idle")
+	if slices.Contains(w.diaryNow(), "DropFinalizer data") {
+		t.Error("let go while a pod uses it")
+	}
+	// The watch shows it late, and then its end.
+	pods := podChanges{w.Protector}
+	pods.Added(web(v1.PodRunning))
+	w.mu.Lock()
+	w.pods = nil
+	w.mu.Unlock()
+	w.batches.forget("data")
+	pods.Deleted(web(v1.PodRunning), true)
+	w.await(t, "DropFinalizer data")
+}
+
+func TestManyClaimsShareTheirLists(t *testing.T) {
+	const many = 500
+	w := run(t, func(w *world) { w.listed = make(chan struct{}) })
+	for i := range many {
+		w.delete(string(asks(i).uid))
+	}
+	w.await(t, "list")
+	close(w.listed)
+	for i := range many {
+		w.await(t, "DropFinalizer "+string(asks(i).uid))
+	}
+	lists := 0
+	for _, entry := range w.diaryNow() {
+		if entry == "list" {
+			lists++
+		}
+	}
+	if lists > 5 || len(w.diaryNow())-lists != many {
+		t.Errorf("%d lists, %d writes for %d claims", lists, len(w.diaryNow())-lists, many)
+	}
+}
+
+// TestWhatIsGoneIsForgotten, also where only the next claim of the name is seen.
+func TestWhatIsGoneIsForgotten(t *testing.T) {
+	w := run(t, func(*world) {})
+	before, after := claim("before"), claim("after")
+	for _, end := range []func(claimChanges){
+		func(c claimChanges) { c.Updated(&before, &after) },
+		func(c claimChanges) { c.Deleted(&before, true) },
+	} {
+		w.batches.join("ns", ask{before.UID, before.Key()})
+		end(claimChanges{w.Protector})
+		if _, kept := w.batches.answers[before.UID]; kept {
+			t.Error("what was asked for a claim is kept though it is gone")
+		}
+	}
+}
+
+// TestOnlyClaimsThatAreToGoAreWoken, for a cluster may have many pods.
+func TestOnlyWhatIsToBeDeletedIsWoken(t *testing.T) {
+	w := run(t, func(w *world) {
+		c := claim("u")
+		c.Terminating = false
+		w.shown[c.Key()] = &c
+	})
+	podChanges{w.Protector}.Added(web(v1.PodRunning))
+	podChanges{w.Protector}.Deleted(web(v1.PodRunning), true)
+	if len(w.users.of) != 0 {
+		t.Errorf("%v is kept of pods that are gone", w.users.of)
+	}
+	if got := w.diaryNow(); len(got) != 0 {
+		t.Errorf("diary %q", got)
+	}
+}

@@ -1,0 +1,444 @@
+package leaks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/snapshot"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+// recorder notes Events in the world.
+type recorder struct{ w *world }
+
+func (r recorder) Event(o runtime.Object, kind, reason, message string) {
+	of, _ := o.(*v1.ObjectReference)
+	r.w.told = append(r.w.told, strings.Join([]string{kind, reason, of.Kind, of.Namespace + "/" + of.Name, message}, " "))
+}
+
+func (r recorder) Eventf(o runtime.Object, kind, reason, format string, args ...any) {
+	r.Event(o, kind, reason, fmt.Sprintf(format, args...))
+}
+
+func (r recorder) AnnotatedEventf(o runtime.Object, _ map[string]string, kind, reason, format string, args ...any) {
+	r.Event(o, kind, reason, fmt.Sprintf(format, args...))
+}
+
+func TestALeakIsSuspectedAfterSightingsAndGrace(t *testing.T) {
+	w := newWorld(t)
+	a := w.auditor(func(c *Config) { c.Sightings = 3 })
+	w.volumes["kept"], w.volumes["leak"] = true, true
+	w.addPV("pv", "kept")
+	for i, want := range []Reason{ReasonSeenTooSeldom, ReasonSeenTooSeldom, ReasonSeenTooShort} {
+		if got := w.audit(a, "leak"); got != want {
+			t.Fatalf("after %d audits: %s, want %s", i+1, got, want)
+		}
+	}
+	w.clock.Step(time.Hour - time.Second)
+	if got := w.audit(a, "leak"); got != ReasonSeenTooShort {
+		t.Errorf("a second before the grace is over: %s", got)
+	}
+	w.clock.Step(time.Second)
+	if got := w.audit(a, "leak"); got != ReasonLeakSuspected {
+		t.Errorf("after it: %s", got)
+	}
+	if got := w.audit(a, "kept"); got != "" {
+		t.Errorf("a volume with a PV: %s", got)
+	}
+	if len(w.told) != 1 || !strings.HasPrefix(w.told[0], "Warning LeakSuspected Lease / Nothing in the cluster accounts for it. 1 more volumes of driver "+driverName+": the largest is leak (1Gi).") {
+		t.Errorf("told: %q, want one Event for all its sightings", w.told)
+	}
+	delete(w.volumes, "leak")
+	if got := w.audit(a, "leak"); got != "" || a.Report().Suspected != 0 {
+		t.Errorf("one that is not listed any more: %s", got)
+	}
+	w.volumes["leak"] = true
+	if got := w.audit(a, "leak"); got != ReasonSeenTooSeldom {
+		t.Errorf("one that is listed again: %s", got)
+	}
+}
+
+// TestWhatAccountsForAVolume has each speak for it in one audit, after which the sightings begin anew.
+func TestWhatAccountsForAVolume(t *testing.T) {
+	const handle = "Vol-1"
+	claim := func(change func(*v1.PersistentVolumeClaim)) func(*world) {
+		return func(w *world) { change(w.addClaim("c")) }
+	}
+	inTree := func(driver, id string) func(*world) {
+		return func(w *world) {
+			pv := w.addPV("in-tree", "")
+			pv.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{AWSElasticBlockStore: &v1.AWSElasticBlockStoreVolumeSource{VolumeID: id}}
+			pv.Annotations = map[string]string{"pv.kubernetes.io/provisioned-by": "kubernetes.io/aws-ebs", "pv.kubernetes.io/migrated-to": driver}
+			w.addPV("another", "other")
+		}
+	}
+	for sentence, c := range map[string]struct {
+		so   func(*world)
+		want Reason
+	}{
+		"a PV":                        {func(w *world) { w.addPV("pv", handle) }, ""},
+		"a PV in other letters":       {func(w *world) { w.addPV("pv", "vOL-1") }, ""},
+		"a PV of another name":        {func(w *world) { w.addPV("pv", "other") }, ReasonLeakSuspected},
+		"a PV of another driver":      {func(w *world) { w.addPV("pv", handle).Spec.CSI.Driver = "another" }, ReasonLeakSuspected},
+		"a twin of a PV":              {func(w *world) { w.addPV("pv", handle).Labels = map[string]string{"csi-reclaimer.io/twin-of": "x"} }, ""},
+		"a PV of a foreign maker":     {func(w *world) { w.addPV("pv", handle).Annotations = map[string]string{annProvisionedBy: "another"} }, ""},
+		"PVs of which none is listed": {func(w *world) { w.addPV("pv", "spelled otherwise") }, ReasonNamesDiffer},
+		"a snapshot": {func(w *world) {
+			w.contents["s"] = snapshot.Content{UID: "s", Driver: driverName, Handle: "vol-1"}
+		}, ""},
+		"a snapshot of another driver": {func(w *world) {
+			w.contents["s"] = snapshot.Content{UID: "s", Driver: "another", Handle: handle, Making: true}
+		}, ReasonLeakSuspected},
+		"an in-tree PV of which nobody knows the volume": {inTree(driverName, "not one that can be translated"), ReasonPVUnclear},
+		"an in-tree PV of another driver":                {inTree("another", "vol-2"), ReasonLeakSuspected},
+		"an entry with its name":                         {func(w *world) { w.addEntry("x"); w.rename("VOL-1", "9") }, ReasonInFlight},
+		"an entry with its claim's UID":                  {func(w *world) { w.addEntry("x"); w.rename("pvc-9", "ol-1") }, ReasonInFlight},
+		"an entry of another volume":                     {func(w *world) { w.addEntry("x"); w.rename("pvc-9", "9") }, ReasonLeakSuspected},
+		"an entry of another driver":                     {func(w *world) { w.addEntry("x"); w.rename("vol-1", "9"); w.driverOf("x", "another") }, ReasonLeakSuspected},
+		"an entry that cannot be read":                   {func(w *world) { w.problem(driverName) }, ReasonIncomplete},
+		"one of nobody knows which driver":               {func(w *world) { w.problem("") }, ReasonIncomplete},
+		"one of another driver that cannot be read":      {func(w *world) { w.problem("another") }, ReasonLeakSuspected},
+		"it is attached":                                 {func(w *world) { w.inUse[handle] = []string{"node-1"} }, ReasonInUse},
+	} {
+		w := newWorld(t)
+		w.blind = true
+		w.volumes[handle] = true
+		if sentence == "a PV of another name" || strings.Contains(sentence, "in-tree") {
+			w.volumes["other"] = true
+		}
+		a := w.auditor(func(c *Config) { c.Grace = -1 })
+		if first, second := w.audit(a, handle), w.audit(a, handle); first != ReasonSeenTooSeldom || second != ReasonLeakSuspected {
+			t.Fatalf("%s: before: %s, %s", sentence, first, second)
+		}
+		c.so(w)
+		if got := w.audit(a, handle); got != c.want {
+			t.Errorf("%s: %q, want %q", sentence, got, c.want)
+		}
+		if c.want == ReasonLeakSuspected {
+			continue
+		}
+		clear(w.pvs)
+		clear(w.contents)
+		clear(w.inUse)
+		clear(w.entries)
+		w.problems = nil
+		if first, second := w.audit(a, handle), w.audit(a, handle); first != ReasonSeenTooSeldom || second != ReasonLeakSuspected {
+			t.Errorf("%s, and then no more: %s, %s, want the sightings to begin anew", sentence, first, second)
+		}
+	}
+	// Who may make a volume counts only if it was there before.
+	for sentence, c := range map[string]struct {
+		so    func(*world)
+		makes bool
+	}{
+		"a claim that waits":               {claim(func(*v1.PersistentVolumeClaim) {}), true},
+		"a claim, by the old words":        {claim(func(c *v1.PersistentVolumeClaim) { c.Annotations = map[string]string{annProvisionerBeta: driverName} }), true},
+		"a claim that was migrated":        {claim(func(c *v1.PersistentVolumeClaim) { c.Annotations = map[string]string{annMigratedTo: driverName} }), true},
+		"a claim that is bound":            {claim(func(c *v1.PersistentVolumeClaim) { c.Spec.VolumeName = "pv" }), false},
+		"a claim of another driver":        {claim(func(c *v1.PersistentVolumeClaim) { c.Annotations[annProvisioner] = "another" }), false},
+		"a claim of nobody":                {claim(func(c *v1.PersistentVolumeClaim) { c.Annotations = nil }), false},
+		"a snapshot in the making":         {func(w *world) { w.contents["s"] = snapshot.Content{UID: "s", Driver: driverName, Making: true} }, true},
+		"another driver's snapshot":        {func(w *world) { w.contents["s"] = snapshot.Content{UID: "s", Driver: "another", Making: true} }, false},
+		"a snapshot that is ready":         {func(w *world) { w.contents["s"] = snapshot.Content{UID: "s", Driver: driverName, Handle: "z"} }, false},
+		"an entry of a claim that is gone": {func(w *world) { w.addEntry("x") }, true},
+		"another driver's entry":           {func(w *world) { w.addEntry("x"); w.driverOf("x", "another") }, false},
+		"a claim, bound and held": {claim(func(c *v1.PersistentVolumeClaim) {
+			c.Spec.VolumeName, c.Finalizers = "pv", []string{provision.LegacyFinalizer}
+		}), true},
+		"a claim, held for a node": {claim(func(c *v1.PersistentVolumeClaim) {
+			c.Annotations, c.Finalizers = nil, []string{provision.LegacyFinalizer + "-node-1"}
+		}), true},
+		"another driver's held": {claim(func(c *v1.PersistentVolumeClaim) {
+			c.Annotations[annProvisioner], c.Finalizers = "another", []string{provision.LegacyFinalizer}
+		}), false},
+		"a claim that others hold": {claim(func(c *v1.PersistentVolumeClaim) {
+			c.Annotations, c.Finalizers = nil, []string{"kubernetes.io/pvc-protection"}
+		}), false},
+	} {
+		w := newWorld(t)
+		c.so(w)
+		w.volumes[handle] = true
+		a := w.auditor(func(c *Config) { c.Grace = -1 })
+		w.audit(a, handle)
+		want := ReasonLeakSuspected
+		if c.makes {
+			want = ReasonBeingMade
+		}
+		if got := w.audit(a, handle); got != want {
+			t.Errorf("%s: %q, want %q", sentence, got, want)
+		}
+		if !c.makes {
+			continue
+		}
+		if v, _ := a.Report().Find(handle); v.Because == "" || v.Sightings != 0 {
+			t.Errorf("%s: it is not told who, or the sighting counts: %+v", sentence, v)
+		}
+		clear(w.claims)
+		clear(w.contents)
+		clear(w.entries)
+		if first, second := w.audit(a, handle), w.audit(a, handle); first != ReasonSeenTooSeldom || second != ReasonLeakSuspected {
+			t.Errorf("%s, and then no more: %s, %s", sentence, first, second)
+		}
+		c.so(w)
+		if got := w.audit(a, handle); got != ReasonLeakSuspected {
+			t.Errorf("%s, after the volume: %s", sentence, got)
+		}
+	}
+}
+
+// TestAnEntryThatIsLeft is named in the report once its claim and its PV do not exist, and it is older than the grace.
+func TestAnEntryThatIsLeft(t *testing.T) {
+	for sentence, c := range map[string]struct {
+		so    func(*world)
+		age   time.Duration
+		named bool
+	}{
+		"neither claim nor PV exists":      {func(*world) {}, 61 * time.Minute, true},
+		"for less than the grace":          {func(*world) {}, 59 * time.Minute, false},
+		"its claim exists":                 {func(w *world) { w.addClaim("x") }, 2 * time.Hour, false},
+		"its PV exists":                    {func(w *world) { w.addPV("pvc-x", "vol") }, 2 * time.Hour, false},
+		"another claim of its name":        {func(w *world) { w.addClaim("x").UID = "y" }, 2 * time.Hour, true},
+		"another driver's, long forgotten": {func(w *world) { w.driverOf("x", "another") }, 2 * time.Hour, false},
+	} {
+		w := newWorld(t)
+		a := w.auditor(nil)
+		w.addEntry("x")
+		c.so(w)
+		w.clock.Step(c.age)
+		w.audit(a, "")
+		r := a.Report()
+		if (len(r.InFlight) == 1) != c.named {
+			t.Errorf("%s: %+v", sentence, r.InFlight)
+		}
+		var text strings.Builder
+		if err := r.WriteTable(&text, false); err != nil || strings.Contains(text.String(), "Volume pvc-x is in flight since") != c.named {
+			t.Errorf("%s: %v\n%s", sentence, err, text.String())
+		}
+	}
+}
+
+// TestAClaimThatStoppedWaitingDidNotMakeWhatIsLeft: only one that waited in every audit that listed the volume.
+func TestAClaimThatStoppedWaitingDidNotMakeWhatIsLeft(t *testing.T) {
+	w := newWorld(t)
+	a := w.auditor(func(c *Config) { c.Grace = -1 })
+	c := w.addClaim("c")
+	w.volumes["leak"] = true
+	w.audit(a, "leak")
+	c.Spec.VolumeName = "pv"
+	w.audit(a, "leak")
+	c.Spec.VolumeName = ""
+	if got := w.audit(a, "leak"); got != ReasonLeakSuspected {
+		t.Errorf("%s", got)
+	}
+	w.volumes["late"] = true
+	w.audit(a, "late")
+	if got := w.audit(a, "late"); got != ReasonBeingMade {
+		t.Errorf("one that came while it waits again: %s", got)
+	}
+}
+
+// TestAnAuditThatIsNotCompleteIsNoSighting, whatever cannot be read.
+func TestAnAuditThatIsNotCompleteIsNoSighting(t *testing.T) {
+	for _, what := range parts {
+		w := newWorld(t)
+		a := w.auditor(func(c *Config) { c.Grace = -1 })
+		w.volumes["leak"] = true
+		w.audit(a, "leak")
+		w.broken[what] = true
+		for range 3 {
+			a.work(w.quiet(), audits{})
+		}
+		if v, _ := a.Report().Find("leak"); v.Reason != ReasonSeenTooSeldom || v.Sightings != 1 {
+			t.Errorf("%s cannot be read: %+v", what, v)
+		}
+		if r := a.Report(); !strings.Contains(r.Failure, errBroken.Error()) || !strings.Contains(r.Headline(), errBroken.Error()) {
+			t.Errorf("%s cannot be read: it is not told: %+v", what, r)
+		}
+		if len(w.told) != 1 || !strings.HasPrefix(w.told[0], "Warning AuditFailed") {
+			t.Errorf("%s cannot be read: told %q, want once", what, w.told)
+		}
+		w.broken[what] = false
+		if got := w.audit(a, "leak"); got != ReasonLeakSuspected || a.Report().Failure != "" {
+			t.Errorf("%s can be read again: %s, %+v", what, got, a.Report())
+		}
+		w.broken[what] = true
+		a.work(w.quiet(), audits{})
+		if v, _ := a.Report().Find("leak"); !v.Suspected {
+			t.Errorf("%s cannot be read: what was found before is taken back", what)
+		}
+	}
+}
+
+// TestAPVThatPassesByEndsASuspicion, in an audit and between two.
+func TestAPVThatPassesByEndsASuspicion(t *testing.T) {
+	w := newWorld(t)
+	a := w.auditor(func(c *Config) { c.Grace = -1 })
+	w.volumes["leak"] = true
+	w.audit(a, "leak")
+	w.audit(a, "leak")
+	w.addPV("pv", "LEAK")
+	if r := a.Report(); r.Suspected != 0 || len(r.Volumes) != 0 {
+		t.Errorf("a PV has come, and the volume is suspected still: %+v", r)
+	}
+	w.removePV("pv")
+	if got := w.audit(a, "leak"); got != ReasonSeenTooSeldom {
+		t.Errorf("it came and went between two audits: %s, want the sightings to begin anew", got)
+	}
+	reads := 0
+	w.stir = func() {
+		if reads++; reads == 2 {
+			w.addPV("pv", "leak")
+			w.removePV("pv")
+		}
+	}
+	if got := w.audit(a, "leak"); got != "" {
+		t.Errorf("it came and went during the audit: %s", got)
+	}
+}
+
+// TestAnInTreePV is clear only as long as the driver lists the volume under the name that it translates to.
+func TestAnInTreePV(t *testing.T) {
+	const driver = "ebs.csi.aws.com"
+	for id, unclear := range map[string]string{"aws://us-east-1a/vol-1": "", "aws://us-east-1a/vol-2": "PV pv"} {
+		s := survey{listing: listing{volumes: map[string]Volume{"vol-1": {Handle: "vol-1"}}}, named: map[string]bool{}, ofEntry: map[string]bool{}}
+		pv := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}, Spec: v1.PersistentVolumeSpec{PersistentVolumeSource: v1.PersistentVolumeSource{
+			AWSElasticBlockStore: &v1.AWSElasticBlockStoreVolumeSource{VolumeID: id},
+		}}}
+		s.takePV(volume.Of(pv), driver)
+		if s.unclear != unclear || s.named["vol-1"] != (unclear == "") || s.pvs != 1 {
+			t.Errorf("%s: %+v", id, s)
+		}
+	}
+}
+
+func TestRunUntilItIsStopped(t *testing.T) {
+	for how, stop := range map[string]func(*Auditor, context.CancelFunc){
+		"the context ends": func(_ *Auditor, cancel context.CancelFunc) { cancel() },
+		"it is stopped":    func(a *Auditor, _ context.CancelFunc) { a.Stop() },
+	} {
+		w := newWorld(t)
+		reads, over := make(chan struct{}), make(chan struct{})
+		w.stir = func() {
+			select {
+			case reads <- struct{}{}:
+			case <-over:
+			}
+		}
+		a := w.auditor(nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- a.Run(ctx) }()
+		for range 3 * len(parts) { // three audits
+			for read := false; !read; {
+				select {
+				case <-reads:
+					read = true
+				case <-time.After(time.Millisecond):
+					w.clock.Step(time.Minute)
+				}
+			}
+		}
+		close(over)
+		stop(a, cancel)
+		if err := <-ended; err != nil {
+			t.Errorf("%s: %v", how, err)
+		}
+		cancel()
+		watched, end := context.WithCancel(t.Context())
+		end()
+		a.Watch(watched)
+	}
+}
+
+// TestStopBeforeRun ends it at once.
+func TestStopBeforeRun(t *testing.T) {
+	w := newWorld(t)
+	a := w.auditor(nil)
+	a.Stop()
+	if err := a.Run(t.Context()); err != nil && !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if a.Report().Listed != 0 || !a.Report().Completed.IsZero() {
+		t.Error("an audit was made")
+	}
+}
+
+func TestWhatIsMeasured(t *testing.T) {
+	w := newWorld(t)
+	registry := prometheus.NewPedanticRegistry()
+	a := w.auditor(func(c *Config) { c.Grace, c.Metrics = -1, registry })
+	w.volumes["leak"], w.volumes["kept"] = true, true
+	w.addPV("pv", "kept")
+	w.audit(a, "leak")
+	w.volumes["young"] = true
+	w.audit(a, "leak")
+	w.broken["pvs"] = true
+	a.work(w.quiet(), audits{})
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			name := family.GetName()
+			for _, label := range m.GetLabel() {
+				if label.GetName() == "reason" {
+					name += " " + label.GetValue()
+				}
+			}
+			got[name] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
+		}
+	}
+	want := map[string]float64{
+		"csi_reclaimer_suspected_leaks": 1, "csi_reclaimer_suspected_leak_bytes": 1 << 30, "csi_reclaimer_audit_failures_total": 1,
+		"csi_reclaimer_audit_last_complete_timestamp_seconds": float64(noon.Unix()),
+	}
+	for _, reason := range Reasons() {
+		want["csi_reclaimer_unaccounted_volumes "+string(reason)] = 0
+	}
+	want["csi_reclaimer_unaccounted_volumes LeakSuspected"], want["csi_reclaimer_unaccounted_volumes SeenTooSeldom"] = 1, 1
+	if !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+func TestSettingsThatAreWrong(t *testing.T) {
+	w := newWorld(t)
+	for sentence, change := range map[string]func(*Config){
+		"no interval":               func(c *Config) { c.Interval = 0 },
+		"a negative interval":       func(c *Config) { c.Interval = -time.Second },
+		"one sighting":              func(c *Config) { c.Sightings = 1 },
+		"a negative sighting":       func(c *Config) { c.Sightings = -3 },
+		"a page beyond all numbers": func(c *Config) { c.PageSize = 1 << 31 },
+	} {
+		cfg := Config{Interval: time.Minute}
+		change(&cfg)
+		if _, err := newAuditor(w, driverName, w, cfg); err == nil {
+			t.Errorf("%s is taken", sentence)
+		}
+	}
+	if _, err := newAuditor(w, "", w, Config{Interval: time.Minute}); err == nil {
+		t.Error("a driver without a name is taken")
+	}
+	if _, err := newAuditor(w, driverName, nil, Config{Interval: time.Minute}); err == nil {
+		t.Error("no driver is taken")
+	}
+	if _, err := New(nil, driverName, w, Config{Interval: time.Minute}); err == nil {
+		t.Error("no cluster is taken")
+	}
+	if got := (Config{Interval: time.Minute}).withDefaults(); got.Sightings != 3 || got.Grace != time.Hour || got.PageSize != 500 {
+		t.Errorf("defaults: %+v", got)
+	}
+}

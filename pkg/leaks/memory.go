@@ -1,0 +1,213 @@
+package leaks
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
+)
+
+// keyOf is by what a volume is known. Some drivers spell a handle now in large and now in small letters
+// (Azure); two volumes that differ in nothing else are taken for one.
+func keyOf(handle string) string { return strings.ToLower(handle) }
+
+// unaccounted is what is remembered of a volume that the last complete audit found without an owner.
+type unaccounted struct {
+	volume Volume
+	// since is the number of the first complete audit, of those in a row up to the last, that listed it.
+	since uint64
+	// sightings and firstSeen are as in Snapshot.
+	sightings int
+	firstSeen time.Time
+	verdict   Verdict
+	// because says more about the reason, for people.
+	because string
+}
+
+// making is a claim or snapshot whose volume is being made.
+type making struct {
+	name string
+	// since is the number of the first complete audit, of those in a row up to the last, that saw it so.
+	since uint64
+}
+
+// memory is what is kept between audits. It is safe for concurrent use.
+type memory struct {
+	mu sync.Mutex
+	// round numbers the complete audits, from 1 on.
+	round   uint64
+	volumes map[string]unaccounted
+	makers  map[types.UID]making
+	// passing are the volumes that a PV named which came or went since the running audit began; nil
+	// between audits.
+	passing map[string]bool
+	last    figures
+}
+
+// figures are what the last audits came to.
+type figures struct {
+	// began and completed are when the last complete audit did; zero before the first.
+	began, completed time.Time
+	// listed and bytes are how many volumes the driver listed in it, and their size as far as it told.
+	listed int
+	bytes  int64
+	// forgotten are entries of the in-flight log whose claim and PV do not exist for the grace period.
+	forgotten []inflight.Located
+	// nameless is how many entries of the list had no volume_id.
+	nameless int
+	// complete and failed count audits.
+	complete, failed int
+	// failure is why the last audit could not be completed; empty if it could.
+	failure string
+}
+
+func newMemory() *memory {
+	return &memory{volumes: map[string]unaccounted{}, makers: map[types.UID]making{}}
+}
+
+// begin notes that an audit begins.
+func (m *memory) begin() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.passing = map[string]bool{}
+}
+
+// seen notes that a PV of the volume came or went. It ends a suspicion: what was seen before a PV named a
+// volume says nothing about what comes after.
+func (m *memory) seen(handle string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	key := keyOf(handle)
+	delete(m.volumes, key)
+	if m.passing != nil {
+		m.passing[key] = true
+	}
+}
+
+// fail notes that an audit could not be completed. It is no sighting, and takes nothing back.
+func (m *memory) fail(err error) (first bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	first = m.last.failure == ""
+	m.last.failed++
+	m.last.failure, m.passing = err.Error(), nil
+	return first
+}
+
+// complete takes in what an audit found, and returns the volumes that it suspects and the last one did not.
+func (m *memory) complete(found survey, rules Rules, now time.Time) (fresh []unaccounted) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.round++
+	oldest := m.remember(found.makers)
+	volumes := map[string]unaccounted{}
+	for key, v := range found.listing.volumes {
+		before := m.volumes[key]
+		u := m.judge(v, before, found, oldest, rules, now)
+		if u.verdict.Reason.accounted() {
+			continue
+		}
+		volumes[key] = u
+		if u.verdict.Suspected && !before.verdict.Suspected {
+			fresh = append(fresh, u)
+		}
+	}
+	m.volumes, m.passing = volumes, nil
+	m.last.began, m.last.completed, m.last.failure = found.began, now, ""
+	m.last.listed, m.last.bytes, m.last.nameless = len(found.listing.volumes), sizeOf(maps.Values(found.listing.volumes), func(v Volume) int64 { return v.Bytes }), found.listing.nameless
+	m.last.forgotten = found.forgotten(now.Add(-rules.Grace))
+	m.last.complete++
+	slices.SortFunc(fresh, byWeight)
+	return fresh
+}
+
+// remember notes who makes volumes, and returns the one that has done so for the longest time; its since is
+// 0 where there is none.
+func (m *memory) remember(makers []maker) (oldest making) {
+	now := make(map[types.UID]making, len(makers))
+	for _, of := range makers {
+		since := m.round
+		if before, known := m.makers[of.uid]; known {
+			since = before.since
+		}
+		now[of.uid] = making{of.name, since}
+		if oldest.since == 0 || since < oldest.since {
+			oldest = now[of.uid]
+		}
+	}
+	m.makers = now
+	return oldest
+}
+
+// judge decides on one volume.
+func (m *memory) judge(v Volume, before unaccounted, found survey, oldest making, rules Rules, now time.Time) unaccounted {
+	key := keyOf(v.Handle)
+	if found.named[key] || m.passing[key] { // nothing else needs to be looked up
+		return unaccounted{verdict: Verdict{Reason: ReasonPV}}
+	}
+	u := before
+	u.volume, u.because = v, ""
+	if u.since == 0 {
+		u.since = m.round
+	}
+	// Whoever was not there yet, or not any more, in some audit that listed the volume, did not make it.
+	s := found.snapshot(v, rules)
+	s.PV = Absent
+	s.Maker = presence(oldest.since != 0 && oldest.since <= u.since)
+	if _, against := s.against(); against {
+		u.sightings, u.firstSeen = 0, time.Time{}
+	} else {
+		u.sightings++
+		if u.firstSeen.IsZero() {
+			u.firstSeen = found.listed
+		}
+	}
+	s.Sightings, s.FirstSeen = u.sightings, u.firstSeen
+	u.verdict = Decide(s, now)
+	switch u.verdict.Reason {
+	case ReasonBeingMade:
+		u.because = oldest.name
+	case ReasonPVUnclear:
+		u.because = found.unclear
+	case ReasonInFlight:
+		entry, _ := found.entryOf(v.Handle)
+		u.because = "claim " + entry.Claim.Namespace + "/" + entry.Claim.Name
+	case ReasonIncomplete:
+		u.because = found.unreadable
+	case ReasonInUse:
+		u.because = strings.Join(v.Nodes, ", ")
+	default:
+	}
+	return u
+}
+
+// byWeight sorts the largest first.
+func byWeight(a, b unaccounted) int {
+	return cmp.Or(cmp.Compare(b.volume.Bytes, a.volume.Bytes), cmp.Compare(a.volume.Handle, b.volume.Handle))
+}
+
+// state returns what is known now: the volumes, suspects first and of these the largest, and the figures.
+func (m *memory) state() ([]unaccounted, figures) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := make([]unaccounted, 0, len(m.volumes))
+	for _, u := range m.volumes {
+		all = append(all, u)
+	}
+	slices.SortFunc(all, func(a, b unaccounted) int {
+		if a.verdict.Suspected != b.verdict.Suspected {
+			if a.verdict.Suspected {
+				return -1
+			}
+			return 1
+		}
+		return byWeight(a, b)
+	})
+	return all, m.last
+}

@@ -1,0 +1,141 @@
+package leaks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+var (
+	// ErrRefused is wrapped where a remedy is not carried out; the text says why.
+	ErrRefused = errors.New("nothing is done about the volume")
+	// ErrNotReleased: the PV controller does not say in time that the PV has no claim.
+	ErrNotReleased = errors.New("kube-controller-manager does not mark the PV Released")
+)
+
+// How long the PV controller is waited for, and how often looked at. It takes some seconds at most.
+const (
+	releasedWithin = time.Minute
+	lookEvery      = 200 * time.Millisecond
+)
+
+// Mender carries remedies out, step by step, each decided by [DecideRemedy] from live reads. Its methods are
+// safe for concurrent use.
+type Mender struct {
+	pvs   corev1.PersistentVolumeInterface
+	clock clock.Clock
+}
+
+// NewMender returns a Mender for the cluster that config describes, which is copied. It needs the rights to
+// list, get and create PVs, and to patch one that is to be reclaimed.
+func NewMender(config *rest.Config) (*Mender, error) {
+	if config == nil {
+		return nil, errors.New("make a mender: no cluster is given")
+	}
+	clients, err := kube.NewClients(config)
+	if err != nil {
+		return nil, err
+	}
+	return &Mender{pvs: clients.Core.PersistentVolumes(), clock: clock.RealClock{}}, nil
+}
+
+// Check decides on a remedy without carrying anything out, and returns the next step, and the PV that was made for it
+// before, nil for none. An error says why it would be refused. pv is what [AdoptPV] or [ReclaimPV] made for the volume.
+func (m *Mender) Check(ctx context.Context, r Report, to Remedy, pv *v1.PersistentVolume) (Step, *v1.PersistentVolume, error) {
+	return m.next(ctx, r, to, pv, true)
+}
+
+// Carry carries a remedy out, and returns the PV as it is then. Interrupted, or after an error, it can be begun
+// again at any time: up to the turn of its policy, the last step, the PV keeps the volume.
+func (m *Mender) Carry(ctx context.Context, r Report, to Remedy, pv *v1.PersistentVolume) (*v1.PersistentVolume, error) {
+	until := m.clock.Now().Add(releasedWithin)
+	for fresh := true; ; fresh = false {
+		step, own, err := m.next(ctx, r, to, pv, fresh)
+		switch {
+		case err != nil:
+			return own, err
+		case step == Finished:
+			return own, nil
+		case step == CreatePV:
+			if _, err := m.pvs.Create(ctx, pv, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+				return nil, fmt.Errorf("create PV %q: %w", pv.Name, err)
+			}
+		case step == WaitReleased && m.clock.Now().After(until):
+			return own, fmt.Errorf("reclaim through PV %q: %w; it keeps its volume, and the same command goes on", pv.Name, ErrNotReleased)
+		case step == WaitReleased:
+			select {
+			case <-ctx.Done():
+				return own, fmt.Errorf("wait for PV %q to be Released: %w; it keeps its volume, and the same command goes on", pv.Name, ctx.Err())
+			case <-m.clock.After(lookEvery):
+			}
+		case step == TurnPolicy:
+			patch := kube.PolicyPatch{Name: own.Name, UID: own.UID, ResourceVersion: own.ResourceVersion, Policy: v1.PersistentVolumeReclaimDelete}
+			turned, err := kube.PatchPolicy(ctx, m.pvs, patch)
+			if err == nil {
+				return turned, nil // a look at it may come after its volume's end, and its own
+			}
+			if !errors.Is(err, kube.ErrChanged) {
+				return own, err
+			}
+		}
+	}
+}
+
+// next reads what there is and decides. The remedy's own PV is read after all others, so that a write which is
+// bound to it goes by what was known then.
+func (m *Mender) next(ctx context.Context, r Report, to Remedy, pv *v1.PersistentVolume, fresh bool) (Step, *v1.PersistentVolume, error) {
+	handle := pv.Spec.CSI.VolumeHandle
+	found, reported := r.Find(handle)
+	c := Case{Remedy: to, Fresh: fresh, Reported: reported, Suspected: found.Suspected, Completed: r.Completed}
+	shared := ""
+	err := each(ctx, m.pvs.List, func(o *v1.PersistentVolume) {
+		is, about := names(volume.Of(o), r.Driver)
+		if about && keyOf(is) == keyOf(handle) && o.Name != pv.Name {
+			shared = o.Name
+		}
+	})
+	if err != nil {
+		return Refuse, nil, fmt.Errorf("list PVs: %w", err)
+	}
+	c.Others = presence(shared != "")
+	own, err := m.pvs.Get(ctx, pv.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		own = nil
+	case err != nil:
+		return Refuse, nil, fmt.Errorf("read PV %q: %w", pv.Name, err)
+	default:
+		c.Own = OwnPV{Found: true, Made: isRemedy(own, pv), PV: volume.Of(own)}
+	}
+	c.Own.Read = true
+	step, why := DecideRemedy(c, m.clock.Now())
+	if step == Refuse {
+		return step, own, fmt.Errorf("%s volume %q: %w: %s", to, shown(handle), ErrRefused, c.say(why, found, shared))
+	}
+	return step, own, nil
+}
+
+// say says why a remedy is refused, and about which PV that is.
+func (c Case) say(why Why, found Found, shared string) string {
+	switch why {
+	case WhyHasPV:
+		return why.Sentence() + ": " + shared
+	case WhyNotSuspected:
+		return why.Sentence() + ": " + string(found.Reason) + ". " + found.Reason.Sentence()
+	case WhyNameTaken, WhyChanged:
+		return why.Sentence() + " (pv/" + c.Own.PV.Name + ")"
+	default:
+		return why.Sentence()
+	}
+}

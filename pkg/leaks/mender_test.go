@@ -1,0 +1,338 @@
+package leaks
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	testclock "k8s.io/utils/clock/testing"
+)
+
+// errStopped is what a program hears that ends while it writes.
+var errStopped = errors.New("stopped")
+
+// ward is an API server with PVs, the PV controller, and a sidecar that deletes the volumes of released PVs at once,
+// all in memory. It stops whoever writes at one of the writes.
+type ward struct {
+	corev1.PersistentVolumeInterface // what is not used here is not there
+	*testing.T
+	pvs     map[string]*v1.PersistentVolume
+	volumes map[string]bool
+	calls   []string
+	version int
+
+	// writes are those that were asked for; the one of the number stopAt ends the program, after it was stored if lost.
+	writes, stopAt int
+	lost           bool
+	// away: there is no PV controller.
+	away bool
+	// beforeWrite is told the number of each write before it is looked at.
+	beforeWrite func(number int)
+}
+
+func newWard(t *testing.T) *ward {
+	w := &ward{T: t, pvs: map[string]*v1.PersistentVolume{}, volumes: map[string]bool{"leak": true, "kept": true}}
+	w.put("pvc-kept", "kept")
+	return w
+}
+
+// put has a PV name a volume, and keep it.
+func (w *ward) put(name, handle string) {
+	w.store(&v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}, Spec: v1.PersistentVolumeSpec{
+		PersistentVolumeReclaimPolicy: v1.PersistentVolumeReclaimRetain,
+		PersistentVolumeSource:        v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: driverName, VolumeHandle: handle}},
+	}})
+}
+
+func (w *ward) store(pv *v1.PersistentVolume) {
+	w.version++
+	pv.ResourceVersion = strconv.Itoa(w.version)
+	w.pvs[pv.Name] = pv
+	w.controllers(pv)
+}
+
+// controllers do what theirs is, at once: nothing is quicker than they.
+func (w *ward) controllers(pv *v1.PersistentVolume) {
+	if claim := pv.Spec.ClaimRef; claim == nil || claim.UID == "" || w.away {
+		return
+	}
+	if pv.Status.Phase == "" {
+		pv.Status.Phase = v1.VolumeReleased
+		w.version++
+		pv.ResourceVersion = strconv.Itoa(w.version)
+	}
+	if pv.Status.Phase == v1.VolumeReleased && pv.Spec.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimDelete {
+		handle := pv.Spec.CSI.VolumeHandle
+		w.calls = append(w.calls, handle)
+		delete(w.volumes, handle)
+		delete(w.pvs, pv.Name)
+	}
+}
+
+// write carries a write out, or has the program end before or after it.
+func (w *ward) write(do func() (*v1.PersistentVolume, error)) (*v1.PersistentVolume, error) {
+	w.writes++
+	if w.beforeWrite != nil {
+		w.beforeWrite(w.writes)
+	}
+	if w.writes != w.stopAt {
+		return do()
+	}
+	if w.lost {
+		_, _ = do()
+	}
+	return nil, errStopped
+}
+
+func (w *ward) List(context.Context, metav1.ListOptions) (*v1.PersistentVolumeList, error) {
+	list := &v1.PersistentVolumeList{}
+	for _, name := range slices.Sorted(maps.Keys(w.pvs)) {
+		list.Items = append(list.Items, *w.pvs[name].DeepCopy())
+	}
+	return list, nil
+}
+
+func (w *ward) Get(_ context.Context, name string, _ metav1.GetOptions) (*v1.PersistentVolume, error) {
+	if pv, found := w.pvs[name]; found {
+		return pv.DeepCopy(), nil
+	}
+	return nil, apierrors.NewNotFound(v1.Resource("persistentvolumes"), name)
+}
+
+func (w *ward) Create(_ context.Context, pv *v1.PersistentVolume, _ metav1.CreateOptions) (*v1.PersistentVolume, error) {
+	return w.write(func() (*v1.PersistentVolume, error) {
+		if _, found := w.pvs[pv.Name]; found {
+			return nil, apierrors.NewAlreadyExists(v1.Resource("persistentvolumes"), pv.Name)
+		}
+		made := pv.DeepCopy()
+		made.UID = types.UID(fmt.Sprint("uid-", w.writes))
+		stored := made.DeepCopy()
+		w.store(made)
+		return stored, nil
+	})
+}
+
+func (w *ward) Patch(_ context.Context, name string, _ types.PatchType, body []byte, _ metav1.PatchOptions, _ ...string) (*v1.PersistentVolume, error) {
+	var patch v1.PersistentVolume
+	if err := json.Unmarshal(body, &patch); err != nil {
+		w.Fatal(err)
+	}
+	return w.write(func() (*v1.PersistentVolume, error) {
+		pv, found := w.pvs[name]
+		switch {
+		case !found:
+			return nil, apierrors.NewNotFound(v1.Resource("persistentvolumes"), name)
+		case patch.UID != pv.UID || patch.ResourceVersion != pv.ResourceVersion:
+			return nil, apierrors.NewConflict(v1.Resource("persistentvolumes"), name, errors.New("it has changed"))
+		}
+		pv.Spec.PersistentVolumeReclaimPolicy = patch.Spec.PersistentVolumeReclaimPolicy
+		stored := pv.DeepCopy()
+		w.store(pv)
+		return stored, nil
+	})
+}
+
+// hurried is a clock whose waits are over at once.
+type hurried struct{ *testclock.FakeClock }
+
+func (c hurried) After(d time.Duration) <-chan time.Time {
+	over := make(chan time.Time, 1)
+	c.Step(d)
+	over <- c.Now()
+	return over
+}
+
+func (w *ward) mender() *Mender { return &Mender{pvs: w, clock: hurried{testclock.NewFakeClock(noon)}} }
+
+// carry has the remedy carried out for the leak, by a program that goes by this report.
+func (w *ward) carry(ctx context.Context, r Report, to Remedy) (*v1.PersistentVolume, error) {
+	return w.mender().Carry(ctx, r, to, w.pv(to))
+}
+
+func (w *ward) pv(to Remedy) *v1.PersistentVolume {
+	w.Helper()
+	v := Found{Handle: "leak", Bytes: 1}
+	if to == Reclaim {
+		return ReclaimPV(driverName, v, PVOptions{})
+	}
+	pv, err := AdoptPV(driverName, v, PVOptions{})
+	if err != nil {
+		w.Fatal(err)
+	}
+	return pv
+}
+
+// suspecting is a report that suspects the leak; one that was made when a PV accounted for it has nothing.
+func suspecting() Report {
+	return Report{Driver: driverName, Completed: noon.Add(-time.Minute), Volumes: []Found{{Handle: "leak", Suspected: true}}}
+}
+
+func nothingSuspected() Report { return Report{Driver: driverName, Completed: noon} }
+
+// TestARemedyThatStoppedAtAWriteIsFinishedByTheNext stops the program at each of its writes, before or after it is stored,
+// and once at none, and runs it again by the report that there is then.
+func TestARemedyThatStoppedAtAWriteIsFinishedByTheNext(t *testing.T) {
+	for to, writes := range map[Remedy]int{Adopt: 1, Reclaim: 2} {
+		for stopAt := 1; stopAt <= writes+1; stopAt++ {
+			for _, lost := range []bool{false, true} {
+				w := newWard(t)
+				w.stopAt, w.lost = stopAt, lost
+				at := fmt.Sprintf("%s, stopped at write %d, stored: %t", to, stopAt, lost)
+				_, err := w.carry(t.Context(), suspecting(), to)
+				if stopAt > writes {
+					if err != nil || w.writes != writes {
+						t.Errorf("%s: %v after %d writes", to, err, w.writes)
+					}
+				} else if !errors.Is(err, errStopped) {
+					t.Errorf("%s: %v", at, err)
+				}
+				turned := to == Reclaim && (stopAt > writes || stopAt == writes && lost)
+				if w.volumes["leak"] == turned {
+					t.Errorf("%s: its volume is there: %t, turned: %t", at, w.volumes["leak"], turned)
+				}
+				again := suspecting()
+				if len(w.pvs) > 1 || turned {
+					again = nothingSuspected() // its own PV accounts for it, or it is gone
+				}
+				if _, err = w.carry(t.Context(), again, to); turned != errors.Is(err, ErrRefused) || !turned && err != nil {
+					t.Errorf("%s: again: %v", at, err)
+				}
+				w.judge(at, to)
+			}
+		}
+	}
+}
+
+// judge says what is not as it is to be at the end.
+func (w *ward) judge(at string, to Remedy) {
+	w.Helper()
+	if !w.volumes["kept"] || w.pvs["pvc-kept"] == nil {
+		w.Errorf("%s: WRONG DELETE: %q", at, w.calls)
+	}
+	made := w.pvs[w.pv(to).Name]
+	switch {
+	case to == Reclaim && (!slices.Equal(w.calls, []string{"leak"}) || made != nil):
+		w.Errorf("%s: deleted: %q, PV %v", at, w.calls, made)
+	case to == Adopt && (len(w.calls) > 0 || !w.volumes["leak"] || made == nil || made.Spec.PersistentVolumeReclaimPolicy != v1.PersistentVolumeReclaimRetain):
+		w.Errorf("%s: WRONG DELETE: %q, PV %v", at, w.calls, made)
+	}
+}
+
+// TestWhatHappensWhileARemedyIsStopped between the making of its PV and the turn: what speaks against the turn is heeded.
+func TestWhatHappensWhileARemedyIsStopped(t *testing.T) {
+	own := newWard(t).pv(Reclaim).Name
+	for sentence, change := range map[string]func(*ward){
+		"another PV names the volume":        func(w *ward) { w.put("taken", "LEAK") },
+		"somebody deletes it":                func(w *ward) { delete(w.pvs, own) },
+		"it is being deleted":                func(w *ward) { w.pvs[own].DeletionTimestamp = &metav1.Time{Time: noon} },
+		"somebody frees it for a claim":      func(w *ward) { w.pvs[own].Spec.ClaimRef = nil },
+		"a claim is to have it":              func(w *ward) { w.pvs[own].Spec.ClaimRef = &v1.ObjectReference{Namespace: "ns", Name: "data", UID: "u"} },
+		"its name is used for something":     func(w *ward) { w.pvs[own].Annotations = nil },
+		"the PV controller finds it bound":   func(w *ward) { w.pvs[own].Status.Phase = v1.VolumeBound },
+		"its policy is one for old clusters": func(w *ward) { w.pvs[own].Spec.PersistentVolumeReclaimPolicy = v1.PersistentVolumeReclaimRecycle },
+	} {
+		between := newWard(t)
+		between.stopAt = 2
+		if _, err := between.carry(t.Context(), suspecting(), Reclaim); !errors.Is(err, errStopped) {
+			t.Fatal(err)
+		}
+		change(between)
+		_, err := between.carry(t.Context(), nothingSuspected(), Reclaim)
+		between.expectRefused("between two runs "+sentence, err)
+
+		// In the moment before the turn it makes the look at the PV an old one: of others the next look tells.
+		within := newWard(t)
+		within.beforeWrite = func(number int) {
+			if number != 2 {
+				return
+			}
+			change(within)
+			if pv := within.pvs[own]; pv != nil {
+				pv.ResourceVersion = "another"
+			}
+		}
+		if _, err = within.carry(t.Context(), suspecting(), Reclaim); sentence == "somebody deletes it" && apierrors.IsNotFound(err) {
+			err = ErrRefused
+		}
+		within.expectRefused("before the turn "+sentence, err)
+	}
+}
+
+func (w *ward) expectRefused(sentence string, err error) {
+	w.Helper()
+	if !errors.Is(err, ErrRefused) || len(w.calls) > 0 || !w.volumes["leak"] || !w.volumes["kept"] {
+		w.Errorf("%s: %v; deleted: %q", sentence, err, w.calls)
+	}
+}
+
+// TestARemedyThatIsTakenBackIsNotMadeAgain: whoever deletes the PV while the PV controller is waited for stops all.
+func TestARemedyThatIsTakenBackIsNotMadeAgain(t *testing.T) {
+	w := newWard(t)
+	w.away = true
+	pv, m := w.pv(Reclaim), w.mender()
+	m.clock = stirred{hurried{testclock.NewFakeClock(noon)}, func() { delete(w.pvs, pv.Name) }}
+	_, err := m.Carry(t.Context(), suspecting(), Reclaim, pv)
+	w.expectRefused("its PV is deleted", err)
+	if w.writes != 1 {
+		t.Errorf("%d writes", w.writes)
+	}
+}
+
+// TestTwoRunsOfARemedyMakeOnePV, of which both say that it is there.
+func TestTwoRunsOfARemedyMakeOnePV(t *testing.T) {
+	w := newWard(t)
+	w.beforeWrite = func(int) {
+		pv := w.pv(Adopt)
+		pv.UID = "of the other run"
+		w.store(pv)
+	}
+	if pv, err := w.carry(t.Context(), suspecting(), Adopt); err != nil || pv.UID != "of the other run" {
+		t.Errorf("%v, %v", pv, err)
+	}
+	w.judge("two runs at once", Adopt)
+}
+
+// stirred has something happen in each wait.
+type stirred struct {
+	hurried
+	during func()
+}
+
+func (c stirred) After(d time.Duration) <-chan time.Time {
+	c.during()
+	return c.hurried.After(d)
+}
+
+// TestARemedyWaitsForThePVController, not for ever, and goes on when it is there.
+func TestARemedyWaitsForThePVController(t *testing.T) {
+	w := newWard(t)
+	w.away = true
+	pv, err := w.carry(t.Context(), suspecting(), Reclaim)
+	if !errors.Is(err, ErrNotReleased) || pv == nil || len(w.calls) > 0 || !w.volumes["leak"] {
+		t.Fatalf("%v, %v; deleted: %q", pv, err, w.calls)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	m := w.mender()
+	m.clock = testclock.NewFakeClock(noon) // whose waits have no end
+	if _, err := m.Carry(ended, nothingSuspected(), Reclaim, w.pv(Reclaim)); !errors.Is(err, context.Canceled) || !w.volumes["leak"] {
+		t.Errorf("interrupted while it waits: %v; deleted: %q", err, w.calls)
+	}
+	w.away = false
+	w.controllers(w.pvs[w.pv(Reclaim).Name])
+	if _, err := w.carry(t.Context(), nothingSuspected(), Reclaim); err != nil {
+		t.Error(err)
+	}
+	w.judge("released late", Reclaim)
+}

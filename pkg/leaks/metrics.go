@@ -1,0 +1,69 @@
+package leaks
+
+import (
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// inventory tells what is known at the moment it is asked.
+type inventory struct {
+	memory *memory
+
+	leaks, bytes, volumes, last, failures *prometheus.Desc
+}
+
+// Describe names the metrics.
+func (i inventory) Describe(descs chan<- *prometheus.Desc) {
+	for _, desc := range []*prometheus.Desc{i.leaks, i.bytes, i.volumes, i.last, i.failures} {
+		descs <- desc
+	}
+}
+
+// Collect counts.
+func (i inventory) Collect(metrics chan<- prometheus.Metric) {
+	all, last := i.memory.state()
+	var leaks, bytes int64
+	by := map[Reason]int{}
+	for _, u := range all {
+		by[u.verdict.Reason]++
+		if u.verdict.Suspected {
+			leaks++
+			bytes = max(bytes, bytes+u.volume.Bytes)
+		}
+	}
+	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
+		metrics <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
+	}
+	gauge(i.leaks, float64(leaks))
+	gauge(i.bytes, float64(bytes))
+	for _, reason := range Reasons() {
+		gauge(i.volumes, float64(by[reason]), string(reason))
+	}
+	completed := 0.0
+	if !last.completed.IsZero() {
+		completed = float64(last.completed.UnixMilli()) / 1000
+	}
+	gauge(i.last, completed)
+	metrics <- prometheus.MustNewConstMetric(i.failures, prometheus.CounterValue, float64(last.failed))
+}
+
+func (a *Auditor) register(to prometheus.Registerer) error {
+	if to == nil {
+		return nil
+	}
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(name, help, labels, prometheus.Labels{"driver_name": a.driver})
+	}
+	err := to.Register(inventory{a.memory,
+		desc("csi_reclaimer_suspected_leaks", "Volumes for which nothing in the cluster accounts."),
+		desc("csi_reclaimer_suspected_leak_bytes", "Size of these volumes, as far as the driver tells."),
+		desc("csi_reclaimer_unaccounted_volumes", "Volumes without a PV, by what is thought of them.", "reason"),
+		desc("csi_reclaimer_audit_last_complete_timestamp_seconds", "When the last complete audit ended, in seconds since 1970, 0 if there was none."),
+		desc("csi_reclaimer_audit_failures_total", "Audits that could not be completed."),
+	})
+	if err != nil {
+		return fmt.Errorf("register metrics: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,156 @@
+package leaks
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+// suspect is a case in which a PV is to be made.
+func suspect(to Remedy, change func(*Case)) Case {
+	c := Case{Remedy: to, Fresh: true, Reported: true, Suspected: true, Completed: noon.Add(-time.Hour), Others: Absent, Own: OwnPV{Read: true}}
+	if change != nil {
+		change(&c)
+	}
+	return c
+}
+
+// made is a case in which the remedy's PV was made.
+func made(to Remedy, change func(*volume.PV)) Case {
+	return suspect(to, func(c *Case) {
+		c.Reported, c.Suspected, c.Completed = false, false, time.Time{}
+		c.Own = OwnPV{Read: true, Found: true, Made: true, PV: volume.PV{Policy: volume.PolicyRetain, Phase: volume.PhaseReleased}}
+		change(&c.Own.PV)
+	})
+}
+
+func TestTheStepsOfARemedy(t *testing.T) {
+	for sentence, c := range map[string]struct {
+		of   Case
+		step Step
+		why  Why
+	}{
+		"nothing is known":                         {Case{}, Refuse, WhyUnknown},
+		"a suspect":                                {suspect(Adopt, nil), CreatePV, WhySuspected},
+		"a suspect that is to go":                  {suspect(Reclaim, nil), CreatePV, WhySuspected},
+		"it is not in the report":                  {suspect(Reclaim, func(c *Case) { c.Reported = false }), Refuse, WhyNotReported},
+		"it is in the report, and no suspect":      {suspect(Reclaim, func(c *Case) { c.Suspected = false }), Refuse, WhyNotSuspected},
+		"a report of an unknown time":              {suspect(Reclaim, func(c *Case) { c.Completed = time.Time{} }), Refuse, WhyReportOld},
+		"a report of the day before yesterday":     {suspect(Adopt, func(c *Case) { c.Completed = noon.Add(-25 * time.Hour) }), Refuse, WhyReportOld},
+		"another PV names it":                      {suspect(Reclaim, func(c *Case) { c.Others = Present }), Refuse, WhyHasPV},
+		"whether another does is not known":        {suspect(Reclaim, func(c *Case) { c.Others = PresenceUnknown }), Refuse, WhyUnknown},
+		"its own PV was not looked for":            {suspect(Reclaim, func(c *Case) { c.Own.Read = false }), Refuse, WhyUnknown},
+		"a foreign PV has the name":                {suspect(Reclaim, func(c *Case) { c.Own.Found = true }), Refuse, WhyNameTaken},
+		"adopted":                                  {made(Adopt, func(*volume.PV) {}), Finished, WhySuspected},
+		"adopted, and deleted again":               {made(Adopt, func(pv *volume.PV) { pv.Terminating = true }), Refuse, WhyChanged},
+		"made, not looked at by the PV controller": {made(Reclaim, func(pv *volume.PV) { pv.Phase = volume.PhasePending }), WaitReleased, WhySuspected},
+		"made, and released":                       {made(Reclaim, func(*volume.PV) {}), TurnPolicy, WhySuspected},
+		"made, and in use":                         {made(Reclaim, func(pv *volume.PV) { pv.Phase = volume.PhaseBound }), Refuse, WhyChanged},
+		"made, and free for anybody":               {made(Reclaim, func(pv *volume.PV) { pv.Phase = volume.PhaseAvailable }), Refuse, WhyChanged},
+		"made, and turned":                         {made(Reclaim, func(pv *volume.PV) { pv.Policy = volume.PolicyDelete }), Finished, WhySuspected},
+		"made, turned, and on its way out":         {made(Reclaim, func(pv *volume.PV) { pv.Policy, pv.Terminating = volume.PolicyDelete, true }), Finished, WhySuspected},
+		"it was made, and is gone":                 {suspect(Reclaim, func(c *Case) { c.Fresh = false }), Refuse, WhyTakenBack},
+		"adopted, and turned by somebody":          {made(Adopt, func(pv *volume.PV) { pv.Policy = volume.PolicyDelete }), Finished, WhySuspected},
+		"made, and of a policy nobody knows":       {made(Reclaim, func(pv *volume.PV) { pv.Policy = volume.PolicyUnknown }), Refuse, WhyChanged},
+		"made, and being deleted":                  {made(Reclaim, func(pv *volume.PV) { pv.Terminating = true }), Refuse, WhyChanged},
+		"made for a remedy that there is none of":  {made("", func(*volume.PV) {}), Refuse, WhyChanged},
+	} {
+		step, why := DecideRemedy(c.of, noon)
+		if step != c.step || why != c.why {
+			t.Errorf("%s: %v, %s, want %v, %s", sentence, step, why, c.step, c.why)
+		}
+		if why.Sentence() == string(why) {
+			t.Errorf("%s has no sentence", why)
+		}
+	}
+	c := made(Reclaim, func(*volume.PV) {})
+	c.Others = Present
+	if step, why := DecideRemedy(c, noon); step != Refuse || why != WhyHasPV {
+		t.Errorf("another PV names the volume of one that is to be turned: %v, %s", step, why)
+	}
+}
+
+func TestThePVsOfRemedies(t *testing.T) {
+	v := Found{Handle: "vol-1", Bytes: 5 << 30, Topology: []map[string]string{{"zone": "a"}}}
+	pv, err := AdoptPV(driverName, v, PVOptions{StorageClass: "fast", FSType: "xfs", Attributes: map[string]string{"share": "x"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	size := pv.Spec.Capacity[v1.ResourceStorage]
+	if pv.Spec.PersistentVolumeReclaimPolicy != v1.PersistentVolumeReclaimRetain || pv.Spec.ClaimRef != nil || size.String() != "5Gi" ||
+		pv.Spec.CSI.Driver != driverName || pv.Spec.CSI.VolumeHandle != "vol-1" || pv.Spec.CSI.FSType != "xfs" || pv.Spec.CSI.VolumeAttributes["share"] != "x" ||
+		pv.Spec.StorageClassName != "fast" || pv.Spec.NodeAffinity.Required.NodeSelectorTerms[0].MatchExpressions[0].Values[0] != "a" || *pv.Spec.VolumeMode != v1.PersistentVolumeFilesystem {
+		t.Errorf("adopted: %+v", pv)
+	}
+	if _, err := AdoptPV(driverName, Found{Handle: "x"}, PVOptions{}); err == nil {
+		t.Error("a PV without a size is made")
+	}
+	if pv, err = AdoptPV(driverName, Found{Handle: "x"}, PVOptions{Bytes: 7, Block: true}); err != nil || *pv.Spec.VolumeMode != v1.PersistentVolumeBlock || pv.Spec.NodeAffinity != nil {
+		t.Errorf("%v, %+v", err, pv)
+	}
+
+	gone := ReclaimPV(driverName, Found{Handle: "vol-1"}, PVOptions{})
+	is := volume.Of(gone)
+	if is.Policy != volume.PolicyRetain {
+		t.Error("it is born with a policy that does not keep the volume")
+	}
+	is.Policy, is.Phase = volume.PolicyDelete, volume.PhaseReleased
+	if is.Owner() != driverName || !is.SecretKnown || is.DeletionSecret != (volume.SecretRef{}) || is.Claim.UID == "" || is.Claim.Name == "" {
+		t.Errorf("what reclaims knows of it: %+v", is)
+	}
+	if other := ReclaimPV(driverName, Found{Handle: "vol-2"}, PVOptions{StorageClass: "fast"}); other.Name == gone.Name || volume.Of(other).SecretKnown || other.Spec.ClaimRef.UID == gone.Spec.ClaimRef.UID {
+		t.Errorf("another volume's: %+v", other)
+	}
+	// The reclaim contract deletes such a volume once it is turned, and not before.
+	s := reclaim.Snapshot{Leading: true, Rules: reclaim.Rules{Driver: driverName, Role: volume.RoleOwner}, PV: volume.Of(gone), Brake: reclaim.BrakeOff}
+	s.PV.Phase = volume.PhaseReleased
+	if d := reclaim.Decide(s, noon); d.Action != reclaim.Wait || d.Reason != reclaim.ReasonPolicyKeepsVolume {
+		t.Errorf("before it is turned: %+v", d)
+	}
+	s.PV = is
+	if d := reclaim.Decide(s, noon); d.Action != reclaim.AddFinalizer {
+		t.Errorf("once it is turned: %+v", d)
+	}
+	s.PV.HasFinalizer = true
+	if d := reclaim.Decide(s, noon); d.Reason != reclaim.ReasonReclaim {
+		t.Errorf("once it is turned and protected: %+v", d)
+	}
+}
+
+func TestWhichPVIsTheRemedys(t *testing.T) {
+	want := ReclaimPV(driverName, Found{Handle: "vol-1"}, PVOptions{})
+	for sentence, change := range map[string]func(*v1.PersistentVolume){
+		"of another volume": func(pv *v1.PersistentVolume) { pv.Spec.CSI.VolumeHandle = "vol-2" },
+		"of another driver": func(pv *v1.PersistentVolume) { pv.Spec.CSI.Driver = "other" },
+		"of another claim":  func(pv *v1.PersistentVolume) { pv.Spec.ClaimRef.UID = "other" },
+		"without a claim":   func(pv *v1.PersistentVolume) { pv.Spec.ClaimRef = nil },
+		"made by others":    func(pv *v1.PersistentVolume) { pv.Annotations[annProvisionedBy] = "other" },
+		"for something else": func(pv *v1.PersistentVolume) {
+			pv.Annotations[RemedyAnnotation] = string(Adopt)
+		},
+		"of another name": func(pv *v1.PersistentVolume) { pv.Name = "other" },
+	} {
+		pv := want.DeepCopy()
+		if !isRemedy(pv, want) {
+			t.Fatal("what was made is not known again")
+		}
+		change(pv)
+		if isRemedy(pv, want) {
+			t.Errorf("a PV %s is taken for it", sentence)
+		}
+	}
+	adopted, err := AdoptPV(driverName, Found{Handle: strings.Repeat("x", 128), Bytes: 1}, PVOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bound := adopted.DeepCopy()
+	bound.Spec.ClaimRef = &v1.ObjectReference{Namespace: "ns", Name: "data", UID: "u"}
+	if !isRemedy(bound, adopted) {
+		t.Error("one that was adopted is not known once it has a claim")
+	}
+}

@@ -1,0 +1,249 @@
+package leaks
+
+import (
+	"encoding/csv"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/text"
+)
+
+// Report is what the audits of one driver have found. Fields are added to it, and not changed.
+type Report struct {
+	Driver string `json:"driver"`
+	// Off says why no audits are made; empty where they are.
+	Off string `json:"off,omitempty"`
+	// Completed is when the last complete audit ended; zero before the first, or on a replica that waits.
+	Completed time.Time `json:"completed,omitzero"`
+	// Failure is why an audit after that could not be completed.
+	Failure string `json:"failure,omitempty"`
+	// Interval, Sightings and Grace are the settings.
+	Interval  string `json:"interval,omitempty"`
+	Sightings int    `json:"sightings,omitempty"`
+	Grace     string `json:"grace,omitempty"`
+	// Listed and ListedBytes are how many volumes the driver has, and their size as far as it tells.
+	// Nameless are entries of its list without an id.
+	Listed      int   `json:"listed"`
+	ListedBytes int64 `json:"listedBytes"`
+	Nameless    int   `json:"nameless,omitempty"`
+	// Suspected and SuspectedBytes are the same of the volumes that are taken for leaks.
+	Suspected      int   `json:"suspected"`
+	SuspectedBytes int64 `json:"suspectedBytes"`
+	// InFlight are entries of the in-flight log that were begun before the grace period, and whose claim and PV do not
+	// exist: the driver does not answer whether it has made their volumes.
+	InFlight []InFlight `json:"inFlight,omitempty"`
+	// Volumes are those without a PV: suspects first, of these the largest.
+	Volumes []Found `json:"volumes"`
+}
+
+// Found is a volume without a PV.
+type Found struct {
+	Handle string `json:"handle"`
+	// Bytes is its size, 0 where the driver does not tell.
+	Bytes     int64 `json:"bytes,omitempty"`
+	Suspected bool  `json:"suspected"`
+	// Reason is why it is a suspect, or none; Because who or what speaks against it.
+	Reason  Reason `json:"reason"`
+	Because string `json:"because,omitempty"`
+	// Sightings and FirstSeen are in how many audits in a row nothing accounted for it, and since when.
+	Sightings int       `json:"sightings,omitempty"`
+	FirstSeen time.Time `json:"firstSeen,omitzero"`
+	// Topology is from where it can be used; empty: from everywhere, or the driver does not tell.
+	Topology []map[string]string `json:"topology,omitempty"`
+}
+
+// InFlight is an entry of the in-flight log.
+type InFlight struct {
+	// Volume is the name that CreateVolume was called with.
+	Volume string `json:"volume"`
+	// Claim is the namespace and name of the claim.
+	Claim string    `json:"claim"`
+	Since time.Time `json:"since"`
+	// Lease is the namespace and name of the Lease with the entry, and Annotation its key.
+	Lease      string `json:"lease"`
+	Annotation string `json:"annotation"`
+}
+
+// Report returns what is known now.
+func (a *Auditor) Report() Report {
+	all, last := a.memory.state()
+	r := Report{
+		Driver: a.driver, Completed: last.completed.UTC(), Failure: last.failure,
+		Interval: a.cfg.Interval.String(), Sightings: a.cfg.Sightings, Grace: a.cfg.Grace.String(),
+		Listed: last.listed, ListedBytes: last.bytes, Nameless: last.nameless, Volumes: []Found{},
+	}
+	for _, e := range last.forgotten {
+		r.InFlight = append(r.InFlight, InFlight{
+			Volume: e.Volume, Claim: e.Claim.Namespace + "/" + e.Claim.Name, Since: e.Begun.UTC(), Lease: e.Lease.String(), Annotation: e.Annotation,
+		})
+	}
+	for _, u := range all {
+		if u.verdict.Suspected {
+			r.Suspected++
+			r.SuspectedBytes = max(r.SuspectedBytes, r.SuspectedBytes+u.volume.Bytes)
+		}
+		r.Volumes = append(r.Volumes, Found{
+			Handle: u.volume.Handle, Bytes: u.volume.Bytes, Suspected: u.verdict.Suspected, Reason: u.verdict.Reason, Because: u.because,
+			Sightings: u.sightings, FirstSeen: u.firstSeen.UTC(), Topology: u.volume.Topology,
+		})
+	}
+	return r
+}
+
+// Find returns the volume with this handle, if the report has it.
+func (r Report) Find(handle string) (Found, bool) {
+	for _, v := range r.Volumes {
+		if v.Handle == handle {
+			return v, true
+		}
+	}
+	return Found{}, false
+}
+
+// Headline says in a sentence what the report comes to.
+func (r Report) Headline() string {
+	switch {
+	case r.Off != "":
+		return "No audits are made: " + r.Off + "."
+	case r.Completed.IsZero() && r.Failure != "":
+		return "No audit of " + r.Driver + " could be completed yet: " + r.Failure
+	case r.Completed.IsZero():
+		return "No audit of " + r.Driver + " was completed yet."
+	}
+	text := fmt.Sprintf("%d volumes of driver %s are suspected to be leaks (%s), of %d that it lists (%s); the last complete audit ended %s.",
+		r.Suspected, r.Driver, sizeWords(r.SuspectedBytes), r.Listed, sizeWords(r.ListedBytes), timeOrDash(r.Completed))
+	if r.Failure != "" {
+		text += " Later ones could not be completed: " + r.Failure
+	}
+	return text
+}
+
+// WriteTable writes the report for people: the suspects, and with all the other volumes without a PV too.
+// What would steer a terminal is made visible.
+func (r Report) WriteTable(w io.Writer, all bool) error {
+	if _, err := fmt.Fprintln(w, printable(r.Headline())); err != nil {
+		return err
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	rows, hidden := 0, 0
+	for _, v := range r.Volumes {
+		if !v.Suspected && !all {
+			hidden++
+			continue
+		}
+		if rows == 0 {
+			fmt.Fprintln(table, "\nHANDLE\tSIZE\tREASON\tSIGHTINGS\tFIRST SEEN\tBECAUSE OF")
+		}
+		rows++
+		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%s\t%s\n", shown(v.Handle), sizeOrDash(v.Bytes), v.Reason, v.Sightings, timeOrDash(v.FirstSeen), orDash(printable(v.Because)))
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	if hidden > 0 {
+		if _, err := fmt.Fprintf(w, "\n%d more have no PV and are no suspects: %s.\n", hidden, r.others()); err != nil {
+			return err
+		}
+	}
+	for _, e := range r.InFlight {
+		if _, err := fmt.Fprintf(w, "\nVolume %s is in flight since %s, and claim %s and its PV do not exist: kubectl reclaim explain pvc/NAME -n NAMESPACE shows the way out.\n",
+			shown(e.Volume), timeOrDash(e.Since), printable(e.Claim)); err != nil {
+			return err
+		}
+	}
+	if r.Nameless > 0 {
+		if _, err := fmt.Fprintf(w, "\n%d entries of the driver's list have no id, so nothing can be said of them.\n", r.Nameless); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// others counts the volumes that are no suspects, by reason.
+func (r Report) others() string {
+	var words []string
+	for _, reason := range Reasons() {
+		n := 0
+		for _, v := range r.Volumes {
+			if v.Reason == reason && !v.Suspected {
+				n++
+			}
+		}
+		if n > 0 {
+			words = append(words, fmt.Sprintf("%s %d", reason, n))
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+// WriteCSV writes the volumes without a PV as comma-separated values with a header (RFC 4180).
+func (r Report) WriteCSV(w io.Writer) error {
+	out := csv.NewWriter(w)
+	rows := [][]string{{"driver", "handle", "bytes", "suspected", "reason", "sightings", "first_seen", "because"}}
+	for _, v := range r.Volumes {
+		first := ""
+		if !v.FirstSeen.IsZero() {
+			first = v.FirstSeen.Format(time.RFC3339)
+		}
+		rows = append(rows, []string{
+			cell(r.Driver), cell(v.Handle), strconv.FormatInt(v.Bytes, 10), strconv.FormatBool(v.Suspected), string(v.Reason), strconv.Itoa(v.Sightings), first, cell(v.Because),
+		})
+	}
+	if err := out.WriteAll(rows); err != nil {
+		return fmt.Errorf("write the report as CSV: %w", err)
+	}
+	return nil
+}
+
+// cell keeps a spreadsheet from taking the words of others for a formula (OWASP, "CSV Injection").
+func cell(text string) string {
+	if text != "" && strings.ContainsRune("=+-@\t\r", rune(text[0])) {
+		return "'" + text
+	}
+	return text
+}
+
+// maxShown bounds what is shown of a handle, in bytes; the CSI specification allows 128.
+const maxShown = 256
+
+// shown is a handle as people see it.
+func shown(handle string) string { return printable(text.Text(handle, maxShown)) }
+
+// printable returns a text as it is, or quoted where it has something in it that cannot be seen.
+func printable(text string) string {
+	if strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsGraphic(r) }) {
+		return strconv.QuoteToGraphic(text)
+	}
+	return text
+}
+
+// sizeWords is a size in words, such as 10Gi.
+func sizeWords(bytes int64) string { return resource.NewQuantity(bytes, resource.BinarySI).String() }
+
+func sizeOrDash(bytes int64) string {
+	if bytes == 0 {
+		return "-"
+	}
+	return sizeWords(bytes)
+}
+
+func timeOrDash(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return t.UTC().Format(time.RFC3339)
+}
+
+func orDash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}

@@ -1,0 +1,205 @@
+// Package nodes knows where a driver's nodes are, from watch caches that keep no more than that.
+// What follows from it is left to package topology.
+package nodes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/topology"
+)
+
+// ErrUnread: the first list of nodes has not come yet.
+var ErrUnread = errors.New("the nodes are not known yet")
+
+// Places are where a driver's nodes are. Several controllers may share one: whoever calls Watch
+// first keeps it up to date for all. It is safe for concurrent use.
+type Places struct {
+	// only is the one node there is, nil for all of the cluster.
+	only    *topology.Node
+	driver  string
+	clients kube.Clients
+	// labels are those of the Nodes, keys what the driver registered in the CSINodes.
+	labels *kube.Cache[topology.Node]
+	keys   *kube.Cache[topology.Node]
+
+	watching atomic.Bool
+	mu       sync.Mutex
+	told     []func()
+}
+
+// At returns the one place of a node that is known, for a process that answers for this node alone.
+// Nothing is watched, and no other node is known of.
+func At(node string, segments map[string]string) *Places {
+	only := topology.NodeAt(node, segments)
+	return &Places{only: &only}
+}
+
+// New returns the places of a driver's nodes on the cluster that config describes, which is copied.
+// Nothing is started.
+func New(config *rest.Config, driver string) (*Places, error) {
+	clients, err := kube.NewClients(config)
+	if err != nil {
+		return nil, err
+	}
+	return of(clients, driver), nil
+}
+
+func of(clients kube.Clients, driver string) *Places {
+	p := &Places{driver: driver, clients: clients}
+	p.labels = kube.NewCache(clients.Core.RESTClient(), "nodes", &v1.Node{}, recordLabels, changes{p})
+	p.keys = kube.NewCache(clients.Storage.RESTClient(), "csinodes", &storagev1.CSINode{}, p.recordKeys, changes{p})
+	return p
+}
+
+// Follow has told called whenever a node comes, goes or changes its place. It must not block. It is
+// to be called before Watch.
+func (p *Places) Follow(told func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.told = append(p.told, told)
+}
+
+// changes tells the followers of what matters: a node's heartbeats do not.
+type changes struct{ *Places }
+
+func (c changes) Added(topology.Node)         { c.tell() }
+func (c changes) Deleted(topology.Node, bool) { c.tell() }
+func (c changes) Updated(before, now topology.Node) {
+	if !maps.Equal(before.Labels, now.Labels) || !slices.Equal(before.Keys, now.Keys) || before.Registered != now.Registered {
+		c.tell()
+	}
+}
+
+func (p *Places) tell() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, told := range p.told {
+		told()
+	}
+}
+
+func recordLabels(object runtime.Object, _ bool) (topology.Node, bool, error) {
+	node, ok := object.(*v1.Node)
+	if !ok {
+		return topology.Node{}, false, fmt.Errorf("watch nodes: got a %T", object)
+	}
+	return topology.Node{Name: node.Name, Labels: maps.Clone(node.Labels)}, true, nil
+}
+
+// recordKeys keeps those CSINodes alone on which the driver is.
+func (p *Places) recordKeys(object runtime.Object, _ bool) (topology.Node, bool, error) {
+	csiNode, ok := object.(*storagev1.CSINode)
+	if !ok {
+		return topology.Node{}, false, fmt.Errorf("watch CSINodes: got a %T", object)
+	}
+	n := topology.NodeOf(&v1.Node{}, csiNode, p.driver)
+	return topology.Node{Name: csiNode.Name, Registered: n.Registered, Keys: slices.Clone(n.Keys)}, n.Registered, nil
+}
+
+// Watch keeps what is known up to date until ctx ends.
+func (p *Places) Watch(ctx context.Context) {
+	if p.only != nil || !p.watching.CompareAndSwap(false, true) {
+		// There is nothing to watch, or somebody else does already, and for longer than this caller may.
+		<-ctx.Done()
+		return
+	}
+	var all sync.WaitGroup
+	all.Go(func() { p.labels.Run(ctx) })
+	all.Go(func() { p.keys.Run(ctx) })
+	all.Wait()
+}
+
+// Synced tells whether all nodes are known that there were when Watch began.
+func (p *Places) Synced() bool { return p.only != nil || p.labels.Synced() && p.keys.Synced() }
+
+// Nodes returns all nodes, ErrUnread before they are known.
+func (p *Places) Nodes() ([]topology.Node, error) {
+	switch {
+	case p.only != nil:
+		return []topology.Node{*p.only}, nil
+	case !p.Synced():
+		return nil, ErrUnread
+	}
+	var all []topology.Node
+	p.labels.Each(func(n topology.Node) {
+		if on, found := p.keys.Get(n.Name); found {
+			n.Registered, n.Keys = on.Registered, on.Keys
+		}
+		all = append(all, n)
+	})
+	return all, nil
+}
+
+// Node returns the node of that name, nil if there is none. One on which the caches do not show the
+// driver is read live: it may have joined a moment ago. known is what somebody has read of it, or
+// nil.
+func (p *Places) Node(ctx context.Context, name string, known *v1.Node) (*topology.Node, error) {
+	if p.only != nil {
+		if name != p.only.Name {
+			return nil, nil //nolint:nilnil // no node is an answer of its own here
+		}
+		return p.only, nil
+	}
+	n, found := p.labels.Get(name)
+	on, registered := p.keys.Get(name)
+	n.Registered, n.Keys = on.Registered, on.Keys
+	if found && registered && len(n.Keys) > 0 {
+		return &n, nil
+	}
+	if known == nil || known.Name != name {
+		var err error
+		if known, err = p.readNode(ctx, name); err != nil || known == nil {
+			return nil, err
+		}
+	}
+	csiNode, err := p.clients.Storage.CSINodes().Get(ctx, name, metav1.GetOptions{})
+	if csiNode, err = orNil(csiNode, err, "CSINode", name); err != nil {
+		return nil, err
+	}
+	live := topology.NodeOf(known, csiNode, p.driver)
+	return &live, nil
+}
+
+// Rights are what has to be allowed for Watch, and without what does not work otherwise.
+func (p *Places) Permissions(without string) []access.Permission {
+	if p.only != nil {
+		return nil
+	}
+	var rights []access.Permission
+	for _, verb := range []string{"list", "watch"} {
+		rights = append(rights, access.Permission{Resource: "nodes", Verb: verb, Without: without},
+			access.Permission{Group: "storage.k8s.io", Resource: "csinodes", Verb: verb, Without: without})
+	}
+	return rights
+}
+
+func (p *Places) readNode(ctx context.Context, name string) (*v1.Node, error) {
+	node, err := p.clients.Core.Nodes().Get(ctx, name, metav1.GetOptions{})
+	return orNil(node, err, "node", name)
+}
+
+// orNil makes the answer that there is no such object nil, as which it is a fact.
+func orNil[T any](object *T, err error, kind, name string) (*T, error) {
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil //nolint:nilnil // no object is an answer of its own here
+	case err != nil:
+		return nil, fmt.Errorf("read %s %q: %w", kind, name, err)
+	}
+	return object, nil
+}

@@ -1,0 +1,52 @@
+package provision
+
+import (
+	"context"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
+)
+
+// Rights returns what a Provisioner with these settings needs to be allowed. Secrets are not among
+// them: which ones are needed is known only when a volume is made. Without any of them nothing is
+// done that is not safe.
+func (p *Provisioner) Permissions() []access.Permission {
+	const storage = "storage.k8s.io"
+	core := func(resource, verb, without string) access.Permission {
+		return access.Permission{Resource: resource, Verb: verb, Without: without}
+	}
+	volumes := []access.Permission{
+		core("persistentvolumes", "list", "no claim gets a volume"),
+		core("persistentvolumes", "watch", "no claim gets a volume"),
+		core("persistentvolumes", "get", "a volume whose PV was created and not confirmed stays unsettled"),
+		core("persistentvolumes", "create", "no claim gets a volume, and no volume that is in flight its PV"),
+	}
+	if p.cfg.FinishOnly {
+		return volumes
+	}
+	const nothing, classless = "no claim gets a volume", "no claim gets a volume, for nobody knows its class"
+	rights := []access.Permission{
+		core("persistentvolumeclaims", "list", nothing),
+		core("persistentvolumeclaims", "watch", nothing),
+		core("persistentvolumeclaims", "get", "a claim whose volume was asked for before, or that was there before this process led, gets no volume"),
+		core("persistentvolumeclaims", "patch", "no claim is cloned, for its source cannot be protected; the finalizer of earlier versions stays on claims"),
+		core("persistentvolumeclaims", "update", "a claim is not given another node where the selected one cannot have its volume"),
+		{Group: storage, Resource: "storageclasses", Verb: "list", Without: classless},
+		{Group: storage, Resource: "storageclasses", Verb: "watch", Without: classless},
+	}
+	rights = append(rights, volumes...)
+	if p.cfg.Local == nil { // a node knows itself
+		rights = append(rights, core("nodes", "get", "no claim gets a volume for which a node was selected"))
+	}
+	for _, verb := range []string{"create", "patch"} {
+		rights = append(rights, core("events", verb, "why a claim waits is told in the log only"))
+	}
+	if w, ok := p.orders.(Watcher); ok {
+		rights = append(rights, w.Permissions()...)
+	}
+	return rights
+}
+
+// MissingPermissions returns the permissions that the API server does not grant; see [access.Missing].
+func (p *Provisioner) MissingPermissions(ctx context.Context) ([]access.Permission, error) {
+	return access.Missing(ctx, p.client.AuthorizationV1(), p.Permissions())
+}

@@ -1,0 +1,42 @@
+package request
+
+import (
+	"github.com/container-storage-interface/spec/lib/go/csi"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/text"
+)
+
+// maxHandle bounds what is repeated of a handle, in bytes. The CSI spec allows 128 ("Size
+// Limits").
+const maxHandle = 256
+
+// check tells whether the volume that the driver made is the one that was ordered.
+func (o Order) check(volume *csi.Volume) error {
+	handle := text.Text(volume.GetVolumeId(), maxHandle)
+	asked := o.Request.GetCapacityRange().GetRequiredBytes()
+	source := o.Request.GetVolumeContentSource()
+	switch {
+	case handle == "":
+		return refuse(ReasonAnswerWithoutVolume, "CSI driver %q says that it made volume %q and does not give its id; a volume may be left behind in the storage system", o.Driver, o.Request.GetName())
+	case volume.CapacityBytes < asked && volume.CapacityBytes != 0:
+		return refuse(ReasonAnswerTooSmall, "CSI driver %q made volume %q with %d bytes where %d were asked for; it is deleted again", o.Driver, handle, volume.CapacityBytes, asked)
+	case source != nil && volume.ContentSource == nil:
+		return refuse(ReasonAnswerFromNoSource, "CSI driver %q does not say that volume %q has the data of %s; it is deleted again", o.Driver, handle, describe(source))
+	case source != nil && describe(source) != describe(volume.ContentSource):
+		return refuse(ReasonAnswerFromOther, "CSI driver %q says that volume %q has the data of %s, asked for were those of %s; it is deleted again",
+			o.Driver, handle, describe(volume.ContentSource), describe(source))
+	}
+	return nil
+}
+
+// describe names a source of data. Two are the same if they are called the same.
+func describe(source *csi.VolumeContentSource) string {
+	switch from := source.GetType().(type) {
+	case *csi.VolumeContentSource_Snapshot:
+		return "snapshot " + from.Snapshot.GetSnapshotId()
+	case *csi.VolumeContentSource_Volume:
+		return "volume " + from.Volume.GetVolumeId()
+	default:
+		return "nothing"
+	}
+}

@@ -1,0 +1,43 @@
+package request
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/text"
+)
+
+// maxWords bounds the text of an error, in bytes: an Event has room for 1024, and names its
+// claim and class besides.
+const maxWords = 800
+
+// Error is why a claim gets no volume, in a sentence for its owner: the object, the cause, and
+// what to do. It holds no secret.
+type Error struct {
+	Reason Reason
+	err    error
+}
+
+// Error returns the sentence, in at most 800 bytes.
+func (e *Error) Error() string { return text.Text(e.err.Error(), maxWords) }
+
+// Unwrap returns what the sentence was made from.
+func (e *Error) Unwrap() error { return e.err }
+
+// Remedy returns what helps.
+func (e *Error) Remedy() Remedy { return e.Reason.Remedy() }
+
+// ReasonOf returns the reason of an error, empty for one that is not of this package. nil has
+// none either.
+func ReasonOf(err error) Reason {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Reason
+	}
+	return ""
+}
+
+// refuse returns an *Error. %w keeps the cause.
+func refuse(why Reason, format string, args ...any) error {
+	return &Error{Reason: why, err: fmt.Errorf(format, args...)}
+}

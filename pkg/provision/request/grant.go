@@ -1,0 +1,46 @@
+package request
+
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Grant is what is read of a ReferenceGrant (gateway.networking.k8s.io/v1beta1): it lets objects of other
+// namespaces refer to some of its own (KEP-3294, "cross-namespace storage data sources").
+type Grant struct {
+	Namespace, Name string
+	// From and To are spec.from and spec.to: any of From may refer to any of To.
+	From []GrantFrom
+	To   []GrantTo
+}
+
+// GrantFrom names a kind of objects in one namespace.
+type GrantFrom struct{ Group, Kind, Namespace string }
+
+// GrantTo names a kind of objects in the grant's namespace, or with Name one of them.
+type GrantTo struct{ Group, Kind, Name string }
+
+// checkGrant refuses a source in another namespace unless a ReferenceGrant of that namespace lets claims of
+// this one refer to it. What is only looked for to be deleted needs none: nobody reads the data.
+func (f Facts) checkGrant(source SourceRef) error {
+	if source.Namespace == f.Claim.Namespace || f.CleanUp {
+		return nil
+	}
+	ref, _ := typedSourceOf(f.Claim)
+	if slices.ContainsFunc(f.Source.Grants, func(g Grant) bool { return g.Namespace == source.Namespace && g.allows(f.Claim, ref) }) {
+		return nil
+	}
+	group := groupOf(ref)
+	return refuse(ReasonSourceNotGranted, "claim %q takes its data from %s %q of namespace %q, and no ReferenceGrant there allows that; create one in namespace %q "+
+		"with from {group: \"\", kind: PersistentVolumeClaim, namespace: %s} and to {group: %q, kind: %s, name: %s}",
+		f.claimName(), ref.Kind, source.Name, source.Namespace, source.Namespace, f.Claim.Namespace, group, ref.Kind, source.Name)
+}
+
+// allows tells whether the grant lets a claim refer to its source.
+func (g Grant) allows(claim *v1.PersistentVolumeClaim, ref v1.TypedObjectReference) bool {
+	from := GrantFrom{Kind: string(SourceClaim), Namespace: claim.Namespace}
+	return slices.Contains(g.From, from) && slices.ContainsFunc(g.To, func(to GrantTo) bool {
+		return to.Group == groupOf(ref) && to.Kind == ref.Kind && (to.Name == "" || to.Name == ref.Name)
+	})
+}

@@ -1,0 +1,94 @@
+package request
+
+import (
+	"testing"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+const (
+	gce       = "pd.csi.storage.gke.io"
+	gceInTree = "kubernetes.io/gce-pd"
+	gceHandle = "projects/p/zones/us-central1-a/disks/d"
+)
+
+// migrated has the class be one of the in-tree plugin that the driver took over from.
+func migrated(f *Facts) {
+	f.Driver.Name, f.Class.Provisioner = gce, gceInTree
+	f.Class.Parameters = map[string]string{}
+	f.Claim.Annotations = map[string]string{annProvisioner: gceInTree, annMigratedTo: gce}
+}
+
+func namespaced(name string) types.NamespacedName {
+	return types.NamespacedName{Namespace: "team", Name: name}
+}
+
+func inZone(v *csi.Volume) {
+	v.VolumeId = gceHandle
+	v.AccessibleTopology = []*csi.Topology{{Segments: map[string]string{"topology.gke.io/zone": "us-central1-a"}}}
+}
+
+func TestMigration(t *testing.T) {
+	f := facts(zones, migrated, parameter("fstype", "ext4"), parameter("zone", "us-central1-a"))
+	o, err := Plan(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := o.Request.VolumeCapabilities[0].GetMount().FsType; got != "ext4" {
+		t.Errorf("filesystem %q", got)
+	}
+	if got := o.Request.AccessibilityRequirements.GetRequisite(); len(got) != 1 || got[0].Segments["topology.gke.io/zone"] != "us-central1-a" {
+		t.Errorf("places %v", got)
+	}
+	if len(o.Request.Parameters) != 0 || !o.Migrated {
+		t.Errorf("parameters %v, migrated %v", o.Request.Parameters, o.Migrated)
+	}
+	if f.Class.AllowedTopologies != nil || len(f.Class.Parameters) != 2 {
+		t.Errorf("the class was changed: %+v", f.Class)
+	}
+
+	pv, err := o.PV(answer(o, inZone))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if disk := pv.Spec.GCEPersistentDisk; disk == nil || disk.PDName != "d" || disk.FSType != "ext4" || pv.Spec.CSI != nil {
+		t.Errorf("source %+v", pv.Spec.PersistentVolumeSource)
+	}
+	if pv.Annotations[annProvisionedBy] != gceInTree || pv.Annotations[annMigratedTo] != gce || pv.Spec.StorageClassName != "fast" || pv.Spec.ClaimRef == nil {
+		t.Errorf("PV %+v", pv)
+	}
+	// The in-tree form loses the project, which the driver knows.
+	if got := volume.Of(pv); !got.HasFinalizer || got.Driver != gce || got.Handle != "projects/UNSPECIFIED/zones/us-central1-a/disks/d" || got.MigratedTo != gce {
+		t.Errorf("as it is read again: %+v", got)
+	}
+}
+
+func TestMigrationRefused(t *testing.T) {
+	refusals(t, map[string]struct {
+		f    Facts
+		want Reason
+	}{
+		"a class of the plugin":                  {facts(migrated), ""},
+		"a class of the driver itself":           {facts(migrated, func(f *Facts) { f.Class.Provisioner = gce }), ""},
+		"a class of another plugin":              {facts(migrated, func(f *Facts) { f.Class.Provisioner = "kubernetes.io/aws-ebs" }), ReasonNotOurs},
+		"a driver that took over from no plugin": {facts(func(f *Facts) { f.Class.Provisioner = gceInTree }), ReasonNotOurs},
+		"a zone twice": {facts(migrated, parameter("zone", "a"), func(f *Facts) {
+			f.Class.AllowedTopologies = []v1.TopologySelectorTerm{{MatchLabelExpressions: []v1.TopologySelectorLabelRequirement{{Key: "zone", Values: []string{"b"}}}}}
+		}), ReasonClassUntranslatable},
+		"a clone of a volume of the plugin": {facts(migrated, cloned(func(_ *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) {
+			pv.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{GCEPersistentDisk: &v1.GCEPersistentDiskVolumeSource{PDName: "s"}}
+			pv.Labels = map[string]string{v1.LabelTopologyZone: "us-central1-a"}
+		})), ""},
+	})
+	o, err := Plan(facts(migrated))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pv, err := o.PV(answer(o)); pv != nil || ReasonOf(err) != ReasonAnswerUntranslatable {
+		t.Errorf("a handle that the plugin cannot have: %v, %v", pv, err)
+	}
+}

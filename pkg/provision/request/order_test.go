@@ -1,0 +1,97 @@
+package request
+
+import (
+	"errors"
+	"math/rand"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
+)
+
+// TestOrderIsSteady: the same facts give the same order, and planning changes none of them, nor
+// does using the order.
+func TestOrderIsSteady(t *testing.T) {
+	all := func() Facts {
+		return facts(zones, late, restored(), parameter("csi.storage.k8s.io/secret-name", "s"), parameter("csi.storage.k8s.io/secret-namespace", "v"), selected("n-b"),
+			func(f *Facts) { f.Class.MountOptions, f.Settings.ExtraCreateMetadata = []string{"noatime"}, true })
+	}
+	f, untouched := all(), all()
+	first, err := Plan(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pv, err := first.PV(answer(first))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		rand.Shuffle(len(f.Nodes), func(i, j int) { f.Nodes[i], f.Nodes[j] = f.Nodes[j], f.Nodes[i] })
+		again, err := Plan(f)
+		if err != nil || !proto.Equal(again.Request, first.Request) {
+			t.Fatalf("another order: %v, %v; before: %v", again.Request, err, first.Request)
+		}
+	}
+	f.Nodes = untouched.Nodes
+	if diff := cmp.Diff(untouched, f); diff != "" {
+		t.Errorf("the facts were changed: %s", diff)
+	}
+	// What the caller does with a PV or a claim is nothing to the order.
+	pv.Spec.CSI.VolumeAttributes["x"], pv.Spec.AccessModes[0], pv.Finalizers[0] = "y", "x", "x"
+	f.Class.MountOptions[0], f.Claim.Spec.AccessModes[0] = "x", "x"
+	next, err := first.PV(answer(first))
+	if err != nil || next.Spec.CSI.VolumeAttributes["x"] != "" || next.Spec.AccessModes[0] == "x" || next.Finalizers[0] == "x" || next.Spec.MountOptions[0] == "x" {
+		t.Errorf("the order was changed: %+v, %v", next, err)
+	}
+}
+
+func TestWithSecrets(t *testing.T) {
+	o, err := Plan(facts())
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := o.WithSecrets(map[string]string{"key": "canary"})
+	if request.Secrets["key"] != "canary" || request.Name != volumeName || strings.Contains(o.Request.String(), "canary") {
+		t.Errorf("%v; the order: %v", request, o.Request)
+	}
+	if o.WithSecrets(nil).Secrets != nil {
+		t.Error("secrets out of nowhere")
+	}
+}
+
+func TestReasons(t *testing.T) {
+	seen := map[Reason]bool{}
+	for _, reason := range Reasons() {
+		if seen[reason] {
+			t.Errorf("%s is there twice", reason)
+		}
+		seen[reason] = true
+		if discards := strings.HasPrefix(string(reason), "Answer") && reason != ReasonAnswerWithoutVolume; discards != (reason.Remedy() == RemedyDiscard) {
+			t.Errorf("%s: %s; exactly what an answer shows to be wrong is discarded", reason, reason.Remedy())
+		}
+	}
+	if Reason("NeverHeardOf").Remedy() != RemedyWait {
+		t.Error("the remedy for what is not known destroys or gives up")
+	}
+	remedies := map[string]bool{}
+	for _, r := range []Remedy{RemedyWait, RemedyChange, RemedyReschedule, RemedyDiscard, RemedyIgnore} {
+		remedies[r.String()] = true
+	}
+	if len(remedies) != 5 {
+		t.Errorf("remedies %v", remedies)
+	}
+}
+
+func TestError(t *testing.T) {
+	cause := errors.New("cause")
+	err := refuse(ReasonSourceUnfit, "it is: %w", cause)
+	if !errors.Is(err, cause) || ReasonOf(errors.Join(err)) != ReasonSourceUnfit || ReasonOf(nil) != "" || ReasonOf(cause) != "" {
+		t.Errorf("%v", err)
+	}
+	long := refuse(ReasonSourceUnfit, "%s", strings.Repeat("世", 5000)).Error()
+	if len(long) > maxWords || !utf8.ValidString(long) {
+		t.Errorf("%d bytes", len(long))
+	}
+}

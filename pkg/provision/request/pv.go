@@ -1,0 +1,131 @@
+package request
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/topology"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+// What a PV is told at its birth, besides its spec.
+const (
+	annProvisionedBy   = "pv.kubernetes.io/provisioned-by"
+	annSecretName      = "volume.kubernetes.io/provisioner-deletion-secret-name"
+	annSecretNamespace = "volume.kubernetes.io/provisioner-deletion-secret-namespace"
+	// annModifySecretName and annModifySecretNamespace name the Secret for ControllerModifyVolume to
+	// external-resizer, as a PV has no field for it (external-provisioner's
+	// annModifyControllerSecretRef{Name,Namespace}). Absent: none is needed.
+	annModifySecretName      = "volume.kubernetes.io/controller-modify-secret-name"
+	annModifySecretNamespace = "volume.kubernetes.io/controller-modify-secret-namespace"
+	// attributeIdentity is the volume attribute that says which process made the volume.
+	attributeIdentity = "storage.kubernetes.io/csiProvisionerIdentity"
+)
+
+// volume returns what is known of the PV before the driver answers. provisioner is that of the
+// class, in-tree or not.
+func (f Facts) volume(request *csi.CreateVolumeRequest, fsType string, s secrets, provisioner string) *v1.PersistentVolume {
+	pv := &v1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: request.Name,
+			// Born with it, a PV is protected without another write, and from the start. Under Retain
+			// it would only be taken off again.
+			Finalizers: finalizersFor(f.Class),
+			Annotations: map[string]string{
+				annProvisionedBy: provisioner,
+				// Empty says that none is needed; absent would mean that nobody knows.
+				annSecretName: "", annSecretNamespace: "",
+			},
+		},
+		Spec: v1.PersistentVolumeSpec{
+			ClaimRef: &v1.ObjectReference{
+				APIVersion: "v1", Kind: "PersistentVolumeClaim",
+				Namespace: f.Claim.Namespace, Name: f.Claim.Name, UID: f.Claim.UID, ResourceVersion: f.Claim.ResourceVersion,
+			},
+			AccessModes:      slices.Clone(f.Claim.Spec.AccessModes),
+			MountOptions:     slices.Clone(f.Class.MountOptions),
+			StorageClassName: f.Class.Name,
+			VolumeMode:       clone(f.Claim.Spec.VolumeMode),
+			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{
+				Driver:                     f.Driver.Name,
+				ReadOnly:                   f.Settings.readOnly(request.VolumeCapabilities),
+				VolumeAttributes:           map[string]string{},
+				ControllerPublishSecretRef: s.controllerPublish,
+				NodeStageSecretRef:         s.nodeStage,
+				NodePublishSecretRef:       s.nodePublish,
+				ControllerExpandSecretRef:  s.controllerExpand,
+				NodeExpandSecretRef:        s.nodeExpand,
+			}},
+		},
+	}
+	if s.provisioner != nil {
+		pv.Annotations[annSecretName], pv.Annotations[annSecretNamespace] = s.provisioner.Name, s.provisioner.Namespace
+	}
+	if s.controllerModify != nil {
+		pv.Annotations[annModifySecretName], pv.Annotations[annModifySecretNamespace] = s.controllerModify.Name, s.controllerModify.Namespace
+	}
+	if f.Settings.Identity != "" {
+		pv.Spec.CSI.VolumeAttributes[attributeIdentity] = f.Settings.Identity
+	}
+	if !block(f.Claim.Spec.VolumeMode) {
+		pv.Spec.CSI.FSType = fsType
+	}
+	if f.Class.ReclaimPolicy != nil {
+		pv.Spec.PersistentVolumeReclaimPolicy = *f.Class.ReclaimPolicy
+	}
+	if f.attributesClass() != "" {
+		pv.Spec.VolumeAttributesClassName = clone(f.Claim.Spec.VolumeAttributesClassName)
+	}
+	return pv
+}
+
+func finalizersFor(class *storagev1.StorageClass) []string {
+	if class.ReclaimPolicy != nil && *class.ReclaimPolicy == v1.PersistentVolumeReclaimRetain {
+		return nil
+	}
+	return []string{volume.Finalizer}
+}
+
+// PV returns the PersistentVolume to be created for the driver's answer. An error means that there
+// must be none: RemedyDiscard for a volume that is to be deleted first, ReasonAnswerWithoutVolume
+// where the answer names none, so that nothing can be deleted and CreateVolume has to be asked
+// again.
+func (o Order) PV(answer *csi.CreateVolumeResponse) (*v1.PersistentVolume, error) {
+	volume := answer.GetVolume()
+	if err := o.check(volume); err != nil {
+		return nil, err
+	}
+	pv := o.Template.DeepCopy()
+	// 0 stands for a size that the driver does not know (CSI spec, "Volume").
+	size := volume.CapacityBytes
+	if size == 0 {
+		size = o.Request.CapacityRange.RequiredBytes
+	}
+	pv.Spec.Capacity = v1.ResourceList{v1.ResourceStorage: *resource.NewQuantity(size, resource.BinarySI)}
+	pv.Spec.CSI.VolumeHandle = volume.VolumeId
+	if pv.Spec.CSI.VolumeAttributes == nil {
+		pv.Spec.CSI.VolumeAttributes = map[string]string{} // a template that was stored has no empty map
+	}
+	maps.Copy(pv.Spec.CSI.VolumeAttributes, volume.VolumeContext)
+	if o.Topology {
+		pv.Spec.NodeAffinity = topology.Affinity(volume.AccessibleTopology)
+	}
+	if o.Migrated {
+		return inTreeForm(pv, o.Driver)
+	}
+	return pv, nil
+}
+
+func clone[T any](p *T) *T {
+	if p == nil {
+		return nil
+	}
+	value := *p
+	return &value
+}

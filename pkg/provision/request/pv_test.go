@@ -1,0 +1,199 @@
+package request
+
+import (
+	"testing"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+func mustPV(t *testing.T, f Facts, changes ...func(*csi.Volume)) *v1.PersistentVolume {
+	t.Helper()
+	o, err := Plan(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pv, err := o.PV(answer(o, changes...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pv
+}
+
+func TestPV(t *testing.T) {
+	filesystem := v1.PersistentVolumeFilesystem
+	want := &v1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:       volumeName,
+			Finalizers: []string{"external-provisioner.volume.kubernetes.io/finalizer"},
+			Annotations: map[string]string{
+				"pv.kubernetes.io/provisioned-by":                            driver,
+				"volume.kubernetes.io/provisioner-deletion-secret-name":      "",
+				"volume.kubernetes.io/provisioner-deletion-secret-namespace": "",
+			},
+		},
+		Spec: v1.PersistentVolumeSpec{
+			Capacity:                      v1.ResourceList{v1.ResourceStorage: *resource.NewQuantity(6*gib, resource.BinarySI)},
+			AccessModes:                   []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
+			MountOptions:                  []string{"noatime"},
+			VolumeMode:                    &filesystem,
+			StorageClassName:              "fast",
+			PersistentVolumeReclaimPolicy: v1.PersistentVolumeReclaimDelete,
+			ClaimRef: &v1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: "team", Name: "data",
+				UID: "0f0c4b1e-7a51-4d2a-9f5e-3f6f1d2c8b7a", ResourceVersion: "7"},
+			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{
+				Driver: driver, VolumeHandle: "vol-1", FSType: "xfs",
+				VolumeAttributes: map[string]string{"storage.kubernetes.io/csiProvisionerIdentity": "me", "pool": "p"},
+			}},
+			NodeAffinity: &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{
+				{MatchExpressions: []v1.NodeSelectorRequirement{{Key: "zone", Operator: v1.NodeSelectorOpIn, Values: []string{"a"}}}},
+			}}},
+		},
+	}
+	f := facts(zones, parameter("csi.storage.k8s.io/fstype", "xfs"), func(f *Facts) {
+		f.Settings.Identity, f.Class.MountOptions = "me", []string{"noatime"}
+	})
+	got := mustPV(t, f, func(v *csi.Volume) {
+		v.CapacityBytes, v.VolumeContext = 6*gib, map[string]string{"pool": "p"}
+		v.AccessibleTopology = []*csi.Topology{{Segments: map[string]string{"zone": "a"}}}
+	})
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestPVDetails(t *testing.T) {
+	readOnly := func(f *Facts) { f.Settings.ControllerPublishReadOnly = true }
+	zoned := func(v *csi.Volume) {
+		v.AccessibleTopology = []*csi.Topology{{Segments: map[string]string{"zone": "a"}}}
+	}
+	gold := func(f *Facts) {
+		name := "gold"
+		f.Claim.Spec.VolumeAttributesClassName = &name
+		f.Attributes = &storagev1.VolumeAttributesClass{ObjectMeta: metav1.ObjectMeta{Name: name}, DriverName: driver}
+	}
+	nothing := func(*csi.Volume) {}
+	cases := map[string]struct {
+		f      Facts
+		change func(*csi.Volume)
+		want   func(*v1.PersistentVolume) bool
+	}{
+		"a size that the driver does not know is the one asked for": {facts(), func(v *csi.Volume) { v.CapacityBytes = 0 }, func(pv *v1.PersistentVolume) bool {
+			return pv.Spec.Capacity.Storage().Value() == 5*gib
+		}},
+		"a device has no filesystem": {facts(blockMode, parameter("csi.storage.k8s.io/fstype", "xfs")), nothing, func(pv *v1.PersistentVolume) bool {
+			return pv.Spec.CSI.FSType == "" && *pv.Spec.VolumeMode == v1.PersistentVolumeBlock
+		}},
+		"readers only, read-only": {facts(modes(v1.ReadOnlyMany), readOnly), nothing, func(pv *v1.PersistentVolume) bool { return pv.Spec.CSI.ReadOnly }},
+		"readers only, as it is without the setting": {facts(modes(v1.ReadOnlyMany)), nothing, func(pv *v1.PersistentVolume) bool {
+			return !pv.Spec.CSI.ReadOnly
+		}},
+		"readers among others are not read-only": {facts(modes(v1.ReadOnlyMany, v1.ReadWriteOnce), readOnly), nothing, func(pv *v1.PersistentVolume) bool {
+			return !pv.Spec.CSI.ReadOnly
+		}},
+		"a writer is not read-only": {facts(readOnly), nothing, func(pv *v1.PersistentVolume) bool { return !pv.Spec.CSI.ReadOnly }},
+		"places of a driver without topology mean nothing": {facts(), zoned, func(pv *v1.PersistentVolume) bool {
+			return pv.Spec.NodeAffinity == nil
+		}},
+		"the class's policy": {facts(func(f *Facts) { keep := v1.PersistentVolumeReclaimRetain; f.Class.ReclaimPolicy = &keep }), nothing, func(pv *v1.PersistentVolume) bool {
+			return pv.Spec.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimRetain
+		}},
+		"a class without a policy leaves it to the API server": {facts(func(f *Facts) { f.Class.ReclaimPolicy = nil }), nothing, func(pv *v1.PersistentVolume) bool {
+			return pv.Spec.PersistentVolumeReclaimPolicy == ""
+		}},
+		"the attributes class": {facts(gold), nothing, func(pv *v1.PersistentVolume) bool { return *pv.Spec.VolumeAttributesClassName == "gold" }},
+		"no attributes class":  {facts(), nothing, func(pv *v1.PersistentVolume) bool { return pv.Spec.VolumeAttributesClassName == nil }},
+		"what the driver says of the volume goes before who made it": {facts(func(f *Facts) { f.Settings.Identity = "me" }), func(v *csi.Volume) {
+			v.VolumeContext = map[string]string{attributeIdentity: "driver"}
+		}, func(pv *v1.PersistentVolume) bool { return pv.Spec.CSI.VolumeAttributes[attributeIdentity] == "driver" }},
+		"a larger volume is told as large as it is": {facts(), func(v *csi.Volume) { v.CapacityBytes = 9 * gib }, func(pv *v1.PersistentVolume) bool {
+			return pv.Spec.Capacity.Storage().Value() == 9*gib
+		}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			if pv := mustPV(t, c.f, c.change); !c.want(pv) {
+				t.Errorf("%+v", pv)
+			}
+		})
+	}
+}
+
+// TestWhatReclaimReads: whoever deletes the volume one day finds what is written here.
+func TestWhatReclaimReads(t *testing.T) {
+	const csiKeys = "csi.storage.k8s.io/"
+	pv := volume.Of(mustPV(t, facts(parameter(csiKeys+"secret-name", "s"), parameter(csiKeys+"secret-namespace", "vault"))))
+	if !pv.HasFinalizer || pv.ProvisionedBy != driver || pv.Driver != driver || pv.Handle != "vol-1" || !pv.SecretKnown ||
+		pv.DeletionSecret != (volume.SecretRef{Namespace: "vault", Name: "s"}) || pv.Claim.UID == "" || pv.Policy != volume.PolicyDelete {
+		t.Errorf("%+v", pv)
+	}
+	if pv := volume.Of(mustPV(t, facts())); !pv.SecretKnown || pv.DeletionSecret != (volume.SecretRef{}) {
+		t.Errorf("without a Secret: %+v", pv)
+	}
+}
+
+func TestAnswers(t *testing.T) {
+	snapshot := func(id string) *csi.VolumeContentSource {
+		return &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Snapshot{Snapshot: &csi.VolumeContentSource_SnapshotSource{SnapshotId: id}}}
+	}
+	volume := func(id string) *csi.VolumeContentSource {
+		return &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Volume{Volume: &csi.VolumeContentSource_VolumeSource{VolumeId: id}}}
+	}
+	cases := map[string]struct {
+		f      Facts
+		change func(*csi.Volume)
+		want   Reason
+	}{
+		"as asked for":                           {facts(), func(*csi.Volume) {}, ""},
+		"larger":                                 {facts(), func(v *csi.Volume) { v.CapacityBytes = 6 * gib }, ""},
+		"of a size that nobody knows":            {facts(), func(v *csi.Volume) { v.CapacityBytes = 0 }, ""},
+		"a byte short":                           {facts(), func(v *csi.Volume) { v.CapacityBytes = 5*gib - 1 }, ReasonAnswerTooSmall},
+		"a size below zero":                      {facts(), func(v *csi.Volume) { v.CapacityBytes = -1 }, ReasonAnswerTooSmall},
+		"without an id":                          {facts(), func(v *csi.Volume) { v.VolumeId = "" }, ReasonAnswerWithoutVolume},
+		"without an id, and too small":           {facts(), func(v *csi.Volume) { v.VolumeId, v.CapacityBytes = "", 1 }, ReasonAnswerWithoutVolume},
+		"restored":                               {facts(restored()), func(*csi.Volume) {}, ""},
+		"restored from nothing":                  {facts(restored()), func(v *csi.Volume) { v.ContentSource = nil }, ReasonAnswerFromNoSource},
+		"restored from nobody knows what":        {facts(restored()), func(v *csi.Volume) { v.ContentSource = &csi.VolumeContentSource{} }, ReasonAnswerFromOther},
+		"restored from another snapshot":         {facts(restored()), func(v *csi.Volume) { v.ContentSource = snapshot("snap-2") }, ReasonAnswerFromOther},
+		"restored from a volume of that name":    {facts(restored()), func(v *csi.Volume) { v.ContentSource = volume("snap-1") }, ReasonAnswerFromOther},
+		"cloned":                                 {facts(cloned()), func(v *csi.Volume) { v.ContentSource = volume("vol-source") }, ""},
+		"cloned from another volume":             {facts(cloned()), func(v *csi.Volume) { v.ContentSource = volume("vol-2") }, ReasonAnswerFromOther},
+		"with data that nobody asked for, as is": {facts(), func(v *csi.Volume) { v.ContentSource = snapshot("golden") }, ""},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			o, err := Plan(c.f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pv, err := o.PV(answer(o, c.change))
+			if ReasonOf(err) != c.want || (pv == nil) != (c.want != "") {
+				t.Errorf("PV: %v, %v", pv, err)
+			}
+		})
+	}
+	o, err := Plan(facts())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, nothing := range map[string]*csi.CreateVolumeResponse{"no answer": nil, "no volume": {}} {
+		if pv, err := o.PV(nothing); pv != nil || ReasonOf(err) != ReasonAnswerWithoutVolume {
+			t.Errorf("%s: %v, %v", name, pv, err)
+		}
+	}
+}
+
+func TestAPVThatIsToBeKeptNeedsNoFinalizer(t *testing.T) {
+	keep, remove := v1.PersistentVolumeReclaimRetain, v1.PersistentVolumeReclaimDelete
+	for policy, want := range map[*v1.PersistentVolumeReclaimPolicy]int{&keep: 0, &remove: 1, nil: 1} {
+		if pv := mustPV(t, facts(func(f *Facts) { f.Class.ReclaimPolicy = policy })); len(pv.Finalizers) != want {
+			t.Errorf("policy %q: %v", pv.Spec.PersistentVolumeReclaimPolicy, pv.Finalizers)
+		}
+	}
+}

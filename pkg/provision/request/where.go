@@ -1,0 +1,41 @@
+package request
+
+import (
+	"errors"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/topology"
+)
+
+// where are the facts that say where the volume may be.
+func (f Facts) where() topology.Facts {
+	return topology.Facts{
+		Claim: f.Claim.Name, Allowed: f.Class.AllowedTopologies, Selected: f.Selected, Nodes: f.Nodes,
+		Strict: f.Settings.StrictTopology, SkipImmediate: f.Settings.SkipImmediateTopology,
+	}
+}
+
+// requirement returns where the volume may be, nil where the driver's volumes are reachable from
+// everywhere.
+func (f Facts) requirement() (*csi.TopologyRequirement, error) {
+	if !f.Driver.topology() {
+		return nil, nil
+	}
+	where, selected := f.where(), f.selectedNode()
+	switch {
+	case selected == "":
+		where.Selected = nil
+	case f.Selected == nil || f.Selected.Name != selected:
+		return nil, refuse(ReasonNodeUnfit, "node %q, selected for claim %q, does not exist; another one has to be selected", selected, f.claimName())
+	}
+	requirement, err := topology.Require(where)
+	switch {
+	case err == nil:
+		return requirement, nil
+	case errors.Is(err, topology.ErrNode):
+		return nil, refuse(ReasonNodeUnfit, "claim %q: %w; another one has to be selected", f.claimName(), err)
+	default:
+		return nil, refuse(ReasonTopologyUnknown, "claim %q: %w; see that the driver's node pods run, and look at its CSINode objects", f.claimName(), err)
+	}
+}

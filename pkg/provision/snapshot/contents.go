@@ -1,0 +1,58 @@
+package snapshot
+
+import (
+	"context"
+	"fmt"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/pager"
+	"k8s.io/utils/ptr"
+)
+
+// Content is a snapshot in a storage system, as a VolumeSnapshotContent tells of it.
+type Content struct {
+	Name string
+	UID  types.UID
+	// Driver is spec.driver.
+	Driver string
+	// Handle is the snapshot's id at the driver, empty while nobody knows it.
+	Handle string
+	// Making: the snapshot is not ready to use yet, or it is not known that it is.
+	Making bool
+}
+
+// contentPage is how many contents one page asks for.
+const contentPage = 500
+
+// EachContent calls visit for every VolumeSnapshotContent of the cluster, as they were at one moment after
+// the call began. An error means that not all were shown; ErrNotInstalled, that the cluster serves none.
+func (r *Reader) EachContent(ctx context.Context, visit func(Content)) error {
+	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return r.client.VolumeSnapshotContents().List(ctx, o)
+	})
+	pages.PageSize = contentPage
+	err := pages.EachListItem(ctx, metav1.ListOptions{}, func(o runtime.Object) error {
+		content, ok := o.(*snapshotv1.VolumeSnapshotContent)
+		if !ok {
+			return fmt.Errorf("got a %T", o)
+		}
+		visit(contentAt(content))
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("list VolumeSnapshotContents: %w", meaning(err))
+	}
+	return nil
+}
+
+func contentAt(c *snapshotv1.VolumeSnapshotContent) Content {
+	at := Content{Name: c.Name, UID: c.UID, Driver: c.Spec.Driver, Handle: ptr.Deref(c.Spec.Source.SnapshotHandle, ""), Making: true}
+	if c.Status != nil {
+		at.Handle = ptr.Deref(c.Status.SnapshotHandle, at.Handle)
+		at.Making = !ptr.Deref(c.Status.ReadyToUse, false)
+	}
+	return at
+}

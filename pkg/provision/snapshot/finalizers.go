@@ -1,0 +1,118 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/pager"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
+)
+
+// updateTries bounds how often one VolumeSnapshot is updated that others change meanwhile.
+const updateTries = 10
+
+// snapshotPage is how many VolumeSnapshots one page of a list asks for.
+const snapshotPage = 500
+
+// AddFinalizer adds request.SnapshotFinalizer to the VolumeSnapshot with this name and UID. One that has it is
+// not written. Errors: kube.ErrGone, the snapshot of that UID does not exist; kube.ErrChanged, it is being
+// deleted, so that no finalizer can be added; Forbidden of the API server, the right to update is missing.
+//
+// The write is an update of the whole object, as the stock provisioner's, whose RBAC rules grant no patch.
+func (r *Reader) AddFinalizer(ctx context.Context, name types.NamespacedName, uid types.UID) error {
+	err := r.update(ctx, name, uid, func(finalizers []string, deleting bool) ([]string, error) {
+		switch {
+		case slices.Contains(finalizers, request.SnapshotFinalizer):
+			return finalizers, nil
+		case deleting:
+			return nil, fmt.Errorf("%w: it is being deleted", kube.ErrChanged)
+		}
+		return append(finalizers, request.SnapshotFinalizer), nil
+	})
+	if err != nil {
+		return fmt.Errorf("add finalizer to VolumeSnapshot %q: %w", name, err)
+	}
+	return nil
+}
+
+// RemoveFinalizer removes request.SnapshotFinalizer from the VolumeSnapshot with this name and UID. One that
+// does not exist, or does not have it, is no error. Other errors are those of AddFinalizer.
+func (r *Reader) RemoveFinalizer(ctx context.Context, name types.NamespacedName, uid types.UID) error {
+	err := r.update(ctx, name, uid, func(finalizers []string, _ bool) ([]string, error) {
+		return slices.DeleteFunc(finalizers, func(f string) bool { return f == request.SnapshotFinalizer }), nil
+	})
+	if err != nil && !errors.Is(err, kube.ErrGone) {
+		return fmt.Errorf("remove finalizer from VolumeSnapshot %q: %w", name, err)
+	}
+	return nil
+}
+
+// update changes the finalizers of a VolumeSnapshot, and leaves all else as it was read: the object is not
+// decoded into Go types, which would lose fields that they do not know.
+func (r *Reader) update(ctx context.Context, name types.NamespacedName, uid types.UID, change func(finalizers []string, deleting bool) ([]string, error)) error {
+	client := r.objects.Resource(snapshotv1.SchemeGroupVersion.WithResource(snapshotResource)).Namespace(name.Namespace)
+	for range updateTries {
+		o, err := client.Get(ctx, name.Name, metav1.GetOptions{})
+		switch {
+		case absent(err, snapshotResource, name.Name):
+			return fmt.Errorf("%w: %w", kube.ErrGone, err)
+		case err != nil:
+			return meaning(err)
+		case o.GetUID() != uid:
+			return fmt.Errorf("%w: another one has its name", kube.ErrGone)
+		}
+		before := o.GetFinalizers()
+		after, err := change(slices.Clone(before), o.GetDeletionTimestamp() != nil)
+		if err != nil || slices.Equal(before, after) {
+			return err
+		}
+		o.SetFinalizers(after)
+		_, err = client.Update(ctx, o, metav1.UpdateOptions{}) // only if it is as it was read
+		switch {
+		case apierrors.IsConflict(err):
+			continue
+		case absent(err, snapshotResource, name.Name):
+			return fmt.Errorf("%w: %w", kube.ErrGone, err)
+		case err != nil:
+			return meaning(err)
+		}
+		return nil
+	}
+	return fmt.Errorf("%w: %d times while its finalizers were to be updated", kube.ErrChanged, updateTries)
+}
+
+// EachProtected calls visit for every VolumeSnapshot of the cluster that has request.SnapshotFinalizer. Of each,
+// only what metadata says is filled in; [Reader.Read] reads the rest. An error means that not all were shown;
+// ErrNotInstalled, that the cluster serves none.
+func (r *Reader) EachProtected(ctx context.Context, visit func(request.Snapshot)) error {
+	client := r.metadata.Resource(snapshotv1.SchemeGroupVersion.WithResource(snapshotResource))
+	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return client.List(ctx, o) })
+	pages.PageSize = snapshotPage
+	err := pages.EachListItem(ctx, metav1.ListOptions{}, func(item runtime.Object) error {
+		o, ok := item.(metav1.Object)
+		if !ok {
+			return fmt.Errorf("got a %T", item)
+		}
+		if protected(o) {
+			visit(request.Snapshot{Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID(), Deleting: o.GetDeletionTimestamp() != nil, Protected: true})
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("list VolumeSnapshots: %w", meaning(err))
+	}
+	return nil
+}
+
+func protected(o metav1.Object) bool {
+	return slices.Contains(o.GetFinalizers(), request.SnapshotFinalizer)
+}

@@ -1,0 +1,138 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	snapshotclient "github.com/kubernetes-csi/external-snapshotter/client/v8/clientset/versioned/typed/volumesnapshot/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
+)
+
+// ErrNotInstalled: the API server does not serve VolumeSnapshots, or something between it and us
+// says so. That is no answer to whether a snapshot exists.
+var ErrNotInstalled = errors.New("snapshots are not installed in this cluster: it serves no " + snapshotv1.GroupName +
+	"/v1; install the CRDs of kubernetes-csi/external-snapshotter")
+
+// The resources as URLs and errors name them.
+const (
+	snapshotResource = "volumesnapshots"
+	contentResource  = "volumesnapshotcontents"
+)
+
+// Reader reads snapshots, and changes one finalizer of theirs.
+type Reader struct {
+	client   snapshotclient.SnapshotV1Interface
+	objects  dynamic.Interface
+	metadata metadata.Interface
+}
+
+// New returns a reader of the cluster that config describes; config is copied. A QPS of 0 means no
+// limit on the client's side.
+func New(config *rest.Config) (*Reader, error) {
+	c := rest.CopyConfig(config)
+	// Custom resources are not to be had as protobuf, which the other clients ask for: the API
+	// server would answer 406.
+	c.ContentType, c.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
+	if c.QPS == 0 {
+		c.QPS = -1
+	}
+	client, err := snapshotclient.NewForConfig(c)
+	if err != nil {
+		return nil, fmt.Errorf("make a client for %s/v1: %w", snapshotv1.GroupName, err)
+	}
+	objects, err := dynamic.NewForConfig(c)
+	if err != nil {
+		return nil, fmt.Errorf("make a client for objects of any kind: %w", err)
+	}
+	ofMetadata, err := metadata.NewForConfig(c)
+	if err != nil {
+		return nil, fmt.Errorf("make a client for metadata: %w", err)
+	}
+	return &Reader{client: client, objects: objects, metadata: ofMetadata}, nil
+}
+
+// Read returns a VolumeSnapshot and its VolumeSnapshotContent as the API server has them now, nil
+// if the VolumeSnapshot does not exist. A content that does not exist is nil in the answer.
+//
+// It takes two GETs at most and no watch: sources are looked at once for each claim, and few
+// claims have one. An error says that it is not known whether they exist; ErrNotInstalled, that it
+// cannot be known here.
+func (r *Reader) Read(ctx context.Context, name types.NamespacedName) (*request.Snapshot, error) {
+	snapshot, err := r.client.VolumeSnapshots(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
+	switch {
+	case absent(err, snapshotResource, name.Name):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read VolumeSnapshot %q: %w", name, meaning(err))
+	}
+	read := snapshotOf(snapshot)
+	if read.ContentName == "" {
+		return read, nil
+	}
+	content, err := r.client.VolumeSnapshotContents().Get(ctx, read.ContentName, metav1.GetOptions{})
+	switch {
+	case absent(err, contentResource, read.ContentName):
+		return read, nil
+	case err != nil:
+		return nil, fmt.Errorf("read VolumeSnapshotContent %q of VolumeSnapshot %q: %w", read.ContentName, name, meaning(err))
+	}
+	read.Content = contentOf(content)
+	return read, nil
+}
+
+// absent tells whether the API server said that it has no object of that name. It answers 404 to
+// an unknown resource too, and so does a proxy that cannot find the API server; only an answer that
+// names the object is about the object.
+func absent(err error, resource, name string) bool {
+	var status apierrors.APIStatus
+	if !apierrors.IsNotFound(err) || apierrors.IsUnexpectedServerError(err) || !errors.As(err, &status) {
+		return false
+	}
+	about := status.Status().Details
+	return about != nil && about.Group == snapshotv1.GroupName && about.Kind == resource && about.Name == name
+}
+
+// meaning tells a resource that is not served from other errors.
+func meaning(err error) error {
+	if apierrors.IsNotFound(err) {
+		return fmt.Errorf("%w: %w", ErrNotInstalled, err)
+	}
+	return err
+}
+
+func snapshotOf(s *snapshotv1.VolumeSnapshot) *request.Snapshot {
+	read := &request.Snapshot{Namespace: s.Namespace, Name: s.Name, UID: s.UID, Deleting: s.DeletionTimestamp != nil, Protected: protected(s)}
+	if s.Status == nil {
+		return read
+	}
+	read.Ready = ptr.Deref(s.Status.ReadyToUse, false)
+	read.ContentName = ptr.Deref(s.Status.BoundVolumeSnapshotContentName, "")
+	if size := s.Status.RestoreSize; size != nil {
+		read.RestoreSize = ptr.To(size.Value())
+	}
+	return read
+}
+
+func contentOf(c *snapshotv1.VolumeSnapshotContent) *request.SnapshotContent {
+	ref := c.Spec.VolumeSnapshotRef
+	read := &request.SnapshotContent{
+		Name: c.Name, Driver: c.Spec.Driver,
+		Snapshot: types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}, SnapshotUID: ref.UID,
+		SourceMode: c.Spec.SourceVolumeMode, AllowModeChange: c.Annotations[request.AllowModeChangeAnnotation],
+	}
+	if c.Status != nil {
+		read.Handle = ptr.Deref(c.Status.SnapshotHandle, "")
+	}
+	return read
+}

@@ -1,0 +1,126 @@
+package volume
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const driver = "disk.csi.example.com"
+
+func TestOf(t *testing.T) {
+	csi := func(change func(*v1.PersistentVolume)) *v1.PersistentVolume {
+		o := &v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{PersistentVolumeSource: v1.PersistentVolumeSource{
+			CSI: &v1.CSIPersistentVolumeSource{Driver: driver, VolumeHandle: "vol-1"},
+		}}}
+		o.Annotations = map[string]string{}
+		change(o)
+		return o
+	}
+	cases := map[string]struct {
+		o    *v1.PersistentVolume
+		want func(PV) bool
+	}{
+		"a volume of the driver": {csi(func(*v1.PersistentVolume) {}), func(pv PV) bool { return pv.Driver == driver && pv.Handle == "vol-1" && !pv.InTree }},
+		"attached once: the attacher's finalizer has dashes for dots": {csi(func(o *v1.PersistentVolume) {
+			o.Finalizers = []string{"external-attacher/disk-csi-example-com"}
+		}), func(pv PV) bool { return pv.WasAttached }},
+		"held without a reason": {csi(func(o *v1.PersistentVolume) { o.Annotations[HoldAnnotation] = "" }), func(pv PV) bool { return pv.Held && pv.HeldBecause == "" }},
+		"only one of the annotations that name the Secret": {csi(func(o *v1.PersistentVolume) { o.Annotations[AnnDeletionSecretName] = "s" }),
+			func(pv PV) bool { return !pv.SecretKnown }},
+		"both annotations, empty": {csi(func(o *v1.PersistentVolume) {
+			o.Annotations[AnnDeletionSecretName], o.Annotations[AnnDeletionSecretNamespace] = "", ""
+		}),
+			func(pv PV) bool { return pv.SecretKnown && pv.DeletionSecret == (SecretRef{}) }},
+		"the class by its old annotation": {csi(func(o *v1.PersistentVolume) {
+			o.Spec.StorageClassName, o.Annotations[annStorageClass] = "new", "old"
+		}), func(pv PV) bool { return pv.StorageClass == "old" }},
+		"reachable from two places": {csi(func(o *v1.PersistentVolume) {
+			o.Spec.NodeAffinity = affinity(term("zone", "a", "rack", "1"), term("zone", "b"))
+		}), func(pv PV) bool {
+			at := pv.Segments()
+			return len(at) == 2 && len(at[0]) == 2 && at[0]["zone"] == "a" && at[0]["rack"] == "1" && at[1]["zone"] == "b"
+		}},
+		"reachable in a way that labels do not tell": {csi(func(o *v1.PersistentVolume) {
+			o.Spec.NodeAffinity = affinity(term("zone", "a"))
+			o.Spec.NodeAffinity.Required.NodeSelectorTerms[0].MatchExpressions[0].Operator = v1.NodeSelectorOpNotIn
+		}), func(pv PV) bool { return pv.Affinity == "" && pv.Segments() == nil }},
+		"reachable from more places than are kept": {csi(func(o *v1.PersistentVolume) {
+			o.Spec.NodeAffinity = affinity(term("zone", strings.Repeat("a", maxAffinity)))
+		}), func(pv PV) bool { return pv.Segments() == nil }},
+		"terminating": {csi(func(o *v1.PersistentVolume) { now := metav1.Unix(7, 0); o.DeletionTimestamp = &now }),
+			func(pv PV) bool { return pv.Terminating && pv.TerminatingSince == 7 }},
+		"a migrated volume": {&v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{PersistentVolumeSource: v1.PersistentVolumeSource{
+			AWSElasticBlockStore: &v1.AWSElasticBlockStoreVolumeSource{VolumeID: "aws://us-east-1a/vol-0123456789abcdef0"}}}},
+			func(pv PV) bool {
+				return pv.InTree && pv.Driver == "ebs.csi.aws.com" && pv.Handle == "vol-0123456789abcdef0"
+			}},
+		"a volume that no driver has": {&v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{PersistentVolumeSource: v1.PersistentVolumeSource{
+			HostPath: &v1.HostPathVolumeSource{Path: "/x"}}}}, func(pv PV) bool { return pv.InTree && pv.Driver == "" && pv.Handle == "" }},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			if pv := Of(c.o); !c.want(pv) {
+				t.Errorf("Of = %+v", pv)
+			}
+		})
+	}
+}
+
+func TestWhoAnswersForAPV(t *testing.T) {
+	for sentence, c := range map[string]struct {
+		pv   PV
+		want string
+	}{
+		"nothing is known":                       {PV{}, ""},
+		"static: the driver that it names":       {PV{Driver: driver}, driver},
+		"provisioned: the provisioner":           {PV{Driver: driver, ProvisionedBy: "other"}, "other"},
+		"migrated: the CSI driver":               {PV{Driver: driver, ProvisionedBy: "kubernetes.io/x", MigratedTo: driver, InTree: true}, driver},
+		"not migrated yet: the in-tree plugin":   {PV{Driver: driver, ProvisionedBy: "kubernetes.io/x", InTree: true}, "kubernetes.io/x"},
+		"static, of an in-tree plugin: nobody":   {PV{Driver: driver, InTree: true}, ""},
+		"a twin: nobody but whoever has made it": {PV{Driver: driver, TwinOf: "u"}, ""},
+	} {
+		if got := c.pv.Owner(); got != c.want {
+			t.Errorf("%s: %q, want %q", sentence, got, c.want)
+		}
+	}
+}
+
+func affinity(terms ...v1.NodeSelectorTerm) *v1.VolumeNodeAffinity {
+	return &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: terms}}
+}
+
+// term is a term of keys with one value each.
+func term(pairs ...string) (t v1.NodeSelectorTerm) {
+	for i := 0; i < len(pairs); i += 2 {
+		t.MatchExpressions = append(t.MatchExpressions, v1.NodeSelectorRequirement{Key: pairs[i], Operator: v1.NodeSelectorOpIn, Values: []string{pairs[i+1]}})
+	}
+	return t
+}
+
+// FuzzOf reads PVs with any content: no panic, nothing endless, and nothing of another
+// driver's is ours.
+func FuzzOf(f *testing.F) {
+	f.Add([]byte(`{"metadata":{"annotations":{"csi-reclaimer.io/hold":"x"}},"spec":{"csi":{"driver":"a","volumeHandle":"b"}}}`))
+	f.Add([]byte(`{"spec":{"awsElasticBlockStore":{"volumeID":"aws:///"}}}`))
+	f.Add([]byte(`{"spec":{"azureFile":{"secretName":""}},"metadata":{"annotations":{"pv.kubernetes.io/migrated-to":"x"}}}`))
+	f.Add([]byte(`{"spec":{"vsphereVolume":{"volumePath":"[a] b"}}}`))
+	f.Add([]byte(`{"spec":{"gcePersistentDisk":{"pdName":"p"},"nodeAffinity":{"required":{"nodeSelectorTerms":[{}]}}}}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var o v1.PersistentVolume
+		if json.Unmarshal(data, &o) != nil {
+			return
+		}
+		pv := Of(&o)
+		if len(pv.HeldBecause) > MaxHoldReason+len("…") || !utf8.ValidString(pv.HeldBecause) && utf8.ValidString(o.Annotations[HoldAnnotation]) {
+			t.Errorf("held because %q", pv.HeldBecause)
+		}
+		if pv.OwnedBy(driver) && pv.ProvisionedBy != driver && pv.MigratedTo != driver && pv.Driver != driver {
+			t.Errorf("ours: %+v", pv)
+		}
+	})
+}

@@ -1,0 +1,244 @@
+//go:build model
+
+package intree
+
+import (
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+// guard are the moves of one replica of volume-guard, and of what its calls meet.
+func (k *worker) guard(s *state, i int) {
+	l := &s.lines[i]
+	if !l.up {
+		k.Can(true, move{processStarts, i, 0}, func(n *scene) { n.start(i) })
+		return
+	}
+	k.Can(l.nChanges > 0, move{watchTells, i, int(l.changes[0].slot)}, func(n *scene) {
+		l := &n.lines[i]
+		what := l.changes[0]
+		copy(l.changes[:], l.changes[1:])
+		l.nChanges--
+		l.changes[l.nChanges] = change{}
+		n.show(i, what)
+	})
+	r := k.look(s, i)
+	if !r.Leads() {
+		k.Can(k.leaders(s) == 0, move{processLeads, i, 0}, func(n *scene) { n.replica(i).Lead() })
+		return
+	}
+	k.overlap(s, i)
+	for slot := range 2 * len(k.PVs) {
+		begin := func(n *scene) {
+			n.lines[i].proofs[slot] = proof{}
+			n.replica(i).Begin(slot)
+			n.asked(i, slot)
+		}
+		if r.Busy(slot) {
+			k.calls(s, i, slot)
+		} else {
+			k.Can(r.Woken[slot], move{workerBegins, i, slot}, begin)
+			k.Can(r.Again[slot] && !r.Woken[slot], move{clockWakes, i, slot}, begin)
+		}
+		k.Can(r.Waits(slot), move{delayEnds, i, slot}, func(n *scene) { n.replica(i).PassTime(slot) })
+	}
+}
+
+// overlap are the ends of a leader: at once, or after another has taken over. Calls that it has sent
+// may still arrive.
+func (k *worker) overlap(s *state, i int) {
+	l := &s.lines[i]
+	k.Breaks(!l.deposed, s.left.Crash, move{processEnds, i, 0}, func(n *scene) {
+		n.left.Crash--
+		n.end(i)
+	})
+	k.Can(l.deposed, move{processNotices, i, 0}, func(n *scene) { n.end(i) })
+	other := 1 - i
+	if k.Replicas > 1 && s.lines[other].up && !s.lines[other].deposed && !l.deposed && !k.look(s, other).Leads() {
+		k.Breaks(true, s.left.Overlap, move{leaseMoves, other, 0}, func(n *scene) {
+			n.left.Overlap--
+			n.lines[i].deposed = true
+			n.replica(other).Lead()
+		})
+	}
+}
+
+func (c *scene) end(i int) {
+	r := c.replica(i)
+	for slot := range 2 * len(c.PVs) {
+		if !r.Busy(slot) || c.lines[i].calls[slot].done || c.late.on {
+			continue
+		}
+		if ask, _ := r.Asks(slot); !reads(ask) {
+			c.late = late{ask, true}
+		}
+	}
+	c.machine.Release(r)
+	c.lines[i] = line{}
+	c.knows[i], c.opened[i] = nil, nil
+}
+
+func (k *worker) leaders(s *state) (n int) {
+	for i := range k.Replicas {
+		if s.lines[i].up && !s.lines[i].deposed && k.look(s, i).Leads() {
+			n++
+		}
+	}
+	return n
+}
+
+// asked follows what a worker asks next.
+func (c *scene) asked(i, slot int) {
+	l, r := &c.lines[i], c.replica(i)
+	l.calls[slot] = sent{}
+	if !r.Busy(slot) {
+		l.proofs[slot] = proof{}
+		return
+	}
+	if ask, _ := r.Asks(slot); ask.Action == intree.MakeTwin || ask.Action == intree.ArmTwin {
+		c.judgeTwin(i, slot, ask)
+	}
+}
+
+func reads(ask intree.Ask) bool {
+	switch ask.Action {
+	case intree.ReadPV, intree.ReadClaim, intree.ReadAttachments:
+		return true
+	default:
+		return false
+	}
+}
+
+// calls are what can become of a call.
+func (k *worker) calls(s *state, i, slot int) {
+	call := s.lines[i].calls[slot]
+	ask, _ := k.look(s, i).Asks(slot)
+	v := verb(ask.Action)
+	answer := func(n *scene, reply intree.Reply) {
+		n.lines[i].proofs[slot].learn(slot, ask, reply)
+		n.replica(i).Answer(slot, reply)
+		n.asked(i, slot)
+	}
+	broken := func(v verb) {
+		k.Breaks(true, s.left.API, move{v, i, slot}, func(n *scene) {
+			n.left.API--
+			answer(n, intree.Reply{Outcome: intree.Broken})
+		})
+	}
+	k.Breaks(s.lines[i].proofs[slot] != proof{}, s.left.Slow, move{processStalls, i, slot}, func(n *scene) {
+		n.left.Slow--
+		n.lines[i].proofs[slot] = proof{}
+		n.replica(i).Age(slot)
+	})
+	switch {
+	case call.done:
+		k.Can(true, move{callAnswered + v, i, slot}, func(n *scene) { answer(n, call.reply) })
+		if call.reply.Outcome == intree.OK {
+			broken(answerLost + v)
+		}
+		return
+	case reads(ask):
+		k.Can(true, move{callAnswered + v, i, slot}, func(n *scene) { answer(n, n.read(ask)) })
+	case s.room(k.World):
+		k.Can(true, move{callArrives + v, i, slot}, func(n *scene) {
+			n.lines[i].calls[slot] = sent{done: true, reply: n.carryOut(ask)}
+		})
+	}
+	broken(callFails + v)
+}
+
+// learn brings in what an answer shows. Whatever is read after the PV makes that too old.
+func (p *proof) learn(slot int, ask intree.Ask, reply intree.Reply) {
+	ok := reply.Outcome == intree.OK
+	p.pv = false
+	switch ask.Action {
+	case intree.ReadClaim:
+		p.claim = ok && reply.Claim != ask.UID && (reply.Claim == 0 || int(reply.Names) != slot+1)
+	case intree.ReadAttachments:
+		p.detached = ok && !reply.Attached
+	case intree.ReadPV:
+		p.pv = ok && int(ask.Slot) == slot && mayGo(pv{PVView: reply.PV})
+		p.others = p.others || int(ask.Slot) != slot
+	default:
+	}
+}
+
+// read is what the API server answers.
+func (c *scene) read(ask intree.Ask) intree.Reply {
+	switch ask.Action {
+	case intree.ReadClaim:
+		uid := c.named(&c.claims, c.Claims[max(ask.UID, 1)-1])
+		if uid == 0 {
+			return intree.Reply{}
+		}
+		return intree.Reply{Claim: uid, Names: c.claims[uid-1].volume}
+	case intree.ReadAttachments:
+		return intree.Reply{Attached: c.attached}
+	default:
+		return intree.Reply{PV: c.pvs[ask.Slot].PVView}
+	}
+}
+
+// carryOut is what the API server does with a write.
+func (c *scene) carryOut(ask intree.Ask) intree.Reply {
+	slot := int(ask.Slot)
+	now := c.pvs[slot]
+	switch {
+	case ask.Action == intree.MakeTwin && now.exists():
+		return intree.Reply{Outcome: intree.Changed}
+	case ask.Action == intree.MakeTwin:
+		made := pv{PVView: ask.New}
+		made.Phase = volume.PhasePending
+		c.create(slot, made)
+		return intree.Reply{PV: c.pvs[slot].PVView}
+	case !now.exists() || now.UID != ask.UID:
+		return intree.Reply{Outcome: intree.Gone}
+	case ask.Version != 0 && now.Version != ask.Version, ask.Add && now.Terminating:
+		return intree.Reply{Outcome: intree.Changed}
+	}
+	after := now
+	edit(ask, &after)
+	if after == now {
+		return intree.Reply{PV: now.PVView}
+	}
+	c.judgeWrite(ask)
+	c.write(slot, us, func(p *pv) { *p = after })
+	after.Version = c.versions[slot]
+	return intree.Reply{PV: after.PVView}
+}
+
+// arrivesLate is a call of a process that has ended meanwhile.
+func (k *worker) arrivesLate(s *state) {
+	if !s.late.on {
+		return
+	}
+	slot := int(s.late.ask.Slot)
+	k.Can(true, move{lateCallLost, 0, slot}, func(n *scene) { n.late = late{} })
+	if s.room(k.World) {
+		k.Can(true, move{lateCallArrives, 0, slot}, func(n *scene) {
+			ask := n.late.ask
+			n.late = late{}
+			n.carryOut(ask)
+		})
+	}
+}
+
+// edit is what a write makes of a PV.
+func edit(ask intree.Ask, p *pv) {
+	switch ask.Action {
+	case intree.ArmTwin:
+		p.Policy = volume.PolicyDelete
+	case intree.DisarmTwin:
+		p.Policy = volume.PolicyRetain
+	case intree.DeleteTwin:
+		p.Terminating = true
+	default: // a patch of the finalizers
+		if ask.Add {
+			p.Guard = intree.WriterUs
+		}
+		if ask.Drop {
+			p.Guard = intree.WriterNone
+		}
+		p.External = p.External && !ask.DropExternal
+	}
+}

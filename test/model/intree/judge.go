@@ -1,0 +1,171 @@
+//go:build model
+
+package intree
+
+import (
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+// mayGo tells whether a PV says that its volume is to be deleted, and that by way of a twin.
+func mayGo(p pv) bool {
+	return p.exists() && p.Terminating && p.deletes() && p.released() && p.Claim > 0 && !p.Held && !p.Migrated &&
+		(p.Guard == intree.WriterUs || p.Guard == intree.WriterNone && p.External)
+}
+
+// judgeTwin judges the making and arming of a twin that is about to be sent.
+func (c *scene) judgeTwin(i, slot int, ask intree.Ask) {
+	p := c.lines[i].proofs[slot]
+	if !p.claim || !p.detached || !p.pv {
+		c.violates("P2: %v is sent for PV %s although no reads that still count showed that its claim is gone (%v), it is not attached (%v), and last that its volume may go (%v)",
+			ask.Action, c.say(slot), p.claim, p.detached, p.pv)
+	}
+	if ask.New.Policy == volume.PolicyDelete {
+		c.violates("P2: the twin of PV %s is made so that nothing has to be looked at again", c.say(slot))
+	}
+}
+
+// judgeWrite judges what the API server is about to carry out for volume-guard.
+func (c *scene) judgeWrite(ask intree.Ask) {
+	slot := int(ask.Slot)
+	now, other := c.pvs[slot], c.pvs[twin(slot)]
+	switch {
+	case ask.Action == intree.ArmTwin && now.Phase != volume.PhaseReleased:
+		c.violates("P2: PV %s is armed, and the PV controller has not seen that its claim is gone", c.say(slot))
+	case ask.Action == intree.DeleteTwin && now.deletes():
+		c.violates("P1: PV %s is deleted while it is armed, and its end will be taken for that of its volume", c.say(slot))
+	case ask.Action == intree.DeleteTwin && now.Phase == volume.PhaseBound:
+		c.violates("P2: PV %s is deleted, which a claim has", c.say(slot))
+	case ask.Action == intree.DropGuard && now.Policy == volume.PolicyRetain && other.exists() && other.TwinOf == now.UID && other.deletes() && !other.Terminating:
+		c.violates("P2: PV %s is let go to keep its volume, and its twin is armed", c.say(slot))
+	}
+}
+
+// judgeDeletion judges a deletion by the plugin. What is deleted by way of a PV itself is the PV
+// controller's own doing. What came when a deletion had begun is too late.
+func (c *scene) judgeDeletion(slot int) {
+	if !isTwin(slot) || c.pvs[slot].TwinOf == 0 || !c.disks[c.disk(slot)] || c.tooLate[slot/2] {
+		return
+	}
+	if c.attached {
+		c.violates("P2: the volume of PV %s is deleted, which is attached", c.say(slot))
+	}
+	for i := range c.PVs {
+		other := 2 * i
+		if c.disk(other) != c.disk(slot) {
+			continue
+		}
+		p := c.pvs[other]
+		switch {
+		case c.lives(other), c.lives(twin(other)):
+			c.violates("P2: the volume of PV %s is deleted, and a claim that lives has it", c.say(other))
+		case other == original(slot) && (!mayGo(p) || p.Claim != c.pvs[slot].Claim):
+			c.violates("P2: the volume of PV %s is deleted, which is not to be deleted", c.say(other))
+		case p.exists() && (!p.deletes() || !p.released() || p.Claim == 0):
+			c.violates("P2: the volume of PV %s is deleted, and PV %s needs it", c.say(slot), c.say(other))
+		}
+	}
+}
+
+// judgeEnd judges the end of a PV.
+func (c *scene) judgeEnd(slot int, last pv) {
+	if !isTwin(slot) && c.provisioned(slot) && last.deletes() && c.disks[c.disk(slot)] && !c.excused[slot/2] {
+		c.violates("P1: PV %s is gone, its policy is Delete, and its volume is left behind", c.say(slot))
+	}
+}
+
+// idle tells whether volume-guard has nothing under way any more. Only then is it asked whether all is
+// as it should be.
+func (k *worker) idle(s *state) bool {
+	if s.late.on || k.leaders(s) != 1 {
+		return false
+	}
+	for i := range k.Replicas {
+		l := &s.lines[i]
+		if !l.up || l.deposed || l.nChanges > 0 {
+			return false
+		}
+		r := k.look(s, i)
+		for slot := range 2 * len(k.PVs) {
+			if r.Leads() && (r.Busy(slot) || r.Woken[slot]) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// comesBack tells whether something is tried again by the clock.
+func (k *worker) comesBack(s *state) bool {
+	for i := range k.Replicas {
+		r := k.look(s, i)
+		for slot := range 2 * len(k.PVs) {
+			if r.Leads() && r.Again[slot] {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// unsettled says what is not as it should be while volume-guard is idle, empty if all is. All but
+// one thing is asked only when the cluster rests too: it can be long until the PV controller tries again
+// what failed, and what comes meanwhile would be too late.
+func (k *worker) unsettled(s *state) string {
+	for i := range k.PVs {
+		slot := 2 * i
+		p, t := s.pvs[slot], s.pvs[twin(slot)]
+		if t.exists() && t.TwinOf > 0 && t.Phase == volume.PhaseFailed && t.deletes() && !t.Terminating {
+			return "P2: the twin of PV " + k.say(slot) + " has failed and stays armed, so that its volume can go at any time"
+		}
+		if k.Busy {
+			continue
+		}
+		// One that is bound is in use: a person took it.
+		if t.exists() && t.TwinOf > 0 && t.Phase != volume.PhaseBound && !k.shared(s, slot) {
+			return "P5: the twin of PV " + k.say(slot) + " is left"
+		}
+		if wrong := k.unsettledPV(s, slot); wrong != "" && p.exists() && k.provisioned(slot) {
+			return "P5: PV " + k.say(slot) + " " + wrong
+		}
+	}
+	return ""
+}
+
+func (k *worker) unsettledPV(s *state, slot int) string {
+	p := s.pvs[slot]
+	switch {
+	case !p.Terminating && p.deletes() && !p.Migrated && p.Guard == intree.WriterNone:
+		return "is not protected"
+	case !p.Terminating && (!p.deletes() || p.Migrated) && p.Guard == intree.WriterUs:
+		return "has a finalizer that has no business there"
+	case !p.Terminating, k.keptFor(s, slot):
+		return ""
+	}
+	return "is being deleted, and stays"
+}
+
+// keptFor tells whether there is a reason, which is told, to keep a PV that is being deleted.
+func (k *worker) keptFor(s *state, slot int) bool {
+	p, t := s.pvs[slot], s.pvs[twin(slot)]
+	claimed := p.Claim > 0 && k.named(&s.claims, k.claimName(slot, p)) == p.Claim
+	switch {
+	case claimed, p.deletes() && k.restored(s, slot), p.Guard == intree.WriterOther && !s.modern:
+		return true
+	case !p.deletes():
+		return false
+	}
+	// From 1.31 on the PV controller does nothing for one that it cannot put the finalizer on any more.
+	return s.modern && p.unheld() || p.Held || p.Claim == 0 || p.Migrated && !p.External || t.exists() && (t.TwinOf == 0 || t.Phase == volume.PhaseBound) || k.shared(s, slot)
+}
+
+// shared tells whether another PV needs the volume of this one.
+func (k *worker) shared(s *state, slot int) bool {
+	for i := range k.PVs {
+		p := s.pvs[2*i]
+		if 2*i != slot && k.disk(2*i) == k.disk(slot) && p.exists() && (!p.deletes() || !p.released() || p.Claim == 0) {
+			return true
+		}
+	}
+	return false
+}

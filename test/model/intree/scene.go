@@ -1,0 +1,152 @@
+//go:build model
+
+package intree
+
+import (
+	"fmt"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/memory"
+)
+
+// scene is a state that a move is changing.
+type scene struct {
+	*World
+	machine *intree.Machine
+	state
+	// opened are the replicas that the move looked into or changed.
+	opened memory.Opened[*intree.Replica]
+	// wrong is the promise that the move broke, in words.
+	wrong string
+}
+
+func (c *scene) violates(format string, args ...any) {
+	if c.wrong == "" {
+		c.wrong = fmt.Sprintf(format, args...)
+	}
+}
+
+// Break marks that a fault has happened.
+func (c *scene) Break() { c.faulted = true }
+
+// replica opens what a replica knows.
+func (c *scene) replica(i int) *intree.Replica { return c.opened.Open(c.machine, &c.knows, i) }
+
+// close puts what the opened replicas know back into the state.
+func (c *scene) close() { c.opened.Close(c.machine, &c.knows, 48) }
+
+// room tells whether the watches can fall behind by one change more.
+func (s *state) room(w *World) bool {
+	for i := range w.Replicas {
+		if l := &s.lines[i]; w.Lag > 0 && l.up && int(l.nChanges) >= w.Lag {
+			return false
+		}
+	}
+	return true
+}
+
+// who is the author of a write.
+type who bool
+
+const (
+	us     who = true
+	others who = false
+)
+
+// write changes a PV at the API server. One that is terminating goes with its last finalizer.
+func (c *scene) write(slot int, by who, edit func(now *pv)) {
+	was := c.pvs[slot]
+	now := was
+	edit(&now)
+	c.versions[slot]++
+	now.Version = c.versions[slot]
+	if by == others && now.unheld() && !was.unheld() && !isTwin(slot) {
+		c.excused[slot/2] = true
+	}
+	gone := now.Terminating && !now.inUse && !now.held()
+	if c.pvs[slot] = now; gone {
+		c.pvs[slot] = pv{}
+		c.judgeEnd(slot, now)
+	}
+	c.tell(change{uint8(slot), gone, now.PVView})
+}
+
+// create makes a PV at the API server.
+func (c *scene) create(slot int, now pv) {
+	c.versions[slot]++
+	c.uids[slot]++
+	now.Version, now.UID, now.inUse = c.versions[slot], c.uids[slot], true
+	c.pvs[slot] = now
+	c.tell(change{uint8(slot), false, now.PVView})
+}
+
+func (c *scene) tell(what change) {
+	for i := range c.Replicas {
+		l := &c.lines[i]
+		switch {
+		case !l.up:
+		case c.Lag == 0:
+			c.show(i, what)
+		default:
+			l.changes[l.nChanges] = what
+			l.nChanges++
+		}
+	}
+}
+
+func (c *scene) show(i int, what change) {
+	if what.gone {
+		c.replica(i).Lose(int(what.slot), what.now)
+		return
+	}
+	c.replica(i).See(int(what.slot), what.now)
+}
+
+// setClaim changes a claim at the API server. Where its cache does not lag the PV controller knows.
+func (c *scene) setClaim(i int, now claim) {
+	c.claims[i] = now
+	if c.left.Stale == 0 {
+		c.seen = c.claims
+	}
+}
+
+// start has a replica begin with a list of what the API server has. What was done before, it cannot
+// know.
+func (c *scene) start(i int) {
+	c.lines[i] = line{up: true}
+	r := c.machine.Fresh()
+	c.opened[i] = r
+	for slot := range 2 * len(c.PVs) {
+		r.Reach(slot, c.versions[slot])
+		if c.pvs[slot].exists() {
+			r.See(slot, c.pvs[slot].PVView)
+		}
+	}
+}
+
+// first is the state in which a world begins: each PV is bound to a claim of its own, and protected.
+func (w *World) first(m *intree.Machine) state {
+	c := scene{World: w, machine: m}
+	c.left, c.modern, c.attached = w.Budget, w.Modern, w.Attached
+	for i, spec := range w.PVs {
+		p := pv{PVView: intree.PVView{Policy: volume.PolicyDelete, Phase: volume.PhaseBound, Claim: uint8(i + 1), Guard: intree.WriterNone}}
+		switch {
+		case spec.Static || w.Unprotected:
+		case w.Modern:
+			p.Guard = intree.WriterOther
+		default:
+			p.Guard = intree.WriterUs
+		}
+		c.create(2*i, p)
+		c.claims[i] = claim{there: true, born: true, volume: uint8(2*i + 1)}
+		c.disks[spec.Disk] = true
+	}
+	c.seen = c.claims
+	for i := range w.Replicas {
+		c.start(i)
+	}
+	c.replica(0).Lead()
+	c.close()
+	return c.state
+}

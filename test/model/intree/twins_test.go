@@ -1,0 +1,164 @@
+//go:build model
+
+package intree
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/modeltest"
+)
+
+func TestNoWorldBreaksAPromise(t *testing.T) {
+	for _, w := range Worlds() {
+		t.Run(w.Name, func(t *testing.T) { modeltest.BreaksNoPromise(t, &w, 5_000) })
+	}
+}
+
+// next makes one of the moves of a state.
+func (k *worker) next(s *state, random *rand.Rand) *state {
+	var all []state
+	k.s, k.listed = s, func(_ move, to *state) { all = append(all, *to) }
+	k.moves(s)
+	return modeltest.Any(random, all)
+}
+
+func TestNothingOfAStateIsForgotten(t *testing.T) {
+	for _, w := range Worlds() {
+		t.Run(w.Name, func(t *testing.T) {
+			k := newWorker(&w)
+			first := decode(k.First())
+			modeltest.Walk(modeltest.Random(t), 300, &first, func(s *state) {
+				if again := decode(s.encode(nil)); again.world != s.world {
+					t.Fatal("a world differs from what was written of it")
+				}
+				modeltest.ForgetsNothing(t, k.machine, &s.knows)
+			}, k.next)
+		})
+	}
+}
+
+func TestEveryMoveIsTold(t *testing.T) {
+	w := Worlds()[0]
+	for v := range noVerb {
+		m := move{v, 1, 0}
+		if m.verb >= verbs && m.verb < callArrives {
+			continue
+		}
+		if line := w.tellMove(m); line == "" || strings.Contains(line, "%!") || moveOf(m.code()) != m {
+			t.Errorf("move %d is told as %q, and taken for %+v", v, line, moveOf(m.code()))
+		}
+	}
+}
+
+// TestTheFirstWorldIsSeenWhole: a deletion by way of a twin comes to its end, and without the plugin's call
+// no story of a PV that was deleted first does.
+func TestATwinHasTheVolumeDeleted(t *testing.T) {
+	w := Worlds()[0]
+	k, random := newWorker(&w), modeltest.Random(t)
+	armed, done := false, false
+	for range 200 {
+		first := decode(k.First())
+		modeltest.Walk(random, 300, &first, func(s *state) {
+			armed = armed || s.operations[twin(0)] == begun
+			done = done || armed && !s.pvs[0].exists() && !s.pvs[twin(0)].exists() && !s.disks[0]
+		}, k.next)
+		if done {
+			return
+		}
+	}
+	t.Errorf("no walk came to the end of a twin: armed %v", armed)
+}
+
+// judged returns a scene with a PV that is to be deleted, and its twin, which is armed.
+func judged(w *World) *scene {
+	k := newWorker(w)
+	c := &scene{World: w, machine: k.machine, state: decode(k.First())}
+	c.claims[0] = claim{born: true}
+	c.seen = c.claims
+	p := &c.pvs[0]
+	p.Terminating, p.Phase, p.Guard = true, volume.PhaseReleased, intree.WriterUs
+	t := &c.pvs[twin(0)]
+	*t = *p
+	t.TwinOf, t.Guard, t.Terminating = p.UID, intree.WriterNone, false
+	c.lines[0].proofs[0] = proof{claim: true, detached: true, pv: true}
+	return c
+}
+
+func TestEachStepIsJudged(t *testing.T) {
+	w := World{Name: "one", PVs: []intree.ModelPV{{Name: "a", Claim: "data"}, {Name: "b", Claim: "logs"}}, Claims: []string{"data", "logs"}, Replicas: 1, Lag: 1}
+	deletion := func(c *scene) { c.judgeDeletion(twin(0)) }
+	arming := func(c *scene) { c.judgeTwin(0, 0, intree.Ask{Action: intree.ArmTwin, Slot: 1}) }
+	alone := func(c *scene) { c.pvs[2] = pv{} }
+	for name, tc := range map[string]struct {
+		prepare, judge func(*scene)
+		want           string
+	}{
+		"a volume that may go":                       {alone, deletion, ""},
+		"that is gone already":                       {func(c *scene) { c.disks[0] = false }, deletion, ""},
+		"of a PV that is to keep it":                 {func(c *scene) { alone(c); c.pvs[0].Policy = volume.PolicyRetain }, deletion, "P2"},
+		"which came too late":                        {func(c *scene) { c.pvs[0].Policy, c.tooLate[0] = volume.PolicyRetain, true }, deletion, ""},
+		"of a PV that is gone":                       {func(c *scene) { alone(c); c.pvs[0] = pv{} }, deletion, "P2"},
+		"that is attached":                           {func(c *scene) { alone(c); c.attached = true }, deletion, "P2"},
+		"that another PV needs":                      {nil, deletion, "P2"},
+		"that another needed":                        {func(c *scene) { c.pvs[2].Phase = volume.PhaseReleased; c.claims[1].there = false }, deletion, ""},
+		"that a claim has by the twin":               {func(c *scene) { alone(c); c.claims[0] = claim{there: true, volume: 2} }, deletion, "P2"},
+		"a twin is armed":                            {nil, arming, ""},
+		"its claim was not read":                     {func(c *scene) { c.lines[0].proofs[0].claim = false }, arming, "P2"},
+		"attachments were not":                       {func(c *scene) { c.lines[0].proofs[0].detached = false }, arming, "P2"},
+		"the PV was not":                             {func(c *scene) { c.lines[0].proofs[0].pv = false }, arming, "P2"},
+		"a PV goes before its volume":                {nil, func(c *scene) { c.judgeEnd(0, c.pvs[0]) }, "P1"},
+		"a PV goes after its volume":                 {func(c *scene) { c.disks[0] = false }, func(c *scene) { c.judgeEnd(0, c.pvs[0]) }, ""},
+		"a PV goes that a user let go":               {func(c *scene) { c.excused[0] = true }, func(c *scene) { c.judgeEnd(0, c.pvs[0]) }, ""},
+		"a PV goes that is to keep its volume":       {func(c *scene) { c.pvs[0].Policy = volume.PolicyRetain }, func(c *scene) { c.judgeEnd(0, c.pvs[0]) }, ""},
+		"our patch leaves a PV with nothing":         {alone, func(c *scene) { c.write(0, us, func(p *pv) { p.Guard, p.inUse = intree.WriterNone, false }) }, "P1"},
+		"a user's patch leaves a PV with nothing":    {alone, func(c *scene) { c.write(0, others, func(p *pv) { p.Guard, p.inUse = intree.WriterNone, false }) }, ""},
+		"a twin goes, and its volume is still there": {nil, func(c *scene) { c.judgeEnd(twin(0), c.pvs[twin(0)]) }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := judged(&w)
+			if tc.prepare != nil {
+				tc.prepare(c)
+			}
+			tc.judge(c)
+			modeltest.Judged(t, c.wrong, tc.want)
+		})
+	}
+}
+
+func TestRestIsJudged(t *testing.T) {
+	w := World{Name: "one", PVs: []intree.ModelPV{{Name: "a", Claim: "data"}}, Claims: []string{"data", "data"}, Replicas: 1, Lag: 1}
+	alone := func(c *scene) { c.pvs[twin(0)] = pv{} }
+	alive := func(c *scene) { alone(c); c.pvs[0].Terminating = false }
+	for name, tc := range map[string]struct {
+		prepare func(*scene)
+		want    string
+	}{
+		"nothing at all":                     {func(c *scene) { c.pvs = [maxSlots]pv{} }, ""},
+		"a PV in use":                        {alive, ""},
+		"which is not protected":             {func(c *scene) { alive(c); c.pvs[0].Guard = intree.WriterNone }, "P5"},
+		"which is to keep its volume":        {func(c *scene) { alive(c); c.pvs[0].Policy = volume.PolicyRetain }, "P5"},
+		"a PV that is being deleted":         {alone, "P5"},
+		"its claim lives":                    {func(c *scene) { alone(c); c.claims[0].there = true }, ""},
+		"another claim of its name names it": {func(c *scene) { alone(c); c.claims[1] = claim{there: true, volume: 1} }, ""},
+		"another claim has its name":         {func(c *scene) { alone(c); c.claims[1] = claim{there: true} }, "P5"},
+		"it is held":                         {func(c *scene) { alone(c); c.pvs[0].Held = true }, ""},
+		"it is taken back":                   {func(c *scene) { alone(c); c.pvs[0].Claim = 0 }, ""},
+		"it is to keep its volume":           {func(c *scene) { alone(c); c.pvs[0].Policy = volume.PolicyRetain }, "P5"},
+		"a stranger holds it":                {func(c *scene) { alone(c); c.pvs[0].Guard = intree.WriterOther }, ""},
+		"a PV with its twin":                 {func(*scene) {}, "P5"},
+		"a twin that failed":                 {func(c *scene) { c.pvs[twin(0)].Phase = volume.PhaseFailed }, "P2"},
+		"a twin that is left":                {func(c *scene) { c.pvs[0] = pv{} }, "P5"},
+		"a twin that somebody uses":          {func(c *scene) { c.pvs[twin(0)].Phase = volume.PhaseBound }, ""},
+		"a PV that is no twin, of that name": {func(c *scene) { c.pvs[twin(0)].TwinOf = 0 }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := judged(&w)
+			tc.prepare(c)
+			modeltest.Judged(t, newWorker(&w).unsettled(&c.state), tc.want)
+		})
+	}
+}

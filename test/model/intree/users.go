@@ -1,0 +1,144 @@
+//go:build model
+
+package intree
+
+import (
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+// users are the moves of people, each as often as the budget says.
+func (k *worker) users(s *state) {
+	for i := range k.Claims {
+		c := s.claims[i]
+		k.User(c.there, s.left.DeleteClaim, move{userDeletesClaim, 0, i}, func(n *scene) {
+			n.left.DeleteClaim--
+			n.setClaim(i, claim{born: true})
+		})
+		k.User(!c.born && k.named(&s.claims, k.Claims[i]) == 0, s.left.CreateClaim, move{userCreatesClaim, 0, i}, func(n *scene) {
+			n.left.CreateClaim--
+			n.setClaim(i, claim{there: true, born: true})
+		})
+		k.User(!c.born && k.named(&s.claims, k.Claims[i]) == 0, s.left.RestoreClaim, move{userRestoresClaim, 0, i}, func(n *scene) {
+			n.left.RestoreClaim--
+			n.restoreClaim(i)
+		})
+	}
+	for i := range k.PVs {
+		if slot := 2 * i; s.pvs[slot].exists() {
+			k.rescuers(s, slot)
+			k.meddlers(s, slot)
+		}
+		t := s.pvs[twin(2*i)]
+		k.User(t.Claim > 0, s.left.TakeTwin, move{userTakesBack, 0, twin(2 * i)}, func(n *scene) {
+			n.left.TakeTwin--
+			n.rescue(2 * i)
+			n.write(twin(2*i), others, func(p *pv) { p.Claim = 0 })
+		})
+		k.User(t.exists() && !t.Terminating, s.left.DeleteTwin, move{userDeletesTwin, 0, twin(2 * i)}, func(n *scene) {
+			n.left.DeleteTwin--
+			n.excused[i] = n.excused[i] || t.deletes() && t.Phase == volume.PhaseReleased // its end looks like that of one whose volume is deleted
+			n.write(twin(2*i), others, func(p *pv) { p.Terminating = true })
+		})
+	}
+	k.User(true, s.left.Upgrade, move{controllerIsReplaced, 0, 0}, func(n *scene) {
+		n.left.Upgrade--
+		n.modern = !n.modern
+		n.operations = [maxSlots]operation{}
+	})
+}
+
+// restoreClaim has a claim come back from a backup, with another UID: it names the PV of the claim whose name it has.
+func (c *scene) restoreClaim(i int) {
+	for slot := 0; slot < 2*len(c.PVs); slot += 2 {
+		if c.PVs[slot/2].Claim == c.Claims[i] {
+			c.setClaim(i, claim{there: true, born: true, volume: uint8(slot + 1)})
+			return
+		}
+	}
+}
+
+// rescuers do something to keep a volume, or take that back.
+func (k *worker) rescuers(s *state, slot int) {
+	p := s.pvs[slot]
+	rescue := func(possible bool, left func(*Budget) *uint8, v verb, edit func(*pv)) {
+		k.User(possible, *left(&s.left), move{v, 0, slot}, func(n *scene) {
+			*left(&n.left)--
+			n.rescue(slot)
+			n.write(slot, others, edit)
+		})
+	}
+	rescue(p.deletes(), func(b *Budget) *uint8 { return &b.Retain }, userTurnsToRetain, func(p *pv) { p.Policy = volume.PolicyRetain })
+	rescue(p.Claim > 0 && p.released(), func(b *Budget) *uint8 { return &b.TakeBack }, userTakesBack, func(p *pv) { p.Claim = 0 })
+	rescue(!p.Held, func(b *Budget) *uint8 { return &b.Hold }, userHolds, func(p *pv) { p.Held = true })
+	rescue(p.Guard != intree.WriterNone, func(b *Budget) *uint8 { return &b.Strip }, userStrips, func(p *pv) { p.Guard = intree.WriterNone })
+	rescue(true, func(b *Budget) *uint8 { return &b.Migrate }, migrationIsSwitched, func(p *pv) { p.Migrated = !p.Migrated })
+}
+
+// meddlers do what brings a volume nearer to its end, or leaves it as it is.
+func (k *worker) meddlers(s *state, slot int) {
+	p := s.pvs[slot]
+	k.User(!p.Terminating, s.left.DeletePV, move{userDeletesPV, 0, slot}, func(n *scene) {
+		n.left.DeletePV--
+		n.write(slot, others, func(p *pv) { p.Terminating = true })
+	})
+	k.User(!p.deletes(), s.left.Delete, move{userTurnsToDelete, 0, slot}, func(n *scene) {
+		n.left.Delete--
+		n.write(slot, others, func(p *pv) { p.Policy = volume.PolicyDelete })
+	})
+	k.User(p.Held, s.left.Hold, move{userLetsGo, 0, slot}, func(n *scene) {
+		n.left.Hold--
+		n.write(slot, others, func(p *pv) { p.Held = false })
+	})
+	k.User(!p.Terminating && k.PVs[slot/2].Static, s.left.Foreign, move{strangerProtects, 0, slot}, func(n *scene) {
+		n.left.Foreign--
+		n.write(slot, others, func(p *pv) { p.Guard = intree.WriterOther })
+	})
+}
+
+// rescue notes whether what is to keep a volume comes after its deletion has begun: what is read before
+// a twin is armed is read once.
+func (c *scene) rescue(slot int) {
+	for i := range c.PVs {
+		if c.disk(2*i) == c.disk(slot) && c.begunFor(2*i) {
+			c.tooLate[i] = true
+		}
+	}
+}
+
+// forgiveNoMore ends what was too late, once nothing that had begun is left.
+func (c *scene) forgiveNoMore() {
+	for i := range c.PVs {
+		if c.tooLate[i] && !c.begunFor(2*i) {
+			c.tooLate[i] = false
+		}
+	}
+}
+
+// begunFor tells whether a volume's deletion has begun, from a PV and its twin: the other PVs of the volume
+// were read, the twin is armed or about to be, or the PV controller is at work.
+func (c *scene) begunFor(slot int) bool {
+	t := c.pvs[twin(slot)]
+	if t.exists() && t.TwinOf > 0 && t.deletes() || c.operations[slot] != noOperation || c.operations[twin(slot)] != noOperation ||
+		c.late.on && c.arms(c.late.ask, slot) {
+		return true
+	}
+	for i := range c.Replicas {
+		if !c.lines[i].up {
+			continue
+		}
+		if c.lines[i].proofs[slot].others {
+			return true
+		}
+		if r := c.replica(i); r.Busy(slot) {
+			if ask, _ := r.Asks(slot); c.arms(ask, slot) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (*scene) arms(ask intree.Ask, slot int) bool {
+	return ask.Action == intree.ArmTwin && int(ask.Slot) == twin(slot)
+}

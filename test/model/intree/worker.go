@@ -1,0 +1,93 @@
+//go:build model
+
+package intree
+
+import (
+	"context"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/memory"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
+)
+
+// Explore searches the world until its bounds are exhausted, ctx ends or something is found.
+func (w *World) Explore(ctx context.Context, o search.Options) search.Result {
+	return search.Explore(ctx, func() search.Player { return newWorker(w) }, o)
+}
+
+// worker visits states. Each goroutine has its own.
+type worker struct {
+	*World
+	search.Moves[move, *scene]
+	machine *intree.Machine
+	visitor *search.Visitor
+	s       *state
+	looked  memory.Opened[*intree.Replica]
+	buffer  []byte
+	// listed, if set, is told of each move and what it leads to; nothing is searched.
+	listed func(move, *state)
+}
+
+func newWorker(w *World) *worker {
+	k := &worker{World: w, machine: intree.NewMachine(w.PVs, w.Claims)}
+	k.Make = k.make
+	return k
+}
+
+// First returns the state in which the world begins.
+func (k *worker) First() []byte {
+	s := k.first(k.machine)
+	return s.encode(nil)
+}
+
+// Visit makes every move that is possible in a state.
+func (k *worker) Visit(code []byte, v *search.Visitor) {
+	s := decode(code)
+	k.visitor, k.s = v, &s
+	k.moves(&s)
+	if !k.idle(&s) {
+		return
+	}
+	switch wrong := k.unsettled(&s); {
+	case wrong == "" && !k.Busy:
+		v.Settled()
+	case wrong != "" && !k.comesBack(&s):
+		v.Unsettled(wrong)
+	}
+}
+
+// look returns what a replica knows, to look at only.
+func (k *worker) look(s *state, i int) *intree.Replica { return k.looked.Open(k.machine, &s.knows, i) }
+
+// moves makes every move that is possible in a state.
+func (k *worker) moves(s *state) {
+	k.looked.Release(k.machine)
+	room := s.room(k.World)
+	if room {
+		k.users(s)
+	}
+	k.Busy = !room
+	if room {
+		k.Cluster(func() { k.cluster(s) })
+	}
+	for i := range k.Replicas {
+		k.guard(s, i)
+	}
+	k.arrivesLate(s)
+}
+
+func (k *worker) make(m move, step bool, do func(*scene)) {
+	n := scene{World: k.World, machine: k.machine, state: *k.s}
+	do(&n)
+	n.forgiveNoMore()
+	n.close()
+	switch {
+	case k.listed != nil:
+		k.listed(m, &n.state)
+	case n.wrong != "":
+		k.visitor.Broke(m.code(), n.wrong)
+	default:
+		k.buffer = n.encode(k.buffer[:0])
+		k.visitor.Reached(m.code(), step, k.buffer)
+	}
+}

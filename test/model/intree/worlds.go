@@ -1,0 +1,232 @@
+//go:build model
+
+package intree
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
+)
+
+// World names bounds: what there is, and how often what can happen does.
+type World struct {
+	// Name is how it is called in tables and on the command line.
+	Name string
+	// About says in a sentence what it is for.
+	About string
+	// PVs are one or two PVs, each bound to the claim of its number.
+	PVs []intree.ModelPV
+	// Claims are the names of the claims. One that no PV has in the beginning can be made later; of two
+	// with one name, the second can come when the first is gone.
+	Claims []string
+	// Unprotected: no finalizer is on in the beginning.
+	Unprotected bool
+	// Modern: the PV controller is that of 1.31 and newer.
+	Modern bool
+	// Attached: the volumes are attached in the beginning.
+	Attached bool
+	Replicas int
+	// Lag is by how many changes each watch may be behind; 0: caches are always up to date.
+	Lag    int
+	Budget Budget
+	// Deep worlds are explored only when asked for.
+	Deep bool
+}
+
+// Budget is how often each thing may happen in one history.
+type Budget struct {
+	// What users do. TakeBack: an administrator takes the claim's UID out of a PV, TakeTwin: out of a
+	// twin. Hold: a hold is put on or taken off. Strip: the finalizer is taken off by hand. DeleteTwin:
+	// a twin is deleted by hand. RestoreClaim: a claim comes back from a backup, with another UID, and names the PV.
+	DeletePV, DeleteClaim, CreateClaim, RestoreClaim, Retain, Delete, TakeBack, TakeTwin, Hold, Strip, DeleteTwin uint8
+	// Foreign: another program puts the finalizer on a static PV. Migrate: migration is switched on or off. Upgrade: the
+	// controller manager is replaced by one of the other kind.
+	Foreign, Migrate, Upgrade uint8
+	// What breaks: processes of ours that end, and those that go on for a while although another leads;
+	// calls to the API server of which nothing is heard, done or not; processes that are slow; plugins
+	// that fail; the controller manager, which ends, or acts on a cache of claims that is behind.
+	Crash, Overlap, API, Slow, Plugin, Controller, Stale uint8
+}
+
+// Worlds are the bounds that are explored.
+func Worlds() []World {
+	worlds := append(lives(), neighbours()...)
+	worlds = append(worlds, deepWorlds()...)
+	for i := range worlds {
+		w := &worlds[i]
+		w.Replicas, w.Lag = max(w.Replicas, 1), max(w.Lag, 1)
+		if w.PVs == nil {
+			w.PVs = []intree.ModelPV{{Name: "a", Claim: "data"}}
+		}
+		if w.Claims == nil {
+			w.Claims = []string{"data"}
+		}
+	}
+	return worlds
+}
+
+// lives are about one PV.
+func lives() []World {
+	anew := []string{"data", "data"}
+	return []World{
+		{
+			Name: "twin", About: "a PV is deleted before or after its claim; calls fail or lose their answer, and the process ends", Unprotected: true,
+			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Crash: 1, API: 1},
+		},
+		{
+			Name: "twin, calls fail", About: "calls of the API server that fail or lose their answer, twice",
+			Budget: Budget{DeletePV: 1, DeleteClaim: 1, API: 2},
+		},
+		{
+			Name: "twin, plugin fails", About: "a plugin that fails twice",
+			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Plugin: 2},
+		},
+		{
+			Name: "twin, policy", About: "a policy that is turned to Retain and back, and calls that fail",
+			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Retain: 1, Delete: 1, API: 1},
+		},
+		{
+			Name: "twin, held", About: "a PV that is held, and let go",
+			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Hold: 2},
+		},
+		{
+			Name: "twin, taken back", About: "an administrator gives the PV to the claim that was made anew", Claims: anew,
+			Budget: Budget{DeletePV: 1, DeleteClaim: 2, CreateClaim: 1, TakeBack: 1},
+		},
+		{
+			Name: "twin, taken", About: "an administrator gives the twin, in place of the PV, to the claim that was made anew", Claims: anew,
+			Budget: Budget{DeletePV: 1, DeleteClaim: 1, CreateClaim: 1, TakeTwin: 1},
+		},
+		{
+			Name: "twin, claim anew", About: "a claim that is made again under its name, and a process that ends", Claims: anew,
+			Budget: Budget{DeletePV: 1, DeleteClaim: 1, CreateClaim: 1, Crash: 1},
+		},
+		{
+			Name: "twin, restored", About: "a claim that is restored with another UID and names the PV, while the process ends", Claims: anew,
+			Budget: Budget{DeletePV: 1, DeleteClaim: 2, RestoreClaim: 1, Crash: 1},
+		},
+		{
+			Name: "twin, slow", About: "a process that stalls between its looks and its write, while the PV is kept", Claims: anew,
+			Budget: Budget{DeletePV: 1, DeleteClaim: 1, CreateClaim: 1, Retain: 1, Slow: 1},
+		},
+		{
+			Name: "twin, controller ends", About: "a controller manager that ends in the middle of a deletion, whose plugin fails too",
+			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Controller: 1, Plugin: 1},
+		},
+		{
+			Name: "twin, stale controller", About: "a controller manager that does not know yet that a claim is gone", Claims: anew,
+			Budget: Budget{DeletePV: 1, DeleteClaim: 1, CreateClaim: 1, Stale: 2},
+		},
+		{
+			Name: "twin, by hand", About: "somebody takes the finalizer off, or deletes the twin",
+			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Strip: 1, DeleteTwin: 1},
+		},
+		{
+			Name: "twin, failed by hand", About: "a plugin that fails, and somebody who deletes the twin",
+			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Plugin: 1, DeleteTwin: 1},
+		},
+		{
+			Name: "twin, attached", About: "a volume that is attached for a while", Attached: true,
+			Budget: Budget{DeletePV: 1, DeleteClaim: 1, API: 1},
+		},
+		{
+			Name: "twin, migration", About: "migration is switched on, off and on again", Unprotected: true,
+			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Migrate: 3},
+		},
+		{
+			Name: "twin, replicas", About: "two replicas, of which the leading one ends", Replicas: 2,
+			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Crash: 1},
+		},
+	}
+}
+
+// neighbours are about who else is there.
+func neighbours() []World {
+	two := []string{"data", "logs"}
+	return []World{
+		{
+			Name: "twin, static PV", About: "a PV of the same volume that somebody made by hand, and keeps", Claims: two,
+			PVs:    []intree.ModelPV{{Name: "a", Claim: "data"}, {Name: "b", Claim: "logs", Static: true}},
+			Budget: Budget{DeletePV: 1, DeleteClaim: 2},
+		},
+		{
+			Name: "twin, modern controller", About: "the controller manager of 1.31 and newer, and a policy that is turned", Modern: true,
+			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Retain: 1, Delete: 1},
+		},
+		{
+			Name: "twin, modern migration", About: "the same, and migration that is switched on", Modern: true,
+			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Migrate: 1},
+		},
+		{
+			Name: "twin, upgrade", About: "a controller manager that is upgraded across 1.31",
+			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Upgrade: 1},
+		},
+		{
+			Name: "twin, stranger", About: "another program puts the finalizer on one PV, and does nothing else", Claims: two,
+			PVs:    []intree.ModelPV{{Name: "a", Claim: "data"}, {Name: "b", Claim: "logs", Disk: 1, Static: true}},
+			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Foreign: 1},
+		},
+	}
+}
+
+// deepWorlds are larger: for a night, not for each change.
+func deepWorlds() []World {
+	anew := []string{"data", "data"}
+	return []World{
+		{
+			Name: "deep: twin", About: "caches that lag by more, while everything breaks", Deep: true, Lag: 2, Unprotected: true,
+			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Crash: 1, API: 1, Plugin: 1, Controller: 1},
+		},
+		{
+			Name: "deep: twin, policy", About: "a policy that is turned, a claim that is made again, and a process that ends", Deep: true, Claims: anew,
+			Budget: Budget{DeletePV: 1, DeleteClaim: 1, CreateClaim: 1, Retain: 2, Delete: 1, TakeBack: 1, Crash: 1, Slow: 1},
+		},
+		{
+			Name: "deep: twin, taken", Deep: true, About: "an administrator gives the twin to the claim that was made anew, and that goes too", Claims: anew,
+			Budget: Budget{DeletePV: 1, DeleteClaim: 2, CreateClaim: 1, TakeTwin: 1},
+		},
+		{
+			Name: "deep: twin, plugin fails, crash", Deep: true, About: "a plugin that fails, and a process that ends",
+			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Plugin: 1, Crash: 1},
+		},
+		{
+			Name: "deep: twin, one disk", Deep: true, About: "two PVs of one volume", Claims: []string{"data", "logs"},
+			PVs:    []intree.ModelPV{{Name: "a", Claim: "data"}, {Name: "b", Claim: "logs"}},
+			Budget: Budget{DeletePV: 1, DeleteClaim: 2},
+		},
+		{
+			Name: "deep: twin, upgrade", About: "a controller manager that is upgraded across 1.31, and downgraded again", Deep: true,
+			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Upgrade: 2, Crash: 1},
+		},
+		{
+			Name: "deep: twin, modern controller", About: "the controller manager of 1.31 and newer, before it has protected the PV", Deep: true, Modern: true, Unprotected: true,
+			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Retain: 1, Delete: 1},
+		},
+		{
+			Name: "deep: twin, two leaders", About: "a leader that does not notice that another leads, and calls that fail", Deep: true, Replicas: 2,
+			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Overlap: 1, API: 1, Plugin: 1, Retain: 1},
+		},
+	}
+}
+
+// Bounds says in short what is in the world.
+func (w *World) Bounds() string {
+	parts := []string{"claims " + strings.Join(w.Claims, " and "), fmt.Sprintf("%d replica, lag %d", w.Replicas, w.Lag)}
+	if len(w.PVs) > 1 && w.PVs[0].Disk == w.PVs[1].Disk {
+		parts = append(parts, "one disk")
+	}
+	for part, is := range map[string]bool{"unprotected": w.Unprotected, "1.31": w.Modern, "attached": w.Attached} {
+		if is {
+			parts = append(parts, part)
+		}
+	}
+	budget := reflect.ValueOf(w.Budget)
+	for i := range budget.NumField() {
+		if n := budget.Field(i).Uint(); n > 0 {
+			parts = append(parts, fmt.Sprintf("%s %d", budget.Type().Field(i).Name, n))
+		}
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,189 @@
+package provision
+
+import (
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
+	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/provision/provisiontest"
+)
+
+// arrives are the ways in which a call of a replica can be answered.
+func (k *worker) arrives(s *state, i, n int) {
+	now := s.lines[i].calls[n]
+	with := func(do func(c *scene, now *call)) func(*scene) {
+		return func(c *scene) { do(c, &c.lines[i].calls[n]) }
+	}
+	switch engine.Action(now.action) {
+	case engine.CreateVolume:
+		k.driverAnswers(s, i, n)
+	case engine.DeleteVolume:
+		k.Can(true, moveTo(arrives, i, n, now.action), with(func(c *scene, now *call) { c.deleteArrives(now, i, n) }))
+	case engine.StorePV, engine.StoreApart:
+		k.Can(true, moveTo(arrives, i, n, now.action), with(func(c *scene, now *call) { c.pvArrives(now, i, n) }))
+		k.Breaks(true, s.left.API, moveTo(fails, i, n, now.action), with(func(c *scene, now *call) {
+			c.left.API--
+			now.stage, now.class = answered, uint8(errclass.Refused)
+		}))
+	case engine.RemoveFinalizer:
+		k.Can(true, moveTo(arrives, i, n, now.action), with(func(c *scene, now *call) { c.finalizerGoes(now) }))
+	case engine.OpenEntry, engine.MarkDiscarding, engine.CloseEntry:
+		k.Can(true, moveTo(arrives, i, n, now.action), with(func(c *scene, now *call) { c.logWriteArrives(now, i, n) }))
+	default:
+	}
+}
+
+// driverAnswers are the driver's answers to CreateVolume.
+func (k *worker) driverAnswers(s *state, i, n int) {
+	now := s.lines[i].calls[n]
+	v := s.volumes[k.place(i)][n]
+	m := move{0, i, n, now.request.content}
+	is := func(v verb) move { m.verb = v; return m }
+	reply := func(class errclass.Class, take func(*Budget)) func(*scene) {
+		return func(c *scene) {
+			if take != nil {
+				take(&c.left)
+			}
+			now := &c.lines[i].calls[n]
+			now.stage, now.class = answered, uint8(class)
+		}
+	}
+	if k.Full {
+		k.Can(true, is(driverIsFull), reply(errclass.Exhausted, nil))
+		return
+	}
+	k.Can(k.accepts(v, now.request), is(driverMakes), func(c *scene) { c.createArrives(&c.lines[i].calls[n], i, n, false) })
+	k.Can(!k.accepts(v, now.request), is(driverHasAnother), reply(errclass.Refused, nil))
+	k.Breaks(!v.there, s.left.Spoil, is(driverMakesUnfit), func(c *scene) {
+		c.left.Spoil--
+		c.createArrives(&c.lines[i].calls[n], i, n, true)
+	})
+	k.Breaks(!v.there || v.by != now.request, s.left.Unfit, is(driverCannot), reply(errclass.Unfit, func(b *Budget) { b.Unfit-- }))
+	k.Breaks(true, s.left.Refuse, is(driverRefuses), reply(errclass.Refused, func(b *Budget) { b.Refuse-- }))
+	k.Breaks(true, s.left.Refuse, is(driverIsFull), reply(errclass.Exhausted, func(b *Budget) { b.Refuse-- }))
+	k.Breaks(true, s.left.RPC, is(driverFails), reply(errclass.Uncertain, func(b *Budget) { b.RPC-- }))
+	k.User(k.atWork(s, k.place(i), n), 1, is(driverIsAtWork), reply(errclass.InProgress, nil))
+}
+
+// accepts tells whether a request is not in the way of the volume that is there.
+func (w *World) accepts(v volume, r request) bool {
+	return !v.there || v.by == r || w.Compatible && v.by.content != othersContent
+}
+
+// atWork tells whether the driver may be at work on a call that nobody waits for.
+func (w *World) atWork(s *state, place, name int) bool {
+	for j := range s.late {
+		if o := &s.late[j]; o.stage != idle && (o.action == legacyCall || engine.Action(o.action) == engine.CreateVolume ||
+			engine.Action(o.action) == engine.DeleteVolume) && w.place(int(o.replica)) == place && int(o.name) == name {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *scene) createArrives(now *call, i, n int, unfit bool) {
+	v := &c.volumes[c.place(i)][n]
+	if !v.there {
+		v.there, v.unfit, v.by, v.legacy = true, unfit, now.request, now.action == legacyCall
+		switch {
+		case v.generation == 0 || !c.Unique:
+			v.generation = 1
+		default:
+			v.generation = v.generation%7 + 1
+		}
+	}
+	now.stage, now.class, now.got, now.unfit = answered, uint8(errclass.Done), v.generation, v.unfit
+}
+
+func (c *scene) deleteArrives(now *call, i, n int) {
+	if v := &c.volumes[c.place(i)][n]; v.there && v.generation == now.generation {
+		c.loseVolume(c.place(i), n)
+	}
+	now.stage, now.class = answered, uint8(errclass.Done)
+}
+
+func (c *scene) loseVolume(place, n int) {
+	c.judgeLoss(place, n)
+	v := &c.volumes[place][n]
+	*v = volume{generation: v.generation}
+}
+
+// pvArrives is the CREATE of a PersistentVolume.
+func (c *scene) pvArrives(now *call, i, n int) {
+	slot := n
+	if engine.Action(now.action) == engine.StoreApart {
+		slot = maxNames + i
+	}
+	now.stage, now.class = answered, uint8(errclass.Done)
+	if p := c.pvs[slot]; p.exists() {
+		now.class, now.found = uint8(errclass.Refused), c.viewOf(p, i, int(now.claim)-1)
+		now.found.read = recently
+		return
+	}
+	c.judgePV(now, i, n)
+	c.pvs[slot] = pv{claim: now.claim, generation: now.generation, place: uint8(c.place(i))}
+}
+
+func (c *scene) finalizerGoes(now *call) {
+	c.claims[now.claim-1].finalizer = false
+	c.end(int(now.claim) - 1)
+	now.stage, now.class = answered, uint8(errclass.Done)
+}
+
+// end has a claim go that is terminating and has no finalizer.
+func (c *scene) end(claimed int) {
+	if now := &c.claims[claimed]; now.terminating && !now.guarded && !now.finalizer {
+		*now = claim{}
+	}
+}
+
+// abandon leaves a call to itself.
+func (c *scene) abandon(now call, i, n int) {
+	if now.stage != onItsWay || isLogWrite(now.action) && !now.current {
+		return
+	}
+	now.first, now.quiet = false, false
+	for j := range c.late {
+		if c.late[j].stage == idle {
+			c.late[j] = late{call: now, replica: uint8(i), name: uint8(n)}
+			return
+		}
+	}
+	panic("too many calls that nobody waits for")
+}
+
+// lateCalls are the moves of calls that nobody waits for.
+func (k *worker) lateCalls(s *state) {
+	for j := range s.late {
+		o := s.late[j]
+		if o.stage == idle {
+			continue
+		}
+		i, n := int(o.replica), int(o.name)
+		arrive := func(unfit bool) func(*scene) {
+			return func(c *scene) {
+				c.late[j] = late{}
+				if o.overdue {
+					c.excuse(k.place(i), n)
+				}
+				c.lateArrives(o, i, n, unfit)
+			}
+		}
+		k.Can(true, moveTo(lateArrives, i, n, o.action), arrive(false))
+		k.Can(true, moveTo(lateLost, i, n, o.action), func(c *scene) { c.late[j] = late{} })
+	}
+}
+
+func (c *scene) lateArrives(o late, i, n int, unfit bool) {
+	switch engine.Action(o.action) {
+	case engine.CreateVolume, legacyCall:
+		if c.accepts(c.volumes[c.place(i)][n], o.request) {
+			c.createArrives(&o.call, i, n, unfit)
+		}
+	case engine.DeleteVolume:
+		c.deleteArrives(&o.call, i, n)
+	case engine.StorePV, engine.StoreApart:
+		c.pvArrives(&o.call, i, n)
+	case engine.RemoveFinalizer:
+		c.finalizerGoes(&o.call)
+	default:
+		c.logWriteArrives(&o.call, i, n)
+	}
+}

@@ -1,0 +1,250 @@
+package provision
+
+import (
+	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/provision/provisiontest"
+)
+
+// remembered tells whether a process that may act has an open entry in its memory.
+func (w *World) remembered(s *state, place, n int) bool {
+	for i := range w.Replicas {
+		l := &s.lines[i]
+		if w.place(i) == place && l.up && l.mayAct && engine.Log(l.names[n].log) == engine.LogOpen {
+			return true
+		}
+	}
+	return false
+}
+
+// judgeLeak judges each state: a volume has a PersistentVolume or an open entry, whoever ends now.
+func (c *scene) judgeLeak() {
+	for place := range c.places() {
+		for n := range c.names() {
+			if c.leaks(&c.state, place, n) && !c.excused[place][n] {
+				c.violates("P1: the volume of %s has no PersistentVolume, and the log has no entry", c.say(n))
+			}
+		}
+	}
+}
+
+func (w *World) leaks(s *state, place, n int) bool {
+	v, store := &s.volumes[place][n], &s.shards[place][n]
+	switch {
+	case !v.there || v.kept != notKept || v.by.content == othersContent || store.entry.claim != 0:
+		return false
+	case store.deleted:
+		// Written anew from memory, or lost, which is an excuse.
+		return false
+	case v.legacy && s.claims[0].finalizer:
+		return false
+	}
+	for slot, p := range s.pvs {
+		if nameOf(slot) == n && p.names(place, v.generation) {
+			return false
+		}
+	}
+	return true
+}
+
+func (p pv) names(place int, generation uint8) bool {
+	return p.exists() && p.claim != foreign && int(p.place) == place && p.generation == generation
+}
+
+// judgeDiscard judges a DeleteVolume of the engine that is about to be sent.
+func (c *scene) judgeDiscard(i, claimed int) {
+	n := c.name(claimed)
+	m := &c.lines[i].names[n]
+	switch {
+	case !m.record.made || !m.record.unfit:
+		c.violates("P2: DeleteVolume is sent for %s, whose volume is as requested or not known", c.say(claimed))
+	case m.pv.read != recently:
+		c.violates("P2: DeleteVolume is sent for %s without a live read that still counts", c.say(claimed))
+	case c.Short:
+		c.violates("P2: DeleteVolume is sent for %s, which shares its volume name", c.say(claimed))
+	}
+}
+
+// judgeLoss judges the deletion of a volume that is there, by whomever.
+func (c *scene) judgeLoss(place, n int) {
+	v := c.volumes[place][n]
+	if v.kept == keptStrictly {
+		c.violates("P2: the volume of %s is deleted, which an administrator kept", c.say(n))
+	}
+	if v.by.content == othersContent {
+		c.violates("P2: the volume under the name of %s is deleted, which is not ours", c.say(n))
+	}
+	for claimed := range c.Claims {
+		now := c.claims[claimed]
+		if c.name(claimed) != n || !now.exists || now.bound == boundElsewhere || c.excused[place][n] {
+			continue
+		}
+		if p := c.pvs[n]; p.belongs(claimed) && p.names(place, v.generation) {
+			c.violates("P2: the volume is deleted that the PersistentVolume of claim %s names, which exists", c.say(claimed))
+		}
+		if now.needy() && c.isNamedFor(place, n, claimed) {
+			c.violates("P2: the volume is deleted that claim %s is to get", c.say(claimed))
+		}
+	}
+}
+
+// isNamedFor tells whether the driver has named the volume as what a claim is to get.
+func (c *scene) isNamedFor(place, n, claimed int) bool {
+	for i := range c.Replicas {
+		l := &c.lines[i]
+		m, now := &l.names[n], &l.calls[n]
+		if c.place(i) != place || !l.up || !l.mayAct || int(m.entry.claim) != claimed+1 {
+			continue
+		}
+		if m.record.made && !m.record.unfit || engine.Action(now.action) == engine.CreateVolume && now.got != 0 && !now.unfit {
+			return true
+		}
+	}
+	return false
+}
+
+// judgePV judges a PersistentVolume that is about to be stored.
+func (c *scene) judgePV(now *call, i, n int) {
+	place := c.place(i)
+	v := &c.volumes[place][n]
+	switch {
+	case c.excused[place][n]:
+	case !v.there || v.generation != now.generation:
+		c.violates("P2: a PersistentVolume is stored for claim %s, and its volume is deleted", c.say(int(now.claim)-1))
+	case v.unfit:
+		c.violates("P2: a PersistentVolume is stored for claim %s, and its volume is not what was asked for", c.say(int(now.claim)-1))
+	case v.kept == keptForClaim:
+		v.kept = notKept
+	}
+}
+
+// rests tells whether nothing is under way any more. Only then is it asked whether all is as it should be.
+func (k *worker) rests(s *state) bool {
+	leaders := 0
+	for j := range s.late {
+		if s.late[j].stage != idle {
+			return false
+		}
+	}
+	for i := range k.Replicas {
+		l := &s.lines[i]
+		if !l.up || l.superseded() || l.claims != s.claims || l.pvs != s.pvs ||
+			l.claimComes != ([maxClaims]bool{}) || l.pvComes != ([maxPVs]bool{}) {
+			return false
+		}
+		if l.mayAct {
+			leaders++
+			if !k.idle(s, i) {
+				return false
+			}
+		}
+	}
+	return !k.Busy && leaders > 0
+}
+
+func (k *worker) idle(s *state, i int) bool {
+	for n := range k.names() {
+		m := &s.lines[i].names[n]
+		if s.lines[i].calls[n].stage != idle || m.log == uint8(engine.LogUnknown) || m.record.unanswered == recently ||
+			m.looked() || !m.current {
+			return false
+		}
+	}
+	for c := range k.Claims {
+		if !s.born[c] {
+			continue
+		}
+		if d, _, _ := k.decide(s, i, c); !k.waits(s, i, c, d) {
+			return false
+		}
+	}
+	return true
+}
+
+// comesBack tells whether a call that failed is going to be repeated.
+func (k *worker) comesBack(s *state) bool {
+	for i := range k.Replicas {
+		for n := range k.names() {
+			if s.lines[i].names[n].backsOff {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// unsettled returns what is not as it should be in a state that rests, empty if all is.
+func (k *worker) unsettled(s *state) string {
+	for c := range k.Claims {
+		if wrong := k.unsettledClaim(s, c); wrong != "" {
+			return "P5: claim " + k.say(c) + " " + wrong
+		}
+	}
+	for place := range k.places() {
+		for n := range k.names() {
+			e := s.shards[place][n].entry
+			p := s.pvs[n]
+			hasAnother := p.exists() && (p.claim == foreign || p.claim != e.claim || p.terminating)
+			if e.claim != 0 && !k.refusesForEver(s, place, n) && !hasAnother && !k.isKeptUnfit(s, place, n) {
+				return "P5: the entry of " + k.say(n) + " stays open"
+			}
+		}
+	}
+	return ""
+}
+
+func (k *worker) unsettledClaim(s *state, i int) string {
+	c, n := s.claims[i], k.name(i)
+	p := s.pvs[n]
+	v := s.volumes[p.place][n]
+	isMade := v.there && v.generation == p.generation && !v.unfit
+	excused := s.excused[0][n] || s.excused[1][n]
+	switch {
+	case !c.exists:
+	case c.finalizer && s.class == 0:
+		// Without its class, nobody knows what an earlier version asked for. The message says so.
+	case c.finalizer:
+		return "is held by a finalizer of ours"
+	case c.terminating:
+		return "is terminating for ever"
+	case c.bound == boundElsewhere:
+	case c.bound == boundOwn && p.exists() && !isMade && !excused:
+		return "has a PersistentVolume without its volume"
+	case c.bound == boundOwn || p.exists():
+		// Another PersistentVolume has its name, which the claim's Events say.
+	case s.class == 0 || (k.Late || k.Local) && c.node == 0:
+	case k.place2(c) >= 0 && (k.refusesForEver(s, k.place2(c), n) || k.isKeptUnfit(s, k.place2(c), n)):
+	default:
+		return "gets no volume"
+	}
+	return ""
+}
+
+// place2 returns where a claim's volume is to be.
+func (k *worker) place2(c claim) int {
+	if k.Local {
+		return int(c.node) - 1
+	}
+	return 0
+}
+
+// isKeptUnfit tells whether a volume is not what was asked for, and may be another claim's.
+func (k *worker) isKeptUnfit(s *state, place, n int) bool {
+	return k.Short && s.volumes[place][n].unfit
+}
+
+// refusesForEver tells whether the driver answers OK to no request of the entry: the volume of that name was made by
+// another one, or it has no room. The entry stays open then, which is reported, and nothing else waits for it.
+func (k *worker) refusesForEver(s *state, place, n int) bool {
+	v, e := s.volumes[place][n], s.shards[place][n].entry
+	switch {
+	case k.Full:
+		return !k.strict
+	case !v.there:
+		return false
+	}
+	for i := range e.count {
+		if k.accepts(v, e.requests[i]) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,109 @@
+package provision
+
+import (
+	"testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/modeltest"
+)
+
+// judged returns a scene with a claim that waits, an open entry, and the volume that the driver has named.
+func judged(w *World) *scene {
+	c := &scene{World: w, state: w.first()}
+	c.volumes[0][0] = volume{there: true, generation: 1, by: request{content: 5}}
+	c.shards[0][0].entry = entry{claim: 1, count: 1, requests: [2]request{{content: 5}}}
+	m := &c.lines[0].names[0]
+	m.log, m.entry, m.record.made, m.record.generation = 2, c.shards[0][0].entry, true, 1
+	return c
+}
+
+func single() World { return World{Name: "one", Claims: one, Replicas: 1} }
+
+func stored(c *scene) { c.pvs[0] = pv{claim: 1, generation: 1} }
+func bound(c *scene)  { stored(c); c.claims[0].bound = boundOwn }
+func closed(c *scene) {
+	c.shards[0][0].entry = entry{}
+	c.lines[0].names[0] = memory{log: 1, current: true}
+}
+func deleted(c *scene) { c.claims[0] = claim{} }
+func lost(c *scene)    { c.volumes[0][0] = volume{generation: 1} }
+
+func TestEachStepIsJudged(t *testing.T) {
+	leak := (*scene).judgeLeak
+	loss := func(c *scene) { c.judgeLoss(0, 0) }
+	discard := func(c *scene) { c.judgeDiscard(0, 0) }
+	store := func(c *scene) { c.judgePV(&call{claim: 1, generation: 1}, 0, 0) }
+	for name, tc := range map[string]struct {
+		judge   func(*scene)
+		want    string
+		prepare []func(*scene)
+	}{
+		"a volume with an open entry":                 {leak, "", nil},
+		"a volume without one":                        {leak, "P1", []func(*scene){closed}},
+		"a volume with a PV":                          {leak, "", []func(*scene){closed, stored}},
+		"a volume with another one's PV":              {leak, "P1", []func(*scene){closed, stored, func(c *scene) { c.pvs[0].generation = 2 }}},
+		"a volume with another driver's PV":           {leak, "P1", []func(*scene){closed, func(c *scene) { c.pvs[0] = pv{claim: foreign, generation: 1} }}},
+		"a volume that was kept":                      {leak, "", []func(*scene){closed, func(c *scene) { c.volumes[0][0].kept = keptStrictly }}},
+		"a volume that is not ours":                   {leak, "", []func(*scene){closed, func(c *scene) { c.volumes[0][0].by.content = othersContent }}},
+		"a volume that is excused":                    {leak, "", []func(*scene){closed, func(c *scene) { c.excuse(0, 0) }}},
+		"a volume of an earlier version":              {leak, "", []func(*scene){closed, func(c *scene) { c.volumes[0][0].legacy, c.claims[0].finalizer = true, true }}},
+		"and its finalizer is gone":                   {leak, "P1", []func(*scene){closed, func(c *scene) { c.volumes[0][0].legacy = true }}},
+		"the volume that a claim is to get is lost":   {loss, "P2", nil},
+		"and the claim is gone":                       {loss, "", []func(*scene){deleted}},
+		"and it is not what was asked for":            {loss, "", []func(*scene){func(c *scene) { c.lines[0].names[0].record.unfit = true }}},
+		"the volume of a bound claim is lost":         {loss, "P2", []func(*scene){closed, bound}},
+		"the volume of a terminating claim is lost":   {loss, "P2", []func(*scene){closed, bound, func(c *scene) { c.claims[0].terminating = true }}},
+		"the volume of a claim that is gone is lost":  {loss, "", []func(*scene){closed, stored, deleted}},
+		"the claim is bound to another PV":            {loss, "", []func(*scene){closed, stored, func(c *scene) { c.claims[0].bound = boundElsewhere }}},
+		"an administrator kept the volume":            {loss, "P2", []func(*scene){closed, deleted, func(c *scene) { c.volumes[0][0].kept = keptStrictly }}},
+		"its claim has asked for it again":            {loss, "", []func(*scene){closed, deleted, func(c *scene) { c.volumes[0][0].kept = keptForClaim }}},
+		"the volume is not ours":                      {loss, "P2", []func(*scene){closed, deleted, func(c *scene) { c.volumes[0][0].by.content = othersContent }}},
+		"a volume that is as requested is discarded":  {discard, "P2", nil},
+		"an unfit one is discarded, unseen":           {discard, "P2", []func(*scene){func(c *scene) { c.lines[0].names[0].record.unfit = true }}},
+		"an unfit one is discarded":                   {discard, "", []func(*scene){func(c *scene) { c.lines[0].names[0].record.unfit, c.lines[0].names[0].pv.read = true, recently }}},
+		"a PV is stored":                              {store, "", nil},
+		"a PV is stored for a volume that is deleted": {store, "P2", []func(*scene){lost}},
+		"a PV is stored for the one before":           {store, "P2", []func(*scene){func(c *scene) { c.volumes[0][0].generation = 2 }}},
+		"a PV is stored for an unfit volume":          {store, "P2", []func(*scene){func(c *scene) { c.volumes[0][0].unfit = true }}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := single()
+			c := judged(&w)
+			for _, prepare := range tc.prepare {
+				prepare(c)
+			}
+			tc.judge(c)
+			modeltest.Judged(t, c.wrong, tc.want)
+		})
+	}
+}
+
+func TestRestIsJudged(t *testing.T) {
+	for name, tc := range map[string]struct {
+		want    string
+		prepare []func(*scene)
+	}{
+		"a claim with its PV":                     {"", []func(*scene){closed, bound}},
+		"and its entry is open":                   {"P5", []func(*scene){bound}},
+		"whose volume is gone":                    {"P5", []func(*scene){closed, bound, lost}},
+		"a claim without a PV":                    {"P5", []func(*scene){closed, lost}},
+		"a claim whose PV's name is taken":        {"", []func(*scene){func(c *scene) { c.pvs[0] = pv{claim: foreign} }}},
+		"a claim whose PV is terminating":         {"", []func(*scene){closed, stored, func(c *scene) { c.pvs[0].terminating = true }}},
+		"a claim whose class is gone":             {"", []func(*scene){closed, lost, func(c *scene) { c.class = 0 }}},
+		"a claim that is bound to another PV":     {"", []func(*scene){closed, lost, func(c *scene) { c.claims[0].bound = boundElsewhere }}},
+		"a claim that is terminating":             {"P5", []func(*scene){closed, lost, func(c *scene) { c.claims[0].terminating = true }}},
+		"a claim with our finalizer":              {"P5", []func(*scene){closed, bound, func(c *scene) { c.claims[0].finalizer = true }}},
+		"and its class is gone":                   {"", []func(*scene){closed, lost, func(c *scene) { c.claims[0].finalizer, c.class = true, 0 }}},
+		"no claim, an entry is open":              {"P5", []func(*scene){deleted, lost}},
+		"the driver has another request's volume": {"", []func(*scene){func(c *scene) { c.volumes[0][0].by.content = 6 }}},
+		"nothing at all":                          {"", []func(*scene){closed, deleted, lost}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := single()
+			c := judged(&w)
+			for _, prepare := range tc.prepare {
+				prepare(c)
+			}
+			modeltest.Judged(t, newWorker(&w).unsettled(&c.state), tc.want)
+		})
+	}
+}

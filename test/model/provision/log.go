@@ -1,0 +1,103 @@
+package provision
+
+import (
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
+	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/provision/provisiontest"
+)
+
+// commit writes the log. Whatever else is based on the version before is not current any more.
+func (c *scene) commit(place, name int, e entry) *shard {
+	to := &c.shards[place][name]
+	to.entry, to.deleted = e, false
+	c.outdate(place, name)
+	return to
+}
+
+// outdate makes all that is based on an earlier version of the log fail.
+func (c *scene) outdate(place, name int) {
+	for i := range c.Replicas {
+		if c.place(i) == place {
+			c.lines[i].names[name].current, c.lines[i].calls[name].current = false, false
+		}
+	}
+	for j := range c.late {
+		if o := &c.late[j]; int(o.name) == name && c.place(int(o.replica)) == place && isLogWrite(o.action) {
+			*o = late{}
+		}
+	}
+}
+
+// takeOver is what a new leader does first: it reads the log and writes its epoch.
+func (c *scene) takeOver(i, n int) {
+	place := c.place(i)
+	to := c.commit(place, n, c.shards[place][n].entry)
+	to.owner = uint8(i + 1)
+	m := &c.lines[i].names[n]
+	*m = memory{log: uint8(engine.LogAbsent), current: true, removed: m.removed}
+	for cl := range c.Claims {
+		m.again = m.again || c.name(cl) == n && c.born[cl]
+	}
+	if to.entry.claim == 0 {
+		return
+	}
+	f := engine.Facts{Log: engine.LogOpen}
+	var requests []engine.Request
+	for q := range to.entry.count {
+		requests = append(requests, c.requestOf(to.entry.requests[q]))
+	}
+	f.Record = engine.Inherited(uids[to.entry.claim-1], requests, clock)
+	m.remember(f)
+	m.log, m.entry = uint8(engine.LogOpen), to.entry
+}
+
+// logWriteArrives is a compare-and-swap.
+func (c *scene) logWriteArrives(now *call, i, n int) {
+	if !now.current {
+		now.stage, now.class = answered, uint8(errclass.Refused)
+		return
+	}
+	written := *now
+	c.commit(c.place(i), n, written.entry)
+	now.stage, now.class, now.current = answered, uint8(errclass.Done), true
+}
+
+// reread reads the log after a write that was not answered, or that failed.
+func (c *scene) reread(i, n int) {
+	l := &c.lines[i]
+	now, m := &l.calls[n], &l.names[n]
+	store := c.shards[c.place(i)][n]
+	switch {
+	case int(store.owner) != i+1:
+		// Another leader has taken over.
+		*now, *m = call{}, memory{}
+	case store.entry == now.entry && !store.deleted:
+		now.class, now.current, m.current = uint8(errclass.Done), true, true
+		c.learn(i, n)
+	case m.entry.claim != 0 && store.entry.claim == 0 && !store.deleted:
+		// Somebody removed the entry by hand.
+		*now, *m = call{}, memory{log: uint8(engine.LogAbsent), current: true, again: true}
+	default:
+		now.stage, now.class, now.current, m.current = onItsWay, 0, true, true
+	}
+}
+
+// outdated tells whether the log was written by others since a replica has read or written it.
+func (m *memory) outdated() bool { return engine.Log(m.log) != engine.LogUnknown && !m.current }
+
+// compareLog is what a replica does when its watch shows that the log was changed by others.
+func (c *scene) compareLog(i, n int) {
+	m := &c.lines[i].names[n]
+	place := c.place(i)
+	store := &c.shards[place][n]
+	switch {
+	case int(store.owner) != i+1:
+		*m = memory{}
+	case store.deleted:
+		c.commit(place, n, m.entry)
+		m.current = true
+	case m.entry.claim != 0 && store.entry.claim == 0:
+		*m = memory{log: uint8(engine.LogAbsent), current: true, again: true}
+	default:
+		m.current = true
+	}
+}

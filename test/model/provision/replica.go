@@ -1,0 +1,272 @@
+package provision
+
+import (
+	"time"
+	"unsafe"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
+	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/provision/provisiontest"
+)
+
+// The engine compares times. Of the time that passes, the model keeps only what the engine can distinguish.
+const quiet = time.Minute
+
+var (
+	clock  = time.Unix(1_000_000, 0)
+	before = clock.Add(-quiet)
+	uids   = [maxClaims]types.UID{"uid-0", "uid-1"}
+	nodes  = [...]string{"", "a", "b"}
+	// handles are the volumes', by place, name and generation.
+	handles [maxPlaces][maxNames][8]string
+)
+
+func init() {
+	for p := range handles {
+		for n := range handles[p] {
+			for g := range handles[p][n] {
+				handles[p][n][g] = string([]byte{'v', byte('0' + p), byte('0' + n), byte('0' + g)})
+			}
+		}
+	}
+}
+
+func generationOf(handle string) uint8 {
+	if handle == "" {
+		return 0
+	}
+	return handle[3] - '0'
+}
+
+func moment(when uint8) time.Time {
+	switch when {
+	case recently:
+		return clock
+	case longAgo:
+		return before
+	}
+	return time.Time{}
+}
+
+func since(at time.Time) uint8 {
+	switch {
+	case at.IsZero():
+		return never
+	case clock.Sub(at) >= quiet:
+		return longAgo
+	}
+	return recently
+}
+
+// facts are what the engine decides from when a replica looks at a claim.
+func (w *World) facts(s *state, i, c int) engine.Facts {
+	n := w.name(c)
+	l := &s.lines[i]
+	m := &l.names[n]
+	f := engine.Facts{MayAct: l.mayAct, Claim: w.claimOf(l, i, c), Log: engine.Log(m.log), First: !m.again}
+	switch {
+	case f.Log == engine.LogOpen && int(m.entry.claim) == c+1:
+		f.Record = w.record(m, w.place(i), n)
+	case f.Log == engine.LogOpen:
+		f.Log = engine.LogOthers
+	}
+	seen := l.claims[c]
+	f.Wanted = seen.needy() && s.class != 0
+	switch {
+	case w.Local:
+		f.Wanted = f.Wanted && int(seen.node) == i+1
+	case w.Late:
+		f.Wanted = f.Wanted && seen.node != 0
+	}
+	f.PV = w.seen(l, i, c, n, m.pv)
+	if w.Local {
+		f.Apart = w.seen(l, i, c, maxNames+i, m.apart)
+	}
+	return f
+}
+
+// seenClaim is what a replica knows of a claim: what it has read in this run, else what its cache shows.
+func (w *World) seenClaim(l *line, c int) claim {
+	if m := &l.names[w.name(c)]; int(m.of) == c+1 {
+		return m.claim
+	}
+	return l.claims[c]
+}
+
+// claimOf is what is known about a claim. One that the cache does not show is gone.
+func (w *World) claimOf(l *line, i, c int) engine.Claim {
+	seen := w.seenClaim(l, c)
+	claim := engine.Claim{
+		Namespace: "ns", Name: w.Claims[c], UID: uids[c], Ours: true, PVName: "pvc-" + string(uids[c]),
+		Finalizer: seen.finalizer && !l.names[w.name(c)].removed, Terminating: seen.terminating, Gone: !seen.exists,
+		SelectedNode: nodes[seen.node],
+	}
+	if w.Short {
+		claim.PVName = "pvc-uid"
+	}
+	switch seen.bound {
+	case boundOwn:
+		claim.VolumeName = claim.PVName
+	case boundElsewhere:
+		claim.VolumeName = "another"
+	}
+	if m := &l.names[w.name(c)]; int(m.of) == c+1 {
+		claim.Read = moment(m.read)
+	}
+	switch {
+	case !w.Local:
+	case seen.node == 0:
+		claim.Node = engine.NodeNone
+	case int(seen.node) == i+1:
+		claim.Node = engine.NodeHere
+	default:
+		claim.Node = engine.NodeElsewhere
+	}
+	return claim
+}
+
+// seen is what a replica knows of a PersistentVolume: what it has learned in this run, else what its cache shows.
+func (w *World) seen(l *line, i, c, slot int, known view) engine.PV {
+	if known.claim != 0 && int(known.claim) == c+1 {
+		return w.toFacts(known, i, nameOf(slot))
+	}
+	if p := l.pvs[slot]; p.exists() {
+		return w.toFacts(w.viewOf(p, i, c), i, nameOf(slot))
+	}
+	return engine.PV{}
+}
+
+// viewOf is what a PersistentVolume is to a replica that looks at it for a claim.
+func (w *World) viewOf(p pv, i, c int) view {
+	v := view{known: true, claim: uint8(c + 1)}
+	if p.exists() {
+		v.exists, v.ofClaim, v.ofDriver, v.terminating = true, p.belongs(c), p.claim != foreign, p.terminating
+		v.elsewhere = v.ofDriver && int(p.place) != w.place(i)
+		v.generation = p.generation
+	}
+	return v
+}
+
+func (w *World) toFacts(v view, i, name int) engine.PV {
+	p := engine.PV{
+		Known: v.known, Exists: v.exists, OfClaim: v.ofClaim, OfDriver: v.ofDriver, Terminating: v.terminating,
+		Elsewhere: v.elsewhere, Read: moment(v.read),
+	}
+	switch {
+	case v.exists && v.ofDriver && v.elsewhere:
+		p.Handle = handles[1-w.place(i)][name][v.generation]
+	case v.exists && v.ofDriver:
+		p.Handle = handles[w.place(i)][name][v.generation]
+	}
+	return p
+}
+
+func fromFacts(p engine.PV, c int) view {
+	return view{
+		known: p.Known, exists: p.Exists, ofClaim: p.OfClaim, ofDriver: p.OfDriver, terminating: p.Terminating,
+		elsewhere: p.Elsewhere, generation: generationOf(p.Handle), read: since(p.Read), claim: uint8(c + 1),
+	}
+}
+
+func (w *World) record(m *memory, place, name int) engine.Record {
+	r := engine.Record{
+		Claim: uids[m.entry.claim-1], Count: int(m.entry.count), Next: int(m.record.next), By: int(m.record.by),
+		Unanswered: moment(m.record.unanswered), Unfit: m.record.unfit, Failed: m.record.failed,
+		Discarding: m.entry.discarding, Adopted: m.entry.adopted,
+	}
+	for i := range r.Count {
+		q := w.requestOf(m.entry.requests[i])
+		q.Sent, q.Settled = m.record.sent[i], m.record.settled[i]
+		r.Requests[i] = q
+	}
+	if m.record.made {
+		r.Volume, r.Handle = engine.VolumeMade, handles[place][name][m.record.generation]
+	}
+	return r
+}
+
+func (w *World) requestOf(q request) engine.Request {
+	return engine.Request{Node: nodes[q.node], MayReschedule: w.Late || w.Local}
+}
+
+// remember keeps what a replica has learned.
+func (m *memory) remember(f engine.Facts) {
+	r := f.Record
+	m.log = uint8(f.Log)
+	m.record = record{
+		next: uint8(r.Next), unanswered: since(r.Unanswered), generation: generationOf(r.Handle), by: uint8(r.By),
+		made: r.Volume == engine.VolumeMade, unfit: r.Unfit, failed: r.Failed,
+	}
+	for i := range r.Requests {
+		m.record.sent[i], m.record.settled[i] = r.Requests[i].Sent, r.Requests[i].Settled
+	}
+}
+
+// learn has the engine learn what became of a call.
+func (c *scene) learn(i, name int) {
+	l := &c.lines[i]
+	done, m := l.calls[name], &l.names[name]
+	l.calls[name] = call{}
+	of := int(done.claim) - 1
+	f := c.facts(&c.state, i, of)
+	reply := engine.Reply{Class: errclass.Class(done.class), Unfit: done.unfit, PV: c.toFacts(done.found, i, name)}
+	if done.got != 0 {
+		reply.Handle = handles[c.place(i)][name][done.got]
+	}
+	began := clock
+	if !done.quiet {
+		began = before
+	}
+	action := engine.Action(done.action)
+	switch action {
+	case engine.OpenEntry:
+		reply.Request = c.requestOf(done.request)
+	case engine.ReadClaim:
+		read := *l
+		read.claims[of] = done.claimFound
+		reply.Claim = c.claimOf(&read, i, of)
+		reply.Claim.Read = clock
+	default:
+	}
+	f.Learn(action, reply, done.first, began, clock, quiet)
+	if f.Log != engine.LogOthers {
+		m.remember(f)
+	}
+	known := f.Record
+	switch action {
+	case engine.ReadPV, engine.StorePV:
+		m.pv = fromFacts(f.PV, of)
+	case engine.StoreApart:
+		m.apart = fromFacts(f.Apart, of)
+	case engine.OpenEntry:
+		m.entry, m.pv, m.claim, m.of, m.read = done.entry, view{}, claim{}, 0, never
+	case engine.MarkDiscarding:
+		m.entry = done.entry
+	case engine.ReadClaim:
+		m.claim, m.of, m.read = done.claimFound, done.claim, recently
+	case engine.CloseEntry:
+		// The answer has confirmed it.
+		*m = memory{log: uint8(engine.LogAbsent), current: m.current, again: true, backsOff: m.backsOff, removed: m.removed}
+	case engine.CreateVolume:
+		m.backsOff = reply.Class != errclass.Done
+		m.pv, m.apart = view{}, view{}
+	case engine.RemoveFinalizer:
+		m.removed = m.removed || reply.Class == errclass.Done
+	default:
+	}
+	if engine.Log(m.log) == engine.LogOpen && int(m.entry.claim) == of+1 && c.record(m, c.place(i), name) != known {
+		c.violates("P1: what the engine knows about %s is not what is in its log: %+v", c.say(name), known)
+	}
+}
+
+func (l late) code(b []byte) []byte {
+	return append(b, unsafe.Slice((*byte)(unsafe.Pointer(&l)), unsafe.Sizeof(l))...)
+}
+
+func indexOf(uid types.UID) int {
+	if uid == uids[1] {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,286 @@
+package provision
+
+import (
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
+	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/provision/provisiontest"
+)
+
+// legacyCall is a CreateVolume of an earlier version.
+const legacyCall = 60
+
+// replica are the moves of one replica.
+func (k *worker) replica(s *state, i int) {
+	l := &s.lines[i]
+	if !l.up {
+		return
+	}
+	k.watches(s, i)
+	for c := range k.Claims {
+		if s.born[c] {
+			k.works(s, i, c)
+		}
+	}
+	for n := range k.names() {
+		k.answers(s, i, n)
+		k.passes(s, i, n)
+	}
+}
+
+// names returns how many volume names there are.
+func (w *World) names() int {
+	if w.Short {
+		return 1
+	}
+	return len(w.Claims)
+}
+
+// watches are the moves of the replica's watches. Each object's lags on its own, by any number of changes.
+func (k *worker) watches(s *state, i int) {
+	l := &s.lines[i]
+	if k.Lag > 1 {
+		k.receives(s, i)
+	}
+	for c := range k.Claims {
+		k.Can(l.claimComes[c] || l.claims[c] != s.claims[c], move{watchShowsClaim, i, c, 0}, func(n *scene) {
+			to := &n.lines[i]
+			shown := n.claims[c]
+			if to.claimComes[c] {
+				shown = to.comingClaims[c]
+			}
+			to.claims[c], to.comingClaims[c], to.claimComes[c] = shown, claim{}, false
+			if !shown.finalizer {
+				n.lines[i].names[k.name(c)].removed = false
+			}
+		})
+	}
+	for slot := range s.pvs {
+		k.Can(l.pvComes[slot] || l.pvs[slot] != s.pvs[slot], move{watchShowsPV, i, slot, 0}, func(n *scene) {
+			to := &n.lines[i]
+			shown := n.pvs[slot]
+			if to.pvComes[slot] {
+				shown = to.comingPVs[slot]
+			}
+			to.pvs[slot], to.comingPVs[slot], to.pvComes[slot] = shown, pv{}, false
+		})
+	}
+}
+
+// receives has watches receive what they show later. That something is gone they need not receive: nothing comes
+// after it but what is there then.
+func (k *worker) receives(s *state, i int) {
+	l := &s.lines[i]
+	for c := range k.Claims {
+		now := s.claims[c]
+		k.Can(now.exists && !l.claimComes[c] && l.claims[c] != now, move{watchReceivesClaim, i, c, 0}, func(n *scene) {
+			n.lines[i].comingClaims[c], n.lines[i].claimComes[c] = now, true
+		})
+	}
+	for slot, now := range s.pvs {
+		k.Can(now.exists() && !l.pvComes[slot] && l.pvs[slot] != now, move{watchReceivesPV, i, slot, 0}, func(n *scene) {
+			n.lines[i].comingPVs[slot], n.lines[i].pvComes[slot] = now, true
+		})
+	}
+}
+
+// decide returns the next step, and the request that was composed for it.
+func (w *World) decide(s *state, i, c int) (engine.Decision, engine.Facts, request) {
+	f := w.facts(s, i, c)
+	d := engine.Decide(f, clock, quiet)
+	if d.Action != engine.Compose || s.class == 0 {
+		return d, f, request{}
+	}
+	composed := w.compose(s, s.lines[i].claims[c].node)
+	f.Composed = true
+	return engine.Decide(f, clock, quiet), f, composed
+}
+
+// waits tells whether a replica does nothing for a claim now.
+func (w *World) waits(s *state, i, c int, d engine.Decision) bool {
+	m := &s.lines[i].names[w.name(c)]
+	switch d.Action {
+	case engine.Wait, engine.Compose:
+		return true
+	case engine.OpenEntry, engine.CreateVolume:
+		return m.backsOff
+	case engine.ReadPV, engine.ReadClaim:
+		return m.backsOff && engine.Log(m.log) == engine.LogAbsent
+	default:
+		return false
+	}
+}
+
+// looked tells whether a run remembers what it has read.
+func (m *memory) looked() bool { return m.pv != view{} || m.apart != view{} || m.of != 0 }
+
+// works is a replica's look at a claim. What it decides to call is sent.
+func (k *worker) works(s *state, i, c int) {
+	name := k.name(c)
+	l := &s.lines[i]
+	if l.calls[name].stage != idle {
+		return
+	}
+	d, f, composed := k.decide(s, i, c)
+	m := &l.names[name]
+	if k.waits(s, i, c, d) {
+		k.Can(m.looked(), move{runEnds, i, c, 0}, func(n *scene) {
+			m := &n.lines[i].names[name]
+			m.pv, m.apart, m.claim, m.of, m.read = view{}, view{}, claim{}, 0, never
+		})
+		return
+	}
+	k.Can(true, moveTo(sends, i, c, uint8(d.Action)), func(n *scene) { n.send(i, c, d.Action, f, composed) })
+}
+
+// send sends what a replica has decided.
+func (c *scene) send(i, cl int, action engine.Action, f engine.Facts, composed request) {
+	n := c.name(cl)
+	m := &c.lines[i].names[n]
+	sent := call{action: uint8(action), stage: onItsWay, claim: uint8(cl + 1), generation: m.record.generation, request: composed}
+	switch action {
+	case engine.ReadPV:
+		sent.stage, sent.class = answered, uint8(errclass.Done)
+		sent.found = c.viewOf(c.pvs[n], i, cl)
+		sent.found.read = recently
+	case engine.ReadClaim:
+		sent.stage, sent.class, sent.claimFound = answered, uint8(errclass.Done), c.claims[cl]
+	case engine.OpenEntry:
+		sent.current, sent.entry = m.current, c.opened(m, f, composed)
+	case engine.MarkDiscarding:
+		sent.current, sent.entry = m.current, m.entry
+		sent.entry.discarding = true
+	case engine.CloseEntry:
+		sent.current = m.current
+	case engine.CreateVolume:
+		sent.request = m.entry.requests[m.record.next]
+		if c.anew && c.class != 0 {
+			sent.request = c.compose(&c.state, c.seenClaim(&c.lines[i], cl).node)
+		}
+		sent.quiet = f.Record.Quiet(clock, quiet)
+		sent.first = f.Record.Sending()
+		m.remember(f)
+	case engine.DeleteVolume:
+		c.judgeDiscard(i, cl)
+	default:
+	}
+	c.lines[i].calls[n] = sent
+}
+
+// opened returns the entry that OpenEntry writes.
+func (c *scene) opened(m *memory, f engine.Facts, composed request) entry {
+	if f.Log != engine.LogOpen {
+		return entry{
+			claim: uint8(indexOf(f.Claim.UID) + 1), count: 1, adopted: f.Claim.Finalizer, requests: [2]request{composed},
+		}
+	}
+	e := m.entry
+	e.requests[f.Record.Add(c.requestOf(composed))] = composed
+	e.count = uint8(f.Record.Count)
+	return e
+}
+
+// answers are the moves of a call under way.
+func (k *worker) answers(s *state, i, n int) {
+	now := &s.lines[i].calls[n]
+	change := func(do func(c *scene, now *call)) func(*scene) {
+		return func(c *scene) { do(c, &c.lines[i].calls[n]) }
+	}
+	m := move{0, i, n, 0}
+	is := func(v verb) move { m.verb = v; m.variant = now.action; return m }
+	switch now.stage {
+	case answered:
+		k.Can(true, is(learns), func(c *scene) { c.learns(i, n) })
+	case unsure:
+		k.Can(true, is(rereads), func(c *scene) { c.reread(i, n) })
+	case onItsWay:
+		k.arrives(s, i, n)
+		budget := s.left.API
+		driver := engine.Action(now.action) == engine.CreateVolume || engine.Action(now.action) == engine.DeleteVolume
+		if driver {
+			budget = s.left.RPC
+		}
+		k.Breaks(true, budget, is(timesOut), change(func(c *scene, now *call) {
+			if driver {
+				c.left.RPC--
+			} else {
+				c.left.API--
+			}
+			c.abandon(*now, i, n)
+			now.stage, now.class, now.found = answered, uint8(errclass.Uncertain), view{}
+			if isLogWrite(now.action) {
+				now.stage = unsure
+			}
+		}))
+	}
+}
+
+func isLogWrite(action uint8) bool {
+	switch engine.Action(action) {
+	case engine.OpenEntry, engine.MarkDiscarding, engine.CloseEntry:
+		return true
+	default:
+		return false
+	}
+}
+
+// learns takes the answer to a call.
+func (c *scene) learns(i, n int) {
+	now := &c.lines[i].calls[n]
+	if !isLogWrite(now.action) {
+		c.learn(i, n)
+		return
+	}
+	if errclass.Class(now.class) != errclass.Done {
+		c.reread(i, n)
+		return
+	}
+	c.lines[i].names[n].current = now.current
+	c.learn(i, n)
+}
+
+// passes are what time does, and what a replica does by itself for a name.
+func (k *worker) passes(s *state, i, n int) {
+	l := &s.lines[i]
+	m := &l.names[n]
+	place := k.place(i)
+	free := l.calls[n].stage == idle
+	k.Can(free && m.backsOff, move{backOffEnds, i, n, 0}, func(c *scene) { c.lines[i].names[n].backsOff = false })
+	k.Can(free && l.mayAct && engine.Log(m.log) == engine.LogUnknown, move{takesOver, i, n, 0}, func(c *scene) { c.takeOver(i, n) })
+	k.User(m.pv.read == recently || m.read == recently, s.left.Slow, move{stalls, i, n, 0}, func(c *scene) {
+		c.left.Slow--
+		m := &c.lines[i].names[n]
+		m.pv.read, m.read = min(m.pv.read*longAgo, longAgo), min(m.read*longAgo, longAgo)
+	})
+	waiting := m.record.unanswered == recently
+	called, coming := k.called(s, place, n), k.coming(s, place, n)
+	k.Can(waiting && !called && !coming, move{quietPasses, i, n, 0}, func(c *scene) { c.lines[i].names[n].record.unanswered = longAgo })
+	k.Breaks(waiting && !called && coming, s.left.Overdue, move{quietPassesBefore, i, n, 0}, func(c *scene) {
+		c.left.Overdue--
+		c.lines[i].names[n].record.unanswered = longAgo
+		for j := range c.late {
+			if o := &c.late[j]; o.stage != idle && k.place(int(o.replica)) == place && int(o.name) == n {
+				o.overdue = true
+			}
+		}
+	})
+	k.Can(free && l.mayAct && m.outdated(), move{logIsCompared, i, n, 0}, func(c *scene) { c.compareLog(i, n) })
+}
+
+// coming tells whether a call that nobody waits for, other than a write of the log, is on its way.
+func (w *World) coming(s *state, place, name int) bool {
+	for j := range s.late {
+		if o := &s.late[j]; o.stage != idle && !isLogWrite(o.action) && w.place(int(o.replica)) == place && int(o.name) == name {
+			return true
+		}
+	}
+	return false
+}
+
+// called tells whether such a call is on its way that a replica waits for.
+func (w *World) called(s *state, place, name int) bool {
+	for i := range w.Replicas {
+		if w.place(i) == place && s.lines[i].calls[name].stage == onItsWay && !isLogWrite(s.lines[i].calls[name].action) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,85 @@
+package provision
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+)
+
+// World names bounds: what there is, and how often what can happen does.
+type World struct {
+	// Name is how it is called in tables and on the command line.
+	Name string
+	// About says in a sentence what it is for.
+	About string
+	// Constant is what it holds constant although it matters for what the world is about, and why that hides nothing.
+	// What all worlds hold constant is in the package's documentation.
+	Constant string
+	// Claims are the names of one or two claims. The first is there in the beginning; of two with one name, the
+	// second can come when the first is gone.
+	Claims []string
+	// Short: so few characters of the UID are in a volume's name that all claims have the same.
+	Short bool
+	// Late: claims bind late, to a node that is selected.
+	Late bool
+	// Local: each node has a provisioner, a storage system and a log of its own.
+	Local bool
+	// Unique: a volume that is made again has another handle.
+	Unique bool
+	// Compatible: the driver takes a volume that another request of ours made.
+	Compatible bool
+	// Guarded: terminating claims stay for a while, as pods use them.
+	Guarded bool
+	// Occupied: a volume of the name is there, which is none of ours.
+	Occupied bool
+	// Full: the driver answers ResourceExhausted and nothing else, also where it has made the volume.
+	Full bool
+	// Legacy: an earlier version has held the first claim by a finalizer and called CreateVolume.
+	Legacy bool
+	// Gap: the log can change between reclaim's look at it and the driver's call.
+	Gap      bool
+	Replicas int
+	// Lag is 1 if watches lag, each object's on its own: they show what it is now, at any time; 2 if they also show
+	// what it was once, later; 0 if caches are up to date.
+	Lag    int
+	Budget Budget
+	// Deep worlds are explored only when asked for.
+	Deep bool
+
+	// For tests. strict: what is an excuse is judged all the same. anew: requests are composed for each CreateVolume
+	// anew, as versions without a log did.
+	strict, anew bool
+}
+
+// Budget is how often each thing may happen in one history.
+type Budget struct {
+	// What users do. BindElsewhere: the claim is bound to another PV. Retain: a PV's policy is turned to Retain.
+	// TakeName: a PV of another driver gets the name of a claim's PV. CreateClass: with other parameters. Zone: the
+	// last node of a zone goes, or comes back. Node: another node is selected, or none.
+	DeleteClaim, CreateClaim, BindElsewhere, DeletePV, Retain, TakeName, DeleteClass, CreateClass, Zone, Node uint8
+	// What is an excuse: a PV's finalizer removed by hand; an entry, or the whole log, removed by hand; a
+	// provisioner beside ours that does not wait; calls that arrive later than the engine counts on.
+	Strip, RemoveEntry, DeleteLog, Peer, Overdue uint8
+	// What breaks: processes that end, and those that are paused while another leads; calls of the API server and
+	// of the driver that are not answered, done, done later, or not; a driver that answers InvalidArgument to a
+	// request that made nothing, refuses unseen, or makes another volume than was asked for; processes that stall.
+	Crash, Overlap, API, RPC, Unfit, Refuse, Spoil, Slow uint8
+}
+
+// Bounds says in short what is in the world.
+func (w *World) Bounds() string {
+	parts := []string{"claims " + strings.Join(w.Claims, " and "), fmt.Sprintf("%d replica, lag %d", w.Replicas, w.Lag)}
+	world := reflect.ValueOf(*w)
+	for i := range world.NumField() {
+		if f := world.Field(i); f.Kind() == reflect.Bool && f.Bool() && world.Type().Field(i).Name != "Deep" {
+			parts = append(parts, strings.ToLower(world.Type().Field(i).Name))
+		}
+	}
+	budget := reflect.ValueOf(w.Budget)
+	for i := range budget.NumField() {
+		if n := budget.Field(i).Uint(); n > 0 {
+			parts = append(parts, fmt.Sprintf("%s %d", budget.Type().Field(i).Name, n))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
