@@ -71,7 +71,9 @@ func (i impatient) Stop() error {
 func (l *lab) start(ctx context.Context, s subject) (running, error) {
 	if s.column == Ours {
 		car, err := sidecar.Start(ctx, sidecar.Options{
-			Binary: l.programs.sidecar, Address: l.driver.Socket(), Kubeconfig: l.kubeconf[s.column], Args: s.args,
+			Binary: l.programs.sidecar, Address: l.driver.Socket(), Kubeconfig: l.kubeconf[s.column],
+			// The Leases of the in-flight log are there, too.
+			Args: append([]string{"--leader-election-namespace=" + l.namespace}, s.args...),
 		})
 		return impatient{car, ctx}, err
 	}
