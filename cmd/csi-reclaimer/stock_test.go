@@ -32,7 +32,7 @@ func stockList(t *testing.T, file string) map[string]string {
 	return all
 }
 
-// flagTable returns what the table of flags in docs/provisioning.md says, by what its first column names: a flag as
+// flagTable returns what the table of flags in docs/reference/external-provisioner.md says, by what its first column names: a flag as
 // --NAME, a feature gate as --feature-gates=NAME.
 func flagTable(t *testing.T) map[string]string {
 	t.Helper()
@@ -40,13 +40,13 @@ func flagTable(t *testing.T) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	page, err := os.ReadFile(filepath.Join(root, "docs", "provisioning.md"))
+	page, err := os.ReadFile(filepath.Join(root, "docs", "reference", "external-provisioner.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, section, found := strings.Cut(string(page), "\n## Flags\n")
 	if !found {
-		t.Fatal("docs/provisioning.md has no section Flags")
+		t.Fatal("docs/reference/external-provisioner.md has no section Flags")
 	}
 	section, _, _ = strings.Cut(section, "\n## ")
 	table := map[string]string{}
@@ -62,7 +62,7 @@ func flagTable(t *testing.T) map[string]string {
 const notTaken = "not taken:"
 
 // TestEveryStockFlagIsTakenOrSaidNotToBe: each flag of the stock external-provisioner is one of ours, or the table of
-// docs/provisioning.md gives the reason why not; each has a row, which speaks of the default where that differs.
+// docs/reference/external-provisioner.md gives the reason why not; each has a row, which speaks of the default where that differs.
 func TestEveryStockFlagIsTakenOrSaidNotToBe(t *testing.T) {
 	o, err := newOptions()
 	if err != nil {
@@ -78,7 +78,7 @@ func TestEveryStockFlagIsTakenOrSaidNotToBe(t *testing.T) {
 		f, taken := ours[name]
 		switch {
 		case !documented:
-			t.Errorf("--%s has no row in docs/provisioning.md", name)
+			t.Errorf("--%s has no row in docs/reference/external-provisioner.md", name)
 		case taken == strings.HasPrefix(row, notTaken):
 			t.Errorf("--%s: taken %v, and its row says: %s", name, taken, row)
 		case taken && f.DefValue != value && !strings.Contains(row, "default"):
@@ -90,14 +90,14 @@ func TestEveryStockFlagIsTakenOrSaidNotToBe(t *testing.T) {
 	}
 }
 
-// TestEveryStockFeatureGateIsTaken: each gate can be set either way, or its row in docs/provisioning.md gives the reason
+// TestEveryStockFeatureGateIsTaken: each gate can be set either way, or its row in docs/reference/external-provisioner.md gives the reason
 // why not.
 func TestEveryStockFeatureGateIsTaken(t *testing.T) {
 	table, stock := flagTable(t), stockList(t, "stock-gates.txt")
 	for name, value := range stock {
 		row, documented := table["--feature-gates="+name]
 		if !documented {
-			t.Errorf("the gate %s has no row in docs/provisioning.md", name)
+			t.Errorf("the gate %s has no row in docs/reference/external-provisioner.md", name)
 		}
 		taken := true
 		for _, setting := range []string{"true", "false"} {

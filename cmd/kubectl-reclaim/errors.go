@@ -27,11 +27,11 @@ func nextStep(err error) string {
 	var address *url.Error
 	switch {
 	case errors.Is(err, errNoReport):
-		return "see whether csi-reclaimer runs there with --audit-interval and --http-endpoint (--port), and leads; or fetch the report yourself: docs/audit.md"
+		return "see whether csi-reclaimer runs there with --audit-interval and --http-endpoint (--port), and leads; or fetch the report yourself: docs/how-to/find-leaks.md"
 	case apierrors.IsNotFound(err):
 		return "look for its name: kubectl get pv, or kubectl get pvc -A (a claim wants its namespace: -n)"
 	case apierrors.IsForbidden(err):
-		return "ask for the right to read it (docs/kubectl.md names the rights), or use another --context or --as"
+		return "ask for the right to read it (docs/reference/kubectl-reclaim.md names the rights), or use another --context or --as"
 	case apierrors.IsUnauthorized(err):
 		return "log in to the cluster again, or use another --context"
 	case errors.Is(err, reclaim.ErrPutBack):

@@ -10,7 +10,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/page"
 )
 
-// The diagrams of docs/concepts.md are explored: from a PV that was just made, whatever Decide says is carried out
+// The diagrams of docs/explanation/concepts.md are explored: from a PV that was just made, whatever Decide says is carried out
 // in a small world, where people and controllers do one thing at a time. So no arrow is drawn by hand.
 
 // scene is what the world is like, and what is known of it.
@@ -206,10 +206,10 @@ func (g diagram) draw() string {
 }
 
 func TestTheDiagramsAreWhatIsDecided(t *testing.T) {
-	page.CheckPart(t, "concepts.md", "both orders", explore(made(), false, bindClaim(), deleteClaim(), deletePV()).draw())
-	page.CheckPart(t, "concepts.md", "what keeps a volume", explore(used(), false, deleteClaim(), deletePV(),
+	page.CheckPart(t, "explanation/concepts.md", "both orders", explore(made(), false, bindClaim(), deleteClaim(), deletePV()).draw())
+	page.CheckPart(t, "explanation/concepts.md", "what keeps a volume", explore(used(), false, deleteClaim(), deletePV(),
 		retain(), hold(true, "it is held"), hold(false, "it is not held any more"), detach()).draw())
-	page.CheckPart(t, "concepts.md", "deleted before it was protected", explore(made(), true, bindClaim(), deleteClaim(), deletePV()).draw())
+	page.CheckPart(t, "explanation/concepts.md", "deleted before it was protected", explore(made(), true, bindClaim(), deleteClaim(), deletePV()).draw())
 }
 
 // TestTheDiagramsAreExplored shows that the arrows follow the code.

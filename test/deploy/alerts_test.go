@@ -22,7 +22,7 @@ const (
 	rulesFile     = "csi-reclaimer.rules.yaml"
 	rulesTests    = "csi-reclaimer.tests.yaml"
 	dashboardFile = "csi-reclaimer.json"
-	runbooks      = "https://github.com/csi-reclaimer/csi-reclaimer/blob/main/docs/operate.md#"
+	runbooks      = "https://github.com/csi-reclaimer/csi-reclaimer/blob/main/docs/how-to/respond-to-alerts.md#"
 )
 
 type alert struct {
@@ -119,7 +119,7 @@ func TestEachAlertHasItsRunbook(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	page, err := os.ReadFile(filepath.Join(root, "docs", "operate.md"))
+	page, err := os.ReadFile(filepath.Join(root, "docs", "how-to", "respond-to-alerts.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +132,7 @@ func TestEachAlertHasItsRunbook(t *testing.T) {
 			t.Errorf("%s: runbook %q, want %q", a.Alert, a.Annotations["runbook_url"], want)
 		}
 		if !headings[a.Alert] {
-			t.Errorf("docs/operate.md has no heading %s", a.Alert)
+			t.Errorf("docs/how-to/respond-to-alerts.md has no heading %s", a.Alert)
 		}
 		delete(headings, a.Alert)
 		if !slices.Contains([]string{"critical", "warning", "info"}, a.Labels["severity"]) {
@@ -144,7 +144,7 @@ func TestEachAlertHasItsRunbook(t *testing.T) {
 	}
 	for heading := range headings {
 		if strings.HasPrefix(heading, "CSIReclaimer") || strings.HasPrefix(heading, "VolumeGuard") {
-			t.Errorf("docs/operate.md explains %s, which is no alert", heading)
+			t.Errorf("docs/how-to/respond-to-alerts.md explains %s, which is no alert", heading)
 		}
 	}
 }

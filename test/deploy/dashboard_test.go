@@ -88,7 +88,7 @@ func TestTheDashboardAsksInPromQL(t *testing.T) {
 func TestALiveScrape(t *testing.T) {
 	live := scrape(t)
 	t.Run("has what the dashboard and the alerts query", func(t *testing.T) { hasWhatIsQueried(t, live) })
-	t.Run("has what docs/metrics.md promises", func(t *testing.T) { hasWhatIsPromised(t, live) })
+	t.Run("has what docs/reference/metrics.md promises", func(t *testing.T) { hasWhatIsPromised(t, live) })
 }
 
 // hasWhatIsQueried: every metric that the dashboard or an alert names, and each label by which it chooses or sums up,

@@ -16,6 +16,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/daemon"
+	"github.com/csi-reclaimer/csi-reclaimer/test/page"
 	"github.com/csi-reclaimer/csi-reclaimer/test/process"
 )
 
@@ -29,7 +30,7 @@ var (
 	typed = regexp.MustCompile(`^(\$ )?((kubectl|helm|docker|make|volume-guard|csi-reclaimer|go) |\.build/)`)
 )
 
-// commands returns what README.md and the pages of docs/ have a reader type: in blocks, which are indented or fenced
+// commands returns what README.md, CONTRIBUTING.md and the pages of docs/ have a reader type: in blocks, which are indented or fenced
 // as sh or console, and what is said of kubectl and helm in a sentence. References that are made from the code have none.
 func commands(t *testing.T) (all []command) {
 	t.Helper()
@@ -37,21 +38,21 @@ func commands(t *testing.T) (all []command) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pages, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	pages, err := page.Pages(root)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, file := range append(pages, filepath.Join(root, "README.md")) {
+	for _, file := range pages {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		page, err := filepath.Rel(root, file)
+		name, err := filepath.Rel(root, file)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, found := range shown(string(text)) {
-			if c := (command{page, found}); !slices.Contains(all, c) && !strings.HasSuffix(page, "-flags.md") {
+			if c := (command{name, found}); !slices.Contains(all, c) && !strings.HasSuffix(name, "-flags.md") {
 				all = append(all, c)
 			}
 		}
@@ -228,17 +229,17 @@ func (s *shell) runsOn(t *testing.T, command process.Command, until string) {
 	}
 }
 
-// documented returns the arguments of the only command of docs/install.md that begins so.
+// documented returns the arguments of the only command of docs/how-to/install.md that begins so.
 func documented(t *testing.T, begins string) []string {
 	t.Helper()
 	var found [][]string
 	for _, c := range commands(t) {
-		if c.page == filepath.Join("docs", "install.md") && strings.HasPrefix(c.text, begins+" ") {
+		if c.page == filepath.Join("docs", "how-to", "install.md") && strings.HasPrefix(c.text, begins+" ") {
 			found = append(found, strings.Fields(c.text)[1:])
 		}
 	}
 	if len(found) != 1 {
-		t.Fatalf("docs/install.md has %d commands %q, want 1", len(found), begins)
+		t.Fatalf("docs/how-to/install.md has %d commands %q, want 1", len(found), begins)
 	}
 	return slices.Clip(found[0])
 }
@@ -249,7 +250,7 @@ func TestTheGuideNamesTestsThatAreThere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	guide, err := os.ReadFile(filepath.Join(root, "docs", "migrate.md"))
+	guide, err := os.ReadFile(filepath.Join(root, "docs", "how-to", "migrate.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -268,11 +269,11 @@ func TestTheGuideNamesTestsThatAreThere(t *testing.T) {
 	named := regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(string(guide), -1)
 	for _, name := range named {
 		if !strings.Contains(tests.String(), "\nfunc "+name[1]+"(") {
-			t.Errorf("docs/migrate.md names %s, which is no test", name[1])
+			t.Errorf("docs/how-to/migrate.md names %s, which is no test", name[1])
 		}
 	}
 	if paths := regexp.MustCompile("(?m)^`Test\\w+`$").FindAllString(string(guide), -1); len(paths) != 4 {
-		t.Errorf("docs/migrate.md has %d paths with a test", len(paths))
+		t.Errorf("docs/how-to/migrate.md has %d paths with a test", len(paths))
 	}
 }
 

@@ -9,20 +9,20 @@ import (
 	"testing"
 )
 
-// promised is one metric of docs/metrics.md.
+// promised is one metric of docs/reference/metrics.md.
 type promised struct {
 	name   string
 	labels []string
 }
 
-// promises returns the tables of docs/metrics.md by their heading.
+// promises returns the tables of docs/reference/metrics.md by their heading.
 func promises(t *testing.T) map[string][]promised {
 	t.Helper()
 	row := regexp.MustCompile("^\\| `([a-z_]+)` \\| [a-z]+ \\| (.*?) \\|")
 	label := regexp.MustCompile("`([a-z_]+)`")
 	all := map[string][]promised{}
 	heading := ""
-	for line := range strings.Lines(string(read(t, "..", "docs", "metrics.md"))) {
+	for line := range strings.Lines(string(read(t, "..", "docs", "reference", "metrics.md"))) {
 		if title, is := strings.CutPrefix(line, "## "); is {
 			heading = strings.TrimSpace(title)
 		}
@@ -43,11 +43,11 @@ func hasWhatIsPromised(t *testing.T, live map[string]served) {
 	all := promises(t)
 	both, found := all["Both"]
 	if !found {
-		t.Fatalf("docs/metrics.md has no table of both programs: %v", all)
+		t.Fatalf("docs/reference/metrics.md has no table of both programs: %v", all)
 	}
 	for program, there := range live {
 		if len(all[program]) < 5 {
-			t.Errorf("docs/metrics.md has %d metrics of %s", len(all[program]), program)
+			t.Errorf("docs/reference/metrics.md has %d metrics of %s", len(all[program]), program)
 		}
 		for _, p := range slices.Concat(all[program], both) {
 			labels, served := there.metric(p.name)

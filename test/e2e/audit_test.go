@@ -157,7 +157,7 @@ func (s *stage) auditPlugin(car *sidecar.Sidecar, pod string) func(args ...strin
 		}
 	}
 	port := "--port=" + s.servePod(address, pod, car)
-	s.grantReader("auditor", append(s.documentedRules("kubectl.md"), s.documentedRules("audit.md")...))
+	s.grantReader("auditor", append(s.documentedRules("reference/kubectl-reclaim.md"), s.documentedRules("how-to/find-leaks.md")...))
 	kube := s.kubeOf("auditor")
 	s.eventually("the rights of the docs are enough", func() bool {
 		said, err := s.ended(s.pluginAs(kube, "audit", "--driver="+s.Driver, port))
@@ -230,7 +230,7 @@ func (s *stage) documentedRules(page string) []rbacv1.PolicyRule {
 	s.t.Helper()
 	root, err := process.ModuleRoot()
 	s.must(err)
-	text, err := os.ReadFile(filepath.Join(root, "docs", page))
+	text, err := os.ReadFile(filepath.Join(root, "docs", filepath.FromSlash(page)))
 	s.must(err)
 	_, rest, _ := strings.Cut(string(text), "```yaml\n")
 	block, _, _ := strings.Cut(rest, "```")

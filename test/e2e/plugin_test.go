@@ -178,17 +178,17 @@ func (s *stage) explainsWithFewRights(vol *storage.Volume) {
 	s.expectTold(said, "list PVs", "next: ask for the right")
 }
 
-// explainsWithTheRightsOfTheDocs has somebody ask who has the ClusterRole of docs/kubectl.md: all can be read.
+// explainsWithTheRightsOfTheDocs has somebody ask who has the ClusterRole of docs/reference/kubectl-reclaim.md: all can be read.
 func (s *stage) explainsWithTheRightsOfTheDocs(vol *storage.Volume) {
 	s.t.Helper()
 	root, err := process.ModuleRoot()
 	s.must(err)
-	page, err := os.ReadFile(filepath.Join(root, "docs", "kubectl.md"))
+	page, err := os.ReadFile(filepath.Join(root, "docs", "reference", "kubectl-reclaim.md"))
 	s.must(err)
 	_, rest, _ := strings.Cut(string(page), "```yaml\n")
 	block, _, found := strings.Cut(rest, "```")
 	if !found {
-		s.t.Fatal("docs/kubectl.md has no ClusterRole")
+		s.t.Fatal("docs/reference/kubectl-reclaim.md has no ClusterRole")
 	}
 	var role rbacv1.ClusterRole
 	s.must(yaml.Unmarshal([]byte(block), &role))

@@ -4,6 +4,7 @@ package page
 
 import (
 	"flag"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,15 +13,19 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/process"
 )
 
+// reference is the folder of docs/ in which whole pages are generated.
+const reference = "reference"
+
 var update = flag.Bool("update", false, "write what is generated in docs/")
 
-// Check has the test fail unless docs/NAME is the text.
+// Check has the test fail unless docs/reference/NAME is the text.
 func Check(t *testing.T, name, text string) {
 	t.Helper()
-	check(t, name, func(string) string { return text })
+	check(t, reference+"/"+name, func(string) string { return text })
 }
 
-// CheckPart has the test fail unless the part of docs/NAME between the two comments with this word is the text.
+// CheckPart has the test fail unless the part of docs/NAME, such as how-to/embed.md, between the two comments with
+// this word is the text.
 func CheckPart(t *testing.T, name, word, text string) {
 	t.Helper()
 	begins, ends := "<!-- generated: "+word+" -->\n", "<!-- end of "+word+" -->"
@@ -34,13 +39,26 @@ func CheckPart(t *testing.T, name, word, text string) {
 	})
 }
 
+// Pages returns the paths of the pages for people: README.md and CONTRIBUTING.md at the root of the module, and all
+// of docs/.
+func Pages(root string) ([]string, error) {
+	pages := []string{filepath.Join(root, "README.md"), filepath.Join(root, "CONTRIBUTING.md")}
+	err := filepath.WalkDir(filepath.Join(root, "docs"), func(file string, _ fs.DirEntry, err error) error {
+		if err == nil && filepath.Ext(file) == ".md" {
+			pages = append(pages, file)
+		}
+		return err
+	})
+	return pages, err
+}
+
 func check(t *testing.T, name string, want func(page string) string) {
 	t.Helper()
 	root, err := process.ModuleRoot()
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(root, "docs", name)
+	file := filepath.Join(root, "docs", filepath.FromSlash(name))
 	got, err := os.ReadFile(file)
 	if err != nil && !os.IsNotExist(err) {
 		t.Fatal(err)

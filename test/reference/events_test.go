@@ -29,9 +29,9 @@ func TestTheReferenceOfEventsIsCurrent(t *testing.T) {
 	text.WriteString(`# Events and reasons
 
 Made from the code (` + "`make docs`" + `). A decision has one reason. The same word is the reason of the Event, the value of the label ` + "`reason`" + ` in the [metrics](metrics.md), and the word in parentheses
-in [` + "`kubectl reclaim explain`" + `](kubectl.md). An Event is told once for each change. Without type none is told: that is the normal course of things, which the log has at ` + "`-v=4`" + `.
+in [` + "`kubectl reclaim explain`" + `](kubectl-reclaim.md). An Event is told once for each change. Without type none is told: that is the normal course of things, which the log has at ` + "`-v=4`" + `.
 
-What to do about those that are an alert: [operate.md](operate.md). How they follow each other: [concepts.md](concepts.md).
+What to do about those that are an alert: [respond-to-alerts.md](../how-to/respond-to-alerts.md). How they follow each other: [concepts.md](../explanation/concepts.md).
 `)
 	table(&text, "csi-reclaimer: a volume is deleted, or kept", "On the PV; `Braked` on the Lease too, and `TooLateToKeep` on the claim too.", reclaim.Reasons())
 	table(&text, "csi-reclaimer: a volume is made", "On the claim. Besides, `Provisioning`, `ProvisioningSucceeded` and `ProvisioningFailed` are the Events of external-provisioner, with the driver's words.", provision.Reasons())

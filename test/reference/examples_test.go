@@ -19,6 +19,6 @@ func TestTheCodeInTheDocsIsTheExamples(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		page.CheckPart(t, "embed.md", name, "```go\n"+string(code)+"```\n")
+		page.CheckPart(t, "how-to/embed.md", name, "```go\n"+string(code)+"```\n")
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/csi-reclaimer/csi-reclaimer/test/page"
 	"github.com/csi-reclaimer/csi-reclaimer/test/process"
 )
 
@@ -23,12 +24,12 @@ func TestNoLinkLeadsNowhere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pages, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	pages, err := page.Pages(root)
 	if err != nil {
 		t.Fatal(err)
 	}
 	followed := 0
-	for _, page := range append(pages, filepath.Join(root, "README.md")) {
+	for _, page := range pages {
 		for _, found := range link.FindAllStringSubmatch(read(t, page), -1) {
 			if strings.Contains(found[1], "://") {
 				continue

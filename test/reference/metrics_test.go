@@ -70,7 +70,7 @@ func TestTheReferenceOfMetricsIsCurrent(t *testing.T) {
 	text.WriteString(`# Metrics
 
 Made from what the programs register (` + "`make docs`" + `). They are served under ` + "`--metrics-path`" + ` of ` + "`--http-endpoint`" + `. The values of the label ` + "`reason`" + ` are in [events.md](events.md); what to do when one is red, in
-[operate.md](operate.md).
+[respond-to-alerts.md](../how-to/respond-to-alerts.md).
 `)
 	metrics(t, &text, "csi-reclaimer", sidecar(t))
 	text.WriteString(ofDriverCalls)
