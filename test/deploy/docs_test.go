@@ -229,17 +229,17 @@ func (s *shell) runsOn(t *testing.T, command process.Command, until string) {
 	}
 }
 
-// documented returns the arguments of the only command of docs/how-to/install.md that begins so.
+// documented returns the arguments of the only command on the pages that begins so.
 func documented(t *testing.T, begins string) []string {
 	t.Helper()
 	var found [][]string
 	for _, c := range commands(t) {
-		if c.page == filepath.Join("docs", "how-to", "install.md") && strings.HasPrefix(c.text, begins+" ") {
+		if strings.HasPrefix(c.text, begins+" ") {
 			found = append(found, strings.Fields(c.text)[1:])
 		}
 	}
 	if len(found) != 1 {
-		t.Fatalf("docs/how-to/install.md has %d commands %q, want 1", len(found), begins)
+		t.Fatalf("the pages have %d commands %q, want 1", len(found), begins)
 	}
 	return slices.Clip(found[0])
 }

@@ -139,7 +139,7 @@ func TestTheChartIsInstalledChangedAndRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		// What volume-guard has made itself, as docs/how-to/install.md says.
+		// What volume-guard has made itself, as docs/how-to/remove.md says.
 		_ = client.CoreV1().Secrets(guardHome).Delete(context.WithoutCancel(ctx), "volume-guard-webhooks", metav1.DeleteOptions{})
 		_ = client.CoordinationV1().Leases(guardHome).Delete(context.WithoutCancel(ctx), guard, metav1.DeleteOptions{})
 	})

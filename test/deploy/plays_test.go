@@ -53,17 +53,20 @@ func (s *shell) plays(t *testing.T) map[string]play {
 		"kubectl delete secret volume-guard-webhooks --namespace csi-reclaimer --ignore-not-found": {scene: s.makeSecret, want: "deleted"},
 		"kubectl delete secret -n csi-reclaimer volume-guard-webhooks":                             {scene: s.makeSecret, want: "deleted"},
 
-		"kubectl describe pv NAME":                                                 {with: of(docsPV), want: docsHome + "/" + docsPV},
-		"kubectl describe pvc NAME":                                                {with: of(docsPV), also: "-n " + docsHome, want: docsPV},
-		"kubectl get pv --sort-by=.metadata.deletionTimestamp":                     {want: docsPV},
-		"kubectl get volumeattachments":                                            {},
-		"kubectl get events -A --field-selector reason=VolumeLeftBehind":           {},
-		`kubectl annotate pv NAME csi-reclaimer.io/hold="why"`:                     {with: of(docsPV), want: "annotated"},
-		"kubectl annotate lease -n NAMESPACE LEASE csi-reclaimer.io/brake-":        {scene: s.makeBrake, with: of(""), want: "annotated"},
-		"kubectl annotate lease -n NAMESPACE LEASE KEY-":                           {scene: s.makeBrake, with: append(of(""), "KEY", reclaim.BrakeAnnotation), want: "annotated"},
-		"kubectl get leases -A -l csi-reclaimer.io/in-flight-log":                  {},
-		"kubectl reclaim explain pvc/NAME -n NAMESPACE":                            {with: of(docsPV), want: "Claim " + docsHome + "/" + docsPV},
-		`kubectl patch pv NAME --type=merge -p '{"metadata":{"finalizers":null}}'`: {with: of(docsPV), want: "patched"},
+		"kubectl describe pv NAME":                                                       {with: of(docsPV), want: docsHome + "/" + docsPV},
+		"kubectl describe pvc NAME":                                                      {with: of(docsPV), also: "-n " + docsHome, want: docsPV},
+		"kubectl get pv --sort-by=.metadata.deletionTimestamp":                           {want: docsPV},
+		"kubectl get volumeattachments":                                                  {},
+		"kubectl get events -A --field-selector reason=VolumeLeftBehind":                 {},
+		`kubectl annotate pv NAME csi-reclaimer.io/hold="why"`:                           {with: of(docsPV), want: "annotated"},
+		"kubectl annotate pv NAME csi-reclaimer.io/hold-":                                {with: of(docsPV), want: "annotated"},
+		"kubectl get pv,pvc":                                                             {want: docsPV},
+		`kubectl patch pv NAME -p '{"spec":{"persistentVolumeReclaimPolicy":"Delete"}}'`: {with: of(docsPV), also: "--dry-run=server", want: "patched"},
+		"kubectl annotate lease -n NAMESPACE LEASE csi-reclaimer.io/brake-":              {scene: s.makeBrake, with: of(""), want: "annotated"},
+		"kubectl annotate lease -n NAMESPACE LEASE KEY-":                                 {scene: s.makeBrake, with: append(of(""), "KEY", reclaim.BrakeAnnotation), want: "annotated"},
+		"kubectl get leases -A -l csi-reclaimer.io/in-flight-log":                        {},
+		"kubectl reclaim explain pvc/NAME -n NAMESPACE":                                  {with: of(docsPV), want: "Claim " + docsHome + "/" + docsPV},
+		`kubectl patch pv NAME --type=merge -p '{"metadata":{"finalizers":null}}'`:       {with: of(docsPV), want: "patched"},
 		`kubectl patch pv NAME -p '{"spec":{"claimRef":{"uid":"UID","resourceVersion":null}}}'`: {
 			why: "TestARestoredClaimKeepsTheVolume in test/e2e runs it, as the Event has it"},
 		`kubectl get pv -o jsonpath='{range .items[?(@.metadata.deletionTimestamp)]}{.metadata.name} {.spec.nodeAffinity.required.nodeSelectorTerms[*].matchExpressions[*].values[*]}{"\n"}{end}'`: {scene: s.makeLeavingPV, want: "pvc-77f0 node-7"},
@@ -76,7 +79,7 @@ func (s *shell) plays(t *testing.T) map[string]play {
 		"kubectl reclaim release --driver=disk.csi.example.com --dry-run": {},
 		"kubectl reclaim release --driver=disk.csi.example.com":           {also: "--yes"},
 	}
-	for _, target := range []string{"demo", "test", "build", "plugin"} {
+	for _, target := range []string{"demo", "demo KEEP=1", "test", "build", "plugin"} {
 		// What they run takes minutes, and tests run it.
 		plays["make "+target] = play{with: []string{"make ", "make -n "}, want: "go "}
 	}
