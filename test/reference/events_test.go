@@ -26,22 +26,24 @@ type reason interface {
 
 func TestTheReferenceOfEventsIsCurrent(t *testing.T) {
 	var text strings.Builder
-	text.WriteString(`# Events and reasons
+	text.WriteString("# Events and reasons\n\nGenerated from the code by `make docs`.\n" + `
+A decision has one reason. That word is the reason of the Event, the value of the label
+` + "`reason` in the [metrics](metrics.md), and the word in parentheses in\n[`kubectl reclaim explain`](kubectl-reclaim.md)." + ` An Event is recorded once for each change. A reason
+without a type has no Event: it is the normal course of things, which the log has at ` + "`-v=4`" + `.
 
-Made from the code (` + "`make docs`" + `). A decision has one reason. The same word is the reason of the Event, the value of the label ` + "`reason`" + ` in the [metrics](metrics.md), and the word in parentheses
-in [` + "`kubectl reclaim explain`" + `](kubectl-reclaim.md). An Event is told once for each change. Without type none is told: that is the normal course of things, which the log has at ` + "`-v=4`" + `.
-
-What to do about those that are an alert: [respond-to-alerts.md](../how-to/respond-to-alerts.md). How they follow each other: [concepts.md](../explanation/concepts.md).
+- What to do about those that are an alert: [respond to alerts](../how-to/respond-to-alerts.md)
+- How they follow each other: [concepts](../explanation/concepts.md)
 `)
-	table(&text, "csi-reclaimer: a volume is deleted, or kept", "On the PV; `Braked` on the Lease too, and `TooLateToKeep` on the claim too.", reclaim.Reasons())
-	table(&text, "csi-reclaimer: a volume is made", "On the claim. Besides, `Provisioning`, `ProvisioningSucceeded` and `ProvisioningFailed` are the Events of external-provisioner, with the driver's words.", provision.Reasons())
+	table(&text, "csi-reclaimer: deletion", "On the PV; `Braked` on the Lease too, and `TooLateToKeep` on the claim too.", reclaim.Reasons())
+	table(&text, "csi-reclaimer: provisioning",
+		"On the claim. `Provisioning`, `ProvisioningSucceeded` and `ProvisioningFailed` are the Events of\nexternal-provisioner, with the driver's message.", provision.Reasons())
 	table(&text, "volume-guard: volumes of in-tree plugins", "On the PV; `TooLateToKeep` on the claim too.", intree.Reasons())
 	table(&text, "volume-guard: claims and PVs in use", "On the claim or the PV.", inuse.Reasons())
 	page.Check(t, "events.md", text.String())
 }
 
 func table[R reason](to *strings.Builder, title, about string, reasons []R) {
-	fmt.Fprintf(to, "\n## %s\n\n%s\n\n| reason | Event | what it means |\n|---|---|---|\n", title, about)
+	fmt.Fprintf(to, "\n## %s\n\n%s\n\n| reason | Event | meaning |\n|---|---|---|\n", title, about)
 	for _, r := range reasons {
 		kind := r.EventType()
 		if kind == "" {

@@ -29,9 +29,9 @@ import (
 const fromLibraries = `
 ## Both
 
-The libraries of Kubernetes add their own, of which these are for dashboards and alerts:
+The libraries of Kubernetes add their own. These are of use for dashboards and alerts:
 
-| metric | type | labels | what it says |
+| metric | type | labels | meaning |
 |---|---|---|---|
 | ` + "`go_goroutines` | gauge |  | Number of goroutines that currently exist." + ` |
 | ` + "`leader_election_master_status` | gauge | `name` | With `--leader-election`: 1 while this replica holds the Lease of that name, else 0." + ` |
@@ -51,7 +51,7 @@ The libraries of Kubernetes add their own, of which these are for dashboards and
 // of all rows.
 const ofDriverCalls = "| `csi_sidecar_operations_seconds` | histogram | `driver_name`, `grpc_status_code`, `method_name` | " +
 	"Each call of the driver, as in all kubernetes-csi sidecars. For a driver that took over from an in-tree plugin it has the label `migrated` too: `true` for a volume of that plugin. |\n" +
-	"\nNames without `csi_reclaimer_` are those of external-provisioner, so that its dashboards go on.\n"
+	"\nNames without `csi_reclaimer_` are those of external-provisioner, for its dashboards.\n"
 
 // registered is what a program registers, as a prometheus.Registerer.
 type registered struct{ collectors []prometheus.Collector }
@@ -67,11 +67,10 @@ func (r *registered) Unregister(prometheus.Collector) bool { return false }
 
 func TestTheReferenceOfMetricsIsCurrent(t *testing.T) {
 	var text strings.Builder
-	text.WriteString(`# Metrics
-
-Made from what the programs register (` + "`make docs`" + `). They are served under ` + "`--metrics-path`" + ` of ` + "`--http-endpoint`" + `. The values of the label ` + "`reason`" + ` are in [events.md](events.md); what to do when one is red, in
-[respond-to-alerts.md](../how-to/respond-to-alerts.md).
-`)
+	text.WriteString("# Metrics\n\nGenerated from what the programs register by `make docs`.\n\n" +
+		"Each program serves them under `--metrics-path` of `--http-endpoint`.\n\n" +
+		"- Values of the label `reason`: [Events and reasons](events.md)\n" +
+		"- What to do about an alert: [respond to alerts](../how-to/respond-to-alerts.md)\n")
 	metrics(t, &text, "csi-reclaimer", sidecar(t))
 	text.WriteString(ofDriverCalls)
 	metrics(t, &text, "volume-guard", guard(t))
@@ -159,7 +158,7 @@ func metrics(t *testing.T, to *strings.Builder, program string, collectors []pro
 		names = append(names, name)
 	}
 	slices.Sort(names)
-	fmt.Fprintf(to, "\n## %s\n\n| metric | type | labels | what it says |\n|---|---|---|---|\n", program)
+	fmt.Fprintf(to, "\n## %s\n\n| metric | type | labels | meaning |\n|---|---|---|---|\n", program)
 	for _, name := range names {
 		to.WriteString(rows[name])
 	}

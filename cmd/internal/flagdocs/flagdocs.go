@@ -20,9 +20,9 @@ func Check(t *testing.T, program string, groups cliflag.NamedFlagSets) {
 
 func reference(program string, groups cliflag.NamedFlagSets) string {
 	var text strings.Builder
-	fmt.Fprintf(&text, "# Flags of %s\n\nMade from the program itself (`make docs`); `%s --help` says the same.\n", program, program)
+	fmt.Fprintf(&text, "# Flags of %s\n\nGenerated from the program by `make docs`. `%s --help` shows them, too.\n", program, program)
 	for _, name := range groups.Order {
-		fmt.Fprintf(&text, "\n## %s\n\n| flag | default | what it does |\n|---|---|---|\n", name)
+		fmt.Fprintf(&text, "\n## %s\n\n| flag | default | meaning |\n|---|---|---|\n", name)
 		groups.FlagSets[name].VisitAll(func(f *pflag.Flag) {
 			if f.Hidden || f.Deprecated != "" {
 				return
