@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -16,7 +17,6 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/daemon"
-	"github.com/csi-reclaimer/csi-reclaimer/test/page"
 	"github.com/csi-reclaimer/csi-reclaimer/test/process"
 )
 
@@ -38,7 +38,13 @@ func commands(t *testing.T) (all []command) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pages, err := page.Pages(root)
+	pages := []string{filepath.Join(root, "README.md"), filepath.Join(root, "CONTRIBUTING.md")}
+	err = filepath.WalkDir(filepath.Join(root, "docs"), func(file string, _ fs.DirEntry, err error) error {
+		if err == nil && filepath.Ext(file) == ".md" {
+			pages = append(pages, file)
+		}
+		return err
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

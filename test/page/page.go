@@ -4,7 +4,6 @@ package page
 
 import (
 	"flag"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -37,19 +36,6 @@ func CheckPart(t *testing.T, name, word, text string) {
 		}
 		return before + begins + "\n" + text + "\n" + ends + after
 	})
-}
-
-// Pages returns the paths of the pages for people: README.md and CONTRIBUTING.md at the root of the module, and all
-// of docs/.
-func Pages(root string) ([]string, error) {
-	pages := []string{filepath.Join(root, "README.md"), filepath.Join(root, "CONTRIBUTING.md")}
-	err := filepath.WalkDir(filepath.Join(root, "docs"), func(file string, _ fs.DirEntry, err error) error {
-		if err == nil && filepath.Ext(file) == ".md" {
-			pages = append(pages, file)
-		}
-		return err
-	})
-	return pages, err
 }
 
 func check(t *testing.T, name string, want func(page string) string) {

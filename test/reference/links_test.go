@@ -2,12 +2,12 @@ package reference
 
 import (
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
-	"github.com/csi-reclaimer/csi-reclaimer/test/page"
 	"github.com/csi-reclaimer/csi-reclaimer/test/process"
 )
 
@@ -18,32 +18,29 @@ var (
 	dropped = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
 )
 
-// TestNoLinkLeadsNowhere looks at those within the repository.
+// TestNoLinkLeadsNowhere follows those within the repository, of each of its pages.
 func TestNoLinkLeadsNowhere(t *testing.T) {
 	root, err := process.ModuleRoot()
 	if err != nil {
 		t.Fatal(err)
 	}
-	pages, err := page.Pages(root)
-	if err != nil {
-		t.Fatal(err)
-	}
 	followed := 0
-	for _, page := range pages {
-		for _, found := range link.FindAllStringSubmatch(read(t, page), -1) {
+	for _, page := range markdown(t) {
+		for _, found := range link.FindAllStringSubmatch(page.text, -1) {
 			if strings.Contains(found[1], "://") {
 				continue
 			}
 			followed++
-			file, anchor, _ := strings.Cut(found[1], "#")
-			target := page
-			if file != "" {
-				target = filepath.Join(filepath.Dir(page), filepath.FromSlash(file))
+			target, anchor, _ := strings.Cut(found[1], "#")
+			name := page.name
+			if target != "" {
+				name = path.Join(path.Dir(page.name), target)
 			}
-			if _, err := os.Stat(target); err != nil {
-				t.Errorf("%s: %v", filepath.Base(page), err)
-			} else if anchor != "" && !anchors(read(t, target))[anchor] {
-				t.Errorf("%s: %s has no heading for #%s", filepath.Base(page), filepath.Base(target), anchor)
+			file := filepath.Join(root, filepath.FromSlash(name))
+			if _, err := os.Stat(file); err != nil {
+				t.Errorf("%s: %v", page.name, err)
+			} else if anchor != "" && !anchors(read(t, file))[anchor] {
+				t.Errorf("%s: %s has no heading for #%s", page.name, name, anchor)
 			}
 		}
 	}
