@@ -5,7 +5,7 @@ LDFLAGS   := -s -w -X k8s.io/component-base/version.gitVersion=$(VERSION)
 BIN       := .build/bin
 LINT      := $(BIN)/golangci-lint
 # The packages whose tests need no control plane and start no other program.
-UNIT      := ./cmd/... ./pkg/... ./mock-driver/... ./test/demo/... ./test/process/... ./test/mutants/... \
+UNIT      := ./cmd/... ./pkg/... ./mock-driver/... ./test/demo/... ./test/process/... ./test/mutation/... \
              ./test/bench/... ./test/storage/... ./test/reference/... ./test/suites \
              ./test/faults/oracle ./test/faults/proxy ./test/faults/scenario
 # Tests that wait for real programs; far above what they take.
@@ -55,8 +55,8 @@ model: ## Explore in full what can happen while a volume is made or deleted; som
 model-deep: ## The same with larger worlds; hours, and tens of gigabytes of memory
 	$(GO) run -tags model ./test/model/cmd/model --deep
 
-mutants: ## Show that tests and model notice each guard that is taken out; an hour or more
-	$(GO) run ./test/mutants
+mutants: ## Remove each guard and show that a test fails without it; ONLY=REGEXP for some
+	$(GO) run ./test/mutation $(if $(ONLY),--only '$(ONLY)')
 
 controlplane: ## Compile the control planes; the first time takes minutes each
 	$(GO) run ./test/controlplane/cmd/controlplane build --version all

@@ -1,0 +1,124 @@
+package leaks
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/snapshot"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+// Each operand of a condition counts by itself.
+
+func TestWhichVolumesAreEphemeral(t *testing.T) {
+	sum := strings.Repeat("0a", 32)
+	for handle, want := range map[string]bool{
+		"csi-" + sum: true, sum: false, "csi-" + sum[1:]: false, "csi-" + sum[:63] + "x": false, "vol-" + sum: false,
+	} {
+		if got := isEphemeral(handle); got != want {
+			t.Errorf("%s: got %v", handle, got)
+		}
+	}
+}
+
+func TestAReportThatNeverEndedIsOld(t *testing.T) {
+	var never time.Time
+	c := Case{Remedy: Adopt, Fresh: true, Reported: true, Suspected: true, Others: Absent, Own: OwnPV{Read: true}}
+	if step, why := DecideRemedy(c, never.Add(time.Second)); step != Refuse || why != WhyReportOld {
+		t.Errorf("got %v, %s", step, why)
+	}
+}
+
+func TestAnAdoptedPVThatIsBeingDeletedIsRefused(t *testing.T) {
+	c := Case{Remedy: Adopt, Others: Absent, Own: OwnPV{
+		Read: true, Found: true, Made: true, PV: volume.PV{Policy: volume.PolicyDelete, Terminating: true},
+	}}
+	if step, why := DecideRemedy(c, noon); step != Refuse || why != WhyChanged {
+		t.Errorf("got %v, %s", step, why)
+	}
+}
+
+func TestASnapshotWithoutHandleAccountsForNothing(t *testing.T) {
+	s := survey{snapshots: map[string]bool{}}
+	s.takeSnapshot(snapshot.Content{Driver: driverName}, driverName)
+	if len(s.snapshots) != 0 {
+		t.Errorf("%v", s.snapshots)
+	}
+}
+
+func TestAPVWithoutHandleIsUnclear(t *testing.T) {
+	s := survey{named: map[string]bool{}, ofEntry: map[string]bool{}}
+	pv := &v1.PersistentVolume{}
+	pv.Name = "pv"
+	pv.Spec.CSI = &v1.CSIPersistentVolumeSource{Driver: driverName}
+	s.takePV(volume.Of(pv), driverName)
+	if s.unclear != "PV pv" {
+		t.Errorf("unclear: %q", s.unclear)
+	}
+}
+
+func TestAnEntryThatIsFoundCountsBesideOneThatCannotBeRead(t *testing.T) {
+	entry := inflight.Located{}
+	entry.Volume, entry.Claim.UID = "pvc-1", types.UID("1")
+	s := survey{inFlight: []inflight.Located{entry}, unreadable: "an entry", snapshots: map[string]bool{}}
+	if got := s.snapshot(Volume{Handle: "vol-pvc-1"}, Rules{}).InFlight; got != Present {
+		t.Errorf("in flight: %v", got)
+	}
+}
+
+// refusing lists one page, and answers the request for the next with an error.
+type refusing struct {
+	first, next error
+	calls       int
+}
+
+func (d *refusing) ListVolumes(_ context.Context, r *csi.ListVolumesRequest) (*csi.ListVolumesResponse, error) {
+	d.calls++
+	if r.GetStartingToken() == "" {
+		return &csi.ListVolumesResponse{NextToken: "1"}, d.first
+	}
+	return nil, d.next
+}
+
+func TestOnlyATokenThatExpiresBeginsAListAnew(t *testing.T) {
+	refused := errclass.Mark(errclass.Unfit, errors.New("INVALID_ARGUMENT"))
+	for name, d := range map[string]*refusing{
+		"the first page says what an expired token does": {first: expired()},
+		"the second page fails otherwise":                {next: refused},
+	} {
+		want := 1
+		if d.next != nil {
+			want = 2
+		}
+		if _, err := list(t.Context(), d, 2, 10); err == nil || errors.Is(err, errExpired) || d.calls != want {
+			t.Errorf("%s: %d calls, %v", name, d.calls, err)
+		}
+	}
+}
+
+func TestWhatIsReportedBesideAReason(t *testing.T) {
+	entry := inflight.Located{}
+	entry.Volume, entry.Claim.UID, entry.Claim.Namespace, entry.Claim.Name = "vol-1", types.UID("1"), "ns", "data"
+	for want, c := range map[string]struct {
+		v     Volume
+		found survey
+	}{
+		"PV pv":         {Volume{Handle: "vol-1"}, survey{unclear: "PV pv"}},
+		"claim ns/data": {Volume{Handle: "vol-1"}, survey{inFlight: []inflight.Located{entry}}},
+		"an entry":      {Volume{Handle: "vol-1"}, survey{unreadable: "an entry"}},
+		"a, b":          {Volume{Handle: "vol-1", Nodes: []string{"a", "b"}}, survey{}},
+	} {
+		if u := newMemory().judge(c.v, unaccounted{}, c.found, making{}, Rules{}, noon); u.because != want {
+			t.Errorf("%s: %q, want %q", u.verdict.Reason, u.because, want)
+		}
+	}
+}

@@ -1,0 +1,217 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+)
+
+const usage = `Remove the guards of what decides, deletes, releases and takes over, one at a time. A test must notice each.
+
+  mutation [--only REGEXP] [--shard I/N] [--parallel N] [--model] [--list]
+
+To be run in the root of the repository. The exit status is 1 if a mutant lives.
+
+`
+
+// options are what the command line says.
+type options struct {
+	only, shard string
+	parallel    int
+	model, list bool
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.only, "only", "", "try only mutants whose name matches: package:function/change")
+	flag.StringVar(&o.shard, "shard", "1/1", "try only the I-th of N parts")
+	flag.IntVar(&o.parallel, "parallel", 2, "try this many mutants at a time")
+	flag.BoolVar(&o.model, "model", false, "have the model try the mutants that the tests notice, too")
+	flag.BoolVar(&o.list, "list", false, "print the mutants and try none")
+	flag.Usage = func() { fmt.Fprint(flag.CommandLine.Output(), usage); flag.PrintDefaults() }
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	alive, err := run(ctx, o)
+	switch {
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "mutation:", err)
+		os.Exit(2)
+	case alive > 0:
+		os.Exit(1)
+	}
+}
+
+// run tries the mutants and prints what became of them; alive is how many nobody noticed.
+func run(ctx context.Context, o options) (alive int, err error) {
+	b, err := generate(ctx, ".", scopes, edits)
+	if err != nil {
+		return 0, err
+	}
+	excused, err := excuse(b.mutants, exceptions)
+	if err != nil {
+		return 0, err
+	}
+	chosen, err := choose(b.mutants, excused, o)
+	if err != nil {
+		return 0, err
+	}
+	if o.list {
+		for _, m := range chosen {
+			fmt.Println(m.name())
+		}
+		return 0, nil
+	}
+	scratch, err := os.MkdirTemp("", "mutation-")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
+	r := &runner{build: b, model: &model{}, scratch: scratch, options: o}
+	if r.overlay, err = b.overlay(scratch); err != nil {
+		return 0, err
+	}
+	err = r.try(ctx, chosen)
+	fmt.Printf("mutants: tried=%d killed=%d alive=%d\n", r.tried, r.tried-r.alive, r.alive)
+	return r.alive, err
+}
+
+// excuse returns the mutants that have an exception. Each exception must have its mutant.
+func excuse(all []*mutant, exceptions []exception) (map[*mutant]bool, error) {
+	byName := map[string]*mutant{}
+	for _, m := range all {
+		byName[m.name()] = m
+	}
+	excused := map[*mutant]bool{}
+	var stale error
+	for _, e := range exceptions {
+		if m := byName[e.name]; m != nil {
+			excused[m] = true
+			continue
+		}
+		stale = errors.Join(stale, fmt.Errorf("exception %q: there is no such mutant", e.name))
+	}
+	return excused, stale
+}
+
+// choose returns the mutants that are to be tried.
+func choose(all []*mutant, excused map[*mutant]bool, o options) (chosen []*mutant, err error) {
+	i, n, ok := strings.Cut(o.shard, "/")
+	part, err1 := strconv.Atoi(i)
+	parts, err2 := strconv.Atoi(n)
+	if !ok || err1 != nil || err2 != nil || part < 1 || part > parts {
+		return nil, fmt.Errorf("--shard %q is not like 1/4", o.shard)
+	}
+	only, err := regexp.Compile(o.only)
+	if err != nil {
+		return nil, fmt.Errorf("--only: %w", err)
+	}
+	at := 0
+	for _, m := range all {
+		if excused[m] || !only.MatchString(m.name()) {
+			continue
+		}
+		if at++; at%parts == part%parts {
+			chosen = append(chosen, m)
+		}
+	}
+	return chosen, nil
+}
+
+// runner tries mutants.
+type runner struct {
+	build            *build
+	overlay, scratch string
+	options          options
+	model            *model
+
+	mu           sync.Mutex
+	tried, alive int
+}
+
+// try tries mutants, package by package, and prints a line for each.
+func (r *runner) try(ctx context.Context, chosen []*mutant) error {
+	type key struct{ folder, live string }
+	var order []key
+	groups := map[key][]*mutant{}
+	for _, m := range chosen {
+		k := key{m.pkg, m.scope.live}
+		if groups[k] == nil {
+			order = append(order, k)
+		}
+		groups[k] = append(groups[k], m)
+	}
+	for _, k := range order {
+		s, err := r.newSuite(ctx, k.folder, k.live)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("%s: %d mutants, tests take %.1fs\n", k.folder, len(groups[k]), s.took.Seconds())
+		if err := r.tryAll(ctx, s, groups[k]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tryAll tries the mutants of one suite, some at a time.
+func (r *runner) tryAll(ctx context.Context, s *suite, group []*mutant) error {
+	work := make(chan *mutant)
+	failures := make([]error, max(1, r.options.parallel))
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var wg sync.WaitGroup
+	for i := range failures {
+		wg.Go(func() {
+			for m := range work {
+				if failures[i] == nil {
+					if failures[i] = r.tryOne(ctx, s, m); failures[i] != nil {
+						cancel()
+					}
+				}
+			}
+		})
+	}
+	for _, m := range group {
+		work <- m
+	}
+	close(work)
+	wg.Wait()
+	return errors.Join(failures...)
+}
+
+// tryOne tries one mutant: the tests first, the model where they do not notice.
+func (r *runner) tryOne(ctx context.Context, s *suite, m *mutant) error {
+	by, err := s.kills(ctx, r, m)
+	if err != nil {
+		return err
+	}
+	if by == "" || r.options.model {
+		world, err := r.askModel(ctx, m)
+		if err != nil {
+			return err
+		}
+		by = strings.Trim(by+", "+world, ", ")
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tried++
+	result := "killed"
+	if by == "" {
+		r.alive++
+		result, by = "ALIVE", "no test fails"
+		if !s.reached[m.number] {
+			by = "no test gets there"
+		}
+	}
+	fmt.Printf("%-6s  %s  (%s)\n", result, m.name(), by)
+	return nil
+}

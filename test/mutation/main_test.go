@@ -1,0 +1,208 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const sample = "test/mutation/testdata/sample"
+
+// root is the repository's.
+var root = filepath.Join("..", "..")
+
+// sampled returns the mutants of the sample package.
+func sampled(t *testing.T) *build {
+	t.Helper()
+	b, err := generate(t.Context(), root, []scope{
+		{folder: sample, files: "sample.go", funcs: "decide"},
+		{folder: sample, files: "sample.go", funcs: "tracker.learn", statements: true},
+		{folder: sample, files: "sample.go", funcs: "names", elements: true},
+	}, []edit{
+		{pkg: sample, in: "contains", name: "the first name counts", at: []place{{node: "s == name", instead: "s != name"}}},
+		{pkg: sample, in: "tracker.learn", name: "what is noted is forgotten", at: []place{
+			{node: "return t.ready", before: "if ON { t.ready = false }"},
+		}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestGenerate(t *testing.T) {
+	var got []string
+	for _, m := range sampled(t).mutants {
+		got = append(got, strings.TrimPrefix(m.name(), sample+":"))
+	}
+	want := []string{
+		"decide/case f.held",
+		`decide/case f.bound && f.uses > 0 || f.phase == ""`,
+		"decide/decision: without Timed",
+		`decide/without f.phase == "" ||`,
+		"decide/without f.bound &&",
+		"decide/without f.bound && f.uses > 0 ||",
+		"decide/without f.uses > 0 &&",
+		`decide/switch p: case "Released"`,
+		`decide/switch p: case "Failed"`,
+		`decide/switch p: case "Available"`,
+		"tracker.learn/without t.sent[name] = true",
+		"tracker.learn/without t.wake(name)",
+		"tracker.learn/if err != nil {return false} → never",
+		"tracker.learn/return t.ready && !contains(names(), name) → false",
+		"tracker.learn/without t.ready &&",
+		"tracker.learn/without !contains(names(), name) &&",
+		"tracker.learn/what is noted is forgotten",
+		"names/[]string: without \"a\"",
+		"names/[]string: without \"b\"",
+		"contains/the first name counts",
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// Each mutant of the sample changes what its functions return, and without one they return what they did.
+func TestOneMutantIsActive(t *testing.T) {
+	b := sampled(t)
+	folder := t.TempDir()
+	path, err := filepath.Abs(filepath.Join(root, sample, "sample.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A program of its own, since a package in testdata has no tests of its own.
+	write := func(name, text string) {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("go.mod", "module sample\n\ngo 1.25\n")
+	write("sample.go", asProgram(string(b.texts[path])))
+	write("switches.go", asProgram(switches("sample", len(b.mutants))))
+	write("main.go", program)
+	binary := filepath.Join(folder, "sample")
+	compile := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".")
+	compile.Dir = folder
+	if out, err := compile.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	say := func(n int) string {
+		cmd := exec.CommandContext(t.Context(), binary)
+		cmd.Env = append(os.Environ(), variable+"="+strconv.Itoa(n))
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("mutant %d: %v\n%s", n, err, out)
+		}
+		return string(out)
+	}
+	plain := say(0)
+	if want := "[wait true][keep false][keep false][none false][delete false][delete false][ false]" +
+		"false false 1 1 false true false [a b] true false\n"; plain != want {
+		t.Errorf("without a mutant: got\n%s, want\n%s", plain, want)
+	}
+	for _, m := range b.mutants {
+		if say(m.number) == plain {
+			t.Errorf("mutant %q changes nothing", m.name())
+		}
+	}
+}
+
+func asProgram(text string) string { return strings.Replace(text, "package sample", "package main", 1) }
+
+const program = `package main
+
+import (
+	"errors"
+	"fmt"
+)
+
+func main() {
+	for _, f := range []facts{
+		{held: true}, {bound: true, uses: 1, phase: "x"}, {}, {bound: true, phase: "x"},
+		{phase: "Released"}, {phase: "Failed", uses: 1}, {phase: "Available"},
+	} {
+		d := decide(f)
+		fmt.Printf("[%s %v]", d.Action, d.Timed)
+	}
+	woken := 0
+	t := &tracker{sent: map[string]bool{}, wake: func(string) { woken++ }}
+	fmt.Print(t.learn("x", errors.New("no")), t.learn("x", nil), len(t.sent), woken, " ")
+	t.ready = true
+	fmt.Print(t.learn("x", errors.New("no")), t.learn("x", nil), t.learn("a", nil), " ")
+	fmt.Println(names(), contains([]string{"z"}, "z"), contains([]string{"y"}, "z"))
+}
+`
+
+// The mutants are tried by make mutants; this test shows that each compiles, and that none of the tables is stale.
+func TestTheMutantsCompile(t *testing.T) {
+	b, err := generate(t.Context(), root, scopes, edits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := excuse(b.mutants, exceptions); err != nil {
+		t.Error(err)
+	}
+	for i := range scopes {
+		if !slices.ContainsFunc(b.mutants, func(m *mutant) bool { return m.scope == &scopes[i] }) {
+			t.Errorf("scope %+v has no mutants", scopes[i])
+		}
+	}
+	if err := b.check(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTablesThatAreOlderThanTheCode(t *testing.T) {
+	for name, e := range map[string]edit{
+		"has no node":     {pkg: sample, in: "contains", name: "n", at: []place{{node: "gone", zero: true}}},
+		"has no function": {pkg: sample, in: "gone", name: "n"},
+	} {
+		if _, err := generate(context.Background(), root, nil, []edit{e}); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("got %v, want an error that says %q", err, name)
+		}
+	}
+	if _, err := excuse(sampled(t).mutants, []exception{{name: "gone"}}); err == nil {
+		t.Error("an exception without a mutant is no error")
+	}
+}
+
+func TestShards(t *testing.T) {
+	all := sampled(t).mutants
+	seen := map[*mutant]int{}
+	for i := 1; i <= 3; i++ {
+		some, err := choose(all, nil, options{shard: strconv.Itoa(i) + "/3"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range some {
+			seen[m]++
+		}
+	}
+	for _, m := range all {
+		if seen[m] != 1 {
+			t.Errorf("mutant %q is in %d of 3 shards", m.name(), seen[m])
+		}
+	}
+	for _, wrong := range []string{"", "1", "0/2", "3/2", "a/b"} {
+		if _, err := choose(all, nil, options{shard: wrong}); err == nil {
+			t.Errorf("shard %q is no error", wrong)
+		}
+	}
+}
+
+func TestPromise(t *testing.T) {
+	said := "\nworld \"orders\": P2: DeleteVolume is sent\n   1. a user\n"
+	if got := promise(said); got != "P2: DeleteVolume is sent" {
+		t.Errorf("found %q", got)
+	}
+	if got := promise("world   states\n"); got != "the program ends" {
+		t.Errorf("found %q where nothing is broken", got)
+	}
+}

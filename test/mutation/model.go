@@ -1,0 +1,59 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// model is the model checker with all mutants compiled in.
+type model struct {
+	once   sync.Once
+	binary string
+	err    error
+}
+
+// askModel returns the first world of the model that shows a mutant, or "".
+func (r *runner) askModel(ctx context.Context, m *mutant) (string, error) {
+	all := worlds[m.pkg]
+	if len(all) == 0 {
+		return "", nil
+	}
+	r.model.once.Do(func() {
+		r.model.binary = filepath.Join(r.scratch, "model")
+		out, ok, err := r.command(ctx, r.build.root, nil, "go", "build", "-overlay", r.overlay, "-tags", "model", "-o",
+			r.model.binary, "./test/model/cmd/model")
+		if err == nil && !ok {
+			err = fmt.Errorf("compile the model:\n%s", out)
+		}
+		r.model.err = err
+	})
+	if r.model.err != nil {
+		return "", r.model.err
+	}
+	for _, world := range all {
+		env := []string{variable + "=" + strconv.Itoa(m.number)}
+		out, ok, err := r.command(ctx, r.build.root, env, r.model.binary, "--world", world)
+		if err != nil {
+			return "", err
+		}
+		if !ok {
+			return fmt.Sprintf("world %q: %s", world, promise(out)), nil
+		}
+	}
+	return "", nil
+}
+
+// promise finds in the model's output what was broken first.
+func promise(out string) string {
+	_, rest, found := strings.Cut(out, "\nworld ")
+	if !found {
+		return "the program ends"
+	}
+	line, _, _ := strings.Cut(rest, "\n")
+	_, what, _ := strings.Cut(line, "\": ")
+	return what
+}

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// suite is the tests that are to notice the mutants of one package: a test binary with all of them compiled in.
+type suite struct {
+	folder, live, binary string
+	// reached are the mutants that its tests reach, and took is how long all of them take.
+	reached map[int]bool
+	took    time.Duration
+
+	mu sync.Mutex
+	// killers are the tests that noticed a mutant, the latest first: they are asked first.
+	killers []string
+}
+
+// newSuite compiles the tests, and runs them with no mutant active.
+func (r *runner) newSuite(ctx context.Context, folder, live string) (*suite, error) {
+	s := &suite{folder: filepath.Join(r.build.root, folder), live: live, reached: map[int]bool{}}
+	s.binary = filepath.Join(r.scratch, strings.ReplaceAll(folder, "/", "-")+live+".test")
+	args := []string{"test", "-c", "-overlay", r.overlay, "-o", s.binary}
+	if live != "" {
+		args = append(args, "-tags", "controlplane")
+	}
+	cmd := exec.CommandContext(ctx, "go", append(args, "./"+folder)...)
+	cmd.Dir = r.build.root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("compile the tests of %s: %w\n%s", folder, err, out)
+	}
+	record := s.binary + ".reached"
+	began := time.Now()
+	out, ok, err := r.exec(ctx, s, live, 10*time.Minute, reachedVariable+"="+record)
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		return nil, fmt.Errorf("the tests of %s fail without a mutant:\n%s", folder, out)
+	}
+	s.took = time.Since(began)
+	text, err := os.ReadFile(record)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if n, err := strconv.Atoi(strings.TrimSpace(line)); err == nil {
+			s.reached[n] = true
+		}
+	}
+	return s, nil
+}
+
+// exec runs some tests of a suite in an environment. ok is false if one failed.
+func (r *runner) exec(
+	ctx context.Context, s *suite, tests string, atMost time.Duration, env ...string,
+) (out string, ok bool, err error) {
+	args := []string{"-test.short", "-test.failfast", "-test.timeout", atMost.String()}
+	if tests != "" {
+		args = append(args, "-test.run", tests)
+	}
+	return r.command(ctx, s.folder, append(env, "TMPDIR="+r.scratch), s.binary, args...)
+}
+
+// command runs a program and returns what it printed. ok is false if its exit status is not 0.
+func (r *runner) command(
+	ctx context.Context, dir string, env []string, name string, args ...string,
+) (out string, ok bool, err error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
+	cmd.WaitDelay = time.Second
+	text, err := cmd.CombinedOutput()
+	if ctx.Err() != nil {
+		return "", false, ctx.Err()
+	}
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		return string(text), false, nil
+	}
+	return string(text), err == nil, err
+}
+
+// failed finds the test that failed first, and how many seconds it took.
+var failed = regexp.MustCompile(`(?m)^--- FAIL: (\w+) \(([0-9.]+)s\)`)
+
+// kills returns the test that notices a mutant, or "".
+func (s *suite) kills(ctx context.Context, r *runner, m *mutant) (by string, err error) {
+	if !s.reached[m.number] {
+		return "", nil
+	}
+	env := variable + "=" + strconv.Itoa(m.number)
+	atMost := 3*s.took + 10*time.Second // a loop without end is noticed, too
+	patterns := []string{s.live}
+	if first := s.first(); s.live == "" && first != "" {
+		patterns = []string{first, ""}
+	}
+	for _, tests := range patterns {
+		out, ok, err := r.exec(ctx, s, tests, atMost, env)
+		if err != nil {
+			return "", err
+		}
+		if !ok {
+			return s.killed(out), nil
+		}
+	}
+	return "", nil
+}
+
+// first returns the pattern of the tests that are asked first.
+func (s *suite) first() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	const some = 8
+	if len(s.killers) == 0 {
+		return ""
+	}
+	return "^(" + strings.Join(s.killers[:min(some, len(s.killers))], "|") + ")$"
+}
+
+// slow is how many seconds a test may take that is asked first.
+const slow = 3
+
+// killed notes which test noticed.
+func (s *suite) killed(out string) string {
+	by := "the end of the program"
+	if m := failed.FindStringSubmatch(out); m != nil {
+		by = m[1]
+		if took, err := strconv.ParseFloat(m[2], 64); err != nil || took > slow {
+			return by
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.killers = slices.DeleteFunc(s.killers, func(k string) bool { return k == by })
+		s.killers = slices.Insert(s.killers, 0, by)
+	}
+	return by
+}
