@@ -5,14 +5,16 @@ LDFLAGS   := -s -w -X k8s.io/component-base/version.gitVersion=$(VERSION)
 BIN       := .build/bin
 LINT      := $(BIN)/golangci-lint
 # The packages whose tests need no control plane and start no other program.
-UNIT      := ./cmd/... ./pkg/... ./mock-driver/... ./test/demo/... ./test/process/... ./test/mutation/... \
-             ./test/bench/... ./test/storage/... ./test/reference/... ./test/suites \
+UNIT      := ./cmd/... ./pkg/... ./mock-driver/... ./test/demo/... ./test/framework/process/... ./test/mutation/... \
+             ./test/bench/... ./test/framework/objects/... ./test/docs/... ./test/suites \
              ./test/faults/oracle ./test/faults/proxy ./test/faults/scenario
 # Tests that wait for real programs; far above what they take.
 TIMEOUT   ?= 30m
 
 .DEFAULT_GOAL := help
-.PHONY: help build plugin krew demo test test-unit test-model model model-deep mutants test-sanity test-e2e test-e2e-oldest test-controlplane test-apiserver controlplane faults bench bench-plot fuzz lint docs fmt clean
+.PHONY: help build plugin krew demo test test-unit test-model model model-deep mutants test-sanity \
+        test-e2e test-e2e-oldest test-controlplane test-apiserver controlplane faults bench bench-plot \
+        fuzz lint docs fmt clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,16 +28,7 @@ plugin: ## Compile the kubectl plugin alone into .build/bin
 PLATFORMS ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 KREW      := .build/krew
 krew: ## Make the plugin's archives and its krew manifest in .build/krew, for VERSION (vX.Y.Z); PLATFORMS are its systems
-	@echo '$(VERSION)' | grep -Eq '^v(0|[1-9][0-9]*)(\.(0|[1-9][0-9]*)){2}([-+][0-9A-Za-z.+-]+)?$$' || \
-		{ echo "krew takes no version like $(VERSION): make krew VERSION=vX.Y.Z" >&2; exit 1; }
-	@rm -rf $(KREW) && mkdir -p $(KREW) && sed 's|$${VERSION}|$(VERSION)|' deploy/krew/reclaim.yaml > $(KREW)/reclaim.yaml
-	@for platform in $(PLATFORMS); do os=$${platform%/*}; arch=$${platform#*/}; \
-		echo "$$os/$$arch"; dir=$(KREW)/$$os-$$arch; archive=$(KREW)/kubectl-reclaim-$$os-$$arch.tar.gz; \
-		mkdir $$dir && cp LICENSE deploy/krew/kubectl_complete-reclaim $$dir && \
-		CGO_ENABLED=0 GOOS=$$os GOARCH=$$arch $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $$dir/ ./cmd/kubectl-reclaim && \
-		tar -C $$dir -czf $$archive . && rm -r $$dir && sum=$$(sha256sum $$archive | cut -d' ' -f1) && \
-		sed "s|\$${OS}|$$os|g; s|\$${ARCH}|$$arch|g; s|\$${VERSION}|$(VERSION)|g; s|\$${SHA256}|$$sum|" deploy/krew/platform.yaml >> $(KREW)/reclaim.yaml || exit 1; \
-	done
+	@GO='$(GO)' LDFLAGS='$(LDFLAGS)' deploy/krew/build.sh '$(VERSION)' $(KREW) $(PLATFORMS)
 
 demo: ## Show the main jobs on real control planes; KEEP=1 leaves it up. Needs Go, git, make
 	$(GO) run ./test/demo $(if $(KEEP),--keep)
@@ -59,10 +52,10 @@ mutants: ## Remove each guard and show that a test fails without it; ONLY=REGEXP
 	$(GO) run ./test/mutation $(if $(ONLY),--only '$(ONLY)')
 
 controlplane: ## Compile the control planes; the first time takes minutes each
-	$(GO) run ./test/controlplane/cmd/controlplane build --version all
+	$(GO) run ./test/framework/controlplane/cmd/controlplane build --version all
 
 test-controlplane: controlplane ## Test the testbed, and what is in deploy/ and docs/, against real control planes
-	$(GO) test -race -timeout $(TIMEOUT) ./test/controlplane/... ./test/deploy/...
+	$(GO) test -race -timeout $(TIMEOUT) ./test/framework/controlplane/... ./test/deploy/...
 
 test-apiserver: controlplane ## Test what talks to the API server against real ones
 	@failed=0; set -x; \
@@ -72,18 +65,16 @@ test-apiserver: controlplane ## Test what talks to the API server against real o
 	exit $$failed
 
 test-sanity: ## Run csi-sanity in full against the mock driver
-	$(GO) test -race -timeout $(TIMEOUT) ./test/sanity/... ./test/mockdriver/...
+	$(GO) test -race -timeout $(TIMEOUT) ./test/sanity/... ./test/framework/mockdriver/...
 
-# On 1.30, whose controller manager knows nothing of KEP-2644, what depends on the API server and the
-# controllers: the matrix of deletions, and provisioning. What counts calls or tests our own flags does not.
-MATRIX := RestoredClaim|TestProtect(Claims|PVs)|TestAdmission(Protects|Keeps|Waits)|TestProvision(Claims|ForPods|FromASource|KilledBefore)|Reclaim|Rescued|Nobody|TakesAReleased|Foreign|OneHandle|PolicyIsTurned|Unprotected|Attached|Held|TakenOffByHand|NameUsedAgain|Migrated|Follower|AnyPolicy|BackToWhat|InTreeVolumesAreReclaimed
-# How many of these tests run side by side: they mostly wait, for clocks and for each other's programs.
+# How many tests of a suite run side by side: they mostly wait, for clocks and for each other's programs.
+# Suites run one after the other: each has a control plane of its own, and its tests use all processors.
 SIDE ?= 5
 test-e2e: controlplane ## Run the programs against a real control plane and a real driver; FULL=1 with thousands of volumes
-	$(GO) test -race -timeout $(TIMEOUT) -parallel $(SIDE) ./test/e2e/... ./test/peer/... ./test/faults
+	$(GO) test -race -timeout $(TIMEOUT) -p 1 -parallel $(SIDE) ./test/e2e/... ./test/bench/peer/... ./test/faults
 
-test-e2e-oldest: controlplane ## Run the tests of deletions and provisioning on the oldest Kubernetes
-	KUBERNETES=v1.30 $(GO) test -race -timeout $(TIMEOUT) -parallel $(SIDE) -run '$(MATRIX)' ./test/e2e/...
+test-e2e-oldest: controlplane ## The same on the oldest Kubernetes, but for tests that say why not
+	KUBERNETES=v1.30 $(GO) test -race -timeout $(TIMEOUT) -p 1 -parallel $(SIDE) ./test/e2e/...
 
 FAULTS_S ?= 300
 faults: controlplane ## Kill the sidecar at every moment, play all faults, then random ones for FAULTS_S (300) seconds; SEED repeats a run
@@ -96,15 +87,9 @@ bench: controlplane ## Measure speed and size beside a reference; QUICK=1 in 3 m
 bench-plot: ## Draw the scaling curve of test/bench/report.json
 	cd test/bench/plot && $(GO) run .
 
-# Every target that the source has, so that none is forgotten. Without the limit, minimizing one
-# interesting input may take a minute, twice the time of its target.
 FUZZTIME ?= 30s
 fuzz: ## Fuzz what reads untrusted input, FUZZTIME (30s) for each target
-	@grep -roE --include='*_test.go' '^func Fuzz[A-Za-z0-9_]+' cmd pkg mock-driver test | sort | while IFS=: read -r file target; do \
-		target=$${target#func }; package=./$$(dirname $$file); \
-		echo "$$target in $$package for $(FUZZTIME)"; \
-		$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1s $$package </dev/null || exit 1; \
-	done
+	@GO='$(GO)' test/fuzz.sh $(FUZZTIME)
 
 lint: $(LINT) ## Check formatting, vet, staticcheck and more
 	$(LINT) run --build-tags controlplane,model ./...
@@ -119,7 +104,7 @@ $(LINT): tools/go.mod
 docs: ## Write what is generated in docs/, and the copies in the charts, which cannot read beyond their folders
 	$(GO) test ./cmd/csi-reclaimer ./cmd/volume-guard -run FlagReference -update
 	$(GO) test ./pkg/reclaim -run TheDiagrams -update
-	$(GO) test ./test/reference -run 'Reference|Examples' -update
+	$(GO) test ./test/docs -run 'Reference|Examples' -update
 	cp deploy/alerts/csi-reclaimer.rules.yaml deploy/dashboard/csi-reclaimer.json deploy/charts/volume-guard/files/
 	cp $(addprefix deploy/manifests/rbac-,owner.yaml companion.yaml observer.yaml capacity.yaml audit.yaml) deploy/charts/csi-reclaimer/files/
 

@@ -11,7 +11,7 @@ import (
 	"k8s.io/component-base/featuregate"
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/app"
-	"github.com/csi-reclaimer/csi-reclaimer/test/process"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
 // stockList returns the lines of a list in testdata: what the stock external-provisioner has, by name, with its default.

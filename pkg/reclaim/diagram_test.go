@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
-	"github.com/csi-reclaimer/csi-reclaimer/test/page"
+	"github.com/csi-reclaimer/csi-reclaimer/test/docs"
 )
 
 // The diagrams of docs/explanation/concepts.md are explored: from a PV that was just made, whatever Decide says is carried out
@@ -206,10 +206,10 @@ func (g diagram) draw() string {
 }
 
 func TestTheDiagramsAreWhatIsDecided(t *testing.T) {
-	page.CheckPart(t, "explanation/concepts.md", "both orders", explore(made(), false, bindClaim(), deleteClaim(), deletePV()).draw())
-	page.CheckPart(t, "explanation/concepts.md", "what keeps a volume", explore(used(), false, deleteClaim(), deletePV(),
+	docs.CheckPart(t, "explanation/concepts.md", "both orders", explore(made(), false, bindClaim(), deleteClaim(), deletePV()).draw())
+	docs.CheckPart(t, "explanation/concepts.md", "what keeps a volume", explore(used(), false, deleteClaim(), deletePV(),
 		retain(), hold(true, "it is held"), hold(false, "it is not held any more"), detach()).draw())
-	page.CheckPart(t, "explanation/concepts.md", "deleted before it was protected", explore(made(), true, bindClaim(), deleteClaim(), deletePV()).draw())
+	docs.CheckPart(t, "explanation/concepts.md", "deleted before it was protected", explore(made(), true, bindClaim(), deleteClaim(), deletePV()).draw())
 }
 
 // TestTheDiagramsAreExplored shows that the arrows follow the code.

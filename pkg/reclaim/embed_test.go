@@ -12,10 +12,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/csi-reclaimer/csi-reclaimer/test/controlplane"
-	"github.com/csi-reclaimer/csi-reclaimer/test/mockdriver"
-	"github.com/csi-reclaimer/csi-reclaimer/test/process"
-	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
 // TestMain has this binary be one of the examples, as a vendor's program would be.
@@ -60,7 +60,7 @@ func TestTheExamplesReclaim(t *testing.T) {
 
 	t.Run("ownCloud", func(t *testing.T) {
 		volumes := t.TempDir()
-		e := embedded{t, ctx, storage.Maker{Client: client, Driver: "folders.example.com", Namespace: namespace},
+		e := embedded{t, ctx, objects.Maker{Client: client, Driver: "folders.example.com", Namespace: namespace},
 			func(handle string) bool { _, err := os.Stat(filepath.Join(volumes, handle)); return err == nil }}
 		handle := func(name string) string {
 			if err := os.Mkdir(filepath.Join(volumes, name), 0o700); err != nil {
@@ -72,7 +72,7 @@ func TestTheExamplesReclaim(t *testing.T) {
 		e.reclaims("cloud", handle)
 	})
 	t.Run("csiDriver", func(t *testing.T) {
-		e := embedded{t, ctx, storage.Maker{Client: client, Driver: driver.Name(), Namespace: namespace, CSI: driver.Controller()},
+		e := embedded{t, ctx, objects.Maker{Client: client, Driver: driver.Name(), Namespace: namespace, CSI: driver.Controller()},
 			func(handle string) bool {
 				all, err := driver.Volumes()
 				if err != nil {
@@ -94,7 +94,7 @@ func TestTheExamplesReclaim(t *testing.T) {
 type embedded struct {
 	t      *testing.T
 	ctx    context.Context
-	maker  storage.Maker
+	maker  objects.Maker
 	exists func(handle string) bool
 }
 
@@ -112,9 +112,9 @@ func (e embedded) run(env ...string) {
 }
 
 func (e embedded) reclaims(prefix string, handle func(name string) string) {
-	make := func(name string, policy v1.PersistentVolumeReclaimPolicy) *storage.Volume {
+	make := func(name string, policy v1.PersistentVolumeReclaimPolicy) *objects.Volume {
 		name = prefix + "-" + name
-		vol, err := e.maker.Make(e.ctx, storage.Spec{Name: name, Policy: policy, Handle: handle(name)})
+		vol, err := e.maker.Make(e.ctx, objects.Spec{Name: name, Policy: policy, Handle: handle(name)})
 		e.must(err)
 		return vol
 	}

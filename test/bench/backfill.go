@@ -18,7 +18,7 @@ import (
 const patchers = 8
 
 func backfillFamilies() []family {
-	return []family{{name: "backfill", lab: bare, run: measureBackfill, figures: []Figure{{
+	return []family{{name: "backfill", plane: bare, run: measureBackfill, figures: []Figure{{
 		Name: "backfill_per_second", Unit: "PVs/s", Goals: []Goal{atLeastOf(0.9, Limit)},
 		Load: "10,000 bound PVs without the finalizer (reference: 100), a watch of all PVs open, no controller manager; from the first PV protected to the last. " +
 			"Limit: the same patches by 8 connections that do nothing else.",
@@ -38,7 +38,7 @@ func measureBackfill(ctx context.Context, s *session) error {
 	}
 	subject := func(sub subject) func(context.Context) (func() error, error) {
 		return func(ctx context.Context) (func() error, error) {
-			program, err := s.lab.start(ctx, sub)
+			program, err := s.env.start(ctx, sub)
 			if err != nil {
 				return nil, err
 			}
@@ -51,23 +51,24 @@ func measureBackfill(ctx context.Context, s *session) error {
 			one(Reference, s.size(100, 20), subject(reference())),
 			one(Unthrottled, n, subject(unthrottled())),
 			one(Limit, n, func(ctx context.Context) (func() error, error) {
-				return func() error { return nil }, s.lab.patchAll(ctx, n)
+				return func() error { return nil }, s.env.patchAll(ctx, n)
 			}),
 		}
 	})
 }
 
 // backfill returns how many PVs a second are protected, of n that are not when protect is called.
-func (s *session) backfill(ctx context.Context, n int, protect func(context.Context) (stop func() error, err error)) (rate float64, err error) {
+func (s *session) backfill(ctx context.Context, n int,
+	protect func(context.Context) (stop func() error, err error)) (rate float64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if err := s.lab.empty(ctx); err != nil {
+	if err := s.env.empty(ctx); err != nil {
 		return 0, err
 	}
-	if err := s.lab.fill(ctx, n, unprotected); err != nil {
+	if err := s.env.fill(ctx, n, unprotected); err != nil {
 		return 0, err
 	}
-	watch, err := track(ctx, s.lab.users[len(s.lab.users)-1], "")
+	watch, err := track(ctx, s.env.users[len(s.env.users)-1], "")
 	if err != nil {
 		return 0, err
 	}
@@ -94,11 +95,12 @@ func (s *session) backfill(ctx context.Context, n int, protect func(context.Cont
 }
 
 // patchAll puts the finalizer on all filled PVs, by so many connections as ours has workers.
-func (l *lab) patchAll(ctx context.Context, n int) error {
+func (env *environment) patchAll(ctx context.Context, n int) error {
 	return inParallel(ctx, patchers, n, func(ctx context.Context, worker, i int) error {
 		name := fillName(i)
 		body := fmt.Sprintf(`{"metadata":{"finalizers":[%q],"uid":%q}}`, volume.Finalizer, name[len(name)-36:])
-		_, err := l.users[worker].CoreV1().PersistentVolumes().Patch(ctx, name, types.StrategicMergePatchType, []byte(body), metav1.PatchOptions{})
+		_, err := env.users[worker].CoreV1().PersistentVolumes().Patch(ctx, name, types.StrategicMergePatchType, []byte(body),
+			metav1.PatchOptions{})
 		return err
 	})
 }

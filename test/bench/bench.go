@@ -26,7 +26,7 @@ type Options struct {
 	Seed uint64
 	// Profiles is a folder for profiles of csi-reclaimer's memory, one for each size and run. Default: none are taken.
 	Profiles string
-	// Progress is told what takes long. Default: nobody.
+	// Progress receives a line for what takes long. Default: none.
 	Progress io.Writer
 	// Measured is called for each figure as soon as it is measured. Optional.
 	Measured func(*Figure)
@@ -34,8 +34,8 @@ type Options struct {
 
 // family is a number of figures that are measured together.
 type family struct {
-	name string
-	lab  kind
+	name  string
+	plane kind
 	// long is left out of a quick measurement, unless it is asked for by name.
 	long    bool
 	figures []Figure
@@ -44,7 +44,8 @@ type family struct {
 
 // families are all there are, in the order of the report.
 func families() []family {
-	return slices.Concat(countFamilies(), goneFamilies(), troubleFamilies(), latencyFamilies(), provisionFamilies(), backfillFamilies(), scaleFamilies(), idleFamilies())
+	return slices.Concat(countFamilies(), deletionFamilies(), failureFamilies(), latencyFamilies(), provisionFamilies(),
+		backfillFamilies(), scaleFamilies(), idleFamilies())
 }
 
 // figureOrder is the place of each figure in the report.
@@ -75,7 +76,7 @@ type session struct {
 	programs programs
 	version  string
 	random   *rand.Rand
-	lab      *lab
+	env      *environment
 	figures  map[string]*Figure
 }
 
@@ -99,7 +100,7 @@ func Run(ctx context.Context, o Options, v Versions) (figures []*Figure, err err
 	if s.programs, err = buildPrograms(ctx, s.Progress); err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, s.closeLab()) }()
+	defer func() { err = errors.Join(err, s.closeEnvironment()) }()
 	for _, f := range chosen {
 		if f.long && s.Quick && len(o.Only) == 0 {
 			continue
@@ -113,7 +114,7 @@ func Run(ctx context.Context, o Options, v Versions) (figures []*Figure, err err
 	return figures, nil
 }
 
-// choose returns the families that the names pick, in the order in which they are measured: by lab.
+// choose returns the families that the names pick, in the order in which they are measured: by environment.
 func choose(only []string) (chosen []family, err error) {
 	for _, name := range only {
 		if !slices.ContainsFunc(families(), func(f family) bool { return f.is(name) }) {
@@ -125,18 +126,19 @@ func choose(only []string) (chosen []family, err error) {
 			chosen = append(chosen, f)
 		}
 	}
-	slices.SortStableFunc(chosen, func(a, b family) int { return int(a.lab) - int(b.lab) })
+	slices.SortStableFunc(chosen, func(a, b family) int { return int(a.plane) - int(b.plane) })
 	return chosen, nil
 }
 
 func (f family) is(name string) bool {
-	return f.name == name || slices.ContainsFunc(f.figures, func(figure Figure) bool { return strings.HasPrefix(figure.Name, name) })
+	return f.name == name || slices.ContainsFunc(f.figures,
+		func(figure Figure) bool { return strings.HasPrefix(figure.Name, name) })
 }
 
 func (s *session) measure(ctx context.Context, f family) ([]*Figure, error) {
 	began := time.Now()
 	s.say("%s", f.name)
-	if err := s.openLab(ctx, f.lab); err != nil {
+	if err := s.openEnvironment(ctx, f.plane); err != nil {
 		return nil, err
 	}
 	busy, err := busyPercent(ctx)
@@ -170,24 +172,24 @@ func (s *session) measure(ctx context.Context, f family) ([]*Figure, error) {
 // quiet is how busy, in percent, an idle control plane keeps two processors, and some room.
 const quiet = 20
 
-// openLab makes the lab of this kind the present one.
-func (s *session) openLab(ctx context.Context, k kind) (err error) {
-	if s.lab != nil && s.lab.kind == k {
+// newEnvironment makes the environment of this kind the present one.
+func (s *session) openEnvironment(ctx context.Context, k kind) (err error) {
+	if s.env != nil && s.env.kind == k {
 		return nil
 	}
-	if err := s.closeLab(); err != nil {
+	if err := s.closeEnvironment(); err != nil {
 		return err
 	}
-	s.lab, err = openLab(ctx, k, s.programs, s.Progress)
+	s.env, err = newEnvironment(ctx, k, s.programs, s.Progress)
 	return err
 }
 
-func (s *session) closeLab() error {
-	if s.lab == nil {
+func (s *session) closeEnvironment() error {
+	if s.env == nil {
 		return nil
 	}
-	err := s.lab.close()
-	s.lab = nil
+	err := s.env.close()
+	s.env = nil
 	return err
 }
 

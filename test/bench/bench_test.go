@@ -59,10 +59,12 @@ func TestGoals(t *testing.T) {
 		"below a bound":                    {atMost(25), map[string]float64{Ours: 24}, true, "met"},
 		"above it":                         {atMost(25), map[string]float64{Ours: 50}, false, "missed by 100 %"},
 		"fast enough":                      {atLeast(10), map[string]float64{Ours: 10}, true, "met"},
-		"faster than the reference":        {atLeastOf(1.1, Unthrottled), map[string]float64{Ours: 120, Unthrottled: 100}, true, "met (1.20 ×)"},
-		"not fast enough":                  {atLeastOf(1.1, Unthrottled), map[string]float64{Ours: 55, Unthrottled: 100}, false, "missed by 50 % (0.55 ×)"},
-		"nothing to compare with":          {atLeastOf(100, Reference), map[string]float64{Ours: 55}, false, "not measured"},
-		"no run of ours":                   {atMost(1), map[string]float64{Reference: 5}, false, "not measured"},
+		"faster than the reference": {atLeastOf(1.1, Unthrottled), map[string]float64{Ours: 120, Unthrottled: 100},
+			true, "met (1.20 ×)"},
+		"not fast enough": {atLeastOf(1.1, Unthrottled), map[string]float64{Ours: 55, Unthrottled: 100},
+			false, "missed by 50 % (0.55 ×)"},
+		"nothing to compare with": {atLeastOf(100, Reference), map[string]float64{Ours: 55}, false, "not measured"},
+		"no run of ours":          {atMost(1), map[string]float64{Reference: 5}, false, "not measured"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -74,12 +76,13 @@ func TestGoals(t *testing.T) {
 	}
 }
 
-func TestAReportIsReadAsItWasWritten(t *testing.T) {
+func TestReportRoundTrips(t *testing.T) {
 	machine, versions := Machine{CPU: "abacus", Cores: 2}, Versions{Kubernetes: "v1.36.3", Ours: "v0.1"}
 	name := families()[0].figures[0].Name
 	figure := &Figure{
 		Name: name, Unit: "calls", Load: "Few.", Goals: []Goal{exactly(1)}, Seed: 7,
-		Runs: map[string][]float64{Ours: {1, 1, 1}, Unthrottled: {1.5, 1.25, 1.75}}, Date: time.Unix(1e9, 0).UTC(), Version: "v0.1",
+		Runs: map[string][]float64{Ours: {1, 1, 1}, Unthrottled: {1.5, 1.25, 1.75}}, Date: time.Unix(1e9, 0).UTC(),
+		Version: "v0.1",
 	}
 	dir := t.TempDir()
 	report, err := Read(dir, machine, versions)
@@ -149,7 +152,8 @@ func TestFamiliesAreWellFormed(t *testing.T) {
 	for _, f := range families() {
 		for _, figure := range f.figures {
 			if seen[figure.Name] || figure.Unit == "" || figure.Load == "" {
-				t.Errorf("figure %q of %s: named twice %v, unit %q, load %q", figure.Name, f.name, seen[figure.Name], figure.Unit, figure.Load)
+				t.Errorf("figure %q of %s: named twice %v, unit %q, load %q", figure.Name, f.name, seen[figure.Name], figure.Unit,
+					figure.Load)
 			}
 			seen[figure.Name] = true
 		}

@@ -11,18 +11,23 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/csi-reclaimer/csi-reclaimer/test/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 )
 
 func countFamilies() []family {
 	const load = "500 volumes (reference: 50), 16 users' connections deleting live in random order, driver without latency. "
 	return []family{{
-		name: "counts", lab: audited, run: measureCounts, figures: []Figure{
-			{Name: "delete_rpcs_per_volume_pv_first", Unit: "calls", Goals: []Goal{exactly(1)}, Load: load + "From the driver's ledger."},
-			{Name: "delete_rpcs_per_volume_claim_first", Unit: "calls", Goals: []Goal{exactly(1)}, Load: load + "From the driver's ledger."},
-			{Name: "writes_per_reclaim_pv_first", Unit: "writes", Goals: []Goal{exactly(1)}, Load: load + "PATCH and DELETE of PVs, from the audit log."},
-			{Name: "writes_per_reclaim_claim_first", Unit: "writes", Goals: []Goal{exactly(2)}, Load: load + "PATCH and DELETE of PVs, from the audit log."},
-			{Name: "answered_404_per_reclaim", Unit: "writes", Goals: []Goal{exactly(0)}, Load: load + "Of these writes, in both orders."},
+		name: "counts", plane: audited, run: measureCounts, figures: []Figure{
+			{Name: "delete_rpcs_per_volume_pv_first", Unit: "calls", Goals: []Goal{exactly(1)},
+				Load: load + "From the driver's ledger."},
+			{Name: "delete_rpcs_per_volume_claim_first", Unit: "calls", Goals: []Goal{exactly(1)},
+				Load: load + "From the driver's ledger."},
+			{Name: "writes_per_reclaim_pv_first", Unit: "writes", Goals: []Goal{exactly(1)},
+				Load: load + "PATCH and DELETE of PVs, from the audit log."},
+			{Name: "writes_per_reclaim_claim_first", Unit: "writes", Goals: []Goal{exactly(2)},
+				Load: load + "PATCH and DELETE of PVs, from the audit log."},
+			{Name: "answered_404_per_reclaim", Unit: "writes", Goals: []Goal{exactly(0)},
+				Load: load + "Of these writes, in both orders."},
 		},
 	}}
 }
@@ -36,7 +41,7 @@ func measureCounts(ctx context.Context, s *session) error {
 				if err != nil {
 					return err
 				}
-				writes, err := s.lab.writes(ctx, subject, o)
+				writes, err := s.env.writes(ctx, subject, o)
 				if err != nil {
 					return err
 				}
@@ -64,28 +69,29 @@ func measureCounts(ctx context.Context, s *session) error {
 }
 
 // writes returns what a subject, which has ended, wrote to the PVs of a race.
-func (l *lab) writes(ctx context.Context, s subject, o outcome) ([]controlplane.AuditEvent, error) {
-	if err := l.auditComplete(ctx); err != nil {
+func (env *environment) writes(ctx context.Context, s subject, o outcome) ([]controlplane.AuditEvent, error) {
+	if err := env.auditComplete(ctx); err != nil {
 		return nil, err
 	}
 	of := map[string]bool{}
 	for _, name := range o.names {
 		of[name] = true
 	}
-	return l.cluster.AuditEventsOf(s.user(l.namespace), func(e controlplane.AuditEvent) bool {
+	return env.cluster.AuditEventsOf(s.user(env.namespace), func(e controlplane.AuditEvent) bool {
 		return e.Resource == "persistentvolumes" && of[e.Name] && !strings.Contains("get list watch", e.Verb)
 	})
 }
 
-// auditComplete returns once the audit log has a request that is made now. The log is written before a request ends, so what
-// ended before is in it then.
-func (l *lab) auditComplete(ctx context.Context) error {
-	name := fmt.Sprintf("marker-%d", l.rounds.Add(1))
-	if _, err := l.users[0].CoreV1().ConfigMaps(l.namespace).Get(ctx, name, metav1.GetOptions{}); ignoreNotFound(err) != nil {
+// auditComplete returns once the audit log has a request that is made now. The log is written before a request ends, so
+// what ended before is in it then.
+func (env *environment) auditComplete(ctx context.Context) error {
+	name := fmt.Sprintf("marker-%d", env.rounds.Add(1))
+	if _, err := env.users[0].CoreV1().ConfigMaps(env.namespace).Get(ctx, name,
+		metav1.GetOptions{}); ignoreNotFound(err) != nil {
 		return err
 	}
 	for {
-		marks, err := l.cluster.AuditEventsOf("admin", func(e controlplane.AuditEvent) bool { return e.Name == name })
+		marks, err := env.cluster.AuditEventsOf("admin", func(e controlplane.AuditEvent) bool { return e.Name == name })
 		if err != nil {
 			return err
 		}

@@ -33,8 +33,8 @@ func (g Goal) String() string {
 	return fmt.Sprintf("%s %s × %s", sign, number(g.Value), g.Than)
 }
 
-// Judge says whether the medians meet the goal, and how far they are from it: "met (1.23 ×)", "missed by 12 %". A figure that
-// was not measured, or has nothing to be compared with, is "not measured".
+// Judge says whether the medians meet the goal, and how far they are from it: "met (1.23 ×)", "missed by 12 %". A
+// figure that was not measured, or has nothing to be compared with, is "not measured".
 func (g Goal) Judge(medians map[string]float64) (met bool, verdict string) {
 	ours, there := medians[Ours]
 	bound, than := g.Value, 1.0

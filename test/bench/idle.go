@@ -8,13 +8,14 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/csi-reclaimer/csi-reclaimer/test/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 )
 
 func idleFamilies() []family {
 	const load = "500 bound and protected PVs, nothing changing for 10 minutes (--quick: 10 seconds), all subjects side by side, ours with leader election. "
-	return []family{{name: "idle", lab: audited, run: measureIdle, figures: []Figure{
-		{Name: "idle_api_calls_10min", Unit: "calls", Goals: []Goal{exactly(0)}, Load: load + "From the audit log; calls about Leases, and watches that are begun again, are not counted."},
+	return []family{{name: "idle", plane: audited, run: measureIdle, figures: []Figure{
+		{Name: "idle_api_calls_10min", Unit: "calls", Goals: []Goal{exactly(0)},
+			Load: load + "From the audit log; calls about Leases, and watches that are begun again, are not counted."},
 		{Name: "idle_cpu_percent", Unit: "% of a core", Goals: []Goal{atMost(0.1)}, Load: load + "Processor time (Linux)."},
 	}}}
 }
@@ -23,17 +24,18 @@ func measureIdle(ctx context.Context, s *session) (err error) {
 	lasts := time.Duration(s.size(600, 10)) * time.Second
 	ctx, cancel := context.WithTimeout(ctx, lasts+patience)
 	defer cancel()
-	c, err := s.lab.gather(ctx, crowdSpec{n: s.size(500, 50)})
+	set, err := s.env.createVolumeSet(ctx, volumeSetSpec{n: s.size(500, 50)})
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, c.close(ctx)) }()
-	elected := ours("--leader-election", "--leader-election-namespace="+s.lab.namespace, "--leader-election-identity=bench")
+	defer func() { err = errors.Join(err, set.close(ctx)) }()
+	elected := ours("--leader-election", "--leader-election-namespace="+s.env.namespace,
+		"--leader-election-identity=bench")
 	all := []subject{elected, reference(), unthrottled()}
 	before := make([]usage, len(all))
 	programs := make([]running, len(all))
 	for i, subject := range all {
-		if programs[i], err = s.lab.start(ctx, subject); err != nil {
+		if programs[i], err = s.env.start(ctx, subject); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, programs[i].Stop()) }()
@@ -43,7 +45,7 @@ func measureIdle(ctx context.Context, s *session) (err error) {
 			return err
 		}
 	}
-	if err := s.lab.begunToWatch(ctx, all); err != nil {
+	if err := s.env.begunToWatch(ctx, all); err != nil {
 		return err
 	}
 	began := time.Now()
@@ -57,7 +59,7 @@ func measureIdle(ctx context.Context, s *session) (err error) {
 		return err
 	}
 	took := time.Since(began)
-	if err := s.lab.auditComplete(ctx); err != nil {
+	if err := s.env.auditComplete(ctx); err != nil {
 		return err
 	}
 	for i, subject := range all {
@@ -66,7 +68,7 @@ func measureIdle(ctx context.Context, s *session) (err error) {
 			return err
 		}
 		s.record("idle_cpu_percent", subject.column, (after.cpu-before[i].cpu)/took.Seconds()*100)
-		calls, err := s.lab.cluster.AuditEventsOf(subject.user(s.lab.namespace), func(e controlplane.AuditEvent) bool {
+		calls, err := s.env.cluster.AuditEventsOf(subject.user(s.env.namespace), func(e controlplane.AuditEvent) bool {
 			return e.Received.After(began) && e.Resource != "leases" && e.Verb != "watch"
 		})
 		if err != nil {
@@ -81,10 +83,10 @@ func measureIdle(ctx context.Context, s *session) (err error) {
 }
 
 // begunToWatch is an error unless each subject watches PVs: one that has not begun is idle, too.
-func (l *lab) begunToWatch(ctx context.Context, all []subject) error {
+func (env *environment) begunToWatch(ctx context.Context, all []subject) error {
 	for _, subject := range all {
 		for {
-			watches, err := l.cluster.AuditEventsOf(subject.user(l.namespace), func(e controlplane.AuditEvent) bool {
+			watches, err := env.cluster.AuditEventsOf(subject.user(env.namespace), func(e controlplane.AuditEvent) bool {
 				return e.Resource == "persistentvolumes" && e.Verb == "watch" && e.Code == 200
 			})
 			if err != nil {

@@ -13,21 +13,21 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
-	"github.com/csi-reclaimer/csi-reclaimer/test/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 )
 
 func latencyFamilies() []family {
 	const load = "Claims deleted one at a time, 100 a run (reference: 30), nothing else going on: from the audit log's time of receipt of the write that makes the PV Released to the driver's receipt of DeleteVolume. A run's value is its percentile."
 	const reads = "The part of that time that ours spends on its live reads, one after the other, the PV's last: from the API server's receipt of the first GET to its last answer. Limit: the same two GETs, of the claim that is gone and of the PV, by a client that does nothing else."
 	return []family{{
-		name: "latency", lab: audited, run: measureLatency, figures: []Figure{
+		name: "latency", plane: audited, run: measureLatency, figures: []Figure{
 			{Name: "released_to_deleted_ms_p50", Unit: "ms", Load: load},
 			{Name: "released_to_deleted_ms_p99", Unit: "ms", Goals: []Goal{atMost(25)}, Load: load},
 			{Name: "live_reads_ms_p50", Unit: "ms", Load: reads},
 			{Name: "live_reads_ms_p99", Unit: "ms", Load: reads},
 		},
 	}, {
-		name: "slow_neighbour", lab: audited, long: true, run: measureNeighbour, figures: []Figure{{
+		name: "slow_neighbour", plane: audited, long: true, run: measureNeighbour, figures: []Figure{{
 			Name: "slow_driver_added_ms", Unit: "ms", Goals: []Goal{atMost(addedNoise)},
 			Load: "The median of that time for 10 volumes, each deleted while the driver has 60 calls of 2 s for others in hand, less the median without them. No delay is to be added; the goal leaves 5 ms to the machine.",
 		}},
@@ -46,7 +46,7 @@ func measureLatency(ctx context.Context, s *session) error {
 				return err
 			}
 			if subject.column == Ours {
-				reads, err := s.lab.readTimes(subject, began)
+				reads, err := s.env.readTimes(subject, began)
 				if err != nil {
 					return err
 				}
@@ -60,14 +60,15 @@ func measureLatency(ctx context.Context, s *session) error {
 	}
 	n := s.size(100, 20)
 	return s.alternate(func(int) []func() error {
-		return []func() error{one(ours(), n), one(reference(), s.size(30, 10)), one(unthrottled(), n), func() error { return s.bareReads(ctx, n) }}
+		return []func() error{one(ours(), n), one(reference(), s.size(30, 10)), one(unthrottled(), n),
+			func() error { return s.bareReads(ctx, n) }}
 	})
 }
 
 // readTimes returns how long the live reads for each PV took that a subject has made since, in milliseconds.
-func (l *lab) readTimes(subject subject, since time.Time) (took []float64, err error) {
+func (env *environment) readTimes(subject subject, since time.Time) (took []float64, err error) {
 	first, last := map[string]time.Time{}, map[string]time.Time{}
-	if _, err := l.cluster.AuditEventsOf(subject.user(l.namespace), func(e controlplane.AuditEvent) bool {
+	if _, err := env.cluster.AuditEventsOf(subject.user(env.namespace), func(e controlplane.AuditEvent) bool {
 		if e.Verb != "get" || e.Name == "" || !strings.HasPrefix(e.Resource, "persistentvolume") || e.Received.Before(since) {
 			return false
 		}
@@ -91,18 +92,19 @@ func (l *lab) readTimes(subject subject, since time.Time) (took []float64, err e
 func (s *session) bareReads(ctx context.Context, n int) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	c, err := s.lab.gather(ctx, crowdSpec{n: 1, unprotected: true})
+	set, err := s.env.createVolumeSet(ctx, volumeSetSpec{n: 1, unprotected: true})
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, c.remove(ctx, true, c.names), c.close(ctx)) }()
-	core, took := s.lab.users[0].CoreV1(), []float64(nil)
+	defer func() { err = errors.Join(err, set.remove(ctx, true, set.names), set.close(ctx)) }()
+	core, took := s.env.users[0].CoreV1(), []float64(nil)
 	for range n {
 		began := time.Now()
-		if _, err := core.PersistentVolumeClaims(s.lab.namespace).Get(ctx, "no-claim", metav1.GetOptions{}); ignoreNotFound(err) != nil {
+		if _, err := core.PersistentVolumeClaims(s.env.namespace).Get(ctx, "no-claim",
+			metav1.GetOptions{}); ignoreNotFound(err) != nil {
 			return err
 		}
-		if _, err := core.PersistentVolumes().Get(ctx, c.names[0], metav1.GetOptions{}); err != nil {
+		if _, err := core.PersistentVolumes().Get(ctx, set.names[0], metav1.GetOptions{}); err != nil {
 			return err
 		}
 		took = append(took, time.Since(began).Seconds()*1000)
@@ -119,19 +121,19 @@ func (s *session) bareReads(ctx context.Context, n int) (err error) {
 func (s *session) latencies(ctx context.Context, subject subject, n int) (delays []float64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	c, err := s.lab.gather(ctx, crowdSpec{n: n})
+	set, err := s.env.createVolumeSet(ctx, volumeSetSpec{n: n})
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, c.close(ctx)) }()
+	defer func() { err = errors.Join(err, set.close(ctx)) }()
 	stop, err := s.atWork(ctx, subject)
 	if err != nil {
 		return nil, err
 	}
-	for i, name := range s.shuffled(c.names) {
-		err := c.remove(ctx, false, []string{name})
+	for i, name := range s.shuffled(set.names) {
+		err := set.remove(ctx, false, []string{name})
 		if err == nil {
-			err = c.watch.wait(ctx, "gone", func(t *tracker) bool { return t.gone == i+1 })
+			err = set.watch.wait(ctx, "gone", func(t *tracker) bool { return t.gone == i+1 })
 		}
 		if err != nil {
 			return nil, errors.Join(err, stop())
@@ -140,17 +142,17 @@ func (s *session) latencies(ctx context.Context, subject subject, n int) (delays
 	if err := stop(); err != nil {
 		return nil, err
 	}
-	return s.lab.delays(ctx, c)
+	return s.env.delays(ctx, set)
 }
 
-// delays returns, for the volumes of a crowd that were deleted since it was asked last, the time from the write that made the PV
-// Released to the driver's receipt of the first call, in milliseconds.
-func (l *lab) delays(ctx context.Context, c *crowd) (delays []float64, err error) {
-	calls, err := l.deletions()
+// delays returns, for the volumes of a volume set that were deleted since it was asked last, the time from the write
+// that made the PV Released to the driver's receipt of the first call, in milliseconds.
+func (env *environment) delays(ctx context.Context, set *volumeSet) (delays []float64, err error) {
+	calls, err := env.deletions()
 	if err != nil {
 		return nil, err
 	}
-	if err := l.auditComplete(ctx); err != nil {
+	if err := env.auditComplete(ctx); err != nil {
 		return nil, err
 	}
 	received := map[string]time.Time{} // by handle
@@ -159,33 +161,34 @@ func (l *lab) delays(ctx context.Context, c *crowd) (delays []float64, err error
 			received[call.Volume] = call.Received
 		}
 	}
-	released, err := l.lastStatusWrites(c, received)
+	released, err := env.lastStatusWrites(set, received)
 	if err != nil {
 		return nil, err
 	}
 	for name, at := range released {
-		delays = append(delays, received[c.handle[name]].Sub(at).Seconds()*1000)
+		delays = append(delays, received[set.handle[name]].Sub(at).Seconds()*1000)
 	}
-	if len(delays) != len(callsByVolume(calls, c)) {
-		return nil, fmt.Errorf("find the writes that released PVs: %d of %d are in the audit log", len(delays), len(callsByVolume(calls, c)))
+	if len(delays) != len(callsByVolume(calls, set)) {
+		return nil, fmt.Errorf("find the writes that released PVs: %d of %d are in the audit log", len(delays),
+			len(callsByVolume(calls, set)))
 	}
 	return delays, nil
 }
 
-func callsByVolume(calls []ledger.Call, c *crowd) map[string]bool {
+func callsByVolume(calls []ledger.Call, set *volumeSet) map[string]bool {
 	volumes := map[string]bool{}
-	for _, call := range callsFor(calls, c.handle) {
+	for _, call := range callsFor(calls, set.handle) {
 		volumes[call.Volume] = true
 	}
 	return volumes
 }
 
-// lastStatusWrites returns, by PV, when the last write of its status was received before the driver was called: the one that
-// made it Released.
-func (l *lab) lastStatusWrites(c *crowd, called map[string]time.Time) (map[string]time.Time, error) {
+// lastStatusWrites returns, by PV, when the last write of its status was received before the driver was called: the one
+// that made it Released.
+func (env *environment) lastStatusWrites(set *volumeSet, called map[string]time.Time) (map[string]time.Time, error) {
 	last := map[string]time.Time{}
-	_, err := l.cluster.AuditEvents(func(e controlplane.AuditEvent) bool {
-		before, mine := called[c.handle[e.Name]]
+	_, err := env.cluster.AuditEvents(func(e controlplane.AuditEvent) bool {
+		before, mine := called[set.handle[e.Name]]
 		if mine && e.Resource == "persistentvolumes" && e.Subresource == "status" && e.Code == 200 &&
 			e.Received.Before(before) && e.Received.After(last[e.Name]) {
 			last[e.Name] = e.Received
@@ -219,12 +222,12 @@ func (s *session) besideSlowCalls(ctx context.Context, subject subject, slow int
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	times := s.size(10, 2)
-	quick, err := s.lab.gather(ctx, crowdSpec{n: times})
+	quick, err := s.env.createVolumeSet(ctx, volumeSetSpec{n: times})
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, quick.close(ctx)) }()
-	others, err := s.lab.gather(ctx, crowdSpec{n: slow * times, name: "slow"})
+	others, err := s.env.createVolumeSet(ctx, volumeSetSpec{n: slow * times, name: "slow"})
 	if err != nil {
 		return nil, err
 	}
@@ -235,23 +238,23 @@ func (s *session) besideSlowCalls(ctx context.Context, subject subject, slow int
 	}
 	plan := slowDriver(2 * time.Second)
 	plan.Rules[0].VolumeName = "slow-*"
-	err = s.lab.driver.SetFaults(ctx, plan)
+	err = s.env.driver.SetFaults(ctx, plan)
 	for i := 0; i < times && err == nil; i++ {
 		err = s.oneBeside(ctx, quick, i, others, others.names[i*slow:(i+1)*slow])
 	}
-	err = errors.Join(err, stop(), s.lab.driver.SetFaults(context.WithoutCancel(ctx), faults.Plan{}))
+	err = errors.Join(err, stop(), s.env.driver.SetFaults(context.WithoutCancel(ctx), faults.Plan{}))
 	if err != nil {
 		return nil, err
 	}
-	return s.lab.delays(ctx, quick)
+	return s.env.delays(ctx, quick)
 }
 
 // oneBeside deletes slow volumes and, once the driver is busy with all of them, one other.
-func (s *session) oneBeside(ctx context.Context, quick *crowd, i int, others *crowd, slow []string) error {
+func (s *session) oneBeside(ctx context.Context, quick *volumeSet, i int, others *volumeSet, slow []string) error {
 	if err := others.remove(ctx, false, slow); err != nil {
 		return err
 	}
-	if _, err := s.lab.driver.WaitCalls(ctx, func(calls []ledger.Call) bool {
+	if _, err := s.env.driver.WaitCalls(ctx, func(calls []ledger.Call) bool {
 		received := callsByVolume(calls, others)
 		return len(received) == (i+1)*len(slow)
 	}, "DeleteVolume"); err != nil {

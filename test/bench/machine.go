@@ -14,8 +14,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/csi-reclaimer/csi-reclaimer/test/controlplane"
-	"github.com/csi-reclaimer/csi-reclaimer/test/process"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
 // Machine is where it was measured. What could not be learned is empty.
@@ -34,7 +34,8 @@ func (m Machine) String() string {
 
 // ThisMachine looks around. CPU, memory and kernel are known on Linux only.
 func ThisMachine() Machine {
-	m := Machine{CPU: procField("/proc/cpuinfo", "model name"), Cores: runtime.NumCPU(), System: runtime.GOOS + "/" + runtime.GOARCH}
+	m := Machine{CPU: procField("/proc/cpuinfo", "model name"), Cores: runtime.NumCPU(),
+		System: runtime.GOOS + "/" + runtime.GOARCH}
 	_, _ = fmt.Sscan(procField("/proc/meminfo", "MemTotal"), &m.MemoryMiB)
 	m.MemoryMiB /= 1024 // from kB
 	if kernel, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
@@ -78,7 +79,8 @@ func busyPercent(ctx context.Context) (float64, error) {
 	return busyBetween(string(before), string(after)), nil
 }
 
-// busyBetween compares the first lines of two /proc/stat: "cpu", then ticks of user, nice, system, idle, iowait and more (proc_stat(5)).
+// busyBetween compares the first lines of two /proc/stat: "cpu", then ticks of user, nice, system, idle, iowait and
+// more (proc_stat(5)).
 func busyBetween(before, after string) float64 {
 	ticks := func(stat string) (idle, all float64) {
 		line, _, _ := strings.Cut(stat, "\n")
@@ -118,7 +120,8 @@ func TheseVersions(ctx context.Context) (Versions, error) {
 	}{
 		{&v.Ours, ".", []string{"git", "describe", "--tags", "--always", "--dirty"}},
 		{&v.Reference, ".", []string{"go", "list", "-m", referenceModule}},
-		{&v.Kubernetes, "test/controlplane/" + string(controlplane.V1_36), []string{"go", "list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes"}},
+		{&v.Kubernetes, "test/framework/controlplane/" + string(controlplane.V1_36),
+			[]string{"go", "list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes"}},
 	} {
 		command := exec.CommandContext(ctx, ask.args[0], ask.args[1:]...)
 		command.Dir = filepath.Join(root, ask.dir)

@@ -22,7 +22,7 @@ func (s *session) profile(ctx context.Context, program running, name, size strin
 	if err := os.MkdirAll(s.Profiles, 0o755); err != nil {
 		return fmt.Errorf("keep a profile: %w", err)
 	}
-	file := filepath.Join(s.Profiles, fmt.Sprintf("%s-%s-%d.pprof", name, size, s.lab.rounds.Load()))
+	file := filepath.Join(s.Profiles, fmt.Sprintf("%s-%s-%d.pprof", name, size, s.env.rounds.Load()))
 	s.say("  %s", file)
 	if err := os.WriteFile(file, []byte(body), 0o600); err != nil {
 		return fmt.Errorf("keep a profile: %w", err)

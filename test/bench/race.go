@@ -40,39 +40,40 @@ func (o outcome) perSecond(end time.Time) float64 {
 	return float64(len(o.names)) / end.Sub(o.began).Seconds()
 }
 
-// race runs one: volumes are made while nobody is at work, the subject is started, and begins to count once it has reclaimed one.
+// race runs one: volumes are made while nobody is at work, the subject is started, and begins to count once it has
+// reclaimed one.
 func (s *session) race(ctx context.Context, r race) (o outcome, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	c, err := s.lab.gather(ctx, crowdSpec{n: r.n})
+	set, err := s.env.createVolumeSet(ctx, volumeSetSpec{n: r.n})
 	if err != nil {
 		return o, err
 	}
-	defer func() { err = errors.Join(err, c.close(ctx)) }()
+	defer func() { err = errors.Join(err, set.close(ctx)) }()
 	stop, err := s.atWork(ctx, r.subject)
 	if err != nil {
 		return o, err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	if err := s.lab.driver.SetFaults(ctx, r.faults); err != nil {
+	if err := s.env.driver.SetFaults(ctx, r.faults); err != nil {
 		return o, err
 	}
-	defer func() { err = errors.Join(err, s.lab.driver.ClearFaults(context.WithoutCancel(ctx))) }()
-	names := s.shuffled(c.names)
+	defer func() { err = errors.Join(err, s.env.driver.ClearFaults(context.WithoutCancel(ctx))) }()
+	names := s.shuffled(set.names)
 	o = outcome{names: names, began: time.Now()}
-	if err := c.remove(ctx, r.pvFirst, names); err != nil {
+	if err := set.remove(ctx, r.pvFirst, names); err != nil {
 		return o, err
 	}
-	if err := c.watch.wait(ctx, "gone", func(t *tracker) bool { return t.gone == r.n }); err != nil {
+	if err := set.watch.wait(ctx, "gone", func(t *tracker) bool { return t.gone == r.n }); err != nil {
 		return o, err
 	}
-	o.gone = c.watch.last(names, func(p pvTimes) time.Time { return p.gone })
-	o.dropped = c.watch.last(names, func(p pvTimes) time.Time { return p.dropped })
-	o.calls, err = s.lab.deletions()
+	o.gone = set.watch.last(names, func(p pvTimes) time.Time { return p.gone })
+	o.dropped = set.watch.last(names, func(p pvTimes) time.Time { return p.dropped })
+	o.calls, err = s.env.deletions()
 	if err != nil {
 		return o, err
 	}
-	o.calls = callsFor(o.calls, c.handle)
+	o.calls = callsFor(o.calls, set.handle)
 	return o, everyVolume(o.calls, r.n)
 }
 
@@ -106,12 +107,12 @@ func everyVolume(calls []ledger.Call, n int) error {
 
 // atWork starts a subject and returns once it has reclaimed a volume, so that its caches are filled. stop ends it.
 func (s *session) atWork(ctx context.Context, subject subject) (stop func() error, err error) {
-	canary, err := s.lab.gather(ctx, crowdSpec{n: 1, name: "canary"})
+	canary, err := s.env.createVolumeSet(ctx, volumeSetSpec{n: 1, name: "canary"})
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, canary.close(ctx)) }()
-	program, err := s.lab.start(ctx, subject)
+	program, err := s.env.start(ctx, subject)
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +121,8 @@ func (s *session) atWork(ctx context.Context, subject subject) (stop func() erro
 		err = canary.watch.wait(ctx, "gone", func(t *tracker) bool { return t.gone == 1 })
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("wait for %s to reclaim a volume: %w\n%s", subject.column, err, program.LogTail(10)), program.Stop())
+		return nil, errors.Join(fmt.Errorf("wait for %s to reclaim a volume: %w\n%s", subject.column, err,
+			program.LogTail(10)), program.Stop())
 	}
 	return program.Stop, nil
 }
@@ -130,23 +132,23 @@ func (s *session) atWork(ctx context.Context, subject subject) (stop func() erro
 func (s *session) limit(ctx context.Context, n int, pvFirst bool) (perSecond float64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	c, err := s.lab.gather(ctx, crowdSpec{n: n, unprotected: true})
+	set, err := s.env.createVolumeSet(ctx, volumeSetSpec{n: n, unprotected: true})
 	if err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, c.close(ctx)) }()
+	defer func() { err = errors.Join(err, set.close(ctx)) }()
 	released := make(chan string, n)
 	if !pvFirst {
-		c.watch.mu.Lock()
-		c.watch.onReleased = func(name string) { released <- name }
-		c.watch.mu.Unlock()
+		set.watch.mu.Lock()
+		set.watch.onReleased = func(name string) { released <- name }
+		set.watch.mu.Unlock()
 	}
-	names := s.shuffled(c.names)
+	names := s.shuffled(set.names)
 	began := time.Now()
 	deleted := make(chan error, 1)
-	go func() { deleted <- c.remove(ctx, pvFirst, names) }()
+	go func() { deleted <- set.remove(ctx, pvFirst, names) }()
 	if !pvFirst {
-		if err := s.lab.each(ctx, n, func(ctx context.Context, client kubernetes.Interface, _ int) error {
+		if err := s.env.each(ctx, n, func(ctx context.Context, client kubernetes.Interface, _ int) error {
 			select {
 			case name := <-released:
 				return client.CoreV1().PersistentVolumes().Delete(ctx, name, metav1.DeleteOptions{})
@@ -160,9 +162,9 @@ func (s *session) limit(ctx context.Context, n int, pvFirst bool) (perSecond flo
 	if err := <-deleted; err != nil {
 		return 0, err
 	}
-	if err := c.watch.wait(ctx, "gone", func(t *tracker) bool { return t.gone == n }); err != nil {
+	if err := set.watch.wait(ctx, "gone", func(t *tracker) bool { return t.gone == n }); err != nil {
 		return 0, err
 	}
-	end := c.watch.last(names, func(p pvTimes) time.Time { return p.gone })
+	end := set.watch.last(names, func(p pvTimes) time.Time { return p.gone })
 	return float64(n) / end.Sub(began).Seconds(), nil
 }

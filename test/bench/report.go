@@ -60,8 +60,8 @@ type Figure struct {
 	Seed    uint64    `json:"seed"`
 	// Quick: there were fewer volumes than Load says.
 	Quick bool `json:"quick,omitempty"`
-	// BusyBefore is how busy the processors were, in percent, before the first run, with an idle control plane: well above 10,
-	// something else was going on, and rates and times say little.
+	// BusyBefore is how busy the processors were, in percent, before the first run, with an idle control plane: well above
+	// 10, something else was going on, and rates and times say little.
 	BusyBefore float64 `json:"busyBefore"`
 }
 
@@ -132,7 +132,8 @@ func (r *Report) Markdown(w io.Writer) error {
 	b.WriteString("Written by `make bench`; report.json has all runs. Medians; each is of as many runs as the last column says, which alternated between the subjects.\n")
 	b.WriteString("`reference` is the ProvisionController of " + r.Versions.Reference + " at its defaults (5 calls a second, burst 10), `reference_unthrottled` the same without a limit and with 100 threads. ")
 	b.WriteString("`limit` is what nothing could exceed.\n\n")
-	fmt.Fprintf(&b, "%s\nKubernetes %s, csi-reclaimer %s, %s.\n\n", r.Machine, r.Versions.Kubernetes, r.Versions.Ours, r.Versions.Go)
+	fmt.Fprintf(&b, "%s\nKubernetes %s, csi-reclaimer %s, %s.\n\n", r.Machine, r.Versions.Kubernetes, r.Versions.Ours,
+		r.Versions.Go)
 	b.WriteString("| figure | unit | ours | reference | reference_unthrottled | limit | goal | result | runs |\n|---|---|---|---|---|---|---|---|---|\n")
 	for _, f := range r.Figures {
 		medians := f.Medians()
@@ -182,8 +183,8 @@ func (r *Report) Add(figures ...*Figure) {
 	slices.SortStableFunc(r.Figures, func(a, b *Figure) int { return order[a.Name] - order[b.Name] })
 }
 
-// Read returns the report in a folder. One of another machine or another Kubernetes, or none, is an empty one: figures of two
-// are not to stand in one table.
+// Read returns the report in a folder. One of another machine or another Kubernetes, or none, is an empty one: figures
+// of two are not to stand in one table.
 func Read(dir string, machine Machine, versions Versions) (*Report, error) {
 	fresh := &Report{Machine: machine, Versions: versions}
 	data, err := os.ReadFile(filepath.Join(dir, "report.json"))
@@ -197,7 +198,8 @@ func Read(dir string, machine Machine, versions Versions) (*Report, error) {
 	if err := json.Unmarshal(data, &old); err != nil {
 		return nil, fmt.Errorf("read report in %q: %w", dir, err)
 	}
-	if old.Machine != machine || old.Versions.Kubernetes != versions.Kubernetes || old.Versions.Reference != versions.Reference {
+	if old.Machine != machine || old.Versions.Kubernetes != versions.Kubernetes ||
+		old.Versions.Reference != versions.Reference {
 		return fresh, nil
 	}
 	old.Versions = versions

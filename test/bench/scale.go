@@ -27,15 +27,19 @@ func scaleFamilies() (all []family) {
 			figures[0].Goals, figures[1].Goals, figures[2].Goals = []Goal{atMost(120)}, []Goal{atMost(80)}, []Goal{atMost(10)}
 		}
 		all = append(all, family{
-			name: "scale_" + strconv.Itoa(n), lab: bare, long: i > 1, figures: figures,
+			name: "scale_" + strconv.Itoa(n), plane: bare, long: i > 1, figures: figures,
 			run: func(ctx context.Context, s *session) error { return measureScale(ctx, s, n) },
 		})
 	}
 	const n = 100_000
 	return append(all, family{
-		name: "scale_" + provisioningSize, lab: bare, long: true, run: func(ctx context.Context, s *session) error { return measureProvisioningScale(ctx, s, n) },
-		figures: scaleFigures(provisioningSize, fmt.Sprintf("%d PVs in the cluster, bound and protected, half of them another driver's; those of ours with their claims; "+
-			"with provisioning, which no claim asks for. ", n)),
+		name: "scale_" + provisioningSize, plane: bare, long: true, run: func(ctx context.Context,
+			s *session) error {
+			return measureProvisioningScale(ctx, s, n)
+		},
+		figures: scaleFigures(provisioningSize,
+			fmt.Sprintf("%d PVs in the cluster, bound and protected, half of them another driver's; those of ours with their claims; "+
+				"with provisioning, which no claim asks for. ", n)),
 	})
 }
 
@@ -45,10 +49,14 @@ const provisioningSize = "100000_provisioning"
 // scaleFigures are peak, steady, start and rate at a size.
 func scaleFigures(size, load string) []Figure {
 	return []Figure{
-		{Name: "peak_rss_mib_" + size, Unit: "MiB", Load: load + "VmHWM (Linux) after the start and, but for the reference at its defaults, a burst of 1,000 reclaims."},
-		{Name: "steady_rss_mib_" + size, Unit: "MiB", Load: load + "VmRSS (Linux) when the process has come to rest after its start."},
-		{Name: "start_to_first_decision_s_" + size, Unit: "s", Load: load + "One is Released: from the start of the process to the driver's DeleteVolume for it."},
-		{Name: "reclaim_per_second_" + size, Unit: "PVs/s", Load: load + "1,000 more turn Released at once, their claims gone, without a controller manager: until the last is gone."},
+		{Name: "peak_rss_mib_" + size, Unit: "MiB",
+			Load: load + "VmHWM (Linux) after the start and, but for the reference at its defaults, a burst of 1,000 reclaims."},
+		{Name: "steady_rss_mib_" + size, Unit: "MiB",
+			Load: load + "VmRSS (Linux) when the process has come to rest after its start."},
+		{Name: "start_to_first_decision_s_" + size, Unit: "s",
+			Load: load + "One is Released: from the start of the process to the driver's DeleteVolume for it."},
+		{Name: "reclaim_per_second_" + size, Unit: "PVs/s",
+			Load: load + "1,000 more turn Released at once, their claims gone, without a controller manager: until the last is gone."},
 	}
 }
 
@@ -56,10 +64,10 @@ func scaleFigures(size, load string) []Figure {
 func measureProvisioningScale(ctx context.Context, s *session, n int) error {
 	n = s.size(n, 2_000)
 	s.say("  fill the cluster up to %d PVs and the claims of half of them", n)
-	if err := s.lab.fill(ctx, n, mixed); err != nil {
+	if err := s.env.fill(ctx, n, mixed); err != nil {
 		return err
 	}
-	if err := s.lab.fillClaims(ctx); err != nil {
+	if err := s.env.fillClaims(ctx); err != nil {
 		return err
 	}
 	burst := s.size(1000, 200)
@@ -74,7 +82,7 @@ func measureProvisioningScale(ctx context.Context, s *session, n int) error {
 
 func measureScale(ctx context.Context, s *session, n int) error {
 	s.say("  fill the cluster up to %d PVs", n)
-	if err := s.lab.fill(ctx, n, mixed); err != nil {
+	if err := s.env.fill(ctx, n, mixed); err != nil {
 		return err
 	}
 	size := strconv.Itoa(n)
@@ -88,32 +96,33 @@ func measureScale(ctx context.Context, s *session, n int) error {
 	})
 }
 
-// scale starts a subject and takes what it needs for figures of this size; burst is how many PVs it then reclaims at once.
+// scale starts a subject and takes what it needs for figures of this size; burst is how many PVs it then reclaims at
+// once.
 func (s *session) scale(ctx context.Context, subject subject, size string, burst int) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	watch, err := track(ctx, s.lab.users[0], "")
+	watch, err := track(ctx, s.env.users[0], "")
 	if err != nil {
 		return err
 	}
 	defer watch.close()
-	first, err := s.lab.makeReleased(ctx, 1)
+	first, err := s.env.makeReleased(ctx, 1)
 	if err != nil {
 		return err
 	}
-	if err := s.lab.putAll(ctx, first); err != nil {
+	if err := s.env.putAll(ctx, first); err != nil {
 		return err
 	}
 	began := time.Now()
 	if s.Profiles != "" && subject.column == Ours {
 		subject.args = append(slices.Clone(subject.args), "--enable-pprof")
 	}
-	program, err := s.lab.start(ctx, subject)
+	program, err := s.env.start(ctx, subject)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, program.Stop()) }()
-	call, err := s.lab.waitCall(ctx, first[0].handle)
+	call, err := s.env.waitCall(ctx, first[0].handle)
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, program.LogTail(10))
 	}
@@ -130,7 +139,7 @@ func (s *session) scale(ctx context.Context, subject subject, size string, burst
 		return err
 	}
 	if burst > 0 {
-		rate, err := s.lab.burst(ctx, watch, burst)
+		rate, err := s.env.burst(ctx, watch, burst)
 		if err != nil {
 			return err
 		}
@@ -147,14 +156,14 @@ func (s *session) scale(ctx context.Context, subject subject, size string, burst
 }
 
 // burst has volumes turn Released at once and returns how many PVs a second go.
-func (l *lab) burst(ctx context.Context, watch *tracker, n int) (rate float64, err error) {
-	pvs, err := l.makeReleased(ctx, n)
+func (env *environment) burst(ctx context.Context, watch *tracker, n int) (rate float64, err error) {
+	pvs, err := env.makeReleased(ctx, n)
 	if err != nil {
 		return 0, err
 	}
 	names := namesOf(pvs)
 	began := time.Now()
-	if err := l.putAll(ctx, pvs); err != nil {
+	if err := env.putAll(ctx, pvs); err != nil {
 		return 0, err
 	}
 	if err := watch.wait(ctx, "gone", func(t *tracker) bool { return t.gone == 1+n }); err != nil {
@@ -172,25 +181,26 @@ func namesOf(pvs []filledPV) (names []string) {
 }
 
 // makeReleased makes volumes, and says what their PVs are to be: Released, their claims gone.
-func (l *lab) makeReleased(ctx context.Context, n int) ([]filledPV, error) {
+func (env *environment) makeReleased(ctx context.Context, n int) ([]filledPV, error) {
 	pvs := make([]filledPV, n)
-	round := l.rounds.Add(1)
-	return pvs, l.each(ctx, n, func(ctx context.Context, _ kubernetes.Interface, i int) (err error) {
-		pvs[i] = filledPV{name: fmt.Sprintf("pvc-%08x-%04x-4fff-9d5e-7a3f00c0ffee", i, round), driver: driverName, phase: v1.VolumeReleased}
-		pvs[i].handle, err = l.createVolume(ctx, pvs[i].name)
+	round := env.rounds.Add(1)
+	return pvs, env.each(ctx, n, func(ctx context.Context, _ kubernetes.Interface, i int) (err error) {
+		pvs[i] = filledPV{name: fmt.Sprintf("pvc-%08x-%04x-4fff-9d5e-7a3f00c0ffee", i, round), driver: driverName,
+			phase: v1.VolumeReleased}
+		pvs[i].handle, err = env.createVolume(ctx, pvs[i].name)
 		return err
 	})
 }
 
 // putAll writes PVs, many at once.
-func (l *lab) putAll(ctx context.Context, pvs []filledPV) error {
-	return inParallel(ctx, writers, len(pvs), func(ctx context.Context, _, i int) error { return l.put(ctx, pvs[i]) })
+func (env *environment) putAll(ctx context.Context, pvs []filledPV) error {
+	return inParallel(ctx, writers, len(pvs), func(ctx context.Context, _, i int) error { return env.put(ctx, pvs[i]) })
 }
 
 // waitCall returns the DeleteVolume call for a volume as soon as the driver has received it.
-func (l *lab) waitCall(ctx context.Context, handle string) (ledger.Call, error) {
+func (env *environment) waitCall(ctx context.Context, handle string) (ledger.Call, error) {
 	for {
-		entries, err := l.calls.Next()
+		entries, err := env.calls.Next()
 		if err != nil {
 			return ledger.Call{}, err
 		}

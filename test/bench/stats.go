@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// Median returns the middle of the values, the mean of the two in the middle where their number is even, and NaN of none.
+// Median returns the middle of the values, the mean of the two in the middle where their number is even, and NaN of
+// none.
 func Median(values []float64) float64 {
 	if len(values) == 0 {
 		return math.NaN()
@@ -18,8 +19,8 @@ func Median(values []float64) float64 {
 	return (sorted[middle-1] + sorted[middle]) / 2
 }
 
-// Percentile returns the smallest of the values that at least p percent of them do not exceed (nearest rank), and NaN of
-// none. p is between 0 and 100.
+// Percentile returns the smallest of the values that at least p percent of them do not exceed (nearest rank), and NaN
+// of none. p is between 0 and 100.
 func Percentile(values []float64, p float64) float64 {
 	if len(values) == 0 {
 		return math.NaN()

@@ -9,8 +9,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/csi-reclaimer/csi-reclaimer/test/peer"
-	"github.com/csi-reclaimer/csi-reclaimer/test/sidecar"
+	"github.com/csi-reclaimer/csi-reclaimer/test/bench/peer"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
 )
 
 // subject is a program that is measured.
@@ -53,9 +53,10 @@ type running interface {
 	LogTail(lines int) string
 }
 
-// impatient is a subject that is not asked to end in peace, but killed, once ctx has ended: ours would let calls in hand end.
+// impatient is a subject that is not asked to end in peace, but killed, once ctx has ended: ours would let calls in
+// hand end.
 type impatient struct {
-	*sidecar.Sidecar
+	*program.Program
 	ctx context.Context
 }
 
@@ -63,22 +64,22 @@ func (i impatient) Stop() error {
 	if i.ctx.Err() != nil {
 		i.Kill()
 	}
-	return i.Sidecar.Stop()
+	return i.Program.Stop()
 }
 
-// start starts the subject and returns when it has been executed; whether it is at work shows in what it does. When ctx has
-// ended, Stop kills it.
-func (l *lab) start(ctx context.Context, s subject) (running, error) {
+// start starts the subject and returns when it has been executed; whether it is at work shows in what it does. When ctx
+// has ended, Stop kills it.
+func (env *environment) start(ctx context.Context, s subject) (running, error) {
 	if s.column == Ours {
-		car, err := sidecar.Start(ctx, sidecar.Options{
-			Binary: l.programs.sidecar, Address: l.driver.Socket(), Kubeconfig: l.kubeconf[s.column],
-			// The Leases of the in-flight log are there, too.
-			Args: append([]string{"--leader-election-namespace=" + l.namespace}, s.args...),
+		car, err := program.StartSidecar(ctx, program.SidecarOptions{
+			Binary: env.programs.sidecar, Address: env.driver.Socket(), Kubeconfig: env.kubeconf[s.column], // The Leases of the in-flight log are there, too.
+			Args: append([]string{"--leader-election-namespace=" + env.namespace}, s.args...),
 		})
 		return impatient{car, ctx}, err
 	}
 	return peer.Start(ctx, peer.Options{
-		Binary: l.programs.peer, Address: l.driver.Socket(), Kubeconfig: l.kubeconf[s.column], AddFinalizer: true, Args: s.args,
+		Binary: env.programs.peer, Address: env.driver.Socket(), Kubeconfig: env.kubeconf[s.column], AddFinalizer: true,
+		Args: s.args,
 	})
 }
 

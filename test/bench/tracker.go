@@ -17,7 +17,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// tracker is a watch of the PVs of one crowd, and notes when what happened to them.
+// tracker is a watch of the PVs of one volume set, and notes when what happened to them.
 type tracker struct {
 	stop context.CancelFunc
 	done sync.WaitGroup
@@ -42,11 +42,12 @@ type pvTimes struct {
 	dropped time.Time
 }
 
-// track begins to watch the PVs of a crowd, of which there are none yet, or with an empty token all PVs from now on.
+// track begins to watch the PVs of a volume set, of which there are none yet, or with an empty token all PVs from now
+// on.
 func track(ctx context.Context, client kubernetes.Interface, token string) (*tracker, error) {
 	selector := ""
 	if token != "" {
-		selector = crowdLabel + "=" + token
+		selector = volumeSetLabel + "=" + token
 	}
 	list, err := client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{LabelSelector: selector, Limit: 1})
 	if err != nil {
@@ -146,7 +147,8 @@ func (t *tracker) wait(ctx context.Context, what string, want func(*tracker) boo
 	for {
 		t.mu.Lock()
 		there, err, changed := want(t), t.err, t.changed
-		state := fmt.Sprintf("%d PVs, %d bound, %d protected, %d dropped, %d gone", len(t.pvs), t.bound, t.protected, t.dropped, t.gone)
+		state := fmt.Sprintf("%d PVs, %d bound, %d protected, %d dropped, %d gone", len(t.pvs), t.bound, t.protected,
+			t.dropped, t.gone)
 		t.mu.Unlock()
 		if there {
 			return nil

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 )
 
 // className is the StorageClass of a reclaim policy.
@@ -22,9 +22,10 @@ func className(policy v1.PersistentVolumeReclaimPolicy) string {
 }
 
 // makeClasses makes a StorageClass for each policy.
-func (s *stage) makeClasses(ctx context.Context) error {
-	for _, policy := range []v1.PersistentVolumeReclaimPolicy{v1.PersistentVolumeReclaimDelete, v1.PersistentVolumeReclaimRetain} {
-		if _, err := s.maker.MakeClass(ctx, storage.Class{Name: className(policy), Policy: policy}); err != nil {
+func (env *environment) makeClasses(ctx context.Context) error {
+	for _, policy := range []v1.PersistentVolumeReclaimPolicy{v1.PersistentVolumeReclaimDelete,
+		v1.PersistentVolumeReclaimRetain} {
+		if _, err := env.maker.MakeClass(ctx, objects.Class{Name: className(policy), Policy: policy}); err != nil {
 			return err
 		}
 	}
@@ -40,8 +41,8 @@ type claimWatcher struct {
 }
 
 // watchClaim follows the claim of this name from before it is made.
-func (s *stage) watchClaim(ctx context.Context, t *timeline, name string) (*claimWatcher, error) {
-	stream, err := s.client.CoreV1().PersistentVolumeClaims(s.maker.Namespace).Watch(ctx, metav1.ListOptions{
+func (env *environment) watchClaim(ctx context.Context, t *timeline, name string) (*claimWatcher, error) {
+	stream, err := env.client.CoreV1().PersistentVolumeClaims(env.maker.Namespace).Watch(ctx, metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector("metadata.name", name).String(),
 	})
 	if err != nil {

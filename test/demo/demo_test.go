@@ -20,21 +20,21 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
-	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 )
 
-// allRight is how every scene of the first act should end.
+// allRight is how every scenario of the first act should end.
 func allRight() (verdicts []verdict) {
-	for _, sc := range scenes() {
-		verdicts = append(verdicts, result{scene: sc, seen: sc.want}.verdict())
+	for _, sc := range scenarios() {
+		verdicts = append(verdicts, result{scenario: sc, seen: sc.want}.verdict())
 	}
 	return verdicts
 }
 
-// allGuarded is how every scene of the second act should end.
+// allGuarded is how every scenario of the second act should end.
 func allGuarded() (verdicts []verdict) {
-	for _, sc := range guardScenes() {
-		verdicts = append(verdicts, guardResult{scene: sc, seen: sc.want}.verdict())
+	for _, sc := range guardScenarios() {
+		verdicts = append(verdicts, guardResult{scenario: sc, seen: sc.want}.verdict())
 	}
 	return verdicts
 }
@@ -45,12 +45,12 @@ func TestJudge(t *testing.T) {
 	}
 	for name, change := range map[string]func(*outcome){
 		"the volume is left where it should go, or gone where it should stay": func(o *outcome) { o.onDisk = !o.onDisk },
-		"one call too many":              func(o *outcome) { o.deleteCalls++ },
-		"the PV is stuck":                func(o *outcome) { o.pv, o.held = "Failed", true },
-		"protected or not, wrongly":      func(o *outcome) { o.protected = !o.protected },
-		"let go before it was reclaimed": func(o *outcome) { o.late = true },
+		"one call too many":                func(o *outcome) { o.deleteCalls++ },
+		"the PV is stuck":                  func(o *outcome) { o.pv, o.held = "Failed", true },
+		"protected or not, wrongly":        func(o *outcome) { o.protected = !o.protected },
+		"released before it was reclaimed": func(o *outcome) { o.late = true },
 	} {
-		for i, sc := range scenes() {
+		for i, sc := range scenarios() {
 			seen := sc.want
 			change(&seen)
 			t.Run(name+": "+sc.title, func(t *testing.T) { expectNoticed(t, allRight(), i, seen) })
@@ -63,7 +63,7 @@ func TestJudge(t *testing.T) {
 		"a twin is left":                        func(o *guardOutcome) { o.twins++ },
 		"the claim was taken away from its pod": func(o *guardOutcome) { o.used = lostTo },
 	} {
-		for i, sc := range guardScenes() {
+		for i, sc := range guardScenarios() {
 			seen := sc.want
 			change(&seen)
 			t.Run(name+": "+sc.title, func(t *testing.T) { expectNoticed(t, allGuarded(), i, seen) })
@@ -71,7 +71,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// expectNoticed checks that all is said of one scene that ended in another way than it should.
+// expectNoticed checks that all is said of one scenario that ended in another way than it should.
 func expectNoticed(t *testing.T, verdicts []verdict, i int, seen ending) {
 	t.Helper()
 	verdicts[i].seen = seen
@@ -97,7 +97,7 @@ func expectNoticed(t *testing.T, verdicts []verdict, i int, seen ending) {
 	}
 	out.Reset()
 	p.moral(v)
-	if strings.Contains(out.String(), v.moral) {
+	if strings.Contains(out.String(), v.conclusion) {
 		t.Errorf("says what did not happen:\n%s", out.String())
 	}
 }
@@ -150,7 +150,8 @@ func TestFlags(t *testing.T) {
 		if err := errors.Join(err, stdout.Close()); err != nil {
 			t.Fatal(err)
 		}
-		if status != c.status || !strings.Contains(string(printed), c.stdout) || !strings.Contains(stderr.String(), c.stderr) {
+		if status != c.status || !strings.Contains(string(printed), c.stdout) || !strings.Contains(stderr.String(),
+			c.stderr) {
 			t.Errorf("%s: status %d, stdout %q, stderr %q", name, status, printed, stderr.String())
 		}
 	}
@@ -160,25 +161,26 @@ func TestPrinting(t *testing.T) {
 	for _, color := range []bool{false, true} {
 		var out bytes.Buffer
 		p := newPrinter(&out, color)
-		p.intro(scenes(), guardScenes())
+		p.intro(scenarios(), guardScenarios())
 		line := p.timeline()
 		line.disk(1)
 		line.disk(2)
 		line.driver(line.start, "receives DeleteVolume")
 		line.print()
 		line.folder(true)
-		for _, sc := range guardScenes() {
-			p.scene(1, sc.title, sc.story)
+		for _, sc := range guardScenarios() {
+			p.scenario(1, sc.title, sc.description)
 		}
 		for _, v := range slices.Concat(allRight(), allGuarded()) {
 			p.moral(v)
 		}
 		p.table(1, allRight())
-		p.table(len(scenes())+1, allGuarded())
+		p.table(len(scenarios())+1, allGuarded())
 		if got := strings.Contains(out.String(), "\x1b["); got != color {
 			t.Errorf("colour codes with color = %v: %v", color, got)
 		}
-		for _, want := range []string{"1 volume\n", "2 volumes\n", "receives DeleteVolume", "right", "leaked", "expected", "seen", "1. Claim deleted first", "5. In-tree PV first"} {
+		for _, want := range []string{"1 volume\n", "2 volumes\n", "receives DeleteVolume", "right", "leaked", "expected",
+			"seen", "1. Claim deleted first", "5. In-tree PV first"} {
 			if !strings.Contains(out.String(), want) {
 				t.Errorf("no %q in:\n%s", want, out.String())
 			}
@@ -191,7 +193,7 @@ func TestPrinting(t *testing.T) {
 	}
 }
 
-func TestTheTableIsAligned(t *testing.T) {
+func TestTableIsAligned(t *testing.T) {
 	verdicts := allRight()
 	verdicts[1].seen = outcome{pv: "Released", protected: true, held: true, deleteCalls: 12, late: true, onDisk: true}
 	var out bytes.Buffer
@@ -207,7 +209,7 @@ func TestTheTableIsAligned(t *testing.T) {
 	}
 }
 
-func TestATimelineIsInTheOrderOfItsTimes(t *testing.T) {
+func TestTimelineIsSortedByTime(t *testing.T) {
 	var out bytes.Buffer
 	line := newPrinter(&out, false).timeline()
 	line.driver(line.start.Add(2*time.Second), "second")
@@ -218,7 +220,7 @@ func TestATimelineIsInTheOrderOfItsTimes(t *testing.T) {
 	}
 }
 
-func TestALiveTimelinePrintsAtOnce(t *testing.T) {
+func TestLiveTimelinePrintsImmediately(t *testing.T) {
 	var out bytes.Buffer
 	line := newPrinter(&out, false).liveTimeline()
 	line.demo("starting")
@@ -246,12 +248,15 @@ func TestChanges(t *testing.T) {
 	}{
 		"made": {nil, pv(v1.VolumePending, false, theirs),
 			[]string{"the PV is there", "finalizer kubernetes.io/pv-protection is on the PV"}},
-		"bound and protected at once": {pv(v1.VolumeAvailable, false, theirs), pv(v1.VolumeBound, false, theirs, volume.Finalizer),
+		"bound and protected at once": {pv(v1.VolumeAvailable, false, theirs),
+			pv(v1.VolumeBound, false, theirs, volume.Finalizer),
 			[]string{"the PV is Bound", "csi-reclaimer's finalizer is on the PV"}},
 		"deleted": {pv(v1.VolumeBound, false), pv(v1.VolumeBound, true), []string{"the PV is terminating, phase Bound"}},
-		"one finalizer of two goes": {pv(v1.VolumeReleased, true, theirs, volume.Finalizer), pv(v1.VolumeReleased, true, volume.Finalizer),
+		"one finalizer of two goes": {pv(v1.VolumeReleased, true, theirs, volume.Finalizer),
+			pv(v1.VolumeReleased, true, volume.Finalizer),
 			[]string{"finalizer kubernetes.io/pv-protection is off the PV"}},
-		"ours goes last":                {pv(v1.VolumeReleased, true, volume.Finalizer), nil, []string{"csi-reclaimer's finalizer is off the PV, and with it the PV is gone"}},
+		"ours goes last": {pv(v1.VolumeReleased, true, volume.Finalizer), nil,
+			[]string{"csi-reclaimer's finalizer is off the PV, and with it the PV is gone"}},
 		"gone without":                  {pv(v1.VolumeReleased, true, theirs), nil, []string{"the PV is gone"}},
 		"nothing that a person notices": {pv(v1.VolumeBound, false), pv(v1.VolumeBound, false), nil},
 	}
@@ -285,7 +290,7 @@ func TestClaimChanges(t *testing.T) {
 	}
 }
 
-func TestPatienceWithAClaimEndsWithTheClaimTheWatchAndTheContext(t *testing.T) {
+func TestClaimWaitEndsWithClaimWatchOrContext(t *testing.T) {
 	line := newPrinter(&bytes.Buffer{}, false).timeline()
 	w := &claimWatcher{gone: make(chan struct{}), ended: make(chan struct{})}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -315,7 +320,7 @@ func TestClaimState(t *testing.T) {
 	}
 }
 
-func TestTwinsAreTheOtherPVsOfTheDirectory(t *testing.T) {
+func TestTwinsAreOtherPVsOfTheSameDirectory(t *testing.T) {
 	of := func(name, path string) v1.PersistentVolume {
 		volume := pv(v1.VolumeBound, false)
 		volume.Name = name
@@ -324,15 +329,15 @@ func TestTwinsAreTheOtherPVsOfTheDirectory(t *testing.T) {
 	}
 	csi := pv(v1.VolumeBound, false)
 	pvs := []v1.PersistentVolume{of("a", "/tmp/x/a"), of("a-reclaim", "/tmp/x/a"), of("b", "/tmp/x/b"), *csi}
-	if n := twins(pvs, &storage.Volume{Name: "a", Handle: "/tmp/x/a"}); n != 1 {
+	if n := twins(pvs, &objects.Volume{Name: "a", Handle: "/tmp/x/a"}); n != 1 {
 		t.Errorf("%d twins of a, want 1", n)
 	}
-	if n := twins(pvs, &storage.Volume{Name: "b", Handle: "/tmp/x/b"}); n != 0 {
+	if n := twins(pvs, &objects.Volume{Name: "b", Handle: "/tmp/x/b"}); n != 0 {
 		t.Errorf("%d twins of b, want none", n)
 	}
 }
 
-func TestATwinIsWaitedForIfItIsThere(t *testing.T) {
+func TestWaitForExistingTwin(t *testing.T) {
 	stream := watch.NewFake()
 	w := follow(newPrinter(&bytes.Buffer{}, false).timeline(), "twin", stream)
 	if err := w.ifThere(t.Context()); err != nil {
@@ -354,7 +359,7 @@ func TestATwinIsWaitedForIfItIsThere(t *testing.T) {
 	w.stop()
 }
 
-func TestTheWatchRemembersProtectionAndWhenThePVWent(t *testing.T) {
+func TestWatchRecordsProtectionAndDeletionTime(t *testing.T) {
 	var out bytes.Buffer
 	line := newPrinter(&out, false).timeline()
 	stream := watch.NewFake()
@@ -363,7 +368,7 @@ func TestTheWatchRemembersProtectionAndWhenThePVWent(t *testing.T) {
 	if err := w.until(t.Context(), "protected", isProtected); err != nil {
 		t.Fatal(err)
 	}
-	if w.sight(nil).goneAt != (time.Time{}) {
+	if w.observe(nil).goneAt != (time.Time{}) {
 		t.Error("gone while it is there")
 	}
 	stream.Modify(pv(v1.VolumeReleased, true))
@@ -372,7 +377,7 @@ func TestTheWatchRemembersProtectionAndWhenThePVWent(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.stop()
-	if s := w.sight(nil); !s.protected || s.goneAt.IsZero() {
+	if s := w.observe(nil); !s.protected || s.goneAt.IsZero() {
 		t.Errorf("sight %+v, want protected and gone", s)
 	}
 	line.print()
@@ -381,7 +386,7 @@ func TestTheWatchRemembersProtectionAndWhenThePVWent(t *testing.T) {
 	}
 }
 
-func TestUntilEndsWithItsContextAndItsWatch(t *testing.T) {
+func TestUntilEndsWithContextOrWatch(t *testing.T) {
 	stream := watch.NewFake()
 	w := follow(newPrinter(&bytes.Buffer{}, false).timeline(), "PV", stream)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -395,7 +400,7 @@ func TestUntilEndsWithItsContextAndItsWatch(t *testing.T) {
 	}
 }
 
-func TestTooLate(t *testing.T) {
+func TestDeletionAfterPVIsTooLate(t *testing.T) {
 	goneAt := time.Now()
 	cases := map[string]struct {
 		answered, goneAt time.Time
@@ -414,24 +419,24 @@ func TestTooLate(t *testing.T) {
 	}
 }
 
-func TestTheFolderGoesUnlessItsLogsAreToStay(t *testing.T) {
+func TestFolderIsRemovedUnlessLogsAreKept(t *testing.T) {
 	for _, stays := range []bool{false, true} {
 		var out bytes.Buffer
-		s := &stage{p: newPrinter(&out, false), dir: filepath.Join(t.TempDir(), "demo")}
-		if err := os.Mkdir(s.dir, 0o755); err != nil {
+		env := &environment{p: newPrinter(&out, false), dir: filepath.Join(t.TempDir(), "demo")}
+		if err := os.Mkdir(env.dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
 		if stays {
-			s.saveLogs()
+			env.saveLogs()
 		}
-		if err := s.lower(); err != nil {
+		if err := env.tearDown(); err != nil {
 			t.Error(err)
 		}
-		_, err := os.Stat(s.dir)
+		_, err := os.Stat(env.dir)
 		if errors.Is(err, fs.ErrNotExist) == stays {
 			t.Errorf("logs to stay: %v, folder: %v", stays, err)
 		}
-		if strings.Contains(out.String(), s.dir) != stays {
+		if strings.Contains(out.String(), env.dir) != stays {
 			t.Errorf("logs to stay: %v, printed %q", stays, out.String())
 		}
 	}

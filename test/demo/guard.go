@@ -15,16 +15,16 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
-	"github.com/csi-reclaimer/csi-reclaimer/test/daemon"
-	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
 )
 
-// guardScene is one scenario of the second act and what is right at its end. Each has a volume of its
+// guardScenario is one scenario of the second act and what is right at its end. Each has a volume of its
 // own, of an in-tree plugin and with policy Delete.
-type guardScene struct {
-	name, title, story, ends string
-	// moral is said when the scene ended as it should.
-	moral string
+type guardScenario struct {
+	name, title, description, ends string
+	// conclusion is printed when the scenario ended as wanted.
+	conclusion string
 
 	// guardOff: before volume-guard is started. inUse: a pod uses the claim, which is deleted first;
 	// otherwise the PV is.
@@ -62,72 +62,74 @@ func (o guardOutcome) cells() []string {
 	return []string{"PV " + o.pv, "claim " + o.claim, o.used, count(o.twins, "twin"), directory}
 }
 
-func guardScenes() []guardScene {
-	return []guardScene{
+func guardScenarios() []guardScenario {
+	return []guardScenario{
 		{
 			name: "in-tree-leak", title: "In-tree PV first, volume-guard off",
-			story: "The volume is a directory of an in-tree plugin: kube-controller-manager deletes it, not a CSI\ndriver. Kubernetes 1.30 by itself, and the PV is deleted before its claim.",
-			ends:  "the directory leaks",
-			moral: "Leaked: the policy said Delete, the directory stays, and no object names it any more.",
+			description: "The volume is a directory of an in-tree plugin: kube-controller-manager deletes it, not a CSI\ndriver. Kubernetes 1.30 by itself, and the PV is deleted before its claim.",
+			ends:        "the directory leaks",
+			conclusion:  "Leaked: the policy said Delete, the directory stays, and no object names it.",
 
 			guardOff: true,
 			want:     guardOutcome{pv: gone, claim: gone, used: noPod, onDisk: true},
 		},
 		{
 			name: "in-tree", title: "In-tree PV deleted first",
-			story: "The same with volume-guard.",
-			ends:  "the directory goes",
-			moral: "Kubernetes 1.30 deletes no volume whose PV is being deleted. So volume-guard held the PV and\nmade a twin, a second PV of the same directory, for which it does.",
-			want:  guardOutcome{pv: gone, claim: gone, used: noPod},
+			description: "The same with volume-guard.",
+			ends:        "the directory is deleted",
+			conclusion:  "Kubernetes 1.30 deletes no volume whose PV is being deleted. So volume-guard held the PV and\nmade a twin, a second PV of the same directory, for which it does.",
+			want:        guardOutcome{pv: gone, claim: gone, used: noPod},
 		},
 		{
 			name: "in-use", title: "Claim deleted while a pod uses it",
-			story: "kube-controller-manager is to run without its persistentvolumeclaim-protection-controller, and\nvolume-guard does its work. The pod is an object alone: no kubelet runs.",
-			ends:  "the claim stays until the pod goes",
-			moral: "The claim was kept for as long as its pod was there; then claim and volume went.",
-			inUse: true,
-			want:  guardOutcome{pv: gone, claim: gone, used: keptFor},
+			description: "kube-controller-manager is to run without its persistentvolumeclaim-protection-controller, and\nvolume-guard does its work. The pod is an object alone: no kubelet runs.",
+			ends:        "the claim stays until the pod ends",
+			conclusion:  "The claim was kept for as long as its pod was there; then claim and volume went.",
+			inUse:       true,
+			want:        guardOutcome{pv: gone, claim: gone, used: keptFor},
 		},
 	}
 }
 
-// guardResult is a scene of the second act with how it ended.
+// guardResult is a scenario of the second act with how it ended.
 type guardResult struct {
-	scene guardScene
-	vol   *storage.Volume
-	seen  guardOutcome
+	scenario guardScenario
+	vol      *objects.Volume
+	seen     guardOutcome
 }
 
 func (r guardResult) verdict() verdict {
-	return verdict{title: r.scene.title, moral: r.scene.moral, leaks: r.scene.guardOff, want: r.scene.want, seen: r.seen}
+	return verdict{title: r.scenario.title, conclusion: r.scenario.conclusion, leaks: r.scenario.guardOff,
+		want: r.scenario.want,
+		seen: r.seen}
 }
 
-// playGuard plays one scene, as play does.
-func (s *stage) playGuard(ctx context.Context, sc guardScene) (r guardResult, err error) {
+// playGuard plays one scenario, as play does.
+func (env *environment) playGuard(ctx context.Context, sc guardScenario) (r guardResult, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 8*patience)
 	defer cancel()
-	t := s.p.timeline()
+	t := env.p.timeline()
 	defer t.print()
-	if err := s.prepare(ctx, t, sc); err != nil {
+	if err := env.prepare(ctx, t, sc); err != nil {
 		return r, err
 	}
-	pv, err := s.watchPV(ctx, t, "PV", sc.name)
+	pv, err := env.watchPV(ctx, t, "PV", sc.name)
 	if err != nil {
 		return r, err
 	}
 	defer pv.stop()
-	twin, err := s.watchPV(ctx, t, "twin", intree.TwinName(sc.name))
+	twin, err := env.watchPV(ctx, t, "twin", intree.TwinName(sc.name))
 	if err != nil {
 		return r, err
 	}
 	defer twin.stop()
-	claim, err := s.watchClaim(ctx, t, sc.name)
+	claim, err := env.watchClaim(ctx, t, sc.name)
 	if err != nil {
 		return r, err
 	}
 	defer claim.stop()
-	r = guardResult{scene: sc, seen: guardOutcome{used: noPod}}
-	if r.vol, err = s.makeFolder(ctx, t, sc.name); err != nil {
+	r = guardResult{scenario: sc, seen: guardOutcome{used: noPod}}
+	if r.vol, err = env.makeFolder(ctx, t, sc.name); err != nil {
 		return r, err
 	}
 	if !sc.guardOff {
@@ -136,9 +138,9 @@ func (s *stage) playGuard(ctx context.Context, sc guardScene) (r guardResult, er
 		}
 	}
 	if sc.inUse {
-		r.seen.used, err = s.deleteInUse(ctx, t, r.vol)
+		r.seen.used, err = env.deleteInUse(ctx, t, r.vol)
 	} else {
-		err = s.deletePVFirst(ctx, t, r.vol, pv)
+		err = env.deletePVFirst(ctx, t, r.vol, pv)
 	}
 	if err != nil {
 		return r, err
@@ -149,7 +151,7 @@ func (s *stage) playGuard(ctx context.Context, sc guardScene) (r guardResult, er
 	for _, w := range []interface{ stop() }{pv, twin, claim} { // before the last look, so that lines come in order
 		w.stop()
 	}
-	err = s.lookGuard(ctx, &r)
+	err = env.lookGuard(ctx, &r)
 	t.folder(r.seen.onDisk)
 	return r, err
 }
@@ -159,17 +161,17 @@ func isGuarded(pv *v1.PersistentVolume) bool { return hasFinalizer(pv, intree.Fi
 // never is wanted of a PV that is to go.
 func never(*v1.PersistentVolume) bool { return false }
 
-// prepare starts volume-guard for the first scene that has it, and has Kubernetes not do what a scene
+// prepare starts volume-guard for the first scenario that has it, and has Kubernetes not do what a scenario
 // shows volume-guard to do.
-func (s *stage) prepare(ctx context.Context, t *timeline, sc guardScene) (err error) {
+func (env *environment) prepare(ctx context.Context, t *timeline, sc guardScenario) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*patience)
 	defer cancel()
-	if !sc.guardOff && s.program == nil {
+	if !sc.guardOff && env.program == nil {
 		t.user("starts volume-guard " + guardControllers)
-		if s.program, err = daemon.Start(ctx, s.guard); err != nil {
+		if env.program, err = program.Start(ctx, env.guard); err != nil {
 			return err
 		}
-		if err := s.program.WaitReady(ctx); err != nil {
+		if err := env.program.WaitReady(ctx); err != nil {
 			return err
 		}
 	}
@@ -177,26 +179,27 @@ func (s *stage) prepare(ctx context.Context, t *timeline, sc guardScene) (err er
 		return nil
 	}
 	t.user("restarts kube-controller-manager without that controller")
-	return s.cluster.ControllerManager.Restart(ctx, "--controllers=*,-persistentvolumeclaim-protection-controller")
+	return env.cluster.ControllerManager.Restart(ctx, "--controllers=*,-persistentvolumeclaim-protection-controller")
 }
 
 // makeFolder makes a directory with the PV and the claim that the plugin would have made for it. The plugin's
-// own directories are not in a folder that goes with the stage.
-func (s *stage) makeFolder(ctx context.Context, t *timeline, name string) (*storage.Volume, error) {
+// own directories are not in a folder that goes with the environment.
+func (env *environment) makeFolder(ctx context.Context, t *timeline, name string) (*objects.Volume, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	path, err := s.folder(name)
+	path, err := env.folder(name)
 	if err != nil {
 		return nil, err
 	}
 	t.user(fmt.Sprintf("makes directory, PV and claim %q, policy %s", name, v1.PersistentVolumeReclaimDelete))
-	return s.maker.Make(ctx, storage.Spec{Name: name, Handle: path, Policy: v1.PersistentVolumeReclaimDelete, Change: func(pv *v1.PersistentVolume) {
-		pv.Annotations = map[string]string{"pv.kubernetes.io/provisioned-by": hostPath}
-		pv.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{HostPath: &v1.HostPathVolumeSource{Path: path}}
-	}})
+	return env.maker.Make(ctx, objects.Spec{Name: name, Handle: path, Policy: v1.PersistentVolumeReclaimDelete,
+		Change: func(pv *v1.PersistentVolume) {
+			pv.Annotations = map[string]string{"pv.kubernetes.io/provisioned-by": hostPath}
+			pv.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{HostPath: &v1.HostPathVolumeSource{Path: path}}
+		}})
 }
 
-func (s *stage) deletePVFirst(ctx context.Context, t *timeline, vol *storage.Volume, pv *watcher) error {
+func (env *environment) deletePVFirst(ctx context.Context, t *timeline, vol *objects.Volume, pv *watcher) error {
 	t.user("deletes the PV")
 	if err := vol.DeletePV(ctx); err != nil {
 		return err
@@ -209,9 +212,9 @@ func (s *stage) deletePVFirst(ctx context.Context, t *timeline, vol *storage.Vol
 }
 
 // deleteInUse deletes the claim and then the pod that uses it, and says what became of the claim in between.
-func (s *stage) deleteInUse(ctx context.Context, t *timeline, vol *storage.Volume) (used string, err error) {
+func (env *environment) deleteInUse(ctx context.Context, t *timeline, vol *objects.Volume) (used string, err error) {
 	t.user("makes a pod that uses the claim")
-	pod, err := s.maker.MakePod(ctx, storage.PodSpec{
+	pod, err := env.maker.MakePod(ctx, objects.PodSpec{
 		Name: "user", Claims: []string{vol.ClaimName}, Node: "node",
 		// There is no kubelet that would tell of the pod's end.
 		Change: func(pod *v1.Pod) { pod.Spec.TerminationGracePeriodSeconds = ptr.To[int64](0) },
@@ -223,7 +226,7 @@ func (s *stage) deleteInUse(ctx context.Context, t *timeline, vol *storage.Volum
 	if err := vol.DeleteClaim(ctx); err != nil {
 		return "", err
 	}
-	if err := s.fenceGuard(ctx, t); err != nil {
+	if err := env.barrierGuard(ctx, t); err != nil {
 		return "", err
 	}
 	now, err := vol.Claim(ctx)
@@ -238,12 +241,12 @@ func (s *stage) deleteInUse(ctx context.Context, t *timeline, vol *storage.Volum
 	return used, pod.Delete(ctx)
 }
 
-// fenceGuard has volume-guard let another claim go, which no pod uses: what it was about to do to the
-// scene's claim it has done then.
-func (s *stage) fenceGuard(ctx context.Context, t *timeline) error {
+// barrierGuard has volume-guard let another claim go, which no pod uses: what it was about to do to the
+// scenario's claim it has done then.
+func (env *environment) barrierGuard(ctx context.Context, t *timeline) error {
 	waiting, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	claim, err := s.maker.MakeClaim(waiting, storage.ClaimSpec{Name: "unused", Class: "none"})
+	claim, err := env.maker.MakeClaim(waiting, objects.ClaimSpec{Name: "unused", Class: "none"})
 	if err != nil {
 		return err
 	}
@@ -275,7 +278,7 @@ func claimState(claim *v1.PersistentVolumeClaim) string {
 }
 
 // lookGuard asks the API server and the disk; never volume-guard.
-func (s *stage) lookGuard(ctx context.Context, r *guardResult) error {
+func (env *environment) lookGuard(ctx context.Context, r *guardResult) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	pv, err := r.vol.PV(ctx)
@@ -286,7 +289,7 @@ func (s *stage) lookGuard(ctx context.Context, r *guardResult) error {
 	if err != nil {
 		return err
 	}
-	list, err := s.client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
+	list, err := env.client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
@@ -294,12 +297,13 @@ func (s *stage) lookGuard(ctx context.Context, r *guardResult) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	r.seen = guardOutcome{pv: phase(pv), claim: claimState(claim), used: r.seen.used, twins: twins(list.Items, r.vol), onDisk: err == nil}
+	r.seen = guardOutcome{pv: phase(pv), claim: claimState(claim), used: r.seen.used, twins: twins(list.Items, r.vol),
+		onDisk: err == nil}
 	return nil
 }
 
 // twins counts the PVs of the volume's directory, but for its own.
-func twins(pvs []v1.PersistentVolume, vol *storage.Volume) (n int) {
+func twins(pvs []v1.PersistentVolume, vol *objects.Volume) (n int) {
 	for _, pv := range pvs {
 		if pv.Name != vol.Name && pv.Spec.HostPath != nil && pv.Spec.HostPath.Path == vol.Handle {
 			n++

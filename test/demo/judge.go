@@ -7,7 +7,7 @@ import (
 	"fmt"
 )
 
-// errWrong is wrapped when a scene did not end as it should.
+// errWrong is wrapped when a scenario did not end as it should.
 var errWrong = errors.New("wrong verdict")
 
 // errUntidy is wrapped when something that the demo started or wrote may be left.
@@ -31,18 +31,18 @@ type outcome struct {
 	onDisk bool
 }
 
-// ending is how a scene ends, as a comparable value.
+// ending is how a scenario ends, as a comparable value.
 type ending interface {
 	fmt.Stringer
 	// cells are the columns of a table; each can be read by itself too.
 	cells() []string
 }
 
-// verdict is a scene's end beside the one that is right.
+// verdict is a scenario's end beside the one that is right.
 type verdict struct {
 	title string
-	// moral is said when the scene ended as it should.
-	moral string
+	// conclusion is said when the scenario ended as it should.
+	conclusion string
 	// leaks: what is right is a leak, for nobody was there to prevent it.
 	leaks      bool
 	want, seen ending
@@ -50,7 +50,7 @@ type verdict struct {
 
 func (v verdict) right() bool { return v.seen == v.want }
 
-// judge returns nil if every scene ended as it should, else which did not, and how.
+// judge returns nil if every scenario ended as it should, else which did not, and how.
 func judge(verdicts []verdict) error {
 	var wrong []error
 	for _, v := range verdicts {

@@ -54,7 +54,8 @@ func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
 func run(args []string, stdout *os.File, stderr io.Writer) int {
 	flags := pflag.NewFlagSet("demo", pflag.ContinueOnError)
-	keep := flags.Bool("keep", false, "Leave csi-reclaimer, its driver and their control plane up afterwards, until Ctrl-C, and say how to look around.")
+	keep := flags.Bool("keep", false,
+		"Leave csi-reclaimer, its driver and their control plane up afterwards, until Ctrl-C, and say how to look around.")
 	noColor := flags.Bool("no-color", false, "Plain text, also on a terminal.")
 	flags.Usage = func() { fmt.Fprint(stdout, usage, flags.FlagUsages(), usageEnd) }
 	err := flags.Parse(args)
@@ -95,93 +96,93 @@ func conclude(err error, interrupted bool) (status int, line string) {
 }
 
 // show plays both acts and prints the verdicts. The error wraps errWrong when one of them is
-// wrong and errUntidy when something is left behind. What is kept is the stage of the first act.
+// wrong and errUntidy when something is left behind. What is kept is the environment of the first act.
 func show(ctx context.Context, p *printer, keep bool) (err error) {
-	p.intro(scenes(), guardScenes())
-	s, first := raise(ctx, p)
-	defer func() { err = errors.Join(err, s.lower()) }()
+	p.intro(scenarios(), guardScenarios())
+	env, first := setUp(ctx, p)
+	defer func() { err = errors.Join(err, env.tearDown()) }()
 	if first == nil {
-		first = s.perform(ctx)
+		first = env.runScenarios(ctx)
 	}
 	if first != nil && ctx.Err() == nil {
-		s.explain()
+		env.explain()
 	}
 	err = first
 	if judged(err) {
 		err = errors.Join(err, showGuard(ctx, p))
 	}
 	if keep && ctx.Err() == nil && judged(err) {
-		return errors.Join(err, s.keep(ctx))
+		return errors.Join(err, env.keep(ctx))
 	}
 	if first != nil && ctx.Err() == nil {
-		s.saveLogs()
+		env.saveLogs()
 	}
 	return err
 }
 
-// judged says that all scenes so far came to a verdict, right or wrong.
+// judged says that all scenarios so far came to a verdict, right or wrong.
 func judged(err error) bool { return err == nil || errors.Is(err, errWrong) }
 
-// showGuard is the second act, on a stage that ends with it.
+// showGuard is the second act, on a environment that ends with it.
 func showGuard(ctx context.Context, p *printer) (err error) {
-	s, err := raiseGuard(ctx, p)
-	defer func() { err = errors.Join(err, s.lower()) }()
+	env, err := setUpGuard(ctx, p)
+	defer func() { err = errors.Join(err, env.tearDown()) }()
 	if err == nil {
-		err = s.performGuard(ctx)
+		err = env.runGuardScenarios(ctx)
 	}
 	if err != nil && ctx.Err() == nil {
-		s.explain()
-		s.saveLogs()
+		env.explain()
+		env.saveLogs()
 	}
 	return err
 }
 
-// perform plays the scenes and judges them.
-func (s *stage) perform(ctx context.Context) error {
+// runScenarios plays the scenarios and judges them.
+func (env *environment) runScenarios(ctx context.Context) error {
 	var results []result
-	for i, sc := range scenes() {
-		s.p.scene(i+1, sc.title, sc.story)
-		r, err := s.play(ctx, sc)
+	for i, sc := range scenarios() {
+		env.p.scenario(i+1, sc.title, sc.description)
+		r, err := env.play(ctx, sc)
 		if err != nil {
 			return fmt.Errorf("scenario %q: %w", sc.title, err)
 		}
-		s.p.moral(r.verdict())
+		env.p.moral(r.verdict())
 		results = append(results, r)
 	}
 	// Once more, of all: a volume that was to stay may be gone by now, a call may have been repeated.
 	var verdicts []verdict
 	for _, r := range results {
-		if err := s.look(ctx, &r); err != nil {
+		if err := env.look(ctx, &r); err != nil {
 			return err
 		}
 		verdicts = append(verdicts, r.verdict())
 	}
-	s.p.head("What the API server, the driver's record of calls and its disk say")
-	s.p.table(1, verdicts)
+	env.p.head("What the API server, the driver's record of calls and its disk say")
+	env.p.table(1, verdicts)
 	return judge(verdicts)
 }
 
-// performGuard does the same with the scenes of the second act.
-func (s *stage) performGuard(ctx context.Context) error {
-	first := len(scenes()) + 1
+// runGuardScenarios does the same with the scenarios of the second act.
+func (env *environment) runGuardScenarios(ctx context.Context) error {
+	first := len(scenarios()) + 1
 	var results []guardResult
-	for i, sc := range guardScenes() {
-		s.p.scene(first+i, sc.title, sc.story)
-		r, err := s.playGuard(ctx, sc)
+	for i, sc := range guardScenarios() {
+		env.p.scenario(first+i, sc.title, sc.description)
+		r, err := env.playGuard(ctx, sc)
 		if err != nil {
 			return fmt.Errorf("scenario %q: %w", sc.title, err)
 		}
-		s.p.moral(r.verdict())
+		env.p.moral(r.verdict())
 		results = append(results, r)
 	}
 	var verdicts []verdict
 	for _, r := range results {
-		if err := s.lookGuard(ctx, &r); err != nil {
+		if err := env.lookGuard(ctx, &r); err != nil {
 			return err
 		}
 		verdicts = append(verdicts, r.verdict())
 	}
-	s.p.head("What the API server and the disk say")
-	s.p.table(first, verdicts)
+	env.p.head("What the API server and the disk say")
+	env.p.table(first, verdicts)
 	return judge(verdicts)
 }

@@ -53,12 +53,12 @@ func (p *printer) say(text string) {
 }
 
 // intro says what is about to happen and what it takes.
-func (p *printer) intro(scenes []scene, guarded []guardScene) {
+func (p *printer) intro(scenarios []scenario, guarded []guardScenario) {
 	p.head("csi-reclaimer: a volume is deleted when, and only when, its reclaim policy says so")
 	p.say("Shown on real objects: a Kubernetes API server and controller manager, a CSI driver with\n" +
-		"its volumes as folders on disk, and csi-reclaimer between them. " + strconv.Itoa(len(scenes)) + " scenarios:")
-	for i, sc := range scenes {
-		ends := "the volume goes"
+		"its volumes as folders on disk, and csi-reclaimer between them. " + strconv.Itoa(len(scenarios)) + " scenarios:")
+	for i, sc := range scenarios {
+		ends := "the volume is deleted"
 		switch {
 		case sc.sidecarOff:
 			ends = "the volume leaks"
@@ -70,7 +70,8 @@ func (p *printer) intro(scenes []scene, guarded []guardScene) {
 	p.say("Then volume-guard beside an older Kubernetes, whose in-tree plugins have no such sidecar.\n" +
 		strconv.Itoa(len(guarded)) + " scenarios:")
 	for i, sc := range guarded {
-		p.say(fmt.Sprintf("  %d. %-36s policy %-7s %s", len(scenes)+i+1, sc.title, v1.PersistentVolumeReclaimDelete, sc.ends))
+		p.say(fmt.Sprintf("  %d. %-36s policy %-7s %s", len(scenarios)+i+1, sc.title, v1.PersistentVolumeReclaimDelete,
+			sc.ends))
 	}
 	p.say("The verdicts come from the API server, the driver's record of calls and the disk, never\n" +
 		"from csi-reclaimer or volume-guard themselves.")
@@ -78,24 +79,24 @@ func (p *printer) intro(scenes []scene, guarded []guardScene) {
 		"compiles Kubernetes, twice, which takes minutes; later ones take seconds. Ctrl-C ends it all.")
 }
 
-// scene announces a scene.
-func (p *printer) scene(number int, title, story string) {
+// scenario announces a scenario.
+func (p *printer) scenario(number int, title, description string) {
 	p.head(fmt.Sprintf("%d. %s", number, title))
-	p.say(story)
+	p.say(description)
 }
 
-// moral says what a scene shows, or that it showed something else.
+// moral says what a scenario shows, or that it showed something else.
 func (p *printer) moral(v verdict) {
 	if v.right() {
-		p.say(v.moral)
+		p.say(v.conclusion)
 		return
 	}
 	p.say(p.paint(red, "Not as it should be."))
 	p.say(fmt.Sprintf("expected %v\nseen     %v", v.want, v.seen))
 }
 
-// timeline collects what happens in one scene. It is printed in the order of the times, at
-// the scene's end: what the driver recorded is read only then.
+// timeline collects what happens in one scenario. It is printed in the order of the times, at
+// the scenario's end: what the driver recorded is read only then.
 type timeline struct {
 	p     *printer
 	start time.Time
@@ -194,7 +195,7 @@ func (o outcome) cells() []string {
 	return []string{"PV " + o.pv, finalizer, calls, volume}
 }
 
-// table prints for each scene what was expected, what was seen, and the verdict. The first scene has
+// table prints for each scenario what was expected, what was seen, and the verdict. The first scenario has
 // the number first.
 func (p *printer) table(first int, verdicts []verdict) {
 	var rows [][]string

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
-	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 )
 
 func hasFinalizer(pv *v1.PersistentVolume, finalizer string) bool {
@@ -52,9 +52,9 @@ type watcher struct {
 
 // watch follows the PV of the claim with this name from before it is made; what the PV is called is
 // for whoever makes it to say.
-func (s *stage) watch(ctx context.Context, t *timeline, claim string) (*watcher, error) {
+func (env *environment) watch(ctx context.Context, t *timeline, claim string) (*watcher, error) {
 	of := func(pv *v1.PersistentVolume) bool { return pv.Spec.ClaimRef != nil && pv.Spec.ClaimRef.Name == claim }
-	pvs := s.client.CoreV1().PersistentVolumes()
+	pvs := env.client.CoreV1().PersistentVolumes()
 	list, err := pvs.List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
@@ -73,8 +73,8 @@ func (s *stage) watch(ctx context.Context, t *timeline, claim string) (*watcher,
 }
 
 // watchPV follows the PV of this name from before it is made.
-func (s *stage) watchPV(ctx context.Context, t *timeline, noun, name string) (*watcher, error) {
-	stream, err := s.client.CoreV1().PersistentVolumes().Watch(ctx, metav1.ListOptions{
+func (env *environment) watchPV(ctx context.Context, t *timeline, noun, name string) (*watcher, error) {
+	stream, err := env.client.CoreV1().PersistentVolumes().Watch(ctx, metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector("metadata.name", name).String(),
 	})
 	if err != nil {
@@ -172,12 +172,12 @@ func (w *watcher) until(ctx context.Context, what string, want func(*v1.Persiste
 		select {
 		case <-changed:
 		case <-w.ended:
-			return fmt.Errorf("wait for the %s to be %s: %w; it is %s", w.noun, what, errWatchEnded, storage.Describe(last))
+			return fmt.Errorf("wait for the %s to be %s: %w; it is %s", w.noun, what, errWatchEnded, objects.Describe(last))
 		case <-patient.C:
-			w.t.demo(fmt.Sprintf("after %v the %s is not %s, but %s", patience, w.noun, what, storage.Describe(last)))
+			w.t.demo(fmt.Sprintf("after %v the %s is not %s, but %s", patience, w.noun, what, objects.Describe(last)))
 			return nil
 		case <-ctx.Done():
-			return fmt.Errorf("wait for the %s to be %s: %w; it is %s", w.noun, what, ctx.Err(), storage.Describe(last))
+			return fmt.Errorf("wait for the %s to be %s: %w; it is %s", w.noun, what, ctx.Err(), objects.Describe(last))
 		}
 	}
 }
@@ -193,11 +193,11 @@ func (w *watcher) ifThere(ctx context.Context) error {
 	return w.until(ctx, gone, never)
 }
 
-// sight is what the watch has seen.
-func (w *watcher) sight(vol *storage.Volume) sight {
+// observation is what the watch has seen.
+func (w *watcher) observe(vol *objects.Volume) observation {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return sight{vol: vol, protected: w.protected, goneAt: w.goneAt}
+	return observation{vol: vol, protected: w.protected, goneAt: w.goneAt}
 }
 
 // stop ends the watch; what it had seen is written down then. It may be called twice.

@@ -15,7 +15,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
-	"github.com/csi-reclaimer/csi-reclaimer/test/process"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
 const (
@@ -51,8 +51,9 @@ func alerts(t *testing.T) (all []alert) {
 	return all
 }
 
-func TestTheAlertsFireWhenTheyShould(t *testing.T) {
-	if out, err := promtool(t, "check", "rules", "--lint=all", "--lint-fatal", inDeploy(t, "alerts", rulesFile)); err != nil {
+func TestAlertsFire(t *testing.T) {
+	if out, err := promtool(t, "check", "rules", "--lint=all", "--lint-fatal",
+		inDeploy(t, "alerts", rulesFile)); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 	if out, err := promtool(t, "test", "rules", inDeploy(t, "alerts", rulesTests)); err != nil {
@@ -87,8 +88,8 @@ func TestEachAlertIsTested(t *testing.T) {
 	}
 }
 
-// TestAnAlertThatIsBrokenIsFound by its test: each is made to never fire.
-func TestAnAlertThatIsBrokenIsFound(t *testing.T) {
+// TestBrokenAlertIsDetected by its test: each is made to never fire.
+func TestBrokenAlertIsDetected(t *testing.T) {
 	rules := string(read(t, "alerts", rulesFile))
 	dir := t.TempDir()
 	var broken []string
@@ -98,7 +99,8 @@ func TestAnAlertThatIsBrokenIsFound(t *testing.T) {
 		}
 		broken = append(broken, line)
 	}
-	for name, text := range map[string]string{rulesFile: strings.Join(broken, ""), rulesTests: string(read(t, "alerts", rulesTests))} {
+	for name, text := range map[string]string{rulesFile: strings.Join(broken, ""),
+		rulesTests: string(read(t, "alerts", rulesTests))} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -114,7 +116,7 @@ func TestAnAlertThatIsBrokenIsFound(t *testing.T) {
 	}
 }
 
-func TestEachAlertHasItsRunbook(t *testing.T) {
+func TestEachAlertHasRunbook(t *testing.T) {
 	root, err := process.ModuleRoot()
 	if err != nil {
 		t.Fatal(err)
@@ -149,8 +151,8 @@ func TestEachAlertHasItsRunbook(t *testing.T) {
 	}
 }
 
-// TestTheAlertsNameReasonsThatThereAre: a word that was changed in the program would keep an alert silent for ever.
-func TestTheAlertsNameReasonsThatThereAre(t *testing.T) {
+// TestAlertsNameExistingReasons: a word that was changed in the program would keep an alert silent for ever.
+func TestAlertsNameExistingReasons(t *testing.T) {
 	known := map[string][]string{
 		"csi_reclaimer_waiting_pvs":        words(reclaim.Reasons()),
 		"csi_reclaimer_reports_total":      words(reclaim.Reasons()),

@@ -28,24 +28,30 @@ const (
 // guardValues are ways to install the chart; all that it can render is in one of them.
 func guardValues() map[string][]string {
 	return map[string][]string{
-		"as it comes":         nil,
-		"for a first look":    {"dryRun=true", "webhooks.pods=true", "controllers={*,pvc-protection}"},
-		"with the policy":     {"admissionPolicy.enabled=true", `protectedDrivers.disk\.csi\.example\.com=owner`},
-		"with protection":     {"controllers={*,pvc-protection,pv-protection}"},
-		"with claims alone":   {"controllers={-intree,pvc-protection}"},
-		"without intree":      {"controllers={-intree,pv-protection}"},
-		"with webhooks":       {"webhooks.persistentVolumes=true", "webhooks.pods=true", `protectedDrivers.disk\.csi\.example\.com=owner`},
+		"as it comes":       nil,
+		"for a first look":  {"dryRun=true", "webhooks.pods=true", "controllers={*,pvc-protection}"},
+		"with the policy":   {"admissionPolicy.enabled=true", `protectedDrivers.disk\.csi\.example\.com=owner`},
+		"with protection":   {"controllers={*,pvc-protection,pv-protection}"},
+		"with claims alone": {"controllers={-intree,pvc-protection}"},
+		"without intree":    {"controllers={-intree,pv-protection}"},
+		"with webhooks": {"webhooks.persistentVolumes=true", "webhooks.pods=true",
+			`protectedDrivers.disk\.csi\.example\.com=owner`},
 		"with pods' webhooks": {"webhooks.pods=true"},
-		"with monitoring":     {"monitoring.podMonitor.enabled=true", "monitoring.alerts.enabled=true", "monitoring.dashboard.enabled=true"},
-		"with little":         {"serviceAccount.create=false", "rbac.create=false", "podDisruptionBudget.enabled=false", "networkPolicy.enabled=false", "releaseOnUninstall.enabled=false"},
+		"with monitoring": {"monitoring.podMonitor.enabled=true", "monitoring.alerts.enabled=true",
+			"monitoring.dashboard.enabled=true"},
+		"with little": {"serviceAccount.create=false", "rbac.create=false", "podDisruptionBudget.enabled=false",
+			"networkPolicy.enabled=false", "releaseOnUninstall.enabled=false"},
 		"with everything else": {
-			"image.repository=registry.example.com/volume-guard", "image.digest=sha256:" + strings.Repeat("0a", 32), "imagePullSecrets={pull}",
+			"image.repository=registry.example.com/volume-guard", "image.digest=sha256:" + strings.Repeat("0a", 32),
+			"imagePullSecrets={pull}",
 			"replicas=3", "log.format=json", "log.verbosity=4", "extraArgs={--worker-threads=20}", "nodeSelector.disk=fast",
-			"tolerations[0].key=node-role.kubernetes.io/control-plane", "tolerations[0].operator=Exists", "priorityClassName=system-cluster-critical",
+			"tolerations[0].key=node-role.kubernetes.io/control-plane", "tolerations[0].operator=Exists",
+			"priorityClassName=system-cluster-critical",
 			"affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0].key=a",
 			"affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0].operator=Exists",
 			"podAnnotations.a=b", "serviceAccount.name=other", "serviceAccount.annotations.c=d",
-			"networkPolicy.apiServer={10.0.0.1/32,fd00::1/128}", "networkPolicy.metricsFrom[0].namespaceSelector.matchLabels.a=b",
+			"networkPolicy.apiServer={10.0.0.1/32,fd00::1/128}",
+			"networkPolicy.metricsFrom[0].namespaceSelector.matchLabels.a=b",
 		},
 	}
 }
@@ -61,7 +67,8 @@ func sets(values []string) (args []string) {
 // render returns what helm would install, hooks and all.
 func render(t *testing.T, values ...string) []document {
 	t.Helper()
-	out, err := helm(t, append([]string{"template", guard, inDeploy(t, "charts", guard), "--namespace", guardHome}, sets(values)...)...)
+	out, err := helm(t, append([]string{"template", guard, inDeploy(t, "charts", guard), "--namespace", guardHome},
+		sets(values)...)...)
 	if err != nil {
 		t.Fatalf("%q: %v", values, err)
 	}
@@ -79,15 +86,16 @@ func find(t *testing.T, all []document, kind, name string) document {
 	return document{}
 }
 
-func TestHelmFindsNoFaultInTheChart(t *testing.T) {
+func TestHelmLint(t *testing.T) {
 	for name, values := range guardValues() {
-		if out, err := helm(t, append([]string{"lint", "--strict", inDeploy(t, "charts", guard)}, sets(values)...)...); err != nil {
+		if out, err := helm(t, append([]string{"lint", "--strict", inDeploy(t, "charts", guard)},
+			sets(values)...)...); err != nil {
 			t.Errorf("%s: %v\n%s", name, err, out)
 		}
 	}
 }
 
-func TestValuesThatAreWrongAreRefused(t *testing.T) {
+func TestInvalidChartValuesAreRefused(t *testing.T) {
 	for value, complaint := range map[string]string{
 		"replica=1":                          "replica",
 		"replicas=-1":                        "replicas",
@@ -114,7 +122,9 @@ func TestValuesThatAreWrongAreRefused(t *testing.T) {
 			t.Errorf("--set %s: %v, want a complaint of %q", value, err, complaint)
 		}
 	}
-	if _, err := helm(t, "template", guard, inDeploy(t, "charts", guard), "--kube-version", "1.35.9", "--set", "admissionPolicy.enabled=true", "--set", "protectedDrivers.d=owner"); err == nil || !strings.Contains(err.Error(), "1.36 or newer") {
+	if _, err := helm(t, "template", guard, inDeploy(t, "charts", guard), "--kube-version", "1.35.9", "--set",
+		"admissionPolicy.enabled=true", "--set", "protectedDrivers.d=owner"); err == nil ||
+		!strings.Contains(err.Error(), "1.36 or newer") {
 		t.Errorf("the policy on 1.35: %v", err)
 	}
 	if _, err := helm(t, "template", guard, inDeploy(t, "charts", guard), "--kube-version", "1.30.0"); err != nil {
@@ -122,9 +132,9 @@ func TestValuesThatAreWrongAreRefused(t *testing.T) {
 	}
 }
 
-// TestEveryValueIsExplainedAndChecked: the schema refuses what it does not have, so what has no default, and so
+// TestChartValuesHaveCommentsAndSchema: the schema refuses what it does not have, so what has no default, and so
 // no place in values.yaml, would be refused or is a secret of the schema's.
-func TestEveryValueIsExplainedAndChecked(t *testing.T) {
+func TestChartValuesHaveCommentsAndSchema(t *testing.T) {
 	var values, schema map[string]any
 	text := read(t, "charts", guard, "values.yaml")
 	if err := yaml.Unmarshal(text, &values); err != nil {
@@ -156,7 +166,8 @@ func sameKeys(t *testing.T, path string, values, schema, definitions map[string]
 	if schema["additionalProperties"] != false {
 		t.Errorf("%s: the schema takes anything", path)
 	}
-	known := slices.DeleteFunc(slices.Sorted(maps.Keys(properties)), func(key string) bool { return key == "global" }) // helm's own
+	// helm's own
+	known := slices.DeleteFunc(slices.Sorted(maps.Keys(properties)), func(key string) bool { return key == "global" })
 	if there := slices.Sorted(maps.Keys(values)); !slices.Equal(there, known) {
 		t.Errorf("%s: values.yaml has %q, the schema %q", path, there, known)
 	}
@@ -167,8 +178,8 @@ func sameKeys(t *testing.T, path string, values, schema, definitions map[string]
 	}
 }
 
-// TestTheChartIsTheManifests: whoever installs by kubectl has the same objects.
-func TestTheChartIsTheManifests(t *testing.T) {
+// TestChartRendersManifests: whoever installs by kubectl has the same objects.
+func TestChartRendersManifests(t *testing.T) {
 	plain := manifests(t)
 	const common = "volume-guard.yaml rbac-volume-guard.yaml volume-guard-availability.yaml"
 	all := guardValues()
@@ -199,7 +210,8 @@ func TestTheChartIsTheManifests(t *testing.T) {
 		}
 		// What only the chart can have, or needs other software, and in this rendering the other binding.
 		for _, more := range []string{
-			"Job/volume-guard-release", "ClusterRoleBinding/volume-guard-pvc-protection", "ClusterRoleBinding/volume-guard-pv-protection", "ClusterRoleBinding/volume-guard-webhooks",
+			"Job/volume-guard-release", "ClusterRoleBinding/volume-guard-pvc-protection",
+			"ClusterRoleBinding/volume-guard-pv-protection", "ClusterRoleBinding/volume-guard-webhooks",
 			"RoleBinding/volume-guard-webhooks",
 		} {
 			delete(rendered, more)
@@ -210,9 +222,9 @@ func TestTheChartIsTheManifests(t *testing.T) {
 	}
 }
 
-// TestTheChartRendersWhatTheCodeDoes: each policy and webhook that lists drivers is the one that the tests of pkg/admission run on
+// TestChartMatchesCode: each policy and webhook that lists drivers is the one that the tests of pkg/admit run on
 // a real API server, whatever the drivers and their roles.
-func TestTheChartRendersWhatTheCodeDoes(t *testing.T) {
+func TestChartMatchesCode(t *testing.T) {
 	const owned, second, beside = "disk.csi.example.com", "Another-1.csi.example.com", "file.csi.example.com"
 	drivers := admission.Drivers{volume.RoleOwner: {owned, second}, volume.RoleCompanion: {beside}}
 	of := func(names ...string) (values []string) {
@@ -237,7 +249,8 @@ func TestTheChartRendersWhatTheCodeDoes(t *testing.T) {
 		"a policy for role companion alone": {append(of(beside), "admissionPolicy.enabled=true"), []any{
 			admission.Policy(volume.RoleCompanion, beside), admission.Binding(volume.RoleCompanion),
 		}},
-		"webhooks for both roles": {append(of(owned, second, beside), "webhooks.persistentVolumes=true", "webhooks.pods=true"), []any{
+		"webhooks for both roles": {append(of(owned, second, beside), "webhooks.persistentVolumes=true",
+			"webhooks.pods=true"), []any{
 			admission.PVWebhooks(service, drivers), admission.PodWebhooks(service),
 		}},
 		"a webhook for role companion alone": {append(of(beside), "webhooks.persistentVolumes=true"), []any{
@@ -330,8 +343,8 @@ func pretty(o any) string {
 	return string(text)
 }
 
-// TestTheChartGrantsNoSecretsUnlessItIsTo, and then its own certificate alone.
-func TestTheChartGrantsNoSecretsUnlessItIsTo(t *testing.T) {
+// TestChartGrantsNoSecretsByDefault, and then its own certificate alone.
+func TestChartGrantsNoSecretsByDefault(t *testing.T) {
 	for name, values := range guardValues() {
 		webhooks := strings.Contains(name, "webhooks")
 		granted := 0
@@ -350,7 +363,8 @@ func TestTheChartGrantsNoSecretsUnlessItIsTo(t *testing.T) {
 					t.Errorf("%s: %s grants Secrets beyond its namespace", name, d)
 				}
 				// What is not there yet has no name in a rule.
-				if !slices.Equal(rule.ResourceNames, []string{"volume-guard-webhooks"}) && !slices.Equal(rule.Verbs, []string{"create"}) {
+				if !slices.Equal(rule.ResourceNames, []string{"volume-guard-webhooks"}) && !slices.Equal(rule.Verbs,
+					[]string{"create"}) {
 					t.Errorf("%s: %s grants Secrets without a name: %+v", name, d, rule)
 				}
 			}
@@ -361,9 +375,9 @@ func TestTheChartGrantsNoSecretsUnlessItIsTo(t *testing.T) {
 	}
 }
 
-// TestTheRightsFollowWhatRuns: each rendering grants what that needs which runs in it, and nothing else. That volume-guard
-// uses all of it, also where one controller runs by itself, its end-to-end tests show.
-func TestTheRightsFollowWhatRuns(t *testing.T) {
+// TestChartPermissionsFollowControllers: each rendering grants what that needs which runs in it, and nothing else. That
+// volume-guard uses all of it, also where one controller runs by itself, its end-to-end tests show.
+func TestChartPermissionsFollowControllers(t *testing.T) {
 	const (
 		intreeReads  = "get,list,watch persistentvolumes; get persistentvolumeclaims; list volumeattachments.storage.k8s.io"
 		intreeWrites = "; create,patch,delete persistentvolumes"
@@ -412,9 +426,10 @@ func TestTheRightsFollowWhatRuns(t *testing.T) {
 	}
 }
 
-// TestTheReleaseRunsBeforeTheRest, with what the Deployment runs with, and is no pod of its Service.
-func TestTheReleaseRunsBeforeTheRest(t *testing.T) {
-	for name, wanted := range map[string]bool{"as it comes": true, "with everything else": true, "without intree": true, "for a first look": false, "with little": false} {
+// TestChartReleaseHookRunsFirst, with what the Deployment runs with, and is no pod of its Service.
+func TestChartReleaseHookRunsFirst(t *testing.T) {
+	for name, wanted := range map[string]bool{"as it comes": true, "with everything else": true, "without intree": true,
+		"for a first look": false, "with little": false} {
 		all := render(t, guardValues()[name]...)
 		there := slices.ContainsFunc(all, func(d document) bool { return d.GetKind() == "Job" })
 		if there != wanted {
@@ -450,9 +465,10 @@ func TestTheReleaseRunsBeforeTheRest(t *testing.T) {
 	}
 }
 
-// TestTheChartCarriesTheAlertsAndTheDashboard: a chart cannot read beyond its folder.
-func TestTheChartCarriesTheAlertsAndTheDashboard(t *testing.T) {
-	for copied, from := range map[string]string{rulesFile: filepath.Join("alerts", rulesFile), dashboardFile: filepath.Join("dashboard", dashboardFile)} {
+// TestChartContainsAlertsAndDashboard: a chart cannot read beyond its folder.
+func TestChartContainsAlertsAndDashboard(t *testing.T) {
+	for copied, from := range map[string]string{rulesFile: filepath.Join("alerts", rulesFile),
+		dashboardFile: filepath.Join("dashboard", dashboardFile)} {
 		if string(read(t, "charts", guard, "files", copied)) != string(read(t, from)) {
 			t.Errorf("deploy/charts/%s/files/%s is not deploy/%s: copy it", guard, copied, from)
 		}

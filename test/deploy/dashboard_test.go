@@ -65,8 +65,8 @@ func queries(t *testing.T) map[string][]string {
 	return all
 }
 
-// TestTheDashboardAsksInPromQL: promtool reads each query, as the expression of a rule.
-func TestTheDashboardAsksInPromQL(t *testing.T) {
+// TestDashboardQueriesAreValid: promtool reads each query, as the expression of a rule.
+func TestDashboardQueriesAreValid(t *testing.T) {
 	var rules strings.Builder
 	rules.WriteString("groups:\n- name: dashboard\n  rules:\n")
 	for _, asked := range queries(t) {
@@ -84,8 +84,8 @@ func TestTheDashboardAsksInPromQL(t *testing.T) {
 	}
 }
 
-// TestALiveScrape holds what the programs serve against what the repository says of it.
-func TestALiveScrape(t *testing.T) {
+// TestDashboardAndAlertsOnLiveScrape holds what the programs serve against what the repository says of it.
+func TestDashboardAndAlertsOnLiveScrape(t *testing.T) {
 	live := scrape(t)
 	t.Run("has what the dashboard and the alerts query", func(t *testing.T) { hasWhatIsQueried(t, live) })
 	t.Run("has what docs/reference/metrics.md promises", func(t *testing.T) { hasWhatIsPromised(t, live) })
@@ -168,7 +168,7 @@ func named(query string) (metrics, labels []string) {
 	return metrics, labels
 }
 
-func TestAQueryIsReadAsItIsMeant(t *testing.T) {
+func TestQueryParsing(t *testing.T) {
 	for query, want := range map[string][2]string{
 		`max by (a, b) (m{c=~"x|y", d="z"}) > 0`:                     {"m", "c d a b"},
 		`sum by (a) (rate(m{c="n"}[5m])) / on (a) n offset 1h`:       {"m n", "c a a"},

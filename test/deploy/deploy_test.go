@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/csi-reclaimer/csi-reclaimer/test/grant"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
 )
 
 const (
@@ -26,9 +26,9 @@ const (
 	accountKind     = rbacv1.ServiceAccountKind
 )
 
-// TestEveryManifestIsAcceptedAsItIs applies each object in a dry run in which an unknown or
+// TestManifestsAreAccepted applies each object in a dry run in which an unknown or
 // repeated field is an error.
-func TestEveryManifestIsAcceptedAsItIs(t *testing.T) {
+func TestManifestsAreAccepted(t *testing.T) {
 	ctx := patiently(t)
 	for _, d := range manifests(t) {
 		if namespace := d.GetNamespace(); namespace != "" {
@@ -43,19 +43,21 @@ func TestEveryManifestIsAcceptedAsItIs(t *testing.T) {
 			"an unknown field": "nobodyKnowsThis: true\n",
 			"a repeated field": "kind: " + d.GetKind() + "\n",
 		} {
-			if err := apply(ctx, d, slices.Concat(bytes.TrimRight(d.text, "\n"), []byte("\n"+line)), metav1.NamespaceDefault, true); err == nil {
+			if err := apply(ctx, d, slices.Concat(bytes.TrimRight(d.text, "\n"), []byte("\n"+line)), metav1.NamespaceDefault,
+				true); err == nil {
 				t.Errorf("%s: accepted with %s: this test shows nothing", d, what)
 			}
 		}
 	}
 }
 
-func TestNoRuleGrantsMoreThanItNames(t *testing.T) {
+func TestNoWildcardRules(t *testing.T) {
 	granting := 0
 	for _, d := range manifests(t) {
 		for _, rule := range d.rules(t) {
 			granting++
-			for _, word := range slices.Concat(rule.APIGroups, rule.Resources, rule.Verbs, rule.ResourceNames, rule.NonResourceURLs) {
+			for _, word := range slices.Concat(rule.APIGroups, rule.Resources, rule.Verbs, rule.ResourceNames,
+				rule.NonResourceURLs) {
 				if strings.Contains(word, "*") {
 					t.Errorf("%s: a wildcard in %+v", d, rule)
 				}
@@ -69,7 +71,8 @@ func TestNoRuleGrantsMoreThanItNames(t *testing.T) {
 			kept := d.file == certificateFile && d.GetKind() == "Role" &&
 				(named && slices.Equal(rule.Verbs, []string{"get", "patch"}) || slices.Equal(rule.Verbs, []string{"create"}))
 			if !read && !kept {
-				t.Errorf("%s: only %s may grant Secrets, to be read, by name, in one namespace, and %s one to be kept: %+v", d, secretsFile, certificateFile, rule)
+				t.Errorf("%s: only %s may grant Secrets, to be read, by name, in one namespace, and %s one to be kept: %+v", d,
+					secretsFile, certificateFile, rule)
 			}
 		}
 	}
@@ -78,15 +81,17 @@ func TestNoRuleGrantsMoreThanItNames(t *testing.T) {
 	}
 }
 
-// TestEachRoleGrantsWhatItsPlaceNeeds holds what tells the roles apart. That all of it is used, and
+// TestRolesGrantExpectedPermissions holds what tells the roles apart. That all of it is used, and
 // nothing more, the end-to-end tests show.
-func TestEachRoleGrantsWhatItsPlaceNeeds(t *testing.T) {
+func TestRolesGrantExpectedPermissions(t *testing.T) {
 	for role, want := range map[string][]string{
-		"owner":     {"get", "list", "watch", "create", "patch", "delete"},
-		"companion": {"get", "list", "watch", "patch", "get", "create"}, // the provisioner beside deletes PVs; what an owner left in flight is finished
-		"observer":  {"list", "watch", "get", "create"},                 // nothing is written to a PV, but what an owner left in flight is finished
+		"owner": {"get", "list", "watch", "create", "patch", "delete"},
+		// the provisioner beside deletes PVs; what an owner left in flight is finished
+		"companion": {"get", "list", "watch", "patch", "get", "create"},
+		// nothing is written to a PV, but what an owner left in flight is finished
+		"observer": {"list", "watch", "get", "create"},
 	} {
-		cluster, namespaced, err := grant.Rules(role)
+		cluster, namespaced, err := rbac.Rules(role)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -103,14 +108,14 @@ func TestEachRoleGrantsWhatItsPlaceNeeds(t *testing.T) {
 			t.Errorf("%s may in the driver's namespace: %+v, want Leases alone", role, namespaced)
 		}
 	}
-	if _, _, err := grant.Rules("nobody"); err == nil {
+	if _, _, err := rbac.Rules("nobody"); err == nil {
 		t.Error("rules for a role that is none")
 	}
 }
 
-// TestEveryBindingBindsWhatIsThere: the API server accepts a binding of a role, and of an
+// TestBindingsReferToExistingObjects: the API server accepts a binding of a role, and of an
 // account, that does not exist.
-func TestEveryBindingBindsWhatIsThere(t *testing.T) {
+func TestBindingsReferToExistingObjects(t *testing.T) {
 	all := manifests(t)
 	there := func(kind, name string) bool {
 		return slices.ContainsFunc(all, func(d document) bool { return d.GetKind() == kind && d.GetName() == name })
@@ -159,9 +164,9 @@ func (w *warnings) take() []string {
 	return said
 }
 
-// TestTheDeploymentRunsUnderTheStrictestPodSecurity creates its pod in the example's namespace,
+// TestDeploymentMeetsRestrictedPodSecurity creates its pod in the example's namespace,
 // which enforces and warns of level restricted.
-func TestTheDeploymentRunsUnderTheStrictestPodSecurity(t *testing.T) {
+func TestDeploymentMeetsRestrictedPodSecurity(t *testing.T) {
 	ctx := patiently(t)
 	namespace := install(t)
 	heard := &warnings{}
@@ -173,7 +178,8 @@ func TestTheDeploymentRunsUnderTheStrictestPodSecurity(t *testing.T) {
 	}
 	dryRun := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 	create := func(spec v1.PodSpec) error {
-		_, err := client.CoreV1().Pods(namespace).Create(ctx, &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "pod"}, Spec: spec}, dryRun)
+		_, err := client.CoreV1().Pods(namespace).Create(ctx, &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "pod"}, Spec: spec},
+			dryRun)
 		return err
 	}
 	if err := create(example(t).Spec.Template.Spec); err != nil {
@@ -197,7 +203,8 @@ func TestTheDeploymentRunsUnderTheStrictestPodSecurity(t *testing.T) {
 	for whose, forget := range careless {
 		deployment := example(t)
 		forget(&deployment.Spec.Template.Spec)
-		if err := create(deployment.Spec.Template.Spec); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "PodSecurity") {
+		if err := create(deployment.Spec.Template.Spec); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(),
+			"PodSecurity") {
 			t.Errorf("without %s security context: %v, want it refused", whose, err)
 		}
 		if _, err := client.AppsV1().Deployments(namespace).Create(ctx, deployment, dryRun); err != nil {

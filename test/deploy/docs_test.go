@@ -15,9 +15,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/csi-reclaimer/csi-reclaimer/test/controlplane"
-	"github.com/csi-reclaimer/csi-reclaimer/test/daemon"
-	"github.com/csi-reclaimer/csi-reclaimer/test/process"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
 )
 
 // command is one that a page shows.
@@ -91,7 +91,7 @@ func shown(page string) (all []string) {
 	return all
 }
 
-func TestWhatIsTakenForACommand(t *testing.T) {
+func TestCommandExtraction(t *testing.T) {
 	const page = "Type `kubectl get pv NAME -o yaml`, or `kubectl get`.\n\n    make demo     # shows it\n    pvc-1   Bound\n\n    $ kubectl reclaim status\n    DRIVER  1\n\n" +
 		"```sh\nhelm list --all\n```\n\n```yaml\nkubectl: is no command\n```\n\n      - {name: kubectl}\n"
 	want := []string{"kubectl get pv NAME -o yaml", "make demo", "kubectl reclaim status", "helm list --all"}
@@ -100,8 +100,9 @@ func TestWhatIsTakenForACommand(t *testing.T) {
 	}
 }
 
-// TestEveryDocumentedCommand is run, by a shell at the root of the project, as its play says; or its play says why not.
-func TestEveryDocumentedCommand(t *testing.T) {
+// TestDocumentedCommands runs each in a shell at the root of the project, as its play says, or its play says
+// why not.
+func TestDocumentedCommands(t *testing.T) {
 	s := newShell(t)
 	s.makePV(t)
 	plays, played := s.plays(t), map[string]bool{}
@@ -123,8 +124,8 @@ func TestEveryDocumentedCommand(t *testing.T) {
 	}
 }
 
-// TestTheDocumentedImagesAreThere: what docker is to build is what image_test.go builds without it.
-func TestTheDocumentedImagesAreThere(t *testing.T) {
+// TestDocumentedImagesExist: what docker is to build is what image_test.go builds without it.
+func TestDocumentedImagesExist(t *testing.T) {
 	images, named := stages(t), 0
 	for _, c := range commands(t) {
 		words := strings.Fields(c.text)
@@ -174,7 +175,7 @@ func newShell(t *testing.T) *shell {
 	home, programs := t.TempDir(), t.TempDir()
 	for name, program := range map[string]func() (string, error){
 		"kubectl": kubectlProgram, "helm": helmProgram,
-		"kubectl-reclaim": func() (string, error) { return daemon.Build(patiently(t), "kubectl-reclaim", os.Stderr) },
+		"kubectl-reclaim": func() (string, error) { return program.Build(patiently(t), "kubectl-reclaim", os.Stderr) },
 	} {
 		binary, err := program()
 		if err != nil {
@@ -250,8 +251,8 @@ func documented(t *testing.T, begins string) []string {
 	return slices.Clip(found[0])
 }
 
-// TestTheGuideNamesTestsThatAreThere, one for each path.
-func TestTheGuideNamesTestsThatAreThere(t *testing.T) {
+// TestMigrationGuideNamesExistingTests expects a test for each path.
+func TestMigrationGuideNamesExistingTests(t *testing.T) {
 	root, err := process.ModuleRoot()
 	if err != nil {
 		t.Fatal(err)
@@ -261,7 +262,7 @@ func TestTheGuideNamesTestsThatAreThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	var tests strings.Builder
-	files, err := filepath.Glob(filepath.Join(root, "test", "e2e", "*_test.go"))
+	files, err := filepath.Glob(filepath.Join(root, "test", "e2e", "*", "*_test.go"))
 	if err != nil {
 		t.Fatal(err)
 	}

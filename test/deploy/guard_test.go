@@ -11,13 +11,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/csi-reclaimer/csi-reclaimer/test/daemon"
-	"github.com/csi-reclaimer/csi-reclaimer/test/process"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
 )
 
-// TestVolumeGuardRunsAsItIsInstalled, under the strictest Pod Security, with flags that it knows and the rights that are
+// TestVolumeGuardRunsAsInstalled, under the strictest Pod Security, with flags that it knows and the rights that are
 // bound to it.
-func TestVolumeGuardRunsAsItIsInstalled(t *testing.T) {
+func TestVolumeGuardRunsAsInstalled(t *testing.T) {
 	ctx := patiently(t)
 	forgetGuard(t)
 	var deployment appsv1.Deployment
@@ -35,7 +35,8 @@ func TestVolumeGuardRunsAsItIsInstalled(t *testing.T) {
 		}
 	}
 	pod := deployment.Spec.Template.Spec
-	if _, err := client.CoreV1().Pods(deployment.Namespace).Create(ctx, &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "pod"}, Spec: pod},
+	if _, err := client.CoreV1().Pods(deployment.Namespace).Create(ctx,
+		&v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "pod"}, Spec: pod},
 		metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); err != nil {
 		t.Errorf("the pod is refused: %v", err)
 	}
@@ -48,13 +49,14 @@ func TestVolumeGuardRunsAsItIsInstalled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	binary, err := daemon.Build(ctx, "volume-guard", os.Stderr)
+	binary, err := program.Build(ctx, "volume-guard", os.Stderr)
 	if err != nil {
 		t.Fatal(err)
 	}
 	guard := container(t, pod, "volume-guard")
 	ports := map[int32]string{guard.Ports[0].ContainerPort: freeAddress(t)}
-	args := slices.Concat(onThisMachine(t, v1.Container{Args: guard.Args}, "", ports), []string{"--kubeconfig=" + kubeconfig})
+	args := slices.Concat(onThisMachine(t, v1.Container{Args: guard.Args}, "", ports),
+		[]string{"--kubeconfig=" + kubeconfig})
 	p := begin(t, pod, process.Command{Path: binary, Args: args, Env: environment(t, guard, deployment.Namespace)})
 	if err := p.WaitLog(ctx, "Became the leader"); err != nil {
 		t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/csi-reclaimer/csi-reclaimer/test/process"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
 // instruction is a line of the Dockerfile: a word and what follows.
@@ -49,10 +49,10 @@ func of(stage []instruction, word string) (rests []string) {
 	return rests
 }
 
-// TestTheImagesHoldStaticProgramsThatStart does what a builder of images does, on this machine: it copies what the
+// TestImagesContainStaticPrograms does what a builder of images does, on this machine: it copies what the
 // Dockerfile copies, to an empty folder, and runs there what it runs. Then each program begins as in its image:
 // alone in its file system, as the image's user.
-func TestTheImagesHoldStaticProgramsThatStart(t *testing.T) {
+func TestImagesContainStaticPrograms(t *testing.T) {
 	all := stages(t)
 	source, made := t.TempDir(), t.TempDir()
 	copySources(t, all["build"], source)
@@ -84,14 +84,16 @@ func TestTheImagesHoldStaticProgramsThatStart(t *testing.T) {
 		}
 		beginsAlone(t, made, program)
 	}
-	if out, err := exec.CommandContext(t.Context(), filepath.Join(made, guard), "--version").Output(); err != nil || !strings.Contains(string(out), version) {
+	if out, err := exec.CommandContext(t.Context(), filepath.Join(made, guard),
+		"--version").Output(); err != nil || !strings.Contains(string(out), version) {
 		t.Errorf("the version is %q, %v", out, err)
 	}
 	if base := of(all["nonroot"], "FROM"); len(base) != 1 || !strings.HasPrefix(base[0], "scratch ") {
 		t.Errorf("the images are made from %q, want nothing else in them", base)
 	}
 	// As the manifests have it; a name would not tell a kubelet that it is not root.
-	if user := of(all["nonroot"], "USER"); !slices.Equal(user, []string{strconv.Itoa(nonroot) + ":" + strconv.Itoa(nonroot)}) {
+	if user := of(all["nonroot"], "USER"); !slices.Equal(user,
+		[]string{strconv.Itoa(nonroot) + ":" + strconv.Itoa(nonroot)}) {
 		t.Errorf("the images run as %q", user)
 	}
 	if user := example(t).Spec.Template.Spec.SecurityContext.RunAsUser; *user != nonroot {
@@ -149,7 +151,8 @@ func beginsAlone(t *testing.T, dir, program string) {
 		return
 	}
 	defer func() { _ = file.Close() }()
-	if libraries, err := file.ImportedLibraries(); err != nil || len(libraries) != 0 || slices.ContainsFunc(file.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
+	if libraries, err := file.ImportedLibraries(); err != nil || len(libraries) != 0 || slices.ContainsFunc(file.Progs,
+		func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
 		t.Errorf("%s is not static: %q, %v", program, libraries, err)
 	}
 	command := exec.CommandContext(t.Context(), binary, "--help")

@@ -20,8 +20,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/csi-reclaimer/csi-reclaimer/test/daemon"
-	"github.com/csi-reclaimer/csi-reclaimer/test/process"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
 )
 
 // jobOf returns the Job that takes the finalizers off.
@@ -74,8 +74,8 @@ func forgetGuard(t *testing.T) {
 	})
 }
 
-// TestEachRenderingIsAccepted by the API server, in a dry run in which an unknown field is an error.
-func TestEachRenderingIsAccepted(t *testing.T) {
+// TestChartRenderingsAreAccepted by the API server, in a dry run in which an unknown field is an error.
+func TestChartRenderingsAreAccepted(t *testing.T) {
 	makeGuardHome(t)
 	for name, values := range guardValues() {
 		ctx := patiently(t)
@@ -90,8 +90,8 @@ func TestEachRenderingIsAccepted(t *testing.T) {
 	}
 }
 
-// TestTheChartsPodsRunUnderTheStrictestPodSecurity; the example's test shows that others are refused.
-func TestTheChartsPodsRunUnderTheStrictestPodSecurity(t *testing.T) {
+// TestChartMeetsRestrictedPodSecurity; the example's test shows that others are refused.
+func TestChartMeetsRestrictedPodSecurity(t *testing.T) {
 	ctx := patiently(t)
 	makeGuardHome(t)
 	heard := &warnings{}
@@ -103,17 +103,21 @@ func TestTheChartsPodsRunUnderTheStrictestPodSecurity(t *testing.T) {
 	}
 	for _, name := range []string{"as it comes", "with everything else"} {
 		all := render(t, guardValues()[name]...)
-		for what, spec := range map[string]v1.PodSpec{"Deployment": deploymentOf(t, all).Spec.Template.Spec, "Job": jobOf(t, all).Spec.Template.Spec} {
+		for what, spec := range map[string]v1.PodSpec{"Deployment": deploymentOf(t, all).Spec.Template.Spec,
+			"Job": jobOf(t, all).Spec.Template.Spec} {
 			account := &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: spec.ServiceAccountName}}
-			if _, err := strict.CoreV1().ServiceAccounts(guardHome).Create(ctx, account, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+			if _, err := strict.CoreV1().ServiceAccounts(guardHome).Create(ctx, account,
+				metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() {
-				_ = client.CoreV1().ServiceAccounts(guardHome).Delete(context.WithoutCancel(ctx), account.Name, metav1.DeleteOptions{})
+				_ = client.CoreV1().ServiceAccounts(guardHome).Delete(context.WithoutCancel(ctx), account.Name,
+					metav1.DeleteOptions{})
 			})
 			spec.PriorityClassName = "" // system-cluster-critical is the cluster's, not the level's, to allow
 			pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "pod"}, Spec: spec}
-			if _, err := strict.CoreV1().Pods(guardHome).Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); err != nil {
+			if _, err := strict.CoreV1().Pods(guardHome).Create(ctx, pod,
+				metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); err != nil {
 				t.Errorf("%s: the pod of the %s is refused: %v", name, what, err)
 			}
 			if said := heard.take(); len(said) != 0 {
@@ -123,9 +127,9 @@ func TestTheChartsPodsRunUnderTheStrictestPodSecurity(t *testing.T) {
 	}
 }
 
-// TestTheChartIsInstalledChangedAndRemoved by helm, on a cluster whose kubelet is this test: it runs the program as the
+// TestChartInstallUpgradeUninstall by helm, on a cluster whose kubelet is this test: it runs the program as the
 // Deployment says, and that of the Job which takes the finalizers off.
-func TestTheChartIsInstalledChangedAndRemoved(t *testing.T) {
+func TestChartInstallUpgradeUninstall(t *testing.T) {
 	ctx := patiently(t)
 	forgetGuard(t)
 	makeGuardHome(t)
@@ -140,7 +144,8 @@ func TestTheChartIsInstalledChangedAndRemoved(t *testing.T) {
 	}
 	t.Cleanup(func() {
 		// What volume-guard has made itself, as docs/how-to/remove.md says.
-		_ = client.CoreV1().Secrets(guardHome).Delete(context.WithoutCancel(ctx), "volume-guard-webhooks", metav1.DeleteOptions{})
+		_ = client.CoreV1().Secrets(guardHome).Delete(context.WithoutCancel(ctx), "volume-guard-webhooks",
+			metav1.DeleteOptions{})
 		_ = client.CoordinationV1().Leases(guardHome).Delete(context.WithoutCancel(ctx), guard, metav1.DeleteOptions{})
 	})
 
@@ -168,7 +173,8 @@ func TestTheChartIsInstalledChangedAndRemoved(t *testing.T) {
 	if _, err := helm(t, append(upgrade, values...)...); err != nil {
 		t.Fatal(err)
 	}
-	if deployment, err = client.AppsV1().Deployments(guardHome).Get(ctx, guard, metav1.GetOptions{}); err != nil || *deployment.Spec.Replicas != 1 {
+	if deployment, err = client.AppsV1().Deployments(guardHome).Get(ctx, guard,
+		metav1.GetOptions{}); err != nil || *deployment.Spec.Replicas != 1 {
 		t.Errorf("after the upgrade: %v, %v replicas", err, deployment.Spec.Replicas)
 	}
 	// What volume-guard wrote into the configurations is not the chart's to take away.
@@ -210,13 +216,14 @@ func TestTheChartIsInstalledChangedAndRemoved(t *testing.T) {
 // beginGuard runs the pod's only container as a kubelet would, with its ports at other addresses.
 func beginGuard(t *testing.T, pod v1.PodSpec, ports map[int32]string) *process.Process {
 	t.Helper()
-	binary, err := daemon.Build(patiently(t), guard, os.Stderr)
+	binary, err := program.Build(patiently(t), guard, os.Stderr)
 	if err != nil {
 		t.Fatal(err)
 	}
 	container := pod.Containers[0]
 	container.VolumeMounts = nil // the account's token, for which the kubeconfig stands
-	args := append(onThisMachine(t, container, "", ports), "--kubeconfig="+kubeconfigOf(t, guardHome, pod.ServiceAccountName))
+	args := append(onThisMachine(t, container, "", ports),
+		"--kubeconfig="+kubeconfigOf(t, guardHome, pod.ServiceAccountName))
 	// The release takes the Lease of the one that leads, which ends by it with an error.
 	p, err := process.Start(process.Command{Path: binary, Args: args, Env: environment(t, container, guardHome)})
 	if err != nil {
@@ -229,11 +236,13 @@ func beginGuard(t *testing.T, pod v1.PodSpec, ports map[int32]string) *process.P
 // trusted returns what the API server trusts of each webhook.
 func trusted(ctx context.Context, t *testing.T) (bundles [][]byte) {
 	t.Helper()
-	mutating, err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, "csi-reclaimer", metav1.GetOptions{})
+	mutating, err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, "csi-reclaimer",
+		metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	validating, err := client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(ctx, "csi-reclaimer", metav1.GetOptions{})
+	validating, err := client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(ctx, "csi-reclaimer",
+		metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,7 @@ import (
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
-	"github.com/csi-reclaimer/csi-reclaimer/test/process"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
 // pluginVersion is one that krew takes.
@@ -37,7 +37,8 @@ func makeKrew(t *testing.T, variables ...string) (folder string, err error) {
 	folder = filepath.Join(t.TempDir(), "krew")
 	var complaints bytes.Buffer
 	err = process.Run(t.Context(), process.Command{ // compiling may take longer than anything else here
-		Name: "make krew", Path: "make", Args: append([]string{"krew", "KREW=" + folder}, variables...), Dir: root, Tee: &complaints,
+		Name: "make krew", Path: "make", Args: append([]string{"krew", "KREW=" + folder}, variables...), Dir: root,
+		Tee: &complaints,
 	})
 	if err != nil {
 		err = errors.Join(err, errors.New(complaints.String()))
@@ -51,8 +52,8 @@ type krewPlatform struct {
 	URI, SHA256, Bin string
 }
 
-// krewPlatforms returns those of the manifest by their systems, after a look at all else that krew's validation asks of one
-// (internal/index/validation in its source), and its index of a new plugin.
+// krewPlatforms returns those of the manifest by their systems, after a look at all else that krew's validation asks of
+// one (internal/index/validation in its source), and its index of a new plugin.
 func krewPlatforms(t *testing.T, folder string) map[string]krewPlatform {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(folder, "reclaim.yaml"))
@@ -74,7 +75,8 @@ func krewPlatforms(t *testing.T, folder string) map[string]krewPlatform {
 	if _, err := utilversion.ParseSemantic(spec.Version); err != nil || !strings.HasPrefix(spec.Version, "v") {
 		t.Errorf("version %q: %v", spec.Version, err)
 	}
-	if manifest.APIVersion != "krew.googlecontainertools.github.com/v1alpha2" || manifest.Kind != "Plugin" || manifest.Metadata.Name != "reclaim" ||
+	if manifest.APIVersion != "krew.googlecontainertools.github.com/v1alpha2" || manifest.Kind != "Plugin" ||
+		manifest.Metadata.Name != "reclaim" ||
 		spec.Homepage == "" || spec.Description == "" || spec.ShortDescription == "" || len(spec.ShortDescription) > 50 ||
 		strings.ContainsAny(spec.ShortDescription, "\r\n") || strings.HasSuffix(spec.ShortDescription, ".") {
 		t.Errorf("%+v", manifest)
@@ -88,7 +90,8 @@ func krewPlatforms(t *testing.T, folder string) map[string]krewPlatform {
 		}
 		all[system] = p
 		archive := "kubectl-reclaim-" + system + ".tar.gz"
-		if !strings.HasPrefix(p.URI, "https://") || !strings.HasSuffix(p.URI, "/"+spec.Version+"/"+archive) || p.Bin != "kubectl-reclaim" {
+		if !strings.HasPrefix(p.URI, "https://") || !strings.HasSuffix(p.URI,
+			"/"+spec.Version+"/"+archive) || p.Bin != "kubectl-reclaim" {
 			t.Errorf("%s: %+v", system, p)
 		}
 		data, err := os.ReadFile(filepath.Join(folder, archive))
@@ -102,8 +105,8 @@ func krewPlatforms(t *testing.T, folder string) map[string]krewPlatform {
 	return all
 }
 
-// TestKrewTakesTheManifest, for all systems. What is in the archives does not matter here, so nothing is compiled.
-func TestKrewTakesTheManifest(t *testing.T) {
+// TestKrewManifestIsValid, for all systems. What is in the archives does not matter here, so nothing is compiled.
+func TestKrewManifestIsValid(t *testing.T) {
 	root, err := process.ModuleRoot()
 	if err != nil {
 		t.Fatal(err)
@@ -128,8 +131,8 @@ func TestKrewTakesTheManifest(t *testing.T) {
 	}
 }
 
-// TestTheArchiveHoldsThePlugin for this system, as it runs; those of others are made in the same way.
-func TestTheArchiveHoldsThePlugin(t *testing.T) {
+// TestKrewArchiveContainsPlugin for this system, as it runs; those of others are made in the same way.
+func TestKrewArchiveContainsPlugin(t *testing.T) {
 	system := runtime.GOOS + "-" + runtime.GOARCH
 	folder, err := makeKrew(t, "VERSION="+pluginVersion, "PLATFORMS="+runtime.GOOS+"/"+runtime.GOARCH)
 	if err != nil {
@@ -141,7 +144,8 @@ func TestTheArchiveHoldsThePlugin(t *testing.T) {
 	into := t.TempDir()
 	got := unpack(t, filepath.Join(folder, "kubectl-reclaim-"+system+".tar.gz"), into)
 	// kubectl completes a plugin by an executable of that name.
-	for name, executable := range map[string]bool{"kubectl-reclaim": true, "kubectl_complete-reclaim": true, "LICENSE": false} {
+	for name, executable := range map[string]bool{"kubectl-reclaim": true, "kubectl_complete-reclaim": true,
+		"LICENSE": false} {
 		mode, has := got[name]
 		if !has || executable != (mode&0o111 != 0) {
 			t.Errorf("%s: it is there: %t, with mode %v", name, has, mode)
@@ -207,8 +211,8 @@ func unpack(t *testing.T, archive, into string) map[string]os.FileMode {
 	}
 }
 
-// TestNoArchivesOfAVersionThatKrewRefuses are made: that would be found only when they are installed.
-func TestNoArchivesOfAVersionThatKrewRefuses(t *testing.T) {
+// TestKrewRefusesInvalidVersion are made: that would be found only when they are installed.
+func TestKrewRefusesInvalidVersion(t *testing.T) {
 	for _, version := range []string{"unknown", "b12a3b5", "1.2.3", "v1.2", "v01.2.3"} {
 		folder, err := makeKrew(t, "VERSION="+version, "GO=true")
 		if err == nil || !strings.Contains(err.Error(), "krew takes no version like "+version) {

@@ -14,14 +14,15 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 
-	"github.com/csi-reclaimer/csi-reclaimer/test/process"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
 // operatorModule has the kinds of prometheus-operator as CRDs. Its files are all that is used: 4 MB, and nothing of it
 // is compiled.
 const operatorModule = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
 
-// installOperatorsKinds has the API server know those of prometheus-operator that the chart renders, until the test ends.
+// installOperatorsKinds has the API server know those of prometheus-operator that the chart renders, until the test
+// ends.
 func installOperatorsKinds(t *testing.T) {
 	t.Helper()
 	ctx := patiently(t)
@@ -30,7 +31,8 @@ func installOperatorsKinds(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, resource := range []string{"podmonitors", "prometheusrules"} {
-		text, err := os.ReadFile(filepath.Join(module, "example", "prometheus-operator-crd", "monitoring.coreos.com_"+resource+".yaml"))
+		text, err := os.ReadFile(filepath.Join(module, "example", "prometheus-operator-crd",
+			"monitoring.coreos.com_"+resource+".yaml"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,8 +51,9 @@ func installOperatorsKinds(t *testing.T) {
 	}
 }
 
-// TestTheOperatorTakesWhatItIsGiven: the PodMonitor and the PrometheusRule are as the CRDs have it, and what is not is found.
-func TestTheOperatorTakesWhatItIsGiven(t *testing.T) {
+// TestPrometheusOperatorAcceptsRules: the PodMonitor and the PrometheusRule are as the CRDs have it, and what is not is
+// found.
+func TestPrometheusOperatorAcceptsRules(t *testing.T) {
 	makeGuardHome(t)
 	installOperatorsKinds(t)
 	ctx := patiently(t)
@@ -68,7 +71,8 @@ func TestTheOperatorTakesWhatItIsGiven(t *testing.T) {
 			t.Fatalf("%s: %v", d, err)
 		}
 		text := bytes.ReplaceAll(d.text, []byte(change.from), []byte(change.to))
-		if err := apply(ctx, d, text, guardHome, true); err == nil || !strings.Contains(err.Error(), strings.TrimSuffix(change.to, ":")) {
+		if err := apply(ctx, d, text, guardHome, true); err == nil || !strings.Contains(err.Error(),
+			strings.TrimSuffix(change.to, ":")) {
 			t.Errorf("%s with %q for %q: %v", d, change.to, change.from, err)
 		}
 	}
@@ -77,7 +81,8 @@ func TestTheOperatorTakesWhatItIsGiven(t *testing.T) {
 	}
 }
 
-// applyServed tries an object in a dry run, once the API server serves its kind: that is some moments after it has the CRD.
+// applyServed tries an object in a dry run, once the API server serves its kind: that is some moments after it has the
+// CRD.
 func applyServed(ctx context.Context, d document) error {
 	for {
 		err := apply(ctx, d, d.text, guardHome, true)

@@ -18,15 +18,15 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/csi-reclaimer/csi-reclaimer/test/mockdriver"
-	"github.com/csi-reclaimer/csi-reclaimer/test/process"
-	"github.com/csi-reclaimer/csi-reclaimer/test/sidecar"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
 )
 
-// TestTheExampleWorks runs the two containers' programs as a kubelet would: with the flags, the
+// TestExampleDeploymentWorks runs the two containers' programs as a kubelet would: with the flags, the
 // environment and the service account that the example gives them, and nothing else. Only the
 // folders, the port and the way to the API server are this machine's.
-func TestTheExampleWorks(t *testing.T) {
+func TestExampleDeploymentWorks(t *testing.T) {
 	ctx := patiently(t)
 	namespace := install(t)
 	pod := example(t).Spec.Template.Spec
@@ -49,10 +49,11 @@ func TestTheExampleWorks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	begin(t, pod, process.Command{Path: binary, Args: onThisMachine(t, driver, volumes, nil), Env: environment(t, driver, namespace)})
+	begin(t, pod, process.Command{Path: binary, Args: onThisMachine(t, driver, volumes, nil),
+		Env: environment(t, driver, namespace)})
 
 	car := container(t, pod, "csi-reclaimer")
-	if binary, err = sidecar.Build(ctx, os.Stderr); err != nil {
+	if binary, err = program.BuildSidecar(ctx, os.Stderr); err != nil {
 		t.Fatal(err)
 	}
 	ports := map[int32]string{car.Ports[0].ContainerPort: freeAddress(t)}
@@ -80,11 +81,11 @@ func TestTheExampleWorks(t *testing.T) {
 	}
 }
 
-// TestAFlagThatNobodyKnowsIsFound shows that a wrong flag in the example would end the programs.
-func TestAFlagThatNobodyKnowsIsFound(t *testing.T) {
+// TestUnknownFlagIsDetected shows that a wrong flag in the example would end the programs.
+func TestUnknownFlagIsDetected(t *testing.T) {
 	ctx := patiently(t)
 	for name, build := range map[string]func(context.Context) (string, error){
-		"csi-reclaimer": func(ctx context.Context) (string, error) { return sidecar.Build(ctx, os.Stderr) },
+		"csi-reclaimer": func(ctx context.Context) (string, error) { return program.BuildSidecar(ctx, os.Stderr) },
 		"driver":        func(ctx context.Context) (string, error) { return mockdriver.Build(ctx, os.Stderr) },
 	} {
 		binary, err := build(ctx)
@@ -92,7 +93,8 @@ func TestAFlagThatNobodyKnowsIsFound(t *testing.T) {
 			t.Fatal(err)
 		}
 		args := append(container(t, example(t).Spec.Template.Spec, name).Args, "--nobody-knows-this")
-		if err := process.Run(ctx, process.Command{Path: binary, Args: args}); err == nil || !strings.Contains(err.Error(), "nobody-knows-this") {
+		if err := process.Run(ctx, process.Command{Path: binary, Args: args}); err == nil || !strings.Contains(err.Error(),
+			"nobody-knows-this") {
 			t.Errorf("%s with an unknown flag: %v, want it named", name, err)
 		}
 	}

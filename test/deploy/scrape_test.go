@@ -14,11 +14,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
-	"github.com/csi-reclaimer/csi-reclaimer/test/daemon"
-	"github.com/csi-reclaimer/csi-reclaimer/test/grant"
-	"github.com/csi-reclaimer/csi-reclaimer/test/mockdriver"
-	"github.com/csi-reclaimer/csi-reclaimer/test/sidecar"
-	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 )
 
 // served holds the metrics that a program answers with, and the labels of each.
@@ -29,8 +29,8 @@ type served map[string][]string
 func scrape(t *testing.T) map[string]served {
 	t.Helper()
 	// Compiling takes longer than anything else here on a busy machine.
-	for _, program := range []string{"csi-reclaimer", guard} {
-		if _, err := daemon.Build(t.Context(), program, os.Stderr); err != nil {
+	for _, name := range []string{"csi-reclaimer", guard} {
+		if _, err := program.Build(t.Context(), name, os.Stderr); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -45,28 +45,30 @@ func scrape(t *testing.T) map[string]served {
 	namespace, err := cluster.CreateNamespace(ctx, "scrape-")
 	must(err)
 	driver := mockdriver.ForTest(t, mockdriver.Options{Name: "scrape.csi-reclaimer.io", Profile: "no-attach"})
-	maker := storage.Maker{Client: client, Driver: driver.Name(), Namespace: namespace, CSI: driver.Controller()}
-	must(grant.Sidecar(ctx, client, namespace, "csi-reclaimer", "owner"))
-	must(grant.Capacity(ctx, client, namespace, "csi-reclaimer"))
-	must(grant.Audit(ctx, client, namespace, "csi-reclaimer"))
-	must(grant.Guard(ctx, client, namespace, guard))
+	maker := objects.Maker{Client: client, Driver: driver.Name(), Namespace: namespace, CSI: driver.Controller()}
+	must(rbac.GrantSidecar(ctx, client, namespace, "csi-reclaimer", "owner"))
+	must(rbac.GrantCapacity(ctx, client, namespace, "csi-reclaimer"))
+	must(rbac.GrantAudit(ctx, client, namespace, "csi-reclaimer"))
+	must(rbac.GrantGuard(ctx, client, namespace, guard))
 	forgetGuard(t)
 
-	car, err := sidecar.Start(ctx, sidecar.Options{
+	car, err := program.StartSidecar(ctx, program.SidecarOptions{
 		Address: driver.Socket(), Kubeconfig: kubeconfigOf(t, namespace, "csi-reclaimer"), Progress: os.Stderr,
-		Args: []string{"--enable-capacity", "--capacity-ownerref-level=-1", "--brake-deletions=9", "--audit-interval=1m", "--leader-election"},
-		Env:  []string{"NAMESPACE=" + namespace, "POD_NAMESPACE=" + namespace, "POD_NAME=none"},
+		Args: []string{"--enable-capacity", "--capacity-ownerref-level=-1", "--brake-deletions=9", "--audit-interval=1m",
+			"--leader-election"},
+		Env: []string{"NAMESPACE=" + namespace, "POD_NAMESPACE=" + namespace, "POD_NAME=none"},
 	})
 	must(err)
 	stopLater(t, car)
-	keeper, err := daemon.Start(ctx, daemon.Options{
+	keeper, err := program.Start(ctx, program.Options{
 		Name: guard, Progress: os.Stderr, Env: []string{"POD_NAMESPACE=" + namespace},
-		Args: []string{"--kubeconfig=" + kubeconfigOf(t, namespace, guard), "--controllers=*,pvc-protection,pv-protection", "--webhook-address=127.0.0.1:0"},
+		Args: []string{"--kubeconfig=" + kubeconfigOf(t, namespace, guard), "--controllers=*,pvc-protection,pv-protection",
+			"--webhook-address=127.0.0.1:0"},
 	})
 	must(err)
 	stopLater(t, keeper)
 
-	_, err = maker.MakeClass(ctx, storage.Class{Name: "scrape"})
+	_, err = maker.MakeClass(ctx, objects.Class{Name: "scrape"})
 	must(err)
 	// One volume is made and deleted; one cannot be deleted; one cannot be made.
 	made := waitBound(ctx, t, maker, "made")
@@ -78,31 +80,33 @@ func scrape(t *testing.T) map[string]served {
 	for _, pv := range []*v1.PersistentVolume{made, stays} {
 		must(client.CoreV1().PersistentVolumeClaims(namespace).Delete(ctx, pv.Spec.ClaimRef.Name, metav1.DeleteOptions{}))
 	}
-	_, err = maker.MakeClaim(ctx, storage.ClaimSpec{Name: "never", Class: "scrape"})
+	_, err = maker.MakeClaim(ctx, objects.ClaimSpec{Name: "never", Class: "scrape"})
 	must(err)
 	// One, of an in-tree plugin, is being deleted while its claim is there.
 	makeInTree(ctx, t, namespace)
 
-	for program, last := range map[*daemon.Daemon][]string{
+	for running, last := range map[*program.Program][]string{
 		car: {
-			"leader_election_master_status", "controller_persistentvolume_delete_total", "controller_persistentvolume_delete_failed_total", "csi_reclaimer_waiting_pvs",
-			"csi_reclaimer_reports_total", "controller_persistentvolumeclaim_provision_total", "controller_persistentvolumeclaim_provision_failed_total",
+			"leader_election_master_status", "controller_persistentvolume_delete_total",
+			"controller_persistentvolume_delete_failed_total", "csi_reclaimer_waiting_pvs",
+			"csi_reclaimer_reports_total", "controller_persistentvolumeclaim_provision_total",
+			"controller_persistentvolumeclaim_provision_failed_total",
 		},
 		keeper: {"leader_election_master_status", "csi_reclaimer_intree_waiting_pvs", "csi_reclaimer_protection_waiting"},
 	} {
-		there[map[*daemon.Daemon]string{car: "csi-reclaimer", keeper: guard}[program]] = waitMetrics(ctx, t, program, last)
+		there[map[*program.Program]string{car: "csi-reclaimer", keeper: guard}[running]] = waitMetrics(ctx, t, running, last)
 	}
 	must(driver.ClearFaults(ctx)) // so that all of it goes
 	return there
 }
 
 // waitMetrics returns what the program serves, once these are among it.
-func waitMetrics(ctx context.Context, t *testing.T, program *daemon.Daemon, last []string) served {
+func waitMetrics(ctx context.Context, t *testing.T, running *program.Program, last []string) served {
 	t.Helper()
 	there := served{}
 	line := regexp.MustCompile(`(?m)^([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? \S+$`)
 	for {
-		text, err := program.Get(ctx, "/metrics")
+		text, err := running.Get(ctx, "/metrics")
 		for _, found := range line.FindAllStringSubmatch(text, -1) {
 			there[found[1]] = nil
 			for _, label := range regexp.MustCompile(`(\w+)="`).FindAllStringSubmatch(found[2], -1) {
@@ -120,16 +124,16 @@ func waitMetrics(ctx context.Context, t *testing.T, program *daemon.Daemon, last
 		}
 		select {
 		case <-ctx.Done():
-			t.Fatalf("without%s: %v\n%s", missing, err, program.LogTail(20))
+			t.Fatalf("without%s: %v\n%s", missing, err, running.LogTail(20))
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
 }
 
 // waitBound makes a claim and returns the PV that is made for it.
-func waitBound(ctx context.Context, t *testing.T, maker storage.Maker, name string) *v1.PersistentVolume {
+func waitBound(ctx context.Context, t *testing.T, maker objects.Maker, name string) *v1.PersistentVolume {
 	t.Helper()
-	claim, err := maker.MakeClaim(ctx, storage.ClaimSpec{Name: name, Class: "scrape"})
+	claim, err := maker.MakeClaim(ctx, objects.ClaimSpec{Name: name, Class: "scrape"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,17 +157,19 @@ func waitBound(ctx context.Context, t *testing.T, maker storage.Maker, name stri
 // makeInTree makes a bound PV of an in-tree plugin and deletes it, which lasts as long as its claim.
 func makeInTree(ctx context.Context, t *testing.T, namespace string) {
 	t.Helper()
-	maker := storage.Maker{Client: client, Namespace: namespace}
-	volume, err := maker.Make(ctx, storage.Spec{Name: "scrape-in-tree", Policy: v1.PersistentVolumeReclaimDelete, Handle: "none", Change: func(pv *v1.PersistentVolume) {
-		pv.Annotations = map[string]string{"pv.kubernetes.io/provisioned-by": "kubernetes.io/host-path"}
-		pv.Finalizers = []string{"kubernetes.io/pv-controller"}
-		pv.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/nowhere"}}
-	}})
+	maker := objects.Maker{Client: client, Namespace: namespace}
+	volume, err := maker.Make(ctx, objects.Spec{Name: "scrape-in-tree", Policy: v1.PersistentVolumeReclaimDelete,
+		Handle: "none", Change: func(pv *v1.PersistentVolume) {
+			pv.Annotations = map[string]string{"pv.kubernetes.io/provisioned-by": "kubernetes.io/host-path"}
+			pv.Finalizers = []string{"kubernetes.io/pv-controller"}
+			pv.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/nowhere"}}
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = client.CoreV1().PersistentVolumeClaims(namespace).Delete(context.WithoutCancel(ctx), volume.ClaimName, metav1.DeleteOptions{})
+		_ = client.CoreV1().PersistentVolumeClaims(namespace).Delete(context.WithoutCancel(ctx), volume.ClaimName,
+			metav1.DeleteOptions{})
 	})
 	if err := client.CoreV1().PersistentVolumes().Delete(ctx, volume.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -184,11 +190,11 @@ func kubeconfigOf(t *testing.T, namespace, account string) string {
 	return path
 }
 
-func stopLater(t *testing.T, program *daemon.Daemon) {
+func stopLater(t *testing.T, running *program.Program) {
 	t.Helper()
 	t.Cleanup(func() {
-		if err := program.Stop(); err != nil {
-			t.Errorf("%v\n%s", err, strings.TrimSpace(program.LogTail(20)))
+		if err := running.Stop(); err != nil {
+			t.Errorf("%v\n%s", err, strings.TrimSpace(running.LogTail(20)))
 		}
 	})
 }

@@ -13,7 +13,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
-	"github.com/csi-reclaimer/csi-reclaimer/test/grant"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
 )
 
 const (
@@ -24,7 +24,8 @@ const (
 // carFlags are those of helm for the chart, for the example's driver.
 func carFlags(t *testing.T, command string, values ...string) []string {
 	t.Helper()
-	return append([]string{command, "mock", inDeploy(t, "charts", car), "--namespace", carHome, "--set", "serviceAccount=mock-csi-controller"}, sets(values)...)
+	return append([]string{command, "mock", inDeploy(t, "charts", car), "--namespace", carHome, "--set",
+		"serviceAccount=mock-csi-controller"}, sets(values)...)
 }
 
 func renderCar(t *testing.T, values ...string) []document {
@@ -48,9 +49,9 @@ func carRules(t *testing.T, all []document, kind, name string) []rbacv1.PolicyRu
 	return find(t, all, kind, name).rules(t)
 }
 
-func TestTheSidecarsChartGrantsWhatTheManifestsGrant(t *testing.T) {
+func TestSidecarChartGrantsWhatManifestsGrant(t *testing.T) {
 	for _, role := range []string{"owner", "companion", "observer"} {
-		cluster, namespaced, err := grant.Rules(role)
+		cluster, namespaced, err := rbac.Rules(role)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -65,30 +66,34 @@ func TestTheSidecarsChartGrantsWhatTheManifestsGrant(t *testing.T) {
 			t.Errorf("%s: %d objects: %v", role, len(all), all)
 		}
 	}
-	want, err := grant.CapacityRules()
+	want, err := rbac.CapacityRules()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := carRules(t, renderCar(t, "capacity=true"), "Role", "mock-csi-reclaimer-capacity"); !reflect.DeepEqual(got, want) {
+	if got := carRules(t, renderCar(t, "capacity=true"), "Role", "mock-csi-reclaimer-capacity"); !reflect.DeepEqual(got,
+		want) {
 		t.Errorf("grants for capacity %s, want %s", pretty(got), pretty(want))
 	}
-	if want, err = grant.AuditRules(); err != nil {
+	if want, err = rbac.AuditRules(); err != nil {
 		t.Fatal(err)
 	}
-	if got := carRules(t, renderCar(t, "auditInterval=1h"), "ClusterRole", "mock-csi-reclaimer-audit"); !reflect.DeepEqual(got, want) {
+	if got := carRules(t, renderCar(t, "auditInterval=1h"), "ClusterRole",
+		"mock-csi-reclaimer-audit"); !reflect.DeepEqual(got, want) {
 		t.Errorf("grants for the audit %s, want %s", pretty(got), pretty(want))
 	}
-	for _, file := range []string{"rbac-owner.yaml", "rbac-companion.yaml", "rbac-observer.yaml", "rbac-capacity.yaml", "rbac-audit.yaml"} {
+	for _, file := range []string{"rbac-owner.yaml", "rbac-companion.yaml", "rbac-observer.yaml", "rbac-capacity.yaml",
+		"rbac-audit.yaml"} {
 		if string(read(t, "charts", car, "files", file)) != string(read(t, "manifests", file)) {
 			t.Errorf("deploy/charts/%s/files/%s is not that of deploy/manifests: copy it", car, file)
 		}
 	}
 }
 
-func TestTheSidecarsChartGrantsNoSecretsUnlessTheyAreNamed(t *testing.T) {
+func TestSidecarChartGrantsNoSecretsByDefault(t *testing.T) {
 	secrets := func(all []document) (granting []document) {
 		for _, d := range all {
-			if slices.ContainsFunc(d.rules(t), func(r rbacv1.PolicyRule) bool { return slices.Contains(r.Resources, "secrets") }) {
+			if slices.ContainsFunc(d.rules(t),
+				func(r rbacv1.PolicyRule) bool { return slices.Contains(r.Resources, "secrets") }) {
 				granting = append(granting, d)
 			}
 		}
@@ -106,14 +111,15 @@ func TestTheSidecarsChartGrantsNoSecretsUnlessTheyAreNamed(t *testing.T) {
 		t.Fatalf("Secrets are granted by %v", granting)
 	}
 	for _, d := range granting {
-		rule := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: want[d.GetNamespace()], Verbs: []string{"get"}}
+		rule := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"},
+			ResourceNames: want[d.GetNamespace()], Verbs: []string{"get"}}
 		if rules := d.rules(t); d.GetKind() != "Role" || !reflect.DeepEqual(rules, []rbacv1.PolicyRule{rule}) {
 			t.Errorf("%s in %q: %+v", d, d.GetNamespace(), rules)
 		}
 	}
 }
 
-func TestWrongValuesOfTheSidecarsChartAreRefused(t *testing.T) {
+func TestInvalidSidecarChartValuesAreRefused(t *testing.T) {
 	for value, complaint := range map[string]string{
 		"serviceAccount=":                        "serviceAccount",
 		"role=nobody":                            "role",
@@ -129,19 +135,22 @@ func TestWrongValuesOfTheSidecarsChartAreRefused(t *testing.T) {
 			t.Errorf("--set %s: %v, want a complaint of %q", value, err, complaint)
 		}
 	}
-	if out, err := helm(t, "lint", "--strict", inDeploy(t, "charts", car), "--set", "serviceAccount=a", "--set", "secrets.b={c}"); err != nil {
+	if out, err := helm(t, "lint", "--strict", inDeploy(t, "charts", car), "--set", "serviceAccount=a", "--set",
+		"secrets.b={c}"); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
 
-// TestTheSnippetIsTheExamplesContainer: that one is shown to run.
-func TestTheSnippetIsTheExamplesContainer(t *testing.T) {
+// TestSnippetMatchesExampleContainer: that one is shown to run.
+func TestSnippetMatchesExampleContainer(t *testing.T) {
 	want := container(t, example(t).Spec.Template.Spec, car)
 	if got := snippet(t); !reflect.DeepEqual(got, want) {
 		t.Errorf("the chart shows %s, want %s", pretty(got), pretty(want))
 	}
-	got := snippet(t, "role=companion", "container.extraArgs={--worker-threads=3}", "container.socket=/run/d/d.sock", "container.socketVolume=run", "container.brakeDeletions=0")
-	if args := []string{"--csi-address=/run/d/d.sock", "--role=companion", "--leader-election", "--http-endpoint=:8080", "--worker-threads=3"}; !slices.Equal(got.Args, args) {
+	got := snippet(t, "role=companion", "container.extraArgs={--worker-threads=3}", "container.socket=/run/d/d.sock",
+		"container.socketVolume=run", "container.brakeDeletions=0")
+	if args := []string{"--csi-address=/run/d/d.sock", "--role=companion", "--leader-election", "--http-endpoint=:8080",
+		"--worker-threads=3"}; !slices.Equal(got.Args, args) {
 		t.Errorf("the arguments are %q, want %q", got.Args, args)
 	}
 	if m := got.VolumeMounts[0]; m.Name != "run" || m.MountPath != "/run/d" {
@@ -155,7 +164,8 @@ func TestTheSnippetIsTheExamplesContainer(t *testing.T) {
 	for _, e := range got.Env {
 		named = append(named, e.Name)
 	}
-	if !slices.Contains(got.Args, "--enable-capacity") || !slices.Equal(named, []string{"POD_NAMESPACE", "NAMESPACE", "POD_NAME"}) {
+	if !slices.Contains(got.Args, "--enable-capacity") || !slices.Equal(named,
+		[]string{"POD_NAMESPACE", "NAMESPACE", "POD_NAME"}) {
 		t.Errorf("with capacity: %q, %q", got.Args, named)
 	}
 }

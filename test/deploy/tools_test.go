@@ -12,7 +12,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/csi-reclaimer/csi-reclaimer/test/process"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
 // What operators have at hand, compiled from the Go module proxy when it is first needed. tools/go.mod
@@ -35,7 +35,8 @@ func tool(pkg string, goFlags ...string) func() (string, error) {
 func helm(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	home := filepath.Join(t.TempDir(), "helm")
-	return use(t, helmProgram, []string{"HELM_CONFIG_HOME=" + home, "HELM_CACHE_HOME=" + home, "HELM_DATA_HOME=" + home}, args...)
+	return use(t, helmProgram, []string{"HELM_CONFIG_HOME=" + home, "HELM_CACHE_HOME=" + home, "HELM_DATA_HOME=" + home},
+		args...)
 }
 
 func promtool(t *testing.T, args ...string) (string, error) {
@@ -54,7 +55,8 @@ func use(t *testing.T, program func() (string, error), env []string, args ...str
 		t.Fatal(err)
 	}
 	var out, complaints bytes.Buffer
-	err = process.Run(patiently(t), process.Command{Path: binary, Args: args, Env: env, Dir: root, Stdout: &out, Tee: &complaints})
+	err = process.Run(patiently(t), process.Command{Path: binary, Args: args, Env: env, Dir: root, Stdout: &out,
+		Tee: &complaints})
 	if err != nil {
 		err = errors.Join(err, errors.New(strings.TrimSpace(complaints.String())))
 	}

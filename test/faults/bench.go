@@ -12,10 +12,10 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/csi-reclaimer/csi-reclaimer/test/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/faults/oracle"
-	"github.com/csi-reclaimer/csi-reclaimer/test/mockdriver"
-	"github.com/csi-reclaimer/csi-reclaimer/test/sidecar"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
 )
 
 // Bench is a control plane on which scenarios are played, any number at once: each has a driver, a namespace, a sidecar
@@ -23,7 +23,7 @@ import (
 type Bench struct {
 	cluster         *controlplane.ControlPlane
 	client          kubernetes.Interface
-	witness         *witness
+	recorder        *recorder
 	driver, sidecar string // the binaries
 	dir             string
 }
@@ -47,7 +47,7 @@ func Open(ctx context.Context, progress io.Writer, goFlags ...string) (_ *Bench,
 	if b.driver, err = mockdriver.Build(ctx, progress); err != nil {
 		return nil, err
 	}
-	if b.sidecar, err = sidecar.Build(ctx, progress, goFlags...); err != nil {
+	if b.sidecar, err = program.BuildSidecar(ctx, progress, goFlags...); err != nil {
 		return nil, err
 	}
 	b.cluster, err = controlplane.Start(ctx, controlplane.V1_36, controlplane.Options{
@@ -62,15 +62,15 @@ func Open(ctx context.Context, progress io.Writer, goFlags ...string) (_ *Bench,
 	if b.client, err = kubernetes.NewForConfig(b.cluster.Admin()); err != nil {
 		return nil, err
 	}
-	b.witness, err = bearWitness(ctx, b.client)
+	b.recorder, err = record(ctx, b.client)
 	return b, err
 }
 
 // Close ends the control plane and removes what Open made.
 func (b *Bench) Close() error {
 	var err error
-	if b.witness != nil {
-		b.witness.stop()
+	if b.recorder != nil {
+		b.recorder.stop()
 	}
 	if b.cluster != nil {
 		err = b.cluster.Stop()

@@ -11,8 +11,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/faults/scenario"
 )
 
-// Deletions are the stories in which a sidecar is killed at every moment: both kinds of PV, both orders of deletion. With flips,
-// also those where the policy is turned before.
+// Deletions are the stories in which a sidecar is killed at every moment: both kinds of PV, both orders of deletion.
+// With flips, also those where the policy is turned before.
 func Deletions(flips bool) []scenario.Scenario {
 	var all []scenario.Scenario
 	for _, kind := range []string{scenario.Dynamic, scenario.Static} {
@@ -26,9 +26,10 @@ func Deletions(flips bool) []scenario.Scenario {
 	return all
 }
 
-// deletion is the story of one volume that is made with one policy and deleted with another, or the same.
+// deletion is the scenario of one volume that is made with one policy and deleted with another, or the same.
 func deletion(kind, order, before, after string) scenario.Scenario {
-	sc := scenario.Scenario{Name: fmt.Sprintf("%s-%s-%s-%s", kind, order, before, after), Want: map[string]scenario.End{onlyVolume: scenario.Deleted}}
+	sc := scenario.Scenario{Name: fmt.Sprintf("%s-%s-%s-%s", kind, order, before, after),
+		Want: map[string]scenario.End{onlyVolume: scenario.Deleted}}
 	add := func(steps ...scenario.Step) { sc.Steps = append(sc.Steps, steps...) }
 	add(scenario.Step{Do: scenario.Make, Volume: onlyVolume, Kind: kind, Policy: before})
 	if before == "Delete" {
@@ -65,8 +66,8 @@ type moment struct {
 	scenario.Step
 }
 
-// moments returns those that are sure to come, from an undisturbed run: before, during and after each of the sidecar's writes to PVs
-// and claims, and the same for each of its calls of the driver.
+// moments returns those that are sure to come, from an undisturbed run: before, during and after each of the sidecar's
+// writes to PVs and claims, and the same for each of its calls of the driver.
 func moments(undisturbed Result) []moment {
 	var all []moment
 	for k := range sure(undisturbed.Writes) {
@@ -79,15 +80,16 @@ func moments(undisturbed Result) []moment {
 	for _, method := range slices.Sorted(maps.Keys(undisturbed.Calls)) {
 		for k := range undisturbed.Calls[method] {
 			for _, at := range []string{scenario.AtReceived, scenario.AtDone, scenario.AtAnswered} {
-				all = append(all, moment{fmt.Sprintf("%s-%d-%s", method, k+1, at), scenario.Step{Do: scenario.CrashAtCall, Method: method, Nth: k + 1, At: at}})
+				all = append(all, moment{fmt.Sprintf("%s-%d-%s", method, k+1, at),
+					scenario.Step{Do: scenario.CrashAtCall, Method: method, Nth: k + 1, At: at}})
 			}
 		}
 	}
 	return all
 }
 
-// sure counts the writes that are made however the threads run: those that the server took. One that is refused, for something else
-// was written at the same time or its own answer was lost, is made again.
+// sure counts the writes that are made however the threads run: those that the server took. One that is refused, for
+// something else was written at the same time or its own answer was lost, is made again.
 func sure(writes []proxy.Request) (n int) {
 	for _, w := range writes {
 		if w.Code >= 200 && w.Code < 300 {
@@ -97,7 +99,8 @@ func sure(writes []proxy.Request) (n int) {
 	return n
 }
 
-// Crashes returns a story for each moment of an undisturbed run at which the sidecar can be killed. It is started again at once.
+// Crashes returns a scenario for each moment of an undisturbed run at which the sidecar can be killed. It is started
+// again at once.
 func Crashes(undisturbed Result) []scenario.Scenario {
 	var all []scenario.Scenario
 	for _, m := range moments(undisturbed) {

@@ -31,8 +31,8 @@ func play(t *testing.T, sc scenario.Scenario) Result {
 	return r
 }
 
-// TestKilledAtEveryMoment: whenever the sidecar is killed, things end as if it had not been.
-func TestKilledAtEveryMoment(t *testing.T) {
+// TestSidecarKilledAtEachMoment: whenever the sidecar is killed, things end as if it had not been.
+func TestSidecarKilledAtEachMoment(t *testing.T) {
 	t.Parallel()
 	for _, sc := range append(Deletions(false), Provision()) {
 		t.Run(sc.Name, func(t *testing.T) {
@@ -58,9 +58,9 @@ func TestKilledAtEveryMoment(t *testing.T) {
 	}
 }
 
-// TestKilledAndMeanwhile: whenever the sidecar is killed while it provisions, and the claim deleted while it is down, no volume
-// is left, and no claim is stuck. "make faults" deletes StorageClasses too.
-func TestKilledAndMeanwhile(t *testing.T) {
+// TestUserActsWhileSidecarIsDown: whenever the sidecar is killed while it provisions, and the claim deleted while it is
+// down, no volume is left, and no claim is stuck. "make faults" deletes StorageClasses too.
+func TestUserActsWhileSidecarIsDown(t *testing.T) {
 	t.Parallel()
 	undisturbed := play(t, Provision())
 	if t.Failed() {
@@ -76,8 +76,8 @@ func TestKilledAndMeanwhile(t *testing.T) {
 	}
 }
 
-// TestKept plays the scenarios of testdata.
-func TestKept(t *testing.T) {
+// TestSavedScenarios plays the scenarios of testdata.
+func TestSavedScenarios(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/*.yaml")
 	if err != nil {
@@ -95,8 +95,8 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestRandom plays some random scenarios, always the same; "make faults" plays others.
-func TestRandom(t *testing.T) {
+// TestRandomScenarios plays some random scenarios, always the same; "make faults" plays others.
+func TestRandomScenarios(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -106,7 +106,7 @@ func TestRandom(t *testing.T) {
 	}
 }
 
-func TestARandomScenarioIsValidAndTheSameForItsSeed(t *testing.T) {
+func TestRandomScenarioIsValidAndRepeatable(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(500) {
 		sc := Random(seed)

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// bench is what all tests share. Its sidecar has the race detector in it. interrupted ends with an interrupt, and with it every
-// scenario that is being played.
+// bench is what all tests share. Its sidecar has the race detector in it. interrupted ends with an interrupt, and with
+// it every scenario that is being played.
 var (
 	bench       *Bench
 	interrupted context.Context

@@ -23,28 +23,28 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/faults/proxy"
 	"github.com/csi-reclaimer/csi-reclaimer/test/faults/scenario"
-	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 )
 
 // play does one step.
-func (s *stage) play(ctx context.Context, step scenario.Step) error {
+func (env *environment) play(ctx context.Context, step scenario.Step) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	s.note("story: %s", step)
+	env.note("scenario: %s", step)
 	if step.Volume != "" {
-		s.touched[step.Volume]++
+		env.touched[step.Volume]++
 	}
 	switch step.Do {
 	case scenario.Wait, scenario.Pass, scenario.Rest:
-		return s.wait(ctx, step)
+		return env.wait(ctx, step)
 	case scenario.Kill, scenario.Start, scenario.StayDown, scenario.Pause, scenario.Resume, scenario.KillDriver, scenario.StartDriver, scenario.CrashAtCall:
-		return s.playProgram(ctx, step)
-	case scenario.API, scenario.Driver, scenario.Hold, scenario.LetGo, scenario.Cut, scenario.Freeze, scenario.Partition, scenario.Heal, scenario.Mark:
-		return s.playLine(ctx, step)
+		return env.playProgram(ctx, step)
+	case scenario.API, scenario.Driver, scenario.Hold, scenario.Release, scenario.Cut, scenario.Freeze, scenario.Partition, scenario.Heal, scenario.Mark:
+		return env.playProxy(ctx, step)
 	default:
-		err := s.playUser(ctx, step)
+		err := env.playUser(ctx, step)
 		if apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err) {
-			s.note("too late: %v", err)
+			env.note("too late: %v", err)
 			return nil
 		}
 		return err
@@ -52,15 +52,15 @@ func (s *stage) play(ctx context.Context, step scenario.Step) error {
 }
 
 // playUser does what a user does.
-func (s *stage) playUser(ctx context.Context, step scenario.Step) error {
-	vol := s.vols[step.Volume]
+func (env *environment) playUser(ctx context.Context, step scenario.Step) error {
+	vol := env.vols[step.Volume]
 	switch step.Do {
 	case scenario.Make:
-		return s.make(ctx, step)
+		return env.make(ctx, step)
 	case scenario.MakeClass:
-		return s.makeClass(ctx, step.Volume)
+		return env.makeClass(ctx, step.Volume)
 	case scenario.DeleteClass:
-		return s.deleteClass(ctx, step.Volume)
+		return env.deleteClass(ctx, step.Volume)
 	case scenario.DeleteClaim:
 		return vol.DeleteClaim(ctx)
 	case scenario.DeletePV:
@@ -68,58 +68,59 @@ func (s *stage) playUser(ctx context.Context, step scenario.Step) error {
 	case scenario.SetPolicy:
 		return vol.SetPolicy(ctx, v1.PersistentVolumeReclaimPolicy(step.Policy))
 	case scenario.RecreateClaim:
-		return s.recreateClaim(ctx, vol, func(spec *v1.PersistentVolumeClaimSpec) {
+		return env.recreateClaim(ctx, vol, func(spec *v1.PersistentVolumeClaimSpec) {
 			// No PV has this label, so that the PV controller gives the claim none but one that is reserved for it.
 			spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"example.com/none": ""}}
 		})
 	case scenario.RestoreClaim:
-		return s.recreateClaim(ctx, vol, func(spec *v1.PersistentVolumeClaimSpec) { spec.VolumeName = vol.Name })
+		return env.recreateClaim(ctx, vol, func(spec *v1.PersistentVolumeClaimSpec) { spec.VolumeName = vol.Name })
 	case scenario.BindAgain:
-		return s.bindAgain(ctx, vol)
+		return env.bindAgain(ctx, vol)
 	case scenario.TakeBack:
-		return s.patch(ctx, vol, types.MergePatchType, `{"spec":{"claimRef":{"uid":null,"resourceVersion":null}}}`)
+		return env.patch(ctx, vol, types.MergePatchType, `{"spec":{"claimRef":{"uid":null,"resourceVersion":null}}}`)
 	case scenario.StripFinalizer:
-		return s.patch(ctx, vol, types.StrategicMergePatchType, fmt.Sprintf(`{"metadata":{"$deleteFromPrimitiveList/finalizers":[%q]}}`, volume.Finalizer))
+		return env.patch(ctx, vol, types.StrategicMergePatchType,
+			fmt.Sprintf(`{"metadata":{"$deleteFromPrimitiveList/finalizers":[%q]}}`, volume.Finalizer))
 	case scenario.Attach:
-		_, err := s.client.StorageV1().VolumeAttachments().Create(ctx, &storagev1.VolumeAttachment{
+		_, err := env.client.StorageV1().VolumeAttachments().Create(ctx, &storagev1.VolumeAttachment{
 			ObjectMeta: metav1.ObjectMeta{Name: vol.Name},
 			Spec: storagev1.VolumeAttachmentSpec{
-				Attacher: s.driver.Name(), NodeName: "a-node-of-another-cluster",
+				Attacher: env.driver.Name(), NodeName: "a-node-of-another-cluster",
 				Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &vol.Name},
 			},
 		}, metav1.CreateOptions{})
 		return err
 	case scenario.Detach:
-		return s.client.StorageV1().VolumeAttachments().Delete(ctx, vol.Name, metav1.DeleteOptions{})
+		return env.client.StorageV1().VolumeAttachments().Delete(ctx, vol.Name, metav1.DeleteOptions{})
 	default:
 		return errors.New("no such step")
 	}
 }
 
-func (s *stage) make(ctx context.Context, step scenario.Step) (err error) {
-	vol := &storage.Volume{}
+func (env *environment) make(ctx context.Context, step scenario.Step) (err error) {
+	vol := &objects.Volume{}
 	if step.Kind == scenario.Provisioned {
-		vol, err = s.makeClaim(ctx, step)
+		vol, err = env.makeClaim(ctx, step)
 	} else {
-		vol, err = s.makeVolume(ctx, step)
+		vol, err = env.makeVolume(ctx, step)
 	}
 	if err != nil {
 		return err
 	}
-	s.vols[step.Volume] = vol
-	s.order = append(s.order, step.Volume)
-	s.mayLeak[vol.Name] = step.MayLeak
+	env.vols[step.Volume] = vol
+	env.order = append(env.order, step.Volume)
+	env.mayLeak[vol.Name] = step.MayLeak
 	return nil
 }
 
-func (s *stage) makeVolume(ctx context.Context, step scenario.Step) (*storage.Volume, error) {
-	spec := storage.Spec{
-		Name: s.name(step.Volume), Dynamic: step.Kind != scenario.Static, Unclaimed: step.Unclaimed, Policy: policyOf(step),
+func (env *environment) makeVolume(ctx context.Context, step scenario.Step) (*objects.Volume, error) {
+	spec := objects.Spec{
+		Name: env.name(step.Volume), Dynamic: step.Kind != scenario.Static, Unclaimed: step.Unclaimed, Policy: policyOf(step),
 	}
 	if step.Of != "" {
-		spec.Handle = s.vols[step.Of].Handle
+		spec.Handle = env.vols[step.Of].Handle
 	}
-	return s.maker.Make(ctx, spec)
+	return env.maker.Make(ctx, spec)
 }
 
 func policyOf(step scenario.Step) v1.PersistentVolumeReclaimPolicy {
@@ -127,37 +128,39 @@ func policyOf(step scenario.Step) v1.PersistentVolumeReclaimPolicy {
 }
 
 // makeClaim makes a claim of a class of its own, which the sidecar is to provision.
-func (s *stage) makeClaim(ctx context.Context, step scenario.Step) (*storage.Volume, error) {
-	s.policies[step.Volume] = policyOf(step)
-	if err := s.makeClass(ctx, step.Volume); err != nil {
+func (env *environment) makeClaim(ctx context.Context, step scenario.Step) (*objects.Volume, error) {
+	env.policies[step.Volume] = policyOf(step)
+	if err := env.makeClass(ctx, step.Volume); err != nil {
 		return nil, err
 	}
-	claim, err := s.maker.MakeClaim(ctx, storage.ClaimSpec{Name: s.name(step.Volume), Class: s.name(step.Volume)})
+	claim, err := env.maker.MakeClaim(ctx, objects.ClaimSpec{Name: env.name(step.Volume), Class: env.name(step.Volume)})
 	if err != nil {
 		return nil, err
 	}
-	s.claims[step.Volume] = claim
+	env.claims[step.Volume] = claim
 	return claim.Volume(provisionedName + string(claim.UID)), nil
 }
 
 // provisionedName is what the names of PVs and volumes that are provisioned begin with.
 const provisionedName = "pvc-"
 
-func (s *stage) makeClass(ctx context.Context, volume string) error {
-	_, err := s.maker.MakeClass(ctx, storage.Class{Name: s.name(volume), Policy: s.policies[volume]})
+func (env *environment) makeClass(ctx context.Context, volume string) error {
+	_, err := env.maker.MakeClass(ctx, objects.Class{Name: env.name(volume), Policy: env.policies[volume]})
 	return err
 }
 
-func (s *stage) deleteClass(ctx context.Context, volume string) error {
-	return s.client.StorageV1().StorageClasses().Delete(ctx, s.name(volume), metav1.DeleteOptions{})
+func (env *environment) deleteClass(ctx context.Context, volume string) error {
+	return env.client.StorageV1().StorageClasses().Delete(ctx, env.name(volume), metav1.DeleteOptions{})
 }
 
-func (s *stage) patchClaim(ctx context.Context, volume, patch string) error {
-	_, err := s.client.CoreV1().PersistentVolumeClaims(s.token).Patch(ctx, s.name(volume), types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+func (env *environment) patchClaim(ctx context.Context, volume, patch string) error {
+	_, err := env.client.CoreV1().PersistentVolumeClaims(env.token).Patch(ctx, env.name(volume), types.MergePatchType,
+		[]byte(patch), metav1.PatchOptions{})
 	return err
 }
 
-func (s *stage) recreateClaim(ctx context.Context, vol *storage.Volume, change func(*v1.PersistentVolumeClaimSpec)) error {
+func (env *environment) recreateClaim(ctx context.Context, vol *objects.Volume,
+	change func(*v1.PersistentVolumeClaimSpec)) error {
 	noClass := ""
 	claim := &v1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Name: vol.ClaimName},
@@ -167,44 +170,45 @@ func (s *stage) recreateClaim(ctx context.Context, vol *storage.Volume, change f
 		},
 	}
 	change(&claim.Spec)
-	_, err := s.client.CoreV1().PersistentVolumeClaims(s.token).Create(ctx, claim, metav1.CreateOptions{})
+	_, err := env.client.CoreV1().PersistentVolumeClaims(env.token).Create(ctx, claim, metav1.CreateOptions{})
 	return err
 }
 
-func (s *stage) bindAgain(ctx context.Context, vol *storage.Volume) error {
-	claim, err := s.client.CoreV1().PersistentVolumeClaims(s.token).Get(ctx, vol.ClaimName, metav1.GetOptions{})
+func (env *environment) bindAgain(ctx context.Context, vol *objects.Volume) error {
+	claim, err := env.client.CoreV1().PersistentVolumeClaims(env.token).Get(ctx, vol.ClaimName, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
-	return s.patch(ctx, vol, types.StrategicMergePatchType, fmt.Sprintf(`{"spec":{"claimRef":{"uid":%q,"resourceVersion":null}}}`, claim.UID))
+	return env.patch(ctx, vol, types.StrategicMergePatchType,
+		fmt.Sprintf(`{"spec":{"claimRef":{"uid":%q,"resourceVersion":null}}}`, claim.UID))
 }
 
-func (s *stage) patch(ctx context.Context, vol *storage.Volume, kind types.PatchType, patch string) error {
-	_, err := s.client.CoreV1().PersistentVolumes().Patch(ctx, vol.Name, kind, []byte(patch), metav1.PatchOptions{})
+func (env *environment) patch(ctx context.Context, vol *objects.Volume, kind types.PatchType, patch string) error {
+	_, err := env.client.CoreV1().PersistentVolumes().Patch(ctx, vol.Name, kind, []byte(patch), metav1.PatchOptions{})
 	return err
 }
 
 // playProgram does what happens to the sidecar and the driver.
-func (s *stage) playProgram(ctx context.Context, step scenario.Step) error {
+func (env *environment) playProgram(ctx context.Context, step scenario.Step) error {
 	switch step.Do {
 	case scenario.Kill:
-		s.keeper.kill(false)
+		env.supervisor.kill(false)
 	case scenario.Start:
-		s.keeper.want()
-		return s.keeper.waitReady(ctx)
+		env.supervisor.want()
+		return env.supervisor.waitReady(ctx)
 	case scenario.StayDown:
-		s.keeper.stayDown()
+		env.supervisor.stayDown()
 	case scenario.Pause:
-		s.lags()
-		return s.keeper.car.Pause()
+		env.lags()
+		return env.supervisor.car.Pause()
 	case scenario.Resume:
-		return s.keeper.car.Resume()
+		return env.supervisor.car.Resume()
 	case scenario.KillDriver:
-		s.driver.kill()
+		env.driver.kill()
 	case scenario.StartDriver:
-		s.driver.start()
+		env.driver.start()
 	case scenario.CrashAtCall:
-		return s.crashAtCall(ctx, cmp.Or(step.Method, scenario.DeleteVolume), max(step.Nth, 1), step.At)
+		return env.crashAtCall(ctx, cmp.Or(step.Method, scenario.DeleteVolume), max(step.Nth, 1), step.At)
 	default:
 		return errors.New("no such step")
 	}
@@ -215,56 +219,57 @@ func (s *stage) playProgram(ctx context.Context, step scenario.Step) error {
 const slow = 300 * time.Millisecond
 
 // crashAtCall has the sidecar killed at its nth call of a method from now on.
-func (s *stage) crashAtCall(ctx context.Context, method string, nth int, at string) error {
-	delay := faults.Rule{Method: method, VolumeName: onlyTheSidecars(method), Nth: nth, Action: faults.Delay, Delay: faults.Duration(callTimeout), AfterWork: at == scenario.AtDone}
+func (env *environment) crashAtCall(ctx context.Context, method string, nth int, at string) error {
+	delay := faults.Rule{Method: method, VolumeName: onlyTheSidecars(method), Nth: nth, Action: faults.Delay,
+		Delay: faults.Duration(callTimeout), AfterWork: at == scenario.AtDone}
 	if at == scenario.AtAnswered {
 		delay.Delay = faults.Duration(slow)
 	}
-	before, err := s.calls(method)
+	before, err := env.calls(method)
 	if err != nil {
 		return err
 	}
-	if err := s.driver.plan(ctx, faults.Plan{Rules: []faults.Rule{delay}}); err != nil {
+	if err := env.driver.plan(ctx, faults.Plan{Rules: []faults.Rule{delay}}); err != nil {
 		return err
 	}
 	nth += len(before)
 	happened := func(ctx context.Context, is func(ledger.Call) bool) error {
-		_, err := s.driver.WaitCalls(ctx, func(calls []ledger.Call) bool {
+		_, err := env.driver.WaitCalls(ctx, func(calls []ledger.Call) bool {
 			calls = bySidecar(calls)
 			return len(calls) >= nth && is(calls[nth-1])
 		}, method)
 		return err
 	}
-	s.background.Go(func() { //nolint:contextcheck // it goes on after the step, to the end of the story
+	env.background.Go(func() { //nolint:contextcheck // it goes on after the step, to the end of the scenario
 		var err error
 		var last func()
 		switch at {
 		case scenario.AtReceived:
-			err = happened(s.story, func(ledger.Call) bool { return true })
+			err = happened(env.steps, func(ledger.Call) bool { return true })
 		case scenario.AtDone:
-			err = happened(s.story, func(c ledger.Call) bool { return !c.Done.IsZero() || c.Lost })
+			err = happened(env.steps, func(c ledger.Call) bool { return !c.Done.IsZero() || c.Lost })
 		case scenario.AtAnswered:
-			err = happened(s.story, func(ledger.Call) bool { return true })
+			err = happened(env.steps, func(ledger.Call) bool { return true })
 			last = func() {
-				// The driver may have other faults, and never answer; nothing passes the line meanwhile.
-				ctx, cancel := context.WithTimeout(s.story, callTimeout)
+				// The driver may have other faults, and never answer; nothing passes the connection meanwhile.
+				ctx, cancel := context.WithTimeout(env.steps, callTimeout)
 				defer cancel()
 				if err := happened(ctx, func(c ledger.Call) bool { return !c.Answered.IsZero() || c.Lost }); err != nil {
-					s.note("the call is not answered: %v", err)
+					env.note("the call is not answered: %v", err)
 				}
 			}
 		}
 		if err != nil {
-			s.note("no crash at a call: %v", err)
+			env.note("no crash at a call: %v", err)
 			return
 		}
-		s.line.Crash(last)
+		env.proxy.Crash(last)
 	})
 	return nil
 }
 
-// onlyTheSidecars is the pattern for the names of volumes that keeps a rule from the CreateVolume calls of whoever makes volumes
-// by hand.
+// onlyTheSidecars is the pattern for the names of volumes that keeps a rule from the CreateVolume calls of whoever
+// makes volumes by hand.
 func onlyTheSidecars(method string) string {
 	if method == scenario.CreateVolume {
 		return provisionedName + "*"
@@ -273,8 +278,8 @@ func onlyTheSidecars(method string) string {
 }
 
 // calls returns the calls that the driver received from the sidecar, of the given methods.
-func (s *stage) calls(methods ...string) ([]ledger.Call, error) {
-	calls, err := s.driver.Calls(methods...)
+func (env *environment) calls(methods ...string) ([]ledger.Call, error) {
+	calls, err := env.driver.Calls(methods...)
 	return bySidecar(calls), err
 }
 
@@ -285,84 +290,84 @@ func bySidecar(calls []ledger.Call) []ledger.Call {
 	})
 }
 
-// playLine does what happens to the line and to the driver's behaviour.
-func (s *stage) playLine(ctx context.Context, step scenario.Step) (err error) {
+// playProxy does what happens to the connection and to the driver's behaviour.
+func (env *environment) playProxy(ctx context.Context, step scenario.Step) (err error) {
 	switch step.Do {
 	case scenario.API:
-		return s.setRules(step.Rules)
+		return env.setRules(step.Rules)
 	case scenario.Driver:
 		plan := faults.Plan{Rules: slices.Clone(step.Calls)}
 		for i := range plan.Rules {
 			switch r := &plan.Rules[i]; {
 			case r.VolumeName == "":
 				r.VolumeName = onlyTheSidecars(r.Method)
-			case s.vols[r.VolumeName] != nil:
-				r.VolumeName = s.vols[r.VolumeName].Name
+			case env.vols[r.VolumeName] != nil:
+				r.VolumeName = env.vols[r.VolumeName].Name
 			default:
-				r.VolumeName = s.name(r.VolumeName)
+				r.VolumeName = env.name(r.VolumeName)
 			}
 		}
-		return s.driver.plan(ctx, plan)
+		return env.driver.plan(ctx, plan)
 	case scenario.Hold:
-		s.lags()
-		s.line.Hold(step.Resource)
-	case scenario.LetGo:
-		s.line.LetGo(step.Resource)
+		env.lags()
+		env.proxy.Hold(step.Resource)
+	case scenario.Release:
+		env.proxy.Release(step.Resource)
 	case scenario.Cut:
-		s.lags()
-		if s.line.Cut(step.Resource) == 0 {
-			s.note("there was no watch of %s to cut", step.Resource)
+		env.lags()
+		if env.proxy.Cut(step.Resource) == 0 {
+			env.note("there was no watch of %s to cut", step.Resource)
 		}
 	case scenario.Freeze:
-		s.lags()
-		s.line.Freeze()
+		env.lags()
+		env.proxy.Freeze()
 	case scenario.Partition:
-		s.lags()
-		s.line.Partition()
+		env.lags()
+		env.proxy.Partition()
 	case scenario.Heal:
-		s.heal()
+		env.heal()
 	case scenario.Mark:
-		s.mark, err = s.version(ctx)
+		env.mark, err = env.version(ctx)
 	default:
 		err = errors.New("no such step")
 	}
 	return err
 }
 
-func (s *stage) setRules(rules []proxy.Rule) error {
-	s.applied += s.line.Applied()
+func (env *environment) setRules(rules []proxy.Rule) error {
+	env.applied += env.proxy.Applied()
 	rules = slices.Clone(rules)
 	for i := range rules {
 		r := &rules[i]
 		if r.Object != "" {
-			r.Object = s.name(r.Object)
+			r.Object = env.name(r.Object)
 		}
 		if r.Version == scenario.MarkVersion {
-			r.Version = s.mark
+			r.Version = env.mark
 		}
 		if r.Verb == "" || r.Verb == "watch" || r.Verb == "list" || r.Verb == "read" {
-			s.lags()
+			env.lags()
 		}
 	}
-	return s.line.SetRules(rules...)
+	return env.proxy.SetRules(rules...)
 }
 
-// heal makes the line a good one.
-func (s *stage) heal() {
-	s.applied += s.line.Applied()
-	s.line.Heal()
+// heal makes the connection a good one.
+func (env *environment) heal() {
+	env.applied += env.proxy.Applied()
+	env.proxy.Heal()
 }
 
 // lags notes that from now on a watch of the sidecar may be held up.
-func (s *stage) lags() {
-	if s.lagging.IsZero() {
-		s.lagging = time.Now()
+func (env *environment) lags() {
+	if env.lagging.IsZero() {
+		env.lagging = time.Now()
 	}
 }
 
 // version returns the resourceVersion of the PVs.
-func (s *stage) version(ctx context.Context) (string, error) {
-	list, err := s.client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{Limit: 1})
+func (env *environment) version(ctx context.Context) (string, error) {
+	list, err := env.client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
 		return "", err
 	}

@@ -13,7 +13,7 @@ func provisionStep(policy string) scenario.Step {
 	return scenario.Step{Do: scenario.Make, Volume: onlyVolume, Kind: scenario.Provisioned, Policy: policy}
 }
 
-// Provision is the story of a claim that gets its volume.
+// Provision is the scenario of a claim that gets its volume.
 func Provision() scenario.Scenario {
 	return scenario.Scenario{
 		Name:  "provisioned",
@@ -22,8 +22,9 @@ func Provision() scenario.Scenario {
 	}
 }
 
-// Lives are the stories in which the sidecar is killed at every moment of a provisioned volume's whole life: of one whose claim is
-// deleted first, of one whose PV is, of one that is kept, and of one whose PV is made while the answer gets lost.
+// Lives are the stories in which the sidecar is killed at every moment of a provisioned volume's whole life: of one
+// whose claim is deleted first, of one whose PV is, of one that is kept, and of one whose PV is made while the answer
+// gets lost.
 func Lives() []scenario.Scenario {
 	life := func(name, policy string, steps ...scenario.Step) scenario.Scenario {
 		sc := Provision()
@@ -34,7 +35,8 @@ func Lives() []scenario.Scenario {
 		return sc
 	}
 	claimFirst := []scenario.Step{do(scenario.DeleteClaim), waitFor("claim-gone"), waitFor("gone")}
-	pvFirst := life("pv-first", "Delete", slices.Concat([]scenario.Step{do(scenario.DeletePV), waitFor("terminating")}, claimFirst)...)
+	pvFirst := life("pv-first", "Delete", slices.Concat([]scenario.Step{do(scenario.DeletePV), waitFor("terminating")},
+		claimFirst)...)
 	kept := life("kept", "Retain", claimFirst[:2]...)
 	kept.Want[onlyVolume] = scenario.Kept
 	lost := life("answer-lost", "Delete", claimFirst...)
@@ -44,9 +46,10 @@ func Lives() []scenario.Scenario {
 	return []scenario.Scenario{life("claim-first", "Delete", claimFirst...), pvFirst, kept, lost}
 }
 
-// Meanwhile returns the stories in which the sidecar is killed at each moment of an undisturbed run of Provision, and something
-// happens while it is down: the claim is deleted; with classes also that the StorageClass is, and comes back after a time in which
-// the claim either lives or is deleted too. It is for the oracle to say whether the entry is there in between.
+// Meanwhile returns the stories in which the sidecar is killed at each moment of an undisturbed run of Provision, and
+// something happens while it is down: the claim is deleted; with classes also that the StorageClass is, and comes back
+// after a time in which the claim either lives or is deleted too. It is for the oracle to say whether the entry is
+// there in between.
 func Meanwhile(undisturbed Result, classes bool) []scenario.Scenario {
 	rest, start := scenario.Step{Do: scenario.Rest}, scenario.Step{Do: scenario.Start}
 	var all []scenario.Scenario
@@ -62,7 +65,8 @@ func Meanwhile(undisturbed Result, classes bool) []scenario.Scenario {
 			continue
 		}
 		add("class-deleted", scenario.Bound, do(scenario.DeleteClass), start, rest, do(scenario.MakeClass), waitFor("bound"))
-		add("both-deleted", scenario.Deleted, do(scenario.DeleteClass), do(scenario.DeleteClaim), start, rest, do(scenario.MakeClass),
+		add("both-deleted", scenario.Deleted, do(scenario.DeleteClass), do(scenario.DeleteClaim), start, rest,
+			do(scenario.MakeClass),
 			waitFor("claim-gone"), waitFor("gone"))
 	}
 	return all

@@ -12,9 +12,9 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/faults/scenario"
 )
 
-// Random returns the story of a seed: a few volumes, users who delete them, change their minds and attach them, and
-// meanwhile programs that die and a line that is bad. The same seed always gives the same story; what comes of it also depends on
-// the machine.
+// Random returns the scenario of a seed: a few volumes, users who delete them, change their minds and attach them, and
+// meanwhile programs that die and a line that is bad. The same seed always gives the same story; what comes of it also
+// depends on the machine.
 func Random(seed uint64) scenario.Scenario {
 	g := &generator{
 		Rand: rand.New(rand.NewPCG(seed, 0)), vols: map[string]*plannedVolume{},
@@ -54,7 +54,7 @@ func Random(seed uint64) scenario.Scenario {
 	return g.Scenario
 }
 
-// generator writes a story, and keeps in mind what it means for the volumes.
+// generator writes a scenario, and keeps in mind what it means for the volumes.
 type generator struct {
 	*rand.Rand
 	scenario.Scenario
@@ -65,10 +65,10 @@ type generator struct {
 	faulty bool
 }
 
-// mostVolumes bounds the volumes of a story.
+// mostVolumes bounds the volumes of a scenario.
 const mostVolumes = 7
 
-// plannedVolume is how far a volume is by the story.
+// plannedVolume is how far a volume is by the scenario.
 type plannedVolume struct {
 	policy string
 	// provisioned: whether it is there is the sidecar's matter, and nobody can wait for it.
@@ -189,13 +189,14 @@ func (g *generator) turn(name string) {
 	}
 }
 
-// line makes the line bad, or good again.
+// line makes the connection bad, or good again.
 func (g *generator) line() {
 	if g.faulty && g.chance(30) {
 		g.heal()
 		return
 	}
-	resource := []string{"persistentvolumes", "persistentvolumes", "persistentvolumeclaims", "volumeattachments", "storageclasses"}[g.IntN(5)]
+	resource := []string{"persistentvolumes", "persistentvolumes", "persistentvolumeclaims", "volumeattachments",
+		"storageclasses"}[g.IntN(5)]
 	g.faulty = true
 	switch g.IntN(6) {
 	case 0, 1:
@@ -223,7 +224,7 @@ func (g *generator) heal() {
 // anyVolumes are PVs and claims.
 const anyVolumes = "persistentvolume*"
 
-// rules makes one or two rules for the line.
+// rules makes one or two rules for the connection.
 func (g *generator) rules() []proxy.Rule {
 	all := []proxy.Rule{
 		{Verb: "write", Resource: anyVolumes, Effect: proxy.Fail, Code: 409},
@@ -284,7 +285,8 @@ func (g *generator) method() string {
 	return []string{scenario.CreateVolume, scenario.DeleteVolume}[g.IntN(2)]
 }
 
-// driver has the driver misbehave, or behave. It never says InvalidArgument: that would be a lie of a volume that it has made.
+// driver has the driver misbehave, or behave. It never says InvalidArgument: that would be a lie of a volume that it
+// has made.
 func (g *generator) driver() {
 	all := []faults.Rule{
 		{Action: faults.Fail, Code: "Unavailable", AfterWork: true},
@@ -302,7 +304,8 @@ func (g *generator) driver() {
 	}
 	method := g.method()
 	if method == scenario.CreateVolume {
-		all = append(all, faults.Rule{Action: faults.Fail, Code: "ResourceExhausted"}, faults.Rule{Action: faults.Fail, Code: "PermissionDenied"},
+		all = append(all, faults.Rule{Action: faults.Fail, Code: "ResourceExhausted"},
+			faults.Rule{Action: faults.Fail, Code: "PermissionDenied"},
 			faults.Rule{Action: faults.BlankID}, faults.Rule{Action: faults.Silence, AfterWork: true})
 	}
 	r := all[g.IntN(len(all))]

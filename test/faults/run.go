@@ -20,7 +20,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/faults/oracle"
 	"github.com/csi-reclaimer/csi-reclaimer/test/faults/proxy"
 	"github.com/csi-reclaimer/csi-reclaimer/test/faults/scenario"
-	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 )
 
 // Result is how a scenario ended.
@@ -30,145 +30,147 @@ type Result struct {
 	End map[string]string
 	// Findings are what the oracle found wrong.
 	Findings []oracle.Finding
-	// Writes are the sidecar's writes to PVs and claims as they came to the line, Calls its calls that the driver received, by
-	// method, Crashes how often the sidecar was killed, and Faults the requests that rules applied to.
+	// Writes are the sidecar's writes to PVs and claims as they came to the connection, Calls its calls that the driver
+	// received, by method, Crashes how often the sidecar was killed, and Faults the requests that rules applied to.
 	Writes          []proxy.Request
 	Calls           map[string]int
 	Crashes, Faults int
 	Took            time.Duration
-	// Notes are the steps, and what happened to the programs and on the line.
+	// Notes are the steps, and what happened to the programs and on the connection.
 	Notes []string
 	// Log is the end of the sidecar's log where something was found.
 	Log string
 }
 
-// fence is the name of the volume whose deletion shows that all that was decided before is carried out.
-const fence = "fence"
+// barrier is the name of the volume whose deletion shows that all that was decided before is carried out.
+const barrierVolume = "fence"
 
-// Run plays a scenario and judges. The error is not nil where the scenario cannot be played: a step failed, or what it waited for
-// did not come; Result then holds what the oracle says of the time up to there.
+// Run plays a scenario and judges. The error is not nil where the scenario cannot be played: a step failed, or what it
+// waited for did not come; Result then holds what the oracle says of the time up to there.
 func (b *Bench) Run(ctx context.Context, sc scenario.Scenario) (r Result, err error) {
 	began := time.Now()
 	r = Result{Scenario: sc}
 	if err := sc.Validate(); err != nil {
 		return r, err
 	}
-	s, err := b.set(ctx, sc.Args)
+	env, err := b.newEnvironment(ctx, sc.Args)
 	if err != nil {
 		return r, err
 	}
-	defer func() { err = errors.Join(err, s.strike()) }()
+	defer func() { err = errors.Join(err, env.tearDown()) }()
 	var end context.CancelFunc
-	s.story, end = context.WithCancel(ctx)
+	env.steps, end = context.WithCancel(ctx)
 	for i, step := range sc.Steps {
-		if err = s.play(ctx, step); err != nil {
+		if err = env.play(ctx, step); err != nil {
 			err = fmt.Errorf("scenario %s: step %d %s: %w", sc.Name, i+1, step, err)
 			break
 		}
 	}
 	end()
-	s.background.Wait()
+	env.background.Wait()
 	if err == nil {
-		err = s.calm(ctx)
+		err = env.settle(ctx)
 	}
-	if judged := s.judge(ctx, &r); judged != nil {
+	if judged := env.judge(ctx, &r); judged != nil {
 		err = errors.Join(err, judged)
 	}
 	r.Took = time.Since(began)
 	return r, err
 }
 
-// calm ends all that lasts, and returns once everything is at rest, or does not come to rest.
-func (s *stage) calm(ctx context.Context) error {
-	s.note("story: the end; all is well from now on")
-	s.heal()
-	s.driver.start()
-	_ = s.keeper.car.Resume() // it may not run
-	s.keeper.want()
+// settle ends all that lasts, and returns once everything is at rest, or does not come to rest.
+func (env *environment) settle(ctx context.Context) error {
+	env.note("scenario: the end; all faults are over")
+	env.heal()
+	env.driver.start()
+	_ = env.supervisor.car.Resume() // it may not run
+	env.supervisor.want()
 	bounded, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if err := s.driver.SetFaults(bounded, faults.Plan{}); err != nil {
+	if err := env.driver.SetFaults(bounded, faults.Plan{}); err != nil {
 		// The driver is being started; a new one has no faults.
-		s.note("the driver's faults: %v", err)
+		env.note("the driver's faults: %v", err)
 	}
-	if err := s.keeper.waitReady(bounded); err != nil {
+	if err := env.supervisor.waitReady(bounded); err != nil {
 		return err
 	}
 	for range 2 { // the second time after what the fence has given time to happen
-		if err := s.rest(bounded); err != nil {
+		if err := env.rest(bounded); err != nil {
 			break // the oracle says what is stuck
 		}
-		if s.vols[fence] != nil {
+		if env.vols[barrierVolume] != nil {
 			break
 		}
-		if err := s.fence(bounded); err != nil {
-			s.note("the fence: %v", err)
+		if err := env.barrier(bounded); err != nil {
+			env.note("the fence: %v", err)
 		}
 	}
 	return nil
 }
 
-// fence makes a volume, or has it provisioned, and sees it reclaimed.
-func (s *stage) fence(ctx context.Context) error {
-	s.fenced = time.Now()
-	step := scenario.Step{Do: scenario.Make, Volume: fence}
-	if len(s.claims) > 0 {
+// barrier makes a volume, or has it provisioned, and sees it reclaimed.
+func (env *environment) barrier(ctx context.Context) error {
+	env.barrierAt = time.Now()
+	step := scenario.Step{Do: scenario.Make, Volume: barrierVolume}
+	if len(env.claims) > 0 {
 		step.Kind = scenario.Provisioned
 	}
-	if err := s.make(ctx, step); err != nil {
+	if err := env.make(ctx, step); err != nil {
 		return err
 	}
-	vol := s.vols[fence]
-	s.note("the fence is made")
+	vol := env.vols[barrierVolume]
+	env.note("the fence is made")
 	for _, condition := range []string{"protected", "bound"} {
-		if err := s.waitVolume(ctx, vol, scenario.Step{For: condition}); err != nil {
+		if err := env.waitVolume(ctx, vol, scenario.Step{For: condition}); err != nil {
 			return err
 		}
 	}
-	s.note("the fence is protected")
+	env.note("the fence is protected")
 	if err := vol.DeleteClaim(ctx); err != nil {
 		return err
 	}
-	defer s.note("the fence is gone")
+	defer env.note("the fence is gone")
 	if err := vol.WaitClaimGone(ctx); err != nil {
 		return err
 	}
 	return vol.WaitGone(ctx)
 }
 
-// beforeFence tells whether something belongs to the story.
-func (s *stage) beforeFence(at time.Time) bool { return s.fenced.IsZero() || at.Before(s.fenced) }
+// beforeBarrier reports whether something belongs to the scenario.
+func (env *environment) beforeBarrier(at time.Time) bool {
+	return env.barrierAt.IsZero() || at.Before(env.barrierAt)
+}
 
 // judge collects what happened and fills in the result.
-func (s *stage) judge(ctx context.Context, r *Result) error {
-	c, err := s.collect(ctx)
+func (env *environment) judge(ctx context.Context, r *Result) error {
+	c, err := env.collect(ctx)
 	if err != nil {
 		return fmt.Errorf("judge scenario %s: %w", r.Scenario.Name, err)
 	}
 	r.Findings = oracle.Judge(c)
 	r.Calls = map[string]int{}
 	for _, call := range c.Calls {
-		if s.beforeFence(call.Received) {
+		if env.beforeBarrier(call.Received) {
 			r.Calls[call.Method]++
 		}
 	}
 	for _, note := range c.Notes {
 		r.Notes = append(r.Notes, note.At.Format("15:04:05.000 ")+note.Text)
 	}
-	_, r.Crashes = s.keeper.history()
-	r.Faults = s.applied + s.line.Applied()
-	for _, q := range s.line.Requests() {
-		if q.Write() && strings.HasPrefix(q.Resource, "persistentvolume") && s.beforeFence(q.Received) {
+	_, r.Crashes = env.supervisor.history()
+	r.Faults = env.applied + env.proxy.Applied()
+	for _, q := range env.proxy.Requests() {
+		if q.Write() && strings.HasPrefix(q.Resource, "persistentvolume") && env.beforeBarrier(q.Received) {
 			r.Writes = append(r.Writes, q)
 		}
 	}
 	r.End = map[string]string{}
-	for _, volume := range s.order {
-		if volume == fence {
+	for _, volume := range env.order {
+		if volume == barrierVolume {
 			continue
 		}
-		vol := s.vols[volume]
-		state, err := s.state(ctx, volume, c.OnDisk)
+		vol := env.vols[volume]
+		state, err := env.state(ctx, volume, c.OnDisk)
 		if err != nil {
 			return err
 		}
@@ -177,15 +179,16 @@ func (s *stage) judge(ctx context.Context, r *Result) error {
 			r.Findings = append(r.Findings, finding)
 		}
 	}
-	log, err := os.ReadFile(s.keeper.car.LogPath())
+	log, err := os.ReadFile(env.supervisor.car.LogPath())
 	if err != nil {
 		return err
 	}
 	if found := broken.Find(log); found != nil {
-		r.Findings = append(r.Findings, oracle.Finding{Kind: "broken", What: "the sidecar's log says " + string(found), History: []string{string(log)}})
+		r.Findings = append(r.Findings, oracle.Finding{Kind: "broken", What: "the sidecar's log says " + string(found),
+			History: []string{string(log)}})
 	}
 	if len(r.Findings) > 0 {
-		r.Log = s.keeper.car.LogTail(60)
+		r.Log = env.supervisor.car.LogTail(60)
 	}
 	return nil
 }
@@ -193,11 +196,13 @@ func (s *stage) judge(ctx context.Context, r *Result) error {
 // broken is what a program says that is wrong whatever it does.
 var broken = regexp.MustCompile(`DATA RACE|panic:|ended in a panic|fatal error:`)
 
-func unwanted(want scenario.End, vol *storage.Volume, state string, c oracle.Case) (oracle.Finding, bool) {
+func unwanted(want scenario.End, vol *objects.Volume, state string, c oracle.Case) (oracle.Finding, bool) {
 	deletions, there := count(c.Calls, vol), has(c.OnDisk, vol)
 	gone := state == "gone, volume gone" || state == "gone, volume gone, claim gone"
-	bound := there && strings.HasPrefix(state, string(v1.VolumeBound)) && strings.HasSuffix(state, ", claim "+string(v1.ClaimBound))
-	wrong := want == scenario.Deleted && !gone || want == scenario.Bound && !bound || want == scenario.Kept && (!there || deletions > 0)
+	bound := there && strings.HasPrefix(state, string(v1.VolumeBound)) && strings.HasSuffix(state,
+		", claim "+string(v1.ClaimBound))
+	wrong := want == scenario.Deleted && !gone || want == scenario.Bound && !bound || want == scenario.Kept && (!there ||
+		deletions > 0)
 	what := fmt.Sprintf("it was to end %s, and is: %s, after %d DeleteVolume calls", want, state, deletions)
 	finding := oracle.Finding{Kind: "unwanted end", PV: vol.Name, What: what}
 	if wrong {
@@ -207,15 +212,15 @@ func unwanted(want scenario.End, vol *storage.Volume, state string, c oracle.Cas
 }
 
 // state tells how a volume is, in words that do not change from run to run.
-func (s *stage) state(ctx context.Context, volume string, onDisk map[string]string) (string, error) {
-	vol, claim := s.vols[volume], s.claims[volume]
+func (env *environment) state(ctx context.Context, volume string, onDisk map[string]string) (string, error) {
+	vol, claim := env.vols[volume], env.claims[volume]
 	pv, err := vol.PV(ctx)
 	if err != nil {
 		return "", err
 	}
-	text := storage.Describe(pv) + ", volume gone"
+	text := objects.Describe(pv) + ", volume gone"
 	if has(onDisk, vol) {
-		text = storage.Describe(pv) + ", volume there"
+		text = objects.Describe(pv) + ", volume there"
 	}
 	if claim == nil {
 		return text, nil
@@ -235,50 +240,50 @@ func (s *stage) state(ctx context.Context, volume string, onDisk map[string]stri
 }
 
 // collect gathers what the oracle needs.
-func (s *stage) collect(ctx context.Context) (c oracle.Case, err error) {
-	lives, crashes := s.keeper.history()
+func (env *environment) collect(ctx context.Context) (c oracle.Case, err error) {
+	lives, crashes := env.supervisor.history()
 	c = oracle.Case{
-		Driver: s.driver.Name(), Finalizer: volume.Finalizer, User: s.user, Timeout: callTimeout,
-		Processes: lives, MayLeak: s.mayLeak, Events: map[string]int{}, ClaimEvents: map[string]int{},
+		Driver: env.driver.Name(), Finalizer: volume.Finalizer, User: env.user, Timeout: callTimeout,
+		Processes: lives, MayLeak: env.mayLeak, Events: map[string]int{}, ClaimEvents: map[string]int{},
 		WriteBudget: oracle.Budget{}, EventBudget: oracle.Budget{}, CallBudget: oracle.Budget{}, ClaimBudget: oracle.Budget{},
 	}
-	if !s.lagging.IsZero() {
-		c.Lags = []oracle.Span{{From: s.lagging, To: time.Now()}}
+	if !env.lagging.IsZero() {
+		c.Lags = []oracle.Span{{From: env.lagging, To: time.Now()}}
 	}
-	if c.Now, err = s.objects(ctx); err != nil {
+	if c.Now, err = env.objects(ctx); err != nil {
 		return c, err
 	}
 	bounded, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if c.Seen, err = s.witness.seen(bounded, c.Now, s.owns); err != nil {
+	if c.Seen, err = env.recorder.seen(bounded, c.Now, env.owns); err != nil {
 		return c, err
 	}
-	if c.Requests, err = oracle.ReadAudit(s.cluster.AuditLog(), s.token); err != nil {
+	if c.Requests, err = oracle.ReadAudit(env.cluster.AuditLog(), env.token); err != nil {
 		return c, err
 	}
-	if c.Calls, err = s.calls(scenario.CreateVolume, scenario.DeleteVolume); err != nil {
+	if c.Calls, err = env.calls(scenario.CreateVolume, scenario.DeleteVolume); err != nil {
 		return c, err
 	}
-	if c.OnDisk, err = s.onDisk(); err != nil {
+	if c.OnDisk, err = env.onDisk(); err != nil {
 		return c, err
 	}
-	told, err := s.told(ctx)
+	events, err := env.eventCounts(ctx)
 	if err != nil {
 		return c, err
 	}
-	for volume, vol := range s.vols {
-		if c.Events[vol.Name], err = s.events(ctx, vol.Name); err != nil {
+	for volume, vol := range env.vols {
+		if c.Events[vol.Name], err = env.events(ctx, vol.Name); err != nil {
 			return c, err
 		}
-		if claim := s.claims[volume]; claim != nil {
-			c.ClaimEvents[vol.Name] = told[string(claim.UID)]
+		if claim := env.claims[volume]; claim != nil {
+			c.ClaimEvents[vol.Name] = events[string(claim.UID)]
 		}
-		s.budget(c, volume, crashes)
+		env.budget(c, volume, crashes)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c.Notes = append(c.Notes, s.notes...)
-	for _, q := range s.line.Requests() {
+	env.mu.Lock()
+	defer env.mu.Unlock()
+	c.Notes = append(c.Notes, env.notes...)
+	for _, q := range env.proxy.Requests() {
 		if q.Rule != "" {
 			c.Notes = append(c.Notes, oracle.Note{At: q.Received, Text: "line: " + q.String()})
 		}
@@ -286,25 +291,26 @@ func (s *stage) collect(ctx context.Context) (c oracle.Case, err error) {
 	return c, nil
 }
 
-// owns tells whether a version is one of the story's objects. What an attachment is of, it does not say.
-func (s *stage) owns(o oracle.Object) bool {
-	return o.Namespace == s.token || o.Driver == s.driver.Name() && o.Kind == oracle.PV || o.Kind == oracle.Attachment
+// owns reports whether a version is one of the scenario's objects. What an attachment is of, it does not say.
+func (env *environment) owns(o oracle.Object) bool {
+	return o.Namespace == env.token || o.Driver == env.driver.Name() && o.Kind == oracle.PV || o.Kind == oracle.Attachment
 }
 
-// budget is what there are reasons for: a whole life of a PV, more for each step that concerns it, each fault and each process.
-func (s *stage) budget(c oracle.Case, volume string, crashes int) {
-	name := s.vols[volume].Name
-	reasons := 2*s.touched[volume] + s.applied + s.line.Applied() + 2*crashes
+// budget is what there are reasons for: a whole life of a PV, more for each step that concerns it, each fault and each
+// process.
+func (env *environment) budget(c oracle.Case, volume string, crashes int) {
+	name := env.vols[volume].Name
+	reasons := 2*env.touched[volume] + env.applied + env.proxy.Applied() + 2*crashes
 	c.WriteBudget[name], c.EventBudget[name] = 3+reasons, 3+reasons
 	// A driver that fails for a time is asked again twice a second (--retry-interval-max).
-	c.CallBudget[name] = 3 + reasons + int(time.Since(s.began)/(500*time.Millisecond))
+	c.CallBudget[name] = 3 + reasons + int(time.Since(env.began)/(500*time.Millisecond))
 	c.ClaimBudget[name] = c.CallBudget[name]
 }
 
 // events counts the sidecar's Events about a PV.
-func (s *stage) events(ctx context.Context, pv string) (n int, err error) {
-	list, err := s.client.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{
-		FieldSelector: fields.Set{"involvedObject.name": pv, "source": account + "/" + s.driver.Name()}.String(),
+func (env *environment) events(ctx context.Context, pv string) (n int, err error) {
+	list, err := env.client.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{
+		FieldSelector: fields.Set{"involvedObject.name": pv, "source": account + "/" + env.driver.Name()}.String(),
 	})
 	if err != nil {
 		return 0, err

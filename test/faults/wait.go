@@ -16,11 +16,11 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/faults/oracle"
 	"github.com/csi-reclaimer/csi-reclaimer/test/faults/scenario"
-	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 )
 
 // wait returns once what the step waits for is there.
-func (s *stage) wait(ctx context.Context, step scenario.Step) error {
+func (env *environment) wait(ctx context.Context, step scenario.Step) error {
 	switch {
 	case step.Do == scenario.Pass:
 		select {
@@ -30,28 +30,29 @@ func (s *stage) wait(ctx context.Context, step scenario.Step) error {
 			return nil
 		}
 	case step.Do == scenario.Rest:
-		return s.rest(ctx)
+		return env.rest(ctx)
 	case step.Volume != "":
-		if s.claims[step.Volume] != nil {
-			if known, err := s.waitClaim(ctx, s.vols[step.Volume], step); known || err != nil {
+		if env.claims[step.Volume] != nil {
+			if known, err := env.waitClaim(ctx, env.vols[step.Volume], step); known || err != nil {
 				return err
 			}
 		}
-		return s.waitVolume(ctx, s.vols[step.Volume], step)
+		return env.waitVolume(ctx, env.vols[step.Volume], step)
 	}
 	switch nth := max(step.Nth, 1); step.For {
 	case "crashed":
-		return s.keeper.waitCrashes(ctx, nth)
+		return env.supervisor.waitCrashes(ctx, nth)
 	case "down":
-		return s.keeper.waitDown(ctx, nth)
+		return env.supervisor.waitDown(ctx, nth)
 	case "ready":
-		return s.keeper.waitReady(ctx)
+		return env.supervisor.waitReady(ctx)
 	default: // applied
-		return until(ctx, fmt.Sprintf("%d requests that the rules apply to", nth), func() (bool, error) { return s.line.Applied() >= nth, nil })
+		return until(ctx, fmt.Sprintf("%d requests that the rules apply to", nth),
+			func() (bool, error) { return env.proxy.Applied() >= nth, nil })
 	}
 }
 
-func (s *stage) waitVolume(ctx context.Context, vol *storage.Volume, step scenario.Step) error {
+func (env *environment) waitVolume(ctx context.Context, vol *objects.Volume, step scenario.Step) error {
 	pv := func(want func(*v1.PersistentVolume) bool) error {
 		return vol.WaitPV(ctx, step.For, func(pv *v1.PersistentVolume) bool { return pv != nil && want(pv) })
 	}
@@ -72,21 +73,23 @@ func (s *stage) waitVolume(ctx context.Context, vol *storage.Volume, step scenar
 		return vol.WaitClaimGone(ctx)
 	case "off-disk":
 		return until(ctx, "the volume of PV "+vol.Name+" to be off the disk", func() (bool, error) {
-			there, err := s.onDisk()
+			there, err := env.onDisk()
 			return !has(there, vol), err
 		})
 	case "called":
-		_, err := s.driver.WaitCalls(ctx, func(calls []ledger.Call) bool { return count(calls, vol) >= max(step.Nth, 1) })
+		_, err := env.driver.WaitCalls(ctx, func(calls []ledger.Call) bool { return count(calls, vol) >= max(step.Nth, 1) })
 		return err
 	}
 	return fmt.Errorf("for %q: nothing to wait for", step.For)
 }
 
-// waitClaim waits for what there is to wait for with a claim that is provisioned; known is false for any other condition.
-func (s *stage) waitClaim(ctx context.Context, vol *storage.Volume, step scenario.Step) (known bool, err error) {
+// waitClaim waits for what there is to wait for with a claim that is provisioned; known is false for any other
+// condition.
+func (env *environment) waitClaim(ctx context.Context, vol *objects.Volume, step scenario.Step) (known bool,
+	err error) {
 	isInFlight := func(want bool) error {
 		return until(ctx, "volume "+vol.Name+" to be "+step.For, func() (bool, error) {
-			entries, err := s.inFlight(ctx)
+			entries, err := env.inFlight(ctx)
 			_, is := entries[vol.Name]
 			return is == want, err
 		})
@@ -97,12 +100,13 @@ func (s *stage) waitClaim(ctx context.Context, vol *storage.Volume, step scenari
 	case "settled":
 		err = isInFlight(false)
 	case "asked":
-		_, err = s.driver.WaitCalls(ctx, func(calls []ledger.Call) bool {
-			return len(slices.DeleteFunc(bySidecar(calls), func(c ledger.Call) bool { return c.Name != vol.Name })) >= max(step.Nth, 1)
+		_, err = env.driver.WaitCalls(ctx, func(calls []ledger.Call) bool {
+			return len(slices.DeleteFunc(bySidecar(calls),
+				func(c ledger.Call) bool { return c.Name != vol.Name })) >= max(step.Nth, 1)
 		}, scenario.CreateVolume)
 	case "on-disk":
 		err = until(ctx, "volume "+vol.Name+" to be on the disk", func() (bool, error) {
-			there, err := s.onDisk()
+			there, err := env.onDisk()
 			return has(there, vol), err
 		})
 	default:
@@ -112,8 +116,8 @@ func (s *stage) waitClaim(ctx context.Context, vol *storage.Volume, step scenari
 }
 
 // inFlight returns the entries of the in-flight log by volume.
-func (s *stage) inFlight(ctx context.Context) (map[string]inflight.Located, error) {
-	return storage.InFlight(ctx, s.client, s.token, s.driver.Name())
+func (env *environment) inFlight(ctx context.Context) (map[string]inflight.Located, error) {
+	return objects.InFlight(ctx, env.client, env.token, env.driver.Name())
 }
 
 func protected(pv *v1.PersistentVolume) bool {
@@ -121,7 +125,7 @@ func protected(pv *v1.PersistentVolume) bool {
 }
 
 // count counts the DeleteVolume calls for a volume.
-func count(calls []ledger.Call, vol *storage.Volume) (n int) {
+func count(calls []ledger.Call, vol *objects.Volume) (n int) {
 	handles := map[string]bool{vol.Handle: vol.Handle != ""}
 	for _, c := range calls {
 		if c.Method == scenario.CreateVolume && c.Name == vol.Name && c.Volume != "" {
@@ -137,8 +141,8 @@ func count(calls []ledger.Call, vol *storage.Volume) (n int) {
 }
 
 // onDisk returns the names of the volumes on the driver's disk by their handles.
-func (s *stage) onDisk() (map[string]string, error) {
-	volumes, err := s.driver.Volumes()
+func (env *environment) onDisk() (map[string]string, error) {
+	volumes, err := env.driver.Volumes()
 	there := map[string]string{}
 	for _, v := range volumes {
 		there[v.ID] = v.Name
@@ -146,8 +150,8 @@ func (s *stage) onDisk() (map[string]string, error) {
 	return there, err
 }
 
-// has tells whether a volume is on the disk.
-func has(onDisk map[string]string, vol *storage.Volume) bool {
+// has reports whether a volume is on the disk.
+func has(onDisk map[string]string, vol *objects.Volume) bool {
 	for handle, name := range onDisk {
 		if handle == vol.Handle || name == vol.Name {
 			return true
@@ -157,14 +161,15 @@ func has(onDisk map[string]string, vol *storage.Volume) bool {
 }
 
 // rest returns once every PV and claim is at rest.
-func (s *stage) rest(ctx context.Context) error {
+func (env *environment) rest(ctx context.Context) error {
 	var why []oracle.Unresting
 	err := until(ctx, "rest", func() (bool, error) {
-		now, err := s.objects(ctx)
+		now, err := env.objects(ctx)
 		if err != nil {
 			return false, err
 		}
-		why = slices.Concat(oracle.Unrest(s.driver.Name(), volume.Finalizer, now), oracle.UnrestClaims(s.driver.Name(), now), oracle.UnrestLog(now))
+		why = slices.Concat(oracle.Unrest(env.driver.Name(), volume.Finalizer, now),
+			oracle.UnrestClaims(env.driver.Name(), now), oracle.UnrestLog(now))
 		return len(why) == 0, nil
 	})
 	if err != nil && len(why) > 0 {
@@ -173,9 +178,9 @@ func (s *stage) rest(ctx context.Context) error {
 	return err
 }
 
-// told counts the Events about each claim, by UID.
-func (s *stage) told(ctx context.Context) (events map[string]int, err error) {
-	list, err := s.client.CoreV1().Events(s.token).List(ctx, metav1.ListOptions{})
+// eventCounts counts the Events about each claim, by UID.
+func (env *environment) eventCounts(ctx context.Context) (events map[string]int, err error) {
+	list, err := env.client.CoreV1().Events(env.token).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -188,27 +193,28 @@ func (s *stage) told(ctx context.Context) (events map[string]int, err error) {
 	return events, nil
 }
 
-// objects returns the stage's PVs, claims, attachments, classes and shards of the in-flight log as they are now.
-func (s *stage) objects(ctx context.Context) ([]oracle.Object, error) {
+// objects returns the environment's PVs, claims, attachments, classes and shards of the in-flight log as they are now.
+func (env *environment) objects(ctx context.Context) ([]oracle.Object, error) {
 	var now []oracle.Object
 	// The PVs come first: a claim that is listed after them is at least as far.
-	pvs, err := s.client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
+	pvs, err := env.client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
 	for i := range pvs.Items {
-		if o := oracle.OfPV(&pvs.Items[i]); o.Driver == s.driver.Name() {
+		if o := oracle.OfPV(&pvs.Items[i]); o.Driver == env.driver.Name() {
 			now = append(now, o)
 		}
 	}
-	claims, err := s.client.CoreV1().PersistentVolumeClaims(s.token).List(ctx, metav1.ListOptions{})
+	claims, err := env.client.CoreV1().PersistentVolumeClaims(env.token).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
 	for i := range claims.Items {
 		now = append(now, oracle.OfClaim(&claims.Items[i]))
 	}
-	shards, err := s.client.CoordinationV1().Leases(s.token).List(ctx, metav1.ListOptions{LabelSelector: inflight.LabelLog + "=true"})
+	shards, err := env.client.CoordinationV1().Leases(env.token).List(ctx,
+		metav1.ListOptions{LabelSelector: inflight.LabelLog + "=true"})
 	if err != nil {
 		return nil, err
 	}
@@ -217,21 +223,21 @@ func (s *stage) objects(ctx context.Context) ([]oracle.Object, error) {
 			now = append(now, o)
 		}
 	}
-	attachments, err := s.client.StorageV1().VolumeAttachments().List(ctx, metav1.ListOptions{})
+	attachments, err := env.client.StorageV1().VolumeAttachments().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
 	for i := range attachments.Items {
-		if attachments.Items[i].Spec.Attacher == s.driver.Name() {
+		if attachments.Items[i].Spec.Attacher == env.driver.Name() {
 			now = append(now, oracle.OfAttachment(&attachments.Items[i]))
 		}
 	}
-	classes, err := s.client.StorageV1().StorageClasses().List(ctx, metav1.ListOptions{})
+	classes, err := env.client.StorageV1().StorageClasses().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
 	for i := range classes.Items {
-		if classes.Items[i].Provisioner == s.driver.Name() {
+		if classes.Items[i].Provisioner == env.driver.Name() {
 			now = append(now, oracle.OfClass(&classes.Items[i]))
 		}
 	}

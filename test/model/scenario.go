@@ -25,7 +25,7 @@ func (w *World) Scenario(f search.Finding, name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	fmt.Fprintf(out, "name: %s\nstory: >-\n  %s.\nsteps:\n", name, f.Promise)
+	fmt.Fprintf(out, "name: %s\ndescription: >-\n  %s.\nsteps:\n", name, f.Promise)
 	for _, s := range steps {
 		fmt.Fprintf(out, "- {do: %s}\n", s)
 	}
@@ -61,7 +61,7 @@ func (w *World) steps(moves []move) (steps []string, err error) {
 			steps = append(steps, s)
 		}
 		if held && !after.behind(w) {
-			steps = append(steps, "let-go, resource: persistentvolumes")
+			steps = append(steps, "release, resource: persistentvolumes")
 			held = false
 		}
 		now = *after

@@ -14,12 +14,14 @@ import (
 	"github.com/onsi/gomega"
 )
 
-// suiteVariable makes the test binary run csi-sanity once instead of its tests. Ginkgo runs one suite per process, so that each profile needs one of its own.
+// suiteVariable makes the test binary run csi-sanity once instead of its tests. Ginkgo runs one suite per process, so
+// that each profile needs one of its own.
 const suiteVariable = "CSI_SANITY_SUITE"
 
 // suite is what one run of csi-sanity needs to know.
 type suite struct {
-	// Address of the driver, Report the file for ginkgo's report, Dir an empty directory, Secrets a file with a secret for each call.
+	// Address of the driver, Report the file for ginkgo's report, Dir an empty directory, Secrets a file with a secret for
+	// each call.
 	Address, Report, Dir, Secrets string
 	// AccessType is mount or block.
 	AccessType string

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/csi-reclaimer/csi-reclaimer/test/mockdriver"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
 )
 
 // list is what ListVolumes and ListSnapshots have in common.
@@ -48,7 +48,8 @@ func volumeList(d *mockdriver.Driver) list {
 		},
 		create: func(t *testing.T, name string) string {
 			t.Helper()
-			r, err := c.CreateVolume(t.Context(), &csi.CreateVolumeRequest{Name: name, VolumeCapabilities: []*csi.VolumeCapability{mount()}})
+			r, err := c.CreateVolume(t.Context(),
+				&csi.CreateVolumeRequest{Name: name, VolumeCapabilities: []*csi.VolumeCapability{mount()}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -68,7 +69,8 @@ func snapshotList(d *mockdriver.Driver, source string) list {
 	return list{
 		driver: d,
 		page: func(ctx context.Context, token string, limit int32) ([]string, string, error) {
-			r, err := c.ListSnapshots(ctx, &csi.ListSnapshotsRequest{StartingToken: token, MaxEntries: limit, SourceVolumeId: source})
+			r, err := c.ListSnapshots(ctx, &csi.ListSnapshotsRequest{StartingToken: token, MaxEntries: limit,
+				SourceVolumeId: source})
 			var ids []string
 			for _, e := range r.GetEntries() {
 				ids = append(ids, e.GetSnapshot().GetSnapshotId())
@@ -125,7 +127,7 @@ func (l list) all(t *testing.T, limit int32, between func(page int, ids []string
 	}
 }
 
-func TestPagesHoldEachEntryOnce(t *testing.T) {
+func TestPagesContainEachEntryOnce(t *testing.T) {
 	for name, l := range lists(t) {
 		t.Run(name, func(t *testing.T) {
 			want := map[string]bool{}
@@ -142,7 +144,7 @@ func TestPagesHoldEachEntryOnce(t *testing.T) {
 	}
 }
 
-func TestTokensThatTheDriverDidNotGive(t *testing.T) {
+func TestForeignPageTokensAreRefused(t *testing.T) {
 	for name, l := range lists(t) {
 		t.Run(name, func(t *testing.T) {
 			for i := range 3 {
@@ -152,7 +154,8 @@ func TestTokensThatTheDriverDidNotGive(t *testing.T) {
 			if err != nil || token == "" {
 				t.Fatalf("first page: token %q, %v", token, err)
 			}
-			for _, wrong := range []string{"invalid-token", "0", "1", "-1", "../..", token + "x", token[1:], token[:len(token)-1], "\x00", token + token} {
+			for _, wrong := range []string{"invalid-token", "0", "1", "-1", "../..", token + "x", token[1:],
+				token[:len(token)-1], "\x00", token + token} {
 				if _, _, err := l.page(t.Context(), wrong, 1); status.Code(err) != codes.Aborted {
 					t.Errorf("token %q: got %v, want Aborted", wrong, err)
 				}
@@ -170,7 +173,7 @@ func TestTokensThatTheDriverDidNotGive(t *testing.T) {
 	}
 }
 
-func TestTokenOfAnotherList(t *testing.T) {
+func TestPageTokenOfAnotherList(t *testing.T) {
 	d := mockdriver.ForTest(t, mockdriver.Options{})
 	volumes := volumeList(d)
 	snapshots := snapshotList(d, volumes.create(t, "volume-1"))
@@ -184,8 +187,9 @@ func TestTokenOfAnotherList(t *testing.T) {
 	}
 }
 
-// What is there from the first page to the last is listed exactly once, and a token stays good when the entry that it was made from is gone.
-func TestEntriesThatComeAndGoWhilePaging(t *testing.T) {
+// What is there from the first page to the last is listed exactly once, and a token stays good when the entry that it
+// was made from is gone.
+func TestPagingDuringChanges(t *testing.T) {
 	for name, l := range lists(t) {
 		t.Run(name, func(t *testing.T) {
 			stay := map[string]int{}
@@ -217,7 +221,8 @@ func TestEntriesThatComeAndGoWhilePaging(t *testing.T) {
 }
 
 func TestSnapshotTopology(t *testing.T) {
-	d := mockdriver.ForTest(t, mockdriver.Options{Profile: "topology", Args: []string{"--capabilities=SNAPSHOT_ACCESSIBILITY_CONSTRAINTS"}})
+	d := mockdriver.ForTest(t, mockdriver.Options{Profile: "topology",
+		Args: []string{"--capabilities=SNAPSHOT_ACCESSIBILITY_CONSTRAINTS"}})
 	info, err := csi.NewNodeClient(d.Conn()).NodeGetInfo(t.Context(), &csi.NodeGetInfoRequest{})
 	if err != nil {
 		t.Fatal(err)
@@ -229,7 +234,8 @@ func TestSnapshotTopology(t *testing.T) {
 			AccessibilityRequirements: &csi.TopologyRequirement{Requisite: []*csi.Topology{place}}}
 	}
 	elsewhere := &csi.Topology{Segments: map[string]string{"topology.mock.csi-reclaimer.io/zone": "zone-b"}}
-	if _, err := d.Controller().CreateSnapshot(t.Context(), request(elsewhere)); status.Code(err) != codes.ResourceExhausted {
+	if _, err := d.Controller().CreateSnapshot(t.Context(),
+		request(elsewhere)); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("snapshot for another place: got %v, want ResourceExhausted", err)
 	}
 	answer, err := d.Controller().CreateSnapshot(t.Context(), request(here))

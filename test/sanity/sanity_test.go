@@ -15,17 +15,18 @@ import (
 	"github.com/onsi/ginkgo/v2/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/server"
-	"github.com/csi-reclaimer/csi-reclaimer/test/mockdriver"
-	"github.com/csi-reclaimer/csi-reclaimer/test/process"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
 // canary is the value of every secret. It must be found nowhere afterwards.
 const canary = "canary-9d1f0c"
 
-// run is one run of csi-sanity. Two profiles are missing, static and node-only: csi-sanity creates volumes whether the driver can or not, and expects
-// every driver to have a controller service. So is the capability SNAPSHOT_ACCESSIBILITY_CONSTRAINTS: csi-sanity compares the topologies of a snapshot with
-// reflect.DeepEqual, which tells a message that was sent from one that was not (its size is cached), so that every driver fails that reports them.
-// TestSnapshotTopology does the same with proto.Equal.
+// run is one run of csi-sanity. Two profiles are missing, static and node-only: csi-sanity creates volumes whether the
+// driver can or not, and expects every driver to have a controller service. So is the capability
+// SNAPSHOT_ACCESSIBILITY_CONSTRAINTS: csi-sanity compares the topologies of a snapshot with reflect.DeepEqual, which
+// tells a message that was sent from one that was not (its size is cached), so that every driver fails that reports
+// them. TestSnapshotTopology does the same with proto.Equal.
 type run struct {
 	name, profile, accessType string
 	args                      []string
@@ -45,7 +46,8 @@ func runs() []run {
 		{name: "no-snapshot", profile: "no-snapshot", passed: 73},
 		{name: "offline-expand", profile: "offline-expand", passed: 95},
 		{name: "topology", profile: "topology", passed: 95},
-		{name: "topology, of two places", profile: "topology", args: []string{"--place=zone=a@20Gi", "--place=zone=b"}, passed: 95},
+		{name: "topology, of two places", profile: "topology", args: []string{"--place=zone=a@20Gi", "--place=zone=b"},
+			passed: 95},
 		{name: "legacy", profile: "legacy", passed: 89},
 	}
 }
@@ -100,7 +102,8 @@ func (r run) sanity(t *testing.T, d *mockdriver.Driver) types.Report {
 	t.Helper()
 	dir := t.TempDir()
 	s := suite{
-		Address: d.Endpoint(), Report: filepath.Join(dir, "report.json"), Dir: dir, Secrets: filepath.Join(dir, "secrets.yaml"), AccessType: r.accessType,
+		Address: d.Endpoint(), Report: filepath.Join(dir, "report.json"), Dir: dir,
+		Secrets: filepath.Join(dir, "secrets.yaml"), AccessType: r.accessType,
 	}
 	if err := os.WriteFile(s.Secrets, []byte(secrets()), 0o600); err != nil {
 		t.Fatal(err)
@@ -113,7 +116,8 @@ func (r run) sanity(t *testing.T, d *mockdriver.Driver) types.Report {
 	if err != nil {
 		t.Fatal(err)
 	}
-	failed := process.Run(t.Context(), process.Command{Name: "csi-sanity", Path: self, Env: []string{suiteVariable + "=" + string(settings)}, Dir: dir})
+	failed := process.Run(t.Context(),
+		process.Command{Name: "csi-sanity", Path: self, Env: []string{suiteVariable + "=" + string(settings)}, Dir: dir})
 	data, err := os.ReadFile(s.Report)
 	if err != nil {
 		t.Fatalf("csi-sanity left no report: %v\n%v", err, failed)
@@ -132,8 +136,10 @@ func (r run) sanity(t *testing.T, d *mockdriver.Driver) types.Report {
 func secrets() string {
 	var b strings.Builder
 	for _, call := range []string{
-		"CreateVolume", "DeleteVolume", "ControllerPublishVolume", "ControllerUnpublishVolume", "ControllerValidateVolumeCapabilities",
-		"NodeStageVolume", "NodePublishVolume", "CreateSnapshot", "DeleteSnapshot", "ControllerExpandVolume", "ControllerModifyVolume",
+		"CreateVolume", "DeleteVolume", "ControllerPublishVolume", "ControllerUnpublishVolume",
+		"ControllerValidateVolumeCapabilities",
+		"NodeStageVolume", "NodePublishVolume", "CreateSnapshot", "DeleteSnapshot", "ControllerExpandVolume",
+		"ControllerModifyVolume",
 		"ListSnapshots", "GetSnapshot",
 	} {
 		fmt.Fprintf(&b, "%sSecret:\n  password: %s\n", call, canary)

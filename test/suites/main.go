@@ -1,4 +1,4 @@
-// Command suites runs suites of tests, each a make target, one after the other. It goes on after one that fails, and
+// Command suites runs suites of tests, each a make target, one after the other. It continues after one that fails, and
 // says at its end how each ended:
 //
 //	go run ./test/suites MAKE TARGET...

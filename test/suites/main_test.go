@@ -10,10 +10,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/csi-reclaimer/csi-reclaimer/test/process"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
-func TestRunGoesOnAfterASuiteThatFails(t *testing.T) {
+func TestRunContinuesAfterFailedSuite(t *testing.T) {
 	for name, c := range map[string]struct {
 		failing, interrupted string
 		ok                   bool

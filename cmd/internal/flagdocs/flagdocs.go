@@ -9,13 +9,13 @@ import (
 	"github.com/spf13/pflag"
 	cliflag "k8s.io/component-base/cli/flag"
 
-	"github.com/csi-reclaimer/csi-reclaimer/test/page"
+	"github.com/csi-reclaimer/csi-reclaimer/test/docs"
 )
 
 // Check is a test of a program in cmd/: its reference in docs/ says what the program says.
 func Check(t *testing.T, program string, groups cliflag.NamedFlagSets) {
 	t.Helper()
-	page.Check(t, program+"-flags.md", reference(program, groups))
+	docs.CheckPage(t, program+"-flags.md", reference(program, groups))
 }
 
 func reference(program string, groups cliflag.NamedFlagSets) string {

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/pflag"
 	"go.uber.org/goleak"
 
-	"github.com/csi-reclaimer/csi-reclaimer/test/collector"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/otelcollector"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -52,7 +52,7 @@ func TestNothingIsTracedUnlessAsked(t *testing.T) {
 
 func TestTheLastSpansAreSentAtTheEnd(t *testing.T) {
 	t.Setenv("OTEL_RESOURCE_ATTRIBUTES", "k8s.pod.name=me")
-	at := collector.Start(t)
+	at := otelcollector.Start(t)
 	for rate, want := range map[int]int{all: 1, 0: 0} {
 		before := len(at.Spans())
 		provider, stop, err := parse(t, "--tracing-endpoint="+at.URL, fmt.Sprintf("--tracing-sampling-rate-per-million=%d", rate)).Start(t.Context(), "program", "v1")

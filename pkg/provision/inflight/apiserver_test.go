@@ -19,7 +19,7 @@ import (
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 
-	"github.com/csi-reclaimer/csi-reclaimer/test/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 )
 
 // TestAgainstARealAPIServer uses the log as the stock external-provisioner's Role allows, on a real API server, and

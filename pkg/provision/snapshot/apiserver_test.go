@@ -20,9 +20,9 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/snapshot"
-	"github.com/csi-reclaimer/csi-reclaimer/test/controlplane"
-	"github.com/csi-reclaimer/csi-reclaimer/test/mockdriver"
-	"github.com/csi-reclaimer/csi-reclaimer/test/storage"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 )
 
 const driverName = "snapshots.csi-reclaimer.io"
@@ -60,11 +60,11 @@ func TestAgainstARealAPIServer(t *testing.T) {
 		t.Fatalf("a snapshot that does not exist: got %+v, %v, want neither it nor an error", got, err)
 	}
 
-	vol, err := maker.Make(ctx, storage.Spec{Name: "data", Policy: v1.PersistentVolumeReclaimDelete})
+	vol, err := maker.Make(ctx, objects.Spec{Name: "data", Policy: v1.PersistentVolumeReclaimDelete})
 	if err != nil {
 		t.Fatal(err)
 	}
-	made, err := maker.MakeSnapshot(ctx, storage.SnapshotSpec{Name: "nightly", Of: vol})
+	made, err := maker.MakeSnapshot(ctx, objects.SnapshotSpec{Name: "nightly", Of: vol})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func TestAgainstARealAPIServer(t *testing.T) {
 		t.Errorf("without rights: got %+v, %v, want Forbidden", got, err)
 	}
 
-	unready, err := maker.MakeSnapshot(ctx, storage.SnapshotSpec{Name: "unready", Of: vol, Change: func(s *snapshotv1.VolumeSnapshot, c *snapshotv1.VolumeSnapshotContent) {
+	unready, err := maker.MakeSnapshot(ctx, objects.SnapshotSpec{Name: "unready", Of: vol, Change: func(s *snapshotv1.VolumeSnapshot, c *snapshotv1.VolumeSnapshotContent) {
 		s.Status.ReadyToUse, c.Status.ReadyToUse, c.Status.SnapshotHandle = ptr.To(false), ptr.To(false), nil
 	}})
 	if err != nil {
@@ -104,7 +104,7 @@ func TestAgainstARealAPIServer(t *testing.T) {
 	if err != nil || got.Ready || got.Content.Handle != "" {
 		t.Errorf("one that is not ready: got %+v, %v", got, err)
 	}
-	for _, s := range []*storage.Snapshot{made, unready} {
+	for _, s := range []*objects.Snapshot{made, unready} {
 		if err := s.Delete(ctx); err != nil {
 			t.Error(err)
 		}
@@ -114,7 +114,7 @@ func TestAgainstARealAPIServer(t *testing.T) {
 	}
 }
 
-func maker(t *testing.T, cp *controlplane.ControlPlane) storage.Maker {
+func maker(t *testing.T, cp *controlplane.ControlPlane) objects.Maker {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(cp.Admin())
 	if err != nil {
@@ -129,5 +129,5 @@ func maker(t *testing.T, cp *controlplane.ControlPlane) storage.Maker {
 		t.Fatal(err)
 	}
 	driver := mockdriver.ForTest(t, mockdriver.Options{Name: driverName, Progress: os.Stderr})
-	return storage.Maker{Client: client, Driver: driverName, Namespace: namespace, CSI: driver.Controller(), Snapshots: snapshots}
+	return objects.Maker{Client: client, Driver: driverName, Namespace: namespace, CSI: driver.Controller(), Snapshots: snapshots}
 }

@@ -1,5 +1,6 @@
-// Command plot draws the scaling curve of test/bench/report.json: how fast PVs are reclaimed and how much memory that takes,
-// over the number of PVs in the cluster. It is a module of its own, so that the project's has no plotting library.
+// Command plot draws the scaling curve of test/bench/report.json: how fast PVs are reclaimed and how much memory that
+// takes, over the number of PVs in the cluster. It is a module of its own, so that the project's has no plotting
+// library.
 package main
 
 import (
@@ -64,7 +65,8 @@ func run(in, out string) error {
 		return err
 	}
 	canvas := vgsvg.New(24*vg.Centimeter, 9*vg.Centimeter)
-	tiles := draw.Tiles{Rows: 1, Cols: 2, PadX: vg.Centimeter, PadTop: vg.Millimeter, PadBottom: vg.Millimeter, PadLeft: vg.Millimeter, PadRight: 4 * vg.Millimeter}
+	tiles := draw.Tiles{Rows: 1, Cols: 2, PadX: vg.Centimeter, PadTop: vg.Millimeter, PadBottom: vg.Millimeter,
+		PadLeft: vg.Millimeter, PadRight: 4 * vg.Millimeter}
 	pair := [][]*plot.Plot{{rate, memory}}
 	for i, tile := range plot.Align(pair, tiles, draw.New(canvas))[0] {
 		pair[0][i].Draw(tile)

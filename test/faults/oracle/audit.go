@@ -99,7 +99,8 @@ func decode(line []byte) (Request, error) {
 	}
 	r := Request{
 		Span: Span{raw.RequestReceivedTimestamp, raw.StageTimestamp}, User: raw.User.Username, Verb: raw.Verb,
-		Resource: raw.ObjectRef.Resource, Namespace: raw.ObjectRef.Namespace, Name: raw.ObjectRef.Name, Code: raw.ResponseStatus.Code,
+		Resource: raw.ObjectRef.Resource, Namespace: raw.ObjectRef.Namespace, Name: raw.ObjectRef.Name,
+		Code: raw.ResponseStatus.Code,
 	}
 	if raw.ObjectRef.Subresource != "" {
 		r.Resource += "/" + raw.ObjectRef.Subresource

@@ -34,9 +34,9 @@ func (j *judge) judgeCall(c ledger.Call) {
 	j.found(WrongDelete, about, "DeleteVolume(%s) at %s: %s", c.Volume, clock(c.Received), strings.Join(why, "; "))
 }
 
-// objection says what speaks against a deletion, empty for nothing: neither the proof for a protected PV nor that for one
-// that is gone was made.
-func (j *judge) objection(pv life, c ledger.Call) string {
+// objection says what speaks against a deletion, empty for nothing: neither the proof for a protected PV nor that for
+// one that is gone was made.
+func (j *judge) objection(pv timeline, c ledger.Call) string {
 	window, process, known := j.window(c)
 	if !known {
 		return "no sidecar ran"
@@ -68,12 +68,12 @@ func (j *judge) window(c ledger.Call) (window Span, process Process, known bool)
 }
 
 // family returns the PVs of a volume.
-func (j *judge) family(handle string) []life {
-	return slices.DeleteFunc(slices.Clone(j.pvs), func(pv life) bool { return pv.living().Handle != handle })
+func (j *judge) family(handle string) []timeline {
+	return slices.DeleteFunc(slices.Clone(j.pvs), func(pv timeline) bool { return pv.living().Handle != handle })
 }
 
 // objectionAlive looks for a read of the claim, and then of the PV, that together are the proof.
-func (j *judge) objectionAlive(pv life, window Span) string {
+func (j *judge) objectionAlive(pv timeline, window Span) string {
 	reads := j.reads("persistentvolumes", "", pv[0].Name, window)
 	if len(reads) == 0 {
 		return "the PV was not read before"
@@ -132,18 +132,18 @@ func (j *judge) objectionClaim(pv Object, window Span) string {
 	return "the claim was alive when it was read, or another one of its name that names the PV"
 }
 
-// namedDuring tells whether another claim than the PV's had the name in its claimRef during the whole span, and
+// namedDuring reports whether another claim than the PV's had the name in its claimRef during the whole span, and
 // named the PV.
 func (j *judge) namedDuring(pv Object, span Span) bool {
-	return len(of(j.lives, Claim, func(l life) bool {
+	return len(of(j.lives, Claim, func(l timeline) bool {
 		return l[0].Namespace == pv.ClaimNamespace && l[0].Name == pv.ClaimName && l[0].UID != pv.ClaimUID &&
 			l.surely(span, func(m moment) bool { return !m.gone && m.Volume == pv.Name })
 	})) > 0
 }
 
-// objectionAfterEnd is about a PV that was gone: nobody took protection off it since the sidecar's process began at since, for
-// of what was before it knows nothing, and the claim was read after its end.
-func (j *judge) objectionAfterEnd(pv life, end moment, window Span, since time.Time) string {
+// objectionAfterEnd is about a PV that was gone: nobody took protection off it since the sidecar's process began at
+// since, for of what was before it knows nothing, and the claim was read after its end.
+func (j *judge) objectionAfterEnd(pv timeline, end moment, window Span, since time.Time) string {
 	last := pv.living()
 	for i := 1; i < len(pv); i++ {
 		if pv[i-1].has(j.Finalizer) && !pv[i].has(j.Finalizer) && pv[i].by != j.User && pv[i].commit.To.After(since) {
@@ -172,7 +172,7 @@ func (j *judge) reads(resource, namespace, name string, within Span) []Request {
 }
 
 // judgeUse: neither an attachment nor another PV that needs the volume has been known for long.
-func (j *judge) judgeUse(pv life, c ledger.Call) {
+func (j *judge) judgeUse(pv timeline, c ledger.Call) {
 	recent := Span{c.Received.Add(-lagFor), c.Received}
 	for _, lag := range j.Lags {
 		if lag.overlaps(recent) {
@@ -182,12 +182,14 @@ func (j *judge) judgeUse(pv life, c ledger.Call) {
 	for _, other := range j.pvs {
 		needs := func(m moment) bool { return !m.gone && !m.due() }
 		if other[0].UID != pv[0].UID && other.living().Handle == c.Volume && other.surely(recent, needs) {
-			j.found(InUse, pv[0].Object, "DeleteVolume(%s) at %s while PV %s needed the volume", c.Volume, clock(c.Received), other[0].Name)
+			j.found(InUse, pv[0].Object, "DeleteVolume(%s) at %s while PV %s needed the volume", c.Volume, clock(c.Received),
+				other[0].Name)
 		}
 	}
-	for _, a := range of(j.lives, Attachment, func(l life) bool { return l[0].Volume == pv[0].Name }) {
+	for _, a := range of(j.lives, Attachment, func(l timeline) bool { return l[0].Volume == pv[0].Name }) {
 		if a.surely(recent, func(m moment) bool { return !m.gone }) {
-			j.found(InUse, pv[0].Object, "DeleteVolume(%s) at %s while attachment %s was there", c.Volume, clock(c.Received), a[0].Name)
+			j.found(InUse, pv[0].Object, "DeleteVolume(%s) at %s while attachment %s was there", c.Volume, clock(c.Received),
+				a[0].Name)
 		}
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
 )
 
-// namedBy is what the names of a claim's PV and volume have before the claim's UID (the defaults of --volume-name-prefix and
-// --volume-name-uuid-length).
+// namedBy is what the names of a claim's PV and volume have before the claim's UID (the defaults of
+// --volume-name-prefix and --volume-name-uuid-length).
 const namedBy = "pvc-"
 
 // volumeOf is the PV that a claim's volume has, or is to have.
@@ -22,14 +22,14 @@ func volumeOf(claim Object, handle string) Object {
 }
 
 // claimOf returns the claim whose volume has a name.
-func (j *judge) claimOf(name string) (life, bool) {
+func (j *judge) claimOf(name string) (timeline, bool) {
 	uid, named := strings.CutPrefix(name, namedBy)
 	claim := j.lives[uid]
 	return claim, named && claim != nil
 }
 
-// provisions tells whether the driver was to make the claim's volume, or was asked for it.
-func (j *judge) provisions(claim life) bool {
+// provisions reports whether the driver was to make the claim's volume, or was asked for it.
+func (j *judge) provisions(claim timeline) bool {
 	name := namedBy + claim[0].UID
 	return slices.ContainsFunc(claim, func(m moment) bool { return m.Driver == j.Driver && m.Driver != "" }) ||
 		slices.ContainsFunc(j.creations, func(c ledger.Call) bool { return c.Name == name })
@@ -60,7 +60,8 @@ func (j *judge) judgeProvisioning() {
 	}
 	for _, r := range j.Requests {
 		if j.writesClaim(r) && !j.provisions(j.lives[r.Object.UID]) {
-			j.found(Foreign, volumeOf(*r.Object, ""), "%s of claim %s/%s, of driver %q", r.Verb, r.Namespace, r.Name, r.Object.Driver)
+			j.found(Foreign, volumeOf(*r.Object, ""), "%s of claim %s/%s, of driver %q", r.Verb, r.Namespace, r.Name,
+				r.Object.Driver)
 		}
 	}
 	for _, handle := range slices.Sorted(maps.Keys(j.made)) {
@@ -71,7 +72,7 @@ func (j *judge) judgeProvisioning() {
 	j.judgeLeft()
 }
 
-// writesClaim tells whether the sidecar has changed a claim.
+// writesClaim reports whether the sidecar has changed a claim.
 func (j *judge) writesClaim(r Request) bool {
 	return r.User == j.User && r.write() && r.Resource == "persistentvolumeclaims" && r.Object != nil && r.Object.UID != ""
 }
@@ -92,7 +93,7 @@ func (j *judge) judgeCreation(c ledger.Call) {
 }
 
 // judgeSettled: the sidecar removes an entry of the in-flight log only when its volume has a PV, or is not there.
-func (j *judge) judgeSettled(shard life) {
+func (j *judge) judgeSettled(shard timeline) {
 	for i := 1; i < len(shard); i++ {
 		now := shard[i]
 		for _, volume := range shard[i-1].Entries {
@@ -117,16 +118,16 @@ func (j *judge) judgeRemoved(volume string, now moment) {
 	}
 }
 
-// deletedBefore tells whether the volume was deleted by a time.
+// deletedBefore reports whether the volume was deleted by a time.
 func (j *judge) deletedBefore(handle string, at time.Time) bool {
 	return slices.ContainsFunc(j.calls, func(c ledger.Call) bool {
 		return c.Volume == handle && c.Changed && !c.Done.After(at)
 	})
 }
 
-// stored tells whether a PV that names the volume may have been made by a time.
+// stored reports whether a PV that names the volume may have been made by a time.
 func (j *judge) stored(handle string, by time.Time) bool {
-	return slices.ContainsFunc(j.family(handle), func(pv life) bool { return !pv[0].commit.From.After(by) })
+	return slices.ContainsFunc(j.family(handle), func(pv timeline) bool { return !pv[0].commit.From.After(by) })
 }
 
 // judgeLeft: at the end each volume that was provisioned has had a PV, which is judged by itself, or has an entry.
@@ -153,8 +154,8 @@ func (j *judge) judgeLeft() {
 	}
 }
 
-// objectionWithoutPV says what speaks against the deletion of a volume that no PV has named so far: what was begun is finished, and
-// not undone. about is the PV that it would have had.
+// objectionWithoutPV says what speaks against the deletion of a volume that no PV has named so far: what was begun is
+// finished, and not undone. about is the PV that it would have had.
 func (j *judge) objectionWithoutPV(c ledger.Call) (about Object, objection string) {
 	claim, found := j.claimOf(j.made[c.Volume])
 	if !found {

@@ -10,239 +10,243 @@ import (
 
 const name = "pvc-claim-uid"
 
-// asked tells of a claim that is to be provisioned, and of a sidecar that runs.
-func asked() *tale {
-	t := &tale{now: start}
-	t.Case = Case{
+// provisioningStarted adds a claim that is to be provisioned, and of a sidecar that runs.
+func provisioningStarted() *history {
+	h := &history{now: start}
+	h.Case = Case{
 		Driver: "d", Finalizer: ours, User: sidecar, OnDisk: map[string]string{}, MayLeak: map[string]bool{},
 		Processes: []Process{{Span: Span{start, start.Add(time.Hour)}}}, ClaimEvents: map[string]int{},
 	}
-	t.pv = Object{
+	h.pv = Object{
 		Kind: PV, Name: name, UID: "pv-uid", Driver: "d", Handle: "vol", Policy: "Delete", Phase: "Pending",
 		ClaimNamespace: "ns", ClaimName: "data", ClaimUID: "claim-uid", Finalizers: []string{ours},
 	}
-	t.claim = Object{Kind: Claim, Namespace: "ns", Name: "data", UID: "claim-uid", Driver: "d", Class: "fast", Phase: "Pending", Finalizers: []string{"protection"}}
-	t.write(user, "create", t.claim)
-	t.shard = Object{Kind: Log, Namespace: "ns", Name: "log-3", UID: "log-uid"}
-	t.write(sidecar, "create", t.shard)
-	return t
+	h.claim = Object{Kind: Claim, Namespace: "ns", Name: "data", UID: "claim-uid", Driver: "d", Class: "fast",
+		Phase: "Pending", Finalizers: []string{"protection"}}
+	h.write(user, "create", h.claim)
+	h.shard = Object{Kind: Log, Namespace: "ns", Name: "log-3", UID: "log-uid"}
+	h.write(sidecar, "create", h.shard)
+	return h
 }
 
-// enter tells of a write of the entry.
-func (t *tale) enter() {
-	t.shard.Entries = []string{"pvc-another", name}
-	t.write(sidecar, "update", t.shard)
+// enter adds a write of the entry.
+func (h *history) enter() {
+	h.shard.Entries = []string{"pvc-another", name}
+	h.write(sidecar, "update", h.shard)
 }
 
-// enterKilled tells of a write whose client was killed before it was answered.
-func (t *tale) enterKilled() (made Seen) {
-	t.enter()
-	last := &t.Requests[len(t.Requests)-1]
+// enterKilled adds a write whose client was killed before it was answered.
+func (h *history) enterKilled() (made Seen) {
+	h.enter()
+	last := &h.Requests[len(h.Requests)-1]
 	made = Seen{Object: *last.Object, At: last.To}
 	last.Object, last.Code = nil, 504
 	return made
 }
 
-func (t *tale) settle() {
-	t.shard.Entries = []string{"pvc-another"}
-	t.write(sidecar, "update", t.shard)
+func (h *history) settle() {
+	h.shard.Entries = []string{"pvc-another"}
+	h.write(sidecar, "update", h.shard)
 }
 
-func (t *tale) claimIsDeleted() {
-	t.claim.Terminating, t.claim.Finalizers = true, nil
-	t.write(user, "delete", t.claim)
+func (h *history) claimIsDeleted() {
+	h.claim.Terminating, h.claim.Finalizers = true, nil
+	h.write(user, "delete", h.claim)
 }
 
-// make tells of a CreateVolume that does its work.
-func (t *tale) make(handle string) {
-	s := t.tick()
-	t.Calls = append(t.Calls, ledger.Call{
-		Boot: "b", Seq: uint64(len(t.Calls) + 1), Method: "CreateVolume", Name: name, Volume: handle,
-		Received: s.From, Done: s.From.Add(time.Millisecond), Answered: s.To, Code: "OK", Changed: len(t.OnDisk) == 0,
+// make adds a CreateVolume that does its work.
+func (h *history) make(handle string) {
+	s := h.tick()
+	h.Calls = append(h.Calls, ledger.Call{
+		Boot: "b", Seq: uint64(len(h.Calls) + 1), Method: "CreateVolume", Name: name, Volume: handle,
+		Received: s.From, Done: s.From.Add(time.Millisecond), Answered: s.To, Code: "OK", Changed: len(h.OnDisk) == 0,
 	})
-	t.OnDisk[handle] = name
+	h.OnDisk[handle] = name
 }
 
-// readPV tells of a live read of the claim's PV.
-func (t *tale) readPV(code int) {
-	t.Requests = append(t.Requests, Request{Span: t.tick(), User: sidecar, Verb: "get", Resource: "persistentvolumes", Name: name, Code: code})
+// readPV adds a live read of the claim's PV.
+func (h *history) readPV(code int) {
+	h.Requests = append(h.Requests, Request{Span: h.tick(), User: sidecar, Verb: "get", Resource: "persistentvolumes",
+		Name: name, Code: code})
 }
 
-// halfMade is a claim that is deleted while its volume is made.
-func halfMade(t *tale) {
-	t.enter()
-	t.make("vol")
-	t.claimIsDeleted()
+// volumeCreated is a claim that is deleted while its volume is made.
+func volumeCreated(h *history) {
+	h.enter()
+	h.make("vol")
+	h.claimIsDeleted()
 }
 
 // bound is how it should be.
-func bound(t *tale) {
-	t.enter()
-	provided(t)
+func bound(h *history) {
+	h.enter()
+	provisioned(h)
 }
 
-// provided is what comes after the entry is there.
-func provided(t *tale) {
-	t.make("vol")
-	t.write(sidecar, "create", t.pv)
-	t.settle()
-	t.pv.Phase, t.claim.Volume, t.claim.Phase = "Bound", name, "Bound"
-	t.write(manager, "update", t.pv)
-	t.write(manager, "update", t.claim)
-	t.Now = []Object{t.pv, t.claim}
+// provisioned is what comes after the entry is there.
+func provisioned(h *history) {
+	h.make("vol")
+	h.write(sidecar, "create", h.pv)
+	h.settle()
+	h.pv.Phase, h.claim.Volume, h.claim.Phase = "Bound", name, "Bound"
+	h.write(manager, "update", h.pv)
+	h.write(manager, "update", h.claim)
+	h.Now = []Object{h.pv, h.claim}
 }
 
 // finished is what comes after the claim was deleted: the volume gets its PV, and goes with it.
-func finished(t *tale) {
-	t.pv.Phase = "Released"
-	t.write(sidecar, "create", t.pv)
-	t.settle()
-	t.readClaim()
-	t.readPV(200)
-	t.call("OK")
-	t.pvGoes(sidecar)
-	t.released(sidecar)
+func finished(h *history) {
+	h.pv.Phase = "Released"
+	h.write(sidecar, "create", h.pv)
+	h.settle()
+	h.readClaim()
+	h.readPV(200)
+	h.call("OK")
+	h.pvDeleted(sidecar)
+	h.released(sidecar)
 }
 
-// readClaim tells of a live read of the claim, which is gone.
-func (t *tale) readClaim() {
-	t.Requests = append(t.Requests, Request{Span: t.tick(), User: sidecar, Verb: "get", Resource: "persistentvolumeclaims", Namespace: "ns", Name: "data", Code: 404})
+// readClaim adds a live read of the claim, which is gone.
+func (h *history) readClaim() {
+	h.Requests = append(h.Requests, Request{Span: h.tick(), User: sidecar, Verb: "get", Resource: "persistentvolumeclaims",
+		Namespace: "ns", Name: "data", Code: 404})
 }
 
 func TestJudgeProvisioning(t *testing.T) {
 	cases := map[string]struct {
-		tell func(*tale)
-		want []string
+		happens func(*history)
+		want    []string
 	}{
 		"bound": {bound, nil},
-		"the claim is deleted while its volume is made: that gets its PV, and goes with it": {func(t *tale) {
-			halfMade(t)
-			finished(t)
+		"the claim is deleted while its volume is made: the volume gets its PV, and is deleted with it": {func(h *history) {
+			volumeCreated(h)
+			finished(h)
 		}, nil},
-		"killed, found again by its name, and finished": {func(t *tale) {
-			halfMade(t)
-			t.Processes = []Process{{Span: Span{start, t.now}}, {Span: Span{t.now, t.now.Add(time.Hour)}}}
-			t.now = t.now.Add(time.Millisecond)
-			t.make("vol")
-			finished(t)
+		"killed, found again by its name, and finished": {func(h *history) {
+			volumeCreated(h)
+			h.Processes = []Process{{Span: Span{start, h.now}}, {Span: Span{h.now, h.now.Add(time.Hour)}}}
+			h.now = h.now.Add(time.Millisecond)
+			h.make("vol")
+			finished(h)
 		}, nil},
-		"logged by a write whose answer nobody got": {func(t *tale) {
-			t.Seen = append(t.Seen, t.enterKilled())
-			provided(t)
+		"logged by a write whose answer nobody got": {func(h *history) {
+			h.Seen = append(h.Seen, h.enterKilled())
+			provisioned(h)
 		}, nil},
-		"UNLOGGED: nobody saw that the write whose answer nobody got had been done": {func(t *tale) {
-			t.enterKilled()
-			provided(t)
+		"UNLOGGED: nobody saw that the write whose answer nobody got had been done": {func(h *history) {
+			h.enterKilled()
+			provisioned(h)
 		}, []string{Unlogged}},
-		"LEFT EARLY: settled by a write whose answer nobody got": {func(t *tale) {
-			t.enter()
-			t.make("vol")
-			t.settle()
-			last := &t.Requests[len(t.Requests)-1]
-			t.Seen = append(t.Seen, Seen{Object: *last.Object, At: last.To})
+		"LEFT EARLY: settled by a write whose answer nobody got": {func(h *history) {
+			h.enter()
+			h.make("vol")
+			h.settle()
+			last := &h.Requests[len(h.Requests)-1]
+			h.Seen = append(h.Seen, Seen{Object: *last.Object, At: last.To})
 			last.Object, last.Code = nil, 504
-			t.write(sidecar, "create", t.pv)
+			h.write(sidecar, "create", h.pv)
 		}, []string{LeftEarly}},
-		"refused, settled and logged again": {func(t *tale) {
-			t.enter()
-			t.settle()
-			bound(t)
+		"refused, settled and logged again": {func(h *history) {
+			h.enter()
+			h.settle()
+			bound(h)
 		}, nil},
-		"removed by hand": {func(t *tale) {
-			t.enter()
-			t.make("vol")
-			t.shard.Entries = nil
-			t.write(user, "patch", t.shard)
-			t.write(sidecar, "create", t.pv)
+		"removed by hand": {func(h *history) {
+			h.enter()
+			h.make("vol")
+			h.shard.Entries = nil
+			h.write(user, "patch", h.shard)
+			h.write(sidecar, "create", h.pv)
 		}, nil},
 
-		"STUCK: an entry is left": {func(t *tale) {
-			halfMade(t)
-			t.Now = []Object{t.shard}
-			t.Now[0].Entries = []string{name}
+		"STUCK: an entry is left": {func(h *history) {
+			volumeCreated(h)
+			h.Now = []Object{h.shard}
+			h.Now[0].Entries = []string{name}
 		}, []string{Stuck}},
-		"LEAK after CreateVolume: the claim went and the volume stayed": {func(t *tale) {
-			halfMade(t)
-			t.settle()
+		"LEAK after CreateVolume: the claim went and the volume stayed": {func(h *history) {
+			volumeCreated(h)
+			h.settle()
 		}, []string{LeftEarly, Leak}},
-		"LEAK after CreateVolume: nobody logged it, and the claim went": {func(t *tale) {
-			t.make("vol")
-			t.claimIsDeleted()
+		"LEAK after CreateVolume: nobody logged it, and the claim went": {func(h *history) {
+			h.make("vol")
+			h.claimIsDeleted()
 		}, []string{Unlogged, Leak}},
-		"LEFT EARLY: the entry was removed before its PV was made": {func(t *tale) {
-			t.enter()
-			t.make("vol")
-			t.settle()
-			t.write(sidecar, "create", t.pv)
+		"LEFT EARLY: the entry was removed before its PV was made": {func(h *history) {
+			h.enter()
+			h.make("vol")
+			h.settle()
+			h.write(sidecar, "create", h.pv)
 		}, []string{LeftEarly}},
-		"UNLOGGED: asked before the entry was there": {func(t *tale) {
-			t.make("vol")
-			bound(t)
+		"UNLOGGED: asked before the entry was there": {func(h *history) {
+			h.make("vol")
+			bound(h)
 		}, []string{Unlogged}},
-		"UNLOGGED: asked for another volume than the log has": {func(t *tale) {
-			t.enter()
-			t.make("vol")
-			t.Calls[0].Name, t.OnDisk = "pvc-a-third", map[string]string{}
+		"UNLOGGED: asked for another volume than the log has": {func(h *history) {
+			h.enter()
+			h.make("vol")
+			h.Calls[0].Name, h.OnDisk = "pvc-a-third", map[string]string{}
 		}, []string{Unlogged}},
-		"MADE TWICE: two volumes of one name": {func(t *tale) {
-			bound(t)
-			t.make("another")
-			t.shard.Entries = []string{name}
-			t.Now = []Object{t.pv, t.claim, t.shard}
+		"MADE TWICE: two volumes of one name": {func(h *history) {
+			bound(h)
+			h.make("another")
+			h.shard.Entries = []string{name}
+			h.Now = []Object{h.pv, h.claim, h.shard}
 		}, []string{Unlogged, MadeTwice, Stuck}},
-		"WRONG DELETE: it has no PV, and its claim lives": {func(t *tale) {
-			t.enter()
-			t.make("vol")
-			t.readPV(404)
-			t.call("OK")
+		"WRONG DELETE: it has no PV, and its claim lives": {func(h *history) {
+			h.enter()
+			h.make("vol")
+			h.readPV(404)
+			h.call("OK")
 		}, []string{WrongDelete}},
-		"WRONG DELETE: it has no PV, and its claim is gone": {func(t *tale) {
-			halfMade(t)
-			t.readPV(404)
-			t.call("OK")
-			t.settle()
+		"WRONG DELETE: it has no PV, and its claim is gone": {func(h *history) {
+			volumeCreated(h)
+			h.readPV(404)
+			h.call("OK")
+			h.settle()
 		}, []string{WrongDelete}},
-		"WRONG DELETE: a PV is made for it afterwards": {func(t *tale) {
-			halfMade(t)
-			t.readPV(404)
-			t.call("OK")
-			t.write(sidecar, "create", t.pv)
+		"WRONG DELETE: a PV is made for it afterwards": {func(h *history) {
+			volumeCreated(h)
+			h.readPV(404)
+			h.call("OK")
+			h.write(sidecar, "create", h.pv)
 		}, []string{WrongDelete}},
-		"WRONG DELETE: it has a PV, and its claim lives": {func(t *tale) {
-			bound(t)
-			t.readPV(404)
-			t.call("OK")
+		"WRONG DELETE: it has a PV, and its claim lives": {func(h *history) {
+			bound(h)
+			h.readPV(404)
+			h.call("OK")
 		}, []string{WrongDelete}},
-		"FOREIGN: another driver's claim is let go": {func(t *tale) {
-			bound(t)
-			t.write(sidecar, "patch", Object{Kind: Claim, Namespace: "ns", Name: "theirs", UID: "their-uid", Driver: "e", Volume: "pvc-their-uid"})
+		"FOREIGN: another driver's claim is released": {func(h *history) {
+			bound(h)
+			h.write(sidecar, "patch", Object{Kind: Claim, Namespace: "ns", Name: "theirs", UID: "their-uid", Driver: "e",
+				Volume: "pvc-their-uid"})
 		}, []string{Foreign}},
-		"STORM: CreateVolume calls": {func(t *tale) {
-			t.ClaimBudget = Budget{name: 1}
-			t.enter()
+		"STORM: CreateVolume calls": {func(h *history) {
+			h.ClaimBudget = Budget{name: 1}
+			h.enter()
 			for range 4 {
-				t.make("vol")
+				h.make("vol")
 			}
-			t.write(sidecar, "create", t.pv)
+			h.write(sidecar, "create", h.pv)
 		}, []string{Storm}},
-		"STORM: writes of the claim": {func(t *tale) {
-			t.ClaimBudget = Budget{name: 1}
+		"STORM: writes of the claim": {func(h *history) {
+			h.ClaimBudget = Budget{name: 1}
 			for range 4 {
-				t.write(sidecar, "patch", t.claim)
+				h.write(sidecar, "patch", h.claim)
 			}
 		}, []string{Storm}},
 	}
 	for title, c := range cases {
 		t.Run(title, func(t *testing.T) {
-			told := asked()
-			c.tell(told)
-			sortByTime(told.Requests)
-			found := Judge(told.Case)
+			h := provisioningStarted()
+			c.happens(h)
+			sortByTime(h.Requests)
+			found := Judge(h.Case)
 			var kinds []string
 			for _, f := range found {
 				kinds = append(kinds, f.Kind)
 				if len(f.History) == 0 {
-					t.Errorf("%s is told without its history", f.Kind)
+					t.Errorf("%s has no history", f.Kind)
 				}
 			}
 			if !slices.Equal(kinds, c.want) {
@@ -255,8 +259,8 @@ func TestJudgeProvisioning(t *testing.T) {
 	}
 }
 
-func TestUnrestClaims(t *testing.T) {
-	claim := asked().claim
+func TestUnsettledClaims(t *testing.T) {
+	claim := provisioningStarted().claim
 	change := func(do func(*Object)) Object {
 		c := claim
 		do(&c)
@@ -269,16 +273,22 @@ func TestUnrestClaims(t *testing.T) {
 		rest bool
 	}{
 		"its class is there": {now: []Object{claim, class}},
-		"its class is there, and nobody said yet whose it is": {now: []Object{change(func(o *Object) { o.Driver = "" }), class}},
-		"its class is gone":                {now: []Object{claim}, rest: true},
-		"going":                            {now: []Object{change(func(o *Object) { o.Terminating = true })}},
-		"its PV is there, and not bound":   {now: []Object{claim, pv}},
-		"its PV was deleted too early":     {now: []Object{claim, class, {Kind: PV, ClaimUID: "claim-uid", Terminating: true}}, rest: true},
-		"bound":                            {now: []Object{change(func(o *Object) { o.Volume, o.Phase = name, "Bound" }), pv, class}, rest: true},
-		"being bound":                      {now: []Object{change(func(o *Object) { o.Volume = name }), pv}},
-		"its PV is lost":                   {now: []Object{change(func(o *Object) { o.Volume, o.Phase = name, "Lost" })}, rest: true},
-		"of another driver":                {now: []Object{change(func(o *Object) { o.Driver = "e" }), {Kind: Class, Name: "fast", Driver: "e"}}, rest: true},
-		"one that nobody was to provision": {now: []Object{change(func(o *Object) { o.Driver, o.Class = "", "" }), class}, rest: true},
+		"its class is there, and nobody said yet whose it is": {now: []Object{change(func(o *Object) { o.Driver = "" }),
+			class}},
+		"its class is gone":              {now: []Object{claim}, rest: true},
+		"going":                          {now: []Object{change(func(o *Object) { o.Terminating = true })}},
+		"its PV is there, and not bound": {now: []Object{claim, pv}},
+		"its PV was deleted too early": {now: []Object{claim, class,
+			{Kind: PV, ClaimUID: "claim-uid", Terminating: true}}, rest: true},
+		"bound": {now: []Object{change(func(o *Object) { o.Volume, o.Phase = name, "Bound" }), pv,
+			class}, rest: true},
+		"being bound": {now: []Object{change(func(o *Object) { o.Volume = name }), pv}},
+		"its PV is lost": {now: []Object{change(func(o *Object) { o.Volume, o.Phase = name, "Lost" })},
+			rest: true},
+		"of another driver": {now: []Object{change(func(o *Object) { o.Driver = "e" }),
+			{Kind: Class, Name: "fast", Driver: "e"}}, rest: true},
+		"one that nobody was to provision": {now: []Object{change(func(o *Object) { o.Driver, o.Class = "", "" }), class},
+			rest: true},
 	} {
 		t.Run(title, func(t *testing.T) {
 			if got := UnrestClaims("d", c.now); (len(got) == 0) != c.rest {
@@ -286,7 +296,8 @@ func TestUnrestClaims(t *testing.T) {
 			}
 		})
 	}
-	if got := UnrestLog([]Object{{Kind: Log}, {Kind: Log, Entries: []string{name}}}); len(got) != 1 || got[0].Name != name {
+	if got := UnrestLog([]Object{{Kind: Log}, {Kind: Log, Entries: []string{name}}}); len(got) != 1 ||
+		got[0].Name != name {
 		t.Errorf("of the log: %+v", got)
 	}
 }

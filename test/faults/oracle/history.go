@@ -14,17 +14,17 @@ func (j *judge) history(pv Object) []string {
 	var lines []Note
 	for _, r := range j.Requests {
 		if j.concerns(r, pv) {
-			lines = append(lines, Note{r.To, j.tell(r)})
+			lines = append(lines, Note{r.To, j.describe(r)})
 		}
 	}
 	for _, c := range j.calls {
 		if c.Volume == pv.Handle || j.made[c.Volume] == pv.Name {
-			lines = append(lines, tellCall(c, c.Volume, "deleted")...)
+			lines = append(lines, describeCall(c, c.Volume, "deleted")...)
 		}
 	}
 	for _, c := range j.creations {
 		if c.Name == pv.Name {
-			lines = append(lines, tellCall(c, c.Name, "made: "+c.Volume)...)
+			lines = append(lines, describeCall(c, c.Name, "made: "+c.Volume)...)
 		}
 	}
 	lines = append(lines, j.Notes...)
@@ -61,7 +61,7 @@ func (j *judge) concerns(r Request, pv Object) bool {
 	return false
 }
 
-func (j *judge) tell(r Request) string {
+func (j *judge) describe(r Request) string {
 	who := r.User
 	if who == j.User {
 		who = "sidecar"
@@ -73,8 +73,8 @@ func (j *judge) tell(r Request) string {
 	return text
 }
 
-// tellCall tells of a call for a volume, and what it did.
-func tellCall(c ledger.Call, volume, did string) []Note {
+// describeCall tells of a call for a volume, and what it did.
+func describeCall(c ledger.Call, volume, did string) []Note {
 	call := "driver: " + c.Method + "(" + volume + ")"
 	lines := []Note{{c.Received, call + " received"}}
 	if !c.Done.IsZero() {

@@ -10,10 +10,11 @@ import (
 
 // What is found.
 const (
-	// Leak: the PV is gone, its volume is not, and was to be deleted; or it never had a PV, and the in-flight log has no entry for it.
+	// Leak: the PV is gone, its volume is not, and was to be deleted; or it never had a PV, and the in-flight log has no
+	// entry for it.
 	Leak = "leak"
-	// LeftEarly: the PV was let go before its volume was deleted, or the entry of the in-flight log was removed before its volume
-	// had a PV: a crash in between would have been a leak.
+	// LeftEarly: the PV was let go before its volume was deleted, or the entry of the in-flight log was removed before its
+	// volume had a PV: a crash in between would have been a leak.
 	LeftEarly = "left early"
 	// Unlogged: CreateVolume without an entry in the in-flight log: a crash right after would have been a leak.
 	Unlogged = "unlogged"
@@ -48,8 +49,8 @@ const (
 	stormFactor = 3
 )
 
-// Budget is how many of something there are reasons for, by the name of the PV, which is also that of a volume that is provisioned.
-// What is not in it is not judged.
+// Budget is how many of something there are reasons for, by the name of the PV, which is also that of a volume that is
+// provisioned. What is not in it is not judged.
 type Budget map[string]int
 
 // Case is all that happened to the volumes of one driver. Requests are in order of arrival, as ReadAudit returns them.
@@ -76,9 +77,9 @@ type Case struct {
 	Lags []Span
 	// MayLeak are names of PVs that were deleted before anybody could protect them.
 	MayLeak map[string]bool
-	// Events counts the sidecar's Events about PVs and ClaimEvents those about the claims that they are provisioned for, by the
-	// PV's name; WriteBudget, EventBudget and CallBudget are what there are reasons for with a PV, ClaimBudget with a claim: of
-	// writes, of Events, and of CreateVolume calls.
+	// Events counts the sidecar's Events about PVs and ClaimEvents those about the claims that they are provisioned for,
+	// by the PV's name; WriteBudget, EventBudget and CallBudget are what there are reasons for with a PV, ClaimBudget with
+	// a claim: of writes, of Events, and of CreateVolume calls.
 	Events, ClaimEvents                               map[string]int
 	WriteBudget, EventBudget, CallBudget, ClaimBudget Budget
 	// Notes are lines of the history that neither log has: what users and faults did.
@@ -119,12 +120,12 @@ func (f Finding) String() string {
 // judge is a Case that is being looked at.
 type judge struct {
 	Case
-	lives map[string]life
-	pvs   []life
+	lives map[string]timeline
+	pvs   []timeline
 	// claims are those that the driver's volumes were provisioned for, or were to be.
-	claims []life
+	claims []timeline
 	// shards are those of the in-flight log.
-	shards []life
+	shards []timeline
 	// calls are the DeleteVolume calls, creations the CreateVolume calls, and made the names of volumes by handle.
 	calls, creations []ledger.Call
 	made             map[string]string
@@ -143,9 +144,9 @@ const enough = 100
 func Judge(c Case) []Finding {
 	j := newJudge(c)
 	j.lives, j.gets = lives(c.Requests, c.Seen), map[object][]Request{}
-	j.pvs = of(j.lives, PV, func(l life) bool { return l.living().Driver == c.Driver })
+	j.pvs = of(j.lives, PV, func(l timeline) bool { return l.living().Driver == c.Driver })
 	j.claims = of(j.lives, Claim, j.provisions)
-	j.shards = of(j.lives, Log, func(life) bool { return true })
+	j.shards = of(j.lives, Log, func(timeline) bool { return true })
 	for _, r := range c.Requests {
 		if r.User == c.User && r.Verb == "get" {
 			about := object{r.Resource, r.Namespace, r.Name}
@@ -178,7 +179,8 @@ func Judge(c Case) []Finding {
 
 // newJudge sorts the calls.
 func newJudge(c Case) *judge {
-	j := &judge{Case: c, calls: ledger.Select(c.Calls, "DeleteVolume"), creations: ledger.Select(c.Calls, "CreateVolume"), made: map[string]string{}}
+	j := &judge{Case: c, calls: ledger.Select(c.Calls, "DeleteVolume"), creations: ledger.Select(c.Calls, "CreateVolume"),
+		made: map[string]string{}}
 	for _, call := range j.creations {
 		if call.Volume != "" {
 			j.made[call.Volume] = call.Name
@@ -197,8 +199,8 @@ func (j *judge) found(kind string, pv Object, format string, args ...any) {
 	})
 }
 
-// process returns the process that sent a call. Where the driver could not tell, it is the one that ran then, or ran last: what it
-// had sent may arrive after its end.
+// process returns the process that sent a call. Where the driver could not tell, it is the one that ran then, or ran
+// last: what it had sent may arrive after its end.
 func (j *judge) process(c ledger.Call) (Process, bool) {
 	for _, p := range slices.Backward(j.Processes) {
 		switch {
@@ -212,7 +214,7 @@ func (j *judge) process(c ledger.Call) (Process, bool) {
 	return Process{}, false
 }
 
-// heard tells whether the sidecar got the answer that the volume is deleted.
+// heard reports whether the sidecar got the answer that the volume is deleted.
 func (j *judge) heard(c ledger.Call) bool {
 	p, known := j.process(c)
 	inTime := j.Timeout == 0 || c.Answered.Sub(c.Received) < j.Timeout*9/10
@@ -220,7 +222,7 @@ func (j *judge) heard(c ledger.Call) bool {
 }
 
 // judgeRepeats: after a deletion that succeeded, the same process sends no other for that PV.
-func (j *judge) judgeRepeats(pv life) {
+func (j *judge) judgeRepeats(pv timeline) {
 	family := j.family(pv[0].Handle)
 	if family[0][0].UID != pv[0].UID {
 		return // told once for all PVs of the volume
@@ -248,10 +250,11 @@ func (j *judge) judgeRepeatsOf(about Object, pvs int) {
 }
 
 // judgeEnd: a PV whose volume is to be deleted does not leave before it.
-func (j *judge) judgeEnd(pv life) {
+func (j *judge) judgeEnd(pv timeline) {
 	end, gone := pv.end()
 	last := pv.living()
-	if !gone || last.Policy != "Delete" || last.ClaimUID == "" || j.MayLeak[last.Name] || j.letGo(pv) || j.heldByAnother(pv) {
+	if !gone || last.Policy != "Delete" || last.ClaimUID == "" || j.MayLeak[last.Name] ||
+		j.finalizerRemovedByOthers(pv) || j.heldByAnother(pv) {
 		return
 	}
 	if _, there := j.OnDisk[last.Handle]; there && named(last, j.Now) {
@@ -271,8 +274,8 @@ func (j *judge) judgeEnd(pv life) {
 	}
 }
 
-// letGo tells whether somebody else took the finalizer off while the PV was terminating.
-func (j *judge) letGo(pv life) bool {
+// finalizerRemovedByOthers reports whether somebody else took the finalizer off while the PV was terminating.
+func (j *judge) finalizerRemovedByOthers(pv timeline) bool {
 	for i := 1; i < len(pv); i++ {
 		before, now := pv[i-1], pv[i]
 		if before.Terminating && before.has(j.Finalizer) && !now.has(j.Finalizer) && now.by != j.User {
@@ -282,9 +285,9 @@ func (j *judge) letGo(pv life) bool {
 	return false
 }
 
-// heldToTheEnd tells whether the finalizer was on the PV when it was to be deleted with its volume, and not only while the
-// policy was another.
-func (j *judge) heldToTheEnd(pv life) bool {
+// heldToTheEnd reports whether the finalizer was on the PV when it was to be deleted with its volume, and not only
+// while the policy was another.
+func (j *judge) heldToTheEnd(pv timeline) bool {
 	for _, m := range slices.Backward(pv) {
 		if m.has(j.Finalizer) {
 			return m.Policy == "Delete" && m.ClaimUID != ""
@@ -293,9 +296,9 @@ func (j *judge) heldToTheEnd(pv life) bool {
 	return false
 }
 
-// contested tells whether others took the finalizer off the PV while it was not terminating again and again, or did so
-// with several.
-func (j *judge) contested(pv life) bool {
+// contested reports whether others took the finalizer off the PV while it was not terminating again and again, or did
+// so with several.
+func (j *judge) contested(pv timeline) bool {
 	several := 0
 	for _, other := range j.pvs {
 		if j.strips(other) >= contestAfter {
@@ -306,7 +309,7 @@ func (j *judge) contested(pv life) bool {
 }
 
 // strips counts how often others took the finalizer off a PV that was not terminating.
-func (j *judge) strips(pv life) (n int) {
+func (j *judge) strips(pv timeline) (n int) {
 	for i := 1; i < len(pv); i++ {
 		before, now := pv[i-1], pv[i]
 		if before.has(j.Finalizer) && !now.has(j.Finalizer) && !now.Terminating && now.by != j.User {
@@ -316,14 +319,14 @@ func (j *judge) strips(pv life) (n int) {
 	return n
 }
 
-// heldByAnother tells whether a PV that is there holds the volume.
-func (j *judge) heldByAnother(pv life) bool {
-	return slices.ContainsFunc(j.pvs, func(other life) bool {
+// heldByAnother reports whether a PV that is there holds the volume.
+func (j *judge) heldByAnother(pv timeline) bool {
+	return slices.ContainsFunc(j.pvs, func(other timeline) bool {
 		return other[0].UID != pv[0].UID && other.living().Handle == pv[0].Handle && !other.last().gone
 	})
 }
 
-func (j *judge) judgeStorms(pv life) {
+func (j *judge) judgeStorms(pv timeline) {
 	name, handle := pv[0].Name, pv[0].Handle
 	writes, calls := 0, 0
 	for _, r := range j.Requests {

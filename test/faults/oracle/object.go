@@ -87,11 +87,12 @@ func OfClaim(c *v1.PersistentVolumeClaim) Object {
 
 // OfClass returns what is needed of a StorageClass.
 func OfClass(c *storagev1.StorageClass) Object {
-	return Object{Kind: Class, Name: c.Name, UID: string(c.UID), Version: version(c.ResourceVersion), Driver: c.Provisioner}
+	return Object{Kind: Class, Name: c.Name, UID: string(c.UID), Version: version(c.ResourceVersion),
+		Driver: c.Provisioner}
 }
 
-// OfLease returns what is needed of a Lease, false for one that is no shard of an in-flight log. An entry that cannot be read
-// counts by the name in its key.
+// OfLease returns what is needed of a Lease, false for one that is no shard of an in-flight log. An entry that cannot
+// be read counts by the name in its key.
 func OfLease(l *coordinationv1.Lease) (Object, bool) {
 	o := Object{Kind: Log, Namespace: l.Namespace, Name: l.Name, UID: string(l.UID), Version: version(l.ResourceVersion)}
 	if l.Labels[inflight.LabelLog] == "" {

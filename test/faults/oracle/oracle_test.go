@@ -9,357 +9,357 @@ import (
 	"time"
 )
 
-func TestJudge(t *testing.T) {
+func TestJudgeReclaim(t *testing.T) {
 	cases := map[string]struct {
-		tell func(*tale)
-		want []string
+		happens func(*history)
+		want    []string
 	}{
 		"claim first": {claimFirst, nil},
-		"PV first": {func(t *tale) {
-			t.pvGoes(user)
-			t.claimGoes()
-			t.reads()
-			t.call("OK")
-			t.released(sidecar)
+		"PV first": {func(h *history) {
+			h.pvDeleted(user)
+			h.claimDeleted()
+			h.reads()
+			h.call("OK")
+			h.released(sidecar)
 		}, nil},
-		"turned to Retain and kept": {func(t *tale) {
-			t.policy("Retain")
-			t.strip(sidecar)
-			t.claimGoes()
-			t.pvGoes(user)
-			t.released(manager)
+		"turned to Retain and kept": {func(h *history) {
+			h.policy("Retain")
+			h.removeFinalizer(sidecar)
+			h.claimDeleted()
+			h.pvDeleted(user)
+			h.released(manager)
 		}, nil},
-		"turned to Retain while the PV was being read": {func(t *tale) {
-			t.claimGoes()
-			t.reads()
-			flip := t.Requests[len(t.Requests)-1].Span
-			t.policy("Retain")
-			t.Requests[len(t.Requests)-1].Span = flip
-			t.call("OK")
+		"turned to Retain while the PV was being read": {func(h *history) {
+			h.claimDeleted()
+			h.reads()
+			flip := h.Requests[len(h.Requests)-1].Span
+			h.policy("Retain")
+			h.Requests[len(h.Requests)-1].Span = flip
+			h.call("OK")
 		}, nil},
-		"deleted, the answer lost, asked again": {func(t *tale) {
-			t.claimGoes()
-			t.reads()
-			t.call("OK")
-			t.Calls[0].Code = "Unavailable"
-			t.reads()
-			t.call("OK")
-			t.pvGoes(sidecar)
-			t.released(sidecar)
+		"deleted, the answer lost, asked again": {func(h *history) {
+			h.claimDeleted()
+			h.reads()
+			h.call("OK")
+			h.Calls[0].Code = "Unavailable"
+			h.reads()
+			h.call("OK")
+			h.pvDeleted(sidecar)
+			h.released(sidecar)
 		}, nil},
-		"deleted, killed, asked again by the next process": {func(t *tale) {
-			t.claimGoes()
-			t.reads()
-			t.call("OK")
-			t.Processes = []Process{{Span: Span{start, t.now}}, {Span: Span{t.now.Add(time.Millisecond), t.now.Add(time.Hour)}}}
-			t.tick()
-			t.reads()
-			t.call("OK")
-			t.pvGoes(sidecar)
-			t.released(sidecar)
+		"deleted, killed, asked again by the next process": {func(h *history) {
+			h.claimDeleted()
+			h.reads()
+			h.call("OK")
+			h.Processes = []Process{{Span: Span{start, h.now}}, {Span: Span{h.now.Add(time.Millisecond), h.now.Add(time.Hour)}}}
+			h.tick()
+			h.reads()
+			h.call("OK")
+			h.pvDeleted(sidecar)
+			h.released(sidecar)
 		}, nil},
-		"taken off by hand: the volume stays": {func(t *tale) {
-			t.pvGoes(user)
-			t.released(user)
+		"finalizer removed by hand: the volume stays": {func(h *history) {
+			h.pvDeleted(user)
+			h.released(user)
 		}, nil},
-		"taken off by hand before the sidecar's process began, and gone: it cannot know": {func(t *tale) {
-			t.MayLeak["pv"] = true
-			t.strip(user)
-			t.Processes = []Process{{Span: Span{start, t.now}}, {Span: Span{t.now, t.now.Add(time.Hour)}}}
-			t.now = t.now.Add(time.Millisecond)
-			t.pvGoes(user)
-			t.claimGoes()
-			t.released(manager)
-			t.read("persistentvolumeclaims", "ns", 404)
-			t.call("OK")
+		"finalizer removed by hand before the sidecar's process began, and gone: it cannot know": {func(h *history) {
+			h.MayLeak["pv"] = true
+			h.removeFinalizer(user)
+			h.Processes = []Process{{Span: Span{start, h.now}}, {Span: Span{h.now, h.now.Add(time.Hour)}}}
+			h.now = h.now.Add(time.Millisecond)
+			h.pvDeleted(user)
+			h.claimDeleted()
+			h.released(manager)
+			h.read("persistentvolumeclaims", "ns", 404)
+			h.call("OK")
 		}, nil},
-		"gone before it could be protected: deleted afterwards": {func(t *tale) {
-			t.strip(sidecar)
-			t.Requests = t.Requests[1:] // it was never on
-			t.pvGoes(user)
-			t.claimGoes()
-			t.released(manager)
-			t.read("persistentvolumeclaims", "ns", 404)
-			t.call("OK")
+		"gone before it could be protected: deleted afterwards": {func(h *history) {
+			h.removeFinalizer(sidecar)
+			h.Requests = h.Requests[1:] // it was never on
+			h.pvDeleted(user)
+			h.claimDeleted()
+			h.released(manager)
+			h.read("persistentvolumeclaims", "ns", 404)
+			h.call("OK")
 		}, nil},
 
-		"a new claim has the name of the old one": {func(t *tale) {
-			t.claimGoes()
-			t.claimAgain("another")
-			t.read("persistentvolumeclaims", "ns", 200)
-			t.read("persistentvolumes", "", 200)
-			t.call("OK")
-			t.pvGoes(sidecar)
-			t.released(sidecar)
+		"a new claim has the name of the old one": {func(h *history) {
+			h.claimDeleted()
+			h.claimRecreated("another")
+			h.read("persistentvolumeclaims", "ns", 200)
+			h.read("persistentvolumes", "", 200)
+			h.call("OK")
+			h.pvDeleted(sidecar)
+			h.released(sidecar)
 		}, nil},
-		"a new claim names the PV, which vanished unprotected: the volume stays": {func(t *tale) {
-			t.strip(sidecar)
-			t.Requests = t.Requests[1:] // it was never on
-			t.pvGoes(user)
-			t.claimGoes()
-			t.claimAgain("pv")
-			t.released(manager)
+		"a new claim names the PV, which vanished unprotected: the volume stays": {func(h *history) {
+			h.removeFinalizer(sidecar)
+			h.Requests = h.Requests[1:] // it was never on
+			h.pvDeleted(user)
+			h.claimDeleted()
+			h.claimRecreated("pv")
+			h.released(manager)
 		}, nil},
-		"a new claim names the PV: at rest": {func(t *tale) {
-			t.claimGoes()
-			t.claimAgain("pv")
-			t.Now = append(t.Now, t.pv)
+		"a new claim names the PV: at rest": {func(h *history) {
+			h.claimDeleted()
+			h.claimRecreated("pv")
+			h.Now = append(h.Now, h.pv)
 		}, nil},
-		"STUCK: a new claim names another PV": {func(t *tale) {
-			t.claimGoes()
-			t.claimAgain("another")
-			t.Now = append(t.Now, t.pv)
+		"STUCK: a new claim names another PV": {func(h *history) {
+			h.claimDeleted()
+			h.claimRecreated("another")
+			h.Now = append(h.Now, h.pv)
 		}, []string{Stuck}},
-		"WRONG DELETE: a new claim names the PV": {func(t *tale) {
-			t.claimGoes()
-			t.claimAgain("pv")
-			t.read("persistentvolumeclaims", "ns", 200)
-			t.read("persistentvolumes", "", 200)
-			t.call("OK")
+		"WRONG DELETE: a new claim names the PV": {func(h *history) {
+			h.claimDeleted()
+			h.claimRecreated("pv")
+			h.read("persistentvolumeclaims", "ns", 200)
+			h.read("persistentvolumes", "", 200)
+			h.call("OK")
 		}, []string{WrongDelete}},
 
-		"LEAK: let go without a deletion": {func(t *tale) {
-			t.pvGoes(user)
-			t.claimGoes()
-			t.released(sidecar)
+		"LEAK: PV released without a deletion": {func(h *history) {
+			h.pvDeleted(user)
+			h.claimDeleted()
+			h.released(sidecar)
 		}, []string{Leak}},
-		"LEAK: never protected": {func(t *tale) {
-			t.strip(sidecar)
-			t.claimGoes()
-			t.pvGoes(user)
-			t.released(manager)
+		"LEAK: never protected": {func(h *history) {
+			h.removeFinalizer(sidecar)
+			h.claimDeleted()
+			h.pvDeleted(user)
+			h.released(manager)
 		}, []string{Leak}},
-		"LEFT EARLY: let go before the deletion": {func(t *tale) {
-			t.pvGoes(user)
-			t.claimGoes()
-			t.reads()
-			t.released(sidecar)
-			t.call("OK")
+		"LEFT EARLY: PV released before the deletion": {func(h *history) {
+			h.pvDeleted(user)
+			h.claimDeleted()
+			h.reads()
+			h.released(sidecar)
+			h.call("OK")
 		}, []string{WrongDelete, LeftEarly}},
-		"LEFT EARLY: the driver was slower than the PV": {func(t *tale) {
-			t.pvGoes(user)
-			t.claimGoes()
-			t.reads()
-			t.call("OK")
-			t.released(sidecar)
-			t.Calls[0].Done = t.now
-			t.Calls[0].Answered = t.now
+		"LEFT EARLY: the driver was slower than the PV": {func(h *history) {
+			h.pvDeleted(user)
+			h.claimDeleted()
+			h.reads()
+			h.call("OK")
+			h.released(sidecar)
+			h.Calls[0].Done = h.now
+			h.Calls[0].Answered = h.now
 		}, []string{LeftEarly}},
-		"WRONG DELETE: policy Retain": {func(t *tale) {
-			t.policy("Retain")
-			t.claimGoes()
-			t.reads()
-			t.call("OK")
+		"WRONG DELETE: policy Retain": {func(h *history) {
+			h.policy("Retain")
+			h.claimDeleted()
+			h.reads()
+			h.call("OK")
 		}, []string{WrongDelete}},
-		"WRONG DELETE: the claim lives": {func(t *tale) {
-			t.pv.Phase = "Released"
-			t.write(manager, "update", t.pv)
-			t.read("persistentvolumeclaims", "ns", 200)
-			t.read("persistentvolumes", "", 200)
-			t.call("OK")
+		"WRONG DELETE: the claim lives": {func(h *history) {
+			h.pv.Phase = "Released"
+			h.write(manager, "update", h.pv)
+			h.read("persistentvolumeclaims", "ns", 200)
+			h.read("persistentvolumes", "", 200)
+			h.call("OK")
 		}, []string{WrongDelete}},
-		"WRONG DELETE: nothing was read": {func(t *tale) {
-			t.claimGoes()
-			t.call("OK")
+		"WRONG DELETE: nothing was read": {func(h *history) {
+			h.claimDeleted()
+			h.call("OK")
 		}, []string{WrongDelete}},
-		"WRONG DELETE: the claim was not read": {func(t *tale) {
-			t.claimGoes()
-			t.read("persistentvolumes", "", 200)
-			t.call("OK")
+		"WRONG DELETE: the claim was not read": {func(h *history) {
+			h.claimDeleted()
+			h.read("persistentvolumes", "", 200)
+			h.call("OK")
 		}, []string{WrongDelete}},
-		"WRONG DELETE: read long ago": {func(t *tale) {
-			t.claimGoes()
-			t.reads()
-			t.now = t.now.Add(time.Minute)
-			t.call("OK")
+		"WRONG DELETE: read long ago": {func(h *history) {
+			h.claimDeleted()
+			h.reads()
+			h.now = h.now.Add(time.Minute)
+			h.call("OK")
 		}, []string{WrongDelete}},
-		"WRONG DELETE: tried again on what was read before": {func(t *tale) {
-			t.claimGoes()
-			t.reads()
-			t.call("Internal")
-			t.call("OK")
+		"WRONG DELETE: tried again on what was read before": {func(h *history) {
+			h.claimDeleted()
+			h.reads()
+			h.call("Internal")
+			h.call("OK")
 		}, []string{WrongDelete}},
-		"WRONG DELETE: read by the process before": {func(t *tale) {
-			t.claimGoes()
-			t.reads()
-			t.restarted()
-			t.call("OK")
+		"WRONG DELETE: read by the process before": {func(h *history) {
+			h.claimDeleted()
+			h.reads()
+			h.restarted()
+			h.call("OK")
 		}, []string{WrongDelete}},
-		"a call of the process before, which comes when the next has begun": {func(t *tale) {
-			t.claimGoes()
-			t.reads()
-			t.restarted()
-			t.call("OK")
-			t.Calls[0].PID = 7
-			t.pvGoes(user)
-			t.released(sidecar)
+		"a call of the process before, which comes when the next has begun": {func(h *history) {
+			h.claimDeleted()
+			h.reads()
+			h.restarted()
+			h.call("OK")
+			h.Calls[0].PID = 7
+			h.pvDeleted(user)
+			h.released(sidecar)
 		}, nil},
-		"WRONG DELETE: by a process that read nothing": {func(t *tale) {
-			t.claimGoes()
-			t.reads()
-			t.restarted()
-			t.call("OK")
-			t.Calls[0].PID = 8
+		"WRONG DELETE: by a process that read nothing": {func(h *history) {
+			h.claimDeleted()
+			h.reads()
+			h.restarted()
+			h.call("OK")
+			h.Calls[0].PID = 8
 		}, []string{WrongDelete}},
-		"WRONG DELETE: by somebody else": {func(t *tale) {
-			t.claimGoes()
-			t.reads()
-			t.Processes[0].PID = 7
-			t.call("OK")
-			t.Calls[0].PID = 9
+		"WRONG DELETE: by somebody else": {func(h *history) {
+			h.claimDeleted()
+			h.reads()
+			h.Processes[0].PID = 7
+			h.call("OK")
+			h.Calls[0].PID = 9
 		}, []string{WrongDelete}},
-		"WRONG DELETE: without a finalizer": {func(t *tale) {
-			t.strip(user)
-			t.claimGoes()
-			t.reads()
-			t.call("OK")
+		"WRONG DELETE: without a finalizer": {func(h *history) {
+			h.removeFinalizer(user)
+			h.claimDeleted()
+			h.reads()
+			h.call("OK")
 		}, []string{WrongDelete}},
-		"WRONG DELETE: the claim was taken back": {func(t *tale) {
-			t.claimGoes()
-			t.pv.ClaimUID = ""
-			t.write(user, "patch", t.pv)
-			t.reads()
-			t.call("OK")
+		"WRONG DELETE: the claim was taken back": {func(h *history) {
+			h.claimDeleted()
+			h.pv.ClaimUID = ""
+			h.write(user, "patch", h.pv)
+			h.reads()
+			h.call("OK")
 		}, []string{WrongDelete}},
-		"WRONG DELETE: bound anew": {func(t *tale) {
-			t.claimGoes()
-			t.pv.ClaimUID, t.pv.Phase = "other", "Bound"
-			t.write(manager, "update", t.pv)
-			t.reads()
-			t.call("OK")
+		"WRONG DELETE: bound anew": {func(h *history) {
+			h.claimDeleted()
+			h.pv.ClaimUID, h.pv.Phase = "other", "Bound"
+			h.write(manager, "update", h.pv)
+			h.reads()
+			h.call("OK")
 		}, []string{WrongDelete}},
-		"WRONG DELETE: taken off by hand, and gone": {func(t *tale) {
-			t.claimGoes()
-			t.pvGoes(user)
-			t.released(user)
-			t.read("persistentvolumeclaims", "ns", 404)
-			t.call("OK")
+		"WRONG DELETE: finalizer removed by hand, and gone": {func(h *history) {
+			h.claimDeleted()
+			h.pvDeleted(user)
+			h.released(user)
+			h.read("persistentvolumeclaims", "ns", 404)
+			h.call("OK")
 		}, []string{WrongDelete}},
-		"WRONG DELETE: taken off by hand while it lived, and gone": {func(t *tale) {
-			t.MayLeak["pv"] = true
-			t.strip(user)
-			t.pvGoes(user)
-			t.claimGoes()
-			t.released(manager)
-			t.read("persistentvolumeclaims", "ns", 404)
-			t.call("OK")
+		"WRONG DELETE: finalizer removed by hand while it lived, and gone": {func(h *history) {
+			h.MayLeak["pv"] = true
+			h.removeFinalizer(user)
+			h.pvDeleted(user)
+			h.claimDeleted()
+			h.released(manager)
+			h.read("persistentvolumeclaims", "ns", 404)
+			h.call("OK")
 		}, []string{WrongDelete}},
-		"WRONG DELETE: a volume of nobody": {func(t *tale) {
-			t.call("OK")
-			t.Calls[0].Volume = "other"
+		"WRONG DELETE: a volume of nobody": {func(h *history) {
+			h.call("OK")
+			h.Calls[0].Volume = "other"
 		}, []string{WrongDelete}},
-		"IN USE: attached for long": {func(t *tale) {
-			t.write(user, "create", Object{Kind: Attachment, Name: "va", UID: "va-uid", Volume: "pv"})
-			t.now = t.now.Add(time.Minute)
-			claimFirst(t)
+		"IN USE: attached for long": {func(h *history) {
+			h.write(user, "create", Object{Kind: Attachment, Name: "va", UID: "va-uid", Volume: "pv"})
+			h.now = h.now.Add(time.Minute)
+			claimFirst(h)
 		}, []string{InUse}},
-		"attached a moment ago: the watch may not know": {func(t *tale) {
-			t.write(user, "create", Object{Kind: Attachment, Name: "va", UID: "va-uid", Volume: "pv"})
-			claimFirst(t)
+		"attached a moment ago: the watch may not know": {func(h *history) {
+			h.write(user, "create", Object{Kind: Attachment, Name: "va", UID: "va-uid", Volume: "pv"})
+			claimFirst(h)
 		}, nil},
-		"attached for long, with a watch that was held up": {func(t *tale) {
-			t.write(user, "create", Object{Kind: Attachment, Name: "va", UID: "va-uid", Volume: "pv"})
-			t.Lags = []Span{{t.now, t.now.Add(2 * time.Minute)}}
-			t.now = t.now.Add(time.Minute)
-			claimFirst(t)
+		"attached for long, with a watch that was held up": {func(h *history) {
+			h.write(user, "create", Object{Kind: Attachment, Name: "va", UID: "va-uid", Volume: "pv"})
+			h.Lags = []Span{{h.now, h.now.Add(2 * time.Minute)}}
+			h.now = h.now.Add(time.Minute)
+			claimFirst(h)
 		}, nil},
-		"IN USE: another PV has the volume": {func(t *tale) {
-			other := t.pv
+		"IN USE: another PV has the volume": {func(h *history) {
+			other := h.pv
 			other.Name, other.UID = "other", "other-uid"
-			t.write(user, "create", other)
-			t.now = t.now.Add(time.Minute)
-			claimFirst(t)
+			h.write(user, "create", other)
+			h.now = h.now.Add(time.Minute)
+			claimFirst(h)
 		}, []string{InUse}},
-		"a call that was under way when the sidecar was killed": {func(t *tale) {
-			t.claimGoes()
-			t.reads()
-			t.Processes = []Process{{Span: Span{start, t.now.Add(-time.Millisecond)}}}
-			t.call("OK")
-			t.pvGoes(user)
-			t.released(sidecar)
+		"a call that was under way when the sidecar was killed": {func(h *history) {
+			h.claimDeleted()
+			h.reads()
+			h.Processes = []Process{{Span: Span{start, h.now.Add(-time.Millisecond)}}}
+			h.call("OK")
+			h.pvDeleted(user)
+			h.released(sidecar)
 		}, nil},
-		"WRONG DELETE: long after the sidecar was killed": {func(t *tale) {
-			t.claimGoes()
-			t.reads()
-			t.Processes = []Process{{Span: Span{start, t.now}}}
-			t.now = t.now.Add(2 * time.Second)
-			t.call("OK")
-			t.pvGoes(user)
-			t.released(sidecar)
+		"WRONG DELETE: long after the sidecar was killed": {func(h *history) {
+			h.claimDeleted()
+			h.reads()
+			h.Processes = []Process{{Span: Span{start, h.now}}}
+			h.now = h.now.Add(2 * time.Second)
+			h.call("OK")
+			h.pvDeleted(user)
+			h.released(sidecar)
 		}, []string{WrongDelete}},
-		"two PVs of one volume, each deleted after its own reads": {func(t *tale) {
-			other := t.pv
+		"two PVs of one volume, each deleted after its own reads": {func(h *history) {
+			other := h.pv
 			other.Name, other.UID, other.ClaimName, other.ClaimUID, other.Phase = "b", "b-uid", "b", "b-claim", "Released"
-			t.write(user, "create", other)
-			t.claimGoes()
-			t.reads()
-			t.call("OK")
-			t.call("OK")
-			t.pvGoes(sidecar)
-			t.released(sidecar)
+			h.write(user, "create", other)
+			h.claimDeleted()
+			h.reads()
+			h.call("OK")
+			h.call("OK")
+			h.pvDeleted(sidecar)
+			h.released(sidecar)
 			other.Finalizers, other.Terminating = nil, true
-			t.write(sidecar, "patch", other)
+			h.write(sidecar, "patch", other)
 		}, nil},
-		"DOUBLE: again after success": {func(t *tale) {
-			t.claimGoes()
-			t.reads()
-			t.call("OK")
-			t.reads()
-			t.call("OK")
-			t.pvGoes(sidecar)
-			t.released(sidecar)
+		"DOUBLE: again after success": {func(h *history) {
+			h.claimDeleted()
+			h.reads()
+			h.call("OK")
+			h.reads()
+			h.call("OK")
+			h.pvDeleted(sidecar)
+			h.released(sidecar)
 		}, []string{DoubleDelete}},
-		"STUCK: deleted, and nothing happens": {func(t *tale) {
-			t.claimGoes()
-			t.Now = []Object{t.pv}
+		"STUCK: deleted, and nothing happens": {func(h *history) {
+			h.claimDeleted()
+			h.Now = []Object{h.pv}
 		}, []string{Stuck}},
-		"STORM: writes": {func(t *tale) {
-			t.WriteBudget = Budget{"pv": 2}
+		"STORM: writes": {func(h *history) {
+			h.WriteBudget = Budget{"pv": 2}
 			for range 7 {
-				t.write(sidecar, "patch", t.pv)
+				h.write(sidecar, "patch", h.pv)
 			}
 		}, []string{Storm}},
-		"STORM: Events": {func(t *tale) {
-			t.EventBudget = Budget{"pv": 1}
-			t.Events["pv"] = 4
+		"STORM: Events": {func(h *history) {
+			h.EventBudget = Budget{"pv": 1}
+			h.Events["pv"] = 4
 		}, []string{Storm}},
-		"STORM: calls": {func(t *tale) {
-			t.claimGoes()
-			t.CallBudget = Budget{"pv": 1}
+		"STORM: calls": {func(h *history) {
+			h.claimDeleted()
+			h.CallBudget = Budget{"pv": 1}
 			for range 4 {
-				t.reads()
-				t.call("Internal")
+				h.reads()
+				h.call("Internal")
 			}
 		}, []string{Storm}},
-		"STORM: calls by the thousand, told in a few lines": {func(t *tale) {
-			t.claimGoes()
-			t.CallBudget = Budget{"pv": 1}
+		"STORM: calls by the thousand, in a few lines": {func(h *history) {
+			h.claimDeleted()
+			h.CallBudget = Budget{"pv": 1}
 			for range 5000 {
-				t.reads()
-				t.call("Internal")
+				h.reads()
+				h.call("Internal")
 			}
 		}, []string{Storm}},
-		"within the budget": {func(t *tale) {
-			t.WriteBudget = Budget{"pv": 2}
+		"within the budget": {func(h *history) {
+			h.WriteBudget = Budget{"pv": 2}
 			for range 6 {
-				t.write(sidecar, "patch", t.pv)
+				h.write(sidecar, "patch", h.pv)
 			}
 		}, nil},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			told := begin()
-			c.tell(told)
-			sortByTime(told.Requests)
-			found := Judge(told.Case)
+			h := newHistory()
+			c.happens(h)
+			sortByTime(h.Requests)
+			found := Judge(h.Case)
 			var kinds []string
 			for _, f := range found {
 				kinds = append(kinds, f.Kind)
 				if len(f.History) > 2*longest+1 {
-					t.Errorf("%s is told in %d lines", f.Kind, len(f.History))
+					t.Errorf("%s has %d lines", f.Kind, len(f.History))
 				}
 				if len(f.History) == 0 && f.PV != "?" {
-					t.Errorf("%s is told without its history", f.Kind)
+					t.Errorf("%s has no history", f.Kind)
 				}
 			}
 			if !slices.Equal(kinds, c.want) {
@@ -372,32 +372,48 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-func TestUnrest(t *testing.T) {
+func TestUnsettledPVs(t *testing.T) {
 	claim := Object{Kind: Claim, Name: "pv", UID: "claim-uid"}
-	pv := begin().pv
+	pv := newHistory().pv
 	change := func(do func(*Object)) Object { o := pv; do(&o); return o }
 	released := change(func(o *Object) { o.Phase = "Released" })
 	cases := map[string]struct {
 		now  []Object
 		rest bool
 	}{
-		"bound and protected":            {[]Object{pv, claim}, true},
-		"bound and unprotected":          {[]Object{change(func(o *Object) { o.Finalizers = nil }), claim}, false},
-		"terminating, its claim lives":   {[]Object{change(func(o *Object) { o.Terminating = true }), claim}, true},
-		"released":                       {[]Object{released}, false},
-		"released and attached":          {[]Object{released, {Kind: Attachment, Volume: "pv"}}, true},
-		"released, another PV needs it":  {[]Object{released, change(func(o *Object) { o.Name, o.UID, o.ClaimUID = "b", "b", "" })}, true},
-		"released, so is the other":      {[]Object{released, change(func(o *Object) { o.UID, o.Phase = "b", "Released" })}, false},
-		"released, unprotected":          {[]Object{change(func(o *Object) { o.Phase, o.Finalizers = "Released", nil })}, false},
-		"its claim is gone":              {[]Object{pv}, false},
-		"its claim is going":             {[]Object{pv, {Kind: Claim, UID: "claim-uid", Terminating: true}}, false},
-		"Retain with the finalizer":      {[]Object{change(func(o *Object) { o.Policy = "Retain" }), claim}, false},
-		"Retain, bound and terminating":  {[]Object{change(func(o *Object) { o.Policy, o.Terminating = "Retain", true }), claim}, true},
-		"Retain, released":               {[]Object{change(func(o *Object) { o.Policy, o.Phase, o.Finalizers = "Retain", "Released", nil })}, true},
-		"unclaimed, terminating":         {[]Object{change(func(o *Object) { o.ClaimUID, o.Phase, o.Terminating = "", "Available", true })}, false},
-		"abandoned, held by another":     {[]Object{change(func(o *Object) { o.Phase, o.Terminating, o.Finalizers = "Released", true, []string{"x"} })}, true},
-		"terminating, with no finalizer": {[]Object{change(func(o *Object) { o.Phase, o.Terminating, o.Finalizers = "Released", true, []string{pvProtection} })}, false},
-		"of another driver":              {[]Object{change(func(o *Object) { o.Driver, o.Phase = "e", "Released" })}, true},
+		"bound and protected":          {[]Object{pv, claim}, true},
+		"bound and unprotected":        {[]Object{change(func(o *Object) { o.Finalizers = nil }), claim}, false},
+		"terminating, its claim lives": {[]Object{change(func(o *Object) { o.Terminating = true }), claim}, true},
+		"released":                     {[]Object{released}, false},
+		"released and attached":        {[]Object{released, {Kind: Attachment, Volume: "pv"}}, true},
+		"released, another PV needs it": {[]Object{released,
+			change(func(o *Object) { o.Name, o.UID, o.ClaimUID = "b", "b", "" })}, true},
+		"released, so is the other": {[]Object{released, change(func(o *Object) { o.UID, o.Phase = "b", "Released" })},
+			false},
+		"released, unprotected": {[]Object{change(func(o *Object) { o.Phase, o.Finalizers = "Released", nil })},
+			false},
+		"its claim is gone":         {[]Object{pv}, false},
+		"its claim is going":        {[]Object{pv, {Kind: Claim, UID: "claim-uid", Terminating: true}}, false},
+		"Retain with the finalizer": {[]Object{change(func(o *Object) { o.Policy = "Retain" }), claim}, false},
+		"Retain, bound and terminating": {[]Object{change(func(o *Object) { o.Policy, o.Terminating = "Retain", true }),
+			claim}, true},
+		"Retain, released": {[]Object{change(func(o *Object) {
+			o.Policy, o.Phase, o.Finalizers = "Retain",
+				"Released", nil
+		})}, true},
+		"unclaimed, terminating": {[]Object{change(func(o *Object) {
+			o.ClaimUID, o.Phase, o.Terminating = "",
+				"Available", true
+		})}, false},
+		"abandoned, held by another": {[]Object{change(func(o *Object) {
+			o.Phase, o.Terminating,
+				o.Finalizers = "Released", true, []string{"x"}
+		})}, true},
+		"terminating, with no finalizer": {[]Object{change(func(o *Object) {
+			o.Phase, o.Terminating,
+				o.Finalizers = "Released", true, []string{pvProtection}
+		})}, false},
+		"of another driver": {[]Object{change(func(o *Object) { o.Driver, o.Phase = "e", "Released" })}, true},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -414,7 +430,7 @@ const auditLines = `{"kind":"Event","verb":"patch","user":{"username":"s"},"obje
 {"kind":"Event","verb":"delete","objectRef":{"resource":"volumeattachments","name":"mine"},"responseStatus":{"code":200},"responseObject":{"kind":"Status","details":{"name":"mine","uid":"v"}},"requestReceivedTimestamp":"2030-01-01T00:00:04.000000Z","stageTimestamp":"2030-01-01T00:00:04.500000Z"}
 {"kind":"Event","verb":"get","objectRef":{"name":"mi`
 
-func TestReadAudit(t *testing.T) {
+func TestReadAuditLog(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	if err := os.WriteFile(path, []byte(auditLines), 0o600); err != nil {
 		t.Fatal(err)

@@ -28,7 +28,10 @@ func Unrest(driver, finalizer string, now []Object) []Unresting {
 }
 
 func restless(pv Object, finalizer string, now []Object) string {
-	claim := slices.IndexFunc(now, func(o Object) bool { return o.Kind == Claim && pv.ClaimUID != "" && o.UID == pv.ClaimUID })
+	claim := slices.IndexFunc(now, func(o Object) bool {
+		return o.Kind == Claim && pv.ClaimUID != "" &&
+			o.UID == pv.ClaimUID
+	})
 	bound, protected := pv.Phase == string(v1.VolumeBound), pv.has(finalizer)
 	switch {
 	case claim >= 0 && now[claim].Terminating:
@@ -60,7 +63,7 @@ func onlyProtection(pv Object) bool {
 	return !slices.ContainsFunc(pv.Finalizers, func(f string) bool { return f != pvProtection })
 }
 
-// inUse tells whether an attachment or another PV needs the volume.
+// inUse reports whether an attachment or another PV needs the volume.
 func inUse(pv Object, now []Object) bool {
 	family := []string{pv.Name}
 	for _, o := range now {
@@ -71,18 +74,20 @@ func inUse(pv Object, now []Object) bool {
 			family = append(family, o.Name)
 		}
 	}
-	return slices.ContainsFunc(now, func(o Object) bool { return o.Kind == Attachment && slices.Contains(family, o.Volume) })
+	return slices.ContainsFunc(now,
+		func(o Object) bool { return o.Kind == Attachment && slices.Contains(family, o.Volume) })
 }
 
-// named tells whether another claim of the name in the PV's claimRef names the PV. It keeps the volume.
+// named reports whether another claim of the name in the PV's claimRef names the PV. It keeps the volume.
 func named(pv Object, now []Object) bool {
 	return slices.ContainsFunc(now, func(o Object) bool {
-		return o.Kind == Claim && o.Namespace == pv.ClaimNamespace && o.Name == pv.ClaimName && o.UID != pv.ClaimUID && o.Volume == pv.Name
+		return o.Kind == Claim && o.Namespace == pv.ClaimNamespace && o.Name == pv.ClaimName && o.UID != pv.ClaimUID &&
+			o.Volume == pv.Name
 	})
 }
 
-// UnrestClaims returns the claims for which the driver's provisioner, or a stock controller, still has to do something that no
-// user has to do first.
+// UnrestClaims returns the claims for which the driver's provisioner, or a stock controller, still has to do something
+// that no user has to do first.
 func UnrestClaims(driver string, now []Object) []Unresting {
 	var unresting []Unresting
 	for _, claim := range now {

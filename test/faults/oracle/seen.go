@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Seen is a version of an object as a watch told of it. The audit log has only what was answered: what a request did whose client
-// went away before is seen here alone.
+// Seen is a version of an object as a watch told of it. The audit log has only what was answered: what a request did
+// whose client went away before is seen here alone.
 type Seen struct {
 	Object
 	// At is when the watch told.
@@ -18,8 +18,8 @@ type Seen struct {
 	Gone bool
 }
 
-// witnessed adds what was seen to the lives that are known from answers, and sorts them.
-func witnessed(all map[string]life, seen []Seen, requests []Request) {
+// addSeen adds what was seen to the lives that are known from answers, and sorts them.
+func addSeen(all map[string]timeline, seen []Seen, requests []Request) {
 	for _, s := range seen {
 		if s.Gone {
 			s.Version = math.MaxUint64
@@ -46,7 +46,8 @@ func witnessed(all map[string]life, seen []Seen, requests []Request) {
 // moment finds the request that was given up and made the version: the last one before it was seen.
 func (s Seen) moment(requests []Request) moment {
 	m := moment{Object: s.Object, commit: Span{To: s.At}, gone: s.Gone}
-	resource := map[Kind]string{PV: "persistentvolumes", Claim: "persistentvolumeclaims", Attachment: "volumeattachments", Log: "leases"}[s.Kind]
+	resource := map[Kind]string{PV: "persistentvolumes", Claim: "persistentvolumeclaims", Attachment: "volumeattachments",
+		Log: "leases"}[s.Kind]
 	for _, r := range slices.Backward(requests) {
 		about := strings.TrimSuffix(r.Resource, "/status") == resource && r.Namespace == s.Namespace && r.Name == s.Name
 		if about && r.write() && r.Object == nil && (r.Code == 0 || r.Code >= 500) && !r.From.After(s.At) {

@@ -138,8 +138,8 @@ func (p *Proxy) Requests() []Request {
 // Hold has all watches of a resource, also those yet to come, stand still: open, without events.
 func (p *Proxy) Hold(resource string) { p.turn(func() { p.held[resource] = true }) }
 
-// LetGo ends Hold. What has come up meanwhile arrives in one go.
-func (p *Proxy) LetGo(resource string) { p.turn(func() { delete(p.held, resource) }) }
+// Release ends Hold. What has come up meanwhile arrives in one go.
+func (p *Proxy) Release(resource string) { p.turn(func() { delete(p.held, resource) }) }
 
 // Freeze has nothing answered and nothing passed on, on connections that stay open. Heal lets all go on.
 func (p *Proxy) Freeze() { p.turn(func() { p.mode = frozen }) }

@@ -50,14 +50,16 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 	case strings.HasSuffix(r.URL.Path, "/persistentvolumes"):
-		fmt.Fprintf(w, `{"kind":"PersistentVolumeList","apiVersion":"v1","metadata":{"resourceVersion":%q},"items":[]}`, query.Get("resourceVersion"))
+		fmt.Fprintf(w, `{"kind":"PersistentVolumeList","apiVersion":"v1","metadata":{"resourceVersion":%q},"items":[]}`,
+			query.Get("resourceVersion"))
 	default:
 		fmt.Fprint(w, pv("a"))
 	}
 }
 
 func pv(name string) string {
-	data, err := json.Marshal(v1.PersistentVolume{TypeMeta: metav1.TypeMeta{Kind: "PersistentVolume", APIVersion: "v1"}, ObjectMeta: metav1.ObjectMeta{Name: name}})
+	data, err := json.Marshal(v1.PersistentVolume{TypeMeta: metav1.TypeMeta{Kind: "PersistentVolume", APIVersion: "v1"},
+		ObjectMeta: metav1.ObjectMeta{Name: name}})
 	if err != nil {
 		panic(err)
 	}
@@ -88,7 +90,8 @@ type stand struct {
 
 func newStand(t *testing.T, rules ...Rule) *stand {
 	t.Helper()
-	s := &stand{t: t, apiServer: &apiServer{events: make(chan string, 10)}, crashes: make(chan struct{}, 10), atCrash: func() {}}
+	s := &stand{t: t, apiServer: &apiServer{events: make(chan string, 10)}, crashes: make(chan struct{}, 10),
+		atCrash: func() {}}
 	server := httptest.NewServer(s.apiServer)
 	t.Cleanup(server.Close)
 	var err error
@@ -126,7 +129,8 @@ func (s *stand) newClient() kubernetes.Interface {
 func (s *stand) patch() error {
 	ctx, cancel := context.WithTimeout(s.t.Context(), 5*time.Second)
 	defer cancel()
-	_, err := s.client.CoreV1().PersistentVolumes().Patch(ctx, "a", types.MergePatchType, []byte(`{}`), metav1.PatchOptions{})
+	_, err := s.client.CoreV1().PersistentVolumes().Patch(ctx, "a", types.MergePatchType, []byte(`{}`),
+		metav1.PatchOptions{})
 	return err
 }
 
@@ -151,32 +155,46 @@ func refused(err error) bool {
 	return err != nil && apierrors.ReasonForError(err) == metav1.StatusReasonUnknown
 }
 
-func TestWhatBecomesOfAWrite(t *testing.T) {
+func TestFaultsOfWrites(t *testing.T) {
 	cases := map[string]struct {
 		rule    Rule
 		want    func(error) bool
 		reached int
 		crashes int
 	}{
-		"no rule: it is carried out":                     {Rule{Verb: "get", Effect: Reset}, func(err error) bool { return err == nil }, 1, 0},
-		"a rule for another resource leaves it alone":    {Rule{Resource: "events", Effect: Reset}, func(err error) bool { return err == nil }, 1, 0},
-		"a rule for a family of resources":               {Rule{Resource: "persistentvolume*", Effect: Fail, Code: 500}, apierrors.IsInternalError, 0, 0},
-		"a pattern does not take in the subresources":    {Rule{Resource: "*/status", Effect: Reset}, func(err error) bool { return err == nil }, 1, 0},
-		"a rule for another object leaves it alone":      {Rule{Object: "b*", Effect: Reset}, func(err error) bool { return err == nil }, 1, 0},
-		"reset: the server sees nothing":                 {Rule{Verb: "write", Effect: Reset}, refused, 0, 0},
-		"answer dropped: the server did it":              {Rule{Verb: "patch", Effect: DropAnswer}, refused, 1, 0},
-		"409: the server sees nothing":                   {Rule{Object: "a", Effect: Fail, Code: 409}, apierrors.IsConflict, 0, 0},
-		"429: obeyed, and sent again":                    {Rule{Nth: 1, Effect: Fail, Code: 429, RetryAfter: 1}, func(err error) bool { return err == nil }, 1, 0},
-		"500: the server sees nothing":                   {Rule{Effect: Fail, Code: 500}, apierrors.IsInternalError, 0, 0},
-		"500 afterwards: the server did it":              {Rule{Effect: FailAfter, Code: 500}, apierrors.IsInternalError, 1, 0},
-		"late: still carried out":                        {Rule{Effect: Delay, Delay: Duration(30 * time.Millisecond)}, func(err error) bool { return err == nil }, 1, 0},
-		"late answer: still carried out":                 {Rule{Effect: LateAnswer, Delay: Duration(30 * time.Millisecond)}, func(err error) bool { return err == nil }, 1, 0},
-		"crash before: the server sees nothing":          {Rule{Effect: Crash, At: Before}, refused, 0, 1},
-		"crash once committed: the server did it":        {Rule{Effect: Crash}, refused, 1, 1},
-		"crash once answered: the client knows":          {Rule{Effect: Crash, At: Answered}, func(err error) bool { return err == nil }, 1, 1},
-		"the second alone: the first is let through":     {Rule{Nth: 2, Effect: Reset}, func(err error) bool { return err == nil }, 1, 0},
-		"each second one: the first is let through":      {Rule{Every: 2, Effect: Reset}, func(err error) bool { return err == nil }, 1, 0},
-		"rules about watches are none about other calls": {Rule{Effect: Expire}, func(err error) bool { return err == nil }, 1, 0},
+		"no rule: it is carried out": {Rule{Verb: "get", Effect: Reset},
+			func(err error) bool { return err == nil }, 1, 0},
+		"a rule for another resource leaves it alone": {Rule{Resource: "events", Effect: Reset},
+			func(err error) bool { return err == nil }, 1, 0},
+		"a rule for a family of resources": {Rule{Resource: "persistentvolume*", Effect: Fail, Code: 500},
+			apierrors.IsInternalError, 0, 0},
+		"a pattern does not take in the subresources": {Rule{Resource: "*/status", Effect: Reset},
+			func(err error) bool { return err == nil }, 1, 0},
+		"a rule for another object leaves it alone": {Rule{Object: "b*", Effect: Reset},
+			func(err error) bool { return err == nil }, 1, 0},
+		"reset: the server sees nothing":    {Rule{Verb: "write", Effect: Reset}, refused, 0, 0},
+		"answer dropped: the server did it": {Rule{Verb: "patch", Effect: DropAnswer}, refused, 1, 0},
+		"409: the server sees nothing": {Rule{Object: "a", Effect: Fail, Code: 409}, apierrors.IsConflict,
+			0, 0},
+		"429: obeyed, and sent again": {Rule{Nth: 1, Effect: Fail, Code: 429, RetryAfter: 1},
+			func(err error) bool { return err == nil }, 1, 0},
+		"500: the server sees nothing": {Rule{Effect: Fail, Code: 500}, apierrors.IsInternalError, 0, 0},
+		"500 afterwards: the server did it": {Rule{Effect: FailAfter, Code: 500}, apierrors.IsInternalError, 1,
+			0},
+		"late: still carried out": {Rule{Effect: Delay, Delay: Duration(30 * time.Millisecond)},
+			func(err error) bool { return err == nil }, 1, 0},
+		"late answer: still carried out": {Rule{Effect: LateAnswer, Delay: Duration(30 * time.Millisecond)},
+			func(err error) bool { return err == nil }, 1, 0},
+		"crash before: the server sees nothing":   {Rule{Effect: Crash, At: Before}, refused, 0, 1},
+		"crash once committed: the server did it": {Rule{Effect: Crash}, refused, 1, 1},
+		"crash once answered: the client knows": {Rule{Effect: Crash, At: Answered},
+			func(err error) bool { return err == nil }, 1, 1},
+		"the second alone: the first is let through": {Rule{Nth: 2, Effect: Reset},
+			func(err error) bool { return err == nil }, 1, 0},
+		"each second one: the first is let through": {Rule{Every: 2, Effect: Reset},
+			func(err error) bool { return err == nil }, 1, 0},
+		"rules about watches are none about other calls": {Rule{Effect: Expire}, func(err error) bool { return err == nil },
+			1, 0},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -197,7 +215,7 @@ func TestWhatBecomesOfAWrite(t *testing.T) {
 	}
 }
 
-func TestTheNthIsTheOneThatIsHit(t *testing.T) {
+func TestRuleHitsTheNthRequest(t *testing.T) {
 	s := newStand(t, Rule{Verb: "write", Nth: 2, Effect: DropAnswer})
 	errs := []error{s.patch(), s.patch(), s.patch()}
 	if errs[0] != nil || errs[1] == nil || errs[2] != nil {
@@ -215,8 +233,8 @@ func TestTheNthIsTheOneThatIsHit(t *testing.T) {
 	}
 }
 
-// TestNothingPassesWhileTheClientIsEnded: what the client makes of the last answer is not carried out.
-func TestNothingPassesWhileTheClientIsEnded(t *testing.T) {
+// TestNoRequestPassesWhileClientIsStopped: what the client makes of the last answer is not carried out.
+func TestNoRequestPassesWhileClientIsStopped(t *testing.T) {
 	s := newStand(t, Rule{Nth: 1, Effect: Crash, At: Answered})
 	second := make(chan error)
 	s.atCrash = func() {
@@ -264,7 +282,7 @@ func expectNothing(t *testing.T, w watch.Interface) {
 	}
 }
 
-func TestWatchesOnHoldStandStillAndArriveInOneGo(t *testing.T) {
+func TestHeldWatchEventsArriveOnRelease(t *testing.T) {
 	s := newStand(t)
 	w := s.watch()
 	s.events <- "a"
@@ -275,13 +293,13 @@ func TestWatchesOnHoldStandStillAndArriveInOneGo(t *testing.T) {
 	s.events <- "b"
 	s.events <- "c"
 	expectNothing(t, w)
-	s.proxy.LetGo("persistentvolumes")
+	s.proxy.Release("persistentvolumes")
 	if got := next(t, w) + next(t, w); got != "bc" {
 		t.Errorf("got %s", got)
 	}
 }
 
-func TestAWatchThatLags(t *testing.T) {
+func TestDelayedWatch(t *testing.T) {
 	s := newStand(t, Rule{Verb: "watch", Effect: LateAnswer, Delay: Duration(100 * time.Millisecond)})
 	w := s.watch()
 	before := time.Now()
@@ -291,7 +309,7 @@ func TestAWatchThatLags(t *testing.T) {
 	}
 }
 
-func TestAWatchIsCut(t *testing.T) {
+func TestClosedWatch(t *testing.T) {
 	s := newStand(t, Rule{Nth: 1, Effect: Cut, After: 2})
 	w := s.watch()
 	s.events <- "a"
@@ -313,15 +331,16 @@ func TestAWatchIsCut(t *testing.T) {
 	}
 }
 
-func TestAWatchThatGoesOnIsExpired(t *testing.T) {
+func TestResumedWatchIsExpired(t *testing.T) {
 	s := newStand(t, Rule{Effect: Expire})
-	if _, err := s.client.CoreV1().PersistentVolumes().Watch(t.Context(), metav1.ListOptions{ResourceVersion: "7"}); !apierrors.IsResourceExpired(err) {
+	if _, err := s.client.CoreV1().PersistentVolumes().Watch(t.Context(),
+		metav1.ListOptions{ResourceVersion: "7"}); !apierrors.IsResourceExpired(err) {
 		t.Errorf("got %v, want 410", err)
 	}
 	s.watch() // begins anew
 }
 
-func TestAListIsAsOldAsTheClientPermits(t *testing.T) {
+func TestStaleListFromWatchCache(t *testing.T) {
 	s := newStand(t, Rule{Effect: Stale, Version: "50"})
 	for client, want := range map[string]string{"0": "50", "40": "50", "60": "60", "": ""} {
 		list, err := s.client.CoreV1().PersistentVolumes().List(t.Context(), metav1.ListOptions{ResourceVersion: client})
@@ -333,7 +352,8 @@ func TestAListIsAsOldAsTheClientPermits(t *testing.T) {
 		}
 	}
 	yes := true
-	_, err := s.client.CoreV1().PersistentVolumes().Watch(t.Context(), metav1.ListOptions{SendInitialEvents: &yes, ResourceVersionMatch: "NotOlderThan"})
+	_, err := s.client.CoreV1().PersistentVolumes().Watch(t.Context(),
+		metav1.ListOptions{SendInitialEvents: &yes, ResourceVersionMatch: "NotOlderThan"})
 	if !apierrors.IsInvalid(err) {
 		t.Errorf("got %v, want a refusal", err)
 	}
@@ -342,7 +362,7 @@ func TestAListIsAsOldAsTheClientPermits(t *testing.T) {
 	}
 }
 
-func TestAPartitionAndAFreeze(t *testing.T) {
+func TestPartitionAndFreeze(t *testing.T) {
 	s := newStand(t)
 	w := s.watch()
 	s.proxy.Freeze()
@@ -368,7 +388,7 @@ func TestAPartitionAndAFreeze(t *testing.T) {
 	}
 }
 
-func TestRulesThatAreWrongAreRefused(t *testing.T) {
+func TestInvalidRulesAreRefused(t *testing.T) {
 	for name, r := range map[string]Rule{
 		"no effect": {}, "unknown effect": {Effect: "burn"}, "unknown verb": {Verb: "steal", Effect: Reset},
 		"two counts": {First: 1, Nth: 2, Effect: Reset}, "negative count": {Nth: -1, Effect: Reset},

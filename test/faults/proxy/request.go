@@ -26,7 +26,7 @@ type Request struct {
 	initial bool
 }
 
-// Write tells whether the request changes something.
+// Write reports whether the request changes something.
 func (q Request) Write() bool {
 	return q.Verb == "create" || q.Verb == "update" || q.Verb == "patch" || q.Verb == "delete"
 }

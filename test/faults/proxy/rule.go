@@ -14,8 +14,8 @@ type Effect string
 const (
 	// Delay waits for Rule.Delay before the request goes on to the server.
 	Delay Effect = "delay"
-	// LateAnswer lets the request through at once and waits for Rule.Delay before the answer. For a watch it is the time by
-	// which every event comes late.
+	// LateAnswer lets the request through at once and waits for Rule.Delay before the answer. For a watch it is the time
+	// by which every event comes late.
 	LateAnswer Effect = "late-answer"
 	// Fail answers Rule.Code; the server sees nothing of it.
 	Fail Effect = "fail"
@@ -33,7 +33,8 @@ const (
 	// away. The client begins anew with a list, and misses what happened in between.
 	Expire Effect = "expire"
 	// Stale answers a list as it was at Rule.Version, if the client permits one that old, and refuses
-	// watches that begin with a list, as servers before 1.32 do. It is what a replica of the API server does that is behind.
+	// watches that begin with a list, as servers before 1.32 do. It is what a replica of the API server does that is
+	// behind.
 	Stale Effect = "stale"
 )
 
@@ -61,7 +62,8 @@ type Rule struct {
 	Resource string `json:"resource,omitempty"`
 	// Object is a pattern (path.Match) for the object's name. Default: any, also none.
 	Object string `json:"object,omitempty"`
-	// At most one of First (the first n requests), Nth (the n-th alone, from 1) and Every (each n-th) is set. Default: all.
+	// At most one of First (the first n requests), Nth (the n-th alone, from 1) and Every (each n-th) is set. Default:
+	// all.
 	First int `json:"first,omitempty"`
 	Nth   int `json:"nth,omitempty"`
 	Every int `json:"every,omitempty"`
@@ -126,7 +128,8 @@ func (r Rule) check() error {
 	if counts > 1 {
 		return errOneCount
 	}
-	if !slices.Contains([]string{"", "get", "list", "watch", "create", "update", "patch", "delete", anyRead, anyWrite}, r.Verb) {
+	if !slices.Contains([]string{"", "get", "list", "watch", "create", "update", "patch", "delete", anyRead, anyWrite},
+		r.Verb) {
 		return fmt.Errorf("verb %q is none", r.Verb)
 	}
 	for field, pattern := range map[string]string{"resource": r.Resource, "object": r.Object} {
@@ -172,7 +175,7 @@ func (r Rule) label() string {
 	return string(r.Effect)
 }
 
-// picks tells whether the rule is about such requests. Rules about lists and watches leave other requests alone.
+// picks reports whether the rule is about such requests. Rules about lists and watches leave other requests alone.
 func (r Rule) picks(q Request) bool {
 	switch r.Effect {
 	case Cut:
@@ -193,7 +196,7 @@ func (r Rule) picks(q Request) bool {
 	return verb && matches(r.Resource, q.Resource) && matches(r.Object, q.Name)
 }
 
-// matches tells whether a name is as the pattern says; an empty one says nothing.
+// matches reports whether a name is as the pattern says; an empty one says nothing.
 func matches(pattern, name string) bool {
 	matched, err := path.Match(pattern, name)
 	return pattern == "" || matched && err == nil

@@ -1,11 +1,11 @@
-// Package scenario is the written form of a story about volumes: what users, the sidecar, the driver and the line between
-// sidecar and API server do, one step after the other. Package faults plays it on a real control plane; the model checker
-// and the random plans write their stories in it.
+// Package scenario is the written form of what happens to volumes: what users, the sidecar, the driver and the line
+// between sidecar and API server do, one step after the other. Package faults plays it on a real control plane; the
+// model checker and the random plans write their stories in it.
 //
 // A file is YAML (or JSON):
 //
 //	name: retain-turned-while-the-watch-is-held
-//	story: The policy is turned to Retain while the sidecar's watch stands still. The volume stays.
+//	description: The policy is turned to Retain while the sidecar's watch stands still. The volume stays.
 //	want: {a: kept}
 //	steps:
 //	- {do: make, volume: a, kind: dynamic, policy: Delete}
@@ -14,14 +14,15 @@
 //	- {do: set-policy, volume: a, policy: Retain}
 //	- {do: delete-claim, volume: a}
 //	- {do: wait, volume: a, for: released}
-//	- {do: let-go, resource: persistentvolumes}
+//	- {do: release, resource: persistentvolumes}
 //
-// The sidecar (role owner, quick retries) and the driver run before the first step. When the last step is done, all that
-// lasts is ended: the line is healed, the driver behaves and runs, the sidecar runs. Then everything must come to
-// rest, and the oracle judges. want says besides how volumes must end: deleted (PV and volume are gone, and the claim that they were
-// provisioned for), kept (the volume is there, and the driver was never asked to delete it) or bound (of one that is provisioned: claim,
-// PV and volume are there, and nothing is in flight). A volume is made under a name of its own; steps and rules use the short one.
-// PV and claim of a volume have the same name, but for one that is provisioned, whose PV is named by the claim's UID.
+// The sidecar (role owner, quick retries) and the driver run before the first step. When the last step is done, all
+// that lasts is ended: the line is healed, the driver behaves and runs, the sidecar runs. Then everything must come to
+// rest, and the oracle judges. want says besides how volumes must end: deleted (PV and volume are gone, and the claim
+// that they were provisioned for), kept (the volume is there, and the driver was never asked to delete it) or bound (of
+// one that is provisioned: claim, PV and volume are there, and nothing is in flight). A volume is made under a name of
+// its own; steps and rules use the short one. PV and claim of a volume have the same name, but for one that is
+// provisioned, whose PV is named by the claim's UID.
 //
 // # Steps
 //
@@ -29,7 +30,7 @@
 // that is gone or there already, does nothing.
 //
 //	make              volume; kind: dynamic (default), static or provisioned; policy: Delete (default) or Retain; of: the volume
-//	                  whose handle it shares; unclaimed: true for no claim; mayLeak: true if the story deletes the PV before it can
+//	                  whose handle it shares; unclaimed: true for no claim; mayLeak: true if the scenario deletes the PV before it can
 //	                  be protected. Returns when the claim is bound. Of a volume that is provisioned, a StorageClass with the
 //	                  policy and a claim are made, and the sidecar is to do the rest; nobody waits for it.
 //	delete-claim      volume
@@ -44,7 +45,8 @@
 //	delete-class, make-class
 //	                  volume: the StorageClass of one that is provisioned goes, and comes back as it was
 //
-// What happens to the programs. A sidecar that ends by itself, or by a rule, is started again at once, as a kubelet does.
+// What happens to the programs. A sidecar that ends by itself, or by a rule, is started again at once, as a kubelet
+// does.
 //
 //	kill, start       the sidecar: kill -9, and not started again until start
 //	stay-down         a sidecar that is ended by a rule or at a call is not started again until start
@@ -60,12 +62,12 @@
 //	                  its claim where it is provisioned. none: no rules
 //	driver            calls: replaces the driver's fault plan (mock-driver/faults); volumeName is the volume. Rules for CreateVolume
 //	                  have none: they are about all that are provisioned, and no others
-//	hold, let-go      resource: its watches stand still, and go on. A lagging cache
+//	hold, release     resource: its watches stand still, and go on. A lagging cache
 //	cut               resource: its watches break off
 //	freeze, partition, heal
 //	mark              remembers the present resourceVersion; the version "mark" in a rule with effect stale is the last one
 //
-// Waiting. The time allowed is far above what anything takes; what does not come is an error of the story.
+// Waiting. The time allowed is far above what anything takes; what does not come is an error of the scenario.
 //
 //	wait              volume, for: protected, unprotected, bound, released, terminating, gone, claim-gone, off-disk, called (the
 //	                  driver has received nth DeleteVolume, default 1), applied (rules of api were applied nth times), crashed (the

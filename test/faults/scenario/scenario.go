@@ -15,11 +15,11 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/faults/proxy"
 )
 
-// Scenario is a story.
+// Scenario is what users, programs and faults do, step by step.
 type Scenario struct {
 	// Name is short, without spaces. Story says what it is about, and why it ends as it does.
-	Name  string `json:"name"`
-	Story string `json:"story,omitempty"`
+	Name        string `json:"name"`
+	Description string `json:"description,omitempty"`
 	// Args are further flags of the sidecar.
 	Args []string `json:"args,omitempty"`
 	// Want is how volumes must end.
@@ -39,7 +39,7 @@ const (
 	Bound End = "bound"
 )
 
-// Step is one of a story. Which fields a step has is told in the package's comment.
+// Step is one step of a scenario. The package's comment lists the fields of each action.
 type Step struct {
 	Do     Action `json:"do"`
 	Volume string `json:"volume,omitempty"`
@@ -63,7 +63,7 @@ type Step struct {
 // Action is what a step does.
 type Action string
 
-// The actions, as the package's comment tells.
+// The actions, see the package's comment.
 const (
 	Make           Action = "make"
 	DeleteClaim    Action = "delete-claim"
@@ -91,7 +91,7 @@ const (
 	API       Action = "api"
 	Driver    Action = "driver"
 	Hold      Action = "hold"
-	LetGo     Action = "let-go"
+	Release   Action = "release"
 	Cut       Action = "cut"
 	Freeze    Action = "freeze"
 	Partition Action = "partition"
@@ -144,10 +144,11 @@ func needsOf(a Action) (needs, bool) {
 		return needs{}, true
 	case CrashAtCall:
 		return needs{at: true}, true
-	case Hold, LetGo, Cut:
+	case Hold, Release, Cut:
 		return needs{resource: true}, true
 	case Wait:
-		return needs{conditions: slices.Concat(volumeConditions(), claimConditions(), []string{"applied", "crashed", "down", "ready"})}, true
+		return needs{conditions: slices.Concat(volumeConditions(), claimConditions(),
+			[]string{"applied", "crashed", "down", "ready"})}, true
 	case Pass:
 		return needs{time: true}, true
 	}
@@ -155,7 +156,8 @@ func needsOf(a Action) (needs, bool) {
 }
 
 func volumeConditions() []string {
-	return []string{"protected", "unprotected", "bound", "released", "terminating", "gone", "claim-gone", "off-disk", "called"}
+	return []string{"protected", "unprotected", "bound", "released", "terminating", "gone", "claim-gone", "off-disk",
+		"called"}
 }
 
 // claimConditions are those of volumes that are provisioned.

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestEveryKeptScenarioIsValidAndSurvivesBeingWritten(t *testing.T) {
+func TestSavedScenariosAreValidAndRoundTrip(t *testing.T) {
 	files, err := filepath.Glob("../testdata/*.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no scenarios: %v", err)
@@ -37,7 +37,7 @@ func TestEveryKeptScenarioIsValidAndSurvivesBeingWritten(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongIsNamed(t *testing.T) {
+func TestInvalidStepsAreNamed(t *testing.T) {
 	for text, want := range map[string]string{
 		`{name: "a b", steps: []}`:                                                                        "spaces",
 		`{name: a, steps: [{do: dance}]}`:                                                                 "step 1 (dance)",

@@ -1,7 +1,7 @@
 //go:build unix
 
-// Command bench measures csi-reclaimer beside a reference, prints a line for each figure and a table, and writes report.json
-// and report.md. See package bench.
+// Command bench measures csi-reclaimer beside a reference, prints a line for each figure and a table, and writes
+// report.json and report.md. See package bench.
 package main
 
 import (
@@ -19,7 +19,7 @@ import (
 	"syscall"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/bench"
-	"github.com/csi-reclaimer/csi-reclaimer/test/process"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
 func main() {
@@ -34,11 +34,13 @@ func main() {
 func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	quick := flags.Bool("quick", false, "fewer volumes, one run each: the counts and small sizes, in 3 minutes")
-	only := flags.String("only", "", "families, figures or beginnings of figures' names, separated by commas (default: all); --list shows them")
+	only := flags.String("only", "",
+		"families, figures or beginnings of figures' names, separated by commas (default: all); --list shows them")
 	list := flags.Bool("list", false, "list the families with their figures, and measure nothing")
 	runs := flags.Int("runs", 0, "runs of each subject (default: 3, with --quick 1)")
 	seed := flags.Uint64("seed", 0, "repeats the order of deletions of another run (default: a random one)")
-	profiles := flags.String("profiles", "", "folder for profiles of csi-reclaimer's memory at each size of the scaling curve (default: none are taken)")
+	profiles := flags.String("profiles", "",
+		"folder for profiles of csi-reclaimer's memory at each size of the scaling curve (default: none are taken)")
 	out := flags.String("out", "", "folder of the report: figures that are in it and are not measured now are kept (default: test/bench, with --quick .build/bench)")
 	if err := flags.Parse(args); err != nil {
 		return err

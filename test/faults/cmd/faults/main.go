@@ -1,8 +1,8 @@
 //go:build unix
 
-// Command faults plays stories of provisioning and deletions under faults with the real programs, and judges them: the sidecar killed at every
-// moment, the kept scenarios, and random ones for a time. It exits 1 if anything was found, and prints how to
-// play it again.
+// Command faults plays stories of provisioning and deletions under faults with the real programs, and judges them: the
+// sidecar killed at every moment, the kept scenarios, and random ones for a time. It exits 1 if anything was found, and
+// prints how to play it again.
 package main
 
 import (
@@ -20,7 +20,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/faults"
 	"github.com/csi-reclaimer/csi-reclaimer/test/faults/scenario"
-	"github.com/csi-reclaimer/csi-reclaimer/test/process"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
 type options struct {
@@ -36,7 +36,8 @@ func run() int {
 	var o options
 	flag.IntVar(&o.seconds, "seconds", 300, "for how long random scenarios are begun")
 	flag.IntVar(&o.count, "count", 0, "play this many random scenarios and nothing else")
-	flag.Uint64Var(&o.seed, "seed", 0, "seed of the first random scenario; each next one has the next seed (0: a random one)")
+	flag.Uint64Var(&o.seed, "seed", 0,
+		"seed of the first random scenario; each next one has the next seed (0: a random one)")
 	flag.IntVar(&o.parallel, "parallel", 6, "how many are played at once")
 	flag.StringVar(&o.file, "scenario", "", "play this file and nothing else")
 	flag.BoolVar(&o.race, "race", true, "build the sidecar with the race detector")

@@ -80,7 +80,8 @@ func (r *row) count(result faults.Result, err error) {
 // tell prints what was found in a scenario, with the scenario itself.
 func (t *table) tell(result faults.Result, err error) {
 	if err == nil && len(result.Findings) == 0 {
-		fmt.Printf("  %-50s %6.1fs %3d faults %d crashes\n", result.Scenario.Name, result.Took.Seconds(), result.Faults, result.Crashes)
+		fmt.Printf("  %-50s %6.1fs %3d faults %d crashes\n", result.Scenario.Name, result.Took.Seconds(), result.Faults,
+			result.Crashes)
 		return
 	}
 	t.found++
@@ -95,7 +96,8 @@ func (t *table) tell(result faults.Result, err error) {
 	if wrong != nil {
 		fmt.Println(wrong)
 	}
-	fmt.Printf("To play it again, put this into a file for --scenario:\n%s\nThe sidecar's log ends:\n%s\n", text, result.Log)
+	fmt.Printf("To play it again, put this into a file for --scenario:\n%s\nThe sidecar's log ends:\n%s\n", text,
+		result.Log)
 }
 
 // complain tells of something that only a comparison shows.
@@ -106,8 +108,10 @@ func (t *table) complain(result faults.Result, what string) {
 }
 
 func (t *table) print() {
-	fmt.Printf("\n%-16s %9s %7s %7s %12s %12s %8s %6s %6s\n", "", "scenarios", "faults", "crashes", "CreateVolume", "DeleteVolume", "findings", "errors", "s")
+	fmt.Printf("\n%-16s %9s %7s %7s %12s %12s %8s %6s %6s\n", "", "scenarios", "faults", "crashes", "CreateVolume",
+		"DeleteVolume", "findings", "errors", "s")
 	for _, r := range t.rows {
-		fmt.Printf("%-16s %9d %7d %7d %12d %12d %8d %6d %6.0f\n", r.name, r.scenarios, r.faults, r.crashes, r.creates, r.deletes, r.findings, r.errs, r.took.Seconds())
+		fmt.Printf("%-16s %9d %7d %7d %12d %12d %8d %6d %6.0f\n", r.name, r.scenarios, r.faults, r.crashes, r.creates,
+			r.deletes, r.findings, r.errs, r.took.Seconds())
 	}
 }

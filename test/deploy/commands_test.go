@@ -1,0 +1,245 @@
+//go:build unix
+
+package deploy
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/leaks"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
+)
+
+// What the pages speak of.
+const (
+	docsPV     = "pvc-8a5c"
+	docsHome   = "shop"
+	docsDriver = "disk.csi.example.com"
+)
+
+// plays says of each command on the pages how it is run, or why it is not.
+func (s *shell) plays(t *testing.T) map[string]play {
+	t.Helper()
+	const (
+		chart = "TestChartInstallUpgradeUninstall runs it, as it stands on the page"
+		image = "needs a container runtime and its registry; image_test.go builds each stage by what the Dockerfile says, and TestTheDocumentedImagesAreThere looks at the words"
+	)
+	of := func(name string) []string {
+		return []string{"NAMESPACE", docsHome, "LEASE", "disk-csi-example-com", "NAME", name}
+	}
+	plays := map[string]play{
+		"docker build -f deploy/Dockerfile --target csi-reclaimer -t csi-reclaimer .": {why: image},
+		"docker build -f deploy/Dockerfile --target volume-guard -t volume-guard .":   {why: image},
+		"kubectl krew install --manifest=.build/krew/reclaim.yaml --archive=.build/krew/kubectl-reclaim-linux-amd64.tar.gz": {
+			why: "krew is no program of ours; krew_test.go makes what it is given, and judges it by krew's rules"},
+		"helm install volume-guard deploy/charts/volume-guard --namespace csi-reclaimer --create-namespace": {why: chart},
+		"helm uninstall volume-guard --namespace csi-reclaimer":                                             {why: chart},
+		"helm show values deploy/charts/volume-guard":                                                       {want: "protectedDrivers"},
+
+		"kubectl delete secret volume-guard-webhooks --namespace csi-reclaimer --ignore-not-found": {scene: s.makeSecret,
+			want: "deleted"},
+		"kubectl delete secret -n csi-reclaimer volume-guard-webhooks": {scene: s.makeSecret,
+			want: "deleted"},
+
+		"kubectl describe pv NAME":                                                       {with: of(docsPV), want: docsHome + "/" + docsPV},
+		"kubectl describe pvc NAME":                                                      {with: of(docsPV), also: "-n " + docsHome, want: docsPV},
+		"kubectl get pv --sort-by=.metadata.deletionTimestamp":                           {want: docsPV},
+		"kubectl get volumeattachments":                                                  {},
+		"kubectl get events -A --field-selector reason=VolumeLeftBehind":                 {},
+		`kubectl annotate pv NAME csi-reclaimer.io/hold="why"`:                           {with: of(docsPV), want: "annotated"},
+		"kubectl annotate pv NAME csi-reclaimer.io/hold-":                                {with: of(docsPV), want: "annotated"},
+		"kubectl get pv,pvc":                                                             {want: docsPV},
+		`kubectl patch pv NAME -p '{"spec":{"persistentVolumeReclaimPolicy":"Delete"}}'`: {with: of(docsPV), also: "--dry-run=server", want: "patched"},
+		"kubectl annotate lease -n NAMESPACE LEASE csi-reclaimer.io/brake-":              {scene: s.makeBrake, with: of(""), want: "annotated"},
+		"kubectl annotate lease -n NAMESPACE LEASE KEY-":                                 {scene: s.makeBrake, with: append(of(""), "KEY", reclaim.BrakeAnnotation), want: "annotated"},
+		"kubectl get leases -A -l csi-reclaimer.io/in-flight-log":                        {},
+		"kubectl reclaim explain pvc/NAME -n NAMESPACE":                                  {with: of(docsPV), want: "Claim " + docsHome + "/" + docsPV},
+		`kubectl patch pv NAME --type=merge -p '{"metadata":{"finalizers":null}}'`:       {with: of(docsPV), want: "patched"},
+		`kubectl patch pv NAME -p '{"spec":{"claimRef":{"uid":"UID","resourceVersion":null}}}'`: {
+			why: "TestRestoredClaimKeepsVolume in test/e2e/reclaim runs it, as the Event has it"},
+		`kubectl get pv -o jsonpath='{range .items[?(@.metadata.deletionTimestamp)]}{.metadata.name} {.spec.nodeAffinity.required.nodeSelectorTerms[*].matchExpressions[*].values[*]}{"\n"}{end}'`: {scene: s.makeLeavingPV, want: "pvc-77f0 node-7"},
+
+		"kubectl reclaim explain pv/pvc-8a5c":                             {want: "PV pvc-8a5c"},
+		"kubectl reclaim explain":                                         {also: "pv/" + docsPV, want: "PV pvc-8a5c"},
+		"kubectl describe pv":                                             {also: docsPV, want: docsHome + "/" + docsPV},
+		"kubectl reclaim explain pv/NAME":                                 {with: of(docsPV), want: "PV pvc-8a5c"},
+		"kubectl reclaim status":                                          {want: docsDriver},
+		"kubectl reclaim release --driver=disk.csi.example.com --dry-run": {},
+		"kubectl reclaim release --driver=disk.csi.example.com":           {also: "--yes"},
+	}
+	for _, target := range []string{"demo", "demo KEEP=1", "test", "build", "plugin"} {
+		// What they run takes minutes, and tests run it.
+		plays["make "+target] = play{with: []string{"make ", "make -n "}, want: "go "}
+	}
+	plays[`kubectl get pv -o jsonpath='{range .items[?(@.metadata.deletionTimestamp)]}{.metadata.name}{"\n"}{end}'`] = play{scene: s.makeLeavingPV, want: "pvc-77f0"}
+	s.addAudit(t, plays)
+	s.addManifests(plays)
+	s.addPrograms(t, plays)
+	return plays
+}
+
+// addAudit gives a report to what reads one from the sidecar's pod: no pods run here. test/e2e has it read from one,
+// and makes the PVs.
+func (s *shell) addAudit(t *testing.T, plays map[string]play) {
+	t.Helper()
+	const leak = "vol-left"
+	text, err := json.Marshal(leaks.Report{
+		Driver: docsDriver, Completed: time.Now(), Listed: 2, Suspected: 1, SuspectedBytes: 1 << 30,
+		Volumes: []leaks.Found{{Handle: leak, Bytes: 1 << 30, Suspected: true, Reason: leaks.ReasonLeakSuspected,
+			Sightings: 3, FirstSeen: time.Now().Add(-time.Hour)}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	report := filepath.Join(t.TempDir(), "report.json")
+	if err := os.WriteFile(report, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	from := "--from=" + report
+	const driver = "kubectl reclaim audit --driver=" + docsDriver
+	plays[driver] = play{also: from, want: leak}
+	plays["kubectl reclaim audit --driver=DRIVER"] = play{with: []string{"DRIVER", docsDriver}, also: from, want: leak}
+	plays["kubectl reclaim audit"] = play{also: "--driver=" + docsDriver + " " + from, want: leak}
+	plays[driver+" --adopt=HANDLE"] = play{with: []string{"HANDLE", leak}, also: from + " --dry-run",
+		want: "volumeHandle: " + leak}
+	plays[driver+" --reclaim=HANDLE"] = play{with: []string{"HANDLE", leak}, also: from + " --dry-run",
+		want: "volumeHandle: " + leak}
+	const fetched = "kubectl port-forward -n NAMESPACE POD 8080 & curl -s 'localhost:8080/audit?format=json'"
+	plays[fetched+" | kubectl reclaim audit --from=-"] = play{with: []string{fetched, "cat " + report}, want: leak}
+}
+
+// addManifests has the API server judge what is applied, and nothing stay of it: other tests install it for good.
+func (s *shell) addManifests(plays map[string]play) {
+	for _, files := range []string{
+		"-f deploy/manifests/volume-guard.yaml", "-n csi-reclaimer -f deploy/manifests/rbac-volume-guard.yaml",
+		"-f deploy/manifests/volume-guard-availability.yaml",
+		"-f deploy/manifests/volume-guard-webhooks.yaml",
+		"-n csi-reclaimer -f deploy/manifests/rbac-volume-guard-webhooks.yaml",
+		"-f deploy/manifests/example.yaml", "-n mock-csi -f deploy/manifests/rbac-owner.yaml",
+	} {
+		plays["kubectl apply "+files] = play{scene: makeHomes, also: "--dry-run=server", want: "(server dry run)"}
+	}
+}
+
+// addPrograms runs them with the addresses of this machine, and what a pod would have.
+func (s *shell) addPrograms(t *testing.T, plays map[string]play) {
+	t.Helper()
+	binary := func(name string) string {
+		path, err := program.Build(patiently(t), name, os.Stderr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	driver := mockdriver.ForTest(t, mockdriver.Options{Name: "docs.csi-reclaimer.io"})
+	sidecar, guard := binary("csi-reclaimer"), binary("volume-guard")
+	plays[".build/bin/csi-reclaimer --csi-address=/csi/csi.sock --kubeconfig=$HOME/.kube/config --http-endpoint=:8080"] = play{
+		with: []string{".build/bin/csi-reclaimer", sidecar, "/csi/csi.sock", driver.Socket(), ":8080",
+			freeAddress(t)}, runsOn: "Reclaiming"}
+	plays[".build/bin/volume-guard --kubeconfig=$HOME/.kube/config --dry-run -v=2"] = play{
+		with: []string{".build/bin/volume-guard", guard}, runsOn: "Honouring the reclaim policy of in-tree PVs"}
+	const inPod = "--kubeconfig=$KUBECONFIG --leader-election-namespace=" + docsHome
+	plays["volume-guard --release-finalizers"] = play{scene: s.makeHome, with: []string{"volume-guard ", guard + " "},
+		also: inPod, want: "0 in-tree PVs were released"}
+	plays["volume-guard --release-finalizers --release-drivers='*'"] = play{scene: s.makeHome,
+		with: []string{"volume-guard ", guard + " "}, also: inPod, want: "were released"}
+}
+
+func makeHomes(t *testing.T) {
+	t.Helper()
+	makeGuardHome(t)
+	install(t)
+}
+
+func (s *shell) makeHome(t *testing.T) {
+	t.Helper()
+	if err := makeNamespace(patiently(t), docsHome); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s *shell) makeSecret(t *testing.T) {
+	t.Helper()
+	makeGuardHome(t)
+	_, err := client.CoreV1().Secrets(guardHome).Create(patiently(t),
+		&v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "volume-guard-webhooks"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// makePV makes the PV of which the pages speak, with its claim, both bound, of a driver of which nothing runs. It stays
+// for all commands: of a name that is used again the PV controller may learn a quarter of a minute later.
+func (s *shell) makePV(t *testing.T) {
+	t.Helper()
+	s.make(t, objects.Spec{Name: docsPV,
+		Change: func(pv *v1.PersistentVolume) { pv.Finalizers = []string{volume.Finalizer} }})
+}
+
+// makeLeavingPV makes one of a node that is gone, which is being deleted.
+func (s *shell) makeLeavingPV(t *testing.T) {
+	t.Helper()
+	s.make(t, objects.Spec{Name: "pvc-77f0", Unclaimed: true, Change: func(pv *v1.PersistentVolume) {
+		pv.Finalizers = []string{volume.Finalizer}
+		pv.Spec.NodeAffinity = &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{
+			MatchExpressions: []v1.NodeSelectorRequirement{{Key: "example.com/node", Operator: v1.NodeSelectorOpIn,
+				Values: []string{"node-7"}}},
+		}}}}
+	}})
+	if err := client.CoreV1().PersistentVolumes().Delete(patiently(t), "pvc-77f0", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s *shell) make(t *testing.T, spec objects.Spec) {
+	t.Helper()
+	s.makeHome(t)
+	spec.Policy, spec.Handle = v1.PersistentVolumeReclaimRetain, "vol-of-"+spec.Name
+	vol, err := objects.Maker{Client: client, Driver: docsDriver, Namespace: docsHome}.Make(patiently(t), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forget(t, func(ctx context.Context) error {
+		if vol.Claimed {
+			if err := vol.DeleteClaim(ctx); err != nil {
+				return err
+			}
+		}
+		if err := vol.DeletePV(ctx); err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+		_, err := client.CoreV1().PersistentVolumes().Patch(ctx, spec.Name, types.MergePatchType,
+			[]byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return err
+	})
+}
+
+// makeBrake makes a Lease with the brake on.
+func (s *shell) makeBrake(t *testing.T) {
+	t.Helper()
+	s.makeHome(t)
+	leases := client.CoordinationV1().Leases(docsHome)
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "disk-csi-example-com",
+		Annotations: map[string]string{reclaim.BrakeAnnotation: "on"}}}
+	if _, err := leases.Create(patiently(t), lease, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	forget(t, func(ctx context.Context) error { return leases.Delete(ctx, lease.Name, metav1.DeleteOptions{}) })
+}

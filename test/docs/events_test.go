@@ -1,0 +1,93 @@
+package docs
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
+)
+
+// reason is one of any package.
+type reason interface {
+	~string
+	Sentence() string
+	EventType() string
+}
+
+func TestEventReferenceIsCurrent(t *testing.T) {
+	var text strings.Builder
+	text.WriteString("# Events and reasons\n\nGenerated from the code by `make docs`.\n" + `
+A decision has one reason. That word is the reason of the Event, the value of the label
+` + "`reason` in the [metrics](metrics.md), and the word in parentheses in\n[`kubectl reclaim explain`](kubectl-reclaim.md)." + ` An Event is recorded once for each change. A reason
+without a type has no Event: it is the normal course of things, which the log has at ` + "`-v=4`" + `.
+
+- What to do about those that are an alert: [respond to alerts](../how-to/respond-to-alerts.md)
+- How they follow each other: [concepts](../explanation/concepts.md)
+`)
+	table(&text, "csi-reclaimer: deletion", "On the PV; `Braked` on the Lease too, and `TooLateToKeep` on the claim too.", reclaim.Reasons())
+	table(&text, "csi-reclaimer: provisioning",
+		"On the claim. `Provisioning`, `ProvisioningSucceeded` and `ProvisioningFailed` are the Events of\nexternal-provisioner, with the driver's message.", provision.Reasons())
+	table(&text, "volume-guard: volumes of in-tree plugins", "On the PV; `TooLateToKeep` on the claim too.", intree.Reasons())
+	table(&text, "volume-guard: claims and PVs in use", "On the claim or the PV.", inuse.Reasons())
+	CheckPage(t, "events.md", text.String())
+}
+
+func table[R reason](to *strings.Builder, title, about string, reasons []R) {
+	fmt.Fprintf(to, "\n## %s\n\n%s\n\n| reason | Event | meaning |\n|---|---|---|\n", title, about)
+	for _, r := range reasons {
+		kind := r.EventType()
+		if kind == "" {
+			kind = "–"
+		}
+		fmt.Fprintf(to, "| `%s` | %s | %s |\n", string(r), kind, cell(r.Sentence()))
+	}
+}
+
+// TestEveryReasonIsListed holds what is declared against what is told of.
+func TestEveryReasonIsListed(t *testing.T) {
+	root, err := process.ModuleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for dir, listed := range map[string][]string{
+		"reclaim": words(reclaim.Reasons()), "internal/engine/provisioning": words(provision.Reasons()),
+		"intree": words(intree.Reasons()), "inuse": words(inuse.Reasons()),
+	} {
+		code, err := os.ReadFile(filepath.Join(root, "pkg", dir, "reason.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var declared []string
+		for _, found := range regexp.MustCompile(`(?m)^\tReason\w+ +Reason = "(\w+)"`).FindAllStringSubmatch(string(code),
+			-1) {
+			declared = append(declared, found[1])
+		}
+		slices.Sort(declared)
+		slices.Sort(listed)
+		if len(declared) == 0 || !slices.Equal(declared, listed) {
+			t.Errorf("pkg/%s declares %q, and lists %q", dir, declared, listed)
+		}
+	}
+}
+
+func words[R reason](reasons []R) []string {
+	all := make([]string, len(reasons))
+	for i, r := range reasons {
+		all[i] = string(r)
+	}
+	return all
+}
+
+// cell is a text as the cell of a table.
+func cell(text string) string {
+	return strings.ReplaceAll(strings.Join(strings.Fields(text), " "), "|", "\\|")
+}

@@ -1,0 +1,24 @@
+package docs
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
+)
+
+func TestDocsQuoteExamples(t *testing.T) {
+	root, err := process.ModuleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"pkg/reclaim/example_cloud_test.go", "pkg/reclaim/example_csidriver_test.go",
+		"pkg/provision/example_test.go"} {
+		code, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(name)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		CheckPart(t, "how-to/embed.md", name, "```go\n"+string(code)+"```\n")
+	}
+}

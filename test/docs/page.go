@@ -1,0 +1,63 @@
+// Package docs keeps what is generated in docs/: a test says what a page has to hold, and writes it with
+// -update (make docs).
+package docs
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
+)
+
+// reference is the folder of docs/ in which whole pages are generated.
+const reference = "reference"
+
+var update = flag.Bool("update", false, "write what is generated in docs/")
+
+// CheckPage has the test fail unless docs/reference/NAME is the text.
+func CheckPage(t *testing.T, name, text string) {
+	t.Helper()
+	check(t, reference+"/"+name, func(string) string { return text })
+}
+
+// CheckPart has the test fail unless the part of docs/NAME, such as how-to/embed.md, between the two comments with
+// this word is the text.
+func CheckPart(t *testing.T, name, word, text string) {
+	t.Helper()
+	begins, ends := "<!-- generated: "+word+" -->\n", "<!-- end of "+word+" -->"
+	check(t, name, func(page string) string {
+		before, rest, found := strings.Cut(page, begins)
+		_, after, foundEnd := strings.Cut(rest, ends)
+		if !found || !foundEnd {
+			t.Fatalf("docs/%s has no part %q", name, word)
+		}
+		return before + begins + "\n" + text + "\n" + ends + after
+	})
+}
+
+func check(t *testing.T, name string, want func(page string) string) {
+	t.Helper()
+	root, err := process.ModuleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(root, "docs", filepath.FromSlash(name))
+	got, err := os.ReadFile(file)
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	text := want(string(got))
+	if text == string(got) {
+		return
+	}
+	if !*update {
+		t.Errorf("docs/%s is not what the code says; run make docs", name)
+		return
+	}
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,48 @@
+package docs
+
+import (
+	"path/filepath"
+	"regexp"
+	"slices"
+	"testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
+)
+
+// renamed are the reasons that the pages name as the code is going to.
+var renamed = []string{"APIReadFailed", "APIWriteFailed", "ClaimStillExists", "StaleFinalizer"}
+
+var (
+	// reasonTable is a table of reasons; its first column names them.
+	reasonTable = regexp.MustCompile(`(?m)^\| reason \|.*\n\|.*\n((?:\|.*\n)+)`)
+	firstColumn = regexp.MustCompile("(?m)^\\| (`.*?`) \\|")
+	quoted      = regexp.MustCompile("`(\\w+)`")
+)
+
+// TestTheRunbooksNameReasonsThatAreThere: people look a reason up by the word of an Event.
+func TestTheRunbooksNameReasonsThatAreThere(t *testing.T) {
+	root, err := process.ModuleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := slices.Concat(renamed, words(reclaim.Reasons()), words(provision.Reasons()), words(intree.Reasons()), words(inuse.Reasons()))
+	named := 0
+	page := read(t, filepath.Join(root, "docs", "how-to", "respond-to-alerts.md"))
+	for _, table := range reasonTable.FindAllStringSubmatch(page, -1) {
+		for _, row := range firstColumn.FindAllStringSubmatch(table[1], -1) {
+			for _, word := range quoted.FindAllStringSubmatch(row[1], -1) {
+				named++
+				if !slices.Contains(known, word[1]) {
+					t.Errorf("the runbooks name %s, which is no reason", word[1])
+				}
+			}
+		}
+	}
+	if named < 20 {
+		t.Errorf("the runbooks name only %d reasons", named)
+	}
+}

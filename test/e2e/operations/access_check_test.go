@@ -1,0 +1,95 @@
+//go:build unix
+
+package operations
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
+)
+
+func TestStockProvisionerPermissionsAreSufficient(t *testing.T) {
+	fixture.NewestOnly(t, fixture.AboutRequests)
+	t.Parallel()
+	env := newForRole(t, "", mockdriver.Options{})
+	env.SetRules(fixture.StockProvisionerRules("patch"))
+	car := env.StartSidecar(fixture.FastRetries()...)
+	env.Barrier()
+	vol := env.MakeVolume(objects.Spec{})
+	env.WaitProtected(vol)
+	env.Must(vol.DeletePV(env.Ctx))
+	env.Must(vol.DeleteClaim(env.Ctx))
+	env.Must(vol.WaitGone(env.WithTimeout()))
+	made := env.WaitBound(env.CreateClaim(env.CreateStorageClass()))
+	env.MustDeleteClaim(made.BoundClaim)
+	env.Must(made.WaitGone(env.WithTimeout()))
+	env.ExpectNothingLeft(made.BoundClaim)
+	// It does without what it has beyond that sidecar, and says so.
+	env.Must(car.WaitLog(env.WithTimeout(), "Preflight: may not patch persistentvolumeclaims: no claim is cloned"))
+	for line := range strings.Lines(car.LogTail(500)) {
+		if strings.Contains(line, "Preflight: may not") && !strings.Contains(line,
+			"patch persistentvolumeclaims") && !strings.Contains(line, "get volumeattributesclasses") &&
+			!strings.Contains(line, "get mutatingadmissionpolic") {
+			t.Errorf("something is missing: %s", line)
+		}
+	}
+}
+
+func TestOldStockProvisionerPermissionsLackPatch(t *testing.T) {
+	fixture.NewestOnly(t, fixture.AboutRequests)
+	t.Parallel()
+	env := newForRole(t, "", mockdriver.Options{})
+	env.SetRules(fixture.StockProvisionerRules())
+	car := env.StartSidecar(fixture.FastRetries()...) // ready: no deletion is unsafe
+	env.Must(car.WaitLog(env.WithTimeout(), `Preflight: may not patch persistentvolumes: no PV is protected`))
+	if log := car.LogTail(200); !strings.Contains(log,
+		`{apiGroups: [\"\"], resources: [\"persistentvolumes\"], verbs: [\"patch\"]}`) {
+		t.Errorf("the rule to add is not named:\n%s", log)
+	}
+}
+
+func TestReadinessFailsWithoutPermissionToReadClaims(t *testing.T) {
+	fixture.NewestOnly(t, fixture.AboutProgram)
+	t.Parallel()
+	env := newForRole(t, "", mockdriver.Options{})
+	all := fixture.StockProvisionerRules("patch")
+	env.SetRules(append(all[:1:1], all[2:]...)) // no claims
+	car := env.LaunchSidecar(fixture.FastRetries()...)
+	env.Must(car.WaitLog(env.WithTimeout(), "Preflight: may not get persistentvolumeclaims"))
+	if _, err := car.Get(env.Ctx, "/readyz"); err == nil || !strings.Contains(err.Error(), "persistentvolumeclaims") {
+		t.Errorf("/readyz: %v, want it red for the claims", err)
+	}
+	vol := env.MakeVolume(objects.Spec{})
+	env.WaitProtected(vol) // protection needs no claims
+	env.Must(vol.DeleteClaim(env.Ctx))
+	env.WaitPVEvent(vol, "Unreadable", "")
+	env.ExpectKept(vol)
+	env.SetRules(all)
+	granted := time.Now()
+	env.Must(car.WaitReady(env.WithTimeout()))
+	env.Must(vol.WaitGone(env.WithTimeout()))
+	env.ExpectDeleted(vol, 1)
+	t.Logf("green and at work %v after the right was granted", time.Since(granted).Round(time.Second))
+}
+
+func TestDriverWithoutDeleteVolumeIsIgnored(t *testing.T) {
+	fixture.NewestOnly(t, fixture.AboutDriver)
+	t.Parallel()
+	env := newForRole(t, "owner", mockdriver.Options{Profile: "static", Args: []string{"--static-volume=there"}})
+	car := env.LaunchSidecar()
+	env.Must(car.WaitLog(env.WithTimeout(), "does not advertise CREATE_DELETE_VOLUME"))
+	if _, err := car.Get(env.Ctx, "/readyz"); err == nil || !strings.Contains(err.Error(), "CREATE_DELETE_VOLUME") {
+		t.Errorf("/readyz: %v, want it red for the capability", err)
+	}
+	vol := env.MakeVolume(objects.Spec{Handle: "there"})
+	env.Must(vol.DeletePV(env.Ctx))
+	env.Must(vol.DeleteClaim(env.Ctx))
+	env.Must(vol.WaitGone(env.WithTimeout())) // nothing of ours holds it for ever
+	if events := env.WritesToPVs(env.User, []*objects.Volume{vol}); len(events) > 0 {
+		t.Errorf("wrote %v", events)
+	}
+}

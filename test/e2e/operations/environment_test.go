@@ -1,0 +1,31 @@
+//go:build unix
+
+package operations
+
+import (
+	"os"
+	"testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
+)
+
+func TestMain(m *testing.M) { os.Exit(fixture.Main(m)) }
+
+// environment is what a test runs in, with what this suite alone needs.
+type environment struct{ *fixture.Environment }
+
+func newWithAdmissionPolicy(t *testing.T) *environment {
+	t.Helper()
+	return &environment{fixture.NewWithAdmissionPolicy(t)}
+}
+
+func newEnvironment(t *testing.T) *environment {
+	t.Helper()
+	return &environment{fixture.New(t)}
+}
+
+func newForRole(t *testing.T, role string, options mockdriver.Options) *environment {
+	t.Helper()
+	return &environment{fixture.NewForRole(t, role, options)}
+}

@@ -1,0 +1,504 @@
+//go:build unix
+
+package operations
+
+import (
+	"encoding/json"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	"golang.org/x/sync/errgroup"
+	v1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/leaks"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
+)
+
+// newLeakEnvironment has an account with the permissions of an owner and of leak detection.
+func newLeakEnvironment(t *testing.T, options mockdriver.Options) *environment {
+	t.Helper()
+	env := newForRole(t, "owner", options)
+	env.Must(rbac.GrantAudit(env.Ctx, env.Client, env.Namespace, "csi-reclaimer"))
+	t.Cleanup(func() {
+		_ = env.Client.RbacV1().ClusterRoleBindings().Delete(env.CleanupContext(), "csi-reclaimer-audit-"+env.Namespace,
+			metav1.DeleteOptions{})
+	})
+	return env
+}
+
+// badListAnswers has the driver page badly: entries twice and in another order, tokens that expire.
+func badListAnswers() faults.Plan {
+	return faults.Plan{Rules: []faults.Rule{
+		{Method: "ListVolumes", Action: faults.Duplicate}, {Method: "ListVolumes", Action: faults.Reorder},
+		{Method: "ListVolumes", Action: faults.ExpireToken, Every: 11},
+	}}
+}
+
+// createLeak has the driver make a volume that nobody asked for.
+func (env *environment) createLeak(bytes int64) string {
+	env.T.Helper()
+	made, err := env.CSI.CreateVolume(env.Ctx, &csi.CreateVolumeRequest{
+		Name: "leak-" + rand.String(8), CapacityRange: &csi.CapacityRange{RequiredBytes: bytes},
+		VolumeCapabilities: []*csi.VolumeCapability{{
+			AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
+			AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{}}}},
+	})
+	env.Must(err)
+	return made.GetVolume().GetVolumeId()
+}
+
+// report returns what the sidecar reports now.
+func (env *environment) report(car *program.Program) (r leaks.Report) {
+	env.T.Helper()
+	text, err := car.Get(env.Ctx, "/audit?format=json")
+	env.Must(err)
+	env.Must(json.Unmarshal([]byte(text), &r))
+	return r
+}
+
+// suspects returns the handles of the volumes that are suspected.
+func suspects(r leaks.Report) (handles []string) {
+	for _, v := range r.Volumes {
+		if v.Suspected {
+			handles = append(handles, v.Handle)
+		}
+	}
+	slices.Sort(handles)
+	return handles
+}
+
+func (env *environment) waitSuspects(car *program.Program, handles ...string) {
+	env.T.Helper()
+	slices.Sort(handles)
+	env.Eventually("exactly the leaks are suspected",
+		func() bool { return slices.Equal(suspects(env.report(car)), handles) })
+}
+
+// TestLeaksAreFoundAndResolved finds leaked volumes, which an administrator then adopts or deletes with the plugin.
+func TestLeaksAreFoundAndResolved(t *testing.T) {
+	fixture.NewestOnly(t, fixture.AboutDriver)
+	t.Parallel()
+	env := newLeakEnvironment(t, mockdriver.Options{})
+	env.Must(env.MockDriver.SetFaults(env.Ctx, badListAnswers()))
+	kept := env.MakeVolumes(5, func(int) objects.Spec { return objects.Spec{Policy: v1.PersistentVolumeReclaimRetain} })
+	const sightings, grace = 4, time.Second
+	large, small := env.createLeak(3<<20), env.createLeak(1<<20)
+	pod := "car-" + rand.String(8)
+	car := env.StartSidecar(append(fixture.FastRetries(), "--leader-election",
+		"--leader-election-namespace="+env.Namespace, "--leader-election-identity="+pod,
+		"--audit-interval=200ms", "--audit-sightings="+strconv.Itoa(sightings), "--audit-grace="+grace.String(),
+		"--audit-page-size=2")...)
+
+	young := false
+	env.Eventually("the leaks are suspected, and not before their time", func() bool {
+		r := env.report(car)
+		for _, v := range r.Volumes {
+			if v.Handle != large && v.Handle != small {
+				t.Errorf("FALSE LEAK: %+v", v)
+			}
+			if age := r.Completed.Sub(v.FirstSeen); v.Suspected && (v.Sightings < sightings || age < grace) {
+				t.Errorf("after %d audits and %v: %+v", v.Sightings, age, v)
+			}
+			young = young || !v.Suspected && v.Reason == leaks.ReasonSeenTooSeldom
+		}
+		return len(suspects(r)) == 2
+	})
+	if !young {
+		t.Error("the leaks were never seen before they were suspected")
+	}
+	env.WaitMetric(car, `csi_reclaimer_suspected_leaks{driver_name="`+env.Driver+`"}`, "2")
+	env.WaitMetric(car, `csi_reclaimer_suspected_leak_bytes{driver_name="`+env.Driver+`"}`, "4.194304e+06")
+	env.Eventually("the Lease has an Event about them",
+		func() bool { return env.HasEvent("Lease", env.LeaseName(), "LeakSuspected") })
+	for _, id := range []string{large, small} {
+		if n := len(env.DeleteCalls(id)); n > 0 || !env.OnDisk(id) {
+			t.Fatalf("WRONG DELETE: the audit has deleted %s", id)
+		}
+	}
+
+	show := env.auditPlugin(car, pod)
+	output := show()
+	env.ExpectOutput(output, "2 volumes of driver "+env.Driver+" are suspected to be leaks (4Mi), of 7 that it lists",
+		large, "3Mi", "LeakSuspected", small)
+	if strings.Index(output, large) > strings.Index(output, small) {
+		t.Errorf("the largest is not the first:\n%s", output)
+	}
+	env.expectAdoption(show, large)
+	env.waitSuspects(car, small)
+	env.expectLeaksReclaimed(car, show, small, kept[0])
+	env.waitSuspects(car)
+	for _, vol := range kept {
+		env.ExpectKept(vol)
+	}
+}
+
+// auditPlugin returns what runs kubectl reclaim audit for the driver to its end, in peace: through the API server
+// and a pod that serves what the sidecar does, or through a file where this machine has no address that the API
+// server takes for a pod's.
+func (env *environment) auditPlugin(car *program.Program, pod string) func(args ...string) string {
+	env.T.Helper()
+	address := podAddress(env.T)
+	if address == nil {
+		return func(args ...string) string {
+			env.T.Helper()
+			return env.RunPlugin(append([]string{"audit", "--from=" + env.saveReport(car)}, args...)...)
+		}
+	}
+	port := "--port=" + env.servePod(address, pod, car)
+	env.grantReader("auditor", append(env.documentedRules("kubectl.md"), env.documentedRules("audit.md")...))
+	kube := env.kubeconfigOf("auditor")
+	env.Eventually("the rights of the docs are enough", func() bool {
+		output, err := env.WaitExit(env.StartPluginAs(kube, "audit", "--driver="+env.Driver, port))
+		return err == nil && strings.Contains(output, "suspected")
+	})
+	return func(args ...string) string {
+		env.T.Helper()
+		return env.RunPlugin(append([]string{"audit", "--driver=" + env.Driver, port}, args...)...)
+	}
+}
+
+// saveReport writes what the sidecar reports now into a file.
+func (env *environment) saveReport(car *program.Program) (file string) {
+	env.T.Helper()
+	text, err := car.Get(env.Ctx, "/audit?format=json")
+	env.Must(err)
+	file = filepath.Join(env.T.TempDir(), "report.json")
+	env.Must(os.WriteFile(file, []byte(text), 0o600))
+	return file
+}
+
+// podAddress returns an address of this machine that an API server takes for a pod's: not a loopback one. Nil
+// if there is none.
+func podAddress(t *testing.T) net.IP {
+	t.Helper()
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range all {
+		if of, ok := a.(*net.IPNet); ok && of.IP.To4() != nil && of.IP.IsGlobalUnicast() {
+			return of.IP
+		}
+	}
+	t.Log("this machine has no address but the loopback's: the report is not fetched through the API server")
+	return nil
+}
+
+// servePod makes a pod whose address is this machine's, where what the sidecar serves is served.
+func (env *environment) servePod(address net.IP, name string, car *program.Program) (port string) {
+	env.T.Helper()
+	listener, err := net.Listen("tcp", net.JoinHostPort(address.String(), "0"))
+	env.Must(err)
+	server := &http.Server{ReadHeaderTimeout: fixture.WaitTimeout,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			text, err := car.Get(r.Context(), r.URL.RequestURI())
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusNotFound)
+				return
+			}
+			_, _ = w.Write([]byte(text))
+		})}
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = server.Serve(listener) }()
+	env.T.Cleanup(func() { _ = server.Close(); <-ended })
+	pods := env.Client.CoreV1().Pods(env.Namespace)
+	pod, err := pods.Create(env.Ctx, &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PodSpec{
+		SchedulerName: "nobody", Containers: []v1.Container{{Name: "csi-reclaimer", Image: "none"}},
+	}}, metav1.CreateOptions{})
+	env.Must(err)
+	pod.Status.PodIP, pod.Status.PodIPs = address.String(), []v1.PodIP{{IP: address.String()}}
+	_, err = pods.UpdateStatus(env.Ctx, pod, metav1.UpdateOptions{})
+	env.Must(err)
+	_, port, err = net.SplitHostPort(listener.Addr().String())
+	env.Must(err)
+	return port
+}
+
+// documentedRules returns the rules of the role that a page of docs/ shows.
+func (env *environment) documentedRules(page string) []rbacv1.PolicyRule {
+	env.T.Helper()
+	root, err := process.ModuleRoot()
+	env.Must(err)
+	text, err := os.ReadFile(filepath.Join(root, "docs", page))
+	env.Must(err)
+	_, rest, _ := strings.Cut(string(text), "```yaml\n")
+	block, _, _ := strings.Cut(rest, "```")
+	var role rbacv1.ClusterRole
+	env.Must(yaml.Unmarshal([]byte(block), &role))
+	if len(role.Rules) == 0 {
+		env.T.Fatalf("docs/%s has no role", page)
+	}
+	return role.Rules
+}
+
+// findPV returns the PV that names a volume, nil if there is none.
+func (env *environment) findPV(handle string) (found *v1.PersistentVolume) {
+	env.T.Helper()
+	for _, pv := range env.ListPVs() {
+		if pv.Spec.CSI != nil && pv.Spec.CSI.VolumeHandle == handle {
+			found = pv
+		}
+	}
+	return found
+}
+
+// expectAdoption has a volume come back, and a claim take it.
+func (env *environment) expectAdoption(plugin func(...string) string, handle string) {
+	env.T.Helper()
+	env.ExpectOutput(plugin("--adopt="+handle, "--dry-run"), "persistentVolumeReclaimPolicy: Retain",
+		"volumeHandle: "+handle, "storage: 3Mi")
+	if pv := env.findPV(handle); pv != nil {
+		env.T.Fatalf("a dry run has made PV %s", pv.Name)
+	}
+	env.ExpectOutput(plugin("--adopt="+handle, "--yes"), "keeps the volume. A claim takes it by spec.volumeName")
+	pv := env.findPV(handle)
+	if pv == nil {
+		env.T.Fatal("no PV was made")
+	}
+	env.T.Cleanup(func() { env.RemoveLeftovers(env.ClaimOf(&v1.PersistentVolumeClaim{}).Volume(pv.Name)) })
+	claim, err := env.MakeClaim(env.Ctx,
+		objects.ClaimSpec{Name: "back", Change: func(c *v1.PersistentVolumeClaim) { c.Spec.VolumeName = pv.Name }})
+	env.Must(err)
+	env.WaitClaim(claim, "bound to the volume that is back",
+		func(c *v1.PersistentVolumeClaim) bool { return c != nil && c.Status.Phase == v1.ClaimBound })
+	if n := len(env.DeleteCalls(handle)); n > 0 || !env.OnDisk(handle) {
+		env.T.Errorf("WRONG DELETE: %d calls for the volume that was adopted", n)
+	}
+}
+
+// expectLeaksReclaimed has a volume deleted in the normal way, and once.
+func (env *environment) expectLeaksReclaimed(car *program.Program, plugin func(...string) string, handle string,
+	kept *objects.Volume) {
+	env.T.Helper()
+	env.ExpectOutput(plugin("--reclaim="+handle, "--dry-run"), "persistentVolumeReclaimPolicy: Retain",
+		"volumeHandle: "+handle, "is deleted for good")
+	if pv := env.findPV(handle); pv != nil || !env.OnDisk(handle) {
+		env.T.Fatalf("a dry run has made or deleted something: %v", pv)
+	}
+	// Nobody answers the question; and a volume that has a PV is none of the audit's.
+	for why, args := range map[string][]string{
+		"it was not confirmed": {"--reclaim=" + handle}, "a PV names it by now: " + kept.Name: {"--reclaim=" + kept.Handle,
+			"--yes"},
+	} {
+		output, err := env.WaitExit(env.StartPlugin(append([]string{"audit", "--from=" + env.saveReport(car)}, args...)...))
+		if err == nil || !strings.Contains(output, why) {
+			env.T.Errorf("%q: %v\n%s", args, err, output)
+		}
+	}
+	if pv := env.findPV(handle); pv != nil || !env.OnDisk(handle) || env.findPV(kept.Handle).Name != kept.Name {
+		env.T.Fatalf("what was not confirmed was done: %v", pv)
+	}
+	env.ExpectOutput(plugin("--reclaim="+handle, "--yes"), "Released with policy Delete")
+	env.Eventually("volume and PV are gone", func() bool { return !env.OnDisk(handle) && env.findPV(handle) == nil })
+	if n := len(env.DeleteCalls(handle)); n != 1 {
+		env.T.Errorf("%d DeleteVolume calls, want 1", n)
+	}
+}
+
+// TestLeakDetectionNeedsListVolumes expects a report where the driver cannot list volumes.
+func TestLeakDetectionNeedsListVolumes(t *testing.T) {
+	fixture.NewestOnly(t, fixture.AboutDriver)
+	t.Parallel()
+	env := newLeakEnvironment(t, mockdriver.Options{Profile: "no-list"})
+	car := env.StartSidecar(append(fixture.FastRetries(), "--audit-interval=50ms")...)
+	env.Must(car.WaitLog(env.WithTimeout(), "does not advertise LIST_VOLUMES: no audit is made"))
+	const missing = "does not advertise LIST_VOLUMES"
+	if r := env.report(car); !strings.Contains(r.Off, missing) || len(r.Volumes) > 0 {
+		t.Errorf("%+v", r)
+	}
+	text, err := car.Get(env.Ctx, "/audit")
+	env.Must(err)
+	env.ExpectOutput(text, "No audits are made: driver "+env.Driver+" "+missing)
+	env.Barrier() // all else continues
+}
+
+// TestLeakDetectionPermissions uses the role with the fewest rules; missing permissions are reported.
+func TestLeakDetectionPermissions(t *testing.T) {
+	fixture.NewestOnly(t, fixture.AboutRequests)
+	t.Parallel()
+	env := newForRole(t, "observer", mockdriver.Options{})
+	car := env.StartSidecar("--role=observer", "--audit-interval=100ms", "--leader-election",
+		"--leader-election-namespace="+env.Namespace)
+	env.Eventually("it says that it may not",
+		func() bool { return strings.Contains(env.report(car).Failure, "forbidden") })
+	env.Eventually("there is an Event about it",
+		func() bool { return env.HasEvent("Lease", env.LeaseName()+"-reclaimer", "AuditFailed") })
+	env.Must(rbac.GrantAudit(env.Ctx, env.Client, env.Namespace, "csi-reclaimer"))
+	t.Cleanup(func() {
+		_ = env.Client.RbacV1().ClusterRoleBindings().Delete(env.CleanupContext(), "csi-reclaimer-audit-"+env.Namespace,
+			metav1.DeleteOptions{})
+	})
+	env.Eventually("an audit is complete",
+		func() bool { r := env.report(car); return r.Failure == "" && !r.Completed.IsZero() })
+	rules, err := rbac.AuditRules()
+	env.Must(err)
+	env.Eventually("all that is granted is used", func() bool {
+		used := map[string]bool{}
+		events, err := env.Plane.AuditEventsOf(env.User,
+			func(e controlplane.AuditEvent) bool { return e.Code != http.StatusForbidden })
+		env.Must(err)
+		for _, e := range events {
+			used[e.Verb+" "+e.Resource] = true
+		}
+		for _, rule := range rules {
+			if len(rule.Resources) != 1 || len(rule.Verbs) != 1 || !used[rule.Verbs[0]+" "+rule.Resources[0]] {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// TestLeakDetectionExcludesSnapshots expects no suspicion of what a VolumeSnapshotContent refers to or waits for. The
+// source volume of a snapshot needs a PV like any other.
+func TestLeakDetectionExcludesSnapshots(t *testing.T) {
+	fixture.NewestOnly(t, fixture.AboutDriver)
+	t.Parallel()
+	env := newLeakEnvironment(t, mockdriver.Options{})
+	car := env.StartSidecar(append(fixture.FastRetries(), "--audit-interval=100ms", "--audit-sightings=2",
+		"--audit-grace=0s")...)
+	env.InstallSnapshotCRDs()
+	source := &fixture.Provisioned{Volume: env.MakeVolume(objects.Spec{Policy: v1.PersistentVolumeReclaimRetain})}
+	contents := env.Snapshots.VolumeSnapshotContents()
+
+	// As drivers do that list the storage of their snapshots among their volumes.
+	stored, stray := env.createLeak(1<<20), env.createLeak(1<<20)
+	snapshot := env.CreateSnapshot(source, func(_ *snapshotv1.VolumeSnapshot, c *snapshotv1.VolumeSnapshotContent) {
+		c.Status.SnapshotHandle = &stored
+	})
+	env.waitSuspects(car, stray)
+	for _, handle := range []string{stored, source.Handle} {
+		if v, found := env.report(car).Find(handle); found {
+			t.Errorf("it is accounted for: %+v", v)
+		}
+	}
+	env.Must(contents.Delete(env.Ctx, snapshot.Content, metav1.DeleteOptions{}))
+	env.waitSuspects(car, stray, stored)
+
+	young := env.CreateSnapshot(source, func(_ *snapshotv1.VolumeSnapshot, c *snapshotv1.VolumeSnapshotContent) {
+		c.Status = &snapshotv1.VolumeSnapshotContentStatus{ReadyToUse: new(bool)}
+	})
+	env.waitAudits(car, 2) // of which one was begun after it was stored
+	made := env.createLeak(1 << 20)
+	env.Eventually("the snapshot may be the maker of what came after it", func() bool {
+		v, found := env.report(car).Find(made)
+		if v.Suspected {
+			t.Fatalf("FALSE LEAK: %+v", v)
+		}
+		return found && v.Reason == leaks.ReasonBeingMade && v.Because == "VolumeSnapshotContent "+young.Content
+	})
+	ready, err := contents.Get(env.Ctx, young.Content, metav1.GetOptions{})
+	env.Must(err)
+	is := true
+	ready.Status.ReadyToUse, ready.Status.SnapshotHandle = &is, &made
+	_, err = contents.UpdateStatus(env.Ctx, ready, metav1.UpdateOptions{})
+	env.Must(err)
+	env.Eventually("it is its storage", func() bool { _, found := env.report(car).Find(made); return !found })
+
+	// The snapshot stays, and does not account for the volume that it was taken of.
+	env.Must(source.DeleteClaim(env.Ctx))
+	env.Must(source.DeletePV(env.Ctx))
+	env.waitSuspects(car, stray, stored, source.Handle)
+	for _, handle := range []string{stray, stored, made, source.Handle} {
+		if n := len(env.DeleteCalls(handle)); n > 0 || !env.OnDisk(handle) {
+			t.Errorf("WRONG DELETE: %d calls for %s", n, handle)
+		}
+	}
+}
+
+// waitAudits waits until so many more audits are complete.
+func (env *environment) waitAudits(car *program.Program, more int) {
+	env.T.Helper()
+	for last := env.report(car).Completed; more > 0; more-- {
+		env.Eventually("one more audit is complete", func() bool {
+			now := env.report(car).Completed
+			later := now.After(last)
+			last = now
+			return later
+		})
+	}
+}
+
+// TestLeakDetectionHasNoFalsePositives creates and deletes claims with the lowest thresholds that the flags allow: two
+// sightings and no grace period. Leaks are found, and nothing else is ever suspected.
+func TestLeakDetectionHasNoFalsePositives(t *testing.T) {
+	fixture.NewestOnly(t, fixture.AboutLoad)
+	env := newLeakEnvironment(t, mockdriver.Options{})
+	env.Must(env.MockDriver.SetFaults(env.Ctx, badListAnswers()))
+	car := env.StartSidecar(append(fixture.FastRetries(), "--audit-interval=30ms", "--audit-sightings=2",
+		"--audit-grace=0s", "--audit-page-size=7")...)
+	class := env.CreateStorageClass()
+	until := time.Now().Add(time.Duration(fixture.Size(180, 30)) * time.Second)
+	var mu sync.Mutex
+	made, leaks := 0, []string{}
+	var users errgroup.Group
+	for range 8 {
+		users.Go(func() error {
+			for time.Now().Before(until) {
+				claim, err := env.TryCreateClaim(class)
+				if err != nil {
+					return err
+				}
+				vol, err := claim.WaitBound(env.Ctx)
+				if err != nil {
+					return err
+				}
+				mu.Lock()
+				made++
+				pvFirst := made%2 == 0
+				mu.Unlock()
+				if pvFirst {
+					if err := vol.DeletePV(env.Ctx); err != nil {
+						return err
+					}
+				}
+				if err := claim.Delete(env.Ctx); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	looks, reported := 0, map[string]bool{}
+	for ; time.Now().Before(until); looks++ {
+		if len(leaks) < 3 && looks%100 == 50 {
+			leaks = append(leaks, env.createLeak(1<<20))
+		}
+		for _, handle := range suspects(env.report(car)) {
+			reported[handle] = true
+			if !slices.Contains(leaks, handle) {
+				t.Errorf("FALSE LEAK: %s", handle)
+			}
+		}
+	}
+	env.Must(users.Wait())
+	env.Eventually("all that was made is gone", func() bool { return len(env.VolumesOnDisk()) == len(leaks) })
+	env.waitSuspects(car, leaks...)
+	last := env.report(car)
+	t.Logf("%d volumes were made and deleted; %d looks at the report, %d leaks, %d of them found meanwhile", made, looks,
+		len(leaks), len(reported))
+	if made < 20 || len(leaks) < 3 || last.Failure != "" && strings.Contains(last.Failure, "comes to no end") {
+		t.Errorf("this test shows little: %+v", last)
+	}
+}

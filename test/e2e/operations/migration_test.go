@@ -1,0 +1,255 @@
+//go:build unix
+
+package operations
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
+)
+
+// The steps of each test are those of docs/migrate.md, in its order.
+
+// stockVersions are the external-provisioners that there are, by whether they honour the reclaim policy.
+func stockVersions() map[string]bool { return map[string]bool{"5.0 and newer": true, "older": false} }
+
+// stockFlags are the flags of the peer with which it does what external-provisioner does.
+func stockFlags() []string { return []string{"--provision", "--retry-interval-start=1s"} }
+
+// volumesInEachPhase is a driver's volumes at the moment at which another program takes over, in each phase of their
+// life.
+type volumesInEachPhase struct {
+	*environment
+	class string
+	// bound is what its name says, terminating is bound with a PV that is deleted, released has a driver that fails.
+	bound                 [2]*fixture.Provisioned
+	terminating, released *fixture.Provisioned
+	// half has a volume, of which nobody knows but the driver.
+	inFlight *objects.Claim
+}
+
+// newVolumesInEachPhase has whatever provisions now make them. What is half done stays so until the driver's faults are
+// cleared.
+func (env *environment) newVolumesInEachPhase() *volumesInEachPhase {
+	env.T.Helper()
+	c := &volumesInEachPhase{environment: env, class: env.CreateStorageClass()}
+	var claims [4]*objects.Claim
+	for i := range claims {
+		claims[i] = env.CreateClaim(c.class)
+	}
+	c.bound = [2]*fixture.Provisioned{env.WaitBound(claims[0]), env.WaitBound(claims[1])}
+	c.terminating, c.released = env.WaitBound(claims[2]), env.WaitBound(claims[3])
+	c.failDriver(true)
+	env.MustDeleteClaim(c.released.BoundClaim)
+	env.WaitDeleteCalls(c.released.Volume, 1)
+	env.Must(c.terminating.DeletePV(env.Ctx))
+	env.WaitPV(c.terminating.Volume, "terminating",
+		func(pv *v1.PersistentVolume) bool { return pv.DeletionTimestamp != nil })
+	c.createInFlight()
+	return c
+}
+
+// failDriver has the driver fail to delete the one volume, and, with creations, not answer that it has made any.
+func (c *volumesInEachPhase) failDriver(creations bool) {
+	c.T.Helper()
+	plan := faults.Plan{Rules: []faults.Rule{{Method: "DeleteVolume", Volume: c.released.Handle, Action: faults.Fail,
+		Code: "Internal"}}}
+	if creations {
+		plan.Rules = append(plan.Rules, fixture.DelayCreateVolume(true, time.Minute).Rules...)
+	}
+	c.Must(c.MockDriver.SetFaults(c.Ctx, plan))
+}
+
+func (c *volumesInEachPhase) createInFlight() {
+	c.T.Helper()
+	c.inFlight = c.CreateClaim(c.class)
+	c.Eventually("the volume is on the disk", func() bool { return c.volumesOf(c.inFlight) == 1 })
+}
+
+// volumesOf counts the volumes that were made for a claim.
+func (c *volumesInEachPhase) volumesOf(claim *objects.Claim) (n int) {
+	c.T.Helper()
+	volumes, err := c.MockDriver.Volumes()
+	c.Must(err)
+	for _, v := range volumes {
+		if v.Name == fixture.PVName(claim) {
+			n++
+		}
+	}
+	return n
+}
+
+// finishTerminating lets what is being deleted end.
+func (c *volumesInEachPhase) finishTerminating() {
+	c.T.Helper()
+	c.Must(c.MockDriver.ClearFaults(c.Ctx))
+	c.MustDeleteClaim(c.terminating.BoundClaim)
+	for _, vol := range []*fixture.Provisioned{c.terminating, c.released} {
+		c.Must(vol.WaitGone(c.WithTimeout()))
+	}
+	c.terminating = nil
+}
+
+// resumeAndExpect has the driver work again and expects of whoever is at work now: claims get their volumes, whatever
+// is deleted goes with its volume, and nothing else. pvFirst: also where the PV is deleted before its claim. told: of
+// the PV that was being deleted before anybody could protect it, it is told which volume it leaves behind.
+func (c *volumesInEachPhase) resumeAndExpect(pvFirst, reported bool) {
+	c.T.Helper()
+	c.Must(c.MockDriver.ClearFaults(c.Ctx))
+	half, more := c.WaitBound(c.inFlight), c.WaitBound(c.CreateClaim(c.class))
+	if n := c.volumesOf(c.inFlight); n != 1 {
+		c.T.Errorf("%d volumes of claim %s, want that which was there", n, c.inFlight.Name)
+	}
+	alive := []*fixture.Provisioned{c.bound[0], c.bound[1], half, more}
+	if c.terminating != nil {
+		alive = append(alive, c.terminating)
+	}
+	for _, vol := range alive {
+		c.ExpectKept(vol.Volume)
+	}
+	if pvFirst {
+		c.Must(c.bound[1].DeletePV(c.Ctx))
+	}
+	for _, vol := range alive {
+		c.MustDeleteClaim(vol.BoundClaim)
+	}
+	if reported {
+		c.WaitPVEvent(c.terminating.Volume, "VolumeLeftBehind", c.terminating.Handle)
+		again := c.MakeVolume(objects.Spec{Handle: c.terminating.Handle}) // a PV brings it back
+		c.WaitPV(again, "protected", func(pv *v1.PersistentVolume) bool {
+			return fixture.HasFinalizer(pv) ||
+				hasCompanionFinalizer(pv)
+		})
+		c.Must(again.DeleteClaim(c.Ctx))
+	}
+	c.waitNothingLeft()
+}
+
+// waitNothingLeft waits until neither claims nor PVs nor volumes are left.
+func (c *volumesInEachPhase) waitNothingLeft() {
+	c.T.Helper()
+	c.Eventually("all claims are gone", func() bool {
+		list, err := c.Client.CoreV1().PersistentVolumeClaims(c.Namespace).List(c.Ctx, metav1.ListOptions{})
+		return err == nil && len(list.Items) == 0
+	})
+	c.Eventually("all PVs are gone", func() bool {
+		for _, pv := range c.ListPVs() {
+			if pv.Spec.CSI != nil && pv.Spec.CSI.Driver == c.Driver {
+				return false
+			}
+		}
+		return true
+	})
+	c.Eventually("all volumes are gone", func() bool { return len(c.VolumesOnDisk()) == 0 })
+}
+
+func TestMigrateFromExternalProvisioner(t *testing.T) {
+	fixture.NewestOnly(t, fixture.AboutPeer)
+	for kind, honours := range stockVersions() {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			env := newEnvironment(t)
+			_, stop := env.StartPeerWithStop(honours, append(stockFlags(), "--leader-election-namespace="+env.Namespace)...)
+			c := env.newVolumesInEachPhase()
+			look := env.StartSidecar("--dry-run") // 1. a first look
+			env.Must(look.Terminate())
+			env.expectNoWrites()
+			// 2. and 3. as one change of the pod: the old one still holds the Lease of both.
+			car := env.StartSidecar(append(fixture.FastRetries(), "--leader-election",
+				"--leader-election-namespace="+env.Namespace,
+				"--leader-election-identity=new", "--leader-election-retry-period=500ms")...)
+			env.Eventually("it waits for the Lease",
+				func() bool { return strings.Contains(car.LogTail(1000), `"New leader" identity="peer"`) })
+			env.expectNoWrites()
+			stop()
+			env.Must(car.WaitLog(env.WithTimeout(), "Became the leader"))
+			c.resumeAndExpect(true, !honours)
+		})
+	}
+}
+
+func TestMigrateToCompanionAndBack(t *testing.T) {
+	fixture.NewestOnly(t, fixture.AboutPeer)
+	t.Parallel()
+	env := newForRole(t, "companion", mockdriver.Options{})
+	env.StartPeerWithStop(false, stockFlags()...)
+	c := env.newVolumesInEachPhase()
+	car := env.StartSidecar(append(fixture.FastRetries(), "--role=companion")...) // 1. start it
+	for _, vol := range c.bound {
+		env.WaitPV(vol.Volume, "protected by the companion", hasCompanionFinalizer)
+	}
+	c.resumeAndExpect(true, true)
+
+	left, ends := env.WaitBound(env.CreateClaim(c.class)), env.WaitBound(env.CreateClaim(c.class))
+	for _, vol := range []*fixture.Provisioned{left, ends} {
+		env.WaitPV(vol.Volume, "protected by the companion", hasCompanionFinalizer)
+	}
+	env.Must(ends.DeletePV(env.Ctx))
+	env.MustDeleteClaim(ends.BoundClaim) // 2. let what is being deleted end
+	env.Must(ends.WaitGone(env.WithTimeout()))
+	env.Must(car.Terminate())                           // 3. stop it
+	_, err := env.ReleaseFinalizers("--role=companion") // 4. remove the finalizers
+	env.Must(err)
+	env.WaitPV(left.Volume, "without our finalizer",
+		func(pv *v1.PersistentVolume) bool { return !hasCompanionFinalizer(pv) })
+	env.ExpectKept(left.Volume)
+	env.MustDeleteClaim(left.BoundClaim)
+	c.waitNothingLeft()
+}
+
+func TestMigrateToObserverAndBack(t *testing.T) {
+	fixture.NewestOnly(t, fixture.AboutPeer)
+	t.Parallel()
+	env := newForRole(t, "observer", mockdriver.Options{})
+	env.StartPeerWithStop(true, stockFlags()...)
+	c := env.newVolumesInEachPhase()
+	car := env.StartSidecar(append(fixture.FastRetries(), "--role=observer")...) // 1. start it
+	c.resumeAndExpect(true, false)
+	for _, vol := range []*fixture.Provisioned{c.bound[0], c.bound[1], c.terminating, c.released} {
+		if events := env.PVEvents(vol.Volume, "VolumeLeftBehind"); len(events) != 0 {
+			t.Errorf("a false alarm about %s: %s", vol.Name, events[0].Message)
+		}
+	}
+	env.Must(car.Terminate()) // 2. stop it
+	env.expectNoWrites("events")
+	left := env.WaitBound(env.CreateClaim(c.class))
+	env.MustDeleteClaim(left.BoundClaim)
+	c.waitNothingLeft()
+}
+
+func TestMigrateBackToExternalProvisioner(t *testing.T) {
+	fixture.NewestOnly(t, fixture.AboutPeer)
+	for kind, honours := range stockVersions() {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			env := newEnvironment(t)
+			car := env.StartSidecar(append(fixture.FastRetries(), "--shutdown-grace=1s")...)
+			c := env.newVolumesInEachPhase()
+			finished := c.inFlight
+			c.failDriver(false)
+			env.RestartSidecar(car, "--provision=false") // 1. finish what is in flight, and begin nothing
+			env.WaitAllSettled()
+			env.WaitBound(finished)
+			env.MustDeleteClaim(finished)
+			if !honours { // 2. let what is being deleted end
+				c.finishTerminating()
+			}
+			c.inFlight = env.CreateClaim(c.class) // begun by nobody
+			env.Must(car.Terminate())             // 3. stop csi-reclaimer
+			if !honours {                         // 4. remove the finalizers
+				_, err := env.ReleaseFinalizers()
+				env.Must(err)
+			}
+			env.StartPeerWithStop(honours, stockFlags()...) // 5. start external-provisioner
+			c.resumeAndExpect(honours, false)
+		})
+	}
+}

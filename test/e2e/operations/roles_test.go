@@ -1,0 +1,183 @@
+//go:build unix
+
+package operations
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
+)
+
+// TestCompanionBesideProvisionerWithoutFinalizer has both work on the same PVs.
+func TestCompanionBesideProvisionerWithoutFinalizer(t *testing.T) {
+	fixture.NewestOnly(t, fixture.AboutPeer)
+	t.Parallel()
+	env := newForRole(t, "companion", mockdriver.Options{})
+	other := env.StartPeer(false)
+	car := env.StartSidecar(append(fixture.FastRetries(), "--role=companion")...)
+	const each = 20
+	pvFirst := env.MakeVolumes(each, func(int) objects.Spec { return objects.Spec{Dynamic: true} })
+	claimFirst := env.MakeVolumes(each, func(int) objects.Spec { return objects.Spec{Dynamic: true} })
+	kept := env.MakeVolumes(2, func(int) objects.Spec {
+		return objects.Spec{Dynamic: true,
+			Policy: v1.PersistentVolumeReclaimRetain}
+	})
+	// One that still carries the owner's finalizer, which the peer removes.
+	former := env.MakeVolume(objects.Spec{Dynamic: true,
+		Change: func(pv *v1.PersistentVolume) { pv.Finalizers = []string{volume.Finalizer} }})
+	all := append(slices.Concat(pvFirst, claimFirst), former)
+	env.WaitAllPVs(all, "protected by the companion alone", func(pv *v1.PersistentVolume) bool {
+		return pv != nil && hasCompanionFinalizer(pv) && !fixture.HasFinalizer(pv)
+	})
+	env.ForEachVolume(pvFirst, func(vol *objects.Volume) error { return vol.DeletePV(env.Ctx) })
+	env.ForEachVolume(append(slices.Concat(pvFirst, claimFirst), kept...),
+		func(vol *objects.Volume) error { return vol.DeleteClaim(env.Ctx) })
+	env.WaitAllPVs(append(slices.Clone(pvFirst), claimFirst...), "gone", fixture.IsGone)
+	disk, calls := env.VolumesOnDisk(), env.DeleteCallCounts()
+	repeated := 0
+	for _, vol := range pvFirst {
+		if disk[vol.Handle] || calls[vol.Handle] != 1 {
+			t.Errorf("PV first %s: on disk %v, %d DeleteVolume calls, want 1", vol.Name, disk[vol.Handle], calls[vol.Handle])
+		}
+	}
+	for _, vol := range claimFirst {
+		if n := calls[vol.Handle]; disk[vol.Handle] || n < 1 {
+			t.Errorf("claim first %s: on disk %v, %d DeleteVolume calls", vol.Name, disk[vol.Handle], n)
+		}
+		repeated += calls[vol.Handle] - 1
+	}
+	for _, vol := range append(kept, former) {
+		env.ExpectKept(vol)
+	}
+	ours, theirs := env.WritesToPVs(env.User, all), env.WritesToPVs(other, all)
+	t.Logf("%d volumes of each order: %d DeleteVolume calls repeated beside the peer; our writes %v, the peer's %v", each,
+		repeated, ours, theirs)
+	if ours["delete"] != 0 || ours["patch"] > 2*len(all) {
+		t.Errorf("our writes: %v, want at most two patches for each of %d PVs", ours, len(all))
+	}
+	metrics, err := car.Get(env.Ctx, "/metrics")
+	env.Must(err)
+	if !strings.Contains(metrics, "csi_reclaimer_repeated_deletions_total") {
+		t.Error("repeated deletions are not counted")
+	}
+}
+
+// TestRoleIsChangedAndChangedBack moves PVs from an owner to a companion and back.
+func TestRoleIsChangedAndChangedBack(t *testing.T) {
+	fixture.NewestOnly(t, fixture.AboutPeer)
+	t.Parallel()
+	env := newEnvironment(t)
+	car := env.StartSidecar(fixture.FastRetries()...)
+	vols := env.MakeVolumes(6, func(i int) objects.Spec { return objects.Spec{Dynamic: i%2 == 0} })
+	env.WaitAllPVs(vols, "protected by the owner", fixture.IsProtected)
+	restart := func(role string) {
+		env.Must(car.Terminate())
+		env.Must(car.Restart("--role=" + role))
+		env.Must(car.WaitReady(env.WithTimeout()))
+	}
+	restart("companion")
+	env.WaitAllPVs(vols, "protected by the companion",
+		func(pv *v1.PersistentVolume) bool { return pv != nil && hasCompanionFinalizer(pv) })
+	env.Must(vols[0].DeletePV(env.Ctx)) // terminating on the way
+	restart("owner")
+	env.WaitAllPVs(vols[1:], "adopted by the owner", func(pv *v1.PersistentVolume) bool {
+		return pv != nil && fixture.HasFinalizer(pv) && !hasCompanionFinalizer(pv)
+	})
+	env.ForEachVolume(vols, func(vol *objects.Volume) error { return vol.DeleteClaim(env.Ctx) })
+	env.WaitAllPVs(vols, "gone", fixture.IsGone)
+	for _, vol := range vols {
+		env.ExpectDeleted(vol, 1)
+	}
+}
+
+// TestObserverBesideProvisionerWithFinalizer leaves all PVs to the peer.
+func TestObserverBesideProvisionerWithFinalizer(t *testing.T) {
+	fixture.NewestOnly(t, fixture.AboutPeer)
+	t.Parallel()
+	env := newForRole(t, "observer", mockdriver.Options{})
+	env.StartPeer(true)
+	env.StartSidecar("--role=observer")
+	vols := env.MakeVolumes(20, func(i int) objects.Spec { return objects.Spec{Dynamic: i%2 == 0} })
+	env.WaitAllPVs(vols, "protected by the peer", fixture.IsProtected)
+	env.ForEachVolume(vols[:10], func(vol *objects.Volume) error { return vol.DeletePV(env.Ctx) })
+	env.ForEachVolume(vols, func(vol *objects.Volume) error { return vol.DeleteClaim(env.Ctx) })
+	env.WaitAllPVs(vols, "gone", fixture.IsGone)
+	disk := env.VolumesOnDisk()
+	for _, vol := range vols {
+		if disk[vol.Handle] {
+			t.Errorf("LEAK: volume %s", vol.Handle)
+		}
+		if events := env.PVEvents(vol, "VolumeLeftBehind"); len(events) != 0 {
+			t.Errorf("a false alarm about %s: %s", vol.Name, events[0].Message)
+		}
+	}
+	env.expectNoWrites("events")
+}
+
+// expectNoWrites checks that csi-reclaimer has written nothing, but to these resources.
+func (env *environment) expectNoWrites(but ...string) {
+	env.T.Helper()
+	events, err := env.Plane.AuditEventsOf(env.User, func(e controlplane.AuditEvent) bool {
+		return e.Resource != "selfsubjectaccessreviews" && !slices.Contains(but,
+			e.Resource) && !slices.Contains([]string{"get", "list", "watch"}, e.Verb)
+	})
+	env.Must(err)
+	if len(events) != 0 {
+		env.T.Errorf("it wrote: %+v", events)
+	}
+}
+
+// TestObserverReportsWhatPeerMisses changes policies and deletes PVs at once, a race that the peer loses.
+func TestObserverReportsWhatPeerMisses(t *testing.T) {
+	fixture.NewestOnly(t, fixture.AboutPeer)
+	for reclaims, want := range map[string]string{"--reclaim-unprotected=true": "UnprotectedReclaim",
+		"--reclaim-unprotected=false": "VolumeLeftBehind"} {
+		t.Run(reclaims, func(t *testing.T) {
+			t.Parallel()
+			env := newForRole(t, "observer", mockdriver.Options{})
+			env.StartPeer(true)
+			env.StartSidecar(append(fixture.FastRetries(), "--role=observer", reclaims)...)
+			vols := env.MakeVolumes(10, func(int) objects.Spec { return objects.Spec{Policy: v1.PersistentVolumeReclaimRetain} })
+			env.ForEachVolume(vols, func(vol *objects.Volume) error { return vol.DeleteClaim(env.Ctx) })
+			env.WaitAllPVs(vols, "released", fixture.IsReleased)
+			for _, vol := range vols {
+				env.Must(vol.SetPolicy(env.Ctx, v1.PersistentVolumeReclaimDelete))
+				env.Must(env.DeletePVIfPresent(vol))
+			}
+			env.WaitAllPVs(vols, "gone", fixture.IsGone)
+			lost := 0
+			for _, vol := range vols {
+				ctx := env.WithTimeout()
+				for {
+					leaked, reported := env.OnDisk(vol.Handle), len(env.PVEvents(vol, want)) > 0
+					if reported {
+						lost++
+					}
+					if reported || !leaked {
+						break // what the peer deleted is no news
+					}
+					if ctx.Err() != nil {
+						t.Fatalf("volume %s of PV %s is left, and nobody says so", vol.Handle, vol.Name)
+					}
+				}
+			}
+			t.Logf("the peer lost %d of %d races", lost, len(vols))
+			if want != "UnprotectedReclaim" {
+				return
+			}
+			for _, vol := range vols {
+				if env.OnDisk(vol.Handle) {
+					t.Errorf("LEAK: volume %s", vol.Handle)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,409 @@
+//go:build unix
+
+package provision
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/backend"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
+)
+
+// TestProvisionAndReclaim creates a volume once, and deletes it once, whichever of PV and claim is deleted first, or
+// keeps it.
+func TestProvisionAndReclaim(t *testing.T) {
+	t.Parallel()
+	env := newEnvironment(t)
+	env.StartSidecar(fixture.FastRetries()...)
+	class, keeping := env.CreateStorageClass(), env.CreateStorageClass(withRetainPolicy)
+	for _, order := range []string{"claim first", "PV first"} {
+		t.Run("Delete, "+order, func(t *testing.T) {
+			env := env.forSubtest(t)
+			vol := env.WaitBound(env.CreateClaim(class))
+			if !fixture.HasFinalizer(vol.BoundPV) {
+				t.Errorf("the PV was born without the finalizer: %v", vol.BoundPV.Finalizers)
+			}
+			if order == "PV first" {
+				env.Must(vol.DeletePV(env.Ctx))
+				env.WaitPV(vol.Volume, "terminating", func(pv *v1.PersistentVolume) bool { return pv.DeletionTimestamp != nil })
+				if !env.OnDisk(vol.Handle) {
+					t.Error("WRONG DELETE: the claim still uses the volume")
+				}
+			}
+			env.MustDeleteClaim(vol.BoundClaim)
+			env.Must(vol.WaitGone(env.WithTimeout()))
+			env.ExpectNothingLeft(vol.BoundClaim)
+			if made, deleted := env.CreateCalls(vol.BoundClaim), env.DeleteCalls(vol.Handle); len(made) != 1 ||
+				len(deleted) != 1 {
+				t.Errorf("%d CreateVolume and %d DeleteVolume calls, want one each", len(made), len(deleted))
+			}
+		})
+		t.Run("Retain, "+order, func(t *testing.T) {
+			env := env.forSubtest(t)
+			vol := env.WaitBound(env.CreateClaim(keeping))
+			if order == "PV first" {
+				env.Must(vol.DeletePV(env.Ctx))
+			}
+			env.MustDeleteClaim(vol.BoundClaim)
+			if order == "PV first" {
+				env.Must(vol.WaitGone(env.WithTimeout()))
+			} else {
+				env.WaitPV(vol.Volume, "released", fixture.IsReleased)
+			}
+			env.Barrier()
+			env.ExpectKept(vol.Volume)
+			t.Cleanup(func() { env.RemoveLeftovers(vol.Volume) })
+		})
+	}
+}
+
+// TestProvisionRequestCountOfManyClaims counts writes: those of sig-storage-lib-external-provisioner, and those of the
+// in-flight log, which are two for a single claim and fewer for each of many at once. Nothing is written to claims.
+func TestProvisionRequestCountOfManyClaims(t *testing.T) {
+	fixture.NewestOnly(t, fixture.AboutRequests)
+	t.Parallel()
+	stock := newForRole(t, "", mockdriver.Options{})
+	stock.User = stock.StartPeer(true, "--provision")
+	const few = 10
+	theirs := stock.provisionMany(few)
+
+	env := newEnvironment(t)
+	env.StartSidecar()
+	n := fixture.Size(500, 60)
+	ours := env.provisionMany(n)
+	for handle, calls := range env.DeleteCallCounts() {
+		if calls != 1 {
+			t.Errorf("%d DeleteVolume calls for %s", calls, handle)
+		}
+	}
+	if most := n * (fixture.Sum(theirs)/few + 2); fixture.Sum(ours) > most || ours["create persistentvolumes 201"] != n ||
+		writesOf(ours, "persistentvolumeclaims") != 0 ||
+		writesOf(ours, "leases") >= 2*n {
+		t.Errorf("%d claims cost %v, want %d writes at most; the library's own for %d: %v", n, ours, most, few, theirs)
+	}
+}
+
+// writesOf counts the writes to a resource.
+func writesOf(written map[string]int, resource string) (n int) {
+	for what, count := range written {
+		if strings.Fields(what)[1] == resource {
+			n += count
+		}
+	}
+	return n
+}
+
+// TestProvisionRequestCountOfOneClaim counts what a single claim costs: its PV, the Events, and two writes of the
+// in-flight log.
+func TestProvisionRequestCountOfOneClaim(t *testing.T) {
+	fixture.NewestOnly(t, fixture.AboutRequests)
+	t.Parallel()
+	env := newEnvironment(t)
+	env.StartSidecar()
+	class := env.CreateStorageClass()
+	env.WaitBound(env.CreateClaim(class)) // creates the log's Leases that it needs
+	env.WaitAllSettled()
+	before := len(env.SettledWritesTo(1, "leases"))
+	const n = 5
+	for range n {
+		env.WaitBound(env.CreateClaim(class))
+		env.WaitAllSettled()
+	}
+	created := 0 // a shard of the log that is needed for the first time is created, too
+	written := env.SettledWritesTo(before+2*n, "leases")[before:]
+	for _, e := range written {
+		if e.Verb == "create" {
+			created++
+		}
+	}
+	t.Logf("%d claims, one after another, cost %d writes of the in-flight log, of which %d create a shard", n,
+		len(written), created)
+	if most := 2*n + 2*created; len(written) > most {
+		t.Errorf("%d writes of the in-flight log for %d claims, want %d at most", len(written), n, most)
+	}
+	if n := len(env.SettledWritesTo(0, "persistentvolumeclaims")); n != 0 {
+		t.Errorf("%d writes to claims, want none", n)
+	}
+}
+
+// provisionMany makes claims, sees each bound after one CreateVolume, and has them go again. It returns how often
+// what was written meanwhile.
+func (env *environment) provisionMany(n int) map[string]int {
+	env.T.Helper()
+	class := env.CreateStorageClass()
+	var mu sync.Mutex
+	var claims []*objects.Claim
+	var users errgroup.Group
+	users.SetLimit(fixture.Concurrency)
+	began := time.Now()
+	for range n {
+		users.Go(func() error {
+			claim, err := env.TryCreateClaim(class)
+			mu.Lock()
+			defer mu.Unlock()
+			claims = append(claims, claim)
+			return err
+		})
+	}
+	env.Must(users.Wait())
+	for _, claim := range claims {
+		env.WaitBound(claim)
+	}
+	took := time.Since(began).Round(time.Millisecond)
+	written := map[string]int{}
+	env.WaitAllSettled()
+	for _, e := range env.SettledWritesTo(n, "persistentvolumes", "persistentvolumeclaims", "events", "leases") {
+		written[fmt.Sprintf("%s %s %d", e.Verb, e.Resource, e.Code)]++
+	}
+	env.T.Logf("%d claims were bound after %v, by %v", n, took, written)
+	calls, err := env.MockDriver.Calls("CreateVolume")
+	env.Must(err)
+	count := map[string]int{}
+	for _, call := range calls {
+		count[call.Name]++
+	}
+	for _, claim := range claims {
+		if count[fixture.PVName(claim)] != 1 {
+			env.T.Errorf("%d CreateVolume calls for claim %s", count[fixture.PVName(claim)], claim.Name)
+		}
+	}
+	env.Must(env.Client.CoreV1().PersistentVolumeClaims(env.Namespace).DeleteCollection(env.Ctx, metav1.DeleteOptions{},
+		metav1.ListOptions{}))
+	env.Eventually("all volumes are gone", func() bool { return len(env.VolumesOnDisk()) == 0 })
+	return written
+}
+
+func TestProvisionClaimDeletedDuringCreateVolume(t *testing.T) {
+	fixture.NewestOnly(t, fixture.AboutDriver)
+	t.Parallel()
+	for name, afterWork := range map[string]bool{"before the volume is there": false, "when the volume is there": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			env := newEnvironment(t)
+			env.StartSidecar(fixture.FastRetries()...)
+			env.Must(env.MockDriver.SetFaults(env.Ctx, fixture.DelayCreateVolume(afterWork, 2*time.Second)))
+			claim := env.CreateClaim(env.CreateStorageClass())
+			env.waitCreateCall(claim)
+			if !env.IsInFlight(claim) {
+				t.Error("the driver was asked, and the in-flight log has no entry")
+			}
+			env.MustDeleteClaim(claim)
+			env.WaitClaim(claim, "gone", fixture.ClaimIsGone) // nothing keeps it
+			env.waitSettled(claim)
+			env.waitVolumeGone(claim)
+		})
+	}
+}
+
+// TestProvisionKilledBeforePVIsCreated kills the sidecar when the volume exists and its PV does not.
+func TestProvisionKilledBeforePVIsCreated(t *testing.T) {
+	t.Parallel()
+	for name, deleted := range map[string]bool{"the claim is deleted: nothing is left": true,
+		"the claim stays: it gets that volume": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			env := newEnvironment(t)
+			car := env.StartSidecar(fixture.FastRetries()...)
+			env.Must(env.MockDriver.SetFaults(env.Ctx, fixture.DelayCreateVolume(true, 30*time.Second)))
+			claim := env.CreateClaim(env.CreateStorageClass())
+			env.Eventually("the volume is on the disk", func() bool { return len(env.VolumesOnDisk()) == 1 })
+			car.Kill()
+			if deleted {
+				env.MustDeleteClaim(claim)
+			}
+			env.Must(env.MockDriver.ClearFaults(env.Ctx))
+			env.Must(car.Restart())
+			if deleted {
+				env.WaitClaim(claim, "gone", fixture.ClaimIsGone)
+				env.waitVolumeGone(claim)
+				return
+			}
+			env.WaitBound(claim)
+			if there := env.VolumesOnDisk(); len(there) != 1 {
+				t.Errorf("there are %d volumes: %v", len(there), there)
+			}
+		})
+	}
+}
+
+// TestProvisionWithDeletedStorageClass deletes the class while the answer to CreateVolume is lost.
+func TestProvisionWithDeletedStorageClass(t *testing.T) {
+	fixture.NewestOnly(t, fixture.AboutDriver)
+	t.Parallel()
+	t.Run("an in-flight volume is finished by the same process", func(t *testing.T) {
+		t.Parallel()
+		env := newEnvironment(t)
+		env.StartSidecar(fixture.FastRetries()...)
+		env.Must(env.MockDriver.SetFaults(env.Ctx, loseCreateAnswers()))
+		class := env.CreateStorageClass()
+		claim := env.CreateClaim(class)
+		env.Eventually("the volume is on the disk", func() bool { return len(env.VolumesOnDisk()) == 1 })
+		env.Must(env.Client.StorageV1().StorageClasses().Delete(env.Ctx, class, metav1.DeleteOptions{}))
+		env.Must(env.MockDriver.ClearFaults(env.Ctx))
+		vol := env.WaitBound(claim)
+		env.MustDeleteClaim(claim)
+		env.Must(vol.WaitGone(env.WithTimeout()))
+		env.ExpectNothingLeft(claim)
+	})
+	t.Run("an in-flight volume is finished after a restart", func(t *testing.T) {
+		t.Parallel()
+		env := newEnvironment(t)
+		car := env.StartSidecar(fixture.FastRetries()...)
+		env.Must(env.MockDriver.SetFaults(env.Ctx, loseCreateAnswers()))
+		class := env.CreateStorageClass()
+		claim := env.CreateClaim(class)
+		env.Eventually("the volume is on the disk", func() bool { return len(env.VolumesOnDisk()) == 1 })
+		car.Kill()
+		env.Must(env.Client.StorageV1().StorageClasses().Delete(env.Ctx, class, metav1.DeleteOptions{}))
+		env.MustDeleteClaim(claim)
+		env.WaitClaim(claim, "gone", fixture.ClaimIsGone)
+		env.Must(env.MockDriver.ClearFaults(env.Ctx))
+		env.Must(car.Restart())
+		env.waitSettled(claim)
+		env.waitVolumeGone(claim)
+	})
+	t.Run("a claim that was not begun waits, and can be deleted", func(t *testing.T) {
+		t.Parallel()
+		env := newEnvironment(t)
+		claim := env.CreateClaim("class-that-never-was-" + env.Namespace)
+		env.StartSidecar(fixture.FastRetries()...)
+		env.WaitBound(env.CreateClaim(env.CreateStorageClass()))
+		env.ExpectClaimUntouched(claim)
+		env.MustDeleteClaim(claim)
+		env.WaitClaim(claim, "gone", fixture.ClaimIsGone)
+	})
+}
+
+func TestProvisionInvalidRequests(t *testing.T) {
+	fixture.NewestOnly(t, fixture.AboutDriver)
+	t.Parallel()
+	t.Run("an unknown parameter", func(t *testing.T) {
+		t.Parallel()
+		env := newEnvironment(t)
+		env.StartSidecar(fixture.FastRetries()...)
+		claim := env.CreateClaim(env.CreateStorageClass(withParameter("csi.storage.k8s.io/fstpye", "xfs")))
+		env.WaitClaimEvent(claim, "ProvisioningFailed", `parameter "csi.storage.k8s.io/fstpye" is not known`)
+		env.ExpectClaimUntouched(claim)
+		env.MustDeleteClaim(claim)
+		env.WaitClaim(claim, "gone", fixture.ClaimIsGone)
+	})
+	t.Run("by the driver", func(t *testing.T) {
+		t.Parallel()
+		env := newForRole(t, "owner", mockdriver.Options{Args: []string{"--parameters=tier"}})
+		env.StartSidecar(fixture.FastRetries()...)
+		class := env.CreateStorageClass(withParameter("teir", "gold"))
+		claim := env.CreateClaim(class)
+		env.WaitClaimEvent(claim, "ProvisioningFailed", `"teir"`)
+		env.waitSettled(claim)
+		// The parameters of a class cannot be changed: it is mended by a new one of its name.
+		env.Must(env.Client.StorageV1().StorageClasses().Delete(env.Ctx, class, metav1.DeleteOptions{}))
+		_, err := env.MakeClass(env.Ctx, objects.Class{Name: class, Parameters: map[string]string{"tier": "gold"}})
+		env.Must(err)
+		if there := env.volumeOnDisk(env.WaitBound(claim)); there.Parameters["tier"] != "gold" {
+			t.Errorf("volume %+v", there)
+		}
+	})
+	t.Run("by its quota", func(t *testing.T) {
+		t.Parallel()
+		env := newForRole(t, "owner", mockdriver.Options{Args: []string{"--max-volumes=1"}})
+		const start, most = 50 * time.Millisecond, 800 * time.Millisecond
+		env.StartSidecar("--retry-interval-start="+start.String(), "--retry-interval-max="+most.String())
+		class := env.CreateStorageClass()
+		first := env.WaitBound(env.CreateClaim(class))
+		second := env.CreateClaim(class)
+		env.Eventually("it was tried often enough", func() bool { return len(env.CreateCalls(second)) > 3 })
+		calls := env.CreateCalls(second)
+		env.WaitClaimEvent(second, "ProvisioningFailed", "ResourceExhausted")
+		for i, wait := range []time.Duration{10 * start, most, most} {
+			if gap := calls[i+1].Received.Sub(calls[i].Received); gap < wait {
+				t.Errorf("call %d came %v after the one before, want at least %v", i+2, gap, wait)
+			}
+		}
+		env.MustDeleteClaim(first.BoundClaim)
+		env.WaitBound(second)
+	})
+}
+
+func TestProvisionBlockVolume(t *testing.T) {
+	t.Parallel()
+	env := newEnvironment(t)
+	env.StartSidecar(fixture.FastRetries()...)
+	vol := env.WaitBound(env.CreateClaim(env.CreateStorageClass(), withBlockMode))
+	there := env.volumeOnDisk(vol)
+	if !slices.ContainsFunc(there.Access,
+		func(a backend.Access) bool { return a.Block }) || *vol.BoundPV.Spec.VolumeMode != v1.PersistentVolumeBlock ||
+		vol.BoundPV.Spec.CSI.FSType != "" {
+		t.Errorf("volume %+v, PV %+v", there, vol.BoundPV.Spec)
+	}
+}
+
+// TestProvisionClone deletes the source during the clone.
+func TestProvisionClone(t *testing.T) {
+	t.Parallel()
+	env := newEnvironment(t)
+	env.StartSidecar(fixture.FastRetries()...)
+	class := env.CreateStorageClass()
+	source := env.WaitBound(env.CreateClaim(class))
+	env.Must(env.MockDriver.SetFaults(env.Ctx, fixture.DelayCreateVolume(false, 2*time.Second)))
+	clone := env.CreateClaim(class, fixture.CloneOf(source.BoundClaim))
+	env.waitCreateCall(clone)
+	env.MustDeleteClaim(source.BoundClaim)
+	env.WaitClaim(source.BoundClaim, "terminating and kept", func(now *v1.PersistentVolumeClaim) bool {
+		return now != nil && now.DeletionTimestamp != nil && slices.Contains(now.Finalizers, provision.CloningFinalizer)
+	})
+	copied := env.WaitBound(clone)
+	if there := env.volumeOnDisk(copied); there.Source.VolumeID != source.Handle {
+		t.Errorf("the clone is %+v, want one of %s", there, source.Handle)
+	}
+	env.WaitClaim(source.BoundClaim, "gone", fixture.ClaimIsGone)
+	env.Must(source.WaitGone(env.WithTimeout()))
+	env.ExpectNothingLeft(source.BoundClaim)
+	if n := len(env.CreateCalls(clone)); n != 1 {
+		t.Errorf("%d CreateVolume calls", n)
+	}
+}
+
+func TestProvisionWithVolumeNamePrefix(t *testing.T) {
+	fixture.NewestOnly(t, fixture.AboutProgram)
+	t.Parallel()
+	env := newEnvironment(t)
+	env.StartSidecar(append(fixture.FastRetries(), "--volume-name-prefix=disk", "--volume-name-uuid-length=12",
+		"--extra-create-metadata", "--default-fstype=xfs")...)
+	claim := env.CreateClaim(env.CreateStorageClass())
+	vol := env.WaitBound(claim)
+	name := "disk-" + strings.ReplaceAll(string(claim.UID), "-", "")[:12]
+	if there := env.volumeOnDisk(vol); vol.Name != name || there.Name != name ||
+		there.Parameters["csi.storage.k8s.io/pvc/name"] != claim.Name || vol.BoundPV.Spec.CSI.FSType != "xfs" {
+		t.Errorf("volume %+v, PV %s %+v", there, vol.Name, vol.BoundPV.Spec)
+	}
+	calls, err := env.MockDriver.Calls("CreateVolume")
+	env.Must(err)
+	if len(calls) != 1 {
+		t.Errorf("%d CreateVolume calls", len(calls))
+	}
+	env.MustDeleteClaim(claim)
+	env.Must(vol.WaitGone(env.WithTimeout()))
+}
+
+// TestProvisionDisabled leaves claims to another provisioner.
+func TestProvisionDisabled(t *testing.T) {
+	fixture.NewestOnly(t, fixture.AboutProgram)
+	t.Parallel()
+	env := newEnvironment(t)
+	env.StartSidecar(append(fixture.FastRetries(), "--provision=false")...)
+	claim := env.CreateClaim(env.CreateStorageClass())
+	env.Barrier()
+	env.ExpectClaimUntouched(claim)
+}

@@ -1,0 +1,101 @@
+//go:build unix
+
+package provision
+
+import (
+	"os"
+	"slices"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/backend"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
+)
+
+func TestMain(m *testing.M) { os.Exit(fixture.Main(m)) }
+
+// environment is what a test runs in, with what this suite alone needs.
+type environment struct{ *fixture.Environment }
+
+func newWithControlPlane(t *testing.T, v controlplane.Version, options controlplane.Options) *environment {
+	t.Helper()
+	return &environment{fixture.NewWithControlPlane(t, v, options)}
+}
+
+func newEnvironment(t *testing.T) *environment {
+	t.Helper()
+	return &environment{fixture.New(t)}
+}
+
+func newForRole(t *testing.T, role string, options mockdriver.Options) *environment {
+	t.Helper()
+	return &environment{fixture.NewForRole(t, role, options)}
+}
+
+func newOn(t *testing.T, plane *controlplane.ControlPlane, driver string) *environment {
+	t.Helper()
+	return &environment{fixture.NewOn(t, plane, driver)}
+}
+
+func (env *environment) inOtherNamespace() *environment {
+	return &environment{env.InOtherNamespace()}
+}
+
+func (env *environment) forSubtest(t *testing.T) *environment {
+	return &environment{env.ForSubtest(t)}
+}
+
+func withParameter(key, value string) func(*objects.Class) {
+	return func(class *objects.Class) { class.Parameters = map[string]string{key: value} }
+}
+
+func withRetainPolicy(class *objects.Class) { class.Policy = v1.PersistentVolumeReclaimRetain }
+
+func withSize(size string) func(*objects.ClaimSpec) {
+	return func(spec *objects.ClaimSpec) { spec.Size = size }
+}
+
+func withBlockMode(spec *objects.ClaimSpec) { spec.Block = true }
+
+// waitSettled waits until the in-flight log has no entry for a claim.
+func (env *environment) waitSettled(claim *objects.Claim) {
+	env.T.Helper()
+	env.Eventually("the entry of claim "+claim.Name+" is settled", func() bool { return !env.IsInFlight(claim) })
+}
+
+// volumeOnDisk returns a volume as the driver's disk has it, empty if it is not there.
+func (env *environment) volumeOnDisk(vol *fixture.Provisioned) backend.Volume {
+	env.T.Helper()
+	volumes, err := env.MockDriver.Volumes()
+	env.Must(err)
+	for _, v := range volumes {
+		if v.ID == vol.Handle {
+			return v
+		}
+	}
+	return backend.Volume{}
+}
+
+// waitCreateCall waits until the driver was asked for a claim's volume.
+func (env *environment) waitCreateCall(claim *objects.Claim) {
+	env.T.Helper()
+	env.Eventually("the driver is asked for the volume", func() bool { return len(env.CreateCalls(claim)) > 0 })
+}
+
+// waitVolumeGone waits until neither a PV nor a volume is left of a claim.
+func (env *environment) waitVolumeGone(claim *objects.Claim) {
+	env.T.Helper()
+	env.Eventually("the volume and the PV of claim "+claim.Name+" are gone", func() bool {
+		_, err := env.Client.CoreV1().PersistentVolumes().Get(env.Ctx, fixture.PVName(claim), metav1.GetOptions{})
+		volumes, listErr := env.MockDriver.Volumes()
+		env.Must(listErr)
+		return apierrors.IsNotFound(err) && !slices.ContainsFunc(volumes,
+			func(v backend.Volume) bool { return v.Name == fixture.PVName(claim) })
+	})
+}

@@ -1,0 +1,367 @@
+//go:build unix
+
+package provision
+
+import (
+	"testing"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/rand"
+
+	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
+)
+
+// failWithCode has CreateVolume fail with a code and make nothing.
+func failWithCode(code string) faults.Plan {
+	return faults.Plan{Rules: []faults.Rule{{Method: "CreateVolume", Action: faults.Fail, Code: code}}}
+}
+
+// removeNode removes a node, and the driver from it.
+func (env *environment) removeNode(name string) {
+	env.T.Helper()
+	env.Must(env.Client.CoreV1().Nodes().Delete(env.Ctx, name, metav1.DeleteOptions{}))
+	env.Must(env.Client.StorageV1().CSINodes().Delete(env.Ctx, name, metav1.DeleteOptions{}))
+}
+
+// claimWithLostAnswer has a claim's volume be created while nobody gets the answer.
+func (env *environment) claimWithLostAnswer(class string, changes ...func(*objects.ClaimSpec)) *objects.Claim {
+	env.T.Helper()
+	env.Must(env.MockDriver.SetFaults(env.Ctx, loseCreateAnswers()))
+	claim := env.CreateClaim(class, changes...)
+	env.Eventually("the volume is on the disk", func() bool { return len(env.VolumesOnDisk()) == 1 })
+	return claim
+}
+
+// expectOneVolume checks that the driver has one volume.
+func (env *environment) expectOneVolume() {
+	env.T.Helper()
+	if there := env.VolumesOnDisk(); len(there) != 1 {
+		env.T.Errorf("there are %d volumes, want one: %v", len(there), there)
+	}
+}
+
+// twoZones is a driver with two zones, of which the first has room for small volumes alone.
+func twoZones() (zone string, options mockdriver.Options) {
+	name := "zones-" + rand.String(8) + ".csi-reclaimer.io"
+	zone = name + "/zone"
+	return zone, mockdriver.Options{Name: name, Args: []string{"--place=" + zone + "=a@1Mi", "--place=" + zone + "=b"}}
+}
+
+// zoneOf is the zone of a PV.
+func zoneOf(pv *v1.PersistentVolume) string {
+	return pv.Spec.NodeAffinity.Required.NodeSelectorTerms[0].MatchExpressions[0].Values[0]
+}
+
+// TestTopologyChangesWhileVolumeIsInFlight loses the answer to CreateVolume. The volume is in zone b, and zone b loses
+// its last node. The sidecar repeats the same request: the claim gets that volume, or, if it is deleted, the volume is
+// deleted too.
+func TestTopologyChangesWhileVolumeIsInFlight(t *testing.T) {
+	fixture.NewestOnly(t, fixture.AboutDriver)
+	t.Parallel()
+	for name, deleted := range map[string]bool{"the claim gets its volume": false, "the claim is deleted": true} {
+		t.Run("immediate binding: "+name, func(t *testing.T) {
+			t.Parallel()
+			zone, options := twoZones()
+			env := newForRole(t, "owner", options)
+			env.CreateNode(map[string]string{zone: "a"})
+			leaves := env.CreateNode(map[string]string{zone: "b"})
+			env.StartSidecar(fixture.FastRetries()...)
+			claim := env.claimWithLostAnswer(env.CreateStorageClass(), withSize("2Mi"))
+			env.removeNode(leaves)
+			if deleted {
+				env.MustDeleteClaim(claim)
+				env.WaitClaim(claim, "gone", fixture.ClaimIsGone) // while the driver does not answer
+			}
+			env.Must(env.MockDriver.ClearFaults(env.Ctx))
+			if deleted {
+				env.waitSettled(claim)
+				env.waitVolumeGone(claim)
+				return
+			}
+			vol := env.WaitBound(claim)
+			if zoneOf(vol.BoundPV) != "b" {
+				t.Errorf("the PV is in zone %s", zoneOf(vol.BoundPV))
+			}
+			env.expectOneVolume()
+			env.waitSettled(claim)
+			env.MustDeleteClaim(claim)
+			env.waitVolumeGone(claim)
+		})
+	}
+	t.Run("late binding: another node is selected", func(t *testing.T) {
+		t.Parallel()
+		zone, options := twoZones()
+		env := newForRole(t, "owner", options)
+		first, second := env.CreateNode(map[string]string{zone: "a"}), env.CreateNode(map[string]string{zone: "b"})
+		env.StartSidecar(append(fixture.FastRetries(), "--strict-topology")...)
+		claim := env.claimWithLostAnswer(env.CreateStorageClass(fixture.WithWaitForFirstConsumer),
+			fixture.WithSelectedNode(first))
+		env.removeNode(first)
+		_, err := env.Client.CoreV1().PersistentVolumeClaims(env.Namespace).Patch(env.Ctx, claim.Name, types.MergePatchType,
+			[]byte(`{"metadata":{"annotations":{"`+objects.SelectedNode+`":"`+second+`"}}}`), metav1.PatchOptions{})
+		env.Must(err)
+		env.Must(env.MockDriver.ClearFaults(env.Ctx))
+		env.WaitBound(claim)
+		env.expectOneVolume()
+		env.waitSettled(claim)
+		env.MustDeleteClaim(claim)
+		env.waitVolumeGone(claim)
+	})
+}
+
+// TestClassChangesWhileVolumeIsInFlight has the driver refuse, with InvalidArgument, what the class requests now. That
+// says nothing about the volume of the first request.
+func TestClassChangesWhileVolumeIsInFlight(t *testing.T) {
+	fixture.NewestOnly(t, fixture.AboutDriver)
+	t.Parallel()
+	for _, restarts := range []bool{false, true} {
+		name := map[bool]string{false: "while it runs", true: "over a restart"}[restarts]
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			env := newForRole(t, "owner", mockdriver.Options{Args: []string{"--parameters=tier"}})
+			car := env.StartSidecar(fixture.FastRetries()...)
+			class := env.CreateStorageClass(withParameter("tier", "gold"))
+			claim := env.claimWithLostAnswer(class)
+			if restarts {
+				car.Kill()
+			}
+			env.Must(env.Client.StorageV1().StorageClasses().Delete(env.Ctx, class, metav1.DeleteOptions{}))
+			_, err := env.MakeClass(env.Ctx, objects.Class{Name: class, Parameters: map[string]string{"teir": "gold"}})
+			env.Must(err)
+			env.MustDeleteClaim(claim)
+			env.Must(env.MockDriver.ClearFaults(env.Ctx))
+			if restarts {
+				env.Must(car.Restart())
+			}
+			env.WaitClaim(claim, "gone", fixture.ClaimIsGone)
+			env.waitSettled(claim)
+			env.waitVolumeGone(claim)
+		})
+	}
+}
+
+// TestAlreadyExistsOnFirstCallLeavesNoEntry expects no in-flight entry: the existing volume is not ours.
+func TestAlreadyExistsOnFirstCallLeavesNoEntry(t *testing.T) {
+	fixture.NewestOnly(t, fixture.AboutDriver)
+	t.Parallel()
+	env := newEnvironment(t)
+	env.StartSidecar(fixture.FastRetries()...)
+	env.Must(env.MockDriver.SetFaults(env.Ctx, failWithCode("AlreadyExists")))
+	claim := env.CreateClaim(env.CreateStorageClass())
+	env.WaitClaimEvent(claim, "ProvisioningFailed", "AlreadyExists")
+	env.MustDeleteClaim(claim)
+	env.WaitClaim(claim, "gone", fixture.ClaimIsGone)
+	env.waitSettled(claim)
+	env.ExpectNothingLeft(claim)
+}
+
+// TestUncertainCreateVolumeBlocksNoDeletion leaves open whether the volume exists. Neither the claim nor its namespace
+// waits for it. When the driver recovers, the volume gets a PV and is reclaimed.
+func TestUncertainCreateVolumeBlocksNoDeletion(t *testing.T) {
+	fixture.NewestOnly(t, fixture.AboutDriver)
+	t.Parallel()
+	exhausted := faults.Plan{Rules: []faults.Rule{
+		{Name: "lost", Method: "CreateVolume", Action: faults.Fail, AfterWork: true, Code: "DeadlineExceeded", First: 1,
+			PerVolume: true},
+		{Name: "full", Method: "CreateVolume", Action: faults.Fail, Code: "ResourceExhausted"},
+	}}
+	for name, plan := range map[string]faults.Plan{
+		"Internal": failWithCode("Internal"), "Unknown": failWithCode("Unknown"),
+		"ResourceExhausted after a timeout": exhausted,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			env := newEnvironment(t)
+			env.StartSidecar(fixture.FastRetries()...)
+			users, class := env.inOtherNamespace(), env.CreateStorageClass()
+			env.Must(env.MockDriver.SetFaults(env.Ctx, plan))
+			deleted, inNamespace := env.CreateClaim(class), users.CreateClaim(class)
+			for _, claim := range []*objects.Claim{deleted, inNamespace} {
+				env.Eventually("it was asked twice", func() bool { return len(env.CreateCalls(claim)) > 1 })
+			}
+			env.MustDeleteClaim(deleted)
+			users.DeleteNamespace()
+			env.WaitClaim(deleted, "gone", fixture.ClaimIsGone)
+			users.WaitNamespaceGone()
+			if !env.IsInFlight(deleted) || !env.IsInFlight(inNamespace) {
+				t.Error("the driver did not report whether the volume exists, and the entry is removed")
+			}
+			env.Must(env.MockDriver.ClearFaults(env.Ctx))
+			for _, claim := range []*objects.Claim{deleted, inNamespace} {
+				env.waitSettled(claim)
+				env.waitVolumeGone(claim)
+			}
+		})
+	}
+}
+
+// TestUninstallFinishesInFlightVolumes finishes the entries, or names them.
+func TestUninstallFinishesInFlightVolumes(t *testing.T) {
+	fixture.NewestOnly(t, fixture.AboutProgram)
+	t.Parallel()
+	// left is a claim whose volume is in flight while no sidecar runs.
+	left := func(env *environment) *objects.Claim {
+		car := env.StartSidecar(fixture.FastRetries()...)
+		claim := env.claimWithLostAnswer(env.CreateStorageClass())
+		env.Must(car.Terminate())
+		if !env.IsInFlight(claim) {
+			env.T.Error("nothing is in flight")
+		}
+		return claim
+	}
+	quiet := "--in-flight-quiet-period=2s"
+	t.Run("--release-finalizers finishes it", func(t *testing.T) {
+		t.Parallel()
+		env := newEnvironment(t)
+		claim := left(env)
+		env.Must(env.MockDriver.ClearFaults(env.Ctx))
+		output, err := env.ReleaseFinalizers(quiet)
+		if err != nil || env.IsInFlight(claim) {
+			t.Errorf("%v, in flight: %v, output %q", err, env.IsInFlight(claim), output)
+		}
+		vol := env.WaitBound(claim)
+		if fixture.HasFinalizer(vol.BoundPV) {
+			t.Error("the PV has the finalizer")
+		}
+		env.MustDeleteClaim(claim)
+		env.WaitClaim(claim, "gone", fixture.ClaimIsGone)
+	})
+	t.Run("--provision=false finishes it", func(t *testing.T) {
+		t.Parallel()
+		env := newEnvironment(t)
+		claim := left(env)
+		env.Must(env.MockDriver.ClearFaults(env.Ctx))
+		env.StartSidecar(append(fixture.FastRetries(), "--provision=false")...)
+		env.WaitBound(claim)
+		env.waitSettled(claim)
+		env.expectOneVolume()
+	})
+	for _, role := range []string{"companion", "observer"} {
+		t.Run("role "+role+" finishes it", func(t *testing.T) {
+			t.Parallel()
+			env := newEnvironment(t)
+			claim := left(env)
+			env.Must(env.Client.RbacV1().ClusterRoleBindings().Delete(env.Ctx, env.Namespace, metav1.DeleteOptions{}))
+			env.Must(rbac.GrantSidecar(env.Ctx, env.Client, env.Namespace, "csi-reclaimer", role))
+			env.Must(env.MockDriver.ClearFaults(env.Ctx))
+			env.StartSidecar(append(fixture.FastRetries(), "--role="+role)...)
+			env.WaitBound(claim)
+			env.waitSettled(claim)
+			env.expectOneVolume()
+		})
+	}
+	t.Run("kubectl reclaim names it", func(t *testing.T) {
+		t.Parallel()
+		env := newEnvironment(t)
+		claim := left(env)
+		output, err := env.WaitExit(env.StartPlugin("release", "--driver="+env.Driver, "--yes"))
+		if err == nil {
+			t.Error("the release succeeds, and a volume is in flight")
+		}
+		entry := env.InFlightEntries()[fixture.PVName(claim)]
+		env.ExpectOutput(output,
+			"Volume "+fixture.PVName(claim)+", for claim "+env.Namespace+"/"+claim.Name+", is in flight since",
+			"in flight, and nobody finishes them")
+		env.ExpectOutput(env.RunPlugin("status", "--driver="+env.Driver), "1 (", fixture.PVName(claim))
+		wayOut := "kubectl annotate lease -n " + entry.Lease.Namespace + " " + entry.Lease.Name + " " + entry.Annotation + "-"
+		env.ExpectOutput(env.RunPlugin("explain", "pvc/"+claim.Name), "In flight", fixture.PVName(claim), wayOut)
+		env.MustDeleteClaim(claim)
+		env.WaitClaim(claim, "gone", fixture.ClaimIsGone)
+		env.ExpectOutput(env.RunPlugin("explain", "pvc/"+claim.Name),
+			"does not exist, and volume "+fixture.PVName(claim)+" is in flight", wayOut)
+	})
+}
+
+// TestInFlightEntryRemovedByUser is not written again while the sidecar runs.
+func TestInFlightEntryRemovedByUser(t *testing.T) {
+	fixture.NewestOnly(t, fixture.AboutProgram)
+	t.Parallel()
+	env := newEnvironment(t)
+	env.StartSidecar(fixture.FastRetries()...)
+	env.Must(env.MockDriver.SetFaults(env.Ctx, failWithCode("Internal")))
+	claim := env.CreateClaim(env.CreateStorageClass())
+	env.Eventually("the volume is in flight",
+		func() bool { return env.IsInFlight(claim) && len(env.CreateCalls(claim)) > 1 })
+	env.MustDeleteClaim(claim)
+	env.WaitClaim(claim, "gone", fixture.ClaimIsGone)
+	entry := env.InFlightEntries()[fixture.PVName(claim)]
+	_, err := env.Client.CoordinationV1().Leases(entry.Lease.Namespace).Patch(env.Ctx, entry.Lease.Name,
+		types.MergePatchType,
+		[]byte(`{"metadata":{"annotations":{"`+entry.Annotation+`":null}}}`), metav1.PatchOptions{})
+	env.Must(err)
+	env.waitSettled(claim)
+	env.Must(env.MockDriver.ClearFaults(env.Ctx))
+	env.WaitBound(env.CreateClaim(env.CreateStorageClass()))
+	env.ExpectNothingLeft(claim)
+}
+
+// TestInFlightClaimOfEarlierVersion has the finalizer that earlier versions added during provisioning, and a volume
+// that only the driver knows. The entry is written before the finalizer is removed, and the volume is found.
+func TestInFlightClaimOfEarlierVersion(t *testing.T) {
+	fixture.NewestOnly(t, fixture.AboutProgram)
+	t.Parallel()
+	for name, deleted := range map[string]bool{"the claim gets its volume": false, "the claim was deleted": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			env := newEnvironment(t)
+			claim := env.CreateClaim(env.CreateStorageClass(), func(spec *objects.ClaimSpec) {
+				spec.Change = func(claim *v1.PersistentVolumeClaim) { claim.Finalizers = []string{provision.LegacyFinalizer} }
+			})
+			_, err := env.CSI.CreateVolume(env.Ctx, &csi.CreateVolumeRequest{
+				Name: fixture.PVName(claim), CapacityRange: &csi.CapacityRange{RequiredBytes: 1 << 20},
+				VolumeCapabilities: []*csi.VolumeCapability{{
+					AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
+					AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{}},
+				}},
+			})
+			env.Must(err)
+			if deleted {
+				env.MustDeleteClaim(claim)
+				env.WaitClaim(claim, "terminating",
+					func(now *v1.PersistentVolumeClaim) bool { return now.DeletionTimestamp != nil })
+			}
+			env.StartSidecar(fixture.FastRetries()...)
+			if deleted {
+				env.WaitClaim(claim, "gone", fixture.ClaimIsGone)
+				env.waitSettled(claim)
+				env.waitVolumeGone(claim)
+			} else {
+				env.WaitBound(claim)
+				env.expectOneVolume()
+				env.waitSettled(claim)
+			}
+			env.expectEntryBeforeFinalizerIsRemoved(claim)
+		})
+	}
+}
+
+// expectEntryBeforeFinalizerIsRemoved checks that the sidecar wrote the entry of a claim before it removed the
+// finalizer.
+func (env *environment) expectEntryBeforeFinalizerIsRemoved(claim *objects.Claim) {
+	env.T.Helper()
+	written := env.SettledWritesTo(2, "leases", "persistentvolumeclaims")
+	entry, finalizer := -1, -1
+	for i, e := range written {
+		switch {
+		case e.Resource == "leases" && e.Verb == "update" && e.Code == 200:
+			entry = i
+		case e.Resource == "persistentvolumeclaims" && e.Name == claim.Name && e.Verb == "patch" && e.Code == 200:
+			finalizer = i
+		}
+		if finalizer >= 0 {
+			break
+		}
+	}
+	if finalizer < 0 || entry < 0 {
+		env.T.Errorf("the finalizer went by write %d, the last of the log before it was %d, of %d", finalizer, entry,
+			len(written))
+	}
+}

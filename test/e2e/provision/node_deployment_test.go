@@ -1,0 +1,204 @@
+//go:build unix
+
+package provision
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/rand"
+
+	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/backend"
+	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
+	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
+)
+
+// nodeMember is a node with the driver and the sidecar on it.
+type nodeMember struct {
+	*environment
+	node, place string
+	driver      *mockdriver.Driver
+	sidecar     *program.Program
+}
+
+// newNodeMembers makes nodes, each with a driver and a sidecar of its own.
+func newNodeMembers(t *testing.T, n int, args ...string) (*environment, []*nodeMember) {
+	t.Helper()
+	var members []*nodeMember
+	var env *environment
+	for i := range n {
+		place := "place-" + rand.String(8)
+		options := mockdriver.Options{Profile: "no-attach",
+			Args: []string{"--topology=" + fixture.NodeTopologyKey + "=" + place}}
+		m := &nodeMember{}
+		if i == 0 {
+			env = newForRole(t, "node", options)
+			m.driver = env.MockDriver
+		} else {
+			options.Name = env.Driver
+			m.driver = mockdriver.ForTest(t, options)
+		}
+		m.environment, m.node, m.place = env, env.CreateNode(map[string]string{fixture.NodeTopologyKey: place}), place
+		members = append(members, m)
+	}
+	if slices.Contains(args, "--enable-capacity") {
+		env.Must(rbac.GrantCapacity(env.Ctx, env.Client, env.Namespace, "csi-reclaimer"))
+	}
+	for _, m := range members {
+		m.sidecar = env.LaunchSidecarWith(program.SidecarOptions{Address: m.driver.Socket(),
+			Env: []string{"NODE_NAME=" + m.node, "POD_NAMESPACE=" + env.Namespace}, Args: append(append(fixture.FastRetries(),
+				"--node-deployment", "--leader-election", "--leader-election-namespace="+env.Namespace,
+				"--node-deployment-base-delay=100ms", "--node-deployment-max-delay=1s"), args...)})
+		env.Must(m.sidecar.WaitReady(env.WithTimeout()))
+	}
+	return env, members
+}
+
+// calls returns the calls of a method that a member's driver received for a claim's volume.
+func (m *nodeMember) calls(method string, claim *objects.Claim) []ledger.Call {
+	m.T.Helper()
+	calls, err := m.driver.Calls(method)
+	m.Must(err)
+	return slices.DeleteFunc(calls, func(c ledger.Call) bool {
+		return c.Name != fixture.PVName(claim) && !strings.HasPrefix(c.Volume, fixture.PVName(claim))
+	})
+}
+
+// has reports whether a volume of a claim is on a member's disk.
+func (m *nodeMember) has(claim *objects.Claim) bool {
+	m.T.Helper()
+	volumes, err := m.driver.Volumes()
+	m.Must(err)
+	return slices.ContainsFunc(volumes, func(v backend.Volume) bool { return v.Name == fixture.PVName(claim) })
+}
+
+// waitBoundAndSettled waits until a claim is bound and no node has an entry for it, and returns its volume.
+func (env *environment) waitBoundAndSettled(claim *objects.Claim) *fixture.Provisioned {
+	env.T.Helper()
+	vol := env.WaitBound(claim)
+	env.waitSettled(claim)
+	return vol
+}
+
+// TestNodeDeploymentServesVolumesOfItsNode has two nodes, each with a driver and a sidecar.
+func TestNodeDeploymentServesVolumesOfItsNode(t *testing.T) {
+	fixture.NewestOnly(t, fixture.AboutDriver)
+	t.Parallel()
+	env, members := newNodeMembers(t, 2)
+	one, two := members[0], members[1]
+	lately, atOnce := env.CreateStorageClass(fixture.WithWaitForFirstConsumer), env.CreateStorageClass()
+	for name, make := range map[string]func() *objects.Claim{
+		"late binding":      func() *objects.Claim { return env.CreateClaim(lately, fixture.WithSelectedNode(two.node)) },
+		"immediate binding": func() *objects.Claim { return env.CreateClaim(atOnce) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			env := env.forSubtest(t)
+			claim := make()
+			vol := env.waitBoundAndSettled(claim)
+			own, other := one, two
+			if len(two.calls("CreateVolume", claim)) > 0 {
+				own, other = two, one
+			}
+			if name == "late binding" && own != two {
+				t.Error("made on a node that was not selected")
+			}
+			if made, wrong := own.calls("CreateVolume", claim), other.calls("CreateVolume",
+				claim); len(made) != 1 || len(wrong) != 0 {
+				t.Errorf("%d and %d CreateVolume calls, want one", len(made), len(wrong))
+			}
+			if !own.has(claim) || !fixture.HasFinalizer(vol.BoundPV) {
+				t.Errorf("the volume is on its disk: %v; finalizers of its PV: %v", own.has(claim), vol.BoundPV.Finalizers)
+			}
+			env.MustDeleteClaim(claim)
+			env.Must(vol.WaitGone(env.WithTimeout()))
+			if own.has(claim) {
+				t.Error("LEAK: the volume is on its node's disk")
+			}
+			if right, wrong := own.calls("DeleteVolume", claim), other.calls("DeleteVolume",
+				claim); len(right) != 1 || len(wrong) != 0 {
+				t.Errorf("%d DeleteVolume calls on its node and %d on the other, want one and none", len(right), len(wrong))
+			}
+			if n := env.finalizersAdded(vol.BoundPV.Name); n != 0 {
+				t.Errorf("finalizers were added %d times to a PV that was created with them", n)
+			}
+		})
+	}
+	t.Run("a PV from before gets its finalizer once, from its own node", func(t *testing.T) {
+		env := env.forSubtest(t)
+		claim := env.CreateClaim(lately, fixture.WithSelectedNode(one.node))
+		vol := env.waitBoundAndSettled(claim)
+		// As one that a provisioner without finalizers made.
+		_, err := env.Client.CoreV1().PersistentVolumes().Patch(env.Ctx, vol.BoundPV.Name, "application/merge-patch+json",
+			[]byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+		env.Must(err)
+		env.WaitProtected(vol.Volume)
+		if n := env.finalizersAdded(vol.BoundPV.Name); n != 1 {
+			t.Errorf("finalizers were added to the PV %d times, want once", n)
+		}
+		env.MustDeleteClaim(claim)
+		env.Must(vol.WaitGone(env.WithTimeout()))
+		if one.has(claim) || len(two.calls("DeleteVolume", claim)) > 0 {
+			t.Error("the wrong node was asked, or none")
+		}
+	})
+}
+
+// finalizersAdded counts the writes of sidecars to the finalizers of a PV while that was not being deleted.
+func (env *environment) finalizersAdded(pv string) int {
+	env.T.Helper()
+	events, err := env.Plane.AuditEventsOf(env.User, func(e controlplane.AuditEvent) bool {
+		return e.Resource == "persistentvolumes" && e.Name == pv && e.Verb == "patch" && e.Code == 200
+	})
+	env.Must(err)
+	deleted, err := env.Plane.AuditEventsOf(env.User, func(e controlplane.AuditEvent) bool {
+		return e.Resource == "persistentvolumes" && e.Name == pv && e.Verb == "delete"
+	})
+	env.Must(err)
+	if len(deleted) > 0 {
+		return len(events) - 1 // the last removes it
+	}
+	return len(events)
+}
+
+// TestNodeDeploymentClaimMovesToAnotherNode loses the answer of one node's driver, and stops that node while another
+// one is selected.
+func TestNodeDeploymentClaimMovesToAnotherNode(t *testing.T) {
+	fixture.NewestOnly(t, fixture.AboutDriver)
+	t.Parallel()
+	env, members := newNodeMembers(t, 2)
+	one, two := members[0], members[1]
+	env.Must(one.driver.SetFaults(env.Ctx,
+		faults.Plan{Rules: []faults.Rule{{Method: "CreateVolume", Action: faults.Fail, AfterWork: true,
+			Code: "DeadlineExceeded"}}}))
+	claim := env.CreateClaim(env.CreateStorageClass(fixture.WithWaitForFirstConsumer), fixture.WithSelectedNode(one.node))
+	env.Eventually("the volume is on the first node's disk", func() bool { return one.has(claim) })
+	one.sidecar.Kill()
+	_, err := env.Client.CoreV1().PersistentVolumeClaims(env.Namespace).Patch(env.Ctx, claim.Name,
+		"application/merge-patch+json",
+		[]byte(`{"metadata":{"annotations":{"`+objects.SelectedNode+`":"`+two.node+`"}}}`), metav1.PatchOptions{})
+	env.Must(err)
+	vol := env.WaitBound(claim)
+	if !two.has(claim) || !one.has(claim) {
+		t.Fatalf("on disk: first node %v, second %v", one.has(claim), two.has(claim))
+	}
+	env.Must(one.driver.ClearFaults(env.Ctx))
+	env.Must(one.sidecar.Restart())
+	env.waitBoundAndSettled(claim)
+	env.Eventually("what the first node had begun is gone", func() bool { return !one.has(claim) })
+	if !two.has(claim) || len(two.calls("DeleteVolume", claim)) > 0 {
+		t.Error("WRONG DELETE: the claim's volume is gone")
+	}
+	env.MustDeleteClaim(claim)
+	env.Must(vol.WaitGone(env.WithTimeout()))
+	if two.has(claim) {
+		t.Error("LEAK: the volume is on its node's disk")
+	}
+}

@@ -1,0 +1,338 @@
+//go:build unix
+
+package provision
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/rand"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/capacity"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/fakenode"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
+)
+
+// pool is the label of the places below.
+const pool = "e2e.csi-reclaimer.io/pool"
+
+// twoPools is a driver with room for two volumes in pool "small", and for many in pool "large".
+func twoPools() mockdriver.Options {
+	return mockdriver.Options{Profile: "no-attach",
+		Args: []string{"--place=" + pool + "=small@2Mi", "--place=" + pool + "=large@64Mi"}}
+}
+
+// capacityEnvironment is what a sidecar with --enable-capacity runs in.
+type capacityEnvironment struct {
+	*environment
+	deployment *appsv1.Deployment
+}
+
+// newCapacityEnvironment makes a environment whose sidecar is in the pod of a Deployment, as far as the API server
+// knows, and whose driver is on a node in each pool.
+func newCapacityEnvironment(t *testing.T) capacityEnvironment {
+	t.Helper()
+	env := capacityEnvironment{environment: newForRole(t, "owner", twoPools())}
+	env.Must(rbac.GrantCapacity(env.Ctx, env.Client, env.Namespace, "csi-reclaimer"))
+	labels := map[string]string{"app": "driver"}
+	replicas := int32(1)
+	var err error
+	env.deployment, err = env.Client.AppsV1().Deployments(env.Namespace).Create(env.Ctx, &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: "driver"},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: v1.PodSpec{
+				// Nobody schedules it: that it is there is enough.
+				SchedulerName: "nobody", Containers: []v1.Container{{Name: "driver", Image: "none"}},
+			}},
+		},
+	}, metav1.CreateOptions{})
+	env.Must(err)
+	_, err = env.MakeDriver(env.Ctx, func(d *storagev1.CSIDriver) { yes := true; d.Spec.StorageCapacity = &yes })
+	env.Must(err)
+	t.Cleanup(func() {
+		_ = env.Client.StorageV1().CSIDrivers().Delete(env.CleanupContext(), env.Driver, metav1.DeleteOptions{})
+	})
+	for _, name := range []string{"small", "large"} {
+		fakenode.ForTest(t, env.Plane, "node-"+name+"-"+rand.String(6), fakenode.Config{
+			Drivers: map[string]fakenode.Driver{env.Driver: {Place: map[string]string{pool: name}}},
+		})
+	}
+	return env
+}
+
+// sidecar starts one that publishes, and waits until it is ready.
+func (env capacityEnvironment) sidecar(args ...string) *program.Program {
+	env.T.Helper()
+	pod := ""
+	env.Eventually("the Deployment has a pod", func() bool {
+		pods, err := env.Client.CoreV1().Pods(env.Namespace).List(env.Ctx, metav1.ListOptions{LabelSelector: "app=driver"})
+		env.Must(err)
+		if len(pods.Items) > 0 {
+			pod = pods.Items[0].Name
+		}
+		return pod != ""
+	})
+	car := env.LaunchSidecarWith(program.SidecarOptions{Env: []string{"NAMESPACE=" + env.Namespace, "POD_NAME=" + pod},
+		Args: append([]string{"--enable-capacity", "--capacity-ownerref-level=2", "--kube-api-capacity-qps=0"}, args...)})
+	env.Must(car.WaitReady(env.WithTimeout()))
+	return car
+}
+
+// objects returns what is published, by class and pool.
+func (env capacityEnvironment) objects() map[string]storagev1.CSIStorageCapacity {
+	env.T.Helper()
+	list, err := env.Client.StorageV1().CSIStorageCapacities(env.Namespace).List(env.Ctx, metav1.ListOptions{
+		LabelSelector: capacity.LabelDriver + "=" + env.Driver + "," + capacity.LabelManagedBy + "=external-provisioner"})
+	env.Must(err)
+	all := map[string]storagev1.CSIStorageCapacity{}
+	for _, o := range list.Items {
+		all[o.StorageClassName+" in "+o.NodeTopology.MatchLabels[pool]] = o
+	}
+	if len(all) != len(list.Items) {
+		env.T.Errorf("%d objects for %d spots", len(list.Items), len(all))
+	}
+	return all
+}
+
+// waitPublished waits until what is published is exactly this, in MiB.
+func (env capacityEnvironment) waitPublished(want map[string]int64) {
+	env.T.Helper()
+	var now map[string]int64
+	env.Eventually("what is published is as it should be", func() bool {
+		now = map[string]int64{}
+		for spot, o := range env.objects() {
+			now[spot] = o.Capacity.Value() >> 20
+		}
+		env.T.Logf("published: %v", now)
+		return maps.Equal(now, want)
+	})
+}
+
+// writes returns the verbs of the sidecar's writes to capacity objects.
+func (env capacityEnvironment) writes() []string {
+	env.T.Helper()
+	events, err := env.Plane.AuditEventsOf(env.User, func(e controlplane.AuditEvent) bool {
+		return e.Resource == "csistoragecapacities" && !slices.Contains([]string{"list", "watch"}, e.Verb)
+	})
+	env.Must(err)
+	var verbs []string
+	for _, e := range events {
+		verbs = append(verbs, e.Verb)
+	}
+	return verbs
+}
+
+// TestStorageCapacityGuidesScheduler has claims that wait for their pod. The scheduler places the pods where the driver
+// reported capacity.
+func TestStorageCapacityGuidesScheduler(t *testing.T) {
+	fixture.NewestOnly(t, fixture.AboutDriver)
+	t.Parallel()
+	env := newCapacityEnvironment(t)
+	car := env.sidecar(fixture.FastRetries()...)
+	class := env.CreateStorageClass(fixture.WithWaitForFirstConsumer)
+	env.waitPublished(map[string]int64{class + " in small": 2, class + " in large": 64})
+	for spot, o := range env.objects() {
+		if owner := metav1.GetControllerOf(&o); owner == nil || owner.UID != env.deployment.UID ||
+			owner.Kind != "Deployment" {
+			t.Errorf("%s is owned by %+v, want the Deployment", spot, owner)
+		}
+	}
+	// Too large for pool small, which only the published capacity shows.
+	for i, size := range []string{"3Mi", "4Mi"} {
+		name := "data-" + string(rune('a'+i))
+		claim, err := env.MakeClaim(env.Ctx, objects.ClaimSpec{Name: name, Class: class, Size: size})
+		env.Must(err)
+		pod, err := env.MakePod(env.Ctx, objects.PodSpec{Name: name, Claims: []string{name}})
+		env.Must(err)
+		node, err := pod.WaitRunning(env.WithTimeout())
+		env.Must(err)
+		if !strings.HasPrefix(node, "node-large-") {
+			t.Errorf("pod %s runs on %s", name, node)
+		}
+		_, err = claim.WaitBound(env.WithTimeout())
+		env.Must(err)
+	}
+	calls, err := env.MockDriver.Calls("CreateVolume")
+	env.Must(err)
+	if len(calls) != 2 {
+		t.Errorf("%d CreateVolume calls, want one for each claim: %+v", len(calls), calls)
+	}
+	// Long before the poll interval of a minute.
+	env.waitPublished(map[string]int64{class + " in small": 2, class + " in large": 57})
+
+	before := env.objects()
+	wrote := len(env.writes())
+	env.Must(car.Terminate())
+	env.Must(car.Restart("--capacity-poll-interval=1s"))
+	env.Must(car.WaitReady(env.WithTimeout()))
+	restarted := env.capacityCalls()
+	env.Eventually("the driver was asked again and again", func() bool { return env.capacityCalls() >= restarted+6 })
+	if writes := env.writes(); len(writes) != wrote {
+		t.Errorf("nothing changed, and was written: %q", writes[wrote:])
+	}
+	for spot, o := range env.objects() {
+		if o.UID != before[spot].UID || o.ResourceVersion != before[spot].ResourceVersion {
+			t.Errorf("the object of %s is another than before the restart", spot)
+		}
+	}
+
+	for _, name := range []string{"data-a", "data-b"} {
+		env.Must(env.Client.CoreV1().Pods(env.Namespace).Delete(env.Ctx, name, metav1.DeleteOptions{}))
+		env.Must(env.Client.CoreV1().PersistentVolumeClaims(env.Namespace).Delete(env.Ctx, name, metav1.DeleteOptions{}))
+	}
+	env.waitPublished(map[string]int64{class + " in small": 2, class + " in large": 64})
+	foreign := env.foreign(class)
+	env.Must(env.Client.StorageV1().StorageClasses().Delete(env.Ctx, class, metav1.DeleteOptions{}))
+	env.waitPublished(map[string]int64{})
+	if _, err := env.Client.StorageV1().CSIStorageCapacities(env.Namespace).Get(env.Ctx, foreign,
+		metav1.GetOptions{}); err != nil {
+		t.Errorf("an object of somebody else's is gone: %v", err)
+	}
+	env.usedAsGranted()
+}
+
+// TestNodeDeploymentPublishesCapacityOfEachNode expects one object for each node, which changes with that node's
+// volumes alone.
+func TestNodeDeploymentPublishesCapacityOfEachNode(t *testing.T) {
+	fixture.NewestOnly(t, fixture.AboutDriver)
+	t.Parallel()
+	env, members := newNodeMembers(t, 2, "--enable-capacity", "--capacity-ownerref-level=-1",
+		"--capacity-poll-interval=1h")
+	one, two := members[0], members[1]
+	room := resource.MustParse("1Pi") // of the driver, by default
+	type state struct {
+		used    string
+		uid     types.UID
+		version string
+	}
+	// published is what each place's object says, by place.
+	published := func() map[string]state {
+		list, err := env.Client.StorageV1().CSIStorageCapacities(env.Namespace).List(env.Ctx,
+			metav1.ListOptions{LabelSelector: capacity.LabelDriver + "=" + env.Driver})
+		env.Must(err)
+		all := map[string]state{}
+		for _, o := range list.Items {
+			used := room.DeepCopy()
+			used.Sub(*o.Capacity)
+			all[o.NodeTopology.MatchLabels[fixture.NodeTopologyKey]] = state{used.String(), o.UID, o.ResourceVersion}
+		}
+		if len(all) != len(list.Items) {
+			t.Errorf("%d objects for %d places", len(list.Items), len(all))
+		}
+		return all
+	}
+	wait := func(ones, twos string) (now map[string]state) {
+		t.Helper()
+		env.Eventually("the nodes say that "+ones+" and "+twos+" are used", func() bool {
+			now = published()
+			return now[one.place].used == ones && now[two.place].used == twos
+		})
+		return now
+	}
+	class := env.CreateStorageClass(fixture.WithWaitForFirstConsumer)
+	first := wait("0", "0")
+	claim := env.CreateClaim(class, fixture.WithSelectedNode(two.node),
+		func(spec *objects.ClaimSpec) { spec.Size = "5Mi" })
+	vol := env.waitBoundAndSettled(claim)
+	second := wait("0", "5Mi")
+	if second[one.place] != first[one.place] || second[two.place].uid != first[two.place].uid {
+		t.Errorf("a volume on the second node turned %v into %v", first, second)
+	}
+	asked, err := one.driver.Calls("GetCapacity")
+	env.Must(err)
+	env.Must(one.sidecar.Terminate())
+	env.Must(one.sidecar.Restart())
+	env.Must(one.sidecar.WaitReady(env.WithTimeout()))
+	env.Eventually("the first node's driver is asked anew", func() bool {
+		again, err := one.driver.Calls("GetCapacity")
+		env.Must(err)
+		return len(again) > len(asked)
+	})
+	if third := wait("0", "5Mi"); !maps.Equal(third, second) {
+		t.Errorf("a restart turned %v into %v", second, third)
+	}
+	env.MustDeleteClaim(claim)
+	env.Must(vol.WaitGone(env.WithTimeout()))
+	wait("0", "0")
+	env.Must(env.Client.StorageV1().StorageClasses().Delete(env.Ctx, class, metav1.DeleteOptions{}))
+	env.Eventually("nothing is published for a class that is gone", func() bool { return len(published()) == 0 })
+}
+
+// capacityCalls counts the GetCapacity calls.
+func (env capacityEnvironment) capacityCalls() int {
+	env.T.Helper()
+	calls, err := env.MockDriver.Calls("GetCapacity")
+	env.Must(err)
+	return len(calls)
+}
+
+// foreign makes an object for the driver and the class that somebody else keeps.
+func (env capacityEnvironment) foreign(class string) string {
+	env.T.Helper()
+	o, err := env.Client.StorageV1().CSIStorageCapacities(env.Namespace).Create(env.Ctx, &storagev1.CSIStorageCapacity{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "foreign-", Labels: map[string]string{
+			capacity.LabelDriver: env.Driver, capacity.LabelManagedBy: "external-provisioner-node-1"}},
+		StorageClassName: class, NodeTopology: &metav1.LabelSelector{MatchLabels: map[string]string{pool: "small"}},
+	}, metav1.CreateOptions{})
+	env.Must(err)
+	return o.Name
+}
+
+// usedAsGranted compares what was asked for with what deploy/ grants for it, both ways.
+func (env capacityEnvironment) usedAsGranted() {
+	env.T.Helper()
+	rules, err := rbac.CapacityRules()
+	env.Must(err)
+	granted, resources := map[string]bool{}, map[string]bool{}
+	for _, rule := range rules {
+		for _, resource := range rule.Resources {
+			name := strings.Trim(resource+"."+rule.APIGroups[0], ".")
+			resources[name] = true
+			for _, verb := range rule.Verbs {
+				granted[verb+" "+name] = true
+			}
+		}
+	}
+	var used map[string]bool
+	for ctx := env.WithTimeout(); ; time.Sleep(50 * time.Millisecond) { // the audit log is written behind the answers
+		used = env.RequestedPermissions()
+		maps.DeleteFunc(used, func(right string, _ bool) bool {
+			_, resource, _ := strings.Cut(right, " ")
+			return !resources[resource]
+		})
+		if maps.Equal(used, granted) || ctx.Err() != nil {
+			break
+		}
+	}
+	if !maps.Equal(used, granted) {
+		env.T.Errorf("used %q, granted %q", slices.Sorted(maps.Keys(used)), slices.Sorted(maps.Keys(granted)))
+	}
+}
+
+// TestStorageCapacityOfDriverWithoutGetCapacity expects a report; the sidecar still creates and deletes volumes.
+func TestStorageCapacityOfDriverWithoutGetCapacity(t *testing.T) {
+	fixture.NewestOnly(t, fixture.AboutDriver)
+	t.Parallel()
+	env := newForRole(t, "owner", mockdriver.Options{Args: []string{"--disable-capabilities=GET_CAPACITY"}})
+	car := env.LaunchSidecarWith(program.SidecarOptions{Env: []string{"NAMESPACE=" + env.Namespace},
+		Args: append(fixture.FastRetries(), "--enable-capacity", "--capacity-ownerref-level=-1")})
+	env.Must(car.WaitReady(env.WithTimeout()))
+	env.Must(car.WaitLog(env.WithTimeout(), "does not advertise GET_CAPACITY"))
+	env.WaitBound(env.CreateClaim(env.CreateStorageClass()))
+	env.Barrier()
+}

@@ -1,0 +1,190 @@
+//go:build unix
+
+package reclaim
+
+import (
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/faults/proxy"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
+)
+
+// TestExistingPVsAreProtectedAtFirstStart upgrades a cluster with 1,000 PVs.
+func TestExistingPVsAreProtectedAtFirstStart(t *testing.T) {
+	fixture.NewestOnly(t, fixture.AboutLoad)
+	t.Parallel()
+	env := newEnvironment(t)
+	must := func(i int) bool { return i%4 != 0 && i%3 != 0 }
+	vols := env.MakeVolumes(fixture.Size(1000, 120), func(i int) objects.Spec {
+		// The volumes behind are not looked at: their handles will do.
+		spec := objects.Spec{Dynamic: i%2 == 0, Unclaimed: i%3 == 0, Handle: "vol-" + strconv.Itoa(i)}
+		if i%4 == 0 {
+			spec.Policy = v1.PersistentVolumeReclaimRetain
+		}
+		return spec
+	})
+	for i, vol := range vols {
+		if i%3 == 0 {
+			env.WaitPV(vol, "available", func(pv *v1.PersistentVolume) bool { return pv.Status.Phase == v1.VolumeAvailable })
+		}
+	}
+	before := env.ListPVs()
+	began := time.Now()
+	env.StartSidecar()
+	for i, vol := range vols {
+		if must(i) {
+			env.WaitProtected(vol)
+		}
+	}
+	t.Logf("all are protected %v after the start", time.Since(began).Round(time.Millisecond))
+	env.Barrier()
+	after := env.ListPVs()
+	for i, vol := range vols {
+		was, is := before[vol.Name], after[vol.Name]
+		if got := fixture.HasFinalizer(is); got != must(i) {
+			t.Errorf("PV %s protected = %v, want %v: %s", vol.Name, got, must(i), objects.Describe(is))
+		}
+		for _, pv := range []*v1.PersistentVolume{was, is} {
+			pv.Finalizers, pv.ManagedFields, pv.ResourceVersion = nil, nil, ""
+		}
+		if diff := cmp.Diff(was, is); diff != "" {
+			t.Errorf("PV %s is changed beyond its finalizers:\n%s", vol.Name, diff)
+		}
+	}
+}
+
+// TestBackfillCompletesOnBusyAPIServer limits the sidecar to one concurrent request without a queue: the API server
+// answers 429 to the others.
+func TestBackfillCompletesOnBusyAPIServer(t *testing.T) {
+	fixture.NewestOnly(t, fixture.AboutLoad)
+	env := newEnvironment(t)
+	vols := env.MakeVolumes(fixture.Size(150, 60),
+		func(i int) objects.Spec { return objects.Spec{Dynamic: true, Handle: "vol"} })
+	env.limitToOneSeat()
+	env.StartSidecar("--protect-threads=16")
+	env.WaitAllPVs(vols, "protected", fixture.IsProtected)
+	events, err := env.Plane.AuditEventsOf(env.User, func(e controlplane.AuditEvent) bool {
+		return e.Verb == "patch" && e.Resource == "persistentvolumes"
+	})
+	env.Must(err)
+	codes := map[int]int{}
+	for _, e := range events {
+		codes[e.Code]++
+	}
+	t.Logf("%d PVs: the answers were %v", len(vols), codes)
+	if codes[200] != len(vols) {
+		t.Errorf("%d writes for %d PVs", codes[200], len(vols))
+	}
+}
+
+// TestBackfillSlowsDownOn429 refuses the first write of each worker. The server counts writes in progress, each for at
+// least the time that its answer is delayed.
+func TestBackfillSlowsDownOn429(t *testing.T) {
+	fixture.NewestOnly(t, fixture.AboutLoad)
+	const (
+		threads, pause = 16, time.Second
+		kept           = 300 * time.Millisecond
+		// most are half of the threads and, of the 40 PVs, what 8, 9, 10 and 11 good answers add.
+		pvs, most = 40, threads/2 + 4
+	)
+	env := newEnvironment(t)
+	vols := env.MakeVolumes(pvs, func(i int) objects.Spec { return objects.Spec{Dynamic: true, Handle: "vol"} })
+	account, err := env.Plane.ServiceAccount(env.Ctx, env.Namespace, "csi-reclaimer")
+	env.Must(err)
+	line, err := proxy.Start(account, proxy.Options{})
+	env.Must(err)
+	t.Cleanup(func() { env.Must(line.Close()) })
+	write := proxy.Rule{Verb: "patch", Resource: "persistentvolumes"}
+	refuse, late := write, write
+	refuse.Name, refuse.First, refuse.Effect = "refused", threads, proxy.Fail
+	refuse.Code, refuse.RetryAfter = http.StatusTooManyRequests, int(pause.Seconds())
+	late.Effect, late.Delay = proxy.LateAnswer, proxy.Duration(kept)
+	env.Must(line.SetRules(refuse, late))
+	env.Kubeconfig = filepath.Join(t.TempDir(), "proxied")
+	env.Must(controlplane.WriteKubeconfig(env.Kubeconfig, line.Config()))
+	env.StartSidecar(fmt.Sprintf("--protect-threads=%d", threads))
+	env.WaitAllPVs(vols, "protected", fixture.IsProtected)
+
+	var first time.Time
+	refused := map[string]bool{}
+	// began are the writes of PVs that were never refused: those that a thread took up later.
+	var began []time.Time
+	for _, q := range line.Requests() {
+		switch {
+		case q.Verb != write.Verb || q.Resource != write.Resource:
+		case q.Rule == refuse.Name:
+			if refused[q.Name] = true; first.IsZero() {
+				first = q.Received
+			}
+		case !refused[q.Name]:
+			began = append(began, q.Received)
+		}
+	}
+	if len(began) < pvs-threads {
+		t.Fatalf("%d of %d PVs were taken up after the 429", len(began), pvs)
+	}
+	crowd := 0
+	for i := range began {
+		under := 1
+		for j := i - 1; j >= 0 && began[i].Sub(began[j]) < kept; j-- {
+			under++
+		}
+		crowd = max(crowd, under)
+	}
+	t.Logf("%d writes at once after the 429; the first of them %v later", crowd, began[0].Sub(first))
+	if crowd > most {
+		t.Errorf("%d writes at once after 429, want at most %d of the %d threads", crowd, most, threads)
+	}
+	if waited := began[0].Sub(first); waited < pause {
+		t.Errorf("the next PV was taken up %v after the 429, which asked for %v", waited, pause)
+	}
+}
+
+// limitToOneSeat limits the environment's account to one call at a time.
+func (env *environment) limitToOneSeat() {
+	env.T.Helper()
+	one, zero := int32(1), int32(0)
+	api := env.Client.FlowcontrolV1()
+	_, err := api.PriorityLevelConfigurations().Create(env.Ctx, &flowcontrolv1.PriorityLevelConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: env.Namespace},
+		Spec: flowcontrolv1.PriorityLevelConfigurationSpec{
+			Type: flowcontrolv1.PriorityLevelEnablementLimited,
+			Limited: &flowcontrolv1.LimitedPriorityLevelConfiguration{
+				NominalConcurrencyShares: &one, LendablePercent: &zero, BorrowingLimitPercent: &zero,
+				LimitResponse: flowcontrolv1.LimitResponse{Type: flowcontrolv1.LimitResponseTypeReject},
+			},
+		},
+	}, metav1.CreateOptions{})
+	env.Must(err)
+	_, err = api.FlowSchemas().Create(env.Ctx, &flowcontrolv1.FlowSchema{
+		ObjectMeta: metav1.ObjectMeta{Name: env.Namespace},
+		Spec: flowcontrolv1.FlowSchemaSpec{
+			PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{Name: env.Namespace},
+			MatchingPrecedence:         100,
+			Rules: []flowcontrolv1.PolicyRulesWithSubjects{{
+				Subjects: []flowcontrolv1.Subject{{Kind: flowcontrolv1.SubjectKindServiceAccount,
+					ServiceAccount: &flowcontrolv1.ServiceAccountSubject{Namespace: env.Namespace, Name: "csi-reclaimer"}}},
+				ResourceRules: []flowcontrolv1.ResourcePolicyRule{{
+					Verbs: []string{"patch"}, APIGroups: []string{""}, Resources: []string{"persistentvolumes"}, ClusterScope: true,
+				}},
+			}},
+		},
+	}, metav1.CreateOptions{})
+	env.Must(err)
+	env.T.Cleanup(func() {
+		_ = api.FlowSchemas().Delete(env.CleanupContext(), env.Namespace, metav1.DeleteOptions{})
+		_ = api.PriorityLevelConfigurations().Delete(env.CleanupContext(), env.Namespace, metav1.DeleteOptions{})
+	})
+}

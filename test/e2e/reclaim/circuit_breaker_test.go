@@ -1,0 +1,106 @@
+//go:build unix
+
+package reclaim
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
+)
+
+// TestCircuitBreakerStopsMassDeletion releases many volumes within seconds, as the deletion of a namespace does. The
+// breaker allows a quarter of them.
+func TestCircuitBreakerStopsMassDeletion(t *testing.T) {
+	fixture.NewestOnly(t, fixture.AboutLoad)
+	t.Parallel()
+	volumes, allowed := fixture.Size(2000, 200), fixture.Size(500, 50)
+	env := newEnvironment(t)
+	car := env.StartSidecar(append(fixture.FastRetries(), "--leader-election",
+		"--leader-election-namespace="+env.Namespace,
+		fmt.Sprintf("--brake-deletions=%d", allowed), "--brake-window=1m")...)
+	vols := env.MakeVolumes(volumes, func(int) objects.Spec { return objects.Spec{Dynamic: true} })
+	env.WaitAllPVs(vols, "protected", fixture.IsProtected)
+	began := time.Now()
+	env.Must(env.Client.CoreV1().PersistentVolumeClaims(env.Namespace).DeleteCollection(env.Ctx, metav1.DeleteOptions{},
+		metav1.ListOptions{}))
+	lease, annotation := env.LeaseName(), ""
+	env.Eventually("the Lease has the breaker's annotation", func() bool {
+		o, err := env.Client.CoordinationV1().Leases(env.Namespace).Get(env.Ctx, lease, metav1.GetOptions{})
+		env.Must(err)
+		annotation = o.Annotations[reclaim.BrakeAnnotation]
+		return annotation != ""
+	})
+	env.WaitAllPVs(vols, "released",
+		func(pv *v1.PersistentVolume) bool { return pv == nil || pv.Status.Phase == v1.VolumeReleased })
+	t.Logf("%d claims were gone after %v; the Lease says %q", volumes, time.Since(began).Round(time.Millisecond),
+		annotation)
+	env.WaitMetric(car, "csi_reclaimer_braked", "1")
+	env.expectDeletionsPaused(allowed)
+	// Protection continues.
+	late := env.MakeVolume(objects.Spec{})
+	env.WaitProtected(late)
+	// A restart does not reset the breaker.
+	car.Kill()
+	env.Must(car.Restart())
+	env.Must(car.WaitReady(env.WithTimeout()))
+	env.Eventually("the new leader knows", func() bool { return env.HasEvent("Lease", lease, "Braked") })
+	env.WaitMetric(car, "csi_reclaimer_braked", "1")
+	env.expectDeletionsPaused(allowed)
+
+	_, err := env.Client.CoordinationV1().Leases(env.Namespace).Patch(env.Ctx, lease, types.MergePatchType,
+		fmt.Appendf(nil, `{"metadata":{"annotations":{%q:null}}}`, reclaim.BrakeAnnotation), metav1.PatchOptions{})
+	env.Must(err)
+	env.WaitAllPVs(vols, "gone", fixture.IsGone)
+	env.WaitMetric(car, "csi_reclaimer_braked", "0")
+	disk, calls := env.VolumesOnDisk(), env.DeleteCallCounts()
+	for _, vol := range vols {
+		if disk[vol.Handle] || calls[vol.Handle] != 1 {
+			t.Errorf("volume %s: on disk %v, %d DeleteVolume calls, want 1", vol.Handle, disk[vol.Handle], calls[vol.Handle])
+		}
+	}
+	env.ExpectKept(late)
+}
+
+// expectDeletionsPaused checks that no more than the allowed volumes were deleted, and that it stays so while
+// the sidecar does other work.
+func (env *environment) expectDeletionsPaused(allowed int) {
+	env.T.Helper()
+	before := len(env.DeleteCallCounts())
+	if before > allowed {
+		env.T.Fatalf("%d volumes were deleted, %d are allowed", before, allowed)
+	}
+	for range 3 {
+		vol := env.MakeVolume(objects.Spec{})
+		env.WaitProtected(vol)
+	}
+	if after := len(env.DeleteCallCounts()); after != before {
+		env.T.Errorf("%d volumes were deleted while the brake was on", after-before)
+	}
+	env.T.Logf("stopped after %d deletions", before)
+}
+
+// TestCircuitBreakerWorksWithoutLeaderElection lets the sidecar create its Lease.
+func TestCircuitBreakerWorksWithoutLeaderElection(t *testing.T) {
+	fixture.NewestOnly(t, fixture.AboutProgram)
+	t.Parallel()
+	env := newEnvironment(t)
+	env.StartSidecar(append(fixture.FastRetries(), "--leader-election-namespace="+env.Namespace, "--brake-deletions=2")...)
+	vols := env.MakeVolumes(6, func(int) objects.Spec { return objects.Spec{} })
+	env.WaitAllPVs(vols, "protected", fixture.IsProtected)
+	env.ForEachVolume(vols, func(vol *objects.Volume) error { return vol.DeleteClaim(env.Ctx) })
+	env.Eventually("the Lease exists and has the breaker's annotation", func() bool {
+		o, err := env.Client.CoordinationV1().Leases(env.Namespace).Get(env.Ctx, env.LeaseName(), metav1.GetOptions{})
+		return err == nil && o.Annotations[reclaim.BrakeAnnotation] != ""
+	})
+	if n := len(env.DeleteCallCounts()); n > 2 {
+		t.Errorf("%d volumes were deleted, 2 are allowed", n)
+	}
+}

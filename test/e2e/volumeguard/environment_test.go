@@ -1,0 +1,39 @@
+//go:build unix
+
+package volumeguard
+
+import (
+	"os"
+	"testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
+)
+
+func TestMain(m *testing.M) { os.Exit(fixture.Main(m)) }
+
+// environment is what a test runs in, with what this suite alone needs.
+type environment struct{ *fixture.Environment }
+
+func newWithControlPlane(t *testing.T, v controlplane.Version, options controlplane.Options) *environment {
+	t.Helper()
+	return &environment{fixture.NewWithControlPlane(t, v, options)}
+}
+
+func newWithAdmissionPolicy(t *testing.T) *environment {
+	t.Helper()
+	return &environment{fixture.NewWithAdmissionPolicy(t)}
+}
+
+func newEnvironment(t *testing.T) *environment {
+	t.Helper()
+	return &environment{fixture.New(t)}
+}
+
+func (env *environment) inOtherNamespace() *environment {
+	return &environment{env.InOtherNamespace()}
+}
+
+func (env *environment) forSubtest(t *testing.T) *environment {
+	return &environment{env.ForSubtest(t)}
+}

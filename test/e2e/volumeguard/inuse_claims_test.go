@@ -1,0 +1,385 @@
+//go:build unix
+
+package volumeguard
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	v1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/utils/ptr"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/fakenode"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
+)
+
+// newWithVolumeGuard starts a control plane for this test alone, because volume-guard works on the whole cluster, and
+// grants a service account what deploy/ grants volume-guard. There is no driver.
+func newWithVolumeGuard(t *testing.T, v controlplane.Version, options controlplane.Options) *environment {
+	t.Helper()
+	env := newWithControlPlane(t, v, options)
+	env.Must(rbac.GrantGuard(env.Ctx, env.Client, env.Namespace, fixture.VolumeGuardName))
+	return env
+}
+
+// unprotected has a controller manager run without its own controllers for the protection of claims and PVs.
+func unprotected() controlplane.Options {
+	return controlplane.Options{
+		Controllers: []string{"*", "-persistentvolumeclaim-protection-controller", "-persistentvolume-protection-controller"},
+	}
+}
+
+// protecting are flags with which volume-guard protects claims and PVs, and needs little time to find out
+// that nobody else does.
+func protecting() []string {
+	return []string{"--controllers=*,pvc-protection,pv-protection", "--protection-patience=2s"}
+}
+
+// startVolumeGuard starts volume-guard and waits until it is ready.
+func (env *environment) startVolumeGuard(args ...string) *program.Program {
+	env.T.Helper()
+	g := env.launchVolumeGuard(args...)
+	env.Must(g.WaitReady(env.WithTimeout()))
+	return g
+}
+
+// launchVolumeGuard starts volume-guard and does not wait.
+func (env *environment) launchVolumeGuard(args ...string) *program.Program {
+	env.T.Helper()
+	binary, err := fixture.VolumeGuardBinary()
+	env.Must(err)
+	g, err := program.Start(env.Ctx, program.Options{
+		Name: fixture.VolumeGuardName, Binary: binary,
+		Args: append([]string{"--kubeconfig=" + env.Kubeconfig, "--leader-election-namespace=" + env.Namespace}, args...),
+	})
+	env.Must(err)
+	env.StopAtEnd(g)
+	return g
+}
+
+// TestInUseClaimIsKeptWithoutKubernetesController disables the controller of kube-controller-manager.
+func TestInUseClaimIsKeptWithoutKubernetesController(t *testing.T) {
+	fixture.NewestOnly(t, fixture.OwnVersions)
+	t.Parallel()
+	env := newWithVolumeGuard(t, controlplane.V1_36, unprotected())
+	fakenode.ForTest(t, env.Plane, "node", fakenode.Config{})
+	env.startVolumeGuard(protecting()...)
+	claim := env.CreateClaim("none")
+	pod, err := env.MakePod(env.Ctx, objects.PodSpec{Name: "user", Claims: []string{claim.Name}, Node: "node"})
+	env.Must(err)
+	_, err = pod.WaitRunning(env.WithTimeout())
+	env.Must(err)
+	env.MustDeleteClaim(claim)
+	env.WaitClaimEvent(claim, "InUse", "Pod user")
+	env.Must(pod.Delete(env.Ctx))
+	env.WaitClaim(claim, "gone", fixture.ClaimIsGone)
+}
+
+// unresponsiveNode is a node that nobody runs: what is deleted there ends by force alone.
+const unresponsiveNode = "mute"
+
+// createPodWithClaim makes a pod that uses a claim, on a node, or on none.
+func (env *environment) createPodWithClaim(claim *objects.Claim, node string) *objects.Pod {
+	env.T.Helper()
+	pod, err := env.MakePod(env.Ctx, objects.PodSpec{Name: "pod-" + rand.String(8), Claims: []string{claim.Name},
+		Node: node})
+	env.Must(err)
+	return pod
+}
+
+// setPodPhase has a pod end by itself, as its kubelet would say.
+func (env *environment) setPodPhase(pod *objects.Pod, phase v1.PodPhase) {
+	env.T.Helper()
+	_, err := env.Client.CoreV1().Pods(env.Namespace).Patch(env.Ctx, pod.Name, types.MergePatchType,
+		fmt.Appendf(nil, `{"status":{"phase":%q}}`, phase), metav1.PatchOptions{}, "status")
+	env.Must(err)
+}
+
+// deletePodNow deletes a pod by force.
+func (env *environment) deletePodNow(name string) {
+	env.T.Helper()
+	env.Must(env.Client.CoreV1().Pods(env.Namespace).Delete(env.Ctx, name,
+		metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}))
+}
+
+// expectDeletedAtOnce deletes a claim and waits for its end.
+func (env *environment) expectDeletedAtOnce(claim *objects.Claim) {
+	env.T.Helper()
+	env.MustDeleteClaim(claim)
+	env.WaitClaim(claim, "gone", fixture.ClaimIsGone)
+}
+
+// expectHeld checks that a claim that is being deleted is there after all that was decided before was carried out.
+func (env *environment) expectHeld(claim *objects.Claim) {
+	env.T.Helper()
+	env.expectDeletedAtOnce(env.CreateClaim("none"))
+	now, err := claim.Get(env.Ctx)
+	if env.Must(err); now == nil || now.DeletionTimestamp == nil {
+		env.T.Errorf("WRONG END: claim %s is in use and %s", claim.Name, objects.DescribeClaim(now))
+	}
+}
+
+// TestInUseClaims disables the controller of kube-controller-manager: claims that a pod uses stay, claims that no pod
+// uses are deleted.
+func TestInUseClaims(t *testing.T) {
+	t.Parallel()
+	env := newWithVolumeGuard(t, fixture.Version(), unprotected())
+	fakenode.ForTest(t, env.Plane, "node", fakenode.Config{})
+	_, err := env.Client.CoreV1().Nodes().Create(env.Ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: unresponsiveNode}},
+		metav1.CreateOptions{})
+	env.Must(err)
+	flags := append(protecting(), "--leader-election=false", "--retry-interval-start=50ms", "--retry-interval-max=500ms")
+	g := env.startVolumeGuard(flags...)
+	run := func(sentence string, test func(*environment)) {
+		t.Run(sentence, func(t *testing.T) { test(env.forSubtest(t)) })
+	}
+	run("a claim gets the finalizer", func(env *environment) {
+		claim := env.CreateClaim("none")
+		_, err := env.Client.CoreV1().PersistentVolumeClaims(env.Namespace).Patch(env.Ctx, claim.Name, types.MergePatchType,
+			[]byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+		env.Must(err)
+		env.WaitClaim(claim, "protected", func(now *v1.PersistentVolumeClaim) bool {
+			return now != nil && slices.Contains(now.Finalizers, pvc.Finalizer)
+		})
+	})
+	run("no pod uses it", func(env *environment) { env.expectDeletedAtOnce(env.CreateClaim("none")) })
+	run("a pod without a node does not hold it", func(env *environment) {
+		claim := env.CreateClaim("none")
+		env.createPodWithClaim(claim, "")
+		env.expectDeletedAtOnce(claim)
+	})
+	run("a pod that is being deleted holds it, until it is forced", func(env *environment) {
+		claim := env.CreateClaim("none")
+		pod := env.createPodWithClaim(claim, unresponsiveNode)
+		env.MustDeleteClaim(claim)
+		env.WaitClaimEvent(claim, "InUse", "Pod "+pod.Name)
+		env.Must(pod.Delete(env.Ctx))
+		env.Must(pod.Wait(env.WithTimeout(), "terminating", func(pod *v1.Pod) bool {
+			return pod != nil &&
+				pod.DeletionTimestamp != nil
+		}))
+		env.expectHeld(claim)
+		env.deletePodNow(pod.Name)
+		env.WaitClaim(claim, "gone", fixture.ClaimIsGone)
+	})
+	run("the next pod of the name holds it if it uses it", func(env *environment) {
+		claim := env.CreateClaim("none")
+		pod := env.createPodWithClaim(claim, unresponsiveNode)
+		again := func(claims ...string) {
+			env.deletePodNow(pod.Name)
+			_, err := env.MakePod(env.Ctx, objects.PodSpec{Name: pod.Name, Claims: claims, Node: unresponsiveNode})
+			env.Must(err)
+		}
+		again(claim.Name)
+		env.MustDeleteClaim(claim)
+		env.WaitClaimEvent(claim, "InUse", "Pod "+pod.Name)
+		env.expectHeld(claim)
+		again()
+		env.WaitClaim(claim, "gone", fixture.ClaimIsGone)
+	})
+	run("a generic ephemeral volume is deleted with its pod", func(env *environment) {
+		pod, err := env.MakePod(env.Ctx, objects.PodSpec{Name: "pod-" + rand.String(8), Node: "node", Change: ephemeral})
+		env.Must(err)
+		var claim *objects.Claim
+		env.Eventually("the claim of the volume is there", func() bool {
+			made, err := env.Client.CoreV1().PersistentVolumeClaims(env.Namespace).Get(env.Ctx, pod.Name+"-cache",
+				metav1.GetOptions{})
+			if err == nil {
+				claim = env.ClaimOf(made)
+			}
+			return err == nil
+		})
+		_, err = pod.WaitRunning(env.WithTimeout())
+		env.Must(err)
+		env.MustDeleteClaim(claim)
+		env.WaitClaimEvent(claim, "InUse", "Pod "+pod.Name)
+		env.expectHeld(claim)
+		env.Must(pod.Delete(env.Ctx))
+		env.WaitClaim(claim, "gone", fixture.ClaimIsGone)
+		env.Must(pod.WaitGone(env.WithTimeout()))
+	})
+	run("a list that fails means in use", func(env *environment) {
+		claim := env.CreateClaim("none")
+		allow := env.denyPodLists()
+		env.MustDeleteClaim(claim)
+		env.WaitClaimEvent(claim, "Unreadable", "forbidden")
+		if now, err := claim.Get(env.Ctx); err != nil || now == nil {
+			env.T.Errorf("WRONG END: %v: nobody knows who used claim %s", err, claim.Name)
+		}
+		allow()
+		env.WaitClaim(claim, "gone", fixture.ClaimIsGone)
+	})
+	run("a terminated pod does not hold it", func(env *environment) {
+		for _, phase := range []v1.PodPhase{v1.PodSucceeded, v1.PodFailed} {
+			claim := env.CreateClaim("none")
+			pod := env.createPodWithClaim(claim, unresponsiveNode)
+			env.MustDeleteClaim(claim)
+			env.WaitClaimEvent(claim, "InUse", "Pod "+pod.Name)
+			env.setPodPhase(pod, phase)
+			env.WaitClaim(claim, "gone", fixture.ClaimIsGone)
+		}
+	})
+	env.Must(g.Terminate())
+	env.Must(g.Restart("--terminated-pods=hold"))
+	env.Must(g.WaitReady(env.WithTimeout()))
+	run("with --terminated-pods=hold it stays until the pod is deleted", func(env *environment) {
+		claim := env.CreateClaim("none")
+		pod := env.createPodWithClaim(claim, unresponsiveNode)
+		env.setPodPhase(pod, v1.PodSucceeded)
+		env.MustDeleteClaim(claim)
+		env.WaitClaimEvent(claim, "InUseByEndedPod", "Pod "+pod.Name)
+		env.expectHeld(claim)
+		env.deletePodNow(pod.Name)
+		env.WaitClaim(claim, "gone", fixture.ClaimIsGone)
+	})
+}
+
+// holdFinalizer is a finalizer of the test's own, which keeps a claim there whatever others do.
+const holdFinalizer = "e2e.csi-reclaimer.io/held"
+
+func withHoldFinalizer(claim *objects.ClaimSpec) {
+	claim.Change = func(claim *v1.PersistentVolumeClaim) { claim.Finalizers = []string{holdFinalizer} }
+}
+
+// removeHold removes that finalizer.
+func (env *environment) removeHold(claim *objects.Claim) {
+	env.T.Helper()
+	_, err := env.Client.CoreV1().PersistentVolumeClaims(env.Namespace).Patch(env.Ctx, claim.Name,
+		types.StrategicMergePatchType,
+		[]byte(`{"metadata":{"$deleteFromPrimitiveList/finalizers":["`+holdFinalizer+`"]}}`), metav1.PatchOptions{})
+	env.Must(err)
+}
+
+// ephemeral gives a pod a generic ephemeral volume "cache".
+func ephemeral(pod *v1.Pod) {
+	pod.Spec.Volumes = append(pod.Spec.Volumes,
+		v1.Volume{Name: "cache", VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{
+			VolumeClaimTemplate: &v1.PersistentVolumeClaimTemplate{Spec: v1.PersistentVolumeClaimSpec{
+				StorageClassName: ptr.To("none"), AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
+				Resources: v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")}},
+			}},
+		}}})
+}
+
+// denyPodLists denies volume-guard to list pods, while its watch stays open, until allow is called.
+func (env *environment) denyPodLists() (allow func()) {
+	env.T.Helper()
+	roles := env.Client.RbacV1().ClusterRoles()
+	all, err := roles.List(env.Ctx, metav1.ListOptions{})
+	env.Must(err)
+	var before []rbacv1.ClusterRole
+	for _, role := range all.Items {
+		if !strings.Contains(role.Name, fixture.VolumeGuardName) {
+			continue
+		}
+		before = append(before, *role.DeepCopy())
+		for i := range role.Rules {
+			if slices.Contains(role.Rules[i].Resources, "pods") {
+				role.Rules[i].Verbs = slices.DeleteFunc(role.Rules[i].Verbs, func(verb string) bool { return verb == "list" })
+			}
+		}
+		_, err := roles.Update(env.Ctx, &role, metav1.UpdateOptions{})
+		env.Must(err)
+	}
+	return func() {
+		for _, role := range before {
+			role.ResourceVersion = ""
+			_, err := roles.Update(env.Ctx, &role, metav1.UpdateOptions{})
+			env.Must(err)
+		}
+	}
+}
+
+// TestInUseManyClaims deletes thousands of claims of one namespace at once.
+func TestInUseManyClaims(t *testing.T) {
+	fixture.NewestOnly(t, fixture.AboutLoad)
+	t.Parallel()
+	many := fixture.Size(10_000, 500)
+	env := newWithVolumeGuard(t, fixture.Version(), unprotected())
+	env.Ctx = t.Context() // all of them may take longer than other tests
+	env.startVolumeGuard(protecting()...)
+	claims := env.Client.CoreV1().PersistentVolumeClaims(env.Namespace)
+	made := make([]*objects.Claim, many)
+	each := func(do func(i int) error) {
+		var users errgroup.Group
+		users.SetLimit(fixture.Concurrency)
+		for i := range made {
+			users.Go(func() error { return do(i) })
+		}
+		env.Must(users.Wait())
+	}
+	each(func(i int) (err error) { made[i], err = env.TryCreateClaim("none"); return err })
+	each(func(i int) error { return made[i].Delete(env.Ctx) })
+	for left := 1; left > 0; time.Sleep(100 * time.Millisecond) {
+		list, err := claims.List(env.Ctx, metav1.ListOptions{Limit: 1})
+		env.Must(err)
+		left = len(list.Items)
+	}
+	lists, err := env.Plane.AuditEventsOf(env.User, func(e controlplane.AuditEvent) bool {
+		return e.Resource == "pods" && e.Verb == "list" && e.Namespace == env.Namespace
+	})
+	env.Must(err)
+	writes := env.SettledWritesTo(many, "persistentvolumeclaims")
+	t.Logf("%d claims: %d lists of pods, %d writes", many, len(lists), len(writes))
+	if len(lists) == 0 || len(lists) > 100 || len(writes) != many {
+		t.Errorf("%d lists of pods for %d claims, want at most 100; %d writes", len(lists), many, len(writes))
+	}
+}
+
+// TestInUseControllersYieldToKubernetes has Kubernetes' own controllers protect claims and PVs, which only their
+// effects show.
+func TestInUseControllersYieldToKubernetes(t *testing.T) {
+	fixture.NewestOnly(t, fixture.OwnVersions)
+	t.Parallel()
+	env := newWithVolumeGuard(t, fixture.Version(), controlplane.Options{})
+	fakenode.ForTest(t, env.Plane, "node", fakenode.Config{})
+	// Above what the built-in controllers take, also on a busy machine.
+	beside := []string{"--controllers=*,pvc-protection,pv-protection", "--protection-patience=20s"}
+	g := env.startVolumeGuard(beside...)
+	for i := range fixture.Size(200, 40) {
+		vol := env.MakeVolume(objects.Spec{Handle: "none", Policy: v1.PersistentVolumeReclaimRetain})
+		claim := env.claimOf(vol)
+		var pod *objects.Pod
+		if i%4 == 0 {
+			pod = env.createPodWithClaim(claim, "node")
+		}
+		env.Must(vol.DeletePV(env.Ctx))
+		env.MustDeleteClaim(claim)
+		if pod != nil {
+			env.WaitClaimEvent(claim, "InUse", pod.Name)
+			env.Must(pod.Delete(env.Ctx))
+		}
+		env.WaitClaim(claim, "gone", fixture.ClaimIsGone)
+		env.Must(vol.WaitGone(env.WithTimeout()))
+	}
+	for _, kind := range []string{"PersistentVolume", "PersistentVolumeClaim"} {
+		env.WaitMetric(g, `csi_reclaimer_protection_alone{kind="`+kind+`"}`, "0")
+	}
+	if writes := env.SettledWritesTo(0, "persistentvolumeclaims", "persistentvolumes"); len(writes) != 0 {
+		t.Errorf("%d writes where others do the work, such as %+v", len(writes), writes[0])
+	}
+	env.Must(g.Terminate())
+	env.expectNothingToRelease(beside...)
+}
+
+// claimOf returns the claim of a volume.
+func (env *environment) claimOf(vol *objects.Volume) *objects.Claim {
+	env.T.Helper()
+	claim, err := vol.Claim(env.Ctx)
+	env.Must(err)
+	return env.ClaimOf(claim)
+}

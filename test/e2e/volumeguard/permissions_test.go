@@ -1,0 +1,268 @@
+//go:build unix
+
+package volumeguard
+
+import (
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	v1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
+	protectpv "github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pv"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/fakenode"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
+)
+
+// TestVolumeGuardPermissionsAreNecessaryAndSufficient exercises all of volume-guard with the shipped RBAC, and compares
+// the requests with the rules: both ways. So does each controller that is off by default, on its own.
+func TestVolumeGuardPermissionsAreNecessaryAndSufficient(t *testing.T) {
+	fixture.NewestOnly(t, fixture.OwnVersions)
+	t.Parallel()
+	options := unprotected()
+	options.HostPathProvisioner = true
+	// Nobody releases the protection where only the controllers on by default run.
+	options.APIServerArgs = []string{"--disable-admission-plugins=StorageObjectInUseProtection"}
+	env := newWithControlPlane(t, controlplane.V1_30, options)
+	rules, err := rbac.GrantGuardByDefault(env.Ctx, env.Client, env.Namespace, fixture.VolumeGuardName)
+	env.Must(err)
+	env.Driver = "kubernetes.io/host-path"
+	address := freeAddress(t)
+	env.configureWebhooks(address, webhookDriver)
+	// One that is there is written into, one that is not is made.
+	secrets := env.Client.CoreV1().Secrets(env.Namespace)
+	_, err = secrets.Create(env.Ctx, &v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "volume-guard-webhooks"}},
+		metav1.CreateOptions{})
+	env.Must(err)
+	g := env.startVolumeGuard("--webhook-address="+address, "--webhook-names=localhost")
+	env.Must(g.Terminate())
+	env.Must(secrets.Delete(env.Ctx, "volume-guard-webhooks", metav1.DeleteOptions{}))
+	env.Must(g.Restart())
+	env.Must(g.WaitReady(env.WithTimeout()))
+
+	env.useWebhooks(g)
+	env.useInTree()
+	env.Must(g.Terminate())
+	_, err = env.releaseGuard()
+	env.Must(err)
+	env.ExpectAllRulesUsed(rules)
+
+	fakenode.ForTest(t, env.Plane, "node", fakenode.Config{})
+	for controller, use := range map[string]func(*environment, *program.Program){
+		"pvc-protection": (*environment).useClaimProtection, "pv-protection": (*environment).usePVProtection,
+	} {
+		alone := env.inOtherNamespace()
+		alone.Driver = "none.csi-reclaimer.io"
+		alone.CreateServiceAccount(fixture.VolumeGuardName)
+		rules, err := rbac.GrantGuardController(env.Ctx, env.Client, alone.Namespace, fixture.VolumeGuardName, controller)
+		env.Must(err)
+		g := alone.startVolumeGuard("--controllers=-intree,"+controller, "--protection-patience=2s")
+		use(alone, g)
+		env.Must(g.Terminate())
+		alone.ExpectAllRulesUsed(rules)
+	}
+}
+
+// webhookDriver is a driver that the webhook protects.
+const webhookDriver = "disk.csi.example.com"
+
+// freeAddress returns a loopback address with a port that nobody has.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}
+
+// configureWebhooks makes the configurations of the webhooks at the address, which list these drivers.
+func (env *environment) configureWebhooks(address string, drivers ...string) {
+	env.T.Helper()
+	_, port, err := net.SplitHostPort(address)
+	env.Must(err)
+	at := func(c *admissionv1.WebhookClientConfig) {
+		c.URL, c.Service = ptr.To("https://localhost:"+port+*c.Service.Path), nil
+	}
+	service := admission.Service{Namespace: env.Namespace, Name: fixture.VolumeGuardName}
+	pvs, pods := admission.PVWebhooks(service, admission.Drivers{volume.RoleOwner: drivers}), admission.PodWebhooks(service)
+	for i := range pvs.Webhooks {
+		at(&pvs.Webhooks[i].ClientConfig)
+	}
+	for i := range pods.Webhooks {
+		at(&pods.Webhooks[i].ClientConfig)
+	}
+	_, err = env.Client.AdmissionregistrationV1().MutatingWebhookConfigurations().Create(env.Ctx, pvs,
+		metav1.CreateOptions{})
+	env.Must(err)
+	_, err = env.Client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(env.Ctx, pods,
+		metav1.CreateOptions{})
+	env.Must(err)
+}
+
+// useWebhooks has PVs be protected in the write that binds them, and a pod be kept off a claim that is being deleted.
+func (env *environment) useWebhooks(g *program.Program) {
+	env.T.Helper()
+	env.WaitMetric(g, "csi_reclaimer_admission_drivers_unreadable", "0")
+	vol := env.MakeVolume(objects.Spec{Handle: "none",
+		Change: func(pv *v1.PersistentVolume) { pv.Spec.CSI.Driver = webhookDriver }})
+	env.Eventually("a PV is protected in the write that binds it", func() bool {
+		env.AnnotatePV(vol, "touched", "again")
+		pv, err := vol.PV(env.Ctx)
+		env.Must(err)
+		return fixture.HasFinalizer(pv)
+	})
+
+	claim := env.CreateClaim("none", func(spec *objects.ClaimSpec) {
+		spec.Change = func(c *v1.PersistentVolumeClaim) { c.Finalizers = []string{"e2e.csi-reclaimer.io/stays"} }
+	})
+	env.MustDeleteClaim(claim)
+	pod, err := env.MakePod(env.Ctx, objects.PodSpec{Name: "bound", Claims: []string{claim.Name}})
+	env.Must(err)
+	err = env.Client.CoreV1().Pods(env.Namespace).Bind(env.Ctx, &v1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: env.Namespace, Name: pod.Name},
+		Target:     v1.ObjectReference{Kind: "Node", Name: "node"},
+	}, metav1.CreateOptions{})
+	if err == nil || !strings.Contains(err.Error(), "PVC ("+claim.Name+") is in scheduled for deletion state") {
+		env.T.Errorf("a pod is bound to a node while its claim is being deleted: %v", err)
+	}
+}
+
+// useClaimProtection has a claim be kept while a pod uses it.
+func (env *environment) useClaimProtection(g *program.Program) {
+	env.T.Helper()
+	bare := env.CreateClaim("none")
+	claims := env.Client.CoreV1().PersistentVolumeClaims(env.Namespace)
+	env.contest(g, "PersistentVolumeClaim", func(patch string) (finalizers []string) {
+		now, err := claims.Patch(env.Ctx, bare.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+		env.Must(err)
+		return now.Finalizers
+	}, func() int { return env.repeated(env.Namespace, bare.Name) })
+	claim := env.CreateClaim("none")
+	pod, err := env.MakePod(env.Ctx, objects.PodSpec{Name: "user", Claims: []string{claim.Name}, Node: "node"})
+	env.Must(err)
+	_, err = pod.WaitRunning(env.WithTimeout())
+	env.Must(err)
+	env.WaitClaim(claim, "protected", func(now *v1.PersistentVolumeClaim) bool {
+		return now != nil && slices.Contains(now.Finalizers, pvc.Finalizer)
+	})
+	env.MustDeleteClaim(claim)
+	env.WaitClaimEvent(claim, "InUse", "Pod user")
+	env.Must(pod.Delete(env.Ctx))
+	env.WaitClaim(claim, "gone", fixture.ClaimIsGone)
+}
+
+// usePVProtection has PVs be protected.
+func (env *environment) usePVProtection(g *program.Program) {
+	env.T.Helper()
+	bare := env.MakeVolume(objects.Spec{Handle: "none", Policy: v1.PersistentVolumeReclaimRetain, Unclaimed: true})
+	env.contest(g, "PersistentVolume", func(patch string) (finalizers []string) {
+		now, err := env.Client.CoreV1().PersistentVolumes().Patch(env.Ctx, bare.Name, types.MergePatchType, []byte(patch),
+			metav1.PatchOptions{})
+		env.Must(err)
+		return now.Finalizers
+	}, func() int { return env.repeated(metav1.NamespaceDefault, bare.Name) })
+}
+
+// contest removes an object's finalizer until it is not added any more, twice: the same Event a second time is a
+// patch.
+func (env *environment) contest(g *program.Program, kind string, patch func(string) (finalizers []string),
+	repeated func() int) {
+	env.T.Helper()
+	const touch, strip = `{"metadata":{"annotations":{"touched":"again"}}}`, `{"metadata":{"finalizers":null}}`
+	for range 3 {
+		env.Eventually("the finalizer is on", func() bool { return len(patch(touch)) == 1 })
+		patch(strip)
+	}
+	env.Eventually("an Event", func() bool { return repeated() == 1 })
+	finalizer := map[string]string{"PersistentVolumeClaim": pvc.Finalizer, "PersistentVolume": protectpv.Finalizer}[kind]
+	patch(`{"metadata":{"finalizers":["` + finalizer + `"]}}`)
+	env.Eventually("there is peace", func() bool {
+		text, err := g.Get(env.Ctx, "/metrics")
+		return err == nil && !strings.Contains(text,
+			`csi_reclaimer_protection_waiting{kind="`+kind+`",reason="FinalizerContested"}`)
+	})
+	patch(strip)
+	env.Eventually("the same Event again", func() bool { return repeated() == 2 })
+}
+
+// repeated counts the Events about an object that is contested.
+func (env *environment) repeated(namespace, name string) int {
+	env.T.Helper()
+	list, err := env.Client.CoreV1().Events(namespace).List(env.Ctx,
+		metav1.ListOptions{FieldSelector: "involvedObject.name=" + name + ",reason=FinalizerContested"})
+	env.Must(err)
+	times := 0
+	for i := range list.Items {
+		times += int(list.Items[i].Count)
+	}
+	return times
+}
+
+// useInTree has a volume be deleted by a twin, after another one was given up.
+func (env *environment) useInTree() {
+	env.T.Helper()
+	vol := env.inTreeVolume(env.CreateStorageClass())
+	pv, err := vol.PV(env.Ctx)
+	env.Must(err)
+	env.WaitPV(vol, "protected", guarded)
+	env.AnnotatePV(vol, volume.HoldAnnotation, "wait")
+	env.Must(vol.DeletePV(env.Ctx))
+	env.Must(vol.DeleteClaim(env.Ctx))
+	env.WaitPV(vol, "released", fixture.IsReleased)
+	env.WaitPVEvent(vol, "Held", "wait")
+	// Without the controller manager the twin stays.
+	env.Plane.ControllerManager.Kill()
+	twin := func() bool {
+		_, err := env.Client.CoreV1().PersistentVolumes().Get(env.Ctx, intree.TwinName(vol.Name), metav1.GetOptions{})
+		return err == nil
+	}
+	env.AnnotatePV(vol, volume.HoldAnnotation, "")
+	env.Eventually("there is a twin", twin)
+	env.AnnotatePV(vol, volume.HoldAnnotation, "wait") // the same Event a second time is a patch
+	env.Eventually("the twin is given up", func() bool { return !twin() })
+	env.Must(env.Plane.ControllerManager.Restart(env.Ctx))
+	env.AnnotatePV(vol, volume.HoldAnnotation, "")
+	env.Must(vol.WaitGone(env.WithTimeout()))
+	if _, err := os.Stat(pv.Spec.HostPath.Path); !os.IsNotExist(err) {
+		env.T.Errorf("LEAK: the volume of PV %s is still there: %v", vol.Name, err)
+	}
+}
+
+// expectRulesUsed is ExpectAllRulesUsed for the rights on these resources alone.
+func (env *environment) expectRulesUsed(rules []rbacv1.PolicyRule, resources ...string) {
+	env.T.Helper()
+	// the audit log is written behind the answers
+	env.Eventually("each right on "+strings.Join(resources, ", ")+" is used", func() bool {
+		used := env.RequestedPermissions()
+		for _, rule := range rules {
+			for _, resource := range rule.Resources {
+				if !slices.Contains(resources, resource) {
+					continue
+				}
+				for _, verb := range rule.Verbs {
+					if right := verb + " " + strings.Trim(resource+"."+rule.APIGroups[0], "."); !used[right] {
+						return false
+					}
+				}
+			}
+		}
+		return true
+	})
+}

@@ -1,0 +1,161 @@
+//go:build unix
+
+package volumeguard
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
+)
+
+// shortLease has a replica notice within seconds that another one leads.
+func shortLease() []string {
+	return []string{"--leader-election-lease-duration=3s", "--leader-election-renew-deadline=2s",
+		"--leader-election-retry-period=500ms"}
+}
+
+// releaseGuard runs volume-guard --release-finalizers to its end.
+func (env *environment) releaseGuard(args ...string) (output string, err error) {
+	env.T.Helper()
+	return env.releaseGuardWhile(func(*process.Process) {}, args...)
+}
+
+// releaseGuardWhile does so while something else is done.
+func (env *environment) releaseGuardWhile(do func(*process.Process), args ...string) (output string, err error) {
+	env.T.Helper()
+	binary, err := fixture.VolumeGuardBinary()
+	env.Must(err)
+	var out strings.Builder
+	p, err := process.Start(process.Command{Path: binary, Stdout: &out, Args: append([]string{
+		"--kubeconfig=" + env.Kubeconfig, "--leader-election-namespace=" + env.Namespace, "--release-finalizers",
+	}, args...)})
+	env.Must(err)
+	defer p.Close()
+	do(p)
+	select {
+	case <-p.Done():
+	case <-env.WithTimeout().Done():
+		env.T.Fatalf("--release-finalizers does not end:\n%s", p.LogTail(20))
+	}
+	return out.String() + p.LogTail(3), p.Err()
+}
+
+func guarded(pv *v1.PersistentVolume) bool {
+	return pv != nil && slices.Contains(pv.Finalizers, intree.Finalizer)
+}
+
+// TestVolumeGuardReleaseWhileReplicaRuns does what an installer's pre-delete hook does.
+func TestVolumeGuardReleaseWhileReplicaRuns(t *testing.T) {
+	fixture.NewestOnly(t, fixture.OwnVersions)
+	t.Parallel()
+	env := newWithVolumeGuard(t, controlplane.V1_30, controlplane.Options{HostPathProvisioner: true})
+	env.Driver = "kubernetes.io/host-path"
+	g := env.startVolumeGuard(shortLease()...)
+	class := env.CreateStorageClass()
+	vols := make([]*objects.Volume, 10)
+	for i := range vols {
+		vols[i] = env.inTreeVolume(class)
+	}
+	env.WaitAllPVs(vols, "protected", guarded)
+	env.Must(vols[0].DeletePV(env.Ctx)) // its volume is abandoned, and that is reported
+
+	output, err := env.releaseGuard(shortLease()...)
+	env.Must(err)
+	if !strings.Contains(output, "10 in-tree PVs were released") || !strings.Contains(output,
+		"PV "+vols[0].Name+" was being deleted") {
+		t.Errorf("output %q", output)
+	}
+	// What the replica did while it still led came before.
+	<-g.Done()
+	free := func(pv *v1.PersistentVolume) bool { return pv != nil && !guarded(pv) }
+	env.Must(g.Restart())
+	env.Must(g.WaitLog(env.WithTimeout(), "Waiting for the lease"))
+	env.Must(g.WaitReady(env.WithTimeout()))
+	if output, err = env.releaseGuard(shortLease()...); err != nil || !strings.Contains(output,
+		"0 in-tree PVs were released") {
+		t.Errorf("the second time: %v, %q", err, output)
+	}
+	for _, vol := range vols {
+		env.WaitPV(vol, "without our finalizer", free)
+	}
+
+	env.Must(env.Client.CoordinationV1().Leases(env.Namespace).Delete(env.Ctx, fixture.VolumeGuardName,
+		metav1.DeleteOptions{}))
+	env.WaitAllPVs(vols[1:], "protected again", guarded)
+
+	users := env.inOtherNamespace()
+	inTree := []*objects.Volume{users.inTreeVolume(class), users.inTreeVolume(class), users.inTreeVolume(class)}
+	env.WaitAllPVs(inTree, "protected", guarded)
+	users.DeleteNamespace()
+	_, err = env.releaseGuard(shortLease()...)
+	env.Must(err)
+	<-g.Done()
+	env.Must(g.Restart())
+	users.WaitNamespaceGone()
+	env.WaitAllPVs(vols, "without our finalizer", free)
+	env.WaitAllPVs(inTree, "gone", fixture.IsGone)
+}
+
+// inTreeVolume creates a volume of the class, whose folder is removed after the test.
+func (env *environment) inTreeVolume(class string) *objects.Volume {
+	env.T.Helper()
+	vol := env.WaitBound(env.CreateClaim(class))
+	env.T.Cleanup(func() { _ = os.RemoveAll(vol.BoundPV.Spec.HostPath.Path) })
+	return vol.Volume
+}
+
+// TestReleaseDriversWithAdmissionPolicyInForce has the policy add each finalizer again in the write that removes it,
+// for as long as the driver is listed.
+func TestReleaseDriversWithAdmissionPolicyInForce(t *testing.T) {
+	fixture.NewestOnly(t, fixture.OwnVersions)
+	t.Parallel()
+	env := newWithControlPlane(t, controlplane.V1_36, controlplane.Options{})
+	rules, err := rbac.GrantGuardReleasing(env.Ctx, env.Client, env.Namespace, fixture.VolumeGuardName)
+	env.Must(err)
+	api := env.Client.AdmissionregistrationV1()
+	_, err = api.MutatingAdmissionPolicies().Create(env.Ctx,
+		admission.Policy(volume.RoleOwner, env.Driver, "other.csi.example.com"), metav1.CreateOptions{})
+	env.Must(err)
+	_, err = api.MutatingAdmissionPolicyBindings().Create(env.Ctx, admission.Binding(volume.RoleOwner),
+		metav1.CreateOptions{})
+	env.Must(err)
+	// It does not answer, and stands in nobody's way.
+	hooks := admission.PVWebhooks(admission.Service{Namespace: env.Namespace, Name: "none"},
+		admission.Drivers{volume.RoleOwner: {"other.csi.example.com"}})
+	_, err = api.MutatingWebhookConfigurations().Create(env.Ctx, hooks, metav1.CreateOptions{})
+	env.Must(err)
+	vols := env.MakeVolumes(10, func(i int) objects.Spec { return objects.Spec{Handle: "none", Dynamic: i%2 == 0} })
+	env.Eventually("the policy is in force", func() bool {
+		for _, vol := range vols {
+			env.AnnotatePV(vol, "touched", "again")
+		}
+		return !slices.ContainsFunc(vols,
+			func(vol *objects.Volume) bool { return !fixture.IsProtected(env.ListPVs()[vol.Name]) })
+	})
+	env.RemoveFinalizers(vols[0])
+	env.WaitProtected(vols[0]) // the write that took it off was a success
+
+	output, err := env.releaseGuard("--release-drivers=*")
+	env.Must(err)
+	if !strings.Contains(output, "10 PVs of the drivers "+env.Driver+", other.csi.example.com were released") {
+		t.Errorf("output %q", output)
+	}
+	env.expectRulesUsed(rules, "mutatingadmissionpolicies", "mutatingwebhookconfigurations")
+	for _, vol := range vols {
+		env.AnnotatePV(vol, "touched", "after")
+	}
+	env.WaitAllPVs(vols, "without our finalizer", fixture.WithoutFinalizer)
+}

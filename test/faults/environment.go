@@ -1,0 +1,203 @@
+//go:build unix
+
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/faults/oracle"
+	"github.com/csi-reclaimer/csi-reclaimer/test/faults/proxy"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
+)
+
+const (
+	// patience bounds each wait of a scenario, far above what anything takes.
+	patience = 60 * time.Second
+	// callTimeout is how long the sidecar waits for its driver (--timeout).
+	callTimeout = 5 * time.Second
+	// quiet is how long a call can take to arrive (--in-flight-quiet-period): the connection and the driver delay none for
+	// longer after its caller has given up.
+	quiet = 2 * time.Second
+	// account is the sidecar's service account.
+	account = "csi-reclaimer"
+)
+
+// environment is what one scenario is played on.
+type environment struct {
+	*Bench
+	// token is part of every name: it is the namespace, and the names of PVs begin with it.
+	token, user, dir string
+
+	maker      objects.Maker
+	driver     *driverSupervisor
+	proxy      *proxy.Proxy
+	supervisor *supervisor
+	ends       []func() error // of what runs, in order of its start
+
+	vols map[string]*objects.Volume
+	// claims are those of the volumes that are provisioned, and policies those of their classes.
+	claims   map[string]*objects.Claim
+	policies map[string]v1.PersistentVolumeReclaimPolicy
+	order    []string
+	mayLeak  map[string]bool
+	touched  map[string]int // steps by volume
+	mark     string
+	// lagging is when the watches began to be held up; zero if they were not.
+	lagging time.Time
+	applied int // by rules that were replaced since
+
+	began time.Time
+	// barrierAt is when the fence was made; zero before.
+	barrierAt time.Time
+	// steps ends with the last step, and with it what waits in the background for something to happen.
+	steps      context.Context
+	background sync.WaitGroup
+	mu         sync.Mutex
+	notes      []oracle.Note
+}
+
+// newEnvironment starts everything and returns once the sidecar is ready.
+func (b *Bench) newEnvironment(ctx context.Context, args []string) (_ *environment, err error) {
+	env := &environment{
+		Bench: b, began: time.Now(), vols: map[string]*objects.Volume{}, mayLeak: map[string]bool{},
+		touched: map[string]int{},
+		claims:  map[string]*objects.Claim{}, policies: map[string]v1.PersistentVolumeReclaimPolicy{},
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("set up the environment: %w", err), env.tearDown())
+		}
+	}()
+	if env.dir, err = os.MkdirTemp("", "faults-"); err != nil {
+		return nil, err
+	}
+	env.ends = append(env.ends, func() error { return os.RemoveAll(env.dir) })
+	if env.token, err = b.cluster.CreateNamespace(ctx, "f"); err != nil {
+		return nil, err
+	}
+	env.ends = append(env.ends, env.sweep)
+	if err = env.startDriver(ctx); err != nil {
+		return nil, err
+	}
+	if err = env.startProxy(ctx); err != nil {
+		return nil, err
+	}
+	return env, env.startSidecar(ctx, args)
+}
+
+func (env *environment) startDriver(ctx context.Context) error {
+	driver, err := mockdriver.Start(ctx,
+		mockdriver.Options{Binary: env.Bench.driver, Name: env.token + ".csi-reclaimer.io"})
+	if err != nil {
+		return err
+	}
+	env.driver = &driverSupervisor{Driver: driver, note: env.note, wanted: true}
+	following, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var wait sync.WaitGroup
+	wait.Go(func() { env.driver.follow(following) })
+	env.ends = append(env.ends, func() error {
+		stop()
+		wait.Wait()
+		return driver.Stop()
+	})
+	env.maker = objects.Maker{Client: env.client, Driver: driver.Name(), Namespace: env.token, CSI: driver.Controller()}
+	return nil
+}
+
+// startProxy makes the sidecar's account, with the rights that deploy/ ships, and the connection by which it reaches
+// the API server.
+func (env *environment) startProxy(ctx context.Context) error {
+	config, err := env.cluster.ServiceAccount(ctx, env.token, account)
+	if err != nil {
+		return err
+	}
+	env.user = "system:serviceaccount:" + env.token + ":" + account
+	if err := rbac.GrantSidecar(ctx, env.client, env.token, account, "owner"); err != nil {
+		return err
+	}
+	env.proxy, err = proxy.Start(config, proxy.Options{Crash: func() { env.supervisor.crash() }})
+	if err != nil {
+		return err
+	}
+	env.ends = append(env.ends, env.proxy.Close)
+	return controlplane.WriteKubeconfig(env.kubeconfig(), env.proxy.Config())
+}
+
+func (env *environment) kubeconfig() string { return filepath.Join(env.dir, "kubeconfig") }
+
+func (env *environment) startSidecar(ctx context.Context, args []string) error {
+	args = append([]string{"--retry-interval-start=50ms", "--retry-interval-max=500ms",
+		"--timeout=" + callTimeout.String(), "--in-flight-quiet-period=" + quiet.String()}, args...)
+	car, err := program.StartSidecar(ctx, program.SidecarOptions{
+		Binary: env.sidecar, Address: env.driver.Socket(), Kubeconfig: env.kubeconfig(), Args: args, Dir: env.dir,
+		Env: []string{"POD_NAMESPACE=" + env.token},
+	})
+	if err != nil {
+		return err
+	}
+	following, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var wait func()
+	env.supervisor, wait = supervise(following, car, env.began, env.note)
+	env.ends = append(env.ends, func() error {
+		stop()
+		wait()
+		return car.Stop()
+	})
+	return env.supervisor.waitReady(ctx)
+}
+
+// note writes a line of the history.
+func (env *environment) note(format string, args ...any) {
+	env.mu.Lock()
+	defer env.mu.Unlock()
+	env.notes = append(env.notes, oracle.Note{At: time.Now(), Text: fmt.Sprintf(format, args...)})
+}
+
+// name is a volume's in the cluster: of its claim, and of its PV unless that is provisioned.
+func (env *environment) name(volume string) string { return env.token + "-" + volume }
+
+// tearDown ends all that runs, the last first, and removes what was made in the cluster.
+func (env *environment) tearDown() error {
+	var errs []error
+	for i := len(env.ends) - 1; i >= 0; i-- {
+		errs = append(errs, env.ends[i]())
+	}
+	env.ends = nil
+	return errors.Join(errs...)
+}
+
+// sweep removes what is left in the cluster, so that it stays small.
+func (env *environment) sweep() error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	pvs := env.client.CoreV1().PersistentVolumes()
+	for volume := range env.claims {
+		_ = env.deleteClass(ctx, volume)
+		_ = env.patchClaim(ctx, volume, `{"metadata":{"finalizers":null}}`)
+	}
+	for _, vol := range env.vols {
+		_ = env.client.StorageV1().VolumeAttachments().Delete(ctx, vol.Name, metav1.DeleteOptions{})
+		if pv, err := vol.PV(ctx); err != nil || pv == nil {
+			continue
+		}
+		_, _ = pvs.Patch(ctx, vol.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`),
+			metav1.PatchOptions{})
+		_ = pvs.Delete(ctx, vol.Name, metav1.DeleteOptions{})
+	}
+	_ = env.client.RbacV1().ClusterRoleBindings().Delete(ctx, env.token, metav1.DeleteOptions{})
+	return env.client.CoreV1().Namespaces().Delete(ctx, env.token, metav1.DeleteOptions{})
+}

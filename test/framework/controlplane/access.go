@@ -1,0 +1,124 @@
+//go:build unix
+
+package controlplane
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// tokenLifetime is that of a service account's token. Nobody renews it.
+const tokenLifetime = 24 * time.Hour
+
+// Admin returns a configuration for a user who may do everything (group system:masters), without a limit on requests.
+// It is a copy.
+func (cp *ControlPlane) Admin() *rest.Config { return rest.CopyConfig(cp.admin) }
+
+// ConfigFor returns a configuration for a user in groups, known to the API server by a certificate signed
+// here. What the user may do is a matter of RBAC: nothing, unless granted. There is no limit on requests.
+func (cp *ControlPlane) ConfigFor(user string, groups ...string) (*rest.Config, error) {
+	pair, err := cp.authority.forUser(time.Now(), user, groups)
+	if err != nil {
+		return nil, err
+	}
+	config := cp.anonymous()
+	config.CertData, config.KeyData = pair.cert, pair.key
+	return config, nil
+}
+
+// ServiceAccount returns a configuration with a token of a service account, which
+// is created if it is missing. Its namespace must exist. The token is valid for 24 hours. There is no limit on
+// requests.
+func (cp *ControlPlane) ServiceAccount(ctx context.Context, namespace, name string) (*rest.Config, error) {
+	client, err := kubernetes.NewForConfig(cp.admin)
+	if err != nil {
+		return nil, fmt.Errorf("service account %s/%s: %w", namespace, name, err)
+	}
+	accounts := client.CoreV1().ServiceAccounts(namespace)
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if _, err := accounts.Create(ctx, account, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		return nil, fmt.Errorf("create service account %s/%s: %w", namespace, name, err)
+	}
+	lifetime := int64(tokenLifetime.Seconds())
+	token, err := accounts.CreateToken(ctx, name, &authenticationv1.TokenRequest{
+		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &lifetime},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("request token of service account %s/%s: %w", namespace, name, err)
+	}
+	config := cp.anonymous()
+	config.BearerToken = token.Status.Token
+	return config, nil
+}
+
+// anonymous knows the API server and trusts it, and says nothing about who asks.
+func (cp *ControlPlane) anonymous() *rest.Config {
+	return &rest.Config{
+		Host:            cp.url,
+		TLSClientConfig: rest.TLSClientConfig{CAData: cp.authority.pem},
+		QPS:             -1,
+		// Tests use what is deprecated too, often; hundreds of lines would bury what fails.
+		WarningHandler: rest.NoWarnings{},
+	}
+}
+
+// Kubeconfig writes a configuration of this control plane as a kubeconfig file that only this user can read,
+// for programs under test and kubectl. The file goes with the control plane's folder.
+func (cp *ControlPlane) Kubeconfig(config *rest.Config) (path string, err error) {
+	file, err := os.CreateTemp(cp.folder.path, "kubeconfig-") // mode 0600
+	if err != nil {
+		return "", fmt.Errorf("write kubeconfig: %w", err)
+	}
+	if err := file.Close(); err != nil {
+		return "", fmt.Errorf("write kubeconfig: %w", err)
+	}
+	if err := WriteKubeconfig(file.Name(), config); err != nil {
+		return "", err
+	}
+	return file.Name(), nil
+}
+
+// WriteKubeconfig writes a configuration whose credentials are in memory, as those of this package are,
+// to a kubeconfig file of mode 0600.
+func WriteKubeconfig(path string, config *rest.Config) error {
+	const name = "controlplane"
+	kubeconfig := clientcmdapi.Config{
+		Clusters: map[string]*clientcmdapi.Cluster{name: {
+			Server: config.Host, CertificateAuthorityData: config.CAData,
+		}},
+		AuthInfos: map[string]*clientcmdapi.AuthInfo{name: {
+			ClientCertificateData: config.CertData, ClientKeyData: config.KeyData, Token: config.BearerToken,
+		}},
+		Contexts:       map[string]*clientcmdapi.Context{name: {Cluster: name, AuthInfo: name}},
+		CurrentContext: name,
+	}
+	content, err := clientcmd.Write(kubeconfig)
+	if err != nil {
+		return fmt.Errorf("write kubeconfig: %w", err)
+	}
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		return fmt.Errorf("write kubeconfig: %w", err)
+	}
+	return nil
+}
+
+// componentKubeconfig writes the kubeconfig of one of the components.
+func (cp *ControlPlane) componentKubeconfig(component, user string) (path string, err error) {
+	config, err := cp.ConfigFor(user)
+	if err != nil {
+		return "", err
+	}
+	path = cp.folder.file(component + ".kubeconfig")
+	return path, WriteKubeconfig(path, config)
+}

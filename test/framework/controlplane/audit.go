@@ -1,0 +1,144 @@
+//go:build unix
+
+package controlplane
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+)
+
+// AuditEvent is one request to the API server, as its audit log has it (audit.k8s.io/v1).
+type AuditEvent struct {
+	// ID is the request's own.
+	ID string
+	// Stage is ResponseComplete, ResponseStarted for a watch, or Panic.
+	Stage string
+
+	Verb      string
+	User      string
+	Groups    []string
+	UserAgent string
+	URI       string
+
+	// What the request was about; empty for URLs that are no resources. The name of an object
+	// that is being created may be empty.
+	APIGroup, Resource, Subresource, Namespace, Name string
+
+	// Code is the HTTP status of the answer, 0 where there was none.
+	Code int
+	// Received and Answered are the times of the request and of its stage.
+	Received, Answered time.Time
+}
+
+// AuditLog is the path of the audit log. It exists once the API server has logged a request, and only with
+// Options.AuditLog.
+func (cp *ControlPlane) AuditLog() string { return cp.folder.file("audit.log") }
+
+// AuditEvents returns the requests that keep chooses, all for a nil keep, in the order in which they were logged.
+// See [ReadAuditLog].
+//
+// All requests are logged except for reads and leases of the components and nodes themselves. A request's
+// event is written while its answer is being sent: a client may have the answer a moment before the log has the event.
+func (cp *ControlPlane) AuditEvents(keep func(AuditEvent) bool) ([]AuditEvent, error) {
+	if !cp.options.AuditLog {
+		return nil, errors.New("read audit log: Options.AuditLog is not set")
+	}
+	return ReadAuditLog(cp.AuditLog(), keep)
+}
+
+// AuditEventsOf returns the requests of one user that keep chooses, as AuditEvents does; a log of many users is
+// read much faster so.
+func (cp *ControlPlane) AuditEventsOf(user string, keep func(AuditEvent) bool) ([]AuditEvent, error) {
+	if !cp.options.AuditLog {
+		return nil, errors.New("read audit log: Options.AuditLog is not set")
+	}
+	return readAuditLog(cp.AuditLog(), []byte(user),
+		func(e AuditEvent) bool { return e.User == user && (keep == nil || keep(e)) })
+}
+
+// ReadAuditLog reads the audit log at path. Each request appears once, with the first of its stages
+// that was logged: a watch when it began, everything else when it was answered. A last line that is still being
+// written is left for the next reading.
+func ReadAuditLog(path string, keep func(AuditEvent) bool) ([]AuditEvent, error) {
+	return readAuditLog(path, nil, keep)
+}
+
+// readAuditLog decodes only the lines that contain a text.
+func readAuditLog(path string, text []byte, keep func(AuditEvent) bool) ([]AuditEvent, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("read audit log: %w", err)
+	}
+	defer func() { _ = file.Close() }()
+
+	var events []AuditEvent
+	seen := map[string]bool{}
+	lines := bufio.NewReaderSize(file, 64<<10)
+	for number := 1; ; number++ {
+		line, err := lines.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return events, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read audit log: %w", err)
+		}
+		if !bytes.Contains(line, text) {
+			continue
+		}
+		event, err := decodeAuditLine(line)
+		if err != nil {
+			return nil, fmt.Errorf("read audit log: line %d: %w", number, err)
+		}
+		if seen[event.ID] {
+			continue
+		}
+		seen[event.ID] = true
+		if keep == nil || keep(event) {
+			events = append(events, event)
+		}
+	}
+}
+
+// auditLineStart begins each event. An API server that was killed while it wrote one leaves a part of it, which the
+// first line of the next run then continues.
+var auditLineStart = []byte(`{"kind":"Event"`)
+
+func decodeAuditLine(line []byte) (AuditEvent, error) {
+	var raw struct {
+		AuditID    string
+		Stage      string
+		RequestURI string
+		Verb       string
+		User       struct {
+			Username string
+			Groups   []string
+		}
+		UserAgent string
+		ObjectRef struct {
+			APIGroup, Resource, Subresource, Namespace, Name string
+		}
+		ResponseStatus struct {
+			Code int
+		}
+		RequestReceivedTimestamp, StageTimestamp time.Time
+	}
+	if whole := bytes.LastIndex(line, auditLineStart); whole > 0 && !json.Valid(line) {
+		line = line[whole:]
+	}
+	if err := json.Unmarshal(line, &raw); err != nil {
+		return AuditEvent{}, err
+	}
+	return AuditEvent{
+		ID: raw.AuditID, Stage: raw.Stage,
+		Verb: raw.Verb, User: raw.User.Username, Groups: raw.User.Groups, UserAgent: raw.UserAgent, URI: raw.RequestURI,
+		APIGroup: raw.ObjectRef.APIGroup, Resource: raw.ObjectRef.Resource, Subresource: raw.ObjectRef.Subresource,
+		Namespace: raw.ObjectRef.Namespace, Name: raw.ObjectRef.Name,
+		Code: raw.ResponseStatus.Code, Received: raw.RequestReceivedTimestamp, Answered: raw.StageTimestamp,
+	}, nil
+}

@@ -1,0 +1,263 @@
+//go:build unix
+
+package controlplane
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process/filelock"
+)
+
+// CacheVariable is the environment variable that moves the cache of compiled control planes from its default,
+// the folder csi-reclaimer in the user's cache folder.
+const CacheVariable = "CSI_RECLAIMER_CACHE"
+
+const (
+	// unusedAfter is how long a binary of other sources is kept: a week of switching between branches.
+	unusedAfter = 7 * 24 * time.Hour
+	// waitingNotice is how often a build that waits for another one says so.
+	waitingNotice = 10 * time.Second
+)
+
+// Build compiles the control plane of a version, if there is no binary of its present sources yet, and returns the
+// path of the binary. A first build takes minutes; it tells progress, which may be nil, what it is doing
+// and how far it is. Builds take turns, also those of other programs: Kubernetes
+// needs all of a small machine's processors and gigabytes of memory.
+//
+// When ctx ends, or the program is killed, no half-made binary stays in the cache.
+func Build(ctx context.Context, version Version, progress io.Writer) (binary string, err error) {
+	module, err := version.moduleDir()
+	if err != nil {
+		return "", fmt.Errorf("build control plane %s: %w", version, err)
+	}
+	cache, err := cacheDir()
+	if err != nil {
+		return "", fmt.Errorf("build control plane %s: %w", version, err)
+	}
+	if progress == nil {
+		progress = io.Discard
+	}
+	binary, err = build{name: string(version), module: module, cache: cache, progress: progress}.run(ctx)
+	if err != nil {
+		return "", fmt.Errorf("build control plane %s: %w", version, err)
+	}
+	return binary, nil
+}
+
+func cacheDir() (string, error) {
+	base := os.Getenv(CacheVariable)
+	if base == "" {
+		user, err := os.UserCacheDir()
+		if err != nil {
+			return "", fmt.Errorf("find cache folder (%s sets it): %w", CacheVariable, err)
+		}
+		base = filepath.Join(user, "csi-reclaimer")
+	}
+	base, err := filepath.Abs(base)
+	return filepath.Join(base, "controlplane"), err
+}
+
+// build compiles one module into the cache.
+type build struct {
+	name     string // begins each line of progress and the binary's name
+	module   string // folder of the module
+	cache    string // folder of all binaries
+	progress io.Writer
+}
+
+func (b build) run(ctx context.Context) (binary string, err error) {
+	if err := os.MkdirAll(b.cache, 0o755); err != nil {
+		return "", err
+	}
+	key, err := b.key(ctx)
+	if err != nil {
+		return "", err
+	}
+	binary = filepath.Join(b.cache, b.name+"-"+key)
+	if used(binary) {
+		return binary, nil
+	}
+	lock, err := b.takeTurn(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, lock.Release()) }()
+	if used(binary) { // made by the one we waited for
+		return binary, nil
+	}
+	b.removeUnused(binary)
+	if err := b.compile(ctx, binary); err != nil {
+		return "", err
+	}
+	return binary, nil
+}
+
+// used says whether the binary exists and notes that it is in use.
+func used(binary string) bool {
+	now := time.Now()
+	return os.Chtimes(binary, now, now) == nil
+}
+
+// key names what the binary is made of: the module's files, the Go version and the platform. The flags of
+// the build are part of this package; changing them in a way that matters needs a change here.
+func (b build) key(ctx context.Context) (string, error) {
+	hash := sha256.New()
+	var goEnv strings.Builder
+	if err := process.Run(ctx, b.goCommand(&goEnv, "env", "GOVERSION", "GOOS", "GOARCH")); err != nil {
+		return "", err
+	}
+	fmt.Fprintf(hash, "%q %q", buildFlags(), goEnv.String())
+	entries, err := os.ReadDir(b.module)
+	if err != nil {
+		return "", err
+	}
+	for _, entry := range entries { // sorted by name
+		if name := entry.Name(); name == "go.mod" || name == "go.sum" || filepath.Ext(name) == ".go" {
+			content, err := os.ReadFile(filepath.Join(b.module, name))
+			if err != nil {
+				return "", err
+			}
+			fmt.Fprintf(hash, "%q %d\n", name, len(content))
+			hash.Write(content)
+		}
+	}
+	return hex.EncodeToString(hash.Sum(nil)[:8]), nil
+}
+
+// takeTurn waits until nobody else builds into the cache.
+func (b build) takeTurn(ctx context.Context) (*filelock.Lock, error) {
+	path := filepath.Join(b.cache, "build.lock")
+	stop := func() {}
+	lock, err := filelock.Acquire(ctx, path, func() {
+		start := time.Now()
+		b.say("another program is building a control plane: waiting for it to end")
+		stop = every(waitingNotice, func() {
+			b.say("waiting for another build to end, %s so far", time.Since(start).Round(time.Second))
+		})
+	})
+	stop()
+	return lock, err
+}
+
+// removeUnused removes binaries of this name that nobody has used for long, and what killed builds have left. Holding
+// the lock, no other build runs. What cannot be removed is tried again by the next build.
+func (b build) removeUnused(keep string) {
+	entries, err := os.ReadDir(b.cache)
+	if err != nil {
+		return
+	}
+	for _, entry := range entries {
+		path := filepath.Join(b.cache, entry.Name())
+		if strings.HasPrefix(entry.Name(), scratchPrefix) {
+			_ = os.RemoveAll(path)
+			continue
+		}
+		info, err := entry.Info()
+		if err == nil && path != keep && strings.HasPrefix(entry.Name(),
+			b.name+"-") && time.Since(info.ModTime()) > unusedAfter {
+			_ = os.Remove(path)
+		}
+	}
+}
+
+// scratchPrefix begins the name of the folder in which a build works.
+const scratchPrefix = "building-"
+
+// compile builds in a folder of its own beside the binaries, so that the binary appears by one rename.
+func (b build) compile(ctx context.Context, binary string) (err error) {
+	kubernetes, err := kubernetesVersion(b.module)
+	if err != nil {
+		return err
+	}
+	scratch, err := os.MkdirTemp(b.cache, scratchPrefix)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
+
+	start := time.Now()
+	b.say("compiling Kubernetes %s and etcd; a first build takes minutes, the next ones find it in %s", kubernetes,
+		b.cache)
+	total, err := b.countStale(ctx, start)
+	if err != nil {
+		return err
+	}
+	next := filepath.Join(scratch, "controlplane")
+	args := slices.Concat([]string{"build", "-v", "-o", next}, buildFlags(),
+		[]string{"-ldflags", linkerFlags(kubernetes), "."})
+	command := b.goCommand(nil, args...)
+	command.Env = append(command.Env, "GOTMPDIR="+scratch) // the go command's own, when it is killed
+	lines := &lineCounter{}
+	command.Tee = lines
+	stop := every(progressInterval, func() {
+		b.say("%s after %s", lines.describe(total), time.Since(start).Round(time.Second))
+	})
+	err = process.Run(ctx, command)
+	stop()
+	if err != nil {
+		return err
+	}
+	info, err := os.Stat(next)
+	if err != nil {
+		return err
+	}
+	if err := os.Rename(next, binary); err != nil {
+		return err
+	}
+	b.say("built in %s: %s, %d MiB", time.Since(start).Round(time.Second), binary, info.Size()>>20)
+	return nil
+}
+
+// countStale asks how many packages the go command would compile, which downloads the modules that are missing.
+func (b build) countStale(ctx context.Context, start time.Time) (int, error) {
+	args := slices.Concat([]string{"list", "-deps", "-f", "{{if .Stale}}{{.ImportPath}}{{end}}"}, buildFlags(),
+		[]string{"."})
+	stale, downloads := &lineCounter{}, &lineCounter{}
+	command := b.goCommand(stale, args...)
+	command.Tee = downloads
+	stop := every(progressInterval, func() {
+		b.say("%d modules downloaded, looking at what is to be compiled, %s so far", downloads.count(),
+			time.Since(start).Round(time.Second))
+	})
+	defer stop()
+	if err := process.Run(ctx, command); err != nil {
+		return 0, err
+	}
+	return stale.count(), nil
+}
+
+// buildFlags make the binary the same wherever it is built: without the state of the checkout.
+func buildFlags() []string { return []string{"-buildvcs=false"} }
+
+// linkerFlags leave out what only debuggers read, and say the version, which Kubernetes' own build scripts set.
+func linkerFlags(kubernetes string) string {
+	const pkg = "k8s.io/component-base/version."
+	major, rest, _ := strings.Cut(strings.TrimPrefix(kubernetes, "v"), ".")
+	minor, _, _ := strings.Cut(rest, ".")
+	return fmt.Sprintf("-s -w -X %[1]sgitVersion=%[2]s -X %[1]sgitMajor=%[3]s -X %[1]sgitMinor=%[4]s", pkg, kubernetes,
+		major, minor)
+}
+
+// goCommand runs the go command in the nested module. Without cgo, so that a C compiler
+// is not needed and its presence makes no difference.
+func (b build) goCommand(stdout io.Writer, args ...string) process.Command {
+	return process.Command{
+		Name: "go " + args[0], Path: "go", Args: args, Dir: b.module,
+		Env: []string{"CGO_ENABLED=0", "GOWORK=off"}, Stdout: stdout,
+	}
+}
+
+func (b build) say(format string, args ...any) {
+	_, _ = fmt.Fprintf(b.progress, "control plane "+b.name+": "+format+"\n", args...)
+}

@@ -1,0 +1,200 @@
+//go:build unix
+
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
+)
+
+// notes is progress that may be read while it is written.
+type notes struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (n *notes) Write(p []byte) (int, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.text.Write(p)
+}
+
+func (n *notes) String() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.text.String()
+}
+
+// tinyBuild is the build of a module that takes a second instead of minutes: it prints the version it was linked with.
+func tinyBuild(t *testing.T) (build, *notes) {
+	t.Helper()
+	module, progress := t.TempDir(), &notes{}
+	for name, content := range map[string]string{
+		"go.mod": "module example.test/tiny\ngo 1.22\nrequire (\n\tk8s.io/kubernetes v1.99.7\n\tk8s.io/component-base v0.99.7\n)\n" +
+			"replace k8s.io/kubernetes => ./kubernetes\nreplace k8s.io/component-base => ./base\n",
+		"main.go":                 "package main\nimport \"k8s.io/component-base/version\"\nfunc main() { print(version.Text()) }\n",
+		"kubernetes/go.mod":       "module k8s.io/kubernetes\n",
+		"base/go.mod":             "module k8s.io/component-base\n",
+		"base/version/version.go": "package version\nvar gitVersion, gitMajor, gitMinor string\nfunc Text() string { return gitVersion + \" \" + gitMajor + \" \" + gitMinor }\n",
+	} {
+		path := filepath.Join(module, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return build{name: "tiny", module: module, cache: filepath.Join(t.TempDir(), "cache"), progress: progress}, progress
+}
+
+// cached are the names in the cache besides the lock.
+func (b build) cached(t *testing.T) []string {
+	t.Helper()
+	entries, err := os.ReadDir(b.cache)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, entry := range entries {
+		if entry.Name() != "build.lock" {
+			names = append(names, entry.Name())
+		}
+	}
+	return names
+}
+
+func TestConcurrentBuildsCompileOnce(t *testing.T) {
+	t.Parallel()
+	b, progress := tinyBuild(t)
+	var group errgroup.Group
+	for range 3 {
+		group.Go(func() error {
+			binary, err := b.run(t.Context())
+			if err != nil {
+				return err
+			}
+			var log strings.Builder
+			if err := process.Run(t.Context(), process.Command{Path: binary, Tee: &log}); err != nil {
+				return err
+			}
+			if log.String() != "v1.99.7 1 99" {
+				return fmt.Errorf("linked with version %q", log.String())
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatalf("%v\n%s", err, progress)
+	}
+	if said := progress.String(); strings.Count(said, "compiling Kubernetes v1.99.7") != 1 ||
+		strings.Count(said, "built in") != 1 || !strings.Contains(said, "another program is building") {
+		t.Errorf("progress %q, want one build that two waited for", said)
+	}
+	if names := b.cached(t); len(names) != 1 {
+		t.Errorf("cache has %q, want the binary", names)
+	}
+}
+
+func TestBuildTracksSourcesAndRemovesStaleBinaries(t *testing.T) {
+	t.Parallel()
+	b, _ := tinyBuild(t)
+	first, err := b.run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	old, recent, half := filepath.Join(b.cache, "tiny-0"), filepath.Join(b.cache, "tiny-1"), filepath.Join(b.cache,
+		scratchPrefix+"killed")
+	for _, path := range []string{old, recent} {
+		if err := os.WriteFile(path, nil, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	longAgo := time.Now().Add(-2 * unusedAfter)
+	if err := errors.Join(os.Chtimes(old, longAgo, longAgo), os.Mkdir(half, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	source := filepath.Join(b.module, "more.go")
+	if err := os.WriteFile(source, []byte("package main\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	second, err := b.run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first == second {
+		t.Error("other sources, same binary")
+	}
+	for path, want := range map[string]bool{first: true, second: true, recent: true, old: false, half: false} {
+		if exists(path) != want {
+			t.Errorf("%s exists: %t, want %t", filepath.Base(path), !want, want)
+		}
+	}
+}
+
+func TestFailedBuildQuotesCompilerAndLeavesNothing(t *testing.T) {
+	t.Parallel()
+	b, _ := tinyBuild(t)
+	if err := os.WriteFile(filepath.Join(b.module, "main.go"), []byte("package main\nfunc main() { missing() }\n"),
+		0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.run(t.Context()); err == nil || !strings.Contains(err.Error(), "undefined: missing") {
+		t.Errorf("error %v, want the compiler's words", err)
+	}
+	if names := b.cached(t); len(names) > 0 {
+		t.Errorf("cache has %q, want nothing", names)
+	}
+}
+
+// Not parallel: the environment is the whole program's.
+func TestInterruptedBuildLeavesNothing(t *testing.T) {
+	b, progress := tinyBuild(t)
+	// A compiler that never ends, save when asked for its version.
+	compiling := filepath.Join(t.TempDir(), "compiling")
+	never := filepath.Join(t.TempDir(), "never")
+	script := "#!/bin/sh\ncase \"$*\" in *-V=full*) exec \"$@\";; esac\ntouch " + compiling + "\nexec sleep 3600\n"
+	if err := os.WriteFile(never, []byte(script), 0o700); err != nil { //nolint:gosec // a script
+		t.Fatal(err)
+	}
+	t.Setenv("GOFLAGS", "-toolexec="+never)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan error, 1)
+	go func() {
+		_, err := b.run(ctx)
+		done <- err
+	}()
+	eventually(t, "the compiler runs", func(context.Context) error {
+		if !exists(compiling) {
+			return fmt.Errorf("%w: %s", errNotYet, progress)
+		}
+		return nil
+	})
+	if names := b.cached(t); len(names) != 1 || !strings.HasPrefix(names[0], scratchPrefix) {
+		t.Errorf("cache during the build has %q, want its scratch folder", names)
+	}
+	cancel()
+	select {
+	case err := <-done:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("error %v, want Canceled", err)
+		}
+	case <-time.After(testTimeout):
+		t.Fatal("the build goes on")
+	}
+	if names := b.cached(t); len(names) > 0 {
+		t.Errorf("cache has %q, want nothing", names)
+	}
+}

@@ -1,0 +1,105 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
+)
+
+const timeout = time.Minute
+
+func TestInvalidUsageEndsInOneLine(t *testing.T) {
+	for name, tc := range map[string]struct {
+		args []string
+		want string
+	}{
+		"no command":      {want: "no command given"},
+		"unknown command": {args: []string{"down"}, want: `unknown command "down"`},
+		"unknown version": {args: []string{"build", "--version", "v1.0"},
+			want: `control plane version "v1.0": known are v1.36, v1.30`},
+		"unknown version to run": {args: []string{"up", "--version", "v1.0"},
+			want: `control plane version "v1.0": known are v1.36, v1.30`},
+		"argument too many": {args: []string{"build", "v1.36"}, want: `unexpected argument "v1.36"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out, progress bytes.Buffer
+			if err := run(t.Context(), tc.args, &out, &progress); err == nil || err.Error() != tc.want {
+				t.Errorf("error %v, want %s", err, tc.want)
+			}
+		})
+	}
+}
+
+func TestUpPrintsKubeconfigAndCleansUpOnInterrupt(t *testing.T) {
+	if _, err := controlplane.Build(t.Context(), controlplane.V1_36, os.Stderr); err != nil {
+		t.Fatal(err)
+	}
+	binary, err := process.Build(t.Context(), "./test/framework/controlplane/cmd/controlplane", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	temporary := t.TempDir()
+	p, err := process.Start(process.Command{
+		Path: binary, Args: []string{"up", "--node", "node-1"}, Env: []string{"TMPDIR=" + temporary},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	defer cancel()
+	if err := p.WaitLog(ctx, "Ctrl-C stops it."); err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(p.LogTail(10), "export KUBECONFIG=")
+	kubeconfig, _, _ := strings.Cut(rest, "\n")
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ticker := time.NewTicker(50 * time.Millisecond); ; {
+		_, err := client.StorageV1().CSINodes().Get(ctx, "node-1", metav1.GetOptions{})
+		if err == nil {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("node: %v", err)
+		case <-ticker.C:
+		}
+	}
+	if err := p.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-p.Done():
+	case <-ctx.Done():
+		t.Fatal("still up")
+	}
+	if err := p.Err(); err != nil {
+		t.Errorf("exit: %v\n%s", err, p.LogTail(20))
+	}
+	left, err := os.ReadDir(temporary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}

@@ -1,0 +1,214 @@
+//go:build unix
+
+package fakenode_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/fakenode"
+)
+
+const (
+	timeout = time.Minute
+	volume  = corev1.UniqueVolumeName("kubernetes.io/csi/driver.test^volume-1")
+)
+
+// All in one, for the control plane that each part would need: a node's life from its registration to its silence.
+func TestNode(t *testing.T) {
+	cp, err := controlplane.Start(t.Context(), controlplane.V1_36,
+		controlplane.Options{Scheduler: true, Progress: os.Stderr})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cp.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	client, err := kubernetes.NewForConfig(cp.Admin())
+	if err != nil {
+		t.Fatal(err)
+	}
+	node, end := fakenode.ForTest(t, cp, "node-1", fakenode.Config{
+		Drivers: map[string]fakenode.Driver{
+			"driver.test":  {NodeID: "node-1-id", Place: map[string]string{"driver.test/zone": "a", "driver.test/rack": "7"}},
+			"another.test": {},
+		},
+		Heartbeat: 100 * time.Millisecond,
+	})
+
+	t.Run("is registered with its drivers", func(t *testing.T) {
+		csiNode, err := client.StorageV1().CSINodes().Get(t.Context(), node.Name(), metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := []storagev1.CSINodeDriver{
+			{Name: "another.test", NodeID: "node-1"},
+			{Name: "driver.test", NodeID: "node-1-id", TopologyKeys: []string{"driver.test/rack", "driver.test/zone"}},
+		}
+		if got := csiNode.Spec.Drivers; !cmp.Equal(got, want) {
+			t.Errorf("drivers: %s", cmp.Diff(want, got))
+		}
+		labelled, err := client.CoreV1().Nodes().Get(t.Context(), node.Name(), metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if labels := labelled.Labels; labels["driver.test/zone"] != "a" || labels["driver.test/rack"] != "7" {
+			t.Errorf("labels %v", labels)
+		}
+		if err := node.SetDrivers(t.Context(), nil); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("says which volumes are in use, and that it is not ready", func(t *testing.T) {
+		if err := node.SetVolumesInUse(t.Context(), volume); err != nil {
+			t.Fatal(err)
+		}
+		if err := node.SetReady(t.Context(), false); err != nil {
+			t.Fatal(err)
+		}
+		got, err := client.CoreV1().Nodes().Get(t.Context(), node.Name(), metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if in := got.Status.VolumesInUse; len(in) != 1 || in[0] != volume {
+			t.Errorf("volumes in use %q", in)
+		}
+		for _, condition := range got.Status.Conditions {
+			if want := corev1.ConditionFalse; condition.Status != want { // nothing is wrong but the readiness
+				t.Errorf("condition %s is %s, want %s", condition.Type, condition.Status, want)
+			}
+		}
+		if err := node.SetVolumesInUse(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := node.SetReady(t.Context(), true); err != nil {
+			t.Fatal(err)
+		}
+		got, err = client.CoreV1().Nodes().Get(t.Context(), node.Name(), metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if in := got.Status.VolumesInUse; len(in) > 0 {
+			t.Errorf("volumes in use %q, want none", in)
+		}
+	})
+	t.Run("runs a scheduled pod and lets go of it when it is deleted", func(t *testing.T) {
+		testPod(t, cp, client)
+	})
+	t.Run("survives its API server", func(t *testing.T) {
+		if err := cp.APIServer.Restart(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		testPod(t, cp, client)
+	})
+	t.Run("falls silent at its end and keeps its objects", func(t *testing.T) {
+		renewed := func() time.Time {
+			lease, err := client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(t.Context(), node.Name(),
+				metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return lease.Spec.RenewTime.Time
+		}
+		before := renewed()
+		eventually(t, "a heartbeat", func(context.Context) error {
+			if !renewed().After(before) {
+				return errors.New("none yet")
+			}
+			return nil
+		})
+		end()
+		if _, err := client.CoreV1().Nodes().Get(t.Context(), node.Name(), metav1.GetOptions{}); err != nil {
+			t.Errorf("node after its end: %v", err)
+		}
+		if err := fakenode.Remove(t.Context(), client, node.Name()); err != nil {
+			t.Error(err)
+		}
+		if err := fakenode.Remove(t.Context(), client, node.Name()); err != nil {
+			t.Errorf("again: %v", err)
+		}
+		if _, err := client.CoreV1().Nodes().Get(t.Context(), node.Name(), metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			t.Errorf("node after its removal: %v, want NotFound", err)
+		}
+	})
+}
+
+// testPod runs a pod from its creation to its end.
+func testPod(t *testing.T, cp *controlplane.ControlPlane, client kubernetes.Interface) {
+	t.Helper()
+	namespace := ""
+	eventually(t, "namespace", func(ctx context.Context) (err error) { // a restarted API server may refuse for a moment
+		namespace, err = cp.CreateNamespace(ctx, "pods")
+		return err
+	})
+	pods := client.CoreV1().Pods(namespace)
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "web"},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: "none"}}},
+	}
+	if _, err := pods.Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "pod runs", func(ctx context.Context) error {
+		pod, err := pods.Get(ctx, "web", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		ready := false
+		for _, c := range pod.Status.Conditions {
+			ready = ready || c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+		}
+		if pod.Status.Phase != corev1.PodRunning || !ready || pod.Status.PodIP == "" ||
+			len(pod.Status.ContainerStatuses) != 1 {
+			return fmt.Errorf("status %+v", pod.Status)
+		}
+		return nil
+	})
+	if err := pods.Delete(t.Context(), "web", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "pod gone", func(ctx context.Context) error {
+		_, err := pods.Get(ctx, "web", metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("get: %w", errors.Join(err, errors.New("not gone")))
+	})
+}
+
+func eventually(t *testing.T, what string, question func(ctx context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	defer cancel()
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	var last error // from before ctx ended: what it says then is only that
+	for {
+		err := question(ctx)
+		if err == nil {
+			return
+		}
+		if ctx.Err() == nil {
+			last = err
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("%s: %v", what, last)
+		case <-ticker.C:
+		}
+	}
+}

@@ -1,0 +1,281 @@
+package fakenode
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
+)
+
+const (
+	// defaultHeartbeat is well below the 40 s after which the node lifecycle controller gives a node up.
+	defaultHeartbeat = 5 * time.Second
+	// retryInterval is how long the node waits after a request that failed, for example because there is no API server.
+	retryInterval = 200 * time.Millisecond
+)
+
+// Config says how a node differs from the plain one. The zero value is valid.
+type Config struct {
+	// Drivers are the CSI drivers on the node, by name. They can be changed by SetDrivers.
+	Drivers map[string]Driver
+	// Labels are added to the Node object. Nodes may not set all of them on themselves (NodeRestriction).
+	Labels map[string]string
+	// Heartbeat is how often the node renews its Lease. Default: 5 seconds.
+	Heartbeat time.Duration
+}
+
+// Driver is what a CSI driver on a node has told the kubelet (NodeGetInfo).
+type Driver struct {
+	// NodeID is the node's id at the driver. Default: the node's name.
+	NodeID string
+	// Place is where the node is, as the driver has it. Its keys go into the CSINode, and keys and values into the
+	// labels of the Node, which is where schedulers and provisioners look for them. Default: the driver knows no places.
+	Place map[string]string
+}
+
+// Node is a node that exists only in the API.
+type Node struct {
+	name       string
+	config     Config
+	client     kubernetes.Interface
+	addresses  addresses
+	registered chan struct{}
+}
+
+// User is the user name that a node of this name has, and Group its group.
+func User(name string) string { return "system:node:" + name }
+
+// Group is the group of all nodes.
+const Group = "system:nodes"
+
+// New makes a node that speaks to the API by client, whose user must be User(name) in Group.
+func New(client *rest.Config, name string, config Config) (*Node, error) {
+	clientset, err := kubernetes.NewForConfig(client)
+	if err != nil {
+		return nil, fmt.Errorf("make node %q: %w", name, err)
+	}
+	if config.Heartbeat == 0 {
+		config.Heartbeat = defaultHeartbeat
+	}
+	return &Node{
+		name: name, config: config, client: clientset,
+		addresses: newAddresses(name), registered: make(chan struct{}),
+	}, nil
+}
+
+// Name is the node's name.
+func (n *Node) Name() string { return n.name }
+
+// Registered is closed once the API has the node, its status, its Lease and its drivers.
+func (n *Node) Registered() <-chan struct{} { return n.registered }
+
+// Run registers the node and keeps it alive until ctx ends. It returns when all that it started has ended. Whatever
+// fails is tried again: an API server that goes away ends no node.
+func (n *Node) Run(ctx context.Context) error {
+	if err := untilDone(ctx, n.register); err != nil {
+		return nil //nolint:nilerr // only the end of ctx ends it, which is what Run is for
+	}
+	close(n.registered)
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return n.heartbeats(ctx) })
+	group.Go(func() error { return n.runPods(ctx) })
+	return group.Wait()
+}
+
+// register writes the node's objects, over those of an earlier life where there are any.
+func (n *Node) register(ctx context.Context) error {
+	labels := map[string]string{corev1.LabelHostname: n.name, corev1.LabelOSStable: "linux"}
+	maps.Copy(labels, n.config.Labels)
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.name, Labels: labels}}
+	if _, err := n.client.CoreV1().Nodes().Create(ctx, node,
+		metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("create node %q: %w", n.name, err)
+	}
+	if err := n.renewLease(ctx); err != nil {
+		return err
+	}
+	if err := n.SetDrivers(ctx, n.config.Drivers); err != nil {
+		return err
+	}
+	return n.SetReady(ctx, true)
+}
+
+// status is that of a node with room for everything.
+func (n *Node) status(ready bool, now metav1.Time) corev1.NodeStatus {
+	readiness := nodeCondition(corev1.NodeReady, corev1.ConditionTrue, "KubeletReady", now)
+	if !ready {
+		readiness = nodeCondition(corev1.NodeReady, corev1.ConditionFalse, "KubeletNotReady", now)
+	}
+	capacity := corev1.ResourceList{
+		corev1.ResourceCPU:              resource.MustParse("64"),
+		corev1.ResourceMemory:           resource.MustParse("256Gi"),
+		corev1.ResourcePods:             resource.MustParse("1000"),
+		corev1.ResourceEphemeralStorage: resource.MustParse("1Ti"),
+	}
+	return corev1.NodeStatus{
+		Capacity:    capacity,
+		Allocatable: capacity,
+		Addresses: []corev1.NodeAddress{
+			{Type: corev1.NodeInternalIP, Address: n.addresses.node()},
+			{Type: corev1.NodeHostName, Address: n.name},
+		},
+		NodeInfo: corev1.NodeSystemInfo{OperatingSystem: "linux", KubeletVersion: "v0.0.0-fakenode"},
+		Conditions: []corev1.NodeCondition{
+			readiness,
+			nodeCondition(corev1.NodeMemoryPressure, corev1.ConditionFalse, "KubeletHasSufficientMemory", now),
+			nodeCondition(corev1.NodeDiskPressure, corev1.ConditionFalse, "KubeletHasNoDiskPressure", now),
+			nodeCondition(corev1.NodePIDPressure, corev1.ConditionFalse, "KubeletHasSufficientPID", now),
+		},
+	}
+}
+
+func nodeCondition(kind corev1.NodeConditionType, status corev1.ConditionStatus, reason string,
+	now metav1.Time) corev1.NodeCondition {
+	return corev1.NodeCondition{
+		Type: kind, Status: status, Reason: reason, LastHeartbeatTime: now, LastTransitionTime: now,
+	}
+}
+
+// SetVolumesInUse says which volumes the node has in use (node.status.volumesInUse), each as
+// "kubernetes.io/csi/<driver>^<volume handle>". The attach-detach controller does not detach those.
+func (n *Node) SetVolumesInUse(ctx context.Context, volumes ...corev1.UniqueVolumeName) error {
+	if volumes == nil {
+		volumes = []corev1.UniqueVolumeName{} // an explicit empty list: null is not one
+	}
+	return n.patchStatus(ctx, map[string]any{"volumesInUse": volumes})
+}
+
+// SetReady says whether the node is healthy. Its heartbeats go on.
+func (n *Node) SetReady(ctx context.Context, ready bool) error {
+	return n.patchStatus(ctx, n.status(ready, metav1.Now()))
+}
+
+// SetDrivers says which CSI drivers the node has, by name. Labels that an earlier driver has brought stay, as with a
+// kubelet.
+func (n *Node) SetDrivers(ctx context.Context, drivers map[string]Driver) error {
+	if err := n.setPlaces(ctx, drivers); err != nil {
+		return err
+	}
+	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		owner, err := n.client.CoreV1().Nodes().Get(ctx, n.name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		csiNodes := n.client.StorageV1().CSINodes()
+		csiNode, err := csiNodes.Get(ctx, n.name, metav1.GetOptions{})
+		missing := apierrors.IsNotFound(err)
+		if err != nil && !missing {
+			return err
+		}
+		if missing {
+			csiNode = &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: n.name, OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: "v1", Kind: "Node", Name: owner.Name, UID: owner.UID,
+			}}}}
+		}
+		csiNode.Spec.Drivers = nil
+		for _, name := range slices.Sorted(maps.Keys(drivers)) {
+			csiNode.Spec.Drivers = append(csiNode.Spec.Drivers, storagev1.CSINodeDriver{
+				Name: name, NodeID: cmp.Or(drivers[name].NodeID, n.name),
+				TopologyKeys: slices.Sorted(maps.Keys(drivers[name].Place)),
+			})
+		}
+		if missing {
+			_, err = csiNodes.Create(ctx, csiNode, metav1.CreateOptions{})
+			return err
+		}
+		_, err = csiNodes.Update(ctx, csiNode, metav1.UpdateOptions{})
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("set drivers of node %q: %w", n.name, err)
+	}
+	return nil
+}
+
+// setPlaces puts the drivers' places into the node's labels.
+func (n *Node) setPlaces(ctx context.Context, drivers map[string]Driver) error {
+	labels := map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(drivers)) {
+		maps.Copy(labels, drivers[name].Place)
+	}
+	if len(labels) == 0 {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": labels}})
+	if err == nil {
+		_, err = n.client.CoreV1().Nodes().Patch(ctx, n.name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+	}
+	if err != nil {
+		return fmt.Errorf("label node %q: %w", n.name, err)
+	}
+	return nil
+}
+
+// patchStatus merges into the node's status. Never an update: one that raced a controller that taints the node
+// would carry the taints from before, and NodeRestriction forbids that to a node.
+func (n *Node) patchStatus(ctx context.Context, status any) error {
+	patch, err := json.Marshal(map[string]any{"status": status})
+	if err == nil {
+		_, err = n.client.CoreV1().Nodes().PatchStatus(ctx, n.name, patch) // a strategic merge
+	}
+	if err != nil {
+		return fmt.Errorf("patch status of node %q: %w", n.name, err)
+	}
+	return nil
+}
+
+// untilDone repeats do until it succeeds. The error is that of an ended context.
+func untilDone(ctx context.Context, do func(context.Context) error) error {
+	for {
+		if err := do(ctx); err == nil {
+			return nil
+		}
+		if err := pause(ctx, retryInterval); err != nil {
+			return err
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
+// addresses gives the node and its pods addresses by their names. Nothing answers there; that
+// two may have the same one is of no consequence.
+type addresses struct{ third, fourth byte }
+
+func newAddresses(name string) addresses {
+	hash := fnv.New32a()
+	_, _ = hash.Write([]byte(name))
+	sum := hash.Sum32()
+	return addresses{third: byte(sum), fourth: byte(sum >> 8)}
+}
+
+func (a addresses) node() string { return fmt.Sprintf("172.16.%d.%d", a.third, a.fourth) }
+
+func (a addresses) pod(uid string) string {
+	pod := newAddresses(uid)
+	return fmt.Sprintf("10.%d.%d.%d", a.third, pod.third, pod.fourth)
+}

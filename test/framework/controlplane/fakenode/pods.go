@@ -1,0 +1,140 @@
+package fakenode
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+)
+
+// runPods does for each pod bound to the node what a kubelet would tell of it, until ctx ends.
+func (n *Node) runPods(ctx context.Context) error {
+	queue := workqueue.NewTypedRateLimitingQueue(
+		workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](10*time.Millisecond, time.Second))
+	enqueue := func(obj any) {
+		if name, err := cache.DeletionHandlingObjectToName(obj); err == nil {
+			queue.Add(name)
+		}
+	}
+	// A node may list only pods bound to it, which it must say.
+	pods, informer := cache.NewInformerWithOptions(cache.InformerOptions{
+		ListerWatcher: cache.NewListWatchFromClient(n.client.CoreV1().RESTClient(), "pods", metav1.NamespaceAll,
+			fields.OneTermEqualSelector("spec.nodeName", n.name)),
+		ObjectType: &corev1.Pod{},
+		Handler: cache.ResourceEventHandlerFuncs{
+			AddFunc:    enqueue,
+			UpdateFunc: func(_, obj any) { enqueue(obj) },
+		},
+	})
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		informer.RunWithContext(ctx)
+		queue.ShutDown()
+	}()
+	for {
+		name, shutdown := queue.Get()
+		if shutdown {
+			<-stopped
+			return nil
+		}
+		if err := n.syncPod(ctx, pods, name); err != nil {
+			queue.AddRateLimited(name)
+		} else {
+			queue.Forget(name)
+		}
+		queue.Done(name)
+	}
+}
+
+// syncPod tells the next thing about one pod.
+func (n *Node) syncPod(ctx context.Context, pods cache.Store, name cache.ObjectName) error {
+	obj, exists, err := pods.GetByKey(name.String())
+	if err != nil || !exists {
+		return err
+	}
+	pod, ok := obj.(*corev1.Pod)
+	switch {
+	case !ok:
+		return fmt.Errorf("pod %s: unexpected %T", name, obj)
+	case pod.DeletionTimestamp != nil:
+		return n.finishPod(ctx, pod)
+	case pod.Status.Phase == corev1.PodPending || pod.Status.Phase == "":
+		return n.startPod(ctx, pod)
+	}
+	return nil
+}
+
+// finishPod says that nothing of a terminating pod runs any more, at once: there is nothing to end.
+func (n *Node) finishPod(ctx context.Context, pod *corev1.Pod) error {
+	now := int64(0)
+	err := n.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
+		GracePeriodSeconds: &now,
+		Preconditions:      &metav1.Preconditions{UID: &pod.UID},
+	})
+	// A conflict is a new pod of that name, which has an event of its own.
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return err
+}
+
+// startPod says that all containers of a pod run and are ready.
+func (n *Node) startPod(ctx context.Context, pod *corev1.Pod) error {
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": pod.UID}, // not a new pod of that name
+		"status":   n.runningStatus(pod, metav1.Now()),
+	})
+	if err != nil {
+		return err
+	}
+	_, err = n.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{}, "status")
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return err
+}
+
+func (n *Node) runningStatus(pod *corev1.Pod, now metav1.Time) corev1.PodStatus {
+	ip := n.addresses.pod(string(pod.UID))
+	status := corev1.PodStatus{
+		Phase:     corev1.PodRunning,
+		StartTime: &now,
+		HostIP:    n.addresses.node(),
+		HostIPs:   []corev1.HostIP{{IP: n.addresses.node()}},
+		PodIP:     ip,
+		PodIPs:    []corev1.PodIP{{IP: ip}},
+	}
+	for _, kind := range []corev1.PodConditionType{
+		corev1.PodReadyToStartContainers, corev1.PodInitialized, corev1.ContainersReady, corev1.PodReady,
+	} {
+		status.Conditions = append(status.Conditions,
+			corev1.PodCondition{Type: kind, Status: corev1.ConditionTrue, LastTransitionTime: now})
+	}
+	started := true
+	for _, container := range pod.Spec.Containers {
+		status.ContainerStatuses = append(status.ContainerStatuses, corev1.ContainerStatus{
+			Name: container.Name, Image: container.Image, ImageID: "fakenode://" + container.Image,
+			Ready: true, Started: &started,
+			State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: now}},
+		})
+	}
+	for _, container := range pod.Spec.InitContainers {
+		status.InitContainerStatuses = append(status.InitContainerStatuses, corev1.ContainerStatus{
+			Name: container.Name, Image: container.Image, ImageID: "fakenode://" + container.Image, Ready: true,
+			State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+				Reason: "Completed", StartedAt: now, FinishedAt: now,
+			}},
+		})
+	}
+	return status
+}

@@ -1,0 +1,216 @@
+//go:build unix
+
+package fakenode_test
+
+import (
+	"context"
+	"os"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/fakenode"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
+)
+
+const (
+	driver  = "zonal.test"
+	zoneKey = "zonal.test/zone"
+)
+
+// A claim that waits for its first consumer goes back and forth between the scheduler, the provisioner, the PV
+// controller and the kubelet. All of them are the real ones but for the kubelet, which is a fake node, and the
+// provisioner, which is this test.
+func TestPodsAndVolumesShareZone(t *testing.T) {
+	cp, err := controlplane.Start(t.Context(), controlplane.V1_36,
+		controlplane.Options{Scheduler: true, Progress: os.Stderr})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cp.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	p := newProvisioner(t, cp)
+	silence := map[string]func(){}
+	for node, zone := range map[string]string{"node-a": "a", "node-b": "b"} {
+		_, silence[node] = fakenode.ForTest(t, cp, node, fakenode.Config{
+			Drivers: map[string]fakenode.Driver{driver: {Place: map[string]string{zoneKey: zone}}},
+		})
+	}
+
+	t.Run("the scheduler names the node of the pod, then waits for the volume", func(t *testing.T) {
+		claim, pod := p.order(t, "data", map[string]string{zoneKey: "b"})
+		if node := p.selected(t, claim); node != "node-b" {
+			t.Errorf("the claim is for node %q, want node-b", node)
+		}
+		p.provision(t, claim, "b")
+		if node := p.running(t, pod); node != "node-b" {
+			t.Errorf("the pod runs on %q, want node-b", node)
+		}
+		vol, err := claim.WaitBound(p.soon(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if vol.Handle != "data" || vol.ClaimName != "data" || vol.Name != "pv-data" {
+			t.Errorf("volume %+v", vol)
+		}
+		p.end(t, pod)
+	})
+	t.Run("the next pod goes to where the volume is", func(t *testing.T) {
+		pod, err := p.MakePod(t.Context(), objects.PodSpec{Name: "next", Claims: []string{"data"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if node := p.running(t, pod); node != "node-b" {
+			t.Errorf("the pod runs on %q, want node-b", node)
+		}
+		p.end(t, pod)
+	})
+	t.Run("the name of a node that is gone stays until the provisioner takes it off", func(t *testing.T) {
+		claim, pod := p.order(t, "moved", nil)
+		first := p.selected(t, claim)
+		silence[first]()
+		if err := fakenode.Remove(t.Context(), p.Client, first); err != nil {
+			t.Fatal(err)
+		}
+		// What the scheduler does with the pod by itself is a try that finds no node: the claim is for one that is gone.
+		if err := pod.Wait(p.soon(t), "found to fit nowhere", unschedulable); err != nil {
+			t.Fatal(err)
+		}
+		if node := p.selected(t, claim); node != first {
+			t.Fatalf("the claim is for node %q, want still %q", node, first)
+		}
+
+		p.reschedule(t, claim)
+		second := p.selected(t, claim)
+		if second == first {
+			t.Fatalf("the claim is for the node that is gone, %q, again", first)
+		}
+		p.provision(t, claim, second[len("node-"):])
+		if node := p.running(t, pod); node != second {
+			t.Errorf("the pod runs on %q, want %q", node, second)
+		}
+	})
+}
+
+func unschedulable(pod *corev1.Pod) bool {
+	return pod != nil && pod.Spec.NodeName == "" && slices.ContainsFunc(pod.Status.Conditions,
+		func(c corev1.PodCondition) bool {
+			return c.Type == corev1.PodScheduled && c.Reason == corev1.PodReasonUnschedulable
+		})
+}
+
+// provisioner plays a provisioner, and its users.
+type provisioner struct{ objects.Maker }
+
+func newProvisioner(t *testing.T, cp *controlplane.ControlPlane) provisioner {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(cp.Admin())
+	if err != nil {
+		t.Fatal(err)
+	}
+	namespace, err := cp.CreateNamespace(t.Context(), "schedule")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := provisioner{objects.Maker{Client: client, Driver: driver, Namespace: namespace}}
+	if _, err := p.MakeDriver(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.MakeClass(t.Context(), objects.Class{Name: "zonal", WaitForPod: true}); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// order makes a claim, and a pod of the same name that uses it.
+func (p provisioner) order(t *testing.T, name string, selector map[string]string) (*objects.Claim, *objects.Pod) {
+	t.Helper()
+	claim, err := p.MakeClaim(t.Context(), objects.ClaimSpec{Name: name, Class: "zonal"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod, err := p.MakePod(t.Context(), objects.PodSpec{Name: name, Claims: []string{name}, Selector: selector})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return claim, pod
+}
+
+// provision makes the PV of a claim, for a volume that is in one zone. There is no such volume: nothing mounts it.
+func (p provisioner) provision(t *testing.T, claim *objects.Claim, zone string) {
+	t.Helper()
+	pv := &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: "pv-" + claim.Name},
+		Spec: corev1.PersistentVolumeSpec{
+			Capacity:                      corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Mi")},
+			AccessModes:                   []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
+			StorageClassName:              "zonal",
+			ClaimRef:                      &corev1.ObjectReference{Namespace: p.Namespace, Name: claim.Name, UID: claim.UID},
+			PersistentVolumeSource: corev1.PersistentVolumeSource{
+				CSI: &corev1.CSIPersistentVolumeSource{Driver: driver, VolumeHandle: claim.Name},
+			},
+			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: zoneKey, Operator: corev1.NodeSelectorOpIn,
+					Values: []string{zone}}},
+			}}}},
+		},
+	}
+	if _, err := p.Client.CoreV1().PersistentVolumes().Create(t.Context(), pv, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// reschedule asks the scheduler for another node.
+func (p provisioner) reschedule(t *testing.T, claim *objects.Claim) {
+	t.Helper()
+	_, err := p.Client.CoreV1().PersistentVolumeClaims(p.Namespace).Patch(t.Context(), claim.Name, types.MergePatchType,
+		[]byte(`{"metadata":{"annotations":{"`+objects.SelectedNode+`":null}}}`), metav1.PatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (p provisioner) selected(t *testing.T, claim *objects.Claim) string {
+	t.Helper()
+	node, err := claim.WaitSelected(p.soon(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return node
+}
+
+func (p provisioner) running(t *testing.T, pod *objects.Pod) string {
+	t.Helper()
+	node, err := pod.WaitRunning(p.soon(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return node
+}
+
+// end deletes a pod and waits until its node has let go of it.
+func (p provisioner) end(t *testing.T, pod *objects.Pod) {
+	t.Helper()
+	if err := pod.Delete(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := pod.WaitGone(p.soon(t)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (p provisioner) soon(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	t.Cleanup(cancel)
+	return ctx
+}

@@ -1,0 +1,91 @@
+package fakenode
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// patience bounds the registration of a node and the removal of its objects, each far above what it takes.
+const patience = time.Minute
+
+// TB is what ForTest needs of a testing.TB. Programs that are no tests do not get package testing linked in.
+type TB interface {
+	Helper()
+	Context() context.Context
+	Cleanup(func())
+	Errorf(format string, args ...any)
+	Fatalf(format string, args ...any)
+}
+
+// Cluster is what ForTest needs of a control plane.
+type Cluster interface {
+	// ConfigFor returns a configuration for a user in groups.
+	ConfigFor(user string, groups ...string) (*rest.Config, error)
+	// Admin returns one for a user who may do everything.
+	Admin() *rest.Config
+}
+
+// ForTest plays a node until the test ends, and returns once it is registered. Its objects are removed at the end, so
+// that no scheduler sends pods of another test to it. silence ends it before that, as a machine ends that loses power,
+// and leaves its objects.
+func ForTest(t TB, cluster Cluster, name string, config Config) (node *Node, silence func()) {
+	t.Helper()
+	user, err := cluster.ConfigFor(User(name), Group)
+	if err != nil {
+		t.Fatalf("play node %q: %v", name, err)
+	}
+	admin, err := kubernetes.NewForConfig(cluster.Admin())
+	if err != nil {
+		t.Fatalf("play node %q: %v", name, err)
+	}
+	if node, err = New(user, name, config); err != nil {
+		t.Fatalf("%v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := node.Run(ctx); err != nil {
+			t.Errorf("play node %q: %v", name, err)
+		}
+	}()
+	silence = func() { cancel(); <-ended }
+	t.Cleanup(func() {
+		silence()
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := Remove(ctx, admin, name); err != nil {
+			t.Errorf("%v", err)
+		}
+	})
+	registration := time.NewTimer(patience)
+	defer registration.Stop()
+	select {
+	case <-node.Registered():
+	case <-registration.C:
+		t.Fatalf("node %q is not registered after %s", name, patience)
+	}
+	return node, silence
+}
+
+// Remove removes the objects of a node that has ended: its Node, CSINode and Lease. It is for an administrator's
+// client, as kubectl delete node is; a node that goes on would write some of them again.
+func Remove(ctx context.Context, client kubernetes.Interface, name string) error {
+	for what, remove := range map[string]func(context.Context, string, metav1.DeleteOptions) error{
+		"Node":    client.CoreV1().Nodes().Delete,
+		"CSINode": client.StorageV1().CSINodes().Delete,
+		"Lease":   client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Delete,
+	} {
+		if err := remove(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("remove %s %q: %w", what, name, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,42 @@
+// Command controlplane is one Kubernetes 1.36 control plane in one binary: its first
+// argument chooses which component the process becomes, the rest are that component's
+// own flags. Package test/framework/controlplane builds and runs it.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"k8s.io/component-base/cli"
+	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
+	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
+)
+
+const usage = "usage: controlplane etcd DATADIR CLIENT_PORT PEER_PORT | kube-apiserver|kube-controller-manager|kube-scheduler FLAGS"
+
+func main() {
+	if len(os.Args) < 2 {
+		fmt.Fprintln(os.Stderr, usage)
+		os.Exit(2)
+	}
+	component := os.Args[1]
+	// The components read os.Args themselves; each must see its own name first.
+	os.Args = append([]string{component}, os.Args[2:]...)
+	switch component {
+	case "etcd":
+		if err := runEtcd(os.Args[1:]); err != nil {
+			fmt.Fprintln(os.Stderr, "etcd:", err)
+			os.Exit(1)
+		}
+	case "kube-apiserver":
+		os.Exit(cli.Run(apiserver.NewAPIServerCommand()))
+	case "kube-controller-manager":
+		os.Exit(cli.Run(controllermanager.NewControllerManagerCommand()))
+	case "kube-scheduler":
+		os.Exit(cli.Run(scheduler.NewSchedulerCommand()))
+	default:
+		fmt.Fprintf(os.Stderr, "unknown component %q\n%s\n", component, usage)
+		os.Exit(2)
+	}
+}

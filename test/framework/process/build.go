@@ -1,0 +1,90 @@
+//go:build unix
+
+package process
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process/filelock"
+)
+
+// Build compiles one of the project's main packages, given relative to the module's root
+// ("./cmd/csi-reclaimer") or as an import path, and returns the path of the binary.
+// goFlags are flags of go build, for example "-race". What the go command has to say is
+// written to progress, which may be nil.
+//
+// It always asks the go command, which does nothing when the binary is up to
+// date. Any number of programs may build at once: they take turns, and a binary that runs or is about to be run is
+// replaced, never overwritten. Binaries lie in .build/bin under the module's root by the last element
+// of their package path, which therefore must be unique among the project's programs.
+func Build(ctx context.Context, pkg string, progress io.Writer, goFlags ...string) (binary string, err error) {
+	root, err := ModuleRoot()
+	if err != nil {
+		return "", fmt.Errorf("build %s: %w", pkg, err)
+	}
+	binary = filepath.Join(root, ".build", "bin", binaryName(pkg, goFlags))
+	if err := os.MkdirAll(filepath.Dir(binary), 0o755); err != nil {
+		return "", fmt.Errorf("build %s: %w", pkg, err)
+	}
+	lock, err := filelock.Acquire(ctx, binary+".lock", nil)
+	if err != nil {
+		return "", fmt.Errorf("build %s: %w", pkg, err)
+	}
+	defer func() { err = errors.Join(err, lock.Release()) }()
+	if err := buildTo(ctx, root, pkg, binary, progress, goFlags); err != nil {
+		return "", fmt.Errorf("build %s: %w", pkg, err)
+	}
+	return binary, nil
+}
+
+// buildTo brings binary up to date. The go command sees a second name of the present binary: it leaves
+// that alone when it is up to date and otherwise puts a new file in its place, which one
+// rename then makes the binary.
+func buildTo(ctx context.Context, root, pkg, binary string, progress io.Writer, goFlags []string) error {
+	next := binary + ".next"
+	if err := removeIfExists(next); err != nil {
+		return err
+	}
+	if err := os.Link(binary, next); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	args := append([]string{"build", "-o", next}, goFlags...)
+	c := Command{Name: "go build", Path: "go", Args: append(args, pkg), Dir: root, Tee: progress}
+	if err := Run(ctx, c); err != nil {
+		return errors.Join(err, removeIfExists(next))
+	}
+	if err := os.Rename(next, binary); err != nil {
+		return err
+	}
+	return removeIfExists(next) // renaming a file onto another name of itself leaves both
+}
+
+// binaryName is the last element of the package path, with a mark where flags make it another binary.
+func binaryName(pkg string, goFlags []string) string {
+	name := path.Base(pkg)
+	switch {
+	case len(goFlags) == 0:
+		return name
+	case len(goFlags) == 1 && goFlags[0] == "-race":
+		return name + "-race"
+	}
+	sum := sha256.Sum256([]byte(strings.Join(goFlags, "\x00")))
+	return name + "-" + hex.EncodeToString(sum[:4])
+}
+
+func removeIfExists(file string) error {
+	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,228 @@
+//go:build unix
+
+package process_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
+)
+
+// start starts this test binary in a role and waits for text in its log.
+func start(t *testing.T, role, text string) *process.Process {
+	t.Helper()
+	p, err := process.Start(process.Command{Name: role, Path: os.Args[0], Env: []string{roleVariable + "=" + role}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	waitLog(t, p, text)
+	return p
+}
+
+func waitLog(t *testing.T, p *process.Process, text string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	defer cancel()
+	if err := p.WaitLog(ctx, text); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestStop(t *testing.T) {
+	for how, tc := range map[string]struct {
+		role, ready string
+		before      func(*process.Process) error
+		grace       time.Duration
+		want        error
+	}{
+		"ends in its grace":  {role: "server", ready: "ready", grace: deadline},
+		"dies of the signal": {role: "ticker", ready: "tick", grace: deadline},
+		"is killed after its grace": {role: "deaf", ready: "ready", grace: 50 * time.Millisecond,
+			want: process.ErrGraceExceeded},
+		"hears the signal though it paused": {role: "server", ready: "ready", grace: deadline,
+			before: (*process.Process).Pause},
+		"does nothing after Kill": {role: "server", ready: "ready", grace: deadline,
+			before: func(p *process.Process) error { p.Kill(); return nil }},
+	} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			p := start(t, tc.role, tc.ready)
+			if tc.before != nil {
+				if err := tc.before(p); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := p.Stop(tc.grace); !errors.Is(err, tc.want) {
+				t.Errorf("Stop: %v, want %v", err, tc.want)
+			}
+			if p.Running() {
+				t.Error("still running")
+			}
+			if err := p.Stop(tc.grace); err != nil {
+				t.Errorf("second Stop: %v, want nil", err)
+			}
+			if err := p.Signal(syscall.SIGTERM); !errors.Is(err, os.ErrProcessDone) {
+				t.Errorf("Signal after the end: %v, want ErrProcessDone", err)
+			}
+		})
+	}
+}
+
+func TestExitStatusOfProcess(t *testing.T) {
+	p := start(t, "crasher", "luck")
+	select {
+	case <-p.Done():
+	case <-time.After(deadline):
+		t.Fatal("did not end")
+	}
+	var exit *exec.ExitError
+	if err := p.Err(); !errors.As(err, &exit) || exit.ExitCode() != 3 || !strings.HasPrefix(err.Error(), "crasher: ") {
+		t.Errorf("Err: %v, want crasher: exit status 3", err)
+	}
+	if err := p.Stop(0); !errors.As(err, &exit) {
+		t.Errorf("Stop of what crashed: %v, want its exit status", err)
+	}
+	if err := p.WaitLog(t.Context(), "never said"); err == nil || !strings.Contains(err.Error(), "out of luck") {
+		t.Errorf("WaitLog: %v, want the end of the log", err)
+	}
+}
+
+func TestKillEndsChildProcesses(t *testing.T) {
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = read.Close() }()
+	p, err := process.Start(process.Command{
+		Path: os.Args[0], Env: []string{roleVariable + "=forker"}, Stdout: write,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	_ = write.Close()
+	if err := read.SetReadDeadline(time.Now().Add(deadline)); err != nil {
+		t.Fatal(err)
+	}
+	var said []byte
+	for buf := make([]byte, 64); !bytes.Contains(said, []byte("forked")) || !bytes.Contains(said, []byte("ready")); {
+		n, err := read.Read(buf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		said = append(said, buf[:n]...)
+	}
+	// The leader alone ends, as a crashing program does; what it forked holds the pipe.
+	if err := p.Signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, read); err != nil {
+		t.Errorf("what the process forked is still there: %v", err)
+	}
+}
+
+func TestPauseAndResume(t *testing.T) {
+	dir := t.TempDir()
+	logFile := filepath.Join(dir, "ticker.log")
+	p, err := process.Start(process.Command{
+		Path: os.Args[0], Env: []string{roleVariable + "=ticker"}, LogFile: logFile,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	waitLog(t, p, "tick 3\n")
+	size := func() int64 {
+		info, err := os.Stat(logFile)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Size()
+	}
+	if err := p.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	frozen := int64(-1)
+	for end := time.Now().Add(deadline); frozen != size(); { // 50 ms without one of 50 lines
+		if time.Now().After(end) {
+			t.Fatal("still ticking")
+		}
+		frozen = size()
+		time.Sleep(50 * time.Millisecond)
+	}
+	if err := p.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(deadline); size() == frozen; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("did not tick again")
+		}
+	}
+}
+
+func TestLogOfRestartedProgram(t *testing.T) {
+	logFile := filepath.Join(t.TempDir(), "log")
+	var tee bytes.Buffer
+	c := process.Command{Path: "/bin/sh", Args: []string{"-c", "echo $WORD"}, LogFile: logFile, Tee: &tee}
+	for _, word := range []string{"first", "second"} {
+		c.Env = []string{"WORD=" + word}
+		p, err := process.Start(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-p.Done()
+		if got := p.LogTail(10); got != word {
+			t.Errorf("LogTail: %q, want %q", got, word)
+		}
+		p.Close()
+	}
+	whole, err := os.ReadFile(logFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(whole) != "first\nsecond\n" || tee.String() != string(whole) {
+		t.Errorf("log %q, tee %q, want both runs in each", whole, tee.String())
+	}
+}
+
+func TestFailedStartReportsCause(t *testing.T) {
+	if _, err := process.Start(process.Command{Name: "driver", Path: "/nowhere/driver"}); !errors.Is(err,
+		os.ErrNotExist) ||
+		!strings.HasPrefix(err.Error(), "start driver: ") {
+		t.Errorf("missing program: %v", err)
+	}
+	if _, err := process.Start(process.Command{Path: "/bin/sh", LogFile: "/nowhere/log"}); !errors.Is(err,
+		os.ErrNotExist) {
+		t.Errorf("missing log folder: %v", err)
+	}
+}
+
+func TestRun(t *testing.T) {
+	sh := func(script string) process.Command {
+		return process.Command{Path: "/bin/sh", Args: []string{"-c", script}}
+	}
+	if err := process.Run(t.Context(), sh("exit 0")); err != nil {
+		t.Errorf("exit 0: %v", err)
+	}
+	var exit *exec.ExitError
+	if err := process.Run(t.Context(), sh("echo because >&2; exit 7")); !errors.As(err, &exit) ||
+		exit.ExitCode() != 7 || !strings.Contains(err.Error(), "because") {
+		t.Errorf("exit 7: %v", err)
+	}
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, io.ErrClosedPipe)
+	defer cancel()
+	if err := process.Run(ctx, sh("sleep 3600")); !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("ended context: %v, want its cause", err)
+	}
+}

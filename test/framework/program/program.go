@@ -1,0 +1,197 @@
+//go:build unix
+
+// Package program runs a program of this module that serves health and metrics as a process of its own:
+// for tests, the demo and benchmarks.
+package program
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
+)
+
+// stopGrace is more than the programs leave their calls in hand (--shutdown-grace).
+const stopGrace = 30 * time.Second
+
+// Options say how to run the program.
+type Options struct {
+	// Name is the program's; ./cmd/NAME is its package. Required.
+	Name string
+	// Binary is the program. Default: built from this module, see Build.
+	Binary string
+	// Args are its flags, but for --http-endpoint and the log level.
+	Args []string
+	// Env are variables of its environment, as NAME=value.
+	Env []string
+	// Dir holds the log; it must exist. Default: a new one that Stop removes.
+	Dir string
+	// Progress receives the output of the go command. Default: none.
+	Progress io.Writer
+}
+
+// Program is a program with its process, which it may outlive. All methods may be called from any
+// goroutine.
+type Program struct {
+	options Options
+	dir     string
+	address string
+
+	mu      sync.Mutex
+	process *process.Process
+}
+
+// Build compiles a program of cmd/ and returns the path of the binary. goFlags are flags of go
+// build, such as -race: the program then ends with an error when it has raced.
+func Build(ctx context.Context, name string, progress io.Writer, goFlags ...string) (string, error) {
+	return process.Build(ctx, "./cmd/"+name, progress, goFlags...)
+}
+
+// Start starts a program and returns at once; see WaitReady. It runs until Stop or Kill, or
+// until the calling program ends.
+func Start(ctx context.Context, o Options) (*Program, error) {
+	p := &Program{options: o, dir: o.Dir}
+	if err := p.prepare(ctx); err != nil {
+		return nil, fmt.Errorf("start %s: %w", o.Name, err)
+	}
+	if err := p.Restart(); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *Program) prepare(ctx context.Context) (err error) {
+	if p.options.Binary == "" {
+		if p.options.Binary, err = Build(ctx, p.options.Name, p.options.Progress); err != nil {
+			return err
+		}
+	}
+	if p.dir == "" {
+		if p.dir, err = os.MkdirTemp("", p.options.Name+"-"); err != nil {
+			return err
+		}
+	}
+	p.address, err = freeAddress()
+	return err
+}
+
+// Restart starts the program again after Kill or Stop, with the same flags and more.
+func (p *Program) Restart(more ...string) error {
+	started, err := process.Start(process.Command{
+		Name: p.options.Name, Path: p.options.Binary, Env: p.options.Env, LogFile: p.LogPath(),
+		Args: slices.Concat([]string{"--http-endpoint=" + p.address, "-v=4"}, p.options.Args, more),
+	})
+	if err != nil {
+		return fmt.Errorf("start %s: %w", p.options.Name, err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.process = started
+	return nil
+}
+
+// WaitReady returns once the program says that it is ready.
+func (p *Program) WaitReady(ctx context.Context) error {
+	for {
+		_, err := p.Get(ctx, "/readyz")
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-p.Done():
+			return fmt.Errorf("wait for %s: it ended: %s", p.options.Name, strings.TrimSpace(p.LogTail(5)))
+		case <-ctx.Done():
+			return fmt.Errorf("wait for %s: %w: %w", p.options.Name, ctx.Err(), err)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// Get returns what the HTTP port answers under a path; anything but 200 is an error with
+// the answer in it.
+func (p *Program) Get(ctx context.Context, path string) (string, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.address+path, http.NoBody)
+	if err != nil {
+		return "", err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return "", err
+	}
+	body, err := io.ReadAll(response.Body)
+	if err := errors.Join(err, response.Body.Close()); err != nil {
+		return "", err
+	}
+	if response.StatusCode != http.StatusOK {
+		return "", fmt.Errorf("GET %s: %s: %s", path, response.Status, strings.TrimSpace(string(body)))
+	}
+	return string(body), nil
+}
+
+// Kill ends the process as kill -9 does.
+func (p *Program) Kill() { p.current().Kill() }
+
+// Pause and Resume stop the process and continue it.
+func (p *Program) Pause() error { return p.current().Pause() }
+
+// Resume undoes Pause.
+func (p *Program) Resume() error { return p.current().Resume() }
+
+// Terminate sends SIGTERM and waits for the end, which is an error if it is none in peace.
+func (p *Program) Terminate() error { return p.current().Stop(stopGrace) }
+
+// Stop ends the process with SIGTERM and removes what the program left on disk.
+func (p *Program) Stop() error {
+	err := p.Terminate()
+	if p.options.Dir == "" {
+		err = errors.Join(err, os.RemoveAll(p.dir))
+	}
+	return err
+}
+
+// Done is closed when the process has ended; Err is then its error.
+func (p *Program) Done() <-chan struct{} { return p.current().Done() }
+
+// Err returns how the process ended, nil for exit status 0 or while it runs.
+func (p *Program) Err() error { return p.current().Err() }
+
+// PID returns the process id.
+func (p *Program) PID() int { return p.current().PID() }
+
+// LogPath returns the file that holds the log of all runs.
+func (p *Program) LogPath() string { return filepath.Join(p.dir, p.options.Name+".log") }
+
+// LogTail returns the last n lines of the log.
+func (p *Program) LogTail(n int) string { return p.current().LogTail(n) }
+
+// WaitLog returns once the present run has logged the text.
+func (p *Program) WaitLog(ctx context.Context, text string) error {
+	return p.current().WaitLog(ctx, text)
+}
+
+func (p *Program) current() *process.Process {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.process
+}
+
+// freeAddress returns a loopback address with a port that nobody has. Another program may
+// take it before the program does; it then ends and says so.
+func freeAddress() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String(), nil
+}

@@ -1,0 +1,245 @@
+//go:build unix
+
+// Package rbac gives a service account of a test cluster what deploy/ ships, so that the
+// programs run with exactly the rights that operators give them.
+package rbac
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
+)
+
+// GrantSidecar makes the roles that csi-reclaimer ships for its role ("owner", "companion",
+// "observer") and binds them to the service account. The binding for the whole cluster has the
+// namespace's name.
+func GrantSidecar(ctx context.Context, client kubernetes.Interface, namespace, account, as string) error {
+	clusterRole, role, err := shippedRoles(as)
+	if err != nil {
+		return fmt.Errorf("read the shipped RBAC: %w", err)
+	}
+	if err := bindClusterRole(ctx, client, namespace, namespace, account, clusterRole); err != nil {
+		return err
+	}
+	return makeRole(ctx, client, namespace, account, role)
+}
+
+const (
+	guardFile    = "rbac-volume-guard.yaml"
+	webhooksFile = "rbac-volume-guard-webhooks.yaml"
+)
+
+// protectionFile is what operators install for a controller that protects ("pvc-protection").
+func protectionFile(controller string) string { return "rbac-volume-guard-" + controller + ".yaml" }
+
+// guardFiles are what operators install for volume-guard, with all that is off by default.
+func guardFiles() []string {
+	return []string{guardFile, protectionFile("pvc-protection"), protectionFile("pv-protection"), webhooksFile}
+}
+
+// GrantGuard makes all roles that volume-guard ships and binds them to the service account.
+func GrantGuard(ctx context.Context, client kubernetes.Interface, namespace, account string) error {
+	_, err := guard(ctx, client, namespace, account, guardFiles()...)
+	return err
+}
+
+// releaseDriversFile is what operators install for the time of a release of drivers.
+const releaseDriversFile = "rbac-volume-guard-release-drivers.yaml"
+
+// GrantReleaseDrivers makes the role for a release that removes drivers from admission policies, and binds it to the
+// service account.
+func GrantReleaseDrivers(ctx context.Context, client kubernetes.Interface, namespace, account string) error {
+	_, err := guard(ctx, client, namespace, account, releaseDriversFile)
+	return err
+}
+
+// GrantGuardReleasing makes what volume-guard needs for --release-drivers, and returns the rules of the role for that
+// alone.
+func GrantGuardReleasing(ctx context.Context, client kubernetes.Interface, namespace,
+	account string) (rules []rbacv1.PolicyRule, err error) {
+	return guard(ctx, client, namespace, account, guardFile, releaseDriversFile)
+}
+
+// GrantGuardByDefault does so for what runs by default, and the webhooks, and returns the rules.
+func GrantGuardByDefault(ctx context.Context, client kubernetes.Interface, namespace,
+	account string) (rules []rbacv1.PolicyRule, err error) {
+	return guard(ctx, client, namespace, account, guardFile, webhooksFile)
+}
+
+// GrantGuardController does so for one controller that protects ("pvc-protection") and no other, as the chart has it,
+// and returns the rules.
+func GrantGuardController(ctx context.Context, client kubernetes.Interface, namespace, account,
+	controller string) (rules []rbacv1.PolicyRule, err error) {
+	rules, err = guard(ctx, client, namespace, account, protectionFile(controller))
+	if err != nil {
+		return nil, err
+	}
+	_, lease, err := guardRoles(guardFile)
+	if err != nil {
+		return nil, fmt.Errorf("read the shipped RBAC: %w", err)
+	}
+	return append(rules, lease.Rules...), makeRole(ctx, client, namespace, account, lease)
+}
+
+func guard(ctx context.Context, client kubernetes.Interface, namespace, account string,
+	files ...string) (rules []rbacv1.PolicyRule, err error) {
+	for _, file := range files {
+		clusterRole, role, err := guardRoles(file)
+		if err != nil {
+			return nil, fmt.Errorf("read the shipped RBAC: %w", err)
+		}
+		if err := bindClusterRole(ctx, client, clusterRole.Name+"-"+namespace, namespace, account, clusterRole); err != nil {
+			return nil, err
+		}
+		rules = append(rules, clusterRole.Rules...)
+		if role == nil {
+			continue
+		}
+		if err := makeRole(ctx, client, namespace, account, role); err != nil {
+			return nil, err
+		}
+		rules = append(rules, role.Rules...)
+	}
+	return rules, nil
+}
+
+// guardRoles reads a role for the cluster, and one for the namespace unless there is none.
+func guardRoles(file string) (*rbacv1.ClusterRole, *rbacv1.Role, error) {
+	clusterRole, role := &rbacv1.ClusterRole{}, &rbacv1.Role{}
+	err := readShipped(file, clusterRole, role)
+	if errors.Is(err, io.EOF) {
+		return clusterRole, nil, nil
+	}
+	return clusterRole, role, err
+}
+
+// bindClusterRole makes a role, unless it is there, and binds it by that name to the service account.
+func bindClusterRole(ctx context.Context, client kubernetes.Interface, name, namespace, account string,
+	role *rbacv1.ClusterRole) error {
+	rbac := client.RbacV1()
+	if _, err := rbac.ClusterRoles().Create(ctx, role,
+		metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("make cluster role: %w", err)
+	}
+	if _, err := rbac.ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: account}},
+	}, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("bind cluster role: %w", err)
+	}
+	return nil
+}
+
+// makeRole makes a role and binds it to the service account.
+func makeRole(ctx context.Context, client kubernetes.Interface, namespace, account string, role *rbacv1.Role) error {
+	if _, err := client.RbacV1().Roles(namespace).Create(ctx, role, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("make role: %w", err)
+	}
+	return bindRole(ctx, client, namespace, account, role.Name)
+}
+
+func bindRole(ctx context.Context, client kubernetes.Interface, namespace, account, role string) error {
+	if _, err := client.RbacV1().RoleBindings(namespace).Create(ctx, &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: role},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: account}},
+	}, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("bind role: %w", err)
+	}
+	return nil
+}
+
+// capacityFile is what operators install for --enable-capacity.
+const capacityFile = "rbac-capacity.yaml"
+
+// GrantCapacity makes the role that csi-reclaimer ships for --enable-capacity, and binds it to the service
+// account.
+func GrantCapacity(ctx context.Context, client kubernetes.Interface, namespace, account string) error {
+	role := &rbacv1.Role{}
+	if err := readShipped(capacityFile, role); err != nil {
+		return fmt.Errorf("read the shipped RBAC: %w", err)
+	}
+	return makeRole(ctx, client, namespace, account, role)
+}
+
+// CapacityRules returns the rules of that role.
+func CapacityRules() ([]rbacv1.PolicyRule, error) {
+	role := &rbacv1.Role{}
+	if err := readShipped(capacityFile, role); err != nil {
+		return nil, fmt.Errorf("read the shipped RBAC: %w", err)
+	}
+	return role.Rules, nil
+}
+
+// auditFile is what operators install for --audit-interval.
+const auditFile = "rbac-audit.yaml"
+
+// GrantAudit makes the role that csi-reclaimer ships for --audit-interval, and binds it to the service account by a
+// binding for the whole cluster that has the name of role and namespace.
+func GrantAudit(ctx context.Context, client kubernetes.Interface, namespace, account string) error {
+	role := &rbacv1.ClusterRole{}
+	if err := readShipped(auditFile, role); err != nil {
+		return fmt.Errorf("read the shipped RBAC: %w", err)
+	}
+	return bindClusterRole(ctx, client, role.Name+"-"+namespace, namespace, account, role)
+}
+
+// AuditRules returns the rules of that role.
+func AuditRules() ([]rbacv1.PolicyRule, error) {
+	role := &rbacv1.ClusterRole{}
+	if err := readShipped(auditFile, role); err != nil {
+		return nil, fmt.Errorf("read the shipped RBAC: %w", err)
+	}
+	return role.Rules, nil
+}
+
+// Rules returns the rules that operators install for a role of csi-reclaimer: for the whole
+// cluster, and for the driver's namespace.
+func Rules(as string) (cluster, namespaced []rbacv1.PolicyRule, err error) {
+	clusterRole, role, err := shippedRoles(as)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read the shipped RBAC: %w", err)
+	}
+	return clusterRole.Rules, role.Rules, nil
+}
+
+// shippedRoles reads the roles that operators install.
+func shippedRoles(as string) (*rbacv1.ClusterRole, *rbacv1.Role, error) {
+	clusterRole, role := &rbacv1.ClusterRole{}, &rbacv1.Role{}
+	return clusterRole, role, readShipped("rbac-"+as+".yaml", clusterRole, role)
+}
+
+// readShipped reads a manifest that holds these objects, and no more.
+func readShipped(file string, objects ...any) error {
+	root, err := process.ModuleRoot()
+	if err != nil {
+		return err
+	}
+	data, err := os.ReadFile(filepath.Join(root, "deploy", "manifests", file))
+	if err != nil {
+		return err
+	}
+	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096)
+	for _, into := range objects {
+		if err := decoder.Decode(into); err != nil {
+			return err
+		}
+	}
+	if err := decoder.Decode(&struct{}{}); !errors.Is(err, io.EOF) {
+		return fmt.Errorf("%s holds more than %d objects", file, len(objects))
+	}
+	return nil
+}
