@@ -52,54 +52,75 @@ func (f *flags) groups() []group {
 }
 
 func (f *flags) serving(s *pflag.FlagSet) {
-	s.StringVar(&f.endpoint, "endpoint", "", "unix socket to serve on, such as unix:///tmp/csi.sock (required); the socket of a dead predecessor is replaced")
+	s.StringVar(&f.endpoint, "endpoint", "",
+		"unix socket to serve on, such as unix:///tmp/csi.sock (required); the socket of a dead predecessor is replaced")
 	s.StringVar(&f.name, "name", defaultName, "name of the driver")
 	s.StringVar(&f.version, "vendor-version", defaultVersion, "version that GetPluginInfo reports")
 	s.StringVar(&f.nodeID, "node-id", defaultNode, "node that the node service runs on")
 	s.StringSliceVar(&f.nodes, "nodes", nil, "further nodes that volumes can be attached to")
-	s.DurationVar(&f.readyAfter, "ready-after", 0, "how long Probe reports not ready, and other calls are answered Unavailable")
+	s.DurationVar(&f.readyAfter, "ready-after", 0,
+		"how long Probe reports not ready, and other calls are answered Unavailable")
 	s.DurationVar(&f.grace, "grace", 5*time.Second, "how long calls may take to end after SIGTERM")
-	s.StringVar(&f.logLevel, "log-level", "info", "debug (each call), info, warn or error; to standard error, without secrets")
+	s.StringVar(&f.logLevel, "log-level", "info",
+		"debug (each call), info, warn or error; to standard error, without secrets")
 }
 
 func (f *flags) kind(s *pflag.FlagSet) {
 	s.StringVar(&f.profile, "profile", "full", "kind of driver, see below")
-	s.StringSliceVar(&f.enable, "capabilities", nil, "capabilities to add to the profile, such as node/EXPAND_VOLUME, or EXPAND_VOLUME for all services that have it")
+	s.StringSliceVar(&f.enable, "capabilities", nil,
+		"capabilities to add to the profile, such as node/EXPAND_VOLUME, or EXPAND_VOLUME for all services that have it")
 	s.StringSliceVar(&f.disable, "disable-capabilities", nil, "capabilities to take away, with those that depend on them")
-	s.StringToStringVar(&f.topology, "topology", nil, "where the node is, as key=value, and all volumes unless there are --place; adds VOLUME_ACCESSIBILITY_CONSTRAINTS")
-	s.StringArrayVar(&f.places, "place", nil, "place where volumes can be, as KEY=VALUE[,KEY=VALUE][@SIZE], with SIZE as its capacity; may be repeated; the node is in the first one, unless --topology says otherwise")
-	s.StringSliceVar(&f.parameters, "parameters", nil, "parameters that CreateVolume takes; others are refused with InvalidArgument (default: any)")
+	s.StringToStringVar(&f.topology, "topology", nil,
+		"where the node is, as key=value, and all volumes unless there are --place; adds VOLUME_ACCESSIBILITY_CONSTRAINTS")
+	s.StringArrayVar(&f.places, "place", nil,
+		"place where volumes can be, as KEY=VALUE[,KEY=VALUE][@SIZE], with SIZE as its capacity; may be repeated; the "+
+			"node is in the first one, unless --topology says otherwise")
+	s.StringSliceVar(&f.parameters, "parameters", nil,
+		"parameters that CreateVolume takes; others are refused with InvalidArgument (default: any)")
 }
 
 func (f *flags) state(s *pflag.FlagSet) {
-	s.StringVar(&f.stateDir, "state-dir", "", "directory for volumes and snapshots, which survive kill -9; without one they are kept in memory")
-	s.StringVar(&f.ledger, "ledger", "", "file for the ledger (default: ledger.jsonl in the state directory; none without one)")
-	s.StringArrayVar(&f.static, "static-volume", nil, "volume that is there from the start, as ID or ID=SIZE; may be repeated")
+	s.StringVar(&f.stateDir, "state-dir", "",
+		"directory for volumes and snapshots, which survive kill -9; without one they are kept in memory")
+	s.StringVar(&f.ledger, "ledger", "",
+		"file for the ledger (default: ledger.jsonl in the state directory; none without one)")
+	s.StringArrayVar(&f.static, "static-volume", nil,
+		"volume that is there from the start, as ID or ID=SIZE; may be repeated")
 	s.StringVar(&f.capacity, "capacity", "1Pi", "what all volumes together may hold; beyond it ResourceExhausted")
 	s.IntVar(&f.maxVolumes, "max-volumes", 0, "how many volumes there may be, 0 for no limit; beyond it ResourceExhausted")
 	s.StringVar(&f.maxVolumeSize, "max-volume-size", "", "largest volume; beyond it OutOfRange")
-	s.IntVar(&f.maxPerNode, "max-volumes-per-node", 0, "how many volumes one node takes, 0 for no limit; beyond it ResourceExhausted")
-	s.StringToStringVar(&f.volumeContext, "volume-context", nil, "entries for the context of each new volume, as key=value")
+	s.IntVar(&f.maxPerNode, "max-volumes-per-node", 0,
+		"how many volumes one node takes, 0 for no limit; beyond it ResourceExhausted")
+	s.StringToStringVar(&f.volumeContext, "volume-context", nil,
+		"entries for the context of each new volume, as key=value")
 }
 
 func (f *flags) behaviourFlags(s *pflag.FlagSet) {
-	s.StringArrayVar(&f.latency, "latency", nil, "how long calls take, as 200ms for all or METHOD=200ms for one; may be repeated, and adds up")
-	s.IntVar(&f.maxCalls, "max-calls", 0, "how many controller and node calls are worked on at once, 0 for no limit; others wait")
-	s.BoolVar(&f.refuseCalls, "refuse-calls", false, "answer ResourceExhausted to calls beyond --max-calls instead of letting them wait")
-	s.BoolVar(&f.abortPending, "abort-pending", false, "answer Aborted to a call for a volume that has another call pending")
-	s.BoolVar(&f.deletePublished, "delete-published", false, "delete volumes that are still attached, staged or published, instead of answering FailedPrecondition")
-	s.BoolVar(&f.keepSnapshotted, "keep-snapshotted", false, "answer FailedPrecondition to DeleteVolume for a volume that has snapshots")
-	s.StringToStringVar(&f.secrets, "require-secret", nil, "secrets that calls which carry secrets must have, as key=value, or key= for any value; without them Unauthenticated")
+	s.StringArrayVar(&f.latency, "latency", nil,
+		"how long calls take, as 200ms for all or METHOD=200ms for one; may be repeated, and adds up")
+	s.IntVar(&f.maxCalls, "max-calls", 0,
+		"how many controller and node calls are worked on at once, 0 for no limit; others wait")
+	s.BoolVar(&f.refuseCalls, "refuse-calls", false,
+		"answer ResourceExhausted to calls beyond --max-calls instead of letting them wait")
+	s.BoolVar(&f.abortPending, "abort-pending", false,
+		"answer Aborted to a call for a volume that has another call pending")
+	s.BoolVar(&f.deletePublished, "delete-published", false,
+		"delete volumes that are still attached, staged or published, instead of answering FailedPrecondition")
+	s.BoolVar(&f.keepSnapshotted, "keep-snapshotted", false,
+		"answer FailedPrecondition to DeleteVolume for a volume that has snapshots")
+	s.StringToStringVar(&f.secrets, "require-secret", nil,
+		"secrets that calls which carry secrets must have, as key=value, or key= for any value; without them Unauthenticated")
 }
 
 func (f *flags) faultFlags(s *pflag.FlagSet) {
 	s.StringVar(&f.faultPlan, "fault-plan", "", "JSON file with the fault plan to begin with")
-	s.StringVar(&f.faultAddress, "fault-address", "", "loopback address on which the plan can be read, replaced and cleared, such as 127.0.0.1:0")
+	s.StringVar(&f.faultAddress, "fault-address", "",
+		"loopback address on which the plan can be read, replaced and cleared, such as 127.0.0.1:0")
 	s.StringVar(&f.faultAddressFile, "fault-address-file", "", "file that the actual fault address is written to")
 }
 
 const examples = `Examples:
-  # A driver whose volumes are directories under /tmp/mock/volumes. Each is there until DeleteVolume: a leak shows with ls.
+  # A driver whose volumes are directories under /tmp/mock/volumes, until DeleteVolume: ls shows a leak.
   mock-driver --endpoint=unix:///tmp/mock/csi.sock --state-dir=/tmp/mock
 
   # One that cannot attach, takes 200 ms for each deletion and works on 16 calls at once.
@@ -114,7 +135,8 @@ const examples = `Examples:
 
 func writeHelp(w io.Writer, groups []group) {
 	var b strings.Builder
-	b.WriteString("mock-driver is a CSI driver for tests: real gRPC, state on disk, faults on demand, and a ledger of what it was asked and did.\n\n")
+	b.WriteString("mock-driver is a CSI driver for tests: real gRPC, state on disk, faults on demand, and a ledger of " +
+		"what it was asked and did.\n\n")
 	b.WriteString("Usage:\n  mock-driver --endpoint=unix:///path/csi.sock [flags]\n\n")
 	b.WriteString(examples)
 	for _, g := range groups {

@@ -77,7 +77,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 }
 
 func announce(w io.Writer, s settings, faultAddress string) {
-	line := fmt.Sprintf("mock-driver: serving %s (profile %s) on unix://%s, state in %s", s.server.Name, s.profile, s.socket, orElse(s.stateDir, "memory"))
+	line := fmt.Sprintf("mock-driver: serving %s (profile %s) on unix://%s, state in %s", s.server.Name, s.profile,
+		s.socket, orElse(s.stateDir, "memory"))
 	if s.ledger != "" {
 		line += ", ledger " + s.ledger
 	}

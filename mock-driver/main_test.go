@@ -55,20 +55,23 @@ func TestBadFlagsAreRefusedInOneLine(t *testing.T) {
 		"an unknown flag":             {[]string{endpoint, "--frobnicate"}, "unknown flag: --frobnicate"},
 		"an unknown profile":          {[]string{endpoint, "--profile=x"}, `unknown profile "x": want one of full, minimal`},
 		"an unknown capability":       {[]string{endpoint, "--capabilities=x"}, `--capabilities: unknown capability "x"`},
-		"an impossible capability":    {[]string{endpoint, "--profile=minimal", "--capabilities=LIST_VOLUMES_PUBLISHED_NODES"}, "needs controller/PUBLISH_UNPUBLISH_VOLUME"},
+		"an impossible capability": {[]string{endpoint, "--profile=minimal",
+			"--capabilities=LIST_VOLUMES_PUBLISHED_NODES"}, "needs controller/PUBLISH_UNPUBLISH_VOLUME"},
 		"an impossible capability, with others taken away": {
-			[]string{endpoint, "--profile=minimal", "--capabilities=CLONE_VOLUME,LIST_VOLUME_HEALTH", "--disable-capabilities=GET_CAPACITY"},
+			[]string{endpoint, "--profile=minimal", "--capabilities=CLONE_VOLUME,LIST_VOLUME_HEALTH",
+				"--disable-capabilities=GET_CAPACITY"},
 			"needs controller/GET_VOLUME_HEALTH"},
-		"a driver name that is none":  {[]string{endpoint, "--name=a_b"}, `driver name "a_b"`},
-		"no node":                     {[]string{endpoint, "--node-id="}, "node id"},
-		"a capacity that is none":     {[]string{endpoint, "--capacity=lots"}, `--capacity "lots"`},
-		"a negative capacity":         {[]string{endpoint, "--capacity=-1Gi"}, `--capacity "-1Gi"`},
-		"a negative limit":            {[]string{endpoint, "--max-volumes=-1"}, "max volumes -1"},
-		"a static volume elsewhere":   {[]string{endpoint, "--static-volume=../x"}, `--static-volume "../x"`},
-		"a place that is none":        {[]string{endpoint, "--place=zone"}, `--place "zone": want KEY=VALUE`},
-		"a place without its size":    {[]string{endpoint, "--place=zone=a@"}, `--place "zone=a@": want KEY=VALUE`},
-		"a place of no size":          {[]string{endpoint, "--place=zone=a@lots"}, `--place "lots": want a size`},
-		"a place that is there twice": {[]string{endpoint, "--place=zone=a", "--place=zone=a@1Gi"}, "place zone=a: is there twice"},
+		"a driver name that is none": {[]string{endpoint, "--name=a_b"}, `driver name "a_b"`},
+		"no node":                    {[]string{endpoint, "--node-id="}, "node id"},
+		"a capacity that is none":    {[]string{endpoint, "--capacity=lots"}, `--capacity "lots"`},
+		"a negative capacity":        {[]string{endpoint, "--capacity=-1Gi"}, `--capacity "-1Gi"`},
+		"a negative limit":           {[]string{endpoint, "--max-volumes=-1"}, "max volumes -1"},
+		"a static volume elsewhere":  {[]string{endpoint, "--static-volume=../x"}, `--static-volume "../x"`},
+		"a place that is none":       {[]string{endpoint, "--place=zone"}, `--place "zone": want KEY=VALUE`},
+		"a place without its size":   {[]string{endpoint, "--place=zone=a@"}, `--place "zone=a@": want KEY=VALUE`},
+		"a place of no size":         {[]string{endpoint, "--place=zone=a@lots"}, `--place "lots": want a size`},
+		"a place that is there twice": {[]string{endpoint, "--place=zone=a", "--place=zone=a@1Gi"},
+			"place zone=a: is there twice"},
 		"a latency of no method":      {[]string{endpoint, "--latency=Delete=1s"}, `"Delete" matches no RPC`},
 		"a latency that is none":      {[]string{endpoint, "--latency=soon"}, `--latency "soon"`},
 		"a negative latency":          {[]string{endpoint, "--latency=-1s"}, `--latency "-1s"`},
@@ -101,7 +104,8 @@ func TestHelp(t *testing.T) {
 	if err := run(t.Context(), []string{"--help"}, &help, io.Discard); !errors.Is(err, pflag.ErrHelp) {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"Usage:", "Examples:", "Kind of driver:", "--fault-plan", "no-attach", "controller/CREATE_DELETE_VOLUME", "plugin/"} {
+	for _, want := range []string{"Usage:", "Examples:", "Kind of driver:", "--fault-plan", "no-attach",
+		"controller/CREATE_DELETE_VOLUME", "plugin/"} {
 		if !strings.Contains(help.String(), want) {
 			t.Errorf("help does not mention %q", want)
 		}
@@ -132,9 +136,11 @@ func started(t *testing.T, dir string, args ...string) (stop func() error, line 
 func TestServesSaysSoOnceAndStops(t *testing.T) {
 	dir := shortDir(t)
 	address := filepath.Join(dir, "address")
-	stop, line := started(t, dir, "--state-dir="+dir+"/state", "--fault-address=127.0.0.1:0", "--fault-address-file="+address, "--static-volume=vol-1=5Gi",
+	stop, line := started(t, dir, "--state-dir="+dir+"/state", "--fault-address=127.0.0.1:0",
+		"--fault-address-file="+address, "--static-volume=vol-1=5Gi",
 		"--profile=static", "--volume-context=tier=gold")
-	if strings.Count(line, "\n") != 1 || !strings.Contains(line, "serving mock.csi-reclaimer.io (profile static) on unix://"+dir+"/csi.sock") {
+	if strings.Count(line, "\n") != 1 ||
+		!strings.Contains(line, "serving mock.csi-reclaimer.io (profile static) on unix://"+dir+"/csi.sock") {
 		t.Errorf("announced %q", line)
 	}
 	conn, err := grpc.NewClient("unix://"+dir+"/csi.sock", grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -146,7 +152,8 @@ func TestServesSaysSoOnceAndStops(t *testing.T) {
 	if err != nil || len(list.GetEntries()) != 1 {
 		t.Fatalf("list: got %v, %v", list, err)
 	}
-	if v := list.GetEntries()[0].GetVolume(); v.GetVolumeId() != "vol-1" || v.GetCapacityBytes() != 5<<30 || v.GetVolumeContext()["tier"] != "gold" {
+	if v := list.GetEntries()[0].GetVolume(); v.GetVolumeId() != "vol-1" || v.GetCapacityBytes() != 5<<30 ||
+		v.GetVolumeContext()["tier"] != "gold" {
 		t.Errorf("static volume: got %v", v)
 	}
 	written, err := os.ReadFile(address)

@@ -65,13 +65,16 @@ func parse(args []string, help io.Writer) (settings, error) {
 
 func (f *flags) settings() (settings, error) {
 	s := settings{
-		stateDir: f.stateDir, ledger: f.ledger, profile: f.profile, faultAddress: f.faultAddress, faultAddressFile: f.faultAddressFile,
+		stateDir: f.stateDir, ledger: f.ledger, profile: f.profile, faultAddress: f.faultAddress,
+		faultAddressFile: f.faultAddressFile,
 		backend: backend.Config{
-			MaxVolumes: f.maxVolumes, MaxVolumesPerNode: f.maxPerNode, DeleteUsed: f.deletePublished, KeepSnapshotted: f.keepSnapshotted,
-			Nodes: append([]string{f.nodeID}, f.nodes...), Context: f.volumeContext,
+			MaxVolumes: f.maxVolumes, MaxVolumesPerNode: f.maxPerNode, DeleteUsed: f.deletePublished,
+			KeepSnapshotted: f.keepSnapshotted,
+			Nodes:           append([]string{f.nodeID}, f.nodes...), Context: f.volumeContext,
 		},
 		server: server.Config{
-			Name: f.name, Version: f.version, NodeID: f.nodeID, MaxVolumesPerNode: f.maxPerNode, MaxCalls: f.maxCalls, RefuseCalls: f.refuseCalls,
+			Name: f.name, Version: f.version, NodeID: f.nodeID, MaxVolumesPerNode: f.maxPerNode, MaxCalls: f.maxCalls,
+			RefuseCalls:  f.refuseCalls,
 			AbortPending: f.abortPending, ReadyAfter: f.readyAfter, Grace: f.grace, Secrets: f.secrets,
 			Parameters: f.parameters,
 		},

@@ -12,15 +12,17 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/nodes"
 )
 
-// newCapacity returns what keeps the capacity objects, nil where that is not to be done, or the driver
-// cannot tell what it has left. That is no reason not to go on with volumes.
-func newCapacity(ctx context.Context, o *options, config *rest.Config, driver *csidriver.Driver, where *nodes.Places, metrics prometheus.Registerer) (*capacity.Controller, error) {
+// newCapacity returns the controller of capacity objects, nil where it is off, or the driver does not report
+// its capacity. Volumes are handled all the same.
+func newCapacity(ctx context.Context, o *options, config *rest.Config, driver *csidriver.Driver, where *nodes.Places,
+	metrics prometheus.Registerer) (*capacity.Controller, error) {
 	switch {
 	case !o.publishes():
-		return nil, nil //nolint:nilnil // nothing that publishes is an answer of its own here
+		return nil, nil //nolint:nilnil // nil is a valid answer: nothing publishes
 	case !driver.TellsCapacity():
-		klog.FromContext(ctx).Info("Preflight: the driver does not advertise GET_CAPACITY: no capacity is published, whatever --enable-capacity says. "+
-			"Where its CSIDriver says storageCapacity: true, the scheduler finds no room anywhere", "driver", driver.Name())
+		klog.FromContext(ctx).Info("Preflight: the driver does not advertise GET_CAPACITY: no capacity is published, "+
+			"whatever --enable-capacity says. "+
+			"If its CSIDriver has storageCapacity: true, the scheduler finds no node with capacity", "driver", driver.Name())
 		return nil, nil //nolint:nilnil // as above
 	}
 	own := rest.CopyConfig(config)

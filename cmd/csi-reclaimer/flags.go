@@ -6,11 +6,12 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/types"
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/featuregate"
 
-	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/cluster"
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/app"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/health"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/leader"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/tracing"
@@ -19,12 +20,12 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// options is what the command line says.
+// options are the flags of the program.
 type options struct {
 	csiAddress string
 	timeout    time.Duration
 
-	cluster cluster.Options
+	cluster app.ClusterOptions
 
 	provision     optionalBool
 	quiet         time.Duration
@@ -35,7 +36,7 @@ type options struct {
 	sweepInterval time.Duration
 	capacity      capacityOptions
 	node          nodeOptions
-	audit         auditOptions
+	leaks         leakOptions
 
 	role               string
 	honor              bool
@@ -87,66 +88,90 @@ func (o *options) Flags() cliflag.NamedFlagSets {
 
 	fs := groups.FlagSet("CSI driver")
 	fs.StringVar(&o.csiAddress, "csi-address", "/run/csi/socket",
-		"The CSI driver's socket: an absolute path, or unix:///path. The folder must exist; the driver is waited for.")
+		"The CSI driver's socket: an absolute path, or unix:///path. The directory must exist. csi-reclaimer waits for "+
+			"the driver.")
 	fs.DurationVar(&o.timeout, "timeout", 10*time.Second,
-		"How long one call to the CSI driver may take. One that takes longer is tried again: it may have deleted.")
+		"Timeout of one call to the CSI driver. A call that takes longer is repeated, because it may have succeeded.")
 
 	o.cluster.Flags(groups.FlagSet("Kubernetes"),
-		"Calls a second to the API server: reads before a deletion, writes to PVs, and what provisioning reads and writes; deletions, first-time protection (--protect-threads), provisioning, and what its orders are made from have this much each for itself. Watches, the Lease and Events (10 a second) are not in it. 0 sets no limit of our own: the number of workers bounds the calls at once, and the API server's 429 answers with Retry-After are obeyed. A deletion takes at least 3 calls when the PV was deleted first, 4 when the claim was, so a limit here is one on deletions.")
+		"Requests per second to the API server. The limit applies to each of these separately: deletions, first-time "+
+			"protection (--protect-threads), provisioning, and the reads for CreateVolume requests. Watches, the Lease and "+
+			"Events (10 per second) are not limited by it. 0: no client-side limit; the number of workers bounds the "+
+			"concurrent requests, and csi-reclaimer obeys Retry-After of the API server's 429 responses. A deletion takes at "+
+			"least 3 requests when the PV was deleted first and 4 when the claim was, so this limits deletions.")
 	o.cluster.MasterFlag(groups.FlagSet("Kubernetes"))
 	o.provisioningFlags(groups.FlagSet("Provisioning"))
 	o.capacity.flags(groups.FlagSet("Capacity"))
-	o.audit.flags(groups.FlagSet("Audit"))
-	fs = groups.FlagSet("Reclaiming")
-	fs.StringVar(&o.role, "role", volume.RoleOwner.String(),
-		"What else works on this driver's PVs. owner: nobody; volumes are made for claims (--provision), and deleted in any order of deletion. "+
-			"companion: an external-provisioner without KEP-2644 (4.x and older, or HonorPVReclaimPolicy off) deletes the volumes of PVs whose claim was deleted first, csi-reclaimer the others. "+
-			"observer: an external-provisioner that honours the policy (5.0 and newer); csi-reclaimer writes no finalizer and reports what leaks nevertheless.")
-	fs.BoolVar(&o.honor, "honor-reclaim-policy", true,
-		"Honour the reclaim policy in any order of deletion. false is the way back: finalizers are taken off, and only volumes of released PVs are deleted, as provisioners did before KEP-2644.")
-	fs.StringVar(&o.scope, "finalizer-scope", scopeBoundDelete,
-		"Which claimed PVs are protected. bound-delete: those with reclaim policy Delete. bound-any: those of every policy, so that one that is turned to Delete right before its PV is deleted is protected already.")
-	fs.StringVar(&o.staticPVs, "static-pvs", staticHonor,
-		"PVs that no provisioner made. honor: as all others. ignore: they are left alone, and only keep a volume from being deleted under another PV.")
-	fs.Var(&o.reclaimUnprotected, "reclaim-unprotected",
-		"Delete the volume of a PV that vanished before it could be protected, where it is proven that nobody needs it; otherwise only report it. Default: true, in role observer false.")
-	fs.Lookup("reclaim-unprotected").NoOptDefVal = "true"
-	fs.BoolVar(&o.notFoundIsDeleted, "not-found-is-deleted", false,
-		"Take the driver's answer NotFound to DeleteVolume for success. The CSI specification wants OK for a volume that is gone; NotFound may also mean a driver that looks in the wrong place.")
-	fs.BoolVar(&o.dryRun, "dry-run", false,
-		"Decide and report, in the log and the metrics, but write nothing (no Events and no Lease either), delete nothing and make no volume. For a first look at a cluster.")
-	fs.BoolVar(&o.releaseFinalizers, "release-finalizers", false,
-		"Take the finalizers of this role off all PVs of the driver, print how many, and exit. Nothing is deleted. The first step of removing csi-reclaimer; stop all its replicas before.")
-	fs.IntVar(&o.brakeDeletions, "brake-deletions", 0,
-		"Stop all deletions when more than this many volumes become deletable within --brake-window, until the annotation "+reclaim.BrakeAnnotation+" is removed from the Lease. 0: no brake.")
-	fs.DurationVar(&o.brakeWindow, "brake-window", time.Minute,
-		"Over which time --brake-deletions counts.")
-	fs.IntVar(&o.workers, "worker-threads", 100,
-		"How many volumes are deleted at once, and how many are made.")
-	fs.IntVar(&o.protectWorkers, "protect-threads", 8,
-		"How many finalizers are put on existing PVs at once, at most: fewer while the API server answers 429, one while volumes are deleted.")
-	fs.DurationVar(&o.retryStart, "retry-interval-start", time.Second,
-		"Delay after the first failure of a deletion, or of making a volume; what a person has to mend first waits ten times as long. It doubles with each failure, up to --retry-interval-max.")
-	fs.DurationVar(&o.retryMax, "retry-interval-max", 5*time.Minute,
-		"Longest delay after a failed deletion, or a volume that could not be made.")
-
+	o.leaks.flags(groups.FlagSet("Leak check"))
+	o.reclaimingFlags(groups.FlagSet("Reclaiming"))
 	o.leader.Flags(groups.FlagSet("Leader election"),
-		"the driver's Lease. Needed with more than one replica. In role owner the Lease is the one that the stock external-provisioner takes, in the others its name ends in -reclaimer.",
-		", also of the brake's")
-
+		"the driver's Lease. Required with more than one replica. In role owner it is the Lease of the "+
+			"external-provisioner; in the other roles its name ends in -reclaimer.",
+		" and of the brake")
 	fs = groups.FlagSet("Health and metrics")
 	o.http.Flags(fs)
 	fs.DurationVar(&o.grace, "shutdown-grace", 15*time.Second,
-		"How long deletions in hand may take to end after SIGTERM before they are cut off. Keep it below the pod's terminationGracePeriodSeconds.")
+		"How long calls in progress may take after SIGTERM before they are canceled. Keep it below the pod's "+
+			"terminationGracePeriodSeconds.")
 
 	o.traces.Flags(groups.FlagSet("Traces"),
-		"a trace of each reclaim, from the moment when a volume is to be deleted until its PV is let go, with each read, write and call of the driver between")
+		"traces of each reclaim, from the decision to delete a volume until its PV loses the finalizer, with each read, "+
+			"write and driver call")
 	groups.FlagSet("Logs") // before what follows
 	fs = groups.FlagSet("Other")
 	o.gates.AddFlag(fs)
 	fs.Bool("automaxprocs", false,
-		"Accepted for manifests of the external-provisioner, without effect: the Go runtime limits itself to the container's CPU limit (GOMAXPROCS sets another number).")
+		"Accepted for compatibility with the external-provisioner, and ignored: the Go runtime obeys the CPU limit of the "+
+			"container (GOMAXPROCS overrides it).")
 	return groups
+}
+
+// reclaimingFlags are those of package reclaim.
+func (o *options) reclaimingFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.role, "role", volume.RoleOwner.String(),
+		"Which other provisioner works on this driver's PVs. owner: none; csi-reclaimer provisions volumes (--provision), "+
+			"and deletes them in any order of deletion. "+
+			"companion: an external-provisioner without KEP-2644 (4.x and older, or HonorPVReclaimPolicy off) deletes the "+
+			"volumes of PVs whose claim was deleted first, and csi-reclaimer the others. "+
+			"observer: an external-provisioner that honors the policy (5.0 and newer); csi-reclaimer writes no finalizer, "+
+			"and reports volumes that leak nevertheless.")
+	fs.BoolVar(&o.honor, "honor-reclaim-policy", true,
+		"Honor the reclaim policy in any order of deletion. false rolls back: csi-reclaimer removes its finalizers, and "+
+			"deletes only volumes of released PVs, as provisioners before KEP-2644 did.")
+	fs.StringVar(&o.scope, "finalizer-scope", scopeBoundDelete,
+		"Which claimed PVs are protected. bound-delete: those with reclaim policy Delete. bound-any: those with any "+
+			"policy, so that a PV whose policy is set to Delete right before it is deleted is already protected.")
+	fs.StringVar(&o.staticPVs, "static-pvs", staticHonor,
+		"PVs that no provisioner created. honor: handled like all others. ignore: never changed; they only keep a volume "+
+			"from being deleted by another PV.")
+	fs.Var(&o.reclaimUnprotected, "reclaim-unprotected",
+		"Delete the volume of a PV that disappeared before it was protected, if csi-reclaimer can prove that nothing "+
+			"needs it; otherwise only report it. Default: true, in role observer false.")
+	fs.Lookup("reclaim-unprotected").NoOptDefVal = "true"
+	fs.BoolVar(&o.notFoundIsDeleted, "not-found-is-deleted", false,
+		"Treat NotFound from DeleteVolume as success. The CSI specification requires OK for a volume that does not exist; "+
+			"NotFound can also mean that the driver looks in the wrong place.")
+	fs.BoolVar(&o.dryRun, "dry-run", false,
+		"Decide, and report in the log and the metrics, but write nothing to the API server (neither Events nor a Lease), "+
+			"and neither create nor delete volumes.")
+	fs.BoolVar(&o.releaseFinalizers, "release-finalizers", false,
+		"Remove the finalizers of this role from all PVs of the driver, print how many, and exit. No volume is deleted. "+
+			"The first step of removing csi-reclaimer; stop all its replicas before.")
+	fs.IntVar(&o.brakeDeletions, "brake-deletions", 0,
+		"Stop all deletions when more than this many volumes become deletable within --brake-window, until the annotation "+
+			reclaim.BrakeAnnotation+" is removed from the Lease. 0: no brake.")
+	fs.DurationVar(&o.brakeWindow, "brake-window", time.Minute,
+		"Over which time --brake-deletions counts.")
+	fs.IntVar(&o.workers, "worker-threads", 100,
+		"How many volumes are deleted concurrently, and how many are created.")
+	fs.IntVar(&o.protectWorkers, "protect-threads", 8,
+		"How many finalizers are added to existing PVs concurrently, at most: fewer while the API server answers 429, one "+
+			"while volumes are deleted.")
+	fs.DurationVar(&o.retryStart, "retry-interval-start", time.Second,
+		"Delay after the first failure of a deletion or a creation; ten times as long if a person has to fix the cause. "+
+			"It doubles with each failure, up to --retry-interval-max.")
+	fs.DurationVar(&o.retryMax, "retry-interval-max", 5*time.Minute,
+		"Longest delay after a failed deletion or creation.")
 }
 
 func newOptions() (*options, error) {
@@ -189,7 +214,7 @@ func parseRole(name string) volume.Role {
 	return volume.RoleUnknown
 }
 
-// reclaimConfig is what the command line says to the library.
+// reclaimConfig returns the library's settings.
 func (o *options) reclaimConfig(driver string) reclaim.Config {
 	c := reclaim.Config{
 		Role:               parseRole(o.role),
@@ -220,7 +245,7 @@ func (o *options) reclaimConfig(driver string) reclaim.Config {
 }
 
 // leaseName is the Lease that replicas compete for. An owner takes the stock provisioner's,
-// so that one waits for the other; the other roles are for working beside it.
+// so that one waits for the other; the other roles work beside it.
 func leaseName(driver string, role volume.Role) string {
 	if role == volume.RoleOwner {
 		return leader.LeaseName(driver)
@@ -238,22 +263,27 @@ func (o *options) Validate() error {
 	}
 	role := parseRole(o.role)
 	add(role == volume.RoleUnknown, "--role=%s: must be owner, companion or observer", o.role)
-	add(o.scope != scopeBoundDelete && o.scope != scopeBoundAny, "--finalizer-scope=%s: must be %s or %s", o.scope, scopeBoundDelete, scopeBoundAny)
-	add(o.staticPVs != staticHonor && o.staticPVs != staticIgnore, "--static-pvs=%s: must be %s or %s", o.staticPVs, staticHonor, staticIgnore)
-	add(role == volume.RoleObserver && !o.honor, "--honor-reclaim-policy=false: role observer puts no finalizer on, so there is nothing to roll back")
-	add(role == volume.RoleObserver && o.releaseFinalizers, "--release-finalizers: role observer puts no finalizer on; name the role that did")
-	add(o.releaseFinalizers && o.dryRun, "--release-finalizers: a dry run takes nothing off")
+	add(o.scope != scopeBoundDelete && o.scope != scopeBoundAny, "--finalizer-scope=%s: must be %s or %s", o.scope,
+		scopeBoundDelete, scopeBoundAny)
+	add(o.staticPVs != staticHonor && o.staticPVs != staticIgnore, "--static-pvs=%s: must be %s or %s", o.staticPVs,
+		staticHonor, staticIgnore)
+	add(role == volume.RoleObserver && !o.honor,
+		"--honor-reclaim-policy=false: role observer adds no finalizer, so there is nothing to roll back; leave the flag out")
+	add(role == volume.RoleObserver && o.releaseFinalizers,
+		"--release-finalizers: role observer adds no finalizer; set --role to the role that did")
+	add(o.releaseFinalizers && o.dryRun, "--release-finalizers: a dry run removes nothing; leave out --dry-run")
 	add(o.brakeDeletions < 0, "--brake-deletions=%d: must not be negative", o.brakeDeletions)
 	add(o.brakeWindow <= 0, "--brake-window=%v: must be positive", o.brakeWindow)
 	add(o.timeout <= 0, "--timeout=%v: must be positive", o.timeout)
 	add(o.workers < 1, "--worker-threads=%d: must be at least 1", o.workers)
 	add(o.protectWorkers < 1, "--protect-threads=%d: must be at least 1", o.protectWorkers)
 	add(o.retryStart <= 0, "--retry-interval-start=%v: must be positive", o.retryStart)
-	add(o.retryMax < o.retryStart, "--retry-interval-max=%v: must not be below --retry-interval-start=%v", o.retryMax, o.retryStart)
+	add(o.retryMax < o.retryStart, "--retry-interval-max=%v: must not be below --retry-interval-start=%v", o.retryMax,
+		o.retryStart)
 	add(o.grace < 0, "--shutdown-grace=%v: must not be negative", o.grace)
 	wrong = append(wrong, o.cluster.Validate(), o.leader.Validate(), o.http.Validate(), o.traces.Validate())
 	wrong = append(wrong, o.validateProvisioning(role)...)
 	wrong = append(wrong, o.validateCapacity(role)...)
-	wrong = append(wrong, o.validateAudit()...)
+	wrong = append(wrong, o.validateLeakCheck()...)
 	return errors.Join(wrong...)
 }

@@ -26,7 +26,8 @@ func TestWhatIsPublished(t *testing.T) {
 			if err != nil || o.publishes() != c.want {
 				t.Fatalf("%v, %v", err, err == nil && o.publishes())
 			}
-			if got := o.capacityConfig(); c.want && (got.Validate() != nil || got.Namespace != "csi" || got.PollInterval != time.Minute || got.Workers != 1) {
+			if got := o.capacityConfig(); c.want && (got.Validate() != nil || got.Namespace != "csi" ||
+				got.PollInterval != time.Minute || got.Workers != 1) {
 				t.Errorf("%v: %+v", got.Validate(), got)
 			}
 		})

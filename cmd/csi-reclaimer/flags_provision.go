@@ -15,35 +15,44 @@ import (
 // two of our own.
 func (o *options) provisioningFlags(fs *pflag.FlagSet) {
 	fs.Var(&o.provision, "provision",
-		"Make the volumes of claims, in place of the external-provisioner. Default: true in role owner; the other roles work beside a provisioner.")
+		"Provision the volumes of claims, in place of the external-provisioner. Default: true in role owner; the other "+
+			"roles work beside a provisioner.")
 	fs.Lookup("provision").NoOptDefVal = "true"
 	fs.DurationVar(&o.quiet, "in-flight-quiet-period", 0,
-		"How long a call to the driver or the API server that was not answered can take to arrive. Until then the in-flight log keeps the entry of the volume that it concerns, and the volume is not deleted. "+
-			"A shorter period risks a volume that nobody knows. Default: --leader-election-lease-duration + the longer of --timeout and 1m + 30s.")
+		"How long a call to the driver or the API server that was not answered can take to arrive. Until then, the "+
+			"volume's entry stays in the in-flight log, and the volume is not deleted. "+
+			"A shorter period risks a leaked volume. Default: --leader-election-lease-duration + the longer of --timeout and "+
+			"1m + 30s.")
 	fs.StringVar(&o.volumes.VolumeNamePrefix, "volume-name-prefix", "pvc",
-		"What the names of volumes and of their PVs begin with. With another one a volume whose making was under way is not found again.")
+		"Prefix of the names of volumes and of their PVs. After a change, volumes whose creation was in progress are not "+
+			"found again.")
 	fs.IntVar(&o.volumes.VolumeNameUUIDLength, "volume-name-uuid-length", -1,
-		"How many characters of the claim's UID end the names, 1 to 32, without dashes. -1: all, with dashes. Of few characters two claims may have the same; the second then waits until the first is gone.")
+		"How many characters of the claim's UID end the names, 1 to 32, without dashes. -1: all, with dashes. With few "+
+			"characters, two claims can get the same name; the second then waits until the first is gone.")
 	fs.StringVar(&o.volumes.DefaultFSType, "default-fstype", "",
 		"Filesystem of volumes whose StorageClass names none. Default: the driver decides.")
 	fs.BoolVar(&o.volumes.ExtraCreateMetadata, "extra-create-metadata", false,
-		"Tell the driver the names of claim and PV, as parameters of CreateVolume.")
+		"Pass the names of claim and PV to the driver, as parameters of CreateVolume.")
 	fs.BoolVar(&o.volumes.StrictTopology, "strict-topology", false,
-		"Late binding: tell the driver the place of the selected node alone, and not those of all nodes.")
+		"Late binding: pass only the topology segment of the selected node to the driver, and not those of all nodes.")
 	fs.BoolVar(&o.immediate, "immediate-topology", true,
-		"Immediate binding: tell the driver the places of all its nodes. false: none, unless the StorageClass restricts them.")
+		"Immediate binding: pass the topology segments of all nodes to the driver. false: none, unless the StorageClass "+
+			"restricts them.")
 	fs.BoolVar(&o.preventMode, "prevent-volume-mode-conversion", true,
-		"Restore a snapshot in its own volume mode only (Filesystem or Block), unless its VolumeSnapshotContent allows the other.")
+		"Restore a snapshot only with its own volume mode (Filesystem or Block), unless its VolumeSnapshotContent allows "+
+			"a conversion.")
 	fs.BoolVar(&o.volumes.ControllerPublishReadOnly, "controller-publish-readonly", false,
 		"Mark the PVs of claims whose only access mode is ReadOnlyMany as read-only.")
 	fs.IntVar(&o.cloneWorkers, "cloning-protection-threads", 1,
-		"How many claims that were cloned, and VolumeSnapshots that were restored, are let go at once.")
+		"How many finalizers are removed concurrently from claims that were cloned and VolumeSnapshots that were restored.")
 	fs.DurationVar(&o.sweepInterval, "snapshot-orphan-sweep-interval", 5*time.Minute,
-		"How often to look for VolumeSnapshots of the driver that have the finalizer "+request.SnapshotFinalizer+" and from which no volume is being restored, and remove it. An external-provisioner leaves such, or a crash; they cannot be deleted otherwise. In role owner, also with --provision=false. 0: never.")
+		"How often to search for VolumeSnapshots of the driver that have the finalizer "+request.SnapshotFinalizer+
+			" while no volume is being restored from them, and to remove it. An external-provisioner or a crash leaves such "+
+			"VolumeSnapshots, which cannot be deleted otherwise. In role owner, also with --provision=false. 0: never.")
 	o.node.flags(fs)
 }
 
-// provisions tells whether volumes are made for claims.
+// provisions reports whether this process provisions volumes.
 func (o *options) provisions() bool {
 	if o.provision.value != nil && !*o.provision.value {
 		return false
@@ -51,7 +60,7 @@ func (o *options) provisions() bool {
 	return parseRole(o.role) == volume.RoleOwner && !o.dryRun && !o.releaseFinalizers
 }
 
-// sweeps tells whether VolumeSnapshots are looked for whose finalizer was left behind.
+// sweeps reports whether finalizers that were left on VolumeSnapshots are removed.
 func (o *options) sweeps() bool {
 	return o.sweepInterval > 0 && parseRole(o.role) == volume.RoleOwner && !o.dryRun && !o.releaseFinalizers
 }
@@ -60,7 +69,8 @@ func (o *options) sweeps() bool {
 func (o *options) validateProvisioning(role volume.Role) []error {
 	var wrong []error
 	if o.provision.value != nil && *o.provision.value && role != volume.RoleOwner {
-		wrong = append(wrong, fmt.Errorf("--provision: in role %s another provisioner makes the volumes; only role owner provisions", o.role))
+		wrong = append(wrong, fmt.Errorf("--provision: in role %s another provisioner creates the volumes; set "+
+			"--role=owner or leave the flag out", o.role))
 	}
 	if err := o.node.validate(o.gates.Enabled(topologyGate)); err != nil {
 		wrong = append(wrong, err)
@@ -80,7 +90,7 @@ func (o *options) validateProvisioning(role volume.Role) []error {
 	return wrong
 }
 
-// provisionConfig is what the command line says to the library.
+// provisionConfig returns the library's settings.
 func (o *options) provisionConfig(node *volume.Node) provision.Config {
 	return provision.Config{
 		Quiet: o.quietPeriod(), FinishOnly: !o.provisions(), Workers: o.workers, CloneWorkers: o.cloneWorkers,
@@ -102,7 +112,7 @@ func (o *options) quietPeriod() time.Duration {
 	return o.leader.Settings.LeaseDuration + max(o.timeout, requestTimeout) + allowance
 }
 
-// composerConfig is what volumes are to be like.
+// composerConfig returns the settings of CreateVolume requests.
 func (o *options) composerConfig(identity string, node *volume.Node) provision.ComposerConfig {
 	c := provision.ComposerConfig{Settings: o.volumes, IgnoreTopology: !o.gates.Enabled(topologyGate), Node: node}
 	c.Settings.SkipImmediateTopology = !o.immediate

@@ -52,20 +52,30 @@ func TestWhatTheFlagsMean(t *testing.T) {
 			return c.Role == volume.RoleOwner && c.Mode == reclaim.ModeHonor && c.Scope == reclaim.ScopeBoundDelete &&
 				!c.IgnoreStatic && c.ReclaimUnprotected == nil && !c.DryRun && c.Brake.Deletions == 0 && !c.NotFoundIsDeleted
 		}},
-		"a role":                     {[]string{"--role=companion"}, func(c reclaim.Config) bool { return c.Role == volume.RoleCompanion }},
-		"the way back":               {[]string{"--honor-reclaim-policy=false"}, func(c reclaim.Config) bool { return c.Mode == reclaim.ModeRollback }},
-		"the stock gate off":         {[]string{"--feature-gates=HonorPVReclaimPolicy=false"}, func(c reclaim.Config) bool { return c.Mode == reclaim.ModeRollback }},
-		"the way out":                {[]string{"--release-finalizers=true"}, func(c reclaim.Config) bool { return c.Mode == reclaim.ModeRelease }},
-		"every policy":               {[]string{"--finalizer-scope=bound-any"}, func(c reclaim.Config) bool { return c.Scope == reclaim.ScopeBoundAny }},
-		"no static PVs":              {[]string{"--static-pvs=ignore"}, func(c reclaim.Config) bool { return c.IgnoreStatic }},
-		"unprotected ones, said yes": {[]string{"--reclaim-unprotected=true"}, func(c reclaim.Config) bool { return *c.ReclaimUnprotected == yes }},
-		"unprotected ones, said no":  {[]string{"--reclaim-unprotected=false"}, func(c reclaim.Config) bool { return *c.ReclaimUnprotected == no }},
-		"a brake, on the owner's Lease": {[]string{"--brake-deletions=7", "--leader-election-namespace=ns"}, func(c reclaim.Config) bool {
-			return c.Brake.Deletions == 7 && c.Brake.Lease.String() == "ns/disk-example-com"
-		}},
-		"a brake, beside a peer": {[]string{"--brake-deletions=7", "--leader-election-namespace=ns", "--role=observer"}, func(c reclaim.Config) bool {
-			return c.Brake.Lease.String() == "ns/disk-example-com-reclaimer"
-		}},
+		"a role": {[]string{"--role=companion"},
+			func(c reclaim.Config) bool { return c.Role == volume.RoleCompanion }},
+		"the way back": {[]string{"--honor-reclaim-policy=false"},
+			func(c reclaim.Config) bool { return c.Mode == reclaim.ModeRollback }},
+		"the stock gate off": {[]string{"--feature-gates=HonorPVReclaimPolicy=false"},
+			func(c reclaim.Config) bool { return c.Mode == reclaim.ModeRollback }},
+		"the way out": {[]string{"--release-finalizers=true"},
+			func(c reclaim.Config) bool { return c.Mode == reclaim.ModeRelease }},
+		"every policy": {[]string{"--finalizer-scope=bound-any"},
+			func(c reclaim.Config) bool { return c.Scope == reclaim.ScopeBoundAny }},
+		"no static PVs": {[]string{"--static-pvs=ignore"},
+			func(c reclaim.Config) bool { return c.IgnoreStatic }},
+		"unprotected ones, said yes": {[]string{"--reclaim-unprotected=true"},
+			func(c reclaim.Config) bool { return *c.ReclaimUnprotected == yes }},
+		"unprotected ones, said no": {[]string{"--reclaim-unprotected=false"},
+			func(c reclaim.Config) bool { return *c.ReclaimUnprotected == no }},
+		"a brake, on the owner's Lease": {[]string{"--brake-deletions=7", "--leader-election-namespace=ns"},
+			func(c reclaim.Config) bool {
+				return c.Brake.Deletions == 7 && c.Brake.Lease.String() == "ns/disk-example-com"
+			}},
+		"a brake, beside a peer": {[]string{"--brake-deletions=7", "--leader-election-namespace=ns", "--role=observer"},
+			func(c reclaim.Config) bool {
+				return c.Brake.Lease.String() == "ns/disk-example-com-reclaimer"
+			}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -85,7 +95,8 @@ func TestFlagsThatContradict(t *testing.T) {
 	for _, args := range [][]string{
 		{"--role=other"}, {"--finalizer-scope=all"}, {"--static-pvs=maybe"}, {"--reclaim-unprotected=perhaps"},
 		{"--role=observer", "--honor-reclaim-policy=false"}, {"--role=observer", "--release-finalizers=true"},
-		{"--dry-run=true", "--release-finalizers=true"}, {"--brake-deletions=-1"}, {"--brake-deletions=1", "--brake-window=0s"},
+		{"--dry-run=true", "--release-finalizers=true"}, {"--brake-deletions=-1"},
+		{"--brake-deletions=1", "--brake-window=0s"},
 		{"--http-endpoint=:1", "--metrics-address=:2"}, {"--tracing-endpoint=collector/traces"},
 	} {
 		if _, err := parse(t, args...); err == nil {
@@ -123,14 +134,16 @@ func TestWhatIsProvisioned(t *testing.T) {
 }
 
 func TestWhatVolumesAreToBeLike(t *testing.T) {
-	o, err := parse(t, "--volume-name-prefix=disk", "--volume-name-uuid-length=8", "--immediate-topology=false", "--prevent-volume-mode-conversion=false",
+	o, err := parse(t, "--volume-name-prefix=disk", "--volume-name-uuid-length=8", "--immediate-topology=false",
+		"--prevent-volume-mode-conversion=false",
 		"--feature-gates=Topology=false", "--in-flight-quiet-period=7s", "--worker-threads=7")
 	if err != nil {
 		t.Fatal(err)
 	}
 	c, p := o.composerConfig("me", nil), o.provisionConfig(nil)
 	s := c.Settings
-	if !c.IgnoreTopology || s.VolumeNamePrefix != "disk" || s.VolumeNameUUIDLength != 8 || !s.SkipImmediateTopology || !s.AllowModeConversion || s.Identity != "me" {
+	if !c.IgnoreTopology || s.VolumeNamePrefix != "disk" || s.VolumeNameUUIDLength != 8 || !s.SkipImmediateTopology ||
+		!s.AllowModeConversion || s.Identity != "me" {
 		t.Errorf("composer: %+v", c)
 	}
 	p.Log = &inflight.Log{}
@@ -141,7 +154,8 @@ func TestWhatVolumesAreToBeLike(t *testing.T) {
 		t.Fatal(err)
 	}
 	c, p = o.composerConfig("", nil), o.provisionConfig(nil)
-	if s := c.Settings; c.IgnoreTopology || s.SkipImmediateTopology || s.AllowModeConversion || s.StrictTopology || p.Quiet != 105*time.Second {
+	if s := c.Settings; c.IgnoreTopology || s.SkipImmediateTopology || s.AllowModeConversion || s.StrictTopology ||
+		p.Quiet != 105*time.Second {
 		t.Errorf("by default: %+v, %+v", c, p)
 	}
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// inFlightLog is the log of the driver's provisioner. A process that only finishes what others left does without where
-// it may not read the Leases: then it may not have written any either.
+// inFlightLog is the log of the driver's provisioner. A process that only finishes entries runs without a log
+// where it may not read the Leases: then it may not have written any either.
 type inFlightLog struct {
 	*inflight.Log
 	finishOnly bool
@@ -32,26 +32,28 @@ type inFlightLog struct {
 // newInFlightLog returns the driver's in-flight log, nil in a dry run, which writes nothing.
 func newInFlightLog(o *options, config *rest.Config, driver string, lease reclaim.Lease) (*inFlightLog, error) {
 	if o.dryRun {
-		return nil, nil //nolint:nilnil // no log is an answer of its own here
+		return nil, nil //nolint:nilnil // no log is a valid answer here
 	}
 	own := rest.CopyConfig(config)
-	own.QPS = -1 // a busy program still writes ahead
+	own.QPS = -1 // a busy program still writes the log
 	client, err := kubernetes.NewForConfig(rest.AddUserAgent(own, "in-flight-log"))
 	if err != nil {
-		return nil, fmt.Errorf("make a client for the in-flight log: %w", err)
+		return nil, fmt.Errorf("create a client for the in-flight log: %w", err)
 	}
 	log, err := inflight.New(inflight.Config{
-		Leases: client.CoordinationV1(), Namespace: o.leader.Namespace(), Name: o.node.lease(leaseName(driver, volume.RoleOwner) + "-in-flight"),
+		Leases: client.CoordinationV1(), Namespace: o.leader.Namespace(), Name: o.node.lease(leaseName(driver,
+			volume.RoleOwner) + "-in-flight"),
 		Driver: driver, Identity: o.leader.Settings.Identity, CreateMissing: o.provisions(), Lease: lease,
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &inFlightLog{Log: log, finishOnly: !o.provisions(), namespace: o.leader.Namespace(), authorization: client.AuthorizationV1()}, nil
+	return &inFlightLog{Log: log, finishOnly: !o.provisions(), namespace: o.leader.Namespace(),
+		authorization: client.AuthorizationV1()}, nil
 }
 
-// settledPVs is the log as package reclaim follows it. A settled volume may have its PV under another name than its own, where
-// another node's PV has that.
+// settledPVs is the log as package reclaim follows it. A settled volume may have its PV under another name than its
+// own, where another node's PV has that.
 type settledPVs struct {
 	*inFlightLog
 	node *volume.Node // nil for all nodes
@@ -67,11 +69,11 @@ func (s settledPVs) Follow(settled func(pv string)) {
 	})
 }
 
-// takeOverAgain is how often it is tried to take the log over where that is not granted.
-const takeOverAgain = 15 * time.Second
+// takeOverInterval is the time between tries to take the log over while permissions are missing.
+const takeOverInterval = 15 * time.Second
 
-// TakeOver reads the log. Where a process that provisions may not, it waits until the right is granted: nothing is
-// provisioned then, and no PV gives up its volume or finalizer, but the others of its controllers go on.
+// TakeOver reads the log. Where a process that provisions may not, it waits until the permission is granted: until
+// then nothing is provisioned, and no volume or finalizer is removed, but the other controllers run.
 func (l *inFlightLog) TakeOver(ctx context.Context) error {
 	for {
 		err := l.Log.TakeOver(ctx)
@@ -79,30 +81,34 @@ func (l *inFlightLog) TakeOver(ctx context.Context) error {
 		case !errors.Is(err, inflight.ErrForbidden):
 			return err
 		case l.finishOnly:
-			klog.FromContext(ctx).Info("The in-flight log may not be read; what it may have is left to the process that provisions", "err", err)
+			klog.FromContext(ctx).Info("Running without the in-flight log, which may not be read; the process that "+
+				"provisions finishes its entries", "err", err)
 			l.without.Store(true)
 			return nil
 		}
-		klog.FromContext(ctx).Error(err, "Nothing is provisioned, and no volume is deleted, until the Leases of the in-flight log may be written; it is tried again", "after", takeOverAgain)
+		klog.FromContext(ctx).Error(err,
+			"Nothing is provisioned, and no volume is deleted, until the Leases of the in-flight log may be written; retrying",
+			"after", takeOverInterval)
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-time.After(takeOverAgain):
+		case <-time.After(takeOverInterval):
 		}
 	}
 }
 
-// Missing returns those of the rights on Leases that a process which provisions is not granted.
+// MissingPermissions returns the permissions on Leases that a process which provisions lacks.
 func (l *inFlightLog) MissingPermissions(ctx context.Context) ([]access.Permission, error) {
 	if l.finishOnly {
 		return nil, nil
 	}
-	var rights []access.Permission
+	var permissions []access.Permission
 	for _, verb := range []string{"get", "create", "update"} {
-		rights = append(rights, access.Permission{Group: "coordination.k8s.io", Resource: "leases", Verb: verb, Namespace: l.namespace,
-			Without: "no claim gets a volume, and no volume is deleted, for nobody can tell which are in flight", Unsafe: true})
+		permissions = append(permissions, access.Permission{Group: "coordination.k8s.io", Resource: "leases", Verb: verb,
+			Namespace: l.namespace,
+			Without:   "no volume is provisioned or deleted, because it is not known which are in flight", Unsafe: true})
 	}
-	return access.Missing(ctx, l.authorization, rights)
+	return access.Missing(ctx, l.authorization, permissions)
 }
 
 // Run writes the log.
@@ -114,7 +120,7 @@ func (l *inFlightLog) Run(ctx context.Context) error {
 	return l.Log.Run(ctx)
 }
 
-// InFlight tells whether the volume of a PV has an entry.
+// InFlight reports whether the volume of a PV has an entry.
 func (l *inFlightLog) InFlight(pv string) (inFlight, known bool) {
 	if l.without.Load() {
 		return false, true

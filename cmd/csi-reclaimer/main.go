@@ -1,4 +1,4 @@
-// Command csi-reclaimer is a sidecar of a CSI driver: it has the driver make a volume for each
+// Command csi-reclaimer is a sidecar of a CSI driver: it has the driver create a volume for each
 // claim, and delete it when, and only when, the reclaim policy of its PersistentVolume says so,
 // whichever of PersistentVolume and claim is deleted first.
 package main
@@ -18,22 +18,22 @@ const long = `csi-reclaimer runs beside a CSI driver and keeps the promise of th
 a volume is deleted when, and only when, its PersistentVolume says Delete and its
 claim is gone, whichever of the two is deleted first.
 
-It puts a finalizer on the driver's PersistentVolumes, proves with live reads that
-a volume may go, has the driver delete it, and only then lets the object go.
+It adds a finalizer to the driver's PersistentVolumes, proves with live reads that
+a volume may be deleted, has the driver delete it, and only then removes the finalizer.
 
-In role owner it also makes the volumes of claims, in place of the external-provisioner,
-and leaves none behind: a claim is held while its volume is made.`
+In role owner it also provisions volumes, in place of the external-provisioner, and
+leaves none behind: it writes each volume to an in-flight log before CreateVolume.`
 
-const example = `  # beside an external-provisioner 5 or newer, which goes on to make and delete volumes
+const example = `  # beside an external-provisioner 5 or newer, which continues to create and delete volumes
   csi-reclaimer --csi-address=/csi/csi.sock --role=observer
 
-  # a first look: what would be done, without doing it
+  # a dry run: log what csi-reclaimer would do
   csi-reclaimer --csi-address=/csi/csi.sock --dry-run --http-endpoint=:8080
 
-  # beside an external-provisioner 4.x, which goes on to delete the volumes of released PVs
+  # beside an external-provisioner 4.x, which continues to delete the volumes of released PVs
   csi-reclaimer --csi-address=/csi/csi.sock --role=companion --leader-election
 
-  # before csi-reclaimer is removed: take its finalizers off
+  # before csi-reclaimer is removed: remove its finalizers
   csi-reclaimer --csi-address=/csi/csi.sock --release-finalizers
 
   # beside the driver, in its pod

@@ -21,7 +21,7 @@ import (
 // nodeVariable names the node that the pod runs on, as for the stock external-provisioner.
 const nodeVariable = "NODE_NAME"
 
-// nodeOptions say whether this process answers for the volumes of its own node alone.
+// nodeOptions are the flags for a process that handles the volumes of its own node alone.
 type nodeOptions struct {
 	on, immediate       bool
 	baseDelay, maxDelay time.Duration
@@ -33,17 +33,21 @@ type nodeOptions struct {
 func (o *nodeOptions) flags(fs *pflag.FlagSet) {
 	o.name = os.Getenv(nodeVariable)
 	fs.BoolVar(&o.on, "node-deployment", false,
-		"Run beside the driver on each node, for drivers whose volumes are local to a node: make and delete the volumes of this node alone. Needs the environment variable "+nodeVariable+
-			", and a driver whose NodeGetInfo gives each node a topology of its own. With --leader-election each node has a Lease of its own, so that of two pods of one node the second waits for the first.")
+		"Run beside the driver on each node, for drivers whose volumes are local to a node, and create and delete only "+
+			"the volumes of this node. Requires the environment variable "+nodeVariable+
+			", and a driver whose NodeGetInfo returns a topology that is unique to each node. With --leader-election each "+
+			"node has its own Lease, so that of two pods on one node the second waits for the first.")
 	fs.BoolVar(&o.immediate, "node-deployment-immediate-binding", true,
-		"With --node-deployment: volumes of claims that bind immediately are made too, by the first node to select itself. false: only for a node that somebody else selects.")
+		"With --node-deployment: provision claims with immediate binding, too, by the first node that selects itself. "+
+			"false: only claims for which the scheduler selects the node.")
 	fs.DurationVar(&o.baseDelay, "node-deployment-base-delay", 20*time.Second,
-		"With --node-deployment: a node waits any time up to this before it first selects itself for a claim that binds immediately, so that not all nodes write at once.")
+		"With --node-deployment: longest random delay before a node first selects itself for a claim with immediate "+
+			"binding, so that not all nodes write at once.")
 	fs.DurationVar(&o.maxDelay, "node-deployment-max-delay", time.Minute,
-		"With --node-deployment: the longest wait before a node selects itself once more. It doubles each time.")
+		"With --node-deployment: longest delay before a node selects itself again. The delay doubles each time.")
 }
 
-// validate returns every setting that is wrong. topology tells whether the feature gate is on.
+// validate returns every setting that is wrong. topology reports whether the feature gate is on.
 func (o *nodeOptions) validate(topology bool) error {
 	var wrong []error
 	add := func(bad bool, format string, args ...any) {
@@ -51,23 +55,26 @@ func (o *nodeOptions) validate(topology bool) error {
 			wrong = append(wrong, fmt.Errorf(format, args...))
 		}
 	}
-	add(o.name == "", "--node-deployment: the environment variable %s, which names the node, is not set; take it from spec.nodeName", nodeVariable)
-	add(!topology, "--node-deployment: which volumes are this node's is told by their topology; leave out --feature-gates=Topology=false")
+	add(o.name == "", "--node-deployment: the environment variable %s, which names the node, is not set; take it from "+
+		"spec.nodeName", nodeVariable)
+	add(!topology, "--node-deployment: the topology of a volume says to which node it belongs; leave out "+
+		"--feature-gates=Topology=false")
 	add(o.baseDelay <= 0, "--node-deployment-base-delay=%v: must be positive", o.baseDelay)
-	add(o.maxDelay < o.baseDelay, "--node-deployment-max-delay=%v: must not be below --node-deployment-base-delay=%v", o.maxDelay, o.baseDelay)
+	add(o.maxDelay < o.baseDelay, "--node-deployment-max-delay=%v: must not be below --node-deployment-base-delay=%v",
+		o.maxDelay, o.baseDelay)
 	return errors.Join(wrong...)
 }
 
-// node returns the node whose volumes alone are looked after, nil for the whole cluster.
+// node returns the node whose volumes alone this process handles, nil for the whole cluster.
 func (o *nodeOptions) node(ctx context.Context, driver *csidriver.Driver) (*volume.Node, error) {
 	if !o.on {
-		return nil, nil //nolint:nilnil // the whole cluster is an answer of its own here
+		return nil, nil //nolint:nilnil // the whole cluster is a valid answer here
 	}
 	segments, err := driver.Segments(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("--node-deployment: %w", err)
 	}
-	klog.FromContext(ctx).Info("Looking after the volumes of one node", "node", o.name, "segments", segments)
+	klog.FromContext(ctx).Info("Handling the volumes of one node", "node", o.name, "segments", segments)
 	return &volume.Node{Name: o.name, Segments: segments}, nil
 }
 
@@ -79,7 +86,7 @@ func placesOf(config *rest.Config, driver string, node *volume.Node) (*nodes.Pla
 	return nodes.At(node.Name, node.Segments), nil
 }
 
-// local has volumes made on a node alone, nil on none.
+// local returns the settings for volumes of one node, nil for the whole cluster.
 func (o *nodeOptions) local(node *volume.Node) *provision.Local {
 	if node == nil {
 		return nil
@@ -108,7 +115,7 @@ func (o *nodeOptions) lease(cluster string) string {
 // maxLabel is how long the value of a label may be.
 const maxLabel = 63
 
-// managedBy tells whose the capacity objects are: those of one node are not another's. Empty for the whole
+// managedBy returns the label that says whose the capacity objects are: each node has its own. Empty for the whole
 // cluster: the default. It is what the stock external-provisioner writes, so that either takes over from
 // the other, also where the node's name is too long for all of it.
 func (o *nodeOptions) managedBy() string {

@@ -13,14 +13,19 @@ func TestNodeDeploymentFlags(t *testing.T) {
 		args []string
 		fine bool
 	}{
-		"on, with its defaults":                {"n1", []string{"--node-deployment=true"}, true},
-		"off, whatever is said besides":        {"", []string{"--node-deployment=false", "--node-deployment-base-delay=-1s"}, true},
-		"nobody says which node it is":         {"", []string{"--node-deployment=true"}, false},
-		"volumes without a topology":           {"n1", []string{"--node-deployment=true", "--feature-gates=Topology=false"}, false},
-		"no delay at all":                      {"n1", []string{"--node-deployment=true", "--node-deployment-base-delay=0"}, false},
-		"a delay that does not grow":           {"n1", []string{"--node-deployment=true", "--node-deployment-max-delay=1s"}, false},
-		"in another role":                      {"n1", []string{"--node-deployment=true", "--role=observer"}, true},
-		"without claims that bind immediately": {"n1", []string{"--node-deployment=true", "--node-deployment-immediate-binding=false"}, true},
+		"on, with its defaults": {"n1", []string{"--node-deployment=true"}, true},
+		"off, whatever is said besides": {"", []string{"--node-deployment=false",
+			"--node-deployment-base-delay=-1s"}, true},
+		"nobody says which node it is": {"", []string{"--node-deployment=true"}, false},
+		"volumes without a topology": {"n1", []string{"--node-deployment=true", "--feature-gates=Topology=false"},
+			false},
+		"no delay at all": {"n1", []string{"--node-deployment=true", "--node-deployment-base-delay=0"},
+			false},
+		"a delay that does not grow": {"n1", []string{"--node-deployment=true", "--node-deployment-max-delay=1s"},
+			false},
+		"in another role": {"n1", []string{"--node-deployment=true", "--role=observer"}, true},
+		"without claims that bind immediately": {"n1", []string{"--node-deployment=true",
+			"--node-deployment-immediate-binding=false"}, true},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -35,7 +40,8 @@ func TestNodeDeploymentFlags(t *testing.T) {
 func TestEachNodeHasALeaseOfItsOwn(t *testing.T) {
 	long := strings.Repeat("long.", 49) + "node"
 	names := map[string]bool{}
-	for _, o := range []nodeOptions{{}, {on: true, name: "n1"}, {on: true, name: "n2"}, {on: true, name: long + "1"}, {on: true, name: long + "2"}} {
+	for _, o := range []nodeOptions{{}, {on: true, name: "n1"}, {on: true, name: "n2"}, {on: true, name: long + "1"},
+		{on: true, name: long + "2"}} {
 		name := o.lease("disk-csi-example-com")
 		if len(name) > maxName || names[name] || !strings.HasPrefix(name, "disk-csi-example-com") {
 			t.Errorf("lease %q", name)
@@ -61,7 +67,8 @@ func TestEachNodeHasCapacityObjectsOfItsOwn(t *testing.T) {
 		{strings.Repeat("m", 253), "external-provisioner-", ""},
 	} {
 		by := (&nodeOptions{on: true, name: c.node}).managedBy()
-		if names[by] || !strings.HasPrefix(by, c.begins) || !strings.HasSuffix(by, c.ends) || len(validation.IsValidLabelValue(by)) > 0 {
+		if names[by] || !strings.HasPrefix(by, c.begins) || !strings.HasSuffix(by, c.ends) ||
+			len(validation.IsValidLabelValue(by)) > 0 {
 			t.Errorf("node %s: %q", c.node, by)
 		}
 		names[by] = true

@@ -11,30 +11,31 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/app"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/health"
-	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/permissions"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver"
 )
 
 // waitForDeletion returns once the driver can delete volumes. A finalizer on PVs whose
-// volumes cannot be deleted would keep them for ever, so nothing is begun before.
+// volumes cannot be deleted would keep them forever, so nothing starts before.
 func waitForDeletion(ctx context.Context, o *options, driver *csidriver.Driver, state *health.State) error {
 	if o.releaseFinalizers {
 		return nil
 	}
-	said := false
+	logged := false
 	for !driver.CanDelete() {
-		if !said {
-			lacking := fmt.Sprintf("driver %q does not advertise CREATE_DELETE_VOLUME: no volume can be deleted, so no PV is protected either. "+
+		if !logged {
+			lacking := fmt.Sprintf("driver %q does not advertise CREATE_DELETE_VOLUME: no volume can be deleted, so no PV is "+
+				"protected either. "+
 				"If the driver never will, remove csi-reclaimer from the pod", driver.Name())
-			klog.FromContext(ctx).Info("Preflight: "+lacking, "lookingAgainEvery", permissions.LookAgain)
+			klog.FromContext(ctx).Info("Preflight: "+lacking, "retryInterval", app.RecheckInterval)
 			state.Lack(lacking)
-			said = true
+			logged = true
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(permissions.LookAgain):
+		case <-time.After(app.RecheckInterval):
 		}
 		if err := driver.Refresh(ctx); err != nil {
 			return err
@@ -44,7 +45,7 @@ func waitForDeletion(ctx context.Context, o *options, driver *csidriver.Driver, 
 	return nil
 }
 
-// neverAttached tells whether no VolumeAttachment ever names a volume of the driver: it does
+// neverAttached reports whether no VolumeAttachment ever names a volume of the driver: it does
 // not attach, and its CSIDriver says so to the cluster. What cannot be read counts as attached.
 func neverAttached(ctx context.Context, config *rest.Config, driver *csidriver.Driver) (bool, error) {
 	if driver.Attaches() {
@@ -52,9 +53,9 @@ func neverAttached(ctx context.Context, config *rest.Config, driver *csidriver.D
 	}
 	client, err := storagev1.NewForConfig(config)
 	if err != nil {
-		return false, fmt.Errorf("make a client for CSIDrivers: %w", err)
+		return false, fmt.Errorf("create a client for CSIDrivers: %w", err)
 	}
-	bound, cancel := context.WithTimeout(ctx, permissions.LookAgain)
+	bound, cancel := context.WithTimeout(ctx, app.RecheckInterval)
 	defer cancel()
 	o, err := client.CSIDrivers().Get(bound, driver.Name(), metav1.GetOptions{})
 	switch {
@@ -63,7 +64,8 @@ func neverAttached(ctx context.Context, config *rest.Config, driver *csidriver.D
 	case apierrors.IsNotFound(err):
 		return false, nil // as the cluster does, which attaches then
 	case err != nil:
-		klog.FromContext(ctx).Info("Preflight: the CSIDriver cannot be read, so VolumeAttachments are looked at before each deletion", "driver", driver.Name(), "err", err)
+		klog.FromContext(ctx).Info("Preflight: the CSIDriver cannot be read, so VolumeAttachments are checked before each "+
+			"deletion", "driver", driver.Name(), "err", err)
 		return false, nil
 	}
 	return o.Spec.AttachRequired != nil && !*o.Spec.AttachRequired, nil

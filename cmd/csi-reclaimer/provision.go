@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/grants"
@@ -23,15 +24,16 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// newProvisioner returns what makes the volumes of claims, nil where that is not to be done. Of
-// shared, Log, Lease, Volumes, Changed, Events and Metrics count; node is nil for all nodes. It is called before anything that uses
-// client-go's scheme runs: see provision.New.
-func newProvisioner(ctx context.Context, o *options, config *rest.Config, driver *csidriver.Driver, node *volume.Node, where *nodes.Places, shared provision.Config) (*provision.Provisioner, error) {
+// newProvisioner returns the provisioner, nil in a dry run. Of
+// shared, Log, Lease, Volumes, Changed, Events and Metrics count; node is nil for all nodes. It is called before
+// anything that uses client-go's scheme runs: see provision.New.
+func newProvisioner(ctx context.Context, o *options, config *rest.Config, driver *csidriver.Driver, node *volume.Node,
+	where *nodes.Places, shared provision.Config) (*provision.Provisioner, error) {
 	if o.dryRun {
-		return nil, nil //nolint:nilnil // nothing that provisions is an answer of its own here
+		return nil, nil //nolint:nilnil // nil is a valid answer: nothing provisions
 	}
 	if !o.provisions() {
-		klog.FromContext(ctx).Info("Not provisioning; what is in flight is finished", "role", o.role)
+		klog.FromContext(ctx).Info("Not provisioning; finishing the volumes that are in flight", "role", o.role)
 	}
 	volumeSnapshots, err := snapshot.New(config)
 	if err != nil {
@@ -49,11 +51,12 @@ func newProvisioner(ctx context.Context, o *options, config *rest.Config, driver
 		return nil, err
 	}
 	if o.gates.Enabled(attributesGate) {
-		sayAttributesClasses(ctx, composer)
+		logAttributesClasses(ctx, composer)
 	}
 	settings := o.provisionConfig(node)
 	settings.Snapshots = volumeSnapshots
-	settings.Volumes, settings.Changed, settings.Events, settings.Metrics = shared.Volumes, shared.Changed, shared.Events, shared.Metrics
+	settings.Volumes, settings.Changed, settings.Events, settings.Metrics = shared.Volumes, shared.Changed,
+		shared.Events, shared.Metrics
 	settings.Log, settings.Lease = shared.Log, shared.Lease
 	if plugin := request.InTreePlugin(driver.Name()); plugin != "" {
 		settings.AlsoKnownAs = []string{plugin}
@@ -61,11 +64,11 @@ func newProvisioner(ctx context.Context, o *options, config *rest.Config, driver
 	return provision.New(config, driver.Name(), driver, composer, settings)
 }
 
-// newSweeper returns what removes the finalizers that were left on VolumeSnapshots, nil where that is not to be
-// done.
-func newSweeper(o *options, config *rest.Config, driver *csidriver.Driver, provisioner *provision.Provisioner) (*provision.Sweeper, error) {
+// newSweeper returns what removes the finalizers that were left on VolumeSnapshots, nil where it is off.
+func newSweeper(o *options, config *rest.Config, driver *csidriver.Driver,
+	provisioner *provision.Provisioner) (*provision.Sweeper, error) {
 	if !o.sweeps() || !driver.Has(csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT) {
-		return nil, nil //nolint:nilnil // nothing that sweeps is an answer of its own here
+		return nil, nil //nolint:nilnil // nil is a valid answer: nothing sweeps
 	}
 	volumeSnapshots, err := snapshot.New(config)
 	if err != nil {
@@ -78,9 +81,9 @@ func newSweeper(o *options, config *rest.Config, driver *csidriver.Driver, provi
 	return provision.NewSweeper(config, driver.Name(), volumeSnapshots, settings)
 }
 
-// releaseSources removes the finalizers of what volumes were made from, and prints what came of it. Where
-// that is not granted, or snapshots are not installed, it says so, and it is no error: then nothing of this
-// program's has such a finalizer.
+// releaseSources removes the finalizers from sources of volumes, and prints the result. Where that is forbidden,
+// or snapshots are not installed, it prints so and returns no error: then this program added no such
+// finalizer.
 func releaseSources(ctx context.Context, config *rest.Config, driver string, stdout io.Writer) error {
 	volumeSnapshots, err := snapshot.New(config)
 	if err != nil {
@@ -88,7 +91,7 @@ func releaseSources(ctx context.Context, config *rest.Config, driver string, std
 	}
 	core, err := corev1.NewForConfig(config)
 	if err != nil {
-		return fmt.Errorf("make a client for the API server: %w", err)
+		return fmt.Errorf("create a client for the API server: %w", err)
 	}
 	freed, ofSnapshots := provision.ReleaseSnapshots(ctx, driver, volumeSnapshots)
 	claims, ofClaims := provision.ReleaseClonedClaims(ctx, core, driver)
@@ -97,38 +100,38 @@ func releaseSources(ctx context.Context, config *rest.Config, driver string, std
 		what string
 		n    int
 		err  error
-	}{{"VolumeSnapshots", freed, ofSnapshots}, {"claims that were cloned", claims, ofClaims}} {
-		text := ""
+	}{{"VolumeSnapshot", freed, ofSnapshots}, {"cloned claim", claims, ofClaims}} {
+		line := ""
 		if done.n > 0 {
-			text = fmt.Sprintf("%d %s were released\n", done.n, done.what)
+			line = fmt.Sprintf("%s %s released\n", plural.Count(done.n, done.what), plural.Verb(done.n, "was", "were"))
 		}
 		switch {
 		case errors.Is(done.err, snapshot.ErrNotInstalled):
 		case done.n == 0 && apierrors.IsForbidden(done.err):
-			text = fmt.Sprintf("%s are left as they are: %v\n", done.what, done.err)
+			line = fmt.Sprintf("no %s was released: %v\n", done.what, done.err)
 		default:
 			errs = append(errs, done.err)
 		}
-		if _, err := io.WriteString(stdout, text); err != nil {
+		if _, err := io.WriteString(stdout, line); err != nil {
 			return err
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// sayAttributesClasses logs where a cluster has no VolumeAttributesClasses. What that means for a claim is decided when
-// one is named.
-func sayAttributesClasses(ctx context.Context, composer *provision.Composer) {
+// logAttributesClasses logs that a cluster has no VolumeAttributesClasses. What that means for a claim is decided when
+// it names one.
+func logAttributesClasses(ctx context.Context, composer *provision.Composer) {
 	switch served, err := composer.ServesAttributesClasses(ctx); {
 	case err != nil:
-		klog.FromContext(ctx).Info("It could not be found out whether the cluster has VolumeAttributesClasses", "err", err)
+		klog.FromContext(ctx).Info("Could not read whether the cluster has VolumeAttributesClasses", "err", err)
 	case !served:
-		klog.FromContext(ctx).Info("VolumeAttributesClass is off: the API server does not serve it in storage.k8s.io/v1. A claim that names one gets no volume")
+		klog.FromContext(ctx).Info("VolumeAttributesClass is off: the API server does not serve it in storage.k8s.io/v1. " +
+			"A claim that names one gets no volume")
 	}
 }
 
-// identity is noted in the attributes of each volume, in the form in which the stock provisioner
-// notes it.
+// identity is part of the attributes of each volume, in the form of the stock provisioner.
 func identity(driver string, node *volume.Node) string {
 	id := fmt.Sprintf("%d-%d-%s", time.Now().UnixMilli(), rand.IntN(10000), driver)
 	if node != nil {

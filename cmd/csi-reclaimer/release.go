@@ -11,72 +11,74 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
-// releasing is a Reclaimer that removes its finalizers, once what is in flight is settled.
+// releasing is a Reclaimer that removes its finalizers, after the volumes in flight are settled.
 type releasing struct {
 	*reclaim.Reclaimer
 	provisioner *provision.Provisioner
 	log         *inFlightLog
 	config      *rest.Config
 	driver      string
-	// sources releases what volumes were made from.
+	// sources removes the finalizers from sources of volumes.
 	sources func(context.Context) error
 	quiet   time.Duration
 	stdout  io.Writer
 }
 
-// Run does so, and prints what came of it.
+// Run removes the finalizers and prints the result.
 func (r releasing) Run(ctx context.Context) error {
 	defer r.provisioner.Stop()
 	if err := r.drain(ctx); err != nil {
 		return err
 	}
-	if err := unlist(ctx, r.config, r.driver, r.stdout); err != nil {
+	if err := removeFromPolicies(ctx, r.config, r.driver, r.stdout); err != nil {
 		return err
 	}
 	done, err := r.Release(ctx)
 	return errors.Join(printReleased(r.stdout, done, r.log.Entries(), err), r.sources(ctx))
 }
 
-// unlist removes the driver from the admission policies and webhooks of csi-reclaimer that list it, for each finalizer
-// would come back in the write that removes it, and waits until that is in force. Where they may not be read the
-// release itself shows whether finalizers come back.
-func unlist(ctx context.Context, config *rest.Config, driver string, stdout io.Writer) error {
+// removeFromPolicies removes the driver from the admission policies and webhooks of csi-reclaimer that list it, which
+// would add each finalizer again in the write that removes it, and waits until that is in force. Where they may not be
+// read, the release itself shows whether finalizers come back.
+func removeFromPolicies(ctx context.Context, config *rest.Config, driver string, stdout io.Writer) error {
 	drivers := []string{driver}
-	done, err := admission.Unlist(ctx, config, drivers)
-	for _, from := range done.From {
+	done, err := admission.RemoveDrivers(ctx, config, drivers)
+	for _, from := range done.Objects {
 		if _, err := fmt.Fprintf(stdout, "%s was removed from %s\n", driver, from); err != nil {
 			return err
 		}
 	}
 	switch {
 	case errors.Is(err, admission.ErrStillListed):
-		return fmt.Errorf("%w; remove it by kubectl reclaim release --driver=%s, or volume-guard --release-finalizers --release-drivers=%s", err, driver, driver)
+		return fmt.Errorf("%w; remove it with kubectl reclaim release --driver=%s, or volume-guard --release-finalizers "+
+			"--release-drivers=%s", err, driver, driver)
 	case apierrors.IsForbidden(err):
-		klog.FromContext(ctx).V(2).Info("Whether an admission policy lists the driver may not be read", "err", err)
+		klog.FromContext(ctx).V(2).Info("The admission policies may not be read", "err", err)
 		return nil
 	case err != nil:
 		return fmt.Errorf("release finalizers: %w", err)
-	case len(done.From) == 0:
+	case len(done.Objects) == 0:
 		return nil
 	}
-	return admission.AwaitUnlisted(ctx, config, drivers)
+	return admission.WaitUntilRemoved(ctx, config, drivers)
 }
 
-// Drain settings: how long a settled log is waited for beyond the quiet period, how often it is looked at, and how often
-// progress is reported.
+// Drain settings: how long to wait for a settled log after the quiet period, how often to check it, and how often
+// to log progress.
 const (
 	drainAfterQuiet = time.Minute
 	drainPoll       = 200 * time.Millisecond
 	drainReport     = 5 * time.Second
 )
 
-// drain waits until nothing is in flight, at most until every late call must have arrived and was asked about once more.
+// drain waits until nothing is in flight, at most until every late call must have arrived and was repeated once.
 func (r releasing) drain(ctx context.Context) error {
 	bound, cancel := context.WithTimeout(ctx, r.quiet+drainAfterQuiet)
 	defer cancel()
@@ -91,12 +93,13 @@ func (r releasing) drain(ctx context.Context) error {
 			return nil
 		}
 		if time.Since(reported) >= drainReport {
-			klog.FromContext(ctx).Info("Waiting for volumes whose provisioning is in flight", "volumes", open, "logRead", known, "atMost", r.quiet+drainAfterQuiet)
+			klog.FromContext(ctx).Info("Waiting for volumes in flight to be settled", "volumes", open, "logRead", known,
+				"atMost", r.quiet+drainAfterQuiet)
 			reported = time.Now()
 		}
 		select {
 		case <-bound.Done():
-			return ctx.Err() // what is left is printed
+			return ctx.Err() // the remaining entries are printed
 		case <-poll.C:
 		}
 	}
@@ -112,10 +115,12 @@ func printReleased(stdout io.Writer, done reclaim.Released, left []inflight.Entr
 		lines = append(lines, fmt.Sprintf("PV %s keeps its finalizer: its volume is in flight", name))
 	}
 	for _, entry := range left {
-		lines = append(lines, fmt.Sprintf("volume %s, for claim %s/%s, is in flight: whether it exists is not known. Run again, or look for it in the storage system",
+		lines = append(lines, fmt.Sprintf("volume %s, for claim %s/%s, is in flight: whether it exists is not known. Run "+
+			"the command again, or look for the volume in the storage system",
 			entry.Volume, entry.Claim.Namespace, entry.Claim.Name))
 	}
-	lines = append(lines, fmt.Sprintf("%d PVs were released", done.PVs))
+	lines = append(lines, fmt.Sprintf("%s %s released", plural.Count(done.PVs, "PV"),
+		plural.Verb(done.PVs, "was", "were")))
 	for _, line := range lines {
 		if _, printErr := fmt.Fprintln(stdout, line); printErr != nil {
 			return errors.Join(err, printErr)
@@ -123,9 +128,11 @@ func printReleased(stdout io.Writer, done reclaim.Released, left []inflight.Entr
 	}
 	switch {
 	case errors.Is(err, reclaim.ErrPutBack):
-		return fmt.Errorf("%w; remove that policy, or this driver from it, and run again", err)
+		return fmt.Errorf("%w; remove that policy, or this driver from it, and run the command again", err)
 	case err == nil && len(left)+len(done.InFlight) > 0:
-		return fmt.Errorf("%d volumes are in flight, and %d PVs keep their finalizers because of that", len(left), len(done.InFlight))
+		return fmt.Errorf("%s in flight; %s keep%s the finalizer until they are settled: run the command again, or look "+
+			"for the volumes in the storage system",
+			plural.Count(len(left), "volume"), plural.Count(len(done.InFlight), "PV"), plural.Verb(len(done.InFlight), "s", ""))
 	}
 	return err
 }

@@ -11,11 +11,11 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
 
-// rpcMetrics measures the calls of the driver (csi_sidecar_operations_seconds). Only the driver's name tells whether they
-// have the label migrated, so the calls before that, which ask for the name, are forgotten for those that have, as the stock
-// external-provisioner does.
+// rpcMetrics measures the calls of the driver (csi_sidecar_operations_seconds). The driver's name determines whether
+// they have the label migrated. For drivers that have it, the calls before the name is known are dropped, as in the
+// stock external-provisioner.
 type rpcMetrics struct {
-	// What is not overridden here is for servers, and for nobody in this program.
+	// The methods that are not overridden here are for servers.
 	csimetrics.CSIMetricsManager
 	now atomic.Pointer[csimetrics.CSIMetricsManager]
 }
@@ -30,10 +30,11 @@ func newRPCMetrics() *rpcMetrics {
 
 func (m *rpcMetrics) current() csimetrics.CSIMetricsManager { return *m.now.Load() }
 
-// SetDriverName says whose calls they are.
+// SetDriverName sets the driver whose calls are measured.
 func (m *rpcMetrics) SetDriverName(name string) {
 	if request.InTreePlugin(name) != "" {
-		labelled := csimetrics.NewCSIMetricsManagerWithOptions(name, csimetrics.WithProcessStartTime(false), csimetrics.WithMigration())
+		labelled := csimetrics.NewCSIMetricsManagerWithOptions(name, csimetrics.WithProcessStartTime(false),
+			csimetrics.WithMigration())
 		m.now.Store(&labelled)
 		return
 	}
@@ -55,5 +56,5 @@ func (m *rpcMetrics) HaveAdditionalLabel(name string) bool {
 
 func (m *rpcMetrics) GetRegistry() metrics.KubeRegistry { return m.current().GetRegistry() }
 
-// Gather returns what was measured so far.
+// Gather returns the metrics.
 func (m *rpcMetrics) Gather() ([]*dto.MetricFamily, error) { return m.current().GetRegistry().Gather() }

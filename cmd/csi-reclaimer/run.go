@@ -10,164 +10,244 @@ import (
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/app"
-	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/cluster"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/health"
-	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/permissions"
-	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/work"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leaks"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/lease"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/nodes"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// Run is the whole life of the sidecar: until ctx ends, or something is wrong that waiting
-// does not mend.
+// sidecar is what the controllers of one process share.
+type sidecar struct {
+	*options
+	// config is for reads, acting for what the leader alone writes.
+	config, acting *rest.Config
+	clock          *lease.Clock
+	driver         *csidriver.Driver
+	// node is the node whose volumes alone the process handles, nil for all nodes.
+	node    *volume.Node
+	places  *nodes.Places
+	events  record.EventRecorder
+	metrics prometheus.Registerer
+	traces  trace.TracerProvider
+	stdout  io.Writer
+}
+
+// Run runs the sidecar until ctx ends, or an error occurs that waiting does not fix.
 func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 	config, err := o.cluster.Config(name)
 	if err != nil {
 		return err
 	}
-	// The address is judged before the port is taken, so that a typo shows at once.
+	// The address is checked before the port is taken, so that a typo shows at once.
 	if _, err := csidriver.SocketPath(o.csiAddress); err != nil {
 		return fmt.Errorf("--csi-address: %w", err)
 	}
-
 	state := health.NewState(func() error { return errors.New("waiting for the CSI driver") })
 	rpcs := newRPCMetrics()
-	own := prometheus.NewRegistry()
+	metrics := prometheus.NewRegistry()
 	background, stopBackground := context.WithCancel(context.WithoutCancel(ctx))
-	var serving sync.WaitGroup
-	defer serving.Wait()
+	var running sync.WaitGroup
+	defer running.Wait()
 	defer stopBackground()
-	if o.audits() {
-		o.http.Handle(auditPath, &o.audit.board)
+	if o.checksLeaks() {
+		o.http.Handle(leaksPath, &o.leaks.board)
 	}
-	if err := o.http.Start(background, &serving, state, own, rpcs); err != nil {
+	if err := o.http.Start(background, &running, state, metrics, rpcs); err != nil {
 		return err
 	}
-
 	traces, stopTraces, err := o.traces.Start(ctx, name, app.Version())
 	if err != nil {
 		return err
 	}
 	defer stopTraces()
 	clock := o.leader.Clock(o.dryRun)
-	acting := cluster.Acting(config, clock)
-	driver, err := csidriver.Connect(ctx, o.csiAddress, csidriver.Config{Lease: clock, Timeout: o.timeout, Metrics: rpcs, TracerProvider: traces})
+	driver, err := csidriver.Connect(ctx, o.csiAddress, csidriver.Config{
+		Lease: clock, Timeout: o.timeout, Metrics: rpcs, TracerProvider: traces,
+	})
 	if err != nil {
 		return err
 	}
 	defer driver.Close()
 	rpcs.SetDriverName(driver.Name())
-	klog.FromContext(ctx).Info("Connected to the CSI driver", "driver", driver.Name(), "attaches", driver.Attaches(), "role", o.role)
+	klog.FromContext(ctx).Info("Connected to the CSI driver",
+		"driver", driver.Name(), "attaches", driver.Attaches(), "role", o.role)
 	if err := waitForDeletion(ctx, o, driver, state); err != nil {
 		return err
 	}
-	node, err := o.node.node(ctx, driver)
-	if err != nil {
-		return err
-	}
-	events, stopEvents, err := cluster.Recorder(background, config, clock, name+"/"+driver.Name())
+	events, stopEvents, err := app.EventRecorder(background, config, clock, name+"/"+driver.Name())
 	if err != nil {
 		return err
 	}
 	defer stopEvents()
-	where, err := placesOf(config, driver.Name(), node)
+	s := &sidecar{
+		options: o, config: config, acting: app.LeaderConfig(config, clock), clock: clock, driver: driver,
+		events: events, metrics: metrics, traces: traces, stdout: stdout,
+	}
+	return s.run(ctx, background, &running, state)
+}
+
+// run creates the controllers and runs them. What is to end after them runs with background, and running counts it.
+func (s *sidecar) run(ctx, background context.Context, running *sync.WaitGroup, state *health.State) (err error) {
+	if s.node, err = s.options.node.node(ctx, s.driver); err != nil {
+		return err
+	}
+	if s.places, err = placesOf(s.config, s.driver.Name(), s.node); err != nil {
+		return err
+	}
+	all, err := s.newControllers(ctx)
 	if err != nil {
 		return err
 	}
-	publisher, err := newCapacity(ctx, o, acting, driver, where, own)
-	if err != nil {
-		return err
-	}
-	settings := o.reclaimConfig(driver.Name())
-	settings.Events, settings.Metrics, settings.TracerProvider, settings.Node = events, own, traces, node
-	if clock != nil {
-		settings.Lease = clock
-	}
-	log, err := newInFlightLog(o, acting, driver.Name(), settings.Lease)
-	if err != nil {
-		return err
-	}
-	if log != nil {
-		settings.InFlight = settledPVs{log, node}
-	}
-	if publisher != nil {
-		settings.Deleted = publisher.Changed
-	}
-	if settings.NeverAttached, err = neverAttached(ctx, config, driver); err != nil {
-		return err
-	}
-	policy, err := policyOf(config, driver.Name(), &settings)
-	if err != nil {
-		return err
-	}
-	reclaimer, err := reclaim.New(acting, driver.Name(), driver, settings)
-	if err != nil {
-		return err
-	}
-	provisioner, err := newProvisioner(ctx, o, acting, driver, node, where, provision.Config{Log: log, Lease: settings.Lease, Volumes: reclaimer.PVs(), Changed: settings.Deleted, Events: events, Metrics: own})
-	if err != nil {
-		return err
-	}
-	sweeper, err := newSweeper(o, acting, driver, provisioner)
-	if err != nil {
-		return err
-	}
-	auditor, err := newAuditor(ctx, o, acting, driver, leaks.Config{Volumes: reclaimer.PVs(), Events: events, Metrics: own})
-	if err != nil {
-		return err
-	}
-	controllers, rights := []work.Controller{reclaimer}, []permissions.Asker{reclaimer}
-	if policy != nil {
-		rights = append(rights, policy)
-	}
-	if provisioner != nil {
-		controllers, rights = append(controllers, provisioner), append(rights, log, provisioner)
-	}
-	if sweeper != nil { // of two sentences about one right the first is told
-		controllers, rights = append(controllers, sweeper), append(rights, sweeper)
-	}
-	if o.releaseFinalizers {
-		sources := func(context.Context) error { return nil }
-		if parseRole(o.role) == volume.RoleOwner {
-			sources = func(ctx context.Context) error { return releaseSources(ctx, config, driver.Name(), stdout) }
-		}
-		controllers = []work.Controller{releasing{reclaimer, provisioner, log, acting, driver.Name(), sources, o.quietPeriod(), stdout}, provisioner}
-	}
-	if publisher != nil {
-		controllers, rights = append(controllers, publisher), append(rights, publisher)
-	}
-	if auditor != nil {
-		controllers, rights = append(controllers, auditor), append(rights, auditor)
-	}
-	ready := &readiness{reclaimer: reclaimer, provisioner: provisioner}
-	state.Begin(ready.begun)
-	serving.Go(func() { app.ReturnMemory(background, reclaimer.WaitSynced) })
-	serving.Go(func() {
-		permissions.Watch(background, rights, func(missing []access.Permission) { ready.lack(missing, state) })
+	ready := &readiness{reclaimer: all.reclaimer, provisioner: all.provisioner}
+	state.Begin(ready.check)
+	running.Go(func() { app.ReturnMemory(background, all.reclaimer.WaitSynced) })
+	running.Go(func() {
+		app.WatchPermissions(background, all.checkers, func(missing []access.Permission) { ready.update(missing, state) })
 	})
-	o.leader.Keep = !o.gates.Enabled(releaseLeaseGate)
-	elector, err := o.leader.Elector(config, o.node.lease(leaseName(driver.Name(), parseRole(o.role))), clock)
+	s.leader.Keep = !s.gates.Enabled(releaseLeaseGate)
+
+	elector, err := s.leader.Elector(s.config, s.options.node.lease(leaseName(s.driver.Name(), parseRole(s.role))),
+		s.clock)
 	if err != nil {
 		return err
 	}
 	state.Watch(elector.Check)
-	return work.Run(ctx, controllers, o.grace, elector)
+	return app.RunControllers(ctx, all.running, s.grace, elector)
 }
 
-// policyOf has it noticed that PVs are bound without the finalizer although an admission policy should add it, where this
-// program adds it as well. It returns nil where it does not.
+// controllers are those of one process, with what checks their permissions.
+type controllers struct {
+	reclaimer *reclaim.Reclaimer
+	// provisioner and log are nil in a dry run.
+	provisioner *provision.Provisioner
+	log         *inFlightLog
+
+	running  []app.Controller
+	checkers []app.PermissionChecker
+}
+
+// add adds a controller that checks its own permissions.
+func (c *controllers) add(one interface {
+	app.Controller
+	app.PermissionChecker
+}) {
+	c.running, c.checkers = append(c.running, one), append(c.checkers, one)
+}
+
+// newControllers creates the controllers that the command line selects. Nothing is started.
+func (s *sidecar) newControllers(ctx context.Context) (*controllers, error) {
+	var all controllers
+	publisher, err := newCapacity(ctx, s.options, s.acting, s.driver, s.places, s.metrics)
+	if err != nil {
+		return nil, err
+	}
+	settings, err := s.reclaimSettings(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if all.log, err = newInFlightLog(s.options, s.acting, s.driver.Name(), settings.Lease); err != nil {
+		return nil, err
+	}
+	if all.log != nil {
+		settings.InFlight = settledPVs{all.log, s.node}
+	}
+	if publisher != nil {
+		settings.Deleted = publisher.Changed
+	}
+	policy, err := policyOf(s.config, s.driver.Name(), &settings)
+	if err != nil {
+		return nil, err
+	}
+	if all.reclaimer, err = reclaim.New(s.acting, s.driver.Name(), s.driver, settings); err != nil {
+		return nil, err
+	}
+	all.add(all.reclaimer)
+	if policy != nil {
+		all.checkers = append(all.checkers, policy)
+	}
+	if err := s.addProvisioning(ctx, &all, settings); err != nil {
+		return nil, err
+	}
+	if s.releaseFinalizers {
+		all.running = s.releaseControllers(&all)
+	}
+	if publisher != nil {
+		all.add(publisher)
+	}
+	checker, err := newLeakChecker(ctx, s.options, s.acting, s.driver,
+		leaks.Config{Volumes: all.reclaimer.PVs(), Events: s.events, Metrics: s.metrics})
+	if err != nil {
+		return nil, err
+	}
+	if checker != nil {
+		all.add(checker)
+	}
+	return &all, nil
+}
+
+// reclaimSettings returns the settings of package reclaim, except those that depend on other controllers.
+func (s *sidecar) reclaimSettings(ctx context.Context) (settings reclaim.Config, err error) {
+	settings = s.reclaimConfig(s.driver.Name())
+	settings.Events, settings.Metrics, settings.TracerProvider, settings.Node = s.events, s.metrics, s.traces, s.node
+	if s.clock != nil {
+		settings.Lease = s.clock
+	}
+	settings.NeverAttached, err = neverAttached(ctx, s.config, s.driver)
+	return settings, err
+}
+
+// addProvisioning adds the provisioner and the sweeper, where they are to run.
+func (s *sidecar) addProvisioning(ctx context.Context, all *controllers, settings reclaim.Config) (err error) {
+	all.provisioner, err = newProvisioner(ctx, s.options, s.acting, s.driver, s.node, s.places, provision.Config{
+		Log: all.log, Lease: settings.Lease, Volumes: all.reclaimer.PVs(), Changed: settings.Deleted,
+		Events: s.events, Metrics: s.metrics,
+	})
+	if err != nil {
+		return err
+	}
+	if all.provisioner != nil {
+		all.checkers = append(all.checkers, all.log)
+		all.add(all.provisioner)
+	}
+	sweeper, err := newSweeper(s.options, s.acting, s.driver, all.provisioner)
+	if err != nil {
+		return err
+	}
+	if sweeper != nil { // after the provisioner: of two messages about one permission the first is logged
+		all.add(sweeper)
+	}
+	return nil
+}
+
+// releaseControllers returns the controllers of --release-finalizers.
+func (s *sidecar) releaseControllers(all *controllers) []app.Controller {
+	sources := func(context.Context) error { return nil }
+	if parseRole(s.role) == volume.RoleOwner {
+		sources = func(ctx context.Context) error { return releaseSources(ctx, s.config, s.driver.Name(), s.stdout) }
+	}
+	return []app.Controller{releasing{
+		Reclaimer: all.reclaimer, provisioner: all.provisioner, log: all.log, config: s.acting, driver: s.driver.Name(),
+		sources: sources, quiet: s.quietPeriod(), stdout: s.stdout,
+	}, all.provisioner}
+}
+
+// policyOf has the reclaimer report PVs that are bound without the finalizer although an admission policy should
+// add it, where this program adds it, too. It returns nil where it does not.
 func policyOf(config *rest.Config, driver string, settings *reclaim.Config) (*admission.DriverPolicy, error) {
 	if settings.Mode != reclaim.ModeHonor || settings.Role == volume.RoleObserver {
-		return nil, nil //nolint:nilnil // no policy to look at is an answer of its own here
+		return nil, nil //nolint:nilnil // no policy is a valid answer here
 	}
 	policy, err := admission.NewDriverPolicy(config, driver, settings.Role)
 	if err != nil {
@@ -177,25 +257,28 @@ func policyOf(config *rest.Config, driver string, settings *reclaim.Config) (*ad
 	return policy, nil
 }
 
-// readiness tells whether the first look at the cluster is done.
+// readiness reports whether the first lists are complete.
 type readiness struct {
 	reclaimer *reclaim.Reclaimer
 	// provisioner is nil where nothing provisions.
 	provisioner *provision.Provisioner
-	// limps: provisioning may not read what it has to, so its caches do not count.
-	limps atomic.Bool
+	// degraded: provisioning lacks a permission to list or watch, so its caches do not count.
+	degraded atomic.Bool
 }
 
-func (r *readiness) begun() error {
-	if !r.reclaimer.Synced() || r.provisioner != nil && !r.limps.Load() && !r.provisioner.Synced() {
+func (r *readiness) check() error {
+	if !r.reclaimer.Synced() || r.provisioner != nil && !r.degraded.Load() && !r.provisioner.Synced() {
 		return errors.New("waiting for the first list from the API server")
 	}
 	return nil
 }
 
-// lack notes which rights are missing.
-func (r *readiness) lack(missing []access.Permission, state *health.State) {
-	state.Lack(permissions.Unsafe(missing)...)
-	// Without all it watches provisioning never begins, which is no reason not to delete.
-	r.limps.Store(slices.ContainsFunc(missing, func(r access.Permission) bool { return r.Verb == "list" || r.Verb == "watch" }))
+// update records which permissions are missing.
+func (r *readiness) update(missing []access.Permission, state *health.State) {
+	state.Lack(app.BlockingPermissions(missing)...)
+	// Provisioning does not start before all its caches are filled; deletions do not need them.
+	r.degraded.Store(slices.ContainsFunc(missing, func(p access.Permission) bool {
+		return p.Verb == "list" ||
+			p.Verb == "watch"
+	}))
 }

@@ -14,7 +14,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
-// stockList returns the lines of a list in testdata: what the stock external-provisioner has, by name, with its default.
+// stockList returns the lines of a list in testdata: what the stock external-provisioner has, by name, with its
+// default.
 func stockList(t *testing.T, file string) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", file))
@@ -82,7 +83,8 @@ func TestEveryStockFlagIsTakenOrSaidNotToBe(t *testing.T) {
 		case taken == strings.HasPrefix(row, notTaken):
 			t.Errorf("--%s: taken %v, and its row says: %s", name, taken, row)
 		case taken && f.DefValue != value && !strings.Contains(row, "default"):
-			t.Errorf("--%s is %q by default, %q in the stock sidecar, and its row does not say so: %s", name, f.DefValue, value, row)
+			t.Errorf("--%s is %q by default, %q in the stock sidecar, and its row does not say so: %s", name, f.DefValue,
+				value, row)
 		}
 	}
 	if len(stock) < 50 {
@@ -90,8 +92,8 @@ func TestEveryStockFlagIsTakenOrSaidNotToBe(t *testing.T) {
 	}
 }
 
-// TestEveryStockFeatureGateIsTaken: each gate can be set either way, or its row in docs/reference/external-provisioner.md gives the reason
-// why not.
+// TestEveryStockFeatureGateIsTaken: each gate can be set either way, or its row in docs/reference/external-provisioner.md gives the
+// reason why not.
 func TestEveryStockFeatureGateIsTaken(t *testing.T) {
 	table, stock := flagTable(t), stockList(t, "stock-gates.txt")
 	for name, value := range stock {

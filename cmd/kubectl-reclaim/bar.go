@@ -8,10 +8,10 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 )
 
-// barWidth is how wide a bar is drawn.
+// barWidth is the width of the bar in a terminal.
 const barWidth = 40
 
-// bar shows how far a longer work is: redrawn in a terminal, and elsewhere in ten lines. Its methods are
+// bar shows progress: redrawn in a terminal, and elsewhere in ten lines. Its methods are
 // called by one goroutine at a time.
 type bar struct {
 	w      io.Writer
@@ -51,7 +51,7 @@ func (b *bar) show(done, failed, of int) {
 	fmt.Fprintln(b.w, text)
 }
 
-// end leaves the line of the bar.
+// end ends the line of the bar.
 func (b *bar) end() {
 	if b.redraw && b.drawn >= 0 {
 		fmt.Fprintln(b.w)

@@ -18,10 +18,11 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-const long = `Tells what happens to PersistentVolumes and claims, and why.
+const long = `Explains what happens to PersistentVolumes and claims, and why.
 
-It reads the cluster of your kubeconfig and decides with the same functions as csi-reclaimer and volume-guard do. What
-you may not read is said, and is no error. Nothing is written but by "release", and by "audit" with --adopt or --reclaim, which ask first.`
+It reads the cluster of your kubeconfig, and decides with the functions of csi-reclaimer and volume-guard. It reports
+what you may not read, and continues. Only "release", and "leaks" with --adopt or --reclaim, write to the cluster; they
+ask first.`
 
 // shared is what all commands have in common.
 type shared struct {
@@ -34,7 +35,7 @@ type shared struct {
 func newCommand(streams genericiooptions.IOStreams) *cobra.Command {
 	s := &shared{IOStreams: streams, cluster: genericclioptions.NewConfigFlags(true)}
 	root := &cobra.Command{
-		Use: name, Short: "Tells what happens to PersistentVolumes and claims, and why", Long: long,
+		Use: name, Short: "Explain what happens to PersistentVolumes and claims, and why", Long: long,
 		Version: app.Version(),
 		// kubectl shows the command as "kubectl reclaim".
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl reclaim"},
@@ -44,14 +45,15 @@ func newCommand(streams genericiooptions.IOStreams) *cobra.Command {
 	root.SetOut(streams.Out)
 	root.SetErr(streams.ErrOut)
 	root.PersistentPreRun = func(cmd *cobra.Command, _ []string) {
-		// What libraries log is not for the reader of a terminal; errors are returned.
+		// The logs of libraries are not for a terminal; errors are returned.
 		cmd.SetContext(klog.NewContext(cmd.Context(), logr.Discard()))
 	}
 	s.cluster.AddFlags(root.PersistentFlags())
 	root.PersistentFlags().StringVar(&s.role, "role", "",
-		"Role of csi-reclaimer beside the driver: owner, companion or observer. Default: told from the finalizers of the driver's PVs.")
+		"Role of csi-reclaimer beside the driver: owner, companion or observer. Default: guessed from the finalizers of "+
+			"the driver's PVs.")
 	mustComplete(root, "role", roleNames())
-	root.AddCommand(explainCommand(s), statusCommand(s), releaseCommand(s), auditCommand(s))
+	root.AddCommand(explainCommand(s), statusCommand(s), releaseCommand(s), leaksCommand(s))
 	return root
 }
 
@@ -59,14 +61,15 @@ func roleNames() []string {
 	return []string{volume.RoleOwner.String(), volume.RoleCompanion.String(), volume.RoleObserver.String()}
 }
 
-// mustComplete has the shell complete a flag that the command has.
+// mustComplete adds shell completion for a flag of the command.
 func mustComplete(cmd *cobra.Command, flag string, words []string) {
-	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words,
+		cobra.ShellCompDirectiveNoFileComp)); err != nil {
 		panic(err) // the flag is not there: a mistake in this program
 	}
 }
 
-// asRole returns the role that was said, RoleUnknown for none.
+// asRole returns the value of --role, RoleUnknown for none.
 func (s *shared) asRole() (volume.Role, error) {
 	at := slices.Index(roleNames(), s.role)
 	switch {
@@ -100,5 +103,5 @@ func (s *shared) reader() (*explain.Reader, error) {
 	return explain.New(config, explain.Config{Role: role})
 }
 
-// errNotConfirmed: the person said no, or nothing.
-var errNotConfirmed = errors.New("nothing was changed: it was not confirmed")
+// errNotConfirmed: the answer was no, or there was none.
+var errNotConfirmed = errors.New("not confirmed: nothing was changed")

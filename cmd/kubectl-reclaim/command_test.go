@@ -35,27 +35,29 @@ func TestCommandLinesThatAreWrong(t *testing.T) {
 		args []string
 		want string
 	}{
-		"no object":                         {[]string{"explain"}, "at least 1 arg"},
-		"an object of no kind":              {[]string{"explain", "data"}, `"data" is no object`},
-		"an object of another kind":         {[]string{"explain", "pod/data"}, "write pv/NAME or pvc/NAME"},
-		"an object without a name":          {[]string{"explain", "pv/"}, "is no object"},
-		"a name with a slash":               {[]string{"explain", "pvc/ns/data"}, "is no object"},
-		"the second object is wrong":        {[]string{"explain", "pv/a", "b"}, `"b" is no object`},
-		"an output that does not exist":     {[]string{"explain", "pv/a", "-o", "xml"}, "must be one of table, wide, json, yaml"},
-		"a role that does not exist":        {[]string{"explain", "pv/a", "--role=king"}, "must be one of owner, companion, observer"},
+		"no object":                  {[]string{"explain"}, "at least 1 arg"},
+		"an object of no kind":       {[]string{"explain", "data"}, `"data" cannot be explained`},
+		"an object of another kind":  {[]string{"explain", "pod/data"}, "write pv/NAME or pvc/NAME"},
+		"an object without a name":   {[]string{"explain", "pv/"}, "cannot be explained"},
+		"a name with a slash":        {[]string{"explain", "pvc/ns/data"}, "cannot be explained"},
+		"the second object is wrong": {[]string{"explain", "pv/a", "b"}, `"b" cannot be explained`},
+		"an output that does not exist": {[]string{"explain", "pv/a", "-o", "xml"},
+			"must be one of table, wide, json, yaml"},
+		"a role that does not exist": {[]string{"explain", "pv/a", "--role=king"},
+			"must be one of owner, companion, observer"},
 		"a status of something":             {[]string{"status", "pv/a"}, "unknown command"},
 		"looks without a pause":             {[]string{"status", "--interval=0s"}, "must be above 0"},
 		"a release of no driver":            {[]string{"release"}, "--driver is missing"},
 		"a release by nobody":               {[]string{"release", "--driver=d", "--workers=0"}, "must be at least 1"},
 		"a release at a negative pace":      {[]string{"release", "--driver=d", "--qps=-1"}, "must not be negative"},
 		"a command that there is none of":   {[]string{"heal"}, "unknown command"},
-		"an audit of no driver":             {[]string{"audit"}, "--driver is missing"},
-		"an audit in no format":             {[]string{"audit", "-o", "xml"}, "must be one of table, wide, json, yaml, csv"},
-		"an audit on no port":               {[]string{"audit", "--driver=d", "--port=0"}, "must be a port"},
-		"an audit of half a pod":            {[]string{"audit", "--driver=d", "--pod=p"}, "must be NAMESPACE/NAME"},
-		"both remedies at once":             {[]string{"audit", "--driver=d", "--adopt=a", "--reclaim=a"}, "[adopt reclaim]"},
-		"a size that is none":               {[]string{"audit", "--driver=d", "--adopt=a", "--size=big"}, "--size=big"},
-		"a report that is not there":        {[]string{"audit", "--from=/nowhere/report"}, "/nowhere/report"},
+		"leaks of no driver":                {[]string{"leaks"}, "--driver is missing"},
+		"leaks in no format":                {[]string{"leaks", "-o", "xml"}, "must be one of table, wide, json, yaml, csv"},
+		"leaks on no port":                  {[]string{"leaks", "--driver=d", "--port=0"}, "must be a port"},
+		"leaks of half a pod":               {[]string{"leaks", "--driver=d", "--pod=p"}, "must be NAMESPACE/NAME"},
+		"both remedies at once":             {[]string{"leaks", "--driver=d", "--adopt=a", "--reclaim=a"}, "[adopt reclaim]"},
+		"a size that is none":               {[]string{"leaks", "--driver=d", "--adopt=a", "--size=big"}, "--size=big"},
+		"a report that is not there":        {[]string{"leaks", "--from=/nowhere/report"}, "/nowhere/report"},
 		"a cluster that cannot be reached":  {[]string{"explain", "pv/a", "--server=http://127.0.0.1:1"}, `read PV "a"`},
 		"a kubeconfig file that is missing": {[]string{"status", "--kubeconfig=/nowhere/kubeconfig"}, "nowhere"},
 	} {
@@ -72,11 +74,11 @@ func TestEveryErrorHasANextStep(t *testing.T) {
 		want string
 	}{
 		"not there":       {apierrors.NewNotFound(pvs, "a"), "kubectl get pv"},
-		"not allowed":     {apierrors.NewForbidden(pvs, "a", errors.New("x")), "ask for the right"},
+		"not allowed":     {apierrors.NewForbidden(pvs, "a", errors.New("x")), "ask for the permission"},
 		"not known":       {apierrors.NewUnauthorized("x"), "log in"},
 		"put back":        {reclaim.ErrPutBack, "run the same command again"},
-		"no report":       {fmt.Errorf("%w: %w", errNoReport, apierrors.NewNotFound(pvs, "a")), "--audit-interval"},
-		"refused":         {leaks.ErrRefused, "kubectl reclaim audit"},
+		"no report":       {fmt.Errorf("%w: %w", errNoReport, apierrors.NewNotFound(pvs, "a")), "--leak-check-interval"},
+		"refused":         {leaks.ErrRefused, "kubectl reclaim leaks"},
 		"not released":    {leaks.ErrNotReleased, "kube-controller-manager"},
 		"not confirmed":   {errNotConfirmed, "--yes"},
 		"nobody answers":  {context.DeadlineExceeded, "kubectl cluster-info"},
@@ -114,7 +116,7 @@ func TestTheShellCompletesEachOutput(t *testing.T) {
 		"explain": {[]string{"pv/a"}, []string{"table", "wide", "json", "yaml"}},
 		"status":  {nil, []string{"table", "wide", "json", "yaml"}},
 		"release": {[]string{"--driver=d"}, []string{"table", "wide", "json", "yaml"}},
-		"audit":   {[]string{"--driver=d"}, []string{"table", "wide", "json", "yaml", "csv"}},
+		"leaks":   {[]string{"--driver=d"}, []string{"table", "wide", "json", "yaml", "csv"}},
 	}
 	for _, cmd := range newCommand(genericiooptions.NewTestIOStreamsDiscard()).Commands() {
 		c, known := want[cmd.Name()]
@@ -161,11 +163,13 @@ func TestHowAStatusIsPrinted(t *testing.T) {
 	for format, want := range map[string][]string{
 		"table": {"DRIVER", "OLDEST TERMINATING", "Held 1", "60m, old", "\n! look^[[2J\n", "Not read: Leases", "idle"},
 		"wide":  {"ROLE", "ADMISSION", "owner"},
-		"json":  {`"apiVersion": "csi-reclaimer.io/v1alpha1"`, `"kind": "Status"`, `"pvs": 4`, `"since": "1970-01-01T00:00:00Z"`},
-		"yaml":  {"kind: Status", "pvs: 4", "Held: 1"},
+		"json": {`"apiVersion": "csi-reclaimer.io/v1alpha1"`, `"kind": "Status"`, `"pvs": 4`,
+			`"since": "1970-01-01T00:00:00Z"`},
+		"yaml": {"kind: Status", "pvs: 4", "Held: 1"},
 	} {
 		var out bytes.Buffer
-		o := &statusOptions{shared: &shared{IOStreams: genericiooptions.IOStreams{Out: &out, ErrOut: io.Discard}}, out: output{format: format}}
+		o := &statusOptions{shared: &shared{IOStreams: genericiooptions.IOStreams{Out: &out, ErrOut: io.Discard}},
+			out: output{format: format}}
 		if err := o.out.prepare(); err != nil {
 			t.Fatal(err)
 		}
@@ -184,7 +188,8 @@ func TestHowAStatusIsPrinted(t *testing.T) {
 }
 
 func TestHowAPlanIsPrinted(t *testing.T) {
-	p := explain.Plan{Driver: "d", Role: "owner", Abandoned: []string{"pv-0"}, Obstacles: []string{"stop it"}, Unread: []string{"Leases"}}
+	p := explain.Plan{Driver: "d", Role: "owner", Abandoned: []string{"pv-0"}, Obstacles: []string{"stop it"},
+		Unread: []string{"Leases"}}
 	for i := range 12 {
 		p.PVs = append(p.PVs, fmt.Sprintf("pv-%d", i))
 	}
@@ -192,7 +197,8 @@ func TestHowAPlanIsPrinted(t *testing.T) {
 	if err := writePlan(&out, p); err != nil {
 		t.Fatal(err)
 	}
-	for _, words := range []string{"12 PVs of d", "  pv-9\n  and 2 more\n", "PV pv-0 is being deleted", "! stop it", "Not read: Leases"} {
+	for _, words := range []string{"12 PVs of d", "  pv-9\n  and 2 more\n", "PV pv-0 is terminating", "! stop it",
+		"Not read: Leases"} {
 		if !strings.Contains(out.String(), words) {
 			t.Errorf("%q is missing:\n%s", words, out.String())
 		}
@@ -200,8 +206,10 @@ func TestHowAPlanIsPrinted(t *testing.T) {
 }
 
 func TestOnlyAYesIsAYes(t *testing.T) {
-	for input, want := range map[string]error{"y\n": nil, "Yes\n": nil, "y": nil, "n\n": errNotConfirmed, "\n": errNotConfirmed, "": errNotConfirmed, "yesterday\n": errNotConfirmed} {
-		o := &releaseOptions{shared: &shared{IOStreams: genericiooptions.IOStreams{In: strings.NewReader(input), ErrOut: io.Discard}}}
+	for input, want := range map[string]error{"y\n": nil, "Yes\n": nil, "y": nil, "n\n": errNotConfirmed,
+		"\n": errNotConfirmed, "": errNotConfirmed, "yesterday\n": errNotConfirmed} {
+		o := &releaseOptions{shared: &shared{IOStreams: genericiooptions.IOStreams{In: strings.NewReader(input),
+			ErrOut: io.Discard}}}
 		if err := o.confirm(t.Context(), "Sure?"); !errors.Is(err, want) {
 			t.Errorf("%q: %v, want %v", input, err, want)
 		}
@@ -224,7 +232,8 @@ func TestTheBar(t *testing.T) {
 	}
 	b.show(40, 1, 41)
 	b.end()
-	if lines := strings.Count(out.String(), "\n"); lines != 11 || !strings.HasSuffix(out.String(), "40 of 41 released, 1 failed\n") {
+	if lines := strings.Count(out.String(), "\n"); lines != 11 || !strings.HasSuffix(out.String(),
+		"40 of 41 released, 1 failed\n") {
 		t.Errorf("%d lines:\n%s", lines, out.String())
 	}
 	out.Reset()
@@ -233,7 +242,8 @@ func TestTheBar(t *testing.T) {
 	b.show(1, 0, 2)
 	b.show(2, 0, 2)
 	b.end()
-	want := "\r[" + strings.Repeat("#", 20) + strings.Repeat(".", 20) + "] 1 of 2 released\r[" + strings.Repeat("#", 40) + "] 2 of 2 released\n"
+	want := "\r[" + strings.Repeat("#", 20) + strings.Repeat(".", 20) + "] 1 of 2 released\r[" +
+		strings.Repeat("#", 40) + "] 2 of 2 released\n"
 	if out.String() != want {
 		t.Errorf("drawn %q", out.String())
 	}

@@ -19,7 +19,7 @@ func explainCommand(s *shared) *cobra.Command {
 	var out output
 	cmd := &cobra.Command{
 		Use:   "explain pv/NAME|pvc/NAME...",
-		Short: "Tell what happens to a PV or a claim, why, and what you can do",
+		Short: "Explain what happens to a PV or a claim, why, and what you can do",
 		Example: `  # why is this PV still there?
   kubectl reclaim explain pv/pvc-8a5c
 
@@ -46,12 +46,12 @@ func explainCommand(s *shared) *cobra.Command {
 				return err
 			}
 			for _, arg := range args {
-				story, err := s.story(cmd.Context(), reader, arg)
+				explanation, err := s.explain(cmd.Context(), reader, arg)
 				if err != nil {
 					return err
 				}
-				err = out.print(s.Out, "Explanation", story, func(w io.Writer) error {
-					return printers.WriteEscaped(w, story.Text(out.wide()))
+				err = out.print(s.Out, "Explanation", explanation, func(w io.Writer) error {
+					return printers.WriteEscaped(w, explanation.Text(out.wide()))
 				})
 				if err != nil {
 					return err
@@ -83,7 +83,7 @@ func parseObject(arg string) (kind, string, error) {
 			return kindClaim, name, nil
 		}
 	}
-	return 0, "", fmt.Errorf("%q is no object that can be explained: write pv/NAME or pvc/NAME", arg)
+	return 0, "", fmt.Errorf("%q cannot be explained: write pv/NAME or pvc/NAME", arg)
 }
 
 func (s *shared) namespace() (string, error) {
@@ -94,38 +94,38 @@ func (s *shared) namespace() (string, error) {
 	return namespace, nil
 }
 
-func (s *shared) story(ctx context.Context, reader *explain.Reader, arg string) (explain.Story, error) {
+func (s *shared) explain(ctx context.Context, reader *explain.Reader, arg string) (explain.Explanation, error) {
 	kind, name, err := parseObject(arg)
 	if err != nil {
-		return explain.Story{}, err
+		return explain.Explanation{}, err
 	}
 	if kind == kindPV {
 		facts, err := reader.PV(ctx, name)
 		if err != nil {
-			return explain.Story{}, err
+			return explain.Explanation{}, err
 		}
-		return explain.PVStory(facts), nil
+		return explain.ExplainPV(facts), nil
 	}
 	namespace, err := s.namespace()
 	if err != nil {
-		return explain.Story{}, err
+		return explain.Explanation{}, err
 	}
 	facts, err := reader.Claim(ctx, namespace, name)
 	if apierrors.IsNotFound(err) {
-		if world, found := reader.GoneClaim(ctx, namespace, name); found {
-			return explain.GoneClaimStory(world, namespace, name), nil
+		if facts, found := reader.DeletedClaim(ctx, namespace, name); found {
+			return explain.ExplainDeletedClaim(facts, namespace, name), nil
 		}
 	}
 	if err != nil {
-		return explain.Story{}, err
+		return explain.Explanation{}, err
 	}
-	return explain.ClaimStory(facts), nil
+	return explain.ExplainClaim(facts), nil
 }
 
-// maxCompleted bounds how many names a shell is offered.
+// maxCompleted bounds how many names the shell completes.
 const maxCompleted = 500
 
-// complete returns what an argument that was begun can become. What cannot be read is not offered.
+// complete returns the completions of an argument, without those that cannot be read.
 func (s *shared) complete(ctx context.Context, begun string) (words []string) {
 	if !strings.Contains(begun, "/") {
 		return []string{"pv/", "pvc/"}

@@ -1,5 +1,6 @@
 // Command kubectl-reclaim is a kubectl plugin ("kubectl reclaim"): it explains what happens to a PV or a
-// claim and why, shows how the PVs of each driver are, and takes csi-reclaimer's finalizers off a driver's PVs.
+// claim and why, summarizes the PVs of each driver, shows suspected leaks, and removes csi-reclaimer's finalizers
+// from a driver's PVs.
 package main
 
 import (

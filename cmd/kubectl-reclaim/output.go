@@ -13,8 +13,7 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 )
 
-// apiVersion is that of what is printed as JSON or YAML. Fields are added to it, and not changed, as long as
-// it stays.
+// apiVersion is that of the JSON and YAML output. Within a version, fields are added and not changed.
 const apiVersion = "csi-reclaimer.io/v1alpha1"
 
 // formats of -o.
@@ -23,7 +22,7 @@ const (
 	formatWide  = "wide"
 )
 
-// output prints what a command has to say, as -o wants it.
+// output prints the result of a command in the format of -o.
 type output struct {
 	format  string
 	formats []string
@@ -35,14 +34,14 @@ func (o *output) flags(cmd *cobra.Command, own ...string) {
 	o.formats = append([]string{formatTable, formatWide, "json", "yaml"}, own...)
 	last := len(o.formats) - 1
 	cmd.Flags().StringVarP(&o.format, "output", "o", formatTable,
-		"What is printed: "+strings.Join(o.formats[:last], ", ")+" or "+o.formats[last]+".")
+		"Output format: "+strings.Join(o.formats[:last], ", ")+" or "+o.formats[last]+".")
 	mustComplete(cmd, "output", o.formats)
 }
 
-// wide tells whether more is wanted for people.
+// wide reports whether the format is wide.
 func (o *output) wide() bool { return o.format == formatWide }
 
-// prepare returns what is wrong with -o.
+// prepare returns an error for an unknown format.
 func (o *output) prepare() (err error) {
 	if o.format == formatTable || o.format == formatWide {
 		return nil
@@ -53,7 +52,7 @@ func (o *output) prepare() (err error) {
 	return nil
 }
 
-// print writes value, a struct, as an object of the kind, or has people write what is for people.
+// print writes value, a struct, as an object of the kind, or calls people for text output.
 func (o *output) print(w io.Writer, kind string, value any, people func(io.Writer) error) error {
 	if o.printer == nil {
 		return people(w)
@@ -74,9 +73,9 @@ func (o *output) print(w io.Writer, kind string, value any, people func(io.Write
 	return nil
 }
 
-// sayLine writes a line in which names and words of others may stand: what would steer a terminal is made
-// visible. One that wants attention is red where colours are shown.
-func sayLine(w io.Writer, text string, attention bool) {
+// printLine writes a line that may contain text from the cluster: it escapes control sequences. A line for attention
+// is red where the terminal shows colors.
+func printLine(w io.Writer, text string, attention bool) {
 	text = printers.EscapeTerminal(text)
 	if attention && printers.AllowsColorOutput(w) {
 		text = "\x1b[31m" + text + "\x1b[0m"

@@ -12,12 +12,13 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
-// releaseOptions is what the command line of release says.
+// releaseOptions are the flags of release.
 type releaseOptions struct {
 	*shared
 	out     output
@@ -32,16 +33,16 @@ func releaseCommand(s *shared) *cobra.Command {
 	o := &releaseOptions{shared: s}
 	cmd := &cobra.Command{
 		Use:   "release --driver=DRIVER",
-		Short: "Take csi-reclaimer's finalizers off all PVs of a driver: the way out",
-		Long: `Takes csi-reclaimer's finalizers off all PVs of a driver, and deletes nothing: the last step before csi-reclaimer is
-removed, or replaced by a version that does not know them. Stop all its replicas first.
+		Short: "Remove csi-reclaimer's finalizers from all PVs of a driver",
+		Long: `Removes csi-reclaimer's finalizers from all PVs of a driver, and deletes no volume: the last step before
+csi-reclaimer is removed, or replaced by a version that does not know them. Stop all its replicas first.
 
-Volumes that are in flight, of which nobody knows whether the driver has made them, are named and not finished: only
-csi-reclaimer --release-finalizers, which has the driver's socket, finishes them. Their PVs keep their finalizers.
-Where an admission policy or webhook of csi-reclaimer lists the driver, the driver is removed from it first.
+The command names volumes in flight, for which it is not known whether the driver has created them, and does not finish
+them: only csi-reclaimer --release-finalizers, which has the driver's socket, does. Their PVs keep their finalizers.
+If an admission policy or webhook of csi-reclaimer lists the driver, the command removes the driver from it first.
 
-It shows the plan and asks. What was released stays so: when it is interrupted, the same command goes on with what is left.`,
-		Example: `  # the plan alone
+It shows the plan and asks. If it is interrupted, run the same command again to continue.`,
+		Example: `  # only the plan
   kubectl reclaim release --driver=disk.csi.example.com --dry-run`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
@@ -49,9 +50,10 @@ It shows the plan and asks. What was released stays so: when it is interrupted, 
 	o.out.flags(cmd)
 	cmd.Flags().StringVar(&o.driver, "driver", "", "Name of the CSI driver. Required.")
 	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "Show the plan and change nothing.")
-	cmd.Flags().BoolVarP(&o.yes, "yes", "y", false, "Do not ask.")
-	cmd.Flags().IntVar(&o.workers, "workers", 10, "How many PVs are released at once.")
-	cmd.Flags().Float32Var(&o.qps, "qps", 0, "Calls to the API server a second while PVs are released, at most. 0: as many as it takes.")
+	cmd.Flags().BoolVarP(&o.yes, "yes", "y", false, "Do not ask for confirmation.")
+	cmd.Flags().IntVar(&o.workers, "workers", 10, "How many PVs are released concurrently.")
+	cmd.Flags().Float32Var(&o.qps, "qps", 0,
+		"Limit of requests per second to the API server while PVs are released. 0: no limit.")
 	return cmd
 }
 
@@ -61,7 +63,8 @@ func (o *releaseOptions) run(ctx context.Context) error {
 	}
 	switch {
 	case o.driver == "":
-		return errors.New("--driver is missing: name the CSI driver whose PVs are to be released (kubectl reclaim status lists them)")
+		return errors.New("--driver is missing: name the CSI driver whose PVs to release (kubectl reclaim status lists " +
+			"the drivers)")
 	case o.qps < 0:
 		return fmt.Errorf("--qps=%v: must not be negative", o.qps)
 	case o.workers < 1:
@@ -77,20 +80,20 @@ func (o *releaseOptions) run(ctx context.Context) error {
 	switch {
 	case o.dryRun:
 		return nil
-	case len(plan.PVs)+len(plan.Unlist) == 0:
+	case len(plan.PVs)+len(plan.ListedBy) == 0:
 		return inFlight(plan)
 	case len(plan.Obstacles) > 0:
 		return fmt.Errorf("release PVs of %s: %s", o.driver, strings.Join(plan.Obstacles, "; "))
 	}
 	if !o.yes {
-		if err := o.confirm(ctx, fmt.Sprintf("Release %d PVs of %s?", len(plan.PVs), o.driver)); err != nil {
+		if err := o.confirm(ctx, fmt.Sprintf("Release %s of %s?", plural.Count(len(plan.PVs), "PV"), o.driver)); err != nil {
 			return err
 		}
 	}
 	return errors.Join(o.release(ctx, plan, logs), inFlight(plan))
 }
 
-// plan returns the plan, and the in-flight log that it goes by.
+// plan returns the plan, and the in-flight log that it is made from.
 func (o *releaseOptions) plan(ctx context.Context) (explain.Plan, explain.InFlightLogs, error) {
 	reader, err := o.reader()
 	if err != nil {
@@ -100,23 +103,26 @@ func (o *releaseOptions) plan(ctx context.Context) (explain.Plan, explain.InFlig
 	if err != nil {
 		return explain.Plan{}, explain.InFlightLogs{}, err
 	}
-	return explain.PlanOf(facts, o.driver), facts.InFlight.Value.Of(o.driver), nil
+	return explain.PlanRelease(facts, o.driver), facts.InFlight.Value.Of(o.driver), nil
 }
 
-// inFlight is the error for volumes that are left in flight.
+// inFlight returns an error for volumes that remain in flight.
 func inFlight(p explain.Plan) error {
 	if len(p.InFlight) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%d volumes of %s are in flight, and nobody finishes them: run csi-reclaimer --release-finalizers in the driver's pod, or look for each in the storage system",
-		len(p.InFlight), p.Driver)
+	return fmt.Errorf("%s of %s %s in flight, and nothing finishes %s: run csi-reclaimer --release-finalizers in the "+
+		"driver's pod, or look for each in the storage system",
+		plural.Count(len(p.InFlight), "volume"), p.Driver, plural.Verb(len(p.InFlight), "is", "are"),
+		plural.Verb(len(p.InFlight), "it", "them"))
 }
 
-// shownPVs is how many names a plan shows to people; -o json has all.
+// shownPVs is how many names the text output shows; -o json has all.
 const shownPVs = 10
 
 func writePlan(w io.Writer, p explain.Plan) error {
-	fmt.Fprintf(w, "%d PVs of %s carry a finalizer of csi-reclaimer (role %s), which would be taken off; no volume is deleted.\n", len(p.PVs), p.Driver, p.Role)
+	fmt.Fprintf(w, "%s of %s would lose the finalizer of csi-reclaimer (role %s). No volume is deleted.\n",
+		plural.Count(len(p.PVs), "PV"), p.Driver, p.Role)
 	for i, pv := range p.PVs {
 		if i == shownPVs {
 			fmt.Fprintf(w, "  and %d more\n", len(p.PVs)-i)
@@ -125,25 +131,27 @@ func writePlan(w io.Writer, p explain.Plan) error {
 		fmt.Fprintf(w, "  %s\n", pv)
 	}
 	for _, pv := range p.Abandoned {
-		fmt.Fprintf(w, "PV %s is being deleted: it goes, and its volume stays in the storage system.\n", pv)
+		fmt.Fprintf(w, "PV %s is terminating: it would be deleted, and its volume stays in the storage system.\n", pv)
 	}
 	for _, e := range p.InFlight {
-		fmt.Fprintf(w, "Volume %s, for claim %s, is in flight since %s: whether it exists is not known (annotation %s of Lease %s).\n",
+		fmt.Fprintf(w, "Volume %s, for claim %s, has been in flight since %s: whether it exists is not known (annotation "+
+			"%s of Lease %s).\n",
 			e.Volume, e.Claim, e.Since.UTC().Format(time.RFC3339), e.Annotation, e.Lease)
 	}
-	for _, from := range p.Unlist {
-		fmt.Fprintf(w, "%s lists %s: the driver would be removed from it first, so that no finalizer comes back.\n", from, p.Driver)
+	for _, from := range p.ListedBy {
+		fmt.Fprintf(w, "%s lists %s: the driver would be removed from it first, because it adds the finalizers again.\n",
+			from, p.Driver)
 	}
 	for _, obstacle := range p.Obstacles {
-		sayLine(w, "! "+obstacle, true)
+		printLine(w, "! "+obstacle, true)
 	}
 	for _, unread := range p.Unread {
-		sayLine(w, "Not read: "+unread, false)
+		printLine(w, "Not read: "+unread, false)
 	}
 	return nil
 }
 
-// confirm asks a person. No answer is a no.
+// confirm asks for confirmation. No answer means no.
 func (s *shared) confirm(ctx context.Context, question string) error {
 	fmt.Fprintf(s.ErrOut, "%s [y/N] ", question)
 	answer := make(chan string, 1)
@@ -162,14 +170,14 @@ func (s *shared) confirm(ctx context.Context, question string) error {
 	return nil
 }
 
-// release carries the plan out, by the code of csi-reclaimer --release-finalizers.
+// release carries the plan out, with the code of csi-reclaimer --release-finalizers.
 func (o *releaseOptions) release(ctx context.Context, plan explain.Plan, logs explain.InFlightLogs) error {
 	config, err := o.config()
 	if err != nil {
 		return err
 	}
 	config.QPS, config.Burst = o.qps, max(1, int(o.qps))
-	if err := o.unlist(ctx, config, plan); err != nil {
+	if err := o.removeFromPolicies(ctx, config, plan); err != nil {
 		return err
 	}
 	bar := newBar(o.ErrOut, len(plan.PVs))
@@ -190,38 +198,39 @@ func (o *releaseOptions) release(ctx context.Context, plan explain.Plan, logs ex
 	for _, pv := range done.InFlight {
 		fmt.Fprintf(o.Out, "PV %s keeps its finalizer: its volume is in flight\n", pv)
 	}
-	fmt.Fprintf(o.Out, "%d PVs were released\n", done.PVs)
+	fmt.Fprintf(o.Out, "%s %s released\n", plural.Count(done.PVs, "PV"), plural.Verb(done.PVs, "was", "were"))
 	if ctx.Err() != nil {
-		return errors.New("interrupted: run the same command again to go on with what is left")
+		return errors.New("interrupted: run the same command again to continue")
 	}
 	return err
 }
 
-// unlist removes the driver from the policies and webhooks that list it, and waits until they are in force.
-func (o *releaseOptions) unlist(ctx context.Context, config *rest.Config, plan explain.Plan) error {
-	if len(plan.Unlist) == 0 {
+// removeFromPolicies removes the driver from the policies and webhooks that list it, and waits until that is in force.
+func (o *releaseOptions) removeFromPolicies(ctx context.Context, config *rest.Config, plan explain.Plan) error {
+	if len(plan.ListedBy) == 0 {
 		return nil
 	}
-	done, err := admission.Unlist(ctx, config, []string{plan.Driver})
-	for _, from := range done.From {
+	done, err := admission.RemoveDrivers(ctx, config, []string{plan.Driver})
+	for _, from := range done.Objects {
 		fmt.Fprintf(o.Out, "%s was removed from %s\n", plan.Driver, from)
 	}
 	if err != nil {
 		return err
 	}
-	return admission.AwaitUnlisted(ctx, config, []string{plan.Driver})
+	return admission.WaitUntilRemoved(ctx, config, []string{plan.Driver})
 }
 
-// allowed returns the rights on PVs that are missing for a release: without them it would wait for ever.
+// allowed returns an error for each missing permission on PVs: without them, a release would wait forever.
 func allowed(ctx context.Context, r *reclaim.Reclaimer) error {
 	missing, err := r.MissingPermissions(ctx)
 	if err != nil {
 		return err
 	}
 	var lacks []error
-	for _, right := range missing {
-		if right.Resource == "persistentvolumes" && right.Verb != "delete" {
-			lacks = append(lacks, fmt.Errorf("release PVs: may not %s persistentvolumes: use another --context or --as", right.Verb))
+	for _, permission := range missing {
+		if permission.Resource == "persistentvolumes" && permission.Verb != "delete" {
+			lacks = append(lacks, fmt.Errorf("release PVs: you may not %s persistentvolumes: use another --context or --as",
+				permission.Verb))
 		}
 	}
 	return errors.Join(lacks...)

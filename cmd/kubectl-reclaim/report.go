@@ -22,10 +22,10 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leaks"
 )
 
-// errNoReport: nobody serves a report.
-var errNoReport = errors.New("no report of an audit is to be had")
+// errNoReport: no pod serves a report.
+var errNoReport = errors.New("no leak report is available")
 
-// reportSource is where the report of an audit comes from: the pod of the sidecar that leads, or a file.
+// reportSource is where the report of the leak check comes from: the pod of the leading sidecar, or a file.
 type reportSource struct {
 	*shared
 	driver, pod, from string
@@ -34,32 +34,34 @@ type reportSource struct {
 
 func (s *reportSource) flags(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.StringVar(&s.driver, "driver", "", "Name of the CSI driver. Required, but with --from.")
-	fs.StringVar(&s.pod, "pod", "", "Pod of the sidecar, as NAMESPACE/NAME. Default: the one that holds the Lease of the driver.")
+	fs.StringVar(&s.driver, "driver", "", "Name of the CSI driver. Required without --from.")
+	fs.StringVar(&s.pod, "pod", "", "Pod of the sidecar, as NAMESPACE/NAME. Default: the holder of the driver's Lease.")
 	fs.IntVar(&s.port, "port", 8080, "Port of the sidecar's --http-endpoint.")
-	fs.StringVar(&s.from, "from", "", "File with a report (/audit?format=json of the sidecar), - for the input, instead of a pod.")
+	fs.StringVar(&s.from, "from", "",
+		"File with a report (/leaks?format=json of the sidecar), instead of a pod. -: standard input.")
 	cmd.MarkFlagsMutuallyExclusive("pod", "from")
 }
 
 func (s *reportSource) validate() error {
 	switch {
 	case s.from == "" && s.driver == "":
-		return errors.New("--driver is missing: name the CSI driver whose volumes are to be shown (kubectl reclaim status lists them)")
+		return errors.New("--driver is missing: name the CSI driver whose volumes to show (kubectl reclaim status lists " +
+			"the drivers)")
 	case s.port < 1 || s.port > 65535:
-		return fmt.Errorf("--port=%d: must be a port", s.port)
+		return fmt.Errorf("--port=%d: must be a port number from 1 to 65535", s.port)
 	case s.pod != "" && strings.Count(s.pod, "/") != 1:
 		return fmt.Errorf("--pod=%s: must be NAMESPACE/NAME", s.pod)
 	}
 	return nil
 }
 
-// read returns the report, which is to be about the driver that was named.
+// read returns the report, or an error if it is about a driver other than --driver.
 func (s *reportSource) read(ctx context.Context) (leaks.Report, error) {
 	var text []byte
 	var err error
 	switch s.from {
 	case "":
-		text, err = s.ask(ctx)
+		text, err = s.fetch(ctx)
 	case "-":
 		text, err = io.ReadAll(s.In)
 	default:
@@ -70,7 +72,7 @@ func (s *reportSource) read(ctx context.Context) (leaks.Report, error) {
 	}
 	var report leaks.Report
 	if err := json.Unmarshal(text, &report); err != nil {
-		return leaks.Report{}, fmt.Errorf("read the report: it is none: %w", err)
+		return leaks.Report{}, fmt.Errorf("read the report: it is not a leak report: %w", err)
 	}
 	if s.driver != "" && report.Driver != "" && report.Driver != s.driver {
 		return leaks.Report{}, fmt.Errorf("read the report: it is about driver %s, not %s", report.Driver, s.driver)
@@ -78,8 +80,8 @@ func (s *reportSource) read(ctx context.Context) (leaks.Report, error) {
 	return report, nil
 }
 
-// ask has the API server ask the pod.
-func (s *reportSource) ask(ctx context.Context) ([]byte, error) {
+// fetch reads the report from the pod, through the API server.
+func (s *reportSource) fetch(ctx context.Context) ([]byte, error) {
 	config, err := s.config()
 	if err != nil {
 		return nil, err
@@ -94,15 +96,17 @@ func (s *reportSource) ask(ctx context.Context) ([]byte, error) {
 			return nil, err
 		}
 	}
-	text, err := client.CoreV1().Pods(namespace).ProxyGet("", name, strconv.Itoa(s.port), "audit", map[string]string{"format": "json"}).DoRaw(ctx)
+	text, err := client.CoreV1().Pods(namespace).ProxyGet("", name, strconv.Itoa(s.port), "leaks",
+		map[string]string{"format": "json"}).DoRaw(ctx)
 	if apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("%w: pod %s/%s is not there, or serves no /audit on port %d: %w", errNoReport, namespace, name, s.port, err)
+		return nil, fmt.Errorf("%w: pod %s/%s does not exist, or serves no /leaks on port %d: %w", errNoReport, namespace,
+			name, s.port, err)
 	}
 	return text, err
 }
 
 // leader returns the pod that holds a Lease of the driver's sidecar: that of the roles beside a provisioner
-// first, as the other one is the provisioner's then.
+// first, because the other Lease is the provisioner's then.
 func (s *reportSource) leader(ctx context.Context, client kubernetes.Interface) (namespace, name string, err error) {
 	lease := leader.LeaseName(s.driver)
 	for _, of := range []string{lease + "-reclaimer", lease} {
@@ -110,7 +114,7 @@ func (s *reportSource) leader(ctx context.Context, client kubernetes.Interface) 
 			FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, of).String(),
 		})
 		if err != nil {
-			return "", "", fmt.Errorf("find the pod that leads: %w", err)
+			return "", "", fmt.Errorf("find the leader: %w", err)
 		}
 		for _, lease := range found.Items {
 			if holder := holderOf(lease, time.Now()); holder != "" {
@@ -118,10 +122,11 @@ func (s *reportSource) leader(ctx context.Context, client kubernetes.Interface) 
 			}
 		}
 	}
-	return "", "", fmt.Errorf("%w: nobody holds Lease %s or %s-reclaimer; name the pod by --pod=NAMESPACE/NAME", errNoReport, lease, lease)
+	return "", "", fmt.Errorf("%w: nobody holds Lease %s or %s-reclaimer; name the pod with --pod=NAMESPACE/NAME",
+		errNoReport, lease, lease)
 }
 
-// holderOf returns who renews a Lease, empty for nobody.
+// holderOf returns the holder that renews a Lease, empty for none.
 func holderOf(l coordinationv1.Lease, now time.Time) string {
 	s := l.Spec
 	if s.HolderIdentity == nil || s.RenewTime == nil || s.LeaseDurationSeconds == nil ||

@@ -13,7 +13,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain"
 )
 
-// statusOptions is what the command line of status says.
+// statusOptions are the flags of status.
 type statusOptions struct {
 	*shared
 	out      output
@@ -26,18 +26,19 @@ func statusCommand(s *shared) *cobra.Command {
 	o := &statusOptions{shared: s}
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show for each driver how many PVs are protected, what others wait for, and what is in flight",
+		Short: "Show for each driver how many PVs are protected, what PVs wait for, and what is in flight",
 		Example: `  kubectl reclaim status
 
-  # one driver, for as long as something happens
+  # one driver, until interrupted
   kubectl reclaim status --driver=disk.csi.example.com --watch`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
 	o.out.flags(cmd)
-	cmd.Flags().StringVar(&o.driver, "driver", "", "Show this driver alone.")
-	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "Look again and again, and print what has changed, until interrupted.")
-	cmd.Flags().DurationVar(&o.interval, "interval", 5*time.Second, "How long to wait between two looks with --watch. Each reads all PVs and VolumeAttachments.")
+	cmd.Flags().StringVar(&o.driver, "driver", "", "Show only this driver.")
+	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "Repeat until interrupted, and print what has changed.")
+	cmd.Flags().DurationVar(&o.interval, "interval", 5*time.Second,
+		"Time between two reads with --watch. Each lists all PVs and VolumeAttachments.")
 	return cmd
 }
 
@@ -58,7 +59,7 @@ func (o *statusOptions) run(cmd *cobra.Command) error {
 		facts, err := reader.Status(ctx, o.driver)
 		switch {
 		case ctx.Err() != nil && last != nil:
-			return nil // told to end while it was looking again
+			return nil // interrupted while it was reading again
 		case err != nil:
 			return err
 		}
@@ -80,7 +81,7 @@ func (o *statusOptions) run(cmd *cobra.Command) error {
 	}
 }
 
-// show prints a status; again tells that it is not the first.
+// show prints a status; again: it is not the first.
 func (o *statusOptions) show(s explain.Status, now time.Time, again bool) error {
 	return o.out.print(o.Out, "Status", s, func(w io.Writer) error {
 		switch {
@@ -90,28 +91,30 @@ func (o *statusOptions) show(s explain.Status, now time.Time, again bool) error 
 			fmt.Fprintln(w)
 		}
 		if len(s.Drivers) == 0 {
-			fmt.Fprintln(o.ErrOut, "No PVs of a driver were found.")
-		} else if err := printers.NewTablePrinter(printers.PrintOptions{Wide: o.out.wide()}).PrintObj(table(s, now), w); err != nil {
+			fmt.Fprintln(o.ErrOut, "No PVs of CSI drivers or in-tree plugins were found.")
+		} else if err := printers.NewTablePrinter(printers.PrintOptions{Wide: o.out.wide()}).PrintObj(table(s, now),
+			w); err != nil {
 			return fmt.Errorf("print the table: %w", err)
 		}
 		for _, warning := range s.Warnings {
-			sayLine(w, "! "+warning, true)
+			printLine(w, "! "+warning, true)
 		}
 		for _, unread := range s.Unread {
-			sayLine(w, "Not read: "+unread, false)
+			printLine(w, "Not read: "+unread, false)
 		}
 		return nil
 	})
 }
 
-// table returns the drivers as rows. What is for -o wide has a priority.
+// table returns the drivers as rows. Columns of -o wide have a priority.
 func table(s explain.Status, now time.Time) *metav1.Table {
 	column := func(name string, priority int32) metav1.TableColumnDefinition {
 		return metav1.TableColumnDefinition{Name: name, Type: "string", Priority: priority}
 	}
 	t := &metav1.Table{ColumnDefinitions: []metav1.TableColumnDefinition{
 		column("Driver", 0), column("PVs", 0), column("Protected", 0), column("Unprotected", 0), column("Terminating", 0),
-		column("Waiting", 0), column("Oldest terminating", 0), column("In flight", 0), column("Role", 1), column("Admission", 1),
+		column("Waiting", 0), column("Oldest terminating", 0), column("In flight", 0), column("Role", 1),
+		column("Admission", 1),
 	}}
 	or := func(text string) string {
 		if text == "" {
@@ -121,7 +124,8 @@ func table(s explain.Status, now time.Time) *metav1.Table {
 	}
 	for _, d := range s.Drivers {
 		t.Rows = append(t.Rows, metav1.TableRow{Cells: []any{
-			d.Driver, d.PVs, d.Protected, d.Unprotected, d.Terminating, or(d.WaitingWords()), or(d.OldestWords(now)), or(d.InFlightWords(now)), d.Role, or(d.Admission),
+			d.Driver, d.PVs, d.Protected, d.Unprotected, d.Terminating, or(d.WaitingWords()), or(d.OldestWords(now)),
+			or(d.InFlightWords(now)), d.Role, or(d.Admission),
 		}})
 	}
 	return t

@@ -20,10 +20,10 @@ func onByDefault() []string { return []string{inTree} }
 func offByDefault() []string { return []string{pvcProtection, pvProtection} }
 
 // selection is the value of --controllers: "*" for those that are on by default, "NAME" for one more,
-// "-NAME" for one less, as kube-controller-manager has it.
+// "-NAME" for one less, as in kube-controller-manager.
 type selection []string
 
-// has tells whether a controller is to run. What names it wins over *.
+// has reports whether a controller runs. Its name wins over *.
 func (s selection) has(controller string) bool {
 	switch {
 	case slices.Contains(s, controller):
@@ -34,17 +34,17 @@ func (s selection) has(controller string) bool {
 	return slices.Contains(s, "*") && slices.Contains(onByDefault(), controller)
 }
 
-// none tells whether nothing is to run.
+// none reports whether no controller runs.
 func (s selection) none() bool {
 	return !slices.ContainsFunc(slices.Concat(onByDefault(), offByDefault()), s.has)
 }
 
-// validate returns an error for a name that is none.
+// validate returns an error for an unknown name.
 func (s selection) validate() error {
 	all := slices.Concat(onByDefault(), offByDefault())
 	for _, name := range s {
 		if name != "*" && !slices.Contains(all, strings.TrimPrefix(name, "-")) {
-			return fmt.Errorf("--controllers: there is no %q; there are %s", name, strings.Join(all, ", "))
+			return fmt.Errorf("--controllers: unknown controller %q: must be one of %s", name, strings.Join(all, ", "))
 		}
 	}
 	return nil

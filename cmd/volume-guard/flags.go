@@ -8,7 +8,7 @@ import (
 
 	cliflag "k8s.io/component-base/cli/flag"
 
-	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/cluster"
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/app"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/health"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/leader"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
@@ -17,15 +17,15 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
 )
 
-// options is what the command line says.
+// options are the flags of the program.
 type options struct {
-	cluster cluster.Options
+	cluster app.ClusterOptions
 
 	controllers selection
 	dryRun      bool
-	// releaseFinalizers: take what we put on objects off, and end.
+	// releaseFinalizers: remove the finalizers that the controllers added, and exit.
 	releaseFinalizers bool
-	// releaseDrivers: those of which the same is done with what csi-reclaimer and the admission put on.
+	// releaseDrivers: the drivers whose finalizers of csi-reclaimer are removed, too.
 	releaseDrivers []string
 	workers        int
 	retryStart     time.Duration
@@ -45,20 +45,29 @@ type options struct {
 func (o *options) Flags() cliflag.NamedFlagSets {
 	var groups cliflag.NamedFlagSets
 	o.cluster.Flags(groups.FlagSet("Kubernetes"),
-		"Calls a second to the API server, of each controller for itself. Watches, the Lease and Events (10 a second) are not in it. 0 sets no limit of our own: the number of workers bounds the calls at once, and the API server's 429 answers with Retry-After are obeyed.")
+		"Requests per second to the API server, for each controller separately. Watches, the Lease and Events (10 per "+
+			"second) are not limited by it. 0: no client-side limit; the number of workers bounds the concurrent requests, "+
+			"and volume-guard obeys Retry-After of the API server's 429 responses.")
 
 	fs := groups.FlagSet("Controllers")
 	fs.StringSliceVar((*[]string)(&o.controllers), "controllers", []string{"*"},
-		"What to run, as a list: * is all that is on by default, NAME one more, -NAME one less. "+
+		"Controllers to run, as a list: * for all that are on by default, NAME to add one, -NAME to leave one out. "+
 			"On by default: "+strings.Join(onByDefault(), ", ")+". Off by default: "+strings.Join(offByDefault(), ", ")+".")
 	fs.BoolVar(&o.dryRun, "dry-run", false,
-		"Decide and report, in the log and the metrics, but write nothing (no Events and no Lease either). For a first look at a cluster.")
+		"Decide, and report in the log and the metrics, but write nothing to the API server (neither Events nor a Lease).")
 	fs.BoolVar(&o.releaseFinalizers, "release-finalizers", false,
-		"Take every finalizer that the --controllers put on off all objects of the cluster, print how many, and exit. Nothing is deleted. Those of pvc-protection and pv-protection go only if nobody else is seen to manage them within --protection-patience. The first step of removing volume-guard: replicas that run are stopped by taking their Lease, which keeps them from beginning anew for ten minutes. Without --leader-election stop them before.")
+		"Remove every finalizer that the --controllers added from all objects of the cluster, print how many, and exit. "+
+			"No volume is deleted. Finalizers of pvc-protection and pv-protection are removed only if no other controller is "+
+			"observed to manage them within --protection-patience. The first step of removing volume-guard: it takes the "+
+			"Lease, which stops running replicas and keeps them from starting again for ten minutes. Without "+
+			"--leader-election, stop them before.")
 	fs.StringSliceVar(&o.releaseDrivers, "release-drivers", nil,
-		"CSI drivers whose PVs --release-finalizers releases from the finalizers of csi-reclaimer too, or * for all that are listed. It first removes the drivers from the MutatingAdmissionPolicies "+admission.PolicyName+" and "+admission.CompanionPolicyName+" and the MutatingWebhookConfiguration "+admission.WebhooksName+". Stop their csi-reclaimer before.")
+		"CSI drivers from whose PVs --release-finalizers removes the finalizers of csi-reclaimer, too, or * for all that "+
+			"are listed. It first removes the drivers from the MutatingAdmissionPolicies "+admission.PolicyName+
+			" and "+admission.CompanionPolicyName+" and the MutatingWebhookConfiguration "+admission.WebhooksName+
+			". Stop their csi-reclaimer before.")
 	fs.IntVar(&o.workers, "worker-threads", 10,
-		"How many objects each controller works on at once.")
+		"How many objects each controller works on concurrently.")
 	fs.DurationVar(&o.retryStart, "retry-interval-start", time.Second,
 		"Delay after the first failure. It doubles with each failure, up to --retry-interval-max.")
 	fs.DurationVar(&o.retryMax, "retry-interval-max", 5*time.Minute,
@@ -66,27 +75,32 @@ func (o *options) Flags() cliflag.NamedFlagSets {
 
 	fs = groups.FlagSet("Protection")
 	fs.StringVar(&o.terminatedPods, "terminated-pods", pvc.ReleaseTerminated.String(),
-		"Whether pods that have ended (Succeeded or Failed) keep their claims from being deleted. release: they do not. hold: until the pod itself is deleted, as kube-controller-manager has it; a pod that is Failed because its node was lost may still run there.")
+		"Whether terminated pods (Succeeded or Failed) keep their claims from being deleted. release: they do not. hold: "+
+			"until the pod itself is deleted, as in kube-controller-manager; a pod that is Failed because its node was lost "+
+			"may still run there.")
 	fs.DurationVar(&o.patience, "protection-patience", 30*time.Second,
-		"How long an object must need what Kubernetes' own protection controllers do in moments until they count as off. Once after each start, and after each time that they were seen at work.")
+		"How long Kubernetes' own protection controllers must not act on an object that needs it before they count as "+
+			"off. It applies after each start, and each time that they were observed to act.")
 
 	o.webhooks.flags(groups.FlagSet("Webhooks"))
-	o.leader.On = true // two at once anywhere in the cluster are never wanted
-	o.leader.Flags(groups.FlagSet("Leader election"), "the Lease "+name+". Webhooks answer on every replica.", ", also of what the webhooks need")
+	o.leader.On = true // two at once would write the same objects
+	o.leader.Flags(groups.FlagSet("Leader election"), "the Lease "+name+". Webhooks answer on every replica.",
+		" and of the objects of the webhooks")
 
 	fs = groups.FlagSet("Health and metrics")
 	o.http.Flags(fs)
 	fs.DurationVar(&o.grace, "shutdown-grace", 15*time.Second,
-		"How long calls in hand may take to end after SIGTERM before they are cut off. Keep it below the pod's terminationGracePeriodSeconds.")
+		"How long calls in progress may take after SIGTERM before they are canceled. Keep it below the pod's "+
+			"terminationGracePeriodSeconds.")
 	return groups
 }
 
-// intreeConfig is what the command line says to pkg/intree.
+// intreeConfig returns the settings of pkg/intree.
 func (o *options) intreeConfig() intree.Config {
 	return intree.Config{DryRun: o.dryRun, Workers: o.workers, RetryStart: o.retryStart, RetryMax: o.retryMax}
 }
 
-// protectConfig is what it says to pkg/inuse.
+// protectConfig returns the settings of pkg/inuse.
 func (o *options) protectConfig() inuse.Config {
 	return inuse.Config{
 		Mode: inuse.ModeFull, Patience: o.patience,
@@ -94,7 +108,7 @@ func (o *options) protectConfig() inuse.Config {
 	}
 }
 
-// claimConfig is what it says to pkg/inuse/pvc.
+// claimConfig returns the settings of pkg/inuse/pvc.
 func (o *options) claimConfig() pvc.Config {
 	ended, _ := pvc.ParseTerminatedPods(o.terminatedPods) // Validate has seen the error
 	return pvc.Config{Config: o.protectConfig(), TerminatedPods: ended}
@@ -108,14 +122,16 @@ func (o *options) Validate() error {
 			wrong = append(wrong, fmt.Errorf(format, args...))
 		}
 	}
-	add(o.controllers.none() && o.webhooks.address == "", "--controllers=%s: nothing is to run", strings.Join(o.controllers, ","))
-	add(len(o.releaseDrivers) > 0 && !o.releaseFinalizers, "--release-drivers: needs --release-finalizers")
-	add(o.releaseFinalizers && o.dryRun, "--release-finalizers: a dry run takes nothing off")
+	add(o.controllers.none() && o.webhooks.address == "",
+		"--controllers=%s: no controller is selected; name one, or set --webhook-address", strings.Join(o.controllers, ","))
+	add(len(o.releaseDrivers) > 0 && !o.releaseFinalizers, "--release-drivers: add --release-finalizers")
+	add(o.releaseFinalizers && o.dryRun, "--release-finalizers: a dry run removes nothing; leave out --dry-run")
 	_, err := pvc.ParseTerminatedPods(o.terminatedPods)
 	add(err != nil, "--terminated-pods=%s: must be release or hold", o.terminatedPods)
 	add(o.workers < 1, "--worker-threads=%d: must be at least 1", o.workers)
 	add(o.retryStart <= 0, "--retry-interval-start=%v: must be positive", o.retryStart)
-	add(o.retryMax < o.retryStart, "--retry-interval-max=%v: must not be below --retry-interval-start=%v", o.retryMax, o.retryStart)
+	add(o.retryMax < o.retryStart, "--retry-interval-max=%v: must not be below --retry-interval-start=%v", o.retryMax,
+		o.retryStart)
 	add(o.patience <= 0, "--protection-patience=%v: must be positive", o.patience)
 	add(o.grace < 0, "--shutdown-grace=%v: must not be negative", o.grace)
 	return errors.Join(wrong...)

@@ -39,9 +39,10 @@ func TestWhichControllersRun(t *testing.T) {
 		list string
 		want []string
 	}{
-		"those that are on by default":         {"*", []string{inTree}},
-		"one more":                             {"*,pvc-protection", []string{inTree, pvcProtection}},
-		"all":                                  {"*,pvc-protection,pv-protection", []string{inTree, pvcProtection, pvProtection}},
+		"those that are on by default": {"*", []string{inTree}},
+		"one more":                     {"*,pvc-protection", []string{inTree, pvcProtection}},
+		"all": {"*,pvc-protection,pv-protection",
+			[]string{inTree, pvcProtection, pvProtection}},
 		"one less":                             {"*,-intree,pv-protection", []string{pvProtection}},
 		"one alone":                            {"pvc-protection", []string{pvcProtection}},
 		"what is named wins over what is not":  {"-intree,intree", []string{inTree}},
@@ -75,20 +76,23 @@ func TestWhatTheFlagsMean(t *testing.T) {
 	if c := o.intreeConfig(); c.DryRun || c.Workers != 10 || c.Validate() != nil {
 		t.Errorf("by default: %+v", c)
 	}
-	if c := o.claimConfig(); c.DryRun || c.Mode != inuse.ModeFull || c.TerminatedPods != pvc.ReleaseTerminated || c.Patience != 30*time.Second || c.Validate() != nil {
+	if c := o.claimConfig(); c.DryRun || c.Mode != inuse.ModeFull || c.TerminatedPods != pvc.ReleaseTerminated ||
+		c.Patience != 30*time.Second || c.Validate() != nil {
 		t.Errorf("by default: %+v", c)
 	}
 	if !o.leader.On {
 		t.Error("by default two replicas would act at once")
 	}
-	o, err = parse(t, "--dry-run=true", "--worker-threads=3", "--terminated-pods=hold", "--protection-patience=1s", "--retry-interval-start=2s", "--retry-interval-max=3s")
+	o, err = parse(t, "--dry-run=true", "--worker-threads=3", "--terminated-pods=hold", "--protection-patience=1s",
+		"--retry-interval-start=2s", "--retry-interval-max=3s")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if c := o.intreeConfig(); !c.DryRun || c.Workers != 3 || c.RetryStart != 2*time.Second || c.RetryMax != 3*time.Second {
 		t.Errorf("as was said: %+v", c)
 	}
-	if c := o.claimConfig(); !c.DryRun || c.Workers != 3 || c.TerminatedPods != pvc.HoldTerminated || c.Patience != time.Second || c.RetryStart != 2*time.Second {
+	if c := o.claimConfig(); !c.DryRun || c.Workers != 3 || c.TerminatedPods != pvc.HoldTerminated ||
+		c.Patience != time.Second || c.RetryStart != 2*time.Second {
 		t.Errorf("as was said: %+v", c)
 	}
 }

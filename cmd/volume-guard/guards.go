@@ -8,8 +8,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 
-	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/permissions"
-	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/work"
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/app"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pv"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
@@ -17,8 +16,8 @@ import (
 
 // guard is a controller of this program: intree.Controller, pvc.Protector, pv.Protector.
 type guard interface {
-	work.Controller
-	permissions.Asker
+	app.Controller
+	app.PermissionChecker
 	// WaitSynced waits until the caches are filled; an error means that ctx ended before.
 	WaitSynced(ctx context.Context) error
 }
@@ -26,8 +25,9 @@ type guard interface {
 // guards are the controllers that run.
 type guards []guard
 
-// guards makes those that the command line selects. Nothing is started.
-func (o *options) guards(config *rest.Config, events record.EventRecorder, metrics prometheus.Registerer) (all guards, err error) {
+// guards creates the controllers that the command line selects. Nothing is started.
+func (o *options) guards(config *rest.Config, events record.EventRecorder, metrics prometheus.Registerer) (all guards,
+	err error) {
 	for _, kind := range []struct {
 		name string
 		make func() (guard, error)
@@ -60,21 +60,21 @@ func (o *options) guards(config *rest.Config, events record.EventRecorder, metri
 	return all, nil
 }
 
-func (g guards) controllers() (all []work.Controller) {
+func (g guards) controllers() (all []app.Controller) {
 	for _, one := range g {
 		all = append(all, one)
 	}
 	return all
 }
 
-func (g guards) askers() (all []permissions.Asker) {
+func (g guards) checkers() (all []app.PermissionChecker) {
 	for _, one := range g {
 		all = append(all, one)
 	}
 	return all
 }
 
-// begun is an error until the caches are filled.
+// begun returns an error until the caches are filled.
 func (g guards) begun() error {
 	for _, one := range g {
 		if !one.Synced() {
@@ -84,7 +84,7 @@ func (g guards) begun() error {
 	return nil
 }
 
-// waitSynced waits for that.
+// waitSynced waits until the caches are filled.
 func (g guards) waitSynced(ctx context.Context) error {
 	for _, one := range g {
 		if err := one.WaitSynced(ctx); err != nil {

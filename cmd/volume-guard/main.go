@@ -1,4 +1,4 @@
-// Command volume-guard runs once per cluster: it honours the reclaim policy of in-tree volumes, and
+// Command volume-guard runs once per cluster: it honors the reclaim policy of in-tree volumes, and
 // protects claims and PersistentVolumes in use where Kubernetes' own controllers do not.
 package main
 
@@ -12,17 +12,17 @@ import (
 
 const name = "volume-guard"
 
-const long = `volume-guard runs once per cluster and looks after its volumes where Kubernetes does not:
+const long = `volume-guard runs once per cluster and protects its volumes where Kubernetes does not:
 
 intree           deletes the volumes of in-tree plugins when, and only when, their reclaim policy
-                 says so, also where kube-controller-manager (before 1.31) would leak them.
-pvc-protection   keeps claims that pods use, and
+                 says so, also where kube-controller-manager (before 1.31) leaks them.
+pvc-protection   keeps claims that pods use, where kube-controller-manager's own controller is off.
 pv-protection    keeps PersistentVolumes that are bound, where kube-controller-manager's own
-                 controllers for that are off.
+                 controller is off.
 
-Where Kubernetes is seen to do the same, volume-guard stands down and writes nothing.`
+Where volume-guard observes that Kubernetes does the same, it writes nothing.`
 
-const example = `  # a first look: what would be done, without doing it
+const example = `  # a dry run: log what volume-guard would do
   volume-guard --dry-run --http-endpoint=:8080
 
   # where kube-controller-manager runs without its protection controllers
@@ -34,7 +34,7 @@ const example = `  # a first look: what would be done, without doing it
 func main() {
 	os.Exit(app.Main(&cobra.Command{
 		Use:     name + " [flags]",
-		Short:   "Looks after a cluster's volumes where Kubernetes does not",
+		Short:   "Protects a cluster's volumes where Kubernetes does not",
 		Long:    long,
 		Example: example,
 	}, &options{}))

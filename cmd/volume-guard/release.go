@@ -10,8 +10,8 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/cluster"
-	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/permissions"
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/app"
+	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
@@ -19,25 +19,24 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
 )
 
-// keepOut is how long replicas that are still there are kept from beginning anew after a release: enough to
-// remove them.
-const keepOut = 10 * time.Minute
+// restartDelay is how long a release keeps running replicas from starting again: long enough to remove them.
+const restartDelay = 10 * time.Minute
 
-// release takes what the controllers have put on objects off again, and prints what came of it. Replicas
-// that run are stopped by taking their Lease.
+// release removes the finalizers that the controllers added, and prints the result. It takes the Lease, which
+// stops running replicas.
 func (o *options) release(ctx context.Context, config *rest.Config, stdout io.Writer) error {
 	clock := o.leader.Clock(false)
-	acting := cluster.Acting(config, clock)
+	acting := app.LeaderConfig(config, clock)
 	all, err := o.guards(acting, nil, nil)
 	if err != nil {
 		return err
 	}
-	missing, err := permissions.Missing(ctx, all.askers())
+	missing, err := app.MissingPermissions(ctx, all.checkers())
 	if err != nil {
 		return err
 	}
-	for _, right := range missing {
-		err = errors.Join(err, errors.New(right.String()))
+	for _, permission := range missing {
+		err = errors.Join(err, errors.New(permission.String()))
 	}
 	if err != nil {
 		return fmt.Errorf("release finalizers: %w", err)
@@ -47,7 +46,7 @@ func (o *options) release(ctx context.Context, config *rest.Config, stdout io.Wr
 		return err
 	}
 	out := printer{stdout}
-	err = elector.Seize(ctx, keepOut, func(ctx context.Context) error {
+	err = elector.Seize(ctx, restartDelay, func(ctx context.Context) error {
 		var errs []error
 		for _, one := range all {
 			switch c := one.(type) {
@@ -56,10 +55,10 @@ func (o *options) release(ctx context.Context, config *rest.Config, stdout io.Wr
 				errs = append(errs, err, out.inTree(done))
 			case *pvc.Protector:
 				done, err := c.Release(ctx)
-				errs = append(errs, err, out.protected("claims", pvc.Finalizer, done))
+				errs = append(errs, err, out.protected("claim", pvc.Finalizer, done))
 			case *pv.Protector:
 				done, err := c.Release(ctx)
-				errs = append(errs, err, out.protected("PVs", pv.Finalizer, done))
+				errs = append(errs, err, out.protected("PV", pv.Finalizer, done))
 			}
 		}
 		if len(o.releaseDrivers) > 0 {
@@ -71,10 +70,11 @@ func (o *options) release(ctx context.Context, config *rest.Config, stdout io.Wr
 	if err != nil || elector == nil {
 		return err
 	}
-	return out.say("No replica of volume-guard begins anew for %v; to have one begin, delete the Lease %s/%s", keepOut, o.leader.Namespace(), name)
+	return out.say("No replica of volume-guard starts again for %v; to start one earlier, delete the Lease %s/%s",
+		restartDelay, o.leader.Namespace(), name)
 }
 
-// printer tells what a release did.
+// printer prints what a release did.
 type printer struct{ to io.Writer }
 
 func (p printer) say(format string, args ...any) error {
@@ -82,7 +82,7 @@ func (p printer) say(format string, args ...any) error {
 	return err
 }
 
-// abandoned names PVs that go without their volume.
+// abandoned names PVs whose volumes stay.
 func (p printer) abandoned(pvs []string) error {
 	var errs []error
 	for _, pv := range pvs {
@@ -93,45 +93,58 @@ func (p printer) abandoned(pvs []string) error {
 
 func (p printer) drivers(done admission.Released) error {
 	errs := []error{
-		p.say("%d PVs of the drivers %s were released", done.PVs, strings.Join(done.Drivers, ", ")),
+		p.say("%s of the drivers %s %s released", plural.Count(done.PVs, "PV"), strings.Join(done.Drivers, ", "),
+			plural.Verb(done.PVs, "was", "were")),
 		p.abandoned(done.Abandoned),
 	}
 	for _, e := range done.InFlight {
-		errs = append(errs, p.say("volume %s of driver %s, for claim %s/%s, is in flight: whether it exists is not known, and its PV keeps its finalizer (annotation %s of Lease %s)",
+		errs = append(errs, p.say("volume %s of driver %s, for claim %s/%s, is in flight: whether it exists is not known, "+
+			"and its PV keeps its finalizer (annotation %s of Lease %s)",
 			e.Volume, e.Driver, e.Claim.Namespace, e.Claim.Name, e.Annotation, e.Lease))
 	}
 	if len(done.InFlight) > 0 {
-		errs = append(errs, fmt.Errorf("%d volumes are in flight: run csi-reclaimer --release-finalizers in the driver's pod, which finishes them, or look for each in the storage system", len(done.InFlight)))
+		errs = append(errs, fmt.Errorf("%s %s in flight: run csi-reclaimer --release-finalizers in the driver's pod, "+
+			"which finishes them, or look for each in the storage system",
+			plural.Count(len(done.InFlight), "volume"), plural.Verb(len(done.InFlight), "is", "are")))
 	}
 	if len(done.Left) > 0 {
-		errs = append(errs, fmt.Errorf("%d PVs have got their finalizer back: %s; stop csi-reclaimer beside their driver, or whatever else puts it on, and run again", len(done.Left), some(done.Left)))
+		errs = append(errs, fmt.Errorf("%s got the finalizer back: %s; stop csi-reclaimer beside the driver, or the "+
+			"program that adds it, and run the command again",
+			plural.Count(len(done.Left), "PV"), some(done.Left)))
 	}
 	return errors.Join(errs...)
 }
 
 func (p printer) inTree(done intree.Released) error {
 	errs := []error{
-		p.say("%d in-tree PVs were released, %d twins were deleted", done.PVs, done.Twins),
+		p.say("%s %s released, %s %s deleted", plural.Count(done.PVs, "in-tree PV"), plural.Verb(done.PVs, "was", "were"),
+			plural.Count(done.Twins, "twin"), plural.Verb(done.Twins, "was", "were")),
 		p.abandoned(done.Abandoned),
 	}
 	if len(done.Left) > 0 {
-		errs = append(errs, p.say("%d in-tree PVs keep the finalizer %s, for another program put it on or has their deletion in hand: %s",
-			len(done.Left), intree.Finalizer, some(done.Left)))
+		errs = append(errs, p.say("%s %s the finalizer %s, because another program added it or is deleting the volume: %s",
+			plural.Count(len(done.Left), "in-tree PV"), plural.Verb(len(done.Left), "keeps", "keep"), intree.Finalizer,
+			some(done.Left)))
 	}
 	return errors.Join(errs...)
 }
 
-// protected tells of the objects that Kubernetes' own finalizer protects.
+// protected prints what was done to objects with Kubernetes' own finalizers. what is their kind, in the singular.
 func (p printer) protected(what, finalizer string, done inuse.Released) error {
-	errs := []error{p.say("%d %s were released from %s", done.Objects, what, finalizer)}
+	errs := []error{p.say("%s %s released from %s", plural.Count(done.Objects, what),
+		plural.Verb(done.Objects, "was", "were"), finalizer)}
 	switch {
 	case done.Others:
-		errs = append(errs, p.say("%s stays on %d %s: another controller was seen to manage it", finalizer, len(done.Left), what))
+		errs = append(errs, p.say("%s stays on %s: another controller manages it", finalizer,
+			plural.Count(len(done.Left), what)))
 	case len(done.Left) > 0:
-		errs = append(errs, p.say("%d %s keep %s: %s", len(done.Left), what, finalizer, some(done.Left)))
+		errs = append(errs, p.say("%s %s %s: %s", plural.Count(len(done.Left), what),
+			plural.Verb(len(done.Left), "keeps", "keep"), finalizer, some(done.Left)))
 	}
 	if done.Objects > 0 && !done.Others {
-		errs = append(errs, p.say("New %s get %s from the API server all the same, and nobody takes it off: have kube-controller-manager run its own controller for it, or the API server run without the admission plugin StorageObjectInUseProtection", what, finalizer))
+		errs = append(errs, p.say("The API server still adds %[2]s to each new %[1]s, and nothing removes it: run "+
+			"kube-controller-manager's own controller for it, or the API server without the admission plugin "+
+			"StorageObjectInUseProtection", what, finalizer))
 	}
 	return errors.Join(errs...)
 }

@@ -10,15 +10,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/app"
-	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/cluster"
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/health"
-	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/permissions"
-	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/work"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
 )
 
-// Run is the whole life of the program: until ctx ends, or something is wrong that waiting does not
-// mend.
+// Run runs the program until ctx ends, or an error occurs that waiting does not fix.
 func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 	config, err := o.cluster.Config(name)
 	if err != nil {
@@ -33,12 +29,12 @@ func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 	defer running.Wait()
 	defer stop()
 	clock := o.leader.Clock(o.dryRun)
-	events, stopEvents, err := cluster.Recorder(background, config, clock, name)
+	events, stopEvents, err := app.EventRecorder(background, config, clock, name)
 	if err != nil {
 		return err
 	}
 	defer stopEvents()
-	all, err := o.guards(cluster.Acting(config, clock), events, metrics)
+	all, err := o.guards(app.LeaderConfig(config, clock), events, metrics)
 	if err != nil {
 		return err
 	}
@@ -46,12 +42,12 @@ func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	begun, askers := all.begun, all.askers()
+	begun, checkers := all.begun, all.checkers()
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	broken := make(chan error, 1)
 	if hooks != nil {
-		askers = append(askers, hooks.askers()...)
+		checkers = append(checkers, hooks.checkers()...)
 		begun = func() error { return cmp.Or(all.begun(), hooks.begun()) }
 		running.Go(func() {
 			broken <- hooks.run(background)
@@ -69,9 +65,10 @@ func (o *options) Run(ctx context.Context, stdout io.Writer) error {
 	state.Watch(elector.Check)
 	running.Go(func() { app.ReturnMemory(background, all.waitSynced) })
 	running.Go(func() {
-		permissions.Watch(background, askers, func(missing []access.Permission) { state.Lack(permissions.Unsafe(missing)...) })
+		app.WatchPermissions(background, checkers,
+			func(missing []access.Permission) { state.Lack(app.BlockingPermissions(missing)...) })
 	})
-	err = work.Run(ctx, all.controllers(), o.grace, elector)
+	err = app.RunControllers(ctx, all.controllers(), o.grace, elector)
 	select {
 	case unserved := <-broken:
 		return errors.Join(err, unserved)

@@ -14,12 +14,12 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
-	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/permissions"
+	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/app"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/certs"
 )
 
-// webhookOptions is what the command line says about the webhooks.
+// webhookOptions are the flags for the webhooks.
 type webhookOptions struct {
 	address, service, secret string
 	names                    []string
@@ -27,34 +27,36 @@ type webhookOptions struct {
 
 func (o *webhookOptions) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.address, "webhook-address", "",
-		"TCP address of the webhooks, such as :9443. They protect PVs in the write that turns them to policy Delete, for API servers before 1.36, and keep pods off claims that are being deleted. The API server asks them once the webhook configurations "+admission.WebhooksName+" are there, which also list the drivers. Default: none.")
+		"TCP address of the webhooks, such as :9443. They protect PVs in the write that sets their policy to Delete, for "+
+			"API servers before 1.36, and keep pods off claims that are terminating. The API server calls them once the "+
+			"webhook configurations "+admission.WebhooksName+" exist, which also list the drivers. Default: none.")
 	fs.StringVar(&o.service, "webhook-service", name,
-		"Name of the Service, in the namespace of the Lease, by which the API server reaches them. Their certificate is for it.")
+		"Name of the Service, in the namespace of the Lease, through which the API server calls the webhooks. It is the "+
+			"subject of their certificate.")
 	fs.StringVar(&o.secret, "webhook-secret", name+"-webhooks",
-		"Name of the Secret, in the same namespace, in which the replicas keep that certificate, and exchange it in time.")
+		"Name of the Secret, in the same namespace, in which the replicas store the certificate, which they rotate.")
 	fs.StringSliceVar(&o.names, "webhook-names", nil,
-		"DNS names that the certificate is for besides, where the webhook configurations name a URL.")
+		"Additional DNS names of the certificate, if the webhook configurations name a URL.")
 }
 
 // webhooks serves admission, on every replica.
 type webhooks struct {
 	listener net.Listener
 	server   *http.Server
-	keeper   *certs.Keeper
-	reader   *admission.APIServer
-	listed   *admission.Listed
+	rotator  *certs.Rotator
+	reader   *admission.LiveReader
+	drivers  *admission.DriverWatcher
 }
 
-// newWebhooks takes the port, nil where there is to be none; nothing is answered yet. A dry run has none: it
-// changes nothing.
+// newWebhooks listens on the port, and serves nothing yet; nil without a port, and in a dry run.
 func (o *options) newWebhooks(config *rest.Config, metrics prometheus.Registerer) (*webhooks, error) {
 	if o.webhooks.address == "" || o.dryRun {
-		return nil, nil //nolint:nilnil // no webhooks is an answer of its own here
+		return nil, nil //nolint:nilnil // no webhooks is a valid answer here
 	}
 	namespace := o.leader.Namespace()
 	var w webhooks
 	var err error
-	if w.keeper, err = certs.New(config, certs.Config{
+	if w.rotator, err = certs.New(config, certs.Config{
 		Namespace: namespace, Secret: o.webhooks.secret, Webhooks: []string{admission.WebhooksName}, Metrics: metrics,
 		Names: append([]string{o.webhooks.service + "." + namespace + ".svc"}, o.webhooks.names...),
 	}); err != nil {
@@ -63,44 +65,44 @@ func (o *options) newWebhooks(config *rest.Config, metrics prometheus.Registerer
 	if w.reader, err = admission.NewReader(config); err != nil {
 		return nil, err
 	}
-	if w.listed, err = admission.NewListed(config, metrics); err != nil {
+	if w.drivers, err = admission.NewDriverWatcher(config, metrics); err != nil {
 		return nil, err
 	}
-	w.server = admission.NewServer(admission.Handler(w.listed.Drivers, w.reader), w.keeper.Certificate)
+	w.server = admission.NewServer(admission.Handler(w.drivers.Drivers, w.reader), w.rotator.Certificate)
 	if w.listener, err = net.Listen("tcp", o.webhooks.address); err != nil {
 		return nil, fmt.Errorf("listen on --webhook-address=%s: %w", o.webhooks.address, err)
 	}
 	return &w, nil
 }
 
-// askers tell which rights are missing.
-func (w *webhooks) askers() []permissions.Asker {
-	return []permissions.Asker{w.keeper, w.reader, w.listed}
+// checkers check the permissions.
+func (w *webhooks) checkers() []app.PermissionChecker {
+	return []app.PermissionChecker{w.rotator, w.reader, w.drivers}
 }
 
-// begun is an error until they can answer.
+// begun returns an error until the webhooks can answer.
 func (w *webhooks) begun() error {
 	switch {
-	case !w.keeper.Ready():
+	case !w.rotator.Ready():
 		return errors.New("waiting for the webhooks' certificate")
-	case !w.listed.Synced():
-		return errors.New("waiting for the webhook configuration that lists the drivers whose PVs are to be protected")
+	case !w.drivers.Synced():
+		return errors.New("waiting for the webhook configuration that lists the drivers")
 	}
 	return nil
 }
 
-// answerWithin is how long requests in hand may take at the end: as long as the API server waits.
+// answerWithin is how long requests in progress may take at the end: as long as the API server waits.
 const answerWithin = 5 * time.Second
 
-// run answers until ctx ends. An error is returned at once: without its port the program is to end.
+// run answers until ctx ends. An error is returned at once: the program ends without its port.
 func (w *webhooks) run(ctx context.Context) error {
 	klog.FromContext(ctx).Info("Serving webhooks", "address", w.listener.Addr().String())
 	ctx, cancel := context.WithCancel(ctx)
 	var all sync.WaitGroup
 	defer all.Wait()
 	defer cancel()
-	all.Go(func() { w.keeper.Run(ctx) })
-	all.Go(func() { w.listed.Run(ctx) })
+	all.Go(func() { w.rotator.Run(ctx) })
+	all.Go(func() { w.drivers.Run(ctx) })
 	all.Go(func() {
 		<-ctx.Done()
 		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerWithin)

@@ -8,8 +8,9 @@ import (
 	"sync"
 )
 
-// Store keeps records of one kind. Put replaces a record as a whole, Remove of an unknown id succeeds, and either has happened entirely or not
-// at all once the process is killed. A backend never calls a store twice at the same time.
+// Store keeps records of one kind. Put replaces a record as a whole, Remove of an unknown id succeeds, and either
+// has happened entirely or not at all once the process is killed. A backend never calls a store twice at the same
+// time.
 type Store[T any] interface {
 	Load() ([]T, error)
 	Put(T) error
@@ -28,9 +29,11 @@ type Config struct {
 	Nodes []string
 	// MaxVolumesPerNode is how many volumes may be attached to one node. Default 0: no limit.
 	MaxVolumesPerNode int
-	// DeleteUsed lets DeleteVolume remove a volume that is attached, staged or published. Default false: refuse with ErrInUse.
+	// DeleteUsed lets DeleteVolume remove a volume that is attached, staged or published. Default false: refuse with
+	// ErrInUse.
 	DeleteUsed bool
-	// KeepSnapshotted makes DeleteVolume refuse, with ErrInUse, a volume that has snapshots. Default false: snapshots outlive volumes.
+	// KeepSnapshotted makes DeleteVolume refuse, with ErrInUse, a volume that has snapshots. Default false: snapshots
+	// outlive volumes.
 	KeepSnapshotted bool
 	// Places are where volumes can be, each in one of them. Default none: volumes are everywhere.
 	Places []Place
@@ -100,7 +103,8 @@ func (b *Backend) Available() int64 { return b.AvailableAt(nil) }
 // left may find less than nothing after a restart with a smaller capacity.
 func (b *Backend) left() int64 { return max(0, b.config.CapacityBytes-b.used) }
 
-// size picks the size of a volume that must hold at least required and at most limit bytes (0: not given), or says why there is none.
+// size picks the size of a volume that must hold at least required and at most limit bytes (0: not given), or says
+// why there is none.
 func (b *Backend) size(required, limit, unspecified int64) (int64, error) {
 	switch {
 	case required < 0 || limit < 0:
@@ -130,7 +134,10 @@ func (b *Backend) reserve(v Volume, bytes int64) error {
 		return fmt.Errorf("%d bytes wanted, %d left: %w", bytes, left, ErrExhausted)
 	}
 	for _, p := range b.config.Places {
-		here := slices.ContainsFunc(v.Topology, func(segments map[string]string) bool { return maps.Equal(segments, p.Segments) })
+		here := slices.ContainsFunc(v.Topology, func(segments map[string]string) bool {
+			return maps.Equal(segments,
+				p.Segments)
+		})
 		if left := b.leftAt(p); here && bytes > left {
 			return fmt.Errorf("%d bytes wanted, %d left in %s: %w", bytes, left, p, ErrExhausted)
 		}

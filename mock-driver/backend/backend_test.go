@@ -50,22 +50,36 @@ func request(name string) backend.VolumeRequest {
 
 func TestCreateVolumeAgain(t *testing.T) {
 	base := backend.VolumeRequest{
-		Name: "pvc-1", Required: 2 << 30, Limit: 4 << 30, Parameters: map[string]string{"type": "ssd"}, Mutable: map[string]string{"iops": "10"},
-		Access: []backend.Access{mount()},
+		Name: "pvc-1", Required: 2 << 30, Limit: 4 << 30, Parameters: map[string]string{"type": "ssd"},
+		Mutable: map[string]string{"iops": "10"},
+		Access:  []backend.Access{mount()},
 	}
 	for name, c := range map[string]struct {
 		change func(*backend.VolumeRequest)
 		want   error
 	}{
-		"the same request gets the same volume":           {change: func(*backend.VolumeRequest) {}},
-		"a range that the volume lies in is compatible":   {change: func(r *backend.VolumeRequest) { r.Required, r.Limit = 1<<30, 2<<30 }},
-		"another access mode of the same type is as well": {change: func(r *backend.VolumeRequest) { r.Access[0].Mode = backend.MultiNodeMultiWriter }},
-		"a larger size is not":                            {change: func(r *backend.VolumeRequest) { r.Required = 3 << 30 }, want: backend.ErrIncompatible},
-		"a lower limit is not":                            {change: func(r *backend.VolumeRequest) { r.Required, r.Limit = 0, 1<<30 }, want: backend.ErrIncompatible},
-		"other parameters are not":                        {change: func(r *backend.VolumeRequest) { r.Parameters = nil }, want: backend.ErrIncompatible},
-		"other mutable parameters are not":                {change: func(r *backend.VolumeRequest) { r.Mutable = nil }, want: backend.ErrIncompatible},
-		"another access type is not":                      {change: func(r *backend.VolumeRequest) { r.Access[0].Block = true }, want: backend.ErrIncompatible},
-		"a content source is not":                         {change: func(r *backend.VolumeRequest) { r.Source.VolumeID = "x" }, want: backend.ErrIncompatible},
+		"the same request gets the same volume": {change: func(*backend.VolumeRequest) {}},
+		"a range that the volume lies in is compatible": {change: func(r *backend.VolumeRequest) {
+			r.Required,
+				r.Limit = 1<<30, 2<<30
+		}},
+		"another access mode of the same type is as well": {change: func(r *backend.VolumeRequest) {
+			r.Access[0].Mode = backend.MultiNodeMultiWriter
+		}},
+		"a larger size is not": {change: func(r *backend.VolumeRequest) { r.Required = 3 << 30 },
+			want: backend.ErrIncompatible},
+		"a lower limit is not": {change: func(r *backend.VolumeRequest) {
+			r.Required,
+				r.Limit = 0, 1<<30
+		}, want: backend.ErrIncompatible},
+		"other parameters are not": {change: func(r *backend.VolumeRequest) { r.Parameters = nil },
+			want: backend.ErrIncompatible},
+		"other mutable parameters are not": {change: func(r *backend.VolumeRequest) { r.Mutable = nil },
+			want: backend.ErrIncompatible},
+		"another access type is not": {change: func(r *backend.VolumeRequest) { r.Access[0].Block = true },
+			want: backend.ErrIncompatible},
+		"a content source is not": {change: func(r *backend.VolumeRequest) { r.Source.VolumeID = "x" },
+			want: backend.ErrIncompatible},
 	} {
 		t.Run(name, func(t *testing.T) {
 			forEachStore(t, func(t *testing.T, open func(backend.Config) *backend.Backend) {
@@ -168,12 +182,13 @@ func TestDeleteVolume(t *testing.T) {
 		before func(*backend.Backend, string) error
 		want   error
 	}{
-		"an unused volume goes":                       {before: nothing},
-		"an attached volume stays":                    {before: attach, want: backend.ErrInUse},
-		"an attached volume goes, if so wished":       {config: backend.Config{DeleteUsed: true}, before: attach},
-		"a published volume stays":                    {before: publish, want: backend.ErrInUse},
-		"a volume goes and leaves its snapshot":       {before: snapshot},
-		"a volume with snapshots stays, if so wished": {config: backend.Config{KeepSnapshotted: true}, before: snapshot, want: backend.ErrInUse},
+		"an unused volume goes":                 {before: nothing},
+		"an attached volume stays":              {before: attach, want: backend.ErrInUse},
+		"an attached volume goes, if so wished": {config: backend.Config{DeleteUsed: true}, before: attach},
+		"a published volume stays":              {before: publish, want: backend.ErrInUse},
+		"a volume goes and leaves its snapshot": {before: snapshot},
+		"a volume with snapshots stays, if so wished": {config: backend.Config{KeepSnapshotted: true}, before: snapshot,
+			want: backend.ErrInUse},
 	} {
 		t.Run(name, func(t *testing.T) {
 			forEachStore(t, func(t *testing.T, open func(backend.Config) *backend.Backend) {
@@ -221,10 +236,12 @@ func TestSnapshotsAndClones(t *testing.T) {
 		if err != nil || !taken || s.Bytes != 3<<30 {
 			t.Fatalf("take: got %+v, %v, %v", s, taken, err)
 		}
-		if again, taken, err := b.CreateSnapshot(backend.SnapshotRequest{Name: "snap", VolumeID: v.ID}, now()); err != nil || taken || again.ID != s.ID {
+		if again, taken, err := b.CreateSnapshot(backend.SnapshotRequest{Name: "snap", VolumeID: v.ID},
+			now()); err != nil || taken || again.ID != s.ID {
 			t.Errorf("take again: got %+v, %v, %v", again, taken, err)
 		}
-		if _, _, err := b.CreateSnapshot(backend.SnapshotRequest{Name: "snap", VolumeID: other.ID}, now()); !errors.Is(err, backend.ErrIncompatible) {
+		if _, _, err := b.CreateSnapshot(backend.SnapshotRequest{Name: "snap", VolumeID: other.ID}, now()); !errors.Is(err,
+			backend.ErrIncompatible) {
 			t.Errorf("take of another volume: got %v", err)
 		}
 		if _, _, err := b.DeleteVolume(v.ID); err != nil {
@@ -305,7 +322,8 @@ func TestIDs(t *testing.T) {
 		b := open(backend.Config{})
 		seen := map[string]bool{}
 		for i, name := range []string{
-			"pvc-0f8d", "..", ".", "/", "../../etc/passwd", "a/b", "-rf", "ä–ö 漢字", strings.Repeat("x", 128), strings.Repeat("漢", 42), "CON", "a\\b", "%2e%2e",
+			"pvc-0f8d", "..", ".", "/", "../../etc/passwd", "a/b", "-rf", "ä–ö 漢字", strings.Repeat("x", 128),
+			strings.Repeat("漢", 42), "CON", "a\\b", "%2e%2e",
 			".new-x", ".gone-x",
 		} {
 			v, _, err := b.CreateVolume(request(name), now())

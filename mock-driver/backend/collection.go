@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// collection is a store with its records at hand: by id, by name, and in the order of their ids, which is the order of listing.
+// collection is a store with its records at hand: by id, by name, and in the order of their ids, which is the order
+// of listing.
 type collection[T any] struct {
 	store  Store[T]
 	key    func(T) (id, name string)
@@ -22,7 +23,8 @@ func load[T any](store Store[T], key func(T) (id, name string)) (*collection[T],
 	if err != nil {
 		return nil, err
 	}
-	c := &collection[T]{store: store, key: key, byID: make(map[string]T, len(records)), byName: make(map[string]string, len(records))}
+	c := &collection[T]{store: store, key: key, byID: make(map[string]T, len(records)),
+		byName: make(map[string]string, len(records))}
 	for _, r := range records {
 		id, name := key(r)
 		if other, taken := c.byName[name]; taken {
@@ -67,8 +69,9 @@ func (c *collection[T]) remove(r T) error {
 	return nil
 }
 
-// after returns up to limit records (0: all) that match, whose ids sort after the given one, and whether there are more. Going by id and not by
-// position, it neither repeats nor misses a record that was there all the time, whatever comes and goes meanwhile.
+// after returns up to limit records (0: all) that match, whose ids sort after the given one, and whether there are
+// more. Going by id and not by position, it neither repeats nor misses a record that was there all the time,
+// whatever comes and goes meanwhile.
 func (c *collection[T]) after(id string, limit int, match func(T) bool) (page []T, more bool) {
 	at, found := slices.BinarySearch(c.order, id)
 	if found {
@@ -87,10 +90,12 @@ func (c *collection[T]) after(id string, limit int, match func(T) bool) (page []
 	return page, false
 }
 
-// maxReadable is how much of a name an id repeats, so that a person finds it. With the suffix, ids stay well below the 128 bytes of the spec.
+// maxReadable is how much of a name an id repeats, so that a person finds it. With the suffix, ids stay well below
+// the 128 bytes of the spec.
 const maxReadable = 80
 
-// newID makes an id that is never used again and that is a safe name for a directory: the readable part of the name, and 48 random bits.
+// newID makes an id that is never used again and that is a safe name for a directory: the readable part of the
+// name, and 48 random bits.
 func newID(name string) string {
 	readable := strings.Map(func(r rune) rune {
 		if idRune(r) {
@@ -107,9 +112,11 @@ func newID(name string) string {
 	return readable + "-" + hex.EncodeToString(random[:])
 }
 
-// ValidID reports whether an id has the form of those that a backend gives out, which makes it a safe name for a directory.
+// ValidID reports whether an id has the form of those that a backend gives out, which makes it a safe name for a
+// directory.
 func ValidID(id string) bool {
-	return len(id) > 0 && len(id) <= 128 && id[0] != '.' && id[0] != '-' && !strings.ContainsFunc(id, func(r rune) bool { return !idRune(r) })
+	return len(id) > 0 && len(id) <= 128 && id[0] != '.' && id[0] != '-' &&
+		!strings.ContainsFunc(id, func(r rune) bool { return !idRune(r) })
 }
 
 func idRune(r rune) bool {

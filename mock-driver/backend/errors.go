@@ -25,7 +25,8 @@ const (
 	ErrExceedsVolume Error = "not possible with this volume"
 	// ErrOutOfRange says that no volume of the size asked for can be.
 	ErrOutOfRange Error = "size out of range"
-	// ErrExhausted says that a limit of capacity, volumes or attachments is reached, or that the volume cannot be where it was asked for.
+	// ErrExhausted says that a limit of capacity, volumes or attachments is reached, or that the volume cannot be
+	// where it was asked for.
 	ErrExhausted Error = "resources exhausted"
 	// ErrInvalid says that a value can never be right.
 	ErrInvalid Error = "invalid value"

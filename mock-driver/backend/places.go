@@ -40,7 +40,8 @@ func validatePlaces(places []Place) error {
 	return nil
 }
 
-// pick returns where a volume of so many bytes goes: the first of the places asked for that has room. Nowhere in particular if the backend has no places.
+// pick returns where a volume of so many bytes goes: the first of the places asked for that has room. Nowhere in
+// particular if the backend has no places.
 func (b *Backend) pick(wanted []map[string]string, bytes int64) ([]map[string]string, error) {
 	if len(b.config.Places) == 0 {
 		return nil, nil
@@ -57,7 +58,8 @@ func (b *Backend) pick(wanted []map[string]string, bytes int64) ([]map[string]st
 	return nil, fmt.Errorf("%d bytes wanted, and none of %v has as many left: %w", bytes, there, ErrExhausted)
 }
 
-// among returns the backend's places that are asked for, in the order in which they are; all of them if none is asked for.
+// among returns the backend's places that are asked for, in the order in which they are; all of them if none is
+// asked for.
 func (b *Backend) among(wanted []map[string]string) []Place {
 	if len(wanted) == 0 {
 		return b.config.Places
@@ -89,7 +91,8 @@ func (b *Backend) account(v Volume, bytes int64) {
 	}
 }
 
-// AvailableAt is the capacity, in bytes, that is left for volumes which can be used from a place; no segments mean from anywhere.
+// AvailableAt is the capacity, in bytes, that is left for volumes which can be used from a place; no segments mean
+// from anywhere.
 func (b *Backend) AvailableAt(segments map[string]string) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()

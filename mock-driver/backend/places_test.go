@@ -29,10 +29,11 @@ func TestVolumesGoToTheFirstPlaceAskedForThatHasRoom(t *testing.T) {
 		want  string // the zones they land in, - for ErrExhausted
 	}{
 		"anywhere: the first place, then the next": {asked: [][]map[string]string{nil, nil, nil, nil}, want: "aab-"},
-		"the order of the request decides":         {asked: [][]map[string]string{{b, a}, {b, a}, {a, b}, {a, b}}, want: "baa-"},
-		"one place alone, which gets full":         {asked: [][]map[string]string{{b}, {b}, {a}}, want: "b-a"},
-		"a region is every place in it":            {asked: [][]map[string]string{{region}, {region}, {region}}, want: "aab"},
-		"no such place":                            {asked: [][]map[string]string{{zone("c")}}, want: "-"},
+		"the order of the request decides": {asked: [][]map[string]string{{b, a}, {b, a}, {a, b}, {a, b}},
+			want: "baa-"},
+		"one place alone, which gets full": {asked: [][]map[string]string{{b}, {b}, {a}}, want: "b-a"},
+		"a region is every place in it":    {asked: [][]map[string]string{{region}, {region}, {region}}, want: "aab"},
+		"no such place":                    {asked: [][]map[string]string{{zone("c")}}, want: "-"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			forEachStore(t, func(t *testing.T, open func(backend.Config) *backend.Backend) {
@@ -91,11 +92,13 @@ func TestRoomInAPlaceIsTakenAndGivenBack(t *testing.T) {
 		t.Error(err)
 	}
 	left(2048, 0, 2048)
-	s, _, err := driver.CreateSnapshot(backend.SnapshotRequest{Name: "s", VolumeID: v.ID, Places: []map[string]string{zone("b")}}, now())
+	s, _, err := driver.CreateSnapshot(backend.SnapshotRequest{Name: "s", VolumeID: v.ID,
+		Places: []map[string]string{zone("b")}}, now())
 	if err != nil || len(s.Topology) != 1 || s.Topology[0]["zone"] != "b" {
 		t.Errorf("snapshot: got %+v, %v, want it where its volume is", s, err)
 	}
-	_, _, err = driver.CreateSnapshot(backend.SnapshotRequest{Name: "t", VolumeID: v.ID, Places: []map[string]string{zone("a")}}, now())
+	_, _, err = driver.CreateSnapshot(backend.SnapshotRequest{Name: "t", VolumeID: v.ID,
+		Places: []map[string]string{zone("a")}}, now())
 	if !errors.Is(err, backend.ErrExhausted) {
 		t.Errorf("snapshot in another place than its volume: %v", err)
 	}
@@ -117,7 +120,8 @@ func TestPlacesHaveNoMoreThanThereIsInAll(t *testing.T) {
 	}
 	expect := func(driver *backend.Backend, a, b, all int64) {
 		t.Helper()
-		if gotA, gotB, got := driver.AvailableAt(zone("a")), driver.AvailableAt(zone("b")), driver.Available(); gotA != a<<20 || gotB != b<<20 || got != all<<20 {
+		if gotA, gotB, got := driver.AvailableAt(zone("a")), driver.AvailableAt(zone("b")),
+			driver.Available(); gotA != a<<20 || gotB != b<<20 || got != all<<20 {
 			t.Errorf("left: %d in zone a, %d in zone b, %d in all, want %d, %d, %d MiB", gotA, gotB, got, a, b, all)
 		}
 	}

@@ -15,13 +15,15 @@ type SnapshotRequest struct {
 	Places []map[string]string
 }
 
-// CreateSnapshot returns the snapshot of that name, and whether this call took it. ErrIncompatible if it is one of another volume.
+// CreateSnapshot returns the snapshot of that name, and whether this call took it. ErrIncompatible if it is one of
+// another volume.
 func (b *Backend) CreateSnapshot(r SnapshotRequest, now time.Time) (Snapshot, bool, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if existing, ok := b.snapshots.named(r.Name); ok {
 		if existing.VolumeID != r.VolumeID {
-			return Snapshot{}, false, fmt.Errorf("snapshot %q is one of volume %q: %w", r.Name, existing.VolumeID, ErrIncompatible)
+			return Snapshot{}, false, fmt.Errorf("snapshot %q is one of volume %q: %w", r.Name, existing.VolumeID,
+				ErrIncompatible)
 		}
 		return existing.clone(), false, nil
 	}
@@ -30,10 +32,12 @@ func (b *Backend) CreateSnapshot(r SnapshotRequest, now time.Time) (Snapshot, bo
 		return Snapshot{}, false, fmt.Errorf("source volume %q: %w", r.VolumeID, ErrVolumeNotFound)
 	}
 	if len(r.Places) > 0 && len(v.Topology) > 0 && !anyWithin(r.Places, v.Topology) {
-		return Snapshot{}, false, fmt.Errorf("none of the places asked for is %v, where volume %q is: %w", v.Topology, v.ID, ErrExhausted)
+		return Snapshot{}, false, fmt.Errorf("none of the places asked for is %v, where volume %q is: %w", v.Topology, v.ID,
+			ErrExhausted)
 	}
 	s := Snapshot{
-		ID: newID(r.Name), Name: r.Name, VolumeID: v.ID, Bytes: v.Bytes, Created: now.UTC(), Parameters: r.Parameters, Topology: v.Topology,
+		ID: newID(r.Name), Name: r.Name, VolumeID: v.ID, Bytes: v.Bytes, Created: now.UTC(), Parameters: r.Parameters,
+		Topology: v.Topology,
 	}.clone()
 	if err := b.snapshots.put(s); err != nil {
 		return Snapshot{}, false, err
@@ -71,7 +75,8 @@ type SnapshotFilter struct {
 	ID, VolumeID string
 }
 
-// Snapshots lists up to limit snapshots (0: all) in the order of their ids, from the first id after the given one, and whether there are more.
+// Snapshots lists up to limit snapshots (0: all) in the order of their ids, from the first id after the given one,
+// and whether there are more.
 func (b *Backend) Snapshots(after string, limit int, filter SnapshotFilter) ([]Snapshot, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -25,7 +25,8 @@ func (m AccessMode) ManyNodes() bool {
 	return m == MultiNodeReaderOnly || m == MultiNodeSingleWriter || m == MultiNodeMultiWriter
 }
 
-// ManyTargets reports whether the mode allows more than one target path on one node (CSI spec, tables under NodePublishVolume).
+// ManyTargets reports whether the mode allows more than one target path on one node (CSI spec, tables under
+// NodePublishVolume).
 func (m AccessMode) ManyTargets() bool { return m.ManyNodes() || m == SingleNodeMultiWriter }
 
 // Access is how a volume is, or is to be, used. Two uses are the same if their Access is equal.
@@ -33,7 +34,8 @@ type Access struct {
 	Mode   AccessMode `json:"mode"`
 	Block  bool       `json:"block,omitempty"`
 	FSType string     `json:"fsType,omitempty"`
-	// Options is a digest of the mount flags and the mount group: the spec calls mount flags sensitive, so they are compared but not kept.
+	// Options is a digest of the mount flags and the mount group: the spec calls mount flags sensitive, so they are
+	// compared but not kept.
 	Options string `json:"options,omitempty"`
 }
 
@@ -64,8 +66,8 @@ type Volume struct {
 	// Bytes is the capacity.
 	Bytes   int64     `json:"bytes"`
 	Created time.Time `json:"created"`
-	// Parameters are those of CreateVolume, and Mutable those that ControllerModifyVolume may change. CreatedMutable keeps what Mutable was
-	// at creation, because a repeated CreateVolume is compared with that.
+	// Parameters are those of CreateVolume, and Mutable those that ControllerModifyVolume may change. CreatedMutable
+	// keeps what Mutable was at creation, because a repeated CreateVolume is compared with that.
 	Parameters     map[string]string `json:"parameters,omitempty"`
 	Mutable        map[string]string `json:"mutable,omitempty"`
 	CreatedMutable map[string]string `json:"createdMutable,omitempty"`
@@ -92,7 +94,8 @@ func (v Volume) Serves(a Access) bool {
 }
 
 func (v Volume) clone() Volume {
-	v.Parameters, v.Mutable, v.CreatedMutable = maps.Clone(v.Parameters), maps.Clone(v.Mutable), maps.Clone(v.CreatedMutable)
+	v.Parameters, v.Mutable, v.CreatedMutable = maps.Clone(v.Parameters), maps.Clone(v.Mutable),
+		maps.Clone(v.CreatedMutable)
 	v.Access, v.Context, v.Topology = slices.Clone(v.Access), maps.Clone(v.Context), cloneTopology(v.Topology)
 	v.Attachments, v.Staged, v.Published = maps.Clone(v.Attachments), maps.Clone(v.Staged), maps.Clone(v.Published)
 	return v

@@ -5,8 +5,9 @@ import (
 	"slices"
 )
 
-// Attach makes a volume available to a node and reports whether it was not yet. ErrNodeNotFound, ErrIncompatible if it is attached there in
-// another way, ErrInUse if it is attached elsewhere and the access does not allow that, ErrExhausted if the node is full.
+// Attach makes a volume available to a node and reports whether it was not yet. ErrNodeNotFound, ErrIncompatible if
+// it is attached there in another way, ErrInUse if it is attached elsewhere and the access does not allow that,
+// ErrExhausted if the node is full.
 func (b *Backend) Attach(id, node string, a Attachment) (Volume, bool, error) {
 	return b.update(id, func(v *Volume) (bool, error) {
 		if !slices.Contains(b.config.Nodes, node) {
@@ -35,14 +36,16 @@ func (b *Backend) Attach(id, node string, a Attachment) (Volume, bool, error) {
 	})
 }
 
-// elsewhere refuses an attachment that the volume's other attachments exclude. The message names the other node, as the spec asks for.
+// elsewhere refuses an attachment that the volume's other attachments exclude. The message names the other node, as
+// the spec asks for.
 func elsewhere(v Volume, a Attachment) error {
 	for _, node := range v.Nodes() {
 		other := v.Attachments[node]
 		switch {
 		case !a.Access.Mode.ManyNodes() || !other.Access.Mode.ManyNodes():
 			return fmt.Errorf("volume %q is attached to node %q: %w", v.ID, node, ErrInUse)
-		case a.Access.Mode == MultiNodeSingleWriter && !a.ReadOnly && other.Access.Mode == MultiNodeSingleWriter && !other.ReadOnly:
+		case a.Access.Mode == MultiNodeSingleWriter && !a.ReadOnly && other.Access.Mode == MultiNodeSingleWriter &&
+			!other.ReadOnly:
 			return fmt.Errorf("volume %q has its one writer on node %q: %w", v.ID, node, ErrInUse)
 		}
 	}
@@ -81,7 +84,8 @@ func (b *Backend) Stage(id, path string, m Mount) (Volume, bool, error) {
 	})
 }
 
-// Unstage records that a volume is no longer staged at a path, and reports whether it was. ErrInUse while it is published on this node.
+// Unstage records that a volume is no longer staged at a path, and reports whether it was. ErrInUse while it is
+// published on this node.
 func (b *Backend) Unstage(id, path string) (Volume, bool, error) {
 	return b.update(id, func(v *Volume) (bool, error) {
 		if _, staged := v.Staged[path]; !staged {
@@ -95,8 +99,9 @@ func (b *Backend) Unstage(id, path string) (Volume, bool, error) {
 	})
 }
 
-// Publish records that a volume is published at a path, and reports whether it was not yet. If stagedAt is not empty, ErrNotPrepared unless the
-// volume is staged there. The answers follow the table under NodePublishVolume in the CSI specification.
+// Publish records that a volume is published at a path, and reports whether it was not yet. If stagedAt is not
+// empty, ErrNotPrepared unless the volume is staged there. The answers follow the table under NodePublishVolume in
+// the CSI specification.
 func (b *Backend) Publish(id, path, stagedAt string, m Mount) (Volume, bool, error) {
 	return b.update(id, func(v *Volume) (bool, error) {
 		if !v.Serves(m.Access) {

@@ -19,13 +19,15 @@ func TestAttach(t *testing.T) {
 	for name, steps := range map[string][]attach{
 		"the same again": {{node: "n1", mode: backend.SingleNodeWriter}, {node: "n1", mode: backend.SingleNodeWriter}},
 		"the same node in another way": {
-			{node: "n1", mode: backend.SingleNodeWriter}, {node: "n1", mode: backend.SingleNodeWriter, readOnly: true, want: backend.ErrIncompatible}},
+			{node: "n1", mode: backend.SingleNodeWriter}, {node: "n1", mode: backend.SingleNodeWriter, readOnly: true,
+				want: backend.ErrIncompatible}},
 		"a second node for a single-node mode": {
 			{node: "n1", mode: backend.SingleNodeWriter}, {node: "n2", mode: backend.SingleNodeWriter, want: backend.ErrInUse}},
 		"a second node for a shared mode": {
 			{node: "n1", mode: backend.MultiNodeMultiWriter}, {node: "n2", mode: backend.MultiNodeMultiWriter}},
 		"a second writer where there may be one": {
-			{node: "n1", mode: backend.MultiNodeSingleWriter}, {node: "n2", mode: backend.MultiNodeSingleWriter, want: backend.ErrInUse},
+			{node: "n1", mode: backend.MultiNodeSingleWriter}, {node: "n2", mode: backend.MultiNodeSingleWriter,
+				want: backend.ErrInUse},
 			{node: "n2", mode: backend.MultiNodeSingleWriter, readOnly: true}},
 		"a node that is not known": {{node: "n9", mode: backend.SingleNodeWriter, want: backend.ErrNodeNotFound}},
 		"a full node":              {{node: "full", mode: backend.SingleNodeWriter, want: backend.ErrExhausted}},
@@ -57,8 +59,9 @@ func TestAttach(t *testing.T) {
 // The two tables under NodePublishVolume in the CSI specification.
 func TestPublishTwice(t *testing.T) {
 	for mode, many := range map[backend.AccessMode]bool{
-		backend.SingleNodeWriter: false, backend.SingleNodeReaderOnly: false, backend.SingleNodeSingleWriter: false, backend.SingleNodeMultiWriter: true,
-		backend.MultiNodeReaderOnly: true, backend.MultiNodeSingleWriter: true, backend.MultiNodeMultiWriter: true,
+		backend.SingleNodeWriter: false, backend.SingleNodeReaderOnly: false, backend.SingleNodeSingleWriter: false,
+		backend.SingleNodeMultiWriter: true,
+		backend.MultiNodeReaderOnly:   true, backend.MultiNodeSingleWriter: true, backend.MultiNodeMultiWriter: true,
 	} {
 		elsewhere := error(backend.ErrInUse)
 		if many {
@@ -103,7 +106,8 @@ func TestStageAndPublish(t *testing.T) {
 			changed bool
 			want    error
 		}{
-			{"publish before stage", func() (backend.Volume, bool, error) { return b.Publish(v.ID, "/t", "/s", m) }, false, backend.ErrNotPrepared},
+			{"publish before stage", func() (backend.Volume, bool, error) { return b.Publish(v.ID, "/t", "/s", m) }, false,
+				backend.ErrNotPrepared},
 			{"stage", func() (backend.Volume, bool, error) { return b.Stage(v.ID, "/s", m) }, true, nil},
 			{"stage again", func() (backend.Volume, bool, error) { return b.Stage(v.ID, "/s", m) }, false, nil},
 			{"stage in another way", func() (backend.Volume, bool, error) {
@@ -113,13 +117,15 @@ func TestStageAndPublish(t *testing.T) {
 				return b.Stage(v.ID, "/s2", backend.Mount{Access: backend.Access{Mode: backend.SingleNodeWriter, Block: true}})
 			}, false, backend.ErrExceedsVolume},
 			{"publish", func() (backend.Volume, bool, error) { return b.Publish(v.ID, "/t", "/s", m) }, true, nil},
-			{"unstage while published", func() (backend.Volume, bool, error) { return b.Unstage(v.ID, "/s") }, false, backend.ErrInUse},
+			{"unstage while published", func() (backend.Volume, bool, error) { return b.Unstage(v.ID, "/s") }, false,
+				backend.ErrInUse},
 			{"unpublish elsewhere", func() (backend.Volume, bool, error) { return b.Unpublish(v.ID, "/other") }, false, nil},
 			{"unpublish", func() (backend.Volume, bool, error) { return b.Unpublish(v.ID, "/t") }, true, nil},
 			{"unpublish again", func() (backend.Volume, bool, error) { return b.Unpublish(v.ID, "/t") }, false, nil},
 			{"unstage", func() (backend.Volume, bool, error) { return b.Unstage(v.ID, "/s") }, true, nil},
 			{"unstage again", func() (backend.Volume, bool, error) { return b.Unstage(v.ID, "/s") }, false, nil},
-			{"unstage of an unknown volume", func() (backend.Volume, bool, error) { return b.Unstage("unknown", "/s") }, false, backend.ErrVolumeNotFound},
+			{"unstage of an unknown volume", func() (backend.Volume, bool, error) { return b.Unstage("unknown", "/s") }, false,
+				backend.ErrVolumeNotFound},
 		}
 		for _, s := range steps {
 			if _, changed, err := s.do(); changed != s.changed || !errors.Is(err, s.want) {

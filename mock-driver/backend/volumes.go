@@ -20,8 +20,9 @@ type VolumeRequest struct {
 	Places []map[string]string
 }
 
-// CreateVolume returns the volume of that name, and whether this call created it. ErrIncompatible if there is another one of that name,
-// ErrOutOfRange, ErrExhausted, and ErrSnapshotNotFound or ErrVolumeNotFound for the source.
+// CreateVolume returns the volume of that name, and whether this call created it. ErrIncompatible if there is
+// another one of that name, ErrOutOfRange, ErrExhausted, and ErrSnapshotNotFound or ErrVolumeNotFound for the
+// source.
 func (b *Backend) CreateVolume(r VolumeRequest, now time.Time) (Volume, bool, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -50,7 +51,8 @@ func (b *Backend) CreateVolume(r VolumeRequest, now time.Time) (Volume, bool, er
 	return v.clone(), true, nil
 }
 
-// ImportVolume adds a volume under an id of the caller's choice, as if it had been there before the driver. If the id is known, nothing changes.
+// ImportVolume adds a volume under an id of the caller's choice, as if it had been there before the driver. If the
+// id is known, nothing changes.
 func (b *Backend) ImportVolume(id string, bytes int64, now time.Time) error {
 	if !ValidID(id) {
 		return fmt.Errorf("volume id %q: want letters, digits, '-', '_' and '.', at most 128: %w", id, ErrInvalid)
@@ -71,7 +73,8 @@ func (b *Backend) ImportVolume(id string, bytes int64, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	return b.add(Volume{ID: id, Name: id, Bytes: bytes, Created: now.UTC(), Context: b.config.Context, Topology: topology}.clone())
+	return b.add(Volume{ID: id, Name: id, Bytes: bytes, Created: now.UTC(), Context: b.config.Context,
+		Topology: topology}.clone())
 }
 
 func (b *Backend) add(v Volume) error {
@@ -134,8 +137,8 @@ func mismatch(v Volume, r VolumeRequest) string {
 	return ""
 }
 
-// DeleteVolume reports whether this call deleted the volume: deleting an unknown one succeeds and changes nothing. The volume is returned as it
-// was. ErrInUse if it is used, or has snapshots, and the configuration protects it.
+// DeleteVolume reports whether this call deleted the volume: deleting an unknown one succeeds and changes nothing.
+// The volume is returned as it was. ErrInUse if it is used, or has snapshots, and the configuration protects it.
 func (b *Backend) DeleteVolume(id string) (Volume, bool, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -170,7 +173,8 @@ func (b *Backend) Volume(id string) (Volume, error) {
 	return v.clone(), nil
 }
 
-// Volumes lists up to limit volumes (0: all) in the order of their ids, from the first id after the given one, and whether there are more.
+// Volumes lists up to limit volumes (0: all) in the order of their ids, from the first id after the given one, and
+// whether there are more.
 func (b *Backend) Volumes(after string, limit int) ([]Volume, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -181,8 +185,8 @@ func (b *Backend) Volumes(after string, limit int) ([]Volume, bool) {
 	return page, more
 }
 
-// Expand makes a volume at least required bytes big and reports whether it had to grow. It never shrinks one. With offline, a used volume
-// that would have to grow is refused with ErrInUse.
+// Expand makes a volume at least required bytes big and reports whether it had to grow. It never shrinks one. With
+// offline, a used volume that would have to grow is refused with ErrInUse.
 func (b *Backend) Expand(id string, required, limit int64, offline bool) (Volume, bool, error) {
 	return b.update(id, func(v *Volume) (bool, error) {
 		want, err := b.size(required, limit, v.Bytes)

@@ -292,7 +292,8 @@ func (e *Engine) wait(ctx context.Context, d time.Duration) error {
 func Latency(byMethod map[string]time.Duration) []Rule {
 	var rules []Rule
 	for _, method := range slices.Sorted(maps.Keys(byMethod)) {
-		rules = append(rules, Rule{Name: fmt.Sprintf("latency-%d", len(rules)), Method: method, Action: Delay, Delay: Duration(byMethod[method])})
+		rules = append(rules, Rule{Name: fmt.Sprintf("latency-%d", len(rules)), Method: method, Action: Delay,
+			Delay: Duration(byMethod[method])})
 	}
 	return rules
 }

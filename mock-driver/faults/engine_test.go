@@ -38,7 +38,8 @@ func TestWhichCallsARuleApplies(t *testing.T) {
 	at := func(zones ...string) []Call {
 		var calls []Call
 		for _, z := range zones {
-			calls = append(calls, Call{Method: "CreateVolume", VolumeName: "v", Place: map[string]string{"region": "r", "example.com/zone": z}})
+			calls = append(calls, Call{Method: "CreateVolume", VolumeName: "v",
+				Place: map[string]string{"region": "r", "example.com/zone": z}})
 		}
 		return calls
 	}
@@ -47,19 +48,28 @@ func TestWhichCallsARuleApplies(t *testing.T) {
 		calls []Call
 		want  []bool
 	}{
-		"each call by default":            {rule: Rule{}, calls: volume("a", "a"), want: []bool{true, true}},
-		"the first two":                   {rule: Rule{First: 2}, calls: volume("a", "b", "c"), want: []bool{true, true, false}},
-		"the second alone":                {rule: Rule{Nth: 2}, calls: volume("a", "b", "c"), want: []bool{false, true, false}},
-		"every second":                    {rule: Rule{Every: 2}, calls: volume("a", "b", "c", "d"), want: []bool{false, true, false, true}},
-		"the first of each volume":        {rule: Rule{First: 1, PerVolume: true}, calls: volume("a", "b", "a", "b"), want: []bool{true, true, false, false}},
-		"by id":                           {rule: Rule{Volume: "a*"}, calls: volume("a", "b"), want: []bool{true, false}},
-		"by name":                         {rule: Rule{VolumeName: "?"}, calls: volume("a", "bb"), want: []bool{true, false}},
-		"by the number of those it picks": {rule: Rule{Volume: "b*", Nth: 2}, calls: volume("a", "b", "a", "b"), want: []bool{false, false, false, true}},
-		"not a call without a volume":     {rule: Rule{Volume: "*"}, calls: []Call{{Method: "DeleteVolume"}}, want: []bool{false}},
-		"by place":                        {rule: Rule{Method: "CreateVolume", Place: "*zone=?"}, calls: at("a", "bb"), want: []bool{true, false}},
-		"by any segment of the place":     {rule: Rule{Method: "CreateVolume", Place: "region=r"}, calls: at("a"), want: []bool{true}},
-		"not a call without a place":      {rule: Rule{Method: "*Volume", Place: "*"}, calls: volume("a"), want: []bool{false}},
-		"not another method":              {rule: Rule{Method: "CreateVolume"}, calls: volume("a"), want: []bool{false}},
+		"each call by default": {rule: Rule{}, calls: volume("a", "a"), want: []bool{true, true}},
+		"the first two": {rule: Rule{First: 2}, calls: volume("a", "b", "c"),
+			want: []bool{true, true, false}},
+		"the second alone": {rule: Rule{Nth: 2}, calls: volume("a", "b", "c"),
+			want: []bool{false, true, false}},
+		"every second": {rule: Rule{Every: 2}, calls: volume("a", "b", "c", "d"),
+			want: []bool{false, true, false, true}},
+		"the first of each volume": {rule: Rule{First: 1, PerVolume: true}, calls: volume("a", "b", "a", "b"),
+			want: []bool{true, true, false, false}},
+		"by id":   {rule: Rule{Volume: "a*"}, calls: volume("a", "b"), want: []bool{true, false}},
+		"by name": {rule: Rule{VolumeName: "?"}, calls: volume("a", "bb"), want: []bool{true, false}},
+		"by the number of those it picks": {rule: Rule{Volume: "b*", Nth: 2}, calls: volume("a", "b", "a", "b"),
+			want: []bool{false, false, false, true}},
+		"not a call without a volume": {rule: Rule{Volume: "*"}, calls: []Call{{Method: "DeleteVolume"}},
+			want: []bool{false}},
+		"by place": {rule: Rule{Method: "CreateVolume", Place: "*zone=?"}, calls: at("a", "bb"),
+			want: []bool{true, false}},
+		"by any segment of the place": {rule: Rule{Method: "CreateVolume", Place: "region=r"}, calls: at("a"),
+			want: []bool{true}},
+		"not a call without a place": {rule: Rule{Method: "*Volume", Place: "*"}, calls: volume("a"),
+			want: []bool{false}},
+		"not another method": {rule: Rule{Method: "CreateVolume"}, calls: volume("a"), want: []bool{false}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if c.rule.Method == "" {
@@ -82,7 +92,8 @@ func TestWhichCallsARuleApplies(t *testing.T) {
 func TestShareIsAlwaysTheSameHalf(t *testing.T) {
 	e := engine(t, Rule{Method: "*", Share: 0.5, Action: Fail, Code: "Internal"})
 	hit := func(i int, method string) bool {
-		_, _, err := e.Do(t.Context(), Call{Method: method, VolumeName: fmt.Sprintf("pvc-%d", i)}, func(context.Context) (any, error) { return nil, nil })
+		_, _, err := e.Do(t.Context(), Call{Method: method, VolumeName: fmt.Sprintf("pvc-%d", i)},
+			func(context.Context) (any, error) { return nil, nil })
 		return err != nil
 	}
 	n := 0
@@ -112,17 +123,25 @@ func TestWhatARuleDoesToACall(t *testing.T) {
 		"nothing":                     {worked: true},
 		"nothing, and the work fails": {worked: true, own: failed, want: codes.NotFound},
 		"fail":                        {rules: []Rule{{Action: Fail, Code: "Internal"}}, want: codes.Internal},
-		"fail after the work":         {rules: []Rule{{Action: Fail, Code: "Internal", AfterWork: true}}, worked: true, want: codes.Internal},
-		"delay":                       {rules: []Rule{{Action: Delay, Delay: Duration(time.Second)}}, worked: true, took: time.Second},
-		"delays add up, before and after": {rules: []Rule{{Action: Delay, Delay: Duration(time.Second)}, {Action: Delay, Delay: Duration(time.Second), AfterWork: true}},
+		"fail after the work": {rules: []Rule{{Action: Fail, Code: "Internal", AfterWork: true}}, worked: true,
+			want: codes.Internal},
+		"delay": {rules: []Rule{{Action: Delay, Delay: Duration(time.Second)}}, worked: true,
+			took: time.Second},
+		"delays add up, before and after": {rules: []Rule{{Action: Delay, Delay: Duration(time.Second)},
+			{Action: Delay, Delay: Duration(time.Second), AfterWork: true}},
 			worked: true, took: 2 * time.Second},
-		"delay, then fail":                {rules: []Rule{{Action: Delay, Delay: Duration(time.Second)}, {Action: Fail, Code: "Internal"}}, want: codes.Internal, took: time.Second},
-		"delay beyond the deadline":       {rules: []Rule{{Action: Delay, Delay: Duration(time.Hour)}}, want: codes.DeadlineExceeded, took: time.Minute},
-		"hang":                            {rules: []Rule{{Action: Hang}}, want: codes.DeadlineExceeded, took: time.Minute},
-		"hang after the work":             {rules: []Rule{{Action: Hang, AfterWork: true}}, worked: true, want: codes.DeadlineExceeded, took: time.Minute},
-		"crash":                           {rules: []Rule{{Action: Crash}}, want: codes.Unavailable},
-		"crash after the work":            {rules: []Rule{{Action: Crash, AfterWork: true}}, worked: true, want: codes.Unavailable},
-		"the first that decides, decides": {rules: []Rule{{Action: Fail, Code: "Internal"}, {Action: Crash}}, want: codes.Internal},
+		"delay, then fail": {rules: []Rule{{Action: Delay, Delay: Duration(time.Second)},
+			{Action: Fail, Code: "Internal"}}, want: codes.Internal, took: time.Second},
+		"delay beyond the deadline": {rules: []Rule{{Action: Delay, Delay: Duration(time.Hour)}},
+			want: codes.DeadlineExceeded, took: time.Minute},
+		"hang": {rules: []Rule{{Action: Hang}}, want: codes.DeadlineExceeded, took: time.Minute},
+		"hang after the work": {rules: []Rule{{Action: Hang, AfterWork: true}}, worked: true,
+			want: codes.DeadlineExceeded, took: time.Minute},
+		"crash": {rules: []Rule{{Action: Crash}}, want: codes.Unavailable},
+		"crash after the work": {rules: []Rule{{Action: Crash, AfterWork: true}}, worked: true,
+			want: codes.Unavailable},
+		"the first that decides, decides": {rules: []Rule{{Action: Fail, Code: "Internal"}, {Action: Crash}},
+			want: codes.Internal},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -133,7 +152,11 @@ func TestWhatARuleDoesToACall(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				begin, worked := time.Now(), false
-				_, _, err := e.Do(ctx, Call{Method: "DeleteVolume"}, func(context.Context) (any, error) { worked = true; return nil, c.own })
+				_, _, err := e.Do(ctx, Call{Method: "DeleteVolume"}, func(context.Context) (any,
+					error) {
+					worked = true
+					return nil, c.own
+				})
 				if status.Code(err) != c.want || worked != c.worked || time.Since(begin) != c.took {
 					t.Errorf("got %v, worked %v, after %s, want %v, %v, %s", err, worked, time.Since(begin), c.want, c.worked, c.took)
 				}
@@ -149,7 +172,10 @@ func TestSilenceOutlivesTheDeadline(t *testing.T) {
 		defer cancel()
 		answered := make(chan error, 1)
 		go func() {
-			_, _, err := e.Do(ctx, Call{Method: "Probe"}, func(context.Context) (any, error) { return nil, errors.New("worked") })
+			_, _, err := e.Do(ctx, Call{Method: "Probe"}, func(context.Context) (any, error) {
+				return nil,
+					errors.New("worked")
+			})
 			answered <- err
 		}()
 		time.Sleep(time.Hour) // Of the bubble's clock.
@@ -167,10 +193,14 @@ func TestSilenceOutlivesTheDeadline(t *testing.T) {
 }
 
 func TestCountersAndNames(t *testing.T) {
-	e := engine(t, Rule{Name: "slow", Method: "*", Action: Delay, Delay: 1}, Rule{Method: "DeleteVolume", Every: 2, Action: Fail, Code: "Aborted"})
+	e := engine(t, Rule{Name: "slow", Method: "*", Action: Delay, Delay: 1},
+		Rule{Method: "DeleteVolume", Every: 2, Action: Fail, Code: "Aborted"})
 	var names [][]string
 	for range 2 {
-		_, applied, _ := e.Do(t.Context(), Call{Method: "DeleteVolume"}, func(context.Context) (any, error) { return nil, nil })
+		_, applied, _ := e.Do(t.Context(), Call{Method: "DeleteVolume"}, func(context.Context) (any, error) {
+			return nil,
+				nil
+		})
 		names = append(names, applied)
 	}
 	if want := [][]string{{"slow"}, {"slow", "rule-2"}}; !cmp.Equal(names, want) {
@@ -198,7 +228,10 @@ func TestBaseRulesStay(t *testing.T) {
 			t.Fatal(err)
 		}
 		begin := time.Now()
-		_, applied, err := e.Do(t.Context(), Call{Method: "DeleteVolume"}, func(context.Context) (any, error) { return nil, nil })
+		_, applied, err := e.Do(t.Context(), Call{Method: "DeleteVolume"}, func(context.Context) (any, error) {
+			return nil,
+				nil
+		})
 		if err != nil || len(applied) > 0 || time.Since(begin) != time.Second {
 			t.Errorf("got %v, %v, after %s", applied, err, time.Since(begin))
 		}
@@ -235,7 +268,8 @@ func TestPagesThatGoWrong(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			original := page()
 			e := engine(t, Rule{Method: "ListVolumes", Action: c.action})
-			answer, _, err := e.Do(t.Context(), Call{Method: "ListVolumes", Token: c.token}, func(context.Context) (any, error) { return original, nil })
+			answer, _, err := e.Do(t.Context(), Call{Method: "ListVolumes", Token: c.token},
+				func(context.Context) (any, error) { return original, nil })
 			if status.Code(err) != c.code {
 				t.Fatalf("got %v, want %v", err, c.code)
 			}
@@ -262,7 +296,8 @@ func TestPagesThatGoWrong(t *testing.T) {
 
 func TestEmptyAnswersSurviveEveryAction(t *testing.T) {
 	for _, action := range Actions() {
-		for _, answer := range []any{nil, &csi.ListVolumesResponse{}, &csi.ListSnapshotsResponse{}, &csi.DeleteVolumeResponse{}} {
+		for _, answer := range []any{nil, &csi.ListVolumesResponse{}, &csi.ListSnapshotsResponse{},
+			&csi.DeleteVolumeResponse{}} {
 			spoil(answer, action, "", "first")
 		}
 	}

@@ -15,8 +15,9 @@ const Path = "/faults"
 // maxPlan is the largest plan taken over HTTP, in bytes.
 const maxPlan = 4 << 20
 
-// Handler serves the plan: GET returns it with its counters, PUT replaces it, DELETE clears it. It answers only to requests that were addressed to a
-// loopback host, so that no web page can talk to it by way of a host name of its own.
+// Handler serves the plan: GET returns it with its counters, PUT replaces it, DELETE clears it. It answers only to
+// requests that were addressed to a loopback host, so that no web page can talk to it by way of a host name of its
+// own.
 func (e *Engine) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+Path, func(w http.ResponseWriter, _ *http.Request) { e.writeStatus(w) })

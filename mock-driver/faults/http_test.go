@@ -39,11 +39,13 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		method, path, host, body string
 		want                     int
 	}{
-		"a plan that is wrong":        {method: http.MethodPut, body: `{"rules":[{}]}`, want: http.StatusBadRequest},
-		"a plan that is too large":    {method: http.MethodPut, body: strings.Repeat(" ", maxPlan+1), want: http.StatusRequestEntityTooLarge},
+		"a plan that is wrong": {method: http.MethodPut, body: `{"rules":[{}]}`, want: http.StatusBadRequest},
+		"a plan that is too large": {method: http.MethodPut, body: strings.Repeat(" ", maxPlan+1),
+			want: http.StatusRequestEntityTooLarge},
 		"a method that means nothing": {method: http.MethodPost, want: http.StatusMethodNotAllowed},
 		"another path":                {method: http.MethodGet, path: "/", want: http.StatusNotFound},
-		"a host name made for us":     {method: http.MethodPut, host: "evil.example.com:1234", body: `{"rules":[]}`, want: http.StatusForbidden},
+		"a host name made for us": {method: http.MethodPut, host: "evil.example.com:1234", body: `{"rules":[]}`,
+			want: http.StatusForbidden},
 		"a host that is not loopback": {method: http.MethodDelete, host: "10.0.0.1:1234", want: http.StatusForbidden},
 	} {
 		t.Run(name, func(t *testing.T) {

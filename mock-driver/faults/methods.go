@@ -8,7 +8,8 @@ import (
 // Methods lists the bare names of all RPCs that the driver serves.
 func Methods() []string {
 	var names []string
-	for _, service := range []grpc.ServiceDesc{csi.Identity_ServiceDesc, csi.Controller_ServiceDesc, csi.Node_ServiceDesc} {
+	for _, service := range []grpc.ServiceDesc{csi.Identity_ServiceDesc, csi.Controller_ServiceDesc,
+		csi.Node_ServiceDesc} {
 		for _, m := range service.Methods {
 			names = append(names, m.MethodName)
 		}

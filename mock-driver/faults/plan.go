@@ -50,8 +50,8 @@ func (a Action) onAnswer() bool {
 	return a == RepeatPage || a == Duplicate || a == Reorder || a == Omit || a == BlankID
 }
 
-// Plan is a list of rules. Each rule counts the calls that it picks. For one call, the delays of all rules that apply add up, actions on the answer are all carried
-// out, and of the others the first one decides.
+// Plan is a list of rules. Each rule counts the calls that it picks. For one call, the delays of all rules that
+// apply add up, actions on the answer are all carried out, and of the others the first one decides.
 type Plan struct {
 	Rules []Rule `json:"rules"`
 }
@@ -62,14 +62,15 @@ type Rule struct {
 	Name string `json:"name,omitempty"`
 	// Method is the bare name of an RPC, such as DeleteVolume, or a pattern with * and ?.
 	Method string `json:"method"`
-	// Volume and VolumeName are patterns with * and ? for the volume's id and for the name it was created under. A call without a volume matches
-	// neither. CreateVolume has no id yet: pick by name.
+	// Volume and VolumeName are patterns with * and ? for the volume's id and for the name it was created under. A
+	// call without a volume matches neither. CreateVolume has no id yet: pick by name.
 	Volume     string `json:"volume,omitempty"`
 	VolumeName string `json:"volumeName,omitempty"`
-	// Place is a pattern with * and ? for KEY=VALUE, a segment of the topology that the call asks for first: the place it prefers, of those it can do with.
-	// A call that asks for no place does not match.
+	// Place is a pattern with * and ? for KEY=VALUE, a segment of the topology that the call asks for first: the place
+	// it prefers, of those it can do with. A call that asks for no place does not match.
 	Place string `json:"place,omitempty"`
-	// Share picks this share of the volumes, between 0 and 1: always the same ones, chosen by a hash of the name. Default: all.
+	// Share picks this share of the volumes, between 0 and 1: always the same ones, chosen by a hash of the name.
+	// Default: all.
 	Share float64 `json:"share,omitempty"`
 	// At most one of First (the first n calls), Nth (the n-th alone) and Every (each n-th) is set. Default: each call.
 	First int `json:"first,omitempty"`
@@ -79,9 +80,11 @@ type Rule struct {
 	PerVolume bool `json:"perVolume,omitempty"`
 
 	Action Action `json:"action"`
-	// AfterWork does the work first. Without it, the call changes nothing (Fail, Hang, Silence, Crash) or waits beforehand (Delay).
+	// AfterWork does the work first. Without it, the call changes nothing (Fail, Hang, Silence, Crash) or waits
+	// beforehand (Delay).
 	AfterWork bool `json:"afterWork,omitempty"`
-	// Code is the gRPC code of Fail, such as Internal or INTERNAL, and Message its message. Default: "injected fault <name>".
+	// Code is the gRPC code of Fail, such as Internal or INTERNAL, and Message its message. Default: "injected fault
+	// <name>".
 	Code    string `json:"code,omitempty"`
 	Message string `json:"message,omitempty"`
 	// Delay is how long Delay waits, such as "200ms".
@@ -211,6 +214,14 @@ func (r Rule) wrongCount() (field, why string) {
 }
 
 func (r Rule) wrongAction() (field, why string) {
+	if field, why = r.missingField(); field != "" {
+		return field, why
+	}
+	return r.extraField()
+}
+
+// missingField returns the field that the action needs and that is wrong, empty for none.
+func (r Rule) missingField() (field, why string) {
 	switch r.Action {
 	case Fail:
 		if code, ok := ParseCode(r.Code); !ok || code == codes.OK {
@@ -229,6 +240,11 @@ func (r Rule) wrongAction() (field, why string) {
 	default:
 		return "action", fmt.Sprintf("%q is not one of %v", r.Action, Actions())
 	}
+	return "", ""
+}
+
+// extraField returns the field that is set and has no meaning with the action, empty for none.
+func (r Rule) extraField() (field, why string) {
 	switch {
 	case r.Action != Fail && (r.Code != "" || r.Message != ""):
 		return "code", fmt.Sprintf("code and message go with action %s, not with %s", Fail, r.Action)

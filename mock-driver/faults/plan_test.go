@@ -48,8 +48,10 @@ func TestBadPlansAreRefusedInOneLineThatNamesTheField(t *testing.T) {
 
 func TestPlansSurviveJSON(t *testing.T) {
 	want := Plan{Rules: []Rule{
-		{Name: "slow", Method: "DeleteVolume", Volume: "pvc-*", Share: 0.5, Every: 3, PerVolume: true, Action: Delay, Delay: Duration(200 * time.Millisecond)},
-		{Name: "liar", Method: "*Volume", VolumeName: "?", Place: "zone=*", Nth: 2, Action: Fail, Code: "DEADLINE_EXCEEDED", Message: "no", AfterWork: true},
+		{Name: "slow", Method: "DeleteVolume", Volume: "pvc-*", Share: 0.5, Every: 3, PerVolume: true, Action: Delay,
+			Delay: Duration(200 * time.Millisecond)},
+		{Name: "liar", Method: "*Volume", VolumeName: "?", Place: "zone=*", Nth: 2, Action: Fail, Code: "DEADLINE_EXCEEDED",
+			Message: "no", AfterWork: true},
 	}}
 	data, err := json.Marshal(want)
 	if err != nil {
@@ -78,8 +80,9 @@ func TestThePlanInTheREADMEIsGood(t *testing.T) {
 
 func TestCodesHaveTwoSpellings(t *testing.T) {
 	for name, want := range map[string]codes.Code{
-		"Internal": codes.Internal, "INTERNAL": codes.Internal, "DEADLINE_EXCEEDED": codes.DeadlineExceeded, "DeadlineExceeded": codes.DeadlineExceeded,
-		"CANCELLED": codes.Canceled, "Canceled": codes.Canceled, "OK": codes.OK,
+		"Internal": codes.Internal, "INTERNAL": codes.Internal, "DEADLINE_EXCEEDED": codes.DeadlineExceeded,
+		"DeadlineExceeded": codes.DeadlineExceeded,
+		"CANCELLED":        codes.Canceled, "Canceled": codes.Canceled, "OK": codes.OK,
 	} {
 		if got, ok := ParseCode(name); !ok || got != want {
 			t.Errorf("%s: got %v, %v", name, got, ok)
@@ -97,8 +100,10 @@ func TestGlob(t *testing.T) {
 		pattern, s string
 		want       bool
 	}{
-		{"*", "", true}, {"", "", true}, {"", "a", false}, {"a", "a", true}, {"a", "ab", false}, {"a*", "a/b/c", true}, {"*c", "abc", true}, {"*c", "abcd", false},
-		{"a?c", "abc", true}, {"a?c", "ac", false}, {"*a*b*", "xxaxxbxx", true}, {"*a*b*", "xxbxxaxx", false}, {"[a]", "a", false}, {"[a]", "[a]", true},
+		{"*", "", true}, {"", "", true}, {"", "a", false}, {"a", "a", true}, {"a", "ab", false}, {"a*", "a/b/c", true},
+		{"*c", "abc", true}, {"*c", "abcd", false},
+		{"a?c", "abc", true}, {"a?c", "ac", false}, {"*a*b*", "xxaxxbxx", true}, {"*a*b*", "xxbxxaxx", false},
+		{"[a]", "a", false}, {"[a]", "[a]", true},
 		{"**", "x", true}, {"pvc-*-*", "pvc-1", false}, {"\\*", "\\anything", true},
 	} {
 		if got := glob(c.pattern, c.s); got != c.want {

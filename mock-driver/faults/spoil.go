@@ -7,7 +7,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// spoil carries out one action on an answer. An answer that has nothing to spoil comes back as it is. token is the one the call began with.
+// spoil carries out one action on an answer. An answer that has nothing to spoil comes back as it is. token is the
+// one the call began with.
 func spoil(answer any, action Action, token, firstPage string) any {
 	if token == "" {
 		token = firstPage
@@ -15,44 +16,43 @@ func spoil(answer any, action Action, token, firstPage string) any {
 	switch a := answer.(type) {
 	case *csi.ListVolumesResponse:
 		a = proto.CloneOf(a)
-		a.Entries = entries(a.Entries, action)
+		if a.Entries = entries(a.Entries, action); len(a.Entries) > 0 {
+			blank(action, &a.Entries[0].GetVolume().VolumeId)
+		}
 		if action == RepeatPage {
 			a.NextToken = token
-		}
-		if action == BlankID && len(a.Entries) > 0 {
-			a.Entries[0].GetVolume().VolumeId = ""
 		}
 		return a
 	case *csi.ListSnapshotsResponse:
 		a = proto.CloneOf(a)
-		a.Entries = entries(a.Entries, action)
+		if a.Entries = entries(a.Entries, action); len(a.Entries) > 0 {
+			blank(action, &a.Entries[0].GetSnapshot().SnapshotId)
+		}
 		if action == RepeatPage {
 			a.NextToken = token
-		}
-		if action == BlankID && len(a.Entries) > 0 {
-			a.Entries[0].GetSnapshot().SnapshotId = ""
 		}
 		return a
 	case *csi.CreateVolumeResponse:
 		a = proto.CloneOf(a)
-		if action == BlankID {
-			a.GetVolume().VolumeId = ""
-		}
+		blank(action, &a.GetVolume().VolumeId)
 		return a
 	case *csi.ControllerGetVolumeResponse:
 		a = proto.CloneOf(a)
-		if action == BlankID {
-			a.GetVolume().VolumeId = ""
-		}
+		blank(action, &a.GetVolume().VolumeId)
 		return a
 	case *csi.CreateSnapshotResponse:
 		a = proto.CloneOf(a)
-		if action == BlankID {
-			a.GetSnapshot().SnapshotId = ""
-		}
+		blank(action, &a.GetSnapshot().SnapshotId)
 		return a
 	}
 	return answer
+}
+
+// blank clears an ID with action BlankID.
+func blank(action Action, id *string) {
+	if action == BlankID {
+		*id = ""
+	}
 }
 
 func entries[E any](page []E, action Action) []E {

@@ -33,8 +33,9 @@ type Entry struct {
 	Call uint64 `json:"call,omitempty"`
 	// Method is the bare name of the RPC, such as DeleteVolume.
 	Method string `json:"method,omitempty"`
-	// Volume is the volume's id (its handle), Name the name under which a volume or snapshot was asked for, Snapshot a snapshot's id, Node a node's.
-	// What the request does not say is filled in once it is known: an answered CreateVolume has both Name and Volume.
+	// Volume is the volume's id (its handle), Name the name under which a volume or snapshot was asked for, Snapshot a
+	// snapshot's id, Node a node's. What the request does not say is filled in once it is known: an answered
+	// CreateVolume has both Name and Volume.
 	Volume   string `json:"volume,omitempty"`
 	Name     string `json:"name,omitempty"`
 	Snapshot string `json:"snapshot,omitempty"`
@@ -54,7 +55,8 @@ type Entry struct {
 	Duration time.Duration `json:"durationNs,omitempty"`
 	// Note describes the process (Started).
 	Note string `json:"note,omitempty"`
-	// PID is the id of the process (Started), or of the one that the call comes from, 0 where the system does not tell (the others).
+	// PID is the id of the process (Started), or of the one that the call comes from, 0 where the system does not tell
+	// (the others).
 	PID int `json:"pid,omitempty"`
 }
 
@@ -67,7 +69,8 @@ type Call struct {
 	SecretKeys                   []string
 	// PID is the id of the process that the call came from, 0 if unknown.
 	PID int
-	// Received is never zero. Done is when the call changed something, Answered when the answer went out; zero where that did not happen.
+	// Received is never zero. Done is when the call changed something, Answered when the answer went out; zero where
+	// that did not happen.
 	Received, Done, Answered time.Time
 	// Code, Error and Did as in Entry. Code is empty while the call is unanswered.
 	Code, Error, Did string
@@ -91,7 +94,8 @@ func Calls(entries []Entry) []Call {
 			loseUnanswered(calls)
 		case Received:
 			index[key{e.Boot, e.Seq}] = len(calls)
-			calls = append(calls, Call{Boot: e.Boot, Seq: e.Seq, Method: e.Method, Received: e.Time, SecretKeys: e.SecretKeys, PID: e.PID})
+			calls = append(calls, Call{Boot: e.Boot, Seq: e.Seq, Method: e.Method, Received: e.Time, SecretKeys: e.SecretKeys,
+				PID: e.PID})
 			calls[len(calls)-1].identify(e)
 		case Changed, Answered:
 			if at, ok := index[key{e.Boot, e.Call}]; ok {
@@ -122,7 +126,8 @@ func (c *Call) add(e Entry) {
 }
 
 func (c *Call) identify(e Entry) {
-	c.Volume, c.Name, c.Snapshot, c.Node = first(e.Volume, c.Volume), first(e.Name, c.Name), first(e.Snapshot, c.Snapshot), first(e.Node, c.Node)
+	c.Volume, c.Name, c.Snapshot, c.Node = first(e.Volume, c.Volume), first(e.Name, c.Name),
+		first(e.Snapshot, c.Snapshot), first(e.Node, c.Node)
 }
 
 func first(a, b string) string {

@@ -39,16 +39,20 @@ func read(t *testing.T, path string) []ledger.Entry {
 func TestCalls(t *testing.T) {
 	entries := []ledger.Entry{
 		{Time: at(0), Boot: "a", Seq: 1, Phase: ledger.Started},
-		{Time: at(1), Boot: "a", Seq: 2, Phase: ledger.Received, Method: "CreateVolume", Name: "pvc-1", SecretKeys: []string{"password"}},
+		{Time: at(1), Boot: "a", Seq: 2, Phase: ledger.Received, Method: "CreateVolume", Name: "pvc-1",
+			SecretKeys: []string{"password"}},
 		{Time: at(2), Boot: "a", Seq: 3, Phase: ledger.Received, Method: "DeleteVolume", Volume: "v0"},
-		{Time: at(3), Boot: "a", Seq: 4, Phase: ledger.Changed, Call: 2, Method: "CreateVolume", Name: "pvc-1", Volume: "v1", Changed: true},
-		{Time: at(4), Boot: "a", Seq: 5, Phase: ledger.Answered, Call: 2, Method: "CreateVolume", Name: "pvc-1", Volume: "v1", Changed: true,
+		{Time: at(3), Boot: "a", Seq: 4, Phase: ledger.Changed, Call: 2, Method: "CreateVolume", Name: "pvc-1",
+			Volume: "v1", Changed: true},
+		{Time: at(4), Boot: "a", Seq: 5, Phase: ledger.Answered, Call: 2, Method: "CreateVolume", Name: "pvc-1",
+			Volume: "v1", Changed: true,
 			Code: "Internal", Did: "OK", Error: "injected", Faults: []string{"liar"}},
 		{Time: at(5), Boot: "b", Seq: 1, Phase: ledger.Started},
 		{Time: at(6), Boot: "b", Seq: 2, Phase: ledger.Received, Method: "DeleteVolume", Volume: "v1"},
 	}
 	want := []ledger.Call{
-		{Boot: "a", Seq: 2, Method: "CreateVolume", Volume: "v1", Name: "pvc-1", SecretKeys: []string{"password"}, Received: at(1), Done: at(3),
+		{Boot: "a", Seq: 2, Method: "CreateVolume", Volume: "v1", Name: "pvc-1", SecretKeys: []string{"password"},
+			Received: at(1), Done: at(3),
 			Answered: at(4), Code: "Internal", Did: "OK", Error: "injected", Changed: true, Faults: []string{"liar"}},
 		{Boot: "a", Seq: 3, Method: "DeleteVolume", Volume: "v0", Received: at(2), Lost: true},
 		{Boot: "b", Seq: 2, Method: "DeleteVolume", Volume: "v1", Received: at(6)},
@@ -70,14 +74,17 @@ func TestTornLines(t *testing.T) {
 		entries int
 		damaged bool
 	}{
-		"no ledger yet":                                {entries: 0},
-		"whole lines":                                  {content: started + call, entries: 2},
-		"a torn last line":                             {content: started + call[:40], entries: 1},
-		"a torn line, then a new process":              {content: started + call[:40] + "\n" + started + call, entries: 3},
-		"a torn line that ends the ledger":             {content: started + call[:40] + "\n", entries: 1},
-		"a torn line in the middle of a process":       {content: started + call[:40] + "\n" + call, entries: 1, damaged: true},
-		"two torn lines in a row":                      {content: started + call[:40] + "\n" + call[:30] + "\n" + started, entries: 1, damaged: true},
-		"a line of zeroes, as after a machine's crash": {content: started + "\x00\x00\x00\n" + call, entries: 1, damaged: true},
+		"no ledger yet":                    {entries: 0},
+		"whole lines":                      {content: started + call, entries: 2},
+		"a torn last line":                 {content: started + call[:40], entries: 1},
+		"a torn line, then a new process":  {content: started + call[:40] + "\n" + started + call, entries: 3},
+		"a torn line that ends the ledger": {content: started + call[:40] + "\n", entries: 1},
+		"a torn line in the middle of a process": {content: started + call[:40] + "\n" + call, entries: 1,
+			damaged: true},
+		"two torn lines in a row": {content: started + call[:40] + "\n" + call[:30] + "\n" + started,
+			entries: 1, damaged: true},
+		"a line of zeroes, as after a machine's crash": {content: started + "\x00\x00\x00\n" + call, entries: 1,
+			damaged: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "ledger.jsonl")

@@ -20,8 +20,8 @@ type damage string
 // Error implements error.
 func (d damage) Error() string { return string(d) }
 
-// Read returns all entries of a ledger; none if there is no such file yet. A torn line is left out where a killed writer may have left one: at the end, and
-// before the first entry of another process.
+// Read returns all entries of a ledger; none if there is no such file yet. A torn line is left out where a killed
+// writer may have left one: at the end, and before the first entry of another process.
 func Read(path string) ([]Entry, error) {
 	return NewTail(path).Next()
 }
@@ -80,11 +80,12 @@ func (t *Tail) read() ([]byte, error) {
 	return io.ReadAll(f)
 }
 
-// pollEvery is how often Wait looks: often enough that a test does not notice, rarely enough that a busy machine does not.
+// pollEvery is how often Wait looks: often enough that a test does not notice, rarely enough that a busy machine
+// does not.
 const pollEvery = 5 * time.Millisecond
 
-// Wait reads a ledger until enough says that its calls are what the caller waits for, and returns them. When the context ends first, it returns the
-// calls that there are, with an error.
+// Wait reads a ledger until enough says that its calls are what the caller waits for, and returns them. When the
+// context ends first, it returns the calls that there are, with an error.
 func Wait(ctx context.Context, path string, enough func([]Call) bool) ([]Call, error) {
 	tail := NewTail(path)
 	var entries []Entry

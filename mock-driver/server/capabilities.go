@@ -9,7 +9,8 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 )
 
-// Capability is a capability as flags name it: the service and the name that the specification gives it, such as controller/EXPAND_VOLUME.
+// Capability is a capability as flags name it: the service and the name that the specification gives it, such as
+// controller/EXPAND_VOLUME.
 type Capability string
 
 // Capabilities that the code refers to. [AllCapabilities] lists all.
@@ -46,7 +47,8 @@ const (
 	NodeCondition       Capability = "node/VOLUME_CONDITION"
 )
 
-// Numbers of the VOLUME_CONDITION capability, which was alpha and which v1.13 removed. Drivers in the field still report them.
+// Numbers of the VOLUME_CONDITION capability, which was alpha and which v1.13 removed. Drivers in the field still
+// report them.
 const (
 	controllerConditionNumber csi.ControllerServiceCapability_RPC_Type = 11
 	nodeConditionNumber       csi.NodeServiceCapability_RPC_Type       = 4
@@ -57,7 +59,8 @@ type Capabilities map[Capability]bool
 
 // AllCapabilities lists every capability that the driver can advertise, sorted.
 func AllCapabilities() []Capability {
-	all := []Capability{ControllerService, VolumeTopology, SnapshotTopology, ExpansionOnline, ExpansionOffline, ControllerCondition, NodeCondition}
+	all := []Capability{ControllerService, VolumeTopology, SnapshotTopology, ExpansionOnline, ExpansionOffline,
+		ControllerCondition, NodeCondition}
 	for number, name := range csi.ControllerServiceCapability_RPC_Type_name {
 		if number != 0 {
 			all = append(all, Capability("controller/"+name))

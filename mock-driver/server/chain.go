@@ -20,7 +20,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
 )
 
-// call is one call on its way through the driver. It lives in the call's context and is used by the call's goroutine alone.
+// call is one call on its way through the driver. It lives in the call's context and is used by the call's
+// goroutine alone.
 type call struct {
 	ledger   *ledger.Writer
 	received ledger.Entry
@@ -30,7 +31,8 @@ type call struct {
 type callKey struct{}
 
 // handle is the way of every call, as the package comment has it.
-func (s *Server) handle(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+func (s *Server) handle(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any,
+	error) {
 	c := &call{ledger: s.ledger, received: describe(req)}
 	c.received.Phase, c.received.Method = ledger.Received, path.Base(info.FullMethod)
 	c.received.PID = callerOf(ctx)
@@ -74,7 +76,8 @@ func (s *Server) logCall(ctx context.Context, c *call, req any, answered ledger.
 		return
 	}
 	s.log.DebugContext(ctx, "call", "method", c.received.Method, "request", protosanitizer.StripSecrets(req).String(),
-		"code", answered.Code, "error", answered.Error, "changed", answered.Changed, "duration", answered.Duration.Round(time.Microsecond))
+		"code", answered.Code, "error", answered.Error, "changed", answered.Changed, "duration",
+		answered.Duration.Round(time.Microsecond))
 }
 
 // describe picks what the ledger wants to know of a request.
@@ -125,8 +128,9 @@ func (s *Server) faultCall(c *call, req any) faults.Call {
 	return f
 }
 
-// limited does the work within the concurrency limit and, if so configured, only if nothing else is pending for its volume. Identity calls and questions for
-// capabilities are always let through, as by any driver that answers them without its backend.
+// limited does the work within the concurrency limit and, if so configured, only if nothing else is pending for its
+// volume. Identity calls and questions for capabilities are always let through, as by any driver that answers them
+// without its backend.
 func (s *Server) limited(ctx context.Context, info *grpc.UnaryServerInfo, c *call, work faults.Work) (any, error) {
 	if answeredAlone(info.FullMethod) {
 		return work(ctx)
@@ -160,7 +164,8 @@ func answeredAlone(fullMethod string) bool {
 }
 
 // work is what the driver does with a call that no fault keeps it from.
-func (s *Server) work(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+func (s *Server) work(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any,
+	error) {
 	if !s.serves(info.FullMethod) {
 		return nil, status.Errorf(codes.Unimplemented, "%s: this driver has no such capability", path.Base(info.FullMethod))
 	}
@@ -184,52 +189,39 @@ func (s *Server) serves(fullMethod string) bool {
 	if strings.HasPrefix(fullMethod, "/csi.v1.Controller/") && !s.can(ControllerService) {
 		return false
 	}
-	need := needed(path.Base(fullMethod))
-	return len(need) == 0 || slices.ContainsFunc(need, s.can)
+	need, some := needed(path.Base(fullMethod))
+	return !some || s.can(need)
 }
 
-// needed lists the capabilities of which a method needs one. Methods that every driver serves need none.
-func needed(method string) []Capability {
-	switch method {
-	case "CreateVolume", "DeleteVolume":
-		return []Capability{CreateDeleteVolume}
-	case "ControllerPublishVolume", "ControllerUnpublishVolume":
-		return []Capability{PublishUnpublish}
-	case "ListVolumes":
-		return []Capability{ListVolumes}
-	case "GetCapacity":
-		return []Capability{GetCapacity}
-	case "CreateSnapshot", "DeleteSnapshot":
-		return []Capability{CreateDelSnapshot}
-	case "ListSnapshots":
-		return []Capability{ListSnapshots}
-	case "GetSnapshot":
-		return []Capability{GetSnapshot}
-	case "ControllerExpandVolume":
-		return []Capability{ControllerExpand}
-	case "ControllerGetVolume":
-		return []Capability{GetVolume}
-	case "ControllerModifyVolume":
-		return []Capability{ModifyVolume}
-	case "ControllerGetVolumeHealth":
-		return []Capability{ControllerHealth}
-	case "ControllerListVolumeHealth":
-		return []Capability{ListVolumeHealth}
-	case "NodeStageVolume", "NodeUnstageVolume":
-		return []Capability{NodeStage}
-	case "NodeGetVolumeStats":
-		return []Capability{NodeStats}
-	case "NodeExpandVolume":
-		return []Capability{NodeExpand}
-	case "NodeGetVolumeHealth":
-		return []Capability{NodeHealth}
-	case "NodeGetStorageHealth":
-		return []Capability{NodeStorageHealth}
-	}
-	return nil
+// needed returns the capability that a method needs. Methods that every driver serves need none.
+func needed(method string) (capability Capability, some bool) {
+	capability, some = map[string]Capability{
+		"CreateVolume":               CreateDeleteVolume,
+		"DeleteVolume":               CreateDeleteVolume,
+		"ControllerPublishVolume":    PublishUnpublish,
+		"ControllerUnpublishVolume":  PublishUnpublish,
+		"ListVolumes":                ListVolumes,
+		"GetCapacity":                GetCapacity,
+		"CreateSnapshot":             CreateDelSnapshot,
+		"DeleteSnapshot":             CreateDelSnapshot,
+		"ListSnapshots":              ListSnapshots,
+		"GetSnapshot":                GetSnapshot,
+		"ControllerExpandVolume":     ControllerExpand,
+		"ControllerGetVolume":        GetVolume,
+		"ControllerModifyVolume":     ModifyVolume,
+		"ControllerGetVolumeHealth":  ControllerHealth,
+		"ControllerListVolumeHealth": ListVolumeHealth,
+		"NodeStageVolume":            NodeStage,
+		"NodeUnstageVolume":          NodeStage,
+		"NodeGetVolumeStats":         NodeStats,
+		"NodeExpandVolume":           NodeExpand,
+		"NodeGetVolumeHealth":        NodeHealth,
+		"NodeGetStorageHealth":       NodeStorageHealth,
+	}[method]
+	return capability, some
 }
 
-// note tells the ledger the ids that a call turned out to be about and, at once, that it changed something.
+// note records in the ledger the IDs that a call is about and, at once, that it changed something.
 func note(ctx context.Context, changed bool, volume, snapshot string) {
 	c, ok := ctx.Value(callKey{}).(*call)
 	if !ok {

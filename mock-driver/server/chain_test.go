@@ -86,10 +86,12 @@ func TestPendingOperation(t *testing.T) {
 	d := serve(t, "full", func(c *server.Config, _ *backend.Config) { c.AbortPending = true })
 	d.blockDeletes(t)
 	cancel, answer := d.startDelete(t, "v1")
-	if _, err := d.controller.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: "v1"}); status.Code(err) != codes.Aborted {
+	if _, err := d.controller.DeleteVolume(t.Context(),
+		&csi.DeleteVolumeRequest{VolumeId: "v1"}); status.Code(err) != codes.Aborted {
 		t.Errorf("the same volume: got %v, want Aborted", err)
 	}
-	if _, err := d.controller.ControllerGetVolume(t.Context(), &csi.ControllerGetVolumeRequest{VolumeId: "v1"}); status.Code(err) != codes.NotFound {
+	if _, err := d.controller.ControllerGetVolume(t.Context(),
+		&csi.ControllerGetVolumeRequest{VolumeId: "v1"}); status.Code(err) != codes.NotFound {
 		t.Errorf("only looking at it: got %v, want NotFound", err)
 	}
 	cancelOther, otherAnswer := d.startDelete(t, "v2") // Arrives, so that it was let through.
@@ -179,26 +181,40 @@ func TestOnlyWhatIsAdvertisedIsServed(t *testing.T) {
 			_, err := c.ControllerExpandVolume(ctx, &csi.ControllerExpandVolumeRequest{})
 			return err
 		},
-		"ControllerGetVolume": func() error { _, err := c.ControllerGetVolume(ctx, &csi.ControllerGetVolumeRequest{}); return err },
+		"ControllerGetVolume": func() error {
+			_, err := c.ControllerGetVolume(ctx,
+				&csi.ControllerGetVolumeRequest{})
+			return err
+		},
 		"ControllerModifyVolume": func() error {
 			_, err := c.ControllerModifyVolume(ctx, &csi.ControllerModifyVolumeRequest{})
 			return err
 		},
-		"NodeStageVolume":     func() error { _, err := n.NodeStageVolume(ctx, &csi.NodeStageVolumeRequest{}); return err },
-		"NodeGetVolumeStats":  func() error { _, err := n.NodeGetVolumeStats(ctx, &csi.NodeGetVolumeStatsRequest{}); return err },
-		"NodeExpandVolume":    func() error { _, err := n.NodeExpandVolume(ctx, &csi.NodeExpandVolumeRequest{}); return err },
-		"NodeGetVolumeHealth": func() error { _, err := n.NodeGetVolumeHealth(ctx, &csi.NodeGetVolumeHealthRequest{}); return err },
+		"NodeStageVolume": func() error { _, err := n.NodeStageVolume(ctx, &csi.NodeStageVolumeRequest{}); return err },
+		"NodeGetVolumeStats": func() error {
+			_, err := n.NodeGetVolumeStats(ctx,
+				&csi.NodeGetVolumeStatsRequest{})
+			return err
+		},
+		"NodeExpandVolume": func() error { _, err := n.NodeExpandVolume(ctx, &csi.NodeExpandVolumeRequest{}); return err },
+		"NodeGetVolumeHealth": func() error {
+			_, err := n.NodeGetVolumeHealth(ctx,
+				&csi.NodeGetVolumeHealthRequest{})
+			return err
+		},
 	} {
 		if err := call(); status.Code(err) != codes.Unimplemented {
 			t.Errorf("%s: got %v, want Unimplemented", name, err)
 		}
 	}
 	d = serve(t, "node-only", nil)
-	if _, err := d.controller.ControllerGetCapabilities(ctx, &csi.ControllerGetCapabilitiesRequest{}); status.Code(err) != codes.Unimplemented {
+	if _, err := d.controller.ControllerGetCapabilities(ctx,
+		&csi.ControllerGetCapabilitiesRequest{}); status.Code(err) != codes.Unimplemented {
 		t.Errorf("controller service of a node-only driver: got %v, want Unimplemented", err)
 	}
 	d = serve(t, "static", nil)
-	if _, err := d.controller.DeleteVolume(ctx, &csi.DeleteVolumeRequest{VolumeId: "v"}); status.Code(err) != codes.Unimplemented {
+	if _, err := d.controller.DeleteVolume(ctx,
+		&csi.DeleteVolumeRequest{VolumeId: "v"}); status.Code(err) != codes.Unimplemented {
 		t.Errorf("DeleteVolume of a static driver: got %v, want Unimplemented", err)
 	}
 }
@@ -211,7 +227,8 @@ func TestLedgerTellsWhatWasAskedDoneAndAnswered(t *testing.T) {
 		{Name: "lie", Method: "DeleteVolume", Action: faults.Fail, Code: "Internal", AfterWork: true, First: 2},
 	}}))
 	for range 3 {
-		_, _ = d.controller.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: id, Secrets: map[string]string{"b": "canary", "a": "canary"}})
+		_, _ = d.controller.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: id,
+			Secrets: map[string]string{"b": "canary", "a": "canary"}})
 	}
 	created := d.calls(t, "CreateVolume", 2)
 	for i, changed := range []bool{true, false} {
@@ -226,7 +243,8 @@ func TestLedgerTellsWhatWasAskedDoneAndAnswered(t *testing.T) {
 		{Code: "OK"},
 	} {
 		c := deleted[i]
-		if c.Changed != want.Changed || c.Code != want.Code || c.Did != want.Did || c.Error != want.Error || !slices.Equal(c.Faults, want.Faults) || c.Volume != id {
+		if c.Changed != want.Changed || c.Code != want.Code || c.Did != want.Did || c.Error != want.Error ||
+			!slices.Equal(c.Faults, want.Faults) || c.Volume != id {
 			t.Errorf("deletion %d: got %+v, want %+v", i, c, want)
 		}
 		if !slices.Equal(c.SecretKeys, []string{"a", "b"}) {
@@ -241,9 +259,11 @@ func TestLedgerTellsWhatWasAskedDoneAndAnswered(t *testing.T) {
 func TestFaultsFindAVolumeByItsName(t *testing.T) {
 	d := serve(t, "full", nil)
 	bad, good := d.create(t, "pvc-bad"), d.create(t, "pvc-good")
-	check(t, d.faults.Set(faults.Plan{Rules: []faults.Rule{{Method: "DeleteVolume", VolumeName: "*-bad", Action: faults.Fail, Code: "Unavailable"}}}))
+	check(t, d.faults.Set(faults.Plan{Rules: []faults.Rule{{Method: "DeleteVolume", VolumeName: "*-bad",
+		Action: faults.Fail, Code: "Unavailable"}}}))
 	for id, want := range map[string]codes.Code{bad: codes.Unavailable, good: codes.OK} {
-		if _, err := d.controller.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: id}); status.Code(err) != want {
+		if _, err := d.controller.DeleteVolume(t.Context(),
+			&csi.DeleteVolumeRequest{VolumeId: id}); status.Code(err) != want {
 			t.Errorf("%s: got %v, want %v", id, err, want)
 		}
 	}

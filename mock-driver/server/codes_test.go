@@ -13,10 +13,14 @@ import (
 
 func TestCodes(t *testing.T) {
 	for sentinel, want := range map[error]codes.Code{
-		backend.ErrVolumeNotFound: codes.NotFound, backend.ErrSnapshotNotFound: codes.NotFound, backend.ErrNodeNotFound: codes.NotFound,
-		backend.ErrNotHere: codes.NotFound, backend.ErrIncompatible: codes.AlreadyExists, backend.ErrInUse: codes.FailedPrecondition,
-		backend.ErrNotPrepared: codes.FailedPrecondition, backend.ErrExceedsVolume: codes.FailedPrecondition, backend.ErrOutOfRange: codes.OutOfRange,
-		backend.ErrExhausted: codes.ResourceExhausted, backend.ErrInvalid: codes.InvalidArgument, errors.New("disk full"): codes.Internal,
+		backend.ErrVolumeNotFound: codes.NotFound, backend.ErrSnapshotNotFound: codes.NotFound,
+		backend.ErrNodeNotFound: codes.NotFound,
+		backend.ErrNotHere:      codes.NotFound, backend.ErrIncompatible: codes.AlreadyExists,
+		backend.ErrInUse:       codes.FailedPrecondition,
+		backend.ErrNotPrepared: codes.FailedPrecondition, backend.ErrExceedsVolume: codes.FailedPrecondition,
+		backend.ErrOutOfRange: codes.OutOfRange,
+		backend.ErrExhausted:  codes.ResourceExhausted, backend.ErrInvalid: codes.InvalidArgument,
+		errors.New("disk full"): codes.Internal,
 	} {
 		got := asStatus(fmt.Errorf("volume %q: %w", "v", sentinel))
 		if status.Code(got) != want || status.Convert(got).Message() == "" {
@@ -35,7 +39,8 @@ func FuzzTokens(f *testing.F) {
 	f.Add("volumes", "pvc-1", "invalid-token")
 	f.Add("snapshots", "", FirstPageToken())
 	f.Fuzz(func(t *testing.T, list, id, arbitrary string) {
-		if got, err := after(list, arbitrary); err == nil && arbitrary != "" && arbitrary != token(list, got) && arbitrary != token(anyList, got) {
+		if got, err := after(list, arbitrary); err == nil && arbitrary != "" && arbitrary != token(list, got) &&
+			arbitrary != token(anyList, got) {
 			t.Errorf("token %q, which was not given out, leads to %q", arbitrary, got)
 		}
 		if list == anyList || len(list) == 0 || containsSpace(list) {
@@ -72,7 +77,8 @@ func TestProfiles(t *testing.T) {
 
 func TestCapabilitiesByName(t *testing.T) {
 	s := only(ControllerService, CreateDeleteVolume)
-	if err := s.Enable("expand_volume", "controller/PUBLISH_UNPUBLISH_VOLUME", "LIST_VOLUMES_PUBLISHED_NODES", "EXPANSION_ONLINE"); err != nil {
+	if err := s.Enable("expand_volume", "controller/PUBLISH_UNPUBLISH_VOLUME", "LIST_VOLUMES_PUBLISHED_NODES",
+		"EXPANSION_ONLINE"); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []Capability{ControllerExpand, NodeExpand, PublishUnpublish, ListPublishedNodes, ExpansionOnline} {
@@ -95,7 +101,8 @@ func TestCapabilitiesByName(t *testing.T) {
 		t.Error("an unknown capability is accepted")
 	}
 	for _, bad := range []Capabilities{
-		only(CreateDeleteVolume), only(ControllerService, CloneVolume), only(ControllerService, ListPublishedNodes), only(ControllerService, ListVolumeHealth),
+		only(CreateDeleteVolume), only(ControllerService, CloneVolume), only(ControllerService, ListPublishedNodes),
+		only(ControllerService, ListVolumeHealth),
 		only(ExpansionOnline), only(ControllerService, ControllerExpand, ExpansionOnline, ExpansionOffline),
 	} {
 		if err := bad.Validate(); err == nil {
@@ -106,7 +113,8 @@ func TestCapabilitiesByName(t *testing.T) {
 
 func TestDriverNames(t *testing.T) {
 	for name, want := range map[string]bool{
-		"mock.csi-reclaimer.io": true, "a": true, "A1": true, "": false, "-a": false, "a-": false, ".a": false, "a b": false, "a/b": false,
+		"mock.csi-reclaimer.io": true, "a": true, "A1": true, "": false, "-a": false, "a-": false, ".a": false,
+		"a b": false, "a/b": false,
 		"0123456789012345678901234567890123456789012345678901234567890123": false,
 	} {
 		if got := validDriverName(name); got != want {

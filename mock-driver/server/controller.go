@@ -62,7 +62,8 @@ func (c *controller) volumeRequest(r *csi.CreateVolumeRequest) (backend.VolumeRe
 	}
 	if health, given := r.GetParameters()[healthParameter]; given {
 		if _, known := healthOf(health); !known {
-			return backend.VolumeRequest{}, invalid("parameter %s: %q is not one of healthy, degraded, inaccessible, data-loss", healthParameter, health)
+			return backend.VolumeRequest{},
+				invalid("parameter %s: %q is not one of healthy, degraded, inaccessible, data-loss", healthParameter, health)
 		}
 	}
 	if len(r.GetMutableParameters()) > 0 && !c.can(ModifyVolume) {
@@ -72,7 +73,8 @@ func (c *controller) volumeRequest(r *csi.CreateVolumeRequest) (backend.VolumeRe
 		return backend.VolumeRequest{}, err
 	}
 	if r.GetAccessibilityRequirements() != nil && !c.can(VolumeTopology) {
-		return backend.VolumeRequest{}, invalid("accessibility_requirements need the VOLUME_ACCESSIBILITY_CONSTRAINTS capability")
+		return backend.VolumeRequest{},
+			invalid("accessibility_requirements need the VOLUME_ACCESSIBILITY_CONSTRAINTS capability")
 	}
 	places, err := placesOf(r.GetAccessibilityRequirements())
 	if err != nil {
@@ -191,12 +193,14 @@ func (c *controller) ControllerExpandVolume(
 		block = a.Block
 	}
 	limits := r.GetCapacityRange()
-	v, grown, err := c.backend.Expand(r.GetVolumeId(), limits.GetRequiredBytes(), limits.GetLimitBytes(), c.can(ExpansionOffline))
+	v, grown, err := c.backend.Expand(r.GetVolumeId(), limits.GetRequiredBytes(), limits.GetLimitBytes(),
+		c.can(ExpansionOffline))
 	if err != nil {
 		return nil, err
 	}
 	note(ctx, grown, "", "")
-	return &csi.ControllerExpandVolumeResponse{CapacityBytes: v.Bytes, NodeExpansionRequired: c.can(NodeExpand) && !block}, nil
+	return &csi.ControllerExpandVolumeResponse{CapacityBytes: v.Bytes, NodeExpansionRequired: c.can(NodeExpand) &&
+		!block}, nil
 }
 
 func (c *controller) ControllerModifyVolume(

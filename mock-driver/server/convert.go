@@ -44,7 +44,8 @@ func toTopologies(list []map[string]string) []*csi.Topology {
 	return out
 }
 
-// placesOf lists where a volume may be, the preferred places first: one of the requisite topologies, or of the preferred ones if those are all that is given.
+// placesOf lists where a volume may be, the preferred places first: one of the requisite topologies, or of the
+// preferred ones if those are all that is given.
 func placesOf(r *csi.TopologyRequirement) ([]map[string]string, error) {
 	requisite, preferred := segmentsOf(r.GetRequisite()), segmentsOf(r.GetPreferred())
 	if len(requisite) == 0 {

@@ -16,7 +16,8 @@ const healthParameter = "health"
 // healthOf reads the health parameter: no entries for a healthy volume.
 func healthOf(value string) (entries []*csi.VolumeHealth_VolumeHealthEntry, known bool) {
 	entry := func(status csi.VolumeHealthErrorType, reason string) ([]*csi.VolumeHealth_VolumeHealthEntry, bool) {
-		return []*csi.VolumeHealth_VolumeHealthEntry{{Status: status, Reason: reason, Message: "asked for by the parameter " + healthParameter}}, true
+		return []*csi.VolumeHealth_VolumeHealthEntry{{Status: status, Reason: reason,
+			Message: "asked for by the parameter " + healthParameter}}, true
 	}
 	switch value {
 	case "", "healthy":
@@ -81,7 +82,8 @@ func (c *controller) ControllerListVolumeHealth(
 // conditionField is the number of the field volume_condition, which v1.13 reserved, in all three messages that had it.
 const conditionField protowire.Number = 2
 
-// addCondition adds, for drivers of before v1.13, the VolumeCondition{bool abnormal = 1; string message = 2} that older clients still read.
+// addCondition adds, for drivers of before v1.13, the VolumeCondition{bool abnormal = 1; string message = 2} that
+// older clients still read.
 func (s *Server) addCondition(m proto.Message, v backend.Volume, capability Capability) {
 	if !s.can(capability) {
 		return

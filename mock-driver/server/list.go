@@ -38,7 +38,8 @@ func (c *controller) ListVolumes(_ context.Context, r *csi.ListVolumesRequest) (
 	return answer, nil
 }
 
-func (c *controller) ControllerGetVolume(_ context.Context, r *csi.ControllerGetVolumeRequest) (*csi.ControllerGetVolumeResponse, error) {
+func (c *controller) ControllerGetVolume(_ context.Context,
+	r *csi.ControllerGetVolumeRequest) (*csi.ControllerGetVolumeResponse, error) {
 	if err := required("volume_id", r.GetVolumeId()); err != nil {
 		return nil, err
 	}
@@ -58,7 +59,8 @@ func (c *controller) publishedNodes(v backend.Volume) []string {
 	return v.Nodes()
 }
 
-func (c *controller) CreateSnapshot(ctx context.Context, r *csi.CreateSnapshotRequest) (*csi.CreateSnapshotResponse, error) {
+func (c *controller) CreateSnapshot(ctx context.Context, r *csi.CreateSnapshotRequest) (*csi.CreateSnapshotResponse,
+	error) {
 	if err := checkName(r.GetName()); err != nil {
 		return nil, err
 	}
@@ -85,7 +87,8 @@ func (c *controller) CreateSnapshot(ctx context.Context, r *csi.CreateSnapshotRe
 	return &csi.CreateSnapshotResponse{Snapshot: c.toSnapshot(s)}, nil
 }
 
-func (c *controller) DeleteSnapshot(ctx context.Context, r *csi.DeleteSnapshotRequest) (*csi.DeleteSnapshotResponse, error) {
+func (c *controller) DeleteSnapshot(ctx context.Context, r *csi.DeleteSnapshotRequest) (*csi.DeleteSnapshotResponse,
+	error) {
 	if err := required("snapshot_id", r.GetSnapshotId()); err != nil {
 		return nil, err
 	}
@@ -113,7 +116,8 @@ func (c *controller) ListSnapshots(_ context.Context, r *csi.ListSnapshotsReques
 	if err != nil {
 		return nil, err
 	}
-	page, more := c.backend.Snapshots(from, limit, backend.SnapshotFilter{ID: r.GetSnapshotId(), VolumeID: r.GetSourceVolumeId()})
+	page, more := c.backend.Snapshots(from, limit, backend.SnapshotFilter{ID: r.GetSnapshotId(),
+		VolumeID: r.GetSourceVolumeId()})
 	answer := &csi.ListSnapshotsResponse{}
 	for _, s := range page {
 		answer.Entries = append(answer.Entries, &csi.ListSnapshotsResponse_Entry{Snapshot: c.toSnapshot(s)})

@@ -32,7 +32,8 @@ func ParseEndpoint(endpoint string) (string, error) {
 	case !filepath.IsAbs(path):
 		return "", fmt.Errorf("endpoint %q: want unix:///absolute/path", endpoint)
 	case len(path) > maxSocketPath:
-		return "", fmt.Errorf("endpoint %q: the path has %d bytes, a unix socket's has at most %d", endpoint, len(path), maxSocketPath)
+		return "", fmt.Errorf("endpoint %q: the path has %d bytes, a unix socket's has at most %d", endpoint, len(path),
+			maxSocketPath)
 	}
 	return filepath.Clean(path), nil
 }
@@ -40,7 +41,8 @@ func ParseEndpoint(endpoint string) (string, error) {
 // dialTimeout is how long a live server may take to accept.
 const dialTimeout = time.Second
 
-// Listen listens on a unix socket. It removes the socket of a dead predecessor, and refuses to touch that of a live server or anything that is no socket.
+// Listen listens on a unix socket. It removes the socket of a dead predecessor, and refuses to touch that of a live
+// server or anything that is no socket.
 func Listen(ctx context.Context, path string) (net.Listener, error) {
 	if err := clearStale(ctx, path); err != nil {
 		return nil, err

@@ -12,8 +12,10 @@ import (
 
 func TestParseEndpoint(t *testing.T) {
 	for endpoint, want := range map[string]string{
-		"unix:///run/csi.sock": "/run/csi.sock", "unix:/run/csi.sock": "/run/csi.sock", "/run/csi.sock": "/run/csi.sock", "unix:///run/../csi.sock": "/csi.sock",
-		"unix://run/csi.sock": "", "csi.sock": "", "": "", "tcp://127.0.0.1:9": "", "http://x": "", "unix://" + "/" + strings.Repeat("x", 107): "",
+		"unix:///run/csi.sock": "/run/csi.sock", "unix:/run/csi.sock": "/run/csi.sock", "/run/csi.sock": "/run/csi.sock",
+		"unix:///run/../csi.sock": "/csi.sock",
+		"unix://run/csi.sock":     "", "csi.sock": "", "": "", "tcp://127.0.0.1:9": "", "http://x": "",
+		"unix://" + "/" + strings.Repeat("x", 107): "",
 		"unix://" + "/" + strings.Repeat("x", 106): "/" + strings.Repeat("x", 106),
 	} {
 		got, err := server.ParseEndpoint(endpoint)

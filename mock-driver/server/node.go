@@ -17,7 +17,8 @@ type node struct {
 	*Server
 }
 
-func (n *node) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
+func (n *node) NodeGetCapabilities(context.Context,
+	*csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
 	r := &csi.NodeGetCapabilitiesResponse{}
 	for _, capability := range n.config.Capabilities.List() {
 		service, name, _ := strings.Cut(string(capability), "/")
@@ -41,7 +42,8 @@ func (n *node) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeG
 	return r, nil
 }
 
-func (n *node) NodeStageVolume(ctx context.Context, r *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
+func (n *node) NodeStageVolume(ctx context.Context, r *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse,
+	error) {
 	if err := required("volume_id", r.GetVolumeId()); err != nil {
 		return nil, err
 	}
@@ -67,19 +69,22 @@ func (n *node) NodeStageVolume(ctx context.Context, r *csi.NodeStageVolumeReques
 	return &csi.NodeStageVolumeResponse{}, nil
 }
 
-// attached refuses a volume that the controller service has not published to this node: without that, a real node has no device.
+// attached refuses a volume that the controller service has not published to this node: without that, a real node
+// has no device.
 func (n *node) attached(id string) error {
 	v, err := n.backend.Volume(id)
 	if err != nil {
 		return err
 	}
 	if _, attached := v.Attachments[n.config.NodeID]; n.can(PublishUnpublish) && !attached {
-		return status.Errorf(codes.FailedPrecondition, "volume %q is not published to node %q by ControllerPublishVolume", id, n.config.NodeID)
+		return status.Errorf(codes.FailedPrecondition, "volume %q is not published to node %q by ControllerPublishVolume",
+			id, n.config.NodeID)
 	}
 	return nil
 }
 
-func (n *node) NodeUnstageVolume(ctx context.Context, r *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
+func (n *node) NodeUnstageVolume(ctx context.Context,
+	r *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
 	if err := required("volume_id", r.GetVolumeId(), "staging_target_path", r.GetStagingTargetPath()); err != nil {
 		return nil, err
 	}
@@ -91,7 +96,8 @@ func (n *node) NodeUnstageVolume(ctx context.Context, r *csi.NodeUnstageVolumeRe
 	return &csi.NodeUnstageVolumeResponse{}, nil
 }
 
-func (n *node) NodePublishVolume(ctx context.Context, r *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
+func (n *node) NodePublishVolume(ctx context.Context,
+	r *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
 	if err := required("volume_id", r.GetVolumeId()); err != nil {
 		return nil, err
 	}
@@ -105,18 +111,21 @@ func (n *node) NodePublishVolume(ctx context.Context, r *csi.NodePublishVolumeRe
 	stagedAt := ""
 	if n.can(NodeStage) {
 		if stagedAt = r.GetStagingTargetPath(); stagedAt == "" {
-			return nil, status.Error(codes.FailedPrecondition, "staging_target_path is required: the driver has the STAGE_UNSTAGE_VOLUME capability")
+			return nil, status.Error(codes.FailedPrecondition,
+				"staging_target_path is required: the driver has the STAGE_UNSTAGE_VOLUME capability")
 		}
 	}
 	if err := n.attached(r.GetVolumeId()); err != nil {
 		return nil, err
 	}
-	m := backend.Mount{Access: a, ReadOnly: r.GetReadonly(), Context: digestMaps(r.GetPublishContext(), r.GetVolumeContext())}
+	m := backend.Mount{Access: a, ReadOnly: r.GetReadonly(), Context: digestMaps(r.GetPublishContext(),
+		r.GetVolumeContext())}
 	_, published, err := n.backend.Publish(r.GetVolumeId(), r.GetTargetPath(), stagedAt, m)
 	if err != nil {
 		return nil, err
 	}
-	// The record comes first: killed in between, the driver still knows that the path is its own when it is told to unpublish.
+	// The record comes first: killed in between, the driver still knows that the path is its own when it is told to
+	// unpublish.
 	if err := makeTarget(r.GetTargetPath(), a.Block); err != nil {
 		if published {
 			_, _, undo := n.backend.Unpublish(r.GetVolumeId(), r.GetTargetPath())
@@ -128,7 +137,8 @@ func (n *node) NodePublishVolume(ctx context.Context, r *csi.NodePublishVolumeRe
 	return &csi.NodePublishVolumeResponse{}, nil
 }
 
-func (n *node) NodeUnpublishVolume(ctx context.Context, r *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
+func (n *node) NodeUnpublishVolume(ctx context.Context,
+	r *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
 	if err := required("volume_id", r.GetVolumeId(), "target_path", r.GetTargetPath()); err != nil {
 		return nil, err
 	}

@@ -12,7 +12,8 @@ import (
 // bytesPerInode is what mkfs.ext4 reckons with.
 const bytesPerInode = 16 << 10
 
-func (n *node) NodeGetVolumeStats(_ context.Context, r *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
+func (n *node) NodeGetVolumeStats(_ context.Context,
+	r *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
 	if err := required("volume_id", r.GetVolumeId(), "volume_path", r.GetVolumePath()); err != nil {
 		return nil, err
 	}
@@ -20,7 +21,8 @@ func (n *node) NodeGetVolumeStats(_ context.Context, r *csi.NodeGetVolumeStatsRe
 	if err != nil {
 		return nil, err
 	}
-	answer := &csi.NodeGetVolumeStatsResponse{Usage: []*csi.VolumeUsage{{Unit: csi.VolumeUsage_BYTES, Total: v.Bytes, Available: v.Bytes}}}
+	answer := &csi.NodeGetVolumeStatsResponse{Usage: []*csi.VolumeUsage{{Unit: csi.VolumeUsage_BYTES, Total: v.Bytes,
+		Available: v.Bytes}}}
 	if !mountedAsBlock(v, r.GetVolumePath()) {
 		inodes := v.Bytes / bytesPerInode
 		answer.Usage = append(answer.Usage, &csi.VolumeUsage{Unit: csi.VolumeUsage_INODES, Total: inodes, Available: inodes})
@@ -33,7 +35,8 @@ func mountedAsBlock(v backend.Volume, path string) bool {
 	return v.Published[path].Access.Block || v.Staged[path].Access.Block
 }
 
-func (n *node) NodeExpandVolume(ctx context.Context, r *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
+func (n *node) NodeExpandVolume(ctx context.Context, r *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse,
+	error) {
 	if err := required("volume_id", r.GetVolumeId(), "volume_path", r.GetVolumePath()); err != nil {
 		return nil, err
 	}
@@ -63,7 +66,8 @@ func (n *node) NodeExpandVolume(ctx context.Context, r *csi.NodeExpandVolumeRequ
 	return &csi.NodeExpandVolumeResponse{CapacityBytes: v.Bytes}, nil
 }
 
-func (n *node) NodeGetVolumeHealth(_ context.Context, r *csi.NodeGetVolumeHealthRequest) (*csi.NodeGetVolumeHealthResponse, error) {
+func (n *node) NodeGetVolumeHealth(_ context.Context,
+	r *csi.NodeGetVolumeHealthRequest) (*csi.NodeGetVolumeHealthResponse, error) {
 	if err := required("volume_id", r.GetVolumeId()); err != nil {
 		return nil, err
 	}
@@ -74,6 +78,7 @@ func (n *node) NodeGetVolumeHealth(_ context.Context, r *csi.NodeGetVolumeHealth
 	return &csi.NodeGetVolumeHealthResponse{VolumeHealth: toHealth(v)}, nil
 }
 
-func (n *node) NodeGetStorageHealth(context.Context, *csi.NodeGetStorageHealthRequest) (*csi.NodeGetStorageHealthResponse, error) {
+func (n *node) NodeGetStorageHealth(context.Context,
+	*csi.NodeGetStorageHealthRequest) (*csi.NodeGetStorageHealthResponse, error) {
 	return &csi.NodeGetStorageHealthResponse{}, nil
 }

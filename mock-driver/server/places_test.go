@@ -31,8 +31,9 @@ func serveZones(t *testing.T) driver {
 
 func createAt(t *testing.T, d driver, name string, where *csi.TopologyRequirement) (zone string, err error) {
 	t.Helper()
-	r, err := d.controller.CreateVolume(t.Context(), &csi.CreateVolumeRequest{Name: name, VolumeCapabilities: []*csi.VolumeCapability{writer()},
-		CapacityRange: &csi.CapacityRange{RequiredBytes: 1 << 30}, AccessibilityRequirements: where})
+	r, err := d.controller.CreateVolume(t.Context(), &csi.CreateVolumeRequest{Name: name,
+		VolumeCapabilities: []*csi.VolumeCapability{writer()},
+		CapacityRange:      &csi.CapacityRange{RequiredBytes: 1 << 30}, AccessibilityRequirements: where})
 	if err != nil {
 		return "", err
 	}
@@ -50,13 +51,17 @@ func TestWhereAVolumeGoes(t *testing.T) {
 		want  string
 		code  codes.Code
 	}{
-		"anywhere":                        {want: "a"},
-		"the preferred place":             {where: &csi.TopologyRequirement{Requisite: zones("a", "b"), Preferred: zones("b", "a")}, want: "b"},
-		"a preferred place alone":         {where: &csi.TopologyRequirement{Preferred: zones("b")}, want: "b"},
-		"a requisite place alone":         {where: &csi.TopologyRequirement{Requisite: zones("b")}, want: "b"},
-		"the other one if that is full":   {where: &csi.TopologyRequirement{Requisite: zones("a", "b"), Preferred: zones("a")}, full: true, want: "b"},
-		"nowhere if no other one will do": {where: &csi.TopologyRequirement{Requisite: zones("a"), Preferred: zones("a")}, full: true, code: codes.ResourceExhausted},
-		"nowhere else":                    {where: &csi.TopologyRequirement{Requisite: zones("c")}, code: codes.ResourceExhausted},
+		"anywhere": {want: "a"},
+		"the preferred place": {where: &csi.TopologyRequirement{Requisite: zones("a", "b"),
+			Preferred: zones("b", "a")}, want: "b"},
+		"a preferred place alone": {where: &csi.TopologyRequirement{Preferred: zones("b")}, want: "b"},
+		"a requisite place alone": {where: &csi.TopologyRequirement{Requisite: zones("b")}, want: "b"},
+		"the other one if that is full": {where: &csi.TopologyRequirement{Requisite: zones("a", "b"),
+			Preferred: zones("a")}, full: true, want: "b"},
+		"nowhere if no other one will do": {where: &csi.TopologyRequirement{Requisite: zones("a"), Preferred: zones("a")},
+			full: true, code: codes.ResourceExhausted},
+		"nowhere else": {where: &csi.TopologyRequirement{Requisite: zones("c")},
+			code: codes.ResourceExhausted},
 		"not where it must not be": {where: &csi.TopologyRequirement{Requisite: zones("b"), Preferred: zones("a")},
 			code: codes.InvalidArgument}, // CSI spec, TopologyRequirement.preferred
 	} {
@@ -102,10 +107,12 @@ func TestFaultInOnePlace(t *testing.T) {
 	d := serveZones(t)
 	check(t, d.faults.Set(faults.Plan{Rules: []faults.Rule{
 		{Name: "no-b", Method: "CreateVolume", Place: "zone=b", Action: faults.Fail, Code: "ResourceExhausted"}}}))
-	if _, err := createAt(t, d, "pvc-1", &csi.TopologyRequirement{Requisite: zones("a", "b"), Preferred: zones("b")}); status.Code(err) != codes.ResourceExhausted {
+	if _, err := createAt(t, d, "pvc-1", &csi.TopologyRequirement{Requisite: zones("a", "b"),
+		Preferred: zones("b")}); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("preferred there: got %v", err)
 	}
-	if zone, err := createAt(t, d, "pvc-1", &csi.TopologyRequirement{Requisite: zones("a", "b")}); err != nil || zone != "a" {
+	if zone, err := createAt(t, d, "pvc-1", &csi.TopologyRequirement{Requisite: zones("a", "b")}); err != nil ||
+		zone != "a" {
 		t.Errorf("elsewhere: got zone %q, %v", zone, err)
 	}
 	if calls := d.calls(t, "CreateVolume", 2); len(calls[0].Faults) != 1 || len(calls[1].Faults) != 0 {
@@ -119,10 +126,12 @@ func TestDriverThatKnowsItsParameters(t *testing.T) {
 		parameters map[string]string
 		want       codes.Code
 	}{
-		"none":                           {},
-		"one that it takes":              {parameters: map[string]string{"type": "ssd"}},
-		"one that it does not":           {parameters: map[string]string{"type": "ssd", "tpye": "ssd"}, want: codes.InvalidArgument},
-		"one that is for the sidecar":    {parameters: map[string]string{"csi.storage.k8s.io/fstype": "xfs"}, want: codes.InvalidArgument},
+		"none":              {},
+		"one that it takes": {parameters: map[string]string{"type": "ssd"}},
+		"one that it does not": {parameters: map[string]string{"type": "ssd", "tpye": "ssd"},
+			want: codes.InvalidArgument},
+		"one that is for the sidecar": {parameters: map[string]string{"csi.storage.k8s.io/fstype": "xfs"},
+			want: codes.InvalidArgument},
 		"one of another spelling of its": {parameters: map[string]string{"Type": "ssd"}, want: codes.InvalidArgument},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -139,7 +148,8 @@ func TestDriverThatKnowsItsParameters(t *testing.T) {
 func TestSourceOfAVolumeIsInTheAnswer(t *testing.T) {
 	d := serve(t, "full", nil)
 	volume := d.create(t, "pvc-1")
-	taken, err := d.controller.CreateSnapshot(t.Context(), &csi.CreateSnapshotRequest{Name: "snap-1", SourceVolumeId: volume})
+	taken, err := d.controller.CreateSnapshot(t.Context(), &csi.CreateSnapshotRequest{Name: "snap-1",
+		SourceVolumeId: volume})
 	check(t, err)
 	snapshot := taken.GetSnapshot().GetSnapshotId()
 	for name, source := range map[string]*csi.VolumeContentSource{
@@ -152,7 +162,8 @@ func TestSourceOfAVolumeIsInTheAnswer(t *testing.T) {
 				Name: name, VolumeCapabilities: []*csi.VolumeCapability{writer()}, VolumeContentSource: source})
 			check(t, err)
 			got := r.GetVolume().GetContentSource()
-			if got.GetVolume().GetVolumeId() != source.GetVolume().GetVolumeId() || got.GetSnapshot().GetSnapshotId() != source.GetSnapshot().GetSnapshotId() {
+			if got.GetVolume().GetVolumeId() != source.GetVolume().GetVolumeId() ||
+				got.GetSnapshot().GetSnapshotId() != source.GetSnapshot().GetSnapshotId() {
 				t.Errorf("%s%s: got %v, want %v", name, again, got, source)
 			}
 		}

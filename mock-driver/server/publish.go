@@ -21,15 +21,18 @@ func (c *controller) ControllerPublishVolume(
 	if r.GetReadonly() && !c.can(PublishReadonly) {
 		return nil, invalid("readonly needs the PUBLISH_READONLY capability")
 	}
-	_, attached, err := c.backend.Attach(r.GetVolumeId(), r.GetNodeId(), backend.Attachment{Access: a, ReadOnly: r.GetReadonly()})
+	_, attached, err := c.backend.Attach(r.GetVolumeId(), r.GetNodeId(), backend.Attachment{Access: a,
+		ReadOnly: r.GetReadonly()})
 	if err != nil {
 		return nil, err
 	}
 	note(ctx, attached, "", "")
-	return &csi.ControllerPublishVolumeResponse{PublishContext: map[string]string{"device": "mock-" + digest(r.GetVolumeId())}}, nil
+	return &csi.ControllerPublishVolumeResponse{PublishContext: map[string]string{"device": "mock-" +
+		digest(r.GetVolumeId())}}, nil
 }
 
-// ControllerUnpublishVolume answers OK for volumes and nodes it does not know: what is not there is not attached either.
+// ControllerUnpublishVolume answers OK for volumes and nodes it does not know: what is not there is not attached
+// either.
 func (c *controller) ControllerUnpublishVolume(
 	ctx context.Context, r *csi.ControllerUnpublishVolumeRequest,
 ) (*csi.ControllerUnpublishVolumeResponse, error) {

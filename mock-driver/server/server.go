@@ -31,14 +31,18 @@ type Config struct {
 	MaxVolumesPerNode int
 	// MaxVolumeBytes is advertised by GetCapacity. Default 0: not limited.
 	MaxVolumeBytes int64
-	// MaxCalls is how many controller and node calls are worked on at once. Further ones wait, or are refused with ResourceExhausted. Default 0: no limit.
+	// MaxCalls is how many controller and node calls are worked on at once. Further ones wait, or are refused with
+	// ResourceExhausted. Default 0: no limit.
 	MaxCalls    int
 	RefuseCalls bool
-	// AbortPending answers Aborted to a call for a volume or snapshot that has another call pending. Default false: calls take turns.
+	// AbortPending answers Aborted to a call for a volume or snapshot that has another call pending. Default false:
+	// calls take turns.
 	AbortPending bool
-	// ReadyAfter is how long after New the driver reports that it is not ready, and answers Unavailable to controller and node calls.
+	// ReadyAfter is how long after New the driver reports that it is not ready, and answers Unavailable to controller
+	// and node calls.
 	ReadyAfter time.Duration
-	// Secrets are the keys, and values, without which a call that can carry secrets is answered Unauthenticated. An empty value means any.
+	// Secrets are the keys, and values, without which a call that can carry secrets is answered Unauthenticated. An
+	// empty value means any.
 	Secrets map[string]string
 	// Parameters are those that CreateVolume takes; others are refused with InvalidArgument. Default: any.
 	Parameters []string
@@ -94,7 +98,8 @@ func New(b *backend.Backend, f *faults.Engine, l *ledger.Writer, log *slog.Logge
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{config: config, backend: b, faults: f, ledger: l, log: log, readyAt: config.Now().Add(config.ReadyAfter), lost: make(chan struct{})}
+	s := &Server{config: config, backend: b, faults: f, ledger: l, log: log,
+		readyAt: config.Now().Add(config.ReadyAfter), lost: make(chan struct{})}
 	s.lose = sync.OnceFunc(func() { close(s.lost) })
 	if config.MaxCalls > 0 {
 		s.slots = make(chan struct{}, config.MaxCalls)
@@ -102,7 +107,8 @@ func New(b *backend.Backend, f *faults.Engine, l *ledger.Writer, log *slog.Logge
 	return s, nil
 }
 
-// Run serves on a listener until the context ends, then lets calls end for [Config.Grace], and returns when all that it started has ended.
+// Run serves on a listener until the context ends, then lets calls end for [Config.Grace], and returns when all
+// that it started has ended.
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	g := grpc.NewServer(grpc.Creds(newKnowCallers()), grpc.UnaryInterceptor(s.handle))
 	csi.RegisterIdentityServer(g, &identity{Server: s})

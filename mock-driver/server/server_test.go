@@ -37,7 +37,8 @@ func serve(t *testing.T, profile string, change func(*server.Config, *backend.Co
 	t.Helper()
 	p, err := server.FindProfile(profile)
 	check(t, err)
-	config := server.Config{Name: "mock.example.com", Version: "1", NodeID: "n1", Capabilities: p.Capabilities, Grace: 10 * time.Second}
+	config := server.Config{Name: "mock.example.com", Version: "1", NodeID: "n1", Capabilities: p.Capabilities,
+		Grace: 10 * time.Second}
 	limits := backend.Config{Nodes: []string{"n1", "n2"}}
 	if change != nil {
 		change(&config, &limits)
@@ -96,7 +97,8 @@ func writer() *csi.VolumeCapability { return mount(csi.VolumeCapability_AccessMo
 
 func (d driver) create(t *testing.T, name string) string {
 	t.Helper()
-	r, err := d.controller.CreateVolume(t.Context(), &csi.CreateVolumeRequest{Name: name, VolumeCapabilities: []*csi.VolumeCapability{writer()}})
+	r, err := d.controller.CreateVolume(t.Context(), &csi.CreateVolumeRequest{Name: name,
+		VolumeCapabilities: []*csi.VolumeCapability{writer()}})
 	check(t, err)
 	return r.GetVolume().GetVolumeId()
 }

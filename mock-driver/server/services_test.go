@@ -16,34 +16,60 @@ import (
 )
 
 func TestCreateVolumeRefusals(t *testing.T) {
-	full := serve(t, "full", func(_ *server.Config, b *backend.Config) { b.CapacityBytes = 10 << 30; b.MaxVolumeBytes = 20 << 30 })
+	full := serve(t, "full", func(_ *server.Config,
+		b *backend.Config) {
+		b.CapacityBytes = 10 << 30
+		b.MaxVolumeBytes = 20 << 30
+	})
 	minimal := serve(t, "minimal", nil)
 	snapshot := func(id string) *csi.VolumeContentSource {
-		return &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Snapshot{Snapshot: &csi.VolumeContentSource_SnapshotSource{SnapshotId: id}}}
+		return &csi.VolumeContentSource{
+			Type: &csi.VolumeContentSource_Snapshot{Snapshot: &csi.VolumeContentSource_SnapshotSource{SnapshotId: id}},
+		}
 	}
 	for name, c := range map[string]struct {
 		driver driver
 		change func(*csi.CreateVolumeRequest)
 		want   codes.Code
 	}{
-		"no name":                       {full, func(r *csi.CreateVolumeRequest) { r.Name = "" }, codes.InvalidArgument},
-		"a name of 129 bytes":           {full, func(r *csi.CreateVolumeRequest) { r.Name = strings.Repeat("x", 129) }, codes.InvalidArgument},
-		"a control character":           {full, func(r *csi.CreateVolumeRequest) { r.Name = "a\x07b" }, codes.InvalidArgument},
-		"a path as a name is a name":    {full, func(r *csi.CreateVolumeRequest) { r.Name = "../../etc" }, codes.OK},
-		"no capabilities":               {full, func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities = nil }, codes.InvalidArgument},
-		"a capability without a mode":   {full, func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities[0].AccessMode = nil }, codes.InvalidArgument},
-		"a capability without a type":   {full, func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities[0].AccessType = nil }, codes.InvalidArgument},
-		"too many parameters":           {full, func(r *csi.CreateVolumeRequest) { r.Parameters = map[string]string{"a": strings.Repeat("x", 5000)} }, codes.InvalidArgument},
-		"a negative size":               {full, func(r *csi.CreateVolumeRequest) { r.CapacityRange = &csi.CapacityRange{RequiredBytes: -1} }, codes.InvalidArgument},
-		"more than there is":            {full, func(r *csi.CreateVolumeRequest) { r.CapacityRange = &csi.CapacityRange{RequiredBytes: 11 << 30} }, codes.ResourceExhausted},
-		"more than a volume can have":   {full, func(r *csi.CreateVolumeRequest) { r.CapacityRange = &csi.CapacityRange{RequiredBytes: 21 << 30} }, codes.OutOfRange},
-		"an unknown mutable parameter":  {full, func(r *csi.CreateVolumeRequest) { r.MutableParameters = map[string]string{"x": "y"} }, codes.InvalidArgument},
-		"a mutable number that is none": {full, func(r *csi.CreateVolumeRequest) { r.MutableParameters = map[string]string{"iops": "many"} }, codes.InvalidArgument},
-		"an unknown source":             {full, func(r *csi.CreateVolumeRequest) { r.VolumeContentSource = snapshot("x") }, codes.NotFound},
-		"a source without an id":        {full, func(r *csi.CreateVolumeRequest) { r.VolumeContentSource = snapshot("") }, codes.InvalidArgument},
-		"a source of no type":           {full, func(r *csi.CreateVolumeRequest) { r.VolumeContentSource = &csi.VolumeContentSource{} }, codes.InvalidArgument},
-		"a place, without topology":     {full, func(r *csi.CreateVolumeRequest) { r.AccessibilityRequirements = &csi.TopologyRequirement{} }, codes.InvalidArgument},
-		"a source, without snapshots":   {minimal, func(r *csi.CreateVolumeRequest) { r.VolumeContentSource = snapshot("x") }, codes.InvalidArgument},
+		"no name": {full, func(r *csi.CreateVolumeRequest) { r.Name = "" }, codes.InvalidArgument},
+		"a name of 129 bytes": {full, func(r *csi.CreateVolumeRequest) { r.Name = strings.Repeat("x", 129) },
+			codes.InvalidArgument},
+		"a control character": {full, func(r *csi.CreateVolumeRequest) { r.Name = "a\x07b" },
+			codes.InvalidArgument},
+		"a path as a name is a name": {full, func(r *csi.CreateVolumeRequest) { r.Name = "../../etc" }, codes.OK},
+		"no capabilities": {full, func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities = nil },
+			codes.InvalidArgument},
+		"a capability without a mode": {full,
+			func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities[0].AccessMode = nil }, codes.InvalidArgument},
+		"a capability without a type": {full,
+			func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities[0].AccessType = nil }, codes.InvalidArgument},
+		"too many parameters": {full,
+			func(r *csi.CreateVolumeRequest) { r.Parameters = map[string]string{"a": strings.Repeat("x", 5000)} },
+			codes.InvalidArgument},
+		"a negative size": {full,
+			func(r *csi.CreateVolumeRequest) { r.CapacityRange = &csi.CapacityRange{RequiredBytes: -1} }, codes.InvalidArgument},
+		"more than there is": {full,
+			func(r *csi.CreateVolumeRequest) { r.CapacityRange = &csi.CapacityRange{RequiredBytes: 11 << 30} },
+			codes.ResourceExhausted},
+		"more than a volume can have": {full,
+			func(r *csi.CreateVolumeRequest) { r.CapacityRange = &csi.CapacityRange{RequiredBytes: 21 << 30} },
+			codes.OutOfRange},
+		"an unknown mutable parameter": {full,
+			func(r *csi.CreateVolumeRequest) { r.MutableParameters = map[string]string{"x": "y"} }, codes.InvalidArgument},
+		"a mutable number that is none": {full,
+			func(r *csi.CreateVolumeRequest) { r.MutableParameters = map[string]string{"iops": "many"} }, codes.InvalidArgument},
+		"an unknown source": {full, func(r *csi.CreateVolumeRequest) { r.VolumeContentSource = snapshot("x") },
+			codes.NotFound},
+		"a source without an id": {full, func(r *csi.CreateVolumeRequest) { r.VolumeContentSource = snapshot("") },
+			codes.InvalidArgument},
+		"a source of no type": {full,
+			func(r *csi.CreateVolumeRequest) { r.VolumeContentSource = &csi.VolumeContentSource{} }, codes.InvalidArgument},
+		"a place, without topology": {full,
+			func(r *csi.CreateVolumeRequest) { r.AccessibilityRequirements = &csi.TopologyRequirement{} },
+			codes.InvalidArgument},
+		"a source, without snapshots": {minimal,
+			func(r *csi.CreateVolumeRequest) { r.VolumeContentSource = snapshot("x") }, codes.InvalidArgument},
 		"mutable parameters, without MODIFY_VOLUME": {minimal,
 			func(r *csi.CreateVolumeRequest) { r.MutableParameters = map[string]string{"tier": "gold"} }, codes.InvalidArgument},
 		"a mode, without SINGLE_NODE_MULTI_WRITER": {minimal, func(r *csi.CreateVolumeRequest) {
@@ -63,12 +89,14 @@ func TestCreateVolumeRefusals(t *testing.T) {
 func TestDeleteVolumeTakesAnyID(t *testing.T) {
 	d := serve(t, "full", nil)
 	kept := d.create(t, "pvc-1")
-	for _, id := range []string{"..", "../volumes", "/", "a/b", kept + "/../" + kept, strings.Repeat("x", 10000), "*", " " + kept, "漢字"} {
+	for _, id := range []string{"..", "../volumes", "/", "a/b", kept + "/../" + kept, strings.Repeat("x", 10000), "*",
+		" " + kept, "漢字"} {
 		if _, err := d.controller.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: id}); err != nil {
 			t.Errorf("%.20q: %v", id, err)
 		}
 	}
-	if _, err := d.controller.ControllerGetVolume(t.Context(), &csi.ControllerGetVolumeRequest{VolumeId: kept}); err != nil {
+	if _, err := d.controller.ControllerGetVolume(t.Context(),
+		&csi.ControllerGetVolumeRequest{VolumeId: kept}); err != nil {
 		t.Errorf("the other volume: %v", err)
 	}
 }
@@ -81,13 +109,15 @@ func TestPublishedVolumeIsNotDeleted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := serve(t, "full", func(_ *server.Config, b *backend.Config) { b.DeleteUsed = c.deleteUsed })
 			id := d.create(t, "pvc-1")
-			_, err := d.controller.ControllerPublishVolume(t.Context(), &csi.ControllerPublishVolumeRequest{VolumeId: id, NodeId: "n2", VolumeCapability: writer()})
+			_, err := d.controller.ControllerPublishVolume(t.Context(), &csi.ControllerPublishVolumeRequest{VolumeId: id,
+				NodeId: "n2", VolumeCapability: writer()})
 			check(t, err)
 			list, err := d.controller.ListVolumes(t.Context(), &csi.ListVolumesRequest{})
 			if err != nil || !slices.Equal(list.GetEntries()[0].GetStatus().GetPublishedNodeIds(), []string{"n2"}) {
 				t.Errorf("list: got %v, %v", list, err)
 			}
-			if _, err := d.controller.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: id}); status.Code(err) != c.want {
+			if _, err := d.controller.DeleteVolume(t.Context(),
+				&csi.DeleteVolumeRequest{VolumeId: id}); status.Code(err) != c.want {
 				t.Errorf("got %v, want %v", err, c.want)
 			}
 		})
@@ -101,7 +131,8 @@ func TestNodeSteps(t *testing.T) {
 	check(t, os.Mkdir(staging, 0o755))
 	id := d.create(t, "pvc-1")
 	stage := func() error {
-		_, err := d.node.NodeStageVolume(t.Context(), &csi.NodeStageVolumeRequest{VolumeId: id, StagingTargetPath: staging, VolumeCapability: writer()})
+		_, err := d.node.NodeStageVolume(t.Context(), &csi.NodeStageVolumeRequest{VolumeId: id, StagingTargetPath: staging,
+			VolumeCapability: writer()})
 		return err
 	}
 	publish := func(stagedAt, at string) error {
@@ -114,7 +145,8 @@ func TestNodeSteps(t *testing.T) {
 		return err
 	}
 	attach := func() error {
-		_, err := d.controller.ControllerPublishVolume(t.Context(), &csi.ControllerPublishVolumeRequest{VolumeId: id, NodeId: "n1", VolumeCapability: writer()})
+		_, err := d.controller.ControllerPublishVolume(t.Context(), &csi.ControllerPublishVolumeRequest{VolumeId: id,
+			NodeId: "n1", VolumeCapability: writer()})
 		return err
 	}
 	for _, step := range []struct {
@@ -128,7 +160,8 @@ func TestNodeSteps(t *testing.T) {
 		{"stage", stage, codes.OK},
 		{"publish without staging path", func() error { return publish("", target) }, codes.FailedPrecondition},
 		{"publish at a relative path", func() error { return publish(staging, "target") }, codes.InvalidArgument},
-		{"publish where the parent is missing", func() error { return publish(staging, filepath.Join(dir, "a", "b")) }, codes.Internal},
+		{"publish where the parent is missing", func() error { return publish(staging, filepath.Join(dir, "a", "b")) },
+			codes.Internal},
 		{"publish", func() error { return publish(staging, target) }, codes.OK},
 		{"put data there", func() error { return os.WriteFile(filepath.Join(target, "data"), nil, 0o600) }, codes.OK},
 		{"unpublish a directory with data", unpublish, codes.Internal},
@@ -164,7 +197,8 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// Before v1.13, a driver with VOLUME_CONDITION put a VolumeCondition into field 2 of the status. Clients of that time still look there.
+// Before v1.13, a driver with VOLUME_CONDITION put a VolumeCondition into field 2 of the status. Clients of that
+// time still look there.
 func TestLegacyVolumeCondition(t *testing.T) {
 	for profile, want := range map[string]bool{"legacy": true, "full": false} {
 		d := serve(t, profile, nil)

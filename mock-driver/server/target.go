@@ -7,8 +7,8 @@ import (
 	"os"
 )
 
-// makeTarget puts an empty directory, or for a block volume an empty file, at a target path. One that is there already will do. The parent is the
-// caller's to make.
+// makeTarget puts an empty directory, or for a block volume an empty file, at a target path. One that is there
+// already will do. The parent is the caller's to make.
 func makeTarget(path string, block bool) error {
 	info, err := os.Lstat(path)
 	switch {
@@ -36,7 +36,8 @@ func createTarget(path string, block bool) error {
 	return f.Close()
 }
 
-// removeTarget removes what makeTarget made, and nothing that holds data: a directory with something in it stays, and that is an error.
+// removeTarget removes what makeTarget made, and nothing that holds data: a directory with something in it stays,
+// and that is an error.
 func removeTarget(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove target_path: %w", err)

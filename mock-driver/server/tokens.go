@@ -18,8 +18,8 @@ const (
 	anyList      = "any"
 )
 
-// token leads to the page that begins after an id. It holds all it needs, so that it is still good after a restart, and a checksum, so that no accident
-// makes a valid one.
+// token leads to the page that begins after an id. It holds all it needs, so that it is still good after a restart,
+// and a checksum, so that no accident makes a valid one.
 func token(list, after string) string {
 	text := list + " " + after
 	return base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, "%08x %s", crc32.ChecksumIEEE([]byte(text)), text))
@@ -28,7 +28,8 @@ func token(list, after string) string {
 // FirstPageToken leads to the first page of any list, which is otherwise had by an empty token.
 func FirstPageToken() string { return token(anyList, "") }
 
-// after reads a token. An empty one leads to the first page. The specification wants Aborted for any other that this driver did not give out.
+// after reads a token. An empty one leads to the first page. The specification wants Aborted for any other that
+// this driver did not give out.
 func after(list, t string) (string, error) {
 	if t == "" {
 		return "", nil

@@ -108,8 +108,8 @@ func accessList(caps []*csi.VolumeCapability, multiWriter bool) ([]backend.Acces
 	return list, nil
 }
 
-// access converts a volume capability. multiWriter says whether the service has the SINGLE_NODE_MULTI_WRITER capability, without which two
-// access modes do not exist.
+// access converts a volume capability. multiWriter says whether the service has the SINGLE_NODE_MULTI_WRITER
+// capability, without which two access modes do not exist.
 func access(c *csi.VolumeCapability, multiWriter bool) (backend.Access, error) {
 	if c == nil {
 		return backend.Access{}, invalid("volume_capability is required")

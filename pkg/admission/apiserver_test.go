@@ -73,7 +73,8 @@ func makePV(t *testing.T, change func(*v1.PersistentVolume)) *v1.PersistentVolum
 
 func patchPV(t *testing.T, name, patch string) *v1.PersistentVolume {
 	t.Helper()
-	pv, err := client.CoreV1().PersistentVolumes().Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	pv, err := client.CoreV1().PersistentVolumes().Patch(t.Context(), name, types.MergePatchType, []byte(patch),
+		metav1.PatchOptions{})
 	must(t, err)
 	return pv
 }
@@ -83,7 +84,8 @@ func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	// Also in a clean-up, when the test's own context has ended.
 	ctx := context.WithoutCancel(t.Context())
-	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) { return is(), nil })
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true,
+		func(context.Context) (bool, error) { return is(), nil })
 	if err != nil {
 		t.Fatalf("%s: %v", what, err)
 	}
@@ -153,7 +155,10 @@ func install(t *testing.T, drivers Drivers) (remove func()) {
 		}
 		for role, names := range drivers {
 			if finalizerOf(role) != "" {
-				until(t, "the end of the policy", func() bool { return !protectsDriver(t, names[len(names)-1]) }) //nolint:contextcheck // the test's own
+				until(t, "the end of the policy", func() bool {
+					return !protectsDriver(t,
+						names[len(names)-1])
+				}) //nolint:contextcheck // the test's own
 			}
 		}
 	})
@@ -161,7 +166,7 @@ func install(t *testing.T, drivers Drivers) (remove func()) {
 	return remove
 }
 
-// protectsDriver tells whether a PV of the driver has its finalizer from the start. The PV is not stored.
+// protectsDriver reports whether a PV of the driver has its finalizer from the start. The PV is not stored.
 func protectsDriver(t *testing.T, driver string) bool {
 	t.Helper()
 	return len(finalizersAt(t, driver)) > 1
@@ -175,36 +180,41 @@ func finalizersAt(t *testing.T, driver string) []string {
 	pv.Spec.Capacity = v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")}
 	pv.Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}
 	ctx := context.WithoutCancel(t.Context())
-	made, err := client.CoreV1().PersistentVolumes().Create(ctx, pv, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	made, err := client.CoreV1().PersistentVolumes().Create(ctx, pv,
+		metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	must(t, err)
 	return made.Finalizers
 }
 
 func TestThePolicy(t *testing.T) {
 	install(t, known)
-	until(t, "the policies to be in force", func() bool { return protects(t) && protectsDriver(t, "other.csi.example.com") })
+	until(t, "the policies to be in force", func() bool {
+		return protects(t) &&
+			protectsDriver(t, "other.csi.example.com")
+	})
 	judgePVs(t)
 
 	// What is taken off comes back in the same write, and the write is no error.
 	pv := makePV(t, func(*v1.PersistentVolume) {})
-	if pv = patchPV(t, pv.Name, `{"metadata":{"finalizers":["kubernetes.io/pv-protection"]}}`); !slices.Contains(pv.Finalizers, finalizer) {
+	if pv = patchPV(t, pv.Name,
+		`{"metadata":{"finalizers":["kubernetes.io/pv-protection"]}}`); !slices.Contains(pv.Finalizers, finalizer) {
 		t.Errorf("finalizers %q: a release would not have to remove the driver from the policy first", pv.Finalizers)
 	}
 	// A driver that is listed no more is not protected; the others are. No write is refused.
 	ctx := t.Context()
-	done, err := Unlist(ctx, admin, []string{driver})
+	done, err := RemoveDrivers(ctx, admin, []string{driver})
 	must(t, err)
-	if want := []string{"mutatingadmissionpolicy/" + PolicyName}; !slices.Equal(done.From, want) {
-		t.Errorf("removed from %q, want %q", done.From, want)
+	if want := []string{"mutatingadmissionpolicy/" + PolicyName}; !slices.Equal(done.Objects, want) {
+		t.Errorf("removed from %q, want %q", done.Objects, want)
 	}
-	must(t, AwaitUnlisted(ctx, admin, []string{driver}))
+	must(t, WaitUntilRemoved(ctx, admin, []string{driver}))
 	if protects(t) || !protectsDriver(t, "second.csi.example.com") || !protectsDriver(t, "other.csi.example.com") {
 		t.Error("one driver was removed: it is still protected, or another one is not any more")
 	}
-	if done, err = Unlist(ctx, admin, []string{driver}); err != nil || len(done.From) > 0 {
-		t.Errorf("a second time: removed from %q, %v", done.From, err)
+	if done, err = RemoveDrivers(ctx, admin, []string{driver}); err != nil || len(done.Objects) > 0 {
+		t.Errorf("a second time: removed from %q, %v", done.Objects, err)
 	}
-	done, err = Unlist(ctx, admin, []string{AllDrivers})
+	done, err = RemoveDrivers(ctx, admin, []string{AllDrivers})
 	must(t, err)
 	if want := []string{driver, "other.csi.example.com", "second.csi.example.com"}; !slices.Equal(done.Drivers, want) {
 		t.Errorf("removed all: %q, want %q", done.Drivers, want)
@@ -225,8 +235,8 @@ func TestUninstallAndReinstallProtects(t *testing.T) {
 	}
 }
 
-// TestAPolicyOfManyDrivers: a hundred drivers with the longest names there are stay within the limits of the API server, in
-// the size of an expression and in its cost, and the last one is protected like the first.
+// TestAPolicyOfManyDrivers: a hundred drivers with the longest names there are stay within the limits of the API
+// server, in the size of an expression and in its cost, and the last one is protected like the first.
 func TestAPolicyOfManyDrivers(t *testing.T) {
 	many := make([]string, 100)
 	for i := range many {
@@ -256,13 +266,15 @@ func TestNamesOfDriversAreNoExpressions(t *testing.T) {
 
 // serve runs the webhooks, with certificates that are exchanged all the time, and returns what points the
 // API server there.
-func serve(t *testing.T) (at func(*admissionregv1.WebhookClientConfig), keeper *certs.Keeper, stop func()) {
+func serve(t *testing.T) (at func(*admissionregv1.WebhookClientConfig), keeper *certs.Rotator, stop func()) {
 	t.Helper()
 	reader, err := NewReader(admin)
 	must(t, err)
 	keeper, err = certs.New(admin, certs.Config{
-		Namespace: metav1.NamespaceDefault, Secret: "webhooks", Names: []string{"localhost"}, Webhooks: []string{WebhooksName},
-		Look: 500 * time.Millisecond, Settle: 4 * time.Second, Lifetime: time.Hour, RenewBefore: time.Hour - time.Second,
+		Namespace: metav1.NamespaceDefault, Secret: "webhooks", Names: []string{"localhost"},
+		Webhooks:     []string{WebhooksName},
+		PollInterval: 500 * time.Millisecond, PropagationDelay: 4 * time.Second, Lifetime: time.Hour,
+		RenewBefore: time.Hour - time.Second,
 	})
 	must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -290,7 +302,7 @@ func serve(t *testing.T) (at func(*admissionregv1.WebhookClientConfig), keeper *
 }
 
 // presented returns which certificate is presented.
-func presented(t *testing.T, keeper *certs.Keeper) string {
+func presented(t *testing.T, keeper *certs.Rotator) string {
 	t.Helper()
 	pair, err := keeper.Certificate(nil)
 	must(t, err)
@@ -304,7 +316,8 @@ func TestTheWebhooks(t *testing.T) {
 	service := Service{Namespace: "ns", Name: "volume-guard"}
 	pvHooks, podHooks := PVWebhooks(service, known), PodWebhooks(service)
 	// As they are, they are accepted too.
-	_, err := admission.MutatingWebhookConfigurations().Create(ctx, pvHooks, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	_, err := admission.MutatingWebhookConfigurations().Create(ctx, pvHooks,
+		metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	must(t, err)
 	for i := range pvHooks.Webhooks {
 		at(&pvHooks.Webhooks[i].ClientConfig)
@@ -351,7 +364,8 @@ func TestTheWebhooks(t *testing.T) {
 			return err
 		}
 		binding := &v1.Binding{
-			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: made.Name}, Target: v1.ObjectReference{Kind: "Node", Name: "node"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: made.Name},
+			Target:     v1.ObjectReference{Kind: "Node", Name: "node"},
 		}
 		if how == "bound by the legacy resource" {
 			return client.CoreV1().RESTClient().Post().Namespace(namespace).Resource("bindings").Body(binding).Do(ctx).Error()
@@ -382,7 +396,8 @@ func TestTheWebhooks(t *testing.T) {
 // namespaceWithClaims makes claims, of which "going" is being deleted.
 func namespaceWithClaims(t *testing.T, names ...string) string {
 	t.Helper()
-	namespace, err := client.CoreV1().Namespaces().Create(t.Context(), &v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "admit-"}}, metav1.CreateOptions{})
+	namespace, err := client.CoreV1().Namespaces().Create(t.Context(),
+		&v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "admit-"}}, metav1.CreateOptions{})
 	must(t, err)
 	claims := client.CoreV1().PersistentVolumeClaims(namespace.Name)
 	for _, name := range names {

@@ -1,8 +1,8 @@
-// Package admission is what the API server is asked to do, or asks, while it takes a write: protect a PV in
-// the same write that binds it or turns its policy, and keep pods off claims that are being deleted.
+// Package admission acts while the API server admits a write: it protects a PV in the write that binds it or
+// sets its policy to Delete, and keeps pods off claims that are terminating.
 //
-// The first is a MutatingAdmissionPolicy ([Policy]), which needs no program to run; for API servers
-// before 1.36 the same rule ([Missing]) is a webhook. The second ([Refusal]) needs to read other
-// objects, so it is a webhook everywhere. Neither may stop a cluster: what cannot be judged is let
-// through. The certificates of the webhooks are the package certs'.
+// The first is a MutatingAdmissionPolicy ([Policy]), which needs no running program; for API servers
+// before 1.36 the same rule ([MissingFinalizers]) is a webhook. The second ([DenialReason]) reads other
+// objects, so it is a webhook everywhere. Neither may stop a cluster: a write that cannot be reviewed is
+// admitted. Package certs rotates the certificates of the webhooks.
 package admission

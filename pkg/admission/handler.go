@@ -15,9 +15,9 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Protected returns the drivers whose PVs are protected, at the moment it is called. It does not block, and the
+// DriversFunc returns the drivers whose PVs are protected, at the moment it is called. It does not block, and the
 // caller does not change what it returns.
-type Protected func() Drivers
+type DriversFunc func() Drivers
 
 // Reader reads objects from the API server, as they are now. found is false where there is none.
 type Reader interface {
@@ -25,24 +25,25 @@ type Reader interface {
 	Claim(ctx context.Context, namespace, name string) (claim *v1.PersistentVolumeClaim, found bool, err error)
 }
 
-// readFor bounds all reads for one answer, so that it comes before the API server stops waiting.
-const readFor = (timeoutSeconds - 1) * time.Second
+// readTimeout bounds all reads for one answer, so that it comes before the API server stops waiting.
+const readTimeout = (timeoutSeconds - 1) * time.Second
 
 // Handler returns the webhooks, at PathPVs and PathPods. It keeps no state and is safe for concurrent
 // use.
-func Handler(drivers Protected, reader Reader) http.Handler {
+func Handler(drivers DriversFunc, reader Reader) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle(PathPVs, review(protectPVs(drivers)))
-	mux.Handle(PathPods, review(guardPods(reader)))
+	mux.Handle(PathPVs, review(mutatePVs(drivers)))
+	mux.Handle(PathPods, review(validatePods(reader)))
 	return mux
 }
 
 func allowed() *admissionv1.AdmissionResponse { return &admissionv1.AdmissionResponse{Allowed: true} }
 
-// protectPVs adds the finalizers that PVs are missing.
-func protectPVs(drivers Protected) judge {
+// mutatePVs adds the finalizers that PVs are missing.
+func mutatePVs(drivers DriversFunc) reviewFunc {
 	return func(_ context.Context, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
-		if request.Resource != (metav1.GroupVersionResource{Version: "v1", Resource: "persistentvolumes"}) || request.SubResource != "" {
+		if request.Resource != (metav1.GroupVersionResource{Version: "v1", Resource: "persistentvolumes"}) ||
+			request.SubResource != "" {
 			return allowed(), nil
 		}
 		var pv v1.PersistentVolume
@@ -50,8 +51,8 @@ func protectPVs(drivers Protected) judge {
 			return nil, err
 		}
 		response := allowed()
-		if missing := Missing(&pv, drivers()); len(missing) > 0 {
-			patch, err := addition(pv.Finalizers, missing)
+		if missing := MissingFinalizers(&pv, drivers()); len(missing) > 0 {
+			patch, err := finalizerPatch(pv.Finalizers, missing)
 			if err != nil {
 				return nil, err
 			}
@@ -62,8 +63,8 @@ func protectPVs(drivers Protected) judge {
 	}
 }
 
-// addition returns the JSON patch that adds finalizers behind those that are there.
-func addition(there, missing []string) ([]byte, error) {
+// finalizerPatch returns the JSON patch that appends finalizers to the existing ones.
+func finalizerPatch(there, missing []string) ([]byte, error) {
 	type operation struct {
 		Op    string `json:"op"`
 		Path  string `json:"path"`
@@ -84,11 +85,11 @@ func addition(there, missing []string) ([]byte, error) {
 	return patch, nil
 }
 
-// guardPods keeps pods off nodes while one of their claims is being deleted. What cannot be read
-// refuses nothing, although nobody makes up for it: see DESIGN.md.
-func guardPods(reader Reader) judge {
+// validatePods denies pods a node while one of their claims is terminating. A pod whose claims cannot be
+// read is admitted, although nothing checks it later: see DESIGN.md.
+func validatePods(reader Reader) reviewFunc {
 	return func(ctx context.Context, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
-		ctx, cancel := context.WithTimeout(ctx, readFor)
+		ctx, cancel := context.WithTimeout(ctx, readTimeout)
 		defer cancel()
 		pod, err := podOf(ctx, reader, request)
 		if err != nil && errors.Is(err, errMalformed) {
@@ -96,22 +97,24 @@ func guardPods(reader Reader) judge {
 		}
 		var why string
 		if err == nil && pod != nil {
-			why, err = refusal(ctx, reader, pod)
+			why, err = denialReason(ctx, reader, pod)
 		}
 		response := allowed()
 		switch {
 		case why != "":
 			response.Allowed = false
-			response.Result = &metav1.Status{Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden, Message: why}
+			response.Result = &metav1.Status{Status: metav1.StatusFailure, Code: http.StatusForbidden,
+				Reason: metav1.StatusReasonForbidden, Message: why}
 		case err != nil:
-			klog.FromContext(ctx).Error(err, "Whether a pod's claims are being deleted could not be read, so it goes on", "namespace", request.Namespace, "name", request.Name)
-			response.Warnings = []string{"csi-reclaimer could not read whether the pod's claims are being deleted"}
+			klog.FromContext(ctx).Error(err, "Admitting a pod: whether its claims are terminating could not be read",
+				"namespace", request.Namespace, "name", request.Name)
+			response.Warnings = []string{"csi-reclaimer could not read whether the pod's claims are terminating"}
 		}
 		return response, nil
 	}
 }
 
-// podOf returns the pod that is to be put on a node, nil if the request is about none. A Binding names its pod by
+// podOf returns the pod that is to be bound to a node, nil if the request is about none. A Binding names its pod by
 // its own name: those of the subresource pods/binding, and those of the legacy resource bindings.
 func podOf(ctx context.Context, reader Reader, request *admissionv1.AdmissionRequest) (*v1.Pod, error) {
 	if request.Resource.Group != "" || request.Resource.Version != "v1" {
@@ -142,9 +145,9 @@ func podOf(ctx context.Context, reader Reader, request *admissionv1.AdmissionReq
 	return nil, nil //nolint:nilnil // it puts no pod on a node
 }
 
-// refusal reads the pod's claims until one refuses it. That one cannot be read does not save a pod whose
+// denialReason reads the pod's claims until one refuses it. That one cannot be read does not save a pod whose
 // other claim is being deleted.
-func refusal(ctx context.Context, reader Reader, pod *v1.Pod) (why string, _ error) {
+func denialReason(ctx context.Context, reader Reader, pod *v1.Pod) (why string, _ error) {
 	var failed error
 	for name := range ClaimsOf(pod) {
 		claim, found, err := reader.Claim(ctx, pod.Namespace, name)
@@ -152,7 +155,7 @@ func refusal(ctx context.Context, reader Reader, pod *v1.Pod) (why string, _ err
 		case err != nil:
 			failed = err
 		case found:
-			if why := Refusal(pod, claim); why != "" {
+			if why := DenialReason(pod, claim); why != "" {
 				return why, nil
 			}
 		}

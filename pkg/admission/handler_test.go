@@ -70,7 +70,8 @@ func send(t *testing.T, h http.Handler, path string, of *admissionv1.AdmissionRe
 	if err := json.Unmarshal(answer, &review); err != nil {
 		t.Fatal(err)
 	}
-	if review.Response == nil || review.Response.UID != "review" || review.Kind != "AdmissionReview" || review.APIVersion != "admission.k8s.io/v1" {
+	if review.Response == nil || review.Response.UID != "review" || review.Kind != "AdmissionReview" ||
+		review.APIVersion != "admission.k8s.io/v1" {
 		t.Fatalf("answered %s", answer)
 	}
 	return review.Response
@@ -134,8 +135,10 @@ func TestTheWebhookOfPods(t *testing.T) {
 		pods:   map[string]*v1.Pod{"ns/web-0": pod()},
 		claims: map[string]*v1.PersistentVolumeClaim{"ns/data": terminating("data")},
 	}
-	binding := request("pods", "binding", v1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "web-0"}, Target: v1.ObjectReference{Name: "node"}})
-	legacy := request("bindings", "", v1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "web-0"}, Target: v1.ObjectReference{Name: "node"}})
+	binding := request("pods", "binding", v1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "web-0"},
+		Target: v1.ObjectReference{Name: "node"}})
+	legacy := request("bindings", "", v1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "web-0"},
+		Target: v1.ObjectReference{Name: "node"}})
 	legacy.Name = "" // as the API server sends it: the path names no pod
 	elsewhere := request("bindings", "", v1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "web-0"}})
 	elsewhere.Resource.Group = "example.com"
@@ -150,20 +153,25 @@ func TestTheWebhookOfPods(t *testing.T) {
 		refused string
 		warned  bool
 	}{
-		"a pod is bound whose claim is being deleted":         {there, binding, refused, false},
-		"a pod is bound by the legacy resource":               {there, legacy, refused, false},
-		"a pod that is gone is bound by it":                   {with(func(c *cluster) { c.pods = nil }), legacy, "", false},
-		"a resource of the name in another group":             {there, elsewhere, "", false},
-		"a pod is made on a node whose claim is":              {there, request("pods", "", nameless), refused, false},
-		"a pod is made without a node":                        {there, request("pods", "", unscheduled), "", false},
-		"a pod is bound that is gone":                         {with(func(c *cluster) { c.pods = nil }), binding, "", false},
-		"its claims are gone":                                 {with(func(c *cluster) { c.claims = nil }), binding, "", false},
-		"another subresource":                                 {there, request("pods", "status", nameless), "", false},
-		"another resource":                                    {there, request("deployments", "", nameless), "", false},
-		"nothing can be read":                                 {with(func(c *cluster) { c.fail = errors.New("timeout") }), binding, "", true},
-		"no claim can be read":                                {with(func(c *cluster) { c.fail = errors.New("timeout") }), request("pods", "", nameless), "", true},
-		"a claim is being deleted and another cannot be read": {with(func(c *cluster) { c.failing = "web-0-cache" }), binding, refused, false},
-		"the claim that is being deleted cannot be read":      {with(func(c *cluster) { c.failing = "data" }), binding, "", true},
+		"a pod is bound whose claim is being deleted": {there, binding, refused, false},
+		"a pod is bound by the legacy resource":       {there, legacy, refused, false},
+		"a pod that is gone is bound by it":           {with(func(c *cluster) { c.pods = nil }), legacy, "", false},
+		"a resource of the name in another group":     {there, elsewhere, "", false},
+		"a pod is made on a node whose claim is":      {there, request("pods", "", nameless), refused, false},
+		"a pod is made without a node":                {there, request("pods", "", unscheduled), "", false},
+		"a pod is bound that is gone":                 {with(func(c *cluster) { c.pods = nil }), binding, "", false},
+		"its claims are gone": {with(func(c *cluster) { c.claims = nil }), binding, "",
+			false},
+		"another subresource": {there, request("pods", "status", nameless), "", false},
+		"another resource":    {there, request("deployments", "", nameless), "", false},
+		"nothing can be read": {with(func(c *cluster) { c.fail = errors.New("timeout") }),
+			binding, "", true},
+		"no claim can be read": {with(func(c *cluster) { c.fail = errors.New("timeout") }),
+			request("pods", "", nameless), "", true},
+		"a claim is being deleted and another cannot be read": {with(func(c *cluster) { c.failing = "web-0-cache" }),
+			binding, refused, false},
+		"the claim that is being deleted cannot be read": {with(func(c *cluster) { c.failing = "data" }), binding, "",
+			true},
 	}
 	for sentence, c := range cases {
 		t.Run(sentence, func(t *testing.T) {
@@ -172,7 +180,8 @@ func TestTheWebhookOfPods(t *testing.T) {
 				if got.Allowed != (c.refused == "") || (len(got.Warnings) > 0) != c.warned {
 					t.Fatalf("allowed %v, warnings %q", got.Allowed, got.Warnings)
 				}
-				if c.refused != "" && (got.Result == nil || got.Result.Message != c.refused || got.Result.Code != http.StatusForbidden) {
+				if c.refused != "" && (got.Result == nil || got.Result.Message != c.refused ||
+					got.Result.Code != http.StatusForbidden) {
 					t.Fatalf("refused by %+v, want %q", got.Result, c.refused)
 				}
 			}
@@ -186,19 +195,26 @@ func TestWhatIsNoReview(t *testing.T) {
 		method, kind, body string
 		want               int
 	}{
-		"a review":                    {http.MethodPost, "application/json", good, http.StatusOK},
-		"a visit":                     {http.MethodGet, "application/json", good, http.StatusMethodNotAllowed},
-		"another format":              {http.MethodPost, "application/yaml", good, http.StatusUnsupportedMediaType},
-		"no format":                   {http.MethodPost, "", good, http.StatusUnsupportedMediaType},
-		"nothing":                     {http.MethodPost, "application/json", "", http.StatusBadRequest},
-		"no JSON":                     {http.MethodPost, "application/json", "]", http.StatusBadRequest},
-		"another kind":                {http.MethodPost, "application/json", strings.Replace(good, "AdmissionReview", "Review", 1), http.StatusBadRequest},
-		"another version":             {http.MethodPost, "application/json", strings.Replace(good, "io/v1", "io/v1beta1", 1), http.StatusBadRequest},
-		"no request":                  {http.MethodPost, "application/json", `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}`, http.StatusBadRequest},
-		"no UID":                      {http.MethodPost, "application/json", strings.Replace(good, `"u"`, `""`, 1), http.StatusBadRequest},
-		"no object":                   {http.MethodPost, "application/json", strings.Replace(good, `,"object":{}`, "", 1), http.StatusBadRequest},
-		"an object of another shape":  {http.MethodPost, "application/json", strings.Replace(good, `"object":{}`, `"object":{"spec":7}`, 1), http.StatusBadRequest},
-		"more than any review can be": {http.MethodPost, "application/json", good + strings.Repeat(" ", maxBody), http.StatusRequestEntityTooLarge},
+		"a review":       {http.MethodPost, "application/json", good, http.StatusOK},
+		"a visit":        {http.MethodGet, "application/json", good, http.StatusMethodNotAllowed},
+		"another format": {http.MethodPost, "application/yaml", good, http.StatusUnsupportedMediaType},
+		"no format":      {http.MethodPost, "", good, http.StatusUnsupportedMediaType},
+		"nothing":        {http.MethodPost, "application/json", "", http.StatusBadRequest},
+		"no JSON":        {http.MethodPost, "application/json", "]", http.StatusBadRequest},
+		"another kind": {http.MethodPost, "application/json",
+			strings.Replace(good, "AdmissionReview", "Review", 1), http.StatusBadRequest},
+		"another version": {http.MethodPost, "application/json",
+			strings.Replace(good, "io/v1", "io/v1beta1", 1), http.StatusBadRequest},
+		"no request": {http.MethodPost, "application/json",
+			`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}`, http.StatusBadRequest},
+		"no UID": {http.MethodPost, "application/json", strings.Replace(good, `"u"`, `""`, 1),
+			http.StatusBadRequest},
+		"no object": {http.MethodPost, "application/json", strings.Replace(good, `,"object":{}`, "", 1),
+			http.StatusBadRequest},
+		"an object of another shape": {http.MethodPost, "application/json",
+			strings.Replace(good, `"object":{}`, `"object":{"spec":7}`, 1), http.StatusBadRequest},
+		"more than any review can be": {http.MethodPost, "application/json", good + strings.Repeat(" ", maxBody),
+			http.StatusRequestEntityTooLarge},
 	}
 	for sentence, c := range cases {
 		t.Run(sentence, func(t *testing.T) {
@@ -207,7 +223,8 @@ func TestWhatIsNoReview(t *testing.T) {
 			}
 		})
 	}
-	if code, _ := post(handler(cluster{}), http.MethodPost, "/", "application/json", strings.NewReader(good)); code != http.StatusNotFound {
+	if code, _ := post(handler(cluster{}), http.MethodPost, "/", "application/json",
+		strings.NewReader(good)); code != http.StatusNotFound {
 		t.Errorf("another path: %d", code)
 	}
 }
@@ -219,18 +236,21 @@ func FuzzReview(f *testing.F) {
 		request("pods", "binding", v1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "web-0"}}),
 		request("bindings", "", v1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "web-0"}}),
 	} {
-		body, err := json.Marshal(admissionv1.AdmissionReview{TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"}, Request: seed})
+		body, err := json.Marshal(admissionv1.AdmissionReview{TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1",
+			Kind: "AdmissionReview"}, Request: seed})
 		if err != nil {
 			f.Fatal(err)
 		}
 		f.Add(body)
 	}
-	h := handler(cluster{pods: map[string]*v1.Pod{"ns/web-0": pod()}, claims: map[string]*v1.PersistentVolumeClaim{"ns/data": terminating("data")}})
+	h := handler(cluster{pods: map[string]*v1.Pod{"ns/web-0": pod()},
+		claims: map[string]*v1.PersistentVolumeClaim{"ns/data": terminating("data")}})
 	f.Fuzz(func(t *testing.T, body []byte) {
 		for _, path := range []string{PathPVs, PathPods} {
 			code, answer := post(h, http.MethodPost, path, "application/json", bytes.NewReader(body))
 			var review admissionv1.AdmissionReview
-			if code == http.StatusOK && (json.Unmarshal(answer, &review) != nil || review.Response == nil || review.Response.UID == "") {
+			if code == http.StatusOK && (json.Unmarshal(answer, &review) != nil || review.Response == nil ||
+				review.Response.UID == "") {
 				t.Errorf("answered %s", answer)
 			}
 			if code != http.StatusOK && code != http.StatusBadRequest {

@@ -12,7 +12,8 @@ func TestWhatIsAskedOfRBAC(t *testing.T) {
 		"get pods  ": true, "get persistentvolumeclaims  ": true,
 		"get secrets ns tls": true, "create secrets ns ": true, "patch secrets ns tls": true,
 		"get mutatingwebhookconfigurations  csi-reclaimer": true, "patch mutatingwebhookconfigurations  csi-reclaimer": true,
-		"get validatingwebhookconfigurations  csi-reclaimer": true, "patch validatingwebhookconfigurations  csi-reclaimer": true,
+		"get validatingwebhookconfigurations  csi-reclaimer":   true,
+		"patch validatingwebhookconfigurations  csi-reclaimer": true,
 	}
 	for _, r := range append(Permissions(), keeper.Permissions()...) {
 		name := r.Verb + " " + r.Resource + " " + r.Namespace + " " + r.Name

@@ -54,25 +54,27 @@ const driverCondition = "driver"
 // The condition that lists the drivers, before and after its list. A PV's drivers are those that
 // driversOf returns.
 const (
-	beforeDrivers = `((has(object.metadata.annotations) && "` + annMigratedTo + `" in object.metadata.annotations
-  ? [object.metadata.annotations["` + annMigratedTo + `"]] : []) +
- (has(object.metadata.annotations) && "` + annProvisionedBy + `" in object.metadata.annotations
-  ? [object.metadata.annotations["` + annProvisionedBy + `"]]
+	beforeDrivers = `((has(object.metadata.annotations) && "` + volume.AnnMigratedTo + `" in object.metadata.annotations
+  ? [object.metadata.annotations["` + volume.AnnMigratedTo + `"]] : []) +
+ (has(object.metadata.annotations) && "` + volume.AnnProvisionedBy + `" in object.metadata.annotations
+  ? [object.metadata.annotations["` + volume.AnnProvisionedBy + `"]]
   : has(object.spec.csi) ? [object.spec.csi.driver] : []))
 .exists(d, d in `
 	afterDrivers = `)`
 )
 
 // conditions returns the conditions, in CEL, under which a PV gets the finalizer of a role in the write that is
-// being admitted. [Missing] has the same rule. The policy and the webhook for older API servers share them.
+// being admitted. [MissingFinalizers] has the same rule. The policy and the webhook for older API servers share them.
 func conditions(role volume.Role, drivers []string) []admissionv1.MatchCondition {
 	return []admissionv1.MatchCondition{
 		{Name: "claimed", Expression: `has(object.spec.claimRef) && has(object.spec.claimRef.uid) && object.spec.claimRef.uid != ""`},
 		{Name: "policy-delete", Expression: `has(object.spec.persistentVolumeReclaimPolicy) && object.spec.persistentVolumeReclaimPolicy == "Delete"`},
 		{Name: "not-terminating", Expression: `!has(object.metadata.deletionTimestamp)`},
-		{Name: "no-twin", Expression: `!has(object.metadata.labels) || !("` + twinLabel + `" in object.metadata.labels)`},
+		{Name: "no-twin", Expression: `!has(object.metadata.labels) || !("` + volume.TwinLabel +
+			`" in object.metadata.labels)`},
 		{Name: driverCondition, Expression: beforeDrivers + listOf(drivers) + afterDrivers},
-		{Name: "unprotected", Expression: `!has(object.metadata.finalizers) || !("` + finalizerOf(role) + `" in object.metadata.finalizers)`},
+		{Name: "unprotected", Expression: `!has(object.metadata.finalizers) || !("` + finalizerOf(role) +
+			`" in object.metadata.finalizers)`},
 	}
 }
 
@@ -90,9 +92,10 @@ func listOf(drivers []string) string {
 	return string(list)
 }
 
-// errForeign: match conditions are not those that csi-reclaimer writes, so that it is not known which drivers
+// errUnknownCondition: match conditions are not those that csi-reclaimer writes, so that it is not known which drivers
 // they name.
-var errForeign = errors.New("its match condition " + driverCondition + " is not as csi-reclaimer writes it")
+var errUnknownCondition = errors.New("its match condition " + driverCondition +
+	" is not the one that csi-reclaimer writes")
 
 // driversIn returns the drivers that match conditions list. It is a pure function.
 func driversIn(conditions []admissionv1.MatchCondition) ([]string, error) {
@@ -103,15 +106,15 @@ func driversIn(conditions []admissionv1.MatchCondition) ([]string, error) {
 		list, begins := strings.CutPrefix(strings.TrimSpace(c.Expression), beforeDrivers)
 		list, ends := strings.CutSuffix(list, afterDrivers)
 		if !begins || !ends {
-			return nil, errForeign
+			return nil, errUnknownCondition
 		}
 		var drivers []string
 		if err := json.Unmarshal([]byte(list), &drivers); err != nil {
-			return nil, fmt.Errorf("%w: %w", errForeign, err)
+			return nil, fmt.Errorf("%w: %w", errUnknownCondition, err)
 		}
 		return drivers, nil
 	}
-	return nil, errForeign
+	return nil, errUnknownCondition
 }
 
 // Policy returns the policy by which the API server (1.36 and newer) adds the finalizer of a role to a PV of
@@ -135,14 +138,14 @@ func Policy(role volume.Role, drivers ...string) *admissionv1.MutatingAdmissionP
 				},
 			}},
 			FailurePolicy: ptr.To(admissionv1.Ignore),
-			// Another policy or webhook may turn the PV after ours has looked.
+			// Another policy or webhook may change the PV after ours has run.
 			ReinvocationPolicy: admissionv1.IfNeededReinvocationPolicy,
 		},
 	}
 }
 
-// Binding returns what puts the policy of a role in force. It has no parameter: an API server that has seen the
-// last binding with a parameter of a kind go ignores changes of that kind until it is restarted
+// Binding returns the binding that puts the policy of a role in force. It has no parameter: an API server that has
+// seen the last binding with a parameter of a kind go ignores changes of that kind until it is restarted
 // (kubernetes/kubernetes#130887).
 func Binding(role volume.Role) *admissionv1.MutatingAdmissionPolicyBinding {
 	return &admissionv1.MutatingAdmissionPolicyBinding{
@@ -156,7 +159,8 @@ func onPVs() admissionv1.RuleWithOperations {
 	return admissionv1.RuleWithOperations{
 		Operations: []admissionv1.OperationType{admissionv1.Create, admissionv1.Update},
 		Rule: admissionv1.Rule{
-			APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"persistentvolumes"}, Scope: ptr.To(admissionv1.ClusterScope),
+			APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"persistentvolumes"},
+			Scope: ptr.To(admissionv1.ClusterScope),
 		},
 	}
 }

@@ -24,10 +24,10 @@ import (
 const AllDrivers = "*"
 
 const (
-	// learnWithin is how long API servers may take to learn that a driver is listed no more.
-	learnWithin = time.Minute
-	// settle is how long no finalizer must have come back.
-	settle = 5 * time.Second
+	// propagationTimeout is how long API servers may take to observe that a driver was removed from a list.
+	propagationTimeout = time.Minute
+	// quietPeriod is how long no finalizer must have come back.
+	quietPeriod = 5 * time.Second
 	// pvPage is how many PVs one request asks for.
 	pvPage = 500
 	// callTimeout bounds one call to the API server.
@@ -36,35 +36,35 @@ const (
 
 // Released is what Release did.
 type Released struct {
-	// Drivers are those that are listed no more.
+	// Drivers are those that no list has.
 	Drivers []string
-	// PVs is how many PVs carry none of our finalizers any more that did before.
+	// PVs is how many PVs lost their finalizers.
 	PVs int
-	// Abandoned are the names of those that were being deleted: their volumes stay in the storage system.
+	// Abandoned are the names of those that were terminating: their volumes stay in the storage system.
 	Abandoned []string
 	// InFlight are the volumes of the drivers that are in flight: nobody finishes them once csi-reclaimer is gone. PVs of
 	// these keep their finalizers.
 	InFlight []inflight.Located
-	// Left are the names of those that carry one still, or again: somebody puts it back.
+	// Left are the names of those that carry one still, or again: another program adds it.
 	Left []string
 }
 
 // releaser is one run of Release.
 type releaser struct {
 	clients kube.Clients
-	lists   lists
+	lists   driverLists
 	clock   clock.Clock
 	timeout time.Duration
 
 	// inFlight are the drivers' entries in the in-flight log.
 	inFlight []inflight.Located
-	// seen are the PVs whose finalizer was taken off, and whether they were being deleted.
+	// seen are the PVs whose finalizer was removed, and whether they were terminating.
 	seen map[types.UID]*v1.PersistentVolume
 }
 
-// Release removes drivers from the policies and webhooks that add csi-reclaimer's finalizers, as [Unlist] does, and
-// then the finalizers from the drivers' PVs: a driver that is still listed gets each back in the write that
-// removes it. Nothing is deleted. Their csi-reclaimer must not run meanwhile. drivers are their names, or
+// Release removes drivers from the policies and webhooks that add csi-reclaimer's finalizers, as [RemoveDrivers]
+// does, and then the finalizers from the drivers' PVs: a driver that is still listed gets each back in the write
+// that removes it. Nothing is deleted. Their csi-reclaimer must not run meanwhile. drivers are their names, or
 // AllDrivers.
 //
 // Every PV is read again until no finalizer was seen for some seconds, a minute at most. A PV counts only when its
@@ -76,7 +76,7 @@ func Release(ctx context.Context, config *rest.Config, drivers []string) (Releas
 	}
 	admission, err := admissionclient.NewForConfig(config)
 	if err != nil {
-		return Released{}, fmt.Errorf("make a client for admissionregistration.k8s.io/v1: %w", err)
+		return Released{}, fmt.Errorf("create a client for admissionregistration.k8s.io/v1: %w", err)
 	}
 	r := newReleaser(clients, admission, clock.RealClock{})
 	out, err := r.run(ctx, drivers)
@@ -86,18 +86,20 @@ func Release(ctx context.Context, config *rest.Config, drivers []string) (Releas
 	return out, nil
 }
 
-func newReleaser(clients kube.Clients, admission admissionclient.AdmissionregistrationV1Interface, clock clock.Clock) *releaser {
+func newReleaser(clients kube.Clients, admission admissionclient.AdmissionregistrationV1Interface,
+	clock clock.Clock) *releaser {
 	return &releaser{
-		clients: clients, lists: lists{admission, callTimeout}, clock: clock, timeout: callTimeout, seen: map[types.UID]*v1.PersistentVolume{},
+		clients: clients, lists: driverLists{admission, callTimeout}, clock: clock, timeout: callTimeout,
+		seen: map[types.UID]*v1.PersistentVolume{},
 	}
 }
 
-func (r *releaser) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+func (r *releaser) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, r.timeout)
 }
 
 func (r *releaser) run(ctx context.Context, drivers []string) (out Released, err error) {
-	removed, err := r.lists.unlist(ctx, drivers)
+	removed, err := r.lists.remove(ctx, drivers)
 	if err != nil {
 		return out, err
 	}
@@ -107,7 +109,7 @@ func (r *releaser) run(ctx context.Context, drivers []string) (out Released, err
 	}
 	out.InFlight = r.inFlight
 	var left []string
-	for until := r.clock.Now().Add(learnWithin); ; {
+	for until := r.clock.Now().Add(propagationTimeout); ; {
 		again, err := r.pass(ctx, out.Drivers)
 		if err != nil {
 			return out, err
@@ -120,7 +122,7 @@ func (r *releaser) run(ctx context.Context, drivers []string) (out Released, err
 		select {
 		case <-ctx.Done():
 			return out, ctx.Err()
-		case <-r.clock.After(settle):
+		case <-r.clock.After(quietPeriod):
 		}
 	}
 	out.Left = left
@@ -129,7 +131,8 @@ func (r *releaser) run(ctx context.Context, drivers []string) (out Released, err
 			continue
 		}
 		out.PVs++
-		if pv.DeletionTimestamp != nil && pv.Spec.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimDelete && pv.Spec.ClaimRef != nil {
+		if pv.DeletionTimestamp != nil && pv.Spec.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimDelete &&
+			pv.Spec.ClaimRef != nil {
 			out.Abandoned = append(out.Abandoned, pv.Name)
 		}
 	}
@@ -137,8 +140,8 @@ func (r *releaser) run(ctx context.Context, drivers []string) (out Released, err
 	return out, nil
 }
 
-// readLog reads what is in flight for the drivers. While that is not known no finalizer is removed: the volume of a PV may be
-// created anew by a call that is still under way.
+// readLog reads what is in flight for the drivers. While that is not known no finalizer is removed: the volume of a
+// PV may be created anew by a call that is still under way.
 func (r *releaser) readLog(ctx context.Context, drivers []string) error {
 	var shards []coordinationv1.Lease
 	options := metav1.ListOptions{Limit: pvPage, LabelSelector: inflight.LabelLog + "=true"}
@@ -163,29 +166,30 @@ func (r *releaser) readLog(ctx context.Context, drivers []string) error {
 	return nil
 }
 
-// pass takes the finalizers off once, and returns the names of the PVs that had one.
+// pass removes the finalizers once, and returns the names of the PVs that had one.
 func (r *releaser) pass(ctx context.Context, drivers []string) (names []string, err error) {
 	var todo []*v1.PersistentVolume
-	err = kube.EachPage(ctx, metav1.ListOptions{Limit: pvPage}, r.timeout, func(ctx context.Context, o metav1.ListOptions) (string, error) {
-		page, err := r.clients.Core.PersistentVolumes().List(ctx, o)
-		if err != nil {
-			return "", err
-		}
-		for i := range page.Items {
-			pv := &page.Items[i]
-			kept := slices.ContainsFunc(r.inFlight, func(e inflight.Located) bool { return e.Of(pv.Name) })
-			if !kept && len(releasable(pv, drivers)) > 0 {
-				todo = append(todo, pv)
+	err = kube.EachPage(ctx, metav1.ListOptions{Limit: pvPage}, r.timeout,
+		func(ctx context.Context, o metav1.ListOptions) (string, error) {
+			page, err := r.clients.Core.PersistentVolumes().List(ctx, o)
+			if err != nil {
+				return "", err
 			}
-		}
-		return page.Continue, nil
-	})
+			for i := range page.Items {
+				pv := &page.Items[i]
+				kept := slices.ContainsFunc(r.inFlight, func(e inflight.Located) bool { return e.Of(pv.Name) })
+				if !kept && len(releasable(pv, drivers)) > 0 {
+					todo = append(todo, pv)
+				}
+			}
+			return page.Continue, nil
+		})
 	if err != nil {
 		return nil, fmt.Errorf("list PVs: %w", err)
 	}
 	for _, pv := range todo {
 		names = append(names, pv.Name)
-		if err := r.bare(ctx, pv, releasable(pv, drivers)); err != nil {
+		if err := r.removeFinalizers(ctx, pv, releasable(pv, drivers)); err != nil {
 			return nil, err
 		}
 		r.seen[pv.UID] = pv
@@ -193,9 +197,10 @@ func (r *releaser) pass(ctx context.Context, drivers []string) (names []string, 
 	return names, nil
 }
 
-// bare takes finalizers off a PV as it was read. One that is gone has none, and one that changed is met by the next pass.
-func (r *releaser) bare(ctx context.Context, pv *v1.PersistentVolume, drop []string) error {
-	ctx, cancel := r.bound(ctx)
+// removeFinalizers removes finalizers from a PV as it was read. A PV that is
+// gone has none; one that changed is left to the next pass.
+func (r *releaser) removeFinalizers(ctx context.Context, pv *v1.PersistentVolume, drop []string) error {
+	ctx, cancel := r.withTimeout(ctx)
 	defer cancel()
 	_, err := kube.PatchFinalizers(ctx, r.clients.Core.PersistentVolumes(), kube.FinalizerPatch{
 		Name: pv.Name, UID: pv.UID, ResourceVersion: pv.ResourceVersion, Drop: drop,

@@ -40,16 +40,18 @@ func TestWhichFinalizersGoWithADriver(t *testing.T) {
 		return pv
 	}
 	migrated := of("", volume.Finalizer)
-	migrated.Spec.CSI, migrated.Annotations = nil, map[string]string{annMigratedTo: "disk", annProvisionedBy: "kubernetes.io/disk"}
+	migrated.Spec.CSI, migrated.Annotations = nil, map[string]string{volume.AnnMigratedTo: "disk",
+		volume.AnnProvisionedBy: "kubernetes.io/disk"}
 	for name, c := range map[string]struct {
 		pv   *v1.PersistentVolume
 		want []string
 	}{
-		"those of either role, and nobody else's": {of("disk", other, volume.Finalizer, volume.CompanionFinalizer), []string{volume.Finalizer, volume.CompanionFinalizer}},
-		"none where there is none":                {of("disk", other), nil},
-		"none of a driver that is not released":   {of("file", volume.Finalizer), nil},
-		"those of a volume that was migrated":     {migrated, []string{volume.Finalizer}},
-		"none of a PV of no driver":               {&v1.PersistentVolume{}, nil},
+		"those of either role, and nobody else's": {of("disk", other, volume.Finalizer, volume.CompanionFinalizer),
+			[]string{volume.Finalizer, volume.CompanionFinalizer}},
+		"none where there is none":              {of("disk", other), nil},
+		"none of a driver that is not released": {of("file", volume.Finalizer), nil},
+		"those of a volume that was migrated":   {migrated, []string{volume.Finalizer}},
+		"none of a PV of no driver":             {&v1.PersistentVolume{}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := releasable(c.pv, []string{"disk"}); !slices.Equal(got, c.want) {
@@ -60,8 +62,8 @@ func TestWhichFinalizersGoWithADriver(t *testing.T) {
 }
 
 // listing is an object that lists drivers, and says which ones a release has removed from it.
-func listing(released string, drivers ...string) list {
-	l := list{parts: []part{{drivers: drivers}}}
+func listing(released string, drivers ...string) driverList {
+	l := driverList{parts: []listPart{{drivers: drivers}}}
 	if released != "" {
 		l.Annotations = map[string]string{releasedAnnotation: released}
 	}
@@ -70,20 +72,23 @@ func listing(released string, drivers ...string) list {
 
 func TestWhichDriversAreReleased(t *testing.T) {
 	for name, c := range map[string]struct {
-		of    []list
+		of    []driverList
 		asked []string
 		want  []string
 	}{
-		"one by its name":                          {[]list{listing("", "a", "b")}, []string{"a"}, []string{"a"}},
-		"one that is not listed":                   {[]list{listing("", "a", "b")}, []string{"c"}, []string{"c"}},
-		"all that are listed":                      {[]list{listing("", "b", "a"), listing("", "c")}, []string{AllDrivers}, []string{"a", "b", "c"}},
-		"all that were when a release was cut off": {[]list{listing("a,b"), listing("", "c")}, []string{AllDrivers}, []string{"a", "b", "c"}},
-		"all, and one more":                        {[]list{listing("", "a", "b")}, []string{AllDrivers, "c", "a"}, []string{"a", "b", "c"}},
-		"without any list those that are named":    {nil, []string{AllDrivers, "c"}, []string{"c"}},
-		"none":                                     {[]list{listing("", "a", "b")}, nil, nil},
+		"one by its name":        {[]driverList{listing("", "a", "b")}, []string{"a"}, []string{"a"}},
+		"one that is not listed": {[]driverList{listing("", "a", "b")}, []string{"c"}, []string{"c"}},
+		"all that are listed": {[]driverList{listing("", "b", "a"), listing("", "c")},
+			[]string{AllDrivers}, []string{"a", "b", "c"}},
+		"all that were when a release was cut off": {[]driverList{listing("a,b"), listing("", "c")}, []string{AllDrivers},
+			[]string{"a", "b", "c"}},
+		"all, and one more": {[]driverList{listing("", "a", "b")}, []string{AllDrivers, "c", "a"},
+			[]string{"a", "b", "c"}},
+		"without any list those that are named": {nil, []string{AllDrivers, "c"}, []string{"c"}},
+		"none":                                  {[]driverList{listing("", "a", "b")}, nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := unlisted(c.of, c.asked); !slices.Equal(got, c.want) {
+			if got := driversToRemove(c.of, c.asked); !slices.Equal(got, c.want) {
 				t.Errorf("%q, want %q", got, c.want)
 			}
 		})
@@ -112,7 +117,7 @@ var _ clock.Clock = instant{}
 func driversPV(name, driver string, change func(*v1.PersistentVolume)) *v1.PersistentVolume {
 	pv := bound()
 	pv.Name, pv.UID, pv.ResourceVersion = name, types.UID("uid-of-"+name), "7"
-	pv.Annotations[annProvisionedBy], pv.Spec.CSI.Driver = driver, driver
+	pv.Annotations[volume.AnnProvisionedBy], pv.Spec.CSI.Driver = driver, driver
 	pv.Finalizers = append(pv.Finalizers, finalizer)
 	if change != nil {
 		change(pv)
@@ -123,7 +128,8 @@ func driversPV(name, driver string, change func(*v1.PersistentVolume)) *v1.Persi
 // releasing returns a cluster with these objects, and what releases drivers in it.
 func releasing(objects ...runtime.Object) (*fake.Clientset, *releaser) {
 	client := fake.NewClientset(objects...)
-	return client, newReleaser(kube.Clients{Core: client.CoreV1(), Coordination: client.CoordinationV1()}, client.AdmissionregistrationV1(), instant{testclock.NewFakeClock(time.Unix(0, 0))})
+	return client, newReleaser(kube.Clients{Core: client.CoreV1(), Coordination: client.CoordinationV1()},
+		client.AdmissionregistrationV1(), instant{testclock.NewFakeClock(time.Unix(0, 0))})
 }
 
 func finalizersOf(t *testing.T, client *fake.Clientset, name string) []string {
@@ -145,7 +151,10 @@ func TestDriversAreReleased(t *testing.T) {
 		driversPV("kept", driver, func(pv *v1.PersistentVolume) {
 			pv.DeletionTimestamp, pv.Spec.PersistentVolumeReclaimPolicy = deleted, v1.PersistentVolumeReclaimRetain
 		}),
-		driversPV("unclaimed", driver, func(pv *v1.PersistentVolume) { pv.DeletionTimestamp, pv.Spec.ClaimRef = deleted, nil }),
+		driversPV("unclaimed", driver, func(pv *v1.PersistentVolume) {
+			pv.DeletionTimestamp, pv.Spec.ClaimRef = deleted,
+				nil
+		}),
 		driversPV("going", driver, func(pv *v1.PersistentVolume) { pv.DeletionTimestamp = deleted }),
 		driversPV("another's", other, nil),
 		driversPV("free", driver, func(pv *v1.PersistentVolume) { pv.Finalizers = nil }),
@@ -163,7 +172,8 @@ func TestDriversAreReleased(t *testing.T) {
 		return false, nil, nil
 	})
 	got, err := r.run(t.Context(), []string{driver})
-	if err != nil || got.PVs != 4 || !slices.Equal(got.Abandoned, []string{"going"}) || len(got.Left) > 0 || !slices.Equal(got.Drivers, []string{driver}) {
+	if err != nil || got.PVs != 4 || !slices.Equal(got.Abandoned, []string{"going"}) || len(got.Left) > 0 ||
+		!slices.Equal(got.Drivers, []string{driver}) {
 		t.Errorf("released %+v, %v", got, err)
 	}
 	if len(patched) != 6 || patched[0] != "mutatingadmissionpolicies" || patched[1] != "mutatingwebhookconfigurations" {
@@ -174,13 +184,15 @@ func TestDriversAreReleased(t *testing.T) {
 			t.Errorf("PV %s: the finalizer is on: %v, want %v", name, on, want)
 		}
 	}
-	policy, err := client.AdmissionregistrationV1().MutatingAdmissionPolicies().Get(t.Context(), PolicyName, metav1.GetOptions{})
+	policy, err := client.AdmissionregistrationV1().MutatingAdmissionPolicies().Get(t.Context(), PolicyName,
+		metav1.GetOptions{})
 	must(t, err)
 	want := Policy(volume.RoleOwner, other)
 	if diff := cmp.Diff(want.Spec, policy.Spec); diff != "" || policy.Annotations[releasedAnnotation] != driver {
 		t.Errorf("the policy is another (-want +got):\n%s\nwith %v", diff, policy.Annotations)
 	}
-	left, err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(t.Context(), WebhooksName, metav1.GetOptions{})
+	left, err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(t.Context(), WebhooksName,
+		metav1.GetOptions{})
 	must(t, err)
 	hooks.Webhooks[1].MatchConditions = conditions(volume.RoleCompanion, []string{other})
 	if diff := cmp.Diff(hooks.Webhooks, left.Webhooks); diff != "" {
@@ -200,23 +212,29 @@ func TestWhatIsInFlightKeepsItsFinalizer(t *testing.T) {
 	}
 	for sentence, spoil := range map[string]func(*fake.Clientset){
 		"the Leases may not be listed": func(client *fake.Clientset) {
-			client.PrependReactor("list", "leases", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("forbidden") })
+			client.PrependReactor("list", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+				return true,
+					nil, errors.New("forbidden")
+			})
 		},
 		"a shard cannot be read": func(client *fake.Clientset) {
 			_, err := client.CoordinationV1().Leases("ns").Create(t.Context(), &coordinationv1.Lease{
-				ObjectMeta: metav1.ObjectMeta{Name: "log-0", Labels: map[string]string{inflight.LabelLog: "true"}}}, metav1.CreateOptions{})
+				ObjectMeta: metav1.ObjectMeta{Name: "log-0", Labels: map[string]string{inflight.LabelLog: "true"}}},
+				metav1.CreateOptions{})
 			must(t, err)
 		},
 	} {
 		client, r := releasing(Policy(volume.RoleOwner, driver), driversPV("pvc-1", driver, nil))
 		spoil(client)
-		if got, err := r.run(t.Context(), []string{driver}); err == nil || got.PVs != 0 || !slices.Contains(finalizersOf(t, client, "pvc-1"), finalizer) {
+		if got, err := r.run(t.Context(), []string{driver}); err == nil || got.PVs != 0 ||
+			!slices.Contains(finalizersOf(t, client, "pvc-1"), finalizer) {
 			t.Errorf("%s: released %+v, %v", sentence, got, err)
 		}
 	}
 }
 
-// TestAFinalizerThatComesBackIsTakenOffAgain, as long as an API server may need to learn that the key is gone, and no longer.
+// TestAFinalizerThatComesBackIsTakenOffAgain, as long as an API server may need to learn that the key is gone, and
+// no longer.
 func TestAFinalizerThatComesBackIsTakenOffAgain(t *testing.T) {
 	for sentence, c := range map[string]struct {
 		// back says after which looks it is there again.
@@ -229,7 +247,8 @@ func TestAFinalizerThatComesBackIsTakenOffAgain(t *testing.T) {
 		"never":                    {func(int) bool { return false }, nil, 1, 3},
 		"once":                     {func(look int) bool { return look == 1 }, nil, 1, 4},
 		"after it had stayed away": {func(look int) bool { return look == 2 }, nil, 1, 5},
-		"for ever":                 {func(int) bool { return true }, []string{"a"}, 0, 1 + int(learnWithin/settle)},
+		"for ever": {func(int) bool { return true }, []string{"a"}, 0,
+			1 + int(propagationTimeout/quietPeriod)},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			pv := driversPV("a", driver, nil)
@@ -273,7 +292,8 @@ func TestWhatChangesMeanwhileIsReleasedAllTheSame(t *testing.T) {
 			return true, nil, apierrors.NewNotFound(about, patch.Name)
 		case refused[patch.Name] == 1:
 			return true, nil, apierrors.NewConflict(about, patch.Name, errors.New("changed"))
-		case patch.Name == "a" && string(patch.Patch) != `{"metadata":{"$deleteFromPrimitiveList/finalizers":["`+finalizer+`"],"resourceVersion":"7","uid":"uid-of-a"}}`:
+		case patch.Name == "a" &&
+			string(patch.Patch) != `{"metadata":{"$deleteFromPrimitiveList/finalizers":["`+finalizer+`"],"resourceVersion":"7","uid":"uid-of-a"}}`:
 			t.Errorf("written %s", patch.Patch)
 		}
 		return false, nil, nil
@@ -282,7 +302,8 @@ func TestWhatChangesMeanwhileIsReleasedAllTheSame(t *testing.T) {
 	if err != nil || got.PVs != 2 || len(got.Left) > 0 || !slices.Equal(got.Drivers, []string{driver}) {
 		t.Errorf("released %+v, %v", got, err)
 	}
-	if on := slices.Contains(finalizersOf(t, client, "a"), finalizer); on || refused["a"] != 2 || refused[PolicyName] != 2 {
+	if on := slices.Contains(finalizersOf(t, client, "a"), finalizer); on || refused["a"] != 2 ||
+		refused[PolicyName] != 2 {
 		t.Errorf("the finalizer is on: %v, after %v tries", on, refused)
 	}
 }
@@ -326,13 +347,14 @@ func TestAnAPIServerThatDoesNotAnswerEndsARelease(t *testing.T) {
 		"a policy":     func() error { _, _, err := r.lists.readPolicy(t.Context(), volume.RoleOwner); return err },
 		"the webhooks": func() error { _, _, err := r.lists.readWebhooks(t.Context()); return err },
 		"the list of drivers": func() error {
-			return r.lists.write(t.Context(), list{patch: func(ctx context.Context, body []byte) error {
-				_, err := admission.MutatingAdmissionPolicies().Patch(ctx, PolicyName, types.StrategicMergePatchType, body, metav1.PatchOptions{})
+			return r.lists.write(t.Context(), driverList{patch: func(ctx context.Context, body []byte) error {
+				_, err := admission.MutatingAdmissionPolicies().Patch(ctx, PolicyName, types.StrategicMergePatchType, body,
+					metav1.PatchOptions{})
 				return err
 			}}, []string{driver})
 		},
 		"the list of PVs": func() error { _, err := r.pass(t.Context(), []string{driver}); return err },
-		"a PV":            func() error { return r.bare(t.Context(), pv, []string{finalizer}) },
+		"a PV":            func() error { return r.removeFinalizers(t.Context(), pv, []string{finalizer}) },
 	} {
 		if err := call(); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%s: %v", what, err)
@@ -348,7 +370,7 @@ func TestAListThatIsNotOursIsNotChanged(t *testing.T) {
 	hooks.Webhooks[0].MatchConditions = nil
 	for _, object := range []runtime.Object{foreign, hooks} {
 		client, r := releasing(object, driversPV("a", driver, nil))
-		if _, err := r.run(t.Context(), []string{driver}); !errors.Is(err, errForeign) {
+		if _, err := r.run(t.Context(), []string{driver}); !errors.Is(err, errUnknownCondition) {
 			t.Errorf("%T: %v", object, err)
 		}
 		if !slices.Contains(finalizersOf(t, client, "a"), finalizer) {
@@ -366,13 +388,20 @@ func TestWhatWasUnlistedIsAwaited(t *testing.T) {
 		tries int
 		want  error
 	}{
-		"at once":                     {[]runtime.Object{driversPV("a", driver, nil)}, func(int) bool { return false }, 1 + int(settle/probeEvery), nil},
-		"after three tries":           {[]runtime.Object{driversPV("a", driver, nil)}, func(try int) bool { return try < 3 }, 3 + int(settle/probeEvery), nil},
-		"and again":                   {[]runtime.Object{driversPV("a", driver, nil)}, func(try int) bool { return try == 4 }, 5 + int(settle/probeEvery), nil},
-		"never":                       {[]runtime.Object{driversPV("a", driver, nil)}, func(int) bool { return true }, 1 + int(learnWithin/probeEvery), reclaim.ErrPutBack},
-		"no PV can show it":           {[]runtime.Object{driversPV("a", driver, func(pv *v1.PersistentVolume) { pv.Spec.ClaimRef = nil })}, func(int) bool { return true }, 0, nil},
-		"the only PV is another's":    {[]runtime.Object{driversPV("a", "another", nil)}, func(int) bool { return true }, 0, nil},
-		"one that is gone shows none": {[]runtime.Object{driversPV("gone", driver, nil)}, func(int) bool { return true }, 1, nil},
+		"at once": {[]runtime.Object{driversPV("a", driver, nil)}, func(int) bool { return false },
+			1 + int(quietPeriod/probeInterval), nil},
+		"after three tries": {[]runtime.Object{driversPV("a", driver, nil)},
+			func(try int) bool { return try < 3 }, 3 + int(quietPeriod/probeInterval), nil},
+		"and again": {[]runtime.Object{driversPV("a", driver, nil)},
+			func(try int) bool { return try == 4 }, 5 + int(quietPeriod/probeInterval), nil},
+		"never": {[]runtime.Object{driversPV("a", driver, nil)}, func(int) bool { return true },
+			1 + int(propagationTimeout/probeInterval), reclaim.ErrPutBack},
+		"no PV can show it": {[]runtime.Object{driversPV("a", driver,
+			func(pv *v1.PersistentVolume) { pv.Spec.ClaimRef = nil })}, func(int) bool { return true }, 0, nil},
+		"the only PV is another's": {[]runtime.Object{driversPV("a", "another", nil)}, func(int) bool { return true }, 0,
+			nil},
+		"one that is gone shows none": {[]runtime.Object{driversPV("gone", driver, nil)}, func(int) bool { return true }, 1,
+			nil},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			client := fake.NewClientset(c.pvs...)
@@ -393,7 +422,8 @@ func TestWhatWasUnlistedIsAwaited(t *testing.T) {
 					}
 				}), nil
 			})
-			err := awaitUnlisted(t.Context(), kube.Clients{Core: client.CoreV1()}, []string{driver}, instant{testclock.NewFakeClock(time.Unix(0, 0))})
+			err := waitUntilRemoved(t.Context(), kube.Clients{Core: client.CoreV1()}, []string{driver},
+				instant{testclock.NewFakeClock(time.Unix(0, 0))})
 			if !errors.Is(err, c.want) || tries != c.tries {
 				t.Errorf("%v after %d tries, want %v after %d", err, tries, c.want, c.tries)
 			}

@@ -17,17 +17,17 @@ import (
 // review holds the object before and after, and some more.
 const maxBody = 7 << 20
 
-// errMalformed: what was sent is no review that can be judged. The API server treats the answer as a
-// failure of the webhook, so the write goes on.
+// errMalformed: the request is not an AdmissionReview that can be answered. The API server treats the answer as a
+// failure of the webhook, and admits the write.
 var errMalformed = errors.New("malformed admission review")
 
-// judge answers one request. An error is answered as a failure of the webhook.
-type judge func(ctx context.Context, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error)
+// reviewFunc answers one request. An error is answered as a failure of the webhook.
+type reviewFunc func(ctx context.Context, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error)
 
 // review returns a handler of AdmissionReviews (v1).
-func review(by judge) http.Handler {
+func review(by reviewFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if code := acceptable(r); code != http.StatusOK {
+		if code := statusOf(r); code != http.StatusOK {
 			http.Error(w, http.StatusText(code), code)
 			return
 		}
@@ -39,7 +39,7 @@ func review(by judge) http.Handler {
 		case errors.Is(err, errMalformed):
 			http.Error(w, err.Error(), http.StatusBadRequest)
 		case err != nil:
-			klog.FromContext(r.Context()).Error(err, "A write could not be judged, so it goes on", "path", r.URL.Path)
+			klog.FromContext(r.Context()).Error(err, "Admitting a write that could not be reviewed", "path", r.URL.Path)
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 		default:
 			w.Header().Set("Content-Type", "application/json")
@@ -48,7 +48,7 @@ func review(by judge) http.Handler {
 	})
 }
 
-func acceptable(r *http.Request) int {
+func statusOf(r *http.Request) int {
 	if r.Method != http.MethodPost {
 		return http.StatusMethodNotAllowed
 	}
@@ -58,8 +58,8 @@ func acceptable(r *http.Request) int {
 	return http.StatusOK
 }
 
-// answerTo reads a review, has it judged, and returns the answer.
-func answerTo(ctx context.Context, body io.Reader, by judge) ([]byte, error) {
+// answerTo reads a review and returns the answer to it.
+func answerTo(ctx context.Context, body io.Reader, by reviewFunc) ([]byte, error) {
 	data, err := io.ReadAll(body)
 	if err != nil {
 		return nil, fmt.Errorf("read an admission review: %w", err)
@@ -68,7 +68,8 @@ func answerTo(ctx context.Context, body io.Reader, by judge) ([]byte, error) {
 	if err := json.Unmarshal(data, &asked); err != nil {
 		return nil, fmt.Errorf("%w: %w", errMalformed, err)
 	}
-	if asked.APIVersion != "admission.k8s.io/v1" || asked.Kind != "AdmissionReview" || asked.Request == nil || asked.Request.UID == "" {
+	if asked.APIVersion != "admission.k8s.io/v1" || asked.Kind != "AdmissionReview" || asked.Request == nil ||
+		asked.Request.UID == "" {
 		return nil, fmt.Errorf("%w: it is no request of admission.k8s.io/v1", errMalformed)
 	}
 	response, err := by(ctx, asked.Request)

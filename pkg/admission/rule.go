@@ -6,23 +6,18 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// What a PV says about itself, beside its fields.
-const (
-	annProvisionedBy = "pv.kubernetes.io/provisioned-by"
-	annMigratedTo    = "pv.kubernetes.io/migrated-to"
-	twinLabel        = "csi-reclaimer.io/twin-of"
-)
-
-// Missing returns the finalizers that the PV is to get in the write that is being admitted, none for most. It is a
-// pure function, and the same rule as that of [Policy]: a claimed PV with policy Delete that is not being
-// deleted, of a driver in drivers, which gets the finalizer of the driver's role.
+// MissingFinalizers returns the finalizers that the PV is to get in the write that is being admitted, none for
+// most. It is a pure function, and the same rule as that of [Policy]: a claimed PV with policy Delete that is not
+// being deleted, of a driver in drivers, which gets the finalizer of the driver's role.
 //
 // The PV is of the driver that the volume was migrated to, of the one that provisioned it and, if nobody
 // provisioned it, of the one that it names.
-func Missing(pv *v1.PersistentVolume, drivers Drivers) (finalizers []string) {
-	_, twin := pv.Labels[twinLabel]
+func MissingFinalizers(pv *v1.PersistentVolume, drivers Drivers) (finalizers []string) {
+	_, twin := pv.Labels[volume.TwinLabel]
 	switch {
 	case pv.Spec.ClaimRef == nil || pv.Spec.ClaimRef.UID == "",
 		pv.Spec.PersistentVolumeReclaimPolicy != v1.PersistentVolumeReclaimDelete,
@@ -42,10 +37,10 @@ func Missing(pv *v1.PersistentVolume, drivers Drivers) (finalizers []string) {
 
 // driversOf returns the drivers that may answer for a PV.
 func driversOf(pv *v1.PersistentVolume) (drivers []string) {
-	if migrated, is := pv.Annotations[annMigratedTo]; is {
+	if migrated, is := pv.Annotations[volume.AnnMigratedTo]; is {
 		drivers = append(drivers, migrated)
 	}
-	if provisioner, is := pv.Annotations[annProvisionedBy]; is {
+	if provisioner, is := pv.Annotations[volume.AnnProvisionedBy]; is {
 		return append(drivers, provisioner)
 	}
 	if pv.Spec.CSI != nil {
@@ -54,10 +49,10 @@ func driversOf(pv *v1.PersistentVolume) (drivers []string) {
 	return drivers
 }
 
-// Refusal returns why a pod may not be put on a node, empty if nothing is known against it: the claim is
+// DenialReason returns why a pod may not be bound to a node, empty if it may: the claim is
 // one that the pod names, or owns for a generic ephemeral volume, and is being deleted. The words are
 // those of the proposal "Postpone Deletion of a Persistent Volume Claim". It is a pure function.
-func Refusal(pod *v1.Pod, claim *v1.PersistentVolumeClaim) string {
+func DenialReason(pod *v1.Pod, claim *v1.PersistentVolumeClaim) string {
 	own, used := ClaimsOf(pod)[claim.Name]
 	switch {
 	case !used || claim.Namespace != pod.Namespace || claim.DeletionTimestamp == nil:

@@ -24,14 +24,16 @@ var known = Drivers{
 
 var deleted = &metav1.Time{Time: time.Unix(1, 0)}
 
-// bound is a PV that is to be protected and is not.
+// withTimeout is a PV that is to be protected and is not.
 func bound() *v1.PersistentVolume {
 	return &v1.PersistentVolume{
-		ObjectMeta: metav1.ObjectMeta{Name: "pv", UID: "u", Annotations: map[string]string{annProvisionedBy: driver}, Finalizers: []string{"kubernetes.io/pv-protection"}},
+		ObjectMeta: metav1.ObjectMeta{Name: "pv", UID: "u", Annotations: map[string]string{volume.AnnProvisionedBy: driver},
+			Finalizers: []string{"kubernetes.io/pv-protection"}},
 		Spec: v1.PersistentVolumeSpec{
 			PersistentVolumeReclaimPolicy: v1.PersistentVolumeReclaimDelete,
 			ClaimRef:                      &v1.ObjectReference{Namespace: "ns", Name: "data", UID: "c"},
-			PersistentVolumeSource:        v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: driver, VolumeHandle: "h"}},
+			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: driver,
+				VolumeHandle: "h"}},
 		},
 		Status: v1.PersistentVolumeStatus{Phase: v1.VolumeBound},
 	}
@@ -43,35 +45,62 @@ var pvCases = map[string]struct {
 	// want is the finalizers that are added, separated by spaces.
 	want string
 }{
-	"claimed, policy Delete":       {func(*v1.PersistentVolume) {}, finalizer},
-	"without any finalizer":        {func(pv *v1.PersistentVolume) { pv.Finalizers = nil }, finalizer},
-	"protected already":            {func(pv *v1.PersistentVolume) { pv.Finalizers = append(pv.Finalizers, finalizer) }, ""},
+	"claimed, policy Delete": {func(*v1.PersistentVolume) {}, finalizer},
+	"without any finalizer":  {func(pv *v1.PersistentVolume) { pv.Finalizers = nil }, finalizer},
+	"protected already": {func(pv *v1.PersistentVolume) { pv.Finalizers = append(pv.Finalizers, finalizer) },
+		""},
 	"not claimed":                  {func(pv *v1.PersistentVolume) { pv.Spec.ClaimRef = nil }, ""},
 	"reserved for a claim to come": {func(pv *v1.PersistentVolume) { pv.Spec.ClaimRef.UID = "" }, ""},
 	"policy Retain": {func(pv *v1.PersistentVolume) {
 		pv.Spec.PersistentVolumeReclaimPolicy = v1.PersistentVolumeReclaimRetain
 	}, ""},
-	"no policy":                               {func(pv *v1.PersistentVolume) { pv.Spec.PersistentVolumeReclaimPolicy = "" }, ""},
-	"a twin":                                  {func(pv *v1.PersistentVolume) { pv.Labels = map[string]string{twinLabel: "x"} }, ""},
-	"other labels":                            {func(pv *v1.PersistentVolume) { pv.Labels = map[string]string{"a": "b"} }, finalizer},
-	"of a driver that is not listed":          {func(pv *v1.PersistentVolume) { pv.Annotations[annProvisionedBy] = "nobody.example.com" }, ""},
-	"of another driver that is listed":        {func(pv *v1.PersistentVolume) { pv.Annotations[annProvisionedBy] = "other.csi.example.com" }, volume.CompanionFinalizer},
-	"of the second driver that is listed":     {func(pv *v1.PersistentVolume) { pv.Annotations[annProvisionedBy] = "second.csi.example.com" }, finalizer},
-	"of a driver whose role adds none":        {func(pv *v1.PersistentVolume) { pv.Annotations[annProvisionedBy] = "observed.csi.example.com" }, ""},
-	"static":                                  {func(pv *v1.PersistentVolume) { pv.Annotations = nil }, finalizer},
-	"static, with other annotations":          {func(pv *v1.PersistentVolume) { pv.Annotations = map[string]string{"a": "b"} }, finalizer},
-	"static, of another driver":               {func(pv *v1.PersistentVolume) { pv.Annotations, pv.Spec.CSI.Driver = nil, "nobody.example.com" }, ""},
-	"static, of no CSI driver":                {func(pv *v1.PersistentVolume) { pv.Annotations, pv.Spec.PersistentVolumeSource = nil, hostPath() }, ""},
+	"no policy": {func(pv *v1.PersistentVolume) { pv.Spec.PersistentVolumeReclaimPolicy = "" },
+		""},
+	"a twin": {func(pv *v1.PersistentVolume) { pv.Labels = map[string]string{volume.TwinLabel: "x"} }, ""},
+	"other labels": {func(pv *v1.PersistentVolume) { pv.Labels = map[string]string{"a": "b"} },
+		finalizer},
+	"of a driver that is not listed": {
+		func(pv *v1.PersistentVolume) { pv.Annotations[volume.AnnProvisionedBy] = "nobody.example.com" },
+		"",
+	},
+	"of another driver that is listed": {
+		func(pv *v1.PersistentVolume) { pv.Annotations[volume.AnnProvisionedBy] = "other.csi.example.com" },
+		volume.CompanionFinalizer,
+	},
+	"of the second driver that is listed": {
+		func(pv *v1.PersistentVolume) { pv.Annotations[volume.AnnProvisionedBy] = "second.csi.example.com" },
+		finalizer,
+	},
+	"of a driver whose role adds none": {
+		func(pv *v1.PersistentVolume) { pv.Annotations[volume.AnnProvisionedBy] = "observed.csi.example.com" },
+		"",
+	},
+	"static": {func(pv *v1.PersistentVolume) { pv.Annotations = nil }, finalizer},
+	"static, with other annotations": {
+		func(pv *v1.PersistentVolume) { pv.Annotations = map[string]string{"a": "b"} },
+		finalizer,
+	},
+	"static, of another driver": {func(pv *v1.PersistentVolume) {
+		pv.Annotations, pv.Spec.CSI.Driver = nil,
+			"nobody.example.com"
+	}, ""},
+	"static, of no CSI driver": {func(pv *v1.PersistentVolume) {
+		pv.Annotations,
+			pv.Spec.PersistentVolumeSource = nil, hostPath()
+	}, ""},
 	"migrated from an in-tree plugin":         {func(pv *v1.PersistentVolume) { migrate(pv, driver) }, finalizer},
 	"migrated to a driver that is not listed": {func(pv *v1.PersistentVolume) { migrate(pv, "nobody.example.com") }, ""},
-	"migrated to another than provisioned it": {func(pv *v1.PersistentVolume) { pv.Annotations[annMigratedTo] = "other.csi.example.com" }, finalizer + " " + volume.CompanionFinalizer},
+	"migrated to another than provisioned it": {
+		func(pv *v1.PersistentVolume) { pv.Annotations[volume.AnnMigratedTo] = "other.csi.example.com" },
+		finalizer + " " + volume.CompanionFinalizer,
+	},
 	"the same, and one of both is there": {func(pv *v1.PersistentVolume) {
-		pv.Annotations[annMigratedTo] = "other.csi.example.com"
+		pv.Annotations[volume.AnnMigratedTo] = "other.csi.example.com"
 		pv.Finalizers = append(pv.Finalizers, finalizer)
 	}, volume.CompanionFinalizer},
 	"in-tree and not migrated": {func(pv *v1.PersistentVolume) {
 		migrate(pv, "")
-		delete(pv.Annotations, annMigratedTo)
+		delete(pv.Annotations, volume.AnnMigratedTo)
 	}, ""},
 }
 
@@ -80,7 +109,7 @@ func hostPath() v1.PersistentVolumeSource {
 }
 
 func migrate(pv *v1.PersistentVolume, to string) {
-	pv.Annotations = map[string]string{annProvisionedBy: "kubernetes.io/host-path", annMigratedTo: to}
+	pv.Annotations = map[string]string{volume.AnnProvisionedBy: "kubernetes.io/host-path", volume.AnnMigratedTo: to}
 	pv.Spec.PersistentVolumeSource = hostPath()
 }
 
@@ -89,17 +118,17 @@ func TestMissing(t *testing.T) {
 		t.Run(sentence, func(t *testing.T) {
 			pv := bound()
 			c.change(pv)
-			if got := Missing(pv, known); !slices.Equal(got, strings.Fields(c.want)) {
+			if got := MissingFinalizers(pv, known); !slices.Equal(got, strings.Fields(c.want)) {
 				t.Errorf("Missing = %q, want %q", got, c.want)
 			}
-			if got := Missing(pv, nil); got != nil {
+			if got := MissingFinalizers(pv, nil); got != nil {
 				t.Errorf("of no driver: %q", got)
 			}
 		})
 	}
 	pv := bound()
 	pv.DeletionTimestamp = deleted // no API server lets one be made like this
-	if got := Missing(pv, known); got != nil {
+	if got := MissingFinalizers(pv, known); got != nil {
 		t.Errorf("terminating: %q: the API server would refuse the write", got)
 	}
 }
@@ -110,11 +139,13 @@ func TestMissing(t *testing.T) {
 func TestTheSidecarWantsTheSame(t *testing.T) {
 	bools := []bool{false, true}
 	wants := func(pv *v1.PersistentVolume) bool {
-		d := reclaim.Decide(reclaim.Snapshot{Leading: true, Rules: reclaim.Rules{Driver: driver, Role: volume.RoleOwner}, PV: volume.Of(pv)}, time.Unix(0, 0))
+		d := reclaim.Decide(reclaim.Snapshot{Leading: true, Rules: reclaim.Rules{Driver: driver, Role: volume.RoleOwner},
+			PV: volume.Of(pv)}, time.Unix(0, 0))
 		return d.Action == reclaim.AddFinalizer
 	}
 	seen, wanted := 0, 0
-	for _, policy := range []v1.PersistentVolumeReclaimPolicy{v1.PersistentVolumeReclaimDelete, v1.PersistentVolumeReclaimRetain, v1.PersistentVolumeReclaimRecycle} {
+	for _, policy := range []v1.PersistentVolumeReclaimPolicy{v1.PersistentVolumeReclaimDelete,
+		v1.PersistentVolumeReclaimRetain, v1.PersistentVolumeReclaimRecycle} {
 		for _, uid := range []types.UID{"", "c"} {
 			for _, provisioner := range []string{"", driver, "kubernetes.io/host-path", "other"} {
 				for _, migrated := range []string{"", driver, "other"} {
@@ -126,8 +157,8 @@ func TestTheSidecarWantsTheSame(t *testing.T) {
 										pv := bound()
 										pv.Spec.PersistentVolumeReclaimPolicy = policy
 										pv.Spec.ClaimRef.UID = uid
-										annotate(pv, annProvisionedBy, provisioner)
-										annotate(pv, annMigratedTo, migrated)
+										annotate(pv, volume.AnnProvisionedBy, provisioner)
+										annotate(pv, volume.AnnMigratedTo, migrated)
 										pv.Spec.CSI.Driver = named
 										if inTree {
 											pv.Spec.PersistentVolumeSource = hostPath()
@@ -136,13 +167,13 @@ func TestTheSidecarWantsTheSame(t *testing.T) {
 											pv.DeletionTimestamp = deleted
 										}
 										if twin {
-											pv.Labels = map[string]string{twinLabel: "x"}
+											pv.Labels = map[string]string{volume.TwinLabel: "x"}
 										}
 										if protected {
 											pv.Finalizers = append(pv.Finalizers, finalizer)
 										}
 										seen++
-										want, got := wants(pv), len(Missing(pv, Drivers{volume.RoleOwner: {driver}})) == 1
+										want, got := wants(pv), len(MissingFinalizers(pv, Drivers{volume.RoleOwner: {driver}})) == 1
 										if want {
 											wanted++
 										}
@@ -177,7 +208,10 @@ func pod() *v1.Pod {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web-0", UID: "pod"},
 		Spec: v1.PodSpec{NodeName: "node", Volumes: []v1.Volume{
 			{Name: "cache", VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}},
-			{Name: "data", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}},
+			{
+				Name:         "data",
+				VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}},
+			},
 			{Name: "tmp", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}},
 		}},
 	}
@@ -185,7 +219,8 @@ func pod() *v1.Pod {
 
 // terminating is a claim that is being deleted.
 func terminating(name string) *v1.PersistentVolumeClaim {
-	return &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: "c", DeletionTimestamp: deleted}}
+	return &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: "c",
+		DeletionTimestamp: deleted}}
 }
 
 func ownedBy(uid string, c *v1.PersistentVolumeClaim) *v1.PersistentVolumeClaim {
@@ -208,18 +243,21 @@ func TestRefusal(t *testing.T) {
 		claim *v1.PersistentVolumeClaim
 		want  string
 	}{
-		"a claim that the pod names is being deleted":         {pod(), terminating("data"), "PVC (data) is in scheduled for deletion state"},
-		"it is not being deleted":                             {pod(), alive, ""},
-		"another claim is":                                    {pod(), terminating("another"), ""},
-		"one of another namespace is":                         {pod(), elsewhere, ""},
-		"the pod's own ephemeral volume is":                   {pod(), ownedBy("pod", terminating("web-0-cache")), "PVC (web-0-cache) is in scheduled for deletion state"},
+		"a claim that the pod names is being deleted": {pod(), terminating("data"),
+			"PVC (data) is in scheduled for deletion state"},
+		"it is not being deleted":     {pod(), alive, ""},
+		"another claim is":            {pod(), terminating("another"), ""},
+		"one of another namespace is": {pod(), elsewhere, ""},
+		"the pod's own ephemeral volume is": {pod(), ownedBy("pod", terminating("web-0-cache")),
+			"PVC (web-0-cache) is in scheduled for deletion state"},
 		"an earlier pod's ephemeral volume is":                {pod(), ownedBy("earlier", terminating("web-0-cache")), ""},
 		"a claim that only looks like an ephemeral volume is": {pod(), terminating("web-0-cache"), ""},
-		"one that is named besides, whoever owns it":          {both, terminating("web-0-cache"), "PVC (web-0-cache) is in scheduled for deletion state"},
+		"one that is named besides, whoever owns it": {both, terminating("web-0-cache"),
+			"PVC (web-0-cache) is in scheduled for deletion state"},
 	}
 	for sentence, c := range cases {
 		t.Run(sentence, func(t *testing.T) {
-			if got := Refusal(c.pod, c.claim); got != c.want {
+			if got := DenialReason(c.pod, c.claim); got != c.want {
 				t.Errorf("Refusal = %q, want %q", got, c.want)
 			}
 		})

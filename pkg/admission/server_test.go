@@ -24,7 +24,8 @@ func TestTheServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	server := NewServer(handler(cluster{}), func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &pair, nil })
-	for what, limit := range map[string]time.Duration{"a header": server.ReadHeaderTimeout, "a request": server.ReadTimeout, "an answer": server.WriteTimeout, "silence": server.IdleTimeout} {
+	for what, limit := range map[string]time.Duration{"a header": server.ReadHeaderTimeout,
+		"a request": server.ReadTimeout, "an answer": server.WriteTimeout, "silence": server.IdleTimeout} {
 		if limit <= 0 || limit > 2*time.Minute {
 			t.Errorf("%s may take %v", what, limit)
 		}
@@ -47,7 +48,8 @@ func TestTheServer(t *testing.T) {
 		transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{
 			RootCAs: roots, ServerName: "guard.ns.svc", MinVersion: tls.VersionTLS10, MaxVersion: version,
 		}}
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, scheme+"://"+listener.Addr().String()+PathPods, bytes.NewReader(nil))
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
+			scheme+"://"+listener.Addr().String()+PathPods, bytes.NewReader(nil))
 		if err != nil {
 			return 0, err
 		}

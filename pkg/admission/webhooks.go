@@ -33,7 +33,8 @@ func (s Service) client(path string) admissionv1.WebhookClientConfig {
 	if port == 0 {
 		port = 443
 	}
-	return admissionv1.WebhookClientConfig{Service: &admissionv1.ServiceReference{Namespace: s.Namespace, Name: s.Name, Path: &path, Port: &port}}
+	return admissionv1.WebhookClientConfig{Service: &admissionv1.ServiceReference{Namespace: s.Namespace, Name: s.Name,
+		Path: &path, Port: &port}}
 }
 
 // pvWebhookName returns the name of the webhook of a role.
@@ -46,7 +47,7 @@ func pvWebhookName(role volume.Role) string {
 
 // PVWebhooks returns the configuration by which API servers that know no MutatingAdmissionPolicy ask the webhook, for
 // the same writes as [Policy], with a webhook for each role that has drivers. volume-guard reads the drivers from it
-// ([NewListed]). It needs match conditions (Kubernetes 1.28).
+// ([NewDriverWatcher]). It needs match conditions (Kubernetes 1.28).
 func PVWebhooks(at Service, drivers Drivers) *admissionv1.MutatingWebhookConfiguration {
 	config := &admissionv1.MutatingWebhookConfiguration{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/v1", Kind: "MutatingWebhookConfiguration"},
@@ -60,7 +61,8 @@ func PVWebhooks(at Service, drivers Drivers) *admissionv1.MutatingWebhookConfigu
 			Name: pvWebhookName(role), ClientConfig: at.client(PathPVs),
 			Rules: []admissionv1.RuleWithOperations{onPVs()}, MatchConditions: conditions(role, drivers[role]),
 			FailurePolicy: ptr.To(admissionv1.Ignore), ReinvocationPolicy: ptr.To(admissionv1.IfNeededReinvocationPolicy),
-			SideEffects: ptr.To(admissionv1.SideEffectClassNone), TimeoutSeconds: ptr.To[int32](timeoutSeconds), AdmissionReviewVersions: []string{"v1"},
+			SideEffects: ptr.To(admissionv1.SideEffectClassNone), TimeoutSeconds: ptr.To[int32](timeoutSeconds),
+			AdmissionReviewVersions: []string{"v1"},
 		})
 	}
 	return config
@@ -76,7 +78,8 @@ func PodWebhooks(at Service) *admissionv1.ValidatingWebhookConfiguration {
 			Rules: []admissionv1.RuleWithOperations{{
 				Operations: []admissionv1.OperationType{admissionv1.Create},
 				Rule: admissionv1.Rule{
-					APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: resources, Scope: ptr.To(admissionv1.NamespacedScope),
+					APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: resources,
+					Scope: ptr.To(admissionv1.NamespacedScope),
 				},
 			}},
 			FailurePolicy: ptr.To(admissionv1.Ignore), SideEffects: ptr.To(admissionv1.SideEffectClassNone),

@@ -1,10 +1,10 @@
-// Package explain tells people what happens to a PV or a claim, why, and what they can do about it: as
-// one story, and for a whole cluster in a few lines for each driver.
+// Package explain explains to people what happens to a PV or a claim, why, and what they can do about it:
+// in full for one object, and in a few lines a driver for a whole cluster.
 //
-// It owns no rules. What is decided comes from the functions that decide in the programs themselves
-// ([reclaim.Decide], intree.Decide, provision.Decide, pvc.Decide), which are given what live reads of the
-// API server show. A [Reader] makes the reads; [PVStory], [ClaimStory] and [StatusOf] are pure functions
-// from what was read. What could not be read is said, and taken for nothing: neither for there nor for gone.
+// The package has no rules of its own. The functions that decide in the programs decide here too
+// ([reclaim.Decide], intree.Decide, provisioning.Decide, pvc.Decide), on what live reads of the API server
+// show. A [Reader] makes the reads; [ExplainPV], [ExplainClaim] and [StatusOf] are pure functions of what was
+// read. What could not be read is reported, and counts neither as there nor as gone.
 //
-// Nothing is ever written.
+// The package writes nothing to the cluster.
 package explain

@@ -13,7 +13,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// Read is what one read of the API server brought. The zero value: none was made.
+// Read is the result of one read of the API server. The zero value: none was made.
 type Read[T any] struct {
 	Made  bool
 	Value T
@@ -21,13 +21,13 @@ type Read[T any] struct {
 	Err error
 }
 
-// OK tells whether Value is what the API server had.
+// OK reports whether Value is what the API server had.
 func (r Read[T]) OK() bool { return r.Made && r.Err == nil }
 
-// Found returns what a read brought that did not fail.
+// Found returns the result of a read that succeeded.
 func Found[T any](value T) Read[T] { return Read[T]{Made: true, Value: value} }
 
-// Failed returns a read that failed.
+// Failed returns the result of a read that failed.
 func Failed[T any](err error) Read[T] { return Read[T]{Made: true, Err: err} }
 
 // PV is what is kept of each PV of a cluster.
@@ -47,8 +47,8 @@ func PVOf(o *v1.PersistentVolume) PV {
 	return pv
 }
 
-// World is what was read of a cluster around its PVs. The zero value of each field is not known.
-type World struct {
+// ClusterFacts is what was read of a cluster around its PVs. The zero value of each field is not known.
+type ClusterFacts struct {
 	// Now is when the reads were made.
 	Now time.Time
 	// Role is the one that decides. RoleUnknown: it is guessed for each driver, see RoleOf.
@@ -66,12 +66,12 @@ type World struct {
 	// one that is gone.
 	SiblingClaims map[volume.ClaimRef]Read[*v1.PersistentVolumeClaim]
 
-	by *index
+	by *clusterIndex
 }
 
-// RoleOf returns the role in which csi-reclaimer works beside a driver. Unless it was said, it is a
+// RoleOf returns the role in which csi-reclaimer works beside a driver. Unless Role is set, it is a
 // companion where a PV of the driver carries the companion's finalizer, and an owner elsewhere.
-func (w World) RoleOf(driver string) (role volume.Role, guessed bool) {
+func (w ClusterFacts) RoleOf(driver string) (role volume.Role, guessed bool) {
 	if w.Role != volume.RoleUnknown {
 		return w.Role, false
 	}
@@ -81,34 +81,34 @@ func (w World) RoleOf(driver string) (role volume.Role, guessed bool) {
 	return volume.RoleOwner, true
 }
 
-// presence tells whether a driver is there.
+// presence reports whether a driver is there.
 type presence uint8
 
 const (
 	presenceUnknown presence = iota
-	presenceThere
+	presenceInstalled
 	presenceGone
 )
 
-// presenceOf tells whether a driver is there: it has a CSIDriver object, a node runs it, or its sidecar
+// presenceOf reports whether a driver is there: it has a CSIDriver object, a node runs it, or its sidecar
 // leads. Gone means that none of them is so.
-func (w World) presenceOf(driver string) presence {
+func (w ClusterFacts) presenceOf(driver string) presence {
 	switch {
 	case slices.Contains(w.Installed.Value, driver), slices.Contains(w.OnNodes.Value, driver), w.leads(driver):
-		return presenceThere
+		return presenceInstalled
 	case !w.Installed.OK() || !w.OnNodes.OK() || !w.Leases.OK():
 		return presenceUnknown
 	}
 	return presenceGone
 }
 
-// leads tells whether somebody holds a Lease of the driver.
-func (w World) leads(driver string) bool {
+// leads reports whether a process holds a Lease of the driver.
+func (w ClusterFacts) leads(driver string) bool {
 	return slices.ContainsFunc(w.leasesOf(driver), func(l coordinationv1.Lease) bool { return holds(l, w.Now) })
 }
 
 // leasesOf returns the Leases of the driver that were found, whatever their namespace.
-func (w World) leasesOf(driver string) (leases []coordinationv1.Lease) {
+func (w ClusterFacts) leasesOf(driver string) (leases []coordinationv1.Lease) {
 	for _, lease := range w.Leases.Value {
 		if slices.Contains(leaseNames(driver), lease.Name) {
 			leases = append(leases, lease)
@@ -117,7 +117,7 @@ func (w World) leasesOf(driver string) (leases []coordinationv1.Lease) {
 	return leases
 }
 
-// holds tells whether somebody renews the Lease.
+// holds reports whether the Lease has a holder that renews it.
 func holds(l coordinationv1.Lease, now time.Time) bool {
 	s := l.Spec
 	if s.HolderIdentity == nil || *s.HolderIdentity == "" || s.RenewTime == nil || s.LeaseDurationSeconds == nil {
@@ -129,13 +129,13 @@ func holds(l coordinationv1.Lease, now time.Time) bool {
 // leaseNames returns the names that the Lease of a driver's sidecar can have: the one that owner and
 // external-provisioner compete for, and that of the other roles.
 func leaseNames(driver string) []string {
-	name := strings.ToLower(dashed(driver))
+	name := strings.ToLower(sanitized(driver))
 	return []string{name, name + "-reclaimer"}
 }
 
-// dashed turns a driver's name into one that names of objects may contain, as csi-lib-utils and
+// sanitized turns a driver's name into one that names of objects may contain, as csi-lib-utils and
 // external-attacher do (sanitizeName, sanitizeDriverName).
-func dashed(driver string) string {
+func sanitized(driver string) string {
 	name := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
 			return r

@@ -18,17 +18,17 @@ import (
 // Finalizer is one that an object carries.
 type Finalizer struct {
 	Name string `json:"name"`
-	// Owner is who takes it off. Empty: nobody that is known here.
+	// Owner is who removes it. Empty: nobody that is known here.
 	Owner string `json:"owner,omitempty"`
 	// When is what the owner waits for.
 	When string `json:"when,omitempty"`
-	// Stuck is why nobody takes it off, empty where somebody is to.
+	// Stuck is why nobody removes it, empty where its owner runs.
 	Stuck string `json:"stuck,omitempty"`
-	// PutOnBy is the field manager that put it on, empty where the API server does not know it.
-	PutOnBy string `json:"putOnBy,omitempty"`
+	// AddedBy is the field manager that added it, empty where the API server does not know it.
+	AddedBy string `json:"addedBy,omitempty"`
 }
 
-// Finalizers that others put on PVs and claims.
+// Finalizers that other programs add to PVs and claims.
 const (
 	attacherPrefix     = "external-attacher/"
 	snapshotFinalizer  = "snapshot.storage.kubernetes.io/pvc-as-source-protection"
@@ -36,39 +36,47 @@ const (
 	orphanDependents   = metav1.FinalizerOrphanDependents
 )
 
-// finalizersOf tells who holds an object by what. driver is the one that answers for the volume, plugin why
-// its in-tree plugin does nothing, empty if that is not known.
-func (w World) finalizersOf(o metav1.Object, driver, csiDriver, plugin string) []Finalizer {
+// finalizersOf returns the finalizers of an object, with their owners. driver is the one that answers for the
+// volume, plugin why its in-tree plugin does nothing, empty if that is not known.
+func (w ClusterFacts) finalizersOf(o metav1.Object, driver, csiDriver, plugin string) []Finalizer {
 	all := make([]Finalizer, 0, len(o.GetFinalizers()))
 	for _, name := range o.GetFinalizers() {
 		f := w.finalizer(name, driver, csiDriver, plugin)
-		f.Name, f.PutOnBy = name, putOnBy(o, name)
+		f.Name, f.AddedBy = name, addedBy(o, name)
 		all = append(all, f)
 	}
 	return all
 }
 
-func (w World) finalizer(name, driver, csiDriver, plugin string) Finalizer {
+func (w ClusterFacts) finalizer(name, driver, csiDriver, plugin string) Finalizer {
 	switch name {
 	case volume.Finalizer:
-		return w.ofDriver(driver, "csi-reclaimer, or external-provisioner 5 and newer, of "+driver, "when the volume is deleted, or the policy keeps it")
+		return w.driverFinalizer(driver, "csi-reclaimer, or external-provisioner 5 and newer, of "+driver,
+			"when the volume is deleted, or the policy keeps it")
 	case volume.CompanionFinalizer:
-		return w.ofDriver(driver, "csi-reclaimer of "+driver+", role companion", "when the volume is deleted, or the policy keeps it")
+		return w.driverFinalizer(driver, "csi-reclaimer of "+driver+", role companion",
+			"when the volume is deleted, or the policy keeps it")
 	case intree.Finalizer:
-		return Finalizer{Owner: "kube-controller-manager from 1.31 on, or volume-guard", When: "when the volume is deleted, or the policy keeps it", Stuck: plugin}
+		return Finalizer{Owner: "kube-controller-manager from 1.31 on, or volume-guard",
+			When: "when the volume is deleted, or the policy keeps it", Stuck: plugin}
 	case pv.Finalizer:
-		return Finalizer{Owner: "kube-controller-manager (pv-protection)", When: "when the PV is being deleted and no claim is bound to it"}
+		return Finalizer{Owner: "kube-controller-manager (pv-protection)",
+			When: "when the PV is terminating and no claim is bound to it"}
 	case pvc.Finalizer:
-		return Finalizer{Owner: "kube-controller-manager (pvc-protection)", When: "when the claim is being deleted and no pod uses it"}
+		return Finalizer{Owner: "kube-controller-manager (pvc-protection)",
+			When: "when the claim is terminating and no pod uses it"}
 	case provision.CloningFinalizer:
-		return w.ofDriver(driver, "csi-reclaimer or external-provisioner of "+driver, "when no clone of the claim is being made")
+		return w.driverFinalizer(driver, "csi-reclaimer or external-provisioner of "+driver,
+			"when no clone of the claim is being created")
 	case snapshotFinalizer:
 		return Finalizer{Owner: "snapshot-controller", When: "when no snapshot of the claim is being taken"}
 	case foregroundDeletion, orphanDependents:
-		return Finalizer{Owner: "kube-controller-manager (garbage collector)", When: "when what the object owns is gone or let go"}
+		return Finalizer{Owner: "kube-controller-manager (garbage collector)",
+			When: "when the objects that it owns are deleted or orphaned"}
 	}
 	if provision.IsLegacyFinalizer(name) {
-		f := w.ofDriver(driver, "csi-reclaimer of "+driver, "when it has added the volume to its in-flight log (an earlier version of csi-reclaimer added the finalizer)")
+		f := w.driverFinalizer(driver, "csi-reclaimer of "+driver,
+			"when it has added the volume to its in-flight log (an earlier version of csi-reclaimer added the finalizer)")
 		if node, of := strings.CutPrefix(name, provision.LegacyFinalizer+"-"); of && f.Owner != "" {
 			f.Owner += " on node " + node
 		}
@@ -76,17 +84,18 @@ func (w World) finalizer(name, driver, csiDriver, plugin string) Finalizer {
 	}
 	if short, is := strings.CutPrefix(name, attacherPrefix); is {
 		attacher := w.attacherOf(short, csiDriver)
-		return w.ofDriver(attacher, "external-attacher of "+attacher, "when the PV is being deleted and no VolumeAttachment names it")
+		return w.driverFinalizer(attacher, "external-attacher of "+attacher,
+			"when the PV is terminating and no VolumeAttachment names it")
 	}
 	return Finalizer{}
 }
 
 // attacherOf returns the driver whose name external-attacher has turned into this one: the PV's own, or
 // one that is installed. Otherwise the name stays as it is.
-func (w World) attacherOf(short, csiDriver string) string {
+func (w ClusterFacts) attacherOf(short, csiDriver string) string {
 	for _, names := range [][]string{{csiDriver}, w.Installed.Value, w.OnNodes.Value} {
 		for _, name := range names {
-			if dashed(name) == short {
+			if sanitized(name) == short {
 				return name
 			}
 		}
@@ -94,22 +103,24 @@ func (w World) attacherOf(short, csiDriver string) string {
 	return short
 }
 
-// ofDriver is a finalizer that a sidecar of a driver takes off.
-func (w World) ofDriver(driver, owner, when string) Finalizer {
+// driverFinalizer is a finalizer that a sidecar of a driver removes.
+func (w ClusterFacts) driverFinalizer(driver, owner, when string) Finalizer {
 	f := Finalizer{Owner: owner, When: when}
 	switch {
 	case driver == "":
 		f.Owner, f.When, f.Stuck = "", "", "no CSI driver answers for this object"
 	case strings.HasPrefix(driver, inTreePrefix):
-		f.Owner, f.When = volumeGuard, "when the volume, which is not a CSI driver's, is protected otherwise or deleted"
+		f.Owner, f.When = volumeGuard,
+			"when the volume, which is not a CSI driver's, is protected by another finalizer or deleted"
 	case w.presenceOf(driver) == presenceGone:
-		f.Stuck = fmt.Sprintf("driver %s is gone: there is no CSIDriver of that name, no node runs it, and nobody holds a Lease of it", driver)
+		f.Stuck = fmt.Sprintf("driver %s is gone: there is no CSIDriver of that name, no node runs it, and nobody holds a "+
+			"Lease of it", driver)
 	}
 	return f
 }
 
-// putOnBy tells from managedFields who gave a finalizer its place.
-func putOnBy(o metav1.Object, finalizer string) string {
+// addedBy returns the field manager of a finalizer, from managedFields.
+func addedBy(o metav1.Object, finalizer string) string {
 	for _, entry := range o.GetManagedFields() {
 		var set struct {
 			Metadata struct {
@@ -126,7 +137,7 @@ func putOnBy(o metav1.Object, finalizer string) string {
 	return ""
 }
 
-// removedPlugin tells which in-tree plugin a PV needs that Kubernetes no longer has, empty for none that is
+// removedPlugin reports which in-tree plugin a PV needs that Kubernetes no longer has, empty for none that is
 // known. minor is that of the API server's version 1.x, 0 for not known. The list is of those that the API's own
 // documentation calls no longer supported (core/v1, PersistentVolumeSource); ceph's two were there up to 1.30, the
 // others left before any version that is still to be met.

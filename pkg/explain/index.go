@@ -6,8 +6,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
 )
 
-// index finds what belongs together in a World, which may hold 100,000 PVs.
-type index struct {
+// clusterIndex looks up what belongs together in ClusterFacts, which may hold 100,000 PVs.
+type clusterIndex struct {
 	attachments map[string][]storagev1.VolumeAttachment // by PV
 	volumes     map[volumeID][]PV
 	companions  map[string]bool // drivers one of whose PVs has the companion's finalizer
@@ -27,9 +27,9 @@ func volumeOf(pv PV) (v volumeID, known bool) {
 	return volumeID{driver: pv.Driver, handle: pv.Handle}, pv.Handle != ""
 }
 
-// indexed returns the same World, in which things are found.
-func (w World) indexed() World {
-	by := &index{map[string][]storagev1.VolumeAttachment{}, map[volumeID][]PV{}, map[string]bool{}}
+// indexed returns the same ClusterFacts with an index.
+func (w ClusterFacts) indexed() ClusterFacts {
+	by := &clusterIndex{map[string][]storagev1.VolumeAttachment{}, map[volumeID][]PV{}, map[string]bool{}}
 	for _, a := range w.Attachments.Value {
 		if name := a.Spec.Source.PersistentVolumeName; name != nil {
 			by.attachments[*name] = append(by.attachments[*name], a)
@@ -48,10 +48,12 @@ func (w World) indexed() World {
 }
 
 // attachmentsOf returns the VolumeAttachments that name the PV.
-func (w World) attachmentsOf(pv string) []storagev1.VolumeAttachment { return w.by.attachments[pv] }
+func (w ClusterFacts) attachmentsOf(pv string) []storagev1.VolumeAttachment {
+	return w.by.attachments[pv]
+}
 
 // siblingsOf returns the other PVs that name the same volume.
-func (w World) siblingsOf(pv PV) (siblings []PV) {
+func (w ClusterFacts) siblingsOf(pv PV) (siblings []PV) {
 	v, known := volumeOf(pv)
 	if !known {
 		return nil

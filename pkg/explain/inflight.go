@@ -22,11 +22,12 @@ type InFlightLogs struct {
 	Problems []inflight.LocatedProblem
 }
 
-// Of returns the log of one driver. A shard that does not name its driver may be any driver's.
+// Object returns the log of one driver. A shard that does not name its driver may be any driver's.
 func (l InFlightLogs) Of(driver string) InFlightLogs {
 	return InFlightLogs{
-		Entries:  slices.DeleteFunc(slices.Clone(l.Entries), func(e inflight.Located) bool { return e.Driver != driver }),
-		Problems: slices.DeleteFunc(slices.Clone(l.Problems), func(p inflight.LocatedProblem) bool { return p.Driver != driver && p.Driver != "" }),
+		Entries: slices.DeleteFunc(slices.Clone(l.Entries), func(e inflight.Located) bool { return e.Driver != driver }),
+		Problems: slices.DeleteFunc(slices.Clone(l.Problems),
+			func(p inflight.LocatedProblem) bool { return p.Driver != driver && p.Driver != "" }),
 	}
 }
 
@@ -41,7 +42,10 @@ func (l InFlightLogs) InFlight(pv string) (inFlight, known bool) {
 			return true, true
 		}
 	}
-	return false, !slices.ContainsFunc(l.Problems, func(p inflight.LocatedProblem) bool { return p.Annotation == "" || p.Volume == "" })
+	return false, !slices.ContainsFunc(l.Problems, func(p inflight.LocatedProblem) bool {
+		return p.Annotation == "" ||
+			p.Volume == ""
+	})
 }
 
 // Follow does nothing: the logs are of one moment.
@@ -49,10 +53,13 @@ func (InFlightLogs) Follow(func(volume string)) {}
 
 // unreadable returns whether the entry of this volume is there and cannot be read.
 func (l InFlightLogs) unreadable(volume string) bool {
-	return slices.ContainsFunc(l.Problems, func(p inflight.LocatedProblem) bool { return p.Volume == volume && volume != "" })
+	return slices.ContainsFunc(l.Problems, func(p inflight.LocatedProblem) bool {
+		return p.Volume == volume &&
+			volume != ""
+	})
 }
 
-func (l InFlightLogs) which(fits func(inflight.Located) bool) (all []inflight.Located) {
+func (l InFlightLogs) matching(fits func(inflight.Located) bool) (all []inflight.Located) {
 	for _, e := range l.Entries {
 		if fits(e) {
 			all = append(all, e)
@@ -98,8 +105,9 @@ func inFlightOf(e inflight.Located) InFlight {
 	}
 	for _, r := range e.Requests {
 		q := InFlightRequest{
-			Bytes: r.Create.GetCapacityRange().GetRequiredBytes(), Parameters: slices.Sorted(maps.Keys(r.Create.GetParameters())),
-			Node: r.Node, Class: r.PV.Spec.StorageClassName,
+			Bytes:      r.Create.GetCapacityRange().GetRequiredBytes(),
+			Parameters: slices.Sorted(maps.Keys(r.Create.GetParameters())),
+			Node:       r.Node, Class: r.PV.Spec.StorageClassName,
 		}
 		if source := r.Create.GetVolumeContentSource(); source.GetSnapshot() != nil {
 			q.Source = "snapshot " + source.GetSnapshot().GetSnapshotId()
@@ -130,24 +138,27 @@ func (q InFlightRequest) text() string {
 	return strings.Join(words, "; ")
 }
 
-// inFlight adds what is in flight, and the way out.
-func (s *Story) inFlight(w World, entries []inflight.Located) {
+// addInFlight adds what is in flight, and what a person can do.
+func (s *Explanation) addInFlight(w ClusterFacts, entries []inflight.Located) {
 	unread(s, w.InFlight, "The in-flight log (Leases)", "whether the volume is being provisioned")
 	for _, e := range entries {
 		shown := inFlightOf(e)
 		s.InFlight = append(s.InFlight, shown)
-		s.fact("In flight", "volume %s of driver %s, since %s, for claim %s (UID %s)", e.Volume, e.Driver, age(w.Now, e.Begun), shown.Claim, e.Claim.UID)
+		s.fact("In flight", "volume %s of driver %s, since %s, for claim %s (UID %s)", e.Volume, e.Driver,
+			age(w.Now, e.Begun), shown.Claim, e.Claim.UID)
 		for _, q := range shown.Requests {
 			s.fact("Request", "CreateVolume, repeated until its outcome is known: %s", q.text())
 		}
 		s.fact("Entry", "annotation %s of Lease %s", e.Annotation, shown.Lease)
-		s.advise("If the driver cannot answer any more: look in the storage system for a volume named %s. If there is none, or once you have deleted it there: kubectl annotate lease -n %s %s %s-",
+		s.advise("If the driver cannot answer any more: look in the storage system for a volume named %s. If there is "+
+			"none, or after you delete it there: kubectl annotate lease -n %s %s %s-",
 			e.Volume, e.Lease.Namespace, e.Lease.Name, e.Annotation)
 	}
 }
 
-// finishing is what csi-reclaimer would do next for an entry. It is what a sidecar that has just started decides.
-func (w World) finishing(e inflight.Located, claim provisioning.Claim) Decision {
+// finishProvisioning is what csi-reclaimer would do next for an entry. It is what a sidecar that has just started
+// decides.
+func (w ClusterFacts) finishProvisioning(e inflight.Located, claim provisioning.Claim) Decision {
 	var requests []provisioning.Request
 	for _, r := range e.Requests {
 		requests = append(requests, provisioning.Request{Node: r.Node, MayReschedule: r.MayReschedule})
@@ -167,7 +178,7 @@ func provisioningDecision(d provisioning.Decision, driver string) Decision {
 }
 
 // provisionedPV is what the list of PVs has under a volume's name.
-func (w World) provisionedPV(name string, claim provisioning.Claim, driver string) provisioning.PV {
+func (w ClusterFacts) provisionedPV(name string, claim provisioning.Claim, driver string) provisioning.PV {
 	if !w.PVs.OK() {
 		return provisioning.PV{}
 	}
@@ -181,39 +192,45 @@ func (w World) provisionedPV(name string, claim provisioning.Claim, driver strin
 	return found
 }
 
-// claimFacts is what the engine needs of a claim; one that is nil is gone.
+// claimFacts is what the engine needs of a claim; nil is one that is gone.
 func claimFacts(o *v1.PersistentVolumeClaim, gone inflight.Claim) provisioning.Claim {
 	if o == nil {
-		return provisioning.Claim{Namespace: gone.Namespace, Name: gone.Name, UID: gone.UID, Ours: true, Gone: true, PVName: "pvc-" + string(gone.UID)}
+		return provisioning.Claim{Namespace: gone.Namespace, Name: gone.Name, UID: gone.UID, Ours: true, Gone: true,
+			PVName: "pvc-" + string(gone.UID)}
 	}
 	return provisioning.Claim{
 		Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Ours: true,
-		Finalizer: slices.ContainsFunc(o.Finalizers, provision.IsLegacyFinalizer), SelectedNode: o.Annotations[annSelectedNode],
-		Terminating: o.DeletionTimestamp != nil, VolumeName: o.Spec.VolumeName, PVName: "pvc-" + string(o.UID),
+		Finalizer:    slices.ContainsFunc(o.Finalizers, provision.IsLegacyFinalizer),
+		SelectedNode: o.Annotations[annSelectedNode],
+		Terminating:  o.DeletionTimestamp != nil, VolumeName: o.Spec.VolumeName, PVName: "pvc-" + string(o.UID),
 	}
 }
 
-// GoneClaimStory is the story of a claim that does not exist, while the in-flight log has entries for it: at least one.
+// ExplainDeletedClaim explains a claim that does not exist, while the in-flight log has entries for it: at least one.
 // It is a pure function.
-func GoneClaimStory(w World, namespace, name string) Story {
+func ExplainDeletedClaim(w ClusterFacts, namespace, name string) Explanation {
 	what := fmt.Sprintf("Claim %s/%s", namespace, name)
-	s := Story{Of: "claim " + namespace + "/" + name}
+	s := Explanation{Object: "claim " + namespace + "/" + name}
 	s.fact("Phase", "the claim does not exist")
 	entries := w.entriesOf(namespace, name)
-	s.inFlight(w, entries)
+	s.addInFlight(w, entries)
 	if len(entries) == 0 {
 		s.Headline = what + " does not exist."
 		return s
 	}
-	d := w.finishing(entries[0], claimFacts(nil, entries[0].Claim))
+	d := w.finishProvisioning(entries[0], claimFacts(nil, entries[0].Claim))
 	s.Decision = &d
-	s.waitsFor("driver %s to answer whether volume %s exists; it then gets a PV, which is reclaimed by its policy", entries[0].Driver, entries[0].Volume)
-	s.Headline = fmt.Sprintf("%s does not exist, and volume %s is in flight for it since %s (%s): %s.",
-		what, entries[0].Volume, age(w.Now, entries[0].Begun), d.Reason, bare(d.Text))
+	s.waitsFor("driver %s to answer whether volume %s exists; it then gets a PV, which is reclaimed by its policy",
+		entries[0].Driver, entries[0].Volume)
+	s.Headline = fmt.Sprintf("%s does not exist, and volume %s has been in flight for it for %s (%s): %s.",
+		what, entries[0].Volume, age(w.Now, entries[0].Begun), d.Reason, withoutPeriod(d.Text))
 	return s
 }
 
 // entriesOf returns the entries for claims of this namespace and name, whatever their UIDs.
-func (w World) entriesOf(namespace, name string) []inflight.Located {
-	return w.InFlight.Value.which(func(e inflight.Located) bool { return e.Claim.Namespace == namespace && e.Claim.Name == name })
+func (w ClusterFacts) entriesOf(namespace, name string) []inflight.Located {
+	return w.InFlight.Value.matching(func(e inflight.Located) bool {
+		return e.Claim.Namespace == namespace &&
+			e.Claim.Name == name
+	})
 }

@@ -26,99 +26,134 @@ func entry(uid types.UID) inflight.Located {
 				Node: "n1", Secret: &v1.SecretReference{Namespace: "kube-system", Name: "pool-key"},
 				Create: &csi.CreateVolumeRequest{Name: volume, CapacityRange: &csi.CapacityRange{RequiredBytes: 1 << 30},
 					Parameters: map[string]string{"pool": "hidden-value", "tier": "x"}},
-				PV: &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: volume}, Spec: v1.PersistentVolumeSpec{StorageClassName: "fast"}},
+				PV: &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: volume},
+					Spec: v1.PersistentVolumeSpec{StorageClassName: "fast"}},
 			}},
 		},
-		Place: inflight.Place{Lease: types.NamespacedName{Namespace: "kube-system", Name: "disk-in-flight-3"}, Annotation: "in-flight.csi-reclaimer.io/" + volume, Driver: driver},
+		Place: inflight.Place{Lease: types.NamespacedName{Namespace: "kube-system", Name: "disk-in-flight-3"},
+			Annotation: "in-flight.csi-reclaimer.io/" + volume, Driver: driver},
 	}
 }
 
-// flying has the log hold these entries.
-func (w *World) flying(entries ...inflight.Located) {
+// openEntries has the log hold these entries.
+func (w *ClusterFacts) openEntries(entries ...inflight.Located) {
 	w.InFlight = Found(InFlightLogs{Entries: entries})
 }
 
-// wayOut is how a person removes the entry of the claim with UID c.
-const wayOut = "kubectl annotate lease -n kube-system disk-in-flight-3 in-flight.csi-reclaimer.io/pvc-c-"
+// removeEntryCommand is how a person removes the entry of the claim with UID c.
+const removeEntryCommand = "kubectl annotate lease -n kube-system disk-in-flight-3 in-flight.csi-reclaimer.io/pvc-c-"
 
-func TestTheStoryOfAClaimWhoseVolumeIsInFlight(t *testing.T) {
-	told := []string{
+func TestExplainClaimWhoseVolumeIsInFlight(t *testing.T) {
+	always := []string{
 		"In flight    volume pvc-c of driver " + driver + ", since 60m, for claim ns/data (UID c)",
 		"1Gi; class fast; node n1; parameters pool, tier; with Secret kube-system/pool-key", "!hidden-value",
-		"repeated until its outcome is known", "look in the storage system for a volume named pvc-c", wayOut,
+		"repeated until its outcome is known", "look in the storage system for a volume named pvc-c", removeEntryCommand,
 		"CreateVolume, FinishProvisioning (by csi-reclaimer beside " + driver,
 	}
 	for sentence, c := range map[string]struct {
 		change func(*ClaimFacts)
 		want   []string
 	}{
-		"it waits": {func(f *ClaimFacts) { f.flying(entry("c")) }, append(told, "waits for driver "+driver+" to answer CreateVolume, whose outcome is not known since 60m")},
-		"its class is gone": {func(f *ClaimFacts) { f.flying(entry("c")); f.Class = Found[*storagev1.StorageClass](nil) },
-			append(told, "waits for StorageClass fast, which is not there")},
-		"it is being deleted": {func(f *ClaimFacts) { f.flying(entry("c")); f.going(pvc.Finalizer) }, []string{"(Unused)", wayOut, "!is stuck"}},
-		"it belongs to an earlier claim of that name": {func(f *ClaimFacts) { f.flying(entry("earlier")) },
-			[]string{"for claim ns/data (UID earlier)", "Compose, Provision", "waits for driver " + driver + " to make the volume"}},
+		"it waits": {func(f *ClaimFacts) { f.openEntries(entry("c")) }, append(always,
+			"waits for driver "+driver+" to answer CreateVolume, whose outcome is not known since 60m")},
+		"its class is gone": {func(f *ClaimFacts) {
+			f.openEntries(entry("c"))
+			f.Class = Found[*storagev1.StorageClass](nil)
+		},
+			append(always, "waits for StorageClass fast, which does not exist")},
+		"it is being deleted": {func(f *ClaimFacts) { f.openEntries(entry("c")); f.terminate(pvc.Finalizer) },
+			[]string{"(Unused)", removeEntryCommand, "!is stuck"}},
+		"it belongs to an earlier claim of that name": {func(f *ClaimFacts) { f.openEntries(entry("earlier")) },
+			[]string{"for claim ns/data (UID earlier)", "Compose, Provision", "waits for driver " + driver +
+				" to create the volume"}},
 		"the log cannot be read": {func(f *ClaimFacts) { f.InFlight = Failed[InFlightLogs](errForbidden) },
-			[]string{"The in-flight log (Leases): forbidden. So it is not known whether the volume is being provisioned.", "!Decision"}},
+			[]string{"The in-flight log (Leases): forbidden. So it is not known whether the volume is being provisioned.",
+				"!Decision"}},
 		"its entry cannot be read": {func(f *ClaimFacts) {
-			f.InFlight = Found(InFlightLogs{Problems: []inflight.LocatedProblem{{Problem: inflight.Problem{Lease: "kube-system/l", Annotation: "k", Volume: "pvc-c", Err: inflight.ErrDecode}}}})
+			f.InFlight = Found(InFlightLogs{Problems: []inflight.LocatedProblem{
+				{Problem: inflight.Problem{Lease: "kube-system/l", Annotation: "k", Volume: "pvc-c", Err: inflight.ErrDecode}},
+			}})
 		}, []string{"Wait, InFlightLogUnreadable"}},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			f := pending()
 			c.change(&f)
-			expect(t, ClaimStory(f).Text(false), c.want...)
+			expect(t, ExplainClaim(f).Text(false), c.want...)
 		})
 	}
 }
 
-func TestTheStoryOfAClaimThatIsGone(t *testing.T) {
+func TestExplainDeletedClaim(t *testing.T) {
 	f := pending()
-	f.flying(entry("c"))
-	expect(t, GoneClaimStory(f.World, "ns", "data").Text(false), "Claim ns/data does not exist, and volume pvc-c is in flight for it since 60m (FinishProvisioning)",
-		wayOut, "it then gets a PV, which is reclaimed by its policy")
-	expect(t, GoneClaimStory(f.World, "ns", "other").Text(false), "Claim ns/other does not exist.", "!In flight")
+	f.openEntries(entry("c"))
+	expect(t, ExplainDeletedClaim(f.ClusterFacts, "ns", "data").Text(false),
+		"Claim ns/data does not exist, and volume pvc-c has been in flight for it for 60m (FinishProvisioning)",
+		removeEntryCommand, "it then gets a PV, which is reclaimed by its policy")
+	expect(t, ExplainDeletedClaim(f.ClusterFacts, "ns", "other").Text(false), "Claim ns/other does not exist.",
+		"!In flight")
 }
 
-// TestTheStoryOfAPVWhoseVolumeIsInFlight: it is not deleted, and it is not said to be deleted where that is not known.
-func TestTheStoryOfAPVWhoseVolumeIsInFlight(t *testing.T) {
+// TestExplainPVWhoseVolumeIsInFlight: it is not deleted, and it is not said to be deleted where that is not known.
+func TestExplainPVWhoseVolumeIsInFlight(t *testing.T) {
 	for sentence, c := range map[string]struct {
 		change func(*PVFacts)
 		want   []string
 	}{
 		"no entry": {func(*PVFacts) {}, []string{"DeleteVolume, Reclaim", "!In flight"}},
-		"an entry": {func(f *PVFacts) { e := entry("c"); e.Volume = "pv"; f.flying(e) },
-			[]string{"Wait, ProvisioningInFlight", "In flight    volume pv", "waits (ProvisioningInFlight)", "the entry of its volume in the in-flight log to be settled"}},
-		"an entry of the volume that got its PV under another name": {func(f *PVFacts) { e := entry("c"); e.Volume = "p"; f.PV.Name = "p-apart-0011aabb"; f.flying(e) },
+		"an entry": {func(f *PVFacts) { e := entry("c"); e.Volume = "pv"; f.openEntries(e) },
+			[]string{"Wait, ProvisioningInFlight", "In flight    volume pv", "waits (ProvisioningInFlight)",
+				"the entry of its volume in the in-flight log to be settled"}},
+		"an entry of the volume that got its PV under another name": {func(f *PVFacts) {
+			e := entry("c")
+			e.Volume, f.PV.Name = "p", "p-apart-0011aabb"
+			f.openEntries(e)
+		},
 			[]string{"Wait, ProvisioningInFlight"}},
-		"an entry of another driver":           {func(f *PVFacts) { e := entry("c"); e.Volume, e.Driver = "pv", "another"; f.flying(e) }, []string{"DeleteVolume, Reclaim", "!In flight"}},
-		"an entry of another volume":           {func(f *PVFacts) { f.flying(entry("c")) }, []string{"DeleteVolume, Reclaim", "!In flight"}},
-		"the log cannot be read":               {func(f *PVFacts) { f.InFlight = Failed[InFlightLogs](errForbidden) }, []string{"!DeleteVolume", string(reclaim.ReasonUnreadable), "(Leases): forbidden"}},
-		"a shard of the log cannot be read":    {func(f *PVFacts) { f.unreadableShard(driver) }, []string{"!DeleteVolume", string(reclaim.ReasonUnreadable)}},
-		"a shard of another log cannot be":     {func(f *PVFacts) { f.unreadableShard("another") }, []string{"DeleteVolume, Reclaim"}},
+		"an entry of another driver": {func(f *PVFacts) {
+			e := entry("c")
+			e.Volume, e.Driver = "pv",
+				"another"
+			f.openEntries(e)
+		}, []string{"DeleteVolume, Reclaim", "!In flight"}},
+		"an entry of another volume": {func(f *PVFacts) { f.openEntries(entry("c")) },
+			[]string{"DeleteVolume, Reclaim", "!In flight"}},
+		"the log cannot be read": {func(f *PVFacts) { f.InFlight = Failed[InFlightLogs](errForbidden) },
+			[]string{"!DeleteVolume", string(reclaim.ReasonUnreadable), "(Leases): forbidden"}},
+		"a shard of the log cannot be read": {func(f *PVFacts) { f.unreadableShard(driver) },
+			[]string{"!DeleteVolume", string(reclaim.ReasonUnreadable)}},
+		"a shard of another log cannot be": {func(f *PVFacts) { f.unreadableShard("another") },
+			[]string{"DeleteVolume, Reclaim"}},
 		"a shard of nobody knows whose cannot": {func(f *PVFacts) { f.unreadableShard("") }, []string{"!DeleteVolume"}},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			f := released()
 			c.change(&f)
-			expect(t, PVStory(f).Text(false), c.want...)
+			expect(t, ExplainPV(f).Text(false), c.want...)
 		})
 	}
 }
 
 // unreadableShard has a shard be read-only, of a driver.
-func (w *World) unreadableShard(driver string) {
-	w.InFlight = Found(InFlightLogs{Problems: []inflight.LocatedProblem{{Problem: inflight.Problem{Lease: "kube-system/l", Err: inflight.ErrCopy}, Driver: driver}}})
+func (w *ClusterFacts) unreadableShard(driver string) {
+	w.InFlight = Found(
+		InFlightLogs{
+			Problems: []inflight.LocatedProblem{
+				{Problem: inflight.Problem{Lease: "kube-system/l", Err: inflight.ErrCopy}, Driver: driver},
+			},
+		},
+	)
 }
 
 func TestTheStatusOfWhatIsInFlight(t *testing.T) {
-	f := StatusFacts{World: released().World}
+	f := StatusFacts{ClusterFacts: released().ClusterFacts}
 	older, other := entry("d"), entry("e")
 	older.Begun, other.Driver = now().Add(-3*time.Hour), "without-pvs.example.com"
-	f.flying(entry("c"), older, other)
-	f.InFlight.Value.Problems = []inflight.LocatedProblem{{Problem: inflight.Problem{Lease: "kube-system/l", Err: inflight.ErrCopy}}}
+	f.openEntries(entry("c"), older, other)
+	f.InFlight.Value.Problems = []inflight.LocatedProblem{{Problem: inflight.Problem{Lease: "kube-system/l",
+		Err: inflight.ErrCopy}}}
 	s := StatusOf(f, "")
-	if len(s.Drivers) != 2 || s.Drivers[0].InFlightWords(now()) != "2 (3h, pvc-d)" || s.Drivers[1].InFlightWords(now()) != "1 (60m, pvc-e)" {
+	if len(s.Drivers) != 2 || s.Drivers[0].InFlightWords(now()) != "2 (3h, pvc-d)" ||
+		s.Drivers[1].InFlightWords(now()) != "1 (60m, pvc-e)" {
 		t.Errorf("%+v", s.Drivers)
 	}
 	if len(s.Warnings) != 1 || !strings.Contains(s.Warnings[0], "Lease kube-system/l: a copy") {
@@ -135,26 +170,26 @@ func TestTheStatusOfWhatIsInFlight(t *testing.T) {
 
 // TestAReleaseKeepsWhatIsInFlight: its PV keeps the finalizer, and its volume is named.
 func TestAReleaseKeepsWhatIsInFlight(t *testing.T) {
-	facts := StatusFacts{World: released().World}
-	if p := PlanOf(facts, driver); len(p.PVs) != 1 || len(p.InFlight) != 0 || len(p.Obstacles) != 0 {
+	facts := StatusFacts{ClusterFacts: released().ClusterFacts}
+	if p := PlanRelease(facts, driver); len(p.PVs) != 1 || len(p.InFlight) != 0 || len(p.Obstacles) != 0 {
 		t.Fatalf("nothing is in flight: %+v", p)
 	}
 	e := entry("c")
 	e.Volume = "pv"
-	facts.flying(e)
-	if p := PlanOf(facts, driver); len(p.PVs) != 0 || len(p.InFlight) != 1 || p.InFlight[0].Volume != "pv" {
+	facts.openEntries(e)
+	if p := PlanRelease(facts, driver); len(p.PVs) != 0 || len(p.InFlight) != 1 || p.InFlight[0].Volume != "pv" {
 		t.Errorf("its volume is in flight: %+v", p)
 	}
 	facts.InFlight = Failed[InFlightLogs](errForbidden)
-	if p := PlanOf(facts, driver); len(p.PVs) != 0 || len(p.Obstacles) != 1 {
+	if p := PlanRelease(facts, driver); len(p.PVs) != 0 || len(p.Obstacles) != 1 {
 		t.Errorf("the log cannot be read: %+v", p)
 	}
 	facts.unreadableShard(driver)
-	if p := PlanOf(facts, driver); len(p.PVs) != 0 || len(p.Obstacles) != 1 {
+	if p := PlanRelease(facts, driver); len(p.PVs) != 0 || len(p.Obstacles) != 1 {
 		t.Errorf("part of the log cannot be read: %+v", p)
 	}
 	facts.unreadableShard("another")
-	if p := PlanOf(facts, driver); len(p.PVs) != 1 || len(p.Obstacles) != 0 {
+	if p := PlanRelease(facts, driver); len(p.PVs) != 1 || len(p.Obstacles) != 0 {
 		t.Errorf("part of another driver's log cannot be read: %+v", p)
 	}
 }

@@ -40,7 +40,7 @@ type Config struct {
 	Clock clock.PassiveClock
 }
 
-// Reader reads what stories are told from. Its methods are safe for concurrent use.
+// Reader reads what is explained. Its methods are safe for concurrent use.
 type Reader struct {
 	cfg       Config
 	clients   kube.Clients
@@ -66,20 +66,20 @@ func New(config *rest.Config, cfg Config) (*Reader, error) {
 	return &Reader{cfg: cfg, clients: clients, admission: admission}, nil
 }
 
-// PV reads what there is to tell of the PV with this name. An error means that the PV itself is not there
-// or could not be read; all else that could not be is told in the facts.
+// PV reads the facts about the PV with this name. An error means that the PV itself does not exist or could
+// not be read; every other read that failed is part of the facts.
 func (r *Reader) PV(ctx context.Context, name string) (PVFacts, error) {
 	pv, err := r.clients.Core.PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return PVFacts{}, fmt.Errorf("read PV %q: %w", name, err)
 	}
-	return r.around(ctx, pv, r.world(ctx, leasesFor(PVOf(pv))))
+	return r.related(ctx, pv, r.cluster(ctx, leasesFor(PVOf(pv))))
 }
 
-// around reads what belongs to a PV. The PV is read again last, as before a deletion: it is the one object
-// that can be turned to keep its volume.
-func (r *Reader) around(ctx context.Context, pv *v1.PersistentVolume, w World) (PVFacts, error) {
-	f := PVFacts{World: w, Nodes: map[string]Read[*v1.Node]{}}
+// related reads what belongs to a PV. The PV is read again last, as before a deletion: people rescue a volume by
+// editing its PV.
+func (r *Reader) related(ctx context.Context, pv *v1.PersistentVolume, w ClusterFacts) (PVFacts, error) {
+	f := PVFacts{ClusterFacts: w, Nodes: map[string]Read[*v1.Node]{}}
 	for i := range w.Attachments.Value {
 		a := &w.Attachments.Value[i]
 		if name := a.Spec.Source.PersistentVolumeName; name == nil || *name != pv.Name {
@@ -91,11 +91,11 @@ func (r *Reader) around(ctx context.Context, pv *v1.PersistentVolume, w World) (
 	if ref := pv.Spec.ClaimRef; ref != nil {
 		f.Claim = optional(r.clients.Core.PersistentVolumeClaims(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{}))
 	}
-	f.World = f.indexed()
+	f.ClusterFacts = f.indexed()
 	f.SiblingClaims = map[volume.ClaimRef]Read[*v1.PersistentVolumeClaim]{}
 	var claims []volume.ClaimRef
 	for _, other := range f.siblingsOf(PVOf(pv)) {
-		if due(other.PV) {
+		if wantsDeletion(other.PV) {
 			claims = append(claims, other.Claim)
 		}
 	}
@@ -113,8 +113,8 @@ func (r *Reader) around(ctx context.Context, pv *v1.PersistentVolume, w World) (
 	return f, nil
 }
 
-// Claim reads what there is to tell of a claim, and of its PV. An error means that the claim itself is
-// not there or could not be read. See GoneClaim for one that is not there.
+// Claim reads the facts about a claim, and about its PV. An error means that the claim itself does not exist or
+// could not be read. See DeletedClaim for one that does not exist.
 func (r *Reader) Claim(ctx context.Context, namespace, name string) (ClaimFacts, error) {
 	claim, err := r.clients.Core.PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
@@ -124,7 +124,8 @@ func (r *Reader) Claim(ctx context.Context, namespace, name string) (ClaimFacts,
 	if class := className(claim); class != "" {
 		f.Class = optional(r.clients.Storage.StorageClasses().Get(ctx, class, metav1.GetOptions{}))
 	}
-	pods, err := list(ctx, r.clients.Core.Pods(namespace).List, metav1.ListOptions{}, func(o *v1.Pod) pvc.Pod { return pvc.PodOf(o) })
+	pods, err := list(ctx, r.clients.Core.Pods(namespace).List, metav1.ListOptions{},
+		func(o *v1.Pod) pvc.Pod { return pvc.PodOf(o) })
 	f.Pods = Read[[]pvc.Pod]{Made: true, Value: pods, Err: err}
 	var pv Read[*v1.PersistentVolume]
 	leases := leasesFor(PV{})
@@ -137,9 +138,9 @@ func (r *Reader) Claim(ctx context.Context, namespace, name string) (ClaimFacts,
 	} else if driver := f.provisioner(); driver != "" {
 		leases = leaseNames(driver)
 	}
-	f.World = r.world(ctx, leases)
+	f.ClusterFacts = r.cluster(ctx, leases)
 	if pv.Value != nil {
-		its, err := r.around(ctx, pv.Value, f.World)
+		its, err := r.related(ctx, pv.Value, f.ClusterFacts)
 		switch {
 		case apierrors.IsNotFound(err):
 		case err != nil:
@@ -151,10 +152,10 @@ func (r *Reader) Claim(ctx context.Context, namespace, name string) (ClaimFacts,
 	return f, nil
 }
 
-// GoneClaim reads what the in-flight logs have for claims of this namespace and name. found is false if they have
-// nothing, or cannot be read.
-func (r *Reader) GoneClaim(ctx context.Context, namespace, name string) (w World, found bool) {
-	w = World{Now: r.cfg.Clock.Now(), Role: r.cfg.Role, InFlight: r.inFlight(ctx)}
+// DeletedClaim reads the entries of the in-flight logs for claims of this namespace and name. found is false if there
+// are none, or they cannot be read.
+func (r *Reader) DeletedClaim(ctx context.Context, namespace, name string) (w ClusterFacts, found bool) {
+	w = ClusterFacts{Now: r.cfg.Clock.Now(), Role: r.cfg.Role, InFlight: r.inFlight(ctx)}
 	if len(w.entriesOf(namespace, name)) == 0 {
 		return w, false
 	}
@@ -163,10 +164,10 @@ func (r *Reader) GoneClaim(ctx context.Context, namespace, name string) (w World
 	return w, true
 }
 
-// Status reads what the status of a driver is told from, or of all where none is named. An error means that
+// Status reads the facts for the status of a driver, or of all where none is named. An error means that
 // the PVs could not be read.
 func (r *Reader) Status(ctx context.Context, driver string) (StatusFacts, error) {
-	f := StatusFacts{World: r.world(ctx, nil), Claims: map[volume.ClaimRef]Read[*v1.PersistentVolumeClaim]{}}
+	f := StatusFacts{ClusterFacts: r.cluster(ctx, nil), Claims: map[volume.ClaimRef]Read[*v1.PersistentVolumeClaim]{}}
 	if f.PVs.Err != nil {
 		return StatusFacts{}, fmt.Errorf("list PVs: %w", f.PVs.Err)
 	}
@@ -175,21 +176,22 @@ func (r *Reader) Status(ctx context.Context, driver string) (StatusFacts, error)
 		names = append(names, leasesFor(pv)...)
 	}
 	f.Leases = r.leases(ctx, names)
-	r.readClaims(ctx, f.Asked(driver), f.Claims)
+	r.readClaims(ctx, f.ClaimsToRead(driver), f.Claims)
 	f.Admission = r.readAdmission(ctx)
 	return f, nil
 }
 
-// atOnce is how many objects are read at the same time.
-const atOnce = 10
+// concurrentReads is how many objects are read at the same time.
+const concurrentReads = 10
 
 // readClaims reads claims into a map.
-func (r *Reader) readClaims(ctx context.Context, claims []volume.ClaimRef, into map[volume.ClaimRef]Read[*v1.PersistentVolumeClaim]) {
+func (r *Reader) readClaims(ctx context.Context, claims []volume.ClaimRef,
+	into map[volume.ClaimRef]Read[*v1.PersistentVolumeClaim]) {
 	var (
 		mu      sync.Mutex
 		readers errgroup.Group
 	)
-	readers.SetLimit(atOnce)
+	readers.SetLimit(concurrentReads)
 	for _, claim := range claims {
 		readers.Go(func() error {
 			read := optional(r.clients.Core.PersistentVolumeClaims(claim.Namespace).Get(ctx, claim.Name, metav1.GetOptions{}))
@@ -202,21 +204,24 @@ func (r *Reader) readClaims(ctx context.Context, claims []volume.ClaimRef, into 
 	_ = readers.Wait() // the errors are in what was read
 }
 
-// world reads what all PVs have in common. Those Leases are read that are named.
-func (r *Reader) world(ctx context.Context, leases []string) World {
-	w := World{Now: r.cfg.Clock.Now(), Role: r.cfg.Role}
+// cluster reads what all PVs have in common, and the Leases of these names.
+func (r *Reader) cluster(ctx context.Context, leases []string) ClusterFacts {
+	w := ClusterFacts{Now: r.cfg.Clock.Now(), Role: r.cfg.Role}
 	pvs, err := list(ctx, r.clients.Core.PersistentVolumes().List, metav1.ListOptions{}, PVOf)
 	w.PVs = Read[[]PV]{true, pvs, err}
-	attachments, err := list(ctx, r.clients.Storage.VolumeAttachments().List, metav1.ListOptions{}, func(o *storagev1.VolumeAttachment) storagev1.VolumeAttachment { return *o })
+	attachments, err := list(ctx, r.clients.Storage.VolumeAttachments().List, metav1.ListOptions{},
+		func(o *storagev1.VolumeAttachment) storagev1.VolumeAttachment { return *o })
 	w.Attachments = Read[[]storagev1.VolumeAttachment]{true, attachments, err}
-	installed, err := list(ctx, r.clients.Storage.CSIDrivers().List, metav1.ListOptions{}, func(o *storagev1.CSIDriver) string { return o.Name })
+	installed, err := list(ctx, r.clients.Storage.CSIDrivers().List, metav1.ListOptions{},
+		func(o *storagev1.CSIDriver) string { return o.Name })
 	w.Installed = Read[[]string]{true, installed, err}
-	onNodes, err := list(ctx, r.clients.Storage.CSINodes().List, metav1.ListOptions{}, func(o *storagev1.CSINode) (names []string) {
-		for _, driver := range o.Spec.Drivers {
-			names = append(names, driver.Name)
-		}
-		return names
-	})
+	onNodes, err := list(ctx, r.clients.Storage.CSINodes().List, metav1.ListOptions{},
+		func(o *storagev1.CSINode) (names []string) {
+			for _, driver := range o.Spec.Drivers {
+				names = append(names, driver.Name)
+			}
+			return names
+		})
 	w.OnNodes = Read[[]string]{true, slices.Compact(slices.Sorted(slices.Values(slices.Concat(onNodes...)))), err}
 	w.Leases = r.leases(ctx, leases)
 	w.InFlight = r.inFlight(ctx)
@@ -249,10 +254,11 @@ func (r *Reader) leases(ctx context.Context, names []string) Read[[]coordination
 	return Found(all)
 }
 
-// inFlight reads the in-flight logs of all provisioners, in whatever namespace they are.
+// addInFlight reads the in-flight logs of all provisioners, in whatever namespace they are.
 func (r *Reader) inFlight(ctx context.Context) Read[InFlightLogs] {
 	shards, err := list(ctx, r.clients.Coordination.Leases(metav1.NamespaceAll).List,
-		metav1.ListOptions{LabelSelector: inflight.LabelLog + "=true"}, func(o *coordinationv1.Lease) coordinationv1.Lease { return *o })
+		metav1.ListOptions{LabelSelector: inflight.LabelLog + "=true"},
+		func(o *coordinationv1.Lease) coordinationv1.Lease { return *o })
 	if err != nil {
 		return Failed[InFlightLogs](err)
 	}
@@ -266,11 +272,11 @@ func (r *Reader) events(ctx context.Context, namespace string, o metav1.Object) 
 	found, err := list(ctx, r.clients.Core.Events(namespace).List,
 		metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("involvedObject.uid", string(o.GetUID())).String()},
 		func(o *v1.Event) v1.Event { return *o })
-	slices.SortStableFunc(found, func(a, b v1.Event) int { return said(a).Compare(said(b)) })
+	slices.SortStableFunc(found, func(a, b v1.Event) int { return lastSeen(a).Compare(lastSeen(b)) })
 	return Read[[]v1.Event]{true, found, err}
 }
 
-// minor reads the API server's version, of 1.36 the 36; 0 where it does not tell.
+// minor reads the API server's version, of 1.36 the 36; 0 where it is not known.
 func (r *Reader) minor(ctx context.Context) int {
 	body, err := r.clients.Core.RESTClient().Get().AbsPath("/version").Do(ctx).Raw()
 	var v version.Info
@@ -287,7 +293,7 @@ func (r *Reader) minor(ctx context.Context) int {
 // readAdmission reads which drivers' PVs are protected in the write that binds them. An API server that does not know
 // such policies has none.
 func (r *Reader) readAdmission(ctx context.Context) Read[Admission] {
-	standing, err := admission.ReadStanding(ctx, r.admission)
+	standing, err := admission.ReadCoverage(ctx, r.admission)
 	if err != nil {
 		return Failed[Admission](err)
 	}
@@ -312,7 +318,8 @@ const pageSize = 500
 const listTimeout = 5 * time.Minute
 
 // list reads all objects of a kind, by the page, and keeps of each what keep returns.
-func list[L runtime.Object, O, K any](ctx context.Context, of func(context.Context, metav1.ListOptions) (L, error), options metav1.ListOptions, keep func(*O) K) ([]K, error) {
+func list[L runtime.Object, O, K any](ctx context.Context, of func(context.Context, metav1.ListOptions) (L, error),
+	options metav1.ListOptions, keep func(*O) K) ([]K, error) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return of(ctx, o) })

@@ -11,32 +11,32 @@ import (
 type Plan struct {
 	Driver string `json:"driver"`
 	Role   string `json:"role"`
-	// PVs are the names of those that carry a finalizer which is taken off.
+	// PVs are the names of those that carry a finalizer which the release removes.
 	PVs []string `json:"pvs"`
-	// Abandoned are those of them that are being deleted with policy Delete: they go, and their volumes
-	// stay in the storage system.
+	// Abandoned are those of them that are terminating with policy Delete: they are deleted, and their
+	// volumes stay in the storage system.
 	Abandoned []string `json:"abandoned,omitempty"`
 	// InFlight are the volumes of the driver that are in flight: nobody finishes them once csi-reclaimer is gone. PVs
 	// of these names keep their finalizers.
 	InFlight []InFlight `json:"inFlight,omitempty"`
-	// Unlist are the objects that list the driver, as "mutatingadmissionpolicy/NAME": as long as they do, each finalizer
+	// ListedBy are the objects that list the driver, as "mutatingadmissionpolicy/NAME": as long as they do, each finalizer
 	// comes back in the write that removes it, so that the driver is removed from them first.
-	Unlist []string `json:"unlist,omitempty"`
-	// Obstacles are why it would fail, or be undone at once, each with the way out.
+	ListedBy []string `json:"listedBy,omitempty"`
+	// Obstacles are why the release would fail, or be undone at once, each with the next step.
 	Obstacles []string `json:"obstacles,omitempty"`
 	// Unread is what could not be read.
 	Unread []string `json:"unread,omitempty"`
 
-	// As is the role whose finalizers are taken off.
+	// As is the role whose finalizers the release removes.
 	As volume.Role `json:"-"`
 }
 
-// PlanOf tells what releasing a driver would do, by the function that [reclaim.Reclaimer.Release] goes by. It
+// PlanRelease reports what releasing a driver would do, by the function that [reclaim.Reclaimer.Release] goes by. It
 // is a pure function.
-func PlanOf(f StatusFacts, driver string) Plan {
-	f.World = f.indexed()
+func PlanRelease(f StatusFacts, driver string) Plan {
+	f.ClusterFacts = f.indexed()
 	role, guessed := f.RoleOf(driver)
-	p := Plan{Driver: driver, Role: role.String(), As: role, Unlist: f.Admission.Value.Lists[driver], Unread: f.unread()}
+	p := Plan{Driver: driver, Role: role.String(), As: role, ListedBy: f.Admission.Value.Lists[driver], Unread: f.unread()}
 	log := f.InFlight.Value.Of(driver)
 	for _, e := range log.Entries {
 		p.InFlight = append(p.InFlight, inFlightOf(e))
@@ -60,7 +60,8 @@ func PlanOf(f StatusFacts, driver string) Plan {
 		}
 	}
 	if guessed && role == volume.RoleCompanion && owners > 0 {
-		p.obstacle("PVs of %s carry the finalizers of role owner and of role companion: say --role=owner to take both off, or --role=companion where an external-provisioner manages the former", driver)
+		p.obstacle("PVs of %s carry the finalizers of role owner and of role companion: set --role=owner to remove both, "+
+			"or --role=companion if an external-provisioner manages the former", driver)
 	}
 	p.obstacles(f)
 	return p
@@ -70,10 +71,11 @@ func (p *Plan) obstacle(format string, args ...any) {
 	p.Obstacles = append(p.Obstacles, fmt.Sprintf(format, args...))
 }
 
-// obstacles tells who would put the finalizers back.
+// obstacles adds who would add the finalizers again.
 func (p *Plan) obstacles(f StatusFacts) {
 	if !f.InFlight.OK() {
-		p.obstacle("the in-flight log cannot be read, and PVs whose volumes are in flight keep their finalizers: use another --context or --as, which may list leases")
+		p.obstacle("the in-flight log cannot be read, and PVs whose volumes are in flight keep their finalizers: use " +
+			"another --context or --as, which may list leases")
 	}
 	for _, problem := range f.InFlight.Value.Of(p.Driver).Problems {
 		p.obstacle("part of the in-flight log cannot be read: %s", problem.Problem)
@@ -82,7 +84,8 @@ func (p *Plan) obstacles(f StatusFacts) {
 	for _, lease := range f.leasesOf(p.Driver) {
 		own := lease.Name == names[1] || p.As == volume.RoleOwner
 		if own && holds(lease, f.Now) {
-			p.obstacle("csi-reclaimer, or an external-provisioner, still works for %s: %s holds Lease %s/%s. Stop all its replicas first (kubectl scale --replicas=0)",
+			p.obstacle("csi-reclaimer, or an external-provisioner, still runs for %s: %s holds Lease %s/%s. Stop all its "+
+				"replicas first (kubectl scale --replicas=0)",
 				p.Driver, *lease.Spec.HolderIdentity, lease.Namespace, lease.Name)
 		}
 	}

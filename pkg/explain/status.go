@@ -11,13 +11,14 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // StatusFacts is what was read of a whole cluster.
 type StatusFacts struct {
-	World
+	ClusterFacts
 	// Claims are those that had to be read, by the claimRef that asked for them; nil for one that is gone.
 	Claims map[volume.ClaimRef]Read[*v1.PersistentVolumeClaim]
 	// Admission is what is known of the policies that protect PVs in the same write.
@@ -33,16 +34,16 @@ type Admission struct {
 	Lists map[string][]string
 }
 
-// Status is how the PVs of a cluster are.
+// Status summarizes the PVs of a cluster.
 type Status struct {
 	Drivers []DriverStatus `json:"drivers"`
 	// Warnings want a person's attention.
 	Warnings []string `json:"warnings,omitempty"`
-	// Unread is what could not be read, and so is not in the rest.
+	// Unread is what could not be read, and so is missing from the rest.
 	Unread []string `json:"unread,omitempty"`
 }
 
-// DriverStatus is how the PVs of one driver are.
+// DriverStatus summarizes the PVs of one driver.
 type DriverStatus struct {
 	Driver string `json:"driver"`
 	Role   string `json:"role"`
@@ -51,15 +52,16 @@ type DriverStatus struct {
 	Protected   int `json:"protected"`
 	Unprotected int `json:"unprotected"`
 	Terminating int `json:"terminating"`
-	// Waiting counts the PVs that are to be deleted and have to wait, by reason.
+	// Waiting counts the PVs that are to be deleted and wait, by reason.
 	Waiting map[string]int `json:"waiting,omitempty"`
-	// Oldest is the PV that is terminating for the longest time, nil for none.
+	// Oldest is the PV that has been terminating for the longest time, nil for none.
 	Oldest *Oldest `json:"oldestTerminating,omitempty"`
 	// InFlight counts the entries of the driver in the in-flight log, and OldestInFlight is the one that was begun
 	// first, nil for none.
 	InFlight       int             `json:"inFlight"`
 	OldestInFlight *OldestInFlight `json:"oldestInFlight,omitempty"`
-	// Admission tells whether the admission policy protects the driver's PVs: yes, no, or empty where it is not in force.
+	// Admission reports whether the admission policy protects the driver's PVs: yes, no, or empty where it is not in
+	// force.
 	Admission string `json:"admission,omitempty"`
 }
 
@@ -77,25 +79,25 @@ type OldestInFlight struct {
 	Since metav1.Time `json:"since"`
 }
 
-// Asked returns the claims that have to be read before the status of a driver can be told, or of all where
+// ClaimsToRead returns the claims that the status of a driver depends on, or that of all drivers where
 // none is named. It is a pure function.
-func (f StatusFacts) Asked(driver string) (claims []volume.ClaimRef) {
-	f.World = f.indexed()
+func (f StatusFacts) ClaimsToRead(driver string) (claims []volume.ClaimRef) {
+	f.ClusterFacts = f.indexed()
 	for _, pv := range f.PVs.Value {
 		if driver != "" && pv.Owner() != driver {
 			continue
 		}
-		if f.decide(pv, Read[*v1.PersistentVolumeClaim]{}).asks {
+		if f.decide(pv, Read[*v1.PersistentVolumeClaim]{}).needsClaim {
 			claims = append(claims, pv.Claim)
 		}
 	}
 	return claims
 }
 
-// StatusOf tells how the PVs of a cluster are, by driver. driver, if set, is the only one that counts. It
+// StatusOf reports how the PVs of a cluster are, by driver. driver, if set, is the only one that counts. It
 // is a pure function.
 func StatusOf(f StatusFacts, driver string) Status {
-	f.World = f.indexed()
+	f.ClusterFacts = f.indexed()
 	f.SiblingClaims = f.Claims
 	rows := map[string]*DriverStatus{}
 	row := func(owner string) *DriverStatus {
@@ -177,28 +179,32 @@ func (d *DriverStatus) add(pv PV, decision Decision) {
 func (d *DriverStatus) addInFlight(e inflight.Located) {
 	d.InFlight++
 	if d.OldestInFlight == nil || e.Begun.Before(d.OldestInFlight.Since.Time) {
-		d.OldestInFlight = &OldestInFlight{Volume: e.Volume, Claim: e.Claim.Namespace + "/" + e.Claim.Name, Since: metav1.NewTime(e.Begun)}
+		d.OldestInFlight = &OldestInFlight{Volume: e.Volume, Claim: e.Claim.Namespace + "/" + e.Claim.Name,
+			Since: metav1.NewTime(e.Begun)}
 	}
 }
 
-// warnings tells what wants a person's attention.
+// warnings reports what wants a person's attention.
 func (f StatusFacts) warnings(drivers []DriverStatus) (all []string) {
 	for _, problem := range f.InFlight.Value.Problems {
-		all = append(all, fmt.Sprintf("Part of an in-flight log cannot be read, so that volumes of these names are neither provisioned nor deleted: %s", problem.Problem))
+		all = append(all, fmt.Sprintf("Part of an in-flight log cannot be read, so that volumes of these names are "+
+			"neither provisioned nor deleted: %s", problem.Problem))
 	}
 	for _, d := range drivers {
-		if letGo := f.braked(d.Driver); letGo != "" {
-			all = append(all, fmt.Sprintf("Deletions of %s are stopped by the brake. Look whether the volumes are to go; then: %s", d.Driver, letGo))
+		if command := f.releaseBrakeCommand(d.Driver); command != "" {
+			all = append(all, fmt.Sprintf("Deletions of %s are stopped by the brake. Check that the volumes are to be "+
+				"deleted; then: %s", d.Driver, command))
 		}
 		if !strings.HasPrefix(d.Driver, inTreePrefix) && d.Terminating > 0 && f.presenceOf(d.Driver) == presenceGone {
-			all = append(all, fmt.Sprintf("Driver %s is gone, and %d of its PVs are being deleted: kubectl reclaim explain pv/%s", d.Driver, d.Terminating, d.Oldest.PV))
+			all = append(all, fmt.Sprintf("Driver %s is gone, and %s of it %s terminating: kubectl reclaim explain pv/%s",
+				d.Driver, plural.Count(d.Terminating, "PV"), plural.Verb(d.Terminating, "is", "are"), d.Oldest.PV))
 		}
 	}
 	return all
 }
 
 func (f StatusFacts) unread() []string {
-	var s Story
+	var s Explanation
 	unread(&s, f.Attachments, "VolumeAttachments", "which volumes are attached")
 	unread(&s, f.Installed, "CSIDrivers", "which drivers are installed")
 	unread(&s, f.OnNodes, "CSINodes", "which drivers the nodes run")
@@ -212,12 +218,13 @@ func (f StatusFacts) unread() []string {
 		}
 	}
 	if claims > 0 {
-		s.Unread = append(s.Unread, fmt.Sprintf("%d claims. So it is not known whether they are gone.", claims))
+		s.Unread = append(s.Unread, fmt.Sprintf("%s. So it is not known whether they are gone.",
+			plural.Count(claims, "claim")))
 	}
 	return s.Unread
 }
 
-// WaitingWords tells the reasons in the order of their counts, as "Attached 2, Held 1".
+// WaitingWords reports the reasons in the order of their counts, as "Attached 2, Held 1".
 func (d DriverStatus) WaitingWords() string {
 	reasons := slices.SortedFunc(maps.Keys(d.Waiting), func(a, b string) int {
 		return cmp.Or(cmp.Compare(d.Waiting[b], d.Waiting[a]), cmp.Compare(a, b))
@@ -229,7 +236,7 @@ func (d DriverStatus) WaitingWords() string {
 	return strings.Join(words, ", ")
 }
 
-// OldestWords tells the PV that is terminating for the longest time, as "3d, pv-1".
+// OldestWords reports the PV that is terminating for the longest time, as "3d, pv-1".
 func (d DriverStatus) OldestWords(now time.Time) string {
 	if d.Oldest == nil {
 		return ""

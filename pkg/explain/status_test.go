@@ -13,10 +13,11 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// crowd is a cluster with PVs of two drivers.
-func crowd() StatusFacts {
+// twoDrivers is a cluster with PVs of two drivers.
+func twoDrivers() StatusFacts {
 	base := released()
-	f := StatusFacts{World: base.World, Claims: map[volume.ClaimRef]Read[*v1.PersistentVolumeClaim]{}, Admission: Found(Admission{})}
+	f := StatusFacts{ClusterFacts: base.ClusterFacts, Claims: map[volume.ClaimRef]Read[*v1.PersistentVolumeClaim]{},
+		Admission: Found(Admission{})}
 	f.PVs = Found[[]PV](nil)
 	add := func(name string, change func(*v1.PersistentVolume)) {
 		o := base.PV.DeepCopy()
@@ -40,9 +41,9 @@ func crowd() StatusFacts {
 }
 
 func TestTheStatusOfEachDriver(t *testing.T) {
-	f := crowd()
-	asked := f.Asked("")
-	if len(asked) != 1 || len(f.Asked("b")) != 0 {
+	f := twoDrivers()
+	asked := f.ClaimsToRead("")
+	if len(asked) != 1 || len(f.ClaimsToRead("b")) != 0 {
 		t.Fatalf("claims that are to be read: %v", asked)
 	}
 	f.Claims[asked[0]] = Found[*v1.PersistentVolumeClaim](nil)
@@ -75,20 +76,30 @@ func TestWhatAStatusWarnsOf(t *testing.T) {
 	}{
 		"all is well":                {func(*StatusFacts) {}, []string{`!warnings`, "!unread"}},
 		"the policy is not in force": {func(f *StatusFacts) { f.Admission = Found(Admission{Lists: map[string][]string{driver: {"x"}}}) }, []string{`!"admission"`}},
-		"the policy may not be read": {func(f *StatusFacts) { f.Admission = Failed[Admission](errForbidden) }, []string{"The admission policies: forbidden"}},
+		"the policy may not be read": {func(f *StatusFacts) { f.Admission = Failed[Admission](errForbidden) },
+			[]string{"The admission policies: forbidden"}},
 		"the policy knows one driver": {func(f *StatusFacts) {
 			f.Admission = Found(Admission{InForce: true, Lists: map[string][]string{driver: {"x"}}})
 		}, []string{`"admission":"yes"`, `"admission":"no"`}},
-		"a driver is braked":             {func(f *StatusFacts) { f.lease("disk-csi-example-com", "x", 0, reclaim.BrakeAnnotation, "") }, []string{"stopped by the brake", "kubectl annotate lease"}},
-		"a driver is gone":               {func(f *StatusFacts) { f.gone() }, []string{"Driver " + driver + " is gone, and 2 of its PVs are being deleted: kubectl reclaim explain pv/old", "!Driver b"}},
-		"claims may not be read":         {func(f *StatusFacts) { f.Claims[f.Asked("")[0]] = Failed[*v1.PersistentVolumeClaim](errForbidden) }, []string{"1 claims. So it is not known"}},
-		"a companion works beside one":   {func(f *StatusFacts) { f.PVs.Value[7].HasCompanionFinalizer = true }, []string{`"role":"companion?"`, `"role":"owner?"`}},
-		"the role of all is said":        {func(f *StatusFacts) { f.Role = volume.RoleCompanion }, []string{`"role":"companion"`, "!?"}},
-		"an in-tree plugin has PVs, too": {func(f *StatusFacts) { addInTree(f) }, []string{`"driver":"kubernetes.io/plugin"`, `"role":"in-tree"`}},
+		"a driver is braked": {func(f *StatusFacts) {
+			f.lease("disk-csi-example-com", "x", 0, reclaim.BrakeAnnotation,
+				"")
+		}, []string{"stopped by the brake", "kubectl annotate lease"}},
+		"a driver is gone": {func(f *StatusFacts) { f.uninstall() }, []string{"Driver " + driver +
+			" is gone, and 2 PVs of it are terminating: kubectl reclaim explain pv/old", "!Driver b"}},
+		"claims may not be read": {func(f *StatusFacts) {
+			f.Claims[f.ClaimsToRead("")[0]] = Failed[*v1.PersistentVolumeClaim](errForbidden)
+		}, []string{"1 claim. So it is not known"}},
+		"a companion works beside one": {func(f *StatusFacts) { f.PVs.Value[7].HasCompanionFinalizer = true },
+			[]string{`"role":"companion?"`, `"role":"owner?"`}},
+		"the role of all is set": {func(f *StatusFacts) { f.Role = volume.RoleCompanion },
+			[]string{`"role":"companion"`, "!?"}},
+		"an in-tree plugin has PVs, too": {func(f *StatusFacts) { addInTree(f) },
+			[]string{`"driver":"kubernetes.io/plugin"`, `"role":"in-tree"`}},
 	}
 	for sentence, c := range cases {
 		t.Run(sentence, func(t *testing.T) {
-			f := crowd()
+			f := twoDrivers()
 			c.change(&f)
 			text, err := json.Marshal(StatusOf(f, ""))
 			if err != nil {
@@ -101,7 +112,7 @@ func TestWhatAStatusWarnsOf(t *testing.T) {
 
 func addInTree(f *StatusFacts) {
 	its := released()
-	twinned(&its)
+	withTwin(&its)
 	f.PVs.Value = append(f.PVs.Value, PVOf(its.PV))
 }
 
@@ -112,20 +123,26 @@ func TestThePlanOfARelease(t *testing.T) {
 		pvs    int
 		want   []string
 	}{
-		"all that carry a finalizer of ours": {func(*StatusFacts) {}, 6, []string{"!obstacles", `"abandoned":["old","new"]`, `"role":"owner"`}},
-		"a driver that has none":             {func(f *StatusFacts) { f.PVs = Found[[]PV](nil) }, 0, []string{"!obstacles"}},
+		"all that carry a finalizer of ours": {func(*StatusFacts) {}, 6, []string{"!obstacles", `"abandoned":["old","new"]`,
+			`"role":"owner"`}},
+		"a driver that has none": {func(f *StatusFacts) { f.PVs = Found[[]PV](nil) }, 0, []string{"!obstacles"}},
 		"the sidecar still leads": {func(f *StatusFacts) { f.lease("disk-csi-example-com", "pod-1", time.Second) }, 6,
 			[]string{"pod-1 holds Lease kube-system/disk-csi-example-com", "--replicas=0"}},
-		"the sidecar led a minute ago":       {func(f *StatusFacts) { f.lease("disk-csi-example-com", "pod-1", time.Minute) }, 6, []string{"!obstacles"}},
-		"the sidecar has given its Lease up": {func(f *StatusFacts) { f.lease("disk-csi-example-com", "", time.Second) }, 6, []string{"!obstacles"}},
+		"the sidecar led a minute ago": {func(f *StatusFacts) {
+			f.lease("disk-csi-example-com", "pod-1",
+				time.Minute)
+		}, 6, []string{"!obstacles"}},
+		"the sidecar has given its Lease up": {func(f *StatusFacts) { f.lease("disk-csi-example-com", "", time.Second) }, 6,
+			[]string{"!obstacles"}},
 		"an admission policy lists the driver": {func(f *StatusFacts) {
 			f.Admission = Found(Admission{InForce: true, Lists: map[string][]string{driver: {"mutatingadmissionpolicy/x"}}})
-		}, 6, []string{"!obstacles", `"unlist":["mutatingadmissionpolicy/x"]`}},
+		}, 6, []string{"!obstacles", `"listedBy":["mutatingadmissionpolicy/x"]`}},
 		"an admission policy lists another one": {func(f *StatusFacts) {
 			f.Admission = Found(Admission{InForce: true, Lists: map[string][]string{"b": {"mutatingadmissionpolicy/x"}}})
-		}, 6, []string{"!obstacles", "!unlist"}},
-		"both finalizers are there, and nobody says the role": {both, 1, []string{"say --role=owner"}},
-		"both are there, and the role is owner":               {func(f *StatusFacts) { both(f); f.Role = volume.RoleOwner }, 6, []string{"!obstacles"}},
+		}, 6, []string{"!obstacles", "!listedBy"}},
+		"both finalizers are there, and nobody says the role": {both, 1, []string{"set --role=owner"}},
+		"both are there, and the role is owner": {func(f *StatusFacts) { both(f); f.Role = volume.RoleOwner },
+			6, []string{"!obstacles"}},
 		"both are there, and the role is companion": {func(f *StatusFacts) {
 			both(f)
 			f.Role = volume.RoleCompanion
@@ -138,9 +155,9 @@ func TestThePlanOfARelease(t *testing.T) {
 	}
 	for sentence, c := range cases {
 		t.Run(sentence, func(t *testing.T) {
-			f := crowd()
+			f := twoDrivers()
 			c.change(&f)
-			p := PlanOf(f, driver)
+			p := PlanRelease(f, driver)
 			if len(p.PVs) != c.pvs || slices.Contains(p.PVs, "other") {
 				t.Errorf("PVs %q, want %d", p.PVs, c.pvs)
 			}

@@ -153,7 +153,7 @@ func (a *Auditor) found(ctx context.Context, fresh []unaccounted) {
 	if largest.Bytes > 0 {
 		size = sizeWords(largest.Bytes)
 	}
-	a.tell(ctx, ReasonLeakSuspected, fmt.Sprintf("%d more volumes of driver %s: the largest is %s (%s). kubectl reclaim audit --driver=%s shows all, and what to do.",
+	a.tell(ctx, ReasonLeakSuspected, fmt.Sprintf("%d more volumes of driver %s: the largest is %s (%s). kubectl reclaim leaks --driver=%s shows all, and what to do.",
 		len(fresh), a.driver, shown(largest.Handle), size, a.driver))
 }
 

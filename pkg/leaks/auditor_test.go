@@ -402,8 +402,8 @@ func TestWhatIsMeasured(t *testing.T) {
 		}
 	}
 	want := map[string]float64{
-		"csi_reclaimer_suspected_leaks": 1, "csi_reclaimer_suspected_leak_bytes": 1 << 30, "csi_reclaimer_audit_failures_total": 1,
-		"csi_reclaimer_audit_last_complete_timestamp_seconds": float64(noon.Unix()),
+		"csi_reclaimer_suspected_leaks": 1, "csi_reclaimer_suspected_leak_bytes": 1 << 30, "csi_reclaimer_leak_check_failures_total": 1,
+		"csi_reclaimer_leak_check_last_complete_timestamp_seconds": float64(noon.Unix()),
 	}
 	for _, reason := range Reasons() {
 		want["csi_reclaimer_unaccounted_volumes "+string(reason)] = 0

@@ -110,16 +110,16 @@ func (s *shell) addAudit(t *testing.T, plays map[string]play) {
 		t.Fatal(err)
 	}
 	from := "--from=" + report
-	const driver = "kubectl reclaim audit --driver=" + docsDriver
+	const driver = "kubectl reclaim leaks --driver=" + docsDriver
 	plays[driver] = play{also: from, want: leak}
-	plays["kubectl reclaim audit --driver=DRIVER"] = play{with: []string{"DRIVER", docsDriver}, also: from, want: leak}
-	plays["kubectl reclaim audit"] = play{also: "--driver=" + docsDriver + " " + from, want: leak}
+	plays["kubectl reclaim leaks --driver=DRIVER"] = play{with: []string{"DRIVER", docsDriver}, also: from, want: leak}
+	plays["kubectl reclaim leaks"] = play{also: "--driver=" + docsDriver + " " + from, want: leak}
 	plays[driver+" --adopt=HANDLE"] = play{with: []string{"HANDLE", leak}, also: from + " --dry-run",
 		want: "volumeHandle: " + leak}
 	plays[driver+" --reclaim=HANDLE"] = play{with: []string{"HANDLE", leak}, also: from + " --dry-run",
 		want: "volumeHandle: " + leak}
-	const fetched = "kubectl port-forward -n NAMESPACE POD 8080 & curl -s 'localhost:8080/audit?format=json'"
-	plays[fetched+" | kubectl reclaim audit --from=-"] = play{with: []string{fetched, "cat " + report}, want: leak}
+	const fetched = "kubectl port-forward -n NAMESPACE POD 8080 & curl -s 'localhost:8080/leaks?format=json'"
+	plays[fetched+" | kubectl reclaim leaks --from=-"] = play{with: []string{fetched, "cat " + report}, want: leak}
 }
 
 // addManifests has the API server judge what is applied, and nothing stay of it: other tests install it for good.

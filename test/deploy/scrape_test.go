@@ -48,13 +48,13 @@ func scrape(t *testing.T) map[string]served {
 	maker := objects.Maker{Client: client, Driver: driver.Name(), Namespace: namespace, CSI: driver.Controller()}
 	must(rbac.GrantSidecar(ctx, client, namespace, "csi-reclaimer", "owner"))
 	must(rbac.GrantCapacity(ctx, client, namespace, "csi-reclaimer"))
-	must(rbac.GrantAudit(ctx, client, namespace, "csi-reclaimer"))
+	must(rbac.GrantLeakCheck(ctx, client, namespace, "csi-reclaimer"))
 	must(rbac.GrantGuard(ctx, client, namespace, guard))
 	forgetGuard(t)
 
 	car, err := program.StartSidecar(ctx, program.SidecarOptions{
 		Address: driver.Socket(), Kubeconfig: kubeconfigOf(t, namespace, "csi-reclaimer"), Progress: os.Stderr,
-		Args: []string{"--enable-capacity", "--capacity-ownerref-level=-1", "--brake-deletions=9", "--audit-interval=1m",
+		Args: []string{"--enable-capacity", "--capacity-ownerref-level=-1", "--brake-deletions=9", "--leak-check-interval=1m",
 			"--leader-election"},
 		Env: []string{"NAMESPACE=" + namespace, "POD_NAMESPACE=" + namespace, "POD_NAME=none"},
 	})

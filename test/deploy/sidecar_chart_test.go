@@ -77,12 +77,12 @@ func TestSidecarChartGrantsWhatManifestsGrant(t *testing.T) {
 	if want, err = rbac.AuditRules(); err != nil {
 		t.Fatal(err)
 	}
-	if got := carRules(t, renderCar(t, "auditInterval=1h"), "ClusterRole",
-		"mock-csi-reclaimer-audit"); !reflect.DeepEqual(got, want) {
+	if got := carRules(t, renderCar(t, "leakCheckInterval=1h"), "ClusterRole",
+		"mock-csi-reclaimer-leaks"); !reflect.DeepEqual(got, want) {
 		t.Errorf("grants for the audit %s, want %s", pretty(got), pretty(want))
 	}
 	for _, file := range []string{"rbac-owner.yaml", "rbac-companion.yaml", "rbac-observer.yaml", "rbac-capacity.yaml",
-		"rbac-audit.yaml"} {
+		"rbac-leaks.yaml"} {
 		if string(read(t, "charts", car, "files", file)) != string(read(t, "manifests", file)) {
 			t.Errorf("deploy/charts/%s/files/%s is not that of deploy/manifests: copy it", car, file)
 		}
@@ -127,7 +127,7 @@ func TestInvalidSidecarChartValuesAreRefused(t *testing.T) {
 		"secrets.storage={*}":                    "secrets",
 		"container.extraArgs={--role=owner}":     "extraArgs",
 		"container.socket=csi.sock":              "socket",
-		"auditInterval=often":                    "auditInterval",
+		"leakCheckInterval=often":                    "leakCheckInterval",
 		"container.brakes=1":                     "brakes",
 		"container.resources.request.memory=1Gi": "request",
 	} {
@@ -156,7 +156,7 @@ func TestSnippetMatchesExampleContainer(t *testing.T) {
 	if m := got.VolumeMounts[0]; m.Name != "run" || m.MountPath != "/run/d" {
 		t.Errorf("the socket is in %+v", m)
 	}
-	if got = snippet(t, "auditInterval=1h30m"); !slices.Contains(got.Args, "--audit-interval=1h30m") {
+	if got = snippet(t, "leakCheckInterval=1h30m"); !slices.Contains(got.Args, "--leak-check-interval=1h30m") {
 		t.Errorf("with audits: %q", got.Args)
 	}
 	got = snippet(t, "capacity=true")

@@ -116,7 +116,7 @@ func guard(t *testing.T) []prometheus.Collector {
 	_, err = certs.New(nobody(), certs.Config{Namespace: "csi", Secret: "webhooks", Webhooks: []string{"webhooks"},
 		Names: []string{"guard.csi.svc"}, Metrics: &all})
 	must(err)
-	_, err = admission.NewListed(nobody(), &all)
+	_, err = admission.NewDriverWatcher(nobody(), &all)
 	must(err)
 	return all.collectors
 }

@@ -15,16 +15,17 @@ import (
 // its calls (logBody in k8s.io/client-go/rest): Secrets, and the attributes of volumes.
 const maxVerbosity logsapi.VerbosityLevel = 7
 
-// logging is what the command line says about the log.
+// logging are the flags for the log.
 type logging struct{ *logs.Options }
 
 func (l *logging) flags(fs *pflag.FlagSet) {
 	l.Options = logs.NewOptions()
 	logsapi.AddFlags(l.Options, fs)
-	fs.Lookup("v").Usage = fmt.Sprintf("Number for the log level verbosity. More than %d is taken for %d: the levels above would log Secrets and the attributes of volumes.", maxVerbosity, maxVerbosity)
+	fs.Lookup("v").Usage = fmt.Sprintf("Number for the log level verbosity. Levels above %d are lowered to %d, because "+
+		"they log Secrets and the attributes of volumes.", maxVerbosity, maxVerbosity)
 }
 
-// limit bounds what -v and --vmodule ask for, and tells whether that was more.
+// limit bounds what -v and --vmodule ask for, and reports whether that was more.
 func (l *logging) limit() (limited bool) {
 	limit := func(level *logsapi.VerbosityLevel) {
 		limited = limited || *level > maxVerbosity
@@ -37,14 +38,14 @@ func (l *logging) limit() (limited bool) {
 	return limited
 }
 
-// apply has the log be as the command line says.
+// apply configures the log.
 func (l *logging) apply(ctx context.Context) error {
 	limited := l.limit()
 	if err := logsapi.ValidateAndApply(l.Options, nil); err != nil {
 		return fmt.Errorf("logging flags: %w", err)
 	}
 	if limited {
-		klog.FromContext(ctx).Info("Logging less than was asked for: above this level client-go logs Secrets", "v", maxVerbosity)
+		klog.FromContext(ctx).Info("Lowered the log level: above this level client-go logs Secrets", "v", maxVerbosity)
 	}
 	return nil
 }

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A sidecar runs beside every driver of a cluster, and does nothing for most of the time: what it
-// holds costs more than what it computes.
+// A sidecar runs beside every driver of a cluster, and does nothing for most of the time: its
+// memory costs more than its CPU time.
 const (
 	// collectAt is how much garbage there may be, in percent of what is in use (GOGC).
 	collectAt = 40
@@ -37,7 +37,7 @@ const cgroupLimit = "/sys/fs/cgroup/memory.max"
 
 // containerLimit reads a limit in bytes. found is false when there is none.
 func containerLimit(file string) (limit int64, found bool) {
-	text, err := os.ReadFile(file)
+	text, err := os.ReadFile(file) //nolint:gosec // the cgroup's file, or that of a test
 	if err != nil {
 		return 0, false
 	}
@@ -45,11 +45,11 @@ func containerLimit(file string) (limit int64, found bool) {
 	return limit, err == nil && limit > 0
 }
 
-// settling is how long the first look at all PVs may take after the first lists have come; what it
-// took is not given back before.
+// settling is how long the first pass over all PVs may take after the first lists; memory is not returned
+// before.
 const settling = 2 * time.Second
 
-// ReturnMemory gives back to the system what the start took: more than what is kept of it.
+// ReturnMemory returns memory to the system after the start, which needs more than is kept.
 func ReturnMemory(ctx context.Context, firstLists func(context.Context) error) {
 	if firstLists(ctx) != nil {
 		return

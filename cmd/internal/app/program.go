@@ -1,5 +1,5 @@
-// Package app is what the programs have in common around their work: the command line, signals, the
-// log and memory.
+// Package app is the frame of the programs: command line, signals, log, memory, access to the cluster, permission
+// checks, and running controllers as the leader.
 package app
 
 import (
@@ -22,33 +22,32 @@ import (
 // helpColumns is where --help wraps its lines.
 const helpColumns = 100
 
-// Options is what the command line of one program says.
+// Options are the flags of one program.
 type Options interface {
 	// Flags returns the flags that set them, in the groups that --help shows.
 	Flags() cliflag.NamedFlagSets
 	// Validate returns every setting that is wrong.
 	Validate() error
-	// Run is the whole life of the program: until ctx ends, or something is wrong that waiting does
-	// not mend. What is for its caller goes to stdout.
+	// Run runs the program until ctx ends, or an error occurs that waiting does not fix. Results go to
+	// stdout.
 	Run(ctx context.Context, stdout io.Writer) error
 }
 
-// Main runs a program until it ends, or is told to by SIGINT or SIGTERM, and returns its exit status.
+// Main runs a program until it ends, or receives SIGINT or SIGTERM, and returns its exit status.
 func Main(about *cobra.Command, o Options) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	defer logs.FlushLogs()
 	saveMemory(os.Getenv, cgroupLimit)
 	if err := command(about, o).ExecuteContext(ctx); err != nil {
-		// One line, whatever the error joins: it is what an operator finds in the log.
+		// One line, whatever the error joins: an operator finds it in the log.
 		fmt.Fprintln(os.Stderr, about.Name()+": "+strings.ReplaceAll(err.Error(), "\n", "; "))
 		return 1
 	}
 	return 0
 }
 
-// Version returns the version that the build was given. One that was not given is
-// "unknown", not the template that component-base holds then.
+// Version returns the version that was set at build time, or "unknown".
 func Version() string {
 	v := version.Get().GitVersion
 	if strings.Contains(v, "$Format") {
@@ -60,7 +59,7 @@ func Version() string {
 // Flags returns the flags of a program: its own, and those that every program has.
 func Flags(o Options) cliflag.NamedFlagSets { return new(common).flags(o) }
 
-// common is what the command line of every program says.
+// common are the flags of every program.
 type common struct {
 	logs    logging
 	version bool
@@ -73,7 +72,7 @@ func (c *common) flags(o Options) cliflag.NamedFlagSets {
 	return groups
 }
 
-// command completes what is said about a program by what it does.
+// command adds flags and behavior to the description of a program.
 func command(cmd *cobra.Command, o Options) *cobra.Command {
 	var c common
 	groups := c.flags(o)
@@ -95,7 +94,7 @@ func command(cmd *cobra.Command, o Options) *cobra.Command {
 		klog.FromContext(ctx).Info("Starting "+cmd.Name(), "version", Version())
 		err := o.Run(ctx, cmd.OutOrStdout())
 		if cmd.Context().Err() != nil && errors.Is(err, context.Canceled) {
-			return nil // told to end while it was starting
+			return nil // canceled while it was starting
 		}
 		return err
 	}

@@ -20,7 +20,8 @@ func Check(t *testing.T, program string, groups cliflag.NamedFlagSets) {
 
 func reference(program string, groups cliflag.NamedFlagSets) string {
 	var text strings.Builder
-	fmt.Fprintf(&text, "# Flags of %s\n\nGenerated from the program by `make docs`. `%s --help` shows them, too.\n", program, program)
+	fmt.Fprintf(&text, "# Flags of %s\n\nGenerated from the program by `make docs`. `%s --help` shows them, too.\n",
+		program, program)
 	for _, name := range groups.Order {
 		fmt.Fprintf(&text, "\n## %s\n\n| flag | default | meaning |\n|---|---|---|\n", name)
 		groups.FlagSets[name].VisitAll(func(f *pflag.Flag) {

@@ -20,16 +20,16 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/leader"
 )
 
-// Options is what the command line says about the HTTP port.
+// Options are the flags for the HTTP port.
 type Options struct {
 	endpoint, oldEndpoint string
 	metricsPath           string
 	pprof                 bool
-	// more are the paths that the program itself answers.
+	// more are the paths that the program itself serves.
 	more map[string]http.Handler
 }
 
-// Handle has a path of the port answered by the program itself. It is called before Start.
+// Handle serves a further path. It is called before Start.
 func (o *Options) Handle(path string, handler http.Handler) {
 	if o.more == nil {
 		o.more = map[string]http.Handler{}
@@ -42,18 +42,19 @@ func (o *Options) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.endpoint, "http-endpoint", "",
 		"TCP address for /healthz, /readyz, /healthz/leader-election and the metrics, such as :8080. Default: none.")
 	fs.StringVar(&o.oldEndpoint, "metrics-address", "",
-		"The old name of --http-endpoint.")
+		"Deprecated name of --http-endpoint.")
 	fs.StringVar(&o.metricsPath, "metrics-path", "/metrics",
 		"Path of the metrics.")
 	fs.BoolVar(&o.pprof, "enable-pprof", false,
-		"Serve profiles under /debug/pprof/ as well. They tell much about the process: only on an address that nobody else reaches.")
+		"Serve profiles under /debug/pprof/, too. They reveal much about the process: use an address that nobody else can "+
+			"reach.")
 }
 
 // Validate returns every setting that is wrong.
 func (o *Options) Validate() error {
 	var wrong []error
 	if o.endpoint != "" && o.oldEndpoint != "" {
-		wrong = append(wrong, errors.New("--metrics-address is the old name of --http-endpoint: give only one of them"))
+		wrong = append(wrong, errors.New("--metrics-address is the deprecated name of --http-endpoint: set only one of them"))
 	}
 	if o.metricsPath == "" || o.metricsPath[0] != '/' {
 		wrong = append(wrong, fmt.Errorf("--metrics-path=%q: must begin with /", o.metricsPath))
@@ -69,15 +70,16 @@ func (o *Options) address() string {
 	return o.oldEndpoint
 }
 
-// Start answers on the port, if there is one, until ctx ends; it is running as long as running counts it.
-// The metrics that Kubernetes' libraries keep of a process are served with the others.
-func (o *Options) Start(ctx context.Context, running *sync.WaitGroup, state *State, metrics ...prometheus.Gatherer) error {
+// Start serves on the port, if there is one, until ctx ends; running counts the server. The metrics of Kubernetes'
+// libraries are served with the others.
+func (o *Options) Start(ctx context.Context, running *sync.WaitGroup, state *State,
+	metrics ...prometheus.Gatherer) error {
 	address := o.address()
 	if address == "" {
 		return nil
 	}
 	if _, taken := o.more[o.metricsPath]; taken {
-		return fmt.Errorf("--metrics-path=%s: something else is served there", o.metricsPath)
+		return fmt.Errorf("--metrics-path=%s: another page has this path; set a different one", o.metricsPath)
 	}
 	server, err := Listen(address, o.handler(state, append(prometheus.Gatherers(metrics), legacyregistry.DefaultGatherer)))
 	if err != nil {
@@ -85,7 +87,7 @@ func (o *Options) Start(ctx context.Context, running *sync.WaitGroup, state *Sta
 	}
 	running.Go(func() {
 		if err := server.Run(ctx); err != nil {
-			klog.FromContext(ctx).Error(err, "Health and metrics are not served any more")
+			klog.FromContext(ctx).Error(err, "Serving health and metrics failed")
 		}
 	})
 	return nil

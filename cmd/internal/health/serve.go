@@ -1,4 +1,4 @@
-// Package health answers on the HTTP port of a program: whether it is well, and its metrics.
+// Package health serves health checks and metrics on the HTTP port of a program.
 package health
 
 import (
@@ -12,7 +12,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Check tells whether one part of the program is well; an error says what is not.
+// Check returns an error if a part of the program is unhealthy.
 type Check func() error
 
 // Health answers 200 "ok", or 500 and the first error of the checks.
@@ -34,8 +34,8 @@ type Server struct {
 	server   *http.Server
 }
 
-// Listen takes the TCP address ("host:port", ":port", port 0 for a free one), so that one
-// that is in use is found before anything else starts.
+// Listen listens on a TCP address ("host:port", ":port", port 0 for a free one), so that an address in use is an error
+// before anything else starts.
 func Listen(address string, handler http.Handler) (*Server, error) {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
@@ -47,10 +47,10 @@ func Listen(address string, handler http.Handler) (*Server, error) {
 	}}, nil
 }
 
-// Address returns the address that is listened on.
+// Address returns the address of the listener.
 func (s *Server) Address() string { return s.listener.Addr().String() }
 
-// Run answers until ctx ends.
+// Run serves until ctx ends.
 func (s *Server) Run(ctx context.Context) error {
 	klog.FromContext(ctx).Info("Serving health and metrics", "address", s.Address())
 	stopped := make(chan struct{})

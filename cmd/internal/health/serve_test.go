@@ -49,7 +49,8 @@ func TestServerAnswersAndEnds(t *testing.T) {
 	if code, body := get(t, "http://"+s.Address()+"/fine"); code != http.StatusOK || body != "ok\n" {
 		t.Errorf("well: %d %q", code, body)
 	}
-	if code, body := get(t, "http://"+s.Address()+"/broken"); code != http.StatusInternalServerError || !strings.Contains(body, "the lease is old") {
+	if code, body := get(t, "http://"+s.Address()+"/broken"); code != http.StatusInternalServerError ||
+		!strings.Contains(body, "the lease is old") {
 		t.Errorf("not well: %d %q", code, body)
 	}
 	if _, err := Listen(s.Address(), mux); err == nil || !strings.Contains(err.Error(), s.Address()) {

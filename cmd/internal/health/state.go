@@ -6,40 +6,40 @@ import (
 	"sync"
 )
 
-// State is what the health endpoints tell, from the moment the port is open. It is safe
+// State is what the health endpoints report, from the moment the port is open. It is safe
 // for concurrent use.
 type State struct {
 	mu           sync.Mutex
 	lease, begun Check
-	// lacks is what keeps the program from its work, empty if nothing does.
+	// lacks are the reasons why the program cannot work, empty if it can.
 	lacks []string
 }
 
-// NewState returns the state of a program that has not begun, which begun says.
+// NewState returns the state of a program; begun returns an error until it has started.
 func NewState(begun Check) *State { return &State{begun: begun} }
 
-// Begin replaces what says whether the program has begun.
+// Begin replaces the check for the start of the program.
 func (s *State) Begin(begun Check) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.begun = begun
 }
 
-// Watch notes what tells whether the Lease is renewed in time.
+// Watch sets the check for the renewal of the Lease.
 func (s *State) Watch(lease Check) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lease = lease
 }
 
-// Lack notes what keeps the program from its work, in place of what did before.
+// Lack replaces the reasons why the program cannot work.
 func (s *State) Lack(what ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lacks = what
 }
 
-// Alive is an error when only a restart helps.
+// Alive returns an error when only a restart helps.
 func (s *State) Alive() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -49,7 +49,7 @@ func (s *State) Alive() error {
 	return s.lease()
 }
 
-// Ready is an error until the program has begun, and while something is lacking.
+// Ready returns an error until the program has started, and while something is missing.
 func (s *State) Ready() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

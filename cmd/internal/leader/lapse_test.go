@@ -98,7 +98,8 @@ func TestALeaderEndsWithItsLease(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := lock.Create(t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: "former", LeaseDurationSeconds: 1}); err != nil {
+	if err := lock.Create(t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: "former",
+		LeaseDurationSeconds: 1}); err != nil {
 		t.Fatal(err)
 	}
 	wrong := errors.New("wrong")
@@ -112,7 +113,10 @@ func TestALeaderEndsWithItsLease(t *testing.T) {
 	if !errors.Is(err, ErrLost) {
 		t.Errorf("lead = %v, want %v", err, ErrLost)
 	}
-	err = e.lead(t.Context(), t.Context(), lock, func(context.Context) error { return fmt.Errorf("reclaim: %w", reclaim.ErrLeaseExpired) })
+	err = e.lead(t.Context(), t.Context(), lock, func(context.Context) error {
+		return fmt.Errorf("reclaim: %w",
+			reclaim.ErrLeaseExpired)
+	})
 	if !errors.Is(err, ErrLost) || errors.Is(err, reclaim.ErrLeaseExpired) {
 		t.Errorf("lead = %v, want %v alone", err, ErrLost)
 	}
@@ -155,7 +159,8 @@ func TestWorkThatEndsByItselfGivesTheLeaseBack(t *testing.T) {
 	client := fake.NewClientset()
 	e := newElector(10*patience, client)
 	wrong := errors.New("wrong")
-	if err := e.Run(t.Context(), func(context.Context) error { return wrong }); !errors.Is(err, wrong) || errors.Is(err, ErrLost) {
+	if err := e.Run(t.Context(), func(context.Context) error { return wrong }); !errors.Is(err, wrong) ||
+		errors.Is(err, ErrLost) {
 		t.Errorf("Run = %v, want %v", err, wrong)
 	}
 	if holder := ptr.Deref(held(t.Context(), t, client).Spec.HolderIdentity, ""); holder != "" {

@@ -1,7 +1,7 @@
 // Package leader makes sure that one replica acts at a time, by a Lease.
 //
 // Names, defaults and the health check are those of the other kubernetes-csi sidecars, so
-// that a rolling change from one of them to ours never has two at work. Unlike their
+// that during a rolling change from one of them to ours never two are active. Unlike their
 // helper it ends no process: losing the lease is an error that Run returns.
 package leader
 
@@ -40,11 +40,11 @@ const HealthPath = "/healthz/leader-election"
 // healthTimeout is how long after the lease's end the health check turns red.
 const healthTimeout = 20 * time.Second
 
-// watchPeriod is how often a leader looks at the clock of its lease between its calls: timers stand still while the
+// watchPeriod is how often a leader checks the clock of its lease between its calls: timers stop while the
 // machine is suspended, and the lease does not.
 const watchPeriod = time.Second
 
-// holderTimeout bounds the question who leads now.
+// holderTimeout bounds the read of the new leader.
 const holderTimeout = 2 * time.Second
 
 // Config holds the settings of the election.
@@ -53,7 +53,7 @@ type Config struct {
 	Name string
 	// Namespace is where the Lease lives. Default: that of the pod, else "default".
 	Namespace string
-	// Identity tells the replicas apart. Default: the host name, which is the pod's name.
+	// Identity distinguishes the replicas. Default: the host name, which is the pod's name.
 	Identity string
 	// LeaseDuration, RenewDeadline and RetryPeriod are those of client-go's leaderelection.
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
@@ -64,13 +64,13 @@ type Config struct {
 	Labels map[string]string
 }
 
-// Elector takes part in one election. A nil Elector is for a program without: it leads at once, and is
-// well.
+// Elector takes part in one election. A nil Elector is for a program without one: it leads at once, and is
+// healthy.
 type Elector struct {
 	cfg    Config
 	client kubernetes.Interface
 	health *leaderelection.HealthzAdaptor
-	// keep: the Lease is not given up at the end.
+	// keep: the Lease is not released at the end.
 	keep bool
 }
 
@@ -94,7 +94,7 @@ func New(config *rest.Config, cfg Config) (*Elector, error) {
 	own.QPS, own.Burst = 0, 0
 	client, err := kubernetes.NewForConfig(rest.AddUserAgent(own, "leader-election"))
 	if err != nil {
-		return nil, fmt.Errorf("make a client for leader election: %w", err)
+		return nil, fmt.Errorf("create a client for leader election: %w", err)
 	}
 	return &Elector{cfg: cfg, client: client, health: leaderelection.NewLeaderHealthzAdaptor(healthTimeout)}, nil
 }
@@ -109,7 +109,7 @@ func (e *Elector) Check() error {
 
 // Left returns how long this replica may act without another renewal of its Lease: the lease duration, less
 // the time since the last renewal that succeeded was requested. Time counts in which the process or the machine
-// stood still. It is zero or less before this replica leads, after it has led, and when the Lease was not
+// was suspended. It is zero or less before this replica leads, after it has led, and when the Lease was not
 // renewed in time. Without an election it is the longest duration there is. It is safe for concurrent use.
 func (e *Elector) Left() time.Duration {
 	if e == nil {
@@ -119,11 +119,11 @@ func (e *Elector) Left() time.Duration {
 }
 
 // Run waits for the lease and calls lead once it is held. The context that lead gets ends
-// with the lease: when it ran out, by a clock that goes on while the process or the machine stands still, when
+// with the lease: when it ran out, by a clock that advances while the process or the machine is suspended, when
 // another holder is seen, or when it could not be renewed within the renew deadline. Run returns when lead has:
 // lead's error, or one that wraps ErrLost. When ctx ends while
 // waiting, it returns nil; while leading, lead decides when to end, and only then the lease
-// is given up, so that the next leader never overlaps with work still in hand.
+// is released, so that the next leader never overlaps with work in progress.
 func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context) error) error {
 	if e == nil {
 		return lead(context.WithoutCancel(ctx))
@@ -136,7 +136,8 @@ func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context) error)
 	defer events.Shutdown()
 	events.StartRecordingToSink(&corev1.EventSinkImpl{Interface: e.client.CoreV1().Events(e.cfg.Namespace)})
 	var term term
-	lock, err := e.lock(events.NewRecorder(scheme.Scheme, v1.EventSource{Component: e.cfg.Name + "/" + e.cfg.Identity}), &term)
+	lock, err := e.lock(events.NewRecorder(scheme.Scheme, v1.EventSource{Component: e.cfg.Name + "/" + e.cfg.Identity}),
+		&term)
 	if err != nil {
 		return err
 	}
@@ -165,7 +166,7 @@ func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context) error)
 		return fmt.Errorf("set up leader election: %w", err)
 	}
 
-	// A program that is told to end while it waits for the lease need not wait any more.
+	// A program that ends while it waits for the lease stops waiting.
 	unhook := context.AfterFunc(ctx, func() {
 		if !term.begun() {
 			giveUp()
@@ -179,7 +180,8 @@ func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context) error)
 
 // lock returns what replicas compete for, with a clock that sees its renewals.
 func (e *Elector) lock(events resourcelock.EventRecorder, term *term) (resourcelock.Interface, error) {
-	lock, err := resourcelock.NewWithLabels(resourcelock.LeasesResourceLock, e.cfg.Namespace, e.cfg.Name, e.client.CoreV1(), e.client.CoordinationV1(),
+	lock, err := resourcelock.NewWithLabels(resourcelock.LeasesResourceLock, e.cfg.Namespace, e.cfg.Name,
+		e.client.CoreV1(), e.client.CoordinationV1(),
 		resourcelock.ResourceLockConfig{Identity: e.cfg.Identity, EventRecorder: events}, e.cfg.Labels)
 	if err != nil {
 		return nil, fmt.Errorf("set up the Lease %s/%s: %w", e.cfg.Namespace, e.cfg.Name, err)
@@ -187,7 +189,7 @@ func (e *Elector) lock(events resourcelock.EventRecorder, term *term) (resourcel
 	return unreleased{e.cfg.Clock.Lock(lock), term}, nil
 }
 
-// lead calls lead for as long as the lease is held, and says why it ended.
+// lead calls lead for as long as the lease is held, and returns why it ended.
 func (e *Elector) lead(ctx, held context.Context, lock resourcelock.Interface, lead func(context.Context) error) error {
 	leading, end := context.WithCancel(held)
 	var watching sync.WaitGroup
@@ -196,9 +198,9 @@ func (e *Elector) lead(ctx, held context.Context, lock resourcelock.Interface, l
 	watching.Go(func() { e.watch(leading); end() })
 	err := lead(leading)
 	if ctx.Err() != nil || leading.Err() == nil && e.Left() > 0 {
-		return err // told to end, or the work has ended by itself
+		return err // canceled, or the work ended by itself
 	}
-	// Who leads now is worth a question, but no wait.
+	// The new leader is read for the message, without retries.
 	ask, cancel := context.WithTimeout(context.WithoutCancel(ctx), holderTimeout)
 	defer cancel()
 	_, _, _ = lock.Get(ask)
@@ -225,7 +227,7 @@ func (e *Elector) watch(ctx context.Context) {
 	}
 }
 
-// unreleased is a lock that is not released while work is in hand: client-go would, after the renew deadline,
+// unreleased is a lock that is not released while work is in progress: client-go would, after the renew deadline,
 // before it ends the leader's context.
 type unreleased struct {
 	resourcelock.Interface
@@ -234,13 +236,13 @@ type unreleased struct {
 
 func (u unreleased) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	if record.HolderIdentity != u.Identity() && !u.term.over() {
-		return fmt.Errorf("release the Lease %s: work is in hand", u.Describe())
+		return fmt.Errorf("release the Lease %s: work is in progress", u.Describe())
 	}
 	return u.Interface.Update(ctx, record)
 }
 
 // term is the time in which a replica leads. client-go starts its callback in a goroutine
-// that may come late, when the election is over already: then nothing may begin any more.
+// that may start late, when the election is over already: then nothing may begin.
 type term struct {
 	mu     sync.Mutex
 	ended  chan struct{}
@@ -261,7 +263,7 @@ func (t *term) run(lead func() error) {
 	t.err = lead()
 }
 
-// over tells whether no work is in hand.
+// over reports whether no work is in progress.
 func (t *term) over() bool {
 	t.mu.Lock()
 	ended := t.ended

@@ -15,12 +15,12 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/lease"
 )
 
-// Options is what the command line says about leader election.
+// Options are the flags for leader election.
 type Options struct {
-	// On tells whether there is one.
+	// On: there is an election.
 	On bool
 	// Keep leaves the Lease held when the program ends, so that the next replica waits until it expires. Default: it
-	// is released once nothing is in hand any more.
+	// is released once nothing is in progress.
 	Keep bool
 	// Settings are those of the election but for its name.
 	Settings Config
@@ -36,15 +36,15 @@ func (o *Options) Flags(fs *pflag.FlagSet, lease, namespace string) {
 	fs.StringVar(&c.Namespace, "leader-election-namespace", "",
 		"Namespace of the Lease"+namespace+". Default: that of the pod.")
 	fs.StringVar(&c.Identity, "leader-election-identity", "",
-		"What tells this replica from the others. Default: the host name, which is the pod's name.")
+		"Identity of this replica in the election. Default: the host name, which is the pod's name.")
 	fs.DurationVar(&c.LeaseDuration, "leader-election-lease-duration", 15*time.Second,
-		"How long the others wait for a leader that does not renew its Lease.")
+		"How long other replicas wait for a leader that does not renew its Lease.")
 	fs.DurationVar(&c.RenewDeadline, "leader-election-renew-deadline", 10*time.Second,
 		"How long the leader tries to renew its Lease before it gives up.")
 	fs.DurationVar(&c.RetryPeriod, "leader-election-retry-period", 5*time.Second,
-		"How long to wait between tries to take or renew the Lease.")
+		"How long to wait between attempts to take or renew the Lease.")
 	fs.Var((*labels)(&c.Labels), "leader-election-labels",
-		"Labels that the leader sets on its Lease, as key:value,key:value. Those that others set stay.")
+		"Labels that the leader sets on its Lease, as key:value,key:value. Other labels on the Lease stay.")
 }
 
 // labels are a flag in the form of the other kubernetes-csi sidecars (csi-lib-utils, standardflags).
@@ -58,7 +58,7 @@ func (l *labels) String() string {
 	return strings.Join(pairs, ",")
 }
 
-// Set adds labels. What the API server would refuse is an error: it would refuse each write of the Lease.
+// Set adds labels. An invalid label is an error, because the API server would refuse each write of the Lease.
 func (l *labels) Set(text string) error {
 	for pair := range strings.SplitSeq(text, ",") {
 		key, value, found := strings.Cut(pair, ":")
@@ -86,10 +86,12 @@ func (o *Options) Validate() error {
 	var wrong []error
 	c := o.Settings
 	if c.LeaseDuration <= c.RenewDeadline {
-		wrong = append(wrong, fmt.Errorf("--leader-election-lease-duration=%v: must be above --leader-election-renew-deadline=%v", c.LeaseDuration, c.RenewDeadline))
+		wrong = append(wrong, fmt.Errorf("--leader-election-lease-duration=%v: must be above "+
+			"--leader-election-renew-deadline=%v", c.LeaseDuration, c.RenewDeadline))
 	}
 	if c.RenewDeadline <= c.RetryPeriod*12/10 {
-		wrong = append(wrong, fmt.Errorf("--leader-election-renew-deadline=%v: must be above 1.2 × --leader-election-retry-period=%v", c.RenewDeadline, c.RetryPeriod))
+		wrong = append(wrong, fmt.Errorf("--leader-election-renew-deadline=%v: must be above 1.2 × "+
+			"--leader-election-retry-period=%v", c.RenewDeadline, c.RetryPeriod))
 	}
 	return errors.Join(wrong...)
 }
@@ -116,7 +118,7 @@ func (o *Options) Clock(dryRun bool) *lease.Clock {
 // nil, as clock is, which Clock returned.
 func (o *Options) Elector(config *rest.Config, name string, clock *lease.Clock) (*Elector, error) {
 	if clock == nil {
-		return nil, nil //nolint:nilnil // no election is an answer of its own here
+		return nil, nil //nolint:nilnil // no election is a valid answer here
 	}
 	c := o.Settings
 	c.Name, c.Clock = name, clock

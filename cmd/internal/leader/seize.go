@@ -13,14 +13,14 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// nobody holds the Lease after Seize: that work has ended, so the next one need not wait for it.
+// nobody holds the Lease after Seize: that work has ended, so the next holder does not wait for it.
 const nobody = "nobody"
 
 // seizeTries bounds how often a Lease is read again that its holder renews meanwhile.
 const seizeTries = 10
 
-// Seize takes the Lease from whoever holds it, waits until that one must have noticed, and calls do. If
-// that ends well, the Lease is left taken for a time, so that no replica begins anew that is still there.
+// Seize takes the Lease from whoever holds it, waits until that holder must have stopped, and calls do. If
+// that succeeds, the Lease stays taken for a time, so that running replicas do not start again.
 // It is for work after which the program is removed, and is called instead of Run.
 func (e *Elector) Seize(ctx context.Context, keep time.Duration, do func(ctx context.Context) error) error {
 	if e == nil {
@@ -34,7 +34,8 @@ func (e *Elector) Seize(ctx context.Context, keep time.Duration, do func(ctx con
 		return err
 	}
 	if wait > 0 {
-		klog.FromContext(ctx).Info("Took the lease over; waiting for its holder to notice", "lease", klog.KRef(e.cfg.Namespace, e.cfg.Name), "wait", wait)
+		klog.FromContext(ctx).Info("Took the lease; waiting for its former holder to stop", "lease",
+			klog.KRef(e.cfg.Namespace, e.cfg.Name), "wait", wait)
 	}
 	select {
 	case <-ctx.Done():
@@ -58,7 +59,7 @@ func (e *Elector) Seize(ctx context.Context, keep time.Duration, do func(ctx con
 	return err
 }
 
-// takeOver makes this replica the Lease's holder and returns how long the one before may go on: as
+// takeOver makes this replica the Lease's holder and returns how long the former holder may still act: as
 // long as others would wait for it if it did not renew its Lease.
 func (e *Elector) takeOver(ctx context.Context) (wait time.Duration, err error) {
 	found, err := e.hold(ctx, func(lease *coordinationv1.Lease) bool {
@@ -70,7 +71,7 @@ func (e *Elector) takeOver(ctx context.Context) (wait time.Duration, err error) 
 			wait = time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0)) * time.Second
 		}
 		lease.Spec.HolderIdentity = &e.cfg.Identity
-		// While it is waited for the one before, the Lease is not renewed.
+		// The Lease is not renewed while waiting for the former holder.
 		lease.Spec.LeaseDurationSeconds = ptr.To(int32((wait + e.cfg.LeaseDuration).Seconds()))
 		lease.Spec.LeaseTransitions = ptr.To(ptr.Deref(lease.Spec.LeaseTransitions, 0) + 1)
 		return true
@@ -105,5 +106,6 @@ func (e *Elector) hold(ctx context.Context, change func(*coordinationv1.Lease) b
 			return false, fmt.Errorf("take the Lease %s/%s: %w", e.cfg.Namespace, e.cfg.Name, err)
 		}
 	}
-	return false, fmt.Errorf("take the Lease %s/%s: it changed %d times meanwhile", e.cfg.Namespace, e.cfg.Name, seizeTries)
+	return false, fmt.Errorf("take the Lease %s/%s: it changed %d times meanwhile", e.cfg.Namespace, e.cfg.Name,
+		seizeTries)
 }

@@ -22,14 +22,14 @@ import (
 const (
 	// all is the sampling rate at which every trace is sent.
 	all = 1_000_000
-	// sendFor is how long one try to send a batch may take, and tryFor how long it is tried: a collector
-	// that is away longer loses what does not fit into the queue.
+	// sendFor is how long one try to send a batch may take, and tryFor how long it is retried: of a collector
+	// that is unavailable for longer, spans that exceed the queue are dropped.
 	sendFor, tryFor = 5 * time.Second, 30 * time.Second
 	// flushFor is how long the end of a program waits for its last spans to be sent.
 	flushFor = 2 * time.Second
 )
 
-// Options is what the command line says about traces.
+// Options are the flags for traces.
 type Options struct {
 	endpoint string
 	rate     int
@@ -39,7 +39,9 @@ type Options struct {
 // (k8s.io/component-base/tracing/api/v1, samplingRatePerMillion).
 func (o *Options) Flags(fs *pflag.FlagSet, what string) {
 	fs.StringVar(&o.endpoint, "tracing-endpoint", "",
-		"OpenTelemetry collector that gets "+what+", by OTLP over gRPC: http://HOST:4317, or https:// for TLS. The environment variables OTEL_EXPORTER_OTLP_CERTIFICATE and OTEL_EXPORTER_OTLP_HEADERS name its CA and what it wants to be told. Default: no traces.")
+		"OpenTelemetry collector to which "+what+" are sent, by OTLP over gRPC: http://HOST:4317, or https:// for TLS. "+
+			"The environment variables OTEL_EXPORTER_OTLP_CERTIFICATE and OTEL_EXPORTER_OTLP_HEADERS set its CA and further "+
+			"headers. Default: no traces.")
 	fs.IntVar(&o.rate, "tracing-sampling-rate-per-million", all,
 		"How many of a million traces are sent.")
 }
@@ -70,16 +72,17 @@ func (o *Options) url() (string, error) {
 	case err != nil:
 		return "", fmt.Errorf("%q is no URL", o.endpoint) // the parser's error repeats what may hold a password
 	case u.User != nil:
-		return "", errors.New("a URL with a password is not taken: give it by OTEL_EXPORTER_OTLP_HEADERS")
-	case u.Scheme != "http" && u.Scheme != "https", u.Hostname() == "", strings.Trim(u.Path, "/") != "", u.RawQuery != "", u.Fragment != "":
+		return "", errors.New("a URL with a password is not allowed: set OTEL_EXPORTER_OTLP_HEADERS")
+	case u.Scheme != "http" && u.Scheme != "https", u.Hostname() == "", strings.Trim(u.Path, "/") != "",
+		u.RawQuery != "", u.Fragment != "":
 		return "", fmt.Errorf("%q: must be http://HOST:PORT or https://HOST:PORT", o.endpoint)
 	}
 	return full, nil
 }
 
-// Start returns what makes spans, nil where none are wanted, and stop, which sends the last ones for at most
-// two seconds. The collector need not be there: spans wait in a queue of bounded length, and what
-// does not fit is lost. Nothing that is traced ever waits for it.
+// Start returns a TracerProvider, nil without a collector, and stop, which sends the last ones for at most
+// two seconds. The collector may be unavailable: spans wait in a bounded queue, and are dropped
+// when it is full. Traced calls never wait for it.
 func (o *Options) Start(ctx context.Context, program, version string) (_ trace.TracerProvider, stop func(), _ error) {
 	endpoint, err := o.url()
 	if err != nil || endpoint == "" {
@@ -87,17 +90,19 @@ func (o *Options) Start(ctx context.Context, program, version string) (_ trace.T
 	}
 	ctx = context.WithoutCancel(ctx)
 	exporter, err := otlptracegrpc.New(ctx, otlptracegrpc.WithEndpointURL(endpoint), otlptracegrpc.WithTimeout(sendFor),
-		otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{Enabled: true, InitialInterval: time.Second, MaxInterval: sendFor, MaxElapsedTime: tryFor}))
+		otlptracegrpc.WithRetry(otlptracegrpc.RetryConfig{Enabled: true, InitialInterval: time.Second, MaxInterval: sendFor,
+			MaxElapsedTime: tryFor}))
 	if err != nil {
 		return nil, nil, fmt.Errorf("trace to %s: %w", endpoint, err)
 	}
-	about, err := resource.Merge(resource.NewSchemaless(attribute.String("service.name", program), attribute.String("service.version", version)), resource.Environment())
+	about, err := resource.Merge(resource.NewSchemaless(attribute.String("service.name", program),
+		attribute.String("service.version", version)), resource.Environment())
 	if err != nil {
 		return nil, nil, fmt.Errorf("trace to %s: read OTEL_RESOURCE_ATTRIBUTES: %w", endpoint, err)
 	}
 	logger := klog.FromContext(ctx)
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
-		logger.Info("Traces are lost", "collector", endpoint, "err", err)
+		logger.Info("Dropped traces", "collector", endpoint, "err", err)
 	}))
 	provider := sdktrace.NewTracerProvider(
 		sdktrace.WithBatcher(exporter),
@@ -108,8 +113,8 @@ func (o *Options) Start(ctx context.Context, program, version string) (_ trace.T
 		bound, cancel := context.WithTimeout(ctx, flushFor)
 		defer cancel()
 		if err := provider.Shutdown(bound); err != nil {
-			logger.Info("The last traces are lost", "collector", endpoint, "err", err)
-			// What is still being sent is cut off: bound is over.
+			logger.Info("Dropped the last traces", "collector", endpoint, "err", err)
+			// Cancel what is still being sent: bound is over.
 			_ = exporter.Shutdown(bound)
 		}
 	}, nil

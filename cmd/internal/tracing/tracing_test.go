@@ -27,8 +27,10 @@ func parse(t *testing.T, args ...string) *Options {
 
 func TestWhichEndpointsAreTaken(t *testing.T) {
 	for endpoint, right := range map[string]bool{
-		"": true, "localhost:4317": true, "http://collector.monitoring:4317": true, "https://collector:4317/": true, "http://[::1]:4317": true, "https://collector": true,
-		"grpc://collector:4317": false, "unix:///run/otel.sock": false, "http://": false, "http://:4317": false, "http://collector:4317/v1/traces": false,
+		"": true, "localhost:4317": true, "http://collector.monitoring:4317": true, "https://collector:4317/": true,
+		"http://[::1]:4317": true, "https://collector": true,
+		"grpc://collector:4317": false, "unix:///run/otel.sock": false, "http://": false, "http://:4317": false,
+		"http://collector:4317/v1/traces": false,
 		"http://me:secret@collector:4317": false, "http://collector:4317?a=b": false, "http://a b": false,
 	} {
 		if err := parse(t, "--tracing-endpoint="+endpoint).Validate(); (err == nil) != right {
@@ -55,7 +57,8 @@ func TestTheLastSpansAreSentAtTheEnd(t *testing.T) {
 	at := otelcollector.Start(t)
 	for rate, want := range map[int]int{all: 1, 0: 0} {
 		before := len(at.Spans())
-		provider, stop, err := parse(t, "--tracing-endpoint="+at.URL, fmt.Sprintf("--tracing-sampling-rate-per-million=%d", rate)).Start(t.Context(), "program", "v1")
+		provider, stop, err := parse(t, "--tracing-endpoint="+at.URL, fmt.Sprintf("--tracing-sampling-rate-per-million=%d",
+			rate)).Start(t.Context(), "program", "v1")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -87,7 +90,8 @@ func TestACollectorThatIsAwaySlowsNothingDown(t *testing.T) {
 	if err := gone.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for what, endpoint := range map[string]string{"takes connections and says nothing": silent.Addr().String(), "is not there": nobody} {
+	for what, endpoint := range map[string]string{"takes connections and says nothing": silent.Addr().String(),
+		"is not there": nobody} {
 		t.Run(what, func(t *testing.T) {
 			begun := time.Now()
 			provider, stop, err := parse(t, "--tracing-endpoint="+endpoint).Start(t.Context(), "program", "v1")

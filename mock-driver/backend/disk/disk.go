@@ -1,9 +1,11 @@
-// Package disk is a backend store that survives kill -9 at any moment. Each record is a directory named after its id, with one JSON file in it:
+// Package disk is a backend store that survives kill -9 at any moment. Each record is a directory named after its
+// id, with one JSON file in it:
 //
 //	volumes/pvc-0a1b…-f00dfeedcafe/volume.json
 //
-// so that a leaked volume is seen with ls. A directory appears and vanishes by rename(2) and a file is replaced by rename(2): whoever looks, at any
-// time, finds whole records only. Nothing is synced: the state outlives the process, not the machine.
+// so that a leaked volume is seen with ls. A directory appears and vanishes by rename(2) and a file is replaced by
+// rename(2): whoever looks, at any time, finds whole records only. Nothing is synced: the state outlives the
+// process, not the machine.
 package disk
 
 import (
@@ -33,12 +35,14 @@ type Store[T any] struct {
 
 // Volumes is the store of volumes below a state directory.
 func Volumes(state string) *Store[backend.Volume] {
-	return &Store[backend.Volume]{dir: filepath.Join(state, "volumes"), file: "volume.json", id: func(v backend.Volume) string { return v.ID }}
+	return &Store[backend.Volume]{dir: filepath.Join(state, "volumes"), file: "volume.json",
+		id: func(v backend.Volume) string { return v.ID }}
 }
 
 // Snapshots is the store of snapshots below a state directory.
 func Snapshots(state string) *Store[backend.Snapshot] {
-	return &Store[backend.Snapshot]{dir: filepath.Join(state, "snapshots"), file: "snapshot.json", id: func(s backend.Snapshot) string { return s.ID }}
+	return &Store[backend.Snapshot]{dir: filepath.Join(state, "snapshots"), file: "snapshot.json",
+		id: func(s backend.Snapshot) string { return s.ID }}
 }
 
 // Load implements backend.Store. It also clears away what a killed predecessor left half done.
@@ -60,7 +64,8 @@ func (s *Store[T]) Load() ([]T, error) {
 	return s.Read()
 }
 
-// Read returns all records and changes nothing, so that a test may look while a driver works. A directory without a record is left out.
+// Read returns all records and changes nothing, so that a test may look while a driver works. A directory without a
+// record is left out.
 func (s *Store[T]) Read() ([]T, error) {
 	entries, err := os.ReadDir(s.dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -135,7 +140,8 @@ func replace(path string, data []byte) error {
 	return os.Rename(next, path)
 }
 
-// Remove implements backend.Store. The record is gone with the rename: what follows only frees space, and Load repeats it where it did not succeed.
+// Remove implements backend.Store. The record is gone with the rename: what follows only frees space, and Load
+// repeats it where it did not succeed.
 func (s *Store[T]) Remove(id string) error {
 	if !backend.ValidID(id) {
 		return fmt.Errorf("remove %q: %w", id, backend.ErrInvalid)

@@ -28,14 +28,16 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// writeForEver creates, alters and deletes volumes. It keeps the newest ones, and says so on standard output after the fact.
+// writeForEver creates, alters and deletes volumes. It keeps the newest ones, and says so on standard output after
+// the fact.
 func writeForEver(dir string) {
 	s := disk.Volumes(dir)
 	if _, err := s.Load(); err != nil {
 		panic(err)
 	}
 	for i := 0; ; i++ {
-		v := backend.Volume{ID: fmt.Sprintf("v-%08d", i), Name: "n", Bytes: 1, Parameters: map[string]string{"padding": strings.Repeat("x", 5000)}}
+		v := backend.Volume{ID: fmt.Sprintf("v-%08d", i), Name: "n", Bytes: 1,
+			Parameters: map[string]string{"padding": strings.Repeat("x", 5000)}}
 		for v.Bytes = 1; v.Bytes <= 3; v.Bytes++ {
 			if err := s.Put(v); err != nil {
 				panic(err)
@@ -80,7 +82,8 @@ func TestKilledWriter(t *testing.T) {
 	}
 }
 
-// listen reads what a writer says, until so many lines or the end, and returns the last number put and the last removed.
+// listen reads what a writer says, until so many lines or the end, and returns the last number put and the last
+// removed.
 func listen(t *testing.T, from interface{ Read([]byte) (int, error) }, lines int) (put, removed int) {
 	t.Helper()
 	removed = -1
@@ -137,8 +140,10 @@ func TestRecordsComeBack(t *testing.T) {
 	dir := t.TempDir()
 	created := time.Date(2030, 1, 2, 3, 4, 5, 6, time.UTC)
 	want := []backend.Volume{
-		{ID: "a", Name: "one", Bytes: 1, Created: created, Attachments: map[string]backend.Attachment{"n1": {ReadOnly: true}}},
-		{ID: "b", Name: "two", Bytes: 2, Created: created, Source: backend.Source{SnapshotID: "s"}, Topology: []map[string]string{{"zone": "a"}}},
+		{ID: "a", Name: "one", Bytes: 1, Created: created,
+			Attachments: map[string]backend.Attachment{"n1": {ReadOnly: true}}},
+		{ID: "b", Name: "two", Bytes: 2, Created: created, Source: backend.Source{SnapshotID: "s"},
+			Topology: []map[string]string{{"zone": "a"}}},
 	}
 	s := disk.Volumes(dir)
 	if _, err := s.Load(); err != nil {
@@ -166,7 +171,8 @@ func TestIDsNeverLeaveTheDirectory(t *testing.T) {
 	if err := os.Mkdir(witness, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for _, id := range []string{"../../witness", "..", ".", "", "/", "a/../../../witness", ".lock", "a\x00b", strings.Repeat("x", 300)} {
+	for _, id := range []string{"../../witness", "..", ".", "", "/", "a/../../../witness", ".lock", "a\x00b",
+		strings.Repeat("x", 300)} {
 		if err := s.Put(backend.Volume{ID: id}); !errors.Is(err, backend.ErrInvalid) {
 			t.Errorf("put %q: got %v", id, err)
 		}

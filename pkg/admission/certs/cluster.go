@@ -19,28 +19,27 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 )
 
-// cluster is what is asked of the API server. A write that something else changed meanwhile returns
-// kube.ErrChanged.
+// cluster is the API server. A write of an object that changed since it was read returns kube.ErrChanged.
 type cluster interface {
-	// look reads the webhook configurations, and after them the Secret: a bundle that is seen is never
+	// read reads the webhook configurations, and after them the Secret: a bundle that is seen is never
 	// newer than the Secret.
-	look(ctx context.Context) (view, error)
-	// store writes the Secret, if it still has this version; with none, only if there is none.
-	store(ctx context.Context, data map[string][]byte, version string) error
-	// trust writes the bundle into all webhooks of a configuration, if that is as it was read.
-	trust(ctx context.Context, h hooks, bundle []byte) error
+	read(ctx context.Context) (clusterState, error)
+	// writeSecret writes the Secret, if it still has this version; with none, only if there is none.
+	writeSecret(ctx context.Context, data map[string][]byte, version string) error
+	// writeBundle writes the bundle into all webhooks of a configuration, if that is as it was read.
+	writeBundle(ctx context.Context, h webhookConfig, bundle []byte) error
 }
 
-// view is what the API server has.
-type view struct {
-	hooks  []hooks
-	secret map[string][]byte
+// clusterState is what the API server has.
+type clusterState struct {
+	configs []webhookConfig
+	secret  map[string][]byte
 	// version is empty where there is no Secret.
 	version string
 }
 
-// hooks is a webhook configuration: the bundle of each webhook by its name.
-type hooks struct {
+// webhookConfig is a webhook configuration: the bundle of each webhook by its name.
+type webhookConfig struct {
 	mutating      bool
 	name, version string
 	bundles       map[string][]byte
@@ -54,7 +53,7 @@ type apiServer struct {
 	cfg       Config
 	secrets   coreclient.SecretsGetter
 	admission admissionclient.AdmissionregistrationV1Interface
-	// authorization tells what this program may do.
+	// authorization reviews the permissions of this program.
 	authorization authorizationclient.AuthorizationV1Interface
 }
 
@@ -65,88 +64,88 @@ func newAPIServer(config *rest.Config, cfg Config) (apiServer, error) {
 	}
 	admission, err := admissionclient.NewForConfig(config)
 	if err != nil {
-		return apiServer{}, fmt.Errorf("make a client for admissionregistration.k8s.io/v1: %w", err)
+		return apiServer{}, fmt.Errorf("create a client for admissionregistration.k8s.io/v1: %w", err)
 	}
 	return apiServer{cfg, clients.Core, admission, clients.Authorization}, nil
 }
 
-func (a apiServer) look(ctx context.Context) (view, error) {
+func (a apiServer) read(ctx context.Context) (clusterState, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	var seen view
+	var seen clusterState
 	for _, name := range a.cfg.Webhooks {
-		for _, read := range []func(context.Context, string) (hooks, error){a.mutating, a.validating} {
+		for _, read := range []func(context.Context, string) (webhookConfig, error){a.mutating, a.validating} {
 			h, err := read(ctx, name)
 			switch {
 			case apierrors.IsNotFound(err):
 			case err != nil:
-				return view{}, fmt.Errorf("read webhook configuration %q: %w", name, err)
+				return clusterState{}, fmt.Errorf("read webhook configuration %q: %w", name, err)
 			default:
-				seen.hooks = append(seen.hooks, h)
+				seen.configs = append(seen.configs, h)
 			}
 		}
 	}
-	secret, err := a.secrets.Secrets(a.cfg.Namespace).Get(unlogged(ctx), a.cfg.Secret, metav1.GetOptions{})
+	secret, err := a.secrets.Secrets(a.cfg.Namespace).Get(withoutLog(ctx), a.cfg.Secret, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return seen, nil
 	case err != nil:
-		return view{}, fmt.Errorf("read Secret %s/%s: %w", a.cfg.Namespace, a.cfg.Secret, err)
+		return clusterState{}, fmt.Errorf("read Secret %s/%s: %w", a.cfg.Namespace, a.cfg.Secret, err)
 	}
 	seen.secret, seen.version = secret.Data, secret.ResourceVersion
 	return seen, nil
 }
 
-// unlogged is for calls whose bodies client-go must not log, as it does from level 8 on.
-func unlogged(ctx context.Context) context.Context { return klog.NewContext(ctx, klog.Logger{}) }
+// withoutLog is for calls whose bodies client-go must not log, as it does from level 8 on.
+func withoutLog(ctx context.Context) context.Context { return klog.NewContext(ctx, klog.Logger{}) }
 
-func (a apiServer) mutating(ctx context.Context, name string) (hooks, error) {
+func (a apiServer) mutating(ctx context.Context, name string) (webhookConfig, error) {
 	o, err := a.admission.MutatingWebhookConfigurations().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
-		return hooks{}, err
+		return webhookConfig{}, err
 	}
-	h := hooks{mutating: true, name: name, version: o.ResourceVersion, bundles: map[string][]byte{}}
+	h := webhookConfig{mutating: true, name: name, version: o.ResourceVersion, bundles: map[string][]byte{}}
 	for i := range o.Webhooks {
 		h.bundles[o.Webhooks[i].Name] = o.Webhooks[i].ClientConfig.CABundle
 	}
 	return h, nil
 }
 
-func (a apiServer) validating(ctx context.Context, name string) (hooks, error) {
+func (a apiServer) validating(ctx context.Context, name string) (webhookConfig, error) {
 	o, err := a.admission.ValidatingWebhookConfigurations().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
-		return hooks{}, err
+		return webhookConfig{}, err
 	}
-	h := hooks{name: name, version: o.ResourceVersion, bundles: map[string][]byte{}}
+	h := webhookConfig{name: name, version: o.ResourceVersion, bundles: map[string][]byte{}}
 	for i := range o.Webhooks {
 		h.bundles[o.Webhooks[i].Name] = o.Webhooks[i].ClientConfig.CABundle
 	}
 	return h, nil
 }
 
-func (a apiServer) store(ctx context.Context, data map[string][]byte, version string) error {
-	ctx, cancel := context.WithTimeout(unlogged(ctx), callTimeout)
+func (a apiServer) writeSecret(ctx context.Context, data map[string][]byte, version string) error {
+	ctx, cancel := context.WithTimeout(withoutLog(ctx), callTimeout)
 	defer cancel()
 	secrets, what := a.secrets.Secrets(a.cfg.Namespace), fmt.Sprintf("write Secret %s/%s", a.cfg.Namespace, a.cfg.Secret)
 	if version == "" {
 		_, err := secrets.Create(ctx, &v1.Secret{
 			ObjectMeta: metav1.ObjectMeta{Namespace: a.cfg.Namespace, Name: a.cfg.Secret}, Type: v1.SecretTypeTLS, Data: data,
 		}, metav1.CreateOptions{})
-		return meaning(what, err)
+		return classify(what, err)
 	}
-	patch, err := storePatch(data, version)
+	patch, err := secretPatch(data, version)
 	if err != nil {
 		return err
 	}
 	_, err = secrets.Patch(ctx, a.cfg.Secret, types.MergePatchType, patch, metav1.PatchOptions{})
-	return meaning(what, err)
+	return classify(what, err)
 }
 
-// storePatch leaves what is not ours as it is: labels, annotations, other keys.
-func storePatch(data map[string][]byte, version string) ([]byte, error) {
+// secretPatch leaves what is not ours as it is: labels, annotations, other keys.
+func secretPatch(data map[string][]byte, version string) ([]byte, error) {
 	all := map[string]any{}
 	for _, key := range []string{keyCert, keyKey, keyNextCert, keyNextKey, keyOldCAs} {
-		all[key] = nil // takes it away
+		all[key] = nil // removes it
 		if value, there := data[key]; there {
 			all[key] = value
 		}
@@ -158,23 +157,25 @@ func storePatch(data map[string][]byte, version string) ([]byte, error) {
 	return patch, nil
 }
 
-func (a apiServer) trust(ctx context.Context, h hooks, bundle []byte) error {
+func (a apiServer) writeBundle(ctx context.Context, h webhookConfig, bundle []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	patch, err := trustPatch(h, bundle)
+	patch, err := bundlePatch(h, bundle)
 	if err != nil {
 		return err
 	}
 	if h.mutating {
-		_, err = a.admission.MutatingWebhookConfigurations().Patch(ctx, h.name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+		_, err = a.admission.MutatingWebhookConfigurations().Patch(ctx, h.name, types.StrategicMergePatchType, patch,
+			metav1.PatchOptions{})
 	} else {
-		_, err = a.admission.ValidatingWebhookConfigurations().Patch(ctx, h.name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+		_, err = a.admission.ValidatingWebhookConfigurations().Patch(ctx, h.name, types.StrategicMergePatchType, patch,
+			metav1.PatchOptions{})
 	}
-	return meaning(fmt.Sprintf("patch webhook configuration %q", h.name), err)
+	return classify(fmt.Sprintf("patch webhook configuration %q", h.name), err)
 }
 
-// trustPatch leaves all but the bundles as it is: webhooks are merged by their names.
-func trustPatch(h hooks, bundle []byte) ([]byte, error) {
+// bundlePatch leaves all but the bundles as it is: webhooks are merged by their names.
+func bundlePatch(h webhookConfig, bundle []byte) ([]byte, error) {
 	type clientConfig struct {
 		CABundle []byte `json:"caBundle"`
 	}
@@ -186,15 +187,16 @@ func trustPatch(h hooks, bundle []byte) ([]byte, error) {
 	for name := range h.bundles {
 		all = append(all, webhook{name, clientConfig{bundle}})
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]string{"resourceVersion": h.version}, "webhooks": all})
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]string{"resourceVersion": h.version},
+		"webhooks": all})
 	if err != nil {
 		return nil, fmt.Errorf("write the patch of webhook configuration %q: %w", h.name, err)
 	}
 	return patch, nil
 }
 
-// meaning tells a write that came too late from others.
-func meaning(what string, err error) error {
+// classify wraps kube.ErrChanged where a write lost to another.
+func classify(what string, err error) error {
 	switch {
 	case err == nil:
 		return nil

@@ -19,7 +19,8 @@ var start = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // pair is a pair that ends after a time, with an authority of its own.
 func pair(ends time.Duration, authority string) *Pair {
-	return &Pair{CA: Authority{[]byte(authority), start.Add(ends)}, Names: []string{"guard.ns.svc"}, NotAfter: start.Add(ends)}
+	return &Pair{CA: Authority{[]byte(authority), start.Add(ends)}, Names: []string{"guard.ns.svc"},
+		NotAfter: start.Add(ends)}
 }
 
 // old are authorities of pairs that are not current any more; "!" has ended.
@@ -35,40 +36,50 @@ func old(names ...string) (all []Authority) {
 }
 
 // healthy is a state in which nothing is to be done.
-func healthy() Snapshot {
-	return Snapshot{
-		Known: true, Names: []string{"guard.ns.svc"}, Trusted: true, Since: start.Add(-time.Hour), RenewBefore: renewal, Settle: settle,
-		State: State{Current: pair(2*renewal, "a")},
+func healthy() Facts {
+	return Facts{
+		Known: true, Names: []string{"guard.ns.svc"}, Trusted: true, Since: start.Add(-time.Hour), RenewBefore: renewal,
+		PropagationDelay: settle,
+		State:            State{Current: pair(2*renewal, "a")},
 	}
 }
 
 func TestDecide(t *testing.T) {
 	cases := map[string]struct {
-		change func(*Snapshot)
+		change func(*Facts)
 		want   Action
 	}{
-		"all is well":                      {func(*Snapshot) {}, Rest},
-		"nothing is known":                 {func(s *Snapshot) { *s = Snapshot{} }, Rest},
-		"the Secret was not read":          {func(s *Snapshot) { s.Known, s.State = false, State{} }, Rest},
-		"no name is to be served":          {func(s *Snapshot) { s.Names, s.State = nil, State{} }, Rest},
-		"there is none":                    {func(s *Snapshot) { s.State = State{} }, MakeFirst},
-		"it has ended":                     {func(s *Snapshot) { s.State.Current = pair(0, "a") }, MakeFirst},
-		"it is for other names":            {func(s *Snapshot) { s.Names = append(s.Names, "another") }, MakeFirst},
-		"it is not trusted":                {func(s *Snapshot) { s.Trusted = false }, Trust},
-		"it ends soon":                     {func(s *Snapshot) { s.State.Current = pair(renewal, "a") }, MakeNext},
-		"it does not end so soon":          {func(s *Snapshot) { s.State.Current = pair(renewal+time.Second, "a") }, Rest},
-		"it ends soon and is not trusted":  {func(s *Snapshot) { s.State.Current, s.Trusted = pair(renewal, "a"), false }, Trust},
-		"the next is not trusted":          {func(s *Snapshot) { s.State.Next, s.Trusted = pair(3*renewal, "b"), false }, Trust},
-		"the next has just been trusted":   {func(s *Snapshot) { s.State.Next, s.Since = pair(3*renewal, "b"), start.Add(time.Second-settle) }, Rest},
-		"the next is trusted everywhere":   {func(s *Snapshot) { s.State.Next, s.Since = pair(3*renewal, "b"), start.Add(-settle) }, Promote},
-		"nobody has seen the next trusted": {func(s *Snapshot) { s.State.Next, s.Since = pair(3*renewal, "b"), time.Time{} }, Rest},
-		"the next is worth nothing":        {func(s *Snapshot) { s.State.Next = pair(0, "b") }, MakeNext},
-		"the current one has ended, a next is": {func(s *Snapshot) {
+		"all is well":             {func(*Facts) {}, Wait},
+		"nothing is known":        {func(s *Facts) { *s = Facts{} }, Wait},
+		"the Secret was not read": {func(s *Facts) { s.Known, s.State = false, State{} }, Wait},
+		"no name is to be served": {func(s *Facts) { s.Names, s.State = nil, State{} }, Wait},
+		"there is none":           {func(s *Facts) { s.State = State{} }, IssueFirst},
+		"it has ended":            {func(s *Facts) { s.State.Current = pair(0, "a") }, IssueFirst},
+		"it is for other names":   {func(s *Facts) { s.Names = append(s.Names, "another") }, IssueFirst},
+		"it is not trusted":       {func(s *Facts) { s.Trusted = false }, Trust},
+		"it ends soon":            {func(s *Facts) { s.State.Current = pair(renewal, "a") }, IssueNext},
+		"it does not end so soon": {func(s *Facts) { s.State.Current = pair(renewal+time.Second, "a") }, Wait},
+		"it ends soon and is not trusted": {func(s *Facts) { s.State.Current, s.Trusted = pair(renewal, "a"), false },
+			Trust},
+		"the next is not trusted": {func(s *Facts) { s.State.Next, s.Trusted = pair(3*renewal, "b"), false }, Trust},
+		"the next has just been trusted": {func(s *Facts) {
+			s.State.Next, s.Since = pair(3*renewal, "b"),
+				start.Add(time.Second-settle)
+		}, Wait},
+		"the next is trusted everywhere": {func(s *Facts) {
+			s.State.Next, s.Since = pair(3*renewal, "b"),
+				start.Add(-settle)
+		}, Promote},
+		"nobody has seen the next trusted": {func(s *Facts) { s.State.Next, s.Since = pair(3*renewal, "b"), time.Time{} },
+			Wait},
+		"the next is worth nothing": {func(s *Facts) { s.State.Next = pair(0, "b") }, IssueNext},
+		"the current one has ended, a next is": {func(s *Facts) {
 			s.State.Current, s.State.Next, s.Trusted = pair(0, "a"), pair(3*renewal, "b"), false
 		}, Promote},
-		"the one before has ended":         {func(s *Snapshot) { s.State.Old = old("z", "!") }, Retire},
-		"the one before may be presented":  {func(s *Snapshot) { s.State.Old = old("z") }, Rest},
-		"the one before, and it ends soon": {func(s *Snapshot) { s.State.Old, s.State.Current = old("z"), pair(renewal, "a") }, MakeNext},
+		"the one before has ended":        {func(s *Facts) { s.State.Old = old("z", "!") }, RemoveExpired},
+		"the one before may be presented": {func(s *Facts) { s.State.Old = old("z") }, Wait},
+		"the one before, and it ends soon": {func(s *Facts) { s.State.Old, s.State.Current = old("z"), pair(renewal, "a") },
+			IssueNext},
 	}
 	for sentence, c := range cases {
 		t.Run(sentence, func(t *testing.T) {
@@ -88,11 +99,11 @@ func TestWhatAStepLeadsTo(t *testing.T) {
 		action Action
 		want   string
 	}{
-		"the first":                     {State{}, MakeFirst, "b - []"},
-		"the first after one of no use": {State{Current: a, Next: a, Old: old("z")}, MakeFirst, "b - [z a]"},
-		"the next":                      {State{Current: a}, MakeNext, "a b []"},
+		"the first":                     {State{}, IssueFirst, "b - []"},
+		"the first after one of no use": {State{Current: a, Next: a, Old: old("z")}, IssueFirst, "b - [z a]"},
+		"the next":                      {State{Current: a}, IssueNext, "a b []"},
 		"a promotion":                   {State{Current: a, Next: b, Old: old("z")}, Promote, "b - [z a]"},
-		"a retirement":                  {State{Current: b, Old: old("z", "!", "y")}, Retire, "b - [z y]"},
+		"a retirement":                  {State{Current: b, Old: old("z", "!", "y")}, RemoveExpired, "b - [z y]"},
 		"trust":                         {State{Current: a, Next: b, Old: old("z", "!")}, Trust, "a b [z !]"},
 	} {
 		after := c.before.after(c.action, b, start)
@@ -166,7 +177,7 @@ func play(t *testing.T, random *rand.Rand) {
 			if random.IntN(200) == 0 {
 				r.looks = now.Add(early / 2) // it cannot reach the API server
 			}
-			s := Snapshot{Known: true, State: secret, Names: []string{"guard.ns.svc"}, RenewBefore: early, Settle: settle}
+			s := Facts{Known: true, State: secret, Names: []string{"guard.ns.svc"}, RenewBefore: early, PropagationDelay: settle}
 			s.Trusted = secret.Current != nil && bytes.Equal(bundle, secret.bundle())
 			if !s.Trusted {
 				r.version, r.since = -1, time.Time{}
@@ -175,7 +186,7 @@ func play(t *testing.T, random *rand.Rand) {
 			}
 			s.Since, r.presents = r.since, secret.Current
 			switch a := Decide(s, now); a {
-			case Rest:
+			case Wait:
 			case Trust:
 				bundle, until = secret.bundle(), now.Add(time.Duration(random.Int64N(int64(settle))))
 			default:
@@ -194,7 +205,8 @@ func play(t *testing.T, random *rand.Rand) {
 		for i, r := range replicas {
 			for _, trusted := range [][]byte{bundle, believed} {
 				if p := r.presents; p != nil && (!bytes.Contains(trusted, p.CA.PEM) || !now.Before(p.NotAfter)) {
-					t.Fatalf("after %v replica %d presents %s, which ends in %v; trusted is %s", now.Sub(start), i, p.CA.PEM, p.NotAfter.Sub(now), trusted)
+					t.Fatalf("after %v replica %d presents %s, which ends in %v; trusted is %s", now.Sub(start), i, p.CA.PEM,
+						p.NotAfter.Sub(now), trusted)
 				}
 			}
 		}

@@ -1,4 +1,4 @@
-// Package certs keeps the certificates of the webhooks: it makes one, stores it in a Secret that all
-// replicas share, has the API server trust it (the caBundle of the webhook configurations), and
-// changes it before it expires such that no request fails meanwhile.
+// Package certs rotates the certificate of the webhooks: it issues one, stores it in a Secret that all
+// replicas share, writes its authority into the caBundle of the webhook configurations, and replaces it
+// before it expires without a failed request.
 package certs

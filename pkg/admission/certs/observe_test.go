@@ -15,31 +15,32 @@ func TestSinceWhenATrustIsKnown(t *testing.T) {
 		t.Fatal(err)
 	}
 	state := State{Current: made}
-	seen := func(version string, bundles ...[]byte) view {
-		v := view{secret: state.data(), version: version}
+	seen := func(version string, bundles ...[]byte) clusterState {
+		v := clusterState{secret: state.data(), version: version}
 		for _, bundle := range bundles {
-			v.hooks = append(v.hooks, hooks{bundles: map[string][]byte{"hook": bundle}})
+			v.configs = append(v.configs, webhookConfig{bundles: map[string][]byte{"hook": bundle}})
 		}
 		return v
 	}
 	all, none := state.bundle(), []byte(nil)
 	for sentence, c := range map[string]struct {
-		looks []view // a minute apart
-		want  int    // the look since when it is trusted, -1 if it is not
+		looks []clusterState // a minute apart
+		want  int            // the look since when it is trusted, -1 if it is not
 	}{
-		"trusted from the first look":           {[]view{seen("1", all, all), seen("1", all, all)}, 0},
-		"nobody asks, so nobody has to trust":   {[]view{seen("1")}, 0},
-		"one does not trust":                    {[]view{seen("1", all, none)}, -1},
-		"trusted later":                         {[]view{seen("1", all, none), seen("1", all, all)}, 1},
-		"the Secret changed between two looks":  {[]view{seen("1", all), seen("2", all)}, 1},
-		"the trust broke between two looks":     {[]view{seen("1", all), seen("1", none), seen("1", all)}, 2},
-		"one has more webhooks that do not":     {[]view{{secret: state.data(), version: "1", hooks: []hooks{{bundles: map[string][]byte{"a": all, "b": none}}}}}, -1},
-		"the bundle is that of another replica": {[]view{seen("1", []byte("another"))}, -1},
+		"trusted from the first look":          {[]clusterState{seen("1", all, all), seen("1", all, all)}, 0},
+		"nobody asks, so nobody has to trust":  {[]clusterState{seen("1")}, 0},
+		"one does not trust":                   {[]clusterState{seen("1", all, none)}, -1},
+		"trusted later":                        {[]clusterState{seen("1", all, none), seen("1", all, all)}, 1},
+		"the Secret changed between two looks": {[]clusterState{seen("1", all), seen("2", all)}, 1},
+		"the trust broke between two looks":    {[]clusterState{seen("1", all), seen("1", none), seen("1", all)}, 2},
+		"one has more webhooks that do not": {[]clusterState{{secret: state.data(), version: "1",
+			configs: []webhookConfig{{bundles: map[string][]byte{"a": all, "b": none}}}}}, -1},
+		"the bundle is that of another replica": {[]clusterState{seen("1", []byte("another"))}, -1},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			clock := testclock.NewFakeClock(start)
 			k := keeper(t, newWorld(), func(c *Config) { c.Clock = clock })
-			var got Snapshot
+			var got Facts
 			for _, look := range c.looks {
 				got = k.observe(look)
 				clock.Step(time.Minute)
@@ -57,11 +58,11 @@ func TestSinceWhenATrustIsKnown(t *testing.T) {
 
 // TestAWriteHoldsOnlyForWhatWasRead, for another replica may have been faster.
 func TestAWriteHoldsOnlyForWhatWasRead(t *testing.T) {
-	store, err := storePatch(map[string][]byte{keyCert: []byte("c")}, "7")
+	store, err := secretPatch(map[string][]byte{keyCert: []byte("c")}, "7")
 	if err != nil {
 		t.Fatal(err)
 	}
-	trust, err := trustPatch(hooks{name: "m", version: "7", bundles: map[string][]byte{"hook": nil}}, []byte("b"))
+	trust, err := bundlePatch(webhookConfig{name: "m", version: "7", bundles: map[string][]byte{"hook": nil}}, []byte("b"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,7 +34,7 @@ type Pair struct {
 	NotAfter time.Time
 }
 
-// Authority is what is trusted: a certificate (PEM), which ends together with what it signed.
+// Authority is what is trusted: a certificate (PEM), which expires together with what it signed.
 type Authority struct {
 	PEM      []byte
 	NotAfter time.Time
@@ -71,19 +71,19 @@ func authorityOf(c *x509.Certificate) (Authority, error) {
 	return Authority{text, c.NotAfter}, nil
 }
 
-// issue makes a pair for these names.
+// issue generates a pair for these names.
 func issue(names []string, lifetime time.Duration) (*Pair, error) {
-	// What is made is valid from an hour ago, for clocks that differ; that hour is part of its age.
+	// The certificate is valid from an hour ago, for clocks that differ; that hour is part of its age.
 	chain, key, err := certutil.GenerateSelfSignedCertKeyWithOptions(certutil.SelfSignedCertKeyOptions{
 		Host: names[0], AlternateDNS: names[1:], MaxAge: lifetime + time.Hour,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("make a certificate: %w", err)
+		return nil, fmt.Errorf("generate a certificate: %w", err)
 	}
 	return ParsePair(chain, key)
 }
 
-// usable tells whether a server can present the pair under the names.
+// usable reports whether a server can present the pair under the names.
 func (p *Pair) usable(names []string, now time.Time) bool {
 	if p == nil || !now.Before(p.NotAfter) {
 		return false
@@ -102,11 +102,11 @@ type State struct {
 	Current *Pair
 	// Next is what they will present once it is trusted everywhere.
 	Next *Pair
-	// Old are the authorities of what replicas that have not looked since may still present.
+	// Old are the authorities of what replicas that have not read the Secret since may still present.
 	Old []Authority
 }
 
-// stateOf reads the data of the Secret. What cannot be read counts as not there.
+// stateOf reads the data of the Secret. What cannot be read counts as absent.
 func stateOf(data map[string][]byte) (s State) {
 	s.Current, _ = ParsePair(data[keyCert], data[keyKey])
 	s.Next, _ = ParsePair(data[keyNextCert], data[keyNextKey])

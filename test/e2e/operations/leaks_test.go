@@ -39,9 +39,9 @@ import (
 func newLeakEnvironment(t *testing.T, options mockdriver.Options) *environment {
 	t.Helper()
 	env := newForRole(t, "owner", options)
-	env.Must(rbac.GrantAudit(env.Ctx, env.Client, env.Namespace, "csi-reclaimer"))
+	env.Must(rbac.GrantLeakCheck(env.Ctx, env.Client, env.Namespace, "csi-reclaimer"))
 	t.Cleanup(func() {
-		_ = env.Client.RbacV1().ClusterRoleBindings().Delete(env.CleanupContext(), "csi-reclaimer-audit-"+env.Namespace,
+		_ = env.Client.RbacV1().ClusterRoleBindings().Delete(env.CleanupContext(), "csi-reclaimer-leaks-"+env.Namespace,
 			metav1.DeleteOptions{})
 	})
 	return env
@@ -71,7 +71,7 @@ func (env *environment) createLeak(bytes int64) string {
 // report returns what the sidecar reports now.
 func (env *environment) report(car *program.Program) (r leaks.Report) {
 	env.T.Helper()
-	text, err := car.Get(env.Ctx, "/audit?format=json")
+	text, err := car.Get(env.Ctx, "/leaks?format=json")
 	env.Must(err)
 	env.Must(json.Unmarshal([]byte(text), &r))
 	return r
@@ -107,8 +107,8 @@ func TestLeaksAreFoundAndResolved(t *testing.T) {
 	pod := "car-" + rand.String(8)
 	car := env.StartSidecar(append(fixture.FastRetries(), "--leader-election",
 		"--leader-election-namespace="+env.Namespace, "--leader-election-identity="+pod,
-		"--audit-interval=200ms", "--audit-sightings="+strconv.Itoa(sightings), "--audit-grace="+grace.String(),
-		"--audit-page-size=2")...)
+		"--leak-check-interval=200ms", "--leak-check-sightings="+strconv.Itoa(sightings), "--leak-check-grace="+grace.String(),
+		"--leak-check-page-size=2")...)
 
 	young := false
 	env.Eventually("the leaks are suspected, and not before their time", func() bool {
@@ -153,7 +153,7 @@ func TestLeaksAreFoundAndResolved(t *testing.T) {
 	}
 }
 
-// auditPlugin returns what runs kubectl reclaim audit for the driver to its end, in peace: through the API server
+// auditPlugin returns what runs kubectl reclaim leaks for the driver to its end, in peace: through the API server
 // and a pod that serves what the sidecar does, or through a file where this machine has no address that the API
 // server takes for a pod's.
 func (env *environment) auditPlugin(car *program.Program, pod string) func(args ...string) string {
@@ -162,26 +162,26 @@ func (env *environment) auditPlugin(car *program.Program, pod string) func(args 
 	if address == nil {
 		return func(args ...string) string {
 			env.T.Helper()
-			return env.RunPlugin(append([]string{"audit", "--from=" + env.saveReport(car)}, args...)...)
+			return env.RunPlugin(append([]string{"leaks", "--from=" + env.saveReport(car)}, args...)...)
 		}
 	}
 	port := "--port=" + env.servePod(address, pod, car)
 	env.grantReader("auditor", append(env.documentedRules("kubectl.md"), env.documentedRules("audit.md")...))
 	kube := env.kubeconfigOf("auditor")
 	env.Eventually("the rights of the docs are enough", func() bool {
-		output, err := env.WaitExit(env.StartPluginAs(kube, "audit", "--driver="+env.Driver, port))
+		output, err := env.WaitExit(env.StartPluginAs(kube, "leaks", "--driver="+env.Driver, port))
 		return err == nil && strings.Contains(output, "suspected")
 	})
 	return func(args ...string) string {
 		env.T.Helper()
-		return env.RunPlugin(append([]string{"audit", "--driver=" + env.Driver, port}, args...)...)
+		return env.RunPlugin(append([]string{"leaks", "--driver=" + env.Driver, port}, args...)...)
 	}
 }
 
 // saveReport writes what the sidecar reports now into a file.
 func (env *environment) saveReport(car *program.Program) (file string) {
 	env.T.Helper()
-	text, err := car.Get(env.Ctx, "/audit?format=json")
+	text, err := car.Get(env.Ctx, "/leaks?format=json")
 	env.Must(err)
 	file = filepath.Join(env.T.TempDir(), "report.json")
 	env.Must(os.WriteFile(file, []byte(text), 0o600))
@@ -271,7 +271,7 @@ func (env *environment) expectAdoption(plugin func(...string) string, handle str
 	if pv := env.findPV(handle); pv != nil {
 		env.T.Fatalf("a dry run has made PV %s", pv.Name)
 	}
-	env.ExpectOutput(plugin("--adopt="+handle, "--yes"), "keeps the volume. A claim takes it by spec.volumeName")
+	env.ExpectOutput(plugin("--adopt="+handle, "--yes"), "keeps the volume. A claim binds to it with spec.volumeName")
 	pv := env.findPV(handle)
 	if pv == nil {
 		env.T.Fatal("no PV was made")
@@ -292,16 +292,16 @@ func (env *environment) expectLeaksReclaimed(car *program.Program, plugin func(.
 	kept *objects.Volume) {
 	env.T.Helper()
 	env.ExpectOutput(plugin("--reclaim="+handle, "--dry-run"), "persistentVolumeReclaimPolicy: Retain",
-		"volumeHandle: "+handle, "is deleted for good")
+		"volumeHandle: "+handle, "is deleted permanently")
 	if pv := env.findPV(handle); pv != nil || !env.OnDisk(handle) {
 		env.T.Fatalf("a dry run has made or deleted something: %v", pv)
 	}
 	// Nobody answers the question; and a volume that has a PV is none of the audit's.
 	for why, args := range map[string][]string{
-		"it was not confirmed": {"--reclaim=" + handle}, "a PV names it by now: " + kept.Name: {"--reclaim=" + kept.Handle,
+		"not confirmed": {"--reclaim=" + handle}, "a PV names it by now: " + kept.Name: {"--reclaim=" + kept.Handle,
 			"--yes"},
 	} {
-		output, err := env.WaitExit(env.StartPlugin(append([]string{"audit", "--from=" + env.saveReport(car)}, args...)...))
+		output, err := env.WaitExit(env.StartPlugin(append([]string{"leaks", "--from=" + env.saveReport(car)}, args...)...))
 		if err == nil || !strings.Contains(output, why) {
 			env.T.Errorf("%q: %v\n%s", args, err, output)
 		}
@@ -321,13 +321,13 @@ func TestLeakDetectionNeedsListVolumes(t *testing.T) {
 	fixture.NewestOnly(t, fixture.AboutDriver)
 	t.Parallel()
 	env := newLeakEnvironment(t, mockdriver.Options{Profile: "no-list"})
-	car := env.StartSidecar(append(fixture.FastRetries(), "--audit-interval=50ms")...)
-	env.Must(car.WaitLog(env.WithTimeout(), "does not advertise LIST_VOLUMES: no audit is made"))
+	car := env.StartSidecar(append(fixture.FastRetries(), "--leak-check-interval=50ms")...)
+	env.Must(car.WaitLog(env.WithTimeout(), "does not advertise LIST_VOLUMES: no leak check runs"))
 	const missing = "does not advertise LIST_VOLUMES"
 	if r := env.report(car); !strings.Contains(r.Off, missing) || len(r.Volumes) > 0 {
 		t.Errorf("%+v", r)
 	}
-	text, err := car.Get(env.Ctx, "/audit")
+	text, err := car.Get(env.Ctx, "/leaks")
 	env.Must(err)
 	env.ExpectOutput(text, "No audits are made: driver "+env.Driver+" "+missing)
 	env.Barrier() // all else continues
@@ -338,15 +338,15 @@ func TestLeakDetectionPermissions(t *testing.T) {
 	fixture.NewestOnly(t, fixture.AboutRequests)
 	t.Parallel()
 	env := newForRole(t, "observer", mockdriver.Options{})
-	car := env.StartSidecar("--role=observer", "--audit-interval=100ms", "--leader-election",
+	car := env.StartSidecar("--role=observer", "--leak-check-interval=100ms", "--leader-election",
 		"--leader-election-namespace="+env.Namespace)
 	env.Eventually("it says that it may not",
 		func() bool { return strings.Contains(env.report(car).Failure, "forbidden") })
 	env.Eventually("there is an Event about it",
 		func() bool { return env.HasEvent("Lease", env.LeaseName()+"-reclaimer", "AuditFailed") })
-	env.Must(rbac.GrantAudit(env.Ctx, env.Client, env.Namespace, "csi-reclaimer"))
+	env.Must(rbac.GrantLeakCheck(env.Ctx, env.Client, env.Namespace, "csi-reclaimer"))
 	t.Cleanup(func() {
-		_ = env.Client.RbacV1().ClusterRoleBindings().Delete(env.CleanupContext(), "csi-reclaimer-audit-"+env.Namespace,
+		_ = env.Client.RbacV1().ClusterRoleBindings().Delete(env.CleanupContext(), "csi-reclaimer-leaks-"+env.Namespace,
 			metav1.DeleteOptions{})
 	})
 	env.Eventually("an audit is complete",
@@ -376,8 +376,8 @@ func TestLeakDetectionExcludesSnapshots(t *testing.T) {
 	fixture.NewestOnly(t, fixture.AboutDriver)
 	t.Parallel()
 	env := newLeakEnvironment(t, mockdriver.Options{})
-	car := env.StartSidecar(append(fixture.FastRetries(), "--audit-interval=100ms", "--audit-sightings=2",
-		"--audit-grace=0s")...)
+	car := env.StartSidecar(append(fixture.FastRetries(), "--leak-check-interval=100ms", "--leak-check-sightings=2",
+		"--leak-check-grace=0s")...)
 	env.InstallSnapshotCRDs()
 	source := &fixture.Provisioned{Volume: env.MakeVolume(objects.Spec{Policy: v1.PersistentVolumeReclaimRetain})}
 	contents := env.Snapshots.VolumeSnapshotContents()
@@ -446,8 +446,8 @@ func TestLeakDetectionHasNoFalsePositives(t *testing.T) {
 	fixture.NewestOnly(t, fixture.AboutLoad)
 	env := newLeakEnvironment(t, mockdriver.Options{})
 	env.Must(env.MockDriver.SetFaults(env.Ctx, badListAnswers()))
-	car := env.StartSidecar(append(fixture.FastRetries(), "--audit-interval=30ms", "--audit-sightings=2",
-		"--audit-grace=0s", "--audit-page-size=7")...)
+	car := env.StartSidecar(append(fixture.FastRetries(), "--leak-check-interval=30ms", "--leak-check-sightings=2",
+		"--leak-check-grace=0s", "--leak-check-page-size=7")...)
 	class := env.CreateStorageClass()
 	until := time.Now().Add(time.Duration(fixture.Size(180, 30)) * time.Second)
 	var mu sync.Mutex

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
+	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
@@ -66,15 +67,15 @@ func TestPluginExplain(t *testing.T) {
 	env.Must(stuck.DeletePV(env.Ctx))
 
 	output := env.RunPlugin("explain", "pv/"+attached.Name)
-	env.ExpectOutput(output, "PV "+attached.Name+" is being deleted since", "waits (Attached)",
+	env.ExpectOutput(output, "PV "+attached.Name+" has been terminating for", "waits (Attached)",
 		"VolumeAttachment csi-"+attached.Name,
 		"node a-node-of-another-cluster (gone from the cluster)", env.Namespace+"/"+attached.Name+", gone",
-		volume.Finalizer+": csi-reclaimer", "Said ")
+		volume.Finalizer+": csi-reclaimer", "Events ")
 	output = env.RunPlugin("explain", "pv/"+kept.Name)
 	env.ExpectOutput(output, "is released (PolicyKeepsVolume)", "To delete the volume too: kubectl patch pv "+kept.Name,
 		"/spec/claimRef")
 	output = env.RunPlugin("explain", "pv/"+stuck.Name)
-	env.ExpectOutput(output, "is stuck: nobody takes external-attacher/", "driver "+gone+" is gone",
+	env.ExpectOutput(output, "is stuck: nobody removes external-attacher/", "driver "+gone+" is gone",
 		"kubectl patch pv "+stuck.Name)
 	output = env.RunPlugin("explain", "pvc/"+bound.ClaimName)
 	env.ExpectOutput(output, "Claim "+env.Namespace+"/"+bound.ClaimName+" is bound, with PV "+bound.Name,
@@ -133,7 +134,7 @@ func (env *environment) explainWithFewPermissions(vol *objects.Volume) {
 	if err == nil {
 		env.T.Errorf("a status without the right to list PVs:\n%s", output)
 	}
-	env.ExpectOutput(output, "list PVs", "next: ask for the right")
+	env.ExpectOutput(output, "list PVs", "next: ask for the permission")
 }
 
 // explainWithDocumentedPermissions has somebody ask who has the ClusterRole of docs/kubectl.md: all can be read.
@@ -217,14 +218,14 @@ func TestPluginRelease(t *testing.T) {
 		env.ExpectOutput(output, why)
 		env.WaitAllPVs(vols, "still protected", fixture.IsProtected)
 	}
-	refused("still works for "+env.Driver, "--yes")
+	refused("still runs for "+env.Driver, "--yes")
 	env.Must(car.Terminate())
 
 	output, err := release("--dry-run")
 	env.Must(err)
-	env.ExpectOutput(output, fmt.Sprintf("%d PVs of %s carry a finalizer", count, env.Driver), "and 30 more")
+	env.ExpectOutput(output, fmt.Sprintf("%d PVs of %s would lose the finalizer", count, env.Driver), "and 30 more")
 	env.WaitAllPVs(vols, "still protected", fixture.IsProtected)
-	refused("it was not confirmed")
+	refused("not confirmed")
 	refused("--driver is missing", "--driver=", "--yes")
 
 	p := env.StartPlugin("release", "--driver="+env.Driver, "--yes", "--workers=1", "--qps=5")
@@ -246,7 +247,7 @@ func TestPluginRelease(t *testing.T) {
 	}
 	output, err = release("--yes")
 	env.Must(err)
-	env.ExpectOutput(output, fmt.Sprintf("%d PVs were released", left))
+	env.ExpectOutput(output, plural.Count(left, "PV")+" "+plural.Verb(left, "was", "were")+" released")
 	env.WaitAllPVs(vols, "without our finalizer", fixture.WithoutFinalizer)
 	for _, vol := range vols {
 		env.ExpectKept(vol)
@@ -265,7 +266,7 @@ func TestPluginReleaseUpdatesAdmissionPolicy(t *testing.T) {
 	env.WaitAdmissionInForce(true) // nothing was changed
 	output, err := env.WaitExit(env.StartPlugin("release", "--driver="+env.Driver, "--yes"))
 	env.Must(err)
-	env.ExpectOutput(output, env.Driver+" was removed from "+object, "1 PVs were released")
+	env.ExpectOutput(output, env.Driver+" was removed from "+object, "1 PV was released")
 	env.AnnotatePV(vol, "e2e.csi-reclaimer.io/touched", "yes")
 	env.WaitPV(vol, "without our finalizer", fixture.WithoutFinalizer)
 	env.ExpectOutput(env.RunPlugin("status", "--driver="+env.Driver, "-o", "json"), `"admission": "no"`)

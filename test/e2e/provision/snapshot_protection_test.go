@@ -187,8 +187,8 @@ func TestUninstallReleasesSourceFinalizers(t *testing.T) {
 	snapshot := env.CreateSnapshot(original, withStaleFinalizer)
 	env.Must(car.Terminate())
 	output, err := env.ReleaseFinalizers("--in-flight-quiet-period=2s")
-	if err != nil || !strings.Contains(output, "1 VolumeSnapshots were released") || !strings.Contains(output,
-		"1 claims that were cloned were released") {
+	if err != nil || !strings.Contains(output, "1 VolumeSnapshot was released") || !strings.Contains(output,
+		"1 cloned claim was released") {
 		t.Errorf("%v: %s", err, output)
 	}
 	env.waitUnprotected(snapshot)

@@ -197,7 +197,7 @@ func TestWebhookCertificateRotationRefusesNothing(t *testing.T) {
 	env := newEnvironment(t)
 	h := env.startWebhooks(certs.Config{
 		// It is due for the next as soon as it is made.
-		Look: 500 * time.Millisecond, Settle: 5 * time.Second, Lifetime: time.Hour, RenewBefore: time.Hour - time.Second,
+		PollInterval: 500 * time.Millisecond, PropagationDelay: 5 * time.Second, Lifetime: time.Hour, RenewBefore: time.Hour - time.Second,
 	})
 	env.watchPVs(h)
 	presented := func() string {

@@ -45,7 +45,7 @@ func (env *environment) startVolumeGuardWithWebhooks(drivers ...string) *program
 // webhookServer are those of volume-guard, run by the test, for they exchange their certificates faster than a program
 // should.
 type webhookServer struct {
-	certificates *certs.Keeper
+	certificates *certs.Rotator
 	port         string
 }
 
@@ -190,9 +190,9 @@ func TestReleaseIsRefusedWhileAdmissionPolicyListsDriver(t *testing.T) {
 		t.Errorf("with the driver listed --release-finalizers ended with %v and output %q", err, output)
 	}
 	env.WaitAllPVs(vols, "still protected", fixture.IsProtected)
-	_, err = admission.Unlist(env.Ctx, env.Plane.Admin(), []string{env.Driver})
+	_, err = admission.RemoveDrivers(env.Ctx, env.Plane.Admin(), []string{env.Driver})
 	env.Must(err)
-	env.Must(admission.AwaitUnlisted(env.Ctx, env.Plane.Admin(), []string{env.Driver}))
+	env.Must(admission.WaitUntilRemoved(env.Ctx, env.Plane.Admin(), []string{env.Driver}))
 	if output, err = env.ReleaseFinalizers(); err != nil || !strings.Contains(output, "10 PVs were released") {
 		t.Errorf("with the driver not listed --release-finalizers ended with %v and output %q", err, output)
 	}

@@ -85,7 +85,7 @@ func TestReleaseOfInUseProtectionBlocksNoDeletion(t *testing.T) {
 
 	env.deletePodNow(pod.Name)
 	if output, err = env.releaseGuard(flags...); err != nil || !strings.Contains(output,
-		"1 claims were released from "+pvc.Finalizer) {
+		"1 claim was released from "+pvc.Finalizer) {
 		t.Errorf("the second time: %v, output %q", err, output)
 	}
 	if left := env.protectedObjects(); len(left) > 0 {
@@ -108,7 +108,7 @@ func (env *environment) expectNothingToRelease(args ...string) {
 	env.createPodWithClaim(env.CreateClaim("none"), "node")
 	output, err := env.releaseGuard(args...)
 	env.Must(err)
-	for _, stays := range []string{pvc.Finalizer + " stays on 2 claims", protectpv.Finalizer + " stays on 1 PVs"} {
+	for _, stays := range []string{pvc.Finalizer + " stays on 2 claims", protectpv.Finalizer + " stays on 1 PV"} {
 		if !strings.Contains(output, stays+": another controller was seen to manage it") {
 			env.T.Errorf("output %q, want %q", output, stays)
 		}

@@ -184,12 +184,12 @@ func CapacityRules() ([]rbacv1.PolicyRule, error) {
 	return role.Rules, nil
 }
 
-// auditFile is what operators install for --audit-interval.
-const auditFile = "rbac-audit.yaml"
+// auditFile is what operators install for --leak-check-interval.
+const auditFile = "rbac-leaks.yaml"
 
-// GrantAudit makes the role that csi-reclaimer ships for --audit-interval, and binds it to the service account by a
+// GrantLeakCheck makes the role that csi-reclaimer ships for --leak-check-interval, and binds it to the service account by a
 // binding for the whole cluster that has the name of role and namespace.
-func GrantAudit(ctx context.Context, client kubernetes.Interface, namespace, account string) error {
+func GrantLeakCheck(ctx context.Context, client kubernetes.Interface, namespace, account string) error {
 	role := &rbacv1.ClusterRole{}
 	if err := readShipped(auditFile, role); err != nil {
 		return fmt.Errorf("read the shipped RBAC: %w", err)

@@ -18,8 +18,8 @@
   - --enable-capacity
   - --capacity-ownerref-level=2
   {{- end }}
-  {{- with $.Values.auditInterval }}
-  - --audit-interval={{ . }}
+  {{- with $.Values.leakCheckInterval }}
+  - --leak-check-interval={{ . }}
   {{- end }}
   {{- range .extraArgs }}
   - {{ . | quote }}

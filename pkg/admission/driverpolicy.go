@@ -18,7 +18,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// DriverPolicy reads whether the policy of a role stands for a driver. Its methods are safe for concurrent use.
+// DriverPolicy reads whether the policy of a role is in force for a driver. Its methods are safe for concurrent use.
 type DriverPolicy struct {
 	admission     admissionclient.AdmissionregistrationV1Interface
 	authorization authorizationv1.AuthorizationV1Interface
@@ -35,13 +35,13 @@ func NewDriverPolicy(config *rest.Config, driver string, role volume.Role) (*Dri
 	}
 	admission, err := admissionclient.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("make a client for admissionregistration.k8s.io/v1: %w", err)
+		return nil, fmt.Errorf("create a client for admissionregistration.k8s.io/v1: %w", err)
 	}
 	return &DriverPolicy{admission, clients.Authorization, driver, role}, nil
 }
 
-// Since returns since when policy and binding have stood unchanged, by the API server's clock and to the second; found is
-// false where one of them is missing, or the policy does not list the driver. It is for
+// Since returns since when policy and binding have been unchanged, by the API server's clock and to the second;
+// found is false where one of them is missing, or the policy does not list the driver. It is for
 // [reclaim.Config.AdmissionPolicy].
 func (p *DriverPolicy) Since(ctx context.Context) (since time.Time, found bool, _ error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
@@ -82,12 +82,13 @@ func lastChange(o *metav1.ObjectMeta) time.Time {
 
 // MissingPermissions returns the permissions that the API server does not grant; see [access.Missing].
 func (p *DriverPolicy) MissingPermissions(ctx context.Context) ([]access.Permission, error) {
-	var rights []access.Permission
+	var permissions []access.Permission
 	for _, resource := range []string{"mutatingadmissionpolicies", "mutatingadmissionpolicybindings"} {
-		rights = append(rights, access.Permission{
+		permissions = append(permissions, access.Permission{
 			Group: admissionv1.GroupName, Resource: resource, Verb: "get", Name: policyName(p.role),
-			Without: "PVs that are bound without the finalizer although an admission policy should have added it are not noticed",
+			Without: "PVs that are bound without the finalizer although an admission policy should have added it are not " +
+				"noticed",
 		})
 	}
-	return access.Missing(ctx, p.authorization, rights)
+	return access.Missing(ctx, p.authorization, permissions)
 }

@@ -35,13 +35,14 @@ func released() PVFacts {
 			Spec: v1.PersistentVolumeSpec{
 				PersistentVolumeReclaimPolicy: v1.PersistentVolumeReclaimDelete,
 				ClaimRef:                      &v1.ObjectReference{Namespace: "ns", Name: "data", UID: "c"},
-				PersistentVolumeSource:        v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: driver, VolumeHandle: "vol"}},
+				PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: driver,
+					VolumeHandle: "vol"}},
 			},
 			Status: v1.PersistentVolumeStatus{Phase: v1.VolumeReleased},
 		},
 		Claim: Found[*v1.PersistentVolumeClaim](nil), Nodes: map[string]Read[*v1.Node]{}, Events: Found[[]v1.Event](nil),
 	}
-	f.World = World{
+	f.ClusterFacts = ClusterFacts{
 		Now: now(), PVs: Found([]PV{PVOf(f.PV)}), Attachments: Found[[]storagev1.VolumeAttachment](nil),
 		Installed: Found([]string{driver}), OnNodes: Found[[]string](nil), Leases: Found[[]coordinationv1.Lease](nil),
 		InFlight: Found(InFlightLogs{}),
@@ -72,24 +73,28 @@ func (f *PVFacts) restored() *v1.PersistentVolumeClaim {
 func (f *PVFacts) attach(node *v1.Node) *storagev1.VolumeAttachment {
 	f.Attachments = Found([]storagev1.VolumeAttachment{{
 		ObjectMeta: metav1.ObjectMeta{Name: "csi-1"},
-		Spec:       storagev1.VolumeAttachmentSpec{Attacher: driver, NodeName: "n1", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To("pv")}},
-		Status:     storagev1.VolumeAttachmentStatus{Attached: true},
+		Spec: storagev1.VolumeAttachmentSpec{Attacher: driver, NodeName: "n1",
+			Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To("pv")}},
+		Status: storagev1.VolumeAttachmentStatus{Attached: true},
 	}})
 	f.Nodes["n1"] = Found(node)
 	return &f.Attachments.Value[0]
 }
 
 func node(ready v1.ConditionStatus) *v1.Node {
-	return &v1.Node{Status: v1.NodeStatus{Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: ready, LastTransitionTime: ago(10 * time.Minute)}}}}
+	return &v1.Node{Status: v1.NodeStatus{Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: ready,
+		LastTransitionTime: ago(10 * time.Minute)}}}}
 }
 
-// gone has the driver be installed no more.
-func (w *World) gone() { w.Installed = Found[[]string](nil) }
+// uninstall has the driver be installed no more.
+func (w *ClusterFacts) uninstall() { w.Installed = Found[[]string](nil) }
 
 // lease adds one, held by who until d ago, with annotations as pairs.
-func (w *World) lease(name, who string, d time.Duration, annotations ...string) {
-	l := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name, Annotations: map[string]string{}},
-		Spec: coordinationv1.LeaseSpec{HolderIdentity: &who, LeaseDurationSeconds: ptr.To[int32](15), RenewTime: ptr.To(metav1.NewMicroTime(now().Add(-d)))}}
+func (w *ClusterFacts) lease(name, who string, d time.Duration, annotations ...string) {
+	l := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name,
+		Annotations: map[string]string{}},
+		Spec: coordinationv1.LeaseSpec{HolderIdentity: &who, LeaseDurationSeconds: ptr.To[int32](15),
+			RenewTime: ptr.To(metav1.NewMicroTime(now().Add(-d)))}}
 	for i := 0; i < len(annotations); i += 2 {
 		l.Annotations[annotations[i]] = annotations[i+1]
 	}
@@ -104,7 +109,8 @@ func (f *PVFacts) sibling(name string, change func(*v1.PersistentVolume)) {
 	f.PVs.Value = append(f.PVs.Value, PVOf(o))
 }
 
-// siblingClaim adds another PV of the volume that is to be deleted too, and the claim that has the name in its claimRef.
+// siblingClaim adds another PV of the volume that is to be deleted too, and the claim that has the name in its
+// claimRef.
 func (f *PVFacts) siblingClaim(claim *v1.PersistentVolumeClaim) {
 	f.sibling("other", func(pv *v1.PersistentVolume) { pv.Spec.ClaimRef.Name = "others" })
 	other := f.PVs.Value[len(f.PVs.Value)-1]

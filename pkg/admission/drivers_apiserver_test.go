@@ -23,7 +23,7 @@ func TestWhichDriversAreListedIsFollowed(t *testing.T) {
 	must(t, err)
 	t.Cleanup(func() { must(t, configs.Delete(context.WithoutCancel(ctx), other.Name, metav1.DeleteOptions{})) })
 
-	l, err := NewListed(admin, prometheus.NewRegistry())
+	l, err := NewDriverWatcher(admin, prometheus.NewRegistry())
 	must(t, err)
 	following, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
@@ -37,8 +37,11 @@ func TestWhichDriversAreListedIsFollowed(t *testing.T) {
 	config, err := configs.Create(ctx, PVWebhooks(service, want), metav1.CreateOptions{})
 	must(t, err)
 	t.Cleanup(func() { _ = configs.Delete(context.WithoutCancel(ctx), WebhooksName, metav1.DeleteOptions{}) })
-	until(t, "what the configuration says", func() bool { return reflect.DeepEqual(l.Drivers(), want) && l.unreadable() == 0 })
-	_, err = Unlist(ctx, admin, []string{driver})
+	until(t, "what the configuration says", func() bool {
+		return reflect.DeepEqual(l.Drivers(), want) &&
+			l.unreadable() == 0
+	})
+	_, err = RemoveDrivers(ctx, admin, []string{driver})
 	must(t, err)
 	want[volume.RoleOwner] = []string{"second.csi.example.com"}
 	until(t, "a driver to be gone", func() bool { return reflect.DeepEqual(l.Drivers(), want) })
@@ -50,7 +53,10 @@ func TestWhichDriversAreListedIsFollowed(t *testing.T) {
 	}
 	_, err = configs.Update(ctx, config, metav1.UpdateOptions{})
 	must(t, err)
-	until(t, "a list that cannot be read", func() bool { return l.unreadable() == 1 && len(l.Drivers()[volume.RoleOwner]) == 0 })
+	until(t, "a list that cannot be read", func() bool {
+		return l.unreadable() == 1 &&
+			len(l.Drivers()[volume.RoleOwner]) == 0
+	})
 	must(t, configs.Delete(ctx, WebhooksName, metav1.DeleteOptions{}))
 	until(t, "the end of the configuration", func() bool { return len(l.Drivers()) == 0 && l.unreadable() == 0 })
 }

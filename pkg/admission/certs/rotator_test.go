@@ -36,14 +36,14 @@ type world struct {
 	mu       sync.Mutex
 	secret   map[string][]byte
 	version  int
-	webhooks map[string]hooks
+	webhooks map[string]webhookConfig
 	writes   int
 	diary    []string
 	fail     map[string]error
 }
 
 func newWorld() *world {
-	return &world{fail: map[string]error{}, webhooks: map[string]hooks{
+	return &world{fail: map[string]error{}, webhooks: map[string]webhookConfig{
 		"m": {mutating: true, name: "m", version: "1", bundles: map[string][]byte{"pvs": nil}},
 		"v": {name: "v", version: "1", bundles: map[string][]byte{"pods": nil, "bindings": nil}},
 	}}
@@ -54,23 +54,23 @@ func (w *world) note(what string) error {
 	return w.fail[what]
 }
 
-func (w *world) look(context.Context) (view, error) {
+func (w *world) read(context.Context) (clusterState, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err := w.fail["look"]; err != nil {
-		return view{}, err
+		return clusterState{}, err
 	}
-	seen := view{secret: w.secret}
+	seen := clusterState{secret: w.secret}
 	if w.secret != nil {
 		seen.version = fmt.Sprint(w.version)
 	}
 	for _, h := range w.webhooks {
-		seen.hooks = append(seen.hooks, h)
+		seen.configs = append(seen.configs, h)
 	}
 	return seen, nil
 }
 
-func (w *world) store(_ context.Context, data map[string][]byte, version string) error {
+func (w *world) writeSecret(_ context.Context, data map[string][]byte, version string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if now := fmt.Sprint(w.version); (w.secret != nil && version != now) || (w.secret == nil && version != "") {
@@ -84,7 +84,7 @@ func (w *world) store(_ context.Context, data map[string][]byte, version string)
 	return nil
 }
 
-func (w *world) trust(_ context.Context, h hooks, bundle []byte) error {
+func (w *world) writeBundle(_ context.Context, h webhookConfig, bundle []byte) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	there := w.webhooks[h.name]
@@ -95,7 +95,8 @@ func (w *world) trust(_ context.Context, h hooks, bundle []byte) error {
 		return err
 	}
 	w.writes++
-	after := hooks{mutating: there.mutating, name: h.name, version: fmt.Sprint(1 + w.writes), bundles: map[string][]byte{}}
+	after := webhookConfig{mutating: there.mutating, name: h.name, version: fmt.Sprint(1 + w.writes),
+		bundles: map[string][]byte{}}
 	for name := range there.bundles {
 		after.bundles[name] = bundle
 	}
@@ -112,13 +113,14 @@ func (w *world) roots(config, webhook string) *x509.CertPool {
 	return pool
 }
 
-func keeper(t *testing.T, w *world, change func(*Config)) *Keeper {
+func keeper(t *testing.T, w *world, change func(*Config)) *Rotator {
 	t.Helper()
-	cfg := Config{Namespace: "ns", Secret: "certificate", Names: []string{host, "guard.ns.svc.cluster.local"}, Webhooks: []string{"m", "v"}}
+	cfg := Config{Namespace: "ns", Secret: "certificate", Names: []string{host, "guard.ns.svc.cluster.local"},
+		Webhooks: []string{"m", "v"}}
 	if change != nil {
 		change(&cfg)
 	}
-	k, err := newKeeper(w, cfg)
+	k, err := newRotator(w, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,13 +151,15 @@ func issueFast(names []string, lifetime time.Duration) (*Pair, error) {
 	}
 	ca := &x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
 	caDER := sign(ca, ca, caKey, caKey)
-	leafDER := sign(&x509.Certificate{DNSNames: names, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}, ca, caKey, key)
+	leafDER := sign(&x509.Certificate{DNSNames: names, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}, ca,
+		caKey, key)
 	keyDER, err := x509.MarshalECPrivateKey(key)
 	if err != nil {
 		return nil, err
 	}
 	block := func(kind string, der []byte) []byte { return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}) }
-	return ParsePair(append(block("CERTIFICATE", leafDER), block("CERTIFICATE", caDER)...), block("EC PRIVATE KEY", keyDER))
+	return ParsePair(append(block("CERTIFICATE", leafDER), block("CERTIFICATE", caDER)...),
+		block("EC PRIVATE KEY", keyDER))
 }
 
 func TestWhatIsIssued(t *testing.T) {
@@ -167,7 +171,8 @@ func TestWhatIsIssued(t *testing.T) {
 	if left := time.Until(made.NotAfter); left > time.Hour || left < 50*time.Minute {
 		t.Errorf("it is valid for %v, want an hour", left)
 	}
-	if !made.usable(names, time.Now()) || made.usable(append(names, "another"), time.Now()) || made.usable(names, made.NotAfter) {
+	if !made.usable(names, time.Now()) || made.usable(append(names, "another"), time.Now()) ||
+		made.usable(names, made.NotAfter) {
 		t.Error("it is not for what it was made for, or for more")
 	}
 	other, err := issueFast(names, time.Hour)
@@ -175,7 +180,8 @@ func TestWhatIsIssued(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := State{Current: made, Next: other, Old: []Authority{other.CA, made.CA}}
-	if got := stateOf(all.data()); !bytes.Equal(got.bundle(), all.bundle()) || len(got.Old) != 2 || !got.Next.NotAfter.Equal(other.NotAfter) {
+	if got := stateOf(all.data()); !bytes.Equal(got.bundle(), all.bundle()) || len(got.Old) != 2 ||
+		!got.Next.NotAfter.Equal(other.NotAfter) {
 		t.Errorf("read back as %+v", got)
 	}
 	for sentence, wrong := range map[string][2][]byte{
@@ -232,10 +238,12 @@ func TestWhatSomebodyTakesAwayComesBackAsItWas(t *testing.T) {
 	for sentence, take := range map[string]func(){
 		"the Secret":    func() { w.secret = nil },
 		"what is in it": func() { w.secret, w.version = map[string][]byte{keyCert: []byte("no certificate")}, w.version+1 },
-		"the trust":     func() { w.webhooks["v"] = hooks{name: "v", version: "9", bundles: map[string][]byte{"pods": nil}} },
+		"the trust": func() {
+			w.webhooks["v"] = webhookConfig{name: "v", version: "9", bundles: map[string][]byte{"pods": nil}}
+		},
 		"all of the above": func() {
 			w.secret = nil
-			w.webhooks["m"] = hooks{mutating: true, name: "m", version: "9", bundles: map[string][]byte{"pvs": nil}}
+			w.webhooks["m"] = webhookConfig{mutating: true, name: "m", version: "9", bundles: map[string][]byte{"pvs": nil}}
 		},
 		"the configuration": func() { delete(w.webhooks, "v") },
 	} {
@@ -260,7 +268,7 @@ func TestAnAPIServerThatFails(t *testing.T) {
 			t.Errorf("%s: comes back %+v", what, next)
 		}
 		delete(w.fail, what)
-		if next := k.work(t.Context(), ""); next.Backoff.First != k.cfg.Look || !k.Ready() {
+		if next := k.work(t.Context(), ""); next.Backoff.First != k.cfg.PollInterval || !k.Ready() {
 			t.Errorf("%s: afterwards it comes back %+v, ready %v", what, next, k.Ready())
 		}
 	}
@@ -275,8 +283,8 @@ func TestConfig(t *testing.T) {
 		"no Secret":                      func(c *Config) { c.Secret = "" },
 		"no namespace":                   func(c *Config) { c.Namespace = "" },
 		"no name":                        func(c *Config) { c.Names = nil },
-		"looks back in time":             func(c *Config) { c.Look = -1 },
-		"settles before it begins":       func(c *Config) { c.Settle = -1 },
+		"looks back in time":             func(c *Config) { c.PollInterval = -1 },
+		"settles before it begins":       func(c *Config) { c.PropagationDelay = -1 },
 		"renews before it begins":        func(c *Config) { c.Lifetime, c.RenewBefore = time.Hour, time.Hour },
 		"ends before it can be replaced": func(c *Config) { c.RenewBefore = 7 * time.Minute },
 	} {
@@ -285,7 +293,7 @@ func TestConfig(t *testing.T) {
 		if c.Validate() == nil {
 			t.Errorf("%s: valid", sentence)
 		}
-		if _, err := newKeeper(newWorld(), c); err == nil {
+		if _, err := newRotator(newWorld(), c); err == nil {
 			t.Errorf("%s: taken", sentence)
 		}
 	}
@@ -306,7 +314,7 @@ func TestNoRequestFailsWhileCertificatesAreExchanged(t *testing.T) {
 	var servers []string
 	for range 3 {
 		k := keeper(t, w, func(c *Config) {
-			c.Look, c.Settle = look, settle
+			c.PollInterval, c.PropagationDelay = look, settle
 			// It is due for the next as soon as it is made.
 			c.Lifetime, c.RenewBefore = time.Hour, time.Hour-time.Millisecond
 		})
@@ -345,7 +353,7 @@ func TestNoRequestFailsWhileCertificatesAreExchanged(t *testing.T) {
 }
 
 // serve answers with the certificate of a Keeper until the test ends.
-func serve(t *testing.T, k *Keeper) (address string) {
+func serve(t *testing.T, k *Rotator) (address string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -1,5 +1,4 @@
-// Package cluster is how a program reaches its API server, as the command line says.
-package cluster
+package app
 
 import (
 	"context"
@@ -19,8 +18,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/lease"
 )
 
-// Options is what the command line says about the API server.
-type Options struct {
+// ClusterOptions are the flags for the API server.
+type ClusterOptions struct {
 	kubeconfig string
 	master     string
 	qps        float32
@@ -31,22 +30,24 @@ type Options struct {
 const kubeconfigVariable = "KUBECONFIG"
 
 // Flags adds the flags that set o. limit says what --kube-api-qps is a limit on.
-func (o *Options) Flags(fs *pflag.FlagSet, limit string) {
+func (o *ClusterOptions) Flags(fs *pflag.FlagSet, limit string) {
 	fs.StringVar(&o.kubeconfig, "kubeconfig", "",
-		"Path of a kubeconfig file. Default: the environment variable "+kubeconfigVariable+", which names one file; without both, the pod's service account is used.")
+		"Path of a kubeconfig file. Default: the environment variable "+kubeconfigVariable+", which names one file; "+
+			"without both, the pod's service account.")
 	fs.Float32Var(&o.qps, "kube-api-qps", 0, limit)
 	fs.IntVar(&o.burst, "kube-api-burst", rest.DefaultBurst,
-		"Calls to the API server that may exceed --kube-api-qps at once. Without effect where that sets no limit.")
+		"Burst of requests to the API server above --kube-api-qps. Without effect if that is 0.")
 }
 
 // MasterFlag adds the flag --master of the stock external-provisioner.
-func (o *Options) MasterFlag(fs *pflag.FlagSet) {
+func (o *ClusterOptions) MasterFlag(fs *pflag.FlagSet) {
 	fs.StringVar(&o.master, "master", "",
-		"URL of the API server, in place of the one in the kubeconfig file. Without a kubeconfig file no credentials are sent.")
+		"URL of the API server, in place of the one in the kubeconfig file. Without a kubeconfig file, no credentials are "+
+			"sent.")
 }
 
 // Validate returns every setting that is wrong.
-func (o *Options) Validate() error {
+func (o *ClusterOptions) Validate() error {
 	var wrong []error
 	if o.qps > 0 && o.burst < 1 {
 		wrong = append(wrong, fmt.Errorf("--kube-api-burst=%d: must be at least 1 where --kube-api-qps is set", o.burst))
@@ -55,10 +56,10 @@ func (o *Options) Validate() error {
 }
 
 // Config returns how to reach the API server for the program of this name.
-func (o *Options) Config(program string) (*rest.Config, error) {
+func (o *ClusterOptions) Config(program string) (*rest.Config, error) {
 	var config *rest.Config
 	var err error
-	// The flag is the nearer one: in a shell, the variable may name another cluster.
+	// The flag wins: in a shell, the variable may name another cluster.
 	file, from := o.kubeconfig, "--kubeconfig"
 	if file == "" {
 		file, from = os.Getenv(kubeconfigVariable), "the environment variable "+kubeconfigVariable
@@ -74,7 +75,7 @@ func (o *Options) Config(program string) (*rest.Config, error) {
 		}
 	default:
 		if config, err = rest.InClusterConfig(); err != nil {
-			return nil, fmt.Errorf("find the cluster: %w; outside of a pod, give --kubeconfig", err)
+			return nil, fmt.Errorf("find the cluster: %w; outside of a pod, set --kubeconfig", err)
 		}
 	}
 	// client-go takes 0 for its own default of 5 a second. What limits our clients takes it for no limit, and so any
@@ -83,23 +84,23 @@ func (o *Options) Config(program string) (*rest.Config, error) {
 	return rest.AddUserAgent(config, program), nil
 }
 
-// Acting returns config for clients that write as the leader: what is to be written when the Lease is not held is
-// not sent. It is not for the client of the Lease itself, nor for what every replica writes.
-func Acting(config *rest.Config, holder lease.Holder) *rest.Config {
+// LeaderConfig returns config for clients that write as the leader: they send no write while the
+// Lease is not held. Do not use it for the client of the Lease itself, nor for what every replica writes.
+func LeaderConfig(config *rest.Config, holder lease.Holder) *rest.Config {
 	acting := rest.CopyConfig(config)
 	acting.Wrap(lease.Transport(holder))
 	return acting
 }
 
-// Recorder returns what writes Events in the name of a component, by a client and a limit of its own,
-// so that they never hold up other work, as long as the holder's Lease lasts: neither are Events recorded after
-// that, nor are those sent that wait. stop ends it.
-func Recorder(ctx context.Context, config *rest.Config, holder lease.Holder, component string) (_ record.EventRecorder, stop func(), err error) {
-	own := Acting(config, holder)
+// EventRecorder returns a recorder of Events for a component, with its own client and limit, so that Events never
+// delay other work. After the holder's Lease is lost, Events are neither recorded nor sent. stop ends it.
+func EventRecorder(ctx context.Context, config *rest.Config, holder lease.Holder,
+	component string) (_ record.EventRecorder, stop func(), err error) {
+	own := LeaderConfig(config, holder)
 	own.QPS, own.Burst = 10, 50
 	client, err := kubernetes.NewForConfig(own)
 	if err != nil {
-		return nil, nil, fmt.Errorf("make a client for events: %w", err)
+		return nil, nil, fmt.Errorf("create a client for events: %w", err)
 	}
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
 	broadcaster.StartRecordingToSink(&corev1.EventSinkImpl{Interface: client.CoreV1().Events("")})

@@ -20,77 +20,77 @@ import (
 )
 
 // releasedAnnotation on a policy or a webhook configuration is the drivers that were removed from it, separated by
-// commas, so that a release of AllDrivers goes on with what an interrupted one began.
+// commas, so that a release of AllDrivers continues an interrupted one.
 const releasedAnnotation = "csi-reclaimer.io/released-drivers"
 
 // ErrStillListed: a driver is listed, and it could not be removed from the list.
 var ErrStillListed = errors.New("still listed")
 
-// Unlisted is what Unlist did.
-type Unlisted struct {
+// Removed is what RemoveDrivers did.
+type Removed struct {
 	// Drivers are those that were asked for and, for AllDrivers, all that were listed: no list has them any more.
 	Drivers []string
-	// From are the objects that listed any of them before, as "mutatingadmissionpolicy/NAME".
-	From []string
+	// Objects are the objects that listed any of them before, as "mutatingadmissionpolicy/NAME".
+	Objects []string
 }
 
-// Unlist removes drivers from the lists of all policies and webhooks that add csi-reclaimer's finalizers in the
+// RemoveDrivers removes drivers from the lists of all policies and webhooks that add csi-reclaimer's finalizers in the
 // write that binds a PV, and leaves the rest of them as it is. drivers are their names, or AllDrivers. API servers
-// learn of it some time later: see [AwaitUnlisted]. It needs get of the policies [PolicyName] and
-// [CompanionPolicyName] and of the MutatingWebhookConfiguration [WebhooksName], and patch of those that list a driver. One that
-// is missing lists nothing. A list that csi-reclaimer did not write is an error, and is not changed; ErrStillListed is one of
-// a list that could not be written.
-func Unlist(ctx context.Context, config *rest.Config, drivers []string) (Unlisted, error) {
+// learn of it some time later: see [WaitUntilRemoved]. It needs get of the policies [PolicyName] and
+// [CompanionPolicyName] and of the MutatingWebhookConfiguration [WebhooksName], and patch of those that list a
+// driver. One that is missing lists nothing. A list that csi-reclaimer did not write is an error, and is not
+// changed; ErrStillListed is one of a list that could not be written.
+func RemoveDrivers(ctx context.Context, config *rest.Config, drivers []string) (Removed, error) {
 	admission, err := admissionclient.NewForConfig(config)
 	if err != nil {
-		return Unlisted{}, fmt.Errorf("make a client for admissionregistration.k8s.io/v1: %w", err)
+		return Removed{}, fmt.Errorf("create a client for admissionregistration.k8s.io/v1: %w", err)
 	}
-	return lists{admission, callTimeout}.unlist(ctx, drivers)
+	return driverLists{admission, callTimeout}.remove(ctx, drivers)
 }
 
-// lists are the objects that list drivers.
-type lists struct {
+// driverLists are the objects that list drivers.
+type driverLists struct {
 	admission admissionclient.AdmissionregistrationV1Interface
 	// timeout bounds one call.
 	timeout time.Duration
 }
 
-// list is one object that lists drivers.
-type list struct {
+// driverList is one object that lists drivers.
+type driverList struct {
 	kind string
 	metav1.ObjectMeta
 	// parts are its lists: a policy has one, a webhook configuration one for each role.
-	parts []part
-	// bound is the name of the binding that puts it in force, empty where it needs none.
-	bound string
-	patch func(ctx context.Context, body []byte) error
+	parts []listPart
+	// binding is the name of the binding that puts it in force, empty where it needs none.
+	binding string
+	patch   func(ctx context.Context, body []byte) error
 }
 
-// part is a list of drivers. webhook is the name of the webhook that has it, empty in a policy.
-type part struct {
+// listPart is a list of drivers. webhook is the name of the webhook that has it, empty in a policy.
+type listPart struct {
 	webhook string
 	drivers []string
 }
 
-func (l list) String() string { return l.kind + "/" + l.Name }
+func (l driverList) String() string { return l.kind + "/" + l.Name }
 
-// lists tells whether any part has one of the drivers.
-func (l list) lists(drivers []string) bool {
-	return slices.ContainsFunc(l.parts, func(p part) bool {
+// lists reports whether any part has one of the drivers.
+func (l driverList) lists(drivers []string) bool {
+	return slices.ContainsFunc(l.parts, func(p listPart) bool {
 		return slices.ContainsFunc(p.drivers, func(d string) bool { return slices.Contains(drivers, d) })
 	})
 }
 
-func (c lists) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+func (c driverLists) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, c.timeout)
 }
 
-func (c lists) unlist(ctx context.Context, asked []string) (Unlisted, error) {
+func (c driverLists) remove(ctx context.Context, asked []string) (Removed, error) {
 	all, err := c.read(ctx)
 	if err != nil {
-		return Unlisted{}, err
+		return Removed{}, err
 	}
-	out := Unlisted{Drivers: unlisted(all, asked)}
+	out := Removed{Drivers: driversToRemove(all, asked)}
 	for len(all) > 0 {
 		if !all[0].lists(out.Drivers) {
 			all = all[1:]
@@ -104,22 +104,24 @@ func (c lists) unlist(ctx context.Context, asked []string) (Unlisted, error) {
 		case err != nil:
 			return out, fmt.Errorf("remove drivers from %s: %w: %w", all[0], ErrStillListed, err)
 		default:
-			out.From = append(out.From, all[0].String())
+			out.Objects = append(out.Objects, all[0].String())
 			all = all[1:]
 		}
 	}
 	return out, nil
 }
 
-// unlisted returns the drivers that are asked for by name, or all that are listed, or were. It is a pure function.
-func unlisted(all []list, asked []string) []string {
+// driversToRemove returns the drivers that are asked for by name, or all that are listed, or were. It is a pure
+// function.
+func driversToRemove(all []driverList, asked []string) []string {
 	drivers := slices.DeleteFunc(slices.Clone(asked), func(d string) bool { return d == AllDrivers })
 	if slices.Contains(asked, AllDrivers) {
 		for _, l := range all {
 			for _, p := range l.parts {
 				drivers = append(drivers, p.drivers...)
 			}
-			drivers = slices.AppendSeq(drivers, strings.FieldsFuncSeq(l.Annotations[releasedAnnotation], func(c rune) bool { return c == ',' }))
+			drivers = slices.AppendSeq(drivers, strings.FieldsFuncSeq(l.Annotations[releasedAnnotation],
+				func(c rune) bool { return c == ',' }))
 		}
 	}
 	slices.Sort(drivers)
@@ -127,7 +129,7 @@ func unlisted(all []list, asked []string) []string {
 }
 
 // read returns all objects that list drivers.
-func (c lists) read(ctx context.Context) (all []list, _ error) {
+func (c driverLists) read(ctx context.Context) (all []driverList, _ error) {
 	for _, role := range roles() {
 		l, found, err := c.readPolicy(ctx, role)
 		if err != nil {
@@ -148,44 +150,45 @@ func (c lists) read(ctx context.Context) (all []list, _ error) {
 }
 
 // readPolicy returns the policy of a role. An API server that does not serve policies has none.
-func (c lists) readPolicy(ctx context.Context, role volume.Role) (_ list, found bool, _ error) {
-	ctx, cancel := c.bound(ctx)
+func (c driverLists) readPolicy(ctx context.Context, role volume.Role) (_ driverList, found bool, _ error) {
+	ctx, cancel := c.withTimeout(ctx)
 	defer cancel()
 	policies := c.admission.MutatingAdmissionPolicies()
 	o, err := policies.Get(ctx, policyName(role), metav1.GetOptions{})
-	l := list{kind: "mutatingadmissionpolicy", patch: func(ctx context.Context, body []byte) error {
+	l := driverList{kind: "mutatingadmissionpolicy", patch: func(ctx context.Context, body []byte) error {
 		_, err := policies.Patch(ctx, policyName(role), types.StrategicMergePatchType, body, metav1.PatchOptions{})
 		return err
 	}}
 	switch {
 	case apierrors.IsNotFound(err):
-		return list{}, false, nil
+		return driverList{}, false, nil
 	case err != nil:
-		return list{}, false, fmt.Errorf("read mutatingadmissionpolicy/%s: %w", policyName(role), err)
+		return driverList{}, false, fmt.Errorf("read mutatingadmissionpolicy/%s: %w", policyName(role), err)
 	}
 	l.ObjectMeta = o.ObjectMeta
 	drivers, err := driversIn(o.Spec.MatchConditions)
 	if err != nil {
-		return list{}, false, fmt.Errorf("read the drivers of %s: %w: apply the one of this version, or delete it", l, err)
+		return driverList{}, false, fmt.Errorf("read the drivers of %s: %w: apply the one of this version, or delete it", l,
+			err)
 	}
-	l.parts, l.bound = []part{{drivers: drivers}}, policyName(role)
+	l.parts, l.binding = []listPart{{drivers: drivers}}, policyName(role)
 	return l, true, nil
 }
 
-func (c lists) readWebhooks(ctx context.Context) (_ list, found bool, _ error) {
-	ctx, cancel := c.bound(ctx)
+func (c driverLists) readWebhooks(ctx context.Context) (_ driverList, found bool, _ error) {
+	ctx, cancel := c.withTimeout(ctx)
 	defer cancel()
 	configs := c.admission.MutatingWebhookConfigurations()
 	o, err := configs.Get(ctx, WebhooksName, metav1.GetOptions{})
-	l := list{kind: "mutatingwebhookconfiguration", patch: func(ctx context.Context, body []byte) error {
+	l := driverList{kind: "mutatingwebhookconfiguration", patch: func(ctx context.Context, body []byte) error {
 		_, err := configs.Patch(ctx, WebhooksName, types.StrategicMergePatchType, body, metav1.PatchOptions{})
 		return err
 	}}
 	switch {
 	case apierrors.IsNotFound(err):
-		return list{}, false, nil
+		return driverList{}, false, nil
 	case err != nil:
-		return list{}, false, fmt.Errorf("read mutatingwebhookconfiguration/%s: %w", WebhooksName, err)
+		return driverList{}, false, fmt.Errorf("read mutatingwebhookconfiguration/%s: %w", WebhooksName, err)
 	}
 	l.ObjectMeta = o.ObjectMeta
 	for _, role := range roles() {
@@ -195,29 +198,31 @@ func (c lists) readWebhooks(ctx context.Context) (_ list, found bool, _ error) {
 		}
 		drivers, err := driversIn(o.Webhooks[at].MatchConditions)
 		if err != nil {
-			return list{}, false, fmt.Errorf("read the drivers of webhook %s: %w: apply the one of this version, or delete it", o.Webhooks[at].Name, err)
+			return driverList{}, false,
+				fmt.Errorf("read the drivers of webhook %s: %w: apply the one of this version, or delete it", o.Webhooks[at].Name,
+					err)
 		}
-		l.parts = append(l.parts, part{o.Webhooks[at].Name, drivers})
+		l.parts = append(l.parts, listPart{o.Webhooks[at].Name, drivers})
 	}
 	return l, true, nil
 }
 
 // write removes drivers from an object, if that is still as it was read.
-func (c lists) write(ctx context.Context, l list, drivers []string) error {
-	ctx, cancel := c.bound(ctx)
+func (c driverLists) write(ctx context.Context, l driverList, drivers []string) error {
+	ctx, cancel := c.withTimeout(ctx)
 	defer cancel()
-	body, err := unlistPatch(l, drivers)
+	body, err := removalPatch(l, drivers)
 	if err != nil {
 		return err
 	}
 	return l.patch(ctx, body)
 }
 
-// unlistPatch returns the strategic merge patch that removes drivers: match conditions and webhooks are merged by their
-// names.
-func unlistPatch(l list, drivers []string) ([]byte, error) {
+// removalPatch returns the strategic merge patch that removes drivers: match conditions and webhooks are merged by
+// their names.
+func removalPatch(l driverList, drivers []string) ([]byte, error) {
 	type conditions []admissionv1.MatchCondition
-	without := func(p part) conditions {
+	without := func(p listPart) conditions {
 		left := slices.DeleteFunc(slices.Clone(p.drivers), func(d string) bool { return slices.Contains(drivers, d) })
 		return conditions{{Name: driverCondition, Expression: beforeDrivers + listOf(left) + afterDrivers}}
 	}
@@ -243,28 +248,28 @@ func unlistPatch(l list, drivers []string) ([]byte, error) {
 	return patch, nil
 }
 
-// Standing is which drivers' PVs are protected in the write that binds them.
-type Standing struct {
+// Coverage is which drivers' PVs are protected in the write that binds them.
+type Coverage struct {
 	// InForce: a policy has a binding, or there is a webhook.
 	InForce bool
 	// Lists are the objects in force that list a driver, as "mutatingadmissionpolicy/NAME", by driver.
 	Lists map[string][]string
 }
 
-// ReadStanding reads the policies, their bindings and the webhook configuration. It needs get of each; one that is missing
-// lists nothing. A list that csi-reclaimer did not write is an error.
-func ReadStanding(ctx context.Context, admission admissionclient.AdmissionregistrationV1Interface) (Standing, error) {
-	c := lists{admission, callTimeout}
-	s := Standing{Lists: map[string][]string{}}
+// ReadCoverage reads the policies, their bindings and the webhook configuration. It needs get of each; one that is
+// missing lists nothing. A list that csi-reclaimer did not write is an error.
+func ReadCoverage(ctx context.Context, admission admissionclient.AdmissionregistrationV1Interface) (Coverage, error) {
+	c := driverLists{admission, callTimeout}
+	s := Coverage{Lists: map[string][]string{}}
 	all, err := c.read(ctx)
 	if err != nil {
-		return Standing{}, err
+		return Coverage{}, err
 	}
 	for _, l := range all {
-		if l.bound != "" {
-			bound, err := c.isBound(ctx, l.bound)
+		if l.binding != "" {
+			bound, err := c.isBound(ctx, l.binding)
 			if err != nil {
-				return Standing{}, err
+				return Coverage{}, err
 			}
 			if !bound {
 				continue
@@ -280,9 +285,9 @@ func ReadStanding(ctx context.Context, admission admissionclient.Admissionregist
 	return s, nil
 }
 
-// isBound tells whether a policy has its binding.
-func (c lists) isBound(ctx context.Context, name string) (bool, error) {
-	ctx, cancel := c.bound(ctx)
+// isBound reports whether a policy has its binding.
+func (c driverLists) isBound(ctx context.Context, name string) (bool, error) {
+	ctx, cancel := c.withTimeout(ctx)
 	defer cancel()
 	_, err := c.admission.MutatingAdmissionPolicyBindings().Get(ctx, name, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {

@@ -1,6 +1,4 @@
-// Package work runs the controllers of a program: from their first look at the cluster until the last
-// of what they have in hand is done.
-package work
+package app
 
 import (
 	"context"
@@ -14,22 +12,22 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/leader"
 )
 
-// Controller is one that works while this replica leads.
+// Controller works while this replica leads.
 type Controller interface {
 	// Watch keeps its caches up to date until ctx ends, and changes nothing in the cluster.
 	Watch(ctx context.Context)
-	// Run works until ctx ends or after Stop.
+	// RunControllers works until ctx ends or after Stop.
 	Run(ctx context.Context) error
-	// Stop lets what is in hand end.
+	// Stop starts nothing new; Run returns when the calls in progress have ended.
 	Stop()
-	// Synced tells whether the caches are filled.
+	// Synced reports whether the caches are filled.
 	Synced() bool
 }
 
-// Run runs the controllers, as the holder of the Lease that is elected for. When ctx ends,
-// their calls in hand get the grace to end, and the Lease is kept meanwhile. One that fails ends the
+// RunControllers runs the controllers, as the holder of the Lease that is elected for. When ctx ends,
+// their calls in progress get the grace to end, and the Lease is kept meanwhile. One that fails ends the
 // others, and Run with its error. Without controllers it waits for ctx.
-func Run(ctx context.Context, controllers []Controller, grace time.Duration, elector *leader.Elector) error {
+func RunControllers(ctx context.Context, controllers []Controller, grace time.Duration, elector *leader.Elector) error {
 	if len(controllers) == 0 {
 		<-ctx.Done()
 		return nil
@@ -44,7 +42,10 @@ func Run(ctx context.Context, controllers []Controller, grace time.Duration, ele
 	}
 
 	act := func(lease context.Context) error {
-		unhook := context.AfterFunc(ctx, func() { klog.FromContext(ctx).Info("Stopping: calls in hand may end", "grace", grace) })
+		unhook := context.AfterFunc(ctx, func() {
+			klog.FromContext(ctx).Info("Stopping: waiting for calls in progress",
+				"grace", grace)
+		})
 		defer unhook()
 		all, work := errgroup.WithContext(lease)
 		for _, c := range controllers {
@@ -61,10 +62,10 @@ func Run(ctx context.Context, controllers []Controller, grace time.Duration, ele
 	return elector.Run(ctx, act)
 }
 
-// stopWithin has a controller end its work in hand, and cuts it off after the grace.
+// stopWithin stops a controller, and cancels its calls after the grace.
 func stopWithin(work context.Context, grace time.Duration, c Controller, cutOff func()) {
 	if !c.Synced() {
-		cutOff() // nothing is in hand
+		cutOff() // nothing is in progress
 		return
 	}
 	c.Stop()
@@ -74,7 +75,7 @@ func stopWithin(work context.Context, grace time.Duration, c Controller, cutOff 
 	cutOff()
 }
 
-// ignoreEnd makes the end that was asked for no error.
+// ignoreEnd drops the error of a requested end.
 func ignoreEnd(ctx context.Context, err error) error {
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return nil

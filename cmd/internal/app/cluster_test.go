@@ -1,4 +1,4 @@
-package cluster
+package app
 
 import (
 	"fmt"
@@ -14,7 +14,8 @@ import (
 func kubeconfig(t *testing.T, server string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "config")
-	text := fmt.Sprintf("apiVersion: v1\nkind: Config\nclusters: [{name: a, cluster: {server: %q}}]\nusers: [{name: a, user: {token: secret}}]\n"+
+	text := fmt.Sprintf("apiVersion: v1\nkind: Config\nclusters: [{name: a, cluster: {server: %q}}]\nusers: [{name: a, "+
+		"user: {token: secret}}]\n"+
 		"contexts: [{name: a, context: {cluster: a, user: a}}]\ncurrent-context: a\n", server)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -32,11 +33,13 @@ func TestWhereTheAPIServerIs(t *testing.T) {
 		"a file that the flag names":        {"", "--kubeconfig=" + one, "https://one.example.com", "secret", ""},
 		"one that the variable names":       {one, "", "https://one.example.com", "secret", ""},
 		"the flag goes before the variable": {other, "--kubeconfig=" + one, "https://one.example.com", "secret", ""},
-		"--master goes before the file":     {one, "--master=https://master.example.com", "https://master.example.com", "secret", ""},
-		"--master alone":                    {"", "--master=https://master.example.com", "https://master.example.com", "", ""},
-		"a file that is not there":          {"", "--kubeconfig=/nowhere", "", "", "--kubeconfig=/nowhere"},
-		"the variable's is not there":       {"/nowhere", "", "", "", "KUBECONFIG=/nowhere"},
-		"nothing, outside of a pod":         {"", "", "", "", "give --kubeconfig"},
+		"--master goes before the file": {one, "--master=https://master.example.com", "https://master.example.com",
+			"secret", ""},
+		"--master alone": {"", "--master=https://master.example.com", "https://master.example.com", "",
+			""},
+		"a file that is not there":    {"", "--kubeconfig=/nowhere", "", "", "--kubeconfig=/nowhere"},
+		"the variable's is not there": {"/nowhere", "", "", "", "KUBECONFIG=/nowhere"},
+		"nothing, outside of a pod":   {"", "", "", "", "set --kubeconfig"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("KUBECONFIG", c.variable)
@@ -87,8 +90,8 @@ func TestTheLimitOfCalls(t *testing.T) {
 	}
 }
 
-func parse(flags string) (*Options, error) {
-	var o Options
+func parse(flags string) (*ClusterOptions, error) {
+	var o ClusterOptions
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
 	o.Flags(fs, "")
 	o.MasterFlag(fs)

@@ -1,4 +1,4 @@
-package permissions
+package app
 
 import (
 	"context"
@@ -19,13 +19,13 @@ func TestWhatIsMissingIsSaidOnce(t *testing.T) {
 	other.Without = "that"
 	named := get
 	named.Name = "one"
-	missing, err := Missing(t.Context(), []Asker{lacks{get}, lacks{other, named}, lacks{}})
+	missing, err := MissingPermissions(t.Context(), []PermissionChecker{lacks{get}, lacks{other, named}, lacks{}})
 	if err != nil || !slices.Equal(missing, []access.Permission{get, named}) {
 		t.Errorf("%v, %+v", err, missing)
 	}
 	tell := get
 	tell.Verb, tell.Unsafe = "patch", false
-	if words := Unsafe([]access.Permission{tell, get}); !slices.Equal(words, []string{get.String()}) {
+	if words := BlockingPermissions([]access.Permission{tell, get}); !slices.Equal(words, []string{get.String()}) {
 		t.Errorf("not safe without %q", words)
 	}
 }
@@ -37,7 +37,7 @@ func TestWhatIsMissingIsReported(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			var reported [][]access.Permission
-			Watch(ctx, []Asker{l}, func(missing []access.Permission) {
+			WatchPermissions(ctx, []PermissionChecker{l}, func(missing []access.Permission) {
 				reported = append(reported, missing)
 				cancel() // it is not looked at again
 			})

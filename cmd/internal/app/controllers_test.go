@@ -1,4 +1,4 @@
-package work
+package app
 
 import (
 	"context"
@@ -58,7 +58,7 @@ func TestWhatIsInHandMayEnd(t *testing.T) {
 	starting.synced = false
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := Run(ctx, []Controller{quick, slow, starting}, 50*time.Millisecond, nil); err != nil {
+	if err := RunControllers(ctx, []Controller{quick, slow, starting}, 50*time.Millisecond, nil); err != nil {
 		t.Errorf("the end that was asked for: %v", err)
 	}
 	if quick.cutOff || !slow.cutOff || !starting.cutOff {
@@ -69,7 +69,7 @@ func TestWhatIsInHandMayEnd(t *testing.T) {
 func TestOneThatFailsEndsTheOthers(t *testing.T) {
 	fails, other := newController(), newController()
 	fails.fails = errors.New("broken")
-	if err := Run(t.Context(), []Controller{other, fails}, time.Minute, nil); !errors.Is(err, fails.fails) {
+	if err := RunControllers(t.Context(), []Controller{other, fails}, time.Minute, nil); !errors.Is(err, fails.fails) {
 		t.Errorf("Run = %v, want %v", err, fails.fails)
 	}
 	if !other.cutOff {
@@ -80,7 +80,7 @@ func TestOneThatFailsEndsTheOthers(t *testing.T) {
 func TestWithoutControllersTheEndIsWaitedFor(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- Run(ctx, nil, time.Minute, nil) }()
+	go func() { ended <- RunControllers(ctx, nil, time.Minute, nil) }()
 	select {
 	case err := <-ended:
 		t.Fatalf("ended before: %v", err)

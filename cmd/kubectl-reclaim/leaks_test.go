@@ -24,7 +24,8 @@ func reported(t *testing.T) string {
 	text, err := json.Marshal(leaks.Report{
 		Driver: "d.example.com", Completed: time.Now(), Listed: 5, Suspected: 1, SuspectedBytes: 1 << 30,
 		Volumes: []leaks.Found{
-			{Handle: "vol-1", Bytes: 1 << 30, Suspected: true, Reason: leaks.ReasonLeakSuspected, Sightings: 3, FirstSeen: time.Now()},
+			{Handle: "vol-1", Bytes: 1 << 30, Suspected: true, Reason: leaks.ReasonLeakSuspected, Sightings: 3,
+				FirstSeen: time.Now()},
 			{Handle: "vol-2", Reason: leaks.ReasonBeingMade, Because: "claim ns/data"},
 		},
 	})
@@ -59,7 +60,7 @@ func apiServer(t *testing.T, holders map[string]string, asked *[]string, pvs ...
 					name, holder, time.Now().UTC().Format("2006-01-02T15:04:05.000000Z"))
 			}
 			fmt.Fprintf(w, `{"apiVersion":"coordination.k8s.io/v1","kind":"LeaseList","metadata":{},"items":[%s]}`, items)
-		case r.URL.Path == "/api/v1/namespaces/ns/pods/leads:8080/proxy/audit":
+		case r.URL.Path == "/api/v1/namespaces/ns/pods/leads:8080/proxy/leaks":
 			fmt.Fprint(w, report)
 		case r.URL.Path == "/api/v1/persistentvolumes" && r.Method == http.MethodGet:
 			fmt.Fprint(w, `{"apiVersion":"v1","kind":"PersistentVolumeList","metadata":{},"items":[`+strings.Join(all, ",")+`]}`)
@@ -97,20 +98,25 @@ func TestWhereAReportComesFrom(t *testing.T) {
 		args    []string
 		wrong   string
 	}{
-		"a file":                      {args: []string{"--from=" + file}},
-		"the input":                   {input: reported(t), args: []string{"--from=-", "--driver=d.example.com"}},
-		"the pod that leads":          {holders: leads, args: []string{"--driver=d.example.com"}},
-		"the one beside another":      {holders: map[string]string{"d-example-com": "provisioner", "d-example-com-reclaimer": "leads"}, args: []string{"--driver=d.example.com"}},
-		"a pod that is named":         {holders: nobody, args: []string{"--driver=d.example.com", "--pod=ns/leads"}},
-		"nobody leads":                {holders: nobody, args: []string{"--driver=d.example.com"}, wrong: "nobody holds Lease d-example-com"},
-		"a pod without a report":      {holders: nobody, args: []string{"--driver=d.example.com", "--pod=ns/other"}, wrong: "serves no /audit on port 8080"},
-		"a report of something else":  {holders: leads, args: []string{"--driver=other", "--pod=ns/leads"}, wrong: "about driver d.example.com, not other"},
-		"an input that is no report":  {input: "<html>", args: []string{"--from=-"}, wrong: "it is none"},
-		"a file and a pod":            {args: []string{"--from=" + file, "--pod=ns/leads"}, wrong: "[from pod]"},
-		"a port where nobody listens": {holders: leads, args: []string{"--driver=d.example.com", "--port=81"}, wrong: "serves no /audit on port 81"},
+		"a file":             {args: []string{"--from=" + file}},
+		"the input":          {input: reported(t), args: []string{"--from=-", "--driver=d.example.com"}},
+		"the pod that leads": {holders: leads, args: []string{"--driver=d.example.com"}},
+		"the one beside another": {holders: map[string]string{"d-example-com": "provisioner",
+			"d-example-com-reclaimer": "leads"}, args: []string{"--driver=d.example.com"}},
+		"a pod that is named": {holders: nobody, args: []string{"--driver=d.example.com", "--pod=ns/leads"}},
+		"nobody leads": {holders: nobody, args: []string{"--driver=d.example.com"},
+			wrong: "nobody holds Lease d-example-com"},
+		"a pod without a report": {holders: nobody, args: []string{"--driver=d.example.com", "--pod=ns/other"},
+			wrong: "serves no /leaks on port 8080"},
+		"a report of something else": {holders: leads, args: []string{"--driver=other", "--pod=ns/leads"},
+			wrong: "about driver d.example.com, not other"},
+		"an input that is no report": {input: "<html>", args: []string{"--from=-"}, wrong: "it is not a leak report"},
+		"a file and a pod":           {args: []string{"--from=" + file, "--pod=ns/leads"}, wrong: "[from pod]"},
+		"a port where nobody listens": {holders: leads, args: []string{"--driver=d.example.com", "--port=81"},
+			wrong: "serves no /leaks on port 81"},
 	} {
 		var asked []string
-		said, err := in(t, c.input, append([]string{"audit", "--server=" + apiServer(t, c.holders, &asked)}, c.args...)...)
+		said, err := in(t, c.input, append([]string{"leaks", "--server=" + apiServer(t, c.holders, &asked)}, c.args...)...)
 		switch {
 		case c.wrong != "" && (err == nil || !strings.Contains(err.Error(), c.wrong)):
 			t.Errorf("%s: %v, want %q", sentence, err, c.wrong)
@@ -120,15 +126,15 @@ func TestWhereAReportComesFrom(t *testing.T) {
 	}
 }
 
-func TestHowAnAuditIsPrinted(t *testing.T) {
+func TestHowAReportIsPrinted(t *testing.T) {
 	for format, want := range map[string][]string{
 		"table": {"1 volumes of driver d.example.com are suspected", "HANDLE", "1 more have no PV"},
 		"wide":  {"vol-2", "claim ns/data"},
-		"json":  {`"kind": "AuditReport"`, `"handle": "vol-1"`},
-		"yaml":  {"kind: AuditReport", "handle: vol-1"},
+		"json":  {`"kind": "LeakReport"`, `"handle": "vol-1"`},
+		"yaml":  {"kind: LeakReport", "handle: vol-1"},
 		"csv":   {"driver,handle,bytes", "d.example.com,vol-1,1073741824,true,LeakSuspected,3,"},
 	} {
-		said, err := in(t, reported(t), "audit", "--from=-", "-o", format)
+		said, err := in(t, reported(t), "leaks", "--from=-", "-o", format)
 		if err != nil {
 			t.Errorf("%s: %v", format, err)
 		}
@@ -146,20 +152,26 @@ func TestARemedyWritesNothingUnlessItIsConfirmed(t *testing.T) {
 		args        []string
 		said, wrong string
 	}{
-		"not confirmed":                  {[]string{"--reclaim=vol-1"}, `Delete volume "vol-1"? [y/N]`, "was not confirmed"},
-		"only shown":                     {[]string{"--reclaim=vol-1", "--dry-run"}, "persistentVolumeReclaimPolicy: Retain", ""},
-		"only shown, to a program":       {[]string{"--adopt=vol-1", "--dry-run", "-o", "json"}, `"volumeHandle": "vol-1"`, ""},
-		"adopted, and not confirmed":     {[]string{"--adopt=vol-1"}, "Make this PV", "was not confirmed"},
-		"adopted, as somebody says":      {[]string{"--adopt=vol-1", "--dry-run", "--size=7Gi", "--storage-class=fast", "--attribute=share=x"}, "storage: 7Gi", ""},
-		"no suspect, whatever is said":   {[]string{"--reclaim=vol-2", "--yes"}, "", "it is no suspect: MayBeBeingMade"},
-		"adopt: no suspect":              {[]string{"--adopt=vol-2", "--yes", "--size=1Gi"}, "", "it is no suspect"},
-		"unknown, whatever is said":      {[]string{"--reclaim=vol-3", "--yes"}, "", "has no volume of that name"},
-		"adopt: unknown":                 {[]string{"--adopt=vol-3", "--yes"}, "", "has no volume of that name"},
-		"adopt: unknown, but for a size": {[]string{"--adopt=vol-3", "--yes", "--size=1Gi"}, "", "has no volume of that name"},
+		"not confirmed": {[]string{"--reclaim=vol-1"}, `Delete volume "vol-1"? [y/N]`, "not confirmed"},
+		"only shown": {[]string{"--reclaim=vol-1", "--dry-run"},
+			"persistentVolumeReclaimPolicy: Retain", ""},
+		"only shown, to a program": {[]string{"--adopt=vol-1", "--dry-run", "-o", "json"}, `"volumeHandle": "vol-1"`,
+			""},
+		"adopted, and not confirmed": {[]string{"--adopt=vol-1"}, "Create this PV", "not confirmed"},
+		"adopted, as somebody says": {[]string{"--adopt=vol-1", "--dry-run", "--size=7Gi", "--storage-class=fast",
+			"--attribute=share=x"}, "storage: 7Gi", ""},
+		"no suspect, whatever is said": {[]string{"--reclaim=vol-2", "--yes"}, "", "it is no suspect: MayBeBeingMade"},
+		"adopt: no suspect":            {[]string{"--adopt=vol-2", "--yes", "--size=1Gi"}, "", "it is no suspect"},
+		"unknown, whatever is said":    {[]string{"--reclaim=vol-3", "--yes"}, "", "has no volume of that name"},
+		"adopt: unknown":               {[]string{"--adopt=vol-3", "--yes"}, "", "has no volume of that name"},
+		"adopt: unknown, but for a size": {[]string{"--adopt=vol-3", "--yes", "--size=1Gi"}, "",
+			"has no volume of that name"},
 	} {
 		var asked []string
-		said, err := in(t, "", append([]string{"audit", "--driver=d.example.com", "--pod=ns/leads", "--server=" + apiServer(t, nil, &asked)}, c.args...)...)
-		if !strings.Contains(said, c.said) || (err == nil) != (c.wrong == "") || err != nil && !strings.Contains(err.Error(), c.wrong) {
+		said, err := in(t, "", append([]string{"leaks", "--driver=d.example.com", "--pod=ns/leads",
+			"--server=" + apiServer(t, nil, &asked)}, c.args...)...)
+		if !strings.Contains(said, c.said) || (err == nil) != (c.wrong == "") || err != nil &&
+			!strings.Contains(err.Error(), c.wrong) {
 			t.Errorf("%s: %v, want %q\n%s", sentence, err, c.wrong, said)
 		}
 		for _, request := range asked {
@@ -170,7 +182,8 @@ func TestARemedyWritesNothingUnlessItIsConfirmed(t *testing.T) {
 	}
 }
 
-// TestARemedyThatWasCarriedOutIsToldOf, and nothing is asked: a person may not know whether the run before came to its end.
+// TestARemedyThatWasCarriedOutIsToldOf, and nothing is asked: a person may not know whether the run before came to
+// its end.
 func TestARemedyThatWasCarriedOutIsToldOf(t *testing.T) {
 	adopted, err := leaks.AdoptPV("d.example.com", leaks.Found{Handle: "vol-9", Bytes: 5 << 30}, leaks.PVOptions{})
 	if err != nil {
@@ -183,7 +196,8 @@ func TestARemedyThatWasCarriedOutIsToldOf(t *testing.T) {
 		"--reclaim=vol-8": {"persistentVolumeReclaimPolicy: Delete", "PV " + turned.Name + " is Released with policy Delete"},
 	} {
 		var asked []string
-		said, err := in(t, "", "audit", "--driver=d.example.com", "--pod=ns/leads", "--server="+apiServer(t, nil, &asked, adopted, turned), arg)
+		said, err := in(t, "", "leaks", "--driver=d.example.com", "--pod=ns/leads",
+			"--server="+apiServer(t, nil, &asked, adopted, turned), arg)
 		if err != nil || strings.Contains(said, "[y/N]") {
 			t.Errorf("%s: %v\n%s", arg, err, said)
 		}

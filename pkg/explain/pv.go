@@ -15,7 +15,7 @@ import (
 
 // PVFacts is what was read of one PV.
 type PVFacts struct {
-	World
+	ClusterFacts
 	PV *v1.PersistentVolume
 	// Claim is nil for one that is gone. None is read for a PV that belongs to no claim.
 	Claim Read[*v1.PersistentVolumeClaim]
@@ -27,44 +27,48 @@ type PVFacts struct {
 	Minor int
 }
 
-// PVStory tells what happens to a PV. It is a pure function.
-func PVStory(f PVFacts) Story {
-	f.World = f.indexed()
+// ExplainPV explains a PV. It is a pure function.
+func ExplainPV(f PVFacts) Explanation {
+	f.ClusterFacts = f.indexed()
 	pv := PVOf(f.PV)
-	s := Story{Of: "PV " + pv.Name}
+	s := Explanation{Object: "PV " + pv.Name}
 	d := f.decide(pv, f.Claim)
 	s.Decision = &d
-	s.describe(f, pv)
-	s.inFlight(f.World, f.InFlight.Value.Of(pv.Owner()).which(func(e inflight.Located) bool { return e.Of(pv.Name) }))
-	s.claimOf(f, pv)
-	s.attachments(f, pv)
-	s.siblings(f, pv)
+	s.addPV(f, pv)
+	s.addInFlight(f.ClusterFacts,
+		f.InFlight.Value.Of(pv.Owner()).matching(func(e inflight.Located) bool { return e.Of(pv.Name) }))
+	s.addClaimOfPV(f, pv)
+	s.addAttachments(f, pv)
+	s.addSiblings(f, pv)
 	s.Finalizers = f.finalizersOf(f.PV, pv.Owner(), pv.Driver, f.pluginGone(pv))
-	s.leader(f, pv)
-	s.waits(f, pv, d)
-	s.whatToDo(f, pv, d)
-	s.said(f.Events, f.Now)
+	s.addDriver(f, pv)
+	s.addWaits(f, pv, d)
+	s.addAdvice(f, pv, d)
+	s.addEvents(f.Events, f.Now)
 	s.Headline = headline(f, pv, d, s.Finalizers)
 	return s
 }
 
-// headline is the story in one sentence: a PV that nobody lets go comes before what is decided on it.
+// headline is the explanation in one sentence. That a PV is stuck comes before what is decided on it.
 func headline(f PVFacts, pv PV, d Decision, finalizers []Finalizer) string {
 	what := "PV " + pv.Name
 	left := stuck(finalizers)
 	switch {
 	case pv.Terminating && len(left) > 0:
-		return fmt.Sprintf("%s is being deleted since %s and is stuck: nobody takes %s off, for %s.", what, f.since(pv), left[0].Name, left[0].Stuck)
+		return fmt.Sprintf("%s has been terminating for %s and is stuck: nobody removes %s, because %s.", what, f.since(pv),
+			left[0].Name, left[0].Stuck)
 	case d.Action != "" && d.Action != reclaim.Wait.String() && f.presenceOf(pv.Owner()) == presenceGone:
-		return fmt.Sprintf("%s is %s and left alone: %s is what is to be done (%s), but driver %s is gone.", what, strings.ToLower(phase(f.PV)), d.Action, d.Reason, pv.Owner())
+		return fmt.Sprintf("%s is %s, and nothing happens to it: the next step is %s (%s), but driver %s is gone.", what,
+			strings.ToLower(phase(f.PV)), d.Action, d.Reason, pv.Owner())
 	case pv.Terminating && d.waits:
-		return fmt.Sprintf("%s is being deleted since %s and waits (%s): %s.", what, f.since(pv), d.Reason, bare(d.Text))
+		return fmt.Sprintf("%s has been terminating for %s and waits (%s): %s.", what, f.since(pv), d.Reason,
+			withoutPeriod(d.Text))
 	case d.waits:
-		return fmt.Sprintf("%s waits (%s): %s.", what, d.Reason, bare(d.Text))
+		return fmt.Sprintf("%s waits (%s): %s.", what, d.Reason, withoutPeriod(d.Text))
 	case pv.Terminating:
-		return fmt.Sprintf("%s is being deleted since %s (%s): %s.", what, f.since(pv), d.Reason, bare(d.Text))
+		return fmt.Sprintf("%s has been terminating for %s (%s): %s.", what, f.since(pv), d.Reason, withoutPeriod(d.Text))
 	}
-	return fmt.Sprintf("%s is %s (%s): %s.", what, strings.ToLower(phase(f.PV)), d.Reason, bare(d.Text))
+	return fmt.Sprintf("%s is %s (%s): %s.", what, strings.ToLower(phase(f.PV)), d.Reason, withoutPeriod(d.Text))
 }
 
 func (f PVFacts) since(pv PV) string { return age(f.Now, time.Unix(pv.TerminatingSince, 0)) }
@@ -76,12 +80,12 @@ func phase(o *v1.PersistentVolume) string {
 	return string(o.Status.Phase)
 }
 
-// describe tells what the PV itself says.
-func (s *Story) describe(f PVFacts, pv PV) {
+// addPV reports what the PV itself says.
+func (s *Explanation) addPV(f PVFacts, pv PV) {
 	s.fact("Policy", "%s", f.PV.Spec.PersistentVolumeReclaimPolicy)
 	state := phase(f.PV)
 	if pv.Terminating {
-		state += ", being deleted since " + f.since(pv)
+		state += ", terminating for " + f.since(pv)
 	}
 	if f.PV.Status.Message != "" {
 		state += ": " + f.PV.Status.Message
@@ -102,17 +106,17 @@ func (s *Story) describe(f PVFacts, pv PV) {
 	case pv.ProvisionedBy != "":
 		s.fact("Made by", "%s", pv.ProvisionedBy)
 	default:
-		s.fact("Made by", "a person (no provisioner is named)")
+		s.fact("Made by", "a person (the PV names no provisioner)")
 	}
 	unread(s, f.PVs, "The list of PVs", "whether another PV names the same volume")
 	unread(s, f.Attachments, "VolumeAttachments", "whether the volume is attached")
 	unread(s, f.Installed, "CSIDrivers", "whether a driver is installed")
 	unread(s, f.OnNodes, "CSINodes", "whether a node runs a driver")
-	unread(s, f.Leases, "Leases", "whether the brake is on, which is taken for off, and who leads")
+	unread(s, f.Leases, "Leases", "whether the brake is on (it counts as off), and who leads")
 }
 
-// claimOf tells what became of the PV's claim.
-func (s *Story) claimOf(f PVFacts, pv PV) {
+// addClaimOfPV reports what became of the PV's claim.
+func (s *Explanation) addClaimOfPV(f PVFacts, pv PV) {
 	if pv.Claim.Name == "" {
 		s.fact("Claim", "none")
 		return
@@ -121,17 +125,18 @@ func (s *Story) claimOf(f PVFacts, pv PV) {
 	unread(s, f.Claim, "Claim "+name, "whether it is gone")
 	switch claim := f.Claim.Value; {
 	case pv.Claim.UID == "":
-		s.fact("Claim", "reserved for %s, never bound or taken back", name)
+		s.fact("Claim", "reserved for %s: never bound, or released for reuse", name)
 	case !f.Claim.OK():
 		s.fact("Claim", "%s, not readable here", name)
 	case claim == nil:
 		s.fact("Claim", "%s, gone", name)
 	case claim.UID != pv.Claim.UID && claim.Spec.VolumeName == pv.Name:
-		s.fact("Claim", "%s, gone; another claim has its name now and names this PV (UID %s, %s)", name, claim.UID, strings.ToLower(string(claim.Status.Phase)))
+		s.fact("Claim", "%s, gone; a new claim of that name names this PV (UID %s, %s)", name, claim.UID,
+			strings.ToLower(string(claim.Status.Phase)))
 	case claim.UID != pv.Claim.UID:
-		s.fact("Claim", "%s, gone; another claim has its name now", name)
+		s.fact("Claim", "%s, gone; a new claim has its name", name)
 	case claim.DeletionTimestamp != nil:
-		s.fact("Claim", "%s, being deleted since %s", name, age(f.Now, claim.DeletionTimestamp.Time))
+		s.fact("Claim", "%s, terminating for %s", name, age(f.Now, claim.DeletionTimestamp.Time))
 	case claim.Spec.VolumeName != "" && claim.Spec.VolumeName != pv.Name:
 		s.fact("Claim", "%s, bound to PV %s", name, claim.Spec.VolumeName)
 	default:
@@ -139,27 +144,27 @@ func (s *Story) claimOf(f PVFacts, pv PV) {
 	}
 }
 
-// attachments tells where the volume is attached, and how that node is.
-func (s *Story) attachments(f PVFacts, pv PV) {
+// addAttachments reports where the volume is attached, and how that node is.
+func (s *Explanation) addAttachments(f PVFacts, pv PV) {
 	for _, a := range f.attachmentsOf(pv.Name) {
 		state := "attached"
 		switch {
 		case a.DeletionTimestamp != nil:
-			state = "being detached since " + age(f.Now, a.DeletionTimestamp.Time)
+			state = "detaching for " + age(f.Now, a.DeletionTimestamp.Time)
 		case !a.Status.Attached:
-			state = "being attached"
+			state = "attaching"
 		}
 		if e := a.Status.DetachError; e != nil && a.DeletionTimestamp != nil {
-			state += fmt.Sprintf(", and %s says %q", a.Spec.Attacher, e.Message)
+			state += fmt.Sprintf("; %s reports %q", a.Spec.Attacher, e.Message)
 		}
-		s.fact("Attachment", "%s to node %s (%s): %s", a.Name, a.Spec.NodeName, nodeOf(f, a), state)
+		s.fact("Attachment", "%s to node %s (%s), %s", a.Name, a.Spec.NodeName, nodeOf(f, a), state)
 	}
 	if f.Attachments.OK() && len(f.attachmentsOf(pv.Name)) == 0 {
 		s.fact("Attachment", "none")
 	}
 }
 
-// nodeOf tells how the node of an attachment is.
+// nodeOf reports how the node of an attachment is.
 func nodeOf(f PVFacts, a storagev1.VolumeAttachment) string {
 	state, since := nodeState(f.Nodes[a.Spec.NodeName])
 	if since.IsZero() {
@@ -176,7 +181,7 @@ const (
 	nodeUnread   = "not readable here"
 )
 
-// nodeState tells how a node is, and since when where it is not ready.
+// nodeState reports how a node is, and since when where it is not ready.
 func nodeState(read Read[*v1.Node]) (state string, since time.Time) {
 	switch {
 	case !read.OK():
@@ -195,8 +200,8 @@ func nodeState(read Read[*v1.Node]) (state string, since time.Time) {
 	return nodeNotReady, time.Time{}
 }
 
-// siblings tells which other PVs name the volume.
-func (s *Story) siblings(f PVFacts, pv PV) {
+// addSiblings reports which other PVs name the volume.
+func (s *Explanation) addSiblings(f PVFacts, pv PV) {
 	for _, other := range f.siblingsOf(pv) {
 		kind := "Same volume"
 		if other.TwinOf == pv.UID || pv.TwinOf == other.UID {
@@ -219,16 +224,16 @@ func policy(p volume.Policy) string {
 	return "unknown"
 }
 
-// leader tells who works for the driver.
-func (s *Story) leader(f PVFacts, pv PV) {
+// addDriver reports who works for the driver.
+func (s *Explanation) addDriver(f PVFacts, pv PV) {
 	owner := pv.Owner()
 	if owner == "" || strings.HasPrefix(owner, inTreePrefix) {
 		return
 	}
 	switch f.presenceOf(owner) {
 	case presenceGone:
-		s.fact("Driver", "%s, not found: no CSIDriver, on no node, nobody leads", owner)
-	case presenceThere:
+		s.fact("Driver", "%s, not found: no CSIDriver, no node runs it, nobody leads", owner)
+	case presenceInstalled:
 		text := owner + ", installed"
 		for _, lease := range f.leasesOf(owner) {
 			if holds(lease, f.Now) {
@@ -240,15 +245,15 @@ func (s *Story) leader(f PVFacts, pv PV) {
 		s.fact("Driver", "%s, not known whether it is installed", owner)
 	}
 	if _, guessed := f.RoleOf(owner); guessed {
-		s.fact("Role", "guessed from the driver's finalizers; --role says it otherwise")
+		s.fact("Role", "guessed from the driver's finalizers; set it with --role")
 	}
 }
 
-// pluginGone tells why the in-tree plugin of a PV does nothing, empty if that is not known.
+// pluginGone reports why the in-tree plugin of a PV does nothing, empty if that is not known.
 func (f PVFacts) pluginGone(pv PV) string {
 	switch removed := removedPlugin(f.PV, f.Minor); {
 	case removed != "":
-		return "Kubernetes has no in-tree plugin " + removed + " any more"
+		return "Kubernetes removed the in-tree plugin " + removed
 	case pv.Tree != nil && pv.Tree.PluginGone:
 		return "kube-controller-manager finds no plugin for the volume"
 	}

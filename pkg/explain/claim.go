@@ -17,7 +17,7 @@ import (
 
 // ClaimFacts is what was read of one claim.
 type ClaimFacts struct {
-	World
+	ClusterFacts
 	Claim *v1.PersistentVolumeClaim
 	// Class is nil for one that is gone. None is read for a claim without one.
 	Class Read[*storagev1.StorageClass]
@@ -34,33 +34,33 @@ const (
 	annProvisioner     = "volume.kubernetes.io/storage-provisioner"
 	annProvisionerBeta = "volume.beta.kubernetes.io/storage-provisioner"
 	annSelectedNode    = "volume.kubernetes.io/selected-node"
-	// noProvisioner is the name in a StorageClass that is for PVs that people make.
+	// noProvisioner is the provisioner of a StorageClass whose PVs people create.
 	noProvisioner = "kubernetes.io/no-provisioner"
 )
 
-// ClaimStory tells what happens to a claim, and to the PV to which it is bound. It is a pure function.
-func ClaimStory(f ClaimFacts) Story {
-	f.World = f.indexed()
-	s := Story{Of: "claim " + f.Claim.Namespace + "/" + f.Claim.Name}
+// ExplainClaim explains a claim, and the PV to which it is bound. It is a pure function.
+func ExplainClaim(f ClaimFacts) Explanation {
+	f.ClusterFacts = f.indexed()
+	s := Explanation{Object: "claim " + f.Claim.Namespace + "/" + f.Claim.Name}
 	driver := f.provisioner()
-	s.describeClaim(f, driver)
-	s.inFlight(f.World, f.entriesOf(f.Claim.Namespace, f.Claim.Name))
+	s.addClaim(f, driver)
+	s.addInFlight(f.ClusterFacts, f.entriesOf(f.Claim.Namespace, f.Claim.Name))
 	s.Finalizers = f.finalizersOf(f.Claim, driver, driver, "")
 	d, known := f.decide(driver)
 	if known {
 		s.Decision = &d
 	}
-	s.claimWaits(f)
-	s.said(f.Events, f.Now)
+	s.addClaimWaits(f)
+	s.addEvents(f.Events, f.Now)
 	if f.PV.Value != nil {
-		its := PVStory(*f.PV.Value)
+		its := ExplainPV(*f.PV.Value)
 		s.PV = &its
 	}
 	s.Headline = f.headline(s, d)
 	return s
 }
 
-// provisioner returns who is to make the claim's volume, empty if that is not known.
+// provisioner returns which provisioner creates the claim's volume, empty if that is not known.
 func (f ClaimFacts) provisioner() string {
 	for _, annotation := range []string{annProvisioner, annProvisionerBeta} {
 		if name, found := f.Claim.Annotations[annotation]; found {
@@ -86,16 +86,16 @@ func className(claim *v1.PersistentVolumeClaim) string {
 	return ""
 }
 
-// describeClaim tells what the claim itself says.
-func (s *Story) describeClaim(f ClaimFacts, driver string) {
+// addClaim reports what the claim itself says.
+func (s *Explanation) addClaim(f ClaimFacts, driver string) {
 	o := f.Claim
 	state := string(o.Status.Phase)
 	if o.DeletionTimestamp != nil {
-		state += ", being deleted since " + age(f.Now, o.DeletionTimestamp.Time)
+		state += ", terminating for " + age(f.Now, o.DeletionTimestamp.Time)
 	}
 	s.fact("Phase", "%s", state)
 	class := className(o)
-	unread(s, f.Class, "StorageClass "+class, "who makes the volume")
+	unread(s, f.Class, "StorageClass "+class, "which provisioner creates the volume")
 	switch {
 	case class == "":
 		s.fact("Class", "none")
@@ -108,7 +108,7 @@ func (s *Story) describeClaim(f ClaimFacts, driver string) {
 		s.fact("Driver", "%s", driver)
 	}
 	if node := o.Annotations[annSelectedNode]; node != "" {
-		s.fact("Node", "%s, chosen by the scheduler", node)
+		s.fact("Node", "%s, selected by the scheduler", node)
 	}
 	switch name := o.Spec.VolumeName; {
 	case name == "":
@@ -129,7 +129,7 @@ func (s *Story) describeClaim(f ClaimFacts, driver string) {
 
 func (f ClaimFacts) usage() pvc.Usage { return pvc.UsageOf(pvc.ClaimOf(f.Claim), f.Pods.Value) }
 
-// decide tells what is decided on the claim. known is false for one at rest, and where the in-flight log
+// decide returns what is decided on the claim. known is false for one at rest, and where the in-flight log
 // could not be read.
 func (f ClaimFacts) decide(driver string) (d Decision, known bool) {
 	o := f.Claim
@@ -139,7 +139,7 @@ func (f ClaimFacts) decide(driver string) (d Decision, known bool) {
 	case o.DeletionTimestamp != nil && slices.Contains(o.Finalizers, pvc.Finalizer):
 		return f.protection(), true
 	case inFlight:
-		return f.finishing(entry, claimFacts(o, entry.Claim)), true
+		return f.finishProvisioning(entry, claimFacts(o, entry.Claim)), true
 	case driver == "" || strings.HasPrefix(driver, inTreePrefix):
 	case held, o.Spec.VolumeName == "" && f.InFlight.OK():
 		return f.provisioning(driver), true
@@ -157,7 +157,7 @@ func (f ClaimFacts) entry() (e inflight.Located, found bool) {
 	return inflight.Located{}, false
 }
 
-// protection tells whether use keeps a claim that is being deleted, as kube-controller-manager sees it.
+// protection decides whether use keeps a claim that is terminating, as kube-controller-manager does.
 func (f ClaimFacts) protection() Decision {
 	d := pvc.Decide(pvc.Snapshot{
 		Duty:  inuse.Duty{Mode: inuse.ModeFull, Alone: true},
@@ -168,16 +168,17 @@ func (f ClaimFacts) protection() Decision {
 	if d.Detail != "" {
 		text += " " + d.Detail
 	}
-	return Decision{By: "kube-controller-manager (pvc-protection), or volume-guard", Action: d.Action.String(), Reason: string(d.Reason), Text: text, waits: d.Action == inuse.Wait}
+	return Decision{By: "kube-controller-manager (pvc-protection), or volume-guard", Action: d.Action.String(),
+		Reason: string(d.Reason), Text: text, waits: d.Action == inuse.Wait}
 }
 
-// provisioning is what csi-reclaimer would do next for a claim without an entry in the in-flight log. What only a
-// sidecar remembers of its own calls is not in it.
+// provisioning is what csi-reclaimer would do next for a claim without an entry in the in-flight log. It does not know
+// what a running sidecar remembers of its own calls.
 func (f ClaimFacts) provisioning(driver string) Decision {
 	claim := claimFacts(f.Claim, inflight.Claim{})
 	facts := provisioning.Facts{
 		MayAct: true, Claim: claim, PV: f.provisionedPV(claim.PVName, claim, driver),
-		Wanted: f.Class.OK() && f.Class.Value != nil && (!f.late() || claim.SelectedNode != ""),
+		Wanted: f.Class.OK() && f.Class.Value != nil && (!f.waitsForConsumer() || claim.SelectedNode != ""),
 	}
 	switch logs := f.InFlight.Value; {
 	case !f.InFlight.OK():
@@ -189,35 +190,45 @@ func (f ClaimFacts) provisioning(driver string) Decision {
 	return provisioningDecision(provisioning.Decide(facts, f.Now, 0), driver)
 }
 
-// claimWaits tells what the claim waits for, and what a person can do.
-func (s *Story) claimWaits(f ClaimFacts) {
+// addClaimWaits adds what the claim waits for, and what a person can do.
+func (s *Explanation) addClaimWaits(f ClaimFacts) {
 	o := f.Claim
-	driver := f.provisioner()
 	switch {
 	case o.DeletionTimestamp != nil:
-		s.endOf(f)
+		s.waitsForFinalizers(f)
 	case o.Spec.VolumeName != "" && o.Status.Phase == v1.ClaimLost:
-		s.advise("The claim's PV is gone, and no other can take its place: kubectl delete pvc %s -n %s, and make it again", o.Name, o.Namespace)
-	case o.Spec.VolumeName != "":
-	case className(o) != "" && f.Class.OK() && f.Class.Value == nil:
-		s.waitsFor("StorageClass %s, which is not there", className(o))
-		s.advise("Make the StorageClass, or delete the claim and make it with another")
-	case className(o) == "" || driver == noProvisioner:
-		s.waitsFor("a PV that fits, which a person has to make")
-	case f.late() && o.Annotations[annSelectedNode] == "":
-		s.waitsFor("a pod that uses the claim to be scheduled (the StorageClass says WaitForFirstConsumer)")
-	case driver != "" && f.presenceOf(driver) == presenceGone:
-		s.waitsFor("driver %s, which is not installed", driver)
-		s.advise("Install driver %s, or delete the claim and make it with another StorageClass", driver)
-	case len(s.InFlight) > 0 && s.InFlight[0].ClaimUID == string(o.UID):
-		s.waitsFor("driver %s to answer CreateVolume, whose outcome is not known since %s", driver, age(f.Now, s.InFlight[0].Since.Time))
-	case driver != "":
-		s.waitsFor("driver %s to make the volume", driver)
+		s.advise("The claim's PV is gone, and no other PV can replace it: kubectl delete pvc %s -n %s, and create the "+
+			"claim again", o.Name, o.Namespace)
+	case o.Spec.VolumeName == "":
+		s.addProvisioningWaits(f)
 	}
 }
 
-// endOf tells what keeps a claim that is being deleted.
-func (s *Story) endOf(f ClaimFacts) {
+// addProvisioningWaits adds what a claim without a PV waits for.
+func (s *Explanation) addProvisioningWaits(f ClaimFacts) {
+	o := f.Claim
+	driver := f.provisioner()
+	switch {
+	case className(o) != "" && f.Class.OK() && f.Class.Value == nil:
+		s.waitsFor("StorageClass %s, which does not exist", className(o))
+		s.advise("Create the StorageClass, or delete the claim and create it with another class")
+	case className(o) == "" || driver == noProvisioner:
+		s.waitsFor("a PV that fits, which a person has to create")
+	case f.waitsForConsumer() && o.Annotations[annSelectedNode] == "":
+		s.waitsFor("a pod that uses the claim to be scheduled (the StorageClass says WaitForFirstConsumer)")
+	case driver != "" && f.presenceOf(driver) == presenceGone:
+		s.waitsFor("driver %s, which is not installed", driver)
+		s.advise("Install driver %s, or delete the claim and create it with another StorageClass", driver)
+	case len(s.InFlight) > 0 && s.InFlight[0].ClaimUID == string(o.UID):
+		s.waitsFor("driver %s to answer CreateVolume, whose outcome is not known since %s", driver,
+			age(f.Now, s.InFlight[0].Since.Time))
+	case driver != "":
+		s.waitsFor("driver %s to create the volume", driver)
+	}
+}
+
+// waitsForFinalizers adds what keeps a claim that is terminating.
+func (s *Explanation) waitsForFinalizers(f ClaimFacts) {
 	use := f.usage()
 	for _, finalizer := range s.Finalizers {
 		pod := use.By
@@ -226,40 +237,42 @@ func (s *Story) endOf(f ClaimFacts) {
 		}
 		switch {
 		case finalizer.Stuck != "":
-			s.waitsFor("finalizer %s, for ever: %s", finalizer.Name, finalizer.Stuck)
-			s.advise("Install the driver again, and the rest happens by itself. Or let the claim go by hand: %s",
-				takeOff("pvc -n "+f.Claim.Namespace, f.Claim.Name, finalizer.Name))
+			s.waitsFor("finalizer %s, forever: %s", finalizer.Name, finalizer.Stuck)
+			s.advise("Install the driver again: it finishes the deletion. Or remove the finalizer by hand: %s",
+				removeCommand("pvc -n "+f.Claim.Namespace, f.Claim.Name, finalizer.Name))
 		case provision.IsLegacyFinalizer(finalizer.Name):
 			s.waitsFor("finalizer %s, which %s removes %s", finalizer.Name, finalizer.Owner, finalizer.When)
-			s.advise("Where no current csi-reclaimer runs for the driver: look in the storage system for a volume named pvc-%s. If there is none, or once you have deleted it there: %s",
-				f.Claim.UID, takeOff("pvc -n "+f.Claim.Namespace, f.Claim.Name, finalizer.Name))
+			s.advise("If no current csi-reclaimer runs for the driver: look in the storage system for a volume named pvc-%s. "+
+				"If there is none, or after you delete it there: %s",
+				f.Claim.UID, removeCommand("pvc -n "+f.Claim.Namespace, f.Claim.Name, finalizer.Name))
 		case finalizer.Name == pvc.Finalizer && pod != "":
-			s.waitsFor("the end of pod %s", pod)
+			s.waitsFor("pod %s to end", pod)
 			s.advise("If the pod is not needed: kubectl delete pod %s -n %s", pod, f.Claim.Namespace)
 		case finalizer.Owner == "":
-			s.waitsFor("finalizer %s to be taken off by whoever put it on%s", finalizer.Name, putOn(finalizer))
+			s.waitsFor("the owner of finalizer %s to remove it%s", finalizer.Name, addedByNote(finalizer))
 		default:
-			s.waitsFor("finalizer %s, which %s takes off %s", finalizer.Name, finalizer.Owner, finalizer.When)
+			s.waitsFor("finalizer %s, which %s removes %s", finalizer.Name, finalizer.Owner, finalizer.When)
 		}
 	}
 }
 
-func (f ClaimFacts) late() bool {
+func (f ClaimFacts) waitsForConsumer() bool {
 	class := f.Class.Value
-	return class != nil && class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
+	return class != nil && class.VolumeBindingMode != nil &&
+		*class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
 }
 
-// headline is the story in one sentence.
-func (f ClaimFacts) headline(s Story, d Decision) string {
+// headline is the explanation in one sentence.
+func (f ClaimFacts) headline(s Explanation, d Decision) string {
 	o := f.Claim
 	what := "Claim " + o.Namespace + "/" + o.Name
 	if o.DeletionTimestamp != nil {
-		what += " is being deleted since " + age(f.Now, o.DeletionTimestamp.Time)
+		what += " has been terminating for " + age(f.Now, o.DeletionTimestamp.Time)
 		if left := stuck(s.Finalizers); len(left) > 0 {
-			return fmt.Sprintf("%s and is stuck: nobody takes %s off, for %s.", what, left[0].Name, left[0].Stuck)
+			return fmt.Sprintf("%s and is stuck: nobody removes %s, because %s.", what, left[0].Name, left[0].Stuck)
 		}
 		if d.Reason != "" {
-			return fmt.Sprintf("%s (%s): %s.", what, d.Reason, bare(d.Text))
+			return fmt.Sprintf("%s (%s): %s.", what, d.Reason, withoutPeriod(d.Text))
 		}
 		return what + "."
 	}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/leaks"
+)
+
+// leaksPath is where the report is served.
+const leaksPath = "/leaks"
+
+// leakOptions are the flags for leaks.
+type leakOptions struct {
+	interval  time.Duration
+	sightings int
+	grace     time.Duration
+	pageSize  int
+	// board shows the report from before there is any.
+	board leaks.Board
+}
+
+func (a *leakOptions) flags(fs *pflag.FlagSet) {
+	fs.DurationVar(&a.interval, "leak-check-interval", 0,
+		"How often to compare the driver's volumes (ListVolumes) with PVs, claims and snapshots, such as 1h. A volume "+
+			"that none of them accounts for is reported as a suspected leak, on "+leaksPath+" of --http-endpoint, in metrics "+
+			"and as an Event. The check deletes nothing. Do not use it where other clusters use the same storage. 0: never.")
+	fs.IntVar(&a.sightings, "leak-check-sightings", 3,
+		"How many complete checks in a row must find that nothing accounts for a volume before it is suspected, at least "+
+			"2. The count starts with the program.")
+	fs.DurationVar(&a.grace, "leak-check-grace", time.Hour,
+		"How long nothing must have accounted for a volume, in addition, before it is suspected.")
+	fs.IntVar(&a.pageSize, "leak-check-page-size", 500,
+		"How many volumes to request from the driver at once (max_entries). 0: the driver decides.")
+}
+
+// checksLeaks reports whether the leak check runs.
+func (o *options) checksLeaks() bool { return o.leaks.interval > 0 && !o.releaseFinalizers }
+
+// validateLeakCheck returns every setting of the leak check that is wrong.
+func (o *options) validateLeakCheck() []error {
+	a := &o.leaks
+	var wrong []error
+	add := func(bad bool, format string, args ...any) {
+		if bad {
+			wrong = append(wrong, fmt.Errorf(format, args...))
+		}
+	}
+	add(a.interval < 0, "--leak-check-interval=%v: must not be negative", a.interval)
+	if a.interval <= 0 {
+		return wrong
+	}
+	add(a.sightings < 2, "--leak-check-sightings=%d: must be at least 2, because a volume can be deleted during one "+
+		"check", a.sightings)
+	add(a.grace < 0, "--leak-check-grace=%v: must not be negative", a.grace)
+	add(a.pageSize < 0, "--leak-check-page-size=%d: must not be negative", a.pageSize)
+	return wrong
+}
+
+// leakConfig returns the library's settings.
+func (o *options) leakConfig(driver string) leaks.Config {
+	none := func(zero bool, otherwise int64) int64 { // to the library, 0 is its default
+		if zero {
+			return -1
+		}
+		return otherwise
+	}
+	a := &o.leaks
+	return leaks.Config{
+		Interval: a.interval, Sightings: a.sightings,
+		Grace: time.Duration(none(a.grace == 0, int64(a.grace))), PageSize: int(none(a.pageSize == 0, int64(a.pageSize))),
+		On: types.NamespacedName{Namespace: o.leader.Namespace(), Name: o.node.lease(leaseName(driver, parseRole(o.role)))},
+	}
+}
+
+// newLeakChecker returns the leak checker, nil where it is off, or the driver cannot list its
+// volumes. Of shared, Volumes, Events and Metrics count.
+func newLeakChecker(ctx context.Context, o *options, config *rest.Config, driver *csidriver.Driver,
+	shared leaks.Config) (*leaks.Auditor, error) {
+	if !o.checksLeaks() {
+		return nil, nil //nolint:nilnil // nil is a valid answer: nothing checks
+	}
+	if !driver.ListsVolumes() {
+		lacking := fmt.Sprintf("driver %s does not advertise LIST_VOLUMES", driver.Name())
+		klog.FromContext(ctx).Info("Preflight: "+lacking+": no leak check runs, whatever --leak-check-interval says",
+			"driver", driver.Name())
+		o.leaks.board.Show(func() leaks.Report {
+			return leaks.Report{Driver: driver.Name(), Off: lacking, Volumes: []leaks.Found{}}
+		})
+		return nil, nil //nolint:nilnil // as above
+	}
+	settings := o.leakConfig(driver.Name())
+	settings.Volumes, settings.Metrics, settings.Snapshots = shared.Volumes, shared.Metrics, driver.TakesSnapshots()
+	if !o.dryRun { // Events are writes
+		settings.Events = shared.Events
+	}
+	checker, err := leaks.New(config, driver.Name(), driver, settings)
+	if err != nil {
+		return nil, err
+	}
+	o.leaks.board.Show(checker.Report)
+	return checker, nil
+}

@@ -1,0 +1,87 @@
+package app
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
+)
+
+// RecheckInterval is the time between checks while something is missing.
+const RecheckInterval = 30 * time.Second
+
+// PermissionChecker returns the permissions that a controller lacks.
+type PermissionChecker interface {
+	MissingPermissions(ctx context.Context) ([]access.Permission, error)
+}
+
+// MissingPermissions returns the permissions that any of them lacks, each once.
+func MissingPermissions(ctx context.Context, of []PermissionChecker) ([]access.Permission, error) {
+	var all []access.Permission
+	for _, a := range of {
+		missing, err := a.MissingPermissions(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, permission := range missing {
+			if !slices.ContainsFunc(all, func(r access.Permission) bool {
+				return r.Verb == permission.Verb && r.Group == permission.Group && r.Resource == permission.Resource &&
+					r.Namespace == permission.Namespace && r.Name == permission.Name
+			}) {
+				all = append(all, permission)
+			}
+		}
+	}
+	return all, nil
+}
+
+// WatchPermissions logs and reports the missing permissions, at the start and at each change. It checks again until
+// all are granted, or ctx ends.
+func WatchPermissions(ctx context.Context, of []PermissionChecker, report func(missing []access.Permission)) {
+	var before []access.Permission
+	for {
+		missing, err := MissingPermissions(ctx, of)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			klog.FromContext(ctx).Info("Preflight: the permissions of this program could not be reviewed; retrying", "err", err)
+		case len(missing) == 0:
+			report(nil)
+			if len(before) > 0 {
+				klog.FromContext(ctx).Info("Preflight: all permissions are granted")
+			}
+			return
+		default:
+			if !slices.Equal(missing, before) {
+				logMissing(ctx, missing)
+				report(missing)
+			}
+			before = missing
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(RecheckInterval):
+		}
+	}
+}
+
+func logMissing(ctx context.Context, missing []access.Permission) {
+	for _, permission := range missing {
+		klog.FromContext(ctx).Info("Preflight: "+permission.String(), "requiredForDeletion", permission.Unsafe)
+	}
+}
+
+// BlockingPermissions returns messages about the permissions without which no deletion is safe.
+func BlockingPermissions(missing []access.Permission) (messages []string) {
+	for _, permission := range missing {
+		if permission.Unsafe {
+			messages = append(messages, permission.String())
+		}
+	}
+	return messages
+}

@@ -1,0 +1,264 @@
+package certs
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+)
+
+// Config holds the settings of a Rotator.
+type Config struct {
+	// Namespace and Secret name where the certificates are stored. Required.
+	Namespace, Secret string
+	// Names are the DNS names of the webhooks' Service (SERVICE.NAMESPACE.svc). Required.
+	Names []string
+	// Webhooks are the names of the webhook configurations, of either kind, that are to trust the
+	// certificate. Those that are not there are left out.
+	Webhooks []string
+	// Lifetime is how long a certificate is valid, RenewBefore how long before its end the next one is
+	// issued. Default a year and 30 days.
+	Lifetime, RenewBefore time.Duration
+	// PollInterval is how often Secret and configurations are read. Default 1 minute.
+	PollInterval time.Duration
+	// PropagationDelay is how long it takes until all API servers observe a change of what they trust. Default
+	// 3 minutes.
+	PropagationDelay time.Duration
+	// Metrics is where the package's metrics are registered. Default nowhere.
+	Metrics prometheus.Registerer
+	// Clock is replaced in tests. Default the real one.
+	Clock clock.WithTicker
+}
+
+func (c Config) withDefaults() Config {
+	const day = 24 * time.Hour
+	if c.Lifetime == 0 {
+		c.Lifetime = 365 * day
+	}
+	if c.RenewBefore == 0 {
+		c.RenewBefore = min(30*day, c.Lifetime/3)
+	}
+	if c.PollInterval == 0 {
+		c.PollInterval = time.Minute
+	}
+	if c.PropagationDelay == 0 {
+		c.PropagationDelay = 3 * time.Minute
+	}
+	if c.Clock == nil {
+		c.Clock = clock.RealClock{}
+	}
+	return c
+}
+
+// Validate returns every setting that is wrong.
+func (c Config) Validate() error {
+	full := c.withDefaults()
+	var wrong []error
+	add := func(bad bool, format string, args ...any) {
+		if bad {
+			wrong = append(wrong, fmt.Errorf(format, args...))
+		}
+	}
+	add(c.Namespace == "" || c.Secret == "", "no Secret is named to store the certificate in")
+	add(len(c.Names) == 0, "no name is given that the certificate is for")
+	add(full.PollInterval <= 0, "the poll interval is %v: must be positive", c.PollInterval)
+	add(full.PropagationDelay <= 0, "the propagation delay is %v: must be positive", c.PropagationDelay)
+	add(full.RenewBefore < 0 || full.RenewBefore >= full.Lifetime, "renewal %v before the end of a life of %v",
+		full.RenewBefore, full.Lifetime)
+	add(2*(full.PropagationDelay+full.PollInterval) > full.RenewBefore,
+		"renewal %v before the end is too late for a propagation delay of %v and a poll interval of %v", full.RenewBefore,
+		full.PropagationDelay, full.PollInterval)
+	return errors.Join(wrong...)
+}
+
+// Rotator provides the certificate of one replica of the webhooks. Every replica runs one: the API server
+// refuses a write that lost to another replica's, and the Rotator decides again.
+type Rotator struct {
+	cfg     Config
+	cluster cluster
+	// authorization reviews the permissions of this program.
+	authorization authorizationv1.AuthorizationV1Interface
+	issue         func(names []string, lifetime time.Duration) (*Pair, error)
+	loop          *controller.Loop[string]
+	current       atomic.Pointer[Pair]
+
+	// version and since are the Secret's version that was found trusted at the last read, and since
+	// when. Only the loop's worker uses them.
+	version string
+	since   time.Time
+}
+
+// New returns a Rotator on the cluster that config describes, which is copied. Nothing is started.
+func New(config *rest.Config, cfg Config) (*Rotator, error) {
+	if config == nil {
+		return nil, errors.New("rotate certificates: no cluster is given")
+	}
+	at, err := newAPIServer(config, cfg)
+	if err != nil {
+		return nil, err
+	}
+	r, err := newRotator(at, cfg)
+	if err != nil {
+		return nil, err
+	}
+	r.authorization = at.authorization
+	return r, nil
+}
+
+func newRotator(at cluster, cfg Config) (*Rotator, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("rotate certificates: %w", err)
+	}
+	r := &Rotator{cfg: cfg.withDefaults(), cluster: at, issue: issue}
+	if cfg.Metrics != nil {
+		if err := cfg.Metrics.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "csi_reclaimer_webhook_certificate_expiration_timestamp_seconds",
+			Help: "When the certificate that the webhooks present expires, in seconds since 1970, 0 for none.",
+		}, r.expires)); err != nil {
+			return nil, fmt.Errorf("register metrics: %w", err)
+		}
+	}
+	var err error
+	r.loop, err = controller.New(controller.Config{Name: "certificates", Workers: 1, Clock: r.cfg.Clock}, r.work)
+	return r, err
+}
+
+func (r *Rotator) expires() float64 {
+	if p := r.current.Load(); p != nil {
+		return float64(p.NotAfter.Unix())
+	}
+	return 0
+}
+
+var errNoCertificate = errors.New("there is no certificate yet")
+
+// Certificate returns the certificate for a new connection. It is for tls.Config.GetCertificate.
+func (r *Rotator) Certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	if p := r.current.Load(); p != nil {
+		return p.TLS, nil
+	}
+	return nil, errNoCertificate
+}
+
+// Ready reports whether there is a certificate to present.
+func (r *Rotator) Ready() bool { return r.current.Load() != nil }
+
+// Run rotates the certificate until ctx ends; it returns when everything it started has ended. It is
+// called once, on every replica.
+func (r *Rotator) Run(ctx context.Context) {
+	r.loop.Add(r.cfg.Secret)
+	r.loop.Run(ctx)
+}
+
+// maxSteps bounds the steps of one round: issue, trust, and one more.
+const maxSteps = 4
+
+// work reads and acts until there is nothing to do now.
+func (r *Rotator) work(ctx context.Context, _ string) controller.Next {
+	again := controller.Next{Backoff: controller.Backoff{First: r.cfg.PollInterval, Max: r.cfg.PollInterval}}
+	for range maxSteps {
+		a, err := r.step(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return controller.Next{}
+		case errors.Is(err, kube.ErrChanged):
+			// Another replica was faster.
+		case err != nil:
+			klog.FromContext(ctx).Error(err, "The webhooks' certificate could not be rotated; retrying", "action", a)
+			return controller.Next{Backoff: controller.Backoff{First: min(time.Second, r.cfg.PollInterval),
+				Max: r.cfg.PollInterval}}
+		case a == Wait:
+			return again
+		default:
+			klog.FromContext(ctx).Info("Rotated the webhooks' certificate", "action", a)
+		}
+	}
+	return again
+}
+
+// step reads, decides and carries one step out.
+func (r *Rotator) step(ctx context.Context) (Action, error) {
+	seen, err := r.cluster.read(ctx)
+	if err != nil {
+		return Wait, err
+	}
+	s := r.observe(seen)
+	a := Decide(s, r.cfg.Clock.Now())
+	switch a {
+	case Wait:
+		return a, nil
+	case Trust:
+		return a, r.trust(ctx, seen, s.State.bundle())
+	case IssueFirst, IssueNext, Promote, RemoveExpired:
+	}
+	issued, err := r.issuePair(a)
+	if err != nil {
+		return a, err
+	}
+	return a, r.cluster.writeSecret(ctx, s.State.after(a, issued, r.cfg.Clock.Now()).data(), seen.version)
+}
+
+// issuePair returns the pair that a step needs, nil for none. Where the Secret was deleted, the pair that
+// is presented is stored again: it is trusted, and a new one would not be.
+func (r *Rotator) issuePair(a Action) (*Pair, error) {
+	if p := r.current.Load(); a == IssueFirst && p.usable(r.cfg.Names, r.cfg.Clock.Now()) {
+		return p, nil
+	}
+	if a == IssueFirst || a == IssueNext {
+		return r.issue(r.cfg.Names, r.cfg.Lifetime)
+	}
+	return nil, nil //nolint:nilnil // the other steps need none
+}
+
+// observe returns the Facts of what was read, and presents the certificate of the Secret.
+func (r *Rotator) observe(seen clusterState) Facts {
+	s := Facts{
+		Known: true, State: stateOf(seen.secret), Names: r.cfg.Names, RenewBefore: r.cfg.RenewBefore,
+		PropagationDelay: r.cfg.PropagationDelay,
+	}
+	if s.State.Current != nil {
+		r.current.Store(s.State.Current)
+	}
+	s.Trusted = len(outdated(seen.configs, s.State.bundle())) == 0
+	if !s.Trusted {
+		r.version, r.since = "", time.Time{}
+	} else if r.version != seen.version {
+		r.version, r.since = seen.version, r.cfg.Clock.Now()
+	}
+	s.Since = r.since
+	return s
+}
+
+// outdated returns the configurations that do not have the bundle.
+func outdated(configs []webhookConfig, bundle []byte) (others []webhookConfig) {
+	for _, h := range configs {
+		for _, trusted := range h.bundles {
+			if !bytes.Equal(trusted, bundle) {
+				others = append(others, h)
+				break
+			}
+		}
+	}
+	return others
+}
+
+func (r *Rotator) trust(ctx context.Context, seen clusterState, bundle []byte) error {
+	for _, h := range outdated(seen.configs, bundle) {
+		if err := r.cluster.writeBundle(ctx, h, bundle); err != nil {
+			return err
+		}
+	}
+	return nil
+}

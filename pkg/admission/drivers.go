@@ -1,0 +1,126 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	admissionclient "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
+	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+)
+
+// DriverWatcher follows the drivers that the configuration of [PVWebhooks] lists, for the webhook. To add a
+// driver, change that configuration alone. An API server that drops match conditions (before 1.28) stores a
+// configuration that lists no driver, and no PV is changed.
+type DriverWatcher struct {
+	key           string
+	configs       *kube.Cache[configuredDrivers]
+	authorization authorizationv1.AuthorizationV1Interface
+}
+
+// configuredDrivers is what is kept of a configuration.
+type configuredDrivers struct {
+	drivers Drivers
+	// unreadable: a webhook of it has other match conditions.
+	unreadable bool
+}
+
+// NewDriverWatcher returns a DriverWatcher of the cluster that config describes, which is copied. Whether the
+// configuration cannot be read is a metric, registered where metrics says (nil for nowhere). Nothing is started.
+func NewDriverWatcher(config *rest.Config, metrics prometheus.Registerer) (*DriverWatcher, error) {
+	if config == nil {
+		return nil, errors.New("watch the drivers whose PVs are protected: no cluster is given")
+	}
+	clients, err := kube.NewClients(config)
+	if err != nil {
+		return nil, err
+	}
+	admission, err := admissionclient.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("create a client for admissionregistration.k8s.io/v1: %w", err)
+	}
+	l := &DriverWatcher{key: cache.NewObjectName("", WebhooksName).String(), authorization: clients.Authorization}
+	l.configs = kube.NewCacheOf(kube.Selection{Name: WebhooksName}, admission.RESTClient(),
+		"mutatingwebhookconfigurations", &admissionv1.MutatingWebhookConfiguration{}, configuredDriversOf, ignoreEvents{})
+	if metrics != nil {
+		if err := metrics.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "csi_reclaimer_admission_drivers_unreadable",
+			Help: "1 while MutatingWebhookConfiguration " + WebhooksName +
+				" has match conditions from which its drivers cannot be read, so that the webhook protects none of them.",
+		}, l.unreadable)); err != nil {
+			return nil, fmt.Errorf("register metrics: %w", err)
+		}
+	}
+	return l, nil
+}
+
+// Run follows the configuration until ctx ends.
+func (l *DriverWatcher) Run(ctx context.Context) { l.configs.Run(ctx) }
+
+// Synced reports whether the configuration was listed.
+func (l *DriverWatcher) Synced() bool { return l.configs.Synced() }
+
+// Drivers returns the drivers that it lists, none while it is missing. It is safe for concurrent use.
+func (l *DriverWatcher) Drivers() Drivers {
+	found, _ := l.configs.Get(l.key)
+	return found.drivers
+}
+
+func (l *DriverWatcher) unreadable() float64 {
+	if found, _ := l.configs.Get(l.key); found.unreadable {
+		return 1
+	}
+	return 0
+}
+
+// MissingPermissions returns the permissions on the configuration that the API server does not grant; see
+// [access.Missing].
+func (l *DriverWatcher) MissingPermissions(ctx context.Context) ([]access.Permission, error) {
+	var permissions []access.Permission
+	for _, verb := range []string{"list", "watch"} {
+		permissions = append(permissions, access.Permission{
+			Group: admissionv1.GroupName, Resource: "mutatingwebhookconfigurations", Verb: verb, Name: WebhooksName,
+			Without: "the webhook protects no PV, because its drivers are not known",
+		})
+	}
+	return access.Missing(ctx, l.authorization, permissions)
+}
+
+func configuredDriversOf(object runtime.Object, _ bool) (_ configuredDrivers, keep bool, err error) {
+	o, ok := object.(*admissionv1.MutatingWebhookConfiguration)
+	if !ok {
+		return configuredDrivers{}, false, fmt.Errorf("watch MutatingWebhookConfigurations: got a %T", object)
+	}
+	found := configuredDrivers{drivers: Drivers{}}
+	for _, role := range roles() {
+		for i := range o.Webhooks {
+			if o.Webhooks[i].Name != pvWebhookName(role) {
+				continue
+			}
+			drivers, err := driversIn(o.Webhooks[i].MatchConditions)
+			if err != nil {
+				klog.Background().Error(err, "The webhook protects no PV: its drivers cannot be read", "webhook",
+					o.Webhooks[i].Name)
+				found.unreadable = true
+			}
+			found.drivers[role] = drivers
+		}
+	}
+	return found, true, nil
+}
+
+// ignoreEvents is the handler of a cache that is only read.
+type ignoreEvents struct{}
+
+func (ignoreEvents) Added(configuredDrivers)         {}
+func (ignoreEvents) Updated(_, _ configuredDrivers)  {}
+func (ignoreEvents) Deleted(configuredDrivers, bool) {}

@@ -1,0 +1,115 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+// probeInterval is how often WaitUntilRemoved tries.
+const probeInterval = 500 * time.Millisecond
+
+// WaitUntilRemoved returns once the API server, after [RemoveDrivers] of these drivers, does not add
+// csi-reclaimer's finalizers again in the write that removes them. It removes them from one PV of the drivers in
+// dry runs, which change nothing, and returns when none came back for 5 seconds, so that other API servers have
+// observed it, too. Where no PV can show it, it returns at once. After a minute it fails with [reclaim.ErrPutBack]:
+// something else adds the finalizer. It needs list and patch of PVs.
+func WaitUntilRemoved(ctx context.Context, config *rest.Config, drivers []string) error {
+	clients, err := kube.NewClients(config)
+	if err != nil {
+		return err
+	}
+	return waitUntilRemoved(ctx, clients, drivers, clock.RealClock{})
+}
+
+func waitUntilRemoved(ctx context.Context, clients kube.Clients, drivers []string, clock clock.Clock) error {
+	began := clock.Now()
+	var pv *v1.PersistentVolume
+	for quiet := began; ; {
+		var back bool
+		var err error
+		if pv, back, err = probe(ctx, clients, pv, drivers); err != nil {
+			return err
+		}
+		now := clock.Now()
+		switch {
+		case pv == nil, !back && now.Sub(quiet) >= quietPeriod:
+			return nil
+		case back && now.Sub(began) >= propagationTimeout:
+			return fmt.Errorf("PV %q: %w although no policy or webhook of csi-reclaimer lists its driver: look for another "+
+				"policy or webhook that adds it", pv.Name, reclaim.ErrPutBack)
+		case back:
+			quiet = now
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-clock.After(probeInterval):
+		}
+	}
+}
+
+// probe removes the finalizers from a PV in a dry run: from this one or, where it is nil or gone, from another one,
+// which is nil if none can show anything. back: one came back.
+func probe(ctx context.Context, clients kube.Clients, pv *v1.PersistentVolume,
+	drivers []string) (_ *v1.PersistentVolume, back bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	for {
+		if pv == nil {
+			if pv, err = findProbe(ctx, clients, drivers); err != nil || pv == nil {
+				return nil, false, err
+			}
+		}
+		patch := fmt.Appendf(nil, `{"metadata":{"uid":%q,"$deleteFromPrimitiveList/finalizers":[%q,%q]}}`, pv.UID,
+			volume.Finalizer, volume.CompanionFinalizer)
+		after, err := clients.Core.PersistentVolumes().Patch(ctx, pv.Name, types.StrategicMergePatchType, patch,
+			metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+		switch {
+		case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+			pv = nil
+		case err != nil:
+			return nil, false, fmt.Errorf("patch finalizers of PV %q in a dry run: %w", pv.Name, err)
+		default:
+			return pv, len(releasable(after, drivers)) > 0, nil
+		}
+	}
+}
+
+// findProbe returns a PV whose finalizer a policy that lists the drivers would add again, nil if there is none.
+func findProbe(ctx context.Context, clients kube.Clients, drivers []string) (pv *v1.PersistentVolume, _ error) {
+	all := Drivers{volume.RoleOwner: drivers, volume.RoleCompanion: drivers}
+	err := kube.EachPage(ctx, metav1.ListOptions{Limit: pvPage}, callTimeout,
+		func(ctx context.Context, o metav1.ListOptions) (string, error) {
+			page, err := clients.Core.PersistentVolumes().List(ctx, o)
+			if err != nil {
+				return "", err
+			}
+			at := slices.IndexFunc(page.Items, func(pv v1.PersistentVolume) bool {
+				bare := pv
+				bare.Finalizers = nil
+				return len(releasable(&pv, drivers)) > 0 && len(MissingFinalizers(&bare, all)) > 0
+			})
+			if at >= 0 {
+				pv = &page.Items[at]
+				return "", nil
+			}
+			return page.Continue, nil
+		})
+	if err != nil {
+		return nil, fmt.Errorf("list PVs: %w", err)
+	}
+	return pv, nil
+}
