@@ -24,7 +24,7 @@ type leakOptions struct {
 	grace     time.Duration
 	pageSize  int
 	// board shows the report from before there is any.
-	board leaks.Board
+	board leaks.ReportHandler
 }
 
 func (a *leakOptions) flags(fs *pflag.FlagSet) {
@@ -83,7 +83,7 @@ func (o *options) leakConfig(driver string) leaks.Config {
 // newLeakChecker returns the leak checker, nil where it is off, or the driver cannot list its
 // volumes. Of shared, Volumes, Events and Metrics count.
 func newLeakChecker(ctx context.Context, o *options, config *rest.Config, driver *csidriver.Driver,
-	shared leaks.Config) (*leaks.Auditor, error) {
+	shared leaks.Config) (*leaks.Controller, error) {
 	if !o.checksLeaks() {
 		return nil, nil //nolint:nilnil // nil is a valid answer: nothing checks
 	}

@@ -113,7 +113,7 @@ func (o *leaksOptions) validate() error {
 }
 
 // remedy shows the PV of a remedy, asks, and carries the remedy out.
-func (o *leaksOptions) remedy(ctx context.Context, report leaks.Report, to leaks.Remedy, handle string) error {
+func (o *leaksOptions) remedy(ctx context.Context, report leaks.Report, to leaks.Remediation, handle string) error {
 	found, reported := report.Find(handle)
 	if !reported { // an existing PV accounts for it
 		found = leaks.Found{Handle: handle}
@@ -126,7 +126,7 @@ func (o *leaksOptions) remedy(ctx context.Context, report leaks.Report, to leaks
 	if err != nil {
 		return err
 	}
-	mender, err := leaks.NewMender(config)
+	mender, err := leaks.NewRemediator(config)
 	if err != nil {
 		return err
 	}
@@ -157,7 +157,7 @@ func (o *leaksOptions) remedy(ctx context.Context, report leaks.Report, to leaks
 
 // make returns the PV of a remedy. For a volume that is not reported, no PV is created, and only an existing one is
 // looked up: its size does not matter.
-func (o *leaksOptions) make(driver string, to leaks.Remedy, found leaks.Found, reported bool) (*v1.PersistentVolume,
+func (o *leaksOptions) make(driver string, to leaks.Remediation, found leaks.Found, reported bool) (*v1.PersistentVolume,
 	error) {
 	if to == leaks.Reclaim {
 		return leaks.ReclaimPV(driver, found, o.pv), nil
@@ -169,7 +169,7 @@ func (o *leaksOptions) make(driver string, to leaks.Remedy, found leaks.Found, r
 }
 
 // showPV prints the PV that would be created, and for people a warning.
-func (o *leaksOptions) showPV(pv *v1.PersistentVolume, to leaks.Remedy, found leaks.Found) error {
+func (o *leaksOptions) showPV(pv *v1.PersistentVolume, to leaks.Remediation, found leaks.Found) error {
 	printer := o.out.printer
 	if printer == nil {
 		printer = &printers.OmitManagedFieldsPrinter{Delegate: &printers.YAMLPrinter{}}
@@ -186,7 +186,7 @@ func (o *leaksOptions) showPV(pv *v1.PersistentVolume, to leaks.Remedy, found le
 }
 
 // question is the question before a remedy.
-func question(to leaks.Remedy, found leaks.Found) string {
+func question(to leaks.Remediation, found leaks.Found) string {
 	if to == leaks.Reclaim {
 		return fmt.Sprintf("Delete volume %q?", found.Handle)
 	}
@@ -194,7 +194,7 @@ func question(to leaks.Remedy, found leaks.Found) string {
 }
 
 // printResult prints what was done, and how to stop or to continue.
-func (o *leaksOptions) printResult(to leaks.Remedy, pv *v1.PersistentVolume) {
+func (o *leaksOptions) printResult(to leaks.Remediation, pv *v1.PersistentVolume) {
 	if to == leaks.Reclaim {
 		printLine(o.Out, fmt.Sprintf("PV %s is Released with policy Delete: its volume is deleted. See the progress with "+
 			"kubectl reclaim explain pv/%s. To stop it, if it is not too late: "+

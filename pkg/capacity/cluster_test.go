@@ -43,14 +43,14 @@ func TestADeletionIsBoundToWhatWasRead(t *testing.T) {
 }
 
 func TestWhatWasWrittenAndDeletedIsNotThere(t *testing.T) {
-	m, o := newMemory(), Object{Name: "a", UID: "u1", ResourceVersion: "7", Spot: Spot{"late", "zone=a"}}
+	m, o := newTracker(), Object{Name: "a", UID: "u1", ResourceVersion: "7", Item: WorkItem{"late", "zone=a"}}
 	m.wrote(o)
 	behind := &lagging{shown: map[string]Object{"a": o}, version: 1}
-	if there := m.objectsAt(o.Spot, behind); len(there) != 1 {
+	if there := m.objectsAt(o.Item, behind); len(there) != 1 {
 		t.Fatalf("what was written is %v", there)
 	}
-	m.ends(o.UID)
-	if there := m.objectsAt(o.Spot, behind); len(there) > 0 {
+	m.deleting(o.UID)
+	if there := m.objectsAt(o.Item, behind); len(there) > 0 {
 		t.Errorf("what was deleted is %v", there)
 	}
 }

@@ -25,7 +25,7 @@ type Config struct {
 	// PollInterval is how often the driver is asked what is left where nothing tells of a change;
 	// up to a fifth less. Default 1 minute.
 	PollInterval time.Duration
-	// Workers is how many spots are worked on at once. Default 1.
+	// Workers is how many items are worked on at once. Default 1.
 	Workers int
 	// RetryStart and RetryMax bound the delay, doubled each time, after a failed try. A refusal of
 	// the driver starts at ten times RetryStart. Default 1 second and 5 minutes.

@@ -8,9 +8,9 @@ type Action uint8
 const (
 	// Wait: nothing is to be done now.
 	Wait Action = iota
-	// Ask asks the driver what is left.
-	Ask
-	// Create makes the object of the spot.
+	// GetCapacity asks the driver what is left.
+	GetCapacity
+	// Create makes the object of the item.
 	Create
 	// Update writes into an object what has changed.
 	Update
@@ -23,7 +23,7 @@ func (a Action) String() string {
 	switch a {
 	case Wait:
 		return "Wait"
-	case Ask:
+	case GetCapacity:
 		return "Ask"
 	case Create:
 		return "Create"
@@ -35,51 +35,56 @@ func (a Action) String() string {
 	return "Unknown"
 }
 
-// Decision is what to do about a spot.
+// Decision is what to do about a item.
 type Decision struct {
 	Action Action
 	Reason Reason
 	// Object is the one to update or to delete.
 	Object Object
-	// Again is when to decide again if nothing happens, as a delay; 0 for never.
-	Again time.Duration
-	// Over: there is nothing at the spot, and nothing is to be there.
-	Over bool
+	// After is when to decide again if nothing happens, as a delay; 0 for never.
+	After time.Duration
+	// Over: there is nothing at the item, and nothing is to be there.
+	Gone bool
 }
 
-// Decide says what to do about one spot. It deletes only objects of ours, and none while a fact is
+// Waits, Writes and Words implement controller.Decision.
+func (d Decision) Waits() bool                    { return d.Action == Wait }
+func (d Decision) Writes() bool                   { return d.Action != Wait && d.Action != GetCapacity }
+func (d Decision) Words() (action, reason string) { return d.Action.String(), string(d.Reason) }
+
+// Decide says what to do about one item. It deletes only objects of ours, and none while a fact is
 // unknown; what the driver did not tell anew changes no object.
-func Decide(s Snapshot, now time.Time) Decision {
+func Decide(s Facts, now time.Time) Decision {
 	ours := s.ours()
 	switch {
-	case s.Class == ClassUnknown || s.Place == PresenceUnknown:
+	case s.Class == ClassUnknown || s.Segment == PresenceUnknown:
 		return Decision{Reason: ReasonUnknown}
 	case s.Class == ClassGone:
 		return drop(ours, ReasonClassGone)
 	case s.Class == ClassImmediate:
 		return drop(ours, ReasonImmediateBinding)
-	case s.Place == Absent:
-		return drop(ours, ReasonPlaceGone)
+	case s.Segment == Absent:
+		return drop(ours, ReasonSegmentGone)
 	case len(ours) > 1:
 		return Decision{Action: Delete, Reason: ReasonDuplicate, Object: ours[len(ours)-1]}
 	case !s.OwnerKnown:
 		return Decision{Reason: ReasonOwnerUnknown}
 	case s.due(now):
-		return Decision{Action: Ask, Reason: ReasonDue}
+		return Decision{Action: GetCapacity, Reason: ReasonDue}
 	case len(ours) == 0:
 		return Decision{Action: Create, Reason: ReasonMissing}
-	case ours[0].Answer != s.Answer:
+	case ours[0].Capacity != s.Capacity:
 		return Decision{Action: Update, Reason: ReasonChanged, Object: ours[0]}
 	case !ours[0].Owned:
 		return Decision{Action: Update, Reason: ReasonNotOwned, Object: ours[0]}
 	}
-	return Decision{Reason: ReasonUpToDate, Again: s.PollInterval - now.Sub(s.Answered)}
+	return Decision{Reason: ReasonUpToDate, After: s.PollInterval - now.Sub(s.Answered)}
 }
 
 // drop deletes what is not to be there, one object at a time.
 func drop(ours []Object, why Reason) Decision {
 	if len(ours) == 0 {
-		return Decision{Reason: why, Over: true}
+		return Decision{Reason: why, Gone: true}
 	}
 	return Decision{Action: Delete, Reason: why, Object: ours[0]}
 }

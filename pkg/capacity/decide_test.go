@@ -7,13 +7,13 @@ import (
 
 var noon = time.Unix(1_000_000, 0)
 
-func left(bytes int64) Answer { return Answer{Left: Size{bytes, true}} }
+func left(bytes int64) Capacity { return Capacity{Available: Size{bytes, true}} }
 
-// good is a spot where all is as it should be, with the changes.
-func good(changes ...func(*Snapshot)) Snapshot {
-	s := Snapshot{
-		Class: ClassServed, Place: Present, OwnerKnown: true,
-		Answer: left(5), Answered: noon.Add(-10 * time.Second), PollInterval: time.Minute,
+// good is a item where all is as it should be, with the changes.
+func good(changes ...func(*Facts)) Facts {
+	s := Facts{
+		Class: ClassServed, Segment: Present, OwnerKnown: true,
+		Capacity: left(5), Answered: noon.Add(-10 * time.Second), PollInterval: time.Minute,
 		Objects: []Object{object("csisc-a")},
 	}
 	for _, change := range changes {
@@ -23,58 +23,58 @@ func good(changes ...func(*Snapshot)) Snapshot {
 }
 
 func object(name string, changes ...func(*Object)) Object {
-	o := Object{Name: name, Ours: true, Owned: true, Answer: left(5)}
+	o := Object{Name: name, Ours: true, Owned: true, Capacity: left(5)}
 	for _, change := range changes {
 		change(&o)
 	}
 	return o
 }
 
-func objects(all ...Object) func(*Snapshot) { return func(s *Snapshot) { s.Objects = all } }
+func objects(all ...Object) func(*Facts) { return func(s *Facts) { s.Objects = all } }
 
 func TestDecide(t *testing.T) {
 	foreign := func(o *Object) { o.Ours = false }
 	leaving := func(o *Object) { o.Terminating = true }
 	cases := map[string]struct {
-		s      Snapshot
+		s      Facts
 		action Action
 		reason Reason
 		object string
 		over   bool
 	}{
-		"nothing is known":                            {Snapshot{Objects: []Object{object("a")}}, Wait, ReasonUnknown, "", false},
-		"the class is not known":                      {good(func(s *Snapshot) { s.Class = ClassUnknown }), Wait, ReasonUnknown, "", false},
-		"the place is not known":                      {good(func(s *Snapshot) { s.Place = PresenceUnknown }), Wait, ReasonUnknown, "", false},
+		"nothing is known":                            {Facts{Objects: []Object{object("a")}}, Wait, ReasonUnknown, "", false},
+		"the class is not known":                      {good(func(s *Facts) { s.Class = ClassUnknown }), Wait, ReasonUnknown, "", false},
+		"the place is not known":                      {good(func(s *Facts) { s.Segment = PresenceUnknown }), Wait, ReasonUnknown, "", false},
 		"all is well":                                 {good(), Wait, ReasonUpToDate, "", false},
-		"the class is gone":                           {good(func(s *Snapshot) { s.Class = ClassGone }), Delete, ReasonClassGone, "csisc-a", false},
-		"the class binds at once":                     {good(func(s *Snapshot) { s.Class = ClassImmediate }), Delete, ReasonImmediateBinding, "csisc-a", false},
-		"the place is gone":                           {good(func(s *Snapshot) { s.Place = Absent }), Delete, ReasonPlaceGone, "csisc-a", false},
-		"the place is gone, owner known or not":       {good(func(s *Snapshot) { s.Place, s.OwnerKnown = Absent, false }), Delete, ReasonPlaceGone, "csisc-a", false},
-		"all is gone, and nothing is left":            {good(func(s *Snapshot) { s.Class = ClassGone }, objects()), Wait, ReasonClassGone, "", true},
-		"what is gone leaves somebody else's":         {good(func(s *Snapshot) { s.Class = ClassGone }, objects(object("b", foreign))), Wait, ReasonClassGone, "", true},
-		"what is being deleted is left to that":       {good(func(s *Snapshot) { s.Place = Absent }, objects(object("b", leaving))), Wait, ReasonPlaceGone, "", true},
+		"the class is gone":                           {good(func(s *Facts) { s.Class = ClassGone }), Delete, ReasonClassGone, "csisc-a", false},
+		"the class binds at once":                     {good(func(s *Facts) { s.Class = ClassImmediate }), Delete, ReasonImmediateBinding, "csisc-a", false},
+		"the place is gone":                           {good(func(s *Facts) { s.Segment = Absent }), Delete, ReasonSegmentGone, "csisc-a", false},
+		"the place is gone, owner known or not":       {good(func(s *Facts) { s.Segment, s.OwnerKnown = Absent, false }), Delete, ReasonSegmentGone, "csisc-a", false},
+		"all is gone, and nothing is left":            {good(func(s *Facts) { s.Class = ClassGone }, objects()), Wait, ReasonClassGone, "", true},
+		"what is gone leaves somebody else's":         {good(func(s *Facts) { s.Class = ClassGone }, objects(object("b", foreign))), Wait, ReasonClassGone, "", true},
+		"what is being deleted is left to that":       {good(func(s *Facts) { s.Segment = Absent }, objects(object("b", leaving))), Wait, ReasonSegmentGone, "", true},
 		"two objects say the same":                    {good(objects(object("a"), object("b"))), Delete, ReasonDuplicate, "b", false},
 		"somebody else says the same":                 {good(objects(object("a"), object("b", foreign))), Wait, ReasonUpToDate, "", false},
-		"nobody asked yet":                            {good(func(s *Snapshot) { s.Answered = time.Time{} }), Ask, ReasonDue, "", false},
-		"the answer is old":                           {good(func(s *Snapshot) { s.Answered = noon.Add(-45 * time.Second) }), Ask, ReasonDue, "", false},
-		"something happened since":                    {good(func(s *Snapshot) { s.Stale = true }), Ask, ReasonDue, "", false},
+		"nobody asked yet":                            {good(func(s *Facts) { s.Answered = time.Time{} }), GetCapacity, ReasonDue, "", false},
+		"the answer is old":                           {good(func(s *Facts) { s.Answered = noon.Add(-45 * time.Second) }), GetCapacity, ReasonDue, "", false},
+		"something happened since":                    {good(func(s *Facts) { s.Stale = true }), GetCapacity, ReasonDue, "", false},
 		"there is no object":                          {good(objects()), Create, ReasonMissing, "", false},
 		"the only object is somebody else's":          {good(objects(object("b", foreign))), Create, ReasonMissing, "", false},
 		"the only object is being deleted":            {good(objects(object("b", leaving))), Create, ReasonMissing, "", false},
-		"there is less":                               {good(func(s *Snapshot) { s.Answer = left(4) }), Update, ReasonChanged, "csisc-a", false},
-		"there is nothing, which is not nothing said": {good(func(s *Snapshot) { s.Answer = left(0) }, objects(object("a", func(o *Object) { o.Answer = Answer{} }))), Update, ReasonChanged, "a", false},
-		"one volume may have less":                    {good(func(s *Snapshot) { s.Answer.Largest = Size{1, true} }), Update, ReasonChanged, "csisc-a", false},
+		"there is less":                               {good(func(s *Facts) { s.Capacity = left(4) }), Update, ReasonChanged, "csisc-a", false},
+		"there is nothing, which is not nothing said": {good(func(s *Facts) { s.Capacity = left(0) }, objects(object("a", func(o *Object) { o.Capacity = Capacity{} }))), Update, ReasonChanged, "a", false},
+		"one volume may have less":                    {good(func(s *Facts) { s.Capacity.MaximumVolumeSize = Size{1, true} }), Update, ReasonChanged, "csisc-a", false},
 		"the owner is missing":                        {good(objects(object("a", func(o *Object) { o.Owned = false }))), Update, ReasonNotOwned, "a", false},
-		"the owner is not known":                      {good(func(s *Snapshot) { s.OwnerKnown, s.Stale = false, true }, objects()), Wait, ReasonOwnerUnknown, "", false},
+		"the owner is not known":                      {good(func(s *Facts) { s.OwnerKnown, s.Stale = false, true }, objects()), Wait, ReasonOwnerUnknown, "", false},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			d := Decide(c.s, noon)
-			if d.Action != c.action || d.Reason != c.reason || d.Object.Name != c.object || d.Over != c.over {
-				t.Errorf("Decide = %v %s %q over %v", d.Action, d.Reason, d.Object.Name, d.Over)
+			if d.Action != c.action || d.Reason != c.reason || d.Object.Name != c.object || d.Gone != c.over {
+				t.Errorf("Decide = %v %s %q over %v", d.Action, d.Reason, d.Object.Name, d.Gone)
 			}
-			if (d.Reason == ReasonUpToDate) != (d.Again == 50*time.Second) {
-				t.Errorf("to be decided again in %v", d.Again)
+			if (d.Reason == ReasonUpToDate) != (d.After == 50*time.Second) {
+				t.Errorf("to be decided again in %v", d.After)
 			}
 		})
 	}
@@ -84,12 +84,12 @@ func TestDecide(t *testing.T) {
 // acting on decisions comes to rest.
 func TestDecideOverAllThatCanBe(t *testing.T) {
 	all := 0
-	each := func(visit func(Snapshot)) {
+	each := func(visit func(Facts)) {
 		for _, class := range []Class{ClassUnknown, ClassServed, ClassImmediate, ClassGone} {
 			for _, place := range []Presence{PresenceUnknown, Present, Absent} {
 				for bits := range 1 << 9 {
 					bit := func(i int) bool { return bits>>i&1 == 1 }
-					s := Snapshot{Class: class, Place: place, OwnerKnown: bit(0), Stale: bit(1), PollInterval: time.Minute, Answer: left(5)}
+					s := Facts{Class: class, Segment: place, OwnerKnown: bit(0), Stale: bit(1), PollInterval: time.Minute, Capacity: left(5)}
 					if bit(2) {
 						s.Answered = noon
 					}
@@ -97,7 +97,7 @@ func TestDecideOverAllThatCanBe(t *testing.T) {
 						if bit(3 + 3*i) {
 							o := object(name, func(o *Object) { o.Ours, o.Owned = bit(4+3*i), s.OwnerKnown && bit(5+3*i) })
 							if bit(5) {
-								o.Answer = left(1)
+								o.Capacity = left(1)
 							}
 							s.Objects = append(s.Objects, o)
 						}
@@ -107,7 +107,7 @@ func TestDecideOverAllThatCanBe(t *testing.T) {
 			}
 		}
 	}
-	each(func(s Snapshot) {
+	each(func(s Facts) {
 		all++
 		for steps := 0; ; steps++ {
 			d := Decide(s, noon)
@@ -120,8 +120,8 @@ func TestDecideOverAllThatCanBe(t *testing.T) {
 			if (d.Action == Delete || d.Action == Update) && (!d.Object.Ours || d.Object.Terminating) {
 				t.Fatalf("%v of an object that is not ours: %+v", d.Action, s)
 			}
-			wanted := s.Class == ClassServed && s.Place == Present
-			known := s.Class != ClassUnknown && s.Place != PresenceUnknown
+			wanted := s.Class == ClassServed && s.Segment == Present
+			known := s.Class != ClassUnknown && s.Segment != PresenceUnknown
 			switch {
 			case !known:
 				t.Fatalf("%v while nothing is known: %+v", d.Action, s)
@@ -141,7 +141,7 @@ func TestDecideOverAllThatCanBe(t *testing.T) {
 }
 
 // carriedOut returns what is known after a step.
-func carriedOut(s Snapshot, d Decision) Snapshot {
+func carriedOut(s Facts, d Decision) Facts {
 	var rest []Object
 	for _, o := range s.Objects {
 		if o.Name != d.Object.Name {
@@ -149,7 +149,7 @@ func carriedOut(s Snapshot, d Decision) Snapshot {
 		}
 	}
 	switch d.Action {
-	case Ask:
+	case GetCapacity:
 		s.Answered, s.Stale = noon, false
 	case Create:
 		s.Objects = append(rest, object("new"))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	storagev1 "k8s.io/api/storage/v1"
@@ -12,6 +13,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/reasons"
 )
 
 // maxSteps bounds the steps of one run. Asking and writing takes two; each duplicate one more.
@@ -20,105 +22,108 @@ const maxSteps = 16
 // errNegative: a driver's answer that the CSI specification does not allow ("GetCapacity").
 var errNegative = errors.New("the driver answers with a negative size")
 
-// trouble is an error with the reason that it is told by.
-type trouble struct {
-	reason Reason
-	err    error
+// session is the work on one item until there is nothing to do now.
+type session struct {
+	*Controller
+	item  WorkItem
+	facts Facts
 }
 
-func (t *trouble) Error() string { return t.err.Error() }
-func (t *trouble) Unwrap() error { return t.err }
+// reconcile works on an item.
+func (c *Controller) reconcile(ctx context.Context, item WorkItem) controller.Result {
+	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("storageClass", item.Class, "segment", item.Segment))
+	return controller.Reconcile(ctx, &session{Controller: c, item: item}, controller.Steps{Max: maxSteps, Clock: c.cfg.Clock})
+}
 
-func because(reason Reason, err error) error {
-	if err == nil {
-		return nil
+// Decide implements controller.Session.
+func (s *session) Decide(now time.Time) Decision {
+	s.facts = s.observe(s.item)
+	return Decide(s.facts, now)
+}
+
+// Wait implements controller.Session. Where no delay is named, the survey or a change enqueues the item.
+func (s *session) Wait(_ context.Context, d Decision) controller.Result {
+	if d.Gone {
+		s.tracker.forget(s.item)
 	}
-	return &trouble{reason, err}
+	return controller.Every(d.After)
 }
 
-// work decides on a spot and acts until there is nothing to do now, or something fails.
-func (c *Controller) work(ctx context.Context, spot Spot) controller.Next {
-	logger := klog.FromContext(ctx).WithValues("storageClass", spot.Class, "place", spot.Place)
-	ctx = klog.NewContext(ctx, logger)
-	for range maxSteps {
-		s := c.observe(spot)
-		d := Decide(s, c.cfg.Clock.Now())
-		logger.V(5).Info("Decided", "action", d.Action, "reason", d.Reason)
-		if d.Action == Wait {
-			return c.rest(spot, d)
-		}
-		if err := c.act(ctx, spot, s, d); err != nil {
-			return c.afterTrouble(ctx, err)
-		}
-	}
-	return c.usual()
-}
-
-// rest ends a run. Where no delay is named, the survey or a change of what there is comes back to it.
-func (c *Controller) rest(spot Spot, d Decision) controller.Next {
-	if d.Over {
-		c.memory.forget(spot)
-	}
-	return controller.Next{Backoff: controller.Backoff{First: d.Again, Max: d.Again}}
-}
-
-func (c *Controller) act(ctx context.Context, spot Spot, s Snapshot, d Decision) error {
-	if d.Action == Ask {
-		return because(ReasonUnanswered, c.ask(ctx, spot)) // the driver has a time of its own
+// Do implements controller.Session.
+func (s *session) Do(ctx context.Context, d Decision) (over bool, err error) {
+	if d.Action == GetCapacity {
+		return false, reasons.Because(ReasonGetCapacityFailed, s.getCapacity(ctx, s.item)) // the driver has a time limit of its own
 	}
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
-	var err error
 	switch d.Action {
 	case Create:
-		err = c.create(ctx, spot, s.Answer)
+		err = s.create(ctx, s.item, s.facts.Capacity)
 	case Update:
-		err = c.update(ctx, spot, s.Answer, d.Object)
+		err = s.update(ctx, s.item, s.facts.Capacity, d.Object)
 	case Delete:
-		err = c.remove(ctx, d.Object)
-	case Ask, Wait:
+		err = s.remove(ctx, d.Object)
+	case GetCapacity, Wait:
 	}
 	if err == nil {
-		klog.FromContext(ctx).V(3).Info("Changed what the cluster knows of the driver's capacity", "action", d.Action, "reason", d.Reason, "object", d.Object.Name)
+		klog.FromContext(ctx).V(3).Info("Changed a CSIStorageCapacity", "action", d.Action, "reason", d.Reason, "object", d.Object.Name)
 	}
-	return because(ReasonUnwritable, err)
+	return false, reasons.Because(ReasonAPIWriteFailed, err)
 }
 
-// ask asks the driver what is left, with the class's parameters as they are.
-func (c *Controller) ask(ctx context.Context, spot Spot) error {
-	known, found := c.classes.Get(spot.Class)
+// Fail implements controller.Session. The object stays as it is.
+func (s *session) Fail(ctx context.Context, _ Decision, err error) controller.Result {
+	failure := controller.FailureOf(ctx, err)
+	switch {
+	case ctx.Err() == nil && errors.Is(err, kube.ErrGone):
+		// Unlike that of other controllers, the item outlives its object. The cache shows the end soon.
+		failure = controller.Transient
+	case failure == controller.Retryable, failure == controller.Lasting:
+		klog.FromContext(ctx).Info("A CSIStorageCapacity stays as it is; the step that failed is tried again",
+			"reason", reasons.Of(err, ReasonAPIReadFailed), "err", err)
+	}
+	return failure.Result(s.retries())
+}
+
+func (c *Controller) retries() controller.Backoff {
+	return controller.Backoff{First: c.cfg.RetryStart, Max: c.cfg.RetryMax}
+}
+
+// getCapacity asks the driver what is left, with the class's parameters as they are.
+func (c *Controller) getCapacity(ctx context.Context, item WorkItem) error {
+	known, found := c.classes.Get(item.Class)
 	if !found {
-		return nil // decided anew
+		return nil // the next decision sees that the class is gone
 	}
 	request := &csi.GetCapacityRequest{Parameters: known.parameters}
-	if spot.Place != "" {
-		request.AccessibleTopology = &csi.Topology{Segments: spot.Place.Segments()}
+	if item.Segment != "" {
+		request.AccessibleTopology = &csi.Topology{Segments: item.Segment.Labels()}
 	}
-	c.memory.asking(spot)
+	c.tracker.asking(item)
 	now := c.cfg.Clock.Now()
-	response, err := c.asks.GetCapacity(ctx, request)
-	a := Answer{Left: Size{response.GetAvailableCapacity(), true}}
+	response, err := c.driver.GetCapacity(ctx, request)
+	a := Capacity{Available: Size{response.GetAvailableCapacity(), true}}
 	if largest := response.GetMaximumVolumeSize(); largest != nil {
-		a.Largest = Size{largest.GetValue(), true}
+		a.MaximumVolumeSize = Size{largest.GetValue(), true}
 	}
-	if err == nil && (a.Left.Bytes < 0 || a.Largest.Bytes < 0) {
-		err = errclass.Mark(errclass.Refused, fmt.Errorf("ask what is left: %w", errNegative))
+	if err == nil && (a.Available.Bytes < 0 || a.MaximumVolumeSize.Bytes < 0) {
+		err = errclass.Mark(errclass.Refused, fmt.Errorf("get the capacity: %w", errNegative))
 	}
-	c.memory.answered(spot, a, now, err == nil)
+	c.tracker.answered(item, a, now, err == nil)
 	return err
 }
 
-func (c *Controller) create(ctx context.Context, spot Spot, a Answer) error {
-	stored, err := c.cluster.create(ctx, newObject(spot, a, c.marks, c.memory.ownedBy()))
+func (c *Controller) create(ctx context.Context, item WorkItem, a Capacity) error {
+	stored, err := c.cluster.create(ctx, newObject(item, a, c.labels, c.tracker.ownedBy()))
 	if err != nil {
 		return err
 	}
-	c.wrote(spot, stored)
+	c.wrote(item, stored)
 	return nil
 }
 
-func (c *Controller) update(ctx context.Context, spot Spot, a Answer, o Object) error {
-	body, err := patchOf(o, a, c.memory.ownedBy())
+func (c *Controller) update(ctx context.Context, item WorkItem, a Capacity, o Object) error {
+	body, err := patchOf(o, a, c.tracker.ownedBy())
 	if err != nil {
 		return err
 	}
@@ -126,54 +131,25 @@ func (c *Controller) update(ctx context.Context, spot Spot, a Answer, o Object) 
 	if err != nil {
 		return err
 	}
-	c.wrote(spot, stored)
+	c.wrote(item, stored)
 	return nil
 }
 
 // wrote notes an object as it is stored: the next decision may come before the cache shows it.
-func (c *Controller) wrote(spot Spot, stored *storagev1.CSIStorageCapacity) {
-	if o := objectOf(stored, c.marks); o.Spot == spot {
-		c.memory.wrote(o)
+func (c *Controller) wrote(item WorkItem, stored *storagev1.CSIStorageCapacity) {
+	if o := objectOf(stored, c.labels); o.Item == item {
+		c.tracker.wrote(o)
 	}
 }
 
 func (c *Controller) remove(ctx context.Context, o Object) error {
-	c.memory.ends(o.UID)
+	c.tracker.deleting(o.UID)
 	err := c.cluster.remove(ctx, o)
 	switch {
 	case errors.Is(err, kube.ErrGone):
 		return nil
 	case err != nil:
-		c.memory.forgetEnd(o.UID)
+		c.tracker.forgetDeletion(o.UID)
 	}
 	return err
-}
-
-// afterTrouble says when to try again, by what the error means. The object stays as it is.
-func (c *Controller) afterTrouble(ctx context.Context, err error) controller.Next {
-	reason := ReasonUnreadable
-	if t := (*trouble)(nil); errors.As(err, &t) {
-		reason = t.reason
-	}
-	switch class := errclass.Of(err); {
-	case ctx.Err() != nil:
-		return controller.Next{} // the next leader goes on
-	case errors.Is(err, kube.ErrChanged), errors.Is(err, kube.ErrGone):
-		return c.usual() // the cache shows it in a moment
-	case class == errclass.Refused, class == errclass.NotFound:
-		klog.FromContext(ctx).Info("What the cluster knows of the driver's capacity stays as it is; it is tried again", "reason", reason, "err", err)
-		return c.slow()
-	default:
-		klog.FromContext(ctx).Info("What the cluster knows of the driver's capacity stays as it is; it is tried again", "reason", reason, "err", err)
-		return c.usual()
-	}
-}
-
-func (c *Controller) usual() controller.Next {
-	return controller.Next{Backoff: controller.Backoff{First: c.cfg.RetryStart, Max: c.cfg.RetryMax}}
-}
-
-// slow is for what a person has to mend first.
-func (c *Controller) slow() controller.Next {
-	return controller.Next{Backoff: controller.Backoff{First: min(10*c.cfg.RetryStart, c.cfg.RetryMax), Max: c.cfg.RetryMax}}
 }

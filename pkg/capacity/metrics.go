@@ -6,29 +6,29 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// figures counts objects at the moment it is asked, under external-provisioner's names.
-type figures struct {
+// objectMetrics counts objects at the moment it is asked, under external-provisioner's names.
+type objectMetrics struct {
 	*Controller
 	goal, current, obsolete *prometheus.Desc
 }
 
 // Describe names the metrics.
-func (f figures) Describe(descs chan<- *prometheus.Desc) {
+func (f objectMetrics) Describe(descs chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{f.goal, f.current, f.obsolete} {
 		descs <- desc
 	}
 }
 
 // Collect counts.
-func (f figures) Collect(metrics chan<- prometheus.Metric) {
-	f.memory.mu.Lock()
-	places := f.memory.places
-	f.memory.mu.Unlock()
-	goal := f.goalOf(places)
-	current, obsolete := map[Spot]bool{}, 0
+func (f objectMetrics) Collect(metrics chan<- prometheus.Metric) {
+	f.tracker.mu.Lock()
+	segments := f.tracker.segments
+	f.tracker.mu.Unlock()
+	goal := f.goalOf(segments)
+	current, obsolete := map[WorkItem]bool{}, 0
 	f.objects.Each(func(o Object) {
-		if goal[o.Spot] {
-			current[o.Spot] = true
+		if goal[o.Item] {
+			current[o.Item] = true
 		} else {
 			obsolete++
 		}
@@ -43,7 +43,7 @@ func (c *Controller) register(to prometheus.Registerer) error {
 		return nil
 	}
 	desc := func(name, help string) *prometheus.Desc { return prometheus.NewDesc(name, help, nil, nil) }
-	err := to.Register(figures{c,
+	err := to.Register(objectMetrics{c,
 		desc("csistoragecapacities_desired_goal", "CSIStorageCapacity objects that there are to be."),
 		desc("csistoragecapacities_desired_current", "CSIStorageCapacity objects that there are to be, and are."),
 		desc("csistoragecapacities_obsolete", "CSIStorageCapacity objects that are to be deleted."),

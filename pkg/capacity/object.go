@@ -22,8 +22,8 @@ const (
 // namePrefix begins the names of the objects, which the API server completes.
 const namePrefix = "csisc-"
 
-// marks are what makes an object ours.
-func marks(driver, managedBy string) labels.Set {
+// labelsOf are what makes an object ours.
+func labelsOf(driver, managedBy string) labels.Set {
 	return labels.Set{LabelDriver: driver, LabelManagedBy: managedBy}
 }
 
@@ -31,11 +31,11 @@ func marks(driver, managedBy string) labels.Set {
 func objectOf(o *storagev1.CSIStorageCapacity, ours labels.Set) Object {
 	object := Object{
 		Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion,
-		Spot:        Spot{o.StorageClassName, placeOf(o.NodeTopology)},
+		Item:        WorkItem{o.StorageClassName, segmentOf(o.NodeTopology)},
 		Ours:        ours.AsSelector().Matches(labels.Set(o.Labels)),
 		Terminating: o.DeletionTimestamp != nil,
 		Controlled:  metav1.GetControllerOfNoCopy(o) != nil,
-		Answer:      Answer{Left: sizeOf(o.Capacity), Largest: sizeOf(o.MaximumVolumeSize)},
+		Capacity:    Capacity{Available: sizeOf(o.Capacity), MaximumVolumeSize: sizeOf(o.MaximumVolumeSize)},
 	}
 	for _, owner := range o.OwnerReferences {
 		object.Owners = append(object.Owners, owner.UID)
@@ -43,7 +43,7 @@ func objectOf(o *storagev1.CSIStorageCapacity, ours labels.Set) Object {
 	return object
 }
 
-// ownedBy tells whether an owner is among the object's; nil is nobody, to whom all belong.
+// ownedBy reports whether an owner is among the object's; nil is nobody, to whom all belong.
 func (o Object) ownedBy(owner *metav1.OwnerReference) bool {
 	return owner == nil || slices.Contains(o.Owners, owner.UID)
 }
@@ -62,12 +62,12 @@ func (s Size) quantity() *resource.Quantity {
 	return resource.NewQuantity(s.Bytes, resource.BinarySI)
 }
 
-// newObject makes the object of a spot.
-func newObject(spot Spot, a Answer, marks labels.Set, owner *metav1.OwnerReference) *storagev1.CSIStorageCapacity {
+// newObject makes the object of an item.
+func newObject(item WorkItem, a Capacity, marks labels.Set, owner *metav1.OwnerReference) *storagev1.CSIStorageCapacity {
 	o := &storagev1.CSIStorageCapacity{
 		ObjectMeta:       metav1.ObjectMeta{GenerateName: namePrefix, Labels: marks},
-		StorageClassName: spot.Class, NodeTopology: &metav1.LabelSelector{MatchLabels: spot.Place.Segments()},
-		Capacity: a.Left.quantity(), MaximumVolumeSize: a.Largest.quantity(),
+		StorageClassName: item.Class, NodeTopology: &metav1.LabelSelector{MatchLabels: item.Segment.Labels()},
+		Capacity: a.Available.quantity(), MaximumVolumeSize: a.MaximumVolumeSize.quantity(),
 	}
 	if owner != nil {
 		o.OwnerReferences = []metav1.OwnerReference{*owner}
@@ -77,7 +77,7 @@ func newObject(spot Spot, a Answer, marks labels.Set, owner *metav1.OwnerReferen
 
 // patchOf is the strategic merge patch that writes an answer, and the owner where it is missing, into
 // an object, only if that is exactly as it was read. Other owners stay.
-func patchOf(o Object, a Answer, owner *metav1.OwnerReference) ([]byte, error) {
+func patchOf(o Object, a Capacity, owner *metav1.OwnerReference) ([]byte, error) {
 	about := map[string]any{"uid": o.UID, "resourceVersion": o.ResourceVersion}
 	if owner != nil && !o.Owned {
 		own := *owner
@@ -86,7 +86,7 @@ func patchOf(o Object, a Answer, owner *metav1.OwnerReference) ([]byte, error) {
 		}
 		about["ownerReferences"] = []metav1.OwnerReference{own}
 	}
-	body, err := json.Marshal(map[string]any{"metadata": about, "capacity": a.Left.quantity(), "maximumVolumeSize": a.Largest.quantity()})
+	body, err := json.Marshal(map[string]any{"metadata": about, "capacity": a.Available.quantity(), "maximumVolumeSize": a.MaximumVolumeSize.quantity()})
 	if err != nil {
 		return nil, fmt.Errorf("write a patch of CSIStorageCapacity %q: %w", o.Name, err)
 	}

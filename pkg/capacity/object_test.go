@@ -10,11 +10,11 @@ import (
 
 func TestAPlaceIsTheSameHoweverItIsTold(t *testing.T) {
 	for _, segments := range []map[string]string{{}, {"zone": "a"}, {"zone": "a", "rack": "1"}, {"example.com/host": "n.1_2-3", "z": ""}} {
-		p := PlaceOf(segments)
-		if got := p.Segments(); !maps.Equal(got, segments) {
+		p := SegmentOf(segments)
+		if got := p.Labels(); !maps.Equal(got, segments) {
 			t.Errorf("%v became %q, and that %v", segments, p, got)
 		}
-		if got := placeOf(&metav1.LabelSelector{MatchLabels: segments}); got != p {
+		if got := segmentOf(&metav1.LabelSelector{MatchLabels: segments}); got != p {
 			t.Errorf("the object of %q is at %q", p, got)
 		}
 	}
@@ -22,14 +22,14 @@ func TestAPlaceIsTheSameHoweverItIsTold(t *testing.T) {
 		"none":          nil,
 		"an expression": {MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "zone", Operator: metav1.LabelSelectorOpExists}}},
 	} {
-		if got := placeOf(selector); got != nowhere {
+		if got := segmentOf(selector); got != nowhere {
 			t.Errorf("%s is taken for %q", name, got)
 		}
 	}
 }
 
 func TestWithin(t *testing.T) {
-	here := PlaceOf(map[string]string{"zone": "a", "rack": "1"})
+	here := SegmentOf(map[string]string{"zone": "a", "rack": "1"})
 	for name, c := range map[string]struct {
 		at   map[string]string
 		want bool
@@ -47,7 +47,7 @@ func TestWithin(t *testing.T) {
 }
 
 func TestObjectsAreOursByTheirLabelsAlone(t *testing.T) {
-	ours := marks("disk.example.com", "external-provisioner")
+	ours := labelsOf("disk.example.com", "external-provisioner")
 	for name, c := range map[string]struct {
 		labels map[string]string
 		want   bool
@@ -58,7 +58,7 @@ func TestObjectsAreOursByTheirLabelsAlone(t *testing.T) {
 		"one label":         {map[string]string{LabelDriver: "disk.example.com"}, false},
 		"no label":          {nil, false},
 	} {
-		o := newObject(Spot{"fast", "zone=a"}, left(1), ours, nil)
+		o := newObject(WorkItem{"fast", "zone=a"}, left(1), ours, nil)
 		o.Labels = c.labels
 		if got := objectOf(o, ours); got.Ours != c.want {
 			t.Errorf("%s: ours %v", name, got.Ours)
@@ -67,13 +67,13 @@ func TestObjectsAreOursByTheirLabelsAlone(t *testing.T) {
 }
 
 func TestWhatIsWrittenIsReadAgain(t *testing.T) {
-	ours, yes := marks("disk.example.com", "external-provisioner"), true
+	ours, yes := labelsOf("disk.example.com", "external-provisioner"), true
 	owner := &metav1.OwnerReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "driver", UID: "d1", Controller: &yes}
-	for _, answer := range []Answer{left(0), left(7), {Left: Size{7, true}, Largest: Size{3, true}}} {
-		for _, spot := range []Spot{{"fast", ""}, {"slow", "rack=1,zone=a"}} {
-			o := newObject(spot, answer, ours, owner)
-			if got := objectOf(o, ours); got.Spot != spot || got.Answer != answer || !got.ownedBy(owner) || !got.Controlled {
-				t.Errorf("%+v became %+v", spot, got)
+	for _, answer := range []Capacity{left(0), left(7), {Available: Size{7, true}, MaximumVolumeSize: Size{3, true}}} {
+		for _, item := range []WorkItem{{"fast", ""}, {"slow", "rack=1,zone=a"}} {
+			o := newObject(item, answer, ours, owner)
+			if got := objectOf(o, ours); got.Item != item || got.Capacity != answer || !got.ownedBy(owner) || !got.Controlled {
+				t.Errorf("%+v became %+v", item, got)
 			}
 			if o.NodeTopology == nil {
 				t.Error("an object without topology, which is for no node")

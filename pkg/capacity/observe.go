@@ -36,7 +36,7 @@ func (c *Controller) recordClass(object runtime.Object, _ bool) (class, bool, er
 		return class{}, false, fmt.Errorf("watch StorageClasses: got a %T", object)
 	}
 	r := class{
-		name: o.Name, uid: o.UID, ours: o.Provisioner == c.driver, parameters: o.Parameters,
+		name: o.Name, uid: o.UID, ours: o.Provisioner == c.driverName, parameters: o.Parameters,
 		immediate: o.VolumeBindingMode == nil || *o.VolumeBindingMode != storagev1.VolumeBindingWaitForFirstConsumer,
 	}
 	return r, r.ours, nil
@@ -47,11 +47,11 @@ func (c *Controller) recordObject(object runtime.Object, _ bool) (Object, bool, 
 	if !ok {
 		return Object{}, false, fmt.Errorf("watch CSIStorageCapacities: got a %T", object)
 	}
-	r := objectOf(o, c.marks)
+	r := objectOf(o, c.labels)
 	return r, r.Ours, nil
 }
 
-// classChanges and objectChanges are told by the watch caches.
+// classChanges and objectChanges are called by the watch caches.
 type classChanges struct{ *Controller }
 
 func (c classChanges) Added(now class)            { c.classChanged(now) }
@@ -65,141 +65,141 @@ func (c classChanges) Updated(before, now class) {
 // classChanged has a class that may be another now be asked for anew.
 func (c *Controller) classChanged(now class) {
 	c.Changed(now.name, nil)
-	c.lookAround()
+	c.enqueueSurvey()
 }
 
 type objectChanges struct{ *Controller }
 
-func (c objectChanges) Added(now Object) { c.wake(now.Spot) }
+func (c objectChanges) Added(now Object) { c.items.Enqueue(now.Item) }
 func (c objectChanges) Updated(before, now Object) {
-	c.wake(before.Spot)
-	c.wake(now.Spot)
+	c.items.Enqueue(before.Item)
+	c.items.Enqueue(now.Item)
 }
 
 func (c objectChanges) Deleted(last Object, _ bool) {
-	c.memory.forgetEnd(last.UID)
-	c.wake(last.Spot)
+	c.tracker.forgetDeletion(last.UID)
+	c.items.Enqueue(last.Item)
 }
 
-// memory is what this process remembers of spots and objects. It is safe for concurrent use.
-type memory struct {
-	mu    sync.Mutex
-	spots map[Spot]noted
+// tracker is what this process remembers of items and objects. It is safe for concurrent use.
+type tracker struct {
+	mu      sync.Mutex
+	records map[WorkItem]record
 	// written are objects as we wrote them last, until the cache shows that state or a later one.
-	written map[Spot]Object
+	written map[WorkItem]Object
 	// ended are the UIDs of objects that we deleted, until the cache shows it.
-	ended map[types.UID]bool
-	// places are where the driver is, nil before that is known.
-	places map[Place]bool
+	deleted map[types.UID]bool
+	// nodes are where the driver is, nil before that is known.
+	segments map[Segment]bool
 	// owner is who owns the objects, once ownerKnown.
 	owner      *metav1.OwnerReference
 	ownerKnown bool
 }
 
-// noted is what is remembered of one spot.
-type noted struct {
-	answer Answer
-	at     time.Time
-	stale  bool
+// record is what is remembered of one item.
+type record struct {
+	capacity Capacity
+	at       time.Time
+	stale    bool
 }
 
-func newMemory() *memory {
-	return &memory{spots: map[Spot]noted{}, written: map[Spot]Object{}, ended: map[types.UID]bool{}}
+func newTracker() *tracker {
+	return &tracker{records: map[WorkItem]record{}, written: map[WorkItem]Object{}, deleted: map[types.UID]bool{}}
 }
 
-// stale marks the answers for some spots, and returns these spots.
-func (m *memory) stale(some func(Spot) bool) []Spot {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var marked []Spot
-	for spot, n := range m.spots {
-		if some(spot) {
+// stale marks the answers for some items, and returns these items.
+func (t *tracker) markStale(some func(WorkItem) bool) []WorkItem {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var marked []WorkItem
+	for item, n := range t.records {
+		if some(item) {
 			n.stale = true
-			m.spots[spot] = n
-			marked = append(marked, spot)
+			t.records[item] = n
+			marked = append(marked, item)
 		}
 	}
 	return marked
 }
 
 // asking notes that the driver is being asked: what happens from now on makes its answer stale.
-func (m *memory) asking(spot Spot) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	n := m.spots[spot]
+func (t *tracker) asking(item WorkItem) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := t.records[item]
 	n.stale = false
-	m.spots[spot] = n
+	t.records[item] = n
 }
 
 // answered notes what the driver said; with ok false it said nothing, and is to be asked again.
-func (m *memory) answered(spot Spot, a Answer, at time.Time, ok bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	n := m.spots[spot]
+func (t *tracker) answered(item WorkItem, a Capacity, at time.Time, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := t.records[item]
 	if ok {
-		n.answer, n.at = a, at
+		n.capacity, n.at = a, at
 	} else {
 		n.stale = true
 	}
-	m.spots[spot] = n
+	t.records[item] = n
 }
 
-func (m *memory) wrote(o Object) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.written[o.Spot] = o
+func (t *tracker) wrote(o Object) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.written[o.Item] = o
 }
 
-// ends notes that an object is being deleted, until forgetEnd.
-func (m *memory) ends(uid types.UID) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.ended[uid] = true
+// ends notes that an object is being deleted, until forgetDeletion.
+func (t *tracker) deleting(uid types.UID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.deleted[uid] = true
 }
 
-func (m *memory) forgetEnd(uid types.UID) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.ended, uid)
+func (t *tracker) forgetDeletion(uid types.UID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.deleted, uid)
 }
 
-// forget ends what is remembered of a spot.
-func (m *memory) forget(spot Spot) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.spots, spot)
-	delete(m.written, spot)
+// forget ends what is remembered of an item.
+func (t *tracker) forget(item WorkItem) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.records, item)
+	delete(t.written, item)
 }
 
-// observe gathers what is known of a spot.
-func (c *Controller) observe(spot Spot) Snapshot {
-	s := Snapshot{Class: c.classAt(spot), PollInterval: c.cfg.PollInterval}
-	m := c.memory
-	m.mu.Lock()
-	defer m.mu.Unlock()
+// observe gathers what is known of an item.
+func (c *Controller) observe(item WorkItem) Facts {
+	s := Facts{Class: c.classAt(item), PollInterval: c.cfg.PollInterval}
+	t := c.tracker
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	switch {
-	case m.places == nil:
-	case m.places[spot.Place]:
-		s.Place = Present
+	case t.segments == nil:
+	case t.segments[item.Segment]:
+		s.Segment = Present
 	default:
-		s.Place = Absent
+		s.Segment = Absent
 	}
-	s.OwnerKnown = m.ownerKnown
-	n := m.spots[spot]
-	s.Answer, s.Answered, s.Stale = n.answer, n.at, n.stale
-	s.Objects = m.objectsAt(spot, c.objects)
+	s.OwnerKnown = t.ownerKnown
+	n := t.records[item]
+	s.Capacity, s.Answered, s.Stale = n.capacity, n.at, n.stale
+	s.Objects = t.objectsAt(item, c.objects)
 	for i := range s.Objects {
-		s.Objects[i].Owned = m.ownerKnown && s.Objects[i].ownedBy(m.owner)
+		s.Objects[i].Owned = t.ownerKnown && s.Objects[i].ownedBy(t.owner)
 	}
 	return s
 }
 
-// objectsAt returns the objects of a spot: those in the cache, with what we wrote and the cache does
+// objectsAt returns the objects of an item: those in the cache, with what we wrote and the cache does
 // not show yet. The caller holds the lock.
-func (m *memory) objectsAt(spot Spot, from cached[Object]) []Object {
-	own, wrote := m.written[spot]
-	if wrote && (m.ended[own.UID] || from.Reached(own.ResourceVersion)) {
-		delete(m.written, spot)
+func (t *tracker) objectsAt(item WorkItem, from cached[Object]) []Object {
+	own, wrote := t.written[item]
+	if wrote && (t.deleted[own.UID] || from.Reached(own.ResourceVersion)) {
+		delete(t.written, item)
 		wrote = false
 	}
 	var there []Object
@@ -207,7 +207,7 @@ func (m *memory) objectsAt(spot Spot, from cached[Object]) []Object {
 		there = append(there, own)
 	}
 	from.Each(func(o Object) {
-		if o.Spot == spot && !m.ended[o.UID] && (!wrote || o.UID != own.UID) {
+		if o.Item == item && !t.deleted[o.UID] && (!wrote || o.UID != own.UID) {
 			there = append(there, o)
 		}
 	})
@@ -216,18 +216,18 @@ func (m *memory) objectsAt(spot Spot, from cached[Object]) []Object {
 }
 
 // ownedBy returns who owns the objects, nil for nobody.
-func (m *memory) ownedBy() *metav1.OwnerReference {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.owner
+func (t *tracker) ownedBy() *metav1.OwnerReference {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.owner
 }
 
-// classAt returns what the cache knows of a spot's class. Nothing is asked of it before it is filled.
-func (c *Controller) classAt(spot Spot) Class {
+// classAt returns what the cache knows of an item's class. Nothing is asked of it before it is filled.
+func (c *Controller) classAt(item WorkItem) Class {
 	if !c.Synced() {
 		return ClassUnknown
 	}
-	known, found := c.classes.Get(spot.Class)
+	known, found := c.classes.Get(item.Class)
 	switch {
 	case !found || !known.ours:
 		return ClassGone

@@ -6,7 +6,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
 )
 
-// Rights returns what a Controller with these settings needs to be allowed.
+// Permissions returns what a Controller with these settings needs to be allowed.
 func (c *Controller) Permissions() []access.Permission {
 	const storage, nothing = "storage.k8s.io", "no capacity is published"
 	here := func(group, resource, verb, without string) access.Permission {
@@ -19,10 +19,10 @@ func (c *Controller) Permissions() []access.Permission {
 		here(storage, "csistoragecapacities", "watch", nothing),
 		here(storage, "csistoragecapacities", "create", nothing),
 		here(storage, "csistoragecapacities", "patch", "the capacity that is published grows old, and the scheduler goes by it"),
-		here(storage, "csistoragecapacities", "delete", "the capacity of classes and places that are gone stays"),
+		here(storage, "csistoragecapacities", "delete", "the capacity of classes and segments that are gone stays"),
 	}
-	if c.places != nil {
-		rights = append(rights, c.places.Permissions(nothing)...)
+	if c.nodes != nil {
+		rights = append(rights, c.nodes.Permissions(nothing)...)
 	}
 	const unowned = "no capacity is published, for it is not known who is to own it; --capacity-ownerref-level=-1 has nobody own it"
 	if c.cfg.Owner != nil {
@@ -34,7 +34,7 @@ func (c *Controller) Permissions() []access.Permission {
 	return rights
 }
 
-// Missing returns those of the rights that the API server does not grant. An error means that it
+// MissingPermissions returns those of the permissions that the API server does not grant. An error means that it
 // could not be found out.
 func (c *Controller) MissingPermissions(ctx context.Context) ([]access.Permission, error) {
 	return access.Missing(ctx, c.authorization, c.Permissions())

@@ -3,9 +3,9 @@ package capacity
 // Reason says why a decision is what it is. The same word is a value in the log.
 type Reason string
 
-// Reasons for leaving a spot as it is.
+// Reasons for leaving a item as it is.
 const (
-	// ReasonUnknown: it is not known yet whether the spot is to have an object.
+	// ReasonUnknown: it is not known yet whether the item is to have an object.
 	ReasonUnknown Reason = "Unknown"
 	// ReasonOwnerUnknown: it is not known yet who is to own the object.
 	ReasonOwnerUnknown Reason = "OwnerUnknown"
@@ -19,8 +19,8 @@ const (
 	ReasonClassGone Reason = "ClassGone"
 	// ReasonImmediateBinding: the class binds claims before any pod is scheduled.
 	ReasonImmediateBinding Reason = "ImmediateBinding"
-	// ReasonPlaceGone: no node with the driver is there.
-	ReasonPlaceGone Reason = "PlaceGone"
+	// ReasonSegmentGone: no node with the driver is there.
+	ReasonSegmentGone Reason = "PlaceGone"
 	// ReasonDuplicate: another object says the same.
 	ReasonDuplicate Reason = "Duplicate"
 )
@@ -29,7 +29,7 @@ const (
 const (
 	// ReasonDue: what is left may have changed since the driver was asked.
 	ReasonDue Reason = "Due"
-	// ReasonMissing: the spot has no object.
+	// ReasonMissing: the item has no object.
 	ReasonMissing Reason = "Missing"
 	// ReasonChanged: the driver says something else than the object.
 	ReasonChanged Reason = "Changed"
@@ -39,10 +39,10 @@ const (
 
 // Reasons that only carrying out a step can find.
 const (
-	// ReasonUnanswered: the driver did not say what is left. The object stays as it is.
-	ReasonUnanswered Reason = "Unanswered"
-	// ReasonUnwritable: the API server did not take a change.
-	ReasonUnwritable Reason = "Unwritable"
-	// ReasonUnreadable: what has to be known could not be read.
-	ReasonUnreadable Reason = "Unreadable"
+	// ReasonGetCapacityFailed: the driver did not say what is left. The object stays as it is.
+	ReasonGetCapacityFailed Reason = "Unanswered"
+	// ReasonAPIWriteFailed: the API server did not take a change.
+	ReasonAPIWriteFailed Reason = "Unwritable"
+	// ReasonAPIReadFailed: what has to be known could not be read.
+	ReasonAPIReadFailed Reason = "Unreadable"
 )

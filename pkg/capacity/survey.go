@@ -11,42 +11,42 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
 )
 
-// The survey finds the spots that there are to be, and wakes those that have to change. It is one
+// The survey finds the items that there are to be, and wakes those that have to change. It is one
 // key of a loop of its own: however many nodes come at once, one look takes them all in.
 type surveyKey struct{}
 
-// survey settles who owns the objects and where the driver is, and wakes spots.
-func (c *Controller) survey(ctx context.Context, _ surveyKey) controller.Next {
+// survey settles who owns the objects and where the driver is, and wakes items.
+func (c *Controller) survey(ctx context.Context, _ surveyKey) controller.Result {
 	if err := c.findOwner(ctx); err != nil {
 		if ctx.Err() == nil {
 			klog.FromContext(ctx).Info("Nobody is known yet who owns the capacity objects, so none is made; it is tried again", "reason", ReasonOwnerUnknown, "err", err)
 		}
-		return c.usual()
+		return c.retries().Retry()
 	}
-	places, err := c.look()
+	segments, err := c.refreshSegments()
 	if err != nil {
-		klog.FromContext(ctx).Info("It is not known where the driver is; it is tried again", "reason", ReasonUnreadable, "err", err)
-		return c.usual()
+		klog.FromContext(ctx).Info("It is not known where the driver is; it is tried again", "reason", ReasonAPIReadFailed, "err", err)
+		return c.retries().Retry()
 	}
-	for _, spot := range c.toVisit(places) {
-		c.wake(spot)
+	for _, item := range c.due(segments) {
+		c.items.Enqueue(item)
 	}
-	return controller.Next{}
+	return controller.Done()
 }
 
 // findOwner reads who owns the objects, once.
 func (c *Controller) findOwner(ctx context.Context) error {
-	m := c.memory
-	m.mu.Lock()
-	known := m.ownerKnown
-	m.mu.Unlock()
+	t := c.tracker
+	t.mu.Lock()
+	known := t.ownerKnown
+	t.mu.Unlock()
 	if known {
 		return nil
 	}
 	if c.cfg.Owner == nil {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		m.ownerKnown = true
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.ownerKnown = true
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
@@ -56,61 +56,61 @@ func (c *Controller) findOwner(ctx context.Context) error {
 		return fmt.Errorf("find the owner of the capacity objects: %w", err)
 	}
 	klog.FromContext(ctx).Info("Capacity objects go with their owner", "apiVersion", owner.APIVersion, "kind", owner.Kind, "name", owner.Name)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.owner, m.ownerKnown = &owner, true
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.owner, t.ownerKnown = &owner, true
 	return nil
 }
 
-// look notes where the driver is, and returns it.
-func (c *Controller) look() (map[Place]bool, error) {
-	places, err := c.placesNow()
+// refreshSegments notes where the driver is, and returns it.
+func (c *Controller) refreshSegments() (map[Segment]bool, error) {
+	segments, err := c.segments()
 	if err != nil {
 		return nil, err
 	}
-	m := c.memory
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if !maps.Equal(m.places, places) {
-		klog.Background().V(2).Info("The driver's nodes are in these places", "places", len(places))
+	t := c.tracker
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !maps.Equal(t.segments, segments) {
+		klog.Background().V(2).Info("The driver's nodes are in these segments", "segments", len(segments))
 	}
-	m.places = places
-	return places, nil
+	t.segments = segments
+	return segments, nil
 }
 
-// toVisit returns the spots that are to have an object and were never looked at, and those of objects
+// due returns the items that are to have an object and were never looked at, and those of objects
 // that are not to be there.
-func (c *Controller) toVisit(places map[Place]bool) []Spot {
-	goal := c.goalOf(places)
-	visit := map[Spot]bool{}
+func (c *Controller) due(segments map[Segment]bool) []WorkItem {
+	goal := c.goalOf(segments)
+	visit := map[WorkItem]bool{}
 	c.objects.Each(func(o Object) {
-		if !goal[o.Spot] {
-			visit[o.Spot] = true
+		if !goal[o.Item] {
+			visit[o.Item] = true
 		}
 	})
-	m := c.memory
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for spot := range goal {
-		if m.spots[spot].at.IsZero() {
-			visit[spot] = true
+	t := c.tracker
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for item := range goal {
+		if t.records[item].at.IsZero() {
+			visit[item] = true
 		}
 	}
-	for spot := range m.spots {
-		if !goal[spot] {
-			visit[spot] = true // to be forgotten
+	for item := range t.records {
+		if !goal[item] {
+			visit[item] = true // to be forgotten
 		}
 	}
 	return slices.Collect(maps.Keys(visit))
 }
 
-// goalOf returns the spots that are to have an object.
-func (c *Controller) goalOf(places map[Place]bool) map[Spot]bool {
-	goal := map[Spot]bool{}
+// goalOf returns the items that are to have an object.
+func (c *Controller) goalOf(segments map[Segment]bool) map[WorkItem]bool {
+	goal := map[WorkItem]bool{}
 	c.classes.Each(func(k class) {
-		for place := range places {
+		for place := range segments {
 			if k.ours && (!k.immediate || c.cfg.ForImmediate) {
-				goal[Spot{k.name, place}] = true
+				goal[WorkItem{k.name, place}] = true
 			}
 		}
 	})

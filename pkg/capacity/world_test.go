@@ -22,6 +22,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/topology"
 )
@@ -40,7 +41,7 @@ type world struct {
 	classes *known
 	nodes   *nodes
 	// left is what the driver has in each place; err answers instead of it.
-	left map[Place]int64
+	left map[Segment]int64
 	err  error
 	// meanwhile, if set, is what happens once while the driver is asked.
 	meanwhile func()
@@ -113,7 +114,7 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{
 		T: t, clock: testclock.NewFakeClock(noon), objects: &lagging{shown: map[string]Object{}}, classes: &known{}, nodes: &nodes{},
-		left: map[Place]int64{"zone=a": 10, "zone=b": 20}, stored: map[string]*storagev1.CSIStorageCapacity{},
+		left: map[Segment]int64{"zone=a": 10, "zone=b": 20}, stored: map[string]*storagev1.CSIStorageCapacity{},
 	}
 	(*w.classes)["late"] = class{name: "late", ours: true, parameters: map[string]string{"tier": "gold"}}
 	w.nodes.set("a", "b", "a")
@@ -133,7 +134,9 @@ func (w *world) start(changes ...func(*Config)) {
 		w.Fatal(err)
 	}
 	c.classes, c.objects = w.classes, w.objects
-	c.awake.Store(true)
+	if err := c.start(); err != nil {
+		w.Fatal(err)
+	}
 	w.c = c
 }
 
@@ -142,7 +145,7 @@ func (w *world) catchUp() {
 	before := w.objects.shown
 	w.objects.shown, w.objects.version = map[string]Object{}, w.version
 	for name, o := range w.stored {
-		if now := objectOf(o, w.c.marks); now.Ours { // as the label selector and recordObject have it
+		if now := objectOf(o, w.c.labels); now.Ours { // as the label selector and recordObject have it
 			w.objects.shown[name] = now
 		}
 	}
@@ -153,7 +156,7 @@ func (w *world) catchUp() {
 	}
 }
 
-// settle has the survey made and all spots visited that matter, and the cache catch up; it returns what
+// settle has the survey made and all items visited that matter, and the cache catch up; it returns what
 // was done.
 func (w *world) settle() string {
 	w.Helper()
@@ -163,19 +166,19 @@ func (w *world) settle() string {
 	return w.since(begin)
 }
 
-// look does so without the cache.
+// refreshSegments does so without the cache.
 func (w *world) look() {
 	w.c.survey(w.Context(), surveyKey{})
-	var spots []Spot
+	var items []WorkItem
 	w.classes.Each(func(k class) {
-		for _, place := range []Place{"zone=a", "zone=b", "zone=c", ""} {
-			spots = append(spots, Spot{k.name, place})
+		for _, place := range []Segment{"zone=a", "zone=b", "zone=c", ""} {
+			items = append(items, WorkItem{k.name, place})
 		}
 	})
-	w.objects.Each(func(o Object) { spots = append(spots, o.Spot) })
-	slices.SortFunc(spots, func(a, b Spot) int { return strings.Compare(a.Class+string(a.Place), b.Class+string(b.Place)) })
-	for _, spot := range slices.Compact(spots) {
-		w.c.work(w.Context(), spot)
+	w.objects.Each(func(o Object) { items = append(items, o.Item) })
+	slices.SortFunc(items, func(a, b WorkItem) int { return strings.Compare(a.Class+string(a.Segment), b.Class+string(b.Segment)) })
+	for _, item := range slices.Compact(items) {
+		w.c.reconcile(w.Context(), item)
 	}
 }
 
@@ -186,7 +189,7 @@ func (w *world) note(format string, args ...any) {
 }
 
 func (w *world) GetCapacity(_ context.Context, r *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
-	at := PlaceOf(r.GetAccessibleTopology().GetSegments())
+	at := SegmentOf(r.GetAccessibleTopology().GetSegments())
 	w.note("ask %s", at)
 	if r.GetParameters()["tier"] != "gold" {
 		w.Errorf("asked with parameters %v", r.GetParameters())
@@ -215,7 +218,7 @@ func (w *world) answer(o *storagev1.CSIStorageCapacity) (*storagev1.CSIStorageCa
 
 func (w *world) create(_ context.Context, o *storagev1.CSIStorageCapacity) (*storagev1.CSIStorageCapacity, error) {
 	o = o.DeepCopy()
-	w.note("create %s %d", placeOf(o.NodeTopology), o.Capacity.Value())
+	w.note("create %s %d", segmentOf(o.NodeTopology), o.Capacity.Value())
 	o.Name = fmt.Sprintf("%s%d", o.GenerateName, w.version+1)
 	o.UID = types.UID(o.Name)
 	return w.answer(o)
@@ -245,7 +248,7 @@ func (w *world) patch(_ context.Context, name string, body []byte) (*storagev1.C
 	if err != nil {
 		return nil, err
 	}
-	w.note("update %s %d", placeOf(now.NodeTopology), now.Capacity.Value())
+	w.note("update %s %d", segmentOf(now.NodeTopology), now.Capacity.Value())
 	return w.answer(now)
 }
 
@@ -257,7 +260,7 @@ func (w *world) remove(_ context.Context, o Object) error {
 	case there.UID != o.UID || there.ResourceVersion != o.ResourceVersion:
 		return kube.ErrChanged
 	}
-	w.note("delete %s", o.Spot.Place)
+	w.note("delete %s", o.Item.Segment)
 	w.version++
 	delete(w.stored, o.Name)
 	return nil
@@ -287,7 +290,7 @@ func TestEachPlaceHasOneObject(t *testing.T) {
 	delete(*w.classes, "late")
 	w.want(w.settle(), "delete zone=a, delete zone=c")
 	w.want(w.settle(), "")
-	if n := len(w.c.memory.spots) + len(w.c.memory.written) + len(w.c.memory.ended); n > 0 {
+	if n := len(w.c.tracker.records) + len(w.c.tracker.written) + len(w.c.tracker.deleted); n > 0 {
 		t.Errorf("%d things are remembered of what is gone", n)
 	}
 }
@@ -362,7 +365,7 @@ func TestAVolumeThatIsMadeWhileTheDriverIsAskedHasItAskedAgain(t *testing.T) {
 }
 
 func TestADriverThatDoesNotAnswerChangesNothing(t *testing.T) {
-	spot := Spot{"late", "zone=a"}
+	item := WorkItem{"late", "zone=a"}
 	for name, c := range map[string]struct {
 		err   error
 		first time.Duration
@@ -376,7 +379,7 @@ func TestADriverThatDoesNotAnswerChangesNothing(t *testing.T) {
 			w.c.Changed("late", nil)
 			w.err = c.err
 			w.want(w.settle(), "ask zone=a, ask zone=b")
-			if next := w.c.work(t.Context(), spot); next.Backoff.First != c.first || next.Backoff.Max != 5*time.Minute {
+			if next := w.c.reconcile(t.Context(), item); next.Backoff.First != c.first || next.Backoff.Max != 5*time.Minute {
 				t.Errorf("tried again after %v", next.Backoff)
 			}
 			if len(w.stored) != 2 {
@@ -403,33 +406,34 @@ func TestNothingIsDoneFromWhatIsNotKnown(t *testing.T) {
 	w.start()
 	w.nodes.unread, w.ownerErr = false, errLost
 	w.want(w.settle(), "")
-	w.c.watches = []watched{unsynced{}}
+	w.c.control = controller.NewController("capacity", unsynced{})
 	w.ownerErr = nil
 	w.want(w.settle(), "")
-	w.c.watches = nil
+	w.c.control = controller.NewController("capacity")
 	w.want(w.settle(), "delete zone=a, delete zone=b")
 }
 
 // unsynced is a watch cache that is not filled yet.
 type unsynced struct{}
 
-func (unsynced) Run(context.Context)     {}
-func (unsynced) Synced() bool            { return false }
-func (unsynced) Sync() cache.DoneChecker { return nil }
+func (unsynced) Run(context.Context)       {}
+func (u unsynced) Sync() cache.DoneChecker { return u }
+func (unsynced) Name() string              { return "storageclasses" }
+func (unsynced) Done() <-chan struct{}     { return nil }
 
 func TestWhatSomebodyElseDoesToAnObject(t *testing.T) {
 	w := newWorld(t)
 	w.settle()
 	each := func(change func(*storagev1.CSIStorageCapacity)) {
 		for _, o := range w.stored {
-			if placeOf(o.NodeTopology) == "zone=a" {
+			if segmentOf(o.NodeTopology) == "zone=a" {
 				change(o)
 				w.version++
 				o.ResourceVersion = strconv.Itoa(w.version)
 			}
 		}
 	}
-	each(func(o *storagev1.CSIStorageCapacity) { o.Capacity = left(99).Left.quantity() })
+	each(func(o *storagev1.CSIStorageCapacity) { o.Capacity = left(99).Available.quantity() })
 	w.catchUp()
 	w.want(w.settle(), "update zone=a 10")
 	each(func(o *storagev1.CSIStorageCapacity) { o.OwnerReferences = nil })
@@ -478,6 +482,9 @@ func TestADriverWithoutTopologyHasOneObjectForEachClass(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.classes, c.objects = w.classes, w.objects
+	if err := c.start(); err != nil {
+		t.Fatal(err)
+	}
 	w.c = c
 	w.want(w.settle(), "ask , create  40")
 	w.c.Changed("late", nil)

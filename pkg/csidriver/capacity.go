@@ -8,13 +8,13 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// TellsCapacity tells whether the driver can be asked what it has left (GET_CAPACITY).
+// TellsCapacity reports whether the driver can be asked what it has left (GET_CAPACITY).
 func (d *Driver) TellsCapacity() bool {
 	return d.Has(csi.ControllerServiceCapability_RPC_GET_CAPACITY)
 }
 
 // GetCapacity asks the driver what it has left, and returns once the driver answered or the timeout
-// passed (CSI spec, "GetCapacity"). The request is not changed. An error carries its outcome.Class.
+// passed (CSI spec, "GetCapacity"). The request is not changed. An error carries its errclass.Class.
 func (d *Driver) GetCapacity(ctx context.Context, request *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
 	defer cancel()

@@ -232,7 +232,7 @@ func CheckName(name string) error {
 // Name returns the driver's name, as in spec.csi.driver of its PVs.
 func (d *Driver) Name() string { return d.name }
 
-// Has tells whether the driver advertised the controller capability when it was last asked:
+// Has reports whether the driver advertised the controller capability when it was last asked:
 // by Connect, or by Refresh.
 func (d *Driver) Has(c csi.ControllerServiceCapability_RPC_Type) bool {
 	d.mu.Lock()
@@ -240,19 +240,19 @@ func (d *Driver) Has(c csi.ControllerServiceCapability_RPC_Type) bool {
 	return d.controller[c]
 }
 
-// CanDelete tells whether the driver creates and deletes volumes
+// CanDelete reports whether the driver creates and deletes volumes
 // (CREATE_DELETE_VOLUME). Without it every DeleteVolume would be refused.
 func (d *Driver) CanDelete() bool {
 	return d.Has(csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME)
 }
 
-// Attaches tells whether volumes of this driver are attached to nodes
+// Attaches reports whether volumes of this driver are attached to nodes
 // (PUBLISH_UNPUBLISH_VOLUME), so that a VolumeAttachment says one is in use.
 func (d *Driver) Attaches() bool {
 	return d.Has(csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME)
 }
 
-// Offers tells whether the driver advertised the service (GetPluginCapabilities) when it was last
+// Offers reports whether the driver advertised the service (GetPluginCapabilities) when it was last
 // asked: by Connect, or by Refresh.
 func (d *Driver) Offers(service csi.PluginCapability_Service_Type) bool {
 	d.mu.Lock()
@@ -260,7 +260,7 @@ func (d *Driver) Offers(service csi.PluginCapability_Service_Type) bool {
 	return d.services[service]
 }
 
-// HasTopology tells whether volumes of this driver are not reachable from every node
+// HasTopology reports whether volumes of this driver are not reachable from every node
 // (VOLUME_ACCESSIBILITY_CONSTRAINTS), so that CreateVolume wants to know where they are needed.
 func (d *Driver) HasTopology() bool {
 	return d.Offers(csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS)
@@ -282,7 +282,7 @@ func (d *Driver) Probe(ctx context.Context) error {
 
 // DeleteVolume asks the driver to delete the volume with this handle and returns once
 // the driver answered or the timeout passed. nil means that the volume is gone (CSI spec,
-// "DeleteVolume"). An error carries its outcome.Class; one that is Uncertain may have
+// "DeleteVolume"). An error carries its errclass.Class; one that is Uncertain may have
 // deleted. secrets may be nil and are never logged; where the driver repeats one in the
 // message of its error, it is hidden.
 func (d *Driver) DeleteVolume(ctx context.Context, handle string, secrets map[string]string) error {

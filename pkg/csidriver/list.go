@@ -8,19 +8,19 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// ListsVolumes tells whether the driver can be asked which volumes it has (LIST_VOLUMES).
+// ListsVolumes reports whether the driver can be asked which volumes it has (LIST_VOLUMES).
 func (d *Driver) ListsVolumes() bool {
 	return d.Has(csi.ControllerServiceCapability_RPC_LIST_VOLUMES)
 }
 
-// TakesSnapshots tells whether the driver makes and deletes snapshots (CREATE_DELETE_SNAPSHOT).
+// TakesSnapshots reports whether the driver makes and deletes snapshots (CREATE_DELETE_SNAPSHOT).
 func (d *Driver) TakesSnapshots() bool {
 	return d.Has(csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT)
 }
 
 // ListVolumes asks the driver for one page of its volumes, and returns once the driver answered or the
 // timeout passed (CSI spec, "ListVolumes"). The request is not changed. An error carries its
-// outcome.Class: for a starting_token that the driver does not know any more it is InProgress (ABORTED),
+// errclass.Class: for a starting_token that the driver does not know any more it is InProgress (ABORTED),
 // and the whole list is to be begun anew.
 func (d *Driver) ListVolumes(ctx context.Context, request *csi.ListVolumesRequest) (*csi.ListVolumesResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.Timeout)

@@ -20,7 +20,7 @@ const (
 	traceCode   = attribute.Key("rpc.response.status_code")
 )
 
-// beginSpan has a call be a span of the trace that ctx is in, which a driver that traces goes on with. A call
+// beginSpan has a call be a span of the trace that ctx is in, which a driver that traces continues with. A call
 // outside of a trace begins none. end takes the error as it may be shown to people.
 //
 // csi-lib-utils' own option for this (connection.WithOtelTracing) is not used: it puts the driver's message

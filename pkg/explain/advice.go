@@ -67,7 +67,7 @@ func (s *Explanation) addFinalizerWaits(f PVFacts) {
 
 // waitsForProtection adds what the protection of PVs in use waits for, by volume-guard's own function.
 func (s *Explanation) waitsForProtection(f PVFacts) {
-	d := protectpv.Decide(protectpv.Snapshot{Duty: inuse.Duty{Mode: inuse.ModeFull, Alone: true},
+	d := protectpv.Decide(protectpv.Facts{Duty: inuse.Duty{Mode: inuse.ModeFull, Alone: true},
 		PV: protectpv.PVOf(f.PV)})
 	if d.Reason == inuse.ReasonBound {
 		s.waitsFor("finalizer %s: %s", protectpv.Finalizer, withoutPeriod(d.Reason.Sentence()))

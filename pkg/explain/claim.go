@@ -159,7 +159,7 @@ func (f ClaimFacts) entry() (e inflight.Located, found bool) {
 
 // protection decides whether use keeps a claim that is terminating, as kube-controller-manager does.
 func (f ClaimFacts) protection() Decision {
-	d := pvc.Decide(pvc.Snapshot{
+	d := pvc.Decide(pvc.Facts{
 		Duty:  inuse.Duty{Mode: inuse.ModeFull, Alone: true},
 		Ended: pvc.HoldTerminated, Claim: pvc.ClaimOf(f.Claim),
 		Read: pvc.Reading{Made: true, Err: f.Pods.Err, Usage: f.usage()},

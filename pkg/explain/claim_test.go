@@ -93,7 +93,7 @@ func TestExplainClaim(t *testing.T) {
 			[]string{"(Unused)", "!kubectl delete pod"}},
 		"being deleted, and pods may not be read": {
 			func(f *ClaimFacts) { f.terminate(pvc.Finalizer); f.Pods = Failed[[]pvc.Pod](errForbidden) },
-			[]string{"(Unreadable)", "Pods: forbidden. So it is not known who uses the claim."},
+			[]string{"(APIReadFailed)", "Pods: forbidden. So it is not known who uses the claim."},
 		},
 		"being deleted, with the finalizer of an earlier version": {
 			func(f *ClaimFacts) { f.terminate(provision.LegacyFinalizer) },

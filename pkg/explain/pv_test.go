@@ -37,7 +37,7 @@ func TestExplainPV(t *testing.T) {
 			f.bound()
 			f.terminate(time.Minute)
 		},
-			[]string{"DeletionUnprotected", "finalizer kubernetes.io/pv-protection: The PV is being deleted while it is bound"}},
+			[]string{"DeletionUnprotected", "finalizer kubernetes.io/pv-protection: The PV is terminating and bound"}},
 		"its name is another claim's now": {func(f *PVFacts) {
 			claim := f.bound()
 			claim.UID, claim.Spec.VolumeName = "other", ""

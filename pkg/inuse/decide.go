@@ -6,13 +6,13 @@ type Action uint8
 const (
 	// Wait: nothing is to be done now.
 	Wait Action = iota
-	// ReadUsers asks the API server who uses the object.
+	// ReadUsers reads who uses the object from the API server.
 	ReadUsers
-	// AddFinalizer puts the finalizer on.
+	// AddFinalizer adds the finalizer.
 	AddFinalizer
-	// DropFinalizer takes the finalizer off, which lets the object go: only if it still is as
-	// it was read.
-	DropFinalizer
+	// RemoveFinalizer removes the finalizer, after which a terminating object is deleted: only if it
+	// still is as it was read.
+	RemoveFinalizer
 )
 
 // String returns the action as used in logs.
@@ -24,8 +24,8 @@ func (a Action) String() string {
 		return "ReadUsers"
 	case AddFinalizer:
 		return "AddFinalizer"
-	case DropFinalizer:
-		return "DropFinalizer"
+	case RemoveFinalizer:
+		return "RemoveFinalizer"
 	}
 	return "Unknown"
 }
@@ -34,15 +34,22 @@ func (a Action) String() string {
 type Decision struct {
 	Action Action
 	Reason Reason
-	// Timed: no event is sure to end this wait, so it is looked at again by the clock.
+	// Timed: no event is sure to end this wait, so it is decided on again after a delay.
 	Timed bool
 	// Detail adds to the reason's sentence what is known of this object.
 	Detail string
 }
 
-// due tells whether the object needs something that is not done yet.
+// Waits reports whether nothing is to be done now, Writes whether the step changes the object.
+func (d Decision) Waits() bool  { return d.Action == Wait }
+func (d Decision) Writes() bool { return d.Action == AddFinalizer || d.Action == RemoveFinalizer }
+
+// Words returns the action and its reason, for the log.
+func (d Decision) Words() (action, reason string) { return d.Action.String(), string(d.Reason) }
+
+// due reports whether the object needs something that is not done yet.
 func (d Decision) due() bool {
-	return d.Action != Wait || d.Reason == ReasonLeftToBuiltIn || d.Reason == ReasonAsking || d.Reason == ReasonUnreadable
+	return d.Action != Wait || d.Reason == ReasonLeftToBuiltIn || d.Reason == ReasonReadingUsers || d.Reason == ReasonAPIReadFailed
 }
 
 // Rest is the decision to do nothing until an event.
@@ -64,17 +71,17 @@ type Duty struct {
 	Alone bool
 	// Unanswered: what this object needs has been left undone for as long as Config.Patience.
 	Unanswered bool
-	// Added and Dropped: the finalizer was put on, or taken off, in a write of ours that the
+	// Added and Removed: the finalizer was added, or removed, in a write of ours that the
 	// object as it is known does not show yet.
-	Added, Dropped bool
-	// Adds counts how often we put the finalizer on this object.
+	Added, Removed bool
+	// Adds counts how often we added the finalizer to this object.
 	Adds int
 }
 
-// maxAdds is how often the finalizer is put on one object that others take it off again.
+// maxAdds is how often the finalizer is added to one object from which others remove it.
 const maxAdds = 3
 
-// Acts tells whether it is on us to do what everybody who does the work would do.
+// Acts reports whether it is on us to do what everybody who does the work would do.
 func (d Duty) Acts() bool { return d.Mode == ModeFull && (d.Alone || d.Unanswered) }
 
 // Settle decides all but whether an object that is terminating and has the finalizer is used: that
@@ -86,8 +93,8 @@ func (d Duty) Settle(o Object) (_ Decision, settled bool) {
 	case o.UID == "":
 		return Rest(ReasonUnknown), true
 	case o.Terminating && !o.Protected:
-		return Rest(ReasonNotHeld), true
-	case o.Terminating && d.Dropped:
+		return Rest(ReasonNoFinalizer), true
+	case o.Terminating && d.Removed:
 		return Rest(ReasonUnused), true
 	case o.Terminating:
 		return Decision{}, false

@@ -29,9 +29,9 @@ func TestSettle(t *testing.T) {
 		"put on in a write that the watch lags":          {Duty{Mode: ModeFull, Alone: true, Added: true}, there, Rest(ReasonProtect), true},
 		"taken off by others too often":                  {Duty{Mode: ModeFull, Alone: true, Adds: maxAdds}, there, Rest(ReasonContested), true},
 		"taken off by others, not too often":             {Duty{Mode: ModeFull, Alone: true, Adds: maxAdds - 1}, there, Step(AddFinalizer, ReasonProtect), true},
-		"terminating without the finalizer":              {alone, Object{UID: "u", Terminating: true}, Rest(ReasonNotHeld), true},
+		"terminating without the finalizer":              {alone, Object{UID: "u", Terminating: true}, Rest(ReasonNoFinalizer), true},
 		"terminating with it: by who uses it":            {alone, going, Decision{}, false},
-		"terminating, let go in a write that lags":       {Duty{Mode: ModeFull, Alone: true, Dropped: true}, going, Rest(ReasonUnused), true},
+		"terminating, let go in a write that lags":       {Duty{Mode: ModeFull, Alone: true, Removed: true}, going, Rest(ReasonUnused), true},
 		"others may be at work, and it has to be let go": {full, going, Decision{}, false},
 	}
 	for sentence, c := range cases {
@@ -60,7 +60,7 @@ func TestAWriteHoldsOnlyForWhatWasRead(t *testing.T) {
 	bound := kube.FinalizerPatch{Name: "o", UID: "u", ResourceVersion: "7"}
 	on, off := bound, bound
 	on.Add, off.Drop = []string{"f"}, []string{"f"}
-	for action, want := range map[Action]kube.FinalizerPatch{AddFinalizer: on, DropFinalizer: off} {
+	for action, want := range map[Action]kube.FinalizerPatch{AddFinalizer: on, RemoveFinalizer: off} {
 		if got := Patch(o, action, "f"); !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %+v, want %+v", action, got, want)
 		}
@@ -76,7 +76,7 @@ func TestEveryReasonIsExplained(t *testing.T) {
 		}
 		seen[r] = true
 	}
-	for a := Wait; a <= DropFinalizer; a++ {
+	for a := Wait; a <= RemoveFinalizer; a++ {
 		if a.String() == "Unknown" {
 			t.Errorf("action %d has no name", a)
 		}

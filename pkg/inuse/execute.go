@@ -12,84 +12,108 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 )
 
-// apiTimeout bounds one call to the API server.
-const apiTimeout = 30 * time.Second
+const (
+	// apiTimeout bounds one call to the API server.
+	apiTimeout = 30 * time.Second
+	// maxSteps bounds the steps of one session: each of them ends it.
+	maxSteps = 1
+)
 
-// work decides on one object and carries the decision out.
-func (g *Guard) work(ctx context.Context, key string) controller.Next {
-	now := g.cfg.Clock.Now()
-	var duty Duty
-	o, d, found := g.kind.Decide(key, func(o Object) Duty {
-		duty = g.notes.duty(o, now)
-		return duty
+// session is the work on one object until there is nothing to do now.
+type session struct {
+	*Guard
+	key    string
+	object Object
+	duty   Duty
+	found  bool
+}
+
+// reconcile works on the object of a key.
+func (g *Guard) reconcile(ctx context.Context, key string) controller.Result {
+	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("kind", g.name, "object", key))
+	steps := controller.Steps{Max: maxSteps, DryRun: g.cfg.DryRun, Clock: g.cfg.Clock}
+	return controller.Reconcile(ctx, &session{Guard: g, key: key}, steps)
+}
+
+// Decide implements controller.Session.
+func (s *session) Decide(now time.Time) (d Decision) {
+	s.object, d, s.found = s.kind.Decide(s.key, func(o Object) Duty {
+		s.duty = s.tracker.duty(o, now)
+		return s.duty
 	})
-	if !found {
-		return controller.Next{}
-	}
-	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("kind", g.name, "object", key, "UID", o.UID))
-	klog.FromContext(ctx).V(5).Info("Decided", "action", d.Action, "reason", d.Reason)
-	if !d.due() {
-		g.notes.notDue(o.UID)
-	}
-	switch d.Action {
-	case Wait:
-		return g.wait(ctx, o, d)
-	case ReadUsers:
-		g.reports.now(ctx, o, ReasonAsking, "")
-		g.kind.Ask(o)
-		return controller.Next{}
-	case AddFinalizer, DropFinalizer:
-	}
-	if !duty.Alone {
-		g.proveAlone(ctx)
-	}
-	if g.cfg.DryRun {
-		g.reports.now(ctx, o, ReasonDryRun, "Would do "+d.Action.String()+": "+d.Reason.Sentence())
-		return controller.Next{}
-	}
-	return g.write(ctx, o, d)
+	return d
 }
 
-// proveAlone notes that a need was left unanswered; whatever else waited for others waits no more.
-func (g *Guard) proveAlone(ctx context.Context) {
-	if g.notes.alone() {
-		klog.FromContext(ctx).Info("Nobody else does this work; doing it", "patience", g.cfg.Patience)
-		for _, key := range g.kind.Keys() {
-			g.Wake(key)
-		}
+// Wait implements controller.Session.
+func (s *session) Wait(ctx context.Context, d Decision) controller.Result {
+	switch {
+	case !s.found:
+		return controller.Done()
+	case d.Writes(): // a dry run
+		s.proveAlone(ctx)
+		s.report(ctx, ReasonDryRun, "Would do "+d.Action.String()+": "+d.Reason.Sentence())
+		return controller.Done()
+	case !d.due():
+		s.tracker.notDue(s.object.UID)
 	}
-}
-
-func (g *Guard) wait(ctx context.Context, o Object, d Decision) controller.Next {
-	g.reports.now(ctx, o, d.Reason, d.Detail)
+	s.report(ctx, d.Reason, d.Detail)
 	if !d.Timed {
-		return controller.Next{}
+		return controller.Done()
 	}
 	if d.Reason == ReasonLeftToBuiltIn {
-		if left := g.notes.due(o.UID, g.cfg.Clock.Now()); left > 0 {
-			return After(left)
+		if left := s.tracker.due(s.object.UID, s.cfg.Clock.Now()); left > 0 {
+			return controller.After(left)
 		}
 	}
-	return g.cfg.Retry()
+	return s.cfg.retries().Retry()
 }
 
-// write carries out AddFinalizer or DropFinalizer.
-func (g *Guard) write(ctx context.Context, o Object, d Decision) controller.Next {
-	err := g.send(ctx, o, d.Action)
-	if err == nil {
-		g.metrics.wrote(d.Action)
-		g.reports.now(ctx, o, d.Reason, "")
-		klog.FromContext(ctx).V(4).Info("Wrote", "action", d.Action, "reason", d.Reason)
-		return controller.Next{}
+// Do implements controller.Session. What a step changes enqueues the object.
+func (s *session) Do(ctx context.Context, d Decision) (over bool, err error) {
+	if d.Action == ReadUsers {
+		s.report(ctx, ReasonReadingUsers, "")
+		s.kind.ReadUsers(s.object)
+		return true, nil
 	}
-	return g.afterTrouble(ctx, o, err)
+	s.proveAlone(ctx)
+	if err := s.send(ctx, s.object, d.Action); err != nil {
+		return false, err
+	}
+	s.metrics.wrote(d.Action)
+	s.report(ctx, d.Reason, "")
+	klog.FromContext(ctx).V(4).Info("Wrote", "action", d.Action, "reason", d.Reason)
+	return true, nil
 }
 
-// send makes a write that is noted as ours.
+// Fail implements controller.Session.
+func (s *session) Fail(ctx context.Context, _ Decision, err error) controller.Result {
+	failure := controller.FailureOf(ctx, err)
+	if failure == controller.Retryable || failure == controller.Lasting {
+		s.recorder.ReportFailure(ctx, s.eventOn(s.object), ReasonAPIWriteFailed, err, false)
+	}
+	return failure.Result(s.cfg.retries())
+}
+
+func (s *session) report(ctx context.Context, reason Reason, detail string) {
+	s.recorder.Report(ctx, s.eventOn(s.object), reason, detail)
+}
+
+// proveAlone notes that a need was left unanswered; whatever else waited for others waits no longer.
+func (s *session) proveAlone(ctx context.Context) {
+	if s.duty.Alone || !s.tracker.alone() {
+		return
+	}
+	klog.FromContext(ctx).Info("No other controller does this work; doing it", "patience", s.cfg.Patience)
+	for _, key := range s.kind.Keys() {
+		s.queue.Add(key)
+	}
+}
+
+// send makes a write that is tracked as ours.
 func (g *Guard) send(ctx context.Context, o Object, a Action) error {
-	g.notes.begin(o.UID, a)
+	g.tracker.begin(o.UID, a)
 	err := g.patch(ctx, o, a)
-	g.notes.end(o.UID, a, outcomeOf(err))
+	g.tracker.end(o.UID, a, outcomeOf(err))
 	return err
 }
 
@@ -104,34 +128,19 @@ func (g *Guard) patch(ctx context.Context, o Object, a Action) error {
 }
 
 // errUndone: an admission policy or webhook undoes the write in itself.
-var errUndone = errors.New("the API server took the change and undid it: look for an admission policy or webhook that does")
+var errUndone = errors.New("the API server accepted the change and undid it: look for an admission policy or webhook that does")
 
 func outcomeOf(err error) outcome {
 	switch {
 	case err == nil:
-		return taken
+		return accepted
 	case errors.Is(err, kube.ErrGone), errors.Is(err, kube.ErrChanged), errors.Is(err, errUndone):
 		return refused
 	}
 	return lost
 }
 
-func (g *Guard) afterTrouble(ctx context.Context, o Object, err error) controller.Next {
-	switch {
-	case ctx.Err() != nil: // the lease or the program ended: the next leader goes on
-		return controller.Next{}
-	case errors.Is(err, kube.ErrGone):
-		return controller.Next{}
-	case errors.Is(err, kube.ErrChanged):
-		// The change's own event wakes the object, the delay is for the case that it came before
-		// the answer.
-		return soon()
-	}
-	g.reports.now(ctx, o, ReasonUnwritable, err.Error())
-	return g.cfg.Retry()
-}
-
-// Patch returns the write that carries out AddFinalizer or DropFinalizer. Either holds only if the
+// Patch returns the write that carries out AddFinalizer or RemoveFinalizer. Either holds only if the
 // object still is as it was read.
 func Patch(o Object, a Action, finalizer string) kube.FinalizerPatch {
 	p := kube.FinalizerPatch{Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion}

@@ -45,12 +45,12 @@ func (w *world) Decide(key string, duty func(Object) Duty) (Object, Decision, bo
 	case !d.Acts():
 		decision = Later(ReasonLeftToBuiltIn)
 	default:
-		decision = Step(DropFinalizer, ReasonUnused)
+		decision = Step(RemoveFinalizer, ReasonUnused)
 	}
 	return o, decision, true
 }
 
-func (w *world) Ask(Object) {}
+func (w *world) ReadUsers(Object) {}
 
 func (w *world) Patch(_ context.Context, o Object, a Action) (Object, error) {
 	w.diary = append(w.diary, fmt.Sprintf("%s %s", a, o.Name))
@@ -69,7 +69,7 @@ func (w *world) Keys() []string {
 	return keys
 }
 
-func (w *world) Caches() []Cache { return nil }
+func (w *world) Caches() []controller.Cache { return nil }
 
 func (w *world) List(context.Context) ([]Held, error) { return nil, nil }
 
@@ -105,24 +105,24 @@ func named(name string, terminating, protected bool) Object {
 func TestNothingIsWrittenBeforeOthersHadTheTime(t *testing.T) {
 	for _, o := range []Object{named("new", false, false), named("going", true, true)} {
 		w, g, clock, _ := start(t, Config{Mode: ModeFull}, o)
-		next := g.work(t.Context(), o.Key())
-		if next != After(patience) {
+		next := g.reconcile(t.Context(), o.Key())
+		if next != controller.After(patience) {
 			t.Errorf("%s: comes back %+v, want after the patience", o.Name, next)
 		}
 		clock.Step(patience - time.Second)
-		if next = g.work(t.Context(), o.Key()); next != After(time.Second) {
+		if next = g.reconcile(t.Context(), o.Key()); next != controller.After(time.Second) {
 			t.Errorf("%s: comes back %+v, want after a second", o.Name, next)
 		}
 		w.expect(t)
 		clock.Step(time.Second)
-		if next = g.work(t.Context(), o.Key()); next != (controller.Next{}) {
+		if next = g.reconcile(t.Context(), o.Key()); next != controller.Done() {
 			t.Errorf("%s: comes back %+v after what it needs is done", o.Name, next)
 		}
 		if len(w.diary) != 1 {
 			t.Errorf("%s: diary %q, want one write", o.Name, w.diary)
 		}
 		// The watch does not show the write yet.
-		g.work(t.Context(), o.Key())
+		g.reconcile(t.Context(), o.Key())
 		if len(w.diary) != 1 {
 			t.Errorf("%s: written again: %q", o.Name, w.diary)
 		}
@@ -131,47 +131,45 @@ func TestNothingIsWrittenBeforeOthersHadTheTime(t *testing.T) {
 
 func TestOnceNobodyElseIsAtWorkNobodyIsWaitedFor(t *testing.T) {
 	w, g, clock, _ := start(t, Config{Mode: ModeFull}, named("a", true, true), named("b", true, true))
-	g.awake.Store(true)
-	g.work(t.Context(), "ns/a")
+	g.reconcile(t.Context(), "ns/a")
 	clock.Step(patience)
-	g.work(t.Context(), "ns/a")
-	g.work(t.Context(), "ns/b")
-	w.expect(t, "DropFinalizer a", "DropFinalizer b")
+	g.reconcile(t.Context(), "ns/a")
+	g.reconcile(t.Context(), "ns/b")
+	w.expect(t, "RemoveFinalizer a", "RemoveFinalizer b")
 
 	// Then somebody else is seen at work.
-	g.Ended(named("c", true, true), true)
+	g.Deleted(named("c", true, true), true)
 	w.objects["ns/d"] = named("d", true, true)
-	g.work(t.Context(), "ns/d")
-	w.expect(t, "DropFinalizer a", "DropFinalizer b")
+	g.reconcile(t.Context(), "ns/d")
+	w.expect(t, "RemoveFinalizer a", "RemoveFinalizer b")
 }
 
 // TestALeaderBeginsWithoutKnowledge, for what others do while another replica leads says nothing of now.
 func TestALeaderBeginsWithoutKnowledge(t *testing.T) {
 	_, g, _, _ := start(t, Config{Mode: ModeFull})
-	g.notes.alone()
-	g.notes.due("u", at(0))
+	g.tracker.alone()
+	g.tracker.due("u", at(0))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- g.Run(ctx) }()
-	for deadline := time.Now().Add(10 * time.Second); !g.awake.Load() && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(10 * time.Second); !g.control.Working() && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	if g.notes.isAlone() || len(g.notes.of) != 0 {
-		t.Errorf("alone %v, and it remembers %v", g.notes.isAlone(), g.notes.of)
+	if g.tracker.isAlone() || len(g.tracker.of) != 0 {
+		t.Errorf("alone %v, and it remembers %v", g.tracker.isAlone(), g.tracker.of)
 	}
 }
 
 // TestProofThatNobodyElseIsAtWorkWakesAll, for no event may come to an object that was left to others.
 func TestProofThatNobodyElseIsAtWorkWakesAll(t *testing.T) {
 	w, g, clock, _ := start(t, Config{Mode: ModeFull, Workers: 1}, named("a", true, true), named("b", true, true))
-	g.awake.Store(true)
-	g.work(t.Context(), "ns/a")
+	g.reconcile(t.Context(), "ns/a")
 	clock.Step(patience)
-	g.work(t.Context(), "ns/a")
+	g.reconcile(t.Context(), "ns/a")
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	w.wrote = func(o Object) {
@@ -179,39 +177,39 @@ func TestProofThatNobodyElseIsAtWorkWakesAll(t *testing.T) {
 			cancel()
 		}
 	}
-	g.loop.Run(ctx)
-	w.expect(t, "DropFinalizer a", "DropFinalizer b")
+	g.queue.Run(ctx)
+	w.expect(t, "RemoveFinalizer a", "RemoveFinalizer b")
 }
 
 func TestUseThatEndsIsANewNeed(t *testing.T) {
 	w, g, clock, events := start(t, Config{Mode: ModeFull}, named("a", true, true))
-	g.work(t.Context(), "ns/a")
+	g.reconcile(t.Context(), "ns/a")
 	w.used["ns/a"] = true
 	clock.Step(patience)
-	if next := g.work(t.Context(), "ns/a"); next != (controller.Next{}) {
+	if next := g.reconcile(t.Context(), "ns/a"); next != controller.Done() {
 		t.Errorf("in use, it comes back %+v: its user's end wakes it", next)
 	}
 	if told := <-events.Events; !strings.HasPrefix(told, v1.EventTypeNormal+" "+string(ReasonInUse)) {
 		t.Errorf("told %q", told)
 	}
 	w.used["ns/a"] = false
-	g.work(t.Context(), "ns/a")
+	g.reconcile(t.Context(), "ns/a")
 	w.expect(t)
 	clock.Step(patience)
-	g.work(t.Context(), "ns/a")
-	w.expect(t, "DropFinalizer a")
+	g.reconcile(t.Context(), "ns/a")
+	w.expect(t, "RemoveFinalizer a")
 }
 
 func TestAWriteThatFails(t *testing.T) {
-	retry := Config{}.WithDefaults().Retry()
+	retry := Config{}.WithDefaults().retries().Retry()
 	cases := map[string]struct {
 		fail  error
 		undo  bool
-		again controller.Next
+		again controller.Result
 		told  bool
 	}{
 		"the object is gone":             {fail: fmt.Errorf("patch: %w", kube.ErrGone)},
-		"the object has changed":         {fail: fmt.Errorf("patch: %w", kube.ErrChanged), again: soon()},
+		"the object has changed":         {fail: fmt.Errorf("patch: %w", kube.ErrChanged), again: controller.Soon()},
 		"the API server does not answer": {fail: errors.New("timeout"), again: retry, told: true},
 		"a policy undoes it":             {undo: true, again: retry, told: true},
 	}
@@ -219,14 +217,14 @@ func TestAWriteThatFails(t *testing.T) {
 		t.Run(sentence, func(t *testing.T) {
 			w, g, clock, events := start(t, Config{Mode: ModeFull}, named("a", true, true))
 			w.fail, w.undo = c.fail, c.undo
-			g.work(t.Context(), "ns/a")
+			g.reconcile(t.Context(), "ns/a")
 			clock.Step(patience)
 			for range 2 {
-				if next := g.work(t.Context(), "ns/a"); next != c.again {
+				if next := g.reconcile(t.Context(), "ns/a"); next != c.again {
 					t.Errorf("comes back %+v, want %+v", next, c.again)
 				}
 			}
-			w.expect(t, "DropFinalizer a", "DropFinalizer a")
+			w.expect(t, "RemoveFinalizer a", "RemoveFinalizer a")
 			if told := len(events.Events); (told == 1) != c.told || told > 1 {
 				t.Errorf("told %d times, want told once: %v", told, c.told)
 			}
@@ -237,11 +235,11 @@ func TestAWriteThatFails(t *testing.T) {
 func TestAProcessThatEndsTellsNothing(t *testing.T) {
 	w, g, clock, events := start(t, Config{Mode: ModeFull}, named("a", true, true))
 	ctx, cancel := context.WithCancel(t.Context())
-	g.work(ctx, "ns/a")
+	g.reconcile(ctx, "ns/a")
 	clock.Step(patience)
 	cancel()
 	w.fail = context.Canceled
-	if next := g.work(ctx, "ns/a"); next != (controller.Next{}) || len(events.Events) != 0 {
+	if next := g.reconcile(ctx, "ns/a"); next != controller.Done() || len(events.Events) != 0 {
 		t.Errorf("comes back %+v, told %d times", next, len(events.Events))
 	}
 }
@@ -249,15 +247,15 @@ func TestAProcessThatEndsTellsNothing(t *testing.T) {
 func TestADryRunWritesNothing(t *testing.T) {
 	w, g, clock, events := start(t, Config{Mode: ModeFull, DryRun: true}, named("a", true, true), named("b", false, false))
 	for range 3 {
-		g.work(t.Context(), "ns/a")
-		g.work(t.Context(), "ns/b")
+		g.reconcile(t.Context(), "ns/a")
+		g.reconcile(t.Context(), "ns/b")
 		clock.Step(patience)
 	}
 	w.expect(t)
 	if len(events.Events) != 0 {
 		t.Errorf("an Event is a write: %q", <-events.Events)
 	}
-	if got := g.reports.Waiting(); got[ReasonDryRun] != 2 {
+	if got := g.recorder.Waiting(); got[ReasonDryRun] != 2 {
 		t.Errorf("counted %v, want two of %s", got, ReasonDryRun)
 	}
 }
@@ -265,8 +263,8 @@ func TestADryRunWritesNothing(t *testing.T) {
 func TestOffDoesNothing(t *testing.T) {
 	w, g, clock, _ := start(t, Config{}, named("a", true, true), named("b", false, false))
 	for range 3 {
-		g.work(t.Context(), "ns/a")
-		g.work(t.Context(), "ns/b")
+		g.reconcile(t.Context(), "ns/a")
+		g.reconcile(t.Context(), "ns/b")
 		clock.Step(patience)
 	}
 	w.expect(t)
@@ -283,12 +281,12 @@ func TestAnotherObjectOfTheName(t *testing.T) {
 	_, g, _, _ := start(t, Config{Mode: ModeFull})
 	before, now := named("a", true, true), named("a", false, false)
 	now.UID = "another"
-	g.notes.due(before.UID, at(0))
-	g.Changed(before, now)
-	if _, known := g.notes.of[before.UID]; known || g.notes.isAlone() {
+	g.tracker.due(before.UID, at(0))
+	g.Updated(before, now)
+	if _, known := g.tracker.of[before.UID]; known || g.tracker.isAlone() {
 		t.Error("the one that is gone is remembered")
 	}
-	if g.notes.peer != (peer{}) {
+	if g.tracker.peer != (peer{}) {
 		t.Error("an end that was not seen shows nobody at work")
 	}
 }
@@ -301,7 +299,7 @@ func TestMetricsAreRegisteredAndCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(g.Stop)
-	g.work(t.Context(), "ns/a")
+	g.reconcile(t.Context(), "ns/a")
 	found := map[string]bool{}
 	families, err := registry.Gather()
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 type Held struct {
 	Object
 	// IfDeleted is what is decided on it once it is being deleted, carries the finalizer, and nobody else lets
-	// it go: DropFinalizer if nobody uses it.
+	// it go: RemoveFinalizer if nobody uses it.
 	IfDeleted Decision
 	// ByOthers: another finalizer holds it as well, so it does not vanish without this one.
 	ByOthers bool
@@ -22,7 +22,7 @@ func HeldOf(o metav1.Object, finalizer string) Held {
 }
 
 // unused: nobody uses it.
-func (h Held) unused() bool { return h.IfDeleted.Action == DropFinalizer }
+func (h Held) unused() bool { return h.IfDeleted.Action == RemoveFinalizer }
 
 // atRelease says what a release does with an object. alone: it is proven that nobody else manages the finalizer. It is a
 // pure function.
@@ -31,17 +31,17 @@ func (h Held) unused() bool { return h.IfDeleted.Action == DropFinalizer }
 func atRelease(h Held, alone bool) Decision {
 	switch {
 	case !h.Protected:
-		return Rest(ReasonNotHeld)
+		return Rest(ReasonNoFinalizer)
 	case !alone:
 		return Rest(ReasonLeftToBuiltIn)
 	case h.Terminating && !h.unused():
 		return h.IfDeleted
 	}
-	return Step(DropFinalizer, ReasonRelease)
+	return Step(RemoveFinalizer, ReasonRelease)
 }
 
 // witness returns the object that is to show whether anybody else manages the finalizer: one with a need, which all who
-// do would answer in moments. One that has none yet (see [Object.Needs]) gets one when the finalizer is taken off it, and
+// do would answer in moments. One that has none yet (see [Object.Needs]) gets one when the finalizer is removed from it, and
 // loses nothing by that, since nobody uses it or another finalizer holds it too. It is a pure function.
 func witness(all []Held) (w Held, found bool) {
 	for _, h := range all {

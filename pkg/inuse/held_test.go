@@ -4,7 +4,7 @@ import "testing"
 
 // heldBy is an object as a release reads it; used says whether somebody uses it.
 func heldBy(o Object, used, byOthers bool) Held {
-	h := Held{Object: o, IfDeleted: Step(DropFinalizer, ReasonUnused), ByOthers: byOthers}
+	h := Held{Object: o, IfDeleted: Step(RemoveFinalizer, ReasonUnused), ByOthers: byOthers}
 	if used {
 		h.IfDeleted = Rest(ReasonInUse)
 	}
@@ -13,17 +13,17 @@ func heldBy(o Object, used, byOthers bool) Held {
 
 func TestWhatAReleaseDoes(t *testing.T) {
 	going, rests := named("a", true, true), named("a", false, true)
-	drop := Step(DropFinalizer, ReasonRelease)
+	drop := Step(RemoveFinalizer, ReasonRelease)
 	for sentence, c := range map[string]struct {
 		held  Held
 		alone bool
 		want  Decision
 	}{
-		"nothing is known":                            {Held{}, true, Rest(ReasonNotHeld)},
+		"nothing is known":                            {Held{}, true, Rest(ReasonNoFinalizer)},
 		"in use":                                      {heldBy(rests, true, false), true, drop},
 		"not in use":                                  {heldBy(rests, false, false), true, drop},
 		"in use, and others may manage it":            {heldBy(rests, true, false), false, Rest(ReasonLeftToBuiltIn)},
-		"without the finalizer":                       {heldBy(named("a", false, false), false, false), true, Rest(ReasonNotHeld)},
+		"without the finalizer":                       {heldBy(named("a", false, false), false, false), true, Rest(ReasonNoFinalizer)},
 		"being deleted, not in use":                   {heldBy(going, false, false), true, drop},
 		"being deleted, in use":                       {heldBy(going, true, false), true, Rest(ReasonInUse)},
 		"being deleted, in use, held by others too":   {heldBy(going, true, true), true, Rest(ReasonInUse)},

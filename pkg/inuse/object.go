@@ -37,6 +37,6 @@ func (o Object) AsDeleted() Object {
 // Key is what the object is found by: its name, after the namespace if it has one.
 func (o Object) Key() string { return cache.NewObjectName(o.Namespace, o.Name).String() }
 
-// Needs tells whether anything may have to be done for the object. What has a finalizer and is not
+// Needs reports whether anything may have to be done for the object. What has a finalizer and is not
 // terminating is at rest, and nothing needs to be kept of it.
 func (o Object) Needs() bool { return o.Terminating == o.Protected }

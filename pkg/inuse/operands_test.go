@@ -15,8 +15,8 @@ import (
 
 func TestWhatIsDue(t *testing.T) {
 	for _, d := range []Decision{
-		Step(DropFinalizer, ReasonUnused), Step(AddFinalizer, ReasonProtect), Step(ReadUsers, ReasonInUse),
-		Later(ReasonLeftToBuiltIn), Rest(ReasonAsking), Rest(ReasonUnreadable),
+		Step(RemoveFinalizer, ReasonUnused), Step(AddFinalizer, ReasonProtect), Step(ReadUsers, ReasonInUse),
+		Later(ReasonLeftToBuiltIn), Rest(ReasonReadingUsers), Rest(ReasonAPIReadFailed),
 	} {
 		if !d.due() {
 			t.Errorf("%s because %s is not due", d.Action, d.Reason)
@@ -28,7 +28,7 @@ func TestWhatIsDue(t *testing.T) {
 }
 
 func TestAWriteOfAnEarlierNeedDoesNotSettleAnother(t *testing.T) {
-	d, settled := Duty{Mode: ModeFull, Dropped: true}.Settle(object(false, true))
+	d, settled := Duty{Mode: ModeFull, Removed: true}.Settle(object(false, true))
 	if !settled || d.Reason != ReasonProtected {
 		t.Errorf("got %s, want %s", d.Reason, ReasonProtected)
 	}
@@ -54,7 +54,7 @@ func TestWhatAnswersANeed(t *testing.T) {
 
 func TestOnlyTheEndOfWhatTheFinalizerHeldIsOthersWork(t *testing.T) {
 	for name, o := range map[string]Object{"not terminating": object(false, true), "not held": object(true, false)} {
-		n := newNotes(ModeFull, patience)
+		n := newTracker(ModeFull, patience)
 		n.alone()
 		if n.gone(o, true, at(1)) || !n.isAlone() {
 			t.Errorf("%s: its end counts as others' work", name)
@@ -63,7 +63,7 @@ func TestOnlyTheEndOfWhatTheFinalizerHeldIsOthersWork(t *testing.T) {
 }
 
 func TestAChangeOfNothingKeepsWhatIsNoted(t *testing.T) {
-	n := newNotes(ModeFull, patience)
+	n := newTracker(ModeFull, patience)
 	n.due("u", at(0))
 	n.changed(object(false, false), object(false, false), at(1))
 	if d := n.duty(object(false, false), at(30)); !d.Unanswered {
@@ -76,7 +76,7 @@ func TestAChangeOfNothingKeepsWhatIsNoted(t *testing.T) {
 }
 
 func TestOthersAreNewsOnce(t *testing.T) {
-	n := newNotes(ModeFull, patience)
+	n := newTracker(ModeFull, patience)
 	need, held := object(false, false), object(false, true)
 	if !n.changed(need, held, at(1)) {
 		t.Error("the first sight of others is no news")
@@ -93,9 +93,9 @@ func TestOthersAreNewsOnce(t *testing.T) {
 }
 
 func TestOnlyAdditionsAreCounted(t *testing.T) {
-	n := newNotes(ModeFull, patience)
-	n.begin("u", DropFinalizer)
-	n.end("u", DropFinalizer, refused)
+	n := newTracker(ModeFull, patience)
+	n.begin("u", RemoveFinalizer)
+	n.end("u", RemoveFinalizer, refused)
 	if d := n.duty(object(true, true), at(0)); d.Adds != 0 {
 		t.Errorf("%d additions", d.Adds)
 	}
@@ -104,8 +104,8 @@ func TestOnlyAdditionsAreCounted(t *testing.T) {
 	if d := n.duty(object(false, false), at(0)); d.Adds != 0 || d.Added {
 		t.Errorf("a refused addition counts: %+v", d)
 	}
-	n.end("u", AddFinalizer, taken) // an answer that nothing was begun for
-	n.end("other", AddFinalizer, taken)
+	n.end("u", AddFinalizer, accepted) // an answer that nothing was begun for
+	n.end("other", AddFinalizer, accepted)
 	if d := n.duty(object(false, false), at(0)); d.Added {
 		t.Error("an answer after the watch counts")
 	}
@@ -121,7 +121,7 @@ func TestWhichErrorsRefuseAWrite(t *testing.T) {
 			t.Errorf("%v: outcome %d", err, got)
 		}
 	}
-	if outcomeOf(errors.New("timeout")) != lost || outcomeOf(nil) != taken {
+	if outcomeOf(errors.New("timeout")) != lost || outcomeOf(nil) != accepted {
 		t.Error("a lost answer, or one that came")
 	}
 }

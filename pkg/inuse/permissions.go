@@ -5,7 +5,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
 )
 
-// Rights returns what a Guard with these settings needs to be allowed on the kind that it protects, by its
+// Permissions returns what a Guard with these settings needs to be allowed on the kind that it protects, by its
 // name as a resource ("persistentvolumes"). What a package needs besides, it adds.
 func (c Config) Permissions(resource string) []access.Permission {
 	if c.Mode == ModeOff {

@@ -1,6 +1,6 @@
 package inuse
 
-import v1 "k8s.io/api/core/v1"
+import "github.com/csi-reclaimer/csi-reclaimer/pkg/internal/reasons"
 
 // Reason says why a decision is what it is. The same word is an Event's reason, a value in the log
 // and a label of the metrics. What each means is its Sentence.
@@ -11,7 +11,7 @@ const (
 	ReasonUnknown       Reason = "Unknown"
 	ReasonOff           Reason = "ProtectionOff"
 	ReasonProtected     Reason = "Protected"
-	ReasonNotHeld       Reason = "NotHeld"
+	ReasonNoFinalizer   Reason = "NoFinalizer"
 	ReasonTwin          Reason = "Twin"
 	ReasonLeftToBuiltIn Reason = "LeftToBuiltIn"
 	ReasonContested     Reason = "FinalizerContested"
@@ -19,12 +19,12 @@ const (
 
 // Reasons for an object that is to go and stays.
 const (
-	ReasonInUse      Reason = "InUse"
-	ReasonInUseEnded Reason = "InUseByEndedPod"
-	ReasonBound      Reason = "Bound"
-	ReasonAsking     Reason = "AskingForUsers"
-	ReasonUnreadable Reason = "Unreadable"
-	ReasonUnwritable Reason = "Unwritable"
+	ReasonInUse          Reason = "InUse"
+	ReasonInUseEnded     Reason = "InUseByEndedPod"
+	ReasonBound          Reason = "Bound"
+	ReasonReadingUsers   Reason = "ReadingUsers"
+	ReasonAPIReadFailed  Reason = "APIReadFailed"
+	ReasonAPIWriteFailed Reason = "APIWriteFailed"
 )
 
 // Reasons for acting.
@@ -38,88 +38,60 @@ const (
 // Reasons returns every reason there is, in the order of their declaration.
 func Reasons() []Reason {
 	return []Reason{
-		ReasonUnknown, ReasonOff, ReasonProtected, ReasonNotHeld, ReasonTwin, ReasonLeftToBuiltIn, ReasonContested,
-		ReasonInUse, ReasonInUseEnded, ReasonBound, ReasonAsking, ReasonUnreadable, ReasonUnwritable,
+		ReasonUnknown, ReasonOff, ReasonProtected, ReasonNoFinalizer, ReasonTwin, ReasonLeftToBuiltIn, ReasonContested,
+		ReasonInUse, ReasonInUseEnded, ReasonBound, ReasonReadingUsers, ReasonAPIReadFailed, ReasonAPIWriteFailed,
 		ReasonProtect, ReasonUnused, ReasonRelease, ReasonDryRun,
 	}
 }
 
-// notice is how loudly a reason is told.
-type notice uint8
-
-const (
-	// silent reasons are the normal course of things.
-	silent notice = iota
-	// quiet reasons are counted and not told.
-	quiet
-	// normal reasons keep an object that is to go, as they should.
-	normal
-	// warning reasons want a person's attention.
-	warning
-)
-
 // Sentence returns what the reason means and what a person can do about it.
-func (r Reason) Sentence() string {
-	sentence, _ := r.about()
-	return sentence
+func (r Reason) Sentence() string { return r.About().Sentence }
+
+// EventType returns the type of the Events with this reason, Normal or Warning, empty where there are none.
+func (r Reason) EventType() string { return r.About().Severity.EventType() }
+
+// About returns how severe the reason is, and what it means.
+func (r Reason) About() reasons.About {
+	sentence, severity := r.describe()
+	return reasons.About{Severity: severity, Sentence: sentence}
 }
 
-func (r Reason) notice() notice {
-	_, loud := r.about()
-	return loud
-}
-
-// EventType returns the type of the Events with this reason, Normal or Warning, empty where none is told.
-func (r Reason) EventType() string {
-	switch r.notice() {
-	case silent, quiet:
-	case normal:
-		return v1.EventTypeNormal
-	case warning:
-		return v1.EventTypeWarning
-	}
-	return ""
-}
-
-func (r Reason) about() (sentence string, loud notice) {
+func (r Reason) describe() (sentence string, severity reasons.Severity) {
 	switch r {
 	case ReasonUnknown:
-		return "Nothing is known of the object.", silent
+		return "Nothing is known of the object.", reasons.Silent
 	case ReasonOff:
-		return "This cluster is not served.", silent
+		return "This cluster is not served.", reasons.Silent
 	case ReasonProtected:
-		return "The finalizer is on.", silent
-	case ReasonNotHeld:
-		return "The object is being deleted and not held by this finalizer.", silent
+		return "The object has the finalizer.", reasons.Silent
+	case ReasonNoFinalizer:
+		return "The object is terminating and does not have this finalizer.", reasons.Silent
 	case ReasonTwin:
-		return "The PV is a second name of another PV's volume and is not protected.", silent
+		return "The PV is a second name of another PV's volume and is not protected.", reasons.Silent
 	case ReasonLeftToBuiltIn:
-		return "Kubernetes' own controller may be at work; this one acts only if nobody does.", quiet
+		return "Kubernetes' own controller may be at work; this one acts only if nobody does.", reasons.Counted
 	case ReasonContested:
-		return "Another program takes the finalizer off again and again, so it is not put on any more: the object can be deleted while it is in use.", warning
+		return "Another program removes the finalizer again and again, so it is not added again: the object can be deleted while it is in use.", reasons.Warning
 	case ReasonInUse:
-		return "The claim is being deleted and a pod uses it. It goes when the pod is gone or has ended.", normal
+		return "The claim is terminating and a pod uses it. It is deleted when the pod is gone or has ended.", reasons.Normal
 	case ReasonInUseEnded:
-		return "The claim is being deleted, and a pod that has ended still names it. It goes when the pod is deleted.", normal
+		return "The claim is terminating, and a pod that has ended still names it. It is deleted when the pod is.", reasons.Normal
 	case ReasonBound:
-		return "The PV is being deleted while it is bound to a claim. It goes when the claim is gone.", normal
-	case ReasonAsking:
-		return "The API server is asked for the pods that use the claim.", quiet
-	case ReasonUnreadable:
-		return "Who uses the claim could not be read from the API server, so it counts as used; it is tried again.", warning
-	case ReasonUnwritable:
-		return "The API server did not take a change; it is tried again.", warning
+		return "The PV is terminating and bound to a claim. It is deleted when the claim is gone.", reasons.Normal
+	case ReasonReadingUsers:
+		return "The pods that use the claim are read from the API server.", reasons.Counted
+	case ReasonAPIReadFailed:
+		return "Who uses the claim could not be read from the API server, so it counts as used; it is tried again.", reasons.Warning
+	case ReasonAPIWriteFailed:
+		return "The API server did not accept a change; it is tried again.", reasons.Warning
 	case ReasonProtect:
-		return "The object is protected against a deletion while it is in use.", silent
+		return "The object is protected against a deletion while it is in use.", reasons.Silent
 	case ReasonUnused:
-		return "Nobody uses the object; it is let go.", silent
+		return "Nobody uses the object; the finalizer is removed.", reasons.Silent
 	case ReasonRelease:
-		return "The finalizer is taken off, for nobody manages it any more.", silent
+		return "The finalizer is removed, as no other controller manages it.", reasons.Silent
 	case ReasonDryRun:
-		return "Dry run, nothing is changed.", normal
+		return "Dry run, nothing is changed.", reasons.Normal
 	}
-	return "", silent
+	return "", reasons.Silent
 }
-
-// waits tells whether an object with this reason is counted as waiting.
-func (r Reason) waits() bool { return r.notice() != silent }

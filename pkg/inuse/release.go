@@ -17,7 +17,7 @@ import (
 
 // Released is what Release did.
 type Released struct {
-	// Objects is how many the finalizer was taken off.
+	// Objects is how many the finalizer was removed from.
 	Objects int
 	// Others: somebody else was seen to manage the finalizer. Whatever still carries it is theirs.
 	Others bool
@@ -32,12 +32,12 @@ var ErrUnproven = errors.New("it did not show whether Kubernetes' own controller
 // ErrInHand: nobody else manages the finalizer, and some objects still carry it.
 var ErrInHand = errors.New("nobody else will take the finalizer off these: end their use, then run again")
 
-// Release takes the finalizer off all objects of the kind if nobody else manages it, so that none is held for ever once
+// Release removes the finalizer from all objects of the kind if nobody else manages it, so that none is held for ever once
 // this program is gone. It is called instead of Run, while no Guard runs. The Config's Mode must be ModeFull.
 //
 // Who else manages it is found out as a Guard does: by a need that stands for Config.Patience. Where no object has a
-// need, the finalizer is taken off one that loses nothing by that, and whoever manages it puts it back. ErrUnproven: it did not
-// show. Objects that are being deleted and in use keep the finalizer until they are not, for two more patiences; then the
+// need, the finalizer is removed from one that loses nothing by that, and whoever manages it puts it back. ErrUnproven: it did not
+// show. Objects that are terminating and in use keep the finalizer until they are not, for two more patiences; then the
 // error is ErrInHand.
 func (g *Guard) Release(ctx context.Context) (out Released, err error) {
 	if g.cfg.Mode != ModeFull {
@@ -49,7 +49,7 @@ func (g *Guard) Release(ctx context.Context) (out Released, err error) {
 	defer cancel()
 	watching.Go(func() { g.Watch(ctx) })
 	if err = g.WaitSynced(ctx); err == nil {
-		g.notes.leads()
+		g.tracker.leads()
 		out, err = g.releaseAll(ctx)
 	}
 	if err != nil {
@@ -74,12 +74,12 @@ func (g *Guard) releaseAll(ctx context.Context) (out Released, err error) {
 		switch {
 		case ctx.Err() != nil:
 			return out, ctx.Err()
-		case g.notes.othersSeen():
+		case g.tracker.othersSeen():
 			out.Others = true
 			return out, nil
 		case len(out.Left) == 0 && (dropped == 0 || again): // a second look has shown whether it comes back
 			return out, nil
-		case !g.notes.isAlone():
+		case !g.tracker.isAlone():
 			return out, ErrUnproven
 		case !again:
 			since = now
@@ -119,10 +119,10 @@ func (g *Guard) findOut(ctx context.Context) (bared int, err error) {
 		if err := g.hear(ctx, w.Object); err != nil {
 			return bared, err
 		}
-		if g.notes.othersSeen() {
+		if g.tracker.othersSeen() {
 			return 0, nil // it is on again
 		}
-		if g.notes.isAlone() {
+		if g.tracker.isAlone() {
 			break
 		}
 	}
@@ -132,11 +132,11 @@ func (g *Guard) findOut(ctx context.Context) (bared int, err error) {
 // hear waits until others were seen at work, or the need of an object stood for as long as the patience.
 func (g *Guard) hear(ctx context.Context, o Object) error {
 	klog.FromContext(ctx).Info("Looking whether anybody else manages the finalizer", "kind", g.name, "by", o.Key(), "patience", g.cfg.Patience)
-	for !g.notes.othersSeen() {
-		left := g.notes.due(o.UID, g.cfg.Clock.Now())
+	for !g.tracker.othersSeen() {
+		left := g.tracker.due(o.UID, g.cfg.Clock.Now())
 		if left == 0 {
 			if g.stands(o) {
-				g.notes.alone()
+				g.tracker.alone()
 			}
 			return nil
 		}
@@ -147,13 +147,13 @@ func (g *Guard) hear(ctx context.Context, o Object) error {
 	return nil
 }
 
-// stands tells whether an object has, as the watch shows it, the need that it had.
+// stands reports whether an object has, as the watch shows it, the need that it had.
 func (g *Guard) stands(o Object) bool {
 	now, _, found := g.kind.Decide(o.Key(), func(Object) Duty { return Duty{} })
 	return found && now.UID == o.UID && now.Terminating == o.Terminating && now.Protected == o.Protected
 }
 
-// releasePass takes the finalizer off once, and returns how many it was taken off, and who keeps it.
+// releasePass removes the finalizer once, and returns from how many it did, and who keeps it.
 func (g *Guard) releasePass(ctx context.Context, all []Held) (dropped int, left []string) {
 	var mu sync.Mutex
 	var workers errgroup.Group
@@ -163,9 +163,9 @@ func (g *Guard) releasePass(ctx context.Context, all []Held) (dropped int, left 
 			continue
 		}
 		workers.Go(func() error {
-			d := atRelease(h, g.notes.isAlone())
+			d := atRelease(h, g.tracker.isAlone())
 			why := strings.TrimSpace(string(d.Reason) + " " + d.Detail)
-			if d.Action == DropFinalizer {
+			if d.Action == RemoveFinalizer {
 				err := g.bare(ctx, h.Object)
 				mu.Lock()
 				defer mu.Unlock()
@@ -187,14 +187,14 @@ func (g *Guard) releasePass(ctx context.Context, all []Held) (dropped int, left 
 	return dropped, left
 }
 
-// bare takes the finalizer off an object as it was read. What is gone has none.
+// bare removes the finalizer from an object as it was read. What is gone has none.
 func (g *Guard) bare(ctx context.Context, o Object) error {
 	var err error
 	if o.Terminating {
 		// Its end is our doing. Of one that stays it is not noted: that somebody puts the finalizer back is to be seen.
-		err = g.send(ctx, o, DropFinalizer)
+		err = g.send(ctx, o, RemoveFinalizer)
 	} else {
-		err = g.patch(ctx, o, DropFinalizer)
+		err = g.patch(ctx, o, RemoveFinalizer)
 	}
 	if errors.Is(err, kube.ErrGone) {
 		return nil

@@ -63,12 +63,12 @@ func (s *stock) set(key string, on bool) {
 	now.Protected = on
 	if now.Terminating && !on {
 		delete(s.objects, key)
-		s.g.Ended(before, true)
+		s.g.Deleted(before, true)
 		return
 	}
 	s.objects[key] = now
 	if before.Needs() { // else it was not in the cache
-		s.g.Changed(before, now)
+		s.g.Updated(before, now)
 	}
 }
 
@@ -96,7 +96,7 @@ func TestAReleaseWhereNobodyElseManagesTheFinalizer(t *testing.T) {
 	if err != nil || got.Objects != 3 || got.Others || len(got.Left) > 0 {
 		t.Errorf("released %+v, %v", got, err)
 	}
-	s.expect(t, "DropFinalizer a", "DropFinalizer b", "DropFinalizer c")
+	s.expect(t, "RemoveFinalizer a", "RemoveFinalizer b", "RemoveFinalizer c")
 	if waited := clock.Since(at(0)); waited < patience {
 		t.Errorf("others had %v", waited)
 	}
@@ -110,14 +110,14 @@ func TestAReleaseFindsOutByOneObject(t *testing.T) {
 		used(s)
 		clock.passed = func() {
 			if clock.Since(at(0)) < patience {
-				s.expect(t, "DropFinalizer b")
+				s.expect(t, "RemoveFinalizer b")
 			}
 		}
 		got, err := s.g.Release(t.Context())
 		if err != nil || got.Objects != 3 || len(got.Left) > 0 {
 			t.Errorf("released %+v, %v", got, err)
 		}
-		s.expect(t, "DropFinalizer b", "DropFinalizer a", "DropFinalizer c")
+		s.expect(t, "RemoveFinalizer b", "RemoveFinalizer a", "RemoveFinalizer c")
 	})
 	t.Run("somebody puts it back", func(t *testing.T) {
 		s, clock := newStock(t, named("a", false, true), named("b", false, true), named("c", false, true))
@@ -131,7 +131,7 @@ func TestAReleaseFindsOutByOneObject(t *testing.T) {
 		if err != nil || got.Objects != 0 || !got.Others || len(got.Left) != 3 {
 			t.Errorf("released %+v, %v", got, err)
 		}
-		s.expect(t, "DropFinalizer b")
+		s.expect(t, "RemoveFinalizer b")
 	})
 	t.Run("it is gone before it shows", func(t *testing.T) {
 		s, clock := newStock(t, named("a", false, true), named("b", false, true), named("c", false, true))
@@ -141,7 +141,7 @@ func TestAReleaseFindsOutByOneObject(t *testing.T) {
 		if !errors.Is(err, ErrUnproven) || got.Objects != 1 || len(got.Left) != 2 {
 			t.Errorf("released %+v, %v", got, err)
 		}
-		s.expect(t, "DropFinalizer b")
+		s.expect(t, "RemoveFinalizer b")
 	})
 	t.Run("another one of its name is there", func(t *testing.T) {
 		s, clock := newStock(t, named("a", false, true), named("b", false, true))
@@ -154,7 +154,7 @@ func TestAReleaseFindsOutByOneObject(t *testing.T) {
 		if got, err := s.g.Release(t.Context()); !errors.Is(err, ErrUnproven) || got.Objects != 1 {
 			t.Errorf("released %+v, %v", got, err)
 		}
-		s.expect(t, "DropFinalizer b")
+		s.expect(t, "RemoveFinalizer b")
 	})
 	t.Run("all are in use", func(t *testing.T) {
 		s, _ := newStock(t, named("a", false, true), named("c", false, true))
@@ -177,7 +177,7 @@ func TestAReleaseFindsOutByOneObject(t *testing.T) {
 		if got, err := s.g.Release(t.Context()); err != nil || got.Objects != 2 {
 			t.Errorf("released %+v, %v", got, err)
 		}
-		s.expect(t, "DropFinalizer b", "DropFinalizer b", "DropFinalizer a")
+		s.expect(t, "RemoveFinalizer b", "RemoveFinalizer b", "RemoveFinalizer a")
 	})
 	t.Run("it cannot be written", func(t *testing.T) {
 		s, _ := newStock(t, named("a", false, true), named("b", false, true))
@@ -186,7 +186,7 @@ func TestAReleaseFindsOutByOneObject(t *testing.T) {
 		if got, err := s.g.Release(t.Context()); !errors.Is(err, errUndone) || got.Objects != 0 {
 			t.Errorf("released %+v, %v", got, err)
 		}
-		s.expect(t, "DropFinalizer b")
+		s.expect(t, "RemoveFinalizer b")
 	})
 	t.Run("none carries it", func(t *testing.T) {
 		s, clock := newStock(t, named("a", false, false))
@@ -229,7 +229,7 @@ func TestAReleaseHasEndedWhenTheFinalizerStaysAway(t *testing.T) {
 	if got, err := s.g.Release(t.Context()); err != nil || !got.Others || len(got.Left) != 1 {
 		t.Errorf("released %+v, %v", got, err)
 	}
-	s.expect(t, "DropFinalizer a")
+	s.expect(t, "RemoveFinalizer a")
 }
 
 // TestWhatIsInUseAndBeingDeletedIsWaitedFor, and then left with the reason.
@@ -276,7 +276,7 @@ func TestAReleaseGoesOnWhereOneWriteFails(t *testing.T) {
 			if err != nil || got.Objects != 2 || len(got.Left) > 0 {
 				t.Errorf("released %+v, %v", got, err)
 			}
-			s.expect(t, "DropFinalizer a", "DropFinalizer b", "DropFinalizer a")
+			s.expect(t, "RemoveFinalizer a", "RemoveFinalizer b", "RemoveFinalizer a")
 		})
 	}
 	t.Run("for ever", func(t *testing.T) {
@@ -315,7 +315,7 @@ func TestAReleaseIsForAGuardThatIsOn(t *testing.T) {
 	// What was known before says nothing: no Guard ran for a while.
 	s, _ = newStock(t, named("a", false, true))
 	s.used["ns/a"] = true
-	s.g.notes.alone()
+	s.g.tracker.alone()
 	if got, err := s.g.Release(t.Context()); !errors.Is(err, ErrUnproven) {
 		t.Errorf("released %+v, %v", got, err)
 	}

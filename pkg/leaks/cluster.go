@@ -45,7 +45,7 @@ type maker struct {
 	name string
 }
 
-// makes tells whether a volume of the driver may be there, or come, for a claim that no PV tells of yet: it
+// makes reports whether a volume of the driver may be there, or come, for a claim that no PV tells of yet: it
 // waits for its volume, or the finalizer of an earlier version says that one was begun. A finalizer without a
 // provisioner counts for every driver.
 func makes(claim *v1.PersistentVolumeClaim, driver string) bool {
@@ -57,7 +57,7 @@ func makes(claim *v1.PersistentVolumeClaim, driver string) bool {
 	return ours && claim.Spec.VolumeName == "" || (ours || !named) && held(claim)
 }
 
-// held tells whether a finalizer is on the claim that earlier versions of package provision added.
+// held reports whether a finalizer is on the claim that earlier versions of package provision added.
 func held(claim *v1.PersistentVolumeClaim) bool {
 	return slices.ContainsFunc(claim.Finalizers, provision.IsLegacyFinalizer)
 }

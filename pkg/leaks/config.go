@@ -13,7 +13,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// Config holds the settings of an Auditor. Interval is required, the rest has defaults.
+// Config holds the settings of a Controller. Interval is required, the rest has defaults.
 type Config struct {
 	// Interval is how long after one audit the next begins; up to a fifth less, so that many drivers do
 	// not all list at once. Required.
@@ -31,7 +31,7 @@ type Config struct {
 	// Volumes are the PVs that a Reclaimer of the same driver watches: those that come or go while an
 	// audit is made count too. Default: none; then the sightings and the grace alone have to see to that.
 	Volumes Volumes
-	// Events is told of new suspects and of audits that fail, on the Lease On, which need not exist.
+	// Events records new suspects and audits that fail, on the Lease On, which need not exist.
 	// Default nobody.
 	Events record.EventRecorder
 	On     types.NamespacedName
@@ -45,7 +45,7 @@ type Config struct {
 type Volumes interface {
 	// Follow has a function called for each PV that comes or goes; it is called before the watch begins.
 	Follow(changed func(volume.PV))
-	// Synced tells whether the watch has shown what there was when it began.
+	// Synced reports whether the watch has shown what there was when it began.
 	Synced() bool
 }
 

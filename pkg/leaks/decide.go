@@ -11,7 +11,7 @@ type Verdict struct {
 
 // Decide says whether a listed volume is taken for a leak. It is a pure function; now is the time by which
 // the grace period is judged. Whatever is not known speaks against a suspicion.
-func Decide(s Snapshot, now time.Time) Verdict {
+func Decide(s Facts, now time.Time) Verdict {
 	if why, against := s.against(); against {
 		return Verdict{Reason: why}
 	}
@@ -26,7 +26,7 @@ func Decide(s Snapshot, now time.Time) Verdict {
 
 // against tells what speaks against a suspicion, however often and long the volume was seen. An audit in
 // which something does is no sighting.
-func (s Snapshot) against() (why Reason, against bool) {
+func (s Facts) against() (why Reason, against bool) {
 	switch {
 	case s.PV == Present:
 		return ReasonPV, true
@@ -50,5 +50,5 @@ func (s Snapshot) against() (why Reason, against bool) {
 	return "", false
 }
 
-// accounted tells whether the volume has an owner in the cluster, so that nothing is remembered of it.
+// accounted reports whether the volume has an owner in the cluster, so that nothing is remembered of it.
 func (r Reason) accounted() bool { return r == ReasonPV || r == ReasonSnapshot }

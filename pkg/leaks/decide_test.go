@@ -9,8 +9,8 @@ import (
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 // leaked is a volume for which nothing accounts, for long enough.
-func leaked(change func(*Snapshot)) Snapshot {
-	s := Snapshot{
+func leaked(change func(*Facts)) Facts {
+	s := Facts{
 		Rules: Rules{Sightings: 3, Grace: time.Hour},
 		PV:    Absent, Snapshot: Absent, InFlight: Absent, Unclear: Absent, Maker: Absent, NamesMatch: true,
 		Sightings: 3, FirstSeen: noon.Add(-time.Hour),
@@ -23,33 +23,33 @@ func leaked(change func(*Snapshot)) Snapshot {
 
 func TestWhatIsTakenForALeak(t *testing.T) {
 	for sentence, c := range map[string]struct {
-		snapshot Snapshot
+		snapshot Facts
 		want     Reason
 	}{
 		"nothing accounts for it, often and long enough": {leaked(nil), ReasonLeakSuspected},
-		"nothing is known": {Snapshot{}, ReasonIncomplete},
-		"a PV names it":    {leaked(func(s *Snapshot) { s.PV = Present }), ReasonPV},
-		"a PV names it, and nothing else is known":            {Snapshot{PV: Present}, ReasonPV},
-		"whether a PV names it is not known":                  {leaked(func(s *Snapshot) { s.PV = PresenceUnknown }), ReasonIncomplete},
-		"it is a snapshot's":                                  {leaked(func(s *Snapshot) { s.Snapshot = Present }), ReasonSnapshot},
-		"whether it is a snapshot's is not known":             {leaked(func(s *Snapshot) { s.Snapshot = PresenceUnknown }), ReasonIncomplete},
-		"a PV does not tell its volume":                       {leaked(func(s *Snapshot) { s.Unclear = Present }), ReasonPVUnclear},
-		"whether all PVs tell is not known":                   {leaked(func(s *Snapshot) { s.Unclear = PresenceUnknown }), ReasonIncomplete},
-		"the in-flight log has it":                            {leaked(func(s *Snapshot) { s.InFlight = Present }), ReasonInFlight},
-		"whether the in-flight log has it is not known":       {leaked(func(s *Snapshot) { s.InFlight = PresenceUnknown }), ReasonIncomplete},
-		"a claim may be its maker":                            {leaked(func(s *Snapshot) { s.Maker = Present }), ReasonBeingMade},
-		"whether one is being made is not known":              {leaked(func(s *Snapshot) { s.Maker = PresenceUnknown }), ReasonIncomplete},
-		"no PV's volume is in the list":                       {leaked(func(s *Snapshot) { s.NamesMatch = false }), ReasonNamesDiffer},
-		"it is attached":                                      {leaked(func(s *Snapshot) { s.InUse = true }), ReasonInUse},
-		"it is named like a pod's own":                        {leaked(func(s *Snapshot) { s.Ephemeral = true }), ReasonEphemeral},
-		"it was seen once too seldom":                         {leaked(func(s *Snapshot) { s.Sightings = 2 }), ReasonSeenTooSeldom},
-		"it was seen once, and the rules ask for no more":     {leaked(func(s *Snapshot) { s.Rules.Sightings, s.Sightings = 1, 1 }), ReasonSeenTooSeldom},
-		"it was seen twice, and the rules ask for nothing":    {leaked(func(s *Snapshot) { s.Rules, s.Sightings = Rules{}, 2 }), ReasonLeakSuspected},
-		"it was seen often, but not for long":                 {leaked(func(s *Snapshot) { s.FirstSeen = s.FirstSeen.Add(time.Nanosecond) }), ReasonSeenTooShort},
-		"since when is not known":                             {leaked(func(s *Snapshot) { s.FirstSeen = time.Time{} }), ReasonSeenTooShort},
-		"the clock went back":                                 {leaked(func(s *Snapshot) { s.FirstSeen = noon.Add(time.Hour) }), ReasonSeenTooShort},
-		"it is attached, and its maker is not known":          {leaked(func(s *Snapshot) { s.InUse, s.Maker = true, PresenceUnknown }), ReasonIncomplete},
-		"a PV names it, and it was seen for a hundred audits": {leaked(func(s *Snapshot) { s.PV, s.Sightings = Present, 100 }), ReasonPV},
+		"nothing is known": {Facts{}, ReasonIncomplete},
+		"a PV names it":    {leaked(func(s *Facts) { s.PV = Present }), ReasonPV},
+		"a PV names it, and nothing else is known":            {Facts{PV: Present}, ReasonPV},
+		"whether a PV names it is not known":                  {leaked(func(s *Facts) { s.PV = PresenceUnknown }), ReasonIncomplete},
+		"it is a snapshot's":                                  {leaked(func(s *Facts) { s.Snapshot = Present }), ReasonSnapshot},
+		"whether it is a snapshot's is not known":             {leaked(func(s *Facts) { s.Snapshot = PresenceUnknown }), ReasonIncomplete},
+		"a PV does not tell its volume":                       {leaked(func(s *Facts) { s.Unclear = Present }), ReasonPVUnclear},
+		"whether all PVs tell is not known":                   {leaked(func(s *Facts) { s.Unclear = PresenceUnknown }), ReasonIncomplete},
+		"the in-flight log has it":                            {leaked(func(s *Facts) { s.InFlight = Present }), ReasonInFlight},
+		"whether the in-flight log has it is not known":       {leaked(func(s *Facts) { s.InFlight = PresenceUnknown }), ReasonIncomplete},
+		"a claim may be its maker":                            {leaked(func(s *Facts) { s.Maker = Present }), ReasonBeingMade},
+		"whether one is being made is not known":              {leaked(func(s *Facts) { s.Maker = PresenceUnknown }), ReasonIncomplete},
+		"no PV's volume is in the list":                       {leaked(func(s *Facts) { s.NamesMatch = false }), ReasonNamesDiffer},
+		"it is attached":                                      {leaked(func(s *Facts) { s.InUse = true }), ReasonInUse},
+		"it is named like a pod's own":                        {leaked(func(s *Facts) { s.Ephemeral = true }), ReasonEphemeral},
+		"it was seen once too seldom":                         {leaked(func(s *Facts) { s.Sightings = 2 }), ReasonSeenTooSeldom},
+		"it was seen once, and the rules ask for no more":     {leaked(func(s *Facts) { s.Rules.Sightings, s.Sightings = 1, 1 }), ReasonSeenTooSeldom},
+		"it was seen twice, and the rules ask for nothing":    {leaked(func(s *Facts) { s.Rules, s.Sightings = Rules{}, 2 }), ReasonLeakSuspected},
+		"it was seen often, but not for long":                 {leaked(func(s *Facts) { s.FirstSeen = s.FirstSeen.Add(time.Nanosecond) }), ReasonSeenTooShort},
+		"since when is not known":                             {leaked(func(s *Facts) { s.FirstSeen = time.Time{} }), ReasonSeenTooShort},
+		"the clock went back":                                 {leaked(func(s *Facts) { s.FirstSeen = noon.Add(time.Hour) }), ReasonSeenTooShort},
+		"it is attached, and its maker is not known":          {leaked(func(s *Facts) { s.InUse, s.Maker = true, PresenceUnknown }), ReasonIncomplete},
+		"a PV names it, and it was seen for a hundred audits": {leaked(func(s *Facts) { s.PV, s.Sightings = Present, 100 }), ReasonPV},
 	} {
 		got := Decide(c.snapshot, noon)
 		if got.Reason != c.want || got.Suspected != (c.want == ReasonLeakSuspected) {
@@ -69,7 +69,7 @@ func TestOneFactIsEnoughToKeepAVolumeFromSuspicion(t *testing.T) {
 					for bits := range 8 {
 						for sightings := range 4 {
 							for _, old := range either {
-								s := leaked(func(s *Snapshot) {
+								s := leaked(func(s *Facts) {
 									s.PV, s.Snapshot, s.Unclear, s.Maker = pv, snapshot, unclear, maker
 									s.NamesMatch, s.InUse, s.Ephemeral = bits&1 != 0, bits&2 != 0, bits&4 != 0
 									s.Sightings = sightings

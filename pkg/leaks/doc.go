@@ -3,18 +3,18 @@
 // the snapshots of the API server.
 //
 // It only ever suspects, and says why: it deletes nothing and writes nothing but Events. What a person does
-// about a suspect is made by hand, by the PVs of [AdoptPV] and [ReclaimPV] and the steps of [Mender], and the
+// about a suspect is made by hand, by the PVs of [AdoptPV] and [ReclaimPV] and the steps of [Remediator], and the
 // deletion itself is left to package reclaim, by its own rules.
 //
 // # How it is used
 //
-// [New] makes an [Auditor] and starts nothing; [Auditor.Run] makes an audit every Config.Interval until its
-// context ends. [Auditor.Report] is what the last ones found, and a [Board] serves that by HTTP.
+// [New] makes an [Controller] and starts nothing; [Controller.Run] makes an audit every Config.Interval until its
+// context ends. [Controller.Report] is what the last ones found, and a [ReportHandler] serves that by HTTP.
 //
 // # How it works
 //
 // list.go pages through the driver's volumes; cluster.go reads what accounts for volumes; survey.go puts
-// both together into one [Snapshot] for each volume; memory.go keeps how often, and since when, a volume was
-// seen with nothing that accounts for it; [Decide] is a pure function from Snapshot to [Verdict].
+// both together into one [Facts] for each volume; tracker.go keeps how often, and since when, a volume was
+// seen with nothing that accounts for it; [Decide] is a pure function from Facts to [Verdict].
 // DESIGN.md says why the order of the reads is what it is.
 package leaks

@@ -1,14 +1,14 @@
 package leaks
 
 import (
-	"fmt"
-
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
 )
 
 // inventory tells what is known at the moment it is asked.
 type inventory struct {
-	memory *memory
+	tracker *tracker
 
 	leaks, bytes, volumes, last, failures *prometheus.Desc
 }
@@ -22,7 +22,7 @@ func (i inventory) Describe(descs chan<- *prometheus.Desc) {
 
 // Collect counts.
 func (i inventory) Collect(metrics chan<- prometheus.Metric) {
-	all, last := i.memory.state()
+	all, last := i.tracker.state()
 	var leaks, bytes int64
 	by := map[Reason]int{}
 	for _, u := range all {
@@ -48,22 +48,15 @@ func (i inventory) Collect(metrics chan<- prometheus.Metric) {
 	metrics <- prometheus.MustNewConstMetric(i.failures, prometheus.CounterValue, float64(last.failed))
 }
 
-func (a *Auditor) register(to prometheus.Registerer) error {
-	if to == nil {
-		return nil
-	}
+func (a *Controller) register(to prometheus.Registerer) error {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc(name, help, labels, prometheus.Labels{"driver_name": a.driver})
+		return prometheus.NewDesc(name, help, labels, prometheus.Labels{"driver_name": a.name})
 	}
-	err := to.Register(inventory{a.memory,
+	return events.Register(to, inventory{a.tracker,
 		desc("csi_reclaimer_suspected_leaks", "Volumes for which nothing in the cluster accounts."),
 		desc("csi_reclaimer_suspected_leak_bytes", "Size of these volumes, as far as the driver tells."),
 		desc("csi_reclaimer_unaccounted_volumes", "Volumes without a PV, by what is thought of them.", "reason"),
 		desc("csi_reclaimer_leak_check_last_complete_timestamp_seconds", "When the last complete audit ended, in seconds since 1970, 0 if there was none."),
 		desc("csi_reclaimer_leak_check_failures_total", "Audits that could not be completed."),
 	})
-	if err != nil {
-		return fmt.Errorf("register metrics: %w", err)
-	}
-	return nil
 }

@@ -32,17 +32,17 @@ func TestWhichVolumesAreEphemeral(t *testing.T) {
 
 func TestAReportThatNeverEndedIsOld(t *testing.T) {
 	var never time.Time
-	c := Case{Remedy: Adopt, Fresh: true, Reported: true, Suspected: true, Others: Absent, Own: OwnPV{Read: true}}
-	if step, why := DecideRemedy(c, never.Add(time.Second)); step != Refuse || why != WhyReportOld {
+	c := Case{Remediation: Adopt, Fresh: true, Reported: true, Suspected: true, Others: Absent, Own: OwnPV{Read: true}}
+	if step, why := DecideRemediation(c, never.Add(time.Second)); step != Refuse || why != WhyReportOld {
 		t.Errorf("got %v, %s", step, why)
 	}
 }
 
 func TestAnAdoptedPVThatIsBeingDeletedIsRefused(t *testing.T) {
-	c := Case{Remedy: Adopt, Others: Absent, Own: OwnPV{
+	c := Case{Remediation: Adopt, Others: Absent, Own: OwnPV{
 		Read: true, Found: true, Made: true, PV: volume.PV{Policy: volume.PolicyDelete, Terminating: true},
 	}}
-	if step, why := DecideRemedy(c, noon); step != Refuse || why != WhyChanged {
+	if step, why := DecideRemediation(c, noon); step != Refuse || why != WhyChanged {
 		t.Errorf("got %v, %s", step, why)
 	}
 }
@@ -117,7 +117,7 @@ func TestWhatIsReportedBesideAReason(t *testing.T) {
 		"an entry":      {Volume{Handle: "vol-1"}, survey{unreadable: "an entry"}},
 		"a, b":          {Volume{Handle: "vol-1", Nodes: []string{"a", "b"}}, survey{}},
 	} {
-		if u := newMemory().judge(c.v, unaccounted{}, c.found, making{}, Rules{}, noon); u.because != want {
+		if u := newTracker().judge(c.v, unaccounted{}, c.found, making{}, Rules{}, noon); u.because != want {
 			t.Errorf("%s: %q, want %q", u.verdict.Reason, u.because, want)
 		}
 	}

@@ -6,22 +6,21 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
 )
 
-// Rights returns what an Auditor with these settings needs to be allowed.
-func (a *Auditor) Permissions() []access.Permission {
+// Permissions returns what a Controller with these settings needs to be allowed.
+func (a *Controller) Permissions() []access.Permission {
 	const nothing = "no audit can be completed, so no leak is ever suspected"
-	rights := []access.Permission{
+	needed := []access.Permission{
 		{Resource: "persistentvolumes", Verb: "list", Without: nothing},
 		{Resource: "persistentvolumeclaims", Verb: "list", Without: nothing},
 		{Group: "coordination.k8s.io", Resource: "leases", Verb: "list", Without: nothing},
 	}
 	if a.cfg.Snapshots {
-		rights = append(rights, access.Permission{Group: "snapshot.storage.k8s.io", Resource: "volumesnapshotcontents", Verb: "list", Without: nothing})
+		needed = append(needed, access.Permission{Group: "snapshot.storage.k8s.io", Resource: "volumesnapshotcontents", Verb: "list", Without: nothing})
 	}
-	return rights
+	return needed
 }
 
-// Missing returns those of the rights that the API server does not grant. An error means that it could not
-// be found out.
-func (a *Auditor) MissingPermissions(ctx context.Context) ([]access.Permission, error) {
+// MissingPermissions returns the permissions that the API server does not grant; see [access.Missing].
+func (a *Controller) MissingPermissions(ctx context.Context) ([]access.Permission, error) {
 	return access.Missing(ctx, a.authorization, a.Permissions())
 }

@@ -1,5 +1,7 @@
 package leaks
 
+import "github.com/csi-reclaimer/csi-reclaimer/pkg/internal/reasons"
+
 // Reason says why a volume is a suspect, or why it is none. The same word is in reports, in the log, the
 // reason of Events and a label of metrics.
 type Reason string
@@ -33,11 +35,20 @@ const (
 	ReasonSeenTooShort  Reason = "SeenTooShort"
 )
 
-// ReasonLeakSuspected: nothing accounts for it, and has not for long enough. Told as an Event.
+// ReasonLeakSuspected: nothing accounts for it, and has not for long enough. It has Events.
 const ReasonLeakSuspected Reason = "LeakSuspected"
 
-// ReasonAuditFailed: an audit could not be completed, so it says nothing. Told as an Event.
+// ReasonAuditFailed: an audit could not be completed, so it says nothing. It has Events.
 const ReasonAuditFailed Reason = "AuditFailed"
+
+// About returns how severe the reason is, and what it means.
+func (r Reason) About() reasons.About {
+	about := reasons.About{Sentence: r.Sentence()}
+	if r == ReasonLeakSuspected || r == ReasonAuditFailed {
+		about.Severity = reasons.Warning
+	}
+	return about
+}
 
 // Sentence says it in words, for people.
 func (r Reason) Sentence() string {
@@ -55,7 +66,7 @@ func (r Reason) Sentence() string {
 	case ReasonInUse:
 		return "The driver says that it is attached to a node."
 	case ReasonNamesDiffer:
-		return "The driver lists the volume of not one PV, so its list and the PVs do not speak of the same volumes."
+		return "The driver lists the volume of no PV, so its list and the PVs do not describe the same volumes."
 	case ReasonPVUnclear:
 		return "A PV of the driver does not tell which of the listed volumes it is about."
 	case ReasonBeingMade:

@@ -72,10 +72,10 @@ type InFlight struct {
 }
 
 // Report returns what is known now.
-func (a *Auditor) Report() Report {
-	all, last := a.memory.state()
+func (a *Controller) Report() Report {
+	all, last := a.tracker.state()
 	r := Report{
-		Driver: a.driver, Completed: last.completed.UTC(), Failure: last.failure,
+		Driver: a.name, Completed: last.completed.UTC(), Failure: last.failure,
 		Interval: a.cfg.Interval.String(), Sightings: a.cfg.Sightings, Grace: a.cfg.Grace.String(),
 		Listed: last.listed, ListedBytes: last.bytes, Nameless: last.nameless, Volumes: []Found{},
 	}

@@ -23,7 +23,7 @@ func sample() Report {
 	}
 }
 
-func ask(t *testing.T, b *Board, method, query string) (int, string) {
+func ask(t *testing.T, b *ReportHandler, method, query string) (int, string) {
 	t.Helper()
 	answer := httptest.NewRecorder()
 	b.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), method, "/audit"+query, http.NoBody))
@@ -31,7 +31,7 @@ func ask(t *testing.T, b *Board, method, query string) (int, string) {
 }
 
 func TestHowAReportIsServed(t *testing.T) {
-	var b Board
+	var b ReportHandler
 	if code, body := ask(t, &b, "GET", ""); code != 200 || !strings.Contains(body, "No audits are made: csi-reclaimer is still starting.") {
 		t.Errorf("before there is one: %d %q", code, body)
 	}

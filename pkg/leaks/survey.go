@@ -36,11 +36,11 @@ type survey struct {
 	pvs, matched int
 }
 
-// look reads all that an audit needs, in this order. Volumes come first, so that whatever made or named one
+// readAll reads all that an audit needs, in this order. Volumes come first, so that whatever made or named one
 // of them is there when it is read, and has not gone without the volume being gone too. The in-flight log comes
 // after claims: the finalizer of an earlier version goes once the entry is there. PVs come last: an entry goes,
 // and a claim is seen to be done with its volume, only once the PV is there. DESIGN.md has the proof.
-func look(ctx context.Context, driver string, asks Driver, at cluster, pageSize int32, now func() time.Time) (survey, error) {
+func readAll(ctx context.Context, driver string, asks Driver, at cluster, pageSize int32, now func() time.Time) (survey, error) {
 	s := survey{began: now(), snapshots: map[string]bool{}, named: map[string]bool{}, claims: map[types.UID]bool{}, ofEntry: map[string]bool{}}
 	var err error
 	if s.listing, err = list(ctx, asks, pageSize, maxVolumes); err != nil {
@@ -145,7 +145,7 @@ func (s *survey) takePV(pv volume.PV, driver string) {
 	}
 }
 
-// isEphemeral tells whether a volume is named as the kubelet names those that it makes for one pod:
+// isEphemeral reports whether a volume is named as the kubelet names those that it makes for one pod:
 // makeVolumeHandle in pkg/volume/csi, "csi-" and a SHA-256 in hexadecimal.
 func isEphemeral(handle string) bool {
 	sum, found := strings.CutPrefix(handle, "csi-")
@@ -153,12 +153,12 @@ func isEphemeral(handle string) bool {
 }
 
 // snapshot returns what the survey alone says about a volume.
-func (s *survey) snapshot(v Volume, rules Rules) Snapshot {
+func (s *survey) snapshot(v Volume, rules Rules) Facts {
 	inFlight := PresenceUnknown
 	if _, found := s.entryOf(v.Handle); found || s.unreadable == "" {
 		inFlight = presence(found)
 	}
-	return Snapshot{
+	return Facts{
 		InFlight:   inFlight,
 		Rules:      rules,
 		Snapshot:   presence(s.snapshots[keyOf(v.Handle)]),

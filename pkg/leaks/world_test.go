@@ -26,7 +26,7 @@ import (
 
 const driverName = "disk.csi.example.com"
 
-// world is a storage system and an API server in memory. Before each read of either, stir has it change.
+// world is a storage system and an API server in tracker. Before each read of either, stir has it change.
 type world struct {
 	*testing.T
 	clock    *testclock.FakeClock
@@ -61,13 +61,13 @@ func newWorld(t *testing.T) *world {
 }
 
 // auditor returns one that asks for two sightings and an hour, unless change says otherwise.
-func (w *world) auditor(change func(*Config)) *Auditor {
+func (w *world) auditor(change func(*Config)) *Controller {
 	w.Helper()
 	cfg := Config{Interval: time.Minute, Sightings: 2, PageSize: 2, Clock: w.clock, Volumes: w, Events: recorder{w}}
 	if change != nil {
 		change(&cfg)
 	}
-	a, err := newAuditor(w, driverName, w, cfg)
+	a, err := newController(w, driverName, w, cfg)
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -207,7 +207,7 @@ func (w *world) quiet() context.Context { return klog.NewContext(w.Context(), kl
 
 // audit makes one that is complete, and returns what it thinks of a volume; empty: it is accounted for, or
 // not listed.
-func (w *world) audit(a *Auditor, handle string) Reason {
+func (w *world) audit(a *Controller, handle string) Reason {
 	w.Helper()
 	if err := a.audit(w.quiet()); err != nil {
 		w.Fatal(err)

@@ -95,7 +95,7 @@ func (c *Clock) giveUp() {
 	c.held = false
 }
 
-// see notes whom the API server names as the Lease's holder, and tells whether this replica lost it.
+// see notes whom the API server names as the Lease's holder, and reports whether this replica lost it.
 func (c *Clock) see(holder, self string) (lost bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -22,7 +22,7 @@ import (
 // concurrent use.
 type claims struct {
 	claimCache
-	// changed is told of every change, with nil for what was not there before or is not there now.
+	// changed is called with every change, with nil for what was not there before or is not there now.
 	// It is set before the watch begins.
 	changed func(before, now *v1.PersistentVolumeClaim)
 
@@ -73,7 +73,7 @@ func (c *claims) wholeByUID(uid types.UID) *v1.PersistentVolumeClaim {
 	return claim
 }
 
-// whole tells whether all of such a claim is kept: it may be written to, or given to Orders.
+// whole reports whether all of such a claim is kept: it may be written to, or given to Orders.
 func whole(claim *v1.PersistentVolumeClaim) bool {
 	return claim.Spec.VolumeName == "" || slices.ContainsFunc(claim.Finalizers, IsLegacyFinalizer) || freesSource(claim)
 }

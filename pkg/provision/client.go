@@ -61,7 +61,7 @@ func newVolumeInformer(p *Provisioner) volumeInformer {
 	return volumeInformer{idle, volumeStore{idle.GetStore(), p}}
 }
 
-// AddEventHandlerWithResyncPeriod takes a handler that is told of nothing: volumes are deleted elsewhere.
+// AddEventHandlerWithResyncPeriod takes a handler that is called with nothing: volumes are deleted elsewhere.
 // An informer without resync would log a warning about the library's period.
 func (i volumeInformer) AddEventHandlerWithResyncPeriod(handler cache.ResourceEventHandler, _ time.Duration) (cache.ResourceEventHandlerRegistration, error) {
 	return i.AddEventHandler(handler)

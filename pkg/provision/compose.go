@@ -149,7 +149,7 @@ func (c *Composer) Watch(ctx context.Context) {
 	c.places.Watch(ctx)
 }
 
-// Synced tells whether all nodes are known that there were when Watch began.
+// Synced reports whether all nodes are known that there were when Watch began.
 func (c *Composer) Synced() bool { return c.places == nil || c.places.Synced() }
 
 // Rights are what a Composer needs to be allowed.

@@ -8,8 +8,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
-
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
 )
 
 // Config holds the settings of a Provisioner.
@@ -89,9 +87,6 @@ func (c Config) withDefaults() Config {
 	if c.Local != nil {
 		local := c.Local.withDefaults()
 		c.Local = &local
-	}
-	if c.Events == nil {
-		c.Events = events.NoEvents{}
 	}
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
@@ -54,31 +55,29 @@ type Provisioner struct {
 	log     Log
 	tracker *tracker
 	// early counts the failures of claims that come before Provision.
-	early   *tracker
-	assumed *assumed
-	gate    *gate
-	reports *reports
-	metrics *metrics
-	// unsettled is our own loop: volumes, by name, whose entry is open, and claims that the library asked for early.
-	unsettled *controller.Loop[string]
+	early    *tracker
+	assumed  *assumed
+	gate     *gate
+	recorder *events.Recorder[Reason]
+	metrics  *metrics
+	control  *controller.Controller
+	// working reports whether Run works; replaced in tests.
+	working func() bool
+	// unsettled is our own queue: volumes, by name, whose entry is open, and claims that the library asked for early.
+	unsettled *controller.Queue[string]
 	// claimed are the claims that names wait in unsettled for, where no entry is open.
 	claimed sync.Map
-	// sources is the loop that ends the protection of what volumes were made from.
-	sources   *controller.Loop[request.SourceRef]
+	// sources is the queue that ends the protection of what volumes were made from.
+	sources   *controller.Queue[request.SourceRef]
 	protected *protectedSources
-	// bidding is the loop that selects this node for claims for which nobody selects one.
-	bidding *controller.Loop[key]
-	bids    *bids
-	library *libcontroller.ProvisionController
+	// selecting is the queue that selects this node for claims for which nobody selects one.
+	selecting  *controller.Queue[key]
+	selections *selections
+	library    *libcontroller.ProvisionController
 	// toLibrary brings a claim to the library.
 	toLibrary cache.ResourceEventHandler
 
-	watching atomic.Bool
-	// awake: Run has begun to work on claims.
-	awake   atomic.Bool
 	running atomic.Pointer[context.Context]
-	stop    chan struct{}
-	stopped sync.Once
 }
 
 // New returns a Provisioner for the claims of the driver with this name, on the cluster that
@@ -124,21 +123,17 @@ func newProvisioner(core rest.Interface, client kubernetes.Interface, name strin
 	cfg = cfg.withDefaults()
 	p := &Provisioner{
 		cfg: cfg, names: append([]string{name}, cfg.AlsoKnownAs...), driver: driver, orders: orders, client: client, log: cfg.Log,
-		cluster: apiServer{client.CoreV1(), cfg.Snapshots, cfg.legacyFinalizer()}, protected: newProtectedSources(), tracker: newTracker(), early: newTracker(), assumed: newAssumed(), gate: newGate(), bids: newBids(),
-		reports: newReports(cfg.Events), stop: make(chan struct{}),
+		cluster: apiServer{client.CoreV1(), cfg.Snapshots, cfg.legacyFinalizer()}, protected: newProtectedSources(), tracker: newTracker(), early: newTracker(), assumed: newAssumed(), gate: newGate(), selections: newSelections(),
+		recorder: events.NewRecorder(events.Config[Reason]{Events: cfg.Events}),
 	}
 	p.metrics = newMetrics(name, p.gate.count, cfg.Log.Stats)
 	var err error
 	if p.watches, err = newWatches(core, client, name, cfg); err != nil {
 		return nil, err
 	}
-	if p.unsettled, err = controller.New(controller.Config{Name: "unsettled-volumes", Workers: cfg.FinishWorkers, Clock: cfg.Clock}, p.finish); err != nil {
-		return nil, err
-	}
-	if p.sources, err = controller.New(controller.Config{Name: "clone-sources", Workers: cfg.CloneWorkers, Clock: cfg.Clock}, p.freeSource); err != nil {
-		return nil, err
-	}
-	if p.bidding, err = controller.New(controller.Config{Name: "bids", Workers: 1, Clock: cfg.Clock}, p.bid); err != nil {
+	p.control = controller.NewController("provision", p.caches()...)
+	p.working = p.control.Working
+	if err := p.newQueues(); err != nil {
 		return nil, err
 	}
 	if err := p.follow(); err != nil {
@@ -148,7 +143,41 @@ func newProvisioner(core rest.Interface, client kubernetes.Interface, name strin
 	return p, p.metrics.register(cfg.Metrics)
 }
 
-// follow has changes wake our loop, and bring claims to the library.
+func (p *Provisioner) newQueues() (err error) {
+	config := func(name string, workers int) controller.Config {
+		return controller.Config{Name: name, Workers: workers, Clock: p.cfg.Clock}
+	}
+	if p.unsettled, err = controller.NewQueue(p.control, config("unsettled-volumes", p.cfg.FinishWorkers), p.finish); err != nil {
+		return err
+	}
+	if p.sources, err = controller.NewQueue(p.control, config("clone-sources", p.cfg.CloneWorkers), p.freeSource); err != nil {
+		return err
+	}
+	p.selecting, err = controller.NewQueue(p.control, config("node-selections", 1), p.selectSelf)
+	return err
+}
+
+// caches are those that the Controller runs, also where somebody else keeps them up to date: then they are waited for.
+func (p *Provisioner) caches() []controller.Cache {
+	idle := func(ctx context.Context) { <-ctx.Done() }
+	volumes := idle
+	if p.own != nil {
+		volumes = p.own.watch
+	}
+	all := []controller.Cache{controller.Polled("persistentvolumes", volumes, p.volumes.Synced)}
+	if p.finishOnly {
+		return all
+	}
+	all = append(all,
+		controller.Polled("persistentvolumeclaims", p.claims.watch, p.claims.Synced),
+		controller.Polled("storageclasses", p.classes.RunWithContext, p.classes.HasSynced))
+	if w, ok := p.orders.(Watcher); ok {
+		all = append(all, controller.Polled("what requests are built from", w.Watch, w.Synced))
+	}
+	return all
+}
+
+// follow has changes wake our queue, and bring claims to the library.
 func (p *Provisioner) follow() error {
 	p.claims.changed = p.claimChanged
 	p.volumes.Follow(p.volumeChanged)
@@ -161,18 +190,18 @@ func (p *Provisioner) follow() error {
 	return err
 }
 
-// claimChanged wakes our loops and the library. Before Run works nobody would look: a replica that
+// claimChanged wakes our queue and the library. Before Run works nobody would look: a replica that
 // waits to lead would only pile up names.
 func (p *Provisioner) claimChanged(before, now *v1.PersistentVolumeClaim) {
-	if !p.awake.Load() {
+	if !p.working() {
 		return
 	}
 	if before != nil {
 		p.cloneChanged(before) // what it was a clone of may not be kept any more
 	}
 	if now == nil {
-		p.bids.forget(before.UID)
-		p.reports.announced.Delete(before.UID)
+		p.selections.forget(before.UID)
+		p.recorder.Forget(before.UID)
 		p.tracker.over(before.UID)
 		p.wake(before)
 		return
@@ -180,13 +209,13 @@ func (p *Provisioner) claimChanged(before, now *v1.PersistentVolumeClaim) {
 	p.cloneChanged(now)
 	if now.Spec.VolumeName != "" {
 		p.tracker.over(now.UID)
-		p.bids.forget(now.UID)
+		p.selections.forget(now.UID)
 	}
 	p.wake(now)
 	p.offer(now)
 }
 
-// wake has our loop look at a claim whose volume is unsettled, or was, or that has the finalizer of an earlier version.
+// wake has our queue look at a claim whose volume is unsettled, or was, or that has the finalizer of an earlier version.
 func (p *Provisioner) wake(claim *v1.PersistentVolumeClaim) {
 	name := p.nameOf(claim.UID)
 	if slices.Contains(claim.Finalizers, p.cfg.legacyFinalizer()) {
@@ -217,41 +246,30 @@ func (p *Provisioner) wakeAll() {
 // one whose PV is stored in vain.
 func (p *Provisioner) offer(claim *v1.PersistentVolumeClaim) {
 	wanted := claim.Spec.VolumeName == "" && claim.DeletionTimestamp == nil && p.at(claim) != provisioning.NodeElsewhere && p.ours(claim)
-	if p.awake.Load() && wanted && !p.stored(claim.UID) {
+	if p.working() && wanted && !p.stored(claim.UID) {
 		p.toLibrary.OnUpdate(claim, claim)
 	}
 }
 
 // Watch keeps the caches up to date until ctx ends, and returns when it has stopped. A replica that
-// waits to lead calls it, so that it can act at once when it does. It changes nothing in the
+// waits for leadership calls it, so that it can act at once when it leads. It changes nothing in the
 // cluster.
-func (p *Provisioner) Watch(ctx context.Context) {
-	if !p.watching.CompareAndSwap(false, true) {
-		// Somebody else watches already, and for longer than this caller may.
-		<-ctx.Done()
-		return
-	}
-	var all sync.WaitGroup
-	all.Go(func() { p.watch(ctx) })
-	if w, ok := p.orders.(Watcher); ok && !p.cfg.FinishOnly {
-		all.Go(func() { w.Watch(ctx) })
-	}
-	all.Wait()
-}
+func (p *Provisioner) Watch(ctx context.Context) { p.control.Watch(ctx) }
 
 // Run provisions until ctx ends, which cuts off calls in flight, or until Stop, which lets them
 // end; it returns when all work has ended. It is called once, by the one replica that leads: where
-// leader election is used, ctx is to end with the lease. It returns an error when another process takes
-// the in-flight log over.
+// leader election is used, ctx has to end with the lease. It returns an error when another process
+// takes the in-flight log over.
 //
-// Run watches by itself unless Watch already does; then it needs Watch to go on.
+// Run watches by itself unless Watch already does; then it needs Watch to continue.
 func (p *Provisioner) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	p.running.Store(&ctx)
 	var all sync.WaitGroup
 	defer all.Wait()
 	defer cancel(nil)
-	all.Go(func() { p.Watch(ctx) })
+	defer p.control.Stop()
+	all.Go(func() { p.Watch(ctx) }) // the caches are filled while the log is taken over
 	if stopped, err := p.takeOver(ctx); err != nil || stopped {
 		return err
 	}
@@ -263,37 +281,34 @@ func (p *Provisioner) Run(ctx context.Context) error {
 		}
 	})
 	defer endWriting()
-	if !cache.WaitForCacheSync(ctx.Done(), p.Synced) {
-		return fmt.Errorf("wait for the first list of claims, PVs and classes: %w", context.Cause(ctx))
-	}
-	klog.FromContext(ctx).Info("Provisioning", "driver", p.names[0], "workers", p.cfg.Workers, "finishOnly", p.cfg.FinishOnly)
-	p.awake.Store(true)
 	p.inherit()
-	p.wakeAll() // what happened before there was anybody to wake
-	handOut, end := context.WithCancel(ctx)
-	var work sync.WaitGroup
-	work.Go(func() { p.unsettled.Run(ctx) })
-	if !p.cfg.FinishOnly {
-		work.Go(func() { p.library.Run(handOut) })
-		work.Go(func() { p.sources.Run(ctx) })
-		work.Go(func() { p.bidding.Run(ctx) })
+	if err := p.control.Run(ctx, p.provision); err != nil {
+		return err
 	}
-	select {
-	case <-ctx.Done():
-	case <-p.stop:
-	}
-	end()
-	p.unsettled.Stop()
-	p.sources.Stop()
-	p.bidding.Stop()
-	p.gate.close()
-	work.Wait()
 	p.gate.wait()
 	p.flush(ctx)
 	if cause := context.Cause(ctx); errors.Is(cause, inflight.ErrSuperseded) {
 		return cause
 	}
 	return nil
+}
+
+// provision runs the library until ctx ends or Stop is called. What it has in hand then is waited for by the gate.
+func (p *Provisioner) provision(ctx context.Context) {
+	klog.FromContext(ctx).Info("Provisioning", "driver", p.names[0], "workers", p.cfg.Workers, "finishOnly", p.cfg.FinishOnly)
+	p.wakeAll() // what happened before Run worked
+	ctx, end := context.WithCancel(ctx)
+	var library sync.WaitGroup
+	if !p.cfg.FinishOnly {
+		library.Go(func() { p.library.Run(ctx) })
+	}
+	select {
+	case <-ctx.Done():
+	case <-p.control.Stopped():
+	}
+	end()
+	p.gate.close()
+	library.Wait()
 }
 
 // Flush settings: how long removals are waited for, and how often it is looked.
@@ -323,7 +338,7 @@ func (p *Provisioner) takeOver(ctx context.Context) (stopped bool, err error) {
 	go func() { defer close(taken); err = p.log.TakeOver(ctx) }()
 	select {
 	case <-taken:
-	case <-p.stop:
+	case <-p.control.Stopped():
 		end()
 		<-taken
 		return true, nil
@@ -334,7 +349,7 @@ func (p *Provisioner) takeOver(ctx context.Context) (stopped bool, err error) {
 	return false, nil
 }
 
-// inherit has our loop finish what earlier processes have begun.
+// inherit has our queue finish what earlier processes have begun.
 func (p *Provisioner) inherit() {
 	for _, entry := range p.log.Entries() {
 		p.tracker.note(entry)
@@ -343,17 +358,14 @@ func (p *Provisioner) inherit() {
 }
 
 // Stop lets the work in hand end and begins no more; Run then returns. It does not wait.
-func (p *Provisioner) Stop() { p.stopped.Do(func() { close(p.stop) }) }
+func (p *Provisioner) Stop() { p.control.Stop() }
 
-// Synced tells whether the caches hold what the API server had when they were started.
-func (p *Provisioner) Synced() bool {
-	w, watches := p.orders.(Watcher)
-	return p.synced() && (!watches || p.cfg.FinishOnly || w.Synced())
-}
+// Synced reports whether the caches hold what the API server had when they were started.
+func (p *Provisioner) Synced() bool { return p.control.Synced() }
 
-// working returns the context of Run in place of the library's, which is derived from it and ends
-// at Stop, when work in hand may go on.
-func (p *Provisioner) working(context.Context) context.Context { return *p.running.Load() }
+// lifetime returns the context of Run in place of the library's, which ends at Stop, when work in
+// hand may continue.
+func (p *Provisioner) lifetime(context.Context) context.Context { return *p.running.Load() }
 
 // newLibrary makes the library's controller.
 func (p *Provisioner) newLibrary() *libcontroller.ProvisionController {
@@ -375,7 +387,7 @@ func (p *Provisioner) newLibrary() *libcontroller.ProvisionController {
 	return libcontroller.NewProvisionController(klog.Background(), libraryClient{p.client, p.assumed}, p.names[0], library{p}, options...)
 }
 
-// usual is the growing delay of what is tried again.
-func (p *Provisioner) usual() controller.Next {
-	return controller.Next{Backoff: controller.Backoff{First: p.cfg.RetryStart, Max: p.cfg.RetryMax}}
+// retries is the growing delay of what is tried again.
+func (p *Provisioner) retries() controller.Backoff {
+	return controller.Backoff{First: p.cfg.RetryStart, Max: p.cfg.RetryMax}
 }

@@ -22,5 +22,5 @@
 //
 // observe.go gathers what is known about one volume name, the engine (internal/engine/provisioning) names the next
 // step, and execute.go carries it out and adds what was learned. The library's workers (library.go) make the first
-// attempt; finish.go goes on with every entry that is still open after that.
+// attempt; finish.go continues with every entry that is still open after that.
 package provision

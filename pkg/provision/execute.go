@@ -14,8 +14,10 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/migration"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/reasons"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
@@ -24,30 +26,8 @@ import (
 // maxSteps bounds the steps of one run. Provisioning a volume takes five.
 const maxSteps = 16
 
-// stepError is an error with the reason that it is for the claim it befell.
-type stepError struct {
-	reason Reason
-	err    error
-}
-
-func (t *stepError) Error() string { return t.err.Error() }
-func (t *stepError) Unwrap() error { return t.err }
-
-func because(reason Reason, err error) error {
-	if err == nil {
-		return nil
-	}
-	return &stepError{reason, err}
-}
-
 // reasonOf returns the reason of an error of a step.
-func reasonOf(err error) Reason {
-	var e *stepError
-	if errors.As(err, &e) {
-		return e.reason
-	}
-	return provisioning.ReasonAPIReadFailed
-}
+func reasonOf(err error) Reason { return reasons.Of(err, provisioning.ReasonAPIReadFailed) }
 
 // run is the work on one volume name from its wake-up to the next wait. It has taken the name's track.
 type run struct {
@@ -72,26 +52,50 @@ type wanted struct {
 	node  *v1.Node
 }
 
-// work decides and acts until there is nothing to do now, or something fails. Between any two steps it looks at
-// the claim again: it may have been deleted while the driver worked.
+// work decides and acts until there is nothing to do now, or something fails, and returns the last decision. Both the
+// library and our own queue call it, so what follows from the end of a session is theirs.
 func (w *run) work(ctx context.Context) (provisioning.Decision, error) {
-	for range maxSteps {
-		w.observe()
-		d := provisioning.Decide(w.facts, w.cfg.Clock.Now(), w.cfg.Quiet)
-		klog.FromContext(ctx).V(5).Info("Decided", "claim", w.claimKey, "volume", w.name, "action", d.Action, "reason", d.Reason)
-		if d.Action == provisioning.Wait {
-			return d, nil
-		}
-		err := w.act(ctx, d)
-		w.track.record = w.facts.Record
-		if err != nil && w.facts.Record.Settled() {
-			w.closeEntry() // the driver made nothing
-		}
-		if err != nil || d.Action == provisioning.CloseEntry {
-			return d, err
-		}
+	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("claim", w.claimKey, "volume", w.name))
+	session := &session{run: w}
+	controller.Reconcile(ctx, session, controller.Steps{Max: maxSteps, Clock: w.cfg.Clock})
+	return session.last, session.err
+}
+
+// session is a run as the loop of steps sees it.
+type session struct {
+	*run
+	last provisioning.Decision
+	err  error
+}
+
+// Decide implements controller.Session. It observes the claim again before each step: it may have been deleted while the
+// driver worked.
+func (s *session) Decide(now time.Time) provisioning.Decision {
+	s.observe()
+	return provisioning.Decide(s.facts, now, s.cfg.Quiet)
+}
+
+// Do implements controller.Session.
+func (s *session) Do(ctx context.Context, d provisioning.Decision) (over bool, err error) {
+	err = s.act(ctx, d)
+	s.track.record = s.facts.Record
+	if err != nil && s.facts.Record.Settled() {
+		s.closeEntry() // the driver made nothing
 	}
-	return provisioning.Decision{}, because(provisioning.ReasonAPIReadFailed, fmt.Errorf("provision volume %q: live reads take too long", w.name))
+	s.last = d
+	return d.Action == provisioning.CloseEntry, err
+}
+
+// Wait implements controller.Session.
+func (s *session) Wait(_ context.Context, d provisioning.Decision) controller.Result {
+	s.last = d
+	return controller.Done()
+}
+
+// Fail implements controller.Session.
+func (s *session) Fail(_ context.Context, d provisioning.Decision, err error) controller.Result {
+	s.last, s.err = d, err
+	return controller.Done()
 }
 
 // act carries out a step, and adds what became of it to the facts.
@@ -99,7 +103,7 @@ func (w *run) act(ctx context.Context, d provisioning.Decision) error {
 	ctx, cancel := w.bound(ctx, d.Action)
 	defer cancel()
 	if ctx.Err() != nil {
-		return because(provisioning.ReasonNotLeading, context.Cause(ctx))
+		return reasons.Because(provisioning.ReasonNotLeading, context.Cause(ctx))
 	}
 	switch d.Action {
 	case provisioning.Compose:
@@ -152,18 +156,18 @@ func (w *run) learn(done provisioning.Action, reply provisioning.Reply, began ti
 func (w *run) compose(ctx context.Context) error {
 	c := w.facts.Claim
 	if w.claim == nil || !whole(w.claim) {
-		return because(provisioning.ReasonFailed, errors.New("too little is known about the claim to compose a request"))
+		return reasons.Because(provisioning.ReasonFailed, errors.New("too little is known about the claim to compose a request"))
 	}
 	want := Want{Claim: w.claim, Begun: c.Finalizer, CleanUp: c.Finalizer && (c.Terminating || c.VolumeName != "")}
 	if w.wanted != nil {
 		want.Class, want.Node = w.wanted.class, w.wanted.node
 	} else if want.Class = w.classOf(w.claim); want.Class == nil {
-		return because(provisioning.ReasonOutcomeUnknown, fmt.Errorf("StorageClass %q does not exist", util.GetPersistentVolumeClaimClass(w.claim)))
+		return reasons.Because(provisioning.ReasonOutcomeUnknown, fmt.Errorf("StorageClass %q does not exist", util.GetPersistentVolumeClaimClass(w.claim)))
 	}
 	composed, err := w.orders.Compose(ctx, want)
 	if err != nil {
 		w.reschedule = w.facts.Log == provisioning.LogAbsent && w.wanted != nil && remedyOf(err) == request.RemedyReschedule
-		return because(w.failure(), err)
+		return reasons.Because(w.failure(), err)
 	}
 	w.order = composed
 	return nil
@@ -190,7 +194,7 @@ func (w *run) readPV(ctx context.Context) error {
 	began := w.cfg.Clock.Now()
 	pv, err := w.cluster.readPV(ctx, w.name)
 	if err != nil {
-		return because(provisioning.ReasonAPIReadFailed, err)
+		return reasons.Because(provisioning.ReasonAPIReadFailed, err)
 	}
 	w.learn(provisioning.ReadPV, provisioning.Reply{Class: errclass.Done, PV: w.read(pv, began)}, began)
 	return nil
@@ -200,7 +204,7 @@ func (w *run) readClaim(ctx context.Context) error {
 	began, k := w.cfg.Clock.Now(), w.claimKey
 	claim, err := w.cluster.readClaim(ctx, k.namespace, k.name)
 	if err != nil {
-		return because(provisioning.ReasonAPIReadFailed, err)
+		return reasons.Because(provisioning.ReasonAPIReadFailed, err)
 	}
 	read := provisioning.Claim{Namespace: k.namespace, Name: k.name, UID: k.uid, PVName: w.name, Gone: true}
 	if claim != nil && claim.UID == k.uid {
@@ -246,13 +250,13 @@ func (w *run) openEntry(ctx context.Context) error {
 		return nil
 	case errors.Is(err, inflight.ErrFull):
 		w.learn(provisioning.OpenEntry, provisioning.Reply{Log: provisioning.LogFull}, began)
-		return because(provisioning.ReasonLogFull, err)
+		return reasons.Because(provisioning.ReasonLogFull, err)
 	case errors.Is(err, inflight.ErrUnreadable):
-		return because(provisioning.ReasonLogUnreadable, err)
+		return reasons.Because(provisioning.ReasonLogUnreadable, err)
 	case w.facts.Log == provisioning.LogAbsent:
 		w.log.Remove(w.name) // nobody was called
 	}
-	return because(provisioning.ReasonAPIWriteFailed, err)
+	return reasons.Because(provisioning.ReasonAPIWriteFailed, err)
 }
 
 // markDiscarding notes in the log that a DeleteVolume may be sent: until it is known to have ended, no process asks for
@@ -261,7 +265,7 @@ func (w *run) markDiscarding(ctx context.Context) error {
 	entry, began := w.track.entry, w.cfg.Clock.Now()
 	entry.Discarding = true
 	if err := w.log.Put(ctx, entry); err != nil {
-		return because(provisioning.ReasonAPIWriteFailed, err)
+		return reasons.Because(provisioning.ReasonAPIWriteFailed, err)
 	}
 	w.track.entry = entry
 	w.learn(provisioning.MarkDiscarding, provisioning.Reply{Class: errclass.Done}, began)
@@ -277,7 +281,7 @@ func (w *run) secrets(ctx context.Context, request Order) (map[string]string, er
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
 	values, err := w.cluster.readSecret(ctx, *request.Secret)
-	return values, because(w.failure(), err)
+	return values, reasons.Because(w.failure(), err)
 }
 
 // request returns the request that is sent next.
@@ -311,10 +315,10 @@ func (w *run) createVolume(ctx context.Context) error {
 	w.reschedule = reply.Class == errclass.Exhausted && request.MayReschedule && f.Claim.SelectedNode != "" && f.Claim.SelectedNode == request.Node
 	if reply.Unfit {
 		// The next step deletes it; the reason why goes to the claim's owner now.
-		w.reports.now(ctx, f.Claim, provisioning.ReasonFailed, err.Error())
+		w.recorder.Report(ctx, eventOn(f.Claim), provisioning.ReasonFailed, err.Error())
 		return nil
 	}
-	return because(w.failed(reply.Class), err)
+	return reasons.Because(w.failed(reply.Class), err)
 }
 
 // failed is the reason of a CreateVolume that failed.
@@ -349,9 +353,9 @@ func (w *run) confirm(ctx context.Context) error {
 	case errors.Is(err, inflight.ErrRemovedByHand):
 		w.track.close()
 		w.facts.Record = provisioning.Record{}
-		return because(provisioning.ReasonRemovedByHand, err)
+		return reasons.Because(provisioning.ReasonRemovedByHand, err)
 	case err != nil:
-		return because(provisioning.ReasonAPIReadFailed, err)
+		return reasons.Because(provisioning.ReasonAPIReadFailed, err)
 	}
 	return nil
 }
@@ -378,7 +382,7 @@ func (w *run) storePV(ctx context.Context, done provisioning.Action, name string
 	case err != nil:
 		w.assumed.forget(name)
 		w.learn(done, provisioning.Reply{Class: classOfWrite(err)}, began)
-		return because(provisioning.ReasonAPIWriteFailed, err)
+		return reasons.Because(provisioning.ReasonAPIWriteFailed, err)
 	case exists:
 		w.assumed.forget(name)
 		w.learn(done, provisioning.Reply{Class: errclass.Refused, PV: w.read(stored, began)}, began)
@@ -410,10 +414,10 @@ func (w *run) deleteVolume(ctx context.Context, why Reason) error {
 	err = w.driver.DeleteVolume(ctx, handle, secrets)
 	w.learn(provisioning.DeleteVolume, provisioning.Reply{Class: errclass.Of(err)}, began)
 	if err != nil {
-		return because(provisioning.ReasonOutcomeUnknown, fmt.Errorf("delete volume %q, which is not what was asked for: %w", handle, err))
+		return reasons.Because(provisioning.ReasonOutcomeUnknown, fmt.Errorf("delete volume %q, which is not what was asked for: %w", handle, err))
 	}
 	w.metrics.discarded.Inc()
-	w.reports.event(ctx, w.facts.Claim, why, fmt.Sprintf("Volume %q.", handle))
+	w.recorder.Event(ctx, eventOn(w.facts.Claim), why, fmt.Sprintf("Volume %q.", handle))
 	w.reportChanged(w.track.made)
 	return nil
 }
@@ -432,7 +436,7 @@ func (w *run) closeEntry() {
 func (w *run) removeFinalizer(ctx context.Context) error {
 	err := w.cluster.removeFinalizer(ctx, w.facts.Claim)
 	if err != nil && !errors.Is(err, kube.ErrGone) {
-		return because(provisioning.ReasonAPIWriteFailed, err)
+		return reasons.Because(provisioning.ReasonAPIWriteFailed, err)
 	}
 	w.learn(provisioning.RemoveFinalizer, provisioning.Reply{Class: errclass.Done}, w.cfg.Clock.Now())
 	return nil

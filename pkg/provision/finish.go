@@ -14,21 +14,21 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
 
-// The library makes the first attempt for a claim. Once that has opened an entry whose outcome is in doubt, our own loop
-// goes on until it is settled, also when the claim is gone. Then the library has the claim again.
+// The library makes the first attempt for a claim. Once that has opened an entry whose outcome is in doubt, our own queue
+// continues until it is settled, also when the claim is gone. Then the library has the claim again.
 
 // finish works on one volume that is unsettled.
-func (p *Provisioner) finish(ctx context.Context, name string) controller.Next {
+func (p *Provisioner) finish(ctx context.Context, name string) controller.Result {
 	if wait := p.tracker.due(name, p.cfg.Clock.Now()); wait > 0 {
-		return retryAfter(wait)
+		return controller.After(wait)
 	}
 	if !p.gate.enter() {
-		return controller.Next{}
+		return controller.Done()
 	}
 	defer p.gate.leave()
 	t, giveBack, err := p.tracker.take(ctx, name)
 	if err != nil {
-		return controller.Next{}
+		return controller.Done()
 	}
 	defer giveBack()
 	entry, state := p.log.Get(name)
@@ -54,7 +54,7 @@ func (w *run) ask(ctx context.Context) {
 }
 
 // finished works, and says when the name is looked at again.
-func (w *run) finished(ctx context.Context) controller.Next {
+func (w *run) finished(ctx context.Context) controller.Result {
 	state := w.log.State(w.name)
 	claim := w.claims.of(w.claimKey)
 	legacy := claim != nil && w.claimOf(claim).Finalizer
@@ -66,39 +66,39 @@ func (w *run) finished(ctx context.Context) controller.Next {
 	case err != nil:
 		return w.failedInLoop(ctx, err)
 	case d.Action == provisioning.CloseEntry || d.Done:
-		w.reports.now(ctx, w.facts.Claim, d.Reason, "")
+		w.recorder.Report(ctx, eventOn(w.facts.Claim), d.Reason, "")
 		w.tracker.freely(w.name)
 		w.succeeded(d.Reason)
-		return controller.Next{}
+		return controller.Done()
 	}
-	w.reports.now(ctx, w.facts.Claim, d.Reason, "")
+	w.recorder.Report(ctx, eventOn(w.facts.Claim), d.Reason, "")
 	if d.Reason == provisioning.ReasonNotQuiet {
-		return retryAfter(w.cfg.Quiet - w.cfg.Clock.Since(w.facts.Record.Unanswered) + time.Millisecond)
+		return controller.After(w.cfg.Quiet - w.cfg.Clock.Since(w.facts.Record.Unanswered) + time.Millisecond)
 	}
 	if d.Timed {
-		return w.usual()
+		return w.retries().Retry()
 	}
-	return controller.Next{}
+	return controller.Done()
 }
 
 // handBack brings the claim of a settled volume to the library, if that asked too early.
-func (w *run) handBack() controller.Next {
+func (w *run) handBack() controller.Result {
 	w.claimed.Delete(w.name)
 	if w.tracker.comesBack(w.name) {
 		if claim := w.claims.wholeByUID(w.claimKey.uid); claim != nil {
 			w.offer(claim)
-			return controller.Next{}
+			return controller.Done()
 		}
 	}
 	w.forget()
-	return controller.Next{}
+	return controller.Done()
 }
 
 // forget forgets a volume that is settled, unless the library waits for its next try. While its claim still needs a volume, how
 // often it failed stays known: the delay grows from try to try.
 func (w *run) forget() {
 	claim := w.tracker.claimOf(w.name)
-	w.reports.forget(claim)
+	w.recorder.Forget(claim)
 	switch c := w.claims.wholeByUID(claim); {
 	case c == nil:
 		w.tracker.over(claim) // it was bound, or gone, before its entry was closed
@@ -110,23 +110,23 @@ func (w *run) forget() {
 	}
 }
 
-// succeeded counts a volume that was provisioned by our loop; the library counts its own.
+// succeeded counts a volume that was provisioned by our queue; the library counts its own.
 func (w *run) succeeded(why Reason) {
 	if why == provisioning.ReasonStored {
 		w.metrics.finished.Inc()
 	}
 }
 
-// failedInLoop ends a run of our loop that failed.
-func (w *run) failedInLoop(ctx context.Context, err error) controller.Next {
+// failedInLoop ends a run of our queue that failed.
+func (w *run) failedInLoop(ctx context.Context, err error) controller.Result {
 	if w.reschedule && w.claim != nil {
 		if deselect := w.deselect(ctx); deselect != nil {
 			err = fmt.Errorf("%w; %w", err, deselect)
 		}
 	}
-	klog.FromContext(ctx).V(2).Info("A step failed and is tried again", "claim", w.claimKey, "volume", w.name, "reason", reasonOf(err), "err", err)
-	w.reports.now(ctx, w.facts.Claim, reasonOf(err), err.Error())
-	return retryAfter(w.tracker.failed(w.name, w.cfg.Clock.Now(), w.firstDelay(err), w.cfg.RetryMax))
+	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("volume", w.name))
+	w.recorder.ReportFailure(ctx, eventOn(w.facts.Claim), reasonOf(err), err, false)
+	return controller.After(w.tracker.failed(w.name, w.cfg.Clock.Now(), w.firstDelay(err), w.cfg.RetryMax))
 }
 
 // deselect asks the scheduler for another node, as the library does after a first attempt.
@@ -143,10 +143,4 @@ func (p *Provisioner) firstDelay(err error) time.Duration {
 		return 10 * p.cfg.RetryStart
 	}
 	return p.cfg.RetryStart
-}
-
-// retryAfter has a name looked at again after a delay.
-func retryAfter(wait time.Duration) controller.Next {
-	wait = max(wait, time.Millisecond)
-	return controller.Next{Backoff: controller.Backoff{First: wait, Max: wait}}
 }

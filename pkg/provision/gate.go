@@ -19,7 +19,7 @@ type gate struct {
 
 func newGate() *gate { return &gate{turns: map[types.UID]bool{}, empty: make(chan struct{})} }
 
-// enter tells whether the caller may begin; who may calls leave in the end.
+// enter reports whether the caller may begin; who may calls leave in the end.
 func (g *gate) enter() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -44,7 +44,7 @@ func (g *gate) out() {
 	}
 }
 
-// beginTurn tells whether a worker of the library may begin with a claim. What it does before and
+// beginTurn reports whether a worker of the library may begin with a claim. What it does before and
 // after it calls Provision counts too, until endTurn.
 func (g *gate) beginTurn(claim types.UID) bool {
 	g.mu.Lock()
@@ -69,7 +69,7 @@ func (g *gate) endTurn(claim types.UID) {
 	}
 }
 
-// open tells whether somebody who is inside may begin with something new.
+// open reports whether somebody who is inside may begin with something new.
 func (g *gate) open() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -15,7 +15,7 @@ func TestTheDelayOfARefusedClaimGrows(t *testing.T) {
 	w.deleteClass() // nothing is provisioned
 	w.makeClaim()
 	p := w.start(Config{}).provisioner
-	w.wait("the claim is in the cache", func() bool { return p.awake.Load() && p.claims.wholeByUID("u1") != nil })
+	w.wait("the claim is in the cache", func() bool { return p.working() && p.claims.wholeByUID("u1") != nil })
 	past := p.cfg.Clock.Now().Add(-time.Minute)
 	p.tracker.note(inflight.Entry{Volume: name, Claim: inflight.Claim{Namespace: "ns", Name: "data", UID: "u1"}})
 	p.tracker.failed(name, past, first, most)

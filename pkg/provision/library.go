@@ -7,6 +7,7 @@ import (
 	libcontroller "sigs.k8s.io/sig-storage-lib-external-provisioner/v10/controller"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/reasons"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
@@ -32,9 +33,9 @@ func (library) Delete(context.Context, *v1.PersistentVolume) error {
 	return &libcontroller.IgnoredError{Reason: "volumes are deleted elsewhere"}
 }
 
-// ShouldProvision tells whether Provision is to be called for a claim now.
+// ShouldProvision reports whether Provision is to be called for a claim now.
 func (l library) ShouldProvision(ctx context.Context, claim *v1.PersistentVolumeClaim) bool {
-	if !l.gate.beginTurn(claim.UID) || !l.wants(l.working(ctx), claim) {
+	if !l.gate.beginTurn(claim.UID) || !l.wants(l.lifetime(ctx), claim) {
 		return false
 	}
 	name := l.nameOf(claim.UID)
@@ -42,7 +43,7 @@ func (l library) ShouldProvision(ctx context.Context, claim *v1.PersistentVolume
 	early := l.tracker.due(name, l.cfg.Clock.Now()) > 0 || state != inflight.Absent && state != inflight.Removing
 	if early {
 		// The library forgets the claim now, and its queue may have merged the delay that it asked for with a
-		// shorter one. Our loop brings the claim back.
+		// shorter one. Our queue brings the claim back.
 		l.tracker.askedEarly(name)
 		l.claimed.Store(name, keyOf(claim))
 		l.unsettled.Add(name)
@@ -50,7 +51,7 @@ func (l library) ShouldProvision(ctx context.Context, claim *v1.PersistentVolume
 	return !early
 }
 
-// wants tells whether a claim is to get its volume here and now. It repeats what the library checks later.
+// wants reports whether a claim is to get its volume here and now. It repeats what the library checks later.
 func (p *Provisioner) wants(ctx context.Context, claim *v1.PersistentVolumeClaim) bool {
 	class := p.classOf(claim)
 	switch {
@@ -66,7 +67,7 @@ func (p *Provisioner) wants(ctx context.Context, claim *v1.PersistentVolumeClaim
 		}
 	}
 	if p.at(claim) == provisioning.NodeNone {
-		p.bidding.Add(keyOf(claim))
+		p.selecting.Add(keyOf(claim))
 		return false
 	}
 	return true
@@ -77,7 +78,7 @@ func (l library) Provision(ctx context.Context, options libcontroller.ProvisionO
 	if !l.gate.open() {
 		return nil, libcontroller.ProvisioningNoChange, errStopping
 	}
-	ctx = l.working(ctx)
+	ctx = l.lifetime(ctx)
 	name := l.nameOf(options.PVC.UID)
 	t, giveBack, err := l.tracker.take(ctx, name)
 	if err != nil {
@@ -99,7 +100,7 @@ func (w *run) provisioned(ctx context.Context, d provisioning.Decision, err erro
 	case err == nil && d.Done:
 		return nil, libcontroller.ProvisioningFinished, &libcontroller.IgnoredError{Reason: d.Reason.Sentence()}
 	case err == nil && (stored == nil || d.Action != provisioning.CloseEntry && d.Reason != provisioning.ReasonNotQuiet):
-		err = because(d.Reason, errors.New(d.Reason.Sentence()))
+		err = reasons.Because(d.Reason, errors.New(d.Reason.Sentence()))
 	}
 	if err != nil {
 		return nil, w.failedState(), w.pause(ctx, err)
@@ -112,7 +113,7 @@ func (w *run) provisioned(ctx context.Context, d provisioning.Decision, err erro
 }
 
 // failedState says to the library what a failed try has left. It is never ProvisioningInBackground: what is in flight is
-// the matter of our loop, and the library would ask again even for a claim that is gone.
+// the matter of our queue, and the library would ask again even for a claim that is gone.
 func (w *run) failedState() libcontroller.ProvisioningState {
 	if w.reschedule {
 		return libcontroller.ProvisioningReschedule
@@ -120,11 +121,11 @@ func (w *run) failedState() libcontroller.ProvisioningState {
 	return libcontroller.ProvisioningFinished
 }
 
-// pause notes when the claim is tried again, and has our loop go on with what is in doubt. A claim that gets another
+// pause notes when the claim is tried again, and has our queue continue with what is in doubt. A claim that gets another
 // node is not delayed.
 func (w *run) pause(ctx context.Context, err error) error {
 	if reasonOf(err) != provisioning.ReasonFailed { // of which the library records an Event
-		w.reports.now(ctx, w.facts.Claim, reasonOf(err), err.Error())
+		w.recorder.Report(ctx, eventOn(w.facts.Claim), reasonOf(err), err.Error())
 	}
 	if w.reschedule {
 		w.tracker.freely(w.name)

@@ -82,7 +82,7 @@ func nodeLister(node volume.Node) corelisters.NodeLister {
 	return corelisters.NewNodeLister(only)
 }
 
-// allowed tells whether a class lets volumes be where the node is.
+// allowed reports whether a class lets volumes be where the node is.
 func allowed(class *storagev1.StorageClass, node volume.Node) bool {
 	if len(class.AllowedTopologies) == 0 {
 		return true

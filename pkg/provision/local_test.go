@@ -23,28 +23,28 @@ func TestDecideBid(t *testing.T) {
 	selects := provisioning.Decision{Action: provisioning.SelectNode, Reason: provisioning.ReasonNodeSelection}
 	leaves := provisioning.Decision{Reason: provisioning.ReasonOtherNode, Done: true}
 	waits := provisioning.Decision{Reason: provisioning.ReasonNodeSelection, Timed: true}
-	ready := Bid{Bids: true, Free: true, Node: provisioning.NodeNone, Immediate: true, Allowed: true, Due: now()}
-	change := func(change func(*Bid)) Bid { b := ready; change(&b); return b }
+	ready := selfSelection{Enabled: true, Free: true, Node: provisioning.NodeNone, Immediate: true, Allowed: true, Due: now()}
+	change := func(change func(*selfSelection)) selfSelection { b := ready; change(&b); return b }
 	cases := map[string]struct {
-		facts Bid
+		facts selfSelection
 		want  provisioning.Decision
 	}{
 		"its turn has come":                       {ready, selects},
-		"nothing is known":                        {Bid{}, leaves},
-		"its turn has not come":                   {change(func(b *Bid) { b.Due = now().Add(1) }), waits},
-		"it has not drawn":                        {change(func(b *Bid) { b.Due = time.Time{} }), waits},
-		"it does not take part":                   {change(func(b *Bid) { b.Bids = false }), leaves},
-		"the claim has a PV, or is being deleted": {change(func(b *Bid) { b.Free = false }), leaves},
-		"another node was faster":                 {change(func(b *Bid) { b.Node = provisioning.NodeElsewhere }), leaves},
-		"it is selected already":                  {change(func(b *Bid) { b.Node = provisioning.NodeHere }), leaves},
-		"it answers for all nodes":                {change(func(b *Bid) { b.Node = provisioning.NodeAny }), leaves},
-		"the scheduler selects":                   {change(func(b *Bid) { b.Immediate = false }), leaves},
-		"the class does not allow this node":      {change(func(b *Bid) { b.Allowed = false }), leaves},
+		"nothing is known":                        {selfSelection{}, leaves},
+		"its turn has not come":                   {change(func(b *selfSelection) { b.Due = now().Add(1) }), waits},
+		"it has not drawn":                        {change(func(b *selfSelection) { b.Due = time.Time{} }), waits},
+		"it does not take part":                   {change(func(b *selfSelection) { b.Enabled = false }), leaves},
+		"the claim has a PV, or is being deleted": {change(func(b *selfSelection) { b.Free = false }), leaves},
+		"another node was faster":                 {change(func(b *selfSelection) { b.Node = provisioning.NodeElsewhere }), leaves},
+		"it is selected already":                  {change(func(b *selfSelection) { b.Node = provisioning.NodeHere }), leaves},
+		"it answers for all nodes":                {change(func(b *selfSelection) { b.Node = provisioning.NodeAny }), leaves},
+		"the scheduler selects":                   {change(func(b *selfSelection) { b.Immediate = false }), leaves},
+		"the class does not allow this node":      {change(func(b *selfSelection) { b.Allowed = false }), leaves},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			if got := DecideBid(c.facts, now()); got != c.want {
-				t.Errorf("DecideBid = %+v, want %+v", got, c.want)
+			if got := decideSelfSelection(c.facts, now()); got != c.want {
+				t.Errorf("decideSelfSelection = %+v, want %+v", got, c.want)
 			}
 		})
 	}
@@ -53,7 +53,7 @@ func TestDecideBid(t *testing.T) {
 func TestWhenANodeBids(t *testing.T) {
 	const first, most = 20 * time.Second, time.Minute
 	for _, luck := range []float64{0, 0.5, 0.999} {
-		b := newBids()
+		b := newSelections()
 		b.draw = func() float64 { return luck }
 		delay := func() time.Duration { return b.due("u1", now(), first, most).Sub(now()) }
 		if d := delay(); d != time.Duration(luck*float64(first)) {
@@ -64,7 +64,7 @@ func TestWhenANodeBids(t *testing.T) {
 			t.Error("draws twice for one turn")
 		}
 		for _, whole := range []time.Duration{40 * time.Second, most, most} {
-			b.had("u1")
+			b.selected("u1")
 			if d := delay(); d < whole/2 || d > whole {
 				t.Errorf("after a turn: %v, want between half and whole of %v", d, whole)
 			}

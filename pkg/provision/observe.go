@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -78,23 +77,6 @@ func dropManagedFields(object any) (any, error) {
 	return object, nil
 }
 
-// watch keeps the caches up to date until ctx ends.
-func (w watches) watch(ctx context.Context) {
-	var all sync.WaitGroup
-	if !w.finishOnly {
-		all.Go(func() { w.claims.watch(ctx) })
-		all.Go(func() { w.classes.RunWithContext(ctx) })
-	}
-	if w.own != nil {
-		all.Go(func() { w.own.watch(ctx) })
-	}
-	all.Wait()
-}
-
-func (w watches) synced() bool {
-	return w.volumes.Synced() && (w.finishOnly || w.claims.Synced() && w.classes.HasSynced())
-}
-
 // classOf returns the claim's StorageClass, nil if it is not there.
 func (w watches) classOf(claim *v1.PersistentVolumeClaim) *storagev1.StorageClass {
 	object, found, err := w.classes.GetStore().GetByKey(util.GetPersistentVolumeClaimClass(claim))
@@ -105,7 +87,7 @@ func (w watches) classOf(claim *v1.PersistentVolumeClaim) *storagev1.StorageClas
 	return class
 }
 
-// ours tells whether a claim is to be provisioned by this driver. One that says nothing of it is
+// ours reports whether a claim is to be provisioned by this driver. One that says nothing of it is
 // judged by its class.
 func (p *Provisioner) ours(claim *v1.PersistentVolumeClaim) bool {
 	for _, annotation := range []string{annProvisioner, annProvisionerBeta} {
@@ -191,7 +173,7 @@ func inherited(entry inflight.Entry, now time.Time) provisioning.Record {
 // clockSkew is by how much the clocks of several API servers may differ, with the second to which they tell times.
 const clockSkew = 5 * time.Second
 
-// first tells whether no entry was ever closed for the run's claim: this process has closed none, and the claim was
+// first reports whether no entry was ever closed for the run's claim: this process has closed none, and the claim was
 // created after it took over.
 func (w *run) first() bool {
 	began := w.log.TakenOver()
@@ -259,12 +241,12 @@ func (w *run) pvOf(pv volume.PV, read time.Time) provisioning.PV {
 	}
 }
 
-// stored tells whether the PersistentVolume of a claim exists: in the cache, or stored a moment ago.
+// stored reports whether the PersistentVolume of a claim exists: in the cache, or stored a moment ago.
 func (p *Provisioner) stored(claim types.UID) bool {
 	pv, shown := p.shown(p.nameOf(claim))
 	return shown && pv.Claim.UID == claim && (pv.Driver == "" || pv.Driver == p.names[0]) && !pv.Terminating &&
 		pv.Reach != volume.ReachElsewhere
 }
 
-// mayAct tells whether this process holds its lease, by its own clock.
+// mayAct reports whether this process holds its lease, by its own clock.
 func (p *Provisioner) mayAct() bool { return p.cfg.Lease == nil || p.cfg.Lease.Left() > 0 }

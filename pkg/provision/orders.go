@@ -35,7 +35,7 @@ type Orders interface {
 	PVName(claim types.UID) string
 	// Compose returns the order for a claim. The same claim and class give the same volume name,
 	// whenever it is asked. An error says what is wrong with claim or class, or could not be read;
-	// an *order.Error among its causes says what helps.
+	// a *request.Error among its causes says what helps.
 	Compose(ctx context.Context, want Want) (*Order, error)
 	// PV returns the PersistentVolume of the volume that the driver made for an order, which may have been read
 	// from the in-flight log. An error means that the volume is not what was asked for: it gets no
@@ -45,7 +45,7 @@ type Orders interface {
 
 // Qualifier is an Orders that can tell from claim and class alone that others provision a claim.
 type Qualifier interface {
-	// Ignores returns an *order.Error where others provision the claim, such as a volume populator, and else nil.
+	// Ignores returns a *request.Error where others provision the claim, such as a volume populator, and else nil.
 	Ignores(claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass) error
 }
 
@@ -54,14 +54,14 @@ type Qualifier interface {
 type Watcher interface {
 	// Watch keeps the caches up to date until ctx ends.
 	Watch(ctx context.Context)
-	// Synced tells whether they hold what the API server had when Watch began.
+	// Synced reports whether they hold what the API server had when Watch began.
 	Synced() bool
-	// Rights are what has to be allowed for it.
+	// Permissions are what is needed for it.
 	Permissions() []access.Permission
 }
 
 // Driver makes and deletes volumes; csidriver.Driver is one. Its errors are marked with an
-// outcome.Class.
+// errclass.Class.
 type Driver interface {
 	CreateVolume(ctx context.Context, request *csi.CreateVolumeRequest, secrets map[string]string) (*csi.Volume, error)
 	DeleteVolume(ctx context.Context, handle string, secrets map[string]string) error

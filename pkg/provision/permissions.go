@@ -6,7 +6,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
 )
 
-// Rights returns what a Provisioner with these settings needs to be allowed. Secrets are not among
+// Permissions returns what a Provisioner with these settings needs to be allowed. Secrets are not among
 // them: which ones are needed is known only when a volume is made. Without any of them nothing is
 // done that is not safe.
 func (p *Provisioner) Permissions() []access.Permission {

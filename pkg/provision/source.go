@@ -15,6 +15,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/reasons"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
 
@@ -88,7 +89,7 @@ func (s *protectedSources) remove(of request.SourceRef) {
 // keyOfSource returns the name under which a claim is known in the cache.
 func keyOfSource(of request.SourceRef) string { return of.Namespace + "/" + of.Name }
 
-// freesSource tells whether a claim is a source that is being deleted, and may have to be let go.
+// freesSource reports whether a claim is a source that is being deleted, and may have to be let go.
 func freesSource(claim *v1.PersistentVolumeClaim) bool {
 	return claim.DeletionTimestamp != nil && slices.Contains(claim.Finalizers, CloningFinalizer)
 }
@@ -105,6 +106,9 @@ func (p *Provisioner) cloneChanged(claim *v1.PersistentVolumeClaim) {
 // wakeSource has a source looked at, which may not be in use any more.
 func (p *Provisioner) wakeSource(of request.SourceRef) {
 	of.UID = ""
+	if p.cfg.FinishOnly {
+		return // without claims it is not known who else uses a source, and nothing of it may be written
+	}
 	switch of.Kind {
 	case request.SourceClaim:
 		p.sources.Add(of)
@@ -117,7 +121,7 @@ func (p *Provisioner) wakeSource(of request.SourceRef) {
 }
 
 // freeSource ends the protection of a source, once no volume is being made from it.
-func (p *Provisioner) freeSource(ctx context.Context, of request.SourceRef) controller.Next {
+func (p *Provisioner) freeSource(ctx context.Context, of request.SourceRef) controller.Result {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
 	free := p.freeClaim
@@ -127,9 +131,9 @@ func (p *Provisioner) freeSource(ctx context.Context, of request.SourceRef) cont
 	if err := free(ctx, of); err != nil && !errors.Is(err, kube.ErrGone) {
 		klog.FromContext(ctx).Info("The finalizer of a source that volumes were made from could not be removed; it is tried again",
 			"kind", of.Kind, "source", klog.KRef(of.Namespace, of.Name), "err", err)
-		return p.usual()
+		return p.retries().Retry()
 	}
-	return controller.Next{}
+	return controller.Done()
 }
 
 // freeClaim lets a claim go that is being deleted. One that is not being deleted keeps the finalizer, so
@@ -170,13 +174,13 @@ func (p *Provisioner) freeSnapshot(ctx context.Context, of request.SourceRef) er
 // Otherwise, and before it is known, it returns false.
 func (p *Provisioner) IfUnused(ctx context.Context, of request.SourceRef, do func(context.Context) error) (unused bool, err error) {
 	defer p.protected.turn(of)()
-	if !p.awake.Load() || p.inUse(of) {
+	if !p.working() || p.inUse(of) {
 		return false, nil
 	}
 	return true, do(ctx)
 }
 
-// inUse tells whether a volume may be being made from the source: by us, as the in-flight log says, or by another
+// inUse reports whether a volume may be being made from the source: by us, as the in-flight log says, or by another
 // provisioner. An entry is open before holdSource is called, and until the outcome is known.
 func (p *Provisioner) inUse(of request.SourceRef) bool {
 	of.UID = ""
@@ -218,7 +222,7 @@ func (w *run) holdSource(ctx context.Context, asked Order) error {
 		klog.FromContext(ctx).Info("A request is repeated, though what the volume is made from cannot be protected",
 			"claim", w.claimKey, "kind", source.Kind, "source", klog.KRef(source.Namespace, source.Name), "err", err)
 	case err != nil:
-		return because(w.failure(), err)
+		return reasons.Because(w.failure(), err)
 	}
 	w.track.holds = source.UID
 	return nil

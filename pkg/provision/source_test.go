@@ -146,7 +146,7 @@ func TestProtectionIsAddedAndRemovedInTurns(t *testing.T) {
 	w := newWorld(t)
 	shop := newFakeSnapshots(fresh())
 	p := w.make(Config{Snapshots: shop}).provisioner
-	p.awake.Store(true)
+	p.working = func() bool { return true }
 	of := request.SourceRef{Kind: request.SourceSnapshot, Namespace: "ns", Name: "snap", UID: "u-snap"}
 	name := of
 	name.UID = ""
@@ -205,7 +205,7 @@ func TestIfUnused(t *testing.T) {
 			w := newWorld(t)
 			process := w.make(c.cfg)
 			p := process.provisioner
-			p.awake.Store(!c.asleep)
+			p.working = func() bool { return !c.asleep }
 			w.must(process.log.TakeOver(t.Context()))
 			if c.inFlight {
 				w.must(process.log.Put(t.Context(), inflight.Entry{Volume: "pvc-u1", Requests: []Order{

@@ -60,7 +60,7 @@ type SweepFacts struct {
 	InUse bool
 }
 
-// DecideSweep tells whether the finalizer is to be removed. It is a pure function.
+// DecideSweep reports whether the finalizer is to be removed. It is a pure function.
 func DecideSweep(f SweepFacts) (remove bool, why SweepReason) {
 	s := f.Snapshot
 	switch {

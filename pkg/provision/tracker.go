@@ -119,7 +119,7 @@ func (t *tracker) closed(claim types.UID) {
 	t.ended[claim] = true
 }
 
-// wasClosed tells whether an entry of a claim was closed.
+// wasClosed reports whether an entry of a claim was closed.
 func (t *tracker) wasClosed(claim types.UID) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -157,7 +157,7 @@ func (t *tracker) failed(name string, now time.Time, first, most time.Duration) 
 	return delay
 }
 
-// hasFailed tells whether the last try of the name failed.
+// hasFailed reports whether the last try of the name failed.
 func (t *tracker) hasFailed(name string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -180,7 +180,7 @@ func (t *tracker) askedEarly(name string) {
 	t.again[name] = r
 }
 
-// comesBack tells whether the library asked early, and returns it once.
+// comesBack reports whether the library asked early, and returns it once.
 func (t *tracker) comesBack(name string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -19,12 +19,12 @@ import (
 type Volumes interface {
 	// Get returns the PV with this name. Of it, Driver, Handle, Claim.UID, Terminating and Reach are read.
 	Get(name string) (pv volume.PV, found bool)
-	// Shared tells whether a PV of another name than except names the driver's volume.
+	// Shared reports whether a PV of another name than except names the driver's volume.
 	Shared(handle, except string) bool
 	// Follow has changed called for every PV that comes or goes from now on, with the state that it
 	// had first or last, and after Get shows it so. changed does not block.
 	Follow(changed func(volume.PV))
-	// Synced tells whether Get shows the PVs that there were when the watch began.
+	// Synced reports whether Get shows the PVs that there were when the watch began.
 	Synced() bool
 }
 

@@ -5,19 +5,19 @@ import (
 	"time"
 )
 
-// Backoff is a delay that doubles with each try in a row, from First up to Max. The zero
-// value is no delay at all.
+// Backoff is a delay that doubles with each try in a row, from First up to Max. The zero value is
+// no delay at all. As the settings of a controller (RetryStart, RetryMax), it makes the Results of
+// tries that fail.
 type Backoff struct {
 	First, Max time.Duration
 }
 
-// jitter is the part of each delay that is random, so that what failed together is not
-// tried again together.
+// jitter is the largest part of each delay that is left out at random, so that what failed at once
+// is not tried again at once.
 const jitter = 0.2
 
-// delay returns how long to wait after the given number of earlier tries in a row; random
-// is from [0, 1).
-func (b Backoff) delay(tries int, random float64) time.Duration {
+// Delay returns the delay after the given number of earlier tries in a row, without jitter.
+func (b Backoff) Delay(tries int) time.Duration {
 	d := b.First
 	for range tries {
 		if d >= b.Max/2 {
@@ -26,7 +26,12 @@ func (b Backoff) delay(tries int, random float64) time.Duration {
 		}
 		d *= 2
 	}
-	d = min(d, b.Max)
+	return min(d, b.Max)
+}
+
+// delay is Delay with jitter; random is from [0, 1).
+func (b Backoff) delay(tries int, random float64) time.Duration {
+	d := b.Delay(tries)
 	return d - time.Duration(jitter*random*float64(d))
 }
 

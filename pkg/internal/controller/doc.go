@@ -1,5 +1,8 @@
-// Package controller is the one work loop of all controllers: a queue of keys, workers, a
-// back-off for each key, and a stop that lets work in hand end.
+// Package controller is what every controller of this module has in common: watch caches, queues
+// of keys with workers and a back-off for each key, the order of start and stop, and the loop of
+// steps observe → decide → do.
 //
-// It decides nothing: a Handler says after each run when its key is to be seen again.
+// It decides nothing. A [Controller] owns the caches and the queues; a [Queue] calls its
+// [Reconciler] for one key at a time, which returns when the key is due again; [Reconcile] runs
+// the steps of one [Session] until nothing is left to do now.
 package controller

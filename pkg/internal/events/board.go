@@ -1,4 +1,3 @@
-// Package events keeps what people were told last about each object, so that each thing is told once.
 package events
 
 import (
@@ -8,24 +7,25 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Board knows what was told last, by the object's UID. R is the reason. The zero value is empty and ready, and it is safe
-// for concurrent use.
+// Board has what was reported last about each object, by its UID. R is the reason. The zero value is
+// empty and ready, and it is safe for concurrent use.
 type Board[R ~string] struct {
 	mu   sync.Mutex
-	last map[types.UID]note[R]
+	last map[types.UID]reported[R]
 }
 
-// note is what was told last about one object.
-type note[R ~string] struct {
-	// reason is why it waits now, and detail what tells two of the same reason apart.
+// reported is what was reported last about one object.
+type reported[R ~string] struct {
+	// reason is why it waits now. detail distinguishes two reports of one reason.
 	reason R
 	detail string
 	waits  bool
-	// aside was told besides, and stays true whatever the reason.
+	// aside was reported besides, and stays true whatever the reason.
 	aside R
 }
 
-// Now notes why nothing is done about an object, and tells whether that is news. waits: the object counts as waiting.
+// Now sets why nothing is done about an object, and reports whether that is news. waits: the object
+// counts as waiting.
 func (b *Board[R]) Now(uid types.UID, reason R, detail string, waits bool) (news bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -34,12 +34,12 @@ func (b *Board[R]) Now(uid types.UID, reason R, detail string, waits bool) (news
 		// Most objects are at rest: they cost no memory here.
 		delete(b.last, uid)
 	} else {
-		b.put(uid, note[R]{reason: reason, detail: detail, waits: waits, aside: before.aside})
+		b.put(uid, reported[R]{reason: reason, detail: detail, waits: waits, aside: before.aside})
 	}
 	return before.reason != reason || before.detail != detail
 }
 
-// Aside notes what is true besides the reason, and tells whether that is news.
+// Aside sets what is true besides the reason, and reports whether that is news.
 func (b *Board[R]) Aside(uid types.UID, reason R) (news bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -50,9 +50,9 @@ func (b *Board[R]) Aside(uid types.UID, reason R) (news bool) {
 	return before.aside != reason
 }
 
-func (b *Board[R]) put(uid types.UID, now note[R]) {
+func (b *Board[R]) put(uid types.UID, now reported[R]) {
 	if b.last == nil {
-		b.last = map[types.UID]note[R]{}
+		b.last = map[types.UID]reported[R]{}
 	}
 	b.last[uid] = now
 }
@@ -80,11 +80,11 @@ func (b *Board[R]) Waiting() map[R]int {
 // NoEvents is the recorder of whoever was given none.
 type NoEvents struct{}
 
-// Event tells nobody.
+// Event records nothing.
 func (NoEvents) Event(runtime.Object, string, string, string) {}
 
-// Eventf tells nobody.
+// Eventf records nothing.
 func (NoEvents) Eventf(runtime.Object, string, string, string, ...any) {}
 
-// AnnotatedEventf tells nobody.
+// AnnotatedEventf records nothing.
 func (NoEvents) AnnotatedEventf(runtime.Object, map[string]string, string, string, string, ...any) {}

@@ -7,7 +7,7 @@ import (
 
 type reason string
 
-func TestEachThingIsToldOnce(t *testing.T) {
+func TestEachReasonIsNewsOnce(t *testing.T) {
 	var b Board[reason]
 	for i, step := range []struct {
 		say  func() bool

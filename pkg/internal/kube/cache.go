@@ -10,7 +10,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Handler is told of every change of a Cache, after the change can be seen in it. Its
+// Handler is called with every change of a Cache, after the change can be seen in it. Its
 // methods are called one at a time and must not block.
 type Handler[R any] interface {
 	// Added is called for an object seen for the first time.
@@ -25,7 +25,7 @@ type Handler[R any] interface {
 
 // Recorder makes of an object what a Cache is to keep of it, without a reference to the object.
 //
-// keep tells whether the object matters. One that does not is left out, and takes no memory:
+// keep reports whether the object matters. One that does not is left out, and takes no memory:
 // neither it nor its changes are told of, and what the Recorder returns is not looked at. known
 // says that the object is in the Cache: then it is kept until its end, so that the handler sees
 // that it changed hands, and not an end that was none.
@@ -86,7 +86,7 @@ func NewCacheOf[R any](some Selection, client rest.Interface, resource string, e
 // Run keeps the cache up to date until ctx ends.
 func (c *Cache[R]) Run(ctx context.Context) { c.reflector.RunWithContext(ctx) }
 
-// Synced tells whether the cache holds all that the first list returned and the handler
+// Synced reports whether the cache holds all that the first list returned and the handler
 // was told of it.
 func (c *Cache[R]) Synced() bool { return cache.IsDone(c.synced) }
 
@@ -118,7 +118,7 @@ func (c *Cache[R]) all() []R {
 	return records
 }
 
-// Reached tells whether the cache, and its handler, have seen everything up to a resourceVersion
+// Reached reports whether the cache, and its handler, have seen everything up to a resourceVersion
 // that the API server answered for this kind. A version it cannot compare counts as not reached.
 func (c *Cache[R]) Reached(version string) bool {
 	c.mu.RLock()
@@ -127,7 +127,7 @@ func (c *Cache[R]) Reached(version string) bool {
 	return err == nil && order >= 0
 }
 
-// Newer tells whether the first of two resourceVersions of one object is the later one.
+// Newer reports whether the first of two resourceVersions of one object is the later one.
 // Versions that cannot be compared count as newer: nothing may be taken from an old look.
 func Newer(version, than string) bool {
 	order, err := resourceversion.CompareResourceVersion(version, than)

@@ -14,7 +14,7 @@ import (
 )
 
 var (
-	// ErrGone: the object with that UID is not there any more.
+	// ErrGone: the object with that UID no longer exists.
 	ErrGone = errors.New("object is gone")
 	// ErrChanged: the object is not as it was when the write was decided. Decide again.
 	ErrChanged = errors.New("object changed")
@@ -154,7 +154,7 @@ func DeletePV(ctx context.Context, pvs corev1.PersistentVolumeInterface, name st
 	return fmt.Errorf("delete PV %q: %w", name, err)
 }
 
-// concerns tells whether an API error names the field among its causes.
+// concerns reports whether an API error names the field among its causes.
 func concerns(err error, field string) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || status.Status().Details == nil {

@@ -132,7 +132,7 @@ func (t Template) For(v Volume) (namespace, name string, err error) {
 	return namespace, name, nil
 }
 
-// Check tells whether there can be a Secret of that name. The API server answers 404 for one
+// Check reports whether there can be a Secret of that name. The API server answers 404 for one
 // that there cannot be, which would look like a Secret that was deleted; but this one was
 // never there, and a driver that is asked without it may look in the wrong place.
 func Check(namespace, name string) error {

@@ -2,25 +2,25 @@ package pv
 
 import "github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 
-// Snapshot is all that is known about one PV at one moment. With its zero value nothing is done.
-type Snapshot struct {
+// Facts is all that is known about one PV at one moment. With its zero value nothing is done.
+type Facts struct {
 	Duty inuse.Duty
 	PV   PV
 }
 
 // Decide says what to do about one PV. It is a pure function.
-func Decide(s Snapshot) inuse.Decision {
-	if s.PV.Twin && !s.PV.Terminating {
+func Decide(f Facts) inuse.Decision {
+	if f.PV.Twin && !f.PV.Terminating {
 		return inuse.Rest(inuse.ReasonTwin)
 	}
-	d, settled := s.Duty.Settle(s.PV.Object)
+	d, settled := f.Duty.Settle(f.PV.Object)
 	switch {
 	case settled:
 		return d
-	case s.PV.Phase == PhaseBound, s.PV.Phase == PhaseUnknown:
+	case f.PV.Phase == PhaseBound, f.PV.Phase == PhaseUnknown:
 		return inuse.Rest(inuse.ReasonBound)
-	case !s.Duty.Acts():
+	case !f.Duty.Acts():
 		return inuse.Later(inuse.ReasonLeftToBuiltIn)
 	}
-	return inuse.Step(inuse.DropFinalizer, inuse.ReasonUnused)
+	return inuse.Step(inuse.RemoveFinalizer, inuse.ReasonUnused)
 }

@@ -11,8 +11,8 @@ import (
 )
 
 // going is a PV that is being deleted and that no claim has, in a cluster that nobody else serves.
-func going() Snapshot {
-	return Snapshot{
+func going() Facts {
+	return Facts{
 		Duty: inuse.Duty{Mode: inuse.ModeFull, Alone: true},
 		PV:   PV{Object: inuse.Object{Name: "pv", UID: "u", Terminating: true, Protected: true}, Phase: PhaseFree},
 	}
@@ -20,22 +20,22 @@ func going() Snapshot {
 
 func TestDecide(t *testing.T) {
 	cases := map[string]struct {
-		change func(*Snapshot)
+		change func(*Facts)
 		want   inuse.Decision
 	}{
-		"no claim has it: it goes":      {func(*Snapshot) {}, inuse.Step(inuse.DropFinalizer, inuse.ReasonUnused)},
-		"nothing is known":              {func(s *Snapshot) { *s = Snapshot{} }, inuse.Rest(inuse.ReasonOff)},
-		"off":                           {func(s *Snapshot) { s.Duty.Mode = inuse.ModeOff }, inuse.Rest(inuse.ReasonOff)},
-		"bound":                         {func(s *Snapshot) { s.PV.Phase = PhaseBound }, inuse.Rest(inuse.ReasonBound)},
-		"in a phase that nobody knows":  {func(s *Snapshot) { s.PV.Phase = PhaseUnknown }, inuse.Rest(inuse.ReasonBound)},
-		"others may be at work":         {func(s *Snapshot) { s.Duty.Alone = false }, inuse.Later(inuse.ReasonLeftToBuiltIn)},
-		"nobody answered":               {func(s *Snapshot) { s.Duty.Alone, s.Duty.Unanswered = false, true }, inuse.Step(inuse.DropFinalizer, inuse.ReasonUnused)},
-		"let go already":                {func(s *Snapshot) { s.Duty.Dropped = true }, inuse.Rest(inuse.ReasonUnused)},
-		"without the finalizer":         {func(s *Snapshot) { s.PV.Terminating, s.PV.Protected = false, false }, inuse.Step(inuse.AddFinalizer, inuse.ReasonProtect)},
-		"a twin without the finalizer":  {func(s *Snapshot) { s.PV.Terminating, s.PV.Protected, s.PV.Twin = false, false, true }, inuse.Rest(inuse.ReasonTwin)},
-		"a twin that is being deleted":  {func(s *Snapshot) { s.PV.Twin = true }, inuse.Step(inuse.DropFinalizer, inuse.ReasonUnused)},
-		"terminating, held by others":   {func(s *Snapshot) { s.PV.Protected = false }, inuse.Rest(inuse.ReasonNotHeld)},
-		"protected and not terminating": {func(s *Snapshot) { s.PV.Terminating = false }, inuse.Rest(inuse.ReasonProtected)},
+		"no claim has it: it goes":      {func(*Facts) {}, inuse.Step(inuse.RemoveFinalizer, inuse.ReasonUnused)},
+		"nothing is known":              {func(s *Facts) { *s = Facts{} }, inuse.Rest(inuse.ReasonOff)},
+		"off":                           {func(s *Facts) { s.Duty.Mode = inuse.ModeOff }, inuse.Rest(inuse.ReasonOff)},
+		"bound":                         {func(s *Facts) { s.PV.Phase = PhaseBound }, inuse.Rest(inuse.ReasonBound)},
+		"in a phase that nobody knows":  {func(s *Facts) { s.PV.Phase = PhaseUnknown }, inuse.Rest(inuse.ReasonBound)},
+		"others may be at work":         {func(s *Facts) { s.Duty.Alone = false }, inuse.Later(inuse.ReasonLeftToBuiltIn)},
+		"nobody answered":               {func(s *Facts) { s.Duty.Alone, s.Duty.Unanswered = false, true }, inuse.Step(inuse.RemoveFinalizer, inuse.ReasonUnused)},
+		"let go already":                {func(s *Facts) { s.Duty.Removed = true }, inuse.Rest(inuse.ReasonUnused)},
+		"without the finalizer":         {func(s *Facts) { s.PV.Terminating, s.PV.Protected = false, false }, inuse.Step(inuse.AddFinalizer, inuse.ReasonProtect)},
+		"a twin without the finalizer":  {func(s *Facts) { s.PV.Terminating, s.PV.Protected, s.PV.Twin = false, false, true }, inuse.Rest(inuse.ReasonTwin)},
+		"a twin that is being deleted":  {func(s *Facts) { s.PV.Twin = true }, inuse.Step(inuse.RemoveFinalizer, inuse.ReasonUnused)},
+		"terminating, held by others":   {func(s *Facts) { s.PV.Protected = false }, inuse.Rest(inuse.ReasonNoFinalizer)},
+		"protected and not terminating": {func(s *Facts) { s.PV.Terminating = false }, inuse.Rest(inuse.ReasonProtected)},
 	}
 	for sentence, c := range cases {
 		t.Run(sentence, func(t *testing.T) {
@@ -51,22 +51,22 @@ func TestDecide(t *testing.T) {
 // TestWhatLetsAPVGo goes through all that can be known.
 func TestWhatLetsAPVGo(t *testing.T) {
 	bools := []bool{false, true}
-	var s Snapshot
+	var s Facts
 	s.PV.UID = "u"
 	let := 0
 	for _, s.Duty.Mode = range []inuse.Mode{inuse.ModeOff, inuse.ModeFull} {
 		for _, s.Duty.Alone = range bools {
 			for _, s.Duty.Unanswered = range bools {
-				for _, s.Duty.Dropped = range bools {
+				for _, s.Duty.Removed = range bools {
 					for _, s.PV.Terminating = range bools {
 						for _, s.PV.Protected = range bools {
 							for _, s.PV.Twin = range bools {
 								for s.PV.Phase = PhaseUnknown; s.PV.Phase <= PhaseFree; s.PV.Phase++ {
-									if Decide(s).Action != inuse.DropFinalizer {
+									if Decide(s).Action != inuse.RemoveFinalizer {
 										continue
 									}
 									let++
-									if s.Duty.Mode != inuse.ModeFull || !s.Duty.Alone && !s.Duty.Unanswered || s.Duty.Dropped ||
+									if s.Duty.Mode != inuse.ModeFull || !s.Duty.Alone && !s.Duty.Unanswered || s.Duty.Removed ||
 										!s.PV.Terminating || !s.PV.Protected || s.PV.Phase != PhaseFree {
 										t.Fatalf("let go: %+v", s)
 									}

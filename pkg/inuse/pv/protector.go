@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 )
@@ -22,9 +23,9 @@ type Protector struct {
 	*inuse.Guard
 	pvs    *kube.Cache[*PV]
 	client corev1.PersistentVolumeInterface
-	// authorization tells what this program may do, of what it needs.
+	// authorization answers what this program may do, of what it needs.
 	authorization authorizationv1.AuthorizationV1Interface
-	rights        []access.Permission
+	permissions   []access.Permission
 }
 
 // New returns a Protector of the PVs in the cluster that config describes. config is copied; a QPS
@@ -37,7 +38,7 @@ func New(config *rest.Config, cfg inuse.Config) (*Protector, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Protector{client: clients.Core.PersistentVolumes(), authorization: clients.Authorization, rights: Permissions(cfg)}
+	p := &Protector{client: clients.Core.PersistentVolumes(), authorization: clients.Authorization, permissions: Permissions(cfg)}
 	p.pvs = kube.NewCache(clients.Core.RESTClient(), "persistentvolumes", &v1.PersistentVolume{}, record, changes{p})
 	if p.Guard, err = inuse.New("PersistentVolume", kind{p}, cfg); err != nil {
 		return nil, err
@@ -48,18 +49,18 @@ func New(config *rest.Config, cfg inuse.Config) (*Protector, error) {
 // kind is the Protector as its Guard sees it.
 type kind struct{ *Protector }
 
-// Decide decides by what the watch shows: a write that lets a PV go holds only if the PV still is
+// Decide decides by what the watch shows: a write after which a PV is deleted holds only if the PV still is
 // as it was read, so nothing has to be read again.
 func (k kind) Decide(key string, duty func(inuse.Object) inuse.Duty) (inuse.Object, inuse.Decision, bool) {
 	pv, found := k.pvs.Get(key)
 	if !found {
 		return inuse.Object{}, inuse.Decision{}, false
 	}
-	return pv.Object, Decide(Snapshot{Duty: duty(pv.Object), PV: *pv}), true
+	return pv.Object, Decide(Facts{Duty: duty(pv.Object), PV: *pv}), true
 }
 
-// Ask has nobody to ask: the PV itself says whether it is used.
-func (kind) Ask(inuse.Object) {}
+// ReadUsers has nothing to read: the PV itself says whether it is used.
+func (kind) ReadUsers(inuse.Object) {}
 
 func (k kind) Patch(ctx context.Context, o inuse.Object, a inuse.Action) (inuse.Object, error) {
 	after, err := kube.PatchFinalizers(ctx, k.client, inuse.Patch(o, a, Finalizer))
@@ -75,7 +76,7 @@ func (k kind) Keys() []string {
 	return keys
 }
 
-func (k kind) Caches() []inuse.Cache { return []inuse.Cache{k.pvs} }
+func (k kind) Caches() []controller.Cache { return []controller.Cache{k.pvs} }
 
 const (
 	// listTimeout bounds one page of a list, and listPage is how many PVs it has.
@@ -104,13 +105,13 @@ func (k kind) List(ctx context.Context) (all []inuse.Held, err error) {
 func held(o *v1.PersistentVolume) inuse.Held {
 	h, pv := inuse.HeldOf(o, Finalizer), PVOf(o)
 	pv.Object = pv.AsDeleted()
-	h.IfDeleted = Decide(Snapshot{Duty: inuse.Duty{Mode: inuse.ModeFull, Alone: true}, PV: pv})
+	h.IfDeleted = Decide(Facts{Duty: inuse.Duty{Mode: inuse.ModeFull, Alone: true}, PV: pv})
 	return h
 }
 
 // changes follows the PVs.
 type changes struct{ *Protector }
 
-func (c changes) Added(now *PV)                { c.Appeared(now.Object) }
-func (c changes) Updated(before, now *PV)      { c.Changed(before.Object, now.Object) }
-func (c changes) Deleted(last *PV, final bool) { c.Ended(last.Object, final) }
+func (c changes) Added(now *PV)                { c.Guard.Added(now.Object) }
+func (c changes) Updated(before, now *PV)      { c.Guard.Updated(before.Object, now.Object) }
+func (c changes) Deleted(last *PV, final bool) { c.Guard.Deleted(last.Object, final) }

@@ -11,7 +11,7 @@ import (
 
 // TestWhatAReleaseReadsOfAPV is whether a claim has it, whether it is being deleted or not.
 func TestWhatAReleaseReadsOfAPV(t *testing.T) {
-	drop := inuse.Step(inuse.DropFinalizer, inuse.ReasonUnused)
+	drop := inuse.Step(inuse.RemoveFinalizer, inuse.ReasonUnused)
 	for phase, want := range map[v1.PersistentVolumePhase]inuse.Decision{
 		v1.VolumeAvailable: drop, v1.VolumeReleased: drop, v1.VolumeBound: inuse.Rest(inuse.ReasonBound), "new": inuse.Rest(inuse.ReasonBound),
 	} {

@@ -18,7 +18,7 @@ type cluster interface {
 	listPods(ctx context.Context, namespace string) ([]Pod, error)
 	// listClaims returns all claims, as the API server has them now.
 	listClaims(ctx context.Context) ([]heldClaim, error)
-	// patch carries out AddFinalizer or DropFinalizer and returns the claim as it is then.
+	// patch carries out AddFinalizer or RemoveFinalizer and returns the claim as it is then.
 	patch(ctx context.Context, o inuse.Object, a inuse.Action) (inuse.Object, error)
 }
 

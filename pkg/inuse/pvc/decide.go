@@ -2,8 +2,8 @@ package pvc
 
 import "github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 
-// Snapshot is all that is known about one claim at one moment. With its zero value nothing is done.
-type Snapshot struct {
+// Facts is all that is known about one claim at one moment. With its zero value nothing is done.
+type Facts struct {
 	Duty inuse.Duty
 	// Ended says whether pods that have ended hold their claims.
 	Ended TerminatedPods
@@ -36,42 +36,42 @@ type Usage struct {
 //
 // Until it is proven that Kubernetes' own controller is off, a claim that this one would hold, for a
 // pod that has ended, is no need that somebody left unanswered.
-func Decide(s Snapshot) inuse.Decision {
-	d, settled := s.Duty.Settle(s.Claim.Object)
+func Decide(f Facts) inuse.Decision {
+	d, settled := f.Duty.Settle(f.Claim.Object)
 	if settled {
 		return d
 	}
-	if d, used := s.held(s.Seen); used {
+	if d, used := f.held(f.Seen); used {
 		return d
 	}
 	switch {
-	case !s.Duty.Acts():
+	case !f.Duty.Acts():
 		return inuse.Later(inuse.ReasonLeftToBuiltIn)
-	case !s.Read.Made:
+	case !f.Read.Made:
 		return inuse.Step(inuse.ReadUsers, inuse.ReasonUnused)
-	case s.Read.Err != nil:
-		d := inuse.Later(inuse.ReasonUnreadable)
-		d.Detail = s.Read.Err.Error()
+	case f.Read.Err != nil:
+		d := inuse.Later(inuse.ReasonAPIReadFailed)
+		d.Detail = f.Read.Err.Error()
 		return d
 	}
-	if d, used := s.held(s.Read.Usage); used {
+	if d, used := f.held(f.Read.Usage); used {
 		// The watch may never have shown the pod, and then not show its end.
 		d.Timed = true
 		return d
 	}
-	return inuse.Step(inuse.DropFinalizer, inuse.ReasonUnused)
+	return inuse.Step(inuse.RemoveFinalizer, inuse.ReasonUnused)
 }
 
-// held tells whether use keeps the claim.
-func (s Snapshot) held(by Usage) (d inuse.Decision, used bool) {
+// held reports whether use keeps the claim.
+func (f Facts) held(by Usage) (d inuse.Decision, used bool) {
 	switch {
 	case by.By != "":
 		d = inuse.Rest(inuse.ReasonInUse)
 		d.Detail = "Pod " + by.By + "."
-	case by.ByEnded != "" && s.Ended != ReleaseTerminated:
+	case by.ByEnded != "" && f.Ended != ReleaseTerminated:
 		d = inuse.Rest(inuse.ReasonInUseEnded)
 		d.Detail = "Pod " + by.ByEnded + "."
-	case by.ByEnded != "" && !s.Duty.Alone:
+	case by.ByEnded != "" && !f.Duty.Alone:
 		// Proof that nobody else is at work wakes it.
 		d = inuse.Rest(inuse.ReasonLeftToBuiltIn)
 	default:

@@ -10,8 +10,8 @@ import (
 
 // going is a claim that is being deleted, unused as far as anybody can see, in a cluster that is
 // served by nobody else.
-func going() Snapshot {
-	return Snapshot{
+func going() Facts {
+	return Facts{
 		Duty:  inuse.Duty{Mode: inuse.ModeFull, Alone: true},
 		Ended: ReleaseTerminated,
 		Claim: Claim{Object: inuse.Object{Namespace: "ns", Name: "data", UID: "u", Terminating: true, Protected: true}},
@@ -22,33 +22,33 @@ func going() Snapshot {
 func TestDecide(t *testing.T) {
 	runs, ended := Usage{By: "web-0"}, Usage{ByEnded: "job-1"}
 	cases := map[string]struct {
-		change func(*Snapshot)
+		change func(*Facts)
 		action inuse.Action
 		reason inuse.Reason
 		timed  bool
 	}{
-		"nobody uses it: it goes":               {func(*Snapshot) {}, inuse.DropFinalizer, inuse.ReasonUnused, false},
-		"nothing is known":                      {func(s *Snapshot) { *s = Snapshot{} }, inuse.Wait, inuse.ReasonOff, false},
-		"off":                                   {func(s *Snapshot) { s.Duty.Mode = inuse.ModeOff }, inuse.Wait, inuse.ReasonOff, false},
-		"not terminating, protected":            {func(s *Snapshot) { s.Claim.Terminating = false }, inuse.Wait, inuse.ReasonProtected, false},
-		"not terminating, without it":           {func(s *Snapshot) { s.Claim.Terminating, s.Claim.Protected = false, false }, inuse.AddFinalizer, inuse.ReasonProtect, false},
-		"a pod uses it, as the watch shows":     {func(s *Snapshot) { s.Seen = runs }, inuse.Wait, inuse.ReasonInUse, false},
-		"a pod uses it, as only the list shows": {func(s *Snapshot) { s.Read.Usage = runs }, inuse.Wait, inuse.ReasonInUse, true},
-		"nobody was asked":                      {func(s *Snapshot) { s.Read = Reading{} }, inuse.ReadUsers, inuse.ReasonUnused, false},
-		"the list failed":                       {func(s *Snapshot) { s.Read.Err = errors.New("forbidden") }, inuse.Wait, inuse.ReasonUnreadable, true},
-		"a pod that has ended, which releases":  {func(s *Snapshot) { s.Seen, s.Read.Usage = ended, ended }, inuse.DropFinalizer, inuse.ReasonUnused, false},
-		"a pod that has ended, which holds":     {func(s *Snapshot) { s.Seen, s.Ended = ended, HoldTerminated }, inuse.Wait, inuse.ReasonInUseEnded, false},
-		"a pod that has ended, which holds, as only the list shows": {func(s *Snapshot) { s.Read.Usage, s.Ended = ended, HoldTerminated },
+		"nobody uses it: it goes":               {func(*Facts) {}, inuse.RemoveFinalizer, inuse.ReasonUnused, false},
+		"nothing is known":                      {func(s *Facts) { *s = Facts{} }, inuse.Wait, inuse.ReasonOff, false},
+		"off":                                   {func(s *Facts) { s.Duty.Mode = inuse.ModeOff }, inuse.Wait, inuse.ReasonOff, false},
+		"not terminating, protected":            {func(s *Facts) { s.Claim.Terminating = false }, inuse.Wait, inuse.ReasonProtected, false},
+		"not terminating, without it":           {func(s *Facts) { s.Claim.Terminating, s.Claim.Protected = false, false }, inuse.AddFinalizer, inuse.ReasonProtect, false},
+		"a pod uses it, as the watch shows":     {func(s *Facts) { s.Seen = runs }, inuse.Wait, inuse.ReasonInUse, false},
+		"a pod uses it, as only the list shows": {func(s *Facts) { s.Read.Usage = runs }, inuse.Wait, inuse.ReasonInUse, true},
+		"nobody was asked":                      {func(s *Facts) { s.Read = Reading{} }, inuse.ReadUsers, inuse.ReasonUnused, false},
+		"the list failed":                       {func(s *Facts) { s.Read.Err = errors.New("forbidden") }, inuse.Wait, inuse.ReasonAPIReadFailed, true},
+		"a pod that has ended, which releases":  {func(s *Facts) { s.Seen, s.Read.Usage = ended, ended }, inuse.RemoveFinalizer, inuse.ReasonUnused, false},
+		"a pod that has ended, which holds":     {func(s *Facts) { s.Seen, s.Ended = ended, HoldTerminated }, inuse.Wait, inuse.ReasonInUseEnded, false},
+		"a pod that has ended, which holds, as only the list shows": {func(s *Facts) { s.Read.Usage, s.Ended = ended, HoldTerminated },
 			inuse.Wait, inuse.ReasonInUseEnded, true},
-		"a pod that has ended, and nobody said what that means": {func(s *Snapshot) { s.Seen, s.Ended = ended, TerminatedDefault }, inuse.Wait, inuse.ReasonInUseEnded, false},
-		"a pod that has ended, and one that runs":               {func(s *Snapshot) { s.Seen = Usage{By: "web-0", ByEnded: "job-1"} }, inuse.Wait, inuse.ReasonInUse, false},
-		"unused, others may be at work":                         {func(s *Snapshot) { s.Duty.Alone = false }, inuse.Wait, inuse.ReasonLeftToBuiltIn, true},
-		"unused, and nobody answered":                           {func(s *Snapshot) { s.Duty.Alone, s.Duty.Unanswered = false, true }, inuse.DropFinalizer, inuse.ReasonUnused, false},
-		"a pod that has ended, which others may hold for": {func(s *Snapshot) { s.Duty.Alone, s.Duty.Unanswered, s.Seen = false, true, ended },
+		"a pod that has ended, and nobody said what that means": {func(s *Facts) { s.Seen, s.Ended = ended, TerminatedDefault }, inuse.Wait, inuse.ReasonInUseEnded, false},
+		"a pod that has ended, and one that runs":               {func(s *Facts) { s.Seen = Usage{By: "web-0", ByEnded: "job-1"} }, inuse.Wait, inuse.ReasonInUse, false},
+		"unused, others may be at work":                         {func(s *Facts) { s.Duty.Alone = false }, inuse.Wait, inuse.ReasonLeftToBuiltIn, true},
+		"unused, and nobody answered":                           {func(s *Facts) { s.Duty.Alone, s.Duty.Unanswered = false, true }, inuse.RemoveFinalizer, inuse.ReasonUnused, false},
+		"a pod that has ended, which others may hold for": {func(s *Facts) { s.Duty.Alone, s.Duty.Unanswered, s.Seen = false, true, ended },
 			inuse.Wait, inuse.ReasonLeftToBuiltIn, false},
-		"a pod that has ended, which others may hold for, as only the list shows": {func(s *Snapshot) { s.Duty.Alone, s.Duty.Unanswered, s.Read.Usage = false, true, ended },
+		"a pod that has ended, which others may hold for, as only the list shows": {func(s *Facts) { s.Duty.Alone, s.Duty.Unanswered, s.Read.Usage = false, true, ended },
 			inuse.Wait, inuse.ReasonLeftToBuiltIn, true},
-		"let go already": {func(s *Snapshot) { s.Duty.Dropped = true }, inuse.Wait, inuse.ReasonUnused, false},
+		"let go already": {func(s *Facts) { s.Duty.Removed = true }, inuse.Wait, inuse.ReasonUnused, false},
 	}
 	for sentence, c := range cases {
 		t.Run(sentence, func(t *testing.T) {
@@ -67,23 +67,23 @@ func TestDecide(t *testing.T) {
 func TestWhatLetsAClaimGo(t *testing.T) {
 	bools := []bool{false, true}
 	usages := []Usage{{}, {By: "web-0"}, {ByEnded: "job-1"}, {By: "web-0", ByEnded: "job-1"}}
-	var s Snapshot
+	var s Facts
 	let, seen := 0, 0
 	each := func() {
 		seen++
 		d := Decide(s)
-		writes := d.Action == inuse.AddFinalizer || d.Action == inuse.DropFinalizer
+		writes := d.Action == inuse.AddFinalizer || d.Action == inuse.RemoveFinalizer
 		if writes && (s.Duty.Mode != inuse.ModeFull || !s.Duty.Alone && !s.Duty.Unanswered) {
 			t.Fatalf("%s although it is not on us: %+v", d.Action, s)
 		}
-		if d.Action != inuse.DropFinalizer {
+		if d.Action != inuse.RemoveFinalizer {
 			return
 		}
 		let++
 		c, inUse := s.Claim, s.Seen.By != "" || s.Read.By != ""
 		byEnded := s.Seen.ByEnded != "" || s.Read.ByEnded != ""
 		switch {
-		case !c.Terminating || !c.Protected || s.Duty.Dropped:
+		case !c.Terminating || !c.Protected || s.Duty.Removed:
 			t.Fatalf("there is nothing to take off: %+v", s)
 		case !s.Read.Made || s.Read.Err != nil:
 			t.Fatalf("let go without a live list: %+v", s)
@@ -97,7 +97,7 @@ func TestWhatLetsAClaimGo(t *testing.T) {
 		for _, s.Duty.Alone = range bools {
 			for _, s.Duty.Unanswered = range bools {
 				for _, s.Duty.Added = range bools {
-					for _, s.Duty.Dropped = range bools {
+					for _, s.Duty.Removed = range bools {
 						for _, s.Ended = range []TerminatedPods{TerminatedDefault, ReleaseTerminated, HoldTerminated} {
 							for _, s.Claim = range claims() {
 								for _, s.Seen = range usages {

@@ -6,7 +6,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
 )
 
-// Rights returns what a Protector with these settings needs to be allowed.
+// Permissions returns what a Protector with these settings needs to be allowed.
 func (c Config) Permissions() []access.Permission {
 	rights := c.Config.Permissions("persistentvolumeclaims")
 	if len(rights) == 0 {

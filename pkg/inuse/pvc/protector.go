@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 
 	v1 "k8s.io/api/core/v1"
 	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
@@ -26,12 +25,12 @@ type Protector struct {
 	cfg     Config
 	clock   clock.PassiveClock
 	cluster cluster
-	// authorization tells what this program may do.
+	// authorization answers what this program may do.
 	authorization authorizationv1.AuthorizationV1Interface
 	claims        claimCache
 	users         *users
 	batches       *batches
-	listing       *controller.Loop[string]
+	listing       *controller.Queue[string]
 	claimsOf      *kube.Cache[*Claim]
 	podsOf        *kube.Cache[*Pod]
 }
@@ -64,46 +63,40 @@ func New(config *rest.Config, cfg Config) (*Protector, error) {
 	p.claimsOf = kube.NewCache(rest, "persistentvolumeclaims", &v1.PersistentVolumeClaim{}, recordClaim, claimChanges{p})
 	p.podsOf = kube.NewCache(rest, "pods", &v1.Pod{}, recordPod, podChanges{p})
 	p.claims = p.claimsOf
-	if p.Guard, err = inuse.New("PersistentVolumeClaim", kind{p}, cfg.Config); err != nil {
-		return nil, err
-	}
-	if p.listing, err = controller.New(controller.Config{Name: "list-users", Workers: listWorkers, Clock: cfg.Clock}, p.list); err != nil {
-		return nil, err
-	}
-	return p, nil
+	return p, p.guard(kind{p})
 }
 
-// Run is that of [inuse.Guard], with the lists of pods.
-func (p *Protector) Run(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	var lists sync.WaitGroup
-	defer lists.Wait()
-	defer cancel()
-	lists.Go(func() { p.listing.Run(ctx) })
-	return p.Guard.Run(ctx)
+// guard makes the Guard of a kind, and the queue of lists beside it.
+func (p *Protector) guard(of inuse.Kind) (err error) {
+	if p.Guard, err = inuse.New("PersistentVolumeClaim", of, p.cfg.Config); err != nil {
+		return err
+	}
+	lists := controller.Config{Name: "list-users", Workers: listWorkers, Clock: p.cfg.Clock}
+	p.listing, err = controller.NewQueue(p.Controller(), lists, p.list)
+	return err
 }
 
 // list makes one list of the pods in a namespace, for all claims that wait for it.
-func (p *Protector) list(ctx context.Context, namespace string) controller.Next {
+func (p *Protector) list(ctx context.Context, namespace string) controller.Result {
 	asked, wait := p.batches.take(namespace, p.clock.Now())
 	switch {
 	case wait > 0:
-		return inuse.After(wait)
+		return controller.After(wait)
 	case len(asked) == 0:
-		return controller.Next{}
+		return controller.Done()
 	}
 	pods, err := p.cluster.listPods(ctx, namespace)
 	if ctx.Err() != nil {
-		return controller.Next{} // the lease or the program ended: the next leader asks anew
+		return controller.Done() // the lease or the program ended: the next leader asks anew
 	}
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Who uses claims could not be read; they count as used", "namespace", namespace, "claims", len(asked))
 	}
 	p.batches.settle(namespace, asked, answer{at: p.clock.Now(), pods: indexed(pods), err: err})
 	for _, claim := range asked {
-		p.Wake(claim.key)
+		p.Enqueue(claim.key)
 	}
-	return controller.Next{}
+	return controller.Done()
 }
 
 // kind is the Protector as its Guard sees it.
@@ -114,13 +107,13 @@ func (k kind) Decide(key string, duty func(inuse.Object) inuse.Duty) (inuse.Obje
 	if !found {
 		return inuse.Object{}, inuse.Decision{}, false
 	}
-	return c.Object, Decide(Snapshot{
+	return c.Object, Decide(Facts{
 		Duty: duty(c.Object), Ended: k.cfg.TerminatedPods, Claim: *c,
 		Seen: k.users.usage(*c), Read: k.batches.reading(*c, k.clock.Now()),
 	}), true
 }
 
-func (k kind) Ask(o inuse.Object) {
+func (k kind) ReadUsers(o inuse.Object) {
 	if k.batches.join(o.Namespace, ask{o.UID, o.Key()}) {
 		k.listing.Add(o.Namespace)
 	}
@@ -136,4 +129,4 @@ func (k kind) Keys() []string {
 	return keys
 }
 
-func (k kind) Caches() []inuse.Cache { return []inuse.Cache{k.claimsOf, k.podsOf} }
+func (k kind) Caches() []controller.Cache { return []controller.Cache{k.claimsOf, k.podsOf} }

@@ -79,7 +79,7 @@ func (p Pod) names() []string {
 	return keys
 }
 
-// uses tells whether the pod uses the claim, ended or not.
+// uses reports whether the pod uses the claim, ended or not.
 func (p Pod) uses(c Claim) bool {
 	if !p.Scheduled || p.Namespace != c.Namespace {
 		return false

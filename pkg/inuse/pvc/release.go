@@ -37,7 +37,7 @@ func (k kind) List(ctx context.Context) ([]inuse.Held, error) {
 // ifDeleted decides on a claim as if it were being deleted, with nobody else to let it go.
 func ifDeleted(c Claim, used Usage, ended TerminatedPods) inuse.Decision {
 	c.Object = c.AsDeleted()
-	return Decide(Snapshot{
+	return Decide(Facts{
 		Duty: inuse.Duty{Mode: inuse.ModeFull, Alone: true}, Ended: ended, Claim: c, Read: Reading{Made: true, Usage: used},
 	})
 }

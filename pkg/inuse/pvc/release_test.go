@@ -41,7 +41,7 @@ func TestWhatAReleaseReadsOfClaims(t *testing.T) {
 	going.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
 	client := fake.NewClientset(idle, used, ended, bare, going,
 		userOf(used, v1.PodRunning), userOf(ended, v1.PodFailed), userOf(going, v1.PodRunning))
-	drop, inUse := inuse.Step(inuse.DropFinalizer, inuse.ReasonUnused), inuse.Later(inuse.ReasonInUse)
+	drop, inUse := inuse.Step(inuse.RemoveFinalizer, inuse.ReasonUnused), inuse.Later(inuse.ReasonInUse)
 	for sentence, c := range map[string]struct {
 		setting TerminatedPods
 		ended   inuse.Decision

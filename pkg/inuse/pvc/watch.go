@@ -5,18 +5,18 @@ import "slices"
 // claimChanges follows the claims.
 type claimChanges struct{ *Protector }
 
-func (c claimChanges) Added(now *Claim) { c.Appeared(now.Object) }
+func (c claimChanges) Added(now *Claim) { c.Guard.Added(now.Object) }
 
 func (c claimChanges) Updated(before, now *Claim) {
 	if before.UID != now.UID {
 		c.batches.forget(before.UID)
 	}
-	c.Changed(before.Object, now.Object)
+	c.Guard.Updated(before.Object, now.Object)
 }
 
 func (c claimChanges) Deleted(last *Claim, final bool) {
 	c.batches.forget(last.UID)
-	c.Ended(last.Object, final)
+	c.Guard.Deleted(last.Object, final)
 }
 
 // podChanges follows the pods that may use claims. What matters is that one begins or ceases to use
@@ -25,7 +25,7 @@ type podChanges struct{ *Protector }
 
 func (c podChanges) Added(now *Pod) {
 	c.users.add(now)
-	c.wakeClaims(now)
+	c.enqueueClaims(now)
 }
 
 func (c podChanges) Updated(before, now *Pod) {
@@ -34,26 +34,26 @@ func (c podChanges) Updated(before, now *Pod) {
 	if before.same(now) {
 		return
 	}
-	c.wakeClaims(before)
-	c.wakeClaims(now)
+	c.enqueueClaims(before)
+	c.enqueueClaims(now)
 }
 
 func (c podChanges) Deleted(last *Pod, _ bool) {
 	c.users.remove(last)
-	c.wakeClaims(last)
+	c.enqueueClaims(last)
 }
 
-// same tells whether two states of a pod use the same claims in the same way.
+// same reports whether two states of a pod use the same claims in the same way.
 func (p *Pod) same(as *Pod) bool {
 	return p.UID == as.UID && p.Scheduled == as.Scheduled && p.Ended == as.Ended && p.ShutDown == as.ShutDown &&
 		slices.Equal(p.Claims, as.Claims) && slices.Equal(p.Ephemeral, as.Ephemeral)
 }
 
-// wakeClaims wakes the claims of a pod that are to be deleted. The others have no use for it.
-func (c podChanges) wakeClaims(p *Pod) {
+// enqueueClaims enqueues the claims of a pod that are terminating. The others have no use for it.
+func (c podChanges) enqueueClaims(p *Pod) {
 	for _, key := range p.names() {
 		if claim, found := c.claims.Get(key); found && claim.Terminating {
-			c.Wake(key)
+			c.Enqueue(key)
 		}
 	}
 }

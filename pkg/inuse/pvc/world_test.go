@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 )
 
@@ -97,8 +98,7 @@ func run(t *testing.T, prepare func(*world)) *world {
 	w.claims, w.cluster = w, w
 	prepare(w)
 	w.Stop()
-	kind := caching{kind{w.Protector}}
-	if w.Guard, err = inuse.New("PersistentVolumeClaim", kind, w.cfg.Config); err != nil {
+	if err := w.guard(caching{kind{w.Protector}}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -116,7 +116,7 @@ func run(t *testing.T, prepare func(*world)) *world {
 // caching has no caches to run: the test plays them.
 type caching struct{ kind }
 
-func (caching) Caches() []inuse.Cache { return nil }
+func (caching) Caches() []controller.Cache { return nil }
 
 // delete has the watch show that a claim is being deleted.
 func (w *world) delete(name string) {
@@ -170,7 +170,7 @@ func TestAClaimGoesWhenItsLastPodDoes(t *testing.T) {
 			pods := podChanges{w.Protector}
 			pods.Added(web(v1.PodRunning))
 			w.delete("idle")
-			w.await(t, "DropFinalizer idle")
+			w.await(t, "RemoveFinalizer idle")
 			w.delete("data")
 			w.until(t, "an Event", func([]string) bool { return len(w.events.Events) > 0 })
 			if told := <-w.events.Events; !strings.Contains(told, string(inuse.ReasonInUse)) {
@@ -179,8 +179,8 @@ func TestAClaimGoesWhenItsLastPodDoes(t *testing.T) {
 			// From here on nothing but the pod wakes the claim.
 			pods.Updated(web(v1.PodPending), web(v1.PodRunning)) // nothing that matters
 			end(pods)
-			w.await(t, "DropFinalizer data")
-			if got := w.diaryNow(); got[0] != "list" || slices.Index(got, "DropFinalizer data") < len(got)-1 {
+			w.await(t, "RemoveFinalizer data")
+			if got := w.diaryNow(); got[0] != "list" || slices.Index(got, "RemoveFinalizer data") < len(got)-1 {
 				t.Errorf("diary %q", got)
 			}
 		})
@@ -191,21 +191,21 @@ func TestAListThatFailsMeansInUse(t *testing.T) {
 	w := run(t, func(w *world) { w.fail = errors.New("forbidden") })
 	w.delete("data")
 	w.until(t, "three attempts", func(diary []string) bool { return len(diary) >= 3 })
-	if got := w.diaryNow(); slices.Contains(got, "DropFinalizer data") {
+	if got := w.diaryNow(); slices.Contains(got, "RemoveFinalizer data") {
 		t.Errorf("let go although nobody knows who uses it: %q", got)
 	}
 	w.mu.Lock()
 	w.fail = nil
 	w.mu.Unlock()
-	w.await(t, "DropFinalizer data")
+	w.await(t, "RemoveFinalizer data")
 }
 
 func TestAPodThatOnlyTheListShows(t *testing.T) {
 	w := run(t, func(w *world) { w.pods = []Pod{*web(v1.PodRunning)} })
 	w.delete("data")
 	w.delete("idle")
-	w.await(t, "DropFinalizer idle")
-	if slices.Contains(w.diaryNow(), "DropFinalizer data") {
+	w.await(t, "RemoveFinalizer idle")
+	if slices.Contains(w.diaryNow(), "RemoveFinalizer data") {
 		t.Error("let go while a pod uses it")
 	}
 	// The watch shows it late, and then its end.
@@ -216,7 +216,7 @@ func TestAPodThatOnlyTheListShows(t *testing.T) {
 	w.mu.Unlock()
 	w.batches.forget("data")
 	pods.Deleted(web(v1.PodRunning), true)
-	w.await(t, "DropFinalizer data")
+	w.await(t, "RemoveFinalizer data")
 }
 
 func TestManyClaimsShareTheirLists(t *testing.T) {
@@ -228,7 +228,7 @@ func TestManyClaimsShareTheirLists(t *testing.T) {
 	w.await(t, "list")
 	close(w.listed)
 	for i := range many {
-		w.await(t, "DropFinalizer "+string(asks(i).uid))
+		w.await(t, "RemoveFinalizer "+string(asks(i).uid))
 	}
 	lists := 0
 	for _, entry := range w.diaryNow() {

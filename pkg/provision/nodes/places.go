@@ -124,7 +124,7 @@ func (p *Places) Watch(ctx context.Context) {
 	all.Wait()
 }
 
-// Synced tells whether all nodes are known that there were when Watch began.
+// Synced reports whether all nodes are known that there were when Watch began.
 func (p *Places) Synced() bool { return p.only != nil || p.labels.Synced() && p.keys.Synced() }
 
 // Nodes returns all nodes, ErrUnread before they are known.
@@ -175,7 +175,7 @@ func (p *Places) Node(ctx context.Context, name string, known *v1.Node) (*topolo
 	return &live, nil
 }
 
-// Rights are what has to be allowed for Watch, and without what does not work otherwise.
+// Permissions are what is needed for Watch, and without what does not work otherwise.
 func (p *Places) Permissions(without string) []access.Permission {
 	if p.only != nil {
 		return nil

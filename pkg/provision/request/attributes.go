@@ -11,7 +11,7 @@ func (f Facts) attributesClass() string {
 	return ""
 }
 
-// readsAttributes tells whether the VolumeAttributesClass is to be read.
+// readsAttributes reports whether the VolumeAttributesClass is to be read.
 func (f Facts) readsAttributes() bool {
 	return f.attributesClass() != "" && !f.Settings.NoAttributesClass
 }

@@ -38,7 +38,7 @@ func (f Facts) capabilities(fsType string) ([]*csi.VolumeCapability, error) {
 	return all, nil
 }
 
-// readOnly tells whether the volume is attached read-only: it is used in no other way, and the
+// readOnly reports whether the volume is attached read-only: it is used in no other way, and the
 // settings say so.
 func (s Settings) readOnly(capabilities []*csi.VolumeCapability) bool {
 	return s.ControllerPublishReadOnly && len(capabilities) == 1 &&

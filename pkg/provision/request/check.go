@@ -10,7 +10,7 @@ import (
 // Limits").
 const maxHandle = 256
 
-// check tells whether the volume that the driver made is the one that was ordered.
+// check reports whether the volume that the driver made is the one that was ordered.
 func (o Order) check(volume *csi.Volume) error {
 	handle := text.Text(volume.GetVolumeId(), maxHandle)
 	asked := o.Request.GetCapacityRange().GetRequiredBytes()

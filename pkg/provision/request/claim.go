@@ -16,7 +16,7 @@ const (
 	annSelectedNode    = "volume.kubernetes.io/selected-node"
 )
 
-// checkOurs tells whether this driver makes the claim's volume: the PV controller says so on the
+// checkOurs reports whether this driver makes the claim's volume: the PV controller says so on the
 // claim, and the class still does.
 func (f Facts) checkOurs() error {
 	asked, found := f.Claim.Annotations[annProvisioner]
@@ -29,7 +29,7 @@ func (f Facts) checkOurs() error {
 	return nil
 }
 
-// checkClass tells whether the class is the claim's, and of this driver or the in-tree plugin that
+// checkClass reports whether the class is the claim's, and of this driver or the in-tree plugin that
 // this driver took over from.
 func (f Facts) checkClass() error {
 	name := className(f.Claim)
@@ -54,7 +54,7 @@ func className(claim *v1.PersistentVolumeClaim) string {
 	return ""
 }
 
-// checkClaim tells whether a volume can be made for the claim at all.
+// checkClaim reports whether a volume can be made for the claim at all.
 func (f Facts) checkClaim() error {
 	switch {
 	case f.Claim.Spec.Selector != nil:
@@ -73,7 +73,7 @@ func (f Facts) lateBinding() bool {
 
 func (f Facts) selectedNode() string { return f.Claim.Annotations[annSelectedNode] }
 
-// checkDriver tells whether the driver can do what the claim asks for.
+// checkDriver reports whether the driver can do what the claim asks for.
 func (f Facts) checkDriver(source SourceRef) error {
 	cannot := func(capability, what string) error {
 		return refuse(ReasonDriverIncapable, "CSI driver %q cannot %s for claim %q: it does not report the capability %s", f.Driver.Name, what, f.claimName(), capability)

@@ -47,7 +47,7 @@ func (f Facts) checkClone(source *v1.PersistentVolumeClaim, pv *v1.PersistentVol
 	return nil
 }
 
-// boundTo tells whether PV and claim both say that they belong together.
+// boundTo reports whether PV and claim both say that they belong together.
 func boundTo(pv *v1.PersistentVolume, claim *v1.PersistentVolumeClaim) bool {
 	ref := pv.Spec.ClaimRef
 	return ref != nil && ref.UID == claim.UID && ref.Namespace == claim.Namespace && ref.Name == claim.Name && pv.Status.Phase == v1.VolumeBound

@@ -51,7 +51,7 @@ type Driver struct {
 	Controller map[csi.ControllerServiceCapability_RPC_Type]bool
 }
 
-// topology tells whether the driver's volumes are not equally reachable from all nodes.
+// topology reports whether the driver's volumes are not equally reachable from all nodes.
 func (d Driver) topology() bool {
 	return d.Plugin[csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS]
 }
@@ -72,7 +72,7 @@ func (f Facts) size() int64 {
 	return request.Value()
 }
 
-// block tells whether the claim wants a device instead of a filesystem.
+// block reports whether the claim wants a device instead of a filesystem.
 func block(mode *v1.PersistentVolumeMode) bool {
 	return mode != nil && *mode == v1.PersistentVolumeBlock
 }

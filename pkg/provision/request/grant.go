@@ -37,7 +37,7 @@ func (f Facts) checkGrant(source SourceRef) error {
 		f.claimName(), ref.Kind, source.Name, source.Namespace, source.Namespace, f.Claim.Namespace, group, ref.Kind, source.Name)
 }
 
-// allows tells whether the grant lets a claim refer to its source.
+// allows reports whether the grant lets a claim refer to its source.
 func (g Grant) allows(claim *v1.PersistentVolumeClaim, ref v1.TypedObjectReference) bool {
 	from := GrantFrom{Kind: string(SourceClaim), Namespace: claim.Namespace}
 	return slices.Contains(g.From, from) && slices.ContainsFunc(g.To, func(to GrantTo) bool {

@@ -12,7 +12,7 @@ import (
 // none (csi-translation-lib).
 func InTreePlugin(driver string) string { return migration.Plugin(driver) }
 
-// migrates tells whether the class is of the in-tree plugin that the driver took over from.
+// migrates reports whether the class is of the in-tree plugin that the driver took over from.
 func (f Facts) migrates() bool { return migration.Migrates(f.Class.Provisioner, f.Driver.Name) }
 
 // translatedClass returns the class in terms of CSI: parameters and topologies. What it returns
@@ -27,7 +27,7 @@ func (f Facts) translatedClass() (*storagev1.StorageClass, error) {
 }
 
 // inTreeForm returns the PV, which has annotations, as the in-tree plugin would have made it, so
-// that whatever knew the plugin's volumes goes on knowing them. migrated-to is the PV
+// that whatever knew the plugin's volumes continues knowing them. migrated-to is the PV
 // controller's annotation, and is there from the start: without it nobody would answer for the
 // PV until the PV controller has come by.
 func inTreeForm(pv *v1.PersistentVolume, driver string) (*v1.PersistentVolume, error) {

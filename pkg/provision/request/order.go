@@ -15,7 +15,7 @@ type Order struct {
 	// Request is what is asked of the driver, but for the secrets, so that it can be logged.
 	Request *csi.CreateVolumeRequest
 	// Secret is to be read for CreateVolume, and for the DeleteVolume that takes it back. Nil:
-	// none is needed. A Secret that is named and not there is no reason to go on without.
+	// none is needed. A Secret that is named and not there is no reason to continue without.
 	Secret *v1.SecretReference
 	// Source is the snapshot or claim that is read while the volume is made, and which has to stay for
 	// as long. The zero value: none.
@@ -27,7 +27,7 @@ type Order struct {
 	// Outdated are parameters of the class that have a newer name, for a warning.
 	Outdated []string
 
-	// Driver is the driver's name, and Topology tells whether its volumes are not equally reachable
+	// Driver is the driver's name, and Topology reports whether its volumes are not equally reachable
 	// from all nodes: if they are, accessible_topology of its answers means nothing.
 	Driver   string
 	Topology bool

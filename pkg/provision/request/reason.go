@@ -76,7 +76,7 @@ const (
 	RemedyIgnore
 )
 
-// Announced tells whether the claim's owner gets an Event although nothing is to be done (RemedyIgnore): nobody else
+// Announced reports whether the claim's owner gets an Event although nothing is to be done (RemedyIgnore): nobody else
 // tells them whom the claim waits for.
 func (r Reason) Announced() bool { return r == ReasonLeftToPopulator }
 

@@ -92,7 +92,7 @@ func (f Facts) snapshotHandle(name types.NamespacedName) (string, error) {
 	return s.Content.Handle, nil
 }
 
-// modeMayBe tells whether the claim's volume mode is that of the snapshot, or may differ. A
+// modeMayBe reports whether the claim's volume mode is that of the snapshot, or may differ. A
 // filesystem that its owner can write as a device can crash the kernel that mounts it (KEP-3141).
 // Contents that snapshotters of old made do not tell their mode and pass, as upstream has it.
 func (f Facts) modeMayBe(content *SnapshotContent) bool {

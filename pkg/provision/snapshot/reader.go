@@ -91,7 +91,7 @@ func (r *Reader) Read(ctx context.Context, name types.NamespacedName) (*request.
 	return read, nil
 }
 
-// absent tells whether the API server said that it has no object of that name. It answers 404 to
+// absent reports whether the API server said that it has no object of that name. It answers 404 to
 // an unknown resource too, and so does a proxy that cannot find the API server; only an answer that
 // names the object is about the object.
 func absent(err error, resource, name string) bool {

@@ -39,7 +39,7 @@ type Facts struct {
 	SkipImmediate bool
 }
 
-// NeedsNodes tells whether Require has to know all nodes, so that nobody lists them in vain.
+// NeedsNodes reports whether Require has to know all nodes, so that nobody lists them in vain.
 func (f Facts) NeedsNodes() bool {
 	switch {
 	case f.Selected != nil && f.Strict:

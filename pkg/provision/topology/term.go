@@ -25,7 +25,7 @@ func (t term) compare(other term) int {
 	return cmp.Or(cmp.Compare(len(t), len(other)), slices.CompareFunc(t, other, segment.compare))
 }
 
-// holds tells whether a place lies within the term: everything the term asks for is there.
+// holds reports whether a place lies within the term: everything the term asks for is there.
 func (t term) holds(place term) bool {
 	return !slices.ContainsFunc(t, func(s segment) bool { return !slices.Contains(place, s) })
 }

@@ -75,6 +75,22 @@ type Decision struct {
 	Done bool
 }
 
+// Waits reports whether nothing is to be done now.
+func (d Decision) Waits() bool { return d.Action == Wait }
+
+// Writes reports whether the step changes anything outside this process.
+func (d Decision) Writes() bool {
+	switch d.Action {
+	case Wait, Compose, ReadPV, ReadClaim:
+		return false
+	default:
+		return true
+	}
+}
+
+// Words returns the action and its reason, for the log.
+func (d Decision) Words() (action, reason string) { return d.Action.String(), string(d.Reason) }
+
 func wait(why Reason) Decision           { return Decision{Action: Wait, Reason: why} }
 func timed(why Reason) Decision          { return Decision{Action: Wait, Reason: why, Timed: true} }
 func done(why Reason) Decision           { return Decision{Action: Wait, Reason: why, Done: true} }

@@ -65,7 +65,7 @@ type Claim struct {
 	// Node is what its selected node is to this process, and SelectedNode the node's name.
 	Node         NodeSelection
 	SelectedNode string
-	// Terminating: it is being deleted. Gone: it does not exist any more. Neither can be undone.
+	// Terminating: it is being deleted. Gone: it no longer exists. Neither can be undone.
 	Terminating, Gone bool
 	// VolumeName is spec.volumeName, which cannot be changed once it is set.
 	VolumeName string
@@ -75,18 +75,18 @@ type Claim struct {
 	Read time.Time
 }
 
-// Fresh tells whether it was read live, and the read still counts.
+// Fresh reports whether it was read live, and the read still counts.
 func (c Claim) Fresh(now time.Time) bool { return fresh(c.Read, now) }
 
-// needsVolume tells whether a volume that is made now can become the claim's.
+// needsVolume reports whether a volume that is made now can become the claim's.
 func (c Claim) needsVolume() bool {
 	return c.UID != "" && c.Ours && !c.Terminating && !c.Gone && c.VolumeName == ""
 }
 
-// over tells whether the claim can never use a volume that is made now.
+// over reports whether the claim can never use a volume that is made now.
 func (c Claim) over() bool { return c.Terminating || c.Gone || c.VolumeName != "" }
 
-// namedAlone tells whether no other claim can have the same volume name: all of the UID is in it.
+// namedAlone reports whether no other claim can have the same volume name: all of the UID is in it.
 func (c Claim) namedAlone() bool {
 	bare := func(s string) string { return strings.ReplaceAll(s, "-", "") }
 	return strings.HasSuffix(bare(c.PVName), bare(string(c.UID)))
@@ -124,12 +124,12 @@ type PV struct {
 	Read time.Time
 }
 
-// stored tells whether it is the claim's PersistentVolume and stays.
+// stored reports whether it is the claim's PersistentVolume and stays.
 func (p PV) stored() bool {
 	return p.Exists && p.OfClaim && p.OfDriver && !p.Terminating && !p.Elsewhere
 }
 
-// Names tells whether it is the PersistentVolume of this volume.
+// Names reports whether it is the PersistentVolume of this volume.
 func (p PV) Names(handle string) bool {
 	return p.Exists && p.OfDriver && handle != "" && p.Handle == handle
 }
@@ -139,20 +139,20 @@ const liveFor = 5 * time.Second
 
 func fresh(read, now time.Time) bool { return !read.IsZero() && now.Sub(read) <= liveFor }
 
-// Fresh tells whether it was read live, and the read still counts.
+// Fresh reports whether it was read live, and the read still counts.
 func (p PV) Fresh(now time.Time) bool {
 	return p.Known && fresh(p.Read, now)
 }
 
-// named tells whether a PersistentVolume names the volume that the driver made.
+// named reports whether a PersistentVolume names the volume that the driver made.
 func (f Facts) named() bool { return f.PV.Names(f.Record.Handle) || f.Apart.Names(f.Record.Handle) }
 
-// namedLive tells whether that was read live.
+// namedLive reports whether that was read live.
 func (f Facts) namedLive(now time.Time) bool {
 	h := f.Record.Handle
 	return f.PV.Names(h) && f.PV.Fresh(now) || f.Apart.Names(h) && f.Apart.Fresh(now)
 }
 
-// apart tells whether the volume gets a PersistentVolume of another name than its own: another node has provisioned
+// apart reports whether the volume gets a PersistentVolume of another name than its own: another node has provisioned
 // the claim meanwhile, and the claim can never bind to this volume. Its PersistentVolume is Released at once.
 func (f Facts) apart() bool { return f.PV.Exists && f.PV.Elsewhere && f.Claim.over() }

@@ -155,12 +155,12 @@ func (r *Record) Deleted(began time.Time, quiet time.Duration) {
 // Forget forgets which volume the driver named. It is asked again.
 func (r *Record) Forget() { r.Volume, r.Handle, r.Unfit = VolumeUnknown, "", false }
 
-// Quiet tells whether no earlier call can still arrive at that time.
+// Quiet reports whether no earlier call can still arrive at that time.
 func (r *Record) Quiet(at time.Time, quiet time.Duration) bool {
 	return r.Unanswered.IsZero() || at.Sub(r.Unanswered) >= quiet
 }
 
-// Begun tells whether any process may have sent a request.
+// Begun reports whether any process may have sent a request.
 func (r *Record) Begun() bool {
 	for i := range r.Count {
 		if r.Requests[i].Sent {
@@ -170,7 +170,7 @@ func (r *Record) Begun() bool {
 	return false
 }
 
-// nothingMade tells whether every request is known to have made nothing.
+// nothingMade reports whether every request is known to have made nothing.
 func (r *Record) nothingMade() bool {
 	for i := range r.Count {
 		if !r.Requests[i].Settled {
@@ -180,7 +180,7 @@ func (r *Record) nothingMade() bool {
 	return r.Count > 0 && r.Volume == VolumeUnknown
 }
 
-// takesNode tells whether a request for this node can be added: none of the open ones is for it, one of them
+// takesNode reports whether a request for this node can be added: none of the open ones is for it, one of them
 // may be placed elsewhere, and there is room. One that was refused last gives way to the other: AlreadyExists
 // means that the other made the volume.
 func (r *Record) takesNode(node string) bool {
@@ -201,5 +201,5 @@ func (r *Record) takesNode(node string) bool {
 	return node != "" && may && sent < MaxRequests
 }
 
-// Settled tells whether nothing is in doubt: every request is known to have made nothing.
+// Settled reports whether nothing is in doubt: every request is known to have made nothing.
 func (r *Record) Settled() bool { return r.nothingMade() }

@@ -23,7 +23,7 @@ import (
 var errStopped = errors.New("stopped")
 
 // ward is an API server with PVs, the PV controller, and a sidecar that deletes the volumes of released PVs at once,
-// all in memory. It stops whoever writes at one of the writes.
+// all in tracker. It stops whoever writes at one of the writes.
 type ward struct {
 	corev1.PersistentVolumeInterface // what is not used here is not there
 	*testing.T
@@ -153,14 +153,16 @@ func (c hurried) After(d time.Duration) <-chan time.Time {
 	return over
 }
 
-func (w *ward) mender() *Mender { return &Mender{pvs: w, clock: hurried{testclock.NewFakeClock(noon)}} }
+func (w *ward) mender() *Remediator {
+	return &Remediator{pvs: w, clock: hurried{testclock.NewFakeClock(noon)}}
+}
 
 // carry has the remedy carried out for the leak, by a program that goes by this report.
-func (w *ward) carry(ctx context.Context, r Report, to Remedy) (*v1.PersistentVolume, error) {
+func (w *ward) carry(ctx context.Context, r Report, to Remediation) (*v1.PersistentVolume, error) {
 	return w.mender().Carry(ctx, r, to, w.pv(to))
 }
 
-func (w *ward) pv(to Remedy) *v1.PersistentVolume {
+func (w *ward) pv(to Remediation) *v1.PersistentVolume {
 	w.Helper()
 	v := Found{Handle: "leak", Bytes: 1}
 	if to == Reclaim {
@@ -183,7 +185,7 @@ func nothingSuspected() Report { return Report{Driver: driverName, Completed: no
 // TestARemedyThatStoppedAtAWriteIsFinishedByTheNext stops the program at each of its writes, before or after it is stored,
 // and once at none, and runs it again by the report that there is then.
 func TestARemedyThatStoppedAtAWriteIsFinishedByTheNext(t *testing.T) {
-	for to, writes := range map[Remedy]int{Adopt: 1, Reclaim: 2} {
+	for to, writes := range map[Remediation]int{Adopt: 1, Reclaim: 2} {
 		for stopAt := 1; stopAt <= writes+1; stopAt++ {
 			for _, lost := range []bool{false, true} {
 				w := newWard(t)
@@ -215,7 +217,7 @@ func TestARemedyThatStoppedAtAWriteIsFinishedByTheNext(t *testing.T) {
 }
 
 // judge says what is not as it is to be at the end.
-func (w *ward) judge(at string, to Remedy) {
+func (w *ward) judge(at string, to Remediation) {
 	w.Helper()
 	if !w.volumes["kept"] || w.pvs["pvc-kept"] == nil {
 		w.Errorf("%s: WRONG DELETE: %q", at, w.calls)

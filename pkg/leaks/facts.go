@@ -34,10 +34,10 @@ type Rules struct {
 // between the two reads of one audit. In the next it is not listed any more.
 const leastSightings = 2
 
-// Snapshot is all that is known about one listed volume at the end of one audit. The zero value of every
+// Facts is all that is known about one listed volume at the end of one audit. The zero value of every
 // field means that the fact is not known, or speaks against a suspicion; but InUse and Ephemeral, which
 // few drivers and volumes tell, only ever speak against one.
-type Snapshot struct {
+type Facts struct {
 	Rules Rules
 
 	// PV: a PV names the volume, or did since the audit began.

@@ -22,9 +22,9 @@ import (
 
 // Bid is what is known of a claim for which this node may select itself. The zero value of every
 // field speaks for leaving it to others.
-type Bid struct {
-	// Bids: this node takes part at all.
-	Bids bool
+type selfSelection struct {
+	// Enabled: this node takes part at all.
+	Enabled bool
 	// Free: the claim is this driver's, is there and not being deleted, and has no PV.
 	Free bool
 	// Node is what its selected node is to this process.
@@ -35,10 +35,10 @@ type Bid struct {
 	Due time.Time
 }
 
-// DecideBid says whether this node selects itself now.
-func DecideBid(b Bid, now time.Time) provisioning.Decision {
+// decideSelfSelection says whether this node selects itself now.
+func decideSelfSelection(b selfSelection, now time.Time) provisioning.Decision {
 	switch {
-	case !b.Bids || !b.Free || b.Node != provisioning.NodeNone || !b.Immediate || !b.Allowed:
+	case !b.Enabled || !b.Free || b.Node != provisioning.NodeNone || !b.Immediate || !b.Allowed:
 		return provisioning.Decision{Reason: provisioning.ReasonOtherNode, Done: true}
 	case b.Due.IsZero() || now.Before(b.Due):
 		return provisioning.Decision{Reason: provisioning.ReasonNodeSelection, Timed: true}
@@ -47,25 +47,27 @@ func DecideBid(b Bid, now time.Time) provisioning.Decision {
 }
 
 // bids are when this node bids for which claim. It is safe for concurrent use.
-type bids struct {
+type selections struct {
 	draw func() float64
 
 	mu sync.Mutex
-	of map[types.UID]bidding
+	of map[types.UID]selection
 }
 
-type bidding struct {
+type selection struct {
 	due time.Time
 	// count is how often it has bid.
 	count int
 }
 
-func newBids() *bids { return &bids{draw: rand.Float64, of: map[types.UID]bidding{}} }
+func newSelections() *selections {
+	return &selections{draw: rand.Float64, of: map[types.UID]selection{}}
+}
 
 // due returns when the node's turn comes, and draws it if it was not drawn. The first time it is any
 // moment up to first, so that the nodes do not all write at once. A node that had its turn, and maybe no
 // room, waits for at least half of twice as long, so that others come before it.
-func (b *bids) due(uid types.UID, now time.Time, first, most time.Duration) time.Time {
+func (b *selections) due(uid types.UID, now time.Time, first, most time.Duration) time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	it := b.of[uid]
@@ -86,25 +88,25 @@ func (b *bids) due(uid types.UID, now time.Time, first, most time.Duration) time
 }
 
 // had notes that the node had its turn.
-func (b *bids) had(uid types.UID) {
+func (b *selections) selected(uid types.UID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.of[uid] = bidding{count: b.of[uid].count + 1}
+	b.of[uid] = selection{count: b.of[uid].count + 1}
 }
 
-func (b *bids) forget(uid types.UID) {
+func (b *selections) forget(uid types.UID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.of, uid)
 }
 
-// bidFacts returns what is known of a claim that a node may be selected for.
-func (p *Provisioner) bidFacts(claim *v1.PersistentVolumeClaim) Bid {
+// selectionFacts returns what is known of a claim that a node may be selected for.
+func (p *Provisioner) selectionFacts(claim *v1.PersistentVolumeClaim) selfSelection {
 	local := p.cfg.Local
 	if local == nil || claim == nil {
-		return Bid{}
+		return selfSelection{}
 	}
-	b := Bid{Bids: local.Immediate, Node: p.at(claim)}
+	b := selfSelection{Enabled: local.Immediate, Node: p.at(claim)}
 	b.Free = p.ours(claim) && claim.DeletionTimestamp == nil && claim.Spec.VolumeName == ""
 	if class := p.classOf(claim); class != nil {
 		b.Immediate, b.Allowed = !late(class), allowed(class, local.Node)
@@ -113,24 +115,23 @@ func (p *Provisioner) bidFacts(claim *v1.PersistentVolumeClaim) Bid {
 }
 
 // bid works on one claim that no node may be selected for.
-func (p *Provisioner) bid(ctx context.Context, k key) controller.Next {
+func (p *Provisioner) selectSelf(ctx context.Context, k key) controller.Result {
 	claim, now := p.claims.of(k), p.cfg.Clock.Now()
-	facts := p.bidFacts(claim)
-	if !DecideBid(facts, now).Done {
-		facts.Due = p.bids.due(k.uid, now, p.cfg.Local.BaseDelay, p.cfg.Local.MaxDelay)
+	facts := p.selectionFacts(claim)
+	if !decideSelfSelection(facts, now).Done {
+		facts.Due = p.selections.due(k.uid, now, p.cfg.Local.BaseDelay, p.cfg.Local.MaxDelay)
 	}
-	d := DecideBid(facts, now)
+	d := decideSelfSelection(facts, now)
 	switch {
 	case d.Done:
 		if facts.Node != provisioning.NodeHere { // its own turn counts until the claim has its volume
-			p.bids.forget(k.uid)
+			p.selections.forget(k.uid)
 		}
-		return controller.Next{}
+		return controller.Done()
 	case d.Action != provisioning.SelectNode:
-		wait := max(facts.Due.Sub(now), time.Millisecond)
-		return controller.Next{Backoff: controller.Backoff{First: wait, Max: wait}}
+		return controller.After(facts.Due.Sub(now))
 	}
-	p.bids.had(k.uid)
+	p.selections.selected(k.uid)
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
 	switch err := p.cluster.selectNode(ctx, claim, p.cfg.Local.Node.Name); {
@@ -138,10 +139,10 @@ func (p *Provisioner) bid(ctx context.Context, k key) controller.Next {
 		klog.FromContext(ctx).V(2).Info("This node makes the volume of a claim that binds immediately", "claim", klog.KObj(claim))
 	case errors.Is(err, kube.ErrChanged), errors.Is(err, kube.ErrGone):
 		// Most likely another node was faster. The claim's own update tells; if not, it is bid again.
-		return p.usual()
+		return p.retries().Retry()
 	default:
 		klog.FromContext(ctx).Info("A claim that binds immediately was not given this node; it is tried again", "claim", klog.KObj(claim), "err", err)
-		return p.usual()
+		return p.retries().Retry()
 	}
-	return controller.Next{}
+	return controller.Done()
 }

@@ -22,7 +22,7 @@ type unaccounted struct {
 	volume Volume
 	// since is the number of the first complete audit, of those in a row up to the last, that listed it.
 	since uint64
-	// sightings and firstSeen are as in Snapshot.
+	// sightings and firstSeen are as in Facts.
 	sightings int
 	firstSeen time.Time
 	verdict   Verdict
@@ -37,8 +37,8 @@ type making struct {
 	since uint64
 }
 
-// memory is what is kept between audits. It is safe for concurrent use.
-type memory struct {
+// tracker is what is kept between audits. It is safe for concurrent use.
+type tracker struct {
 	mu sync.Mutex
 	// round numbers the complete audits, from 1 on.
 	round   uint64
@@ -67,49 +67,49 @@ type figures struct {
 	failure string
 }
 
-func newMemory() *memory {
-	return &memory{volumes: map[string]unaccounted{}, makers: map[types.UID]making{}}
+func newTracker() *tracker {
+	return &tracker{volumes: map[string]unaccounted{}, makers: map[types.UID]making{}}
 }
 
 // begin notes that an audit begins.
-func (m *memory) begin() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.passing = map[string]bool{}
+func (t *tracker) begin() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.passing = map[string]bool{}
 }
 
 // seen notes that a PV of the volume came or went. It ends a suspicion: what was seen before a PV named a
 // volume says nothing about what comes after.
-func (m *memory) seen(handle string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+func (t *tracker) seen(handle string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	key := keyOf(handle)
-	delete(m.volumes, key)
-	if m.passing != nil {
-		m.passing[key] = true
+	delete(t.volumes, key)
+	if t.passing != nil {
+		t.passing[key] = true
 	}
 }
 
 // fail notes that an audit could not be completed. It is no sighting, and takes nothing back.
-func (m *memory) fail(err error) (first bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	first = m.last.failure == ""
-	m.last.failed++
-	m.last.failure, m.passing = err.Error(), nil
+func (t *tracker) fail(err error) (first bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	first = t.last.failure == ""
+	t.last.failed++
+	t.last.failure, t.passing = err.Error(), nil
 	return first
 }
 
 // complete takes in what an audit found, and returns the volumes that it suspects and the last one did not.
-func (m *memory) complete(found survey, rules Rules, now time.Time) (fresh []unaccounted) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.round++
-	oldest := m.remember(found.makers)
+func (t *tracker) complete(found survey, rules Rules, now time.Time) (fresh []unaccounted) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.round++
+	oldest := t.remember(found.makers)
 	volumes := map[string]unaccounted{}
 	for key, v := range found.listing.volumes {
-		before := m.volumes[key]
-		u := m.judge(v, before, found, oldest, rules, now)
+		before := t.volumes[key]
+		u := t.judge(v, before, found, oldest, rules, now)
 		if u.verdict.Reason.accounted() {
 			continue
 		}
@@ -118,22 +118,22 @@ func (m *memory) complete(found survey, rules Rules, now time.Time) (fresh []una
 			fresh = append(fresh, u)
 		}
 	}
-	m.volumes, m.passing = volumes, nil
-	m.last.began, m.last.completed, m.last.failure = found.began, now, ""
-	m.last.listed, m.last.bytes, m.last.nameless = len(found.listing.volumes), sizeOf(maps.Values(found.listing.volumes), func(v Volume) int64 { return v.Bytes }), found.listing.nameless
-	m.last.forgotten = found.forgotten(now.Add(-rules.Grace))
-	m.last.complete++
+	t.volumes, t.passing = volumes, nil
+	t.last.began, t.last.completed, t.last.failure = found.began, now, ""
+	t.last.listed, t.last.bytes, t.last.nameless = len(found.listing.volumes), sizeOf(maps.Values(found.listing.volumes), func(v Volume) int64 { return v.Bytes }), found.listing.nameless
+	t.last.forgotten = found.forgotten(now.Add(-rules.Grace))
+	t.last.complete++
 	slices.SortFunc(fresh, byWeight)
 	return fresh
 }
 
 // remember notes who makes volumes, and returns the one that has done so for the longest time; its since is
 // 0 where there is none.
-func (m *memory) remember(makers []maker) (oldest making) {
+func (t *tracker) remember(makers []maker) (oldest making) {
 	now := make(map[types.UID]making, len(makers))
 	for _, of := range makers {
-		since := m.round
-		if before, known := m.makers[of.uid]; known {
+		since := t.round
+		if before, known := t.makers[of.uid]; known {
 			since = before.since
 		}
 		now[of.uid] = making{of.name, since}
@@ -141,20 +141,20 @@ func (m *memory) remember(makers []maker) (oldest making) {
 			oldest = now[of.uid]
 		}
 	}
-	m.makers = now
+	t.makers = now
 	return oldest
 }
 
 // judge decides on one volume.
-func (m *memory) judge(v Volume, before unaccounted, found survey, oldest making, rules Rules, now time.Time) unaccounted {
+func (t *tracker) judge(v Volume, before unaccounted, found survey, oldest making, rules Rules, now time.Time) unaccounted {
 	key := keyOf(v.Handle)
-	if found.named[key] || m.passing[key] { // nothing else needs to be looked up
+	if found.named[key] || t.passing[key] { // nothing else needs to be looked up
 		return unaccounted{verdict: Verdict{Reason: ReasonPV}}
 	}
 	u := before
 	u.volume, u.because = v, ""
 	if u.since == 0 {
-		u.since = m.round
+		u.since = t.round
 	}
 	// Whoever was not there yet, or not any more, in some audit that listed the volume, did not make it.
 	s := found.snapshot(v, rules)
@@ -193,11 +193,11 @@ func byWeight(a, b unaccounted) int {
 }
 
 // state returns what is known now: the volumes, suspects first and of these the largest, and the figures.
-func (m *memory) state() ([]unaccounted, figures) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	all := make([]unaccounted, 0, len(m.volumes))
-	for _, u := range m.volumes {
+func (t *tracker) state() ([]unaccounted, figures) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := make([]unaccounted, 0, len(t.volumes))
+	for _, u := range t.volumes {
 		all = append(all, u)
 	}
 	slices.SortFunc(all, func(a, b unaccounted) int {
@@ -209,5 +209,5 @@ func (m *memory) state() ([]unaccounted, figures) {
 		}
 		return byWeight(a, b)
 	})
-	return all, m.last
+	return all, t.last
 }

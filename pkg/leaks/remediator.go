@@ -30,16 +30,16 @@ const (
 	lookEvery      = 200 * time.Millisecond
 )
 
-// Mender carries remedies out, step by step, each decided by [DecideRemedy] from live reads. Its methods are
+// Remediator carries remedies out, step by step, each decided by [DecideRemediation] from live reads. Its methods are
 // safe for concurrent use.
-type Mender struct {
+type Remediator struct {
 	pvs   corev1.PersistentVolumeInterface
 	clock clock.Clock
 }
 
-// NewMender returns a Mender for the cluster that config describes, which is copied. It needs the rights to
+// NewRemediator returns a Remediator for the cluster that config describes, which is copied. It needs the rights to
 // list, get and create PVs, and to patch one that is to be reclaimed.
-func NewMender(config *rest.Config) (*Mender, error) {
+func NewRemediator(config *rest.Config) (*Remediator, error) {
 	if config == nil {
 		return nil, errors.New("make a mender: no cluster is given")
 	}
@@ -47,18 +47,18 @@ func NewMender(config *rest.Config) (*Mender, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Mender{pvs: clients.Core.PersistentVolumes(), clock: clock.RealClock{}}, nil
+	return &Remediator{pvs: clients.Core.PersistentVolumes(), clock: clock.RealClock{}}, nil
 }
 
 // Check decides on a remedy without carrying anything out, and returns the next step, and the PV that was made for it
 // before, nil for none. An error says why it would be refused. pv is what [AdoptPV] or [ReclaimPV] made for the volume.
-func (m *Mender) Check(ctx context.Context, r Report, to Remedy, pv *v1.PersistentVolume) (Step, *v1.PersistentVolume, error) {
+func (m *Remediator) Check(ctx context.Context, r Report, to Remediation, pv *v1.PersistentVolume) (Step, *v1.PersistentVolume, error) {
 	return m.next(ctx, r, to, pv, true)
 }
 
 // Carry carries a remedy out, and returns the PV as it is then. Interrupted, or after an error, it can be begun
 // again at any time: up to the turn of its policy, the last step, the PV keeps the volume.
-func (m *Mender) Carry(ctx context.Context, r Report, to Remedy, pv *v1.PersistentVolume) (*v1.PersistentVolume, error) {
+func (m *Remediator) Carry(ctx context.Context, r Report, to Remediation, pv *v1.PersistentVolume) (*v1.PersistentVolume, error) {
 	until := m.clock.Now().Add(releasedWithin)
 	for fresh := true; ; fresh = false {
 		step, own, err := m.next(ctx, r, to, pv, fresh)
@@ -94,10 +94,10 @@ func (m *Mender) Carry(ctx context.Context, r Report, to Remedy, pv *v1.Persiste
 
 // next reads what there is and decides. The remedy's own PV is read after all others, so that a write which is
 // bound to it goes by what was known then.
-func (m *Mender) next(ctx context.Context, r Report, to Remedy, pv *v1.PersistentVolume, fresh bool) (Step, *v1.PersistentVolume, error) {
+func (m *Remediator) next(ctx context.Context, r Report, to Remediation, pv *v1.PersistentVolume, fresh bool) (Step, *v1.PersistentVolume, error) {
 	handle := pv.Spec.CSI.VolumeHandle
 	found, reported := r.Find(handle)
-	c := Case{Remedy: to, Fresh: fresh, Reported: reported, Suspected: found.Suspected, Completed: r.Completed}
+	c := Case{Remediation: to, Fresh: fresh, Reported: reported, Suspected: found.Suspected, Completed: r.Completed}
 	shared := ""
 	err := each(ctx, m.pvs.List, func(o *v1.PersistentVolume) {
 		is, about := names(volume.Of(o), r.Driver)
@@ -116,10 +116,10 @@ func (m *Mender) next(ctx context.Context, r Report, to Remedy, pv *v1.Persisten
 	case err != nil:
 		return Refuse, nil, fmt.Errorf("read PV %q: %w", pv.Name, err)
 	default:
-		c.Own = OwnPV{Found: true, Made: isRemedy(own, pv), PV: volume.Of(own)}
+		c.Own = OwnPV{Found: true, Made: isRemediation(own, pv), PV: volume.Of(own)}
 	}
 	c.Own.Read = true
-	step, why := DecideRemedy(c, m.clock.Now())
+	step, why := DecideRemediation(c, m.clock.Now())
 	if step == Refuse {
 		return step, own, fmt.Errorf("%s volume %q: %w: %s", to, shown(handle), ErrRefused, c.say(why, found, shared))
 	}

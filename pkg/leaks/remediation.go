@@ -18,22 +18,22 @@ import (
 
 // Annotations of the PVs that are made for suspects.
 const (
-	// RemedyAnnotation says what a PV was made for: "adopt" or "reclaim".
-	RemedyAnnotation = "csi-reclaimer.io/remedy"
+	// RemediationAnnotation says what a PV was made for: "adopt" or "reclaim".
+	RemediationAnnotation = "csi-reclaimer.io/remedy"
 
 	annProvisionedBy   = "pv.kubernetes.io/provisioned-by"
 	annSecretName      = "volume.kubernetes.io/provisioner-deletion-secret-name"
 	annSecretNamespace = "volume.kubernetes.io/provisioner-deletion-secret-namespace"
 )
 
-// Remedy is what a person can have done about a suspect.
-type Remedy string
+// Remediation is what a person can have done about a suspect.
+type Remediation string
 
 const (
 	// Adopt brings the volume back: a PV that keeps it, and that a claim can take.
-	Adopt Remedy = "adopt"
+	Adopt Remediation = "adopt"
 	// Reclaim has the volume deleted, in the way in which volumes of released PVs are.
-	Reclaim Remedy = "reclaim"
+	Reclaim Remediation = "reclaim"
 )
 
 // PVOptions are what a report does not tell of a volume. The zero value is usable where the driver tells
@@ -57,7 +57,7 @@ var errSizeUnknown = errors.New("the driver does not tell its size")
 // AdoptPV returns the PV that brings a volume back: it keeps the volume whatever becomes of its claim, and
 // waits for one. An error means that its size is not known.
 func AdoptPV(driver string, v Found, o PVOptions) (*v1.PersistentVolume, error) {
-	pv := remedyPV(Adopt, driver, v, o)
+	pv := remediationPV(Adopt, driver, v, o)
 	if size := pv.Spec.Capacity[v1.ResourceStorage]; size.IsZero() {
 		return nil, fmt.Errorf("adopt volume %q: %w", shown(v.Handle), errSizeUnknown)
 	}
@@ -68,15 +68,15 @@ func AdoptPV(driver string, v Found, o PVOptions) (*v1.PersistentVolume, error) 
 // that name; were there one, its UID would be another.
 const (
 	reclaimedNamespace = metav1.NamespaceDefault
-	reclaimedClaim     = "csi-reclaimer-audit"
+	reclaimedClaim     = "csi-reclaimer-leaks"
 )
 
 // ReclaimPV returns the PV by which a volume is deleted in the normal way, as it is created: it still keeps the
 // volume. It is one that was provisioned for a claim which is gone, so that the PV controller marks it
 // Released and leaves the deletion to whoever deletes the driver's volumes; turning its policy to Delete is
-// what starts that (see [Mender]). The claim's UID is that of no claim: it is made of the volume's name.
+// what starts that (see [Remediator]). The claim's UID is that of no claim: it is made of the volume's name.
 func ReclaimPV(driver string, v Found, o PVOptions) *v1.PersistentVolume {
-	pv := remedyPV(Reclaim, driver, v, o)
+	pv := remediationPV(Reclaim, driver, v, o)
 	if pv.Spec.Capacity[v1.ResourceStorage] == (resource.Quantity{}) {
 		pv.Spec.Capacity[v1.ResourceStorage] = resource.MustParse("1") // a PV must have a size, and nobody uses it
 	}
@@ -90,9 +90,9 @@ func ReclaimPV(driver string, v Found, o PVOptions) *v1.PersistentVolume {
 	return pv
 }
 
-// remedyPV is what the PVs of both remedies have in common. Their names hang on the volume alone, so that one
+// remediationPV is what the PVs of both remedies have in common. Their names hang on the volume alone, so that one
 // is made for it however often it is asked for.
-func remedyPV(to Remedy, driver string, v Found, o PVOptions) *v1.PersistentVolume {
+func remediationPV(to Remediation, driver string, v Found, o PVOptions) *v1.PersistentVolume {
 	bytes := v.Bytes
 	if o.Bytes > 0 {
 		bytes = o.Bytes
@@ -105,7 +105,7 @@ func remedyPV(to Remedy, driver string, v Found, o PVOptions) *v1.PersistentVolu
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolume"},
 		ObjectMeta: metav1.ObjectMeta{
 			Name:        string(to) + "-" + digest(driver, v.Handle),
-			Annotations: map[string]string{RemedyAnnotation: string(to)},
+			Annotations: map[string]string{RemediationAnnotation: string(to)},
 		},
 		Spec: v1.PersistentVolumeSpec{
 			Capacity:                      v1.ResourceList{v1.ResourceStorage: *resource.NewQuantity(bytes, resource.BinarySI)},
@@ -145,11 +145,11 @@ func digestOf(driver, handle string) [sha256.Size]byte {
 	return sha256.Sum256([]byte(driver + "\x00" + handle))
 }
 
-// isRemedy tells whether a PV is the one that was made for the remedy, whatever became of it since. One that
+// isRemediation reports whether a PV is the one that was made for the remedy, whatever became of it since. One that
 // was adopted may have a claim.
-func isRemedy(made, want *v1.PersistentVolume) bool {
+func isRemediation(made, want *v1.PersistentVolume) bool {
 	pv, is := volume.Of(made), volume.Of(want)
-	to := want.Annotations[RemedyAnnotation]
-	return made.Name == want.Name && made.Annotations[RemedyAnnotation] == to && pv.Driver == is.Driver && pv.Handle == is.Handle &&
+	to := want.Annotations[RemediationAnnotation]
+	return made.Name == want.Name && made.Annotations[RemediationAnnotation] == to && pv.Driver == is.Driver && pv.Handle == is.Handle &&
 		(to == string(Adopt) || pv.Claim == is.Claim && pv.ProvisionedBy == is.ProvisionedBy)
 }

@@ -29,10 +29,10 @@ func TestDelayDoublesUpToItsMaximum(t *testing.T) {
 	}
 }
 
-// start runs a loop over the handler until the test ends.
-func start(t *testing.T, cfg Config, handle Handler[string]) (l *Loop[string], ended <-chan struct{}, cancel func()) {
+// start runs a queue over the handler until the test ends.
+func start(t *testing.T, cfg Config, handle Reconciler[string]) (l *Queue[string], ended <-chan struct{}, cancel func()) {
 	t.Helper()
-	l, err := New(cfg, handle)
+	l, err := NewQueue(nil, cfg, handle)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,12 +58,12 @@ func TestAKeyIsNeverWorkedOnTwiceAtOnce(t *testing.T) {
 	var busy, most atomic.Int32
 	seen := make(chan string, 100)
 	release := make(chan struct{})
-	l, _, _ := start(t, Config{Name: "t", Workers: 4}, func(_ context.Context, key string) Next {
+	l, _, _ := start(t, Config{Name: "t", Workers: 4}, func(_ context.Context, key string) Result {
 		most.Store(max(most.Load(), busy.Add(1)))
 		defer busy.Add(-1)
 		seen <- key
 		<-release
-		return Next{}
+		return Result{}
 	})
 	l.Add("pv")
 	receive(t, "first run", seen)
@@ -79,12 +79,12 @@ func TestAKeyIsNeverWorkedOnTwiceAtOnce(t *testing.T) {
 func TestBackoffGrowsAndStartsAnewAfterSuccess(t *testing.T) {
 	clock := testclock.NewFakeClock(time.Unix(0, 0))
 	seen := make(chan string)
-	next := make(chan Next)
-	l, _, _ := start(t, Config{Name: "t", Workers: 1, Clock: clock}, func(_ context.Context, key string) Next {
+	next := make(chan Result)
+	l, _, _ := start(t, Config{Name: "t", Workers: 1, Clock: clock}, func(_ context.Context, key string) Result {
 		seen <- key
 		return <-next
 	})
-	retry := Next{Backoff: Backoff{First: time.Second, Max: time.Minute}}
+	retry := Result{Backoff: Backoff{First: time.Second, Max: time.Minute}}
 	comesBackWithin := func(d time.Duration) {
 		t.Helper()
 		deadline := time.Now().Add(10 * time.Second)
@@ -115,22 +115,22 @@ func TestBackoffGrowsAndStartsAnewAfterSuccess(t *testing.T) {
 			t.Errorf("came back after %v, want about %v", waited, within)
 		}
 	}
-	next <- Next{}
+	next <- Result{}
 	l.Add("pv")
 	receive(t, "run after success", seen)
 	next <- retry
 	comesBackWithin(time.Second)
-	next <- Next{}
+	next <- Result{}
 }
 
 func TestAPanicOverOneKeyLeavesTheOthersAtWork(t *testing.T) {
 	seen := make(chan string, 10)
-	l, _, _ := start(t, Config{Name: "t", Workers: 1}, func(_ context.Context, key string) Next {
+	l, _, _ := start(t, Config{Name: "t", Workers: 1}, func(_ context.Context, key string) Result {
 		if key == "broken" {
 			panic("bad object")
 		}
 		seen <- key
-		return Next{}
+		return Result{}
 	})
 	l.Add("broken")
 	l.Add("fine")
@@ -141,11 +141,11 @@ func TestStopLetsWorkInHandEndAndTakesNoMore(t *testing.T) {
 	seen := make(chan string, 10)
 	release := make(chan struct{})
 	var cutOff atomic.Bool
-	l, ended, _ := start(t, Config{Name: "t", Workers: 1}, func(ctx context.Context, key string) Next {
+	l, ended, _ := start(t, Config{Name: "t", Workers: 1}, func(ctx context.Context, key string) Result {
 		seen <- key
 		<-release
 		cutOff.Store(ctx.Err() != nil)
-		return Next{}
+		return Result{}
 	})
 	l.Add("in hand")
 	receive(t, "the work in hand", seen)
@@ -168,10 +168,10 @@ func TestStopLetsWorkInHandEndAndTakesNoMore(t *testing.T) {
 
 func TestTheEndOfTheContextCutsOffWorkInHand(t *testing.T) {
 	seen := make(chan string, 1)
-	l, ended, cancel := start(t, Config{Name: "t", Workers: 1}, func(ctx context.Context, key string) Next {
+	l, ended, cancel := start(t, Config{Name: "t", Workers: 1}, func(ctx context.Context, key string) Result {
 		seen <- key
 		<-ctx.Done()
-		return Next{}
+		return Result{}
 	})
 	l.Add("pv")
 	receive(t, "the work in hand", seen)
@@ -183,13 +183,13 @@ func TestManyKeysAreAddedNoFasterThanTheyAreWorkedOn(t *testing.T) {
 	const many = 5 * backlog
 	seen := make(chan string, many)
 	goOn := make(chan struct{})
-	l, _, cancel := start(t, Config{Name: "t", Workers: 1}, func(ctx context.Context, key string) Next {
+	l, _, cancel := start(t, Config{Name: "t", Workers: 1}, func(ctx context.Context, key string) Result {
 		select {
 		case <-goOn:
 		case <-ctx.Done():
 		}
 		seen <- key
-		return Next{}
+		return Result{}
 	})
 	keys := make([]string, many)
 	for i := range keys {
@@ -220,7 +220,7 @@ func TestManyKeysAreAddedNoFasterThanTheyAreWorkedOn(t *testing.T) {
 	receive(t, "AddAll to return", added)
 
 	full, done := make(chan struct{}), make(chan struct{})
-	stuck, _, stop := start(t, Config{Name: "t", Workers: 1}, func(ctx context.Context, _ string) Next { <-ctx.Done(); return Next{} })
+	stuck, _, stop := start(t, Config{Name: "t", Workers: 1}, func(ctx context.Context, _ string) Result { <-ctx.Done(); return Result{} })
 	go func() {
 		defer close(done)
 		close(full)

@@ -6,18 +6,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Snapshot is all that is known about one spot at one moment. The zero value of every field means
+// Facts is all that is known about one item at one moment. The zero value of every field means
 // that the fact is not known, or speaks for leaving the objects as they are.
-type Snapshot struct {
-	Class Class
-	Place Presence
+type Facts struct {
+	Class   Class
+	Segment Presence
 	// OwnerKnown: it is known who is to own the objects, or that nobody is.
 	OwnerKnown bool
-	// Objects are those of the spot, in the order of their names.
+	// Objects are those of the item, in the order of their names.
 	Objects []Object
 
-	// Answer is what the driver said last, at the time Answered, which is zero if it said nothing yet.
-	Answer   Answer
+	// Capacity is what the driver said last, at the time Answered, which is zero if it said nothing yet.
+	Capacity Capacity
 	Answered time.Time
 	// Stale: something happened since that may have changed it.
 	Stale bool
@@ -57,12 +57,12 @@ type Size struct {
 	Known bool
 }
 
-// Answer is what a driver has left in one place.
-type Answer struct {
+// Capacity is what a driver has left in one place.
+type Capacity struct {
 	// Left is what all volumes that are still to be made can have together.
-	Left Size
+	Available Size
 	// Largest is what one of them can have.
-	Largest Size
+	MaximumVolumeSize Size
 }
 
 // Object is what is kept of a CSIStorageCapacity. The zero value is none of ours.
@@ -70,7 +70,7 @@ type Object struct {
 	Name            string
 	UID             types.UID
 	ResourceVersion string
-	Spot            Spot
+	Item            WorkItem
 	// Ours: its labels say that it is this driver's, and ours to keep.
 	Ours bool
 	// Terminating: it is being deleted.
@@ -81,11 +81,11 @@ type Object struct {
 	Owned  bool
 	// Controlled: it has an owner that is its controller.
 	Controlled bool
-	Answer     Answer
+	Capacity   Capacity
 }
 
 // ours are the objects that are ours to change.
-func (s Snapshot) ours() []Object {
+func (s Facts) ours() []Object {
 	var ours []Object
 	for _, o := range s.Objects {
 		if o.Ours && !o.Terminating {
@@ -95,8 +95,8 @@ func (s Snapshot) ours() []Object {
 	return ours
 }
 
-// due tells whether the driver is to be asked. The work loop's delays are up to a fifth shorter than
+// due reports whether the driver is to be asked. The work loop's delays are up to a fifth shorter than
 // the interval, and then it is time.
-func (s Snapshot) due(now time.Time) bool {
+func (s Facts) due(now time.Time) bool {
 	return s.Answered.IsZero() || s.Stale || now.Sub(s.Answered) >= s.PollInterval*3/4
 }

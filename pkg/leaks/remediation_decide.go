@@ -82,7 +82,7 @@ const maxReportAge = 24 * time.Hour
 // Case is all that is known about one remedy. The zero value of every field means that the fact is not known,
 // or speaks against it.
 type Case struct {
-	Remedy Remedy
+	Remediation Remediation
 	// Fresh: whoever carries it out looks for the first time, and has made nothing yet. Whoever deletes what was made takes
 	// it back, and it is not made again.
 	Fresh bool
@@ -102,10 +102,10 @@ type OwnPV struct {
 	PV                volume.PV
 }
 
-// DecideRemedy says what is to be done next. It is a pure function; now is the time by which the report is
+// DecideRemediation says what is to be done next. It is a pure function; now is the time by which the report is
 // judged too old. A volume is put on its way to deletion only while nothing but our own PV names it, and only
 // after the PV controller itself has found that this PV has no claim.
-func DecideRemedy(c Case, now time.Time) (Step, Why) {
+func DecideRemediation(c Case, now time.Time) (Step, Why) {
 	switch {
 	case c.Others == Present:
 		return Refuse, WhyHasPV
@@ -131,13 +131,13 @@ func DecideRemedy(c Case, now time.Time) (Step, Why) {
 func (c Case) goOn() (Step, Why) {
 	pv := c.Own.PV
 	switch {
-	case c.Remedy == Reclaim && pv.Policy == volume.PolicyDelete:
+	case c.Remediation == Reclaim && pv.Policy == volume.PolicyDelete:
 		return Finished, WhySuspected // also if it is on its way out: its volume goes with it
 	case pv.Terminating:
 		return Refuse, WhyChanged
-	case c.Remedy == Adopt:
+	case c.Remediation == Adopt:
 		return Finished, WhySuspected
-	case c.Remedy != Reclaim || pv.Policy != volume.PolicyRetain:
+	case c.Remediation != Reclaim || pv.Policy != volume.PolicyRetain:
 		return Refuse, WhyChanged
 	case pv.Phase == volume.PhasePending || pv.Phase == volume.PhaseUnknown:
 		return WaitReleased, WhySuspected

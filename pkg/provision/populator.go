@@ -14,7 +14,5 @@ func (p *Provisioner) announce(ctx context.Context, claim *v1.PersistentVolumeCl
 	if !request.ReasonOf(err).Announced() {
 		return
 	}
-	if _, before := p.reports.announced.LoadOrStore(claim.UID, true); !before {
-		p.reports.event(ctx, p.claimOf(claim), provisioning.ReasonLeftToPopulator, err.Error())
-	}
+	p.recorder.ReportAside(ctx, eventOn(p.claimOf(claim)), provisioning.ReasonLeftToPopulator, err.Error())
 }

@@ -257,7 +257,7 @@ func TestAnAuditThatIsNotCompleteIsNoSighting(t *testing.T) {
 		w.audit(a, "leak")
 		w.broken[what] = true
 		for range 3 {
-			a.work(w.quiet(), audits{})
+			a.reconcile(w.quiet(), auditKey{})
 		}
 		if v, _ := a.Report().Find("leak"); v.Reason != ReasonSeenTooSeldom || v.Sightings != 1 {
 			t.Errorf("%s cannot be read: %+v", what, v)
@@ -273,7 +273,7 @@ func TestAnAuditThatIsNotCompleteIsNoSighting(t *testing.T) {
 			t.Errorf("%s can be read again: %s, %+v", what, got, a.Report())
 		}
 		w.broken[what] = true
-		a.work(w.quiet(), audits{})
+		a.reconcile(w.quiet(), auditKey{})
 		if v, _ := a.Report().Find("leak"); !v.Suspected {
 			t.Errorf("%s cannot be read: what was found before is taken back", what)
 		}
@@ -323,9 +323,9 @@ func TestAnInTreePV(t *testing.T) {
 }
 
 func TestRunUntilItIsStopped(t *testing.T) {
-	for how, stop := range map[string]func(*Auditor, context.CancelFunc){
-		"the context ends": func(_ *Auditor, cancel context.CancelFunc) { cancel() },
-		"it is stopped":    func(a *Auditor, _ context.CancelFunc) { a.Stop() },
+	for how, stop := range map[string]func(*Controller, context.CancelFunc){
+		"the context ends": func(_ *Controller, cancel context.CancelFunc) { cancel() },
+		"it is stopped":    func(a *Controller, _ context.CancelFunc) { a.Stop() },
 	} {
 		w := newWorld(t)
 		reads, over := make(chan struct{}), make(chan struct{})
@@ -384,7 +384,7 @@ func TestWhatIsMeasured(t *testing.T) {
 	w.volumes["young"] = true
 	w.audit(a, "leak")
 	w.broken["pvs"] = true
-	a.work(w.quiet(), audits{})
+	a.reconcile(w.quiet(), auditKey{})
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -425,14 +425,14 @@ func TestSettingsThatAreWrong(t *testing.T) {
 	} {
 		cfg := Config{Interval: time.Minute}
 		change(&cfg)
-		if _, err := newAuditor(w, driverName, w, cfg); err == nil {
+		if _, err := newController(w, driverName, w, cfg); err == nil {
 			t.Errorf("%s is taken", sentence)
 		}
 	}
-	if _, err := newAuditor(w, "", w, Config{Interval: time.Minute}); err == nil {
+	if _, err := newController(w, "", w, Config{Interval: time.Minute}); err == nil {
 		t.Error("a driver without a name is taken")
 	}
-	if _, err := newAuditor(w, driverName, nil, Config{Interval: time.Minute}); err == nil {
+	if _, err := newController(w, driverName, nil, Config{Interval: time.Minute}); err == nil {
 		t.Error("no driver is taken")
 	}
 	if _, err := New(nil, driverName, w, Config{Interval: time.Minute}); err == nil {

@@ -6,16 +6,16 @@ import (
 	"sync/atomic"
 )
 
-// Board serves a report by HTTP, from before there is any. Its zero value says so. It is safe for concurrent
+// ReportHandler serves a report by HTTP, from before there is any. Its zero value says so. It is safe for concurrent
 // use.
-type Board struct{ report atomic.Pointer[func() Report] }
+type ReportHandler struct{ report atomic.Pointer[func() Report] }
 
 // Show has the board serve what report returns at each request.
-func (b *Board) Show(report func() Report) { b.report.Store(&report) }
+func (b *ReportHandler) Show(report func() Report) { b.report.Store(&report) }
 
 // ServeHTTP answers with the report: ?format=json, csv, or table for people, which is the default; with &all
 // the table has the volumes too that are no suspects. It answers GET alone, and changes nothing.
-func (b *Board) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (b *ReportHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
 		http.Error(w, "only GET is answered", http.StatusMethodNotAllowed)

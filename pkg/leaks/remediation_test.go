@@ -12,8 +12,8 @@ import (
 )
 
 // suspect is a case in which a PV is to be made.
-func suspect(to Remedy, change func(*Case)) Case {
-	c := Case{Remedy: to, Fresh: true, Reported: true, Suspected: true, Completed: noon.Add(-time.Hour), Others: Absent, Own: OwnPV{Read: true}}
+func suspect(to Remediation, change func(*Case)) Case {
+	c := Case{Remediation: to, Fresh: true, Reported: true, Suspected: true, Completed: noon.Add(-time.Hour), Others: Absent, Own: OwnPV{Read: true}}
 	if change != nil {
 		change(&c)
 	}
@@ -21,7 +21,7 @@ func suspect(to Remedy, change func(*Case)) Case {
 }
 
 // made is a case in which the remedy's PV was made.
-func made(to Remedy, change func(*volume.PV)) Case {
+func made(to Remediation, change func(*volume.PV)) Case {
 	return suspect(to, func(c *Case) {
 		c.Reported, c.Suspected, c.Completed = false, false, time.Time{}
 		c.Own = OwnPV{Read: true, Found: true, Made: true, PV: volume.PV{Policy: volume.PolicyRetain, Phase: volume.PhaseReleased}}
@@ -60,7 +60,7 @@ func TestTheStepsOfARemedy(t *testing.T) {
 		"made, and being deleted":                  {made(Reclaim, func(pv *volume.PV) { pv.Terminating = true }), Refuse, WhyChanged},
 		"made for a remedy that there is none of":  {made("", func(*volume.PV) {}), Refuse, WhyChanged},
 	} {
-		step, why := DecideRemedy(c.of, noon)
+		step, why := DecideRemediation(c.of, noon)
 		if step != c.step || why != c.why {
 			t.Errorf("%s: %v, %s, want %v, %s", sentence, step, why, c.step, c.why)
 		}
@@ -70,7 +70,7 @@ func TestTheStepsOfARemedy(t *testing.T) {
 	}
 	c := made(Reclaim, func(*volume.PV) {})
 	c.Others = Present
-	if step, why := DecideRemedy(c, noon); step != Refuse || why != WhyHasPV {
+	if step, why := DecideRemediation(c, noon); step != Refuse || why != WhyHasPV {
 		t.Errorf("another PV names the volume of one that is to be turned: %v, %s", step, why)
 	}
 }
@@ -131,16 +131,16 @@ func TestWhichPVIsTheRemedys(t *testing.T) {
 		"without a claim":   func(pv *v1.PersistentVolume) { pv.Spec.ClaimRef = nil },
 		"made by others":    func(pv *v1.PersistentVolume) { pv.Annotations[annProvisionedBy] = "other" },
 		"for something else": func(pv *v1.PersistentVolume) {
-			pv.Annotations[RemedyAnnotation] = string(Adopt)
+			pv.Annotations[RemediationAnnotation] = string(Adopt)
 		},
 		"of another name": func(pv *v1.PersistentVolume) { pv.Name = "other" },
 	} {
 		pv := want.DeepCopy()
-		if !isRemedy(pv, want) {
+		if !isRemediation(pv, want) {
 			t.Fatal("what was made is not known again")
 		}
 		change(pv)
-		if isRemedy(pv, want) {
+		if isRemediation(pv, want) {
 			t.Errorf("a PV %s is taken for it", sentence)
 		}
 	}
@@ -150,7 +150,7 @@ func TestWhichPVIsTheRemedys(t *testing.T) {
 	}
 	bound := adopted.DeepCopy()
 	bound.Spec.ClaimRef = &v1.ObjectReference{Namespace: "ns", Name: "data", UID: "u"}
-	if !isRemedy(bound, adopted) {
+	if !isRemediation(bound, adopted) {
 		t.Error("one that was adopted is not known once it has a claim")
 	}
 }

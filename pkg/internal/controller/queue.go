@@ -1,0 +1,183 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+)
+
+// Reconciler works on one key and returns when the key is due again. A Queue never runs two
+// for one key at once. ctx ends when the work must be cut off.
+type Reconciler[K comparable] func(ctx context.Context, key K) Result
+
+// Config holds the settings of a Queue.
+type Config struct {
+	// Name is the queue's label in the workqueue metrics. Required.
+	Name string
+	// Workers is how many keys are worked on at once. Required, at least 1.
+	Workers int
+	// Clock is replaced in tests. Default the real one.
+	Clock clock.WithTicker
+}
+
+// Validate returns an error that names the first setting that is wrong.
+func (c Config) Validate() error {
+	switch {
+	case c.Name == "":
+		return errors.New("a queue needs a name")
+	case c.Workers < 1:
+		return errors.New("a queue needs at least one worker")
+	}
+	return nil
+}
+
+// Queue runs a Reconciler over keys. Its methods are safe for concurrent use; Run is called once, by
+// the Controller if it has one.
+type Queue[K comparable] struct {
+	cfg       Config
+	reconcile Reconciler[K]
+	queue     workqueue.TypedDelayingInterface[K]
+	// of is the controller that runs the queue, nil for none.
+	of *Controller
+
+	mu    sync.Mutex
+	tries map[K]try
+}
+
+// try counts how often in a row a key returned the same back-off.
+type try struct {
+	backoff Backoff
+	count   int
+}
+
+// NewQueue returns a queue that c runs; c may be nil for one that the caller runs. Nothing is started.
+func NewQueue[K comparable](c *Controller, cfg Config, reconcile Reconciler[K]) (*Queue[K], error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if cfg.Clock == nil {
+		cfg.Clock = clock.RealClock{}
+	}
+	q := &Queue[K]{
+		cfg:       cfg,
+		reconcile: reconcile,
+		queue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[K]{
+			Name:  cfg.Name,
+			Clock: cfg.Clock,
+		}),
+		of:    c,
+		tries: map[K]try{},
+	}
+	if c != nil {
+		c.queues = append(c.queues, q)
+	}
+	return q, nil
+}
+
+// Enqueue is Add while the Controller works, and else nothing: a replica that waits for leadership
+// would only pile up keys. The first pass of Run makes up for what is left out.
+func (q *Queue[K]) Enqueue(key K) {
+	if q.of == nil || q.of.Working() {
+		q.Add(key)
+	}
+}
+
+// Add has the key worked on as soon as a worker is free. A key that waits already is not added again;
+// one that is being worked on comes once more afterwards.
+func (q *Queue[K]) Add(key K) { q.queue.Add(key) }
+
+// backlog is how many keys AddAll lets wait, roomPoll how often it checks whether there is room.
+const (
+	backlog  = 1000
+	roomPoll = 5 * time.Millisecond
+)
+
+// AddAll adds keys, of which there may be very many, no faster than they are worked on: a key that Add
+// adds meanwhile does not wait behind all of them, and the queue stays small. It returns when all are
+// added, or when ctx ends or the queue stops.
+func (q *Queue[K]) AddAll(ctx context.Context, keys []K) {
+	for _, key := range keys {
+		for q.queue.Len() >= backlog {
+			room := q.cfg.Clock.NewTimer(roomPoll)
+			select {
+			case <-ctx.Done():
+				room.Stop()
+				return
+			case <-room.C():
+			}
+			if q.queue.ShuttingDown() {
+				return
+			}
+		}
+		q.queue.Add(key)
+	}
+}
+
+// Run works until ctx ends, which also ends the reconcilers' context, or until Stop. It returns when
+// every worker has.
+func (q *Queue[K]) Run(ctx context.Context) {
+	var workers sync.WaitGroup
+	for range q.cfg.Workers {
+		workers.Go(func() {
+			for q.work(ctx) {
+			}
+		})
+	}
+	unhook := context.AfterFunc(ctx, q.Stop)
+	workers.Wait()
+	unhook()
+	q.Stop()
+}
+
+// Stop lets the workers end the work in hand and take no more; Run then returns. It does not wait.
+func (q *Queue[K]) Stop() { q.queue.ShutDown() }
+
+func (q *Queue[K]) work(ctx context.Context) bool {
+	key, stopped := q.queue.Get()
+	if stopped || q.queue.ShuttingDown() {
+		// What still waits in the queue belongs to the next leader.
+		return false
+	}
+	defer q.queue.Done(key)
+	q.later(key, q.guarded(ctx, key))
+	return true
+}
+
+// afterPanic is when a key whose reconciler panicked is due again.
+func afterPanic() Result { return Result{Backoff{First: time.Minute, Max: time.Hour}} }
+
+// guarded keeps a panic over one object from taking down the controller of all others, and the program
+// it is embedded in: it is logged with its stack, and the key tried again later.
+func (q *Queue[K]) guarded(ctx context.Context, key K) (result Result) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			klog.FromContext(ctx).Error(fmt.Errorf("panic: %v", cause), "Work on one key ended in a panic; please report it",
+				"queue", q.cfg.Name, "key", key, "stack", string(debug.Stack()))
+			result = afterPanic()
+		}
+	}()
+	return q.reconcile(ctx, key)
+}
+
+func (q *Queue[K]) later(key K, result Result) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if result.Backoff.Max == 0 {
+		delete(q.tries, key)
+		return
+	}
+	t := q.tries[key]
+	if t.backoff != result.Backoff {
+		t = try{backoff: result.Backoff}
+	}
+	q.queue.AddAfter(key, result.Backoff.delay(t.count, draw()))
+	t.count++
+	q.tries[key] = t
+}

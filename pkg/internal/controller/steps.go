@@ -1,0 +1,71 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+)
+
+// Decision is what one look at an object comes to.
+type Decision interface {
+	// Waits reports whether nothing is to be done now.
+	Waits() bool
+	// Writes reports whether the step changes anything. A dry run ends before it.
+	Writes() bool
+	// Words returns the action and its reason, for the log.
+	Words() (action, reason string)
+}
+
+// Session is the work on one object from its wake-up to its next wait.
+type Session[D Decision] interface {
+	// Decide gathers what is known at the moment and decides.
+	Decide(now time.Time) D
+	// Do carries out one step and learns from it; over ends the session, with nothing left to decide
+	// on. An error carries its reason (reasons.Because).
+	Do(ctx context.Context, d D) (over bool, err error)
+	// Wait ends the session with the reason why nothing more is done now. In a dry run, d may be the
+	// first step that writes.
+	Wait(ctx context.Context, d D) Result
+	// Fail ends the session with the error of the last step.
+	Fail(ctx context.Context, d D, err error) Result
+}
+
+// Steps holds the settings of Reconcile.
+type Steps struct {
+	// Max bounds the steps of one session. Required.
+	Max int
+	// DryRun ends a session before the first step that writes.
+	DryRun bool
+	// Clock is the time of decisions. Required.
+	Clock clock.PassiveClock
+}
+
+// ErrSteps is the error of a session that has taken Steps.Max steps and would take another.
+var ErrSteps = errors.New("there is no end of steps: what was read is too old each time the next read is answered")
+
+// Reconcile decides and acts until there is nothing to do now, or a step fails.
+func Reconcile[D Decision](ctx context.Context, s Session[D], steps Steps) Result {
+	for taken := 0; ; taken++ {
+		d := s.Decide(steps.Clock.Now())
+		if logger := klog.FromContext(ctx).V(5); logger.Enabled() {
+			action, reason := d.Words()
+			logger.Info("Decided", "action", action, "reason", reason)
+		}
+		switch {
+		case d.Waits(), steps.DryRun && d.Writes():
+			return s.Wait(ctx, d)
+		case taken == steps.Max:
+			return s.Fail(ctx, d, ErrSteps)
+		}
+		over, err := s.Do(ctx, d)
+		switch {
+		case err != nil:
+			return s.Fail(ctx, d, err)
+		case over:
+			return Done()
+		}
+	}
+}

@@ -1,0 +1,45 @@
+package events
+
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+)
+
+// Object is what a report is about.
+type Object struct {
+	v1.ObjectReference
+	// Claim is that of a PV, the zero value for none.
+	Claim v1.ObjectReference
+}
+
+// Claim returns a reference to a PersistentVolumeClaim.
+func Claim(namespace, name string, uid types.UID) v1.ObjectReference {
+	return v1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: namespace, Name: name, UID: uid}
+}
+
+// PV returns the Object of a PersistentVolume and its claim, which is the zero value for none.
+func PV(name string, uid types.UID, resourceVersion string, claim v1.ObjectReference) Object {
+	return Object{
+		ObjectReference: v1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolume", Name: name, UID: uid, ResourceVersion: resourceVersion},
+		Claim:           claim,
+	}
+}
+
+// Lease returns the Object of a Lease, for what concerns no object of its own.
+func Lease(at types.NamespacedName) Object {
+	return Object{ObjectReference: v1.ObjectReference{APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: at.Namespace, Name: at.Name}}
+}
+
+// logged returns how the log names the object.
+func (o Object) logged() []any {
+	switch {
+	case o.Kind == "PersistentVolumeClaim":
+		return []any{"claim", klog.KRef(o.Namespace, o.Name)}
+	case o.Kind != "PersistentVolume":
+		return []any{o.Kind, klog.KRef(o.Namespace, o.Name)}
+	case o.Claim.Name == "":
+		return []any{"PV", o.Name}
+	}
+	return []any{"PV", o.Name, "claim", klog.KRef(o.Claim.Namespace, o.Claim.Name)}
+}

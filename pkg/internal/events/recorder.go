@@ -1,0 +1,121 @@
+package events
+
+import (
+	"context"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/reasons"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/text"
+)
+
+// MaxMessage bounds the message of an Event, in bytes: the limit that events.k8s.io sets for a note.
+// Volume handles and the words of a driver may be megabytes long.
+const MaxMessage = 1024
+
+// Config holds the settings of a Recorder. The zero value is usable.
+type Config[R reasons.Reason] struct {
+	// Events records the Events. Default none.
+	Events record.EventRecorder
+	// Counter counts the reports that have an Event, by their reason; see NewCounter. Default none.
+	Counter *prometheus.CounterVec
+	// Leads reports whether this replica may still report: another one may have changed what it knows.
+	// Default always.
+	Leads func() bool
+	// Observe is called with each reason that is news, also a silent one. Default nothing.
+	Observe func(ctx context.Context, reason R)
+}
+
+// Recorder reports the reasons of objects, each once until it changes. It is safe for concurrent use.
+type Recorder[R reasons.Reason] struct {
+	cfg   Config[R]
+	board Board[R]
+}
+
+// NewRecorder returns a Recorder that has reported nothing yet.
+func NewRecorder[R reasons.Reason](cfg Config[R]) *Recorder[R] {
+	if cfg.Events == nil {
+		cfg.Events = NoEvents{}
+	}
+	return &Recorder[R]{cfg: cfg}
+}
+
+func (r *Recorder[R]) leads() bool { return r.cfg.Leads == nil || r.cfg.Leads() }
+
+// Report says that this is the reason why nothing is done about the object. The same reason is
+// reported once, with the detail of that time; a silent one ends what was reported before.
+func (r *Recorder[R]) Report(ctx context.Context, o Object, reason R, detail string) {
+	r.report(ctx, o, reason, detail, "")
+}
+
+// ReportEach does the same, and the same reason is reported again with each new detail.
+func (r *Recorder[R]) ReportEach(ctx context.Context, o Object, reason R, detail string) {
+	detail = text.Text(detail, MaxMessage)
+	r.report(ctx, o, reason, detail, detail)
+}
+
+// ReportFailure reports that a step failed with err and is tried again. each: every new message is
+// reported, as for what a person has to change first; otherwise only a new reason is, as messages
+// differ from try to try.
+func (r *Recorder[R]) ReportFailure(ctx context.Context, o Object, reason R, err error, each bool) {
+	message := text.Text(err.Error(), MaxMessage)
+	klog.FromContext(ctx).V(2).Info("A step failed and is tried again", append(o.logged(), "reason", reason, "err", message)...)
+	if each {
+		r.ReportEach(ctx, o, reason, message)
+		return
+	}
+	r.Report(ctx, o, reason, message)
+}
+
+// ReportAside reports what is true besides the reason, once until Forget.
+func (r *Recorder[R]) ReportAside(ctx context.Context, o Object, reason R, detail string) {
+	if r.leads() && r.board.Aside(o.UID, reason) {
+		r.Event(ctx, o, reason, detail)
+	}
+}
+
+func (r *Recorder[R]) report(ctx context.Context, o Object, reason R, detail, same string) {
+	if r.leads() && r.board.Now(o.UID, reason, same, reason.About().Severity.Waits()) {
+		r.Event(ctx, o, reason, detail)
+	}
+}
+
+// Event reports a reason whatever was reported before.
+func (r *Recorder[R]) Event(ctx context.Context, o Object, reason R, detail string) {
+	about := reason.About()
+	message := about.Sentence
+	if detail != "" && detail != message {
+		message = text.Text(message+" "+detail, MaxMessage)
+	}
+	if r.cfg.Observe != nil {
+		r.cfg.Observe(ctx, reason)
+	}
+	logger, keys := klog.FromContext(ctx), append(o.logged(), "reason", reason)
+	kind := about.Severity.EventType()
+	if kind == "" {
+		logger.V(4).Info("Nothing to do", keys...)
+		return
+	}
+	logger.Info(message, keys...)
+	if r.cfg.Counter != nil {
+		r.cfg.Counter.WithLabelValues(string(reason)).Inc()
+	}
+	r.cfg.Events.Event(&o.ObjectReference, kind, string(reason), message)
+	if about.OnClaim && o.Claim.Name != "" {
+		r.cfg.Events.Event(&o.Claim, kind, string(reason), message)
+	}
+}
+
+// Forget ends what is known of an object that is gone.
+func (r *Recorder[R]) Forget(uid types.UID) { r.board.Forget(uid) }
+
+// Waiting counts the objects that wait, by reason: none while this replica may not report.
+func (r *Recorder[R]) Waiting() map[R]int {
+	if !r.leads() {
+		return nil
+	}
+	return r.board.Waiting()
+}

@@ -1,0 +1,169 @@
+package leaks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/snapshot"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+// Controller finds volumes of one driver that nothing accounts for, by one audit after another. What it
+// knows from one audit to the next is in memory: a process that takes over begins to count anew.
+type Controller struct {
+	cfg     Config
+	name    string
+	driver  Driver
+	cluster cluster
+	// authorization answers what this program may do.
+	authorization authorizationv1.AuthorizationV1Interface
+	tracker       *tracker
+	recorder      *events.Recorder[Reason]
+	control       *controller.Controller
+	audits        *controller.Queue[auditKey]
+}
+
+// auditKey is the one key of the queue.
+type auditKey struct{}
+
+// New returns a Controller for the driver with this name on the cluster that config describes, which is copied.
+// Nothing is started: see Run.
+func New(config *rest.Config, driver string, asks Driver, cfg Config) (*Controller, error) {
+	if config == nil {
+		return nil, errors.New("make a controller of leaks: no cluster is given")
+	}
+	clients, err := kube.NewClients(config)
+	if err != nil {
+		return nil, err
+	}
+	at := apiServer{core: clients.Core, leases: clients.Coordination}
+	if cfg.Snapshots {
+		if at.contents, err = snapshot.New(config); err != nil {
+			return nil, err
+		}
+	}
+	a, err := newController(at, driver, asks, cfg)
+	if err != nil {
+		return nil, err
+	}
+	a.authorization = clients.Authorization
+	return a, nil
+}
+
+func newController(at cluster, driver string, asks Driver, cfg Config) (*Controller, error) {
+	switch {
+	case driver == "":
+		return nil, errors.New("make a controller of leaks: the driver's name is empty")
+	case asks == nil:
+		return nil, errors.New("make a controller of leaks: no driver is given")
+	}
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("make a controller of leaks: %w", err)
+	}
+	a := &Controller{cfg: cfg.withDefaults(), name: driver, driver: asks, cluster: at, tracker: newTracker()}
+	a.recorder = events.NewRecorder(events.Config[Reason]{Events: a.cfg.Events})
+	var caches []controller.Cache
+	if pvs := a.cfg.Volumes; pvs != nil {
+		pvs.Follow(a.pvChanged)
+		// Whoever gives them keeps them up to date.
+		caches = append(caches, controller.Polled("persistentvolumes", func(ctx context.Context) { <-ctx.Done() }, pvs.Synced))
+	}
+	a.control = controller.NewController("audit", caches...)
+	var err error
+	a.audits, err = controller.NewQueue(a.control, controller.Config{Name: "audit", Workers: 1, Clock: a.cfg.Clock}, a.reconcile)
+	return a, errors.Join(err, a.register(a.cfg.Metrics))
+}
+
+// pvChanged is called with each PV that comes or goes.
+func (a *Controller) pvChanged(pv volume.PV) {
+	if handle, about := names(pv, a.name); about && handle != "" {
+		a.tracker.seen(handle)
+	}
+}
+
+// Watch returns when ctx ends: nothing is watched but what Config.Volumes is.
+func (a *Controller) Watch(ctx context.Context) { a.control.Watch(ctx) }
+
+// Synced reports whether Run has what it needs to begin.
+func (a *Controller) Synced() bool { return a.control.Synced() }
+
+// Run makes an audit at once and then every Config.Interval, until ctx ends or Stop is called; it
+// returns when the audit in hand has ended. It is called once, by the one replica that leads. An audit
+// that fails is reported, and made again when the next is due.
+func (a *Controller) Run(ctx context.Context) error {
+	return a.control.Run(ctx, func(ctx context.Context) {
+		klog.FromContext(ctx).Info("Auditing", "driver", a.name, "interval", a.cfg.Interval, "sightings", a.cfg.Sightings, "grace", a.cfg.Grace)
+		a.audits.Enqueue(auditKey{})
+	})
+}
+
+// Stop ends the audit in hand, with which nothing is lost, and begins no more; Run then returns. It
+// does not wait.
+func (a *Controller) Stop() { a.control.Stop() }
+
+// reconcile makes one audit.
+func (a *Controller) reconcile(ctx context.Context, _ auditKey) controller.Result {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-a.control.Stopped():
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	if err := a.audit(ctx); err != nil && ctx.Err() == nil {
+		a.failed(ctx, err)
+	}
+	return controller.Every(a.cfg.Interval)
+}
+
+// audit makes one audit. An error means that it could not be completed, and nothing was learned from it.
+func (a *Controller) audit(ctx context.Context) error {
+	a.tracker.begin()
+	found, err := readAll(ctx, a.name, a.driver, a.cluster, int32(a.cfg.PageSize), a.cfg.Clock.Now)
+	if err != nil {
+		return err
+	}
+	a.found(ctx, a.tracker.complete(found, a.cfg.rules(), a.cfg.Clock.Now()))
+	return nil
+}
+
+// found reports new suspects: the largest by name. The report has all.
+func (a *Controller) found(ctx context.Context, fresh []unaccounted) {
+	_, last := a.tracker.state()
+	klog.FromContext(ctx).V(2).Info("An audit was completed", "driver", a.name, "volumes", last.listed, "newSuspects", len(fresh),
+		"took", last.completed.Sub(last.began))
+	if len(fresh) == 0 {
+		return
+	}
+	largest := fresh[0].volume
+	size := "of unknown size"
+	if largest.Bytes > 0 {
+		size = sizeWords(largest.Bytes)
+	}
+	a.event(ctx, ReasonLeakSuspected, fmt.Sprintf(
+		"%d more volumes of driver %s: the largest is %s (%s). kubectl reclaim leaks --driver=%s shows all, and what to do.",
+		len(fresh), a.name, shown(largest.Handle), size, a.name))
+}
+
+// failed reports that an audit could not be completed, once until one can.
+func (a *Controller) failed(ctx context.Context, err error) {
+	klog.FromContext(ctx).Info("An audit could not be completed: it is made again when the next is due", "driver", a.name, "err", err)
+	if a.tracker.fail(err) {
+		a.event(ctx, ReasonAuditFailed, err.Error())
+	}
+}
+
+// event records an Event on the Lease, as the driver's volumes have no object.
+func (a *Controller) event(ctx context.Context, reason Reason, detail string) {
+	a.recorder.Event(ctx, events.Lease(a.cfg.On), reason, detail)
+}
