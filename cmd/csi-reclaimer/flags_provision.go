@@ -112,9 +112,9 @@ func (o *options) quietPeriod() time.Duration {
 	return o.leader.Settings.LeaseDuration + max(o.timeout, requestTimeout) + allowance
 }
 
-// composerConfig returns the settings of CreateVolume requests.
-func (o *options) composerConfig(identity string, node *volume.Node) provision.ComposerConfig {
-	c := provision.ComposerConfig{Settings: o.volumes, IgnoreTopology: !o.gates.Enabled(topologyGate), Node: node}
+// builderConfig returns the settings of CreateVolume requests.
+func (o *options) builderConfig(identity string, node *volume.Node) provision.BuilderConfig {
+	c := provision.BuilderConfig{Settings: o.volumes, IgnoreTopology: !o.gates.Enabled(topologyGate), Node: node}
 	c.Settings.SkipImmediateTopology = !o.immediate
 	c.Settings.AllowModeConversion = !o.preventMode
 	c.Settings.CrossNamespace = o.gates.Enabled(crossNamespaceGate)

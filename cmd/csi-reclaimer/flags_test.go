@@ -140,7 +140,7 @@ func TestWhatVolumesAreToBeLike(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, p := o.composerConfig("me", nil), o.provisionConfig(nil)
+	c, p := o.builderConfig("me", nil), o.provisionConfig(nil)
 	s := c.Settings
 	if !c.IgnoreTopology || s.VolumeNamePrefix != "disk" || s.VolumeNameUUIDLength != 8 || !s.SkipImmediateTopology ||
 		!s.AllowModeConversion || s.Identity != "me" {
@@ -153,7 +153,7 @@ func TestWhatVolumesAreToBeLike(t *testing.T) {
 	if o, err = parse(t); err != nil {
 		t.Fatal(err)
 	}
-	c, p = o.composerConfig("", nil), o.provisionConfig(nil)
+	c, p = o.builderConfig("", nil), o.provisionConfig(nil)
 	if s := c.Settings; c.IgnoreTopology || s.SkipImmediateTopology || s.AllowModeConversion || s.StrictTopology ||
 		p.Quiet != 105*time.Second {
 		t.Errorf("by default: %+v, %+v", c, p)

@@ -39,14 +39,14 @@ func newProvisioner(ctx context.Context, o *options, config *rest.Config, driver
 	if err != nil {
 		return nil, err
 	}
-	orders := o.composerConfig(identity(driver.Name(), node), node)
+	orders := o.builderConfig(identity(driver.Name(), node), node)
 	orders.Places, orders.Snapshots = where, volumeSnapshots
 	if orders.Settings.CrossNamespace {
 		if orders.Grants, err = grants.New(config); err != nil {
 			return nil, err
 		}
 	}
-	composer, err := provision.NewComposer(config, driver, orders)
+	composer, err := provision.NewBuilder(config, driver, orders)
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +121,7 @@ func releaseSources(ctx context.Context, config *rest.Config, driver string, std
 
 // logAttributesClasses logs that a cluster has no VolumeAttributesClasses. What that means for a claim is decided when
 // it names one.
-func logAttributesClasses(ctx context.Context, composer *provision.Composer) {
+func logAttributesClasses(ctx context.Context, composer *provision.Builder) {
 	switch served, err := composer.ServesAttributesClasses(ctx); {
 	case err != nil:
 		klog.FromContext(ctx).Info("Could not read whether the cluster has VolumeAttributesClasses", "err", err)

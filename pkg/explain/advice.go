@@ -6,7 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/twins"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 	protectpv "github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pv"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
@@ -41,7 +41,7 @@ func (s *Explanation) addReasonWaits(f PVFacts, pv PV, d Decision) {
 		s.waitsFor("the brake to be released")
 	case reclaim.ReasonInFlight:
 		s.waitsFor("the entry of its volume in the in-flight log to be settled")
-	case reclaim.ReasonSharedHandle, reclaim.Reason(intree.ReasonSharedSource):
+	case reclaim.ReasonSharedHandle, reclaim.Reason(twins.ReasonSharedSource):
 		for _, other := range f.siblingsOf(pv) {
 			s.waitsFor("PV %s to be deleted, or to get policy Delete and lose its claim", other.Name)
 		}

@@ -6,7 +6,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/twins"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -150,26 +150,38 @@ func (w ClusterFacts) releaseBrakeCommand(driver string) (command string) {
 
 const volumeGuard = "volume-guard"
 
+// inTreeClaim returns what a read of the claim of a PV of an in-tree plugin found, nil for none.
+func inTreeClaim(of volume.ClaimRef, claim *v1.PersistentVolumeClaim, read twins.Read) twins.ClaimFacts {
+	if claim == nil {
+		return twins.ClaimFacts{Read: read, Of: of}
+	}
+	return twins.ClaimFacts{Read: read, Of: of, Found: true, UID: claim.UID, VolumeName: claim.Spec.VolumeName}
+}
+
 // inTreeFacts is what volume-guard would know of a volume of an in-tree plugin, as far as live reads show it.
-func (w ClusterFacts) inTreeFacts(pv PV, claim Read[*v1.PersistentVolumeClaim]) intree.Snapshot {
-	read := func(order int) intree.Read { return intree.Read{Sent: w.Now, Order: order} }
-	s := intree.Snapshot{Manages: intree.ManagesNobody, PV: *pv.Tree, PVRead: read(4), SiblingsRead: read(3)}
-	if pv.Tree.Guard == intree.WriterOther {
-		s.Manages = intree.ManagesOther
+func (w ClusterFacts) inTreeFacts(pv PV, claim Read[*v1.PersistentVolumeClaim]) twins.Facts {
+	read := func(order int) twins.Read { return twins.Read{Sent: w.Now, Order: order} }
+	s := twins.Facts{Other: twins.OtherAbsent, PV: *pv.Tree, PVRead: read(4), SiblingsRead: read(3)}
+	if pv.Tree.Writer == twins.WriterOther {
+		s.Other = twins.OtherPresent
 	}
 	if w.Attachments.OK() {
-		s.Attachments = intree.AttachmentFacts{Read: read(2), Count: len(w.attachmentsOf(pv.Name))}
+		s.Attachments = twins.AttachmentFacts{Read: read(2), Count: len(w.attachmentsOf(pv.Name))}
 	}
 	if claim.OK() {
-		s.Claim = intree.ClaimFacts{Read: read(1), Of: pv.Claim}
-		if claim.Value != nil {
-			s.Claim.Found, s.Claim.UID, s.Claim.VolumeName = true, claim.Value.UID, claim.Value.Spec.VolumeName
-		}
+		s.Claim = inTreeClaim(pv.Claim, claim.Value, read(1))
 	}
 	for _, other := range w.siblingsOf(pv) {
 		s.Siblings = append(s.Siblings, *other.Tree)
+		switch its := w.SiblingClaims[other.Claim]; {
+		case !wantsDeletion(other.PV):
+		case !its.OK():
+			s.SiblingsRead = twins.Read{}
+		case twins.Needed(*other.Tree, inTreeClaim(other.Claim, its.Value, read(3))):
+			s.SiblingNeeded = other.Name
+		}
 		s.Attachments.Count += len(w.attachmentsOf(other.Name))
-		if other.Name == intree.TwinName(pv.Name) {
+		if other.Name == twins.TwinName(pv.Name) {
 			s.Twin, s.TwinFound = *other.Tree, true
 		}
 	}
@@ -179,18 +191,18 @@ func (w ClusterFacts) inTreeFacts(pv PV, claim Read[*v1.PersistentVolumeClaim]) 
 // decideInTree returns what is decided on a volume of an in-tree plugin.
 func (w ClusterFacts) decideInTree(pv PV, claim Read[*v1.PersistentVolumeClaim]) Decision {
 	by := volumeGuard
-	if pv.Tree.Guard == intree.WriterOther {
+	if pv.Tree.Writer == twins.WriterOther {
 		by = pv.Tree.Manager
 	}
-	d := intree.Decide(w.inTreeFacts(pv, claim), w.Now)
+	d := twins.Decide(w.inTreeFacts(pv, claim), w.Now)
 	out := Decision{
 		By: by, Action: d.Action.String(), Reason: string(d.Reason), Text: d.Reason.Sentence(),
-		protected: pv.Tree.Guard != intree.WriterNone, waits: d.Action == intree.Wait && pv.Terminating,
+		protected: pv.Tree.Writer != twins.WriterNone, waits: d.Action == twins.Wait && pv.Terminating,
 	}
 	switch d.Action {
-	case intree.ReadClaim, intree.ReadAttachments, intree.ReadSiblings, intree.ReadPV, intree.ReadOriginal:
-		return out.undecided(d.Action == intree.ReadClaim)
-	case intree.MakeTwin, intree.ArmTwin:
+	case twins.ReadClaim, twins.ReadAttachments, twins.ReadSiblings, twins.ReadPV, twins.ReadOriginal:
+		return out.undecided(d.Action == twins.ReadClaim)
+	case twins.CreateTwin, twins.SetTwinDelete:
 		if !w.PVs.OK() {
 			return out.undecided(false)
 		}

@@ -2,7 +2,7 @@
 // in full for one object, and in a few lines a driver for a whole cluster.
 //
 // The package has no rules of its own. The functions that decide in the programs decide here too
-// ([reclaim.Decide], intree.Decide, provisioning.Decide, pvc.Decide), on what live reads of the API server
+// ([reclaim.Decide], twins.Decide, provisioning.Decide, pvc.Decide), on what live reads of the API server
 // show. A [Reader] makes the reads; [ExplainPV], [ExplainClaim] and [StatusOf] are pure functions of what was
 // read. What could not be read is reported, and counts neither as there nor as gone.
 //

@@ -9,7 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/twins"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -34,14 +34,14 @@ func Failed[T any](err error) Read[T] { return Read[T]{Made: true, Err: err} }
 type PV struct {
 	volume.PV
 	// Tree is what matters of an in-tree volume, nil for others.
-	Tree *intree.PV
+	Tree *twins.PV
 }
 
 // PVOf reads what is needed of a PersistentVolume, without keeping a reference to it.
 func PVOf(o *v1.PersistentVolume) PV {
 	pv := PV{PV: volume.Of(o)}
 	if pv.InTree {
-		tree := intree.PVOf(o)
+		tree := twins.Of(o)
 		pv.Tree = &tree
 	}
 	return pv

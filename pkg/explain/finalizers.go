@@ -8,7 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/twins"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pv"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
@@ -56,7 +56,7 @@ func (w ClusterFacts) finalizer(name, driver, csiDriver, plugin string) Finalize
 	case volume.CompanionFinalizer:
 		return w.driverFinalizer(driver, "csi-reclaimer of "+driver+", role companion",
 			"when the volume is deleted, or the policy keeps it")
-	case intree.Finalizer:
+	case twins.Finalizer:
 		return Finalizer{Owner: "kube-controller-manager from 1.31 on, or volume-guard",
 			When: "when the volume is deleted, or the policy keeps it", Stuck: plugin}
 	case pv.Finalizer:

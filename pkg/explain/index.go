@@ -3,7 +3,7 @@ package explain
 import (
 	storagev1 "k8s.io/api/storage/v1"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/twins"
 )
 
 // clusterIndex looks up what belongs together in ClusterFacts, which may hold 100,000 PVs.
@@ -16,7 +16,7 @@ type clusterIndex struct {
 // volumeID is what PVs of one volume have in common.
 type volumeID struct {
 	driver, handle string
-	source         intree.Source
+	source         twins.Source
 }
 
 // volumeOf returns the volume that a PV names. known is false where it names none.

@@ -8,7 +8,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/twins"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -138,7 +138,7 @@ func TestExplainPV(t *testing.T) {
 			"the owner of finalizer example.com/keep to remove it (added by backup)", "only if that program is gone"}},
 		"an in-tree plugin that no longer exists": {
 			func(f *PVFacts) { inTree(f); f.PV.Spec.Glusterfs = &v1.GlusterfsPersistentVolumeSource{} },
-			[]string{"is stuck: nobody removes " + intree.Finalizer +
+			[]string{"is stuck: nobody removes " + twins.Finalizer +
 				", because Kubernetes removed the in-tree plugin glusterfs", "!Install the driver"},
 		},
 		"an in-tree plugin that is still there in this version": {func(f *PVFacts) {
@@ -189,7 +189,7 @@ func (f *PVFacts) now() *metav1.Time { at := ago(time.Minute); return &at }
 func inTree(f *PVFacts) {
 	f.PV.Spec.CSI = nil
 	f.PV.Annotations["pv.kubernetes.io/provisioned-by"] = "kubernetes.io/plugin"
-	f.PV.Finalizers = []string{intree.Finalizer}
+	f.PV.Finalizers = []string{twins.Finalizer}
 	f.terminate(time.Hour)
 }
 
@@ -211,6 +211,11 @@ func TestWhatIsNotReadIsNotDecided(t *testing.T) {
 			withTwin(f)
 			f.Claim = Read[*v1.PersistentVolumeClaim]{}
 		},
+		"an in-tree PV, the claim of another": func(f *PVFacts) {
+			withTwin(f)
+			f.siblingClaim(nil)
+			f.SiblingClaims = nil
+		},
 		"an in-tree PV's attachments are not": func(f *PVFacts) {
 			withTwin(f)
 			f.Attachments = Read[[]storagev1.VolumeAttachment]{}
@@ -228,8 +233,25 @@ func TestWhatIsNotReadIsNotDecided(t *testing.T) {
 		t.Errorf("with everything read: %+v, so this test shows nothing", d)
 	}
 	withTwin(&f)
-	if d := ExplainPV(f).Decision; d.Action != intree.MakeTwin.String() {
+	if d := ExplainPV(f).Decision; d.Action != twins.CreateTwin.String() {
 		t.Errorf("in-tree, with everything read: %+v, so this test shows nothing", d)
+	}
+}
+
+func TestARestoredClaimOfAnotherInTreePVKeepsTheVolume(t *testing.T) {
+	f := released()
+	withTwin(&f)
+	f.siblingClaim(nil)
+	if d := ExplainPV(f).Decision; d.Action != twins.CreateTwin.String() {
+		t.Errorf("without the claim: %+v, so this test shows nothing", d)
+	}
+	f = released()
+	withTwin(&f)
+	f.siblingClaim(&v1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{UID: "newer"}, Spec: v1.PersistentVolumeClaimSpec{VolumeName: "other"},
+	})
+	if d := ExplainPV(f).Decision; d.Reason != string(twins.ReasonSharedSource) {
+		t.Errorf("with a claim that names the other PV: %+v", d)
 	}
 }
 
@@ -237,7 +259,7 @@ func TestWhatIsNotReadIsNotDecided(t *testing.T) {
 func withTwin(f *PVFacts) {
 	inTree(f)
 	f.PV.Spec.HostPath = &v1.HostPathVolumeSource{Path: "/x"}
-	f.PV.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: intree.FieldManager,
-		FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:finalizers":{"v:\"` + intree.Finalizer + `\"":{}}}}`)}}
+	f.PV.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: twins.FieldManager,
+		FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:finalizers":{"v:\"` + twins.Finalizer + `\"":{}}}}`)}}
 	f.PVs = Found([]PV{PVOf(f.PV)})
 }

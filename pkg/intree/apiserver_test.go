@@ -18,7 +18,9 @@ import (
 	poll "k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/twins"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 )
 
@@ -49,8 +51,8 @@ func TestAgainstRealAPIServers(t *testing.T) {
 			on := func(try func(server)) func(*testing.T) {
 				return func(t *testing.T) { try(server{t, ctx, cp.Admin(), apiServer{clients, time.Minute}}) }
 			}
-			t.Run("who put the finalizer on", on(server.writers))
-			t.Run("a twin is taken, armed and deleted only as it was read", on(server.twins))
+			t.Run("who added the finalizer", on(server.writers))
+			t.Run("a twin is taken, set to Delete and deleted only as it was read", on(server.twins))
 			t.Run("the whole life, with a name at the limit", on(server.life))
 		})
 	}
@@ -80,75 +82,75 @@ func (s server) get(name string) *v1.PersistentVolume {
 	return o
 }
 
-func (s server) expectWriter(name string, want Writer) {
+func (s server) expectWriter(name string, want twins.Writer) {
 	s.Helper()
-	if got := PVOf(s.get(name)); got.Guard != want {
-		s.Errorf("the finalizer of %s is taken for %v (%s), want %v", name, got.Guard, got.Manager, want)
+	if got := twins.Of(s.get(name)); got.Writer != want {
+		s.Errorf("the finalizer of %s is taken for %v (%s), want %v", name, got.Writer, got.Manager, want)
 	}
 }
 
 func (s server) writers() {
 	pvs := s.at.clients.Core.PersistentVolumes()
 	s.create("born", Finalizer)
-	s.expectWriter("born", WriterOther)
+	s.expectWriter("born", twins.WriterOther)
 
 	plain := s.create("patched")
-	s.expectWriter("patched", WriterNone)
-	after, err := s.at.patchFinalizers(s.ctx, PVOf(plain), []string{Finalizer}, nil, true)
+	s.expectWriter("patched", twins.WriterNone)
+	after, err := s.at.patchFinalizers(s.ctx, twins.Of(plain), []string{Finalizer}, nil)
 	if err != nil {
 		s.Fatal(err)
 	}
-	s.expectWriter("patched", WriterUs)
+	s.expectWriter("patched", twins.WriterSelf)
 
-	// The PV controller updates the whole PV, with what it has not put on too; from its cache, that has no
+	// The PV controller updates the whole PV, with what it has not set too; from its cache, that has no
 	// managedFields.
 	after.Annotations["seen"] = "yes"
 	after.ManagedFields = nil
 	if _, err := pvs.Update(s.ctx, after, metav1.UpdateOptions{FieldManager: kcm}); err != nil {
 		s.Fatal(err)
 	}
-	s.expectWriter("patched", WriterUs)
+	s.expectWriter("patched", twins.WriterSelf)
 
 	// Another takes it off and puts it on again.
-	if _, err := s.at.patchFinalizers(s.ctx, PVOf(s.get("patched")), nil, []string{Finalizer}, true); err != nil {
+	if _, err := s.at.patchFinalizers(s.ctx, twins.Of(s.get("patched")), nil, []string{Finalizer}); err != nil {
 		s.Fatal(err)
 	}
-	s.expectWriter("patched", WriterNone)
+	s.expectWriter("patched", twins.WriterNone)
 	body := []byte(`{"metadata":{"finalizers":["` + Finalizer + `"]}}`)
 	if _, err := pvs.Patch(s.ctx, "patched", types.StrategicMergePatchType, body, metav1.PatchOptions{FieldManager: kcm}); err != nil {
 		s.Fatal(err)
 	}
-	s.expectWriter("patched", WriterOther)
+	s.expectWriter("patched", twins.WriterOther)
 
 	// Somebody forgets all entries.
 	if _, err := pvs.Patch(s.ctx, "patched", types.MergePatchType, []byte(`{"metadata":{"managedFields":[{}]}}`), metav1.PatchOptions{}); err != nil {
 		s.Fatal(err)
 	}
-	s.expectWriter("patched", WriterUnknown)
+	s.expectWriter("patched", twins.WriterUnknown)
 }
 
 func (s server) twins() {
 	o := s.create("q-original")
-	created, err := s.at.createPV(s.ctx, newTwin(o))
+	created, err := s.at.createPV(s.ctx, twins.NewTwin(o))
 	if err != nil {
 		s.Fatal(err)
 	}
-	twin := PVOf(created)
-	if !twinOf(twin, PVOf(o)) || twin.armed() || created.Status.Phase != v1.VolumePending {
+	twin := twins.Of(created)
+	if twin.TwinOf != o.UID || !twin.LooksLikeTwin() || twin.Source != twins.Of(o).Source || twin.Policy != volume.PolicyRetain || created.Status.Phase != v1.VolumePending {
 		s.Errorf("the twin came back as %+v", created)
 	}
-	if _, err := s.at.createPV(s.ctx, newTwin(o)); !errors.Is(err, kube.ErrChanged) {
+	if _, err := s.at.createPV(s.ctx, twins.NewTwin(o)); !errors.Is(err, kube.ErrChanged) {
 		s.Errorf("a second twin of that name: %v, want ErrChanged", err)
 	}
 	stale := twin
-	armed, err := s.at.setPolicy(s.ctx, twin, v1.PersistentVolumeReclaimDelete)
-	if err != nil || armed.Spec.PersistentVolumeReclaimPolicy != v1.PersistentVolumeReclaimDelete {
-		s.Fatalf("arm the twin: %v %v", armed, err)
+	deleting, err := s.at.setPolicy(s.ctx, twin, v1.PersistentVolumeReclaimDelete)
+	if err != nil || deleting.Spec.PersistentVolumeReclaimPolicy != v1.PersistentVolumeReclaimDelete {
+		s.Fatalf("set the twin to Delete: %v %v", deleting, err)
 	}
 	if _, err := s.at.setPolicy(s.ctx, stale, v1.PersistentVolumeReclaimRetain); !errors.Is(err, kube.ErrChanged) {
 		s.Errorf("a twin that changed since it was read: %v, want ErrChanged", err)
 	}
-	another := PVOf(armed)
+	another := twins.Of(deleting)
 	another.UID = "another"
 	if _, err := s.at.setPolicy(s.ctx, another, v1.PersistentVolumeReclaimRetain); !errors.Is(err, kube.ErrGone) && !errors.Is(err, kube.ErrChanged) {
 		s.Errorf("a twin of another UID: %v, want ErrGone or ErrChanged", err)
@@ -156,11 +158,11 @@ func (s server) twins() {
 	if err := s.at.deletePV(s.ctx, stale); !errors.Is(err, kube.ErrChanged) {
 		s.Errorf("delete a twin that changed since it was read: %v, want ErrChanged", err)
 	}
-	disarmed, err := s.at.setPolicy(s.ctx, PVOf(armed), v1.PersistentVolumeReclaimRetain)
+	retained, err := s.at.setPolicy(s.ctx, twins.Of(deleting), v1.PersistentVolumeReclaimRetain)
 	if err != nil {
 		s.Fatal(err)
 	}
-	if err := s.at.deletePV(s.ctx, PVOf(disarmed)); err != nil {
+	if err := s.at.deletePV(s.ctx, twins.Of(retained)); err != nil {
 		s.Errorf("delete the twin: %v", err)
 	}
 	if n, err := s.at.countAttachments(s.ctx, []string{o.Name}); n != 0 || err != nil {
@@ -198,7 +200,7 @@ func (s server) life() {
 
 	name := strings.Repeat("n", maxName)
 	s.create(name)
-	s.until("the PV is protected", func() bool { return PVOf(s.get(name)).Guard == WriterUs })
+	s.until("the PV is protected", func() bool { return twins.Of(s.get(name)).Writer == twins.WriterSelf })
 	s.phase(name, v1.VolumeBound)
 	if err := pvs.Delete(s.ctx, name, metav1.DeleteOptions{}); err != nil {
 		s.Fatal(err)
@@ -207,17 +209,17 @@ func (s server) life() {
 	twin := TwinName(name)
 	s.until("there is a twin", func() bool { _, found, err := s.at.readPV(s.ctx, twin); return err == nil && found })
 	if s.get(twin).Spec.PersistentVolumeReclaimPolicy != v1.PersistentVolumeReclaimRetain {
-		s.Error("the twin is armed before the PV controller has looked at it")
+		s.Error("the twin is set to Delete before the PV controller has synced it")
 	}
 	s.phase(twin, v1.VolumeReleased)
-	s.until("the twin is armed", func() bool {
+	s.until("the twin is set to Delete", func() bool {
 		return s.get(twin).Spec.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimDelete
 	})
 	if err := pvs.Delete(s.ctx, twin, metav1.DeleteOptions{}); err != nil {
 		s.Fatal(err)
 	}
 	s.free(twin)
-	s.until("the PV is let go", func() bool { return PVOf(s.get(name)).Guard == WriterNone })
+	s.until("the PV loses its finalizer", func() bool { return twins.Of(s.get(name)).Writer == twins.WriterNone })
 	s.free(name)
 	s.until("both are gone", func() bool {
 		list, err := pvs.List(s.ctx, metav1.ListOptions{})
@@ -234,7 +236,7 @@ func (s server) phase(name string, phase v1.PersistentVolumePhase) {
 	}
 }
 
-// free takes off all finalizers, as pv-protection and others do when they are done.
+// free removes all finalizers, as pv-protection and others do when they are done.
 func (s server) free(name string) {
 	s.Helper()
 	body := []byte(`{"metadata":{"finalizers":null}}`)

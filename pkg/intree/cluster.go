@@ -10,31 +10,32 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/twins"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// cluster is what executing a decision asks of the API server. Every read is live: it goes to the
-// server, and is as new as the moment it was sent. Writes return the PV as it is then.
+// cluster is what carrying out a session needs of the API server. Every read is live: it goes to the server, and is as
+// new as the moment it was sent. Writes return the PV as it is then.
 type cluster interface {
 	// readPV returns the PV of that name; found is false when there is none.
 	readPV(ctx context.Context, name string) (pv *v1.PersistentVolume, found bool, err error)
-	// readClaim returns what is known of the claim; facts.Read is left to the caller.
-	readClaim(ctx context.Context, of volume.ClaimRef) (facts ClaimFacts, err error)
+	// readClaim returns whether the claim exists, its UID and its volume's name.
+	readClaim(ctx context.Context, of volume.ClaimRef) (reply twins.Reply, err error)
 	// countAttachments returns how many VolumeAttachments name one of these PVs.
 	countAttachments(ctx context.Context, pvs []string) (int, error)
-	// patchFinalizers changes the finalizers of a PV. With bound, only if it is exactly as it was read.
-	patchFinalizers(ctx context.Context, pv PV, add, drop []string, bound bool) (*v1.PersistentVolume, error)
-	// createPV makes a PV; kube.ErrChanged when there is one of that name.
+	// patchFinalizers changes the finalizers of a PV. With a ResourceVersion, only if it is exactly as it was read.
+	patchFinalizers(ctx context.Context, pv twins.PV, add, remove []string) (*v1.PersistentVolume, error)
+	// createPV creates a PV; kube.ErrChanged when there is one of that name.
 	createPV(ctx context.Context, pv *v1.PersistentVolume) (*v1.PersistentVolume, error)
-	// setPolicy turns the policy of a PV that is exactly as it was read.
-	setPolicy(ctx context.Context, pv PV, policy v1.PersistentVolumeReclaimPolicy) (*v1.PersistentVolume, error)
-	// deletePV asks for the deletion of a PV that is exactly as it was read.
-	deletePV(ctx context.Context, pv PV) error
+	// setPolicy sets the policy of a PV that is exactly as it was read.
+	setPolicy(ctx context.Context, pv twins.PV, policy v1.PersistentVolumeReclaimPolicy) (*v1.PersistentVolume, error)
+	// deletePV deletes a PV that is exactly as it was read.
+	deletePV(ctx context.Context, pv twins.PV) error
 }
 
-// listPage is how much one list asks for: well under a megabyte.
+// listPage is how many objects one list request returns at most: well under a megabyte.
 const listPage = 500
 
 // apiServer is the cluster behind real clients.
@@ -61,21 +62,21 @@ func (a apiServer) readPV(ctx context.Context, name string) (*v1.PersistentVolum
 	return o, true, nil
 }
 
-func (a apiServer) readClaim(ctx context.Context, of volume.ClaimRef) (ClaimFacts, error) {
+func (a apiServer) readClaim(ctx context.Context, of volume.ClaimRef) (twins.Reply, error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
 	o, err := a.clients.Core.PersistentVolumeClaims(of.Namespace).Get(ctx, of.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return ClaimFacts{Of: of}, nil
+		return twins.Reply{}, nil
 	case err != nil:
-		return ClaimFacts{}, fmt.Errorf("read claim %q: %w", of.Namespace+"/"+of.Name, err)
+		return twins.Reply{}, fmt.Errorf("read claim %q: %w", of.Namespace+"/"+of.Name, err)
 	}
-	return ClaimFacts{Of: of, Found: true, UID: o.UID, VolumeName: o.Spec.VolumeName}, nil
+	return twins.Reply{Found: true, ClaimUID: o.UID, VolumeName: o.Spec.VolumeName}, nil
 }
 
-// countAttachments lists by the page: of in-tree volumes only those that were migrated at some time
-// can have one, so there is no watch for it.
+// countAttachments lists page by page: of in-tree volumes only those that were migrated at some time can have one, so
+// there is no watch for it.
 func (a apiServer) countAttachments(ctx context.Context, pvs []string) (count int, err error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
@@ -96,34 +97,32 @@ func (a apiServer) countAttachments(ctx context.Context, pvs []string) (count in
 	}
 }
 
-// patchFinalizers believes only what the answer shows: an admission policy that puts a finalizer back
-// makes the write a success that changed nothing.
-func (a apiServer) patchFinalizers(ctx context.Context, pv PV, add, drop []string, bound bool) (*v1.PersistentVolume, error) {
+// patchFinalizers relies on what the answer shows: an admission policy that adds a finalizer again makes the write a
+// success that changed nothing.
+func (a apiServer) patchFinalizers(ctx context.Context, pv twins.PV, add, remove []string) (*v1.PersistentVolume, error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
-	p := kube.FinalizerPatch{Name: pv.Name, UID: pv.UID, Add: add, Drop: drop, FieldManager: FieldManager}
-	if bound {
-		p.ResourceVersion = pv.ResourceVersion
-	}
-	after, err := kube.PatchFinalizers(ctx, a.clients.Core.PersistentVolumes(), p)
+	after, err := kube.PatchFinalizers(ctx, a.clients.Core.PersistentVolumes(), kube.FinalizerPatch{
+		Name: pv.Name, UID: pv.UID, ResourceVersion: pv.ResourceVersion, Add: add, Drop: remove, FieldManager: FieldManager,
+	})
 	if err != nil {
 		return nil, err
 	}
-	if changed := finalizersAsAsked(after.Finalizers, add, drop); changed != "" {
-		return nil, fmt.Errorf("patch finalizers of PV %q: %w: the API server took the change, but not for %s: look for an admission policy or webhook that undoes it",
-			pv.Name, reclaim.ErrPutBack, changed)
+	if undone := unchanged(after.Finalizers, add, remove); undone != "" {
+		return nil, fmt.Errorf("patch finalizers of PV %q: %w: the API server accepted the change, but not for %s: look for an admission policy or webhook that undoes it",
+			pv.Name, reclaim.ErrPutBack, undone)
 	}
 	return after, nil
 }
 
-// finalizersAsAsked returns the first finalizer that is not as it was asked for, empty for none.
-func finalizersAsAsked(now, add, drop []string) string {
+// unchanged returns the first finalizer that a patch did not change, empty for none.
+func unchanged(now, add, remove []string) string {
 	for _, f := range add {
 		if !slices.Contains(now, f) {
 			return f
 		}
 	}
-	for _, f := range drop {
+	for _, f := range remove {
 		if slices.Contains(now, f) {
 			return f
 		}
@@ -144,7 +143,7 @@ func (a apiServer) createPV(ctx context.Context, pv *v1.PersistentVolume) (*v1.P
 	return o, nil
 }
 
-func (a apiServer) setPolicy(ctx context.Context, pv PV, policy v1.PersistentVolumeReclaimPolicy) (*v1.PersistentVolume, error) {
+func (a apiServer) setPolicy(ctx context.Context, pv twins.PV, policy v1.PersistentVolumeReclaimPolicy) (*v1.PersistentVolume, error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
 	return kube.PatchPolicy(ctx, a.clients.Core.PersistentVolumes(), kube.PolicyPatch{
@@ -152,7 +151,7 @@ func (a apiServer) setPolicy(ctx context.Context, pv PV, policy v1.PersistentVol
 	})
 }
 
-func (a apiServer) deletePV(ctx context.Context, pv PV) error {
+func (a apiServer) deletePV(ctx context.Context, pv twins.PV) error {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
 	return kube.DeletePV(ctx, a.clients.Core.PersistentVolumes(), pv.Name, pv.UID, pv.ResourceVersion)

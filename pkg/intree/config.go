@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/twins"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
 )
 
@@ -22,8 +23,7 @@ type Config struct {
 	// RetryStart and RetryMax bound the delay, doubled each time, after a deletion or a call that
 	// failed. Default 1 second and 5 minutes.
 	RetryStart, RetryMax time.Duration
-	// Events records what keeps a PV, on the PV. It should have a client and a limit of its own.
-	// Default none.
+	// Events records what keeps a PV, on the PV. It should have a client and a rate limit of its own. Default none.
 	Events record.EventRecorder
 	// Metrics is where the package's metrics are registered. Default nowhere.
 	Metrics prometheus.Registerer
@@ -48,6 +48,11 @@ func (c Config) withDefaults() Config {
 		c.Clock = clock.RealClock{}
 	}
 	return c
+}
+
+// rules returns the settings that decisions depend on.
+func (c Config) rules() twins.Rules {
+	return twins.Rules{DryRun: c.DryRun, RetryStart: c.RetryStart, RetryMax: c.RetryMax}
 }
 
 // Validate returns every setting that is wrong.

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/twins"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -169,8 +170,8 @@ func TestFigures(t *testing.T) {
 			t.Errorf("%s = %v, want %v", name, got[name], want)
 		}
 	}
-	if said := told(recorder); !strings.HasPrefix(said, "Normal Held") || !strings.Contains(said, "a look first") || len(recorder.Events) > 0 {
-		t.Errorf("told %q, and %d more", said, len(recorder.Events))
+	if said := nextEvent(recorder); !strings.HasPrefix(said, "Normal Held") || !strings.Contains(said, "a look first") || len(recorder.Events) > 0 {
+		t.Errorf("reported %q, and %d more", said, len(recorder.Events))
 	}
 	w.edit("used", guard(false, ""))
 	w.edit("used", guard(true, kcm))
@@ -193,22 +194,22 @@ func TestAnEventIsToldOnceForEachChange(t *testing.T) {
 	if n := count(w.diary, "create "); n < 5 {
 		t.Errorf("%d tries", n)
 	}
-	if said := told(recorder); !strings.HasPrefix(said, "Warning VolumeFailedDelete") || !strings.Contains(said, "device or resource busy") || len(recorder.Events) > 0 {
-		t.Errorf("told %q, and %d more", said, len(recorder.Events))
+	if said := nextEvent(recorder); !strings.HasPrefix(said, "Warning VolumeFailedDelete") || !strings.Contains(said, "device or resource busy") || len(recorder.Events) > 0 {
+		t.Errorf("reported %q, and %d more", said, len(recorder.Events))
 	}
 	delete(w.stuck, "/disks/a")
 	w.passUntil(t, "plugin")
 	w.edit("a", setPolicy(v1.PersistentVolumeReclaimRetain))
 	w.settle()
 	for range 2 { // on the PV and on the claim
-		if said := told(recorder); !strings.HasPrefix(said, "Warning TooLateToKeep") {
-			t.Errorf("told %q", said)
+		if said := nextEvent(recorder); !strings.HasPrefix(said, "Warning TooLateToKeep") {
+			t.Errorf("reported %q", said)
 		}
 	}
 }
 
-// told returns the next Event that was told, empty for none.
-func told(recorder *record.FakeRecorder) string {
+// nextEvent returns the next Event that was reported, empty for none.
+func nextEvent(recorder *record.FakeRecorder) string {
 	select {
 	case said := <-recorder.Events:
 		return said
@@ -224,7 +225,7 @@ func (w *world) passUntil(t *testing.T, entry string) {
 		if count(w.diary, entry) > 0 {
 			return
 		}
-		if !w.told() && !w.worked() && !w.controllers() {
+		if !w.delivered() && !w.worked() && !w.controllers() {
 			w.clock.Step(2 * time.Hour)
 			w.queue, w.later = append(w.queue, w.later...), nil
 		}
@@ -238,9 +239,9 @@ func TestTroubleIsToldByWhatItIs(t *testing.T) {
 		err  error
 		want Reason
 	}{
-		"a claim that cannot be read":  {"read claim", errors.New("forbidden"), ReasonUnreadable},
-		"a PV that cannot be patched":  {"patch a", errors.New("forbidden"), ReasonUnwritable},
-		"a twin that cannot be made":   {"create ", errors.New("forbidden"), ReasonUnwritable},
+		"a claim that cannot be read":  {"read claim", errors.New("forbidden"), twins.ReasonAPIReadFailed},
+		"a PV that cannot be patched":  {"patch a", errors.New("forbidden"), twins.ReasonAPIWriteFailed},
+		"a twin that cannot be made":   {"create ", errors.New("forbidden"), twins.ReasonAPIWriteFailed},
 		"a change comes in between":    {"create ", kube.ErrChanged, ""},
 		"a twin that goes in between":  {"turn ", kube.ErrGone, ""},
 		"a twin's name that is behind": {"turn ", kube.ErrChanged, ""},
@@ -257,12 +258,12 @@ func TestTroubleIsToldByWhatItIs(t *testing.T) {
 		w.provision("a")
 		pvFirst(w, "a")
 		var got []Reason
-		for said := told(recorder); said != ""; said = told(recorder) {
+		for said := nextEvent(recorder); said != ""; said = nextEvent(recorder) {
 			got = append(got, Reason(strings.Fields(said)[1]))
 		}
-		troubled := slices.Contains(got, ReasonUnreadable) || slices.Contains(got, ReasonUnwritable)
+		troubled := slices.Contains(got, twins.ReasonAPIReadFailed) || slices.Contains(got, twins.ReasonAPIWriteFailed)
 		if c.want == "" && troubled || c.want != "" && !slices.Contains(got, c.want) {
-			t.Errorf("%s: told %q, want %q", what, got, c.want)
+			t.Errorf("%s: reported %q, want %q", what, got, c.want)
 		}
 	}
 }
@@ -273,8 +274,8 @@ func TestReadsThatAreAlwaysTooOld(t *testing.T) {
 	w.before = func(string) error { w.clock.Step(6 * time.Second); return nil }
 	w.provision("a")
 	pvFirst(w, "a")
-	if count(w.diary, "create ") > 0 || w.c.reports.Waiting()[ReasonUnreadable] != 1 {
-		t.Errorf("told %v:\n%s", w.c.reports.Waiting(), strings.Join(w.diary, "\n"))
+	if count(w.diary, "create ") > 0 || w.c.recorder.Waiting()[twins.ReasonAPIReadFailed] != 1 {
+		t.Errorf("reported %v:\n%s", w.c.recorder.Waiting(), strings.Join(w.diary, "\n"))
 	}
 	w.expectKept("a")
 }
@@ -288,15 +289,5 @@ func TestWhatOthersKnowOfTakesNoMemory(t *testing.T) {
 	}
 	if _, _, err := recordPV(&v1.Pod{}, false); err == nil {
 		t.Error("a pod is taken for a PV")
-	}
-	n := newNotes()
-	n.write(PV{Name: "a", UID: "a", ResourceVersion: "1"}, func(string) bool { return false })
-	n.write(PV{Name: "b", UID: "b", ResourceVersion: "2"}, func(string) bool { return true })
-	n.volumeDeleted("a", claimRef())
-	n.fail("a", PV{}, now(), time.Second, time.Minute)
-	n.accepted("a")
-	n.forget("a")
-	if len(n.wrote)+len(n.done)+len(n.failed)+len(n.goes) > 0 {
-		t.Errorf("left: %+v", n)
 	}
 }

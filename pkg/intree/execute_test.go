@@ -10,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/twins"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -86,10 +87,10 @@ func TestWhatChangesBeforeTheLastReadIsSeen(t *testing.T) {
 		"taken back by an administrator": func(w *world) {
 			w.edit("a", func(pv *v1.PersistentVolume) { pv.Spec.ClaimRef.UID = "" })
 		},
-		"the finalizer is taken off": func(w *world) { w.edit("a", guard(false, "")) },
+		"the finalizer is removed": func(w *world) { w.edit("a", guard(false, "")) },
 	}
 	for name, change := range change {
-		for _, at := range []int{1, 2} { // the read before the twin is made, and before it is armed
+		for _, at := range []int{1, 2} { // the read before the twin is made, and before it is set to Delete
 			t.Run(fmt.Sprintf("%s at read %d", name, at), func(t *testing.T) {
 				w := newWorld(t)
 				w.provision("a")
@@ -132,8 +133,8 @@ func TestBesideAManagingControllerNothingIsWritten(t *testing.T) {
 	if w.writes > 0 {
 		t.Errorf("written: %q", w.wroteDown())
 	}
-	if w.c.observer.notes.evidence() != "c" {
-		t.Errorf("what shows who manages the finalizer is PV %q", w.c.observer.notes.evidence())
+	if _, evidence := w.c.observer.other(); evidence != "c" {
+		t.Errorf("what shows who manages the finalizer is PV %q", evidence)
 	}
 }
 
@@ -147,7 +148,7 @@ func TestATwinThatAnUpgradeHasHeldIsFreed(t *testing.T) {
 	w.expectGone("a")
 }
 
-// A PV controller that was upgraded puts its finalizer on a twin that is armed, and takes it off one that is
+// A PV controller that was upgraded adds its finalizer to a twin that is set to Delete, and takes it off one that is
 // not. While its plugin takes its time with the PV itself, we leave it alone.
 func TestNoTwinIsArmedAndDisarmedInTurn(t *testing.T) {
 	w := newWorld(t)
@@ -155,7 +156,7 @@ func TestNoTwinIsArmedAndDisarmedInTurn(t *testing.T) {
 	w.upTo("turn")
 	w.edit("a-reclaim", guard(true, kcm))
 	for range 200 {
-		if w.told() || w.worked() {
+		if w.delivered() || w.worked() {
 			continue
 		}
 		twin := w.pvs["a-reclaim"]
@@ -193,7 +194,7 @@ func TestAProgramThatDoesNotManageIsWaitedForAndNoLonger(t *testing.T) {
 	if w.writes != before {
 		t.Errorf("written at once: %q", w.wroteDown())
 	}
-	w.clock.Step(patience)
+	w.clock.Step(twins.IdleAfter)
 	w.queue, w.later = append(w.queue, w.later...), nil
 	w.settleOnce()
 	w.expectGone("old")
@@ -202,8 +203,8 @@ func TestAProgramThatDoesNotManageIsWaitedForAndNoLonger(t *testing.T) {
 	}
 	pvFirst(w, "strange")
 	w.expectKept("strange")
-	if got := w.c.reports.Waiting(); got[ReasonControllerIdle] != 1 {
-		t.Errorf("waiting: %v, want one %s", got, ReasonControllerIdle)
+	if got := w.c.recorder.Waiting(); got[twins.ReasonControllerIdle] != 1 {
+		t.Errorf("waiting: %v, want one %s", got, twins.ReasonControllerIdle)
 	}
 }
 
@@ -216,7 +217,7 @@ func TestAnUpgradeInTheMiddleEndsWell(t *testing.T) {
 		w.deletePVBy("a")
 		delete(w.claims, "claim-a")
 		for range steps {
-			_ = w.told() || w.worked() || w.controllers()
+			_ = w.delivered() || w.worked() || w.controllers()
 		}
 		w.modern = true
 		w.provision("c")
@@ -238,8 +239,8 @@ func TestADryRunWritesNothing(t *testing.T) {
 		t.Errorf("written: %q", w.wroteDown())
 	}
 	w.expectKept("a")
-	if got := w.c.reports.Waiting(); got[ReasonDryRun] != 1 {
-		t.Errorf("told: %v", got)
+	if got := w.c.recorder.Waiting(); got[twins.ReasonDryRun] != 1 {
+		t.Errorf("reported: %v", got)
 	}
 }
 
@@ -253,7 +254,7 @@ func TestDelaysGrowWhileThePluginFails(t *testing.T) {
 	var before time.Duration
 	for try := range 12 {
 		w.settleOnce()
-		_, failure := w.c.observer.notes.of(w.pvs["a"].UID)
+		failure := w.c.observer.tracker.Failures[w.pvs["a"].UID]
 		rest := failure.Until.Sub(w.clock.Now())
 		if want := min(time.Second<<try, 5*time.Minute); rest != want || rest < before {
 			t.Errorf("after try %d the next comes after %v, want %v", try+1, rest, want)
@@ -276,7 +277,7 @@ func count(diary []string, prefix string) (n int) {
 	return n
 }
 
-// A twin that a lost answer or another replica left is armed after a second look, like any other.
+// A twin that a lost answer or another replica left is set to Delete after a second read, like any other.
 func TestATwinThatIsFoundWhenItIsToBeMadeGetsASecondLook(t *testing.T) {
 	w := newWorld(t)
 	w.provision("a")
@@ -285,7 +286,7 @@ func TestATwinThatIsFoundWhenItIsToBeMadeGetsASecondLook(t *testing.T) {
 	delete(w.claims, "claim-a")
 	w.before = func(what string) error {
 		if strings.HasPrefix(what, "create ") {
-			o := newTwin(w.pvs["a"])
+			o := twins.NewTwin(w.pvs["a"])
 			o.UID, o.Status.Phase = "made-before", v1.VolumeReleased
 			w.set(o)
 			w.before = nil
@@ -294,7 +295,7 @@ func TestATwinThatIsFoundWhenItIsToBeMadeGetsASecondLook(t *testing.T) {
 	}
 	w.settleOnce()
 	if n := count(w.diary, "read claim"); n != 2 {
-		t.Errorf("the claim was read %d times before the twin was armed:\n%s", n, strings.Join(w.diary, "\n"))
+		t.Errorf("the claim was read %d times before the twin was set to Delete:\n%s", n, strings.Join(w.diary, "\n"))
 	}
 	w.settle()
 	w.expectGone("a")

@@ -7,31 +7,31 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
 )
 
-// Rights returns what a Controller with this Config needs to be allowed.
+// Permissions returns what a Controller with this Config needs.
 func (c Config) Permissions() []access.Permission {
 	c = c.withDefaults()
 	pv := func(verb, without string, unsafe bool) access.Permission {
 		return access.Permission{Resource: "persistentvolumes", Verb: verb, Without: without, Unsafe: unsafe}
 	}
-	rights := []access.Permission{
+	permissions := []access.Permission{
 		pv("list", "nothing is known of in-tree PVs", true),
 		pv("watch", "nothing is known of in-tree PVs", true),
-		pv("get", "no in-tree volume is deleted, for nobody can tell whether its PV still says so", true),
-		{Resource: "persistentvolumeclaims", Verb: "get", Without: "no in-tree volume is deleted, for nobody can tell whether its claim is gone", Unsafe: true},
-		{Group: "storage.k8s.io", Resource: "volumeattachments", Verb: "list", Without: "no in-tree volume is deleted, for nobody can tell whether one is attached", Unsafe: true},
+		pv("get", "no in-tree volume is deleted, because it is not known whether its PV still asks for it", true),
+		{Resource: "persistentvolumeclaims", Verb: "get", Without: "no in-tree volume is deleted, because it is not known whether its claim is gone", Unsafe: true},
+		{Group: "storage.k8s.io", Resource: "volumeattachments", Verb: "list", Without: "no in-tree volume is deleted, because it is not known whether one is attached", Unsafe: true},
 	}
 	if !c.DryRun {
-		rights = append(rights,
-			pv("patch", "no in-tree PV is protected, so one that is deleted before its claim leaks its volume, and those that are protected already are never let go", false),
+		permissions = append(permissions,
+			pv("patch", "no in-tree PV is protected, so one that is deleted before its claim leaks its volume, and the finalizer is never removed from those that are protected", false),
 			pv("create", "in-tree PVs that are deleted before their claim stay, and their volumes too", false),
 			pv("delete", "twins of in-tree PVs whose volume is to be kept stay", false))
 	}
 	if _, none := c.Events.(events.NoEvents); !none {
 		for _, verb := range []string{"create", "patch"} {
-			rights = append(rights, access.Permission{Resource: "events", Verb: verb, Without: "what keeps an in-tree PV is told in the log and the metrics only"})
+			permissions = append(permissions, access.Permission{Resource: "events", Verb: verb, Without: "what keeps an in-tree PV is reported in the log and the metrics only"})
 		}
 	}
-	return rights
+	return permissions
 }
 
 // MissingPermissions returns the permissions that the API server does not grant; see [access.Missing].

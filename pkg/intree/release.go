@@ -9,29 +9,28 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/twins"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// releaseTries bounds how often one PV is tried that changes under our hands.
+// releaseTries bounds how often one PV is tried that others change meanwhile.
 const releaseTries = 10
 
 // Released is what Release did.
 type Released struct {
-	// PVs is how many PVs carry no finalizer of ours any more that did before, and Twins how many
-	// twins were deleted.
+	// PVs is from how many PVs a finalizer of ours was removed, and Twins how many twins were deleted.
 	PVs, Twins int
-	// Abandoned are the names of those of the PVs that were being deleted: they go now, or with
-	// their claim, and their volumes stay in the storage system.
+	// Abandoned are the names of those of the PVs that are terminating: they are deleted now, or with their claim, and
+	// their volumes stay in the storage system.
 	Abandoned []string
-	// Left are the names of PVs that still carry the finalizer: another program put it on, or has
-	// the PV's deletion in hand, or it cannot be told who put it on.
+	// Left are the names of PVs that still have the finalizer: another program added it, or deletes the volume, or it is
+	// not known who added it.
 	Left []string
 }
 
-// Release takes off every finalizer that this package has put on in-tree PVs, once, and ends all twins;
-// no volume is deleted. A finalizer that another program put on stays. It is the first step of removing
-// volume-guard: no Controller may run meanwhile, and it is called instead of Run.
+// Release removes every finalizer that this package has added to in-tree PVs, once, and ends all twins; no volume is
+// deleted. A finalizer that another program added stays. It is the first step of uninstalling volume-guard: no
+// Controller may run meanwhile, and it is called instead of Run.
 //
 // A PV counts only when the API server has answered that the finalizer is gone. All PVs are tried, and
 // the error names those that were not released.
@@ -46,16 +45,28 @@ func (c *Controller) Release(ctx context.Context) (out Released, err error) {
 	return out, nil
 }
 
-// releaseAll releases the PVs first: each takes its twin with it. What is a twin still is then looked at
-// by itself.
+// watched does something while the cache is kept up to date, once it is filled.
+func (c *Controller) watched(ctx context.Context, do func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	defer watch.Wait()
+	defer cancel()
+	watch.Go(func() { c.Watch(ctx) })
+	if err := c.WaitSynced(ctx); err != nil {
+		return err
+	}
+	return do(ctx)
+}
+
+// releaseAll releases the PVs first, each with its twin. A twin that is left is then released by itself.
 func (c *Controller) releaseAll(ctx context.Context) (Released, error) {
-	var originals, twins []string
-	c.observer.pvs.Each(func(pv *PV) {
+	var originals, second []string
+	c.observer.pvs.Each(func(pv *twins.PV) {
 		switch {
-		case pv.provisioned():
+		case pv.Provisioned():
 			originals = append(originals, pv.Name)
 		case pv.TwinOf != "":
-			twins = append(twins, pv.Name)
+			second = append(second, pv.Name)
 		}
 	})
 	var (
@@ -63,7 +74,7 @@ func (c *Controller) releaseAll(ctx context.Context) (Released, error) {
 		out  Released
 		errs []error
 	)
-	for _, names := range [][]string{originals, twins} {
+	for _, names := range [][]string{originals, second} {
 		var workers errgroup.Group
 		workers.SetLimit(c.cfg.Workers)
 		for _, name := range names {
@@ -97,48 +108,46 @@ func (c *Controller) releaseOne(ctx context.Context, name string) (out Released,
 		if err != nil || !found {
 			return out, err
 		}
-		w := &run{Controller: c, facts: facts}
-		_, err = w.carryOut(ctx)
-		if w.facts.Twin.Terminating && !facts.Twin.Terminating {
+		s := twins.Begin(facts, c.cfg.rules(), c.cfg.Clock.Now())
+		err = c.carryOut(ctx, &s)
+		if s.Facts.Twin.Terminating && !facts.Twin.Terminating {
 			out.Twins++
 		}
 		switch pv := facts.PV; {
-		case errors.Is(err, kube.ErrChanged):
+		case s.End == twins.Conflicted, s.End == twins.Written && s.Decision.Action == twins.RemoveTwinFinalizer:
 			continue
-		case errors.Is(err, kube.ErrGone):
-			return out, nil
-		case errors.Is(err, errEnded):
+		case s.End == twins.Written:
 			out.PVs = 1
-			if pv.Terminating && pv.Policy == volume.PolicyDelete && pv.claimed() {
+			if pv.Terminating && pv.Policy == volume.PolicyDelete && pv.Claimed() {
 				out.Abandoned = []string{name}
 			}
-			return out, nil
-		case err == nil && pv.UID != "" && pv.Guard != WriterNone:
+		case err == nil && s.End != twins.ObjectGone && pv.UID != "" && pv.Writer != twins.WriterNone:
 			out.Left = []string{name}
 		}
 		return out, err
 	}
-	return out, fmt.Errorf("PV %q: it changed %d times while its finalizer was to be taken off", name, releaseTries)
+	return out, fmt.Errorf("PV %q: it changed %d times while its finalizer was to be removed", name, releaseTries)
 }
 
 // readFacts reads a PV and its twin, or a twin alone, from the API server.
-func (c *Controller) readFacts(ctx context.Context, name string) (s Snapshot, found bool, err error) {
-	s = Snapshot{Manages: c.observer.notes.manages(), Releasing: true}
+func (c *Controller) readFacts(ctx context.Context, name string) (f twins.Facts, found bool, err error) {
+	f = twins.Facts{RemovingFinalizers: true}
+	f.Other, _ = c.observer.other()
 	o, found, err := c.cluster.readPV(ctx, name)
 	if err != nil || !found {
-		return s, false, err
+		return f, false, err
 	}
-	pv := PVOf(o)
+	pv := twins.Of(o)
 	if pv.TwinOf != "" {
-		s.Twin, s.TwinFound = pv, true
-		return s, true, nil
+		f.Twin, f.TwinFound = pv, true
+		return f, true, nil
 	}
-	s.PV = pv
-	if o, s.TwinFound, err = c.cluster.readPV(ctx, TwinName(name)); err != nil {
-		return s, false, err
+	f.PV = pv
+	if o, f.TwinFound, err = c.cluster.readPV(ctx, TwinName(name)); err != nil {
+		return f, false, err
 	}
-	if s.TwinFound {
-		s.Twin = PVOf(o)
+	if f.TwinFound {
+		f.Twin = twins.Of(o)
 	}
-	return s, true, nil
+	return f, true, nil
 }

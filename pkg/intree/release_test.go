@@ -51,7 +51,7 @@ func TestReleaseTakesOffWhatIsOursAndSaysWhatIsLeft(t *testing.T) {
 }
 
 func TestReleaseEndsTwins(t *testing.T) {
-	for call, armed := range map[string]bool{"create": false, "turn": true} {
+	for call, deleting := range map[string]bool{"create": false, "turn": true} {
 		w := newWorld(t)
 		w.provision("a")
 		w.upTo(call)
@@ -61,7 +61,7 @@ func TestReleaseEndsTwins(t *testing.T) {
 			t.Errorf("released %+v, %v", got, err)
 		}
 		want := []string{"delete a-reclaim", "patch a +[] -[kubernetes.io/pv-controller]"}
-		if armed {
+		if deleting {
 			want = append([]string{"turn a-reclaim to Retain"}, want...)
 		}
 		if wrote := w.wroteDown(); !slices.Equal(wrote, want) {
@@ -86,6 +86,22 @@ func TestReleaseEndsATwinWithoutOriginal(t *testing.T) {
 	for w.controllers() {
 	}
 	w.expectNoPV("a")
+	w.expectKept("a")
+}
+
+// A finalizer that another program added to a twin is removed. The PV does not count as released with that.
+func TestReleaseRemovesWhatHoldsATwin(t *testing.T) {
+	w := newWorld(t)
+	w.provision("a")
+	w.upTo("create")
+	w.edit("a-reclaim", guard(true, kcm))
+	w.deletePVBy("a-reclaim")
+	w.start()
+	w.edit("a-reclaim", func(pv *v1.PersistentVolume) { pv.Finalizers = []string{Finalizer} })
+	got, err := w.c.releaseOne(t.Context(), "a")
+	if err != nil || got.PVs != 0 || !slices.Equal(got.Left, []string{"a"}) || w.pvs["a-reclaim"] != nil {
+		t.Errorf("released %+v, %v", got, err)
+	}
 	w.expectKept("a")
 }
 

@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/twins"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -70,7 +71,7 @@ func (w *world) expectNoPV(name string) {
 
 func TestWithoutUsThisPVControllerLeaks(t *testing.T) {
 	w := newWorld(t)
-	w.c.observer.wake = func(string) {}
+	w.c.observer.enqueue = func(string) {}
 	w.queue = nil
 	w.provision("a")
 	pvFirst(w, "a")
@@ -117,15 +118,15 @@ func TestTheEndOfEachStory(t *testing.T) {
 			})
 			w.settle()
 		}},
-		"turned to Retain before the twin is armed": {kept: true, play: func(w *world) {
+		"turned to Retain before the twin is set to Delete": {kept: true, play: func(w *world) {
 			w.upTo("create")
 			w.edit("a", setPolicy(v1.PersistentVolumeReclaimRetain))
 			w.settle()
 		}},
-		"turned to Retain after the twin was armed, before the PV controller looks": {kept: true, play: func(w *world) {
+		"turned to Retain after the twin was set to Delete, before the PV controller looks": {kept: true, play: func(w *world) {
 			w.upTo("turn")
 			w.edit("a", setPolicy(v1.PersistentVolumeReclaimRetain))
-			for w.told() || w.worked() {
+			for w.delivered() || w.worked() {
 			}
 			w.settle()
 		}},
@@ -145,12 +146,12 @@ func TestTheEndOfEachStory(t *testing.T) {
 			w.edit("a", func(pv *v1.PersistentVolume) { delete(pv.Annotations, volume.HoldAnnotation) })
 			w.settle()
 		}},
-		"the finalizer is taken off by hand while the twin waits": {kept: true, play: func(w *world) {
+		"the finalizer is removed by hand while the twin waits": {kept: true, play: func(w *world) {
 			w.upTo("create")
 			w.edit("a", guard(false, ""))
 			w.settle()
 		}},
-		"somebody deletes the twin before it is armed": {play: func(w *world) {
+		"somebody deletes the twin before it is set to Delete": {play: func(w *world) {
 			w.upTo("create")
 			w.deletePVBy("a-reclaim")
 			w.settle()
@@ -183,8 +184,8 @@ func TestTheEndOfEachStory(t *testing.T) {
 			w.set(&v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "a-reclaim", UID: "csi"}, Spec: v1.PersistentVolumeSpec{
 				PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "v"}}}})
 			pvFirst(w, "a")
-			if got := w.c.reports.Waiting(); got[ReasonTwinNameTaken] != 1 {
-				t.Errorf("waiting: %v, want one %s", got, ReasonTwinNameTaken)
+			if got := w.c.recorder.Waiting(); got[twins.ReasonTwinNameTaken] != 1 {
+				t.Errorf("waiting: %v, want one %s", got, twins.ReasonTwinNameTaken)
 			}
 		}},
 		"the plugin fails, then recovers": {play: func(w *world) {
@@ -194,7 +195,7 @@ func TestTheEndOfEachStory(t *testing.T) {
 			delete(w.claims, "claim-a")
 			w.settleOnce()
 			if twin := w.pvs["a-reclaim"]; twin != nil && twin.DeletionTimestamp == nil && twin.Spec.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimDelete {
-				t.Error("the twin stays armed after it failed")
+				t.Error("the twin stays set to Delete after it failed")
 			}
 			delete(w.stuck, "/disks/a")
 			w.settle()
@@ -205,7 +206,7 @@ func TestTheEndOfEachStory(t *testing.T) {
 			w.deletePVBy("a")
 			delete(w.claims, "claim-a")
 			w.settleOnce()
-			if got := w.c.reports.Waiting(); got[ReasonPluginGone] != 1 {
+			if got := w.c.recorder.Waiting(); got[ReasonPluginGone] != 1 {
 				t.Errorf("waiting: %v, want one %s", got, ReasonPluginGone)
 			}
 		}},
@@ -272,7 +273,7 @@ func TestTheEndOfEachStory(t *testing.T) {
 
 // settleOnce lets happen what happens by itself, without time passing.
 func (w *world) settleOnce() {
-	for w.told() || w.worked() || w.controllers() {
+	for w.delivered() || w.worked() || w.controllers() {
 	}
 }
 
@@ -287,7 +288,7 @@ func (w *world) upTo(call string) {
 		if slices.ContainsFunc(w.diary, func(line string) bool { return strings.HasPrefix(line, call) }) {
 			return
 		}
-		if !w.told() && !w.worked() && !w.controllers() {
+		if !w.delivered() && !w.worked() && !w.controllers() {
 			break
 		}
 	}
@@ -331,7 +332,7 @@ func (w *world) randomStep(r *rand.Rand, name string, retained map[string]bool) 
 	pv := w.pvs[name]
 	switch what := r.IntN(30); {
 	case what < 9:
-		w.told()
+		w.delivered()
 	case what < 18:
 		w.worked()
 	case what < 24:

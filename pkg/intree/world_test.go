@@ -17,11 +17,16 @@ import (
 	"k8s.io/klog/v2"
 	testclock "k8s.io/utils/clock/testing"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/twins"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
+func now() time.Time { return time.Unix(1_800_000_000, 0) }
+
 const (
+	// maxName is how long the name of a PV can be (a DNS subdomain, RFC 1123).
+	maxName        = 253
 	inUseFinalizer = "kubernetes.io/pv-protection"
 	kcm            = "kube-controller-manager"
 )
@@ -44,10 +49,10 @@ type world struct {
 	disks map[string]bool
 	stuck map[string]string
 
-	// events are what the watch tells, of which the controller has seen so many.
+	// events are what the watch shows, of which the controller has seen so many.
 	events []event
 	seen   int
-	cache  map[string]*PV
+	cache  map[string]*twins.PV
 
 	c     *Controller
 	queue []string
@@ -83,7 +88,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// start begins the life of a controller that knows nothing but what the API server tells it.
+// start begins the life of a controller that knows nothing but what the API server shows it.
 func (w *world) start() { w.startWith(Config{}) }
 
 func (w *world) startWith(cfg Config) {
@@ -93,10 +98,10 @@ func (w *world) startWith(cfg Config) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.c, w.cache, w.queue, w.later, w.dead = c, map[string]*PV{}, nil, nil, false
+	w.c, w.cache, w.queue, w.later, w.dead = c, map[string]*twins.PV{}, nil, nil, false
 	c.cluster = w
 	c.observer.pvs = cacheOf{w}
-	c.observer.wake = func(name string) {
+	c.observer.enqueue = func(name string) {
 		if !slices.Contains(w.queue, name) {
 			w.queue = append(w.queue, name)
 		}
@@ -120,8 +125,8 @@ func (w *world) names() []string {
 // cacheOf is the controller's cache.
 type cacheOf struct{ *world }
 
-func (c cacheOf) Get(name string) (*PV, bool) { pv, found := c.cache[name]; return pv, found }
-func (c cacheOf) Each(visit func(*PV)) {
+func (c cacheOf) Get(name string) (*twins.PV, bool) { pv, found := c.cache[name]; return pv, found }
+func (c cacheOf) Each(visit func(*twins.PV)) {
 	for _, pv := range c.cache {
 		visit(pv)
 	}
@@ -148,7 +153,7 @@ func (w *world) show(e event) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	follow := changes{w.c.observer}
+	follow := handler{w.c.observer}
 	switch {
 	case e.gone && before != nil:
 		delete(w.cache, e.pv.Name)
@@ -163,8 +168,8 @@ func (w *world) show(e event) {
 	}
 }
 
-// told delivers one event, if there is one.
-func (w *world) told() bool {
+// delivered delivers one event, if there is one.
+func (w *world) delivered() bool {
 	if w.seen == len(w.events) {
 		return false
 	}
@@ -198,7 +203,7 @@ func (w *world) settle() {
 			w.crashAfter = 0
 			w.start()
 		}
-		if w.told() || w.worked() || w.controllers() {
+		if w.delivered() || w.worked() || w.controllers() {
 			continue
 		}
 		passed++
@@ -235,7 +240,7 @@ func setPolicy(policy v1.PersistentVolumeReclaimPolicy) func(*v1.PersistentVolum
 	return func(pv *v1.PersistentVolume) { pv.Spec.PersistentVolumeReclaimPolicy = policy }
 }
 
-// guard puts the finalizer on in the name of a field manager, or takes it off.
+// guard adds the finalizer to in the name of a field manager, or takes it off.
 func guard(on bool, manager string) func(*v1.PersistentVolume) {
 	return func(pv *v1.PersistentVolume) {
 		has := slices.Contains(pv.Finalizers, Finalizer)
@@ -245,12 +250,27 @@ func guard(on bool, manager string) func(*v1.PersistentVolume) {
 			pv.ManagedFields = append(pv.ManagedFields, wrote(manager))
 		case !on && has:
 			pv.Finalizers = slices.DeleteFunc(pv.Finalizers, func(f string) bool { return f == Finalizer })
-			pv.ManagedFields = slices.DeleteFunc(pv.ManagedFields, func(e metav1.ManagedFieldsEntry) bool { return holdsFinalizer(e.FieldsV1) })
+			pv.ManagedFields = nil // nobody but writers of the finalizer has an entry
 		}
 	}
 }
 
-// wrote is the entry of managedFields of a program that put the finalizer on.
+// original is a PV as a plugin provisioned it.
+func original() *v1.PersistentVolume {
+	return &v1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "pv", UID: "pv-uid", ResourceVersion: "7", Finalizers: []string{Finalizer},
+			Annotations: map[string]string{volume.AnnProvisionedBy: "kubernetes.io/host-path"},
+		},
+		Spec: v1.PersistentVolumeSpec{
+			PersistentVolumeReclaimPolicy: v1.PersistentVolumeReclaimDelete, StorageClassName: "class",
+			ClaimRef:               &v1.ObjectReference{Namespace: "ns", Name: "claim", UID: "claim-uid"},
+			PersistentVolumeSource: v1.PersistentVolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/a"}},
+		},
+	}
+}
+
+// wrote is the entry of managedFields of a program that added the finalizer.
 func wrote(manager string) metav1.ManagedFieldsEntry {
 	return metav1.ManagedFieldsEntry{Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, FieldsType: "FieldsV1",
 		FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:finalizers":{".":{},"v:\"` + Finalizer + `\"":{}}}}`)}
@@ -264,7 +284,7 @@ func (w *world) provision(name string) {
 	w.disks["/disks/"+name] = true
 	pv := &v1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid, Finalizers: []string{inUseFinalizer}, Annotations: map[string]string{
-			"pv.kubernetes.io/provisioned-by": "kubernetes.io/host-path", annBoundByController: "yes"}},
+			"pv.kubernetes.io/provisioned-by": "kubernetes.io/host-path", "pv.kubernetes.io/bound-by-controller": "yes"}},
 		Spec: v1.PersistentVolumeSpec{
 			PersistentVolumeReclaimPolicy: v1.PersistentVolumeReclaimDelete,
 			ClaimRef:                      &v1.ObjectReference{Namespace: "ns", Name: "claim-" + name, UID: "claim-" + uid},
@@ -321,12 +341,12 @@ func (w *world) readPV(_ context.Context, name string) (*v1.PersistentVolume, bo
 	return pv.DeepCopy(), found, nil
 }
 
-func (w *world) readClaim(_ context.Context, of volume.ClaimRef) (ClaimFacts, error) {
+func (w *world) readClaim(_ context.Context, of volume.ClaimRef) (twins.Reply, error) {
 	if err := w.call("read claim"); err != nil {
-		return ClaimFacts{}, err
+		return twins.Reply{}, err
 	}
 	claim, found := w.claims[of.Name]
-	return ClaimFacts{Of: of, Found: found, UID: claim.uid}, nil
+	return twins.Reply{Found: found, ClaimUID: claim.uid, VolumeName: claim.volume}, nil
 }
 
 func (w *world) countAttachments(_ context.Context, pvs []string) (n int, err error) {
@@ -342,22 +362,22 @@ func (w *world) countAttachments(_ context.Context, pvs []string) (n int, err er
 }
 
 // asRead returns the PV if it still is as it was read.
-func (w *world) asRead(pv PV, bound bool) (*v1.PersistentVolume, error) {
+func (w *world) asRead(pv twins.PV) (*v1.PersistentVolume, error) {
 	now, found := w.pvs[pv.Name]
 	switch {
 	case !found || now.UID != pv.UID:
 		return nil, kube.ErrGone
-	case bound && now.ResourceVersion != pv.ResourceVersion:
+	case pv.ResourceVersion != "" && now.ResourceVersion != pv.ResourceVersion:
 		return nil, kube.ErrChanged
 	}
 	return now.DeepCopy(), nil
 }
 
-func (w *world) patchFinalizers(_ context.Context, pv PV, add, drop []string, bound bool) (*v1.PersistentVolume, error) {
+func (w *world) patchFinalizers(_ context.Context, pv twins.PV, add, drop []string) (*v1.PersistentVolume, error) {
 	if err := w.call(fmt.Sprintf("patch %s +%v -%v", pv.Name, add, drop)); err != nil {
 		return nil, err
 	}
-	o, err := w.asRead(pv, bound)
+	o, err := w.asRead(pv)
 	if err != nil {
 		return nil, err
 	}
@@ -391,43 +411,44 @@ func (w *world) createPV(_ context.Context, pv *v1.PersistentVolume) (*v1.Persis
 	return w.written(o)
 }
 
-func (w *world) setPolicy(_ context.Context, pv PV, policy v1.PersistentVolumeReclaimPolicy) (*v1.PersistentVolume, error) {
+func (w *world) setPolicy(_ context.Context, pv twins.PV, policy v1.PersistentVolumeReclaimPolicy) (*v1.PersistentVolume, error) {
 	if err := w.call("turn " + pv.Name + " to " + string(policy)); err != nil {
 		return nil, err
 	}
-	o, err := w.asRead(pv, true)
+	o, err := w.asRead(pv)
 	if err != nil {
 		return nil, err
 	}
 	if policy == v1.PersistentVolumeReclaimDelete {
-		w.mayArm(pv)
+		w.mayArm(twins.Of(o))
 	}
 	o.Spec.PersistentVolumeReclaimPolicy = policy
 	w.set(o)
 	return w.written(o)
 }
 
-// mayArm complains where a twin is armed whose original must keep its volume.
-func (w *world) mayArm(twin PV) {
+// mayArm complains where a twin is set to Delete whose original must keep its volume.
+func (w *world) mayArm(twin twins.PV) {
 	o := w.pvs[twin.Original]
 	if o == nil || o.UID != twin.TwinOf || o.DeletionTimestamp == nil || o.Spec.PersistentVolumeReclaimPolicy != v1.PersistentVolumeReclaimDelete ||
 		o.Spec.ClaimRef == nil || o.Spec.ClaimRef.UID != twin.Claim.UID || o.Annotations[volume.HoldAnnotation] != "" {
-		w.t.Errorf("a twin is armed, and its original is not to be deleted: %+v", o)
+		w.t.Errorf("a twin is set to Delete, and its original is not to be deleted: %+v", o)
 	}
 }
 
-func (w *world) deletePV(_ context.Context, pv PV) error {
+func (w *world) deletePV(_ context.Context, pv twins.PV) error {
 	if err := w.call("delete " + pv.Name); err != nil {
 		return err
 	}
-	if _, err := w.asRead(pv, true); err != nil {
+	o, err := w.asRead(pv)
+	if err != nil {
 		return err
 	}
-	if pv.TwinOf == "" || w.pvs[pv.Name].Spec.PersistentVolumeReclaimPolicy != v1.PersistentVolumeReclaimRetain {
+	if o.Labels[volume.TwinLabel] == "" || o.Spec.PersistentVolumeReclaimPolicy != v1.PersistentVolumeReclaimRetain {
 		w.t.Errorf("PV %s is deleted, which is no twin that keeps its volume", pv.Name)
 	}
 	w.deletePVBy(pv.Name)
-	_, err := w.written(&v1.PersistentVolume{})
+	_, err = w.written(&v1.PersistentVolume{})
 	return err
 }
 

@@ -73,7 +73,7 @@ func (c *claims) wholeByUID(uid types.UID) *v1.PersistentVolumeClaim {
 	return claim
 }
 
-// whole reports whether all of such a claim is kept: it may be written to, or given to Orders.
+// whole reports whether all of such a claim is kept: it may be written to, or given to RequestBuilder.
 func whole(claim *v1.PersistentVolumeClaim) bool {
 	return claim.Spec.VolumeName == "" || slices.ContainsFunc(claim.Finalizers, IsLegacyFinalizer) || freesSource(claim)
 }

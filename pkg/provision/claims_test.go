@@ -189,9 +189,9 @@ type askedFor struct {
 	n int
 }
 
-func (o *askedFor) Compose(ctx context.Context, want Want) (*Order, error) {
+func (o *askedFor) Build(ctx context.Context, want RequestOptions) (*Request, error) {
 	o.n++
-	return o.plainOrders.Compose(ctx, want)
+	return o.plainOrders.Build(ctx, want)
 }
 
 func TestNoOrderIsMadeFromAPartOfAClaim(t *testing.T) {

@@ -47,13 +47,13 @@ type Provisioner struct {
 	watches
 	cfg Config
 	// names are the provisioner names that count as ours, the driver's own first.
-	names   []string
-	driver  Driver
-	orders  Orders
-	client  kubernetes.Interface
-	cluster cluster
-	log     Log
-	tracker *tracker
+	names    []string
+	driver   Driver
+	requests RequestBuilder
+	client   kubernetes.Interface
+	cluster  cluster
+	log      Log
+	tracker  *tracker
 	// early counts the failures of claims that come before Provision.
 	early    *tracker
 	assumed  *assumed
@@ -85,7 +85,7 @@ type Provisioner struct {
 // limits the calls. Nothing is started but the library's broadcaster of events, which is idle until
 // Run and cannot be ended. The library also adds to client-go's global scheme: New is not to be
 // called while other goroutines use that.
-func New(config *rest.Config, name string, driver Driver, orders Orders, cfg Config) (*Provisioner, error) {
+func New(config *rest.Config, name string, driver Driver, requests RequestBuilder, cfg Config) (*Provisioner, error) {
 	if config == nil {
 		return nil, errors.New("make a provisioner: no cluster is given")
 	}
@@ -104,17 +104,17 @@ func New(config *rest.Config, name string, driver Driver, orders Orders, cfg Con
 	if err != nil {
 		return nil, fmt.Errorf("make a client for the API server: %w", err)
 	}
-	return newProvisioner(watching.Core.RESTClient(), client, name, driver, orders, cfg)
+	return newProvisioner(watching.Core.RESTClient(), client, name, driver, requests, cfg)
 }
 
 // newProvisioner has core watch claims and PVs, and client do all else, on the same API server.
-func newProvisioner(core rest.Interface, client kubernetes.Interface, name string, driver Driver, orders Orders, cfg Config) (*Provisioner, error) {
+func newProvisioner(core rest.Interface, client kubernetes.Interface, name string, driver Driver, requests RequestBuilder, cfg Config) (*Provisioner, error) {
 	switch {
 	case name == "":
 		return nil, errors.New("make a provisioner: the driver's name is empty")
 	case driver == nil:
 		return nil, errors.New("make a provisioner: no driver is given")
-	case orders == nil:
+	case requests == nil:
 		return nil, errors.New("make a provisioner: nothing that says what volumes are like is given")
 	}
 	if err := cfg.Validate(); err != nil {
@@ -122,7 +122,7 @@ func newProvisioner(core rest.Interface, client kubernetes.Interface, name strin
 	}
 	cfg = cfg.withDefaults()
 	p := &Provisioner{
-		cfg: cfg, names: append([]string{name}, cfg.AlsoKnownAs...), driver: driver, orders: orders, client: client, log: cfg.Log,
+		cfg: cfg, names: append([]string{name}, cfg.AlsoKnownAs...), driver: driver, requests: requests, client: client, log: cfg.Log,
 		cluster: apiServer{client.CoreV1(), cfg.Snapshots, cfg.legacyFinalizer()}, protected: newProtectedSources(), tracker: newTracker(), early: newTracker(), assumed: newAssumed(), gate: newGate(), selections: newSelections(),
 		recorder: events.NewRecorder(events.Config[Reason]{Events: cfg.Events}),
 	}
@@ -171,7 +171,7 @@ func (p *Provisioner) caches() []controller.Cache {
 	all = append(all,
 		controller.Polled("persistentvolumeclaims", p.claims.watch, p.claims.Synced),
 		controller.Polled("storageclasses", p.classes.RunWithContext, p.classes.HasSynced))
-	if w, ok := p.orders.(Watcher); ok {
+	if w, ok := p.requests.(Watcher); ok {
 		all = append(all, controller.Polled("what requests are built from", w.Watch, w.Synced))
 	}
 	return all

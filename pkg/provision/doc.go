@@ -3,8 +3,8 @@
 // is deleted meanwhile, not by an answer that was lost.
 //
 // It is the Provisioner of sig-storage-lib-external-provisioner's own ProvisionController, and
-// runs that controller. What a volume is asked to be like is left to an [Orders], of which
-// [Composer] is the one for a real cluster and driver. Deleting the volumes of PVs is left to
+// runs that controller. What a volume is asked to be like is left to an [RequestBuilder], of which
+// [Builder] is the one for a real cluster and driver. Deleting the volumes of PVs is left to
 // package reclaim.
 //
 // # How it is used

@@ -34,7 +34,7 @@ func run(ctx context.Context) error {
 		return err
 	}
 	defer driver.Close()
-	orders, err := provision.NewComposer(config, driver, provision.ComposerConfig{})
+	orders, err := provision.NewBuilder(config, driver, provision.BuilderConfig{})
 	if err != nil {
 		return err
 	}

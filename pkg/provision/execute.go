@@ -8,13 +8,10 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	v1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
-	"k8s.io/klog/v2"
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v10/util"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/migration"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/reasons"
@@ -28,75 +25,6 @@ const maxSteps = 16
 
 // reasonOf returns the reason of an error of a step.
 func reasonOf(err error) Reason { return reasons.Of(err, provisioning.ReasonAPIReadFailed) }
-
-// run is the work on one volume name from its wake-up to the next wait. It has taken the name's track.
-type run struct {
-	*Provisioner
-	name     string
-	claimKey key
-	track    *track
-	// claim is as the cache has it, nil if it is gone, or claims are not watched.
-	claim *v1.PersistentVolumeClaim
-	facts provisioning.Facts
-	// wanted is what the claim's volume is asked for with, nil if nobody asks.
-	wanted *wanted
-	// order is what was composed and is not in the log yet.
-	order *Order
-	// reschedule: another node has to be selected.
-	reschedule bool
-}
-
-// wanted is what a volume is asked for with besides its claim.
-type wanted struct {
-	class *storagev1.StorageClass
-	node  *v1.Node
-}
-
-// work decides and acts until there is nothing to do now, or something fails, and returns the last decision. Both the
-// library and our own queue call it, so what follows from the end of a session is theirs.
-func (w *run) work(ctx context.Context) (provisioning.Decision, error) {
-	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("claim", w.claimKey, "volume", w.name))
-	session := &session{run: w}
-	controller.Reconcile(ctx, session, controller.Steps{Max: maxSteps, Clock: w.cfg.Clock})
-	return session.last, session.err
-}
-
-// session is a run as the loop of steps sees it.
-type session struct {
-	*run
-	last provisioning.Decision
-	err  error
-}
-
-// Decide implements controller.Session. It observes the claim again before each step: it may have been deleted while the
-// driver worked.
-func (s *session) Decide(now time.Time) provisioning.Decision {
-	s.observe()
-	return provisioning.Decide(s.facts, now, s.cfg.Quiet)
-}
-
-// Do implements controller.Session.
-func (s *session) Do(ctx context.Context, d provisioning.Decision) (over bool, err error) {
-	err = s.act(ctx, d)
-	s.track.record = s.facts.Record
-	if err != nil && s.facts.Record.Settled() {
-		s.closeEntry() // the driver made nothing
-	}
-	s.last = d
-	return d.Action == provisioning.CloseEntry, err
-}
-
-// Wait implements controller.Session.
-func (s *session) Wait(_ context.Context, d provisioning.Decision) controller.Result {
-	s.last = d
-	return controller.Done()
-}
-
-// Fail implements controller.Session.
-func (s *session) Fail(_ context.Context, d provisioning.Decision, err error) controller.Result {
-	s.last, s.err = d, err
-	return controller.Done()
-}
 
 // act carries out a step, and adds what became of it to the facts.
 func (w *run) act(ctx context.Context, d provisioning.Decision) error {
@@ -158,13 +86,13 @@ func (w *run) compose(ctx context.Context) error {
 	if w.claim == nil || !whole(w.claim) {
 		return reasons.Because(provisioning.ReasonFailed, errors.New("too little is known about the claim to compose a request"))
 	}
-	want := Want{Claim: w.claim, Begun: c.Finalizer, CleanUp: c.Finalizer && (c.Terminating || c.VolumeName != "")}
+	want := RequestOptions{Claim: w.claim, Begun: c.Finalizer, CleanUp: c.Finalizer && (c.Terminating || c.VolumeName != "")}
 	if w.wanted != nil {
 		want.Class, want.Node = w.wanted.class, w.wanted.node
 	} else if want.Class = w.classOf(w.claim); want.Class == nil {
 		return reasons.Because(provisioning.ReasonOutcomeUnknown, fmt.Errorf("StorageClass %q does not exist", util.GetPersistentVolumeClaimClass(w.claim)))
 	}
-	composed, err := w.orders.Compose(ctx, want)
+	composed, err := w.requests.Build(ctx, want)
 	if err != nil {
 		w.reschedule = w.facts.Log == provisioning.LogAbsent && w.wanted != nil && remedyOf(err) == request.RemedyReschedule
 		return reasons.Because(w.failure(), err)
@@ -233,13 +161,13 @@ func (w *run) openEntry(ctx context.Context) error {
 	if w.facts.Log == provisioning.LogOpen {
 		entry = t.entry
 		at := record.Add(requestOf(*w.order))
-		entry.Requests = append([]Order(nil), entry.Requests...)
+		entry.Requests = append([]Request(nil), entry.Requests...)
 		if at == len(entry.Requests) {
-			entry.Requests = append(entry.Requests, Order{})
+			entry.Requests = append(entry.Requests, Request{})
 		}
 		entry.Requests[at] = *w.order
 	} else {
-		entry.Requests = []Order{*w.order}
+		entry.Requests = []Request{*w.order}
 	}
 	err := w.log.Put(ctx, entry)
 	switch {
@@ -274,7 +202,7 @@ func (w *run) markDiscarding(ctx context.Context) error {
 
 // secrets reads the Secret of a request each time it is needed, so that one that was changed counts. A driver is not
 // called without: it may look in the wrong place, and answer that nothing is there.
-func (w *run) secrets(ctx context.Context, request Order) (map[string]string, error) {
+func (w *run) secrets(ctx context.Context, request Request) (map[string]string, error) {
 	if request.Secret == nil {
 		return nil, nil
 	}
@@ -285,7 +213,7 @@ func (w *run) secrets(ctx context.Context, request Order) (map[string]string, er
 }
 
 // request returns the request that is sent next.
-func (w *run) request() Order { return w.track.entry.Requests[w.facts.Record.Next] }
+func (w *run) request() Request { return w.track.entry.Requests[w.facts.Record.Next] }
 
 func (w *run) createVolume(ctx context.Context) error {
 	f, request := &w.facts, w.request()
@@ -331,8 +259,8 @@ func (w *run) failed(class errclass.Class) Reason {
 
 // judge returns what the driver's answer is worth: the handle of the volume as its PersistentVolume has it, and whether
 // the volume is not what was asked for. An answer without an id is none: the driver is asked again.
-func (w *run) judge(request Order, made *csi.Volume) (provisioning.Reply, error) {
-	pv, err := w.orders.PV(request, made)
+func (w *run) judge(request Request, made *csi.Volume) (provisioning.Reply, error) {
+	pv, err := w.requests.PV(request, made)
 	switch {
 	case made.GetVolumeId() == "":
 		return provisioning.Reply{Class: errclass.Uncertain}, fmt.Errorf("use volume %q: %w", w.name, err)

@@ -60,7 +60,7 @@ func (p *Provisioner) wants(ctx context.Context, claim *v1.PersistentVolumeClaim
 	case p.at(claim) == provisioning.NodeElsewhere, late(class) && claim.Annotations[annSelectedNode] == "":
 		return false
 	}
-	if q, ok := p.orders.(Qualifier); ok {
+	if q, ok := p.requests.(Qualifier); ok {
 		if err := q.Ignores(claim, class); err != nil {
 			p.announce(ctx, claim, err)
 			return false

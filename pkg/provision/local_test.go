@@ -269,7 +269,7 @@ func TestAFullNodeGivesTheClaimBack(t *testing.T) {
 }
 
 func TestAVolumeThatIsNotHereAloneIsRefused(t *testing.T) {
-	c := &Composer{cfg: ComposerConfig{Node: &onNode("n1").Local.Node}}
+	c := &Builder{cfg: BuilderConfig{Node: &onNode("n1").Local.Node}}
 	pv := &v1.PersistentVolume{}
 	if c.checkHere(pv) == nil {
 		t.Error("takes a volume of which no node is known")

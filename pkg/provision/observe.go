@@ -104,7 +104,7 @@ func (p *Provisioner) nameOf(claim types.UID) string {
 	if name, begun := p.tracker.volumeOf(claim); begun {
 		return name
 	}
-	return p.orders.PVName(claim)
+	return p.requests.PVName(claim)
 }
 
 // claimOf returns what is read of a claim.
@@ -180,7 +180,7 @@ func (w *run) first() bool {
 	return w.claim != nil && !began.IsZero() && w.claim.CreationTimestamp.After(began.Add(clockSkew)) && !w.tracker.wasClosed(w.claim.UID)
 }
 
-func requestOf(request Order) provisioning.Request {
+func requestOf(request Request) provisioning.Request {
 	return provisioning.Request{Node: request.Node, MayReschedule: request.MayReschedule}
 }
 

@@ -40,7 +40,7 @@ func (p *Provisioner) Permissions() []access.Permission {
 	for _, verb := range []string{"create", "patch"} {
 		rights = append(rights, core("events", verb, "why a claim waits is told in the log only"))
 	}
-	if w, ok := p.orders.(Watcher); ok {
+	if w, ok := p.requests.(Watcher); ok {
 		rights = append(rights, w.Permissions()...)
 	}
 	return rights

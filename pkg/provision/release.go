@@ -35,7 +35,7 @@ func ReleaseSnapshots(ctx context.Context, driver string, snapshots SnapshotProt
 			errs = append(errs, err)
 			continue
 		}
-		if remove, _ := DecideSweep(SweepFacts{Snapshot: now, UID: o.UID, Driver: driver}); !remove {
+		if remove, _ := decideSweep(sweepFacts{Snapshot: now, UID: o.UID, Driver: driver}); !remove {
 			continue
 		}
 		if err := snapshots.RemoveFinalizer(ctx, name, o.UID); err != nil {

@@ -58,7 +58,7 @@ func nodeless(f *request.Facts) {
 // refusing has orders refused with an error while it says so, and counts how often.
 func (w *world) refusing(err error) (refused *atomic.Int64, end func()) {
 	refused, over := &atomic.Int64{}, &atomic.Bool{}
-	w.orders.refuse = func(Want) error {
+	w.orders.refuse = func(RequestOptions) error {
 		if over.Load() {
 			return nil
 		}

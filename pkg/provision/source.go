@@ -201,7 +201,7 @@ func (p *Provisioner) inUse(of request.SourceRef) bool {
 }
 
 // sourceOf returns the source of a request, the zero value for none.
-func sourceOf(asked Order) request.SourceRef {
+func sourceOf(asked Request) request.SourceRef {
 	if asked.Source == nil {
 		return request.SourceRef{}
 	}
@@ -210,7 +210,7 @@ func sourceOf(asked Order) request.SourceRef {
 
 // holdSource protects the snapshot or claim that is read while this volume is made. Once the driver may have been called
 // a source that is gone, or cannot be protected, is no reason not to repeat the request: the driver judges that.
-func (w *run) holdSource(ctx context.Context, asked Order) error {
+func (w *run) holdSource(ctx context.Context, asked Request) error {
 	source, begun := sourceOf(asked), w.facts.Record.Begun()
 	if source == (request.SourceRef{}) || w.track.holds == source.UID {
 		return nil

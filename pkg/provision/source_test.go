@@ -208,7 +208,7 @@ func TestIfUnused(t *testing.T) {
 			p.working = func() bool { return !c.asleep }
 			w.must(process.log.TakeOver(t.Context()))
 			if c.inFlight {
-				w.must(process.log.Put(t.Context(), inflight.Entry{Volume: "pvc-u1", Requests: []Order{
+				w.must(process.log.Put(t.Context(), inflight.Entry{Volume: "pvc-u1", Requests: []Request{
 					{Source: &inflight.Source{Kind: "VolumeSnapshot", Namespace: "ns", Name: "snap", UID: "u-snap"}}}}))
 			}
 			claim := claimFrom("data", "snap", "")

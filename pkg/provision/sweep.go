@@ -23,33 +23,33 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
 
-// SweepReason says why a sweep removes the finalizer of a VolumeSnapshot, or leaves it. It is meant for logs.
-type SweepReason string
+// sweepReason says why a sweep removes the finalizer of a VolumeSnapshot, or leaves it. It is meant for logs.
+type sweepReason string
 
 // Reasons to leave the finalizer. The zero value is one, too.
 const (
-	// SweepNothing: the snapshot is gone, or does not have the finalizer any more.
-	SweepNothing SweepReason = "Nothing"
-	// SweepInUse: a volume may be being restored from the snapshot.
-	SweepInUse SweepReason = "InUse"
-	// SweepOtherDriver: the snapshot is another driver's, whose provisioner answers for it.
-	SweepOtherDriver SweepReason = "OtherDriver"
-	// SweepDriverUnknown: the snapshot is not bound to a content, which would name its driver.
-	SweepDriverUnknown SweepReason = "DriverUnknown"
+	// sweepNothing: the snapshot is gone, or does not have the finalizer any more.
+	sweepNothing sweepReason = "Nothing"
+	// sweepInUse: a volume may be being restored from the snapshot.
+	sweepInUse sweepReason = "InUse"
+	// sweepOtherDriver: the snapshot is another driver's, whose provisioner answers for it.
+	sweepOtherDriver sweepReason = "OtherDriver"
+	// sweepDriverUnknown: the snapshot is not bound to a content, which would name its driver.
+	sweepDriverUnknown sweepReason = "DriverUnknown"
 )
 
 // Reasons to remove it.
 const (
-	// SweepOrphaned: the snapshot is this driver's, and no volume is being restored from it.
-	SweepOrphaned SweepReason = "Orphaned"
-	// SweepContentGone: the snapshot is being deleted, and its content is gone already, or it never had one.
+	// sweepOrphaned: the snapshot is this driver's, and no volume is being restored from it.
+	sweepOrphaned sweepReason = "Orphaned"
+	// sweepContentGone: the snapshot is being deleted, and its content is gone already, or it never had one.
 	// Nobody can restore a volume from it any more. external-snapshotter deletes the content while the
 	// finalizer is still there.
-	SweepContentGone SweepReason = "ContentGone"
+	sweepContentGone sweepReason = "ContentGone"
 )
 
-// SweepFacts are what is known of a VolumeSnapshot that had the finalizer when they were listed.
-type SweepFacts struct {
+// sweepFacts are what is known of a VolumeSnapshot that had the finalizer when they were listed.
+type sweepFacts struct {
 	// Snapshot is the VolumeSnapshot with its content as they are now, nil if it does not exist.
 	Snapshot *request.Snapshot
 	// UID is that of the snapshot in the list.
@@ -60,22 +60,22 @@ type SweepFacts struct {
 	InUse bool
 }
 
-// DecideSweep reports whether the finalizer is to be removed. It is a pure function.
-func DecideSweep(f SweepFacts) (remove bool, why SweepReason) {
+// decideSweep reports whether the finalizer is to be removed. It is a pure function.
+func decideSweep(f sweepFacts) (remove bool, why sweepReason) {
 	s := f.Snapshot
 	switch {
 	case s == nil || s.UID != f.UID || !s.Protected:
-		return false, SweepNothing
+		return false, sweepNothing
 	case f.InUse:
-		return false, SweepInUse
+		return false, sweepInUse
 	case !s.Bound() && s.Deleting:
-		return true, SweepContentGone
+		return true, sweepContentGone
 	case !s.Bound():
-		return false, SweepDriverUnknown
+		return false, sweepDriverUnknown
 	case s.Content.Driver != f.Driver:
-		return false, SweepOtherDriver
+		return false, sweepOtherDriver
 	}
-	return true, SweepOrphaned
+	return true, sweepOrphaned
 }
 
 // SourceUses tells what volumes are being made from.
@@ -203,19 +203,19 @@ func (s *Sweeper) sweep(ctx context.Context, listed request.Snapshot, uses Sourc
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
 	name := types.NamespacedName{Namespace: listed.Namespace, Name: listed.Name}
-	facts := SweepFacts{UID: listed.UID, Driver: s.driver}
+	facts := sweepFacts{UID: listed.UID, Driver: s.driver}
 	var err error
 	if facts.Snapshot, err = s.snapshots.Read(ctx, name); err != nil {
 		return err
 	}
-	if remove, why := DecideSweep(facts); !remove {
+	if remove, why := decideSweep(facts); !remove {
 		klog.FromContext(ctx).V(4).Info("A sweep leaves the finalizer of a VolumeSnapshot", "snapshot", name, "reason", why)
 		return nil
 	}
 	of := request.SourceRef{Kind: request.SourceSnapshot, Namespace: listed.Namespace, Name: listed.Name, UID: listed.UID}
 	unused, err := uses.IfUnused(ctx, of, func(ctx context.Context) error { return s.snapshots.RemoveFinalizer(ctx, name, listed.UID) })
 	facts.InUse = !unused
-	_, why := DecideSweep(facts)
+	_, why := decideSweep(facts)
 	switch {
 	case err != nil:
 		return err

@@ -148,37 +148,37 @@ func TestDecideSweep(t *testing.T) {
 	unbound := func(s *snapshot) { s.Content, s.ContentName = nil, "" }
 	deleting := func(s *snapshot) { s.Deleting = true }
 	foreign := func(s *snapshot) { s.Content.Driver = "another.csi.example.com" }
-	of := func(changes ...func(*snapshot)) SweepFacts {
-		return SweepFacts{Snapshot: snapshotOf("s", changes...), UID: "u-s", Driver: driverName}
+	of := func(changes ...func(*snapshot)) sweepFacts {
+		return sweepFacts{Snapshot: snapshotOf("s", changes...), UID: "u-s", Driver: driverName}
 	}
-	used := func(f SweepFacts) SweepFacts { f.InUse = true; return f }
+	used := func(f sweepFacts) sweepFacts { f.InUse = true; return f }
 	for name, c := range map[string]struct {
-		f      SweepFacts
+		f      sweepFacts
 		remove bool
-		why    SweepReason
+		why    sweepReason
 	}{
-		"nothing is known":                                     {SweepFacts{}, false, SweepNothing},
-		"it is gone":                                           {SweepFacts{UID: "u-s", Driver: driverName}, false, SweepNothing},
-		"another has its name":                                 {of(func(s *snapshot) { s.UID = "x" }), false, SweepNothing},
-		"the finalizer is gone":                                {of(func(s *snapshot) { s.Protected = false }), false, SweepNothing},
-		"nobody restores it":                                   {of(), true, SweepOrphaned},
-		"nobody restores it, and it is deleted":                {of(deleting), true, SweepOrphaned},
-		"not ready":                                            {of(func(s *snapshot) { s.Ready = false }), true, SweepOrphaned},
-		"somebody restores it":                                 {used(of()), false, SweepInUse},
-		"somebody restores it, and it is deleted":              {used(of(deleting)), false, SweepInUse},
-		"somebody restores it, and its content is gone":        {used(of(deleting, noContent)), false, SweepInUse},
-		"another driver's":                                     {of(foreign), false, SweepOtherDriver},
-		"another driver's, and it is deleted":                  {of(foreign, deleting), false, SweepOtherDriver},
-		"its content is gone, and it is deleted":               {of(noContent, deleting), true, SweepContentGone},
-		"it never had a content, and it is deleted":            {of(unbound, deleting), true, SweepContentGone},
-		"its content is gone, and it is not deleted":           {of(noContent), false, SweepDriverUnknown},
-		"it has no content yet":                                {of(unbound), false, SweepDriverUnknown},
-		"its content is another snapshot's":                    {of(func(s *snapshot) { s.Content.SnapshotUID = "x" }), false, SweepDriverUnknown},
-		"its content is another snapshot's, and it is deleted": {of(deleting, func(s *snapshot) { s.Content.Snapshot.Namespace = "x" }), true, SweepContentGone},
-		"another content was read":                             {of(func(s *snapshot) { s.Content.Name = "x" }), false, SweepDriverUnknown},
+		"nothing is known":                                     {sweepFacts{}, false, sweepNothing},
+		"it is gone":                                           {sweepFacts{UID: "u-s", Driver: driverName}, false, sweepNothing},
+		"another has its name":                                 {of(func(s *snapshot) { s.UID = "x" }), false, sweepNothing},
+		"the finalizer is gone":                                {of(func(s *snapshot) { s.Protected = false }), false, sweepNothing},
+		"nobody restores it":                                   {of(), true, sweepOrphaned},
+		"nobody restores it, and it is deleted":                {of(deleting), true, sweepOrphaned},
+		"not ready":                                            {of(func(s *snapshot) { s.Ready = false }), true, sweepOrphaned},
+		"somebody restores it":                                 {used(of()), false, sweepInUse},
+		"somebody restores it, and it is deleted":              {used(of(deleting)), false, sweepInUse},
+		"somebody restores it, and its content is gone":        {used(of(deleting, noContent)), false, sweepInUse},
+		"another driver's":                                     {of(foreign), false, sweepOtherDriver},
+		"another driver's, and it is deleted":                  {of(foreign, deleting), false, sweepOtherDriver},
+		"its content is gone, and it is deleted":               {of(noContent, deleting), true, sweepContentGone},
+		"it never had a content, and it is deleted":            {of(unbound, deleting), true, sweepContentGone},
+		"its content is gone, and it is not deleted":           {of(noContent), false, sweepDriverUnknown},
+		"it has no content yet":                                {of(unbound), false, sweepDriverUnknown},
+		"its content is another snapshot's":                    {of(func(s *snapshot) { s.Content.SnapshotUID = "x" }), false, sweepDriverUnknown},
+		"its content is another snapshot's, and it is deleted": {of(deleting, func(s *snapshot) { s.Content.Snapshot.Namespace = "x" }), true, sweepContentGone},
+		"another content was read":                             {of(func(s *snapshot) { s.Content.Name = "x" }), false, sweepDriverUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if remove, why := DecideSweep(c.f); remove != c.remove || why != c.why {
+			if remove, why := decideSweep(c.f); remove != c.remove || why != c.why {
 				t.Errorf("%v, %s; want %v, %s", remove, why, c.remove, c.why)
 			}
 		})

@@ -60,7 +60,7 @@ func TestEveryReasonIsListed(t *testing.T) {
 	}
 	for dir, listed := range map[string][]string{
 		"reclaim": words(reclaim.Reasons()), "internal/engine/provisioning": words(provision.Reasons()),
-		"intree": words(intree.Reasons()), "inuse": words(inuse.Reasons()),
+		"internal/engine/twins": words(intree.Reasons()), "inuse": words(inuse.Reasons()),
 	} {
 		code, err := os.ReadFile(filepath.Join(root, "pkg", dir, "reason.go"))
 		if err != nil {

@@ -86,8 +86,8 @@ func sidecar(t *testing.T) []prometheus.Collector {
 	must := must(t)
 	_, err := reclaim.New(nobody(), "disk.csi.example.com", struct{ reclaim.Deleter }{}, reclaim.Config{Metrics: &all})
 	must(err)
-	_, err = provision.New(nobody(), "disk.csi.example.com", struct{ provision.Driver }{}, struct{ provision.Orders }{},
-		provision.Config{Log: unread{}, Metrics: &all})
+	_, err = provision.New(nobody(), "disk.csi.example.com", struct{ provision.Driver }{},
+		struct{ provision.RequestBuilder }{}, provision.Config{Log: unread{}, Metrics: &all})
 	must(err)
 	_, err = leaks.New(nobody(), "disk.csi.example.com", struct{ leaks.Driver }{},
 		leaks.Config{Interval: time.Hour, Metrics: &all})

@@ -1,9 +1,7 @@
-//go:build model
-
 package intree
 
 import (
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree/intreetest"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -69,7 +67,7 @@ func (k *worker) fateOf(s *state, slot int) (f fate, stale bool) {
 	return boundElsewhere, stale
 }
 
-// sync is what the PV controller does when it looks at a PV, one write at a time; do is nil for nothing.
+// sync is what the PV controller does when it works on a PV, one write at a time; do is nil for nothing.
 func (k *worker) sync(s *state, slot int) (v verb, stale bool, do func(*scene)) {
 	p := s.pvs[slot]
 	write := func(edit func(*pv)) func(*scene) {
@@ -114,13 +112,13 @@ func (k *worker) sync(s *state, slot int) (v verb, stale bool, do func(*scene)) 
 // done.
 func managed(p pv) (edit func(*pv), refused bool) {
 	switch {
-	case p.Migrated && p.Guard != intree.WriterNone, !p.Migrated && !p.deletes() && p.Guard != intree.WriterNone:
-		return func(p *pv) { p.Guard, p.External = intree.WriterNone, p.External && p.Migrated }, false
+	case p.Migrated && p.Writer != intreetest.WriterNone, !p.Migrated && !p.deletes() && p.Writer != intreetest.WriterNone:
+		return func(p *pv) { p.Writer, p.External = intreetest.WriterNone, p.External && p.Migrated }, false
 	case p.Migrated:
-	case p.deletes() && p.Guard == intree.WriterNone && p.Terminating:
+	case p.deletes() && p.Writer == intreetest.WriterNone && p.Terminating:
 		return nil, true
-	case p.deletes() && p.Guard == intree.WriterNone:
-		return func(p *pv) { p.Guard, p.External = intree.WriterOther, false }, false
+	case p.deletes() && p.Writer == intreetest.WriterNone:
+		return func(p *pv) { p.Writer, p.External = intreetest.WriterOther, false }, false
 	case p.External:
 		return func(p *pv) { p.External = false }, false
 	}
@@ -155,7 +153,7 @@ func (k *worker) operate(s *state, slot int) {
 			n.write(slot, others, func(p *pv) {
 				p.Terminating = true
 				if n.modern {
-					p.Guard = intree.WriterNone
+					p.Writer = intreetest.WriterNone
 				}
 			})
 		})

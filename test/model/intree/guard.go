@@ -1,9 +1,7 @@
-//go:build model
-
 package intree
 
 import (
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree/intreetest"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -23,24 +21,24 @@ func (k *worker) guard(s *state, i int) {
 		n.show(i, what)
 	})
 	r := k.look(s, i)
-	if !r.Leads() {
-		k.Can(k.leaders(s) == 0, move{processLeads, i, 0}, func(n *scene) { n.replica(i).Lead() })
+	if !r.leads {
+		k.Can(k.leaders(s) == 0, move{processLeads, i, 0}, func(n *scene) { n.replica(i).lead() })
 		return
 	}
 	k.overlap(s, i)
 	for slot := range 2 * len(k.PVs) {
 		begin := func(n *scene) {
 			n.lines[i].proofs[slot] = proof{}
-			n.replica(i).Begin(slot)
+			n.replica(i).begin(slot)
 			n.asked(i, slot)
 		}
-		if r.Busy(slot) {
+		if r.busy[slot] {
 			k.calls(s, i, slot)
 		} else {
-			k.Can(r.Woken[slot], move{workerBegins, i, slot}, begin)
-			k.Can(r.Again[slot] && !r.Woken[slot], move{clockWakes, i, slot}, begin)
+			k.Can(r.woken[slot], move{workerBegins, i, slot}, begin)
+			k.Can(r.again[slot] && !r.woken[slot], move{clockWakes, i, slot}, begin)
 		}
-		k.Can(r.Waits(slot), move{delayEnds, i, slot}, func(n *scene) { n.replica(i).PassTime(slot) })
+		k.Can(r.waits(slot), move{delayEnds, i, slot}, func(n *scene) { n.replica(i).passTime(slot) })
 	}
 }
 
@@ -54,11 +52,11 @@ func (k *worker) overlap(s *state, i int) {
 	})
 	k.Can(l.deposed, move{processNotices, i, 0}, func(n *scene) { n.end(i) })
 	other := 1 - i
-	if k.Replicas > 1 && s.lines[other].up && !s.lines[other].deposed && !l.deposed && !k.look(s, other).Leads() {
+	if k.Replicas > 1 && s.lines[other].up && !s.lines[other].deposed && !l.deposed && !k.look(s, other).leads {
 		k.Breaks(true, s.left.Overlap, move{leaseMoves, other, 0}, func(n *scene) {
 			n.left.Overlap--
 			n.lines[i].deposed = true
-			n.replica(other).Lead()
+			n.replica(other).lead()
 		})
 	}
 }
@@ -66,10 +64,10 @@ func (k *worker) overlap(s *state, i int) {
 func (c *scene) end(i int) {
 	r := c.replica(i)
 	for slot := range 2 * len(c.PVs) {
-		if !r.Busy(slot) || c.lines[i].calls[slot].done || c.late.on {
+		if !r.busy[slot] || c.lines[i].calls[slot].done || c.late.on {
 			continue
 		}
-		if ask, _ := r.Asks(slot); !reads(ask) {
+		if ask := r.asks(slot); !reads(ask) {
 			c.late = late{ask, true}
 		}
 	}
@@ -80,7 +78,7 @@ func (c *scene) end(i int) {
 
 func (k *worker) leaders(s *state) (n int) {
 	for i := range k.Replicas {
-		if s.lines[i].up && !s.lines[i].deposed && k.look(s, i).Leads() {
+		if s.lines[i].up && !s.lines[i].deposed && k.look(s, i).leads {
 			n++
 		}
 	}
@@ -91,18 +89,18 @@ func (k *worker) leaders(s *state) (n int) {
 func (c *scene) asked(i, slot int) {
 	l, r := &c.lines[i], c.replica(i)
 	l.calls[slot] = sent{}
-	if !r.Busy(slot) {
+	if !r.busy[slot] {
 		l.proofs[slot] = proof{}
 		return
 	}
-	if ask, _ := r.Asks(slot); ask.Action == intree.MakeTwin || ask.Action == intree.ArmTwin {
+	if ask := r.asks(slot); ask.Action == intreetest.CreateTwin || ask.Action == intreetest.SetTwinDelete {
 		c.judgeTwin(i, slot, ask)
 	}
 }
 
-func reads(ask intree.Ask) bool {
+func reads(ask ask) bool {
 	switch ask.Action {
-	case intree.ReadPV, intree.ReadClaim, intree.ReadAttachments:
+	case intreetest.ReadPV, intreetest.ReadClaim, intreetest.ReadAttachments:
 		return true
 	default:
 		return false
@@ -112,28 +110,28 @@ func reads(ask intree.Ask) bool {
 // calls are what can become of a call.
 func (k *worker) calls(s *state, i, slot int) {
 	call := s.lines[i].calls[slot]
-	ask, _ := k.look(s, i).Asks(slot)
+	ask := k.look(s, i).asks(slot)
 	v := verb(ask.Action)
-	answer := func(n *scene, reply intree.Reply) {
+	answer := func(n *scene, reply reply) {
 		n.lines[i].proofs[slot].learn(slot, ask, reply)
-		n.replica(i).Answer(slot, reply)
+		n.replica(i).answer(slot, ask, reply)
 		n.asked(i, slot)
 	}
 	broken := func(v verb) {
 		k.Breaks(true, s.left.API, move{v, i, slot}, func(n *scene) {
 			n.left.API--
-			answer(n, intree.Reply{Outcome: intree.Broken})
+			answer(n, reply{Outcome: intreetest.Failed})
 		})
 	}
 	k.Breaks(s.lines[i].proofs[slot] != proof{}, s.left.Slow, move{processStalls, i, slot}, func(n *scene) {
 		n.left.Slow--
 		n.lines[i].proofs[slot] = proof{}
-		n.replica(i).Age(slot)
+		n.replica(i).age(slot)
 	})
 	switch {
 	case call.done:
 		k.Can(true, move{callAnswered + v, i, slot}, func(n *scene) { answer(n, call.reply) })
-		if call.reply.Outcome == intree.OK {
+		if call.reply.Outcome == intreetest.Succeeded {
 			broken(answerLost + v)
 		}
 		return
@@ -148,63 +146,68 @@ func (k *worker) calls(s *state, i, slot int) {
 }
 
 // learn brings in what an answer shows. Whatever is read after the PV makes that too old.
-func (p *proof) learn(slot int, ask intree.Ask, reply intree.Reply) {
-	ok := reply.Outcome == intree.OK
+func (p *proof) learn(slot int, ask ask, reply reply) {
+	ok := reply.Outcome == intreetest.Succeeded
 	p.pv = false
 	switch ask.Action {
-	case intree.ReadClaim:
-		p.claim = ok && reply.Claim != ask.UID && (reply.Claim == 0 || int(reply.Names) != slot+1)
-	case intree.ReadAttachments:
+	case intreetest.ReadClaim:
+		gone := ok && reply.Claim != ask.UID && (reply.Claim == 0 || int(reply.Names) != int(ask.Slot)+1)
+		if int(ask.Slot) != slot {
+			p.sibling = gone && !isTwin(int(ask.Slot)) || p.sibling && isTwin(int(ask.Slot))
+			return
+		}
+		p.claim = gone
+	case intreetest.ReadAttachments:
 		p.detached = ok && !reply.Attached
-	case intree.ReadPV:
-		p.pv = ok && int(ask.Slot) == slot && mayGo(pv{PVView: reply.PV})
+	case intreetest.ReadPV:
+		p.pv = ok && int(ask.Slot) == slot && mayGo(pv{view: reply.PV})
 		p.others = p.others || int(ask.Slot) != slot
 	default:
 	}
 }
 
 // read is what the API server answers.
-func (c *scene) read(ask intree.Ask) intree.Reply {
+func (c *scene) read(ask ask) reply {
 	switch ask.Action {
-	case intree.ReadClaim:
+	case intreetest.ReadClaim:
 		uid := c.named(&c.claims, c.Claims[max(ask.UID, 1)-1])
 		if uid == 0 {
-			return intree.Reply{}
+			return reply{}
 		}
-		return intree.Reply{Claim: uid, Names: c.claims[uid-1].volume}
-	case intree.ReadAttachments:
-		return intree.Reply{Attached: c.attached}
+		return reply{Claim: uid, Names: c.claims[uid-1].volume}
+	case intreetest.ReadAttachments:
+		return reply{Attached: c.attached}
 	default:
-		return intree.Reply{PV: c.pvs[ask.Slot].PVView}
+		return reply{PV: c.pvs[ask.Slot].view}
 	}
 }
 
 // carryOut is what the API server does with a write.
-func (c *scene) carryOut(ask intree.Ask) intree.Reply {
+func (c *scene) carryOut(ask ask) reply {
 	slot := int(ask.Slot)
 	now := c.pvs[slot]
 	switch {
-	case ask.Action == intree.MakeTwin && now.exists():
-		return intree.Reply{Outcome: intree.Changed}
-	case ask.Action == intree.MakeTwin:
-		made := pv{PVView: ask.New}
+	case ask.Action == intreetest.CreateTwin && now.exists():
+		return reply{Outcome: intreetest.Conflict}
+	case ask.Action == intreetest.CreateTwin:
+		made := pv{view: ask.New}
 		made.Phase = volume.PhasePending
 		c.create(slot, made)
-		return intree.Reply{PV: c.pvs[slot].PVView}
+		return reply{PV: c.pvs[slot].view}
 	case !now.exists() || now.UID != ask.UID:
-		return intree.Reply{Outcome: intree.Gone}
+		return reply{Outcome: intreetest.Gone}
 	case ask.Version != 0 && now.Version != ask.Version, ask.Add && now.Terminating:
-		return intree.Reply{Outcome: intree.Changed}
+		return reply{Outcome: intreetest.Conflict}
 	}
 	after := now
 	edit(ask, &after)
 	if after == now {
-		return intree.Reply{PV: now.PVView}
+		return reply{PV: now.view}
 	}
 	c.judgeWrite(ask)
 	c.write(slot, us, func(p *pv) { *p = after })
 	after.Version = c.versions[slot]
-	return intree.Reply{PV: after.PVView}
+	return reply{PV: after.view}
 }
 
 // arrivesLate is a call of a process that has ended meanwhile.
@@ -224,21 +227,21 @@ func (k *worker) arrivesLate(s *state) {
 }
 
 // edit is what a write makes of a PV.
-func edit(ask intree.Ask, p *pv) {
+func edit(ask ask, p *pv) {
 	switch ask.Action {
-	case intree.ArmTwin:
+	case intreetest.SetTwinDelete:
 		p.Policy = volume.PolicyDelete
-	case intree.DisarmTwin:
+	case intreetest.SetTwinRetain:
 		p.Policy = volume.PolicyRetain
-	case intree.DeleteTwin:
+	case intreetest.DeleteTwin:
 		p.Terminating = true
 	default: // a patch of the finalizers
 		if ask.Add {
-			p.Guard = intree.WriterUs
+			p.Writer = intreetest.WriterSelf
 		}
-		if ask.Drop {
-			p.Guard = intree.WriterNone
+		if ask.Remove {
+			p.Writer = intreetest.WriterNone
 		}
-		p.External = p.External && !ask.DropExternal
+		p.External = p.External && !ask.RemoveExternal
 	}
 }

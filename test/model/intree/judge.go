@@ -1,43 +1,46 @@
-//go:build model
-
 package intree
 
 import (
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree/intreetest"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// mayGo tells whether a PV says that its volume is to be deleted, and that by way of a twin.
+// mayGo reports whether a PV says that its volume is to be deleted, and that by way of a twin.
 func mayGo(p pv) bool {
 	return p.exists() && p.Terminating && p.deletes() && p.released() && p.Claim > 0 && !p.Held && !p.Migrated &&
-		(p.Guard == intree.WriterUs || p.Guard == intree.WriterNone && p.External)
+		(p.Writer == intreetest.WriterSelf || p.Writer == intreetest.WriterNone && p.External)
 }
 
-// judgeTwin judges the making and arming of a twin that is about to be sent.
-func (c *scene) judgeTwin(i, slot int, ask intree.Ask) {
+// judgeTwin judges a call that is about to be sent and creates a twin or sets its policy to Delete.
+func (c *scene) judgeTwin(i, slot int, ask ask) {
 	p := c.lines[i].proofs[slot]
 	if !p.claim || !p.detached || !p.pv {
 		c.violates("P2: %v is sent for PV %s although no reads that still count showed that its claim is gone (%v), it is not attached (%v), and last that its volume may go (%v)",
 			ask.Action, c.say(slot), p.claim, p.detached, p.pv)
 	}
+	for other := 0; other < 2*len(c.PVs); other += 2 {
+		if o := c.pvs[other]; other != original(slot) && c.disk(other) == c.disk(slot) && o.exists() && o.Claim > 0 && !p.sibling {
+			c.violates("P2: %v is sent for PV %s although no read that still counts showed that the claim of PV %s is gone", ask.Action, c.say(slot), c.say(other))
+		}
+	}
 	if ask.New.Policy == volume.PolicyDelete {
-		c.violates("P2: the twin of PV %s is made so that nothing has to be looked at again", c.say(slot))
+		c.violates("P2: the twin of PV %s is made so that nothing has to be read again", c.say(slot))
 	}
 }
 
 // judgeWrite judges what the API server is about to carry out for volume-guard.
-func (c *scene) judgeWrite(ask intree.Ask) {
+func (c *scene) judgeWrite(ask ask) {
 	slot := int(ask.Slot)
 	now, other := c.pvs[slot], c.pvs[twin(slot)]
 	switch {
-	case ask.Action == intree.ArmTwin && now.Phase != volume.PhaseReleased:
-		c.violates("P2: PV %s is armed, and the PV controller has not seen that its claim is gone", c.say(slot))
-	case ask.Action == intree.DeleteTwin && now.deletes():
-		c.violates("P1: PV %s is deleted while it is armed, and its end will be taken for that of its volume", c.say(slot))
-	case ask.Action == intree.DeleteTwin && now.Phase == volume.PhaseBound:
+	case ask.Action == intreetest.SetTwinDelete && now.Phase != volume.PhaseReleased:
+		c.violates("P2: PV %s is set to Delete, and the PV controller has not seen that its claim is gone", c.say(slot))
+	case ask.Action == intreetest.DeleteTwin && now.deletes():
+		c.violates("P1: PV %s is deleted while it is set to Delete, and its end will be taken for that of its volume", c.say(slot))
+	case ask.Action == intreetest.DeleteTwin && now.Phase == volume.PhaseBound:
 		c.violates("P2: PV %s is deleted, which a claim has", c.say(slot))
-	case ask.Action == intree.DropGuard && now.Policy == volume.PolicyRetain && other.exists() && other.TwinOf == now.UID && other.deletes() && !other.Terminating:
-		c.violates("P2: PV %s is let go to keep its volume, and its twin is armed", c.say(slot))
+	case ask.Action == intreetest.RemoveFinalizer && now.Policy == volume.PolicyRetain && other.exists() && other.TwinOf == now.UID && other.deletes() && !other.Terminating:
+		c.violates("P2: PV %s loses its finalizer to keep its volume, and its twin is set to Delete", c.say(slot))
 	}
 }
 
@@ -63,6 +66,8 @@ func (c *scene) judgeDeletion(slot int) {
 			c.violates("P2: the volume of PV %s is deleted, which is not to be deleted", c.say(other))
 		case p.exists() && (!p.deletes() || !p.released() || p.Claim == 0):
 			c.violates("P2: the volume of PV %s is deleted, and PV %s needs it", c.say(slot), c.say(other))
+		case other != original(slot) && p.exists() && c.restored(&c.state, other):
+			c.violates("P2: the volume of PV %s is deleted, and a claim that was restored names PV %s", c.say(slot), c.say(other))
 		}
 	}
 }
@@ -74,7 +79,7 @@ func (c *scene) judgeEnd(slot int, last pv) {
 	}
 }
 
-// idle tells whether volume-guard has nothing under way any more. Only then is it asked whether all is
+// idle reports whether volume-guard has nothing under way any more. Only then is it asked whether all is
 // as it should be.
 func (k *worker) idle(s *state) bool {
 	if s.late.on || k.leaders(s) != 1 {
@@ -87,7 +92,7 @@ func (k *worker) idle(s *state) bool {
 		}
 		r := k.look(s, i)
 		for slot := range 2 * len(k.PVs) {
-			if r.Leads() && (r.Busy(slot) || r.Woken[slot]) {
+			if r.leads && (r.busy[slot] || r.woken[slot]) {
 				return false
 			}
 		}
@@ -95,12 +100,12 @@ func (k *worker) idle(s *state) bool {
 	return true
 }
 
-// comesBack tells whether something is tried again by the clock.
+// comesBack reports whether something is tried again by the clock.
 func (k *worker) comesBack(s *state) bool {
 	for i := range k.Replicas {
 		r := k.look(s, i)
 		for slot := range 2 * len(k.PVs) {
-			if r.Leads() && r.Again[slot] {
+			if r.leads && r.again[slot] {
 				return true
 			}
 		}
@@ -116,7 +121,7 @@ func (k *worker) unsettled(s *state) string {
 		slot := 2 * i
 		p, t := s.pvs[slot], s.pvs[twin(slot)]
 		if t.exists() && t.TwinOf > 0 && t.Phase == volume.PhaseFailed && t.deletes() && !t.Terminating {
-			return "P2: the twin of PV " + k.say(slot) + " has failed and stays armed, so that its volume can go at any time"
+			return "P2: the twin of PV " + k.say(slot) + " has failed and stays set to Delete, so that its volume can go at any time"
 		}
 		if k.Busy {
 			continue
@@ -135,9 +140,9 @@ func (k *worker) unsettled(s *state) string {
 func (k *worker) unsettledPV(s *state, slot int) string {
 	p := s.pvs[slot]
 	switch {
-	case !p.Terminating && p.deletes() && !p.Migrated && p.Guard == intree.WriterNone:
+	case !p.Terminating && p.deletes() && !p.Migrated && p.Writer == intreetest.WriterNone:
 		return "is not protected"
-	case !p.Terminating && (!p.deletes() || p.Migrated) && p.Guard == intree.WriterUs:
+	case !p.Terminating && (!p.deletes() || p.Migrated) && p.Writer == intreetest.WriterSelf:
 		return "has a finalizer that has no business there"
 	case !p.Terminating, k.keptFor(s, slot):
 		return ""
@@ -145,25 +150,25 @@ func (k *worker) unsettledPV(s *state, slot int) string {
 	return "is being deleted, and stays"
 }
 
-// keptFor tells whether there is a reason, which is told, to keep a PV that is being deleted.
+// keptFor reports whether there is a reported reason to keep a PV that is being deleted.
 func (k *worker) keptFor(s *state, slot int) bool {
 	p, t := s.pvs[slot], s.pvs[twin(slot)]
 	claimed := p.Claim > 0 && k.named(&s.claims, k.claimName(slot, p)) == p.Claim
 	switch {
-	case claimed, p.deletes() && k.restored(s, slot), p.Guard == intree.WriterOther && !s.modern:
+	case claimed, p.deletes() && k.restored(s, slot), p.Writer == intreetest.WriterOther && !s.modern:
 		return true
 	case !p.deletes():
 		return false
 	}
-	// From 1.31 on the PV controller does nothing for one that it cannot put the finalizer on any more.
+	// From 1.31 on the PV controller does nothing for one to which it cannot add the finalizer any more.
 	return s.modern && p.unheld() || p.Held || p.Claim == 0 || p.Migrated && !p.External || t.exists() && (t.TwinOf == 0 || t.Phase == volume.PhaseBound) || k.shared(s, slot)
 }
 
-// shared tells whether another PV needs the volume of this one.
+// shared reports whether another PV needs the volume of this one.
 func (k *worker) shared(s *state, slot int) bool {
 	for i := range k.PVs {
 		p := s.pvs[2*i]
-		if 2*i != slot && k.disk(2*i) == k.disk(slot) && p.exists() && (!p.deletes() || !p.released() || p.Claim == 0) {
+		if 2*i != slot && k.disk(2*i) == k.disk(slot) && p.exists() && (!p.deletes() || !p.released() || p.Claim == 0 || k.restored(s, 2*i)) {
 			return true
 		}
 	}

@@ -1,11 +1,9 @@
-//go:build model
-
 package intree
 
 import (
 	"fmt"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree/intreetest"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/memory"
 )
@@ -13,10 +11,10 @@ import (
 // scene is a state that a move is changing.
 type scene struct {
 	*World
-	machine *intree.Machine
+	machine *machine
 	state
 	// opened are the replicas that the move looked into or changed.
-	opened memory.Opened[*intree.Replica]
+	opened memory.Opened[*replica]
 	// wrong is the promise that the move broke, in words.
 	wrong string
 }
@@ -31,12 +29,12 @@ func (c *scene) violates(format string, args ...any) {
 func (c *scene) Break() { c.faulted = true }
 
 // replica opens what a replica knows.
-func (c *scene) replica(i int) *intree.Replica { return c.opened.Open(c.machine, &c.knows, i) }
+func (c *scene) replica(i int) *replica { return c.opened.Open(c.machine, &c.knows, i) }
 
 // close puts what the opened replicas know back into the state.
 func (c *scene) close() { c.opened.Close(c.machine, &c.knows, 48) }
 
-// room tells whether the watches can fall behind by one change more.
+// room reports whether the watches can fall behind by one change more.
 func (s *state) room(w *World) bool {
 	for i := range w.Replicas {
 		if l := &s.lines[i]; w.Lag > 0 && l.up && int(l.nChanges) >= w.Lag {
@@ -69,7 +67,7 @@ func (c *scene) write(slot int, by who, edit func(now *pv)) {
 		c.pvs[slot] = pv{}
 		c.judgeEnd(slot, now)
 	}
-	c.tell(change{uint8(slot), gone, now.PVView})
+	c.tell(change{uint8(slot), gone, now.view})
 }
 
 // create makes a PV at the API server.
@@ -78,7 +76,7 @@ func (c *scene) create(slot int, now pv) {
 	c.uids[slot]++
 	now.Version, now.UID, now.inUse = c.versions[slot], c.uids[slot], true
 	c.pvs[slot] = now
-	c.tell(change{uint8(slot), false, now.PVView})
+	c.tell(change{uint8(slot), false, now.view})
 }
 
 func (c *scene) tell(what change) {
@@ -97,10 +95,10 @@ func (c *scene) tell(what change) {
 
 func (c *scene) show(i int, what change) {
 	if what.gone {
-		c.replica(i).Lose(int(what.slot), what.now)
+		c.replica(i).lose(int(what.slot), what.now)
 		return
 	}
-	c.replica(i).See(int(what.slot), what.now)
+	c.replica(i).see(int(what.slot), what.now)
 }
 
 // setClaim changes a claim at the API server. Where its cache does not lag the PV controller knows.
@@ -115,28 +113,28 @@ func (c *scene) setClaim(i int, now claim) {
 // know.
 func (c *scene) start(i int) {
 	c.lines[i] = line{up: true}
-	r := c.machine.Fresh()
+	r := c.machine.fresh()
 	c.opened[i] = r
 	for slot := range 2 * len(c.PVs) {
-		r.Reach(slot, c.versions[slot])
+		r.reach(slot, c.versions[slot])
 		if c.pvs[slot].exists() {
-			r.See(slot, c.pvs[slot].PVView)
+			r.see(slot, c.pvs[slot].view)
 		}
 	}
 }
 
 // first is the state in which a world begins: each PV is bound to a claim of its own, and protected.
-func (w *World) first(m *intree.Machine) state {
+func (w *World) first(m *machine) state {
 	c := scene{World: w, machine: m}
 	c.left, c.modern, c.attached = w.Budget, w.Modern, w.Attached
 	for i, spec := range w.PVs {
-		p := pv{PVView: intree.PVView{Policy: volume.PolicyDelete, Phase: volume.PhaseBound, Claim: uint8(i + 1), Guard: intree.WriterNone}}
+		p := pv{view: view{Policy: volume.PolicyDelete, Phase: volume.PhaseBound, Claim: uint8(i + 1), Writer: intreetest.WriterNone}}
 		switch {
 		case spec.Static || w.Unprotected:
 		case w.Modern:
-			p.Guard = intree.WriterOther
+			p.Writer = intreetest.WriterOther
 		default:
-			p.Guard = intree.WriterUs
+			p.Writer = intreetest.WriterSelf
 		}
 		c.create(2*i, p)
 		c.claims[i] = claim{there: true, born: true, volume: uint8(2*i + 1)}
@@ -146,7 +144,7 @@ func (w *World) first(m *intree.Machine) state {
 	for i := range w.Replicas {
 		c.start(i)
 	}
-	c.replica(0).Lead()
+	c.replica(0).lead()
 	c.close()
 	return c.state
 }

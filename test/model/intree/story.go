@@ -1,12 +1,10 @@
-//go:build model
-
 package intree
 
 import (
 	"fmt"
 	"strings"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree/intreetest"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
 
@@ -92,20 +90,20 @@ var sentences = [verbs]string{
 	userTurnsToRetain:    "a user turns PV %[1]s to Retain",
 	userTurnsToDelete:    "a user turns PV %[1]s to Delete",
 	userTakesBack:        "an administrator takes the claim's UID out of PV %[1]s",
-	userHolds:            "a user puts a hold on PV %[1]s",
-	userLetsGo:           "a user takes the hold off PV %[1]s",
-	userStrips:           "somebody takes the finalizer off PV %[1]s by hand",
+	userHolds:            "a user adds a hold to PV %[1]s",
+	userLetsGo:           "a user removes the hold from PV %[1]s",
+	userStrips:           "somebody removes the finalizer from PV %[1]s by hand",
 	userDeletesTwin:      "somebody deletes PV %[1]s by hand",
-	strangerProtects:     "another program puts the finalizer on PV %[1]s",
+	strangerProtects:     "another program adds the finalizer to PV %[1]s",
 	migrationIsSwitched:  "migration is switched on or off for PV %[1]s",
 	nodeDetaches:         "the volumes are detached",
-	protectionLetsGo:     "PV protection lets go of PV %[1]s",
+	protectionLetsGo:     "PV protection removes its finalizer from PV %[1]s",
 	controllerLearns:     "the PV controller's cache of claims is up to date again",
 	controllerManages:    "the PV controller changes the finalizers of PV %[1]s",
 	controllerFrees:      "the PV controller marks PV %[1]s Available",
 	controllerBinds:      "the PV controller marks PV %[1]s Bound",
 	controllerGives:      "the PV controller gives PV %[1]s to the claim that has its name",
-	controllerTellsClaim: "the PV controller tells the claim of PV %[1]s which PV it has",
+	controllerTellsClaim: "the PV controller writes PV %[1]s to its claim",
 	controllerUnbinds:    "the PV controller takes the claim away from PV %[1]s",
 	controllerReleases:   "the PV controller marks PV %[1]s Released",
 	controllerBegins:     "the PV controller begins to delete the volume of PV %[1]s",
@@ -115,18 +113,18 @@ var sentences = [verbs]string{
 	controllerIsReplaced: "the PV controller is replaced by one from before or after 1.31",
 	pluginDeletes:        "the plugin deletes the volume of PV %[1]s",
 	pluginFails:          "the plugin fails for PV %[1]s, which is marked Failed",
-	sidecarProtects:      "the CSI sidecar puts its finalizer on PV %[1]s",
+	sidecarProtects:      "the CSI sidecar adds its finalizer to PV %[1]s",
 	sidecarDeletes:       "the CSI sidecar deletes the volume of PV %[1]s",
-	sidecarLetsGo:        "the CSI sidecar lets go of PV %[1]s",
+	sidecarLetsGo:        "the CSI sidecar removes its finalizer from PV %[1]s",
 	processStarts:        "replica %[2]d starts",
 	processLeads:         "replica %[2]d takes the lease",
 	processEnds:          "replica %[2]d ends",
 	processNotices:       "replica %[2]d notices that it leads no more, and ends",
 	processStalls:        "replica %[2]d stalls for longer than its reads for PV %[1]s count",
 	leaseMoves:           "replica %[2]d takes the lease, and the other has not noticed",
-	watchTells:           "replica %[2]d is told of a change of PV %[1]s",
-	workerBegins:         "replica %[2]d looks at PV %[1]s",
-	clockWakes:           "replica %[2]d looks at PV %[1]s again, after a while",
+	watchTells:           "replica %[2]d sees a change of PV %[1]s",
+	workerBegins:         "replica %[2]d works on PV %[1]s",
+	clockWakes:           "replica %[2]d works on PV %[1]s again, after a while",
 	delayEnds:            "replica %[2]d: the delay for PV %[1]s is over",
 	lateCallArrives:      "a call for PV %[1]s arrives of a replica that has ended",
 	lateCallLost:         "a call for PV %[1]s of a replica that has ended is lost",
@@ -136,13 +134,13 @@ var sentences = [verbs]string{
 func (w *World) say(slot int) string {
 	name := w.PVs[slot/2].Name
 	if isTwin(slot) {
-		return intree.TwinName(name)
+		return intreetest.TwinName(name)
 	}
 	return name
 }
 
-// tellMove says in words what happens.
-func (w *World) tellMove(m move) string {
+// describe says in words what happens.
+func (w *World) describe(m move) string {
 	if m.verb < verbs {
 		claim := ""
 		if m.slot < len(w.Claims) {
@@ -159,14 +157,14 @@ func (w *World) tellMove(m move) string {
 	case m.verb >= callFails:
 		base, how = callFails, "replica %d: %v for PV %s fails"
 	}
-	return fmt.Sprintf(how, m.replica, intree.Action(m.verb-base), w.say(m.slot))
+	return fmt.Sprintf(how, m.replica, intreetest.Action(m.verb-base), w.say(m.slot))
 }
 
-// Story tells in words how something came about, a sentence for each move.
+// Story says in words how something came about, a sentence for each move.
 func (w *World) Story(moves []search.Move) []string {
 	var lines []string
 	for _, m := range moves {
-		lines = append(lines, w.tellMove(moveOf(m)))
+		lines = append(lines, w.describe(moveOf(m)))
 	}
 	return lines
 }

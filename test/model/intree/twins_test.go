@@ -1,5 +1,3 @@
-//go:build model
-
 package intree
 
 import (
@@ -7,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree/intreetest"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/modeltest"
 )
@@ -48,8 +46,8 @@ func TestEveryMoveIsTold(t *testing.T) {
 		if m.verb >= verbs && m.verb < callArrives {
 			continue
 		}
-		if line := w.tellMove(m); line == "" || strings.Contains(line, "%!") || moveOf(m.code()) != m {
-			t.Errorf("move %d is told as %q, and taken for %+v", v, line, moveOf(m.code()))
+		if line := w.describe(m); line == "" || strings.Contains(line, "%!") || moveOf(m.code()) != m {
+			t.Errorf("move %d is reported as %q, and taken for %+v", v, line, moveOf(m.code()))
 		}
 	}
 }
@@ -59,63 +57,68 @@ func TestEveryMoveIsTold(t *testing.T) {
 func TestATwinHasTheVolumeDeleted(t *testing.T) {
 	w := Worlds()[0]
 	k, random := newWorker(&w), modeltest.Random(t)
-	armed, done := false, false
+	deleting, done := false, false
 	for range 200 {
 		first := decode(k.First())
 		modeltest.Walk(random, 300, &first, func(s *state) {
-			armed = armed || s.operations[twin(0)] == begun
-			done = done || armed && !s.pvs[0].exists() && !s.pvs[twin(0)].exists() && !s.disks[0]
+			deleting = deleting || s.operations[twin(0)] == begun
+			done = done || deleting && !s.pvs[0].exists() && !s.pvs[twin(0)].exists() && !s.disks[0]
 		}, k.next)
 		if done {
 			return
 		}
 	}
-	t.Errorf("no walk came to the end of a twin: armed %v", armed)
+	t.Errorf("no walk came to the end of a twin: policy Delete %v", deleting)
 }
 
-// judged returns a scene with a PV that is to be deleted, and its twin, which is armed.
+// judged returns a scene with a PV that is to be deleted, and its twin, which is set to Delete.
 func judged(w *World) *scene {
 	k := newWorker(w)
 	c := &scene{World: w, machine: k.machine, state: decode(k.First())}
 	c.claims[0] = claim{born: true}
 	c.seen = c.claims
 	p := &c.pvs[0]
-	p.Terminating, p.Phase, p.Guard = true, volume.PhaseReleased, intree.WriterUs
+	p.Terminating, p.Phase, p.Writer = true, volume.PhaseReleased, intreetest.WriterSelf
 	t := &c.pvs[twin(0)]
 	*t = *p
-	t.TwinOf, t.Guard, t.Terminating = p.UID, intree.WriterNone, false
+	t.TwinOf, t.Writer, t.Terminating = p.UID, intreetest.WriterNone, false
 	c.lines[0].proofs[0] = proof{claim: true, detached: true, pv: true}
 	return c
 }
 
 func TestEachStepIsJudged(t *testing.T) {
-	w := World{Name: "one", PVs: []intree.ModelPV{{Name: "a", Claim: "data"}, {Name: "b", Claim: "logs"}}, Claims: []string{"data", "logs"}, Replicas: 1, Lag: 1}
+	w := World{Name: "one", PVs: []PV{{Name: "a", Claim: "data"}, {Name: "b", Claim: "logs"}}, Claims: []string{"data", "logs", "logs"}, Replicas: 1, Lag: 1}
 	deletion := func(c *scene) { c.judgeDeletion(twin(0)) }
-	arming := func(c *scene) { c.judgeTwin(0, 0, intree.Ask{Action: intree.ArmTwin, Slot: 1}) }
+	arming := func(c *scene) { c.judgeTwin(0, 0, ask{Action: intreetest.SetTwinDelete, Slot: 1}) }
 	alone := func(c *scene) { c.pvs[2] = pv{} }
 	for name, tc := range map[string]struct {
 		prepare, judge func(*scene)
 		want           string
 	}{
-		"a volume that may go":                       {alone, deletion, ""},
-		"that is gone already":                       {func(c *scene) { c.disks[0] = false }, deletion, ""},
-		"of a PV that is to keep it":                 {func(c *scene) { alone(c); c.pvs[0].Policy = volume.PolicyRetain }, deletion, "P2"},
-		"which came too late":                        {func(c *scene) { c.pvs[0].Policy, c.tooLate[0] = volume.PolicyRetain, true }, deletion, ""},
-		"of a PV that is gone":                       {func(c *scene) { alone(c); c.pvs[0] = pv{} }, deletion, "P2"},
-		"that is attached":                           {func(c *scene) { alone(c); c.attached = true }, deletion, "P2"},
-		"that another PV needs":                      {nil, deletion, "P2"},
-		"that another needed":                        {func(c *scene) { c.pvs[2].Phase = volume.PhaseReleased; c.claims[1].there = false }, deletion, ""},
-		"that a claim has by the twin":               {func(c *scene) { alone(c); c.claims[0] = claim{there: true, volume: 2} }, deletion, "P2"},
-		"a twin is armed":                            {nil, arming, ""},
-		"its claim was not read":                     {func(c *scene) { c.lines[0].proofs[0].claim = false }, arming, "P2"},
-		"attachments were not":                       {func(c *scene) { c.lines[0].proofs[0].detached = false }, arming, "P2"},
-		"the PV was not":                             {func(c *scene) { c.lines[0].proofs[0].pv = false }, arming, "P2"},
+		"a volume that may go":                 {alone, deletion, ""},
+		"that is gone already":                 {func(c *scene) { c.disks[0] = false }, deletion, ""},
+		"of a PV that is to keep it":           {func(c *scene) { alone(c); c.pvs[0].Policy = volume.PolicyRetain }, deletion, "P2"},
+		"which came too late":                  {func(c *scene) { c.pvs[0].Policy, c.tooLate[0] = volume.PolicyRetain, true }, deletion, ""},
+		"of a PV that is gone":                 {func(c *scene) { alone(c); c.pvs[0] = pv{} }, deletion, "P2"},
+		"that is attached":                     {func(c *scene) { alone(c); c.attached = true }, deletion, "P2"},
+		"that another PV needs":                {nil, deletion, "P2"},
+		"that another needed":                  {func(c *scene) { c.pvs[2].Phase = volume.PhaseReleased; c.claims[1].there = false }, deletion, ""},
+		"that a claim has by the twin":         {func(c *scene) { alone(c); c.claims[0] = claim{there: true, volume: 2} }, deletion, "P2"},
+		"a twin is to delete":                  {alone, arming, ""},
+		"beside a PV whose claim is gone":      {func(c *scene) { c.lines[0].proofs[0].sibling = true }, arming, ""},
+		"beside a PV whose claim was not read": {nil, arming, "P2"},
+		"that a restored claim has by another PV": {func(c *scene) {
+			c.pvs[2].Phase, c.claims[1].there, c.claims[2] = volume.PhaseReleased, false, claim{there: true, volume: 3}
+		}, deletion, "P2"},
+		"its claim was not read":                     {func(c *scene) { alone(c); c.lines[0].proofs[0].claim = false }, arming, "P2"},
+		"attachments were not":                       {func(c *scene) { alone(c); c.lines[0].proofs[0].detached = false }, arming, "P2"},
+		"the PV was not":                             {func(c *scene) { alone(c); c.lines[0].proofs[0].pv = false }, arming, "P2"},
 		"a PV goes before its volume":                {nil, func(c *scene) { c.judgeEnd(0, c.pvs[0]) }, "P1"},
 		"a PV goes after its volume":                 {func(c *scene) { c.disks[0] = false }, func(c *scene) { c.judgeEnd(0, c.pvs[0]) }, ""},
 		"a PV goes that a user let go":               {func(c *scene) { c.excused[0] = true }, func(c *scene) { c.judgeEnd(0, c.pvs[0]) }, ""},
 		"a PV goes that is to keep its volume":       {func(c *scene) { c.pvs[0].Policy = volume.PolicyRetain }, func(c *scene) { c.judgeEnd(0, c.pvs[0]) }, ""},
-		"our patch leaves a PV with nothing":         {alone, func(c *scene) { c.write(0, us, func(p *pv) { p.Guard, p.inUse = intree.WriterNone, false }) }, "P1"},
-		"a user's patch leaves a PV with nothing":    {alone, func(c *scene) { c.write(0, others, func(p *pv) { p.Guard, p.inUse = intree.WriterNone, false }) }, ""},
+		"our patch leaves a PV with nothing":         {alone, func(c *scene) { c.write(0, us, func(p *pv) { p.Writer, p.inUse = intreetest.WriterNone, false }) }, "P1"},
+		"a user's patch leaves a PV with nothing":    {alone, func(c *scene) { c.write(0, others, func(p *pv) { p.Writer, p.inUse = intreetest.WriterNone, false }) }, ""},
 		"a twin goes, and its volume is still there": {nil, func(c *scene) { c.judgeEnd(twin(0), c.pvs[twin(0)]) }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -130,7 +133,7 @@ func TestEachStepIsJudged(t *testing.T) {
 }
 
 func TestRestIsJudged(t *testing.T) {
-	w := World{Name: "one", PVs: []intree.ModelPV{{Name: "a", Claim: "data"}}, Claims: []string{"data", "data"}, Replicas: 1, Lag: 1}
+	w := World{Name: "one", PVs: []PV{{Name: "a", Claim: "data"}}, Claims: []string{"data", "data"}, Replicas: 1, Lag: 1}
 	alone := func(c *scene) { c.pvs[twin(0)] = pv{} }
 	alive := func(c *scene) { alone(c); c.pvs[0].Terminating = false }
 	for name, tc := range map[string]struct {
@@ -139,7 +142,7 @@ func TestRestIsJudged(t *testing.T) {
 	}{
 		"nothing at all":                     {func(c *scene) { c.pvs = [maxSlots]pv{} }, ""},
 		"a PV in use":                        {alive, ""},
-		"which is not protected":             {func(c *scene) { alive(c); c.pvs[0].Guard = intree.WriterNone }, "P5"},
+		"which is not protected":             {func(c *scene) { alive(c); c.pvs[0].Writer = intreetest.WriterNone }, "P5"},
 		"which is to keep its volume":        {func(c *scene) { alive(c); c.pvs[0].Policy = volume.PolicyRetain }, "P5"},
 		"a PV that is being deleted":         {alone, "P5"},
 		"its claim lives":                    {func(c *scene) { alone(c); c.claims[0].there = true }, ""},
@@ -148,7 +151,7 @@ func TestRestIsJudged(t *testing.T) {
 		"it is held":                         {func(c *scene) { alone(c); c.pvs[0].Held = true }, ""},
 		"it is taken back":                   {func(c *scene) { alone(c); c.pvs[0].Claim = 0 }, ""},
 		"it is to keep its volume":           {func(c *scene) { alone(c); c.pvs[0].Policy = volume.PolicyRetain }, "P5"},
-		"a stranger holds it":                {func(c *scene) { alone(c); c.pvs[0].Guard = intree.WriterOther }, ""},
+		"a stranger holds it":                {func(c *scene) { alone(c); c.pvs[0].Writer = intreetest.WriterOther }, ""},
 		"a PV with its twin":                 {func(*scene) {}, "P5"},
 		"a twin that failed":                 {func(c *scene) { c.pvs[twin(0)].Phase = volume.PhaseFailed }, "P2"},
 		"a twin that is left":                {func(c *scene) { c.pvs[0] = pv{} }, "P5"},

@@ -1,9 +1,7 @@
-//go:build model
-
 package intree
 
 import (
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree/intreetest"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -52,6 +50,12 @@ func (k *worker) users(s *state) {
 func (c *scene) restoreClaim(i int) {
 	for slot := 0; slot < 2*len(c.PVs); slot += 2 {
 		if c.PVs[slot/2].Claim == c.Claims[i] {
+			for j := range c.PVs {
+				// What another PV of the volume has read of this claim is read once.
+				if 2*j != slot && c.disk(2*j) == c.disk(slot) && c.begunFor(2*j) {
+					c.tooLate[j] = true
+				}
+			}
 			c.setClaim(i, claim{there: true, born: true, volume: uint8(slot + 1)})
 			return
 		}
@@ -71,7 +75,7 @@ func (k *worker) rescuers(s *state, slot int) {
 	rescue(p.deletes(), func(b *Budget) *uint8 { return &b.Retain }, userTurnsToRetain, func(p *pv) { p.Policy = volume.PolicyRetain })
 	rescue(p.Claim > 0 && p.released(), func(b *Budget) *uint8 { return &b.TakeBack }, userTakesBack, func(p *pv) { p.Claim = 0 })
 	rescue(!p.Held, func(b *Budget) *uint8 { return &b.Hold }, userHolds, func(p *pv) { p.Held = true })
-	rescue(p.Guard != intree.WriterNone, func(b *Budget) *uint8 { return &b.Strip }, userStrips, func(p *pv) { p.Guard = intree.WriterNone })
+	rescue(p.Writer != intreetest.WriterNone, func(b *Budget) *uint8 { return &b.Strip }, userStrips, func(p *pv) { p.Writer = intreetest.WriterNone })
 	rescue(true, func(b *Budget) *uint8 { return &b.Migrate }, migrationIsSwitched, func(p *pv) { p.Migrated = !p.Migrated })
 }
 
@@ -92,12 +96,12 @@ func (k *worker) meddlers(s *state, slot int) {
 	})
 	k.User(!p.Terminating && k.PVs[slot/2].Static, s.left.Foreign, move{strangerProtects, 0, slot}, func(n *scene) {
 		n.left.Foreign--
-		n.write(slot, others, func(p *pv) { p.Guard = intree.WriterOther })
+		n.write(slot, others, func(p *pv) { p.Writer = intreetest.WriterOther })
 	})
 }
 
 // rescue notes whether what is to keep a volume comes after its deletion has begun: what is read before
-// a twin is armed is read once.
+// a twin is set to Delete is read once.
 func (c *scene) rescue(slot int) {
 	for i := range c.PVs {
 		if c.disk(2*i) == c.disk(slot) && c.begunFor(2*i) {
@@ -115,8 +119,8 @@ func (c *scene) forgiveNoMore() {
 	}
 }
 
-// begunFor tells whether a volume's deletion has begun, from a PV and its twin: the other PVs of the volume
-// were read, the twin is armed or about to be, or the PV controller is at work.
+// begunFor reports whether a volume's deletion has begun, from a PV and its twin: the other PVs of the volume
+// were read, the twin is set to Delete or about to be, or the PV controller is at work.
 func (c *scene) begunFor(slot int) bool {
 	t := c.pvs[twin(slot)]
 	if t.exists() && t.TwinOf > 0 && t.deletes() || c.operations[slot] != noOperation || c.operations[twin(slot)] != noOperation ||
@@ -130,8 +134,8 @@ func (c *scene) begunFor(slot int) bool {
 		if c.lines[i].proofs[slot].others {
 			return true
 		}
-		if r := c.replica(i); r.Busy(slot) {
-			if ask, _ := r.Asks(slot); c.arms(ask, slot) {
+		if r := c.replica(i); r.busy[slot] {
+			if ask := r.asks(slot); c.arms(ask, slot) {
 				return true
 			}
 		}
@@ -139,6 +143,6 @@ func (c *scene) begunFor(slot int) bool {
 	return false
 }
 
-func (*scene) arms(ask intree.Ask, slot int) bool {
-	return ask.Action == intree.ArmTwin && int(ask.Slot) == twin(slot)
+func (*scene) arms(ask ask, slot int) bool {
+	return ask.Action == intreetest.SetTwinDelete && int(ask.Slot) == twin(slot)
 }

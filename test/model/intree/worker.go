@@ -1,11 +1,8 @@
-//go:build model
-
 package intree
 
 import (
 	"context"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/memory"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
@@ -19,17 +16,17 @@ func (w *World) Explore(ctx context.Context, o search.Options) search.Result {
 type worker struct {
 	*World
 	search.Moves[move, *scene]
-	machine *intree.Machine
+	machine *machine
 	visitor *search.Visitor
 	s       *state
-	looked  memory.Opened[*intree.Replica]
+	looked  memory.Opened[*replica]
 	buffer  []byte
-	// listed, if set, is told of each move and what it leads to; nothing is searched.
+	// listed, if set, sees each move and what it leads to; nothing is searched.
 	listed func(move, *state)
 }
 
 func newWorker(w *World) *worker {
-	k := &worker{World: w, machine: intree.NewMachine(w.PVs, w.Claims)}
+	k := &worker{World: w, machine: newMachine(w.PVs, w.Claims)}
 	k.Make = k.make
 	return k
 }
@@ -57,7 +54,7 @@ func (k *worker) Visit(code []byte, v *search.Visitor) {
 }
 
 // look returns what a replica knows, to look at only.
-func (k *worker) look(s *state, i int) *intree.Replica { return k.looked.Open(k.machine, &s.knows, i) }
+func (k *worker) look(s *state, i int) *replica { return k.looked.Open(k.machine, &s.knows, i) }
 
 // moves makes every move that is possible in a state.
 func (k *worker) moves(s *state) {

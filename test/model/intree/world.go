@@ -1,9 +1,7 @@
-//go:build model
-
 package intree
 
 import (
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree/intreetest"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/memory"
 )
@@ -11,7 +9,7 @@ import (
 const (
 	maxPVs      = 2
 	maxSlots    = 2 * maxPVs
-	maxClaims   = 2
+	maxClaims   = 3
 	maxReplicas = memory.Replicas
 	maxLag      = 3
 )
@@ -19,7 +17,7 @@ const (
 // pv is a PV as the API server holds it. The zero value: there is none. The slot after that of a PV is
 // for its twin.
 type pv struct {
-	intree.PVView
+	view
 	// inUse: Kubernetes' own finalizer is on it, until it is not Bound any more.
 	inUse bool
 }
@@ -28,15 +26,15 @@ func (p pv) exists() bool { return p.Version != 0 }
 
 func (p pv) deletes() bool { return p.Policy == volume.PolicyDelete }
 
-// released tells whether the PV controller has seen that its claim is gone.
+// released reports whether the PV controller has seen that its claim is gone.
 func (p pv) released() bool {
 	return p.Phase == volume.PhaseReleased || p.Phase == volume.PhaseFailed
 }
 
-// held tells whether something keeps the PV that is to hold it until its volume is deleted.
-func (p pv) held() bool { return p.Guard != intree.WriterNone || p.External }
+// held reports whether something keeps the PV that is to hold it until its volume is deleted.
+func (p pv) held() bool { return p.Writer != intreetest.WriterNone || p.External }
 
-// unheld tells whether a PV goes and leaves its volume behind: nothing can be put on any more.
+// unheld reports whether a PV goes and leaves its volume behind: nothing can be added any more.
 func (p pv) unheld() bool { return p.exists() && p.Terminating && p.deletes() && !p.held() }
 
 // claim is a claim at the API server.
@@ -58,30 +56,30 @@ const (
 	deleted
 )
 
-// change is what a watch has not told yet; of a PV that is gone it is the last state.
+// change is what a watch has not reported yet; of a PV that is gone it is the last state.
 type change struct {
 	slot uint8
 	gone bool
-	now  intree.PVView
+	now  view
 }
 
 // sent is what became of a call that was sent.
 type sent struct {
 	done  bool
-	reply intree.Reply
+	reply reply
 }
 
 // proof is what the live reads of the run in hand have shown, as far as they still count.
 type proof struct {
 	// claim: it was gone. pv: the PV, read after all else, said that its volume is to go. others: the other
-	// PVs of the volume were read.
-	claim, detached, pv, others bool
+	// PVs of the volume were read. sibling: the claim of one that is to be deleted too was gone.
+	claim, detached, pv, others, sibling bool
 }
 
 // line is what belongs to one replica besides what it knows.
 type line struct {
 	up bool
-	// changes are what its watch has not told yet.
+	// changes are what its watch has not reported yet.
 	changes  [maxLag]change
 	nChanges uint8
 	// calls are the calls under way, and proofs what was read, by slot.
@@ -93,7 +91,7 @@ type line struct {
 
 // late is a call of a process that ended, on its way.
 type late struct {
-	ask intree.Ask
+	ask ask
 	on  bool
 }
 
@@ -142,7 +140,7 @@ func isTwin(slot int) bool { return slot&1 != 0 }
 // disk is the volume that the PV of a slot names.
 func (w *World) disk(slot int) int { return w.PVs[slot/2].Disk }
 
-// provisioned tells whether a plugin made the PV of a slot, or of the one whose twin it is.
+// provisioned reports whether a plugin made the PV of a slot, or of the one whose twin it is.
 func (w *World) provisioned(slot int) bool { return !w.PVs[slot/2].Static }
 
 // named returns the UID of the claim that there is of a name, 0 for none, among these.
@@ -163,14 +161,14 @@ func (w *World) claimName(slot int, p pv) string {
 	return w.PVs[slot/2].Claim
 }
 
-// restored tells whether another claim than the PV's has the name of that one, and names the PV.
-func (k *worker) restored(s *state, slot int) bool {
+// restored reports whether another claim than the PV's has the name of that one, and names the PV.
+func (w *World) restored(s *state, slot int) bool {
 	p := s.pvs[slot]
-	uid := k.named(&s.claims, k.claimName(slot, p))
+	uid := w.named(&s.claims, w.claimName(slot, p))
 	return uid != 0 && uid != p.Claim && int(s.claims[uid-1].volume) == slot+1
 }
 
-// lives tells whether a claim that exists has this PV.
+// lives reports whether a claim that exists has this PV.
 func (s *state) lives(slot int) bool {
 	p := s.pvs[slot]
 	return p.exists() && p.Claim > 0 && s.claims[p.Claim-1].there && int(s.claims[p.Claim-1].volume) == slot+1

@@ -1,13 +1,9 @@
-//go:build model
-
 package intree
 
 import (
 	"fmt"
 	"reflect"
 	"strings"
-
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
 )
 
 // World names bounds: what there is, and how often what can happen does.
@@ -17,7 +13,7 @@ type World struct {
 	// About says in a sentence what it is for.
 	About string
 	// PVs are one or two PVs, each bound to the claim of its number.
-	PVs []intree.ModelPV
+	PVs []PV
 	// Claims are the names of the claims. One that no PV has in the beginning can be made later; of two
 	// with one name, the second can come when the first is gone.
 	Claims []string
@@ -38,10 +34,10 @@ type World struct {
 // Budget is how often each thing may happen in one history.
 type Budget struct {
 	// What users do. TakeBack: an administrator takes the claim's UID out of a PV, TakeTwin: out of a
-	// twin. Hold: a hold is put on or taken off. Strip: the finalizer is taken off by hand. DeleteTwin:
+	// twin. Hold: a hold is added or removed. Strip: the finalizer is removed by hand. DeleteTwin:
 	// a twin is deleted by hand. RestoreClaim: a claim comes back from a backup, with another UID, and names the PV.
 	DeletePV, DeleteClaim, CreateClaim, RestoreClaim, Retain, Delete, TakeBack, TakeTwin, Hold, Strip, DeleteTwin uint8
-	// Foreign: another program puts the finalizer on a static PV. Migrate: migration is switched on or off. Upgrade: the
+	// Foreign: another program adds the finalizer to a static PV. Migrate: migration is switched on or off. Upgrade: the
 	// controller manager is replaced by one of the other kind.
 	Foreign, Migrate, Upgrade uint8
 	// What breaks: processes of ours that end, and those that go on for a while although another leads;
@@ -58,7 +54,7 @@ func Worlds() []World {
 		w := &worlds[i]
 		w.Replicas, w.Lag = max(w.Replicas, 1), max(w.Lag, 1)
 		if w.PVs == nil {
-			w.PVs = []intree.ModelPV{{Name: "a", Claim: "data"}}
+			w.PVs = []PV{{Name: "a", Claim: "data"}}
 		}
 		if w.Claims == nil {
 			w.Claims = []string{"data"}
@@ -120,7 +116,7 @@ func lives() []World {
 			Budget: Budget{DeletePV: 1, DeleteClaim: 1, CreateClaim: 1, Stale: 2},
 		},
 		{
-			Name: "twin, by hand", About: "somebody takes the finalizer off, or deletes the twin",
+			Name: "twin, by hand", About: "somebody removes the finalizer, or deletes the twin",
 			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Strip: 1, DeleteTwin: 1},
 		},
 		{
@@ -148,8 +144,13 @@ func neighbours() []World {
 	return []World{
 		{
 			Name: "twin, static PV", About: "a PV of the same volume that somebody made by hand, and keeps", Claims: two,
-			PVs:    []intree.ModelPV{{Name: "a", Claim: "data"}, {Name: "b", Claim: "logs", Static: true}},
+			PVs:    []PV{{Name: "a", Claim: "data"}, {Name: "b", Claim: "logs", Static: true}},
 			Budget: Budget{DeletePV: 1, DeleteClaim: 2},
+		},
+		{
+			Name: "twin, static PV, restored", About: "the same, and the claim of that PV is restored with another UID and names it", Claims: []string{"data", "logs", "logs"},
+			PVs:    []PV{{Name: "a", Claim: "data"}, {Name: "b", Claim: "logs", Static: true}},
+			Budget: Budget{DeletePV: 1, DeleteClaim: 2, RestoreClaim: 1},
 		},
 		{
 			Name: "twin, modern controller", About: "the controller manager of 1.31 and newer, and a policy that is turned", Modern: true,
@@ -164,8 +165,8 @@ func neighbours() []World {
 			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Upgrade: 1},
 		},
 		{
-			Name: "twin, stranger", About: "another program puts the finalizer on one PV, and does nothing else", Claims: two,
-			PVs:    []intree.ModelPV{{Name: "a", Claim: "data"}, {Name: "b", Claim: "logs", Disk: 1, Static: true}},
+			Name: "twin, stranger", About: "another program adds the finalizer to one PV, and does nothing else", Claims: two,
+			PVs:    []PV{{Name: "a", Claim: "data"}, {Name: "b", Claim: "logs", Disk: 1, Static: true}},
 			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Foreign: 1},
 		},
 	}
@@ -193,8 +194,13 @@ func deepWorlds() []World {
 		},
 		{
 			Name: "deep: twin, one disk", Deep: true, About: "two PVs of one volume", Claims: []string{"data", "logs"},
-			PVs:    []intree.ModelPV{{Name: "a", Claim: "data"}, {Name: "b", Claim: "logs"}},
+			PVs:    []PV{{Name: "a", Claim: "data"}, {Name: "b", Claim: "logs"}},
 			Budget: Budget{DeletePV: 1, DeleteClaim: 2},
+		},
+		{
+			Name: "deep: twin, one disk, restored", Deep: true, About: "two PVs of one volume, both deleted, and the claim of one is restored with another UID and names it", Claims: []string{"data", "logs", "logs"},
+			PVs:    []PV{{Name: "a", Claim: "data"}, {Name: "b", Claim: "logs"}},
+			Budget: Budget{DeletePV: 2, DeleteClaim: 2, RestoreClaim: 1},
 		},
 		{
 			Name: "deep: twin, upgrade", About: "a controller manager that is upgraded across 1.31, and downgraded again", Deep: true,

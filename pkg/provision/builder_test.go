@@ -32,12 +32,12 @@ func (able) Offers(service csi.PluginCapability_Service_Type) bool {
 }
 
 // want is a claim for which there is an order, with the changes.
-func want(changes ...func(*v1.PersistentVolumeClaim)) Want {
+func want(changes ...func(*v1.PersistentVolumeClaim)) RequestOptions {
 	f := plainFacts()
 	for _, change := range changes {
 		change(f.Claim)
 	}
-	return Want{Claim: f.Claim, Class: f.Class}
+	return RequestOptions{Claim: f.Claim, Class: f.Class}
 }
 
 func from(group, kind, name string) func(*v1.PersistentVolumeClaim) {
@@ -64,17 +64,17 @@ func TestCompose(t *testing.T) {
 			Status: v1.PersistentVolumeStatus{Phase: v1.VolumeBound}},
 	}
 	for name, c := range map[string]struct {
-		want   Want
+		want   RequestOptions
 		snaps  Snapshots
 		reason request.Reason
-		check  func(*Order) bool
+		check  func(*Request) bool
 	}{
-		"a plain claim": {want(), nil, "", func(o *Order) bool { return o.Create.Name == "pvc-u1" && o.Source == nil && o.Secret == nil }},
-		"a VolumeAttributesClass": {want(tier("gold")), nil, "", func(o *Order) bool {
+		"a plain claim": {want(), nil, "", func(o *Request) bool { return o.Create.Name == "pvc-u1" && o.Source == nil && o.Secret == nil }},
+		"a VolumeAttributesClass": {want(tier("gold")), nil, "", func(o *Request) bool {
 			return o.Create.MutableParameters["iops"] == "9"
 		}},
 		"one that is not there": {want(tier("lead")), nil, request.ReasonAttributesClassMissing, nil},
-		"a clone": {want(from("", "PersistentVolumeClaim", "source")), nil, "", func(o *Order) bool {
+		"a clone": {want(from("", "PersistentVolumeClaim", "source")), nil, "", func(o *Request) bool {
 			return *o.Source == inflight.Source{Kind: "PersistentVolumeClaim", Namespace: "ns", Name: "source", UID: "u-source"} && o.Create.GetVolumeContentSource().GetVolume().GetVolumeId() == "vol-source"
 		}},
 		"a clone of nothing":              {want(from("", "PersistentVolumeClaim", "nothing")), nil, request.ReasonSourceMissing, nil},
@@ -84,12 +84,12 @@ func TestCompose(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := fake.NewClientset(world...)
-			composer, err := newComposer(kube.Clients{Core: client.CoreV1(), Storage: client.StorageV1()}, able{}, ComposerConfig{Snapshots: c.snaps})
+			composer, err := newComposer(kube.Clients{Core: client.CoreV1(), Storage: client.StorageV1()}, able{}, BuilderConfig{Snapshots: c.snaps})
 			if err != nil {
 				t.Fatal(err)
 			}
 			composer.discovery = serving("storageclasses", "volumeattributesclasses")
-			got, err := composer.Compose(t.Context(), c.want)
+			got, err := composer.Build(t.Context(), c.want)
 			if request.ReasonOf(err) != c.reason || (err == nil) != (c.reason == "") {
 				t.Fatalf("%v, want %q", err, c.reason)
 			}
@@ -112,16 +112,16 @@ func serving(resources ...string) func(context.Context) (*metav1.APIResourceList
 // TestAClusterWithoutVolumeAttributesClasses: a claim that names one is refused with that reason, and not for ever.
 func TestAClusterWithoutVolumeAttributesClasses(t *testing.T) {
 	client := fake.NewClientset()
-	composer, err := newComposer(kube.Clients{Core: client.CoreV1(), Storage: client.StorageV1()}, able{}, ComposerConfig{})
+	composer, err := newComposer(kube.Clients{Core: client.CoreV1(), Storage: client.StorageV1()}, able{}, BuilderConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	composer.discovery = serving("storageclasses")
-	if _, err := composer.Compose(t.Context(), want(tier("gold"))); request.ReasonOf(err) != request.ReasonAttributesClassUnserved {
+	if _, err := composer.Build(t.Context(), want(tier("gold"))); request.ReasonOf(err) != request.ReasonAttributesClassUnserved {
 		t.Errorf("where they are not served: %v", err)
 	}
 	composer.discovery = func(context.Context) (*metav1.APIResourceList, error) { return nil, errLost }
-	if _, err := composer.Compose(t.Context(), want(tier("gold"))); !errors.Is(err, errLost) || request.ReasonOf(err) != "" {
+	if _, err := composer.Build(t.Context(), want(tier("gold"))); !errors.Is(err, errLost) || request.ReasonOf(err) != "" {
 		t.Errorf("where that cannot be found out: %v", err)
 	}
 	composer.discovery = serving("volumeattributesclasses")
@@ -130,7 +130,7 @@ func TestAClusterWithoutVolumeAttributesClasses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := composer.Compose(t.Context(), want(tier("gold"))); err != nil {
+	if _, err := composer.Build(t.Context(), want(tier("gold"))); err != nil {
 		t.Errorf("after an upgrade: %v", err)
 	}
 }
@@ -139,14 +139,14 @@ func TestAClusterWithoutVolumeAttributesClasses(t *testing.T) {
 func TestVolumeAttributesClassesSwitchedOff(t *testing.T) {
 	client := fake.NewClientset()
 	client.PrependReactor("get", "volumeattributesclasses", func(k8stesting.Action) (bool, runtime.Object, error) { return true, nil, errLost })
-	composer, err := newComposer(kube.Clients{Core: client.CoreV1(), Storage: client.StorageV1()}, able{}, ComposerConfig{Settings: request.Settings{NoAttributesClass: true}})
+	composer, err := newComposer(kube.Clients{Core: client.CoreV1(), Storage: client.StorageV1()}, able{}, BuilderConfig{Settings: request.Settings{NoAttributesClass: true}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := composer.Compose(t.Context(), want(tier("gold"))); request.ReasonOf(err) != request.ReasonAttributesClassUnserved {
+	if _, err := composer.Build(t.Context(), want(tier("gold"))); request.ReasonOf(err) != request.ReasonAttributesClassUnserved {
 		t.Errorf("a claim with a class: %v", err)
 	}
-	if _, err := composer.Compose(t.Context(), want()); err != nil {
+	if _, err := composer.Build(t.Context(), want()); err != nil {
 		t.Errorf("a claim without: %v", err)
 	}
 }
@@ -165,18 +165,18 @@ func (lostSnapshots) Read(context.Context, types.NamespacedName) (*request.Snaps
 }
 
 func TestAReadThatFailedIsNoFact(t *testing.T) {
-	for resource, asks := range map[string]Want{
+	for resource, asks := range map[string]RequestOptions{
 		"volumeattributesclasses": want(tier("gold")),
 		"persistentvolumeclaims":  want(from("", "PersistentVolumeClaim", "source")),
 		"volumesnapshots":         want(from("snapshot.storage.k8s.io", "VolumeSnapshot", "snap")),
 	} {
 		client := fake.NewClientset()
 		client.PrependReactor("get", resource, func(k8stesting.Action) (bool, runtime.Object, error) { return true, nil, errLost })
-		composer, err := newComposer(kube.Clients{Core: client.CoreV1(), Storage: client.StorageV1()}, able{}, ComposerConfig{Snapshots: lostSnapshots{}})
+		composer, err := newComposer(kube.Clients{Core: client.CoreV1(), Storage: client.StorageV1()}, able{}, BuilderConfig{Snapshots: lostSnapshots{}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := composer.Compose(t.Context(), asks); !errors.Is(err, errLost) || request.ReasonOf(err) != "" {
+		if _, err := composer.Build(t.Context(), asks); !errors.Is(err, errLost) || request.ReasonOf(err) != "" {
 			t.Errorf("%s: %v", resource, err)
 		}
 	}
@@ -190,12 +190,12 @@ func (unable) Has(csi.ControllerServiceCapability_RPC_Type) bool { return false 
 func TestSnapshotsAreReadOnlyWhereTheDriverHasSome(t *testing.T) {
 	for name, c := range map[string]struct {
 		driver Capable
-		cfg    ComposerConfig
+		cfg    BuilderConfig
 		want   int
 	}{
-		"a driver with snapshots":   {able{}, ComposerConfig{Snapshots: noSnapshots{}}, 3},
-		"one without":               {unable{}, ComposerConfig{Snapshots: noSnapshots{}}, 0},
-		"nobody who could read any": {able{}, ComposerConfig{}, 0},
+		"a driver with snapshots":   {able{}, BuilderConfig{Snapshots: noSnapshots{}}, 3},
+		"one without":               {unable{}, BuilderConfig{Snapshots: noSnapshots{}}, 0},
+		"nobody who could read any": {able{}, BuilderConfig{}, 0},
 	} {
 		composer, err := newComposer(kube.Clients{}, c.driver, c.cfg)
 		if err != nil {
@@ -211,7 +211,7 @@ func TestSnapshotsAreReadOnlyWhereTheDriverHasSome(t *testing.T) {
 func TestTheNameOfAVolume(t *testing.T) {
 	client := fake.NewClientset()
 	composer, err := newComposer(kube.Clients{Core: client.CoreV1(), Storage: client.StorageV1()}, able{},
-		ComposerConfig{Settings: request.Settings{VolumeNamePrefix: "disk", VolumeNameUUIDLength: 4}})
+		BuilderConfig{Settings: request.Settings{VolumeNamePrefix: "disk", VolumeNameUUIDLength: 4}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package intree
+package twins
 
 import (
 	"bytes"
@@ -16,18 +16,18 @@ import (
 )
 
 const (
-	// Finalizer holds an in-tree PV until its volume is deleted. It is the one that
-	// kube-controller-manager puts on from 1.31 on (storagehelpers.PVDeletionInTreeProtectionFinalizer).
+	// Finalizer holds an in-tree PV until its volume is deleted. It is the one that kube-controller-manager adds from
+	// 1.31 on (storagehelpers.PVDeletionInTreeProtectionFinalizer).
 	Finalizer = "kubernetes.io/pv-controller"
-	// FieldManager is the name under which this package writes. By it a finalizer of ours is told
-	// from one that kube-controller-manager put on, also after a restart.
+	// FieldManager is the name under which package intree writes. It distinguishes a finalizer of ours from one that
+	// kube-controller-manager added, also after a restart.
 	FieldManager = "volume-guard"
-	// twinOfAnnotation on a twin is the name of the PV whose volume it is a second name of; the
-	// label reclaim.TwinLabel has the UID.
+	// twinOfAnnotation on a twin is the name of the PV whose volume it is a second name of; the label volume.TwinLabel
+	// has the UID.
 	twinOfAnnotation = "csi-reclaimer.io/twin-of"
 
-	// inTree begins the name of every provisioner that is a plugin of kube-controller-manager; it is
-	// by this that modifyDeletionFinalizers in pv_controller_base.go tells them.
+	// inTree begins the name of every provisioner that is a plugin of kube-controller-manager;
+	// modifyDeletionFinalizers in pv_controller_base.go recognizes them by it too.
 	inTree = "kubernetes.io/"
 	// noPlugin is what FindPluginByName and FindPluginBySpec in pkg/volume/plugins.go say of a plugin
 	// that does not exist, and noDeleter of one that deletes nothing; deleteVolumeOperation stores
@@ -38,17 +38,17 @@ const (
 	maxMessage = 512
 )
 
-// Writer says who put the finalizer on a PV. The zero value is not known.
+// Writer says who added the finalizer to a PV. The zero value is not known.
 type Writer uint8
 
 const (
-	// WriterUnknown: the finalizer is on, or may be, and nobody can tell who put it on.
+	// WriterUnknown: the PV has the finalizer, or may have it, and it is not known who added it.
 	WriterUnknown Writer = iota
-	// WriterNone: the finalizer is not on.
+	// WriterNone: the PV does not have the finalizer.
 	WriterNone
-	// WriterUs: this package put it on.
-	WriterUs
-	// WriterOther: another program put it on, which then answers for it.
+	// WriterSelf: volume-guard added it.
+	WriterSelf
+	// WriterOther: another program added it, which then answers for the PV.
 	WriterOther
 )
 
@@ -63,9 +63,9 @@ type PV struct {
 	// pv.kubernetes.io/migrated-to.
 	ProvisionedBy, MigratedTo string
 	Claim                     volume.ClaimRef
-	// Manager is the field manager that put the finalizer on, where Guard is WriterOther.
+	// Manager is the field manager that added the finalizer, where Writer is WriterOther.
 	Manager string
-	// Source tells which volume it is.
+	// Source identifies the volume.
 	Source Source
 
 	// TerminatingSince is the deletionTimestamp in seconds since 1970, 0 for none.
@@ -73,13 +73,13 @@ type PV struct {
 
 	Policy volume.Policy
 	Phase  volume.Phase
-	// Guard says who put kubernetes.io/pv-controller on.
-	Guard Writer
+	// Writer says who added kubernetes.io/pv-controller.
+	Writer Writer
 	// Terminating: the PV has a deletionTimestamp.
 	Terminating bool
-	// HasFinalizer and HasCompanionFinalizer tell which finalizers of the CSI side are on.
+	// HasFinalizer and HasCompanionFinalizer: the PV has these finalizers of the CSI side.
 	HasFinalizer, HasCompanionFinalizer bool
-	// Held: the annotation csi-reclaimer.io/hold is there.
+	// Held: the PV has the annotation csi-reclaimer.io/hold.
 	Held bool
 	// PluginGone: the PV controller found no plugin for the volume.
 	PluginGone bool
@@ -89,14 +89,14 @@ type PV struct {
 	// Message is what the PV controller says of a PV in phase Failed.
 	Message string
 
-	// TwinOf and Original are the UID and the name of the PV that this one is the twin of, empty for
-	// all others. They are claims: see twinOf.
+	// TwinOf and Original are the UID and the name of the PV that this one says it is the twin of, empty for all others.
+	// Whether that is true: see isTwinOf.
 	TwinOf   types.UID
 	Original string
 }
 
-// PVOf reads what is needed of a PersistentVolume, without keeping a reference to it.
-func PVOf(o *v1.PersistentVolume) PV {
+// Of reads what is needed of a PersistentVolume, without keeping a reference to it.
+func Of(o *v1.PersistentVolume) PV {
 	p := volume.Of(o)
 	pv := PV{
 		Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion,
@@ -106,7 +106,7 @@ func PVOf(o *v1.PersistentVolume) PV {
 		Held: p.Held, HeldBecause: p.HeldBecause,
 		TwinOf: p.TwinOf,
 	}
-	pv.Guard, pv.Manager = writerOf(o)
+	pv.Writer, pv.Manager = writerOf(o)
 	if pv.Phase == volume.PhaseFailed {
 		pv.Message = text.Text(o.Status.Message, maxMessage)
 		pv.PluginGone = strings.Contains(o.Status.Message, noPlugin) || strings.Contains(o.Status.Message, noDeleter)
@@ -117,22 +117,21 @@ func PVOf(o *v1.PersistentVolume) PV {
 	return pv
 }
 
-// intern has the PV share its words with all others that use them.
-func (pv *PV) intern() {
+// Intern has the PV share its strings with all others that have the same.
+func (pv *PV) Intern() {
 	for _, word := range []*string{&pv.ProvisionedBy, &pv.MigratedTo, &pv.Manager, &pv.Claim.Namespace} {
 		*word = unique.Make(*word).Value()
 	}
 }
 
-// Field managers under which the API server keeps what others wrote, when it does not know or
-// remember who (apimachinery, util/managedfields: NewSkipNonAppliedManager, NewCapManagersManager).
+// Field managers under which the API server keeps what others wrote, where it does not know who (apimachinery, util/managedfields: NewSkipNonAppliedManager, NewCapManagersManager).
 const (
 	beforeApply    = "before-first-apply"
 	ancientChanges = "ancient-changes"
 )
 
-// writerOf tells from managedFields who put the finalizer on. The API server keeps there who gave
-// each entry of the list its place; a write that finds an entry there does not count.
+// writerOf returns who added the finalizer according to managedFields. The API server keeps there who added each entry
+// of the list; a later write of the same entry does not count.
 func writerOf(o *v1.PersistentVolume) (w Writer, manager string) {
 	if !slices.Contains(o.Finalizers, Finalizer) {
 		return WriterNone, ""
@@ -143,7 +142,7 @@ func writerOf(o *v1.PersistentVolume) (w Writer, manager string) {
 		switch {
 		case !holdsFinalizer(entry.FieldsV1):
 		case entry.Manager == FieldManager:
-			return WriterUs, ""
+			return WriterSelf, ""
 		case entry.Manager != beforeApply && entry.Manager != ancientChanges:
 			w, manager = WriterOther, entry.Manager
 		}
@@ -151,8 +150,8 @@ func writerOf(o *v1.PersistentVolume) (w Writer, manager string) {
 	return w, manager
 }
 
-// holdsFinalizer tells whether a set of fields holds the finalizer. In it an entry of a list of
-// words is a field "v:" and the word as JSON.
+// holdsFinalizer reports whether a set of fields holds the finalizer. In it an entry of a list of strings is a field
+// "v:" and the string as JSON.
 func holdsFinalizer(fields *metav1.FieldsV1) bool {
 	if fields == nil || !bytes.Contains(fields.GetRawBytes(), []byte(Finalizer)) {
 		return false
@@ -169,40 +168,39 @@ func holdsFinalizer(fields *metav1.FieldsV1) bool {
 	return holds
 }
 
-// provisioned tells whether an in-tree plugin made the volume; only those get the finalizer, as
-// in modifyDeletionFinalizers.
-func (pv PV) provisioned() bool {
+// Provisioned reports whether an in-tree plugin made the volume; only those get the finalizer, as in
+// modifyDeletionFinalizers.
+func (pv PV) Provisioned() bool {
 	return pv.TwinOf == "" && pv.Source.Known() && strings.HasPrefix(pv.ProvisionedBy, inTree)
 }
 
-// claimed tells whether the PV belongs to a claim. A claimRef without UID is a PV that an
-// administrator takes back.
-func (pv PV) claimed() bool { return pv.Claim.UID != "" }
+// Claimed reports whether the PV belongs to a claim. A claimRef without UID is a PV that an administrator takes back.
+func (pv PV) Claimed() bool { return pv.Claim.UID != "" }
 
-// released tells whether the PV controller has seen the end of the claim.
+// released reports whether the PV controller has seen the end of the claim.
 func (pv PV) released() bool {
 	return pv.Phase == volume.PhaseReleased || pv.Phase == volume.PhaseFailed
 }
 
-// deletable tells whether the PV itself asks for the end of its volume.
+// deletable reports whether the PV by itself asks for the deletion of its volume.
 func (pv PV) deletable() bool {
-	return pv.Policy == volume.PolicyDelete && pv.released() && pv.claimed()
+	return pv.Policy == volume.PolicyDelete && pv.released() && pv.Claimed()
 }
 
-// left tells whether a program that manages the finalizer would do something about the PV: put the finalizer
-// on, or delete the volume. One that failed to is at it.
-func (pv PV) left() bool {
+// otherActs reports whether a program that manages the finalizer would act on the PV: add the finalizer, or delete the
+// volume. One that failed to delete it tries again.
+func (pv PV) otherActs() bool {
 	switch {
 	case pv.MigratedTo != "" || pv.Policy != volume.PolicyDelete:
 		return false
 	case !pv.Terminating:
-		return pv.Guard == WriterNone
+		return pv.Writer == WriterNone
 	}
-	return pv.Guard != WriterNone && pv.Phase == volume.PhaseReleased && pv.claimed()
+	return pv.Writer != WriterNone && pv.Phase == volume.PhaseReleased && pv.Claimed()
 }
 
-// csiFinalizers returns the finalizers of the CSI side that are on the PV. On a PV that is not
-// migrated nobody of that side answers for them.
+// csiFinalizers returns the finalizers of the CSI side that the PV has. On a PV that is not migrated nobody of that side
+// answers for them.
 func (pv PV) csiFinalizers() []string {
 	var on []string
 	if pv.HasFinalizer {

@@ -13,8 +13,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 )
 
-// Want is the claim that is to get a volume, with what its volume is to be like.
-type Want struct {
+// RequestOptions is the claim that is to get a volume, with what its volume is to be like.
+type RequestOptions struct {
 	// Claim and Class are as the watch cache has them: not to be changed. Required.
 	Claim *v1.PersistentVolumeClaim
 	Class *storagev1.StorageClass
@@ -26,30 +26,30 @@ type Want struct {
 	CleanUp bool
 }
 
-// Order is a CreateVolume request, and what becomes of its answer. It is what the in-flight log holds.
-type Order = inflight.Request
+// Request is a CreateVolume request, and what becomes of its answer. It is what the in-flight log holds.
+type Request = inflight.Request
 
-// Orders settles what a driver is asked for. Implementations are safe for concurrent use.
-type Orders interface {
+// RequestBuilder settles what a driver is asked for. Implementations are safe for concurrent use.
+type RequestBuilder interface {
 	// PVName returns the name of a claim's PV, by which the driver also knows the volume.
 	PVName(claim types.UID) string
-	// Compose returns the order for a claim. The same claim and class give the same volume name,
+	// Build returns the request for a claim. The same claim and class give the same volume name,
 	// whenever it is asked. An error says what is wrong with claim or class, or could not be read;
 	// a *request.Error among its causes says what helps.
-	Compose(ctx context.Context, want Want) (*Order, error)
+	Build(ctx context.Context, want RequestOptions) (*Request, error)
 	// PV returns the PersistentVolume of the volume that the driver made for an order, which may have been read
 	// from the in-flight log. An error means that the volume is not what was asked for: it gets no
 	// PersistentVolume and is deleted.
-	PV(o Order, made *csi.Volume) (*v1.PersistentVolume, error)
+	PV(o Request, made *csi.Volume) (*v1.PersistentVolume, error)
 }
 
-// Qualifier is an Orders that can tell from claim and class alone that others provision a claim.
+// Qualifier is an RequestBuilder that can tell from claim and class alone that others provision a claim.
 type Qualifier interface {
 	// Ignores returns a *request.Error where others provision the claim, such as a volume populator, and else nil.
 	Ignores(claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass) error
 }
 
-// Watcher is an Orders with watch caches of its own. A Provisioner keeps them up to date, and begins
+// Watcher is an RequestBuilder with watch caches of its own. A Provisioner keeps them up to date, and begins
 // when they are filled.
 type Watcher interface {
 	// Watch keeps the caches up to date until ctx ends.

@@ -1,4 +1,4 @@
-package intree
+package twins
 
 import (
 	"strings"
@@ -9,6 +9,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+const (
+	inUseFinalizer = "kubernetes.io/pv-protection"
+	kcm            = "kube-controller-manager"
 )
 
 // fields is an entry of managedFields.
@@ -28,11 +33,11 @@ func TestWhoPutTheFinalizerOn(t *testing.T) {
 		manager string
 	}{
 		"it is not on, whatever the entries say": {entries: []metav1.ManagedFieldsEntry{fields(kcm, onlyG)}, want: WriterNone},
-		"we did":                                 {on: true, entries: []metav1.ManagedFieldsEntry{fields(kcm, another), fields(FieldManager, onlyG)}, want: WriterUs},
+		"we did":                                 {on: true, entries: []metav1.ManagedFieldsEntry{fields(kcm, another), fields(FieldManager, onlyG)}, want: WriterSelf},
 		"the controller manager did": {on: true, entries: []metav1.ManagedFieldsEntry{fields(FieldManager, another), fields(kcm, onlyG)},
 			want: WriterOther, manager: kcm},
 		"a person did":              {on: true, entries: []metav1.ManagedFieldsEntry{fields("kubectl-edit", onlyG)}, want: WriterOther, manager: "kubectl-edit"},
-		"we did, and another too":   {on: true, entries: []metav1.ManagedFieldsEntry{fields("kubectl", onlyG), fields(FieldManager, onlyG)}, want: WriterUs},
+		"we did, and another too":   {on: true, entries: []metav1.ManagedFieldsEntry{fields("kubectl", onlyG), fields(FieldManager, onlyG)}, want: WriterSelf},
 		"nobody says so":            {on: true, want: WriterUnknown},
 		"others wrote other fields": {on: true, entries: []metav1.ManagedFieldsEntry{fields(kcm, another)}, want: WriterUnknown},
 		"too many wrote since":      {on: true, entries: []metav1.ManagedFieldsEntry{fields(ancientChanges, onlyG)}, want: WriterUnknown},
@@ -48,8 +53,8 @@ func TestWhoPutTheFinalizerOn(t *testing.T) {
 			if c.on {
 				o.Finalizers = []string{inUseFinalizer, Finalizer}
 			}
-			if got := PVOf(o); got.Guard != c.want || got.Manager != c.manager {
-				t.Errorf("guard %v by %q, want %v by %q", got.Guard, got.Manager, c.want, c.manager)
+			if got := Of(o); got.Writer != c.want || got.Manager != c.manager {
+				t.Errorf("guard %v by %q, want %v by %q", got.Writer, got.Manager, c.want, c.manager)
 			}
 		})
 	}
@@ -102,11 +107,11 @@ func TestAMissingPluginIsTold(t *testing.T) {
 		"device or resource busy": false,
 	} {
 		o := &v1.PersistentVolume{Status: v1.PersistentVolumeStatus{Phase: v1.VolumeFailed, Message: message}}
-		if got := PVOf(o).PluginGone; got != want {
+		if got := Of(o).PluginGone; got != want {
 			t.Errorf("%q: plugin gone: %v, want %v", message, got, want)
 		}
 		o.Status.Phase = v1.VolumeBound
-		if PVOf(o).PluginGone {
+		if Of(o).PluginGone {
 			t.Errorf("%q of a PV that has not failed: the plugin is gone", message)
 		}
 	}
@@ -131,7 +136,7 @@ func original() *v1.PersistentVolume {
 
 func TestATwinIsBornToKeepItsVolume(t *testing.T) {
 	o := original()
-	twin := newTwin(o)
+	twin := NewTwin(o)
 	switch {
 	case twin.Spec.PersistentVolumeReclaimPolicy != v1.PersistentVolumeReclaimRetain:
 		t.Error("a twin is born with another policy than Retain: with Delete it would cost the volume of a claim that lives after all")
@@ -146,7 +151,7 @@ func TestATwinIsBornToKeepItsVolume(t *testing.T) {
 	if o.Spec.ClaimRef.Name != "claim" || o.Spec.PersistentVolumeReclaimPolicy != v1.PersistentVolumeReclaimDelete || len(o.Annotations) != 4 {
 		t.Error("making a twin changes the original")
 	}
-	if !twinOf(PVOf(twin), PVOf(o)) {
+	if !isTwinOf(Of(twin), Of(o)) {
 		t.Error("a twin is not known again")
 	}
 }
@@ -154,7 +159,7 @@ func TestATwinIsBornToKeepItsVolume(t *testing.T) {
 func TestNoPVIsItsOwnTwin(t *testing.T) {
 	pv := made()
 	pv.TwinOf, pv.Original = pv.UID, pv.Name
-	if twinOf(pv, pv) || twinOf(PV{}, PV{}) {
+	if isTwinOf(pv, pv) || isTwinOf(PV{}, PV{}) {
 		t.Error("a PV is its own twin")
 	}
 }
@@ -201,7 +206,7 @@ func FuzzNamesOfTwins(f *testing.F) {
 }
 
 // FuzzRecords reads PVs of any shape, and makes twins of them. What is read of one may not keep any part of
-// the object alive, and no shape makes a finalizer ours that we did not put on.
+// the object alive, and no shape makes a finalizer ours that we did not add.
 func FuzzRecords(f *testing.F) {
 	f.Add("kubernetes.io/host-path", "/a", "volume-guard", `{"f:metadata":{"f:finalizers":{"v:\"kubernetes.io/pv-controller\"":{}}}}`, "Delete", "Failed", "no volume plugin matched", "pv-uid", "pv")
 	f.Add("", "", "", `{"f:metadata":[]}`, "", "", "", "", "")
@@ -213,23 +218,23 @@ func FuzzRecords(f *testing.F) {
 		o.Spec.HostPath.Path = path
 		o.ManagedFields = []metav1.ManagedFieldsEntry{fields(manager, set)}
 		o.Spec.PersistentVolumeReclaimPolicy, o.Status.Phase, o.Status.Message = v1.PersistentVolumeReclaimPolicy(policy), v1.PersistentVolumePhase(phase), message
-		pv := PVOf(o)
-		pv.intern()
-		if pv.Guard == WriterUs && manager != FieldManager || pv.Guard == WriterNone {
-			t.Errorf("the finalizer that %q put on is taken for %v", manager, pv.Guard)
+		pv := Of(o)
+		pv.Intern()
+		if pv.Writer == WriterSelf && manager != FieldManager || pv.Writer == WriterNone {
+			t.Errorf("the finalizer that %q added is taken for %v", manager, pv.Writer)
 		}
-		if !strings.HasPrefix(provisioner, "kubernetes.io/") && (pv.provisioned() || pv.looksLikeTwin()) {
+		if !strings.HasPrefix(provisioner, "kubernetes.io/") && (pv.Provisioned() || pv.LooksLikeTwin()) {
 			t.Errorf("a PV of provisioner %q is taken for one of an in-tree plugin", provisioner)
 		}
 		if len(pv.Message) > maxMessage {
 			t.Errorf("%d bytes of a message are kept", len(pv.Message))
 		}
-		twin := newTwin(o)
+		twin := NewTwin(o)
 		if twin.Spec.PersistentVolumeReclaimPolicy != v1.PersistentVolumeReclaimRetain || len(twin.Finalizers) > 0 {
-			t.Error("a twin is born armed, or with finalizers")
+			t.Error("a twin is born set to Delete, or with finalizers")
 		}
-		d := Decide(Snapshot{Manages: ManagesNobody, PV: pv, Twin: PVOf(twin), TwinFound: true}, now())
-		if d.Action == ArmTwin || d.Action == MakeTwin || d.Action == ReleasePV {
+		d := Decide(Facts{Other: OtherAbsent, PV: pv, Twin: Of(twin), TwinFound: true}, now())
+		if d.Action == SetTwinDelete || d.Action == CreateTwin || d.Action == RemoveFinalizerByUID {
 			t.Errorf("%v without a look at the claim", d.Action)
 		}
 	})

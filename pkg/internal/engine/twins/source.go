@@ -1,4 +1,4 @@
-package intree
+package twins
 
 import (
 	"crypto/sha256"
@@ -8,11 +8,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Source tells which volume of an in-tree plugin a PV names, in the same few bytes whatever the
-// plugin. PVs of one Source name one volume. The zero value is not known.
+// Source identifies the volume of an in-tree plugin that a PV names, in 16 bytes whatever the plugin. PVs of one Source
+// name one volume. The zero value is not known.
 type Source [16]byte
 
-// Known tells whether it is known which volume it is.
+// Known reports whether it is known which volume it is.
 func (s Source) Known() bool { return s != Source{} }
 
 // waysOfUse are the fields of a volume source that say how the volume is used, not which it is: two

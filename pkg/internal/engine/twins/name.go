@@ -1,4 +1,4 @@
-package intree
+package twins
 
 import (
 	"crypto/sha256"
@@ -13,9 +13,8 @@ const (
 	twinSuffix = "-reclaim"
 )
 
-// TwinName returns the name of the twin of the PV with this name, always the same: a twin is found
-// again after a restart, and none is ever made twice. A name that would be too long is cut, and a hash
-// of the whole takes the place of what is lost.
+// TwinName returns the name of the twin of the PV with this name. The twin is found by it after a restart, and the API
+// server refuses a second. A name that would be too long is cut, and a hash of the whole replaces what is lost.
 func TwinName(pv string) string {
 	if len(pv)+len(twinSuffix) <= maxName {
 		return pv + twinSuffix

@@ -1,4 +1,4 @@
-package intree
+package twins
 
 import (
 	"testing"
@@ -12,7 +12,7 @@ func TestAMigratedPVThatKeepsItsVolumeLosesTheFinalizer(t *testing.T) {
 	for _, policy := range []volume.Policy{volume.PolicyRetain, volume.PolicyRecycle} {
 		s := proven()
 		pvIs(migrate, of(policy))(&s)
-		if d := Decide(s, now()); d.Action != DropGuard || d.Reason != ReasonMigrated {
+		if d := Decide(s, now()); d.Action != RemoveFinalizer || d.Reason != ReasonMigrated {
 			t.Errorf("policy %v: %s because %s", policy, d.Action, d.Reason)
 		}
 	}
@@ -20,7 +20,7 @@ func TestAMigratedPVThatKeepsItsVolumeLosesTheFinalizer(t *testing.T) {
 
 func TestAPVThatIsNotLeftYetIsNotWaitedFor(t *testing.T) {
 	s := proven()
-	s.Manages = ManagesOther
+	s.Other = OtherPresent
 	if d := Decide(s, now()); d.After != 0 {
 		t.Errorf("waits %s", d.After)
 	}

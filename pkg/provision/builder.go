@@ -41,8 +41,8 @@ type Grants interface {
 	In(ctx context.Context, namespace string) ([]request.Grant, error)
 }
 
-// ComposerConfig holds the settings of a Composer. The zero value is usable.
-type ComposerConfig struct {
+// BuilderConfig holds the settings of a Builder. The zero value is usable.
+type BuilderConfig struct {
 	// Settings are what volumes depend on.
 	Settings request.Settings
 	// Snapshots reads VolumeSnapshots. Default: no claim is made from one.
@@ -52,17 +52,17 @@ type ComposerConfig struct {
 	// Node is the node on which all volumes are made, and beside which no other is looked at. Default:
 	// all nodes of the cluster.
 	Node *volume.Node
-	// Places are where the driver's nodes are, which the Composer watches. Default: its own; the Node.
+	// Places are where the driver's nodes are, which the Builder watches. Default: its own; the Node.
 	Places *nodes.Places
 	// IgnoreTopology takes the driver's volumes for reachable from everywhere, whatever it says.
 	IgnoreTopology bool
 }
 
-// Composer settles what a driver is asked for as package order has it: it reads what an order hangs
+// Builder settles what a driver is asked for as package order has it: it reads what an order hangs
 // on. What is read for one claim is read live; where the nodes are is watched, if that matters to
 // the driver. A read that failed is no fact: its error is returned, and there is no order.
-type Composer struct {
-	cfg     ComposerConfig
+type Builder struct {
+	cfg     BuilderConfig
 	driver  request.Driver
 	clients kube.Clients
 	// places is nil where it does not matter where the nodes are.
@@ -72,14 +72,14 @@ type Composer struct {
 }
 
 var (
-	_ Orders    = &Composer{}
-	_ Watcher   = &Composer{}
-	_ Qualifier = &Composer{}
+	_ RequestBuilder = &Builder{}
+	_ Watcher        = &Builder{}
+	_ Qualifier      = &Builder{}
 )
 
-// NewComposer returns the Orders of a driver on the cluster that config describes, which is copied.
+// NewBuilder returns the RequestBuilder of a driver on the cluster that config describes, which is copied.
 // What the driver says of itself is asked once, here. Nothing is started.
-func NewComposer(config *rest.Config, driver Capable, cfg ComposerConfig) (*Composer, error) {
+func NewBuilder(config *rest.Config, driver Capable, cfg BuilderConfig) (*Builder, error) {
 	switch {
 	case config == nil:
 		return nil, errors.New("make a composer: no cluster is given")
@@ -101,11 +101,11 @@ func NewComposer(config *rest.Config, driver Capable, cfg ComposerConfig) (*Comp
 	return newComposer(clients, driver, cfg)
 }
 
-func newComposer(clients kube.Clients, driver Capable, cfg ComposerConfig) (*Composer, error) {
+func newComposer(clients kube.Clients, driver Capable, cfg BuilderConfig) (*Builder, error) {
 	if err := cfg.Settings.Validate(); err != nil {
 		return nil, fmt.Errorf("make a composer: %w", err)
 	}
-	c := &Composer{cfg: cfg, driver: describe(driver), clients: clients}
+	c := &Builder{cfg: cfg, driver: describe(driver), clients: clients}
 	c.discovery = c.discover
 	const topology = csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS
 	if cfg.IgnoreTopology {
@@ -141,7 +141,7 @@ func describe(driver Capable) request.Driver {
 }
 
 // Watch keeps what is known of nodes up to date until ctx ends.
-func (c *Composer) Watch(ctx context.Context) {
+func (c *Builder) Watch(ctx context.Context) {
 	if c.places == nil {
 		<-ctx.Done()
 		return
@@ -150,10 +150,10 @@ func (c *Composer) Watch(ctx context.Context) {
 }
 
 // Synced reports whether all nodes are known that there were when Watch began.
-func (c *Composer) Synced() bool { return c.places == nil || c.places.Synced() }
+func (c *Builder) Synced() bool { return c.places == nil || c.places.Synced() }
 
-// Rights are what a Composer needs to be allowed.
-func (c *Composer) Permissions() []access.Permission {
+// Rights are what a Builder needs to be allowed.
+func (c *Builder) Permissions() []access.Permission {
 	const storage = "storage.k8s.io"
 	var rights []access.Permission
 	if c.driver.Controller[csi.ControllerServiceCapability_RPC_MODIFY_VOLUME] {
@@ -179,7 +179,7 @@ func (c *Composer) Permissions() []access.Permission {
 }
 
 // PVName returns the name of a claim's PV, and of its volume.
-func (c *Composer) PVName(claim types.UID) string {
+func (c *Builder) PVName(claim types.UID) string {
 	name, err := request.VolumeName(c.cfg.Settings, claim)
 	if err != nil {
 		return "" // of a claim without UID, which no API server has
@@ -187,8 +187,8 @@ func (c *Composer) PVName(claim types.UID) string {
 	return name
 }
 
-// Compose returns the order for a claim.
-func (c *Composer) Compose(ctx context.Context, want Want) (*Order, error) {
+// Build returns the request for a claim.
+func (c *Builder) Build(ctx context.Context, want RequestOptions) (*Request, error) {
 	f := request.Facts{Claim: want.Claim, Class: want.Class, Driver: c.driver, Settings: c.cfg.Settings, Begun: want.Begun, CleanUp: want.CleanUp}
 	need, err := request.Needs(f)
 	if err != nil {
@@ -204,7 +204,7 @@ func (c *Composer) Compose(ctx context.Context, want Want) (*Order, error) {
 	if len(plan.Outdated) > 0 {
 		klog.FromContext(ctx).V(2).Info("The StorageClass has parameters of old; their names begin with csi.storage.k8s.io/ today", "storageClass", want.Class.Name, "parameters", plan.Outdated)
 	}
-	o := &Order{
+	o := &Request{
 		Node: want.selectedNode(), Create: plan.Request, Secret: plan.Secret, MayReschedule: plan.MayReschedule,
 		PV: plan.Template, Topology: plan.Topology, Migrated: plan.Migrated,
 	}
@@ -215,10 +215,10 @@ func (c *Composer) Compose(ctx context.Context, want Want) (*Order, error) {
 }
 
 // selectedNode returns the name of the claim's selected node, empty if none is.
-func (w Want) selectedNode() string { return w.Claim.Annotations[annSelectedNode] }
+func (w RequestOptions) selectedNode() string { return w.Claim.Annotations[annSelectedNode] }
 
 // PV returns the PersistentVolume of the volume that the driver made for an order.
-func (c *Composer) PV(o Order, made *csi.Volume) (*v1.PersistentVolume, error) {
+func (c *Builder) PV(o Request, made *csi.Volume) (*v1.PersistentVolume, error) {
 	plan := request.Order{Request: o.Create, Template: o.PV, Topology: o.Topology, Migrated: o.Migrated, Driver: c.driver.Name}
 	pv, err := plan.PV(&csi.CreateVolumeResponse{Volume: made})
 	if err == nil {
@@ -228,7 +228,7 @@ func (c *Composer) PV(o Order, made *csi.Volume) (*v1.PersistentVolume, error) {
 }
 
 // Ignores returns why others provision the claim, nil where they do not.
-func (c *Composer) Ignores(claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass) error {
+func (c *Builder) Ignores(claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass) error {
 	_, err := request.Needs(request.Facts{Claim: claim, Class: class, Driver: c.driver, Settings: c.cfg.Settings})
 	if remedyOf(err) == request.RemedyIgnore {
 		return err
@@ -238,7 +238,7 @@ func (c *Composer) Ignores(claim *v1.PersistentVolumeClaim, class *storagev1.Sto
 
 // checkHere refuses a volume that is not said to be on the node that made it, and nowhere else: no node
 // would ever delete it.
-func (c *Composer) checkHere(pv *v1.PersistentVolume) error {
+func (c *Builder) checkHere(pv *v1.PersistentVolume) error {
 	if c.cfg.Node == nil || c.cfg.Node.Reach(pv.Spec.NodeAffinity) == volume.ReachHere {
 		return nil
 	}
@@ -246,7 +246,7 @@ func (c *Composer) checkHere(pv *v1.PersistentVolume) error {
 }
 
 // gather adds to the facts what is needed.
-func (c *Composer) gather(ctx context.Context, f *request.Facts, need request.Need, node *v1.Node) (err error) {
+func (c *Builder) gather(ctx context.Context, f *request.Facts, need request.Need, node *v1.Node) (err error) {
 	if need.AttributesClass != "" {
 		if f.Attributes, f.AttributesUnserved, err = c.attributes(ctx, need.AttributesClass); err != nil {
 			return err
@@ -282,7 +282,7 @@ func (c *Composer) gather(ctx context.Context, f *request.Facts, need request.Ne
 }
 
 // source reads a claim and the PV that it is bound to.
-func (c *Composer) source(ctx context.Context, name types.NamespacedName) (*v1.PersistentVolumeClaim, *v1.PersistentVolume, error) {
+func (c *Builder) source(ctx context.Context, name types.NamespacedName) (*v1.PersistentVolumeClaim, *v1.PersistentVolume, error) {
 	claim, err := c.clients.Core.PersistentVolumeClaims(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
 	claim, err = orNil(claim, err, "claim", name.String())
 	if err != nil || claim == nil || claim.Spec.VolumeName == "" {

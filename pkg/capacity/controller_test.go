@@ -1,0 +1,245 @@
+package capacity
+
+import (
+	"context"
+	"strconv"
+	"testing"
+	"time"
+
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
+)
+
+const bothMade = "ask zone=a, create zone=a 10, ask zone=b, create zone=b 20"
+
+func TestEachPlaceHasOneObject(t *testing.T) {
+	w := newWorld(t)
+	w.want(w.settle(), bothMade)
+	w.want(w.settle(), "")
+	w.nodes.set("a", "c")
+	w.left["zone=c"] = 30
+	w.want(w.settle(), "delete zone=b, ask zone=c, create zone=c 30")
+	delete(*w.classes, "late")
+	w.want(w.settle(), "delete zone=a, delete zone=c")
+	w.want(w.settle(), "")
+	if n := len(w.c.tracker.records) + len(w.c.tracker.written) + len(w.c.tracker.deleted); n > 0 {
+		t.Errorf("%d things are remembered of what is gone", n)
+	}
+}
+
+func TestNothingIsWrittenWhereNothingChanged(t *testing.T) {
+	w := newWorld(t)
+	w.settle()
+	w.clock.Step(time.Minute)
+	w.want(w.settle(), "ask zone=a, ask zone=b")
+	w.start() // another process finds all as it is to be
+	w.want(w.settle(), "ask zone=a, ask zone=b")
+	w.left["zone=b"] = 19
+	w.clock.Step(time.Minute)
+	w.want(w.settle(), "ask zone=a, ask zone=b, update zone=b 19")
+}
+
+func TestADecisionBeforeTheCacheShowsTheLastWrite(t *testing.T) {
+	w := newWorld(t)
+	w.look()
+	begin := len(w.diary)
+	w.look()
+	w.want(w.since(begin), "")
+	w.left["zone=a"] = 9
+	w.c.Changed("late", []map[string]string{{"zone": "a"}})
+	w.look()
+	w.want(w.since(begin), "ask zone=a, update zone=a 9")
+	w.nodes.set("b")
+	w.look()
+	w.look()
+	w.want(w.since(begin), "ask zone=a, update zone=a 9, delete zone=a")
+	w.want(w.settle(), "")
+}
+
+func TestAnAnswerThatWasLostLeavesOneObject(t *testing.T) {
+	w := newWorld(t)
+	w.nodes.set("a")
+	w.lost = true
+	w.want(w.settle(), "ask zone=a, create zone=a 10")
+	w.want(w.settle(), "")
+	w.lost = true
+	w.objects.shown = map[string]Object{} // and once more, behind the cache
+	w.start()
+	w.look()
+	w.look()
+	w.catchUp()
+	w.settle()
+	if len(w.stored) != 1 {
+		t.Errorf("%d objects: %v", len(w.stored), w.diary)
+	}
+}
+
+func TestVolumesHaveTheDriverAskedAgain(t *testing.T) {
+	w := newWorld(t)
+	w.settle()
+	w.c.Changed("late", []map[string]string{{"zone": "b", "rack": "1"}, {"zone": "a"}})
+	w.want(w.settle(), "ask zone=a")
+	w.c.Changed("late", nil)
+	w.want(w.settle(), "ask zone=a, ask zone=b")
+	w.c.Changed("other", nil)
+	w.want(w.settle(), "")
+}
+
+func TestAVolumeThatIsMadeWhileTheDriverIsAskedHasItAskedAgain(t *testing.T) {
+	w := newWorld(t)
+	w.settle()
+	w.meanwhile = func() {
+		w.left["zone=a"] = 7
+		w.c.Changed("late", []map[string]string{{"zone": "a"}})
+	}
+	w.c.Changed("late", []map[string]string{{"zone": "a"}})
+	w.want(w.settle(), "ask zone=a, ask zone=a, update zone=a 7")
+}
+
+func TestADriverThatDoesNotAnswerChangesNothing(t *testing.T) {
+	item := WorkItem{"late", "zone=a"}
+	for name, c := range map[string]struct {
+		err   error
+		first time.Duration
+	}{
+		"an unknown failure": {errLost, time.Second},
+		"a refusal":          {errclass.Mark(errclass.Refused, errLost), 10 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.settle()
+			w.c.Changed("late", nil)
+			w.err = c.err
+			w.want(w.settle(), "ask zone=a, ask zone=b")
+			if next := w.c.reconcile(t.Context(), item); next.Backoff.First != c.first || next.Backoff.Max != 5*time.Minute {
+				t.Errorf("tried again after %v", next.Backoff)
+			}
+			if len(w.stored) != 2 {
+				t.Errorf("%d objects are left", len(w.stored))
+			}
+			w.err = nil
+			w.want(w.settle(), "ask zone=a, ask zone=b")
+		})
+	}
+	t.Run("a negative size", func(t *testing.T) {
+		w := newWorld(t)
+		w.left["zone=a"] = -1
+		w.want(w.settle(), "ask zone=a, ask zone=b, create zone=b 20")
+	})
+}
+
+func TestNothingIsDoneFromWhatIsNotKnown(t *testing.T) {
+	w := newWorld(t)
+	w.settle()
+	w.start()
+	w.nodes.unread = true
+	delete(*w.classes, "late")
+	w.want(w.settle(), "")
+	w.start()
+	w.nodes.unread, w.ownerErr = false, errLost
+	w.want(w.settle(), "")
+	w.c.control = controller.NewController("capacity", unsynced{})
+	w.ownerErr = nil
+	w.want(w.settle(), "")
+	w.c.control = controller.NewController("capacity")
+	w.want(w.settle(), "delete zone=a, delete zone=b")
+}
+
+// unsynced is a watch cache that is not filled yet.
+type unsynced struct{}
+
+func (unsynced) Run(context.Context)       {}
+func (u unsynced) Sync() cache.DoneChecker { return u }
+func (unsynced) Name() string              { return "storageclasses" }
+func (unsynced) Done() <-chan struct{}     { return nil }
+
+func TestWhatSomebodyElseDoesToAnObject(t *testing.T) {
+	w := newWorld(t)
+	w.settle()
+	each := func(change func(*storagev1.CSIStorageCapacity)) {
+		for _, o := range w.stored {
+			if segmentOf(o.NodeTopology) == "zone=a" {
+				change(o)
+				w.version++
+				o.ResourceVersion = strconv.Itoa(w.version)
+			}
+		}
+	}
+	each(func(o *storagev1.CSIStorageCapacity) { o.Capacity = left(99).Available.quantity() })
+	w.catchUp()
+	w.want(w.settle(), "update zone=a 10")
+	each(func(o *storagev1.CSIStorageCapacity) { o.OwnerReferences = nil })
+	w.catchUp()
+	w.want(w.settle(), "update zone=a 10")
+	each(func(o *storagev1.CSIStorageCapacity) { o.OwnerReferences[0].UID = "other" })
+	w.catchUp()
+	w.want(w.settle(), "update zone=a 10")
+	each(func(o *storagev1.CSIStorageCapacity) {
+		if len(o.OwnerReferences) != 2 {
+			t.Errorf("owners %+v", o.OwnerReferences)
+		}
+		o.Labels[LabelManagedBy] = "somebody"
+	})
+	w.catchUp()
+	w.want(w.settle(), "create zone=a 10")
+	// The change was made behind our back: what we read is not what we may delete.
+	each(func(o *storagev1.CSIStorageCapacity) {})
+	w.nodes.set("b")
+	w.want(w.settle(), "")
+	w.want(w.settle(), "delete zone=a")
+	if len(w.stored) != 2 {
+		t.Errorf("%d objects, want that of zone b and somebody's", len(w.stored))
+	}
+}
+
+func TestClassesThatBindAtOnceAreForOthers(t *testing.T) {
+	w := newWorld(t)
+	w.settle()
+	late := (*w.classes)["late"]
+	late.immediate = true
+	(*w.classes)["late"] = late
+	w.want(w.settle(), "delete zone=a, delete zone=b")
+	w.start(func(c *Config) { c.ForImmediate = true })
+	w.want(w.settle(), bothMade)
+	late.ours = false // made again for another driver
+	(*w.classes)["late"] = late
+	w.want(w.settle(), "delete zone=a, delete zone=b")
+}
+
+func TestADriverWithoutTopologyHasOneObjectForEachClass(t *testing.T) {
+	w := newWorld(t)
+	w.left[""] = 40
+	c, err := newController(w, driverName, w, nil, w.c.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.classes, c.objects = w.classes, w.objects
+	if err := c.start(); err != nil {
+		t.Fatal(err)
+	}
+	w.c = c
+	w.want(w.settle(), "ask , create  40")
+	w.c.Changed("late", nil)
+	w.want(w.settle(), "ask ")
+}
+
+func TestConfig(t *testing.T) {
+	if err := (Config{Namespace: "ns"}).Validate(); err != nil {
+		t.Error(err)
+	}
+	for name, c := range map[string]Config{
+		"no namespace":     {},
+		"no pod":           {Namespace: "ns", Owner: &OwnedBy{}},
+		"a level below":    {Namespace: "ns", Owner: &OwnedBy{Pod: "p", Level: -1}},
+		"negative polling": {Namespace: "ns", PollInterval: -1},
+		"negative workers": {Namespace: "ns", Workers: -1},
+		"shrinking delays": {Namespace: "ns", RetryStart: time.Hour},
+	} {
+		if c.Validate() == nil {
+			t.Errorf("%s is taken", name)
+		}
+	}
+}

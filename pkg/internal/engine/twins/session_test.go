@@ -1,0 +1,202 @@
+package twins
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+func rules() Rules { return Rules{RetryStart: time.Second, RetryMax: 5 * time.Minute} }
+
+// play answers each call of a session with what reply returns, and returns the steps.
+func play(s *Session, t *Tracker, cache PVs, reply func(Ask) Reply) (steps []Action) {
+	for s.End == NotEnded {
+		ask := s.Ask()
+		steps = append(steps, ask.Action)
+		s.Answer(t, cache, reply(ask), now(), now())
+	}
+	return steps
+}
+
+// server answers as an API server on which nothing stands against a deletion.
+func server(ask Ask) Reply {
+	switch ask.Call {
+	case GetPV:
+		return Reply{Found: true, PV: due()}
+	case CreatePV:
+		return Reply{PV: made()}
+	case PatchPolicy, PatchFinalizers:
+		return Reply{PV: PV{Name: ask.Name, UID: ask.UID, ResourceVersion: "30", Policy: ask.Policy}}
+	default:
+		return Reply{}
+	}
+}
+
+func TestASessionAsksForOneCallAfterTheOther(t *testing.T) {
+	cache, tracker := holding(due())
+	facts, found := tracker.Observe(due().Name, cache, now())
+	s := Begin(facts, rules(), now())
+	steps := play(&s, tracker, cache, server)
+	if want := []Action{ReadClaim, ReadAttachments, ReadPV, CreateTwin}; !found || !slices.Equal(steps, want) {
+		t.Errorf("steps %v, want %v", steps, want)
+	}
+	if s.End != Waiting || s.Reason() != ReasonTwinNotReleased || s.Requeue() != RequeueNever || s.Ask().Call != NoCall {
+		t.Errorf("ended as %v: %v, %v", s.End, s.Reason(), s.Requeue())
+	}
+	if got, _ := tracker.Observe(due().Name, cache, now()); !got.TwinFound {
+		t.Error("the twin is not known until the watch shows it")
+	}
+}
+
+func TestACopyOfASessionIsASession(t *testing.T) {
+	cache, tracker := holding(due(), sibling())
+	facts, _ := tracker.Observe(due().Name, cache, now())
+	s := Begin(facts, rules(), now())
+	s.Answer(tracker, cache, Reply{}, now(), now())
+	copied := s
+	first := play(&s, tracker, cache, server)
+	if second := play(&copied, tracker, cache, server); !slices.Equal(first, second) || len(first) == 0 {
+		t.Errorf("the copy made the steps %v, the original %v", second, first)
+	}
+}
+
+func TestHowASessionEnds(t *testing.T) {
+	at := func(action Action, outcome Outcome) func(Ask) Reply {
+		return func(ask Ask) Reply {
+			if ask.Action == action {
+				return Reply{Outcome: outcome}
+			}
+			return server(ask)
+		}
+	}
+	another := func(ask Ask) Reply {
+		r := server(ask)
+		if ask.Action == ReadPV {
+			r.PV.UID = "another"
+		}
+		return r
+	}
+	unprotected := bound()
+	unprotected.Writer = WriterNone
+	for name, c := range map[string]struct {
+		facts   Facts
+		reply   func(Ask) Reply
+		end     End
+		reason  Reason
+		requeue Requeue
+	}{
+		"a read fails":               {with(func(f *Facts) { f.Claim = ClaimFacts{} }), at(ReadClaim, Failed), CallFailed, ReasonAPIReadFailed, RequeueRetry},
+		"a write fails":              {with(), at(CreateTwin, Failed), CallFailed, ReasonAPIWriteFailed, RequeueRetry},
+		"the twin changed":           {with(twinIs(in(volume.PhaseReleased))), at(SetTwinDelete, Conflict), Conflicted, "", RequeueSoon},
+		"the twin is gone":           {with(twinIs(in(volume.PhaseReleased))), at(SetTwinDelete, Gone), ObjectGone, "", RequeueNever},
+		"the PV is gone":             {with(func(f *Facts) { f.PVRead = Read{} }), func(Ask) Reply { return Reply{} }, ObjectGone, "", RequeueNever},
+		"another PV has its name":    {with(func(f *Facts) { f.PVRead = Read{} }), another, ObjectGone, "", RequeueNever},
+		"a finalizer is added":       {Facts{Other: OtherAbsent, PV: unprotected}, server, Written, "", RequeueNever},
+		"the finalizers are removed": {with(deleted), server, Written, "", RequeueNever},
+		"nothing is to be done":      {Facts{Other: OtherAbsent, PV: bound()}, server, Waiting, ReasonProtected, RequeueNever},
+		"attached":                   {with(func(f *Facts) { f.Attachments.Count = 1 }), server, Waiting, ReasonAttached, RequeueRetry},
+		"a try failed a moment ago":  {with(func(f *Facts) { f.Failure.Until = now().Add(time.Second) }), server, Waiting, ReasonVolumeFailedDelete, RequeueAfter},
+		"the next try is under way":  {with(twinIs(), func(f *Facts) { f.Failure.Message = "busy" }), server, Waiting, ReasonVolumeFailedDelete, RequeueNever},
+		"the twin's name is taken, and is freed": {with(), func(ask Ask) Reply {
+			if ask.Action == ReadTwin {
+				return Reply{}
+			}
+			return at(CreateTwin, Conflict)(ask)
+		}, Conflicted, "", RequeueSoon},
+		"another's finalizer is removed from a twin": {with(twinIs(in(volume.PhaseReleased), going, guarded(WriterOther))), server, Written, "", RequeueNever},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cache, tracker := holding()
+			s := Begin(c.facts, rules(), now())
+			play(&s, tracker, cache, c.reply)
+			if s.End != c.end || s.Reason() != c.reason || s.Requeue() != c.requeue {
+				t.Errorf("ended as %d for %q, requeued %d, want %d, %q, %d", s.End, s.Reason(), s.Requeue(), c.end, c.reason, c.requeue)
+			}
+		})
+	}
+}
+
+// A PV of the volume that is to be deleted too keeps the volume where its claim was restored from a backup.
+func TestTheClaimOfASiblingKeepsTheVolume(t *testing.T) {
+	other := sibling()
+	for name, c := range map[string]struct {
+		claim   Reply
+		sibling PV
+		want    Reason
+	}{
+		"its claim is gone":                         {Reply{}, other, ReasonTwinNotReleased},
+		"its claim exists":                          {Reply{Found: true, ClaimUID: other.Claim.UID}, other, ReasonSharedSource},
+		"another claim of the name names it":        {Reply{Found: true, ClaimUID: "newer", VolumeName: other.Name}, other, ReasonSharedSource},
+		"another claim of the name names this PV":   {Reply{Found: true, ClaimUID: "newer", VolumeName: due().Name}, other, ReasonTwinNotReleased},
+		"it names another volume now":               {Reply{Found: true, ClaimUID: other.Claim.UID}, PV{Name: other.Name, UID: other.UID}, ReasonTwinNotReleased},
+		"it was turned to Retain since it was seen": {Reply{}, func() PV { pv := other; pv.Policy = volume.PolicyRetain; return pv }(), ReasonSharedSource},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cache, tracker := holding(due(), other)
+			facts, _ := tracker.Observe(due().Name, cache, now())
+			s := Begin(facts, rules(), now())
+			play(&s, tracker, cache, func(ask Ask) Reply {
+				switch {
+				case ask.Call == GetPV && ask.Name == other.Name:
+					return Reply{Found: true, PV: c.sibling}
+				case ask.Call == GetClaim && ask.Claim == other.Claim:
+					return c.claim
+				}
+				return server(ask)
+			})
+			if s.End != Waiting || s.Reason() != c.want {
+				t.Errorf("ended as %d for %q, want %q", s.End, s.Reason(), c.want)
+			}
+		})
+	}
+}
+
+func TestADryRunEndsBeforeItsFirstWrite(t *testing.T) {
+	cache, tracker := holding()
+	s := Begin(Facts{Other: OtherAbsent, PV: due()}, Rules{DryRun: true}, now())
+	steps := play(&s, tracker, cache, server)
+	if want := []Action{ReadClaim, ReadAttachments, ReadPV}; !slices.Equal(steps, want) || s.End != Skipped || s.Decision.Action != CreateTwin || s.Reason() != ReasonDryRun {
+		t.Errorf("steps %v, then %v %v", steps, s.End, s.Decision)
+	}
+}
+
+// Reads that are too old when the next is answered end in a retry, and in no write.
+func TestReadsThatAreTooOldEndASession(t *testing.T) {
+	cache, tracker := holding()
+	at := now()
+	s := Begin(with(func(f *Facts) { f.Claim = ClaimFacts{} }), rules(), at)
+	for s.End == NotEnded {
+		if ask := s.Ask(); !ask.Action.Reads() {
+			t.Fatalf("%v after reads that are too old", ask.Action)
+		}
+		sent := at
+		at = at.Add(6 * time.Second)
+		s.Answer(tracker, cache, server(s.Ask()), sent, at)
+	}
+	if s.End != TooSlow || s.Reason() != ReasonAPIReadFailed || s.Requeue() != RequeueRetry {
+		t.Errorf("ended as %v for %q", s.End, s.Reason())
+	}
+}
+
+func TestOnlyARemovalAfterTheDeletionIsBoundToTheUIDAlone(t *testing.T) {
+	for name, c := range map[string]struct {
+		facts   Facts
+		action  Action
+		version string
+	}{
+		"the volume is deleted": {with(deleted), RemoveFinalizerByUID, ""},
+		"the policy is Retain":  {with(pvIs(of(volume.PolicyRetain))), RemoveFinalizer, "10"},
+		"a finalizer is added":  {Facts{Other: OtherAbsent, PV: PV{UID: "u", ResourceVersion: "10", Source: source, ProvisionedBy: "kubernetes.io/rbd", Policy: volume.PolicyDelete, Writer: WriterNone}}, AddFinalizer, "10"},
+		"the twin is to delete": {with(twinIs(in(volume.PhaseReleased))), SetTwinDelete, "20"},
+		"the twin is to keep":   {with(twinIs(in(volume.PhaseFailed), of(volume.PolicyDelete))), SetTwinRetain, "20"},
+		"the twin is deleted":   {with(twinIs(in(volume.PhaseFailed))), DeleteTwin, "20"},
+		"the twin is freed":     {with(twinIs(in(volume.PhaseReleased), going, guarded(WriterOther))), RemoveTwinFinalizer, "20"},
+	} {
+		s := Begin(c.facts, rules(), now())
+		if ask := s.Ask(); ask.Action != c.action || ask.ResourceVersion != c.version || ask.UID == "" {
+			t.Errorf("%s: %+v, want %v bound to %q", name, ask, c.action, c.version)
+		}
+	}
+}

@@ -1,0 +1,133 @@
+package intree
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/twins"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+)
+
+// observer feeds the watch of PVs to the tracker, and enqueues the PVs that a change concerns. It is safe for
+// concurrent use.
+type observer struct {
+	// enqueue has a PV decided on; it does not block.
+	enqueue func(pv string)
+	// forget is called when a PV is gone.
+	forget func(types.UID)
+
+	pvs   pvCache
+	watch *kube.Cache[*twins.PV]
+	log   klog.Logger
+
+	mu sync.Mutex
+	// tracker is guarded by mu. The watch cache may be read meanwhile: it calls its handler without its own lock.
+	tracker *twins.Tracker
+}
+
+// pvCache is what is read of the watch cache of PVs.
+type pvCache interface {
+	twins.PVs
+	Each(visit func(*twins.PV))
+}
+
+func newObserver(enqueue func(string), forget func(types.UID)) *observer {
+	return &observer{enqueue: enqueue, forget: forget, tracker: twins.NewTracker(), log: klog.Background()}
+}
+
+// follow makes the cache, which does not run yet.
+func (o *observer) follow(clients kube.Clients) {
+	o.watch = kube.NewCache(clients.Core.RESTClient(), "persistentvolumes", &v1.PersistentVolume{}, recordPV, handler{o})
+	o.pvs = o.watch
+}
+
+// recordPV keeps the PVs of in-tree volumes: those that are provisioned, their twins, and others that may name the same
+// volumes.
+func recordPV(object runtime.Object, _ bool) (_ *twins.PV, keep bool, err error) {
+	api, ok := object.(*v1.PersistentVolume)
+	if !ok {
+		return nil, false, fmt.Errorf("watch PVs: got a %T", object)
+	}
+	if api.Spec.CSI != nil {
+		return &twins.PV{Name: api.Name, UID: api.UID, ResourceVersion: api.ResourceVersion}, false, nil
+	}
+	pv := twins.Of(api)
+	pv.Intern()
+	return &pv, true, nil
+}
+
+// handler takes the events of the watch.
+type handler struct{ *observer }
+
+func (h handler) Added(now *twins.PV) {
+	h.take(func(t *twins.Tracker) twins.Wake { return t.Added(now, h.pvs) }, now)
+}
+
+func (h handler) Updated(before, now *twins.PV) {
+	if before.UID != now.UID {
+		h.forget(before.UID)
+	}
+	h.take(func(t *twins.Tracker) twins.Wake { return t.Updated(before, now, h.pvs) }, now)
+}
+
+func (h handler) Deleted(last *twins.PV, final bool) {
+	h.take(func(t *twins.Tracker) twins.Wake { return t.Deleted(last, final, h.pvs) }, last)
+	h.forget(last.UID)
+}
+
+// take has the tracker take an event of a PV, and enqueues what follows.
+func (o *observer) take(event func(*twins.Tracker) twins.Wake, pv *twins.PV) {
+	o.mu.Lock()
+	wake := event(o.tracker)
+	other := o.tracker.Other()
+	o.mu.Unlock()
+	if wake.OtherChanged {
+		if other == twins.OtherPresent {
+			o.log.Info("Another program manages the finalizer of in-tree PVs, so volume-guard leaves them to it", "finalizer", Finalizer, "PV", pv.Name, "manager", pv.Manager)
+		} else {
+			o.log.Info("No PV shows any more that another program manages the finalizer of in-tree PVs", "finalizer", Finalizer)
+		}
+		wake.PVs = append(o.names(), wake.PVs...)
+	}
+	for _, name := range wake.PVs {
+		o.enqueue(name)
+	}
+}
+
+// names returns the names under which there may be something to decide on.
+func (o *observer) names() []string {
+	var names []string
+	o.pvs.Each(func(pv *twins.PV) {
+		if pv.Decided() {
+			names = append(names, pv.Name)
+		}
+	})
+	return names
+}
+
+// observe returns what is known about the PV of a name without a live read.
+func (o *observer) observe(name string, now time.Time) (twins.Facts, bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.tracker.Observe(name, o.pvs, now)
+}
+
+// answer has a session take a reply.
+func (o *observer) answer(s *twins.Session, reply twins.Reply, sent, now time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	s.Answer(o.tracker, o.pvs, reply, sent, now)
+}
+
+// other returns whether another program manages the finalizer, and a PV that shows it.
+func (o *observer) other() (other twins.Other, evidence string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.tracker.Other(), o.tracker.Evidence()
+}

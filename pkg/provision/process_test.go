@@ -1,0 +1,279 @@
+package provision
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
+)
+
+// process is one run of a Provisioner, which may die over a call.
+type process struct {
+	*world
+	inner cluster
+	// node is the one whose volumes it makes alone, which have names of their own. Empty: the cluster.
+	node string
+	mu   sync.Mutex
+	dead bool
+	stop func()
+	// provisioner is what runs.
+	provisioner *Provisioner
+	log         *processLog
+}
+
+var errDead = errors.New("the process is dead")
+
+// quiet is how long a test waits for late calls where it shows that they are waited for.
+const quiet = 50 * time.Millisecond
+
+// madeUnseen has a process make a claim's volume and hear of no answer, as long as the driver fails.
+func (w *world) madeUnseen() *process {
+	w.t.Helper()
+	w.failing(true, class(errclass.Uncertain))
+	p := w.start(Config{Quiet: quiet})
+	w.makeClaim()
+	w.wait("the volume is made unseen", func() bool { return len(w.onDisk()) == 1 })
+	return p
+}
+
+// start runs a provisioner until the test ends, it dies or is stopped.
+func (w *world) start(cfg Config) *process {
+	w.t.Helper()
+	return w.make(cfg).start()
+}
+
+// make makes one that is to be started. Of several that run at once all are made first: New is not
+// to be called while one runs.
+func (w *world) make(cfg Config) *process {
+	w.t.Helper()
+	p := &process{world: w}
+	cfg.RetryStart, cfg.RetryMax = 2*time.Millisecond, 20*time.Millisecond
+	if cfg.Quiet == 0 {
+		cfg.Quiet = 10 * time.Millisecond
+	}
+	cfg.Workers = 2
+	p.log = &processLog{process: p, removing: map[string]bool{}, takenOver: time.Unix(1e9, 0)}
+	cfg.Log = p.log
+	orders := w.orders
+	if cfg.Local != nil {
+		p.node, orders.node = cfg.Local.Node.Name, cfg.Local.Node.Name
+	}
+	provisioner, err := newProvisioner(newWatched(w.t, w.client), w.client, driverName, p, orders, cfg)
+	w.must(err)
+	p.inner, provisioner.cluster, p.provisioner = provisioner.cluster, p, provisioner
+	return p
+}
+
+func (p *process) start() *process {
+	p.t.Helper()
+	ctx, cancel := context.WithCancel(p.t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = p.provisioner.Run(ctx) }()
+	p.stop = func() { cancel(); <-ended; p.log.removals.Wait() }
+	p.t.Cleanup(p.stop)
+	p.wait("the caches are filled", p.provisioner.Synced)
+	return p
+}
+
+func (p *process) gone() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.dead
+}
+
+// do has the process do something, unless it is dead or dies before.
+func (p *process) do(what string, effect func() error) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.dead {
+		return errDead
+	}
+	p.world.mu.Lock()
+	p.diary = append(p.diary, what)
+	p.n++
+	n, each := p.n, p.each
+	p.world.mu.Unlock()
+	dies := goesOn
+	if each != nil {
+		dies = each(n, what)
+	}
+	if dies == before {
+		p.dead = true
+		return errDead
+	}
+	err := effect()
+	if dies == after {
+		p.dead = true
+		return errDead
+	}
+	return err
+}
+
+func (p *process) removeFinalizer(ctx context.Context, c provisioning.Claim) error {
+	return p.do("remove finalizer", func() error { return p.inner.removeFinalizer(ctx, c) })
+}
+
+func (p *process) selectNode(ctx context.Context, claim *v1.PersistentVolumeClaim, node string) error {
+	return p.do("select "+node, func() error { return p.inner.selectNode(ctx, claim, node) })
+}
+
+func (p *process) readClaim(ctx context.Context, namespace, name string) (claim *v1.PersistentVolumeClaim, err error) {
+	err = p.do("read claim", func() (err error) { claim, err = p.inner.readClaim(ctx, namespace, name); return err })
+	return claim, err
+}
+
+func (p *process) readPV(ctx context.Context, name string) (pv *v1.PersistentVolume, err error) {
+	err = p.do("read PV", func() (err error) { pv, err = p.inner.readPV(ctx, name); return err })
+	return pv, err
+}
+
+func (p *process) createPV(ctx context.Context, pv *v1.PersistentVolume) (stored *v1.PersistentVolume, err error) {
+	err = p.do("create PV", func() (err error) { stored, err = p.inner.createPV(ctx, pv); return err })
+	if p.created != nil {
+		p.created()
+	}
+	return stored, err
+}
+
+func (p *process) holdSource(ctx context.Context, source request.SourceRef) error {
+	return p.do("hold source", func() error { return p.inner.holdSource(ctx, source) })
+}
+
+func (p *process) freeSource(ctx context.Context, source request.SourceRef) error {
+	return p.do("free source", func() error { return p.inner.freeSource(ctx, source) })
+}
+
+func (p *process) readSecret(context.Context, v1.SecretReference) (map[string]string, error) {
+	p.world.mu.Lock()
+	defer p.world.mu.Unlock()
+	if p.secretGone {
+		p.missed++
+		return nil, errSecretGone
+	}
+	return nil, nil
+}
+
+func (p *process) CreateVolume(_ context.Context, r *csi.CreateVolumeRequest, _ map[string]string) (*csi.Volume, error) {
+	id := "vol-" + p.node + r.GetName()
+	p.world.mu.Lock()
+	p.requests[fmt.Sprint(r.GetName(), r.GetParameters())] = true
+	p.world.mu.Unlock()
+	err := p.do("create volume", func() error { return p.work("create volume", func() { p.volumes[id] = r.GetName() }) })
+	if err != nil {
+		return nil, err
+	}
+	return &csi.Volume{VolumeId: id}, nil
+}
+
+func (p *process) DeleteVolume(_ context.Context, handle string, _ map[string]string) error {
+	if handle == "" {
+		p.t.Error("a volume without id is deleted")
+	}
+	return p.do("delete volume", func() error { return p.work("delete volume", func() { delete(p.volumes, handle) }) })
+}
+
+// work does something in the storage system, or fails as the world says.
+func (w *world) work(call string, effect func()) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var err error
+	if fail := w.fail[call]; fail != nil {
+		err = fail()
+	}
+	if err == nil || w.late {
+		effect()
+	}
+	return err
+}
+
+// plainOrders is the least that a volume can be asked to be like.
+type plainOrders struct {
+	// characters of the UID are in a name, 0 for all.
+	characters int
+	// node is where the volumes are, if that matters.
+	node string
+	// refuse, if set, says what is wrong with a claim.
+	refuse func(RequestOptions) error
+	// spoil, if set, says what is wrong with what was made.
+	spoil func() error
+}
+
+func (o plainOrders) PVName(claim types.UID) string {
+	if o.characters > 0 {
+		claim = claim[:o.characters]
+	}
+	return "pvc-" + string(claim)
+}
+
+func (o plainOrders) Build(_ context.Context, want RequestOptions) (*Request, error) {
+	if want.Class == nil {
+		return nil, errors.New("no class")
+	}
+	claim := want.Claim
+	if o.refuse != nil {
+		if err := o.refuse(want); err != nil {
+			return nil, err
+		}
+	}
+	ordered := &Request{
+		Node: want.selectedNode(), Create: &csi.CreateVolumeRequest{Name: o.PVName(claim.UID)},
+		Secret: &v1.SecretReference{Namespace: "ns", Name: "secret"}, MayReschedule: want.selectedNode() != "",
+		PV: &v1.PersistentVolume{
+			ObjectMeta: metav1.ObjectMeta{Name: o.PVName(claim.UID), UID: "pv-of-" + claim.UID, Finalizers: []string{"external-provisioner.volume.kubernetes.io/finalizer"}},
+			Spec: v1.PersistentVolumeSpec{
+				ClaimRef:                      &v1.ObjectReference{Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID},
+				PersistentVolumeReclaimPolicy: v1.PersistentVolumeReclaimDelete,
+				StorageClassName:              want.Class.Name,
+				PersistentVolumeSource:        v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: driverName}},
+			},
+		},
+	}
+	if want.Class.Parameters != nil {
+		ordered.Create.Parameters = want.Class.Parameters
+	}
+	if source := request.SourceOf(claim); source.Kind != request.SourceNone {
+		ordered.Source = &inflight.Source{Kind: string(source.Kind), Namespace: source.Namespace, Name: source.Name, UID: "u-" + types.UID(source.Name)}
+	}
+	return ordered, nil
+}
+
+func (o plainOrders) Ignores(claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass) error {
+	if o.refuse == nil {
+		return nil
+	}
+	err := o.refuse(RequestOptions{Claim: claim, Class: class})
+	if remedyOf(err) != request.RemedyIgnore {
+		return nil
+	}
+	return err
+}
+
+func (o plainOrders) PV(order Request, made *csi.Volume) (*v1.PersistentVolume, error) {
+	if o.spoil != nil {
+		if err := o.spoil(); err != nil {
+			return nil, err
+		}
+	}
+	pv := order.PV.DeepCopy()
+	pv.Spec.CSI.VolumeHandle = made.GetVolumeId()
+	if o.node != "" {
+		pv.Spec.NodeAffinity = affinityTo(o.node)
+	}
+	return pv, nil
+}
+
+func class(c errclass.Class) func() error {
+	return func() error { return errclass.Mark(c, fmt.Errorf("the driver says %v", c)) }
+}

@@ -1,0 +1,82 @@
+package provision
+
+import (
+	"context"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
+)
+
+// run is the work on one volume name from its wake-up to the next wait. It has taken the name's track.
+type run struct {
+	*Provisioner
+	name     string
+	claimKey key
+	track    *track
+	// claim is as the cache has it, nil if it is gone, or claims are not watched.
+	claim *v1.PersistentVolumeClaim
+	facts provisioning.Facts
+	// wanted is what the claim's volume is asked for with, nil if nobody asks.
+	wanted *wanted
+	// order is what was composed and is not in the log yet.
+	order *Request
+	// reschedule: another node has to be selected.
+	reschedule bool
+}
+
+// wanted is what a volume is asked for with besides its claim.
+type wanted struct {
+	class *storagev1.StorageClass
+	node  *v1.Node
+}
+
+// work decides and acts until there is nothing to do now, or something fails, and returns the last decision. Both the
+// library and our own queue call it, so what follows from the end of a session is theirs.
+func (w *run) work(ctx context.Context) (provisioning.Decision, error) {
+	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("claim", w.claimKey, "volume", w.name))
+	session := &session{run: w}
+	controller.Reconcile(ctx, session, controller.Steps{Max: maxSteps, Clock: w.cfg.Clock})
+	return session.last, session.err
+}
+
+// session is a run as the loop of steps sees it.
+type session struct {
+	*run
+	last provisioning.Decision
+	err  error
+}
+
+// Decide implements controller.Session. It observes the claim again before each step: it may have been deleted while the
+// driver worked.
+func (s *session) Decide(now time.Time) provisioning.Decision {
+	s.observe()
+	return provisioning.Decide(s.facts, now, s.cfg.Quiet)
+}
+
+// Do implements controller.Session.
+func (s *session) Do(ctx context.Context, d provisioning.Decision) (over bool, err error) {
+	err = s.act(ctx, d)
+	s.track.record = s.facts.Record
+	if err != nil && s.facts.Record.Settled() {
+		s.closeEntry() // the driver made nothing
+	}
+	s.last = d
+	return d.Action == provisioning.CloseEntry, err
+}
+
+// Wait implements controller.Session.
+func (s *session) Wait(_ context.Context, d provisioning.Decision) controller.Result {
+	s.last = d
+	return controller.Done()
+}
+
+// Fail implements controller.Session.
+func (s *session) Fail(_ context.Context, d provisioning.Decision, err error) controller.Result {
+	s.last, s.err = d, err
+	return controller.Done()
+}
