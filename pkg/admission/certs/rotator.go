@@ -91,7 +91,7 @@ type Rotator struct {
 	// authorization reviews the permissions of this program.
 	authorization authorizationv1.AuthorizationV1Interface
 	issue         func(names []string, lifetime time.Duration) (*Pair, error)
-	loop          *controller.Loop[string]
+	loop          *controller.Queue[string]
 	current       atomic.Pointer[Pair]
 
 	// version and since are the Secret's version that was found trusted at the last read, and since
@@ -131,7 +131,7 @@ func newRotator(at cluster, cfg Config) (*Rotator, error) {
 		}
 	}
 	var err error
-	r.loop, err = controller.New(controller.Config{Name: "certificates", Workers: 1, Clock: r.cfg.Clock}, r.work)
+	r.loop, err = controller.NewQueue(nil, controller.Config{Name: "certificates", Workers: 1, Clock: r.cfg.Clock}, r.work)
 	return r, err
 }
 
@@ -166,19 +166,18 @@ func (r *Rotator) Run(ctx context.Context) {
 const maxSteps = 4
 
 // work reads and acts until there is nothing to do now.
-func (r *Rotator) work(ctx context.Context, _ string) controller.Next {
-	again := controller.Next{Backoff: controller.Backoff{First: r.cfg.PollInterval, Max: r.cfg.PollInterval}}
+func (r *Rotator) work(ctx context.Context, _ string) controller.Result {
+	again := controller.Every(r.cfg.PollInterval)
 	for range maxSteps {
 		a, err := r.step(ctx)
 		switch {
 		case ctx.Err() != nil:
-			return controller.Next{}
+			return controller.Done()
 		case errors.Is(err, kube.ErrChanged):
 			// Another replica was faster.
 		case err != nil:
 			klog.FromContext(ctx).Error(err, "The webhooks' certificate could not be rotated; retrying", "action", a)
-			return controller.Next{Backoff: controller.Backoff{First: min(time.Second, r.cfg.PollInterval),
-				Max: r.cfg.PollInterval}}
+			return controller.Backoff{First: min(time.Second, r.cfg.PollInterval), Max: r.cfg.PollInterval}.Retry()
 		case a == Wait:
 			return again
 		default:

@@ -120,7 +120,9 @@ func TestWhatRunsBesideEndsWithTheQueues(t *testing.T) {
 	close(r.cache.filled)
 	receive(t, "the start", began)
 	r.Stop()
-	receive(t, "the end of Run", r.ended)
+	if err := receive(t, "the end of Run", r.ended); err != nil {
+		t.Error(err)
+	}
 	receive(t, "the end of what ran beside", ended)
 }
 

@@ -95,21 +95,21 @@ func TestTwinMeetsUserActions(t *testing.T) {
 			u.resume()
 			u.expectReclaimed(u.folder)
 		},
-		"turned to Retain before it is armed": func(u twinInProgress) {
+		"turned to Retain before the twin gets policy Delete": func(u twinInProgress) {
 			u.Must(u.SetPolicy(u.Ctx, v1.PersistentVolumeReclaimRetain))
 			u.waitTwin("terminating",
 				func(twin *v1.PersistentVolume) bool { return twin == nil || twin.DeletionTimestamp != nil })
 			u.resume()
 			u.expectKept()
 		},
-		"turned to Retain after it is armed": func(u twinInProgress) {
+		"turned to Retain after the twin has policy Delete": func(u twinInProgress) {
 			u.release()
-			u.waitTwin("armed", func(twin *v1.PersistentVolume) bool {
+			u.waitTwin("policy Delete", func(twin *v1.PersistentVolume) bool {
 				return twin != nil && policyOf(twin) == v1.PersistentVolumeReclaimDelete
 			})
 			u.Must(u.SetPolicy(u.Ctx, v1.PersistentVolumeReclaimRetain))
-			// Until it is terminating, a controller manager that saw it armed would delete: it reads no policy again.
-			u.waitTwin("disarmed and terminating",
+			// Until it is terminating, a controller manager that saw policy Delete would delete: it reads no policy again.
+			u.waitTwin("policy Retain and terminating",
 				func(twin *v1.PersistentVolume) bool { return twin == nil || twin.DeletionTimestamp != nil })
 			u.resume()
 			u.expectKept()
@@ -220,7 +220,7 @@ func (env *inTreeEnvironment) expectPluginGone() {
 	f := folder{Volume: vol}
 	env.waitGuarded(f)
 	env.deletePVFirst(f)
-	env.WaitPVEvent(vol, string(intree.ReasonPluginGone), "turn its reclaim policy to Retain")
+	env.WaitPVEvent(vol, string(intree.ReasonPluginGone), "set its reclaim policy to Retain")
 	env.Must(vol.SetPolicy(env.Ctx, v1.PersistentVolumeReclaimRetain))
 	env.Must(vol.WaitGone(env.WithTimeout()))
 	env.expectNoTwin()
