@@ -103,7 +103,7 @@ $(LINT): tools/go.mod
 
 docs: ## Write what is generated in docs/, and the copies in the charts, which cannot read beyond their folders
 	$(GO) test ./cmd/csi-reclaimer ./cmd/volume-guard -run FlagReference -update
-	$(GO) test ./pkg/reclaim -run TheDiagrams -update
+	$(GO) test ./pkg/internal/engine/reclaiming -run TheDiagrams -update
 	$(GO) test ./test/docs -run 'Reference|Examples' -update
 	cp deploy/alerts/csi-reclaimer.rules.yaml deploy/dashboard/csi-reclaimer.json deploy/charts/volume-guard/files/
 	cp $(addprefix deploy/manifests/rbac-,owner.yaml companion.yaml observer.yaml capacity.yaml leaks.yaml) deploy/charts/csi-reclaimer/files/

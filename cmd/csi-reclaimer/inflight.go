@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/lease"
 	"sync/atomic"
 	"time"
 
@@ -14,7 +15,6 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -30,7 +30,7 @@ type inFlightLog struct {
 }
 
 // newInFlightLog returns the driver's in-flight log, nil in a dry run, which writes nothing.
-func newInFlightLog(o *options, config *rest.Config, driver string, lease reclaim.Lease) (*inFlightLog, error) {
+func newInFlightLog(o *options, config *rest.Config, driver string, lease lease.Holder) (*inFlightLog, error) {
 	if o.dryRun {
 		return nil, nil //nolint:nilnil // no log is a valid answer here
 	}

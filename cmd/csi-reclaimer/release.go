@@ -20,7 +20,7 @@ import (
 
 // releasing is a Reclaimer that removes its finalizers, after the volumes in flight are settled.
 type releasing struct {
-	*reclaim.Reclaimer
+	*reclaim.Controller
 	provisioner *provision.Provisioner
 	log         *inFlightLog
 	config      *rest.Config
@@ -127,7 +127,7 @@ func printReleased(stdout io.Writer, done reclaim.Released, left []inflight.Entr
 		}
 	}
 	switch {
-	case errors.Is(err, reclaim.ErrPutBack):
+	case errors.Is(err, reclaim.ErrFinalizerRestored):
 		return fmt.Errorf("%w; remove that policy, or this driver from it, and run the command again", err)
 	case err == nil && len(left)+len(done.InFlight) > 0:
 		return fmt.Errorf("%s in flight; %s keep%s the finalizer until they are settled: run the command again, or look "+

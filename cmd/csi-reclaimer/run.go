@@ -129,7 +129,7 @@ func (s *sidecar) run(ctx, background context.Context, running *sync.WaitGroup, 
 
 // controllers are those of one process, with what checks their permissions.
 type controllers struct {
-	reclaimer *reclaim.Reclaimer
+	reclaimer *reclaim.Controller
 	// provisioner and log are nil in a dry run.
 	provisioner *provision.Provisioner
 	log         *inFlightLog
@@ -238,7 +238,7 @@ func (s *sidecar) releaseControllers(all *controllers) []app.Controller {
 		sources = func(ctx context.Context) error { return releaseSources(ctx, s.config, s.driver.Name(), s.stdout) }
 	}
 	return []app.Controller{releasing{
-		Reclaimer: all.reclaimer, provisioner: all.provisioner, log: all.log, config: s.acting, driver: s.driver.Name(),
+		Controller: all.reclaimer, provisioner: all.provisioner, log: all.log, config: s.acting, driver: s.driver.Name(),
 		sources: sources, quiet: s.quietPeriod(), stdout: s.stdout,
 	}, all.provisioner}
 }
@@ -259,7 +259,7 @@ func policyOf(config *rest.Config, driver string, settings *reclaim.Config) (*ad
 
 // readiness reports whether the first lists are complete.
 type readiness struct {
-	reclaimer *reclaim.Reclaimer
+	reclaimer *reclaim.Controller
 	// provisioner is nil where nothing provisions.
 	provisioner *provision.Provisioner
 	// degraded: provisioning lacks a permission to list or watch, so its caches do not count.

@@ -76,7 +76,7 @@ func TestEveryErrorHasANextStep(t *testing.T) {
 		"not there":       {apierrors.NewNotFound(pvs, "a"), "kubectl get pv"},
 		"not allowed":     {apierrors.NewForbidden(pvs, "a", errors.New("x")), "ask for the permission"},
 		"not known":       {apierrors.NewUnauthorized("x"), "log in"},
-		"put back":        {reclaim.ErrPutBack, "run the same command again"},
+		"put back":        {reclaim.ErrFinalizerRestored, "run the same command again"},
 		"no report":       {fmt.Errorf("%w: %w", errNoReport, apierrors.NewNotFound(pvs, "a")), "--leak-check-interval"},
 		"refused":         {leaks.ErrRefused, "kubectl reclaim leaks"},
 		"not released":    {leaks.ErrNotReleased, "kube-controller-manager"},

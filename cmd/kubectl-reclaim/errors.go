@@ -35,7 +35,7 @@ func nextStep(err error) string {
 		return "ask for the permission to read it (docs/reference/kubectl-reclaim.md lists the permissions), or use another --context or --as"
 	case apierrors.IsUnauthorized(err):
 		return "log in to the cluster again, or use another --context"
-	case errors.Is(err, reclaim.ErrPutBack):
+	case errors.Is(err, reclaim.ErrFinalizerRestored):
 		return "remove that policy or webhook, or the driver from it, and run the same command again: it continues with " +
 			"the remaining PVs"
 	case errors.Is(err, leaks.ErrRefused):

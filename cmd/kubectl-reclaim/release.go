@@ -221,7 +221,7 @@ func (o *releaseOptions) removeFromPolicies(ctx context.Context, config *rest.Co
 }
 
 // allowed returns an error for each missing permission on PVs: without them, a release would wait forever.
-func allowed(ctx context.Context, r *reclaim.Reclaimer) error {
+func allowed(ctx context.Context, r *reclaim.Controller) error {
 	missing, err := r.MissingPermissions(ctx)
 	if err != nil {
 		return err

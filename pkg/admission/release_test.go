@@ -395,7 +395,7 @@ func TestWhatWasUnlistedIsAwaited(t *testing.T) {
 		"and again": {[]runtime.Object{driversPV("a", driver, nil)},
 			func(try int) bool { return try == 4 }, 5 + int(quietPeriod/probeInterval), nil},
 		"never": {[]runtime.Object{driversPV("a", driver, nil)}, func(int) bool { return true },
-			1 + int(propagationTimeout/probeInterval), reclaim.ErrPutBack},
+			1 + int(propagationTimeout/probeInterval), reclaim.ErrFinalizerRestored},
 		"no PV can show it": {[]runtime.Object{driversPV("a", driver,
 			func(pv *v1.PersistentVolume) { pv.Spec.ClaimRef = nil })}, func(int) bool { return true }, 0, nil},
 		"the only PV is another's": {[]runtime.Object{driversPV("a", "another", nil)}, func(int) bool { return true }, 0,

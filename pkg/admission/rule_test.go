@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -139,9 +139,9 @@ func TestMissing(t *testing.T) {
 func TestTheSidecarWantsTheSame(t *testing.T) {
 	bools := []bool{false, true}
 	wants := func(pv *v1.PersistentVolume) bool {
-		d := reclaim.Decide(reclaim.Snapshot{Leading: true, Rules: reclaim.Rules{Driver: driver, Role: volume.RoleOwner},
+		d := reclaiming.Decide(reclaiming.Facts{Leading: true, Rules: reclaiming.Rules{Driver: driver, Role: volume.RoleOwner},
 			PV: volume.Of(pv)}, time.Unix(0, 0))
-		return d.Action == reclaim.AddFinalizer
+		return d.Action == reclaiming.AddFinalizer
 	}
 	seen, wanted := 0, 0
 	for _, policy := range []v1.PersistentVolumeReclaimPolicy{v1.PersistentVolumeReclaimDelete,

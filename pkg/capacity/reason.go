@@ -42,7 +42,7 @@ const (
 	// ReasonGetCapacityFailed: the driver did not say what is left. The object stays as it is.
 	ReasonGetCapacityFailed Reason = "Unanswered"
 	// ReasonAPIWriteFailed: the API server did not take a change.
-	ReasonAPIWriteFailed Reason = "Unwritable"
+	ReasonAPIWriteFailed Reason = "APIWriteFailed"
 	// ReasonAPIReadFailed: what has to be known could not be read.
-	ReasonAPIReadFailed Reason = "Unreadable"
+	ReasonAPIReadFailed Reason = "APIReadFailed"
 )

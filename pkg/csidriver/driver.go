@@ -46,7 +46,7 @@ type Config struct {
 }
 
 // Lease says how long this process may still act as the leader: at zero or less it must not, see
-// reclaim.Lease. It is safe for concurrent use.
+// lease.Holder. It is safe for concurrent use.
 type Lease interface {
 	Left() time.Duration
 }

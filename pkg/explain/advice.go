@@ -6,6 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/twins"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 	protectpv "github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pv"
@@ -25,27 +26,27 @@ func (s *Explanation) addWaits(f PVFacts, pv PV, d Decision) {
 func (s *Explanation) addReasonWaits(f PVFacts, pv PV, d Decision) {
 	claim := pv.Claim.Namespace + "/" + pv.Claim.Name
 	switch reclaim.Reason(d.Reason) {
-	case reclaim.ReasonTerminatingBound, reclaim.ReasonRetainBound, reclaim.ReasonClaimAlive:
+	case reclaiming.ReasonTerminatingBound, reclaiming.ReasonRetainBound, reclaiming.ReasonClaimStillExists:
 		s.waitsFor("claim %s to be deleted", claim)
-	case reclaim.ReasonClaimNamesPV:
+	case reclaiming.ReasonClaimNamesPV:
 		s.waitsFor("claim %s, which names the PV, to be deleted or to be bound to it", claim)
-	case reclaim.ReasonAttached:
+	case reclaiming.ReasonAttached:
 		for _, name := range append([]PV{pv}, f.siblingsOf(pv)...) {
 			for _, a := range f.attachmentsOf(name.Name) {
 				s.waitsFor("VolumeAttachment %s to node %s to be deleted", a.Name, a.Spec.NodeName)
 			}
 		}
-	case reclaim.ReasonHeld:
+	case reclaiming.ReasonHeld:
 		s.waitsFor("the annotation %s to be removed", volume.HoldAnnotation)
-	case reclaim.ReasonBraked:
+	case reclaiming.ReasonDeletionsPaused:
 		s.waitsFor("the brake to be released")
-	case reclaim.ReasonInFlight:
+	case reclaiming.ReasonInFlight:
 		s.waitsFor("the entry of its volume in the in-flight log to be settled")
-	case reclaim.ReasonSharedHandle, reclaim.Reason(twins.ReasonSharedSource):
+	case reclaiming.ReasonSharedHandle, reclaim.Reason(twins.ReasonSharedSource):
 		for _, other := range f.siblingsOf(pv) {
 			s.waitsFor("PV %s to be deleted, or to get policy Delete and lose its claim", other.Name)
 		}
-	case reclaim.ReasonNotYetBound:
+	case reclaiming.ReasonNotYetBound:
 		s.waitsFor("the PV controller to bind claim %s", claim)
 	default:
 	}
@@ -85,25 +86,25 @@ func addedByNote(f Finalizer) string {
 func (s *Explanation) addAdvice(f PVFacts, pv PV, d Decision) {
 	name := pv.Name
 	switch reclaim.Reason(d.Reason) {
-	case reclaim.ReasonHeld:
+	case reclaiming.ReasonHeld:
 		s.advise("To have the volume deleted: kubectl annotate pv %s %s-", name, volume.HoldAnnotation)
-	case reclaim.ReasonBraked:
+	case reclaiming.ReasonDeletionsPaused:
 		s.advise("Check that the volumes are to be deleted; then release the brake: %s", f.releaseBrakeCommand(pv.Owner()))
-	case reclaim.ReasonAttached:
+	case reclaiming.ReasonAttached:
 		for _, a := range f.attachmentsOf(name) {
 			s.adviseDetach(f, a)
 		}
-	case reclaim.ReasonPolicyKeepsVolume:
+	case reclaiming.ReasonPolicyKeepsVolume:
 		s.adviseOnKeptVolume(f.PV)
-	case reclaim.ReasonTerminatingBound:
+	case reclaiming.ReasonTerminatingBound:
 		s.advise("The deletion of the PV cannot be undone. To keep the volume: %s",
 			setPolicyCommand(name, v1.PersistentVolumeReclaimRetain))
 		s.adviseOnClaim(f)
-	case reclaim.ReasonRetainBound, reclaim.ReasonClaimAlive:
+	case reclaiming.ReasonRetainBound, reclaiming.ReasonClaimStillExists:
 		s.adviseOnClaim(f)
-	case reclaim.ReasonClaimNamesPV:
+	case reclaiming.ReasonClaimNamesPV:
 		s.adviseRebind(f)
-	case reclaim.ReasonReclaim:
+	case reclaiming.ReasonReclaim:
 		s.advise("To keep the volume, before the driver deletes it: %s", setPolicyCommand(name,
 			v1.PersistentVolumeReclaimRetain))
 	default:
@@ -146,7 +147,7 @@ func (s *Explanation) adviseRebind(f PVFacts) {
 		return
 	}
 	if claim.DeletionTimestamp == nil {
-		s.advise("To bind the claim to the PV again: %s", reclaim.BindCommand(f.PV.Name, claim.UID))
+		s.advise("To bind the claim to the PV again: %s", reclaiming.BindCommand(f.PV.Name, claim.UID))
 	}
 	s.adviseOnClaim(f)
 }

@@ -6,6 +6,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/twins"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
@@ -42,23 +43,23 @@ func (w ClusterFacts) decide(pv PV, claim Read[*v1.PersistentVolumeClaim]) Decis
 	case strings.HasPrefix(owner, inTreePrefix):
 		return w.decideInTree(pv, claim)
 	case owner == "":
-		return Decision{By: "kube-controller-manager", Reason: string(reclaim.ReasonNotOurs),
-			Text: reclaim.ReasonNotOurs.Sentence()}
+		return Decision{By: "kube-controller-manager", Reason: string(reclaiming.ReasonNotOurs),
+			Text: reclaiming.ReasonNotOurs.Sentence()}
 	}
-	e := reclaim.Explain(w.reclaimFacts(pv, owner, claim), w.Now)
+	e := reclaiming.Explain(w.reclaimFacts(pv, owner, claim), w.Now)
 	role, _ := w.RoleOf(owner)
 	d := Decision{
 		By: fmt.Sprintf("csi-reclaimer beside %s, role %s", owner, role), Action: e.Decision.Action.String(),
 		Reason: string(e.Decision.Reason), Text: e.Text, protected: e.Protected, waits: e.Waits,
 	}
-	if e.Decision.Reason == reclaim.ReasonLogNotRead {
+	if e.Decision.Reason == reclaiming.ReasonLogNotRead {
 		return d.undecided(false)
 	}
 	switch e.Decision.Action {
-	case reclaim.ReadClaim, reclaim.ReadSiblings, reclaim.ReadFamily, reclaim.ReadPV, reclaim.CatchUpAttachments,
-		reclaim.ReadSecrets:
-		return d.undecided(e.Decision.Action == reclaim.ReadClaim)
-	case reclaim.DeleteVolume:
+	case reclaiming.ReadClaim, reclaiming.ReadSiblings, reclaiming.ListPVs, reclaiming.ReadPV, reclaiming.ListAttachments,
+		reclaiming.ReadSecrets:
+		return d.undecided(e.Decision.Action == reclaiming.ReadClaim)
+	case reclaiming.DeleteVolume:
 		if !w.PVs.OK() {
 			return d.undecided(false) // another PV may name the volume
 		}
@@ -69,27 +70,27 @@ func (w ClusterFacts) decide(pv PV, claim Read[*v1.PersistentVolumeClaim]) Decis
 
 // undecided is the decision where a fact that it depends on was not read; needsClaim: that fact is the claim.
 func (d Decision) undecided(needsClaim bool) Decision {
-	d.Action, d.Reason, d.needsClaim = "", string(reclaim.ReasonUnreadable), needsClaim
+	d.Action, d.Reason, d.needsClaim = "", string(reclaiming.ReasonAPIReadFailed), needsClaim
 	d.Text = "A fact that a deletion depends on could not be read here, so whether the volume is deleted now is not known."
 	return d
 }
 
 // reclaimFacts is what the sidecar would know, as far as live reads tell it. What a sidecar remembers
-// (reclaim.History, reclaim.Done) is not in it. Secrets are not read here: the
+// (reclaiming.History, reclaiming.Done) is not in it. Secrets are not read here: the
 // decision is the one after they were.
-func (w ClusterFacts) reclaimFacts(pv PV, driver string, claim Read[*v1.PersistentVolumeClaim]) reclaim.Snapshot {
-	read := func(order int) reclaim.Read { return reclaim.Read{Sent: w.Now, Order: order} }
+func (w ClusterFacts) reclaimFacts(pv PV, driver string, claim Read[*v1.PersistentVolumeClaim]) reclaiming.Facts {
+	read := func(order int) reclaiming.Read { return reclaiming.Read{Sent: w.Now, Order: order} }
 	role, _ := w.RoleOf(driver)
-	s := reclaim.Snapshot{
+	s := reclaiming.Facts{
 		Leading: true, // what the leader does
-		Rules:   reclaim.Rules{Driver: driver, Role: role, ReclaimUnprotected: role != volume.RoleObserver, Logged: true},
-		PV:      pv.PV, PVRead: read(3), SiblingsRead: read(2), SecretsRead: true, Brake: reclaim.BrakeOff,
+		Rules:   reclaiming.Rules{Driver: driver, Role: role, ReclaimUnprotected: role != volume.RoleObserver, Logged: true},
+		PV:      pv.PV, PVRead: read(3), SiblingsRead: read(2), SecretsRead: true, Brake: reclaiming.BrakeOff,
 		AttachmentsCurrent: w.Attachments.OK(), Attachments: len(w.attachmentsOf(pv.Name)),
 	}
 	// Where the attachments cannot be read, any volume may have been attached.
 	s.PV.WasAttached = s.PV.WasAttached || !w.Attachments.OK()
 	if w.releaseBrakeCommand(driver) != "" {
-		s.Brake = reclaim.BrakeOn
+		s.Brake = reclaiming.BrakeOn
 	}
 	s.Log = w.logState(driver, pv.Name)
 	if claim.OK() {
@@ -101,8 +102,8 @@ func (w ClusterFacts) reclaimFacts(pv PV, driver string, claim Read[*v1.Persiste
 		switch its := w.SiblingClaims[other.Claim]; {
 		case !wantsDeletion(other.PV):
 		case !its.OK():
-			s.SiblingsRead = reclaim.Read{}
-		case reclaim.Needed(other.PV, readClaim(other.Claim, its.Value)):
+			s.SiblingsRead = reclaiming.Read{}
+		case reclaiming.ClaimNeedsVolume(other.PV, readClaim(other.Claim, its.Value)):
 			s.SiblingNeeded = other.Name
 		}
 		s.Attachments += len(w.attachmentsOf(other.Name))
@@ -111,25 +112,25 @@ func (w ClusterFacts) reclaimFacts(pv PV, driver string, claim Read[*v1.Persiste
 }
 
 // logState returns what a driver's in-flight log has for the volume of a PV.
-func (w ClusterFacts) logState(driver, pv string) reclaim.LogState {
+func (w ClusterFacts) logState(driver, pv string) reclaiming.LogState {
 	if !w.InFlight.OK() {
-		return reclaim.LogUnknown
+		return reclaiming.LogUnknown
 	}
 	switch inFlight, known := w.InFlight.Value.Of(driver).InFlight(pv); {
 	case inFlight:
-		return reclaim.LogOpen
+		return reclaiming.LogOpen
 	case !known:
-		return reclaim.LogUnknown
+		return reclaiming.LogUnknown
 	}
-	return reclaim.LogSettled
+	return reclaiming.LogSettled
 }
 
 // readClaim is what a read of a claim shows; nil is one that is gone.
-func readClaim(of volume.ClaimRef, claim *v1.PersistentVolumeClaim) reclaim.ClaimFacts {
+func readClaim(of volume.ClaimRef, claim *v1.PersistentVolumeClaim) reclaiming.ClaimFacts {
 	if claim == nil {
-		return reclaim.ClaimFacts{Of: of}
+		return reclaiming.ClaimFacts{Of: of}
 	}
-	return reclaim.ClaimFacts{Of: of, Found: true, UID: claim.UID, VolumeName: claim.Spec.VolumeName}
+	return reclaiming.ClaimFacts{Of: of, Found: true, UID: claim.UID, VolumeName: claim.Spec.VolumeName}
 }
 
 // wantsDeletion reports whether a PV asks for the end of its volume, as far as it shows.

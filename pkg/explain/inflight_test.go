@@ -11,9 +11,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
 // entry is an open one of the driver's log, of an hour ago, for the claim ns/data with this UID.
@@ -118,9 +118,9 @@ func TestExplainPVWhoseVolumeIsInFlight(t *testing.T) {
 		"an entry of another volume": {func(f *PVFacts) { f.openEntries(entry("c")) },
 			[]string{"DeleteVolume, Reclaim", "!In flight"}},
 		"the log cannot be read": {func(f *PVFacts) { f.InFlight = Failed[InFlightLogs](errForbidden) },
-			[]string{"!DeleteVolume", string(reclaim.ReasonUnreadable), "(Leases): forbidden"}},
+			[]string{"!DeleteVolume", string(reclaiming.ReasonAPIReadFailed), "(Leases): forbidden"}},
 		"a shard of the log cannot be read": {func(f *PVFacts) { f.unreadableShard(driver) },
-			[]string{"!DeleteVolume", string(reclaim.ReasonUnreadable)}},
+			[]string{"!DeleteVolume", string(reclaiming.ReasonAPIReadFailed)}},
 		"a shard of another log cannot be": {func(f *PVFacts) { f.unreadableShard("another") },
 			[]string{"DeleteVolume, Reclaim"}},
 		"a shard of nobody knows whose cannot": {func(f *PVFacts) { f.unreadableShard("") }, []string{"!DeleteVolume"}},

@@ -8,8 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -57,7 +57,7 @@ func headline(f PVFacts, pv PV, d Decision, finalizers []Finalizer) string {
 	case pv.Terminating && len(left) > 0:
 		return fmt.Sprintf("%s has been terminating for %s and is stuck: nobody removes %s, because %s.", what, f.since(pv),
 			left[0].Name, left[0].Stuck)
-	case d.Action != "" && d.Action != reclaim.Wait.String() && f.presenceOf(pv.Owner()) == presenceGone:
+	case d.Action != "" && d.Action != reclaiming.Wait.String() && f.presenceOf(pv.Owner()) == presenceGone:
 		return fmt.Sprintf("%s is %s, and nothing happens to it: the next step is %s (%s), but driver %s is gone.", what,
 			strings.ToLower(phase(f.PV)), d.Action, d.Reason, pv.Owner())
 	case pv.Terminating && d.waits:

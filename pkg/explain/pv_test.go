@@ -8,6 +8,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/twins"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
@@ -55,7 +56,7 @@ func TestExplainPV(t *testing.T) {
 			[]string{"waits (ClaimNamesPV)", `kubectl patch pv pv -p '{"spec":{"claimRef":{"uid":"new"`},
 		},
 		"released while its claim lives": {func(f *PVFacts) { f.bound(); f.PV.Status.Phase = v1.VolumeReleased },
-			[]string{"waits (ClaimAlive)", "claim ns/data to be deleted"}},
+			[]string{"waits (ClaimStillExists)", "claim ns/data to be deleted"}},
 		"kept by its policy": {func(f *PVFacts) {
 			f.PV.Spec.PersistentVolumeReclaimPolicy, f.PV.Finalizers = v1.PersistentVolumeReclaimRetain, nil
 		},
@@ -66,7 +67,7 @@ func TestExplainPV(t *testing.T) {
 		"braked": {func(f *PVFacts) {
 			f.lease("disk-csi-example-com", "pod-1", time.Second, reclaim.BrakeAnnotation, "too many")
 		},
-			[]string{"waits (Braked)", "kubectl annotate lease -n kube-system disk-csi-example-com csi-reclaimer.io/brake-",
+			[]string{"waits (DeletionsPaused)", "kubectl annotate lease -n kube-system disk-csi-example-com csi-reclaimer.io/brake-",
 				"pod-1 leads (Lease kube-system/disk-csi-example-com)"}},
 		"attached to a node that is away": {
 			func(f *PVFacts) { f.attach(node(v1.ConditionUnknown)).DeletionTimestamp = f.now() },
@@ -224,12 +225,12 @@ func TestWhatIsNotReadIsNotDecided(t *testing.T) {
 		f := released()
 		hide(&f)
 		d := ExplainPV(f).Decision
-		if d.Action != "" || d.Reason != string(reclaim.ReasonUnreadable) {
+		if d.Action != "" || d.Reason != string(reclaiming.ReasonAPIReadFailed) {
 			t.Errorf("%s: %+v", sentence, d)
 		}
 	}
 	f := released()
-	if d := ExplainPV(f).Decision; d.Action != reclaim.DeleteVolume.String() {
+	if d := ExplainPV(f).Decision; d.Action != reclaiming.DeleteVolume.String() {
 		t.Errorf("with everything read: %+v, so this test shows nothing", d)
 	}
 	withTwin(&f)

@@ -3,6 +3,7 @@ package explain
 import (
 	"fmt"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -31,7 +32,7 @@ type Plan struct {
 	As volume.Role `json:"-"`
 }
 
-// PlanRelease reports what releasing a driver would do, by the function that [reclaim.Reclaimer.Release] goes by. It
+// PlanRelease reports what releasing a driver would do, by the function that [reclaim.Controller.Release] goes by. It
 // is a pure function.
 func PlanRelease(f StatusFacts, driver string) Plan {
 	f.ClusterFacts = f.indexed()
@@ -41,11 +42,11 @@ func PlanRelease(f StatusFacts, driver string) Plan {
 	for _, e := range log.Entries {
 		p.InFlight = append(p.InFlight, inFlightOf(e))
 	}
-	rules := reclaim.Rules{Driver: driver, Role: role, Mode: reclaim.ModeRelease, Logged: true}
+	rules := reclaiming.Rules{Driver: driver, Role: role, Mode: reclaim.ModeRelease, Logged: true}
 	var owners int
 	for _, pv := range f.PVs.Value {
-		d := reclaim.Decide(reclaim.Snapshot{Rules: rules, Leading: true, PV: pv.PV, Log: f.logState(driver, pv.Name)}, f.Now)
-		if d.Action != reclaim.DropFinalizer {
+		d := reclaiming.Decide(reclaiming.Facts{Rules: rules, Leading: true, PV: pv.PV, Log: f.logState(driver, pv.Name)}, f.Now)
+		if d.Action != reclaiming.RemoveFinalizer {
 			if pv.Owner() == driver && pv.HasFinalizer {
 				owners++
 			}

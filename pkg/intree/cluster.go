@@ -110,7 +110,7 @@ func (a apiServer) patchFinalizers(ctx context.Context, pv twins.PV, add, remove
 	}
 	if undone := unchanged(after.Finalizers, add, remove); undone != "" {
 		return nil, fmt.Errorf("patch finalizers of PV %q: %w: the API server accepted the change, but not for %s: look for an admission policy or webhook that undoes it",
-			pv.Name, reclaim.ErrPutBack, undone)
+			pv.Name, reclaim.ErrFinalizerRestored, undone)
 	}
 	return after, nil
 }

@@ -9,10 +9,10 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/twins"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -94,7 +94,7 @@ func detail(f twins.Facts, reason Reason) string {
 		return f.Detail(reason)
 	}
 	return fmt.Sprintf("It is claim %s/%s with UID %s. To bind the claim to the PV: %s. To have the volume deleted, delete the claim.",
-		f.PV.Claim.Namespace, f.PV.Claim.Name, f.Claim.UID, reclaim.BindCommand(f.PV.Name, f.Claim.UID))
+		f.PV.Claim.Namespace, f.PV.Claim.Name, f.Claim.UID, reclaiming.BindCommand(f.PV.Name, f.Claim.UID))
 }
 
 // requeue returns when there is to be another session.

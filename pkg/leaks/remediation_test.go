@@ -7,7 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -107,17 +107,17 @@ func TestThePVsOfRemedies(t *testing.T) {
 		t.Errorf("another volume's: %+v", other)
 	}
 	// The reclaim contract deletes such a volume once it is turned, and not before.
-	s := reclaim.Snapshot{Leading: true, Rules: reclaim.Rules{Driver: driverName, Role: volume.RoleOwner}, PV: volume.Of(gone), Brake: reclaim.BrakeOff}
+	s := reclaiming.Facts{Leading: true, Rules: reclaiming.Rules{Driver: driverName, Role: volume.RoleOwner}, PV: volume.Of(gone), Brake: reclaiming.BrakeOff}
 	s.PV.Phase = volume.PhaseReleased
-	if d := reclaim.Decide(s, noon); d.Action != reclaim.Wait || d.Reason != reclaim.ReasonPolicyKeepsVolume {
+	if d := reclaiming.Decide(s, noon); d.Action != reclaiming.Wait || d.Reason != reclaiming.ReasonPolicyKeepsVolume {
 		t.Errorf("before it is turned: %+v", d)
 	}
 	s.PV = is
-	if d := reclaim.Decide(s, noon); d.Action != reclaim.AddFinalizer {
+	if d := reclaiming.Decide(s, noon); d.Action != reclaiming.AddFinalizer {
 		t.Errorf("once it is turned: %+v", d)
 	}
 	s.PV.HasFinalizer = true
-	if d := reclaim.Decide(s, noon); d.Reason != reclaim.ReasonReclaim {
+	if d := reclaiming.Decide(s, noon); d.Reason != reclaiming.ReasonReclaim {
 		t.Errorf("once it is turned and protected: %+v", d)
 	}
 }

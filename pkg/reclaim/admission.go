@@ -6,8 +6,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"k8s.io/klog/v2"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 const (
@@ -53,44 +55,37 @@ func (a *admissions) take() (count int, first volume.PV, since time.Time) {
 	return count, a.first, a.since
 }
 
-// missedByPolicy tells whether a change made the PV one to be protected, and left it without a finalizer. before is nil
-// for a PV that is new. It is a pure function. A change of the status alone, which no policy is asked about, is none.
-func missedByPolicy(r Rules, before, now *volume.PV) bool {
-	wanted := func(pv *volume.PV) bool { return r.guards(*pv) && !pv.Terminating }
-	return wanted(now) && !r.protects(*now) && (before == nil || !wanted(before))
-}
-
 // noteMissed notes a PV that an admission policy, if there is one, has missed.
-func (o *observer) noteMissed(before, now *volume.PV) {
-	if o.admissions == nil || !o.leading.Load() || !missedByPolicy(o.rules, before, now) {
+func (r *Controller) noteMissed(before, now *volume.PV) {
+	if r.admissions == nil || !r.leads() || !r.engine.Rules.Missed(before, now) {
 		return
 	}
-	if before == nil && !o.pvWatch.Synced() {
+	if before == nil && !r.pvCache.Synced() {
 		return // what the first list shows may be from before the policy
 	}
-	o.admissions.note(*now, o.clock.Now())
+	r.admissions.note(*now, r.cfg.Clock.Now())
 }
 
 // watchAdmission finds out of PVs that were missed whether a policy should have protected them, until ctx ends. Nothing
 // is read while none are.
-func (r *Reclaimer) watchAdmission(ctx context.Context) {
-	for told := false; ; {
+func (r *Controller) watchAdmission(ctx context.Context) {
+	for reported := false; ; {
 		select {
 		case <-ctx.Done():
 			return
-		case <-r.observer.admissions.noted:
+		case <-r.admissions.noted:
 		}
 		wait := policyEvery
-		count, first, since := r.observer.admissions.take()
+		count, first, since := r.admissions.take()
 		if missed, known := r.missed(ctx, since); !known {
 			wait = policySettles // none that begins now counts before
 		} else if missed {
 			r.metrics.missed.Add(float64(count))
 			klog.FromContext(ctx).Info("PVs were bound without the finalizer although an admission policy stands", "count", count, "PV", first.Name)
-			if !told {
-				r.reports.tell(ctx, first, ReasonAdmissionPolicyIneffective, fmt.Sprintf("%d PVs so far; csi_reclaimer_admission_policy_missed_total counts on.", count))
+			if !reported {
+				r.recorder.Event(ctx, object(first), reclaiming.ReasonAdmissionPolicyIneffective, fmt.Sprintf("%d PVs so far; csi_reclaimer_admission_policy_missed_total counts on.", count))
 			}
-			told = true
+			reported = true
 		}
 		select {
 		case <-ctx.Done():
@@ -100,9 +95,9 @@ func (r *Reclaimer) watchAdmission(ctx context.Context) {
 	}
 }
 
-// missed tells whether a policy has stood for long enough when a PV was missed at that time. known is false where there
+// missed reports whether a policy has stood for long enough when a PV was missed at that time. known is false where there
 // is none, or it could not be read.
-func (r *Reclaimer) missed(ctx context.Context, at time.Time) (missed, known bool) {
+func (r *Controller) missed(ctx context.Context, at time.Time) (missed, known bool) {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
 	stands, known, err := r.cfg.AdmissionPolicy(ctx)

@@ -3,6 +3,7 @@ package reclaim
 import (
 	"context"
 	"errors"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
 	"strings"
 	"sync"
 	"testing"
@@ -20,35 +21,6 @@ func bindable() volume.PV {
 	pv := released().PV
 	pv.Phase, pv.HasFinalizer, pv.HasCompanionFinalizer = volume.PhaseBound, false, false
 	return pv
-}
-
-func TestWhichPVsAPolicyMissed(t *testing.T) {
-	with := func(change func(*volume.PV)) *volume.PV { pv := bindable(); change(&pv); return &pv }
-	same := func(*volume.PV) {}
-	unclaimed := func(pv *volume.PV) { pv.Claim.UID = "" }
-	owner := Rules{Driver: driver, Role: volume.RoleOwner}
-	for sentence, c := range map[string]struct {
-		rules       Rules
-		before, now *volume.PV
-		want        bool
-	}{
-		"it is bound":                          {owner, with(unclaimed), with(same), true},
-		"it is made bound":                     {owner, nil, with(same), true},
-		"its policy is turned to Delete":       {owner, with(func(pv *volume.PV) { pv.Policy = volume.PolicyRetain }), with(same), true},
-		"it is bound and protected":            {owner, with(unclaimed), with(func(pv *volume.PV) { pv.HasFinalizer = true }), false},
-		"only its status changes":              {owner, with(func(pv *volume.PV) { pv.Phase = volume.PhasePending }), with(same), false},
-		"it is not bound":                      {owner, nil, with(unclaimed), false},
-		"it is bound with policy Retain":       {owner, with(unclaimed), with(func(pv *volume.PV) { pv.Policy = volume.PolicyRetain }), false},
-		"it is being deleted":                  {owner, with(unclaimed), with(func(pv *volume.PV) { pv.Terminating = true }), false},
-		"beside a peer, with the peer's alone": {Rules{Driver: driver, Role: volume.RoleCompanion}, nil, with(func(pv *volume.PV) { pv.HasFinalizer = true }), true},
-		"nothing is protected":                 {Rules{Driver: driver, Role: volume.RoleObserver}, nil, with(same), false},
-		"the finalizers are taken off":         {Rules{Driver: driver, Role: volume.RoleOwner, Mode: ModeRollback}, nil, with(same), false},
-		"static PVs are ignored":               {Rules{Driver: driver, Role: volume.RoleOwner, IgnoreStatic: true}, nil, with(func(pv *volume.PV) { pv.ProvisionedBy = "" }), false},
-	} {
-		if got := missedByPolicy(c.rules, c.before, c.now); got != c.want {
-			t.Errorf("%s: %v, want %v", sentence, got, c.want)
-		}
-	}
 }
 
 // TestWhatThePolicyMissesIsNoted by the replica that leads, from the watch and not from the first list.
@@ -70,16 +42,16 @@ func TestWhatThePolicyMissesIsNoted(t *testing.T) {
 		w.store(r, pv)
 		w.store(r, bindable()) // bound
 		got := 0
-		if r.observer.admissions != nil {
-			got, _, _ = r.observer.admissions.take()
+		if r.admissions != nil {
+			got, _, _ = r.admissions.take()
 		}
 		if got != c.want {
 			t.Errorf("%s: %d, want %d", sentence, got, c.want)
 		}
 		other := bindable()
 		other.Name, other.UID = "first", "first"
-		if w.store(r, other); r.observer.admissions != nil {
-			if n, _, _ := r.observer.admissions.take(); n != 0 {
+		if w.store(r, other); r.admissions != nil {
+			if n, _, _ := r.admissions.take(); n != 0 {
 				t.Errorf("%s: the first list counts", sentence)
 			}
 		}
@@ -97,7 +69,7 @@ func TestAPolicyThatIsIneffectiveIsReportedOnce(t *testing.T) {
 		var failed error
 		reads := 0
 		// What waits belongs to the bubble, whose clock this is.
-		r.cfg.Clock, r.observer.admissions = clock.RealClock{}, newAdmissions()
+		r.cfg.Clock, r.admissions = clock.RealClock{}, newAdmissions()
 		r.cfg.AdmissionPolicy = func(context.Context) (time.Time, bool, error) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -110,7 +82,7 @@ func TestAPolicyThatIsIneffectiveIsReportedOnce(t *testing.T) {
 		step := func(sentence string, missed int, wait time.Duration, wantReads int, wantCount float64) {
 			t.Helper()
 			for range missed {
-				r.observer.admissions.note(bindable(), time.Now())
+				r.admissions.note(bindable(), time.Now())
 			}
 			time.Sleep(wait)
 			synctest.Wait()
@@ -141,7 +113,7 @@ func TestAPolicyThatIsIneffectiveIsReportedOnce(t *testing.T) {
 		if len(events.Events) != 1 {
 			t.Fatalf("%d Events", len(events.Events))
 		}
-		if told := <-events.Events; !strings.Contains(told, string(ReasonAdmissionPolicyIneffective)) || !strings.Contains(told, "1 PVs so far") {
+		if told := <-events.Events; !strings.Contains(told, string(reclaiming.ReasonAdmissionPolicyIneffective)) || !strings.Contains(told, "1 PVs so far") {
 			t.Errorf("told %q", told)
 		}
 		cancel()

@@ -15,13 +15,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// ErrPutBack: an admission policy or webhook puts the finalizer back in the same write that
-// takes it off.
-var ErrPutBack = errors.New("finalizer put back")
+// ErrFinalizerRestored: an admission policy or webhook adds the finalizer again in the same write that
+// removes it.
+var ErrFinalizerRestored = errors.New("finalizer restored")
 
 // cluster is what executing a decision asks of the API server. Every read is live: it goes
 // to the server, and is as new as the moment it was sent.
@@ -29,7 +30,7 @@ type cluster interface {
 	// readPV returns the PV of that name; found is false when there is none.
 	readPV(ctx context.Context, name string) (pv volume.PV, found bool, err error)
 	// readClaim returns what is known of the claim; facts.Read is left to the caller.
-	readClaim(ctx context.Context, of volume.ClaimRef) (facts ClaimFacts, err error)
+	readClaim(ctx context.Context, of volume.ClaimRef) (facts reclaiming.ClaimFacts, err error)
 	// readSecret returns the content of the Secret; found is false when there is none.
 	readSecret(ctx context.Context, ref volume.SecretRef) (data map[string]string, found bool, err error)
 	// readClass returns the StorageClass, as the API server has it; found is false when there is none.
@@ -46,10 +47,10 @@ type cluster interface {
 	patchFinalizers(ctx context.Context, pv volume.PV, add, drop []string, bound bool) (version string, err error)
 	// deletePV asks for the PV's deletion.
 	deletePV(ctx context.Context, pv volume.PV) error
-	// readBrake tells whether the Lease says that deletions are to stop; pullBrake has it say
+	// readBrake reports whether the Lease says that deletions are to stop; writeBrake has it say
 	// so, with the reason.
 	readBrake(ctx context.Context, lease types.NamespacedName) (on bool, err error)
-	pullBrake(ctx context.Context, lease types.NamespacedName, why string) error
+	writeBrake(ctx context.Context, lease types.NamespacedName, why string) error
 }
 
 // attachmentList is a live list of VolumeAttachments.
@@ -98,16 +99,16 @@ func (a apiServer) readPV(ctx context.Context, name string) (volume.PV, bool, er
 	return volume.At(a.node, o), true, nil
 }
 
-func (a apiServer) readClaim(ctx context.Context, of volume.ClaimRef) (ClaimFacts, error) {
+func (a apiServer) readClaim(ctx context.Context, of volume.ClaimRef) (reclaiming.ClaimFacts, error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
-	facts := ClaimFacts{Of: of}
+	facts := reclaiming.ClaimFacts{Of: of}
 	o, err := a.clients.Core.PersistentVolumeClaims(of.Namespace).Get(ctx, of.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return facts, nil
 	case err != nil:
-		return ClaimFacts{}, fmt.Errorf("read claim %q: %w", of.Namespace+"/"+of.Name, err)
+		return reclaiming.ClaimFacts{}, fmt.Errorf("read claim %q: %w", of.Namespace+"/"+of.Name, err)
 	}
 	facts.Found, facts.UID, facts.VolumeName = true, o.UID, o.Spec.VolumeName
 	return facts, nil
@@ -192,8 +193,8 @@ func (a apiServer) listNodes(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// patchFinalizers believes only what the answer shows: an admission policy that puts a
-// finalizer back makes the write a success that changed nothing.
+// patchFinalizers believes only what the answer shows: an admission policy that adds a
+// finalizer again makes the write a success that changed nothing.
 func (a apiServer) patchFinalizers(ctx context.Context, pv volume.PV, add, drop []string, bound bool) (string, error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
@@ -211,13 +212,13 @@ func (a apiServer) patchFinalizers(ctx context.Context, pv volume.PV, add, drop 
 	}
 	for _, f := range drop {
 		if slices.Contains(after.Finalizers, f) {
-			return after.ResourceVersion, fmt.Errorf("patch finalizers of PV %q: %w: the API server took the change and kept %s: look for an admission policy or webhook that puts it back",
-				pv.Name, ErrPutBack, f)
+			return after.ResourceVersion, fmt.Errorf("patch finalizers of PV %q: %w: the API server took the change and kept %s: look for an admission policy or webhook that adds it again",
+				pv.Name, ErrFinalizerRestored, f)
 		}
 	}
 	for _, f := range add {
 		if !slices.Contains(after.Finalizers, f) {
-			return after.ResourceVersion, fmt.Errorf("patch finalizers of PV %q: the API server took the change without %s: look for an admission policy or webhook that takes it off", pv.Name, f)
+			return after.ResourceVersion, fmt.Errorf("patch finalizers of PV %q: the API server took the change without %s: look for an admission policy or webhook that removes it", pv.Name, f)
 		}
 	}
 	return after.ResourceVersion, nil
@@ -237,7 +238,7 @@ func (a apiServer) readBrake(ctx context.Context, lease types.NamespacedName) (b
 	return on, nil
 }
 
-func (a apiServer) pullBrake(ctx context.Context, lease types.NamespacedName, why string) error {
+func (a apiServer) writeBrake(ctx context.Context, lease types.NamespacedName, why string) error {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
 	meta := metav1.ObjectMeta{Name: lease.Name, Annotations: map[string]string{BrakeAnnotation: why}}
@@ -251,7 +252,7 @@ func (a apiServer) pullBrake(ctx context.Context, lease types.NamespacedName, wh
 		_, err = leases.Create(ctx, &coordinationv1.Lease{ObjectMeta: meta}, metav1.CreateOptions{})
 	}
 	if err != nil {
-		return fmt.Errorf("put the brake's annotation on Lease %q: %w", lease, err)
+		return fmt.Errorf("add the brake's annotation to Lease %q: %w", lease, err)
 	}
 	return nil
 }

@@ -11,11 +11,29 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/lease"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// Config holds the settings of a Reclaimer. The zero value is usable: it honours the
+// Deleter deletes volumes in a storage system. csidriver.Driver is one; a vendor that
+// embeds this package may call their own API instead.
+type Deleter interface {
+	// DeleteVolume deletes the volume with this handle (spec.csi.volumeHandle) and returns
+	// nil once it is gone, also if it was gone before. It is called by several workers at
+	// once, for one volume never twice at once, and again after an error. It returns soon
+	// after ctx ends.
+	//
+	// secrets is the content of the Secret named for the deletion, nil when there is none.
+	// It must not be logged.
+	//
+	// An error may be marked (package errclass) to say what it means for the next try.
+	DeleteVolume(ctx context.Context, handle string, secrets map[string]string) error
+}
+
+// Config holds the settings of a Controller. The zero value is usable: it honours the
 // reclaim policy of a driver whose volumes nobody else deletes.
 type Config struct {
 	// Role says what else works on the driver's PVs. Default RoleOwner.
@@ -28,18 +46,18 @@ type Config struct {
 	// pv.kubernetes.io/provisioned-by). Default: they are treated as all others (KEP-2644).
 	IgnoreStatic bool
 	// ReclaimUnprotected has the volume of a PV deleted that vanished before a finalizer
-	// could be put on, if the policy was Delete and it is proven that nobody needs the
+	// could be added, if the policy was Delete and it is proven that nobody needs the
 	// volume. Otherwise it is reported only. Default true, in role observer false.
 	ReclaimUnprotected *bool
 	// NeverAttached: no VolumeAttachment ever names a PV of the driver, so they are not
 	// watched. True only where the driver lacks PUBLISH_UNPUBLISH_VOLUME and its CSIDriver
 	// says attachRequired: false.
 	NeverAttached bool
-	// Node has only the volumes of this node looked after, for a driver that runs on each node by
+	// Node limits the work to the volumes of this node, for a driver that runs on each node by
 	// itself. PVs of other nodes are not even kept in memory; of a PV that several nodes reach,
 	// or may reach, none deletes the volume. Default: the whole cluster.
 	Node *volume.Node
-	// NotFoundIsDeleted takes outcome.NotFound for a volume that is deleted. The CSI
+	// NotFoundIsDeleted takes errclass.NotFound for a volume that is deleted. The CSI
 	// specification wants drivers to answer OK for one that is not there; NotFound can also
 	// mean a driver that looks in the wrong place.
 	NotFoundIsDeleted bool
@@ -57,12 +75,12 @@ type Config struct {
 
 	// Lease is asked before each deletion, write, Event and report; what is in flight is cut off when
 	// it ends. Default nil: there is no leader election, and this process always acts.
-	Lease Lease
+	Lease lease.Holder
 
 	// Workers is how many volumes are deleted at once. Default 100, as many as the stock
 	// external-provisioner has; it also bounds the load on the API server.
 	Workers int
-	// ProtectWorkers is how many finalizers are put on existing PVs at once, at most: there
+	// ProtectWorkers is how many finalizers are added to existing PVs at once, at most: there
 	// are fewer while the API server answers 429, and only one while volumes are deleted.
 	// They are apart from Workers, so that a backlog never delays a deletion. Default 8.
 	ProtectWorkers int
@@ -71,14 +89,14 @@ type Config struct {
 	RetryStart, RetryMax time.Duration
 	// AdmissionPolicy, if set, returns since when an admission policy that adds the finalizer of Role in the write that
 	// binds a PV has stood for the driver, unchanged; found is false where none does. PVs that are bound without the
-	// finalizer nevertheless are counted, and reported once (ReasonAdmissionPolicyIneffective). It is called when there are
+	// finalizer nevertheless are counted, and reported once (AdmissionPolicyIneffective). It is called when there are
 	// any, every 10 seconds at most, by one goroutine. Default: nothing is asked.
 	AdmissionPolicy func(ctx context.Context) (since time.Time, found bool, err error)
-	// Deleted, if set, is told of each volume that was deleted: its class, and the places from which it
-	// could be used, none where they are not known. It is to return at once. Default none.
+	// Deleted, if set, is called for each volume that was deleted with its class, and the topology segments from which
+	// it could be used, none where they are not known. It must return at once. Default none.
 	Deleted func(class string, at []map[string]string)
-	// Progress, if set, is told during Release how many PVs were released and how many could not be, of
-	// how many, after each. Calls are one at a time, and are to return at once. Default nobody.
+	// Progress, if set, is called during Release after each PV, with how many were released and how many could not be, of
+	// how many. Calls are one at a time, and must return at once. Default none.
 	Progress func(released, failed, of int)
 	// Events records what keeps a PV, on the PV, and what ends a deletion that was not as
 	// it should be. It should have a client and a limit of its own. Default none.
@@ -86,19 +104,19 @@ type Config struct {
 	// Metrics is where the package's metrics are registered. Default nowhere.
 	Metrics prometheus.Registerer
 	// TracerProvider makes a trace of each reclaim, from the moment in which a volume becomes deletable
-	// until its PV is let go: at most 1000 at once. A span ends in the worker that did its work, so
+	// until the finalizer is off its PV: at most 1000 at once. A span ends in the worker that did its work, so
 	// one that sends it there and then holds up deletions. A dry run makes none. Default: no traces.
 	TracerProvider trace.TracerProvider
 	// Clock is replaced in tests. Default the real one.
 	Clock clock.WithTicker
 }
 
-// InFlight tells which volumes are being provisioned; *inflight.Log is one. It is safe for concurrent use.
+// InFlight reports which volumes are being provisioned; *inflight.Log is one. It is safe for concurrent use.
 type InFlight interface {
-	// InFlight tells whether the volume of the PV with this name has an entry in the log. known is false until the
+	// InFlight reports whether the volume of the PV with this name has an entry in the log. known is false until the
 	// log has been read.
 	InFlight(pv string) (inFlight, known bool)
-	// Follow has settled called with the volume's name when its entry is gone. settled does not block.
+	// Follow calls settled with the volume's name when its entry is gone. settled does not block.
 	Follow(settled func(volume string))
 }
 
@@ -158,7 +176,7 @@ func (c Config) Validate() error {
 	add(c.Role > volume.RoleObserver, "role: %d is none", c.Role)
 	add(c.Mode > ModeRelease, "mode: %d is none", c.Mode)
 	add(c.Scope > ScopeBoundAny, "scope: %d is none", c.Scope)
-	add(c.Role == volume.RoleObserver && c.Mode != ModeHonor, "mode: role observer has no finalizers to take off")
+	add(c.Role == volume.RoleObserver && c.Mode != ModeHonor, "mode: role observer has no finalizers to remove")
 	add(c.Node != nil && (c.Node.Name == "" || len(c.Node.Segments) == 0), "node: its name or its segments are not given")
 	add(c.Brake.Deletions < 0, "brake: %d deletions is negative", c.Brake.Deletions)
 	add(full.Brake.Window < 0, "brake: a window of %v is negative", c.Brake.Window)
@@ -170,10 +188,65 @@ func (c Config) Validate() error {
 	return errors.Join(wrong...)
 }
 
-// rules are the settings that decisions depend on. c has its defaults.
-func (c Config) rules(driver string) Rules {
-	return Rules{
+// Rules are the settings that decisions depend on. c has its defaults.
+func (c Config) rules(driver string) reclaiming.Rules {
+	return reclaiming.Rules{
 		Driver: driver, Role: c.Role, Mode: c.Mode, Scope: c.Scope, IgnoreStatic: c.IgnoreStatic,
 		ReclaimUnprotected: *c.ReclaimUnprotected, NeverAttached: c.NeverAttached, Local: c.Node != nil, Logged: c.InFlight != nil,
 	}
+}
+
+// Permissions returns the permissions that a Controller with this Config needs. Those for Secrets are not
+// among them: which ones it needs is known only when it deletes a volume.
+func (c Config) Permissions() []access.Permission {
+	c = c.withDefaults()
+	const storage = "storage.k8s.io"
+	pv := func(verb, without string, unsafe bool) access.Permission {
+		return access.Permission{Resource: "persistentvolumes", Verb: verb, Without: without, Unsafe: unsafe}
+	}
+	permissions := []access.Permission{
+		pv("list", "nothing is known of PVs", true),
+		pv("watch", "nothing is known of PVs", true),
+	}
+	deletes := c.Role != volume.RoleObserver || *c.ReclaimUnprotected
+	if c.Role != volume.RoleObserver {
+		permissions = append(permissions, pv("get", "no volume is deleted, for it cannot be read whether its PV still says so", true))
+		if !c.DryRun {
+			permissions = append(permissions, pv("patch", "no PV is protected, so a PV that is deleted before its claim leaks its volume, and PVs that are protected already stay for ever", false))
+		}
+	}
+	if c.Role == volume.RoleOwner && !c.DryRun {
+		permissions = append(permissions, pv("delete", "PVs stay when their volume is deleted", false))
+	}
+	if deletes {
+		permissions = append(permissions,
+			access.Permission{Resource: "persistentvolumeclaims", Verb: "get", Without: "no volume is deleted, for it cannot be read whether its claim is gone", Unsafe: true},
+			access.Permission{Group: storage, Resource: "storageclasses", Verb: "get", Without: "volumes of PVs without the annotations that name their Secret are not deleted"})
+	}
+	if deletes && c.Node != nil {
+		permissions = append(permissions, access.Permission{Resource: "nodes", Verb: "list", Without: "no volume is deleted, for it cannot be read whether another node has it too", Unsafe: true})
+	}
+	if deletes && !c.NeverAttached {
+		without := "no volume is deleted, for it cannot be read whether one is attached"
+		permissions = append(permissions,
+			access.Permission{Group: storage, Resource: "volumeattachments", Verb: "list", Without: without, Unsafe: true},
+			access.Permission{Group: storage, Resource: "volumeattachments", Verb: "watch", Without: without, Unsafe: true})
+	}
+	if c.Brake.Deletions > 0 && !c.DryRun {
+		for _, verb := range []string{"get", "patch"} {
+			permissions = append(permissions, access.Permission{Group: "coordination.k8s.io", Resource: "leases", Verb: verb, Namespace: c.Brake.Lease.Namespace,
+				Without: "the brake does not survive a restart, and cannot be released", Unsafe: verb == "get"})
+		}
+	}
+	if _, none := c.Events.(events.NoEvents); !none {
+		for _, verb := range []string{"create", "patch"} {
+			permissions = append(permissions, access.Permission{Resource: "events", Verb: verb, Without: "what keeps a PV is reported in the log and the metrics only"})
+		}
+	}
+	return permissions
+}
+
+// MissingPermissions returns those of the permissions of its Config that the API server does not grant.
+func (r *Controller) MissingPermissions(ctx context.Context) ([]access.Permission, error) {
+	return access.Missing(ctx, r.authorization, r.cfg.Permissions())
 }

@@ -8,52 +8,75 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/lease"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // apiTimeout bounds one call to the API server.
 const apiTimeout = 30 * time.Second
 
-// Reclaimer deletes the volumes of one driver's PVs when their reclaim policy says so.
-type Reclaimer struct {
+// Controller deletes the volumes of one driver's PVs when their reclaim policy says so.
+type Controller struct {
 	cfg     Config
 	driver  string
 	deleter Deleter
 	cluster cluster
-	// authorization tells what this program may do.
+	// authorization reports what this program may do.
 	authorization authorizationv1.AuthorizationV1Interface
-	observer      *observer
-	reports       *reports
+	recorder      *events.Recorder[Reason]
 	metrics       *metrics
 	traces        *traces
-	brake         *brake
-	deleting      *inFlight
 	pace          *kube.Pace
-	// inHand counts the runs that are past the first look.
+	followers     followers
+	// admissions is nil where nobody asks whether an admission policy protects PVs.
+	admissions *admissions
+
+	// mu guards engine, whose Rules never change. While it is held nobody is called but the caches.
+	mu     sync.Mutex
+	engine *reclaiming.Engine
+	// tripped holds a token when the brake has turned on.
+	tripped chan struct{}
+	// inHand counts the sessions that ask something.
 	inHand atomic.Int32
 	// began is when Run did.
 	began time.Time
 
-	reclaiming *controller.Loop[string]
-	protecting *controller.Loop[string]
-	// protectSoon leaves a PV to the loop of first-time protection.
-	protectSoon func(pv string)
+	pvCache         *kube.Cache[*volume.PV]
+	attachmentCache *kube.Cache[attachment]
+	// pvs and attachments are what is read of the caches.
+	pvs         pvReader
+	attachments versioned
 
-	watching atomic.Bool
-	// awake: Run has begun to work on PVs.
-	awake atomic.Bool
+	base                   *controller.Controller
+	reclaiming, protecting *controller.Queue[string]
+	// enqueue has a PV decided on; it does not block.
+	enqueue func(pv string)
 }
 
-// New returns a Reclaimer for the PVs of the driver with this name (spec.csi.driver), on
+// versioned is a cache that can be behind the API server.
+type versioned interface {
+	Reached(version string) bool
+}
+
+// pvReader is what is read of the cache of PVs.
+type pvReader interface {
+	reclaiming.PVs
+	versioned
+}
+
+// New returns a Controller for the PVs of the driver with this name (spec.csi.driver), on
 // the cluster that config describes. config is copied; a QPS of 0 means that nothing but
 // the number of workers limits the calls. Nothing is started: see Run.
-func New(config *rest.Config, driver string, deleter Deleter, cfg Config) (*Reclaimer, error) {
+func New(config *rest.Config, driver string, deleter Deleter, cfg Config) (*Controller, error) {
 	switch {
 	case config == nil:
 		return nil, errors.New("make a reclaimer: no cluster is given")
@@ -66,113 +89,121 @@ func New(config *rest.Config, driver string, deleter Deleter, cfg Config) (*Recl
 		return nil, fmt.Errorf("make a reclaimer: %w", err)
 	}
 	cfg = cfg.withDefaults()
-	r := &Reclaimer{cfg: cfg, driver: driver, deleter: deleter, metrics: newMetrics(driver), traces: newTraces(cfg.TracerProvider, driver), deleting: newInFlight()}
-	r.pace = kube.NewPace(cfg.ProtectWorkers, func() bool { return r.inHand.Load() > 0 }, cfg.Clock)
-	clients, err := kube.NewClients(config)
-	if err != nil {
-		return nil, err
+	r := &Controller{
+		cfg: cfg, driver: driver, deleter: deleter, metrics: newMetrics(driver), traces: newTraces(cfg.TracerProvider, driver),
+		tripped: make(chan struct{}, 1),
 	}
-	background := rest.CopyConfig(config)
-	background.Wrap(r.pace.Transport)
-	slow, err := kube.NewClients(background)
-	if err != nil {
-		return nil, err
-	}
-	r.authorization = clients.Authorization
-	r.cluster = apiServer{clients: clients, background: slow, node: cfg.Node, timeout: apiTimeout}
-	r.reports = newReports(cfg.Events, func(reason Reason) { r.metrics.told.WithLabelValues(string(reason)).Inc() })
-	r.reports.lease = cfg.Lease
-	r.brake = newBrake(cfg.Brake, cfg.Clock)
-	if r.reclaiming, err = controller.New(controller.Config{Name: "reclaim", Workers: cfg.Workers, Clock: cfg.Clock}, r.reclaim); err != nil {
-		return nil, err
-	}
-	if r.protecting, err = controller.New(controller.Config{Name: "protect", Workers: cfg.ProtectWorkers, Clock: cfg.Clock}, r.protect); err != nil {
-		return nil, err
-	}
-	r.protectSoon = r.protecting.Add
-	r.observer = newObserver(cfg.rules(driver), r.brake, cfg.Clock, r.wake, r.reports.Forget)
-	r.observer.node, r.observer.traces, r.observer.lease = cfg.Node, r.traces, cfg.Lease
-	if cfg.InFlight != nil {
-		r.observer.inFlight = cfg.InFlight
-		cfg.InFlight.Follow(r.wake)
-	}
+	r.recorder = events.NewRecorder(events.Config[Reason]{
+		Events: cfg.Events, Counter: r.metrics.reported, Leads: func() bool { return r.mayAct() == nil }, Observe: traceWait,
+	})
 	if cfg.AdmissionPolicy != nil {
-		r.observer.admissions = newAdmissions()
+		r.admissions = newAdmissions()
 	}
-	r.observer.watch(clients)
-	if err := register(cfg.Metrics, append(r.metrics.all(), newInventory(r.observer, r.reports))...); err != nil {
+	if err := r.connect(config); err != nil {
+		return nil, err
+	}
+	r.pvs, r.attachments = r.pvCache, r.attachmentCache
+	breaker := reclaiming.NewBreaker(cfg.Brake.Deletions, cfg.Brake.Window)
+	r.engine = reclaiming.New(cfg.rules(driver), breaker, r.pvs)
+	r.engine.DryRun = cfg.DryRun
+	if err := r.makeQueues(); err != nil {
+		return nil, err
+	}
+	if cfg.InFlight != nil {
+		cfg.InFlight.Follow(r.enqueue)
+	}
+	waiting := r.recorder.WaitingMetric("csi_reclaimer_waiting_pvs", "PVs that are to be deleted and have to wait, by reason.", prometheus.Labels{"driver_name": driver})
+	if err := events.Register(cfg.Metrics, append(r.metrics.all(), newInventory(r), waiting)...); err != nil {
 		return nil, err
 	}
 	return r, nil
 }
 
+// connect makes the clients and the caches.
+func (r *Controller) connect(config *rest.Config) error {
+	r.pace = kube.NewPace(r.cfg.ProtectWorkers, func() bool { return r.inHand.Load() > 0 }, r.cfg.Clock)
+	clients, err := kube.NewClients(config)
+	if err != nil {
+		return err
+	}
+	background := rest.CopyConfig(config)
+	background.Wrap(r.pace.Transport)
+	slow, err := kube.NewClients(background)
+	if err != nil {
+		return err
+	}
+	r.authorization = clients.Authorization
+	r.cluster = apiServer{clients: clients, background: slow, node: r.cfg.Node, timeout: apiTimeout}
+	r.watchCaches(clients)
+	return nil
+}
+
+func (r *Controller) makeQueues() (err error) {
+	caches := []controller.Cache{r.pvCache}
+	if !r.cfg.NeverAttached {
+		caches = append(caches, r.attachmentCache)
+	}
+	r.base = controller.NewController("reclaim", caches...)
+	config := controller.Config{Name: "reclaim", Workers: r.cfg.Workers, Clock: r.cfg.Clock}
+	if r.reclaiming, err = controller.NewQueue(r.base, config, r.reconcile); err != nil {
+		return err
+	}
+	config.Name, config.Workers = "protect", r.cfg.ProtectWorkers
+	if r.protecting, err = controller.NewQueue(r.base, config, r.protect); err != nil {
+		return err
+	}
+	r.enqueue = r.reclaiming.Enqueue
+	return nil
+}
+
 // Watch keeps the caches up to date until ctx ends, and returns when it has stopped. A
 // replica that waits to lead calls it, so that it can act at once when it does. It changes
 // nothing in the cluster.
-func (r *Reclaimer) Watch(ctx context.Context) {
-	if !r.watching.CompareAndSwap(false, true) {
-		// Somebody else watches already, and for longer than this caller may.
-		<-ctx.Done()
-		return
-	}
-	var watches sync.WaitGroup
-	watches.Go(func() { r.observer.pvWatch.Run(ctx) })
-	if !r.cfg.NeverAttached {
-		watches.Go(func() { r.observer.attachmentWatch.Run(ctx) })
-	}
-	watches.Wait()
-}
+func (r *Controller) Watch(ctx context.Context) { r.base.Watch(ctx) }
 
 // Run reclaims until ctx ends, which cuts off calls in flight, or until Stop, which lets
 // them end; it returns when everything it started has ended. It is called once, by the one
 // replica that leads: where leader election is used, ctx is to end with the lease.
 //
 // With Config.Lease, Run ends by itself when the Lease has run out, with an error that wraps
-// ErrLeaseExpired: what this process remembers counts for nothing then.
+// lease.ErrExpired: what this process remembers counts for nothing then.
 //
-// Run watches by itself unless Watch already does; then it needs Watch to go on.
-func (r *Reclaimer) Run(ctx context.Context) error {
-	ctx, stop := whileHeld(withoutSpan(ctx), r.cfg.Lease, r.cfg.Clock)
-	var all sync.WaitGroup
-	defer all.Wait()
+// Run watches by itself unless Watch already does; then it needs Watch to continue.
+func (r *Controller) Run(ctx context.Context) error {
+	ctx, stop := lease.WhileHeld(withoutSpan(ctx), r.cfg.Lease, r.cfg.Clock)
 	defer stop()
-	all.Go(func() { r.Watch(ctx) })
-
 	r.lead(true)
 	defer r.lead(false)
-	if err := r.WaitSynced(ctx); err != nil {
+	also := []func(context.Context){r.firstPass}
+	if r.cfg.Brake.Deletions > 0 {
+		also = append(also, r.watchBrake)
+	}
+	if r.admissions != nil {
+		also = append(also, r.watchAdmission)
+	}
+	if err := r.base.Run(ctx, also...); err != nil {
 		return err
 	}
-	var loops sync.WaitGroup
-	if r.cfg.Brake.Deletions > 0 {
-		all.Go(func() { r.keepBrake(ctx) })
-	}
-	if r.observer.admissions != nil {
-		all.Go(func() { r.watchAdmission(ctx) })
-	}
-	r.awake.Store(true)
-	defer r.awake.Store(false)
-	all.Go(func() {
-		r.reclaiming.AddAll(ctx, r.observer.names())
-		if r.waitLog(ctx) {
-			r.reclaiming.AddAll(ctx, r.observer.names()) // those that waited for the log
-		}
-	})
-	loops.Go(func() { r.reclaiming.Run(ctx) })
-	loops.Go(func() { r.protecting.Run(ctx) })
-	klog.FromContext(ctx).Info("Reclaiming", "driver", r.driver, "role", r.cfg.Role, "workers", r.cfg.Workers, "dryRun", r.cfg.DryRun)
-	loops.Wait()
-	if err := context.Cause(ctx); errors.Is(err, ErrLeaseExpired) {
+	if err := context.Cause(ctx); errors.Is(err, lease.ErrExpired) {
 		return fmt.Errorf("reclaim: %w", err)
 	}
 	return nil
 }
 
-// logPoll is how often it is looked whether the in-flight log was read.
+// firstPass enqueues every PV.
+func (r *Controller) firstPass(ctx context.Context) {
+	klog.FromContext(ctx).Info("Reclaiming", "driver", r.driver, "role", r.cfg.Role, "workers", r.cfg.Workers, "dryRun", r.cfg.DryRun)
+	r.reclaiming.AddAll(ctx, r.names())
+	if r.waitLog(ctx) {
+		r.reclaiming.AddAll(ctx, r.names()) // those that waited for the log
+	}
+}
+
+// logPoll is how often waitLog checks whether the in-flight log was read.
 const logPoll = 50 * time.Millisecond
 
-// waitLog waits until the in-flight log was read, and tells whether it was not before.
-func (r *Reclaimer) waitLog(ctx context.Context) (waited bool) {
+// waitLog waits until the in-flight log was read, and reports whether it had to.
+func (r *Controller) waitLog(ctx context.Context) (waited bool) {
 	if r.cfg.InFlight == nil {
 		return false
 	}
@@ -189,63 +220,30 @@ func (r *Reclaimer) waitLog(ctx context.Context) (waited bool) {
 	}
 }
 
-// lead begins and ends the time in which what happens is this replica's business.
-func (r *Reclaimer) lead(leading bool) {
+// lead begins and ends the time in which what happens concerns this replica.
+func (r *Controller) lead(leading bool) {
 	if leading {
 		r.began = r.cfg.Clock.Now()
-	} else {
-		r.observer.notes.forgetEnds()
 	}
-	r.brake.lead(leading)
 	r.traces.lead(leading)
-	r.observer.leading.Store(leading)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.engine.Lead(leading)
+}
+
+func (r *Controller) leads() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.engine.Leading
 }
 
 // WaitSynced waits until the caches hold what the API server had when they were started: nothing
 // is decided from less. An error means that ctx ended before.
-func (r *Reclaimer) WaitSynced(ctx context.Context) error {
-	checks := []cache.DoneChecker{r.observer.pvWatch.Sync()}
-	if !r.cfg.NeverAttached {
-		checks = append(checks, r.observer.attachmentWatch.Sync())
-	}
-	if !cache.WaitFor(ctx, "the first list from the API server", checks...) {
-		return fmt.Errorf("wait for the first list of PVs and VolumeAttachments: %w", context.Cause(ctx))
-	}
-	return nil
-}
-
-// wake has a PV decided on. Before Run works nobody would: a replica that waits to lead would
-// only pile up names. What is missed by that, Run makes up for by looking at every PV.
-func (r *Reclaimer) wake(pv string) {
-	if r.awake.Load() {
-		r.reclaiming.Add(pv)
-	}
-}
+func (r *Controller) WaitSynced(ctx context.Context) error { return r.base.WaitSynced(ctx) }
 
 // Stop lets the deletions in hand end and begins no more; Run then returns. It does not
 // wait.
-func (r *Reclaimer) Stop() {
-	r.reclaiming.Stop()
-	r.protecting.Stop()
-}
+func (r *Controller) Stop() { r.base.Stop() }
 
-// Synced tells whether WaitSynced would return at once.
-func (r *Reclaimer) Synced() bool {
-	return r.observer.pvWatch.Synced() && (r.cfg.NeverAttached || r.observer.attachmentWatch.Synced())
-}
-
-// The delays after a try that failed, by what the failure means.
-
-// soon is for what ends by itself in a moment.
-func (r *Reclaimer) soon() controller.Next {
-	return controller.Next{Backoff: controller.Backoff{First: 200 * time.Millisecond, Max: 5 * time.Second}}
-}
-
-func (r *Reclaimer) usual() controller.Next {
-	return controller.Next{Backoff: controller.Backoff{First: r.cfg.RetryStart, Max: r.cfg.RetryMax}}
-}
-
-// slow is for what a person has to mend first.
-func (r *Reclaimer) slow() controller.Next {
-	return controller.Next{Backoff: controller.Backoff{First: min(10*r.cfg.RetryStart, r.cfg.RetryMax), Max: r.cfg.RetryMax}}
-}
+// Synced reports whether WaitSynced would return at once.
+func (r *Controller) Synced() bool { return r.base.Synced() }

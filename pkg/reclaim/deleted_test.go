@@ -13,13 +13,13 @@ func TestWhoFollowsDeletionsIsToldOnceTheVolumeIsGone(t *testing.T) {
 	w.pv.StorageClass, w.pv.Affinity, w.pv.SecretKnown = "fast", "zone=a", true
 	w.store(r, w.pv)
 	w.fail["delete volume"] = errors.New("broken")
-	r.reclaim(t.Context(), "pv")
+	r.reconcile(t.Context(), "pv")
 	if len(told) > 0 {
 		t.Errorf("told %q of a volume that is there", told)
 	}
 	delete(w.fail, "delete volume")
 	for range 2 {
-		r.reclaim(t.Context(), "pv")
+		r.reconcile(t.Context(), "pv")
 	}
 	if want := []string{"fast[map[zone:a]]"}; !slices.Equal(told, want) {
 		t.Errorf("told %q, want %q", told, want)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
 	"os"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/text"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -147,18 +149,18 @@ func FuzzWhatIsTold(f *testing.F) {
 		ctx := klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(log), textlogger.Verbosity(10))))
 		registry := prometheus.NewRegistry()
 		m := newMetrics(driver)
-		if err := register(registry, m.all()...); err != nil {
+		if err := events.Register(registry, m.all()...); err != nil {
 			t.Fatal(err)
 		}
-		r := newReports(heard, func(reason Reason) { m.told.WithLabelValues(string(reason)).Inc() })
+		r := events.NewRecorder(events.Config[Reason]{Events: heard, Counter: m.reported})
 		pv := released().PV
 		pv.Name, pv.Handle, pv.StorageClass, pv.HeldBecause = name, handle, class, text.Text(trouble, volume.MaxHoldReason)
 		err := fmt.Errorf("delete volume %q: %s", handle, trouble)
 		reason := Reasons()[int(which)%len(Reasons())]
-		r.now(ctx, pv, reason, explainMore(Snapshot{PV: pv, Rules: owner(), Siblings: []volume.PV{{Name: name}}}, reason))
-		r.failure(ctx, pv, reason, err, true)
-		r.failure(ctx, pv, ReasonVolumeFailedDelete, err, true)
-		r.aside(ctx, pv, reason, trouble)
+		r.Report(ctx, object(pv), reason, reclaiming.EventDetail(reclaiming.Facts{PV: pv, Rules: reclaiming.Rules{Driver: driver, Role: volume.RoleOwner}, Siblings: []volume.PV{{Name: name}}}, reason))
+		r.ReportFailure(ctx, object(pv), reason, err, true)
+		r.ReportFailure(ctx, object(pv), reclaiming.ReasonVolumeFailedDelete, err, true)
+		r.ReportAside(ctx, object(pv), reason, trouble)
 		m.deleted(pv, nil, 0)
 		m.deleted(pv, err, 0)
 		if _, err := registry.Gather(); err != nil {
@@ -168,12 +170,12 @@ func FuzzWhatIsTold(f *testing.F) {
 			t.Fatal("nothing was told")
 		}
 		for _, message := range heard.messages {
-			if len(message) > maxMessage || !utf8.ValidString(message) {
+			if len(message) > events.MaxMessage || !utf8.ValidString(message) {
 				t.Errorf("an Event with %d bytes: %q", len(message), message)
 			}
 		}
 		const around = 500 // what is kept of one object besides the detail
-		if kept := fmt.Sprintf("%+v", &r.Board); len(kept) > maxMessage+around {
+		if kept := fmt.Sprintf("%+v", r); len(kept) > events.MaxMessage+around {
 			t.Errorf("%d bytes are kept: %s", len(kept), kept)
 		}
 		for _, entry := range log.all {

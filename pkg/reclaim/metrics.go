@@ -2,11 +2,12 @@ package reclaim
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/text"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
@@ -21,7 +22,7 @@ type metrics struct {
 	total, failed *prometheus.CounterVec
 	duration      *prometheus.HistogramVec
 	repeated      prometheus.Counter
-	told          *prometheus.CounterVec
+	reported      *prometheus.CounterVec
 	missed        prometheus.Counter
 }
 
@@ -46,10 +47,10 @@ func newMetrics(driver string) *metrics {
 			Name: "csi_reclaimer_repeated_deletions_total", ConstLabels: own,
 			Help: "Volumes that were deleted in role companion although the provisioner beside had the time to delete them first.",
 		}),
-		told: prometheus.NewCounterVec(prometheus.CounterOpts{
+		reported: events.NewCounter(prometheus.CounterOpts{
 			Name: "csi_reclaimer_reports_total", ConstLabels: own,
-			Help: "What was told to people as Events, by reason.",
-		}, []string{"reason"}),
+			Help: "Events recorded, by reason.",
+		}, Reasons()),
 		missed: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "csi_reclaimer_admission_policy_missed_total", ConstLabels: own,
 			Help: "PVs that were bound, or turned to policy Delete, without the finalizer although an admission policy for the driver has stood for a minute.",
@@ -58,7 +59,7 @@ func newMetrics(driver string) *metrics {
 }
 
 func (m *metrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.total, m.failed, m.duration, m.repeated, m.told, m.missed}
+	return []prometheus.Collector{m.total, m.failed, m.duration, m.repeated, m.reported, m.missed}
 }
 
 func (m *metrics) deleted(pv volume.PV, err error, took time.Duration) {
@@ -82,20 +83,17 @@ func (m *metrics) unfinished(pv volume.PV, err error) {
 
 // inventory counts PVs at the moment it is asked.
 type inventory struct {
-	observer *observer
-	reports  *reports
+	of *Controller
 
-	volumes, waiting, oldest, contested, braked *prometheus.Desc
+	volumes, oldest, contested, braked *prometheus.Desc
 }
 
-func newInventory(o *observer, r *reports) inventory {
-	driver := prometheus.Labels{"driver_name": o.rules.Driver}
+func newInventory(r *Controller) inventory {
+	driver := prometheus.Labels{"driver_name": r.driver}
 	return inventory{
-		observer: o, reports: r,
+		of: r,
 		volumes: prometheus.NewDesc("csi_reclaimer_pvs",
 			"Claimed PVs with reclaim policy Delete, by whether a finalizer protects them.", []string{"protected"}, driver),
-		waiting: prometheus.NewDesc("csi_reclaimer_waiting_pvs",
-			"PVs that are to be deleted and have to wait, by reason.", []string{"reason"}, driver),
 		oldest: prometheus.NewDesc("csi_reclaimer_oldest_terminating_pv_seconds",
 			"Time since the deletion of the PV that is terminating for the longest time, 0 if there is none.", nil, driver),
 		contested: prometheus.NewDesc("csi_reclaimer_finalizers_contested",
@@ -106,7 +104,7 @@ func newInventory(o *observer, r *reports) inventory {
 }
 
 func (i inventory) Describe(descs chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{i.volumes, i.waiting, i.oldest, i.contested, i.braked} {
+	for _, desc := range []*prometheus.Desc{i.volumes, i.oldest, i.contested, i.braked} {
 		descs <- desc
 	}
 }
@@ -115,11 +113,12 @@ func (i inventory) Collect(metrics chan<- prometheus.Metric) {
 	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
 		metrics <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
 	}
-	now := i.observer.clock.Now().Unix()
+	r := i.of
+	now := r.cfg.Clock.Now().Unix()
 	var protected, unprotected int
 	var oldest int64
-	i.observer.pvs.Each(func(pv *volume.PV) {
-		if !i.observer.owns(pv) {
+	r.pvs.Each(func(pv *volume.PV) {
+		if !r.engine.Owns(pv) {
 			return
 		}
 		if pv.Terminating {
@@ -127,7 +126,7 @@ func (i inventory) Collect(metrics chan<- prometheus.Metric) {
 		}
 		switch {
 		case pv.Policy != volume.PolicyDelete || !pv.Claimed():
-		case i.observer.rules.protects(*pv):
+		case r.engine.Rules.Protects(*pv):
 			protected++
 		default:
 			unprotected++
@@ -136,17 +135,13 @@ func (i inventory) Collect(metrics chan<- prometheus.Metric) {
 	gauge(i.volumes, float64(protected), "true")
 	gauge(i.volumes, float64(unprotected), "false")
 	gauge(i.oldest, float64(oldest))
+	r.mu.Lock()
+	leading, contested, brake := r.engine.Leading, r.engine.Tracker.Contested, r.engine.Breaker.State
+	r.mu.Unlock()
 	// What a leader remembers whose Lease has run out counts for nothing.
-	leading := i.observer.leading.Load()
-	lapsed := leading && !holds(i.observer.lease)
-	gauge(i.contested, one(!lapsed && i.observer.notes.inContest()))
-	gauge(i.braked, one(leading && !lapsed && i.observer.brake.State() != BrakeOff))
-	if lapsed {
-		return
-	}
-	for reason, count := range i.reports.Waiting() {
-		gauge(i.waiting, float64(count), string(reason))
-	}
+	lapsed := leading && r.mayAct() != nil
+	gauge(i.contested, one(!lapsed && contested))
+	gauge(i.braked, one(leading && !lapsed && brake != reclaiming.BrakeOff))
 }
 
 func one(yes bool) float64 {
@@ -154,18 +149,4 @@ func one(yes bool) float64 {
 		return 1
 	}
 	return 0
-}
-
-func register(to prometheus.Registerer, collectors ...prometheus.Collector) error {
-	if to == nil {
-		return nil
-	}
-	var failed []error
-	for _, c := range collectors {
-		failed = append(failed, to.Register(c))
-	}
-	if err := errors.Join(failed...); err != nil {
-		return fmt.Errorf("register metrics: %w", err)
-	}
-	return nil
 }

@@ -11,18 +11,20 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/klog/v2"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/lease"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 const (
-	// releaseTries bounds how often one PV is tried that changes under our hands.
+	// releaseTries bounds how often one PV is tried that changes meanwhile.
 	releaseTries = 10
-	// sayEvery is how often a longer work says how far it is.
+	// sayEvery is how often the log shows the progress of longer work.
 	sayEvery = 5 * time.Second
 )
 
-// Released is what Release did.
+// Finalized is what Release did.
 type Released struct {
 	// PVs is how many PVs carry none of our finalizers any more that did before.
 	PVs int
@@ -33,18 +35,18 @@ type Released struct {
 	InFlight []string
 }
 
-// Release takes our finalizers off all PVs of the driver, once, and deletes nothing: the
+// Release removes our finalizers from all PVs of the driver, once, and deletes nothing: the
 // first step of removing csi-reclaimer. The Config's Mode must be ModeRelease, and no
-// Reclaimer that puts them on may run meanwhile. It is called instead of Run.
+// Controller that adds them may run meanwhile. It is called instead of Run.
 //
 // A PV counts only when the API server has answered that the finalizer is gone. Where the
-// finalizer is put back by an admission policy, the error is ErrPutBack after the first PV.
+// finalizer is added again by an admission policy, the error is ErrFinalizerRestored after the first PV.
 // Otherwise all PVs are tried, and the error names those that were not released.
-func (r *Reclaimer) Release(ctx context.Context) (Released, error) {
+func (r *Controller) Release(ctx context.Context) (Released, error) {
 	if r.cfg.Mode != ModeRelease {
 		return Released{}, errors.New("release finalizers: the Config's Mode is not ModeRelease")
 	}
-	ctx, stop := whileHeld(ctx, r.cfg.Lease, r.cfg.Clock)
+	ctx, stop := lease.WhileHeld(ctx, r.cfg.Lease, r.cfg.Clock)
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	defer stop()
@@ -52,14 +54,15 @@ func (r *Reclaimer) Release(ctx context.Context) (Released, error) {
 	if err := r.WaitSynced(ctx); err != nil {
 		return Released{}, err
 	}
+	rules := r.engine.Rules
 	var todo []volume.PV
 	var inFlight []string
-	r.observer.pvs.Each(func(pv *volume.PV) {
-		facts := Snapshot{Rules: r.observer.rules, Leading: true, PV: *pv, Log: r.observer.logState(pv.Name)}
-		switch d := Decide(facts, r.cfg.Clock.Now()); {
-		case d.Action == DropFinalizer:
+	r.pvs.Each(func(pv *volume.PV) {
+		facts := reclaiming.Facts{Rules: rules, Leading: true, PV: *pv, Log: r.moment(pv.Name).Log}
+		switch d := reclaiming.Decide(facts, r.cfg.Clock.Now()); {
+		case d.Action == reclaiming.RemoveFinalizer:
 			todo = append(todo, *pv)
-		case d.Reason == ReasonInFlight || d.Reason == ReasonLogNotRead:
+		case d.Reason == reclaiming.ReasonInFlight || d.Reason == reclaiming.ReasonLogNotRead:
 			inFlight = append(inFlight, pv.Name)
 		}
 	})
@@ -69,7 +72,7 @@ func (r *Reclaimer) Release(ctx context.Context) (Released, error) {
 	return released, err
 }
 
-func (r *Reclaimer) releaseAll(ctx context.Context, todo []volume.PV) (Released, error) {
+func (r *Controller) releaseAll(ctx context.Context, todo []volume.PV) (Released, error) {
 	var (
 		mu   sync.Mutex
 		out  Released
@@ -90,14 +93,14 @@ func (r *Reclaimer) releaseAll(ctx context.Context, todo []volume.PV) (Released,
 		}
 		r.cfg.Progress(out.PVs, len(errs), of)
 		if now := r.cfg.Clock.Now(); now.Sub(said) >= sayEvery {
-			klog.FromContext(ctx).Info("Taking the finalizers off", "released", out.PVs, "failed", len(errs), "of", of)
+			klog.FromContext(ctx).Info("Removing the finalizers", "released", out.PVs, "failed", len(errs), "of", of)
 			said = now
 		}
 	}
 	if len(todo) > 0 {
 		// The first one alone: it shows whether the write has any effect.
 		err := r.releaseOne(ctx, todo[0])
-		if errors.Is(err, ErrPutBack) {
+		if errors.Is(err, ErrFinalizerRestored) {
 			return out, fmt.Errorf("release finalizers: %w", err)
 		}
 		note(todo[0], err)
@@ -121,17 +124,17 @@ func (r *Reclaimer) releaseAll(ctx context.Context, todo []volume.PV) (Released,
 	return out, nil
 }
 
-// releaseOne takes our finalizers off one PV. What changed meanwhile is read again.
-func (r *Reclaimer) releaseOne(ctx context.Context, pv volume.PV) error {
+// releaseOne removes our finalizers from one PV. What changed meanwhile is read again.
+func (r *Controller) releaseOne(ctx context.Context, pv volume.PV) error {
 	uid := pv.UID
 	for range releaseTries {
-		if len(r.observer.rules.finalizers(pv)) == 0 {
+		if len(r.engine.Rules.Finalizers(pv)) == 0 {
 			return nil
 		}
 		if err := r.mayAct(); err != nil {
 			return err
 		}
-		_, err := r.cluster.patchFinalizers(ctx, pv, nil, r.observer.rules.finalizers(pv), true)
+		_, err := r.cluster.patchFinalizers(ctx, pv, nil, r.engine.Rules.Finalizers(pv), true)
 		if err == nil || errors.Is(err, kube.ErrGone) {
 			return nil
 		}
@@ -147,5 +150,5 @@ func (r *Reclaimer) releaseOne(ctx context.Context, pv volume.PV) error {
 		}
 		pv = now
 	}
-	return fmt.Errorf("PV %q: it changed %d times while its finalizer was to be taken off", pv.Name, releaseTries)
+	return fmt.Errorf("PV %q: it changed %d times while its finalizer was being removed", pv.Name, releaseTries)
 }

@@ -1,6 +1,7 @@
 package reclaim
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -11,8 +12,38 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// errSecretUnclear: the Secret that a deletion needs cannot be told from what is there.
-var errSecretUnclear = errors.New("which Secret the deletion needs cannot be told")
+// errSecretUnclear: which Secret a deletion needs cannot be determined.
+var errSecretUnclear = errors.New("which Secret the deletion needs cannot be determined")
+
+// readSecrets reads the Secret that the PV's annotations name, or else its StorageClass. It leaves out what does not
+// exist, as the stock provisioner does, and returns its name as missing; what cannot be read or determined is an error,
+// for a driver must not be called with the wrong credentials.
+func (r *Controller) readSecrets(ctx context.Context, pv volume.PV) (secrets map[string]string, missing string, err error) {
+	var ref volume.SecretRef
+	switch {
+	case pv.SecretKnown:
+		ref, err = secretOf(pv)
+	case pv.StorageClass != "":
+		class, found, readErr := r.cluster.readClass(ctx, pv.StorageClass)
+		switch {
+		case readErr != nil:
+			err = readErr
+		case found:
+			ref, err = secretOfClass(pv, class)
+		case pv.Provisioned():
+			// Most static PVs name a class that is a mere label, so only for others is it news.
+			missing = fmt.Sprintf("StorageClass %s, which would name it", pv.StorageClass)
+		}
+	}
+	if err != nil || ref == (volume.SecretRef{}) {
+		return nil, missing, err
+	}
+	secrets, found, err := r.cluster.readSecret(ctx, ref)
+	if err == nil && !found {
+		missing = fmt.Sprintf("Secret %s/%s", ref.Namespace, ref.Name)
+	}
+	return secrets, missing, err
+}
 
 // secretOf returns the Secret that a PV's annotations name, the zero value for none.
 func secretOf(pv volume.PV) (volume.SecretRef, error) {
@@ -52,6 +83,6 @@ func secretOfClass(pv volume.PV, class *storagev1.StorageClass) (ref volume.Secr
 }
 
 func unclearOfClass(pv volume.PV, err error) error {
-	return fmt.Errorf("%w: StorageClass %q, now that the claim is gone: %w; put the annotations %s and %s on the PV",
+	return fmt.Errorf("%w: StorageClass %q, now that the claim is gone: %w; add the annotations %s and %s to the PV",
 		errSecretUnclear, pv.StorageClass, err, volume.AnnDeletionSecretName, volume.AnnDeletionSecretNamespace)
 }

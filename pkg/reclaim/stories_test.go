@@ -1,6 +1,7 @@
 package reclaim
 
 import (
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"testing"
 )
@@ -9,14 +10,14 @@ import (
 
 // retained has the PV of a world ask for its finalizer to be taken off: terminating, released,
 // policy Retain.
-func retained(w *world, r *Reclaimer, version string) {
+func retained(w *world, r *Controller, version string) {
 	w.pv.Policy, w.pv.Terminating, w.pv.ResourceVersion = volume.PolicyRetain, true, version
 	w.store(r, w.pv)
 }
 
 // turnedBack has the watch show the PV after our write took the finalizer off, and the policy
 // turned back to Delete.
-func turnedBack(w *world, r *Reclaimer, dropped, turned string) {
+func turnedBack(w *world, r *Controller, dropped, turned string) {
 	w.pv.HasFinalizer, w.pv.ResourceVersion = false, dropped
 	w.store(r, w.pv)
 	w.pv.Policy, w.pv.ResourceVersion = volume.PolicyDelete, turned
@@ -34,8 +35,8 @@ func TestAnAnswerAfterThePVsEnd(t *testing.T) {
 		}
 	}
 	w.written = "2"
-	r.reclaim(t.Context(), "pv")
-	r.reclaim(t.Context(), "pv")
+	r.reconcile(t.Context(), "pv")
+	r.reconcile(t.Context(), "pv")
 	w.expect(t, "drop", "list attachments", "list PVs", "read claim", "delete volume")
 }
 
@@ -44,13 +45,13 @@ func TestALaggingCacheHasTheFinalizerTakenOffOnce(t *testing.T) {
 	w, r := newWorld(t)
 	retained(w, r, "1")
 	w.written = "2"
-	r.reclaim(t.Context(), "pv")
-	r.reclaim(t.Context(), "pv")
+	r.reconcile(t.Context(), "pv")
+	r.reconcile(t.Context(), "pv")
 	w.expect(t, "drop")
 	turnedBack(w, r, "2", "3")
 	w.end(r)
 	w.diary = nil
-	r.reclaim(t.Context(), "pv")
+	r.reconcile(t.Context(), "pv")
 	w.expect(t, "list attachments", "list PVs", "read claim", "delete volume")
 }
 
@@ -67,13 +68,13 @@ func TestAWriteThatIsAnsweredAfterALaterOne(t *testing.T) {
 	w.pv.HasFinalizer = true
 	retained(w, r, "3")
 	w.written = "4"
-	r.reclaim(t.Context(), "pv")
-	r.endProtect(t.Context(), c, answer{version: "2"})
-	r.reclaim(t.Context(), "pv")
+	r.reconcile(t.Context(), "pv")
+	r.endProtect(t.Context(), c, answer{Reply: reclaiming.Reply{Outcome: reclaiming.OK, Version: "2"}})
+	r.reconcile(t.Context(), "pv")
 	w.expect(t, "drop")
 	turnedBack(w, r, "4", "5")
 	w.end(r)
 	w.diary = nil
-	r.reclaim(t.Context(), "pv")
+	r.reconcile(t.Context(), "pv")
 	w.expect(t, "list attachments", "list PVs", "read claim", "delete volume")
 }

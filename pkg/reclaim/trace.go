@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/text"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -39,7 +40,7 @@ const (
 )
 
 // traces are the reclaims that are under way, each as one OpenTelemetry trace: from the moment when the
-// watch told that a volume is to be deleted, over all waits and tries, until our finalizer is off
+// watch showed that a volume is to be deleted, over all waits and tries, until our finalizer is off
 // the PV or the volume is kept after all. Each step of it that asks somebody is a child; a wait is an
 // event, so that waiting for a day costs one. Nothing is decided from them.
 //
@@ -131,7 +132,7 @@ func (t *traces) in(ctx context.Context, pv volume.PV) context.Context {
 	return ctx
 }
 
-// end ends the traces of the PVs of this name that are over.
+// End ends the traces of the PVs of this name that are over.
 func (t *traces) end(name string, over func(types.UID) bool) {
 	if t == nil {
 		return
@@ -160,14 +161,14 @@ func (t *traces) take(name string, uid types.UID) trace.Span {
 	return span
 }
 
-// call has a call be a step of the trace that ctx is in, if it is in one.
-func (t *traces) call(ctx context.Context, c call, ask func(context.Context, call) answer) answer {
+// call has an Ask be a step of the trace that ctx is in, if it is in one.
+func (t *traces) call(ctx context.Context, c reclaiming.Ask, ask func(context.Context) answer) answer {
 	if t == nil || !trace.SpanContextFromContext(ctx).IsValid() {
-		return ask(ctx, c)
+		return ask(ctx)
 	}
 	ctx, span := t.tracer.Start(ctx, c.Action.String(), trace.WithAttributes(traceReason.String(string(c.Reason))))
 	defer span.End()
-	a := ask(ctx, c)
+	a := ask(ctx)
 	if a.err != nil {
 		span.SetStatus(codes.Error, text.Text(a.err.Error(), maxTraced))
 	}

@@ -14,9 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// newTracedWorld returns a world whose PV has just been released, under the eyes of the Reclaimer, and what
+// newTracedWorld returns a world whose PV has just been released, under the eyes of the Controller, and what
 // it traces.
-func newTracedWorld(t *testing.T) (*world, *Reclaimer, *tracetest.SpanRecorder) {
+func newTracedWorld(t *testing.T) (*world, *Controller, *tracetest.SpanRecorder) {
 	t.Helper()
 	spans := tracetest.NewSpanRecorder()
 	w, r := newWorldWith(t, Config{TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))})
@@ -69,13 +69,13 @@ func TestAReclaimIsOneTrace(t *testing.T) {
 	})
 	w.fail["delete volume"] = errors.New("broken")
 	for range 2 {
-		r.reclaim(t.Context(), "pv")
+		r.reconcile(t.Context(), "pv")
 	}
 	if _, events, ended := root(t, spans); ended || !slices.Equal(events, []string{"VolumeFailedDelete"}) {
 		t.Errorf("after two tries that failed: ended %v, with %q", ended, events)
 	}
 	delete(w.fail, "delete volume")
-	r.reclaim(t.Context(), "pv")
+	r.reconcile(t.Context(), "pv")
 	about, _, ended := root(t, spans)
 	want := map[string]string{
 		"k8s.persistentvolume.name": "pv", "k8s.persistentvolume.uid": "pv-uid", "k8s.namespace.name": "ns", "k8s.persistentvolumeclaim.name": "claim",
@@ -85,7 +85,7 @@ func TestAReclaimIsOneTrace(t *testing.T) {
 		t.Errorf("ended %v, with %v\nwant %v", ended, about, want)
 	}
 	try := []string{"ReadSecrets", "ReadClaim", "ReadPV", "DeleteVolume"}
-	if got, want := steps(spans), slices.Concat(try, try, try, []string{"DeletePV", "ReleasePV"}); !slices.Equal(got, want) {
+	if got, want := steps(spans), slices.Concat(try, try, try, []string{"DeletePV", "FinalizePV"}); !slices.Equal(got, want) {
 		t.Errorf("steps %q\nwant  %q", got, want)
 	}
 	for _, s := range spans.Ended() {
@@ -98,9 +98,9 @@ func TestAReclaimIsOneTrace(t *testing.T) {
 	}
 	// The echo of our own writes, and finalizers of others, begin no other.
 	w.change(r, "13", func(pv *volume.PV) { pv.Terminating, pv.HasFinalizer = true, false })
-	r.reclaim(t.Context(), "pv")
+	r.reconcile(t.Context(), "pv")
 	w.end(r)
-	r.reclaim(t.Context(), "pv")
+	r.reconcile(t.Context(), "pv")
 	root(t, spans)
 }
 
@@ -113,23 +113,23 @@ func (f deleterFunc) DeleteVolume(ctx context.Context, _ string, _ map[string]st
 // TestATraceEndsInAnyWay: whatever becomes of a reclaim that has begun, its trace ends.
 func TestATraceEndsInAnyWay(t *testing.T) {
 	cases := map[string]struct {
-		then   func(*world, *Reclaimer)
+		then   func(*world, *Controller)
 		reason string
 		cut    bool
 	}{
-		"the policy is turned": {func(w *world, r *Reclaimer) {
+		"the policy is turned": {func(w *world, r *Controller) {
 			w.change(r, "13", func(pv *volume.PV) { pv.Policy = volume.PolicyRetain })
 		}, "PolicyKeepsVolume", false},
-		"a live read shows that it is": {func(w *world, _ *Reclaimer) { w.pv.Policy = volume.PolicyRetain }, "PolicyKeepsVolume", false},
-		"it is held":                   {func(w *world, r *Reclaimer) { w.change(r, "13", func(pv *volume.PV) { pv.Held = true }) }, "Held", false},
-		"somebody takes the finalizer off": {func(w *world, r *Reclaimer) {
+		"a live read shows that it is": {func(w *world, _ *Controller) { w.pv.Policy = volume.PolicyRetain }, "PolicyKeepsVolume", false},
+		"it is held":                   {func(w *world, r *Controller) { w.change(r, "13", func(pv *volume.PV) { pv.Held = true }) }, "Held", false},
+		"somebody takes the finalizer off": {func(w *world, r *Controller) {
 			w.change(r, "13", func(pv *volume.PV) { pv.Terminating = true })
 			w.change(r, "14", strip)
 			w.end(r)
 		}, "ReclaimAbandoned", false},
-		"the PV is gone at once": {func(w *world, r *Reclaimer) { w.pvFound = false; r.reclaim(context.Background(), "pv"); w.end(r) }, "ReclaimAbandoned", false},
-		"the driver deletes it":  {func(w *world, _ *Reclaimer) { delete(w.fail, "delete volume") }, "VolumeDeleted", false},
-		"the PV went while it was deleted": {func(w *world, r *Reclaimer) {
+		"the PV is gone at once": {func(w *world, r *Controller) { w.pvFound = false; r.reconcile(context.Background(), "pv"); w.end(r) }, "ReclaimAbandoned", false},
+		"the driver deletes it":  {func(w *world, _ *Controller) { delete(w.fail, "delete volume") }, "VolumeDeleted", false},
+		"the PV went while it was deleted": {func(w *world, r *Controller) {
 			delete(w.fail, "delete volume")
 			w.before = func(what string) {
 				if what == "release" {
@@ -137,19 +137,19 @@ func TestATraceEndsInAnyWay(t *testing.T) {
 				}
 			}
 		}, "VolumeDeleted", false},
-		"the lease ends": {func(_ *world, r *Reclaimer) { r.lead(false) }, "Reclaim", true},
+		"the lease ends": {func(_ *world, r *Controller) { r.lead(false) }, "Reclaim", true},
 	}
 	for sentence, c := range cases {
 		t.Run(sentence, func(t *testing.T) {
 			w, r, spans := newTracedWorld(t)
 			w.fail["delete volume"] = errors.New("broken")
-			r.reclaim(t.Context(), "pv")
+			r.reconcile(t.Context(), "pv")
 			if _, _, ended := root(t, spans); ended {
 				t.Fatal("ended before")
 			}
 			c.then(w, r)
 			if !c.cut {
-				r.reclaim(t.Context(), "pv")
+				r.reconcile(t.Context(), "pv")
 			}
 			about, _, ended := root(t, spans)
 			if _, cut := about[string(traceInterrupted)]; !ended || about[string(traceReason)] != c.reason || cut != c.cut {
@@ -167,9 +167,9 @@ func TestALeaderBeginsTheTraceOfWhatItFindsAtItsFirstWork(t *testing.T) {
 	r.lead(false)
 	r.lead(true)
 	w.list, w.stored["pv"].WasAttached = attachmentList{complete: true, ofPV: map[string]int{"pv": 1}}, true
-	r.reclaim(t.Context(), "pv")
+	r.reconcile(t.Context(), "pv")
 	ended := spans.Ended()
-	if len(ended) != 2 || ended[1].Name() != "CatchUpAttachments" || ended[0].SpanContext().TraceID() == ended[1].SpanContext().TraceID() {
+	if len(ended) != 2 || ended[1].Name() != "ListAttachments" || ended[0].SpanContext().TraceID() == ended[1].SpanContext().TraceID() {
 		t.Fatalf("of two leaders the second has no trace of its own: %v", ended)
 	}
 	resumed := spans.Started()[1]
@@ -199,9 +199,9 @@ func TestSoManyTracesAndNoMore(t *testing.T) {
 	other.Name, other.UID, other.Handle = "other", "other-uid", "vol-2"
 	w.others["other"] = other
 	w.store(r, other)
-	r.reclaim(t.Context(), "other")
+	r.reconcile(t.Context(), "other")
 	w.expect(t, "read claim", "read other", "delete volume", "delete PV", "release")
-	r.reclaim(t.Context(), "pv")
+	r.reconcile(t.Context(), "pv")
 	if r.traces.begin(other); r.traces.count != maxTraces {
 		t.Errorf("%d traces are open, want that the last took the place of one that ended", r.traces.count)
 	}
@@ -216,7 +216,7 @@ func TestWithoutProviderNothingIsKept(t *testing.T) {
 	}
 	ctx, own := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("").Start(t.Context(), "program")
 	defer own.End()
-	r.reclaim(withoutSpan(ctx), "pv")
+	r.reconcile(withoutSpan(ctx), "pv")
 	w.expect(t, "read claim", "read pv", "delete volume", "delete PV", "release")
 	if about, _, _ := root(t, spans); len(about) != 0 {
 		t.Errorf("the caller's own span says %v", about)

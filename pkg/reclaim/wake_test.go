@@ -1,13 +1,11 @@
 package reclaim
 
 import (
-	"context"
 	"slices"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -16,36 +14,36 @@ import (
 func TestWhatTheWatchesTellWakesThoseThatWait(t *testing.T) {
 	attach := attachment{"pv"}
 	cases := map[string]struct {
-		before, happens func(*world, *Reclaimer)
+		before, happens func(*world, *Controller)
 		want            []string
 	}{
-		"a PV that is new":  {nil, func(w *world, r *Reclaimer) { w.store(r, sibling()) }, []string{"other", "pv"}},
-		"a PV that changes": {nil, func(w *world, r *Reclaimer) { w.pv.Policy = volume.PolicyRetain; w.store(r, w.pv) }, []string{"pv"}},
-		"a PV that is gone": {nil, func(w *world, r *Reclaimer) { w.end(r) }, []string{"pv"}},
-		"an attachment":     {nil, func(_ *world, r *Reclaimer) { attachmentChanges{r.observer}.Added(attach) }, nil},
+		"a PV that is new":  {nil, func(w *world, r *Controller) { w.store(r, sibling()) }, []string{"other", "pv"}},
+		"a PV that changes": {nil, func(w *world, r *Controller) { w.pv.Policy = volume.PolicyRetain; w.store(r, w.pv) }, []string{"pv"}},
+		"a PV that is gone": {nil, func(w *world, r *Controller) { w.end(r) }, []string{"pv"}},
+		"an attachment":     {nil, func(_ *world, r *Controller) { attachmentEvents{r}.Added(attach) }, nil},
 		"an attachment's end": {
-			func(_ *world, r *Reclaimer) { attachmentChanges{r.observer}.Added(attach) },
-			func(_ *world, r *Reclaimer) { attachmentChanges{r.observer}.Deleted(attach, true) }, []string{"pv"},
+			func(_ *world, r *Controller) { attachmentEvents{r}.Added(attach) },
+			func(_ *world, r *Controller) { attachmentEvents{r}.Deleted(attach, true) }, []string{"pv"},
 		},
 		"an attachment that is another PV's now": {
-			func(_ *world, r *Reclaimer) { attachmentChanges{r.observer}.Added(attach) },
-			func(_ *world, r *Reclaimer) {
-				attachmentChanges{r.observer}.Updated(attach, attachment{"elsewhere"})
+			func(_ *world, r *Controller) { attachmentEvents{r}.Added(attach) },
+			func(_ *world, r *Controller) {
+				attachmentEvents{r}.Updated(attach, attachment{"elsewhere"})
 			}, []string{"pv"},
 		},
 		"the end of an attachment of a PV that is gone": {
-			func(w *world, r *Reclaimer) { attachmentChanges{r.observer}.Added(attach); w.end(r) },
-			func(_ *world, r *Reclaimer) { attachmentChanges{r.observer}.Deleted(attach, true) }, []string{"pv"},
+			func(w *world, r *Controller) { attachmentEvents{r}.Added(attach); w.end(r) },
+			func(_ *world, r *Controller) { attachmentEvents{r}.Deleted(attach, true) }, []string{"pv"},
 		},
 		"the end of a PV that shares the volume": {
-			func(w *world, r *Reclaimer) { w.store(r, sibling()) },
-			func(w *world, r *Reclaimer) {
+			func(w *world, r *Controller) { w.store(r, sibling()) },
+			func(w *world, r *Controller) {
 				last := w.stored["other"]
 				delete(w.stored, "other")
-				pvChanges{r.observer}.Deleted(last, true)
+				pvEvents{r}.Deleted(last, true)
 			}, []string{"other", "pv"},
 		},
-		"a PV of another driver": {nil, func(w *world, r *Reclaimer) {
+		"a PV of another driver": {nil, func(w *world, r *Controller) {
 			w.store(r, volume.PV{Name: "foreign", UID: types.UID("f"), Driver: "another", Handle: "vol-1"})
 		}, nil},
 	}
@@ -53,7 +51,7 @@ func TestWhatTheWatchesTellWakesThoseThatWait(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w, r := newWorld(t)
 			var woken []string
-			r.observer.wake = func(pv string) {
+			r.enqueue = func(pv string) {
 				if !slices.Contains(woken, pv) {
 					woken = append(woken, pv)
 				}
@@ -73,24 +71,18 @@ func TestWhatTheWatchesTellWakesThoseThatWait(t *testing.T) {
 
 // A replica that waits to lead would pile up the names of all that changes, for as long as it waits.
 func TestNobodyIsWokenBeforeThereIsSomebodyToWork(t *testing.T) {
-	_, r := newWorld(t)
-	seen := make(chan string, 2)
-	var err error
-	r.reclaiming, err = controller.New(controller.Config{Name: "t", Workers: 1}, func(_ context.Context, pv string) controller.Next {
-		seen <- pv
-		return controller.Next{}
-	})
-	if err != nil {
-		t.Fatal(err)
+	w, r := newWorld(t)
+	w.store(r, w.pv) // its event enqueues nothing
+	other := sibling()
+	other.Handle = "vol-2"
+	w.others["other"] = other
+	w.store(r, other)
+	w.before = func(what string) {
+		if what == "release" {
+			r.Stop()
+		}
 	}
-	r.wake("while it waits")
-	r.awake.Store(true)
-	r.wake("while it leads")
-	done := make(chan struct{})
-	go func() { defer close(done); r.reclaiming.Run(t.Context()) }()
-	if got := <-seen; got != "while it leads" {
-		t.Errorf("worked on a PV that changed %s", got)
-	}
-	r.reclaiming.Stop()
-	<-done
+	r.reclaiming.Add("other")
+	r.reclaiming.Run(t.Context())
+	w.expect(t, "read claim", "read other", "delete volume", "delete PV", "release")
 }

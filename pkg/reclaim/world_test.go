@@ -2,6 +2,7 @@ package reclaim
 
 import (
 	"context"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
 	"slices"
 	"testing"
 
@@ -19,7 +20,7 @@ type world struct {
 	clock   *testclock.FakeClock
 	pv      volume.PV
 	pvFound bool
-	claim   ClaimFacts
+	claim   reclaiming.ClaimFacts
 	others  map[string]volume.PV
 	list    attachmentList
 	diary   []string
@@ -54,7 +55,7 @@ func (w *world) readPV(_ context.Context, name string) (volume.PV, bool, error) 
 	return w.pv, w.pvFound && name == w.pv.Name, err
 }
 
-func (w *world) readClaim(_ context.Context, of volume.ClaimRef) (ClaimFacts, error) {
+func (w *world) readClaim(_ context.Context, of volume.ClaimRef) (reclaiming.ClaimFacts, error) {
 	err := w.did("read claim")
 	facts := w.claim
 	facts.Of = of
@@ -104,7 +105,7 @@ func (w *world) readBrake(context.Context, types.NamespacedName) (bool, error) {
 	return w.brakeOn, w.did("read brake")
 }
 
-func (w *world) pullBrake(context.Context, types.NamespacedName, string) error {
+func (w *world) writeBrake(context.Context, types.NamespacedName, string) error {
 	err := w.did("pull brake")
 	w.brakeOn = err == nil
 	return err
@@ -114,10 +115,10 @@ func (w *world) DeleteVolume(context.Context, string, map[string]string) error {
 	return w.did("delete volume")
 }
 
-// newWorld returns a world whose PV is to be reclaimed, and the Reclaimer that shall.
-func newWorld(t *testing.T) (*world, *Reclaimer) { return newWorldWith(t, Config{}) }
+// newWorld returns a world whose PV is to be reclaimed, and the Controller that shall.
+func newWorld(t *testing.T) (*world, *Controller) { return newWorldWith(t, Config{}) }
 
-func newWorldWith(t *testing.T, cfg Config) (*world, *Reclaimer) {
+func newWorldWith(t *testing.T, cfg Config) (*world, *Controller) {
 	t.Helper()
 	w := &world{
 		clock: testclock.NewFakeClock(now()), pv: released().PV, pvFound: true,
@@ -130,28 +131,28 @@ func newWorldWith(t *testing.T, cfg Config) (*world, *Reclaimer) {
 	}
 	r.cluster = w
 	w.stored = map[string]*volume.PV{}
-	r.observer.pvs = cacheOf{w}
+	r.pvs, r.engine.PVs = cacheOf{w}, cacheOf{w}
 	r.lead(true)
 	w.store(r, w.pv)
 	return w, r
 }
 
 // store has the cache show a PV, as its watch would.
-func (w *world) store(r *Reclaimer, pv volume.PV) {
+func (w *world) store(r *Controller, pv volume.PV) {
 	before := w.stored[pv.Name]
 	w.stored[pv.Name] = &pv
 	if before == nil {
-		pvChanges{r.observer}.Added(&pv)
+		pvEvents{r}.Added(&pv)
 	} else {
-		pvChanges{r.observer}.Updated(before, &pv)
+		pvEvents{r}.Updated(before, &pv)
 	}
 }
 
-// end has the cache see the end of the PV.
-func (w *world) end(r *Reclaimer) {
+// End has the cache see the end of the PV.
+func (w *world) end(r *Controller) {
 	last := w.stored["pv"]
 	delete(w.stored, "pv")
-	pvChanges{r.observer}.Deleted(last, true)
+	pvEvents{r}.Deleted(last, true)
 }
 
 // cacheOf is a cache that a test fills by hand.

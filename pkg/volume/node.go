@@ -83,7 +83,7 @@ func (n Node) reachOf(term v1.NodeSelectorTerm) Reach {
 	return ReachUnclear
 }
 
-// excludes tells whether a requirement rules out nodes with this value under its key.
+// excludes reports whether a requirement rules out nodes with this value under its key.
 func excludes(e v1.NodeSelectorRequirement, value string) bool {
 	switch e.Operator {
 	case v1.NodeSelectorOpIn:
@@ -97,7 +97,7 @@ func excludes(e v1.NodeSelectorRequirement, value string) bool {
 	}
 }
 
-// At is Of as seen from a node, whose Reach it tells; nil is the whole cluster.
+// At is Of as seen from a node, with its Reach; nil is the whole cluster.
 func At(node *Node, o *v1.PersistentVolume) PV {
 	pv := Of(o)
 	if node != nil {

@@ -18,7 +18,7 @@ import (
 
 const (
 	// Finalizer holds a PV until its volume is deleted. It is the one that
-	// sig-storage-lib-external-provisioner puts on (KEP-2644,
+	// sig-storage-lib-external-provisioner adds (KEP-2644,
 	// "PVDeletionProtectionFinalizer").
 	Finalizer = "external-provisioner.volume.kubernetes.io/finalizer"
 	// CompanionFinalizer serves the same purpose beside an external-provisioner that takes
@@ -32,7 +32,7 @@ const (
 	// TwinLabel marks a PV that volume-guard made to have kube-controller-manager delete the
 	// volume of another one. Its value is the other's UID.
 	TwinLabel = "csi-reclaimer.io/twin-of"
-	// attacherFinalizerPrefix begins the finalizer that external-attacher puts on a PV when
+	// attacherFinalizerPrefix begins the finalizer that external-attacher adds to a PV when
 	// it attaches it for the first time. What follows is the driver's name with dashes for
 	// dots; a PV has no other driver's.
 	attacherFinalizerPrefix = "external-attacher/"
@@ -57,7 +57,7 @@ const (
 )
 
 // Policy is a PV's reclaim policy. The zero value is one that this package does not know,
-// under which nothing is deleted and no protection is taken off.
+// under which nothing is deleted and no protection is removed.
 type Policy uint8
 
 // The reclaim policies of core/v1.
@@ -135,7 +135,7 @@ type PV struct {
 	Reach Reach
 	// SecretKnown: the annotations volume.kubernetes.io/provisioner-deletion-secret-
 	// {name,namespace} are both there, and DeletionSecret is what they say. Otherwise the
-	// StorageClass tells the Secret.
+	// StorageClass names the Secret.
 	SecretKnown bool
 
 	// TerminatingSince is the deletionTimestamp in seconds since 1970, 0 for none.
@@ -282,17 +282,17 @@ func phaseOf(p v1.PersistentVolumePhase) Phase {
 	return PhaseUnknown
 }
 
-// Claimed tells whether the PV belongs to a claim. A claimRef without UID is a PV reserved
+// Claimed reports whether the PV belongs to a claim. A claimRef without UID is a PV reserved
 // for a claim to come, or one that an administrator takes back.
 func (pv PV) Claimed() bool { return pv.Claim.UID != "" }
 
-// Provisioned tells whether a provisioner made the PV; otherwise a person did.
+// Provisioned reports whether a provisioner made the PV; otherwise a person did.
 func (pv PV) Provisioned() bool { return pv.ProvisionedBy != "" }
 
-// Released tells whether the PV controller has seen the end of the claim.
+// Released reports whether the PV controller has seen the end of the claim.
 func (pv PV) Released() bool { return pv.Phase == PhaseReleased || pv.Phase == PhaseFailed }
 
-// Deletable tells whether the PV itself asks for the end of its volume.
+// Deletable reports whether the PV itself asks for the end of its volume.
 func (pv PV) Deletable() bool {
 	return pv.Policy == PolicyDelete && pv.Released() && pv.Claimed()
 }
@@ -323,12 +323,12 @@ func (pv PV) Owner() string {
 	return ""
 }
 
-// OwnedBy tells whether the driver with this name answers for the PV's volume.
+// OwnedBy reports whether the driver with this name answers for the PV's volume.
 //
 // A PV that was provisioned belongs to its provisioner, or to the driver its in-tree
 // plugin was migrated to; a static one to the driver it names. An in-tree provisioner's
 // name alone is not enough: kube-controller-manager answers for those. Neither is a volume
-// that could be migrated: only migrated-to tells that it was. A twin belongs to whoever
+// that could be migrated: only migrated-to shows that it was. A twin belongs to whoever
 // made it.
 func (pv PV) OwnedBy(driver string) bool {
 	switch {

@@ -127,7 +127,7 @@ func TestInvalidSidecarChartValuesAreRefused(t *testing.T) {
 		"secrets.storage={*}":                    "secrets",
 		"container.extraArgs={--role=owner}":     "extraArgs",
 		"container.socket=csi.sock":              "socket",
-		"leakCheckInterval=often":                    "leakCheckInterval",
+		"leakCheckInterval=often":                "leakCheckInterval",
 		"container.brakes=1":                     "brakes",
 		"container.resources.request.memory=1Gi": "request",
 	} {

@@ -13,9 +13,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
-// renamed are the reasons that the pages name as the code is going to.
-var renamed = []string{"APIReadFailed", "APIWriteFailed", "ClaimStillExists", "StaleFinalizer"}
-
 var (
 	// reasonTable is a table of reasons; its first column names them.
 	reasonTable = regexp.MustCompile(`(?m)^\| reason \|.*\n\|.*\n((?:\|.*\n)+)`)
@@ -29,7 +26,7 @@ func TestTheRunbooksNameReasonsThatAreThere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	known := slices.Concat(renamed, words(reclaim.Reasons()), words(provision.Reasons()), words(intree.Reasons()), words(inuse.Reasons()))
+	known := slices.Concat(words(reclaim.Reasons()), words(provision.Reasons()), words(intree.Reasons()), words(inuse.Reasons()))
 	named := 0
 	page := read(t, filepath.Join(root, "docs", "how-to", "respond-to-alerts.md"))
 	for _, table := range reasonTable.FindAllStringSubmatch(page, -1) {

@@ -20,7 +20,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/lease"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
 
 // patience is far above what anything here takes.
@@ -115,9 +114,9 @@ func TestALeaderEndsWithItsLease(t *testing.T) {
 	}
 	err = e.lead(t.Context(), t.Context(), lock, func(context.Context) error {
 		return fmt.Errorf("reclaim: %w",
-			reclaim.ErrLeaseExpired)
+			lease.ErrExpired)
 	})
-	if !errors.Is(err, ErrLost) || errors.Is(err, reclaim.ErrLeaseExpired) {
+	if !errors.Is(err, ErrLost) || errors.Is(err, lease.ErrExpired) {
 		t.Errorf("lead = %v, want %v alone", err, ErrLost)
 	}
 	err = e.lead(t.Context(), t.Context(), lock, func(context.Context) error { return wrong })

@@ -66,7 +66,7 @@ func TestReadinessFailsWithoutPermissionToReadClaims(t *testing.T) {
 	vol := env.MakeVolume(objects.Spec{})
 	env.WaitProtected(vol) // protection needs no claims
 	env.Must(vol.DeleteClaim(env.Ctx))
-	env.WaitPVEvent(vol, "Unreadable", "")
+	env.WaitPVEvent(vol, "APIReadFailed", "")
 	env.ExpectKept(vol)
 	env.SetRules(all)
 	granted := time.Now()

@@ -104,7 +104,7 @@ func TestReleaseWithPolicyThatAddsFinalizer(t *testing.T) {
 	env.Must(car.Restart("--honor-reclaim-policy=false"))
 	env.Must(car.WaitReady(env.WithTimeout()))
 	for _, vol := range vols {
-		env.WaitPVEvent(vol, "Unwritable", "admission policy")
+		env.WaitPVEvent(vol, "APIWriteFailed", "admission policy")
 		env.ExpectKept(vol)
 	}
 }

@@ -37,7 +37,7 @@ func TestReclaimIsOneTrace(t *testing.T) {
 		t.Errorf("the trace is of %v", trace.Attributes)
 	}
 	env.expectSteps(trace, all, "ReadSecrets", "ReadClaim", "ReadPV", "csi.v1.Controller/DeleteVolume", "DeleteVolume",
-		"ReleasePV")
+		"FinalizePV")
 
 	env.Must(env.MockDriver.SetFaults(env.Ctx,
 		faults.Plan{Rules: []faults.Rule{{Method: "DeleteVolume", Volume: cut.Handle, Action: faults.Fail,

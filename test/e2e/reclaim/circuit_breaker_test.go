@@ -51,7 +51,7 @@ func TestCircuitBreakerStopsMassDeletion(t *testing.T) {
 	car.Kill()
 	env.Must(car.Restart())
 	env.Must(car.WaitReady(env.WithTimeout()))
-	env.Eventually("the new leader knows", func() bool { return env.HasEvent("Lease", lease, "Braked") })
+	env.Eventually("the new leader knows", func() bool { return env.HasEvent("Lease", lease, "DeletionsPaused") })
 	env.WaitMetric(car, "csi_reclaimer_braked", "1")
 	env.expectDeletionsPaused(allowed)
 

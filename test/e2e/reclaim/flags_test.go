@@ -8,7 +8,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
@@ -86,7 +85,7 @@ func TestProtectAnyPolicyClosesRace(t *testing.T) {
 	env.WaitAllPVs(vols, "gone", fixture.IsGone)
 	for _, vol := range turned {
 		env.ExpectDeleted(vol, 1)
-		if events := env.PVEvents(vol, string(reclaim.ReasonUnprotectedReclaim)); len(events) > 0 {
+		if events := env.PVEvents(vol, "UnprotectedReclaim"); len(events) > 0 {
 			t.Errorf("PV %s was not protected in time", vol.Name)
 		}
 	}

@@ -37,7 +37,7 @@ func TestDeletionUsesProvisionerSecret(t *testing.T) {
 	env.WaitProtected(vol)
 	env.Must(vol.DeleteClaim(env.Ctx))
 	// The shipped rules do not grant secrets: not readable is not absent.
-	env.WaitPVEvent(vol, "Unreadable", "forbidden")
+	env.WaitPVEvent(vol, "APIReadFailed", "forbidden")
 	env.ExpectKept(vol)
 
 	env.GrantSecrets()

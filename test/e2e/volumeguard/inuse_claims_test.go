@@ -216,7 +216,7 @@ func TestInUseClaims(t *testing.T) {
 		claim := env.CreateClaim("none")
 		allow := env.denyPodLists()
 		env.MustDeleteClaim(claim)
-		env.WaitClaimEvent(claim, "Unreadable", "forbidden")
+		env.WaitClaimEvent(claim, "APIReadFailed", "forbidden")
 		if now, err := claim.Get(env.Ctx); err != nil || now == nil {
 			env.T.Errorf("WRONG END: %v: nobody knows who used claim %s", err, claim.Name)
 		}

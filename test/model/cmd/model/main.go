@@ -17,9 +17,9 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/csi-reclaimer/csi-reclaimer/test/model"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
 
@@ -94,7 +94,7 @@ func all() (list []world) {
 	for _, w := range provision.Worlds() {
 		list = append(list, world{name: w.Name, about: w.About, bounds: w.Bounds(), constant: w.Constant, deep: w.Deep, played: &w})
 	}
-	for _, w := range model.Worlds() {
+	for _, w := range reclaim.Worlds() {
 		list = append(list, world{name: w.Name, about: w.About, bounds: w.Bounds(), deep: w.Deep, played: &w})
 	}
 	for _, w := range intree.Worlds() {
@@ -140,7 +140,7 @@ func explore(ctx context.Context, worlds []world, o options, out io.Writer) int 
 // tell prints what broke a promise, and writes it down for test/faults, which can play what happens
 // to PVs.
 func tell(w world, r search.Result, folder string, out io.Writer) error {
-	reclaims, _ := w.played.(*model.World)
+	reclaims, _ := w.played.(*reclaim.World)
 	for i, f := range r.Findings() {
 		fmt.Fprintf(out, "\nworld %q: %s\n", w.name, f.Promise)
 		for n, line := range w.Story(f.Moves) {

@@ -1,0 +1,235 @@
+package reclaiming
+
+import (
+	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Facts is all that is known about one PV at one moment. The zero value of every field
+// means that the fact is not known, or speaks for keeping the volume.
+type Facts struct {
+	// Rules are the settings.
+	Rules Rules
+
+	// Leading: this replica holds its Lease, or there is no leader election. Otherwise another one may
+	// act by now, and what this one remembers of the PV counts for nothing.
+	Leading bool
+
+	// PV is the PV, from the watch cache or, when PVRead is set, from a live read. When End
+	// says that it is gone it is the last that was seen of it.
+	PV     volume.PV
+	PVRead Read
+	End    End
+
+	// History is what this process has seen of the PV.
+	History History
+	// Contested: others remove our finalizer from this PV, or from several of the driver's, again and
+	// again, so that it is not added any more. DriverContested: from several, so that it is added to none.
+	Contested, DriverContested bool
+	// Brake reports whether deletions are stopped for all PVs.
+	Brake Brake
+
+	// Claim is what a live read of the PV's claim found.
+	Claim ClaimFacts
+
+	// Attachments counts the VolumeAttachments that name this PV or another PV of the
+	// same handle.
+	Attachments int
+	// AttachmentsCurrent reports that Attachments holds everything that the API server had
+	// when the deletion became due, not only what the watch has delivered.
+	AttachmentsCurrent bool
+
+	// Siblings are the other PVs that name the same volume.
+	Siblings []volume.PV
+	// SiblingsRead is the oldest of the live reads of Siblings. Zero: at least one of them
+	// is from the cache.
+	SiblingsRead Read
+	// SiblingNeeded names one of Siblings that asks for the end of the volume as far as it shows, but whose
+	// claim was alive when they were read, or was one that names it. Empty: none.
+	SiblingNeeded string
+	// PVsListed is a live read which showed that Siblings are all there are. Only a PV that
+	// is gone needs it: nothing keeps another from taking its volume over.
+	PVsListed Read
+
+	// NodesListed is a live read of the nodes with the topology segments of this one, and OnlyNode reports that
+	// it found this one and no other. Only where the rules say Local are they needed.
+	NodesListed Read
+	OnlyNode    bool
+
+	// Log is what the in-flight log has for the volume of this PV. It counts where the rules say Logged.
+	Log LogState
+
+	// SecretsRead reports that the deletion's Secret was read, or that none is named.
+	SecretsRead bool
+
+	// Done is what this process has already done for the PV.
+	Done Done
+}
+
+// LogState is what the in-flight log has for a volume. The zero value: it has not been read.
+type LogState uint8
+
+const (
+	// LogUnknown: the log has not been read.
+	LogUnknown LogState = iota
+	// LogOpen: it has an entry.
+	LogOpen
+	// LogSettled: it has none.
+	LogSettled
+)
+
+// Read is a live read of the API server. The zero value: none was made.
+type Read struct {
+	// Sent is when the request was sent; what it shows is at least as new.
+	Sent time.Time
+	// Order numbers the reads of one run from 1. Times alone do not tell which read came
+	// last where a clock is coarse.
+	Order int
+}
+
+// Fresh reports whether the read was made and still counts.
+func (r Read) Fresh(now time.Time) bool {
+	return r.Order > 0 && now.Sub(r.Sent) <= LiveFor
+}
+
+// LiveFor is how long a live read counts. It bounds the time between what was seen and
+// the driver's call; a read that is older is repeated.
+const LiveFor = 5 * time.Second
+
+// End is what is known of a PV that is gone from the API server. The zero value: it is there.
+type End struct {
+	Gone bool
+	// Final: the last state is known. Otherwise the watch was interrupted, and the PV may
+	// have changed before it went.
+	Final bool
+	// Shared: another PV named the same volume when the PV went, or since.
+	Shared bool
+}
+
+// History is what a process has seen of a PV since it first saw it. The zero value: nothing.
+type History struct {
+	// SeenAlive: the PV was seen before it was terminating.
+	SeenAlive bool
+	// SeenReleased: its volume was to be deleted before it was terminating; a peer that
+	// deletes such volumes had its chance.
+	SeenReleased bool
+	// SeenProtected: a finalizer that counts was seen on it, which this process did not remove
+	// since.
+	SeenProtected bool
+	// Stripped: somebody else removed our finalizer while the PV was terminating.
+	Stripped bool
+}
+
+// Brake reports whether deletions are stopped. The zero value is not known.
+type Brake uint8
+
+const (
+	// BrakeUnknown stops deletions until it is known.
+	BrakeUnknown Brake = iota
+	// BrakeOff lets deletions go on.
+	BrakeOff
+	// BrakeOn stops deletions until a person lets them go on.
+	BrakeOn
+)
+
+// ClaimFacts is what a live read of a claim found. The zero value: it was not read.
+type ClaimFacts struct {
+	Read Read
+	// Of is the claimRef the read was made for.
+	Of volume.ClaimRef
+	// Found: there is a claim of that name. UID and VolumeName are its own.
+	Found      bool
+	UID        types.UID
+	VolumeName string
+}
+
+// Done is what a process has done for one PV, so that it does nothing twice because its
+// cache lags. It is kept by UID until the PV's end is seen.
+type Done struct {
+	// Protected: our finalizer was added in a write that the PV, as it is known here, does not
+	// show yet. Removed: it was removed in such a write.
+	Protected, Removed bool
+	// VolumeDeleted: the storage system answered that the volume is gone. Claim is whose it
+	// was.
+	VolumeDeleted bool
+	Claim         volume.ClaimRef
+	// PVDeleted: the API server accepted the PV's deletion, or the PV was gone.
+	PVDeleted bool
+	// Finalized: our finalizers are known to be gone after we removed them.
+	Finalized bool
+}
+
+// pvReadLast reports whether the PV was read live, and after everything else was.
+func (s Facts) pvReadLast(now time.Time) bool {
+	return s.PVRead.Fresh(now) && s.PVRead.Order > s.Claim.Read.Order && s.PVRead.Order > s.SiblingsRead.Order &&
+		s.PVRead.Order > s.NodesListed.Order
+}
+
+// Underway reports whether the volume is to be deleted, or is and the PV still has our finalizer.
+func (s Facts) Underway() bool {
+	if s.Done.VolumeDeleted {
+		return !s.End.Gone && finish(s).Action != Wait
+	}
+	return s.Rules.due(s.PV) || s.End.Gone && s.PV.Deletable()
+}
+
+// protected reports whether a finalizer that counts holds the PV.
+func (s Facts) protected() bool { return s.Rules.protects(s.PV) }
+
+// claimState is what the facts say about the claim that the PV belongs to.
+type claimState uint8
+
+const (
+	claimUnknown claimState = iota
+	claimExists
+	// claimNamesPV: another claim has the name now, and spec.volumeName of that one is the PV.
+	claimNamesPV
+	claimGone
+)
+
+// claimState judges the claim. It is gone when no claim of its name exists, when the name
+// belongs to another claim now, or when a provisioned PV's claim is bound to another PV.
+// The last does not hold for a static PV: its claim may be bound elsewhere by a mistake
+// that an administrator will mend.
+//
+// Another claim of the name that names this PV is what a restore from a backup leaves: the
+// objects are created again, the claim with a new UID, and the PV's claimRef has the old one.
+func (s Facts) claimState(now time.Time) claimState {
+	c := s.Claim
+	switch {
+	case !c.Read.Fresh(now) || c.Of != s.PV.Claim:
+		return claimUnknown
+	case c.Found && c.UID != s.PV.Claim.UID && c.VolumeName == s.PV.Name:
+		return claimNamesPV
+	case !c.Found, c.UID != s.PV.Claim.UID:
+		return claimGone
+	case s.PV.Provisioned() && c.VolumeName != "" && c.VolumeName != s.PV.Name:
+		return claimGone
+	}
+	return claimExists
+}
+
+// ClaimNeedsVolume reports whether a live read of a PV's claim shows that the claim keeps the PV's volume: it is alive, or another
+// one of its name names the PV. A claim that was not read, or read for another claimRef, keeps it too.
+func ClaimNeedsVolume(pv volume.PV, claim ClaimFacts) bool {
+	claim.Read = Read{Order: 1}
+	return Facts{PV: pv, Claim: claim}.claimState(time.Time{}) != claimGone
+}
+
+// shared reports whether another PV still needs the volume. Two PVs that are both to be
+// deleted do not wait for each other, nor does a PV for its own twin.
+func (s Facts) shared() bool {
+	for _, other := range s.Siblings {
+		if !other.Deletable() && other.TwinOf != s.PV.UID {
+			return true
+		}
+	}
+	return false
+}
+
+// changedSinceDeleted reports whether somebody decided to keep the volume after it was gone.
+func (s Facts) changedSinceDeleted() bool {
+	return s.PV.Policy != volume.PolicyDelete || s.PV.Claim != s.Done.Claim || s.PV.Phase == volume.PhaseBound
+}

@@ -1,0 +1,152 @@
+package reclaiming
+
+import (
+	"fmt"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+// learn adds what an answer says to what is known. over: the session ends with the step.
+func (e *Engine) learn(s *Session, reply Reply) (over bool, step Step) {
+	a := s.Ask
+	switch a.Action {
+	case DeleteVolume:
+		return e.volumeDeleted(s, reply)
+	case DeletePV:
+		switch reply.Outcome {
+		case OK:
+			s.Facts.Done = e.Tracker.done(a.PV.UID, func(d *Done) { d.PVDeleted = true })
+			return false, Step{}
+		default:
+			return true, failed(a.Decision, ReasonAPIWriteFailed, reply.Outcome)
+		}
+	case RemoveFinalizer:
+		// What the cache shows is older than this write; its own event enqueues the PV again.
+		return true, written(a, reply)
+	case FinalizePV:
+		if reply.Outcome == OK || reply.Outcome == Gone {
+			s.Facts.Done = e.Tracker.done(a.PV.UID, func(d *Done) { d.Finalized = true })
+		}
+		return true, written(a, reply)
+	case ListAttachments, ReadSecrets, ReadClaim, ReadSiblings, ListPVs, ReadPV, ListNodes:
+		if reply.Outcome != OK {
+			return true, failed(a.Decision, readFailed(reply.Outcome), reply.Outcome)
+		}
+		return s.read(reply)
+	case Wait, AddFinalizer, AdoptPV:
+	}
+	return true, failed(a.Decision, ReasonAPIReadFailed, Unanswered)
+}
+
+// written ends a session with a write after which nothing is left to decide on.
+func written(a Ask, reply Reply) Step {
+	if reply.Outcome == OK || reply.Outcome == Gone {
+		return Step{Decision: a.Decision, Result: Idle}
+	}
+	return failed(a.Decision, ReasonAPIWriteFailed, reply.Outcome)
+}
+
+func readFailed(outcome Outcome) Reason {
+	switch outcome {
+	case Unclear:
+		return ReasonSecretUnclear
+	case Stale:
+		return ReasonCacheStale
+	default:
+		return ReasonAPIReadFailed
+	}
+}
+
+// failed ends a session with a step that did not do what it was for, and says when to try again by what that means.
+func failed(d Decision, reason Reason, outcome Outcome) Step {
+	step := Step{Decision: d, Result: Retry, Report: Report{Kind: Failed, Reason: reason}}
+	switch outcome {
+	case Canceled, Gone:
+		step.Result, step.Report = Idle, Report{}
+	case NotSent:
+		step.Report = Report{}
+	case Changed:
+		// Not worth a word: the change's own event enqueues the PV, the delay is for the case that it came before the
+		// answer.
+		step.Result, step.Report = Soon, Report{}
+	case InProgress, Stale:
+		step.Result = Soon
+	case Refused, Restored, Unclear:
+		step.Result, step.Report.Kind = Slow, FailedByCause
+	case Unanswered, OK:
+	}
+	return step
+}
+
+// read adds what a step that only reads has found.
+func (s *Session) read(reply Reply) (over bool, step Step) {
+	a, f := s.Ask, &s.Facts
+	switch a.Action {
+	case ListAttachments:
+		s.Listed, f.AttachmentsCurrent = reply.Attached, true
+		// It may have been the PV's own read that showed that the list is needed; the PV is read last.
+		f.PVRead = Read{}
+	case ReadSecrets:
+		f.SecretsRead = true
+		if reply.Missing != "" {
+			step.Besides = Report{Besides, ReasonSecretNotFound, reply.Missing}
+		}
+	case ReadClaim:
+		f.Claim = reply.Claim
+		f.Claim.Of, f.Claim.Read = a.PV.Claim, a.Read
+	case ReadSiblings:
+		s.siblingsRead(reply)
+	case ListPVs:
+		for _, other := range reply.PVs {
+			if other.Handle == a.PV.Handle && other.Driver == a.PV.Driver && other.UID != a.PV.UID {
+				f.End.Shared = true
+			}
+		}
+		f.PVsListed = a.Read
+	case ListNodes:
+		f.NodesListed, f.OnlyNode = a.Read, reply.OnlyNode
+	case ReadPV:
+		if !reply.Found || reply.PV.UID != a.PV.UID {
+			return true, Step{Decision: a.Decision, Result: Idle}
+		}
+		f.PV, f.PVRead = reply.PV, a.Read
+	default:
+	}
+	return false, step
+}
+
+func (s *Session) siblingsRead(reply Reply) {
+	f := &s.Facts
+	f.Siblings, f.SiblingsRead, f.SiblingNeeded = reply.PVs, s.Ask.Read, ""
+	for _, other := range reply.PVs {
+		if other.Deletable() && ClaimNeedsVolume(other, reply.Claims[other.UID]) {
+			f.SiblingNeeded = other.Name
+		}
+	}
+	for _, asked := range s.Ask.Siblings {
+		found := false
+		for _, other := range reply.PVs {
+			found = found || other.UID == asked.UID
+		}
+		if !found {
+			s.Absent = append(s.Absent, asked.UID)
+		}
+	}
+}
+
+func (e *Engine) volumeDeleted(s *Session, reply Reply) (over bool, step Step) {
+	a := s.Ask
+	if reply.Outcome != OK {
+		return true, failed(a.Decision, ReasonVolumeFailedDelete, reply.Outcome)
+	}
+	s.Facts.Done = e.Tracker.done(a.PV.UID, func(d *Done) { d.VolumeDeleted, d.Claim = true, a.PV.Claim })
+	if s.Facts.End.Gone {
+		step.Besides = Report{Besides, ReasonUnprotectedReclaim, fmt.Sprintf("Volume %q.", a.PV.Handle)}
+	}
+	return false, step
+}
+
+// Repeated reports whether the peer of a companion has most likely sent the DeleteVolume of this session before.
+func (s *Session) Repeated() bool {
+	return s.Facts.Rules.Role == volume.RoleCompanion && s.Facts.History.SeenReleased
+}

@@ -1,0 +1,41 @@
+package lease
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// checkEvery is how often WhileHeld checks a holder while nothing else asks it: timers stop while the machine is
+// suspended, and the lease's time does not.
+const checkEvery = time.Second
+
+// WhileHeld returns a context that ends with ctx, or when the holder must not act any more (context.Cause is
+// ErrExpired then). A nil holder always may. The caller calls stop, which returns when nothing checks the holder any
+// more.
+func WhileHeld(ctx context.Context, holder Holder, c clock.WithTicker) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	if holder == nil {
+		return ctx, func() { cancel(nil) }
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			left := holder.Left()
+			if left <= 0 {
+				cancel(ErrExpired)
+				return
+			}
+			timer := c.NewTimer(min(left, checkEvery))
+			select {
+			case <-ctx.Done():
+				timer.Stop()
+				return
+			case <-timer.C():
+			}
+		}
+	}()
+	return ctx, func() { cancel(nil); <-ended }
+}

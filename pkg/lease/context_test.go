@@ -1,0 +1,56 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	testclock "k8s.io/utils/clock/testing"
+)
+
+// term is a Holder with a rest that the test sets.
+type term struct{ nanoseconds atomic.Int64 }
+
+func newTerm(d time.Duration) *term { t := &term{}; t.set(d); return t }
+
+func (t *term) Left() time.Duration { return time.Duration(t.nanoseconds.Load()) }
+
+func (t *term) set(d time.Duration) { t.nanoseconds.Store(int64(d)) }
+
+func TestWhileHeldEndsWithTheLease(t *testing.T) {
+	clock := testclock.NewFakeClock(time.Unix(1_000_000, 0))
+	term := newTerm(time.Hour)
+	ctx, stop := WhileHeld(t.Context(), term, clock)
+	defer stop()
+	term.set(3 * time.Second) // one that is renewed, and then is not
+	for range 3 {
+		for !clock.HasWaiters() {
+			if ctx.Err() != nil {
+				t.Fatal("ended with the lease held")
+			}
+			time.Sleep(time.Millisecond)
+		}
+		if ctx.Err() != nil {
+			t.Fatal("ended with the lease held")
+		}
+		term.set(term.Left() - time.Second)
+		clock.Step(checkEvery)
+	}
+	<-ctx.Done()
+	if err := context.Cause(ctx); !errors.Is(err, ErrExpired) {
+		t.Errorf("ended by %v", err)
+	}
+}
+
+func TestWithoutElectionNothingEnds(t *testing.T) {
+	ctx, stop := WhileHeld(t.Context(), nil, testclock.NewFakeClock(time.Unix(1_000_000, 0)))
+	if ctx.Err() != nil {
+		t.Error(context.Cause(ctx))
+	}
+	stop()
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) || errors.Is(err, ErrExpired) {
+		t.Errorf("ended by %v", err)
+	}
+}

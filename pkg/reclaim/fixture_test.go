@@ -1,0 +1,31 @@
+package reclaim
+
+import (
+	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+const driver = "disk.csi.example.com"
+
+// now is the time at which tests begin.
+func now() time.Time { return time.Unix(1_000_000, 0) }
+
+// released returns the facts of a PV whose volume is to be deleted.
+func released() reclaiming.Facts {
+	return reclaiming.Facts{PV: volume.PV{
+		Name: "pv", UID: "pv-uid", ResourceVersion: "10",
+		Driver: driver, Handle: "vol-1", ProvisionedBy: driver,
+		Policy: volume.PolicyDelete, Phase: volume.PhaseReleased,
+		Claim:        volume.ClaimRef{Namespace: "ns", Name: "claim", UID: "claim-uid"},
+		HasFinalizer: true,
+	}}
+}
+
+// sibling is another PV of the same volume that is to be deleted too.
+func sibling() volume.PV {
+	pv := released().PV
+	pv.Name, pv.UID = "other", "other-uid"
+	return pv
+}

@@ -1,0 +1,414 @@
+package reclaim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+// change stores a changed PV, as the watch would show it.
+func (w *world) change(r *Controller, version string, change func(*volume.PV)) {
+	pv := *w.stored[w.pv.Name]
+	pv.ResourceVersion = version
+	change(&pv)
+	w.pv = pv
+	w.store(r, pv)
+}
+
+func bound(pv *volume.PV)   { pv.Phase = volume.PhaseBound }
+func strip(pv *volume.PV)   { pv.HasFinalizer = false }
+func protect(pv *volume.PV) { pv.HasFinalizer = true }
+
+// contender has somebody remove the finalizer from PVs, which a Controller adds again.
+type contender struct {
+	t       *testing.T
+	w       *world
+	r       *Controller
+	version int
+}
+
+func newContender(t *testing.T, pvs ...string) *contender {
+	w, r := newWorld(t)
+	c := &contender{t, w, r, 11}
+	w.change(r, "11", bound)
+	for _, name := range pvs {
+		pv := w.pv
+		pv.Name, pv.UID, pv.Handle, pv.Claim.Name = name, types.UID(name+"-uid"), "vol-"+name, "claim-"+name
+		w.store(r, pv)
+	}
+	return c
+}
+
+// edit has the watch show a changed PV.
+func (c *contender) edit(pv string, change func(*volume.PV)) {
+	c.version++
+	now := *c.w.stored[pv]
+	now.ResourceVersion = fmt.Sprint(c.version)
+	change(&now)
+	c.w.store(c.r, now)
+}
+
+// strip removes the finalizer so many times; adds tells whether it is added again after the last time.
+func (c *contender) strip(pv string, times int) (adds bool) {
+	c.t.Helper()
+	for range times {
+		before := len(c.w.diary)
+		c.edit(pv, strip)
+		c.r.protect(c.t.Context(), pv)
+		if adds = len(c.w.diary) > before; adds {
+			c.edit(pv, protect)
+		}
+	}
+	return adds
+}
+
+// reason is what is decided on a PV.
+func (c *contender) reason(pv string) Reason {
+	c.t.Helper()
+	e, found := c.r.Explain(pv)
+	if !found {
+		c.t.Fatalf("PV %s is not there", pv)
+	}
+	return e.Decision.Reason
+}
+
+func TestALoopOnOnePVIsThatPVs(t *testing.T) {
+	c := newContender(t, "second", "third")
+	if !c.strip("pv", reclaiming.ContestAfter-1) {
+		t.Fatal("contested too early")
+	}
+	if c.strip("pv", 1) || c.reason("pv") != reclaiming.ReasonPVContested {
+		t.Fatalf("the war goes on: %s", c.reason("pv"))
+	}
+	if !c.strip("second", reclaiming.ContestAfter-1) || c.reason("second") != reclaiming.ReasonBound {
+		t.Errorf("another PV is not protected any more: %s", c.reason("second"))
+	}
+	// Somebody adds the finalizer to another PV, which ends no loop on this one.
+	c.edit("third", strip)
+	c.edit("third", protect)
+	if c.reason("pv") != reclaiming.ReasonPVContested {
+		t.Errorf("a PV is not contested any more by what happens to another: %s", c.reason("pv"))
+	}
+	// Somebody adds it to this one: the contest is over.
+	c.edit("pv", protect)
+	if !c.strip("pv", 1) {
+		t.Error("does not protect after the contest")
+	}
+	if c.r.engine.Tracker.Contested {
+		t.Error("the driver is contested")
+	}
+}
+
+func TestAProgramThatWorksOnSeveralPVsContestsTheDriver(t *testing.T) {
+	c := newContender(t, "second", "third", "fourth")
+	for i, pv := range []string{"pv", "second", "third"} {
+		if c.r.engine.Tracker.Contested {
+			t.Fatalf("the driver is contested after %d PVs", i)
+		}
+		c.strip(pv, reclaiming.ContestAfter)
+	}
+	if !c.r.engine.Tracker.Contested {
+		t.Fatal("the driver is not contested")
+	}
+	if c.strip("fourth", 1) || c.reason("fourth") != reclaiming.ReasonFinalizerContested || c.reason("pv") != reclaiming.ReasonFinalizerContested {
+		t.Errorf("the war goes on: %s, %s", c.reason("fourth"), c.reason("pv"))
+	}
+	// Somebody else adds the finalizer to any of them: peace for all.
+	c.edit("fourth", protect)
+	if c.r.engine.Tracker.Contested || c.reason("pv") != reclaiming.ReasonProtect {
+		t.Errorf("the contest is not over: %s", c.reason("pv"))
+	}
+	if !c.strip("fourth", 1) {
+		t.Error("does not protect after the contest")
+	}
+}
+
+// A person who clears the finalizers of many PVs once, or twice, is no program.
+func TestSingleRemovalsFromManyPVsAreNoContest(t *testing.T) {
+	pvs := []string{"a", "b", "c", "d", "e", "f"}
+	c := newContender(t, pvs...)
+	for _, pv := range pvs {
+		if !c.strip(pv, reclaiming.ContestAfter-1) {
+			t.Errorf("PV %s is not protected any more", pv)
+		}
+	}
+	if c.r.engine.Tracker.Contested {
+		t.Error("contested")
+	}
+}
+
+// Loops on single PVs, each at another time, do not add up to one on the driver.
+func TestLoopsThatAreFarApartAreNoContestOfTheDriver(t *testing.T) {
+	c := newContender(t, "second", "third")
+	for _, pv := range []string{"pv", "second", "third"} {
+		c.strip(pv, reclaiming.ContestAfter)
+		c.w.clock.Step(reclaiming.ContestWithin/2 + time.Second)
+	}
+	if c.r.engine.Tracker.Contested || c.reason("third") != reclaiming.ReasonPVContested {
+		t.Errorf("contested: %s", c.reason("third"))
+	}
+}
+
+func TestStripsThatAreFarApartAreNoContest(t *testing.T) {
+	w, r := newWorld(t)
+	w.change(r, "11", bound)
+	for i := range 2 * reclaiming.ContestAfter {
+		w.change(r, fmt.Sprint(20+2*i), strip)
+		r.protect(t.Context(), "pv")
+		w.change(r, fmt.Sprint(21+2*i), protect)
+		w.clock.Step(reclaiming.ContestWithin/2 + time.Second)
+	}
+	if noted, _ := r.engine.Tracker.Of(w.pv); noted.Contested {
+		t.Error("contested")
+	}
+}
+
+func TestWhoTookTheFinalizerOff(t *testing.T) {
+	terminating := func(pv *volume.PV) { pv.Phase, pv.Terminating = volume.PhaseBound, true }
+	cases := map[string]struct {
+		happens func(*testing.T, *world, *Controller)
+		want    reclaiming.History
+	}{
+		"nobody": {func(_ *testing.T, w *world, r *Controller) { w.change(r, "11", terminating) },
+			reclaiming.History{SeenAlive: true, SeenReleased: true, SeenProtected: true}},
+		"somebody, while it was terminating": {func(_ *testing.T, w *world, r *Controller) {
+			w.change(r, "11", terminating)
+			w.change(r, "12", strip)
+		}, reclaiming.History{SeenAlive: true, SeenReleased: true, SeenProtected: true, Stripped: true}},
+		"somebody, while it was contested": {func(_ *testing.T, w *world, r *Controller) {
+			r.engine.Tracker.Contested = true
+			w.change(r, "11", terminating)
+			w.change(r, "12", strip)
+		}, reclaiming.History{SeenAlive: true, SeenReleased: true, SeenProtected: true}},
+		"we, under Retain": {func(t *testing.T, w *world, r *Controller) {
+			w.change(r, "11", func(pv *volume.PV) { pv.Policy = volume.PolicyRetain })
+			r.reconcile(t.Context(), "pv")
+			w.change(r, "111", strip)
+		}, reclaiming.History{SeenAlive: true, SeenReleased: true}},
+		"we, and the event came before the answer": {func(t *testing.T, w *world, r *Controller) {
+			w.change(r, "11", func(pv *volume.PV) { pv.Policy = volume.PolicyRetain })
+			w.before = func(what string) {
+				if what == "drop" {
+					w.change(r, "111", strip)
+				}
+			}
+			r.reconcile(t.Context(), "pv")
+		}, reclaiming.History{SeenAlive: true, SeenReleased: true}},
+		"we, but somebody put it on again before the answer": {func(t *testing.T, w *world, r *Controller) {
+			w.change(r, "11", func(pv *volume.PV) { pv.Policy = volume.PolicyRetain })
+			w.before = func(what string) {
+				if what == "drop" {
+					w.change(r, "111", strip)
+					w.change(r, "112", protect)
+				}
+			}
+			r.reconcile(t.Context(), "pv")
+		}, reclaiming.History{SeenAlive: true, SeenReleased: true, SeenProtected: true}},
+		"perhaps we, the answer was lost": {func(t *testing.T, w *world, r *Controller) {
+			w.change(r, "11", func(pv *volume.PV) { pv.Policy = volume.PolicyRetain })
+			w.fail["drop"] = errors.New("timeout")
+			r.reconcile(t.Context(), "pv")
+			w.change(r, "111", strip)
+		}, reclaiming.History{SeenAlive: true, SeenReleased: true, SeenProtected: true}},
+		"not we, we were refused": {func(t *testing.T, w *world, r *Controller) {
+			w.change(r, "11", func(pv *volume.PV) { pv.Policy = volume.PolicyRetain })
+			w.fail["drop"] = fmt.Errorf("x: %w", kube.ErrChanged)
+			r.reconcile(t.Context(), "pv")
+			w.change(r, "111", strip)
+		}, reclaiming.History{SeenAlive: true, SeenReleased: true, SeenProtected: true}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			w, r := newWorld(t)
+			c.happens(t, w, r)
+			if noted, _ := r.engine.Tracker.Of(volume.PV{UID: "pv-uid"}); noted.History != c.want {
+				t.Errorf("history %+v, want %+v", noted.History, c.want)
+			}
+		})
+	}
+}
+
+func TestAPVThatVanishedUnprotected(t *testing.T) {
+	vanish := func(w *world, r *Controller, final bool) {
+		last := w.stored["pv"]
+		delete(w.stored, "pv")
+		pvEvents{r}.Deleted(last, final)
+	}
+	all := []string{"list attachments", "list PVs", "read claim", "delete volume"}
+	cases := map[string]struct {
+		cfg     Config
+		happens func(*world, *Controller)
+		want    []string
+	}{
+		"its volume is deleted":           {Config{}, func(w *world, r *Controller) { vanish(w, r, true) }, all},
+		"not with its last state unknown": {Config{}, func(w *world, r *Controller) { vanish(w, r, false) }, nil},
+		"not on a replica that does not lead": {Config{}, func(w *world, r *Controller) {
+			r.lead(false)
+			vanish(w, r, true)
+			r.lead(true)
+		}, nil},
+		"not when it was first seen terminating": {Config{}, func(w *world, r *Controller) {
+			w.end(r)
+			r.engine.Tracker.ForgetTombstones()
+			w.pv.UID, w.pv.Terminating = "second", true
+			w.store(r, w.pv)
+			vanish(w, r, true)
+		}, nil},
+		"not when another PV of the volume was there": {Config{}, func(w *world, r *Controller) {
+			w.store(r, sibling())
+			vanish(w, r, true)
+		}, nil},
+		"not when another PV of the volume came and went since": {Config{}, func(w *world, r *Controller) {
+			vanish(w, r, true)
+			w.store(r, sibling())
+			other := w.stored["other"]
+			delete(w.stored, "other")
+			pvEvents{r}.Deleted(other, true)
+			r.engine.Tracker.Forget(other)
+		}, nil},
+		"not when the API server knows another PV of the volume": {Config{}, func(w *world, r *Controller) {
+			w.pvs.pvs = []volume.PV{sibling()}
+			vanish(w, r, true)
+		}, all[:2]},
+		"not when the list of PVs is long and the watch behind": {Config{}, func(w *world, r *Controller) {
+			w.pvs = pvList{version: "1000"}
+			vanish(w, r, true)
+		}, all[:2]},
+		"not while its claim lives": {Config{}, func(w *world, r *Controller) {
+			w.claim = reclaiming.ClaimFacts{Found: true, UID: "claim-uid"}
+			vanish(w, r, true)
+		}, all[:3]},
+		"not while it is attached": {Config{}, func(w *world, r *Controller) {
+			attachmentEvents{r}.Added(attachment{"pv"})
+			vanish(w, r, true)
+		}, nil},
+		"not while a list shows an attachment": {Config{}, func(w *world, r *Controller) {
+			w.list.ofPV = map[string]int{"pv": 1}
+			vanish(w, r, true)
+		}, all[:1]},
+		"not when told not to":            {Config{ReclaimUnprotected: new(bool)}, func(w *world, r *Controller) { vanish(w, r, true) }, nil},
+		"not in role observer by default": {Config{Role: volume.RoleObserver}, func(w *world, r *Controller) { vanish(w, r, true) }, nil},
+		"with a PV of the same name there again": {Config{}, func(w *world, r *Controller) {
+			vanish(w, r, true)
+			again := w.pv
+			again.UID, again.Handle, again.Phase, again.HasFinalizer = "second", "vol-2", volume.PhaseBound, true
+			w.store(r, again)
+		}, all},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			w, r := newWorldWith(t, c.cfg)
+			w.end(r) // the protected one of newWorld
+			r.engine.Tracker.ForgetTombstones()
+			w.pv.UID, w.pv.HasFinalizer = "fresh", false
+			w.store(r, w.pv)
+			c.happens(w, r)
+			w.diary = nil
+			r.reconcile(t.Context(), "pv")
+			w.expect(t, c.want...)
+			w.diary = nil
+			r.reconcile(t.Context(), "pv")
+			if slices.Contains(w.diary, "delete volume") {
+				t.Errorf("deleted twice: %q", w.diary)
+			}
+		})
+	}
+}
+
+func TestTheBrakeStopsARun(t *testing.T) {
+	w, r := newWorldWith(t, Config{Brake: BrakeConfig{Deletions: 1, Lease: types.NamespacedName{Namespace: "ns", Name: "lease"}}})
+	if err := r.syncBrake(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.diary = nil
+	other := sibling()
+	other.Handle = "vol-2"
+	w.before = func(what string) {
+		if what == "read pv" { // right before the driver would be called
+			w.store(r, other)
+		}
+	}
+	r.reconcile(t.Context(), "pv")
+	w.expect(t, "read claim", "read pv")
+	w.diary, w.before = nil, nil
+	if err := r.syncBrake(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.reconcile(t.Context(), "pv")
+	w.expect(t, "read brake", "pull brake")
+	w.brakeOn = false
+	if err := r.syncBrake(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.reconcile(t.Context(), "pv")
+	if !slices.Contains(w.diary, "delete volume") {
+		t.Errorf("does not go on: %q", w.diary)
+	}
+}
+
+// Workers that wait for a slow driver must not keep an operator's brake from being read.
+func TestTheBrakeIsHeardWhileTheQueueIsFull(t *testing.T) {
+	w, r := newWorldWith(t, Config{Brake: BrakeConfig{Deletions: 1, Lease: types.NamespacedName{Namespace: "ns", Name: "lease"}}})
+	w.store(r, w.pv)
+	r.enqueue = r.reclaiming.Add
+	for i := range 5000 {
+		r.reclaiming.Add(fmt.Sprint("waiting-", i)) // and no worker is free
+	}
+	w.brakeOn = true
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := r.syncBrake(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if ctx.Err() != nil {
+		t.Error("the brake's keeper waited for the workers")
+	}
+	if r.brakeState() != reclaiming.BrakeOn {
+		t.Errorf("the brake is %v", r.brakeState())
+	}
+}
+
+// locked is a cache that tells whether the engine is locked while it is read.
+type locked struct {
+	cacheOf
+	mu   *sync.Mutex
+	free *bool
+}
+
+func (c locked) Get(name string) (*volume.PV, bool) {
+	if c.mu.TryLock() {
+		c.mu.Unlock()
+		*c.free = true
+	}
+	return c.cacheOf.Get(name)
+}
+
+// The PV as it was before our write, with a record from which that write is crossed off, would be protected again. So no
+// event is taken between the two reads.
+func TestAPVAndItsRecordAreReadAsOne(t *testing.T) {
+	w, r := newWorld(t)
+	w.pv.HasFinalizer, w.pv.ResourceVersion = false, "1"
+	w.store(r, w.pv)
+	free := false
+	r.engine.PVs = locked{cacheOf{w}, &r.mu, &free}
+	if _, needed := r.beginProtect("pv"); !needed {
+		t.Fatal("an unprotected PV needs no protection")
+	}
+	r.reconcile(t.Context(), "pv")
+	if _, found := r.Explain("pv"); !found {
+		t.Fatal("the PV is not known")
+	}
+	if free {
+		t.Error("an event can come between the reads of a PV and of its record")
+	}
+}

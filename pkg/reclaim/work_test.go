@@ -1,0 +1,600 @@
+package reclaim
+
+import (
+	"errors"
+	"fmt"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+func TestOrderOfADeletion(t *testing.T) {
+	cases := map[string]struct {
+		prepare func(*world, *Controller)
+		want    []string
+	}{
+		"claim first": {func(*world, *Controller) {},
+			[]string{"read claim", "read pv", "delete volume", "delete PV", "release"}},
+		"PV first": {func(w *world, r *Controller) { w.pv.Terminating = true; w.store(r, w.pv) },
+			[]string{"read claim", "read pv", "delete volume", "release"}},
+		"attached before, with a secret and a sibling": {func(w *world, r *Controller) {
+			w.pv.WasAttached, w.pv.SecretKnown, w.pv.DeletionSecret = true, true, volume.SecretRef{Namespace: "ns", Name: "secret"}
+			w.store(r, w.pv)
+			w.others["other"] = sibling()
+			w.store(r, sibling())
+		}, []string{"list attachments", "read secret", "read claim", "read other", "read claim", "read pv", "delete volume", "delete PV", "release"}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			w, r := newWorld(t)
+			c.prepare(w, r)
+			if next := r.reconcile(t.Context(), "pv"); next.Backoff.Max != 0 {
+				t.Errorf("comes back after %+v", next.Backoff)
+			}
+			w.expect(t, c.want...)
+		})
+	}
+}
+
+func TestWhatIsDoneIsNotDoneAgainWhileTheCacheLags(t *testing.T) {
+	w, r := newWorld(t)
+	for range 3 {
+		r.reconcile(t.Context(), "pv")
+	}
+	w.expect(t, "read claim", "read pv", "delete volume", "delete PV", "release")
+}
+
+func TestAStepThatFailsIsTheOnlyOneRepeated(t *testing.T) {
+	broken := errors.New("broken")
+	all := []string{"read claim", "read pv", "delete volume", "delete PV", "release"}
+	cases := map[string][]string{ // the step that fails once, and the whole diary
+		"read claim":    append([]string{"read claim"}, all...),
+		"read pv":       append([]string{"read claim", "read pv"}, all...),
+		"delete volume": append([]string{"read claim", "read pv", "delete volume"}, all...),
+		"delete PV":     {"read claim", "read pv", "delete volume", "delete PV", "delete PV", "release"},
+		"release":       {"read claim", "read pv", "delete volume", "delete PV", "release", "release"},
+	}
+	for step, want := range cases {
+		t.Run(step, func(t *testing.T) {
+			w, r := newWorld(t)
+			w.fail[step] = broken
+			if next := r.reconcile(t.Context(), "pv"); next.Backoff.Max == 0 {
+				t.Error("a failed step is not tried again")
+			}
+			delete(w.fail, step)
+			r.reconcile(t.Context(), "pv")
+			w.expect(t, want...)
+		})
+	}
+}
+
+// TestFailedDeletionsAreCounted: as sig-storage-lib-external-provisioner counts them, with the writes that follow the
+// volume's deletion, and without those that find the PV gone or changed.
+func TestFailedDeletionsAreCounted(t *testing.T) {
+	broken := errors.New("broken")
+	for _, c := range []struct {
+		step string
+		err  error
+		want float64
+	}{
+		{"read pv", broken, 0}, {"delete volume", broken, 1}, {"delete PV", broken, 1}, {"release", broken, 1},
+		{"delete PV", kube.ErrGone, 0}, {"release", kube.ErrGone, 0}, {"release", kube.ErrChanged, 0},
+	} {
+		w, r := newWorld(t)
+		w.pv.StorageClass = "fast"
+		w.store(r, w.pv)
+		w.fail[c.step] = c.err
+		r.reconcile(t.Context(), "pv")
+		var failed dto.Metric
+		if err := r.metrics.failed.WithLabelValues("fast").Write(&failed); err != nil {
+			t.Fatal(err)
+		}
+		if got := failed.GetCounter().GetValue(); got != c.want {
+			t.Errorf("%s: %v: %v failures are counted, want %v", c.step, c.err, got, c.want)
+		}
+	}
+}
+
+func TestWhatChangesBeforeTheLastReadIsSeen(t *testing.T) {
+	reads := []string{"read claim", "read pv"}
+	cases := map[string]struct {
+		at     string
+		change func(*world)
+		want   []string
+	}{
+		"turned to Retain":               {"read pv", func(w *world) { w.pv.Policy = volume.PolicyRetain }, append(slices.Clone(reads), "drop")},
+		"taken back by an administrator": {"read pv", func(w *world) { w.pv.Claim.UID = "" }, reads},
+		"bound to a new claim": {"read pv", func(w *world) {
+			w.pv.Claim, w.pv.Phase = volume.ClaimRef{Namespace: "ns", Name: "new", UID: "new-uid"}, volume.PhaseBound
+		}, reads},
+		"released from a new claim": {"read pv", func(w *world) { w.pv.Claim = volume.ClaimRef{Namespace: "ns", Name: "new", UID: "new-uid"} },
+			[]string{"read claim", "read pv", "read claim", "read pv", "delete volume", "delete PV", "release"}},
+		"finalizer taken off by hand": {"read pv", func(w *world) { w.pv.HasFinalizer, w.pv.Terminating = false, true }, reads},
+		"attached, as only the live read shows": {"read pv", func(w *world) { w.pv.WasAttached = true },
+			[]string{"read claim", "read pv", "list attachments", "read pv", "delete volume", "delete PV", "release"}},
+		"gone":                    {"read pv", func(w *world) { w.pvFound = false }, reads},
+		"another PV of that name": {"read pv", func(w *world) { w.pv.UID = "newer" }, reads},
+		"claim found":             {"read claim", func(w *world) { w.claim = reclaiming.ClaimFacts{Found: true, UID: "claim-uid"} }, []string{"read claim"}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			w, r := newWorld(t)
+			once := true
+			w.before = func(what string) {
+				if what == c.at && once {
+					once = false
+					c.change(w)
+				}
+			}
+			r.reconcile(t.Context(), "pv")
+			w.expect(t, c.want...)
+		})
+	}
+}
+
+func TestWhatTheWatchTellsDuringTheReadsIsSeen(t *testing.T) {
+	keeper := sibling()
+	keeper.Policy = volume.PolicyRetain
+	cases := map[string]struct {
+		change func(*world, *Controller)
+		want   []string
+	}{
+		"an attachment": {func(_ *world, r *Controller) {
+			attachmentEvents{r}.Added(attachment{"pv"})
+		}, []string{"read claim", "read pv"}},
+		"a sibling that keeps the volume": {func(w *world, r *Controller) { w.store(r, keeper) },
+			[]string{"read claim", "read pv"}},
+		"a sibling that was read and then turned to Retain": {func(w *world, r *Controller) {
+			w.others["other"] = sibling()
+			w.store(r, sibling())
+			w.before = func(what string) {
+				if what == "read pv" {
+					later := keeper
+					later.ResourceVersion = "11"
+					w.others["other"] = later
+					w.store(r, later)
+				}
+			}
+		}, []string{"read claim", "read pv", "read other", "read claim", "read pv"}},
+		"a sibling that is to go too": {func(w *world, r *Controller) { w.others["other"] = sibling(); w.store(r, sibling()) },
+			[]string{"read claim", "read pv", "read other", "read claim", "read pv", "delete volume", "delete PV", "release"}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			w, r := newWorld(t)
+			once := true
+			w.before = func(what string) {
+				if what == "read pv" && once {
+					once = false
+					c.change(w, r)
+				}
+			}
+			r.reconcile(t.Context(), "pv")
+			w.expect(t, c.want...)
+		})
+	}
+}
+
+func TestASiblingThatALiveReadDoesNotFindIsNotWaitedFor(t *testing.T) {
+	w, r := newWorld(t)
+	w.store(r, sibling()) // in the cache, not in the API server
+	r.reconcile(t.Context(), "pv")
+	w.expect(t, "read claim", "read other", "read pv", "delete volume", "delete PV", "release")
+}
+
+func TestAnAttachmentThatOnlyTheListShows(t *testing.T) {
+	w, r := newWorld(t)
+	w.pv.WasAttached = true
+	w.store(r, w.pv)
+	w.list.ofPV = map[string]int{"pv": 1}
+	if next := r.reconcile(t.Context(), "pv"); next.Backoff.Max == 0 {
+		t.Error("nothing looks again: the watch may never tell of this attachment")
+	}
+	w.expect(t, "list attachments")
+}
+
+func TestReadsThatTakeTooLongEndInARetry(t *testing.T) {
+	w, r := newWorld(t)
+	w.before = func(what string) {
+		if what == "read claim" {
+			w.clock.Step(5*time.Second + time.Second)
+		}
+	}
+	if next := r.reconcile(t.Context(), "pv"); next.Backoff.Max == 0 {
+		t.Error("is not tried again")
+	}
+	if slices.Contains(w.diary, "delete volume") {
+		t.Errorf("deleted on reads that were too old: %q", w.diary)
+	}
+	if len(w.diary) > reclaiming.MaxSteps {
+		t.Errorf("%d steps in one run, want at most %d", len(w.diary), reclaiming.MaxSteps)
+	}
+}
+
+func TestAnswersAreHandledByTheirMeaning(t *testing.T) {
+	gone, changed := fmt.Errorf("x: %w", kube.ErrGone), fmt.Errorf("x: %w", kube.ErrChanged)
+	cases := map[string]struct {
+		step  string
+		err   error
+		retry time.Duration // First delay at most; 0: none
+		last  string
+	}{
+		"PV gone when it is deleted: nothing remains":      {"delete PV", gone, 0, "delete PV"},
+		"PV gone when it is released: nothing remains":     {"release", gone, 0, "release"},
+		"another PV of that name: decides again soon":      {"delete PV", changed, time.Second, "delete PV"},
+		"the driver is at work on it: asks again soon":     {"delete volume", errclass.Mark(errclass.InProgress, errors.New("x")), time.Second, "delete volume"},
+		"the driver refuses: asks again after a while":     {"delete volume", errclass.Mark(errclass.Refused, errors.New("x")), time.Minute, "delete volume"},
+		"the driver says NotFound: not taken for deletion": {"delete volume", errclass.Mark(errclass.NotFound, errors.New("x")), time.Minute, "delete volume"},
+		"the driver breaks: asks again":                    {"delete volume", errors.New("x"), time.Second, "delete volume"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			w, r := newWorld(t)
+			w.fail[c.step] = c.err
+			next := r.reconcile(t.Context(), "pv")
+			if (next.Backoff.Max == 0) != (c.retry == 0) || next.Backoff.First > c.retry {
+				t.Errorf("comes back after %+v, want at most %v first", next.Backoff, c.retry)
+			}
+			if last := w.diary[len(w.diary)-1]; last != c.last {
+				t.Errorf("last step %q, want %q", last, c.last)
+			}
+		})
+	}
+}
+
+func TestNotesEndWithThePV(t *testing.T) {
+	w, r := newWorld(t)
+	r.reconcile(t.Context(), "pv")
+	if noted, _ := r.engine.Tracker.Of(volume.PV{UID: "pv-uid"}); !noted.Done.VolumeDeleted {
+		t.Fatal("the deletion is not noted")
+	}
+	w.end(r)
+	if noted, known := r.engine.Tracker.Of(volume.PV{UID: "pv-uid"}); known || noted.Done != (reclaiming.Done{}) {
+		t.Errorf("noted of a PV that is gone: %+v", noted)
+	}
+
+	// The PV's end is seen before the answer of the write that caused it.
+	w, r = newWorld(t)
+	w.before = func(what string) {
+		if what == "release" {
+			w.end(r)
+		}
+	}
+	r.reconcile(t.Context(), "pv")
+	if len(r.engine.Tracker.Records) != 0 {
+		t.Errorf("noted of a PV that is gone: %+v", r.engine.Tracker.Records)
+	}
+}
+
+// The PV goes while the driver works: somebody else took the finalizer off.
+func TestAPVThatGoesDuringTheCallCostsNoSecondOne(t *testing.T) {
+	for _, when := range []string{"at once", "when the driver has answered", "after the run"} {
+		t.Run("its end is told "+when, func(t *testing.T) {
+			w, r := newWorld(t)
+			w.pv.Terminating = true
+			w.store(r, w.pv)
+			last := w.stored["pv"]
+			tell := func(now string) {
+				if when == now {
+					pvEvents{r}.Deleted(last, true)
+				}
+			}
+			w.before = func(what string) {
+				switch what {
+				case "delete volume":
+					delete(w.stored, "pv")
+					tell("at once")
+				case "release":
+					tell("when the driver has answered")
+					w.fail[what] = kube.ErrGone
+				}
+			}
+			r.reconcile(t.Context(), "pv")
+			tell("after the run")
+			r.reconcile(t.Context(), "pv") // the end has woken it
+			calls := len(w.diary)
+			w.diary = slices.DeleteFunc(w.diary, func(what string) bool { return what == "release" })
+			w.expect(t, "read claim", "read pv", "delete volume")
+			if when == "at once" && calls != len(w.diary) {
+				t.Error("a PV that is known to be gone is written to")
+			}
+			if n := &r.engine.Tracker; len(n.Tombstones) != 0 || len(n.Records) != 0 {
+				t.Errorf("still remembered: %+v, %+v", n.Tombstones, n.Records)
+			}
+		})
+	}
+}
+
+func TestTheSameNameUnderANewUIDStartsAnew(t *testing.T) {
+	w, r := newWorld(t)
+	r.reconcile(t.Context(), "pv")
+	w.diary = nil
+	w.pv.UID, w.pv.Handle = types.UID("second"), "vol-2"
+	w.store(r, w.pv)
+	if noted, known := r.engine.Tracker.Of(volume.PV{UID: "pv-uid"}); known || noted.Done != (reclaiming.Done{}) {
+		t.Errorf("noted of the PV before: %+v", noted)
+	}
+	r.reconcile(t.Context(), "pv")
+	w.expect(t, "read claim", "read pv", "delete volume", "delete PV", "release")
+	if others := r.engine.Handles.Others("vol-1", ""); others != nil {
+		t.Errorf("the old handle is still held by %v", others)
+	}
+}
+
+func TestAddingAFinalizerIsLeftToItsOwnLoop(t *testing.T) {
+	w, r := newWorld(t)
+	w.pv.HasFinalizer = false
+	w.store(r, w.pv)
+	r.reconcile(t.Context(), "pv")
+	w.expect(t)
+	r.protect(t.Context(), "pv")
+	w.expect(t, "protect")
+	r.protect(t.Context(), "pv")
+	w.expect(t, "protect") // the cache lags: it is on already
+	w.pv.Policy = volume.PolicyRetain
+	w.store(r, w.pv)
+	r.protect(t.Context(), "pv")
+	w.expect(t, "protect") // decided again: no finalizer any more
+}
+
+func TestADryRunChangesNothing(t *testing.T) {
+	cases := map[string]func(*volume.PV){
+		"a volume is due":          func(*volume.PV) {},
+		"a PV is to be protected":  func(pv *volume.PV) { pv.Phase, pv.HasFinalizer = volume.PhaseBound, false },
+		"a finalizer is to be off": func(pv *volume.PV) { pv.Policy = volume.PolicyRetain },
+	}
+	for name, change := range cases {
+		t.Run(name, func(t *testing.T) {
+			w, r := newWorldWith(t, Config{DryRun: true})
+			change(&w.pv)
+			w.store(r, w.pv)
+			r.reconcile(t.Context(), "pv")
+			for _, what := range w.diary {
+				if what != "read claim" && what != "read pv" {
+					t.Errorf("did %q", what)
+				}
+			}
+			if r.recorder.Waiting()[reclaiming.ReasonDryRun] != 1 {
+				t.Errorf("waiting: %v", r.recorder.Waiting())
+			}
+		})
+	}
+}
+
+func TestNotFoundIsTakenForDeletedWhereToldSo(t *testing.T) {
+	w, r := newWorldWith(t, Config{NotFoundIsDeleted: true})
+	w.fail["delete volume"] = errclass.Mark(errclass.NotFound, errors.New("x"))
+	r.reconcile(t.Context(), "pv")
+	w.expect(t, "read claim", "read pv", "delete volume", "delete PV", "release")
+}
+
+func TestOneVolumeIsNeverDeletedTwiceAtOnce(t *testing.T) {
+	w, r := newWorld(t)
+	other := sibling()
+	w.others["other"] = other
+	w.store(r, other)
+	var nested []string
+	w.before = func(what string) {
+		if what != "delete volume" || nested != nil {
+			return
+		}
+		nested = []string{}
+		outer := w.diary
+		w.diary = nil
+		w.pv, w.others["pv"] = other, *w.stored["pv"]
+		if next := r.reconcile(t.Context(), "other"); next.Backoff.Max == 0 {
+			t.Error("the other PV is not looked at again")
+		}
+		w.pv = w.others["pv"]
+		nested, w.diary = append(nested, w.diary...), outer
+	}
+	r.reconcile(t.Context(), "pv")
+	if slices.Contains(nested, "delete volume") {
+		t.Errorf("two calls at once: %q", nested)
+	}
+}
+
+func TestWhichSecretADeletionNeeds(t *testing.T) {
+	const name, namespace = "csi.storage.k8s.io/provisioner-secret-name", "csi.storage.k8s.io/provisioner-secret-namespace"
+	cases := map[string]struct {
+		pv    func(*volume.PV)
+		class map[string]string
+		want  []string // what is read before the claim, or nil if the driver must not be called
+	}{
+		"both annotations are empty: none": {func(pv *volume.PV) { pv.SecretKnown, pv.StorageClass = true, "class" }, nil, []string{}},
+		"no annotation, no class: none":    {func(*volume.PV) {}, nil, []string{}},
+		"the annotations name it": {func(pv *volume.PV) {
+			pv.SecretKnown, pv.DeletionSecret = true, volume.SecretRef{Namespace: "ns", Name: "s"}
+		}, nil, []string{"read secret"}},
+		"one annotation is empty: unclear": {func(pv *volume.PV) {
+			pv.SecretKnown, pv.DeletionSecret = true, volume.SecretRef{Namespace: "ns", Name: ""}
+		}, nil, nil},
+		"the class is gone: none": {func(pv *volume.PV) { pv.StorageClass = "class" }, nil, []string{"read class"}},
+		"the class names none":    {func(pv *volume.PV) { pv.StorageClass = "class" }, map[string]string{}, []string{"read class"}},
+		"the class names it by templates": {func(pv *volume.PV) { pv.StorageClass = "class" },
+			map[string]string{name: "${pvc.name}-${pv.name}", namespace: "${pvc.namespace}"}, []string{"read class", "read secret"}},
+		"the class names only half of it: unclear": {func(pv *volume.PV) { pv.StorageClass = "class" }, map[string]string{name: "s"}, nil},
+		"the class asks for the claim's annotations, and the claim is gone: unclear": {func(pv *volume.PV) { pv.StorageClass = "class" },
+			map[string]string{name: "${pvc.annotations['x']}", namespace: "ns"}, nil},
+	}
+	for title, c := range cases {
+		t.Run(title, func(t *testing.T) {
+			w, r := newWorld(t)
+			c.pv(&w.pv)
+			w.class = c.class
+			w.store(r, w.pv)
+			next := r.reconcile(t.Context(), "pv")
+			if c.want == nil {
+				if slices.Contains(w.diary, "delete volume") || next.Backoff.Max == 0 {
+					t.Errorf("diary %q, back-off %+v: want no call, and another look", w.diary, next.Backoff)
+				}
+				return
+			}
+			w.expect(t, append(c.want, "read claim", "read pv", "delete volume", "delete PV", "release")...)
+		})
+	}
+}
+
+func TestSecretOfClass(t *testing.T) {
+	pv := released().PV
+	ref, err := secretOfClass(pv, csiClass(map[string]string{"csiProvisionerSecretName": "a-${pv.name}-${pvc.name}", "csiProvisionerSecretNamespace": "${pvc.namespace}"}))
+	if want := (volume.SecretRef{Namespace: "ns", Name: "a-pv-claim"}); err != nil || ref != want {
+		t.Errorf("secretOfClass = %v, %v, want %v", ref, err, want)
+	}
+}
+
+// csiClass is a class that needs no translation.
+func csiClass(parameters map[string]string) *storagev1.StorageClass {
+	return &storagev1.StorageClass{Provisioner: "disk.csi.example.com", Parameters: parameters}
+}
+
+// TestSecretOfAnInTreeClass reads PVs and classes of in-tree plugins by the real translation library.
+func TestSecretOfAnInTreeClass(t *testing.T) {
+	const (
+		portworx, portworxDriver = "kubernetes.io/portworx-volume", "pxd.portworx.com"
+		name, namespace          = "openstorage.io/auth-secret-name", "openstorage.io/auth-secret-namespace"
+		csi                      = "csi.storage.k8s.io/"
+	)
+	inTree := map[string]string{"repl": "2", name: "of-${pvc.name}", namespace: "${pvc.namespace}"}
+	cases := map[string]struct {
+		source      v1.PersistentVolumeSource
+		provisioner string
+		parameters  map[string]string
+		want        volume.SecretRef
+		unclear     bool
+	}{
+		"of the plugin":                       {px(), portworx, inTree, volume.SecretRef{Namespace: "ns", Name: "of-claim"}, false},
+		"of the plugin, in other letters":     {px(), portworx, map[string]string{"OpenStorage.io/Auth-Secret-Name": "a", "OpenStorage.io/Auth-Secret-Namespace": "b"}, volume.SecretRef{Namespace: "b", Name: "a"}, false},
+		"of the plugin, which names none":     {px(), portworx, map[string]string{"repl": "2"}, volume.SecretRef{}, false},
+		"of the plugin, half of the name":     {px(), portworx, map[string]string{name: "a"}, volume.SecretRef{}, true},
+		"of the plugin, with the keys of CSI": {px(), portworx, map[string]string{csi + "secret-name": "a", csi + "secret-namespace": "b"}, volume.SecretRef{Namespace: "b", Name: "a"}, false},
+		"of the driver, the plugin's keys":    {px(), portworxDriver, inTree, volume.SecretRef{}, false},
+		"of another plugin":                   {px(), "kubernetes.io/aws-ebs", inTree, volume.SecretRef{}, false},
+		"of a plugin whose topologies have no translation": {
+			v1.PersistentVolumeSource{GCEPersistentDisk: &v1.GCEPersistentDiskVolumeSource{PDName: "d"}}, "kubernetes.io/gce-pd",
+			map[string]string{"zone": "a", csi + "secret-name": "a", csi + "secret-namespace": "b"}, volume.SecretRef{Namespace: "b", Name: "a"}, false},
+		"of the plugin, the PV has the form of CSI": {
+			v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: portworxDriver, VolumeHandle: "v"}}, portworx, inTree, volume.SecretRef{Namespace: "ns", Name: "of-claim"}, false},
+		"of the plugin, the PV is of another driver": {
+			v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "disk.csi.example.com", VolumeHandle: "v"}}, portworx, inTree, volume.SecretRef{}, false},
+	}
+	for title, c := range cases {
+		t.Run(title, func(t *testing.T) {
+			pv := volume.Of(&v1.PersistentVolume{
+				ObjectMeta: metav1.ObjectMeta{Name: "pv"},
+				Spec: v1.PersistentVolumeSpec{
+					PersistentVolumeSource: c.source, StorageClassName: "class", ClaimRef: &v1.ObjectReference{Namespace: "ns", Name: "claim", UID: "u"},
+				},
+			})
+			// Topologies that have no translation beside a zone are no reason to keep a volume.
+			ref, err := secretOfClass(pv, &storagev1.StorageClass{Provisioner: c.provisioner, Parameters: c.parameters, AllowedTopologies: []v1.TopologySelectorTerm{{}}})
+			if ref != c.want || errors.Is(err, errSecretUnclear) != c.unclear || (err != nil) != c.unclear {
+				t.Errorf("secretOfClass = %+v, %v, want %+v", ref, err, c.want)
+			}
+		})
+	}
+}
+
+func px() v1.PersistentVolumeSource {
+	return v1.PersistentVolumeSource{PortworxVolume: &v1.PortworxVolumeSource{VolumeID: "px-1"}}
+}
+
+func TestAnOwnerAdoptsWhatACompanionProtected(t *testing.T) {
+	w, r := newWorld(t)
+	w.pv.Phase, w.pv.HasFinalizer, w.pv.HasCompanionFinalizer = volume.PhaseBound, false, true
+	w.store(r, w.pv)
+	r.protect(t.Context(), "pv")
+	w.expect(t, "adopt")
+	if want := []string{volume.Finalizer, volume.CompanionFinalizer}; !slices.Equal(w.patched, want) {
+		t.Errorf("patched %q, want %q", w.patched, want)
+	}
+}
+
+// told keeps what is told as Events, by the object's kind and the reason.
+type told struct {
+	events.NoEvents
+	events []string
+}
+
+func (r *told) Event(o runtime.Object, kind, reason, _ string) {
+	on := ""
+	if ref, ok := o.(*v1.ObjectReference); ok {
+		on = ref.Kind
+	}
+	r.events = append(r.events, kind+" "+reason+" on "+on)
+}
+
+func TestWhoeverKeepsAVolumeThatIsGoneIsTold(t *testing.T) {
+	cases := map[string]func(*volume.PV){
+		"the policy is turned": func(pv *volume.PV) { pv.Policy = volume.PolicyRetain },
+		"it is claimed anew": func(pv *volume.PV) {
+			pv.Claim, pv.Phase = volume.ClaimRef{Namespace: "ns", Name: "new", UID: "new-uid"}, volume.PhaseBound
+		},
+	}
+	for name, change := range cases {
+		t.Run(name, func(t *testing.T) {
+			heard := &told{}
+			w, r := newWorldWith(t, Config{Events: heard})
+			w.fail["delete PV"] = errors.New("not now")
+			r.reconcile(t.Context(), "pv")
+			delete(w.fail, "delete PV")
+			change(&w.pv)
+			w.store(r, w.pv)
+			heard.events, w.diary = nil, nil
+			r.reconcile(t.Context(), "pv")
+			w.expect(t, "delete PV", "release")
+			want := []string{"Warning TooLateToKeep on PersistentVolume", "Warning TooLateToKeep on PersistentVolumeClaim"}
+			if !slices.Equal(heard.events, want) {
+				t.Errorf("told %q, want %q", heard.events, want)
+			}
+		})
+	}
+}
+
+func TestExplainSaysWhatDecideDecides(t *testing.T) {
+	w, r := newWorld(t)
+	if e, found := r.Explain("pv"); !found || e.Decision != (reclaiming.Decision{Action: reclaiming.ReadSecrets, Reason: reclaiming.ReasonReclaim}) {
+		t.Errorf("Explain = %+v, %v", e, found)
+	}
+	w.pv.Held, w.pv.HeldBecause = true, "evidence"
+	w.store(r, w.pv)
+	e, found := r.Explain("pv")
+	if !found || e.Decision.Reason != reclaiming.ReasonHeld || !strings.Contains(e.Text, `"evidence"`) || !strings.Contains(e.Text, volume.HoldAnnotation) {
+		t.Errorf("Explain = %+v, %v", e, found)
+	}
+	if _, found := r.Explain("another"); found {
+		t.Error("explains a PV that is not there")
+	}
+	w.expect(t) // nothing was asked for
+}
+
+func FuzzSecretOfClass(f *testing.F) {
+	f.Add("${pvc.name}", "${pvc.namespace}")
+	f.Add("${pv.name", "}${")
+	f.Add("$${pv.name}", "")
+	f.Fuzz(func(t *testing.T, name, namespace string) {
+		ref, err := secretOfClass(released().PV, csiClass(map[string]string{
+			"csi.storage.k8s.io/provisioner-secret-name": name, "csi.storage.k8s.io/provisioner-secret-namespace": namespace,
+		}))
+		if err == nil && (ref.Name == "") != (name == "") {
+			t.Errorf("secretOfClass(%q, %q) = %v", name, namespace, ref)
+		}
+		if err != nil && !errors.Is(err, errSecretUnclear) {
+			t.Errorf("secretOfClass(%q, %q): %v", name, namespace, err)
+		}
+	})
+}

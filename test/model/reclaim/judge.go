@@ -1,0 +1,250 @@
+package reclaim
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim/reclaimtest"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+// proof is what the live reads of a run were shown, judged by what was true when they were
+// answered.
+type proof struct {
+	// pv: the PV said that its volume is to go. claim: its claim was gone. siblings: the other
+	// PVs of the volume were looked at, and those of them that are to go had no claim that keeps it. family: there were none.
+	pv, claim, siblings, family bool
+	// attachedBefore: an attachment that is still there was there when the run began, of a PV
+	// that shows that it was attached.
+	attachedBefore bool
+}
+
+// owed is what is known of a volume whose PV is gone while the volume was to be deleted.
+type owed uint8
+
+const (
+	notOwed owed = iota
+	// unprotected: nothing held the PV. It is for the sidecar to delete the volume where it
+	// saw enough.
+	unprotected
+)
+
+// mayGo tells whether at this moment the PV of that UID is one whose volume is to be deleted
+// (the reclaim contract, P2).
+func (c *scene) mayGo(slot int, asked volume.PV) bool {
+	p := c.pvs[slot]
+	finalizer := ours | companions
+	if c.Role == volume.RoleCompanion {
+		finalizer = companions
+	}
+	return p.exists() && c.uid(slot, p) == asked.UID && p.deletable() && !p.is(held) && !p.belongs(c.claims[slot].gen) &&
+		(p.is(finalizer) || !p.is(terminating))
+}
+
+// judgeDeletion judges a DeleteVolume that is about to be sent (P2, P2b, P3).
+func (c *scene) judgeDeletion(i, slot int, ask reclaimtest.Ask, ended bool) {
+	l := &c.lines[i]
+	proof, asked := l.proof[slot], fromAPI(ask.PV)
+	switch {
+	case l.succeeded[slot]&(1<<asked.gen) != 0:
+		c.violates("P3: DeleteVolume is sent once more for %s", c.PVs[slot].Name)
+	case !ended && !proof.pv:
+		c.violates("P2: DeleteVolume is sent for PV %s although the last read of it did not say so", c.PVs[slot].Name)
+	case !ended && !proof.claim:
+		c.violates("P2: DeleteVolume is sent for PV %s although no read that still counts showed that its claim is gone", c.PVs[slot].Name)
+	case ended && (!proof.claim || !proof.family):
+		c.violates("P2: DeleteVolume is sent for a PV %s that is gone, although claim %v and other PVs %v were not proven gone", c.PVs[slot].Name, proof.claim, proof.family)
+	case ended && c.stripped[slot]:
+		c.violates("P2: DeleteVolume is sent for PV %s, which is gone after somebody took the finalizer off", c.PVs[slot].Name)
+	case proof.attachedBefore:
+		c.violates("P2b: DeleteVolume is sent for PV %s, which was attached before and still is", c.PVs[slot].Name)
+	}
+	for other := range c.PVs {
+		if c.volume(other) != c.volume(slot) {
+			continue
+		}
+		p := c.pvs[other]
+		if other != slot && !ended && !proof.siblings && c.replica(i).Cache[other] != nil {
+			c.violates("P2b: DeleteVolume is sent for PV %s, and PV %s, which names the volume too, was not read, or a claim needs it", c.PVs[slot].Name, c.PVs[other].Name)
+		}
+		if p.exists() && (other != slot || p.gen != asked.gen) && !p.deletable() && !l.behindPV(other) {
+			c.violates("P2b: DeleteVolume is sent for PV %s although PV %s needs the volume", c.PVs[slot].Name, c.PVs[other].Name)
+		}
+		// The attacher keeps a PV that it has attached: what names a PV that is gone is no
+		// attachment yet.
+		if c.attachments[other] && (p.exists() || other == slot) && !l.behindAttachment(other) {
+			c.violates("P2b: DeleteVolume is sent for PV %s although PV %s is attached", c.PVs[slot].Name, c.PVs[other].Name)
+		}
+	}
+}
+
+// judgeLease judges a call that is about to be sent: a leader whose lease ran out begins nothing.
+func (c *scene) judgeLease(i, slot int, ask reclaimtest.Ask) {
+	if c.replica(i).Expired {
+		c.violates("P2: a leader whose lease ran out begins %v for PV %s, while another leads", ask.Action, c.PVs[slot].Name)
+	}
+}
+
+// judgeReports judges what the replicas recorded as Events in this move: a leader whose lease ran out does not know
+// what another has done since.
+func (c *scene) judgeReports() {
+	for _, r := range c.opened {
+		if r != nil && r.Expired && len(r.Reports) > 0 {
+			c.violates("P4: a leader whose lease ran out reports %v, while another leads", r.Reports[0])
+		}
+	}
+}
+
+// behindPV tells whether the watch has not told yet of a change of a PV.
+func (l *line) behindPV(slot int) bool {
+	for _, what := range l.changes[:l.nChanges] {
+		if int(what.slot) == slot {
+			return true
+		}
+	}
+	return false
+}
+
+func (l *line) behindAttachment(slot int) bool {
+	for _, what := range l.attachments[:l.nAttachments] {
+		if int(what.slot) == slot {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *scene) violates(format string, args ...any) {
+	if c.wrong == "" {
+		c.wrong = fmt.Sprintf(format, args...)
+	}
+}
+
+// departed judges a PV's end (P1).
+func (c *scene) departed(by who, slot int, last pv) {
+	volume := c.volume(slot)
+	if !c.volumes[volume] || !last.deletable() || c.neededBy(slot) {
+		return
+	}
+	switch {
+	case c.stripped[slot]:
+		// Whoever takes the finalizer off by hand answers for the volume.
+	case by == theSidecar && last.guarded():
+		c.violates("P1: PV %s is let go of, and its volume is there", c.PVs[slot].Name)
+	default:
+		c.owed[volume] = unprotected
+	}
+}
+
+// neededBy tells whether another PV names the volume of this one.
+func (c *scene) neededBy(slot int) bool {
+	for other := range c.PVs {
+		if other != slot && c.pvs[other].exists() && c.volume(other) == c.volume(slot) {
+			return true
+		}
+	}
+	return false
+}
+
+// rests tells whether nothing is under way any more. Only then is it asked whether all is as
+// it should be.
+func (k *worker) rests(s *state) bool {
+	if s.late.pending || s.leaders() != 1 {
+		return false
+	}
+	for i := range k.Replicas {
+		l := &s.lines[i]
+		if !l.up || l.deposed || l.nChanges > 0 || l.nAttachments > 0 {
+			return false
+		}
+		r := k.look(s, i)
+		for slot := range k.PVs {
+			if r.Leads() && (r.Busy(slot) || r.Protecting(slot) || r.Queued[slot] || r.Unprotected[slot]) {
+				return false
+			}
+		}
+	}
+	return !k.Busy
+}
+
+// comesBack tells whether something is tried again by the clock.
+func (k *worker) comesBack(s *state) bool {
+	for i := range k.Replicas {
+		if r := k.look(s, i); r.Leads() && slices.Contains(r.Later, true) {
+			return true
+		}
+	}
+	return false
+}
+
+// unsettled says what is not as it should be in a state that rests, empty if all is (P1, P4,
+// P5).
+func (k *worker) unsettled(s *state) string {
+	for slot, def := range k.PVs {
+		if wrong := k.unsettledPV(s, slot); wrong != "" {
+			return "P5: PV " + def.Name + " " + wrong
+		}
+		// Without a fault the sidecar has seen all that rule 6 asks for. While the claim lives
+		// the volume is its own.
+		id := k.volume(slot)
+		left := s.owed[id] == unprotected && s.volumes[id] && k.unneeded(s, id) && s.claims[slot].gen == 0
+		if left && !s.faulted && k.Role == volume.RoleOwner {
+			return "P1: the volume of PV " + def.Name + " is left behind"
+		}
+	}
+	return ""
+}
+
+func (k *worker) unneeded(s *state, volume int) bool {
+	for slot := range k.PVs {
+		if s.pvs[slot].exists() && k.volume(slot) == volume {
+			return false
+		}
+	}
+	return true
+}
+
+func (k *worker) unsettledPV(s *state, slot int) string {
+	p := s.pvs[slot]
+	guard := ours
+	if k.Role == volume.RoleCompanion {
+		guard = companions
+	}
+	contested := s.strips[slot] >= contestAfter
+	switch {
+	case !p.exists() || p.is(held):
+	case p.released() && s.claims[slot].names(p):
+		// The claim keeps the volume.
+	case p.deletable() && !s.attachments[slot] && !k.shared(s, slot):
+		if p.is(terminating) || k.Role == volume.RoleOwner {
+			return "is to be deleted, and stays"
+		}
+	case p.is(terminating) && !p.bound() && !p.deletable():
+		return "is terminating and needed by nobody, and stays"
+	case p.is(terminating):
+	case contested && p.is(guard) && !s.faulted:
+		return "was stripped again and again, and the finalizer is added all the same"
+	case contested:
+	case p.policy == volume.PolicyDelete && p.claimed() && (p.bound() || p.released()) && !p.is(guard):
+		return "is not protected"
+	case p.policy != volume.PolicyDelete && p.claimed() && p.guarded():
+		return "keeps its volume, and the finalizer stays"
+	}
+	return ""
+}
+
+// contestAfter strips the finalizer is not asked for any more, on that PV (the contract, "Contested"). No time passes in
+// a world. Of two PVs the driver is not contested.
+const contestAfter = 3
+
+// shared tells whether another PV still needs the volume.
+func (k *worker) shared(s *state, slot int) bool {
+	for other := range k.PVs {
+		p, claim := s.pvs[other], s.claims[other]
+		needs := !p.deletable() || p.belongs(claim.gen) || claim.names(p)
+		if other != slot && p.exists() && k.volume(other) == k.volume(slot) && needs {
+			return true
+		}
+	}
+	return false
+}

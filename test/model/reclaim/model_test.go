@@ -1,0 +1,236 @@
+package reclaim
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim/reclaimtest"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"github.com/csi-reclaimer/csi-reclaimer/test/faults/scenario"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/modeltest"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
+)
+
+func TestNoWorldBreaksAPromise(t *testing.T) {
+	for _, w := range Worlds() {
+		t.Run(w.Name, func(t *testing.T) { modeltest.BreaksNoPromise(t, &w, 15_000) })
+	}
+}
+
+// next makes one of the moves of a state.
+func (k *worker) next(s *state, random *rand.Rand) *state {
+	m := modeltest.Any(random, k.possible(s))
+	if m == nil {
+		return nil
+	}
+	next, err := k.follow(s, *m)
+	if err != nil {
+		panic(err) // it was possible a moment ago
+	}
+	return next
+}
+
+// possible returns the moves of a state.
+func (k *worker) possible(s *state) (moves []move) {
+	k = newWorker(k.World)
+	k.s, k.listed = s, func(m move) { moves = append(moves, m) }
+	k.moves(s)
+	return moves
+}
+
+func TestNothingOfAStateIsForgotten(t *testing.T) {
+	for _, w := range Worlds() {
+		t.Run(w.Name, func(t *testing.T) {
+			k := newWorker(&w)
+			first := w.first(k.machine)
+			modeltest.Walk(modeltest.Random(t), 400, &first, func(s *state) {
+				if again := decode(s.encode(nil)); again.world != s.world {
+					t.Fatal("a world differs from what was written of it")
+				}
+				modeltest.ForgetsNothing(t, k.machine, &s.knows)
+				for slot, p := range s.pvs {
+					if p.exists() && readAgain(&w, s, slot) != p {
+						t.Fatalf("PV %+v is read as %+v", p, readAgain(&w, s, slot))
+					}
+				}
+			}, k.next)
+		})
+	}
+}
+
+// readAgain has a PV read as a program reads it. What programs do not read stays.
+func readAgain(w *World, s *state, slot int) pv {
+	p := fromAPI(w.toAPI(slot, s.pvs[slot]))
+	p.flags |= s.pvs[slot].flags & protected
+	return p
+}
+
+func TestEveryMoveIsTold(t *testing.T) {
+	w := Worlds()[0]
+	for v := range int(answerLost) + 32 {
+		m := move{verb(v), 1, 0}
+		if m.verb > lateCallLost && m.verb < readAnswered {
+			continue
+		}
+		if line := w.tellMove(m); line == "" || strings.Contains(line, "%!") {
+			t.Errorf("move %d is told as %q", v, line)
+		}
+		if moveOf(m.code()) != m {
+			t.Errorf("move %+v is taken for %+v", m, moveOf(m.code()))
+		}
+	}
+}
+
+// judged returns a scene in which nothing is wrong yet.
+func judged(w *World) *scene {
+	k := newWorker(w)
+	return &scene{World: w, machine: k.machine, state: w.first(k.machine)}
+}
+
+func TestEachPromiseIsJudged(t *testing.T) {
+	one := World{Name: "one", PVs: []PV{provisioned("a")}, Replicas: 1, Lag: 1, Role: volume.RoleOwner}
+	two := World{Name: "two", PVs: []PV{static("a"), static("b").with(sharesVolume)}, Replicas: 1, Lag: 1, Role: volume.RoleOwner}
+	proven := proof{pv: true, claim: true, siblings: true}
+	gone := proof{claim: true, family: true}
+	cases := map[string]struct {
+		world   *World
+		prepare func(*scene)
+		ended   bool
+		proof   proof
+		want    string
+	}{
+		"all is proven":                           {&one, nil, false, proven, ""},
+		"the PV was not read, or said no":         {&one, nil, false, proof{claim: true}, "P2"},
+		"the claim was not read, or too long ago": {&one, nil, false, proof{pv: true, siblings: true}, "P2"},
+		"another PV that is to go was not read":   {&two, func(c *scene) { c.pvs[1].phase = volume.PhaseReleased }, false, proof{pv: true, claim: true}, "P2b"},
+		"a PV that is gone, all proven":           {&one, nil, true, gone, ""},
+		"a PV that is gone, its claim not":        {&one, nil, true, proof{family: true}, "P2"},
+		"a PV that is gone, another there":        {&one, nil, true, proof{claim: true}, "P2"},
+		"a PV that was stripped and is gone":      {&one, func(c *scene) { c.stripped[0] = true }, true, gone, "P2"},
+		"once more":                               {&one, func(c *scene) { c.lines[0].succeeded[0] = 2 }, false, proven, "P3"},
+		"once more for a PV made anew":            {&one, func(c *scene) { c.lines[0].succeeded[0] = 4 }, false, proven, ""},
+		"attached":                                {&one, func(c *scene) { c.attachments[0] = true }, false, proven, "P2b"},
+		"attached since before, by a slow watch":  {&one, nil, false, proof{pv: true, claim: true, attachedBefore: true}, "P2b"},
+		"attached a moment ago": {&one, func(c *scene) {
+			c.attachments[0] = true
+			c.lines[0].attachments[0], c.lines[0].nAttachments = attachmentChange{0, true}, 1
+		}, false, proven, ""},
+		"another PV needs the volume": {&two, nil, false, proven, "P2b"},
+		"another PV needs the volume since a moment ago": {&two, func(c *scene) {
+			c.lines[0].changes[0], c.lines[0].nChanges = change{c.pvs[1], 1, false}, 1
+		}, false, proven, ""},
+		"another PV is to go as well": {&two, func(c *scene) { c.pvs[1].phase = volume.PhaseReleased }, false, proven, ""},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			c := judged(tc.world)
+			c.lines[0].proof[0] = tc.proof
+			if tc.prepare != nil {
+				tc.prepare(c)
+			}
+			c.judgeDeletion(0, 0, reclaimtest.Ask{PV: c.toAPI(0, c.pvs[0])}, tc.ended)
+			modeltest.Judged(t, c.wrong, tc.want)
+		})
+	}
+}
+
+func TestTheEndOfAPVIsJudged(t *testing.T) {
+	w := World{Name: "one", PVs: []PV{provisioned("a")}, Replicas: 1, Role: volume.RoleOwner}
+	released := func(p *pv) { p.phase = volume.PhaseReleased; p.set(terminating) }
+	cases := map[string]struct {
+		by      who
+		edit    func(*pv)
+		prepare func(*scene)
+		want    string
+		owed    owed
+	}{
+		"we let go, the volume is there":           {theSidecar, released, nil, "P1", notOwed},
+		"we let go, the volume is deleted":         {theSidecar, released, func(c *scene) { c.volumes[0] = false }, "", notOwed},
+		"we let go of one that keeps its volume":   {theSidecar, func(p *pv) { released(p); p.policy = volume.PolicyRetain }, nil, "", notOwed},
+		"nothing held it":                          {aController, func(p *pv) { released(p); p.clear(ours) }, nil, "", unprotected},
+		"somebody had taken the finalizer off":     {aUser, released, func(c *scene) { c.stripped[0] = true }, "", notOwed},
+		"it was taken back, and deleted by a user": {aUser, func(p *pv) { released(p); p.claim = withoutUID }, nil, "", notOwed},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			c := judged(&w)
+			if tc.prepare != nil {
+				tc.prepare(c)
+			}
+			last := c.pvs[0]
+			tc.edit(&last)
+			c.departed(tc.by, 0, last)
+			modeltest.Judged(t, c.wrong, tc.want)
+			if c.owed[0] != tc.owed {
+				t.Errorf("owed %d, want %d", c.owed[0], tc.owed)
+			}
+		})
+	}
+}
+
+func TestRestIsJudged(t *testing.T) {
+	w := World{Name: "two", PVs: []PV{provisioned("a"), provisioned("b")}, Replicas: 1, Role: volume.RoleOwner}
+	released := func(c *scene) { c.pvs[0].phase, c.claims[0] = volume.PhaseReleased, claim{} }
+	for name, tc := range map[string]struct {
+		prepare func(*scene)
+		want    string
+	}{
+		"a PV in use":                         {func(*scene) {}, ""},
+		"which is not protected":              {func(c *scene) { c.pvs[0].clear(ours) }, "P5"},
+		"for it was stripped again and again": {func(c *scene) { c.pvs[0].clear(ours); c.strips[0] = 3 }, ""},
+		"for another PV was":                  {func(c *scene) { c.pvs[0].clear(ours); c.strips[1] = 3; c.pvs[1].clear(ours) }, "P5"},
+		"which was, and is protected again":   {func(c *scene) { c.strips[0] = 3 }, "P5"},
+		"after a restart it may be":           {func(c *scene) { c.strips[0], c.faulted = 3, true }, ""},
+		"a PV that is to be deleted":          {released, "P5"},
+		"whose claim was made anew":           {func(c *scene) { released(c); c.claims[0] = claim{gen: 2} }, "P5"},
+		"whose claim was restored":            {func(c *scene) { released(c); c.claims[0] = claim{gen: 2, bound: true} }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := judged(&w)
+			tc.prepare(c)
+			modeltest.Judged(t, newWorker(&w).unsettled(&c.state), tc.want)
+		})
+	}
+}
+
+func TestAStoryIsWrittenDownAsAScenario(t *testing.T) {
+	for _, w := range Worlds() {
+		t.Run(w.Name, func(t *testing.T) {
+			k := newWorker(&w)
+			now := w.first(k.machine)
+			var moves []move
+			for range 30 {
+				possible := k.possible(&now)
+				if len(possible) == 0 {
+					break
+				}
+				m := possible[len(moves)%len(possible)]
+				next, err := k.follow(&now, m)
+				if err != nil {
+					t.Fatal(err)
+				}
+				now, moves = *next, append(moves, m)
+			}
+			text, err := w.Scenario(search.Finding{Promise: "P0: a test", Moves: codes(moves)}, "test")
+			if err != nil {
+				t.Fatal(err)
+			}
+			validScenario(t, text)
+		})
+	}
+}
+
+func codes(moves []move) (codes []search.Move) {
+	for _, m := range moves {
+		codes = append(codes, m.code())
+	}
+	return codes
+}
+
+func validScenario(t *testing.T, text []byte) {
+	t.Helper()
+	if _, err := scenario.Parse(text); err != nil {
+		t.Errorf("no scenario: %v\n%s", err, text)
+	}
+}

@@ -1,0 +1,368 @@
+package reclaim
+
+import (
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim/reclaimtest"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+// sidecar are the moves of one replica, and of what its calls meet.
+func (k *worker) sidecar(s *state, i int) {
+	l := &s.lines[i]
+	if !l.up {
+		k.Can(true, move{processStarts, i, 0}, func(n *scene) { n.start(i) })
+		return
+	}
+	k.watches(s, i)
+	r := k.look(s, i)
+	if !r.Leads() {
+		k.Can(s.leaders() == 0, move{processLeads, i, 0}, func(n *scene) { n.replica(i).Lead() })
+		return
+	}
+	k.overlap(s, i)
+	for slot := range k.PVs {
+		switch {
+		case r.Busy(slot):
+			k.reclaims(s, i, slot, r.Asks(slot))
+		case r.Queued[slot]:
+			k.Can(true, move{workerBegins, i, slot}, func(n *scene) { n.begin(i, slot) })
+		case r.Later[slot]:
+			k.Can(true, move{clockWakes, i, slot}, func(n *scene) { n.begin(i, slot) })
+		}
+		switch {
+		case r.Protecting(slot):
+			k.protects(s, i, slot, *r.Protections[slot])
+		case r.Unprotected[slot]:
+			k.Can(true, move{protectionBegins, i, slot}, func(n *scene) {
+				n.replica(i).BeginProtect(slot)
+				if n.replica(i).Protecting(slot) {
+					n.judgeLease(i, slot, *n.replica(i).Protections[slot])
+				}
+			})
+		}
+	}
+}
+
+// watches are what a replica's watches tell, each in its own time.
+func (k *worker) watches(s *state, i int) {
+	l := &s.lines[i]
+	k.Can(l.nChanges > 0, move{watchTells, i, int(l.changes[0].slot)}, func(n *scene) {
+		nl := &n.lines[i]
+		what := nl.changes[0]
+		copy(nl.changes[:], nl.changes[1:])
+		nl.nChanges--
+		nl.changes[nl.nChanges] = change{}
+		n.show(i, what)
+	})
+	k.Can(l.nAttachments > 0, move{watchTellsAttachment, i, int(l.attachments[0].slot)}, func(n *scene) {
+		nl := &n.lines[i]
+		what := nl.attachments[0]
+		copy(nl.attachments[:], nl.attachments[1:])
+		nl.nAttachments--
+		nl.attachments[nl.nAttachments] = attachmentChange{}
+		n.showAttachment(i, what)
+	})
+	k.Breaks(l.nChanges > 0, s.left.Relist, move{watchStartsAnew, i, 0}, func(n *scene) {
+		n.left.Relist--
+		n.relist(i)
+	})
+}
+
+// relist has a watch of PVs that was cut find what is there now, and miss what was between.
+func (c *scene) relist(i int) {
+	l := &c.lines[i]
+	l.changes, l.nChanges = [maxLag]change{}, 0
+	r := c.replica(i)
+	for slot := range c.PVs {
+		if p := c.pvs[slot]; p.exists() {
+			api := c.toAPI(slot, p)
+			r.ShowPV(slot, &api)
+		} else if r.Cache[slot] != nil {
+			r.RemovePV(slot, nil)
+		}
+	}
+}
+
+// overlap are the ends of a leader: at once, or after another has taken over. Calls that it
+// has sent may still arrive.
+func (k *worker) overlap(s *state, i int) {
+	l := &s.lines[i]
+	k.Breaks(!l.deposed, s.left.Crash, move{processEnds, i, 0}, func(n *scene) {
+		n.left.Crash--
+		n.end(i)
+	})
+	k.Can(l.deposed, move{processNotices, i, 0}, func(n *scene) { n.end(i) })
+	other := 1 - i
+	if k.Replicas > 1 && s.lines[other].up && !s.lines[other].deposed && !l.deposed && !k.look(s, other).Leads() {
+		k.Breaks(true, s.left.Overlap, move{leaseMoves, other, 0}, func(n *scene) {
+			n.left.Overlap--
+			n.lines[i].deposed = true
+			n.replica(other).Lead()
+		})
+		// It goes on at any moment: with a call in hand, or on its way, and with all that it remembers.
+		k.Breaks(true, s.left.Pause, move{leaseExpires, other, 0}, func(n *scene) {
+			n.left.Pause--
+			n.lines[i].deposed = true
+			n.replica(i).Expired = true
+			n.replica(other).Lead()
+		})
+	}
+}
+
+func (c *scene) end(i int) {
+	r := c.replica(i)
+	for slot := range c.PVs {
+		if r.Busy(slot) && !c.lines[i].calls[slot].done && !c.late.pending {
+			if ask := r.Asks(slot); ask.Action == reclaimtest.DeleteVolume || ask.Action == reclaimtest.RemoveFinalizer || ask.Action == reclaimtest.FinalizePV {
+				c.late = late{ask.Action, uint8(slot), fromAPI(ask.PV), true}
+			}
+		}
+	}
+	c.machine.Release(r)
+	c.lines[i] = line{}
+	c.knows[i], c.opened[i] = nil, nil
+}
+
+func (s *state) leaders() (n int) {
+	for i := range s.lines {
+		if s.lines[i].up && !s.lines[i].deposed && s.knows[i][0]&1 != 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// begin has a worker take a key.
+func (c *scene) begin(i, slot int) {
+	c.lines[i].proof[slot] = proof{}
+	if p := c.replica(i).Cache[slot]; p != nil && p.WasAttached {
+		c.lines[i].proof[slot].attachedBefore = c.attachments[slot]
+	}
+	c.replica(i).Begin(slot)
+	c.asked(i, slot)
+}
+
+// asked follows what a worker asks next. A Secret is never named, so that this step has no
+// answer but one.
+func (c *scene) asked(i, slot int) {
+	r := c.replica(i)
+	for r.Busy(slot) && r.Asks(slot).Action == reclaimtest.ReadSecrets {
+		r.Answer(slot, reclaimtest.Reply{Outcome: reclaimtest.OK})
+	}
+	c.lines[i].calls[slot] = sent{}
+	if r.Busy(slot) {
+		c.judgeLease(i, slot, r.Asks(slot))
+	}
+	if !r.Busy(slot) {
+		c.lines[i].proof[slot] = proof{}
+		return
+	}
+	if ask := r.Asks(slot); ask.Action == reclaimtest.DeleteVolume {
+		c.judgeDeletion(i, slot, ask, r.Workers[slot].Session.Facts.End.Gone)
+	}
+}
+
+// reclaims are what can become of a call.
+func (k *worker) reclaims(s *state, i, slot int, ask reclaimtest.Ask) {
+	call := s.lines[i].calls[slot]
+	if proven := s.lines[i].proof[slot]; proven != (proof{attachedBefore: proven.attachedBefore}) {
+		k.Breaks(true, s.left.Slow, move{processStalls, i, slot}, func(n *scene) {
+			n.left.Slow--
+			n.lines[i].proof[slot] = proof{attachedBefore: proven.attachedBefore}
+			age(n.replica(i), slot)
+		})
+	}
+	act := int(ask.Action)
+	switch ask.Action {
+	case reclaimtest.ReadClaim, reclaimtest.ReadPV, reclaimtest.ReadSiblings, reclaimtest.ListPVs, reclaimtest.ListAttachments:
+		k.Can(true, move{readAnswered + verb(act), i, slot}, func(n *scene) {
+			n.replica(i).Answer(slot, n.readFor(i, slot, ask))
+			n.asked(i, slot)
+		})
+		k.Breaks(true, s.left.API, move{readFails + verb(act), i, slot}, func(n *scene) {
+			n.left.API--
+			n.replica(i).Answer(slot, reclaimtest.Reply{Outcome: reclaimtest.Unanswered})
+			n.asked(i, slot)
+		})
+		return
+	default:
+	}
+	left, spend := s.left.API, func(n *scene) { n.left.API-- }
+	if ask.Action == reclaimtest.DeleteVolume {
+		left, spend = s.left.RPC, func(n *scene) { n.left.RPC-- }
+	}
+	if !call.done {
+		if s.room(k.World) {
+			k.Can(true, move{callArrives + verb(act), i, slot}, func(n *scene) {
+				n.lines[i].calls[slot] = n.carryOut(theSidecar, ask.Action, slot, fromAPI(ask.PV), ask)
+			})
+		}
+		k.Breaks(true, left, move{callFails + verb(act), i, slot}, func(n *scene) {
+			spend(n)
+			n.replica(i).Answer(slot, reclaimtest.Reply{Outcome: reclaimtest.Unanswered})
+			n.asked(i, slot)
+		})
+		return
+	}
+	k.Can(true, move{callAnswered + verb(act), i, slot}, func(n *scene) {
+		if ask.Action == reclaimtest.DeleteVolume {
+			n.lines[i].succeeded[slot] |= 1 << fromAPI(ask.PV).gen
+		}
+		n.replica(i).Answer(slot, call.reply())
+		n.asked(i, slot)
+	})
+	k.Breaks(call.outcome == reclaimtest.OK, left, move{answerLost + verb(act), i, slot}, func(n *scene) {
+		spend(n)
+		n.replica(i).Answer(slot, reclaimtest.Reply{Outcome: reclaimtest.Unanswered})
+		n.asked(i, slot)
+	})
+}
+
+func (s sent) reply() reclaimtest.Reply {
+	return reclaimtest.Reply{Outcome: s.outcome, Version: number(s.version)}
+}
+
+// readFor answers a live read with what there is, and notes what it proves.
+func (c *scene) readFor(i, slot int, ask reclaimtest.Ask) (reply reclaimtest.Reply) {
+	reply.Outcome = reclaimtest.OK
+	proof := &c.lines[i].proof[slot]
+	// Nothing comes between the last look at the PV and the driver's call.
+	proof.pv = false
+	switch ask.Action {
+	case reclaimtest.ReadClaim:
+		reply.Claim = c.readClaim(slot)
+		read := fromAPI(ask.PV)
+		proof.claim = !read.belongs(c.claims[slot].gen) && !c.claims[slot].names(read)
+	case reclaimtest.ReadPV:
+		if p := c.pvs[slot]; p.exists() {
+			reply.Found, reply.PV = true, c.toAPI(slot, p)
+		}
+		proof.pv = c.mayGo(slot, ask.PV)
+	case reclaimtest.ReadSiblings:
+		proof.siblings, reply.Claims = true, map[types.UID]reclaimtest.ClaimFacts{}
+		for _, sibling := range ask.Siblings {
+			other := c.slotOf(sibling.Name)
+			if p := c.pvs[other]; p.exists() && c.uid(other, p) == sibling.UID {
+				reply.PVs = append(reply.PVs, c.toAPI(other, p))
+				claim := c.readClaim(other)
+				claim.Of = c.toAPI(other, p).Claim
+				reply.Claims[sibling.UID] = claim
+				live := c.claims[other]
+				if p.deletable() && (p.belongs(live.gen) || live.names(p)) {
+					proof.siblings = false
+				}
+			}
+		}
+	case reclaimtest.ListPVs:
+		proof.family = true
+		for other := range c.PVs {
+			if p := c.pvs[other]; p.exists() {
+				reply.PVs = append(reply.PVs, c.toAPI(other, p))
+				proof.family = proof.family && c.volume(other) != c.volume(slot)
+			}
+		}
+	case reclaimtest.ListAttachments:
+		reply.Attached = map[string]int{}
+		for other := range c.PVs {
+			if c.attachments[other] {
+				reply.Attached[c.PVs[other].Name] = 1
+			}
+		}
+	default:
+	}
+	return reply
+}
+
+// readClaim is what a read shows of the claim of a PV.
+func (c *scene) readClaim(slot int) (claim reclaimtest.ClaimFacts) {
+	if live := c.claims[slot]; live.gen != 0 {
+		claim.Found, claim.UID = true, claimUID(c.PVs[slot], live.gen)
+		if live.bound {
+			claim.VolumeName = c.PVs[slot].Name
+		}
+	}
+	return claim
+}
+
+// carryOut is what the API server or the driver does with a call.
+func (c *scene) carryOut(by who, action reclaimtest.Action, slot int, read pv, ask reclaimtest.Ask) sent {
+	now := c.pvs[slot]
+	switch {
+	case action == reclaimtest.DeleteVolume:
+		c.volumes[c.volume(slot)] = false
+		return sent{done: true, outcome: reclaimtest.OK}
+	case !now.exists() || now.gen != read.gen:
+		return sent{done: true, outcome: reclaimtest.Gone}
+	case action == reclaimtest.DeletePV:
+		if c.volumes[c.volume(slot)] {
+			c.violates("PV %s is deleted before its volume is: nobody could rescue it any more", c.PVs[slot].Name)
+		}
+		c.remove(by, slot)
+		return sent{done: true, outcome: reclaimtest.OK}
+	case ask.Bound && now.version != read.version:
+		return sent{done: true, outcome: reclaimtest.Changed}
+	case len(ask.Add) > 0 && now.is(terminating):
+		return sent{done: true, outcome: reclaimtest.Changed}
+	}
+	c.write(by, slot, func(p *pv) {
+		for _, f := range ask.Remove {
+			p.clear(flagOf(f))
+		}
+		for _, f := range ask.Add {
+			p.set(flagOf(f))
+		}
+	})
+	return sent{done: true, outcome: reclaimtest.OK, version: c.versions[slot]}
+}
+
+func flagOf(finalizer string) flags {
+	if finalizer == volume.Finalizer {
+		return ours
+	}
+	return companions
+}
+
+// arrivesLate is a call of a process that has ended meanwhile.
+func (k *worker) arrivesLate(s *state) {
+	if !s.late.pending {
+		return
+	}
+	k.Can(true, move{lateCallLost, 0, int(s.late.slot)}, func(n *scene) { n.late = late{} })
+	if !s.room(k.World) {
+		return
+	}
+	k.Can(true, move{lateCallArrives, 0, int(s.late.slot)}, func(n *scene) {
+		l := n.late
+		n.late = late{}
+		ask := reclaimtest.Ask{Bound: l.action == reclaimtest.RemoveFinalizer, Remove: []string{volume.Finalizer, volume.CompanionFinalizer}}
+		n.carryOut(theSidecar, l.action, int(l.slot), l.pv, ask)
+	})
+}
+
+// protects are what can become of a first-time protection.
+func (k *worker) protects(s *state, i, slot int, ask reclaimtest.Ask) {
+	call := s.lines[i].protects[slot]
+	act := int(ask.Action)
+	if !call.done {
+		if s.room(k.World) {
+			k.Can(true, move{callArrives + verb(act), i, slot}, func(n *scene) {
+				n.lines[i].protects[slot] = n.carryOut(theSidecar, ask.Action, slot, fromAPI(ask.PV), ask)
+			})
+		}
+		k.Breaks(true, s.left.API, move{callFails + verb(act), i, slot}, func(n *scene) {
+			n.left.API--
+			n.replica(i).AnswerProtect(slot, reclaimtest.Reply{Outcome: reclaimtest.Unanswered})
+		})
+		return
+	}
+	k.Can(true, move{callAnswered + verb(act), i, slot}, func(n *scene) {
+		n.lines[i].protects[slot] = sent{}
+		n.replica(i).AnswerProtect(slot, call.reply())
+	})
+	k.Breaks(call.outcome == reclaimtest.OK, s.left.API, move{answerLost + verb(act), i, slot}, func(n *scene) {
+		n.left.API--
+		n.lines[i].protects[slot] = sent{}
+		n.replica(i).AnswerProtect(slot, reclaimtest.Reply{Outcome: reclaimtest.Unanswered})
+	})
+}
