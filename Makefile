@@ -40,13 +40,13 @@ test-unit: ## Run the tests that need no control plane
 	$(GO) test -race $(UNIT)
 
 test-model: ## Test the model checker, and explore the beginning of each of its worlds
-	$(GO) test -race -tags model ./test/model/...
+	$(GO) test -race ./test/model/...
 
 model: ## Explore in full what can happen while a volume is made or deleted; some minutes
-	$(GO) run -tags model ./test/model/cmd/model $(if $(WORLD),--world '$(WORLD)')
+	$(GO) run ./test/model/cmd/model $(if $(WORLD),--world '$(WORLD)')
 
 model-deep: ## The same with larger worlds; hours, and tens of gigabytes of memory
-	$(GO) run -tags model ./test/model/cmd/model --deep
+	$(GO) run ./test/model/cmd/model --deep
 
 mutants: ## Remove each guard and show that a test fails without it; ONLY=REGEXP for some
 	$(GO) run ./test/mutation $(if $(ONLY),--only '$(ONLY)')
@@ -92,7 +92,7 @@ fuzz: ## Fuzz what reads untrusted input, FUZZTIME (30s) for each target
 	@GO='$(GO)' test/fuzz.sh $(FUZZTIME)
 
 lint: $(LINT) ## Check formatting, vet, staticcheck and more
-	$(LINT) run --build-tags controlplane,model ./...
+	$(LINT) run --build-tags controlplane ./...
 	$(LINT) run ./pkg/inuse # what is left out with the tags
 	$(GO) mod tidy -diff
 

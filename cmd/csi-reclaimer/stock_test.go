@@ -33,7 +33,8 @@ func stockList(t *testing.T, file string) map[string]string {
 	return all
 }
 
-// flagTable returns what the table of flags in docs/reference/external-provisioner.md says, by what its first column names: a flag as
+// flagTable returns what the table of flags in docs/reference/external-provisioner.md says, by what its first
+// column names: a flag as
 // --NAME, a feature gate as --feature-gates=NAME.
 func flagTable(t *testing.T) map[string]string {
 	t.Helper()
@@ -63,7 +64,8 @@ func flagTable(t *testing.T) map[string]string {
 const notTaken = "not taken:"
 
 // TestEveryStockFlagIsTakenOrSaidNotToBe: each flag of the stock external-provisioner is one of ours, or the table of
-// docs/reference/external-provisioner.md gives the reason why not; each has a row, which speaks of the default where that differs.
+// docs/reference/external-provisioner.md gives the reason why not; each has a row, which speaks of the default
+// where that differs.
 func TestEveryStockFlagIsTakenOrSaidNotToBe(t *testing.T) {
 	o, err := newOptions()
 	if err != nil {
@@ -92,8 +94,8 @@ func TestEveryStockFlagIsTakenOrSaidNotToBe(t *testing.T) {
 	}
 }
 
-// TestEveryStockFeatureGateIsTaken: each gate can be set either way, or its row in docs/reference/external-provisioner.md gives the
-// reason why not.
+// TestEveryStockFeatureGateIsTaken: each gate can be set either way, or its row in
+// docs/reference/external-provisioner.md gives the reason why not.
 func TestEveryStockFeatureGateIsTaken(t *testing.T) {
 	table, stock := flagTable(t), stockList(t, "stock-gates.txt")
 	for name, value := range stock {

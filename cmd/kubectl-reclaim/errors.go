@@ -32,7 +32,8 @@ func nextStep(err error) string {
 	case apierrors.IsNotFound(err):
 		return "find its name: kubectl get pv, or kubectl get pvc -A (for a claim, set its namespace with -n)"
 	case apierrors.IsForbidden(err):
-		return "ask for the permission to read it (docs/reference/kubectl-reclaim.md lists the permissions), or use another --context or --as"
+		return "ask for the permission to read it (docs/reference/kubectl-reclaim.md lists the permissions), or use " +
+			"another --context or --as"
 	case apierrors.IsUnauthorized(err):
 		return "log in to the cluster again, or use another --context"
 	case errors.Is(err, reclaim.ErrFinalizerRestored):

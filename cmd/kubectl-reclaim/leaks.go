@@ -157,7 +157,8 @@ func (o *leaksOptions) remedy(ctx context.Context, report leaks.Report, to leaks
 
 // make returns the PV of a remedy. For a volume that is not reported, no PV is created, and only an existing one is
 // looked up: its size does not matter.
-func (o *leaksOptions) make(driver string, to leaks.Remediation, found leaks.Found, reported bool) (*v1.PersistentVolume,
+func (o *leaksOptions) make(driver string, to leaks.Remediation, found leaks.Found,
+	reported bool) (*v1.PersistentVolume,
 	error) {
 	if to == leaks.Reclaim {
 		return leaks.ReclaimPV(driver, found, o.pv), nil

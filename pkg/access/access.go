@@ -40,7 +40,8 @@ func (r Permission) String() string {
 // Missing returns those of the rights that the API server does not grant to whom the client speaks for,
 // by one SelfSubjectAccessReview each. It changes nothing, and needs no more rights than every
 // authenticated user has. An error means that it could not be found out.
-func Missing(ctx context.Context, client authorizationv1.AuthorizationV1Interface, rights []Permission) ([]Permission, error) {
+func Missing(ctx context.Context, client authorizationv1.AuthorizationV1Interface, rights []Permission) ([]Permission,
+	error) {
 	var missing []Permission
 	for _, right := range rights {
 		granted, err := right.granted(ctx, client)

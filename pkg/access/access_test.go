@@ -15,13 +15,15 @@ import (
 func TestWhatIsNotGrantedIsMissing(t *testing.T) {
 	client := fake.NewClientset()
 	var fail error
-	client.PrependReactor("create", "selfsubjectaccessreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {
+	client.PrependReactor("create", "selfsubjectaccessreviews", func(action clienttesting.Action) (bool, runtime.Object,
+		error) {
 		review, ok := action.(clienttesting.CreateAction).GetObject().(*authorizationv1.SelfSubjectAccessReview)
 		if !ok {
 			return false, nil, nil
 		}
 		asked := *review.Spec.ResourceAttributes
-		review.Status.Allowed = asked == authorizationv1.ResourceAttributes{Namespace: "ns", Verb: "get", Group: "g", Resource: "things", Name: "one"}
+		review.Status.Allowed = asked == authorizationv1.ResourceAttributes{Namespace: "ns", Verb: "get", Group: "g",
+			Resource: "things", Name: "one"}
 		return true, review, fail
 	})
 	granted := Permission{Group: "g", Resource: "things", Verb: "get", Namespace: "ns", Name: "one"}
@@ -29,7 +31,8 @@ func TestWhatIsNotGrantedIsMissing(t *testing.T) {
 	all.Name = ""
 	other.Verb = "patch"
 	rights := []Permission{all, granted, other}
-	if got, err := Missing(t.Context(), client.AuthorizationV1(), rights); err != nil || !slices.Equal(got, []Permission{all, other}) {
+	if got, err := Missing(t.Context(), client.AuthorizationV1(), rights); err != nil ||
+		!slices.Equal(got, []Permission{all, other}) {
 		t.Errorf("missing %v, %v", got, err)
 	}
 	fail = errors.New("timeout")

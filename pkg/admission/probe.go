@@ -24,8 +24,8 @@ const probeInterval = 500 * time.Millisecond
 // WaitUntilRemoved returns once the API server, after [RemoveDrivers] of these drivers, does not add
 // csi-reclaimer's finalizers again in the write that removes them. It removes them from one PV of the drivers in
 // dry runs, which change nothing, and returns when none came back for 5 seconds, so that other API servers have
-// observed it, too. Where no PV can show it, it returns at once. After a minute it fails with [reclaim.ErrFinalizerRestored]:
-// something else adds the finalizer. It needs list and patch of PVs.
+// observed it, too. Where no PV can show it, it returns at once. After a minute it fails with
+// [reclaim.ErrFinalizerRestored]: something else adds the finalizer. It needs list and patch of PVs.
 func WaitUntilRemoved(ctx context.Context, config *rest.Config, drivers []string) error {
 	clients, err := kube.NewClients(config)
 	if err != nil {

@@ -139,7 +139,8 @@ func TestMissing(t *testing.T) {
 func TestTheSidecarWantsTheSame(t *testing.T) {
 	bools := []bool{false, true}
 	wants := func(pv *v1.PersistentVolume) bool {
-		d := reclaiming.Decide(reclaiming.Facts{Leading: true, Rules: reclaiming.Rules{Driver: driver, Role: volume.RoleOwner},
+		d := reclaiming.Decide(reclaiming.Facts{Leading: true, Rules: reclaiming.Rules{Driver: driver,
+			Role: volume.RoleOwner},
 			PV: volume.Of(pv)}, time.Unix(0, 0))
 		return d.Action == reclaiming.AddFinalizer
 	}

@@ -35,7 +35,8 @@ func TestADeletionIsBoundToWhatWasRead(t *testing.T) {
 			if err := server.remove(t.Context(), Object{Name: "a", UID: "u1", ResourceVersion: "7"}); !errors.Is(err, c.want) {
 				t.Errorf("error %v, want %v", err, c.want)
 			}
-			if only == nil || only.UID == nil || *only.UID != "u1" || only.ResourceVersion == nil || *only.ResourceVersion != "7" {
+			if only == nil || only.UID == nil || *only.UID != "u1" || only.ResourceVersion == nil ||
+				*only.ResourceVersion != "7" {
 				t.Errorf("preconditions %+v", only)
 			}
 		})

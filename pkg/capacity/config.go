@@ -77,9 +77,11 @@ func (c Config) Validate() error {
 	}
 	full := c.withDefaults()
 	add(c.Namespace == "", "namespace: none is given for the objects")
-	add(c.Owner != nil && (c.Owner.Pod == "" || c.Owner.Level < 0), "owner: want a pod and the steps up from it, not %+v", c.Owner)
+	add(c.Owner != nil && (c.Owner.Pod == "" || c.Owner.Level < 0),
+		"owner: want a pod and the steps up from it, not %+v", c.Owner)
 	add(c.PollInterval < 0, "poll interval: %v is negative", c.PollInterval)
 	add(c.Workers < 0, "workers: %d is negative", c.Workers)
-	add(full.RetryStart < 0 || full.RetryMax < full.RetryStart, "retries: from %v to %v is no growing delay", full.RetryStart, full.RetryMax)
+	add(full.RetryStart < 0 || full.RetryMax < full.RetryStart, "retries: from %v to %v is no growing delay",
+		full.RetryStart, full.RetryMax)
 	return errors.Join(wrong...)
 }

@@ -88,7 +88,8 @@ func New(config *rest.Config, driverName string, driver Driver, nodes Nodes, cfg
 	ours := kube.Selection{Namespace: cfg.Namespace, Labels: c.labels.AsSelector().String()}
 	storage := clients.Storage.RESTClient()
 	classes := kube.NewCache(storage, "storageclasses", &storagev1.StorageClass{}, c.recordClass, classChanges{c})
-	objects := kube.NewCacheOf(ours, storage, "csistoragecapacities", &storagev1.CSIStorageCapacity{}, c.recordObject, objectChanges{c})
+	objects := kube.NewCacheOf(ours, storage, "csistoragecapacities", &storagev1.CSIStorageCapacity{}, c.recordObject,
+		objectChanges{c})
 	c.classes, c.objects = classes, objects
 	return c, errors.Join(c.start(classes, objects), c.register(cfg.Metrics))
 }

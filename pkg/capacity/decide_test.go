@@ -42,30 +42,54 @@ func TestDecide(t *testing.T) {
 		object string
 		over   bool
 	}{
-		"nothing is known":                            {Facts{Objects: []Object{object("a")}}, Wait, ReasonUnknown, "", false},
-		"the class is not known":                      {good(func(s *Facts) { s.Class = ClassUnknown }), Wait, ReasonUnknown, "", false},
-		"the place is not known":                      {good(func(s *Facts) { s.Segment = PresenceUnknown }), Wait, ReasonUnknown, "", false},
-		"all is well":                                 {good(), Wait, ReasonUpToDate, "", false},
-		"the class is gone":                           {good(func(s *Facts) { s.Class = ClassGone }), Delete, ReasonClassGone, "csisc-a", false},
-		"the class binds at once":                     {good(func(s *Facts) { s.Class = ClassImmediate }), Delete, ReasonImmediateBinding, "csisc-a", false},
-		"the place is gone":                           {good(func(s *Facts) { s.Segment = Absent }), Delete, ReasonSegmentGone, "csisc-a", false},
-		"the place is gone, owner known or not":       {good(func(s *Facts) { s.Segment, s.OwnerKnown = Absent, false }), Delete, ReasonSegmentGone, "csisc-a", false},
-		"all is gone, and nothing is left":            {good(func(s *Facts) { s.Class = ClassGone }, objects()), Wait, ReasonClassGone, "", true},
-		"what is gone leaves somebody else's":         {good(func(s *Facts) { s.Class = ClassGone }, objects(object("b", foreign))), Wait, ReasonClassGone, "", true},
-		"what is being deleted is left to that":       {good(func(s *Facts) { s.Segment = Absent }, objects(object("b", leaving))), Wait, ReasonSegmentGone, "", true},
-		"two objects say the same":                    {good(objects(object("a"), object("b"))), Delete, ReasonDuplicate, "b", false},
-		"somebody else says the same":                 {good(objects(object("a"), object("b", foreign))), Wait, ReasonUpToDate, "", false},
-		"nobody asked yet":                            {good(func(s *Facts) { s.Answered = time.Time{} }), GetCapacity, ReasonDue, "", false},
-		"the answer is old":                           {good(func(s *Facts) { s.Answered = noon.Add(-45 * time.Second) }), GetCapacity, ReasonDue, "", false},
-		"something happened since":                    {good(func(s *Facts) { s.Stale = true }), GetCapacity, ReasonDue, "", false},
-		"there is no object":                          {good(objects()), Create, ReasonMissing, "", false},
-		"the only object is somebody else's":          {good(objects(object("b", foreign))), Create, ReasonMissing, "", false},
-		"the only object is being deleted":            {good(objects(object("b", leaving))), Create, ReasonMissing, "", false},
-		"there is less":                               {good(func(s *Facts) { s.Capacity = left(4) }), Update, ReasonChanged, "csisc-a", false},
-		"there is nothing, which is not nothing said": {good(func(s *Facts) { s.Capacity = left(0) }, objects(object("a", func(o *Object) { o.Capacity = Capacity{} }))), Update, ReasonChanged, "a", false},
-		"one volume may have less":                    {good(func(s *Facts) { s.Capacity.MaximumVolumeSize = Size{1, true} }), Update, ReasonChanged, "csisc-a", false},
-		"the owner is missing":                        {good(objects(object("a", func(o *Object) { o.Owned = false }))), Update, ReasonNotOwned, "a", false},
-		"the owner is not known":                      {good(func(s *Facts) { s.OwnerKnown, s.Stale = false, true }, objects()), Wait, ReasonOwnerUnknown, "", false},
+		"nothing is known": {Facts{Objects: []Object{object("a")}}, Wait, ReasonUnknown, "",
+			false},
+		"the class is not known": {good(func(s *Facts) { s.Class = ClassUnknown }), Wait,
+			ReasonUnknown, "", false},
+		"the place is not known": {good(func(s *Facts) { s.Segment = PresenceUnknown }), Wait,
+			ReasonUnknown, "", false},
+		"all is well": {good(), Wait, ReasonUpToDate, "", false},
+		"the class is gone": {good(func(s *Facts) { s.Class = ClassGone }), Delete,
+			ReasonClassGone, "csisc-a", false},
+		"the class binds at once": {good(func(s *Facts) { s.Class = ClassImmediate }), Delete,
+			ReasonImmediateBinding, "csisc-a", false},
+		"the place is gone": {good(func(s *Facts) { s.Segment = Absent }), Delete,
+			ReasonSegmentGone, "csisc-a", false},
+		"the place is gone, owner known or not": {good(func(s *Facts) { s.Segment, s.OwnerKnown = Absent, false }),
+			Delete, ReasonSegmentGone, "csisc-a", false},
+		"all is gone, and nothing is left": {good(func(s *Facts) { s.Class = ClassGone }, objects()), Wait,
+			ReasonClassGone, "", true},
+		"what is gone leaves somebody else's": {good(func(s *Facts) { s.Class = ClassGone },
+			objects(object("b", foreign))), Wait, ReasonClassGone, "", true},
+		"what is being deleted is left to that": {good(func(s *Facts) { s.Segment = Absent },
+			objects(object("b", leaving))), Wait, ReasonSegmentGone, "", true},
+		"two objects say the same": {good(objects(object("a"), object("b"))), Delete, ReasonDuplicate,
+			"b", false},
+		"somebody else says the same": {good(objects(object("a"), object("b", foreign))), Wait,
+			ReasonUpToDate, "", false},
+		"nobody asked yet": {good(func(s *Facts) { s.Answered = time.Time{} }), GetCapacity,
+			ReasonDue, "", false},
+		"the answer is old": {good(func(s *Facts) { s.Answered = noon.Add(-45 * time.Second) }),
+			GetCapacity, ReasonDue, "", false},
+		"something happened since": {good(func(s *Facts) { s.Stale = true }), GetCapacity, ReasonDue, "",
+			false},
+		"there is no object": {good(objects()), Create, ReasonMissing, "", false},
+		"the only object is somebody else's": {good(objects(object("b", foreign))), Create, ReasonMissing, "",
+			false},
+		"the only object is being deleted": {good(objects(object("b", leaving))), Create, ReasonMissing, "",
+			false},
+		"there is less": {good(func(s *Facts) { s.Capacity = left(4) }), Update,
+			ReasonChanged, "csisc-a", false},
+		"there is nothing, which is not nothing said": {good(func(s *Facts) { s.Capacity = left(0) },
+			objects(object("a", func(o *Object) { o.Capacity = Capacity{} }))), Update, ReasonChanged, "a", false},
+		"one volume may have less": {good(func(s *Facts) {
+			s.Capacity.MaximumVolumeSize = Size{1,
+				true}
+		}), Update, ReasonChanged, "csisc-a", false},
+		"the owner is missing": {good(objects(object("a", func(o *Object) { o.Owned = false }))),
+			Update, ReasonNotOwned, "a", false},
+		"the owner is not known": {good(func(s *Facts) { s.OwnerKnown, s.Stale = false, true },
+			objects()), Wait, ReasonOwnerUnknown, "", false},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -89,7 +113,8 @@ func TestDecideOverAllThatCanBe(t *testing.T) {
 			for _, place := range []Presence{PresenceUnknown, Present, Absent} {
 				for bits := range 1 << 9 {
 					bit := func(i int) bool { return bits>>i&1 == 1 }
-					s := Facts{Class: class, Segment: place, OwnerKnown: bit(0), Stale: bit(1), PollInterval: time.Minute, Capacity: left(5)}
+					s := Facts{Class: class, Segment: place, OwnerKnown: bit(0), Stale: bit(1), PollInterval: time.Minute,
+						Capacity: left(5)}
 					if bit(2) {
 						s.Answered = noon
 					}

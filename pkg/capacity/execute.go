@@ -32,7 +32,8 @@ type session struct {
 // reconcile works on an item.
 func (c *Controller) reconcile(ctx context.Context, item WorkItem) controller.Result {
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("storageClass", item.Class, "segment", item.Segment))
-	return controller.Reconcile(ctx, &session{Controller: c, item: item}, controller.Steps{Max: maxSteps, Clock: c.cfg.Clock})
+	return controller.Reconcile(ctx, &session{Controller: c, item: item},
+		controller.Steps{Max: maxSteps, Clock: c.cfg.Clock})
 }
 
 // Decide implements controller.Session.
@@ -52,7 +53,8 @@ func (s *session) Wait(_ context.Context, d Decision) controller.Result {
 // Do implements controller.Session.
 func (s *session) Do(ctx context.Context, d Decision) (over bool, err error) {
 	if d.Action == GetCapacity {
-		return false, reasons.Because(ReasonGetCapacityFailed, s.getCapacity(ctx, s.item)) // the driver has a time limit of its own
+		// the driver has a time limit of its own
+		return false, reasons.Because(ReasonGetCapacityFailed, s.getCapacity(ctx, s.item))
 	}
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
@@ -66,7 +68,8 @@ func (s *session) Do(ctx context.Context, d Decision) (over bool, err error) {
 	case GetCapacity, Wait:
 	}
 	if err == nil {
-		klog.FromContext(ctx).V(3).Info("Changed a CSIStorageCapacity", "action", d.Action, "reason", d.Reason, "object", d.Object.Name)
+		klog.FromContext(ctx).V(3).Info("Changed a CSIStorageCapacity", "action", d.Action, "reason", d.Reason, "object",
+			d.Object.Name)
 	}
 	return false, reasons.Because(ReasonAPIWriteFailed, err)
 }

@@ -63,7 +63,8 @@ func (s Size) quantity() *resource.Quantity {
 }
 
 // newObject makes the object of an item.
-func newObject(item WorkItem, a Capacity, marks labels.Set, owner *metav1.OwnerReference) *storagev1.CSIStorageCapacity {
+func newObject(item WorkItem, a Capacity, marks labels.Set,
+	owner *metav1.OwnerReference) *storagev1.CSIStorageCapacity {
 	o := &storagev1.CSIStorageCapacity{
 		ObjectMeta:       metav1.ObjectMeta{GenerateName: namePrefix, Labels: marks},
 		StorageClassName: item.Class, NodeTopology: &metav1.LabelSelector{MatchLabels: item.Segment.Labels()},
@@ -86,7 +87,8 @@ func patchOf(o Object, a Capacity, owner *metav1.OwnerReference) ([]byte, error)
 		}
 		about["ownerReferences"] = []metav1.OwnerReference{own}
 	}
-	body, err := json.Marshal(map[string]any{"metadata": about, "capacity": a.Available.quantity(), "maximumVolumeSize": a.MaximumVolumeSize.quantity()})
+	body, err := json.Marshal(map[string]any{"metadata": about, "capacity": a.Available.quantity(),
+		"maximumVolumeSize": a.MaximumVolumeSize.quantity()})
 	if err != nil {
 		return nil, fmt.Errorf("write a patch of CSIStorageCapacity %q: %w", o.Name, err)
 	}

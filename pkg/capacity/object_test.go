@@ -9,7 +9,8 @@ import (
 )
 
 func TestAPlaceIsTheSameHoweverItIsTold(t *testing.T) {
-	for _, segments := range []map[string]string{{}, {"zone": "a"}, {"zone": "a", "rack": "1"}, {"example.com/host": "n.1_2-3", "z": ""}} {
+	for _, segments := range []map[string]string{{}, {"zone": "a"}, {"zone": "a", "rack": "1"},
+		{"example.com/host": "n.1_2-3", "z": ""}} {
 		p := SegmentOf(segments)
 		if got := p.Labels(); !maps.Equal(got, segments) {
 			t.Errorf("%v became %q, and that %v", segments, p, got)
@@ -19,8 +20,9 @@ func TestAPlaceIsTheSameHoweverItIsTold(t *testing.T) {
 		}
 	}
 	for name, selector := range map[string]*metav1.LabelSelector{
-		"none":          nil,
-		"an expression": {MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "zone", Operator: metav1.LabelSelectorOpExists}}},
+		"none": nil,
+		"an expression": {MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "zone",
+			Operator: metav1.LabelSelectorOpExists}}},
 	} {
 		if got := segmentOf(selector); got != nowhere {
 			t.Errorf("%s is taken for %q", name, got)
@@ -52,11 +54,14 @@ func TestObjectsAreOursByTheirLabelsAlone(t *testing.T) {
 		labels map[string]string
 		want   bool
 	}{
-		"both labels":       {map[string]string{LabelDriver: "disk.example.com", LabelManagedBy: "external-provisioner", "more": "x"}, true},
-		"another driver's":  {map[string]string{LabelDriver: "other.example.com", LabelManagedBy: "external-provisioner"}, false},
-		"another program's": {map[string]string{LabelDriver: "disk.example.com", LabelManagedBy: "external-provisioner-node-1"}, false},
-		"one label":         {map[string]string{LabelDriver: "disk.example.com"}, false},
-		"no label":          {nil, false},
+		"both labels": {map[string]string{LabelDriver: "disk.example.com", LabelManagedBy: "external-provisioner",
+			"more": "x"}, true},
+		"another driver's": {map[string]string{LabelDriver: "other.example.com", LabelManagedBy: "external-provisioner"},
+			false},
+		"another program's": {map[string]string{LabelDriver: "disk.example.com",
+			LabelManagedBy: "external-provisioner-node-1"}, false},
+		"one label": {map[string]string{LabelDriver: "disk.example.com"}, false},
+		"no label":  {nil, false},
 	} {
 		o := newObject(WorkItem{"fast", "zone=a"}, left(1), ours, nil)
 		o.Labels = c.labels
@@ -93,9 +98,12 @@ func TestAPatchIsBoundToWhatWasRead(t *testing.T) {
 		o        Object
 		has, not []string
 	}{
-		"the capacity alone":        {o, []string{`"uid":"u1"`, `"resourceVersion":"7"`, `"capacity":"4"`, `"maximumVolumeSize":null`}, []string{"ownerReferences"}},
-		"the owner is missing":      {Object{UID: "u1", ResourceVersion: "7"}, []string{`"uid":"d1"`, `"controller":true`}, nil},
-		"another is its controller": {Object{UID: "u1", ResourceVersion: "7", Controlled: true}, []string{`"uid":"d1"`}, []string{"controller"}},
+		"the capacity alone": {o, []string{`"uid":"u1"`, `"resourceVersion":"7"`, `"capacity":"4"`,
+			`"maximumVolumeSize":null`}, []string{"ownerReferences"}},
+		"the owner is missing": {Object{UID: "u1", ResourceVersion: "7"}, []string{`"uid":"d1"`, `"controller":true`},
+			nil},
+		"another is its controller": {Object{UID: "u1", ResourceVersion: "7", Controlled: true}, []string{`"uid":"d1"`},
+			[]string{"controller"}},
 	} {
 		body, err := patchOf(c.o, left(4), owner)
 		if err != nil {

@@ -77,7 +77,8 @@ func (o owners) above(ctx context.Context, owner metav1.OwnerReference) (metav1.
 	return controllerOf(object)
 }
 
-func (o owners) read(ctx context.Context, resource schema.GroupVersionResource, name string) (*metav1.PartialObjectMetadata, error) {
+func (o owners) read(ctx context.Context, resource schema.GroupVersionResource,
+	name string) (*metav1.PartialObjectMetadata, error) {
 	object, err := o.objects.Resource(resource).Namespace(o.namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("read %s %q: %w", resource.Resource, name, err)

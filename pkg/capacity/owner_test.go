@@ -24,8 +24,10 @@ func part(version, kind, name, uid string, controllers ...metav1.OwnerReference)
 
 func TestTheOwnerIsFoundAboveThePod(t *testing.T) {
 	yes := true
-	set := metav1.OwnerReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "set", UID: "u-set", Controller: &yes, BlockOwnerDeletion: &yes}
-	deployment := metav1.OwnerReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "driver", UID: "u-driver", Controller: &yes}
+	set := metav1.OwnerReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "set", UID: "u-set", Controller: &yes,
+		BlockOwnerDeletion: &yes}
+	deployment := metav1.OwnerReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "driver", UID: "u-driver",
+		Controller: &yes}
 	other, strange := set, set
 	other.UID, strange.Kind = "u-other", "Unheard"
 	scheme := runtime.NewScheme()
@@ -33,11 +35,13 @@ func TestTheOwnerIsFoundAboveThePod(t *testing.T) {
 		t.Fatal(err)
 	}
 	objects := fakemetadata.NewSimpleMetadataClient(scheme,
-		part("v1", "Pod", "pod", "u-pod", set), part("v1", "Pod", "alone", "u-alone"), part("v1", "Pod", "stale", "u-stale", other),
+		part("v1", "Pod", "pod", "u-pod", set), part("v1", "Pod", "alone", "u-alone"),
+		part("v1", "Pod", "stale", "u-stale", other),
 		part("v1", "Pod", "strange", "u-strange", strange), part("apps/v1", "ReplicaSet", "set", "u-set", deployment))
 	kinds := &fakediscovery.FakeDiscovery{Fake: &fake.NewClientset().Fake}
 	kinds.Resources = []*metav1.APIResourceList{{GroupVersion: "apps/v1", APIResources: []metav1.APIResource{
-		{Name: "replicasets/status", Kind: "ReplicaSet", Namespaced: true}, {Name: "replicasets", Kind: "ReplicaSet", Namespaced: true}}}}
+		{Name: "replicasets/status", Kind: "ReplicaSet", Namespaced: true}, {Name: "replicasets", Kind: "ReplicaSet",
+			Namespaced: true}}}}
 	find := owners{"ns", objects, kinds}.find
 	for name, c := range map[string]struct {
 		by   OwnedBy

@@ -19,13 +19,15 @@ type surveyKey struct{}
 func (c *Controller) survey(ctx context.Context, _ surveyKey) controller.Result {
 	if err := c.findOwner(ctx); err != nil {
 		if ctx.Err() == nil {
-			klog.FromContext(ctx).Info("Nobody is known yet who owns the capacity objects, so none is made; it is tried again", "reason", ReasonOwnerUnknown, "err", err)
+			klog.FromContext(ctx).Info("Nobody is known yet who owns the capacity objects, so none is made; it is tried again",
+				"reason", ReasonOwnerUnknown, "err", err)
 		}
 		return c.retries().Retry()
 	}
 	segments, err := c.refreshSegments()
 	if err != nil {
-		klog.FromContext(ctx).Info("It is not known where the driver is; it is tried again", "reason", ReasonAPIReadFailed, "err", err)
+		klog.FromContext(ctx).Info("It is not known where the driver is; it is tried again", "reason", ReasonAPIReadFailed,
+			"err", err)
 		return c.retries().Retry()
 	}
 	for _, item := range c.due(segments) {
@@ -55,7 +57,8 @@ func (c *Controller) findOwner(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("find the owner of the capacity objects: %w", err)
 	}
-	klog.FromContext(ctx).Info("Capacity objects go with their owner", "apiVersion", owner.APIVersion, "kind", owner.Kind, "name", owner.Name)
+	klog.FromContext(ctx).Info("Capacity objects go with their owner", "apiVersion", owner.APIVersion, "kind",
+		owner.Kind, "name", owner.Name)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.owner, t.ownerKnown = &owner, true

@@ -102,15 +102,17 @@ func (n *nodes) Nodes() ([]topology.Node, error) {
 func (n *nodes) set(zones ...string) {
 	n.all = nil
 	for i, zone := range zones {
-		n.all = append(n.all, topology.Node{Name: fmt.Sprint(i), Registered: true, Keys: []string{"zone"}, Labels: map[string]string{"zone": zone}})
+		n.all = append(n.all, topology.Node{Name: fmt.Sprint(i), Registered: true, Keys: []string{"zone"},
+			Labels: map[string]string{"zone": zone}})
 	}
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{
-		T: t, clock: testclock.NewFakeClock(noon), objects: &lagging{shown: map[string]Object{}}, classes: &known{}, nodes: &nodes{},
-		left: map[Segment]int64{"zone=a": 10, "zone=b": 20}, stored: map[string]*storagev1.CSIStorageCapacity{},
+		T: t, clock: testclock.NewFakeClock(noon), objects: &lagging{shown: map[string]Object{}}, classes: &known{},
+		nodes: &nodes{},
+		left:  map[Segment]int64{"zone=a": 10, "zone=b": 20}, stored: map[string]*storagev1.CSIStorageCapacity{},
 	}
 	(*w.classes)["late"] = class{name: "late", ours: true, parameters: map[string]string{"tier": "gold"}}
 	w.nodes.set("a", "b", "a")
@@ -172,7 +174,10 @@ func (w *world) look() {
 		}
 	})
 	w.objects.Each(func(o Object) { items = append(items, o.Item) })
-	slices.SortFunc(items, func(a, b WorkItem) int { return strings.Compare(a.Class+string(a.Segment), b.Class+string(b.Segment)) })
+	slices.SortFunc(items, func(a, b WorkItem) int {
+		return strings.Compare(a.Class+string(a.Segment),
+			b.Class+string(b.Segment))
+	})
 	for _, item := range slices.Compact(items) {
 		w.c.reconcile(w.Context(), item)
 	}
@@ -264,7 +269,8 @@ func (w *world) remove(_ context.Context, o Object) error {
 
 func (w *world) owner(context.Context, OwnedBy) (metav1.OwnerReference, error) {
 	yes := true
-	return metav1.OwnerReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "driver", UID: "d1", Controller: &yes}, w.ownerErr
+	return metav1.OwnerReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "driver", UID: "d1", Controller: &yes},
+		w.ownerErr
 }
 
 func (w *world) want(got, want string) {

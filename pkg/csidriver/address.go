@@ -39,7 +39,8 @@ func SocketPath(address string) (string, error) {
 	info, err := os.Stat(folder)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return "", fmt.Errorf("%w: %q: its folder %q does not exist; mount the folder of the driver's socket there", ErrAddress, address, folder)
+		return "", fmt.Errorf("%w: %q: its folder %q does not exist; mount the folder of the driver's socket there",
+			ErrAddress, address, folder)
 	case err != nil:
 		return "", fmt.Errorf("%w: %q: %w", ErrAddress, address, err)
 	case !info.IsDir():
@@ -57,7 +58,8 @@ func SocketPath(address string) (string, error) {
 	case info.Mode()&fs.ModeSymlink != 0:
 		return "", fmt.Errorf("%w: %q is a symbolic link; give the socket itself", ErrAddress, address)
 	case info.Mode()&fs.ModeSocket == 0:
-		return "", fmt.Errorf("%w: %q is a %s; give the path of the driver's socket", ErrAddress, address, kindOf(info.Mode()))
+		return "", fmt.Errorf("%w: %q is a %s; give the path of the driver's socket", ErrAddress, address,
+			kindOf(info.Mode()))
 	}
 	return path, nil
 }
@@ -66,7 +68,8 @@ func socketFile(address string) (string, error) {
 	path := address
 	if scheme, rest, found := strings.Cut(address, "://"); found {
 		if scheme != "unix" {
-			return "", fmt.Errorf("%w: %q: the scheme %q is not supported; use unix:///path/of/the/socket", ErrAddress, address, scheme)
+			return "", fmt.Errorf("%w: %q: the scheme %q is not supported; use unix:///path/of/the/socket", ErrAddress,
+				address, scheme)
 		}
 		path = rest
 	}
@@ -76,7 +79,8 @@ func socketFile(address string) (string, error) {
 	case !filepath.IsAbs(path):
 		return "", fmt.Errorf("%w: %q is not an absolute path; use unix:///path/of/the/socket", ErrAddress, address)
 	case len(path) > maxSocketPath:
-		return "", fmt.Errorf("%w: %q has %d bytes, a unix socket's path has at most %d", ErrAddress, address, len(path), maxSocketPath)
+		return "", fmt.Errorf("%w: %q has %d bytes, a unix socket's path has at most %d", ErrAddress, address, len(path),
+			maxSocketPath)
 	}
 	return filepath.Clean(path), nil
 }

@@ -25,7 +25,8 @@ var errNameless = errors.New("the driver answers with a volume that has no id")
 // the volume, or may still be making it; an answer without a volume's id is Uncertain too. After
 // the other classes this call has made nothing; Unfit tells besides that there is no volume of
 // that name.
-func (d *Driver) CreateVolume(ctx context.Context, request *csi.CreateVolumeRequest, secrets map[string]string) (*csi.Volume, error) {
+func (d *Driver) CreateVolume(ctx context.Context, request *csi.CreateVolumeRequest,
+	secrets map[string]string) (*csi.Volume, error) {
 	if err := d.mayAct(); err != nil {
 		return nil, fmt.Errorf("create volume %q: %w", text.Text(request.GetName(), maxHandle), err)
 	}
@@ -39,7 +40,8 @@ func (d *Driver) CreateVolume(ctx context.Context, request *csi.CreateVolumeRequ
 	// Without a logger for csi-lib-utils, which would log the driver's error as it came.
 	answer, err := csi.NewControllerClient(d.conn).CreateVolume(forLibrary(ctx), full)
 	err = plainly(err, secrets)
-	logger.Info("CreateVolume was answered", "volumeName", name, "volumeHandle", text.Text(answer.GetVolume().GetVolumeId(), maxHandle), "err", err)
+	logger.Info("CreateVolume was answered", "volumeName", name, "volumeHandle",
+		text.Text(answer.GetVolume().GetVolumeId(), maxHandle), "err", err)
 	switch {
 	case err != nil:
 		return nil, markCreate(fmt.Errorf("create volume %q: %w", name, err))

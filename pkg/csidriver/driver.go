@@ -218,13 +218,15 @@ func CheckName(name string) error {
 	case name == "":
 		return fmt.Errorf("%w: the driver answers GetPluginInfo with an empty name", ErrDriverName)
 	case len(name) > 63:
-		return fmt.Errorf("%w: %q has %d characters, the CSI specification allows 63", ErrDriverName, text.Text(name, maxHandle), len(name))
+		return fmt.Errorf("%w: %q has %d characters, the CSI specification allows 63", ErrDriverName,
+			text.Text(name, maxHandle), len(name))
 	}
 	// The spec allows upper case where Kubernetes' own check does not. Some letters that are not
 	// ASCII have a small one that is, such as the Kelvin sign.
 	foreign := strings.ContainsFunc(name, func(r rune) bool { return r > unicode.MaxASCII })
 	if problems := validation.IsDNS1123Subdomain(strings.ToLower(name)); foreign || len(problems) > 0 {
-		return fmt.Errorf("%w: %q: the CSI specification wants domain name notation, such as disk.csi.example.com", ErrDriverName, name)
+		return fmt.Errorf("%w: %q: the CSI specification wants domain name notation, such as disk.csi.example.com",
+			ErrDriverName, name)
 	}
 	return nil
 }
@@ -316,8 +318,8 @@ func (d *Driver) mayAct() error {
 	return ErrLeaseExpired
 }
 
-// forLibrary returns the context of a call as csi-lib-utils is to see it: without a logger, and with what its metrics say
-// of the volume (package migration), which they do only if they have that label.
+// forLibrary returns the context of a call as csi-lib-utils is to see it: without a logger, and with what its
+// metrics say of the volume (package migration), which they do only if they have that label.
 func forLibrary(ctx context.Context) context.Context {
 	migrated := connection.AdditionalInfo{Migrated: strconv.FormatBool(migration.Marked(ctx))}
 	return context.WithValue(klog.NewContext(ctx, klog.Logger{}), connection.AdditionalInfoKey, migrated)

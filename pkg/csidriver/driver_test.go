@@ -62,7 +62,8 @@ func (d *fakeDriver) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (
 	return &csi.GetPluginInfoResponse{Name: "disk.csi.example.com"}, nil
 }
 
-func (d *fakeDriver) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
+func (d *fakeDriver) GetPluginCapabilities(context.Context,
+	*csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
 	if d.topology {
 		return &csi.GetPluginCapabilitiesResponse{Capabilities: []*csi.PluginCapability{{Type: &csi.PluginCapability_Service_{
 			Service: &csi.PluginCapability_Service{Type: csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS}}}}}, nil
@@ -74,7 +75,8 @@ func (d *fakeDriver) GetPluginCapabilities(context.Context, *csi.GetPluginCapabi
 		Service: &csi.PluginCapability_Service{Type: csi.PluginCapability_Service_CONTROLLER_SERVICE}}}}}, nil
 }
 
-func (d *fakeDriver) ControllerGetCapabilities(context.Context, *csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
+func (d *fakeDriver) ControllerGetCapabilities(context.Context,
+	*csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
 	return &csi.ControllerGetCapabilitiesResponse{Capabilities: []*csi.ControllerServiceCapability{{Type: &csi.ControllerServiceCapability_Rpc{
 		Rpc: &csi.ControllerServiceCapability_RPC{Type: csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME}}}}}, nil
 }
@@ -135,8 +137,8 @@ func connect(t *testing.T, socket string) *Driver {
 	return d
 }
 
-// TestCallsAreMeasuredWithTheirOrigin: where the metrics have the label migrated, it says which calls are about a volume of
-// an in-tree plugin (package migration).
+// TestCallsAreMeasuredWithTheirOrigin: where the metrics have the label migrated, it says which calls are about a
+// volume of an in-tree plugin (package migration).
 func TestCallsAreMeasuredWithTheirOrigin(t *testing.T) {
 	socket := socketPath(t)
 	serve(t, socket, &fakeDriver{controller: true})
@@ -166,7 +168,8 @@ func TestCallsAreMeasuredWithTheirOrigin(t *testing.T) {
 			got[labels["method_name"]+" "+labels["migrated"]] += metric.GetHistogram().GetSampleCount()
 		}
 	}
-	for call, want := range map[string]uint64{"DeleteVolume true": 2, "CreateVolume true": 2, "DeleteVolume false": 1, "CreateVolume false": 1} {
+	for call, want := range map[string]uint64{"DeleteVolume true": 2, "CreateVolume true": 2, "DeleteVolume false": 1,
+		"CreateVolume false": 1} {
 		if n := got["/csi.v1.Controller/"+call]; n != want {
 			t.Errorf("%s: %d calls, want %d: %v", call, n, want, got)
 		}
@@ -181,7 +184,8 @@ func TestConnectWaitsUntilTheDriverIsReady(t *testing.T) {
 	if got := driver.probes.Load(); got != 5 {
 		t.Errorf("the driver was probed %d times, want until it was ready, 5 times", got)
 	}
-	if d.Name() != "disk.csi.example.com" || !d.CanDelete() || d.Attaches() || !d.Offers(csi.PluginCapability_Service_CONTROLLER_SERVICE) || d.HasTopology() {
+	if d.Name() != "disk.csi.example.com" || !d.CanDelete() || d.Attaches() ||
+		!d.Offers(csi.PluginCapability_Service_CONTROLLER_SERVICE) || d.HasTopology() {
 		t.Errorf("name %q, deletes %v, attaches %v, topology %v", d.Name(), d.CanDelete(), d.Attaches(), d.HasTopology())
 	}
 }
@@ -312,7 +316,8 @@ func TestNothingIsMadeOrDeletedPastTheLease(t *testing.T) {
 	if err := d.DeleteVolume(t.Context(), "vol-1", nil); !errors.Is(err, ErrLeaseExpired) {
 		t.Errorf("DeleteVolume = %v", err)
 	}
-	if _, err := d.CreateVolume(t.Context(), &csi.CreateVolumeRequest{Name: "vol-2"}, nil); !errors.Is(err, ErrLeaseExpired) || errclass.Of(err) != errclass.Uncertain {
+	if _, err := d.CreateVolume(t.Context(), &csi.CreateVolumeRequest{Name: "vol-2"}, nil); !errors.Is(err,
+		ErrLeaseExpired) || errclass.Of(err) != errclass.Uncertain {
 		t.Errorf("CreateVolume = %v", err)
 	}
 	driver.mu.Lock()

@@ -82,8 +82,8 @@ func mark(err error) error {
 // OutOfRange, which judge the request, also tell that there is none. FailedPrecondition,
 // PermissionDenied, Unauthenticated, Unimplemented and NotFound (of the content source) turn the
 // caller away before anybody looked: this call made nothing, an earlier one may have. AlreadyExists
-// is a volume of that name that does not fit: this call made nothing either, and the volume is another's, unless an earlier
-// call made it.
+// is a volume of that name that does not fit: this call made nothing either, and the volume is another's, unless an
+// earlier call made it.
 func markCreate(err error) error {
 	switch status.Code(err) {
 	case codes.OK:

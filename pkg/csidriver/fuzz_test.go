@@ -98,7 +98,8 @@ func wire(f *testing.F, m proto.Message) []byte {
 var domainName = regexp.MustCompile(`^[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?(\.[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?)*$`)
 
 func FuzzCheckName(f *testing.F) {
-	for _, name := range []string{"", "disk.csi.example.com", "A", "-", "a.", "a..b", "\u212Aelvin.example.com", "\u0130.example.com", "a\n", "\xff", strings.Repeat("a", 64)} {
+	for _, name := range []string{"", "disk.csi.example.com", "A", "-", "a.", "a..b", "\u212Aelvin.example.com",
+		"\u0130.example.com", "a\n", "\xff", strings.Repeat("a", 64)} {
 		f.Add(name)
 	}
 	f.Fuzz(func(t *testing.T, name string) {
@@ -106,7 +107,8 @@ func FuzzCheckName(f *testing.F) {
 		if ok := len(name) <= 63 && domainName.MatchString(name); ok != (err == nil) {
 			t.Errorf("CheckName(%q) = %v, want ok = %v", name, err, ok)
 		}
-		if err != nil && (!errors.Is(err, ErrDriverName) || len(err.Error()) > 4*maxHandle+200 || strings.Contains(err.Error(), "\n")) {
+		if err != nil && (!errors.Is(err, ErrDriverName) || len(err.Error()) > 4*maxHandle+200 ||
+			strings.Contains(err.Error(), "\n")) {
 			t.Errorf("CheckName(%q): %v", name, err)
 		}
 	})
@@ -127,19 +129,22 @@ func FuzzIntroduction(f *testing.F) {
 	f.Add([]byte{}, named(strings.Repeat("x", 100_000)), []byte("\x0a\x00"), deletes, uint8(0), uint32(0), "")
 	f.Add([]byte{0x0a, 0x00}, named("a"), capability, []byte("\x0a\x04\x0a\x02\x08\x7f"), uint8(0), uint32(0), "")
 	for method := range uint8(5) {
-		f.Add([]byte{}, named("a"), capability, deletes, method, uint32(codes.Internal), "\xff\x00"+strings.Repeat("no ", 3000))
+		f.Add([]byte{}, named("a"), capability, deletes, method, uint32(codes.Internal),
+			"\xff\x00"+strings.Repeat("no ", 3000))
 	}
 	f.Fuzz(func(t *testing.T, probe, info, services, controller []byte, failing uint8, code uint32, message string) {
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
-		ctx = klog.NewContext(ctx, textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(io.Discard), textlogger.Verbosity(10))))
+		ctx = klog.NewContext(ctx, textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(io.Discard),
+			textlogger.Verbosity(10))))
 		fails := map[string]error{}
 		methods := []string{"", "Probe", "GetPluginInfo", "GetPluginCapabilities", "ControllerGetCapabilities"}
 		if method := methods[int(failing)%len(methods)]; method != "" && code != 0 {
 			fails[method] = status.Error(codes.Code(code), message)
 		}
 		calls := 0
-		driver.set(map[string][]byte{"Probe": probe, "GetPluginInfo": info, "GetPluginCapabilities": services, "ControllerGetCapabilities": controller}, fails, func() {
+		driver.set(map[string][]byte{"Probe": probe, "GetPluginInfo": info, "GetPluginCapabilities": services,
+			"ControllerGetCapabilities": controller}, fails, func() {
 			if calls++; calls > 8 { // it is asked again and again
 				cancel()
 			}
@@ -172,7 +177,8 @@ func classOf(code codes.Code) errclass.Class {
 		return errclass.InProgress
 	case codes.NotFound:
 		return errclass.NotFound
-	case codes.InvalidArgument, codes.FailedPrecondition, codes.PermissionDenied, codes.Unauthenticated, codes.Unimplemented, codes.OutOfRange:
+	case codes.InvalidArgument, codes.FailedPrecondition, codes.PermissionDenied, codes.Unauthenticated,
+		codes.Unimplemented, codes.OutOfRange:
 		return errclass.Refused
 	default:
 		return errclass.Uncertain
@@ -197,10 +203,12 @@ func FuzzDeleteVolume(f *testing.F) {
 	const canary = "CANARYcanaryCANARY"
 	f.Fuzz(func(t *testing.T, code uint32, message, handle, secret string, answer []byte) {
 		var log strings.Builder
-		ctx := klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log), textlogger.Verbosity(10))))
+		ctx := klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log),
+			textlogger.Verbosity(10))))
 		var fails map[string]error
 		if code != 0 {
-			s, err := status.New(codes.Code(code), message+canary+secret+message).WithDetails(&csi.DeleteVolumeRequest{VolumeId: canary})
+			s, err := status.New(codes.Code(code),
+				message+canary+secret+message).WithDetails(&csi.DeleteVolumeRequest{VolumeId: canary})
 			if err != nil {
 				t.Skip(err)
 			}
@@ -208,7 +216,8 @@ func FuzzDeleteVolume(f *testing.F) {
 		}
 		driver.set(map[string][]byte{"DeleteVolume": answer}, fails, func() {})
 		err := d.DeleteVolume(ctx, handle, map[string]string{"key": secret, "token": canary + "\n"})
-		readable := proto.Unmarshal(answer, &csi.DeleteVolumeResponse{}) == nil && utf8.ValidString(handle) && utf8.ValidString(secret)
+		readable := proto.Unmarshal(answer, &csi.DeleteVolumeResponse{}) == nil && utf8.ValidString(handle) &&
+			utf8.ValidString(secret)
 		if want := classOf(codes.Code(code)); readable && utf8.ValidString(message) && errclass.Of(err) != want {
 			t.Errorf("code %d is %v, want %v: %v", code, errclass.Of(err), want, err)
 		}
@@ -227,7 +236,8 @@ func FuzzDeleteVolume(f *testing.F) {
 			deepest = next
 		}
 		if hidden := strings.TrimSpace(secret); len(hidden) >= minSecret && !strings.ContainsAny(hidden, "*…\uFFFD") &&
-			strings.Contains(status.Convert(deepest).Message(), hidden) && !strings.Contains(canary, hidden) && readable && code != 0 {
+			strings.Contains(status.Convert(deepest).Message(), hidden) && !strings.Contains(canary, hidden) && readable &&
+			code != 0 {
 			t.Errorf("the secret %q is told: %v", hidden, err)
 		}
 	})

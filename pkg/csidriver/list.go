@@ -29,7 +29,8 @@ func (d *Driver) ListVolumes(ctx context.Context, request *csi.ListVolumesReques
 	// attributes.
 	answer, err := csi.NewControllerClient(d.conn).ListVolumes(klog.NewContext(ctx, klog.Logger{}), request)
 	err = plainly(err, nil)
-	klog.FromContext(ctx).V(5).Info("ListVolumes was answered", "volumes", len(answer.GetEntries()), "more", answer.GetNextToken() != "", "err", err)
+	klog.FromContext(ctx).V(5).Info("ListVolumes was answered", "volumes", len(answer.GetEntries()), "more",
+		answer.GetNextToken() != "", "err", err)
 	if err != nil {
 		return nil, mark(fmt.Errorf("list volumes: %w", err))
 	}

@@ -18,7 +18,8 @@ func (d *fakeDriver) ListVolumes(_ context.Context, r *csi.ListVolumesRequest) (
 	case "broken":
 		return nil, status.Error(codes.Internal, "because")
 	}
-	return &csi.ListVolumesResponse{Entries: []*csi.ListVolumesResponse_Entry{{Volume: &csi.Volume{VolumeId: "v", CapacityBytes: 7}}}, NextToken: "old"}, nil
+	return &csi.ListVolumesResponse{Entries: []*csi.ListVolumesResponse_Entry{{Volume: &csi.Volume{VolumeId: "v",
+		CapacityBytes: 7}}}, NextToken: "old"}, nil
 }
 
 func TestListVolumes(t *testing.T) {
@@ -26,11 +27,13 @@ func TestListVolumes(t *testing.T) {
 	serve(t, socket, &fakeDriver{controller: true})
 	d := connect(t, socket)
 	page, err := d.ListVolumes(t.Context(), &csi.ListVolumesRequest{})
-	if err != nil || len(page.GetEntries()) != 1 || page.GetEntries()[0].GetVolume().GetCapacityBytes() != 7 || page.GetNextToken() != "old" {
+	if err != nil || len(page.GetEntries()) != 1 || page.GetEntries()[0].GetVolume().GetCapacityBytes() != 7 ||
+		page.GetNextToken() != "old" {
 		t.Errorf("%v, %v", page, err)
 	}
 	for token, want := range map[string]errclass.Class{"old": errclass.InProgress, "broken": errclass.Uncertain} {
-		if page, err = d.ListVolumes(t.Context(), &csi.ListVolumesRequest{StartingToken: token}); page != nil || errclass.Of(err) != want {
+		if page, err = d.ListVolumes(t.Context(), &csi.ListVolumesRequest{StartingToken: token}); page != nil ||
+			errclass.Of(err) != want {
 			t.Errorf("token %s: %v, %v", token, page, err)
 		}
 	}

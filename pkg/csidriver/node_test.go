@@ -27,7 +27,10 @@ func TestSegments(t *testing.T) {
 		"it has no topology":          {&fakeDriver{place: at(&csi.Topology{Segments: here})}, nil, ErrNowhere},
 		"it says nothing":             {&fakeDriver{topology: true, place: at(nil)}, nil, ErrNowhere},
 		"it names no segment":         {&fakeDriver{topology: true, place: at(&csi.Topology{})}, nil, ErrNowhere},
-		"it has no node service":      {&fakeDriver{topology: true, place: func() (*csi.NodeGetInfoResponse, error) { return nil, status.Error(codes.Unimplemented, "no") }}, nil, ErrNowhere},
+		"it has no node service": {&fakeDriver{topology: true, place: func() (*csi.NodeGetInfoResponse,
+			error) {
+			return nil, status.Error(codes.Unimplemented, "no")
+		}}, nil, ErrNowhere},
 		"it answers when it is asked again": {&fakeDriver{topology: true, place: func() (*csi.NodeGetInfoResponse, error) {
 			if asked++; asked == 1 {
 				return nil, status.Error(codes.Unavailable, "not yet")

@@ -67,7 +67,8 @@ func TestExplainPV(t *testing.T) {
 		"braked": {func(f *PVFacts) {
 			f.lease("disk-csi-example-com", "pod-1", time.Second, reclaim.BrakeAnnotation, "too many")
 		},
-			[]string{"waits (DeletionsPaused)", "kubectl annotate lease -n kube-system disk-csi-example-com csi-reclaimer.io/brake-",
+			[]string{"waits (DeletionsPaused)",
+				"kubectl annotate lease -n kube-system disk-csi-example-com csi-reclaimer.io/brake-",
 				"pod-1 leads (Lease kube-system/disk-csi-example-com)"}},
 		"attached to a node that is away": {
 			func(f *PVFacts) { f.attach(node(v1.ConditionUnknown)).DeletionTimestamp = f.now() },

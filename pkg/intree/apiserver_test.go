@@ -117,13 +117,15 @@ func (s server) writers() {
 	}
 	s.expectWriter("patched", twins.WriterNone)
 	body := []byte(`{"metadata":{"finalizers":["` + Finalizer + `"]}}`)
-	if _, err := pvs.Patch(s.ctx, "patched", types.StrategicMergePatchType, body, metav1.PatchOptions{FieldManager: kcm}); err != nil {
+	if _, err := pvs.Patch(s.ctx, "patched", types.StrategicMergePatchType, body,
+		metav1.PatchOptions{FieldManager: kcm}); err != nil {
 		s.Fatal(err)
 	}
 	s.expectWriter("patched", twins.WriterOther)
 
 	// Somebody forgets all entries.
-	if _, err := pvs.Patch(s.ctx, "patched", types.MergePatchType, []byte(`{"metadata":{"managedFields":[{}]}}`), metav1.PatchOptions{}); err != nil {
+	if _, err := pvs.Patch(s.ctx, "patched", types.MergePatchType, []byte(`{"metadata":{"managedFields":[{}]}}`),
+		metav1.PatchOptions{}); err != nil {
 		s.Fatal(err)
 	}
 	s.expectWriter("patched", twins.WriterUnknown)
@@ -136,7 +138,8 @@ func (s server) twins() {
 		s.Fatal(err)
 	}
 	twin := twins.Of(created)
-	if twin.TwinOf != o.UID || !twin.LooksLikeTwin() || twin.Source != twins.Of(o).Source || twin.Policy != volume.PolicyRetain || created.Status.Phase != v1.VolumePending {
+	if twin.TwinOf != o.UID || !twin.LooksLikeTwin() || twin.Source != twins.Of(o).Source ||
+		twin.Policy != volume.PolicyRetain || created.Status.Phase != v1.VolumePending {
 		s.Errorf("the twin came back as %+v", created)
 	}
 	if _, err := s.at.createPV(s.ctx, twins.NewTwin(o)); !errors.Is(err, kube.ErrChanged) {
@@ -152,7 +155,8 @@ func (s server) twins() {
 	}
 	another := twins.Of(deleting)
 	another.UID = "another"
-	if _, err := s.at.setPolicy(s.ctx, another, v1.PersistentVolumeReclaimRetain); !errors.Is(err, kube.ErrGone) && !errors.Is(err, kube.ErrChanged) {
+	if _, err := s.at.setPolicy(s.ctx, another, v1.PersistentVolumeReclaimRetain); !errors.Is(err, kube.ErrGone) &&
+		!errors.Is(err, kube.ErrChanged) {
 		s.Errorf("a twin of another UID: %v, want ErrGone or ErrChanged", err)
 	}
 	if err := s.at.deletePV(s.ctx, stale); !errors.Is(err, kube.ErrChanged) {
@@ -231,7 +235,8 @@ func (s server) life() {
 func (s server) phase(name string, phase v1.PersistentVolumePhase) {
 	s.Helper()
 	body := []byte(`{"status":{"phase":"` + string(phase) + `"}}`)
-	if _, err := s.at.clients.Core.PersistentVolumes().Patch(s.ctx, name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: kcm}, "status"); err != nil {
+	if _, err := s.at.clients.Core.PersistentVolumes().Patch(s.ctx, name, types.MergePatchType, body,
+		metav1.PatchOptions{FieldManager: kcm}, "status"); err != nil {
 		s.Fatal(err)
 	}
 }
@@ -240,14 +245,16 @@ func (s server) phase(name string, phase v1.PersistentVolumePhase) {
 func (s server) free(name string) {
 	s.Helper()
 	body := []byte(`{"metadata":{"finalizers":null}}`)
-	if _, err := s.at.clients.Core.PersistentVolumes().Patch(s.ctx, name, types.MergePatchType, body, metav1.PatchOptions{}); err != nil && !apierrors.IsNotFound(err) {
+	if _, err := s.at.clients.Core.PersistentVolumes().Patch(s.ctx, name, types.MergePatchType, body,
+		metav1.PatchOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		s.Fatal(err)
 	}
 }
 
 func (s server) until(what string, is func() bool) {
 	s.Helper()
-	err := poll.PollUntilContextTimeout(s.ctx, 20*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) { return is(), nil })
+	err := poll.PollUntilContextTimeout(s.ctx, 20*time.Millisecond, time.Minute, true,
+		func(context.Context) (bool, error) { return is(), nil })
 	if err != nil {
 		s.Fatalf("wait until %s: %v", what, err)
 	}

@@ -99,7 +99,8 @@ func (a apiServer) countAttachments(ctx context.Context, pvs []string) (count in
 
 // patchFinalizers relies on what the answer shows: an admission policy that adds a finalizer again makes the write a
 // success that changed nothing.
-func (a apiServer) patchFinalizers(ctx context.Context, pv twins.PV, add, remove []string) (*v1.PersistentVolume, error) {
+func (a apiServer) patchFinalizers(ctx context.Context, pv twins.PV, add, remove []string) (*v1.PersistentVolume,
+	error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
 	after, err := kube.PatchFinalizers(ctx, a.clients.Core.PersistentVolumes(), kube.FinalizerPatch{
@@ -109,7 +110,8 @@ func (a apiServer) patchFinalizers(ctx context.Context, pv twins.PV, add, remove
 		return nil, err
 	}
 	if undone := unchanged(after.Finalizers, add, remove); undone != "" {
-		return nil, fmt.Errorf("patch finalizers of PV %q: %w: the API server accepted the change, but not for %s: look for an admission policy or webhook that undoes it",
+		return nil, fmt.Errorf("patch finalizers of PV %q: %w: the API server accepted the change, but not for %s: look "+
+			"for an admission policy or webhook that undoes it",
 			pv.Name, reclaim.ErrFinalizerRestored, undone)
 	}
 	return after, nil
@@ -143,7 +145,8 @@ func (a apiServer) createPV(ctx context.Context, pv *v1.PersistentVolume) (*v1.P
 	return o, nil
 }
 
-func (a apiServer) setPolicy(ctx context.Context, pv twins.PV, policy v1.PersistentVolumeReclaimPolicy) (*v1.PersistentVolume, error) {
+func (a apiServer) setPolicy(ctx context.Context, pv twins.PV,
+	policy v1.PersistentVolumeReclaimPolicy) (*v1.PersistentVolume, error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
 	return kube.PatchPolicy(ctx, a.clients.Core.PersistentVolumes(), kube.PolicyPatch{

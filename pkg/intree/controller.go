@@ -46,12 +46,14 @@ func New(config *rest.Config, cfg Config) (*Controller, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Controller{cfg: cfg, cluster: apiServer{clients, apiTimeout}, authorization: clients.Authorization, metrics: newMetrics()}
+	c := &Controller{cfg: cfg, cluster: apiServer{clients, apiTimeout}, authorization: clients.Authorization,
+		metrics: newMetrics()}
 	c.recorder = events.NewRecorder(events.Config[Reason]{Events: cfg.Events, Counter: c.metrics.reports})
 	c.observer = newObserver(func(pv string) { c.queue.Enqueue(pv) }, c.recorder.Forget)
 	c.observer.follow(clients)
 	c.control = controller.NewController("intree", c.observer.watch)
-	if c.queue, err = controller.NewQueue(c.control, controller.Config{Name: "intree", Workers: cfg.Workers, Clock: cfg.Clock}, c.reconcile); err != nil {
+	if c.queue, err = controller.NewQueue(c.control, controller.Config{Name: "intree", Workers: cfg.Workers,
+		Clock: cfg.Clock}, c.reconcile); err != nil {
 		return nil, err
 	}
 	if err := c.register(cfg.Metrics); err != nil {
@@ -68,12 +70,13 @@ func (c *Controller) Watch(ctx context.Context) { c.control.Watch(ctx) }
 // everything it started has ended. It is called once, by the one replica that leads: where leader election is used, ctx
 // has to end with the lease.
 //
-// Run watches by itself unless Watch already does; then it needs Watch to continue. An error means that ctx ended before
-// the cache was filled; nothing is decided from less.
+// Run watches by itself unless Watch already does; then it needs Watch to continue. An error means that ctx ended
+// before the cache was filled; nothing is decided from less.
 func (c *Controller) Run(ctx context.Context) error {
 	return c.control.Run(ctx, func(ctx context.Context) {
 		_, managed := c.observer.other()
-		klog.FromContext(ctx).Info("Carrying out the reclaim policy of in-tree PVs", "workers", c.cfg.Workers, "dryRun", c.cfg.DryRun, "managedByOther", managed)
+		klog.FromContext(ctx).Info("Carrying out the reclaim policy of in-tree PVs", "workers", c.cfg.Workers, "dryRun",
+			c.cfg.DryRun, "managedByOther", managed)
 		c.queue.AddAll(ctx, c.observer.names())
 	})
 }

@@ -110,7 +110,8 @@ func TestWhatIsAskedOfRBAC(t *testing.T) {
 		}
 		return all
 	}
-	reads := []string{"list persistentvolumes", "watch persistentvolumes", "get persistentvolumes", "get persistentvolumeclaims", "list volumeattachments"}
+	reads := []string{"list persistentvolumes", "watch persistentvolumes", "get persistentvolumes",
+		"get persistentvolumeclaims", "list volumeattachments"}
 	writes := []string{"patch persistentvolumes", "create persistentvolumes", "delete persistentvolumes"}
 	events := []string{"create events", "patch events"}
 	for what, c := range map[string]struct {
@@ -163,20 +164,23 @@ func TestFigures(t *testing.T) {
 	w.settle()
 	got := figures(t, registry)
 	for name, want := range map[string]float64{
-		"volumes_deleted_total": 1, "pvs true": 2, "pvs false": 0, "twins": 0, "waiting_pvs Held": 1, "managed_by_other": 0, "reports_total Held": 1,
+		"volumes_deleted_total": 1, "pvs true": 2, "pvs false": 0, "twins": 0, "waiting_pvs Held": 1, "managed_by_other": 0,
+		"reports_total Held":            1,
 		"oldest_terminating_pv_seconds": w.clock.Now().Sub(at).Seconds(),
 	} {
 		if got[name] != want {
 			t.Errorf("%s = %v, want %v", name, got[name], want)
 		}
 	}
-	if said := nextEvent(recorder); !strings.HasPrefix(said, "Normal Held") || !strings.Contains(said, "a look first") || len(recorder.Events) > 0 {
+	if said := nextEvent(recorder); !strings.HasPrefix(said, "Normal Held") || !strings.Contains(said, "a look first") ||
+		len(recorder.Events) > 0 {
 		t.Errorf("reported %q, and %d more", said, len(recorder.Events))
 	}
 	w.edit("used", guard(false, ""))
 	w.edit("used", guard(true, kcm))
 	w.settleOnce()
-	if got = figures(t, registry); got["managed_by_other"] != 1 || got["waiting_pvs Held"] != 0 || got["waiting_pvs ControllerDeletes"] != 1 {
+	if got = figures(t, registry); got["managed_by_other"] != 1 || got["waiting_pvs Held"] != 0 ||
+		got["waiting_pvs ControllerDeletes"] != 1 {
 		t.Errorf("with another manager: %v", got)
 	}
 }
@@ -194,7 +198,8 @@ func TestAnEventIsToldOnceForEachChange(t *testing.T) {
 	if n := count(w.diary, "create "); n < 5 {
 		t.Errorf("%d tries", n)
 	}
-	if said := nextEvent(recorder); !strings.HasPrefix(said, "Warning VolumeFailedDelete") || !strings.Contains(said, "device or resource busy") || len(recorder.Events) > 0 {
+	if said := nextEvent(recorder); !strings.HasPrefix(said, "Warning VolumeFailedDelete") ||
+		!strings.Contains(said, "device or resource busy") || len(recorder.Events) > 0 {
 		t.Errorf("reported %q, and %d more", said, len(recorder.Events))
 	}
 	delete(w.stuck, "/disks/a")

@@ -93,7 +93,8 @@ func detail(f twins.Facts, reason Reason) string {
 	if reason != twins.ReasonClaimNamesPV {
 		return f.Detail(reason)
 	}
-	return fmt.Sprintf("It is claim %s/%s with UID %s. To bind the claim to the PV: %s. To have the volume deleted, delete the claim.",
+	return fmt.Sprintf("It is claim %s/%s with UID %s. To bind the claim to the PV: %s. To have the volume deleted, "+
+		"delete the claim.",
 		f.PV.Claim.Namespace, f.PV.Claim.Name, f.Claim.UID, reclaiming.BindCommand(f.PV.Name, f.Claim.UID))
 }
 

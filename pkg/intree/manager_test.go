@@ -42,7 +42,8 @@ func (w *world) controller(name string) bool {
 		return true
 	case pv.Status.Phase != v1.VolumeReleased && pv.Status.Phase != v1.VolumeFailed:
 		return w.phase(pv, v1.VolumeReleased, "")
-	case pv.Spec.PersistentVolumeReclaimPolicy != v1.PersistentVolumeReclaimDelete || pv.Annotations["pv.kubernetes.io/migrated-to"] != "":
+	case pv.Spec.PersistentVolumeReclaimPolicy != v1.PersistentVolumeReclaimDelete ||
+		pv.Annotations["pv.kubernetes.io/migrated-to"] != "":
 		return false
 	}
 	return w.deleteVolumeOperation(pv)
@@ -60,7 +61,8 @@ func (w *world) phase(pv *v1.PersistentVolume, phase v1.PersistentVolumePhase, m
 // managed is modifyDeletionFinalizers.
 func (w *world) managed(pv *v1.PersistentVolume) bool {
 	has := slices.Contains(pv.Finalizers, Finalizer)
-	want := pv.Spec.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimDelete && pv.Annotations["pv.kubernetes.io/migrated-to"] == ""
+	want := pv.Spec.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimDelete &&
+		pv.Annotations["pv.kubernetes.io/migrated-to"] == ""
 	if has == want || want && pv.DeletionTimestamp != nil {
 		return false
 	}
@@ -79,7 +81,8 @@ func (w *world) deleteVolumeOperation(pv *v1.PersistentVolume) bool {
 	}
 	w.note("plugin deletes %s by %s", disk, pv.Name)
 	for name, claim := range w.claims {
-		if owner := w.pvs[claim.volume]; owner != nil && owner.Spec.ClaimRef.UID == claim.uid && owner.Spec.HostPath.Path == disk {
+		if owner := w.pvs[claim.volume]; owner != nil && owner.Spec.ClaimRef.UID == claim.uid &&
+			owner.Spec.HostPath.Path == disk {
 			w.t.Errorf("the disk %s of the living claim %s is deleted", disk, name)
 		}
 	}

@@ -30,7 +30,8 @@ func newMetrics() metrics {
 
 // register registers all metrics.
 func (c *Controller) register(to prometheus.Registerer) error {
-	waiting := c.recorder.WaitingMetric("csi_reclaimer_intree_waiting_pvs", "In-tree PVs that are to be deleted and have to wait, by reason.", nil)
+	waiting := c.recorder.WaitingMetric("csi_reclaimer_intree_waiting_pvs",
+		"In-tree PVs that are to be deleted and have to wait, by reason.", nil)
 	return events.Register(to, c.metrics.deleted, c.metrics.reports, waiting, newInventory(c.observer, c.cfg.Clock))
 }
 
@@ -52,7 +53,8 @@ func newInventory(o *observer, c clock.PassiveClock) inventory {
 		oldest: prometheus.NewDesc("csi_reclaimer_intree_oldest_terminating_pv_seconds",
 			"Time since the deletion of the in-tree PV that is terminating for the longest time, 0 if there is none.", nil, nil),
 		managed: prometheus.NewDesc("csi_reclaimer_intree_managed_by_other",
-			"1 while another program, as kube-controller-manager from 1.31 on, is seen to manage the finalizer of in-tree PVs, so that volume-guard leaves them to it.", nil, nil),
+			"1 while another program, as kube-controller-manager from 1.31 on, is seen to manage the finalizer of in-tree "+
+				"PVs, so that volume-guard leaves them to it.", nil, nil),
 	}
 }
 

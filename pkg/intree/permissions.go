@@ -17,18 +17,22 @@ func (c Config) Permissions() []access.Permission {
 		pv("list", "nothing is known of in-tree PVs", true),
 		pv("watch", "nothing is known of in-tree PVs", true),
 		pv("get", "no in-tree volume is deleted, because it is not known whether its PV still asks for it", true),
-		{Resource: "persistentvolumeclaims", Verb: "get", Without: "no in-tree volume is deleted, because it is not known whether its claim is gone", Unsafe: true},
-		{Group: "storage.k8s.io", Resource: "volumeattachments", Verb: "list", Without: "no in-tree volume is deleted, because it is not known whether one is attached", Unsafe: true},
+		{Resource: "persistentvolumeclaims", Verb: "get",
+			Without: "no in-tree volume is deleted, because it is not known whether its claim is gone", Unsafe: true},
+		{Group: "storage.k8s.io", Resource: "volumeattachments", Verb: "list",
+			Without: "no in-tree volume is deleted, because it is not known whether one is attached", Unsafe: true},
 	}
 	if !c.DryRun {
 		permissions = append(permissions,
-			pv("patch", "no in-tree PV is protected, so one that is deleted before its claim leaks its volume, and the finalizer is never removed from those that are protected", false),
+			pv("patch", "no in-tree PV is protected, so one that is deleted before its claim leaks its volume, and the "+
+				"finalizer is never removed from those that are protected", false),
 			pv("create", "in-tree PVs that are deleted before their claim stay, and their volumes too", false),
 			pv("delete", "twins of in-tree PVs whose volume is to be kept stay", false))
 	}
 	if _, none := c.Events.(events.NoEvents); !none {
 		for _, verb := range []string{"create", "patch"} {
-			permissions = append(permissions, access.Permission{Resource: "events", Verb: verb, Without: "what keeps an in-tree PV is reported in the log and the metrics only"})
+			permissions = append(permissions, access.Permission{Resource: "events", Verb: verb,
+				Without: "what keeps an in-tree PV is reported in the log and the metrics only"})
 		}
 	}
 	return permissions

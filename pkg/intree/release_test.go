@@ -39,13 +39,15 @@ func TestReleaseTakesOffWhatIsOursAndSaysWhatIsLeft(t *testing.T) {
 	if got.PVs != 1 || len(got.Abandoned) > 0 || !slices.Equal(got.Left, []string{"going", "nobodys", "theirs"}) {
 		t.Errorf("released %+v", got)
 	}
-	for name, want := range map[string]bool{"used": false, "going": true, "theirs": true, "nobodys": true, "static": false} {
+	for name, want := range map[string]bool{"used": false, "going": true, "theirs": true, "nobodys": true,
+		"static": false} {
 		if on := slices.Contains(w.pvs[name].Finalizers, Finalizer); on != want {
 			t.Errorf("%s: the finalizer is on: %v, want %v", name, on, want)
 		}
 	}
 	w.edit("theirs", guard(false, ""))
-	if got, err = releaseIn(w); err != nil || got.PVs != 1 || !slices.Equal(got.Abandoned, []string{"going"}) || !slices.Equal(got.Left, []string{"nobodys"}) {
+	if got, err = releaseIn(w); err != nil || got.PVs != 1 || !slices.Equal(got.Abandoned, []string{"going"}) ||
+		!slices.Equal(got.Left, []string{"nobodys"}) {
 		t.Errorf("released %+v, %v", got, err)
 	}
 }

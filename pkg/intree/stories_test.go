@@ -123,13 +123,14 @@ func TestTheEndOfEachStory(t *testing.T) {
 			w.edit("a", setPolicy(v1.PersistentVolumeReclaimRetain))
 			w.settle()
 		}},
-		"turned to Retain after the twin was set to Delete, before the PV controller looks": {kept: true, play: func(w *world) {
-			w.upTo("turn")
-			w.edit("a", setPolicy(v1.PersistentVolumeReclaimRetain))
-			for w.delivered() || w.worked() {
-			}
-			w.settle()
-		}},
+		"turned to Retain after the twin was set to Delete, before the PV controller looks": {kept: true,
+			play: func(w *world) {
+				w.upTo("turn")
+				w.edit("a", setPolicy(v1.PersistentVolumeReclaimRetain))
+				for w.delivered() || w.worked() {
+				}
+				w.settle()
+			}},
 		"turned to Retain after the volume was deleted": {play: func(w *world) {
 			w.upTo("turn")
 			for len(w.disks) > 0 {
@@ -181,8 +182,10 @@ func TestTheEndOfEachStory(t *testing.T) {
 			}
 		}},
 		"a CSI PV has the twin's name": {kept: true, stay: true, play: func(w *world) {
-			w.set(&v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "a-reclaim", UID: "csi"}, Spec: v1.PersistentVolumeSpec{
-				PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "v"}}}})
+			w.set(&v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "a-reclaim", UID: "csi"},
+				Spec: v1.PersistentVolumeSpec{
+					PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "d",
+						VolumeHandle: "v"}}}})
 			pvFirst(w, "a")
 			if got := w.c.recorder.Waiting(); got[twins.ReasonTwinNameTaken] != 1 {
 				t.Errorf("waiting: %v, want one %s", got, twins.ReasonTwinNameTaken)
@@ -194,14 +197,16 @@ func TestTheEndOfEachStory(t *testing.T) {
 			w.deletePVBy("a")
 			delete(w.claims, "claim-a")
 			w.settleOnce()
-			if twin := w.pvs["a-reclaim"]; twin != nil && twin.DeletionTimestamp == nil && twin.Spec.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimDelete {
+			if twin := w.pvs["a-reclaim"]; twin != nil && twin.DeletionTimestamp == nil &&
+				twin.Spec.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimDelete {
 				t.Error("the twin stays set to Delete after it failed")
 			}
 			delete(w.stuck, "/disks/a")
 			w.settle()
 		}},
 		"there is no plugin any more": {kept: true, stay: true, play: func(w *world) {
-			w.stuck["/disks/a"] = "error getting deleter volume plugin for volume \"a\": no volume plugin matched name: kubernetes.io/rbd"
+			w.stuck["/disks/a"] = "error getting deleter volume plugin for volume \"a\": no volume plugin matched name: " +
+				"kubernetes.io/rbd"
 			w.settle()
 			w.deletePVBy("a")
 			delete(w.claims, "claim-a")

@@ -89,7 +89,8 @@ func (o *observer) take(event func(*twins.Tracker) twins.Wake, pv *twins.PV) {
 	o.mu.Unlock()
 	if wake.OtherChanged {
 		if other == twins.OtherPresent {
-			o.log.Info("Another program manages the finalizer of in-tree PVs, so volume-guard leaves them to it", "finalizer", Finalizer, "PV", pv.Name, "manager", pv.Manager)
+			o.log.Info("Another program manages the finalizer of in-tree PVs, so volume-guard leaves them to it", "finalizer",
+				Finalizer, "PV", pv.Name, "manager", pv.Manager)
 		} else {
 			o.log.Info("No PV shows any more that another program manages the finalizer of in-tree PVs", "finalizer", Finalizer)
 		}

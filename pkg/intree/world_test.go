@@ -197,7 +197,8 @@ func (w *world) settle() {
 	passed := 0
 	for turn := 0; passed < 8; turn++ {
 		if turn > 5000 {
-			w.t.Fatalf("the world does not come to rest; the last it did:\n%s", strings.Join(w.diary[max(0, len(w.diary)-40):], "\n"))
+			w.t.Fatalf("the world does not come to rest; the last it did:\n%s",
+				strings.Join(w.diary[max(0, len(w.diary)-40):], "\n"))
 		}
 		if w.dead {
 			w.crashAfter = 0
@@ -272,8 +273,9 @@ func original() *v1.PersistentVolume {
 
 // wrote is the entry of managedFields of a program that added the finalizer.
 func wrote(manager string) metav1.ManagedFieldsEntry {
-	return metav1.ManagedFieldsEntry{Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, FieldsType: "FieldsV1",
-		FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:finalizers":{".":{},"v:\"` + Finalizer + `\"":{}}}}`)}
+	return metav1.ManagedFieldsEntry{Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate,
+		FieldsType: "FieldsV1",
+		FieldsV1:   metav1.NewFieldsV1(`{"f:metadata":{"f:finalizers":{".":{},"v:\"` + Finalizer + `\"":{}}}}`)}
 }
 
 // provision makes a claim, and the PV and the disk that belong to it.
@@ -283,8 +285,9 @@ func (w *world) provision(name string) {
 	w.claims["claim-"+name] = claimObject{uid: "claim-" + uid, volume: name}
 	w.disks["/disks/"+name] = true
 	pv := &v1.PersistentVolume{
-		ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid, Finalizers: []string{inUseFinalizer}, Annotations: map[string]string{
-			"pv.kubernetes.io/provisioned-by": "kubernetes.io/host-path", "pv.kubernetes.io/bound-by-controller": "yes"}},
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid, Finalizers: []string{inUseFinalizer},
+			Annotations: map[string]string{
+				"pv.kubernetes.io/provisioned-by": "kubernetes.io/host-path", "pv.kubernetes.io/bound-by-controller": "yes"}},
 		Spec: v1.PersistentVolumeSpec{
 			PersistentVolumeReclaimPolicy: v1.PersistentVolumeReclaimDelete,
 			ClaimRef:                      &v1.ObjectReference{Namespace: "ns", Name: "claim-" + name, UID: "claim-" + uid},
@@ -406,12 +409,14 @@ func (w *world) createPV(_ context.Context, pv *v1.PersistentVolume) (*v1.Persis
 	}
 	o := pv.DeepCopy()
 	w.uids++
-	o.UID, o.Status.Phase, o.Finalizers = types.UID("uid-"+strconv.Itoa(w.uids)), v1.VolumePending, []string{inUseFinalizer}
+	o.UID, o.Status.Phase, o.Finalizers = types.UID("uid-"+strconv.Itoa(w.uids)), v1.VolumePending,
+		[]string{inUseFinalizer}
 	w.set(o)
 	return w.written(o)
 }
 
-func (w *world) setPolicy(_ context.Context, pv twins.PV, policy v1.PersistentVolumeReclaimPolicy) (*v1.PersistentVolume, error) {
+func (w *world) setPolicy(_ context.Context, pv twins.PV,
+	policy v1.PersistentVolumeReclaimPolicy) (*v1.PersistentVolume, error) {
 	if err := w.call("turn " + pv.Name + " to " + string(policy)); err != nil {
 		return nil, err
 	}
@@ -430,7 +435,8 @@ func (w *world) setPolicy(_ context.Context, pv twins.PV, policy v1.PersistentVo
 // mayArm complains where a twin is set to Delete whose original must keep its volume.
 func (w *world) mayArm(twin twins.PV) {
 	o := w.pvs[twin.Original]
-	if o == nil || o.UID != twin.TwinOf || o.DeletionTimestamp == nil || o.Spec.PersistentVolumeReclaimPolicy != v1.PersistentVolumeReclaimDelete ||
+	if o == nil || o.UID != twin.TwinOf || o.DeletionTimestamp == nil ||
+		o.Spec.PersistentVolumeReclaimPolicy != v1.PersistentVolumeReclaimDelete ||
 		o.Spec.ClaimRef == nil || o.Spec.ClaimRef.UID != twin.Claim.UID || o.Annotations[volume.HoldAnnotation] != "" {
 		w.t.Errorf("a twin is set to Delete, and its original is not to be deleted: %+v", o)
 	}

@@ -64,7 +64,8 @@ func newBench(t *testing.T) (*bench, *rest.Config) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ns, err := client.CoreV1().Namespaces().Create(t.Context(), &v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "protect-"}}, metav1.CreateOptions{})
+	ns, err := client.CoreV1().Namespaces().Create(t.Context(),
+		&v1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "protect-"}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +127,8 @@ func (b *bench) pod(name, node, claim string) {
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: v1.PodSpec{
 			NodeName: node, Containers: []v1.Container{{Name: "c", Image: "none"}},
-			Volumes: []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}},
+			Volumes: []v1.Volume{{Name: "v",
+				VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}},
 		},
 	}, metav1.CreateOptions{})
 	b.must(err)
@@ -171,9 +173,11 @@ func TestClaims(t *testing.T) {
 	b.pod("runs", "node", "used")
 	b.pod("waits", "", "waited-for")
 	b.pod("ended", "node", "done")
-	_, err := pods.Patch(t.Context(), "ended", types.MergePatchType, []byte(`{"status":{"phase":"Succeeded"}}`), metav1.PatchOptions{}, "status")
+	_, err := pods.Patch(t.Context(), "ended", types.MergePatchType, []byte(`{"status":{"phase":"Succeeded"}}`),
+		metav1.PatchOptions{}, "status")
 	b.must(err)
-	_, err = claims.Patch(t.Context(), "bare", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+	_, err = claims.Patch(t.Context(), "bare", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`),
+		metav1.PatchOptions{})
 	b.must(err)
 	p, err := pvc.New(config, pvc.Config{Config: full()})
 	b.run(p, err)
@@ -234,22 +238,25 @@ func TestPVs(t *testing.T) {
 	pvs := b.client.CoreV1().PersistentVolumes()
 	phase := func(name string, phase v1.PersistentVolumePhase) {
 		t.Helper()
-		_, err := pvs.Patch(t.Context(), name, types.MergePatchType, []byte(`{"status":{"phase":"`+string(phase)+`"}}`), metav1.PatchOptions{}, "status")
+		_, err := pvs.Patch(t.Context(), name, types.MergePatchType, []byte(`{"status":{"phase":"`+string(phase)+`"}}`),
+			metav1.PatchOptions{}, "status")
 		b.must(err)
 	}
 	for _, name := range []string{"free", "bound", "bare"} {
 		_, err := pvs.Create(t.Context(), &v1.PersistentVolume{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec: v1.PersistentVolumeSpec{
-				Capacity:               v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")},
-				AccessModes:            []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
-				PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "d.example.com", VolumeHandle: name}},
+				Capacity:    v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")},
+				AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
+				PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "d.example.com",
+					VolumeHandle: name}},
 			},
 		}, metav1.CreateOptions{})
 		b.must(err)
 	}
 	phase("bound", v1.VolumeBound)
-	_, err := pvs.Patch(t.Context(), "bare", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+	_, err := pvs.Patch(t.Context(), "bare", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`),
+		metav1.PatchOptions{})
 	b.must(err)
 	p, err := pv.New(config, full())
 	b.run(p, err)
@@ -288,7 +295,8 @@ func TestWhereOthersDoTheWork(t *testing.T) {
 		name := fmt.Sprintf("claim-%d", i)
 		b.claim(name)
 		b.deleteClaim(name)
-		_, err := claims.Patch(t.Context(), name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+		_, err := claims.Patch(t.Context(), name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`),
+			metav1.PatchOptions{})
 		b.must(err)
 		b.goes(name)
 	}

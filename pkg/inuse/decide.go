@@ -49,7 +49,8 @@ func (d Decision) Words() (action, reason string) { return d.Action.String(), st
 
 // due reports whether the object needs something that is not done yet.
 func (d Decision) due() bool {
-	return d.Action != Wait || d.Reason == ReasonLeftToBuiltIn || d.Reason == ReasonReadingUsers || d.Reason == ReasonAPIReadFailed
+	return d.Action != Wait || d.Reason == ReasonLeftToBuiltIn || d.Reason == ReasonReadingUsers ||
+		d.Reason == ReasonAPIReadFailed
 }
 
 // Rest is the decision to do nothing until an event.

@@ -128,7 +128,8 @@ func (g *Guard) patch(ctx context.Context, o Object, a Action) error {
 }
 
 // errUndone: an admission policy or webhook undoes the write in itself.
-var errUndone = errors.New("the API server accepted the change and undid it: look for an admission policy or webhook that does")
+var errUndone = errors.New("the API server accepted the change and undid it: look for an admission policy or " +
+	"webhook that does")
 
 func outcomeOf(err error) outcome {
 	switch {

@@ -59,7 +59,8 @@ func New(name string, kind Kind, cfg Config) (*Guard, error) {
 	}
 	g.control = controller.NewController("protect-"+name, caches...)
 	var err error
-	g.queue, err = controller.NewQueue(g.control, controller.Config{Name: "protect-" + name, Workers: cfg.Workers, Clock: cfg.Clock}, g.reconcile)
+	g.queue, err = controller.NewQueue(g.control, controller.Config{Name: "protect-" + name, Workers: cfg.Workers,
+		Clock: cfg.Clock}, g.reconcile)
 	return g, err
 }
 

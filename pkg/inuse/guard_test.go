@@ -99,7 +99,8 @@ func (w *world) expect(t *testing.T, want ...string) {
 }
 
 func named(name string, terminating, protected bool) Object {
-	return Object{Namespace: "ns", Name: name, UID: types.UID("uid-of-" + name), ResourceVersion: "1", Terminating: terminating, Protected: protected}
+	return Object{Namespace: "ns", Name: name, UID: types.UID("uid-of-" + name), ResourceVersion: "1",
+		Terminating: terminating, Protected: protected}
 }
 
 func TestNothingIsWrittenBeforeOthersHadTheTime(t *testing.T) {
@@ -308,7 +309,8 @@ func TestMetricsAreRegisteredAndCounted(t *testing.T) {
 	for _, f := range families {
 		found[f.GetName()] = true
 	}
-	for _, want := range []string{"csi_reclaimer_protection_waiting", "csi_reclaimer_protection_alone", "csi_reclaimer_protection_reports_total"} {
+	for _, want := range []string{"csi_reclaimer_protection_waiting", "csi_reclaimer_protection_alone",
+		"csi_reclaimer_protection_reports_total"} {
 		if !found[want] {
 			t.Errorf("no figure %s among %v", want, found)
 		}

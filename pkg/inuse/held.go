@@ -18,14 +18,15 @@ type Held struct {
 
 // HeldOf reads all of it but IfDeleted.
 func HeldOf(o metav1.Object, finalizer string) Held {
-	return Held{Object: ObjectOf(o, finalizer), ByOthers: slices.ContainsFunc(o.GetFinalizers(), func(f string) bool { return f != finalizer })}
+	return Held{Object: ObjectOf(o, finalizer), ByOthers: slices.ContainsFunc(o.GetFinalizers(),
+		func(f string) bool { return f != finalizer })}
 }
 
 // unused: nobody uses it.
 func (h Held) unused() bool { return h.IfDeleted.Action == RemoveFinalizer }
 
-// atRelease says what a release does with an object. alone: it is proven that nobody else manages the finalizer. It is a
-// pure function.
+// atRelease says what a release does with an object. alone: it is proven that nobody else manages the finalizer. It
+// is a pure function.
 //
 // What is in use and being deleted is kept: without the finalizer it would be gone at once, under its users.
 func atRelease(h Held, alone bool) Decision {
@@ -41,8 +42,9 @@ func atRelease(h Held, alone bool) Decision {
 }
 
 // witness returns the object that is to show whether anybody else manages the finalizer: one with a need, which all who
-// do would answer in moments. One that has none yet (see [Object.Needs]) gets one when the finalizer is removed from it, and
-// loses nothing by that, since nobody uses it or another finalizer holds it too. It is a pure function.
+// do would answer in moments. One that has none yet (see [Object.Needs]) gets one when the finalizer is removed
+// from it, and loses nothing by that, since nobody uses it or another finalizer holds it too. It is a pure
+// function.
 func witness(all []Held) (w Held, found bool) {
 	for _, h := range all {
 		switch {

@@ -19,11 +19,12 @@ func TestWhatAReleaseDoes(t *testing.T) {
 		alone bool
 		want  Decision
 	}{
-		"nothing is known":                            {Held{}, true, Rest(ReasonNoFinalizer)},
-		"in use":                                      {heldBy(rests, true, false), true, drop},
-		"not in use":                                  {heldBy(rests, false, false), true, drop},
-		"in use, and others may manage it":            {heldBy(rests, true, false), false, Rest(ReasonLeftToBuiltIn)},
-		"without the finalizer":                       {heldBy(named("a", false, false), false, false), true, Rest(ReasonNoFinalizer)},
+		"nothing is known":                 {Held{}, true, Rest(ReasonNoFinalizer)},
+		"in use":                           {heldBy(rests, true, false), true, drop},
+		"not in use":                       {heldBy(rests, false, false), true, drop},
+		"in use, and others may manage it": {heldBy(rests, true, false), false, Rest(ReasonLeftToBuiltIn)},
+		"without the finalizer": {heldBy(named("a", false, false), false, false), true,
+			Rest(ReasonNoFinalizer)},
 		"being deleted, not in use":                   {heldBy(going, false, false), true, drop},
 		"being deleted, in use":                       {heldBy(going, true, false), true, Rest(ReasonInUse)},
 		"being deleted, in use, held by others too":   {heldBy(going, true, true), true, Rest(ReasonInUse)},

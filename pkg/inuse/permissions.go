@@ -18,11 +18,13 @@ func (c Config) Permissions(resource string) []access.Permission {
 	nothing := "nothing is known of " + resource + ", so those that are being deleted stay"
 	rights := []access.Permission{right(resource, "list", nothing, true), right(resource, "watch", nothing, true)}
 	if !c.DryRun {
-		rights = append(rights, right(resource, "patch", "new "+resource+" are not protected while they are in use, and those that are being deleted stay", false))
+		rights = append(rights, right(resource, "patch",
+			"new "+resource+" are not protected while they are in use, and those that are being deleted stay", false))
 	}
 	if _, none := c.Events.(events.NoEvents); !none {
 		for _, verb := range []string{"create", "patch"} {
-			rights = append(rights, right("events", verb, "what keeps "+resource+" is told in the log and the metrics only", false))
+			rights = append(rights, right("events", verb, "what keeps "+resource+" is told in the log and the metrics only",
+				false))
 		}
 	}
 	return rights

@@ -20,10 +20,12 @@ func TestWhatIsAskedOfRBAC(t *testing.T) {
 		cfg         inuse.Config
 		claims, pvs []string
 	}{
-		"off":         {inuse.Config{}, nil, nil},
-		"full":        {full, []string{"list", "watch", "patch", "list pods", "watch pods"}, []string{"list", "watch", "patch"}},
-		"a dry run":   {dry, []string{"list", "watch", "list pods", "watch pods"}, []string{"list", "watch"}},
-		"with Events": {telling, []string{"list", "watch", "patch", "create events", "patch events", "list pods", "watch pods"}, []string{"list", "watch", "patch", "create events", "patch events"}},
+		"off": {inuse.Config{}, nil, nil},
+		"full": {full, []string{"list", "watch", "patch", "list pods", "watch pods"},
+			[]string{"list", "watch", "patch"}},
+		"a dry run": {dry, []string{"list", "watch", "list pods", "watch pods"}, []string{"list", "watch"}},
+		"with Events": {telling, []string{"list", "watch", "patch", "create events", "patch events", "list pods",
+			"watch pods"}, []string{"list", "watch", "patch", "create events", "patch events"}},
 	} {
 		names := func(resource string, rights []access.Permission) (all []string) {
 			for _, r := range rights {

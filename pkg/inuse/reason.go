@@ -71,17 +71,20 @@ func (r Reason) describe() (sentence string, severity reasons.Severity) {
 	case ReasonLeftToBuiltIn:
 		return "Kubernetes' own controller may be at work; this one acts only if nobody does.", reasons.Counted
 	case ReasonContested:
-		return "Another program removes the finalizer again and again, so it is not added again: the object can be deleted while it is in use.", reasons.Warning
+		return "Another program removes the finalizer again and again, so it is not added again: the object can be " +
+			"deleted while it is in use.", reasons.Warning
 	case ReasonInUse:
 		return "The claim is terminating and a pod uses it. It is deleted when the pod is gone or has ended.", reasons.Normal
 	case ReasonInUseEnded:
-		return "The claim is terminating, and a pod that has ended still names it. It is deleted when the pod is.", reasons.Normal
+		return "The claim is terminating, and a pod that has ended still names it. It is deleted when the pod is.",
+			reasons.Normal
 	case ReasonBound:
 		return "The PV is terminating and bound to a claim. It is deleted when the claim is gone.", reasons.Normal
 	case ReasonReadingUsers:
 		return "The pods that use the claim are read from the API server.", reasons.Counted
 	case ReasonAPIReadFailed:
-		return "Who uses the claim could not be read from the API server, so it counts as used; it is tried again.", reasons.Warning
+		return "Who uses the claim could not be read from the API server, so it counts as used; it is tried again.",
+			reasons.Warning
 	case ReasonAPIWriteFailed:
 		return "The API server did not accept a change; it is tried again.", reasons.Warning
 	case ReasonProtect:

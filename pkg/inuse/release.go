@@ -26,19 +26,21 @@ type Released struct {
 }
 
 // ErrUnproven: whether anybody else manages the finalizer could not be found out, so it stays where it is.
-var ErrUnproven = errors.New("it did not show whether Kubernetes' own controller manages the finalizer, so it stays where it is. " +
+var ErrUnproven = errors.New("it did not show whether Kubernetes' own controller manages the finalizer, so it stays " +
+	"where it is. " +
 	"Where all that carry it are in use nothing can show it: make one that nobody uses, then run again")
 
 // ErrInHand: nobody else manages the finalizer, and some objects still carry it.
 var ErrInHand = errors.New("nobody else will take the finalizer off these: end their use, then run again")
 
-// Release removes the finalizer from all objects of the kind if nobody else manages it, so that none is held for ever once
-// this program is gone. It is called instead of Run, while no Guard runs. The Config's Mode must be ModeFull.
+// Release removes the finalizer from all objects of the kind if nobody else manages it, so that none is held for
+// ever once this program is gone. It is called instead of Run, while no Guard runs. The Config's Mode must be
+// ModeFull.
 //
 // Who else manages it is found out as a Guard does: by a need that stands for Config.Patience. Where no object has a
-// need, the finalizer is removed from one that loses nothing by that, and whoever manages it puts it back. ErrUnproven: it did not
-// show. Objects that are terminating and in use keep the finalizer until they are not, for two more patiences; then the
-// error is ErrInHand.
+// need, the finalizer is removed from one that loses nothing by that, and whoever manages it puts it back.
+// ErrUnproven: it did not show. Objects that are terminating and in use keep the finalizer until they are not, for
+// two more patiences; then the error is ErrInHand.
 func (g *Guard) Release(ctx context.Context) (out Released, err error) {
 	if g.cfg.Mode != ModeFull {
 		return out, fmt.Errorf("release each %s: the Config's Mode is not ModeFull", g.name)
@@ -95,7 +97,8 @@ func (g *Guard) releaseAll(ctx context.Context) (out Released, err error) {
 // witnesses is how many objects are looked at one after another where each goes before it shows anything.
 const witnesses = 3
 
-// findOut has the notes know whether others manage the finalizer, if that shows. It returns how many lost it on the way.
+// findOut has the notes know whether others manage the finalizer, if that shows. It returns how many lost it on the
+// way.
 func (g *Guard) findOut(ctx context.Context) (bared int, err error) {
 	for range witnesses {
 		all, err := g.kind.List(ctx)
@@ -131,7 +134,8 @@ func (g *Guard) findOut(ctx context.Context) (bared int, err error) {
 
 // hear waits until others were seen at work, or the need of an object stood for as long as the patience.
 func (g *Guard) hear(ctx context.Context, o Object) error {
-	klog.FromContext(ctx).Info("Looking whether anybody else manages the finalizer", "kind", g.name, "by", o.Key(), "patience", g.cfg.Patience)
+	klog.FromContext(ctx).Info("Looking whether anybody else manages the finalizer", "kind", g.name, "by", o.Key(),
+		"patience", g.cfg.Patience)
 	for !g.tracker.othersSeen() {
 		left := g.tracker.due(o.UID, g.cfg.Clock.Now())
 		if left == 0 {

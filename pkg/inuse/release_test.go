@@ -90,7 +90,8 @@ func newStock(t *testing.T, objects ...Object) (*stock, *instant) {
 }
 
 func TestAReleaseWhereNobodyElseManagesTheFinalizer(t *testing.T) {
-	s, clock := newStock(t, named("a", false, true), named("b", false, true), named("c", true, true), named("d", false, false))
+	s, clock := newStock(t, named("a", false, true), named("b", false, true), named("c", true, true),
+		named("d", false, false))
 	s.used["ns/a"] = true
 	got, err := s.g.Release(t.Context())
 	if err != nil || got.Objects != 3 || got.Others || len(got.Left) > 0 {
@@ -160,7 +161,8 @@ func TestAReleaseFindsOutByOneObject(t *testing.T) {
 		s, _ := newStock(t, named("a", false, true), named("c", false, true))
 		used(s)
 		got, err := s.g.Release(t.Context())
-		if !errors.Is(err, ErrUnproven) || got.Objects != 0 || !slices.Equal(got.Left, []string{"ns/a: LeftToBuiltIn", "ns/c: LeftToBuiltIn"}) {
+		if !errors.Is(err, ErrUnproven) || got.Objects != 0 || !slices.Equal(got.Left,
+			[]string{"ns/a: LeftToBuiltIn", "ns/c: LeftToBuiltIn"}) {
 			t.Errorf("released %+v, %v", got, err)
 		}
 		s.expect(t)
@@ -198,7 +200,8 @@ func TestAReleaseFindsOutByOneObject(t *testing.T) {
 
 // TestAReleaseStopsWhenOthersAreSeen, at whatever they do.
 func TestAReleaseStopsWhenOthersAreSeen(t *testing.T) {
-	for sentence, since := range map[string]time.Duration{"while it looks": 0, "after it was proven that nobody does": patience} {
+	for sentence, since := range map[string]time.Duration{"while it looks": 0,
+		"after it was proven that nobody does": patience} {
 		t.Run(sentence, func(t *testing.T) {
 			s, clock := newStock(t, named("a", false, true), named("bare", false, false), named("going", true, true))
 			s.used["ns/going"] = true
@@ -263,7 +266,8 @@ func TestWhatIsInUseAndBeingDeletedIsWaitedFor(t *testing.T) {
 
 // TestAReleaseGoesOnWhereOneWriteFails, and has ended only when it shows that none carries the finalizer.
 func TestAReleaseGoesOnWhereOneWriteFails(t *testing.T) {
-	for sentence, fail := range map[string]error{"it has changed": fmt.Errorf("patch: %w", kube.ErrChanged), "the API server does not answer": errors.New("timeout")} {
+	for sentence, fail := range map[string]error{"it has changed": fmt.Errorf("patch: %w", kube.ErrChanged),
+		"the API server does not answer": errors.New("timeout")} {
 		t.Run(sentence, func(t *testing.T) {
 			s, _ := newStock(t, named("a", false, true), named("b", false, true), named("bare", false, false))
 			s.fail = fail

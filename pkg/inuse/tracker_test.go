@@ -23,27 +23,58 @@ func TestWhoIsAtWork(t *testing.T) {
 		alone      bool
 		unanswered bool
 	}{
-		"at first nothing is known":                     {func(*tracker) {}, 100, false, false},
-		"a need that is new":                            {func(n *tracker) { n.due("u", at(0)) }, 29, false, false},
-		"a need that nobody answered for long enough":   {func(n *tracker) { n.due("u", at(0)) }, 30, false, true},
-		"it counts from when it was first found":        {func(n *tracker) { n.due("u", at(0)); n.due("u", at(20)) }, 30, false, true},
-		"it counts anew when it ended meanwhile":        {func(n *tracker) { n.due("u", at(0)); n.notDue("u"); n.due("u", at(20)) }, 30, false, false},
-		"another object was let go by others meanwhile": {func(n *tracker) { n.due("u", at(0)); other(n, at(20)) }, 49, false, false},
-		"and then nothing more was done by others":      {func(n *tracker) { n.due("u", at(0)); other(n, at(20)) }, 50, false, true},
-		"nobody answered, as was proven":                {func(n *tracker) { n.alone() }, 0, true, false},
-		"others put the finalizer on":                   {func(n *tracker) { n.alone(); n.changed(need, held, at(1)) }, 2, false, false},
-		"others let one go that has more finalizers":    {func(n *tracker) { n.alone(); n.changed(going, letGo, at(1)) }, 2, false, false},
-		"others let one go":                             {func(n *tracker) { n.alone(); n.gone(going, true, at(1)) }, 2, false, false},
-		"we put the finalizer on":                       {func(n *tracker) { n.alone(); ours(n, AddFinalizer, accepted); n.changed(need, held, at(1)) }, 2, true, false},
-		"we let one go":                                 {func(n *tracker) { n.alone(); ours(n, RemoveFinalizer, accepted); n.gone(going, true, at(1)) }, 2, true, false},
+		"at first nothing is known":                   {func(*tracker) {}, 100, false, false},
+		"a need that is new":                          {func(n *tracker) { n.due("u", at(0)) }, 29, false, false},
+		"a need that nobody answered for long enough": {func(n *tracker) { n.due("u", at(0)) }, 30, false, true},
+		"it counts from when it was first found": {func(n *tracker) { n.due("u", at(0)); n.due("u", at(20)) }, 30,
+			false, true},
+		"it counts anew when it ended meanwhile": {func(n *tracker) {
+			n.due("u", at(0))
+			n.notDue("u")
+			n.due("u",
+				at(20))
+		}, 30, false, false},
+		"another object was let go by others meanwhile": {func(n *tracker) { n.due("u", at(0)); other(n, at(20)) }, 49,
+			false, false},
+		"and then nothing more was done by others": {func(n *tracker) { n.due("u", at(0)); other(n, at(20)) }, 50,
+			false, true},
+		"nobody answered, as was proven": {func(n *tracker) { n.alone() }, 0, true, false},
+		"others put the finalizer on": {func(n *tracker) { n.alone(); n.changed(need, held, at(1)) }, 2,
+			false, false},
+		"others let one go that has more finalizers": {func(n *tracker) { n.alone(); n.changed(going, letGo, at(1)) }, 2,
+			false, false},
+		"others let one go": {func(n *tracker) { n.alone(); n.gone(going, true, at(1)) }, 2,
+			false, false},
+		"we put the finalizer on": {func(n *tracker) {
+			n.alone()
+			ours(n, AddFinalizer,
+				accepted)
+			n.changed(need, held, at(1))
+		}, 2, true, false},
+		"we let one go": {func(n *tracker) {
+			n.alone()
+			ours(n, RemoveFinalizer,
+				accepted)
+			n.gone(going, true, at(1))
+		}, 2, true, false},
 		"we let one go and the watch is faster": {func(n *tracker) {
 			n.alone()
 			n.begin("u", RemoveFinalizer)
 			n.gone(going, true, at(1))
 			n.end("u", RemoveFinalizer, accepted)
 		}, 2, true, false},
-		"we may have let one go: the answer was lost": {func(n *tracker) { n.alone(); ours(n, RemoveFinalizer, lost); n.gone(going, true, at(1)) }, 2, true, false},
-		"our write was refused, others let it go":     {func(n *tracker) { n.alone(); ours(n, RemoveFinalizer, refused); n.gone(going, true, at(1)) }, 2, false, false},
+		"we may have let one go: the answer was lost": {func(n *tracker) {
+			n.alone()
+			ours(n, RemoveFinalizer,
+				lost)
+			n.gone(going, true, at(1))
+		}, 2, true, false},
+		"our write was refused, others let it go": {func(n *tracker) {
+			n.alone()
+			ours(n, RemoveFinalizer,
+				refused)
+			n.gone(going, true, at(1))
+		}, 2, false, false},
 		"we put it on, later others let it go": {func(n *tracker) {
 			n.alone()
 			ours(n, AddFinalizer, accepted)
@@ -51,13 +82,20 @@ func TestWhoIsAtWork(t *testing.T) {
 			n.changed(held, going, at(2))
 			n.gone(going, true, at(3))
 		}, 4, false, false},
-		"one is deleted that had no finalizer":           {func(n *tracker) { n.alone(); n.gone(need, true, at(1)) }, 2, true, false},
-		"one went unseen":                                {func(n *tracker) { n.alone(); n.gone(going, false, at(1)) }, 2, true, false},
-		"a protected one begins to be deleted":           {func(n *tracker) { n.alone(); n.changed(held, going, at(1)) }, 2, true, false},
-		"an unprotected one begins to be deleted":        {func(n *tracker) { n.alone(); n.changed(need, letGo, at(1)) }, 2, true, false},
-		"somebody takes the finalizer off one in use":    {func(n *tracker) { n.alone(); n.changed(held, need, at(1)) }, 2, true, false},
-		"it was protected and deleted between two looks": {func(n *tracker) { n.alone(); n.changed(need, going, at(1)) }, 2, false, false},
-		"another leader took over and back":              {func(n *tracker) { n.due("u", at(0)); n.alone(); n.leads() }, 100, false, false},
+		"one is deleted that had no finalizer": {func(n *tracker) { n.alone(); n.gone(need, true, at(1)) }, 2,
+			true, false},
+		"one went unseen": {func(n *tracker) { n.alone(); n.gone(going, false, at(1)) }, 2,
+			true, false},
+		"a protected one begins to be deleted": {func(n *tracker) { n.alone(); n.changed(held, going, at(1)) }, 2,
+			true, false},
+		"an unprotected one begins to be deleted": {func(n *tracker) { n.alone(); n.changed(need, letGo, at(1)) }, 2,
+			true, false},
+		"somebody takes the finalizer off one in use": {func(n *tracker) { n.alone(); n.changed(held, need, at(1)) }, 2,
+			true, false},
+		"it was protected and deleted between two looks": {func(n *tracker) { n.alone(); n.changed(need, going, at(1)) }, 2,
+			false, false},
+		"another leader took over and back": {func(n *tracker) { n.due("u", at(0)); n.alone(); n.leads() },
+			100, false, false},
 	}
 	for sentence, c := range cases {
 		t.Run(sentence, func(t *testing.T) {

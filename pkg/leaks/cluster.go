@@ -127,7 +127,8 @@ func (a apiServer) eachSnapshot(ctx context.Context, visit func(snapshot.Content
 }
 
 // each shows all objects of a kind, by pages of which a few are held at a time.
-func each[L runtime.Object, O any](ctx context.Context, of func(context.Context, metav1.ListOptions) (L, error), visit func(*O)) error {
+func each[L runtime.Object, O any](ctx context.Context, of func(context.Context, metav1.ListOptions) (L, error),
+	visit func(*O)) error {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return of(ctx, o) })

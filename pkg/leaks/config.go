@@ -78,7 +78,9 @@ func (c Config) Validate() error {
 		}
 	}
 	add(c.Interval <= 0, "interval: %v is no time between two audits", c.Interval)
-	add(c.Sightings != 0 && c.Sightings < leastSightings, "sightings: %d are too few, a volume may be deleted while one audit is made; want at least %d", c.Sightings, leastSightings)
+	add(c.Sightings != 0 && c.Sightings < leastSightings,
+		"sightings: %d are too few, a volume may be deleted while one audit is made; want at least %d", c.Sightings,
+		leastSightings)
 	add(c.PageSize > maxPageSize, "page size: %d is above %d", c.PageSize, maxPageSize)
 	return errors.Join(wrong...)
 }

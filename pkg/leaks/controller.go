@@ -74,11 +74,13 @@ func newController(at cluster, driver string, asks Driver, cfg Config) (*Control
 	if pvs := a.cfg.Volumes; pvs != nil {
 		pvs.Follow(a.pvChanged)
 		// Whoever gives them keeps them up to date.
-		caches = append(caches, controller.Polled("persistentvolumes", func(ctx context.Context) { <-ctx.Done() }, pvs.Synced))
+		caches = append(caches, controller.Polled("persistentvolumes", func(ctx context.Context) { <-ctx.Done() },
+			pvs.Synced))
 	}
 	a.control = controller.NewController("audit", caches...)
 	var err error
-	a.audits, err = controller.NewQueue(a.control, controller.Config{Name: "audit", Workers: 1, Clock: a.cfg.Clock}, a.reconcile)
+	a.audits, err = controller.NewQueue(a.control, controller.Config{Name: "audit", Workers: 1, Clock: a.cfg.Clock},
+		a.reconcile)
 	return a, errors.Join(err, a.register(a.cfg.Metrics))
 }
 
@@ -100,7 +102,8 @@ func (a *Controller) Synced() bool { return a.control.Synced() }
 // that fails is reported, and made again when the next is due.
 func (a *Controller) Run(ctx context.Context) error {
 	return a.control.Run(ctx, func(ctx context.Context) {
-		klog.FromContext(ctx).Info("Auditing", "driver", a.name, "interval", a.cfg.Interval, "sightings", a.cfg.Sightings, "grace", a.cfg.Grace)
+		klog.FromContext(ctx).Info("Auditing", "driver", a.name, "interval", a.cfg.Interval, "sightings", a.cfg.Sightings,
+			"grace", a.cfg.Grace)
 		a.audits.Enqueue(auditKey{})
 	})
 }
@@ -140,7 +143,8 @@ func (a *Controller) audit(ctx context.Context) error {
 // found reports new suspects: the largest by name. The report has all.
 func (a *Controller) found(ctx context.Context, fresh []unaccounted) {
 	_, last := a.tracker.state()
-	klog.FromContext(ctx).V(2).Info("An audit was completed", "driver", a.name, "volumes", last.listed, "newSuspects", len(fresh),
+	klog.FromContext(ctx).V(2).Info("An audit was completed", "driver", a.name, "volumes", last.listed, "newSuspects",
+		len(fresh),
 		"took", last.completed.Sub(last.began))
 	if len(fresh) == 0 {
 		return
@@ -157,7 +161,8 @@ func (a *Controller) found(ctx context.Context, fresh []unaccounted) {
 
 // failed reports that an audit could not be completed, once until one can.
 func (a *Controller) failed(ctx context.Context, err error) {
-	klog.FromContext(ctx).Info("An audit could not be completed: it is made again when the next is due", "driver", a.name, "err", err)
+	klog.FromContext(ctx).Info("An audit could not be completed: it is made again when the next is due", "driver",
+		a.name, "err", err)
 	if a.tracker.fail(err) {
 		a.event(ctx, ReasonAuditFailed, err.Error())
 	}

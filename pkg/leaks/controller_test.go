@@ -56,7 +56,9 @@ func TestALeakIsSuspectedAfterSightingsAndGrace(t *testing.T) {
 	if got := w.audit(a, "kept"); got != "" {
 		t.Errorf("a volume with a PV: %s", got)
 	}
-	if len(w.told) != 1 || !strings.HasPrefix(w.told[0], "Warning LeakSuspected Lease / Nothing in the cluster accounts for it. 1 more volumes of driver "+driverName+": the largest is leak (1Gi).") {
+	if len(w.told) != 1 || !strings.HasPrefix(w.told[0],
+		"Warning LeakSuspected Lease / Nothing in the cluster accounts for it. 1 more volumes of driver "+driverName+
+			": the largest is leak (1Gi).") {
 		t.Errorf("told: %q, want one Event for all its sightings", w.told)
 	}
 	delete(w.volumes, "leak")
@@ -79,7 +81,8 @@ func TestWhatAccountsForAVolume(t *testing.T) {
 		return func(w *world) {
 			pv := w.addPV("in-tree", "")
 			pv.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{AWSElasticBlockStore: &v1.AWSElasticBlockStoreVolumeSource{VolumeID: id}}
-			pv.Annotations = map[string]string{"pv.kubernetes.io/provisioned-by": "kubernetes.io/aws-ebs", "pv.kubernetes.io/migrated-to": driver}
+			pv.Annotations = map[string]string{"pv.kubernetes.io/provisioned-by": "kubernetes.io/aws-ebs",
+				"pv.kubernetes.io/migrated-to": driver}
 			w.addPV("another", "other")
 		}
 	}
@@ -87,12 +90,19 @@ func TestWhatAccountsForAVolume(t *testing.T) {
 		so   func(*world)
 		want Reason
 	}{
-		"a PV":                        {func(w *world) { w.addPV("pv", handle) }, ""},
-		"a PV in other letters":       {func(w *world) { w.addPV("pv", "vOL-1") }, ""},
-		"a PV of another name":        {func(w *world) { w.addPV("pv", "other") }, ReasonLeakSuspected},
-		"a PV of another driver":      {func(w *world) { w.addPV("pv", handle).Spec.CSI.Driver = "another" }, ReasonLeakSuspected},
-		"a twin of a PV":              {func(w *world) { w.addPV("pv", handle).Labels = map[string]string{"csi-reclaimer.io/twin-of": "x"} }, ""},
-		"a PV of a foreign maker":     {func(w *world) { w.addPV("pv", handle).Annotations = map[string]string{annProvisionedBy: "another"} }, ""},
+		"a PV":                  {func(w *world) { w.addPV("pv", handle) }, ""},
+		"a PV in other letters": {func(w *world) { w.addPV("pv", "vOL-1") }, ""},
+		"a PV of another name":  {func(w *world) { w.addPV("pv", "other") }, ReasonLeakSuspected},
+		"a PV of another driver": {func(w *world) { w.addPV("pv", handle).Spec.CSI.Driver = "another" },
+			ReasonLeakSuspected},
+		"a twin of a PV": {func(w *world) {
+			w.addPV("pv",
+				handle).Labels = map[string]string{"csi-reclaimer.io/twin-of": "x"}
+		}, ""},
+		"a PV of a foreign maker": {func(w *world) {
+			w.addPV("pv",
+				handle).Annotations = map[string]string{annProvisionedBy: "another"}
+		}, ""},
 		"PVs of which none is listed": {func(w *world) { w.addPV("pv", "spelled otherwise") }, ReasonNamesDiffer},
 		"a snapshot": {func(w *world) {
 			w.contents["s"] = snapshot.Content{UID: "s", Driver: driverName, Handle: "vol-1"}
@@ -100,16 +110,26 @@ func TestWhatAccountsForAVolume(t *testing.T) {
 		"a snapshot of another driver": {func(w *world) {
 			w.contents["s"] = snapshot.Content{UID: "s", Driver: "another", Handle: handle, Making: true}
 		}, ReasonLeakSuspected},
-		"an in-tree PV of which nobody knows the volume": {inTree(driverName, "not one that can be translated"), ReasonPVUnclear},
-		"an in-tree PV of another driver":                {inTree("another", "vol-2"), ReasonLeakSuspected},
-		"an entry with its name":                         {func(w *world) { w.addEntry("x"); w.rename("VOL-1", "9") }, ReasonInFlight},
-		"an entry with its claim's UID":                  {func(w *world) { w.addEntry("x"); w.rename("pvc-9", "ol-1") }, ReasonInFlight},
-		"an entry of another volume":                     {func(w *world) { w.addEntry("x"); w.rename("pvc-9", "9") }, ReasonLeakSuspected},
-		"an entry of another driver":                     {func(w *world) { w.addEntry("x"); w.rename("vol-1", "9"); w.driverOf("x", "another") }, ReasonLeakSuspected},
-		"an entry that cannot be read":                   {func(w *world) { w.problem(driverName) }, ReasonIncomplete},
-		"one of nobody knows which driver":               {func(w *world) { w.problem("") }, ReasonIncomplete},
-		"one of another driver that cannot be read":      {func(w *world) { w.problem("another") }, ReasonLeakSuspected},
-		"it is attached":                                 {func(w *world) { w.inUse[handle] = []string{"node-1"} }, ReasonInUse},
+		"an in-tree PV of which nobody knows the volume": {inTree(driverName, "not one that can be translated"),
+			ReasonPVUnclear},
+		"an in-tree PV of another driver": {inTree("another", "vol-2"), ReasonLeakSuspected},
+		"an entry with its name": {func(w *world) { w.addEntry("x"); w.rename("VOL-1", "9") },
+			ReasonInFlight},
+		"an entry with its claim's UID": {func(w *world) { w.addEntry("x"); w.rename("pvc-9", "ol-1") },
+			ReasonInFlight},
+		"an entry of another volume": {func(w *world) { w.addEntry("x"); w.rename("pvc-9", "9") },
+			ReasonLeakSuspected},
+		"an entry of another driver": {func(w *world) {
+			w.addEntry("x")
+			w.rename("vol-1",
+				"9")
+			w.driverOf("x", "another")
+		}, ReasonLeakSuspected},
+		"an entry that cannot be read":              {func(w *world) { w.problem(driverName) }, ReasonIncomplete},
+		"one of nobody knows which driver":          {func(w *world) { w.problem("") }, ReasonIncomplete},
+		"one of another driver that cannot be read": {func(w *world) { w.problem("another") }, ReasonLeakSuspected},
+		"it is attached": {func(w *world) { w.inUse[handle] = []string{"node-1"} },
+			ReasonInUse},
 	} {
 		w := newWorld(t)
 		w.blind = true
@@ -118,7 +138,8 @@ func TestWhatAccountsForAVolume(t *testing.T) {
 			w.volumes["other"] = true
 		}
 		a := w.auditor(func(c *Config) { c.Grace = -1 })
-		if first, second := w.audit(a, handle), w.audit(a, handle); first != ReasonSeenTooSeldom || second != ReasonLeakSuspected {
+		if first, second := w.audit(a, handle), w.audit(a, handle); first != ReasonSeenTooSeldom ||
+			second != ReasonLeakSuspected {
 			t.Fatalf("%s: before: %s, %s", sentence, first, second)
 		}
 		c.so(w)
@@ -133,7 +154,8 @@ func TestWhatAccountsForAVolume(t *testing.T) {
 		clear(w.inUse)
 		clear(w.entries)
 		w.problems = nil
-		if first, second := w.audit(a, handle), w.audit(a, handle); first != ReasonSeenTooSeldom || second != ReasonLeakSuspected {
+		if first, second := w.audit(a, handle), w.audit(a, handle); first != ReasonSeenTooSeldom ||
+			second != ReasonLeakSuspected {
 			t.Errorf("%s, and then no more: %s, %s, want the sightings to begin anew", sentence, first, second)
 		}
 	}
@@ -142,15 +164,24 @@ func TestWhatAccountsForAVolume(t *testing.T) {
 		so    func(*world)
 		makes bool
 	}{
-		"a claim that waits":               {claim(func(*v1.PersistentVolumeClaim) {}), true},
-		"a claim, by the old words":        {claim(func(c *v1.PersistentVolumeClaim) { c.Annotations = map[string]string{annProvisionerBeta: driverName} }), true},
-		"a claim that was migrated":        {claim(func(c *v1.PersistentVolumeClaim) { c.Annotations = map[string]string{annMigratedTo: driverName} }), true},
-		"a claim that is bound":            {claim(func(c *v1.PersistentVolumeClaim) { c.Spec.VolumeName = "pv" }), false},
-		"a claim of another driver":        {claim(func(c *v1.PersistentVolumeClaim) { c.Annotations[annProvisioner] = "another" }), false},
-		"a claim of nobody":                {claim(func(c *v1.PersistentVolumeClaim) { c.Annotations = nil }), false},
-		"a snapshot in the making":         {func(w *world) { w.contents["s"] = snapshot.Content{UID: "s", Driver: driverName, Making: true} }, true},
-		"another driver's snapshot":        {func(w *world) { w.contents["s"] = snapshot.Content{UID: "s", Driver: "another", Making: true} }, false},
-		"a snapshot that is ready":         {func(w *world) { w.contents["s"] = snapshot.Content{UID: "s", Driver: driverName, Handle: "z"} }, false},
+		"a claim that waits":        {claim(func(*v1.PersistentVolumeClaim) {}), true},
+		"a claim, by the old words": {claim(func(c *v1.PersistentVolumeClaim) { c.Annotations = map[string]string{annProvisionerBeta: driverName} }), true},
+		"a claim that was migrated": {claim(func(c *v1.PersistentVolumeClaim) { c.Annotations = map[string]string{annMigratedTo: driverName} }), true},
+		"a claim that is bound":     {claim(func(c *v1.PersistentVolumeClaim) { c.Spec.VolumeName = "pv" }), false},
+		"a claim of another driver": {claim(func(c *v1.PersistentVolumeClaim) { c.Annotations[annProvisioner] = "another" }), false},
+		"a claim of nobody":         {claim(func(c *v1.PersistentVolumeClaim) { c.Annotations = nil }), false},
+		"a snapshot in the making": {func(w *world) {
+			w.contents["s"] = snapshot.Content{UID: "s",
+				Driver: driverName, Making: true}
+		}, true},
+		"another driver's snapshot": {func(w *world) {
+			w.contents["s"] = snapshot.Content{UID: "s",
+				Driver: "another", Making: true}
+		}, false},
+		"a snapshot that is ready": {func(w *world) {
+			w.contents["s"] = snapshot.Content{UID: "s",
+				Driver: driverName, Handle: "z"}
+		}, false},
 		"an entry of a claim that is gone": {func(w *world) { w.addEntry("x") }, true},
 		"another driver's entry":           {func(w *world) { w.addEntry("x"); w.driverOf("x", "another") }, false},
 		"a claim, bound and held": {claim(func(c *v1.PersistentVolumeClaim) {
@@ -187,7 +218,8 @@ func TestWhatAccountsForAVolume(t *testing.T) {
 		clear(w.claims)
 		clear(w.contents)
 		clear(w.entries)
-		if first, second := w.audit(a, handle), w.audit(a, handle); first != ReasonSeenTooSeldom || second != ReasonLeakSuspected {
+		if first, second := w.audit(a, handle), w.audit(a, handle); first != ReasonSeenTooSeldom ||
+			second != ReasonLeakSuspected {
 			t.Errorf("%s, and then no more: %s, %s", sentence, first, second)
 		}
 		c.so(w)
@@ -222,7 +254,8 @@ func TestAnEntryThatIsLeft(t *testing.T) {
 			t.Errorf("%s: %+v", sentence, r.InFlight)
 		}
 		var text strings.Builder
-		if err := r.WriteTable(&text, false); err != nil || strings.Contains(text.String(), "Volume pvc-x is in flight since") != c.named {
+		if err := r.WriteTable(&text, false); err != nil || strings.Contains(text.String(),
+			"Volume pvc-x is in flight since") != c.named {
 			t.Errorf("%s: %v\n%s", sentence, err, text.String())
 		}
 	}
@@ -262,7 +295,8 @@ func TestAnAuditThatIsNotCompleteIsNoSighting(t *testing.T) {
 		if v, _ := a.Report().Find("leak"); v.Reason != ReasonSeenTooSeldom || v.Sightings != 1 {
 			t.Errorf("%s cannot be read: %+v", what, v)
 		}
-		if r := a.Report(); !strings.Contains(r.Failure, errBroken.Error()) || !strings.Contains(r.Headline(), errBroken.Error()) {
+		if r := a.Report(); !strings.Contains(r.Failure, errBroken.Error()) ||
+			!strings.Contains(r.Headline(), errBroken.Error()) {
 			t.Errorf("%s cannot be read: it is not told: %+v", what, r)
 		}
 		if len(w.told) != 1 || !strings.HasPrefix(w.told[0], "Warning AuditFailed") {
@@ -311,10 +345,12 @@ func TestAPVThatPassesByEndsASuspicion(t *testing.T) {
 func TestAnInTreePV(t *testing.T) {
 	const driver = "ebs.csi.aws.com"
 	for id, unclear := range map[string]string{"aws://us-east-1a/vol-1": "", "aws://us-east-1a/vol-2": "PV pv"} {
-		s := survey{listing: listing{volumes: map[string]Volume{"vol-1": {Handle: "vol-1"}}}, named: map[string]bool{}, ofEntry: map[string]bool{}}
-		pv := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}, Spec: v1.PersistentVolumeSpec{PersistentVolumeSource: v1.PersistentVolumeSource{
-			AWSElasticBlockStore: &v1.AWSElasticBlockStoreVolumeSource{VolumeID: id},
-		}}}
+		s := survey{listing: listing{volumes: map[string]Volume{"vol-1": {Handle: "vol-1"}}}, named: map[string]bool{},
+			ofEntry: map[string]bool{}}
+		pv := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"},
+			Spec: v1.PersistentVolumeSpec{PersistentVolumeSource: v1.PersistentVolumeSource{
+				AWSElasticBlockStore: &v1.AWSElasticBlockStoreVolumeSource{VolumeID: id},
+			}}}
 		s.takePV(volume.Of(pv), driver)
 		if s.unclear != unclear || s.named["vol-1"] != (unclear == "") || s.pvs != 1 {
 			t.Errorf("%s: %+v", id, s)
@@ -402,7 +438,8 @@ func TestWhatIsMeasured(t *testing.T) {
 		}
 	}
 	want := map[string]float64{
-		"csi_reclaimer_suspected_leaks": 1, "csi_reclaimer_suspected_leak_bytes": 1 << 30, "csi_reclaimer_leak_check_failures_total": 1,
+		"csi_reclaimer_suspected_leaks": 1, "csi_reclaimer_suspected_leak_bytes": 1 << 30,
+		"csi_reclaimer_leak_check_failures_total":                  1,
 		"csi_reclaimer_leak_check_last_complete_timestamp_seconds": float64(noon.Unix()),
 	}
 	for _, reason := range Reasons() {
@@ -438,7 +475,8 @@ func TestSettingsThatAreWrong(t *testing.T) {
 	if _, err := New(nil, driverName, w, Config{Interval: time.Minute}); err == nil {
 		t.Error("no cluster is taken")
 	}
-	if got := (Config{Interval: time.Minute}).withDefaults(); got.Sightings != 3 || got.Grace != time.Hour || got.PageSize != 500 {
+	if got := (Config{Interval: time.Minute}).withDefaults(); got.Sightings != 3 || got.Grace != time.Hour ||
+		got.PageSize != 500 {
 		t.Errorf("defaults: %+v", got)
 	}
 }

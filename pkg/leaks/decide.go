@@ -34,7 +34,8 @@ func (s Facts) against() (why Reason, against bool) {
 		return ReasonSnapshot, true
 	case s.InFlight == Present:
 		return ReasonInFlight, true
-	case s.PV != Absent || s.Snapshot != Absent || s.InFlight != Absent || s.Unclear == PresenceUnknown || s.Maker == PresenceUnknown:
+	case s.PV != Absent || s.Snapshot != Absent || s.InFlight != Absent || s.Unclear == PresenceUnknown ||
+		s.Maker == PresenceUnknown:
 		return ReasonIncomplete, true
 	case s.Ephemeral:
 		return ReasonEphemeral, true

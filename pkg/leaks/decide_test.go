@@ -29,27 +29,51 @@ func TestWhatIsTakenForALeak(t *testing.T) {
 		"nothing accounts for it, often and long enough": {leaked(nil), ReasonLeakSuspected},
 		"nothing is known": {Facts{}, ReasonIncomplete},
 		"a PV names it":    {leaked(func(s *Facts) { s.PV = Present }), ReasonPV},
-		"a PV names it, and nothing else is known":            {Facts{PV: Present}, ReasonPV},
-		"whether a PV names it is not known":                  {leaked(func(s *Facts) { s.PV = PresenceUnknown }), ReasonIncomplete},
-		"it is a snapshot's":                                  {leaked(func(s *Facts) { s.Snapshot = Present }), ReasonSnapshot},
-		"whether it is a snapshot's is not known":             {leaked(func(s *Facts) { s.Snapshot = PresenceUnknown }), ReasonIncomplete},
-		"a PV does not tell its volume":                       {leaked(func(s *Facts) { s.Unclear = Present }), ReasonPVUnclear},
-		"whether all PVs tell is not known":                   {leaked(func(s *Facts) { s.Unclear = PresenceUnknown }), ReasonIncomplete},
-		"the in-flight log has it":                            {leaked(func(s *Facts) { s.InFlight = Present }), ReasonInFlight},
-		"whether the in-flight log has it is not known":       {leaked(func(s *Facts) { s.InFlight = PresenceUnknown }), ReasonIncomplete},
-		"a claim may be its maker":                            {leaked(func(s *Facts) { s.Maker = Present }), ReasonBeingMade},
-		"whether one is being made is not known":              {leaked(func(s *Facts) { s.Maker = PresenceUnknown }), ReasonIncomplete},
-		"no PV's volume is in the list":                       {leaked(func(s *Facts) { s.NamesMatch = false }), ReasonNamesDiffer},
-		"it is attached":                                      {leaked(func(s *Facts) { s.InUse = true }), ReasonInUse},
-		"it is named like a pod's own":                        {leaked(func(s *Facts) { s.Ephemeral = true }), ReasonEphemeral},
-		"it was seen once too seldom":                         {leaked(func(s *Facts) { s.Sightings = 2 }), ReasonSeenTooSeldom},
-		"it was seen once, and the rules ask for no more":     {leaked(func(s *Facts) { s.Rules.Sightings, s.Sightings = 1, 1 }), ReasonSeenTooSeldom},
-		"it was seen twice, and the rules ask for nothing":    {leaked(func(s *Facts) { s.Rules, s.Sightings = Rules{}, 2 }), ReasonLeakSuspected},
-		"it was seen often, but not for long":                 {leaked(func(s *Facts) { s.FirstSeen = s.FirstSeen.Add(time.Nanosecond) }), ReasonSeenTooShort},
-		"since when is not known":                             {leaked(func(s *Facts) { s.FirstSeen = time.Time{} }), ReasonSeenTooShort},
-		"the clock went back":                                 {leaked(func(s *Facts) { s.FirstSeen = noon.Add(time.Hour) }), ReasonSeenTooShort},
-		"it is attached, and its maker is not known":          {leaked(func(s *Facts) { s.InUse, s.Maker = true, PresenceUnknown }), ReasonIncomplete},
-		"a PV names it, and it was seen for a hundred audits": {leaked(func(s *Facts) { s.PV, s.Sightings = Present, 100 }), ReasonPV},
+		"a PV names it, and nothing else is known": {Facts{PV: Present}, ReasonPV},
+		"whether a PV names it is not known": {leaked(func(s *Facts) { s.PV = PresenceUnknown }),
+			ReasonIncomplete},
+		"it is a snapshot's": {leaked(func(s *Facts) { s.Snapshot = Present }),
+			ReasonSnapshot},
+		"whether it is a snapshot's is not known": {leaked(func(s *Facts) { s.Snapshot = PresenceUnknown }),
+			ReasonIncomplete},
+		"a PV does not tell its volume": {leaked(func(s *Facts) { s.Unclear = Present }),
+			ReasonPVUnclear},
+		"whether all PVs tell is not known": {leaked(func(s *Facts) { s.Unclear = PresenceUnknown }),
+			ReasonIncomplete},
+		"the in-flight log has it": {leaked(func(s *Facts) { s.InFlight = Present }),
+			ReasonInFlight},
+		"whether the in-flight log has it is not known": {leaked(func(s *Facts) { s.InFlight = PresenceUnknown }),
+			ReasonIncomplete},
+		"a claim may be its maker": {leaked(func(s *Facts) { s.Maker = Present }),
+			ReasonBeingMade},
+		"whether one is being made is not known": {leaked(func(s *Facts) { s.Maker = PresenceUnknown }),
+			ReasonIncomplete},
+		"no PV's volume is in the list": {leaked(func(s *Facts) { s.NamesMatch = false }),
+			ReasonNamesDiffer},
+		"it is attached": {leaked(func(s *Facts) { s.InUse = true }), ReasonInUse},
+		"it is named like a pod's own": {leaked(func(s *Facts) { s.Ephemeral = true }),
+			ReasonEphemeral},
+		"it was seen once too seldom": {leaked(func(s *Facts) { s.Sightings = 2 }),
+			ReasonSeenTooSeldom},
+		"it was seen once, and the rules ask for no more": {leaked(func(s *Facts) {
+			s.Rules.Sightings, s.Sightings = 1,
+				1
+		}), ReasonSeenTooSeldom},
+		"it was seen twice, and the rules ask for nothing": {leaked(func(s *Facts) {
+			s.Rules, s.Sightings = Rules{},
+				2
+		}), ReasonLeakSuspected},
+		"it was seen often, but not for long": {leaked(func(s *Facts) { s.FirstSeen = s.FirstSeen.Add(time.Nanosecond) }),
+			ReasonSeenTooShort},
+		"since when is not known": {leaked(func(s *Facts) { s.FirstSeen = time.Time{} }),
+			ReasonSeenTooShort},
+		"the clock went back": {leaked(func(s *Facts) { s.FirstSeen = noon.Add(time.Hour) }), ReasonSeenTooShort},
+		"it is attached, and its maker is not known": {leaked(func(s *Facts) {
+			s.InUse, s.Maker = true,
+				PresenceUnknown
+		}), ReasonIncomplete},
+		"a PV names it, and it was seen for a hundred audits": {leaked(func(s *Facts) { s.PV, s.Sightings = Present, 100 }),
+			ReasonPV},
 	} {
 		got := Decide(c.snapshot, noon)
 		if got.Reason != c.want || got.Suspected != (c.want == ReasonLeakSuspected) {
@@ -79,7 +103,8 @@ func TestOneFactIsEnoughToKeepAVolumeFromSuspicion(t *testing.T) {
 								})
 								all++
 								got := Decide(s, noon)
-								want := pv == Absent && snapshot == Absent && unclear == Absent && maker == Absent && bits == 1 && sightings == 3 && old
+								want := pv == Absent && snapshot == Absent && unclear == Absent && maker == Absent && bits == 1 &&
+									sightings == 3 && old
 								if got.Suspected != want {
 									t.Errorf("%+v: %+v", s, got)
 								}

@@ -104,7 +104,8 @@ func listOnce(ctx context.Context, driver Driver, pageSize int32, most int) (lis
 // add takes the volumes of a page in, and returns how many there are then.
 func (l *listing) add(entries []*csi.ListVolumesResponse_Entry) int {
 	for _, entry := range entries {
-		v := Volume{Handle: entry.GetVolume().GetVolumeId(), Bytes: max(0, entry.GetVolume().GetCapacityBytes()), Nodes: entry.GetStatus().GetPublishedNodeIds()}
+		v := Volume{Handle: entry.GetVolume().GetVolumeId(), Bytes: max(0, entry.GetVolume().GetCapacityBytes()),
+			Nodes: entry.GetStatus().GetPublishedNodeIds()}
 		if v.Handle == "" {
 			l.nameless++
 			continue

@@ -61,14 +61,19 @@ func TestWhatADriverLists(t *testing.T) {
 		driver paging
 		want   []string
 	}{
-		"nothing":                       {pages(map[string]*csi.ListVolumesResponse{"": {}}), nil},
-		"one page":                      {pages(map[string]*csi.ListVolumesResponse{"": page("", "b", "a")}), []string{"a", "b"}},
-		"pages that overlap":            {pages(map[string]*csi.ListVolumesResponse{"": page("1", "a", "b", "b"), "1": page("2", "b", "a"), "2": page("", "c", "a")}), []string{"a", "b", "c"}},
-		"a page with nothing on it":     {pages(map[string]*csi.ListVolumesResponse{"": page("1", "a"), "1": page("2"), "2": page("", "b")}), []string{"a", "b"}},
-		"entries without an id":         {pages(map[string]*csi.ListVolumesResponse{"": page("", "", "a")}), []string{"a"}},
-		"one name in two spellings":     {pages(map[string]*csi.ListVolumesResponse{"": page("", "Disk", "disk")}), []string{"disk"}},
-		"entries of nothing at all":     {pages(map[string]*csi.ListVolumesResponse{"": {Entries: []*csi.ListVolumesResponse_Entry{nil, {}}}}), nil},
-		"a page that is larger than it": {pages(map[string]*csi.ListVolumesResponse{"": page("", "a", "b", "c")}), []string{"a", "b", "c"}},
+		"nothing": {pages(map[string]*csi.ListVolumesResponse{"": {}}), nil},
+		"one page": {pages(map[string]*csi.ListVolumesResponse{"": page("", "b", "a")}),
+			[]string{"a", "b"}},
+		"pages that overlap": {pages(map[string]*csi.ListVolumesResponse{"": page("1", "a", "b", "b"),
+			"1": page("2", "b", "a"), "2": page("", "c", "a")}), []string{"a", "b", "c"}},
+		"a page with nothing on it": {pages(map[string]*csi.ListVolumesResponse{"": page("1", "a"), "1": page("2"),
+			"2": page("", "b")}), []string{"a", "b"}},
+		"entries without an id": {pages(map[string]*csi.ListVolumesResponse{"": page("", "", "a")}), []string{"a"}},
+		"one name in two spellings": {pages(map[string]*csi.ListVolumesResponse{"": page("", "Disk", "disk")}),
+			[]string{"disk"}},
+		"entries of nothing at all": {pages(map[string]*csi.ListVolumesResponse{"": {Entries: []*csi.ListVolumesResponse_Entry{nil, {}}}}), nil},
+		"a page that is larger than it": {pages(map[string]*csi.ListVolumesResponse{"": page("", "a", "b", "c")}),
+			[]string{"a", "b", "c"}},
 	} {
 		got, err := list(t.Context(), c.driver, 2, 1000)
 		if err != nil || !slices.Equal(got.handles(), c.want) {
@@ -76,10 +81,13 @@ func TestWhatADriverLists(t *testing.T) {
 		}
 	}
 	got, err := list(t.Context(), pages(map[string]*csi.ListVolumesResponse{"": {Entries: []*csi.ListVolumesResponse_Entry{
-		{Volume: &csi.Volume{VolumeId: "a", CapacityBytes: -1, AccessibleTopology: []*csi.Topology{{Segments: map[string]string{"zone": "z"}}}}, Status: &csi.ListVolumesResponse_VolumeStatus{PublishedNodeIds: []string{"n"}}},
+		{Volume: &csi.Volume{VolumeId: "a", CapacityBytes: -1,
+			AccessibleTopology: []*csi.Topology{{Segments: map[string]string{"zone": "z"}}}},
+			Status: &csi.ListVolumesResponse_VolumeStatus{PublishedNodeIds: []string{"n"}}},
 		{Volume: &csi.Volume{CapacityBytes: 1}},
 	}}}), 2, 1000)
-	if v := got.volumes["a"]; err != nil || v.Bytes != 0 || !slices.Equal(v.Nodes, []string{"n"}) || len(v.Topology) != 1 || v.Topology[0]["zone"] != "z" || got.nameless != 1 {
+	if v := got.volumes["a"]; err != nil || v.Bytes != 0 || !slices.Equal(v.Nodes, []string{"n"}) ||
+		len(v.Topology) != 1 || v.Topology[0]["zone"] != "z" || got.nameless != 1 {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
@@ -90,11 +98,16 @@ func TestListsThatAreNotComplete(t *testing.T) {
 		driver paging
 		want   error
 	}{
-		"the driver fails":          {func(*csi.ListVolumesRequest) (*csi.ListVolumesResponse, error) { return nil, errors.New("broken") }, nil},
+		"the driver fails": {func(*csi.ListVolumesRequest) (*csi.ListVolumesResponse, error) {
+			return nil,
+				errors.New("broken")
+		}, nil},
 		"the first page is refused": {pages(nil), nil},
 		"every token expires":       {pages(map[string]*csi.ListVolumesResponse{"": page("1", "a")}), errExpired},
-		"a page leads to itself":    {pages(map[string]*csi.ListVolumesResponse{"": page("1", "a"), "1": page("1", "b")}), errEndless},
-		"pages lead in a circle":    {pages(map[string]*csi.ListVolumesResponse{"": page("1", "a"), "1": page("2", "b"), "2": page("1", "c")}), errEndless},
+		"a page leads to itself": {pages(map[string]*csi.ListVolumesResponse{"": page("1", "a"), "1": page("1", "b")}),
+			errEndless},
+		"pages lead in a circle": {pages(map[string]*csi.ListVolumesResponse{"": page("1", "a"), "1": page("2", "b"),
+			"2": page("1", "c")}), errEndless},
 		"new pages bring nothing new": {func(*csi.ListVolumesRequest) (*csi.ListVolumesResponse, error) {
 			endless++
 			return page(strconv.Itoa(endless), "a"), nil
@@ -110,8 +123,13 @@ func TestListsThatAreNotComplete(t *testing.T) {
 
 // TestACircleIsNoticedAtOnce, and not after a hundred calls more.
 func TestACircleIsNoticedAtOnce(t *testing.T) {
-	circle, calls := pages(map[string]*csi.ListVolumesResponse{"": page("1", "a"), "1": page("2", "b"), "2": page("1", "c")}), 0
-	_, err := list(t.Context(), paging(func(r *csi.ListVolumesRequest) (*csi.ListVolumesResponse, error) { calls++; return circle(r) }), 2, 1000)
+	circle, calls := pages(map[string]*csi.ListVolumesResponse{"": page("1", "a"), "1": page("2", "b"),
+		"2": page("1", "c")}), 0
+	_, err := list(t.Context(), paging(func(r *csi.ListVolumesRequest) (*csi.ListVolumesResponse,
+		error) {
+		calls++
+		return circle(r)
+	}), 2, 1000)
 	if !errors.Is(err, errEndless) || calls != 3 {
 		t.Errorf("%v after %d calls, want 3", err, calls)
 	}
@@ -207,7 +225,10 @@ func (u *unruly) ListVolumes(_ context.Context, r *csi.ListVolumesRequest) (*csi
 	for range u.dice.IntN(3) {
 		answer.Entries = append(answer.Entries, entry(u.there[u.dice.IntN(len(u.there))]))
 	}
-	u.dice.Shuffle(len(answer.Entries), func(i, j int) { answer.Entries[i], answer.Entries[j] = answer.Entries[j], answer.Entries[i] })
+	u.dice.Shuffle(len(answer.Entries), func(i, j int) {
+		answer.Entries[i], answer.Entries[j] = answer.Entries[j],
+			answer.Entries[i]
+	})
 	if end < len(u.there) {
 		// Each is another, so that none looks as if it had been given out before.
 		answer.NextToken = string(rune('a'+u.calls%26)) + "token-" + u.there[end]

@@ -15,7 +15,8 @@ func (a *Controller) Permissions() []access.Permission {
 		{Group: "coordination.k8s.io", Resource: "leases", Verb: "list", Without: nothing},
 	}
 	if a.cfg.Snapshots {
-		needed = append(needed, access.Permission{Group: "snapshot.storage.k8s.io", Resource: "volumesnapshotcontents", Verb: "list", Without: nothing})
+		needed = append(needed, access.Permission{Group: "snapshot.storage.k8s.io", Resource: "volumesnapshotcontents",
+			Verb: "list", Without: nothing})
 	}
 	return needed
 }

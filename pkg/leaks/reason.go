@@ -86,6 +86,7 @@ func (r Reason) Sentence() string {
 // Reasons lists all reasons of volumes that are not accounted for: the values of the label of
 // csi_reclaimer_unaccounted_volumes.
 func Reasons() []Reason {
-	return []Reason{ReasonInFlight, ReasonIncomplete, ReasonEphemeral, ReasonInUse, ReasonNamesDiffer, ReasonPVUnclear, ReasonBeingMade,
+	return []Reason{ReasonInFlight, ReasonIncomplete, ReasonEphemeral, ReasonInUse, ReasonNamesDiffer, ReasonPVUnclear,
+		ReasonBeingMade,
 		ReasonSeenTooSeldom, ReasonSeenTooShort, ReasonLeakSuspected}
 }

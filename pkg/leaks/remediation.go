@@ -85,7 +85,8 @@ func ReclaimPV(driver string, v Found, o PVOptions) *v1.PersistentVolume {
 		pv.Annotations[annSecretName], pv.Annotations[annSecretNamespace] = "", ""
 	}
 	pv.Spec.ClaimRef = &v1.ObjectReference{
-		APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: reclaimedNamespace, Name: reclaimedClaim, UID: uidOf(driver, v.Handle),
+		APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: reclaimedNamespace, Name: reclaimedClaim,
+		UID: uidOf(driver, v.Handle),
 	}
 	return pv
 }
@@ -150,6 +151,7 @@ func digestOf(driver, handle string) [sha256.Size]byte {
 func isRemediation(made, want *v1.PersistentVolume) bool {
 	pv, is := volume.Of(made), volume.Of(want)
 	to := want.Annotations[RemediationAnnotation]
-	return made.Name == want.Name && made.Annotations[RemediationAnnotation] == to && pv.Driver == is.Driver && pv.Handle == is.Handle &&
+	return made.Name == want.Name && made.Annotations[RemediationAnnotation] == to && pv.Driver == is.Driver &&
+		pv.Handle == is.Handle &&
 		(to == string(Adopt) || pv.Claim == is.Claim && pv.ProvisionedBy == is.ProvisionedBy)
 }

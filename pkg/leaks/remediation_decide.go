@@ -83,8 +83,8 @@ const maxReportAge = 24 * time.Hour
 // or speaks against it.
 type Case struct {
 	Remediation Remediation
-	// Fresh: whoever carries it out looks for the first time, and has made nothing yet. Whoever deletes what was made takes
-	// it back, and it is not made again.
+	// Fresh: whoever carries it out looks for the first time, and has made nothing yet. Whoever deletes what was made
+	// takes it back, and it is not made again.
 	Fresh bool
 	// Reported and Suspected are what the report says of the volume, and Completed is when its audit ended.
 	Reported, Suspected bool

@@ -13,7 +13,8 @@ import (
 
 // suspect is a case in which a PV is to be made.
 func suspect(to Remediation, change func(*Case)) Case {
-	c := Case{Remediation: to, Fresh: true, Reported: true, Suspected: true, Completed: noon.Add(-time.Hour), Others: Absent, Own: OwnPV{Read: true}}
+	c := Case{Remediation: to, Fresh: true, Reported: true, Suspected: true, Completed: noon.Add(-time.Hour),
+		Others: Absent, Own: OwnPV{Read: true}}
 	if change != nil {
 		change(&c)
 	}
@@ -24,7 +25,8 @@ func suspect(to Remediation, change func(*Case)) Case {
 func made(to Remediation, change func(*volume.PV)) Case {
 	return suspect(to, func(c *Case) {
 		c.Reported, c.Suspected, c.Completed = false, false, time.Time{}
-		c.Own = OwnPV{Read: true, Found: true, Made: true, PV: volume.PV{Policy: volume.PolicyRetain, Phase: volume.PhaseReleased}}
+		c.Own = OwnPV{Read: true, Found: true, Made: true, PV: volume.PV{Policy: volume.PolicyRetain,
+			Phase: volume.PhaseReleased}}
 		change(&c.Own.PV)
 	})
 }
@@ -35,30 +37,50 @@ func TestTheStepsOfARemedy(t *testing.T) {
 		step Step
 		why  Why
 	}{
-		"nothing is known":                         {Case{}, Refuse, WhyUnknown},
-		"a suspect":                                {suspect(Adopt, nil), CreatePV, WhySuspected},
-		"a suspect that is to go":                  {suspect(Reclaim, nil), CreatePV, WhySuspected},
-		"it is not in the report":                  {suspect(Reclaim, func(c *Case) { c.Reported = false }), Refuse, WhyNotReported},
-		"it is in the report, and no suspect":      {suspect(Reclaim, func(c *Case) { c.Suspected = false }), Refuse, WhyNotSuspected},
-		"a report of an unknown time":              {suspect(Reclaim, func(c *Case) { c.Completed = time.Time{} }), Refuse, WhyReportOld},
-		"a report of the day before yesterday":     {suspect(Adopt, func(c *Case) { c.Completed = noon.Add(-25 * time.Hour) }), Refuse, WhyReportOld},
-		"another PV names it":                      {suspect(Reclaim, func(c *Case) { c.Others = Present }), Refuse, WhyHasPV},
-		"whether another does is not known":        {suspect(Reclaim, func(c *Case) { c.Others = PresenceUnknown }), Refuse, WhyUnknown},
-		"its own PV was not looked for":            {suspect(Reclaim, func(c *Case) { c.Own.Read = false }), Refuse, WhyUnknown},
-		"a foreign PV has the name":                {suspect(Reclaim, func(c *Case) { c.Own.Found = true }), Refuse, WhyNameTaken},
-		"adopted":                                  {made(Adopt, func(*volume.PV) {}), Finished, WhySuspected},
-		"adopted, and deleted again":               {made(Adopt, func(pv *volume.PV) { pv.Terminating = true }), Refuse, WhyChanged},
-		"made, not looked at by the PV controller": {made(Reclaim, func(pv *volume.PV) { pv.Phase = volume.PhasePending }), WaitReleased, WhySuspected},
-		"made, and released":                       {made(Reclaim, func(*volume.PV) {}), TurnPolicy, WhySuspected},
-		"made, and in use":                         {made(Reclaim, func(pv *volume.PV) { pv.Phase = volume.PhaseBound }), Refuse, WhyChanged},
-		"made, and free for anybody":               {made(Reclaim, func(pv *volume.PV) { pv.Phase = volume.PhaseAvailable }), Refuse, WhyChanged},
-		"made, and turned":                         {made(Reclaim, func(pv *volume.PV) { pv.Policy = volume.PolicyDelete }), Finished, WhySuspected},
-		"made, turned, and on its way out":         {made(Reclaim, func(pv *volume.PV) { pv.Policy, pv.Terminating = volume.PolicyDelete, true }), Finished, WhySuspected},
-		"it was made, and is gone":                 {suspect(Reclaim, func(c *Case) { c.Fresh = false }), Refuse, WhyTakenBack},
-		"adopted, and turned by somebody":          {made(Adopt, func(pv *volume.PV) { pv.Policy = volume.PolicyDelete }), Finished, WhySuspected},
-		"made, and of a policy nobody knows":       {made(Reclaim, func(pv *volume.PV) { pv.Policy = volume.PolicyUnknown }), Refuse, WhyChanged},
-		"made, and being deleted":                  {made(Reclaim, func(pv *volume.PV) { pv.Terminating = true }), Refuse, WhyChanged},
-		"made for a remedy that there is none of":  {made("", func(*volume.PV) {}), Refuse, WhyChanged},
+		"nothing is known":        {Case{}, Refuse, WhyUnknown},
+		"a suspect":               {suspect(Adopt, nil), CreatePV, WhySuspected},
+		"a suspect that is to go": {suspect(Reclaim, nil), CreatePV, WhySuspected},
+		"it is not in the report": {suspect(Reclaim, func(c *Case) { c.Reported = false }), Refuse,
+			WhyNotReported},
+		"it is in the report, and no suspect": {suspect(Reclaim, func(c *Case) { c.Suspected = false }), Refuse,
+			WhyNotSuspected},
+		"a report of an unknown time": {suspect(Reclaim, func(c *Case) { c.Completed = time.Time{} }), Refuse,
+			WhyReportOld},
+		"a report of the day before yesterday": {suspect(Adopt,
+			func(c *Case) { c.Completed = noon.Add(-25 * time.Hour) }), Refuse, WhyReportOld},
+		"another PV names it": {suspect(Reclaim, func(c *Case) { c.Others = Present }), Refuse,
+			WhyHasPV},
+		"whether another does is not known": {suspect(Reclaim, func(c *Case) { c.Others = PresenceUnknown }), Refuse,
+			WhyUnknown},
+		"its own PV was not looked for": {suspect(Reclaim, func(c *Case) { c.Own.Read = false }), Refuse,
+			WhyUnknown},
+		"a foreign PV has the name": {suspect(Reclaim, func(c *Case) { c.Own.Found = true }), Refuse,
+			WhyNameTaken},
+		"adopted": {made(Adopt, func(*volume.PV) {}), Finished, WhySuspected},
+		"adopted, and deleted again": {made(Adopt, func(pv *volume.PV) { pv.Terminating = true }), Refuse,
+			WhyChanged},
+		"made, not looked at by the PV controller": {made(Reclaim, func(pv *volume.PV) { pv.Phase = volume.PhasePending }),
+			WaitReleased, WhySuspected},
+		"made, and released": {made(Reclaim, func(*volume.PV) {}), TurnPolicy, WhySuspected},
+		"made, and in use": {made(Reclaim, func(pv *volume.PV) { pv.Phase = volume.PhaseBound }),
+			Refuse, WhyChanged},
+		"made, and free for anybody": {made(Reclaim,
+			func(pv *volume.PV) { pv.Phase = volume.PhaseAvailable }), Refuse, WhyChanged},
+		"made, and turned": {made(Reclaim, func(pv *volume.PV) { pv.Policy = volume.PolicyDelete }),
+			Finished, WhySuspected},
+		"made, turned, and on its way out": {made(Reclaim, func(pv *volume.PV) {
+			pv.Policy,
+				pv.Terminating = volume.PolicyDelete, true
+		}), Finished, WhySuspected},
+		"it was made, and is gone": {suspect(Reclaim, func(c *Case) { c.Fresh = false }), Refuse,
+			WhyTakenBack},
+		"adopted, and turned by somebody": {made(Adopt, func(pv *volume.PV) { pv.Policy = volume.PolicyDelete }),
+			Finished, WhySuspected},
+		"made, and of a policy nobody knows": {made(Reclaim,
+			func(pv *volume.PV) { pv.Policy = volume.PolicyUnknown }), Refuse, WhyChanged},
+		"made, and being deleted": {made(Reclaim, func(pv *volume.PV) { pv.Terminating = true }), Refuse,
+			WhyChanged},
+		"made for a remedy that there is none of": {made("", func(*volume.PV) {}), Refuse, WhyChanged},
 	} {
 		step, why := DecideRemediation(c.of, noon)
 		if step != c.step || why != c.why {
@@ -77,20 +99,26 @@ func TestTheStepsOfARemedy(t *testing.T) {
 
 func TestThePVsOfRemedies(t *testing.T) {
 	v := Found{Handle: "vol-1", Bytes: 5 << 30, Topology: []map[string]string{{"zone": "a"}}}
-	pv, err := AdoptPV(driverName, v, PVOptions{StorageClass: "fast", FSType: "xfs", Attributes: map[string]string{"share": "x"}})
+	pv, err := AdoptPV(driverName, v, PVOptions{StorageClass: "fast", FSType: "xfs",
+		Attributes: map[string]string{"share": "x"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	size := pv.Spec.Capacity[v1.ResourceStorage]
-	if pv.Spec.PersistentVolumeReclaimPolicy != v1.PersistentVolumeReclaimRetain || pv.Spec.ClaimRef != nil || size.String() != "5Gi" ||
-		pv.Spec.CSI.Driver != driverName || pv.Spec.CSI.VolumeHandle != "vol-1" || pv.Spec.CSI.FSType != "xfs" || pv.Spec.CSI.VolumeAttributes["share"] != "x" ||
-		pv.Spec.StorageClassName != "fast" || pv.Spec.NodeAffinity.Required.NodeSelectorTerms[0].MatchExpressions[0].Values[0] != "a" || *pv.Spec.VolumeMode != v1.PersistentVolumeFilesystem {
+	if pv.Spec.PersistentVolumeReclaimPolicy != v1.PersistentVolumeReclaimRetain || pv.Spec.ClaimRef != nil ||
+		size.String() != "5Gi" ||
+		pv.Spec.CSI.Driver != driverName || pv.Spec.CSI.VolumeHandle != "vol-1" || pv.Spec.CSI.FSType != "xfs" ||
+		pv.Spec.CSI.VolumeAttributes["share"] != "x" ||
+		pv.Spec.StorageClassName != "fast" ||
+		pv.Spec.NodeAffinity.Required.NodeSelectorTerms[0].MatchExpressions[0].Values[0] != "a" ||
+		*pv.Spec.VolumeMode != v1.PersistentVolumeFilesystem {
 		t.Errorf("adopted: %+v", pv)
 	}
 	if _, err := AdoptPV(driverName, Found{Handle: "x"}, PVOptions{}); err == nil {
 		t.Error("a PV without a size is made")
 	}
-	if pv, err = AdoptPV(driverName, Found{Handle: "x"}, PVOptions{Bytes: 7, Block: true}); err != nil || *pv.Spec.VolumeMode != v1.PersistentVolumeBlock || pv.Spec.NodeAffinity != nil {
+	if pv, err = AdoptPV(driverName, Found{Handle: "x"}, PVOptions{Bytes: 7, Block: true}); err != nil ||
+		*pv.Spec.VolumeMode != v1.PersistentVolumeBlock || pv.Spec.NodeAffinity != nil {
 		t.Errorf("%v, %+v", err, pv)
 	}
 
@@ -100,14 +128,18 @@ func TestThePVsOfRemedies(t *testing.T) {
 		t.Error("it is born with a policy that does not keep the volume")
 	}
 	is.Policy, is.Phase = volume.PolicyDelete, volume.PhaseReleased
-	if is.Owner() != driverName || !is.SecretKnown || is.DeletionSecret != (volume.SecretRef{}) || is.Claim.UID == "" || is.Claim.Name == "" {
+	if is.Owner() != driverName || !is.SecretKnown || is.DeletionSecret != (volume.SecretRef{}) || is.Claim.UID == "" ||
+		is.Claim.Name == "" {
 		t.Errorf("what reclaims knows of it: %+v", is)
 	}
-	if other := ReclaimPV(driverName, Found{Handle: "vol-2"}, PVOptions{StorageClass: "fast"}); other.Name == gone.Name || volume.Of(other).SecretKnown || other.Spec.ClaimRef.UID == gone.Spec.ClaimRef.UID {
+	if other := ReclaimPV(driverName, Found{Handle: "vol-2"},
+		PVOptions{StorageClass: "fast"}); other.Name == gone.Name || volume.Of(other).SecretKnown ||
+		other.Spec.ClaimRef.UID == gone.Spec.ClaimRef.UID {
 		t.Errorf("another volume's: %+v", other)
 	}
 	// The reclaim contract deletes such a volume once it is turned, and not before.
-	s := reclaiming.Facts{Leading: true, Rules: reclaiming.Rules{Driver: driverName, Role: volume.RoleOwner}, PV: volume.Of(gone), Brake: reclaiming.BrakeOff}
+	s := reclaiming.Facts{Leading: true, Rules: reclaiming.Rules{Driver: driverName, Role: volume.RoleOwner},
+		PV: volume.Of(gone), Brake: reclaiming.BrakeOff}
 	s.PV.Phase = volume.PhaseReleased
 	if d := reclaiming.Decide(s, noon); d.Action != reclaiming.Wait || d.Reason != reclaiming.ReasonPolicyKeepsVolume {
 		t.Errorf("before it is turned: %+v", d)

@@ -52,13 +52,15 @@ func NewRemediator(config *rest.Config) (*Remediator, error) {
 
 // Check decides on a remedy without carrying anything out, and returns the next step, and the PV that was made for it
 // before, nil for none. An error says why it would be refused. pv is what [AdoptPV] or [ReclaimPV] made for the volume.
-func (m *Remediator) Check(ctx context.Context, r Report, to Remediation, pv *v1.PersistentVolume) (Step, *v1.PersistentVolume, error) {
+func (m *Remediator) Check(ctx context.Context, r Report, to Remediation, pv *v1.PersistentVolume) (Step,
+	*v1.PersistentVolume, error) {
 	return m.next(ctx, r, to, pv, true)
 }
 
 // Carry carries a remedy out, and returns the PV as it is then. Interrupted, or after an error, it can be begun
 // again at any time: up to the turn of its policy, the last step, the PV keeps the volume.
-func (m *Remediator) Carry(ctx context.Context, r Report, to Remediation, pv *v1.PersistentVolume) (*v1.PersistentVolume, error) {
+func (m *Remediator) Carry(ctx context.Context, r Report, to Remediation,
+	pv *v1.PersistentVolume) (*v1.PersistentVolume, error) {
 	until := m.clock.Now().Add(releasedWithin)
 	for fresh := true; ; fresh = false {
 		step, own, err := m.next(ctx, r, to, pv, fresh)
@@ -72,15 +74,18 @@ func (m *Remediator) Carry(ctx context.Context, r Report, to Remediation, pv *v1
 				return nil, fmt.Errorf("create PV %q: %w", pv.Name, err)
 			}
 		case step == WaitReleased && m.clock.Now().After(until):
-			return own, fmt.Errorf("reclaim through PV %q: %w; it keeps its volume, and the same command goes on", pv.Name, ErrNotReleased)
+			return own, fmt.Errorf("reclaim through PV %q: %w; it keeps its volume, and the same command goes on", pv.Name,
+				ErrNotReleased)
 		case step == WaitReleased:
 			select {
 			case <-ctx.Done():
-				return own, fmt.Errorf("wait for PV %q to be Released: %w; it keeps its volume, and the same command goes on", pv.Name, ctx.Err())
+				return own, fmt.Errorf("wait for PV %q to be Released: %w; it keeps its volume, and the same command goes on",
+					pv.Name, ctx.Err())
 			case <-m.clock.After(lookEvery):
 			}
 		case step == TurnPolicy:
-			patch := kube.PolicyPatch{Name: own.Name, UID: own.UID, ResourceVersion: own.ResourceVersion, Policy: v1.PersistentVolumeReclaimDelete}
+			patch := kube.PolicyPatch{Name: own.Name, UID: own.UID, ResourceVersion: own.ResourceVersion,
+				Policy: v1.PersistentVolumeReclaimDelete}
 			turned, err := kube.PatchPolicy(ctx, m.pvs, patch)
 			if err == nil {
 				return turned, nil // a look at it may come after its volume's end, and its own
@@ -94,7 +99,8 @@ func (m *Remediator) Carry(ctx context.Context, r Report, to Remediation, pv *v1
 
 // next reads what there is and decides. The remedy's own PV is read after all others, so that a write which is
 // bound to it goes by what was known then.
-func (m *Remediator) next(ctx context.Context, r Report, to Remediation, pv *v1.PersistentVolume, fresh bool) (Step, *v1.PersistentVolume, error) {
+func (m *Remediator) next(ctx context.Context, r Report, to Remediation, pv *v1.PersistentVolume, fresh bool) (Step,
+	*v1.PersistentVolume, error) {
 	handle := pv.Spec.CSI.VolumeHandle
 	found, reported := r.Find(handle)
 	c := Case{Remediation: to, Fresh: fresh, Reported: reported, Suspected: found.Suspected, Completed: r.Completed}

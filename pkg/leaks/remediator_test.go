@@ -49,10 +49,12 @@ func newWard(t *testing.T) *ward {
 
 // put has a PV name a volume, and keep it.
 func (w *ward) put(name, handle string) {
-	w.store(&v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}, Spec: v1.PersistentVolumeSpec{
-		PersistentVolumeReclaimPolicy: v1.PersistentVolumeReclaimRetain,
-		PersistentVolumeSource:        v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: driverName, VolumeHandle: handle}},
-	}})
+	w.store(&v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)},
+		Spec: v1.PersistentVolumeSpec{
+			PersistentVolumeReclaimPolicy: v1.PersistentVolumeReclaimRetain,
+			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: driverName,
+				VolumeHandle: handle}},
+		}})
 }
 
 func (w *ward) store(pv *v1.PersistentVolume) {
@@ -110,7 +112,8 @@ func (w *ward) Get(_ context.Context, name string, _ metav1.GetOptions) (*v1.Per
 	return nil, apierrors.NewNotFound(v1.Resource("persistentvolumes"), name)
 }
 
-func (w *ward) Create(_ context.Context, pv *v1.PersistentVolume, _ metav1.CreateOptions) (*v1.PersistentVolume, error) {
+func (w *ward) Create(_ context.Context, pv *v1.PersistentVolume, _ metav1.CreateOptions) (*v1.PersistentVolume,
+	error) {
 	return w.write(func() (*v1.PersistentVolume, error) {
 		if _, found := w.pvs[pv.Name]; found {
 			return nil, apierrors.NewAlreadyExists(v1.Resource("persistentvolumes"), pv.Name)
@@ -123,7 +126,8 @@ func (w *ward) Create(_ context.Context, pv *v1.PersistentVolume, _ metav1.Creat
 	})
 }
 
-func (w *ward) Patch(_ context.Context, name string, _ types.PatchType, body []byte, _ metav1.PatchOptions, _ ...string) (*v1.PersistentVolume, error) {
+func (w *ward) Patch(_ context.Context, name string, _ types.PatchType, body []byte, _ metav1.PatchOptions,
+	_ ...string) (*v1.PersistentVolume, error) {
 	var patch v1.PersistentVolume
 	if err := json.Unmarshal(body, &patch); err != nil {
 		w.Fatal(err)
@@ -177,13 +181,14 @@ func (w *ward) pv(to Remediation) *v1.PersistentVolume {
 
 // suspecting is a report that suspects the leak; one that was made when a PV accounted for it has nothing.
 func suspecting() Report {
-	return Report{Driver: driverName, Completed: noon.Add(-time.Minute), Volumes: []Found{{Handle: "leak", Suspected: true}}}
+	return Report{Driver: driverName, Completed: noon.Add(-time.Minute), Volumes: []Found{{Handle: "leak",
+		Suspected: true}}}
 }
 
 func nothingSuspected() Report { return Report{Driver: driverName, Completed: noon} }
 
-// TestARemedyThatStoppedAtAWriteIsFinishedByTheNext stops the program at each of its writes, before or after it is stored,
-// and once at none, and runs it again by the report that there is then.
+// TestARemedyThatStoppedAtAWriteIsFinishedByTheNext stops the program at each of its writes, before or after it is
+// stored, and once at none, and runs it again by the report that there is then.
 func TestARemedyThatStoppedAtAWriteIsFinishedByTheNext(t *testing.T) {
 	for to, writes := range map[Remediation]int{Adopt: 1, Reclaim: 2} {
 		for stopAt := 1; stopAt <= writes+1; stopAt++ {
@@ -226,12 +231,14 @@ func (w *ward) judge(at string, to Remediation) {
 	switch {
 	case to == Reclaim && (!slices.Equal(w.calls, []string{"leak"}) || made != nil):
 		w.Errorf("%s: deleted: %q, PV %v", at, w.calls, made)
-	case to == Adopt && (len(w.calls) > 0 || !w.volumes["leak"] || made == nil || made.Spec.PersistentVolumeReclaimPolicy != v1.PersistentVolumeReclaimRetain):
+	case to == Adopt && (len(w.calls) > 0 || !w.volumes["leak"] || made == nil ||
+		made.Spec.PersistentVolumeReclaimPolicy != v1.PersistentVolumeReclaimRetain):
 		w.Errorf("%s: WRONG DELETE: %q, PV %v", at, w.calls, made)
 	}
 }
 
-// TestWhatHappensWhileARemedyIsStopped between the making of its PV and the turn: what speaks against the turn is heeded.
+// TestWhatHappensWhileARemedyIsStopped between the making of its PV and the turn: what speaks against the turn is
+// heeded.
 func TestWhatHappensWhileARemedyIsStopped(t *testing.T) {
 	own := newWard(t).pv(Reclaim).Name
 	for sentence, change := range map[string]func(*ward){
@@ -264,7 +271,8 @@ func TestWhatHappensWhileARemedyIsStopped(t *testing.T) {
 				pv.ResourceVersion = "another"
 			}
 		}
-		if _, err = within.carry(t.Context(), suspecting(), Reclaim); sentence == "somebody deletes it" && apierrors.IsNotFound(err) {
+		if _, err = within.carry(t.Context(), suspecting(), Reclaim); sentence == "somebody deletes it" &&
+			apierrors.IsNotFound(err) {
 			err = ErrRefused
 		}
 		within.expectRefused("before the turn "+sentence, err)
@@ -328,7 +336,8 @@ func TestARemedyWaitsForThePVController(t *testing.T) {
 	cancel()
 	m := w.mender()
 	m.clock = testclock.NewFakeClock(noon) // whose waits have no end
-	if _, err := m.Carry(ended, nothingSuspected(), Reclaim, w.pv(Reclaim)); !errors.Is(err, context.Canceled) || !w.volumes["leak"] {
+	if _, err := m.Carry(ended, nothingSuspected(), Reclaim, w.pv(Reclaim)); !errors.Is(err, context.Canceled) ||
+		!w.volumes["leak"] {
 		t.Errorf("interrupted while it waits: %v; deleted: %q", err, w.calls)
 	}
 	w.away = false

@@ -81,7 +81,8 @@ func (a *Controller) Report() Report {
 	}
 	for _, e := range last.forgotten {
 		r.InFlight = append(r.InFlight, InFlight{
-			Volume: e.Volume, Claim: e.Claim.Namespace + "/" + e.Claim.Name, Since: e.Begun.UTC(), Lease: e.Lease.String(), Annotation: e.Annotation,
+			Volume: e.Volume, Claim: e.Claim.Namespace + "/" + e.Claim.Name, Since: e.Begun.UTC(), Lease: e.Lease.String(),
+			Annotation: e.Annotation,
 		})
 	}
 	for _, u := range all {
@@ -90,7 +91,8 @@ func (a *Controller) Report() Report {
 			r.SuspectedBytes = max(r.SuspectedBytes, r.SuspectedBytes+u.volume.Bytes)
 		}
 		r.Volumes = append(r.Volumes, Found{
-			Handle: u.volume.Handle, Bytes: u.volume.Bytes, Suspected: u.verdict.Suspected, Reason: u.verdict.Reason, Because: u.because,
+			Handle: u.volume.Handle, Bytes: u.volume.Bytes, Suspected: u.verdict.Suspected, Reason: u.verdict.Reason,
+			Because:   u.because,
 			Sightings: u.sightings, FirstSeen: u.firstSeen.UTC(), Topology: u.volume.Topology,
 		})
 	}
@@ -117,7 +119,8 @@ func (r Report) Headline() string {
 	case r.Completed.IsZero():
 		return "No audit of " + r.Driver + " was completed yet."
 	}
-	text := fmt.Sprintf("%d volumes of driver %s are suspected to be leaks (%s), of %d that it lists (%s); the last complete audit ended %s.",
+	text := fmt.Sprintf("%d volumes of driver %s are suspected to be leaks (%s), of %d that it lists (%s); the last "+
+		"complete audit ended %s.",
 		r.Suspected, r.Driver, sizeWords(r.SuspectedBytes), r.Listed, sizeWords(r.ListedBytes), timeOrDash(r.Completed))
 	if r.Failure != "" {
 		text += " Later ones could not be completed: " + r.Failure
@@ -142,7 +145,8 @@ func (r Report) WriteTable(w io.Writer, all bool) error {
 			fmt.Fprintln(table, "\nHANDLE\tSIZE\tREASON\tSIGHTINGS\tFIRST SEEN\tBECAUSE OF")
 		}
 		rows++
-		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%s\t%s\n", shown(v.Handle), sizeOrDash(v.Bytes), v.Reason, v.Sightings, timeOrDash(v.FirstSeen), orDash(printable(v.Because)))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%s\t%s\n", shown(v.Handle), sizeOrDash(v.Bytes), v.Reason, v.Sightings,
+			timeOrDash(v.FirstSeen), orDash(printable(v.Because)))
 	}
 	if err := table.Flush(); err != nil {
 		return err
@@ -153,13 +157,16 @@ func (r Report) WriteTable(w io.Writer, all bool) error {
 		}
 	}
 	for _, e := range r.InFlight {
-		if _, err := fmt.Fprintf(w, "\nVolume %s is in flight since %s, and claim %s and its PV do not exist: kubectl reclaim explain pvc/NAME -n NAMESPACE shows the way out.\n",
+		if _, err := fmt.Fprintf(w,
+			"\nVolume %s is in flight since %s, and claim %s and its PV do not exist: kubectl reclaim explain pvc/NAME -n "+
+				"NAMESPACE shows the way out.\n",
 			shown(e.Volume), timeOrDash(e.Since), printable(e.Claim)); err != nil {
 			return err
 		}
 	}
 	if r.Nameless > 0 {
-		if _, err := fmt.Fprintf(w, "\n%d entries of the driver's list have no id, so nothing can be said of them.\n", r.Nameless); err != nil {
+		if _, err := fmt.Fprintf(w, "\n%d entries of the driver's list have no id, so nothing can be said of them.\n",
+			r.Nameless); err != nil {
 			return err
 		}
 	}
@@ -193,7 +200,8 @@ func (r Report) WriteCSV(w io.Writer) error {
 			first = v.FirstSeen.Format(time.RFC3339)
 		}
 		rows = append(rows, []string{
-			cell(r.Driver), cell(v.Handle), strconv.FormatInt(v.Bytes, 10), strconv.FormatBool(v.Suspected), string(v.Reason), strconv.Itoa(v.Sightings), first, cell(v.Because),
+			cell(r.Driver), cell(v.Handle), strconv.FormatInt(v.Bytes, 10), strconv.FormatBool(v.Suspected), string(v.Reason),
+			strconv.Itoa(v.Sightings), first, cell(v.Because),
 		})
 	}
 	if err := out.WriteAll(rows); err != nil {

@@ -13,11 +13,14 @@ import (
 // sample has a suspect with a wild name, one of unknown size, and one that is none.
 func sample() Report {
 	return Report{
-		Driver: driverName, Completed: noon, Interval: "1h0m0s", Sightings: 3, Grace: "1h0m0s", Listed: 9, ListedBytes: 9 << 30,
-		Suspected: 2, SuspectedBytes: 2 << 30, Nameless: 1,
+		Driver: driverName, Completed: noon, Interval: "1h0m0s", Sightings: 3, Grace: "1h0m0s", Listed: 9,
+		ListedBytes: 9 << 30,
+		Suspected:   2, SuspectedBytes: 2 << 30, Nameless: 1,
 		Volumes: []Found{
-			{Handle: "=wild\x1b[2J", Bytes: 2 << 30, Suspected: true, Reason: ReasonLeakSuspected, Sightings: 4, FirstSeen: noon.Add(-time.Hour)},
-			{Handle: "small", Suspected: true, Reason: ReasonLeakSuspected, Sightings: 3, FirstSeen: noon.Add(-time.Hour), Topology: []map[string]string{{"zone": "a"}}},
+			{Handle: "=wild\x1b[2J", Bytes: 2 << 30, Suspected: true, Reason: ReasonLeakSuspected, Sightings: 4,
+				FirstSeen: noon.Add(-time.Hour)},
+			{Handle: "small", Suspected: true, Reason: ReasonLeakSuspected, Sightings: 3, FirstSeen: noon.Add(-time.Hour),
+				Topology: []map[string]string{{"zone": "a"}}},
 			{Handle: "young", Bytes: 1 << 30, Reason: ReasonBeingMade, Because: "claim ns/data"},
 		},
 	}
@@ -32,7 +35,8 @@ func ask(t *testing.T, b *ReportHandler, method, query string) (int, string) {
 
 func TestHowAReportIsServed(t *testing.T) {
 	var b ReportHandler
-	if code, body := ask(t, &b, "GET", ""); code != 200 || !strings.Contains(body, "No audits are made: csi-reclaimer is still starting.") {
+	if code, body := ask(t, &b, "GET", ""); code != 200 || !strings.Contains(body,
+		"No audits are made: csi-reclaimer is still starting.") {
 		t.Errorf("before there is one: %d %q", code, body)
 	}
 	b.Show(sample)
@@ -52,12 +56,15 @@ func TestHowAReportIsServed(t *testing.T) {
 	if table != want {
 		t.Errorf("table:\n%s\nwant:\n%s", table, want)
 	}
-	if _, all := ask(t, &b, "GET", "?format=table&all"); !strings.Contains(all, "young") || !strings.Contains(all, "claim ns/data") || strings.Contains(all, "more have no PV") {
+	if _, all := ask(t, &b, "GET", "?format=table&all"); !strings.Contains(all, "young") ||
+		!strings.Contains(all, "claim ns/data") || strings.Contains(all, "more have no PV") {
 		t.Errorf("all of it:\n%s", all)
 	}
 	_, text := ask(t, &b, "GET", "?format=json")
 	var back Report
-	if err := json.Unmarshal([]byte(text), &back); err != nil || len(back.Volumes) != 3 || back.Volumes[0].Handle != sample().Volumes[0].Handle || !back.Completed.Equal(noon) || back.Volumes[1].Topology[0]["zone"] != "a" {
+	if err := json.Unmarshal([]byte(text), &back); err != nil || len(back.Volumes) != 3 ||
+		back.Volumes[0].Handle != sample().Volumes[0].Handle || !back.Completed.Equal(noon) ||
+		back.Volumes[1].Topology[0]["zone"] != "a" {
 		t.Errorf("JSON: %v, %+v", err, back)
 	}
 	if strings.Contains(text, "0001-01-01") {
@@ -65,7 +72,8 @@ func TestHowAReportIsServed(t *testing.T) {
 	}
 	_, text = ask(t, &b, "GET", "?format=csv")
 	rows, err := csv.NewReader(strings.NewReader(text)).ReadAll()
-	if err != nil || len(rows) != 4 || rows[1][1] != "'=wild\x1b[2J" || rows[1][2] != "2147483648" || rows[3][4] != "MayBeBeingMade" || rows[3][6] != "" {
+	if err != nil || len(rows) != 4 || rows[1][1] != "'=wild\x1b[2J" || rows[1][2] != "2147483648" ||
+		rows[3][4] != "MayBeBeingMade" || rows[3][6] != "" {
 		t.Errorf("CSV: %v, %q", err, rows)
 	}
 	for query, code := range map[string]int{"?format=xml": 400} {
@@ -82,8 +90,11 @@ func TestTheHeadlineOfAReport(t *testing.T) {
 	for want, change := range map[string]func(*Report){
 		"No audits are made: because.":                        func(r *Report) { r.Off = "because" },
 		"No audit of disk.csi.example.com was completed yet.": func(r *Report) { r.Completed = time.Time{} },
-		"could be completed yet: broken":                      func(r *Report) { r.Completed, r.Failure = time.Time{}, "broken" },
-		"Later ones could not be completed: broken":           func(r *Report) { r.Failure = "broken" },
+		"could be completed yet: broken": func(r *Report) {
+			r.Completed, r.Failure = time.Time{},
+				"broken"
+		},
+		"Later ones could not be completed: broken": func(r *Report) { r.Failure = "broken" },
 	} {
 		r := sample()
 		change(&r)

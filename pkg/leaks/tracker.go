@@ -120,7 +120,8 @@ func (t *tracker) complete(found survey, rules Rules, now time.Time) (fresh []un
 	}
 	t.volumes, t.passing = volumes, nil
 	t.last.began, t.last.completed, t.last.failure = found.began, now, ""
-	t.last.listed, t.last.bytes, t.last.nameless = len(found.listing.volumes), sizeOf(maps.Values(found.listing.volumes), func(v Volume) int64 { return v.Bytes }), found.listing.nameless
+	t.last.listed, t.last.bytes, t.last.nameless = len(found.listing.volumes),
+		sizeOf(maps.Values(found.listing.volumes), func(v Volume) int64 { return v.Bytes }), found.listing.nameless
 	t.last.forgotten = found.forgotten(now.Add(-rules.Grace))
 	t.last.complete++
 	slices.SortFunc(fresh, byWeight)
@@ -146,7 +147,8 @@ func (t *tracker) remember(makers []maker) (oldest making) {
 }
 
 // judge decides on one volume.
-func (t *tracker) judge(v Volume, before unaccounted, found survey, oldest making, rules Rules, now time.Time) unaccounted {
+func (t *tracker) judge(v Volume, before unaccounted, found survey, oldest making, rules Rules,
+	now time.Time) unaccounted {
 	key := keyOf(v.Handle)
 	if found.named[key] || t.passing[key] { // nothing else needs to be looked up
 		return unaccounted{verdict: Verdict{Reason: ReasonPV}}

@@ -55,8 +55,9 @@ var parts = []string{"volumes", "snapshots", "claims", "log", "pvs"}
 func newWorld(t *testing.T) *world {
 	return &world{
 		T: t, clock: testclock.NewFakeClock(noon), volumes: map[string]bool{}, inUse: map[string][]string{},
-		claims: map[string]*v1.PersistentVolumeClaim{}, pvs: map[string]*v1.PersistentVolume{}, contents: map[string]snapshot.Content{},
-		entries: map[string]inflight.Located{}, stir: func() {}, broken: map[string]bool{},
+		claims: map[string]*v1.PersistentVolumeClaim{}, pvs: map[string]*v1.PersistentVolume{},
+		contents: map[string]snapshot.Content{},
+		entries:  map[string]inflight.Located{}, stir: func() {}, broken: map[string]bool{},
 	}
 }
 
@@ -155,9 +156,11 @@ func (w *world) passes(pv *v1.PersistentVolume) {
 }
 
 func (w *world) addPV(name, handle string) *v1.PersistentVolume {
-	pv := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}, Spec: v1.PersistentVolumeSpec{
-		PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: driverName, VolumeHandle: handle}},
-	}}
+	pv := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)},
+		Spec: v1.PersistentVolumeSpec{
+			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: driverName,
+				VolumeHandle: handle}},
+		}}
 	w.pvs[name] = pv
 	w.passes(pv)
 	return pv
@@ -171,7 +174,8 @@ func (w *world) removePV(name string) {
 
 // addClaim makes one that waits for its volume.
 func (w *world) addClaim(name string) *v1.PersistentVolumeClaim {
-	c := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name), Annotations: map[string]string{annProvisioner: driverName}}}
+	c := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name),
+		Annotations: map[string]string{annProvisioner: driverName}}}
 	w.claims[name] = c
 	return c
 }
@@ -179,8 +183,10 @@ func (w *world) addClaim(name string) *v1.PersistentVolumeClaim {
 // addEntry adds one to the in-flight log, for a claim that may be gone.
 func (w *world) addEntry(claim string) {
 	w.entries["pvc-"+claim] = inflight.Located{
-		Entry: inflight.Entry{Volume: "pvc-" + claim, Claim: inflight.Claim{Namespace: "ns", Name: claim, UID: types.UID(claim)}, Begun: w.clock.Now()},
-		Place: inflight.Place{Driver: driverName, Lease: types.NamespacedName{Namespace: "ns", Name: "log-1"}, Annotation: "key"},
+		Entry: inflight.Entry{Volume: "pvc-" + claim, Claim: inflight.Claim{Namespace: "ns", Name: claim,
+			UID: types.UID(claim)}, Begun: w.clock.Now()},
+		Place: inflight.Place{Driver: driverName, Lease: types.NamespacedName{Namespace: "ns", Name: "log-1"},
+			Annotation: "key"},
 	}
 }
 
@@ -199,7 +205,8 @@ func (w *world) driverOf(claim, driver string) {
 }
 
 func (w *world) problem(driver string) {
-	w.problems = []inflight.LocatedProblem{{Problem: inflight.Problem{Lease: "ns/log-1", Err: inflight.ErrCopy}, Driver: driver}}
+	w.problems = []inflight.LocatedProblem{{Problem: inflight.Problem{Lease: "ns/log-1", Err: inflight.ErrCopy},
+		Driver: driver}}
 }
 
 // quiet is a context in which nothing is logged: thousands of audits are made.
@@ -332,7 +339,8 @@ func TestNoMomentOfALifeIsASighting(t *testing.T) {
 func aMoment(t *testing.T, seed uint64, moment, steps int) {
 	t.Helper()
 	const name = "claim-000000"
-	s := &soak{world: newWorld(t), dice: rand.New(rand.NewPCG(seed, 0)), lives: map[string]int{name: 0}, old: map[string]bool{}}
+	s := &soak{world: newWorld(t), dice: rand.New(rand.NewPCG(seed, 0)), lives: map[string]int{name: 0},
+		old: map[string]bool{}}
 	for range 3 {
 		s.live(name)
 	}

@@ -41,7 +41,8 @@ func newReplicas(t *testing.T, names ...string) []*replica {
 // releases it.
 func leaderRecord(holder string) resourcelock.LeaderElectionRecord {
 	now := metav1.Now()
-	return resourcelock.LeaderElectionRecord{HolderIdentity: holder, LeaseDurationSeconds: 15, AcquireTime: now, RenewTime: now}
+	return resourcelock.LeaderElectionRecord{HolderIdentity: holder, LeaseDurationSeconds: 15, AcquireTime: now,
+		RenewTime: now}
 }
 
 func (r *replica) take(t *testing.T, holder string) {
@@ -146,7 +147,8 @@ func TestALeaderThatSeesAnotherHolderHasLostForGood(t *testing.T) {
 			default:
 				t.Error("Lost is not closed")
 			}
-			if text := a.clock.String(); !strings.Contains(text, "renewed 5s ago") || holder != "" && !strings.Contains(text, "held by b now") {
+			if text := a.clock.String(); !strings.Contains(text, "renewed 5s ago") || holder != "" &&
+				!strings.Contains(text, "held by b now") {
 				t.Errorf("says %q", text)
 			}
 			a.clock.renew(a.time, time.Minute)

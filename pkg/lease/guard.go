@@ -93,7 +93,8 @@ func (r recorder) Eventf(object runtime.Object, eventType, reason, format string
 	}
 }
 
-func (r recorder) AnnotatedEventf(object runtime.Object, annotations map[string]string, eventType, reason, format string, args ...any) {
+func (r recorder) AnnotatedEventf(object runtime.Object, annotations map[string]string, eventType, reason,
+	format string, args ...any) {
 	if Check(r.holder) == nil {
 		r.events.AnnotatedEventf(object, annotations, eventType, reason, format, args...)
 	}

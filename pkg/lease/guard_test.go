@@ -79,7 +79,8 @@ func TestTransportRefusesWritesWithoutTheLease(t *testing.T) {
 			if _, err := pvs.Get(ctx, "a", metav1.GetOptions{}); errors.Is(err, ErrExpired) {
 				t.Error(err)
 			}
-			for _, path := range []string{"/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", "/apis/authentication.k8s.io/v1/tokenreviews"} {
+			for _, path := range []string{"/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+				"/apis/authentication.k8s.io/v1/tokenreviews"} {
 				if err := client.RESTClient().Post().AbsPath(path).Body([]byte(`{}`)).Do(ctx).Error(); errors.Is(err, ErrExpired) {
 					t.Errorf("%s: %v", path, err)
 				}

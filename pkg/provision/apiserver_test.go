@@ -27,7 +27,8 @@ import (
 func TestAgainstARealAPIServer(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	cp, err := controlplane.Start(ctx, controlplane.V1_36, controlplane.Options{NoControllerManager: true, Progress: os.Stderr})
+	cp, err := controlplane.Start(ctx, controlplane.V1_36, controlplane.Options{NoControllerManager: true,
+		Progress: os.Stderr})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +64,8 @@ func TestAgainstARealAPIServer(t *testing.T) {
 			}
 		}
 		claim, err := at.readClaim(ctx, namespace, "legacy")
-		if err != nil || slices.Contains(claim.Finalizers, LegacyFinalizer) || !slices.Contains(claim.Finalizers, "example.com/theirs") {
+		if err != nil || slices.Contains(claim.Finalizers, LegacyFinalizer) ||
+			!slices.Contains(claim.Finalizers, "example.com/theirs") {
 			t.Errorf("%v, finalizers %v", err, claim.Finalizers)
 		}
 		c.UID = "00000000-0000-0000-0000-000000000000"
@@ -77,7 +79,8 @@ func TestAgainstARealAPIServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		now, err := at.readClaim(ctx, namespace, "node")
-		if _, selected := now.Annotations[annSelectedNode]; err != nil || selected || now.Annotations["example.com/theirs"] != "kept" {
+		if _, selected := now.Annotations[annSelectedNode]; err != nil || selected ||
+			now.Annotations["example.com/theirs"] != "kept" {
 			t.Errorf("%v, annotations %v", err, now.Annotations)
 		}
 		if err := at.selectNode(ctx, claim, "n2"); !errors.Is(err, kube.ErrChanged) {
@@ -92,9 +95,11 @@ func TestAgainstARealAPIServer(t *testing.T) {
 
 	pv := func(name string, uid types.UID) *v1.PersistentVolume {
 		return &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PersistentVolumeSpec{
-			Capacity: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")}, AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
-			ClaimRef:               &v1.ObjectReference{Namespace: namespace, Name: "c", UID: uid},
-			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: driverName, VolumeHandle: "vol"}},
+			Capacity:    v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")},
+			AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
+			ClaimRef:    &v1.ObjectReference{Namespace: namespace, Name: "c", UID: uid},
+			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: driverName,
+				VolumeHandle: "vol"}},
 		}}
 	}
 	t.Run("a PV that exists is returned", func(t *testing.T) {

@@ -13,7 +13,8 @@ import (
 func TestShelf(t *testing.T) {
 	const name = "pvc-short"
 	of := func(claim types.UID) *v1.PersistentVolume {
-		return &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PersistentVolumeSpec{ClaimRef: &v1.ObjectReference{UID: claim}}}
+		return &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: v1.PersistentVolumeSpec{ClaimRef: &v1.ObjectReference{UID: claim}}}
 	}
 	tell := func(s *assumed, claim types.UID) { s.drop(volume.Of(of(claim))) }
 	cases := map[string]struct {

@@ -12,7 +12,8 @@ import (
 
 // attributes reads a VolumeAttributesClass, nil if there is none. That the API server does not serve them is found out
 // only where one is named and missing, each time anew: a cluster may be upgraded meanwhile.
-func (c *Builder) attributes(ctx context.Context, name string) (_ *storagev1.VolumeAttributesClass, unserved bool, err error) {
+func (c *Builder) attributes(ctx context.Context, name string) (_ *storagev1.VolumeAttributesClass, unserved bool,
+	err error) {
 	class, err := c.clients.Storage.VolumeAttributesClasses().Get(ctx, name, metav1.GetOptions{})
 	if class, err = orNil(class, err, "VolumeAttributesClass", name); err != nil || class != nil {
 		return class, false, err
@@ -21,19 +22,21 @@ func (c *Builder) attributes(ctx context.Context, name string) (_ *storagev1.Vol
 	return nil, !served, err
 }
 
-// ServesAttributesClasses asks the API server's discovery whether it serves VolumeAttributesClasses in storage.k8s.io/v1,
-// which Kubernetes 1.34 and newer do.
+// ServesAttributesClasses asks the API server's discovery whether it serves VolumeAttributesClasses in
+// storage.k8s.io/v1, which Kubernetes 1.34 and newer do.
 func (c *Builder) ServesAttributesClasses(ctx context.Context) (bool, error) {
 	list, err := c.discovery(ctx)
 	if err != nil {
 		return false, fmt.Errorf("ask whether VolumeAttributesClasses are served: %w", err)
 	}
-	return slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == "volumeattributesclasses" }), nil
+	return slices.ContainsFunc(list.APIResources,
+		func(r metav1.APIResource) bool { return r.Name == "volumeattributesclasses" }), nil
 }
 
 // discover is the discovery of a real API server, which every authenticated user may read.
 func (c *Builder) discover(ctx context.Context) (*metav1.APIResourceList, error) {
-	body, err := c.clients.Storage.RESTClient().Get().AbsPath("/apis/storage.k8s.io/v1").SetHeader("Accept", "application/json").DoRaw(ctx)
+	body, err := c.clients.Storage.RESTClient().Get().AbsPath("/apis/storage.k8s.io/v1").SetHeader("Accept",
+		"application/json").DoRaw(ctx)
 	if err != nil {
 		return nil, err
 	}

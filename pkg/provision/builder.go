@@ -115,7 +115,8 @@ func newComposer(clients kube.Clients, driver Capable, cfg BuilderConfig) (*Buil
 	case c.driver.Plugin[topology]:
 		c.places = cfg.Places
 	case cfg.Node != nil:
-		return nil, errors.New("make a composer: volumes are to be made on one node, and the driver does not say where they are (VOLUME_ACCESSIBILITY_CONSTRAINTS)")
+		return nil, errors.New("make a composer: volumes are to be made on one node, and the driver does not say where " +
+			"they are (VOLUME_ACCESSIBILITY_CONSTRAINTS)")
 	}
 	return c, nil
 }
@@ -157,25 +158,31 @@ func (c *Builder) Permissions() []access.Permission {
 	const storage = "storage.k8s.io"
 	var rights []access.Permission
 	if c.driver.Controller[csi.ControllerServiceCapability_RPC_MODIFY_VOLUME] {
-		rights = append(rights, access.Permission{Group: storage, Resource: "volumeattributesclasses", Verb: "get", Without: "claims that name a VolumeAttributesClass get no volume"})
+		rights = append(rights, access.Permission{Group: storage, Resource: "volumeattributesclasses", Verb: "get",
+			Without: "claims that name a VolumeAttributesClass get no volume"})
 	}
 	if c.driver.Controller[csi.ControllerServiceCapability_RPC_CLONE_VOLUME] {
-		rights = append(rights, access.Permission{Resource: "persistentvolumeclaims", Verb: "get", Without: "no claim is cloned"})
+		rights = append(rights, access.Permission{Resource: "persistentvolumeclaims", Verb: "get",
+			Without: "no claim is cloned"})
 	}
 	if c.cfg.Snapshots != nil && c.driver.Controller[csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT] {
 		for _, resource := range []string{"volumesnapshots", "volumesnapshotcontents"} {
 			rights = append(rights, snapshotRight(resource, "get", "no snapshot is restored"))
 		}
-		rights = append(rights, snapshotRight("volumesnapshots", "update", "a VolumeSnapshot can be deleted while a volume is restored from it, and one on which a provisioner left its finalizer cannot"))
+		rights = append(rights, snapshotRight("volumesnapshots", "update",
+			"a VolumeSnapshot can be deleted while a volume is restored from it, and one on which a provisioner left its "+
+				"finalizer cannot"))
 	}
 	if c.cfg.Settings.CrossNamespace {
-		rights = append(rights, access.Permission{Group: "gateway.networking.k8s.io", Resource: "referencegrants", Verb: "list", Without: "no claim gets its data from another namespace"})
+		rights = append(rights, access.Permission{Group: "gateway.networking.k8s.io", Resource: "referencegrants",
+			Verb: "list", Without: "no claim gets its data from another namespace"})
 	}
 	if c.places == nil || c.cfg.Node != nil { // a node knows itself
 		return rights
 	}
 	rights = append(rights, c.places.Permissions("no claim gets a volume, for nobody knows where the driver's nodes are")...)
-	return append(rights, access.Permission{Group: storage, Resource: "csinodes", Verb: "get", Without: "a node that has just joined is not told from one without the driver"})
+	return append(rights, access.Permission{Group: storage, Resource: "csinodes", Verb: "get",
+		Without: "a node that has just joined is not told from one without the driver"})
 }
 
 // PVName returns the name of a claim's PV, and of its volume.
@@ -189,7 +196,8 @@ func (c *Builder) PVName(claim types.UID) string {
 
 // Build returns the request for a claim.
 func (c *Builder) Build(ctx context.Context, want RequestOptions) (*Request, error) {
-	f := request.Facts{Claim: want.Claim, Class: want.Class, Driver: c.driver, Settings: c.cfg.Settings, Begun: want.Begun, CleanUp: want.CleanUp}
+	f := request.Facts{Claim: want.Claim, Class: want.Class, Driver: c.driver, Settings: c.cfg.Settings,
+		Begun: want.Begun, CleanUp: want.CleanUp}
 	need, err := request.Needs(f)
 	if err != nil {
 		return nil, err
@@ -202,14 +210,16 @@ func (c *Builder) Build(ctx context.Context, want RequestOptions) (*Request, err
 		return nil, err
 	}
 	if len(plan.Outdated) > 0 {
-		klog.FromContext(ctx).V(2).Info("The StorageClass has parameters of old; their names begin with csi.storage.k8s.io/ today", "storageClass", want.Class.Name, "parameters", plan.Outdated)
+		klog.FromContext(ctx).V(2).Info("The StorageClass has parameters of old; their names begin with "+
+			"csi.storage.k8s.io/ today", "storageClass", want.Class.Name, "parameters", plan.Outdated)
 	}
 	o := &Request{
 		Node: want.selectedNode(), Create: plan.Request, Secret: plan.Secret, MayReschedule: plan.MayReschedule,
 		PV: plan.Template, Topology: plan.Topology, Migrated: plan.Migrated,
 	}
 	if source := plan.Source; source != (request.SourceRef{}) {
-		o.Source = &inflight.Source{Kind: string(source.Kind), Namespace: source.Namespace, Name: source.Name, UID: source.UID}
+		o.Source = &inflight.Source{Kind: string(source.Kind), Namespace: source.Namespace, Name: source.Name,
+			UID: source.UID}
 	}
 	return o, nil
 }
@@ -219,7 +229,8 @@ func (w RequestOptions) selectedNode() string { return w.Claim.Annotations[annSe
 
 // PV returns the PersistentVolume of the volume that the driver made for an order.
 func (c *Builder) PV(o Request, made *csi.Volume) (*v1.PersistentVolume, error) {
-	plan := request.Order{Request: o.Create, Template: o.PV, Topology: o.Topology, Migrated: o.Migrated, Driver: c.driver.Name}
+	plan := request.Order{Request: o.Create, Template: o.PV, Topology: o.Topology, Migrated: o.Migrated,
+		Driver: c.driver.Name}
 	pv, err := plan.PV(&csi.CreateVolumeResponse{Volume: made})
 	if err == nil {
 		err = c.checkHere(pv)
@@ -242,7 +253,8 @@ func (c *Builder) checkHere(pv *v1.PersistentVolume) error {
 	if c.cfg.Node == nil || c.cfg.Node.Reach(pv.Spec.NodeAffinity) == volume.ReachHere {
 		return nil
 	}
-	return fmt.Errorf("the driver made a volume that is not in the place of node %q alone, %v (accessible_topology of CreateVolume and of NodeGetInfo differ)", c.cfg.Node.Name, c.cfg.Node.Segments)
+	return fmt.Errorf("the driver made a volume that is not in the place of node %q alone, %v (accessible_topology of "+
+		"CreateVolume and of NodeGetInfo differ)", c.cfg.Node.Name, c.cfg.Node.Segments)
 }
 
 // gather adds to the facts what is needed.
@@ -282,7 +294,8 @@ func (c *Builder) gather(ctx context.Context, f *request.Facts, need request.Nee
 }
 
 // source reads a claim and the PV that it is bound to.
-func (c *Builder) source(ctx context.Context, name types.NamespacedName) (*v1.PersistentVolumeClaim, *v1.PersistentVolume, error) {
+func (c *Builder) source(ctx context.Context, name types.NamespacedName) (*v1.PersistentVolumeClaim,
+	*v1.PersistentVolume, error) {
 	claim, err := c.clients.Core.PersistentVolumeClaims(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
 	claim, err = orNil(claim, err, "claim", name.String())
 	if err != nil || claim == nil || claim.Spec.VolumeName == "" {

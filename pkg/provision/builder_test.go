@@ -54,13 +54,15 @@ func TestCompose(t *testing.T) {
 	const snapshots = "snapshot.storage.k8s.io"
 	size := v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")}}
 	world := []runtime.Object{
-		&storagev1.VolumeAttributesClass{ObjectMeta: metav1.ObjectMeta{Name: "gold"}, DriverName: driverName, Parameters: map[string]string{"iops": "9"}},
+		&storagev1.VolumeAttributesClass{ObjectMeta: metav1.ObjectMeta{Name: "gold"}, DriverName: driverName,
+			Parameters: map[string]string{"iops": "9"}},
 		&v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "source", UID: "u-source"},
 			Spec:   v1.PersistentVolumeClaimSpec{VolumeName: "pv-source", Resources: size},
 			Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound}},
 		&v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-source"},
 			Spec: v1.PersistentVolumeSpec{ClaimRef: &v1.ObjectReference{Namespace: "ns", Name: "source", UID: "u-source"},
-				PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: driverName, VolumeHandle: "vol-source"}}},
+				PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: driverName,
+					VolumeHandle: "vol-source"}}},
 			Status: v1.PersistentVolumeStatus{Phase: v1.VolumeBound}},
 	}
 	for name, c := range map[string]struct {
@@ -69,22 +71,31 @@ func TestCompose(t *testing.T) {
 		reason request.Reason
 		check  func(*Request) bool
 	}{
-		"a plain claim": {want(), nil, "", func(o *Request) bool { return o.Create.Name == "pvc-u1" && o.Source == nil && o.Secret == nil }},
+		"a plain claim": {want(), nil, "", func(o *Request) bool {
+			return o.Create.Name == "pvc-u1" && o.Source == nil &&
+				o.Secret == nil
+		}},
 		"a VolumeAttributesClass": {want(tier("gold")), nil, "", func(o *Request) bool {
 			return o.Create.MutableParameters["iops"] == "9"
 		}},
 		"one that is not there": {want(tier("lead")), nil, request.ReasonAttributesClassMissing, nil},
 		"a clone": {want(from("", "PersistentVolumeClaim", "source")), nil, "", func(o *Request) bool {
-			return *o.Source == inflight.Source{Kind: "PersistentVolumeClaim", Namespace: "ns", Name: "source", UID: "u-source"} && o.Create.GetVolumeContentSource().GetVolume().GetVolumeId() == "vol-source"
+			return *o.Source == inflight.Source{Kind: "PersistentVolumeClaim", Namespace: "ns", Name: "source",
+				UID: "u-source"} && o.Create.GetVolumeContentSource().GetVolume().GetVolumeId() == "vol-source"
 		}},
-		"a clone of nothing":              {want(from("", "PersistentVolumeClaim", "nothing")), nil, request.ReasonSourceMissing, nil},
-		"a snapshot that nobody can read": {want(from(snapshots, "VolumeSnapshot", "snap")), nil, request.ReasonSourceUnserved, nil},
-		"a snapshot that is not there":    {want(from(snapshots, "VolumeSnapshot", "snap")), noSnapshots{}, request.ReasonSourceMissing, nil},
-		"a claim of somebody else's":      {want(func(c *v1.PersistentVolumeClaim) { c.Annotations = nil }), nil, request.ReasonNotOurs, nil},
+		"a clone of nothing": {want(from("", "PersistentVolumeClaim", "nothing")), nil,
+			request.ReasonSourceMissing, nil},
+		"a snapshot that nobody can read": {want(from(snapshots, "VolumeSnapshot", "snap")), nil,
+			request.ReasonSourceUnserved, nil},
+		"a snapshot that is not there": {want(from(snapshots, "VolumeSnapshot", "snap")), noSnapshots{},
+			request.ReasonSourceMissing, nil},
+		"a claim of somebody else's": {want(func(c *v1.PersistentVolumeClaim) { c.Annotations = nil }), nil,
+			request.ReasonNotOurs, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := fake.NewClientset(world...)
-			composer, err := newComposer(kube.Clients{Core: client.CoreV1(), Storage: client.StorageV1()}, able{}, BuilderConfig{Snapshots: c.snaps})
+			composer, err := newComposer(kube.Clients{Core: client.CoreV1(), Storage: client.StorageV1()}, able{},
+				BuilderConfig{Snapshots: c.snaps})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -117,7 +128,8 @@ func TestAClusterWithoutVolumeAttributesClasses(t *testing.T) {
 		t.Fatal(err)
 	}
 	composer.discovery = serving("storageclasses")
-	if _, err := composer.Build(t.Context(), want(tier("gold"))); request.ReasonOf(err) != request.ReasonAttributesClassUnserved {
+	if _, err := composer.Build(t.Context(),
+		want(tier("gold"))); request.ReasonOf(err) != request.ReasonAttributesClassUnserved {
 		t.Errorf("where they are not served: %v", err)
 	}
 	composer.discovery = func(context.Context) (*metav1.APIResourceList, error) { return nil, errLost }
@@ -126,7 +138,8 @@ func TestAClusterWithoutVolumeAttributesClasses(t *testing.T) {
 	}
 	composer.discovery = serving("volumeattributesclasses")
 	_, err = client.StorageV1().VolumeAttributesClasses().Create(t.Context(),
-		&storagev1.VolumeAttributesClass{ObjectMeta: metav1.ObjectMeta{Name: "gold"}, DriverName: driverName}, metav1.CreateOptions{})
+		&storagev1.VolumeAttributesClass{ObjectMeta: metav1.ObjectMeta{Name: "gold"}, DriverName: driverName},
+		metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,12 +151,17 @@ func TestAClusterWithoutVolumeAttributesClasses(t *testing.T) {
 // TestVolumeAttributesClassesSwitchedOff: none is read, and a claim that names one is refused.
 func TestVolumeAttributesClassesSwitchedOff(t *testing.T) {
 	client := fake.NewClientset()
-	client.PrependReactor("get", "volumeattributesclasses", func(k8stesting.Action) (bool, runtime.Object, error) { return true, nil, errLost })
-	composer, err := newComposer(kube.Clients{Core: client.CoreV1(), Storage: client.StorageV1()}, able{}, BuilderConfig{Settings: request.Settings{NoAttributesClass: true}})
+	client.PrependReactor("get", "volumeattributesclasses", func(k8stesting.Action) (bool, runtime.Object,
+		error) {
+		return true, nil, errLost
+	})
+	composer, err := newComposer(kube.Clients{Core: client.CoreV1(), Storage: client.StorageV1()}, able{},
+		BuilderConfig{Settings: request.Settings{NoAttributesClass: true}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := composer.Build(t.Context(), want(tier("gold"))); request.ReasonOf(err) != request.ReasonAttributesClassUnserved {
+	if _, err := composer.Build(t.Context(),
+		want(tier("gold"))); request.ReasonOf(err) != request.ReasonAttributesClassUnserved {
 		t.Errorf("a claim with a class: %v", err)
 	}
 	if _, err := composer.Build(t.Context(), want()); err != nil {
@@ -171,8 +189,12 @@ func TestAReadThatFailedIsNoFact(t *testing.T) {
 		"volumesnapshots":         want(from("snapshot.storage.k8s.io", "VolumeSnapshot", "snap")),
 	} {
 		client := fake.NewClientset()
-		client.PrependReactor("get", resource, func(k8stesting.Action) (bool, runtime.Object, error) { return true, nil, errLost })
-		composer, err := newComposer(kube.Clients{Core: client.CoreV1(), Storage: client.StorageV1()}, able{}, BuilderConfig{Snapshots: lostSnapshots{}})
+		client.PrependReactor("get", resource, func(k8stesting.Action) (bool, runtime.Object, error) {
+			return true, nil,
+				errLost
+		})
+		composer, err := newComposer(kube.Clients{Core: client.CoreV1(), Storage: client.StorageV1()}, able{},
+			BuilderConfig{Snapshots: lostSnapshots{}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -201,7 +223,8 @@ func TestSnapshotsAreReadOnlyWhereTheDriverHasSome(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rights := slices.DeleteFunc(composer.Permissions(), func(r access.Permission) bool { return r.Group != "snapshot.storage.k8s.io" })
+		rights := slices.DeleteFunc(composer.Permissions(),
+			func(r access.Permission) bool { return r.Group != "snapshot.storage.k8s.io" })
 		if len(rights) != c.want {
 			t.Errorf("%s: needs %v, want %d rights", name, rights, c.want)
 		}

@@ -16,10 +16,9 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 )
 
-// claims is the watch cache of claims. One that has no volume yet, or has an earlier version's finalizer, is kept whole but
-// for managedFields: the library updates what it finds here. Of one that was such and is none any
-// more, what is decided from is kept; one that never was takes no memory. Its methods are safe for
-// concurrent use.
+// claims is the watch cache of claims. One that has no volume yet, or has an earlier version's finalizer, is kept
+// whole but for managedFields: the library updates what it finds here. Of one that was such and is none any more,
+// what is decided from is kept; one that never was takes no memory. Its methods are safe for concurrent use.
 type claims struct {
 	claimCache
 	// changed is called with every change, with nil for what was not there before or is not there now.
@@ -102,7 +101,8 @@ func partOf(claim *v1.PersistentVolumeClaim) *v1.PersistentVolumeClaim {
 		Spec: v1.PersistentVolumeClaimSpec{VolumeName: claim.Spec.VolumeName, StorageClassName: claim.Spec.StorageClassName},
 	}
 	maps.DeleteFunc(part.Annotations, func(name, _ string) bool {
-		return name != annProvisioner && name != annProvisionerBeta && name != annSelectedNode && name != v1.BetaStorageClassAnnotation
+		return name != annProvisioner && name != annProvisionerBeta && name != annSelectedNode &&
+			name != v1.BetaStorageClassAnnotation
 	})
 	return part
 }

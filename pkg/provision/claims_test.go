@@ -70,20 +70,23 @@ func checkKept(t *testing.T, p *Provisioner) {
 	partly := 0
 	everyKindOfClaim(func(c *v1.PersistentVolumeClaim) {
 		kept, keep, err := recordClaim(c, true)
-		if err != nil || p.claimOf(kept) != p.claimOf(c) || freesSource(kept) != freesSource(c) || p.classOf(kept) != p.classOf(c) {
+		if err != nil || p.claimOf(kept) != p.claimOf(c) || freesSource(kept) != freesSource(c) ||
+			p.classOf(kept) != p.classOf(c) {
 			t.Errorf("%v: of %+v is kept %+v", err, c, kept)
 		}
 		if len(kept.ManagedFields) > 0 || kept == c {
 			t.Errorf("the managed fields are kept, or the object itself: %+v", kept)
 		}
 		if keep {
-			if !whole(kept) || len(kept.Annotations) != len(c.Annotations) || kept.Status.Phase != c.Status.Phase || len(kept.Finalizers) != len(c.Finalizers) || len(kept.Spec.AccessModes) != 1 {
+			if !whole(kept) || len(kept.Annotations) != len(c.Annotations) || kept.Status.Phase != c.Status.Phase ||
+				len(kept.Finalizers) != len(c.Finalizers) || len(kept.Spec.AccessModes) != 1 {
 				t.Errorf("%+v is not kept whole: %+v", c, kept)
 			}
 			return
 		}
 		partly++
-		if whole(kept) || len(kept.Finalizers) > 0 || kept.Spec.VolumeName == "" || len(kept.Labels) > 0 || kept.Annotations["theirs"] != "" {
+		if whole(kept) || len(kept.Finalizers) > 0 || kept.Spec.VolumeName == "" || len(kept.Labels) > 0 ||
+			kept.Annotations["theirs"] != "" {
 			t.Errorf("too much is kept of %+v: %+v", c, kept)
 		}
 	})
@@ -197,7 +200,8 @@ func (o *askedFor) Build(ctx context.Context, want RequestOptions) (*Request, er
 func TestNoOrderIsMadeFromAPartOfAClaim(t *testing.T) {
 	w := newWorld(t)
 	orders := &askedFor{}
-	p, err := newProvisioner(newWatched(t, w.client), w.client, driverName, &process{world: w}, orders, Config{Log: &processLog{}})
+	p, err := newProvisioner(newWatched(t, w.client), w.client, driverName, &process{world: w}, orders,
+		Config{Log: &processLog{}})
 	w.must(err)
 	claim := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data", UID: "u1"}}
 	try := func(claim *v1.PersistentVolumeClaim) error {

@@ -40,7 +40,8 @@ type libraryVolumes struct {
 	assumed *assumed
 }
 
-func (c libraryVolumes) Create(_ context.Context, pv *v1.PersistentVolume, _ metav1.CreateOptions) (*v1.PersistentVolume, error) {
+func (c libraryVolumes) Create(_ context.Context, pv *v1.PersistentVolume,
+	_ metav1.CreateOptions) (*v1.PersistentVolume, error) {
 	if stored := c.assumed.get(pv.Name); stored != nil {
 		return stored.DeepCopy(), nil
 	}
@@ -63,7 +64,8 @@ func newVolumeInformer(p *Provisioner) volumeInformer {
 
 // AddEventHandlerWithResyncPeriod takes a handler that is called with nothing: volumes are deleted elsewhere.
 // An informer without resync would log a warning about the library's period.
-func (i volumeInformer) AddEventHandlerWithResyncPeriod(handler cache.ResourceEventHandler, _ time.Duration) (cache.ResourceEventHandlerRegistration, error) {
+func (i volumeInformer) AddEventHandlerWithResyncPeriod(handler cache.ResourceEventHandler,
+	_ time.Duration) (cache.ResourceEventHandlerRegistration, error) {
 	return i.AddEventHandler(handler)
 }
 
@@ -104,7 +106,8 @@ func newClaimInformer(p *Provisioner) claimInformer {
 
 // AddEventHandlerWithResyncPeriod takes the handler by which the library learns of claims. There
 // is no resync: what can make a difference to a claim brings it back.
-func (i claimInformer) AddEventHandlerWithResyncPeriod(handler cache.ResourceEventHandler, _ time.Duration) (cache.ResourceEventHandlerRegistration, error) {
+func (i claimInformer) AddEventHandlerWithResyncPeriod(handler cache.ResourceEventHandler,
+	_ time.Duration) (cache.ResourceEventHandlerRegistration, error) {
 	i.p.toLibrary = handler
 	return i.AddEventHandler(handler)
 }

@@ -101,7 +101,8 @@ func (a apiServer) freeSource(ctx context.Context, source request.SourceRef) err
 		if a.snapshots == nil {
 			return nil
 		}
-		return a.snapshots.RemoveFinalizer(ctx, types.NamespacedName{Namespace: source.Namespace, Name: source.Name}, source.UID)
+		return a.snapshots.RemoveFinalizer(ctx, types.NamespacedName{Namespace: source.Namespace, Name: source.Name},
+			source.UID)
 	}
 	_, err := kube.PatchClaimFinalizers(ctx, a.core.PersistentVolumeClaims(source.Namespace), kube.FinalizerPatch{
 		Name: source.Name, UID: source.UID, Drop: []string{CloningFinalizer}})
@@ -154,7 +155,8 @@ func (a apiServer) readSecret(ctx context.Context, ref v1.SecretReference) (map[
 }
 
 // createPV creates a PersistentVolume. exists tells that there is one of its name already, which is returned instead.
-func createPV(ctx context.Context, at cluster, pv *v1.PersistentVolume) (_ *v1.PersistentVolume, exists bool, err error) {
+func createPV(ctx context.Context, at cluster, pv *v1.PersistentVolume) (_ *v1.PersistentVolume, exists bool,
+	err error) {
 	stored, err := at.createPV(ctx, pv)
 	if err == nil || !apierrors.IsAlreadyExists(err) {
 		return stored, false, err

@@ -108,7 +108,8 @@ func (c Config) Validate() error {
 	add(c.Workers < 0, "workers: %d is negative", c.Workers)
 	add(c.FinishWorkers < 0, "finish workers: %d is negative", c.FinishWorkers)
 	add(c.CloneWorkers < 0, "clone workers: %d is negative", c.CloneWorkers)
-	add(full.RetryStart < 0 || full.RetryMax < full.RetryStart, "retries: from %v to %v is no growing delay", full.RetryStart, full.RetryMax)
+	add(full.RetryStart < 0 || full.RetryMax < full.RetryStart, "retries: from %v to %v is no growing delay",
+		full.RetryStart, full.RetryMax)
 	if c.Local != nil {
 		wrong = append(wrong, c.Local.validate())
 	}

@@ -108,7 +108,8 @@ func New(config *rest.Config, name string, driver Driver, requests RequestBuilde
 }
 
 // newProvisioner has core watch claims and PVs, and client do all else, on the same API server.
-func newProvisioner(core rest.Interface, client kubernetes.Interface, name string, driver Driver, requests RequestBuilder, cfg Config) (*Provisioner, error) {
+func newProvisioner(core rest.Interface, client kubernetes.Interface, name string, driver Driver,
+	requests RequestBuilder, cfg Config) (*Provisioner, error) {
 	switch {
 	case name == "":
 		return nil, errors.New("make a provisioner: the driver's name is empty")
@@ -122,8 +123,10 @@ func newProvisioner(core rest.Interface, client kubernetes.Interface, name strin
 	}
 	cfg = cfg.withDefaults()
 	p := &Provisioner{
-		cfg: cfg, names: append([]string{name}, cfg.AlsoKnownAs...), driver: driver, requests: requests, client: client, log: cfg.Log,
-		cluster: apiServer{client.CoreV1(), cfg.Snapshots, cfg.legacyFinalizer()}, protected: newProtectedSources(), tracker: newTracker(), early: newTracker(), assumed: newAssumed(), gate: newGate(), selections: newSelections(),
+		cfg: cfg, names: append([]string{name}, cfg.AlsoKnownAs...), driver: driver, requests: requests, client: client,
+		log:     cfg.Log,
+		cluster: apiServer{client.CoreV1(), cfg.Snapshots, cfg.legacyFinalizer()}, protected: newProtectedSources(),
+		tracker: newTracker(), early: newTracker(), assumed: newAssumed(), gate: newGate(), selections: newSelections(),
 		recorder: events.NewRecorder(events.Config[Reason]{Events: cfg.Events}),
 	}
 	p.metrics = newMetrics(name, p.gate.count, cfg.Log.Stats)
@@ -147,10 +150,12 @@ func (p *Provisioner) newQueues() (err error) {
 	config := func(name string, workers int) controller.Config {
 		return controller.Config{Name: name, Workers: workers, Clock: p.cfg.Clock}
 	}
-	if p.unsettled, err = controller.NewQueue(p.control, config("unsettled-volumes", p.cfg.FinishWorkers), p.finish); err != nil {
+	if p.unsettled, err = controller.NewQueue(p.control, config("unsettled-volumes", p.cfg.FinishWorkers),
+		p.finish); err != nil {
 		return err
 	}
-	if p.sources, err = controller.NewQueue(p.control, config("clone-sources", p.cfg.CloneWorkers), p.freeSource); err != nil {
+	if p.sources, err = controller.NewQueue(p.control, config("clone-sources", p.cfg.CloneWorkers),
+		p.freeSource); err != nil {
 		return err
 	}
 	p.selecting, err = controller.NewQueue(p.control, config("node-selections", 1), p.selectSelf)
@@ -215,7 +220,8 @@ func (p *Provisioner) claimChanged(before, now *v1.PersistentVolumeClaim) {
 	p.offer(now)
 }
 
-// wake has our queue look at a claim whose volume is unsettled, or was, or that has the finalizer of an earlier version.
+// wake has our queue look at a claim whose volume is unsettled, or was, or that has the finalizer of an earlier
+// version.
 func (p *Provisioner) wake(claim *v1.PersistentVolumeClaim) {
 	name := p.nameOf(claim.UID)
 	if slices.Contains(claim.Finalizers, p.cfg.legacyFinalizer()) {
@@ -245,7 +251,8 @@ func (p *Provisioner) wakeAll() {
 // offer brings a claim to the library if it may have to provision it. The library would ask about
 // one whose PV is stored in vain.
 func (p *Provisioner) offer(claim *v1.PersistentVolumeClaim) {
-	wanted := claim.Spec.VolumeName == "" && claim.DeletionTimestamp == nil && p.at(claim) != provisioning.NodeElsewhere && p.ours(claim)
+	wanted := claim.Spec.VolumeName == "" && claim.DeletionTimestamp == nil &&
+		p.at(claim) != provisioning.NodeElsewhere && p.ours(claim)
 	if p.working() && wanted && !p.stored(claim.UID) {
 		p.toLibrary.OnUpdate(claim, claim)
 	}
@@ -295,7 +302,8 @@ func (p *Provisioner) Run(ctx context.Context) error {
 
 // provision runs the library until ctx ends or Stop is called. What it has in hand then is waited for by the gate.
 func (p *Provisioner) provision(ctx context.Context) {
-	klog.FromContext(ctx).Info("Provisioning", "driver", p.names[0], "workers", p.cfg.Workers, "finishOnly", p.cfg.FinishOnly)
+	klog.FromContext(ctx).Info("Provisioning", "driver", p.names[0], "workers", p.cfg.Workers, "finishOnly",
+		p.cfg.FinishOnly)
 	p.wakeAll() // what happened before Run worked
 	ctx, end := context.WithCancel(ctx)
 	var library sync.WaitGroup
@@ -384,7 +392,8 @@ func (p *Provisioner) newLibrary() *libcontroller.ProvisionController {
 	if local := p.cfg.Local; local != nil {
 		options = append(options, libcontroller.NodesLister(nodeLister(local.Node)))
 	}
-	return libcontroller.NewProvisionController(klog.Background(), libraryClient{p.client, p.assumed}, p.names[0], library{p}, options...)
+	return libcontroller.NewProvisionController(klog.Background(), libraryClient{p.client, p.assumed}, p.names[0],
+		library{p}, options...)
 }
 
 // retries is the growing delay of what is tried again.

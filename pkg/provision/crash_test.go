@@ -19,7 +19,8 @@ func lose(w *world, lost *bool) k8stesting.ReactionFunc {
 			return false, nil, nil
 		}
 		*lost = true
-		if err := w.client.Tracker().Create(v1.SchemeGroupVersion.WithResource("persistentvolumes"), create.GetObject(), ""); err != nil {
+		if err := w.client.Tracker().Create(v1.SchemeGroupVersion.WithResource("persistentvolumes"), create.GetObject(),
+			""); err != nil {
 			return true, nil, err
 		}
 		return true, nil, errLost
@@ -68,7 +69,10 @@ func crash(t *testing.T, deleted string, uncertain bool, dies death, k int) {
 	}
 	first := w.start(Config{})
 	w.makeClaim()
-	w.wait("it dies, or comes to its end in fewer steps", func() bool { return first.gone() || w.pv() != nil && w.settled() })
+	w.wait("it dies, or comes to its end in fewer steps", func() bool {
+		return first.gone() || w.pv() != nil &&
+			w.settled()
+	})
 	first.stop()
 	w.mu.Lock()
 	w.each = nil

@@ -10,6 +10,7 @@ import (
 // eventOn returns what the Events of a claim are about.
 func eventOn(c provisioning.Claim) events.Object {
 	return events.Object{ObjectReference: v1.ObjectReference{
-		APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: c.Namespace, Name: c.Name, UID: c.UID, ResourceVersion: c.ResourceVersion,
+		APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: c.Namespace, Name: c.Name, UID: c.UID,
+		ResourceVersion: c.ResourceVersion,
 	}}
 }

@@ -42,7 +42,8 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	log, err := inflight.New(inflight.Config{Leases: leases, Namespace: os.Getenv("NAMESPACE"), Name: "example-in-flight", Driver: driver.Name(), CreateMissing: true})
+	log, err := inflight.New(inflight.Config{Leases: leases, Namespace: os.Getenv("NAMESPACE"),
+		Name: "example-in-flight", Driver: driver.Name(), CreateMissing: true})
 	if err != nil {
 		return err
 	}
@@ -50,7 +51,8 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	provisioner, err := provision.New(config, driver.Name(), driver, orders, provision.Config{Log: log, Volumes: reclaimer.PVs()})
+	provisioner, err := provision.New(config, driver.Name(), driver, orders,
+		provision.Config{Log: log, Volumes: reclaimer.PVs()})
 	if err != nil {
 		return err
 	}

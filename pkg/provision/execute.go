@@ -84,13 +84,16 @@ func (w *run) learn(done provisioning.Action, reply provisioning.Reply, began ti
 func (w *run) compose(ctx context.Context) error {
 	c := w.facts.Claim
 	if w.claim == nil || !whole(w.claim) {
-		return reasons.Because(provisioning.ReasonFailed, errors.New("too little is known about the claim to compose a request"))
+		return reasons.Because(provisioning.ReasonFailed,
+			errors.New("too little is known about the claim to compose a request"))
 	}
-	want := RequestOptions{Claim: w.claim, Begun: c.Finalizer, CleanUp: c.Finalizer && (c.Terminating || c.VolumeName != "")}
+	want := RequestOptions{Claim: w.claim, Begun: c.Finalizer, CleanUp: c.Finalizer &&
+		(c.Terminating || c.VolumeName != "")}
 	if w.wanted != nil {
 		want.Class, want.Node = w.wanted.class, w.wanted.node
 	} else if want.Class = w.classOf(w.claim); want.Class == nil {
-		return reasons.Because(provisioning.ReasonOutcomeUnknown, fmt.Errorf("StorageClass %q does not exist", util.GetPersistentVolumeClaimClass(w.claim)))
+		return reasons.Because(provisioning.ReasonOutcomeUnknown, fmt.Errorf("StorageClass %q does not exist",
+			util.GetPersistentVolumeClaimClass(w.claim)))
 	}
 	composed, err := w.requests.Build(ctx, want)
 	if err != nil {
@@ -155,7 +158,8 @@ func (w *run) read(pv *v1.PersistentVolume, began time.Time) provisioning.PV {
 // openEntry writes the entry ahead of the first call, or adds a request to it.
 func (w *run) openEntry(ctx context.Context) error {
 	t, began := w.track, w.cfg.Clock.Now()
-	entry := inflight.Entry{Adopted: w.facts.Claim.Finalizer, Volume: w.name, Claim: inflight.Claim{Namespace: w.claimKey.namespace, Name: w.claimKey.name, UID: w.claimKey.uid},
+	entry := inflight.Entry{Adopted: w.facts.Claim.Finalizer, Volume: w.name,
+		Claim: inflight.Claim{Namespace: w.claimKey.namespace, Name: w.claimKey.name, UID: w.claimKey.uid},
 		Begun: began}
 	record := w.facts.Record
 	if w.facts.Log == provisioning.LogOpen {
@@ -240,7 +244,8 @@ func (w *run) createVolume(ctx context.Context) error {
 	if reply.Class == errclass.Done || reply.Class == errclass.Exhausted {
 		w.reportChanged(made)
 	}
-	w.reschedule = reply.Class == errclass.Exhausted && request.MayReschedule && f.Claim.SelectedNode != "" && f.Claim.SelectedNode == request.Node
+	w.reschedule = reply.Class == errclass.Exhausted && request.MayReschedule && f.Claim.SelectedNode != "" &&
+		f.Claim.SelectedNode == request.Node
 	if reply.Unfit {
 		// The next step deletes it; the reason why goes to the claim's owner now.
 		w.recorder.Report(ctx, eventOn(f.Claim), provisioning.ReasonFailed, err.Error())
@@ -266,7 +271,8 @@ func (w *run) judge(request Request, made *csi.Volume) (provisioning.Reply, erro
 		return provisioning.Reply{Class: errclass.Uncertain}, fmt.Errorf("use volume %q: %w", w.name, err)
 	case err != nil:
 		w.track.made, w.track.pv = made, nil
-		return provisioning.Reply{Class: errclass.Done, Handle: made.GetVolumeId(), Unfit: true}, fmt.Errorf("use volume %q: %w", made.GetVolumeId(), err)
+		return provisioning.Reply{Class: errclass.Done, Handle: made.GetVolumeId(), Unfit: true},
+			fmt.Errorf("use volume %q: %w", made.GetVolumeId(), err)
 	}
 	w.track.made, w.track.pv = made, pv
 	return provisioning.Reply{Class: errclass.Done, Handle: volume.Of(pv).Handle}, nil
@@ -342,7 +348,8 @@ func (w *run) deleteVolume(ctx context.Context, why Reason) error {
 	err = w.driver.DeleteVolume(ctx, handle, secrets)
 	w.learn(provisioning.DeleteVolume, provisioning.Reply{Class: errclass.Of(err)}, began)
 	if err != nil {
-		return reasons.Because(provisioning.ReasonOutcomeUnknown, fmt.Errorf("delete volume %q, which is not what was asked for: %w", handle, err))
+		return reasons.Because(provisioning.ReasonOutcomeUnknown,
+			fmt.Errorf("delete volume %q, which is not what was asked for: %w", handle, err))
 	}
 	w.metrics.discarded.Inc()
 	w.recorder.Event(ctx, eventOn(w.facts.Claim), why, fmt.Sprintf("Volume %q.", handle))

@@ -14,8 +14,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
 
-// The library makes the first attempt for a claim. Once that has opened an entry whose outcome is in doubt, our own queue
-// continues until it is settled, also when the claim is gone. Then the library has the claim again.
+// The library makes the first attempt for a claim. Once that has opened an entry whose outcome is in doubt, our own
+// queue continues until it is settled, also when the claim is gone. Then the library has the claim again.
 
 // finish works on one volume that is unsettled.
 func (p *Provisioner) finish(ctx context.Context, name string) controller.Result {
@@ -94,8 +94,8 @@ func (w *run) handBack() controller.Result {
 	return controller.Done()
 }
 
-// forget forgets a volume that is settled, unless the library waits for its next try. While its claim still needs a volume, how
-// often it failed stays known: the delay grows from try to try.
+// forget forgets a volume that is settled, unless the library waits for its next try. While its claim still needs a
+// volume, how often it failed stays known: the delay grows from try to try.
 func (w *run) forget() {
 	claim := w.tracker.claimOf(w.name)
 	w.recorder.Forget(claim)
@@ -139,7 +139,8 @@ func (w *run) deselect(ctx context.Context) error {
 // firstDelay is longer for what a person has to change first.
 func (p *Provisioner) firstDelay(err error) time.Duration {
 	class, remedy := errclass.Of(err), remedyOf(err)
-	if class == errclass.Refused || class == errclass.Unfit || class == errclass.Exhausted || remedy == request.RemedyChange || remedy == request.RemedyDiscard {
+	if class == errclass.Refused || class == errclass.Unfit || class == errclass.Exhausted ||
+		remedy == request.RemedyChange || remedy == request.RemedyDiscard {
 		return 10 * p.cfg.RetryStart
 	}
 	return p.cfg.RetryStart

@@ -7,8 +7,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 )
 
-// TestTheDelayOfARefusedClaimGrows: our loop may look at a settled name between two tries, when the delay is over and the
-// library has not come yet. How often the claim failed stays known until the claim is gone.
+// TestTheDelayOfARefusedClaimGrows: our loop may look at a settled name between two tries, when the delay is over
+// and the library has not come yet. How often the claim failed stays known until the claim is gone.
 func TestTheDelayOfARefusedClaimGrows(t *testing.T) {
 	const name, first, most = "pvc-u1", 10 * time.Millisecond, time.Hour
 	w := newWorld(t)

@@ -74,7 +74,8 @@ func (p *Provisioner) wants(ctx context.Context, claim *v1.PersistentVolumeClaim
 }
 
 // Provision makes the claim's volume and its PV, and returns the PV as it is stored.
-func (l library) Provision(ctx context.Context, options libcontroller.ProvisionOptions) (*v1.PersistentVolume, libcontroller.ProvisioningState, error) {
+func (l library) Provision(ctx context.Context, options libcontroller.ProvisionOptions) (*v1.PersistentVolume,
+	libcontroller.ProvisioningState, error) {
 	if !l.gate.open() {
 		return nil, libcontroller.ProvisioningNoChange, errStopping
 	}
@@ -92,7 +93,8 @@ func (l library) Provision(ctx context.Context, options libcontroller.ProvisionO
 }
 
 // provisioned says to the library what came of a run.
-func (w *run) provisioned(ctx context.Context, d provisioning.Decision, err error) (*v1.PersistentVolume, libcontroller.ProvisioningState, error) {
+func (w *run) provisioned(ctx context.Context, d provisioning.Decision, err error) (*v1.PersistentVolume,
+	libcontroller.ProvisioningState, error) {
 	stored := w.track.stored
 	switch {
 	case err != nil && remedyOf(err) == request.RemedyIgnore:
@@ -112,8 +114,8 @@ func (w *run) provisioned(ctx context.Context, d provisioning.Decision, err erro
 	return stored.DeepCopy(), libcontroller.ProvisioningFinished, nil
 }
 
-// failedState says to the library what a failed try has left. It is never ProvisioningInBackground: what is in flight is
-// the matter of our queue, and the library would ask again even for a claim that is gone.
+// failedState says to the library what a failed try has left. It is never ProvisioningInBackground: what is in
+// flight is the matter of our queue, and the library would ask again even for a claim that is gone.
 func (w *run) failedState() libcontroller.ProvisioningState {
 	if w.reschedule {
 		return libcontroller.ProvisioningReschedule
@@ -121,8 +123,8 @@ func (w *run) failedState() libcontroller.ProvisioningState {
 	return libcontroller.ProvisioningFinished
 }
 
-// pause notes when the claim is tried again, and has our queue continue with what is in doubt. A claim that gets another
-// node is not delayed.
+// pause notes when the claim is tried again, and has our queue continue with what is in doubt. A claim that gets
+// another node is not delayed.
 func (w *run) pause(ctx context.Context, err error) error {
 	if reasonOf(err) != provisioning.ReasonFailed { // of which the library records an Event
 		w.recorder.Report(ctx, eventOn(w.facts.Claim), reasonOf(err), err.Error())

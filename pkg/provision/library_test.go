@@ -84,7 +84,8 @@ func TestARefusalSettles(t *testing.T) {
 
 // TestAClaimCanAlwaysBeDeleted: nothing of ours is on a claim, so that it goes at once.
 func TestAClaimCanAlwaysBeDeleted(t *testing.T) {
-	for _, c := range []errclass.Class{errclass.Refused, errclass.Unfit, errclass.Exhausted, errclass.Uncertain, errclass.InProgress} {
+	for _, c := range []errclass.Class{errclass.Refused, errclass.Unfit, errclass.Exhausted, errclass.Uncertain,
+		errclass.InProgress} {
 		t.Run(c.String(), func(t *testing.T) {
 			w := newWorld(t)
 			w.failing(false, class(c))
@@ -128,8 +129,8 @@ func TestARefusalAfterAnUnknownOutcomeSettlesNothing(t *testing.T) {
 	w.wait("it has its PV", w.provisioned)
 }
 
-// TestAJudgementSettlesOnceLateCallsHaveArrived: InvalidArgument and OutOfRange judge the request itself, but not a call
-// that is still on its way.
+// TestAJudgementSettlesOnceLateCallsHaveArrived: InvalidArgument and OutOfRange judge the request itself, but not a
+// call that is still on its way.
 func TestAJudgementSettlesOnceLateCallsHaveArrived(t *testing.T) {
 	w := newWorld(t)
 	w.failing(false, class(errclass.Uncertain))
@@ -158,7 +159,8 @@ func TestTheSameRequestIsRepeated(t *testing.T) {
 			}
 			w.deleteClass()
 			_, err := w.client.StorageV1().StorageClasses().Create(t.Context(), &storagev1.StorageClass{
-				ObjectMeta: metav1.ObjectMeta{Name: "fast"}, Provisioner: driverName, Parameters: map[string]string{"pool": "other"}}, metav1.CreateOptions{})
+				ObjectMeta: metav1.ObjectMeta{Name: "fast"}, Provisioner: driverName,
+				Parameters: map[string]string{"pool": "other"}}, metav1.CreateOptions{})
 			w.must(err)
 			w.deleteClaim()
 			if restarts {
@@ -175,13 +177,14 @@ func TestTheSameRequestIsRepeated(t *testing.T) {
 	}
 }
 
-// TestASecondRequestForAnotherNode: a claim that binds late is not stuck with a node that has no room while the outcome of
-// an earlier call is in doubt. Either request's answer ends both.
+// TestASecondRequestForAnotherNode: a claim that binds late is not stuck with a node that has no room while the
+// outcome of an earlier call is in doubt. Either request's answer ends both.
 func TestASecondRequestForAnotherNode(t *testing.T) {
 	w := newWorld(t)
 	lateClass(w)
 	for _, node := range []string{"n1", "n2"} {
-		_, err := w.client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, metav1.CreateOptions{})
+		_, err := w.client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}},
+			metav1.CreateOptions{})
 		w.must(err)
 	}
 	w.failing(false, class(errclass.Uncertain))
@@ -257,7 +260,8 @@ func (l lease) Left() time.Duration { return time.Duration(l) }
 
 func TestNoRoomOnANodeAsksForAnother(t *testing.T) {
 	w := newWorld(t)
-	_, err := w.client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "full"}}, metav1.CreateOptions{})
+	_, err := w.client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "full"}},
+		metav1.CreateOptions{})
 	w.must(err)
 	w.failing(false, class(errclass.Exhausted))
 	w.start(Config{})
@@ -322,7 +326,8 @@ func TestTheClassComes(t *testing.T) {
 				slow := "slow"
 				c.Name, c.UID, c.Spec.StorageClassName = "next", "u2", &slow
 			})
-			w.wait("the next claim is provisioned, and the first was looked at before", func() bool { return w.count("create PV") == 1 })
+			w.wait("the next claim is provisioned, and the first was looked at before",
+				func() bool { return w.count("create PV") == 1 })
 			w.makeClass()
 			w.wait("it is provisioned", w.provisioned)
 		})
@@ -343,11 +348,13 @@ func TestTheAnswerToThePVsCreationIsLost(t *testing.T) {
 
 // pvInTheWay is a PV of the claim's PV's name.
 func (w *world) pvInTheWay(driver string, claim types.UID) {
-	_, err := w.client.CoreV1().PersistentVolumes().Create(w.t.Context(), &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pvc-u1"},
-		Spec: v1.PersistentVolumeSpec{
-			ClaimRef:               &v1.ObjectReference{UID: claim},
-			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: driver, VolumeHandle: "in the way"}},
-		}}, metav1.CreateOptions{})
+	_, err := w.client.CoreV1().PersistentVolumes().Create(w.t.Context(),
+		&v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pvc-u1"},
+			Spec: v1.PersistentVolumeSpec{
+				ClaimRef: &v1.ObjectReference{UID: claim},
+				PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: driver,
+					VolumeHandle: "in the way"}},
+			}}, metav1.CreateOptions{})
 	w.must(err)
 }
 
@@ -358,10 +365,12 @@ func (w *world) clearTheWay() {
 // The library deletes the PV after a Delete that it takes for done.
 func TestTheLibraryIsRefusedAllDeletions(t *testing.T) {
 	w := newWorld(t)
-	provisioner, err := newProvisioner(newWatched(t, w.client), w.client, driverName, &process{world: w}, w.orders, Config{Log: &processLog{}})
+	provisioner, err := newProvisioner(newWatched(t, w.client), w.client, driverName, &process{world: w}, w.orders,
+		Config{Log: &processLog{}})
 	w.must(err)
 	var ignored *libcontroller.IgnoredError
-	if err := (library{provisioner}).Delete(t.Context(), &v1.PersistentVolume{}); !errors.As(err, &ignored) || len(w.told()) > 0 {
+	if err := (library{provisioner}).Delete(t.Context(), &v1.PersistentVolume{}); !errors.As(err, &ignored) ||
+		len(w.told()) > 0 {
 		t.Errorf("answered %v, diary %q", err, w.told())
 	}
 }

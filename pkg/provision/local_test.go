@@ -23,7 +23,8 @@ func TestDecideBid(t *testing.T) {
 	selects := provisioning.Decision{Action: provisioning.SelectNode, Reason: provisioning.ReasonNodeSelection}
 	leaves := provisioning.Decision{Reason: provisioning.ReasonOtherNode, Done: true}
 	waits := provisioning.Decision{Reason: provisioning.ReasonNodeSelection, Timed: true}
-	ready := selfSelection{Enabled: true, Free: true, Node: provisioning.NodeNone, Immediate: true, Allowed: true, Due: now()}
+	ready := selfSelection{Enabled: true, Free: true, Node: provisioning.NodeNone, Immediate: true, Allowed: true,
+		Due: now()}
 	change := func(change func(*selfSelection)) selfSelection { b := ready; change(&b); return b }
 	cases := map[string]struct {
 		facts selfSelection
@@ -35,11 +36,13 @@ func TestDecideBid(t *testing.T) {
 		"it has not drawn":                        {change(func(b *selfSelection) { b.Due = time.Time{} }), waits},
 		"it does not take part":                   {change(func(b *selfSelection) { b.Enabled = false }), leaves},
 		"the claim has a PV, or is being deleted": {change(func(b *selfSelection) { b.Free = false }), leaves},
-		"another node was faster":                 {change(func(b *selfSelection) { b.Node = provisioning.NodeElsewhere }), leaves},
-		"it is selected already":                  {change(func(b *selfSelection) { b.Node = provisioning.NodeHere }), leaves},
-		"it answers for all nodes":                {change(func(b *selfSelection) { b.Node = provisioning.NodeAny }), leaves},
-		"the scheduler selects":                   {change(func(b *selfSelection) { b.Immediate = false }), leaves},
-		"the class does not allow this node":      {change(func(b *selfSelection) { b.Allowed = false }), leaves},
+		"another node was faster": {change(func(b *selfSelection) { b.Node = provisioning.NodeElsewhere }),
+			leaves},
+		"it is selected already": {change(func(b *selfSelection) { b.Node = provisioning.NodeHere }),
+			leaves},
+		"it answers for all nodes":           {change(func(b *selfSelection) { b.Node = provisioning.NodeAny }), leaves},
+		"the scheduler selects":              {change(func(b *selfSelection) { b.Immediate = false }), leaves},
+		"the class does not allow this node": {change(func(b *selfSelection) { b.Allowed = false }), leaves},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -79,7 +82,8 @@ func TestWhenANodeBids(t *testing.T) {
 func TestLegacyFinalizerOf(t *testing.T) {
 	long := strings.Repeat("a-long-name.", 20) + "example.com"
 	names := map[string]bool{}
-	for _, node := range []string{"n1", "ip-10-0-0-1.eu-central-1.compute.internal", long, "b" + long[1:], long[:len(long)-1]} {
+	for _, node := range []string{"n1", "ip-10-0-0-1.eu-central-1.compute.internal", long, "b" + long[1:],
+		long[:len(long)-1]} {
 		name := legacyFinalizerOf(node)
 		if problems := validation.IsQualifiedName(name); len(problems) > 0 {
 			t.Errorf("%s: %q", name, problems)
@@ -97,7 +101,8 @@ func TestLegacyFinalizerOf(t *testing.T) {
 // onNode is the Config of a process that makes the volumes of one node.
 func onNode(name string) Config {
 	return Config{Local: &Local{
-		Node: volume.Node{Name: name, Segments: map[string]string{"node": name}}, Immediate: true, BaseDelay: 2 * time.Millisecond, MaxDelay: 20 * time.Millisecond,
+		Node: volume.Node{Name: name, Segments: map[string]string{"node": name}}, Immediate: true,
+		BaseDelay: 2 * time.Millisecond, MaxDelay: 20 * time.Millisecond,
 	}}
 }
 
@@ -110,14 +115,16 @@ func lateClass(w *world) {
 	w.deleteClass()
 	mode := storagev1.VolumeBindingWaitForFirstConsumer
 	_, err := w.client.StorageV1().StorageClasses().Create(w.t.Context(), &storagev1.StorageClass{
-		ObjectMeta: metav1.ObjectMeta{Name: "fast"}, Provisioner: driverName, VolumeBindingMode: &mode}, metav1.CreateOptions{})
+		ObjectMeta: metav1.ObjectMeta{Name: "fast"}, Provisioner: driverName, VolumeBindingMode: &mode},
+		metav1.CreateOptions{})
 	w.must(err)
 }
 
 // chooseSecond selects the second node for the claim, as the scheduler would.
 func (w *world) chooseSecond() {
 	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"n2"}}}`, annSelectedNode)
-	_, err := w.client.CoreV1().PersistentVolumeClaims("ns").Patch(w.t.Context(), "data", types.MergePatchType, patch, metav1.PatchOptions{})
+	_, err := w.client.CoreV1().PersistentVolumeClaims("ns").Patch(w.t.Context(), "data", types.MergePatchType, patch,
+		metav1.PatchOptions{})
 	w.must(err)
 }
 
@@ -163,7 +170,8 @@ func TestANodeThatIsNotToBidDoesNot(t *testing.T) {
 // TestAClaimThatGoesToAnotherNode has one node's driver answer with a timeout although the volume was made. Both nodes'
 // volumes get a PersistentVolume: the claim binds to one, and the other is Released.
 func TestAClaimThatGoesToAnotherNode(t *testing.T) {
-	for name, restarts := range map[string]bool{"while the first node works": false, "while the first node is away": true} {
+	for name, restarts := range map[string]bool{"while the first node works": false,
+		"while the first node is away": true} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			lateClass(w)
@@ -199,9 +207,10 @@ func TestANodeThatDiesAndItsClaimMoves(t *testing.T) {
 			for _, uncertain := range []bool{false, true} {
 				for _, dies := range []death{before, after} {
 					for k := 1; k <= moments; k++ {
-						t.Run(fmt.Sprintf("away %v, deleted %v, uncertain %v, dies %d, moment %d", away, deleted, uncertain, dies, k), func(t *testing.T) {
-							move(t, away, deleted, uncertain, dies, k)
-						})
+						t.Run(fmt.Sprintf("away %v, deleted %v, uncertain %v, dies %d, moment %d", away, deleted, uncertain, dies, k),
+							func(t *testing.T) {
+								move(t, away, deleted, uncertain, dies, k)
+							})
 					}
 				}
 			}

@@ -38,7 +38,8 @@ func newMetrics(driver string, working func() int, log func() inflight.Stats) *m
 		m.discarded, m.finished,
 		gauge("csi_reclaimer_provisions_in_progress", "Claims whose provisioning is being worked on at this moment.",
 			func() float64 { return float64(working()) }),
-		gauge("csi_reclaimer_in_flight_entries", "Volumes in the in-flight log: CreateVolume may have been called, and the outcome is not settled.",
+		gauge("csi_reclaimer_in_flight_entries",
+			"Volumes in the in-flight log: CreateVolume may have been called, and the outcome is not settled.",
 			func() float64 { return float64(log().Open) }),
 		gauge("csi_reclaimer_in_flight_oldest_seconds", "Age of the oldest entry of the in-flight log, 0 for none.",
 			func() float64 {

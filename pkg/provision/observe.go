@@ -177,7 +177,8 @@ const clockSkew = 5 * time.Second
 // created after it took over.
 func (w *run) first() bool {
 	began := w.log.TakenOver()
-	return w.claim != nil && !began.IsZero() && w.claim.CreationTimestamp.After(began.Add(clockSkew)) && !w.tracker.wasClosed(w.claim.UID)
+	return w.claim != nil && !began.IsZero() && w.claim.CreationTimestamp.After(began.Add(clockSkew)) &&
+		!w.tracker.wasClosed(w.claim.UID)
 }
 
 func requestOf(request Request) provisioning.Request {
@@ -202,7 +203,8 @@ func (w *run) observeClaim(entry inflight.Entry, state inflight.State) {
 	}
 	// What was read live counts until the cache shows something newer.
 	live := w.facts.Claim
-	if !live.Fresh(w.cfg.Clock.Now()) || live.UID != c.UID || c.Gone && !live.Gone || kube.Newer(c.ResourceVersion, live.ResourceVersion) {
+	if !live.Fresh(w.cfg.Clock.Now()) || live.UID != c.UID || c.Gone && !live.Gone ||
+		kube.Newer(c.ResourceVersion, live.ResourceVersion) {
 		w.facts.Claim = c
 	}
 }

@@ -27,9 +27,12 @@ func (p *Provisioner) Permissions() []access.Permission {
 	rights := []access.Permission{
 		core("persistentvolumeclaims", "list", nothing),
 		core("persistentvolumeclaims", "watch", nothing),
-		core("persistentvolumeclaims", "get", "a claim whose volume was asked for before, or that was there before this process led, gets no volume"),
-		core("persistentvolumeclaims", "patch", "no claim is cloned, for its source cannot be protected; the finalizer of earlier versions stays on claims"),
-		core("persistentvolumeclaims", "update", "a claim is not given another node where the selected one cannot have its volume"),
+		core("persistentvolumeclaims", "get",
+			"a claim whose volume was asked for before, or that was there before this process led, gets no volume"),
+		core("persistentvolumeclaims", "patch",
+			"no claim is cloned, for its source cannot be protected; the finalizer of earlier versions stays on claims"),
+		core("persistentvolumeclaims", "update",
+			"a claim is not given another node where the selected one cannot have its volume"),
 		{Group: storage, Resource: "storageclasses", Verb: "list", Without: classless},
 		{Group: storage, Resource: "storageclasses", Verb: "watch", Without: classless},
 	}

@@ -165,7 +165,8 @@ func (p *process) readSecret(context.Context, v1.SecretReference) (map[string]st
 	return nil, nil
 }
 
-func (p *process) CreateVolume(_ context.Context, r *csi.CreateVolumeRequest, _ map[string]string) (*csi.Volume, error) {
+func (p *process) CreateVolume(_ context.Context, r *csi.CreateVolumeRequest, _ map[string]string) (*csi.Volume,
+	error) {
 	id := "vol-" + p.node + r.GetName()
 	p.world.mu.Lock()
 	p.requests[fmt.Sprint(r.GetName(), r.GetParameters())] = true
@@ -231,7 +232,8 @@ func (o plainOrders) Build(_ context.Context, want RequestOptions) (*Request, er
 		Node: want.selectedNode(), Create: &csi.CreateVolumeRequest{Name: o.PVName(claim.UID)},
 		Secret: &v1.SecretReference{Namespace: "ns", Name: "secret"}, MayReschedule: want.selectedNode() != "",
 		PV: &v1.PersistentVolume{
-			ObjectMeta: metav1.ObjectMeta{Name: o.PVName(claim.UID), UID: "pv-of-" + claim.UID, Finalizers: []string{"external-provisioner.volume.kubernetes.io/finalizer"}},
+			ObjectMeta: metav1.ObjectMeta{Name: o.PVName(claim.UID), UID: "pv-of-" + claim.UID,
+				Finalizers: []string{"external-provisioner.volume.kubernetes.io/finalizer"}},
 			Spec: v1.PersistentVolumeSpec{
 				ClaimRef:                      &v1.ObjectReference{Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID},
 				PersistentVolumeReclaimPolicy: v1.PersistentVolumeReclaimDelete,
@@ -244,7 +246,8 @@ func (o plainOrders) Build(_ context.Context, want RequestOptions) (*Request, er
 		ordered.Create.Parameters = want.Class.Parameters
 	}
 	if source := request.SourceOf(claim); source.Kind != request.SourceNone {
-		ordered.Source = &inflight.Source{Kind: string(source.Kind), Namespace: source.Namespace, Name: source.Name, UID: "u-" + types.UID(source.Name)}
+		ordered.Source = &inflight.Source{Kind: string(source.Kind), Namespace: source.Namespace, Name: source.Name,
+			UID: "u-" + types.UID(source.Name)}
 	}
 	return ordered, nil
 }

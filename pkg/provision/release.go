@@ -76,7 +76,8 @@ func ReleaseClonedClaims(ctx context.Context, core corev1.CoreV1Interface, drive
 	return released, errors.Join(errs...)
 }
 
-func releaseClonedClaim(ctx context.Context, core corev1.CoreV1Interface, driver string, claim *v1.PersistentVolumeClaim) (done bool, err error) {
+func releaseClonedClaim(ctx context.Context, core corev1.CoreV1Interface, driver string,
+	claim *v1.PersistentVolumeClaim) (done bool, err error) {
 	pv, err := core.PersistentVolumes().Get(ctx, claim.Spec.VolumeName, metav1.GetOptions{})
 	pv, err = orNil(pv, err, "PV", claim.Spec.VolumeName)
 	if err != nil || pv == nil || volume.Of(pv).Driver != driver {

@@ -23,9 +23,11 @@ func plainFacts() request.Facts {
 	class := "fast"
 	return request.Facts{
 		Claim: &v1.PersistentVolumeClaim{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data", UID: "u1", Annotations: map[string]string{annProvisioner: driverName}},
-			Spec: v1.PersistentVolumeClaimSpec{StorageClassName: &class, AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
-				Resources: v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")}}},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data", UID: "u1",
+				Annotations: map[string]string{annProvisioner: driverName}},
+			Spec: v1.PersistentVolumeClaimSpec{StorageClassName: &class,
+				AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
+				Resources:   v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")}}},
 		},
 		Class: &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: driverName},
 		Driver: request.Driver{Name: driverName,
@@ -115,7 +117,8 @@ func TestAClaimForAPopulatorSaysSoOnce(t *testing.T) {
 	w.wait("it was looked at again", func() bool { return refused.Load() > before })
 	w.deleteClaim()
 	w.wait("it is gone", w.gone)
-	if told := <-events.Events; !strings.HasPrefix(told, "Normal "+string(provisioning.ReasonLeftToPopulator)) || !strings.Contains(told, `Backup "monday"`) {
+	if told := <-events.Events; !strings.HasPrefix(told, "Normal "+string(provisioning.ReasonLeftToPopulator)) ||
+		!strings.Contains(told, `Backup "monday"`) {
 		t.Errorf("told %q", told)
 	}
 	if len(w.told()) > 0 || len(events.Events) > 0 {
@@ -125,7 +128,8 @@ func TestAClaimForAPopulatorSaysSoOnce(t *testing.T) {
 
 func TestANodeThatCannotHaveTheVolumeIsGivenBack(t *testing.T) {
 	w := newWorld(t)
-	_, err := w.client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "unfit"}}, metav1.CreateOptions{})
+	_, err := w.client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "unfit"}},
+		metav1.CreateOptions{})
 	w.must(err)
 	w.refusing(refusal(t, nodeless, request.RemedyReschedule))
 	w.start(Config{})
@@ -150,7 +154,10 @@ func TestAVolumeThatIsNotWhatWasOrderedIsDeleted(t *testing.T) {
 	}
 	w.start(Config{})
 	w.makeClaim()
-	w.wait("what was made is deleted, and nothing in flight", func() bool { return w.count("delete volume") > 0 && w.count("close entry") > 0 })
+	w.wait("what was made is deleted, and nothing in flight", func() bool {
+		return w.count("delete volume") > 0 &&
+			w.count("close entry") > 0
+	})
 	good.Store(true)
 	w.wait("it is provisioned", w.provisioned)
 	if len(w.onDisk()) != 1 {

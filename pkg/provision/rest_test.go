@@ -58,7 +58,8 @@ func (w *watched) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: body}, nil
+	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}},
+		Body: body}, nil
 }
 
 func (w *watched) begin(ctx context.Context, resource string) (watch.Interface, error) {
@@ -124,7 +125,8 @@ func (w *watched) watch(ctx context.Context, resource string) (io.ReadCloser, er
 				}
 				raw, err := w.encode(e.Object)
 				if err == nil {
-					err = json.NewEncoder(write).Encode(metav1.WatchEvent{Type: string(e.Type), Object: runtime.RawExtension{Raw: raw}})
+					err = json.NewEncoder(write).Encode(metav1.WatchEvent{Type: string(e.Type),
+						Object: runtime.RawExtension{Raw: raw}})
 				}
 				if err != nil {
 					_ = write.CloseWithError(err)

@@ -136,12 +136,14 @@ func (p *Provisioner) selectSelf(ctx context.Context, k key) controller.Result {
 	defer cancel()
 	switch err := p.cluster.selectNode(ctx, claim, p.cfg.Local.Node.Name); {
 	case err == nil:
-		klog.FromContext(ctx).V(2).Info("This node makes the volume of a claim that binds immediately", "claim", klog.KObj(claim))
+		klog.FromContext(ctx).V(2).Info("This node makes the volume of a claim that binds immediately", "claim",
+			klog.KObj(claim))
 	case errors.Is(err, kube.ErrChanged), errors.Is(err, kube.ErrGone):
 		// Most likely another node was faster. The claim's own update tells; if not, it is bid again.
 		return p.retries().Retry()
 	default:
-		klog.FromContext(ctx).Info("A claim that binds immediately was not given this node; it is tried again", "claim", klog.KObj(claim), "err", err)
+		klog.FromContext(ctx).Info("A claim that binds immediately was not given this node; it is tried again", "claim",
+			klog.KObj(claim), "err", err)
 		return p.retries().Retry()
 	}
 	return controller.Done()

@@ -51,8 +51,8 @@ type session struct {
 	err  error
 }
 
-// Decide implements controller.Session. It observes the claim again before each step: it may have been deleted while the
-// driver worked.
+// Decide implements controller.Session. It observes the claim again before each step: it may have been deleted
+// while the driver worked.
 func (s *session) Decide(now time.Time) provisioning.Decision {
 	s.observe()
 	return provisioning.Decide(s.facts, now, s.cfg.Quiet)

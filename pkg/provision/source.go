@@ -129,7 +129,8 @@ func (p *Provisioner) freeSource(ctx context.Context, of request.SourceRef) cont
 		free = p.freeSnapshot
 	}
 	if err := free(ctx, of); err != nil && !errors.Is(err, kube.ErrGone) {
-		klog.FromContext(ctx).Info("The finalizer of a source that volumes were made from could not be removed; it is tried again",
+		klog.FromContext(ctx).Info("The finalizer of a source that volumes were made from could not be removed; it is "+
+			"tried again",
 			"kind", of.Kind, "source", klog.KRef(of.Namespace, of.Name), "err", err)
 		return p.retries().Retry()
 	}
@@ -164,7 +165,8 @@ func (p *Provisioner) freeSnapshot(ctx context.Context, of request.SourceRef) er
 		return err
 	})
 	if apierrors.IsForbidden(err) {
-		klog.FromContext(ctx).V(2).Info("VolumeSnapshots may not be updated, so a finalizer stays on one", "snapshot", klog.KRef(of.Namespace, of.Name), "err", err)
+		klog.FromContext(ctx).V(2).Info("VolumeSnapshots may not be updated, so a finalizer stays on one", "snapshot",
+			klog.KRef(of.Namespace, of.Name), "err", err)
 		return nil
 	}
 	return err
@@ -172,7 +174,8 @@ func (p *Provisioner) freeSnapshot(ctx context.Context, of request.SourceRef) er
 
 // IfUnused calls do if no volume is being made from the source, and lets none begin until do returns.
 // Otherwise, and before it is known, it returns false.
-func (p *Provisioner) IfUnused(ctx context.Context, of request.SourceRef, do func(context.Context) error) (unused bool, err error) {
+func (p *Provisioner) IfUnused(ctx context.Context, of request.SourceRef,
+	do func(context.Context) error) (unused bool, err error) {
 	defer p.protected.turn(of)()
 	if !p.working() || p.inUse(of) {
 		return false, nil
@@ -205,11 +208,13 @@ func sourceOf(asked Request) request.SourceRef {
 	if asked.Source == nil {
 		return request.SourceRef{}
 	}
-	return request.SourceRef{Kind: request.SourceKind(asked.Source.Kind), Namespace: asked.Source.Namespace, Name: asked.Source.Name, UID: asked.Source.UID}
+	return request.SourceRef{Kind: request.SourceKind(asked.Source.Kind), Namespace: asked.Source.Namespace,
+		Name: asked.Source.Name, UID: asked.Source.UID}
 }
 
-// holdSource protects the snapshot or claim that is read while this volume is made. Once the driver may have been called
-// a source that is gone, or cannot be protected, is no reason not to repeat the request: the driver judges that.
+// holdSource protects the snapshot or claim that is read while this volume is made. Once the driver may have been
+// called a source that is gone, or cannot be protected, is no reason not to repeat the request: the driver judges
+// that.
 func (w *run) holdSource(ctx context.Context, asked Request) error {
 	source, begun := sourceOf(asked), w.facts.Record.Begun()
 	if source == (request.SourceRef{}) || w.track.holds == source.UID {
@@ -243,7 +248,8 @@ func (p *Provisioner) protectSource(ctx context.Context, source request.SourceRe
 	err := p.cluster.holdSource(ctx, source)
 	switch {
 	case apierrors.IsForbidden(err):
-		klog.FromContext(ctx).V(2).Info("VolumeSnapshots may not be updated: a volume is restored from one without the finalizer that keeps it",
+		klog.FromContext(ctx).V(2).Info("VolumeSnapshots may not be updated: a volume is restored from one without the "+
+			"finalizer that keeps it",
 			"snapshot", klog.KRef(source.Namespace, source.Name), "err", err)
 		return nil
 	case err == nil:

@@ -39,7 +39,8 @@ func TestASnapshotIsProtectedWhileItIsRestored(t *testing.T) {
 		t.Fatalf("%q, want %q", shop.told(), want)
 	}
 	shop.remove("snap")
-	sweeper := newSweeper(w.client.CoreV1(), w.client.AuthorizationV1(), driverName, shop, SweeperConfig{Uses: p.provisioner})
+	sweeper := newSweeper(w.client.CoreV1(), w.client.AuthorizationV1(), driverName, shop,
+		SweeperConfig{Uses: p.provisioner})
 	n := w.count("create volume")
 	w.wait("the driver was asked again", func() bool { return w.count("create volume") > n+1 })
 	w.must(sweeper.Sweep(t.Context()))
@@ -196,10 +197,13 @@ func TestIfUnused(t *testing.T) {
 		"one of ours that is bound":               {[]func(*v1.PersistentVolumeClaim){bound}, false, false, Config{}, false},
 		"one of ours that is bound and in flight": {[]func(*v1.PersistentVolumeClaim){bound}, false, true, Config{}, true},
 		"another's without a volume":              {[]func(*v1.PersistentVolumeClaim){others}, false, false, Config{}, true},
-		"another's that is bound":                 {[]func(*v1.PersistentVolumeClaim){others, bound}, false, false, Config{}, false},
-		"one of another namespace":                {[]func(*v1.PersistentVolumeClaim){afar, others}, false, false, Config{}, true},
-		"one that names another of that name":     {[]func(*v1.PersistentVolumeClaim){elsewhere, others}, false, false, Config{}, false},
-		"nobody looks yet":                        {nil, true, false, Config{}, true},
+		"another's that is bound": {[]func(*v1.PersistentVolumeClaim){others, bound}, false, false,
+			Config{}, false},
+		"one of another namespace": {[]func(*v1.PersistentVolumeClaim){afar, others}, false, false, Config{},
+			true},
+		"one that names another of that name": {[]func(*v1.PersistentVolumeClaim){elsewhere, others}, false, false,
+			Config{}, false},
+		"nobody looks yet": {nil, true, false, Config{}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -218,7 +222,8 @@ func TestIfUnused(t *testing.T) {
 			}
 			p.claims.claimCache = oneClaim{claim}
 			called := false
-			unused, err := p.IfUnused(t.Context(), request.SourceRef{Kind: request.SourceSnapshot, Namespace: "ns", Name: "snap", UID: "u"}, func(context.Context) error {
+			unused, err := p.IfUnused(t.Context(), request.SourceRef{Kind: request.SourceSnapshot, Namespace: "ns",
+				Name: "snap", UID: "u"}, func(context.Context) error {
 				called = true
 				return nil
 			})

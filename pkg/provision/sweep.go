@@ -133,7 +133,8 @@ func NewSweeper(config *rest.Config, driver string, snapshots SnapshotProtector,
 	return newSweeper(clients.Core, access, driver, snapshots, cfg), nil
 }
 
-func newSweeper(core corev1.CoreV1Interface, access authorizationclient.AuthorizationV1Interface, driver string, snapshots SnapshotProtector, cfg SweeperConfig) *Sweeper {
+func newSweeper(core corev1.CoreV1Interface, access authorizationclient.AuthorizationV1Interface, driver string,
+	snapshots SnapshotProtector, cfg SweeperConfig) *Sweeper {
 	if cfg.Interval == 0 {
 		cfg.Interval = 5 * time.Minute
 	}
@@ -157,7 +158,8 @@ func (s *Sweeper) Stop() { s.stopped.Do(func() { close(s.stop) }) }
 func (s *Sweeper) Run(ctx context.Context) error {
 	for {
 		if err := s.Sweep(ctx); err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).V(2).Info("VolumeSnapshots could not be swept; the next sweep tries again", "after", s.cfg.Interval, "err", err)
+			klog.FromContext(ctx).V(2).Info("VolumeSnapshots could not be swept; the next sweep tries again", "after",
+				s.cfg.Interval, "err", err)
 		}
 		timer := s.cfg.Clock.NewTimer(s.cfg.Interval)
 		select {
@@ -176,7 +178,8 @@ func (s *Sweeper) Run(ctx context.Context) error {
 // judged or written; the others are done.
 func (s *Sweeper) Sweep(ctx context.Context) error {
 	var found []request.Snapshot
-	if err := s.snapshots.EachProtected(ctx, func(o request.Snapshot) { found = append(found, o) }); err != nil || len(found) == 0 {
+	if err := s.snapshots.EachProtected(ctx, func(o request.Snapshot) { found = append(found, o) }); err != nil ||
+		len(found) == 0 {
 		return err
 	}
 	uses := s.cfg.Uses
@@ -213,14 +216,18 @@ func (s *Sweeper) sweep(ctx context.Context, listed request.Snapshot, uses Sourc
 		return nil
 	}
 	of := request.SourceRef{Kind: request.SourceSnapshot, Namespace: listed.Namespace, Name: listed.Name, UID: listed.UID}
-	unused, err := uses.IfUnused(ctx, of, func(ctx context.Context) error { return s.snapshots.RemoveFinalizer(ctx, name, listed.UID) })
+	unused, err := uses.IfUnused(ctx, of, func(ctx context.Context) error {
+		return s.snapshots.RemoveFinalizer(ctx, name,
+			listed.UID)
+	})
 	facts.InUse = !unused
 	_, why := decideSweep(facts)
 	switch {
 	case err != nil:
 		return err
 	case unused:
-		klog.FromContext(ctx).Info("Removed the finalizer of a VolumeSnapshot that no volume is restored from", "snapshot", name, "reason", why)
+		klog.FromContext(ctx).Info("Removed the finalizer of a VolumeSnapshot that no volume is restored from", "snapshot",
+			name, "reason", why)
 	default:
 		klog.FromContext(ctx).V(4).Info("A sweep leaves the finalizer of a VolumeSnapshot", "snapshot", name, "reason", why)
 	}
@@ -231,7 +238,8 @@ func (s *Sweeper) sweep(ctx context.Context, listed request.Snapshot, uses Sourc
 func (s *Sweeper) Permissions() []access.Permission {
 	const without = "VolumeSnapshots that a provisioner left with its finalizer cannot be deleted"
 	rights := []access.Permission{
-		snapshotRight("volumesnapshots", "list", without), snapshotRight("volumesnapshots", "get", without), snapshotRight("volumesnapshots", "update", without),
+		snapshotRight("volumesnapshots", "list", without), snapshotRight("volumesnapshots", "get", without),
+		snapshotRight("volumesnapshots", "update", without),
 		snapshotRight("volumesnapshotcontents", "get", without),
 	}
 	if s.cfg.Uses == nil {

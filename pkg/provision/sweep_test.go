@@ -44,7 +44,8 @@ func newFakeSnapshots(all ...*request.Snapshot) *fakeSnapshots {
 // snapshotOf returns one that is bound to a content of the driver, with the changes.
 func snapshotOf(name string, changes ...func(*request.Snapshot)) *request.Snapshot {
 	s := &request.Snapshot{
-		Namespace: "ns", Name: name, UID: "u-" + types.UID(name), Ready: true, Protected: true, ContentName: "content-" + name,
+		Namespace: "ns", Name: name, UID: "u-" + types.UID(name), Ready: true, Protected: true,
+		ContentName: "content-" + name,
 		Content: &request.SnapshotContent{
 			Name: "content-" + name, Driver: driverName, Handle: "snap-" + name, SnapshotUID: "u-" + types.UID(name),
 			Snapshot: types.NamespacedName{Namespace: "ns", Name: name},
@@ -157,25 +158,31 @@ func TestDecideSweep(t *testing.T) {
 		remove bool
 		why    sweepReason
 	}{
-		"nothing is known":                                     {sweepFacts{}, false, sweepNothing},
-		"it is gone":                                           {sweepFacts{UID: "u-s", Driver: driverName}, false, sweepNothing},
-		"another has its name":                                 {of(func(s *snapshot) { s.UID = "x" }), false, sweepNothing},
-		"the finalizer is gone":                                {of(func(s *snapshot) { s.Protected = false }), false, sweepNothing},
-		"nobody restores it":                                   {of(), true, sweepOrphaned},
-		"nobody restores it, and it is deleted":                {of(deleting), true, sweepOrphaned},
-		"not ready":                                            {of(func(s *snapshot) { s.Ready = false }), true, sweepOrphaned},
-		"somebody restores it":                                 {used(of()), false, sweepInUse},
-		"somebody restores it, and it is deleted":              {used(of(deleting)), false, sweepInUse},
-		"somebody restores it, and its content is gone":        {used(of(deleting, noContent)), false, sweepInUse},
-		"another driver's":                                     {of(foreign), false, sweepOtherDriver},
-		"another driver's, and it is deleted":                  {of(foreign, deleting), false, sweepOtherDriver},
-		"its content is gone, and it is deleted":               {of(noContent, deleting), true, sweepContentGone},
-		"it never had a content, and it is deleted":            {of(unbound, deleting), true, sweepContentGone},
-		"its content is gone, and it is not deleted":           {of(noContent), false, sweepDriverUnknown},
-		"it has no content yet":                                {of(unbound), false, sweepDriverUnknown},
-		"its content is another snapshot's":                    {of(func(s *snapshot) { s.Content.SnapshotUID = "x" }), false, sweepDriverUnknown},
-		"its content is another snapshot's, and it is deleted": {of(deleting, func(s *snapshot) { s.Content.Snapshot.Namespace = "x" }), true, sweepContentGone},
-		"another content was read":                             {of(func(s *snapshot) { s.Content.Name = "x" }), false, sweepDriverUnknown},
+		"nothing is known": {sweepFacts{}, false, sweepNothing},
+		"it is gone": {sweepFacts{UID: "u-s", Driver: driverName}, false,
+			sweepNothing},
+		"another has its name": {of(func(s *snapshot) { s.UID = "x" }), false, sweepNothing},
+		"the finalizer is gone": {of(func(s *snapshot) { s.Protected = false }), false,
+			sweepNothing},
+		"nobody restores it":                    {of(), true, sweepOrphaned},
+		"nobody restores it, and it is deleted": {of(deleting), true, sweepOrphaned},
+		"not ready": {of(func(s *snapshot) { s.Ready = false }), true,
+			sweepOrphaned},
+		"somebody restores it":                          {used(of()), false, sweepInUse},
+		"somebody restores it, and it is deleted":       {used(of(deleting)), false, sweepInUse},
+		"somebody restores it, and its content is gone": {used(of(deleting, noContent)), false, sweepInUse},
+		"another driver's":                              {of(foreign), false, sweepOtherDriver},
+		"another driver's, and it is deleted":           {of(foreign, deleting), false, sweepOtherDriver},
+		"its content is gone, and it is deleted":        {of(noContent, deleting), true, sweepContentGone},
+		"it never had a content, and it is deleted":     {of(unbound, deleting), true, sweepContentGone},
+		"its content is gone, and it is not deleted":    {of(noContent), false, sweepDriverUnknown},
+		"it has no content yet":                         {of(unbound), false, sweepDriverUnknown},
+		"its content is another snapshot's": {of(func(s *snapshot) { s.Content.SnapshotUID = "x" }),
+			false, sweepDriverUnknown},
+		"its content is another snapshot's, and it is deleted": {of(deleting,
+			func(s *snapshot) { s.Content.Snapshot.Namespace = "x" }), true, sweepContentGone},
+		"another content was read": {of(func(s *snapshot) { s.Content.Name = "x" }), false,
+			sweepDriverUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if remove, why := decideSweep(c.f); remove != c.remove || why != c.why {
@@ -191,7 +198,8 @@ func claimFrom(name, snapshot, namespace string) *v1.PersistentVolumeClaim {
 	c := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: "u-" + types.UID(name)}}
 	if namespace != "" {
 		c.Namespace = "other"
-		c.Spec.DataSourceRef = &v1.TypedObjectReference{APIGroup: &group, Kind: "VolumeSnapshot", Name: snapshot, Namespace: &namespace}
+		c.Spec.DataSourceRef = &v1.TypedObjectReference{APIGroup: &group, Kind: "VolumeSnapshot", Name: snapshot,
+			Namespace: &namespace}
 		return c
 	}
 	c.Spec.DataSource = &v1.TypedLocalObjectReference{APIGroup: &group, Kind: "VolumeSnapshot", Name: snapshot}
@@ -245,7 +253,8 @@ func TestASweepThatCannotRead(t *testing.T) {
 func TestASweepIsRepeated(t *testing.T) {
 	client, clock := fake.NewClientset(), testclock.NewFakeClock(time.Unix(1, 0))
 	shop := newFakeSnapshots(snapshotOf("first"))
-	s := newSweeper(client.CoreV1(), client.AuthorizationV1(), driverName, shop, SweeperConfig{Clock: clock, Interval: time.Minute})
+	s := newSweeper(client.CoreV1(), client.AuthorizationV1(), driverName, shop,
+		SweeperConfig{Clock: clock, Interval: time.Minute})
 	done := make(chan error, 1)
 	go func() { done <- s.Run(t.Context()) }()
 	waitFor(t, "the first sweep", func() bool { return !shop.protected("first") && clock.HasWaiters() })
@@ -270,9 +279,13 @@ func waitFor(t *testing.T, what string, until func() bool) {
 }
 
 func TestReleaseSnapshots(t *testing.T) {
-	shop := newFakeSnapshots(snapshotOf("a"), snapshotOf("b", func(s *request.Snapshot) { s.Deleting, s.Content = true, nil }),
+	shop := newFakeSnapshots(snapshotOf("a"), snapshotOf("b", func(s *request.Snapshot) {
+		s.Deleting, s.Content = true,
+			nil
+	}),
 		snapshotOf("foreign", func(s *request.Snapshot) { s.Content.Driver = "x" }), snapshotOf("gone"))
-	if n, err := ReleaseSnapshots(t.Context(), driverName, shop); n != 3 || err != nil || !shop.protected("foreign") || shop.protected("a") || shop.protected("b") {
+	if n, err := ReleaseSnapshots(t.Context(), driverName, shop); n != 3 || err != nil || !shop.protected("foreign") ||
+		shop.protected("a") || shop.protected("b") {
 		t.Errorf("%d, %v, %q", n, err, shop.told())
 	}
 	shop = newFakeSnapshots(snapshotOf("a"))
@@ -284,15 +297,18 @@ func TestReleaseSnapshots(t *testing.T) {
 
 func TestReleaseClonedClaims(t *testing.T) {
 	claim := func(name, pv string, finalizers ...string) *v1.PersistentVolumeClaim {
-		return &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: "u-" + types.UID(name), Finalizers: finalizers},
+		return &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name,
+			UID: "u-" + types.UID(name), Finalizers: finalizers},
 			Spec: v1.PersistentVolumeClaimSpec{VolumeName: pv}}
 	}
 	pv := func(name, driver string) *v1.PersistentVolume {
 		return &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PersistentVolumeSpec{
-			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: driver, VolumeHandle: name}}}}
+			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: driver,
+				VolumeHandle: name}}}}
 	}
 	client := fake.NewClientset(pv("ours", driverName), pv("theirs", "x"),
-		claim("ours", "ours", "example.com/x", CloningFinalizer), claim("theirs", "theirs", CloningFinalizer), claim("lost", "gone", CloningFinalizer),
+		claim("ours", "ours", "example.com/x", CloningFinalizer), claim("theirs", "theirs", CloningFinalizer),
+		claim("lost", "gone", CloningFinalizer),
 		claim("unbound", "", CloningFinalizer), claim("plain", "ours", "example.com/x"))
 	n, err := ReleaseClonedClaims(t.Context(), client.CoreV1(), driverName)
 	if n != 1 || err != nil {
@@ -303,7 +319,8 @@ func TestReleaseClonedClaims(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range list.Items {
-		if want := c.Name == "theirs" || c.Name == "lost" || c.Name == "unbound"; slices.Contains(c.Finalizers, CloningFinalizer) != want {
+		if want := c.Name == "theirs" || c.Name == "lost" || c.Name == "unbound"; slices.Contains(c.Finalizers,
+			CloningFinalizer) != want {
 			t.Errorf("claim %s has %q", c.Name, c.Finalizers)
 		}
 	}
@@ -311,7 +328,8 @@ func TestReleaseClonedClaims(t *testing.T) {
 
 // forbidden is what the API server answers where the right is missing.
 func forbidden() error {
-	return apierrors.NewForbidden(schema.GroupResource{Group: "snapshot.storage.k8s.io", Resource: "volumesnapshots"}, "s", nil)
+	return apierrors.NewForbidden(schema.GroupResource{Group: "snapshot.storage.k8s.io", Resource: "volumesnapshots"},
+		"s", nil)
 }
 
 func said(diary []string, what string) (n int) {

@@ -59,7 +59,8 @@ type retry struct {
 }
 
 func newTracker() *tracker {
-	return &tracker{of: map[string]*track{}, again: map[string]retry{}, volumes: map[types.UID]string{}, claims: map[string]types.UID{}, ended: map[types.UID]bool{}}
+	return &tracker{of: map[string]*track{}, again: map[string]retry{}, volumes: map[types.UID]string{},
+		claims: map[string]types.UID{}, ended: map[types.UID]bool{}}
 }
 
 // take waits for the name's turn: no two workers are at work on one name. giveBack ends it.

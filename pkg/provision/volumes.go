@@ -15,7 +15,8 @@ import (
 )
 
 // Volumes is a watch cache of PVs; reclaim.PVs is one. It shows at least those that name a volume of
-// the driver, on a node those that it may reach: that it does not show a PV proves nothing. Its methods are safe for concurrent use.
+// the driver, on a node those that it may reach: that it does not show a PV proves nothing. Its methods are safe
+// for concurrent use.
 type Volumes interface {
 	// Get returns the PV with this name. Of it, Driver, Handle, Claim.UID, Terminating and Reach are read.
 	Get(name string) (pv volume.PV, found bool)
@@ -68,7 +69,8 @@ func (v *ownVolumes) record(object runtime.Object, _ bool) (_ ownVolume, keep bo
 }
 
 func (v *ownVolumes) pv(kept ownVolume) volume.PV {
-	return volume.PV{Name: kept.name, Driver: v.driver, Handle: kept.handle, Claim: volume.ClaimRef{UID: kept.claim}, Terminating: kept.terminating}
+	return volume.PV{Name: kept.name, Driver: v.driver, Handle: kept.handle, Claim: volume.ClaimRef{UID: kept.claim},
+		Terminating: kept.terminating}
 }
 
 // watch keeps the cache up to date until ctx ends.

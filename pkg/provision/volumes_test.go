@@ -19,10 +19,12 @@ func TestOwnVolumes(t *testing.T) {
 	p := w.start(Config{}).provisioner
 	pvs, volumes := w.client.CoreV1().PersistentVolumes(), p.volumes
 	add := func(name, driver, handle string, claim types.UID) {
-		_, err := pvs.Create(t.Context(), &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PersistentVolumeSpec{
-			ClaimRef:               &v1.ObjectReference{UID: claim},
-			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: driver, VolumeHandle: handle}},
-		}}, metav1.CreateOptions{})
+		_, err := pvs.Create(t.Context(), &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: v1.PersistentVolumeSpec{
+				ClaimRef: &v1.ObjectReference{UID: claim},
+				PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: driver,
+					VolumeHandle: handle}},
+			}}, metav1.CreateOptions{})
 		w.must(err)
 	}
 	var told []string
@@ -31,7 +33,8 @@ func TestOwnVolumes(t *testing.T) {
 	add("foreign", "another.example.com", "vol-1", "u9")
 	add("a", driverName, "vol-1", "u1")
 	next()
-	if pv, found := volumes.Get("a"); !found || pv.Driver != driverName || pv.Handle != "vol-1" || pv.Claim.UID != "u1" || pv.Terminating {
+	if pv, found := volumes.Get("a"); !found || pv.Driver != driverName || pv.Handle != "vol-1" ||
+		pv.Claim.UID != "u1" || pv.Terminating {
 		t.Errorf("a is %+v, %v", pv, found)
 	}
 	if _, found := volumes.Get("foreign"); found {
@@ -42,7 +45,8 @@ func TestOwnVolumes(t *testing.T) {
 	}
 	add("b", driverName, "vol-1", "u2")
 	next()
-	if !volumes.Shared("vol-1", "a") || !volumes.Shared("vol-1", "b") || !volumes.Shared("vol-1", "c") || volumes.Shared("vol-2", "a") {
+	if !volumes.Shared("vol-1", "a") || !volumes.Shared("vol-1", "b") || !volumes.Shared("vol-1", "c") ||
+		volumes.Shared("vol-2", "a") {
 		t.Error("two PVs of one volume do not know of each other")
 	}
 	w.must(pvs.Delete(t.Context(), "b", metav1.DeleteOptions{}))
@@ -61,8 +65,9 @@ func TestOwnVolumesOfANode(t *testing.T) {
 	news := newsOf(p.volumes)
 	for _, node := range []string{"n2", "n1"} {
 		pv := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "on-" + node}, Spec: v1.PersistentVolumeSpec{
-			NodeAffinity:           affinityTo(node),
-			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: driverName, VolumeHandle: "vol-1"}},
+			NodeAffinity: affinityTo(node),
+			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: driverName,
+				VolumeHandle: "vol-1"}},
 		}}
 		_, err := w.client.CoreV1().PersistentVolumes().Create(t.Context(), pv, metav1.CreateOptions{})
 		w.must(err)

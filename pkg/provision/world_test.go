@@ -70,7 +70,8 @@ const (
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{t: t, client: fake.NewClientset(), volumes: map[string]string{}, entries: map[string]inflight.Entry{}, epoch: map[string]int64{}, requests: map[string]bool{}, fail: map[string]func() error{}}
+	w := &world{t: t, client: fake.NewClientset(), volumes: map[string]string{}, entries: map[string]inflight.Entry{},
+		epoch: map[string]int64{}, requests: map[string]bool{}, fail: map[string]func() error{}}
 	react := k8stesting.ObjectReaction(w.client.Tracker())
 	claims := v1.SchemeGroupVersion.WithResource("persistentvolumeclaims")
 	// The fake tells all who watch of one object, and several processes change what they are told.
@@ -157,8 +158,9 @@ func (w *world) deleteClass() {
 func (w *world) makeClaim(change ...func(*v1.PersistentVolumeClaim)) {
 	class := "fast"
 	claim := &v1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data", UID: "u1", ResourceVersion: "1", CreationTimestamp: metav1.Now(), Annotations: map[string]string{annProvisioner: driverName}},
-		Spec:       v1.PersistentVolumeClaimSpec{StorageClassName: &class},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data", UID: "u1", ResourceVersion: "1",
+			CreationTimestamp: metav1.Now(), Annotations: map[string]string{annProvisioner: driverName}},
+		Spec: v1.PersistentVolumeClaimSpec{StorageClassName: &class},
 	}
 	for _, c := range change {
 		c(claim)
@@ -230,7 +232,8 @@ func (w *world) wait(what string, reached func() bool) {
 	for !reached() {
 		select {
 		case <-ctx.Done():
-			w.t.Fatalf("wait until %s: claim %v, PV %v, volumes %v, in flight %v, diary %q", what, w.claim().GetAnnotations(), w.pv() != nil, w.onDisk(), w.inFlight(), w.told())
+			w.t.Fatalf("wait until %s: claim %v, PV %v, volumes %v, in flight %v, diary %q", what, w.claim().GetAnnotations(),
+				w.pv() != nil, w.onDisk(), w.inFlight(), w.told())
 		case <-time.After(2 * time.Millisecond):
 		}
 	}

@@ -81,9 +81,11 @@ func (r *Controller) watchAdmission(ctx context.Context) {
 			wait = policySettles // none that begins now counts before
 		} else if missed {
 			r.metrics.missed.Add(float64(count))
-			klog.FromContext(ctx).Info("PVs were bound without the finalizer although an admission policy stands", "count", count, "PV", first.Name)
+			klog.FromContext(ctx).Info("PVs were bound without the finalizer although an admission policy stands", "count",
+				count, "PV", first.Name)
 			if !reported {
-				r.recorder.Event(ctx, object(first), reclaiming.ReasonAdmissionPolicyIneffective, fmt.Sprintf("%d PVs so far; csi_reclaimer_admission_policy_missed_total counts on.", count))
+				r.recorder.Event(ctx, object(first), reclaiming.ReasonAdmissionPolicyIneffective,
+					fmt.Sprintf("%d PVs so far; csi_reclaimer_admission_policy_missed_total counts on.", count))
 			}
 			reported = true
 		}
@@ -95,8 +97,8 @@ func (r *Controller) watchAdmission(ctx context.Context) {
 	}
 }
 
-// missed reports whether a policy has stood for long enough when a PV was missed at that time. known is false where there
-// is none, or it could not be read.
+// missed reports whether a policy has stood for long enough when a PV was missed at that time. known is false where
+// there is none, or it could not be read.
 func (r *Controller) missed(ctx context.Context, at time.Time) (missed, known bool) {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()

@@ -88,7 +88,8 @@ func TestAPolicyThatIsIneffectiveIsReportedOnce(t *testing.T) {
 			synctest.Wait()
 			mu.Lock()
 			defer mu.Unlock()
-			if count := valueOf(t, registry, "csi_reclaimer_admission_policy_missed_total"); reads != wantReads || count != wantCount {
+			if count := valueOf(t, registry, "csi_reclaimer_admission_policy_missed_total"); reads != wantReads ||
+				count != wantCount {
 				t.Errorf("%s: read %d times and counted %v, want %d and %v", sentence, reads, count, wantReads, wantCount)
 			}
 		}
@@ -113,7 +114,8 @@ func TestAPolicyThatIsIneffectiveIsReportedOnce(t *testing.T) {
 		if len(events.Events) != 1 {
 			t.Fatalf("%d Events", len(events.Events))
 		}
-		if told := <-events.Events; !strings.Contains(told, string(reclaiming.ReasonAdmissionPolicyIneffective)) || !strings.Contains(told, "1 PVs so far") {
+		if told := <-events.Events; !strings.Contains(told, string(reclaiming.ReasonAdmissionPolicyIneffective)) ||
+			!strings.Contains(told, "1 PVs so far") {
 			t.Errorf("told %q", told)
 		}
 		cancel()

@@ -38,7 +38,8 @@ func (r *Controller) watchBrake(ctx context.Context) {
 	for {
 		if err := r.syncBrake(ctx); err != nil && ctx.Err() == nil {
 			if !complained {
-				klog.FromContext(ctx).Error(err, "The brake's Lease cannot be read or written; what was known of it stays", "lease", r.cfg.Brake.Lease)
+				klog.FromContext(ctx).Error(err, "The brake's Lease cannot be read or written; what was known of it stays",
+					"lease", r.cfg.Brake.Lease)
 			}
 			complained = true
 		} else {
@@ -68,12 +69,14 @@ func (r *Controller) syncBrake(ctx context.Context) error {
 	if write {
 		why := fmt.Sprintf("more than %d volumes became deletable within %v", r.cfg.Brake.Deletions, r.cfg.Brake.Window)
 		if !r.cfg.DryRun {
-			if err := r.cluster.writeBrake(ctx, r.cfg.Brake.Lease, why+" at "+r.cfg.Clock.Now().UTC().Format(time.RFC3339)); err != nil {
+			if err := r.cluster.writeBrake(ctx, r.cfg.Brake.Lease,
+				why+" at "+r.cfg.Clock.Now().UTC().Format(time.RFC3339)); err != nil {
 				return err
 			}
 		}
 		r.wroteBrake()
-		r.reportBrake(ctx, "Deletions are paused: "+why+". Check that these volumes are to be deleted; then resume with: "+resumeCommand(r.cfg.Brake.Lease))
+		r.reportBrake(ctx, "Deletions are paused: "+why+". Check that these volumes are to be deleted; then resume with: "+
+			resumeCommand(r.cfg.Brake.Lease))
 	}
 	if !changed && !write {
 		return nil
@@ -81,7 +84,8 @@ func (r *Controller) syncBrake(ctx context.Context) error {
 	if r.brakeState() == reclaiming.BrakeOff {
 		klog.FromContext(ctx).Info("The brake is off: volumes are deleted", "lease", r.cfg.Brake.Lease)
 	} else {
-		klog.FromContext(ctx).Info("The brake is on: no volume is deleted", "lease", r.cfg.Brake.Lease, "resume", resumeCommand(r.cfg.Brake.Lease))
+		klog.FromContext(ctx).Info("The brake is on: no volume is deleted", "lease", r.cfg.Brake.Lease, "resume",
+			resumeCommand(r.cfg.Brake.Lease))
 	}
 	// Not AddAll, which waits for the workers: an operator who pulls the brake has to be heard.
 	r.enqueueAll()
@@ -121,5 +125,6 @@ func (r *Controller) reportBrake(ctx context.Context, message string) {
 	at, reason := r.cfg.Brake.Lease, string(reclaiming.ReasonDeletionsPaused)
 	klog.FromContext(ctx).Info(message, "lease", at)
 	r.metrics.reported.WithLabelValues(reason).Inc()
-	r.cfg.Events.Event(&v1.ObjectReference{APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: at.Namespace, Name: at.Name}, v1.EventTypeWarning, reason, message)
+	r.cfg.Events.Event(&v1.ObjectReference{APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: at.Namespace,
+		Name: at.Name}, v1.EventTypeWarning, reason, message)
 }

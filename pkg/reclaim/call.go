@@ -34,7 +34,8 @@ func (r *Controller) carryOut(ctx context.Context, s *reclaiming.Session, secret
 		if s.Repeated() {
 			r.metrics.repeated.Inc()
 		}
-		klog.FromContext(ctx).Info("Deleted a volume", "volumeHandle", pv.Handle, "claim", klog.KRef(pv.Claim.Namespace, pv.Claim.Name), "pvFirst", pv.Terminating)
+		klog.FromContext(ctx).Info("Deleted a volume", "volumeHandle", pv.Handle, "claim",
+			klog.KRef(pv.Claim.Namespace, pv.Claim.Name), "pvFirst", pv.Terminating)
 		r.cfg.Deleted(pv.StorageClass, pv.Segments())
 	}
 	if s.Ask.Action == reclaiming.RemoveFinalizer && a.err == nil {

@@ -182,7 +182,8 @@ func (a apiServer) listNodes(ctx context.Context) ([]string, error) {
 	}
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
-	list, err := a.clients.Core.Nodes().List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: a.node.Segments})})
+	list, err := a.clients.Core.Nodes().List(ctx,
+		metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: a.node.Segments})})
 	if err != nil {
 		return nil, fmt.Errorf("list the nodes in the place of node %q: %w", a.node.Name, err)
 	}
@@ -212,13 +213,17 @@ func (a apiServer) patchFinalizers(ctx context.Context, pv volume.PV, add, drop 
 	}
 	for _, f := range drop {
 		if slices.Contains(after.Finalizers, f) {
-			return after.ResourceVersion, fmt.Errorf("patch finalizers of PV %q: %w: the API server took the change and kept %s: look for an admission policy or webhook that adds it again",
-				pv.Name, ErrFinalizerRestored, f)
+			return after.ResourceVersion,
+				fmt.Errorf("patch finalizers of PV %q: %w: the API server took the change and kept %s: look for an admission "+
+					"policy or webhook that adds it again",
+					pv.Name, ErrFinalizerRestored, f)
 		}
 	}
 	for _, f := range add {
 		if !slices.Contains(after.Finalizers, f) {
-			return after.ResourceVersion, fmt.Errorf("patch finalizers of PV %q: the API server took the change without %s: look for an admission policy or webhook that removes it", pv.Name, f)
+			return after.ResourceVersion,
+				fmt.Errorf("patch finalizers of PV %q: the API server took the change without %s: look for an admission policy "+
+					"or webhook that removes it", pv.Name, f)
 		}
 	}
 	return after.ResourceVersion, nil

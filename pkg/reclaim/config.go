@@ -180,11 +180,13 @@ func (c Config) Validate() error {
 	add(c.Node != nil && (c.Node.Name == "" || len(c.Node.Segments) == 0), "node: its name or its segments are not given")
 	add(c.Brake.Deletions < 0, "brake: %d deletions is negative", c.Brake.Deletions)
 	add(full.Brake.Window < 0, "brake: a window of %v is negative", c.Brake.Window)
-	add(c.Brake.Deletions > 0 && (c.Brake.Lease.Name == "" || c.Brake.Lease.Namespace == ""), "brake: no Lease is named that says whether it is on")
+	add(c.Brake.Deletions > 0 && (c.Brake.Lease.Name == "" || c.Brake.Lease.Namespace == ""),
+		"brake: no Lease is named that says whether it is on")
 	add(c.TakeoverPeriod < 0, "takeover period: %v is negative", c.TakeoverPeriod)
 	add(c.Workers < 0, "workers: %d is negative", c.Workers)
 	add(c.ProtectWorkers < 0, "protect workers: %d is negative", c.ProtectWorkers)
-	add(full.RetryStart < 0 || full.RetryMax < full.RetryStart, "retries: from %v to %v is no growing delay", full.RetryStart, full.RetryMax)
+	add(full.RetryStart < 0 || full.RetryMax < full.RetryStart, "retries: from %v to %v is no growing delay",
+		full.RetryStart, full.RetryMax)
 	return errors.Join(wrong...)
 }
 
@@ -192,7 +194,8 @@ func (c Config) Validate() error {
 func (c Config) rules(driver string) reclaiming.Rules {
 	return reclaiming.Rules{
 		Driver: driver, Role: c.Role, Mode: c.Mode, Scope: c.Scope, IgnoreStatic: c.IgnoreStatic,
-		ReclaimUnprotected: *c.ReclaimUnprotected, NeverAttached: c.NeverAttached, Local: c.Node != nil, Logged: c.InFlight != nil,
+		ReclaimUnprotected: *c.ReclaimUnprotected, NeverAttached: c.NeverAttached, Local: c.Node != nil,
+		Logged: c.InFlight != nil,
 	}
 }
 
@@ -210,9 +213,12 @@ func (c Config) Permissions() []access.Permission {
 	}
 	deletes := c.Role != volume.RoleObserver || *c.ReclaimUnprotected
 	if c.Role != volume.RoleObserver {
-		permissions = append(permissions, pv("get", "no volume is deleted, for it cannot be read whether its PV still says so", true))
+		permissions = append(permissions,
+			pv("get", "no volume is deleted, for it cannot be read whether its PV still says so", true))
 		if !c.DryRun {
-			permissions = append(permissions, pv("patch", "no PV is protected, so a PV that is deleted before its claim leaks its volume, and PVs that are protected already stay for ever", false))
+			permissions = append(permissions,
+				pv("patch", "no PV is protected, so a PV that is deleted before its claim leaks its volume, and PVs that are "+
+					"protected already stay for ever", false))
 		}
 	}
 	if c.Role == volume.RoleOwner && !c.DryRun {
@@ -220,11 +226,14 @@ func (c Config) Permissions() []access.Permission {
 	}
 	if deletes {
 		permissions = append(permissions,
-			access.Permission{Resource: "persistentvolumeclaims", Verb: "get", Without: "no volume is deleted, for it cannot be read whether its claim is gone", Unsafe: true},
-			access.Permission{Group: storage, Resource: "storageclasses", Verb: "get", Without: "volumes of PVs without the annotations that name their Secret are not deleted"})
+			access.Permission{Resource: "persistentvolumeclaims", Verb: "get",
+				Without: "no volume is deleted, for it cannot be read whether its claim is gone", Unsafe: true},
+			access.Permission{Group: storage, Resource: "storageclasses", Verb: "get",
+				Without: "volumes of PVs without the annotations that name their Secret are not deleted"})
 	}
 	if deletes && c.Node != nil {
-		permissions = append(permissions, access.Permission{Resource: "nodes", Verb: "list", Without: "no volume is deleted, for it cannot be read whether another node has it too", Unsafe: true})
+		permissions = append(permissions, access.Permission{Resource: "nodes", Verb: "list",
+			Without: "no volume is deleted, for it cannot be read whether another node has it too", Unsafe: true})
 	}
 	if deletes && !c.NeverAttached {
 		without := "no volume is deleted, for it cannot be read whether one is attached"
@@ -234,13 +243,15 @@ func (c Config) Permissions() []access.Permission {
 	}
 	if c.Brake.Deletions > 0 && !c.DryRun {
 		for _, verb := range []string{"get", "patch"} {
-			permissions = append(permissions, access.Permission{Group: "coordination.k8s.io", Resource: "leases", Verb: verb, Namespace: c.Brake.Lease.Namespace,
-				Without: "the brake does not survive a restart, and cannot be released", Unsafe: verb == "get"})
+			permissions = append(permissions, access.Permission{Group: "coordination.k8s.io", Resource: "leases", Verb: verb,
+				Namespace: c.Brake.Lease.Namespace,
+				Without:   "the brake does not survive a restart, and cannot be released", Unsafe: verb == "get"})
 		}
 	}
 	if _, none := c.Events.(events.NoEvents); !none {
 		for _, verb := range []string{"create", "patch"} {
-			permissions = append(permissions, access.Permission{Resource: "events", Verb: verb, Without: "what keeps a PV is reported in the log and the metrics only"})
+			permissions = append(permissions, access.Permission{Resource: "events", Verb: verb,
+				Without: "what keeps a PV is reported in the log and the metrics only"})
 		}
 	}
 	return permissions

@@ -90,7 +90,8 @@ func New(config *rest.Config, driver string, deleter Deleter, cfg Config) (*Cont
 	}
 	cfg = cfg.withDefaults()
 	r := &Controller{
-		cfg: cfg, driver: driver, deleter: deleter, metrics: newMetrics(driver), traces: newTraces(cfg.TracerProvider, driver),
+		cfg: cfg, driver: driver, deleter: deleter, metrics: newMetrics(driver),
+		traces:  newTraces(cfg.TracerProvider, driver),
 		tripped: make(chan struct{}, 1),
 	}
 	r.recorder = events.NewRecorder(events.Config[Reason]{
@@ -112,7 +113,8 @@ func New(config *rest.Config, driver string, deleter Deleter, cfg Config) (*Cont
 	if cfg.InFlight != nil {
 		cfg.InFlight.Follow(r.enqueue)
 	}
-	waiting := r.recorder.WaitingMetric("csi_reclaimer_waiting_pvs", "PVs that are to be deleted and have to wait, by reason.", prometheus.Labels{"driver_name": driver})
+	waiting := r.recorder.WaitingMetric("csi_reclaimer_waiting_pvs",
+		"PVs that are to be deleted and have to wait, by reason.", prometheus.Labels{"driver_name": driver})
 	if err := events.Register(cfg.Metrics, append(r.metrics.all(), newInventory(r), waiting)...); err != nil {
 		return nil, err
 	}
@@ -192,7 +194,8 @@ func (r *Controller) Run(ctx context.Context) error {
 
 // firstPass enqueues every PV.
 func (r *Controller) firstPass(ctx context.Context) {
-	klog.FromContext(ctx).Info("Reclaiming", "driver", r.driver, "role", r.cfg.Role, "workers", r.cfg.Workers, "dryRun", r.cfg.DryRun)
+	klog.FromContext(ctx).Info("Reclaiming", "driver", r.driver, "role", r.cfg.Role, "workers", r.cfg.Workers, "dryRun",
+		r.cfg.DryRun)
 	r.reclaiming.AddAll(ctx, r.names())
 	if r.waitLog(ctx) {
 		r.reclaiming.AddAll(ctx, r.names()) // those that waited for the log

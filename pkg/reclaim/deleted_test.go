@@ -9,7 +9,10 @@ import (
 
 func TestWhoFollowsDeletionsIsToldOnceTheVolumeIsGone(t *testing.T) {
 	var told []string
-	w, r := newWorldWith(t, Config{Deleted: func(class string, at []map[string]string) { told = append(told, fmt.Sprint(class, at)) }})
+	w, r := newWorldWith(t, Config{Deleted: func(class string, at []map[string]string) {
+		told = append(told,
+			fmt.Sprint(class, at))
+	}})
 	w.pv.StorageClass, w.pv.Affinity, w.pv.SecretKnown = "fast", "zone=a", true
 	w.store(r, w.pv)
 	w.fail["delete volume"] = errors.New("broken")

@@ -36,7 +36,8 @@ func TestTheExamplesReclaim(t *testing.T) {
 	driver := mockdriver.ForTest(t, mockdriver.Options{Name: "embedded.csi-reclaimer.io"})
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	cluster, err := controlplane.Start(ctx, controlplane.V1_36, controlplane.Options{ControllerManagerQPS: 5000, Progress: os.Stderr})
+	cluster, err := controlplane.Start(ctx, controlplane.V1_36, controlplane.Options{ControllerManagerQPS: 5000,
+		Progress: os.Stderr})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +73,8 @@ func TestTheExamplesReclaim(t *testing.T) {
 		e.reclaims("cloud", handle)
 	})
 	t.Run("csiDriver", func(t *testing.T) {
-		e := embedded{t, ctx, objects.Maker{Client: client, Driver: driver.Name(), Namespace: namespace, CSI: driver.Controller()},
+		e := embedded{t, ctx, objects.Maker{Client: client, Driver: driver.Name(), Namespace: namespace,
+			CSI: driver.Controller()},
 			func(handle string) bool {
 				all, err := driver.Volumes()
 				if err != nil {
@@ -122,7 +124,10 @@ func (e embedded) reclaims(prefix string, handle func(name string) string) {
 	e.must(kept.DeleteClaim(e.ctx))
 	for _, order := range []string{"claim-first", "pv-first"} {
 		vol := make(order, v1.PersistentVolumeReclaimDelete)
-		e.must(vol.WaitPV(e.ctx, "protected", func(pv *v1.PersistentVolume) bool { return pv != nil && len(pv.Finalizers) > 1 }))
+		e.must(vol.WaitPV(e.ctx, "protected", func(pv *v1.PersistentVolume) bool {
+			return pv != nil &&
+				len(pv.Finalizers) > 1
+		}))
 		if order == "pv-first" {
 			e.must(vol.DeletePV(e.ctx))
 		}

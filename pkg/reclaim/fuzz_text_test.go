@@ -26,7 +26,8 @@ import (
 func stockSecret(pv volume.PV, parameters map[string]string) (volume.SecretRef, error) {
 	const csi = "csi.storage.k8s.io/"
 	for _, keys := range [][2][]string{
-		{{"csiProvisionerSecretName", csi + "provisioner-secret-name"}, {"csiProvisionerSecretNamespace", csi + "provisioner-secret-namespace"}},
+		{{"csiProvisionerSecretName", csi + "provisioner-secret-name"}, {"csiProvisionerSecretNamespace",
+			csi + "provisioner-secret-namespace"}},
 		{{csi + "secret-name"}, {csi + "secret-namespace"}},
 	} {
 		var count [2]int
@@ -66,8 +67,10 @@ func stockSecret(pv volume.PV, parameters map[string]string) (volume.SecretRef, 
 // FuzzSecretTemplates: the Secret is the one that the provisioner would take, or unclear.
 func FuzzSecretTemplates(f *testing.F) {
 	for _, seed := range [][2]string{
-		{"${pvc.name}", "${pvc.namespace}"}, {"a-${pv.name}", "ns"}, {"${pvc.annotations['x']}", "ns"}, {"${pvc.name}", "${pvc.name}"},
-		{"$pv", "ns"}, {"$$", "ns"}, {"a${}", "ns"}, {"a${", "ns"}, {"${pv.${pv.name}}", "ns"}, {"..", "ns"}, {"a/b", "ns"}, {"A", "ns"}, {"a", "n.s"}, {"", "ns"}, {"", ""},
+		{"${pvc.name}", "${pvc.namespace}"}, {"a-${pv.name}", "ns"}, {"${pvc.annotations['x']}", "ns"},
+		{"${pvc.name}", "${pvc.name}"},
+		{"$pv", "ns"}, {"$$", "ns"}, {"a${}", "ns"}, {"a${", "ns"}, {"${pv.${pv.name}}", "ns"}, {"..", "ns"}, {"a/b", "ns"},
+		{"A", "ns"}, {"a", "n.s"}, {"", "ns"}, {"", ""},
 	} {
 		f.Add(seed[0], seed[1], "pv", "claim", uint8(0))
 		f.Add(seed[0], seed[1], "pv", "claim", uint8(2))
@@ -79,7 +82,8 @@ func FuzzSecretTemplates(f *testing.F) {
 		pv.Name, pv.Claim.Name = pvName, claim
 		const csi = "csi.storage.k8s.io/"
 		names := []string{csi + "provisioner-secret-name", "csiProvisionerSecretName", csi + "secret-name"}
-		namespaces := []string{csi + "provisioner-secret-namespace", "csiProvisionerSecretNamespace", csi + "secret-namespace"}
+		namespaces := []string{csi + "provisioner-secret-namespace", "csiProvisionerSecretNamespace",
+			csi + "secret-namespace"}
 		parameters := map[string]string{names[keys%3]: name, namespaces[keys%3]: namespace}
 		switch keys / 3 % 4 {
 		case 1: // twice, under two spellings
@@ -106,13 +110,15 @@ func FuzzSecretTemplates(f *testing.F) {
 
 // FuzzSecretAnnotations: what the annotations name is a Secret that there can be, or unclear.
 func FuzzSecretAnnotations(f *testing.F) {
-	for _, seed := range [][2]string{{"a", "ns"}, {"", ""}, {"", "ns"}, {"a", ""}, {"../a", "ns"}, {"a", ".."}, {"A", "ns"}, {"a.b", "n.s"}, {"é", "ns"}} {
+	for _, seed := range [][2]string{{"a", "ns"}, {"", ""}, {"", "ns"}, {"a", ""}, {"../a", "ns"}, {"a", ".."},
+		{"A", "ns"}, {"a.b", "n.s"}, {"é", "ns"}} {
 		f.Add(seed[0], seed[1])
 	}
 	f.Fuzz(func(t *testing.T, name, namespace string) {
 		ref, err := secretOf(volume.PV{SecretKnown: true, DeletionSecret: volume.SecretRef{Namespace: namespace, Name: name}})
 		can := len(validation.IsDNS1123Label(namespace)) == 0 && len(validation.IsDNS1123Subdomain(name)) == 0
-		if ok := can || name+namespace == ""; ok != (err == nil) || (ok && ref != volume.SecretRef{Namespace: namespace, Name: name}) || (!ok && !errors.Is(err, errSecretUnclear)) {
+		if ok := can || name+namespace == ""; ok != (err == nil) || (ok && ref != volume.SecretRef{Namespace: namespace,
+			Name: name}) || (!ok && !errors.Is(err, errSecretUnclear)) {
 			t.Errorf("secretOf(%q, %q) = %v, %v", namespace, name, ref, err)
 		}
 	})
@@ -143,10 +149,12 @@ func FuzzWhatIsTold(f *testing.F) {
 		f.Add("pv", "vol-1", "class", "driver says no", uint8(reason))
 	}
 	f.Add("pv", strings.Repeat("\U0001F4BE", 500), strings.Repeat("é", 200), strings.Repeat("x", 5000), uint8(5))
-	f.Add("pv", "\nE0101 00:00:00.000000       1 main.go:1] \"forged\"", "\xff\xfe", "a\nE0101 00:00:00.000000       1 main.go:1] \"forged\"\n\xff", uint8(0))
+	f.Add("pv", "\nE0101 00:00:00.000000       1 main.go:1] \"forged\"", "\xff\xfe",
+		"a\nE0101 00:00:00.000000       1 main.go:1] \"forged\"\n\xff", uint8(0))
 	f.Fuzz(func(t *testing.T, name, handle, class, trouble string, which uint8) {
 		heard, log := &spoken{}, &entries{}
-		ctx := klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(log), textlogger.Verbosity(10))))
+		ctx := klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(log),
+			textlogger.Verbosity(10))))
 		registry := prometheus.NewRegistry()
 		m := newMetrics(driver)
 		if err := events.Register(registry, m.all()...); err != nil {
@@ -157,7 +165,8 @@ func FuzzWhatIsTold(f *testing.F) {
 		pv.Name, pv.Handle, pv.StorageClass, pv.HeldBecause = name, handle, class, text.Text(trouble, volume.MaxHoldReason)
 		err := fmt.Errorf("delete volume %q: %s", handle, trouble)
 		reason := Reasons()[int(which)%len(Reasons())]
-		r.Report(ctx, object(pv), reason, reclaiming.EventDetail(reclaiming.Facts{PV: pv, Rules: reclaiming.Rules{Driver: driver, Role: volume.RoleOwner}, Siblings: []volume.PV{{Name: name}}}, reason))
+		r.Report(ctx, object(pv), reason, reclaiming.EventDetail(reclaiming.Facts{PV: pv,
+			Rules: reclaiming.Rules{Driver: driver, Role: volume.RoleOwner}, Siblings: []volume.PV{{Name: name}}}, reason))
 		r.ReportFailure(ctx, object(pv), reason, err, true)
 		r.ReportFailure(ctx, object(pv), reclaiming.ReasonVolumeFailedDelete, err, true)
 		r.ReportAside(ctx, object(pv), reason, trouble)

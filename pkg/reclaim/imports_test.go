@@ -20,20 +20,26 @@ func TestWhatTheLibraryPullsIn(t *testing.T) {
 	const own = "github.com/csi-reclaimer/csi-reclaimer/pkg/"
 	for _, path := range direct {
 		if strings.Contains(path, ".") && !slices.Contains([]string{
-			own + "csidriver/migration", own + "csidriver/errclass", own + "internal/engine/reclaiming", own + "lease", own + "internal/events", own + "internal/text", own + "internal/kube", own + "internal/controller", own + "access", own + "volume",
+			own + "csidriver/migration", own + "csidriver/errclass", own + "internal/engine/reclaiming", own + "lease",
+			own + "internal/events", own + "internal/text", own + "internal/kube", own + "internal/controller",
+			own + "access", own + "volume",
 			own + "internal/migration", own + "internal/secretref",
 			"github.com/prometheus/client_golang/prometheus", "golang.org/x/sync/errgroup",
 			"go.opentelemetry.io/otel/attribute", "go.opentelemetry.io/otel/codes", "go.opentelemetry.io/otel/trace",
 			"k8s.io/api/authorization/v1", "k8s.io/api/coordination/v1", "k8s.io/api/core/v1", "k8s.io/api/storage/v1",
-			"k8s.io/apimachinery/pkg/api/errors", "k8s.io/apimachinery/pkg/apis/meta/v1", "k8s.io/apimachinery/pkg/runtime", "k8s.io/apimachinery/pkg/types",
-			"k8s.io/client-go/kubernetes/typed/authorization/v1", "k8s.io/client-go/rest", "k8s.io/client-go/tools/cache", "k8s.io/client-go/tools/record",
+			"k8s.io/apimachinery/pkg/api/errors", "k8s.io/apimachinery/pkg/apis/meta/v1", "k8s.io/apimachinery/pkg/runtime",
+			"k8s.io/apimachinery/pkg/types",
+			"k8s.io/client-go/kubernetes/typed/authorization/v1", "k8s.io/client-go/rest", "k8s.io/client-go/tools/cache",
+			"k8s.io/client-go/tools/record",
 			"k8s.io/klog/v2", "k8s.io/utils/clock",
 		}, path) {
 			t.Errorf("imports %s, which is not listed here: is it worth its weight in every vendor's program?", path)
 		}
 	}
 	for _, path := range goList(t, "-deps", ".") {
-		for _, unwanted := range []string{"github.com/spf13/", "k8s.io/component-base", "k8s.io/kubernetes/", "sigs.k8s.io/controller-runtime", "google.golang.org/grpc", "go.opentelemetry.io/otel/sdk", "go.opentelemetry.io/otel/exporters"} {
+		for _, unwanted := range []string{"github.com/spf13/", "k8s.io/component-base", "k8s.io/kubernetes/",
+			"sigs.k8s.io/controller-runtime", "google.golang.org/grpc", "go.opentelemetry.io/otel/sdk",
+			"go.opentelemetry.io/otel/exporters"} {
 			if strings.HasPrefix(path, unwanted) {
 				t.Errorf("pulls in %s", path)
 			}
@@ -59,7 +65,9 @@ func TestWhatTheLibraryNeverCalls(t *testing.T) {
 		"otel":       nil,
 	}
 	checked := 0
-	for _, dir := range []string{".", "../csidriver", "../csidriver/migration", "../csidriver/errclass", "../internal/text", "../internal/kube", "../internal/controller", "../access", "../volume", "../internal/migration", "../internal/secretref", "../internal/engine/reclaiming", "../internal/reasons", "../lease"} {
+	for _, dir := range []string{".", "../csidriver", "../csidriver/migration", "../csidriver/errclass",
+		"../internal/text", "../internal/kube", "../internal/controller", "../access", "../volume", "../internal/migration",
+		"../internal/secretref", "../internal/engine/reclaiming", "../internal/reasons", "../lease"} {
 		entries, err := os.ReadDir(dir)
 		if err != nil {
 			t.Fatal(err)

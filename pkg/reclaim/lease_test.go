@@ -26,7 +26,8 @@ func TestNothingIsAskedPastTheLease(t *testing.T) {
 	w, r := newWorldWith(t, Config{Lease: term})
 	term.set(0)
 	for action := reclaiming.AddFinalizer; action <= reclaiming.FinalizePV; action++ {
-		if a := r.ask(t.Context(), reclaiming.Ask{Decision: reclaiming.Decision{Action: action}, PV: w.pv}, nil); !errors.Is(a.err, lease.ErrExpired) {
+		if a := r.ask(t.Context(), reclaiming.Ask{Decision: reclaiming.Decision{Action: action}, PV: w.pv},
+			nil); !errors.Is(a.err, lease.ErrExpired) {
 			t.Errorf("%v: %v", action, a.err)
 		}
 	}

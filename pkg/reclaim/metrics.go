@@ -45,7 +45,8 @@ func newMetrics(driver string) *metrics {
 		}, class),
 		repeated: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "csi_reclaimer_repeated_deletions_total", ConstLabels: own,
-			Help: "Volumes that were deleted in role companion although the provisioner beside had the time to delete them first.",
+			Help: "Volumes that were deleted in role companion although the provisioner beside had the time to delete them " +
+				"first.",
 		}),
 		reported: events.NewCounter(prometheus.CounterOpts{
 			Name: "csi_reclaimer_reports_total", ConstLabels: own,
@@ -53,7 +54,8 @@ func newMetrics(driver string) *metrics {
 		}, Reasons()),
 		missed: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "csi_reclaimer_admission_policy_missed_total", ConstLabels: own,
-			Help: "PVs that were bound, or turned to policy Delete, without the finalizer although an admission policy for the driver has stood for a minute.",
+			Help: "PVs that were bound, or turned to policy Delete, without the finalizer although an admission policy for " +
+				"the driver has stood for a minute.",
 		}),
 	}
 }
@@ -74,7 +76,8 @@ func (m *metrics) deleted(pv volume.PV, err error, took time.Duration) {
 	m.duration.WithLabelValues(class).Observe(took.Seconds())
 }
 
-// unfinished counts a write that follows the volume's deletion and failed, as sig-storage-lib-external-provisioner does.
+// unfinished counts a write that follows the volume's deletion and failed, as sig-storage-lib-external-provisioner
+// does.
 func (m *metrics) unfinished(pv volume.PV, err error) {
 	if err != nil && !errors.Is(err, kube.ErrGone) && !errors.Is(err, kube.ErrChanged) {
 		m.failed.WithLabelValues(text.Text(pv.StorageClass, maxClass)).Inc()
@@ -97,7 +100,8 @@ func newInventory(r *Controller) inventory {
 		oldest: prometheus.NewDesc("csi_reclaimer_oldest_terminating_pv_seconds",
 			"Time since the deletion of the PV that is terminating for the longest time, 0 if there is none.", nil, driver),
 		contested: prometheus.NewDesc("csi_reclaimer_finalizers_contested",
-			"1 while another program removes the finalizer from several PVs again and again, so that it is added to none.", nil, driver),
+			"1 while another program removes the finalizer from several PVs again and again, so that it is added to none.",
+			nil, driver),
 		braked: prometheus.NewDesc("csi_reclaimer_braked",
 			"1 while the brake stops all deletions, or it is not known whether it does.", nil, driver),
 	}

@@ -16,7 +16,8 @@ func TestADeletionOnANode(t *testing.T) {
 		nodes []string
 		want  []string
 	}{
-		"alone in its place":          {[]string{"n1"}, []string{"list nodes", "read claim", "read pv", "delete volume", "delete PV", "release"}},
+		"alone in its place": {[]string{"n1"}, []string{"list nodes", "read claim", "read pv", "delete volume",
+			"delete PV", "release"}},
 		"another in its place":        {[]string{"n1", "n2"}, []string{"list nodes"}},
 		"another in its place, alone": {[]string{"n2"}, []string{"list nodes"}},
 		"without its label":           {nil, []string{"list nodes"}},

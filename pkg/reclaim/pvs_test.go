@@ -20,7 +20,8 @@ func TestAnotherControllerSeesWhatTheCacheShows(t *testing.T) {
 	if pv, found := pvs.Get("pv"); !found || pv.Handle != w.pv.Handle || pv.Claim != w.pv.Claim {
 		t.Errorf("the PV is %+v, %v", pv, found)
 	}
-	if _, found := pvs.Get("nobody"); found || pvs.Shared(w.pv.Handle, "pv") || !pvs.Shared(w.pv.Handle, "nobody") || pvs.Shared("", "pv") {
+	if _, found := pvs.Get("nobody"); found || pvs.Shared(w.pv.Handle, "pv") || !pvs.Shared(w.pv.Handle, "nobody") ||
+		pvs.Shared("", "pv") {
 		t.Error("there is more than the one PV of the volume")
 	}
 	w.store(r, sibling())

@@ -18,7 +18,8 @@ var errSecretUnclear = errors.New("which Secret the deletion needs cannot be det
 // readSecrets reads the Secret that the PV's annotations name, or else its StorageClass. It leaves out what does not
 // exist, as the stock provisioner does, and returns its name as missing; what cannot be read or determined is an error,
 // for a driver must not be called with the wrong credentials.
-func (r *Controller) readSecrets(ctx context.Context, pv volume.PV) (secrets map[string]string, missing string, err error) {
+func (r *Controller) readSecrets(ctx context.Context, pv volume.PV) (secrets map[string]string, missing string,
+	err error) {
 	var ref volume.SecretRef
 	switch {
 	case pv.SecretKnown:
@@ -56,7 +57,8 @@ func secretOf(pv volume.PV) (volume.SecretRef, error) {
 			volume.AnnDeletionSecretName, ref.Name, volume.AnnDeletionSecretNamespace, ref.Namespace)
 	}
 	if err := secretref.Check(ref.Namespace, ref.Name); err != nil {
-		return volume.SecretRef{}, fmt.Errorf("%w: annotations %s and %s: %w", errSecretUnclear, volume.AnnDeletionSecretName, volume.AnnDeletionSecretNamespace, err)
+		return volume.SecretRef{}, fmt.Errorf("%w: annotations %s and %s: %w", errSecretUnclear,
+			volume.AnnDeletionSecretName, volume.AnnDeletionSecretNamespace, err)
 	}
 	return ref, nil
 }
@@ -68,13 +70,16 @@ func secretOf(pv volume.PV) (volume.SecretRef, error) {
 // (Portworx: openstorage.io/auth-secret-name) name no Secret in terms of CSI.
 func secretOfClass(pv volume.PV, class *storagev1.StorageClass) (ref volume.SecretRef, err error) {
 	// Only the parameters name Secrets: topologies that have no translation keep no volume.
-	translated, err := migration.Class(&storagev1.StorageClass{Provisioner: class.Provisioner, Parameters: class.Parameters}, pv.Driver)
+	translated, err := migration.Class(&storagev1.StorageClass{Provisioner: class.Provisioner,
+		Parameters: class.Parameters}, pv.Driver)
 	if err != nil {
-		return volume.SecretRef{}, unclearOfClass(pv, fmt.Errorf("its parameters have no translation for CSI driver %q: %w", pv.Driver, err))
+		return volume.SecretRef{}, unclearOfClass(pv, fmt.Errorf("its parameters have no translation for CSI driver %q: %w",
+			pv.Driver, err))
 	}
 	template, err := secretref.Find(translated.Parameters, secretref.Provisioner(), secretref.Default())
 	if err == nil && template != (secretref.Template{}) {
-		ref.Namespace, ref.Name, err = template.For(secretref.Volume{PV: pv.Name, ClaimNamespace: pv.Claim.Namespace, ClaimName: pv.Claim.Name})
+		ref.Namespace, ref.Name, err = template.For(secretref.Volume{PV: pv.Name, ClaimNamespace: pv.Claim.Namespace,
+			ClaimName: pv.Claim.Name})
 	}
 	if err != nil {
 		return volume.SecretRef{}, unclearOfClass(pv, err)

@@ -110,7 +110,8 @@ func (t *traces) add(pv volume.PV, resumed bool) {
 		return
 	}
 	_, span := t.tracer.Start(context.Background(), "Reclaim", trace.WithAttributes(
-		tracePV.String(pv.Name), tracePVUID.String(string(pv.UID)), traceDriver.String(t.driver), traceHandle.String(text.Text(pv.Handle, maxTraced)),
+		tracePV.String(pv.Name), tracePVUID.String(string(pv.UID)), traceDriver.String(t.driver),
+		traceHandle.String(text.Text(pv.Handle, maxTraced)),
 		traceNamespace.String(pv.Claim.Namespace), traceClaim.String(pv.Claim.Name), traceResumed.Bool(resumed)))
 	if t.open[pv.Name] == nil {
 		t.open[pv.Name] = map[types.UID]trace.Span{}

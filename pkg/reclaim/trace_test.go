@@ -78,21 +78,25 @@ func TestAReclaimIsOneTrace(t *testing.T) {
 	r.reconcile(t.Context(), "pv")
 	about, _, ended := root(t, spans)
 	want := map[string]string{
-		"k8s.persistentvolume.name": "pv", "k8s.persistentvolume.uid": "pv-uid", "k8s.namespace.name": "ns", "k8s.persistentvolumeclaim.name": "claim",
-		"csi.driver.name": driver, "csi.volume.handle": "vol-1", "csi_reclaimer.reason": "VolumeDeleted", "csi_reclaimer.resumed": "false",
+		"k8s.persistentvolume.name": "pv", "k8s.persistentvolume.uid": "pv-uid", "k8s.namespace.name": "ns",
+		"k8s.persistentvolumeclaim.name": "claim",
+		"csi.driver.name":                driver, "csi.volume.handle": "vol-1", "csi_reclaimer.reason": "VolumeDeleted",
+		"csi_reclaimer.resumed": "false",
 	}
 	if !ended || fmt.Sprint(about) != fmt.Sprint(want) {
 		t.Errorf("ended %v, with %v\nwant %v", ended, about, want)
 	}
 	try := []string{"ReadSecrets", "ReadClaim", "ReadPV", "DeleteVolume"}
-	if got, want := steps(spans), slices.Concat(try, try, try, []string{"DeletePV", "FinalizePV"}); !slices.Equal(got, want) {
+	if got, want := steps(spans), slices.Concat(try, try, try, []string{"DeletePV", "FinalizePV"}); !slices.Equal(got,
+		want) {
 		t.Errorf("steps %q\nwant  %q", got, want)
 	}
 	for _, s := range spans.Ended() {
 		if s.SpanContext().TraceID() != within.TraceID() {
 			t.Errorf("%s is of another trace than what the Deleter got", s.Name())
 		}
-		if broke := s.Status().Description == "broken"; broke != (s.Name() == "DeleteVolume" && s.SpanContext().SpanID() != within.SpanID()) {
+		if broke := s.Status().Description == "broken"; broke != (s.Name() == "DeleteVolume" &&
+			s.SpanContext().SpanID() != within.SpanID()) {
 			t.Errorf("%s says %+v", s.Name(), s.Status())
 		}
 	}
@@ -120,15 +124,24 @@ func TestATraceEndsInAnyWay(t *testing.T) {
 		"the policy is turned": {func(w *world, r *Controller) {
 			w.change(r, "13", func(pv *volume.PV) { pv.Policy = volume.PolicyRetain })
 		}, "PolicyKeepsVolume", false},
-		"a live read shows that it is": {func(w *world, _ *Controller) { w.pv.Policy = volume.PolicyRetain }, "PolicyKeepsVolume", false},
-		"it is held":                   {func(w *world, r *Controller) { w.change(r, "13", func(pv *volume.PV) { pv.Held = true }) }, "Held", false},
+		"a live read shows that it is": {func(w *world, _ *Controller) { w.pv.Policy = volume.PolicyRetain },
+			"PolicyKeepsVolume", false},
+		"it is held": {func(w *world, r *Controller) {
+			w.change(r, "13",
+				func(pv *volume.PV) { pv.Held = true })
+		}, "Held", false},
 		"somebody takes the finalizer off": {func(w *world, r *Controller) {
 			w.change(r, "13", func(pv *volume.PV) { pv.Terminating = true })
 			w.change(r, "14", strip)
 			w.end(r)
 		}, "ReclaimAbandoned", false},
-		"the PV is gone at once": {func(w *world, r *Controller) { w.pvFound = false; r.reconcile(context.Background(), "pv"); w.end(r) }, "ReclaimAbandoned", false},
-		"the driver deletes it":  {func(w *world, _ *Controller) { delete(w.fail, "delete volume") }, "VolumeDeleted", false},
+		"the PV is gone at once": {func(w *world, r *Controller) {
+			w.pvFound = false
+			r.reconcile(context.Background(),
+				"pv")
+			w.end(r)
+		}, "ReclaimAbandoned", false},
+		"the driver deletes it": {func(w *world, _ *Controller) { delete(w.fail, "delete volume") }, "VolumeDeleted", false},
 		"the PV went while it was deleted": {func(w *world, r *Controller) {
 			delete(w.fail, "delete volume")
 			w.before = func(what string) {
@@ -169,11 +182,13 @@ func TestALeaderBeginsTheTraceOfWhatItFindsAtItsFirstWork(t *testing.T) {
 	w.list, w.stored["pv"].WasAttached = attachmentList{complete: true, ofPV: map[string]int{"pv": 1}}, true
 	r.reconcile(t.Context(), "pv")
 	ended := spans.Ended()
-	if len(ended) != 2 || ended[1].Name() != "ListAttachments" || ended[0].SpanContext().TraceID() == ended[1].SpanContext().TraceID() {
+	if len(ended) != 2 || ended[1].Name() != "ListAttachments" ||
+		ended[0].SpanContext().TraceID() == ended[1].SpanContext().TraceID() {
 		t.Fatalf("of two leaders the second has no trace of its own: %v", ended)
 	}
 	resumed := spans.Started()[1]
-	if !slices.Contains(resumed.Attributes(), traceResumed.Bool(true)) || len(resumed.Events()) != 1 || resumed.Events()[0].Name != "Attached" {
+	if !slices.Contains(resumed.Attributes(), traceResumed.Bool(true)) || len(resumed.Events()) != 1 ||
+		resumed.Events()[0].Name != "Attached" {
 		t.Errorf("%v, %v", resumed.Attributes(), resumed.Events())
 	}
 }
@@ -211,7 +226,8 @@ func TestSoManyTracesAndNoMore(t *testing.T) {
 func TestWithoutProviderNothingIsKept(t *testing.T) {
 	w, r := newWorld(t)
 	spans := tracetest.NewSpanRecorder()
-	if _, dry := newWorldWith(t, Config{DryRun: true, TracerProvider: sdktrace.NewTracerProvider()}); r.traces != nil || dry.traces != nil {
+	if _, dry := newWorldWith(t, Config{DryRun: true, TracerProvider: sdktrace.NewTracerProvider()}); r.traces != nil ||
+		dry.traces != nil {
 		t.Error("traces are kept for nobody, or of what is not done")
 	}
 	ctx, own := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("").Start(t.Context(), "program")

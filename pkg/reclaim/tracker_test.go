@@ -120,7 +120,8 @@ func TestAProgramThatWorksOnSeveralPVsContestsTheDriver(t *testing.T) {
 	if !c.r.engine.Tracker.Contested {
 		t.Fatal("the driver is not contested")
 	}
-	if c.strip("fourth", 1) || c.reason("fourth") != reclaiming.ReasonFinalizerContested || c.reason("pv") != reclaiming.ReasonFinalizerContested {
+	if c.strip("fourth", 1) || c.reason("fourth") != reclaiming.ReasonFinalizerContested ||
+		c.reason("pv") != reclaiming.ReasonFinalizerContested {
 		t.Errorf("the war goes on: %s, %s", c.reason("fourth"), c.reason("pv"))
 	}
 	// Somebody else adds the finalizer to any of them: peace for all.
@@ -296,8 +297,10 @@ func TestAPVThatVanishedUnprotected(t *testing.T) {
 			w.list.ofPV = map[string]int{"pv": 1}
 			vanish(w, r, true)
 		}, all[:1]},
-		"not when told not to":            {Config{ReclaimUnprotected: new(bool)}, func(w *world, r *Controller) { vanish(w, r, true) }, nil},
-		"not in role observer by default": {Config{Role: volume.RoleObserver}, func(w *world, r *Controller) { vanish(w, r, true) }, nil},
+		"not when told not to": {Config{ReclaimUnprotected: new(bool)},
+			func(w *world, r *Controller) { vanish(w, r, true) }, nil},
+		"not in role observer by default": {Config{Role: volume.RoleObserver},
+			func(w *world, r *Controller) { vanish(w, r, true) }, nil},
 		"with a PV of the same name there again": {Config{}, func(w *world, r *Controller) {
 			vanish(w, r, true)
 			again := w.pv
@@ -326,7 +329,8 @@ func TestAPVThatVanishedUnprotected(t *testing.T) {
 }
 
 func TestTheBrakeStopsARun(t *testing.T) {
-	w, r := newWorldWith(t, Config{Brake: BrakeConfig{Deletions: 1, Lease: types.NamespacedName{Namespace: "ns", Name: "lease"}}})
+	w, r := newWorldWith(t, Config{Brake: BrakeConfig{Deletions: 1, Lease: types.NamespacedName{Namespace: "ns",
+		Name: "lease"}}})
 	if err := r.syncBrake(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -358,7 +362,8 @@ func TestTheBrakeStopsARun(t *testing.T) {
 
 // Workers that wait for a slow driver must not keep an operator's brake from being read.
 func TestTheBrakeIsHeardWhileTheQueueIsFull(t *testing.T) {
-	w, r := newWorldWith(t, Config{Brake: BrakeConfig{Deletions: 1, Lease: types.NamespacedName{Namespace: "ns", Name: "lease"}}})
+	w, r := newWorldWith(t, Config{Brake: BrakeConfig{Deletions: 1, Lease: types.NamespacedName{Namespace: "ns",
+		Name: "lease"}}})
 	w.store(r, w.pv)
 	r.enqueue = r.reclaiming.Add
 	for i := range 5000 {
@@ -393,8 +398,8 @@ func (c locked) Get(name string) (*volume.PV, bool) {
 	return c.cacheOf.Get(name)
 }
 
-// The PV as it was before our write, with a record from which that write is crossed off, would be protected again. So no
-// event is taken between the two reads.
+// The PV as it was before our write, with a record from which that write is crossed off, would be protected again.
+// So no event is taken between the two reads.
 func TestAPVAndItsRecordAreReadAsOne(t *testing.T) {
 	w, r := newWorld(t)
 	w.pv.HasFinalizer, w.pv.ResourceVersion = false, "1"

@@ -26,8 +26,10 @@ func attachmentOf(o *storagev1.VolumeAttachment) attachment {
 
 // watchCaches makes the caches, which do not run yet.
 func (r *Controller) watchCaches(clients kube.Clients) {
-	r.pvCache = kube.NewCache(clients.Core.RESTClient(), "persistentvolumes", &v1.PersistentVolume{}, r.recordPV, pvEvents{r})
-	r.attachmentCache = kube.NewCache(clients.Storage.RESTClient(), "volumeattachments", &storagev1.VolumeAttachment{}, recordAttachment, attachmentEvents{r})
+	r.pvCache = kube.NewCache(clients.Core.RESTClient(), "persistentvolumes", &v1.PersistentVolume{}, r.recordPV,
+		pvEvents{r})
+	r.attachmentCache = kube.NewCache(clients.Storage.RESTClient(), "volumeattachments", &storagev1.VolumeAttachment{},
+		recordAttachment, attachmentEvents{r})
 }
 
 // recordPV keeps the PVs that are this driver's, or name a volume of its, but those that are surely

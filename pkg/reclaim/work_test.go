@@ -32,11 +32,13 @@ func TestOrderOfADeletion(t *testing.T) {
 		"PV first": {func(w *world, r *Controller) { w.pv.Terminating = true; w.store(r, w.pv) },
 			[]string{"read claim", "read pv", "delete volume", "release"}},
 		"attached before, with a secret and a sibling": {func(w *world, r *Controller) {
-			w.pv.WasAttached, w.pv.SecretKnown, w.pv.DeletionSecret = true, true, volume.SecretRef{Namespace: "ns", Name: "secret"}
+			w.pv.WasAttached, w.pv.SecretKnown, w.pv.DeletionSecret = true, true,
+				volume.SecretRef{Namespace: "ns", Name: "secret"}
 			w.store(r, w.pv)
 			w.others["other"] = sibling()
 			w.store(r, sibling())
-		}, []string{"list attachments", "read secret", "read claim", "read other", "read claim", "read pv", "delete volume", "delete PV", "release"}},
+		}, []string{"list attachments", "read secret", "read claim", "read other", "read claim", "read pv", "delete volume",
+			"delete PV", "release"}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -116,19 +118,27 @@ func TestWhatChangesBeforeTheLastReadIsSeen(t *testing.T) {
 		change func(*world)
 		want   []string
 	}{
-		"turned to Retain":               {"read pv", func(w *world) { w.pv.Policy = volume.PolicyRetain }, append(slices.Clone(reads), "drop")},
+		"turned to Retain": {"read pv", func(w *world) { w.pv.Policy = volume.PolicyRetain },
+			append(slices.Clone(reads), "drop")},
 		"taken back by an administrator": {"read pv", func(w *world) { w.pv.Claim.UID = "" }, reads},
 		"bound to a new claim": {"read pv", func(w *world) {
 			w.pv.Claim, w.pv.Phase = volume.ClaimRef{Namespace: "ns", Name: "new", UID: "new-uid"}, volume.PhaseBound
 		}, reads},
-		"released from a new claim": {"read pv", func(w *world) { w.pv.Claim = volume.ClaimRef{Namespace: "ns", Name: "new", UID: "new-uid"} },
+		"released from a new claim": {"read pv", func(w *world) {
+			w.pv.Claim = volume.ClaimRef{Namespace: "ns", Name: "new",
+				UID: "new-uid"}
+		},
 			[]string{"read claim", "read pv", "read claim", "read pv", "delete volume", "delete PV", "release"}},
-		"finalizer taken off by hand": {"read pv", func(w *world) { w.pv.HasFinalizer, w.pv.Terminating = false, true }, reads},
+		"finalizer taken off by hand": {"read pv", func(w *world) { w.pv.HasFinalizer, w.pv.Terminating = false, true },
+			reads},
 		"attached, as only the live read shows": {"read pv", func(w *world) { w.pv.WasAttached = true },
 			[]string{"read claim", "read pv", "list attachments", "read pv", "delete volume", "delete PV", "release"}},
 		"gone":                    {"read pv", func(w *world) { w.pvFound = false }, reads},
 		"another PV of that name": {"read pv", func(w *world) { w.pv.UID = "newer" }, reads},
-		"claim found":             {"read claim", func(w *world) { w.claim = reclaiming.ClaimFacts{Found: true, UID: "claim-uid"} }, []string{"read claim"}},
+		"claim found": {"read claim", func(w *world) {
+			w.claim = reclaiming.ClaimFacts{Found: true,
+				UID: "claim-uid"}
+		}, []string{"read claim"}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -170,7 +180,11 @@ func TestWhatTheWatchTellsDuringTheReadsIsSeen(t *testing.T) {
 				}
 			}
 		}, []string{"read claim", "read pv", "read other", "read claim", "read pv"}},
-		"a sibling that is to go too": {func(w *world, r *Controller) { w.others["other"] = sibling(); w.store(r, sibling()) },
+		"a sibling that is to go too": {func(w *world, r *Controller) {
+			w.others["other"] = sibling()
+			w.store(r,
+				sibling())
+		},
 			[]string{"read claim", "read pv", "read other", "read claim", "read pv", "delete volume", "delete PV", "release"}},
 	}
 	for name, c := range cases {
@@ -233,13 +247,16 @@ func TestAnswersAreHandledByTheirMeaning(t *testing.T) {
 		retry time.Duration // First delay at most; 0: none
 		last  string
 	}{
-		"PV gone when it is deleted: nothing remains":      {"delete PV", gone, 0, "delete PV"},
-		"PV gone when it is released: nothing remains":     {"release", gone, 0, "release"},
-		"another PV of that name: decides again soon":      {"delete PV", changed, time.Second, "delete PV"},
-		"the driver is at work on it: asks again soon":     {"delete volume", errclass.Mark(errclass.InProgress, errors.New("x")), time.Second, "delete volume"},
-		"the driver refuses: asks again after a while":     {"delete volume", errclass.Mark(errclass.Refused, errors.New("x")), time.Minute, "delete volume"},
-		"the driver says NotFound: not taken for deletion": {"delete volume", errclass.Mark(errclass.NotFound, errors.New("x")), time.Minute, "delete volume"},
-		"the driver breaks: asks again":                    {"delete volume", errors.New("x"), time.Second, "delete volume"},
+		"PV gone when it is deleted: nothing remains":  {"delete PV", gone, 0, "delete PV"},
+		"PV gone when it is released: nothing remains": {"release", gone, 0, "release"},
+		"another PV of that name: decides again soon":  {"delete PV", changed, time.Second, "delete PV"},
+		"the driver is at work on it: asks again soon": {"delete volume",
+			errclass.Mark(errclass.InProgress, errors.New("x")), time.Second, "delete volume"},
+		"the driver refuses: asks again after a while": {"delete volume",
+			errclass.Mark(errclass.Refused, errors.New("x")), time.Minute, "delete volume"},
+		"the driver says NotFound: not taken for deletion": {"delete volume",
+			errclass.Mark(errclass.NotFound, errors.New("x")), time.Minute, "delete volume"},
+		"the driver breaks: asks again": {"delete volume", errors.New("x"), time.Second, "delete volume"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -415,8 +432,9 @@ func TestWhichSecretADeletionNeeds(t *testing.T) {
 		class map[string]string
 		want  []string // what is read before the claim, or nil if the driver must not be called
 	}{
-		"both annotations are empty: none": {func(pv *volume.PV) { pv.SecretKnown, pv.StorageClass = true, "class" }, nil, []string{}},
-		"no annotation, no class: none":    {func(*volume.PV) {}, nil, []string{}},
+		"both annotations are empty: none": {func(pv *volume.PV) { pv.SecretKnown, pv.StorageClass = true, "class" }, nil,
+			[]string{}},
+		"no annotation, no class: none": {func(*volume.PV) {}, nil, []string{}},
 		"the annotations name it": {func(pv *volume.PV) {
 			pv.SecretKnown, pv.DeletionSecret = true, volume.SecretRef{Namespace: "ns", Name: "s"}
 		}, nil, []string{"read secret"}},
@@ -424,10 +442,13 @@ func TestWhichSecretADeletionNeeds(t *testing.T) {
 			pv.SecretKnown, pv.DeletionSecret = true, volume.SecretRef{Namespace: "ns", Name: ""}
 		}, nil, nil},
 		"the class is gone: none": {func(pv *volume.PV) { pv.StorageClass = "class" }, nil, []string{"read class"}},
-		"the class names none":    {func(pv *volume.PV) { pv.StorageClass = "class" }, map[string]string{}, []string{"read class"}},
+		"the class names none": {func(pv *volume.PV) { pv.StorageClass = "class" }, map[string]string{},
+			[]string{"read class"}},
 		"the class names it by templates": {func(pv *volume.PV) { pv.StorageClass = "class" },
-			map[string]string{name: "${pvc.name}-${pv.name}", namespace: "${pvc.namespace}"}, []string{"read class", "read secret"}},
-		"the class names only half of it: unclear": {func(pv *volume.PV) { pv.StorageClass = "class" }, map[string]string{name: "s"}, nil},
+			map[string]string{name: "${pvc.name}-${pv.name}", namespace: "${pvc.namespace}"},
+			[]string{"read class", "read secret"}},
+		"the class names only half of it: unclear": {func(pv *volume.PV) { pv.StorageClass = "class" },
+			map[string]string{name: "s"}, nil},
 		"the class asks for the claim's annotations, and the claim is gone: unclear": {func(pv *volume.PV) { pv.StorageClass = "class" },
 			map[string]string{name: "${pvc.annotations['x']}", namespace: "ns"}, nil},
 	}
@@ -451,7 +472,8 @@ func TestWhichSecretADeletionNeeds(t *testing.T) {
 
 func TestSecretOfClass(t *testing.T) {
 	pv := released().PV
-	ref, err := secretOfClass(pv, csiClass(map[string]string{"csiProvisionerSecretName": "a-${pv.name}-${pvc.name}", "csiProvisionerSecretNamespace": "${pvc.namespace}"}))
+	ref, err := secretOfClass(pv, csiClass(map[string]string{"csiProvisionerSecretName": "a-${pv.name}-${pvc.name}",
+		"csiProvisionerSecretNamespace": "${pvc.namespace}"}))
 	if want := (volume.SecretRef{Namespace: "ns", Name: "a-pv-claim"}); err != nil || ref != want {
 		t.Errorf("secretOfClass = %v, %v, want %v", ref, err, want)
 	}
@@ -477,31 +499,39 @@ func TestSecretOfAnInTreeClass(t *testing.T) {
 		want        volume.SecretRef
 		unclear     bool
 	}{
-		"of the plugin":                       {px(), portworx, inTree, volume.SecretRef{Namespace: "ns", Name: "of-claim"}, false},
-		"of the plugin, in other letters":     {px(), portworx, map[string]string{"OpenStorage.io/Auth-Secret-Name": "a", "OpenStorage.io/Auth-Secret-Namespace": "b"}, volume.SecretRef{Namespace: "b", Name: "a"}, false},
-		"of the plugin, which names none":     {px(), portworx, map[string]string{"repl": "2"}, volume.SecretRef{}, false},
-		"of the plugin, half of the name":     {px(), portworx, map[string]string{name: "a"}, volume.SecretRef{}, true},
-		"of the plugin, with the keys of CSI": {px(), portworx, map[string]string{csi + "secret-name": "a", csi + "secret-namespace": "b"}, volume.SecretRef{Namespace: "b", Name: "a"}, false},
-		"of the driver, the plugin's keys":    {px(), portworxDriver, inTree, volume.SecretRef{}, false},
-		"of another plugin":                   {px(), "kubernetes.io/aws-ebs", inTree, volume.SecretRef{}, false},
+		"of the plugin": {px(), portworx, inTree, volume.SecretRef{Namespace: "ns", Name: "of-claim"},
+			false},
+		"of the plugin, in other letters": {px(), portworx, map[string]string{"OpenStorage.io/Auth-Secret-Name": "a",
+			"OpenStorage.io/Auth-Secret-Namespace": "b"}, volume.SecretRef{Namespace: "b", Name: "a"}, false},
+		"of the plugin, which names none": {px(), portworx, map[string]string{"repl": "2"}, volume.SecretRef{}, false},
+		"of the plugin, half of the name": {px(), portworx, map[string]string{name: "a"}, volume.SecretRef{}, true},
+		"of the plugin, with the keys of CSI": {px(), portworx, map[string]string{csi + "secret-name": "a",
+			csi + "secret-namespace": "b"}, volume.SecretRef{Namespace: "b", Name: "a"}, false},
+		"of the driver, the plugin's keys": {px(), portworxDriver, inTree, volume.SecretRef{}, false},
+		"of another plugin":                {px(), "kubernetes.io/aws-ebs", inTree, volume.SecretRef{}, false},
 		"of a plugin whose topologies have no translation": {
 			v1.PersistentVolumeSource{GCEPersistentDisk: &v1.GCEPersistentDiskVolumeSource{PDName: "d"}}, "kubernetes.io/gce-pd",
-			map[string]string{"zone": "a", csi + "secret-name": "a", csi + "secret-namespace": "b"}, volume.SecretRef{Namespace: "b", Name: "a"}, false},
+			map[string]string{"zone": "a", csi + "secret-name": "a", csi + "secret-namespace": "b"},
+			volume.SecretRef{Namespace: "b", Name: "a"}, false},
 		"of the plugin, the PV has the form of CSI": {
-			v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: portworxDriver, VolumeHandle: "v"}}, portworx, inTree, volume.SecretRef{Namespace: "ns", Name: "of-claim"}, false},
+			v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: portworxDriver, VolumeHandle: "v"}}, portworx,
+			inTree, volume.SecretRef{Namespace: "ns", Name: "of-claim"}, false},
 		"of the plugin, the PV is of another driver": {
-			v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "disk.csi.example.com", VolumeHandle: "v"}}, portworx, inTree, volume.SecretRef{}, false},
+			v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "disk.csi.example.com", VolumeHandle: "v"}},
+			portworx, inTree, volume.SecretRef{}, false},
 	}
 	for title, c := range cases {
 		t.Run(title, func(t *testing.T) {
 			pv := volume.Of(&v1.PersistentVolume{
 				ObjectMeta: metav1.ObjectMeta{Name: "pv"},
 				Spec: v1.PersistentVolumeSpec{
-					PersistentVolumeSource: c.source, StorageClassName: "class", ClaimRef: &v1.ObjectReference{Namespace: "ns", Name: "claim", UID: "u"},
+					PersistentVolumeSource: c.source, StorageClassName: "class", ClaimRef: &v1.ObjectReference{Namespace: "ns",
+						Name: "claim", UID: "u"},
 				},
 			})
 			// Topologies that have no translation beside a zone are no reason to keep a volume.
-			ref, err := secretOfClass(pv, &storagev1.StorageClass{Provisioner: c.provisioner, Parameters: c.parameters, AllowedTopologies: []v1.TopologySelectorTerm{{}}})
+			ref, err := secretOfClass(pv, &storagev1.StorageClass{Provisioner: c.provisioner, Parameters: c.parameters,
+				AllowedTopologies: []v1.TopologySelectorTerm{{}}})
 			if ref != c.want || errors.Is(err, errSecretUnclear) != c.unclear || (err != nil) != c.unclear {
 				t.Errorf("secretOfClass = %+v, %v, want %+v", ref, err, c.want)
 			}
@@ -567,13 +597,15 @@ func TestWhoeverKeepsAVolumeThatIsGoneIsTold(t *testing.T) {
 
 func TestExplainSaysWhatDecideDecides(t *testing.T) {
 	w, r := newWorld(t)
-	if e, found := r.Explain("pv"); !found || e.Decision != (reclaiming.Decision{Action: reclaiming.ReadSecrets, Reason: reclaiming.ReasonReclaim}) {
+	if e, found := r.Explain("pv"); !found || e.Decision != (reclaiming.Decision{Action: reclaiming.ReadSecrets,
+		Reason: reclaiming.ReasonReclaim}) {
 		t.Errorf("Explain = %+v, %v", e, found)
 	}
 	w.pv.Held, w.pv.HeldBecause = true, "evidence"
 	w.store(r, w.pv)
 	e, found := r.Explain("pv")
-	if !found || e.Decision.Reason != reclaiming.ReasonHeld || !strings.Contains(e.Text, `"evidence"`) || !strings.Contains(e.Text, volume.HoldAnnotation) {
+	if !found || e.Decision.Reason != reclaiming.ReasonHeld || !strings.Contains(e.Text, `"evidence"`) ||
+		!strings.Contains(e.Text, volume.HoldAnnotation) {
 		t.Errorf("Explain = %+v, %v", e, found)
 	}
 	if _, found := r.Explain("another"); found {

@@ -122,7 +122,8 @@ func newWorldWith(t *testing.T, cfg Config) (*world, *Controller) {
 	t.Helper()
 	w := &world{
 		clock: testclock.NewFakeClock(now()), pv: released().PV, pvFound: true,
-		fail: map[string]error{}, others: map[string]volume.PV{}, list: attachmentList{complete: true}, pvs: pvList{complete: true},
+		fail: map[string]error{}, others: map[string]volume.PV{}, list: attachmentList{complete: true},
+		pvs: pvList{complete: true},
 	}
 	cfg.Clock = w.clock
 	r, err := New(&rest.Config{Host: "http://127.0.0.1:1"}, driver, w, cfg)

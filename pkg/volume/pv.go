@@ -44,7 +44,8 @@ const (
 
 // Annotations of a PersistentVolume that Kubernetes' own provisioners and controllers write.
 const (
-	// AnnProvisionedBy names the provisioner that created the PV (component-helpers/storage/volume, AnnDynamicallyProvisioned).
+	// AnnProvisionedBy names the provisioner that created the PV (component-helpers/storage/volume,
+	// AnnDynamicallyProvisioned).
 	AnnProvisionedBy = "pv.kubernetes.io/provisioned-by"
 	// AnnMigratedTo names the CSI driver that took over from the in-tree plugin that provisioned the PV
 	// (component-helpers/storage/volume, AnnMigratedTo).
@@ -180,7 +181,10 @@ func Of(o *v1.PersistentVolume) PV {
 	_, hasName := o.Annotations[AnnDeletionSecretName]
 	_, hasNamespace := o.Annotations[AnnDeletionSecretNamespace]
 	pv.SecretKnown = hasName && hasNamespace
-	pv.WasAttached = slices.ContainsFunc(o.Finalizers, func(f string) bool { return strings.HasPrefix(f, attacherFinalizerPrefix) })
+	pv.WasAttached = slices.ContainsFunc(o.Finalizers, func(f string) bool {
+		return strings.HasPrefix(f,
+			attacherFinalizerPrefix)
+	})
 	if csi := o.Spec.CSI; csi != nil {
 		pv.Driver, pv.Handle = csi.Driver, csi.VolumeHandle
 	} else {

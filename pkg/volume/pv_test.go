@@ -25,11 +25,15 @@ func TestOf(t *testing.T) {
 		o    *v1.PersistentVolume
 		want func(PV) bool
 	}{
-		"a volume of the driver": {csi(func(*v1.PersistentVolume) {}), func(pv PV) bool { return pv.Driver == driver && pv.Handle == "vol-1" && !pv.InTree }},
+		"a volume of the driver": {csi(func(*v1.PersistentVolume) {}), func(pv PV) bool {
+			return pv.Driver == driver &&
+				pv.Handle == "vol-1" && !pv.InTree
+		}},
 		"attached once: the attacher's finalizer has dashes for dots": {csi(func(o *v1.PersistentVolume) {
 			o.Finalizers = []string{"external-attacher/disk-csi-example-com"}
 		}), func(pv PV) bool { return pv.WasAttached }},
-		"held without a reason": {csi(func(o *v1.PersistentVolume) { o.Annotations[HoldAnnotation] = "" }), func(pv PV) bool { return pv.Held && pv.HeldBecause == "" }},
+		"held without a reason": {csi(func(o *v1.PersistentVolume) { o.Annotations[HoldAnnotation] = "" }),
+			func(pv PV) bool { return pv.Held && pv.HeldBecause == "" }},
 		"only one of the annotations that name the Secret": {csi(func(o *v1.PersistentVolume) { o.Annotations[AnnDeletionSecretName] = "s" }),
 			func(pv PV) bool { return !pv.SecretKnown }},
 		"both annotations, empty": {csi(func(o *v1.PersistentVolume) {
@@ -60,7 +64,10 @@ func TestOf(t *testing.T) {
 				return pv.InTree && pv.Driver == "ebs.csi.aws.com" && pv.Handle == "vol-0123456789abcdef0"
 			}},
 		"a volume that no driver has": {&v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{PersistentVolumeSource: v1.PersistentVolumeSource{
-			HostPath: &v1.HostPathVolumeSource{Path: "/x"}}}}, func(pv PV) bool { return pv.InTree && pv.Driver == "" && pv.Handle == "" }},
+			HostPath: &v1.HostPathVolumeSource{Path: "/x"}}}}, func(pv PV) bool {
+			return pv.InTree && pv.Driver == "" &&
+				pv.Handle == ""
+		}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -76,11 +83,13 @@ func TestWhoAnswersForAPV(t *testing.T) {
 		pv   PV
 		want string
 	}{
-		"nothing is known":                       {PV{}, ""},
-		"static: the driver that it names":       {PV{Driver: driver}, driver},
-		"provisioned: the provisioner":           {PV{Driver: driver, ProvisionedBy: "other"}, "other"},
-		"migrated: the CSI driver":               {PV{Driver: driver, ProvisionedBy: "kubernetes.io/x", MigratedTo: driver, InTree: true}, driver},
-		"not migrated yet: the in-tree plugin":   {PV{Driver: driver, ProvisionedBy: "kubernetes.io/x", InTree: true}, "kubernetes.io/x"},
+		"nothing is known":                 {PV{}, ""},
+		"static: the driver that it names": {PV{Driver: driver}, driver},
+		"provisioned: the provisioner":     {PV{Driver: driver, ProvisionedBy: "other"}, "other"},
+		"migrated: the CSI driver": {PV{Driver: driver, ProvisionedBy: "kubernetes.io/x", MigratedTo: driver,
+			InTree: true}, driver},
+		"not migrated yet: the in-tree plugin": {PV{Driver: driver, ProvisionedBy: "kubernetes.io/x", InTree: true},
+			"kubernetes.io/x"},
 		"static, of an in-tree plugin: nobody":   {PV{Driver: driver, InTree: true}, ""},
 		"a twin: nobody but whoever has made it": {PV{Driver: driver, TwinOf: "u"}, ""},
 	} {
@@ -97,7 +106,8 @@ func affinity(terms ...v1.NodeSelectorTerm) *v1.VolumeNodeAffinity {
 // term is a term of keys with one value each.
 func term(pairs ...string) (t v1.NodeSelectorTerm) {
 	for i := 0; i < len(pairs); i += 2 {
-		t.MatchExpressions = append(t.MatchExpressions, v1.NodeSelectorRequirement{Key: pairs[i], Operator: v1.NodeSelectorOpIn, Values: []string{pairs[i+1]}})
+		t.MatchExpressions = append(t.MatchExpressions, v1.NodeSelectorRequirement{Key: pairs[i],
+			Operator: v1.NodeSelectorOpIn, Values: []string{pairs[i+1]}})
 	}
 	return t
 }
@@ -116,7 +126,8 @@ func FuzzOf(f *testing.F) {
 			return
 		}
 		pv := Of(&o)
-		if len(pv.HeldBecause) > MaxHoldReason+len("…") || !utf8.ValidString(pv.HeldBecause) && utf8.ValidString(o.Annotations[HoldAnnotation]) {
+		if len(pv.HeldBecause) > MaxHoldReason+len("…") || !utf8.ValidString(pv.HeldBecause) &&
+			utf8.ValidString(o.Annotations[HoldAnnotation]) {
 			t.Errorf("held because %q", pv.HeldBecause)
 		}
 		if pv.OwnedBy(driver) && pv.ProvisionedBy != driver && pv.MigratedTo != driver && pv.Driver != driver {

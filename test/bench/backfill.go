@@ -20,7 +20,8 @@ const patchers = 8
 func backfillFamilies() []family {
 	return []family{{name: "backfill", plane: bare, run: measureBackfill, figures: []Figure{{
 		Name: "backfill_per_second", Unit: "PVs/s", Goals: []Goal{atLeastOf(0.9, Limit)},
-		Load: "10,000 bound PVs without the finalizer (reference: 100), a watch of all PVs open, no controller manager; from the first PV protected to the last. " +
+		Load: "10,000 bound PVs without the finalizer (reference: 100), a watch of all PVs open, no controller manager; " +
+			"from the first PV protected to the last. " +
 			"Limit: the same patches by 8 connections that do nothing else.",
 	}}}}
 }

@@ -151,7 +151,8 @@ func (s *session) measure(ctx context.Context, f family) ([]*Figure, error) {
 	s.figures = map[string]*Figure{}
 	var all []*Figure
 	for _, figure := range f.figures {
-		figure.Runs, figure.Date, figure.Seed, figure.Version = map[string][]float64{}, began.UTC().Truncate(time.Second), s.Seed, s.version
+		figure.Runs, figure.Date, figure.Seed, figure.Version = map[string][]float64{}, began.UTC().Truncate(time.Second),
+			s.Seed, s.version
 		figure.Quick, figure.BusyBefore = s.Quick, math.Round(busy)
 		s.figures[figure.Name] = &figure
 		all = append(all, &figure)

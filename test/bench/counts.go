@@ -15,7 +15,8 @@ import (
 )
 
 func countFamilies() []family {
-	const load = "500 volumes (reference: 50), 16 users' connections deleting live in random order, driver without latency. "
+	const load = "500 volumes (reference: 50), 16 users' connections deleting live in random order, driver without " +
+		"latency. "
 	return []family{{
 		name: "counts", plane: audited, run: measureCounts, figures: []Figure{
 			{Name: "delete_rpcs_per_volume_pv_first", Unit: "calls", Goals: []Goal{exactly(1)},

@@ -13,8 +13,10 @@ import (
 func orders() map[string]bool { return map[string]bool{"_claim_first": false, "_pv_first": true} }
 
 const (
-	goneLoad = "1,000 volumes (reference: 100), 16 users' connections deleting live in random order, driver without latency; from the first DELETE to the last PV gone. "
-	slowLoad = "1,000 volumes, 16 users' connections deleting live, a driver that takes 200 ms a call and any number at once; from the first DELETE to the last PV gone. The limit is 100 workers, or threads, through 200 ms. "
+	goneLoad = "1,000 volumes (reference: 100), 16 users' connections deleting live in random order, driver without " +
+		"latency; from the first DELETE to the last PV gone. "
+	slowLoad = "1,000 volumes, 16 users' connections deleting live, a driver that takes 200 ms a call and any number " +
+		"at once; from the first DELETE to the last PV gone. The limit is 100 workers, or threads, through 200 ms. "
 )
 
 func deletionFamilies() []family {
@@ -28,7 +30,8 @@ func deletionFamilies() []family {
 			{Name: "finalizer_drops_per_second_pv_first", Unit: "PVs/s",
 				Load: "The same runs: to the last PV without the finalizer."},
 			{Name: "finalizer_drops_per_second_claim_first", Unit: "PVs/s",
-				Load: "The same runs: to the last PV without the finalizer. Gone it is when the controller manager has taken off its own."},
+				Load: "The same runs: to the last PV without the finalizer. Gone it is when the controller manager has taken " +
+					"off its own."},
 		},
 	}, {
 		name: "gone_200ms", plane: working, long: true, run: measureDeletionBySlowDriver, figures: []Figure{

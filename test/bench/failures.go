@@ -20,7 +20,8 @@ func failureFamilies() []family {
 	return []family{{
 		name: "slow_driver", plane: working, long: true, run: measureSlowDriver, figures: []Figure{{
 			Name: "slow_driver_reclaim_per_second", Unit: "PVs/s", Goals: []Goal{atLeastOf(0.8, Limit)},
-			Load: "1,000 volumes, claims deleted live, a driver that takes 500 ms a call and any number at once. The limit is 100 workers, or threads, through 500 ms.",
+			Load: "1,000 volumes, claims deleted live, a driver that takes 500 ms a call and any number at once. The limit " +
+				"is 100 workers, or threads, through 500 ms.",
 		}},
 	}, {
 		name: "failing_driver", plane: working, long: true, run: measureFailing, figures: []Figure{
@@ -33,7 +34,8 @@ func failureFamilies() []family {
 		},
 	}, {
 		name: "bare_rpcs", plane: working, run: measureBareRPCs, figures: []Figure{{
-			Name: "bare_delete_rpcs_per_second", Unit: "calls/s", Load: "DeleteVolume for 5,000 volumes, 100 at once on one connection, by a client that does nothing else.",
+			Name: "bare_delete_rpcs_per_second", Unit: "calls/s",
+			Load: "DeleteVolume for 5,000 volumes, 100 at once on one connection, by a client that does nothing else.",
 		}},
 	}}
 }

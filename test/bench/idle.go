@@ -12,7 +12,8 @@ import (
 )
 
 func idleFamilies() []family {
-	const load = "500 bound and protected PVs, nothing changing for 10 minutes (--quick: 10 seconds), all subjects side by side, ours with leader election. "
+	const load = "500 bound and protected PVs, nothing changing for 10 minutes (--quick: 10 seconds), all subjects " +
+		"side by side, ours with leader election. "
 	return []family{{name: "idle", plane: audited, run: measureIdle, figures: []Figure{
 		{Name: "idle_api_calls_10min", Unit: "calls", Goals: []Goal{exactly(0)},
 			Load: load + "From the audit log; calls about Leases, and watches that are begun again, are not counted."},

@@ -17,8 +17,12 @@ import (
 )
 
 func latencyFamilies() []family {
-	const load = "Claims deleted one at a time, 100 a run (reference: 30), nothing else going on: from the audit log's time of receipt of the write that makes the PV Released to the driver's receipt of DeleteVolume. A run's value is its percentile."
-	const reads = "The part of that time that ours spends on its live reads, one after the other, the PV's last: from the API server's receipt of the first GET to its last answer. Limit: the same two GETs, of the claim that is gone and of the PV, by a client that does nothing else."
+	const load = "Claims deleted one at a time, 100 a run (reference: 30), nothing else going on: from the audit log's " +
+		"time of receipt of the write that makes the PV Released to the driver's receipt of DeleteVolume. A run's value " +
+		"is its percentile."
+	const reads = "The part of that time that ours spends on its live reads, one after the other, the PV's last: from " +
+		"the API server's receipt of the first GET to its last answer. Limit: the same two GETs, of the claim that is " +
+		"gone and of the PV, by a client that does nothing else."
 	return []family{{
 		name: "latency", plane: audited, run: measureLatency, figures: []Figure{
 			{Name: "released_to_deleted_ms_p50", Unit: "ms", Load: load},
@@ -29,7 +33,8 @@ func latencyFamilies() []family {
 	}, {
 		name: "slow_neighbour", plane: audited, long: true, run: measureNeighbour, figures: []Figure{{
 			Name: "slow_driver_added_ms", Unit: "ms", Goals: []Goal{atMost(addedNoise)},
-			Load: "The median of that time for 10 volumes, each deleted while the driver has 60 calls of 2 s for others in hand, less the median without them. No delay is to be added; the goal leaves 5 ms to the machine.",
+			Load: "The median of that time for 10 volumes, each deleted while the driver has 60 calls of 2 s for others in " +
+				"hand, less the median without them. No delay is to be added; the goal leaves 5 ms to the machine.",
 		}},
 	}}
 }

@@ -27,12 +27,15 @@ import (
 const className = "bench"
 
 func provisionFamilies() []family {
-	const load = "500 claims (reference: 50), made at once by 16 users' connections, driver without latency, with an audit log. "
+	const load = "500 claims (reference: 50), made at once by 16 users' connections, driver without latency, with an " +
+		"audit log. "
 	return []family{{name: "provision", plane: audited, run: measureProvision, figures: []Figure{
 		{Name: "claims_bound_per_second", Unit: "claims/s",
-			Load: load + "From the first claim to the last that is Bound. Limit: no subject and no driver, the users make each claim's PV themselves."},
+			Load: load + "From the first claim to the last that is Bound. Limit: no subject and no driver, the users make " +
+				"each claim's PV themselves."},
 		{Name: "writes_per_claim", Unit: "writes", Goals: []Goal{atMost(3)},
-			Load: load + "The subject's writes to PVs, claims and the Leases of the in-flight log, from the audit log, until the last claim is Bound and the log is empty."},
+			Load: load + "The subject's writes to PVs, claims and the Leases of the in-flight log, from the audit log, until " +
+				"the last claim is Bound and the log is empty."},
 	}}}
 }
 

@@ -129,12 +129,16 @@ func (f *Figure) goals() string {
 func (r *Report) Markdown(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString("# Speed and size, measured\n\n")
-	b.WriteString("Written by `make bench`; report.json has all runs. Medians; each is of as many runs as the last column says, which alternated between the subjects.\n")
-	b.WriteString("`reference` is the ProvisionController of " + r.Versions.Reference + " at its defaults (5 calls a second, burst 10), `reference_unthrottled` the same without a limit and with 100 threads. ")
+	b.WriteString("Written by `make bench`; report.json has all runs. Medians; each is of as many runs as the last " +
+		"column says, which alternated between the subjects.\n")
+	b.WriteString("`reference` is the ProvisionController of " + r.Versions.Reference +
+		" at its defaults (5 calls a second, burst 10), `reference_unthrottled` the same without a limit and with 100 " +
+		"threads. ")
 	b.WriteString("`limit` is what nothing could exceed.\n\n")
 	fmt.Fprintf(&b, "%s\nKubernetes %s, csi-reclaimer %s, %s.\n\n", r.Machine, r.Versions.Kubernetes, r.Versions.Ours,
 		r.Versions.Go)
-	b.WriteString("| figure | unit | ours | reference | reference_unthrottled | limit | goal | result | runs |\n|---|---|---|---|---|---|---|---|---|\n")
+	b.WriteString("| figure | unit | ours | reference | reference_unthrottled | limit | goal | result | runs " +
+		"|\n|---|---|---|---|---|---|---|---|---|\n")
 	for _, f := range r.Figures {
 		medians := f.Medians()
 		fmt.Fprintf(&b, "| `%s` | %s |", f.Name, f.Unit)

@@ -21,7 +21,8 @@ func sizes() []int { return []int{1_000, 10_000, 50_000, 100_000} }
 
 func scaleFamilies() (all []family) {
 	for i, n := range sizes() {
-		load := fmt.Sprintf("%d PVs in the cluster, bound and protected, half of them another driver's; no claims; no provisioning. ", n)
+		load := fmt.Sprintf("%d PVs in the cluster, bound and protected, half of them another driver's; no claims; no "+
+			"provisioning. ", n)
 		figures := scaleFigures(strconv.Itoa(n), load)
 		if n == 100_000 {
 			figures[0].Goals, figures[1].Goals, figures[2].Goals = []Goal{atMost(120)}, []Goal{atMost(80)}, []Goal{atMost(10)}
@@ -38,7 +39,8 @@ func scaleFamilies() (all []family) {
 			return measureProvisioningScale(ctx, s, n)
 		},
 		figures: scaleFigures(provisioningSize,
-			fmt.Sprintf("%d PVs in the cluster, bound and protected, half of them another driver's; those of ours with their claims; "+
+			fmt.Sprintf("%d PVs in the cluster, bound and protected, half of them another driver's; those of ours with their "+
+				"claims; "+
 				"with provisioning, which no claim asks for. ", n)),
 	})
 }
@@ -56,7 +58,8 @@ func scaleFigures(size, load string) []Figure {
 		{Name: "start_to_first_decision_s_" + size, Unit: "s",
 			Load: load + "One is Released: from the start of the process to the driver's DeleteVolume for it."},
 		{Name: "reclaim_per_second_" + size, Unit: "PVs/s",
-			Load: load + "1,000 more turn Released at once, their claims gone, without a controller manager: until the last is gone."},
+			Load: load + "1,000 more turn Released at once, their claims gone, without a controller manager: until the last " +
+				"is gone."},
 	}
 }
 

@@ -72,7 +72,8 @@ func (i impatient) Stop() error {
 func (env *environment) start(ctx context.Context, s subject) (running, error) {
 	if s.column == Ours {
 		car, err := program.StartSidecar(ctx, program.SidecarOptions{
-			Binary: env.programs.sidecar, Address: env.driver.Socket(), Kubeconfig: env.kubeconf[s.column], // The Leases of the in-flight log are there, too.
+			// The Leases of the in-flight log are there, too.
+			Binary: env.programs.sidecar, Address: env.driver.Socket(), Kubeconfig: env.kubeconf[s.column],
 			Args: append([]string{"--leader-election-namespace=" + env.namespace}, s.args...),
 		})
 		return impatient{car, ctx}, err

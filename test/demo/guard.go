@@ -66,9 +66,10 @@ func guardScenarios() []guardScenario {
 	return []guardScenario{
 		{
 			name: "in-tree-leak", title: "In-tree PV first, volume-guard off",
-			description: "The volume is a directory of an in-tree plugin: kube-controller-manager deletes it, not a CSI\ndriver. Kubernetes 1.30 by itself, and the PV is deleted before its claim.",
-			ends:        "the directory leaks",
-			conclusion:  "Leaked: the policy said Delete, the directory stays, and no object names it.",
+			description: "The volume is a directory of an in-tree plugin: kube-controller-manager deletes it, not a " +
+				"CSI\ndriver. Kubernetes 1.30 by itself, and the PV is deleted before its claim.",
+			ends:       "the directory leaks",
+			conclusion: "Leaked: the policy said Delete, the directory stays, and no object names it.",
 
 			guardOff: true,
 			want:     guardOutcome{pv: gone, claim: gone, used: noPod, onDisk: true},
@@ -77,16 +78,18 @@ func guardScenarios() []guardScenario {
 			name: "in-tree", title: "In-tree PV deleted first",
 			description: "The same with volume-guard.",
 			ends:        "the directory is deleted",
-			conclusion:  "Kubernetes 1.30 deletes no volume whose PV is being deleted. So volume-guard held the PV and\nmade a twin, a second PV of the same directory, for which it does.",
-			want:        guardOutcome{pv: gone, claim: gone, used: noPod},
+			conclusion: "Kubernetes 1.30 deletes no volume whose PV is being deleted. So volume-guard held the PV and\nmade " +
+				"a twin, a second PV of the same directory, for which it does.",
+			want: guardOutcome{pv: gone, claim: gone, used: noPod},
 		},
 		{
 			name: "in-use", title: "Claim deleted while a pod uses it",
-			description: "kube-controller-manager is to run without its persistentvolumeclaim-protection-controller, and\nvolume-guard does its work. The pod is an object alone: no kubelet runs.",
-			ends:        "the claim stays until the pod ends",
-			conclusion:  "The claim was kept for as long as its pod was there; then claim and volume went.",
-			inUse:       true,
-			want:        guardOutcome{pv: gone, claim: gone, used: keptFor},
+			description: "kube-controller-manager is to run without its persistentvolumeclaim-protection-controller, " +
+				"and\nvolume-guard does its work. The pod is an object alone: no kubelet runs.",
+			ends:       "the claim stays until the pod ends",
+			conclusion: "The claim was kept for as long as its pod was there; then claim and volume went.",
+			inUse:      true,
+			want:       guardOutcome{pv: gone, claim: gone, used: keptFor},
 		},
 	}
 }

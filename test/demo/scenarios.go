@@ -34,10 +34,11 @@ func scenarios() []scenario {
 	return []scenario{
 		{
 			name: "claim-first", title: "Claim deleted first",
-			description: "A claim's whole life, in the usual order: csi-reclaimer makes its volume; the claim is deleted,\nthe policy is Delete, so the volume is deleted too.",
-			conclusion:  "Deleted once; only then the PV was released.",
-			policy:      v1.PersistentVolumeReclaimDelete,
-			want:        outcome{pv: gone, protected: true, deleteCalls: 1},
+			description: "A claim's whole life, in the usual order: csi-reclaimer makes its volume; the claim is " +
+				"deleted,\nthe policy is Delete, so the volume is deleted too.",
+			conclusion: "Deleted once; only then the PV was released.",
+			policy:     v1.PersistentVolumeReclaimDelete,
+			want:       outcome{pv: gone, protected: true, deleteCalls: 1},
 		},
 		{
 			name: "pv-first", title: "PV deleted first",

@@ -384,7 +384,8 @@ func TestChartPermissionsFollowControllers(t *testing.T) {
 		claims       = "; list,watch persistentvolumeclaims; list,watch pods"
 		tells        = "; create,patch events; get,create,update leases.coordination.k8s.io"
 		webhooks     = "; get pods; get persistentvolumeclaims; create,get,patch secrets" +
-			"; get,list,watch,patch mutatingwebhookconfigurations.admissionregistration.k8s.io; get,patch validatingwebhookconfigurations.admissionregistration.k8s.io"
+			"; get,list,watch,patch mutatingwebhookconfigurations.admissionregistration.k8s.io; get,patch " +
+			"validatingwebhookconfigurations.admissionregistration.k8s.io"
 	)
 	for name, want := range map[string]string{
 		"as it comes":          intreeReads + intreeWrites + tells,
@@ -455,7 +456,8 @@ func TestChartReleaseHookRunsFirst(t *testing.T) {
 		if got := ours.Containers[0].Args; !slices.Equal(got, want) {
 			t.Errorf("%s: runs %q, want %q", name, got, want)
 		}
-		ours.Containers[0].Name, ours.Containers[0].Args, ours.RestartPolicy = guard, theirs.Containers[0].Args, theirs.RestartPolicy
+		ours.Containers[0].Name, ours.Containers[0].Args, ours.RestartPolicy = guard, theirs.Containers[0].Args,
+			theirs.RestartPolicy
 		ours.Containers[0].Ports, ours.Containers[0].LivenessProbe, ours.Containers[0].ReadinessProbe =
 			theirs.Containers[0].Ports, theirs.Containers[0].LivenessProbe, theirs.Containers[0].ReadinessProbe
 		ours.TerminationGracePeriodSeconds = theirs.TerminationGracePeriodSeconds

@@ -36,7 +36,8 @@ func (s *shell) plays(t *testing.T) map[string]play {
 	t.Helper()
 	const (
 		chart = "TestChartInstallUpgradeUninstall runs it, as it stands on the page"
-		image = "needs a container runtime and its registry; image_test.go builds each stage by what the Dockerfile says, and TestTheDocumentedImagesAreThere looks at the words"
+		image = "needs a container runtime and its registry; image_test.go builds each stage by what the Dockerfile says, " +
+			"and TestTheDocumentedImagesAreThere looks at the words"
 	)
 	of := func(name string) []string {
 		return []string{"NAMESPACE", docsHome, "LEASE", "disk-csi-example-com", "NAME", name}
@@ -55,20 +56,28 @@ func (s *shell) plays(t *testing.T) map[string]play {
 		"kubectl delete secret -n csi-reclaimer volume-guard-webhooks": {scene: s.makeSecret,
 			want: "deleted"},
 
-		"kubectl describe pv NAME":                                                       {with: of(docsPV), want: docsHome + "/" + docsPV},
-		"kubectl describe pvc NAME":                                                      {with: of(docsPV), also: "-n " + docsHome, want: docsPV},
-		"kubectl get pv --sort-by=.metadata.deletionTimestamp":                           {want: docsPV},
-		"kubectl get volumeattachments":                                                  {},
-		"kubectl get events -A --field-selector reason=VolumeLeftBehind":                 {},
-		`kubectl annotate pv NAME csi-reclaimer.io/hold="why"`:                           {with: of(docsPV), want: "annotated"},
-		"kubectl annotate pv NAME csi-reclaimer.io/hold-":                                {with: of(docsPV), want: "annotated"},
-		"kubectl get pv,pvc":                                                             {want: docsPV},
-		`kubectl patch pv NAME -p '{"spec":{"persistentVolumeReclaimPolicy":"Delete"}}'`: {with: of(docsPV), also: "--dry-run=server", want: "patched"},
-		"kubectl annotate lease -n NAMESPACE LEASE csi-reclaimer.io/brake-":              {scene: s.makeBrake, with: of(""), want: "annotated"},
-		"kubectl annotate lease -n NAMESPACE LEASE KEY-":                                 {scene: s.makeBrake, with: append(of(""), "KEY", reclaim.BrakeAnnotation), want: "annotated"},
-		"kubectl get leases -A -l csi-reclaimer.io/in-flight-log":                        {},
-		"kubectl reclaim explain pvc/NAME -n NAMESPACE":                                  {with: of(docsPV), want: "Claim " + docsHome + "/" + docsPV},
-		`kubectl patch pv NAME --type=merge -p '{"metadata":{"finalizers":null}}'`:       {with: of(docsPV), want: "patched"},
+		"kubectl describe pv NAME": {with: of(docsPV),
+			want: docsHome + "/" + docsPV},
+		"kubectl describe pvc NAME": {with: of(docsPV),
+			also: "-n " + docsHome, want: docsPV},
+		"kubectl get pv --sort-by=.metadata.deletionTimestamp":           {want: docsPV},
+		"kubectl get volumeattachments":                                  {},
+		"kubectl get events -A --field-selector reason=VolumeLeftBehind": {},
+		`kubectl annotate pv NAME csi-reclaimer.io/hold="why"`: {with: of(docsPV),
+			want: "annotated"},
+		"kubectl annotate pv NAME csi-reclaimer.io/hold-": {with: of(docsPV),
+			want: "annotated"},
+		"kubectl get pv,pvc": {want: docsPV},
+		`kubectl patch pv NAME -p '{"spec":{"persistentVolumeReclaimPolicy":"Delete"}}'`: {with: of(docsPV),
+			also: "--dry-run=server", want: "patched"},
+		"kubectl annotate lease -n NAMESPACE LEASE csi-reclaimer.io/brake-": {scene: s.makeBrake, with: of(""),
+			want: "annotated"},
+		"kubectl annotate lease -n NAMESPACE LEASE KEY-": {scene: s.makeBrake,
+			with: append(of(""), "KEY", reclaim.BrakeAnnotation), want: "annotated"},
+		"kubectl get leases -A -l csi-reclaimer.io/in-flight-log": {},
+		"kubectl reclaim explain pvc/NAME -n NAMESPACE": {with: of(docsPV),
+			want: "Claim " + docsHome + "/" + docsPV},
+		`kubectl patch pv NAME --type=merge -p '{"metadata":{"finalizers":null}}'`: {with: of(docsPV), want: "patched"},
 		`kubectl patch pv NAME -p '{"spec":{"claimRef":{"uid":"UID","resourceVersion":null}}}'`: {
 			why: "TestRestoredClaimKeepsVolume in test/e2e/reclaim runs it, as the Event has it"},
 		`kubectl get pv -o jsonpath='{range .items[?(@.metadata.deletionTimestamp)]}{.metadata.name} {.spec.nodeAffinity.required.nodeSelectorTerms[*].matchExpressions[*].values[*]}{"\n"}{end}'`: {scene: s.makeLeavingPV, want: "pvc-77f0 node-7"},

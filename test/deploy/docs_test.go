@@ -30,8 +30,9 @@ var (
 	typed = regexp.MustCompile(`^(\$ )?((kubectl|helm|docker|make|volume-guard|csi-reclaimer|go) |\.build/)`)
 )
 
-// commands returns what README.md, CONTRIBUTING.md and the pages of docs/ have a reader type: in blocks, which are indented or fenced
-// as sh or console, and what is said of kubectl and helm in a sentence. References that are made from the code have none.
+// commands returns what README.md, CONTRIBUTING.md and the pages of docs/ have a reader type: in blocks, which are
+// indented or fenced as sh or console, and what is said of kubectl and helm in a sentence. References that are made
+// from the code have none.
 func commands(t *testing.T) (all []command) {
 	t.Helper()
 	root, err := process.ModuleRoot()
@@ -151,7 +152,8 @@ type play struct {
 	why string
 	// scene makes what the command is about.
 	scene func(t *testing.T)
-	// with replaces words: names that a reader puts in, and addresses that belong to this machine; also is added at the end.
+	// with replaces words: names that a reader puts in, and addresses that belong to this machine; also is added at
+	// the end.
 	with []string
 	also string
 	// want is in what it prints.

@@ -33,10 +33,13 @@ without a type has no Event: it is the normal course of things, which the log ha
 - What to do about those that are an alert: [respond to alerts](../how-to/respond-to-alerts.md)
 - How they follow each other: [concepts](../explanation/concepts.md)
 `)
-	table(&text, "csi-reclaimer: deletion", "On the PV; `DeletionsPaused` on the Lease too, and `TooLateToKeep` on the claim too.", reclaim.Reasons())
+	table(&text, "csi-reclaimer: deletion",
+		"On the PV; `DeletionsPaused` on the Lease too, and `TooLateToKeep` on the claim too.", reclaim.Reasons())
 	table(&text, "csi-reclaimer: provisioning",
-		"On the claim. `Provisioning`, `ProvisioningSucceeded` and `ProvisioningFailed` are the Events of\nexternal-provisioner, with the driver's message.", provision.Reasons())
-	table(&text, "volume-guard: volumes of in-tree plugins", "On the PV; `TooLateToKeep` on the claim too.", intree.Reasons())
+		"On the claim. `Provisioning`, `ProvisioningSucceeded` and `ProvisioningFailed` are the Events "+
+			"of\nexternal-provisioner, with the driver's message.", provision.Reasons())
+	table(&text, "volume-guard: volumes of in-tree plugins", "On the PV; `TooLateToKeep` on the claim too.",
+		intree.Reasons())
 	table(&text, "volume-guard: claims and PVs in use", "On the claim or the PV.", inuse.Reasons())
 	CheckPage(t, "events.md", text.String())
 }

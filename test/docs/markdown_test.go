@@ -28,7 +28,10 @@ var definition = regexp.MustCompile(`^\[[^]]+\]: \S+$`)
 func TestLinesOfMarkdownAreShort(t *testing.T) {
 	checked := 0
 	for _, page := range markdown(t) {
-		if slices.ContainsFunc(anyWidth, func(p string) bool { return page.name == p || strings.HasPrefix(page.name, p+"/") }) {
+		if slices.ContainsFunc(anyWidth, func(p string) bool {
+			return page.name == p ||
+				strings.HasPrefix(page.name, p+"/")
+		}) {
 			continue
 		}
 		checked++

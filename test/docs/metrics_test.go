@@ -48,8 +48,10 @@ The libraries of Kubernetes add their own. These are of use for dashboards and a
 
 // ofDriverCalls is the row of what csi-lib-utils measures, which registers with no driver of a test, and what is to be
 // said of all rows.
-const ofDriverCalls = "| `csi_sidecar_operations_seconds` | histogram | `driver_name`, `grpc_status_code`, `method_name` | " +
-	"Each call of the driver, as in all kubernetes-csi sidecars. For a driver that took over from an in-tree plugin it has the label `migrated` too: `true` for a volume of that plugin. |\n" +
+const ofDriverCalls = "| `csi_sidecar_operations_seconds` | histogram | `driver_name`, `grpc_status_code`, " +
+	"`method_name` | " +
+	"Each call of the driver, as in all kubernetes-csi sidecars. For a driver that took over from an in-tree plugin it " +
+	"has the label `migrated` too: `true` for a volume of that plugin. |\n" +
 	"\nNames without `csi_reclaimer_` are those of external-provisioner, for its dashboards.\n"
 
 // registered is what a program registers, as a prometheus.Registerer.

@@ -26,7 +26,8 @@ func TestTheRunbooksNameReasonsThatAreThere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	known := slices.Concat(words(reclaim.Reasons()), words(provision.Reasons()), words(intree.Reasons()), words(inuse.Reasons()))
+	known := slices.Concat(words(reclaim.Reasons()), words(provision.Reasons()), words(intree.Reasons()),
+		words(inuse.Reasons()))
 	named := 0
 	page := read(t, filepath.Join(root, "docs", "how-to", "respond-to-alerts.md"))
 	for _, table := range reasonTable.FindAllStringSubmatch(page, -1) {

@@ -37,9 +37,11 @@ func (env *environment) play(ctx context.Context, step scenario.Step) error {
 	switch step.Do {
 	case scenario.Wait, scenario.Pass, scenario.Rest:
 		return env.wait(ctx, step)
-	case scenario.Kill, scenario.Start, scenario.StayDown, scenario.Pause, scenario.Resume, scenario.KillDriver, scenario.StartDriver, scenario.CrashAtCall:
+	case scenario.Kill, scenario.Start, scenario.StayDown, scenario.Pause, scenario.Resume, scenario.KillDriver,
+		scenario.StartDriver, scenario.CrashAtCall:
 		return env.playProgram(ctx, step)
-	case scenario.API, scenario.Driver, scenario.Hold, scenario.Release, scenario.Cut, scenario.Freeze, scenario.Partition, scenario.Heal, scenario.Mark:
+	case scenario.API, scenario.Driver, scenario.Hold, scenario.Release, scenario.Cut, scenario.Freeze,
+		scenario.Partition, scenario.Heal, scenario.Mark:
 		return env.playProxy(ctx, step)
 	default:
 		err := env.playUser(ctx, step)

@@ -40,7 +40,8 @@ type recorder struct {
 func record(ctx context.Context, client kubernetes.Interface) (*recorder, error) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	r := &recorder{cancel: cancel}
-	pvs, claims, attachments := client.CoreV1().PersistentVolumes(), client.CoreV1().PersistentVolumeClaims(""), client.StorageV1().VolumeAttachments()
+	pvs, claims, attachments := client.CoreV1().PersistentVolumes(), client.CoreV1().PersistentVolumeClaims(""),
+		client.StorageV1().VolumeAttachments()
 	leases := client.CoordinationV1().Leases("")
 	ofLog := func(o metav1.ListOptions) metav1.ListOptions {
 		o.LabelSelector = inflight.LabelLog + "=true"

@@ -4,8 +4,9 @@ package main
 var edits = []edit{
 	{"pkg/internal/engine/provisioning", "Record.Add", "an open request is replaced", []place{
 		{node: "r.Requests[i].Settled || !r.Requests[i].Sent", instead: "true"}}},
-	{"pkg/internal/engine/provisioning", "Record.Answered", "InvalidArgument settles a call that was begun too early", []place{
-		{node: "r.Quiet(began, quiet)", instead: "r.Quiet(now, quiet)"}}},
+	{"pkg/internal/engine/provisioning", "Record.Answered", "InvalidArgument settles a call that was begun too early",
+		[]place{
+			{node: "r.Quiet(began, quiet)", instead: "r.Quiet(now, quiet)"}}},
 	{"pkg/internal/engine/provisioning", "Facts.Learn", "a deletion is judged by when it was answered", []place{
 		{node: "f.Record.Deleted(began, quiet)", instead: "f.Record.Deleted(now, quiet)"}}},
 	{"pkg/internal/engine/provisioning", "Inherited", "an earlier process's calls do not count", []place{

@@ -288,7 +288,8 @@ func (g *generator) statements(list []ast.Stmt) {
 // quiet returns whether a call does nothing that a test is to notice: it logs, or only a race would show it.
 func quiet(call string) bool {
 	head, _, _ := strings.Cut(call, "(")
-	for _, log := range []string{"klog.", "logger.", "log.", "panic", "cancel", "slices.Sort", "wg.", "w.logger", "span."} {
+	for _, log := range []string{"klog.", "logger.", "log.", "panic", "cancel", "slices.Sort", "wg.", "w.logger",
+		"span."} {
 		if strings.HasPrefix(call, log) {
 			return true
 		}

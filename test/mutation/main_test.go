@@ -164,7 +164,8 @@ func TestTablesThatAreOlderThanTheCode(t *testing.T) {
 		"has no node":     {pkg: sample, in: "contains", name: "n", at: []place{{node: "gone", zero: true}}},
 		"has no function": {pkg: sample, in: "gone", name: "n"},
 	} {
-		if _, err := generate(context.Background(), root, nil, []edit{e}); err == nil || !strings.Contains(err.Error(), name) {
+		if _, err := generate(context.Background(), root, nil, []edit{e}); err == nil ||
+			!strings.Contains(err.Error(), name) {
 			t.Errorf("got %v, want an error that says %q", err, name)
 		}
 	}

@@ -78,7 +78,8 @@ var scopes = []scope{
 	{folder: "pkg/explain", files: "decide.go release.go"},
 }
 
-// worlds are those of the model that are tried, in this order, with a mutant that the tests of its package do not notice.
+// worlds are those of the model that are tried, in this order, with a mutant that the tests of its package do not
+// notice.
 var worlds = map[string][]string{
 	"pkg/internal/engine/provisioning": {
 		"claim", "not as requested", "late calls", "PV kept", "one name, late watches", "nodes", "legacy, zone", "refused",

@@ -13,9 +13,10 @@ func TestOf(t *testing.T) {
 		want Class
 	}{
 		"no error is done": {nil, Done},
-		"an unmarked error leaves the outcome uncertain":   {cause, Uncertain},
-		"a mark is found through wrapping":                 {fmt.Errorf("delete volume: %w", Mark(Refused, cause)), Refused},
-		"the outermost mark counts":                        {Mark(InProgress, fmt.Errorf("again: %w", Mark(Refused, cause))), InProgress},
+		"an unmarked error leaves the outcome uncertain": {cause, Uncertain},
+		"a mark is found through wrapping":               {fmt.Errorf("delete volume: %w", Mark(Refused, cause)), Refused},
+		"the outermost mark counts": {Mark(InProgress,
+			fmt.Errorf("again: %w", Mark(Refused, cause))), InProgress},
 		"an error marked done is still an error":           {Mark(Done, cause), Uncertain},
 		"marking no error leaves no error":                 {Mark(Refused, nil), Done},
 		"not found is told apart from what is merely late": {Mark(NotFound, cause), NotFound},

@@ -134,7 +134,8 @@ func (c *Controller) WaitSynced(ctx context.Context) error {
 		checks[i] = one.Sync()
 	}
 	if !cache.WaitFor(ctx, "the first lists of "+c.name, checks...) {
-		return fmt.Errorf("%s: wait for the first list of %s: %w", c.name, strings.Join(c.unsynced(), ", "), context.Cause(ctx))
+		return fmt.Errorf("%s: wait for the first list of %s: %w", c.name, strings.Join(c.unsynced(), ", "),
+			context.Cause(ctx))
 	}
 	return nil
 }

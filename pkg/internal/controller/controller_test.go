@@ -86,7 +86,8 @@ func TestNothingIsWorkedOnBeforeTheCachesAreFilled(t *testing.T) {
 func TestAContextThatEndsBeforeTheCachesAreFilledIsAnError(t *testing.T) {
 	r := begin(t)
 	r.cancel()
-	if err := receive(t, "the end", r.ended); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "things") {
+	if err := receive(t, "the end", r.ended); !errors.Is(err, context.Canceled) ||
+		!strings.Contains(err.Error(), "things") {
 		t.Errorf("error %v", err)
 	}
 }

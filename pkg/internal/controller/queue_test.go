@@ -30,7 +30,8 @@ func TestDelayDoublesUpToItsMaximum(t *testing.T) {
 }
 
 // start runs a queue over the handler until the test ends.
-func start(t *testing.T, cfg Config, handle Reconciler[string]) (l *Queue[string], ended <-chan struct{}, cancel func()) {
+func start(t *testing.T, cfg Config, handle Reconciler[string]) (l *Queue[string], ended <-chan struct{},
+	cancel func()) {
 	t.Helper()
 	l, err := NewQueue(nil, cfg, handle)
 	if err != nil {
@@ -220,7 +221,11 @@ func TestManyKeysAreAddedNoFasterThanTheyAreWorkedOn(t *testing.T) {
 	receive(t, "AddAll to return", added)
 
 	full, done := make(chan struct{}), make(chan struct{})
-	stuck, _, stop := start(t, Config{Name: "t", Workers: 1}, func(ctx context.Context, _ string) Result { <-ctx.Done(); return Result{} })
+	stuck, _, stop := start(t, Config{Name: "t", Workers: 1}, func(ctx context.Context,
+		_ string) Result {
+		<-ctx.Done()
+		return Result{}
+	})
 	go func() {
 		defer close(done)
 		close(full)

@@ -113,17 +113,22 @@ func TestWhatAnErrorMeansForTheNextTry(t *testing.T) {
 		want Failure
 		then Result
 	}{
-		"none":              {t.Context(), nil, Ended, Done()},
-		"the lease ended":   {over, cause, Ended, Done()},
-		"gone":              {t.Context(), fmt.Errorf("patch: %w", kube.ErrGone), Ended, Done()},
-		"changed":           {t.Context(), fmt.Errorf("patch: %w", kube.ErrChanged), Transient, Soon()},
-		"in progress":       {t.Context(), errclass.Mark(errclass.InProgress, cause), Transient, Soon()},
-		"refused":           {t.Context(), errclass.Mark(errclass.Refused, cause), Lasting, Result{Backoff{10 * time.Second, 5 * time.Minute}}},
-		"not found":         {t.Context(), errclass.Mark(errclass.NotFound, cause), Lasting, Result{Backoff{10 * time.Second, 5 * time.Minute}}},
-		"unfit":             {t.Context(), errclass.Mark(errclass.Unfit, cause), Lasting, Result{Backoff{10 * time.Second, 5 * time.Minute}}},
-		"any other":         {t.Context(), cause, Retryable, Result{Backoff{time.Second, 5 * time.Minute}}},
-		"nobody's fault":    {t.Context(), errclass.Mark(errclass.Uncertain, cause), Retryable, Result{Backoff{time.Second, 5 * time.Minute}}},
-		"no room for it":    {t.Context(), errclass.Mark(errclass.Exhausted, cause), Retryable, Result{Backoff{time.Second, 5 * time.Minute}}},
+		"none":            {t.Context(), nil, Ended, Done()},
+		"the lease ended": {over, cause, Ended, Done()},
+		"gone":            {t.Context(), fmt.Errorf("patch: %w", kube.ErrGone), Ended, Done()},
+		"changed":         {t.Context(), fmt.Errorf("patch: %w", kube.ErrChanged), Transient, Soon()},
+		"in progress":     {t.Context(), errclass.Mark(errclass.InProgress, cause), Transient, Soon()},
+		"refused": {t.Context(), errclass.Mark(errclass.Refused, cause), Lasting,
+			Result{Backoff{10 * time.Second, 5 * time.Minute}}},
+		"not found": {t.Context(), errclass.Mark(errclass.NotFound, cause), Lasting,
+			Result{Backoff{10 * time.Second, 5 * time.Minute}}},
+		"unfit": {t.Context(), errclass.Mark(errclass.Unfit, cause), Lasting,
+			Result{Backoff{10 * time.Second, 5 * time.Minute}}},
+		"any other": {t.Context(), cause, Retryable, Result{Backoff{time.Second, 5 * time.Minute}}},
+		"nobody's fault": {t.Context(), errclass.Mark(errclass.Uncertain, cause), Retryable,
+			Result{Backoff{time.Second, 5 * time.Minute}}},
+		"no room for it": {t.Context(), errclass.Mark(errclass.Exhausted, cause), Retryable,
+			Result{Backoff{time.Second, 5 * time.Minute}}},
 		"gone, as a driver": {t.Context(), errclass.Mark(errclass.Refused, kube.ErrGone), Ended, Done()},
 	} {
 		got := FailureOf(c.ctx, c.err)

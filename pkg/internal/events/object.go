@@ -21,14 +21,16 @@ func Claim(namespace, name string, uid types.UID) v1.ObjectReference {
 // PV returns the Object of a PersistentVolume and its claim, which is the zero value for none.
 func PV(name string, uid types.UID, resourceVersion string, claim v1.ObjectReference) Object {
 	return Object{
-		ObjectReference: v1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolume", Name: name, UID: uid, ResourceVersion: resourceVersion},
-		Claim:           claim,
+		ObjectReference: v1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolume", Name: name, UID: uid,
+			ResourceVersion: resourceVersion},
+		Claim: claim,
 	}
 }
 
 // Lease returns the Object of a Lease, for what concerns no object of its own.
 func Lease(at types.NamespacedName) Object {
-	return Object{ObjectReference: v1.ObjectReference{APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: at.Namespace, Name: at.Name}}
+	return Object{ObjectReference: v1.ObjectReference{APIVersion: "coordination.k8s.io/v1", Kind: "Lease",
+		Namespace: at.Namespace, Name: at.Name}}
 }
 
 // logged returns how the log names the object.

@@ -134,10 +134,15 @@ func TestAMessageFitsIntoAnEvent(t *testing.T) {
 
 func TestMetrics(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
-	counter := NewCounter(prometheus.CounterOpts{Name: "reports_total", Help: "Reports."}, []word{"Quiet", "InUse", "Lost"})
+	counter := NewCounter(prometheus.CounterOpts{Name: "reports_total", Help: "Reports."},
+		[]word{"Quiet", "InUse", "Lost"})
 	var observed []word
-	r := NewRecorder(Config[word]{Counter: counter, Observe: func(_ context.Context, w word) { observed = append(observed, w) }})
-	if err := Register(registry, counter, r.WaitingMetric("waiting", "Objects that wait.", prometheus.Labels{"kind": "PV"})); err != nil {
+	r := NewRecorder(Config[word]{Counter: counter, Observe: func(_ context.Context,
+		w word) {
+		observed = append(observed, w)
+	}})
+	if err := Register(registry, counter, r.WaitingMetric("waiting", "Objects that wait.",
+		prometheus.Labels{"kind": "PV"})); err != nil {
 		t.Fatal(err)
 	}
 	for uid, reason := range map[types.UID]word{"u1": "Quiet", "u2": "InUse", "u3": "AtRest"} {

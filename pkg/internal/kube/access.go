@@ -13,9 +13,11 @@ import (
 // Granted asks the API server whether this program may do something, by a SelfSubjectAccessReview,
 // which needs no more rights than every authenticated user has. An empty namespace is the whole
 // cluster, an empty name all objects. An error means that it could not be found out.
-func Granted(ctx context.Context, client authorizationclient.AuthorizationV1Interface, verb, group, resource, namespace, name string) (bool, error) {
+func Granted(ctx context.Context, client authorizationclient.AuthorizationV1Interface, verb, group, resource,
+	namespace, name string) (bool, error) {
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
-		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Name: name, Verb: verb, Group: group, Resource: resource},
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Name: name, Verb: verb, Group: group,
+			Resource: resource},
 	}}
 	answer, err := client.SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
 	if err != nil {

@@ -70,15 +70,19 @@ type kept[R any] struct {
 //
 // client and resource name what is watched ("persistentvolumes"); example is an empty
 // object of that kind.
-func NewCache[R any](client rest.Interface, resource string, example runtime.Object, record Recorder[R], handler Handler[R]) *Cache[R] {
+func NewCache[R any](client rest.Interface, resource string, example runtime.Object, record Recorder[R],
+	handler Handler[R]) *Cache[R] {
 	return NewCacheOf(Selection{}, client, resource, example, record, handler)
 }
 
 // NewCacheOf is NewCache for some objects of a kind only.
-func NewCacheOf[R any](some Selection, client rest.Interface, resource string, example runtime.Object, record Recorder[R], handler Handler[R]) *Cache[R] {
-	c := &Cache[R]{record: record, handler: handler, kept: map[string]kept[R]{}, synced: synced{resource, make(chan struct{})}}
+func NewCacheOf[R any](some Selection, client rest.Interface, resource string, example runtime.Object,
+	record Recorder[R], handler Handler[R]) *Cache[R] {
+	c := &Cache[R]{record: record, handler: handler, kept: map[string]kept[R]{},
+		synced: synced{resource, make(chan struct{})}}
 	s := store[R]{c}
-	c.reflector = cache.NewReflectorWithOptions(&source[R]{client, s, some}, example, s, cache.ReflectorOptions{Name: resource})
+	c.reflector = cache.NewReflectorWithOptions(&source[R]{client, s, some}, example, s,
+		cache.ReflectorOptions{Name: resource})
 	c.reflector.WatchListPageSize = pageSize
 	return c
 }

@@ -161,7 +161,8 @@ func TestCacheOfAKindWithNamespaces(t *testing.T) {
 	c := NewCache(noServer, "persistentvolumeclaims", &v1.PersistentVolumeClaim{}, record, handler)
 	handler.cache = c
 	claim := func(namespace, version string) *v1.PersistentVolumeClaim {
-		return &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "data", ResourceVersion: version}}
+		return &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "data",
+			ResourceVersion: version}}
 	}
 	play(t, store[string]{c}, step{"replace", []any{claim("a", "1"), claim("b", "2")}, "5"})
 	play(t, store[string]{c}, step{"delete", []any{claim("a", "6")}, "6"})

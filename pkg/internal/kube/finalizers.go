@@ -61,12 +61,14 @@ func (p FinalizerPatch) body() ([]byte, error) {
 // The API server's answers are told apart by what they mean, not by their code: ErrGone
 // (404, or another UID under the name), ErrChanged (409, or the PV became terminating so
 // that no finalizer can be added). Any other error may have happened after the write.
-func PatchFinalizers(ctx context.Context, pvs corev1.PersistentVolumeInterface, p FinalizerPatch) (*v1.PersistentVolume, error) {
+func PatchFinalizers(ctx context.Context, pvs corev1.PersistentVolumeInterface,
+	p FinalizerPatch) (*v1.PersistentVolume, error) {
 	body, err := p.body()
 	if err != nil {
 		return nil, fmt.Errorf("patch finalizers of PV %q: %w", p.Name, err)
 	}
-	pv, err := pvs.Patch(ctx, p.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{FieldManager: p.FieldManager})
+	pv, err := pvs.Patch(ctx, p.Name, types.StrategicMergePatchType, body,
+		metav1.PatchOptions{FieldManager: p.FieldManager})
 	if err != nil {
 		return nil, fmt.Errorf("patch finalizers of PV %q: %w", p.Name, meaning(err))
 	}
@@ -74,12 +76,14 @@ func PatchFinalizers(ctx context.Context, pvs corev1.PersistentVolumeInterface, 
 }
 
 // PatchClaimFinalizers does the same for a claim; claims is the client of its namespace.
-func PatchClaimFinalizers(ctx context.Context, claims corev1.PersistentVolumeClaimInterface, p FinalizerPatch) (*v1.PersistentVolumeClaim, error) {
+func PatchClaimFinalizers(ctx context.Context, claims corev1.PersistentVolumeClaimInterface,
+	p FinalizerPatch) (*v1.PersistentVolumeClaim, error) {
 	body, err := p.body()
 	if err != nil {
 		return nil, fmt.Errorf("patch finalizers of claim %q: %w", p.Name, err)
 	}
-	claim, err := claims.Patch(ctx, p.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{FieldManager: p.FieldManager})
+	claim, err := claims.Patch(ctx, p.Name, types.StrategicMergePatchType, body,
+		metav1.PatchOptions{FieldManager: p.FieldManager})
 	if err != nil {
 		return nil, fmt.Errorf("patch finalizers of claim %q: %w", p.Name, meaning(err))
 	}
@@ -116,7 +120,8 @@ type PolicyPatch struct {
 
 // PatchPolicy carries out p and returns the PV as it is afterwards. Errors are those of
 // PatchFinalizers.
-func PatchPolicy(ctx context.Context, pvs corev1.PersistentVolumeInterface, p PolicyPatch) (*v1.PersistentVolume, error) {
+func PatchPolicy(ctx context.Context, pvs corev1.PersistentVolumeInterface, p PolicyPatch) (*v1.PersistentVolume,
+	error) {
 	if p.UID == "" || p.ResourceVersion == "" || p.Policy == "" {
 		return nil, fmt.Errorf("patch reclaim policy of PV %q: want a UID, a resourceVersion and a policy", p.Name)
 	}
@@ -127,7 +132,8 @@ func PatchPolicy(ctx context.Context, pvs corev1.PersistentVolumeInterface, p Po
 	if err != nil {
 		return nil, fmt.Errorf("patch reclaim policy of PV %q: %w", p.Name, err)
 	}
-	pv, err := pvs.Patch(ctx, p.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{FieldManager: p.FieldManager})
+	pv, err := pvs.Patch(ctx, p.Name, types.StrategicMergePatchType, body,
+		metav1.PatchOptions{FieldManager: p.FieldManager})
 	if err != nil {
 		return nil, fmt.Errorf("patch reclaim policy of PV %q: %w", p.Name, meaning(err))
 	}
@@ -137,7 +143,8 @@ func PatchPolicy(ctx context.Context, pvs corev1.PersistentVolumeInterface, p Po
 // DeletePV asks the API server to delete the PV with that UID, and with that resourceVersion unless
 // version is empty. It returns ErrGone when no PV has the name any more, and ErrChanged when the PV of
 // that name is not as the preconditions say.
-func DeletePV(ctx context.Context, pvs corev1.PersistentVolumeInterface, name string, uid types.UID, version string) error {
+func DeletePV(ctx context.Context, pvs corev1.PersistentVolumeInterface, name string, uid types.UID,
+	version string) error {
 	as := metav1.NewUIDPreconditions(string(uid))
 	if version != "" {
 		as.ResourceVersion = &version

@@ -68,7 +68,8 @@ func newPV(t *testing.T, finalizers ...string) *v1.PersistentVolume {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		pvs := clients.Core.PersistentVolumes()
-		_, err := pvs.Patch(ctx, pv.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+		_, err := pvs.Patch(ctx, pv.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`),
+			metav1.PatchOptions{})
 		if err == nil {
 			err = pvs.Delete(ctx, pv.Name, metav1.DeleteOptions{})
 		}
@@ -120,7 +121,8 @@ func TestPatchFinalizers(t *testing.T) {
 		"the resourceVersion it was read at: done": {on: []string{ours}, patch: FinalizerPatch{Drop: []string{ours}},
 			alter: func(_ *testing.T, p *FinalizerPatch, pv *v1.PersistentVolume) { p.ResourceVersion = pv.ResourceVersion },
 			after: []string{protection}},
-		"an older resourceVersion: changed": {on: []string{ours}, patch: FinalizerPatch{Drop: []string{ours}}, want: ErrChanged,
+		"an older resourceVersion: changed": {on: []string{ours}, patch: FinalizerPatch{Drop: []string{ours}},
+			want: ErrChanged,
 			alter: func(t *testing.T, p *FinalizerPatch, pv *v1.PersistentVolume) {
 				p.ResourceVersion = pv.ResourceVersion
 				if _, err := PatchFinalizers(t.Context(), clients.Core.PersistentVolumes(),
@@ -128,7 +130,8 @@ func TestPatchFinalizers(t *testing.T) {
 					t.Fatal(err)
 				}
 			}},
-		"adding to a PV that is terminating: changed": {on: []string{theirs}, patch: FinalizerPatch{Add: []string{ours}}, want: ErrChanged,
+		"adding to a PV that is terminating: changed": {on: []string{theirs}, patch: FinalizerPatch{Add: []string{ours}},
+			want:  ErrChanged,
 			alter: func(t *testing.T, _ *FinalizerPatch, pv *v1.PersistentVolume) { terminating(t, pv) }},
 		"dropping from a PV that is terminating": {on: []string{ours, theirs}, patch: FinalizerPatch{Drop: []string{ours}},
 			alter: func(t *testing.T, _ *FinalizerPatch, pv *v1.PersistentVolume) { terminating(t, pv) },
@@ -183,12 +186,14 @@ func TestDeletePV(t *testing.T) {
 func TestPatchPolicy(t *testing.T) {
 	pvs := clients.Core.PersistentVolumes()
 	pv := newPV(t)
-	p := PolicyPatch{Name: pv.Name, UID: pv.UID, ResourceVersion: pv.ResourceVersion, Policy: v1.PersistentVolumeReclaimDelete, FieldManager: "somebody"}
+	p := PolicyPatch{Name: pv.Name, UID: pv.UID, ResourceVersion: pv.ResourceVersion,
+		Policy: v1.PersistentVolumeReclaimDelete, FieldManager: "somebody"}
 	after, err := PatchPolicy(t.Context(), pvs, p)
 	if err != nil || after.Spec.PersistentVolumeReclaimPolicy != v1.PersistentVolumeReclaimDelete {
 		t.Fatalf("PatchPolicy = %v, %v", after, err)
 	}
-	if !slices.ContainsFunc(after.ManagedFields, func(e metav1.ManagedFieldsEntry) bool { return e.Manager == "somebody" }) {
+	if !slices.ContainsFunc(after.ManagedFields,
+		func(e metav1.ManagedFieldsEntry) bool { return e.Manager == "somebody" }) {
 		t.Errorf("the API server notes other field managers: %v", after.ManagedFields)
 	}
 	if _, err := PatchPolicy(t.Context(), pvs, p); !errors.Is(err, ErrChanged) {
@@ -248,13 +253,14 @@ func (j *journal) await(t *testing.T, entry string) {
 func TestCache(t *testing.T) {
 	there := newPV(t)
 	told := &journal{}
-	cache := NewCache(clients.Core.RESTClient(), "persistentvolumes", &v1.PersistentVolume{}, func(o runtime.Object, _ bool) (*slim, bool, error) {
-		pv, ok := o.(*v1.PersistentVolume)
-		if !ok {
-			return nil, false, fmt.Errorf("got a %T", o)
-		}
-		return &slim{Name: pv.Name, UID: pv.UID}, pv.Spec.CSI != nil && pv.Spec.CSI.Driver != "other", nil
-	}, told)
+	cache := NewCache(clients.Core.RESTClient(), "persistentvolumes", &v1.PersistentVolume{},
+		func(o runtime.Object, _ bool) (*slim, bool, error) {
+			pv, ok := o.(*v1.PersistentVolume)
+			if !ok {
+				return nil, false, fmt.Errorf("got a %T", o)
+			}
+			return &slim{Name: pv.Name, UID: pv.UID}, pv.Spec.CSI != nil && pv.Spec.CSI.Driver != "other", nil
+		}, told)
 	if cache.Synced() {
 		t.Error("synced before it runs")
 	}
@@ -282,12 +288,14 @@ func TestCache(t *testing.T) {
 			t.Errorf("claims to have seen version %q", never)
 		}
 	}
-	if _, err := PatchFinalizers(t.Context(), clients.Core.PersistentVolumes(), FinalizerPatch{Name: later.Name, UID: later.UID, Add: []string{theirs}}); err != nil {
+	if _, err := PatchFinalizers(t.Context(), clients.Core.PersistentVolumes(),
+		FinalizerPatch{Name: later.Name, UID: later.UID, Add: []string{theirs}}); err != nil {
 		t.Fatal(err)
 	}
 	told.await(t, "updated "+later.Name)
 	terminating(t, later)
-	_, err := clients.Core.PersistentVolumes().Patch(t.Context(), later.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+	_, err := clients.Core.PersistentVolumes().Patch(t.Context(), later.Name, types.MergePatchType,
+		[]byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,8 @@ import (
 
 // EachPage reads a list by the page until it is whole. read asks for the one page that its options name, and
 // returns the token of the next, empty after the last; each call may take as long as timeout. The first error ends it.
-func EachPage(ctx context.Context, options metav1.ListOptions, timeout time.Duration, read func(context.Context, metav1.ListOptions) (next string, err error)) error {
+func EachPage(ctx context.Context, options metav1.ListOptions, timeout time.Duration,
+	read func(context.Context, metav1.ListOptions) (next string, err error)) error {
 	for {
 		next, err := within(ctx, timeout, options, read)
 		if err != nil || next == "" {
@@ -19,7 +20,8 @@ func EachPage(ctx context.Context, options metav1.ListOptions, timeout time.Dura
 	}
 }
 
-func within(ctx context.Context, timeout time.Duration, options metav1.ListOptions, read func(context.Context, metav1.ListOptions) (string, error)) (next string, err error) {
+func within(ctx context.Context, timeout time.Duration, options metav1.ListOptions,
+	read func(context.Context, metav1.ListOptions) (string, error)) (next string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	return read(ctx, options)

@@ -25,7 +25,8 @@ func TestAListIsReadToItsEnd(t *testing.T) {
 		}
 		return next[o.Continue], nil
 	}
-	if err := EachPage(t.Context(), metav1.ListOptions{Limit: 7}, limit, read); err != nil || !slices.Equal(asked, []string{"", "a", "b"}) {
+	if err := EachPage(t.Context(), metav1.ListOptions{Limit: 7}, limit, read); err != nil ||
+		!slices.Equal(asked, []string{"", "a", "b"}) {
 		t.Errorf("asked for %q, %v", asked, err)
 	}
 }
@@ -33,7 +34,8 @@ func TestAListIsReadToItsEnd(t *testing.T) {
 func TestAPageThatFailsEndsTheList(t *testing.T) {
 	broken := errors.New("expired")
 	calls := 0
-	err := EachPage(t.Context(), metav1.ListOptions{}, time.Minute, func(context.Context, metav1.ListOptions) (string, error) {
+	err := EachPage(t.Context(), metav1.ListOptions{}, time.Minute, func(context.Context, metav1.ListOptions) (string,
+		error) {
 		calls++
 		if calls == 2 {
 			return "", broken

@@ -26,10 +26,12 @@ func TestASelectionIsWhatIsAskedFor(t *testing.T) {
 		some                   Selection
 		path, selector, fields string
 	}{
-		"all of a kind":         {Selection{}, path + "csistoragecapacities", "", ""},
-		"some of one namespace": {Selection{Namespace: "ns", Labels: "a=b,c=d"}, path + "namespaces/ns/csistoragecapacities", "a=b,c=d", ""},
-		"those with a label":    {Selection{Labels: "a=b"}, path + "csistoragecapacities", "a=b", ""},
-		"one by its name":       {Selection{Namespace: "ns", Name: "it"}, path + "namespaces/ns/csistoragecapacities", "", "metadata.name=it"},
+		"all of a kind": {Selection{}, path + "csistoragecapacities", "", ""},
+		"some of one namespace": {Selection{Namespace: "ns", Labels: "a=b,c=d"},
+			path + "namespaces/ns/csistoragecapacities", "a=b,c=d", ""},
+		"those with a label": {Selection{Labels: "a=b"}, path + "csistoragecapacities", "a=b", ""},
+		"one by its name": {Selection{Namespace: "ns", Name: "it"}, path + "namespaces/ns/csistoragecapacities", "",
+			"metadata.name=it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			asked := make(chan *http.Request, 2)
@@ -55,7 +57,8 @@ func TestASelectionIsWhatIsAskedFor(t *testing.T) {
 					t.Errorf("%s: no error", what)
 				}
 				r := <-asked
-				if r.URL.Path != c.path || r.URL.Query().Get("labelSelector") != c.selector || r.URL.Query().Get("fieldSelector") != c.fields || (r.URL.Query().Get("watch") != "") != (what == "watch") {
+				if r.URL.Path != c.path || r.URL.Query().Get("labelSelector") != c.selector ||
+					r.URL.Query().Get("fieldSelector") != c.fields || (r.URL.Query().Get("watch") != "") != (what == "watch") {
 					t.Errorf("%s asked for %s", what, r.URL)
 				}
 			}

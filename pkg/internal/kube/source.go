@@ -67,7 +67,8 @@ func (s *source[R]) ListWithContext(ctx context.Context, options metav1.ListOpti
 	if err != nil {
 		return nil, fmt.Errorf("list %s: %w", resource, err)
 	}
-	page := &metav1.List{ListMeta: metav1.ListMeta{ResourceVersion: about.GetResourceVersion(), Continue: about.GetContinue()}}
+	page := &metav1.List{ListMeta: metav1.ListMeta{ResourceVersion: about.GetResourceVersion(),
+		Continue: about.GetContinue()}}
 	err = meta.EachListItem(list, func(object runtime.Object) error {
 		e, err := s.store.entryOf(object)
 		if err == nil {

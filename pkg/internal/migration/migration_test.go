@@ -11,7 +11,8 @@ import (
 
 func TestPlugin(t *testing.T) {
 	for driver, want := range map[string]string{
-		"pxd.portworx.com": "kubernetes.io/portworx-volume", "ebs.csi.aws.com": "kubernetes.io/aws-ebs", "disk.csi.example.com": "", "": "",
+		"pxd.portworx.com": "kubernetes.io/portworx-volume", "ebs.csi.aws.com": "kubernetes.io/aws-ebs",
+		"disk.csi.example.com": "", "": "",
 	} {
 		if got := Plugin(driver); got != want {
 			t.Errorf("Plugin(%q) = %q, want %q", driver, got, want)
@@ -24,7 +25,8 @@ func TestPlugin(t *testing.T) {
 
 func TestClass(t *testing.T) {
 	const px = "pxd.portworx.com"
-	inTree := map[string]string{"repl": "2", "openstorage.io/auth-secret-name": "s", "openstorage.io/auth-secret-namespace": "ns"}
+	inTree := map[string]string{"repl": "2", "openstorage.io/auth-secret-name": "s",
+		"openstorage.io/auth-secret-namespace": "ns"}
 	cases := map[string]struct {
 		provisioner, driver string
 		parameters          map[string]string
@@ -36,11 +38,13 @@ func TestClass(t *testing.T) {
 		"of another plugin":                    {"kubernetes.io/aws-ebs", px, inTree, "", false},
 		"of a driver that took over from none": {"disk.csi.example.com", "disk.csi.example.com", inTree, "", false},
 		"without parameters":                   {"kubernetes.io/portworx-volume", px, nil, "", false},
-		"with a zone beside topologies":        {"kubernetes.io/gce-pd", "pd.csi.storage.gke.io", map[string]string{"zone": "a"}, "", true},
+		"with a zone beside topologies": {"kubernetes.io/gce-pd", "pd.csi.storage.gke.io",
+			map[string]string{"zone": "a"}, "", true},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Provisioner: c.provisioner, Parameters: c.parameters}
+			class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Provisioner: c.provisioner,
+				Parameters: c.parameters}
 			if c.fails {
 				class.AllowedTopologies = []v1.TopologySelectorTerm{{}}
 			}

@@ -23,17 +23,23 @@ func TestDecide(t *testing.T) {
 		change func(*Facts)
 		want   inuse.Decision
 	}{
-		"no claim has it: it goes":      {func(*Facts) {}, inuse.Step(inuse.RemoveFinalizer, inuse.ReasonUnused)},
-		"nothing is known":              {func(s *Facts) { *s = Facts{} }, inuse.Rest(inuse.ReasonOff)},
-		"off":                           {func(s *Facts) { s.Duty.Mode = inuse.ModeOff }, inuse.Rest(inuse.ReasonOff)},
-		"bound":                         {func(s *Facts) { s.PV.Phase = PhaseBound }, inuse.Rest(inuse.ReasonBound)},
-		"in a phase that nobody knows":  {func(s *Facts) { s.PV.Phase = PhaseUnknown }, inuse.Rest(inuse.ReasonBound)},
-		"others may be at work":         {func(s *Facts) { s.Duty.Alone = false }, inuse.Later(inuse.ReasonLeftToBuiltIn)},
-		"nobody answered":               {func(s *Facts) { s.Duty.Alone, s.Duty.Unanswered = false, true }, inuse.Step(inuse.RemoveFinalizer, inuse.ReasonUnused)},
-		"let go already":                {func(s *Facts) { s.Duty.Removed = true }, inuse.Rest(inuse.ReasonUnused)},
-		"without the finalizer":         {func(s *Facts) { s.PV.Terminating, s.PV.Protected = false, false }, inuse.Step(inuse.AddFinalizer, inuse.ReasonProtect)},
-		"a twin without the finalizer":  {func(s *Facts) { s.PV.Terminating, s.PV.Protected, s.PV.Twin = false, false, true }, inuse.Rest(inuse.ReasonTwin)},
-		"a twin that is being deleted":  {func(s *Facts) { s.PV.Twin = true }, inuse.Step(inuse.RemoveFinalizer, inuse.ReasonUnused)},
+		"no claim has it: it goes":     {func(*Facts) {}, inuse.Step(inuse.RemoveFinalizer, inuse.ReasonUnused)},
+		"nothing is known":             {func(s *Facts) { *s = Facts{} }, inuse.Rest(inuse.ReasonOff)},
+		"off":                          {func(s *Facts) { s.Duty.Mode = inuse.ModeOff }, inuse.Rest(inuse.ReasonOff)},
+		"bound":                        {func(s *Facts) { s.PV.Phase = PhaseBound }, inuse.Rest(inuse.ReasonBound)},
+		"in a phase that nobody knows": {func(s *Facts) { s.PV.Phase = PhaseUnknown }, inuse.Rest(inuse.ReasonBound)},
+		"others may be at work":        {func(s *Facts) { s.Duty.Alone = false }, inuse.Later(inuse.ReasonLeftToBuiltIn)},
+		"nobody answered": {func(s *Facts) { s.Duty.Alone, s.Duty.Unanswered = false, true },
+			inuse.Step(inuse.RemoveFinalizer, inuse.ReasonUnused)},
+		"let go already": {func(s *Facts) { s.Duty.Removed = true }, inuse.Rest(inuse.ReasonUnused)},
+		"without the finalizer": {func(s *Facts) { s.PV.Terminating, s.PV.Protected = false, false },
+			inuse.Step(inuse.AddFinalizer, inuse.ReasonProtect)},
+		"a twin without the finalizer": {func(s *Facts) {
+			s.PV.Terminating, s.PV.Protected, s.PV.Twin = false, false,
+				true
+		}, inuse.Rest(inuse.ReasonTwin)},
+		"a twin that is being deleted": {func(s *Facts) { s.PV.Twin = true },
+			inuse.Step(inuse.RemoveFinalizer, inuse.ReasonUnused)},
 		"terminating, held by others":   {func(s *Facts) { s.PV.Protected = false }, inuse.Rest(inuse.ReasonNoFinalizer)},
 		"protected and not terminating": {func(s *Facts) { s.PV.Terminating = false }, inuse.Rest(inuse.ReasonProtected)},
 	}
@@ -85,15 +91,17 @@ func TestWhatLetsAPVGo(t *testing.T) {
 
 func TestPVOf(t *testing.T) {
 	for phase, want := range map[v1.PersistentVolumePhase]Phase{
-		"": PhaseFree, v1.VolumePending: PhaseFree, v1.VolumeAvailable: PhaseFree, v1.VolumeReleased: PhaseFree, v1.VolumeFailed: PhaseFree,
-		v1.VolumeBound: PhaseBound, "Sleeping": PhaseUnknown,
+		"": PhaseFree, v1.VolumePending: PhaseFree, v1.VolumeAvailable: PhaseFree, v1.VolumeReleased: PhaseFree,
+		v1.VolumeFailed: PhaseFree,
+		v1.VolumeBound:  PhaseBound, "Sleeping": PhaseUnknown,
 	} {
 		api := &v1.PersistentVolume{
 			ObjectMeta: metav1.ObjectMeta{Name: "pv", UID: "u", ResourceVersion: "7", Finalizers: []string{"other", Finalizer},
 				Labels: map[string]string{twinLabel: "x"}, DeletionTimestamp: &metav1.Time{Time: time.Unix(1, 0)}},
 			Status: v1.PersistentVolumeStatus{Phase: phase},
 		}
-		want := PV{Object: inuse.Object{Name: "pv", UID: "u", ResourceVersion: "7", Terminating: true, Protected: true}, Phase: want, Twin: true}
+		want := PV{Object: inuse.Object{Name: "pv", UID: "u", ResourceVersion: "7", Terminating: true, Protected: true},
+			Phase: want, Twin: true}
 		if got := PVOf(api); got != want {
 			t.Errorf("phase %q: %+v, want %+v", phase, got, want)
 		}

@@ -38,7 +38,8 @@ func New(config *rest.Config, cfg inuse.Config) (*Protector, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Protector{client: clients.Core.PersistentVolumes(), authorization: clients.Authorization, permissions: Permissions(cfg)}
+	p := &Protector{client: clients.Core.PersistentVolumes(), authorization: clients.Authorization,
+		permissions: Permissions(cfg)}
 	p.pvs = kube.NewCache(clients.Core.RESTClient(), "persistentvolumes", &v1.PersistentVolume{}, record, changes{p})
 	if p.Guard, err = inuse.New("PersistentVolume", kind{p}, cfg); err != nil {
 		return nil, err
@@ -85,16 +86,17 @@ const (
 )
 
 func (k kind) List(ctx context.Context) (all []inuse.Held, err error) {
-	err = kube.EachPage(ctx, metav1.ListOptions{Limit: listPage}, listTimeout, func(ctx context.Context, o metav1.ListOptions) (string, error) {
-		page, err := k.client.List(ctx, o)
-		if err != nil {
-			return "", err
-		}
-		for i := range page.Items {
-			all = append(all, held(&page.Items[i]))
-		}
-		return page.Continue, nil
-	})
+	err = kube.EachPage(ctx, metav1.ListOptions{Limit: listPage}, listTimeout,
+		func(ctx context.Context, o metav1.ListOptions) (string, error) {
+			page, err := k.client.List(ctx, o)
+			if err != nil {
+				return "", err
+			}
+			for i := range page.Items {
+				all = append(all, held(&page.Items[i]))
+			}
+			return page.Continue, nil
+		})
 	if err != nil {
 		return nil, fmt.Errorf("list PVs: %w", err)
 	}

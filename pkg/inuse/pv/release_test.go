@@ -13,11 +13,13 @@ import (
 func TestWhatAReleaseReadsOfAPV(t *testing.T) {
 	drop := inuse.Step(inuse.RemoveFinalizer, inuse.ReasonUnused)
 	for phase, want := range map[v1.PersistentVolumePhase]inuse.Decision{
-		v1.VolumeAvailable: drop, v1.VolumeReleased: drop, v1.VolumeBound: inuse.Rest(inuse.ReasonBound), "new": inuse.Rest(inuse.ReasonBound),
+		v1.VolumeAvailable: drop, v1.VolumeReleased: drop, v1.VolumeBound: inuse.Rest(inuse.ReasonBound),
+		"new": inuse.Rest(inuse.ReasonBound),
 	} {
 		for _, going := range []bool{false, true} {
 			for _, finalizers := range [][]string{nil, {Finalizer}, {Finalizer, "other"}} {
-				o := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv", UID: "u", Finalizers: finalizers}, Status: v1.PersistentVolumeStatus{Phase: phase}}
+				o := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv", UID: "u", Finalizers: finalizers},
+					Status: v1.PersistentVolumeStatus{Phase: phase}}
 				if going {
 					o.DeletionTimestamp = &metav1.Time{}
 				}

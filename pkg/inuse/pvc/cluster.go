@@ -52,16 +52,17 @@ func (a apiServer) listPods(ctx context.Context, namespace string) (pods []Pod, 
 }
 
 func (a apiServer) listClaims(ctx context.Context) (claims []heldClaim, err error) {
-	err = kube.EachPage(ctx, metav1.ListOptions{Limit: listPage}, listTimeout, func(ctx context.Context, o metav1.ListOptions) (string, error) {
-		page, err := a.core.PersistentVolumeClaims(metav1.NamespaceAll).List(ctx, o)
-		if err != nil {
-			return "", err
-		}
-		for i := range page.Items {
-			claims = append(claims, heldClaim{ClaimOf(&page.Items[i]), inuse.HeldOf(&page.Items[i], Finalizer)})
-		}
-		return page.Continue, nil
-	})
+	err = kube.EachPage(ctx, metav1.ListOptions{Limit: listPage}, listTimeout,
+		func(ctx context.Context, o metav1.ListOptions) (string, error) {
+			page, err := a.core.PersistentVolumeClaims(metav1.NamespaceAll).List(ctx, o)
+			if err != nil {
+				return "", err
+			}
+			for i := range page.Items {
+				claims = append(claims, heldClaim{ClaimOf(&page.Items[i]), inuse.HeldOf(&page.Items[i], Finalizer)})
+			}
+			return page.Continue, nil
+		})
 	if err != nil {
 		return nil, fmt.Errorf("list claims: %w", err)
 	}
@@ -69,7 +70,8 @@ func (a apiServer) listClaims(ctx context.Context) (claims []heldClaim, err erro
 }
 
 func (a apiServer) patch(ctx context.Context, o inuse.Object, action inuse.Action) (inuse.Object, error) {
-	after, err := kube.PatchClaimFinalizers(ctx, a.core.PersistentVolumeClaims(o.Namespace), inuse.Patch(o, action, Finalizer))
+	after, err := kube.PatchClaimFinalizers(ctx, a.core.PersistentVolumeClaims(o.Namespace),
+		inuse.Patch(o, action, Finalizer))
 	if err != nil {
 		return inuse.Object{}, err
 	}

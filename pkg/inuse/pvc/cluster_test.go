@@ -40,7 +40,8 @@ func TestAListIsWholeAndOfNow(t *testing.T) {
 		t.Errorf("listed %q, %v", names, err)
 	}
 	for i, o := range asked {
-		if o.ResourceVersion != "" || o.FieldSelector != "spec.nodeName!=" || o.Limit != listPage || (o.Continue == "more") != (i == 1) {
+		if o.ResourceVersion != "" || o.FieldSelector != "spec.nodeName!=" || o.Limit != listPage ||
+			(o.Continue == "more") != (i == 1) {
 			t.Errorf("page %d: asked with %+v", i, o)
 		}
 	}

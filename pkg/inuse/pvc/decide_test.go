@@ -27,26 +27,53 @@ func TestDecide(t *testing.T) {
 		reason inuse.Reason
 		timed  bool
 	}{
-		"nobody uses it: it goes":               {func(*Facts) {}, inuse.RemoveFinalizer, inuse.ReasonUnused, false},
-		"nothing is known":                      {func(s *Facts) { *s = Facts{} }, inuse.Wait, inuse.ReasonOff, false},
-		"off":                                   {func(s *Facts) { s.Duty.Mode = inuse.ModeOff }, inuse.Wait, inuse.ReasonOff, false},
-		"not terminating, protected":            {func(s *Facts) { s.Claim.Terminating = false }, inuse.Wait, inuse.ReasonProtected, false},
-		"not terminating, without it":           {func(s *Facts) { s.Claim.Terminating, s.Claim.Protected = false, false }, inuse.AddFinalizer, inuse.ReasonProtect, false},
-		"a pod uses it, as the watch shows":     {func(s *Facts) { s.Seen = runs }, inuse.Wait, inuse.ReasonInUse, false},
-		"a pod uses it, as only the list shows": {func(s *Facts) { s.Read.Usage = runs }, inuse.Wait, inuse.ReasonInUse, true},
-		"nobody was asked":                      {func(s *Facts) { s.Read = Reading{} }, inuse.ReadUsers, inuse.ReasonUnused, false},
-		"the list failed":                       {func(s *Facts) { s.Read.Err = errors.New("forbidden") }, inuse.Wait, inuse.ReasonAPIReadFailed, true},
-		"a pod that has ended, which releases":  {func(s *Facts) { s.Seen, s.Read.Usage = ended, ended }, inuse.RemoveFinalizer, inuse.ReasonUnused, false},
-		"a pod that has ended, which holds":     {func(s *Facts) { s.Seen, s.Ended = ended, HoldTerminated }, inuse.Wait, inuse.ReasonInUseEnded, false},
-		"a pod that has ended, which holds, as only the list shows": {func(s *Facts) { s.Read.Usage, s.Ended = ended, HoldTerminated },
+		"nobody uses it: it goes": {func(*Facts) {}, inuse.RemoveFinalizer, inuse.ReasonUnused, false},
+		"nothing is known":        {func(s *Facts) { *s = Facts{} }, inuse.Wait, inuse.ReasonOff, false},
+		"off": {func(s *Facts) { s.Duty.Mode = inuse.ModeOff }, inuse.Wait,
+			inuse.ReasonOff, false},
+		"not terminating, protected": {func(s *Facts) { s.Claim.Terminating = false }, inuse.Wait,
+			inuse.ReasonProtected, false},
+		"not terminating, without it": {func(s *Facts) { s.Claim.Terminating, s.Claim.Protected = false, false },
+			inuse.AddFinalizer, inuse.ReasonProtect, false},
+		"a pod uses it, as the watch shows": {func(s *Facts) { s.Seen = runs }, inuse.Wait, inuse.ReasonInUse, false},
+		"a pod uses it, as only the list shows": {func(s *Facts) { s.Read.Usage = runs }, inuse.Wait, inuse.ReasonInUse,
+			true},
+		"nobody was asked": {func(s *Facts) { s.Read = Reading{} }, inuse.ReadUsers,
+			inuse.ReasonUnused, false},
+		"the list failed": {func(s *Facts) { s.Read.Err = errors.New("forbidden") }, inuse.Wait,
+			inuse.ReasonAPIReadFailed, true},
+		"a pod that has ended, which releases": {func(s *Facts) { s.Seen, s.Read.Usage = ended, ended },
+			inuse.RemoveFinalizer, inuse.ReasonUnused, false},
+		"a pod that has ended, which holds": {func(s *Facts) { s.Seen, s.Ended = ended, HoldTerminated }, inuse.Wait,
+			inuse.ReasonInUseEnded, false},
+		"a pod that has ended, which holds, as only the list shows": {func(s *Facts) {
+			s.Read.Usage, s.Ended = ended,
+				HoldTerminated
+		},
 			inuse.Wait, inuse.ReasonInUseEnded, true},
-		"a pod that has ended, and nobody said what that means": {func(s *Facts) { s.Seen, s.Ended = ended, TerminatedDefault }, inuse.Wait, inuse.ReasonInUseEnded, false},
-		"a pod that has ended, and one that runs":               {func(s *Facts) { s.Seen = Usage{By: "web-0", ByEnded: "job-1"} }, inuse.Wait, inuse.ReasonInUse, false},
-		"unused, others may be at work":                         {func(s *Facts) { s.Duty.Alone = false }, inuse.Wait, inuse.ReasonLeftToBuiltIn, true},
-		"unused, and nobody answered":                           {func(s *Facts) { s.Duty.Alone, s.Duty.Unanswered = false, true }, inuse.RemoveFinalizer, inuse.ReasonUnused, false},
-		"a pod that has ended, which others may hold for": {func(s *Facts) { s.Duty.Alone, s.Duty.Unanswered, s.Seen = false, true, ended },
+		"a pod that has ended, and nobody said what that means": {func(s *Facts) {
+			s.Seen, s.Ended = ended,
+				TerminatedDefault
+		}, inuse.Wait, inuse.ReasonInUseEnded, false},
+		"a pod that has ended, and one that runs": {func(s *Facts) {
+			s.Seen = Usage{By: "web-0",
+				ByEnded: "job-1"}
+		}, inuse.Wait, inuse.ReasonInUse, false},
+		"unused, others may be at work": {func(s *Facts) { s.Duty.Alone = false }, inuse.Wait,
+			inuse.ReasonLeftToBuiltIn, true},
+		"unused, and nobody answered": {func(s *Facts) {
+			s.Duty.Alone, s.Duty.Unanswered = false,
+				true
+		}, inuse.RemoveFinalizer, inuse.ReasonUnused, false},
+		"a pod that has ended, which others may hold for": {func(s *Facts) {
+			s.Duty.Alone, s.Duty.Unanswered,
+				s.Seen = false, true, ended
+		},
 			inuse.Wait, inuse.ReasonLeftToBuiltIn, false},
-		"a pod that has ended, which others may hold for, as only the list shows": {func(s *Facts) { s.Duty.Alone, s.Duty.Unanswered, s.Read.Usage = false, true, ended },
+		"a pod that has ended, which others may hold for, as only the list shows": {func(s *Facts) {
+			s.Duty.Alone,
+				s.Duty.Unanswered, s.Read.Usage = false, true, ended
+		},
 			inuse.Wait, inuse.ReasonLeftToBuiltIn, true},
 		"let go already": {func(s *Facts) { s.Duty.Removed = true }, inuse.Wait, inuse.ReasonUnused, false},
 	}
@@ -120,7 +147,8 @@ func TestWhatLetsAClaimGo(t *testing.T) {
 func claims() (all []Claim) {
 	for _, terminating := range []bool{false, true} {
 		for _, protected := range []bool{false, true} {
-			all = append(all, Claim{Object: inuse.Object{Name: "data", UID: "u", Terminating: terminating, Protected: protected}})
+			all = append(all, Claim{Object: inuse.Object{Name: "data", UID: "u", Terminating: terminating,
+				Protected: protected}})
 		}
 	}
 	return all
@@ -146,7 +174,8 @@ func TestTheSettingsNames(t *testing.T) {
 	if (Config{TerminatedPods: 9}).Validate() == nil {
 		t.Error("a setting that is none is valid")
 	}
-	if names := slices.Sorted(slices.Values([]string{TerminatedDefault.String(), HoldTerminated.String()})); !slices.Equal(names, []string{"hold", "release"}) {
+	if names := slices.Sorted(slices.Values([]string{TerminatedDefault.String(),
+		HoldTerminated.String()})); !slices.Equal(names, []string{"hold", "release"}) {
 		t.Errorf("names %q", names)
 	}
 }

@@ -58,7 +58,8 @@ func New(config *rest.Config, cfg Config) (*Protector, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Protector{cfg: cfg, clock: cfg.Clock, cluster: apiServer{clients.Core}, authorization: clients.Authorization, users: newUsers(), batches: newBatches()}
+	p := &Protector{cfg: cfg, clock: cfg.Clock, cluster: apiServer{clients.Core}, authorization: clients.Authorization,
+		users: newUsers(), batches: newBatches()}
 	rest := clients.Core.RESTClient()
 	p.claimsOf = kube.NewCache(rest, "persistentvolumeclaims", &v1.PersistentVolumeClaim{}, recordClaim, claimChanges{p})
 	p.podsOf = kube.NewCache(rest, "pods", &v1.Pod{}, recordPod, podChanges{p})
@@ -90,7 +91,8 @@ func (p *Protector) list(ctx context.Context, namespace string) controller.Resul
 		return controller.Done() // the lease or the program ended: the next leader asks anew
 	}
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "Who uses claims could not be read; they count as used", "namespace", namespace, "claims", len(asked))
+		klog.FromContext(ctx).Error(err, "Who uses claims could not be read; they count as used", "namespace", namespace,
+			"claims", len(asked))
 	}
 	p.batches.settle(namespace, asked, answer{at: p.clock.Now(), pods: indexed(pods), err: err})
 	for _, claim := range asked {

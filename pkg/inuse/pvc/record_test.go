@@ -24,10 +24,12 @@ func apiPod() *v1.Pod {
 // apiClaim is a claim that is being deleted and has the finalizer.
 func apiClaim(name, owner string) *v1.PersistentVolumeClaim {
 	c := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "ns", Name: name, UID: "claim", DeletionTimestamp: &metav1.Time{Time: time.Unix(1, 0)}, Finalizers: []string{"other", Finalizer},
+		Namespace: "ns", Name: name, UID: "claim", DeletionTimestamp: &metav1.Time{Time: time.Unix(1, 0)},
+		Finalizers: []string{"other", Finalizer},
 	}}
 	if owner != "" {
-		c.OwnerReferences = []metav1.OwnerReference{{Kind: "Pod", Name: "web-0", UID: "pod", Controller: ptr.To(owner == "controls")}}
+		c.OwnerReferences = []metav1.OwnerReference{{Kind: "Pod", Name: "web-0", UID: "pod",
+			Controller: ptr.To(owner == "controls")}}
 	}
 	return c
 }
@@ -42,24 +44,37 @@ func TestWhoUsesAClaim(t *testing.T) {
 		claim *v1.PersistentVolumeClaim
 		want  Usage
 	}{
-		"a pod on a node names it":           {apiPod(), data, runs},
-		"another claim":                      {apiPod(), apiClaim("another", ""), Usage{}},
-		"a claim of another namespace":       {change(func(p *v1.Pod) { p.Namespace = "elsewhere" }), data, Usage{}},
-		"a pod without a node":               {change(func(p *v1.Pod) { p.Spec.NodeName = "" }), data, Usage{}},
-		"a pod that succeeded":               {change(func(p *v1.Pod) { p.Status.Phase = v1.PodSucceeded }), data, ended},
-		"a pod that failed":                  {change(func(p *v1.Pod) { p.Status.Phase = v1.PodFailed }), data, ended},
-		"a pod that starts":                  {change(func(p *v1.Pod) { p.Status.Phase = v1.PodPending }), data, runs},
-		"a pod of an unknown phase":          {change(func(p *v1.Pod) { p.Status.Phase = v1.PodUnknown }), data, runs},
-		"a pod that is being deleted":        {change(func(p *v1.Pod) { p.DeletionTimestamp, p.DeletionGracePeriodSeconds = now, ptr.To[int64](30) }), data, runs},
-		"a pod deleted by force":             {change(func(p *v1.Pod) { p.DeletionTimestamp, p.DeletionGracePeriodSeconds = now, ptr.To[int64](0) }), data, runs},
+		"a pod on a node names it":     {apiPod(), data, runs},
+		"another claim":                {apiPod(), apiClaim("another", ""), Usage{}},
+		"a claim of another namespace": {change(func(p *v1.Pod) { p.Namespace = "elsewhere" }), data, Usage{}},
+		"a pod without a node":         {change(func(p *v1.Pod) { p.Spec.NodeName = "" }), data, Usage{}},
+		"a pod that succeeded":         {change(func(p *v1.Pod) { p.Status.Phase = v1.PodSucceeded }), data, ended},
+		"a pod that failed":            {change(func(p *v1.Pod) { p.Status.Phase = v1.PodFailed }), data, ended},
+		"a pod that starts":            {change(func(p *v1.Pod) { p.Status.Phase = v1.PodPending }), data, runs},
+		"a pod of an unknown phase":    {change(func(p *v1.Pod) { p.Status.Phase = v1.PodUnknown }), data, runs},
+		"a pod that is being deleted": {change(func(p *v1.Pod) {
+			p.DeletionTimestamp,
+				p.DeletionGracePeriodSeconds = now, ptr.To[int64](30)
+		}), data, runs},
+		"a pod deleted by force": {change(func(p *v1.Pod) {
+			p.DeletionTimestamp,
+				p.DeletionGracePeriodSeconds = now, ptr.To[int64](0)
+		}), data, runs},
 		"an ephemeral volume of the pod":     {apiPod(), ephemeral, runs},
 		"one that the pod owns as others do": {apiPod(), apiClaim("web-0-cache", "owns"), Usage{}},
 		"one that only looks like it":        {apiPod(), apiClaim("web-0-cache", ""), Usage{}},
 		"one of an earlier pod of the name":  {change(func(p *v1.Pod) { p.UID = "later" }), ephemeral, Usage{}},
-		"one of a pod that is shut down":     {change(func(p *v1.Pod) { p.DeletionTimestamp, p.DeletionGracePeriodSeconds = now, ptr.To[int64](0) }), ephemeral, Usage{}},
-		"one of a pod that is being deleted": {change(func(p *v1.Pod) { p.DeletionTimestamp, p.DeletionGracePeriodSeconds = now, ptr.To[int64](30) }), ephemeral, runs},
-		"one of a pod that is not deleted":   {change(func(p *v1.Pod) { p.DeletionGracePeriodSeconds = ptr.To[int64](0) }), ephemeral, runs},
-		"one of a pod without a node":        {change(func(p *v1.Pod) { p.Spec.NodeName = "" }), ephemeral, Usage{}},
+		"one of a pod that is shut down": {change(func(p *v1.Pod) {
+			p.DeletionTimestamp,
+				p.DeletionGracePeriodSeconds = now, ptr.To[int64](0)
+		}), ephemeral, Usage{}},
+		"one of a pod that is being deleted": {change(func(p *v1.Pod) {
+			p.DeletionTimestamp,
+				p.DeletionGracePeriodSeconds = now, ptr.To[int64](30)
+		}), ephemeral, runs},
+		"one of a pod that is not deleted": {change(func(p *v1.Pod) { p.DeletionGracePeriodSeconds = ptr.To[int64](0) }),
+			ephemeral, runs},
+		"one of a pod without a node": {change(func(p *v1.Pod) { p.Spec.NodeName = "" }), ephemeral, Usage{}},
 	}
 	for sentence, c := range cases {
 		t.Run(sentence, func(t *testing.T) {
@@ -79,8 +94,11 @@ func TestWhatIsKept(t *testing.T) {
 		claim func(*v1.PersistentVolumeClaim)
 		want  bool
 	}{
-		"a claim at rest":               {func(c *v1.PersistentVolumeClaim) { c.DeletionTimestamp = nil }, false},
-		"a claim without the finalizer": {func(c *v1.PersistentVolumeClaim) { c.DeletionTimestamp, c.Finalizers = nil, nil }, true},
+		"a claim at rest": {func(c *v1.PersistentVolumeClaim) { c.DeletionTimestamp = nil }, false},
+		"a claim without the finalizer": {func(c *v1.PersistentVolumeClaim) {
+			c.DeletionTimestamp, c.Finalizers = nil,
+				nil
+		}, true},
 		"a claim that is being deleted": {func(*v1.PersistentVolumeClaim) {}, true},
 		"a claim that others hold":      {func(c *v1.PersistentVolumeClaim) { c.Finalizers = []string{"other"} }, false},
 	} {

@@ -14,8 +14,8 @@ type heldClaim struct {
 	held inuse.Held
 }
 
-// List reads the claims first and the pods behind them: whoever is not shown as a user then can become none of a claim that
-// is being deleted.
+// List reads the claims first and the pods behind them: whoever is not shown as a user then can become none of a
+// claim that is being deleted.
 func (k kind) List(ctx context.Context) ([]inuse.Held, error) {
 	claims, err := k.cluster.listClaims(ctx)
 	if err != nil {

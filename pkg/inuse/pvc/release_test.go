@@ -23,20 +23,23 @@ func reading(client *fake.Clientset, ended TerminatedPods) kind {
 }
 
 func stored(namespace, name string, finalizers ...string) *v1.PersistentVolumeClaim {
-	return &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("uid-of-" + name), Finalizers: finalizers}}
+	return &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name,
+		UID: types.UID("uid-of-" + name), Finalizers: finalizers}}
 }
 
 // userOf is a pod on a node that names a claim.
 func userOf(claim *v1.PersistentVolumeClaim, phase v1.PodPhase) *v1.Pod {
 	pod := apiPod()
 	pod.Namespace, pod.Name, pod.UID, pod.Status.Phase = claim.Namespace, "user-of-"+claim.Name, "", phase
-	pod.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim.Name}}}}
+	pod.Spec.Volumes = []v1.Volume{{Name: "v",
+		VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim.Name}}}}
 	return pod
 }
 
 // TestWhatAReleaseReadsOfClaims is who uses each, whether it is being deleted or not, in all namespaces.
 func TestWhatAReleaseReadsOfClaims(t *testing.T) {
-	idle, used, ended, bare := stored("a", "idle", Finalizer), stored("b", "used", Finalizer, "other"), stored("b", "ended", Finalizer), stored("a", "bare")
+	idle, used, ended, bare := stored("a", "idle", Finalizer), stored("b", "used", Finalizer, "other"),
+		stored("b", "ended", Finalizer), stored("a", "bare")
 	going := stored("c", "going", Finalizer)
 	going.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
 	client := fake.NewClientset(idle, used, ended, bare, going,
@@ -47,7 +50,8 @@ func TestWhatAReleaseReadsOfClaims(t *testing.T) {
 		ended   inuse.Decision
 	}{
 		"pods that have ended do not hold": {ReleaseTerminated, drop},
-		"pods that have ended hold":        {HoldTerminated, inuse.Decision{Reason: inuse.ReasonInUseEnded, Timed: true, Detail: "Pod user-of-ended."}},
+		"pods that have ended hold": {HoldTerminated, inuse.Decision{Reason: inuse.ReasonInUseEnded, Timed: true,
+			Detail: "Pod user-of-ended."}},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			all, err := reading(client, c.setting).List(t.Context())
@@ -69,7 +73,8 @@ func TestWhatAReleaseReadsOfClaims(t *testing.T) {
 			}
 			for key, d := range want {
 				h := got[key]
-				if h.IfDeleted != d || h.Protected != (key != "a/bare") || h.ByOthers != (key == "b/used") || h.Terminating != (key == "c/going") {
+				if h.IfDeleted != d || h.Protected != (key != "a/bare") || h.ByOthers != (key == "b/used") ||
+					h.Terminating != (key == "c/going") {
 					t.Errorf("%s: %+v, want %+v", key, h, d)
 				}
 			}
@@ -105,8 +110,12 @@ func TestAReleaseReadsAllOrNothing(t *testing.T) {
 	broken := errors.New("expired")
 	for _, fails := range []string{"persistentvolumeclaims", "pods"} {
 		client := fake.NewClientset(stored("a", "data", Finalizer))
-		client.PrependReactor("list", fails, func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, broken })
-		if all, err := reading(client, ReleaseTerminated).List(context.WithoutCancel(t.Context())); !errors.Is(err, broken) || all != nil {
+		client.PrependReactor("list", fails, func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil,
+				broken
+		})
+		if all, err := reading(client, ReleaseTerminated).List(context.WithoutCancel(t.Context())); !errors.Is(err,
+			broken) || all != nil {
 			t.Errorf("%s: %+v, %v", fails, all, err)
 		}
 	}

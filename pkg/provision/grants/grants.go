@@ -27,7 +27,8 @@ const (
 )
 
 // ErrNotInstalled: the API server does not serve ReferenceGrants, so that nobody can have granted anything.
-var ErrNotInstalled = errors.New("claims cannot take data from other namespaces in this cluster: it serves no " + Group + "/" + version +
+var ErrNotInstalled = errors.New("claims cannot take data from other namespaces in this cluster: it serves no " +
+	Group + "/" + version +
 	"; install the CRD of ReferenceGrants, which is part of the Gateway API")
 
 // Reader reads ReferenceGrants. It is safe for concurrent use.

@@ -42,7 +42,8 @@ func list(specs ...string) string {
 	for _, spec := range specs {
 		items = append(items, `{"apiVersion":"gateway.networking.k8s.io/v1beta1","kind":"ReferenceGrant","metadata":{"namespace":"shop","name":"g"},"spec":`+spec+`}`)
 	}
-	return `{"apiVersion":"gateway.networking.k8s.io/v1beta1","kind":"ReferenceGrantList","metadata":{},"items":[` + strings.Join(items, ",") + `]}`
+	return `{"apiVersion":"gateway.networking.k8s.io/v1beta1","kind":"ReferenceGrantList","metadata":{},"items":[` +
+		strings.Join(items, ",") + `]}`
 }
 
 func TestIn(t *testing.T) {
@@ -53,7 +54,8 @@ func TestIn(t *testing.T) {
 	}
 	want := []request.Grant{{
 		Namespace: "shop", Name: "g", From: []request.GrantFrom{{Kind: "PersistentVolumeClaim", Namespace: "team"}},
-		To: []request.GrantTo{{Group: "snapshot.storage.k8s.io", Kind: "VolumeSnapshot"}, {Kind: "PersistentVolumeClaim", Name: "data"}},
+		To: []request.GrantTo{{Group: "snapshot.storage.k8s.io", Kind: "VolumeSnapshot"},
+			{Kind: "PersistentVolumeClaim", Name: "data"}},
 	}, {Namespace: "shop", Name: "g"}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -70,8 +72,9 @@ func TestWhatIsNotKnownGrantsNothing(t *testing.T) {
 		notInstalled bool
 		forbidden    bool
 	}{
-		"not installed":     {404, "404 page not found\n", true, false},
-		"forbidden":         {403, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`, false, true},
+		"not installed": {404, "404 page not found\n", true, false},
+		"forbidden": {403, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`,
+			false, true},
 		"in trouble":        {500, "oops", false, false},
 		"no list":           {200, "<html>", false, false},
 		"of another form":   {200, list(`{"from":"anybody"}`), false, false},
@@ -79,7 +82,8 @@ func TestWhatIsNotKnownGrantsNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := serve(t, c.code, c.body).In(t.Context(), "shop")
-			if got != nil || err == nil || errors.Is(err, ErrNotInstalled) != c.notInstalled || apierrors.IsForbidden(err) != c.forbidden {
+			if got != nil || err == nil || errors.Is(err, ErrNotInstalled) != c.notInstalled ||
+				apierrors.IsForbidden(err) != c.forbidden {
 				t.Errorf("%v, %v", got, err)
 			}
 		})

@@ -27,7 +27,8 @@ import (
 func TestAgainstARealAPIServer(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	cp, err := controlplane.Start(ctx, controlplane.V1_36, controlplane.Options{Progress: os.Stderr, NoControllerManager: true})
+	cp, err := controlplane.Start(ctx, controlplane.V1_36, controlplane.Options{Progress: os.Stderr,
+		NoControllerManager: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +217,8 @@ func (w *realWorld) full() {
 	}
 	free := validation.TotalAnnotationSizeLimitB - size(lease.Annotations) - len("example.com/note")
 	lease.Annotations["example.com/note"] = strings.Repeat("x", free+1)
-	if _, err := w.leases.Update(w.ctx, lease, metav1.UpdateOptions{}); judge(err) != outcomeRefused || !apierrors.IsInvalid(err) {
+	if _, err := w.leases.Update(w.ctx, lease, metav1.UpdateOptions{}); judge(err) != outcomeRefused ||
+		!apierrors.IsInvalid(err) {
 		t.Errorf("one byte beyond the limit: %v", err)
 	}
 	lease.Annotations["example.com/note"] = strings.Repeat("x", free)
@@ -225,7 +227,8 @@ func (w *realWorld) full() {
 	}
 	p.Remove(v[0])
 	wantError(t, p.put(entry(v[n])), ErrFull)
-	w.until("a removal is written beside an annotation that fills the shard", func() bool { return p.state(v[0]) == Absent })
+	w.until("a removal is written beside an annotation that fills the shard",
+		func() bool { return p.state(v[0]) == Absent })
 }
 
 // updateOfNothing: an update that names UID and resourceVersion creates nothing where the Lease is gone, although the
@@ -243,7 +246,8 @@ func (w *realWorld) updateOfNothing() {
 	if _, err := w.leases.Get(w.ctx, lease.Name, metav1.GetOptions{}); !absent(err, lease.Name) {
 		t.Errorf("after it: %v, want NotFound", err)
 	}
-	_, err = w.admin.CoordinationV1().Leases("missing").Create(w.ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: lease.Name}}, metav1.CreateOptions{})
+	_, err = w.admin.CoordinationV1().Leases("missing").Create(w.ctx,
+		&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: lease.Name}}, metav1.CreateOptions{})
 	if err == nil || absent(err, lease.Name) {
 		t.Errorf("in a namespace that is missing: %v", err)
 	}

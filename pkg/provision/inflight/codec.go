@@ -62,8 +62,8 @@ type (
 )
 
 // encode returns the bytes of an entry, one line of JSON, and the entry that decode makes of them, which
-// shares no memory with e. The time loses its fraction of a second. It fails, with ErrInvalid, for an entry that is not complete, holds a secret, or is not
-// equal to what decode makes of it.
+// shares no memory with e. The time loses its fraction of a second. It fails, with ErrInvalid, for an entry that is
+// not complete, holds a secret, or is not equal to what decode makes of it.
 func encode(e *Entry) (string, *Entry, error) {
 	whole := *e
 	whole.Begun = e.Begun.UTC().Truncate(time.Second)
@@ -85,7 +85,8 @@ func marshal(e *Entry) (string, error) {
 	if err := validate(e); err != nil {
 		return "", err
 	}
-	s := storedEntry{Version: entryVersion, Volume: e.Volume, Claim: stored(e.Claim), Begun: e.Begun, Epoch: e.Epoch, Discarding: e.Discarding, Adopted: e.Adopted}
+	s := storedEntry{Version: entryVersion, Volume: e.Volume, Claim: stored(e.Claim), Begun: e.Begun, Epoch: e.Epoch,
+		Discarding: e.Discarding, Adopted: e.Adopted}
 	for i := range e.Requests {
 		r := &e.Requests[i]
 		// The spaces in protojson's output differ from one program to another; they are removed below.
@@ -132,7 +133,8 @@ func decode(value string) (*Entry, error) {
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("%w: more than one value", ErrDecode)
 	}
-	e := &Entry{Volume: s.Volume, Claim: s.Claim.claim(), Begun: s.Begun, Epoch: s.Epoch, Discarding: s.Discarding, Adopted: s.Adopted}
+	e := &Entry{Volume: s.Volume, Claim: s.Claim.claim(), Begun: s.Begun, Epoch: s.Epoch, Discarding: s.Discarding,
+		Adopted: s.Adopted}
 	for i := range s.Requests {
 		r := &s.Requests[i]
 		request := Request{
@@ -174,7 +176,8 @@ func validate(e *Entry) error {
 			return fmt.Errorf("request %d is for volume %q", i, r.Create.GetName())
 		case r.PV.Name != e.Volume:
 			return fmt.Errorf("request %d has PersistentVolume %q", i, r.PV.Name)
-		case r.Source != nil && (r.Source.Kind == "" || r.Source.Namespace == "" || r.Source.Name == "" || r.Source.UID == ""):
+		case r.Source != nil && (r.Source.Kind == "" || r.Source.Namespace == "" || r.Source.Name == "" ||
+			r.Source.UID == ""):
 			return fmt.Errorf("request %d: kind, namespace, name and UID of the source are required", i)
 		}
 	}
@@ -190,7 +193,8 @@ func validateClaim(c Claim) error {
 
 // equal compares what matters to the driver and the API server: an empty list or map equals a missing one.
 func equal(a, b *Entry) bool {
-	if a.Volume != b.Volume || a.Claim != b.Claim || !a.Begun.Equal(b.Begun) || a.Epoch != b.Epoch || a.Discarding != b.Discarding || a.Adopted != b.Adopted ||
+	if a.Volume != b.Volume || a.Claim != b.Claim || !a.Begun.Equal(b.Begun) || a.Epoch != b.Epoch ||
+		a.Discarding != b.Discarding || a.Adopted != b.Adopted ||
 		len(a.Requests) != len(b.Requests) {
 		return false
 	}

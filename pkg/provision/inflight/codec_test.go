@@ -32,7 +32,8 @@ func fullEntry() Entry {
 		Name:          volume,
 		CapacityRange: &csi.CapacityRange{RequiredBytes: 10 << 30, LimitBytes: 1 << 62},
 		VolumeCapabilities: []*csi.VolumeCapability{{
-			AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{FsType: "ext4", MountFlags: []string{"noatime"}}},
+			AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{FsType: "ext4",
+				MountFlags: []string{"noatime"}}},
 			AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER},
 		}},
 		Parameters: map[string]string{"pool": "fast <&> \"quoted\" \u2028", "csi.storage.k8s.io/pvc/name": claim.Name},
@@ -40,7 +41,8 @@ func fullEntry() Entry {
 			Volume: &csi.VolumeContentSource_VolumeSource{VolumeId: "vol-1"},
 		}},
 		AccessibilityRequirements: &csi.TopologyRequirement{
-			Requisite: []*csi.Topology{{Segments: map[string]string{"zone": "b", "rack": "7"}}, {Segments: map[string]string{"zone": "a"}}},
+			Requisite: []*csi.Topology{{Segments: map[string]string{"zone": "b", "rack": "7"}},
+				{Segments: map[string]string{"zone": "a"}}},
 			Preferred: []*csi.Topology{{Segments: map[string]string{"zone": "a"}}},
 		},
 		MutableParameters: map[string]string{"iops": "3000"},
@@ -69,11 +71,14 @@ func fullEntry() Entry {
 	}
 	first := Request{
 		Node: "node-1", Create: create, Secret: &v1.SecretReference{Namespace: "secrets", Name: "admin"},
-		Source: &Source{Kind: "PersistentVolumeClaim", Namespace: "shop", Name: "source", UID: "7d1c"}, MayReschedule: true, PV: pv, Topology: true, Migrated: true,
+		Source: &Source{Kind: "PersistentVolumeClaim", Namespace: "shop", Name: "source", UID: "7d1c"}, MayReschedule: true,
+		PV: pv, Topology: true, Migrated: true,
 	}
-	second := Request{Node: "node-2", Create: &csi.CreateVolumeRequest{Name: volume}, PV: &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: volume}}}
+	second := Request{Node: "node-2", Create: &csi.CreateVolumeRequest{Name: volume},
+		PV: &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: volume}}}
 	return Entry{
-		Discarding: true, Adopted: true, Volume: volume, Claim: claim, Begun: begun, Epoch: 41, Requests: []Request{first, second}}
+		Discarding: true, Adopted: true, Volume: volume, Claim: claim, Begun: begun, Epoch: 41,
+		Requests: []Request{first, second}}
 }
 
 func TestEncodeIsGoldenAndDecodesToTheEqual(t *testing.T) {
@@ -250,7 +255,8 @@ func TestAnnotationKeysAreValidAndDiffer(t *testing.T) {
 	long := strings.Repeat("a", 63)
 	seen := map[string]string{}
 	for _, volume := range []string{
-		"pvc-1", "a.b-c.d", long, long + "b", long + "c", strings.Repeat("a.", 126) + "a", "sha256-" + strings.Repeat("0", 32),
+		"pvc-1", "a.b-c.d", long, long + "b", long + "c", strings.Repeat("a.", 126) + "a",
+		"sha256-" + strings.Repeat("0", 32),
 	} {
 		key := annotationKey(volume)
 		if problems := validation.IsQualifiedName(strings.ToLower(key)); len(problems) > 0 {

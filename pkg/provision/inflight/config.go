@@ -41,7 +41,8 @@ func (c Config) Validate() error {
 	if c.Leases == nil {
 		errs = append(errs, errors.New("in-flight log: Leases is required"))
 	}
-	for _, field := range []struct{ name, value string }{{"Namespace", c.Namespace}, {"Name", c.Name}, {"Driver", c.Driver}} {
+	for _, field := range []struct{ name, value string }{{"Namespace", c.Namespace}, {"Name", c.Name},
+		{"Driver", c.Driver}} {
 		if field.value == "" {
 			errs = append(errs, fmt.Errorf("in-flight log: %s is required", field.name))
 		}

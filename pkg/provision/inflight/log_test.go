@@ -59,7 +59,8 @@ type process struct {
 }
 
 func settings(s *store, by string) Config {
-	return Config{Leases: s.client(by), Namespace: "driver", Name: logName, Driver: driver, Identity: by, CreateMissing: true}
+	return Config{Leases: s.client(by), Namespace: "driver", Name: logName, Driver: driver, Identity: by,
+		CreateMissing: true}
 }
 
 // start takes the log over and runs it until the test ends.

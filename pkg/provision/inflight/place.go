@@ -21,7 +21,8 @@ type Located struct {
 	Place
 }
 
-// Of returns whether the entry is about the volume of a PV of this name: it has the volume's name, or the one of ApartName.
+// Of returns whether the entry is about the volume of a PV of this name: it has the volume's name, or the one of
+// ApartName.
 func (l Located) Of(pv string) bool { return pv == l.Volume || volumeOfPV(pv) == l.Volume }
 
 // LocatedProblem is a problem of a driver's log. Driver is empty where the shard does not name it.

@@ -15,7 +15,8 @@ import (
 func TestLocate(t *testing.T) {
 	lease := func(name, driver string, uid types.UID, entries ...*Entry) coordinationv1.Lease {
 		m := meta{Version: metaVersion, Driver: driver, UID: "u"}
-		l := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: uid, Annotations: map[string]string{annMeta: m.String()}}}
+		l := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: uid,
+			Annotations: map[string]string{annMeta: m.String()}}}
 		for _, e := range entries {
 			value, _, err := encode(e)
 			if err != nil {
@@ -30,20 +31,24 @@ func TestLocate(t *testing.T) {
 		Create: &csi.CreateVolumeRequest{Name: volume}, PV: &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: volume}},
 	}}}
 	shard := Config{Name: "log"}.shard(shardOf(volume))
-	entries, problems := Locate([]coordinationv1.Lease{lease(shard, "d", "u", e), lease("copy-0", "other", "another"), {ObjectMeta: metav1.ObjectMeta{Name: "foreign-0"}}})
+	entries, problems := Locate([]coordinationv1.Lease{lease(shard, "d", "u", e), lease("copy-0", "other", "another"),
+		{ObjectMeta: metav1.ObjectMeta{Name: "foreign-0"}}})
 	if len(entries) != 1 {
 		t.Fatalf("%d entries; problems %v", len(entries), problems)
 	}
-	want := Place{Lease: types.NamespacedName{Namespace: "ns", Name: shard}, Annotation: annotationKey(volume), Driver: "d"}
+	want := Place{Lease: types.NamespacedName{Namespace: "ns", Name: shard}, Annotation: annotationKey(volume),
+		Driver: "d"}
 	if got := entries[0]; got.Place != want || got.Volume != volume {
 		t.Errorf("got %+v, want %+v", got.Place, want)
 	}
-	for pv, want := range map[string]bool{volume: true, ApartName(volume, "n"): true, volume + "-apart-x": false, "pvc-2": false} {
+	for pv, want := range map[string]bool{volume: true, ApartName(volume, "n"): true, volume + "-apart-x": false,
+		"pvc-2": false} {
 		if entries[0].Of(pv) != want {
 			t.Errorf("PV %s: want %v", pv, want)
 		}
 	}
-	if len(problems) != 2 || problems[0].Driver != "other" || !errors.Is(problems[0].Err, ErrCopy) || problems[1].Driver != "" || !errors.Is(problems[1].Err, ErrForeign) {
+	if len(problems) != 2 || problems[0].Driver != "other" || !errors.Is(problems[0].Err, ErrCopy) ||
+		problems[1].Driver != "" || !errors.Is(problems[1].Err, ErrForeign) {
 		t.Errorf("problems %+v", problems)
 	}
 }

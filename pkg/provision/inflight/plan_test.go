@@ -26,26 +26,38 @@ func TestNext(t *testing.T) {
 		step      step
 		wait      time.Duration
 	}{
-		"nothing to do":                   {rest, stepWait, -1},
-		"an error":                        {with(func(s *situation) { s.retryIn, s.known, s.puts = 1, false, true }), stepWait, 1},
-		"unknown before all":              {with(func(s *situation) { s.known, s.puts, s.missing = false, true, true }), stepRead, 0},
-		"a question":                      {with(func(s *situation) { s.asked, s.puts = true, true }), stepRead, 0},
-		"a question about a foreign one":  {with(func(s *situation) { s.asked, s.readOnly = true, true }), stepRead, 0},
-		"a put":                           {with(func(s *situation) { s.puts = true }), stepWrite, 0},
-		"a removal that waits":            {with(func(s *situation) { s.removals, s.removeIn = true, 7 }), stepWait, 7},
-		"a removal that waits, a recheck": {with(func(s *situation) { s.removals, s.removeIn, s.recheckIn = true, 7, 5 }), stepWait, 5},
-		"a removal that is due":           {with(func(s *situation) { s.removals = true }), stepWrite, 0},
-		"a removal with a put":            {with(func(s *situation) { s.removals, s.removeIn, s.puts = true, 7, true }), stepWrite, 0},
-		"a write that may still land":     {with(func(s *situation) { s.uncertain = true }), stepWrite, 0},
-		"older annotations":               {with(func(s *situation) { s.ours = false }), stepWrite, 0},
+		"nothing to do": {rest, stepWait, -1},
+		"an error": {with(func(s *situation) { s.retryIn, s.known, s.puts = 1, false, true }),
+			stepWait, 1},
+		"unknown before all": {with(func(s *situation) { s.known, s.puts, s.missing = false, true, true }),
+			stepRead, 0},
+		"a question":                     {with(func(s *situation) { s.asked, s.puts = true, true }), stepRead, 0},
+		"a question about a foreign one": {with(func(s *situation) { s.asked, s.readOnly = true, true }), stepRead, 0},
+		"a put":                          {with(func(s *situation) { s.puts = true }), stepWrite, 0},
+		"a removal that waits":           {with(func(s *situation) { s.removals, s.removeIn = true, 7 }), stepWait, 7},
+		"a removal that waits, a recheck": {with(func(s *situation) { s.removals, s.removeIn, s.recheckIn = true, 7, 5 }),
+			stepWait, 5},
+		"a removal that is due": {with(func(s *situation) { s.removals = true }), stepWrite, 0},
+		"a removal with a put": {with(func(s *situation) { s.removals, s.removeIn, s.puts = true, 7, true }),
+			stepWrite, 0},
+		"a write that may still land": {with(func(s *situation) { s.uncertain = true }), stepWrite, 0},
+		"older annotations":           {with(func(s *situation) { s.ours = false }), stepWrite, 0},
 		"a foreign one is not written": {with(func(s *situation) {
 			s.readOnly, s.puts, s.removals, s.uncertain, s.ours, s.recheckIn = true, true, true, true, false, 9
 		}), stepWait, 9},
 		"a foreign one is read again": {with(func(s *situation) { s.readOnly, s.recheckIn = true, 0 }), stepRead, 0},
-		"missing and empty":           {with(func(s *situation) { s.missing, s.ours, s.uncertain = true, false, true }), stepWait, -1},
-		"missing with entries":        {with(func(s *situation) { s.missing, s.ours, s.entries, s.puts = true, false, true, true }), stepCreate, 0},
-		"new":                         {with(func(s *situation) { s.fresh, s.fenced, s.ours, s.puts = true, false, false, true }), stepFence, 0},
-		"new, and nobody else leads":  {with(func(s *situation) { s.fresh, s.ours, s.puts = true, false, true }), stepWrite, 0},
+		"missing and empty": {with(func(s *situation) { s.missing, s.ours, s.uncertain = true, false, true }),
+			stepWait, -1},
+		"missing with entries": {with(func(s *situation) {
+			s.missing, s.ours, s.entries, s.puts = true, false, true,
+				true
+		}), stepCreate, 0},
+		"new": {with(func(s *situation) {
+			s.fresh, s.fenced, s.ours, s.puts = true, false, false,
+				true
+		}), stepFence, 0},
+		"new, and nobody else leads": {with(func(s *situation) { s.fresh, s.ours, s.puts = true, false, true }), stepWrite,
+			0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if step, wait := next(test.situation); step != test.step || wait != test.wait {
@@ -62,19 +74,21 @@ func TestMerge(t *testing.T) {
 		removing, kept   string
 		change           change
 	}{
-		"nothing":                         {},
-		"as written":                      {base: texts{"a": "1"}, live: texts{"a": "1"}, want: texts{"a": "1"}},
-		"removed by somebody":             {base: texts{"a": "1", "b": "1"}, live: texts{"b": "1"}, want: texts{"a": "1", "b": "1"}, change: change{removed: []string{"a"}}},
-		"never written":                   {live: texts{}, want: texts{"a": "1"}},
-		"removed by us":                   {base: texts{}, live: texts{}, want: texts{}, removing: "a"},
-		"a removal that did not land":     {base: texts{"a": "1"}, live: texts{"a": "1"}, removing: "a"},
-		"a removal that somebody did":     {base: texts{"a": "1"}, live: texts{}, removing: "a"},
-		"removed while it is replaced":    {base: texts{"a": "1"}, live: texts{}, want: texts{"a": "2"}},
-		"changed by somebody":             {base: texts{"a": "1"}, live: texts{"a": "x"}, want: texts{"a": "1"}},
-		"added by somebody":               {base: texts{}, live: texts{"a": "1"}, change: change{appeared: []string{"a"}}},
-		"added by somebody, as we want":   {base: texts{}, live: texts{"a": "x"}, want: texts{"a": "1"}},
-		"unreadable":                      {base: texts{"a": "?"}, live: texts{"a": "?"}, kept: "a"},
-		"unreadable, removed by somebody": {base: texts{"a": "?"}, live: texts{}, kept: "a", change: change{cleared: []string{"a"}}},
+		"nothing":    {},
+		"as written": {base: texts{"a": "1"}, live: texts{"a": "1"}, want: texts{"a": "1"}},
+		"removed by somebody": {base: texts{"a": "1", "b": "1"}, live: texts{"b": "1"},
+			want: texts{"a": "1", "b": "1"}, change: change{removed: []string{"a"}}},
+		"never written":                 {live: texts{}, want: texts{"a": "1"}},
+		"removed by us":                 {base: texts{}, live: texts{}, want: texts{}, removing: "a"},
+		"a removal that did not land":   {base: texts{"a": "1"}, live: texts{"a": "1"}, removing: "a"},
+		"a removal that somebody did":   {base: texts{"a": "1"}, live: texts{}, removing: "a"},
+		"removed while it is replaced":  {base: texts{"a": "1"}, live: texts{}, want: texts{"a": "2"}},
+		"changed by somebody":           {base: texts{"a": "1"}, live: texts{"a": "x"}, want: texts{"a": "1"}},
+		"added by somebody":             {base: texts{}, live: texts{"a": "1"}, change: change{appeared: []string{"a"}}},
+		"added by somebody, as we want": {base: texts{}, live: texts{"a": "x"}, want: texts{"a": "1"}},
+		"unreadable":                    {base: texts{"a": "?"}, live: texts{"a": "?"}, kept: "a"},
+		"unreadable, removed by somebody": {base: texts{"a": "?"}, live: texts{}, kept: "a",
+			change: change{cleared: []string{"a"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := merge(test.base, test.live, test.want,
@@ -88,7 +102,8 @@ func TestMerge(t *testing.T) {
 
 func leaseOf(m meta, uid types.UID, entries ...string) *coordinationv1.Lease {
 	l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "driver", Name: shardName(3), UID: uid, ResourceVersion: "7", Annotations: map[string]string{annMeta: m.String()},
+		Namespace: "driver", Name: shardName(3), UID: uid, ResourceVersion: "7",
+		Annotations: map[string]string{annMeta: m.String()},
 	}}
 	for _, volume := range entries {
 		e := entry(volume)
@@ -147,9 +162,10 @@ func TestSuperseded(t *testing.T) {
 		same bool
 		want bool
 	}{
-		"missing":                        {view{}, true, false},
-		"new":                            {look(leaseOf(meta{Version: 1, Driver: driver}, "u"), driver), false, false},
-		"a copy of a later one":          {look(leaseOf(meta{Version: 1, Driver: driver, UID: "v", Epoch: 9}, "u"), driver), true, false},
+		"missing": {view{}, true, false},
+		"new":     {look(leaseOf(meta{Version: 1, Driver: driver}, "u"), driver), false, false},
+		"a copy of a later one": {look(leaseOf(meta{Version: 1, Driver: driver, UID: "v", Epoch: 9}, "u"), driver),
+			true, false},
 		"ours":                           {at(5, "p"), true, false},
 		"ours of a take-over on its way": {at(4, "p"), true, false},
 		"higher":                         {at(6, "q"), true, true},
@@ -214,16 +230,17 @@ func TestJudgeAndAbsent(t *testing.T) {
 		want   outcome
 		absent bool
 	}{
-		"stored":            {nil, outcomeLanded, false},
-		"conflict":          {apierrors.NewConflict(leasesResource, name, nil), outcomeConflict, false},
-		"exists":            {apierrors.NewAlreadyExists(leasesResource, name), outcomeConflict, false},
-		"invalid":           {apierrors.NewInvalid(kind, name, nil), outcomeRefused, false},
-		"forbidden":         {fmt.Errorf("x: %w", apierrors.NewForbidden(leasesResource, name, nil)), outcomeRefused, false},
-		"too large":         {apierrors.NewRequestEntityTooLargeError("x"), outcomeRefused, false},
-		"gone":              {apierrors.NewNotFound(leasesResource, name), outcomeUnknown, true},
-		"another is gone":   {apierrors.NewNotFound(leasesResource, "x"), outcomeUnknown, false},
-		"no namespace":      {apierrors.NewNotFound(coordinationv1.Resource("namespaces"), name), outcomeUnknown, false},
-		"a proxy's 404":     {apierrors.NewGenericServerResponse(http.StatusNotFound, "GET", leasesResource, name, "x", 0, true), outcomeUnknown, false},
+		"stored":          {nil, outcomeLanded, false},
+		"conflict":        {apierrors.NewConflict(leasesResource, name, nil), outcomeConflict, false},
+		"exists":          {apierrors.NewAlreadyExists(leasesResource, name), outcomeConflict, false},
+		"invalid":         {apierrors.NewInvalid(kind, name, nil), outcomeRefused, false},
+		"forbidden":       {fmt.Errorf("x: %w", apierrors.NewForbidden(leasesResource, name, nil)), outcomeRefused, false},
+		"too large":       {apierrors.NewRequestEntityTooLargeError("x"), outcomeRefused, false},
+		"gone":            {apierrors.NewNotFound(leasesResource, name), outcomeUnknown, true},
+		"another is gone": {apierrors.NewNotFound(leasesResource, "x"), outcomeUnknown, false},
+		"no namespace":    {apierrors.NewNotFound(coordinationv1.Resource("namespaces"), name), outcomeUnknown, false},
+		"a proxy's 404": {apierrors.NewGenericServerResponse(http.StatusNotFound, "GET", leasesResource, name, "x", 0,
+			true), outcomeUnknown, false},
 		"timeout":           {apierrors.NewTimeoutError("x", 0), outcomeUnknown, false},
 		"internal":          {apierrors.NewInternalError(errors.New("x")), outcomeUnknown, false},
 		"unauthorized":      {apierrors.NewUnauthorized("x"), outcomeUnknown, false},
@@ -281,7 +298,8 @@ func TestTotalIsTheSizeOfTheNextWrite(t *testing.T) {
 	if got := size(next.Annotations); got < total || got > total+20 {
 		t.Errorf("the next write has %d bytes, %d were counted", got, total)
 	}
-	if next.Annotations["example.com/note"] != "kept" || next.Annotations[entryPrefix+"broken"] != "??" || len(next.Annotations) != 4 {
+	if next.Annotations["example.com/note"] != "kept" || next.Annotations[entryPrefix+"broken"] != "??" ||
+		len(next.Annotations) != 4 {
 		t.Errorf("the next write has %v", next.Annotations)
 	}
 }

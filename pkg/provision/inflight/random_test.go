@@ -199,7 +199,10 @@ func (j *referee) volume(p *process, volume string) {
 		}
 	case 1: // a person removes it
 		j.set(volume, false)
-		j.store.edit(shardName(shardOf(volume)), func(l *coordinationv1.Lease) { delete(l.Annotations, annotationKey(volume)) })
+		j.store.edit(shardName(shardOf(volume)), func(l *coordinationv1.Lease) {
+			delete(l.Annotations,
+				annotationKey(volume))
+		})
 		if err := p.confirm(volume); err == nil {
 			j.t.Errorf("volume %s was removed, and confirmed", volume)
 		}

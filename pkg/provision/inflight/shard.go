@@ -72,8 +72,8 @@ type meta struct {
 	// UID is the Lease's own. A copy has another one. Empty in a shard that was just created.
 	UID types.UID `json:"uid,omitempty"`
 	// Epoch and Process name the process that leads; Process is random, so that two that chose the same
-	// epoch at the same moment differ, as do two take-overs of one process. Write counts that process' writes of this shard, which says which write
-	// it is that stands after an answer was lost.
+	// epoch at the same moment differ, as do two take-overs of one process. Write counts that process' writes of this
+	// shard, which says which write it is that stands after an answer was lost.
 	Epoch   int64  `json:"epoch,omitempty"`
 	Process string `json:"process,omitempty"`
 	Write   int64  `json:"write,omitempty"`

@@ -257,7 +257,10 @@ func (s *shard) observe(v view, own meta) (hand change, err error) {
 	case v.err == nil:
 		hand = s.compare(v, s.base(v, own))
 	}
-	s.tries = slices.DeleteFunc(s.tries, func(t try) bool { return v.lease != nil && t.version != v.lease.ResourceVersion })
+	s.tries = slices.DeleteFunc(s.tries, func(t try) bool {
+		return v.lease != nil &&
+			t.version != v.lease.ResourceVersion
+	})
 	s.seen, s.known = v, true
 	if v.err == nil {
 		s.settle()

@@ -59,7 +59,8 @@ func (s *store) client(by string) client { return client{store: s, by: by} }
 
 func (c client) Leases(string) coordinationv1client.LeaseInterface { return c }
 
-func (c client) do(ctx context.Context, verb, name string, op func() (*coordinationv1.Lease, error)) (*coordinationv1.Lease, error) {
+func (c client) do(ctx context.Context, verb, name string, op func() (*coordinationv1.Lease,
+	error)) (*coordinationv1.Lease, error) {
 	c.mu.Lock()
 	made := call{verb: verb, name: name, by: c.by, at: time.Now()}
 	c.calls = append(c.calls, made)
@@ -119,7 +120,8 @@ func (c client) Get(ctx context.Context, name string, _ metav1.GetOptions) (*coo
 	})
 }
 
-func (c client) Create(ctx context.Context, lease *coordinationv1.Lease, _ metav1.CreateOptions) (*coordinationv1.Lease, error) {
+func (c client) Create(ctx context.Context, lease *coordinationv1.Lease,
+	_ metav1.CreateOptions) (*coordinationv1.Lease, error) {
 	lease = lease.DeepCopy()
 	return c.do(ctx, "create", lease.Name, func() (*coordinationv1.Lease, error) {
 		if c.leases[lease.Name] != nil {
@@ -129,7 +131,8 @@ func (c client) Create(ctx context.Context, lease *coordinationv1.Lease, _ metav
 	})
 }
 
-func (c client) Update(ctx context.Context, lease *coordinationv1.Lease, _ metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+func (c client) Update(ctx context.Context, lease *coordinationv1.Lease,
+	_ metav1.UpdateOptions) (*coordinationv1.Lease, error) {
 	lease = lease.DeepCopy()
 	return c.do(ctx, "update", lease.Name, func() (*coordinationv1.Lease, error) {
 		is := c.leases[lease.Name]

@@ -219,5 +219,6 @@ func (l *Log) begin(ctx context.Context, t *takeOver) {
 		}
 	}
 	l.err = nil
-	klog.FromContext(ctx).Info("Took the in-flight log over", "epoch", l.own.Epoch, "shards", klog.KRef(l.cfg.Namespace, l.cfg.Name))
+	klog.FromContext(ctx).Info("Took the in-flight log over", "epoch", l.own.Epoch, "shards",
+		klog.KRef(l.cfg.Namespace, l.cfg.Name))
 }

@@ -43,7 +43,8 @@ func TestTakeOverTriesAgainUntilItsContextEnds(t *testing.T) {
 		defer cancel()
 		began := time.Now()
 		err := p.TakeOver(ctx)
-		if wantError(t, err, context.DeadlineExceeded); !apierrors.IsServiceUnavailable(err) || time.Since(began) != time.Hour {
+		if wantError(t, err, context.DeadlineExceeded); !apierrors.IsServiceUnavailable(err) ||
+			time.Since(began) != time.Hour {
 			t.Errorf("after %v: %v", time.Since(began), err)
 		}
 		if n := s.count("get") / Shards; n < 720 || n > 1500 {

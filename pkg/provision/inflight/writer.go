@@ -330,7 +330,8 @@ func (l *Log) observe(ctx context.Context, s *shard, v view) error {
 		klog.FromContext(ctx).Info("Somebody removed an entry of the in-flight log; it is dropped", "annotation", key)
 	}
 	for _, key := range hand.appeared {
-		klog.FromContext(ctx).Info("Somebody added an entry to the in-flight log; it is read after the next start", "annotation", key)
+		klog.FromContext(ctx).Info("Somebody added an entry to the in-flight log; it is read after the next start",
+			"annotation", key)
 	}
 	return err
 }

@@ -64,7 +64,10 @@ func TestAFullShardRefuses(t *testing.T) {
 			t.Error(err)
 		}
 		// Somebody else's annotation takes what is left: a Put that is on its way is refused, removals go on.
-		s.edit(shardName(3), func(l *coordinationv1.Lease) { l.Annotations["example.com/note"] = strings.Repeat("x", 15<<10) })
+		s.edit(shardName(3), func(l *coordinationv1.Lease) {
+			l.Annotations["example.com/note"] = strings.Repeat("x",
+				15<<10)
+		})
 		p.Remove(v[2])
 		wantError(t, p.put(big(v[n+1], 2<<10)), ErrFull)
 		time.Sleep(10 * time.Second)
@@ -270,7 +273,8 @@ func TestCallersCannotChangeEntries(t *testing.T) {
 		got, _ := p.Get("pvc-1")
 		got.Requests[0].Create.CapacityRange.RequiredBytes = 8
 		p.Entries()[0].Requests[0].PV.Labels = map[string]string{"x": "y"}
-		if got, _ = p.Get("pvc-1"); got.Requests[0].Create.CapacityRange.RequiredBytes != 1<<30 || got.Requests[0].PV.Labels != nil {
+		if got, _ = p.Get("pvc-1"); got.Requests[0].Create.CapacityRange.RequiredBytes != 1<<30 ||
+			got.Requests[0].PV.Labels != nil {
 			t.Errorf("it is %v", got)
 		}
 	})
@@ -320,7 +324,8 @@ func TestConfigValidate(t *testing.T) {
 }
 
 func TestStatesHaveNames(t *testing.T) {
-	if got := fmt.Sprint(Unknown, Absent, Open, Adding, Removing, Unreadable); got != "Unknown Absent Open Adding Removing Unreadable" {
+	if got := fmt.Sprint(Unknown, Absent, Open, Adding, Removing,
+		Unreadable); got != "Unknown Absent Open Adding Removing Unreadable" {
 		t.Error(got)
 	}
 }

@@ -80,7 +80,8 @@ type changes struct{ *Places }
 func (c changes) Added(topology.Node)         { c.tell() }
 func (c changes) Deleted(topology.Node, bool) { c.tell() }
 func (c changes) Updated(before, now topology.Node) {
-	if !maps.Equal(before.Labels, now.Labels) || !slices.Equal(before.Keys, now.Keys) || before.Registered != now.Registered {
+	if !maps.Equal(before.Labels, now.Labels) || !slices.Equal(before.Keys, now.Keys) ||
+		before.Registered != now.Registered {
 		c.tell()
 	}
 }

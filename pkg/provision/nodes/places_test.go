@@ -46,9 +46,11 @@ type event struct {
 
 func newNodes(t *testing.T) (*nodes, *Places) {
 	t.Helper()
-	n := &nodes{t: t, objects: map[string]map[string]metav1.Object{"nodes": {}, "csinodes": {}}, watches: map[string][]chan event{}}
+	n := &nodes{t: t, objects: map[string]map[string]metav1.Object{"nodes": {}, "csinodes": {}},
+		watches: map[string][]chan event{}}
 	server := httptest.NewServer(n)
-	p, err := New(&rest.Config{Host: server.URL, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json", AcceptContentTypes: "application/json"}}, driver)
+	p, err := New(&rest.Config{Host: server.URL, QPS: -1,
+		ContentConfig: rest.ContentConfig{ContentType: "application/json", AcceptContentTypes: "application/json"}}, driver)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,8 +96,9 @@ func (n *nodes) list(w http.ResponseWriter, resource string) {
 		items = append(items, object)
 	}
 	_ = json.NewEncoder(w).Encode(map[string]any{
-		"kind": map[string]string{"nodes": "NodeList", "csinodes": "CSINodeList"}[resource], "apiVersion": map[string]string{"nodes": "v1", "csinodes": "storage.k8s.io/v1"}[resource],
-		"metadata": metav1.ListMeta{ResourceVersion: "1"}, "items": items})
+		"kind":       map[string]string{"nodes": "NodeList", "csinodes": "CSINodeList"}[resource],
+		"apiVersion": map[string]string{"nodes": "v1", "csinodes": "storage.k8s.io/v1"}[resource],
+		"metadata":   metav1.ListMeta{ResourceVersion: "1"}, "items": items})
 }
 
 func (n *nodes) watch(w http.ResponseWriter, r *http.Request, resource string) {
@@ -125,11 +128,13 @@ func (n *nodes) put(resource string, object metav1.Object) {
 }
 
 func (n *nodes) node(name, version string, labels map[string]string) *v1.Node {
-	return &v1.Node{TypeMeta: metav1.TypeMeta{Kind: "Node", APIVersion: "v1"}, ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: version, Labels: labels}}
+	return &v1.Node{TypeMeta: metav1.TypeMeta{Kind: "Node", APIVersion: "v1"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: version, Labels: labels}}
 }
 
 func (n *nodes) csiNode(name string, drivers ...string) *storagev1.CSINode {
-	c := &storagev1.CSINode{TypeMeta: metav1.TypeMeta{Kind: "CSINode", APIVersion: "storage.k8s.io/v1"}, ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: "2"}}
+	c := &storagev1.CSINode{TypeMeta: metav1.TypeMeta{Kind: "CSINode", APIVersion: "storage.k8s.io/v1"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: "2"}}
 	for _, d := range drivers {
 		c.Spec.Drivers = append(c.Spec.Drivers, storagev1.CSINodeDriver{Name: d, NodeID: name, TopologyKeys: []string{zone}})
 	}
@@ -228,7 +233,8 @@ func TestANodeThatTheCacheDoesNotKnowIsRead(t *testing.T) {
 	n.watched(p)
 	// It joins, and the watches tell of it later.
 	n.mu.Lock()
-	n.objects["nodes"]["joined"], n.objects["csinodes"]["joined"] = n.node("joined", "2", map[string]string{zone: "b"}), n.csiNode("joined", driver)
+	n.objects["nodes"]["joined"], n.objects["csinodes"]["joined"] = n.node("joined", "2", map[string]string{zone: "b"}),
+		n.csiNode("joined", driver)
 	n.mu.Unlock()
 	for _, c := range []struct{ name, zone, reads string }{
 		{"known", "a", ""},
@@ -284,7 +290,8 @@ func TestAt(t *testing.T) {
 	if err != nil || len(nodes) != 1 || nodes[0].Name != "n1" {
 		t.Fatalf("nodes are %+v, %v", nodes, err)
 	}
-	if places := topology.Segments(nodes); len(places) != 1 || len(places[0]) != 1 || places[0]["example.com/node"] != "n1" {
+	if places := topology.Segments(nodes); len(places) != 1 || len(places[0]) != 1 ||
+		places[0]["example.com/node"] != "n1" {
 		t.Errorf("it is at %v", places)
 	}
 	if here, err := p.Node(t.Context(), "n1", nil); err != nil || here == nil || here.Name != "n1" {

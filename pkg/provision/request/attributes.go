@@ -24,15 +24,22 @@ func (f Facts) mutableParameters() (map[string]string, error) {
 	case name == "":
 		return nil, nil
 	case f.Settings.NoAttributesClass:
-		return nil, refuse(ReasonAttributesClassUnserved, "claim %q names VolumeAttributesClass %q, and the feature gate VolumeAttributesClass of this provisioner is off; turn it on, or create the claim without",
+		return nil, refuse(ReasonAttributesClassUnserved,
+			"claim %q names VolumeAttributesClass %q, and the feature gate VolumeAttributesClass of this provisioner is off; "+
+				"turn it on, or create the claim without",
 			f.claimName(), name)
 	case f.AttributesUnserved:
-		return nil, refuse(ReasonAttributesClassUnserved, "claim %q names VolumeAttributesClass %q, and this cluster does not serve that API (storage.k8s.io/v1, Kubernetes 1.34 and newer); create the claim without",
+		return nil, refuse(ReasonAttributesClassUnserved,
+			"claim %q names VolumeAttributesClass %q, and this cluster does not serve that API (storage.k8s.io/v1, "+
+				"Kubernetes 1.34 and newer); create the claim without",
 			f.claimName(), name)
 	case f.Attributes == nil || f.Attributes.Name != name:
-		return nil, refuse(ReasonAttributesClassMissing, "VolumeAttributesClass %q of claim %q does not exist; create it, or let the claim name another", name, f.claimName())
+		return nil, refuse(ReasonAttributesClassMissing,
+			"VolumeAttributesClass %q of claim %q does not exist; create it, or let the claim name another", name, f.claimName())
 	case f.Attributes.DriverName != f.Driver.Name:
-		return nil, refuse(ReasonAttributesClassForeign, "VolumeAttributesClass %q of claim %q is for driver %q, the StorageClass is for %q; let the claim name one of the same driver",
+		return nil, refuse(ReasonAttributesClassForeign,
+			"VolumeAttributesClass %q of claim %q is for driver %q, the StorageClass is for %q; let the claim name one of "+
+				"the same driver",
 			name, f.claimName(), f.Attributes.DriverName, f.Driver.Name)
 	}
 	return maps.Clone(f.Attributes.Parameters), nil

@@ -17,11 +17,13 @@ func (f Facts) capabilities(fsType string) ([]*csi.VolumeCapability, error) {
 	case len(modes) == 0:
 		return nil, refuse(ReasonClaimInvalid, "claim %q has no access mode; set spec.accessModes", f.claimName())
 	case len(modes) > 1 && slices.Contains(modes, v1.ReadWriteOncePod):
-		return nil, refuse(ReasonClaimInvalid, "claim %q has ReadWriteOncePod beside other access modes; create it with one or the others", f.claimName())
+		return nil, refuse(ReasonClaimInvalid,
+			"claim %q has ReadWriteOncePod beside other access modes; create it with one or the others", f.claimName())
 	}
 	var all []*csi.VolumeCapability
 	for _, mode := range modes {
-		asCSI, err := accessmodes.ToCSIAccessMode([]v1.PersistentVolumeAccessMode{mode}, f.Driver.Controller[csi.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER])
+		asCSI, err := accessmodes.ToCSIAccessMode([]v1.PersistentVolumeAccessMode{mode},
+			f.Driver.Controller[csi.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER])
 		if err != nil {
 			return nil, refuse(ReasonClaimInvalid, "claim %q has an access mode that is none: %w", f.claimName(), err)
 		}

@@ -17,13 +17,20 @@ func (o Order) check(volume *csi.Volume) error {
 	source := o.Request.GetVolumeContentSource()
 	switch {
 	case handle == "":
-		return refuse(ReasonAnswerWithoutVolume, "CSI driver %q says that it made volume %q and does not give its id; a volume may be left behind in the storage system", o.Driver, o.Request.GetName())
+		return refuse(ReasonAnswerWithoutVolume,
+			"CSI driver %q says that it made volume %q and does not give its id; a volume may be left behind in the storage "+
+				"system", o.Driver, o.Request.GetName())
 	case volume.CapacityBytes < asked && volume.CapacityBytes != 0:
-		return refuse(ReasonAnswerTooSmall, "CSI driver %q made volume %q with %d bytes where %d were asked for; it is deleted again", o.Driver, handle, volume.CapacityBytes, asked)
+		return refuse(ReasonAnswerTooSmall,
+			"CSI driver %q made volume %q with %d bytes where %d were asked for; it is deleted again", o.Driver, handle,
+			volume.CapacityBytes, asked)
 	case source != nil && volume.ContentSource == nil:
-		return refuse(ReasonAnswerFromNoSource, "CSI driver %q does not say that volume %q has the data of %s; it is deleted again", o.Driver, handle, describe(source))
+		return refuse(ReasonAnswerFromNoSource,
+			"CSI driver %q does not say that volume %q has the data of %s; it is deleted again", o.Driver, handle,
+			describe(source))
 	case source != nil && describe(source) != describe(volume.ContentSource):
-		return refuse(ReasonAnswerFromOther, "CSI driver %q says that volume %q has the data of %s, asked for were those of %s; it is deleted again",
+		return refuse(ReasonAnswerFromOther,
+			"CSI driver %q says that volume %q has the data of %s, asked for were those of %s; it is deleted again",
 			o.Driver, handle, describe(volume.ContentSource), describe(source))
 	}
 	return nil

@@ -35,9 +35,11 @@ func (f Facts) checkClass() error {
 	name := className(f.Claim)
 	switch {
 	case f.Class == nil || f.Class.Name != name:
-		return refuse(ReasonClassMissing, "StorageClass %q of claim %q does not exist; create it again, or delete the claim", name, f.claimName())
+		return refuse(ReasonClassMissing,
+			"StorageClass %q of claim %q does not exist; create it again, or delete the claim", name, f.claimName())
 	case f.Class.Provisioner != f.Driver.Name && !f.migrates():
-		return refuse(ReasonNotOurs, "StorageClass %q is for provisioner %q, this is %q", name, f.Class.Provisioner, f.Driver.Name)
+		return refuse(ReasonNotOurs, "StorageClass %q is for provisioner %q, this is %q", name, f.Class.Provisioner,
+			f.Driver.Name)
 	}
 	return nil
 }
@@ -58,11 +60,15 @@ func className(claim *v1.PersistentVolumeClaim) string {
 func (f Facts) checkClaim() error {
 	switch {
 	case f.Claim.Spec.Selector != nil:
-		return refuse(ReasonClaimUnsupported, "claim %q has a selector, which chooses among volumes that are there; for a new one create it without", f.claimName())
+		return refuse(ReasonClaimUnsupported,
+			"claim %q has a selector, which chooses among volumes that are there; for a new one create it without",
+			f.claimName())
 	case f.size() <= 0:
 		return refuse(ReasonClaimInvalid, "claim %q asks for no storage; set spec.resources.requests.storage", f.claimName())
 	case f.lateBinding() && f.selectedNode() == "" && !f.CleanUp:
-		return refuse(ReasonNodeNotSelected, "claim %q waits for a pod that uses it: StorageClass %q binds late (WaitForFirstConsumer)", f.claimName(), f.Class.Name)
+		return refuse(ReasonNodeNotSelected,
+			"claim %q waits for a pod that uses it: StorageClass %q binds late (WaitForFirstConsumer)", f.claimName(),
+			f.Class.Name)
 	}
 	return nil
 }
@@ -76,7 +82,8 @@ func (f Facts) selectedNode() string { return f.Claim.Annotations[annSelectedNod
 // checkDriver reports whether the driver can do what the claim asks for.
 func (f Facts) checkDriver(source SourceRef) error {
 	cannot := func(capability, what string) error {
-		return refuse(ReasonDriverIncapable, "CSI driver %q cannot %s for claim %q: it does not report the capability %s", f.Driver.Name, what, f.claimName(), capability)
+		return refuse(ReasonDriverIncapable, "CSI driver %q cannot %s for claim %q: it does not report the capability %s",
+			f.Driver.Name, what, f.claimName(), capability)
 	}
 	controller := f.Driver.Controller
 	switch {

@@ -21,15 +21,19 @@ func TestCleanUp(t *testing.T) {
 		f    Facts
 		want Reason
 	}{
-		"the selected node is gone: another one, for a volume that is to be used": {facts(zones, late, selected("gone")), ReasonNodeUnfit},
-		"the selected node is gone: no matter, for one that is to be deleted":     {facts(zones, late, selected("gone"), cleanUp), ""},
-		"no node is selected any more":                                            {facts(zones, late, cleanUp), ""},
-		"a source that is being deleted is none for a new volume":                 {facts(deleting), ReasonSourceDeleting},
-		"it is for one that was begun":                                            {facts(deleting, func(f *Facts) { f.Begun = true }), ""},
-		"and for one that is to be deleted":                                       {facts(deleting, cleanUp), ""},
-		"so is a snapshot":                                                        {facts(restoring, cleanUp), ""},
-		"which is none for a new volume":                                          {facts(restoring), ReasonSourceDeleting},
-		"snapshots that nobody reads":                                             {facts(restored(), func(f *Facts) { f.Source.Unserved = true }), ReasonSourceUnserved},
+		"the selected node is gone: another one, for a volume that is to be used": {facts(zones, late, selected("gone")),
+			ReasonNodeUnfit},
+		"the selected node is gone: no matter, for one that is to be deleted": {facts(zones, late, selected("gone"),
+			cleanUp), ""},
+		"no node is selected any more":                            {facts(zones, late, cleanUp), ""},
+		"a source that is being deleted is none for a new volume": {facts(deleting), ReasonSourceDeleting},
+		"it is for one that was begun": {facts(deleting,
+			func(f *Facts) { f.Begun = true }), ""},
+		"and for one that is to be deleted": {facts(deleting, cleanUp), ""},
+		"so is a snapshot":                  {facts(restoring, cleanUp), ""},
+		"which is none for a new volume":    {facts(restoring), ReasonSourceDeleting},
+		"snapshots that nobody reads": {facts(restored(),
+			func(f *Facts) { f.Source.Unserved = true }), ReasonSourceUnserved},
 	})
 	f := facts(zones, late, selected("n-a"), cleanUp)
 	need, err := Needs(f)

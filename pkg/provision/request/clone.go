@@ -7,29 +7,38 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// cloneHandle returns the handle of the volume that is to be cloned: that of a bound claim, of this driver, of the same volume mode, and not larger than what is asked for.
-// Its class does not matter. A volume of the in-tree plugin that the driver took over from is
-// known by its CSI name.
+// cloneHandle returns the handle of the volume that is to be cloned: that of a bound claim, of this driver, of the
+// same volume mode, and not larger than what is asked for. Its class does not matter. A volume of the in-tree
+// plugin that the driver took over from is known by its CSI name.
 func (f Facts) cloneHandle(name types.NamespacedName) (string, error) {
 	source, pv := f.Source.Claim, f.Source.PV
 	switch {
 	case source == nil || source.Namespace != name.Namespace || source.Name != name.Name:
-		return "", refuse(ReasonSourceMissing, "claim %q is to be a clone of claim %q, which does not exist", f.claimName(), name)
+		return "", refuse(ReasonSourceMissing, "claim %q is to be a clone of claim %q, which does not exist", f.claimName(),
+			name)
 	case source.DeletionTimestamp != nil && !f.Begun:
-		return "", refuse(ReasonSourceDeleting, "claim %q is to be a clone of claim %q, which is being deleted; delete the new claim too, or name another source", f.claimName(), name)
+		return "", refuse(ReasonSourceDeleting,
+			"claim %q is to be a clone of claim %q, which is being deleted; delete the new claim too, or name another source",
+			f.claimName(), name)
 	case source.Status.Phase != v1.ClaimBound || source.Spec.VolumeName == "":
-		return "", refuse(ReasonSourceNotReady, "claim %q is to be a clone of claim %q, which is %s and has to be Bound", f.claimName(), name, source.Status.Phase)
+		return "", refuse(ReasonSourceNotReady, "claim %q is to be a clone of claim %q, which is %s and has to be Bound",
+			f.claimName(), name, source.Status.Phase)
 	case pv == nil || pv.Name != source.Spec.VolumeName:
-		return "", refuse(ReasonSourceMissing, "claim %q is to be a clone of claim %q, whose PersistentVolume %q does not exist", f.claimName(), name, source.Spec.VolumeName)
+		return "", refuse(ReasonSourceMissing,
+			"claim %q is to be a clone of claim %q, whose PersistentVolume %q does not exist", f.claimName(), name,
+			source.Spec.VolumeName)
 	case !boundTo(pv, source):
-		return "", refuse(ReasonSourceNotReady, "claim %q is to be a clone of claim %q, whose PersistentVolume %q is not bound to it", f.claimName(), name, pv.Name)
+		return "", refuse(ReasonSourceNotReady,
+			"claim %q is to be a clone of claim %q, whose PersistentVolume %q is not bound to it", f.claimName(), name, pv.Name)
 	}
 	if err := f.checkClone(source, pv); err != nil {
 		return "", err
 	}
 	volume := volume.Of(pv)
 	if volume.Driver != f.Driver.Name || volume.Handle == "" {
-		return "", refuse(ReasonSourceUnfit, "claim %q is to be a clone of claim %q, whose volume is not one of CSI driver %q; copy the data instead", f.claimName(), name, f.Driver.Name)
+		return "", refuse(ReasonSourceUnfit,
+			"claim %q is to be a clone of claim %q, whose volume is not one of CSI driver %q; copy the data instead",
+			f.claimName(), name, f.Driver.Name)
 	}
 	return volume.Handle, nil
 }
@@ -39,9 +48,12 @@ func (f Facts) checkClone(source *v1.PersistentVolumeClaim, pv *v1.PersistentVol
 	name := source.Namespace + "/" + source.Name
 	switch {
 	case f.size() < size.Value():
-		return refuse(ReasonSourceUnfit, "claim %q asks for %d bytes and is to be a clone of claim %q with %d; ask for as many at least", f.claimName(), f.size(), name, size.Value())
+		return refuse(ReasonSourceUnfit,
+			"claim %q asks for %d bytes and is to be a clone of claim %q with %d; ask for as many at least", f.claimName(),
+			f.size(), name, size.Value())
 	case modeName(f.Claim.Spec.VolumeMode) != modeName(pv.Spec.VolumeMode):
-		return refuse(ReasonSourceUnfit, "claim %q has volume mode %s and is to be a clone of claim %q with %s; ask for the same",
+		return refuse(ReasonSourceUnfit,
+			"claim %q has volume mode %s and is to be a clone of claim %q with %s; ask for the same",
 			f.claimName(), modeName(f.Claim.Spec.VolumeMode), name, modeName(pv.Spec.VolumeMode))
 	}
 	return nil
@@ -50,5 +62,6 @@ func (f Facts) checkClone(source *v1.PersistentVolumeClaim, pv *v1.PersistentVol
 // boundTo reports whether PV and claim both say that they belong together.
 func boundTo(pv *v1.PersistentVolume, claim *v1.PersistentVolumeClaim) bool {
 	ref := pv.Spec.ClaimRef
-	return ref != nil && ref.UID == claim.UID && ref.Namespace == claim.Namespace && ref.Name == claim.Name && pv.Status.Phase == v1.VolumeBound
+	return ref != nil && ref.UID == claim.UID && ref.Namespace == claim.Namespace && ref.Name == claim.Name &&
+		pv.Status.Phase == v1.VolumeBound
 }

@@ -28,13 +28,19 @@ func (f Facts) checkGrant(source SourceRef) error {
 		return nil
 	}
 	ref, _ := typedSourceOf(f.Claim)
-	if slices.ContainsFunc(f.Source.Grants, func(g Grant) bool { return g.Namespace == source.Namespace && g.allows(f.Claim, ref) }) {
+	if slices.ContainsFunc(f.Source.Grants, func(g Grant) bool {
+		return g.Namespace == source.Namespace &&
+			g.allows(f.Claim, ref)
+	}) {
 		return nil
 	}
 	group := groupOf(ref)
-	return refuse(ReasonSourceNotGranted, "claim %q takes its data from %s %q of namespace %q, and no ReferenceGrant there allows that; create one in namespace %q "+
-		"with from {group: \"\", kind: PersistentVolumeClaim, namespace: %s} and to {group: %q, kind: %s, name: %s}",
-		f.claimName(), ref.Kind, source.Name, source.Namespace, source.Namespace, f.Claim.Namespace, group, ref.Kind, source.Name)
+	return refuse(ReasonSourceNotGranted,
+		"claim %q takes its data from %s %q of namespace %q, and no ReferenceGrant there allows that; create one in "+
+			"namespace %q "+
+			"with from {group: \"\", kind: PersistentVolumeClaim, namespace: %s} and to {group: %q, kind: %s, name: %s}",
+		f.claimName(), ref.Kind, source.Name, source.Namespace, source.Namespace, f.Claim.Namespace, group, ref.Kind,
+		source.Name)
 }
 
 // allows reports whether the grant lets a claim refer to its source.

@@ -14,7 +14,8 @@ func afar(f *Facts) {
 	shop := "shop"
 	source := f.Claim.Spec.DataSource
 	f.Claim.Spec.DataSource = nil
-	f.Claim.Spec.DataSourceRef = &v1.TypedObjectReference{APIGroup: source.APIGroup, Kind: source.Kind, Name: source.Name, Namespace: &shop}
+	f.Claim.Spec.DataSourceRef = &v1.TypedObjectReference{APIGroup: source.APIGroup, Kind: source.Kind,
+		Name: source.Name, Namespace: &shop}
 	if s := f.Source.Snapshot; s != nil {
 		s.Namespace, s.Content.Snapshot.Namespace = shop, shop
 	}
@@ -67,36 +68,53 @@ func TestSourcesOfOtherNamespaces(t *testing.T) {
 				f    Facts
 				want Reason
 			}{
-				"granted":                          {facts(with, afar, granted()), ""},
-				"granted by name":                  {facts(with, afar, granted(to(func(g *GrantTo) { g.Name = name }))), ""},
-				"granted by one of several":        {facts(with, afar, granted(func(g *Grant) { g.From, g.To = nil, nil }), granted()), ""},
-				"granted by one entry of several":  {facts(with, afar, granted(func(g *Grant) { g.From = append([]GrantFrom{{Kind: "Gateway", Namespace: "x"}}, g.From...) })), ""},
-				"of the same namespace":            {facts(with, func(f *Facts) { f.Settings.CrossNamespace = true }), ""},
-				"of the same namespace, by name":   {facts(with, sameNamespace("team")), ""},
-				"of the same namespace, empty":     {facts(with, sameNamespace(empty)), ""},
-				"no grant":                         {facts(with, afar), refused},
-				"a grant of another namespace":     {facts(with, afar, granted(func(g *Grant) { g.Namespace = "team" })), refused},
-				"a grant of the wrong from group":  {facts(with, afar, granted(from(func(g *GrantFrom) { g.Group = "example.com" }))), refused},
-				"a grant of the wrong from kind":   {facts(with, afar, granted(from(func(g *GrantFrom) { g.Kind = "Gateway" }))), refused},
-				"a grant of the wrong from":        {facts(with, afar, granted(from(func(g *GrantFrom) { g.Namespace = "others" }))), refused},
-				"a grant of the wrong to group":    {facts(with, afar, granted(to(func(g *GrantTo) { g.Group = "example.com" }))), refused},
-				"a grant of the wrong to kind":     {facts(with, afar, granted(to(func(g *GrantTo) { g.Kind = "Secret" }))), refused},
-				"a grant of the wrong to name":     {facts(with, afar, granted(to(func(g *GrantTo) { g.Name = "x" }))), refused},
-				"a grant from nobody to nothing":   {facts(with, afar, granted(func(g *Grant) { g.From, g.To = nil, nil })), refused},
-				"a grant from nobody":              {facts(with, afar, granted(func(g *Grant) { g.From = nil })), refused},
-				"a grant to nothing":               {facts(with, afar, granted(func(g *Grant) { g.To = nil })), refused},
-				"half of two grants":               {facts(with, afar, granted(func(g *Grant) { g.From = nil }), granted(func(g *Grant) { g.To = nil })), refused},
+				"granted":         {facts(with, afar, granted()), ""},
+				"granted by name": {facts(with, afar, granted(to(func(g *GrantTo) { g.Name = name }))), ""},
+				"granted by one of several": {facts(with, afar, granted(func(g *Grant) { g.From, g.To = nil, nil }),
+					granted()), ""},
+				"granted by one entry of several": {facts(with, afar,
+					granted(func(g *Grant) { g.From = append([]GrantFrom{{Kind: "Gateway", Namespace: "x"}}, g.From...) })), ""},
+				"of the same namespace":          {facts(with, func(f *Facts) { f.Settings.CrossNamespace = true }), ""},
+				"of the same namespace, by name": {facts(with, sameNamespace("team")), ""},
+				"of the same namespace, empty":   {facts(with, sameNamespace(empty)), ""},
+				"no grant":                       {facts(with, afar), refused},
+				"a grant of another namespace":   {facts(with, afar, granted(func(g *Grant) { g.Namespace = "team" })), refused},
+				"a grant of the wrong from group": {facts(with, afar,
+					granted(from(func(g *GrantFrom) { g.Group = "example.com" }))), refused},
+				"a grant of the wrong from kind": {facts(with, afar, granted(from(func(g *GrantFrom) { g.Kind = "Gateway" }))),
+					refused},
+				"a grant of the wrong from": {facts(with, afar,
+					granted(from(func(g *GrantFrom) { g.Namespace = "others" }))), refused},
+				"a grant of the wrong to group": {facts(with, afar, granted(to(func(g *GrantTo) { g.Group = "example.com" }))),
+					refused},
+				"a grant of the wrong to kind": {facts(with, afar, granted(to(func(g *GrantTo) { g.Kind = "Secret" }))),
+					refused},
+				"a grant of the wrong to name": {facts(with, afar, granted(to(func(g *GrantTo) { g.Name = "x" }))), refused},
+				"a grant from nobody to nothing": {facts(with, afar, granted(func(g *Grant) { g.From, g.To = nil, nil })),
+					refused},
+				"a grant from nobody": {facts(with, afar, granted(func(g *Grant) { g.From = nil })), refused},
+				"a grant to nothing":  {facts(with, afar, granted(func(g *Grant) { g.To = nil })), refused},
+				"half of two grants": {facts(with, afar, granted(func(g *Grant) { g.From = nil }),
+					granted(func(g *Grant) { g.To = nil })), refused},
 				"no grant, and the claim is begun": {facts(with, afar, func(f *Facts) { f.Begun = true }), refused},
 				"no grant, to be cleaned up":       {facts(with, afar, func(f *Facts) { f.CleanUp = true }), ""},
-				"the gate is off":                  {facts(with, afar, granted(), func(f *Facts) { f.Settings.CrossNamespace = false }), ReasonClaimUnsupported},
-				"the source is not there":          {facts(with, afar, granted(), func(f *Facts) { f.Source.Snapshot, f.Source.Claim = nil, nil }), ReasonSourceMissing},
+				"the gate is off": {facts(with, afar, granted(),
+					func(f *Facts) { f.Settings.CrossNamespace = false }), ReasonClaimUnsupported},
+				"the source is not there": {facts(with, afar, granted(), func(f *Facts) {
+					f.Source.Snapshot,
+						f.Source.Claim = nil, nil
+				}), ReasonSourceMissing},
 				// Who may not refer to it is not told whether it exists.
-				"no grant, and it is not there": {facts(with, afar, func(f *Facts) { f.Source.Snapshot, f.Source.Claim = nil, nil }), refused},
+				"no grant, and it is not there": {facts(with, afar, func(f *Facts) {
+					f.Source.Snapshot, f.Source.Claim = nil,
+						nil
+				}), refused},
 				"no grant, and it is too large": {facts(with, afar, size("1Gi")), refused},
 			})
 			f := facts(with, afar, granted())
 			need, err := Needs(f)
-			if at := (types.NamespacedName{Namespace: "shop", Name: name}); err != nil || need.GrantsIn != "shop" || need.Snapshot != at && need.SourceClaim != at {
+			if at := (types.NamespacedName{Namespace: "shop", Name: name}); err != nil || need.GrantsIn != "shop" ||
+				need.Snapshot != at && need.SourceClaim != at {
 				t.Errorf("needs %+v, %v", need, err)
 			}
 			o, err := Plan(f)
@@ -107,7 +125,8 @@ func TestSourcesOfOtherNamespaces(t *testing.T) {
 				t.Errorf("needs %+v, %v, of a source of its own namespace", need, err)
 			}
 			_, err = Plan(facts(with, afar))
-			for _, word := range []string{"ReferenceGrant", `namespace "shop"`, "namespace: team", string(source.ref.Kind), name} {
+			for _, word := range []string{"ReferenceGrant", `namespace "shop"`, "namespace: team", string(source.ref.Kind),
+				name} {
 				if err == nil || !strings.Contains(err.Error(), word) {
 					t.Errorf("%v: says nothing of %s", err, word)
 				}
@@ -132,6 +151,7 @@ func sameNamespace(namespace string) func(*Facts) {
 		f.Settings.CrossNamespace = true
 		source := f.Claim.Spec.DataSource
 		f.Claim.Spec.DataSource = nil
-		f.Claim.Spec.DataSourceRef = &v1.TypedObjectReference{APIGroup: source.APIGroup, Kind: source.Kind, Name: source.Name, Namespace: &namespace}
+		f.Claim.Spec.DataSourceRef = &v1.TypedObjectReference{APIGroup: source.APIGroup, Kind: source.Kind,
+			Name: source.Name, Namespace: &namespace}
 	}
 }

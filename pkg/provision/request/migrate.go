@@ -20,7 +20,8 @@ func (f Facts) migrates() bool { return migration.Migrates(f.Class.Provisioner, 
 func (f Facts) translatedClass() (*storagev1.StorageClass, error) {
 	class, err := migration.Class(f.Class, f.Driver.Name)
 	if err != nil {
-		return nil, refuse(ReasonClassUntranslatable, "StorageClass %q of in-tree plugin %q means nothing to CSI driver %q: %w; make a new class for the driver",
+		return nil, refuse(ReasonClassUntranslatable,
+			"StorageClass %q of in-tree plugin %q means nothing to CSI driver %q: %w; make a new class for the driver",
 			f.Class.Name, f.Class.Provisioner, f.Driver.Name, err)
 	}
 	return class, nil
@@ -33,7 +34,9 @@ func (f Facts) translatedClass() (*storagev1.StorageClass, error) {
 func inTreeForm(pv *v1.PersistentVolume, driver string) (*v1.PersistentVolume, error) {
 	translated, err := csitranslation.New().TranslateCSIPVToInTree(pv)
 	if err != nil {
-		return nil, refuse(ReasonAnswerUntranslatable, "the volume %q that CSI driver %q made cannot be told as one of the in-tree plugin: %w", pv.Spec.CSI.VolumeHandle, driver, err)
+		return nil, refuse(ReasonAnswerUntranslatable,
+			"the volume %q that CSI driver %q made cannot be told as one of the in-tree plugin: %w", pv.Spec.CSI.VolumeHandle,
+			driver, err)
 	}
 	translated.Annotations[annMigratedTo] = driver
 	return translated, nil

@@ -41,7 +41,8 @@ func TestMigration(t *testing.T) {
 	if got := o.Request.VolumeCapabilities[0].GetMount().FsType; got != "ext4" {
 		t.Errorf("filesystem %q", got)
 	}
-	if got := o.Request.AccessibilityRequirements.GetRequisite(); len(got) != 1 || got[0].Segments["topology.gke.io/zone"] != "us-central1-a" {
+	if got := o.Request.AccessibilityRequirements.GetRequisite(); len(got) != 1 ||
+		got[0].Segments["topology.gke.io/zone"] != "us-central1-a" {
 		t.Errorf("places %v", got)
 	}
 	if len(o.Request.Parameters) != 0 || !o.Migrated {
@@ -55,14 +56,17 @@ func TestMigration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if disk := pv.Spec.GCEPersistentDisk; disk == nil || disk.PDName != "d" || disk.FSType != "ext4" || pv.Spec.CSI != nil {
+	if disk := pv.Spec.GCEPersistentDisk; disk == nil || disk.PDName != "d" || disk.FSType != "ext4" ||
+		pv.Spec.CSI != nil {
 		t.Errorf("source %+v", pv.Spec.PersistentVolumeSource)
 	}
-	if pv.Annotations[annProvisionedBy] != gceInTree || pv.Annotations[annMigratedTo] != gce || pv.Spec.StorageClassName != "fast" || pv.Spec.ClaimRef == nil {
+	if pv.Annotations[annProvisionedBy] != gceInTree || pv.Annotations[annMigratedTo] != gce ||
+		pv.Spec.StorageClassName != "fast" || pv.Spec.ClaimRef == nil {
 		t.Errorf("PV %+v", pv)
 	}
 	// The in-tree form loses the project, which the driver knows.
-	if got := volume.Of(pv); !got.HasFinalizer || got.Driver != gce || got.Handle != "projects/UNSPECIFIED/zones/us-central1-a/disks/d" || got.MigratedTo != gce {
+	if got := volume.Of(pv); !got.HasFinalizer || got.Driver != gce ||
+		got.Handle != "projects/UNSPECIFIED/zones/us-central1-a/disks/d" || got.MigratedTo != gce {
 		t.Errorf("as it is read again: %+v", got)
 	}
 }
@@ -72,14 +76,16 @@ func TestMigrationRefused(t *testing.T) {
 		f    Facts
 		want Reason
 	}{
-		"a class of the plugin":                  {facts(migrated), ""},
-		"a class of the driver itself":           {facts(migrated, func(f *Facts) { f.Class.Provisioner = gce }), ""},
-		"a class of another plugin":              {facts(migrated, func(f *Facts) { f.Class.Provisioner = "kubernetes.io/aws-ebs" }), ReasonNotOurs},
+		"a class of the plugin":        {facts(migrated), ""},
+		"a class of the driver itself": {facts(migrated, func(f *Facts) { f.Class.Provisioner = gce }), ""},
+		"a class of another plugin": {facts(migrated,
+			func(f *Facts) { f.Class.Provisioner = "kubernetes.io/aws-ebs" }), ReasonNotOurs},
 		"a driver that took over from no plugin": {facts(func(f *Facts) { f.Class.Provisioner = gceInTree }), ReasonNotOurs},
 		"a zone twice": {facts(migrated, parameter("zone", "a"), func(f *Facts) {
 			f.Class.AllowedTopologies = []v1.TopologySelectorTerm{{MatchLabelExpressions: []v1.TopologySelectorLabelRequirement{{Key: "zone", Values: []string{"b"}}}}}
 		}), ReasonClassUntranslatable},
-		"a clone of a volume of the plugin": {facts(migrated, cloned(func(_ *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) {
+		"a clone of a volume of the plugin": {facts(migrated, cloned(func(_ *v1.PersistentVolumeClaim,
+			pv *v1.PersistentVolume) {
 			pv.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{GCEPersistentDisk: &v1.GCEPersistentDiskVolumeSource{PDName: "s"}}
 			pv.Labels = map[string]string{v1.LabelTopologyZone: "us-central1-a"}
 		})), ""},

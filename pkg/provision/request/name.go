@@ -17,7 +17,8 @@ func VolumeName(s Settings, claim types.UID) (string, error) {
 		id = id[:min(len(id), s.VolumeNameUUIDLength)]
 	}
 	if id == "" {
-		return "", refuse(ReasonClaimInvalid, "the claim has no UID, by which its volume is named; it was not read from an API server")
+		return "", refuse(ReasonClaimInvalid,
+			"the claim has no UID, by which its volume is named; it was not read from an API server")
 	}
 	return s.VolumeNamePrefix + "-" + id, nil
 }

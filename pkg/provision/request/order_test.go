@@ -15,7 +15,8 @@ import (
 // does using the order.
 func TestOrderIsSteady(t *testing.T) {
 	all := func() Facts {
-		return facts(zones, late, restored(), parameter("csi.storage.k8s.io/secret-name", "s"), parameter("csi.storage.k8s.io/secret-namespace", "v"), selected("n-b"),
+		return facts(zones, late, restored(), parameter("csi.storage.k8s.io/secret-name", "s"),
+			parameter("csi.storage.k8s.io/secret-namespace", "v"), selected("n-b"),
 			func(f *Facts) { f.Class.MountOptions, f.Settings.ExtraCreateMetadata = []string{"noatime"}, true })
 	}
 	f, untouched := all(), all()
@@ -42,7 +43,8 @@ func TestOrderIsSteady(t *testing.T) {
 	pv.Spec.CSI.VolumeAttributes["x"], pv.Spec.AccessModes[0], pv.Finalizers[0] = "y", "x", "x"
 	f.Class.MountOptions[0], f.Claim.Spec.AccessModes[0] = "x", "x"
 	next, err := first.PV(answer(first))
-	if err != nil || next.Spec.CSI.VolumeAttributes["x"] != "" || next.Spec.AccessModes[0] == "x" || next.Finalizers[0] == "x" || next.Spec.MountOptions[0] == "x" {
+	if err != nil || next.Spec.CSI.VolumeAttributes["x"] != "" || next.Spec.AccessModes[0] == "x" ||
+		next.Finalizers[0] == "x" || next.Spec.MountOptions[0] == "x" {
 		t.Errorf("the order was changed: %+v, %v", next, err)
 	}
 }
@@ -68,7 +70,8 @@ func TestReasons(t *testing.T) {
 			t.Errorf("%s is there twice", reason)
 		}
 		seen[reason] = true
-		if discards := strings.HasPrefix(string(reason), "Answer") && reason != ReasonAnswerWithoutVolume; discards != (reason.Remedy() == RemedyDiscard) {
+		if discards := strings.HasPrefix(string(reason), "Answer") &&
+			reason != ReasonAnswerWithoutVolume; discards != (reason.Remedy() == RemedyDiscard) {
 			t.Errorf("%s: %s; exactly what an answer shows to be wrong is discarded", reason, reason.Remedy())
 		}
 	}
@@ -87,7 +90,8 @@ func TestReasons(t *testing.T) {
 func TestError(t *testing.T) {
 	cause := errors.New("cause")
 	err := refuse(ReasonSourceUnfit, "it is: %w", cause)
-	if !errors.Is(err, cause) || ReasonOf(errors.Join(err)) != ReasonSourceUnfit || ReasonOf(nil) != "" || ReasonOf(cause) != "" {
+	if !errors.Is(err, cause) || ReasonOf(errors.Join(err)) != ReasonSourceUnfit || ReasonOf(nil) != "" ||
+		ReasonOf(cause) != "" {
 		t.Errorf("%v", err)
 	}
 	long := refuse(ReasonSourceUnfit, "%s", strings.Repeat("世", 5000)).Error()

@@ -50,12 +50,14 @@ func parametersOf(class map[string]string) (parameters, error) {
 		case ofSecret:
 			p.outdated = append(p.outdated, key)
 		case strings.HasPrefix(key, reserved):
-			return parameters{}, refuse(ReasonParameterInvalid, "parameter %q is not known, and %s is reserved; correct it in a new StorageClass", key, reserved)
+			return parameters{}, refuse(ReasonParameterInvalid,
+				"parameter %q is not known, and %s is reserved; correct it in a new StorageClass", key, reserved)
 		}
 		p.forDriver[key] = value
 	}
 	if len(fsTypeKeys) > 1 {
-		return parameters{}, refuse(ReasonParameterInvalid, "parameters %q all name the filesystem; leave one of them, %sfstype, in a new StorageClass", fsTypeKeys, reserved)
+		return parameters{}, refuse(ReasonParameterInvalid,
+			"parameters %q all name the filesystem; leave one of them, %sfstype, in a new StorageClass", fsTypeKeys, reserved)
 	}
 	return p, nil
 }

@@ -18,19 +18,28 @@ func TestParameters(t *testing.T) {
 		outdated  []string
 		invalid   bool
 	}{
-		"none":                              {nil, map[string]string{}, "", nil, false},
-		"the driver's own go to the driver": {map[string]string{"type": "ssd", "": "x"}, map[string]string{"type": "ssd", "": "x"}, "", nil, false},
-		"nor does the name of a Secret to modify with":      {map[string]string{csi + "controller-modify-secret-name": "s", csi + "controller-modify-secret-namespace": "n"}, map[string]string{}, "", nil, false},
-		"no Secret to modify with was ever named as of old": {map[string]string{"csiControllerModifySecretName": "s"}, map[string]string{"csiControllerModifySecretName": "s"}, "", nil, false},
-		"a Secret to modify with, misspelt":                 {map[string]string{csi + "controller-modify-secret": "s"}, nil, "", nil, true},
-		"what is for sidecars does not":                     {map[string]string{csi + "fstype": "xfs", csi + "node-stage-secret-name": "s"}, map[string]string{}, "xfs", nil, false},
-		"the filesystem as of old goes there too":           {map[string]string{"FsType": "xfs"}, map[string]string{"FsType": "xfs"}, "xfs", []string{"FsType"}, false},
-		"a Secret as of old goes there too":                 {map[string]string{"csiProvisionerSecretName": "s"}, map[string]string{"csiProvisionerSecretName": "s"}, "", []string{"csiProvisionerSecretName"}, false},
-		"two filesystems":                                   {map[string]string{"fstype": "xfs", csi + "fstype": "xfs"}, nil, "", nil, true},
-		"two filesystems as of old":                         {map[string]string{"fstype": "xfs", "fsType": "xfs"}, nil, "", nil, true},
-		"a key that is reserved and not known":              {map[string]string{csi + "fs-type": "xfs"}, nil, "", nil, true},
-		"a reserved key in other letters":                   {map[string]string{csi + "FSType": "xfs"}, nil, "", nil, true},
-		"what only this package writes is not to be given":  {map[string]string{csi + "pvc/name": "x"}, nil, "", nil, true},
+		"none": {nil, map[string]string{}, "", nil, false},
+		"the driver's own go to the driver": {map[string]string{"type": "ssd", "": "x"},
+			map[string]string{"type": "ssd", "": "x"}, "", nil, false},
+		"nor does the name of a Secret to modify with": {map[string]string{csi + "controller-modify-secret-name": "s",
+			csi + "controller-modify-secret-namespace": "n"}, map[string]string{}, "", nil, false},
+		"no Secret to modify with was ever named as of old": {map[string]string{"csiControllerModifySecretName": "s"},
+			map[string]string{"csiControllerModifySecretName": "s"}, "", nil, false},
+		"a Secret to modify with, misspelt": {map[string]string{csi + "controller-modify-secret": "s"}, nil,
+			"", nil, true},
+		"what is for sidecars does not": {map[string]string{csi + "fstype": "xfs",
+			csi + "node-stage-secret-name": "s"}, map[string]string{}, "xfs", nil, false},
+		"the filesystem as of old goes there too": {map[string]string{"FsType": "xfs"},
+			map[string]string{"FsType": "xfs"}, "xfs", []string{"FsType"}, false},
+		"a Secret as of old goes there too": {map[string]string{"csiProvisionerSecretName": "s"},
+			map[string]string{"csiProvisionerSecretName": "s"}, "", []string{"csiProvisionerSecretName"}, false},
+		"two filesystems": {map[string]string{"fstype": "xfs", csi + "fstype": "xfs"},
+			nil, "", nil, true},
+		"two filesystems as of old": {map[string]string{"fstype": "xfs", "fsType": "xfs"}, nil, "",
+			nil, true},
+		"a key that is reserved and not known":             {map[string]string{csi + "fs-type": "xfs"}, nil, "", nil, true},
+		"a reserved key in other letters":                  {map[string]string{csi + "FSType": "xfs"}, nil, "", nil, true},
+		"what only this package writes is not to be given": {map[string]string{csi + "pvc/name": "x"}, nil, "", nil, true},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -41,7 +50,8 @@ func TestParameters(t *testing.T) {
 				}
 				return
 			}
-			if err != nil || !maps.Equal(got.forDriver, c.forDriver) || got.fsType != c.fsType || !slices.Equal(got.outdated, c.outdated) {
+			if err != nil || !maps.Equal(got.forDriver, c.forDriver) || got.fsType != c.fsType ||
+				!slices.Equal(got.outdated, c.outdated) {
 				t.Errorf("parametersOf = %+v, %v", got, err)
 			}
 		})
@@ -51,7 +61,8 @@ func TestParameters(t *testing.T) {
 func TestExtraCreateMetadata(t *testing.T) {
 	extra := func(f *Facts) { f.Settings.ExtraCreateMetadata = true }
 	o, err := Plan(facts(extra))
-	want := map[string]string{"type": "ssd", "csi.storage.k8s.io/pvc/name": "data", "csi.storage.k8s.io/pvc/namespace": "team", "csi.storage.k8s.io/pv/name": volumeName}
+	want := map[string]string{"type": "ssd", "csi.storage.k8s.io/pvc/name": "data",
+		"csi.storage.k8s.io/pvc/namespace": "team", "csi.storage.k8s.io/pv/name": volumeName}
 	if diff := cmp.Diff(want, o.Request.GetParameters()); diff != "" || err != nil {
 		t.Errorf("%s %v", diff, err)
 	}
@@ -82,7 +93,8 @@ func TestSecrets(t *testing.T) {
 		}
 		s := pv.Spec.CSI
 		for call, ref := range map[string]interface{ String() string }{
-			"controller-publish": s.ControllerPublishSecretRef, "node-stage": s.NodeStageSecretRef, "node-publish": s.NodePublishSecretRef,
+			"controller-publish": s.ControllerPublishSecretRef, "node-stage": s.NodeStageSecretRef,
+			"node-publish":      s.NodePublishSecretRef,
 			"controller-expand": s.ControllerExpandSecretRef, "node-expand": s.NodeExpandSecretRef,
 		} {
 			if text := ref.String(); text != "nil" {
@@ -94,7 +106,8 @@ func TestSecrets(t *testing.T) {
 		}
 		return all, nil
 	}
-	each := []string{"controller-publish", "node-stage", "node-publish", "controller-expand", "node-expand", "controller-modify"}
+	each := []string{"controller-publish", "node-stage", "node-publish", "controller-expand", "node-expand",
+		"controller-modify"}
 
 	none, err := secretsOf(facts())
 	if diff := cmp.Diff(map[string]string{"deletion": "/"}, none); diff != "" || err != nil {
@@ -106,8 +119,10 @@ func TestSecrets(t *testing.T) {
 			t.Errorf("%s: %s %v", call, diff, err)
 		}
 	}
-	got, err := secretsOf(facts(named("provisioner-secret", "${pv.name}-${pvc.annotations['example.com/s']}"), annotation("example.com/s", "x")))
-	if diff := cmp.Diff(map[string]string{"deletion": "vault/" + volumeName + "-x", "provisioner": "vault/" + volumeName + "-x"}, got); diff != "" || err != nil {
+	got, err := secretsOf(facts(named("provisioner-secret", "${pv.name}-${pvc.annotations['example.com/s']}"),
+		annotation("example.com/s", "x")))
+	if diff := cmp.Diff(map[string]string{"deletion": "vault/" + volumeName + "-x",
+		"provisioner": "vault/" + volumeName + "-x"}, got); diff != "" || err != nil {
 		t.Errorf("for the provisioner: %s %v", diff, err)
 	}
 	got, err = secretsOf(facts(named("secret", "all-${pvc.name}"), named("node-stage-secret", "own")))
@@ -123,11 +138,13 @@ func TestSecrets(t *testing.T) {
 		f    Facts
 		want Reason
 	}{
-		"half a name":                     {facts(parameter(csi+"node-expand-secret-name", "s")), ReasonSecretUnclear},
-		"half a name, to modify":          {facts(parameter(csi+"controller-modify-secret-namespace", "vault")), ReasonSecretUnclear},
-		"an empty name, to modify":        {facts(named("controller-modify-secret", "")), ReasonSecretUnclear},
-		"an annotation that is not there": {facts(named("node-stage-secret", "${pvc.annotations['x']}")), ReasonSecretUnclear},
-		"a name that no Secret can have":  {facts(named("secret", "A B")), ReasonSecretUnclear},
+		"half a name": {facts(parameter(csi+"node-expand-secret-name", "s")), ReasonSecretUnclear},
+		"half a name, to modify": {facts(parameter(csi+"controller-modify-secret-namespace", "vault")),
+			ReasonSecretUnclear},
+		"an empty name, to modify": {facts(named("controller-modify-secret", "")), ReasonSecretUnclear},
+		"an annotation that is not there": {facts(named("node-stage-secret", "${pvc.annotations['x']}")),
+			ReasonSecretUnclear},
+		"a name that no Secret can have": {facts(named("secret", "A B")), ReasonSecretUnclear},
 	})
 }
 
@@ -137,10 +154,13 @@ func TestModifySecretAsUpstream(t *testing.T) {
 	const csi = reserved
 	f := facts(annotation("example.com/tier", "gold"))
 	for call, name := range map[string]string{
-		"provisioner": "provisionersecret", "controller-publish": "ctrlpublishsecret", "node-stage": "nodestagesecret", "node-publish": "nodepublishsecret",
-		"controller-expand": "controllerexpandsecret", "node-expand": "nodeexpandsecret", "controller-modify": "${pvc.annotations['example.com/tier']}-${pvc.name}",
+		"provisioner": "provisionersecret", "controller-publish": "ctrlpublishsecret", "node-stage": "nodestagesecret",
+		"node-publish":      "nodepublishsecret",
+		"controller-expand": "controllerexpandsecret", "node-expand": "nodeexpandsecret",
+		"controller-modify": "${pvc.annotations['example.com/tier']}-${pvc.name}",
 	} {
-		f.Class.Parameters[csi+call+"-secret-name"], f.Class.Parameters[csi+call+"-secret-namespace"] = name, "${pvc.namespace}"
+		f.Class.Parameters[csi+call+"-secret-name"], f.Class.Parameters[csi+call+"-secret-namespace"] = name,
+			"${pvc.namespace}"
 	}
 	o, err := Plan(f)
 	if err != nil {

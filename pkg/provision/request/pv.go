@@ -30,7 +30,8 @@ const (
 
 // volume returns what is known of the PV before the driver answers. provisioner is that of the
 // class, in-tree or not.
-func (f Facts) volume(request *csi.CreateVolumeRequest, fsType string, s secrets, provisioner string) *v1.PersistentVolume {
+func (f Facts) volume(request *csi.CreateVolumeRequest, fsType string, s secrets,
+	provisioner string) *v1.PersistentVolume {
 	pv := &v1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: request.Name,
@@ -68,7 +69,8 @@ func (f Facts) volume(request *csi.CreateVolumeRequest, fsType string, s secrets
 		pv.Annotations[annSecretName], pv.Annotations[annSecretNamespace] = s.provisioner.Name, s.provisioner.Namespace
 	}
 	if s.controllerModify != nil {
-		pv.Annotations[annModifySecretName], pv.Annotations[annModifySecretNamespace] = s.controllerModify.Name, s.controllerModify.Namespace
+		pv.Annotations[annModifySecretName], pv.Annotations[annModifySecretNamespace] = s.controllerModify.Name,
+			s.controllerModify.Namespace
 	}
 	if f.Settings.Identity != "" {
 		pv.Spec.CSI.VolumeAttributes[attributeIdentity] = f.Settings.Identity

@@ -52,7 +52,8 @@ func TestPV(t *testing.T) {
 				VolumeAttributes: map[string]string{"storage.kubernetes.io/csiProvisionerIdentity": "me", "pool": "p"},
 			}},
 			NodeAffinity: &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{
-				{MatchExpressions: []v1.NodeSelectorRequirement{{Key: "zone", Operator: v1.NodeSelectorOpIn, Values: []string{"a"}}}},
+				{MatchExpressions: []v1.NodeSelectorRequirement{{Key: "zone", Operator: v1.NodeSelectorOpIn,
+					Values: []string{"a"}}}},
 			}}},
 		},
 	}
@@ -84,37 +85,48 @@ func TestPVDetails(t *testing.T) {
 		change func(*csi.Volume)
 		want   func(*v1.PersistentVolume) bool
 	}{
-		"a size that the driver does not know is the one asked for": {facts(), func(v *csi.Volume) { v.CapacityBytes = 0 }, func(pv *v1.PersistentVolume) bool {
-			return pv.Spec.Capacity.Storage().Value() == 5*gib
-		}},
-		"a device has no filesystem": {facts(blockMode, parameter("csi.storage.k8s.io/fstype", "xfs")), nothing, func(pv *v1.PersistentVolume) bool {
-			return pv.Spec.CSI.FSType == "" && *pv.Spec.VolumeMode == v1.PersistentVolumeBlock
-		}},
-		"readers only, read-only": {facts(modes(v1.ReadOnlyMany), readOnly), nothing, func(pv *v1.PersistentVolume) bool { return pv.Spec.CSI.ReadOnly }},
-		"readers only, as it is without the setting": {facts(modes(v1.ReadOnlyMany)), nothing, func(pv *v1.PersistentVolume) bool {
-			return !pv.Spec.CSI.ReadOnly
-		}},
-		"readers among others are not read-only": {facts(modes(v1.ReadOnlyMany, v1.ReadWriteOnce), readOnly), nothing, func(pv *v1.PersistentVolume) bool {
-			return !pv.Spec.CSI.ReadOnly
-		}},
-		"a writer is not read-only": {facts(readOnly), nothing, func(pv *v1.PersistentVolume) bool { return !pv.Spec.CSI.ReadOnly }},
+		"a size that the driver does not know is the one asked for": {facts(), func(v *csi.Volume) { v.CapacityBytes = 0 },
+			func(pv *v1.PersistentVolume) bool {
+				return pv.Spec.Capacity.Storage().Value() == 5*gib
+			}},
+		"a device has no filesystem": {facts(blockMode, parameter("csi.storage.k8s.io/fstype", "xfs")), nothing,
+			func(pv *v1.PersistentVolume) bool {
+				return pv.Spec.CSI.FSType == "" && *pv.Spec.VolumeMode == v1.PersistentVolumeBlock
+			}},
+		"readers only, read-only": {facts(modes(v1.ReadOnlyMany), readOnly), nothing,
+			func(pv *v1.PersistentVolume) bool { return pv.Spec.CSI.ReadOnly }},
+		"readers only, as it is without the setting": {facts(modes(v1.ReadOnlyMany)), nothing,
+			func(pv *v1.PersistentVolume) bool {
+				return !pv.Spec.CSI.ReadOnly
+			}},
+		"readers among others are not read-only": {facts(modes(v1.ReadOnlyMany, v1.ReadWriteOnce), readOnly), nothing,
+			func(pv *v1.PersistentVolume) bool {
+				return !pv.Spec.CSI.ReadOnly
+			}},
+		"a writer is not read-only": {facts(readOnly), nothing,
+			func(pv *v1.PersistentVolume) bool { return !pv.Spec.CSI.ReadOnly }},
 		"places of a driver without topology mean nothing": {facts(), zoned, func(pv *v1.PersistentVolume) bool {
 			return pv.Spec.NodeAffinity == nil
 		}},
 		"the class's policy": {facts(func(f *Facts) { keep := v1.PersistentVolumeReclaimRetain; f.Class.ReclaimPolicy = &keep }), nothing, func(pv *v1.PersistentVolume) bool {
 			return pv.Spec.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimRetain
 		}},
-		"a class without a policy leaves it to the API server": {facts(func(f *Facts) { f.Class.ReclaimPolicy = nil }), nothing, func(pv *v1.PersistentVolume) bool {
-			return pv.Spec.PersistentVolumeReclaimPolicy == ""
-		}},
-		"the attributes class": {facts(gold), nothing, func(pv *v1.PersistentVolume) bool { return *pv.Spec.VolumeAttributesClassName == "gold" }},
-		"no attributes class":  {facts(), nothing, func(pv *v1.PersistentVolume) bool { return pv.Spec.VolumeAttributesClassName == nil }},
-		"what the driver says of the volume goes before who made it": {facts(func(f *Facts) { f.Settings.Identity = "me" }), func(v *csi.Volume) {
-			v.VolumeContext = map[string]string{attributeIdentity: "driver"}
-		}, func(pv *v1.PersistentVolume) bool { return pv.Spec.CSI.VolumeAttributes[attributeIdentity] == "driver" }},
-		"a larger volume is told as large as it is": {facts(), func(v *csi.Volume) { v.CapacityBytes = 9 * gib }, func(pv *v1.PersistentVolume) bool {
-			return pv.Spec.Capacity.Storage().Value() == 9*gib
-		}},
+		"a class without a policy leaves it to the API server": {facts(func(f *Facts) { f.Class.ReclaimPolicy = nil }),
+			nothing, func(pv *v1.PersistentVolume) bool {
+				return pv.Spec.PersistentVolumeReclaimPolicy == ""
+			}},
+		"the attributes class": {facts(gold), nothing,
+			func(pv *v1.PersistentVolume) bool { return *pv.Spec.VolumeAttributesClassName == "gold" }},
+		"no attributes class": {facts(), nothing,
+			func(pv *v1.PersistentVolume) bool { return pv.Spec.VolumeAttributesClassName == nil }},
+		"what the driver says of the volume goes before who made it": {facts(func(f *Facts) { f.Settings.Identity = "me" }),
+			func(v *csi.Volume) {
+				v.VolumeContext = map[string]string{attributeIdentity: "driver"}
+			}, func(pv *v1.PersistentVolume) bool { return pv.Spec.CSI.VolumeAttributes[attributeIdentity] == "driver" }},
+		"a larger volume is told as large as it is": {facts(), func(v *csi.Volume) { v.CapacityBytes = 9 * gib },
+			func(pv *v1.PersistentVolume) bool {
+				return pv.Spec.Capacity.Storage().Value() == 9*gib
+			}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -128,9 +140,11 @@ func TestPVDetails(t *testing.T) {
 // TestWhatReclaimReads: whoever deletes the volume one day finds what is written here.
 func TestWhatReclaimReads(t *testing.T) {
 	const csiKeys = "csi.storage.k8s.io/"
-	pv := volume.Of(mustPV(t, facts(parameter(csiKeys+"secret-name", "s"), parameter(csiKeys+"secret-namespace", "vault"))))
+	pv := volume.Of(mustPV(t, facts(parameter(csiKeys+"secret-name", "s"),
+		parameter(csiKeys+"secret-namespace", "vault"))))
 	if !pv.HasFinalizer || pv.ProvisionedBy != driver || pv.Driver != driver || pv.Handle != "vol-1" || !pv.SecretKnown ||
-		pv.DeletionSecret != (volume.SecretRef{Namespace: "vault", Name: "s"}) || pv.Claim.UID == "" || pv.Policy != volume.PolicyDelete {
+		pv.DeletionSecret != (volume.SecretRef{Namespace: "vault", Name: "s"}) || pv.Claim.UID == "" ||
+		pv.Policy != volume.PolicyDelete {
 		t.Errorf("%+v", pv)
 	}
 	if pv := volume.Of(mustPV(t, facts())); !pv.SecretKnown || pv.DeletionSecret != (volume.SecretRef{}) {
@@ -150,20 +164,30 @@ func TestAnswers(t *testing.T) {
 		change func(*csi.Volume)
 		want   Reason
 	}{
-		"as asked for":                           {facts(), func(*csi.Volume) {}, ""},
-		"larger":                                 {facts(), func(v *csi.Volume) { v.CapacityBytes = 6 * gib }, ""},
-		"of a size that nobody knows":            {facts(), func(v *csi.Volume) { v.CapacityBytes = 0 }, ""},
-		"a byte short":                           {facts(), func(v *csi.Volume) { v.CapacityBytes = 5*gib - 1 }, ReasonAnswerTooSmall},
-		"a size below zero":                      {facts(), func(v *csi.Volume) { v.CapacityBytes = -1 }, ReasonAnswerTooSmall},
-		"without an id":                          {facts(), func(v *csi.Volume) { v.VolumeId = "" }, ReasonAnswerWithoutVolume},
-		"without an id, and too small":           {facts(), func(v *csi.Volume) { v.VolumeId, v.CapacityBytes = "", 1 }, ReasonAnswerWithoutVolume},
-		"restored":                               {facts(restored()), func(*csi.Volume) {}, ""},
-		"restored from nothing":                  {facts(restored()), func(v *csi.Volume) { v.ContentSource = nil }, ReasonAnswerFromNoSource},
-		"restored from nobody knows what":        {facts(restored()), func(v *csi.Volume) { v.ContentSource = &csi.VolumeContentSource{} }, ReasonAnswerFromOther},
-		"restored from another snapshot":         {facts(restored()), func(v *csi.Volume) { v.ContentSource = snapshot("snap-2") }, ReasonAnswerFromOther},
-		"restored from a volume of that name":    {facts(restored()), func(v *csi.Volume) { v.ContentSource = volume("snap-1") }, ReasonAnswerFromOther},
-		"cloned":                                 {facts(cloned()), func(v *csi.Volume) { v.ContentSource = volume("vol-source") }, ""},
-		"cloned from another volume":             {facts(cloned()), func(v *csi.Volume) { v.ContentSource = volume("vol-2") }, ReasonAnswerFromOther},
+		"as asked for":                {facts(), func(*csi.Volume) {}, ""},
+		"larger":                      {facts(), func(v *csi.Volume) { v.CapacityBytes = 6 * gib }, ""},
+		"of a size that nobody knows": {facts(), func(v *csi.Volume) { v.CapacityBytes = 0 }, ""},
+		"a byte short": {facts(), func(v *csi.Volume) { v.CapacityBytes = 5*gib - 1 },
+			ReasonAnswerTooSmall},
+		"a size below zero": {facts(), func(v *csi.Volume) { v.CapacityBytes = -1 },
+			ReasonAnswerTooSmall},
+		"without an id": {facts(), func(v *csi.Volume) { v.VolumeId = "" },
+			ReasonAnswerWithoutVolume},
+		"without an id, and too small": {facts(), func(v *csi.Volume) { v.VolumeId, v.CapacityBytes = "", 1 },
+			ReasonAnswerWithoutVolume},
+		"restored": {facts(restored()), func(*csi.Volume) {}, ""},
+		"restored from nothing": {facts(restored()), func(v *csi.Volume) { v.ContentSource = nil },
+			ReasonAnswerFromNoSource},
+		"restored from nobody knows what": {facts(restored()),
+			func(v *csi.Volume) { v.ContentSource = &csi.VolumeContentSource{} }, ReasonAnswerFromOther},
+		"restored from another snapshot": {facts(restored()),
+			func(v *csi.Volume) { v.ContentSource = snapshot("snap-2") }, ReasonAnswerFromOther},
+		"restored from a volume of that name": {facts(restored()),
+			func(v *csi.Volume) { v.ContentSource = volume("snap-1") }, ReasonAnswerFromOther},
+		"cloned": {facts(cloned()),
+			func(v *csi.Volume) { v.ContentSource = volume("vol-source") }, ""},
+		"cloned from another volume": {facts(cloned()),
+			func(v *csi.Volume) { v.ContentSource = volume("vol-2") }, ReasonAnswerFromOther},
 		"with data that nobody asked for, as is": {facts(), func(v *csi.Volume) { v.ContentSource = snapshot("golden") }, ""},
 	}
 	for name, c := range cases {

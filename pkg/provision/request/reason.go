@@ -38,8 +38,8 @@ const (
 	// ReasonSourceUnserved: the claim's data come from a kind of object that is not read here.
 	ReasonSourceUnserved         Reason = "SourceUnserved"
 	ReasonAttributesClassForeign Reason = "AttributesClassForeign"
-	// ReasonAttributesClassUnserved: the claim names a VolumeAttributesClass, and there are none in this cluster, or they are
-	// switched off.
+	// ReasonAttributesClassUnserved: the claim names a VolumeAttributesClass, and there are none in this cluster, or
+	// they are switched off.
 	ReasonAttributesClassUnserved Reason = "AttributesClassUnserved"
 	// ReasonAnswerWithoutVolume: the driver says that it made a volume and does not say which.
 	ReasonAnswerWithoutVolume Reason = "AnswerWithoutVolume"
@@ -84,9 +84,12 @@ func (r Reason) Announced() bool { return r == ReasonLeftToPopulator }
 func Reasons() []Reason {
 	return []Reason{
 		ReasonNotOurs, ReasonLeftToPopulator,
-		ReasonClassMissing, ReasonAttributesClassMissing, ReasonSourceMissing, ReasonSourceNotReady, ReasonSourceNotGranted, ReasonNodeNotSelected, ReasonTopologyUnknown,
-		ReasonClaimInvalid, ReasonClaimUnsupported, ReasonClassUntranslatable, ReasonDriverIncapable, ReasonParameterInvalid, ReasonSecretUnclear,
-		ReasonSourceDeleting, ReasonSourceUnfit, ReasonSourceUnserved, ReasonAttributesClassForeign, ReasonAttributesClassUnserved, ReasonAnswerWithoutVolume,
+		ReasonClassMissing, ReasonAttributesClassMissing, ReasonSourceMissing, ReasonSourceNotReady, ReasonSourceNotGranted,
+		ReasonNodeNotSelected, ReasonTopologyUnknown,
+		ReasonClaimInvalid, ReasonClaimUnsupported, ReasonClassUntranslatable, ReasonDriverIncapable,
+		ReasonParameterInvalid, ReasonSecretUnclear,
+		ReasonSourceDeleting, ReasonSourceUnfit, ReasonSourceUnserved, ReasonAttributesClassForeign,
+		ReasonAttributesClassUnserved, ReasonAnswerWithoutVolume,
 		ReasonNodeUnfit,
 		ReasonAnswerTooSmall, ReasonAnswerFromNoSource, ReasonAnswerFromOther, ReasonAnswerUntranslatable,
 	}
@@ -97,8 +100,10 @@ func (r Reason) Remedy() Remedy {
 	switch r {
 	case ReasonNotOurs, ReasonLeftToPopulator:
 		return RemedyIgnore
-	case ReasonClaimInvalid, ReasonClaimUnsupported, ReasonClassUntranslatable, ReasonDriverIncapable, ReasonParameterInvalid, ReasonSecretUnclear,
-		ReasonSourceDeleting, ReasonSourceUnfit, ReasonSourceUnserved, ReasonAttributesClassForeign, ReasonAttributesClassUnserved, ReasonAnswerWithoutVolume:
+	case ReasonClaimInvalid, ReasonClaimUnsupported, ReasonClassUntranslatable, ReasonDriverIncapable,
+		ReasonParameterInvalid, ReasonSecretUnclear,
+		ReasonSourceDeleting, ReasonSourceUnfit, ReasonSourceUnserved, ReasonAttributesClassForeign,
+		ReasonAttributesClassUnserved, ReasonAnswerWithoutVolume:
 		return RemedyChange
 	case ReasonNodeUnfit:
 		return RemedyReschedule

@@ -11,7 +11,8 @@ import (
 func secretKeys() map[string]bool {
 	keys := map[string]bool{}
 	for _, k := range []secretref.Keys{
-		secretref.Default(), secretref.Provisioner(), secretref.ControllerPublish(), secretref.NodeStage(), secretref.NodePublish(),
+		secretref.Default(), secretref.Provisioner(), secretref.ControllerPublish(), secretref.NodeStage(),
+		secretref.NodePublish(),
 		secretref.ControllerExpand(), secretref.NodeExpand(), secretref.ControllerModify(),
 	} {
 		for _, spellings := range [][]string{k.Name, k.Namespace} {
@@ -25,7 +26,8 @@ func secretKeys() map[string]bool {
 
 // secrets are the Secrets that the calls for one volume need, nil for none.
 type secrets struct {
-	provisioner, controllerPublish, nodeStage, nodePublish, controllerExpand, nodeExpand, controllerModify *v1.SecretReference
+	provisioner, controllerPublish, nodeStage, nodePublish, controllerExpand, nodeExpand,
+	controllerModify *v1.SecretReference
 }
 
 // secrets returns what the class names for this volume. Nobody knows yet whether they are there.
@@ -55,7 +57,9 @@ func (f Facts) secrets(pv string) (secrets, error) {
 			PV: pv, ClaimNamespace: f.Claim.Namespace, ClaimName: f.Claim.Name, ClaimAnnotations: f.Claim.Annotations,
 		})
 		if err != nil {
-			return secrets{}, refuse(ReasonSecretUnclear, "Secret of StorageClass %q under %s, for claim %q: %w; correct the claim's annotations, or the parameter in a new class",
+			return secrets{}, refuse(ReasonSecretUnclear,
+				"Secret of StorageClass %q under %s, for claim %q: %w; correct the claim's annotations, or the parameter in a "+
+					"new class",
 				f.Class.Name, one.keys.Name[0], f.claimName(), err)
 		}
 		*one.into = ref

@@ -61,7 +61,8 @@ func (s Settings) Validate() error {
 	full := s.withDefaults()
 	var wrong []error
 	if problems := validation.IsDNS1123Subdomain(full.VolumeNamePrefix + "-0"); len(problems) > 0 {
-		wrong = append(wrong, fmt.Errorf("volume name prefix: %q cannot begin the name of a PersistentVolume: %s", s.VolumeNamePrefix, problems[0]))
+		wrong = append(wrong, fmt.Errorf("volume name prefix: %q cannot begin the name of a PersistentVolume: %s",
+			s.VolumeNamePrefix, problems[0]))
 	}
 	if n := full.VolumeNameUUIDLength; n < -1 || n > uuidDigits {
 		wrong = append(wrong, fmt.Errorf("volume name UUID length: %d is neither -1 nor within 1 and %d", n, uuidDigits))

@@ -58,36 +58,55 @@ const SnapshotFinalizer = "provisioner.storage.kubernetes.io/volumesnapshot-as-s
 // filesystem be restored as a device and the other way round (KEP-3141).
 const AllowModeChangeAnnotation = "snapshot.storage.kubernetes.io/allow-volume-mode-change"
 
-// snapshotHandle returns the handle of the snapshot to be restored: one of this driver that is ready and bound to its content, and not larger than what is asked for.
+// snapshotHandle returns the handle of the snapshot to be restored: one of this driver that is ready and bound to
+// its content, and not larger than what is asked for.
 func (f Facts) snapshotHandle(name types.NamespacedName) (string, error) {
 	s := f.Source.Snapshot
 	switch {
 	case f.Source.Unserved:
-		return "", refuse(ReasonSourceUnserved, "claim %q is to be made from VolumeSnapshot %q, and csi-reclaimer does not read VolumeSnapshots; create it without a source, or clone the claim itself", f.claimName(), name)
+		return "", refuse(ReasonSourceUnserved,
+			"claim %q is to be made from VolumeSnapshot %q, and csi-reclaimer does not read VolumeSnapshots; create it "+
+				"without a source, or clone the claim itself", f.claimName(), name)
 	case s == nil || s.Namespace != name.Namespace || s.Name != name.Name:
-		return "", refuse(ReasonSourceMissing, "VolumeSnapshot %q, which claim %q is made from, does not exist", name, f.claimName())
+		return "", refuse(ReasonSourceMissing, "VolumeSnapshot %q, which claim %q is made from, does not exist", name,
+			f.claimName())
 	case s.Deleting && !f.Begun && !s.Protected:
 		// Where the finalizer is there, some provisioner has begun to restore the snapshot before it was
 		// deleted, maybe for this claim (external-provisioner #1448).
-		return "", refuse(ReasonSourceDeleting, "VolumeSnapshot %q, which claim %q is made from, is being deleted; delete the claim too, or name another source", name, f.claimName())
+		return "", refuse(ReasonSourceDeleting,
+			"VolumeSnapshot %q, which claim %q is made from, is being deleted; delete the claim too, or name another source",
+			name, f.claimName())
 	case s.ContentName == "":
-		return "", refuse(ReasonSourceNotReady, "VolumeSnapshot %q, which claim %q is made from, has no content yet; its own Events say why", name, f.claimName())
+		return "", refuse(ReasonSourceNotReady,
+			"VolumeSnapshot %q, which claim %q is made from, has no content yet; its own Events say why", name, f.claimName())
 	case s.Content == nil || s.Content.Name != s.ContentName:
-		return "", refuse(ReasonSourceMissing, "VolumeSnapshotContent %q of VolumeSnapshot %q, which claim %q is made from, does not exist", s.ContentName, name, f.claimName())
+		return "", refuse(ReasonSourceMissing,
+			"VolumeSnapshotContent %q of VolumeSnapshot %q, which claim %q is made from, does not exist", s.ContentName, name,
+			f.claimName())
 	case s.Content.Snapshot != name || s.Content.SnapshotUID != s.UID:
 		// Whoever may write VolumeSnapshots could name anybody's content; only the content says
 		// whose it is.
-		return "", refuse(ReasonSourceNotReady, "VolumeSnapshotContent %q belongs to another snapshot than VolumeSnapshot %q, which claim %q is made from", s.ContentName, name, f.claimName())
+		return "", refuse(ReasonSourceNotReady,
+			"VolumeSnapshotContent %q belongs to another snapshot than VolumeSnapshot %q, which claim %q is made from",
+			s.ContentName, name, f.claimName())
 	case s.Content.Driver != f.Driver.Name:
-		return "", refuse(ReasonSourceUnfit, "VolumeSnapshot %q, which claim %q is made from, is of CSI driver %q, and the claim's StorageClass of %q; take a class of the same driver",
+		return "", refuse(ReasonSourceUnfit,
+			"VolumeSnapshot %q, which claim %q is made from, is of CSI driver %q, and the claim's StorageClass of %q; take a "+
+				"class of the same driver",
 			name, f.claimName(), s.Content.Driver, f.Driver.Name)
 	case !s.Ready || s.Content.Handle == "":
-		return "", refuse(ReasonSourceNotReady, "VolumeSnapshot %q, which claim %q is made from, is not ready yet", name, f.claimName())
+		return "", refuse(ReasonSourceNotReady, "VolumeSnapshot %q, which claim %q is made from, is not ready yet", name,
+			f.claimName())
 	case s.RestoreSize != nil && f.size() < *s.RestoreSize:
-		return "", refuse(ReasonSourceUnfit, "claim %q asks for %d bytes and VolumeSnapshot %q needs %d; ask for as many at least", f.claimName(), f.size(), name, *s.RestoreSize)
+		return "", refuse(ReasonSourceUnfit,
+			"claim %q asks for %d bytes and VolumeSnapshot %q needs %d; ask for as many at least", f.claimName(), f.size(),
+			name, *s.RestoreSize)
 	case !f.modeMayBe(s.Content):
-		return "", refuse(ReasonSourceUnfit, "claim %q has volume mode %s and VolumeSnapshot %q is of %s; ask for the same, or have an administrator put the annotation %s=true on VolumeSnapshotContent %q",
-			f.claimName(), modeName(f.Claim.Spec.VolumeMode), name, *s.Content.SourceMode, AllowModeChangeAnnotation, s.ContentName)
+		return "", refuse(ReasonSourceUnfit,
+			"claim %q has volume mode %s and VolumeSnapshot %q is of %s; ask for the same, or have an administrator put the "+
+				"annotation %s=true on VolumeSnapshotContent %q",
+			f.claimName(), modeName(f.Claim.Spec.VolumeMode), name, *s.Content.SourceMode, AllowModeChangeAnnotation,
+			s.ContentName)
 	}
 	return s.Content.Handle, nil
 }
@@ -96,7 +115,8 @@ func (f Facts) snapshotHandle(name types.NamespacedName) (string, error) {
 // filesystem that its owner can write as a device can crash the kernel that mounts it (KEP-3141).
 // Contents that snapshotters of old made do not tell their mode and pass, as upstream has it.
 func (f Facts) modeMayBe(content *SnapshotContent) bool {
-	if f.Settings.AllowModeConversion || content.SourceMode == nil || *content.SourceMode == modeName(f.Claim.Spec.VolumeMode) {
+	if f.Settings.AllowModeConversion || content.SourceMode == nil ||
+		*content.SourceMode == modeName(f.Claim.Spec.VolumeMode) {
 		return true
 	}
 	allowed, err := strconv.ParseBool(content.AllowModeChange)

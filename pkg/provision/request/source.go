@@ -107,14 +107,20 @@ func (f Facts) sourceRef() (SourceRef, error) {
 	group, source := groupOf(ref), SourceOf(f.Claim)
 	switch {
 	case ref.Namespace != nil && *ref.Namespace != "" && *ref.Namespace != f.Claim.Namespace && !f.Settings.CrossNamespace:
-		return SourceRef{}, refuse(ReasonClaimUnsupported, "claim %q takes its data from namespace %q, and the feature gate CrossNamespaceVolumeDataSource of csi-reclaimer is off; copy the source into the claim's namespace",
+		return SourceRef{}, refuse(ReasonClaimUnsupported,
+			"claim %q takes its data from namespace %q, and the feature gate CrossNamespaceVolumeDataSource of csi-reclaimer "+
+				"is off; copy the source into the claim's namespace",
 			f.claimName(), *ref.Namespace)
 	case source.Kind == SourceNone && ref.Kind == string(SourceSnapshot):
-		return SourceRef{}, refuse(ReasonClaimInvalid, "claim %q names a VolumeSnapshot of API group %q; it has to be %s", f.claimName(), group, snapshotGroup)
+		return SourceRef{}, refuse(ReasonClaimInvalid, "claim %q names a VolumeSnapshot of API group %q; it has to be %s",
+			f.claimName(), group, snapshotGroup)
 	case source.Kind == SourceNone:
-		return SourceRef{}, refuse(ReasonLeftToPopulator, "claim %q takes its data from a %s %q of API group %q, which is left to a volume populator", f.claimName(), ref.Kind, ref.Name, group)
+		return SourceRef{}, refuse(ReasonLeftToPopulator,
+			"claim %q takes its data from a %s %q of API group %q, which is left to a volume populator", f.claimName(),
+			ref.Kind, ref.Name, group)
 	case source.Name == "":
-		return SourceRef{}, refuse(ReasonClaimInvalid, "claim %q names a %s without a name as the source of its data", f.claimName(), ref.Kind)
+		return SourceRef{}, refuse(ReasonClaimInvalid, "claim %q names a %s without a name as the source of its data",
+			f.claimName(), ref.Kind)
 	}
 	return source, nil
 }

@@ -27,7 +27,8 @@ func (f Facts) requirement() (*csi.TopologyRequirement, error) {
 	case selected == "":
 		where.Selected = nil
 	case f.Selected == nil || f.Selected.Name != selected:
-		return nil, refuse(ReasonNodeUnfit, "node %q, selected for claim %q, does not exist; another one has to be selected", selected, f.claimName())
+		return nil, refuse(ReasonNodeUnfit,
+			"node %q, selected for claim %q, does not exist; another one has to be selected", selected, f.claimName())
 	}
 	requirement, err := topology.Require(where)
 	switch {
@@ -36,6 +37,7 @@ func (f Facts) requirement() (*csi.TopologyRequirement, error) {
 	case errors.Is(err, topology.ErrNode):
 		return nil, refuse(ReasonNodeUnfit, "claim %q: %w; another one has to be selected", f.claimName(), err)
 	default:
-		return nil, refuse(ReasonTopologyUnknown, "claim %q: %w; see that the driver's node pods run, and look at its CSINode objects", f.claimName(), err)
+		return nil, refuse(ReasonTopologyUnknown,
+			"claim %q: %w; see that the driver's node pods run, and look at its CSINode objects", f.claimName(), err)
 	}
 }

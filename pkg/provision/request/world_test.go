@@ -49,7 +49,8 @@ func facts(changes ...func(*Facts)) Facts {
 				Resources:        v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("5Gi")}},
 			},
 		},
-		Class:  &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "fast"}, Provisioner: driver, ReclaimPolicy: &remove, Parameters: map[string]string{"type": "ssd"}},
+		Class: &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "fast"}, Provisioner: driver,
+			ReclaimPolicy: &remove, Parameters: map[string]string{"type": "ssd"}},
 		Driver: can(),
 	}
 	for _, change := range changes {
@@ -85,7 +86,8 @@ func size(text string) func(*Facts) {
 func zones(f *Facts) {
 	f.Driver.Plugin[csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS] = true
 	for _, zone := range []string{"a", "b"} {
-		f.Nodes = append(f.Nodes, topology.Node{Name: "n-" + zone, Labels: map[string]string{"zone": zone}, Keys: []string{"zone"}})
+		f.Nodes = append(f.Nodes, topology.Node{Name: "n-" + zone, Labels: map[string]string{"zone": zone},
+			Keys: []string{"zone"}})
 	}
 }
 
@@ -147,8 +149,9 @@ func cloned(changes ...func(*v1.PersistentVolumeClaim, *v1.PersistentVolume)) fu
 		pv := &v1.PersistentVolume{
 			ObjectMeta: metav1.ObjectMeta{Name: "pv-source"},
 			Spec: v1.PersistentVolumeSpec{
-				ClaimRef:               &v1.ObjectReference{Namespace: "team", Name: "source", UID: "c-1"},
-				PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: driver, VolumeHandle: "vol-source"}},
+				ClaimRef: &v1.ObjectReference{Namespace: "team", Name: "source", UID: "c-1"},
+				PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: driver,
+					VolumeHandle: "vol-source"}},
 			},
 			Status: v1.PersistentVolumeStatus{Phase: v1.VolumeBound},
 		}
@@ -161,7 +164,8 @@ func cloned(changes ...func(*v1.PersistentVolumeClaim, *v1.PersistentVolume)) fu
 
 // answer is that of a driver that did what was asked, with the changes.
 func answer(o Order, changes ...func(*csi.Volume)) *csi.CreateVolumeResponse {
-	volume := &csi.Volume{VolumeId: "vol-1", CapacityBytes: o.Request.GetCapacityRange().GetRequiredBytes(), ContentSource: o.Request.GetVolumeContentSource()}
+	volume := &csi.Volume{VolumeId: "vol-1", CapacityBytes: o.Request.GetCapacityRange().GetRequiredBytes(),
+		ContentSource: o.Request.GetVolumeContentSource()}
 	for _, change := range changes {
 		change(volume)
 	}

@@ -73,9 +73,11 @@ func TestAgainstARealAPIServer(t *testing.T) {
 		t.Fatalf("got %+v, %v", got, err)
 	}
 	want := &request.Snapshot{
-		Namespace: name.Namespace, Name: name.Name, UID: got.UID, Ready: true, RestoreSize: ptr.To[int64](1 << 20), ContentName: made.Content,
+		Namespace: name.Namespace, Name: name.Name, UID: got.UID, Ready: true, RestoreSize: ptr.To[int64](1 << 20),
+		ContentName: made.Content,
 		Content: &request.SnapshotContent{
-			Name: made.Content, Driver: driverName, Handle: made.Handle, Snapshot: name, SnapshotUID: got.UID, SourceMode: ptr.To(v1.PersistentVolumeFilesystem),
+			Name: made.Content, Driver: driverName, Handle: made.Handle, Snapshot: name, SnapshotUID: got.UID,
+			SourceMode: ptr.To(v1.PersistentVolumeFilesystem),
 		},
 	}
 	if diff := cmp.Diff(want, got); diff != "" || got.UID == "" {
@@ -94,9 +96,10 @@ func TestAgainstARealAPIServer(t *testing.T) {
 		t.Errorf("without rights: got %+v, %v, want Forbidden", got, err)
 	}
 
-	unready, err := maker.MakeSnapshot(ctx, objects.SnapshotSpec{Name: "unready", Of: vol, Change: func(s *snapshotv1.VolumeSnapshot, c *snapshotv1.VolumeSnapshotContent) {
-		s.Status.ReadyToUse, c.Status.ReadyToUse, c.Status.SnapshotHandle = ptr.To(false), ptr.To(false), nil
-	}})
+	unready, err := maker.MakeSnapshot(ctx, objects.SnapshotSpec{Name: "unready", Of: vol,
+		Change: func(s *snapshotv1.VolumeSnapshot, c *snapshotv1.VolumeSnapshotContent) {
+			s.Status.ReadyToUse, c.Status.ReadyToUse, c.Status.SnapshotHandle = ptr.To(false), ptr.To(false), nil
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,5 +132,6 @@ func maker(t *testing.T, cp *controlplane.ControlPlane) objects.Maker {
 		t.Fatal(err)
 	}
 	driver := mockdriver.ForTest(t, mockdriver.Options{Name: driverName, Progress: os.Stderr})
-	return objects.Maker{Client: client, Driver: driverName, Namespace: namespace, CSI: driver.Controller(), Snapshots: snapshots}
+	return objects.Maker{Client: client, Driver: driverName, Namespace: namespace, CSI: driver.Controller(),
+		Snapshots: snapshots}
 }

@@ -49,7 +49,8 @@ func (r *Reader) EachContent(ctx context.Context, visit func(Content)) error {
 }
 
 func contentAt(c *snapshotv1.VolumeSnapshotContent) Content {
-	at := Content{Name: c.Name, UID: c.UID, Driver: c.Spec.Driver, Handle: ptr.Deref(c.Spec.Source.SnapshotHandle, ""), Making: true}
+	at := Content{Name: c.Name, UID: c.UID, Driver: c.Spec.Driver, Handle: ptr.Deref(c.Spec.Source.SnapshotHandle, ""),
+		Making: true}
 	if c.Status != nil {
 		at.Handle = ptr.Deref(c.Status.SnapshotHandle, at.Handle)
 		at.Making = !ptr.Deref(c.Status.ReadyToUse, false)

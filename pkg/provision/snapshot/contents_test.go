@@ -53,7 +53,8 @@ func TestContentsThatCannotBeShown(t *testing.T) {
 		"the server is in need":   {answer{500, "oops"}, false},
 	} {
 		err := serve(t, map[string]answer{contentsPath: c.answer}).reader(t, nil).EachContent(t.Context(), func(Content) {})
-		if err == nil || errors.Is(err, ErrNotInstalled) != c.notInstalled || !strings.Contains(err.Error(), "list VolumeSnapshotContents") {
+		if err == nil || errors.Is(err, ErrNotInstalled) != c.notInstalled ||
+			!strings.Contains(err.Error(), "list VolumeSnapshotContents") {
 			t.Errorf("%s: %v", sentence, err)
 		}
 	}

@@ -58,7 +58,8 @@ func (r *Reader) RemoveFinalizer(ctx context.Context, name types.NamespacedName,
 
 // update changes the finalizers of a VolumeSnapshot, and leaves all else as it was read: the object is not
 // decoded into Go types, which would lose fields that they do not know.
-func (r *Reader) update(ctx context.Context, name types.NamespacedName, uid types.UID, change func(finalizers []string, deleting bool) ([]string, error)) error {
+func (r *Reader) update(ctx context.Context, name types.NamespacedName, uid types.UID,
+	change func(finalizers []string, deleting bool) ([]string, error)) error {
 	client := r.objects.Resource(snapshotv1.SchemeGroupVersion.WithResource(snapshotResource)).Namespace(name.Namespace)
 	for range updateTries {
 		o, err := client.Get(ctx, name.Name, metav1.GetOptions{})
@@ -95,7 +96,10 @@ func (r *Reader) update(ctx context.Context, name types.NamespacedName, uid type
 // ErrNotInstalled, that the cluster serves none.
 func (r *Reader) EachProtected(ctx context.Context, visit func(request.Snapshot)) error {
 	client := r.metadata.Resource(snapshotv1.SchemeGroupVersion.WithResource(snapshotResource))
-	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return client.List(ctx, o) })
+	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object,
+		error) {
+		return client.List(ctx, o)
+	})
 	pages.PageSize = snapshotPage
 	err := pages.EachListItem(ctx, metav1.ListOptions{}, func(item runtime.Object) error {
 		o, ok := item.(metav1.Object)
@@ -103,7 +107,8 @@ func (r *Reader) EachProtected(ctx context.Context, visit func(request.Snapshot)
 			return fmt.Errorf("got a %T", item)
 		}
 		if protected(o) {
-			visit(request.Snapshot{Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID(), Deleting: o.GetDeletionTimestamp() != nil, Protected: true})
+			visit(request.Snapshot{Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID(),
+				Deleting: o.GetDeletionTimestamp() != nil, Protected: true})
 		}
 		return nil
 	})

@@ -102,7 +102,8 @@ func (s *store) finalizers() []string {
 func newStore(t *testing.T, finalizers []any, deleting bool) (*store, *Reader) {
 	t.Helper()
 	s := &store{version: 7}
-	if err := json.Unmarshal([]byte(replace(ready, `"spec":{`, `"spec":{"fieldOfTomorrow":{"n":9007199254740993},`)), &s.object); err != nil {
+	if err := json.Unmarshal([]byte(replace(ready, `"spec":{`, `"spec":{"fieldOfTomorrow":{"n":9007199254740993},`)),
+		&s.object); err != nil {
 		t.Fatal(err)
 	}
 	if finalizers != nil {
@@ -131,14 +132,19 @@ func TestAddFinalizer(t *testing.T) {
 		err      error
 		asked    []string
 	}{
-		"without":               {nil, false, nil, []string{request.SnapshotFinalizer}, nil, []string{"GET", "PUT"}},
-		"beside others":         {[]any{other}, false, nil, []string{other, request.SnapshotFinalizer}, nil, []string{"GET", "PUT"}},
-		"with it: no write":     {[]any{request.SnapshotFinalizer, other}, false, nil, []string{request.SnapshotFinalizer, other}, nil, []string{"GET"}},
-		"with it, deleting":     {[]any{request.SnapshotFinalizer}, true, nil, []string{request.SnapshotFinalizer}, nil, []string{"GET"}},
-		"without it, deleting":  {[]any{other}, true, nil, []string{other}, kube.ErrChanged, []string{"GET"}},
-		"gone":                  {nil, false, func(s *store) { s.object = nil }, nil, kube.ErrGone, []string{"GET"}},
-		"another of its name":   {nil, false, func(s *store) { meta(s.object)["uid"] = "u2" }, nil, kube.ErrGone, []string{"GET"}},
-		"gone before the write": {nil, false, func(s *store) { s.others = func() { s.object = nil } }, nil, kube.ErrGone, []string{"GET", "PUT"}},
+		"without": {nil, false, nil, []string{request.SnapshotFinalizer}, nil, []string{"GET", "PUT"}},
+		"beside others": {[]any{other}, false, nil, []string{other, request.SnapshotFinalizer}, nil,
+			[]string{"GET", "PUT"}},
+		"with it: no write": {[]any{request.SnapshotFinalizer, other}, false, nil,
+			[]string{request.SnapshotFinalizer, other}, nil, []string{"GET"}},
+		"with it, deleting": {[]any{request.SnapshotFinalizer}, true, nil, []string{request.SnapshotFinalizer}, nil,
+			[]string{"GET"}},
+		"without it, deleting": {[]any{other}, true, nil, []string{other}, kube.ErrChanged, []string{"GET"}},
+		"gone":                 {nil, false, func(s *store) { s.object = nil }, nil, kube.ErrGone, []string{"GET"}},
+		"another of its name": {nil, false, func(s *store) { meta(s.object)["uid"] = "u2" }, nil, kube.ErrGone,
+			[]string{"GET"}},
+		"gone before the write": {nil, false, func(s *store) { s.others = func() { s.object = nil } }, nil, kube.ErrGone,
+			[]string{"GET", "PUT"}},
 		"changed by others once": {nil, false, func(s *store) {
 			s.others = func() {
 				s.others = nil
@@ -146,7 +152,8 @@ func TestAddFinalizer(t *testing.T) {
 				meta(s.object)["finalizers"] = []any{other}
 			}
 		}, []string{other, request.SnapshotFinalizer}, nil, []string{"GET", "PUT", "GET", "PUT"}},
-		"changed by others again and again": {nil, false, func(s *store) { s.others = func() { s.version++ } }, nil, kube.ErrChanged, nil},
+		"changed by others again and again": {nil, false, func(s *store) { s.others = func() { s.version++ } }, nil,
+			kube.ErrChanged, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, r := newStore(t, c.before, c.deleting)
@@ -174,10 +181,12 @@ func TestRemoveFinalizer(t *testing.T) {
 		want   []string
 		asked  []string
 	}{
-		"beside others":       {[]any{other, request.SnapshotFinalizer, "example.com/x"}, nil, []string{other, "example.com/x"}, []string{"GET", "PUT"}},
+		"beside others": {[]any{other, request.SnapshotFinalizer, "example.com/x"}, nil,
+			[]string{other, "example.com/x"}, []string{"GET", "PUT"}},
 		"not there: no write": {[]any{other}, nil, []string{other}, []string{"GET"}},
 		"gone":                {nil, func(s *store) { s.object = nil }, nil, []string{"GET"}},
-		"another of its name": {[]any{request.SnapshotFinalizer}, func(s *store) { meta(s.object)["uid"] = "u2" }, []string{request.SnapshotFinalizer}, []string{"GET"}},
+		"another of its name": {[]any{request.SnapshotFinalizer}, func(s *store) { meta(s.object)["uid"] = "u2" },
+			[]string{request.SnapshotFinalizer}, []string{"GET"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, r := newStore(t, c.before, true)
@@ -201,7 +210,8 @@ func TestAnUpdateLosesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	text, err := json.Marshal(s.object["spec"])
-	if err != nil || !strings.Contains(string(text), "fieldOfTomorrow") || !strings.Contains(string(text), "persistentVolumeClaimName") {
+	if err != nil || !strings.Contains(string(text), "fieldOfTomorrow") ||
+		!strings.Contains(string(text), "persistentVolumeClaimName") {
 		t.Errorf("%s, %v", text, err)
 	}
 }
@@ -209,7 +219,8 @@ func TestAnUpdateLosesNothing(t *testing.T) {
 func TestAFinalizerThatMayNotBeWritten(t *testing.T) {
 	s, r := newStore(t, nil, false)
 	s.refuse = apierrors.NewForbidden(groupResource(snapshotResource), "nightly", errors.New("no"))
-	if err := r.AddFinalizer(t.Context(), nightly, "u1"); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `"shop/nightly"`) {
+	if err := r.AddFinalizer(t.Context(), nightly, "u1"); !apierrors.IsForbidden(err) ||
+		!strings.Contains(err.Error(), `"shop/nightly"`) {
 		t.Errorf("%v, want Forbidden", err)
 	}
 }
@@ -219,12 +230,13 @@ func TestEachProtected(t *testing.T) {
 	item := func(name, more string) string {
 		return `{"metadata":{"namespace":"shop","name":"` + name + `","uid":"u-` + name + `"` + more + `}}`
 	}
-	list := `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{},"items":[` + strings.Join([]string{
-		item("a", `,"finalizers":["`+other+`"]`),
-		item("b", `,"finalizers":["`+other+`","`+request.SnapshotFinalizer+`"]`),
-		item("c", `,"finalizers":["`+request.SnapshotFinalizer+`"],"deletionTimestamp":"2030-01-02T03:04:05Z"`),
-		item("d", ""),
-	}, ",") + `]}`
+	list := `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{},"items":[` +
+		strings.Join([]string{
+			item("a", `,"finalizers":["`+other+`"]`),
+			item("b", `,"finalizers":["`+other+`","`+request.SnapshotFinalizer+`"]`),
+			item("c", `,"finalizers":["`+request.SnapshotFinalizer+`"],"deletionTimestamp":"2030-01-02T03:04:05Z"`),
+			item("d", ""),
+		}, ",") + `]}`
 	s := serve(t, map[string]answer{path: {200, list}})
 	var got []request.Snapshot
 	if err := s.reader(t, nil).EachProtected(t.Context(), func(o request.Snapshot) { got = append(got, o) }); err != nil {
@@ -242,7 +254,8 @@ func TestEachProtected(t *testing.T) {
 		t.Errorf("%v, want ErrNotInstalled", err)
 	}
 	forbidden := status(t, apierrors.NewForbidden(groupResource(snapshotResource), "", nil))
-	err = serve(t, map[string]answer{path: forbidden}).reader(t, nil).EachProtected(t.Context(), func(request.Snapshot) { t.Error("shows one") })
+	err = serve(t, map[string]answer{path: forbidden}).reader(t, nil).EachProtected(t.Context(),
+		func(request.Snapshot) { t.Error("shows one") })
 	if !apierrors.IsForbidden(err) {
 		t.Errorf("%v, want Forbidden", err)
 	}

@@ -112,7 +112,8 @@ func meaning(err error) error {
 }
 
 func snapshotOf(s *snapshotv1.VolumeSnapshot) *request.Snapshot {
-	read := &request.Snapshot{Namespace: s.Namespace, Name: s.Name, UID: s.UID, Deleting: s.DeletionTimestamp != nil, Protected: protected(s)}
+	read := &request.Snapshot{Namespace: s.Namespace, Name: s.Name, UID: s.UID, Deleting: s.DeletionTimestamp != nil,
+		Protected: protected(s)}
 	if s.Status == nil {
 		return read
 	}

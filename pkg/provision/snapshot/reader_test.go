@@ -113,7 +113,8 @@ func groupResource(resource string) schema.GroupResource {
 func TestRead(t *testing.T) {
 	whole := func(change func(*request.Snapshot)) *request.Snapshot {
 		s := &request.Snapshot{
-			Namespace: "shop", Name: "nightly", UID: "u1", Ready: true, RestoreSize: ptr.To[int64](1 << 30), ContentName: "content-1",
+			Namespace: "shop", Name: "nightly", UID: "u1", Ready: true, RestoreSize: ptr.To[int64](1 << 30),
+			ContentName: "content-1",
 			Content: &request.SnapshotContent{
 				Name: "content-1", Driver: "disk.csi.example.com", Handle: "snap-1", Snapshot: nightly, SnapshotUID: "u1",
 				SourceMode: ptr.To(v1.PersistentVolumeBlock), AllowModeChange: "true",
@@ -133,16 +134,19 @@ func TestRead(t *testing.T) {
 		"a snapshot and its content": {answer{200, ready}, answer{200, content}, whole(func(*request.Snapshot) {}), 2},
 		"a snapshot whose content is gone": {answer{200, ready}, noContent,
 			whole(func(s *request.Snapshot) { s.Content = nil }), 2},
-		"a snapshot that is being taken": {answer{200, replace(ready, `"readyToUse":true,"restoreSize":"1Gi"`, `"readyToUse":false`)},
+		"a snapshot that is being taken": {answer{200, replace(ready, `"readyToUse":true,"restoreSize":"1Gi"`,
+			`"readyToUse":false`)},
 			answer{200, replace(content, `"snapshotHandle":"snap-1",`, "")},
 			whole(func(s *request.Snapshot) { s.Ready, s.RestoreSize, s.Content.Handle = false, nil, "" }), 2},
-		"a snapshot that is being deleted": {answer{200, replace(ready, `"uid":"u1"}`, `"uid":"u1","deletionTimestamp":"2030-01-02T03:04:05Z"}`)},
+		"a snapshot that is being deleted": {answer{200, replace(ready, `"uid":"u1"}`,
+			`"uid":"u1","deletionTimestamp":"2030-01-02T03:04:05Z"}`)},
 			answer{200, content}, whole(func(s *request.Snapshot) { s.Deleting = true }), 2},
 		"a snapshot that nobody has looked at": {answer{200, replace(ready, `"status":`, `"ignored":`)}, answer{200, content},
 			&request.Snapshot{Namespace: "shop", Name: "nightly", UID: "u1"}, 1},
 		"a content that nobody has looked at": {answer{200, ready}, answer{200, replace(content, `"status":`, `"ignored":`)},
 			whole(func(s *request.Snapshot) { s.Content.Handle = "" }), 2},
-		"a content of a snapshotter that knew no modes": {answer{200, ready}, answer{200, replace(content, `"sourceVolumeMode":"Block",`, "")},
+		"a content of a snapshotter that knew no modes": {answer{200, ready},
+			answer{200, replace(content, `"sourceVolumeMode":"Block",`, "")},
 			whole(func(s *request.Snapshot) { s.Content.SourceMode = nil }), 2},
 		"a size that is no whole number of bytes": {answer{200, replace(ready, `"1Gi"`, `"1500m"`)}, answer{200, content},
 			whole(func(s *request.Snapshot) { s.RestoreSize = ptr.To[int64](2) }), 2},
@@ -179,23 +183,31 @@ func TestUnknownIsNotAbsent(t *testing.T) {
 		snapshot, content answer
 		notInstalled      bool
 	}{
-		"an API server without snapshots":         {snapshot: text, notInstalled: true},
-		"one that has snapshots but no contents":  {snapshot: answer{200, ready}, content: text, notInstalled: true},
-		"a proxy that finds no API server":        {snapshot: answer{404, "<html>nothing here</html>"}, notInstalled: true},
-		"a 404 without a word":                    {snapshot: answer{404, ""}, notInstalled: true},
-		"a Status that is about a namespace":      {snapshot: status(t, apierrors.NewNotFound(v1.Resource("namespaces"), "shop")), notInstalled: true},
-		"a Status that is about another snapshot": {snapshot: status(t, apierrors.NewNotFound(groupResource(snapshotResource), "weekly")), notInstalled: true},
+		"an API server without snapshots":        {snapshot: text, notInstalled: true},
+		"one that has snapshots but no contents": {snapshot: answer{200, ready}, content: text, notInstalled: true},
+		"a proxy that finds no API server":       {snapshot: answer{404, "<html>nothing here</html>"}, notInstalled: true},
+		"a 404 without a word":                   {snapshot: answer{404, ""}, notInstalled: true},
+		"a Status that is about a namespace": {snapshot: status(t, apierrors.NewNotFound(v1.Resource("namespaces"),
+			"shop")), notInstalled: true},
+		"a Status that is about another snapshot": {snapshot: status(t,
+			apierrors.NewNotFound(groupResource(snapshotResource), "weekly")), notInstalled: true},
 		"a Status that is about another API": {snapshot: status(t, apierrors.NewNotFound(
 			schema.GroupResource{Group: "snapshot.example.com", Resource: snapshotResource}, "nightly")), notInstalled: true},
-		"a Status that is about nothing":           {snapshot: answer{404, `{"apiVersion":"v1","kind":"Status","status":"Failure","reason":"NotFound","code":404}`}, notInstalled: true},
-		"a snapshot that may not be read":          {snapshot: status(t, apierrors.NewForbidden(groupResource(snapshotResource), "nightly", nil))},
-		"a content that may not be read":           {snapshot: answer{200, ready}, content: status(t, apierrors.NewForbidden(groupResource(contentResource), "content-1", nil))},
-		"an API server in trouble":                 {snapshot: status(t, apierrors.NewInternalError(errors.New("etcd is away")))},
-		"a content of an API server in trouble":    {snapshot: answer{200, ready}, content: answer{500, "oops"}},
-		"a content that lost its way":              {snapshot: answer{200, ready}, content: status(t, apierrors.NewNotFound(groupResource(snapshotResource), "content-1")), notInstalled: true},
-		"an answer that is none":                   {snapshot: answer{200, "<html>log in here</html>"}},
-		"an answer that ends too early":            {snapshot: answer{200, ready[:len(ready)/2]}},
-		"a snapshot whose content has a wild name": {snapshot: answer{200, replace(ready, "content-1", "../../../../api/v1/secrets")}},
+		"a Status that is about nothing": {snapshot: answer{404,
+			`{"apiVersion":"v1","kind":"Status","status":"Failure","reason":"NotFound","code":404}`}, notInstalled: true},
+		"a snapshot that may not be read": {snapshot: status(t,
+			apierrors.NewForbidden(groupResource(snapshotResource), "nightly", nil))},
+		"a content that may not be read": {snapshot: answer{200, ready},
+			content: status(t, apierrors.NewForbidden(groupResource(contentResource), "content-1", nil))},
+		"an API server in trouble": {snapshot: status(t,
+			apierrors.NewInternalError(errors.New("etcd is away")))},
+		"a content of an API server in trouble": {snapshot: answer{200, ready}, content: answer{500, "oops"}},
+		"a content that lost its way": {snapshot: answer{200, ready},
+			content: status(t, apierrors.NewNotFound(groupResource(snapshotResource), "content-1")), notInstalled: true},
+		"an answer that is none":        {snapshot: answer{200, "<html>log in here</html>"}},
+		"an answer that ends too early": {snapshot: answer{200, ready[:len(ready)/2]}},
+		"a snapshot whose content has a wild name": {snapshot: answer{200, replace(ready, "content-1",
+			"../../../../api/v1/secrets")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := serve(t, map[string]answer{snapshotPath: c.snapshot, contentPath: c.content})
@@ -224,7 +236,8 @@ func TestNotInstalledIsSaidInWords(t *testing.T) {
 func TestNoRequestForANameThatNoSnapshotCanHave(t *testing.T) {
 	for _, name := range []string{"", "..", "a/b", "../../pods/x", "%2e%2e"} {
 		s := serve(t, nil)
-		if got, err := s.reader(t, nil).Read(t.Context(), types.NamespacedName{Namespace: "shop", Name: name}); got != nil || err == nil {
+		if got, err := s.reader(t, nil).Read(t.Context(), types.NamespacedName{Namespace: "shop",
+			Name: name}); got != nil || err == nil {
 			t.Errorf("%q: got %+v, %v, want an error", name, got, err)
 		}
 		if len(s.asked) > 0 {
@@ -233,7 +246,8 @@ func TestNoRequestForANameThatNoSnapshotCanHave(t *testing.T) {
 	}
 }
 
-// A read is live: no resourceVersion, which would allow an answer of some time ago. And it is JSON, whatever the other clients speak.
+// A read is live: no resourceVersion, which would allow an answer of some time ago. And it is JSON, whatever the
+// other clients speak.
 func TestWhatIsAskedOfTheAPIServer(t *testing.T) {
 	s := serve(t, map[string]answer{snapshotPath: {200, ready}, contentPath: {200, content}})
 	r := s.reader(t, func(c *rest.Config) {

@@ -21,7 +21,8 @@ func Affinity(accessible []*csi.Topology) *v1.VolumeNodeAffinity {
 		}
 		var expressions []v1.NodeSelectorRequirement
 		for _, key := range slices.Sorted(maps.Keys(segments)) {
-			expressions = append(expressions, v1.NodeSelectorRequirement{Key: key, Operator: v1.NodeSelectorOpIn, Values: []string{segments[key]}})
+			expressions = append(expressions, v1.NodeSelectorRequirement{Key: key, Operator: v1.NodeSelectorOpIn,
+				Values: []string{segments[key]}})
 		}
 		terms = append(terms, v1.NodeSelectorTerm{MatchExpressions: expressions})
 	}

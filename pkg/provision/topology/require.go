@@ -97,7 +97,8 @@ func (f Facts) immediate() (*csi.TopologyRequirement, error) {
 	default:
 		keys := commonKeys(f.Nodes)
 		if terms = places(f.Nodes, keys); len(terms) == 0 {
-			return nil, fmt.Errorf("%w: of %d nodes none has registered it with all of its labels %v", ErrNowhere, len(f.Nodes), keys)
+			return nil, fmt.Errorf("%w: of %d nodes none has registered it with all of its labels %v", ErrNowhere,
+				len(f.Nodes), keys)
 		}
 	}
 	return requirement(terms, spread(f.Claim, len(terms))), nil

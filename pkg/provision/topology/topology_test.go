@@ -37,7 +37,8 @@ func selector(text string) v1.TopologySelectorTerm {
 	var t v1.TopologySelectorTerm
 	for _, expression := range strings.Split(text, ",") {
 		if key, values, found := strings.Cut(expression, " in "); found {
-			t.MatchLabelExpressions = append(t.MatchLabelExpressions, v1.TopologySelectorLabelRequirement{Key: key, Values: strings.Fields(values)})
+			t.MatchLabelExpressions = append(t.MatchLabelExpressions, v1.TopologySelectorLabelRequirement{Key: key,
+				Values: strings.Fields(values)})
 		}
 	}
 	return t
@@ -64,47 +65,77 @@ func show(topologies []*csi.Topology) string {
 }
 
 func TestRequire(t *testing.T) {
-	nodes := []Node{node("n3", "zone=c"), node("n1", "zone=a"), node("n2", "zone=b"), node("n4", "zone=b"), without(node("n5", ""))}
+	nodes := []Node{node("n3", "zone=c"), node("n1", "zone=a"), node("n2", "zone=b"), node("n4", "zone=b"),
+		without(node("n5", ""))}
 	at := func(n Node) *Node { return &n }
 	cases := map[string]struct {
 		f                    Facts
 		requisite, preferred string
 		err                  error
 	}{
-		"immediate: where nodes are, each place once, spread by name":   {Facts{Claim: "data-web-0", Nodes: nodes}, "zone=a; zone=b; zone=c", "zone=a; zone=b; zone=c", nil},
-		"immediate: the set's next one goes to the next place":          {Facts{Claim: "data-web-1", Nodes: nodes}, "zone=a; zone=b; zone=c", "zone=b; zone=c; zone=a", nil},
-		"immediate: another claim of the same pod goes to the same one": {Facts{Claim: "logs-web-1", Nodes: nodes}, "zone=a; zone=b; zone=c", "zone=b; zone=c; zone=a", nil},
-		"immediate: what the class allows, nodes or not":                {Facts{Claim: "data-web-0", Allowed: selectors("zone in x")}, "zone=x", "zone=x", nil},
-		"immediate: left to the driver":                                 {Facts{Nodes: nodes, SkipImmediate: true}, "", "", nil},
-		"immediate: left to the driver within what the class allows":    {Facts{Allowed: selectors("zone in x"), SkipImmediate: true}, "zone=x", "zone=x", nil},
-		"immediate: no node has the driver":                             {Facts{Nodes: []Node{without(node("n1", "zone=a"))}}, "", "", ErrNowhere},
-		"immediate: the labels are not there yet":                       {Facts{Nodes: []Node{unlabelled(node("n1", "zone=a"))}}, "", "", ErrNowhere},
-		"immediate: a node with the labels counts without the driver":   {Facts{Claim: "d-0", Nodes: []Node{node("n1", "zone=a"), without(node("n2", "zone=a")), {Name: "n3", Labels: map[string]string{"zone": "b"}}}}, "zone=a; zone=b", "zone=b; zone=a", nil},
-		"immediate: no node at all":                                     {Facts{}, "", "", ErrNowhere},
-		"immediate: the class's topologies select nothing":              {Facts{Nodes: nodes, Allowed: selectors("")}, "", "", nil},
-		"immediate: keys of the majority while the driver is exchanged": {Facts{Claim: "d-0", Nodes: []Node{node("n1", "old=a"), node("n2", "zone=a"), node("n3", "zone=b")}}, "zone=a; zone=b", "zone=b; zone=a", nil},
+		"immediate: where nodes are, each place once, spread by name": {Facts{Claim: "data-web-0", Nodes: nodes},
+			"zone=a; zone=b; zone=c", "zone=a; zone=b; zone=c", nil},
+		"immediate: the set's next one goes to the next place": {Facts{Claim: "data-web-1", Nodes: nodes},
+			"zone=a; zone=b; zone=c", "zone=b; zone=c; zone=a", nil},
+		"immediate: another claim of the same pod goes to the same one": {Facts{Claim: "logs-web-1", Nodes: nodes},
+			"zone=a; zone=b; zone=c", "zone=b; zone=c; zone=a", nil},
+		"immediate: what the class allows, nodes or not": {Facts{Claim: "data-web-0",
+			Allowed: selectors("zone in x")}, "zone=x", "zone=x", nil},
+		"immediate: left to the driver": {Facts{Nodes: nodes, SkipImmediate: true}, "", "",
+			nil},
+		"immediate: left to the driver within what the class allows": {Facts{Allowed: selectors("zone in x"),
+			SkipImmediate: true}, "zone=x", "zone=x", nil},
+		"immediate: no node has the driver": {Facts{Nodes: []Node{without(node("n1",
+			"zone=a"))}}, "", "", ErrNowhere},
+		"immediate: the labels are not there yet": {Facts{Nodes: []Node{unlabelled(node("n1",
+			"zone=a"))}}, "", "", ErrNowhere},
+		"immediate: a node with the labels counts without the driver": {Facts{Claim: "d-0",
+			Nodes: []Node{node("n1", "zone=a"), without(node("n2", "zone=a")), {Name: "n3",
+				Labels: map[string]string{"zone": "b"}}}}, "zone=a; zone=b", "zone=b; zone=a", nil},
+		"immediate: no node at all": {Facts{}, "", "", ErrNowhere},
+		"immediate: the class's topologies select nothing": {Facts{Nodes: nodes, Allowed: selectors("")}, "",
+			"", nil},
+		"immediate: keys of the majority while the driver is exchanged": {Facts{Claim: "d-0",
+			Nodes: []Node{node("n1", "old=a"), node("n2", "zone=a"), node("n3", "zone=b")}}, "zone=a; zone=b",
+			"zone=b; zone=a", nil},
 
-		"late: everywhere, the selected node's place first":     {Facts{Nodes: nodes, Selected: at(node("n2", "zone=b"))}, "zone=a; zone=b; zone=c", "zone=b; zone=c; zone=a", nil},
-		"late: the selected node is not yet among the nodes":    {Facts{Nodes: nodes[:1], Selected: at(node("n2", "zone=b"))}, "zone=b; zone=c", "zone=b; zone=c", nil},
-		"late: what is allowed, first what holds the node":      {Facts{Selected: at(node("n2", "zone=b")), Allowed: selectors("zone in c b a")}, "zone=a; zone=b; zone=c", "zone=b; zone=c; zone=a", nil},
-		"late: a class may name less than the driver registers": {Facts{Selected: at(node("n2", "zone=b,rack=1")), Allowed: selectors("zone in a b")}, "zone=a; zone=b", "zone=b; zone=a", nil},
-		"late: a class may name more than the driver registers": {Facts{Selected: at(node("n2", "zone=b")), Allowed: selectors("zone in b,rack in 1")}, "", "", ErrNode},
-		"late: not allowed there":                               {Facts{Selected: at(node("n2", "zone=b")), Allowed: selectors("zone in a")}, "", "", ErrNode},
-		"late: the driver is not on that node":                  {Facts{Nodes: nodes, Selected: at(without(node("n2", "zone=b")))}, "", "", ErrNode},
-		"late: the node's labels are not there yet":             {Facts{Nodes: nodes, Selected: at(unlabelled(node("n2", "zone=b")))}, "", "", ErrLabels},
-		"late: left to the driver is for immediate binding":     {Facts{Nodes: nodes[:1], Selected: at(nodes[0]), SkipImmediate: true}, "zone=c", "zone=c", nil},
+		"late: everywhere, the selected node's place first": {Facts{Nodes: nodes, Selected: at(node("n2", "zone=b"))},
+			"zone=a; zone=b; zone=c", "zone=b; zone=c; zone=a", nil},
+		"late: the selected node is not yet among the nodes": {Facts{Nodes: nodes[:1],
+			Selected: at(node("n2", "zone=b"))}, "zone=b; zone=c", "zone=b; zone=c", nil},
+		"late: what is allowed, first what holds the node": {Facts{Selected: at(node("n2", "zone=b")),
+			Allowed: selectors("zone in c b a")}, "zone=a; zone=b; zone=c", "zone=b; zone=c; zone=a", nil},
+		"late: a class may name less than the driver registers": {Facts{Selected: at(node("n2", "zone=b,rack=1")),
+			Allowed: selectors("zone in a b")}, "zone=a; zone=b", "zone=b; zone=a", nil},
+		"late: a class may name more than the driver registers": {Facts{Selected: at(node("n2", "zone=b")),
+			Allowed: selectors("zone in b,rack in 1")}, "", "", ErrNode},
+		"late: not allowed there": {Facts{Selected: at(node("n2", "zone=b")),
+			Allowed: selectors("zone in a")}, "", "", ErrNode},
+		"late: the driver is not on that node": {Facts{Nodes: nodes,
+			Selected: at(without(node("n2", "zone=b")))}, "", "", ErrNode},
+		"late: the node's labels are not there yet": {Facts{Nodes: nodes,
+			Selected: at(unlabelled(node("n2", "zone=b")))}, "", "", ErrLabels},
+		"late: left to the driver is for immediate binding": {Facts{Nodes: nodes[:1], Selected: at(nodes[0]),
+			SkipImmediate: true}, "zone=c", "zone=c", nil},
 
-		"strict: the node's place and no other":   {Facts{Nodes: nodes, Selected: at(node("n2", "zone=b,rack=1")), Strict: true}, "rack=1,zone=b", "rack=1,zone=b", nil},
-		"strict: allowed there":                   {Facts{Selected: at(node("n2", "zone=b")), Allowed: selectors("zone in a b"), Strict: true}, "zone=b", "zone=b", nil},
-		"strict: not allowed there":               {Facts{Selected: at(node("n2", "zone=b")), Allowed: selectors("zone in a"), Strict: true}, "", "", ErrNode},
-		"strict: says nothing without a node":     {Facts{Claim: "d-0", Nodes: nodes[:1], Strict: true}, "zone=c", "zone=c", nil},
-		"strict: the driver is not on that node":  {Facts{Selected: at(without(node("n2", "zone=b"))), Strict: true}, "", "", ErrNode},
-		"strict: the node's labels are not there": {Facts{Selected: at(unlabelled(node("n2", "zone=b"))), Strict: true}, "", "", ErrLabels},
+		"strict: the node's place and no other": {Facts{Nodes: nodes, Selected: at(node("n2", "zone=b,rack=1")),
+			Strict: true}, "rack=1,zone=b", "rack=1,zone=b", nil},
+		"strict: allowed there": {Facts{Selected: at(node("n2", "zone=b")),
+			Allowed: selectors("zone in a b"), Strict: true}, "zone=b", "zone=b", nil},
+		"strict: not allowed there": {Facts{Selected: at(node("n2", "zone=b")),
+			Allowed: selectors("zone in a"), Strict: true}, "", "", ErrNode},
+		"strict: says nothing without a node": {Facts{Claim: "d-0", Nodes: nodes[:1], Strict: true}, "zone=c", "zone=c",
+			nil},
+		"strict: the driver is not on that node": {Facts{Selected: at(without(node("n2", "zone=b"))), Strict: true}, "",
+			"", ErrNode},
+		"strict: the node's labels are not there": {Facts{Selected: at(unlabelled(node("n2", "zone=b"))), Strict: true}, "",
+			"", ErrLabels},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			got, err := Require(c.f)
-			if requisite, preferred := show(got.GetRequisite()), show(got.GetPreferred()); requisite != c.requisite || preferred != c.preferred || !errors.Is(err, c.err) {
+			if requisite, preferred := show(got.GetRequisite()), show(got.GetPreferred()); requisite != c.requisite ||
+				preferred != c.preferred || !errors.Is(err, c.err) {
 				t.Errorf("requisite %q, preferred %q, %v", requisite, preferred, err)
 			}
 			if got != nil && len(got.Requisite) == 0 {
@@ -132,7 +163,8 @@ func TestAllowed(t *testing.T) {
 		selectors []string
 		want      string
 	}{
-		"every combination is a place":           {[]string{"zone in b a,rack in 2 1"}, "rack=1,zone=a; rack=1,zone=b; rack=2,zone=a; rack=2,zone=b"},
+		"every combination is a place": {[]string{"zone in b a,rack in 2 1"},
+			"rack=1,zone=a; rack=1,zone=b; rack=2,zone=a; rack=2,zone=b"},
 		"selectors are alternatives":             {[]string{"zone in b", "region in r"}, "region=r; zone=b"},
 		"the same place twice is one":            {[]string{"zone in a a", "zone in a"}, "zone=a"},
 		"nowhere can be two values of one key":   {[]string{"zone in a b,zone in b c"}, "zone=b"},
@@ -157,12 +189,15 @@ func TestSegments(t *testing.T) {
 		nodes []Node
 		want  string
 	}{
-		"each place once":                      {[]Node{on(node("n1", "zone=b")), on(node("n2", "zone=a")), on(node("n3", "zone=b"))}, "zone=a; zone=b"},
-		"by the keys of each node":             {[]Node{on(node("n1", "zone=a")), on(node("n2", "zone=a,rack=1"))}, "zone=a; rack=1,zone=a"},
-		"where the labels are not there yet":   {[]Node{on(unlabelled(node("n1", "zone=a")))}, ""},
-		"where the driver is not":              {[]Node{without(node("n1", "zone=a")), node("n2", "zone=b")}, ""},
-		"a node for which no places are known": {[]Node{on(without(node("n1", "zone=a"))), on(node("n2", "zone=b"))}, "; zone=b"},
-		"no node":                              {nil, ""},
+		"each place once": {[]Node{on(node("n1", "zone=b")), on(node("n2", "zone=a")),
+			on(node("n3", "zone=b"))}, "zone=a; zone=b"},
+		"by the keys of each node": {[]Node{on(node("n1", "zone=a")), on(node("n2", "zone=a,rack=1"))},
+			"zone=a; rack=1,zone=a"},
+		"where the labels are not there yet": {[]Node{on(unlabelled(node("n1", "zone=a")))}, ""},
+		"where the driver is not":            {[]Node{without(node("n1", "zone=a")), node("n2", "zone=b")}, ""},
+		"a node for which no places are known": {[]Node{on(without(node("n1", "zone=a"))), on(node("n2", "zone=b"))},
+			"; zone=b"},
+		"no node": {nil, ""},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -175,7 +210,8 @@ func TestSegments(t *testing.T) {
 			}
 		})
 	}
-	if none, everywhere := Segments(nil), Segments([]Node{{Registered: true}}); len(none) != 0 || len(everywhere) != 1 || everywhere[0] == nil {
+	if none, everywhere := Segments(nil), Segments([]Node{{Registered: true}}); len(none) != 0 || len(everywhere) != 1 ||
+		everywhere[0] == nil {
 		t.Errorf("%v, %v", none, everywhere)
 	}
 }
@@ -233,9 +269,10 @@ func TestAffinity(t *testing.T) {
 		accessible []*csi.Topology
 		want       string
 	}{
-		"reachable from everywhere":                {nil, "all"},
-		"one place, keys in order":                 {[]*csi.Topology{topology("zone", "a", "rack", "1")}, "rack=1,zone=a"},
-		"several places":                           {[]*csi.Topology{topology("zone", "b"), topology("zone", "a")}, "zone=b; zone=a"},
+		"reachable from everywhere": {nil, "all"},
+		"one place, keys in order":  {[]*csi.Topology{topology("zone", "a", "rack", "1")}, "rack=1,zone=a"},
+		"several places": {[]*csi.Topology{topology("zone", "b"), topology("zone", "a")},
+			"zone=b; zone=a"},
 		"one that says nothing is left out":        {[]*csi.Topology{topology(), nil, topology("zone", "a")}, "zone=a"},
 		"where all say nothing, there is no limit": {[]*csi.Topology{topology(), nil}, "all"},
 	}
@@ -267,7 +304,8 @@ func TestNodeOf(t *testing.T) {
 	o := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"zone": "a"}}}
 	registered := &storagev1.CSINode{Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{
 		{Name: "other", TopologyKeys: []string{"x"}}, {Name: "disk.csi.example.com", TopologyKeys: []string{"zone"}}}}}
-	if n := NodeOf(o, registered, "disk.csi.example.com"); n.Name != "n" || n.Labels["zone"] != "a" || !n.Registered || len(n.Keys) != 1 || n.Keys[0] != "zone" {
+	if n := NodeOf(o, registered, "disk.csi.example.com"); n.Name != "n" || n.Labels["zone"] != "a" || !n.Registered ||
+		len(n.Keys) != 1 || n.Keys[0] != "zone" {
 		t.Errorf("NodeOf = %+v", n)
 	}
 	if n := NodeOf(o, nil, "disk.csi.example.com"); n.Keys != nil {

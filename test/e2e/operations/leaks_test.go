@@ -107,7 +107,8 @@ func TestLeaksAreFoundAndResolved(t *testing.T) {
 	pod := "car-" + rand.String(8)
 	car := env.StartSidecar(append(fixture.FastRetries(), "--leader-election",
 		"--leader-election-namespace="+env.Namespace, "--leader-election-identity="+pod,
-		"--leak-check-interval=200ms", "--leak-check-sightings="+strconv.Itoa(sightings), "--leak-check-grace="+grace.String(),
+		"--leak-check-interval=200ms", "--leak-check-sightings="+strconv.Itoa(sightings),
+		"--leak-check-grace="+grace.String(),
 		"--leak-check-page-size=2")...)
 
 	young := false

@@ -197,7 +197,8 @@ func TestWebhookCertificateRotationRefusesNothing(t *testing.T) {
 	env := newEnvironment(t)
 	h := env.startWebhooks(certs.Config{
 		// It is due for the next as soon as it is made.
-		PollInterval: 500 * time.Millisecond, PropagationDelay: 5 * time.Second, Lifetime: time.Hour, RenewBefore: time.Hour - time.Second,
+		PollInterval: 500 * time.Millisecond, PropagationDelay: 5 * time.Second, Lifetime: time.Hour,
+		RenewBefore: time.Hour - time.Second,
 	})
 	env.watchPVs(h)
 	presented := func() string {

@@ -101,7 +101,8 @@ func (env *environment) configureWebhooks(address string, drivers ...string) {
 		c.URL, c.Service = ptr.To("https://localhost:"+port+*c.Service.Path), nil
 	}
 	service := admission.Service{Namespace: env.Namespace, Name: fixture.VolumeGuardName}
-	pvs, pods := admission.PVWebhooks(service, admission.Drivers{volume.RoleOwner: drivers}), admission.PodWebhooks(service)
+	pvs, pods := admission.PVWebhooks(service, admission.Drivers{volume.RoleOwner: drivers}),
+		admission.PodWebhooks(service)
 	for i := range pvs.Webhooks {
 		at(&pvs.Webhooks[i].ClientConfig)
 	}

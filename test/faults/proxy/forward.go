@@ -182,9 +182,10 @@ func fail(w http.ResponseWriter, code, retryAfter int) {
 		http.StatusConflict: metav1.StatusReasonConflict, http.StatusGone: metav1.StatusReasonExpired,
 		http.StatusUnprocessableEntity: metav1.StatusReasonInvalid,
 		http.StatusTooManyRequests:     metav1.StatusReasonTooManyRequests,
-		http.StatusForbidden:           metav1.StatusReasonForbidden, http.StatusInternalServerError: metav1.StatusReasonInternalError,
-		http.StatusServiceUnavailable: metav1.StatusReasonServiceUnavailable,
-		http.StatusGatewayTimeout:     metav1.StatusReasonTimeout,
+		http.StatusForbidden:           metav1.StatusReasonForbidden,
+		http.StatusInternalServerError: metav1.StatusReasonInternalError,
+		http.StatusServiceUnavailable:  metav1.StatusReasonServiceUnavailable,
+		http.StatusGatewayTimeout:      metav1.StatusReasonTimeout,
 	}
 	body, err := json.Marshal(metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure,

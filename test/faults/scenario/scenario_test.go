@@ -39,18 +39,20 @@ func TestSavedScenariosAreValidAndRoundTrip(t *testing.T) {
 
 func TestInvalidStepsAreNamed(t *testing.T) {
 	for text, want := range map[string]string{
-		`{name: "a b", steps: []}`:                                                                        "spaces",
-		`{name: a, steps: [{do: dance}]}`:                                                                 "step 1 (dance)",
-		`{name: a, steps: [{do: delete-pv, volume: x}]}`:                                                  `volume "x" was not made`,
-		`{name: a, steps: [{do: make, volume: x}, {do: make, volume: x}]}`:                                "is there",
-		`{name: a, steps: [{do: make, volume: x, of: z}]}`:                                                "was not made",
-		`{name: a, steps: [{do: make, volume: x, kind: odd}]}`:                                            "dynamic, static or provisioned",
-		`{name: a, steps: [{do: make, volume: x}, {do: delete-class, volume: x}]}`:                        "is not provisioned",
-		`{name: a, steps: [{do: make, volume: x}, {do: wait, volume: x, for: in-flight}]}`:                "is not provisioned",
-		`{name: a, steps: [{do: wait, for: asked}]}`:                                                      "was not made",
-		`{name: a, steps: [{do: make, volume: x, kind: provisioned}, {do: make, volume: z, of: x}]}`:      "is provisioned",
-		`{name: a, steps: [{do: make, volume: x, kind: provisioned, unclaimed: true}]}`:                   "for a claim",
-		`{name: a, steps: [{do: crash-at-call, method: Probe, at: done}]}`:                                "CreateVolume or DeleteVolume",
+		`{name: "a b", steps: []}`:                                         "spaces",
+		`{name: a, steps: [{do: dance}]}`:                                  "step 1 (dance)",
+		`{name: a, steps: [{do: delete-pv, volume: x}]}`:                   `volume "x" was not made`,
+		`{name: a, steps: [{do: make, volume: x}, {do: make, volume: x}]}`: "is there",
+		`{name: a, steps: [{do: make, volume: x, of: z}]}`:                 "was not made",
+		`{name: a, steps: [{do: make, volume: x, kind: odd}]}`: "dynamic, static or " +
+			"provisioned",
+		`{name: a, steps: [{do: make, volume: x}, {do: delete-class, volume: x}]}`:                   "is not provisioned",
+		`{name: a, steps: [{do: make, volume: x}, {do: wait, volume: x, for: in-flight}]}`:           "is not provisioned",
+		`{name: a, steps: [{do: wait, for: asked}]}`:                                                 "was not made",
+		`{name: a, steps: [{do: make, volume: x, kind: provisioned}, {do: make, volume: z, of: x}]}`: "is provisioned",
+		`{name: a, steps: [{do: make, volume: x, kind: provisioned, unclaimed: true}]}`:              "for a claim",
+		`{name: a, steps: [{do: crash-at-call, method: Probe, at: done}]}`: "CreateVolume " +
+			"or DeleteVolume",
 		`{name: a, steps: [{do: driver, calls: [{method: CreateVolume, volumeName: x, action: crash}]}]}`: "names none",
 		`{name: a, want: {x: bound}, steps: [{do: make, volume: x}]}`:                                     "no such volume or end",
 		`{name: a, steps: [{do: make, volume: x}, {do: set-policy, volume: x}]}`:                          "Delete or Retain",

@@ -41,12 +41,15 @@ func tinyBuild(t *testing.T) (build, *notes) {
 	t.Helper()
 	module, progress := t.TempDir(), &notes{}
 	for name, content := range map[string]string{
-		"go.mod": "module example.test/tiny\ngo 1.22\nrequire (\n\tk8s.io/kubernetes v1.99.7\n\tk8s.io/component-base v0.99.7\n)\n" +
+		"go.mod": "module example.test/tiny\ngo 1.22\nrequire (\n\tk8s.io/kubernetes v1.99.7\n\tk8s.io/component-base " +
+			"v0.99.7\n)\n" +
 			"replace k8s.io/kubernetes => ./kubernetes\nreplace k8s.io/component-base => ./base\n",
-		"main.go":                 "package main\nimport \"k8s.io/component-base/version\"\nfunc main() { print(version.Text()) }\n",
-		"kubernetes/go.mod":       "module k8s.io/kubernetes\n",
-		"base/go.mod":             "module k8s.io/component-base\n",
-		"base/version/version.go": "package version\nvar gitVersion, gitMajor, gitMinor string\nfunc Text() string { return gitVersion + \" \" + gitMajor + \" \" + gitMinor }\n",
+		"main.go": "package main\nimport \"k8s.io/component-base/version\"\nfunc main() { " +
+			"print(version.Text()) }\n",
+		"kubernetes/go.mod": "module k8s.io/kubernetes\n",
+		"base/go.mod":       "module k8s.io/component-base\n",
+		"base/version/version.go": "package version\nvar gitVersion, gitMajor, gitMinor string\nfunc Text() string { " +
+			"return gitVersion + \" \" + gitMajor + \" \" + gitMinor }\n",
 	} {
 		path := filepath.Join(module, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {

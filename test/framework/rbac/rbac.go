@@ -187,8 +187,8 @@ func CapacityRules() ([]rbacv1.PolicyRule, error) {
 // auditFile is what operators install for --leak-check-interval.
 const auditFile = "rbac-leaks.yaml"
 
-// GrantLeakCheck makes the role that csi-reclaimer ships for --leak-check-interval, and binds it to the service account by a
-// binding for the whole cluster that has the name of role and namespace.
+// GrantLeakCheck makes the role that csi-reclaimer ships for --leak-check-interval, and binds it to the service
+// account by a binding for the whole cluster that has the name of role and namespace.
 func GrantLeakCheck(ctx context.Context, client kubernetes.Interface, namespace, account string) error {
 	role := &rbacv1.ClusterRole{}
 	if err := readShipped(auditFile, role); err != nil {

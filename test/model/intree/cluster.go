@@ -16,9 +16,10 @@ func (k *worker) cluster(s *state) {
 	k.Can(s.attached, move{nodeDetaches, 0, 0}, func(n *scene) { n.attached = false })
 	for slot := range 2 * len(k.PVs) {
 		p := s.pvs[slot]
-		k.Can(p.exists() && p.Terminating && p.inUse && p.Phase != volume.PhaseBound, move{protectionLetsGo, 0, slot}, func(n *scene) {
-			n.write(slot, others, func(p *pv) { p.inUse = false })
-		})
+		k.Can(p.exists() && p.Terminating && p.inUse && p.Phase != volume.PhaseBound, move{protectionLetsGo, 0, slot},
+			func(n *scene) {
+				n.write(slot, others, func(p *pv) { p.inUse = false })
+			})
 		k.operate(s, slot)
 		if !p.exists() {
 			continue
@@ -211,7 +212,8 @@ func (k *worker) sidecar(s *state, slot int) {
 	k.Can(p.External && !p.deletes(), move{sidecarLetsGo, 0, slot}, func(n *scene) {
 		n.write(slot, others, func(p *pv) { p.External = false })
 	})
-	k.Can(over && p.External && s.disks[k.disk(slot)], move{sidecarDeletes, 0, slot}, func(n *scene) { n.disks[n.disk(slot)] = false })
+	k.Can(over && p.External && s.disks[k.disk(slot)], move{sidecarDeletes, 0, slot},
+		func(n *scene) { n.disks[n.disk(slot)] = false })
 	k.Can(over && p.External && !s.disks[k.disk(slot)], move{sidecarLetsGo, 0, slot}, func(n *scene) {
 		n.write(slot, others, func(p *pv) { p.Terminating, p.External = true, false })
 	})

@@ -91,7 +91,8 @@ func (r *replica) Encode(b []byte) []byte {
 		failures, failed := t.Failures[uid]
 		since, yielded := t.YieldedSince[uid]
 		_, foreign := t.ForeignTwin[uid]
-		w.flags(deleted, failed, failures.Until.After(r.now), yielded, yielded && r.now.Sub(since) >= intreetest.IdleAfter, foreign)
+		w.flags(deleted, failed, failures.Until.After(r.now), yielded, yielded && r.now.Sub(since) >= intreetest.IdleAfter,
+			foreign)
 		if deleted {
 			w.byte(last(tombstone.Claim.UID))
 		}
@@ -182,7 +183,8 @@ func (w *writer) session(r *replica, s *intreetest.Session) {
 	w.byte(uint8(s.Decision.Action))
 	w.byte(uint8(slices.Index(intreetest.Reasons(), s.Decision.Reason)))
 	w.byte(uint8(f.Other)<<4 | uint8(s.Reads))
-	w.flags(f.PV.UID != "", f.TwinFound, f.Claim.Found, f.Attachments.Count > 0, f.Original.Gone, f.Tombstone.VolumeDeleted, f.TwinConflict, s.ClaimUnread)
+	w.flags(f.PV.UID != "", f.TwinFound, f.Claim.Found, f.Attachments.Count > 0, f.Original.Gone,
+		f.Tombstone.VolumeDeleted, f.TwinConflict, s.ClaimUnread)
 	w.flags(!f.Failure.Until.IsZero(), f.Failure.Until.After(now), !f.YieldedSince.IsZero(), idle)
 	if f.PV.UID != "" {
 		w.view(r.viewOf(f.PV))
@@ -225,7 +227,8 @@ func (r *reader) session(p *replica, slot int) intreetest.Session {
 	state := r.byte()
 	f.Other, s.Reads = intreetest.Other(state>>4), int(state&15)
 	var there, attached, failed, waits, yielded, idle bool
-	r.flags(&there, &f.TwinFound, &f.Claim.Found, &attached, &f.Original.Gone, &f.Tombstone.VolumeDeleted, &f.TwinConflict, &s.ClaimUnread)
+	r.flags(&there, &f.TwinFound, &f.Claim.Found, &attached, &f.Original.Gone, &f.Tombstone.VolumeDeleted,
+		&f.TwinConflict, &s.ClaimUnread)
 	r.flags(&failed, &waits, &yielded, &idle)
 	if attached {
 		f.Attachments.Count = 1

@@ -15,12 +15,15 @@ func mayGo(p pv) bool {
 func (c *scene) judgeTwin(i, slot int, ask ask) {
 	p := c.lines[i].proofs[slot]
 	if !p.claim || !p.detached || !p.pv {
-		c.violates("P2: %v is sent for PV %s although no reads that still count showed that its claim is gone (%v), it is not attached (%v), and last that its volume may go (%v)",
+		c.violates("P2: %v is sent for PV %s although no reads that still count showed that its claim is gone (%v), it is "+
+			"not attached (%v), and last that its volume may go (%v)",
 			ask.Action, c.say(slot), p.claim, p.detached, p.pv)
 	}
 	for other := 0; other < 2*len(c.PVs); other += 2 {
-		if o := c.pvs[other]; other != original(slot) && c.disk(other) == c.disk(slot) && o.exists() && o.Claim > 0 && !p.sibling {
-			c.violates("P2: %v is sent for PV %s although no read that still counts showed that the claim of PV %s is gone", ask.Action, c.say(slot), c.say(other))
+		if o := c.pvs[other]; other != original(slot) && c.disk(other) == c.disk(slot) && o.exists() && o.Claim > 0 &&
+			!p.sibling {
+			c.violates("P2: %v is sent for PV %s although no read that still counts showed that the claim of PV %s is gone",
+				ask.Action, c.say(slot), c.say(other))
 		}
 	}
 	if ask.New.Policy == volume.PolicyDelete {
@@ -36,10 +39,12 @@ func (c *scene) judgeWrite(ask ask) {
 	case ask.Action == intreetest.SetTwinDelete && now.Phase != volume.PhaseReleased:
 		c.violates("P2: PV %s is set to Delete, and the PV controller has not seen that its claim is gone", c.say(slot))
 	case ask.Action == intreetest.DeleteTwin && now.deletes():
-		c.violates("P1: PV %s is deleted while it is set to Delete, and its end will be taken for that of its volume", c.say(slot))
+		c.violates("P1: PV %s is deleted while it is set to Delete, and its end will be taken for that of its volume",
+			c.say(slot))
 	case ask.Action == intreetest.DeleteTwin && now.Phase == volume.PhaseBound:
 		c.violates("P2: PV %s is deleted, which a claim has", c.say(slot))
-	case ask.Action == intreetest.RemoveFinalizer && now.Policy == volume.PolicyRetain && other.exists() && other.TwinOf == now.UID && other.deletes() && !other.Terminating:
+	case ask.Action == intreetest.RemoveFinalizer && now.Policy == volume.PolicyRetain && other.exists() &&
+		other.TwinOf == now.UID && other.deletes() && !other.Terminating:
 		c.violates("P2: PV %s loses its finalizer to keep its volume, and its twin is set to Delete", c.say(slot))
 	}
 }
@@ -67,7 +72,8 @@ func (c *scene) judgeDeletion(slot int) {
 		case p.exists() && (!p.deletes() || !p.released() || p.Claim == 0):
 			c.violates("P2: the volume of PV %s is deleted, and PV %s needs it", c.say(slot), c.say(other))
 		case other != original(slot) && p.exists() && c.restored(&c.state, other):
-			c.violates("P2: the volume of PV %s is deleted, and a claim that was restored names PV %s", c.say(slot), c.say(other))
+			c.violates("P2: the volume of PV %s is deleted, and a claim that was restored names PV %s", c.say(slot),
+				c.say(other))
 		}
 	}
 }
@@ -121,7 +127,8 @@ func (k *worker) unsettled(s *state) string {
 		slot := 2 * i
 		p, t := s.pvs[slot], s.pvs[twin(slot)]
 		if t.exists() && t.TwinOf > 0 && t.Phase == volume.PhaseFailed && t.deletes() && !t.Terminating {
-			return "P2: the twin of PV " + k.say(slot) + " has failed and stays set to Delete, so that its volume can go at any time"
+			return "P2: the twin of PV " + k.say(slot) +
+				" has failed and stays set to Delete, so that its volume can go at any time"
 		}
 		if k.Busy {
 			continue
@@ -161,14 +168,16 @@ func (k *worker) keptFor(s *state, slot int) bool {
 		return false
 	}
 	// From 1.31 on the PV controller does nothing for one to which it cannot add the finalizer any more.
-	return s.modern && p.unheld() || p.Held || p.Claim == 0 || p.Migrated && !p.External || t.exists() && (t.TwinOf == 0 || t.Phase == volume.PhaseBound) || k.shared(s, slot)
+	return s.modern && p.unheld() || p.Held || p.Claim == 0 || p.Migrated && !p.External || t.exists() &&
+		(t.TwinOf == 0 || t.Phase == volume.PhaseBound) || k.shared(s, slot)
 }
 
 // shared reports whether another PV needs the volume of this one.
 func (k *worker) shared(s *state, slot int) bool {
 	for i := range k.PVs {
 		p := s.pvs[2*i]
-		if 2*i != slot && k.disk(2*i) == k.disk(slot) && p.exists() && (!p.deletes() || !p.released() || p.Claim == 0 || k.restored(s, 2*i)) {
+		if 2*i != slot && k.disk(2*i) == k.disk(slot) && p.exists() && (!p.deletes() || !p.released() || p.Claim == 0 ||
+			k.restored(s, 2*i)) {
 			return true
 		}
 	}

@@ -43,8 +43,8 @@ type ask struct {
 	// Action is a read (ReadPV of whichever PV), or the step that writes.
 	Action intreetest.Action
 	Slot   uint8
-	// UID and Version are those to which a write is bound; Version 0: by UID alone. Slot and UID of ReadClaim are the PV's and its
-	// claim's.
+	// UID and Version are those to which a write is bound; Version 0: by UID alone. Slot and UID of ReadClaim are the
+	// PV's and its claim's.
 	UID, Version uint8
 	// Add and Remove are about the finalizer, RemoveExternal about that of the CSI side.
 	Add, Remove, RemoveExternal bool
@@ -86,7 +86,8 @@ type objectKey struct {
 // newMachine returns a machine for PVs, and claims of these names, whose UIDs count from 1.
 func newMachine(pvs []PV, claims []string) *machine {
 	m := &machine{
-		pvs: pvs, claims: claims, now: time.Unix(1e9, 0), rules: intreetest.Rules{RetryStart: time.Second, RetryMax: 5 * time.Minute},
+		pvs: pvs, claims: claims, now: time.Unix(1e9, 0), rules: intreetest.Rules{RetryStart: time.Second,
+			RetryMax: 5 * time.Minute},
 		objects: map[objectKey]*v1.PersistentVolume{}, records: map[objectKey]*intreetest.PV{},
 	}
 	for _, pv := range pvs {
@@ -145,12 +146,14 @@ func (m *machine) object(slot int, view view) *v1.PersistentVolume {
 	}
 	o := &v1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: m.slots[slot], UID: uidOf(slot, view.UID), ResourceVersion: strconv.Itoa(slot<<8 | int(view.Version)), Annotations: map[string]string{},
+			Name: m.slots[slot], UID: uidOf(slot, view.UID), ResourceVersion: strconv.Itoa(slot<<8 | int(view.Version)),
+			Annotations: map[string]string{},
 		},
 		Spec: v1.PersistentVolumeSpec{
 			PersistentVolumeReclaimPolicy: v1.PersistentVolumeReclaimRetain,
 			ClaimRef:                      m.claimRef(slot, view.Claim),
-			PersistentVolumeSource:        v1.PersistentVolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/disks/" + strconv.Itoa(m.pvs[slot/2].Disk)}},
+			PersistentVolumeSource: v1.PersistentVolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/disks/" +
+				strconv.Itoa(m.pvs[slot/2].Disk)}},
 		},
 		Status: v1.PersistentVolumeStatus{Phase: apiPhase(view.Phase)},
 	}
@@ -187,7 +190,8 @@ func setWriter(o *v1.PersistentVolume, w intreetest.Writer) {
 		return
 	}
 	o.Finalizers = append(o.Finalizers, intreetest.Finalizer)
-	managers := map[intreetest.Writer]string{intreetest.WriterSelf: intreetest.FieldManager, intreetest.WriterOther: "kube-controller-manager"}
+	managers := map[intreetest.Writer]string{intreetest.WriterSelf: intreetest.FieldManager,
+		intreetest.WriterOther: "kube-controller-manager"}
 	if manager := managers[w]; manager != "" {
 		set := metav1.NewFieldsV1(`{"f:metadata":{"f:finalizers":{"v:\"` + intreetest.Finalizer + `\"":{}}}}`)
 		o.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: manager, FieldsV1: set}}
@@ -228,8 +232,10 @@ func (m *machine) record(slot int, view view) (_ *intreetest.PV, found bool) {
 func (m *machine) viewOf(pv intreetest.PV) view {
 	version, _ := strconv.Atoi(pv.ResourceVersion)
 	return view{
-		Version: uint8(version), UID: last(pv.UID), Policy: pv.Policy, Phase: pv.Phase, Claim: last(pv.Claim.UID), Writer: pv.Writer,
-		Terminating: pv.Terminating, External: pv.HasFinalizer, Migrated: pv.MigratedTo != "", Held: pv.Held, TwinOf: last(pv.TwinOf),
+		Version: uint8(version), UID: last(pv.UID), Policy: pv.Policy, Phase: pv.Phase, Claim: last(pv.Claim.UID),
+		Writer:      pv.Writer,
+		Terminating: pv.Terminating, External: pv.HasFinalizer, Migrated: pv.MigratedTo != "", Held: pv.Held,
+		TwinOf: last(pv.TwinOf),
 	}
 }
 

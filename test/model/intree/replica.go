@@ -173,7 +173,8 @@ func (r *replica) age(slot int) {
 // liveReads returns the live reads of a session.
 func liveReads(s *intreetest.Session) []*intreetest.Read {
 	f := &s.Facts
-	return []*intreetest.Read{&f.PVRead, &f.Claim.Read, &f.Attachments.Read, &f.Original.Read, &f.SiblingsRead, &s.SiblingsRead}
+	return []*intreetest.Read{&f.PVRead, &f.Claim.Read, &f.Attachments.Read, &f.Original.Read, &f.SiblingsRead,
+		&s.SiblingsRead}
 }
 
 // waits reports whether a delay is in force for a PV.

@@ -128,7 +128,8 @@ func (w *World) first(m *machine) state {
 	c := scene{World: w, machine: m}
 	c.left, c.modern, c.attached = w.Budget, w.Modern, w.Attached
 	for i, spec := range w.PVs {
-		p := pv{view: view{Policy: volume.PolicyDelete, Phase: volume.PhaseBound, Claim: uint8(i + 1), Writer: intreetest.WriterNone}}
+		p := pv{view: view{Policy: volume.PolicyDelete, Phase: volume.PhaseBound, Claim: uint8(i + 1),
+			Writer: intreetest.WriterNone}}
 		switch {
 		case spec.Static || w.Unprotected:
 		case w.Modern:

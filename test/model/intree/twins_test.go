@@ -87,7 +87,8 @@ func judged(w *World) *scene {
 }
 
 func TestEachStepIsJudged(t *testing.T) {
-	w := World{Name: "one", PVs: []PV{{Name: "a", Claim: "data"}, {Name: "b", Claim: "logs"}}, Claims: []string{"data", "logs", "logs"}, Replicas: 1, Lag: 1}
+	w := World{Name: "one", PVs: []PV{{Name: "a", Claim: "data"}, {Name: "b", Claim: "logs"}},
+		Claims: []string{"data", "logs", "logs"}, Replicas: 1, Lag: 1}
 	deletion := func(c *scene) { c.judgeDeletion(twin(0)) }
 	arming := func(c *scene) { c.judgeTwin(0, 0, ask{Action: intreetest.SetTwinDelete, Slot: 1}) }
 	alone := func(c *scene) { c.pvs[2] = pv{} }
@@ -95,30 +96,48 @@ func TestEachStepIsJudged(t *testing.T) {
 		prepare, judge func(*scene)
 		want           string
 	}{
-		"a volume that may go":                 {alone, deletion, ""},
-		"that is gone already":                 {func(c *scene) { c.disks[0] = false }, deletion, ""},
-		"of a PV that is to keep it":           {func(c *scene) { alone(c); c.pvs[0].Policy = volume.PolicyRetain }, deletion, "P2"},
-		"which came too late":                  {func(c *scene) { c.pvs[0].Policy, c.tooLate[0] = volume.PolicyRetain, true }, deletion, ""},
-		"of a PV that is gone":                 {func(c *scene) { alone(c); c.pvs[0] = pv{} }, deletion, "P2"},
-		"that is attached":                     {func(c *scene) { alone(c); c.attached = true }, deletion, "P2"},
-		"that another PV needs":                {nil, deletion, "P2"},
-		"that another needed":                  {func(c *scene) { c.pvs[2].Phase = volume.PhaseReleased; c.claims[1].there = false }, deletion, ""},
-		"that a claim has by the twin":         {func(c *scene) { alone(c); c.claims[0] = claim{there: true, volume: 2} }, deletion, "P2"},
+		"a volume that may go": {alone, deletion, ""},
+		"that is gone already": {func(c *scene) { c.disks[0] = false }, deletion, ""},
+		"of a PV that is to keep it": {func(c *scene) { alone(c); c.pvs[0].Policy = volume.PolicyRetain },
+			deletion, "P2"},
+		"which came too late": {func(c *scene) {
+			c.pvs[0].Policy, c.tooLate[0] = volume.PolicyRetain,
+				true
+		}, deletion, ""},
+		"of a PV that is gone":  {func(c *scene) { alone(c); c.pvs[0] = pv{} }, deletion, "P2"},
+		"that is attached":      {func(c *scene) { alone(c); c.attached = true }, deletion, "P2"},
+		"that another PV needs": {nil, deletion, "P2"},
+		"that another needed": {func(c *scene) { c.pvs[2].Phase = volume.PhaseReleased; c.claims[1].there = false },
+			deletion, ""},
+		"that a claim has by the twin": {func(c *scene) { alone(c); c.claims[0] = claim{there: true, volume: 2} },
+			deletion, "P2"},
 		"a twin is to delete":                  {alone, arming, ""},
 		"beside a PV whose claim is gone":      {func(c *scene) { c.lines[0].proofs[0].sibling = true }, arming, ""},
 		"beside a PV whose claim was not read": {nil, arming, "P2"},
 		"that a restored claim has by another PV": {func(c *scene) {
 			c.pvs[2].Phase, c.claims[1].there, c.claims[2] = volume.PhaseReleased, false, claim{there: true, volume: 3}
 		}, deletion, "P2"},
-		"its claim was not read":                     {func(c *scene) { alone(c); c.lines[0].proofs[0].claim = false }, arming, "P2"},
-		"attachments were not":                       {func(c *scene) { alone(c); c.lines[0].proofs[0].detached = false }, arming, "P2"},
-		"the PV was not":                             {func(c *scene) { alone(c); c.lines[0].proofs[0].pv = false }, arming, "P2"},
-		"a PV goes before its volume":                {nil, func(c *scene) { c.judgeEnd(0, c.pvs[0]) }, "P1"},
-		"a PV goes after its volume":                 {func(c *scene) { c.disks[0] = false }, func(c *scene) { c.judgeEnd(0, c.pvs[0]) }, ""},
-		"a PV goes that a user let go":               {func(c *scene) { c.excused[0] = true }, func(c *scene) { c.judgeEnd(0, c.pvs[0]) }, ""},
-		"a PV goes that is to keep its volume":       {func(c *scene) { c.pvs[0].Policy = volume.PolicyRetain }, func(c *scene) { c.judgeEnd(0, c.pvs[0]) }, ""},
-		"our patch leaves a PV with nothing":         {alone, func(c *scene) { c.write(0, us, func(p *pv) { p.Writer, p.inUse = intreetest.WriterNone, false }) }, "P1"},
-		"a user's patch leaves a PV with nothing":    {alone, func(c *scene) { c.write(0, others, func(p *pv) { p.Writer, p.inUse = intreetest.WriterNone, false }) }, ""},
+		"its claim was not read": {func(c *scene) { alone(c); c.lines[0].proofs[0].claim = false },
+			arming, "P2"},
+		"attachments were not": {func(c *scene) { alone(c); c.lines[0].proofs[0].detached = false },
+			arming, "P2"},
+		"the PV was not": {func(c *scene) { alone(c); c.lines[0].proofs[0].pv = false }, arming,
+			"P2"},
+		"a PV goes before its volume": {nil, func(c *scene) { c.judgeEnd(0, c.pvs[0]) }, "P1"},
+		"a PV goes after its volume": {func(c *scene) { c.disks[0] = false },
+			func(c *scene) { c.judgeEnd(0, c.pvs[0]) }, ""},
+		"a PV goes that a user let go": {func(c *scene) { c.excused[0] = true },
+			func(c *scene) { c.judgeEnd(0, c.pvs[0]) }, ""},
+		"a PV goes that is to keep its volume": {func(c *scene) { c.pvs[0].Policy = volume.PolicyRetain },
+			func(c *scene) { c.judgeEnd(0, c.pvs[0]) }, ""},
+		"our patch leaves a PV with nothing": {alone, func(c *scene) {
+			c.write(0, us,
+				func(p *pv) { p.Writer, p.inUse = intreetest.WriterNone, false })
+		}, "P1"},
+		"a user's patch leaves a PV with nothing": {alone, func(c *scene) {
+			c.write(0, others,
+				func(p *pv) { p.Writer, p.inUse = intreetest.WriterNone, false })
+		}, ""},
 		"a twin goes, and its volume is still there": {nil, func(c *scene) { c.judgeEnd(twin(0), c.pvs[twin(0)]) }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

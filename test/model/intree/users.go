@@ -13,14 +13,16 @@ func (k *worker) users(s *state) {
 			n.left.DeleteClaim--
 			n.setClaim(i, claim{born: true})
 		})
-		k.User(!c.born && k.named(&s.claims, k.Claims[i]) == 0, s.left.CreateClaim, move{userCreatesClaim, 0, i}, func(n *scene) {
-			n.left.CreateClaim--
-			n.setClaim(i, claim{there: true, born: true})
-		})
-		k.User(!c.born && k.named(&s.claims, k.Claims[i]) == 0, s.left.RestoreClaim, move{userRestoresClaim, 0, i}, func(n *scene) {
-			n.left.RestoreClaim--
-			n.restoreClaim(i)
-		})
+		k.User(!c.born && k.named(&s.claims, k.Claims[i]) == 0, s.left.CreateClaim, move{userCreatesClaim, 0, i},
+			func(n *scene) {
+				n.left.CreateClaim--
+				n.setClaim(i, claim{there: true, born: true})
+			})
+		k.User(!c.born && k.named(&s.claims, k.Claims[i]) == 0, s.left.RestoreClaim, move{userRestoresClaim, 0, i},
+			func(n *scene) {
+				n.left.RestoreClaim--
+				n.restoreClaim(i)
+			})
 	}
 	for i := range k.PVs {
 		if slot := 2 * i; s.pvs[slot].exists() {
@@ -35,7 +37,8 @@ func (k *worker) users(s *state) {
 		})
 		k.User(t.exists() && !t.Terminating, s.left.DeleteTwin, move{userDeletesTwin, 0, twin(2 * i)}, func(n *scene) {
 			n.left.DeleteTwin--
-			n.excused[i] = n.excused[i] || t.deletes() && t.Phase == volume.PhaseReleased // its end looks like that of one whose volume is deleted
+			// its end looks like that of one whose volume is deleted
+			n.excused[i] = n.excused[i] || t.deletes() && t.Phase == volume.PhaseReleased
 			n.write(twin(2*i), others, func(p *pv) { p.Terminating = true })
 		})
 	}
@@ -72,11 +75,15 @@ func (k *worker) rescuers(s *state, slot int) {
 			n.write(slot, others, edit)
 		})
 	}
-	rescue(p.deletes(), func(b *Budget) *uint8 { return &b.Retain }, userTurnsToRetain, func(p *pv) { p.Policy = volume.PolicyRetain })
-	rescue(p.Claim > 0 && p.released(), func(b *Budget) *uint8 { return &b.TakeBack }, userTakesBack, func(p *pv) { p.Claim = 0 })
+	rescue(p.deletes(), func(b *Budget) *uint8 { return &b.Retain }, userTurnsToRetain,
+		func(p *pv) { p.Policy = volume.PolicyRetain })
+	rescue(p.Claim > 0 && p.released(), func(b *Budget) *uint8 { return &b.TakeBack }, userTakesBack,
+		func(p *pv) { p.Claim = 0 })
 	rescue(!p.Held, func(b *Budget) *uint8 { return &b.Hold }, userHolds, func(p *pv) { p.Held = true })
-	rescue(p.Writer != intreetest.WriterNone, func(b *Budget) *uint8 { return &b.Strip }, userStrips, func(p *pv) { p.Writer = intreetest.WriterNone })
-	rescue(true, func(b *Budget) *uint8 { return &b.Migrate }, migrationIsSwitched, func(p *pv) { p.Migrated = !p.Migrated })
+	rescue(p.Writer != intreetest.WriterNone, func(b *Budget) *uint8 { return &b.Strip }, userStrips,
+		func(p *pv) { p.Writer = intreetest.WriterNone })
+	rescue(true, func(b *Budget) *uint8 { return &b.Migrate }, migrationIsSwitched,
+		func(p *pv) { p.Migrated = !p.Migrated })
 }
 
 // meddlers do what brings a volume nearer to its end, or leaves it as it is.
@@ -123,7 +130,8 @@ func (c *scene) forgiveNoMore() {
 // were read, the twin is set to Delete or about to be, or the PV controller is at work.
 func (c *scene) begunFor(slot int) bool {
 	t := c.pvs[twin(slot)]
-	if t.exists() && t.TwinOf > 0 && t.deletes() || c.operations[slot] != noOperation || c.operations[twin(slot)] != noOperation ||
+	if t.exists() && t.TwinOf > 0 && t.deletes() || c.operations[slot] != noOperation ||
+		c.operations[twin(slot)] != noOperation ||
 		c.late.on && c.arms(c.late.ask, slot) {
 		return true
 	}

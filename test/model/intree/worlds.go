@@ -68,7 +68,8 @@ func lives() []World {
 	anew := []string{"data", "data"}
 	return []World{
 		{
-			Name: "twin", About: "a PV is deleted before or after its claim; calls fail or lose their answer, and the process ends", Unprotected: true,
+			Name: "twin", About: "a PV is deleted before or after its claim; calls fail or lose their answer, and the " +
+				"process ends", Unprotected: true,
 			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Crash: 1, API: 1},
 		},
 		{
@@ -92,7 +93,8 @@ func lives() []World {
 			Budget: Budget{DeletePV: 1, DeleteClaim: 2, CreateClaim: 1, TakeBack: 1},
 		},
 		{
-			Name: "twin, taken", About: "an administrator gives the twin, in place of the PV, to the claim that was made anew", Claims: anew,
+			Name: "twin, taken", About: "an administrator gives the twin, in place of the PV, to the claim that was made anew",
+			Claims: anew,
 			Budget: Budget{DeletePV: 1, DeleteClaim: 1, CreateClaim: 1, TakeTwin: 1},
 		},
 		{
@@ -104,15 +106,18 @@ func lives() []World {
 			Budget: Budget{DeletePV: 1, DeleteClaim: 2, RestoreClaim: 1, Crash: 1},
 		},
 		{
-			Name: "twin, slow", About: "a process that stalls between its looks and its write, while the PV is kept", Claims: anew,
+			Name: "twin, slow", About: "a process that stalls between its looks and its write, while the PV is kept",
+			Claims: anew,
 			Budget: Budget{DeletePV: 1, DeleteClaim: 1, CreateClaim: 1, Retain: 1, Slow: 1},
 		},
 		{
-			Name: "twin, controller ends", About: "a controller manager that ends in the middle of a deletion, whose plugin fails too",
+			Name:   "twin, controller ends",
+			About:  "a controller manager that ends in the middle of a deletion, whose plugin fails too",
 			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Controller: 1, Plugin: 1},
 		},
 		{
-			Name: "twin, stale controller", About: "a controller manager that does not know yet that a claim is gone", Claims: anew,
+			Name: "twin, stale controller", About: "a controller manager that does not know yet that a claim is gone",
+			Claims: anew,
 			Budget: Budget{DeletePV: 1, DeleteClaim: 1, CreateClaim: 1, Stale: 2},
 		},
 		{
@@ -148,12 +153,15 @@ func neighbours() []World {
 			Budget: Budget{DeletePV: 1, DeleteClaim: 2},
 		},
 		{
-			Name: "twin, static PV, restored", About: "the same, and the claim of that PV is restored with another UID and names it", Claims: []string{"data", "logs", "logs"},
+			Name:   "twin, static PV, restored",
+			About:  "the same, and the claim of that PV is restored with another UID and names it",
+			Claims: []string{"data", "logs", "logs"},
 			PVs:    []PV{{Name: "a", Claim: "data"}, {Name: "b", Claim: "logs", Static: true}},
 			Budget: Budget{DeletePV: 1, DeleteClaim: 2, RestoreClaim: 1},
 		},
 		{
-			Name: "twin, modern controller", About: "the controller manager of 1.31 and newer, and a policy that is turned", Modern: true,
+			Name: "twin, modern controller", About: "the controller manager of 1.31 and newer, and a policy that is turned",
+			Modern: true,
 			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Retain: 1, Delete: 1},
 		},
 		{
@@ -181,11 +189,13 @@ func deepWorlds() []World {
 			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Crash: 1, API: 1, Plugin: 1, Controller: 1},
 		},
 		{
-			Name: "deep: twin, policy", About: "a policy that is turned, a claim that is made again, and a process that ends", Deep: true, Claims: anew,
+			Name: "deep: twin, policy", About: "a policy that is turned, a claim that is made again, and a process that ends",
+			Deep: true, Claims: anew,
 			Budget: Budget{DeletePV: 1, DeleteClaim: 1, CreateClaim: 1, Retain: 2, Delete: 1, TakeBack: 1, Crash: 1, Slow: 1},
 		},
 		{
-			Name: "deep: twin, taken", Deep: true, About: "an administrator gives the twin to the claim that was made anew, and that goes too", Claims: anew,
+			Name: "deep: twin, taken", Deep: true,
+			About: "an administrator gives the twin to the claim that was made anew, and that goes too", Claims: anew,
 			Budget: Budget{DeletePV: 1, DeleteClaim: 2, CreateClaim: 1, TakeTwin: 1},
 		},
 		{
@@ -198,20 +208,26 @@ func deepWorlds() []World {
 			Budget: Budget{DeletePV: 1, DeleteClaim: 2},
 		},
 		{
-			Name: "deep: twin, one disk, restored", Deep: true, About: "two PVs of one volume, both deleted, and the claim of one is restored with another UID and names it", Claims: []string{"data", "logs", "logs"},
+			Name: "deep: twin, one disk, restored", Deep: true,
+			About:  "two PVs of one volume, both deleted, and the claim of one is restored with another UID and names it",
+			Claims: []string{"data", "logs", "logs"},
 			PVs:    []PV{{Name: "a", Claim: "data"}, {Name: "b", Claim: "logs"}},
 			Budget: Budget{DeletePV: 2, DeleteClaim: 2, RestoreClaim: 1},
 		},
 		{
-			Name: "deep: twin, upgrade", About: "a controller manager that is upgraded across 1.31, and downgraded again", Deep: true,
+			Name: "deep: twin, upgrade", About: "a controller manager that is upgraded across 1.31, and downgraded again",
+			Deep:   true,
 			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Upgrade: 2, Crash: 1},
 		},
 		{
-			Name: "deep: twin, modern controller", About: "the controller manager of 1.31 and newer, before it has protected the PV", Deep: true, Modern: true, Unprotected: true,
-			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Retain: 1, Delete: 1},
+			Name:  "deep: twin, modern controller",
+			About: "the controller manager of 1.31 and newer, before it has protected the PV", Deep: true, Modern: true,
+			Unprotected: true,
+			Budget:      Budget{DeletePV: 1, DeleteClaim: 1, Retain: 1, Delete: 1},
 		},
 		{
-			Name: "deep: twin, two leaders", About: "a leader that does not notice that another leads, and calls that fail", Deep: true, Replicas: 2,
+			Name: "deep: twin, two leaders", About: "a leader that does not notice that another leads, and calls that fail",
+			Deep: true, Replicas: 2,
 			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Overlap: 1, API: 1, Plugin: 1, Retain: 1},
 		},
 	}

@@ -49,13 +49,17 @@ func (k *worker) driverAnswers(s *state, i, n int) {
 		k.Can(true, is(driverIsFull), reply(errclass.Exhausted, nil))
 		return
 	}
-	k.Can(k.accepts(v, now.request), is(driverMakes), func(c *scene) { c.createArrives(&c.lines[i].calls[n], i, n, false) })
+	k.Can(k.accepts(v, now.request), is(driverMakes), func(c *scene) {
+		c.createArrives(&c.lines[i].calls[n], i, n,
+			false)
+	})
 	k.Can(!k.accepts(v, now.request), is(driverHasAnother), reply(errclass.Refused, nil))
 	k.Breaks(!v.there, s.left.Spoil, is(driverMakesUnfit), func(c *scene) {
 		c.left.Spoil--
 		c.createArrives(&c.lines[i].calls[n], i, n, true)
 	})
-	k.Breaks(!v.there || v.by != now.request, s.left.Unfit, is(driverCannot), reply(errclass.Unfit, func(b *Budget) { b.Unfit-- }))
+	k.Breaks(!v.there || v.by != now.request, s.left.Unfit, is(driverCannot),
+		reply(errclass.Unfit, func(b *Budget) { b.Unfit-- }))
 	k.Breaks(true, s.left.Refuse, is(driverRefuses), reply(errclass.Refused, func(b *Budget) { b.Refuse-- }))
 	k.Breaks(true, s.left.Refuse, is(driverIsFull), reply(errclass.Exhausted, func(b *Budget) { b.Refuse-- }))
 	k.Breaks(true, s.left.RPC, is(driverFails), reply(errclass.Uncertain, func(b *Budget) { b.RPC-- }))

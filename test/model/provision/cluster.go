@@ -51,22 +51,24 @@ func (k *worker) claimUsers(s *state, i int) {
 		c.claims[i].terminating = true
 		c.end(i)
 	})
-	k.User(!s.born[i] && (k.Claims[i] != k.Claims[0] || !s.claims[0].exists), s.left.CreateClaim, move{userCreatesClaim, 0, i, 0}, func(c *scene) {
-		c.left.CreateClaim--
-		c.born[i], c.claims[i] = true, claim{exists: true, guarded: k.Guarded}
-		if k.Late || k.Local {
-			c.claims[i].node = 1
-		}
-	})
+	k.User(!s.born[i] && (k.Claims[i] != k.Claims[0] || !s.claims[0].exists), s.left.CreateClaim,
+		move{userCreatesClaim, 0, i, 0}, func(c *scene) {
+			c.left.CreateClaim--
+			c.born[i], c.claims[i] = true, claim{exists: true, guarded: k.Guarded}
+			if k.Late || k.Local {
+				c.claims[i].node = 1
+			}
+		})
 	k.User(now.needy(), s.left.BindElsewhere, move{userBindsElsewhere, 0, i, 0}, func(c *scene) {
 		c.left.BindElsewhere--
 		c.claims[i].bound = boundElsewhere
 	})
 	for node := range uint8(3) {
-		k.User((k.Late || k.Local) && now.needy() && now.node != node, s.left.Node, move{nodeIsSelected, 0, i, node}, func(c *scene) {
-			c.left.Node--
-			c.claims[i].node = node
-		})
+		k.User((k.Late || k.Local) && now.needy() && now.node != node, s.left.Node, move{nodeIsSelected, 0, i, node},
+			func(c *scene) {
+				c.left.Node--
+				c.claims[i].node = node
+			})
 	}
 }
 
@@ -153,9 +155,10 @@ func (k *worker) cluster(s *state) {
 			c.end(i)
 		})
 		p := s.pvs[k.name(i)]
-		k.Can(p.belongs(i) && !p.terminating && now.exists && now.bound == unbound, move{controllerBinds, 0, i, 0}, func(c *scene) {
-			c.claims[i].bound = boundOwn
-		})
+		k.Can(p.belongs(i) && !p.terminating && now.exists && now.bound == unbound, move{controllerBinds, 0, i, 0},
+			func(c *scene) {
+				c.claims[i].bound = boundOwn
+			})
 	}
 	for slot, p := range s.pvs {
 		if p.exists() && p.claim != foreign {
@@ -184,7 +187,8 @@ func (k *worker) reclaim(s *state, slot int, p pv) {
 		return
 	}
 	over := k.over(s, slot)
-	k.Can(k.Gap && over && has && may && !p.going, move{reclaimBegins, 0, slot, 0}, func(c *scene) { c.pvs[slot].going = true })
+	k.Can(k.Gap && over && has && may && !p.going, move{reclaimBegins, 0, slot, 0},
+		func(c *scene) { c.pvs[slot].going = true })
 	k.Can((over && may && !k.Gap || p.going) && has, move{reclaimDeletesVolume, 0, slot, 0}, func(c *scene) {
 		c.loseVolume(place, n)
 	})
@@ -195,7 +199,8 @@ func (k *worker) reclaim(s *state, slot int, p pv) {
 func (w *World) mayReclaim(s *state, place, n int) bool {
 	for i := range w.Replicas {
 		l := &s.lines[i]
-		if w.place(i) == place && l.up && l.mayAct && engine.Log(l.names[n].log) == engine.LogAbsent && !isLogWrite(l.calls[n].action) {
+		if w.place(i) == place && l.up && l.mayAct && engine.Log(l.names[n].log) == engine.LogAbsent &&
+			!isLogWrite(l.calls[n].action) {
 			return true
 		}
 	}
@@ -225,10 +230,11 @@ func (k *worker) lifetimes(s *state) {
 			c.ends(i)
 			k.start(&c.state, i)
 		})
-		k.Breaks(l.up && leader >= 0 && leader != i && !l.superseded(), s.left.Overlap, move{leaseMoves, i, 0, 0}, func(c *scene) {
-			c.left.Overlap--
-			c.lines[leader].mayAct, c.lines[i].mayAct = false, true
-		})
+		k.Breaks(l.up && leader >= 0 && leader != i && !l.superseded(), s.left.Overlap, move{leaseMoves, i, 0, 0},
+			func(c *scene) {
+				c.left.Overlap--
+				c.lines[leader].mayAct, c.lines[i].mayAct = false, true
+			})
 	}
 }
 

@@ -94,7 +94,8 @@ func (c *scene) isNamedFor(place, n, claimed int) bool {
 		if c.place(i) != place || !l.up || !l.mayAct || int(m.entry.claim) != claimed+1 {
 			continue
 		}
-		if m.record.made && !m.record.unfit || engine.Action(now.action) == engine.CreateVolume && now.got != 0 && !now.unfit {
+		if m.record.made && !m.record.unfit || engine.Action(now.action) == engine.CreateVolume && now.got != 0 &&
+			!now.unfit {
 			return true
 		}
 	}
@@ -110,7 +111,8 @@ func (c *scene) judgePV(now *call, i, n int) {
 	case !v.there || v.generation != now.generation:
 		c.violates("P2: a PersistentVolume is stored for claim %s, and its volume is deleted", c.say(int(now.claim)-1))
 	case v.unfit:
-		c.violates("P2: a PersistentVolume is stored for claim %s, and its volume is not what was asked for", c.say(int(now.claim)-1))
+		c.violates("P2: a PersistentVolume is stored for claim %s, and its volume is not what was asked for",
+			c.say(int(now.claim)-1))
 	case v.kept == keptForClaim:
 		v.kept = notKept
 	}

@@ -10,7 +10,8 @@ var (
 
 // Worlds are the bounds that are explored.
 func Worlds() []World {
-	worlds := slices.Concat(claimWorlds(), driverWorlds(), pvWorlds(), leaderWorlds(), nodeWorlds(), excuses(), deepWorlds())
+	worlds := slices.Concat(claimWorlds(), driverWorlds(), pvWorlds(), leaderWorlds(), nodeWorlds(), excuses(),
+		deepWorlds())
 	for i := range worlds {
 		worlds[i].Replicas = max(worlds[i].Replicas, 1)
 	}
@@ -26,7 +27,8 @@ const (
 func claimWorlds() []World {
 	return []World{
 		{
-			Name: "claim", About: "a claim that is deleted while its volume is made, calls that are not answered, a process that ends",
+			Name: "claim", About: "a claim that is deleted while its volume is made, calls that are not answered, a process " +
+				"that ends",
 			Constant: oneLeader, Claims: one, Lag: 1, Guarded: true,
 			Budget: Budget{DeleteClaim: 1, Crash: 1, API: 1, RPC: 1},
 		},
@@ -76,13 +78,15 @@ func claimWorlds() []World {
 			Budget: Budget{DeleteClaim: 1, Node: 2, RPC: 2, Unfit: 1, Crash: 1},
 		},
 		{
-			Name: "legacy", About: "a claim with a half-made volume and the finalizer of an earlier version, whose class changes",
+			Name: "legacy", About: "a claim with a half-made volume and the finalizer of an earlier version, whose class " +
+				"changes",
 			Constant: upToDate, Claims: one, Legacy: true,
 			Budget: Budget{DeleteClaim: 1, DeleteClass: 1, CreateClass: 1, Unfit: 1, RPC: 1, Crash: 1},
 		},
 		{
 			Name: "legacy, zone", About: "the same, whose nodes change",
-			Constant: "the class: what a request is composed from matters only in that it differs", Claims: one, Lag: 1, Legacy: true,
+			Constant: "the class: what a request is composed from matters only in that it differs", Claims: one, Lag: 1,
+			Legacy: true,
 			Budget: Budget{DeleteClaim: 1, Zone: 1, Unfit: 1, Refuse: 1, API: 1},
 		},
 		{
@@ -102,7 +106,8 @@ func claimWorlds() []World {
 func driverWorlds() []World {
 	return []World{
 		{
-			Name: "occupied", About: "the first CreateVolume is answered AlreadyExists, as the name has a volume that is not ours",
+			Name: "occupied", About: "the first CreateVolume is answered AlreadyExists, as the name has a volume that is not " +
+				"ours",
 			Constant: oneLeader, Claims: one, Lag: 1, Occupied: true,
 			Budget: Budget{DeleteClaim: 1, RPC: 1, Crash: 1, API: 1},
 		},
@@ -127,7 +132,8 @@ func driverWorlds() []World {
 			Budget: Budget{DeleteClaim: 1, Spoil: 1, RPC: 2, Crash: 1, Slow: 1},
 		},
 		{
-			Name: "one name, not as requested", About: "two claims whose volumes have one name, and a volume that is not what was asked for",
+			Name:     "one name, not as requested",
+			About:    "two claims whose volumes have one name, and a volume that is not what was asked for",
 			Constant: upToDate, Claims: two, Short: true,
 			Budget: Budget{DeleteClaim: 1, CreateClaim: 1, Spoil: 1, RPC: 1},
 		},
@@ -185,7 +191,8 @@ func leaderWorlds() []World {
 		},
 		{
 			Name: "claim, two leaders", About: "a leader that is paused while another takes over",
-			Constant: "the API server answers: its writes that arrive late have a world of their own", Claims: one, Replicas: 2, Lag: 1,
+			Constant: "the API server answers: its writes that arrive late have a world of their own", Claims: one,
+			Replicas: 2, Lag: 1,
 			Budget: Budget{DeleteClaim: 1, Overlap: 1, RPC: 1},
 		},
 		{
@@ -257,12 +264,14 @@ func excuses() []World {
 			Budget: Budget{DeleteClaim: 1, DeletePV: 1, Retain: 1, Strip: 1, RPC: 1, API: 1},
 		},
 		{
-			Name: "excuse: another provisioner", About: "a provisioner beside ours that deletes a released volume without regard to the log",
+			Name:     "excuse: another provisioner",
+			About:    "a provisioner beside ours that deletes a released volume without regard to the log",
 			Constant: upToDate, Claims: one,
 			Budget: Budget{DeleteClaim: 1, Peer: 1, RPC: 1, API: 1},
 		},
 		{
-			Name: "excuse: no room", About: "a driver that answers ResourceExhausted and nothing else: the entry stays open, and holds nothing",
+			Name: "excuse: no room", About: "a driver that answers ResourceExhausted and nothing else: the entry stays open, " +
+				"and holds nothing",
 			Constant: upToDate, Claims: one, Full: true,
 			Budget: Budget{DeleteClaim: 1, RPC: 1, API: 1, Crash: 1},
 		},
@@ -278,28 +287,34 @@ func excuses() []World {
 func deepWorlds() []World {
 	return []World{
 		{
-			Name: "deep: claim", About: "a claim that is deleted while everything breaks", Deep: true, Claims: one, Lag: 1, Guarded: true,
-			Budget: Budget{DeleteClaim: 1, Crash: 2, API: 2, RPC: 2, Unfit: 1, Refuse: 1},
+			Name: "deep: claim", About: "a claim that is deleted while everything breaks", Deep: true, Claims: one, Lag: 1,
+			Guarded: true,
+			Budget:  Budget{DeleteClaim: 1, Crash: 2, API: 2, RPC: 2, Unfit: 1, Refuse: 1},
 		},
 		{
-			Name: "deep: claim anew", About: "a claim that is made again under its name, and calls that fail", Deep: true, Claims: anew, Lag: 1,
+			Name: "deep: claim anew", About: "a claim that is made again under its name, and calls that fail", Deep: true,
+			Claims: anew, Lag: 1,
 			Budget: Budget{DeleteClaim: 2, CreateClaim: 1, API: 1, RPC: 1, Crash: 1},
 		},
 		{
-			Name: "deep: node", About: "other nodes are selected while everything breaks", Deep: true, Claims: one, Late: true, Lag: 1,
+			Name: "deep: node", About: "other nodes are selected while everything breaks", Deep: true, Claims: one, Late: true,
+			Lag:    1,
 			Budget: Budget{DeleteClaim: 1, Node: 3, RPC: 1, Refuse: 1, Unfit: 1, Crash: 1},
 		},
 		{
-			Name: "deep: claim, two leaders", About: "a leader that is paused while another takes over, PVs that are kept, and calls that fail", Deep: true,
+			Name:  "deep: claim, two leaders",
+			About: "a leader that is paused while another takes over, PVs that are kept, and calls that fail", Deep: true,
 			Claims: one, Replicas: 2, Lag: 1,
 			Budget: Budget{DeleteClaim: 1, Overlap: 1, API: 1, RPC: 1, DeletePV: 1, Retain: 1},
 		},
 		{
-			Name: "deep: legacy", About: "the finalizer of an earlier version, while everything changes", Deep: true, Claims: one, Lag: 1, Legacy: true,
+			Name: "deep: legacy", About: "the finalizer of an earlier version, while everything changes", Deep: true,
+			Claims: one, Lag: 1, Legacy: true,
 			Budget: Budget{DeleteClaim: 1, DeleteClass: 1, CreateClass: 1, Zone: 1, Unfit: 1, Refuse: 1, API: 1, Crash: 1},
 		},
 		{
-			Name: "deep: nodes", About: "a provisioner on each node, a process that ends, and calls that fail", Deep: true, Claims: one, Replicas: 2, Local: true, Lag: 1,
+			Name: "deep: nodes", About: "a provisioner on each node, a process that ends, and calls that fail", Deep: true,
+			Claims: one, Replicas: 2, Local: true, Lag: 1,
 			Budget: Budget{DeleteClaim: 1, Node: 1, RPC: 1, API: 1, Crash: 1},
 		},
 	}

@@ -135,7 +135,8 @@ func (k *worker) works(s *state, i, c int) {
 func (c *scene) send(i, cl int, action engine.Action, f engine.Facts, composed request) {
 	n := c.name(cl)
 	m := &c.lines[i].names[n]
-	sent := call{action: uint8(action), stage: onItsWay, claim: uint8(cl + 1), generation: m.record.generation, request: composed}
+	sent := call{action: uint8(action), stage: onItsWay, claim: uint8(cl + 1), generation: m.record.generation,
+		request: composed}
 	switch action {
 	case engine.ReadPV:
 		sent.stage, sent.class = answered, uint8(errclass.Done)
@@ -244,7 +245,8 @@ func (k *worker) passes(s *state, i, n int) {
 	place := k.place(i)
 	free := l.calls[n].stage == idle
 	k.Can(free && m.backsOff, move{backOffEnds, i, n, 0}, func(c *scene) { c.lines[i].names[n].backsOff = false })
-	k.Can(free && l.mayAct && engine.Log(m.log) == engine.LogUnknown, move{takesOver, i, n, 0}, func(c *scene) { c.takeOver(i, n) })
+	k.Can(free && l.mayAct && engine.Log(m.log) == engine.LogUnknown, move{takesOver, i, n, 0},
+		func(c *scene) { c.takeOver(i, n) })
 	k.User(m.pv.read == recently || m.read == recently, s.left.Slow, move{stalls, i, n, 0}, func(c *scene) {
 		c.left.Slow--
 		m := &c.lines[i].names[n]
@@ -252,7 +254,8 @@ func (k *worker) passes(s *state, i, n int) {
 	})
 	waiting := m.record.unanswered == recently
 	called, coming := k.called(s, place, n), k.coming(s, place, n)
-	k.Can(waiting && !called && !coming, move{quietPasses, i, n, 0}, func(c *scene) { c.lines[i].names[n].record.unanswered = longAgo })
+	k.Can(waiting && !called && !coming, move{quietPasses, i, n, 0},
+		func(c *scene) { c.lines[i].names[n].record.unanswered = longAgo })
 	k.Breaks(waiting && !called && coming, s.left.Overdue, move{quietPassesBefore, i, n, 0}, func(c *scene) {
 		c.left.Overdue--
 		c.lines[i].names[n].record.unanswered = longAgo
@@ -268,7 +271,8 @@ func (k *worker) passes(s *state, i, n int) {
 // coming tells whether a call that nobody waits for, other than a write of the log, is on its way.
 func (w *World) coming(s *state, place, name int) bool {
 	for j := range s.late {
-		if o := &s.late[j]; o.stage != idle && !isLogWrite(o.action) && w.place(int(o.replica)) == place && int(o.name) == name {
+		if o := &s.late[j]; o.stage != idle && !isLogWrite(o.action) && w.place(int(o.replica)) == place &&
+			int(o.name) == name {
 			return true
 		}
 	}

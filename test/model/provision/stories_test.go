@@ -32,7 +32,8 @@ func (w *World) reaches(is func(*state) bool, states int) bool {
 func TestTheDefectsThatWereSeenArePlayed(t *testing.T) {
 	doubt := func(s *state) bool {
 		m := s.lines[0].names[0]
-		return engine.Log(m.log) == engine.LogOpen && m.record.sent[0] && !m.record.made && m.record.failed && s.volumes[0][0].there
+		return engine.Log(m.log) == engine.LogOpen && m.record.sent[0] && !m.record.made && m.record.failed &&
+			s.volumes[0][0].there
 	}
 	for name, tc := range map[string]struct {
 		world string
@@ -46,9 +47,10 @@ func TestTheDefectsThatWereSeenArePlayed(t *testing.T) {
 			m := s.lines[0].names[0]
 			return doubt(s) && s.claims[0].node == 2 && s.volumes[0][0].by.node == 1 && m.entry.count == 2 && m.record.next == 1
 		}},
-		"2: the class has other parameters, its claim is deleted, and the driver answers InvalidArgument": {"class", func(s *state) bool {
-			return doubt(s) && s.class == 2 && !s.claims[0].exists
-		}},
+		"2: the class has other parameters, its claim is deleted, and the driver answers InvalidArgument": {"class",
+			func(s *state) bool {
+				return doubt(s) && s.class == 2 && !s.claims[0].exists
+			}},
 		"2: or the zone's node is gone": {"zone", func(s *state) bool {
 			return doubt(s) && !s.zone && !s.claims[0].exists && s.left.Unfit == 0
 		}},
@@ -61,7 +63,8 @@ func TestTheDefectsThatWereSeenArePlayed(t *testing.T) {
 		}},
 		"5: the driver refuses in doubt, and the claim is gone as soon as it is deleted": {"refused", func(s *state) bool {
 			m := s.lines[0].names[0]
-			return engine.Log(m.log) == engine.LogOpen && m.record.failed && !m.record.settled[0] && s.left.Refuse == 0 && !s.claims[0].exists
+			return engine.Log(m.log) == engine.LogOpen && m.record.failed && !m.record.settled[0] && s.left.Refuse == 0 &&
+				!s.claims[0].exists
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

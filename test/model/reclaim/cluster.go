@@ -14,9 +14,10 @@ func (k *worker) cluster(s *state) {
 		k.Can(p.is(protected) && p.is(terminating) && !p.bound(), move{protectionLetsGo, 0, slot}, func(n *scene) {
 			n.write(aController, slot, func(p *pv) { p.clear(protected) })
 		})
-		k.Can(s.attachments[slot] && p.exists() && !p.is(attached) && !p.is(terminating), move{attacherMarks, 0, slot}, func(n *scene) {
-			n.write(aController, slot, func(p *pv) { p.set(attached) })
-		})
+		k.Can(s.attachments[slot] && p.exists() && !p.is(attached) && !p.is(terminating), move{attacherMarks, 0, slot},
+			func(n *scene) {
+				n.write(aController, slot, func(p *pv) { p.set(attached) })
+			})
 		inUse := s.claims[slot].bound && p.belongs(s.claims[slot].gen)
 		k.Can(s.attachments[slot] && !inUse, move{podDetaches, 0, slot}, func(n *scene) {
 			n.attach(slot, false)
@@ -40,9 +41,10 @@ func (k *worker) pvController(s *state, slot int) {
 		n.write(aController, slot, func(p *pv) { p.phase = volume.PhaseAvailable })
 	})
 	// What the cache does not show is asked of the API server before a PV is released.
-	k.Can(p.claimed() && !p.released() && !p.belongs(cached.gen) && !p.belongs(live.gen), move{controllerReleases, 0, slot}, func(n *scene) {
-		n.write(aController, slot, func(p *pv) { p.phase = volume.PhaseReleased })
-	})
+	k.Can(p.claimed() && !p.released() && !p.belongs(cached.gen) && !p.belongs(live.gen),
+		move{controllerReleases, 0, slot}, func(n *scene) {
+			n.write(aController, slot, func(p *pv) { p.phase = volume.PhaseReleased })
+		})
 	k.User(p.bound() && p.belongs(live.gen), s.left.Misjudge, move{controllerMisjudges, 0, slot}, func(n *scene) {
 		n.left.Misjudge--
 		n.write(aController, slot, func(p *pv) { p.phase = volume.PhaseReleased })
@@ -51,7 +53,8 @@ func (k *worker) pvController(s *state, slot int) {
 	k.Can(p.belongs(cached.gen) && cached.bound && !p.bound(), move{controllerBinds, 0, slot}, func(n *scene) {
 		n.write(aController, slot, func(p *pv) { p.phase = volume.PhaseBound })
 	})
-	k.Can(p.phase == volume.PhaseAvailable && !p.claimed() && !p.is(terminating) && cached.gen != 0 && !cached.bound && live.gen == cached.gen, move{controllerClaims, 0, slot}, func(n *scene) {
+	k.Can(p.phase == volume.PhaseAvailable && !p.claimed() && !p.is(terminating) && cached.gen != 0 && !cached.bound &&
+		live.gen == cached.gen, move{controllerClaims, 0, slot}, func(n *scene) {
 		n.write(aController, slot, func(p *pv) { p.claim, p.phase = claimRef(cached.gen), volume.PhaseBound })
 	})
 	k.Can(live.gen != 0 && !live.bound && p.belongs(live.gen), move{controllerCompletes, 0, slot}, func(n *scene) {

@@ -26,8 +26,8 @@ func newWords(list []string) words {
 	return w
 }
 
-// writer appends a replica to bytes, reader reads it again. What is not written has no effect on what follows: it is the
-// same in all replicas, or is read anew before it is used.
+// writer appends a replica to bytes, reader reads it again. What is not written has no effect on what follows: it
+// is the same in all replicas, or is read anew before it is used.
 type writer struct {
 	words
 	b []byte
@@ -115,7 +115,8 @@ func (r *reader) pv() *volume.PV {
 	if name == "" {
 		return nil
 	}
-	pv := &volume.PV{Name: name, UID: types.UID(r.word()), ResourceVersion: r.word(), Driver: r.word(), Handle: r.word(), ProvisionedBy: r.word(), Claim: r.claim()}
+	pv := &volume.PV{Name: name, UID: types.UID(r.word()), ResourceVersion: r.word(), Driver: r.word(), Handle: r.word(),
+		ProvisionedBy: r.word(), Claim: r.claim()}
 	kind := r.byte()
 	pv.Policy, pv.Phase = volume.Policy(kind>>4), volume.Phase(kind&15)
 	r.flags(&pv.Terminating, &pv.HasFinalizer, &pv.HasCompanionFinalizer, &pv.WasAttached, &pv.Held)
@@ -274,7 +275,8 @@ func (r *reader) history() (h reclaimtest.History) {
 func (w *writer) ask(a *reclaimtest.Ask) {
 	w.byte(int(a.Action))
 	has := slices.Contains[[]string]
-	w.flags(a.Bound, has(a.Add, volume.Finalizer), has(a.Add, volume.CompanionFinalizer), has(a.Remove, volume.Finalizer), has(a.Remove, volume.CompanionFinalizer))
+	w.flags(a.Bound, has(a.Add, volume.Finalizer), has(a.Add, volume.CompanionFinalizer),
+		has(a.Remove, volume.Finalizer), has(a.Remove, volume.CompanionFinalizer))
 }
 
 func (r *reader) ask() (a reclaimtest.Ask) {
@@ -303,7 +305,8 @@ func (w *writer) worker(h *reclaimtest.Worker, now time.Time) {
 	f := &s.Facts
 	w.ask(&s.Ask)
 	w.pv(&f.PV)
-	w.flags(f.End.Gone, f.End.Final, f.End.Shared, f.AttachmentsCurrent, f.SecretsRead, s.Deleting != "", s.Listed != nil, f.Claim.Found)
+	w.flags(f.End.Gone, f.End.Final, f.End.Shared, f.AttachmentsCurrent, f.SecretsRead, s.Deleting != "",
+		s.Listed != nil, f.Claim.Found)
 	w.read(s.Ask.Read, now)
 	w.read(f.PVRead, now)
 	w.read(f.SiblingsRead, now)
@@ -337,7 +340,8 @@ func (r *reader) worker(p *reclaimtest.Replica, i int) {
 	f, a := &s.Facts, &s.Ask
 	f.Rules, f.PV = p.Engine.Rules, *r.pv()
 	var taken, listed bool
-	r.flags(&f.End.Gone, &f.End.Final, &f.End.Shared, &f.AttachmentsCurrent, &f.SecretsRead, &taken, &listed, &f.Claim.Found)
+	r.flags(&f.End.Gone, &f.End.Final, &f.End.Shared, &f.AttachmentsCurrent, &f.SecretsRead, &taken, &listed,
+		&f.Claim.Found)
 	a.PV = f.PV
 	if taken {
 		s.Deleting = f.PV.Handle

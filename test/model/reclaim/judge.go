@@ -12,7 +12,8 @@ import (
 // answered.
 type proof struct {
 	// pv: the PV said that its volume is to go. claim: its claim was gone. siblings: the other
-	// PVs of the volume were looked at, and those of them that are to go had no claim that keeps it. family: there were none.
+	// PVs of the volume were looked at, and those of them that are to go had no claim that keeps it. family: there
+	// were none.
 	pv, claim, siblings, family bool
 	// attachedBefore: an attachment that is still there was there when the run began, of a PV
 	// that shows that it was attached.
@@ -51,11 +52,14 @@ func (c *scene) judgeDeletion(i, slot int, ask reclaimtest.Ask, ended bool) {
 	case !ended && !proof.pv:
 		c.violates("P2: DeleteVolume is sent for PV %s although the last read of it did not say so", c.PVs[slot].Name)
 	case !ended && !proof.claim:
-		c.violates("P2: DeleteVolume is sent for PV %s although no read that still counts showed that its claim is gone", c.PVs[slot].Name)
+		c.violates("P2: DeleteVolume is sent for PV %s although no read that still counts showed that its claim is gone",
+			c.PVs[slot].Name)
 	case ended && (!proof.claim || !proof.family):
-		c.violates("P2: DeleteVolume is sent for a PV %s that is gone, although claim %v and other PVs %v were not proven gone", c.PVs[slot].Name, proof.claim, proof.family)
+		c.violates("P2: DeleteVolume is sent for a PV %s that is gone, although claim %v and other PVs %v were not proven "+
+			"gone", c.PVs[slot].Name, proof.claim, proof.family)
 	case ended && c.stripped[slot]:
-		c.violates("P2: DeleteVolume is sent for PV %s, which is gone after somebody took the finalizer off", c.PVs[slot].Name)
+		c.violates("P2: DeleteVolume is sent for PV %s, which is gone after somebody took the finalizer off",
+			c.PVs[slot].Name)
 	case proof.attachedBefore:
 		c.violates("P2b: DeleteVolume is sent for PV %s, which was attached before and still is", c.PVs[slot].Name)
 	}
@@ -65,10 +69,12 @@ func (c *scene) judgeDeletion(i, slot int, ask reclaimtest.Ask, ended bool) {
 		}
 		p := c.pvs[other]
 		if other != slot && !ended && !proof.siblings && c.replica(i).Cache[other] != nil {
-			c.violates("P2b: DeleteVolume is sent for PV %s, and PV %s, which names the volume too, was not read, or a claim needs it", c.PVs[slot].Name, c.PVs[other].Name)
+			c.violates("P2b: DeleteVolume is sent for PV %s, and PV %s, which names the volume too, was not read, or a claim "+
+				"needs it", c.PVs[slot].Name, c.PVs[other].Name)
 		}
 		if p.exists() && (other != slot || p.gen != asked.gen) && !p.deletable() && !l.behindPV(other) {
-			c.violates("P2b: DeleteVolume is sent for PV %s although PV %s needs the volume", c.PVs[slot].Name, c.PVs[other].Name)
+			c.violates("P2b: DeleteVolume is sent for PV %s although PV %s needs the volume", c.PVs[slot].Name,
+				c.PVs[other].Name)
 		}
 		// The attacher keeps a PV that it has attached: what names a PV that is gone is no
 		// attachment yet.
@@ -233,8 +239,8 @@ func (k *worker) unsettledPV(s *state, slot int) string {
 	return ""
 }
 
-// contestAfter strips the finalizer is not asked for any more, on that PV (the contract, "Contested"). No time passes in
-// a world. Of two PVs the driver is not contested.
+// contestAfter strips the finalizer is not asked for any more, on that PV (the contract, "Contested"). No time
+// passes in a world. Of two PVs the driver is not contested.
 const contestAfter = 3
 
 // shared tells whether another PV still needs the volume.

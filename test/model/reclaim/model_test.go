@@ -90,7 +90,8 @@ func judged(w *World) *scene {
 
 func TestEachPromiseIsJudged(t *testing.T) {
 	one := World{Name: "one", PVs: []PV{provisioned("a")}, Replicas: 1, Lag: 1, Role: volume.RoleOwner}
-	two := World{Name: "two", PVs: []PV{static("a"), static("b").with(sharesVolume)}, Replicas: 1, Lag: 1, Role: volume.RoleOwner}
+	two := World{Name: "two", PVs: []PV{static("a"), static("b").with(sharesVolume)}, Replicas: 1, Lag: 1,
+		Role: volume.RoleOwner}
 	proven := proof{pv: true, claim: true, siblings: true}
 	gone := proof{claim: true, family: true}
 	cases := map[string]struct {
@@ -103,15 +104,18 @@ func TestEachPromiseIsJudged(t *testing.T) {
 		"all is proven":                           {&one, nil, false, proven, ""},
 		"the PV was not read, or said no":         {&one, nil, false, proof{claim: true}, "P2"},
 		"the claim was not read, or too long ago": {&one, nil, false, proof{pv: true, siblings: true}, "P2"},
-		"another PV that is to go was not read":   {&two, func(c *scene) { c.pvs[1].phase = volume.PhaseReleased }, false, proof{pv: true, claim: true}, "P2b"},
-		"a PV that is gone, all proven":           {&one, nil, true, gone, ""},
-		"a PV that is gone, its claim not":        {&one, nil, true, proof{family: true}, "P2"},
-		"a PV that is gone, another there":        {&one, nil, true, proof{claim: true}, "P2"},
-		"a PV that was stripped and is gone":      {&one, func(c *scene) { c.stripped[0] = true }, true, gone, "P2"},
-		"once more":                               {&one, func(c *scene) { c.lines[0].succeeded[0] = 2 }, false, proven, "P3"},
-		"once more for a PV made anew":            {&one, func(c *scene) { c.lines[0].succeeded[0] = 4 }, false, proven, ""},
-		"attached":                                {&one, func(c *scene) { c.attachments[0] = true }, false, proven, "P2b"},
-		"attached since before, by a slow watch":  {&one, nil, false, proof{pv: true, claim: true, attachedBefore: true}, "P2b"},
+		"another PV that is to go was not read": {&two, func(c *scene) { c.pvs[1].phase = volume.PhaseReleased }, false,
+			proof{pv: true, claim: true}, "P2b"},
+		"a PV that is gone, all proven":      {&one, nil, true, gone, ""},
+		"a PV that is gone, its claim not":   {&one, nil, true, proof{family: true}, "P2"},
+		"a PV that is gone, another there":   {&one, nil, true, proof{claim: true}, "P2"},
+		"a PV that was stripped and is gone": {&one, func(c *scene) { c.stripped[0] = true }, true, gone, "P2"},
+		"once more": {&one, func(c *scene) { c.lines[0].succeeded[0] = 2 }, false, proven,
+			"P3"},
+		"once more for a PV made anew": {&one, func(c *scene) { c.lines[0].succeeded[0] = 4 }, false, proven, ""},
+		"attached":                     {&one, func(c *scene) { c.attachments[0] = true }, false, proven, "P2b"},
+		"attached since before, by a slow watch": {&one, nil, false, proof{pv: true, claim: true, attachedBefore: true},
+			"P2b"},
 		"attached a moment ago": {&one, func(c *scene) {
 			c.attachments[0] = true
 			c.lines[0].attachments[0], c.lines[0].nAttachments = attachmentChange{0, true}, 1
@@ -145,12 +149,16 @@ func TestTheEndOfAPVIsJudged(t *testing.T) {
 		want    string
 		owed    owed
 	}{
-		"we let go, the volume is there":           {theSidecar, released, nil, "P1", notOwed},
-		"we let go, the volume is deleted":         {theSidecar, released, func(c *scene) { c.volumes[0] = false }, "", notOwed},
-		"we let go of one that keeps its volume":   {theSidecar, func(p *pv) { released(p); p.policy = volume.PolicyRetain }, nil, "", notOwed},
-		"nothing held it":                          {aController, func(p *pv) { released(p); p.clear(ours) }, nil, "", unprotected},
-		"somebody had taken the finalizer off":     {aUser, released, func(c *scene) { c.stripped[0] = true }, "", notOwed},
-		"it was taken back, and deleted by a user": {aUser, func(p *pv) { released(p); p.claim = withoutUID }, nil, "", notOwed},
+		"we let go, the volume is there": {theSidecar, released, nil, "P1", notOwed},
+		"we let go, the volume is deleted": {theSidecar, released, func(c *scene) { c.volumes[0] = false }, "",
+			notOwed},
+		"we let go of one that keeps its volume": {theSidecar,
+			func(p *pv) { released(p); p.policy = volume.PolicyRetain }, nil, "", notOwed},
+		"nothing held it": {aController, func(p *pv) { released(p); p.clear(ours) }, nil, "",
+			unprotected},
+		"somebody had taken the finalizer off": {aUser, released, func(c *scene) { c.stripped[0] = true }, "", notOwed},
+		"it was taken back, and deleted by a user": {aUser, func(p *pv) { released(p); p.claim = withoutUID }, nil, "",
+			notOwed},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

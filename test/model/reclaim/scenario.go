@@ -90,7 +90,8 @@ func breaking(moves []move) (steps []string) {
 			count[verb+resource]++
 		}
 		if action == reclaimtest.DeleteVolume {
-			driver = append(driver, fmt.Sprintf("{method: DeleteVolume, nth: %d, action: fail, code: Unavailable%s}", nth, after))
+			driver = append(driver, fmt.Sprintf("{method: DeleteVolume, nth: %d, action: fail, code: Unavailable%s}", nth,
+				after))
 		} else {
 			api = append(api, fmt.Sprintf("{verb: %s, resource: %s, nth: %d, effect: %s}", verb, resource, nth, effect))
 		}

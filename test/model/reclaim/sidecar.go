@@ -114,7 +114,8 @@ func (c *scene) end(i int) {
 	r := c.replica(i)
 	for slot := range c.PVs {
 		if r.Busy(slot) && !c.lines[i].calls[slot].done && !c.late.pending {
-			if ask := r.Asks(slot); ask.Action == reclaimtest.DeleteVolume || ask.Action == reclaimtest.RemoveFinalizer || ask.Action == reclaimtest.FinalizePV {
+			if ask := r.Asks(slot); ask.Action == reclaimtest.DeleteVolume || ask.Action == reclaimtest.RemoveFinalizer ||
+				ask.Action == reclaimtest.FinalizePV {
 				c.late = late{ask.Action, uint8(slot), fromAPI(ask.PV), true}
 			}
 		}
@@ -175,7 +176,8 @@ func (k *worker) reclaims(s *state, i, slot int, ask reclaimtest.Ask) {
 	}
 	act := int(ask.Action)
 	switch ask.Action {
-	case reclaimtest.ReadClaim, reclaimtest.ReadPV, reclaimtest.ReadSiblings, reclaimtest.ListPVs, reclaimtest.ListAttachments:
+	case reclaimtest.ReadClaim, reclaimtest.ReadPV, reclaimtest.ReadSiblings, reclaimtest.ListPVs,
+		reclaimtest.ListAttachments:
 		k.Can(true, move{readAnswered + verb(act), i, slot}, func(n *scene) {
 			n.replica(i).Answer(slot, n.readFor(i, slot, ask))
 			n.asked(i, slot)
@@ -335,7 +337,8 @@ func (k *worker) arrivesLate(s *state) {
 	k.Can(true, move{lateCallArrives, 0, int(s.late.slot)}, func(n *scene) {
 		l := n.late
 		n.late = late{}
-		ask := reclaimtest.Ask{Bound: l.action == reclaimtest.RemoveFinalizer, Remove: []string{volume.Finalizer, volume.CompanionFinalizer}}
+		ask := reclaimtest.Ask{Bound: l.action == reclaimtest.RemoveFinalizer,
+			Remove: []string{volume.Finalizer, volume.CompanionFinalizer}}
 		n.carryOut(theSidecar, l.action, int(l.slot), l.pv, ask)
 	})
 }

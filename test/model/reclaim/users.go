@@ -54,10 +54,11 @@ func (k *worker) users(s *state) {
 			n.left.CreatePV--
 			n.createPV(slot)
 		})
-		k.User(p.bound() && c.bound && p.belongs(c.gen) && !s.attachments[slot], s.left.Attach, move{podAttaches, 0, slot}, func(n *scene) {
-			n.left.Attach--
-			n.attach(slot, true)
-		})
+		k.User(p.bound() && c.bound && p.belongs(c.gen) && !s.attachments[slot], s.left.Attach, move{podAttaches, 0, slot},
+			func(n *scene) {
+				n.left.Attach--
+				n.attach(slot, true)
+			})
 		k.User(p.exists(), s.left.Hold, move{userHolds, 0, slot}, func(n *scene) {
 			n.left.Hold--
 			n.write(aUser, slot, func(p *pv) { p.flags ^= held })

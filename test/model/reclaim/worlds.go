@@ -51,8 +51,8 @@ type Budget struct {
 	// today; older ones believed their cache.
 	Misjudge uint8
 	// What breaks: processes that end, and those that go on for a while although another
-	// leads, without a clock that says so (Overlap) or with one (Pause); calls to the API server and the driver that fail, done or not; watches that
-	// start anew; processes that are slow.
+	// leads, without a clock that says so (Overlap) or with one (Pause); calls to the API server and the driver that
+	// fail, done or not; watches that start anew; processes that are slow.
 	Crash, Overlap, Pause, API, RPC, Relist, Slow uint8
 }
 
@@ -82,7 +82,8 @@ func Worlds() []World {
 	one := func(p PV) []PV { return []PV{p} }
 	worlds := []World{
 		{
-			Name: "orders", About: "both orders of deletion, the policy turned and turned back, calls that fail or lose their answer",
+			Name: "orders", About: "both orders of deletion, the policy turned and turned back, calls that fail or lose " +
+				"their answer",
 			PVs: one(provisioned("a")), Lag: 3,
 			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Flip: 2, Misjudge: 1, API: 1, RPC: 1},
 		},
@@ -152,7 +153,8 @@ func Worlds() []World {
 			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Overlap: 1, Flip: 1, RPC: 1},
 		},
 		{
-			Name: "former leader", About: "a leader that is paused for longer than its lease, and goes on with what it knows while another leads",
+			Name: "former leader", About: "a leader that is paused for longer than its lease, and goes on with what it knows " +
+				"while another leads",
 			PVs: one(provisioned("a")), Replicas: 2, Lag: 1,
 			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Pause: 1, Strip: 1, RPC: 1},
 		},
@@ -204,7 +206,8 @@ func deepWorlds() []World {
 		{
 			Name: "deep: orders", About: "one PV, everything that users do and that breaks, a little of each", Deep: true,
 			PVs: []PV{provisioned("a")}, Lag: 4,
-			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Flip: 2, TakeBack: 1, Attach: 1, Crash: 1, API: 1, RPC: 1, Relist: 1, Slow: 1},
+			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Flip: 2, TakeBack: 1, Attach: 1, Crash: 1, API: 1, RPC: 1, Relist: 1,
+				Slow: 1},
 		},
 		{
 			Name: "deep: replicas", About: "two replicas that end, overlap and are told late", Deep: true,
@@ -217,8 +220,9 @@ func deepWorlds() []World {
 			Budget: Budget{DeletePV: 1, DeleteClaim: 2, Flip: 1, Attach: 1},
 		},
 		{
-			Name: "deep: unprotected", About: "a PV that is deleted before it can be protected, while everything breaks", Deep: true,
-			PVs: []PV{provisioned("a").with(unprotectedPV)}, Lag: 4,
+			Name: "deep: unprotected", About: "a PV that is deleted before it can be protected, while everything breaks",
+			Deep: true,
+			PVs:  []PV{provisioned("a").with(unprotectedPV)}, Lag: 4,
 			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Flip: 2, Attach: 1, API: 2, RPC: 1, Crash: 1, Relist: 1, Slow: 1},
 		},
 	}

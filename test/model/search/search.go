@@ -110,7 +110,8 @@ func Explore(ctx context.Context, player func() Player, o Options) Result {
 	e.parents, e.codes = []uint32{0}, []uint32{0}
 	frontier, depth := []node{{0, code}}, 0
 	said := start
-	for len(frontier) > 0 && ctx.Err() == nil && len(e.findings) < max(o.Findings, 1) && (o.MaxStates == 0 || len(e.parents) < o.MaxStates) {
+	for len(frontier) > 0 && ctx.Err() == nil && len(e.findings) < max(o.Findings, 1) &&
+		(o.MaxStates == 0 || len(e.parents) < o.MaxStates) {
 		frontier = e.level(ctx, visitors, frontier)
 		depth++
 		if now := time.Now(); o.Progress != nil && now.Sub(said) > time.Second {

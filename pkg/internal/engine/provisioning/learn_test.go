@@ -52,7 +52,10 @@ func TestLearn(t *testing.T) {
 			waiting(legacy), OpenEntry, done,
 			func(f Facts) bool { return f.Record.Adopted && f.Record.Begun() && !f.Record.Quiet(now, quiet) },
 		},
-		"a PV is stored": {made(), StorePV, done, func(f Facts) bool { return f.named() && f.namedLive(now) && f.PV.stored() }},
+		"a PV is stored": {made(), StorePV, done, func(f Facts) bool {
+			return f.named() && f.namedLive(now) &&
+				f.PV.stored()
+		}},
 		"a PV that may be stored": {
 			made(), StorePV, lost, func(f Facts) bool { return !f.PV.Known && !f.Record.Quiet(now, quiet) },
 		},
@@ -64,12 +67,18 @@ func TestLearn(t *testing.T) {
 			func(f Facts) bool { return f.PV.Exists && !f.named() },
 		},
 		"a PV is stored apart": {made(), StoreApart, done, func(f Facts) bool { return f.named() && !f.PV.Exists }},
-		"a deletion is marked": {made(unfit), MarkDiscarding, done, func(f Facts) bool { return f.Log == LogOpen && f.Record.Discarding }},
+		"a deletion is marked": {made(unfit), MarkDiscarding, done, func(f Facts) bool {
+			return f.Log == LogOpen &&
+				f.Record.Discarding
+		}},
 		"a deletion may be marked": {
 			made(unfit), MarkDiscarding, with(lost, func(r *Reply) { r.Log = LogChanging }),
 			func(f Facts) bool { return f.Log == LogChanging && !f.Record.Discarding },
 		},
-		"an entry is closed":    {made(live), CloseEntry, done, func(f Facts) bool { return f.Log == LogChanging && f.Record == Record{} }},
+		"an entry is closed": {made(live), CloseEntry, done, func(f Facts) bool {
+			return f.Log == LogChanging &&
+				f.Record == Record{}
+		}},
 		"a finalizer is off":    {begun(legacy), RemoveFinalizer, done, func(f Facts) bool { return !f.Claim.Finalizer }},
 		"a finalizer may be on": {begun(legacy), RemoveFinalizer, lost, func(f Facts) bool { return f.Claim.Finalizer }},
 		"the driver has answered": {

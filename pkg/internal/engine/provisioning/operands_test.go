@@ -20,15 +20,20 @@ func TestDecideByEachOperand(t *testing.T) {
 		action Action
 		reason Reason
 	}{
-		"a claim without UID":                       {waiting(func(f *Facts) { f.Claim.UID = "" }), Wait, ReasonNotOurs},
-		"finalizer and binding, one node alone":     {waiting(legacy, absent, bound), OpenEntry, ReasonProvision},
-		"another node, and the class is gone":       {begun(late, func(f *Facts) { f.Wanted, f.Composed = false, false }), CreateVolume, ReasonFinish},
-		"no other node, and nothing is composed":    {begun(func(f *Facts) { f.Composed = false }), CreateVolume, ReasonFinish},
-		"unfit, but no volume is known":             {begun(unfit), CreateVolume, ReasonFinish},
-		"no PV names the volume, calls may come":    {made(loud), StorePV, ReasonProvision},
-		"an entry that was not sent, no claim":      {begun(unsent, func(f *Facts) { f.Claim.UID = "" }), CloseEntry, ReasonNotBegun},
-		"an entry that was not sent, not ours":      {begun(unsent, func(f *Facts) { f.Claim.Ours = false }), CloseEntry, ReasonNotBegun},
-		"a PV that does not exist, on another node": {made(gone, func(f *Facts) { f.PV.Elsewhere = true }), StorePV, ReasonProvision},
+		"a claim without UID":                   {waiting(func(f *Facts) { f.Claim.UID = "" }), Wait, ReasonNotOurs},
+		"finalizer and binding, one node alone": {waiting(legacy, absent, bound), OpenEntry, ReasonProvision},
+		"another node, and the class is gone": {begun(late, func(f *Facts) { f.Wanted, f.Composed = false, false }),
+			CreateVolume, ReasonFinish},
+		"no other node, and nothing is composed": {begun(func(f *Facts) { f.Composed = false }), CreateVolume,
+			ReasonFinish},
+		"unfit, but no volume is known":          {begun(unfit), CreateVolume, ReasonFinish},
+		"no PV names the volume, calls may come": {made(loud), StorePV, ReasonProvision},
+		"an entry that was not sent, no claim": {begun(unsent, func(f *Facts) { f.Claim.UID = "" }), CloseEntry,
+			ReasonNotBegun},
+		"an entry that was not sent, not ours": {begun(unsent, func(f *Facts) { f.Claim.Ours = false }), CloseEntry,
+			ReasonNotBegun},
+		"a PV that does not exist, on another node": {made(gone, func(f *Facts) { f.PV.Elsewhere = true }), StorePV,
+			ReasonProvision},
 		"a cached PV, and another handle apart": {made(cached, func(f *Facts) {
 			f.Apart = PV{Known: true, Exists: true, OfDriver: true, Handle: "vol-0", Read: now}
 		}), ReadPV, ReasonFinish},

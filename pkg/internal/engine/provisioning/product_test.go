@@ -51,14 +51,16 @@ func isTrue(bits, bit int) bool { return bits&bit > 0 }
 // TestWithoutAnEntryTheDriverIsNotAsked asks about all facts for a name without an open entry.
 func TestWithoutAnEntryTheDriverIsNotAsked(t *testing.T) {
 	all := pvs()
-	for _, c := range append(claims([]string{long}, []string{"", long, "x"}, []NodeSelection{NodeAny, NodeNone, NodeHere, NodeElsewhere}), Claim{}) {
+	for _, c := range append(claims([]string{long}, []string{"", long, "x"},
+		[]NodeSelection{NodeAny, NodeNone, NodeHere, NodeElsewhere}), Claim{}) {
 		for _, pv := range all {
 			for bits := range 1 << 4 {
 				for log := LogUnknown; log <= LogOthers; log++ {
 					if isTrue(bits, 8) == (log == LogOpen) {
 						continue // an open entry is the other test's; of another leader, one log is enough
 					}
-					f := Facts{MayAct: isTrue(bits, 8), First: isTrue(bits, 1), Wanted: isTrue(bits, 2), Composed: isTrue(bits, 4), Log: log, Claim: c, PV: pv}
+					f := Facts{MayAct: isTrue(bits, 8), First: isTrue(bits, 1), Wanted: isTrue(bits, 2), Composed: isTrue(bits, 4),
+						Log: log, Claim: c, PV: pv}
 					checkClosed(t, f, Decide(f, now, quiet))
 				}
 			}
@@ -104,13 +106,16 @@ func checkClosed(t *testing.T, f Facts, d Decision) {
 
 // records are what can be known about an open entry.
 func records() (list []Record) {
-	sent, settled := Request{Node: "a", MayReschedule: true, Sent: true}, Request{Node: "a", MayReschedule: true, Sent: true, Settled: true}
+	sent, settled := Request{Node: "a", MayReschedule: true, Sent: true},
+		Request{Node: "a", MayReschedule: true, Sent: true, Settled: true}
 	for _, requests := range [][]Request{
-		{{Node: "a"}}, {sent}, {settled}, {{Sent: true}}, {{}}, {sent, {Node: "b"}}, {settled, sent}, {settled, settled}, {sent, settled},
+		{{Node: "a"}}, {sent}, {settled}, {{Sent: true}}, {{}}, {sent, {Node: "b"}}, {settled, sent}, {settled, settled},
+		{sent, settled},
 	} {
 		for _, unanswered := range []time.Time{{}, now, now.Add(-quiet)} {
 			for bits := range 1 << 4 {
-				r := Record{Claim: uid, Count: len(requests), Unanswered: unanswered, Discarding: isTrue(bits, 1), By: bits & 8 >> 3 % len(requests)}
+				r := Record{Claim: uid, Count: len(requests), Unanswered: unanswered, Discarding: isTrue(bits, 1),
+					By: bits & 8 >> 3 % len(requests)}
 				copy(r.Requests[:], requests)
 				if isTrue(bits, 2) {
 					r.Volume, r.Handle, r.Unfit = VolumeMade, "vol-1", isTrue(bits, 4)
@@ -127,7 +132,8 @@ func records() (list []Record) {
 // TestAnEntryIsFinished asks about all facts for an open entry.
 func TestAnEntryIsFinished(t *testing.T) {
 	all, known := pvs(), records()
-	aparts := []PV{{}, {Known: true, Exists: true, OfDriver: true, Handle: "vol-1"}, {Known: true, Exists: true, OfDriver: true, Handle: "vol-1", Read: now}}
+	aparts := []PV{{}, {Known: true, Exists: true, OfDriver: true, Handle: "vol-1"},
+		{Known: true, Exists: true, OfDriver: true, Handle: "vol-1", Read: now}}
 	for i, c := range claims([]string{long, "pvc-1111"}, []string{"", "x"}, []NodeSelection{NodeAny}) {
 		if i%3 > 0 || !c.Ours || c.Terminating && c.Gone {
 			continue
@@ -180,7 +186,8 @@ func checkOpen(t *testing.T, f Facts, d Decision) {
 			wrong = "not made, not fit, or there is one"
 		}
 	case StoreApart:
-		if !isMade || r.Unfit || !f.PV.Exists || !f.PV.Elsewhere || f.PV.Handle == "vol-1" && f.PV.OfDriver || f.Claim.needsVolume() {
+		if !isMade || r.Unfit || !f.PV.Exists || !f.PV.Elsewhere || f.PV.Handle == "vol-1" && f.PV.OfDriver ||
+			f.Claim.needsVolume() {
 			wrong = "not made, not fit, or its own name is free"
 		}
 	case MarkDiscarding, DeleteVolume:

@@ -56,7 +56,8 @@ func Reasons() []Reason {
 	return []Reason{
 		ReasonNotOurs, ReasonNotNeeded, ReasonNotWanted, ReasonOtherNode, ReasonNotLeading, ReasonLeftToPopulator,
 		ReasonProvision, ReasonFinish, ReasonStored, ReasonNothingMade, ReasonNotBegun, ReasonDiscard, ReasonNodeSelection,
-		ReasonLogNotRead, ReasonLogChanging, ReasonLogUnreadable, ReasonLogFull, ReasonNotQuiet, ReasonNameTaken, ReasonHasAnother,
+		ReasonLogNotRead, ReasonLogChanging, ReasonLogUnreadable, ReasonLogFull, ReasonNotQuiet, ReasonNameTaken,
+		ReasonHasAnother,
 		ReasonFailed, ReasonOutcomeUnknown, ReasonAPIReadFailed, ReasonAPIWriteFailed, ReasonRemovedByHand,
 	}
 }
@@ -86,11 +87,13 @@ func (r Reason) describe() (sentence string, severity reasons.Severity) {
 	case ReasonNotLeading:
 		return "This replica does not hold the lease.", reasons.Silent
 	case ReasonLeftToPopulator:
-		return "The claim takes its data from a kind of object that is not for this provisioner. A volume populator, if one is installed for that kind, provisions and fills the volume.", reasons.Normal
+		return "The claim takes its data from a kind of object that is not for this provisioner. A volume populator, if " +
+			"one is installed for that kind, provisions and fills the volume.", reasons.Normal
 	case ReasonProvision:
 		return "The claim gets a volume.", reasons.Silent
 	case ReasonFinish:
-		return "CreateVolume was called for this claim and its outcome is not known yet: the request is repeated until it is.", reasons.Silent
+		return "CreateVolume was called for this claim and its outcome is not known yet: the request is repeated until it " +
+			"is.", reasons.Silent
 	case ReasonStored:
 		return "The volume has its PersistentVolume.", reasons.Silent
 	case ReasonNothingMade:
@@ -98,7 +101,8 @@ func (r Reason) describe() (sentence string, severity reasons.Severity) {
 	case ReasonNotBegun:
 		return "The claim went before the driver was called.", reasons.Silent
 	case ReasonDiscard:
-		return "The driver made another volume than was asked for. The volume is deleted, and asked for again.", reasons.Normal
+		return "The driver made another volume than was asked for. The volume is deleted, and asked for again.",
+			reasons.Normal
 	case ReasonNodeSelection:
 		return "The claim binds immediately; the first node that selects itself provisions its volume.", reasons.Silent
 	case ReasonLogNotRead:
@@ -106,28 +110,38 @@ func (r Reason) describe() (sentence string, severity reasons.Severity) {
 	case ReasonLogChanging:
 		return "A write of the in-flight log is not confirmed yet.", reasons.Silent
 	case ReasonLogUnreadable:
-		return "The in-flight log has bytes under the name of this claim's volume that cannot be read, or its Lease is a copy. " +
-			"Look at the Leases with the label csi-reclaimer.io/in-flight-log; if no volume of that name exists in the storage system, remove the annotation, or the Lease.", reasons.Warning
+		return "The in-flight log has bytes under the name of this claim's volume that cannot be read, or its Lease is a " +
+			"copy. " +
+			"Look at the Leases with the label csi-reclaimer.io/in-flight-log; if no volume of that name exists in the " +
+			"storage system, remove the annotation, or the Lease.", reasons.Warning
 	case ReasonLogFull:
-		return "The in-flight log is full: too many volumes are in flight whose outcome is not known. New volumes wait until the driver answers for some of them.", reasons.Warning
+		return "The in-flight log is full: too many volumes are in flight whose outcome is not known. New volumes wait " +
+			"until the driver answers for some of them.", reasons.Warning
 	case ReasonNotQuiet:
-		return "The volume has its PersistentVolume. A call that was not answered may still arrive; until then the entry of the in-flight log stays.", reasons.Silent
+		return "The volume has its PersistentVolume. A call that was not answered may still arrive; until then the entry " +
+			"of the in-flight log stays.", reasons.Silent
 	case ReasonNameTaken:
-		return "The name of this claim's PersistentVolume belongs to another claim, to a PersistentVolume that is terminating or on another node, or to another driver's volume. It is tried again when the name is free.", reasons.Warning
+		return "The name of this claim's PersistentVolume belongs to another claim, to a PersistentVolume that is " +
+				"terminating or on another node, or to another driver's volume. It is tried again when the name is free.",
+			reasons.Warning
 	case ReasonHasAnother:
-		return "The driver made another volume than was asked for, and another PersistentVolume or claim may own it. It is kept.", reasons.Warning
+		return "The driver made another volume than was asked for, and another PersistentVolume or claim may own it. It " +
+			"is kept.", reasons.Warning
 	case ReasonFailed:
 		return "The volume could not be provisioned; it is tried again.", reasons.Warning
 	case ReasonOutcomeUnknown:
-		return "CreateVolume was called for this claim, and whether it made a volume is not known. The same request is repeated until the driver tells. " +
-			"The claim can be deleted meanwhile: a volume that is found gets a PersistentVolume, which is then reclaimed by its policy. " +
+		return "CreateVolume was called for this claim, and whether it made a volume is not known. The same request is " +
+			"repeated until the driver tells. " +
+			"The claim can be deleted meanwhile: a volume that is found gets a PersistentVolume, which is then reclaimed by " +
+			"its policy. " +
 			"`kubectl reclaim explain` shows the request and the way out.", reasons.Warning
 	case ReasonAPIReadFailed:
 		return "The API server did not answer a read; it is tried again.", reasons.Normal
 	case ReasonAPIWriteFailed:
 		return "The API server did not accept a write; it is tried again.", reasons.Normal
 	case ReasonRemovedByHand:
-		return "Somebody removed the entry of this claim's volume from the in-flight log: the volume, if there is one, is left to them.", reasons.Warning
+		return "Somebody removed the entry of this claim's volume from the in-flight log: the volume, if there is one, is " +
+			"left to them.", reasons.Warning
 	}
 	return "", reasons.Silent
 }

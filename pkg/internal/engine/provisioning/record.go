@@ -111,7 +111,8 @@ func (r *Record) Sending() (first bool) {
 // it does not: a driver may refuse before it looks whether the volume exists. Only InvalidArgument and
 // OutOfRange judge the request itself (CSI spec, CreateVolume errors), and only if no earlier call can still
 // arrive, and no other request than this can have made a volume.
-func (r *Record) Answered(class errclass.Class, first bool, began, now time.Time, quiet time.Duration, handle string, unfit bool) {
+func (r *Record) Answered(class errclass.Class, first bool, began, now time.Time, quiet time.Duration, handle string,
+	unfit bool) {
 	q := &r.Requests[r.Next]
 	r.Failed, r.By = class != errclass.Done, r.Next
 	switch class {

@@ -9,11 +9,13 @@ import (
 
 // all is every class of outcome.
 var all = []errclass.Class{
-	errclass.Uncertain, errclass.Done, errclass.InProgress, errclass.Refused, errclass.NotFound, errclass.Exhausted, errclass.Unfit,
+	errclass.Uncertain, errclass.Done, errclass.InProgress, errclass.Refused, errclass.NotFound, errclass.Exhausted,
+	errclass.Unfit,
 }
 
 func TestWhichAnswersSettle(t *testing.T) {
-	final := map[errclass.Class]bool{errclass.Refused: true, errclass.NotFound: true, errclass.Exhausted: true, errclass.Unfit: true}
+	final := map[errclass.Class]bool{errclass.Refused: true, errclass.NotFound: true, errclass.Exhausted: true,
+		errclass.Unfit: true}
 	long, short := now.Add(-quiet), now.Add(time.Second-quiet)
 	for name, tc := range map[string]struct {
 		first      bool
@@ -22,9 +24,10 @@ func TestWhichAnswersSettle(t *testing.T) {
 		began      time.Time
 		settles    map[errclass.Class]bool
 	}{
-		"the first call ever":                       {true, time.Time{}, false, now, final},
-		"the first call of a second request":        {true, now, false, now, final},
-		"a later call, all were answered":           {false, time.Time{}, false, now, map[errclass.Class]bool{errclass.Unfit: true}},
+		"the first call ever":                {true, time.Time{}, false, now, final},
+		"the first call of a second request": {true, now, false, now, final},
+		"a later call, all were answered": {false, time.Time{}, false, now,
+			map[errclass.Class]bool{errclass.Unfit: true}},
 		"a later call, none can arrive any more":    {false, long, false, now, map[errclass.Class]bool{errclass.Unfit: true}},
 		"a later call, an earlier one can arrive":   {false, short, false, now, nil},
 		"it was begun while an earlier could":       {false, long, false, now.Add(-time.Second), nil},
@@ -40,7 +43,8 @@ func TestWhichAnswersSettle(t *testing.T) {
 				if r.Requests[0].Settled != tc.settles[class] {
 					t.Errorf("%v: settled %v, want %v", class, r.Requests[0].Settled, tc.settles[class])
 				}
-				if open := class == errclass.Uncertain || class == errclass.InProgress; open != r.Unanswered.Equal(now) && !tc.unanswered.Equal(now) {
+				if open := class == errclass.Uncertain || class == errclass.InProgress; open != r.Unanswered.Equal(now) &&
+					!tc.unanswered.Equal(now) {
 					t.Errorf("%v: the last call that may arrive ended at %v", class, r.Unanswered)
 				}
 				if r.Failed != (class != errclass.Done) || (r.Volume == VolumeMade) != (class == errclass.Done) {
@@ -70,7 +74,8 @@ func TestOnlyTheFirstCallIsTheFirst(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	r = Inherited(uid, []Request{{Node: "a"}, {Node: "b"}, {Node: "c"}}, now)
-	if r.Sending() || !r.Begun() || r.Quiet(now.Add(quiet-1), quiet) || !r.Quiet(now.Add(quiet), quiet) || r.Count != MaxRequests {
+	if r.Sending() || !r.Begun() || r.Quiet(now.Add(quiet-1), quiet) || !r.Quiet(now.Add(quiet), quiet) ||
+		r.Count != MaxRequests {
 		t.Errorf("inherited: %+v", r)
 	}
 }

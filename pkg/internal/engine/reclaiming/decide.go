@@ -89,7 +89,8 @@ func honor(s Facts, now time.Time) Decision {
 	switch {
 	case pv.Phase != volume.PhaseBound && !pv.Released():
 		return wait(ReasonNotYetBound)
-	case s.Rules.Role == volume.RoleOwner && pv.HasCompanionFinalizer && !pv.Terminating && !s.Contested && !s.Done.Protected:
+	case s.Rules.Role == volume.RoleOwner && pv.HasCompanionFinalizer && !pv.Terminating && !s.Contested &&
+		!s.Done.Protected:
 		return step(AdoptPV, ReasonAdopt)
 	case !s.protected() && pv.Terminating:
 		return unprotected(s)
@@ -183,7 +184,8 @@ func rollBack(s Facts, now time.Time) Decision {
 // no finalizer could be added again if the policy were changed back to Delete.
 func keep(s Facts) Decision {
 	pv := s.PV
-	inScope := s.Rules.Scope == ScopeBoundAny && pv.Claimed() && !pv.Terminating && (pv.Phase == volume.PhaseBound || pv.Released())
+	inScope := s.Rules.Scope == ScopeBoundAny && pv.Claimed() && !pv.Terminating &&
+		(pv.Phase == volume.PhaseBound || pv.Released())
 	switch {
 	case s.Rules.Role == volume.RoleOwner && pv.HasCompanionFinalizer && inScope && !s.Contested && !s.Done.Protected:
 		return step(AdoptPV, ReasonAdopt)
@@ -269,7 +271,8 @@ func prepare(s Facts, now time.Time) (_ Decision, ready bool) {
 func gone(s Facts, now time.Time) Decision {
 	pv := s.PV
 	switch {
-	case s.Done.VolumeDeleted || pv.Policy != volume.PolicyDelete || !pv.Claimed() || s.Rules.ignores(pv) || s.Rules.Mode == ModeRelease:
+	case s.Done.VolumeDeleted || pv.Policy != volume.PolicyDelete || !pv.Claimed() || s.Rules.ignores(pv) ||
+		s.Rules.Mode == ModeRelease:
 		return over(ReasonGone)
 	case s.protected() && s.Rules.Mode != ModeHonor:
 		return over(ReasonGone)

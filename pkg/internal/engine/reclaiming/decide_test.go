@@ -86,7 +86,8 @@ func TestDecide(t *testing.T) {
 			with(func(s *Facts) { s.Leading, s.End = false, End{Gone: true, Final: true} }), looking(ReasonNotLeading)},
 		"the lease ran out, the PV is gone unprotected, all proven: keeps the volume": {
 			with(func(s *Facts) {
-				s.Leading, s.PV.HasFinalizer, s.End, s.History = false, false, End{Gone: true, Final: true}, History{SeenAlive: true}
+				s.Leading, s.PV.HasFinalizer, s.End, s.History = false, false, End{Gone: true, Final: true},
+					History{SeenAlive: true}
 				s.PVsListed, s.Claim.Read = read(1, time.Second), read(2, time.Second)
 			}), looking(ReasonNotLeading)},
 		"the lease ran out, the finalizer was contested: not reported": {
@@ -112,7 +113,8 @@ func TestDecide(t *testing.T) {
 		"this driver's name is not known: nothing is ours": {
 			with(func(s *Facts) { s.Rules.Driver, s.PV.ProvisionedBy, s.PV.Driver = "", "", "" }), waiting(ReasonNotOurs)},
 		"static, migrated to this driver: ours": {
-			with(func(s *Facts) { s.PV.ProvisionedBy, s.PV.MigratedTo, s.PV.InTree = "", driver, true }), do(DeleteVolume, ReasonReclaim)},
+			with(func(s *Facts) { s.PV.ProvisionedBy, s.PV.MigratedTo, s.PV.InTree = "", driver, true }),
+			do(DeleteVolume, ReasonReclaim)},
 		"dynamic in-tree, migrated to this driver: ours": {
 			with(func(s *Facts) {
 				s.PV.ProvisionedBy, s.PV.MigratedTo, s.PV.InTree = "kubernetes.io/aws-ebs", driver, true
@@ -128,13 +130,15 @@ func TestDecide(t *testing.T) {
 		"volume deleted: deletes the PV next": {
 			with(func(s *Facts) { s.Done = done(s.PV, false, false) }), do(DeletePV, ReasonVolumeDeleted)},
 		"volume deleted, PV terminating: lets go": {
-			with(func(s *Facts) { s.Done, s.PV.Terminating = done(s.PV, false, false), true }), do(FinalizePV, ReasonVolumeDeleted)},
+			with(func(s *Facts) { s.Done, s.PV.Terminating = done(s.PV, false, false), true }),
+			do(FinalizePV, ReasonVolumeDeleted)},
 		"volume deleted, PV's deletion accepted, the cache lags: lets go": {
 			with(func(s *Facts) { s.Done = done(s.PV, true, false) }), do(FinalizePV, ReasonVolumeDeleted)},
 		"all done, the cache lags: waits for the end": {
 			with(func(s *Facts) { s.Done = done(s.PV, true, true) }), waiting(ReasonVolumeGone)},
 		"volume deleted, then turned to Retain: goes on, the volume is gone": {
-			with(func(s *Facts) { s.Done, s.PV.Policy = done(s.PV, false, false), volume.PolicyRetain }), do(DeletePV, ReasonTooLateToKeep)},
+			with(func(s *Facts) { s.Done, s.PV.Policy = done(s.PV, false, false), volume.PolicyRetain }),
+			do(DeletePV, ReasonTooLateToKeep)},
 		"volume deleted, then claimed anew: goes on, and says so": {
 			with(func(s *Facts) {
 				s.Done, s.PV.Claim.UID, s.PV.Terminating = done(s.PV, false, false), "newer", true
@@ -146,15 +150,18 @@ func TestDecide(t *testing.T) {
 		"Retain, released, finalizer there: drops it": {
 			with(func(s *Facts) { s.PV.Policy = volume.PolicyRetain }), do(RemoveFinalizer, ReasonPolicyKeepsVolume)},
 		"Recycle, bound, finalizer there: drops it": {
-			with(func(s *Facts) { s.PV.Policy, s.PV.Phase = volume.PolicyRecycle, volume.PhaseBound }), do(RemoveFinalizer, ReasonPolicyKeepsVolume)},
+			with(func(s *Facts) { s.PV.Policy, s.PV.Phase = volume.PolicyRecycle, volume.PhaseBound }),
+			do(RemoveFinalizer, ReasonPolicyKeepsVolume)},
 		"Retain, terminating while bound: the finalizer stays, the policy may turn back": {
 			with(func(s *Facts) {
 				s.PV.Policy, s.PV.Phase, s.PV.Terminating = volume.PolicyRetain, volume.PhaseBound, true
 			}), waiting(ReasonRetainBound)},
 		"Retain, terminating and released: drops the finalizer": {
-			with(func(s *Facts) { s.PV.Policy, s.PV.Terminating = volume.PolicyRetain, true }), do(RemoveFinalizer, ReasonPolicyKeepsVolume)},
+			with(func(s *Facts) { s.PV.Policy, s.PV.Terminating = volume.PolicyRetain, true }),
+			do(RemoveFinalizer, ReasonPolicyKeepsVolume)},
 		"Retain, no finalizer: nothing": {
-			with(func(s *Facts) { s.PV.Policy, s.PV.HasFinalizer = volume.PolicyRetain, false }), waiting(ReasonPolicyKeepsVolume)},
+			with(func(s *Facts) { s.PV.Policy, s.PV.HasFinalizer = volume.PolicyRetain, false }),
+			waiting(ReasonPolicyKeepsVolume)},
 
 		// Claim.
 		"claimRef without UID, released: an administrator takes the volume back": {
@@ -164,11 +171,13 @@ func TestDecide(t *testing.T) {
 				s.PV.Claim, s.PV.Terminating, s.PV.Phase = volume.ClaimRef{}, true, volume.PhaseAvailable
 			}), do(RemoveFinalizer, ReasonNotClaimed)},
 		"not claimed, terminating, no finalizer: nothing": {
-			with(func(s *Facts) { s.PV.Claim, s.PV.Terminating, s.PV.HasFinalizer = volume.ClaimRef{}, true, false }), waiting(ReasonNotClaimed)},
+			with(func(s *Facts) { s.PV.Claim, s.PV.Terminating, s.PV.HasFinalizer = volume.ClaimRef{}, true, false }),
+			waiting(ReasonNotClaimed)},
 		"claim not read: reads it": {
 			with(func(s *Facts) { s.Claim = ClaimFacts{} }), do(ReadClaim, ReasonReclaim)},
 		"a sibling read too long ago: reads it again": {
-			with(func(s *Facts) { s.Siblings, s.SiblingsRead = []volume.PV{sibling()}, read(2, LiveFor+1) }), do(ReadSiblings, ReasonReclaim)},
+			with(func(s *Facts) { s.Siblings, s.SiblingsRead = []volume.PV{sibling()}, read(2, LiveFor+1) }),
+			do(ReadSiblings, ReasonReclaim)},
 		"claim read too long ago: reads it again": {
 			with(func(s *Facts) { s.Claim.Read.Sent = now().Add(-LiveFor - 1) }), do(ReadClaim, ReasonReclaim)},
 		"another claim was read than the PV now names: reads again": {
@@ -187,9 +196,11 @@ func TestDecide(t *testing.T) {
 				s.Claim.Found, s.Claim.UID, s.Claim.VolumeName = true, "newer", "pv"
 			}), looking(ReasonClaimNamesPV)},
 		"claim of that name is another one and names another PV: gone": {
-			with(func(s *Facts) { s.Claim.Found, s.Claim.UID, s.Claim.VolumeName = true, "newer", "pv-2" }), do(DeleteVolume, ReasonReclaim)},
+			with(func(s *Facts) { s.Claim.Found, s.Claim.UID, s.Claim.VolumeName = true, "newer", "pv-2" }),
+			do(DeleteVolume, ReasonReclaim)},
 		"claim of a dynamic PV bound to another PV: gone": {
-			with(func(s *Facts) { s.Claim.Found, s.Claim.UID, s.Claim.VolumeName = true, "claim-uid", "pv-2" }), do(DeleteVolume, ReasonReclaim)},
+			with(func(s *Facts) { s.Claim.Found, s.Claim.UID, s.Claim.VolumeName = true, "claim-uid", "pv-2" }),
+			do(DeleteVolume, ReasonReclaim)},
 		"claim of a dynamic PV bound to this PV: alive": {
 			with(func(s *Facts) { s.Claim.Found, s.Claim.UID, s.Claim.VolumeName = true, "claim-uid", "pv" }),
 			looking(ReasonClaimStillExists)},
@@ -206,8 +217,9 @@ func TestDecide(t *testing.T) {
 			with(func(s *Facts) { s.PV.HasFinalizer = false }), do(AddFinalizer, ReasonProtect)},
 		"terminating, unprotected: too late for a finalizer, nothing is deleted while it lives": {
 			with(func(s *Facts) { s.PV.HasFinalizer, s.PV.Terminating = false, true }), waiting(ReasonDeletionUnprotected)},
-		"bound, protected: nothing":     {with(func(s *Facts) { s.PV.Phase = volume.PhaseBound }), waiting(ReasonBound)},
-		"bound, protected, terminating": {with(func(s *Facts) { s.PV.Phase, s.PV.Terminating = volume.PhaseBound, true }), waiting(ReasonTerminatingBound)},
+		"bound, protected: nothing": {with(func(s *Facts) { s.PV.Phase = volume.PhaseBound }), waiting(ReasonBound)},
+		"bound, protected, terminating": {with(func(s *Facts) { s.PV.Phase, s.PV.Terminating = volume.PhaseBound, true }),
+			waiting(ReasonTerminatingBound)},
 		"claimed, phase pending: waits for the PV controller": {
 			with(func(s *Facts) { s.PV.Phase = volume.PhasePending }), waiting(ReasonNotYetBound)},
 		"claimed, phase unknown: nothing": {
@@ -242,7 +254,8 @@ func TestDecide(t *testing.T) {
 		"a sibling known from the cache alone: reads it": {
 			with(func(s *Facts) { s.Siblings = []volume.PV{sibling()} }), do(ReadSiblings, ReasonReclaim)},
 		"a sibling to be deleted too: does not wait for it": {
-			with(func(s *Facts) { s.Siblings, s.SiblingsRead = []volume.PV{sibling()}, read(2, 0) }), do(DeleteVolume, ReasonReclaim)},
+			with(func(s *Facts) { s.Siblings, s.SiblingsRead = []volume.PV{sibling()}, read(2, 0) }),
+			do(DeleteVolume, ReasonReclaim)},
 		"a sibling to be deleted too, whose claim keeps the volume: waits, looks again by the clock": {
 			with(func(s *Facts) {
 				s.Siblings, s.SiblingsRead, s.SiblingNeeded = []volume.PV{sibling()}, read(2, 0), "other"

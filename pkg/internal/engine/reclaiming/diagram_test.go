@@ -10,8 +10,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/docs"
 )
 
-// The diagrams of docs/explanation/concepts.md are explored: from a PV that was just made, whatever Decide says is carried out
-// in a small world, where people and controllers do one thing at a time. So no arrow is drawn by hand.
+// The diagrams of docs/explanation/concepts.md are explored: from a PV that was just made, whatever Decide says is
+// carried out in a small world, where people and controllers do one thing at a time. So no arrow is drawn by hand.
 
 // scene is what the world is like, and what is known of it.
 type scene struct {
@@ -136,13 +136,15 @@ type diagram struct {
 func made() scene {
 	pv := released().PV
 	pv.HasFinalizer, pv.Phase = false, volume.PhaseAvailable
-	return scene{s: Facts{Rules: owner(), Leading: true, PV: pv, Brake: BrakeOff, History: History{SeenAlive: true}}, claim: true}
+	return scene{s: Facts{Rules: owner(), Leading: true, PV: pv, Brake: BrakeOff, History: History{SeenAlive: true}},
+		claim: true}
 }
 
 // used is a PV that is bound and protected, and whose volume is attached to a node.
 func used() scene {
 	w := made()
-	w.s.PV.Phase, w.s.PV.HasFinalizer, w.s.PV.WasAttached, w.s.Attachments, w.s.History.SeenProtected = volume.PhaseBound, true, true, 1, true
+	w.s.PV.Phase, w.s.PV.HasFinalizer, w.s.PV.WasAttached, w.s.Attachments,
+		w.s.History.SeenProtected = volume.PhaseBound, true, true, 1, true
 	return w
 }
 
@@ -206,16 +208,19 @@ func (g diagram) draw() string {
 }
 
 func TestTheDiagramsAreWhatIsDecided(t *testing.T) {
-	docs.CheckPart(t, "explanation/concepts.md", "both orders", explore(made(), false, bindClaim(), deleteClaim(), deletePV()).draw())
+	docs.CheckPart(t, "explanation/concepts.md", "both orders", explore(made(), false, bindClaim(), deleteClaim(),
+		deletePV()).draw())
 	docs.CheckPart(t, "explanation/concepts.md", "what keeps a volume", explore(used(), false, deleteClaim(), deletePV(),
 		retain(), hold(true, "it is held"), hold(false, "it is not held any more"), detach()).draw())
-	docs.CheckPart(t, "explanation/concepts.md", "deleted before it was protected", explore(made(), true, bindClaim(), deleteClaim(), deletePV()).draw())
+	docs.CheckPart(t, "explanation/concepts.md", "deleted before it was protected",
+		explore(made(), true, bindClaim(), deleteClaim(), deletePV()).draw())
 }
 
 // TestTheDiagramsAreExplored shows that the arrows follow the code.
 func TestTheDiagramsAreExplored(t *testing.T) {
 	g := explore(made(), false, bindClaim(), deleteClaim(), deletePV())
-	for _, edge := range [][2]Reason{{ReasonBound, ReasonTerminatingBound}, {ReasonBound, ReasonReclaim}, {ReasonTerminatingBound, ReasonReclaim}, {ReasonVolumeDeleted, ReasonGone}} {
+	for _, edge := range [][2]Reason{{ReasonBound, ReasonTerminatingBound}, {ReasonBound, ReasonReclaim},
+		{ReasonTerminatingBound, ReasonReclaim}, {ReasonVolumeDeleted, ReasonGone}} {
 		if len(g.edges[edge]) == 0 {
 			t.Errorf("no arrow leads from %s to %s", edge[0], edge[1])
 		}

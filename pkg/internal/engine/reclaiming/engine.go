@@ -115,11 +115,13 @@ func (e *Engine) PVDeleted(last *volume.PV, final bool, now time.Time) (fx Effec
 	handle := e.handle(last)
 	e.removeHandle(handle, last.Name)
 	left := e.Owns(last) && e.Leading && last.Policy == volume.PolicyDelete && last.Claimed()
-	history, left := e.Tracker.bury(last, End{Gone: true, Final: final, Shared: len(e.Handles.Others(handle, "")) > 0}, left)
+	history, left := e.Tracker.bury(last, End{Gone: true, Final: final, Shared: len(e.Handles.Others(handle, "")) > 0},
+		left)
 	switch {
 	case !left:
 		fx.Forgotten = last.UID
-	case e.Rules.ReclaimUnprotected && final && history.SeenAlive && !history.SeenProtected && last.Deletable() && !last.Held:
+	case e.Rules.ReclaimUnprotected && final && history.SeenAlive && !history.SeenProtected && last.Deletable() &&
+		!last.Held:
 		fx.Tripped = e.Breaker.Count(last.UID, now)
 	}
 	fx.Keys = e.family(nil, last)

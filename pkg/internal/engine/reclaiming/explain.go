@@ -55,7 +55,8 @@ func Detail(s Facts, reason Reason) string {
 		}
 		return "Look for the program that removes " + s.Rules.finalizer() + "."
 	case ReasonPVContested:
-		return "Find out who removes it, and end that. Then restart csi-reclaimer, or add the finalizer: " + addCommand(s.PV.Name, s.Rules.finalizer()) + "."
+		return "Find out who removes it, and end that. Then restart csi-reclaimer, or add the finalizer: " +
+			addCommand(s.PV.Name, s.Rules.finalizer()) + "."
 	case ReasonReclaimAbandoned:
 		return fmt.Sprintf("It is volume %q.", s.PV.Handle)
 	case ReasonVolumeLeftBehind:

@@ -211,8 +211,9 @@ func (s Facts) claimState(now time.Time) claimState {
 	return claimExists
 }
 
-// ClaimNeedsVolume reports whether a live read of a PV's claim shows that the claim keeps the PV's volume: it is alive, or another
-// one of its name names the PV. A claim that was not read, or read for another claimRef, keeps it too.
+// ClaimNeedsVolume reports whether a live read of a PV's claim shows that the claim keeps the PV's volume: it is
+// alive, or another one of its name names the PV. A claim that was not read, or read for another claimRef, keeps it
+// too.
 func ClaimNeedsVolume(pv volume.PV, claim ClaimFacts) bool {
 	claim.Read = Read{Order: 1}
 	return Facts{PV: pv, Claim: claim}.claimState(time.Time{}) != claimGone

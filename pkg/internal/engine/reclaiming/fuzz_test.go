@@ -34,7 +34,8 @@ func (d *draw) text(of ...string) string { return of[d.of(len(of))] }
 
 // read is, in most cases, one that counts.
 func (d *draw) read() Read {
-	return []Read{read(1, 0), read(2, time.Second), read(3, 5*time.Second), read(9, 6*time.Second), read(4, 0), {}}[d.of(6)]
+	return []Read{read(1, 0), read(2, time.Second), read(3, 5*time.Second), read(9, 6*time.Second), read(4, 0),
+		{}}[d.of(6)]
 }
 
 // fuzzPV is a PV as the API server may hold it: any that the bytes are the JSON of, with some
@@ -49,10 +50,13 @@ func fuzzPV(data []byte, d *draw) *v1.PersistentVolume {
 	}
 	if !d.yes() {
 		o.Name, o.UID = "pv", "pv-uid"
-		o.Spec.CSI = &v1.CSIPersistentVolumeSource{Driver: d.text(driver, "other", ""), VolumeHandle: d.text("vol-1", "", "\n\x00\U0001F4BE")}
+		o.Spec.CSI = &v1.CSIPersistentVolumeSource{Driver: d.text(driver, "other", ""),
+			VolumeHandle: d.text("vol-1", "", "\n\x00\U0001F4BE")}
 		o.Spec.ClaimRef = &v1.ObjectReference{Namespace: "ns", Name: "claim", UID: types.UID(d.text("claim-uid", ""))}
-		o.Spec.PersistentVolumeReclaimPolicy = v1.PersistentVolumeReclaimPolicy(d.text("Delete", "Retain", "Recycle", "delete", ""))
-		o.Status.Phase = v1.PersistentVolumePhase(d.text("Released", "Failed", "Bound", "Available", "Pending", "released", ""))
+		o.Spec.PersistentVolumeReclaimPolicy = v1.PersistentVolumeReclaimPolicy(d.text("Delete", "Retain", "Recycle",
+			"delete", ""))
+		o.Status.Phase = v1.PersistentVolumePhase(d.text("Released", "Failed", "Bound", "Available", "Pending", "released",
+			""))
 	}
 	if d.yes() {
 		o.Annotations[volume.AnnProvisionedBy] = d.text(driver, "other", "")
@@ -66,7 +70,8 @@ func fuzzPV(data []byte, d *draw) *v1.PersistentVolume {
 	if d.of(8) == 1 {
 		o.Labels = map[string]string{volume.TwinLabel: "another"}
 	}
-	o.Finalizers = append(o.Finalizers, []string{volume.Finalizer, volume.CompanionFinalizer, "external-attacher/x", "kubernetes.io/pv-protection"}[:d.of(5)]...)
+	o.Finalizers = append(o.Finalizers, []string{volume.Finalizer, volume.CompanionFinalizer, "external-attacher/x",
+		"kubernetes.io/pv-protection"}[:d.of(5)]...)
 	if d.yes() {
 		o.DeletionTimestamp = &metav1.Time{Time: now()}
 	}
@@ -84,7 +89,8 @@ func fuzzFacts(pv volume.PV, d *draw) Facts {
 			IgnoreStatic: d.yes(), ReclaimUnprotected: d.yes(), NeverAttached: d.yes(),
 		},
 		Brake: []Brake{BrakeOff, BrakeOff, BrakeOn, BrakeUnknown}[d.of(4)],
-		Claim: ClaimFacts{Read: d.read(), Of: pv.Claim, Found: d.yes(), UID: types.UID(d.text("claim-uid", "newer")), VolumeName: d.text("", "pv", "pv-2")},
+		Claim: ClaimFacts{Read: d.read(), Of: pv.Claim, Found: d.yes(), UID: types.UID(d.text("claim-uid", "newer")),
+			VolumeName: d.text("", "pv", "pv-2")},
 
 		SecretsRead: !d.yes(), AttachmentsCurrent: !d.yes(), Attachments: max(0, d.of(8)-6),
 		SiblingsRead: d.read(), PVsListed: d.read(), Contested: d.yes(),
@@ -113,8 +119,10 @@ func fuzzFacts(pv volume.PV, d *draw) Facts {
 // the API's own object, and knows neither Decide nor what Of made of it.
 func forbidden(o *v1.PersistentVolume, s Facts) string {
 	_, held := o.Annotations[volume.HoldAnnotation]
-	provisioner, migrated, own := o.Annotations[volume.AnnProvisionedBy], o.Annotations[volume.AnnMigratedTo], s.Rules.Driver
-	ours := slices.Contains(o.Finalizers, volume.Finalizer) && s.Rules.Role != volume.RoleCompanion || slices.Contains(o.Finalizers, volume.CompanionFinalizer)
+	provisioner, migrated, own := o.Annotations[volume.AnnProvisionedBy], o.Annotations[volume.AnnMigratedTo],
+		s.Rules.Driver
+	ours := slices.Contains(o.Finalizers, volume.Finalizer) && s.Rules.Role != volume.RoleCompanion ||
+		slices.Contains(o.Finalizers, volume.CompanionFinalizer)
 	terminating := o.DeletionTimestamp != nil
 	live := func(r Read) bool { return r.Order > 0 && !r.Sent.Before(now().Add(-5*time.Second)) }
 	boundElsewhere := provisioner != "" && s.Claim.VolumeName != "" && s.Claim.VolumeName != o.Name
@@ -137,20 +145,26 @@ func forbidden(o *v1.PersistentVolume, s Facts) string {
 		return "it is not ours"
 	case o.Spec.CSI != nil && (o.Spec.CSI.Driver != own || o.Spec.CSI.VolumeHandle == ""):
 		return "it names no volume of ours"
-	case s.Done.VolumeDeleted, s.Rules.Mode == ModeRelease, s.Rules.Role == volume.RoleUnknown, s.Rules.Role == volume.RoleObserver && !s.End.Gone,
+	case s.Done.VolumeDeleted, s.Rules.Mode == ModeRelease, s.Rules.Role == volume.RoleUnknown,
+		s.Rules.Role == volume.RoleObserver && !s.End.Gone,
 		s.Rules.IgnoreStatic && provisioner == "":
 		return "the settings or the past forbid it"
-	case !live(s.Claim.Read), s.Claim.Of != (volume.ClaimRef{Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID}), s.Claim.Found && s.Claim.UID == ref.UID && !boundElsewhere:
+	case !live(s.Claim.Read), s.Claim.Of != (volume.ClaimRef{Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID}),
+		s.Claim.Found && s.Claim.UID == ref.UID && !boundElsewhere:
 		return "its claim is not proven gone"
 	case s.Attachments > 0, !s.SecretsRead:
 		return "it is attached, or the Secret was not read"
-	case s.End.Gone && (s.End.Shared || !s.End.Final || !s.History.SeenAlive || s.History.SeenProtected || len(s.Siblings) > 0 || !live(s.PVsListed)):
+	case s.End.Gone && (s.End.Shared || !s.End.Final || !s.History.SeenAlive || s.History.SeenProtected ||
+		len(s.Siblings) > 0 || !live(s.PVsListed)):
 		return "it is gone, and not proven that nobody needs the volume"
 	case !s.End.Gone && (!live(s.PVRead) || s.PVRead.Order <= s.Claim.Read.Order):
 		return "the PV was not read last"
 	case !s.End.Gone && !ours && (terminating || !s.Contested && s.Rules.Mode != ModeRollback):
 		return "it is not protected"
-	case !s.End.Gone && slices.ContainsFunc(s.Siblings, func(p volume.PV) bool { return p.TwinOf != o.UID && p.Phase == volume.PhaseBound }):
+	case !s.End.Gone && slices.ContainsFunc(s.Siblings, func(p volume.PV) bool {
+		return p.TwinOf != o.UID &&
+			p.Phase == volume.PhaseBound
+	}):
 		return "another PV needs the volume"
 	}
 	return ""

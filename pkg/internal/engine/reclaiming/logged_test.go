@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestNothingIsGivenUpWhileItIsInFlight: whatever is decided without a log, with one that has an entry, or was not read,
-// the PV keeps its volume and its finalizers; with one that has none, the same is decided.
+// TestNothingIsGivenUpWhileItIsInFlight: whatever is decided without a log, with one that has an entry, or was not
+// read, the PV keeps its volume and its finalizers; with one that has none, the same is decided.
 func TestNothingIsGivenUpWhileItIsInFlight(t *testing.T) {
 	given := map[Action]int{}
 	check := func(s Facts) {

@@ -30,24 +30,35 @@ func TestDecideOnANode(t *testing.T) {
 		})
 	}
 	check(t, decisions{
-		"its own volume: deleted":                   {all(), do(DeleteVolume, ReasonReclaim)},
-		"its own volume: protected":                 {all(bound, unprotected), do(AddFinalizer, ReasonProtect)},
-		"another node's: not deleted":               {all(elsewhere), waiting(ReasonOtherNode)},
-		"another node's: not protected":             {all(elsewhere, bound, unprotected), waiting(ReasonOtherNode)},
-		"another node's, to be kept: not let go":    {all(elsewhere, func(s *Facts) { s.PV.Policy = volume.PolicyRetain }), waiting(ReasonOtherNode)},
+		"its own volume: deleted":       {all(), do(DeleteVolume, ReasonReclaim)},
+		"its own volume: protected":     {all(bound, unprotected), do(AddFinalizer, ReasonProtect)},
+		"another node's: not deleted":   {all(elsewhere), waiting(ReasonOtherNode)},
+		"another node's: not protected": {all(elsewhere, bound, unprotected), waiting(ReasonOtherNode)},
+		"another node's, to be kept: not let go": {all(elsewhere, func(s *Facts) { s.PV.Policy = volume.PolicyRetain }),
+			waiting(ReasonOtherNode)},
 		"not clear whose: not deleted, and told of": {all(unclear), waiting(ReasonNodeUnclear)},
-		"not clear whose, PV first: told of":        {all(unclear, bound, func(s *Facts) { s.PV.Terminating = true }), waiting(ReasonNodeUnclear)},
-		"not clear whose, in use: left in peace":    {all(unclear, bound, unprotected), waiting(ReasonOtherNode)},
+		"not clear whose, PV first: told of": {all(unclear, bound, func(s *Facts) { s.PV.Terminating = true }),
+			waiting(ReasonNodeUnclear)},
+		"not clear whose, in use: left in peace": {all(unclear, bound, unprotected), waiting(ReasonOtherNode)},
 		"not clear whose, gone: told of once": {all(unclear, unprotected, func(s *Facts) {
 			s.End = End{Gone: true, Final: true}
 		}), ended(ReasonNodeUnclear)},
-		"the finalizers go: those of its own PVs":        {all(func(s *Facts) { s.Rules.Mode = ModeRelease }), do(RemoveFinalizer, ReasonFinalizersRemoved)},
-		"the finalizers go: not those of others":         {all(elsewhere, func(s *Facts) { s.Rules.Mode = ModeRelease }), waiting(ReasonOtherNode)},
-		"the nodes were not looked at: looks":            {all(func(s *Facts) { s.NodesListed = Read{} }), do(ListNodes, ReasonReclaim)},
-		"looked at too long ago: looks again":            {all(func(s *Facts) { s.NodesListed = read(1, LiveFor+1) }), do(ListNodes, ReasonReclaim)},
-		"another node in its place: not deleted":         {all(func(s *Facts) { s.OnlyNode = false }), looking(ReasonTopologyNotUnique)},
-		"the nodes were looked at after the PV: again":   {all(func(s *Facts) { s.NodesListed.Order = 4 }), do(ReadPV, ReasonReclaim)},
-		"a volume that it deleted: whatever it says now": {all(unclear, func(s *Facts) { s.Done = done(s.PV, false, false) }), do(DeletePV, ReasonVolumeDeleted)},
+		"the finalizers go: those of its own PVs": {all(func(s *Facts) { s.Rules.Mode = ModeRelease }),
+			do(RemoveFinalizer, ReasonFinalizersRemoved)},
+		"the finalizers go: not those of others": {all(elsewhere, func(s *Facts) { s.Rules.Mode = ModeRelease }),
+			waiting(ReasonOtherNode)},
+		"the nodes were not looked at: looks": {all(func(s *Facts) { s.NodesListed = Read{} }),
+			do(ListNodes, ReasonReclaim)},
+		"looked at too long ago: looks again": {all(func(s *Facts) { s.NodesListed = read(1, LiveFor+1) }),
+			do(ListNodes, ReasonReclaim)},
+		"another node in its place: not deleted": {all(func(s *Facts) { s.OnlyNode = false }),
+			looking(ReasonTopologyNotUnique)},
+		"the nodes were looked at after the PV: again": {all(func(s *Facts) { s.NodesListed.Order = 4 }),
+			do(ReadPV, ReasonReclaim)},
+		"a volume that it deleted: whatever it says now": {all(unclear, func(s *Facts) {
+			s.Done = done(s.PV, false,
+				false)
+		}), do(DeletePV, ReasonVolumeDeleted)},
 		"gone before it was protected, another node in its place": {all(unprotected, func(s *Facts) {
 			s.End, s.History.SeenAlive, s.AttachmentsCurrent, s.OnlyNode = End{Gone: true, Final: true}, true, true, false
 		}), looking(ReasonTopologyNotUnique)},

@@ -26,7 +26,8 @@ func everyPV(provisionedBy string, terminating bool, visit func(volume.PV)) {
 			pv.Claim.UID = "claim-uid"
 		}
 		for pv.Policy = volume.PolicyUnknown; pv.Policy <= volume.PolicyRecycle; pv.Policy++ {
-			for _, pv.Phase = range []volume.Phase{volume.PhaseUnknown, volume.PhaseAvailable, volume.PhaseBound, volume.PhaseReleased, volume.PhaseFailed} {
+			for _, pv.Phase = range []volume.Phase{volume.PhaseUnknown, volume.PhaseAvailable, volume.PhaseBound,
+				volume.PhaseReleased, volume.PhaseFailed} {
 				visit(pv)
 			}
 		}
@@ -58,7 +59,8 @@ func everyPast(pv volume.PV, visit func(End, History, Done)) {
 	for bits := range 1 << 5 {
 		bit := func(i int) bool { return bits&(1<<i) != 0 }
 		for _, d := range []Done{{}, done(pv, false, false)} {
-			visit(End{Gone: true, Final: bit(0), Shared: bit(1)}, History{SeenAlive: bit(2), SeenProtected: bit(3), Stripped: bit(4)}, d)
+			visit(End{Gone: true, Final: bit(0), Shared: bit(1)}, History{SeenAlive: bit(2), SeenProtected: bit(3),
+				Stripped: bit(4)}, d)
 		}
 	}
 }
@@ -92,7 +94,8 @@ func everyProof(s Facts, visit func(Facts)) {
 		read   Read
 		needed string
 	}{
-		{}, {[]volume.PV{sibling()}, Read{}, ""}, {[]volume.PV{sibling()}, read(3, 0), ""}, {[]volume.PV{sibling()}, read(3, 0), "other"},
+		{}, {[]volume.PV{sibling()}, Read{}, ""}, {[]volume.PV{sibling()}, read(3, 0), ""},
+		{[]volume.PV{sibling()}, read(3, 0), "other"},
 		{[]volume.PV{sibling(), keeper}, read(3, 0), ""}, {[]volume.PV{twin}, read(3, 0), ""},
 	}
 	handle := s.PV.Handle
@@ -137,7 +140,8 @@ func everyNodes(s Facts) []looked {
 	case s.Attachments > 0 || s.PV.Handle == "" || s.Rules.NeverAttached:
 		return []looked{{true, read(1, 0)}}
 	}
-	return []looked{{true, read(1, 0)}, {false, read(1, 0)}, {true, Read{}}, {true, read(1, time.Hour)}, {true, read(5, 0)}}
+	return []looked{{true, read(1, 0)}, {false, read(1, 0)}, {true, Read{}}, {true, read(1, time.Hour)},
+		{true, read(5, 0)}}
 }
 
 // onNodes visits the facts as they are for a process of the whole cluster and, unless they tell of
@@ -159,7 +163,8 @@ func mayGo(s Facts) bool {
 	pv, r := s.PV, s.Rules
 	static := pv.ProvisionedBy == ""
 	ours := (static && pv.Driver == driver && !r.IgnoreStatic) || pv.ProvisionedBy == driver
-	due := pv.Policy == volume.PolicyDelete && (pv.Phase == volume.PhaseReleased || pv.Phase == volume.PhaseFailed) && pv.Claim.UID != ""
+	due := pv.Policy == volume.PolicyDelete && (pv.Phase == volume.PhaseReleased || pv.Phase == volume.PhaseFailed) &&
+		pv.Claim.UID != ""
 	if r.Local && pv.Reach != volume.ReachHere {
 		return false // another node's, or nobody knows whose
 	}
@@ -210,7 +215,8 @@ func broken(s Facts, d Decision) string {
 	mustOutlive := pv.Policy == volume.PolicyDelete && pv.Claim.UID != ""
 	ignored := r.IgnoreStatic && pv.ProvisionedBy == ""
 	deletable := mayGo(s) && isProven(s)
-	adopts := (!r.Local || pv.Reach == volume.ReachHere) && !s.Done.Protected && r.Role == volume.RoleOwner && r.Mode == ModeHonor && pv.HasCompanionFinalizer && !pv.Terminating && !s.Contested
+	adopts := (!r.Local || pv.Reach == volume.ReachHere) && !s.Done.Protected && r.Role == volume.RoleOwner &&
+		r.Mode == ModeHonor && pv.HasCompanionFinalizer && !pv.Terminating && !s.Contested
 	if !s.Leading {
 		if d.Action != Wait || d.Reason.Waits() {
 			return "acts or reports without the lease"
@@ -232,7 +238,8 @@ func broken(s Facts, d Decision) string {
 		return "P1: gives up the protection of a PV whose policy it does not know"
 	case (d.Action == FinalizePV || d.Action == DeletePV) && !s.Done.VolumeDeleted:
 		return "P1: lets a PV go before its volume"
-	case d.Action.Protects() && (pv.Terminating || s.Done.Protected || s.Contested || r.Mode != ModeHonor || pv.Claim.UID == "" || ignored):
+	case d.Action.Protects() && (pv.Terminating || s.Done.Protected || s.Contested || r.Mode != ModeHonor ||
+		pv.Claim.UID == "" || ignored):
 		return "rule 4: protects what needs or takes no protection"
 	case d.Action.Protects() && !mustOutlive && (r.Scope != ScopeBoundAny || pv.Policy == volume.PolicyUnknown):
 		return "rule 4: protects a PV of another policy"
@@ -299,7 +306,8 @@ func checkEvery(t *testing.T, role volume.Role, provisionedBy string) {
 							onNodes(s, func(s Facts) {
 								visited++
 								if judge(t, s, &wrongs).Action == DeleteVolume {
-									kinds[kind{r.Mode, end.Gone, contested, pv.Terminating, pv.HasFinalizer, pv.HasCompanionFinalizer, s.Rules.Local}] = s
+									kinds[kind{r.Mode, end.Gone, contested, pv.Terminating, pv.HasFinalizer, pv.HasCompanionFinalizer,
+										s.Rules.Local}] = s
 								}
 							})
 						}
@@ -354,7 +362,8 @@ func TestRandomFacts(t *testing.T) {
 		if !mostly() {
 			pv.Claim.UID = ""
 		}
-		pv.Terminating, pv.HasFinalizer, pv.HasCompanionFinalizer, pv.Held, pv.WasAttached = coin(), coin(), coin(), !mostly(), coin()
+		pv.Terminating, pv.HasFinalizer, pv.HasCompanionFinalizer, pv.Held, pv.WasAttached = coin(), coin(), coin(),
+			!mostly(), coin()
 		s.End = End{Gone: coin(), Final: mostly(), Shared: !mostly()}
 		s.History = History{SeenAlive: mostly(), SeenProtected: !mostly(), Stripped: !mostly()}
 		if !mostly() {
@@ -365,7 +374,8 @@ func TestRandomFacts(t *testing.T) {
 		if !mostly() {
 			s.Brake, s.Attachments = Brake(dice.IntN(3)), dice.IntN(2)
 		}
-		s.Claim = ClaimFacts{Read: aRead(), Of: pv.Claim, Found: !mostly(), UID: []types.UID{"claim-uid", "newer"}[dice.IntN(2)], VolumeName: []string{"", "pv", "pv-2"}[dice.IntN(3)]}
+		s.Claim = ClaimFacts{Read: aRead(), Of: pv.Claim, Found: !mostly(), UID: []types.UID{"claim-uid",
+			"newer"}[dice.IntN(2)], VolumeName: []string{"", "pv", "pv-2"}[dice.IntN(3)]}
 		s.PVRead, s.PVsListed = aRead(), aRead()
 		if !mostly() {
 			s.Siblings, s.SiblingsRead = []volume.PV{sibling()}, aRead()

@@ -84,10 +84,13 @@ const (
 // Reasons returns every reason there is, in the order of their declaration.
 func Reasons() []Reason {
 	return []Reason{
-		ReasonNotOurs, ReasonNotLeading, ReasonStaticIgnored, ReasonOtherNode, ReasonNodeUnclear, ReasonLeftToPeer, ReasonPolicyUnknown, ReasonPolicyKeepsVolume, ReasonRetainBound,
+		ReasonNotOurs, ReasonNotLeading, ReasonStaticIgnored, ReasonOtherNode, ReasonNodeUnclear, ReasonLeftToPeer,
+		ReasonPolicyUnknown, ReasonPolicyKeepsVolume, ReasonRetainBound,
 		ReasonNotClaimed, ReasonNotYetBound, ReasonBound, ReasonTerminatingBound, ReasonDeletionUnprotected,
-		ReasonReclaimAbandoned, ReasonFinalizerContested, ReasonPVContested, ReasonStaleFinalizer, ReasonFinalizersRemoved, ReasonRolledBack, ReasonVolumeGone,
-		ReasonHeld, ReasonDeletionsPaused, ReasonHandleUnknown, ReasonAttached, ReasonSharedHandle, ReasonClaimStillExists, ReasonClaimNamesPV, ReasonTopologyNotUnique, ReasonInFlight, ReasonLogNotRead,
+		ReasonReclaimAbandoned, ReasonFinalizerContested, ReasonPVContested, ReasonStaleFinalizer, ReasonFinalizersRemoved,
+		ReasonRolledBack, ReasonVolumeGone,
+		ReasonHeld, ReasonDeletionsPaused, ReasonHandleUnknown, ReasonAttached, ReasonSharedHandle, ReasonClaimStillExists,
+		ReasonClaimNamesPV, ReasonTopologyNotUnique, ReasonInFlight, ReasonLogNotRead,
 		ReasonProtect, ReasonAdopt, ReasonReclaim, ReasonUnprotectedReclaim, ReasonVolumeDeleted, ReasonTooLateToKeep,
 		ReasonGone, ReasonLeftToSibling, ReasonVolumeLeftBehind,
 		ReasonVolumeFailedDelete, ReasonVolumeBusy, ReasonSecretNotFound, ReasonSecretUnclear, ReasonCacheStale,
@@ -122,11 +125,16 @@ func (r Reason) about() (string, reasons.Severity) {
 	case ReasonOtherNode:
 		return "The volume is not on this node; csi-reclaimer on another node handles it.", reasons.Silent
 	case ReasonNodeUnclear:
-		return "The PV's node affinity does not say that one node alone has the volume, so that no node deletes it (--node-deployment). Let the affinity name the driver's own topology, or delete the volume and the PV by hand.", reasons.Warning
+		return "The PV's node affinity does not say that one node alone has the volume, so that no node deletes it " +
+				"(--node-deployment). Let the affinity name the driver's own topology, or delete the volume and the PV by hand.",
+			reasons.Warning
 	case ReasonInFlight:
-		return "The in-flight log still has an entry for this PV's volume: a call that provisions it may be repeated or arrive late. The PV and its volume stay until the entry is settled. `kubectl reclaim explain` on the claim shows the entry.", reasons.Normal
+		return "The in-flight log still has an entry for this PV's volume: a call that provisions it may be repeated or " +
+			"arrive late. The PV and its volume stay until the entry is settled. `kubectl reclaim explain` on the claim " +
+			"shows the entry.", reasons.Normal
 	case ReasonLogNotRead:
-		return "The in-flight log has not been read yet. Nothing is deleted before it is known which volumes are being provisioned; the program's own log says what keeps it.", reasons.Counted
+		return "The in-flight log has not been read yet. Nothing is deleted before it is known which volumes are being " +
+			"provisioned; the program's own log says what keeps it.", reasons.Counted
 	case ReasonLeftToPeer:
 		return "The external-provisioner beside csi-reclaimer handles this PV.", reasons.Silent
 	case ReasonPolicyUnknown:
@@ -134,7 +142,8 @@ func (r Reason) about() (string, reasons.Severity) {
 	case ReasonPolicyKeepsVolume:
 		return "The reclaim policy keeps the volume; nothing is deleted.", reasons.Silent
 	case ReasonRetainBound:
-		return "The PV is terminating while its claim exists, and its policy keeps the volume. The PV goes when the claim is gone; until then the policy can still be changed.", reasons.Normal
+		return "The PV is terminating while its claim exists, and its policy keeps the volume. The PV goes when the claim " +
+			"is gone; until then the policy can still be changed.", reasons.Normal
 	case ReasonNotClaimed:
 		return "The PV belongs to no claim; its volume is kept.", reasons.Silent
 	case ReasonNotYetBound:
@@ -142,39 +151,54 @@ func (r Reason) about() (string, reasons.Severity) {
 	case ReasonBound:
 		return "The PV is in use by its claim.", reasons.Silent
 	case ReasonTerminatingBound:
-		return "The PV is terminating, and its claim still uses the volume. The volume is deleted once the claim is gone.", reasons.Counted
+		return "The PV is terminating, and its claim still uses the volume. The volume is deleted once the claim is gone.",
+			reasons.Counted
 	case ReasonDeletionUnprotected:
-		return "The PV was deleted before it could be protected: it can vanish before its volume is deleted. Nothing can be done while it exists.", reasons.Warning
+		return "The PV was deleted before it could be protected: it can vanish before its volume is deleted. Nothing can " +
+			"be done while it exists.", reasons.Warning
 	case ReasonReclaimAbandoned:
-		return "Somebody else removed the finalizer while the PV was terminating, so its volume is kept. Delete the volume in the storage system if it is not needed.", reasons.Warning
+		return "Somebody else removed the finalizer while the PV was terminating, so its volume is kept. Delete the " +
+			"volume in the storage system if it is not needed.", reasons.Warning
 	case ReasonFinalizerContested:
-		return "Another program removes the finalizer from several PVs of the driver again and again, so csi-reclaimer adds it to none of them: PVs that are deleted before their claims leak their volumes.", reasons.Warning
+		return "Another program removes the finalizer from several PVs of the driver again and again, so csi-reclaimer " +
+			"adds it to none of them: PVs that are deleted before their claims leak their volumes.", reasons.Warning
 	case ReasonPVContested:
-		return "Somebody removes the finalizer from this PV again and again, so csi-reclaimer does not add it again: if the PV is deleted before its claim, its volume leaks. Other PVs are protected.", reasons.Warning
+		return "Somebody removes the finalizer from this PV again and again, so csi-reclaimer does not add it again: if " +
+			"the PV is deleted before its claim, its volume leaks. Other PVs are protected.", reasons.Warning
 	case ReasonStaleFinalizer:
-		return "The PV carries the finalizer " + volume.CompanionFinalizer + ", which nobody removes in this role. Run csi-reclaimer with --role=companion --release-finalizers once.", reasons.Warning
+		return "The PV carries the finalizer " + volume.CompanionFinalizer +
+				", which nobody removes in this role. Run csi-reclaimer with --role=companion --release-finalizers once.",
+			reasons.Warning
 	case ReasonFinalizersRemoved:
 		return "csi-reclaimer removes its finalizers from all PVs of the driver (--release-finalizers).", reasons.Silent
 	case ReasonRolledBack:
-		return "The reclaim policy of PVs that are deleted before their claim is not honoured (--honor-reclaim-policy=false); no finalizer protects the PV.", reasons.Silent
+		return "The reclaim policy of PVs that are deleted before their claim is not honoured " +
+			"(--honor-reclaim-policy=false); no finalizer protects the PV.", reasons.Silent
 	case ReasonVolumeGone:
 		return "The volume is deleted; finalizers of others still hold the PV.", reasons.Counted
 	case ReasonHeld:
-		return "The annotation " + volume.HoldAnnotation + " keeps the volume. Remove it to have the volume deleted.", reasons.Normal
+		return "The annotation " + volume.HoldAnnotation + " keeps the volume. Remove it to have the volume deleted.",
+			reasons.Normal
 	case ReasonDeletionsPaused:
-		return "Deletions are paused: more volumes became deletable at once than --brake-deletions allows, or that is not known yet. Check that these volumes are to be deleted; then remove the annotation " + BrakeAnnotation + " from the Lease to resume.", reasons.Normal
+		return "Deletions are paused: more volumes became deletable at once than --brake-deletions allows, or that is not " +
+			"known yet. Check that these volumes are to be deleted; then remove the annotation " + BrakeAnnotation +
+			" from the Lease to resume.", reasons.Normal
 	case ReasonHandleUnknown:
 		return "The PV names no volume handle of this driver, so the driver cannot be asked to delete it.", reasons.Warning
 	case ReasonAttached:
 		return "The volume is still attached to a node. It is deleted once the VolumeAttachment is gone.", reasons.Normal
 	case ReasonSharedHandle:
-		return "Another PV that keeps its volume names the same volume handle. The volume is deleted once that PV is gone or is to be deleted too.", reasons.Normal
+		return "Another PV that keeps its volume names the same volume handle. The volume is deleted once that PV is gone " +
+			"or is to be deleted too.", reasons.Normal
 	case ReasonClaimStillExists:
 		return "The PV is released, but its claim still exists. The volume is kept until the claim is gone.", reasons.Warning
 	case ReasonClaimNamesPV:
-		return "The claim that the PV belonged to is gone, and another claim of that name names this PV in spec.volumeName, as after a restore from a backup. The volume is kept as long as that claim exists.", reasons.Warning
+		return "The claim that the PV belonged to is gone, and another claim of that name names this PV in " +
+				"spec.volumeName, as after a restore from a backup. The volume is kept as long as that claim exists.",
+			reasons.Warning
 	case ReasonTopologyNotUnique:
-		return "Other nodes have the same topology labels as this one, or this one lacks them, so that it is not known which of them has the volume. The driver has to give each node a topology of its own.", reasons.Warning
+		return "Other nodes have the same topology labels as this one, or this one lacks them, so that it is not known " +
+			"which of them has the volume. The driver has to give each node a topology of its own.", reasons.Warning
 	case ReasonProtect:
 		return "The PV is protected until its volume is deleted.", reasons.Silent
 	case ReasonAdopt:
@@ -182,17 +206,20 @@ func (r Reason) about() (string, reasons.Severity) {
 	case ReasonReclaim:
 		return "The claim is gone and the reclaim policy is Delete; the volume is being deleted.", reasons.Silent
 	case ReasonUnprotectedReclaim:
-		return "The PV was deleted before it could be protected. Its policy was Delete and its claim is gone, so its volume was deleted after it.", reasons.Warning
+		return "The PV was deleted before it could be protected. Its policy was Delete and its claim is gone, so its " +
+			"volume was deleted after it.", reasons.Warning
 	case ReasonVolumeDeleted:
 		return "The volume is deleted; the PV follows.", reasons.Silent
 	case ReasonTooLateToKeep:
-		return "The PV was changed to keep its volume after the volume was deleted. The data is gone; the PV follows.", reasons.Warning
+		return "The PV was changed to keep its volume after the volume was deleted. The data is gone; the PV follows.",
+			reasons.Warning
 	case ReasonGone:
 		return "The PV is gone and nothing is left to do.", reasons.Silent
 	case ReasonLeftToSibling:
 		return "The PV is gone; another PV names the same volume and decides about it.", reasons.Silent
 	case ReasonVolumeLeftBehind:
-		return "The PV is gone, it was not protected, and nothing proves that its volume may be deleted: the volume may be left behind. Look for it in the storage system.", reasons.Warning
+		return "The PV is gone, it was not protected, and nothing proves that its volume may be deleted: the volume may " +
+			"be left behind. Look for it in the storage system.", reasons.Warning
 	case ReasonVolumeFailedDelete:
 		return "The driver did not delete the volume; csi-reclaimer tries again.", reasons.Warning
 	case ReasonVolumeBusy:
@@ -208,7 +235,10 @@ func (r Reason) about() (string, reasons.Severity) {
 	case ReasonAPIWriteFailed:
 		return "A write to the API server failed; csi-reclaimer tries again.", reasons.Warning
 	case ReasonAdmissionPolicyIneffective:
-		return "The PV was bound without the finalizer although an admission policy for the driver adds it, so that PVs which are deleted at once can leak their volumes. Check that every API server runs with MutatingAdmissionPolicy, and that the policy is the one of this version; then restart csi-reclaimer.", reasons.Warning
+		return "The PV was bound without the finalizer although an admission policy for the driver adds it, so that PVs " +
+				"which are deleted at once can leak their volumes. Check that every API server runs with " +
+				"MutatingAdmissionPolicy, and that the policy is the one of this version; then restart csi-reclaimer.",
+			reasons.Warning
 	case ReasonDryRun:
 		return "Dry run, nothing is changed.", reasons.Normal
 	}

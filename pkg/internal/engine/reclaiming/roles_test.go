@@ -40,19 +40,23 @@ func TestDecideAsCompanion(t *testing.T) {
 				s.PV.Terminating, s.PV.HasFinalizer, s.PV.HasCompanionFinalizer = true, true, false
 			}), waiting(ReasonDeletionUnprotected)},
 		"Retain, released: drops its own": {
-			as(volume.RoleCompanion, func(s *Facts) { s.PV.Policy = volume.PolicyRetain }), do(RemoveFinalizer, ReasonPolicyKeepsVolume)},
+			as(volume.RoleCompanion, func(s *Facts) { s.PV.Policy = volume.PolicyRetain }),
+			do(RemoveFinalizer, ReasonPolicyKeepsVolume)},
 		"Retain, only the owner's finalizer: leaves it": {
 			as(volume.RoleCompanion, func(s *Facts) {
 				s.PV.Policy, s.PV.HasFinalizer, s.PV.HasCompanionFinalizer = volume.PolicyRetain, true, false
 			}), waiting(ReasonPolicyKeepsVolume)},
 		"volume deleted: lets go": {
-			as(volume.RoleCompanion, func(s *Facts) { s.PV.Terminating, s.Done = true, done(s.PV, false, false) }), do(FinalizePV, ReasonVolumeDeleted)},
+			as(volume.RoleCompanion, func(s *Facts) { s.PV.Terminating, s.Done = true, done(s.PV, false, false) }),
+			do(FinalizePV, ReasonVolumeDeleted)},
 		"contested, released, not terminating: the peer deletes it": {
-			as(volume.RoleCompanion, func(s *Facts) { s.PV.HasCompanionFinalizer, s.Contested = false, true }), waiting(ReasonLeftToPeer)},
+			as(volume.RoleCompanion, func(s *Facts) { s.PV.HasCompanionFinalizer, s.Contested = false, true }),
+			waiting(ReasonLeftToPeer)},
 		"rolled back, released, not terminating: takes the finalizer off, the peer deletes": {
 			as(volume.RoleCompanion, func(s *Facts) { s.Rules.Mode = ModeRollback }), do(RemoveFinalizer, ReasonRolledBack)},
 		"rolled back, released, terminating: finishes": {
-			as(volume.RoleCompanion, func(s *Facts) { s.Rules.Mode, s.PV.Terminating = ModeRollback, true }), do(DeleteVolume, ReasonReclaim)},
+			as(volume.RoleCompanion, func(s *Facts) { s.Rules.Mode, s.PV.Terminating = ModeRollback, true }),
+			do(DeleteVolume, ReasonReclaim)},
 	})
 }
 
@@ -62,16 +66,20 @@ func TestDecideAsObserver(t *testing.T) {
 		"released, terminating: the peer deletes it": {
 			as(volume.RoleObserver, func(s *Facts) { s.PV.Terminating = true }), waiting(ReasonLeftToPeer)},
 		"bound, unprotected: the peer protects it": {
-			as(volume.RoleObserver, func(s *Facts) { s.PV.Phase, s.PV.HasFinalizer = volume.PhaseBound, false }), waiting(ReasonLeftToPeer)},
+			as(volume.RoleObserver, func(s *Facts) { s.PV.Phase, s.PV.HasFinalizer = volume.PhaseBound, false }),
+			waiting(ReasonLeftToPeer)},
 		"Retain, protected: the peer drops it": {
 			as(volume.RoleObserver, func(s *Facts) { s.PV.Policy = volume.PolicyRetain }), waiting(ReasonLeftToPeer)},
 		"terminating, unprotected: says so": {
-			as(volume.RoleObserver, func(s *Facts) { s.PV.Terminating, s.PV.HasFinalizer = true, false }), waiting(ReasonDeletionUnprotected)},
+			as(volume.RoleObserver, func(s *Facts) { s.PV.Terminating, s.PV.HasFinalizer = true, false }),
+			waiting(ReasonDeletionUnprotected)},
 		"terminating with a finalizer that nobody takes off: says so": {
-			as(volume.RoleObserver, func(s *Facts) { s.PV.Terminating, s.PV.HasCompanionFinalizer = true, true }), waiting(ReasonStaleFinalizer)},
+			as(volume.RoleObserver, func(s *Facts) { s.PV.Terminating, s.PV.HasCompanionFinalizer = true, true }),
+			waiting(ReasonStaleFinalizer)},
 		"gone, the peer had protected it: nothing": {
 			as(volume.RoleObserver, func(s *Facts) {
-				s.End, s.History, s.PV.HasFinalizer = End{Gone: true, Final: true}, History{SeenAlive: true, SeenProtected: true}, false
+				s.End, s.History, s.PV.HasFinalizer = End{Gone: true, Final: true}, History{SeenAlive: true, SeenProtected: true},
+					false
 			}), ended(ReasonGone)},
 	})
 }
@@ -85,11 +93,13 @@ func TestDecideByMode(t *testing.T) {
 	check(t, decisions{
 		"release, protected: drops, whatever the PV is": {with(release), do(RemoveFinalizer, ReasonFinalizersRemoved)},
 		"release, terminating and bound: drops": {
-			both(release, func(s *Facts) { s.PV.Terminating, s.PV.Phase = true, volume.PhaseBound }), do(RemoveFinalizer, ReasonFinalizersRemoved)},
+			both(release, func(s *Facts) { s.PV.Terminating, s.PV.Phase = true, volume.PhaseBound }),
+			do(RemoveFinalizer, ReasonFinalizersRemoved)},
 		"release, unprotected: nothing": {
 			both(release, func(s *Facts) { s.PV.HasFinalizer = false }), waiting(ReasonFinalizersRemoved)},
 		"rollback, released and protected, another claim of the name names the PV: keeps": {
-			both(rollback, func(s *Facts) { s.Claim.Found, s.Claim.UID, s.Claim.VolumeName = true, "newer", "pv" }), looking(ReasonClaimNamesPV)},
+			both(rollback, func(s *Facts) { s.Claim.Found, s.Claim.UID, s.Claim.VolumeName = true, "newer", "pv" }),
+			looking(ReasonClaimNamesPV)},
 		"rollback, bound: drops": {
 			both(rollback, func(s *Facts) { s.PV.Phase = volume.PhaseBound }), do(RemoveFinalizer, ReasonRolledBack)},
 		"rollback, released and protected: deletes the volume first": {with(rollback), do(DeleteVolume, ReasonReclaim)},
@@ -141,22 +151,36 @@ func TestDecideAboutStops(t *testing.T) {
 		"held and unprotected: protects": {
 			with(func(s *Facts) { s.PV.Held, s.PV.HasFinalizer = true, false }), do(AddFinalizer, ReasonProtect)},
 		"held and Retain: drops": {
-			with(func(s *Facts) { s.PV.Held, s.PV.Policy = true, volume.PolicyRetain }), do(RemoveFinalizer, ReasonPolicyKeepsVolume)},
+			with(func(s *Facts) { s.PV.Held, s.PV.Policy = true, volume.PolicyRetain }),
+			do(RemoveFinalizer, ReasonPolicyKeepsVolume)},
 		"held, the volume is deleted already: lets go": {
 			with(func(s *Facts) { s.PV.Held, s.Done = true, done(s.PV, false, false) }), do(DeletePV, ReasonVolumeDeleted)},
-		"braked: waits":                                        {with(func(s *Facts) { s.Brake = BrakeOn }), waiting(ReasonDeletionsPaused)},
-		"the brake is not known: waits":                        {with(func(s *Facts) { s.Brake = BrakeUnknown }), waiting(ReasonDeletionsPaused)},
-		"braked, the volume is deleted: lets go":               {with(func(s *Facts) { s.Brake, s.Done = BrakeOn, done(s.PV, false, false) }), do(DeletePV, ReasonVolumeDeleted)},
-		"braked and unprotected: protects":                     {with(func(s *Facts) { s.Brake, s.PV.HasFinalizer = BrakeOn, false }), do(AddFinalizer, ReasonProtect)},
-		"a driver that never attaches: no look at attachments": {with(func(s *Facts) { s.PV.WasAttached, s.Rules.NeverAttached = true, true }), do(DeleteVolume, ReasonReclaim)},
+		"braked: waits": {with(func(s *Facts) { s.Brake = BrakeOn }),
+			waiting(ReasonDeletionsPaused)},
+		"the brake is not known: waits": {with(func(s *Facts) { s.Brake = BrakeUnknown }),
+			waiting(ReasonDeletionsPaused)},
+		"braked, the volume is deleted: lets go": {with(func(s *Facts) {
+			s.Brake, s.Done = BrakeOn,
+				done(s.PV, false, false)
+		}), do(DeletePV, ReasonVolumeDeleted)},
+		"braked and unprotected: protects": {with(func(s *Facts) {
+			s.Brake, s.PV.HasFinalizer = BrakeOn,
+				false
+		}), do(AddFinalizer, ReasonProtect)},
+		"a driver that never attaches: no look at attachments": {with(func(s *Facts) {
+			s.PV.WasAttached,
+				s.Rules.NeverAttached = true, true
+		}), do(DeleteVolume, ReasonReclaim)},
 		"its own twin names the volume: no reason to wait": {
 			with(func(s *Facts) {
 				twin := sibling()
 				twin.TwinOf, twin.Policy = s.PV.UID, volume.PolicyRetain
 				s.Siblings, s.SiblingsRead = []volume.PV{twin}, read(2, 0)
 			}), do(DeleteVolume, ReasonReclaim)},
-		"static PVs are ignored, protected before: drops": {static(func(*Facts) {}), do(RemoveFinalizer, ReasonStaticIgnored)},
-		"static PVs are ignored, unprotected: nothing":    {static(func(s *Facts) { s.PV.HasFinalizer = false }), waiting(ReasonStaticIgnored)},
+		"static PVs are ignored, protected before: drops": {static(func(*Facts) {}),
+			do(RemoveFinalizer, ReasonStaticIgnored)},
+		"static PVs are ignored, unprotected: nothing": {static(func(s *Facts) { s.PV.HasFinalizer = false }),
+			waiting(ReasonStaticIgnored)},
 		"static PVs are ignored, this one is dynamic": {
 			static(func(s *Facts) { s.PV.ProvisionedBy = driver }), do(DeleteVolume, ReasonReclaim)},
 	})
@@ -167,12 +191,14 @@ func TestDecideAboutAContest(t *testing.T) {
 		return with(func(s *Facts) { s.Contested, s.DriverContested, s.PV.HasFinalizer = true, true, false; change(s) })
 	}
 	check(t, decisions{
-		"bound, unprotected: no war": {contested(func(s *Facts) { s.PV.Phase = volume.PhaseBound }), waiting(ReasonFinalizerContested)},
+		"bound, unprotected: no war": {contested(func(s *Facts) { s.PV.Phase = volume.PhaseBound }),
+			waiting(ReasonFinalizerContested)},
 		"bound, unprotected, contested alone: no war": {
 			contested(func(s *Facts) { s.PV.Phase, s.DriverContested = volume.PhaseBound, false }), waiting(ReasonPVContested)},
 		"released, unprotected, contested alone: deletes all the same": {
 			contested(func(s *Facts) { s.DriverContested = false }), do(DeleteVolume, ReasonReclaim)},
-		"released, unprotected, not terminating: deletes all the same": {contested(func(*Facts) {}), do(DeleteVolume, ReasonReclaim)},
+		"released, unprotected, not terminating: deletes all the same": {contested(func(*Facts) {}),
+			do(DeleteVolume, ReasonReclaim)},
 		"released, terminating, unprotected: nothing while it lives": {
 			contested(func(s *Facts) { s.PV.Terminating = true }), waiting(ReasonDeletionUnprotected)},
 		"bound, still protected: nothing": {
@@ -191,14 +217,16 @@ func vanished(change func(*Facts)) Facts {
 
 func TestDecideAboutAPVThatIsGone(t *testing.T) {
 	check(t, decisions{
-		"never protected, all proven: deletes the volume": {vanished(func(*Facts) {}), do(DeleteVolume, ReasonUnprotectedReclaim)},
+		"never protected, all proven: deletes the volume": {vanished(func(*Facts) {}),
+			do(DeleteVolume, ReasonUnprotectedReclaim)},
 		"never protected, beside a peer, switched on: deletes the volume": {
 			vanished(func(s *Facts) { s.Rules.Role = volume.RoleObserver }), do(DeleteVolume, ReasonUnprotectedReclaim)},
 		"switched off: says so": {
 			vanished(func(s *Facts) { s.Rules.ReclaimUnprotected = false }), ended(ReasonVolumeLeftBehind)},
 		"its volume was deleted: nothing": {vanished(func(s *Facts) { s.Done.VolumeDeleted = true }), ended(ReasonGone)},
-		"Retain: nothing":                 {vanished(func(s *Facts) { s.PV.Policy = volume.PolicyRetain }), ended(ReasonGone)},
-		"not claimed: nothing":            {vanished(func(s *Facts) { s.PV.Claim.UID = "" }), ended(ReasonGone)},
+		"Retain: nothing": {vanished(func(s *Facts) { s.PV.Policy = volume.PolicyRetain }),
+			ended(ReasonGone)},
+		"not claimed: nothing": {vanished(func(s *Facts) { s.PV.Claim.UID = "" }), ended(ReasonGone)},
 		"still protected when it went: somebody took the last finalizer off": {
 			vanished(func(s *Facts) { s.PV.HasFinalizer = true }), ended(ReasonReclaimAbandoned)},
 		"the finalizer was taken off before: somebody decided": {
@@ -217,10 +245,14 @@ func TestDecideAboutAPVThatIsGone(t *testing.T) {
 		"another PV has the volume: that one decides": {
 			vanished(func(s *Facts) { s.Siblings = []volume.PV{sibling()} }), ended(ReasonLeftToSibling)},
 		"braked: waits": {vanished(func(s *Facts) { s.Brake = BrakeOn }), waiting(ReasonDeletionsPaused)},
-		"attachments not caught up with: catches up": {vanished(func(s *Facts) { s.AttachmentsCurrent = false }), do(ListAttachments, ReasonReclaim)},
-		"attached: waits for its end":                {vanished(func(s *Facts) { s.Attachments = 1 }), looking(ReasonAttached)},
-		"no handle of this driver":                   {vanished(func(s *Facts) { s.PV.Handle = "" }), ended(ReasonVolumeLeftBehind)},
-		"other PVs not looked for: looks":            {vanished(func(s *Facts) { s.PVsListed = Read{} }), do(ListPVs, ReasonReclaim)},
+		"attachments not caught up with: catches up": {vanished(func(s *Facts) { s.AttachmentsCurrent = false }),
+			do(ListAttachments, ReasonReclaim)},
+		"attached: waits for its end": {vanished(func(s *Facts) { s.Attachments = 1 }),
+			looking(ReasonAttached)},
+		"no handle of this driver": {vanished(func(s *Facts) { s.PV.Handle = "" }),
+			ended(ReasonVolumeLeftBehind)},
+		"other PVs not looked for: looks": {vanished(func(s *Facts) { s.PVsListed = Read{} }),
+			do(ListPVs, ReasonReclaim)},
 		"other PVs looked for too long ago: looks again": {
 			vanished(func(s *Facts) { s.PVsListed.Sent = now().Add(-LiveFor - 1) }), do(ListPVs, ReasonReclaim)},
 		"the claim was read before the other PVs: reads it again": {
@@ -228,7 +260,8 @@ func TestDecideAboutAPVThatIsGone(t *testing.T) {
 		"the claim lives: keeps, looks again by the clock": {
 			vanished(func(s *Facts) { s.Claim.Found, s.Claim.UID = true, "claim-uid" }), looking(ReasonClaimStillExists)},
 		"another claim of the name names the PV: keeps, looks again by the clock": {
-			vanished(func(s *Facts) { s.Claim.Found, s.Claim.UID, s.Claim.VolumeName = true, "newer", "pv" }), looking(ReasonClaimNamesPV)},
+			vanished(func(s *Facts) { s.Claim.Found, s.Claim.UID, s.Claim.VolumeName = true, "newer", "pv" }),
+			looking(ReasonClaimNamesPV)},
 		"another claim of the name does not name the PV: deletes the volume": {
 			vanished(func(s *Facts) { s.Claim.Found, s.Claim.UID = true, "newer" }), do(DeleteVolume, ReasonUnprotectedReclaim)},
 		"rolled back: says so": {

@@ -150,7 +150,8 @@ func (e *Engine) next(s *Session, at Moment) Step {
 		return step
 	case s.Steps == MaxSteps:
 		step.Result, step.Report = Retry, Report{Failed, ReasonAPIReadFailed,
-			fmt.Sprintf("prepare the deletion of PV %q: reads take longer than %v, so that each is too old when the next is answered", s.Facts.PV.Name, LiveFor)}
+			fmt.Sprintf("prepare the deletion of PV %q: reads take longer than %v, so that each is too old when the next is "+
+				"answered", s.Facts.PV.Name, LiveFor)}
 		return step
 	case d.Action == DeleteVolume && e.isDeleting(s.Facts.PV.Handle):
 		step.Result, step.Report = Soon, Report{Failed, ReasonVolumeBusy, "the volume is being deleted already"}
@@ -245,7 +246,8 @@ func (e *Engine) observe(s *Session, at Moment) (exists bool) {
 func (e *Engine) observePV(s *Session) (known bool) {
 	f := &s.Facts
 	memory, known := e.Tracker.Of(f.PV)
-	f.Done, f.History, f.Contested, f.DriverContested = memory.Done, memory.History, memory.Contested, memory.DriverContested
+	f.Done, f.History, f.Contested, f.DriverContested = memory.Done, memory.History, memory.Contested,
+		memory.DriverContested
 	now := e.siblingsOf(s)
 	if f.SiblingsRead == (Read{}) || hasUnread(now, f.Siblings) {
 		f.Siblings, f.SiblingsRead = now, Read{}

@@ -59,7 +59,8 @@ func TestASessionWithoutTheLeaseReportsNothing(t *testing.T) {
 func TestTheEngineIsPure(t *testing.T) {
 	const own = "github.com/csi-reclaimer/csi-reclaimer/pkg/"
 	allowed := []string{
-		"cmp", "fmt", "slices", "strings", "time", "k8s.io/apimachinery/pkg/types", "k8s.io/apimachinery/pkg/util/resourceversion",
+		"cmp", "fmt", "slices", "strings", "time", "k8s.io/apimachinery/pkg/types",
+		"k8s.io/apimachinery/pkg/util/resourceversion",
 		own + "internal/reasons", own + "volume",
 	}
 	entries, err := os.ReadDir(".")

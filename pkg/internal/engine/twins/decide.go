@@ -120,7 +120,8 @@ func migrated(f Facts) Decision {
 		return wait(ReasonWriterUnknown)
 	case pv.Writer == WriterUnknown:
 		return wait(ReasonMigrated)
-	case pv.Terminating && pv.Policy != volume.PolicyRetain && pv.Policy != volume.PolicyRecycle && len(pv.csiFinalizers()) == 0:
+	case pv.Terminating && pv.Policy != volume.PolicyRetain && pv.Policy != volume.PolicyRecycle &&
+		len(pv.csiFinalizers()) == 0:
 		return wait(ReasonMigratedUnprotected)
 	}
 	return step(RemoveFinalizer, ReasonMigrated)

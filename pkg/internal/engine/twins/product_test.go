@@ -26,7 +26,8 @@ func everyPV(visit func(PV)) {
 		}
 		for pv.Writer = WriterUnknown; pv.Writer <= WriterOther; pv.Writer++ {
 			for pv.Policy = volume.PolicyUnknown; pv.Policy <= volume.PolicyRecycle; pv.Policy++ {
-				for _, pv.Phase = range []volume.Phase{volume.PhaseUnknown, volume.PhaseBound, volume.PhaseReleased, volume.PhaseFailed} {
+				for _, pv.Phase = range []volume.Phase{volume.PhaseUnknown, volume.PhaseBound, volume.PhaseReleased,
+					volume.PhaseFailed} {
 					visit(pv)
 				}
 			}
@@ -64,12 +65,14 @@ func everyProof(s Facts, visit func(Facts)) {
 	reads := []Read{{}, read(2, time.Hour), read(2, 0), read(5, 0)}
 	claims := []ClaimFacts{
 		{}, {Read: read(1, time.Hour)}, {Read: read(1, 0)}, {Read: read(6, 0)},
-		{Read: read(1, 0), Found: true, UID: "newer"}, {Read: read(1, 0), Found: true, UID: "newer", VolumeName: s.PV.Name}, {Read: read(1, 0), Found: true, UID: claimRef().UID},
+		{Read: read(1, 0), Found: true, UID: "newer"}, {Read: read(1, 0), Found: true, UID: "newer", VolumeName: s.PV.Name},
+		{Read: read(1, 0), Found: true, UID: claimRef().UID},
 	}
 	sharer := sibling()
 	sharer.Phase = volume.PhaseBound
 	families := []Facts{
-		{}, {Siblings: []PV{sibling()}}, {Siblings: []PV{sibling(), sharer}}, {Siblings: []PV{sibling(), twinFor(sibling())}}, {Siblings: []PV{twinFor(sibling())}},
+		{}, {Siblings: []PV{sibling()}}, {Siblings: []PV{sibling(), sharer}},
+		{Siblings: []PV{sibling(), twinFor(sibling())}}, {Siblings: []PV{twinFor(sibling())}},
 		{Siblings: []PV{sibling()}, SiblingNeeded: "other"},
 	}
 	for _, s.Claim = range claims {
@@ -98,14 +101,16 @@ func isTwin(s Facts) bool { return s.TwinFound && s.Twin.TwinOf == s.PV.UID }
 func mayGo(s Facts) bool {
 	pv := s.PV
 	return acts(s) && !s.RemovingFinalizers && !s.Tombstone.VolumeDeleted &&
-		pv.Policy == volume.PolicyDelete && pv.Terminating && (pv.Phase == volume.PhaseReleased || pv.Phase == volume.PhaseFailed) &&
+		pv.Policy == volume.PolicyDelete && pv.Terminating && (pv.Phase == volume.PhaseReleased ||
+		pv.Phase == volume.PhaseFailed) &&
 		pv.Claim.UID != "" && !pv.Held && pv.MigratedTo == "" &&
 		(pv.Writer == WriterSelf || pv.Writer == WriterNone && pv.HasFinalizer)
 }
 
 // acts reports whether nobody else manages the finalizer, or whoever does has left this PV alone for long.
 func acts(s Facts) bool {
-	return s.Other == OtherAbsent || s.Other == OtherPresent && !s.YieldedSince.IsZero() && now().Sub(s.YieldedSince) >= 2*time.Minute
+	return s.Other == OtherAbsent || s.Other == OtherPresent && !s.YieldedSince.IsZero() &&
+		now().Sub(s.YieldedSince) >= 2*time.Minute
 }
 
 // shown reports whether live reads have shown, in the right order and not too long ago, that nobody needs
@@ -113,7 +118,8 @@ func acts(s Facts) bool {
 func shown(s Facts) bool {
 	live := func(r Read) bool { return r.Order > 0 && now().Sub(r.Sent) <= 5*time.Second }
 	last := func(r Read) bool { return s.PVRead.Order > r.Order }
-	claim := live(s.Claim.Read) && last(s.Claim.Read) && s.Claim.Of == s.PV.Claim && (!s.Claim.Found || s.Claim.UID != s.PV.Claim.UID && s.Claim.VolumeName != s.PV.Name)
+	claim := live(s.Claim.Read) && last(s.Claim.Read) && s.Claim.Of == s.PV.Claim &&
+		(!s.Claim.Found || s.Claim.UID != s.PV.Claim.UID && s.Claim.VolumeName != s.PV.Name)
 	attached := live(s.Attachments.Read) && last(s.Attachments.Read) && s.Attachments.Count == 0
 	alone := len(s.Siblings) == 0 || live(s.SiblingsRead) && s.SiblingNeeded == ""
 	goes := map[string]bool{}
@@ -139,7 +145,8 @@ func brokenPromise(s Facts, d Decision) string {
 			return "it is not shown that nobody needs the volume"
 		case d.Action == CreateTwin && s.TwinFound:
 			return "there is a PV of that name"
-		case d.Action == SetTwinDelete && (!isTwin(s) || twin.Policy != volume.PolicyRetain || twin.Phase != volume.PhaseReleased || twin.Terminating || twin.Claim != pv.Claim):
+		case d.Action == SetTwinDelete && (!isTwin(s) || twin.Policy != volume.PolicyRetain ||
+			twin.Phase != volume.PhaseReleased || twin.Terminating || twin.Claim != pv.Claim):
 			return "it is not a twin whose claim the PV controller has seen gone"
 		}
 	case SetTwinRetain:
@@ -168,7 +175,8 @@ func brokenPromise(s Facts, d Decision) string {
 			return "a finalizer is removed that we did not add"
 		}
 	case AddFinalizer:
-		if !acts(s) || pv.Terminating || pv.Policy != volume.PolicyDelete || pv.MigratedTo != "" || s.RemovingFinalizers || pv.Writer == WriterOther {
+		if !acts(s) || pv.Terminating || pv.Policy != volume.PolicyDelete || pv.MigratedTo != "" || s.RemovingFinalizers ||
+			pv.Writer == WriterOther {
 			return "a PV is protected that is none of ours to protect"
 		}
 	case Wait, ReadClaim, ReadAttachments, ReadSiblings, ReadPV, ReadOriginal, ReadTwin:
@@ -179,7 +187,8 @@ func brokenPromise(s Facts, d Decision) string {
 		return "a twin stays set to Delete although the volume may not go"
 	case s.Other == OtherUnknown && d.Action != Wait:
 		return "something is done before it is known who manages the finalizer"
-	case s.Other == OtherPresent && !acts(s) && (d.Action == AddFinalizer || d.Action == RemoveFinalizer && !s.RemovingFinalizers):
+	case s.Other == OtherPresent && !acts(s) && (d.Action == AddFinalizer || d.Action == RemoveFinalizer &&
+		!s.RemovingFinalizers):
 		return "what another program manages is written to"
 	}
 	return ""
@@ -190,10 +199,12 @@ func stalled(s Facts, d Decision) string {
 	switch {
 	case mayGo(s) && shown(s) && !s.TwinFound && d.Action != CreateTwin:
 		return "nothing is done for a volume that may go"
-	case mayGo(s) && shown(s) && isTwin(s) && s.Twin.Policy == volume.PolicyRetain && s.Twin.Phase == volume.PhaseReleased &&
+	case mayGo(s) && shown(s) && isTwin(s) && s.Twin.Policy == volume.PolicyRetain &&
+		s.Twin.Phase == volume.PhaseReleased &&
 		!s.Twin.Terminating && s.Twin.Claim == s.PV.Claim && d.Action != SetTwinDelete:
 		return "a twin that may do its work is not set to Delete"
-	case s.Tombstone.VolumeDeleted && s.Other == OtherAbsent && s.PV.Writer == WriterSelf && !s.TwinFound && d.Action != RemoveFinalizerByUID:
+	case s.Tombstone.VolumeDeleted && s.Other == OtherAbsent && s.PV.Writer == WriterSelf && !s.TwinFound &&
+		d.Action != RemoveFinalizerByUID:
 		return "a PV whose volume is deleted is not let go"
 	}
 	return ""
@@ -242,7 +253,8 @@ func TestNoProofIsMissed(t *testing.T) {
 	t.Parallel()
 	visited := 0
 	for _, twin := range []func(*Facts){
-		func(*Facts) {}, twinIs(), twinIs(in(volume.PhaseReleased)), twinIs(in(volume.PhaseReleased), of(volume.PolicyDelete)),
+		func(*Facts) {}, twinIs(), twinIs(in(volume.PhaseReleased)), twinIs(in(volume.PhaseReleased),
+			of(volume.PolicyDelete)),
 		twinIs(in(volume.PhaseFailed)), twinIs(func(pv *PV) { pv.TwinOf = "another" }),
 	} {
 		everyProof(with(twin), func(s Facts) { judge(t, s); visited++ })

@@ -124,7 +124,8 @@ func (pv *PV) Intern() {
 	}
 }
 
-// Field managers under which the API server keeps what others wrote, where it does not know who (apimachinery, util/managedfields: NewSkipNonAppliedManager, NewCapManagersManager).
+// Field managers under which the API server keeps what others wrote, where it does not know who (apimachinery,
+// util/managedfields: NewSkipNonAppliedManager, NewCapManagersManager).
 const (
 	beforeApply    = "before-first-apply"
 	ancientChanges = "ancient-changes"
@@ -199,8 +200,8 @@ func (pv PV) otherActs() bool {
 	return pv.Writer != WriterNone && pv.Phase == volume.PhaseReleased && pv.Claimed()
 }
 
-// csiFinalizers returns the finalizers of the CSI side that the PV has. On a PV that is not migrated nobody of that side
-// answers for them.
+// csiFinalizers returns the finalizers of the CSI side that the PV has. On a PV that is not migrated nobody of that
+// side answers for them.
 func (pv PV) csiFinalizers() []string {
 	var on []string
 	if pv.HasFinalizer {

@@ -32,17 +32,26 @@ func TestWhoPutTheFinalizerOn(t *testing.T) {
 		want    Writer
 		manager string
 	}{
-		"it is not on, whatever the entries say": {entries: []metav1.ManagedFieldsEntry{fields(kcm, onlyG)}, want: WriterNone},
-		"we did":                                 {on: true, entries: []metav1.ManagedFieldsEntry{fields(kcm, another), fields(FieldManager, onlyG)}, want: WriterSelf},
-		"the controller manager did": {on: true, entries: []metav1.ManagedFieldsEntry{fields(FieldManager, another), fields(kcm, onlyG)},
+		"it is not on, whatever the entries say": {entries: []metav1.ManagedFieldsEntry{fields(kcm, onlyG)},
+			want: WriterNone},
+		"we did": {on: true, entries: []metav1.ManagedFieldsEntry{fields(kcm, another),
+			fields(FieldManager, onlyG)}, want: WriterSelf},
+		"the controller manager did": {on: true, entries: []metav1.ManagedFieldsEntry{fields(FieldManager, another),
+			fields(kcm, onlyG)},
 			want: WriterOther, manager: kcm},
-		"a person did":              {on: true, entries: []metav1.ManagedFieldsEntry{fields("kubectl-edit", onlyG)}, want: WriterOther, manager: "kubectl-edit"},
-		"we did, and another too":   {on: true, entries: []metav1.ManagedFieldsEntry{fields("kubectl", onlyG), fields(FieldManager, onlyG)}, want: WriterSelf},
-		"nobody says so":            {on: true, want: WriterUnknown},
-		"others wrote other fields": {on: true, entries: []metav1.ManagedFieldsEntry{fields(kcm, another)}, want: WriterUnknown},
-		"too many wrote since":      {on: true, entries: []metav1.ManagedFieldsEntry{fields(ancientChanges, onlyG)}, want: WriterUnknown},
-		"before anybody applied":    {on: true, entries: []metav1.ManagedFieldsEntry{fields(beforeApply, onlyG)}, want: WriterUnknown},
-		"the fields are no JSON":    {on: true, entries: []metav1.ManagedFieldsEntry{fields(kcm, onlyG[:60])}, want: WriterUnknown},
+		"a person did": {on: true, entries: []metav1.ManagedFieldsEntry{fields("kubectl-edit", onlyG)},
+			want: WriterOther, manager: "kubectl-edit"},
+		"we did, and another too": {on: true, entries: []metav1.ManagedFieldsEntry{fields("kubectl", onlyG),
+			fields(FieldManager, onlyG)}, want: WriterSelf},
+		"nobody says so": {on: true, want: WriterUnknown},
+		"others wrote other fields": {on: true, entries: []metav1.ManagedFieldsEntry{fields(kcm, another)},
+			want: WriterUnknown},
+		"too many wrote since": {on: true, entries: []metav1.ManagedFieldsEntry{fields(ancientChanges, onlyG)},
+			want: WriterUnknown},
+		"before anybody applied": {on: true, entries: []metav1.ManagedFieldsEntry{fields(beforeApply, onlyG)},
+			want: WriterUnknown},
+		"the fields are no JSON": {on: true, entries: []metav1.ManagedFieldsEntry{fields(kcm, onlyG[:60])},
+			want: WriterUnknown},
 		"the word is elsewhere": {on: true, entries: []metav1.ManagedFieldsEntry{
 			fields(kcm, `{"f:metadata":{"f:annotations":{"f:kubernetes.io/pv-controller":{}}}}`)}, want: WriterUnknown},
 		"there are no fields": {on: true, entries: []metav1.ManagedFieldsEntry{{Manager: kcm}}, want: WriterUnknown},
@@ -66,19 +75,22 @@ func TestWhichVolumesAreOne(t *testing.T) {
 	}
 	kind := v1.HostPathDirectory
 	rbd := func(image, user string, readOnly bool) v1.PersistentVolumeSource {
-		return v1.PersistentVolumeSource{RBD: &v1.RBDPersistentVolumeSource{CephMonitors: []string{"m"}, RBDPool: "p", RBDImage: image, RadosUser: user, ReadOnly: readOnly}}
+		return v1.PersistentVolumeSource{RBD: &v1.RBDPersistentVolumeSource{CephMonitors: []string{"m"}, RBDPool: "p",
+			RBDImage: image, RadosUser: user, ReadOnly: readOnly}}
 	}
 	cases := map[string]struct {
 		a, b v1.PersistentVolumeSource
 		same bool
 	}{
-		"one path":                        {hostPath("/a"), hostPath("/a"), true},
-		"one path in other words":         {hostPath("/a"), hostPath("/b/../a/"), true},
-		"another path":                    {hostPath("/a"), hostPath("/a/b"), false},
-		"one path, one of a given type":   {hostPath("/a"), v1.PersistentVolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/a", Type: &kind}}, true},
+		"one path":                {hostPath("/a"), hostPath("/a"), true},
+		"one path in other words": {hostPath("/a"), hostPath("/b/../a/"), true},
+		"another path":            {hostPath("/a"), hostPath("/a/b"), false},
+		"one path, one of a given type": {hostPath("/a"),
+			v1.PersistentVolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/a", Type: &kind}}, true},
 		"one image, one of them readOnly": {rbd("i", "u", false), rbd("i", "v", true), true},
 		"another image":                   {rbd("i", "u", false), rbd("j", "u", false), false},
-		"another plugin, the same word":   {hostPath("/a"), v1.PersistentVolumeSource{Local: &v1.LocalVolumeSource{Path: "/a"}}, false},
+		"another plugin, the same word": {hostPath("/a"),
+			v1.PersistentVolumeSource{Local: &v1.LocalVolumeSource{Path: "/a"}}, false},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -122,8 +134,10 @@ func original() *v1.PersistentVolume {
 	mode := v1.PersistentVolumeFilesystem
 	return &v1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: "pv", UID: "pv-uid", ResourceVersion: "7", Finalizers: []string{Finalizer}, Labels: map[string]string{"mine": "yes"},
-			Annotations: map[string]string{"pv.kubernetes.io/provisioned-by": "kubernetes.io/host-path", annBoundByController: "yes", annLastApplied: "{}", "plugin.example.com/key": "word"},
+			Name: "pv", UID: "pv-uid", ResourceVersion: "7", Finalizers: []string{Finalizer},
+			Labels: map[string]string{"mine": "yes"},
+			Annotations: map[string]string{"pv.kubernetes.io/provisioned-by": "kubernetes.io/host-path",
+				annBoundByController: "yes", annLastApplied: "{}", "plugin.example.com/key": "word"},
 		},
 		Spec: v1.PersistentVolumeSpec{
 			PersistentVolumeReclaimPolicy: v1.PersistentVolumeReclaimDelete, StorageClassName: "class", VolumeMode: &mode,
@@ -139,16 +153,19 @@ func TestATwinIsBornToKeepItsVolume(t *testing.T) {
 	twin := NewTwin(o)
 	switch {
 	case twin.Spec.PersistentVolumeReclaimPolicy != v1.PersistentVolumeReclaimRetain:
-		t.Error("a twin is born with another policy than Retain: with Delete it would cost the volume of a claim that lives after all")
+		t.Error("a twin is born with another policy than Retain: with Delete it would cost the volume of a claim that " +
+			"lives after all")
 	case len(twin.Finalizers) > 0 || twin.UID != "" || twin.ResourceVersion != "" || twin.Status.Phase != "":
 		t.Errorf("a twin takes over what is the original's own: %+v", twin)
 	case twin.Annotations[annBoundByController] != "" || twin.Annotations[annLastApplied] != "" || len(twin.Labels) != 1:
 		t.Errorf("a twin takes over %v %v", twin.Annotations, twin.Labels)
-	case twin.Annotations["plugin.example.com/key"] != "word" || twin.Spec.StorageClassName != "class" || *twin.Spec.ClaimRef != *o.Spec.ClaimRef:
+	case twin.Annotations["plugin.example.com/key"] != "word" || twin.Spec.StorageClassName != "class" ||
+		*twin.Spec.ClaimRef != *o.Spec.ClaimRef:
 		t.Errorf("a twin is not a second name of the volume: %+v", twin)
 	}
 	twin.UID, twin.Spec.ClaimRef.Name = "twin-uid", "another"
-	if o.Spec.ClaimRef.Name != "claim" || o.Spec.PersistentVolumeReclaimPolicy != v1.PersistentVolumeReclaimDelete || len(o.Annotations) != 4 {
+	if o.Spec.ClaimRef.Name != "claim" || o.Spec.PersistentVolumeReclaimPolicy != v1.PersistentVolumeReclaimDelete ||
+		len(o.Annotations) != 4 {
 		t.Error("making a twin changes the original")
 	}
 	if !isTwinOf(Of(twin), Of(o)) {
@@ -208,16 +225,20 @@ func FuzzNamesOfTwins(f *testing.F) {
 // FuzzRecords reads PVs of any shape, and makes twins of them. What is read of one may not keep any part of
 // the object alive, and no shape makes a finalizer ours that we did not add.
 func FuzzRecords(f *testing.F) {
-	f.Add("kubernetes.io/host-path", "/a", "volume-guard", `{"f:metadata":{"f:finalizers":{"v:\"kubernetes.io/pv-controller\"":{}}}}`, "Delete", "Failed", "no volume plugin matched", "pv-uid", "pv")
+	f.Add("kubernetes.io/host-path", "/a", "volume-guard",
+		`{"f:metadata":{"f:finalizers":{"v:\"kubernetes.io/pv-controller\"":{}}}}`, "Delete", "Failed",
+		"no volume plugin matched", "pv-uid", "pv")
 	f.Add("", "", "", `{"f:metadata":[]}`, "", "", "", "", "")
-	f.Add("kubernetes.io/", "\xff", "kube-controller-manager", `{"f:metadata":{"f:finalizers":null}}`, "Recycle", "Bound", "\xff", "\xff", "\xff")
+	f.Add("kubernetes.io/", "\xff", "kube-controller-manager", `{"f:metadata":{"f:finalizers":null}}`, "Recycle",
+		"Bound", "\xff", "\xff", "\xff")
 	f.Fuzz(func(t *testing.T, provisioner, path, manager, set, policy, phase, message, twinOfUID, twinOfName string) {
 		o := original()
 		o.Annotations["pv.kubernetes.io/provisioned-by"], o.Annotations[twinOfAnnotation] = provisioner, twinOfName
 		o.Labels[volume.TwinLabel] = twinOfUID
 		o.Spec.HostPath.Path = path
 		o.ManagedFields = []metav1.ManagedFieldsEntry{fields(manager, set)}
-		o.Spec.PersistentVolumeReclaimPolicy, o.Status.Phase, o.Status.Message = v1.PersistentVolumeReclaimPolicy(policy), v1.PersistentVolumePhase(phase), message
+		o.Spec.PersistentVolumeReclaimPolicy, o.Status.Phase, o.Status.Message = v1.PersistentVolumeReclaimPolicy(policy),
+			v1.PersistentVolumePhase(phase), message
 		pv := Of(o)
 		pv.Intern()
 		if pv.Writer == WriterSelf && manager != FieldManager || pv.Writer == WriterNone {

@@ -69,10 +69,13 @@ const (
 // Reasons returns every reason there is, in the order of their declaration.
 func Reasons() []Reason {
 	return []Reason{
-		ReasonNotOurs, ReasonNotSynced, ReasonManagedByController, ReasonControllerDeletes, ReasonControllerIdle, ReasonMigrated, ReasonMigratedUnprotected,
-		ReasonPolicyUnknown, ReasonPolicyKeepsVolume, ReasonRetainBound, ReasonProtected, ReasonDeletionUnprotected, ReasonTerminatingBound,
+		ReasonNotOurs, ReasonNotSynced, ReasonManagedByController, ReasonControllerDeletes, ReasonControllerIdle,
+		ReasonMigrated, ReasonMigratedUnprotected,
+		ReasonPolicyUnknown, ReasonPolicyKeepsVolume, ReasonRetainBound, ReasonProtected, ReasonDeletionUnprotected,
+		ReasonTerminatingBound,
 		ReasonNotClaimed, ReasonNotReleased, ReasonFinalizersRemoved, ReasonVolumeGone,
-		ReasonWriterUnknown, ReasonHeld, ReasonClaimStillExists, ReasonClaimNamesPV, ReasonAttached, ReasonSharedSource, ReasonTwinNameTaken, ReasonTwinChanged,
+		ReasonWriterUnknown, ReasonHeld, ReasonClaimStillExists, ReasonClaimNamesPV, ReasonAttached, ReasonSharedSource,
+		ReasonTwinNameTaken, ReasonTwinChanged,
 		ReasonTwinNotReleased, ReasonTwinDeleting, ReasonTwinTerminating, ReasonVolumeFailedDelete, ReasonPluginGone,
 		ReasonProtect, ReasonReclaim, ReasonOrphan, ReasonVolumeDeleted, ReasonTooLateToKeep,
 		ReasonCacheStale, ReasonAPIReadFailed, ReasonAPIWriteFailed, ReasonDryRun,
@@ -86,10 +89,12 @@ func (r Reason) Sentence() string { return r.About().Sentence }
 func (r Reason) EventType() string { return r.About().Severity.EventType() }
 
 // keepVolume is how a person has a PV deleted whose volume nobody deletes.
-const keepVolume = "To have the PV deleted, set its reclaim policy to Retain, and delete the volume in the storage system if it is not needed."
+const keepVolume = "To have the PV deleted, set its reclaim policy to Retain, and delete the volume in the storage " +
+	"system if it is not needed."
 
 // byHand is how a person has a PV deleted whose finalizer this program does not touch.
-const byHand = "To have the PV deleted, remove the finalizer " + Finalizer + " by hand; its volume then stays in the storage system."
+const byHand = "To have the PV deleted, remove the finalizer " + Finalizer +
+	" by hand; its volume then stays in the storage system."
 
 // About returns the reason's row in the table of reasons, the zero value for a word that is none.
 func (r Reason) About() reasons.About {
@@ -111,41 +116,55 @@ func aboutPV(r Reason) (sentence string, severity reasons.Severity) {
 	case ReasonManagedByController:
 		return "kube-controller-manager answers for this PV.", reasons.Silent
 	case ReasonControllerDeletes:
-		return "The PV is terminating, and kube-controller-manager, which manages the finalizer, deletes its volume.", reasons.Counted
+		return "The PV is terminating, and kube-controller-manager, which manages the finalizer, deletes its volume.",
+			reasons.Counted
 	case ReasonControllerIdle:
-		return "The PV is terminating, and the program that added " + Finalizer + " does not delete its volume. kube-controller-manager before 1.31 never does, whoever added the finalizer. " + byHand, reasons.Warning
+		return "The PV is terminating, and the program that added " + Finalizer +
+			" does not delete its volume. kube-controller-manager before 1.31 never does, whoever added the finalizer. " +
+			byHand, reasons.Warning
 	case ReasonMigrated:
 		return "The PV is migrated to a CSI driver, whose sidecar answers for it.", reasons.Silent
 	case ReasonMigratedUnprotected:
-		return "The PV was migrated to a CSI driver while it was terminating, so that the driver's sidecar cannot protect it. " + byHand, reasons.Warning
+		return "The PV was migrated to a CSI driver while it was terminating, so that the driver's sidecar cannot protect " +
+			"it. " + byHand, reasons.Warning
 	case ReasonPolicyUnknown:
 		return "The reclaim policy is not known to volume-guard; the volume is kept.", reasons.Warning
 	case ReasonPolicyKeepsVolume:
 		return "The reclaim policy keeps the volume; nothing is deleted.", reasons.Silent
 	case ReasonRetainBound:
-		return "The PV is terminating while its claim exists, and its policy keeps the volume. The PV is deleted when the claim is gone; until then the policy can still be changed.", reasons.Normal
+		return "The PV is terminating while its claim exists, and its policy keeps the volume. The PV is deleted when the " +
+			"claim is gone; until then the policy can still be changed.", reasons.Normal
 	case ReasonProtected, ReasonProtect:
 		return "The PV is protected until its volume is deleted.", reasons.Silent
 	case ReasonDeletionUnprotected:
-		return "The PV was deleted before it could be protected: it can be gone before its volume is deleted, and nothing can be done about it any more.", reasons.Warning
+		return "The PV was deleted before it could be protected: it can be gone before its volume is deleted, and nothing " +
+			"can be done about it any more.", reasons.Warning
 	case ReasonTerminatingBound:
-		return "The PV is terminating, and its claim still uses the volume. The volume is deleted once the claim is gone.", reasons.Counted
+		return "The PV is terminating, and its claim still uses the volume. The volume is deleted once the claim is gone.",
+			reasons.Counted
 	case ReasonNotClaimed:
-		return "The PV is terminating and belongs to no claim, so nothing shows that its volume may be deleted. " + keepVolume, reasons.Warning
+		return "The PV is terminating and belongs to no claim, so nothing shows that its volume may be deleted. " +
+			keepVolume, reasons.Warning
 	case ReasonNotReleased:
 		return "The PV is terminating, and the PV controller has not released it from its claim yet.", reasons.Counted
 	case ReasonWriterUnknown:
-		return "The PV is terminating, and its managedFields do not show who added " + Finalizer + ", so it is left alone. " + byHand, reasons.Warning
+		return "The PV is terminating, and its managedFields do not show who added " + Finalizer +
+			", so it is left alone. " + byHand, reasons.Warning
 	case ReasonHeld:
-		return "The annotation csi-reclaimer.io/hold keeps the volume. Remove the annotation to have the volume deleted.", reasons.Normal
+		return "The annotation csi-reclaimer.io/hold keeps the volume. Remove the annotation to have the volume deleted.",
+			reasons.Normal
 	case ReasonClaimStillExists:
-		return "The PV is released, but its claim still exists. The volume is kept as long as the claim exists.", reasons.Warning
+		return "The PV is released, but its claim still exists. The volume is kept as long as the claim exists.",
+			reasons.Warning
 	case ReasonClaimNamesPV:
-		return "The claim that the PV belonged to is gone, and another claim of that name names this PV in spec.volumeName, as after a restore from a backup. The volume is kept as long as that claim exists.", reasons.Warning
+		return "The claim that the PV belonged to is gone, and another claim of that name names this PV in " +
+				"spec.volumeName, as after a restore from a backup. The volume is kept as long as that claim exists.",
+			reasons.Warning
 	case ReasonAttached:
 		return "The volume is still attached to a node. It is deleted once the VolumeAttachment is gone.", reasons.Normal
 	case ReasonSharedSource:
-		return "Another PV that keeps its volume names the same volume. The volume is deleted once that PV is gone or is to be deleted too.", reasons.Normal
+		return "Another PV that keeps its volume names the same volume. The volume is deleted once that PV is gone or is " +
+			"to be deleted too.", reasons.Normal
 	default:
 		return "", reasons.Silent
 	}
@@ -155,11 +174,14 @@ func aboutPV(r Reason) (sentence string, severity reasons.Severity) {
 func aboutTwin(r Reason) (sentence string, severity reasons.Severity) {
 	switch r {
 	case ReasonTwinNameTaken:
-		return "The volume can be deleted only by way of a second PV, and a PV that volume-guard did not create has its name. Delete that PV, or: " + keepVolume, reasons.Warning
+		return "The volume can be deleted only by way of a second PV, and a PV that volume-guard did not create has its " +
+			"name. Delete that PV, or: " + keepVolume, reasons.Warning
 	case ReasonTwinChanged:
-		return "Somebody has changed or bound the second PV, by way of which the volume was to be deleted, so it is left alone. Delete that PV if nobody uses it.", reasons.Warning
+		return "Somebody has changed or bound the second PV, by way of which the volume was to be deleted, so it is left " +
+			"alone. Delete that PV if nobody uses it.", reasons.Warning
 	case ReasonTwinNotReleased:
-		return "The PV controller has not yet confirmed, on a second PV of the volume, that the claim is gone.", reasons.Counted
+		return "The PV controller has not yet confirmed, on a second PV of the volume, that the claim is gone.",
+			reasons.Counted
 	case ReasonTwinDeleting:
 		return "The PV controller is deleting the volume, by way of a second PV.", reasons.Counted
 	case ReasonTwinTerminating:
@@ -177,7 +199,8 @@ func aboutTwin(r Reason) (sentence string, severity reasons.Severity) {
 	case ReasonVolumeDeleted:
 		return "The volume is deleted, and the finalizers are removed from the PV.", reasons.Silent
 	case ReasonTooLateToKeep:
-		return "The PV was changed to keep its volume after the volume was deleted. The data is gone, and the finalizers are removed from the PV.", reasons.Warning
+		return "The PV was changed to keep its volume after the volume was deleted. The data is gone, and the finalizers " +
+			"are removed from the PV.", reasons.Warning
 	default:
 		return "", reasons.Silent
 	}
@@ -191,7 +214,8 @@ func aboutSteps(r Reason) (sentence string, severity reasons.Severity) {
 	case ReasonCacheStale:
 		return "The watch cache is behind the API server; the PV is read again in a moment.", reasons.Silent
 	case ReasonAPIReadFailed:
-		return "What has to be known before a deletion could not be read from the API server; the read is retried.", reasons.Warning
+		return "What has to be known before a deletion could not be read from the API server; the read is retried.",
+			reasons.Warning
 	case ReasonAPIWriteFailed:
 		return "The API server did not accept a change; the write is retried.", reasons.Warning
 	case ReasonDryRun:

@@ -278,7 +278,8 @@ func (s *Session) read(t *Tracker, pvs PVs, r Reply, sent time.Time) {
 			return
 		}
 		// It is judged next; before its policy is set to Delete, all is read a second time, as with any other.
-		f.Claim, f.Attachments, f.SiblingsRead, f.PVRead, f.TwinConflict = ClaimFacts{}, AttachmentFacts{}, Read{}, Read{}, false
+		f.Claim, f.Attachments, f.SiblingsRead, f.PVRead, f.TwinConflict = ClaimFacts{}, AttachmentFacts{}, Read{}, Read{},
+			false
 		s.twinIs(t, pvs, r.PV)
 	default:
 		if !r.Found || r.PV.UID != f.PV.UID {

@@ -87,32 +87,42 @@ func TestHowASessionEnds(t *testing.T) {
 		reason  Reason
 		requeue Requeue
 	}{
-		"a read fails":               {with(func(f *Facts) { f.Claim = ClaimFacts{} }), at(ReadClaim, Failed), CallFailed, ReasonAPIReadFailed, RequeueRetry},
-		"a write fails":              {with(), at(CreateTwin, Failed), CallFailed, ReasonAPIWriteFailed, RequeueRetry},
-		"the twin changed":           {with(twinIs(in(volume.PhaseReleased))), at(SetTwinDelete, Conflict), Conflicted, "", RequeueSoon},
-		"the twin is gone":           {with(twinIs(in(volume.PhaseReleased))), at(SetTwinDelete, Gone), ObjectGone, "", RequeueNever},
-		"the PV is gone":             {with(func(f *Facts) { f.PVRead = Read{} }), func(Ask) Reply { return Reply{} }, ObjectGone, "", RequeueNever},
+		"a read fails": {with(func(f *Facts) { f.Claim = ClaimFacts{} }), at(ReadClaim, Failed), CallFailed,
+			ReasonAPIReadFailed, RequeueRetry},
+		"a write fails": {with(), at(CreateTwin, Failed), CallFailed, ReasonAPIWriteFailed, RequeueRetry},
+		"the twin changed": {with(twinIs(in(volume.PhaseReleased))), at(SetTwinDelete, Conflict), Conflicted, "",
+			RequeueSoon},
+		"the twin is gone": {with(twinIs(in(volume.PhaseReleased))), at(SetTwinDelete, Gone), ObjectGone, "",
+			RequeueNever},
+		"the PV is gone": {with(func(f *Facts) { f.PVRead = Read{} }), func(Ask) Reply { return Reply{} },
+			ObjectGone, "", RequeueNever},
 		"another PV has its name":    {with(func(f *Facts) { f.PVRead = Read{} }), another, ObjectGone, "", RequeueNever},
 		"a finalizer is added":       {Facts{Other: OtherAbsent, PV: unprotected}, server, Written, "", RequeueNever},
 		"the finalizers are removed": {with(deleted), server, Written, "", RequeueNever},
-		"nothing is to be done":      {Facts{Other: OtherAbsent, PV: bound()}, server, Waiting, ReasonProtected, RequeueNever},
-		"attached":                   {with(func(f *Facts) { f.Attachments.Count = 1 }), server, Waiting, ReasonAttached, RequeueRetry},
-		"a try failed a moment ago":  {with(func(f *Facts) { f.Failure.Until = now().Add(time.Second) }), server, Waiting, ReasonVolumeFailedDelete, RequeueAfter},
-		"the next try is under way":  {with(twinIs(), func(f *Facts) { f.Failure.Message = "busy" }), server, Waiting, ReasonVolumeFailedDelete, RequeueNever},
+		"nothing is to be done": {Facts{Other: OtherAbsent, PV: bound()}, server, Waiting, ReasonProtected,
+			RequeueNever},
+		"attached": {with(func(f *Facts) { f.Attachments.Count = 1 }), server, Waiting, ReasonAttached,
+			RequeueRetry},
+		"a try failed a moment ago": {with(func(f *Facts) { f.Failure.Until = now().Add(time.Second) }), server, Waiting,
+			ReasonVolumeFailedDelete, RequeueAfter},
+		"the next try is under way": {with(twinIs(), func(f *Facts) { f.Failure.Message = "busy" }), server, Waiting,
+			ReasonVolumeFailedDelete, RequeueNever},
 		"the twin's name is taken, and is freed": {with(), func(ask Ask) Reply {
 			if ask.Action == ReadTwin {
 				return Reply{}
 			}
 			return at(CreateTwin, Conflict)(ask)
 		}, Conflicted, "", RequeueSoon},
-		"another's finalizer is removed from a twin": {with(twinIs(in(volume.PhaseReleased), going, guarded(WriterOther))), server, Written, "", RequeueNever},
+		"another's finalizer is removed from a twin": {with(twinIs(in(volume.PhaseReleased), going, guarded(WriterOther))),
+			server, Written, "", RequeueNever},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cache, tracker := holding()
 			s := Begin(c.facts, rules(), now())
 			play(&s, tracker, cache, c.reply)
 			if s.End != c.end || s.Reason() != c.reason || s.Requeue() != c.requeue {
-				t.Errorf("ended as %d for %q, requeued %d, want %d, %q, %d", s.End, s.Reason(), s.Requeue(), c.end, c.reason, c.requeue)
+				t.Errorf("ended as %d for %q, requeued %d, want %d, %q, %d", s.End, s.Reason(), s.Requeue(), c.end, c.reason,
+					c.requeue)
 			}
 		})
 	}
@@ -126,12 +136,17 @@ func TestTheClaimOfASiblingKeepsTheVolume(t *testing.T) {
 		sibling PV
 		want    Reason
 	}{
-		"its claim is gone":                         {Reply{}, other, ReasonTwinNotReleased},
-		"its claim exists":                          {Reply{Found: true, ClaimUID: other.Claim.UID}, other, ReasonSharedSource},
-		"another claim of the name names it":        {Reply{Found: true, ClaimUID: "newer", VolumeName: other.Name}, other, ReasonSharedSource},
-		"another claim of the name names this PV":   {Reply{Found: true, ClaimUID: "newer", VolumeName: due().Name}, other, ReasonTwinNotReleased},
-		"it names another volume now":               {Reply{Found: true, ClaimUID: other.Claim.UID}, PV{Name: other.Name, UID: other.UID}, ReasonTwinNotReleased},
-		"it was turned to Retain since it was seen": {Reply{}, func() PV { pv := other; pv.Policy = volume.PolicyRetain; return pv }(), ReasonSharedSource},
+		"its claim is gone": {Reply{}, other, ReasonTwinNotReleased},
+		"its claim exists": {Reply{Found: true, ClaimUID: other.Claim.UID}, other,
+			ReasonSharedSource},
+		"another claim of the name names it": {Reply{Found: true, ClaimUID: "newer", VolumeName: other.Name}, other,
+			ReasonSharedSource},
+		"another claim of the name names this PV": {Reply{Found: true, ClaimUID: "newer", VolumeName: due().Name}, other,
+			ReasonTwinNotReleased},
+		"it names another volume now": {Reply{Found: true, ClaimUID: other.Claim.UID},
+			PV{Name: other.Name, UID: other.UID}, ReasonTwinNotReleased},
+		"it was turned to Retain since it was seen": {Reply{},
+			func() PV { pv := other; pv.Policy = volume.PolicyRetain; return pv }(), ReasonSharedSource},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cache, tracker := holding(due(), other)
@@ -157,7 +172,8 @@ func TestADryRunEndsBeforeItsFirstWrite(t *testing.T) {
 	cache, tracker := holding()
 	s := Begin(Facts{Other: OtherAbsent, PV: due()}, Rules{DryRun: true}, now())
 	steps := play(&s, tracker, cache, server)
-	if want := []Action{ReadClaim, ReadAttachments, ReadPV}; !slices.Equal(steps, want) || s.End != Skipped || s.Decision.Action != CreateTwin || s.Reason() != ReasonDryRun {
+	if want := []Action{ReadClaim, ReadAttachments, ReadPV}; !slices.Equal(steps, want) || s.End != Skipped ||
+		s.Decision.Action != CreateTwin || s.Reason() != ReasonDryRun {
 		t.Errorf("steps %v, then %v %v", steps, s.End, s.Decision)
 	}
 }
@@ -188,11 +204,13 @@ func TestOnlyARemovalAfterTheDeletionIsBoundToTheUIDAlone(t *testing.T) {
 	}{
 		"the volume is deleted": {with(deleted), RemoveFinalizerByUID, ""},
 		"the policy is Retain":  {with(pvIs(of(volume.PolicyRetain))), RemoveFinalizer, "10"},
-		"a finalizer is added":  {Facts{Other: OtherAbsent, PV: PV{UID: "u", ResourceVersion: "10", Source: source, ProvisionedBy: "kubernetes.io/rbd", Policy: volume.PolicyDelete, Writer: WriterNone}}, AddFinalizer, "10"},
+		"a finalizer is added": {Facts{Other: OtherAbsent, PV: PV{UID: "u", ResourceVersion: "10", Source: source,
+			ProvisionedBy: "kubernetes.io/rbd", Policy: volume.PolicyDelete, Writer: WriterNone}}, AddFinalizer, "10"},
 		"the twin is to delete": {with(twinIs(in(volume.PhaseReleased))), SetTwinDelete, "20"},
 		"the twin is to keep":   {with(twinIs(in(volume.PhaseFailed), of(volume.PolicyDelete))), SetTwinRetain, "20"},
 		"the twin is deleted":   {with(twinIs(in(volume.PhaseFailed))), DeleteTwin, "20"},
-		"the twin is freed":     {with(twinIs(in(volume.PhaseReleased), going, guarded(WriterOther))), RemoveTwinFinalizer, "20"},
+		"the twin is freed": {with(twinIs(in(volume.PhaseReleased), going, guarded(WriterOther))), RemoveTwinFinalizer,
+			"20"},
 	} {
 		s := Begin(c.facts, rules(), now())
 		if ask := s.Ask(); ask.Action != c.action || ask.ResourceVersion != c.version || ask.UID == "" {

@@ -18,7 +18,8 @@ func (s Source) Known() bool { return s != Source{} }
 // waysOfUse are the fields of a volume source that say how the volume is used, not which it is: two
 // PVs that differ only in these name one volume.
 func waysOfUse() []string {
-	return []string{"readOnly", "fsType", "type", "secretRef", "user", "keyring", "secretFile", "kind", "cachingMode", "partition"}
+	return []string{"readOnly", "fsType", "type", "secretRef", "user", "keyring", "secretFile", "kind", "cachingMode",
+		"partition"}
 }
 
 // sourceOf returns the volume that a PV names. A CSI volume is none of an in-tree plugin.

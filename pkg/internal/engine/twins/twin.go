@@ -86,7 +86,8 @@ func (f Facts) twinState() twinState {
 func endTwin(f Facts, why Reason) (_ Decision, ended bool) {
 	twin := f.Twin
 	switch {
-	case twin.deletes() && twin.Terminating && twin.Writer == WriterNone && f.Other == OtherAbsent && !f.RemovingFinalizers:
+	case twin.deletes() && twin.Terminating && twin.Writer == WriterNone && f.Other == OtherAbsent &&
+		!f.RemovingFinalizers:
 		return wait(ReasonTwinTerminating), false
 	case twin.deletes():
 		return step(SetTwinRetain, why), false

@@ -122,7 +122,8 @@ func (t *Tracker) factsOf(pv PV, pvs PVs, now time.Time) Facts {
 func (t *Tracker) siblings(pv PV, pvs PVs) []PV {
 	var siblings []PV
 	for name := range t.Volumes[pv.Source] {
-		if other, found := t.get(name, pvs); found && other.UID != pv.UID && other.Source == pv.Source && !isTwinOf(other, pv) {
+		if other, found := t.get(name, pvs); found && other.UID != pv.UID && other.Source == pv.Source &&
+			!isTwinOf(other, pv) {
 			siblings = append(siblings, other)
 		}
 	}

@@ -41,7 +41,9 @@ func run(ctx context.Context, args []string) error {
 	seed := flags.Uint64("seed", 0, "repeats the order of deletions of another run (default: a random one)")
 	profiles := flags.String("profiles", "",
 		"folder for profiles of csi-reclaimer's memory at each size of the scaling curve (default: none are taken)")
-	out := flags.String("out", "", "folder of the report: figures that are in it and are not measured now are kept (default: test/bench, with --quick .build/bench)")
+	out := flags.String("out", "",
+		"folder of the report: figures that are in it and are not measured now are kept (default: test/bench, with "+
+			"--quick .build/bench)")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

@@ -13,7 +13,8 @@ import (
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
 )
 
-const usage = "usage: controlplane etcd DATADIR CLIENT_PORT PEER_PORT | kube-apiserver|kube-controller-manager|kube-scheduler FLAGS"
+const usage = "usage: controlplane etcd DATADIR CLIENT_PORT PEER_PORT | " +
+	"kube-apiserver|kube-controller-manager|kube-scheduler FLAGS"
 
 func main() {
 	if len(os.Args) < 2 {

@@ -1,5 +1,3 @@
-//go:build model
-
 // Command model explores the worlds of test/model to exhaustion and prints what it found.
 package main
 
@@ -51,13 +49,17 @@ func run(ctx context.Context, args []string, out io.Writer) int {
 	flags.Usage = func() { fmt.Fprint(flags.Output(), usage); flags.PrintDefaults() }
 	flags.StringVar(&o.world, "world", "", "explore only the world of this name")
 	flags.BoolVar(&o.deep, "deep", false, "explore the larger worlds instead")
-	flags.IntVar(&o.maxStates, "max-states", 0, "end a world after this many states, which is not exhausted then (default no such end)")
+	flags.IntVar(&o.maxStates, "max-states", 0,
+		"end a world after this many states, which is not exhausted then (default no such end)")
 	flags.StringVar(&o.stories, "stories", "", "write each violation as a scenario into this folder")
 	flags.BoolVar(&o.list, "list", false, "print the worlds and explore none")
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
-	worlds := slices.DeleteFunc(all(), func(w world) bool { return o.world != w.name && (o.world != "" || w.deep != o.deep) })
+	worlds := slices.DeleteFunc(all(), func(w world) bool {
+		return o.world != w.name &&
+			(o.world != "" || w.deep != o.deep)
+	})
 	switch {
 	case len(worlds) == 0:
 		fmt.Fprintf(out, "there is no world %q; see --list\n", o.world)
@@ -92,7 +94,8 @@ type played interface {
 // of in-tree plugins.
 func all() (list []world) {
 	for _, w := range provision.Worlds() {
-		list = append(list, world{name: w.Name, about: w.About, bounds: w.Bounds(), constant: w.Constant, deep: w.Deep, played: &w})
+		list = append(list, world{name: w.Name, about: w.About, bounds: w.Bounds(), constant: w.Constant, deep: w.Deep,
+			played: &w})
 	}
 	for _, w := range reclaim.Worlds() {
 		list = append(list, world{name: w.Name, about: w.About, bounds: w.Bounds(), deep: w.Deep, played: &w})
@@ -118,7 +121,8 @@ func explore(ctx context.Context, worlds []world, o options, out io.Writer) int 
 			fmt.Fprintf(os.Stderr, "\r%-30s %10d states, depth %d ", w.name, states, depth)
 		}})
 		fmt.Fprint(os.Stderr, "\r", strings.Repeat(" ", 72), "\r")
-		fmt.Fprintf(rows, "%s\t%d\t%d\t%v\t%d\t%d\t%v\t%s\n", w.name, r.States, r.Depth, r.Took.Round(100*time.Millisecond), len(r.Violations), r.Stuck, r.Exhausted, w.bounds)
+		fmt.Fprintf(rows, "%s\t%d\t%d\t%v\t%d\t%d\t%v\t%s\n", w.name, r.States, r.Depth, r.Took.Round(100*time.Millisecond),
+			len(r.Violations), r.Stuck, r.Exhausted, w.bounds)
 		total.States += r.States
 		total.Stuck += r.Stuck
 		total.Exhausted = total.Exhausted && r.Exhausted
@@ -130,7 +134,8 @@ func explore(ctx context.Context, worlds []world, o options, out io.Writer) int 
 	}
 	_ = rows.Flush()
 	fmt.Fprint(out, table.String())
-	fmt.Fprintf(out, "model: states=%d violations=%d stuck=%d exhausted=%v\n", total.States, len(total.Violations), total.Stuck, total.Exhausted)
+	fmt.Fprintf(out, "model: states=%d violations=%d stuck=%d exhausted=%v\n", total.States, len(total.Violations),
+		total.Stuck, total.Exhausted)
 	if len(total.Violations) > 0 || total.Stuck > 0 || !total.Exhausted && o.maxStates == 0 {
 		return 1
 	}

@@ -51,10 +51,12 @@ func run(ctx context.Context, args []string) error {
 	threads := flags.Int("worker-threads", controller.DefaultThreadiness,
 		"how many PVs, and how many claims, are worked on at once")
 	retry := flags.Duration("retry-interval-start", 0,
-		"delay after a first failure; it doubles up to 5 minutes, as the stock provisioner has it with 1s. 0: the library's own, 15s and 10 retries a second")
+		"delay after a first failure; it doubles up to 5 minutes, as the stock provisioner has it with 1s. 0: the "+
+			"library's own, 15s and 10 retries a second")
 	resync := flags.Duration("resync-period", controller.DefaultResyncPeriod, "how often every PV is looked at again")
 	namespace := flags.String("leader-election-namespace", "",
-		"work only while it holds the driver's Lease there, as the stock provisioner does with --leader-election. Default: it needs none")
+		"work only while it holds the driver's Lease there, as the stock provisioner does with --leader-election. "+
+			"Default: it needs none")
 	provision := flags.Bool("provision", false,
 		"make volumes for claims: of a size and a filesystem, and nothing else that a claim or class may ask for")
 	if err := flags.Parse(args); err != nil {
