@@ -167,7 +167,8 @@ func (env *environment) auditPlugin(car *program.Program, pod string) func(args 
 		}
 	}
 	port := "--port=" + env.servePod(address, pod, car)
-	env.grantReader("auditor", append(env.documentedRules("kubectl.md"), env.documentedRules("audit.md")...))
+	env.grantReader("auditor", append(env.documentedRules("reference/kubectl-reclaim.md"),
+		env.documentedRules("how-to/find-leaks.md")...))
 	kube := env.kubeconfigOf("auditor")
 	env.Eventually("the rights of the docs are enough", func() bool {
 		output, err := env.WaitExit(env.StartPluginAs(kube, "leaks", "--driver="+env.Driver, port))
@@ -241,7 +242,7 @@ func (env *environment) documentedRules(page string) []rbacv1.PolicyRule {
 	env.T.Helper()
 	root, err := process.ModuleRoot()
 	env.Must(err)
-	text, err := os.ReadFile(filepath.Join(root, "docs", page))
+	text, err := os.ReadFile(filepath.Join(root, "docs", filepath.FromSlash(page)))
 	env.Must(err)
 	_, rest, _ := strings.Cut(string(text), "```yaml\n")
 	block, _, _ := strings.Cut(rest, "```")

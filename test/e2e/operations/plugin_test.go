@@ -5,7 +5,6 @@ package operations
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -16,7 +15,6 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
-	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
@@ -25,7 +23,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
-	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
 // install makes the CSIDriver object that every driver has which is installed.
@@ -137,29 +134,20 @@ func (env *environment) explainWithFewPermissions(vol *objects.Volume) {
 	env.ExpectOutput(output, "list PVs", "next: ask for the permission")
 }
 
-// explainWithDocumentedPermissions has somebody ask who has the ClusterRole of docs/kubectl.md: all can be read.
+// explainWithDocumentedPermissions has somebody ask who has the ClusterRole of
+// docs/reference/kubectl-reclaim.md: all can be read.
 func (env *environment) explainWithDocumentedPermissions(vol *objects.Volume) {
 	env.T.Helper()
-	root, err := process.ModuleRoot()
-	env.Must(err)
-	page, err := os.ReadFile(filepath.Join(root, "docs", "kubectl.md"))
-	env.Must(err)
-	_, rest, _ := strings.Cut(string(page), "```yaml\n")
-	block, _, found := strings.Cut(rest, "```")
-	if !found {
-		env.T.Fatal("docs/kubectl.md has no ClusterRole")
-	}
-	var role rbacv1.ClusterRole
-	env.Must(yaml.Unmarshal([]byte(block), &role))
-	env.grantReader("docs", role.Rules)
+	env.grantReader("docs", env.documentedRules("reference/kubectl-reclaim.md"))
 	kube := env.kubeconfigOf("docs")
-	var output string
-	env.Eventually("the rights are granted", func() bool {
-		output, err = env.WaitExit(env.StartPluginAs(kube, "explain", "pvc/"+vol.ClaimName))
-		return err == nil && !strings.Contains(output, "Not read")
+	var explained string
+	env.Eventually("the permissions are granted", func() bool {
+		var err error
+		explained, err = env.WaitExit(env.StartPluginAs(kube, "explain", "pvc/"+vol.ClaimName))
+		return err == nil && !strings.Contains(explained, "Not read")
 	})
-	env.ExpectOutput(output, "PV "+vol.Name+" is bound (Bound)")
-	output, err = env.WaitExit(env.StartPluginAs(kube, "status", "--driver="+env.Driver, "-o", "json"))
+	env.ExpectOutput(explained, "PV "+vol.Name+" is bound (Bound)")
+	output, err := env.WaitExit(env.StartPluginAs(kube, "status", "--driver="+env.Driver, "-o", "json"))
 	env.Must(err)
 	if strings.Contains(output, "unread") {
 		env.T.Errorf("not all is read:\n%s", output)

@@ -268,15 +268,15 @@ func TestUninstallFinishesInFlightVolumes(t *testing.T) {
 		}
 		entry := env.InFlightEntries()[fixture.PVName(claim)]
 		env.ExpectOutput(output,
-			"Volume "+fixture.PVName(claim)+", for claim "+env.Namespace+"/"+claim.Name+", is in flight since",
-			"in flight, and nobody finishes them")
+			"Volume "+fixture.PVName(claim)+", for claim "+env.Namespace+"/"+claim.Name+", has been in flight since",
+			"is in flight, and nothing finishes it")
 		env.ExpectOutput(env.RunPlugin("status", "--driver="+env.Driver), "1 (", fixture.PVName(claim))
 		wayOut := "kubectl annotate lease -n " + entry.Lease.Namespace + " " + entry.Lease.Name + " " + entry.Annotation + "-"
 		env.ExpectOutput(env.RunPlugin("explain", "pvc/"+claim.Name), "In flight", fixture.PVName(claim), wayOut)
 		env.MustDeleteClaim(claim)
 		env.WaitClaim(claim, "gone", fixture.ClaimIsGone)
 		env.ExpectOutput(env.RunPlugin("explain", "pvc/"+claim.Name),
-			"does not exist, and volume "+fixture.PVName(claim)+" is in flight", wayOut)
+			"does not exist, and volume "+fixture.PVName(claim)+" has been in flight", wayOut)
 	})
 }
 
