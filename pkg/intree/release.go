@@ -118,16 +118,24 @@ func (c *Controller) releaseOne(ctx context.Context, name string) (out Released,
 			continue
 		case s.End == twins.Written:
 			out.PVs = 1
-			if pv.Terminating && pv.Policy == volume.PolicyDelete && pv.Claimed() {
+			if volumeDue(pv) {
 				out.Abandoned = []string{name}
 			}
-		case err == nil && s.End != twins.ObjectGone && pv.UID != "" && pv.Writer != twins.WriterNone:
+		case err == nil && s.End != twins.ObjectGone && hasFinalizer(pv):
 			out.Left = []string{name}
 		}
 		return out, err
 	}
 	return out, fmt.Errorf("PV %q: it changed %d times while its finalizer was to be removed", name, releaseTries)
 }
+
+// volumeDue reports whether the PV's volume is deleted once its claim is gone, while a finalizer keeps the PV.
+func volumeDue(pv twins.PV) bool {
+	return pv.Terminating && pv.Policy == volume.PolicyDelete && pv.Claimed()
+}
+
+// hasFinalizer reports whether there is a PV, and the finalizer on it, whoever added it.
+func hasFinalizer(pv twins.PV) bool { return pv.UID != "" && pv.Writer != twins.WriterNone }
 
 // readFacts reads a PV and its twin, or a twin alone, from the API server.
 func (c *Controller) readFacts(ctx context.Context, name string) (f twins.Facts, found bool, err error) {

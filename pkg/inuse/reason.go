@@ -35,66 +35,44 @@ const (
 	ReasonDryRun  Reason = "DryRun"
 )
 
+// table has a row for every reason there is, in the order of their declaration.
+var table = reasons.NewTable([]reasons.Row[Reason]{
+	{Reason: ReasonUnknown, Sentence: "Nothing is known of the object."},
+	{Reason: ReasonOff, Sentence: "This cluster is not served."},
+	{Reason: ReasonProtected, Sentence: "The object has the finalizer."},
+	{Reason: ReasonNoFinalizer, Sentence: "The object is terminating and does not have this finalizer."},
+	{Reason: ReasonTwin, Sentence: "The PV is a second name of another PV's volume and is not protected."},
+	{Reason: ReasonLeftToBuiltIn, Severity: reasons.Counted,
+		Sentence: "Kubernetes' own controller may be at work; this one acts only if nobody does."},
+	{Reason: ReasonContested, Severity: reasons.Warning,
+		Sentence: "Another program removes the finalizer again and again, so it is not added again: the object can be " +
+			"deleted while it is in use."},
+	{Reason: ReasonInUse, Severity: reasons.Normal,
+		Sentence: "The claim is terminating and a pod uses it. It is deleted when the pod is gone or has ended."},
+	{Reason: ReasonInUseEnded, Severity: reasons.Normal,
+		Sentence: "The claim is terminating, and a pod that has ended still names it. It is deleted when the pod is."},
+	{Reason: ReasonBound, Severity: reasons.Normal,
+		Sentence: "The PV is terminating and bound to a claim. It is deleted when the claim is gone."},
+	{Reason: ReasonReadingUsers, Severity: reasons.Counted,
+		Sentence: "The pods that use the claim are read from the API server."},
+	{Reason: ReasonAPIReadFailed, Severity: reasons.Warning,
+		Sentence: "Who uses the claim could not be read from the API server, so it counts as used; it is tried again."},
+	{Reason: ReasonAPIWriteFailed, Severity: reasons.Warning,
+		Sentence: "The API server did not accept a change; it is tried again."},
+	{Reason: ReasonProtect, Sentence: "The object is protected against a deletion while it is in use."},
+	{Reason: ReasonUnused, Sentence: "Nobody uses the object; the finalizer is removed."},
+	{Reason: ReasonRelease, Sentence: "The finalizer is removed, as no other controller manages it."},
+	{Reason: ReasonDryRun, Severity: reasons.Normal, Sentence: "Dry run, nothing is changed."},
+})
+
 // Reasons returns every reason there is, in the order of their declaration.
-func Reasons() []Reason {
-	return []Reason{
-		ReasonUnknown, ReasonOff, ReasonProtected, ReasonNoFinalizer, ReasonTwin, ReasonLeftToBuiltIn, ReasonContested,
-		ReasonInUse, ReasonInUseEnded, ReasonBound, ReasonReadingUsers, ReasonAPIReadFailed, ReasonAPIWriteFailed,
-		ReasonProtect, ReasonUnused, ReasonRelease, ReasonDryRun,
-	}
-}
+func Reasons() []Reason { return table.Reasons() }
 
 // Sentence returns what the reason means and what a person can do about it.
 func (r Reason) Sentence() string { return r.About().Sentence }
 
-// EventType returns the type of the Events with this reason, Normal or Warning, empty where there are none.
+// EventType returns the type of the Events with this reason, Normal or Warning, empty for a reason without Events.
 func (r Reason) EventType() string { return r.About().Severity.EventType() }
 
-// About returns how severe the reason is, and what it means.
-func (r Reason) About() reasons.About {
-	sentence, severity := r.describe()
-	return reasons.About{Severity: severity, Sentence: sentence}
-}
-
-func (r Reason) describe() (sentence string, severity reasons.Severity) {
-	switch r {
-	case ReasonUnknown:
-		return "Nothing is known of the object.", reasons.Silent
-	case ReasonOff:
-		return "This cluster is not served.", reasons.Silent
-	case ReasonProtected:
-		return "The object has the finalizer.", reasons.Silent
-	case ReasonNoFinalizer:
-		return "The object is terminating and does not have this finalizer.", reasons.Silent
-	case ReasonTwin:
-		return "The PV is a second name of another PV's volume and is not protected.", reasons.Silent
-	case ReasonLeftToBuiltIn:
-		return "Kubernetes' own controller may be at work; this one acts only if nobody does.", reasons.Counted
-	case ReasonContested:
-		return "Another program removes the finalizer again and again, so it is not added again: the object can be " +
-			"deleted while it is in use.", reasons.Warning
-	case ReasonInUse:
-		return "The claim is terminating and a pod uses it. It is deleted when the pod is gone or has ended.", reasons.Normal
-	case ReasonInUseEnded:
-		return "The claim is terminating, and a pod that has ended still names it. It is deleted when the pod is.",
-			reasons.Normal
-	case ReasonBound:
-		return "The PV is terminating and bound to a claim. It is deleted when the claim is gone.", reasons.Normal
-	case ReasonReadingUsers:
-		return "The pods that use the claim are read from the API server.", reasons.Counted
-	case ReasonAPIReadFailed:
-		return "Who uses the claim could not be read from the API server, so it counts as used; it is tried again.",
-			reasons.Warning
-	case ReasonAPIWriteFailed:
-		return "The API server did not accept a change; it is tried again.", reasons.Warning
-	case ReasonProtect:
-		return "The object is protected against a deletion while it is in use.", reasons.Silent
-	case ReasonUnused:
-		return "Nobody uses the object; the finalizer is removed.", reasons.Silent
-	case ReasonRelease:
-		return "The finalizer is removed, as no other controller manages it.", reasons.Silent
-	case ReasonDryRun:
-		return "Dry run, nothing is changed.", reasons.Normal
-	}
-	return "", reasons.Silent
-}
+// About returns what the reason means and how severe it is, the zero value for a word that is none of the reasons.
+func (r Reason) About() reasons.About { return table.About(r) }

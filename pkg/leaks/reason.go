@@ -1,6 +1,11 @@
 package leaks
 
-import "github.com/csi-reclaimer/csi-reclaimer/pkg/internal/reasons"
+import (
+	"cmp"
+	"slices"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/reasons"
+)
 
 // Reason says why a volume is a suspect, or why it is none. The same word is in reports, in the log, the
 // reason of Events and a label of metrics.
@@ -26,9 +31,9 @@ const (
 	ReasonInUse Reason = "InUse"
 	// ReasonNamesDiffer: there are PVs, and the driver lists the volume of none of them.
 	ReasonNamesDiffer Reason = "NamesDiffer"
-	// ReasonPVUnclear: a PV of the driver does not tell which volume it names, so it may be this one.
+	// ReasonPVUnclear: which volume a PV of the driver names is unclear, so it may be this one.
 	ReasonPVUnclear Reason = "PVUnclear"
-	// ReasonBeingMade: a claim or snapshot whose making began before the volume was seen may become its owner.
+	// ReasonBeingMade: a claim or snapshot whose creation began before the volume was seen may become its owner.
 	ReasonBeingMade Reason = "MayBeBeingMade"
 	// ReasonSeenTooSeldom and ReasonSeenTooShort: nothing accounts for it, but not for long enough.
 	ReasonSeenTooSeldom Reason = "SeenTooSeldom"
@@ -41,52 +46,34 @@ const ReasonLeakSuspected Reason = "LeakSuspected"
 // ReasonAuditFailed: an audit could not be completed, so it says nothing. It has Events.
 const ReasonAuditFailed Reason = "AuditFailed"
 
-// About returns how severe the reason is, and what it means.
-func (r Reason) About() reasons.About {
-	about := reasons.About{Sentence: r.Sentence()}
-	if r == ReasonLeakSuspected || r == ReasonAuditFailed {
-		about.Severity = reasons.Warning
-	}
-	return about
-}
+// table has a row for every reason there is, in the order of their declaration.
+var table = reasons.NewTable([]reasons.Row[Reason]{
+	{Reason: ReasonPV, Sentence: "A PV names it."},
+	{Reason: ReasonSnapshot, Sentence: "A VolumeSnapshotContent names it."},
+	{Reason: ReasonInFlight,
+		Sentence: "The in-flight log has an entry for it: it gets its PV once the driver has answered."},
+	{Reason: ReasonIncomplete, Sentence: "Not all was read that could account for it."},
+	{Reason: ReasonEphemeral, Sentence: "It is named like a volume that belongs to a pod alone."},
+	{Reason: ReasonInUse, Sentence: "The driver says that it is attached to a node."},
+	{Reason: ReasonNamesDiffer,
+		Sentence: "The driver lists the volume of no PV, so its list and the PVs do not describe the same volumes."},
+	{Reason: ReasonPVUnclear, Sentence: "A PV of the driver does not tell which of the listed volumes it is about."},
+	{Reason: ReasonBeingMade,
+		Sentence: "It may be the volume of a claim, or the storage of a snapshot, that is still being made."},
+	{Reason: ReasonSeenTooSeldom, Sentence: "Nothing accounts for it, in too few audits so far."},
+	{Reason: ReasonSeenTooShort, Sentence: "Nothing accounts for it, for too short a time so far."},
+	{Reason: ReasonLeakSuspected, Severity: reasons.Warning, Sentence: "Nothing in the cluster accounts for it."},
+	{Reason: ReasonAuditFailed, Severity: reasons.Warning, Sentence: "The audit could not be completed."},
+})
 
-// Sentence says it in words, for people.
-func (r Reason) Sentence() string {
-	switch r {
-	case ReasonPV:
-		return "A PV names it."
-	case ReasonSnapshot:
-		return "A VolumeSnapshotContent names it."
-	case ReasonInFlight:
-		return "The in-flight log has an entry for it: it gets its PV once the driver has answered."
-	case ReasonIncomplete:
-		return "Not all was read that could account for it."
-	case ReasonEphemeral:
-		return "It is named like a volume that belongs to a pod alone."
-	case ReasonInUse:
-		return "The driver says that it is attached to a node."
-	case ReasonNamesDiffer:
-		return "The driver lists the volume of no PV, so its list and the PVs do not describe the same volumes."
-	case ReasonPVUnclear:
-		return "A PV of the driver does not tell which of the listed volumes it is about."
-	case ReasonBeingMade:
-		return "It may be the volume of a claim, or the storage of a snapshot, that is still being made."
-	case ReasonSeenTooSeldom:
-		return "Nothing accounts for it, in too few audits so far."
-	case ReasonSeenTooShort:
-		return "Nothing accounts for it, for too short a time so far."
-	case ReasonLeakSuspected:
-		return "Nothing in the cluster accounts for it."
-	case ReasonAuditFailed:
-		return "The audit could not be completed."
-	}
-	return string(r)
-}
-
-// Reasons lists all reasons of volumes that are not accounted for: the values of the label of
-// csi_reclaimer_unaccounted_volumes.
+// Reasons returns the reasons of volumes that are not accounted for, in the order of their declaration: the values of
+// the label of csi_reclaimer_unaccounted_volumes.
 func Reasons() []Reason {
-	return []Reason{ReasonInFlight, ReasonIncomplete, ReasonEphemeral, ReasonInUse, ReasonNamesDiffer, ReasonPVUnclear,
-		ReasonBeingMade,
-		ReasonSeenTooSeldom, ReasonSeenTooShort, ReasonLeakSuspected}
+	return slices.DeleteFunc(table.Reasons(), func(r Reason) bool { return r.accounted() || r == ReasonAuditFailed })
 }
+
+// About returns what the reason means and how severe it is, the zero value for a word that is none of the reasons.
+func (r Reason) About() reasons.About { return table.About(r) }
+
+// Sentence returns what the reason means, the word itself for one that is none of the reasons.
+func (r Reason) Sentence() string { return cmp.Or(r.About().Sentence, string(r)) }

@@ -129,7 +129,7 @@ func newProvisioner(core rest.Interface, client kubernetes.Interface, name strin
 		tracker: newTracker(), early: newTracker(), assumed: newAssumed(), gate: newGate(), selections: newSelections(),
 		recorder: events.NewRecorder(events.Config[Reason]{Events: cfg.Events}),
 	}
-	p.metrics = newMetrics(name, p.gate.count, cfg.Log.Stats)
+	p.metrics = newMetrics(name, p.gate.count, cfg.Log.Stats, cfg.Clock.Now)
 	var err error
 	if p.watches, err = newWatches(core, client, name, cfg); err != nil {
 		return nil, err

@@ -18,8 +18,8 @@ type metrics struct {
 	own                 []prometheus.Collector
 }
 
-// newMetrics returns metrics that ask working and log when they are read.
-func newMetrics(driver string, working func() int, log func() inflight.Stats) *metrics {
+// newMetrics returns metrics that call working, log and now when they are read.
+func newMetrics(driver string, working func() int, log func() inflight.Stats, now func() time.Time) *metrics {
 	labels := prometheus.Labels{"driver_name": driver}
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, ConstLabels: labels, Help: help})
@@ -44,7 +44,7 @@ func newMetrics(driver string, working func() int, log func() inflight.Stats) *m
 		gauge("csi_reclaimer_in_flight_oldest_seconds", "Age of the oldest entry of the in-flight log, 0 for none.",
 			func() float64 {
 				if oldest := log().Oldest; !oldest.IsZero() {
-					return time.Since(oldest).Seconds()
+					return now().Sub(oldest).Seconds()
 				}
 				return 0
 			}),

@@ -203,43 +203,9 @@ func (c Config) rules(driver string) reclaiming.Rules {
 // among them: which ones it needs is known only when it deletes a volume.
 func (c Config) Permissions() []access.Permission {
 	c = c.withDefaults()
-	const storage = "storage.k8s.io"
-	pv := func(verb, without string, unsafe bool) access.Permission {
-		return access.Permission{Resource: "persistentvolumes", Verb: verb, Without: without, Unsafe: unsafe}
-	}
-	permissions := []access.Permission{
-		pv("list", "nothing is known of PVs", true),
-		pv("watch", "nothing is known of PVs", true),
-	}
-	deletes := c.Role != volume.RoleObserver || *c.ReclaimUnprotected
-	if c.Role != volume.RoleObserver {
-		permissions = append(permissions,
-			pv("get", "no volume is deleted, for it cannot be read whether its PV still says so", true))
-		if !c.DryRun {
-			permissions = append(permissions,
-				pv("patch", "no PV is protected, so a PV that is deleted before its claim leaks its volume, and PVs that are "+
-					"protected already stay for ever", false))
-		}
-	}
-	if c.Role == volume.RoleOwner && !c.DryRun {
-		permissions = append(permissions, pv("delete", "PVs stay when their volume is deleted", false))
-	}
-	if deletes {
-		permissions = append(permissions,
-			access.Permission{Resource: "persistentvolumeclaims", Verb: "get",
-				Without: "no volume is deleted, for it cannot be read whether its claim is gone", Unsafe: true},
-			access.Permission{Group: storage, Resource: "storageclasses", Verb: "get",
-				Without: "volumes of PVs without the annotations that name their Secret are not deleted"})
-	}
-	if deletes && c.Node != nil {
-		permissions = append(permissions, access.Permission{Resource: "nodes", Verb: "list",
-			Without: "no volume is deleted, for it cannot be read whether another node has it too", Unsafe: true})
-	}
-	if deletes && !c.NeverAttached {
-		without := "no volume is deleted, for it cannot be read whether one is attached"
-		permissions = append(permissions,
-			access.Permission{Group: storage, Resource: "volumeattachments", Verb: "list", Without: without, Unsafe: true},
-			access.Permission{Group: storage, Resource: "volumeattachments", Verb: "watch", Without: without, Unsafe: true})
+	permissions := c.pvPermissions()
+	if c.Role != volume.RoleObserver || *c.ReclaimUnprotected {
+		permissions = append(permissions, c.proofPermissions()...)
 	}
 	if c.Brake.Deletions > 0 && !c.DryRun {
 		for _, verb := range []string{"get", "patch"} {
@@ -253,6 +219,55 @@ func (c Config) Permissions() []access.Permission {
 			permissions = append(permissions, access.Permission{Resource: "events", Verb: verb,
 				Without: "what keeps a PV is reported in the log and the metrics only"})
 		}
+	}
+	return permissions
+}
+
+// pvPermissions returns the permissions for the PVs themselves. c has its defaults.
+func (c Config) pvPermissions() []access.Permission {
+	pv := func(verb, without string, unsafe bool) access.Permission {
+		return access.Permission{Resource: "persistentvolumes", Verb: verb, Without: without, Unsafe: unsafe}
+	}
+	permissions := []access.Permission{
+		pv("list", "nothing is known of PVs", true),
+		pv("watch", "nothing is known of PVs", true),
+	}
+	if c.Role == volume.RoleObserver {
+		return permissions
+	}
+	permissions = append(permissions,
+		pv("get", "no volume is deleted, for it cannot be read whether its PV still says so", true))
+	if c.DryRun {
+		return permissions
+	}
+	permissions = append(permissions,
+		pv("patch", "no PV is protected, so a PV that is deleted before its claim leaks its volume, and PVs that are "+
+			"protected already stay for ever", false))
+	if c.Role == volume.RoleOwner {
+		permissions = append(permissions, pv("delete", "PVs stay when their volume is deleted", false))
+	}
+	return permissions
+}
+
+// proofPermissions returns the permissions for what is read of other objects before a volume is deleted. c has its
+// defaults.
+func (c Config) proofPermissions() []access.Permission {
+	const storage = "storage.k8s.io"
+	permissions := []access.Permission{
+		{Resource: "persistentvolumeclaims", Verb: "get",
+			Without: "no volume is deleted, for it cannot be read whether its claim is gone", Unsafe: true},
+		{Group: storage, Resource: "storageclasses", Verb: "get",
+			Without: "volumes of PVs without the annotations that name their Secret are not deleted"},
+	}
+	if c.Node != nil {
+		permissions = append(permissions, access.Permission{Resource: "nodes", Verb: "list",
+			Without: "no volume is deleted, for it cannot be read whether another node has it too", Unsafe: true})
+	}
+	if !c.NeverAttached {
+		without := "no volume is deleted, for it cannot be read whether one is attached"
+		permissions = append(permissions,
+			access.Permission{Group: storage, Resource: "volumeattachments", Verb: "list", Without: without, Unsafe: true},
+			access.Permission{Group: storage, Resource: "volumeattachments", Verb: "watch", Without: without, Unsafe: true})
 	}
 	return permissions
 }

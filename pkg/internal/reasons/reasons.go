@@ -1,5 +1,6 @@
-// Package reasons is what the reasons of all packages have in common: how severe one is, what it
-// means, and errors that carry one. The words and their sentences belong to the packages that decide.
+// Package reasons is what the reasons of all packages have in common: their table, which says how severe
+// each is and what it means, and errors that carry one. The words and their sentences belong to the
+// packages that decide.
 //
 // It is pure: packages that decide import it.
 package reasons
@@ -39,7 +40,7 @@ func (s Severity) EventType() string {
 	return ""
 }
 
-// About is what a reason means: the row of a table of reasons.
+// About is what a reason means.
 type About struct {
 	Severity Severity
 	// Sentence says what the reason means and what a person can do about it.
@@ -56,27 +57,27 @@ type Reason interface {
 	About() About
 }
 
-// withReason is an error with the reason that it is reported under.
-type withReason[R ~string] struct {
+// reasonError is an error with the reason that it is reported under.
+type reasonError[R ~string] struct {
 	reason R
 	err    error
 }
 
-func (e *withReason[R]) Error() string { return e.err.Error() }
-func (e *withReason[R]) Unwrap() error { return e.err }
+func (e *reasonError[R]) Error() string { return e.err.Error() }
+func (e *reasonError[R]) Unwrap() error { return e.err }
 
 // Because attaches a reason to an error. It returns nil when err is nil.
 func Because[R ~string](reason R, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &withReason[R]{reason, err}
+	return &reasonError[R]{reason, err}
 }
 
 // Of returns the reason that the outermost Because of that type in err's chain gave, otherwise where
 // there is none.
 func Of[R ~string](err error, otherwise R) R {
-	var e *withReason[R]
+	var e *reasonError[R]
 	if errors.As(err, &e) {
 		return e.reason
 	}

@@ -155,7 +155,7 @@ func decode(value string) (*Entry, error) {
 	return e, nil
 }
 
-// validate says what an entry lacks.
+// validate returns what is wrong with an entry.
 func validate(e *Entry) error {
 	if problems := validation.NameIsDNSSubdomain(e.Volume, false); len(problems) > 0 {
 		return fmt.Errorf("volume name %q: %s", e.Volume, problems[0])
@@ -167,21 +167,31 @@ func validate(e *Entry) error {
 		return fmt.Errorf("%d requests", len(e.Requests))
 	}
 	for i := range e.Requests {
-		switch r := &e.Requests[i]; {
-		case r.Create == nil || r.PV == nil:
-			return fmt.Errorf("request %d lacks the request or the PersistentVolume", i)
-		case len(r.Create.GetSecrets()) > 0:
-			return fmt.Errorf("request %d holds secrets", i)
-		case r.Create.GetName() != e.Volume:
-			return fmt.Errorf("request %d is for volume %q", i, r.Create.GetName())
-		case r.PV.Name != e.Volume:
-			return fmt.Errorf("request %d has PersistentVolume %q", i, r.PV.Name)
-		case r.Source != nil && (r.Source.Kind == "" || r.Source.Namespace == "" || r.Source.Name == "" ||
-			r.Source.UID == ""):
-			return fmt.Errorf("request %d: kind, namespace, name and UID of the source are required", i)
+		if err := validateRequest(&e.Requests[i], e.Volume); err != nil {
+			return fmt.Errorf("request %d: %w", i, err)
 		}
 	}
 	return nil
+}
+
+func validateRequest(r *Request, volume string) error {
+	switch {
+	case r.Create == nil || r.PV == nil:
+		return errors.New("the request or the PersistentVolume is missing")
+	case len(r.Create.GetSecrets()) > 0:
+		return errors.New("it holds secrets")
+	case r.Create.GetName() != volume:
+		return fmt.Errorf("it is for volume %q", r.Create.GetName())
+	case r.PV.Name != volume:
+		return fmt.Errorf("its PersistentVolume is %q", r.PV.Name)
+	case r.Source != nil && !r.Source.complete():
+		return errors.New("kind, namespace, name and UID of the source are required")
+	}
+	return nil
+}
+
+func (s *Source) complete() bool {
+	return s.Kind != "" && s.Namespace != "" && s.Name != "" && s.UID != ""
 }
 
 func validateClaim(c Claim) error {

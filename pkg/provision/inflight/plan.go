@@ -55,22 +55,26 @@ func next(s situation) (step, time.Duration) {
 		return stepWait, s.retryIn
 	case !s.known || s.asked || s.recheckIn == 0:
 		return stepRead, 0
-	case s.readOnly:
+	case s.readOnly || s.missing && !s.entries:
 		return stepWait, s.recheckIn
-	case s.missing && s.entries:
-		return stepCreate, 0
 	case s.missing:
-		return stepWait, s.recheckIn
+		return stepCreate, 0
 	case s.fresh && !s.fenced:
 		return stepFence, 0
 	case s.puts || s.uncertain || !s.ours:
 		return stepWrite, 0
-	case s.removals && s.removeIn > 0:
-		return stepWait, earlier(s.removeIn, s.recheckIn)
 	case s.removals:
-		return stepWrite, 0
+		return nextRemoval(s)
 	}
 	return stepWait, s.recheckIn
+}
+
+// nextRemoval decides when stored entries that are not wanted are removed, with nothing else to write.
+func nextRemoval(s situation) (step, time.Duration) {
+	if s.removeIn > 0 {
+		return stepWait, earlier(s.removeIn, s.recheckIn)
+	}
+	return stepWrite, 0
 }
 
 func earlier(a, b time.Duration) time.Duration {

@@ -157,7 +157,7 @@ func TestDeletedRestoredClaimDeletesVolume(t *testing.T) {
 		t.Error("the API server changes spec.volumeName of a claim: that would be another way to bind the PV")
 	}
 	env.Must(claim.Delete(env.Ctx))
-	env.ExpectOutput(env.RunPlugin("explain", "pv/"+vol.Name), "The claim is being deleted and waits as well")
+	env.ExpectOutput(env.RunPlugin("explain", "pv/"+vol.Name), "The claim is terminating and waits, too")
 	env.Barrier()
 	env.ExpectKept(vol)
 	env.Must(env.mergeClaim(claim, `{"metadata":{"finalizers":null}}`))

@@ -38,7 +38,7 @@ func TestVolumeGuardReportsMissingPermissions(t *testing.T) {
 	began := time.Now()
 	g = env.startVolumeGuard("--dry-run")
 	vol := env.inTreeVolume(env.CreateStorageClass())
-	env.Must(g.WaitLog(env.WithTimeout(), "Would do Protect"))
+	env.Must(g.WaitLog(env.WithTimeout(), "Would do AddFinalizer"))
 	if pv, err := vol.PV(env.Ctx); err != nil || guarded(pv) {
 		t.Errorf("%v: protected in a dry run", err)
 	}

@@ -90,14 +90,20 @@ func finish(f Facts, now time.Time, quiet time.Duration) Decision {
 	case r.Discarding && !r.Quiet(now, quiet):
 		// A DeleteVolume that was not answered would delete what CreateVolume makes now.
 		return timed(ReasonNotQuiet)
-	case f.Wanted && r.takesNode(f.Claim.SelectedNode) && !f.Composed:
-		return step(Compose, ReasonFinish)
 	case f.Wanted && r.takesNode(f.Claim.SelectedNode):
-		return step(OpenEntry, ReasonFinish)
+		return addRequest(f)
 	case r.Begun():
 		return step(CreateVolume, ReasonFinish)
 	}
 	return step(CreateVolume, ReasonProvision)
+}
+
+// addRequest has the entry get a request for the node that is selected now.
+func addRequest(f Facts) Decision {
+	if !f.Composed {
+		return step(Compose, ReasonFinish)
+	}
+	return step(OpenEntry, ReasonFinish)
 }
 
 // store handles a volume that the driver named. A PersistentVolume that names it settles the entry, once no call

@@ -29,14 +29,8 @@ func (f *Facts) Learn(done Action, reply Reply, first bool, began, now time.Time
 	ok := reply.Class == errclass.Done
 	switch done {
 	case Wait, Compose, SelectNode:
-	case ReadPV:
-		if ok {
-			f.PV = reply.PV
-		}
-	case ReadClaim:
-		if ok {
-			f.Claim = reply.Claim
-		}
+	case ReadPV, ReadClaim:
+		f.read(done, reply)
 	case OpenEntry:
 		f.opened(reply, now)
 	case MarkDiscarding:
@@ -60,6 +54,17 @@ func (f *Facts) Learn(done Action, reply Reply, first bool, began, now time.Time
 		f.Log, f.Record = LogChanging, Record{}
 	case RemoveFinalizer:
 		f.Claim.Finalizer = f.Claim.Finalizer && !ok
+	}
+}
+
+// read adds what a live read has found.
+func (f *Facts) read(done Action, reply Reply) {
+	switch {
+	case reply.Class != errclass.Done:
+	case done == ReadPV:
+		f.PV = reply.PV
+	default:
+		f.Claim = reply.Claim
 	}
 }
 

@@ -1,8 +1,9 @@
 package reclaiming
 
 import (
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // Decision is the next step for one PV, and why.
@@ -48,7 +49,7 @@ func decide(s Facts, now time.Time) Decision {
 	case !s.Leading:
 		// Not Over, and nothing is reported: another replica settles it.
 		return Decision{Action: Wait, Reason: ReasonNotLeading, Timed: true}
-	case s.Rules.Local && s.PV.Reach != volume.ReachHere && !s.Done.VolumeDeleted:
+	case s.elsewhere():
 		return notHere(s)
 	case s.End.Gone:
 		return gone(s, now)
@@ -89,23 +90,16 @@ func honor(s Facts, now time.Time) Decision {
 	switch {
 	case pv.Phase != volume.PhaseBound && !pv.Released():
 		return wait(ReasonNotYetBound)
-	case s.Rules.Role == volume.RoleOwner && pv.HasCompanionFinalizer && !pv.Terminating && !s.Contested &&
-		!s.Done.Protected:
+	case s.adoptable() && !pv.Terminating:
 		return step(AdoptPV, ReasonAdopt)
 	case !s.protected() && pv.Terminating:
 		return unprotected(s)
-	case !s.protected() && s.Done.Protected && !s.Contested:
-		return wait(ReasonProtect)
 	case !s.protected() && !s.Contested:
-		return step(AddFinalizer, ReasonProtect)
-	case !s.protected() && !pv.Released() && s.DriverContested:
-		return wait(ReasonFinalizerContested)
+		return protect(s)
 	case !s.protected() && !pv.Released():
-		return wait(ReasonPVContested)
-	case pv.Phase == volume.PhaseBound && pv.Terminating:
-		return wait(ReasonTerminatingBound)
+		return contested(s)
 	case pv.Phase == volume.PhaseBound:
-		return wait(ReasonBound)
+		return bound(s)
 	case s.Rules.Role == volume.RoleCompanion && !pv.Terminating:
 		return wait(ReasonLeftToPeer)
 	}
@@ -119,6 +113,30 @@ func unprotected(s Facts) Decision {
 		return wait(ReasonReclaimAbandoned)
 	}
 	return wait(ReasonDeletionUnprotected)
+}
+
+// protect adds our finalizer, once.
+func protect(s Facts) Decision {
+	if s.Done.Protected {
+		return wait(ReasonProtect)
+	}
+	return step(AddFinalizer, ReasonProtect)
+}
+
+// contested handles a PV from which others remove our finalizer again and again.
+func contested(s Facts) Decision {
+	if s.DriverContested {
+		return wait(ReasonFinalizerContested)
+	}
+	return wait(ReasonPVContested)
+}
+
+// bound handles a PV whose claim still uses the volume.
+func bound(s Facts) Decision {
+	if s.PV.Terminating {
+		return wait(ReasonTerminatingBound)
+	}
+	return wait(ReasonBound)
 }
 
 // finish does what remains once the volume is deleted. The PV is deleted only now, so that
@@ -187,7 +205,7 @@ func keep(s Facts) Decision {
 	inScope := s.Rules.Scope == ScopeBoundAny && pv.Claimed() && !pv.Terminating &&
 		(pv.Phase == volume.PhaseBound || pv.Released())
 	switch {
-	case s.Rules.Role == volume.RoleOwner && pv.HasCompanionFinalizer && inScope && !s.Contested && !s.Done.Protected:
+	case s.adoptable() && inScope:
 		return step(AdoptPV, ReasonAdopt)
 	case !s.protected() && inScope && !s.Contested && !s.Done.Protected:
 		return step(AddFinalizer, ReasonProtect)
@@ -249,8 +267,7 @@ func prepare(s Facts, now time.Time) (_ Decision, ready bool) {
 		// The watch shows the end of an attachment that it has shown; of one that only
 		// a list showed it may not.
 		return Decision{Action: Wait, Reason: ReasonAttached, Timed: s.AttachmentsCurrent}, false
-	case (pv.WasAttached || s.End.Gone) && !s.AttachmentsCurrent && !s.Rules.NeverAttached:
-		// The attacher removes its finalizer before a PV goes.
+	case s.mayMissAttachments():
 		return step(ListAttachments, ReasonReclaim), false
 	case s.shared():
 		return wait(ReasonSharedHandle), false
@@ -269,24 +286,21 @@ func prepare(s Facts, now time.Time) (_ Decision, ready bool) {
 // it: this process has seen the PV from before its deletion to its end, no finalizer ever
 // held it, no other PV names the volume, and the claim is gone as well.
 func gone(s Facts, now time.Time) Decision {
-	pv := s.PV
 	switch {
-	case s.Done.VolumeDeleted || pv.Policy != volume.PolicyDelete || !pv.Claimed() || s.Rules.ignores(pv) ||
-		s.Rules.Mode == ModeRelease:
+	case s.settledWhenGone():
 		return over(ReasonGone)
-	case s.protected() && s.Rules.Mode != ModeHonor:
-		return over(ReasonGone)
-	case s.Rules.Role == volume.RoleObserver && (s.protected() || s.History.SeenProtected):
-		return over(ReasonGone) // the peer has deleted it
 	case s.History.Stripped, s.protected() && !s.Contested:
 		return over(ReasonReclaimAbandoned)
 	case s.End.Shared || len(s.Siblings) > 0:
 		return over(ReasonLeftToSibling)
-	case !s.Rules.ReclaimUnprotected || s.Rules.Mode != ModeHonor:
-		return over(ReasonVolumeLeftBehind)
-	case s.protected() || !pv.Released() || !s.End.Final || !s.History.SeenAlive || s.History.SeenProtected || pv.Held:
+	case !s.provenUnprotected():
 		return over(ReasonVolumeLeftBehind)
 	}
+	return reclaimUnprotected(s, now)
+}
+
+// reclaimUnprotected is the order in which the volume of a PV is deleted that is gone and was never protected.
+func reclaimUnprotected(s Facts, now time.Time) Decision {
 	d, ready := prepare(s, now)
 	switch {
 	case !ready && d.Reason == ReasonHandleUnknown:
@@ -296,7 +310,7 @@ func gone(s Facts, now time.Time) Decision {
 	case !s.PVsListed.Fresh(now):
 		return step(ListPVs, ReasonReclaim)
 	}
-	// The claim is read after the family: whoever binds the volume anew makes a PV first.
+	// The claim is read after the PVs: whoever binds the volume anew creates a PV first.
 	switch state := s.claimState(now); {
 	case state == claimExists:
 		return Decision{Action: Wait, Reason: ReasonClaimStillExists, Timed: true}

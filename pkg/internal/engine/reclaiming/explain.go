@@ -37,18 +37,9 @@ func Detail(s Facts, reason Reason) string {
 	case ReasonHeld:
 		return fmt.Sprintf("Its reason: %q.", s.PV.HeldBecause)
 	case ReasonSharedHandle:
-		var names []string
-		for _, other := range s.Siblings {
-			if !other.Deletable() || other.Name == s.SiblingNeeded {
-				names = append(names, other.Name)
-			}
-		}
-		return fmt.Sprintf("It is PV %s.", strings.Join(names, ", "))
+		return fmt.Sprintf("It is PV %s.", strings.Join(neededBy(s), ", "))
 	case ReasonDeletionUnprotected:
-		if s.Rules.ReclaimUnprotected && s.History.SeenAlive && !s.History.SeenProtected {
-			return "Once it is gone, the volume is deleted if it is proven that nobody needs it."
-		}
-		return fmt.Sprintf("Look for volume %q in the storage system once the PV is gone.", s.PV.Handle)
+		return onceGone(s)
 	case ReasonFinalizerContested:
 		if s.Rules.Role == volume.RoleOwner {
 			return "Most likely an external-provisioner without KEP-2644 works beside csi-reclaimer: run with --role=companion."
@@ -68,6 +59,25 @@ func Detail(s Facts, reason Reason) string {
 	default:
 		return ""
 	}
+}
+
+// neededBy returns the names of the other PVs that need the volume.
+func neededBy(s Facts) []string {
+	var names []string
+	for _, other := range s.Siblings {
+		if !other.Deletable() || other.Name == s.SiblingNeeded {
+			names = append(names, other.Name)
+		}
+	}
+	return names
+}
+
+// onceGone says what becomes of the volume of a PV that is terminating without a finalizer.
+func onceGone(s Facts) string {
+	if s.Rules.ReclaimUnprotected && s.History.SeenAlive && !s.History.SeenProtected {
+		return "Once it is gone, the volume is deleted if it is proven that nobody needs it."
+	}
+	return fmt.Sprintf("Look for volume %q in the storage system once the PV is gone.", s.PV.Handle)
 }
 
 // EventDetail is Detail with what a person can do about it.

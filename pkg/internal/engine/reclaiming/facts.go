@@ -175,6 +175,44 @@ func (s Facts) Underway() bool {
 	return s.Rules.due(s.PV) || s.End.Gone && s.PV.Deletable()
 }
 
+// elsewhere reports whether the PV is not this node's alone, where each node decides on its own volumes.
+func (s Facts) elsewhere() bool {
+	return s.Rules.Local && s.PV.Reach != volume.ReachHere && !s.Done.VolumeDeleted
+}
+
+// adoptable reports whether an owner replaces the companion's finalizer on the PV by its own.
+func (s Facts) adoptable() bool {
+	return s.Rules.Role == volume.RoleOwner && s.PV.HasCompanionFinalizer && !s.Contested && !s.Done.Protected
+}
+
+// mayMissAttachments reports whether the watch may not show an attachment of the volume. The attacher removes its
+// finalizer before a PV goes, so that of a PV that is gone nothing shows whether it was attached.
+func (s Facts) mayMissAttachments() bool {
+	return (s.PV.WasAttached || s.End.Gone) && !s.AttachmentsCurrent && !s.Rules.NeverAttached
+}
+
+// settledWhenGone reports whether nothing is left to do for the volume of a PV that is gone: it is deleted, or was not
+// to be deleted.
+func (s Facts) settledWhenGone() bool {
+	pv := s.PV
+	switch {
+	case s.Done.VolumeDeleted || pv.Policy != volume.PolicyDelete || !pv.Claimed() || s.Rules.ignores(pv) ||
+		s.Rules.Mode == ModeRelease:
+		return true
+	case s.protected() && s.Rules.Mode != ModeHonor:
+		return true
+	}
+	// The peer of an observer deletes the volume before it removes its finalizer.
+	return s.Rules.Role == volume.RoleObserver && (s.protected() || s.History.SeenProtected)
+}
+
+// provenUnprotected reports whether the volume of a PV that is gone is to be deleted after it, as far as the PV goes:
+// this process has seen the PV from before its deletion to its end, Released and without a finalizer that counts.
+func (s Facts) provenUnprotected() bool {
+	return s.Rules.ReclaimUnprotected && s.Rules.Mode == ModeHonor && !s.protected() && s.PV.Released() &&
+		s.End.Final && s.History.SeenAlive && !s.History.SeenProtected && !s.PV.Held
+}
+
 // protected reports whether a finalizer that counts holds the PV.
 func (s Facts) protected() bool { return s.Rules.protects(s.PV) }
 

@@ -69,7 +69,10 @@ func failed(d Decision, reason Reason, outcome Outcome) Step {
 		// Not worth a word: the change's own event enqueues the PV, the delay is for the case that it came before the
 		// answer.
 		step.Result, step.Report = Soon, Report{}
-	case InProgress, Stale:
+	case InProgress:
+		// The driver works on it: it ends by itself, and is not worth an Event.
+		step.Result, step.Report = Soon, Report{}
+	case Stale:
 		step.Result = Soon
 	case Refused, Restored, Unclear:
 		step.Result, step.Report.Kind = Slow, FailedByCause
@@ -97,12 +100,7 @@ func (s *Session) read(reply Reply) (over bool, step Step) {
 	case ReadSiblings:
 		s.siblingsRead(reply)
 	case ListPVs:
-		for _, other := range reply.PVs {
-			if other.Handle == a.PV.Handle && other.Driver == a.PV.Driver && other.UID != a.PV.UID {
-				f.End.Shared = true
-			}
-		}
-		f.PVsListed = a.Read
+		s.pvsListed(reply)
 	case ListNodes:
 		f.NodesListed, f.OnlyNode = a.Read, reply.OnlyNode
 	case ReadPV:
@@ -115,6 +113,18 @@ func (s *Session) read(reply Reply) (over bool, step Step) {
 	return false, step
 }
 
+// pvsListed adds whether another PV names the volume.
+func (s *Session) pvsListed(reply Reply) {
+	pv := s.Ask.PV
+	for _, other := range reply.PVs {
+		if other.Handle == pv.Handle && other.Driver == pv.Driver && other.UID != pv.UID {
+			s.Facts.End.Shared = true
+		}
+	}
+	s.Facts.PVsListed = s.Ask.Read
+}
+
+// siblingsRead adds what the other PVs of the volume are like now, and which of them are gone.
 func (s *Session) siblingsRead(reply Reply) {
 	f := &s.Facts
 	f.Siblings, f.SiblingsRead, f.SiblingNeeded = reply.PVs, s.Ask.Read, ""

@@ -225,7 +225,11 @@ func (s *Session) nextRead(now time.Time) Read {
 // reports false when they showed the PV's end: what that leaves to do is another item, with the same record.
 func (e *Engine) observe(s *Session, at Moment) (exists bool) {
 	f := &s.Facts
-	f.Brake, f.Leading, f.Log = e.Breaker.State, at.Leading, at.Log
+	f.Brake, f.Leading = e.Breaker.State, at.Leading
+	if at.Log != LogUnknown {
+		// A log that is closed while the program stops does not take back what it showed.
+		f.Log = at.Log
+	}
 	if f.End.Gone {
 		e.observeEnd(s)
 	} else if !e.observePV(s) {

@@ -55,6 +55,41 @@ func TestASessionWithoutTheLeaseReportsNothing(t *testing.T) {
 	}
 }
 
+func TestWhatEndsByItselfIsTriedSoonWithoutAnEvent(t *testing.T) {
+	for _, outcome := range []Outcome{InProgress, Changed} {
+		step := failed(Decision{Action: DeleteVolume, Reason: ReasonReclaim}, ReasonVolumeFailedDelete, outcome)
+		if step.Result != Soon || step.Report.Kind != None {
+			t.Errorf("outcome %d: %+v", outcome, step)
+		}
+	}
+	if step := failed(Decision{Action: DeleteVolume}, ReasonVolumeFailedDelete, Unanswered); step.Report.Kind != Failed {
+		t.Errorf("a call without an answer is not reported: %+v", step)
+	}
+}
+
+// TestALogThatClosesKeepsWhatItShowed: a program that stops closes the log, and ends the deletions in progress.
+func TestALogThatClosesKeepsWhatItShowed(t *testing.T) {
+	pv := released().PV
+	e := New(owner(), NewBreaker(0, 0), pvs{pv.Name: &pv})
+	e.Lead(true)
+	e.PVAdded(&pv, now())
+	for name, c := range map[string]struct{ before, read, want LogState }{
+		"closed":            {LogSettled, LogUnknown, LogSettled},
+		"a new entry":       {LogSettled, LogOpen, LogOpen},
+		"the entry is gone": {LogOpen, LogSettled, LogSettled},
+		"not read yet":      {LogUnknown, LogUnknown, LogUnknown},
+	} {
+		facts, found := e.Facts(Item{Name: pv.Name}, Moment{Now: now(), Leading: true, Log: c.before})
+		if !found {
+			t.Fatal("the PV is not known")
+		}
+		s := &Session{Facts: facts}
+		if e.observe(s, Moment{Now: now(), Leading: true, Log: c.read}); s.Facts.Log != c.want {
+			t.Errorf("%s: log state %d, want %d", name, s.Facts.Log, c.want)
+		}
+	}
+}
+
 // TestTheEngineIsPure lists all that it imports.
 func TestTheEngineIsPure(t *testing.T) {
 	const own = "github.com/csi-reclaimer/csi-reclaimer/pkg/"

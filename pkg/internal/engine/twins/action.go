@@ -42,37 +42,15 @@ const (
 
 // String returns the action as used in logs.
 func (a Action) String() string {
-	switch a {
-	case Wait:
-		return "Wait"
-	case AddFinalizer:
-		return "AddFinalizer"
-	case RemoveFinalizer:
-		return "RemoveFinalizer"
-	case ReadClaim:
-		return "ReadClaim"
-	case ReadAttachments:
-		return "ReadAttachments"
-	case ReadSiblings:
-		return "ReadSiblings"
-	case ReadPV:
-		return "ReadPV"
-	case ReadOriginal:
-		return "ReadOriginal"
-	case ReadTwin:
-		return "ReadTwin"
-	case CreateTwin:
-		return "CreateTwin"
-	case SetTwinDelete:
-		return "SetTwinDelete"
-	case SetTwinRetain:
-		return "SetTwinRetain"
-	case DeleteTwin:
-		return "DeleteTwin"
-	case RemoveTwinFinalizer:
-		return "RemoveTwinFinalizer"
-	case RemoveFinalizerByUID:
-		return "RemoveFinalizerByUID"
+	names := [...]string{
+		Wait: "Wait", AddFinalizer: "AddFinalizer", RemoveFinalizer: "RemoveFinalizer",
+		ReadClaim: "ReadClaim", ReadAttachments: "ReadAttachments", ReadSiblings: "ReadSiblings", ReadPV: "ReadPV",
+		ReadOriginal: "ReadOriginal", ReadTwin: "ReadTwin",
+		CreateTwin: "CreateTwin", SetTwinDelete: "SetTwinDelete", SetTwinRetain: "SetTwinRetain", DeleteTwin: "DeleteTwin",
+		RemoveTwinFinalizer: "RemoveTwinFinalizer", RemoveFinalizerByUID: "RemoveFinalizerByUID",
+	}
+	if int(a) < len(names) {
+		return names[a]
 	}
 	return "Unknown"
 }

@@ -66,28 +66,6 @@ const (
 	ReasonDryRun         Reason = "DryRun"
 )
 
-// Reasons returns every reason there is, in the order of their declaration.
-func Reasons() []Reason {
-	return []Reason{
-		ReasonNotOurs, ReasonNotSynced, ReasonManagedByController, ReasonControllerDeletes, ReasonControllerIdle,
-		ReasonMigrated, ReasonMigratedUnprotected,
-		ReasonPolicyUnknown, ReasonPolicyKeepsVolume, ReasonRetainBound, ReasonProtected, ReasonDeletionUnprotected,
-		ReasonTerminatingBound,
-		ReasonNotClaimed, ReasonNotReleased, ReasonFinalizersRemoved, ReasonVolumeGone,
-		ReasonWriterUnknown, ReasonHeld, ReasonClaimStillExists, ReasonClaimNamesPV, ReasonAttached, ReasonSharedSource,
-		ReasonTwinNameTaken, ReasonTwinChanged,
-		ReasonTwinNotReleased, ReasonTwinDeleting, ReasonTwinTerminating, ReasonVolumeFailedDelete, ReasonPluginGone,
-		ReasonProtect, ReasonReclaim, ReasonOrphan, ReasonVolumeDeleted, ReasonTooLateToKeep,
-		ReasonCacheStale, ReasonAPIReadFailed, ReasonAPIWriteFailed, ReasonDryRun,
-	}
-}
-
-// Sentence returns what the reason means and what a person can do about it.
-func (r Reason) Sentence() string { return r.About().Sentence }
-
-// EventType returns the type of the Events with this reason, Normal or Warning, empty where there is none.
-func (r Reason) EventType() string { return r.About().Severity.EventType() }
-
 // keepVolume is how a person has a PV deleted whose volume nobody deletes.
 const keepVolume = "To have the PV deleted, set its reclaim policy to Retain, and delete the volume in the storage " +
 	"system if it is not needed."
@@ -96,134 +74,100 @@ const keepVolume = "To have the PV deleted, set its reclaim policy to Retain, an
 const byHand = "To have the PV deleted, remove the finalizer " + Finalizer +
 	" by hand; its volume then stays in the storage system."
 
-// About returns the reason's row in the table of reasons, the zero value for a word that is none.
-func (r Reason) About() reasons.About {
-	for _, table := range []func(Reason) (string, reasons.Severity){aboutPV, aboutTwin, aboutSteps} {
-		if sentence, severity := table(r); sentence != "" {
-			return reasons.About{Severity: severity, Sentence: sentence, OnClaim: r == ReasonTooLateToKeep}
-		}
-	}
-	return reasons.About{}
-}
+// table has a row for every reason there is, in the order of their declaration.
+var table = reasons.NewTable([]reasons.Row[Reason]{
+	{Reason: ReasonNotOurs, Sentence: "No in-tree plugin provisioned this PV."},
+	{Reason: ReasonNotSynced, Sentence: "It is not known yet whether kube-controller-manager manages the finalizer."},
+	{Reason: ReasonManagedByController, Sentence: "kube-controller-manager answers for this PV."},
+	{Reason: ReasonControllerDeletes, Severity: reasons.Counted,
+		Sentence: "The PV is terminating, and kube-controller-manager, which manages the finalizer, deletes its volume."},
+	{Reason: ReasonControllerIdle, Severity: reasons.Warning,
+		Sentence: "The PV is terminating, and the program that added " + Finalizer + " does not delete its volume. " +
+			"kube-controller-manager before 1.31 never does, whoever added the finalizer. " + byHand},
+	{Reason: ReasonMigrated, Sentence: "The PV is migrated to a CSI driver, whose sidecar answers for it."},
+	{Reason: ReasonMigratedUnprotected, Severity: reasons.Warning,
+		Sentence: "The PV was migrated to a CSI driver while it was terminating, so that the driver's sidecar cannot " +
+			"protect it. " + byHand},
+	{Reason: ReasonPolicyUnknown, Severity: reasons.Warning,
+		Sentence: "The reclaim policy is not known to volume-guard; the volume is kept."},
+	{Reason: ReasonPolicyKeepsVolume, Sentence: "The reclaim policy keeps the volume; nothing is deleted."},
+	{Reason: ReasonRetainBound, Severity: reasons.Normal,
+		Sentence: "The PV is terminating while its claim exists, and its policy keeps the volume. The PV is deleted when " +
+			"the claim is gone; until then the policy can still be changed."},
+	{Reason: ReasonProtected, Sentence: "The PV is protected until its volume is deleted."},
+	{Reason: ReasonDeletionUnprotected, Severity: reasons.Warning,
+		Sentence: "The PV was deleted before it could be protected: it can be gone before its volume is deleted, and " +
+			"nothing can be done about it any more."},
+	{Reason: ReasonTerminatingBound, Severity: reasons.Counted,
+		Sentence: "The PV is terminating, and its claim still uses the volume. The volume is deleted once the claim is " +
+			"gone."},
+	{Reason: ReasonNotClaimed, Severity: reasons.Warning,
+		Sentence: "The PV is terminating and belongs to no claim, so nothing shows that its volume may be deleted. " +
+			keepVolume},
+	{Reason: ReasonNotReleased, Severity: reasons.Counted,
+		Sentence: "The PV is terminating, and the PV controller has not released it from its claim yet."},
+	{Reason: ReasonFinalizersRemoved,
+		Sentence: "The finalizers of volume-guard are removed from all PVs (--release-finalizers)."},
+	{Reason: ReasonVolumeGone, Severity: reasons.Counted,
+		Sentence: "The volume is deleted; finalizers of other programs still keep the PV."},
+	{Reason: ReasonWriterUnknown, Severity: reasons.Warning,
+		Sentence: "The PV is terminating, and its managedFields do not show who added " + Finalizer + ", so it is left " +
+			"alone. " + byHand},
+	{Reason: ReasonHeld, Severity: reasons.Normal,
+		Sentence: "The annotation csi-reclaimer.io/hold keeps the volume. Remove the annotation to have the volume deleted."},
+	{Reason: ReasonClaimStillExists, Severity: reasons.Warning,
+		Sentence: "The PV is released, but its claim still exists. The volume is kept as long as the claim exists."},
+	{Reason: ReasonClaimNamesPV, Severity: reasons.Warning,
+		Sentence: "The claim that the PV belonged to is gone, and another claim of that name names this PV in " +
+			"spec.volumeName, as after a restore from a backup. The volume is kept as long as that claim exists."},
+	{Reason: ReasonAttached, Severity: reasons.Normal,
+		Sentence: "The volume is still attached to a node. It is deleted once the VolumeAttachment is gone."},
+	{Reason: ReasonSharedSource, Severity: reasons.Normal,
+		Sentence: "Another PV that keeps its volume names the same volume. The volume is deleted once that PV is gone or " +
+			"is to be deleted too."},
+	{Reason: ReasonTwinNameTaken, Severity: reasons.Warning,
+		Sentence: "The volume can be deleted only by way of a second PV, and a PV that volume-guard did not create has its " +
+			"name. Delete that PV, or: " + keepVolume},
+	{Reason: ReasonTwinChanged, Severity: reasons.Warning,
+		Sentence: "Somebody has changed or bound the second PV, by way of which the volume was to be deleted, so it is " +
+			"left alone. Delete that PV if nobody uses it."},
+	{Reason: ReasonTwinNotReleased, Severity: reasons.Counted,
+		Sentence: "The PV controller has not yet confirmed, on a second PV of the volume, that the claim is gone."},
+	{Reason: ReasonTwinDeleting, Severity: reasons.Counted,
+		Sentence: "The PV controller is deleting the volume, by way of a second PV."},
+	{Reason: ReasonTwinTerminating, Severity: reasons.Counted,
+		Sentence: "The second PV, by way of which the volume is deleted, is terminating."},
+	{Reason: ReasonVolumeFailedDelete, Severity: reasons.Warning,
+		Sentence: "The PV controller did not delete the volume; the deletion is retried."},
+	{Reason: ReasonPluginGone, Severity: reasons.Warning,
+		Sentence: "kube-controller-manager has no plugin any more that could delete the volume. " + keepVolume},
+	{Reason: ReasonProtect, Sentence: "The PV is protected until its volume is deleted."},
+	{Reason: ReasonReclaim, Sentence: "The claim is gone and the reclaim policy is Delete; the volume is being deleted."},
+	{Reason: ReasonOrphan,
+		Sentence: "The PV to which this twin belongs is gone; the twin is deleted, and its volume kept."},
+	{Reason: ReasonVolumeDeleted, Sentence: "The volume is deleted, and the finalizers are removed from the PV."},
+	{Reason: ReasonTooLateToKeep, Severity: reasons.Warning, OnClaim: true,
+		Sentence: "The PV was changed to keep its volume after the volume was deleted. The data is gone, and the " +
+			"finalizers are removed from the PV."},
+	{Reason: ReasonCacheStale, Sentence: "The watch cache is behind the API server; the PV is read again in a moment."},
+	{Reason: ReasonAPIReadFailed, Severity: reasons.Warning,
+		Sentence: "What has to be known before a deletion could not be read from the API server; the read is retried."},
+	{Reason: ReasonAPIWriteFailed, Severity: reasons.Warning,
+		Sentence: "The API server did not accept a change; the write is retried."},
+	{Reason: ReasonDryRun, Severity: reasons.Normal, Sentence: "Dry run, nothing is changed."},
+})
 
-// aboutPV has the reasons that lie with the PV, its claim and other programs.
-func aboutPV(r Reason) (sentence string, severity reasons.Severity) {
-	switch r {
-	case ReasonNotOurs:
-		return "No in-tree plugin provisioned this PV.", reasons.Silent
-	case ReasonNotSynced:
-		return "It is not known yet whether kube-controller-manager manages the finalizer.", reasons.Silent
-	case ReasonManagedByController:
-		return "kube-controller-manager answers for this PV.", reasons.Silent
-	case ReasonControllerDeletes:
-		return "The PV is terminating, and kube-controller-manager, which manages the finalizer, deletes its volume.",
-			reasons.Counted
-	case ReasonControllerIdle:
-		return "The PV is terminating, and the program that added " + Finalizer +
-			" does not delete its volume. kube-controller-manager before 1.31 never does, whoever added the finalizer. " +
-			byHand, reasons.Warning
-	case ReasonMigrated:
-		return "The PV is migrated to a CSI driver, whose sidecar answers for it.", reasons.Silent
-	case ReasonMigratedUnprotected:
-		return "The PV was migrated to a CSI driver while it was terminating, so that the driver's sidecar cannot protect " +
-			"it. " + byHand, reasons.Warning
-	case ReasonPolicyUnknown:
-		return "The reclaim policy is not known to volume-guard; the volume is kept.", reasons.Warning
-	case ReasonPolicyKeepsVolume:
-		return "The reclaim policy keeps the volume; nothing is deleted.", reasons.Silent
-	case ReasonRetainBound:
-		return "The PV is terminating while its claim exists, and its policy keeps the volume. The PV is deleted when the " +
-			"claim is gone; until then the policy can still be changed.", reasons.Normal
-	case ReasonProtected, ReasonProtect:
-		return "The PV is protected until its volume is deleted.", reasons.Silent
-	case ReasonDeletionUnprotected:
-		return "The PV was deleted before it could be protected: it can be gone before its volume is deleted, and nothing " +
-			"can be done about it any more.", reasons.Warning
-	case ReasonTerminatingBound:
-		return "The PV is terminating, and its claim still uses the volume. The volume is deleted once the claim is gone.",
-			reasons.Counted
-	case ReasonNotClaimed:
-		return "The PV is terminating and belongs to no claim, so nothing shows that its volume may be deleted. " +
-			keepVolume, reasons.Warning
-	case ReasonNotReleased:
-		return "The PV is terminating, and the PV controller has not released it from its claim yet.", reasons.Counted
-	case ReasonWriterUnknown:
-		return "The PV is terminating, and its managedFields do not show who added " + Finalizer +
-			", so it is left alone. " + byHand, reasons.Warning
-	case ReasonHeld:
-		return "The annotation csi-reclaimer.io/hold keeps the volume. Remove the annotation to have the volume deleted.",
-			reasons.Normal
-	case ReasonClaimStillExists:
-		return "The PV is released, but its claim still exists. The volume is kept as long as the claim exists.",
-			reasons.Warning
-	case ReasonClaimNamesPV:
-		return "The claim that the PV belonged to is gone, and another claim of that name names this PV in " +
-				"spec.volumeName, as after a restore from a backup. The volume is kept as long as that claim exists.",
-			reasons.Warning
-	case ReasonAttached:
-		return "The volume is still attached to a node. It is deleted once the VolumeAttachment is gone.", reasons.Normal
-	case ReasonSharedSource:
-		return "Another PV that keeps its volume names the same volume. The volume is deleted once that PV is gone or is " +
-			"to be deleted too.", reasons.Normal
-	default:
-		return "", reasons.Silent
-	}
-}
+// Reasons returns every reason there is, in the order of their declaration.
+func Reasons() []Reason { return table.Reasons() }
 
-// aboutTwin has the reasons that lie with the twin and the PV controller's deletion of its volume.
-func aboutTwin(r Reason) (sentence string, severity reasons.Severity) {
-	switch r {
-	case ReasonTwinNameTaken:
-		return "The volume can be deleted only by way of a second PV, and a PV that volume-guard did not create has its " +
-			"name. Delete that PV, or: " + keepVolume, reasons.Warning
-	case ReasonTwinChanged:
-		return "Somebody has changed or bound the second PV, by way of which the volume was to be deleted, so it is left " +
-			"alone. Delete that PV if nobody uses it.", reasons.Warning
-	case ReasonTwinNotReleased:
-		return "The PV controller has not yet confirmed, on a second PV of the volume, that the claim is gone.",
-			reasons.Counted
-	case ReasonTwinDeleting:
-		return "The PV controller is deleting the volume, by way of a second PV.", reasons.Counted
-	case ReasonTwinTerminating:
-		return "The second PV, by way of which the volume is deleted, is terminating.", reasons.Counted
-	case ReasonVolumeFailedDelete:
-		return "The PV controller did not delete the volume; the deletion is retried.", reasons.Warning
-	case ReasonPluginGone:
-		return "kube-controller-manager has no plugin any more that could delete the volume. " + keepVolume, reasons.Warning
-	case ReasonVolumeGone:
-		return "The volume is deleted; finalizers of other programs still keep the PV.", reasons.Counted
-	case ReasonReclaim:
-		return "The claim is gone and the reclaim policy is Delete; the volume is being deleted.", reasons.Silent
-	case ReasonOrphan:
-		return "The PV to which this twin belongs is gone; the twin is deleted, and its volume kept.", reasons.Silent
-	case ReasonVolumeDeleted:
-		return "The volume is deleted, and the finalizers are removed from the PV.", reasons.Silent
-	case ReasonTooLateToKeep:
-		return "The PV was changed to keep its volume after the volume was deleted. The data is gone, and the finalizers " +
-			"are removed from the PV.", reasons.Warning
-	default:
-		return "", reasons.Silent
-	}
-}
+// Sentence returns what the reason means and what a person can do about it.
+func (r Reason) Sentence() string { return r.About().Sentence }
 
-// aboutSteps has the reasons that lie with this program and the API server.
-func aboutSteps(r Reason) (sentence string, severity reasons.Severity) {
-	switch r {
-	case ReasonFinalizersRemoved:
-		return "The finalizers of volume-guard are removed from all PVs (--release-finalizers).", reasons.Silent
-	case ReasonCacheStale:
-		return "The watch cache is behind the API server; the PV is read again in a moment.", reasons.Silent
-	case ReasonAPIReadFailed:
-		return "What has to be known before a deletion could not be read from the API server; the read is retried.",
-			reasons.Warning
-	case ReasonAPIWriteFailed:
-		return "The API server did not accept a change; the write is retried.", reasons.Warning
-	case ReasonDryRun:
-		return "Dry run, nothing is changed.", reasons.Normal
-	default:
-		return "", reasons.Silent
-	}
-}
+// EventType returns the type of the Events with this reason, Normal or Warning, empty for a reason without Events.
+func (r Reason) EventType() string { return r.About().Severity.EventType() }
+
+// About returns what the reason means and how severe it is, the zero value for a word that is none of the reasons.
+func (r Reason) About() reasons.About { return table.About(r) }
 
 // Detail returns what is known of this PV beyond the reason's sentence, empty for nothing.
 func (f Facts) Detail(r Reason) string {

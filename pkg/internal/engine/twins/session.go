@@ -157,10 +157,19 @@ func (s *Session) decide(now time.Time) {
 
 // Ask returns the call that the session waits for, the zero Ask after its End.
 func (s *Session) Ask() Ask {
-	f, a := &s.Facts, s.Decision.Action
-	if s.End != NotEnded {
+	switch a := s.Decision.Action; {
+	case s.End != NotEnded:
 		return Ask{}
+	case a.Reads():
+		return s.askRead(a)
+	default:
+		return s.askWrite(a)
 	}
+}
+
+// askRead returns the call of an action that only reads.
+func (s *Session) askRead(a Action) Ask {
+	f := &s.Facts
 	switch a {
 	case ReadClaim:
 		return Ask{Call: GetClaim, Action: a, Claim: f.PV.Claim}
@@ -177,6 +186,15 @@ func (s *Session) Ask() Ask {
 		return Ask{Call: GetPV, Action: a, Name: f.Twin.Original}
 	case ReadTwin:
 		return Ask{Call: GetPV, Action: a, Name: TwinName(f.PV.Name)}
+	default:
+		return Ask{}
+	}
+}
+
+// askWrite returns the call of an action that writes.
+func (s *Session) askWrite(a Action) Ask {
+	f := &s.Facts
+	switch a {
 	case CreateTwin:
 		return Ask{Call: CreatePV, Action: a, Name: TwinName(f.PV.Name)}
 	case SetTwinDelete:
@@ -196,9 +214,9 @@ func (s *Session) Ask() Ask {
 		ask := write(PatchFinalizers, a, f.PV, Ask{Remove: f.removable()})
 		ask.ResourceVersion = ""
 		return ask
-	case Wait:
+	default:
+		return Ask{}
 	}
-	return Ask{}
 }
 
 // write returns a call that writes to a PV, bound to the PV as it was read.

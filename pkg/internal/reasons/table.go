@@ -1,0 +1,34 @@
+package reasons
+
+import "slices"
+
+// Row is what a table has of one reason.
+type Row[R ~string] struct {
+	Reason R
+	// Severity, Sentence and OnClaim are those of [About].
+	Severity Severity
+	Sentence string
+	OnClaim  bool
+}
+
+// Table is what a package says about its reasons. It cannot be changed, and is safe for concurrent use.
+type Table[R ~string] struct {
+	order []R
+	about map[R]About
+}
+
+// NewTable returns a table of these rows, one for each reason.
+func NewTable[R ~string](rows []Row[R]) Table[R] {
+	t := Table[R]{about: make(map[R]About, len(rows))}
+	for _, row := range rows {
+		t.order = append(t.order, row.Reason)
+		t.about[row.Reason] = About{Severity: row.Severity, Sentence: row.Sentence, OnClaim: row.OnClaim}
+	}
+	return t
+}
+
+// Reasons returns every reason of the table, in the order of its rows. The slice is the caller's.
+func (t Table[R]) Reasons() []R { return slices.Clone(t.order) }
+
+// About returns the row of a reason, the zero value for a word that has none.
+func (t Table[R]) About(reason R) About { return t.about[reason] }
