@@ -14,7 +14,7 @@ import (
 
 // newCapacity returns the controller of capacity objects, nil where it is off, or the driver does not report
 // its capacity. Volumes are handled all the same.
-func newCapacity(ctx context.Context, o *options, config *rest.Config, driver *csidriver.Driver, where *nodes.Places,
+func newCapacity(ctx context.Context, o *options, config *rest.Config, driver *csidriver.Driver, where *nodes.Lister,
 	metrics prometheus.Registerer) (*capacity.Controller, error) {
 	switch {
 	case !o.publishes():

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/builder"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -113,8 +114,8 @@ func (o *options) quietPeriod() time.Duration {
 }
 
 // builderConfig returns the settings of CreateVolume requests.
-func (o *options) builderConfig(identity string, node *volume.Node) provision.BuilderConfig {
-	c := provision.BuilderConfig{Settings: o.volumes, IgnoreTopology: !o.gates.Enabled(topologyGate), Node: node}
+func (o *options) builderConfig(identity string, node *volume.Node) builder.Config {
+	c := builder.Config{Settings: o.volumes, IgnoreTopology: !o.gates.Enabled(topologyGate), Node: node}
 	c.Settings.SkipImmediateTopology = !o.immediate
 	c.Settings.AllowModeConversion = !o.preventMode
 	c.Settings.CrossNamespace = o.gates.Enabled(crossNamespaceGate)

@@ -78,8 +78,8 @@ func (o *nodeOptions) node(ctx context.Context, driver *csidriver.Driver) (*volu
 	return &volume.Node{Name: o.name, Segments: segments}, nil
 }
 
-// placesOf returns where the driver's nodes are, or the one node.
-func placesOf(config *rest.Config, driver string, node *volume.Node) (*nodes.Places, error) {
+// nodesOf returns where the driver's nodes are, or the one node.
+func nodesOf(config *rest.Config, driver string, node *volume.Node) (*nodes.Lister, error) {
 	if node == nil {
 		return nodes.New(config, driver)
 	}

@@ -17,18 +17,20 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/builder"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/grants"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/nodes"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/snapshot"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/sources"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
 // newProvisioner returns the provisioner, nil in a dry run. Of
-// shared, Log, Lease, Volumes, Changed, Events and Metrics count; node is nil for all nodes. It is called before
+// shared, Log, Lease, PVs, Changed, Events and Metrics count; node is nil for all nodes. It is called before
 // anything that uses client-go's scheme runs: see provision.New.
 func newProvisioner(ctx context.Context, o *options, config *rest.Config, driver *csidriver.Driver, node *volume.Node,
-	where *nodes.Places, shared provision.Config) (*provision.Provisioner, error) {
+	where *nodes.Lister, shared provision.Config) (*provision.Controller, error) {
 	if o.dryRun {
 		return nil, nil //nolint:nilnil // nil is a valid answer: nothing provisions
 	}
@@ -39,34 +41,34 @@ func newProvisioner(ctx context.Context, o *options, config *rest.Config, driver
 	if err != nil {
 		return nil, err
 	}
-	orders := o.builderConfig(identity(driver.Name(), node), node)
-	orders.Places, orders.Snapshots = where, volumeSnapshots
-	if orders.Settings.CrossNamespace {
-		if orders.Grants, err = grants.New(config); err != nil {
+	requests := o.builderConfig(identity(driver.Name(), node), node)
+	requests.Nodes, requests.Snapshots = where, volumeSnapshots
+	if requests.Settings.CrossNamespace {
+		if requests.Grants, err = grants.New(config); err != nil {
 			return nil, err
 		}
 	}
-	composer, err := provision.NewBuilder(config, driver, orders)
+	requestBuilder, err := builder.New(config, driver, requests)
 	if err != nil {
 		return nil, err
 	}
 	if o.gates.Enabled(attributesGate) {
-		logAttributesClasses(ctx, composer)
+		logAttributesClasses(ctx, requestBuilder)
 	}
 	settings := o.provisionConfig(node)
 	settings.Snapshots = volumeSnapshots
-	settings.Volumes, settings.Changed, settings.Events, settings.Metrics = shared.Volumes, shared.Changed,
+	settings.PVs, settings.Changed, settings.Events, settings.Metrics = shared.PVs, shared.Changed,
 		shared.Events, shared.Metrics
 	settings.Log, settings.Lease = shared.Log, shared.Lease
 	if plugin := request.InTreePlugin(driver.Name()); plugin != "" {
 		settings.AlsoKnownAs = []string{plugin}
 	}
-	return provision.New(config, driver.Name(), driver, composer, settings)
+	return provision.New(config, driver.Name(), driver, requestBuilder, settings)
 }
 
 // newSweeper returns what removes the finalizers that were left on VolumeSnapshots, nil where it is off.
 func newSweeper(o *options, config *rest.Config, driver *csidriver.Driver,
-	provisioner *provision.Provisioner) (*provision.Sweeper, error) {
+	provisioner *provision.Controller) (*sources.Sweeper, error) {
 	if !o.sweeps() || !driver.Has(csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT) {
 		return nil, nil //nolint:nilnil // nil is a valid answer: nothing sweeps
 	}
@@ -74,11 +76,11 @@ func newSweeper(o *options, config *rest.Config, driver *csidriver.Driver,
 	if err != nil {
 		return nil, err
 	}
-	settings := provision.SweeperConfig{Interval: o.sweepInterval}
+	settings := sources.SweeperConfig{Interval: o.sweepInterval}
 	if o.provisions() {
 		settings.Uses = provisioner // which knows what is in flight
 	}
-	return provision.NewSweeper(config, driver.Name(), volumeSnapshots, settings)
+	return sources.NewSweeper(config, driver.Name(), volumeSnapshots, settings)
 }
 
 // releaseSources removes the finalizers from sources of volumes, and prints the result. Where that is forbidden,
@@ -93,8 +95,8 @@ func releaseSources(ctx context.Context, config *rest.Config, driver string, std
 	if err != nil {
 		return fmt.Errorf("create a client for the API server: %w", err)
 	}
-	freed, ofSnapshots := provision.ReleaseSnapshots(ctx, driver, volumeSnapshots)
-	claims, ofClaims := provision.ReleaseClonedClaims(ctx, core, driver)
+	freed, ofSnapshots := sources.ReleaseSnapshots(ctx, driver, volumeSnapshots)
+	claims, ofClaims := sources.ReleaseClonedClaims(ctx, core, driver)
 	var errs []error
 	for _, done := range []struct {
 		what string
@@ -121,8 +123,8 @@ func releaseSources(ctx context.Context, config *rest.Config, driver string, std
 
 // logAttributesClasses logs that a cluster has no VolumeAttributesClasses. What that means for a claim is decided when
 // it names one.
-func logAttributesClasses(ctx context.Context, composer *provision.Builder) {
-	switch served, err := composer.ServesAttributesClasses(ctx); {
+func logAttributesClasses(ctx context.Context, requestBuilder *builder.Builder) {
+	switch served, err := requestBuilder.ServesAttributesClasses(ctx); {
 	case err != nil:
 		klog.FromContext(ctx).Info("Could not read whether the cluster has VolumeAttributesClasses", "err", err)
 	case !served:

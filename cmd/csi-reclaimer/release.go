@@ -21,7 +21,7 @@ import (
 // releasing is a Reclaimer that removes its finalizers, after the volumes in flight are settled.
 type releasing struct {
 	*reclaim.Controller
-	provisioner *provision.Provisioner
+	provisioner *provision.Controller
 	log         *inFlightLog
 	config      *rest.Config
 	driver      string

@@ -37,7 +37,7 @@ type sidecar struct {
 	driver         *csidriver.Driver
 	// node is the node whose volumes alone the process handles, nil for all nodes.
 	node    *volume.Node
-	places  *nodes.Places
+	nodes   *nodes.Lister
 	events  record.EventRecorder
 	metrics prometheus.Registerer
 	traces  trace.TracerProvider
@@ -103,7 +103,7 @@ func (s *sidecar) run(ctx, background context.Context, running *sync.WaitGroup, 
 	if s.node, err = s.options.node.node(ctx, s.driver); err != nil {
 		return err
 	}
-	if s.places, err = placesOf(s.config, s.driver.Name(), s.node); err != nil {
+	if s.nodes, err = nodesOf(s.config, s.driver.Name(), s.node); err != nil {
 		return err
 	}
 	all, err := s.newControllers(ctx)
@@ -131,7 +131,7 @@ func (s *sidecar) run(ctx, background context.Context, running *sync.WaitGroup, 
 type controllers struct {
 	reclaimer *reclaim.Controller
 	// provisioner and log are nil in a dry run.
-	provisioner *provision.Provisioner
+	provisioner *provision.Controller
 	log         *inFlightLog
 
 	running  []app.Controller
@@ -149,7 +149,7 @@ func (c *controllers) add(one interface {
 // newControllers creates the controllers that the command line selects. Nothing is started.
 func (s *sidecar) newControllers(ctx context.Context) (*controllers, error) {
 	var all controllers
-	publisher, err := newCapacity(ctx, s.options, s.acting, s.driver, s.places, s.metrics)
+	publisher, err := newCapacity(ctx, s.options, s.acting, s.driver, s.nodes, s.metrics)
 	if err != nil {
 		return nil, err
 	}
@@ -210,8 +210,8 @@ func (s *sidecar) reclaimSettings(ctx context.Context) (settings reclaim.Config,
 
 // addProvisioning adds the provisioner and the sweeper, where they are to run.
 func (s *sidecar) addProvisioning(ctx context.Context, all *controllers, settings reclaim.Config) (err error) {
-	all.provisioner, err = newProvisioner(ctx, s.options, s.acting, s.driver, s.node, s.places, provision.Config{
-		Log: all.log, Lease: settings.Lease, Volumes: all.reclaimer.PVs(), Changed: settings.Deleted,
+	all.provisioner, err = newProvisioner(ctx, s.options, s.acting, s.driver, s.node, s.nodes, provision.Config{
+		Log: all.log, Lease: settings.Lease, PVs: all.reclaimer.PVs(), Changed: settings.Deleted,
 		Events: s.events, Metrics: s.metrics,
 	})
 	if err != nil {
@@ -261,7 +261,7 @@ func policyOf(config *rest.Config, driver string, settings *reclaim.Config) (*ad
 type readiness struct {
 	reclaimer *reclaim.Controller
 	// provisioner is nil where nothing provisions.
-	provisioner *provision.Provisioner
+	provisioner *provision.Controller
 	// degraded: provisioning lacks a permission to list or watch, so its caches do not count.
 	degraded atomic.Bool
 }

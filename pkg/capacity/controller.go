@@ -29,7 +29,7 @@ type Driver interface {
 	GetCapacity(ctx context.Context, request *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error)
 }
 
-// Nodes are the driver's nodes; nodes.Places is one.
+// Nodes are the driver's nodes; nodes.Lister is one.
 type Nodes interface {
 	// Watch keeps them up to date until ctx ends, and Synced reports whether the first list has come.
 	Watch(ctx context.Context)

@@ -1,15 +1,15 @@
 package capacity
 
-// Reason says why a decision is what it is. The same word is a value in the log.
+// Reason is why a decision is what it is. The same word is a value in the log.
 type Reason string
 
-// Reasons for leaving a item as it is.
+// Reasons for leaving an item as it is.
 const (
 	// ReasonUnknown: it is not known yet whether the item is to have an object.
 	ReasonUnknown Reason = "Unknown"
-	// ReasonOwnerUnknown: it is not known yet who is to own the object.
+	// ReasonOwnerUnknown: it is not known yet which object owns this one.
 	ReasonOwnerUnknown Reason = "OwnerUnknown"
-	// ReasonUpToDate: the object says what the driver said.
+	// ReasonUpToDate: the object has what the driver answered.
 	ReasonUpToDate Reason = "UpToDate"
 )
 
@@ -19,30 +19,30 @@ const (
 	ReasonClassGone Reason = "ClassGone"
 	// ReasonImmediateBinding: the class binds claims before any pod is scheduled.
 	ReasonImmediateBinding Reason = "ImmediateBinding"
-	// ReasonSegmentGone: no node with the driver is there.
+	// ReasonSegmentGone: the topology segment has no node with the driver.
 	ReasonSegmentGone Reason = "PlaceGone"
-	// ReasonDuplicate: another object says the same.
+	// ReasonDuplicate: another object has the same StorageClass and topology segment.
 	ReasonDuplicate Reason = "Duplicate"
 )
 
 // Reasons for the other steps.
 const (
-	// ReasonDue: what is left may have changed since the driver was asked.
+	// ReasonDue: the capacity may have changed since the last GetCapacity.
 	ReasonDue Reason = "Due"
 	// ReasonMissing: the item has no object.
 	ReasonMissing Reason = "Missing"
-	// ReasonChanged: the driver says something else than the object.
+	// ReasonChanged: the driver's answer differs from the object.
 	ReasonChanged Reason = "Changed"
-	// ReasonNotOwned: the object does not go with its owner.
+	// ReasonNotOwned: the object is not garbage-collected with its owner.
 	ReasonNotOwned Reason = "NotOwned"
 )
 
 // Reasons that only carrying out a step can find.
 const (
-	// ReasonGetCapacityFailed: the driver did not say what is left. The object stays as it is.
+	// ReasonGetCapacityFailed: GetCapacity failed. The object stays as it is.
 	ReasonGetCapacityFailed Reason = "Unanswered"
-	// ReasonAPIWriteFailed: the API server did not take a change.
+	// ReasonAPIWriteFailed: the API server did not accept a change.
 	ReasonAPIWriteFailed Reason = "APIWriteFailed"
-	// ReasonAPIReadFailed: what has to be known could not be read.
+	// ReasonAPIReadFailed: a read from the API server failed.
 	ReasonAPIReadFailed Reason = "APIReadFailed"
 )

@@ -11,7 +11,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 )
 
@@ -134,7 +134,7 @@ func (f ClaimFacts) usage() pvc.Usage { return pvc.UsageOf(pvc.ClaimOf(f.Claim),
 func (f ClaimFacts) decide(driver string) (d Decision, known bool) {
 	o := f.Claim
 	entry, inFlight := f.entry()
-	held := slices.ContainsFunc(o.Finalizers, provision.IsLegacyFinalizer)
+	held := slices.ContainsFunc(o.Finalizers, finalizers.IsLegacy)
 	switch {
 	case o.DeletionTimestamp != nil && slices.Contains(o.Finalizers, pvc.Finalizer):
 		return f.protection(), true
@@ -240,7 +240,7 @@ func (s *Explanation) waitsForFinalizers(f ClaimFacts) {
 			s.waitsFor("finalizer %s, forever: %s", finalizer.Name, finalizer.Stuck)
 			s.advise("Install the driver again: it finishes the deletion. Or remove the finalizer by hand: %s",
 				removeCommand("pvc -n "+f.Claim.Namespace, f.Claim.Name, finalizer.Name))
-		case provision.IsLegacyFinalizer(finalizer.Name):
+		case finalizers.IsLegacy(finalizer.Name):
 			s.waitsFor("finalizer %s, which %s removes %s", finalizer.Name, finalizer.Owner, finalizer.When)
 			s.advise("If no current csi-reclaimer runs for the driver: look in the storage system for a volume named pvc-%s. "+
 				"If there is none, or after you delete it there: %s",

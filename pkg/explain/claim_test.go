@@ -12,7 +12,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
 )
 
 // pending is a claim for which a driver that is installed is to make a volume.
@@ -96,19 +96,19 @@ func TestExplainClaim(t *testing.T) {
 			[]string{"(APIReadFailed)", "Pods: forbidden. So it is not known who uses the claim."},
 		},
 		"being deleted, with the finalizer of an earlier version": {
-			func(f *ClaimFacts) { f.terminate(provision.LegacyFinalizer) },
-			[]string{"finalizer " + provision.LegacyFinalizer + ", which csi-reclaimer of " + driver + " removes",
+			func(f *ClaimFacts) { f.terminate(finalizers.Legacy) },
+			[]string{"finalizer " + finalizers.Legacy + ", which csi-reclaimer of " + driver + " removes",
 				"an earlier version of csi-reclaimer added",
 				"look in the storage system for a volume named pvc-c", "kubectl patch pvc -n ns data"},
 		},
 		"being deleted, with that finalizer of a node": {func(f *ClaimFacts) {
-			f.terminate(provision.LegacyFinalizer +
+			f.terminate(finalizers.Legacy +
 				"-n1")
 		},
 			[]string{"csi-reclaimer of " + driver + " on node n1"}},
 		"being deleted, with that finalizer, and the driver is gone": {
-			func(f *ClaimFacts) { f.terminate(provision.LegacyFinalizer); f.uninstall() },
-			[]string{"is stuck: nobody removes " + provision.LegacyFinalizer + ", because driver " + driver + " is gone",
+			func(f *ClaimFacts) { f.terminate(finalizers.Legacy); f.uninstall() },
+			[]string{"is stuck: nobody removes " + finalizers.Legacy + ", because driver " + driver + " is gone",
 				"kubectl patch pvc -n ns data"},
 		},
 		"being deleted, held by somebody": {func(f *ClaimFacts) { f.terminate("example.com/keep") },

@@ -11,7 +11,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/twins"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pv"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -65,7 +65,7 @@ func (w ClusterFacts) finalizer(name, driver, csiDriver, plugin string) Finalize
 	case pvc.Finalizer:
 		return Finalizer{Owner: "kube-controller-manager (pvc-protection)",
 			When: "when the claim is terminating and no pod uses it"}
-	case provision.CloningFinalizer:
+	case finalizers.Cloning:
 		return w.driverFinalizer(driver, "csi-reclaimer or external-provisioner of "+driver,
 			"when no clone of the claim is being created")
 	case snapshotFinalizer:
@@ -74,10 +74,10 @@ func (w ClusterFacts) finalizer(name, driver, csiDriver, plugin string) Finalize
 		return Finalizer{Owner: "kube-controller-manager (garbage collector)",
 			When: "when the objects that it owns are deleted or orphaned"}
 	}
-	if provision.IsLegacyFinalizer(name) {
+	if finalizers.IsLegacy(name) {
 		f := w.driverFinalizer(driver, "csi-reclaimer of "+driver,
 			"when it has added the volume to its in-flight log (an earlier version of csi-reclaimer added the finalizer)")
-		if node, of := strings.CutPrefix(name, provision.LegacyFinalizer+"-"); of && f.Owner != "" {
+		if node, of := strings.CutPrefix(name, finalizers.Legacy+"-"); of && f.Owner != "" {
 			f.Owner += " on node " + node
 		}
 		return f

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 )
 
@@ -200,7 +200,7 @@ func claimFacts(o *v1.PersistentVolumeClaim, gone inflight.Claim) provisioning.C
 	}
 	return provisioning.Claim{
 		Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Ours: true,
-		Finalizer:    slices.ContainsFunc(o.Finalizers, provision.IsLegacyFinalizer),
+		Finalizer:    slices.ContainsFunc(o.Finalizers, finalizers.IsLegacy),
 		SelectedNode: o.Annotations[annSelectedNode],
 		Terminating:  o.DeletionTimestamp != nil, VolumeName: o.Spec.VolumeName, PVName: "pvc-" + string(o.UID),
 	}

@@ -30,7 +30,7 @@ func entry(uid types.UID) inflight.Located {
 					Spec: v1.PersistentVolumeSpec{StorageClassName: "fast"}},
 			}},
 		},
-		Place: inflight.Place{Lease: types.NamespacedName{Namespace: "kube-system", Name: "disk-in-flight-3"},
+		Location: inflight.Location{Lease: types.NamespacedName{Namespace: "kube-system", Name: "disk-in-flight-3"},
 			Annotation: "in-flight.csi-reclaimer.io/" + volume, Driver: driver},
 	}
 }

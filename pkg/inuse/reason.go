@@ -2,7 +2,7 @@ package inuse
 
 import "github.com/csi-reclaimer/csi-reclaimer/pkg/internal/reasons"
 
-// Reason says why a decision is what it is. The same word is an Event's reason, a value in the log
+// Reason is why a decision is what it is. The same word is an Event's reason, a value in the log
 // and a label of the metrics. What each means is its Sentence.
 type Reason string
 
@@ -17,7 +17,7 @@ const (
 	ReasonContested     Reason = "FinalizerContested"
 )
 
-// Reasons for an object that is to go and stays.
+// Reasons for an object that is terminating and stays.
 const (
 	ReasonInUse          Reason = "InUse"
 	ReasonInUseEnded     Reason = "InUseByEndedPod"

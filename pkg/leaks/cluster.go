@@ -16,7 +16,7 @@ import (
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/pager"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/snapshot"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
@@ -59,7 +59,7 @@ func makes(claim *v1.PersistentVolumeClaim, driver string) bool {
 
 // held reports whether a finalizer is on the claim that earlier versions of package provision added.
 func held(claim *v1.PersistentVolumeClaim) bool {
-	return slices.ContainsFunc(claim.Finalizers, provision.IsLegacyFinalizer)
+	return slices.ContainsFunc(claim.Finalizers, finalizers.IsLegacy)
 }
 
 // names tells which volume of the driver a PV names, empty if that cannot be told, and whether it is about a

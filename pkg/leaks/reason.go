@@ -7,15 +7,15 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/reasons"
 )
 
-// Reason says why a volume is a suspect, or why it is none. The same word is in reports, in the log, the
+// Reason is why a volume is a suspect, or why it is none. The same word is in reports, in the log, the
 // reason of Events and a label of metrics.
 type Reason string
 
 // Reasons for which a volume is accounted for.
 const (
-	// ReasonPV: a PV names it, or did while the audit was made.
+	// ReasonPV: a PV names it, or did during the audit.
 	ReasonPV Reason = "HasPV"
-	// ReasonSnapshot: it is the storage of a snapshot that the cluster knows.
+	// ReasonSnapshot: it is the storage of a snapshot that has a VolumeSnapshotContent.
 	ReasonSnapshot Reason = "IsSnapshot"
 )
 
@@ -25,9 +25,9 @@ const (
 	ReasonInFlight Reason = "InFlight"
 	// ReasonIncomplete: not all was read that could account for it.
 	ReasonIncomplete Reason = "AuditIncomplete"
-	// ReasonEphemeral: it is named as the kubelet names volumes that live and die with a pod.
+	// ReasonEphemeral: it is named as the kubelet names ephemeral inline volumes.
 	ReasonEphemeral Reason = "MayBeEphemeral"
-	// ReasonInUse: the driver says that it is attached to a node, though nothing here asked for that.
+	// ReasonInUse: the driver lists it as published to a node, although this cluster has no use of it.
 	ReasonInUse Reason = "InUse"
 	// ReasonNamesDiffer: there are PVs, and the driver lists the volume of none of them.
 	ReasonNamesDiffer Reason = "NamesDiffer"
@@ -43,7 +43,7 @@ const (
 // ReasonLeakSuspected: nothing accounts for it, and has not for long enough. It has Events.
 const ReasonLeakSuspected Reason = "LeakSuspected"
 
-// ReasonAuditFailed: an audit could not be completed, so it says nothing. It has Events.
+// ReasonAuditFailed: an audit could not be completed, so it has no result. It has Events.
 const ReasonAuditFailed Reason = "AuditFailed"
 
 // table has a row for every reason there is, in the order of their declaration.

@@ -18,7 +18,7 @@ import (
 	"k8s.io/klog/v2"
 	testclock "k8s.io/utils/clock/testing"
 
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/snapshot"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
@@ -185,7 +185,7 @@ func (w *world) addEntry(claim string) {
 	w.entries["pvc-"+claim] = inflight.Located{
 		Entry: inflight.Entry{Volume: "pvc-" + claim, Claim: inflight.Claim{Namespace: "ns", Name: claim,
 			UID: types.UID(claim)}, Begun: w.clock.Now()},
-		Place: inflight.Place{Driver: driverName, Lease: types.NamespacedName{Namespace: "ns", Name: "log-1"},
+		Location: inflight.Location{Driver: driverName, Lease: types.NamespacedName{Namespace: "ns", Name: "log-1"},
 			Annotation: "key"},
 	}
 }
@@ -246,7 +246,7 @@ func (s *soak) live(name string) {
 		s.addClaim(name)
 	case 2:
 		if s.old[name] = s.dice.IntN(3) == 0; s.old[name] {
-			s.claims[name].Finalizers = []string{provision.LegacyFinalizer}
+			s.claims[name].Finalizers = []string{finalizers.Legacy}
 		} else {
 			s.addEntry(name)
 		}

@@ -19,6 +19,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 )
 
@@ -41,13 +43,13 @@ func TestAgainstARealAPIServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := apiServer{core: client.CoreV1(), legacyFinalizer: LegacyFinalizer}
+	at := apiServer{core: client.CoreV1(), legacyFinalizer: finalizers.Legacy}
 	claims := client.CoreV1().PersistentVolumeClaims(namespace)
 	create := func(t *testing.T, name string) (*v1.PersistentVolumeClaim, provisioning.Claim) {
 		t.Helper()
 		claim, err := claims.Create(ctx, &v1.PersistentVolumeClaim{
-			ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: []string{"example.com/theirs", LegacyFinalizer},
-				Annotations: map[string]string{annSelectedNode: "n1", "example.com/theirs": "kept"}},
+			ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: []string{"example.com/theirs", finalizers.Legacy},
+				Annotations: map[string]string{caches.AnnSelectedNode: "n1", "example.com/theirs": "kept"}},
 			Spec: v1.PersistentVolumeClaimSpec{AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
 				Resources: v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")}}}}, metav1.CreateOptions{})
 		if err != nil {
@@ -64,7 +66,7 @@ func TestAgainstARealAPIServer(t *testing.T) {
 			}
 		}
 		claim, err := at.readClaim(ctx, namespace, "legacy")
-		if err != nil || slices.Contains(claim.Finalizers, LegacyFinalizer) ||
+		if err != nil || slices.Contains(claim.Finalizers, finalizers.Legacy) ||
 			!slices.Contains(claim.Finalizers, "example.com/theirs") {
 			t.Errorf("%v, finalizers %v", err, claim.Finalizers)
 		}
@@ -79,7 +81,7 @@ func TestAgainstARealAPIServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		now, err := at.readClaim(ctx, namespace, "node")
-		if _, selected := now.Annotations[annSelectedNode]; err != nil || selected ||
+		if _, selected := now.Annotations[caches.AnnSelectedNode]; err != nil || selected ||
 			now.Annotations["example.com/theirs"] != "kept" {
 			t.Errorf("%v, annotations %v", err, now.Annotations)
 		}

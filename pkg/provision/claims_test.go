@@ -9,7 +9,11 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
 
 // everyKindOfClaim calls visit with claims in every state that matters, with fields set that do not.
@@ -30,19 +34,19 @@ func everyKindOfClaim(visit func(*v1.PersistentVolumeClaim)) {
 			c.Spec.VolumeName = "pvc-u1"
 		}
 		if is(1) {
-			c.Finalizers = append(c.Finalizers, LegacyFinalizer, legacyFinalizerOf("n1"))
+			c.Finalizers = append(c.Finalizers, finalizers.Legacy, finalizers.LegacyOf("n1"))
 		}
 		if is(2) {
-			c.Finalizers = append(c.Finalizers, CloningFinalizer)
+			c.Finalizers = append(c.Finalizers, finalizers.Cloning)
 		}
 		if is(3) {
 			c.DeletionTimestamp = &now
 		}
 		switch {
 		case is(4) && is(5):
-			c.Annotations[annProvisioner] = driverName
+			c.Annotations[caches.AnnProvisioner] = driverName
 		case is(4):
-			c.Annotations[annProvisionerBeta] = "another.example.com"
+			c.Annotations[caches.AnnProvisionerBeta] = "another.example.com"
 		case is(5):
 			c.Annotations[v1.BetaStorageClassAnnotation] = class
 		}
@@ -53,7 +57,7 @@ func everyKindOfClaim(visit func(*v1.PersistentVolumeClaim)) {
 			c.Spec.DataSource = &v1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: "source"}
 		}
 		if is(8) {
-			c.Annotations[annSelectedNode] = "n1"
+			c.Annotations[caches.AnnSelectedNode] = "n1"
 		}
 		visit(c)
 	}
@@ -65,12 +69,12 @@ func TestWhatIsKeptOfAClaimIsAllThatIsDecidedFrom(t *testing.T) {
 	}
 }
 
-func checkKept(t *testing.T, p *Provisioner) {
+func checkKept(t *testing.T, p *Controller) {
 	t.Helper()
 	partly := 0
 	everyKindOfClaim(func(c *v1.PersistentVolumeClaim) {
-		kept, keep, err := recordClaim(c, true)
-		if err != nil || p.claimOf(kept) != p.claimOf(c) || freesSource(kept) != freesSource(c) ||
+		kept, keep, err := caches.RecordClaim(c, true)
+		if err != nil || p.claimOf(kept) != p.claimOf(c) || caches.IsTerminatingSource(kept) != caches.IsTerminatingSource(c) ||
 			p.classOf(kept) != p.classOf(c) {
 			t.Errorf("%v: of %+v is kept %+v", err, c, kept)
 		}
@@ -78,14 +82,14 @@ func checkKept(t *testing.T, p *Provisioner) {
 			t.Errorf("the managed fields are kept, or the object itself: %+v", kept)
 		}
 		if keep {
-			if !whole(kept) || len(kept.Annotations) != len(c.Annotations) || kept.Status.Phase != c.Status.Phase ||
+			if !caches.Whole(kept) || len(kept.Annotations) != len(c.Annotations) || kept.Status.Phase != c.Status.Phase ||
 				len(kept.Finalizers) != len(c.Finalizers) || len(kept.Spec.AccessModes) != 1 {
 				t.Errorf("%+v is not kept whole: %+v", c, kept)
 			}
 			return
 		}
 		partly++
-		if whole(kept) || len(kept.Finalizers) > 0 || kept.Spec.VolumeName == "" || len(kept.Labels) > 0 ||
+		if caches.Whole(kept) || len(kept.Finalizers) > 0 || kept.Spec.VolumeName == "" || len(kept.Labels) > 0 ||
 			kept.Annotations["theirs"] != "" {
 			t.Errorf("too much is kept of %+v: %+v", c, kept)
 		}
@@ -95,42 +99,16 @@ func checkKept(t *testing.T, p *Provisioner) {
 	}
 }
 
-// follow has claims come and change as a watch would show it.
-type follow struct {
-	*claims
-	told []string
-}
-
-func newFollow() *follow {
-	f := &follow{claims: newClaims(fake.NewClientset().CoreV1().RESTClient())}
-	f.changed = func(before, now *v1.PersistentVolumeClaim) {
-		switch {
-		case before == nil:
-			f.told = append(f.told, "came")
-		case now == nil:
-			f.told = append(f.told, "went")
-		default:
-			f.told = append(f.told, "changed")
-		}
-	}
-	return f
-}
-
 func TestALibraryFindsWholeClaimsAlone(t *testing.T) {
 	w := newWorld(t)
 	p := w.start(Config{}).provisioner
-	indexer := newClaimInformer(p).GetIndexer()
 	find := func(uid types.UID) *v1.PersistentVolumeClaim {
-		found, err := indexer.ByIndex("uid", string(uid))
+		claim, err := p.library.FindClaim(uid)
 		w.must(err)
-		if len(found) == 0 {
-			return nil
-		}
-		claim, _ := found[0].(*v1.PersistentVolumeClaim)
 		return claim
 	}
 	w.makeClaim(func(c *v1.PersistentVolumeClaim) {
-		c.Annotations[annProvisioner], c.Labels = "another.example.com", map[string]string{"a": "b"}
+		c.Annotations[caches.AnnProvisioner], c.Labels = "another.example.com", map[string]string{"a": "b"}
 	})
 	w.wait("it is found", func() bool { return find("u1") != nil })
 	if find("u1").Labels["a"] != "b" {
@@ -144,18 +122,16 @@ func TestALibraryFindsWholeClaimsAlone(t *testing.T) {
 	}
 	update(func(c *v1.PersistentVolumeClaim) { c.Spec.VolumeName = "static" })
 	w.wait("it is found no more", func() bool { return find("u1") == nil })
-	if kept := p.claims.of(key{"ns", "data", "u1"}); kept == nil || kept.Spec.VolumeName != "static" {
+	if kept := p.claims.Of("ns", "data", "u1"); kept == nil || kept.Spec.VolumeName != "static" {
 		t.Errorf("what is decided from was lost: %+v", kept)
 	}
-	update(func(c *v1.PersistentVolumeClaim) { c.Finalizers = []string{LegacyFinalizer} })
+	update(func(c *v1.PersistentVolumeClaim) { c.Finalizers = []string{finalizers.Legacy} })
 	w.wait("it is whole again once it is held", func() bool { return find("u1") != nil && find("u1").Labels["a"] == "b" })
 	update(func(c *v1.PersistentVolumeClaim) { c.Finalizers = nil })
 	w.deleteClaim()
 	w.wait("nothing is left of it", func() bool {
-		p.claims.mu.Lock()
-		defer p.claims.mu.Unlock()
 		_, found := p.claims.Get("ns/data")
-		return !found && len(p.claims.names) == 0
+		return !found && find("u1") == nil
 	})
 }
 
@@ -163,7 +139,7 @@ func TestAClaimThatIsBoundFromTheBeginningTakesNoMemory(t *testing.T) {
 	w := newWorld(t)
 	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Spec.VolumeName = "pvc-u1" })
 	w.makeClaim(func(c *v1.PersistentVolumeClaim) {
-		c.Name, c.UID, c.Annotations[annProvisioner] = "waits", "u2", "another.example.com"
+		c.Name, c.UID, c.Annotations[caches.AnnProvisioner] = "waits", "u2", "another.example.com"
 	})
 	p := w.start(Config{}).provisioner
 	var kept []string
@@ -173,26 +149,13 @@ func TestAClaimThatIsBoundFromTheBeginningTakesNoMemory(t *testing.T) {
 	}
 }
 
-func TestAClaimOfTheSameNameIsAnotherOne(t *testing.T) {
-	f := newFollow()
-	at := func(uid types.UID) *v1.PersistentVolumeClaim {
-		return &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data", UID: uid}}
-	}
-	changes := claimChanges{f.claims}
-	changes.Added(at("u1"))
-	changes.Updated(at("u1"), at("u2"))
-	if !slices.Equal(f.told, []string{"came", "went", "came"}) || f.names["u2"] != "ns/data" || len(f.names) != 1 {
-		t.Errorf("told %q, names %v", f.told, f.names)
-	}
-}
-
-// askedFor notes that something is composed.
+// askedFor notes that something is built.
 type askedFor struct {
 	plainOrders
 	n int
 }
 
-func (o *askedFor) Build(ctx context.Context, want RequestOptions) (*Request, error) {
+func (o *askedFor) Build(ctx context.Context, want request.Options) (*inflight.Request, error) {
 	o.n++
 	return o.plainOrders.Build(ctx, want)
 }
@@ -200,19 +163,21 @@ func (o *askedFor) Build(ctx context.Context, want RequestOptions) (*Request, er
 func TestNoOrderIsMadeFromAPartOfAClaim(t *testing.T) {
 	w := newWorld(t)
 	orders := &askedFor{}
-	p, err := newProvisioner(newWatched(t, w.client), w.client, driverName, &process{world: w}, orders,
+	p, err := newController(newWatched(t, w.client), w.client, driverName, &process{world: w}, orders,
 		Config{Log: &processLog{}})
 	w.must(err)
 	claim := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data", UID: "u1"}}
 	try := func(claim *v1.PersistentVolumeClaim) error {
-		work := &run{Provisioner: p, claim: claim, track: &track{}, wanted: &wanted{class: &storagev1.StorageClass{}}}
-		return work.compose(t.Context())
+		work := &run{Controller: p, claim: claim, track: &track{}, wanted: &wanted{class: &storagev1.StorageClass{}}}
+		return work.buildRequest(t.Context())
 	}
 	if err := try(claim); err != nil || orders.n != 1 {
-		t.Fatalf("of a whole claim: %v, composed %d times", err, orders.n)
+		t.Fatalf("of a whole claim: %v, built %d times", err, orders.n)
 	}
 	claim.Spec.VolumeName = "another"
-	if err := try(partOf(claim)); err == nil || orders.n != 1 {
-		t.Errorf("of a part: %v, composed %d times", err, orders.n)
+	part, _, err := caches.RecordClaim(claim, true)
+	w.must(err)
+	if err := try(part); err == nil || orders.n != 1 {
+		t.Errorf("of a part: %v, built %d times", err, orders.n)
 	}
 }

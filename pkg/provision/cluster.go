@@ -15,7 +15,10 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/sources"
 )
 
 var (
@@ -46,7 +49,7 @@ type cluster interface {
 type apiServer struct {
 	core corev1.CoreV1Interface
 	// snapshots is nil where none is protected.
-	snapshots SnapshotProtector
+	snapshots sources.SnapshotProtector
 	// legacyFinalizer is the one that earlier versions added to claims.
 	legacyFinalizer string
 }
@@ -62,9 +65,9 @@ func (a apiServer) removeFinalizer(ctx context.Context, c provisioning.Claim) er
 // let this be done too. The resourceVersion lets one node of all be the first.
 func (a apiServer) selectNode(ctx context.Context, claim *v1.PersistentVolumeClaim, node string) error {
 	claim = claim.DeepCopy()
-	metav1.SetMetaDataAnnotation(&claim.ObjectMeta, annSelectedNode, node)
+	metav1.SetMetaDataAnnotation(&claim.ObjectMeta, caches.AnnSelectedNode, node)
 	if node == "" {
-		delete(claim.Annotations, annSelectedNode)
+		delete(claim.Annotations, caches.AnnSelectedNode)
 	}
 	_, err := a.core.PersistentVolumeClaims(claim.Namespace).Update(ctx, claim, metav1.UpdateOptions{})
 	switch {
@@ -89,7 +92,7 @@ func (a apiServer) holdSource(ctx context.Context, source request.SourceRef) err
 		return a.snapshots.AddFinalizer(ctx, types.NamespacedName{Namespace: source.Namespace, Name: source.Name}, source.UID)
 	}
 	_, err := kube.PatchClaimFinalizers(ctx, a.core.PersistentVolumeClaims(source.Namespace), kube.FinalizerPatch{
-		Name: source.Name, UID: source.UID, Add: []string{CloningFinalizer}})
+		Name: source.Name, UID: source.UID, Add: []string{finalizers.Cloning}})
 	if err != nil {
 		return fmt.Errorf("keep the claim that is cloned: %w", err)
 	}
@@ -105,7 +108,7 @@ func (a apiServer) freeSource(ctx context.Context, source request.SourceRef) err
 			source.UID)
 	}
 	_, err := kube.PatchClaimFinalizers(ctx, a.core.PersistentVolumeClaims(source.Namespace), kube.FinalizerPatch{
-		Name: source.Name, UID: source.UID, Drop: []string{CloningFinalizer}})
+		Name: source.Name, UID: source.UID, Drop: []string{finalizers.Cloning}})
 	return err
 }
 

@@ -8,13 +8,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/sources"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// Config holds the settings of a Provisioner.
+// Config holds the settings of a Controller.
 type Config struct {
-	// Log is the in-flight log, which this Provisioner runs. Required.
+	// Log is the in-flight log, which this Controller runs. Required.
 	Log Log
-	// Lease tells for how long this process may act. Past it nothing is begun, and calls in flight are cut off.
+	// Lease says for how long this process may act. Past it nothing is begun, and calls in flight are cut off.
 	// Default: there is no leader election, and it always may.
 	Lease Lease
 	// Quiet is how long a call that was not answered can take to arrive: at least the lease's duration, and the
@@ -36,15 +40,15 @@ type Config struct {
 	CloneWorkers int
 	// Snapshots adds a finalizer to VolumeSnapshots while volumes are restored from them. Default: nobody
 	// keeps them.
-	Snapshots SnapshotProtector
+	Snapshots sources.SnapshotProtector
 	// RetryStart and RetryMax bound the delay, doubled each time, after a failed try. Refusals, which a person has to mend
 	// first, start at ten times RetryStart. Default 1 second and 5 minutes, as in the stock
 	// external-provisioner.
 	RetryStart, RetryMax time.Duration
-	// Volumes shows which PVs there are. Whoever gives it keeps it up to date while Watch or Run is at
+	// PVs shows which PVs there are. Whoever gives it keeps it up to date while Watch or Run is at
 	// work. Default: a watch of its own.
-	Volumes Volumes
-	// Changed, if set, is told when what the driver has left may have changed, with the class and with
+	PVs PVLister
+	// Changed, if set, is called when what the driver has left may have changed, with the class and with
 	// the places of the volume, none where they are not known. It is to return at once.
 	Changed func(class string, at []map[string]string)
 	// Events records on the claim why its volume is unsettled.
@@ -56,7 +60,7 @@ type Config struct {
 	Clock clock.WithTicker
 }
 
-// Lease tells for how long this process still holds its leader election lease, by its own clock: zero or less if it
+// Lease says for how long this process still holds its leader election lease, by its own clock: zero or less if it
 // does not. It is safe for concurrent use.
 type Lease interface {
 	Left() time.Duration
@@ -117,4 +121,55 @@ func (c Config) Validate() error {
 		add(name == "", "also known as: a name is empty")
 	}
 	return errors.Join(wrong...)
+}
+
+// legacyFinalizer is the finalizer of earlier versions that this process removes.
+func (c Config) legacyFinalizer() string {
+	if c.Local == nil {
+		return finalizers.Legacy
+	}
+	return finalizers.LegacyOf(c.Local.Node.Name)
+}
+
+// node returns the node whose volumes alone are made, nil for the whole cluster.
+func (c Config) node() *volume.Node {
+	if c.Local == nil {
+		return nil
+	}
+	return &c.Local.Node
+}
+
+// Local has a Controller make the volumes of its own node alone: those of claims for which this node
+// was selected.
+type Local struct {
+	// Node is the node. Required.
+	Node volume.Node
+	// Immediate has the node bid for claims that bind immediately, for which nobody selects one.
+	Immediate bool
+	// BaseDelay and MaxDelay bound how long it waits before it bids: at first any time up to
+	// BaseDelay, then longer each time, up to MaxDelay. Default 20 seconds and 1 minute, as in the
+	// stock external-provisioner.
+	BaseDelay, MaxDelay time.Duration
+}
+
+func (l Local) withDefaults() Local {
+	if l.BaseDelay == 0 {
+		l.BaseDelay = 20 * time.Second
+	}
+	if l.MaxDelay == 0 {
+		l.MaxDelay = time.Minute
+	}
+	return l
+}
+
+// validate returns what is wrong with it.
+func (l Local) validate() error {
+	full := l.withDefaults()
+	switch {
+	case l.Node.Name == "" || len(l.Node.Segments) == 0:
+		return errors.New("node: its name or its segments are not given")
+	case full.BaseDelay < 0 || full.MaxDelay < full.BaseDelay:
+		return fmt.Errorf("node: from %v to %v is no growing delay", full.BaseDelay, full.MaxDelay)
+	}
+	return nil
 }

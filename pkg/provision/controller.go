@@ -15,13 +15,15 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
-	libcontroller "sigs.k8s.io/sig-storage-lib-external-provisioner/v10/controller"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/library"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/selfselect"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -42,8 +44,8 @@ func keyOf(claim *v1.PersistentVolumeClaim) key {
 	return key{claim.Namespace, claim.Name, claim.UID}
 }
 
-// Provisioner provisions the volumes of one driver's claims.
-type Provisioner struct {
+// Controller provisions the volumes of one driver's claims.
+type Controller struct {
 	watches
 	cfg Config
 	// names are the provisioner names that count as ours, the driver's own first.
@@ -56,8 +58,8 @@ type Provisioner struct {
 	tracker  *tracker
 	// early counts the failures of claims that come before Provision.
 	early    *tracker
-	assumed  *assumed
-	gate     *gate
+	assumed  *caches.Assumed
+	gate     *library.Gate
 	recorder *events.Recorder[Reason]
 	metrics  *metrics
 	control  *controller.Controller
@@ -72,20 +74,18 @@ type Provisioner struct {
 	protected *protectedSources
 	// selecting is the queue that selects this node for claims for which nobody selects one.
 	selecting  *controller.Queue[key]
-	selections *selections
-	library    *libcontroller.ProvisionController
-	// toLibrary brings a claim to the library.
-	toLibrary cache.ResourceEventHandler
+	selections *selfselect.Turns
+	library    *library.Controller
 
 	running atomic.Pointer[context.Context]
 }
 
-// New returns a Provisioner for the claims of the driver with this name, on the cluster that
+// New returns a Controller for the claims of the driver with this name, on the cluster that
 // config describes. config is copied; a QPS of 0 means that nothing but the number of workers
 // limits the calls. Nothing is started but the library's broadcaster of events, which is idle until
 // Run and cannot be ended. The library also adds to client-go's global scheme: New is not to be
 // called while other goroutines use that.
-func New(config *rest.Config, name string, driver Driver, requests RequestBuilder, cfg Config) (*Provisioner, error) {
+func New(config *rest.Config, name string, driver Driver, requests RequestBuilder, cfg Config) (*Controller, error) {
 	if config == nil {
 		return nil, errors.New("make a provisioner: no cluster is given")
 	}
@@ -104,12 +104,12 @@ func New(config *rest.Config, name string, driver Driver, requests RequestBuilde
 	if err != nil {
 		return nil, fmt.Errorf("make a client for the API server: %w", err)
 	}
-	return newProvisioner(watching.Core.RESTClient(), client, name, driver, requests, cfg)
+	return newController(watching.Core.RESTClient(), client, name, driver, requests, cfg)
 }
 
-// newProvisioner has core watch claims and PVs, and client do all else, on the same API server.
-func newProvisioner(core rest.Interface, client kubernetes.Interface, name string, driver Driver,
-	requests RequestBuilder, cfg Config) (*Provisioner, error) {
+// newController has core watch claims and PVs, and client do all else, on the same API server.
+func newController(core rest.Interface, client kubernetes.Interface, name string, driver Driver,
+	requests RequestBuilder, cfg Config) (*Controller, error) {
 	switch {
 	case name == "":
 		return nil, errors.New("make a provisioner: the driver's name is empty")
@@ -122,14 +122,14 @@ func newProvisioner(core rest.Interface, client kubernetes.Interface, name strin
 		return nil, fmt.Errorf("make a provisioner: %w", err)
 	}
 	cfg = cfg.withDefaults()
-	p := &Provisioner{
+	p := &Controller{
 		cfg: cfg, names: append([]string{name}, cfg.AlsoKnownAs...), driver: driver, requests: requests, client: client,
 		log:     cfg.Log,
 		cluster: apiServer{client.CoreV1(), cfg.Snapshots, cfg.legacyFinalizer()}, protected: newProtectedSources(),
-		tracker: newTracker(), early: newTracker(), assumed: newAssumed(), gate: newGate(), selections: newSelections(),
+		tracker: newTracker(), early: newTracker(), assumed: caches.NewAssumed(), gate: library.NewGate(), selections: selfselect.NewTurns(),
 		recorder: events.NewRecorder(events.Config[Reason]{Events: cfg.Events}),
 	}
-	p.metrics = newMetrics(name, p.gate.count, cfg.Log.Stats, cfg.Clock.Now)
+	p.metrics = newMetrics(name, p.gate.Count, cfg.Log.Stats, cfg.Clock.Now)
 	var err error
 	if p.watches, err = newWatches(core, client, name, cfg); err != nil {
 		return nil, err
@@ -146,7 +146,7 @@ func newProvisioner(core rest.Interface, client kubernetes.Interface, name strin
 	return p, p.metrics.register(cfg.Metrics)
 }
 
-func (p *Provisioner) newQueues() (err error) {
+func (p *Controller) newQueues() (err error) {
 	config := func(name string, workers int) controller.Config {
 		return controller.Config{Name: name, Workers: workers, Clock: p.cfg.Clock}
 	}
@@ -163,18 +163,18 @@ func (p *Provisioner) newQueues() (err error) {
 }
 
 // caches are those that the Controller runs, also where somebody else keeps them up to date: then they are waited for.
-func (p *Provisioner) caches() []controller.Cache {
+func (p *Controller) caches() []controller.Cache {
 	idle := func(ctx context.Context) { <-ctx.Done() }
 	volumes := idle
 	if p.own != nil {
-		volumes = p.own.watch
+		volumes = p.own.Run
 	}
 	all := []controller.Cache{controller.Polled("persistentvolumes", volumes, p.volumes.Synced)}
 	if p.finishOnly {
 		return all
 	}
 	all = append(all,
-		controller.Polled("persistentvolumeclaims", p.claims.watch, p.claims.Synced),
+		controller.Polled("persistentvolumeclaims", p.claims.Run, p.claims.Synced),
 		controller.Polled("storageclasses", p.classes.RunWithContext, p.classes.HasSynced))
 	if w, ok := p.requests.(Watcher); ok {
 		all = append(all, controller.Polled("what requests are built from", w.Watch, w.Synced))
@@ -183,8 +183,8 @@ func (p *Provisioner) caches() []controller.Cache {
 }
 
 // follow has changes wake our queue, and bring claims to the library.
-func (p *Provisioner) follow() error {
-	p.claims.changed = p.claimChanged
+func (p *Controller) follow() error {
+	p.claims.Changed = p.claimChanged
 	p.volumes.Follow(p.volumeChanged)
 	p.log.Follow(p.unsettled.Add)
 	// A class that comes or goes changes what can be done for claims that came before it.
@@ -197,7 +197,7 @@ func (p *Provisioner) follow() error {
 
 // claimChanged wakes our queue and the library. Before Run works nobody would look: a replica that
 // waits to lead would only pile up names.
-func (p *Provisioner) claimChanged(before, now *v1.PersistentVolumeClaim) {
+func (p *Controller) claimChanged(before, now *v1.PersistentVolumeClaim) {
 	if !p.working() {
 		return
 	}
@@ -205,7 +205,7 @@ func (p *Provisioner) claimChanged(before, now *v1.PersistentVolumeClaim) {
 		p.cloneChanged(before) // what it was a clone of may not be kept any more
 	}
 	if now == nil {
-		p.selections.forget(before.UID)
+		p.selections.Forget(before.UID)
 		p.recorder.Forget(before.UID)
 		p.tracker.over(before.UID)
 		p.wake(before)
@@ -214,7 +214,7 @@ func (p *Provisioner) claimChanged(before, now *v1.PersistentVolumeClaim) {
 	p.cloneChanged(now)
 	if now.Spec.VolumeName != "" {
 		p.tracker.over(now.UID)
-		p.selections.forget(now.UID)
+		p.selections.Forget(now.UID)
 	}
 	p.wake(now)
 	p.offer(now)
@@ -222,7 +222,7 @@ func (p *Provisioner) claimChanged(before, now *v1.PersistentVolumeClaim) {
 
 // wake has our queue look at a claim whose volume is unsettled, or was, or that has the finalizer of an earlier
 // version.
-func (p *Provisioner) wake(claim *v1.PersistentVolumeClaim) {
+func (p *Controller) wake(claim *v1.PersistentVolumeClaim) {
 	name := p.nameOf(claim.UID)
 	if slices.Contains(claim.Finalizers, p.cfg.legacyFinalizer()) {
 		p.claimed.Store(name, keyOf(claim))
@@ -233,35 +233,35 @@ func (p *Provisioner) wake(claim *v1.PersistentVolumeClaim) {
 }
 
 // volumeChanged is called with PVs that come and go.
-func (p *Provisioner) volumeChanged(pv volume.PV) {
-	p.assumed.drop(pv)
+func (p *Controller) volumeChanged(pv volume.PV) {
+	p.assumed.Drop(pv)
 	if p.log.State(pv.Name) == inflight.Open {
 		p.unsettled.Add(pv.Name)
 	}
-	if claim := p.claims.wholeByUID(pv.Claim.UID); claim != nil {
+	if claim := p.claims.WholeByUID(pv.Claim.UID); claim != nil {
 		p.offer(claim)
 	}
 }
 
 // wakeAll has every claim looked at.
-func (p *Provisioner) wakeAll() {
+func (p *Controller) wakeAll() {
 	p.claims.Each(func(claim *v1.PersistentVolumeClaim) { p.claimChanged(nil, claim) })
 }
 
 // offer brings a claim to the library if it may have to provision it. The library would ask about
 // one whose PV is stored in vain.
-func (p *Provisioner) offer(claim *v1.PersistentVolumeClaim) {
+func (p *Controller) offer(claim *v1.PersistentVolumeClaim) {
 	wanted := claim.Spec.VolumeName == "" && claim.DeletionTimestamp == nil &&
 		p.at(claim) != provisioning.NodeElsewhere && p.ours(claim)
 	if p.working() && wanted && !p.stored(claim.UID) {
-		p.toLibrary.OnUpdate(claim, claim)
+		p.library.Offer(claim)
 	}
 }
 
 // Watch keeps the caches up to date until ctx ends, and returns when it has stopped. A replica that
 // waits for leadership calls it, so that it can act at once when it leads. It changes nothing in the
 // cluster.
-func (p *Provisioner) Watch(ctx context.Context) { p.control.Watch(ctx) }
+func (p *Controller) Watch(ctx context.Context) { p.control.Watch(ctx) }
 
 // Run provisions until ctx ends, which cuts off calls in flight, or until Stop, which lets them
 // end; it returns when all work has ended. It is called once, by the one replica that leads: where
@@ -269,7 +269,7 @@ func (p *Provisioner) Watch(ctx context.Context) { p.control.Watch(ctx) }
 // takes the in-flight log over.
 //
 // Run watches by itself unless Watch already does; then it needs Watch to continue.
-func (p *Provisioner) Run(ctx context.Context) error {
+func (p *Controller) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	p.running.Store(&ctx)
 	var all sync.WaitGroup
@@ -292,7 +292,7 @@ func (p *Provisioner) Run(ctx context.Context) error {
 	if err := p.control.Run(ctx, p.provision); err != nil {
 		return err
 	}
-	p.gate.wait()
+	p.gate.Wait()
 	p.flush(ctx)
 	if cause := context.Cause(ctx); errors.Is(cause, inflight.ErrSuperseded) {
 		return cause
@@ -301,22 +301,22 @@ func (p *Provisioner) Run(ctx context.Context) error {
 }
 
 // provision runs the library until ctx ends or Stop is called. What it has in hand then is waited for by the gate.
-func (p *Provisioner) provision(ctx context.Context) {
+func (p *Controller) provision(ctx context.Context) {
 	klog.FromContext(ctx).Info("Provisioning", "driver", p.names[0], "workers", p.cfg.Workers, "finishOnly",
 		p.cfg.FinishOnly)
 	p.wakeAll() // what happened before Run worked
 	ctx, end := context.WithCancel(ctx)
-	var library sync.WaitGroup
+	var working sync.WaitGroup
 	if !p.cfg.FinishOnly {
-		library.Go(func() { p.library.Run(ctx) })
+		working.Go(func() { p.library.Run(ctx) })
 	}
 	select {
 	case <-ctx.Done():
 	case <-p.control.Stopped():
 	}
 	end()
-	p.gate.close()
-	library.Wait()
+	p.gate.Close()
+	working.Wait()
 }
 
 // Flush settings: how long removals are waited for, and how often it is looked.
@@ -326,7 +326,7 @@ const (
 )
 
 // flush waits a moment for entries that are being removed: one that stays is asked for once more by the next process.
-func (p *Provisioner) flush(ctx context.Context) {
+func (p *Controller) flush(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
 	defer cancel()
 	for p.log.Stats().Removing > 0 {
@@ -339,7 +339,7 @@ func (p *Provisioner) flush(ctx context.Context) {
 }
 
 // takeOver takes the in-flight log over, unless Stop is called before.
-func (p *Provisioner) takeOver(ctx context.Context) (stopped bool, err error) {
+func (p *Controller) takeOver(ctx context.Context) (stopped bool, err error) {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	taken := make(chan struct{})
@@ -358,7 +358,7 @@ func (p *Provisioner) takeOver(ctx context.Context) (stopped bool, err error) {
 }
 
 // inherit has our queue finish what earlier processes have begun.
-func (p *Provisioner) inherit() {
+func (p *Controller) inherit() {
 	for _, entry := range p.log.Entries() {
 		p.tracker.note(entry)
 		p.unsettled.Add(entry.Volume)
@@ -366,37 +366,25 @@ func (p *Provisioner) inherit() {
 }
 
 // Stop lets the work in hand end and begins no more; Run then returns. It does not wait.
-func (p *Provisioner) Stop() { p.control.Stop() }
+func (p *Controller) Stop() { p.control.Stop() }
 
 // Synced reports whether the caches hold what the API server had when they were started.
-func (p *Provisioner) Synced() bool { return p.control.Synced() }
+func (p *Controller) Synced() bool { return p.control.Synced() }
 
 // lifetime returns the context of Run in place of the library's, which ends at Stop, when work in
 // hand may continue.
-func (p *Provisioner) lifetime(context.Context) context.Context { return *p.running.Load() }
+func (p *Controller) lifetime(context.Context) context.Context { return *p.running.Load() }
 
 // newLibrary makes the library's controller.
-func (p *Provisioner) newLibrary() *libcontroller.ProvisionController {
-	options := []func(*libcontroller.ProvisionController) error{
-		libcontroller.LeaderElection(false),
-		libcontroller.AddFinalizer(true),
-		libcontroller.AdditionalProvisionerNames(p.cfg.AlsoKnownAs),
-		libcontroller.FailedProvisionThreshold(0), // never gives up
-		libcontroller.RateLimiter(limiter{p}),
-		libcontroller.Threadiness(p.cfg.Workers),
-		libcontroller.MetricsInstance(p.metrics.library),
-		libcontroller.ClaimsInformer(newClaimInformer(p)),
-		libcontroller.VolumesInformer(newVolumeInformer(p)),
-		libcontroller.ClassesInformer(p.classes),
-	}
-	if local := p.cfg.Local; local != nil {
-		options = append(options, libcontroller.NodesLister(nodeLister(local.Node)))
-	}
-	return libcontroller.NewProvisionController(klog.Background(), libraryClient{p.client, p.assumed}, p.names[0],
-		library{p}, options...)
+func (p *Controller) newLibrary() *library.Controller {
+	return library.New(library.Config{
+		Driver: p.names[0], AlsoKnownAs: p.cfg.AlsoKnownAs, Workers: p.cfg.Workers, Node: p.cfg.node(),
+		Client: p.client, Limiter: limiter{p}, Metrics: p.metrics.library, Claims: p.claims, Classes: p.classes,
+		Assumed: p.assumed, PVsSynced: p.volumes.Synced, Stored: p.stored,
+	}, provisioner{p})
 }
 
 // retries is the growing delay of what is tried again.
-func (p *Provisioner) retries() controller.Backoff {
+func (p *Controller) retries() controller.Backoff {
 	return controller.Backoff{First: p.cfg.RetryStart, Max: p.cfg.RetryMax}
 }

@@ -2,14 +2,13 @@
 // PersistentVolume: not by a crash between CreateVolume and the PV's creation, not by a claim that
 // is deleted meanwhile, not by an answer that was lost.
 //
-// It is the Provisioner of sig-storage-lib-external-provisioner's own ProvisionController, and
-// runs that controller. What a volume is asked to be like is left to an [RequestBuilder], of which
-// [Builder] is the one for a real cluster and driver. Deleting the volumes of PVs is left to
-// package reclaim.
+// It runs the ProvisionController of sig-storage-lib-external-provisioner, and is its Provisioner. A
+// [RequestBuilder] says what a volume is asked to be like; package builder has the one for a real
+// cluster and driver. Package reclaim deletes the volumes of PVs.
 //
 // # How it is used
 //
-// [New] returns a [Provisioner] and starts nothing; [Provisioner.Run] works until its context ends.
+// [New] returns a [Controller] and starts nothing; [Controller.Run] works until its context ends.
 // [Config] holds the settings, among them the in-flight log, an [inflight.Log]. Give the same log to
 // reclaim.Config.InFlight, so that no PV is reclaimed while its volume is in flight.
 //
@@ -21,6 +20,6 @@
 // claim is gone. Its reclaim policy then decides.
 //
 // observe.go gathers what is known about one volume name, the engine (internal/engine/provisioning) names the next
-// step, and execute.go carries it out and adds what was learned. The library's workers (library.go) make the first
-// attempt; finish.go continues with every entry that is still open after that.
+// step, and execute.go carries it out and adds what was learned. The library's workers (library.go, internal/library)
+// make the first attempt; finish.go continues with every entry that is still open after that.
 package provision

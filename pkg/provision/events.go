@@ -1,10 +1,13 @@
 package provision
 
 import (
+	"context"
+
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
 
 // eventOn returns what the Events of a claim are about.
@@ -14,3 +17,18 @@ func eventOn(c provisioning.Claim) events.Object {
 		ResourceVersion: c.ResourceVersion,
 	}}
 }
+
+// announce records once for the claim's owner who provisions the volume, where nobody else would say so.
+func (p *Controller) announce(ctx context.Context, claim *v1.PersistentVolumeClaim, err error) {
+	if !request.ReasonOf(err).Announced() {
+		return
+	}
+	p.recorder.ReportAside(ctx, eventOn(p.claimOf(claim)), provisioning.ReasonLeftToPopulator, err.Error())
+}
+
+// Reason says why a decision is what it is. The same word is an Event's reason, a value in the log and a label of
+// the metrics. Its Sentence says what it means, its EventType which Events have it.
+type Reason = provisioning.Reason
+
+// Reasons returns every reason there is.
+func Reasons() []Reason { return provisioning.Reasons() }

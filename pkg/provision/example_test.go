@@ -13,6 +13,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/builder"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
@@ -34,7 +35,7 @@ func run(ctx context.Context) error {
 		return err
 	}
 	defer driver.Close()
-	orders, err := provision.NewBuilder(config, driver, provision.BuilderConfig{})
+	requests, err := builder.New(config, driver, builder.Config{})
 	if err != nil {
 		return err
 	}
@@ -51,8 +52,8 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	provisioner, err := provision.New(config, driver.Name(), driver, orders,
-		provision.Config{Log: log, Volumes: reclaimer.PVs()})
+	provisioner, err := provision.New(config, driver.Name(), driver, requests,
+		provision.Config{Log: log, PVs: reclaimer.PVs()})
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/reasons"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -34,8 +35,8 @@ func (w *run) act(ctx context.Context, d provisioning.Decision) error {
 		return reasons.Because(provisioning.ReasonNotLeading, context.Cause(ctx))
 	}
 	switch d.Action {
-	case provisioning.Compose:
-		return w.compose(ctx)
+	case provisioning.BuildRequest:
+		return w.buildRequest(ctx)
 	case provisioning.ReadPV:
 		return w.readPV(ctx)
 	case provisioning.ReadClaim:
@@ -81,13 +82,13 @@ func (w *run) learn(done provisioning.Action, reply provisioning.Reply, began ti
 	w.facts.Learn(done, reply, false, began, w.cfg.Clock.Now(), w.cfg.Quiet)
 }
 
-func (w *run) compose(ctx context.Context) error {
+func (w *run) buildRequest(ctx context.Context) error {
 	c := w.facts.Claim
-	if w.claim == nil || !whole(w.claim) {
+	if w.claim == nil || !caches.Whole(w.claim) {
 		return reasons.Because(provisioning.ReasonFailed,
-			errors.New("too little is known about the claim to compose a request"))
+			errors.New("too little is known about the claim to build a request"))
 	}
-	want := RequestOptions{Claim: w.claim, Begun: c.Finalizer, CleanUp: c.Finalizer &&
+	want := request.Options{Claim: w.claim, Begun: c.Finalizer, CleanUp: c.Finalizer &&
 		(c.Terminating || c.VolumeName != "")}
 	if w.wanted != nil {
 		want.Class, want.Node = w.wanted.class, w.wanted.node
@@ -95,22 +96,13 @@ func (w *run) compose(ctx context.Context) error {
 		return reasons.Because(provisioning.ReasonOutcomeUnknown, fmt.Errorf("StorageClass %q does not exist",
 			util.GetPersistentVolumeClaimClass(w.claim)))
 	}
-	composed, err := w.requests.Build(ctx, want)
+	built, err := w.requests.Build(ctx, want)
 	if err != nil {
-		w.reschedule = w.facts.Log == provisioning.LogAbsent && w.wanted != nil && remedyOf(err) == request.RemedyReschedule
+		w.reschedule = w.facts.Log == provisioning.LogAbsent && w.wanted != nil && request.RemediationOf(err) == request.RemediationReschedule
 		return reasons.Because(w.failure(), err)
 	}
-	w.order = composed
+	w.built = built
 	return nil
-}
-
-// remedyOf returns what helps against an error, RemedyWait for one that says nothing of it.
-func remedyOf(err error) request.Remedy {
-	var e *request.Error
-	if errors.As(err, &e) {
-		return e.Remedy()
-	}
-	return request.RemedyWait
 }
 
 // failure is the reason of a step that failed: with a call in doubt, that its outcome is not known.
@@ -164,20 +156,20 @@ func (w *run) openEntry(ctx context.Context) error {
 	record := w.facts.Record
 	if w.facts.Log == provisioning.LogOpen {
 		entry = t.entry
-		at := record.Add(requestOf(*w.order))
-		entry.Requests = append([]Request(nil), entry.Requests...)
+		at := record.Add(requestOf(*w.built))
+		entry.Requests = append([]inflight.Request(nil), entry.Requests...)
 		if at == len(entry.Requests) {
-			entry.Requests = append(entry.Requests, Request{})
+			entry.Requests = append(entry.Requests, inflight.Request{})
 		}
-		entry.Requests[at] = *w.order
+		entry.Requests[at] = *w.built
 	} else {
-		entry.Requests = []Request{*w.order}
+		entry.Requests = []inflight.Request{*w.built}
 	}
 	err := w.log.Put(ctx, entry)
 	switch {
 	case err == nil:
-		w.learn(provisioning.OpenEntry, provisioning.Reply{Class: errclass.Done, Request: requestOf(*w.order)}, began)
-		t.entry, w.order = entry, nil
+		w.learn(provisioning.OpenEntry, provisioning.Reply{Class: errclass.Done, Request: requestOf(*w.built)}, began)
+		t.entry, w.built = entry, nil
 		w.tracker.note(entry)
 		return nil
 	case errors.Is(err, inflight.ErrFull):
@@ -206,7 +198,7 @@ func (w *run) markDiscarding(ctx context.Context) error {
 
 // secrets reads the Secret of a request each time it is needed, so that one that was changed counts. A driver is not
 // called without: it may look in the wrong place, and answer that nothing is there.
-func (w *run) secrets(ctx context.Context, request Request) (map[string]string, error) {
+func (w *run) secrets(ctx context.Context, request inflight.Request) (map[string]string, error) {
 	if request.Secret == nil {
 		return nil, nil
 	}
@@ -217,7 +209,7 @@ func (w *run) secrets(ctx context.Context, request Request) (map[string]string, 
 }
 
 // request returns the request that is sent next.
-func (w *run) request() Request { return w.track.entry.Requests[w.facts.Record.Next] }
+func (w *run) request() inflight.Request { return w.track.entry.Requests[w.facts.Record.Next] }
 
 func (w *run) createVolume(ctx context.Context) error {
 	f, request := &w.facts, w.request()
@@ -264,7 +256,7 @@ func (w *run) failed(class errclass.Class) Reason {
 
 // judge returns what the driver's answer is worth: the handle of the volume as its PersistentVolume has it, and whether
 // the volume is not what was asked for. An answer without an id is none: the driver is asked again.
-func (w *run) judge(request Request, made *csi.Volume) (provisioning.Reply, error) {
+func (w *run) judge(request inflight.Request, made *csi.Volume) (provisioning.Reply, error) {
 	pv, err := w.requests.PV(request, made)
 	switch {
 	case made.GetVolumeId() == "":
@@ -309,16 +301,16 @@ func (w *run) reportChanged(made *csi.Volume) {
 func (w *run) storePV(ctx context.Context, done provisioning.Action, name string) error {
 	pv := w.track.pv.DeepCopy()
 	pv.Name = name
-	w.assumed.expect(name, w.claimKey.uid)
+	w.assumed.Expect(name, w.claimKey.uid)
 	began := w.cfg.Clock.Now()
 	stored, exists, err := createPV(ctx, w.cluster, pv)
 	switch {
 	case err != nil:
-		w.assumed.forget(name)
+		w.assumed.Forget(name)
 		w.learn(done, provisioning.Reply{Class: classOfWrite(err)}, began)
 		return reasons.Because(provisioning.ReasonAPIWriteFailed, err)
 	case exists:
-		w.assumed.forget(name)
+		w.assumed.Forget(name)
 		w.learn(done, provisioning.Reply{Class: errclass.Refused, PV: w.read(stored, began)}, began)
 		if w.facts.PV.Names(w.facts.Record.Handle) {
 			w.track.stored = stored
@@ -333,9 +325,9 @@ func (w *run) storePV(ctx context.Context, done provisioning.Action, name string
 // assume shows a stored PersistentVolume until the watch does.
 func (w *run) assume(stored *v1.PersistentVolume) {
 	w.track.stored = stored
-	w.assumed.put(stored)
+	w.assumed.Put(stored)
 	if shown, found := w.volumes.Get(stored.Name); found {
-		w.assumed.drop(shown) // the watch was faster
+		w.assumed.Drop(shown) // the watch was faster
 	}
 }
 

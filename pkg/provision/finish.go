@@ -18,21 +18,21 @@ import (
 // queue continues until it is settled, also when the claim is gone. Then the library has the claim again.
 
 // finish works on one volume that is unsettled.
-func (p *Provisioner) finish(ctx context.Context, name string) controller.Result {
+func (p *Controller) finish(ctx context.Context, name string) controller.Result {
 	if wait := p.tracker.due(name, p.cfg.Clock.Now()); wait > 0 {
 		return controller.After(wait)
 	}
-	if !p.gate.enter() {
+	if !p.gate.Enter() {
 		return controller.Done()
 	}
-	defer p.gate.leave()
+	defer p.gate.Leave()
 	t, giveBack, err := p.tracker.take(ctx, name)
 	if err != nil {
 		return controller.Done()
 	}
 	defer giveBack()
 	entry, state := p.log.Get(name)
-	w := &run{Provisioner: p, name: name, track: t}
+	w := &run{Controller: p, name: name, track: t}
 	if state == inflight.Open {
 		w.claimKey = key{entry.Claim.Namespace, entry.Claim.Name, entry.Claim.UID}
 	} else if claim, known := p.claimed.Load(name); known {
@@ -47,7 +47,7 @@ func (w *run) ask(ctx context.Context) {
 	if w.cfg.FinishOnly || w.claimKey.uid == "" {
 		return
 	}
-	claim := w.claims.of(w.claimKey)
+	claim := w.claims.Of(w.claimKey.namespace, w.claimKey.name, w.claimKey.uid)
 	if claim != nil && w.wants(ctx, claim) {
 		w.wanted = &wanted{class: w.classOf(claim)}
 	}
@@ -56,7 +56,7 @@ func (w *run) ask(ctx context.Context) {
 // finished works, and says when the name is looked at again.
 func (w *run) finished(ctx context.Context) controller.Result {
 	state := w.log.State(w.name)
-	claim := w.claims.of(w.claimKey)
+	claim := w.claims.Of(w.claimKey.namespace, w.claimKey.name, w.claimKey.uid)
 	legacy := claim != nil && w.claimOf(claim).Finalizer
 	if state != inflight.Open && !legacy {
 		return w.handBack()
@@ -85,7 +85,7 @@ func (w *run) finished(ctx context.Context) controller.Result {
 func (w *run) handBack() controller.Result {
 	w.claimed.Delete(w.name)
 	if w.tracker.comesBack(w.name) {
-		if claim := w.claims.wholeByUID(w.claimKey.uid); claim != nil {
+		if claim := w.claims.WholeByUID(w.claimKey.uid); claim != nil {
 			w.offer(claim)
 			return controller.Done()
 		}
@@ -99,7 +99,7 @@ func (w *run) handBack() controller.Result {
 func (w *run) forget() {
 	claim := w.tracker.claimOf(w.name)
 	w.recorder.Forget(claim)
-	switch c := w.claims.wholeByUID(claim); {
+	switch c := w.claims.WholeByUID(claim); {
 	case c == nil:
 		w.tracker.over(claim) // it was bound, or gone, before its entry was closed
 	case c.Spec.VolumeName == "" && c.DeletionTimestamp == nil && w.tracker.hasFailed(w.name):
@@ -137,10 +137,10 @@ func (w *run) deselect(ctx context.Context) error {
 }
 
 // firstDelay is longer for what a person has to change first.
-func (p *Provisioner) firstDelay(err error) time.Duration {
-	class, remedy := errclass.Of(err), remedyOf(err)
+func (p *Controller) firstDelay(err error) time.Duration {
+	class, remedy := errclass.Of(err), request.RemediationOf(err)
 	if class == errclass.Refused || class == errclass.Unfit || class == errclass.Exhausted ||
-		remedy == request.RemedyChange || remedy == request.RemedyDiscard {
+		remedy == request.RemediationChange || remedy == request.RemediationDiscard {
 		return 10 * p.cfg.RetryStart
 	}
 	return p.cfg.RetryStart

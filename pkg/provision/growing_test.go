@@ -15,11 +15,11 @@ func TestTheDelayOfARefusedClaimGrows(t *testing.T) {
 	w.deleteClass() // nothing is provisioned
 	w.makeClaim()
 	p := w.start(Config{}).provisioner
-	w.wait("the claim is in the cache", func() bool { return p.working() && p.claims.wholeByUID("u1") != nil })
+	w.wait("the claim is in the cache", func() bool { return p.working() && p.claims.WholeByUID("u1") != nil })
 	past := p.cfg.Clock.Now().Add(-time.Minute)
 	p.tracker.note(inflight.Entry{Volume: name, Claim: inflight.Claim{Namespace: "ns", Name: "data", UID: "u1"}})
 	p.tracker.failed(name, past, first, most)
-	(&run{Provisioner: p, name: name, claimKey: key{"ns", "data", "u1"}}).forget()
+	(&run{Controller: p, name: name, claimKey: key{"ns", "data", "u1"}}).forget()
 	if delay := p.tracker.failed(name, past, first, most); delay != 2*first {
 		t.Errorf("the second delay is %v, want %v: the first failure is forgotten", delay, 2*first)
 	}

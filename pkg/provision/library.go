@@ -3,39 +3,43 @@ package provision
 import (
 	"context"
 	"errors"
+	"time"
+
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	libcontroller "sigs.k8s.io/sig-storage-lib-external-provisioner/v10/controller"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/reasons"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
 
-// library is what the ProvisionController calls. It may call for several claims at once, never
+// provisioner is what the library calls. It may call for several claims at once, never
 // for one claim twice at once.
-type library struct{ *Provisioner }
+type provisioner struct{ *Controller }
 
 var (
-	_ libcontroller.Qualifier        = library{}
-	_ libcontroller.BlockProvisioner = library{}
+	_ libcontroller.Qualifier        = provisioner{}
+	_ libcontroller.BlockProvisioner = provisioner{}
 
 	errStopping = errors.New("the provisioner is being stopped")
 )
 
 // SupportsBlock leaves it to the driver to refuse a block volume, as the stock provisioner does.
-func (library) SupportsBlock(context.Context) bool { return true }
+func (provisioner) SupportsBlock(context.Context) bool { return true }
 
 // Delete never deletes: PVs and their volumes are the matter of package reclaim, and the volumes
 // that have no PV that of the engine. The library calls it where it takes a PV for one that could
 // not be stored, on the strength of answers that were lost.
-func (library) Delete(context.Context, *v1.PersistentVolume) error {
+func (provisioner) Delete(context.Context, *v1.PersistentVolume) error {
 	return &libcontroller.IgnoredError{Reason: "volumes are deleted elsewhere"}
 }
 
 // ShouldProvision reports whether Provision is to be called for a claim now.
-func (l library) ShouldProvision(ctx context.Context, claim *v1.PersistentVolumeClaim) bool {
-	if !l.gate.beginTurn(claim.UID) || !l.wants(l.lifetime(ctx), claim) {
+func (l provisioner) ShouldProvision(ctx context.Context, claim *v1.PersistentVolumeClaim) bool {
+	if !l.gate.BeginTurn(claim.UID) || !l.wants(l.lifetime(ctx), claim) {
 		return false
 	}
 	name := l.nameOf(claim.UID)
@@ -52,12 +56,12 @@ func (l library) ShouldProvision(ctx context.Context, claim *v1.PersistentVolume
 }
 
 // wants reports whether a claim is to get its volume here and now. It repeats what the library checks later.
-func (p *Provisioner) wants(ctx context.Context, claim *v1.PersistentVolumeClaim) bool {
+func (p *Controller) wants(ctx context.Context, claim *v1.PersistentVolumeClaim) bool {
 	class := p.classOf(claim)
 	switch {
 	case claim.DeletionTimestamp != nil, claim.Spec.VolumeName != "", !p.ours(claim), class == nil:
 		return false
-	case p.at(claim) == provisioning.NodeElsewhere, late(class) && claim.Annotations[annSelectedNode] == "":
+	case p.at(claim) == provisioning.NodeElsewhere, late(class) && claim.Annotations[caches.AnnSelectedNode] == "":
 		return false
 	}
 	if q, ok := p.requests.(Qualifier); ok {
@@ -74,9 +78,9 @@ func (p *Provisioner) wants(ctx context.Context, claim *v1.PersistentVolumeClaim
 }
 
 // Provision makes the claim's volume and its PV, and returns the PV as it is stored.
-func (l library) Provision(ctx context.Context, options libcontroller.ProvisionOptions) (*v1.PersistentVolume,
+func (l provisioner) Provision(ctx context.Context, options libcontroller.ProvisionOptions) (*v1.PersistentVolume,
 	libcontroller.ProvisioningState, error) {
-	if !l.gate.open() {
+	if !l.gate.Open() {
 		return nil, libcontroller.ProvisioningNoChange, errStopping
 	}
 	ctx = l.lifetime(ctx)
@@ -86,7 +90,7 @@ func (l library) Provision(ctx context.Context, options libcontroller.ProvisionO
 		return nil, libcontroller.ProvisioningNoChange, err
 	}
 	defer giveBack()
-	w := &run{Provisioner: l.Provisioner, name: name, claimKey: keyOf(options.PVC), track: t,
+	w := &run{Controller: l.Controller, name: name, claimKey: keyOf(options.PVC), track: t,
 		wanted: &wanted{class: options.StorageClass, node: options.SelectedNode}}
 	d, err := w.work(ctx)
 	return w.provisioned(ctx, d, err)
@@ -97,7 +101,7 @@ func (w *run) provisioned(ctx context.Context, d provisioning.Decision, err erro
 	libcontroller.ProvisioningState, error) {
 	stored := w.track.stored
 	switch {
-	case err != nil && remedyOf(err) == request.RemedyIgnore:
+	case err != nil && request.RemediationOf(err) == request.RemediationIgnore:
 		return nil, libcontroller.ProvisioningFinished, &libcontroller.IgnoredError{Reason: err.Error()}
 	case err == nil && d.Done:
 		return nil, libcontroller.ProvisioningFinished, &libcontroller.IgnoredError{Reason: d.Reason.Sentence()}
@@ -137,3 +141,30 @@ func (w *run) pause(ctx context.Context, err error) error {
 	w.unsettled.Add(w.name)
 	return err
 }
+
+// limiter tells the library when a claim comes back. Its queues hold UIDs of claims. The library asks
+// it once for each claim that a worker has taken, when it has done all else.
+type limiter struct{ *Controller }
+
+// When returns how long a claim waits: as long as its last failure said, or, where the library
+// did not come as far as Provision, longer each time.
+func (l limiter) When(item any) time.Duration {
+	text, _ := item.(string)
+	uid, now := types.UID(text), l.cfg.Clock.Now()
+	defer l.gate.EndTurn(uid)
+	if wait := l.tracker.due(l.nameOf(uid), now); wait > 0 {
+		return wait
+	}
+	return l.early.failed(text, now, l.cfg.RetryStart, l.cfg.RetryMax)
+}
+
+// Forget is called whenever the library has nothing to do for a claim. A claim's failures are
+// forgotten with its success instead: our own patches bring claims back in between.
+func (l limiter) Forget(item any) {
+	text, _ := item.(string)
+	l.early.freely(text)
+	l.gate.EndTurn(types.UID(text))
+}
+
+// NumRequeues tells nothing: the library is told never to give up.
+func (limiter) NumRequeues(any) int { return 0 }

@@ -15,6 +15,8 @@ import (
 	libcontroller "sigs.k8s.io/sig-storage-lib-external-provisioner/v10/controller"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -60,7 +62,7 @@ func TestManyClaimsAtOnceCostOneCallEach(t *testing.T) {
 func TestAnotherDriversClaimIsNotTouched(t *testing.T) {
 	w := newWorld(t)
 	w.start(Config{})
-	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Annotations[annProvisioner] = "another.example.com" })
+	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Annotations[caches.AnnProvisioner] = "another.example.com" })
 	w.start(Config{}) // its caches being filled shows that the claim was seen
 	if len(w.told()) != 0 {
 		t.Errorf("diary: %q", w.told())
@@ -189,10 +191,10 @@ func TestASecondRequestForAnotherNode(t *testing.T) {
 	}
 	w.failing(false, class(errclass.Uncertain))
 	w.start(Config{})
-	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Annotations[annSelectedNode] = "n1" })
+	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Annotations[caches.AnnSelectedNode] = "n1" })
 	w.wait("the outcome is in doubt", func() bool { return w.count("create volume") > 0 })
 	w.failing(false, class(errclass.Exhausted))
-	w.wait("another node is asked for", func() bool { return w.claim().Annotations[annSelectedNode] == "" })
+	w.wait("another node is asked for", func() bool { return w.claim().Annotations[caches.AnnSelectedNode] == "" })
 	w.chooseSecond()
 	w.wait("a request for it is in the log", func() bool {
 		w.mu.Lock()
@@ -243,10 +245,10 @@ func TestAProcessPastItsLeaseDoesNothing(t *testing.T) {
 	p := w.make(Config{Lease: lease(0)})
 	p.start()
 	w.makeClaim()
-	w.wait("the claim was seen", func() bool { return p.provisioner.claims.wholeByUID("u1") != nil })
+	w.wait("the claim was seen", func() bool { return p.provisioner.claims.WholeByUID("u1") != nil })
 	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Name, c.UID = "next", "u2" })
 	w.wait("and worked on", func() bool {
-		return p.provisioner.tracker.due("pvc-u1", time.Now()) > 0 || p.provisioner.gate.count() > 0
+		return p.provisioner.tracker.due("pvc-u1", time.Now()) > 0 || p.provisioner.gate.Count() > 0
 	})
 	if len(w.told()) > 0 {
 		t.Errorf("diary: %q", w.told())
@@ -265,9 +267,9 @@ func TestNoRoomOnANodeAsksForAnother(t *testing.T) {
 	w.must(err)
 	w.failing(false, class(errclass.Exhausted))
 	w.start(Config{})
-	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Annotations[annSelectedNode] = "full" })
+	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Annotations[caches.AnnSelectedNode] = "full" })
 	w.wait("the node is not selected any more", func() bool {
-		_, selected := w.claim().Annotations[annSelectedNode]
+		_, selected := w.claim().Annotations[caches.AnnSelectedNode]
 		return !selected
 	})
 }
@@ -312,7 +314,7 @@ func TestAnInheritedEntryOutlivesItsQuietPeriod(t *testing.T) {
 func TestTheClassComes(t *testing.T) {
 	for name, change := range map[string]func(*v1.PersistentVolumeClaim){
 		"to a claim that nobody began":           func(*v1.PersistentVolumeClaim) {},
-		"to a claim that is held from a restart": func(c *v1.PersistentVolumeClaim) { c.Finalizers = []string{LegacyFinalizer} },
+		"to a claim that is held from a restart": func(c *v1.PersistentVolumeClaim) { c.Finalizers = []string{finalizers.Legacy} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -365,11 +367,11 @@ func (w *world) clearTheWay() {
 // The library deletes the PV after a Delete that it takes for done.
 func TestTheLibraryIsRefusedAllDeletions(t *testing.T) {
 	w := newWorld(t)
-	provisioner, err := newProvisioner(newWatched(t, w.client), w.client, driverName, &process{world: w}, w.orders,
+	controller, err := newController(newWatched(t, w.client), w.client, driverName, &process{world: w}, w.orders,
 		Config{Log: &processLog{}})
 	w.must(err)
 	var ignored *libcontroller.IgnoredError
-	if err := (library{provisioner}).Delete(t.Context(), &v1.PersistentVolume{}); !errors.As(err, &ignored) ||
+	if err := (provisioner{controller}).Delete(t.Context(), &v1.PersistentVolume{}); !errors.As(err, &ignored) ||
 		len(w.told()) > 0 {
 		t.Errorf("answered %v, diary %q", err, w.told())
 	}
@@ -436,7 +438,7 @@ func TestTheWatchIsFasterThanTheAnswer(t *testing.T) {
 	w.makeClaim()
 	w.wait("it is provisioned", w.provisioned)
 	p.stop()
-	if len(p.provisioner.assumed.stored) > 0 {
+	if p.provisioner.assumed.Get("pvc-u1") != nil {
 		t.Error("what the watch shows is kept for ever")
 	}
 }

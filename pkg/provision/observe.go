@@ -1,17 +1,12 @@
 package provision
 
 import (
-	"context"
-	"fmt"
 	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -20,22 +15,16 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
-)
-
-// Annotations of a claim that are read. The PV controller writes the first two.
-const (
-	annProvisioner     = "volume.kubernetes.io/storage-provisioner"
-	annProvisionerBeta = "volume.beta.kubernetes.io/storage-provisioner"
-	annSelectedNode    = "volume.kubernetes.io/selected-node"
 )
 
 // watches are the caches of claims, PVs and classes.
 type watches struct {
-	claims  *claims
-	volumes Volumes
+	claims  *caches.Claims
+	volumes PVLister
 	// own is volumes where nobody else keeps them up to date, and else nil.
-	own     *ownVolumes
+	own     *caches.PVs
 	classes cache.SharedIndexInformer
 	// finishOnly: claims and classes are not watched. The entries of the in-flight log have all that is needed.
 	finishOnly bool
@@ -43,38 +32,14 @@ type watches struct {
 
 // newWatches returns caches that are not running. core and client reach the same API server.
 func newWatches(core rest.Interface, client kubernetes.Interface, driver string, cfg Config) (watches, error) {
-	w := watches{claims: newClaims(core), volumes: cfg.Volumes, finishOnly: cfg.FinishOnly}
+	w := watches{claims: caches.NewClaims(core), volumes: cfg.PVs, finishOnly: cfg.FinishOnly}
 	if w.volumes == nil {
-		w.own = newOwnVolumes(core, driver, cfg.node())
+		w.own = caches.NewPVs(core, driver, cfg.node())
 		w.volumes = w.own
 	}
-	storage := client.StorageV1()
-	w.classes = cache.NewSharedIndexInformer(listing{&cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return storage.StorageClasses().List(ctx, o)
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return storage.StorageClasses().Watch(ctx, o)
-		},
-	}}, &storagev1.StorageClass{}, 0, cache.Indexers{})
-	if err := w.classes.SetTransform(dropManagedFields); err != nil {
-		return watches{}, fmt.Errorf("set up a watch cache: %w", err)
-	}
-	return w, nil
-}
-
-// listing has the reflector list before it watches, as package kube's caches do: a streamed list
-// decodes each object twice, and not every API server has it.
-type listing struct{ *cache.ListWatch }
-
-// IsWatchListSemanticsUnSupported says so.
-func (listing) IsWatchListSemanticsUnSupported() bool { return true }
-
-func dropManagedFields(object any) (any, error) {
-	if o, ok := object.(metav1.Object); ok {
-		o.SetManagedFields(nil)
-	}
-	return object, nil
+	var err error
+	w.classes, err = caches.NewClasses(client.StorageV1())
+	return w, err
 }
 
 // classOf returns the claim's StorageClass, nil if it is not there.
@@ -89,8 +54,8 @@ func (w watches) classOf(claim *v1.PersistentVolumeClaim) *storagev1.StorageClas
 
 // ours reports whether a claim is to be provisioned by this driver. One that says nothing of it is
 // judged by its class.
-func (p *Provisioner) ours(claim *v1.PersistentVolumeClaim) bool {
-	for _, annotation := range []string{annProvisioner, annProvisionerBeta} {
+func (p *Controller) ours(claim *v1.PersistentVolumeClaim) bool {
+	for _, annotation := range []string{caches.AnnProvisioner, caches.AnnProvisionerBeta} {
 		if name, found := claim.Annotations[annotation]; found {
 			return slices.Contains(p.names, name)
 		}
@@ -100,7 +65,7 @@ func (p *Provisioner) ours(claim *v1.PersistentVolumeClaim) bool {
 }
 
 // nameOf returns the name of a claim's volume and PersistentVolume.
-func (p *Provisioner) nameOf(claim types.UID) string {
+func (p *Controller) nameOf(claim types.UID) string {
 	if name, begun := p.tracker.volumeOf(claim); begun {
 		return name
 	}
@@ -108,11 +73,11 @@ func (p *Provisioner) nameOf(claim types.UID) string {
 }
 
 // claimOf returns what is read of a claim.
-func (p *Provisioner) claimOf(claim *v1.PersistentVolumeClaim) provisioning.Claim {
+func (p *Controller) claimOf(claim *v1.PersistentVolumeClaim) provisioning.Claim {
 	return provisioning.Claim{
 		Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID, ResourceVersion: claim.ResourceVersion,
 		Ours: p.ours(claim), Finalizer: slices.Contains(claim.Finalizers, p.cfg.legacyFinalizer()),
-		Node: p.at(claim), SelectedNode: claim.Annotations[annSelectedNode],
+		Node: p.at(claim), SelectedNode: claim.Annotations[caches.AnnSelectedNode],
 		Terminating: claim.DeletionTimestamp != nil, VolumeName: claim.Spec.VolumeName, PVName: p.nameOf(claim.UID),
 	}
 }
@@ -134,7 +99,7 @@ func (w *run) observe() {
 		t.entry, t.record = entry, inherited(entry, w.cfg.Clock.Now())
 	}
 	f.Record = t.record
-	f.First, f.Wanted, f.Composed = w.first(), w.wanted != nil, w.order != nil
+	f.First, f.Wanted, f.Composed = w.first(), w.wanted != nil, w.built != nil
 	f.Shared = t.record.Handle != "" && w.volumes.Shared(t.record.Handle, w.name)
 	w.observePV()
 }
@@ -181,7 +146,7 @@ func (w *run) first() bool {
 		!w.tracker.wasClosed(w.claim.UID)
 }
 
-func requestOf(request Request) provisioning.Request {
+func requestOf(request inflight.Request) provisioning.Request {
 	return provisioning.Request{Node: request.Node, MayReschedule: request.MayReschedule}
 }
 
@@ -194,7 +159,7 @@ func (w *run) observeClaim(entry inflight.Entry, state inflight.State) {
 	k := w.claimKey
 	c := provisioning.Claim{Namespace: k.namespace, Name: k.name, UID: k.uid, PVName: w.name}
 	if k.uid != "" && !w.cfg.FinishOnly {
-		if w.claim = w.claims.of(k); w.claim != nil {
+		if w.claim = w.claims.Of(k.namespace, k.name, k.uid); w.claim != nil {
 			c = w.claimOf(w.claim)
 			c.PVName = w.name
 		} else {
@@ -225,9 +190,9 @@ func (w *run) observePV() {
 }
 
 // shown returns a PersistentVolume that the cache shows, or that was stored a moment ago.
-func (p *Provisioner) shown(name string) (volume.PV, bool) {
+func (p *Controller) shown(name string) (volume.PV, bool) {
 	pv, shown := p.volumes.Get(name)
-	if assumed := p.assumed.get(name); !shown && assumed != nil {
+	if assumed := p.assumed.Get(name); !shown && assumed != nil {
 		return volume.At(p.cfg.node(), assumed), true
 	}
 	return pv, shown
@@ -244,11 +209,30 @@ func (w *run) pvOf(pv volume.PV, read time.Time) provisioning.PV {
 }
 
 // stored reports whether the PersistentVolume of a claim exists: in the cache, or stored a moment ago.
-func (p *Provisioner) stored(claim types.UID) bool {
+func (p *Controller) stored(claim types.UID) bool {
 	pv, shown := p.shown(p.nameOf(claim))
 	return shown && pv.Claim.UID == claim && (pv.Driver == "" || pv.Driver == p.names[0]) && !pv.Terminating &&
 		pv.Reach != volume.ReachElsewhere
 }
 
 // mayAct reports whether this process holds its lease, by its own clock.
-func (p *Provisioner) mayAct() bool { return p.cfg.Lease == nil || p.cfg.Lease.Left() > 0 }
+func (p *Controller) mayAct() bool { return p.cfg.Lease == nil || p.cfg.Lease.Left() > 0 }
+
+// at returns what a claim's selected node is to this process.
+func (p *Controller) at(claim *v1.PersistentVolumeClaim) provisioning.NodeSelection {
+	if p.cfg.Local == nil {
+		return provisioning.NodeAny
+	}
+	switch claim.Annotations[caches.AnnSelectedNode] {
+	case "":
+		return provisioning.NodeNone
+	case p.cfg.Local.Node.Name:
+		return provisioning.NodeHere
+	}
+	return provisioning.NodeElsewhere
+}
+
+// late reports whether volumes of a class wait until a node is selected.
+func late(class *storagev1.StorageClass) bool {
+	return class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
+}

@@ -6,10 +6,10 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
 )
 
-// Permissions returns what a Provisioner with these settings needs to be allowed. Secrets are not among
+// Permissions returns what a Controller with these settings needs to be allowed. Secrets are not among
 // them: which ones are needed is known only when a volume is made. Without any of them nothing is
 // done that is not safe.
-func (p *Provisioner) Permissions() []access.Permission {
+func (p *Controller) Permissions() []access.Permission {
 	const storage = "storage.k8s.io"
 	core := func(resource, verb, without string) access.Permission {
 		return access.Permission{Resource: resource, Verb: verb, Without: without}
@@ -50,6 +50,6 @@ func (p *Provisioner) Permissions() []access.Permission {
 }
 
 // MissingPermissions returns the permissions that the API server does not grant; see [access.Missing].
-func (p *Provisioner) MissingPermissions(ctx context.Context) ([]access.Permission, error) {
+func (p *Controller) MissingPermissions(ctx context.Context) ([]access.Permission, error) {
 	return access.Missing(ctx, p.client.AuthorizationV1(), p.Permissions())
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
 
-// process is one run of a Provisioner, which may die over a call.
+// process is one run of a Controller, which may die over a call.
 type process struct {
 	*world
 	inner cluster
@@ -29,7 +29,7 @@ type process struct {
 	dead bool
 	stop func()
 	// provisioner is what runs.
-	provisioner *Provisioner
+	provisioner *Controller
 	log         *processLog
 }
 
@@ -70,7 +70,7 @@ func (w *world) make(cfg Config) *process {
 	if cfg.Local != nil {
 		p.node, orders.node = cfg.Local.Node.Name, cfg.Local.Node.Name
 	}
-	provisioner, err := newProvisioner(newWatched(w.t, w.client), w.client, driverName, p, orders, cfg)
+	provisioner, err := newController(newWatched(w.t, w.client), w.client, driverName, p, orders, cfg)
 	w.must(err)
 	p.inner, provisioner.cluster, p.provisioner = provisioner.cluster, p, provisioner
 	return p
@@ -206,7 +206,7 @@ type plainOrders struct {
 	// node is where the volumes are, if that matters.
 	node string
 	// refuse, if set, says what is wrong with a claim.
-	refuse func(RequestOptions) error
+	refuse func(request.Options) error
 	// spoil, if set, says what is wrong with what was made.
 	spoil func() error
 }
@@ -218,7 +218,7 @@ func (o plainOrders) PVName(claim types.UID) string {
 	return "pvc-" + string(claim)
 }
 
-func (o plainOrders) Build(_ context.Context, want RequestOptions) (*Request, error) {
+func (o plainOrders) Build(_ context.Context, want request.Options) (*inflight.Request, error) {
 	if want.Class == nil {
 		return nil, errors.New("no class")
 	}
@@ -228,9 +228,9 @@ func (o plainOrders) Build(_ context.Context, want RequestOptions) (*Request, er
 			return nil, err
 		}
 	}
-	ordered := &Request{
-		Node: want.selectedNode(), Create: &csi.CreateVolumeRequest{Name: o.PVName(claim.UID)},
-		Secret: &v1.SecretReference{Namespace: "ns", Name: "secret"}, MayReschedule: want.selectedNode() != "",
+	ordered := &inflight.Request{
+		Node: want.SelectedNode(), Create: &csi.CreateVolumeRequest{Name: o.PVName(claim.UID)},
+		Secret: &v1.SecretReference{Namespace: "ns", Name: "secret"}, MayReschedule: want.SelectedNode() != "",
 		PV: &v1.PersistentVolume{
 			ObjectMeta: metav1.ObjectMeta{Name: o.PVName(claim.UID), UID: "pv-of-" + claim.UID,
 				Finalizers: []string{"external-provisioner.volume.kubernetes.io/finalizer"}},
@@ -256,14 +256,14 @@ func (o plainOrders) Ignores(claim *v1.PersistentVolumeClaim, class *storagev1.S
 	if o.refuse == nil {
 		return nil
 	}
-	err := o.refuse(RequestOptions{Claim: claim, Class: class})
-	if remedyOf(err) != request.RemedyIgnore {
+	err := o.refuse(request.Options{Claim: claim, Class: class})
+	if request.RemediationOf(err) != request.RemediationIgnore {
 		return nil
 	}
 	return err
 }
 
-func (o plainOrders) PV(order Request, made *csi.Volume) (*v1.PersistentVolume, error) {
+func (o plainOrders) PV(order inflight.Request, made *csi.Volume) (*v1.PersistentVolume, error) {
 	if o.spoil != nil {
 		if err := o.spoil(); err != nil {
 			return nil, err

@@ -15,6 +15,8 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
 
@@ -24,7 +26,7 @@ func plainFacts() request.Facts {
 	return request.Facts{
 		Claim: &v1.PersistentVolumeClaim{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data", UID: "u1",
-				Annotations: map[string]string{annProvisioner: driverName}},
+				Annotations: map[string]string{caches.AnnProvisioner: driverName}},
 			Spec: v1.PersistentVolumeClaimSpec{StorageClassName: &class,
 				AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
 				Resources:   v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")}}},
@@ -37,12 +39,12 @@ func plainFacts() request.Facts {
 }
 
 // refusal returns why there is no order once something is wrong.
-func refusal(t *testing.T, wrong func(*request.Facts), want request.Remedy) error {
+func refusal(t *testing.T, wrong func(*request.Facts), want request.Remediation) error {
 	t.Helper()
 	f := plainFacts()
 	wrong(&f)
-	_, err := request.Plan(f)
-	if err == nil || remedyOf(err) != want {
+	_, err := request.NewPlan(f)
+	if err == nil || request.RemediationOf(err) != want {
 		t.Fatalf("%v, want an error whose remedy is %v", err, want)
 	}
 	return err
@@ -54,13 +56,13 @@ func foreign(f *request.Facts) { f.Driver.Name = "another.example.com" }
 
 func nodeless(f *request.Facts) {
 	f.Driver.Plugin[csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS] = true
-	f.Claim.Annotations[annSelectedNode] = "gone"
+	f.Claim.Annotations[caches.AnnSelectedNode] = "gone"
 }
 
 // refusing has orders refused with an error while it says so, and counts how often.
 func (w *world) refusing(err error) (refused *atomic.Int64, end func()) {
 	refused, over := &atomic.Int64{}, &atomic.Bool{}
-	w.orders.refuse = func(RequestOptions) error {
+	w.orders.refuse = func(request.Options) error {
 		if over.Load() {
 			return nil
 		}
@@ -72,7 +74,7 @@ func (w *world) refusing(err error) (refused *atomic.Int64, end func()) {
 
 func TestAClaimThatCannotBeOrderedOpensNoEntry(t *testing.T) {
 	w := newWorld(t)
-	refused, end := w.refusing(refusal(t, invalid, request.RemedyChange))
+	refused, end := w.refusing(refusal(t, invalid, request.RemediationChange))
 	w.start(Config{})
 	w.makeClaim()
 	w.wait("it was refused again and again", func() bool { return refused.Load() > 5 })
@@ -85,7 +87,7 @@ func TestAClaimThatCannotBeOrderedOpensNoEntry(t *testing.T) {
 
 func TestAClaimThatOthersProvisionIsLeftAlone(t *testing.T) {
 	w := newWorld(t)
-	refused, _ := w.refusing(refusal(t, foreign, request.RemedyIgnore))
+	refused, _ := w.refusing(refusal(t, foreign, request.RemediationIgnore))
 	events := record.NewFakeRecorder(100)
 	w.start(Config{Events: events})
 	w.makeClaim()
@@ -103,7 +105,7 @@ func TestAClaimForAPopulatorSaysSoOnce(t *testing.T) {
 	populated := refusal(t, func(f *request.Facts) {
 		group := "example.com"
 		f.Claim.Spec.DataSourceRef = &v1.TypedObjectReference{APIGroup: &group, Kind: "Backup", Name: "monday"}
-	}, request.RemedyIgnore)
+	}, request.RemediationIgnore)
 	refused, _ := w.refusing(populated)
 	events := record.NewFakeRecorder(100)
 	w.start(Config{Events: events})
@@ -131,11 +133,11 @@ func TestANodeThatCannotHaveTheVolumeIsGivenBack(t *testing.T) {
 	_, err := w.client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "unfit"}},
 		metav1.CreateOptions{})
 	w.must(err)
-	w.refusing(refusal(t, nodeless, request.RemedyReschedule))
+	w.refusing(refusal(t, nodeless, request.RemediationReschedule))
 	w.start(Config{})
-	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Annotations[annSelectedNode] = "unfit" })
+	w.makeClaim(func(c *v1.PersistentVolumeClaim) { c.Annotations[caches.AnnSelectedNode] = "unfit" })
 	w.wait("the node is not selected any more", func() bool {
-		_, selected := w.claim().Annotations[annSelectedNode]
+		_, selected := w.claim().Annotations[caches.AnnSelectedNode]
 		return !selected
 	})
 	if w.count("create volume") > 0 {
@@ -220,7 +222,7 @@ func TestAClaimStaysWhileItIsCloned(t *testing.T) {
 	claims := w.client.CoreV1().PersistentVolumeClaims("ns")
 	w.wait("the volume is made unseen", func() bool { return len(w.onDisk()) == 1 })
 	source, err := claims.Get(t.Context(), "source", metav1.GetOptions{})
-	if err != nil || !slices.Contains(source.Finalizers, CloningFinalizer) {
+	if err != nil || !slices.Contains(source.Finalizers, finalizers.Cloning) {
 		t.Fatalf("%v: the source is not held: %+v", err, source)
 	}
 	w.must(claims.Delete(t.Context(), "source", metav1.DeleteOptions{}))

@@ -11,23 +11,9 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
-
-// RequestOptions is the claim that is to get a volume, with what its volume is to be like.
-type RequestOptions struct {
-	// Claim and Class are as the watch cache has them: not to be changed. Required.
-	Claim *v1.PersistentVolumeClaim
-	Class *storagev1.StorageClass
-	// Node is the node that the scheduler has selected, nil if none was, or nobody has read it.
-	Node *v1.Node
-	// Begun: an earlier version may have called CreateVolume. Then a source that is terminating is as good as any.
-	Begun bool
-	// CleanUp: as Begun, and the claim can never use the volume: it may be anywhere.
-	CleanUp bool
-}
-
-// Request is a CreateVolume request, and what becomes of its answer. It is what the in-flight log holds.
-type Request = inflight.Request
 
 // RequestBuilder settles what a driver is asked for. Implementations are safe for concurrent use.
 type RequestBuilder interface {
@@ -36,11 +22,11 @@ type RequestBuilder interface {
 	// Build returns the request for a claim. The same claim and class give the same volume name,
 	// whenever it is asked. An error says what is wrong with claim or class, or could not be read;
 	// a *request.Error among its causes says what helps.
-	Build(ctx context.Context, want RequestOptions) (*Request, error)
+	Build(ctx context.Context, want request.Options) (*inflight.Request, error)
 	// PV returns the PersistentVolume of the volume that the driver made for an order, which may have been read
 	// from the in-flight log. An error means that the volume is not what was asked for: it gets no
 	// PersistentVolume and is deleted.
-	PV(o Request, made *csi.Volume) (*v1.PersistentVolume, error)
+	PV(o inflight.Request, made *csi.Volume) (*v1.PersistentVolume, error)
 }
 
 // Qualifier is an RequestBuilder that can tell from claim and class alone that others provision a claim.
@@ -49,7 +35,7 @@ type Qualifier interface {
 	Ignores(claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass) error
 }
 
-// Watcher is an RequestBuilder with watch caches of its own. A Provisioner keeps them up to date, and begins
+// Watcher is an RequestBuilder with watch caches of its own. A Controller keeps them up to date, and begins
 // when they are filled.
 type Watcher interface {
 	// Watch keeps the caches up to date until ctx ends.
@@ -91,4 +77,19 @@ type Log interface {
 	Confirm(ctx context.Context, volume string) error
 	// Follow has removed called whenever a removal is confirmed. removed does not block.
 	Follow(removed func(volume string))
+}
+
+// PVLister is a watch cache of PVs; reclaim.PVs is one. It shows at least those that name a volume of
+// the driver, on a node those that it may reach: that it does not show a PV proves nothing. Its methods are safe
+// for concurrent use.
+type PVLister interface {
+	// Get returns the PV with this name. Of it, Driver, Handle, Claim.UID, Terminating and Reach are read.
+	Get(name string) (pv volume.PV, found bool)
+	// Shared reports whether a PV of another name than except names the driver's volume.
+	Shared(handle, except string) bool
+	// Follow has changed called for every PV that comes or goes from now on, with the state that it
+	// had first or last, and after Get shows it so. changed does not block.
+	Follow(changed func(volume.PV))
+	// Synced reports whether Get shows the PVs that there were when the watch began.
+	Synced() bool
 }

@@ -10,11 +10,12 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 )
 
 // run is the work on one volume name from its wake-up to the next wait. It has taken the name's track.
 type run struct {
-	*Provisioner
+	*Controller
 	name     string
 	claimKey key
 	track    *track
@@ -23,8 +24,8 @@ type run struct {
 	facts provisioning.Facts
 	// wanted is what the claim's volume is asked for with, nil if nobody asks.
 	wanted *wanted
-	// order is what was composed and is not in the log yet.
-	order *Request
+	// built is the request that is not in the log yet.
+	built *inflight.Request
 	// reschedule: another node has to be selected.
 	reschedule bool
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"hash/maphash"
-	"slices"
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
@@ -16,25 +15,10 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/reasons"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
-
-// CloningFinalizer keeps a claim while its volume is cloned. It is the stock provisioner's. A
-// VolumeSnapshot has request.SnapshotFinalizer for the same purpose.
-const CloningFinalizer = "provisioner.storage.kubernetes.io/cloning-protection"
-
-// SnapshotProtector changes and finds the finalizer that keeps VolumeSnapshots while volumes are restored from
-// them; snapshots.Reader is one. It is safe for concurrent use.
-type SnapshotProtector interface {
-	// AddFinalizer adds request.SnapshotFinalizer to the snapshot with this name and UID.
-	AddFinalizer(ctx context.Context, name types.NamespacedName, uid types.UID) error
-	// RemoveFinalizer removes it; that it is not there, or the snapshot is gone, is no error.
-	RemoveFinalizer(ctx context.Context, name types.NamespacedName, uid types.UID) error
-	// EachProtected calls visit for every snapshot that has it. Of these only name, UID and deletion are filled in.
-	EachProtected(ctx context.Context, visit func(request.Snapshot)) error
-	// Read reads one live, with its content; nil if it does not exist.
-	Read(ctx context.Context, name types.NamespacedName) (*request.Snapshot, error)
-}
 
 // protectedSources are the sources that this process protects. It is safe for concurrent use.
 type protectedSources struct {
@@ -89,22 +73,17 @@ func (s *protectedSources) remove(of request.SourceRef) {
 // keyOfSource returns the name under which a claim is known in the cache.
 func keyOfSource(of request.SourceRef) string { return of.Namespace + "/" + of.Name }
 
-// freesSource reports whether a claim is a source that is being deleted, and may have to be let go.
-func freesSource(claim *v1.PersistentVolumeClaim) bool {
-	return claim.DeletionTimestamp != nil && slices.Contains(claim.Finalizers, CloningFinalizer)
-}
-
 // cloneChanged wakes what lets sources go: a source that is being deleted, or the end of a volume
 // that was made from one.
-func (p *Provisioner) cloneChanged(claim *v1.PersistentVolumeClaim) {
-	if freesSource(claim) {
+func (p *Controller) cloneChanged(claim *v1.PersistentVolumeClaim) {
+	if caches.IsTerminatingSource(claim) {
 		p.sources.Add(request.SourceRef{Kind: request.SourceClaim, Namespace: claim.Namespace, Name: claim.Name})
 	}
 	p.wakeSource(request.SourceOf(claim))
 }
 
 // wakeSource has a source looked at, which may not be in use any more.
-func (p *Provisioner) wakeSource(of request.SourceRef) {
+func (p *Controller) wakeSource(of request.SourceRef) {
 	of.UID = ""
 	if p.cfg.FinishOnly {
 		return // without claims it is not known who else uses a source, and nothing of it may be written
@@ -121,7 +100,7 @@ func (p *Provisioner) wakeSource(of request.SourceRef) {
 }
 
 // freeSource ends the protection of a source, once no volume is being made from it.
-func (p *Provisioner) freeSource(ctx context.Context, of request.SourceRef) controller.Result {
+func (p *Controller) freeSource(ctx context.Context, of request.SourceRef) controller.Result {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
 	free := p.freeClaim
@@ -139,9 +118,9 @@ func (p *Provisioner) freeSource(ctx context.Context, of request.SourceRef) cont
 
 // freeClaim lets a claim go that is being deleted. One that is not being deleted keeps the finalizer, so
 // that no clone that begins can be overtaken: the API server puts none on what is being deleted.
-func (p *Provisioner) freeClaim(ctx context.Context, of request.SourceRef) error {
+func (p *Controller) freeClaim(ctx context.Context, of request.SourceRef) error {
 	source, found := p.claims.Get(keyOfSource(of))
-	if !found || p.at(source) == provisioning.NodeElsewhere || !freesSource(source) {
+	if !found || p.at(source) == provisioning.NodeElsewhere || !caches.IsTerminatingSource(source) {
 		return nil
 	}
 	of.UID = source.UID
@@ -151,7 +130,7 @@ func (p *Provisioner) freeClaim(ctx context.Context, of request.SourceRef) error
 
 // freeSnapshot removes the finalizer of a snapshot that this process has protected, whether it is being
 // deleted or not: nobody would remove it after this program is gone, and the snapshot could not be deleted.
-func (p *Provisioner) freeSnapshot(ctx context.Context, of request.SourceRef) error {
+func (p *Controller) freeSnapshot(ctx context.Context, of request.SourceRef) error {
 	uid, found := p.protected.snapshot(of)
 	if !found {
 		return nil
@@ -174,7 +153,7 @@ func (p *Provisioner) freeSnapshot(ctx context.Context, of request.SourceRef) er
 
 // IfUnused calls do if no volume is being made from the source, and lets none begin until do returns.
 // Otherwise, and before it is known, it returns false.
-func (p *Provisioner) IfUnused(ctx context.Context, of request.SourceRef,
+func (p *Controller) IfUnused(ctx context.Context, of request.SourceRef,
 	do func(context.Context) error) (unused bool, err error) {
 	defer p.protected.turn(of)()
 	if !p.working() || p.inUse(of) {
@@ -185,7 +164,7 @@ func (p *Provisioner) IfUnused(ctx context.Context, of request.SourceRef,
 
 // inUse reports whether a volume may be being made from the source: by us, as the in-flight log says, or by another
 // provisioner. An entry is open before holdSource is called, and until the outcome is known.
-func (p *Provisioner) inUse(of request.SourceRef) bool {
+func (p *Controller) inUse(of request.SourceRef) bool {
 	of.UID = ""
 	for _, entry := range p.log.Entries() {
 		for _, asked := range entry.Requests {
@@ -204,7 +183,7 @@ func (p *Provisioner) inUse(of request.SourceRef) bool {
 }
 
 // sourceOf returns the source of a request, the zero value for none.
-func sourceOf(asked Request) request.SourceRef {
+func sourceOf(asked inflight.Request) request.SourceRef {
 	if asked.Source == nil {
 		return request.SourceRef{}
 	}
@@ -215,7 +194,7 @@ func sourceOf(asked Request) request.SourceRef {
 // holdSource protects the snapshot or claim that is read while this volume is made. Once the driver may have been
 // called a source that is gone, or cannot be protected, is no reason not to repeat the request: the driver judges
 // that.
-func (w *run) holdSource(ctx context.Context, asked Request) error {
+func (w *run) holdSource(ctx context.Context, asked inflight.Request) error {
 	source, begun := sourceOf(asked), w.facts.Record.Begun()
 	if source == (request.SourceRef{}) || w.track.holds == source.UID {
 		return nil
@@ -235,7 +214,7 @@ func (w *run) holdSource(ctx context.Context, asked Request) error {
 
 // protectSource adds the finalizer to a source. A snapshot that is protected already is not asked for again;
 // one that may not be written is restored without, as it was before there was such a finalizer.
-func (p *Provisioner) protectSource(ctx context.Context, source request.SourceRef) error {
+func (p *Controller) protectSource(ctx context.Context, source request.SourceRef) error {
 	if source.Kind != request.SourceSnapshot {
 		return p.cluster.holdSource(ctx, source)
 	}

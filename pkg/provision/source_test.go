@@ -7,12 +7,18 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
 	k8stesting "k8s.io/client-go/testing"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/snapshottest"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/sources"
 )
 
 func failing(err error) k8stesting.ReactionFunc {
@@ -20,38 +26,40 @@ func failing(err error) k8stesting.ReactionFunc {
 }
 
 func fromSnapshot() func(*v1.PersistentVolumeClaim) {
-	return func(c *v1.PersistentVolumeClaim) { c.Spec.DataSource = claimFrom("", "snap", "").Spec.DataSource }
+	return func(c *v1.PersistentVolumeClaim) {
+		c.Spec.DataSource = snapshottest.ClaimFrom("", "snap", "").Spec.DataSource
+	}
 }
 
 // fresh is a snapshot that nobody protects yet.
 func fresh() *request.Snapshot {
-	return snapshotOf("snap", func(s *request.Snapshot) { s.Protected = false })
+	return snapshottest.Of(driverName, "snap", func(s *request.Snapshot) { s.Protected = false })
 }
 
 func TestASnapshotIsProtectedWhileItIsRestored(t *testing.T) {
 	w := newWorld(t)
 	w.failing(true, class(errclass.Uncertain))
-	shop := newFakeSnapshots(fresh())
+	shop := snapshottest.New(fresh())
 	p := w.start(Config{Snapshots: shop})
 	w.makeClaim(fromSnapshot())
 	w.wait("the volume is made unseen", func() bool { return len(w.onDisk()) == 1 })
-	if want := []string{"add snap"}; !slices.Equal(shop.told(), want) {
-		t.Fatalf("%q, want %q", shop.told(), want)
+	if want := []string{"add snap"}; !slices.Equal(shop.Calls(), want) {
+		t.Fatalf("%q, want %q", shop.Calls(), want)
 	}
-	shop.remove("snap")
-	sweeper := newSweeper(w.client.CoreV1(), w.client.AuthorizationV1(), driverName, shop,
-		SweeperConfig{Uses: p.provisioner})
+	shop.Delete("snap")
+	sweeper, err := sources.NewSweeper(&rest.Config{}, driverName, shop, sources.SweeperConfig{Uses: p.provisioner})
+	w.must(err)
 	n := w.count("create volume")
 	w.wait("the driver was asked again", func() bool { return w.count("create volume") > n+1 })
 	w.must(sweeper.Sweep(t.Context()))
-	if !shop.protected("snap") {
+	if !shop.Protected("snap") {
 		t.Fatal("the snapshot was freed while it is restored")
 	}
 	w.failing(false, nil)
 	w.wait("the claim is provisioned", w.provisioned)
-	w.wait("the snapshot is free", func() bool { return !shop.protected("snap") })
-	if want := []string{"add snap", "remove snap"}; !slices.Equal(shop.told(), want) {
-		t.Errorf("%q, want %q", shop.told(), want)
+	w.wait("the snapshot is free", func() bool { return !shop.Protected("snap") })
+	if want := []string{"add snap", "remove snap"}; !slices.Equal(shop.Calls(), want) {
+		t.Errorf("%q, want %q", shop.Calls(), want)
 	}
 }
 
@@ -59,15 +67,15 @@ func TestASnapshotIsProtectedWhileItIsRestored(t *testing.T) {
 func TestASnapshotIsProtectedUntilTheLastIsRestored(t *testing.T) {
 	w := newWorld(t)
 	w.failing(true, class(errclass.Uncertain))
-	shop := newFakeSnapshots(fresh())
+	shop := snapshottest.New(fresh())
 	w.start(Config{Snapshots: shop})
 	w.makeClaim(fromSnapshot())
 	w.makeClaim(fromSnapshot(), func(c *v1.PersistentVolumeClaim) { c.Name, c.UID = "second", "u2" })
 	w.wait("both volumes are made unseen", func() bool { return len(w.onDisk()) == 2 })
 	w.failing(false, nil)
-	w.wait("the snapshot is free", func() bool { return !shop.protected("snap") })
-	if said(shop.told(), "add") != said(shop.told(), "remove") {
-		t.Errorf("%q", shop.told())
+	w.wait("the snapshot is free", func() bool { return !shop.Protected("snap") })
+	if shop.Count("add") != shop.Count("remove") {
+		t.Errorf("%q", shop.Calls())
 	}
 	if !w.settled() {
 		t.Errorf("the snapshot is free while volumes are in flight: %v", w.inFlight())
@@ -78,48 +86,44 @@ func TestASnapshotIsProtectedUntilTheLastIsRestored(t *testing.T) {
 func TestASnapshotThatIsNotRestoredAfterAll(t *testing.T) {
 	w := newWorld(t)
 	w.failing(false, class(errclass.Refused))
-	shop := newFakeSnapshots(fresh())
+	shop := snapshottest.New(fresh())
 	w.start(Config{Snapshots: shop})
 	w.makeClaim(fromSnapshot())
 	w.wait("the driver has refused, and the snapshot is free", func() bool {
-		return w.count("create volume") > 0 && said(shop.told(), "remove") > 0
+		return w.count("create volume") > 0 && shop.Count("remove") > 0
 	})
 	w.deleteClaim()
-	w.wait("the snapshot is free", func() bool { return !shop.protected("snap") })
+	w.wait("the snapshot is free", func() bool { return !shop.Protected("snap") })
 }
 
 func TestASnapshotThatMayNotBeWrittenIsRestoredAsBefore(t *testing.T) {
 	w := newWorld(t)
-	shop := newFakeSnapshots(fresh())
-	shop.fail["add"] = forbidden()
+	shop := snapshottest.New(fresh())
+	shop.Fail("add", forbidden())
 	w.start(Config{Snapshots: shop})
 	w.makeClaim(fromSnapshot())
 	w.wait("the claim is provisioned", w.provisioned)
-	if n := said(shop.told(), "remove"); n != 0 {
-		t.Errorf("%q", shop.told())
+	if n := shop.Count("remove"); n != 0 {
+		t.Errorf("%q", shop.Calls())
 	}
 }
 
 // Before anything was begun a source that cannot be protected is not read. What may have been begun is finished.
 func TestASourceThatCannotBeProtected(t *testing.T) {
 	w := newWorld(t)
-	shop := newFakeSnapshots(fresh())
-	shop.fail["add"] = errors.New("etcd is away")
+	shop := snapshottest.New(fresh())
+	shop.Fail("add", errors.New("etcd is away"))
 	p := w.start(Config{Snapshots: shop})
 	w.makeClaim(fromSnapshot())
-	w.wait("it was tried", func() bool { return said(shop.told(), "add") > 1 })
+	w.wait("it was tried", func() bool { return shop.Count("add") > 1 })
 	if n := w.count("create volume"); n != 0 {
 		t.Errorf("%d CreateVolume calls from a snapshot that can be deleted meanwhile", n)
 	}
-	shop.mu.Lock()
-	delete(shop.fail, "add")
-	shop.mu.Unlock()
+	shop.Fail("add", nil)
 	w.failing(true, class(errclass.Uncertain))
 	w.wait("the volume is made unseen", func() bool { return len(w.onDisk()) == 1 })
 	p.stop()
-	shop.mu.Lock()
-	delete(shop.of, "snap")
-	shop.mu.Unlock()
+	shop.Lose("snap")
 	n := w.count("create volume")
 	w.failing(false, nil)
 	w.start(Config{Snapshots: shop})
@@ -132,10 +136,10 @@ func TestASourceThatCannotBeProtected(t *testing.T) {
 // The API server adds no finalizer to what is being deleted, so nothing is begun from it.
 func TestNothingIsBegunFromASnapshotThatIsBeingDeleted(t *testing.T) {
 	w := newWorld(t)
-	shop := newFakeSnapshots(snapshotOf("snap", func(s *request.Snapshot) { s.Protected, s.Deleting = false, true }))
+	shop := snapshottest.New(snapshottest.Of(driverName, "snap", func(s *request.Snapshot) { s.Protected, s.Deleting = false, true }))
 	w.start(Config{Snapshots: shop})
 	w.makeClaim(fromSnapshot())
-	w.wait("it was tried", func() bool { return said(shop.told(), "add") > 1 })
+	w.wait("it was tried", func() bool { return shop.Count("add") > 1 })
 	if n := w.count("create volume"); n != 0 {
 		t.Errorf("%d CreateVolume calls", n)
 	}
@@ -145,14 +149,14 @@ func TestNothingIsBegunFromASnapshotThatIsBeingDeleted(t *testing.T) {
 // removes it, or looks whether it is in use, has the source's turn.
 func TestProtectionIsAddedAndRemovedInTurns(t *testing.T) {
 	w := newWorld(t)
-	shop := newFakeSnapshots(fresh())
+	shop := snapshottest.New(fresh())
 	p := w.make(Config{Snapshots: shop}).provisioner
 	p.working = func() bool { return true }
 	of := request.SourceRef{Kind: request.SourceSnapshot, Namespace: "ns", Name: "snap", UID: "u-snap"}
 	name := of
 	name.UID = ""
 	var alone []string
-	shop.before = func(what string) {
+	shop.Before = func(what string) {
 		if turn := p.protected.turnOf(of); turn.TryLock() {
 			turn.Unlock()
 			alone = append(alone, what)
@@ -160,19 +164,19 @@ func TestProtectionIsAddedAndRemovedInTurns(t *testing.T) {
 	}
 	for range 2 {
 		w.must(p.protectSource(t.Context(), of))
-		if _, known := p.protected.snapshot(name); !known || !shop.protected("snap") {
-			t.Errorf("known %v, protected %v", known, shop.protected("snap"))
+		if _, known := p.protected.snapshot(name); !known || !shop.Protected("snap") {
+			t.Errorf("known %v, protected %v", known, shop.Protected("snap"))
 		}
 		w.must(p.freeSnapshot(t.Context(), name))
-		if _, known := p.protected.snapshot(name); known || shop.protected("snap") {
-			t.Errorf("known %v, protected %v", known, shop.protected("snap"))
+		if _, known := p.protected.snapshot(name); known || shop.Protected("snap") {
+			t.Errorf("known %v, protected %v", known, shop.Protected("snap"))
 		}
 	}
 	if len(alone) > 0 {
 		t.Errorf("%q without the source's turn", alone)
 	}
-	if want := []string{"add snap", "remove snap", "add snap", "remove snap"}; !slices.Equal(shop.told(), want) {
-		t.Errorf("%q, want %q", shop.told(), want)
+	if want := []string{"add snap", "remove snap", "add snap", "remove snap"}; !slices.Equal(shop.Calls(), want) {
+		t.Errorf("%q, want %q", shop.Calls(), want)
 	}
 }
 
@@ -180,10 +184,10 @@ func TestProtectionIsAddedAndRemovedInTurns(t *testing.T) {
 func TestIfUnused(t *testing.T) {
 	bound := func(c *v1.PersistentVolumeClaim) { c.Spec.VolumeName = "pv" }
 	others := func(c *v1.PersistentVolumeClaim) {
-		c.Annotations = map[string]string{annProvisioner: "another.csi.example.com"}
+		c.Annotations = map[string]string{caches.AnnProvisioner: "another.csi.example.com"}
 	}
-	afar := func(c *v1.PersistentVolumeClaim) { *c = *claimFrom("afar", "snap", "ns") }
-	elsewhere := func(c *v1.PersistentVolumeClaim) { *c = *claimFrom("afar", "snap", "another") }
+	afar := func(c *v1.PersistentVolumeClaim) { *c = *snapshottest.ClaimFrom("afar", "snap", "ns") }
+	elsewhere := func(c *v1.PersistentVolumeClaim) { *c = *snapshottest.ClaimFrom("afar", "snap", "another") }
 	for name, c := range map[string]struct {
 		claim    []func(*v1.PersistentVolumeClaim)
 		asleep   bool
@@ -212,15 +216,15 @@ func TestIfUnused(t *testing.T) {
 			p.working = func() bool { return !c.asleep }
 			w.must(process.log.TakeOver(t.Context()))
 			if c.inFlight {
-				w.must(process.log.Put(t.Context(), inflight.Entry{Volume: "pvc-u1", Requests: []Request{
+				w.must(process.log.Put(t.Context(), inflight.Entry{Volume: "pvc-u1", Requests: []inflight.Request{
 					{Source: &inflight.Source{Kind: "VolumeSnapshot", Namespace: "ns", Name: "snap", UID: "u-snap"}}}}))
 			}
-			claim := claimFrom("data", "snap", "")
-			claim.Annotations = map[string]string{annProvisioner: driverName}
+			claim := snapshottest.ClaimFrom("data", "snap", "")
+			claim.Annotations = map[string]string{caches.AnnProvisioner: driverName}
 			for _, change := range c.claim {
 				change(claim)
 			}
-			p.claims.claimCache = oneClaim{claim}
+			p.claims.ClaimCache = oneClaim{claim}
 			called := false
 			unused, err := p.IfUnused(t.Context(), request.SourceRef{Kind: request.SourceSnapshot, Namespace: "ns",
 				Name: "snap", UID: "u"}, func(context.Context) error {
@@ -241,3 +245,9 @@ func (o oneClaim) Get(string) (*v1.PersistentVolumeClaim, bool) { return o.claim
 func (o oneClaim) Each(visit func(*v1.PersistentVolumeClaim))   { visit(o.claim) }
 func (o oneClaim) Synced() bool                                 { return true }
 func (o oneClaim) Run(ctx context.Context)                      { <-ctx.Done() }
+
+// forbidden is what the API server answers where the right is missing.
+func forbidden() error {
+	return apierrors.NewForbidden(schema.GroupResource{Group: "snapshot.storage.k8s.io", Resource: "volumesnapshots"},
+		"s", nil)
+}

@@ -12,7 +12,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-var _ Volumes = reclaim.PVs{}
+var _ PVLister = reclaim.PVs{}
 
 func TestOwnVolumes(t *testing.T) {
 	w := newWorld(t)
@@ -81,7 +81,7 @@ func TestOwnVolumesOfANode(t *testing.T) {
 }
 
 // newsOf returns what is told of PVs, and whether the cache shows them at that moment.
-func newsOf(volumes Volumes) <-chan string {
+func newsOf(volumes PVLister) <-chan string {
 	news := make(chan string, 10)
 	volumes.Follow(func(pv volume.PV) {
 		shown := "false"

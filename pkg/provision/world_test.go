@@ -20,6 +20,7 @@ import (
 	k8stesting "k8s.io/client-go/testing"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 )
 
 const driverName = "disk.csi.example.com"
@@ -159,7 +160,7 @@ func (w *world) makeClaim(change ...func(*v1.PersistentVolumeClaim)) {
 	class := "fast"
 	claim := &v1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data", UID: "u1", ResourceVersion: "1",
-			CreationTimestamp: metav1.Now(), Annotations: map[string]string{annProvisioner: driverName}},
+			CreationTimestamp: metav1.Now(), Annotations: map[string]string{caches.AnnProvisioner: driverName}},
 		Spec: v1.PersistentVolumeClaimSpec{StorageClassName: &class},
 	}
 	for _, c := range change {

@@ -16,7 +16,7 @@ var edits = []edit{
 	{"pkg/internal/engine/provisioning", "Claim.namedAlone", "a short name counts as a whole UID", []place{
 		{node: "strings.HasSuffix(bare(c.PVName), bare(string(c.UID)))",
 			instead: `strings.HasPrefix(bare(c.PVName), "pvc")`}}},
-	{"pkg/provision", "library.Delete", "the library deletes the PVs of volumes", []place{
+	{"pkg/provision", "provisioner.Delete", "the library deletes the PVs of volumes", []place{
 		{node: "return &libcontroller.IgnoredError", instead: "return nil"}}},
 
 	{"pkg/reclaim", "Decide", "a PV is reclaimed before the log is read", []place{

@@ -25,8 +25,9 @@ var scopes = []scope{
 	{folder: "pkg/provision", files: "execute.go",
 		funcs: "run.confirm run.openEntry run.closeEntry run.deleteVolume run.storePV"},
 	{folder: "pkg/provision", files: "source.go",
-		funcs: "freesSource *.freeSource *.freeClaim *.freeSnapshot *.inUse *.IfUnused *.holdSource"},
-	{folder: "pkg/provision", files: "sweep.go release.go"},
+		funcs: "*.freeSource *.freeClaim *.freeSnapshot *.inUse *.IfUnused *.holdSource"},
+	{folder: "pkg/provision/internal/caches", files: "claims.go", funcs: "IsTerminatingSource"},
+	{folder: "pkg/provision/sources", files: "sweep.go release.go"},
 	{folder: "pkg/provision/request", files: "grant.go source.go"},
 	{folder: "pkg/provision/inflight", files: "plan.go state.go shard.go"},
 

@@ -11,7 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Severity says how a reason is reported. The zero value is Silent.
+// Severity is how a reason is reported. The zero value is Silent.
 type Severity uint8
 
 const (
@@ -21,7 +21,7 @@ const (
 	Counted
 	// Normal reasons keep an object waiting as they should, and have Events of type Normal.
 	Normal
-	// Warning reasons want a person's attention.
+	// Warning reasons need a person's attention.
 	Warning
 )
 
@@ -43,9 +43,9 @@ func (s Severity) EventType() string {
 // About is what a reason means.
 type About struct {
 	Severity Severity
-	// Sentence says what the reason means and what a person can do about it.
+	// Sentence is what the reason means and what a person can do about it.
 	Sentence string
-	// OnClaim: the Events of a PV are recorded on its claim too, as who relies on the data watches the
+	// OnClaim: the Events of a PV are recorded on its claim too, because the user of the data watches the
 	// claim.
 	OnClaim bool
 }

@@ -61,7 +61,7 @@ const VolumeMade = provisioning.VolumeMade
 // The steps.
 const (
 	Wait            = provisioning.Wait
-	Compose         = provisioning.Compose
+	BuildRequest    = provisioning.BuildRequest
 	ReadPV          = provisioning.ReadPV
 	ReadClaim       = provisioning.ReadClaim
 	OpenEntry       = provisioning.OpenEntry

@@ -48,7 +48,7 @@ func TestCapabilities(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			o, err := Plan(c.f)
+			o, err := NewPlan(c.f)
 			var got []string
 			for _, capability := range o.Request.GetVolumeCapabilities() {
 				text := capability.AccessMode.Mode.String()
@@ -71,7 +71,7 @@ func TestCapabilities(t *testing.T) {
 
 func TestSize(t *testing.T) {
 	for text, want := range map[string]int64{"5Gi": 5 * gib, "1": 1, "1500m": 2, "1G": 1e9} {
-		o, err := Plan(facts(size(text)))
+		o, err := NewPlan(facts(size(text)))
 		if got := o.Request.GetCapacityRange(); err != nil || got.RequiredBytes != want || got.LimitBytes != 0 {
 			t.Errorf("%s: %v, %v", text, got, err)
 		}

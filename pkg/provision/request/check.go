@@ -10,8 +10,8 @@ import (
 // Limits").
 const maxHandle = 256
 
-// check reports whether the volume that the driver made is the one that was ordered.
-func (o Order) check(volume *csi.Volume) error {
+// check reports whether the volume that the driver made is the one that was asked for.
+func (o Plan) check(volume *csi.Volume) error {
 	handle := text.Text(volume.GetVolumeId(), maxHandle)
 	asked := o.Request.GetCapacityRange().GetRequiredBytes()
 	source := o.Request.GetVolumeContentSource()

@@ -40,9 +40,9 @@ func TestCleanUp(t *testing.T) {
 	if err != nil || need.Nodes || need.SelectedNode != "" {
 		t.Errorf("Needs = %+v, %v, want no node", need, err)
 	}
-	o, err := Plan(f)
+	o, err := NewPlan(f)
 	if err != nil || o.Request.AccessibilityRequirements != nil || o.MayReschedule {
-		t.Errorf("Plan = %+v, %v, want no place", o.Request, err)
+		t.Errorf("NewPlan = %+v, %v, want no place", o.Request, err)
 	}
 	if !f.Driver.Plugin[csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS] {
 		t.Error("the facts were changed")

@@ -24,8 +24,8 @@ func (e *Error) Error() string { return text.Text(e.err.Error(), maxWords) }
 // Unwrap returns what the sentence was made from.
 func (e *Error) Unwrap() error { return e.err }
 
-// Remedy returns what helps.
-func (e *Error) Remedy() Remedy { return e.Reason.Remedy() }
+// Remediation returns what helps.
+func (e *Error) Remediation() Remediation { return e.Reason.Remediation() }
 
 // ReasonOf returns the reason of an error, empty for one that is not of this package. nil has
 // none either.
@@ -36,6 +36,9 @@ func ReasonOf(err error) Reason {
 	}
 	return ""
 }
+
+// RemediationOf returns what helps against an error, RemediationWait for one that is not of this package.
+func RemediationOf(err error) Remediation { return ReasonOf(err).Remediation() }
 
 // refuse returns an *Error. %w keeps the cause.
 func refuse(why Reason, format string, args ...any) error {

@@ -33,7 +33,7 @@ func Example() {
 			Controller: map[csi.ControllerServiceCapability_RPC_Type]bool{csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME: true},
 		},
 	}
-	o, err := request.Plan(facts)
+	o, err := request.NewPlan(facts)
 	if err != nil {
 		fmt.Println(request.ReasonOf(err), err)
 		return
@@ -44,7 +44,7 @@ func Example() {
 	fmt.Println("create", pv.Name, "for", pv.Spec.CSI.VolumeHandle, err)
 
 	_, err = o.PV(&csi.CreateVolumeResponse{Volume: &csi.Volume{VolumeId: "vol-2", CapacityBytes: 1}})
-	fmt.Println(request.ReasonOf(err), request.ReasonOf(err).Remedy())
+	fmt.Println(request.ReasonOf(err), request.ReasonOf(err).Remediation())
 	// Output:
 	// ask for pvc-7f0c with 1073741824 bytes
 	// create pvc-7f0c for vol-1 <nil>

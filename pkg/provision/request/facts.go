@@ -10,11 +10,11 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/topology"
 )
 
-// Facts are all that is known about a claim when its volume is ordered. Nothing of it is
+// Facts are all that is known about a claim when its volume is asked for. Nothing of it is
 // changed. Needs says which of the optional ones have to be there.
 //
 // Nil stands for an object that is not there. A read that failed is no fact: whoever gathers
-// returns its error and asks for no order.
+// returns its error and asks for no plan.
 type Facts struct {
 	// Claim and Class are required. The class is as the API server has it, untranslated.
 	Claim *v1.PersistentVolumeClaim

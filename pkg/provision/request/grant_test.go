@@ -117,14 +117,14 @@ func TestSourcesOfOtherNamespaces(t *testing.T) {
 				need.Snapshot != at && need.SourceClaim != at {
 				t.Errorf("needs %+v, %v", need, err)
 			}
-			o, err := Plan(f)
+			o, err := NewPlan(f)
 			if err != nil || o.Source != source.ref {
 				t.Errorf("source %+v, %v; want %+v", o.Source, err, source.ref)
 			}
 			if need, err := Needs(facts(with)); err != nil || need.GrantsIn != "" {
 				t.Errorf("needs %+v, %v, of a source of its own namespace", need, err)
 			}
-			_, err = Plan(facts(with, afar))
+			_, err = NewPlan(facts(with, afar))
 			for _, word := range []string{"ReferenceGrant", `namespace "shop"`, "namespace: team", string(source.ref.Kind),
 				name} {
 				if err == nil || !strings.Contains(err.Error(), word) {

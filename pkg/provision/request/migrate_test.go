@@ -34,7 +34,7 @@ func inZone(v *csi.Volume) {
 
 func TestMigration(t *testing.T) {
 	f := facts(zones, migrated, parameter("fstype", "ext4"), parameter("zone", "us-central1-a"))
-	o, err := Plan(f)
+	o, err := NewPlan(f)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func TestMigrationRefused(t *testing.T) {
 			pv.Labels = map[string]string{v1.LabelTopologyZone: "us-central1-a"}
 		})), ""},
 	})
-	o, err := Plan(facts(migrated))
+	o, err := NewPlan(facts(migrated))
 	if err != nil {
 		t.Fatal(err)
 	}

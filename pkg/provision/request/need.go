@@ -6,7 +6,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/topology"
 )
 
-// Need is what has to be read before there can be an order. The Secret is not among it: Plan
+// Need is what has to be read before there can be a plan. The Secret is not among it: NewPlan
 // tells its name.
 type Need struct {
 	// Snapshot and SourceClaim name what the claim's data come from, with the content and the
@@ -22,7 +22,7 @@ type Need struct {
 	Nodes bool
 }
 
-// Needs says what has to be read for the order. It looks at Claim, Class, Driver and Settings
+// Needs says what has to be read for the plan. It looks at Claim, Class, Driver and Settings
 // only, and refuses what these are reason enough to refuse.
 func Needs(f Facts) (Need, error) {
 	f, source, err := f.prepared()
@@ -54,7 +54,7 @@ func Needs(f Facts) (Need, error) {
 	return need, nil
 }
 
-// prepared does what comes first for Needs and Plan: all that can be judged without reading more.
+// prepared does what comes first for Needs and NewPlan: all that can be judged without reading more.
 // The facts it returns have a class in terms of CSI, and settings with their defaults.
 func (f Facts) prepared() (Facts, SourceRef, error) {
 	none := SourceRef{}

@@ -60,7 +60,7 @@ func TestParameters(t *testing.T) {
 
 func TestExtraCreateMetadata(t *testing.T) {
 	extra := func(f *Facts) { f.Settings.ExtraCreateMetadata = true }
-	o, err := Plan(facts(extra))
+	o, err := NewPlan(facts(extra))
 	want := map[string]string{"type": "ssd", "csi.storage.k8s.io/pvc/name": "data",
 		"csi.storage.k8s.io/pvc/namespace": "team", "csi.storage.k8s.io/pv/name": volumeName}
 	if diff := cmp.Diff(want, o.Request.GetParameters()); diff != "" || err != nil {
@@ -76,7 +76,7 @@ func TestSecrets(t *testing.T) {
 		}
 	}
 	secretsOf := func(f Facts) (map[string]string, error) {
-		o, err := Plan(f)
+		o, err := NewPlan(f)
 		if err != nil {
 			return nil, err
 		}
@@ -162,7 +162,7 @@ func TestModifySecretAsUpstream(t *testing.T) {
 		f.Class.Parameters[csi+call+"-secret-name"], f.Class.Parameters[csi+call+"-secret-namespace"] = name,
 			"${pvc.namespace}"
 	}
-	o, err := Plan(f)
+	o, err := NewPlan(f)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,10 +196,10 @@ func FuzzClass(f *testing.F) {
 	f.Add("fſtype", "ext4", "FSTYPE", "ext4", "")
 	f.Fuzz(func(t *testing.T, key1, value1, key2, value2, annotated string) {
 		class := facts(parameter(key1, value1), parameter(key2, value2), annotation("k", annotated))
-		o, err := Plan(class)
+		o, err := NewPlan(class)
 		if err != nil {
 			if ReasonOf(err) == "" || o.Request != nil || len(err.Error()) > maxWords {
-				t.Errorf("Plan: %+v, %v", o, err)
+				t.Errorf("NewPlan: %+v, %v", o, err)
 			}
 			return
 		}

@@ -95,10 +95,10 @@ func finalizersFor(class *storagev1.StorageClass) []string {
 }
 
 // PV returns the PersistentVolume to be created for the driver's answer. An error means that there
-// must be none: RemedyDiscard for a volume that is to be deleted first, ReasonAnswerWithoutVolume
+// must be none: RemediationDiscard for a volume that is to be deleted first, ReasonAnswerWithoutVolume
 // where the answer names none, so that nothing can be deleted and CreateVolume has to be asked
 // again.
-func (o Order) PV(answer *csi.CreateVolumeResponse) (*v1.PersistentVolume, error) {
+func (o Plan) PV(answer *csi.CreateVolumeResponse) (*v1.PersistentVolume, error) {
 	volume := answer.GetVolume()
 	if err := o.check(volume); err != nil {
 		return nil, err

@@ -15,7 +15,7 @@ import (
 
 func mustPV(t *testing.T, f Facts, changes ...func(*csi.Volume)) *v1.PersistentVolume {
 	t.Helper()
-	o, err := Plan(f)
+	o, err := NewPlan(f)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +192,7 @@ func TestAnswers(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			o, err := Plan(c.f)
+			o, err := NewPlan(c.f)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -202,7 +202,7 @@ func TestAnswers(t *testing.T) {
 			}
 		})
 	}
-	o, err := Plan(facts())
+	o, err := NewPlan(facts())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,6 @@
 package request
 
-// Reason says why there is no order, or why an answer is none. It is meant for Events, logs and
+// Reason says why there is no plan, or why an answer is none. It is meant for Events, logs and
 // metrics, and tells what helps.
 type Reason string
 
@@ -48,7 +48,7 @@ const (
 // ReasonNodeUnfit: the selected node cannot have the volume, or is gone.
 const ReasonNodeUnfit Reason = "NodeUnfit"
 
-// Reasons for which a volume that was made is not the one that was ordered.
+// Reasons for which a volume that was made is not the one that was asked for.
 const (
 	ReasonAnswerTooSmall       Reason = "AnswerTooSmall"
 	ReasonAnswerFromNoSource   Reason = "AnswerFromNoSource"
@@ -56,27 +56,27 @@ const (
 	ReasonAnswerUntranslatable Reason = "AnswerUntranslatable"
 )
 
-// Remedy is what helps against an Error. The zero value is the careful one.
-type Remedy uint8
+// Remediation is what helps against an Error. The zero value is the careful one.
+type Remediation uint8
 
 const (
-	// RemedyWait: something is not there yet that others provide. Try again soon, then later
+	// RemediationWait: something is not there yet that others provide. Try again soon, then later
 	// and later.
-	RemedyWait Remedy = iota
-	// RemedyChange: the answer stays the same until somebody changes the claim, the class or
+	RemediationWait Remediation = iota
+	// RemediationChange: the answer stays the same until somebody changes the claim, the class or
 	// the driver. Tell them, and try again slowly.
-	RemedyChange
-	// RemedyReschedule: ask the scheduler for another node, if it is certain that no CreateVolume
-	// for this claim is going on; else as RemedyWait.
-	RemedyReschedule
-	// RemedyDiscard: the driver made a volume that must not be used. Delete the volume that the
-	// answer names, with the order's Secret; then as RemedyChange.
-	RemedyDiscard
-	// RemedyIgnore: others do it. Nothing is to be done; see Announced.
-	RemedyIgnore
+	RemediationChange
+	// RemediationReschedule: ask the scheduler for another node, if it is certain that no CreateVolume
+	// for this claim is going on; else as RemediationWait.
+	RemediationReschedule
+	// RemediationDiscard: the driver made a volume that must not be used. Delete the volume that the
+	// answer names, with the plan's Secret; then as RemediationChange.
+	RemediationDiscard
+	// RemediationIgnore: others do it. Nothing is to be done; see Announced.
+	RemediationIgnore
 )
 
-// Announced reports whether the claim's owner gets an Event although nothing is to be done (RemedyIgnore): nobody else
+// Announced reports whether the claim's owner gets an Event although nothing is to be done (RemediationIgnore): nobody else
 // tells them whom the claim waits for.
 func (r Reason) Announced() bool { return r == ReasonLeftToPopulator }
 
@@ -95,35 +95,35 @@ func Reasons() []Reason {
 	}
 }
 
-// Remedy returns what helps, RemedyWait for a reason that this package does not know.
-func (r Reason) Remedy() Remedy {
+// Remediation returns what helps, RemediationWait for a reason that this package does not know.
+func (r Reason) Remediation() Remediation {
 	switch r {
 	case ReasonNotOurs, ReasonLeftToPopulator:
-		return RemedyIgnore
+		return RemediationIgnore
 	case ReasonClaimInvalid, ReasonClaimUnsupported, ReasonClassUntranslatable, ReasonDriverIncapable,
 		ReasonParameterInvalid, ReasonSecretUnclear,
 		ReasonSourceDeleting, ReasonSourceUnfit, ReasonSourceUnserved, ReasonAttributesClassForeign,
 		ReasonAttributesClassUnserved, ReasonAnswerWithoutVolume:
-		return RemedyChange
+		return RemediationChange
 	case ReasonNodeUnfit:
-		return RemedyReschedule
+		return RemediationReschedule
 	case ReasonAnswerTooSmall, ReasonAnswerFromNoSource, ReasonAnswerFromOther, ReasonAnswerUntranslatable:
-		return RemedyDiscard
+		return RemediationDiscard
 	default:
-		return RemedyWait
+		return RemediationWait
 	}
 }
 
-// String returns the remedy as used in logs.
-func (r Remedy) String() string {
+// String returns the remediation as used in logs.
+func (r Remediation) String() string {
 	switch r {
-	case RemedyChange:
+	case RemediationChange:
 		return "Change"
-	case RemedyReschedule:
+	case RemediationReschedule:
 		return "Reschedule"
-	case RemedyDiscard:
+	case RemediationDiscard:
 		return "Discard"
-	case RemedyIgnore:
+	case RemediationIgnore:
 		return "Ignore"
 	default:
 		return "Wait"

@@ -43,7 +43,7 @@ type SourceRef struct {
 
 // SourceOf returns the source that a claim names in its dataSource, or where that is empty in its
 // dataSourceRef, without its UID. It is the zero value for a claim that names none, or one of a kind
-// that drivers know nothing of. Whether a volume may be made from it is left to Plan.
+// that drivers know nothing of. Whether a volume may be made from it is left to NewPlan.
 func SourceOf(claim *v1.PersistentVolumeClaim) SourceRef {
 	ref, found := typedSourceOf(claim)
 	if !found {

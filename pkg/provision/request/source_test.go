@@ -91,7 +91,7 @@ func TestRestore(t *testing.T) {
 		"a claim of no mode, fits": {facts(restored(func(s *Snapshot) { s.Content.SourceMode = &filesystem }),
 			func(f *Facts) { f.Claim.Spec.VolumeMode = nil }), ""},
 	})
-	o, err := Plan(facts(restored()))
+	o, err := NewPlan(facts(restored()))
 	if err != nil || o.Request.VolumeContentSource.GetSnapshot().GetSnapshotId() != "snap-1" ||
 		o.Source != (SourceRef{Kind: SourceSnapshot, Namespace: "team", Name: "snap", UID: "s-1"}) {
 		t.Errorf("source %v, %+v, %v", o.Request.GetVolumeContentSource(), o.Source, err)
@@ -153,7 +153,7 @@ func TestClone(t *testing.T) {
 			blockMode), ""},
 		"neither says anything of a mode": {facts(cloned(), func(f *Facts) { f.Claim.Spec.VolumeMode = nil }), ""},
 	})
-	o, err := Plan(facts(cloned()))
+	o, err := NewPlan(facts(cloned()))
 	if err != nil || o.Request.VolumeContentSource.GetVolume().GetVolumeId() != "vol-source" ||
 		o.Source != (SourceRef{Kind: SourceClaim, Namespace: "team", Name: "source", UID: "c-1"}) {
 		t.Errorf("source %v, %+v, %v", o.Request.GetVolumeContentSource(), o.Source, err)

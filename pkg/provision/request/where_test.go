@@ -49,7 +49,7 @@ func TestWhere(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			o, err := Plan(c.f)
+			o, err := NewPlan(c.f)
 			var places []string
 			for _, p := range o.Request.GetAccessibilityRequirements().GetPreferred() {
 				places = append(places, p.Segments["zone"])

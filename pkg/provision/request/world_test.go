@@ -163,7 +163,7 @@ func cloned(changes ...func(*v1.PersistentVolumeClaim, *v1.PersistentVolume)) fu
 }
 
 // answer is that of a driver that did what was asked, with the changes.
-func answer(o Order, changes ...func(*csi.Volume)) *csi.CreateVolumeResponse {
+func answer(o Plan, changes ...func(*csi.Volume)) *csi.CreateVolumeResponse {
 	volume := &csi.Volume{VolumeId: "vol-1", CapacityBytes: o.Request.GetCapacityRange().GetRequiredBytes(),
 		ContentSource: o.Request.GetVolumeContentSource()}
 	for _, change := range changes {
@@ -172,7 +172,7 @@ func answer(o Order, changes ...func(*csi.Volume)) *csi.CreateVolumeResponse {
 	return &csi.CreateVolumeResponse{Volume: volume}
 }
 
-// refusals runs a table of facts for which there is an order, or a reason why not.
+// refusals runs a table of facts for which there is a plan, or a reason why not.
 func refusals(t *testing.T, cases map[string]struct {
 	f    Facts
 	want Reason
@@ -181,9 +181,9 @@ func refusals(t *testing.T, cases map[string]struct {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			before := c.f.Claim.DeepCopy()
-			_, err := Plan(c.f)
+			_, err := NewPlan(c.f)
 			if ReasonOf(err) != c.want || (err == nil) != (c.want == "") {
-				t.Errorf("Plan: %v (%s), want %q", err, ReasonOf(err), c.want)
+				t.Errorf("NewPlan: %v (%s), want %q", err, ReasonOf(err), c.want)
 			}
 			if err != nil && len(err.Error()) < 20 {
 				t.Errorf("%q is no sentence", err)

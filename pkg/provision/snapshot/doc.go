@@ -3,5 +3,5 @@
 //
 // The API of snapshots is no part of Kubernetes: its kinds come with external-snapshotter and may
 // be missing. This package alone knows their Go types, so that who provisions without snapshots
-// does without them. Whether a snapshot may be restored is left to package order.
+// does without them. Whether a snapshot may be restored is left to package request.
 package snapshot

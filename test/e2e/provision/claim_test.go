@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/backend"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
@@ -361,7 +361,7 @@ func TestProvisionClone(t *testing.T) {
 	env.waitCreateCall(clone)
 	env.MustDeleteClaim(source.BoundClaim)
 	env.WaitClaim(source.BoundClaim, "terminating and kept", func(now *v1.PersistentVolumeClaim) bool {
-		return now != nil && now.DeletionTimestamp != nil && slices.Contains(now.Finalizers, provision.CloningFinalizer)
+		return now != nil && now.DeletionTimestamp != nil && slices.Contains(now.Finalizers, finalizers.Cloning)
 	})
 	copied := env.WaitBound(clone)
 	if there := env.volumeOnDisk(copied); there.Source.VolumeID != source.Handle {

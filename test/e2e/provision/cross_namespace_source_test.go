@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/backend"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
@@ -159,7 +159,7 @@ func TestProvisionFromSourceInAnotherNamespace(t *testing.T) {
 	}
 	shop.MustDeleteClaim(original.BoundClaim)
 	shop.WaitClaim(original.BoundClaim, "terminating and kept", func(now *v1.PersistentVolumeClaim) bool {
-		return now != nil && now.DeletionTimestamp != nil && slices.Contains(now.Finalizers, provision.CloningFinalizer)
+		return now != nil && now.DeletionTimestamp != nil && slices.Contains(now.Finalizers, finalizers.Cloning)
 	})
 	shop.deleteVolumeSnapshot(snapshot)
 	if there, _, protected := shop.snapshotState(snapshot); !there || !protected {

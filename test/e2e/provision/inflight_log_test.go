@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/rand"
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
-	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
@@ -313,7 +313,7 @@ func TestInFlightClaimOfEarlierVersion(t *testing.T) {
 			t.Parallel()
 			env := newEnvironment(t)
 			claim := env.CreateClaim(env.CreateStorageClass(), func(spec *objects.ClaimSpec) {
-				spec.Change = func(claim *v1.PersistentVolumeClaim) { claim.Finalizers = []string{provision.LegacyFinalizer} }
+				spec.Change = func(claim *v1.PersistentVolumeClaim) { claim.Finalizers = []string{finalizers.Legacy} }
 			})
 			_, err := env.CSI.CreateVolume(env.Ctx, &csi.CreateVolumeRequest{
 				Name: fixture.PVName(claim), CapacityRange: &csi.CapacityRange{RequiredBytes: 1 << 20},

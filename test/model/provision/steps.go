@@ -86,7 +86,7 @@ func (k *worker) receives(s *state, i int) {
 func (w *World) decide(s *state, i, c int) (engine.Decision, engine.Facts, request) {
 	f := w.facts(s, i, c)
 	d := engine.Decide(f, clock, quiet)
-	if d.Action != engine.Compose || s.class == 0 {
+	if d.Action != engine.BuildRequest || s.class == 0 {
 		return d, f, request{}
 	}
 	composed := w.compose(s, s.lines[i].claims[c].node)
@@ -98,7 +98,7 @@ func (w *World) decide(s *state, i, c int) (engine.Decision, engine.Facts, reque
 func (w *World) waits(s *state, i, c int, d engine.Decision) bool {
 	m := &s.lines[i].names[w.name(c)]
 	switch d.Action {
-	case engine.Wait, engine.Compose:
+	case engine.Wait, engine.BuildRequest:
 		return true
 	case engine.OpenEntry, engine.CreateVolume:
 		return m.backsOff

@@ -6,8 +6,8 @@ type Action uint8
 const (
 	// Wait: nothing is to be done now.
 	Wait Action = iota
-	// Compose composes the request.
-	Compose
+	// BuildRequest builds the request.
+	BuildRequest
 	// ReadPV reads the PersistentVolume from the API server.
 	ReadPV
 	// ReadClaim reads the claim from the API server.
@@ -20,7 +20,7 @@ const (
 	StorePV
 	// StoreApart creates it under another name than the volume's: see Facts.Apart.
 	StoreApart
-	// MarkDiscarding writes to the open entry that its volume is going to be deleted.
+	// MarkDiscarding writes to the open entry that its volume is about to be deleted.
 	MarkDiscarding
 	// DeleteVolume deletes a volume that no process would create a PersistentVolume for.
 	DeleteVolume
@@ -37,8 +37,8 @@ func (a Action) String() string {
 	switch a {
 	case Wait:
 		return "Wait"
-	case Compose:
-		return "Compose"
+	case BuildRequest:
+		return "BuildRequest"
 	case ReadPV:
 		return "ReadPV"
 	case ReadClaim:
@@ -81,7 +81,7 @@ func (d Decision) Waits() bool { return d.Action == Wait }
 // Writes reports whether the step changes anything outside this process.
 func (d Decision) Writes() bool {
 	switch d.Action {
-	case Wait, Compose, ReadPV, ReadClaim:
+	case Wait, BuildRequest, ReadPV, ReadClaim:
 		return false
 	default:
 		return true

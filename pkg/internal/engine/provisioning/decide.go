@@ -3,7 +3,7 @@ package provisioning
 import "time"
 
 // Decide returns the next step for one volume name. It is a pure function: carrying out a step adds to what is
-// known, and Decide is asked again with that. While a fact is unknown it keeps entry, volume and
+// known, and Decide is called again with that. While a fact is unknown it keeps the entry, the volume and the
 // PersistentVolume.
 //
 // now is compared with the times of live reads and unanswered calls. quiet is how long a call that was not
@@ -22,7 +22,7 @@ func Decide(f Facts, now time.Time, quiet time.Duration) Decision {
 	return begin(f, now)
 }
 
-// begin handles a name without an open entry. Before there is one, no driver is asked.
+// begin handles a name without an open entry. Before there is one, the driver is not called.
 func begin(f Facts, now time.Time) Decision {
 	c := f.Claim
 	switch {
@@ -61,7 +61,7 @@ func open(f Facts, now time.Time) Decision {
 	case !f.Wanted && !c.Finalizer:
 		return wait(ReasonNotWanted)
 	case !f.Composed:
-		return step(Compose, ReasonProvision)
+		return step(BuildRequest, ReasonProvision)
 	case (!f.First || c.Node != NodeAny) && !f.PV.Known:
 		// Another node that was selected before may have stored the PersistentVolume, too. No cache shows it here.
 		return step(ReadPV, ReasonProvision)
@@ -72,12 +72,12 @@ func open(f Facts, now time.Time) Decision {
 }
 
 // finish handles an open entry. Where it may have been sent, the request is repeated until its outcome is known,
-// whatever has become of the claim.
+// even if the claim is gone.
 func finish(f Facts, now time.Time, quiet time.Duration) Decision {
 	r := f.Record
 	switch {
 	case f.Claim.Finalizer:
-		// Earlier versions kept their memory in the finalizer. The entry has taken its place.
+		// The entry replaces the finalizer, by which earlier versions recorded that they may have called the driver.
 		return step(RemoveFinalizer, ReasonFinish)
 	case r.Volume == VolumeMade && r.Unfit:
 		return discard(f, now)
@@ -88,7 +88,7 @@ func finish(f Facts, now time.Time, quiet time.Duration) Decision {
 	case !r.Begun() && !f.Claim.needsVolume():
 		return step(CloseEntry, ReasonNotBegun)
 	case r.Discarding && !r.Quiet(now, quiet):
-		// A DeleteVolume that was not answered would delete what CreateVolume makes now.
+		// A DeleteVolume that was not answered would delete what CreateVolume creates now.
 		return timed(ReasonNotQuiet)
 	case f.Wanted && r.takesNode(f.Claim.SelectedNode):
 		return addRequest(f)
@@ -101,7 +101,7 @@ func finish(f Facts, now time.Time, quiet time.Duration) Decision {
 // addRequest has the entry get a request for the node that is selected now.
 func addRequest(f Facts) Decision {
 	if !f.Composed {
-		return step(Compose, ReasonFinish)
+		return step(BuildRequest, ReasonFinish)
 	}
 	return step(OpenEntry, ReasonFinish)
 }

@@ -12,14 +12,14 @@ import (
 type Facts struct {
 	// MayAct: this process holds its lease, by its own clock.
 	MayAct bool
-	// Claim is the claim that the name is looked at for: the entry's while one is open.
+	// Claim is the claim that the name belongs to: the entry's while one is open.
 	Claim Claim
 	// First: no entry of the name was ever closed. This process has closed none, and the claim was created after it
 	// took over the log.
 	First bool
 	// Wanted: the claim is to get its volume now. Its class exists, and a node is selected where one is needed.
 	Wanted bool
-	// Composed: the request that Wanted asks for is composed.
+	// Composed: the request for the volume that is Wanted is composed.
 	Composed bool
 	// Log is what the in-flight log has under the name.
 	Log Log
@@ -29,7 +29,7 @@ type Facts struct {
 	PV PV
 	// Apart is the PersistentVolume that the volume gets where another node's has taken its name.
 	Apart PV
-	// Shared: the watch cache shows a PersistentVolume of another name for the volume that the driver made.
+	// Shared: the watch cache shows a PersistentVolume of another name for the volume that the driver created.
 	Shared bool
 }
 
@@ -60,12 +60,12 @@ type Claim struct {
 	ResourceVersion string
 	// Ours: this driver is to provision it.
 	Ours bool
-	// Finalizer: the finalizer is on it that earlier versions added.
+	// Finalizer: it has the finalizer that earlier versions added.
 	Finalizer bool
 	// Node is what its selected node is to this process, and SelectedNode the node's name.
 	Node         NodeSelection
 	SelectedNode string
-	// Terminating: it is being deleted. Gone: it no longer exists. Neither can be undone.
+	// Terminating: it has a deletionTimestamp. Gone: it does not exist. Neither can be undone.
 	Terminating, Gone bool
 	// VolumeName is spec.volumeName, which cannot be changed once it is set.
 	VolumeName string
@@ -78,12 +78,12 @@ type Claim struct {
 // Fresh reports whether it was read live, and the read still counts.
 func (c Claim) Fresh(now time.Time) bool { return fresh(c.Read, now) }
 
-// needsVolume reports whether a volume that is made now can become the claim's.
+// needsVolume reports whether a volume that is created now can become the claim's.
 func (c Claim) needsVolume() bool {
 	return c.UID != "" && c.Ours && !c.Terminating && !c.Gone && c.VolumeName == ""
 }
 
-// over reports whether the claim can never use a volume that is made now.
+// over reports whether the claim can never use a volume that is created now.
 func (c Claim) over() bool { return c.Terminating || c.Gone || c.VolumeName != "" }
 
 // namedAlone reports whether no other claim can have the same volume name: all of the UID is in it.
@@ -144,7 +144,7 @@ func (p PV) Fresh(now time.Time) bool {
 	return p.Known && fresh(p.Read, now)
 }
 
-// named reports whether a PersistentVolume names the volume that the driver made.
+// named reports whether a PersistentVolume names the volume that the driver created.
 func (f Facts) named() bool { return f.PV.Names(f.Record.Handle) || f.Apart.Names(f.Record.Handle) }
 
 // namedLive reports whether that was read live.

@@ -6,11 +6,11 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 )
 
-// Reply is what became of a step, as far as the next decision depends on it.
+// Reply is the outcome of a step, as far as the next decision depends on it.
 type Reply struct {
 	// Class is the outcome of a call. Done: it did what it was for. Uncertain: it was not answered.
 	Class errclass.Class
-	// Handle names the volume that CreateVolume answered, and Unfit tells that it is not what was asked for.
+	// Handle names the volume that CreateVolume answered, and Unfit reports that it is not what was requested.
 	Handle string
 	Unfit  bool
 	// PV is what ReadPV found. StorePV and StoreApart have it, read live, where a PersistentVolume of the name exists.
@@ -19,16 +19,16 @@ type Reply struct {
 	Claim Claim
 	// Log is what the in-flight log has under the name where OpenEntry or MarkDiscarding did not succeed.
 	Log Log
-	// Request is what OpenEntry has written.
+	// Request is what OpenEntry wrote.
 	Request Request
 }
 
-// Learn adds to the facts what became of a step. began and now are when its call was begun and when it ended, and
+// Learn adds the outcome of a step to the facts. began and now are when its call began and when it ended, and
 // first is what [Record.Sending] returned before a CreateVolume.
 func (f *Facts) Learn(done Action, reply Reply, first bool, began, now time.Time, quiet time.Duration) {
 	ok := reply.Class == errclass.Done
 	switch done {
-	case Wait, Compose, SelectNode:
+	case Wait, BuildRequest, SelectNode:
 	case ReadPV, ReadClaim:
 		f.read(done, reply)
 	case OpenEntry:

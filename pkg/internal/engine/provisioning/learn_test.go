@@ -19,7 +19,7 @@ func TestLearn(t *testing.T) {
 		want   func(Facts) bool
 	}{
 		"a wait teaches nothing":         {begun(), Wait, done, func(f Facts) bool { return f == begun() }},
-		"a request teaches nothing here": {begun(), Compose, done, func(f Facts) bool { return f == begun() }},
+		"a request teaches nothing here": {begun(), BuildRequest, done, func(f Facts) bool { return f == begun() }},
 		"a read of the PV": {
 			waiting(), ReadPV, with(done, func(r *Reply) { r.PV = PV{Known: true, Read: now} }),
 			func(f Facts) bool { return f.PV == PV{Known: true, Read: now} },

@@ -73,7 +73,7 @@ func checkClosed(t *testing.T, f Facts, d Decision) {
 	wrong := ""
 	sure := f.First || f.PV.Known && fresh(f.Claim.Read, now)
 	switch d.Action {
-	case Wait, Compose, ReadPV, ReadClaim:
+	case Wait, BuildRequest, ReadPV, ReadClaim:
 	case OpenEntry:
 		switch c := f.Claim; {
 		case f.Log != LogAbsent:
@@ -168,7 +168,7 @@ func checkOpen(t *testing.T, f Facts, d Decision) {
 	isNamed := func(p PV) bool { return p.Exists && p.OfDriver && p.Handle == "vol-1" && p.Read.Equal(now) }
 	isMade := r.Volume == VolumeMade
 	switch d.Action {
-	case Wait, Compose, ReadPV:
+	case Wait, BuildRequest, ReadPV:
 	case RemoveFinalizer:
 		if !f.Claim.Finalizer {
 			wrong = "there is none"

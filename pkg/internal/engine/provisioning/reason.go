@@ -2,7 +2,7 @@ package provisioning
 
 import "github.com/csi-reclaimer/csi-reclaimer/pkg/internal/reasons"
 
-// Reason says why a decision is what it is. The same word is an Event's reason, a value in the log and a label of
+// Reason is why a decision is what it is. The same word is an Event's reason, a value in the log and a label of
 // the metrics.
 type Reason string
 

@@ -28,7 +28,7 @@ type Record struct {
 	Unanswered time.Time
 	// By is the index of the request that was answered last.
 	By int
-	// Volume is what is known about the volume, and Handle its id. Unfit: it is not what was asked for.
+	// Volume is what is known about the volume, and Handle its id. Unfit: it is not what was requested.
 	Volume Volume
 	Handle string
 	Unfit  bool
@@ -44,7 +44,7 @@ type Request struct {
 	// Node is the node that it was composed for, empty for none. MayReschedule: another node may have room.
 	Node          string
 	MayReschedule bool
-	// Sent: some process may have sent it. Settled: it made nothing, and no call of it is under way.
+	// Sent: some process may have sent it. Settled: it created nothing, and no call of it is under way.
 	Sent, Settled bool
 }
 
@@ -105,12 +105,12 @@ func (r *Record) Sending() (first bool) {
 }
 
 // Answered takes the outcome of the CreateVolume that Sending announced and that was begun at that time.
-// handle names the volume where there is no error, and unfit tells that it is not what was asked for.
+// handle names the volume where there is no error, and unfit reports that it is not what was requested.
 //
-// The driver's first answer to a request shows whether it made a volume. After a call whose outcome is in doubt
-// it does not: a driver may refuse before it looks whether the volume exists. Only InvalidArgument and
+// The driver's first answer to a request shows whether it created a volume. After a call whose outcome is in doubt
+// it does not: a driver may refuse before it checks whether the volume exists. Only InvalidArgument and
 // OutOfRange judge the request itself (CSI spec, CreateVolume errors), and only if no earlier call can still
-// arrive, and no other request than this can have made a volume.
+// arrive, and no other request than this can have created a volume.
 func (r *Record) Answered(class errclass.Class, first bool, began, now time.Time, quiet time.Duration, handle string,
 	unfit bool) {
 	q := &r.Requests[r.Next]
@@ -129,7 +129,7 @@ func (r *Record) Answered(class errclass.Class, first bool, began, now time.Time
 	r.turn()
 }
 
-// turn has the other request sent next, if there is one: of two, either may have made the volume.
+// turn has the other request sent next, if there is one: of two, either may have created the volume.
 func (r *Record) turn() {
 	for i := 1; i <= r.Count; i++ {
 		if next := (r.Next + i) % r.Count; !r.Requests[next].Settled {
@@ -139,11 +139,11 @@ func (r *Record) turn() {
 	}
 }
 
-// Unheard notes a write of the PersistentVolume, or a DeleteVolume, that was not answered.
+// Unheard records a write of the PersistentVolume, or a DeleteVolume, that was not answered.
 func (r *Record) Unheard(now time.Time) { r.Unanswered = now }
 
 // Deleted takes the driver's answer that the volume is gone, to a DeleteVolume that was begun at that time. With no
-// call under way then that could make it anew, nothing is left of any request.
+// call under way then that could create it again, nothing is left of any request.
 func (r *Record) Deleted(began time.Time, quiet time.Duration) {
 	r.Volume, r.Handle, r.Unfit, r.Failed = VolumeUnknown, "", false, true
 	if r.Quiet(began, quiet) {
@@ -153,7 +153,7 @@ func (r *Record) Deleted(began time.Time, quiet time.Duration) {
 	}
 }
 
-// Forget forgets which volume the driver named. It is asked again.
+// Forget drops which volume the driver named, so that CreateVolume is called again.
 func (r *Record) Forget() { r.Volume, r.Handle, r.Unfit = VolumeUnknown, "", false }
 
 // Quiet reports whether no earlier call can still arrive at that time.
@@ -171,7 +171,7 @@ func (r *Record) Begun() bool {
 	return false
 }
 
-// nothingMade reports whether every request is known to have made nothing.
+// nothingMade reports whether every request is known to have created nothing.
 func (r *Record) nothingMade() bool {
 	for i := range r.Count {
 		if !r.Requests[i].Settled {
@@ -183,7 +183,7 @@ func (r *Record) nothingMade() bool {
 
 // takesNode reports whether a request for this node can be added: none of the open ones is for it, one of them
 // may be placed elsewhere, and there is room. One that was refused last gives way to the other: AlreadyExists
-// means that the other made the volume.
+// means that the other created the volume.
 func (r *Record) takesNode(node string) bool {
 	sent, may := 0, false
 	for i := range r.Count {
@@ -202,5 +202,5 @@ func (r *Record) takesNode(node string) bool {
 	return node != "" && may && sent < MaxRequests
 }
 
-// Settled reports whether nothing is in doubt: every request is known to have made nothing.
+// Settled reports whether nothing is in doubt: every request is known to have created nothing.
 func (r *Record) Settled() bool { return r.nothingMade() }

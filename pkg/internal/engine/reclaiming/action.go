@@ -13,7 +13,7 @@ const (
 	// RemoveFinalizer removes our finalizers from the PV, which gives up its protection: only
 	// if it still is as it was read.
 	RemoveFinalizer
-	// ListAttachments makes sure that no VolumeAttachment is overlooked.
+	// ListAttachments lists the VolumeAttachments, so that none is overlooked.
 	ListAttachments
 	// ReadSecrets reads the Secret for the deletion.
 	ReadSecrets
@@ -21,15 +21,15 @@ const (
 	ReadClaim
 	// ReadSiblings reads the other PVs of the handle from the API server.
 	ReadSiblings
-	// ListPVs makes sure that no other PV of the handle is overlooked.
+	// ListPVs lists the PVs, so that no other PV of the handle is overlooked.
 	ListPVs
 	// ReadPV reads the PV from the API server.
 	ReadPV
-	// ListNodes looks for other nodes with the topology segments of this one.
+	// ListNodes lists the nodes, to find others with the topology segments of this one.
 	ListNodes
-	// DeleteVolume has the storage system delete the volume.
+	// DeleteVolume calls the driver to delete the volume.
 	DeleteVolume
-	// DeletePV asks the API server to delete the PV.
+	// DeletePV deletes the PV at the API server.
 	DeletePV
 	// FinalizePV removes our finalizers from a PV whose volume is deleted, whatever else
 	// changed on it.
@@ -82,7 +82,7 @@ func (a Action) writes() bool {
 	}
 }
 
-// destroys reports whether the action gives up a volume, a PV or its protection, or prepares that.
+// destroys reports whether the action deletes a volume, a PV or its protection, or prepares that.
 func (a Action) destroys() bool {
 	switch a {
 	case Wait, AddFinalizer, AdoptPV:

@@ -6,8 +6,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// Ask is what one step asks of the API server or of the driver. All of it is settled before anything is sent, and it
-// depends in no way on how the answer comes.
+// Ask is the call of one step to the API server or to the driver. All of it is determined before anything is sent, and
+// it does not depend on how the answer arrives.
 type Ask struct {
 	Decision
 	PV volume.PV
@@ -54,7 +54,7 @@ const (
 // refused reports whether the API server answered and changed nothing.
 func (o Outcome) refused() bool { return o == Changed || o == Gone || o == Restored }
 
-// Reply is the answer to an Ask. Only what the Ask asks for is set.
+// Reply is the answer to an Ask. Only the fields of its Action are set.
 type Reply struct {
 	Outcome Outcome
 	// PV is the PV that ReadPV read, if it was Found.
@@ -72,6 +72,6 @@ type Reply struct {
 	OnlyNode bool
 	// Missing names what would name or hold the Secret, but does not exist.
 	Missing string
-	// Version is the resourceVersion that a write made.
+	// Version is the resourceVersion that a write produced.
 	Version string
 }

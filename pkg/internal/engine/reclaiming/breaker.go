@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Breaker is the brake: it counts the volumes that become deletable, and stops all deletions when they are too many. A
+// Breaker is the brake: it counts the volumes that become deletable, and pauses all deletions if they are too many. A
 // Breaker without a limit is always off.
 type Breaker struct {
 	// Limit is how many volumes may become deletable within Window, 0 for no limit.
@@ -15,9 +15,9 @@ type Breaker struct {
 	// Recent are the PVs that became deletable, and when.
 	Recent map[types.UID]time.Time
 	State  Brake
-	// Leading: this replica deletes. Others count as well, but stop nothing.
+	// Leading: this replica deletes. Others count as well, but pause nothing.
 	Leading bool
-	// Written: the Lease says that the brake is on.
+	// Written: the Lease has the brake's annotation.
 	Written bool
 }
 
@@ -65,12 +65,12 @@ func (b *Breaker) Lead(leading bool) {
 	if b.Limit == 0 {
 		return
 	}
-	// What the Lease says now is not known yet.
+	// The Lease was not read yet.
 	b.State, b.Written = BrakeUnknown, false
 }
 
-// Learn takes what the Lease says. write reports that the Lease has to say that the brake is on; changed reports that
-// deletions stop, or resume.
+// Learn records whether the Lease has the brake's annotation. write reports that the annotation has to be added;
+// changed reports that deletions pause, or resume.
 func (b *Breaker) Learn(on bool, now time.Time) (write, changed bool) {
 	before := b.State
 	switch {
@@ -80,7 +80,7 @@ func (b *Breaker) Learn(on bool, now time.Time) (write, changed bool) {
 		return true, false
 	default:
 		if b.State == BrakeOn {
-			clear(b.Recent) // a person lets deletions resume: these volumes do not count again
+			clear(b.Recent) // a person resumes the deletions: these volumes do not count again
 		}
 		b.State, b.Written = BrakeOff, false
 		b.judge(now)
@@ -88,5 +88,5 @@ func (b *Breaker) Learn(on bool, now time.Time) (write, changed bool) {
 	return b.State == BrakeOn && !b.Written, b.State != before
 }
 
-// Wrote records that the Lease says that the brake is on.
+// Wrote records that the Lease has the brake's annotation.
 func (b *Breaker) Wrote() { b.Written = true }

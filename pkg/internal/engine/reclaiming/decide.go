@@ -31,7 +31,7 @@ func Decide(s Facts, now time.Time) Decision {
 		return d
 	}
 	// While there is an entry, a CreateVolume may still arrive, or be repeated after a restart: with the PV or its
-	// finalizer gone, nobody would know whose volume it makes or finds.
+	// finalizer gone, nobody would know whose volume it creates or finds.
 	switch s.Log {
 	case LogSettled:
 		return d
@@ -167,7 +167,7 @@ func watchOnly(s Facts) Decision {
 	return wait(ReasonLeftToPeer)
 }
 
-// unprotect removes our finalizer, whatever the PV is like.
+// unprotect removes our finalizer from a PV in any state.
 func unprotect(s Facts, why Reason) Decision {
 	if len(s.Rules.Finalizers(s.PV)) > 0 {
 		return drop(s, why)
@@ -176,7 +176,7 @@ func unprotect(s Facts, why Reason) Decision {
 }
 
 // drop removes our finalizer from a PV whose volume is kept, once: a second write would find
-// another resourceVersion, and blur who removed it.
+// another resourceVersion, and obscure who removed it.
 func drop(s Facts, why Reason) Decision {
 	if s.Done.Removed {
 		return wait(why)
@@ -185,7 +185,7 @@ func drop(s Facts, why Reason) Decision {
 }
 
 // rollBack does what provisioners did before there was a finalizer. A deletion that the
-// finalizer has made possible already is carried out; it would leak otherwise.
+// finalizer has already permitted is carried out: the volume would leak otherwise.
 func rollBack(s Facts, now time.Time) Decision {
 	pv := s.PV
 	due := pv.Deletable() && (pv.Terminating || s.Rules.Role == volume.RoleOwner)
@@ -197,9 +197,9 @@ func rollBack(s Facts, now time.Time) Decision {
 	}
 }
 
-// keep handles a PV whose policy is to keep its volume: our finalizer has no business there,
-// unless the scope says so. While the PV is terminating and its claim lives it stays anyway:
-// no finalizer could be added again if the policy were changed back to Delete.
+// keep handles a PV whose policy is to keep its volume: it needs no finalizer of ours, unless
+// the scope is to protect PVs of every policy. While the PV is terminating and its claim exists the
+// finalizer stays: none could be added again if the policy were set back to Delete.
 func keep(s Facts) Decision {
 	pv := s.PV
 	inScope := s.Rules.Scope == ScopeBoundAny && pv.Claimed() && !pv.Terminating &&
@@ -226,9 +226,9 @@ func unclaimed(s Facts) Decision {
 	return wait(ReasonNotClaimed)
 }
 
-// reclaim is the order in which one volume is deleted. What costs nothing to know comes
-// first; the live reads come last and close together, the PV's after all others, so that
-// the time in which something can change unseen is as short as can be.
+// reclaim is the order in which one volume is deleted. The facts that need no call come first. The
+// live reads come last and close together, the PV's after all others, because administrators rescue
+// a volume by editing its PV. This keeps the race window small.
 func reclaim(s Facts, now time.Time) Decision {
 	if d, ready := prepare(s, now); !ready {
 		return d
@@ -253,7 +253,7 @@ func reclaim(s Facts, now time.Time) Decision {
 	return step(DeleteVolume, ReasonReclaim)
 }
 
-// prepare is what comes before the live reads of claim, siblings and PV.
+// prepare is the steps before the live reads of claim, siblings and PV. ready: there is none left.
 func prepare(s Facts, now time.Time) (_ Decision, ready bool) {
 	pv := s.PV
 	switch {
@@ -264,8 +264,8 @@ func prepare(s Facts, now time.Time) (_ Decision, ready bool) {
 	case pv.Driver != s.Rules.Driver || pv.Handle == "":
 		return wait(ReasonHandleUnknown), false
 	case s.Attachments > 0:
-		// The watch shows the end of an attachment that it has shown; of one that only
-		// a list showed it may not.
+		// The watch shows the end of an attachment that it has shown, but may not show
+		// that of one that only a list showed.
 		return Decision{Action: Wait, Reason: ReasonAttached, Timed: s.AttachmentsCurrent}, false
 	case s.mayMissAttachments():
 		return step(ListAttachments, ReasonReclaim), false
@@ -282,9 +282,9 @@ func prepare(s Facts, now time.Time) (_ Decision, ready bool) {
 }
 
 // gone handles a PV that is gone from the API server. With a finalizer of ours nothing is
-// left to do. Without one, its volume is deleted only if nobody else can have an interest in
-// it: this process has seen the PV from before its deletion to its end, no finalizer ever
-// held it, no other PV names the volume, and the claim is gone as well.
+// left to do. Without one, its volume is deleted only if nobody else can need it: this process
+// has seen the PV from before its deletion to its end, no finalizer ever held it, no other PV
+// names the volume, and the claim is gone as well.
 func gone(s Facts, now time.Time) Decision {
 	switch {
 	case s.settledWhenGone():

@@ -16,7 +16,7 @@ type PVs interface {
 	Each(visit func(*volume.PV))
 }
 
-// Engine is all that one process has seen and remembers about the PVs of its driver. It is not safe for concurrent
+// Engine is all that one process has seen and records about the PVs of its driver. It is not safe for concurrent
 // use: its caller holds a lock, also while PVs is read, so that a PV and its record are read as one.
 type Engine struct {
 	Rules Rules
@@ -51,7 +51,7 @@ type Effects struct {
 	Due bool
 	// Forgotten is the UID of a PV that is gone and for which nothing is left to do, empty for none.
 	Forgotten types.UID
-	// Tripped: the brake turned on, and its Lease has to say so.
+	// Tripped: the brake turned on, and its Lease needs the annotation.
 	Tripped bool
 }
 
@@ -64,7 +64,7 @@ func (e *Engine) handle(pv *volume.PV) string {
 	return pv.Handle
 }
 
-// Owns reports whether the driver answers for the PV's volume.
+// Owns reports whether the driver is responsible for the PV's volume.
 func (e *Engine) Owns(pv *volume.PV) bool { return pv.OwnedBy(e.Rules.Driver) }
 
 // PVAdded takes the event that shows a PV for the first time.
@@ -79,7 +79,7 @@ func (e *Engine) PVAdded(pv *volume.PV, now time.Time) (fx Effects) {
 			fx.Tripped = e.Breaker.Count(pv.UID, now)
 		}
 	}
-	fx.Keys = e.family(fx.Keys, pv)
+	fx.Keys = e.withSiblings(fx.Keys, pv)
 	return fx
 }
 
@@ -106,7 +106,7 @@ func (e *Engine) PVUpdated(before, pv *volume.PV, now time.Time) (fx Effects) {
 			fx.Due, fx.Tripped = true, e.Breaker.Count(pv.UID, now)
 		}
 	}
-	fx.Keys = e.family(fx.Keys, pv)
+	fx.Keys = e.withSiblings(fx.Keys, pv)
 	return fx
 }
 
@@ -124,7 +124,7 @@ func (e *Engine) PVDeleted(last *volume.PV, final bool, now time.Time) (fx Effec
 		!last.Held:
 		fx.Tripped = e.Breaker.Count(last.UID, now)
 	}
-	fx.Keys = e.family(nil, last)
+	fx.Keys = e.withSiblings(nil, last)
 	return fx
 }
 
@@ -144,7 +144,7 @@ func (e *Engine) AttachmentDeleted(pv string) (fx Effects) {
 		delete(e.Attached, pv)
 	}
 	if known, found := e.PVs.Get(pv); found {
-		fx.Keys = e.family(nil, known)
+		fx.Keys = e.withSiblings(nil, known)
 	}
 	if len(e.Tracker.Tombstones[pv]) > 0 {
 		fx.Keys = append(fx.Keys, pv)
@@ -158,8 +158,8 @@ func (e *Engine) removeHandle(handle, pv string) {
 	}
 }
 
-// family adds a PV and those that may wait for it because they name the same volume.
-func (e *Engine) family(keys []string, pv *volume.PV) []string {
+// withSiblings adds a PV and those that may wait for it because they name the same volume.
+func (e *Engine) withSiblings(keys []string, pv *volume.PV) []string {
 	if e.Owns(pv) {
 		keys = append(keys, pv.Name)
 	}
@@ -206,7 +206,7 @@ func (e *Engine) Items(name string) []Item {
 	return append(items, Item{Name: name})
 }
 
-// Moment is what an engine is asked with: what it does not know by itself.
+// Moment is what an engine does not know by itself, at the time of a decision.
 type Moment struct {
 	Now time.Time
 	// Leading: this replica may act now, by its Lease.
@@ -215,7 +215,7 @@ type Moment struct {
 	Log LogState
 }
 
-// Facts returns what is known about an item without asking the API server.
+// Facts returns what is known about an item without a read from the API server.
 func (e *Engine) Facts(item Item, at Moment) (f Facts, found bool) {
 	if item.Gone != "" {
 		return e.factsOfEnd(item.Gone, at)
@@ -255,7 +255,7 @@ func (e *Engine) facts(pv volume.PV, m Memory, at Moment) Facts {
 	}
 }
 
-// siblings returns the other PVs of the volume as the cache knows them, sorted by name.
+// siblings returns the other PVs of the volume as the cache shows them, sorted by name.
 func (e *Engine) siblings(pv volume.PV, except string) []volume.PV {
 	names := e.Handles.Others(e.handle(&pv), except)
 	if len(names) == 0 {

@@ -9,14 +9,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Explanation says what happens to a PV next, and why.
+// Explanation is what happens to a PV next, and why.
 type Explanation struct {
 	Decision Decision
 	// Text is for people: the reason's sentence and what is known of this PV.
 	Text string
 	// Protected: a finalizer that counts in this role holds the PV.
 	Protected bool
-	// Waits: the PV is on its way to be deleted and does not get there, so that it is counted as waiting.
+	// Waits: the PV is due for deletion and held back, so that it counts as waiting.
 	Waits bool
 }
 
@@ -72,7 +72,7 @@ func neededBy(s Facts) []string {
 	return names
 }
 
-// onceGone says what becomes of the volume of a PV that is terminating without a finalizer.
+// onceGone returns what happens to the volume of a PV that is terminating without a finalizer.
 func onceGone(s Facts) string {
 	if s.Rules.ReclaimUnprotected && s.History.SeenAlive && !s.History.SeenProtected {
 		return "Once it is gone, the volume is deleted if it is proven that nobody needs it."
@@ -89,7 +89,7 @@ func EventDetail(s Facts, reason Reason) string {
 	return detail
 }
 
-// bindOrDelete says what a person can do about a claim that names the PV. A PV that is gone cannot be bound.
+// bindOrDelete returns what a person can do about a claim that names the PV. A PV that is gone cannot be bound.
 func bindOrDelete(s Facts) string {
 	const remove = "To have the volume deleted, delete the claim."
 	if s.End.Gone {

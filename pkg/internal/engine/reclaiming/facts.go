@@ -14,7 +14,7 @@ type Facts struct {
 	Rules Rules
 
 	// Leading: this replica holds its Lease, or there is no leader election. Otherwise another one may
-	// act by now, and what this one remembers of the PV counts for nothing.
+	// act by now, and what this one has recorded of the PV does not count.
 	Leading bool
 
 	// PV is the PV, from the watch cache or, when PVRead is set, from a live read. When End
@@ -46,11 +46,11 @@ type Facts struct {
 	// SiblingsRead is the oldest of the live reads of Siblings. Zero: at least one of them
 	// is from the cache.
 	SiblingsRead Read
-	// SiblingNeeded names one of Siblings that asks for the end of the volume as far as it shows, but whose
-	// claim was alive when they were read, or was one that names it. Empty: none.
+	// SiblingNeeded names one of Siblings whose policy and phase permit the deletion of the volume, but whose
+	// claim existed when they were read, or was one that names it. Empty: none.
 	SiblingNeeded string
 	// PVsListed is a live read which showed that Siblings are all there are. Only a PV that
-	// is gone needs it: nothing keeps another from taking its volume over.
+	// is gone needs it: nothing prevents another from taking over its volume.
 	PVsListed Read
 
 	// NodesListed is a live read of the nodes with the topology segments of this one, and OnlyNode reports that
@@ -84,8 +84,8 @@ const (
 type Read struct {
 	// Sent is when the request was sent; what it shows is at least as new.
 	Sent time.Time
-	// Order numbers the reads of one run from 1. Times alone do not tell which read came
-	// last where a clock is coarse.
+	// Order numbers the reads of one run from 1. Where a clock is coarse, times alone do not
+	// show which read came last.
 	Order int
 }
 
@@ -128,9 +128,9 @@ type Brake uint8
 const (
 	// BrakeUnknown stops deletions until it is known.
 	BrakeUnknown Brake = iota
-	// BrakeOff lets deletions go on.
+	// BrakeOff permits deletions.
 	BrakeOff
-	// BrakeOn stops deletions until a person lets them go on.
+	// BrakeOn stops deletions until a person resumes them.
 	BrakeOn
 )
 
@@ -145,8 +145,8 @@ type ClaimFacts struct {
 	VolumeName string
 }
 
-// Done is what a process has done for one PV, so that it does nothing twice because its
-// cache lags. It is kept by UID until the PV's end is seen.
+// Done is what a process has done for one PV, so that a stale cache causes no step
+// twice. It is kept by UID until the PV's end is seen.
 type Done struct {
 	// Protected: our finalizer was added in a write that the PV, as it is known here, does not
 	// show yet. Removed: it was removed in such a write.
@@ -216,7 +216,7 @@ func (s Facts) provenUnprotected() bool {
 // protected reports whether a finalizer that counts holds the PV.
 func (s Facts) protected() bool { return s.Rules.protects(s.PV) }
 
-// claimState is what the facts say about the claim that the PV belongs to.
+// claimState is what the facts show about the claim that the PV belongs to.
 type claimState uint8
 
 const (
@@ -230,7 +230,7 @@ const (
 // claimState judges the claim. It is gone when no claim of its name exists, when the name
 // belongs to another claim now, or when a provisioned PV's claim is bound to another PV.
 // The last does not hold for a static PV: its claim may be bound elsewhere by a mistake
-// that an administrator will mend.
+// that an administrator corrects.
 //
 // Another claim of the name that names this PV is what a restore from a backup leaves: the
 // objects are created again, the claim with a new UID, and the PV's claimRef has the old one.
@@ -249,8 +249,8 @@ func (s Facts) claimState(now time.Time) claimState {
 	return claimExists
 }
 
-// ClaimNeedsVolume reports whether a live read of a PV's claim shows that the claim keeps the PV's volume: it is
-// alive, or another one of its name names the PV. A claim that was not read, or read for another claimRef, keeps it
+// ClaimNeedsVolume reports whether a live read of a PV's claim shows that the claim keeps the PV's volume: it
+// exists, or another one of its name names the PV. A claim that was not read, or read for another claimRef, keeps it
 // too.
 func ClaimNeedsVolume(pv volume.PV, claim ClaimFacts) bool {
 	claim.Read = Read{Order: 1}
@@ -258,7 +258,7 @@ func ClaimNeedsVolume(pv volume.PV, claim ClaimFacts) bool {
 }
 
 // shared reports whether another PV still needs the volume. Two PVs that are both to be
-// deleted do not wait for each other, nor does a PV for its own twin.
+// deleted do not wait for each other, and a PV does not wait for its own twin.
 func (s Facts) shared() bool {
 	for _, other := range s.Siblings {
 		if !other.Deletable() && other.TwinOf != s.PV.UID {

@@ -6,7 +6,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// learn adds what an answer says to what is known. over: the session ends with the step.
+// learn adds an answer to what is known. over: the session ends with the step.
 func (e *Engine) learn(s *Session, reply Reply) (over bool, step Step) {
 	a := s.Ask
 	switch a.Action {
@@ -57,7 +57,7 @@ func readFailed(outcome Outcome) Reason {
 	}
 }
 
-// failed ends a session with a step that did not do what it was for, and says when to try again by what that means.
+// failed ends a session with a step that did not do what it was for. The outcome determines when it is retried.
 func failed(d Decision, reason Reason, outcome Outcome) Step {
 	step := Step{Decision: d, Result: Retry, Report: Report{Kind: Failed, Reason: reason}}
 	switch outcome {
@@ -66,8 +66,8 @@ func failed(d Decision, reason Reason, outcome Outcome) Step {
 	case NotSent:
 		step.Report = Report{}
 	case Changed:
-		// Not worth a word: the change's own event enqueues the PV, the delay is for the case that it came before the
-		// answer.
+		// Not reported: the change's own event enqueues the PV. The delay is for the case that the event came before
+		// the answer.
 		step.Result, step.Report = Soon, Report{}
 	case InProgress:
 		// The driver works on it: it ends by itself, and is not worth an Event.

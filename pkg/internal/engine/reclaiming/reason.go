@@ -5,7 +5,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// Reason says why a decision is what it is. The same word is an Event's reason, a value in
+// Reason is why a decision is what it is. The same word is an Event's reason, a value in
 // the log, a label of the metrics and a column of the kubectl plugin. What each means is
 // its Sentence.
 type Reason string

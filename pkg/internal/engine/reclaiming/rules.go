@@ -6,7 +6,7 @@ import "github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 // brake adds it, or a person to stop deletions; a person removes it.
 const BrakeAnnotation = "csi-reclaimer.io/brake"
 
-// Mode says what the finalizers are for. The zero value is to honour the reclaim policy.
+// Mode is what the finalizers are for. The zero value is to honour the reclaim policy.
 type Mode uint8
 
 const (
@@ -14,13 +14,13 @@ const (
 	ModeHonor Mode = iota
 	// ModeRollback does what provisioners did before KEP-2644: removes the finalizers, and
 	// deletes the volumes of released PVs that nobody deleted. The way back to a version
-	// that does not know them.
+	// without support for them.
 	ModeRollback
 	// ModeRelease only removes the finalizers, and deletes nothing: the way out.
 	ModeRelease
 )
 
-// Scope says which PVs are protected. The zero value is what KEP-2644 says.
+// Scope is which PVs are protected. The zero value is that of KEP-2644.
 type Scope uint8
 
 const (
@@ -38,7 +38,7 @@ type Rules struct {
 	Role   volume.Role
 	Mode   Mode
 	Scope  Scope
-	// IgnoreStatic: PVs that no provisioner made are left alone. They still keep a volume
+	// IgnoreStatic: PVs that no provisioner created are left alone. They still keep a volume
 	// from being deleted under another PV.
 	IgnoreStatic bool
 	// ReclaimUnprotected: the volume of a PV that vanished before it could be protected is

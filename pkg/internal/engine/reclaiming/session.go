@@ -14,11 +14,11 @@ import (
 // answered take more.
 const MaxSteps = 24
 
-// Session is the work on one PV from an event to the next wait: it decides, asks, learns from the answer, and decides
-// again with what it learned.
+// Session is the work on one PV from an event to the next wait: it decides, returns an Ask, adds the Reply to its
+// Facts, and decides again.
 type Session struct {
 	Facts Facts
-	// Ask is what is asked now.
+	// Ask is the call that the session waits for.
 	Ask Ask
 	// Steps and Reads count the steps, and those of them that are live reads.
 	Steps, Reads int
@@ -26,7 +26,7 @@ type Session struct {
 	Listed map[string]int
 	// Absent are siblings that a live read did not find, whatever the cache still shows.
 	Absent []types.UID
-	// Deleting is the handle of the volume whose deletion is asked for.
+	// Deleting is the handle of the volume whose DeleteVolume is under way.
 	Deleting string
 }
 
@@ -64,7 +64,7 @@ const (
 	Besides
 )
 
-// Report is what people are to know.
+// Report is what is reported about a PV.
 type Report struct {
 	Kind   Kind
 	Reason Reason
@@ -76,11 +76,11 @@ type Report struct {
 type Step struct {
 	Decision Decision
 	Result   Result
-	// Report is why the session ended, Besides what else people are to know.
+	// Report is why the session ended, Besides what is reported besides.
 	Report, Besides Report
 	// Protect: the PV is to get its finalizer, which is the work of another loop.
 	Protect bool
-	// Settled: the PV is gone, nothing is left to do, and nothing is remembered about it.
+	// Settled: the PV is gone, nothing is left to do, and no record of it is left.
 	Settled bool
 }
 
@@ -90,7 +90,7 @@ func (e *Engine) Begin(f Facts, at Moment) (*Session, Step) {
 	return s, e.next(s, at).by(at)
 }
 
-// Answer takes the answer to what the session asks.
+// Answer takes the reply to the session's Ask.
 func (e *Engine) Answer(s *Session, reply Reply, at Moment) Step {
 	return e.answer(s, reply, at).by(at)
 }
@@ -131,7 +131,7 @@ func (e *Engine) Abandon(s *Session) {
 	}
 }
 
-// next decides, and settles what to ask.
+// next decides, and determines the next Ask.
 func (e *Engine) next(s *Session, at Moment) Step {
 	d := Decide(s.Facts, at.Now)
 	step := Step{Decision: d}
@@ -187,13 +187,13 @@ func (e *Engine) wait(s *Session, step Step) Step {
 	return step
 }
 
-// settle drops what is remembered about a PV that is gone.
+// settle drops the record of a PV that is gone.
 func (e *Engine) settle(s *Session, step *Step) {
 	e.Tracker.Forget(&s.Facts.PV)
 	step.Settled = true
 }
 
-// ask settles what a decision asks, and records what is under way.
+// ask determines the Ask of a decision, and records what is under way.
 func (e *Engine) ask(s *Session, d Decision, now time.Time) {
 	a := Ask{Decision: d, PV: s.Facts.PV}
 	switch d.Action {
@@ -296,7 +296,7 @@ func (e *Engine) siblingsOf(s *Session) []volume.PV {
 	return siblings
 }
 
-// BeginProtect settles what is asked to protect the PV of a name. needed is false if that is not the decision any more.
+// BeginProtect returns the Ask that protects the PV of a name. needed is false if the decision is another one now.
 func (e *Engine) BeginProtect(name string, at Moment) (_ Ask, needed bool) {
 	f, found := e.Facts(Item{Name: name}, at)
 	if !found {

@@ -8,7 +8,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// Tombstone is the end of a PV whose volume may be left. What was remembered about the PV stays in its Record, so that
+// Tombstone is the end of a PV whose volume may be left. What is known of the PV stays in its Record, so that
 // an answer that comes later still finds it.
 type Tombstone struct {
 	PV  volume.PV
@@ -34,7 +34,7 @@ func (t *Tracker) bury(pv *volume.PV, end End, left bool) (_ History, tracked bo
 	return r.History, true
 }
 
-// Forget drops what is remembered about a PV that is gone.
+// Forget drops the record of a PV that is gone.
 func (t *Tracker) Forget(pv *volume.PV) {
 	delete(t.Records, pv.UID)
 	left := slices.DeleteFunc(t.Tombstones[pv.Name], func(uid types.UID) bool { return uid == pv.UID })
@@ -45,7 +45,7 @@ func (t *Tracker) Forget(pv *volume.PV) {
 	t.Tombstones[pv.Name] = left
 }
 
-// ofEnd returns what is remembered about a PV that is gone. known is false for one that exists, or was forgotten.
+// ofEnd returns the record of a PV that is gone. known is false for one that exists, or has no record.
 func (t *Tracker) ofEnd(uid types.UID) (_ Memory, _ Tombstone, known bool) {
 	r, known := t.Records[uid]
 	if !known || r.read().Tombstone == nil {
@@ -67,7 +67,7 @@ func (t *Tracker) share(handle string) (names []string) {
 	return names
 }
 
-// ForgetTombstones drops what is remembered about all PVs that are gone, when another replica takes over.
+// ForgetTombstones drops the records of all PVs that are gone, when another replica takes over.
 func (t *Tracker) ForgetTombstones() {
 	for _, uids := range t.Tombstones {
 		for _, uid := range uids {

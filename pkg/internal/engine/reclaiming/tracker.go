@@ -21,7 +21,7 @@ const (
 	ContestedPVs = 3
 )
 
-// Tracker is what a process remembers about PVs beyond what their objects show. The event handlers keep it, also on
+// Tracker is what a process records about PVs beyond what their objects show. The event handlers keep it, also on
 // replicas that do not lead. It tracks a PV from its first sight to its end, and longer if its volume may be left
 // (tombstone.go), so that no lag of the cache drops a record too early. It records nothing for a PV that it does not
 // track.
@@ -34,7 +34,7 @@ type Tracker struct {
 	Contested bool
 }
 
-// Record is what a process remembers about one PV.
+// Record is what a process has recorded about one PV.
 type Record struct {
 	History History
 	// Activity is nil for most PVs, which were seen and no more.
@@ -58,13 +58,13 @@ type Activity struct {
 
 // Expectation is a write of this process to a PV's finalizers.
 type Expectation struct {
-	// Version is the resourceVersion that the write made, empty until it is known.
+	// Version is the resourceVersion that the write produced, empty until it is known.
 	Version string
 	// ProtectedAt is the version of the last event that showed the PV protected before that.
 	ProtectedAt string
 }
 
-// Memory is what a process remembers that bears on one PV.
+// Memory is the part of a Tracker that concerns one PV.
 type Memory struct {
 	Done    Done
 	History History
@@ -251,9 +251,9 @@ func (t *Tracker) expect(a Ask) {
 	}
 }
 
-// Answered records what became of it: the version it made, or that it was refused. A write whose answer is lost may
-// have happened: one that protects still counts as ours; one that gives protection up does not, for it would permit a
-// deletion.
+// Answered records the outcome of the write: the version it produced, or that it was refused. A write whose answer is
+// lost may have happened: one that protects still counts as ours; one that removes protection does not, because it
+// would permit a deletion.
 func (t *Tracker) Answered(a Ask, reply Reply) {
 	r, known := t.Records[a.PV.UID]
 	if !known || !a.writesFinalizers() {

@@ -8,7 +8,7 @@ const (
 	Wait Action = iota
 	// AddFinalizer adds the finalizer to the PV, and removes those of the CSI side.
 	AddFinalizer
-	// RemoveFinalizer removes the finalizer from a PV whose volume is kept, or that another program answers for: only
+	// RemoveFinalizer removes the finalizer from a PV whose volume is kept, or that another program manages: only
 	// if the PV still is as it was read.
 	RemoveFinalizer
 	// ReadClaim reads the claim from the API server.

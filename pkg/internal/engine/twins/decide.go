@@ -21,7 +21,7 @@ func timed(why Reason) Decision          { return Decision{Action: Wait, Reason:
 func step(a Action, why Reason) Decision { return Decision{Action: a, Reason: why} }
 
 // Decide returns what to do next about one PV and its twin: carrying out a step adds to what is known, and Decide is
-// asked again with that. It keeps the volume whenever a fact is unknown.
+// called again with that. It keeps the volume whenever a fact is unknown.
 //
 // now is the time by which reads are judged too old.
 func Decide(f Facts, now time.Time) Decision {
@@ -46,7 +46,7 @@ func Decide(f Facts, now time.Time) Decision {
 	return d
 }
 
-// decidePV returns what the PV by itself asks for. due: its volume is to be deleted, as far as the PV shows.
+// decidePV returns the next step for the PV itself. due: its volume is to be deleted, as far as the PV shows.
 func decidePV(f Facts, now time.Time) (_ Decision, due bool) {
 	pv := f.PV
 	switch {
@@ -81,8 +81,8 @@ func finish(f Facts) Decision {
 	return wait(ReasonVolumeGone)
 }
 
-// removeFinalizers removes our finalizer for good, whatever the PV is like. Where another program has taken over, that
-// program acts on a PV that is being deleted.
+// removeFinalizers removes our finalizer for good, from a PV in any state. Where another program manages the finalizer
+// now, a PV that is terminating is left to that program.
 func removeFinalizers(f Facts) Decision {
 	if f.PV.Writer != WriterSelf || f.Other == OtherPresent && f.PV.Terminating {
 		return wait(ReasonFinalizersRemoved)
@@ -90,7 +90,7 @@ func removeFinalizers(f Facts) Decision {
 	return step(RemoveFinalizer, ReasonFinalizersRemoved)
 }
 
-// yield leaves a PV to the program that manages its finalizer, as far as it shows: that program goes first.
+// yield leaves a PV to the program that manages its finalizer, as far as the PV shows: that program acts first.
 func yield(f Facts, now time.Time) Decision {
 	switch {
 	case f.PV.PluginGone:
@@ -108,7 +108,7 @@ func yield(f Facts, now time.Time) Decision {
 	return d
 }
 
-// migrated handles a PV that a CSI driver's sidecar answers for: our finalizer is removed, as in
+// migrated handles a PV that a CSI driver's sidecar is responsible for: our finalizer is removed, as in
 // modifyDeletionFinalizers. It stays only where the volume would leak without it, because the sidecar's finalizer is
 // missing and cannot be added any more.
 func migrated(f Facts) Decision {
@@ -142,8 +142,8 @@ func keep(f Facts) Decision {
 	return step(RemoveFinalizer, ReasonPolicyKeepsVolume)
 }
 
-// protect handles a PV with policy Delete that nobody has deleted. When it is released the PV controller deletes its
-// volume by itself, whichever its version.
+// protect handles a PV with policy Delete that is not terminating. Once it is released, the PV controller of every
+// version deletes its volume by itself.
 func protect(f Facts) Decision {
 	if add, remove := f.protection(); len(add)+len(remove) > 0 {
 		return step(AddFinalizer, ReasonProtect)
@@ -154,7 +154,7 @@ func protect(f Facts) Decision {
 	return wait(ReasonProtected)
 }
 
-// terminating handles a PV with policy Delete that is being deleted. A finalizer of the CSI side holds it as well as
+// terminating handles a PV with policy Delete that is terminating. A finalizer of the CSI side holds it as well as
 // ours; it can have that one from before a migration was reverted.
 func terminating(f Facts) (_ Decision, due bool) {
 	pv := f.PV
@@ -216,8 +216,8 @@ func decideTwin(f Facts, now time.Time) Decision {
 	return wait(ReasonTwinChanged)
 }
 
-// prove reads live what a deletion depends on, before the next step of a twin. What costs nothing to know comes first.
-// The PV is read after all else: whatever an administrator writes to rescue a volume is written there.
+// prove reads live what a deletion depends on, before the next step of a twin. The facts that need no call come
+// first. The PV is read last, because administrators rescue a volume by editing its PV.
 func prove(f Facts, then Action, now time.Time) Decision {
 	if f.shared() {
 		return wait(ReasonSharedSource)

@@ -3,8 +3,8 @@
 // nobody.
 //
 // A [Facts] holds what is known about a PV and its twin, and [Decide] names the next step. A [Tracker] keeps what one
-// process remembers besides its watch cache: it takes the events of the watch, returns which PVs to enqueue, and
-// observes the facts. A [Session] is the work on one PV: it asks for one call after the other and takes the replies,
+// process records besides its watch cache: it takes the events of the watch, returns which PVs to enqueue, and
+// observes the facts. A [Session] is the work on one PV: it returns one [Ask] after the other and takes the replies,
 // until there is nothing to do now.
 //
 // All state is plain and exported, so that it can be copied, encoded and compared. Nothing in it locks: whoever

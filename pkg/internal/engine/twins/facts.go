@@ -12,7 +12,7 @@ import (
 // Facts is all that is known about one PV and its twin at one moment. The zero value of every field means that the
 // fact is not known, or speaks for keeping the volume.
 type Facts struct {
-	// Other says whether another program manages the finalizer of this PV.
+	// Other is whether another program manages the finalizer of this PV.
 	Other Other
 	// YieldedSince is since when the PV has been left to the other program although that program would have acted on
 	// it. Zero: it is not so.
@@ -44,8 +44,8 @@ type Facts struct {
 	// SiblingsRead is the oldest of the live reads of Siblings, and of the claims of those that are to be deleted too.
 	// Zero: at least one of them is from the cache.
 	SiblingsRead Read
-	// SiblingNeeded names one of Siblings that by itself asks for the deletion of the volume, but whose claim, as read
-	// live, keeps the volume. Empty: there is none.
+	// SiblingNeeded names one of Siblings whose policy and phase permit the deletion of the volume, but whose claim, as
+	// read live, keeps the volume. Empty: there is none.
 	SiblingNeeded string
 
 	// Tombstone is set once the volume was deleted.
@@ -54,7 +54,7 @@ type Facts struct {
 	Failure Failure
 }
 
-// Other says whether another program than this one adds the finalizer to in-tree PVs and removes it. The zero value is
+// Other is whether another program than this one adds the finalizer to in-tree PVs and removes it. The zero value is
 // not known, in which nothing is done.
 type Other uint8
 
@@ -118,12 +118,12 @@ type Tombstone struct {
 	Claim volume.ClaimRef
 }
 
-// Failure is what became of tries to delete the volume. It lives in memory: after a restart the delays begin anew.
+// Failure is the outcome of tries to delete the volume. It is in memory only: after a restart the delays begin again.
 // The zero value: none failed.
 type Failure struct {
 	// Until is when the next try may begin.
 	Until time.Time
-	// Message is what the PV controller said, and PluginGone that it found no plugin.
+	// Message is the PV controller's, and PluginGone reports that it found no plugin.
 	Message    string
 	PluginGone bool
 }
@@ -135,7 +135,7 @@ func (f Failure) reason() Reason {
 	return ReasonVolumeFailedDelete
 }
 
-// claimState is what the facts say about the claim that the PV belongs to.
+// claimState is what the facts show about the claim that the PV belongs to.
 type claimState uint8
 
 const (

@@ -34,11 +34,11 @@ const (
 	// it in status.message.
 	noPlugin  = "no volume plugin matched"
 	noDeleter = "no deletable volume plugin matched"
-	// maxMessage bounds what is kept of a plugin's words, in bytes.
+	// maxMessage bounds what is kept of a plugin's message, in bytes.
 	maxMessage = 512
 )
 
-// Writer says who added the finalizer to a PV. The zero value is not known.
+// Writer is who added the finalizer to a PV. The zero value is not known.
 type Writer uint8
 
 const (
@@ -48,7 +48,7 @@ const (
 	WriterNone
 	// WriterSelf: volume-guard added it.
 	WriterSelf
-	// WriterOther: another program added it, which then answers for the PV.
+	// WriterOther: another program added it, which then manages the PV.
 	WriterOther
 )
 
@@ -73,7 +73,7 @@ type PV struct {
 
 	Policy volume.Policy
 	Phase  volume.Phase
-	// Writer says who added kubernetes.io/pv-controller.
+	// Writer is who added kubernetes.io/pv-controller.
 	Writer Writer
 	// Terminating: the PV has a deletionTimestamp.
 	Terminating bool
@@ -86,10 +86,11 @@ type PV struct {
 
 	// HeldBecause is the value of the annotation csi-reclaimer.io/hold.
 	HeldBecause string
-	// Message is what the PV controller says of a PV in phase Failed.
+	// Message is status.message, which the PV controller sets on a PV in phase Failed.
 	Message string
 
-	// TwinOf and Original are the UID and the name of the PV that this one says it is the twin of, empty for all others.
+	// TwinOf and Original are the UID and the name of the PV that the label and annotation of a twin name, empty for all
+	// others.
 	// Whether that is true: see isTwinOf.
 	TwinOf   types.UID
 	Original string
@@ -169,7 +170,7 @@ func holdsFinalizer(fields *metav1.FieldsV1) bool {
 	return holds
 }
 
-// Provisioned reports whether an in-tree plugin made the volume; only those get the finalizer, as in
+// Provisioned reports whether an in-tree plugin created the volume; only those get the finalizer, as in
 // modifyDeletionFinalizers.
 func (pv PV) Provisioned() bool {
 	return pv.TwinOf == "" && pv.Source.Known() && strings.HasPrefix(pv.ProvisionedBy, inTree)
@@ -183,7 +184,7 @@ func (pv PV) released() bool {
 	return pv.Phase == volume.PhaseReleased || pv.Phase == volume.PhaseFailed
 }
 
-// deletable reports whether the PV by itself asks for the deletion of its volume.
+// deletable reports whether the policy and phase of the PV permit the deletion of its volume.
 func (pv PV) deletable() bool {
 	return pv.Policy == volume.PolicyDelete && pv.released() && pv.Claimed()
 }

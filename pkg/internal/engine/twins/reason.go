@@ -6,7 +6,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/reasons"
 )
 
-// Reason says why a decision is what it is. The same word is an Event's reason, a value in the log and a label of the
+// Reason is why a decision is what it is. The same word is an Event's reason, a value in the log and a label of the
 // metrics. What each means is its Sentence.
 type Reason string
 

@@ -25,7 +25,7 @@ const pluginGoneDelay = 12
 type Call uint8
 
 const (
-	// NoCall asks for nothing.
+	// NoCall is no call.
 	NoCall Call = iota
 	// GetPV reads a PV, GetClaim a claim. Neither fails where there is none.
 	GetPV
@@ -79,7 +79,7 @@ type Reply struct {
 	Outcome Outcome
 	// Found: GetPV or GetClaim found one.
 	Found bool
-	// PV is what GetPV found, or what a write has made of the PV.
+	// PV is what GetPV found, or the PV after a write.
 	PV PV
 	// ClaimUID and VolumeName are of the claim that GetClaim found.
 	ClaimUID   types.UID
@@ -88,7 +88,7 @@ type Reply struct {
 	Attachments int
 }
 
-// End says how a session ended. The zero value: it has not.
+// End is how a session ended. The zero value: it has not.
 type End uint8
 
 const (
@@ -114,7 +114,7 @@ const (
 // old before the next is answered take more.
 const maxSteps = 16
 
-// Session is the work on one PV, from its key to the next wait. It asks for one call after the other.
+// Session is the work on one PV, from its key to the next wait. It returns one Ask after the other.
 type Session struct {
 	Rules Rules
 	Facts Facts
@@ -235,7 +235,7 @@ func (f Facts) names() []string {
 }
 
 // Answer takes the reply to the session's Ask, which was sent at that time, and continues up to the next Ask or the
-// End. What a write has made of a PV is recorded in t.
+// End. The PV after a write is recorded in t.
 func (s *Session) Answer(t *Tracker, pvs PVs, r Reply, sent, now time.Time) {
 	switch {
 	case r.Outcome == Succeeded:
@@ -334,13 +334,13 @@ func (s *Session) readSibling(r Reply, sent time.Time) {
 	}
 }
 
-// twinIs takes in the twin as a write of ours has made it.
+// twinIs records the twin as it is after a write of ours.
 func (s *Session) twinIs(t *Tracker, pvs PVs, twin PV) {
 	s.Facts.Twin, s.Facts.TwinFound = twin, true
 	t.expect(twin, pvs)
 }
 
-// twinDeleted takes in that the API server accepted the deletion of the twin. One that failed begins the delay until
+// twinDeleted records that the API server accepted the deletion of the twin. One that failed begins the delay until
 // the next try.
 func (s *Session) twinDeleted(t *Tracker, now time.Time) {
 	f := &s.Facts
@@ -364,7 +364,7 @@ func (s *Session) Subject() PV {
 	return s.Facts.PV
 }
 
-// Requeue says when there is to be another session.
+// Requeue is when another session begins.
 type Requeue uint8
 
 const (
@@ -379,7 +379,7 @@ const (
 	RequeueAfter
 )
 
-// Requeue returns when there is to be another session after this one has ended.
+// Requeue returns when another session begins after this one has ended.
 func (s *Session) Requeue() Requeue {
 	switch {
 	case s.End == Conflicted:

@@ -12,10 +12,10 @@ import (
 // name one volume. The zero value is not known.
 type Source [16]byte
 
-// Known reports whether it is known which volume it is.
+// Known reports whether the volume is known.
 func (s Source) Known() bool { return s != Source{} }
 
-// waysOfUse are the fields of a volume source that say how the volume is used, not which it is: two
+// waysOfUse are the fields of a volume source that specify how the volume is used, not which it is: two
 // PVs that differ only in these name one volume.
 func waysOfUse() []string {
 	return []string{"readOnly", "fsType", "type", "secretRef", "user", "keyring", "secretFile", "kind", "cachingMode",

@@ -11,8 +11,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// Tracker is what a process remembers besides what the watch cache holds. Nothing depends on it but what is repeated
-// without it: a write, a delay, a twin for a volume that is gone. It is not safe for concurrent use.
+// Tracker is what a process records besides what the watch cache holds. A process that starts without it repeats no
+// more than a write, a delay, or a twin for a volume that is gone. It is not safe for concurrent use.
 type Tracker struct {
 	// Volumes holds the names of the PVs of each volume.
 	Volumes map[Source]map[string]struct{}
@@ -29,17 +29,17 @@ type Tracker struct {
 	ForeignTwin map[types.UID]struct{}
 	// DeletionAccepted holds the UIDs of twins whose deletion the API server accepted.
 	DeletionAccepted map[types.UID]struct{}
-	// Expectations holds, by name, PVs as writes of ours have made them, until the watch has got that far.
+	// Expectations holds, by name, PVs as they are after writes of ours, until the watch shows them.
 	Expectations map[string]PV
 }
 
-// Failures is what became of tries to delete one volume, and how many there were.
+// Failures is the outcome of tries to delete one volume, and how many there were.
 type Failures struct {
 	Failure
 	Tries int
 }
 
-// NewTracker returns a Tracker that remembers nothing.
+// NewTracker returns a Tracker without records.
 func NewTracker() *Tracker {
 	return &Tracker{
 		Volumes: map[Source]map[string]struct{}{}, Foreign: map[string]struct{}{},
@@ -113,7 +113,7 @@ func (t *Tracker) failed(uid types.UID, twin PV, now time.Time, first, most time
 	t.Failures[uid] = f
 }
 
-// expect records what a write of ours has made of a PV, unless the watch has got that far already.
+// expect records a PV as it is after a write of ours, unless the watch shows it already.
 func (t *Tracker) expect(pv PV, pvs PVs) {
 	if pvs.Reached(pv.ResourceVersion) {
 		return
@@ -131,7 +131,7 @@ func newer(version, than string) bool {
 	return err != nil || order > 0
 }
 
-// expected returns what a write of ours has made of a PV, until the watch has got that far.
+// expected returns a PV as it is after a write of ours, until the watch shows it.
 func (t *Tracker) expected(name string, pvs PVs) (PV, bool) {
 	pv, found := t.Expectations[name]
 	switch {

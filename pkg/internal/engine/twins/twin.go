@@ -17,7 +17,7 @@ func isTwinOf(twin, pv PV) bool {
 		twin.LooksLikeTwin() && twin.Source == pv.Source && twin.ProvisionedBy == pv.ProvisionedBy
 }
 
-// LooksLikeTwin reports whether a PV is a twin as this package makes them, as far as it shows by itself.
+// LooksLikeTwin reports whether a PV is a twin as this package creates them, as far as the PV itself shows.
 func (pv PV) LooksLikeTwin() bool {
 	return pv.TwinOf != "" && pv.Original != "" && pv.Name == TwinName(pv.Original) && pv.Source.Known() &&
 		strings.HasPrefix(pv.ProvisionedBy, inTree)
@@ -36,7 +36,7 @@ const (
 	twinNone
 	// twinChanged: it is the twin, and not as it was created: in use, or of another claim.
 	twinChanged
-	// twinTerminating: it is being deleted.
+	// twinTerminating: it has a deletionTimestamp.
 	twinTerminating
 	// twinFailed: the PV controller could not delete the volume.
 	twinFailed
@@ -115,8 +115,8 @@ func orphan(f Facts, now time.Time) Decision {
 	return wait(ReasonOrphan)
 }
 
-// Annotations that a twin does not take over. With the first, the PV controller would take the claim away from it
-// altogether (unbindVolume); by the second, kubectl would take it for the original.
+// Annotations that are not copied to a twin. With the first, the PV controller would remove its claimRef (unbindVolume);
+// with the second, kubectl would mistake it for the original.
 const (
 	annBoundByController = "pv.kubernetes.io/bound-by-controller"
 	annLastApplied       = v1.LastAppliedConfigAnnotation

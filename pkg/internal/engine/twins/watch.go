@@ -24,10 +24,10 @@ type Wake struct {
 	OtherChanged bool
 }
 
-// Added takes in a PV that the watch shows for the first time.
+// Added takes the event that shows a PV for the first time.
 func (t *Tracker) Added(now *PV, pvs PVs) Wake { return t.changed(nil, now, pvs) }
 
-// Updated takes in a change of a PV. before and now can be two PVs that had the name one after the other.
+// Updated takes a change of a PV. before and now can be two PVs that had the name one after the other.
 func (t *Tracker) Updated(before, now *PV, pvs PVs) Wake {
 	if before.UID == now.UID {
 		return t.changed(before, now, pvs)
@@ -44,14 +44,14 @@ func (t *Tracker) changed(before, now *PV, pvs PVs) Wake {
 	if original, found := pvs.Get(now.Original); found && now.Writer == WriterOther && isTwinOf(*now, *original) {
 		t.ForeignTwin[original.UID] = struct{}{}
 	}
-	return Wake{OtherChanged: t.setForeign(now.Name, now.Writer == WriterOther), PVs: t.family(now)}
+	return Wake{OtherChanged: t.setForeign(now.Name, now.Writer == WriterOther), PVs: t.withSiblings(now)}
 }
 
-// Deleted takes in the end of a PV, with its last state. final is false when the end itself was not seen.
+// Deleted takes the end of a PV, with its last state. final is false when the end itself was not seen.
 //
 // It also records that a volume is deleted: the policy of its twin was Delete, the PV controller had seen its claim
-// gone and had not failed, and the twin is gone. Whoever sees less, because the watch was interrupted or the twin had
-// failed before, has another twin created: plugins take the deletion of what is gone for done.
+// gone and had not failed, and the twin is gone. Where less was seen, because the watch was interrupted or the twin had
+// failed before, another twin is created: plugins report success for a volume that is already deleted.
 func (t *Tracker) Deleted(last *PV, final bool, pvs PVs) Wake {
 	t.removeVolume(last.Source, last.Name)
 	if original, found := pvs.Get(last.Original); found && final && isTwinOf(*last, *original) &&
@@ -59,11 +59,11 @@ func (t *Tracker) Deleted(last *PV, final bool, pvs PVs) Wake {
 		t.volumeDeleted(original.UID, last.Claim)
 	}
 	t.forget(last.UID)
-	return Wake{OtherChanged: t.setForeign(last.Name, false), PVs: t.family(last)}
+	return Wake{OtherChanged: t.setForeign(last.Name, false), PVs: t.withSiblings(last)}
 }
 
-// family returns the names of the PVs of one volume: a PV, its twin, and those that may wait for them.
-func (t *Tracker) family(pv *PV) []string {
+// withSiblings returns the names of the PVs of one volume: a PV, its twin, and those that may wait for them.
+func (t *Tracker) withSiblings(pv *PV) []string {
 	names := []string{pv.Name}
 	for name := range t.Volumes[pv.Source] {
 		if name != pv.Name {
@@ -76,8 +76,8 @@ func (t *Tracker) family(pv *PV) []string {
 // Decided reports whether there may be something to decide on under the PV's name.
 func (pv PV) Decided() bool { return pv.Provisioned() || pv.TwinOf != "" }
 
-// get returns the latest that is known of the PV of a name: what the watch shows, or what a write of ours has made of
-// it that the watch does not show yet.
+// get returns the latest that is known of the PV of a name: what the watch shows, or the PV after a write of ours that
+// the watch does not show yet.
 func (t *Tracker) get(name string, pvs PVs) (PV, bool) {
 	pv, found := t.expected(name, pvs)
 	if !found {

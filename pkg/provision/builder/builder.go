@@ -1,4 +1,4 @@
-package provision
+package builder
 
 import (
 	"context"
@@ -19,6 +19,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/nodes"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/snapshot"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
@@ -41,8 +42,8 @@ type Grants interface {
 	In(ctx context.Context, namespace string) ([]request.Grant, error)
 }
 
-// BuilderConfig holds the settings of a Builder. The zero value is usable.
-type BuilderConfig struct {
+// Config holds the settings of a Builder. The zero value is usable.
+type Config struct {
 	// Settings are what volumes depend on.
 	Settings request.Settings
 	// Snapshots reads VolumeSnapshots. Default: no claim is made from one.
@@ -52,73 +53,67 @@ type BuilderConfig struct {
 	// Node is the node on which all volumes are made, and beside which no other is looked at. Default:
 	// all nodes of the cluster.
 	Node *volume.Node
-	// Places are where the driver's nodes are, which the Builder watches. Default: its own; the Node.
-	Places *nodes.Places
+	// Nodes lists where the driver's nodes are; the Builder watches them. Default: its own; the Node.
+	Nodes *nodes.Lister
 	// IgnoreTopology takes the driver's volumes for reachable from everywhere, whatever it says.
 	IgnoreTopology bool
 }
 
-// Builder settles what a driver is asked for as package order has it: it reads what an order hangs
+// Builder settles what a driver is asked for as package request has it: it reads what a request depends
 // on. What is read for one claim is read live; where the nodes are is watched, if that matters to
-// the driver. A read that failed is no fact: its error is returned, and there is no order.
+// the driver. A read that failed is no fact: its error is returned, and there is no request.
 type Builder struct {
-	cfg     BuilderConfig
+	cfg     Config
 	driver  request.Driver
 	clients kube.Clients
-	// places is nil where it does not matter where the nodes are.
-	places *nodes.Places
+	// nodes is nil where it does not matter where the nodes are.
+	nodes *nodes.Lister
 	// discovery returns the resources that the API server serves in storage.k8s.io/v1.
 	discovery func(ctx context.Context) (*metav1.APIResourceList, error)
 }
 
-var (
-	_ RequestBuilder = &Builder{}
-	_ Watcher        = &Builder{}
-	_ Qualifier      = &Builder{}
-)
-
-// NewBuilder returns the RequestBuilder of a driver on the cluster that config describes, which is copied.
+// New returns the RequestBuilder of a driver on the cluster that config describes, which is copied.
 // What the driver says of itself is asked once, here. Nothing is started.
-func NewBuilder(config *rest.Config, driver Capable, cfg BuilderConfig) (*Builder, error) {
+func New(config *rest.Config, driver Capable, cfg Config) (*Builder, error) {
 	switch {
 	case config == nil:
-		return nil, errors.New("make a composer: no cluster is given")
+		return nil, errors.New("make a request builder: no cluster is given")
 	case driver == nil:
-		return nil, errors.New("make a composer: no driver is given")
+		return nil, errors.New("make a request builder: no driver is given")
 	}
 	clients, err := kube.NewClients(config)
 	if err != nil {
 		return nil, err
 	}
 	switch {
-	case cfg.Places == nil && cfg.Node != nil:
-		cfg.Places = nodes.At(cfg.Node.Name, cfg.Node.Segments)
-	case cfg.Places == nil:
-		if cfg.Places, err = nodes.New(config, driver.Name()); err != nil {
+	case cfg.Nodes == nil && cfg.Node != nil:
+		cfg.Nodes = nodes.At(cfg.Node.Name, cfg.Node.Segments)
+	case cfg.Nodes == nil:
+		if cfg.Nodes, err = nodes.New(config, driver.Name()); err != nil {
 			return nil, err
 		}
 	}
-	return newComposer(clients, driver, cfg)
+	return newBuilder(clients, driver, cfg)
 }
 
-func newComposer(clients kube.Clients, driver Capable, cfg BuilderConfig) (*Builder, error) {
+func newBuilder(clients kube.Clients, driver Capable, cfg Config) (*Builder, error) {
 	if err := cfg.Settings.Validate(); err != nil {
-		return nil, fmt.Errorf("make a composer: %w", err)
+		return nil, fmt.Errorf("make a request builder: %w", err)
 	}
-	c := &Builder{cfg: cfg, driver: describe(driver), clients: clients}
-	c.discovery = c.discover
+	b := &Builder{cfg: cfg, driver: describe(driver), clients: clients}
+	b.discovery = b.discover
 	const topology = csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS
 	if cfg.IgnoreTopology {
-		delete(c.driver.Plugin, topology)
+		delete(b.driver.Plugin, topology)
 	}
 	switch {
-	case c.driver.Plugin[topology]:
-		c.places = cfg.Places
+	case b.driver.Plugin[topology]:
+		b.nodes = cfg.Nodes
 	case cfg.Node != nil:
-		return nil, errors.New("make a composer: volumes are to be made on one node, and the driver does not say where " +
+		return nil, errors.New("make a request builder: volumes are to be made on one node, and the driver does not say where " +
 			"they are (VOLUME_ACCESSIBILITY_CONSTRAINTS)")
 	}
-	return c, nil
+	return b, nil
 }
 
 // describe asks a driver for all capabilities that CSI knows.
@@ -142,52 +137,52 @@ func describe(driver Capable) request.Driver {
 }
 
 // Watch keeps what is known of nodes up to date until ctx ends.
-func (c *Builder) Watch(ctx context.Context) {
-	if c.places == nil {
+func (b *Builder) Watch(ctx context.Context) {
+	if b.nodes == nil {
 		<-ctx.Done()
 		return
 	}
-	c.places.Watch(ctx)
+	b.nodes.Watch(ctx)
 }
 
 // Synced reports whether all nodes are known that there were when Watch began.
-func (c *Builder) Synced() bool { return c.places == nil || c.places.Synced() }
+func (b *Builder) Synced() bool { return b.nodes == nil || b.nodes.Synced() }
 
-// Rights are what a Builder needs to be allowed.
-func (c *Builder) Permissions() []access.Permission {
+// Permissions are what a Builder needs to be allowed.
+func (b *Builder) Permissions() []access.Permission {
 	const storage = "storage.k8s.io"
 	var rights []access.Permission
-	if c.driver.Controller[csi.ControllerServiceCapability_RPC_MODIFY_VOLUME] {
+	if b.driver.Controller[csi.ControllerServiceCapability_RPC_MODIFY_VOLUME] {
 		rights = append(rights, access.Permission{Group: storage, Resource: "volumeattributesclasses", Verb: "get",
 			Without: "claims that name a VolumeAttributesClass get no volume"})
 	}
-	if c.driver.Controller[csi.ControllerServiceCapability_RPC_CLONE_VOLUME] {
+	if b.driver.Controller[csi.ControllerServiceCapability_RPC_CLONE_VOLUME] {
 		rights = append(rights, access.Permission{Resource: "persistentvolumeclaims", Verb: "get",
 			Without: "no claim is cloned"})
 	}
-	if c.cfg.Snapshots != nil && c.driver.Controller[csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT] {
+	if b.cfg.Snapshots != nil && b.driver.Controller[csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT] {
 		for _, resource := range []string{"volumesnapshots", "volumesnapshotcontents"} {
-			rights = append(rights, snapshotRight(resource, "get", "no snapshot is restored"))
+			rights = append(rights, snapshot.Permission(resource, "get", "no snapshot is restored"))
 		}
-		rights = append(rights, snapshotRight("volumesnapshots", "update",
+		rights = append(rights, snapshot.Permission("volumesnapshots", "update",
 			"a VolumeSnapshot can be deleted while a volume is restored from it, and one on which a provisioner left its "+
 				"finalizer cannot"))
 	}
-	if c.cfg.Settings.CrossNamespace {
+	if b.cfg.Settings.CrossNamespace {
 		rights = append(rights, access.Permission{Group: "gateway.networking.k8s.io", Resource: "referencegrants",
 			Verb: "list", Without: "no claim gets its data from another namespace"})
 	}
-	if c.places == nil || c.cfg.Node != nil { // a node knows itself
+	if b.nodes == nil || b.cfg.Node != nil { // a node knows itself
 		return rights
 	}
-	rights = append(rights, c.places.Permissions("no claim gets a volume, for nobody knows where the driver's nodes are")...)
+	rights = append(rights, b.nodes.Permissions("no claim gets a volume, for nobody knows where the driver's nodes are")...)
 	return append(rights, access.Permission{Group: storage, Resource: "csinodes", Verb: "get",
 		Without: "a node that has just joined is not told from one without the driver"})
 }
 
 // PVName returns the name of a claim's PV, and of its volume.
-func (c *Builder) PVName(claim types.UID) string {
-	name, err := request.VolumeName(c.cfg.Settings, claim)
+func (b *Builder) PVName(claim types.UID) string {
+	name, err := request.VolumeName(b.cfg.Settings, claim)
 	if err != nil {
 		return "" // of a claim without UID, which no API server has
 	}
@@ -195,17 +190,17 @@ func (c *Builder) PVName(claim types.UID) string {
 }
 
 // Build returns the request for a claim.
-func (c *Builder) Build(ctx context.Context, want RequestOptions) (*Request, error) {
-	f := request.Facts{Claim: want.Claim, Class: want.Class, Driver: c.driver, Settings: c.cfg.Settings,
+func (b *Builder) Build(ctx context.Context, want request.Options) (*inflight.Request, error) {
+	f := request.Facts{Claim: want.Claim, Class: want.Class, Driver: b.driver, Settings: b.cfg.Settings,
 		Begun: want.Begun, CleanUp: want.CleanUp}
 	need, err := request.Needs(f)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.gather(ctx, &f, need, want.Node); err != nil {
+	if err := b.gather(ctx, &f, need, want.Node); err != nil {
 		return nil, err
 	}
-	plan, err := request.Plan(f)
+	plan, err := request.NewPlan(f)
 	if err != nil {
 		return nil, err
 	}
@@ -213,8 +208,8 @@ func (c *Builder) Build(ctx context.Context, want RequestOptions) (*Request, err
 		klog.FromContext(ctx).V(2).Info("The StorageClass has parameters of old; their names begin with "+
 			"csi.storage.k8s.io/ today", "storageClass", want.Class.Name, "parameters", plan.Outdated)
 	}
-	o := &Request{
-		Node: want.selectedNode(), Create: plan.Request, Secret: plan.Secret, MayReschedule: plan.MayReschedule,
+	o := &inflight.Request{
+		Node: want.SelectedNode(), Create: plan.Request, Secret: plan.Secret, MayReschedule: plan.MayReschedule,
 		PV: plan.Template, Topology: plan.Topology, Migrated: plan.Migrated,
 	}
 	if source := plan.Source; source != (request.SourceRef{}) {
@@ -224,24 +219,21 @@ func (c *Builder) Build(ctx context.Context, want RequestOptions) (*Request, err
 	return o, nil
 }
 
-// selectedNode returns the name of the claim's selected node, empty if none is.
-func (w RequestOptions) selectedNode() string { return w.Claim.Annotations[annSelectedNode] }
-
-// PV returns the PersistentVolume of the volume that the driver made for an order.
-func (c *Builder) PV(o Request, made *csi.Volume) (*v1.PersistentVolume, error) {
-	plan := request.Order{Request: o.Create, Template: o.PV, Topology: o.Topology, Migrated: o.Migrated,
-		Driver: c.driver.Name}
+// PV returns the PersistentVolume of the volume that the driver made for a request.
+func (b *Builder) PV(o inflight.Request, made *csi.Volume) (*v1.PersistentVolume, error) {
+	plan := request.Plan{Request: o.Create, Template: o.PV, Topology: o.Topology, Migrated: o.Migrated,
+		Driver: b.driver.Name}
 	pv, err := plan.PV(&csi.CreateVolumeResponse{Volume: made})
 	if err == nil {
-		err = c.checkHere(pv)
+		err = b.checkHere(pv)
 	}
 	return pv, err
 }
 
 // Ignores returns why others provision the claim, nil where they do not.
-func (c *Builder) Ignores(claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass) error {
-	_, err := request.Needs(request.Facts{Claim: claim, Class: class, Driver: c.driver, Settings: c.cfg.Settings})
-	if remedyOf(err) == request.RemedyIgnore {
+func (b *Builder) Ignores(claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass) error {
+	_, err := request.Needs(request.Facts{Claim: claim, Class: class, Driver: b.driver, Settings: b.cfg.Settings})
+	if request.RemediationOf(err) == request.RemediationIgnore {
 		return err
 	}
 	return nil
@@ -249,59 +241,59 @@ func (c *Builder) Ignores(claim *v1.PersistentVolumeClaim, class *storagev1.Stor
 
 // checkHere refuses a volume that is not said to be on the node that made it, and nowhere else: no node
 // would ever delete it.
-func (c *Builder) checkHere(pv *v1.PersistentVolume) error {
-	if c.cfg.Node == nil || c.cfg.Node.Reach(pv.Spec.NodeAffinity) == volume.ReachHere {
+func (b *Builder) checkHere(pv *v1.PersistentVolume) error {
+	if b.cfg.Node == nil || b.cfg.Node.Reach(pv.Spec.NodeAffinity) == volume.ReachHere {
 		return nil
 	}
 	return fmt.Errorf("the driver made a volume that is not in the place of node %q alone, %v (accessible_topology of "+
-		"CreateVolume and of NodeGetInfo differ)", c.cfg.Node.Name, c.cfg.Node.Segments)
+		"CreateVolume and of NodeGetInfo differ)", b.cfg.Node.Name, b.cfg.Node.Segments)
 }
 
 // gather adds to the facts what is needed.
-func (c *Builder) gather(ctx context.Context, f *request.Facts, need request.Need, node *v1.Node) (err error) {
+func (b *Builder) gather(ctx context.Context, f *request.Facts, need request.Need, node *v1.Node) (err error) {
 	if need.AttributesClass != "" {
-		if f.Attributes, f.AttributesUnserved, err = c.attributes(ctx, need.AttributesClass); err != nil {
+		if f.Attributes, f.AttributesUnserved, err = b.attributes(ctx, need.AttributesClass); err != nil {
 			return err
 		}
 	}
-	if need.GrantsIn != "" && c.cfg.Grants != nil {
-		if f.Source.Grants, err = c.cfg.Grants.In(ctx, need.GrantsIn); err != nil {
+	if need.GrantsIn != "" && b.cfg.Grants != nil {
+		if f.Source.Grants, err = b.cfg.Grants.In(ctx, need.GrantsIn); err != nil {
 			return err
 		}
 	}
 	if need.SourceClaim.Name != "" {
-		if f.Source.Claim, f.Source.PV, err = c.source(ctx, need.SourceClaim); err != nil {
+		if f.Source.Claim, f.Source.PV, err = b.source(ctx, need.SourceClaim); err != nil {
 			return err
 		}
 	}
 	if need.Snapshot.Name != "" {
-		f.Source.Unserved = c.cfg.Snapshots == nil
+		f.Source.Unserved = b.cfg.Snapshots == nil
 		if !f.Source.Unserved {
-			if f.Source.Snapshot, err = c.cfg.Snapshots.Read(ctx, need.Snapshot); err != nil {
+			if f.Source.Snapshot, err = b.cfg.Snapshots.Read(ctx, need.Snapshot); err != nil {
 				return err
 			}
 		}
 	}
 	if need.SelectedNode != "" {
-		if f.Selected, err = c.places.Node(ctx, need.SelectedNode, node); err != nil {
+		if f.Selected, err = b.nodes.Node(ctx, need.SelectedNode, node); err != nil {
 			return err
 		}
 	}
 	if need.Nodes {
-		f.Nodes, err = c.places.Nodes()
+		f.Nodes, err = b.nodes.Nodes()
 	}
 	return err
 }
 
 // source reads a claim and the PV that it is bound to.
-func (c *Builder) source(ctx context.Context, name types.NamespacedName) (*v1.PersistentVolumeClaim,
+func (b *Builder) source(ctx context.Context, name types.NamespacedName) (*v1.PersistentVolumeClaim,
 	*v1.PersistentVolume, error) {
-	claim, err := c.clients.Core.PersistentVolumeClaims(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
+	claim, err := b.clients.Core.PersistentVolumeClaims(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
 	claim, err = orNil(claim, err, "claim", name.String())
 	if err != nil || claim == nil || claim.Spec.VolumeName == "" {
 		return claim, nil, err
 	}
-	pv, err := c.clients.Core.PersistentVolumes().Get(ctx, claim.Spec.VolumeName, metav1.GetOptions{})
+	pv, err := b.clients.Core.PersistentVolumes().Get(ctx, claim.Spec.VolumeName, metav1.GetOptions{})
 	pv, err = orNil(pv, err, "PV", claim.Spec.VolumeName)
 	return claim, pv, err
 }

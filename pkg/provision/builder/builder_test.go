@@ -1,4 +1,4 @@
-package provision
+package builder
 
 import (
 	"context"
@@ -20,7 +20,13 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/topology"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
+
+const driverName = "disk.csi.example.com"
+
+var errLost = errors.New("the connection is lost")
 
 // able is a driver that can do everything but place its volumes.
 type able struct{}
@@ -32,12 +38,12 @@ func (able) Offers(service csi.PluginCapability_Service_Type) bool {
 }
 
 // want is a claim for which there is an order, with the changes.
-func want(changes ...func(*v1.PersistentVolumeClaim)) RequestOptions {
+func want(changes ...func(*v1.PersistentVolumeClaim)) request.Options {
 	f := plainFacts()
 	for _, change := range changes {
 		change(f.Claim)
 	}
-	return RequestOptions{Claim: f.Claim, Class: f.Class}
+	return request.Options{Claim: f.Claim, Class: f.Class}
 }
 
 func from(group, kind, name string) func(*v1.PersistentVolumeClaim) {
@@ -50,7 +56,7 @@ func tier(name string) func(*v1.PersistentVolumeClaim) {
 	return func(c *v1.PersistentVolumeClaim) { c.Spec.VolumeAttributesClassName = &name }
 }
 
-func TestCompose(t *testing.T) {
+func TestBuild(t *testing.T) {
 	const snapshots = "snapshot.storage.k8s.io"
 	size := v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")}}
 	world := []runtime.Object{
@@ -66,20 +72,20 @@ func TestCompose(t *testing.T) {
 			Status: v1.PersistentVolumeStatus{Phase: v1.VolumeBound}},
 	}
 	for name, c := range map[string]struct {
-		want   RequestOptions
+		want   request.Options
 		snaps  Snapshots
 		reason request.Reason
-		check  func(*Request) bool
+		check  func(*inflight.Request) bool
 	}{
-		"a plain claim": {want(), nil, "", func(o *Request) bool {
+		"a plain claim": {want(), nil, "", func(o *inflight.Request) bool {
 			return o.Create.Name == "pvc-u1" && o.Source == nil &&
 				o.Secret == nil
 		}},
-		"a VolumeAttributesClass": {want(tier("gold")), nil, "", func(o *Request) bool {
+		"a VolumeAttributesClass": {want(tier("gold")), nil, "", func(o *inflight.Request) bool {
 			return o.Create.MutableParameters["iops"] == "9"
 		}},
 		"one that is not there": {want(tier("lead")), nil, request.ReasonAttributesClassMissing, nil},
-		"a clone": {want(from("", "PersistentVolumeClaim", "source")), nil, "", func(o *Request) bool {
+		"a clone": {want(from("", "PersistentVolumeClaim", "source")), nil, "", func(o *inflight.Request) bool {
 			return *o.Source == inflight.Source{Kind: "PersistentVolumeClaim", Namespace: "ns", Name: "source",
 				UID: "u-source"} && o.Create.GetVolumeContentSource().GetVolume().GetVolumeId() == "vol-source"
 		}},
@@ -94,13 +100,13 @@ func TestCompose(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := fake.NewClientset(world...)
-			composer, err := newComposer(kube.Clients{Core: client.CoreV1(), Storage: client.StorageV1()}, able{},
-				BuilderConfig{Snapshots: c.snaps})
+			built, err := newBuilder(kube.Clients{Core: client.CoreV1(), Storage: client.StorageV1()}, able{},
+				Config{Snapshots: c.snaps})
 			if err != nil {
 				t.Fatal(err)
 			}
-			composer.discovery = serving("storageclasses", "volumeattributesclasses")
-			got, err := composer.Build(t.Context(), c.want)
+			built.discovery = serving("storageclasses", "volumeattributesclasses")
+			got, err := built.Build(t.Context(), c.want)
 			if request.ReasonOf(err) != c.reason || (err == nil) != (c.reason == "") {
 				t.Fatalf("%v, want %q", err, c.reason)
 			}
@@ -123,27 +129,27 @@ func serving(resources ...string) func(context.Context) (*metav1.APIResourceList
 // TestAClusterWithoutVolumeAttributesClasses: a claim that names one is refused with that reason, and not for ever.
 func TestAClusterWithoutVolumeAttributesClasses(t *testing.T) {
 	client := fake.NewClientset()
-	composer, err := newComposer(kube.Clients{Core: client.CoreV1(), Storage: client.StorageV1()}, able{}, BuilderConfig{})
+	built, err := newBuilder(kube.Clients{Core: client.CoreV1(), Storage: client.StorageV1()}, able{}, Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	composer.discovery = serving("storageclasses")
-	if _, err := composer.Build(t.Context(),
+	built.discovery = serving("storageclasses")
+	if _, err := built.Build(t.Context(),
 		want(tier("gold"))); request.ReasonOf(err) != request.ReasonAttributesClassUnserved {
 		t.Errorf("where they are not served: %v", err)
 	}
-	composer.discovery = func(context.Context) (*metav1.APIResourceList, error) { return nil, errLost }
-	if _, err := composer.Build(t.Context(), want(tier("gold"))); !errors.Is(err, errLost) || request.ReasonOf(err) != "" {
+	built.discovery = func(context.Context) (*metav1.APIResourceList, error) { return nil, errLost }
+	if _, err := built.Build(t.Context(), want(tier("gold"))); !errors.Is(err, errLost) || request.ReasonOf(err) != "" {
 		t.Errorf("where that cannot be found out: %v", err)
 	}
-	composer.discovery = serving("volumeattributesclasses")
+	built.discovery = serving("volumeattributesclasses")
 	_, err = client.StorageV1().VolumeAttributesClasses().Create(t.Context(),
 		&storagev1.VolumeAttributesClass{ObjectMeta: metav1.ObjectMeta{Name: "gold"}, DriverName: driverName},
 		metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := composer.Build(t.Context(), want(tier("gold"))); err != nil {
+	if _, err := built.Build(t.Context(), want(tier("gold"))); err != nil {
 		t.Errorf("after an upgrade: %v", err)
 	}
 }
@@ -155,16 +161,16 @@ func TestVolumeAttributesClassesSwitchedOff(t *testing.T) {
 		error) {
 		return true, nil, errLost
 	})
-	composer, err := newComposer(kube.Clients{Core: client.CoreV1(), Storage: client.StorageV1()}, able{},
-		BuilderConfig{Settings: request.Settings{NoAttributesClass: true}})
+	built, err := newBuilder(kube.Clients{Core: client.CoreV1(), Storage: client.StorageV1()}, able{},
+		Config{Settings: request.Settings{NoAttributesClass: true}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := composer.Build(t.Context(),
+	if _, err := built.Build(t.Context(),
 		want(tier("gold"))); request.ReasonOf(err) != request.ReasonAttributesClassUnserved {
 		t.Errorf("a claim with a class: %v", err)
 	}
-	if _, err := composer.Build(t.Context(), want()); err != nil {
+	if _, err := built.Build(t.Context(), want()); err != nil {
 		t.Errorf("a claim without: %v", err)
 	}
 }
@@ -183,7 +189,7 @@ func (lostSnapshots) Read(context.Context, types.NamespacedName) (*request.Snaps
 }
 
 func TestAReadThatFailedIsNoFact(t *testing.T) {
-	for resource, asks := range map[string]RequestOptions{
+	for resource, asks := range map[string]request.Options{
 		"volumeattributesclasses": want(tier("gold")),
 		"persistentvolumeclaims":  want(from("", "PersistentVolumeClaim", "source")),
 		"volumesnapshots":         want(from("snapshot.storage.k8s.io", "VolumeSnapshot", "snap")),
@@ -193,12 +199,12 @@ func TestAReadThatFailedIsNoFact(t *testing.T) {
 			return true, nil,
 				errLost
 		})
-		composer, err := newComposer(kube.Clients{Core: client.CoreV1(), Storage: client.StorageV1()}, able{},
-			BuilderConfig{Snapshots: lostSnapshots{}})
+		built, err := newBuilder(kube.Clients{Core: client.CoreV1(), Storage: client.StorageV1()}, able{},
+			Config{Snapshots: lostSnapshots{}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := composer.Build(t.Context(), asks); !errors.Is(err, errLost) || request.ReasonOf(err) != "" {
+		if _, err := built.Build(t.Context(), asks); !errors.Is(err, errLost) || request.ReasonOf(err) != "" {
 			t.Errorf("%s: %v", resource, err)
 		}
 	}
@@ -212,18 +218,18 @@ func (unable) Has(csi.ControllerServiceCapability_RPC_Type) bool { return false 
 func TestSnapshotsAreReadOnlyWhereTheDriverHasSome(t *testing.T) {
 	for name, c := range map[string]struct {
 		driver Capable
-		cfg    BuilderConfig
+		cfg    Config
 		want   int
 	}{
-		"a driver with snapshots":   {able{}, BuilderConfig{Snapshots: noSnapshots{}}, 3},
-		"one without":               {unable{}, BuilderConfig{Snapshots: noSnapshots{}}, 0},
-		"nobody who could read any": {able{}, BuilderConfig{}, 0},
+		"a driver with snapshots":   {able{}, Config{Snapshots: noSnapshots{}}, 3},
+		"one without":               {unable{}, Config{Snapshots: noSnapshots{}}, 0},
+		"nobody who could read any": {able{}, Config{}, 0},
 	} {
-		composer, err := newComposer(kube.Clients{}, c.driver, c.cfg)
+		built, err := newBuilder(kube.Clients{}, c.driver, c.cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
-		rights := slices.DeleteFunc(composer.Permissions(),
+		rights := slices.DeleteFunc(built.Permissions(),
 			func(r access.Permission) bool { return r.Group != "snapshot.storage.k8s.io" })
 		if len(rights) != c.want {
 			t.Errorf("%s: needs %v, want %d rights", name, rights, c.want)
@@ -233,12 +239,53 @@ func TestSnapshotsAreReadOnlyWhereTheDriverHasSome(t *testing.T) {
 
 func TestTheNameOfAVolume(t *testing.T) {
 	client := fake.NewClientset()
-	composer, err := newComposer(kube.Clients{Core: client.CoreV1(), Storage: client.StorageV1()}, able{},
-		BuilderConfig{Settings: request.Settings{VolumeNamePrefix: "disk", VolumeNameUUIDLength: 4}})
+	built, err := newBuilder(kube.Clients{Core: client.CoreV1(), Storage: client.StorageV1()}, able{},
+		Config{Settings: request.Settings{VolumeNamePrefix: "disk", VolumeNameUUIDLength: 4}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if name := composer.PVName("0f0c4b1e-7a51-4d2a"); name != "disk-0f0c" {
+	if name := built.PVName("0f0c4b1e-7a51-4d2a"); name != "disk-0f0c" {
 		t.Errorf("%q", name)
+	}
+}
+
+func TestAVolumeThatIsNotHereAloneIsRefused(t *testing.T) {
+	node := volume.Node{Name: "n1", Segments: map[string]string{"node": "n1"}}
+	b := &Builder{cfg: Config{Node: &node}}
+	pv := &v1.PersistentVolume{}
+	if b.checkHere(pv) == nil {
+		t.Error("takes a volume of which no node is known")
+	}
+	pv.Spec.NodeAffinity = topology.Affinity([]*csi.Topology{{Segments: node.Segments}})
+	if err := b.checkHere(pv); err != nil {
+		t.Errorf("refuses its own: %v", err)
+	}
+	if _, err := newBuilder(b.clients, incapable{}, b.cfg); err == nil {
+		t.Error("takes a driver that does not say where its volumes are")
+	}
+}
+
+// incapable is a driver without any capability.
+type incapable struct{}
+
+func (incapable) Name() string                                      { return driverName }
+func (incapable) Has(csi.ControllerServiceCapability_RPC_Type) bool { return false }
+func (incapable) Offers(csi.PluginCapability_Service_Type) bool     { return false }
+
+// plainFacts are those of a claim that gets a volume.
+func plainFacts() request.Facts {
+	class := "fast"
+	return request.Facts{
+		Claim: &v1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data", UID: "u1",
+				Annotations: map[string]string{"volume.kubernetes.io/storage-provisioner": driverName}},
+			Spec: v1.PersistentVolumeClaimSpec{StorageClassName: &class,
+				AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
+				Resources:   v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")}}},
+		},
+		Class: &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: driverName},
+		Driver: request.Driver{Name: driverName,
+			Plugin:     map[csi.PluginCapability_Service_Type]bool{csi.PluginCapability_Service_CONTROLLER_SERVICE: true},
+			Controller: map[csi.ControllerServiceCapability_RPC_Type]bool{csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME: true}},
 	}
 }

@@ -44,7 +44,7 @@ type event struct {
 	Object metav1.Object `json:"object"`
 }
 
-func newNodes(t *testing.T) (*nodes, *Places) {
+func newNodes(t *testing.T) (*nodes, *Lister) {
 	t.Helper()
 	n := &nodes{t: t, objects: map[string]map[string]metav1.Object{"nodes": {}, "csinodes": {}},
 		watches: map[string][]chan event{}}
@@ -141,8 +141,8 @@ func (n *nodes) csiNode(name string, drivers ...string) *storagev1.CSINode {
 	return c
 }
 
-// watched runs Places until the test ends.
-func (n *nodes) watched(p *Places) {
+// watched runs the Lister until the test ends.
+func (n *nodes) watched(p *Lister) {
 	n.t.Helper()
 	ctx, cancel := context.WithCancel(n.t.Context())
 	ended := make(chan struct{})
@@ -195,7 +195,7 @@ func TestNodesAreWhereTheirLabelsAndTheDriverSay(t *testing.T) {
 	}
 }
 
-func TestWhoFollowsIsToldOfPlacesAlone(t *testing.T) {
+func TestFollowersAreCalledForChangedSegmentsAlone(t *testing.T) {
 	n, p := newNodes(t)
 	n.put("nodes", n.node("one", "1", map[string]string{zone: "a"}))
 	told := make(chan struct{}, 100)

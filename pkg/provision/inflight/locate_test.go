@@ -36,10 +36,10 @@ func TestLocate(t *testing.T) {
 	if len(entries) != 1 {
 		t.Fatalf("%d entries; problems %v", len(entries), problems)
 	}
-	want := Place{Lease: types.NamespacedName{Namespace: "ns", Name: shard}, Annotation: annotationKey(volume),
+	want := Location{Lease: types.NamespacedName{Namespace: "ns", Name: shard}, Annotation: annotationKey(volume),
 		Driver: "d"}
-	if got := entries[0]; got.Place != want || got.Volume != volume {
-		t.Errorf("got %+v, want %+v", got.Place, want)
+	if got := entries[0]; got.Location != want || got.Volume != volume {
+		t.Errorf("got %+v, want %+v", got.Location, want)
 	}
 	for pv, want := range map[string]bool{volume: true, ApartName(volume, "n"): true, volume + "-apart-x": false,
 		"pvc-2": false} {

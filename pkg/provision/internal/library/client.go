@@ -1,4 +1,4 @@
-package provision
+package library
 
 import (
 	"context"
@@ -11,15 +11,15 @@ import (
 	"k8s.io/client-go/kubernetes"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/cache"
-)
 
-// What the library is given in place of a client and of informers.
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
+)
 
 // libraryClient answers the library's CREATE of a PV with the PV that Provision has stored. It
 // makes none: if the library could, it would make a PV for a volume that was deleted meanwhile.
 type libraryClient struct {
 	kubernetes.Interface
-	assumed *assumed
+	assumed *caches.Assumed
 }
 
 func (c libraryClient) CoreV1() corev1.CoreV1Interface {
@@ -28,7 +28,7 @@ func (c libraryClient) CoreV1() corev1.CoreV1Interface {
 
 type libraryCore struct {
 	corev1.CoreV1Interface
-	assumed *assumed
+	assumed *caches.Assumed
 }
 
 func (c libraryCore) PersistentVolumes() corev1.PersistentVolumeInterface {
@@ -37,29 +37,30 @@ func (c libraryCore) PersistentVolumes() corev1.PersistentVolumeInterface {
 
 type libraryVolumes struct {
 	corev1.PersistentVolumeInterface
-	assumed *assumed
+	assumed *caches.Assumed
 }
 
 func (c libraryVolumes) Create(_ context.Context, pv *v1.PersistentVolume,
 	_ metav1.CreateOptions) (*v1.PersistentVolume, error) {
-	if stored := c.assumed.get(pv.Name); stored != nil {
+	if stored := c.assumed.Get(pv.Name); stored != nil {
 		return stored.DeepCopy(), nil
 	}
 	// It was seen in the watch cache already, and is not assumed any more.
 	return pv, nil
 }
 
-// volumeInformer shows the library the PVs that are there and tells it of none: an event would
+// volumeInformer shows the library the PVs that are there and reports none: an event would
 // have it delete volumes.
 type volumeInformer struct {
 	// SharedInformer is never run.
 	cache.SharedInformer
-	store volumeStore
+	store  volumeStore
+	synced func() bool
 }
 
-func newVolumeInformer(p *Provisioner) volumeInformer {
+func newVolumeInformer(synced func() bool, stored func(types.UID) bool) volumeInformer {
 	idle := cache.NewSharedInformer(&cache.ListWatch{}, &v1.PersistentVolume{}, 0)
-	return volumeInformer{idle, volumeStore{idle.GetStore(), p}}
+	return volumeInformer{idle, volumeStore{idle.GetStore(), stored}, synced}
 }
 
 // AddEventHandlerWithResyncPeriod takes a handler that is called with nothing: volumes are deleted elsewhere.
@@ -70,19 +71,19 @@ func (i volumeInformer) AddEventHandlerWithResyncPeriod(handler cache.ResourceEv
 }
 
 func (i volumeInformer) GetStore() cache.Store { return i.store }
-func (i volumeInformer) HasSynced() bool       { return i.store.p.volumes.Synced() }
+func (i volumeInformer) HasSynced() bool       { return i.synced() }
 
 // volumeStore answers whether a claim's PV is there: in our cache, or stored a moment ago. Without the
 // latter, each patch of a claim would have the library ask for its volume once more. The library
 // asks by the name that it would give.
 type volumeStore struct {
 	cache.Store
-	p *Provisioner
+	stored func(claim types.UID) bool
 }
 
 func (s volumeStore) GetByKey(key string) (any, bool, error) {
 	uid, found := strings.CutPrefix(key, "pvc-")
-	if !found || !s.p.stored(types.UID(uid)) {
+	if !found || !s.stored(types.UID(uid)) {
 		return nil, false, nil
 	}
 	return &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: key}}, true, nil
@@ -96,35 +97,37 @@ func (volumeStore) Add(any) error { return nil }
 type claimInformer struct {
 	// SharedIndexInformer is never run.
 	cache.SharedIndexInformer
-	p *Provisioner
+	claims *caches.Claims
+	// handler is the library's.
+	handler cache.ResourceEventHandler
 }
 
-func newClaimInformer(p *Provisioner) claimInformer {
+func newClaimInformer(claims *caches.Claims) *claimInformer {
 	idle := cache.NewSharedIndexInformer(&cache.ListWatch{}, &v1.PersistentVolumeClaim{}, 0, cache.Indexers{})
-	return claimInformer{idle, p}
+	return &claimInformer{SharedIndexInformer: idle, claims: claims}
 }
 
 // AddEventHandlerWithResyncPeriod takes the handler by which the library learns of claims. There
 // is no resync: what can make a difference to a claim brings it back.
-func (i claimInformer) AddEventHandlerWithResyncPeriod(handler cache.ResourceEventHandler,
+func (i *claimInformer) AddEventHandlerWithResyncPeriod(handler cache.ResourceEventHandler,
 	_ time.Duration) (cache.ResourceEventHandlerRegistration, error) {
-	i.p.toLibrary = handler
+	i.handler = handler
 	return i.AddEventHandler(handler)
 }
 
-func (i claimInformer) HasSynced() bool { return i.p.claims.Synced() }
-func (i claimInformer) GetIndexer() cache.Indexer {
-	return claimIndexer{i.SharedIndexInformer.GetIndexer(), i.p}
+func (i *claimInformer) HasSynced() bool { return i.claims.Synced() }
+func (i *claimInformer) GetIndexer() cache.Indexer {
+	return claimIndexer{i.SharedIndexInformer.GetIndexer(), i.claims}
 }
 
 // claimIndexer finds claims by their UID, which is all that the library asks for.
 type claimIndexer struct {
 	cache.Indexer
-	p *Provisioner
+	claims *caches.Claims
 }
 
 func (i claimIndexer) ByIndex(_, uid string) ([]any, error) {
-	if claim := i.p.claims.wholeByUID(types.UID(uid)); claim != nil {
+	if claim := i.claims.WholeByUID(types.UID(uid)); claim != nil {
 		return []any{claim}, nil
 	}
 	return nil, nil

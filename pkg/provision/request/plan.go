@@ -8,10 +8,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Order is one volume to be made. It keeps no reference to the facts it was planned from, and
-// nothing changes it: once its request was sent, the same order can be sent again until the
-// outcome is known, also when facts have changed since and Plan would refuse.
-type Order struct {
+// Plan is one volume to be made. It keeps no reference to the facts it was planned from, and
+// nothing changes it: once its request was sent, the same plan can be sent again until the
+// outcome is known, also when facts have changed since and NewPlan would refuse.
+type Plan struct {
 	// Request is what is asked of the driver, but for the secrets, so that it can be logged.
 	Request *csi.CreateVolumeRequest
 	// Secret is to be read for CreateVolume, and for the DeleteVolume that takes it back. Nil:
@@ -36,38 +36,38 @@ type Order struct {
 	Template *v1.PersistentVolume
 }
 
-// Plan returns the order for a claim, or an *Error that says why there is none. Such an error
+// NewPlan returns the plan for a claim, or an *Error that says why there is none. Such an error
 // tells nothing about a CreateVolume that was sent before.
-func Plan(f Facts) (Order, error) {
+func NewPlan(f Facts) (Plan, error) {
 	provisioner := ""
 	if f.Class != nil {
 		provisioner = f.Class.Provisioner
 	}
 	f, source, err := f.prepared()
 	if err != nil {
-		return Order{}, err
+		return Plan{}, err
 	}
-	o := Order{Driver: f.Driver.Name, Topology: f.Driver.topology(), Migrated: f.migrates()}
+	o := Plan{Driver: f.Driver.Name, Topology: f.Driver.topology(), Migrated: f.migrates()}
 	o.MayReschedule = o.Topology && f.selectedNode() != ""
 	o.Source = source.withUID(f.Source)
 	name, err := VolumeName(f.Settings, f.Claim.UID)
 	if err != nil {
-		return Order{}, err
+		return Plan{}, err
 	}
 	p, err := parametersOf(f.Class.Parameters)
 	if err != nil {
-		return Order{}, err
+		return Plan{}, err
 	}
 	o.Outdated = p.outdated
 	if p.fsType == "" {
 		p.fsType = f.Settings.DefaultFSType
 	}
 	if o.Request, err = f.request(name, source, p); err != nil {
-		return Order{}, err
+		return Plan{}, err
 	}
 	secrets, err := f.secrets(name)
 	if err != nil {
-		return Order{}, err
+		return Plan{}, err
 	}
 	o.Secret = secrets.provisioner
 	o.Template = f.volume(o.Request, p.fsType, secrets, provisioner)
@@ -103,7 +103,7 @@ func (f Facts) request(name string, source SourceRef, p parameters) (request *cs
 }
 
 // WithSecrets returns the request with the Secret's data, to be sent and never to be logged.
-func (o Order) WithSecrets(data map[string]string) *csi.CreateVolumeRequest {
+func (o Plan) WithSecrets(data map[string]string) *csi.CreateVolumeRequest {
 	request := proto.CloneOf(o.Request)
 	request.Secrets = maps.Clone(data)
 	return request

@@ -1,4 +1,4 @@
-package provision
+package sources
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/pager"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -47,7 +49,7 @@ func ReleaseSnapshots(ctx context.Context, driver string, snapshots SnapshotProt
 	return released, errors.Join(errs...)
 }
 
-// ReleaseClonedClaims removes CloningFinalizer from all claims whose volume is the driver's, and returns from how
+// ReleaseClonedClaims removes finalizers.Cloning from all claims whose volume is the driver's, and returns from how
 // many. It is for the way out, as ReleaseSnapshots. A claim whose PV does not exist is left alone: nobody can
 // tell whose it was. The error names those that could not be judged or written; the others are done.
 func ReleaseClonedClaims(ctx context.Context, core corev1.CoreV1Interface, driver string) (released int, err error) {
@@ -60,7 +62,7 @@ func ReleaseClonedClaims(ctx context.Context, core corev1.CoreV1Interface, drive
 		if !ok {
 			return fmt.Errorf("got a %T", o)
 		}
-		if !slices.Contains(claim.Finalizers, CloningFinalizer) || claim.Spec.VolumeName == "" {
+		if !slices.Contains(claim.Finalizers, finalizers.Cloning) || claim.Spec.VolumeName == "" {
 			return nil
 		}
 		done, err := releaseClonedClaim(ctx, core, driver, claim)
@@ -79,12 +81,14 @@ func ReleaseClonedClaims(ctx context.Context, core corev1.CoreV1Interface, drive
 func releaseClonedClaim(ctx context.Context, core corev1.CoreV1Interface, driver string,
 	claim *v1.PersistentVolumeClaim) (done bool, err error) {
 	pv, err := core.PersistentVolumes().Get(ctx, claim.Spec.VolumeName, metav1.GetOptions{})
-	pv, err = orNil(pv, err, "PV", claim.Spec.VolumeName)
-	if err != nil || pv == nil || volume.Of(pv).Driver != driver {
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil || volume.Of(pv).Driver != driver {
 		return false, err
 	}
 	_, err = kube.PatchClaimFinalizers(ctx, core.PersistentVolumeClaims(claim.Namespace), kube.FinalizerPatch{
-		Name: claim.Name, UID: claim.UID, Drop: []string{CloningFinalizer}})
+		Name: claim.Name, UID: claim.UID, Drop: []string{finalizers.Cloning}})
 	if errors.Is(err, kube.ErrGone) {
 		return false, nil
 	}

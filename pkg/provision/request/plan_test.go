@@ -11,16 +11,16 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// TestOrderIsSteady: the same facts give the same order, and planning changes none of them, nor
-// does using the order.
-func TestOrderIsSteady(t *testing.T) {
+// TestPlanIsSteady: the same facts give the same plan, and planning changes none of them, nor
+// does using the plan.
+func TestPlanIsSteady(t *testing.T) {
 	all := func() Facts {
 		return facts(zones, late, restored(), parameter("csi.storage.k8s.io/secret-name", "s"),
 			parameter("csi.storage.k8s.io/secret-namespace", "v"), selected("n-b"),
 			func(f *Facts) { f.Class.MountOptions, f.Settings.ExtraCreateMetadata = []string{"noatime"}, true })
 	}
 	f, untouched := all(), all()
-	first, err := Plan(f)
+	first, err := NewPlan(f)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,33 +30,33 @@ func TestOrderIsSteady(t *testing.T) {
 	}
 	for range 10 {
 		rand.Shuffle(len(f.Nodes), func(i, j int) { f.Nodes[i], f.Nodes[j] = f.Nodes[j], f.Nodes[i] })
-		again, err := Plan(f)
+		again, err := NewPlan(f)
 		if err != nil || !proto.Equal(again.Request, first.Request) {
-			t.Fatalf("another order: %v, %v; before: %v", again.Request, err, first.Request)
+			t.Fatalf("another plan: %v, %v; before: %v", again.Request, err, first.Request)
 		}
 	}
 	f.Nodes = untouched.Nodes
 	if diff := cmp.Diff(untouched, f); diff != "" {
 		t.Errorf("the facts were changed: %s", diff)
 	}
-	// What the caller does with a PV or a claim is nothing to the order.
+	// What the caller does with a PV or a claim is nothing to the plan.
 	pv.Spec.CSI.VolumeAttributes["x"], pv.Spec.AccessModes[0], pv.Finalizers[0] = "y", "x", "x"
 	f.Class.MountOptions[0], f.Claim.Spec.AccessModes[0] = "x", "x"
 	next, err := first.PV(answer(first))
 	if err != nil || next.Spec.CSI.VolumeAttributes["x"] != "" || next.Spec.AccessModes[0] == "x" ||
 		next.Finalizers[0] == "x" || next.Spec.MountOptions[0] == "x" {
-		t.Errorf("the order was changed: %+v, %v", next, err)
+		t.Errorf("the plan was changed: %+v, %v", next, err)
 	}
 }
 
 func TestWithSecrets(t *testing.T) {
-	o, err := Plan(facts())
+	o, err := NewPlan(facts())
 	if err != nil {
 		t.Fatal(err)
 	}
 	request := o.WithSecrets(map[string]string{"key": "canary"})
 	if request.Secrets["key"] != "canary" || request.Name != volumeName || strings.Contains(o.Request.String(), "canary") {
-		t.Errorf("%v; the order: %v", request, o.Request)
+		t.Errorf("%v; the plan: %v", request, o.Request)
 	}
 	if o.WithSecrets(nil).Secrets != nil {
 		t.Error("secrets out of nowhere")
@@ -71,19 +71,19 @@ func TestReasons(t *testing.T) {
 		}
 		seen[reason] = true
 		if discards := strings.HasPrefix(string(reason), "Answer") &&
-			reason != ReasonAnswerWithoutVolume; discards != (reason.Remedy() == RemedyDiscard) {
-			t.Errorf("%s: %s; exactly what an answer shows to be wrong is discarded", reason, reason.Remedy())
+			reason != ReasonAnswerWithoutVolume; discards != (reason.Remediation() == RemediationDiscard) {
+			t.Errorf("%s: %s; exactly what an answer shows to be wrong is discarded", reason, reason.Remediation())
 		}
 	}
-	if Reason("NeverHeardOf").Remedy() != RemedyWait {
-		t.Error("the remedy for what is not known destroys or gives up")
+	if Reason("NeverHeardOf").Remediation() != RemediationWait {
+		t.Error("the remediation for what is not known destroys or gives up")
 	}
-	remedies := map[string]bool{}
-	for _, r := range []Remedy{RemedyWait, RemedyChange, RemedyReschedule, RemedyDiscard, RemedyIgnore} {
-		remedies[r.String()] = true
+	remediations := map[string]bool{}
+	for _, r := range []Remediation{RemediationWait, RemediationChange, RemediationReschedule, RemediationDiscard, RemediationIgnore} {
+		remediations[r.String()] = true
 	}
-	if len(remedies) != 5 {
-		t.Errorf("remedies %v", remedies)
+	if len(remediations) != 5 {
+		t.Errorf("remediations %v", remediations)
 	}
 }
 

@@ -5,8 +5,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Place is where an entry is stored.
-type Place struct {
+// Location is where an entry is stored.
+type Location struct {
 	// Lease is the shard.
 	Lease types.NamespacedName
 	// Annotation is the key of the entry in the shard's annotations.
@@ -15,10 +15,10 @@ type Place struct {
 	Driver string
 }
 
-// Located is an entry with its place.
+// Located is an entry with its location.
 type Located struct {
 	Entry
-	Place
+	Location
 }
 
 // Of returns whether the entry is about the volume of a PV of this name: it has the volume's name, or the one of
@@ -31,7 +31,7 @@ type LocatedProblem struct {
 	Driver string
 }
 
-// Locate is Decode for programs that also name the place of each entry. It returns the entries, by shard and
+// Locate is Decode for programs that also name the location of each entry. It returns the entries, by shard and
 // key, and what cannot be read.
 func Locate(leases []coordinationv1.Lease) ([]Located, []LocatedProblem) {
 	var located []Located
@@ -43,7 +43,7 @@ func Locate(leases []coordinationv1.Lease) ([]Located, []LocatedProblem) {
 			problems = append(problems, LocatedProblem{problem, driver})
 		}
 		for _, e := range entries {
-			located = append(located, Located{e, Place{
+			located = append(located, Located{e, Location{
 				Lease:      types.NamespacedName{Namespace: lease.Namespace, Name: lease.Name},
 				Annotation: annotationKey(e.Volume), Driver: driver,
 			}})

@@ -1,4 +1,4 @@
-package provision
+package builder
 
 import (
 	"context"
@@ -12,20 +12,20 @@ import (
 
 // attributes reads a VolumeAttributesClass, nil if there is none. That the API server does not serve them is found out
 // only where one is named and missing, each time anew: a cluster may be upgraded meanwhile.
-func (c *Builder) attributes(ctx context.Context, name string) (_ *storagev1.VolumeAttributesClass, unserved bool,
+func (b *Builder) attributes(ctx context.Context, name string) (_ *storagev1.VolumeAttributesClass, unserved bool,
 	err error) {
-	class, err := c.clients.Storage.VolumeAttributesClasses().Get(ctx, name, metav1.GetOptions{})
+	class, err := b.clients.Storage.VolumeAttributesClasses().Get(ctx, name, metav1.GetOptions{})
 	if class, err = orNil(class, err, "VolumeAttributesClass", name); err != nil || class != nil {
 		return class, false, err
 	}
-	served, err := c.ServesAttributesClasses(ctx)
+	served, err := b.ServesAttributesClasses(ctx)
 	return nil, !served, err
 }
 
 // ServesAttributesClasses asks the API server's discovery whether it serves VolumeAttributesClasses in
 // storage.k8s.io/v1, which Kubernetes 1.34 and newer do.
-func (c *Builder) ServesAttributesClasses(ctx context.Context) (bool, error) {
-	list, err := c.discovery(ctx)
+func (b *Builder) ServesAttributesClasses(ctx context.Context) (bool, error) {
+	list, err := b.discovery(ctx)
 	if err != nil {
 		return false, fmt.Errorf("ask whether VolumeAttributesClasses are served: %w", err)
 	}
@@ -34,8 +34,8 @@ func (c *Builder) ServesAttributesClasses(ctx context.Context) (bool, error) {
 }
 
 // discover is the discovery of a real API server, which every authenticated user may read.
-func (c *Builder) discover(ctx context.Context) (*metav1.APIResourceList, error) {
-	body, err := c.clients.Storage.RESTClient().Get().AbsPath("/apis/storage.k8s.io/v1").SetHeader("Accept",
+func (b *Builder) discover(ctx context.Context) (*metav1.APIResourceList, error) {
+	body, err := b.clients.Storage.RESTClient().Get().AbsPath("/apis/storage.k8s.io/v1").SetHeader("Accept",
 		"application/json").DoRaw(ctx)
 	if err != nil {
 		return nil, err

@@ -26,9 +26,9 @@ import (
 // ErrUnread: the first list of nodes has not come yet.
 var ErrUnread = errors.New("the nodes are not known yet")
 
-// Places are where a driver's nodes are. Several controllers may share one: whoever calls Watch
+// Lister lists where a driver's nodes are. Several controllers may share one: whoever calls Watch
 // first keeps it up to date for all. It is safe for concurrent use.
-type Places struct {
+type Lister struct {
 	// only is the one node there is, nil for all of the cluster.
 	only    *topology.Node
 	driver  string
@@ -37,21 +37,21 @@ type Places struct {
 	labels *kube.Cache[topology.Node]
 	keys   *kube.Cache[topology.Node]
 
-	watching atomic.Bool
-	mu       sync.Mutex
-	told     []func()
+	watching  atomic.Bool
+	mu        sync.Mutex
+	followers []func()
 }
 
-// At returns the one place of a node that is known, for a process that answers for this node alone.
+// At returns a Lister of the one node, for a process that answers for this node alone.
 // Nothing is watched, and no other node is known of.
-func At(node string, segments map[string]string) *Places {
+func At(node string, segments map[string]string) *Lister {
 	only := topology.NodeAt(node, segments)
-	return &Places{only: &only}
+	return &Lister{only: &only}
 }
 
-// New returns the places of a driver's nodes on the cluster that config describes, which is copied.
+// New returns a Lister of a driver's nodes on the cluster that config describes, which is copied.
 // Nothing is started.
-func New(config *rest.Config, driver string) (*Places, error) {
+func New(config *rest.Config, driver string) (*Lister, error) {
 	clients, err := kube.NewClients(config)
 	if err != nil {
 		return nil, err
@@ -59,23 +59,23 @@ func New(config *rest.Config, driver string) (*Places, error) {
 	return of(clients, driver), nil
 }
 
-func of(clients kube.Clients, driver string) *Places {
-	p := &Places{driver: driver, clients: clients}
-	p.labels = kube.NewCache(clients.Core.RESTClient(), "nodes", &v1.Node{}, recordLabels, changes{p})
-	p.keys = kube.NewCache(clients.Storage.RESTClient(), "csinodes", &storagev1.CSINode{}, p.recordKeys, changes{p})
-	return p
+func of(clients kube.Clients, driver string) *Lister {
+	l := &Lister{driver: driver, clients: clients}
+	l.labels = kube.NewCache(clients.Core.RESTClient(), "nodes", &v1.Node{}, recordLabels, changes{l})
+	l.keys = kube.NewCache(clients.Storage.RESTClient(), "csinodes", &storagev1.CSINode{}, l.recordKeys, changes{l})
+	return l
 }
 
-// Follow has told called whenever a node comes, goes or changes its place. It must not block. It is
+// Follow has changed called whenever a node comes, goes or changes its place. It must not block. It is
 // to be called before Watch.
-func (p *Places) Follow(told func()) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.told = append(p.told, told)
+func (l *Lister) Follow(changed func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.followers = append(l.followers, changed)
 }
 
 // changes tells the followers of what matters: a node's heartbeats do not.
-type changes struct{ *Places }
+type changes struct{ *Lister }
 
 func (c changes) Added(topology.Node)         { c.tell() }
 func (c changes) Deleted(topology.Node, bool) { c.tell() }
@@ -86,11 +86,11 @@ func (c changes) Updated(before, now topology.Node) {
 	}
 }
 
-func (p *Places) tell() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, told := range p.told {
-		told()
+func (l *Lister) tell() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, changed := range l.followers {
+		changed()
 	}
 }
 
@@ -103,42 +103,42 @@ func recordLabels(object runtime.Object, _ bool) (topology.Node, bool, error) {
 }
 
 // recordKeys keeps those CSINodes alone on which the driver is.
-func (p *Places) recordKeys(object runtime.Object, _ bool) (topology.Node, bool, error) {
+func (l *Lister) recordKeys(object runtime.Object, _ bool) (topology.Node, bool, error) {
 	csiNode, ok := object.(*storagev1.CSINode)
 	if !ok {
 		return topology.Node{}, false, fmt.Errorf("watch CSINodes: got a %T", object)
 	}
-	n := topology.NodeOf(&v1.Node{}, csiNode, p.driver)
+	n := topology.NodeOf(&v1.Node{}, csiNode, l.driver)
 	return topology.Node{Name: csiNode.Name, Registered: n.Registered, Keys: slices.Clone(n.Keys)}, n.Registered, nil
 }
 
 // Watch keeps what is known up to date until ctx ends.
-func (p *Places) Watch(ctx context.Context) {
-	if p.only != nil || !p.watching.CompareAndSwap(false, true) {
+func (l *Lister) Watch(ctx context.Context) {
+	if l.only != nil || !l.watching.CompareAndSwap(false, true) {
 		// There is nothing to watch, or somebody else does already, and for longer than this caller may.
 		<-ctx.Done()
 		return
 	}
 	var all sync.WaitGroup
-	all.Go(func() { p.labels.Run(ctx) })
-	all.Go(func() { p.keys.Run(ctx) })
+	all.Go(func() { l.labels.Run(ctx) })
+	all.Go(func() { l.keys.Run(ctx) })
 	all.Wait()
 }
 
 // Synced reports whether all nodes are known that there were when Watch began.
-func (p *Places) Synced() bool { return p.only != nil || p.labels.Synced() && p.keys.Synced() }
+func (l *Lister) Synced() bool { return l.only != nil || l.labels.Synced() && l.keys.Synced() }
 
 // Nodes returns all nodes, ErrUnread before they are known.
-func (p *Places) Nodes() ([]topology.Node, error) {
+func (l *Lister) Nodes() ([]topology.Node, error) {
 	switch {
-	case p.only != nil:
-		return []topology.Node{*p.only}, nil
-	case !p.Synced():
+	case l.only != nil:
+		return []topology.Node{*l.only}, nil
+	case !l.Synced():
 		return nil, ErrUnread
 	}
 	var all []topology.Node
-	p.labels.Each(func(n topology.Node) {
-		if on, found := p.keys.Get(n.Name); found {
+	l.labels.Each(func(n topology.Node) {
+		if on, found := l.keys.Get(n.Name); found {
 			n.Registered, n.Keys = on.Registered, on.Keys
 		}
 		all = append(all, n)
@@ -149,36 +149,36 @@ func (p *Places) Nodes() ([]topology.Node, error) {
 // Node returns the node of that name, nil if there is none. One on which the caches do not show the
 // driver is read live: it may have joined a moment ago. known is what somebody has read of it, or
 // nil.
-func (p *Places) Node(ctx context.Context, name string, known *v1.Node) (*topology.Node, error) {
-	if p.only != nil {
-		if name != p.only.Name {
+func (l *Lister) Node(ctx context.Context, name string, known *v1.Node) (*topology.Node, error) {
+	if l.only != nil {
+		if name != l.only.Name {
 			return nil, nil //nolint:nilnil // no node is an answer of its own here
 		}
-		return p.only, nil
+		return l.only, nil
 	}
-	n, found := p.labels.Get(name)
-	on, registered := p.keys.Get(name)
+	n, found := l.labels.Get(name)
+	on, registered := l.keys.Get(name)
 	n.Registered, n.Keys = on.Registered, on.Keys
 	if found && registered && len(n.Keys) > 0 {
 		return &n, nil
 	}
 	if known == nil || known.Name != name {
 		var err error
-		if known, err = p.readNode(ctx, name); err != nil || known == nil {
+		if known, err = l.readNode(ctx, name); err != nil || known == nil {
 			return nil, err
 		}
 	}
-	csiNode, err := p.clients.Storage.CSINodes().Get(ctx, name, metav1.GetOptions{})
+	csiNode, err := l.clients.Storage.CSINodes().Get(ctx, name, metav1.GetOptions{})
 	if csiNode, err = orNil(csiNode, err, "CSINode", name); err != nil {
 		return nil, err
 	}
-	live := topology.NodeOf(known, csiNode, p.driver)
+	live := topology.NodeOf(known, csiNode, l.driver)
 	return &live, nil
 }
 
 // Permissions are what is needed for Watch, and without what does not work otherwise.
-func (p *Places) Permissions(without string) []access.Permission {
-	if p.only != nil {
+func (l *Lister) Permissions(without string) []access.Permission {
+	if l.only != nil {
 		return nil
 	}
 	var rights []access.Permission
@@ -189,8 +189,8 @@ func (p *Places) Permissions(without string) []access.Permission {
 	return rights
 }
 
-func (p *Places) readNode(ctx context.Context, name string) (*v1.Node, error) {
-	node, err := p.clients.Core.Nodes().Get(ctx, name, metav1.GetOptions{})
+func (l *Lister) readNode(ctx context.Context, name string) (*v1.Node, error) {
+	node, err := l.clients.Core.Nodes().Get(ctx, name, metav1.GetOptions{})
 	return orNil(node, err, "node", name)
 }
 

@@ -1,4 +1,4 @@
-package provision
+package sources
 
 import (
 	"context"
@@ -21,7 +21,24 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/snapshot"
 )
+
+// SnapshotProtector changes and finds the finalizer that keeps VolumeSnapshots while volumes are restored from
+// them; snapshot.Reader is one. It is safe for concurrent use.
+type SnapshotProtector interface {
+	// AddFinalizer adds request.SnapshotFinalizer to the snapshot with this name and UID.
+	AddFinalizer(ctx context.Context, name types.NamespacedName, uid types.UID) error
+	// RemoveFinalizer removes it; that it is not there, or the snapshot is gone, is no error.
+	RemoveFinalizer(ctx context.Context, name types.NamespacedName, uid types.UID) error
+	// EachProtected calls visit for every snapshot that has it. Of these only name, UID and deletion are filled in.
+	EachProtected(ctx context.Context, visit func(request.Snapshot)) error
+	// Read reads one live, with its content; nil if it does not exist.
+	Read(ctx context.Context, name types.NamespacedName) (*request.Snapshot, error)
+}
+
+// apiTimeout bounds one call to the API server.
+const apiTimeout = 30 * time.Second
 
 // sweepReason says why a sweep removes the finalizer of a VolumeSnapshot, or leaves it. It is meant for logs.
 type sweepReason string
@@ -78,8 +95,8 @@ func decideSweep(f sweepFacts) (remove bool, why sweepReason) {
 	return true, sweepOrphaned
 }
 
-// SourceUses tells what volumes are being made from.
-type SourceUses interface {
+// Uses knows what volumes are being made from; provision.Controller is one.
+type Uses interface {
 	// IfUnused calls do if no volume is being made from the source, and returns false otherwise. None of
 	// this process begins until do returns.
 	IfUnused(ctx context.Context, of request.SourceRef, do func(context.Context) error) (unused bool, err error)
@@ -92,7 +109,7 @@ type SweeperConfig struct {
 	Interval time.Duration
 	// Uses is who makes volumes in this process. Default: nobody, so that claims are read live, and each that
 	// has no volume counts for the snapshot that it names, as in external-provisioner.
-	Uses SourceUses
+	Uses Uses
 	// Clock is replaced in tests. Default the real one.
 	Clock clock.WithTicker
 }
@@ -128,7 +145,7 @@ func NewSweeper(config *rest.Config, driver string, snapshots SnapshotProtector,
 	}
 	access, err := authorizationclient.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("make a client for rights: %w", err)
+		return nil, fmt.Errorf("make a client for access reviews: %w", err)
 	}
 	return newSweeper(clients.Core, access, driver, snapshots, cfg), nil
 }
@@ -202,7 +219,7 @@ func (s *Sweeper) Sweep(ctx context.Context) error {
 }
 
 // sweep looks at one snapshot, and removes the finalizer if it is to be removed.
-func (s *Sweeper) sweep(ctx context.Context, listed request.Snapshot, uses SourceUses) error {
+func (s *Sweeper) sweep(ctx context.Context, listed request.Snapshot, uses Uses) error {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
 	name := types.NamespacedName{Namespace: listed.Namespace, Name: listed.Name}
@@ -234,13 +251,13 @@ func (s *Sweeper) sweep(ctx context.Context, listed request.Snapshot, uses Sourc
 	return nil
 }
 
-// Rights are what a Sweeper needs to be allowed.
+// Permissions are what a Sweeper needs to be allowed.
 func (s *Sweeper) Permissions() []access.Permission {
 	const without = "VolumeSnapshots that a provisioner left with its finalizer cannot be deleted"
 	rights := []access.Permission{
-		snapshotRight("volumesnapshots", "list", without), snapshotRight("volumesnapshots", "get", without),
-		snapshotRight("volumesnapshots", "update", without),
-		snapshotRight("volumesnapshotcontents", "get", without),
+		snapshot.Permission("volumesnapshots", "list", without), snapshot.Permission("volumesnapshots", "get", without),
+		snapshot.Permission("volumesnapshots", "update", without),
+		snapshot.Permission("volumesnapshotcontents", "get", without),
 	}
 	if s.cfg.Uses == nil {
 		rights = append(rights, access.Permission{Resource: "persistentvolumeclaims", Verb: "list", Without: without})
@@ -251,10 +268,6 @@ func (s *Sweeper) Permissions() []access.Permission {
 // MissingPermissions returns the permissions that the API server does not grant; see [access.Missing].
 func (s *Sweeper) MissingPermissions(ctx context.Context) ([]access.Permission, error) {
 	return access.Missing(ctx, s.access, s.Permissions())
-}
-
-func snapshotRight(resource, verb, without string) access.Permission {
-	return access.Permission{Group: "snapshot.storage.k8s.io", Resource: resource, Verb: verb, Without: without}
 }
 
 // liveUses are the sources of the claims that had no volume when they were listed.

@@ -1,0 +1,61 @@
+package caches
+
+import (
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+func TestAssumed(t *testing.T) {
+	const name = "pvc-short"
+	of := func(claim types.UID) *v1.PersistentVolume {
+		return &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: v1.PersistentVolumeSpec{ClaimRef: &v1.ObjectReference{UID: claim}}}
+	}
+	tell := func(s *Assumed, claim types.UID) { s.Drop(volume.Of(of(claim))) }
+	cases := map[string]struct {
+		happens func(s *Assumed)
+		there   bool
+	}{
+		"what was stored is there until the watch tells of it": {func(s *Assumed) {
+			s.Expect(name, "u1")
+			s.Put(of("u1"))
+		}, true},
+		"what the watch tells of is dropped": {func(s *Assumed) {
+			s.Expect(name, "u1")
+			s.Put(of("u1"))
+			tell(s, "u1")
+		}, false},
+		"the watch was faster than the answer, and may have told the end": {func(s *Assumed) {
+			s.Expect(name, "u1")
+			tell(s, "u1")
+			s.Put(of("u1"))
+		}, false},
+		"the watch tells of another claim's PV that had the name": {func(s *Assumed) {
+			s.Expect(name, "u1")
+			tell(s, "u2")
+			s.Put(of("u1"))
+			tell(s, "u2")
+		}, true},
+		"the watch has told of an earlier one, whose try failed": {func(s *Assumed) {
+			s.Expect(name, "u1")
+			tell(s, "u1")
+			s.Forget(name)
+			s.Expect(name, "u1")
+			s.Put(of("u1"))
+		}, true},
+	}
+	for sentence, c := range cases {
+		t.Run(sentence, func(t *testing.T) {
+			s := NewAssumed()
+			c.happens(s)
+			if there := s.Get(name) != nil; there != c.there || len(s.expected) > 0 {
+				t.Errorf("assumed: %v, want %v; expected %v", there, c.there, s.expected)
+			}
+		})
+	}
+}

@@ -1,0 +1,130 @@
+package caches
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+// PVs is a watch cache of the PVs of one driver. It keeps nothing of other drivers' PVs, nor of those that are surely
+// another node's. It is safe for concurrent use.
+type PVs struct {
+	driver string
+	// node is the one whose PVs are kept, nil for those of the whole cluster.
+	node  *volume.Node
+	cache *kube.Cache[keptPV]
+
+	mu sync.Mutex
+	// handles counts the PVs that name each volume.
+	handles map[string]int
+	changed []func(volume.PV)
+}
+
+// keptPV is what is kept of a PV.
+type keptPV struct {
+	name, handle string
+	claim        types.UID
+	terminating  bool
+}
+
+// NewPVs returns a cache of the driver's PVs, of the node if that is not nil, that is not running.
+func NewPVs(core rest.Interface, driver string, node *volume.Node) *PVs {
+	v := &PVs{driver: driver, node: node, handles: map[string]int{}}
+	v.cache = kube.NewCache(core, "persistentvolumes", &v1.PersistentVolume{}, v.record, pvChanges{v})
+	return v
+}
+
+func (v *PVs) record(object runtime.Object, _ bool) (_ keptPV, keep bool, err error) {
+	api, ok := object.(*v1.PersistentVolume)
+	if !ok {
+		return keptPV{}, false, fmt.Errorf("watch PVs: got a %T", object)
+	}
+	pv := volume.At(v.node, api)
+	if pv.Driver != v.driver || pv.Reach == volume.ReachElsewhere {
+		return keptPV{name: pv.Name}, false, nil
+	}
+	return keptPV{name: pv.Name, handle: pv.Handle, claim: pv.Claim.UID, terminating: pv.Terminating}, true, nil
+}
+
+func (v *PVs) pv(kept keptPV) volume.PV {
+	return volume.PV{Name: kept.name, Driver: v.driver, Handle: kept.handle, Claim: volume.ClaimRef{UID: kept.claim},
+		Terminating: kept.terminating}
+}
+
+// Run keeps the cache up to date until ctx ends.
+func (v *PVs) Run(ctx context.Context) { v.cache.Run(ctx) }
+
+// Get returns the PV with this name.
+func (v *PVs) Get(name string) (pv volume.PV, found bool) {
+	kept, found := v.cache.Get(name)
+	return v.pv(kept), found
+}
+
+// Shared reports whether a PV of another name than except names the driver's volume.
+func (v *PVs) Shared(handle, except string) bool {
+	kept, found := v.cache.Get(except)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	n := v.handles[handle]
+	if found && kept.handle == handle {
+		n--
+	}
+	return n > 0
+}
+
+// Follow has changed called for every PV that comes or goes from now on.
+func (v *PVs) Follow(changed func(volume.PV)) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.changed = append(v.changed, changed)
+}
+
+// Synced reports whether Get shows the PVs that there were when Run began.
+func (v *PVs) Synced() bool { return v.cache.Synced() }
+
+// pvChanges follows the PVs.
+type pvChanges struct{ *PVs }
+
+func (v pvChanges) Added(now keptPV) {
+	v.count(now.handle, 1)
+	v.notify(now)
+}
+
+func (v pvChanges) Updated(before, now keptPV) {
+	v.count(before.handle, -1)
+	v.count(now.handle, 1)
+	if before.claim != now.claim { // another PV of that name, or another claim's
+		v.notify(before)
+		v.notify(now)
+	}
+}
+
+func (v pvChanges) Deleted(last keptPV, _ bool) {
+	v.count(last.handle, -1)
+	v.notify(last)
+}
+
+func (v *PVs) count(handle string, by int) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.handles[handle] += by; v.handles[handle] <= 0 {
+		delete(v.handles, handle)
+	}
+}
+
+func (v *PVs) notify(kept keptPV) {
+	v.mu.Lock()
+	all := v.changed // only ever appended to
+	v.mu.Unlock()
+	for _, changed := range all {
+		changed(v.pv(kept))
+	}
+}

@@ -1,0 +1,97 @@
+// Package library runs the ProvisionController of sig-storage-lib-external-provisioner on the caches of package provision,
+// and keeps it from what it must not do: it creates no PV, gets no event of a PV, and finds only claims that are kept
+// whole.
+package library
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+	libcontroller "sigs.k8s.io/sig-storage-lib-external-provisioner/v10/controller"
+	"sigs.k8s.io/sig-storage-lib-external-provisioner/v10/controller/metrics"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+// Config holds what the library's controller works with. All but Node and AlsoKnownAs is required.
+type Config struct {
+	// Driver is the provisioner's name, AlsoKnownAs others that count as it.
+	Driver      string
+	AlsoKnownAs []string
+	Workers     int
+	// Node is the one whose volumes alone are made, nil for the whole cluster.
+	Node *volume.Node
+	// Client makes the library's writes, but for PVs.
+	Client  kubernetes.Interface
+	Limiter workqueue.TypedRateLimiter[any]
+	Metrics metrics.Metrics
+	Claims  *caches.Claims
+	Classes cache.SharedIndexInformer
+	Assumed *caches.Assumed
+	// PVsSynced reports whether Stored is complete; Stored whether the PV of a claim exists.
+	PVsSynced func() bool
+	Stored    func(claim types.UID) bool
+}
+
+// Controller is the library's controller.
+type Controller struct {
+	inner  *libcontroller.ProvisionController
+	claims *claimInformer
+}
+
+// New returns a controller that calls provisioner. It starts a broadcaster of events that cannot be ended, and adds to
+// client-go's global scheme.
+func New(cfg Config, provisioner libcontroller.Provisioner) *Controller {
+	c := &Controller{claims: newClaimInformer(cfg.Claims)}
+	options := []func(*libcontroller.ProvisionController) error{
+		libcontroller.LeaderElection(false),
+		libcontroller.AddFinalizer(true),
+		libcontroller.AdditionalProvisionerNames(cfg.AlsoKnownAs),
+		libcontroller.FailedProvisionThreshold(0), // never gives up
+		libcontroller.RateLimiter(cfg.Limiter),
+		libcontroller.Threadiness(cfg.Workers),
+		libcontroller.MetricsInstance(cfg.Metrics),
+		libcontroller.ClaimsInformer(c.claims),
+		libcontroller.VolumesInformer(newVolumeInformer(cfg.PVsSynced, cfg.Stored)),
+		libcontroller.ClassesInformer(cfg.Classes),
+	}
+	if cfg.Node != nil {
+		options = append(options, libcontroller.NodesLister(nodeLister(*cfg.Node)))
+	}
+	c.inner = libcontroller.NewProvisionController(klog.Background(), libraryClient{cfg.Client, cfg.Assumed}, cfg.Driver,
+		provisioner, options...)
+	return c
+}
+
+// Run works until ctx ends. It does not wait for calls in hand.
+func (c *Controller) Run(ctx context.Context) { c.inner.Run(ctx) }
+
+// Offer adds a claim to the library's queue.
+func (c *Controller) Offer(claim *v1.PersistentVolumeClaim) { c.claims.handler.OnUpdate(claim, claim) }
+
+// FindClaim returns a claim as the library finds it by its UID, nil if it does not.
+func (c *Controller) FindClaim(uid types.UID) (*v1.PersistentVolumeClaim, error) {
+	found, err := c.claims.GetIndexer().ByIndex("", string(uid))
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	claim, _ := found[0].(*v1.PersistentVolumeClaim)
+	return claim, nil
+}
+
+// nodeLister answers the library's questions about nodes: of a process that answers for one node, only
+// that one is asked for, and it is there even where its object is not.
+func nodeLister(node volume.Node) corelisters.NodeLister {
+	only := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+	// The only error is that of an object without a name.
+	_ = only.Add(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name, Labels: node.Segments}})
+	return corelisters.NewNodeLister(only)
+}

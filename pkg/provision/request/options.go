@@ -1,0 +1,22 @@
+package request
+
+import (
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+)
+
+// Options is the claim that is to get a volume, with what its volume is to be like.
+type Options struct {
+	// Claim and Class are as the watch cache has them: not to be changed. Required.
+	Claim *v1.PersistentVolumeClaim
+	Class *storagev1.StorageClass
+	// Node is the node that the scheduler has selected, nil if none was, or nobody has read it.
+	Node *v1.Node
+	// Begun: an earlier version may have called CreateVolume. Then a source that is terminating is as good as any.
+	Begun bool
+	// CleanUp: as Begun, and the claim can never use the volume: it may be anywhere.
+	CleanUp bool
+}
+
+// SelectedNode returns the name of the claim's selected node, empty if none is.
+func (o Options) SelectedNode() string { return o.Claim.Annotations[annSelectedNode] }

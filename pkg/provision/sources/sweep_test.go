@@ -1,0 +1,195 @@
+package sources
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	k8stesting "k8s.io/client-go/testing"
+	testclock "k8s.io/utils/clock/testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/snapshottest"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
+)
+
+const (
+	driverName = "disk.csi.example.com"
+	// patience is how long a test waits for what has to come.
+	patience = 30 * time.Second
+)
+
+func TestDecideSweep(t *testing.T) {
+	type snapshot = request.Snapshot
+	noContent := func(s *snapshot) { s.Content = nil }
+	unbound := func(s *snapshot) { s.Content, s.ContentName = nil, "" }
+	deleting := func(s *snapshot) { s.Deleting = true }
+	foreign := func(s *snapshot) { s.Content.Driver = "another.csi.example.com" }
+	of := func(changes ...func(*snapshot)) sweepFacts {
+		return sweepFacts{Snapshot: snapshottest.Of(driverName, "s", changes...), UID: "u-s", Driver: driverName}
+	}
+	used := func(f sweepFacts) sweepFacts { f.InUse = true; return f }
+	for name, c := range map[string]struct {
+		f      sweepFacts
+		remove bool
+		why    sweepReason
+	}{
+		"nothing is known": {sweepFacts{}, false, sweepNothing},
+		"it is gone": {sweepFacts{UID: "u-s", Driver: driverName}, false,
+			sweepNothing},
+		"another has its name": {of(func(s *snapshot) { s.UID = "x" }), false, sweepNothing},
+		"the finalizer is gone": {of(func(s *snapshot) { s.Protected = false }), false,
+			sweepNothing},
+		"nobody restores it":                    {of(), true, sweepOrphaned},
+		"nobody restores it, and it is deleted": {of(deleting), true, sweepOrphaned},
+		"not ready": {of(func(s *snapshot) { s.Ready = false }), true,
+			sweepOrphaned},
+		"somebody restores it":                          {used(of()), false, sweepInUse},
+		"somebody restores it, and it is deleted":       {used(of(deleting)), false, sweepInUse},
+		"somebody restores it, and its content is gone": {used(of(deleting, noContent)), false, sweepInUse},
+		"another driver's":                              {of(foreign), false, sweepOtherDriver},
+		"another driver's, and it is deleted":           {of(foreign, deleting), false, sweepOtherDriver},
+		"its content is gone, and it is deleted":        {of(noContent, deleting), true, sweepContentGone},
+		"it never had a content, and it is deleted":     {of(unbound, deleting), true, sweepContentGone},
+		"its content is gone, and it is not deleted":    {of(noContent), false, sweepDriverUnknown},
+		"it has no content yet":                         {of(unbound), false, sweepDriverUnknown},
+		"its content is another snapshot's": {of(func(s *snapshot) { s.Content.SnapshotUID = "x" }),
+			false, sweepDriverUnknown},
+		"its content is another snapshot's, and it is deleted": {of(deleting,
+			func(s *snapshot) { s.Content.Snapshot.Namespace = "x" }), true, sweepContentGone},
+		"another content was read": {of(func(s *snapshot) { s.Content.Name = "x" }), false,
+			sweepDriverUnknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if remove, why := decideSweep(c.f); remove != c.remove || why != c.why {
+				t.Errorf("%v, %s; want %v, %s", remove, why, c.remove, c.why)
+			}
+		})
+	}
+}
+
+// TestSweepWithoutAProvisioner reads the claims live, as there is nobody to ask.
+func TestSweepWithoutAProvisioner(t *testing.T) {
+	bound := snapshottest.ClaimFrom("bound", "free", "")
+	bound.Spec.VolumeName = "pv"
+	client := fake.NewClientset(snapshottest.ClaimFrom("pending", "used", ""), snapshottest.ClaimFrom("afar", "used-from-afar", "ns"), bound)
+	shop := snapshottest.New(snapshottest.Of(driverName, "used"), snapshottest.Of(driverName, "used-from-afar"), snapshottest.Of(driverName, "free"),
+		snapshottest.Of(driverName, "deleted", func(s *request.Snapshot) { s.Deleting = true }),
+		snapshottest.Of(driverName, "foreign", func(s *request.Snapshot) { s.Content.Driver = "x" }),
+		snapshottest.Of(driverName, "unprotected", func(s *request.Snapshot) { s.Protected = false }))
+	s := newSweeper(client.CoreV1(), client.AuthorizationV1(), driverName, shop, SweeperConfig{})
+	if err := s.Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"remove deleted", "remove free"}; !slices.Equal(shop.Calls(), want) {
+		t.Errorf("%q, want %q", shop.Calls(), want)
+	}
+}
+
+// What cannot be read is no reason to remove anything.
+func TestASweepThatCannotRead(t *testing.T) {
+	broken := errors.New("broken")
+	for what, removes := range map[string]int{"list": 0, "read": 0, "remove": 1} {
+		client := fake.NewClientset()
+		shop := snapshottest.New(snapshottest.Of(driverName, "free"))
+		shop.Fail(what, broken)
+		s := newSweeper(client.CoreV1(), client.AuthorizationV1(), driverName, shop, SweeperConfig{})
+		if err := s.Sweep(t.Context()); !errors.Is(err, broken) || len(shop.Calls()) != removes || !shop.Protected("free") {
+			t.Errorf("%s: %v, %q", what, err, shop.Calls())
+		}
+	}
+	client := fake.NewClientset()
+	client.PrependReactor("list", "persistentvolumeclaims", func(k8stesting.Action) (bool, runtime.Object, error) {
+		return true, nil, broken
+	})
+	shop := snapshottest.New(snapshottest.Of(driverName, "free"))
+	s := newSweeper(client.CoreV1(), client.AuthorizationV1(), driverName, shop, SweeperConfig{})
+	if err := s.Sweep(t.Context()); !errors.Is(err, broken) || !shop.Protected("free") {
+		t.Errorf("%v", err)
+	}
+	shop = snapshottest.New()
+	s.snapshots = shop
+	if err := s.Sweep(t.Context()); err != nil {
+		t.Errorf("claims are read though no snapshot has the finalizer: %v", err)
+	}
+}
+
+func TestASweepIsRepeated(t *testing.T) {
+	client, clock := fake.NewClientset(), testclock.NewFakeClock(time.Unix(1, 0))
+	shop := snapshottest.New(snapshottest.Of(driverName, "first"))
+	s := newSweeper(client.CoreV1(), client.AuthorizationV1(), driverName, shop,
+		SweeperConfig{Clock: clock, Interval: time.Minute})
+	done := make(chan error, 1)
+	go func() { done <- s.Run(t.Context()) }()
+	waitFor(t, "the first sweep", func() bool { return !shop.Protected("first") && clock.HasWaiters() })
+	shop.Put(snapshottest.Of(driverName, "second"))
+	clock.Step(time.Minute)
+	waitFor(t, "the second sweep", func() bool { return !shop.Protected("second") && clock.HasWaiters() })
+	s.Stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func waitFor(t *testing.T, what string, until func() bool) {
+	t.Helper()
+	for began := time.Now(); !until(); time.Sleep(time.Millisecond) {
+		if time.Since(began) > patience {
+			t.Fatalf("%s did not come", what)
+		}
+	}
+}
+
+func TestReleaseSnapshots(t *testing.T) {
+	shop := snapshottest.New(snapshottest.Of(driverName, "a"), snapshottest.Of(driverName, "b", func(s *request.Snapshot) {
+		s.Deleting, s.Content = true,
+			nil
+	}),
+		snapshottest.Of(driverName, "foreign", func(s *request.Snapshot) { s.Content.Driver = "x" }), snapshottest.Of(driverName, "gone"))
+	if n, err := ReleaseSnapshots(t.Context(), driverName, shop); n != 3 || err != nil || !shop.Protected("foreign") ||
+		shop.Protected("a") || shop.Protected("b") {
+		t.Errorf("%d, %v, %q", n, err, shop.Calls())
+	}
+	shop = snapshottest.New(snapshottest.Of(driverName, "a"))
+	shop.Fail("remove", errors.New("broken"))
+	if n, err := ReleaseSnapshots(t.Context(), driverName, shop); n != 0 || err == nil {
+		t.Errorf("%d, %v", n, err)
+	}
+}
+
+func TestReleaseClonedClaims(t *testing.T) {
+	claim := func(name, pv string, finalizers ...string) *v1.PersistentVolumeClaim {
+		return &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name,
+			UID: "u-" + types.UID(name), Finalizers: finalizers},
+			Spec: v1.PersistentVolumeClaimSpec{VolumeName: pv}}
+	}
+	pv := func(name, driver string) *v1.PersistentVolume {
+		return &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PersistentVolumeSpec{
+			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: driver,
+				VolumeHandle: name}}}}
+	}
+	client := fake.NewClientset(pv("ours", driverName), pv("theirs", "x"),
+		claim("ours", "ours", "example.com/x", finalizers.Cloning), claim("theirs", "theirs", finalizers.Cloning),
+		claim("lost", "gone", finalizers.Cloning),
+		claim("unbound", "", finalizers.Cloning), claim("plain", "ours", "example.com/x"))
+	n, err := ReleaseClonedClaims(t.Context(), client.CoreV1(), driverName)
+	if n != 1 || err != nil {
+		t.Errorf("%d, %v", n, err)
+	}
+	list, err := client.CoreV1().PersistentVolumeClaims("ns").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range list.Items {
+		if want := c.Name == "theirs" || c.Name == "lost" || c.Name == "unbound"; slices.Contains(c.Finalizers,
+			finalizers.Cloning) != want {
+			t.Errorf("claim %s has %q", c.Name, c.Finalizers)
+		}
+	}
+}
