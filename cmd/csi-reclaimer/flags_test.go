@@ -111,7 +111,7 @@ func TestWhatIsProvisioned(t *testing.T) {
 		want bool
 	}{
 		"an owner provisions":              {nil, true},
-		"unless it is told not to":         {[]string{"--provision=false"}, false},
+		"unless it is turned off":          {[]string{"--provision=false"}, false},
 		"beside a provisioner nobody does": {[]string{"--role=companion"}, false},
 		"and may say so":                   {[]string{"--role=observer", "--provision=false"}, false},
 		"a dry run makes nothing":          {[]string{"--dry-run=true"}, false},

@@ -14,7 +14,7 @@ func TestWhatIsAudited(t *testing.T) {
 		"every hour":                          {[]string{"--leak-check-interval=1h"}, true},
 		"in every role":                       {[]string{"--leak-check-interval=1h", "--role=observer"}, true},
 		"also where nothing else is done":     {[]string{"--leak-check-interval=1h", "--dry-run=true"}, true},
-		"not while finalizers are taken off":  {[]string{"--leak-check-interval=1h", "--release-finalizers=true"}, false},
+		"not while finalizers are removed":    {[]string{"--leak-check-interval=1h", "--release-finalizers=true"}, false},
 		"settings of nothing are not checked": {[]string{"--leak-check-sightings=0"}, false},
 	} {
 		o, err := parse(t, c.args...)

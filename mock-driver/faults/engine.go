@@ -75,7 +75,7 @@ func (e *Engine) Set(p Plan) error {
 	return nil
 }
 
-// Release lets go of all calls that hang or were never to be answered. From then on, no rule makes a call wait.
+// Release ends all calls that hang or were never to be answered. From then on, no rule makes a call wait.
 func (e *Engine) Release() { e.release() }
 
 // Counter says how often a rule picked a call, and how often it was applied.

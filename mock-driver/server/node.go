@@ -124,7 +124,7 @@ func (n *node) NodePublishVolume(ctx context.Context,
 	if err != nil {
 		return nil, err
 	}
-	// The record comes first: killed in between, the driver still knows that the path is its own when it is told to
+	// The record comes first: killed in between, the driver still knows that the path is its own when it is asked to
 	// unpublish.
 	if err := makeTarget(r.GetTargetPath(), a.Block); err != nil {
 		if published {

@@ -79,7 +79,7 @@ func patchPV(t *testing.T, name, patch string) *v1.PersistentVolume {
 	return pv
 }
 
-// until waits for a condition, as admission follows what it is told with a delay.
+// until waits for a condition, as admission follows its configuration with a delay.
 func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	// Also in a clean-up, when the test's own context has ended.
@@ -96,7 +96,7 @@ func protects(t *testing.T) bool {
 	return slices.Contains(makePV(t, func(*v1.PersistentVolume) {}).Finalizers, finalizer)
 }
 
-// judgePVs holds what is true whoever puts the finalizer on.
+// judgePVs holds what is true whoever adds the finalizer.
 func judgePVs(t *testing.T) {
 	for sentence, c := range pvCases {
 		t.Run(sentence, func(t *testing.T) {
@@ -126,7 +126,7 @@ func judgePVs(t *testing.T) {
 		}
 		pv = patchPV(t, pv.Name, `{"metadata":{"finalizers":["kubernetes.io/pv-protection"]}}`)
 		if slices.Contains(pv.Finalizers, finalizer) {
-			t.Error("the finalizer cannot be taken off a PV that is terminating")
+			t.Error("the finalizer cannot be removed from a PV that is terminating")
 		}
 	})
 }
@@ -155,10 +155,9 @@ func install(t *testing.T, drivers Drivers) (remove func()) {
 		}
 		for role, names := range drivers {
 			if finalizerOf(role) != "" {
-				until(t, "the end of the policy", func() bool {
-					return !protectsDriver(t,
-						names[len(names)-1])
-				}) //nolint:contextcheck // the test's own
+				last := names[len(names)-1]
+				//nolint:contextcheck // the requests have the test's own context
+				until(t, "the end of the policy", func() bool { return !protectsDriver(t, last) })
 			}
 		}
 	})
@@ -194,7 +193,7 @@ func TestThePolicy(t *testing.T) {
 	})
 	judgePVs(t)
 
-	// What is taken off comes back in the same write, and the write is no error.
+	// What is removed comes back in the same write, and the write is no error.
 	pv := makePV(t, func(*v1.PersistentVolume) {})
 	if pv = patchPV(t, pv.Name,
 		`{"metadata":{"finalizers":["kubernetes.io/pv-protection"]}}`); !slices.Contains(pv.Finalizers, finalizer) {

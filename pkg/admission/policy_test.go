@@ -78,7 +78,7 @@ func TestNothingHereCanStopACluster(t *testing.T) {
 		policies[hook.Name], timeouts[hook.Name] = hook.FailurePolicy, hook.TimeoutSeconds
 	}
 	if len(policies) != 6 {
-		t.Fatalf("%d were looked at", len(policies))
+		t.Fatalf("%d were read", len(policies))
 	}
 	for name, policy := range policies {
 		if policy == nil || *policy != admissionv1.Ignore {

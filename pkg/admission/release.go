@@ -203,7 +203,7 @@ func (r *releaser) removeFinalizers(ctx context.Context, pv *v1.PersistentVolume
 	ctx, cancel := r.withTimeout(ctx)
 	defer cancel()
 	_, err := kube.PatchFinalizers(ctx, r.clients.Core.PersistentVolumes(), kube.FinalizerPatch{
-		Name: pv.Name, UID: pv.UID, ResourceVersion: pv.ResourceVersion, Drop: drop,
+		Name: pv.Name, UID: pv.UID, ResourceVersion: pv.ResourceVersion, Remove: drop,
 	})
 	if errors.Is(err, kube.ErrGone) || errors.Is(err, kube.ErrChanged) {
 		return nil

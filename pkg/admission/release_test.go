@@ -203,7 +203,7 @@ func TestDriversAreReleased(t *testing.T) {
 // TestWhatIsInFlightKeepsItsFinalizer, and while that is not known nothing is released.
 func TestWhatIsInFlightKeepsItsFinalizer(t *testing.T) {
 	client, r := releasing(driversPV("pvc-1", driver, nil), driversPV("pvc-2", driver, nil))
-	r.inFlight = []inflight.Located{{Entry: inflight.Entry{Volume: "pvc-1"}, Place: inflight.Place{Driver: driver}}}
+	r.inFlight = []inflight.Located{{Entry: inflight.Entry{Volume: "pvc-1"}, Location: inflight.Location{Driver: driver}}}
 	if names, err := r.pass(t.Context(), []string{driver}); err != nil || !slices.Equal(names, []string{"pvc-2"}) {
 		t.Errorf("released %q, %v", names, err)
 	}

@@ -179,7 +179,7 @@ func TestTheSidecarWantsTheSame(t *testing.T) {
 											wanted++
 										}
 										if want != got {
-											t.Fatalf("the sidecar wants the finalizer: %v, the API server puts it on: %v\n%+v", want, got, pv)
+											t.Fatalf("the sidecar wants the finalizer: %v, the API server adds it: %v\n%+v", want, got, pv)
 										}
 									}
 								}

@@ -58,7 +58,7 @@ func (a apiServer) owner(ctx context.Context, by OwnedBy) (metav1.OwnerReference
 	return a.owners.find(ctx, by)
 }
 
-// meaning tells the API server's answers apart by what they mean.
+// meaning classifies the API server's answers.
 func meaning(err error) error {
 	switch {
 	case apierrors.IsNotFound(err):

@@ -22,7 +22,7 @@ type Config struct {
 	// ForImmediate has objects made for classes with immediate binding too, which no scheduler asks
 	// for. Default: only where binding waits for a pod.
 	ForImmediate bool
-	// PollInterval is how often the driver is asked what is left where nothing tells of a change;
+	// PollInterval is how often the driver is asked what is left where no event reports a change;
 	// up to a fifth less. Default 1 minute.
 	PollInterval time.Duration
 	// Workers is how many items are worked on at once. Default 1.

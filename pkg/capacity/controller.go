@@ -146,7 +146,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	})
 }
 
-// Stop lets the work in hand end and begins no more; Run then returns. It does not wait.
+// Stop lets the work under way end and begins no more; Run then returns. It does not wait.
 func (c *Controller) Stop() { c.control.Stop() }
 
 // Synced reports whether the caches hold what the API server had when they were started.

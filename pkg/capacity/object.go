@@ -15,7 +15,7 @@ import (
 const (
 	// LabelDriver has the driver's name as its value.
 	LabelDriver = "csi.storage.k8s.io/drivername"
-	// LabelManagedBy tells who of several keeps the object: see Config.ManagedBy.
+	// LabelManagedBy says who of several keeps the object: see Config.ManagedBy.
 	LabelManagedBy = "csi.storage.k8s.io/managed-by"
 )
 

@@ -81,7 +81,7 @@ func (c *Controller) refreshSegments() (map[Segment]bool, error) {
 	return segments, nil
 }
 
-// due returns the items that are to have an object and were never looked at, and those of objects
+// due returns the items that are to have an object and were never reconciled, and those of objects
 // that are not to be there.
 func (c *Controller) due(segments map[Segment]bool) []WorkItem {
 	goal := c.goalOf(segments)

@@ -28,7 +28,7 @@ const driverName = "disk.example.com"
 var errLost = errors.New("the answer was lost")
 
 // world is an API server, a driver, and the Controller between the two, whose loops the test plays: what
-// they are told to visit is visited when the test says so.
+// they are to visit is visited when the test says so.
 type world struct {
 	*testing.T
 	c       *Controller

@@ -26,7 +26,7 @@ const maxSocketPath = 107
 //
 // Permissions are not judged. Whoever may write to the folder can put a socket of their own
 // there and is the driver from then on, with the secrets that it is sent; no look at the
-// socket tells that from a driver that was started again. But an emptyDir, where most drivers
+// socket distinguishes that from a driver that was started again. But an emptyDir, where most drivers
 // have their socket, always has mode 0777 (the kubelet's pkg/volume/emptydir), and drivers run
 // as any user, so that refusing either would refuse most pods. An emptyDir is seen by
 // the pod's own containers only; a hostPath folder should belong to root alone.

@@ -219,7 +219,7 @@ func CheckName(name string) error {
 		return fmt.Errorf("%w: the driver answers GetPluginInfo with an empty name", ErrDriverName)
 	case len(name) > 63:
 		return fmt.Errorf("%w: %q has %d characters, the CSI specification allows 63", ErrDriverName,
-			text.Text(name, maxHandle), len(name))
+			text.Truncate(name, maxHandle), len(name))
 	}
 	// The spec allows upper case where Kubernetes' own check does not. Some letters that are not
 	// ASCII have a small one that is, such as the Kelvin sign.
@@ -289,12 +289,12 @@ func (d *Driver) Probe(ctx context.Context) error {
 // message of its error, it is hidden.
 func (d *Driver) DeleteVolume(ctx context.Context, handle string, secrets map[string]string) error {
 	if err := d.mayAct(); err != nil {
-		return fmt.Errorf("delete volume %q: %w", text.Text(handle, maxHandle), err)
+		return fmt.Errorf("delete volume %q: %w", text.Truncate(handle, maxHandle), err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.cfg.Timeout)
 	defer cancel()
 	logger := klog.FromContext(ctx).V(5)
-	logger.Info("Calling DeleteVolume", "volumeHandle", text.Text(handle, maxHandle), "secrets", len(secrets))
+	logger.Info("Calling DeleteVolume", "volumeHandle", text.Truncate(handle, maxHandle), "secrets", len(secrets))
 	ctx, endSpan := d.beginSpan(ctx, "csi.v1.Controller/DeleteVolume")
 	// Without a logger for csi-lib-utils, which would log the driver's error as it came.
 	_, err := csi.NewControllerClient(d.conn).DeleteVolume(forLibrary(ctx), &csi.DeleteVolumeRequest{
@@ -303,9 +303,9 @@ func (d *Driver) DeleteVolume(ctx context.Context, handle string, secrets map[st
 	})
 	err = plainly(err, secrets)
 	endSpan(err)
-	logger.Info("DeleteVolume was answered", "volumeHandle", text.Text(handle, maxHandle), "err", err)
+	logger.Info("DeleteVolume was answered", "volumeHandle", text.Truncate(handle, maxHandle), "err", err)
 	if err != nil {
-		return mark(fmt.Errorf("delete volume %q: %w", text.Text(handle, maxHandle), err))
+		return mark(fmt.Errorf("delete volume %q: %w", text.Truncate(handle, maxHandle), err))
 	}
 	return nil
 }

@@ -41,7 +41,7 @@ func plainly(err error, secrets map[string]string) error {
 		return nil
 	}
 	s := status.Convert(err)
-	return status.Error(s.Code(), text.Text(hide(s.Message(), secrets), maxWords))
+	return status.Error(s.Code(), text.Truncate(hide(s.Message(), secrets), maxWords))
 }
 
 // hide replaces the values of secrets in a text. Values that a driver repeats in another form

@@ -118,10 +118,12 @@ func FuzzCheckName(f *testing.F) {
 // valid name, with an error about the name, or, at its context's end, with what it waited for.
 func FuzzIntroduction(f *testing.F) {
 	driver, socket := serveParrot(f)
-	capability := wire(f, &csi.GetPluginCapabilitiesResponse{Capabilities: []*csi.PluginCapability{{Type: &csi.PluginCapability_Service_{
-		Service: &csi.PluginCapability_Service{Type: csi.PluginCapability_Service_CONTROLLER_SERVICE}}}}})
-	deletes := wire(f, &csi.ControllerGetCapabilitiesResponse{Capabilities: []*csi.ControllerServiceCapability{{Type: &csi.ControllerServiceCapability_Rpc{
-		Rpc: &csi.ControllerServiceCapability_RPC{Type: csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME}}}}})
+	capability := wire(f, &csi.GetPluginCapabilitiesResponse{Capabilities: []*csi.PluginCapability{{
+		Type: &csi.PluginCapability_Service_{Service: &csi.PluginCapability_Service{
+			Type: csi.PluginCapability_Service_CONTROLLER_SERVICE}}}}})
+	deletes := wire(f, &csi.ControllerGetCapabilitiesResponse{Capabilities: []*csi.ControllerServiceCapability{{
+		Type: &csi.ControllerServiceCapability_Rpc{Rpc: &csi.ControllerServiceCapability_RPC{
+			Type: csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME}}}}})
 	named := func(name string) []byte { return wire(f, &csi.GetPluginInfoResponse{Name: name}) }
 	f.Add([]byte{}, named("disk.csi.example.com"), capability, deletes, uint8(0), uint32(0), "")
 	f.Add([]byte{}, named("a\nb"), capability, deletes, uint8(0), uint32(0), "")
@@ -229,7 +231,7 @@ func FuzzDeleteVolume(f *testing.F) {
 			t.Errorf("an error of %d bytes: %q", len(said), said)
 		}
 		if strings.Contains(said+log.String()+fmt.Sprintf("%+v", err), canary) && !strings.Contains(handle, canary) {
-			t.Errorf("a secret is told: %v\n%s", err, log.String())
+			t.Errorf("a secret is shown: %v\n%s", err, log.String())
 		}
 		var deepest error
 		for next := err; next != nil; next = errors.Unwrap(next) {
@@ -238,7 +240,7 @@ func FuzzDeleteVolume(f *testing.F) {
 		if hidden := strings.TrimSpace(secret); len(hidden) >= minSecret && !strings.ContainsAny(hidden, "*…\uFFFD") &&
 			strings.Contains(status.Convert(deepest).Message(), hidden) && !strings.Contains(canary, hidden) && readable &&
 			code != 0 {
-			t.Errorf("the secret %q is told: %v", hidden, err)
+			t.Errorf("the secret %q is shown: %v", hidden, err)
 		}
 	})
 }

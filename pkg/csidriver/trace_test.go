@@ -47,6 +47,6 @@ func TestADeletionIsAStepOfTheTraceItIsPartOf(t *testing.T) {
 	defer driver.mu.Unlock()
 	want := "00-" + call.SpanContext().TraceID().String() + "-" + call.SpanContext().SpanID().String() + "-01"
 	if got := driver.metadata.Get("traceparent"); !slices.Equal(got, []string{want}) {
-		t.Errorf("the driver was told of the trace %q, want %q", got, want)
+		t.Errorf("the driver got the trace %q, want %q", got, want)
 	}
 }

@@ -45,7 +45,7 @@ func TestExplainClaim(t *testing.T) {
 	}{
 		"a volume is to be made": {func(*ClaimFacts) {},
 			[]string{"Claim ns/data is pending and waits for driver " + driver + " to create the volume.",
-				"Compose, Provision (by csi-reclaimer beside " + driver, "!You can", "!In flight"}},
+				"BuildRequest, Provision (by csi-reclaimer beside " + driver, "!You can", "!In flight"}},
 		"a pod has to come first": {func(f *ClaimFacts) {
 			f.Class.Value.VolumeBindingMode = ptr.To(storagev1.VolumeBindingWaitForFirstConsumer)
 		},

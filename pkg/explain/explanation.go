@@ -72,7 +72,7 @@ func (s *Explanation) addEvents(events Read[[]v1.Event], now time.Time) {
 	for i := len(events.Value) - 1; i >= 0 && len(s.Events) < maxEvents; i-- {
 		e := events.Value[i]
 		s.Events = append(s.Events, fmt.Sprintf("%s ago, %s: %s: %s", age(now, lastSeen(e)), reporter(e), e.Reason,
-			text.Text(strings.ReplaceAll(e.Message, "\n", " "), maxMessage)))
+			text.Truncate(strings.ReplaceAll(e.Message, "\n", " "), maxMessage)))
 	}
 }
 

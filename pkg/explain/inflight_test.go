@@ -64,7 +64,7 @@ func TestExplainClaimWhoseVolumeIsInFlight(t *testing.T) {
 		"it is being deleted": {func(f *ClaimFacts) { f.openEntries(entry("c")); f.terminate(pvc.Finalizer) },
 			[]string{"(Unused)", removeEntryCommand, "!is stuck"}},
 		"it belongs to an earlier claim of that name": {func(f *ClaimFacts) { f.openEntries(entry("earlier")) },
-			[]string{"for claim ns/data (UID earlier)", "Compose, Provision", "waits for driver " + driver +
+			[]string{"for claim ns/data (UID earlier)", "BuildRequest, Provision", "waits for driver " + driver +
 				" to create the volume"}},
 		"the log cannot be read": {func(f *ClaimFacts) { f.InFlight = Failed[InFlightLogs](errForbidden) },
 			[]string{"The in-flight log (Leases): forbidden. So it is not known whether the volume is being provisioned.",

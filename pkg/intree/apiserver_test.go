@@ -111,7 +111,7 @@ func (s server) writers() {
 	}
 	s.expectWriter("patched", twins.WriterSelf)
 
-	// Another takes it off and puts it on again.
+	// Another removes it and adds it again.
 	if _, err := s.at.patchFinalizers(s.ctx, twins.Of(s.get("patched")), nil, []string{Finalizer}); err != nil {
 		s.Fatal(err)
 	}

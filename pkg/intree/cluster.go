@@ -104,7 +104,7 @@ func (a apiServer) patchFinalizers(ctx context.Context, pv twins.PV, add, remove
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
 	after, err := kube.PatchFinalizers(ctx, a.clients.Core.PersistentVolumes(), kube.FinalizerPatch{
-		Name: pv.Name, UID: pv.UID, ResourceVersion: pv.ResourceVersion, Add: add, Drop: remove, FieldManager: FieldManager,
+		Name: pv.Name, UID: pv.UID, ResourceVersion: pv.ResourceVersion, Add: add, Remove: remove, FieldManager: FieldManager,
 	})
 	if err != nil {
 		return nil, err

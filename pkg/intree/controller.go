@@ -87,5 +87,5 @@ func (c *Controller) WaitSynced(ctx context.Context) error { return c.control.Wa
 // Synced reports whether the cache holds what the API server had when it was started.
 func (c *Controller) Synced() bool { return c.control.Synced() }
 
-// Stop lets the work in hand end and begins no more; Run then returns. It does not wait.
+// Stop lets the work under way end and begins no more; Run then returns. It does not wait.
 func (c *Controller) Stop() { c.control.Stop() }

@@ -138,7 +138,7 @@ func TestBesideAManagingControllerNothingIsWritten(t *testing.T) {
 	}
 }
 
-// A newer PV controller has put its finalizer on a twin, and one from before 1.31 is back.
+// A newer PV controller has added its finalizer to a twin, and one from before 1.31 is back.
 func TestATwinThatAnUpgradeHasHeldIsFreed(t *testing.T) {
 	w := newWorld(t)
 	w.provision("a")
@@ -148,7 +148,7 @@ func TestATwinThatAnUpgradeHasHeldIsFreed(t *testing.T) {
 	w.expectGone("a")
 }
 
-// A PV controller that was upgraded adds its finalizer to a twin that is set to Delete, and takes it off one that is
+// A PV controller that was upgraded adds its finalizer to a twin that is set to Delete, and removes it from one that is
 // not. While its plugin takes its time with the PV itself, we leave it alone.
 func TestNoTwinIsArmedAndDisarmedInTurn(t *testing.T) {
 	w := newWorld(t)

@@ -47,7 +47,8 @@ func newInventory(o *observer, c clock.PassiveClock) inventory {
 	return inventory{
 		observer: o, clock: c,
 		volumes: prometheus.NewDesc("csi_reclaimer_intree_pvs",
-			"Provisioned in-tree PVs with reclaim policy Delete that are not migrated, by whether the finalizer protects them.", []string{"protected"}, nil),
+			"Provisioned in-tree PVs with reclaim policy Delete that are not migrated, by whether the finalizer protects them.",
+			[]string{"protected"}, nil),
 		twins: prometheus.NewDesc("csi_reclaimer_intree_twins",
 			"Second PVs by way of which volumes are being deleted.", nil, nil),
 		oldest: prometheus.NewDesc("csi_reclaimer_intree_oldest_terminating_pv_seconds",

@@ -29,7 +29,7 @@ func (c Config) Permissions() []access.Permission {
 			pv("create", "in-tree PVs that are deleted before their claim stay, and their volumes too", false),
 			pv("delete", "twins of in-tree PVs whose volume is to be kept stay", false))
 	}
-	if _, none := c.Events.(events.NoEvents); !none {
+	if _, none := c.Events.(events.Discard); !none {
 		for _, verb := range []string{"create", "patch"} {
 			permissions = append(permissions, access.Permission{Resource: "events", Verb: verb,
 				Without: "what keeps an in-tree PV is reported in the log and the metrics only"})

@@ -113,29 +113,27 @@ func (c *Controller) releaseOne(ctx context.Context, name string) (out Released,
 		if s.Facts.Twin.Terminating && !facts.Twin.Terminating {
 			out.Twins++
 		}
-		switch pv := facts.PV; {
-		case s.End == twins.Conflicted, s.End == twins.Written && s.Decision.Action == twins.RemoveTwinFinalizer:
+		if s.End == twins.Conflicted || s.End == twins.Written && s.Decision.Action == twins.RemoveTwinFinalizer {
 			continue
-		case s.End == twins.Written:
-			out.PVs = 1
-			if volumeDue(pv) {
-				out.Abandoned = []string{name}
-			}
-		case err == nil && s.End != twins.ObjectGone && hasFinalizer(pv):
-			out.Left = []string{name}
 		}
+		out.record(name, facts.PV, s.End, err)
 		return out, err
 	}
 	return out, fmt.Errorf("PV %q: it changed %d times while its finalizer was to be removed", name, releaseTries)
 }
 
-// volumeDue reports whether the PV's volume is deleted once its claim is gone, while a finalizer keeps the PV.
-func volumeDue(pv twins.PV) bool {
-	return pv.Terminating && pv.Policy == volume.PolicyDelete && pv.Claimed()
+// record counts how the session of a PV ended; pv is the PV before the session, err the session's error.
+func (r *Released) record(name string, pv twins.PV, end twins.End, err error) {
+	switch {
+	case end == twins.Written:
+		r.PVs = 1
+		if pv.Terminating && pv.Policy == volume.PolicyDelete && pv.Claimed() {
+			r.Abandoned = []string{name}
+		}
+	case err == nil && end != twins.ObjectGone && pv.UID != "" && pv.Writer != twins.WriterNone:
+		r.Left = []string{name}
+	}
 }
-
-// hasFinalizer reports whether there is a PV, and the finalizer on it, whoever added it.
-func hasFinalizer(pv twins.PV) bool { return pv.UID != "" && pv.Writer != twins.WriterNone }
 
 // readFacts reads a PV and its twin, or a twin alone, from the API server.
 func (c *Controller) readFacts(ctx context.Context, name string) (f twins.Facts, found bool, err error) {

@@ -139,7 +139,7 @@ func TestTheEndOfEachStory(t *testing.T) {
 			w.edit("a", setPolicy(v1.PersistentVolumeReclaimRetain))
 			w.settle()
 		}},
-		"held while the twin waits, and let go": {play: func(w *world) {
+		"held while the twin waits, and released": {play: func(w *world) {
 			w.upTo("create")
 			w.edit("a", func(pv *v1.PersistentVolume) { pv.Annotations[volume.HoldAnnotation] = "a look first" })
 			w.settle()

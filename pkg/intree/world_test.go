@@ -241,7 +241,7 @@ func setPolicy(policy v1.PersistentVolumeReclaimPolicy) func(*v1.PersistentVolum
 	return func(pv *v1.PersistentVolume) { pv.Spec.PersistentVolumeReclaimPolicy = policy }
 }
 
-// guard adds the finalizer to in the name of a field manager, or takes it off.
+// guard adds the finalizer to in the name of a field manager, or removes it.
 func guard(on bool, manager string) func(*v1.PersistentVolume) {
 	return func(pv *v1.PersistentVolume) {
 		has := slices.Contains(pv.Finalizers, Finalizer)

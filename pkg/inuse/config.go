@@ -72,7 +72,7 @@ func (c Config) WithDefaults() Config {
 		c.RetryMax = 5 * time.Minute
 	}
 	if c.Events == nil || c.DryRun {
-		c.Events = events.NoEvents{} // an Event is a write
+		c.Events = events.Discard{} // an Event is a write
 	}
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}

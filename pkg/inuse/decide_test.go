@@ -20,7 +20,7 @@ func TestSettle(t *testing.T) {
 		settled bool
 	}{
 		"off: nothing is put on":         {Duty{Alone: true, Unanswered: true}, there, Rest(ReasonOff), true},
-		"off: nothing is let go":         {Duty{Alone: true, Unanswered: true}, going, Rest(ReasonOff), true},
+		"off: nothing is released":       {Duty{Alone: true, Unanswered: true}, going, Rest(ReasonOff), true},
 		"nothing is known of the object": {alone, Object{}, Rest(ReasonUnknown), true},
 		"protected already":              {alone, protected, Rest(ReasonProtected), true},
 		"others may be at work":          {full, there, Later(ReasonLeftToBuiltIn), true},
@@ -29,16 +29,16 @@ func TestSettle(t *testing.T) {
 		"nobody else is at work": {alone, there, Step(AddFinalizer, ReasonProtect), true},
 		"put on in a write that the watch lags": {Duty{Mode: ModeFull, Alone: true, Added: true}, there,
 			Rest(ReasonProtect), true},
-		"taken off by others too often": {Duty{Mode: ModeFull, Alone: true, Adds: maxAdds}, there,
+		"removed by others too often": {Duty{Mode: ModeFull, Alone: true, Adds: maxAdds}, there,
 			Rest(ReasonContested), true},
-		"taken off by others, not too often": {Duty{Mode: ModeFull, Alone: true, Adds: maxAdds - 1}, there,
+		"removed by others, not too often": {Duty{Mode: ModeFull, Alone: true, Adds: maxAdds - 1}, there,
 			Step(AddFinalizer, ReasonProtect), true},
 		"terminating without the finalizer": {alone, Object{UID: "u", Terminating: true},
 			Rest(ReasonNoFinalizer), true},
 		"terminating with it: by who uses it": {alone, going, Decision{}, false},
-		"terminating, let go in a write that lags": {Duty{Mode: ModeFull, Alone: true, Removed: true}, going,
+		"terminating, released in a write that lags": {Duty{Mode: ModeFull, Alone: true, Removed: true}, going,
 			Rest(ReasonUnused), true},
-		"others may be at work, and it has to be let go": {full, going, Decision{}, false},
+		"others may be at work, and it has to be released": {full, going, Decision{}, false},
 	}
 	for sentence, c := range cases {
 		t.Run(sentence, func(t *testing.T) {
@@ -65,7 +65,7 @@ func TestAWriteHoldsOnlyForWhatWasRead(t *testing.T) {
 	o := Object{Namespace: "ns", Name: "o", UID: "u", ResourceVersion: "7"}
 	bound := kube.FinalizerPatch{Name: "o", UID: "u", ResourceVersion: "7"}
 	on, off := bound, bound
-	on.Add, off.Drop = []string{"f"}, []string{"f"}
+	on.Add, off.Remove = []string{"f"}, []string{"f"}
 	for action, want := range map[Action]kube.FinalizerPatch{AddFinalizer: on, RemoveFinalizer: off} {
 		if got := Patch(o, action, "f"); !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %+v, want %+v", action, got, want)

@@ -148,7 +148,7 @@ func Patch(o Object, a Action, finalizer string) kube.FinalizerPatch {
 	if a == AddFinalizer {
 		p.Add = []string{finalizer}
 	} else {
-		p.Drop = []string{finalizer}
+		p.Remove = []string{finalizer}
 	}
 	return p
 }

@@ -85,7 +85,7 @@ func (g *Guard) Run(ctx context.Context) error {
 	})
 }
 
-// Stop lets the writes in hand end and begins no more; Run then returns. It does not wait.
+// Stop lets the writes under way end and begins no more; Run then returns. It does not wait.
 func (g *Guard) Stop() { g.control.Stop() }
 
 // WaitSynced waits until the caches hold what the API server had when they were started. An error

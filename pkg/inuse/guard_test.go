@@ -19,7 +19,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 )
 
-// world is a kind whose objects are let go unless they are used, and a diary of what is done.
+// world is a kind whose objects are released unless they are used, and a diary of what is done.
 type world struct {
 	objects map[string]Object
 	used    map[string]bool
@@ -190,8 +190,8 @@ func TestUseThatEndsIsANewNeed(t *testing.T) {
 	if next := g.reconcile(t.Context(), "ns/a"); next != controller.Done() {
 		t.Errorf("in use, it comes back %+v: its user's end wakes it", next)
 	}
-	if told := <-events.Events; !strings.HasPrefix(told, v1.EventTypeNormal+" "+string(ReasonInUse)) {
-		t.Errorf("told %q", told)
+	if reported := <-events.Events; !strings.HasPrefix(reported, v1.EventTypeNormal+" "+string(ReasonInUse)) {
+		t.Errorf("reported %q", reported)
 	}
 	w.used["ns/a"] = false
 	g.reconcile(t.Context(), "ns/a")
@@ -204,15 +204,15 @@ func TestUseThatEndsIsANewNeed(t *testing.T) {
 func TestAWriteThatFails(t *testing.T) {
 	retry := Config{}.WithDefaults().retries().Retry()
 	cases := map[string]struct {
-		fail  error
-		undo  bool
-		again controller.Result
-		told  bool
+		fail     error
+		undo     bool
+		again    controller.Result
+		reported bool
 	}{
 		"the object is gone":             {fail: fmt.Errorf("patch: %w", kube.ErrGone)},
 		"the object has changed":         {fail: fmt.Errorf("patch: %w", kube.ErrChanged), again: controller.Soon()},
-		"the API server does not answer": {fail: errors.New("timeout"), again: retry, told: true},
-		"a policy undoes it":             {undo: true, again: retry, told: true},
+		"the API server does not answer": {fail: errors.New("timeout"), again: retry, reported: true},
+		"a policy undoes it":             {undo: true, again: retry, reported: true},
 	}
 	for sentence, c := range cases {
 		t.Run(sentence, func(t *testing.T) {
@@ -226,8 +226,8 @@ func TestAWriteThatFails(t *testing.T) {
 				}
 			}
 			w.expect(t, "RemoveFinalizer a", "RemoveFinalizer a")
-			if told := len(events.Events); (told == 1) != c.told || told > 1 {
-				t.Errorf("told %d times, want told once: %v", told, c.told)
+			if reported := len(events.Events); (reported == 1) != c.reported || reported > 1 {
+				t.Errorf("reported %d times, want reported once: %v", reported, c.reported)
 			}
 		})
 	}
@@ -241,7 +241,7 @@ func TestAProcessThatEndsTellsNothing(t *testing.T) {
 	cancel()
 	w.fail = context.Canceled
 	if next := g.reconcile(ctx, "ns/a"); next != controller.Done() || len(events.Events) != 0 {
-		t.Errorf("comes back %+v, told %d times", next, len(events.Events))
+		t.Errorf("comes back %+v, reported %d times", next, len(events.Events))
 	}
 }
 

@@ -54,7 +54,7 @@ func TestNothingInUseIsLaidBareToFindOut(t *testing.T) {
 		"one that nobody uses":                         {[]Held{used, unused, used}, "unused"},
 		"one that another finalizer holds too":         {[]Held{used, firm}, "firm"},
 		"one that needs the finalizer comes first":     {[]Held{unused, bare, firm}, "bare"},
-		"one that is to be let go comes first":         {[]Held{unused, going, firm}, "going"},
+		"one that is to be released comes first":       {[]Held{unused, going, firm}, "going"},
 		"one that is being deleted and in use is none": {[]Held{used, kept}, ""},
 		"one that is being deleted without it is none": {[]Held{used, gone}, ""},
 	} {

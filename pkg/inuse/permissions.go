@@ -21,9 +21,9 @@ func (c Config) Permissions(resource string) []access.Permission {
 		rights = append(rights, right(resource, "patch",
 			"new "+resource+" are not protected while they are in use, and those that are being deleted stay", false))
 	}
-	if _, none := c.Events.(events.NoEvents); !none {
+	if _, none := c.Events.(events.Discard); !none {
 		for _, verb := range []string{"create", "patch"} {
-			rights = append(rights, right("events", verb, "what keeps "+resource+" is told in the log and the metrics only",
+			rights = append(rights, right("events", verb, "what keeps "+resource+" is reported in the log and the metrics only",
 				false))
 		}
 	}

@@ -31,7 +31,7 @@ var ErrUnproven = errors.New("it did not show whether Kubernetes' own controller
 	"Where all that carry it are in use nothing can show it: make one that nobody uses, then run again")
 
 // ErrInHand: nobody else manages the finalizer, and some objects still carry it.
-var ErrInHand = errors.New("nobody else will take the finalizer off these: end their use, then run again")
+var ErrInHand = errors.New("nobody else removes their finalizer: end their use, then run again")
 
 // Release removes the finalizer from all objects of the kind if nobody else manages it, so that none is held for
 // ever once this program is gone. It is called instead of Run, while no Guard runs. The Config's Mode must be
@@ -94,7 +94,7 @@ func (g *Guard) releaseAll(ctx context.Context) (out Released, err error) {
 	}
 }
 
-// witnesses is how many objects are looked at one after another where each goes before it shows anything.
+// witnesses is how many objects are read one after another where each goes before it shows anything.
 const witnesses = 3
 
 // findOut has the notes know whether others manage the finalizer, if that shows. It returns how many lost it on the

@@ -56,7 +56,7 @@ func (s *stock) Patch(ctx context.Context, o Object, a Action) (Object, error) {
 	return after, err
 }
 
-// set has the watch show that the finalizer was put on, or taken off by whoever did.
+// set has the watch show that the finalizer was added, or removed by who added it.
 func (s *stock) set(key string, on bool) {
 	before := s.objects[key]
 	now := before
@@ -237,7 +237,7 @@ func TestAReleaseHasEndedWhenTheFinalizerStaysAway(t *testing.T) {
 
 // TestWhatIsInUseAndBeingDeletedIsWaitedFor, and then left with the reason.
 func TestWhatIsInUseAndBeingDeletedIsWaitedFor(t *testing.T) {
-	for sentence, ends := range map[string]bool{"its use ends": true, "its use goes on": false} {
+	for sentence, ends := range map[string]bool{"its use ends": true, "its use continues": false} {
 		t.Run(sentence, func(t *testing.T) {
 			s, clock := newStock(t, named("a", true, true), named("bare", false, false))
 			s.used["ns/a"] = true
@@ -330,4 +330,18 @@ func TestAReleaseIsForAGuardThatIsOn(t *testing.T) {
 		t.Error(err)
 	}
 	s.expect(t)
+}
+
+// A release that is ended begins no more writes. One worker begins the third only after the first has written.
+func TestAReleaseThatIsEndedBeginsNoMoreWrites(t *testing.T) {
+	s, _ := newStock(t, named("a", false, true), named("b", false, true), named("c", false, true),
+		named("bare", false, false))
+	ctx, cancel := context.WithCancel(t.Context())
+	s.wrote = func(Object) { cancel() }
+	if _, err := s.g.Release(ctx); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if slices.Contains(s.diary, "RemoveFinalizer c") || len(s.diary) == 0 {
+		t.Errorf("diary: %q", s.diary)
+	}
 }

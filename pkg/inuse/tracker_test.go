@@ -34,18 +34,18 @@ func TestWhoIsAtWork(t *testing.T) {
 			n.due("u",
 				at(20))
 		}, 30, false, false},
-		"another object was let go by others meanwhile": {func(n *tracker) { n.due("u", at(0)); other(n, at(20)) }, 49,
+		"another object was released by others meanwhile": {func(n *tracker) { n.due("u", at(0)); other(n, at(20)) }, 49,
 			false, false},
 		"and then nothing more was done by others": {func(n *tracker) { n.due("u", at(0)); other(n, at(20)) }, 50,
 			false, true},
 		"nobody answered, as was proven": {func(n *tracker) { n.alone() }, 0, true, false},
-		"others put the finalizer on": {func(n *tracker) { n.alone(); n.changed(need, held, at(1)) }, 2,
+		"others add the finalizer": {func(n *tracker) { n.alone(); n.changed(need, held, at(1)) }, 2,
 			false, false},
 		"others let one go that has more finalizers": {func(n *tracker) { n.alone(); n.changed(going, letGo, at(1)) }, 2,
 			false, false},
 		"others let one go": {func(n *tracker) { n.alone(); n.gone(going, true, at(1)) }, 2,
 			false, false},
-		"we put the finalizer on": {func(n *tracker) {
+		"we add the finalizer": {func(n *tracker) {
 			n.alone()
 			ours(n, AddFinalizer,
 				accepted)
@@ -75,7 +75,7 @@ func TestWhoIsAtWork(t *testing.T) {
 				refused)
 			n.gone(going, true, at(1))
 		}, 2, false, false},
-		"we put it on, later others let it go": {func(n *tracker) {
+		"we add it, later others remove it": {func(n *tracker) {
 			n.alone()
 			ours(n, AddFinalizer, accepted)
 			n.changed(need, held, at(1))
@@ -90,7 +90,7 @@ func TestWhoIsAtWork(t *testing.T) {
 			true, false},
 		"an unprotected one begins to be deleted": {func(n *tracker) { n.alone(); n.changed(need, letGo, at(1)) }, 2,
 			true, false},
-		"somebody takes the finalizer off one in use": {func(n *tracker) { n.alone(); n.changed(held, need, at(1)) }, 2,
+		"somebody removes the finalizer of one in use": {func(n *tracker) { n.alone(); n.changed(held, need, at(1)) }, 2,
 			true, false},
 		"it was protected and deleted between two looks": {func(n *tracker) { n.alone(); n.changed(need, going, at(1)) }, 2,
 			false, false},
@@ -129,7 +129,7 @@ func TestWhatWasWrittenIsKnownUntilTheWatchShowsIt(t *testing.T) {
 	n.changed(need, held, at(1))
 	n.changed(held, need, at(2))
 	if d := n.duty(need, at(3)); d.Added || d.Adds != 1 {
-		t.Errorf("after others took it off: %+v", d)
+		t.Errorf("after others removed it: %+v", d)
 	}
 	ours(n, AddFinalizer, refused)
 	if d := n.duty(need, at(3)); d.Added || d.Adds != 1 {
@@ -143,7 +143,7 @@ func TestWhatWasWrittenIsKnownUntilTheWatchShowsIt(t *testing.T) {
 	n.changed(held, going, at(4))
 	ours(n, RemoveFinalizer, accepted)
 	if d := n.duty(going, at(5)); !d.Removed || d.Added {
-		t.Errorf("after it was taken off: %+v", d)
+		t.Errorf("after it was removed: %+v", d)
 	}
 	n.gone(going, true, at(6))
 	if len(n.of) != 0 {

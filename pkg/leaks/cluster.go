@@ -45,7 +45,7 @@ type maker struct {
 	name string
 }
 
-// makes reports whether a volume of the driver may be there, or come, for a claim that no PV tells of yet: it
+// makes reports whether a volume of the driver may be there, or come, for a claim that no PV names yet: it
 // waits for its volume, or the finalizer of an earlier version says that one was begun. A finalizer without a
 // provisioner counts for every driver.
 func makes(claim *v1.PersistentVolumeClaim, driver string) bool {
@@ -62,7 +62,7 @@ func held(claim *v1.PersistentVolumeClaim) bool {
 	return slices.ContainsFunc(claim.Finalizers, finalizers.IsLegacy)
 }
 
-// names tells which volume of the driver a PV names, empty if that cannot be told, and whether it is about a
+// names returns the volume of the driver that a PV names, empty if that is unknown, and whether it is about a
 // volume of the driver at all: it says so itself, or is the driver's by its annotations.
 func names(pv volume.PV, driver string) (handle string, about bool) {
 	if pv.Driver == driver {

@@ -98,7 +98,7 @@ func (a *Controller) Watch(ctx context.Context) { a.control.Watch(ctx) }
 func (a *Controller) Synced() bool { return a.control.Synced() }
 
 // Run makes an audit at once and then every Config.Interval, until ctx ends or Stop is called; it
-// returns when the audit in hand has ended. It is called once, by the one replica that leads. An audit
+// returns when the audit under way has ended. It is called once, by the one replica that leads. An audit
 // that fails is reported, and made again when the next is due.
 func (a *Controller) Run(ctx context.Context) error {
 	return a.control.Run(ctx, func(ctx context.Context) {
@@ -108,7 +108,7 @@ func (a *Controller) Run(ctx context.Context) error {
 	})
 }
 
-// Stop ends the audit in hand, with which nothing is lost, and begins no more; Run then returns. It
+// Stop ends the audit under way, with which nothing is lost, and begins no more; Run then returns. It
 // does not wait.
 func (a *Controller) Stop() { a.control.Stop() }
 

@@ -24,7 +24,8 @@ type recorder struct{ w *world }
 
 func (r recorder) Event(o runtime.Object, kind, reason, message string) {
 	of, _ := o.(*v1.ObjectReference)
-	r.w.told = append(r.w.told, strings.Join([]string{kind, reason, of.Kind, of.Namespace + "/" + of.Name, message}, " "))
+	r.w.reported = append(r.w.reported, strings.Join(
+		[]string{kind, reason, of.Kind, of.Namespace + "/" + of.Name, message}, " "))
 }
 
 func (r recorder) Eventf(o runtime.Object, kind, reason, format string, args ...any) {
@@ -56,10 +57,10 @@ func TestALeakIsSuspectedAfterSightingsAndGrace(t *testing.T) {
 	if got := w.audit(a, "kept"); got != "" {
 		t.Errorf("a volume with a PV: %s", got)
 	}
-	if len(w.told) != 1 || !strings.HasPrefix(w.told[0],
+	if len(w.reported) != 1 || !strings.HasPrefix(w.reported[0],
 		"Warning LeakSuspected Lease / Nothing in the cluster accounts for it. 1 more volumes of driver "+driverName+
 			": the largest is leak (1Gi).") {
-		t.Errorf("told: %q, want one Event for all its sightings", w.told)
+		t.Errorf("reported: %q, want one Event for all its sightings", w.reported)
 	}
 	delete(w.volumes, "leak")
 	if got := w.audit(a, "leak"); got != "" || a.Report().Suspected != 0 {
@@ -80,7 +81,8 @@ func TestWhatAccountsForAVolume(t *testing.T) {
 	inTree := func(driver, id string) func(*world) {
 		return func(w *world) {
 			pv := w.addPV("in-tree", "")
-			pv.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{AWSElasticBlockStore: &v1.AWSElasticBlockStoreVolumeSource{VolumeID: id}}
+			pv.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{
+				AWSElasticBlockStore: &v1.AWSElasticBlockStoreVolumeSource{VolumeID: id}}
 			pv.Annotations = map[string]string{"pv.kubernetes.io/provisioned-by": "kubernetes.io/aws-ebs",
 				"pv.kubernetes.io/migrated-to": driver}
 			w.addPV("another", "other")
@@ -164,12 +166,18 @@ func TestWhatAccountsForAVolume(t *testing.T) {
 		so    func(*world)
 		makes bool
 	}{
-		"a claim that waits":        {claim(func(*v1.PersistentVolumeClaim) {}), true},
-		"a claim, by the old words": {claim(func(c *v1.PersistentVolumeClaim) { c.Annotations = map[string]string{annProvisionerBeta: driverName} }), true},
-		"a claim that was migrated": {claim(func(c *v1.PersistentVolumeClaim) { c.Annotations = map[string]string{annMigratedTo: driverName} }), true},
-		"a claim that is bound":     {claim(func(c *v1.PersistentVolumeClaim) { c.Spec.VolumeName = "pv" }), false},
-		"a claim of another driver": {claim(func(c *v1.PersistentVolumeClaim) { c.Annotations[annProvisioner] = "another" }), false},
-		"a claim of nobody":         {claim(func(c *v1.PersistentVolumeClaim) { c.Annotations = nil }), false},
+		"a claim that waits": {claim(func(*v1.PersistentVolumeClaim) {}), true},
+		"a claim, by the old words": {claim(func(c *v1.PersistentVolumeClaim) {
+			c.Annotations = map[string]string{annProvisionerBeta: driverName}
+		}), true},
+		"a claim that was migrated": {claim(func(c *v1.PersistentVolumeClaim) {
+			c.Annotations = map[string]string{annMigratedTo: driverName}
+		}), true},
+		"a claim that is bound": {claim(func(c *v1.PersistentVolumeClaim) { c.Spec.VolumeName = "pv" }), false},
+		"a claim of another driver": {claim(func(c *v1.PersistentVolumeClaim) {
+			c.Annotations[annProvisioner] = "another"
+		}), false},
+		"a claim of nobody": {claim(func(c *v1.PersistentVolumeClaim) { c.Annotations = nil }), false},
 		"a snapshot in the making": {func(w *world) {
 			w.contents["s"] = snapshot.Content{UID: "s",
 				Driver: driverName, Making: true}
@@ -213,7 +221,7 @@ func TestWhatAccountsForAVolume(t *testing.T) {
 			continue
 		}
 		if v, _ := a.Report().Find(handle); v.Because == "" || v.Sightings != 0 {
-			t.Errorf("%s: it is not told who, or the sighting counts: %+v", sentence, v)
+			t.Errorf("%s: it does not report who, or the sighting counts: %+v", sentence, v)
 		}
 		clear(w.claims)
 		clear(w.contents)
@@ -297,10 +305,10 @@ func TestAnAuditThatIsNotCompleteIsNoSighting(t *testing.T) {
 		}
 		if r := a.Report(); !strings.Contains(r.Failure, errBroken.Error()) ||
 			!strings.Contains(r.Headline(), errBroken.Error()) {
-			t.Errorf("%s cannot be read: it is not told: %+v", what, r)
+			t.Errorf("%s cannot be read: it is not reported: %+v", what, r)
 		}
-		if len(w.told) != 1 || !strings.HasPrefix(w.told[0], "Warning AuditFailed") {
-			t.Errorf("%s cannot be read: told %q, want once", what, w.told)
+		if len(w.reported) != 1 || !strings.HasPrefix(w.reported[0], "Warning AuditFailed") {
+			t.Errorf("%s cannot be read: reported %q, want once", what, w.reported)
 		}
 		w.broken[what] = false
 		if got := w.audit(a, "leak"); got != ReasonLeakSuspected || a.Report().Failure != "" {

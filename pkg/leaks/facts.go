@@ -46,7 +46,7 @@ type Facts struct {
 	Snapshot Presence
 	// InFlight: the in-flight log has an entry whose volume it may be.
 	InFlight Presence
-	// Unclear: of some PV of the driver it cannot be told which listed volume it is about.
+	// Unclear: of some PV of the driver it is unknown which listed volume it is about.
 	Unclear Presence
 	// Maker: a claim or a snapshot is being made, without a break since before the volume was first listed.
 	Maker Presence

@@ -10,7 +10,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 )
 
-// Driver tells which volumes a storage system has; csidriver.Driver is one. Its errors are marked with an
+// Driver lists the volumes of a storage system; csidriver.Driver is one. Its errors are marked with an
 // errclass.Class; for a token that expired it is InProgress.
 type Driver interface {
 	ListVolumes(ctx context.Context, request *csi.ListVolumesRequest) (*csi.ListVolumesResponse, error)

@@ -71,7 +71,8 @@ func TestWhatADriverLists(t *testing.T) {
 		"entries without an id": {pages(map[string]*csi.ListVolumesResponse{"": page("", "", "a")}), []string{"a"}},
 		"one name in two spellings": {pages(map[string]*csi.ListVolumesResponse{"": page("", "Disk", "disk")}),
 			[]string{"disk"}},
-		"entries of nothing at all": {pages(map[string]*csi.ListVolumesResponse{"": {Entries: []*csi.ListVolumesResponse_Entry{nil, {}}}}), nil},
+		"entries of nothing at all": {pages(map[string]*csi.ListVolumesResponse{
+			"": {Entries: []*csi.ListVolumesResponse_Entry{nil, {}}}}), nil},
 		"a page that is larger than it": {pages(map[string]*csi.ListVolumesResponse{"": page("", "a", "b", "c")}),
 			[]string{"a", "b", "c"}},
 	} {
@@ -174,7 +175,7 @@ func TestAListBeginsAnewAFewTimes(t *testing.T) {
 	}
 }
 
-// chance returns a source of randomness whose seed is told, and taken from the variable SEED if that is set.
+// chance returns a source of randomness whose seed is logged, and taken from the variable SEED if that is set.
 func chance(t *testing.T) *rand.Rand {
 	t.Helper()
 	seed := uint64(time.Now().UnixNano())

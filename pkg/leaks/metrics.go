@@ -6,7 +6,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
 )
 
-// inventory tells what is known at the moment it is asked.
+// inventory reports what is known at the moment it is asked.
 type inventory struct {
 	tracker *tracker
 
@@ -54,7 +54,7 @@ func (a *Controller) register(to prometheus.Registerer) error {
 	}
 	return events.Register(to, inventory{a.tracker,
 		desc("csi_reclaimer_suspected_leaks", "Volumes for which nothing in the cluster accounts."),
-		desc("csi_reclaimer_suspected_leak_bytes", "Size of these volumes, as far as the driver tells."),
+		desc("csi_reclaimer_suspected_leak_bytes", "Size of these volumes, as far as the driver reports it."),
 		desc("csi_reclaimer_unaccounted_volumes", "Volumes without a PV, by what is thought of them.", "reason"),
 		desc("csi_reclaimer_leak_check_last_complete_timestamp_seconds",
 			"When the last complete audit ended, in seconds since 1970, 0 if there was none."),

@@ -36,7 +36,7 @@ const (
 	Reclaim Remediation = "reclaim"
 )
 
-// PVOptions are what a report does not tell of a volume. The zero value is usable where the driver tells
+// PVOptions are what a report does not say about a volume. The zero value is usable where the driver says
 // sizes.
 type PVOptions struct {
 	// Bytes is the volume's size; 0 is what the report says. A PV that is adopted must have one.
@@ -44,14 +44,14 @@ type PVOptions struct {
 	// StorageClass is that of the PV. Of one that is to be reclaimed it names the Secret for the deletion;
 	// empty: no class, and no Secret.
 	StorageClass string
-	// FSType and Attributes are what the driver's node service wants to be told. Default nothing.
+	// FSType and Attributes are what the driver's node service needs. Default nothing.
 	FSType     string
 	Attributes map[string]string
 	// Block: it is a raw device. Default: a filesystem.
 	Block bool
 }
 
-// errSizeUnknown: neither the report nor the caller tells how large the volume is.
+// errSizeUnknown: neither the report nor the caller says how large the volume is.
 var errSizeUnknown = errors.New("the driver does not tell its size")
 
 // AdoptPV returns the PV that brings a volume back: it keeps the volume whatever becomes of its claim, and

@@ -59,7 +59,7 @@ func TestTheStepsOfARemedy(t *testing.T) {
 		"adopted": {made(Adopt, func(*volume.PV) {}), Finished, WhySuspected},
 		"adopted, and deleted again": {made(Adopt, func(pv *volume.PV) { pv.Terminating = true }), Refuse,
 			WhyChanged},
-		"made, not looked at by the PV controller": {made(Reclaim, func(pv *volume.PV) { pv.Phase = volume.PhasePending }),
+		"made, not reconciled by the PV controller": {made(Reclaim, func(pv *volume.PV) { pv.Phase = volume.PhasePending }),
 			WaitReleased, WhySuspected},
 		"made, and released": {made(Reclaim, func(*volume.PV) {}), TurnPolicy, WhySuspected},
 		"made, and in use": {made(Reclaim, func(pv *volume.PV) { pv.Phase = volume.PhaseBound }),

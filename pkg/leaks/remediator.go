@@ -24,7 +24,7 @@ var (
 	ErrNotReleased = errors.New("kube-controller-manager does not mark the PV Released")
 )
 
-// How long the PV controller is waited for, and how often looked at. It takes some seconds at most.
+// How long the PV controller is waited for, and how often it is checked. It takes some seconds at most.
 const (
 	releasedWithin = time.Minute
 	lookEvery      = 200 * time.Millisecond
@@ -74,12 +74,12 @@ func (m *Remediator) Carry(ctx context.Context, r Report, to Remediation,
 				return nil, fmt.Errorf("create PV %q: %w", pv.Name, err)
 			}
 		case step == WaitReleased && m.clock.Now().After(until):
-			return own, fmt.Errorf("reclaim through PV %q: %w; it keeps its volume, and the same command goes on", pv.Name,
+			return own, fmt.Errorf("reclaim through PV %q: %w; it keeps its volume, and the same command continues", pv.Name,
 				ErrNotReleased)
 		case step == WaitReleased:
 			select {
 			case <-ctx.Done():
-				return own, fmt.Errorf("wait for PV %q to be Released: %w; it keeps its volume, and the same command goes on",
+				return own, fmt.Errorf("wait for PV %q to be Released: %w; it keeps its volume, and the same command continues",
 					pv.Name, ctx.Err())
 			case <-m.clock.After(lookEvery):
 			}

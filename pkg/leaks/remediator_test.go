@@ -37,7 +37,7 @@ type ward struct {
 	lost           bool
 	// away: there is no PV controller.
 	away bool
-	// beforeWrite is told the number of each write before it is looked at.
+	// beforeWrite receives the number of each write before it is looked at.
 	beforeWrite func(number int)
 }
 
@@ -242,14 +242,18 @@ func (w *ward) judge(at string, to Remediation) {
 func TestWhatHappensWhileARemedyIsStopped(t *testing.T) {
 	own := newWard(t).pv(Reclaim).Name
 	for sentence, change := range map[string]func(*ward){
-		"another PV names the volume":        func(w *ward) { w.put("taken", "LEAK") },
-		"somebody deletes it":                func(w *ward) { delete(w.pvs, own) },
-		"it is being deleted":                func(w *ward) { w.pvs[own].DeletionTimestamp = &metav1.Time{Time: noon} },
-		"somebody frees it for a claim":      func(w *ward) { w.pvs[own].Spec.ClaimRef = nil },
-		"a claim is to have it":              func(w *ward) { w.pvs[own].Spec.ClaimRef = &v1.ObjectReference{Namespace: "ns", Name: "data", UID: "u"} },
-		"its name is used for something":     func(w *ward) { w.pvs[own].Annotations = nil },
-		"the PV controller finds it bound":   func(w *ward) { w.pvs[own].Status.Phase = v1.VolumeBound },
-		"its policy is one for old clusters": func(w *ward) { w.pvs[own].Spec.PersistentVolumeReclaimPolicy = v1.PersistentVolumeReclaimRecycle },
+		"another PV names the volume":   func(w *ward) { w.put("taken", "LEAK") },
+		"somebody deletes it":           func(w *ward) { delete(w.pvs, own) },
+		"it is being deleted":           func(w *ward) { w.pvs[own].DeletionTimestamp = &metav1.Time{Time: noon} },
+		"somebody frees it for a claim": func(w *ward) { w.pvs[own].Spec.ClaimRef = nil },
+		"a claim is to have it": func(w *ward) {
+			w.pvs[own].Spec.ClaimRef = &v1.ObjectReference{Namespace: "ns", Name: "data", UID: "u"}
+		},
+		"its name is used for something":   func(w *ward) { w.pvs[own].Annotations = nil },
+		"the PV controller finds it bound": func(w *ward) { w.pvs[own].Status.Phase = v1.VolumeBound },
+		"its policy is one for old clusters": func(w *ward) {
+			w.pvs[own].Spec.PersistentVolumeReclaimPolicy = v1.PersistentVolumeReclaimRecycle
+		},
 	} {
 		between := newWard(t)
 		between.stopAt = 2
@@ -260,7 +264,7 @@ func TestWhatHappensWhileARemedyIsStopped(t *testing.T) {
 		_, err := between.carry(t.Context(), nothingSuspected(), Reclaim)
 		between.expectRefused("between two runs "+sentence, err)
 
-		// In the moment before the turn it makes the look at the PV an old one: of others the next look tells.
+		// In the moment before the turn it makes the look at the PV an old one: the next read shows others.
 		within := newWard(t)
 		within.beforeWrite = func(number int) {
 			if number != 2 {
@@ -324,7 +328,7 @@ func (c stirred) After(d time.Duration) <-chan time.Time {
 	return c.hurried.After(d)
 }
 
-// TestARemedyWaitsForThePVController, not for ever, and goes on when it is there.
+// TestARemedyWaitsForThePVController, not for ever, and continues when it is there.
 func TestARemedyWaitsForThePVController(t *testing.T) {
 	w := newWard(t)
 	w.away = true

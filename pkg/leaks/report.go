@@ -28,7 +28,7 @@ type Report struct {
 	Interval  string `json:"interval,omitempty"`
 	Sightings int    `json:"sightings,omitempty"`
 	Grace     string `json:"grace,omitempty"`
-	// Listed and ListedBytes are how many volumes the driver has, and their size as far as it tells.
+	// Listed and ListedBytes are how many volumes the driver has, and their size as far as it reports it.
 	// Nameless are entries of its list without an id.
 	Listed      int   `json:"listed"`
 	ListedBytes int64 `json:"listedBytes"`
@@ -222,7 +222,7 @@ func cell(text string) string {
 const maxShown = 256
 
 // shown is a handle as people see it.
-func shown(handle string) string { return printable(text.Text(handle, maxShown)) }
+func shown(handle string) string { return printable(text.Truncate(handle, maxShown)) }
 
 // printable returns a text as it is, or quoted where it has something in it that cannot be seen.
 func printable(text string) string {

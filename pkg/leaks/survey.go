@@ -22,7 +22,7 @@ type survey struct {
 	makers        []maker
 	// snapshots and named are the keys of the volumes that a snapshot, and a PV, name.
 	snapshots, named map[string]bool
-	// unclear tells of a PV of which it cannot be told which volume it is about; empty for none.
+	// unclear describes a PV whose volume is unknown; empty for none.
 	unclear string
 	// claims are the UIDs of all claims.
 	claims map[types.UID]bool
@@ -171,7 +171,7 @@ func (s *survey) snapshot(v Volume, rules Rules) Facts {
 	}
 }
 
-// sizeOf is the size of volumes, as far as the driver tells. Sizes that no disk has do not make it negative.
+// sizeOf is the size of volumes, as far as the driver reports it. Sizes that no disk has do not make it negative.
 func sizeOf[V any](volumes iter.Seq[V], bytes func(V) int64) (sum int64) {
 	for v := range volumes {
 		sum = max(sum, sum+bytes(v))

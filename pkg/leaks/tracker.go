@@ -54,7 +54,7 @@ type tracker struct {
 type figures struct {
 	// began and completed are when the last complete audit did; zero before the first.
 	began, completed time.Time
-	// listed and bytes are how many volumes the driver listed in it, and their size as far as it told.
+	// listed and bytes are how many volumes the driver listed in it, and their size as far as it reported it.
 	listed int
 	bytes  int64
 	// forgotten are entries of the in-flight log whose claim and PV do not exist for the grace period.

@@ -40,11 +40,11 @@ type world struct {
 	stir     func()
 	// broken are what cannot be read: see parts.
 	broken map[string]bool
-	// followers are told of PVs that come and go, unless blind.
+	// followers are notified of PVs that come and go, unless blind.
 	followers []func(volume.PV)
 	blind     bool
-	// told are the Events.
-	told []string
+	// reported are the Events.
+	reported []string
 }
 
 var _ cluster = &world{}

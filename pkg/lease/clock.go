@@ -26,7 +26,7 @@ type Clock struct {
 	held bool
 	// renewed is when the last renewal that succeeded was requested, until when it ends.
 	renewed, until time.Duration
-	// other is the holder that was seen in a term of this replica; seen tells that there was one.
+	// other is the holder that was seen in a term of this replica; seen: there was one.
 	seen  bool
 	other string
 }

@@ -1,6 +1,6 @@
 // Package lease measures how long a replica may still act as the leader, and refuses what comes later.
 //
-// client-go's leader election looks at its clock only when it renews the Lease. A process that was paused
+// client-go's leader election reads its clock only when it renews the Lease. A process that was paused
 // for longer than its lease, or whose machine was suspended, therefore continues as leader until the renew
 // deadline, while another replica leads already. A Clock sees each renewal where it is sent, and measures by
 // a clock that counts suspended time (CLOCK_BOOTTIME on Linux).

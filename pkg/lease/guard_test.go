@@ -47,10 +47,10 @@ func TestTransportRefusesWritesWithoutTheLease(t *testing.T) {
 		holder  Holder
 		refuses bool
 	}{
-		"no leader election":   {nil, false},
-		"the lease is held":    {left(time.Second), false},
-		"the lease ran out":    {left(0), true},
-		"the lease was let go": {left(-time.Second), true},
+		"no leader election":     {nil, false},
+		"the lease is held":      {left(time.Second), false},
+		"the lease ran out":      {left(0), true},
+		"the lease was released": {left(-time.Second), true},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			config, requests := server(t)

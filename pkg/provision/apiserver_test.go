@@ -51,7 +51,9 @@ func TestAgainstARealAPIServer(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: []string{"example.com/theirs", finalizers.Legacy},
 				Annotations: map[string]string{caches.AnnSelectedNode: "n1", "example.com/theirs": "kept"}},
 			Spec: v1.PersistentVolumeClaimSpec{AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
-				Resources: v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")}}}}, metav1.CreateOptions{})
+				Resources: v1.VolumeResourceRequirements{
+					Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")},
+				}}}, metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}

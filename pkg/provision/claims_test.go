@@ -74,7 +74,8 @@ func checkKept(t *testing.T, p *Controller) {
 	partly := 0
 	everyKindOfClaim(func(c *v1.PersistentVolumeClaim) {
 		kept, keep, err := caches.RecordClaim(c, true)
-		if err != nil || p.claimOf(kept) != p.claimOf(c) || caches.IsTerminatingSource(kept) != caches.IsTerminatingSource(c) ||
+		if err != nil || p.claimOf(kept) != p.claimOf(c) ||
+			caches.IsTerminatingSource(kept) != caches.IsTerminatingSource(c) ||
 			p.classOf(kept) != p.classOf(c) {
 			t.Errorf("%v: of %+v is kept %+v", err, c, kept)
 		}

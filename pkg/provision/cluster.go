@@ -57,7 +57,7 @@ type apiServer struct {
 // removeFinalizer goes by UID alone: the in-flight log has taken the finalizer's place.
 func (a apiServer) removeFinalizer(ctx context.Context, c provisioning.Claim) error {
 	_, err := kube.PatchClaimFinalizers(ctx, a.core.PersistentVolumeClaims(c.Namespace), kube.FinalizerPatch{
-		Name: c.Name, UID: c.UID, Drop: []string{a.legacyFinalizer}})
+		Name: c.Name, UID: c.UID, Remove: []string{a.legacyFinalizer}})
 	return err
 }
 
@@ -108,7 +108,7 @@ func (a apiServer) freeSource(ctx context.Context, source request.SourceRef) err
 			source.UID)
 	}
 	_, err := kube.PatchClaimFinalizers(ctx, a.core.PersistentVolumeClaims(source.Namespace), kube.FinalizerPatch{
-		Name: source.Name, UID: source.UID, Drop: []string{finalizers.Cloning}})
+		Name: source.Name, UID: source.UID, Remove: []string{finalizers.Cloning}})
 	return err
 }
 

@@ -126,8 +126,9 @@ func newController(core rest.Interface, client kubernetes.Interface, name string
 		cfg: cfg, names: append([]string{name}, cfg.AlsoKnownAs...), driver: driver, requests: requests, client: client,
 		log:     cfg.Log,
 		cluster: apiServer{client.CoreV1(), cfg.Snapshots, cfg.legacyFinalizer()}, protected: newProtectedSources(),
-		tracker: newTracker(), early: newTracker(), assumed: caches.NewAssumed(), gate: library.NewGate(), selections: selfselect.NewTurns(),
-		recorder: events.NewRecorder(events.Config[Reason]{Events: cfg.Events}),
+		tracker: newTracker(), early: newTracker(), assumed: caches.NewAssumed(), gate: library.NewGate(),
+		selections: selfselect.NewTurns(),
+		recorder:   events.NewRecorder(events.Config[Reason]{Events: cfg.Events}),
 	}
 	p.metrics = newMetrics(name, p.gate.Count, cfg.Log.Stats, cfg.Clock.Now)
 	var err error

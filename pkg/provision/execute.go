@@ -98,7 +98,8 @@ func (w *run) buildRequest(ctx context.Context) error {
 	}
 	built, err := w.requests.Build(ctx, want)
 	if err != nil {
-		w.reschedule = w.facts.Log == provisioning.LogAbsent && w.wanted != nil && request.RemediationOf(err) == request.RemediationReschedule
+		w.reschedule = w.facts.Log == provisioning.LogAbsent && w.wanted != nil &&
+			request.RemediationOf(err) == request.RemediationReschedule
 		return reasons.Because(w.failure(), err)
 	}
 	w.built = built

@@ -313,8 +313,10 @@ func TestAnInheritedEntryOutlivesItsQuietPeriod(t *testing.T) {
 // TestTheClassComes when nothing about the claim changes any more that would bring it to the library.
 func TestTheClassComes(t *testing.T) {
 	for name, change := range map[string]func(*v1.PersistentVolumeClaim){
-		"to a claim that nobody began":           func(*v1.PersistentVolumeClaim) {},
-		"to a claim that is held from a restart": func(c *v1.PersistentVolumeClaim) { c.Finalizers = []string{finalizers.Legacy} },
+		"to a claim that nobody began": func(*v1.PersistentVolumeClaim) {},
+		"to a claim that is held from a restart": func(c *v1.PersistentVolumeClaim) {
+			c.Finalizers = []string{finalizers.Legacy}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)

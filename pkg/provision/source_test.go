@@ -8,10 +8,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
-	k8stesting "k8s.io/client-go/testing"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
@@ -20,10 +18,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/sources"
 )
-
-func failing(err error) k8stesting.ReactionFunc {
-	return func(k8stesting.Action) (bool, runtime.Object, error) { return true, nil, err }
-}
 
 func fromSnapshot() func(*v1.PersistentVolumeClaim) {
 	return func(c *v1.PersistentVolumeClaim) {
@@ -136,7 +130,9 @@ func TestASourceThatCannotBeProtected(t *testing.T) {
 // The API server adds no finalizer to what is being deleted, so nothing is begun from it.
 func TestNothingIsBegunFromASnapshotThatIsBeingDeleted(t *testing.T) {
 	w := newWorld(t)
-	shop := snapshottest.New(snapshottest.Of(driverName, "snap", func(s *request.Snapshot) { s.Protected, s.Deleting = false, true }))
+	shop := snapshottest.New(
+		snapshottest.Of(driverName, "snap", func(s *request.Snapshot) { s.Protected, s.Deleting = false, true }),
+	)
 	w.start(Config{Snapshots: shop})
 	w.makeClaim(fromSnapshot())
 	w.wait("it was tried", func() bool { return shop.Count("add") > 1 })

@@ -114,9 +114,9 @@ func TestAPolicyThatIsIneffectiveIsReportedOnce(t *testing.T) {
 		if len(events.Events) != 1 {
 			t.Fatalf("%d Events", len(events.Events))
 		}
-		if told := <-events.Events; !strings.Contains(told, string(reclaiming.ReasonAdmissionPolicyIneffective)) ||
-			!strings.Contains(told, "1 PVs so far") {
-			t.Errorf("told %q", told)
+		if reported := <-events.Events; !strings.Contains(reported, string(reclaiming.ReasonAdmissionPolicyIneffective)) ||
+			!strings.Contains(reported, "1 PVs so far") {
+			t.Errorf("reported %q", reported)
 		}
 		cancel()
 		<-ended

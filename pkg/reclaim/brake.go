@@ -27,7 +27,7 @@ type BrakeConfig struct {
 	Lease types.NamespacedName
 }
 
-// brakePeriod is how often the Lease is looked at, so that the brake's release is seen.
+// brakePeriod is how often the Lease is read, so that the brake's release is seen.
 const brakePeriod = 5 * time.Second
 
 // watchBrake follows the brake's Lease until ctx ends.

@@ -199,7 +199,7 @@ func (a apiServer) listNodes(ctx context.Context) ([]string, error) {
 func (a apiServer) patchFinalizers(ctx context.Context, pv volume.PV, add, drop []string, bound bool) (string, error) {
 	ctx, cancel := a.bound(ctx)
 	defer cancel()
-	p := kube.FinalizerPatch{Name: pv.Name, UID: pv.UID, Add: add, Drop: drop}
+	p := kube.FinalizerPatch{Name: pv.Name, UID: pv.UID, Add: add, Remove: drop}
 	if bound {
 		p.ResourceVersion = pv.ResourceVersion
 	}

@@ -153,7 +153,7 @@ func (c Config) withDefaults() Config {
 		c.Progress = func(int, int, int) {}
 	}
 	if c.Events == nil || c.DryRun {
-		c.Events = events.NoEvents{} // an Event is a write
+		c.Events = events.Discard{} // an Event is a write
 	}
 	if c.DryRun {
 		c.TracerProvider = nil // nothing would ever end
@@ -205,7 +205,7 @@ func (c Config) Permissions() []access.Permission {
 	c = c.withDefaults()
 	permissions := c.pvPermissions()
 	if c.Role != volume.RoleObserver || *c.ReclaimUnprotected {
-		permissions = append(permissions, c.proofPermissions()...)
+		permissions = append(permissions, c.deletionPermissions()...)
 	}
 	if c.Brake.Deletions > 0 && !c.DryRun {
 		for _, verb := range []string{"get", "patch"} {
@@ -214,7 +214,7 @@ func (c Config) Permissions() []access.Permission {
 				Without:   "the brake does not survive a restart, and cannot be released", Unsafe: verb == "get"})
 		}
 	}
-	if _, none := c.Events.(events.NoEvents); !none {
+	if _, none := c.Events.(events.Discard); !none {
 		for _, verb := range []string{"create", "patch"} {
 			permissions = append(permissions, access.Permission{Resource: "events", Verb: verb,
 				Without: "what keeps a PV is reported in the log and the metrics only"})
@@ -223,7 +223,7 @@ func (c Config) Permissions() []access.Permission {
 	return permissions
 }
 
-// pvPermissions returns the permissions for the PVs themselves. c has its defaults.
+// pvPermissions returns the permissions on PVs.
 func (c Config) pvPermissions() []access.Permission {
 	pv := func(verb, without string, unsafe bool) access.Permission {
 		return access.Permission{Resource: "persistentvolumes", Verb: verb, Without: without, Unsafe: unsafe}
@@ -232,26 +232,23 @@ func (c Config) pvPermissions() []access.Permission {
 		pv("list", "nothing is known of PVs", true),
 		pv("watch", "nothing is known of PVs", true),
 	}
-	if c.Role == volume.RoleObserver {
-		return permissions
+	if c.Role != volume.RoleObserver {
+		permissions = append(permissions,
+			pv("get", "no volume is deleted, for it cannot be read whether its PV still says so", true))
+		if !c.DryRun {
+			permissions = append(permissions,
+				pv("patch", "no PV is protected, so a PV that is deleted before its claim leaks its volume, and PVs that are "+
+					"protected already stay for ever", false))
+		}
 	}
-	permissions = append(permissions,
-		pv("get", "no volume is deleted, for it cannot be read whether its PV still says so", true))
-	if c.DryRun {
-		return permissions
-	}
-	permissions = append(permissions,
-		pv("patch", "no PV is protected, so a PV that is deleted before its claim leaks its volume, and PVs that are "+
-			"protected already stay for ever", false))
-	if c.Role == volume.RoleOwner {
+	if c.Role == volume.RoleOwner && !c.DryRun {
 		permissions = append(permissions, pv("delete", "PVs stay when their volume is deleted", false))
 	}
 	return permissions
 }
 
-// proofPermissions returns the permissions for what is read of other objects before a volume is deleted. c has its
-// defaults.
-func (c Config) proofPermissions() []access.Permission {
+// deletionPermissions returns the permissions to read what must be known before a volume is deleted.
+func (c Config) deletionPermissions() []access.Permission {
 	const storage = "storage.k8s.io"
 	permissions := []access.Permission{
 		{Resource: "persistentvolumeclaims", Verb: "get",

@@ -244,7 +244,7 @@ func (r *Controller) leads() bool {
 // is decided from less. An error means that ctx ended before.
 func (r *Controller) WaitSynced(ctx context.Context) error { return r.base.WaitSynced(ctx) }
 
-// Stop lets the deletions in hand end and begins no more; Run then returns. It does not
+// Stop lets the deletions under way end and begins no more; Run then returns. It does not
 // wait.
 func (r *Controller) Stop() { r.base.Stop() }
 

@@ -124,7 +124,7 @@ func FuzzSecretAnnotations(f *testing.F) {
 	})
 }
 
-// spoken keeps what is told as Events.
+// spoken keeps what is recorded as Events.
 type spoken struct{ messages []string }
 
 func (s *spoken) Event(_ runtime.Object, _, _, message string) {
@@ -143,7 +143,7 @@ func (e *entries) Write(p []byte) (int, error) {
 }
 
 // FuzzWhatIsTold passes names, handles and errors of any kind through Events, the log and the
-// metrics: what is told is bounded and valid, and cannot pass for another entry of the log.
+// metrics: what is recorded is bounded and valid, and cannot pass for another entry of the log.
 func FuzzWhatIsTold(f *testing.F) {
 	for reason := range Reasons() {
 		f.Add("pv", "vol-1", "class", "driver says no", uint8(reason))
@@ -162,7 +162,8 @@ func FuzzWhatIsTold(f *testing.F) {
 		}
 		r := events.NewRecorder(events.Config[Reason]{Events: heard, Counter: m.reported})
 		pv := released().PV
-		pv.Name, pv.Handle, pv.StorageClass, pv.HeldBecause = name, handle, class, text.Text(trouble, volume.MaxHoldReason)
+		pv.Name, pv.Handle, pv.StorageClass = name, handle, class
+		pv.HeldBecause = text.Truncate(trouble, volume.MaxHoldReason)
 		err := fmt.Errorf("delete volume %q: %s", handle, trouble)
 		reason := Reasons()[int(which)%len(Reasons())]
 		r.Report(ctx, object(pv), reason, reclaiming.EventDetail(reclaiming.Facts{PV: pv,
@@ -176,7 +177,7 @@ func FuzzWhatIsTold(f *testing.F) {
 			t.Errorf("metrics: %v", err)
 		}
 		if len(heard.messages) == 0 || len(log.all) == 0 {
-			t.Fatal("nothing was told")
+			t.Fatal("nothing was recorded")
 		}
 		for _, message := range heard.messages {
 			if len(message) > events.MaxMessage || !utf8.ValidString(message) {

@@ -98,6 +98,6 @@ func TestWhatTheLibraryNeverCalls(t *testing.T) {
 		}
 	}
 	if checked < 10 {
-		t.Errorf("only %d files were looked at", checked)
+		t.Errorf("only %d files were read", checked)
 	}
 }

@@ -64,7 +64,7 @@ func TestALeaseThatEndsInARun(t *testing.T) {
 				t.Errorf("after %q: %s", last, <-events.Events)
 			}
 			if next.Backoff.Max == 0 && last != calm.diary[len(calm.diary)-1] {
-				t.Errorf("after %q the PV is not looked at again", last)
+				t.Errorf("after %q the PV is not reconciled again", last)
 			}
 		}
 	}

@@ -67,7 +67,7 @@ func (m *metrics) all() []prometheus.Collector {
 func (m *metrics) deleted(pv volume.PV, err error, took time.Duration) {
 	// The annotation that names a class can hold anything, and a label that is not UTF-8 makes
 	// Prometheus panic.
-	class := text.Text(pv.StorageClass, maxClass)
+	class := text.Truncate(pv.StorageClass, maxClass)
 	if err != nil {
 		m.failed.WithLabelValues(class).Inc()
 		return
@@ -80,7 +80,7 @@ func (m *metrics) deleted(pv volume.PV, err error, took time.Duration) {
 // does.
 func (m *metrics) unfinished(pv volume.PV, err error) {
 	if err != nil && !errors.Is(err, kube.ErrGone) && !errors.Is(err, kube.ErrChanged) {
-		m.failed.WithLabelValues(text.Text(pv.StorageClass, maxClass)).Inc()
+		m.failed.WithLabelValues(text.Truncate(pv.StorageClass, maxClass)).Inc()
 	}
 }
 

@@ -9,13 +9,13 @@ import (
 func TestAnotherControllerSeesWhatTheCacheShows(t *testing.T) {
 	w, r := newWorld(t)
 	pvs := r.PVs()
-	var told []string
+	var reported []string
 	pvs.Follow(func(pv volume.PV) {
 		shown := "gone"
 		if now, found := pvs.Get(pv.Name); found && now.UID == pv.UID {
 			shown = "there"
 		}
-		told = append(told, pv.Name+" "+shown)
+		reported = append(reported, pv.Name+" "+shown)
 	})
 	if pv, found := pvs.Get("pv"); !found || pv.Handle != w.pv.Handle || pv.Claim != w.pv.Claim {
 		t.Errorf("the PV is %+v, %v", pv, found)
@@ -34,8 +34,8 @@ func TestAnotherControllerSeesWhatTheCacheShows(t *testing.T) {
 	again.UID = "made again"
 	w.store(r, again)
 	w.end(r)
-	if want := []string{"other there", "pv gone", "pv there", "pv gone"}; !slices.Equal(told, want) {
-		t.Errorf("told %q, want %q", told, want)
+	if want := []string{"other there", "pv gone", "pv there", "pv gone"}; !slices.Equal(reported, want) {
+		t.Errorf("reported %q, want %q", reported, want)
 	}
 	if pvs.Synced() {
 		t.Error("nothing watches, and the PVs are known")

@@ -6,16 +6,16 @@ import (
 	"testing"
 )
 
-// Stories that broke a promise once. The model checker tells such stories.
+// Stories that broke a promise once. The model checker finds such histories.
 
-// retained has the PV of a world ask for its finalizer to be taken off: terminating, released,
+// retained has the PV of a world ask for the removal of its finalizer: terminating, released,
 // policy Retain.
 func retained(w *world, r *Controller, version string) {
 	w.pv.Policy, w.pv.Terminating, w.pv.ResourceVersion = volume.PolicyRetain, true, version
 	w.store(r, w.pv)
 }
 
-// turnedBack has the watch show the PV after our write took the finalizer off, and the policy
+// turnedBack has the watch show the PV after our write removed the finalizer, and the policy
 // turned back to Delete.
 func turnedBack(w *world, r *Controller, dropped, turned string) {
 	w.pv.HasFinalizer, w.pv.ResourceVersion = false, dropped
@@ -24,7 +24,7 @@ func turnedBack(w *world, r *Controller, dropped, turned string) {
 	w.store(r, w.pv)
 }
 
-// The watch tells of the PV's end before the API server's answer to our write comes.
+// The watch shows the PV's end before the API server's answer to our write comes.
 func TestAnAnswerAfterThePVsEnd(t *testing.T) {
 	w, r := newWorld(t)
 	retained(w, r, "1")
@@ -40,7 +40,7 @@ func TestAnAnswerAfterThePVsEnd(t *testing.T) {
 	w.expect(t, "drop", "list attachments", "list PVs", "read claim", "delete volume")
 }
 
-// A cache that lags has the finalizer taken off again.
+// A cache that lags has the finalizer removed again.
 func TestALaggingCacheHasTheFinalizerTakenOffOnce(t *testing.T) {
 	w, r := newWorld(t)
 	retained(w, r, "1")
@@ -55,7 +55,7 @@ func TestALaggingCacheHasTheFinalizerTakenOffOnce(t *testing.T) {
 	w.expect(t, "list attachments", "list PVs", "read claim", "delete volume")
 }
 
-// A write that puts the finalizer on is answered after one that takes it off.
+// A write that adds the finalizer is answered after one that removes it.
 func TestAWriteThatIsAnsweredAfterALaterOne(t *testing.T) {
 	w, r := newWorld(t)
 	w.end(r)

@@ -111,7 +111,7 @@ func (t *traces) add(pv volume.PV, resumed bool) {
 	}
 	_, span := t.tracer.Start(context.Background(), "Reclaim", trace.WithAttributes(
 		tracePV.String(pv.Name), tracePVUID.String(string(pv.UID)), traceDriver.String(t.driver),
-		traceHandle.String(text.Text(pv.Handle, maxTraced)),
+		traceHandle.String(text.Truncate(pv.Handle, maxTraced)),
 		traceNamespace.String(pv.Claim.Namespace), traceClaim.String(pv.Claim.Name), traceResumed.Bool(resumed)))
 	if t.open[pv.Name] == nil {
 		t.open[pv.Name] = map[types.UID]trace.Span{}
@@ -171,7 +171,7 @@ func (t *traces) call(ctx context.Context, c reclaiming.Ask, ask func(context.Co
 	defer span.End()
 	a := ask(ctx)
 	if a.err != nil {
-		span.SetStatus(codes.Error, text.Text(a.err.Error(), maxTraced))
+		span.SetStatus(codes.Error, text.Truncate(a.err.Error(), maxTraced))
 	}
 	return a
 }

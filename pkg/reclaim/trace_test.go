@@ -130,7 +130,7 @@ func TestATraceEndsInAnyWay(t *testing.T) {
 			w.change(r, "13",
 				func(pv *volume.PV) { pv.Held = true })
 		}, "Held", false},
-		"somebody takes the finalizer off": {func(w *world, r *Controller) {
+		"somebody removes the finalizer": {func(w *world, r *Controller) {
 			w.change(r, "13", func(pv *volume.PV) { pv.Terminating = true })
 			w.change(r, "14", strip)
 			w.end(r)

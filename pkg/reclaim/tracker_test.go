@@ -58,7 +58,7 @@ func (c *contender) edit(pv string, change func(*volume.PV)) {
 	c.w.store(c.r, now)
 }
 
-// strip removes the finalizer so many times; adds tells whether it is added again after the last time.
+// strip removes the finalizer so many times; adds reports whether it is added again after the last time.
 func (c *contender) strip(pv string, times int) (adds bool) {
 	c.t.Helper()
 	for range times {
@@ -88,7 +88,7 @@ func TestALoopOnOnePVIsThatPVs(t *testing.T) {
 		t.Fatal("contested too early")
 	}
 	if c.strip("pv", 1) || c.reason("pv") != reclaiming.ReasonPVContested {
-		t.Fatalf("the war goes on: %s", c.reason("pv"))
+		t.Fatalf("the contest continues: %s", c.reason("pv"))
 	}
 	if !c.strip("second", reclaiming.ContestAfter-1) || c.reason("second") != reclaiming.ReasonBound {
 		t.Errorf("another PV is not protected any more: %s", c.reason("second"))
@@ -122,7 +122,7 @@ func TestAProgramThatWorksOnSeveralPVsContestsTheDriver(t *testing.T) {
 	}
 	if c.strip("fourth", 1) || c.reason("fourth") != reclaiming.ReasonFinalizerContested ||
 		c.reason("pv") != reclaiming.ReasonFinalizerContested {
-		t.Errorf("the war goes on: %s, %s", c.reason("fourth"), c.reason("pv"))
+		t.Errorf("the contest continues: %s, %s", c.reason("fourth"), c.reason("pv"))
 	}
 	// Somebody else adds the finalizer to any of them: peace for all.
 	c.edit("fourth", protect)
@@ -205,7 +205,7 @@ func TestWhoTookTheFinalizerOff(t *testing.T) {
 			}
 			r.reconcile(t.Context(), "pv")
 		}, reclaiming.History{SeenAlive: true, SeenReleased: true}},
-		"we, but somebody put it on again before the answer": {func(t *testing.T, w *world, r *Controller) {
+		"we, but somebody added it again before the answer": {func(t *testing.T, w *world, r *Controller) {
 			w.change(r, "11", func(pv *volume.PV) { pv.Policy = volume.PolicyRetain })
 			w.before = func(what string) {
 				if what == "drop" {
@@ -297,7 +297,7 @@ func TestAPVThatVanishedUnprotected(t *testing.T) {
 			w.list.ofPV = map[string]int{"pv": 1}
 			vanish(w, r, true)
 		}, all[:1]},
-		"not when told not to": {Config{ReclaimUnprotected: new(bool)},
+		"not when turned off": {Config{ReclaimUnprotected: new(bool)},
 			func(w *world, r *Controller) { vanish(w, r, true) }, nil},
 		"not in role observer by default": {Config{Role: volume.RoleObserver},
 			func(w *world, r *Controller) { vanish(w, r, true) }, nil},
@@ -383,7 +383,7 @@ func TestTheBrakeIsHeardWhileTheQueueIsFull(t *testing.T) {
 	}
 }
 
-// locked is a cache that tells whether the engine is locked while it is read.
+// locked is a cache that reports whether the engine is locked while it is read.
 type locked struct {
 	cacheOf
 	mu   *sync.Mutex

@@ -129,7 +129,7 @@ func TestWhatChangesBeforeTheLastReadIsSeen(t *testing.T) {
 				UID: "new-uid"}
 		},
 			[]string{"read claim", "read pv", "read claim", "read pv", "delete volume", "delete PV", "release"}},
-		"finalizer taken off by hand": {"read pv", func(w *world) { w.pv.HasFinalizer, w.pv.Terminating = false, true },
+		"finalizer removed by others": {"read pv", func(w *world) { w.pv.HasFinalizer, w.pv.Terminating = false, true },
 			reads},
 		"attached, as only the live read shows": {"read pv", func(w *world) { w.pv.WasAttached = true },
 			[]string{"read claim", "read pv", "list attachments", "read pv", "delete volume", "delete PV", "release"}},
@@ -297,10 +297,10 @@ func TestNotesEndWithThePV(t *testing.T) {
 	}
 }
 
-// The PV goes while the driver works: somebody else took the finalizer off.
+// The PV goes while the driver works: somebody else removed the finalizer.
 func TestAPVThatGoesDuringTheCallCostsNoSecondOne(t *testing.T) {
 	for _, when := range []string{"at once", "when the driver has answered", "after the run"} {
-		t.Run("its end is told "+when, func(t *testing.T) {
+		t.Run("its end is reported "+when, func(t *testing.T) {
 			w, r := newWorld(t)
 			w.pv.Terminating = true
 			w.store(r, w.pv)
@@ -414,7 +414,7 @@ func TestOneVolumeIsNeverDeletedTwiceAtOnce(t *testing.T) {
 		w.diary = nil
 		w.pv, w.others["pv"] = other, *w.stored["pv"]
 		if next := r.reconcile(t.Context(), "other"); next.Backoff.Max == 0 {
-			t.Error("the other PV is not looked at again")
+			t.Error("the other PV is not reconciled again")
 		}
 		w.pv = w.others["pv"]
 		nested, w.diary = append(nested, w.diary...), outer
@@ -449,7 +449,8 @@ func TestWhichSecretADeletionNeeds(t *testing.T) {
 			[]string{"read class", "read secret"}},
 		"the class names only half of it: unclear": {func(pv *volume.PV) { pv.StorageClass = "class" },
 			map[string]string{name: "s"}, nil},
-		"the class asks for the claim's annotations, and the claim is gone: unclear": {func(pv *volume.PV) { pv.StorageClass = "class" },
+		"the class asks for the claim's annotations, and the claim is gone: unclear": {
+			func(pv *volume.PV) { pv.StorageClass = "class" },
 			map[string]string{name: "${pvc.annotations['x']}", namespace: "ns"}, nil},
 	}
 	for title, c := range cases {
@@ -554,13 +555,13 @@ func TestAnOwnerAdoptsWhatACompanionProtected(t *testing.T) {
 	}
 }
 
-// told keeps what is told as Events, by the object's kind and the reason.
-type told struct {
-	events.NoEvents
+// reported keeps what is recorded as Events, by the object's kind and the reason.
+type reported struct {
+	events.Discard
 	events []string
 }
 
-func (r *told) Event(o runtime.Object, kind, reason, _ string) {
+func (r *reported) Event(o runtime.Object, kind, reason, _ string) {
 	on := ""
 	if ref, ok := o.(*v1.ObjectReference); ok {
 		on = ref.Kind
@@ -577,7 +578,7 @@ func TestWhoeverKeepsAVolumeThatIsGoneIsTold(t *testing.T) {
 	}
 	for name, change := range cases {
 		t.Run(name, func(t *testing.T) {
-			heard := &told{}
+			heard := &reported{}
 			w, r := newWorldWith(t, Config{Events: heard})
 			w.fail["delete PV"] = errors.New("not now")
 			r.reconcile(t.Context(), "pv")
@@ -589,7 +590,7 @@ func TestWhoeverKeepsAVolumeThatIsGoneIsTold(t *testing.T) {
 			w.expect(t, "delete PV", "release")
 			want := []string{"Warning TooLateToKeep on PersistentVolume", "Warning TooLateToKeep on PersistentVolumeClaim"}
 			if !slices.Equal(heard.events, want) {
-				t.Errorf("told %q, want %q", heard.events, want)
+				t.Errorf("reported %q, want %q", heard.events, want)
 			}
 		})
 	}

@@ -177,7 +177,7 @@ func Of(o *v1.PersistentVolume) PV {
 		pv.TerminatingSince = o.DeletionTimestamp.Unix()
 	}
 	pv.HeldBecause, pv.Held = o.Annotations[HoldAnnotation]
-	pv.HeldBecause = text.Text(pv.HeldBecause, MaxHoldReason)
+	pv.HeldBecause = text.Truncate(pv.HeldBecause, MaxHoldReason)
 	_, hasName := o.Annotations[AnnDeletionSecretName]
 	_, hasNamespace := o.Annotations[AnnDeletionSecretNamespace]
 	pv.SecretKnown = hasName && hasNamespace

@@ -12,6 +12,11 @@ import (
 
 const driver = "disk.csi.example.com"
 
+// source returns a PV of that source.
+func source(of v1.PersistentVolumeSource) *v1.PersistentVolume {
+	return &v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{PersistentVolumeSource: of}}
+}
+
 func TestOf(t *testing.T) {
 	csi := func(change func(*v1.PersistentVolume)) *v1.PersistentVolume {
 		o := &v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{PersistentVolumeSource: v1.PersistentVolumeSource{
@@ -34,8 +39,9 @@ func TestOf(t *testing.T) {
 		}), func(pv PV) bool { return pv.WasAttached }},
 		"held without a reason": {csi(func(o *v1.PersistentVolume) { o.Annotations[HoldAnnotation] = "" }),
 			func(pv PV) bool { return pv.Held && pv.HeldBecause == "" }},
-		"only one of the annotations that name the Secret": {csi(func(o *v1.PersistentVolume) { o.Annotations[AnnDeletionSecretName] = "s" }),
-			func(pv PV) bool { return !pv.SecretKnown }},
+		"only one of the annotations that name the Secret": {csi(func(o *v1.PersistentVolume) {
+			o.Annotations[AnnDeletionSecretName] = "s"
+		}), func(pv PV) bool { return !pv.SecretKnown }},
 		"both annotations, empty": {csi(func(o *v1.PersistentVolume) {
 			o.Annotations[AnnDeletionSecretName], o.Annotations[AnnDeletionSecretNamespace] = "", ""
 		}),
@@ -58,16 +64,13 @@ func TestOf(t *testing.T) {
 		}), func(pv PV) bool { return pv.Segments() == nil }},
 		"terminating": {csi(func(o *v1.PersistentVolume) { now := metav1.Unix(7, 0); o.DeletionTimestamp = &now }),
 			func(pv PV) bool { return pv.Terminating && pv.TerminatingSince == 7 }},
-		"a migrated volume": {&v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{PersistentVolumeSource: v1.PersistentVolumeSource{
-			AWSElasticBlockStore: &v1.AWSElasticBlockStoreVolumeSource{VolumeID: "aws://us-east-1a/vol-0123456789abcdef0"}}}},
+		"a migrated volume": {source(v1.PersistentVolumeSource{
+			AWSElasticBlockStore: &v1.AWSElasticBlockStoreVolumeSource{VolumeID: "aws://us-east-1a/vol-0123456789abcdef0"}}),
 			func(pv PV) bool {
 				return pv.InTree && pv.Driver == "ebs.csi.aws.com" && pv.Handle == "vol-0123456789abcdef0"
 			}},
-		"a volume that no driver has": {&v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{PersistentVolumeSource: v1.PersistentVolumeSource{
-			HostPath: &v1.HostPathVolumeSource{Path: "/x"}}}}, func(pv PV) bool {
-			return pv.InTree && pv.Driver == "" &&
-				pv.Handle == ""
-		}},
+		"a volume that no driver has": {source(v1.PersistentVolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/x"}}),
+			func(pv PV) bool { return pv.InTree && pv.Driver == "" && pv.Handle == "" }},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -95,7 +95,7 @@ func (s *session) backfill(ctx context.Context, n int,
 	return float64(n-1) / last.Sub(first).Seconds(), nil
 }
 
-// patchAll puts the finalizer on all filled PVs, by so many connections as ours has workers.
+// patchAll adds the finalizer to all filled PVs, by so many connections as ours has workers.
 func (env *environment) patchAll(ctx context.Context, n int) error {
 	return inParallel(ctx, patchers, n, func(ctx context.Context, worker, i int) error {
 		name := fillName(i)

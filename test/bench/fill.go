@@ -141,7 +141,7 @@ func (env *environment) claimTemplate(ctx context.Context) (*v1.PersistentVolume
 		return nil, err
 	}
 	claim.TypeMeta, claim.ResourceVersion = metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"}, ""
-	// Nobody protects claims here, so nobody takes that finalizer off.
+	// Nobody protects claims here, so nobody removes that finalizer.
 	return claim, env.etcd.deleteRange(ctx, templateKey(env.namespace), templateKey(env.namespace)+"\x00")
 }
 

@@ -69,17 +69,25 @@ func measureIdle(ctx context.Context, s *session) (err error) {
 			return err
 		}
 		s.record("idle_cpu_percent", subject.column, (after.cpu-before[i].cpu)/took.Seconds()*100)
-		calls, err := s.env.cluster.AuditEventsOf(subject.user(s.env.namespace), func(e controlplane.AuditEvent) bool {
-			return e.Received.After(began) && e.Resource != "leases" && e.Verb != "watch"
-		})
-		if err != nil {
+		if err := s.recordCalls(subject, began); err != nil {
 			return err
 		}
-		for _, call := range calls {
-			s.say("  %s: %s %s %s %d", subject.column, call.Verb, call.Resource, call.Name, call.Code)
-		}
-		s.record("idle_api_calls_10min", subject.column, float64(len(calls)))
 	}
+	return nil
+}
+
+// recordCalls records how many API calls a subject made since a time.
+func (s *session) recordCalls(subject subject, since time.Time) error {
+	calls, err := s.env.cluster.AuditEventsOf(subject.user(s.env.namespace), func(e controlplane.AuditEvent) bool {
+		return e.Received.After(since) && e.Resource != "leases" && e.Verb != "watch"
+	})
+	if err != nil {
+		return err
+	}
+	for _, call := range calls {
+		s.say("  %s: %s %s %s %d", subject.column, call.Verb, call.Resource, call.Name, call.Code)
+	}
+	s.record("idle_api_calls_10min", subject.column, float64(len(calls)))
 	return nil
 }
 

@@ -222,7 +222,7 @@ func measureNeighbour(ctx context.Context, s *session) error {
 	})
 }
 
-// besideSlowCalls returns delays of volumes that are deleted while so many slow calls for others are in hand.
+// besideSlowCalls returns delays of volumes that are deleted while so many slow calls for others are under way.
 func (s *session) besideSlowCalls(ctx context.Context, subject subject, slow int) (delays []float64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -34,7 +34,7 @@ type tracker struct {
 	onReleased func(name string)
 }
 
-// pvTimes are the times at which the watch told of a PV; zero for what it did not tell.
+// pvTimes are the times at which the watch showed a PV; zero for what it did not show.
 type pvTimes struct {
 	available                          bool
 	boundAt, protected, released, gone time.Time
@@ -54,7 +54,7 @@ func track(ctx context.Context, client kubernetes.Interface, token string) (*tra
 		return nil, fmt.Errorf("watch PVs: %w", err)
 	}
 	ctx, stop := context.WithCancel(ctx)
-	// An API server that is short of time ends watches that it takes for slow; this one goes on where it was.
+	// An API server that is short of time ends watches that it takes for slow; this one continues where it was.
 	w, err := retry.NewRetryWatcherWithContext(ctx, list.ResourceVersion, &cache.ListWatch{
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.LabelSelector = selector
@@ -79,7 +79,7 @@ func track(ctx context.Context, client kubernetes.Interface, token string) (*tra
 func (t *tracker) see(event watch.Event, now time.Time) {
 	pv, ok := event.Object.(*v1.PersistentVolume)
 	if !ok {
-		t.end(fmt.Errorf("the watch of PVs told of %T", event.Object))
+		t.end(fmt.Errorf("the watch of PVs showed %T", event.Object))
 		return
 	}
 	t.mu.Lock()
@@ -104,7 +104,7 @@ func (t *tracker) see(event watch.Event, now time.Time) {
 	}
 }
 
-// seen adds what an event tells.
+// seen adds what an event shows.
 func (p pvTimes) seen(pv *v1.PersistentVolume, deleted bool, now time.Time) pvTimes {
 	first := func(at *time.Time) {
 		if at.IsZero() {

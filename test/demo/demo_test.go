@@ -57,7 +57,7 @@ func TestJudge(t *testing.T) {
 		}
 	}
 	for name, change := range map[string]func(*guardOutcome){
-		"the directory is left where it should go, or gone where it should stay": func(o *guardOutcome) { o.onDisk = !o.onDisk },
+		"the directory is left, or gone, against the policy": func(o *guardOutcome) { o.onDisk = !o.onDisk },
 		"the PV is stuck":                       func(o *guardOutcome) { o.pv = "Released" },
 		"the claim is stuck":                    func(o *guardOutcome) { o.claim = terminating },
 		"a twin is left":                        func(o *guardOutcome) { o.twins++ },
@@ -247,16 +247,16 @@ func TestChanges(t *testing.T) {
 		want        []string
 	}{
 		"made": {nil, pv(v1.VolumePending, false, theirs),
-			[]string{"the PV is there", "finalizer kubernetes.io/pv-protection is on the PV"}},
+			[]string{"the PV is there", "finalizer kubernetes.io/pv-protection is added to the PV"}},
 		"bound and protected at once": {pv(v1.VolumeAvailable, false, theirs),
 			pv(v1.VolumeBound, false, theirs, volume.Finalizer),
-			[]string{"the PV is Bound", "csi-reclaimer's finalizer is on the PV"}},
+			[]string{"the PV is Bound", "csi-reclaimer's finalizer is added to the PV"}},
 		"deleted": {pv(v1.VolumeBound, false), pv(v1.VolumeBound, true), []string{"the PV is terminating, phase Bound"}},
 		"one finalizer of two goes": {pv(v1.VolumeReleased, true, theirs, volume.Finalizer),
 			pv(v1.VolumeReleased, true, volume.Finalizer),
-			[]string{"finalizer kubernetes.io/pv-protection is off the PV"}},
+			[]string{"finalizer kubernetes.io/pv-protection is removed from the PV"}},
 		"ours goes last": {pv(v1.VolumeReleased, true, volume.Finalizer), nil,
-			[]string{"csi-reclaimer's finalizer is off the PV, and with it the PV is gone"}},
+			[]string{"csi-reclaimer's finalizer is removed, and the PV is gone"}},
 		"gone without":                  {pv(v1.VolumeReleased, true, theirs), nil, []string{"the PV is gone"}},
 		"nothing that a person notices": {pv(v1.VolumeBound, false), pv(v1.VolumeBound, false), nil},
 	}

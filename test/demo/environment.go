@@ -72,7 +72,7 @@ func setUp(ctx context.Context, p *printer) (env *environment, err error) {
 	if err := env.startDriver(ctx, built.driver); err != nil {
 		return env, err
 	}
-	t.demo("starting csi-reclaimer, with the rights of deploy/manifests and no more")
+	t.demo("starting csi-reclaimer, with the permissions of deploy/manifests and no more")
 	if err := env.startSidecar(ctx, built.sidecar); err != nil {
 		return env, err
 	}
@@ -84,7 +84,7 @@ func setUp(ctx context.Context, p *printer) (env *environment, err error) {
 	return env, nil
 }
 
-// build compiles what is missing and tells how far it is.
+// build compiles what is missing and reports its progress.
 func build(ctx context.Context, p *printer) (b binaries, err error) {
 	ctx, cancel := context.WithTimeout(ctx, buildPatience)
 	defer cancel()
@@ -220,8 +220,8 @@ func copyFile(from, to string) error {
 	return os.WriteFile(to, content, 0o644)
 }
 
-// keep leaves everything up, csi-reclaimer too, says how to look around, and returns when it
-// is told to end.
+// keep leaves everything up, csi-reclaimer too, says how to inspect them, and returns when it
+// is asked to end.
 func (env *environment) keep(ctx context.Context) error {
 	if err := env.program.Restart(); err != nil {
 		return err
@@ -242,7 +242,7 @@ func (env *environment) keep(ctx context.Context) error {
 	env.p.raw("  ls " + env.driver.VolumesDir())
 	env.p.raw("  tail -f " + env.program.LogPath())
 	env.p.raw("  tail -f " + env.driver.LedgerPath())
-	env.p.say("Let the retained volume go, and look at the disk again:")
+	env.p.say("Delete the retained volume, and list the disk again:")
 	env.p.raw(`  kubectl patch pv ` + env.retained + ` -p '{"spec":{"persistentVolumeReclaimPolicy":"Delete"}}'`)
 	env.p.say("Ctrl-C stops it all and removes it.")
 	<-ctx.Done()

@@ -45,7 +45,7 @@ func setUpGuard(ctx context.Context, p *printer) (env *environment, err error) {
 		return env, err
 	}
 	env.maker = objects.Maker{Client: env.client, Namespace: "default"}
-	t.demo("granting volume-guard the rights of deploy/manifests and no more")
+	t.demo("granting volume-guard the permissions of deploy/manifests and no more")
 	if err := env.prepareGuard(ctx, binary); err != nil {
 		return env, err
 	}

@@ -55,7 +55,7 @@ func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 func run(args []string, stdout *os.File, stderr io.Writer) int {
 	flags := pflag.NewFlagSet("demo", pflag.ContinueOnError)
 	keep := flags.Bool("keep", false,
-		"Leave csi-reclaimer, its driver and their control plane up afterwards, until Ctrl-C, and say how to look around.")
+		"Leave csi-reclaimer, its driver and their control plane up afterwards, until Ctrl-C, and say how to inspect them.")
 	noColor := flags.Bool("no-color", false, "Plain text, also on a terminal.")
 	flags.Usage = func() { fmt.Fprint(stdout, usage, flags.FlagUsages(), usageEnd) }
 	err := flags.Parse(args)

@@ -91,7 +91,7 @@ func (p *printer) moral(v verdict) {
 		p.say(v.conclusion)
 		return
 	}
-	p.say(p.paint(red, "Not as it should be."))
+	p.say(p.paint(red, "Unexpected result."))
 	p.say(fmt.Sprintf("expected %v\nseen     %v", v.want, v.seen))
 }
 

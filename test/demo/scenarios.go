@@ -58,7 +58,7 @@ func scenarios() []scenario {
 			name: "leak", title: "PV deleted first, csi-reclaimer off",
 			description: "What a cluster does by itself: csi-reclaimer is stopped before the PV is made.",
 			conclusion: "Leaked: the policy said Delete, the volume stays, and no object names it. An\n" +
-				"operator now has to compare the backend's volumes with the PVs, by hand, and delete it\n" +
+				"operator now has to compare the backend's volumes with the PVs, manually, and delete it\n" +
 				"there; until then it stays on the bill.",
 			policy: v1.PersistentVolumeReclaimDelete, pvFirst: true, sidecarOff: true,
 			want: outcome{pv: gone, onDisk: true},

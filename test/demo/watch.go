@@ -119,7 +119,7 @@ func changes(noun string, before, now *v1.PersistentVolume) []string {
 	if now == nil {
 		if isProtected(before) {
 			// The API server lets an object go with its last finalizer, in one event.
-			return []string{fmt.Sprintf("csi-reclaimer's finalizer is off the %[1]s, and with it the %[1]s is gone", noun)}
+			return []string{fmt.Sprintf("csi-reclaimer's finalizer is removed, and the %[1]s is gone", noun)}
 		}
 		return []string{"the " + noun + " is gone"}
 	}
@@ -136,12 +136,12 @@ func changes(noun string, before, now *v1.PersistentVolume) []string {
 	}
 	for _, f := range now.Finalizers {
 		if !slices.Contains(before.Finalizers, f) {
-			lines = append(lines, nameOf(f)+" is on the "+noun)
+			lines = append(lines, nameOf(f)+" is added to the "+noun)
 		}
 	}
 	for _, f := range before.Finalizers {
 		if !slices.Contains(now.Finalizers, f) {
-			lines = append(lines, nameOf(f)+" is off the "+noun)
+			lines = append(lines, nameOf(f)+" is removed from the "+noun)
 		}
 	}
 	return lines

@@ -27,6 +27,8 @@ const (
 
 // guardValues are ways to install the chart; all that it can render is in one of them.
 func guardValues() map[string][]string {
+	const affinity = "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0]." +
+		"matchExpressions[0]"
 	return map[string][]string{
 		"as it comes":       nil,
 		"for a first look":  {"dryRun=true", "webhooks.pods=true", "controllers={*,pvc-protection}"},
@@ -47,8 +49,7 @@ func guardValues() map[string][]string {
 			"replicas=3", "log.format=json", "log.verbosity=4", "extraArgs={--worker-threads=20}", "nodeSelector.disk=fast",
 			"tolerations[0].key=node-role.kubernetes.io/control-plane", "tolerations[0].operator=Exists",
 			"priorityClassName=system-cluster-critical",
-			"affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0].key=a",
-			"affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0].operator=Exists",
+			affinity + ".key=a", affinity + ".operator=Exists",
 			"podAnnotations.a=b", "serviceAccount.name=other", "serviceAccount.annotations.c=d",
 			"networkPolicy.apiServer={10.0.0.1/32,fd00::1/128}",
 			"networkPolicy.metricsFrom[0].namespaceSelector.matchLabels.a=b",
@@ -382,23 +383,23 @@ func TestChartPermissionsFollowControllers(t *testing.T) {
 		intreeReads  = "get,list,watch persistentvolumes; get persistentvolumeclaims; list volumeattachments.storage.k8s.io"
 		intreeWrites = "; create,patch,delete persistentvolumes"
 		claims       = "; list,watch persistentvolumeclaims; list,watch pods"
-		tells        = "; create,patch events; get,create,update leases.coordination.k8s.io"
+		events       = "; create,patch events; get,create,update leases.coordination.k8s.io"
 		webhooks     = "; get pods; get persistentvolumeclaims; create,get,patch secrets" +
 			"; get,list,watch,patch mutatingwebhookconfigurations.admissionregistration.k8s.io; get,patch " +
 			"validatingwebhookconfigurations.admissionregistration.k8s.io"
 	)
 	for name, want := range map[string]string{
-		"as it comes":          intreeReads + intreeWrites + tells,
+		"as it comes":          intreeReads + intreeWrites + events,
 		"for a first look":     intreeReads + claims, // it writes nothing, and no webhook runs
-		"with the policy":      intreeReads + intreeWrites + tells,
-		"with protection":      intreeReads + intreeWrites + claims + "; patch persistentvolumeclaims" + tells,
-		"with claims alone":    claims + "; patch persistentvolumeclaims" + tells,
-		"without intree":       "list,watch,patch persistentvolumes" + tells,
-		"with webhooks":        intreeReads + intreeWrites + tells + webhooks,
-		"with pods' webhooks":  intreeReads + intreeWrites + tells + webhooks,
-		"with monitoring":      intreeReads + intreeWrites + tells,
+		"with the policy":      intreeReads + intreeWrites + events,
+		"with protection":      intreeReads + intreeWrites + claims + "; patch persistentvolumeclaims" + events,
+		"with claims alone":    claims + "; patch persistentvolumeclaims" + events,
+		"without intree":       "list,watch,patch persistentvolumes" + events,
+		"with webhooks":        intreeReads + intreeWrites + events + webhooks,
+		"with pods' webhooks":  intreeReads + intreeWrites + events + webhooks,
+		"with monitoring":      intreeReads + intreeWrites + events,
 		"with little":          "",
-		"with everything else": intreeReads + intreeWrites + tells,
+		"with everything else": intreeReads + intreeWrites + events,
 	} {
 		granted, wanted := map[string]bool{}, map[string]bool{}
 		for _, d := range render(t, guardValues()[name]...) {

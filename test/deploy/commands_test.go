@@ -49,7 +49,8 @@ func (s *shell) plays(t *testing.T) map[string]play {
 			why: "krew is no program of ours; krew_test.go makes what it is given, and judges it by krew's rules"},
 		"helm install volume-guard deploy/charts/volume-guard --namespace csi-reclaimer --create-namespace": {why: chart},
 		"helm uninstall volume-guard --namespace csi-reclaimer":                                             {why: chart},
-		"helm show values deploy/charts/volume-guard":                                                       {want: "protectedDrivers"},
+
+		"helm show values deploy/charts/volume-guard": {want: "protectedDrivers"},
 
 		"kubectl delete secret volume-guard-webhooks --namespace csi-reclaimer --ignore-not-found": {scene: s.makeSecret,
 			want: "deleted"},
@@ -156,7 +157,9 @@ func (s *shell) addPrograms(t *testing.T, plays map[string]play) {
 	}
 	driver := mockdriver.ForTest(t, mockdriver.Options{Name: "docs.csi-reclaimer.io"})
 	sidecar, guard := binary("csi-reclaimer"), binary("volume-guard")
-	plays[".build/bin/csi-reclaimer --csi-address=/csi/csi.sock --kubeconfig=$HOME/.kube/config --http-endpoint=:8080"] = play{
+	const byHand = ".build/bin/csi-reclaimer --csi-address=/csi/csi.sock --kubeconfig=$HOME/.kube/config " +
+		"--http-endpoint=:8080"
+	plays[byHand] = play{
 		with: []string{".build/bin/csi-reclaimer", sidecar, "/csi/csi.sock", driver.Socket(), ":8080",
 			freeAddress(t)}, runsOn: "Reclaiming"}
 	plays[".build/bin/volume-guard --kubeconfig=$HOME/.kube/config --dry-run -v=2"] = play{

@@ -132,7 +132,7 @@ func hasWhatIsQueried(t *testing.T, live map[string]served) {
 	for name := range there {
 		name = strings.TrimSuffix(strings.TrimSuffix(name, "_sum"), "_count")
 		if strings.HasPrefix(name, "csi_reclaimer_") && !used[name] && !strings.HasSuffix(name, "_reports_total") {
-			t.Errorf("neither the dashboard nor an alert looks at %s", name)
+			t.Errorf("neither the dashboard nor an alert uses %s", name)
 		}
 	}
 }

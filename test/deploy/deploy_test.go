@@ -81,7 +81,7 @@ func TestNoWildcardRules(t *testing.T) {
 	}
 }
 
-// TestRolesGrantExpectedPermissions holds what tells the roles apart. That all of it is used, and
+// TestRolesGrantExpectedPermissions holds what distinguishes the roles. That all of it is used, and
 // nothing more, the end-to-end tests show.
 func TestRolesGrantExpectedPermissions(t *testing.T) {
 	for role, want := range map[string][]string{

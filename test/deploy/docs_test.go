@@ -158,7 +158,7 @@ type play struct {
 	also string
 	// want is in what it prints.
 	want string
-	// runsOn: it is a program that ends when it is told to, once this is in its log.
+	// runsOn: it is a program that ends when it is asked to, once this is in its log.
 	runsOn string
 }
 
@@ -206,7 +206,7 @@ func (s *shell) run(t *testing.T, text string, p play) {
 		p.scene(t)
 	}
 	line := strings.TrimSpace(strings.NewReplacer(p.with...).Replace(text) + " " + p.also)
-	// The shell's own place is the program's, so that it is the program that is told to end.
+	// The shell's own place is the program's, so that it is the program that is asked to end.
 	command := process.Command{Name: text, Path: "sh", Args: []string{"-c", line}, Env: s.env, Dir: s.root}
 	if p.runsOn != "" {
 		command.Args[1] = "exec " + line

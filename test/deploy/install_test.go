@@ -24,7 +24,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
 )
 
-// jobOf returns the Job that takes the finalizers off.
+// jobOf returns the Job that removes the finalizers.
 func jobOf(t *testing.T, all []document) *batchv1.Job {
 	t.Helper()
 	job := &batchv1.Job{}
@@ -128,7 +128,7 @@ func TestChartMeetsRestrictedPodSecurity(t *testing.T) {
 }
 
 // TestChartInstallUpgradeUninstall by helm, on a cluster whose kubelet is this test: it runs the program as the
-// Deployment says, and that of the Job which takes the finalizers off.
+// Deployment says, and that of the Job which removes the finalizers.
 func TestChartInstallUpgradeUninstall(t *testing.T) {
 	ctx := patiently(t)
 	forgetGuard(t)

@@ -55,7 +55,7 @@ func table[R reason](to *strings.Builder, title, about string, reasons []R) {
 	}
 }
 
-// TestEveryReasonIsListed holds what is declared against what is told of.
+// TestEveryReasonIsListed holds what is declared against what is reported.
 func TestEveryReasonIsListed(t *testing.T) {
 	root, err := process.ModuleRoot()
 	if err != nil {

@@ -132,7 +132,7 @@ func must(t *testing.T) func(error) {
 	}
 }
 
-// A prometheus.Desc tells what it is in its text alone.
+// Only the text of a prometheus.Desc says what it is.
 var described = regexp.MustCompile(`^Desc{fqName: "(.*?)", help: "(.*)", unit: ".*", constLabels: {(.*?)}, variableLabels: {(.*?)}}$`)
 
 func metrics(t *testing.T, to *strings.Builder, program string, collectors []prometheus.Collector) {

@@ -29,7 +29,7 @@ type Bench struct {
 }
 
 // Open compiles the programs, the sidecar with the flags of go build that are given, and starts a control plane. Close
-// ends it. progress, which may be nil, is told what takes long.
+// ends it. progress, which may be nil, receives what takes long.
 func Open(ctx context.Context, progress io.Writer, goFlags ...string) (_ *Bench, err error) {
 	b := &Bench{}
 	defer func() {

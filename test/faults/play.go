@@ -242,7 +242,7 @@ func (env *environment) crashAtCall(ctx context.Context, method string, nth int,
 		}, method)
 		return err
 	}
-	env.background.Go(func() { //nolint:contextcheck // it goes on after the step, to the end of the scenario
+	env.background.Go(func() { //nolint:contextcheck // it continues after the step, to the end of the scenario
 		var err error
 		var last func()
 		switch at {
@@ -298,18 +298,7 @@ func (env *environment) playProxy(ctx context.Context, step scenario.Step) (err 
 	case scenario.API:
 		return env.setRules(step.Rules)
 	case scenario.Driver:
-		plan := faults.Plan{Rules: slices.Clone(step.Calls)}
-		for i := range plan.Rules {
-			switch r := &plan.Rules[i]; {
-			case r.VolumeName == "":
-				r.VolumeName = onlyTheSidecars(r.Method)
-			case env.vols[r.VolumeName] != nil:
-				r.VolumeName = env.vols[r.VolumeName].Name
-			default:
-				r.VolumeName = env.name(r.VolumeName)
-			}
-		}
-		return env.driver.plan(ctx, plan)
+		return env.setCalls(ctx, step.Calls)
 	case scenario.Hold:
 		env.lags()
 		env.proxy.Hold(step.Resource)
@@ -336,6 +325,23 @@ func (env *environment) playProxy(ctx context.Context, step scenario.Step) (err 
 	return err
 }
 
+// setCalls replaces the driver's fault plan. The rules name volumes as the scenario does.
+func (env *environment) setCalls(ctx context.Context, rules []faults.Rule) error {
+	rules = slices.Clone(rules)
+	for i := range rules {
+		switch r := &rules[i]; {
+		case r.VolumeName == "":
+			r.VolumeName = onlyTheSidecars(r.Method)
+		case env.vols[r.VolumeName] != nil:
+			r.VolumeName = env.vols[r.VolumeName].Name
+		default:
+			r.VolumeName = env.name(r.VolumeName)
+		}
+	}
+	return env.driver.plan(ctx, faults.Plan{Rules: rules})
+}
+
+// setRules replaces the proxy's rules. The rules name objects as the scenario does.
 func (env *environment) setRules(rules []proxy.Rule) error {
 	env.applied += env.proxy.Applied()
 	rules = slices.Clone(rules)

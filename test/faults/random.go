@@ -73,7 +73,7 @@ type plannedVolume struct {
 	policy string
 	// provisioned: whether it is there is the sidecar's matter, and nobody can wait for it.
 	provisioned bool
-	// sure: the finalizer is on it, whatever the sidecar is doing.
+	// sure: it has the finalizer, whatever the sidecar is doing.
 	sure                              bool
 	claimDeleted, pvDeleted, attached bool
 	mayLeak                           bool
@@ -135,41 +135,52 @@ func (g *generator) protect(name string) {
 
 // user does something to a volume.
 func (g *generator) user(name string) {
+	vol, n := g.vols[name], g.IntN(100)
+	for _, choice := range []struct {
+		below    int // of 100, in ascending order
+		possible bool
+		do       scenario.Action
+	}{
+		{12, vol.provisioned, scenario.DeleteClass},
+		{24, vol.provisioned, scenario.MakeClass},
+		{30, true, scenario.DeleteClaim},
+		{55, true, scenario.DeletePV},
+		{75, true, scenario.SetPolicy},
+		{83, !vol.attached, scenario.Attach},
+		{90, vol.attached, scenario.Detach},
+		{92, vol.claimDeleted, scenario.RecreateClaim},
+		{94, vol.claimDeleted, scenario.RestoreClaim},
+		{96, vol.claimDeleted, scenario.TakeBack},
+		{98, g.strips < 2, scenario.StripFinalizer},
+	} {
+		if n < choice.below && choice.possible {
+			g.apply(name, choice.do)
+			return
+		}
+	}
+}
+
+// apply adds what a user does to a volume, and records what it means for the steps to come.
+func (g *generator) apply(name string, do scenario.Action) {
 	vol := g.vols[name]
-	step := scenario.Step{Volume: name}
-	switch n := g.IntN(100); {
-	case n < 12 && vol.provisioned:
-		step.Do = scenario.DeleteClass
-	case n < 24 && vol.provisioned:
-		step.Do = scenario.MakeClass
-	case n < 30:
-		step.Do, vol.claimDeleted = scenario.DeleteClaim, true
-	case n < 55:
-		vol.mayLeak = vol.mayLeak || !vol.sure
-		step.Do, vol.pvDeleted = scenario.DeletePV, true
-	case n < 75:
+	switch do {
+	case scenario.DeleteClaim:
+		vol.claimDeleted = true
+	case scenario.DeletePV:
+		vol.mayLeak, vol.pvDeleted = vol.mayLeak || !vol.sure, true
+	case scenario.SetPolicy:
 		g.turn(name)
 		return
-	case n < 83 && !vol.attached:
-		step.Do, vol.attached = scenario.Attach, true
-	case n < 90 && vol.attached:
-		step.Do, vol.attached = scenario.Detach, false
-	case n < 92 && vol.claimDeleted:
-		step.Do = scenario.RecreateClaim
-	case n < 94 && vol.claimDeleted:
-		step.Do = scenario.RestoreClaim
-	case n < 96 && vol.claimDeleted:
-		step.Do = scenario.TakeBack
-	case n < 98 && g.strips < 2:
+	case scenario.Attach, scenario.Detach:
+		vol.attached = do == scenario.Attach
+	case scenario.StripFinalizer:
 		g.strips++
-		step.Do, vol.sure = scenario.StripFinalizer, false
-		// A deletion that runs already lets go of the volume, or has nothing to hold it.
-		vol.mayLeak = vol.mayLeak || vol.pvDeleted
+		// A deletion that is under way releases the volume, or nothing protects it.
+		vol.sure, vol.mayLeak = false, vol.mayLeak || vol.pvDeleted
 	default:
-		return
 	}
-	g.add(step)
-	if step.Do == scenario.StripFinalizer {
+	g.add(scenario.Step{Volume: name, Do: do})
+	if do == scenario.StripFinalizer {
 		g.protect(name)
 	}
 }

@@ -164,20 +164,8 @@ func (env *environment) judge(ctx context.Context, r *Result) error {
 			r.Writes = append(r.Writes, q)
 		}
 	}
-	r.End = map[string]string{}
-	for _, volume := range env.order {
-		if volume == barrierVolume {
-			continue
-		}
-		vol := env.vols[volume]
-		state, err := env.state(ctx, volume, c.OnDisk)
-		if err != nil {
-			return err
-		}
-		r.End[volume] = state
-		if finding, wrong := unwanted(r.Scenario.Want[volume], vol, state, c); wrong {
-			r.Findings = append(r.Findings, finding)
-		}
+	if err := env.judgeEnds(ctx, r, c); err != nil {
+		return err
 	}
 	log, err := os.ReadFile(env.supervisor.car.LogPath())
 	if err != nil {
@@ -189,6 +177,25 @@ func (env *environment) judge(ctx context.Context, r *Result) error {
 	}
 	if len(r.Findings) > 0 {
 		r.Log = env.supervisor.car.LogTail(60)
+	}
+	return nil
+}
+
+// judgeEnds records how each volume of the scenario ends, and whether that is what the scenario wants.
+func (env *environment) judgeEnds(ctx context.Context, r *Result, c oracle.Case) error {
+	r.End = map[string]string{}
+	for _, volume := range env.order {
+		if volume == barrierVolume {
+			continue
+		}
+		state, err := env.state(ctx, volume, c.OnDisk)
+		if err != nil {
+			return err
+		}
+		r.End[volume] = state
+		if finding, wrong := unwanted(r.Scenario.Want[volume], env.vols[volume], state, c); wrong {
+			r.Findings = append(r.Findings, finding)
+		}
 	}
 	return nil
 }
@@ -211,7 +218,7 @@ func unwanted(want scenario.End, vol *objects.Volume, state string, c oracle.Cas
 	return finding, wrong
 }
 
-// state tells how a volume is, in words that do not change from run to run.
+// state describes how a volume is, in words that do not change from run to run.
 func (env *environment) state(ctx context.Context, volume string, onDisk map[string]string) (string, error) {
 	vol, claim := env.vols[volume], env.claims[volume]
 	pv, err := vol.PV(ctx)

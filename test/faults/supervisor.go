@@ -255,7 +255,7 @@ func (k *driverSupervisor) plan(ctx context.Context, plan faults.Plan) error {
 	return nil
 }
 
-// pollEvery is how often something is looked at that nothing tells of.
+// pollEvery is how often something is polled that has no watch.
 const pollEvery = 20 * time.Millisecond
 
 // until returns once done says so or fails.

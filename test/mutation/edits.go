@@ -1,113 +1,145 @@
 package main
 
+// Packages that several edits are of.
+const (
+	provisioning = "pkg/internal/engine/provisioning"
+	reclaiming   = "pkg/internal/engine/reclaiming"
+	twins        = "pkg/internal/engine/twins"
+	admission    = "pkg/admission"
+	certs        = "pkg/admission/certs"
+	pvc          = "pkg/inuse/pvc"
+)
+
 // edits are the mutants that no operator makes: another order of steps, another value.
 var edits = []edit{
-	{"pkg/internal/engine/provisioning", "Record.Add", "an open request is replaced", []place{
+	{pkg: provisioning, name: "an open request is replaced", at: []place{
 		{node: "r.Requests[i].Settled || !r.Requests[i].Sent", instead: "true"}}},
-	{"pkg/internal/engine/provisioning", "Record.Answered", "InvalidArgument settles a call that was begun too early",
-		[]place{
-			{node: "r.Quiet(began, quiet)", instead: "r.Quiet(now, quiet)"}}},
-	{"pkg/internal/engine/provisioning", "Facts.Learn", "a deletion is judged by when it was answered", []place{
+	{pkg: provisioning, name: "InvalidArgument settles a call that was begun too early", in: "*.Answered", at: []place{
+		{node: "r.Quiet(began, quiet)", instead: "r.Quiet(now, quiet)"}}},
+	{pkg: provisioning, name: "a deletion is judged by when it was answered", at: []place{
 		{node: "f.Record.Deleted(began, quiet)", instead: "f.Record.Deleted(now, quiet)"}}},
-	{"pkg/internal/engine/provisioning", "Inherited", "an earlier process's calls do not count", []place{
+	{pkg: provisioning, name: "an earlier process's calls do not count", in: "Inherited", at: []place{
 		{node: "now", zero: true}}},
-	{"pkg/internal/engine/provisioning", "Inherited", "an earlier process's requests are new", []place{
+	{pkg: provisioning, name: "an earlier process's requests are new", in: "Inherited", at: []place{
 		{node: "true", zero: true}}},
-	{"pkg/internal/engine/provisioning", "Claim.namedAlone", "a short name counts as a whole UID", []place{
+	{pkg: provisioning, name: "a short name counts as a whole UID", at: []place{
 		{node: "strings.HasSuffix(bare(c.PVName), bare(string(c.UID)))",
 			instead: `strings.HasPrefix(bare(c.PVName), "pvc")`}}},
-	{"pkg/provision", "provisioner.Delete", "the library deletes the PVs of volumes", []place{
+	{pkg: "pkg/provision", name: "the library deletes the PVs of volumes", in: "library.Delete", at: []place{
 		{node: "return &libcontroller.IgnoredError", instead: "return nil"}}},
 
-	{"pkg/reclaim", "Decide", "a PV is reclaimed before the log is read", []place{
+	{pkg: reclaiming, name: "a PV is reclaimed before the log is read", at: []place{
 		{node: "return wait(ReasonLogNotRead)", before: "if ON && s.Log == LogUnknown { return d }"}}},
-	{"pkg/reclaim", "decide", "a companion takes the end of a PV that was released for the peer's deletion", []place{
-		{node: "s.Done.VolumeDeleted", nth: 1,
-			instead: "s.Done.VolumeDeleted || s.Rules.Role == RoleCompanion && s.History.SeenReleased && s.PV.Terminating"}}},
-	{"pkg/reclaim", "decide", "a PV that is terminating loses its finalizer", []place{
-		{node: "s.Done.VolumeDeleted", nth: 1, instead: "s.Done.VolumeDeleted || s.PV.deletable() && s.PV.Terminating"}}},
-	{"pkg/reclaim", "decide", "a node deletes what several may reach", []place{
-		{node: "s.PV.Reach != ReachHere", instead: "s.PV.Reach == ReachElsewhere"}}},
-	{"pkg/reclaim", "reclaim", "the PV is deleted before its volume", []place{
-		{node: "return step(DeleteVolume",
+	{pkg: reclaiming, name: "a companion takes the end of a PV that was released for the peer's deletion", in: "decide",
+		at: []place{{node: "s.Done.VolumeDeleted", nth: 1, instead: "s.Done.VolumeDeleted || " +
+			"s.Rules.Role == volume.RoleCompanion && s.History.SeenReleased && s.PV.Terminating"}}},
+	{pkg: reclaiming, name: "a PV that is terminating loses its finalizer", in: "decide", at: []place{
+		{node: "s.Done.VolumeDeleted", nth: 1, instead: "s.Done.VolumeDeleted || s.PV.Deletable() && s.PV.Terminating"}}},
+	{pkg: reclaiming, name: "a node deletes what several may reach", at: []place{
+		{node: "s.PV.Reach != volume.ReachHere", instead: "s.PV.Reach == volume.ReachElsewhere"}}},
+	{pkg: reclaiming, name: "the PV is deleted before its volume", at: []place{
+		{node: "return step(DeleteVolume, ReasonReclaim)",
 			before: "if ON && !s.PV.Terminating && !s.Done.PVDeleted { return step(DeletePV, ReasonReclaim) }"}}},
-	{"pkg/reclaim", "secretOfClass", "an in-tree class is read for its Secret without translation", []place{
-		{node: "pv.Driver", zero: true}}},
-	{"pkg/reclaim", "run.begin", "the finalizer is removed although the PV has changed since", []place{
-		{node: "c.drop, c.bound = ", instead: "c.drop = w.facts.Rules.finalizers(c.pv)"}}},
-	{"pkg/reclaim", "run.look", "the lease is checked only where a run begins", []place{
-		{node: "holds(w.observer.lease)", instead: "w.facts.Leading"}}},
-	{"pkg/reclaim", "notes.leave", "what is noted of a PV is forgotten with its end", []place{
-		{node: "m.present().over = ", instead: "m = &memory{history: m.history, acts: &acts{over: &ending{*pv, end}}}"}}},
-	{"pkg/reclaim", "notes.end", "a write that is answered late counts as the last one", []place{
-		{node: "switch",
-			before: "if ON && c.protects() && put == nil && took != nil && a.err == nil { took.version = a.version }"}}},
-	{"pkg/reclaim", "attachmentChanges.count", "the end of an attachment wakes nobody", []place{
-		{node: "by > 0", instead: "by != 0"}}},
-	{"pkg/reclaim", "Reclaimer.afterTrouble", "a call that failed is not repeated", []place{
-		{node: "r.usual()", nth: 1, zero: true}}},
-	{"pkg/lease", "observed.write", "a renewal counts from its answer", []place{
+	{pkg: reclaiming, name: "the finalizer is removed although the PV has changed since", at: []place{
+		{node: "a.Remove, a.Bound = ", instead: "a.Remove = s.Facts.Rules.Finalizers(a.PV)"}}},
+	{pkg: reclaiming, name: "the lease is checked only where a session begins", in: "*.observe", at: []place{
+		{node: "at.Leading", instead: "f.Leading"}}},
+	{pkg: reclaiming, name: "what was done for a PV is forgotten with its end", at: []place{
+		{node: "r.edit().Tombstone = ",
+			instead: "r = &Record{History: r.History, Activity: &Activity{Tombstone: &Tombstone{*pv, end}}}"}}},
+	{pkg: reclaiming, name: "a write that is answered late counts as the last one", in: "*.Answered", at: []place{
+		{node: "switch", before: "if ON && a.protects() && adding == nil && removing != nil && ok { " +
+			"removing.Version = reply.Version }"}}},
+	{pkg: reclaiming, name: "a call that failed is not repeated", in: "failed", at: []place{
+		{node: "Retry", instead: "Idle"}}},
+	{pkg: "pkg/reclaim", name: "an in-tree class is read for its Secret without translation", in: "secretOfClass",
+		at: []place{{node: "pv.Driver", zero: true}}},
+	{pkg: "pkg/reclaim", name: "a PV is deleted by its name", in: "*.deletePV", at: []place{
+		{node: "pv.UID", zero: true}}},
+	{pkg: "pkg/lease", name: "a renewal counts from its answer", at: []place{
 		{node: "o.clock.renew(sent", before: "if ON { sent = o.clock.now() }"}}},
 
-	{"pkg/intree", "newTwin", "a twin is born armed", []place{
+	{pkg: twins, name: "a twin is born armed", in: "NewTwin", at: []place{
 		{node: "v1.PersistentVolumeReclaimRetain", instead: "o.Spec.PersistentVolumeReclaimPolicy"}}},
-	{"pkg/intree", "byTwin", "a twin is armed before the PV controller has acted", []place{
-		{node: "return wait(ReasonTwinMade)", before: "if ON { return check(s, ArmTwin, now) }"}}},
-	{"pkg/intree", "byTwin", "a twin is armed without a second read", []place{
-		{node: "return check(s, ArmTwin, now)", before: "if ON { return step(ArmTwin, ReasonReclaim) }"}}},
-	{"pkg/intree", "byTwin", "a twin that failed stays armed", []place{
-		{node: "d, _ := retire(s, ReasonVolumeFailedDelete)", before: "if ON { return wait(ReasonTwinArmed) }"}}},
+	{pkg: twins, name: "a twin is armed before the PV controller has acted", at: []place{
+		{node: "return wait(ReasonTwinNotReleased)", before: "if ON { return prove(f, SetTwinDelete, now) }"}}},
+	{pkg: twins, name: "a twin is armed without a second read", at: []place{
+		{node: "return prove(f, SetTwinDelete, now)", before: "if ON { return step(SetTwinDelete, ReasonReclaim) }"}}},
+	{pkg: twins, name: "a twin that failed stays armed", at: []place{
+		{node: "d, _ := endTwin(f, ReasonVolumeFailedDelete)", before: "if ON { return wait(ReasonTwinDeleting) }"}}},
+	{pkg: twins, name: "a write is not bound to the UID", in: "write", at: []place{{node: "pv.UID", zero: true}}},
+	{pkg: twins, name: "a write is not bound to what was read", in: "write", at: []place{
+		{node: "pv.ResourceVersion", zero: true}}},
+	{pkg: "pkg/intree", name: "a twin is deleted although it has changed since", in: "*.deletePV", at: []place{
+		{node: "pv.ResourceVersion", zero: true}}},
 
-	{"pkg/inuse/pvc", "kind.List", "a release reads the pods before the claims", []place{
+	{pkg: pvc, name: "a release reads the pods before the claims", at: []place{
 		{node: "claims, err := k.cluster.listClaims(ctx)",
 			before: "var early []Pod; if ON { early, _ = k.cluster.listPods(ctx, metav1.NamespaceAll) }"},
 		{node: "users := indexed(pods)", before: "if ON { pods = early }"}}},
-	{"pkg/inuse/pvc", "ifDeleted", "a release counts pods that have ended as none", []place{
-		{node: "ended", nth: 0, instead: "ReleaseTerminated"}}},
-	{"pkg/inuse/pvc", "ifDeleted", "a release counts claims as unused", []place{{node: "used", zero: true}}},
-	{"pkg/inuse/pvc", "apiServer.listPods", "the list may be an old one", []place{
+	{pkg: pvc, name: "a release counts pods that have ended as none", in: "ifDeleted", at: []place{
+		{node: "ended", instead: "ReleaseTerminated"}}},
+	{pkg: pvc, name: "a release counts claims as unused", in: "ifDeleted", at: []place{{node: "used", zero: true}}},
+	{pkg: pvc, name: "the list may be an old one", in: "*.listPods", at: []place{
 		{node: "err = kube.EachPage", before: `if ON { options.ResourceVersion = "0" }`}}},
-	{"pkg/inuse/pvc", "apiServer.listPods", "pods with a node are not listed", []place{
+	{pkg: pvc, name: "pods with a node are not listed", at: []place{
 		{node: `"spec.nodeName!="`, instead: `"spec.nodeName="`}}},
-	{"pkg/inuse/pv", "held", "a release counts PVs as unused", []place{
+	{pkg: "pkg/inuse/pv", name: "a release counts PVs as unused", at: []place{
 		{node: "pv.Object = pv.AsDeleted()", instead: "pv.Object, pv.Phase = pv.AsDeleted(), PhaseFree"}}},
-	{"pkg/internal/kube", "EachPage", "only the first page of a list is read", []place{{node: `next == ""`,
-		instead: "true"}}},
+	{pkg: "pkg/internal/kube", name: "only the first page of a list is read", at: []place{
+		{node: `next == ""`, instead: "true"}}},
 
-	{"pkg/leaks", "look", "PVs are read before the in-flight log", []place{
+	{pkg: "pkg/leaks", name: "PVs are read before the in-flight log", at: []place{
 		{node: "entries, problems, err := at.inFlight(ctx)",
-			before: "if ON { _ = at.eachPV(ctx, func(pv *v1.PersistentVolume) { s.takePV(reclaim.PVOf(pv), driver) }) }"},
-		{node: "at.eachPV(ctx, func(pv *v1.PersistentVolume) { s.takePV(reclaim.PVOf(pv), driver) })",
+			before: "if ON { _ = at.eachPV(ctx, func(pv *v1.PersistentVolume) { s.takePV(volume.Of(pv), driver) }) }"},
+		{node: "at.eachPV(ctx, func(pv *v1.PersistentVolume) { s.takePV(volume.Of(pv), driver) })",
 			instead: "error(nil)"}}},
-	{"pkg/leaks", "Decide", "one sighting is enough", []place{
+	{pkg: "pkg/leaks", name: "one sighting is enough", at: []place{
 		{node: "max(s.Rules.Sightings, leastSightings)", instead: "s.Rules.Sightings"}}},
-	{"pkg/leaks", "keyOf", "letters matter", []place{{node: "strings.ToLower(handle)", instead: "handle"}}},
-	{"pkg/leaks", "Case.goOn", "a PV is turned before it is Released", []place{
-		{node: "pv.Phase == reclaim.PhaseReleased", instead: "pv.Phase != reclaim.PhaseUnknown"}}},
-	{"pkg/capacity", "Decide", "of two objects the one is deleted that is kept up to date", []place{
+	{pkg: "pkg/leaks", name: "letters matter", at: []place{{node: "strings.ToLower(handle)", instead: "handle"}}},
+	{pkg: "pkg/leaks", name: "the policy is turned before the PV is Released", at: []place{
+		{node: "pv.Phase == volume.PhaseReleased", instead: "pv.Phase != volume.PhaseUnknown"}}},
+	{pkg: "pkg/leaks", name: "a remediation's PV is born with policy Delete", in: "remediationPV", at: []place{
+		{node: "v1.PersistentVolumeReclaimRetain", instead: "v1.PersistentVolumeReclaimDelete"}}},
+	{pkg: "pkg/capacity", name: "of two objects the one is deleted that is kept up to date", at: []place{
 		{node: "ours[len(ours)-1]", instead: "ours[0]"}}},
-	{"pkg/capacity", "Controller.ask", "what happens while the driver is asked does not count", []place{
-		{node: "c.memory.asking(spot)", instead: "_ = spot"},
-		{node: "a := Answer{", before: "if ON { c.memory.asking(spot) }"}}},
+	{pkg: "pkg/capacity", name: "what happens while the driver is asked does not count", at: []place{
+		{node: "c.tracker.asking(item)", instead: "_ = item"},
+		{node: "a := Capacity{", before: "if ON { c.tracker.asking(item) }"}}},
 
-	{"pkg/admission", "driversOf", "the driver of the volume answers for another provisioner's", []place{
+	{pkg: admission, name: "the driver of the volume answers for another provisioner's", at: []place{
 		{node: "return append(drivers, provisioner)", instead: "drivers = append(drivers, provisioner)"}}},
-	{"pkg/admission", "protectPVs", "other resources count as PVs", []place{
+	{pkg: admission, name: "other resources count as PVs", in: "mutatePVs", at: []place{
 		{node: `"persistentvolumes"`, instead: "request.Resource.Resource"}}},
-	{"pkg/admission", "guardPods", "a read may take for ever", []place{{node: "readFor", instead: "100 * readFor"}}},
-	{"pkg/admission", "refusal", "a claim that cannot be read saves the pod", []place{{node: "failed = err",
-		before: `if ON { return "", err }`}}},
-	{"pkg/admission", "lists.bound", "a release waits for ever for a list", []place{{node: "c.timeout",
-		instead: "100 * callTimeout"}}},
-	{"pkg/admission", "releaser.bound", "a release waits for ever for the API server", []place{
+	{pkg: admission, name: "a read may take for ever", at: []place{{node: "readTimeout", instead: "100 * readTimeout"}}},
+	{pkg: admission, name: "a claim that cannot be read saves the pod", at: []place{
+		{node: "failed = err", before: `if ON { return "", err }`}}},
+	{pkg: admission, name: "a request of any length is read", at: []place{
+		{node: "http.MaxBytesReader(w, r.Body, maxBody)", instead: "r.Body"}}},
+	{pkg: admission, name: "a write of a PV waits long for the webhook", in: "PVWebhooks", at: []place{
+		{node: "ptr.To[int32](timeoutSeconds)", instead: "ptr.To[int32](30)"}}},
+	{pkg: admission, name: "a pod waits long for the webhook", in: "PodWebhooks", at: []place{
+		{node: "ptr.To[int32](timeoutSeconds)", instead: "ptr.To[int32](30)"}}},
+	{pkg: admission, name: "the policy has a parameter", in: "Binding", at: []place{
+		{node: "admissionv1.MutatingAdmissionPolicyBindingSpec{PolicyName: policyName(role)}",
+			instead: "admissionv1.MutatingAdmissionPolicyBindingSpec{PolicyName: policyName(role), " +
+				`ParamRef: &admissionv1.ParamRef{Name: "drivers"}}`}}},
+	{pkg: admission, name: "the name of a driver ends its literal", in: "listOf", at: []place{
+		{node: "list, err := ", before: `if ON { return "[\"" + strings.Join(drivers, "\", \"") + "\"]" }`}}},
+	{pkg: admission, name: "a release waits for ever for a list", in: "driverLists.withTimeout", at: []place{
+		{node: "c.timeout", instead: "100 * callTimeout"}}},
+	{pkg: admission, name: "a release waits for ever for the API server", in: "releaser.withTimeout", at: []place{
 		{node: "r.timeout", instead: "100 * callTimeout"}}},
-	{"pkg/admission/certs", "Decide", "a next certificate of no use is presented", []place{
-		{node: "return MakeNext", before: "if ON { return Promote }"}}},
-	{"pkg/admission/certs", "State.after", "trust in the certificate before ends at once", []place{
+	{pkg: certs, name: "a next certificate of no use is presented", in: "Decide", at: []place{
+		{node: "return IssueNext", before: "if ON { return Promote }"}}},
+	{pkg: certs, name: "trust in the certificate before ends at once", at: []place{
 		{node: "s.old()", nth: 1, instead: "s.Old"}}},
-	{"pkg/admission/certs", "Keeper.make", "what is presented is thrown away where the Secret is", []place{
-		{node: "a == MakeFirst", instead: "a == Rest"}}},
-	{"pkg/admission/certs", "Keeper.observe", "one webhook that trusts is enough", []place{
-		{node: "len(untrusting(seen.hooks, s.State.bundle())) == 0",
-			instead: "len(untrusting(seen.hooks, s.State.bundle())) < 2"}}},
+	{pkg: certs, name: "what is presented is thrown away where the Secret is", in: "*.issuePair", at: []place{
+		{node: "a == IssueFirst", instead: "a == Wait"}}},
+	{pkg: certs, name: "one webhook that trusts is enough", at: []place{
+		{node: "len(outdated(seen.configs, s.State.bundle())) == 0",
+			instead: "len(outdated(seen.configs, s.State.bundle())) < 2"}}},
+
+	{pkg: "pkg/csidriver", name: "a driver may take for ever to delete a volume", in: "*.DeleteVolume", at: []place{
+		{node: "d.cfg.Timeout", instead: "100 * d.cfg.Timeout"}}},
 }

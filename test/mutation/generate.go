@@ -26,7 +26,9 @@ func (s *scope) inScope(path, fn string) bool {
 	if strings.HasSuffix(fn, ".String") || strings.HasSuffix(fn, ".Error") {
 		return false // a text for people
 	}
-	return matches(s.files, filepath.Base(path)) && (len(s.funcs) == 0 || matches(s.funcs, fn))
+	file := filepath.Base(path)
+	return (s.files == "" || matches(s.files, file)) && !matches(s.except, file) &&
+		(s.funcs == "" || matches(s.funcs, fn))
 }
 
 func matches(patterns, name string) bool {
@@ -215,22 +217,34 @@ func (g *generator) literal(n *ast.CompositeLit) {
 			}
 		}
 	case *types.Slice:
-		if !g.scope.elements || len(n.Elts) == 0 {
-			return
+		if g.scope.elements {
+			g.list(n, name)
 		}
-		first := 0
-		for i, e := range n.Elts {
-			if m := g.next(g, name+": without "+short(printed(g.fset, e))); i == 0 {
-				first = m
-			}
-		}
-		g.wrap(n, fmt.Sprintf("%sWithout(%d, %d, ", prefix, first, len(n.Elts)), ")")
 	case *types.Map:
-		for _, e := range n.Elts {
-			kv, is := e.(*ast.KeyValueExpr)
-			if !is || !g.scope.elements {
-				continue
-			}
+		if g.scope.elements {
+			g.keys(n, name)
+		}
+	}
+}
+
+// list takes each element of a list out.
+func (g *generator) list(n *ast.CompositeLit, name string) {
+	if len(n.Elts) == 0 {
+		return
+	}
+	first := 0
+	for i, e := range n.Elts {
+		if m := g.next(g, name+": without "+short(printed(g.fset, e))); i == 0 {
+			first = m
+		}
+	}
+	g.wrap(n, fmt.Sprintf("%sWithout(%d, %d, ", prefix, first, len(n.Elts)), ")")
+}
+
+// keys takes each key of a map out.
+func (g *generator) keys(n *ast.CompositeLit, name string) {
+	for _, e := range n.Elts {
+		if kv, is := e.(*ast.KeyValueExpr); is {
 			key := printed(g.fset, kv.Key)
 			g.wrap(n, fmt.Sprintf("%sLess(%d, %s, ", prefix, g.next(g, name+": without "+key), key), ")")
 		}

@@ -37,6 +37,16 @@ type file struct {
 	tree *ast.File
 }
 
+// functions returns the functions and methods that have a body.
+func (f *file) functions() (all []*ast.FuncDecl) {
+	for _, d := range f.tree.Decls {
+		if fn, is := d.(*ast.FuncDecl); is && fn.Body != nil {
+			all = append(all, fn)
+		}
+	}
+	return all
+}
+
 // listed is what the go command says of a package.
 type listed struct {
 	Dir, ImportPath, Name, Export string

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,7 +17,8 @@ import (
 
 const usage = `Remove the guards of what decides, deletes, releases and takes over, one at a time. A test must notice each.
 
-  mutation [--only REGEXP] [--shard I/N] [--parallel N] [--model] [--list]
+  mutation [--only REGEXP] [--shard I/N] [--parallel N] [--quick]
+           [--model alive|all|never] [--list]
 
 To be run in the root of the repository. The exit status is 1 if a mutant lives.
 
@@ -24,17 +26,26 @@ To be run in the root of the repository. The exit status is 1 if a mutant lives.
 
 // options are what the command line says.
 type options struct {
-	only, shard string
-	parallel    int
-	model, list bool
+	only, shard, model string
+	parallel           int
+	list, quick        bool
 }
+
+// When the model tries a mutant.
+const (
+	modelAlive = "alive"
+	modelAll   = "all"
+	modelNever = "never"
+)
 
 func main() {
 	var o options
 	flag.StringVar(&o.only, "only", "", "try only mutants whose name matches: package:function/change")
 	flag.StringVar(&o.shard, "shard", "1/1", "try only the I-th of N parts")
 	flag.IntVar(&o.parallel, "parallel", 2, "try this many mutants at a time")
-	flag.BoolVar(&o.model, "model", false, "have the model try the mutants that the tests notice, too")
+	flag.StringVar(&o.model, "model", modelAlive,
+		"have the model try the mutants that no test notices (alive), all that are in its packages (all) or none (never)")
+	flag.BoolVar(&o.quick, "quick", false, "leave out the tests that go through all combinations of facts")
 	flag.BoolVar(&o.list, "list", false, "print the mutants and try none")
 	flag.Usage = func() { fmt.Fprint(flag.CommandLine.Output(), usage); flag.PrintDefaults() }
 	flag.Parse()
@@ -52,6 +63,9 @@ func main() {
 
 // run tries the mutants and prints what became of them; alive is how many nobody noticed.
 func run(ctx context.Context, o options) (alive int, err error) {
+	if !slices.Contains([]string{modelAlive, modelAll, modelNever}, o.model) {
+		return 0, fmt.Errorf("--model %q is not %s, %s or %s", o.model, modelAlive, modelAll, modelNever)
+	}
 	b, err := generate(ctx, ".", scopes, edits)
 	if err != nil {
 		return 0, err
@@ -75,7 +89,7 @@ func run(ctx context.Context, o options) (alive int, err error) {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
-	r := &runner{build: b, model: &model{}, scratch: scratch, options: o}
+	r := &runner{build: b, model: &model{}, scratch: scratch, options: o, suites: map[[2]string]*suite{}}
 	if r.overlay, err = b.overlay(scratch); err != nil {
 		return 0, err
 	}
@@ -86,18 +100,18 @@ func run(ctx context.Context, o options) (alive int, err error) {
 
 // excuse returns the mutants that have an exception. Each exception must have its mutant.
 func excuse(all []*mutant, exceptions []exception) (map[*mutant]bool, error) {
-	byName := map[string]*mutant{}
-	for _, m := range all {
-		byName[m.name()] = m
-	}
 	excused := map[*mutant]bool{}
 	var stale error
 	for _, e := range exceptions {
-		if m := byName[e.name]; m != nil {
-			excused[m] = true
-			continue
+		found := false
+		for _, m := range all {
+			if m.name() == e.name || m.pkg+":*/"+m.what == e.name {
+				excused[m], found = true, true
+			}
 		}
-		stale = errors.Join(stale, fmt.Errorf("exception %q: there is no such mutant", e.name))
+		if !found {
+			stale = errors.Join(stale, fmt.Errorf("exception %q: there is no such mutant", e.name))
+		}
 	}
 	return excused, stale
 }
@@ -132,6 +146,8 @@ type runner struct {
 	overlay, scratch string
 	options          options
 	model            *model
+	// suites are those that are compiled, by their folder and live tests.
+	suites map[[2]string]*suite
 
 	mu           sync.Mutex
 	tried, alive int
@@ -139,31 +155,35 @@ type runner struct {
 
 // try tries mutants, package by package, and prints a line for each.
 func (r *runner) try(ctx context.Context, chosen []*mutant) error {
-	type key struct{ folder, live string }
+	type key struct{ folder, also, live string }
 	var order []key
 	groups := map[key][]*mutant{}
 	for _, m := range chosen {
-		k := key{m.pkg, m.scope.live}
+		k := key{m.pkg, m.scope.also, m.scope.live}
 		if groups[k] == nil {
 			order = append(order, k)
 		}
 		groups[k] = append(groups[k], m)
 	}
 	for _, k := range order {
-		s, err := r.newSuite(ctx, k.folder, k.live)
-		if err != nil {
-			return err
+		var suites []*suite
+		for _, folder := range append([]string{k.folder}, strings.Fields(k.also)...) {
+			s, err := r.suiteOf(ctx, folder, k.live)
+			if err != nil {
+				return err
+			}
+			suites = append(suites, s)
+			fmt.Printf("%s: %d mutants, tests of %s take %.1fs\n", k.folder, len(groups[k]), folder, s.took.Seconds())
 		}
-		fmt.Printf("%s: %d mutants, tests take %.1fs\n", k.folder, len(groups[k]), s.took.Seconds())
-		if err := r.tryAll(ctx, s, groups[k]); err != nil {
+		if err := r.tryAll(ctx, suites, groups[k]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// tryAll tries the mutants of one suite, some at a time.
-func (r *runner) tryAll(ctx context.Context, s *suite, group []*mutant) error {
+// tryAll tries mutants with the tests of some suites, some mutants at a time.
+func (r *runner) tryAll(ctx context.Context, suites []*suite, group []*mutant) error {
 	work := make(chan *mutant)
 	failures := make([]error, max(1, r.options.parallel))
 	ctx, cancel := context.WithCancel(ctx)
@@ -173,7 +193,7 @@ func (r *runner) tryAll(ctx context.Context, s *suite, group []*mutant) error {
 		wg.Go(func() {
 			for m := range work {
 				if failures[i] == nil {
-					if failures[i] = r.tryOne(ctx, s, m); failures[i] != nil {
+					if failures[i] = r.tryOne(ctx, suites, m); failures[i] != nil {
 						cancel()
 					}
 				}
@@ -189,12 +209,18 @@ func (r *runner) tryAll(ctx context.Context, s *suite, group []*mutant) error {
 }
 
 // tryOne tries one mutant: the tests first, the model where they do not notice.
-func (r *runner) tryOne(ctx context.Context, s *suite, m *mutant) error {
-	by, err := s.kills(ctx, r, m)
-	if err != nil {
-		return err
+func (r *runner) tryOne(ctx context.Context, suites []*suite, m *mutant) error {
+	by, reached := "", false
+	for _, s := range suites {
+		var err error
+		if by, err = s.kills(ctx, r, m); err != nil {
+			return err
+		}
+		if reached = reached || s.reached[m.number]; by != "" {
+			break
+		}
 	}
-	if by == "" || r.options.model {
+	if o := r.options.model; o == modelAll || o == modelAlive && by == "" {
 		world, err := r.askModel(ctx, m)
 		if err != nil {
 			return err
@@ -208,7 +234,7 @@ func (r *runner) tryOne(ctx context.Context, s *suite, m *mutant) error {
 	if by == "" {
 		r.alive++
 		result, by = "ALIVE", "no test fails"
-		if !s.reached[m.number] {
+		if !reached {
 			by = "no test gets there"
 		}
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"go/ast"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,7 +25,7 @@ func sampled(t *testing.T) *build {
 		{folder: sample, files: "sample.go", funcs: "tracker.learn", statements: true},
 		{folder: sample, files: "sample.go", funcs: "names", elements: true},
 	}, []edit{
-		{pkg: sample, in: "contains", name: "the first name counts", at: []place{{node: "s == name", instead: "s != name"}}},
+		{pkg: sample, name: "the first name counts", at: []place{{node: "s == name", instead: "s != name"}}},
 		{pkg: sample, in: "tracker.learn", name: "what is noted is forgotten", at: []place{
 			{node: "return t.ready", before: "if ON { t.ready = false }"},
 		}},
@@ -157,16 +158,39 @@ func TestTheMutantsCompile(t *testing.T) {
 	if err := b.check(); err != nil {
 		t.Error(err)
 	}
+	for _, s := range scopes {
+		for pattern := range strings.FieldsSeq(s.funcs) {
+			if !b.has(s.folder, pattern) {
+				t.Errorf("scope %+v: the package has no function %s", s, pattern)
+			}
+		}
+	}
+}
+
+// has returns whether a package has a function.
+func (b *build) has(folder, pattern string) bool {
+	for _, src := range b.sources {
+		if !strings.HasSuffix(filepath.ToSlash(src.folder), "/"+folder) {
+			continue
+		}
+		for _, f := range src.files {
+			if slices.ContainsFunc(f.functions(), func(fn *ast.FuncDecl) bool { return matches(pattern, functionName(fn)) }) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func TestTablesThatAreOlderThanTheCode(t *testing.T) {
 	for name, e := range map[string]edit{
-		"has no node":     {pkg: sample, in: "contains", name: "n", at: []place{{node: "gone", zero: true}}},
-		"has no function": {pkg: sample, in: "gone", name: "n"},
+		"no node":       {pkg: sample, in: "contains", name: "n", at: []place{{node: "gone", zero: true}}},
+		"no function":   {pkg: sample, in: "gone", name: "n", at: []place{{node: "true", zero: true}}},
+		"two functions": {pkg: sample, name: "n", at: []place{{node: "false", zero: true}}},
 	} {
 		if _, err := generate(context.Background(), root, nil, []edit{e}); err == nil ||
-			!strings.Contains(err.Error(), name) {
-			t.Errorf("got %v, want an error that says %q", err, name)
+			!strings.Contains(err.Error(), `edit "n"`) {
+			t.Errorf("%s: got %v, want an error", name, err)
 		}
 	}
 	if _, err := excuse(sampled(t).mutants, []exception{{name: "gone"}}); err == nil {

@@ -16,21 +16,38 @@ type model struct {
 	err    error
 }
 
+// build compiles the model checker, and checks that it has the worlds.
+func (m *model) build(ctx context.Context, r *runner) error {
+	m.binary = filepath.Join(r.scratch, "model")
+	out, ok, err := r.command(ctx, r.build.root, nil, "go", "build", "-overlay", r.overlay, "-o", m.binary,
+		"./test/model/cmd/model")
+	if err == nil && !ok {
+		err = fmt.Errorf("compile the model:\n%s", out)
+	}
+	if err != nil {
+		return err
+	}
+	list, _, err := r.command(ctx, r.build.root, nil, m.binary, "--list")
+	if err != nil {
+		return err
+	}
+	for _, names := range worlds {
+		for _, name := range names {
+			if !strings.Contains("\n"+list, "\n"+name+": ") {
+				return fmt.Errorf("the model has no world %q", name)
+			}
+		}
+	}
+	return nil
+}
+
 // askModel returns the first world of the model that shows a mutant, or "".
 func (r *runner) askModel(ctx context.Context, m *mutant) (string, error) {
 	all := worlds[m.pkg]
 	if len(all) == 0 {
 		return "", nil
 	}
-	r.model.once.Do(func() {
-		r.model.binary = filepath.Join(r.scratch, "model")
-		out, ok, err := r.command(ctx, r.build.root, nil, "go", "build", "-overlay", r.overlay, "-tags", "model", "-o",
-			r.model.binary, "./test/model/cmd/model")
-		if err == nil && !ok {
-			err = fmt.Errorf("compile the model:\n%s", out)
-		}
-		r.model.err = err
-	})
+	r.model.once.Do(func() { r.model.err = r.model.build(ctx, r) })
 	if r.model.err != nil {
 		return "", r.model.err
 	}

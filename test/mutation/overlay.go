@@ -26,24 +26,24 @@ type build struct {
 func generate(ctx context.Context, root string, scopes []scope, edits []edit) (*build, error) {
 	var folders []string
 	for _, s := range scopes {
-		if !slices.Contains(folders, s.folder) {
-			folders = append(folders, s.folder)
-		}
+		folders = append(folders, s.folder)
 	}
 	for _, e := range edits {
-		if !slices.Contains(folders, e.pkg) {
-			folders = append(folders, e.pkg)
-		}
+		folders = append(folders, e.pkg)
 	}
+	slices.Sort(folders)
+	folders = slices.Compact(folders)
 	sources, err := load(ctx, root, folders)
 	if err != nil {
 		return nil, err
 	}
 	b := &build{root: root, sources: sources, texts: map[string][]byte{}}
+	var stale error
 	for i, src := range sources {
-		if err := b.add(src, folders[i], scopes, edits); err != nil {
-			return nil, err
-		}
+		stale = errors.Join(stale, b.add(src, folders[i], scopes, edits))
+	}
+	if stale != nil {
+		return nil, stale
 	}
 	for i, src := range sources {
 		if slices.ContainsFunc(b.mutants, func(m *mutant) bool { return m.pkg == folders[i] }) {
@@ -58,46 +58,34 @@ func (s *source) switches() string { return filepath.Join(s.folder, "mutation_sw
 
 // add makes the mutants of one package.
 func (b *build) add(src *source, folder string, scopes []scope, edits []edit) error {
-	names, made := map[string]int{}, map[string]bool{}
-	for _, f := range src.files {
-		g := &generator{rewriter: &rewriter{fset: src.fset}, src: src, file: f}
-		g.next = func(g *generator, what string) int {
-			m := &mutant{number: len(b.mutants) + 1, pkg: folder, fn: g.fn, what: what, scope: g.scope}
-			if names[m.name()]++; names[m.name()] > 1 {
-				m.what += fmt.Sprintf(" #%d", names[m.name()])
-			}
-			b.mutants = append(b.mutants, m)
-			return m.number
+	placed, err := places(src, folder, edits)
+	if err != nil {
+		return err
+	}
+	names := map[string]int{}
+	next := func(g *generator, what string) int {
+		m := &mutant{number: len(b.mutants) + 1, pkg: folder, fn: g.fn, what: what, scope: g.scope}
+		if names[m.name()]++; names[m.name()] > 1 {
+			m.what += fmt.Sprintf(" #%d", names[m.name()])
 		}
-		for _, d := range f.tree.Decls {
-			fn, is := d.(*ast.FuncDecl)
-			if !is || fn.Body == nil {
-				continue
-			}
-			name := functionName(fn)
-			i := slices.IndexFunc(scopes, func(s scope) bool { return s.folder == folder && s.inScope(f.path, name) })
-			g.scope = &scope{folder: folder}
+		b.mutants = append(b.mutants, m)
+		return m.number
+	}
+	for _, f := range src.files {
+		g := &generator{rewriter: &rewriter{fset: src.fset}, src: src, file: f, next: next}
+		for _, fn := range f.functions() {
+			g.fn, g.scope = functionName(fn), &scope{folder: folder}
+			i := slices.IndexFunc(scopes, func(s scope) bool { return s.folder == folder && s.inScope(f.path, g.fn) })
 			if i >= 0 {
 				g.scope = &scopes[i]
 				g.function(fn)
 			}
-			g.fn = name
-			for i := range edits {
-				if e := &edits[i]; e.pkg == folder && e.in == name {
-					made[e.name] = true
-					if err := g.edit(fn, e); err != nil {
-						return err
-					}
-				}
+			for _, e := range placed[fn] {
+				g.edit(fn, e)
 			}
 		}
 		if len(g.edits) > 0 {
 			b.texts[f.path] = g.apply(f.text)
-		}
-	}
-	for _, e := range edits {
-		if e.pkg == folder && !made[e.name] {
-			return fmt.Errorf("edit %q: %s has no function %s: the table is older than the code", e.name, e.pkg, e.in)
 		}
 	}
 	return nil

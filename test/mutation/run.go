@@ -27,6 +27,15 @@ type suite struct {
 	killers []string
 }
 
+// suiteOf returns the suite of a package, which is compiled once.
+func (r *runner) suiteOf(ctx context.Context, folder, live string) (s *suite, err error) {
+	k := [2]string{folder, live}
+	if r.suites[k] == nil {
+		r.suites[k], err = r.newSuite(ctx, folder, live)
+	}
+	return r.suites[k], err
+}
+
 // newSuite compiles the tests, and runs them with no mutant active.
 func (r *runner) newSuite(ctx context.Context, folder, live string) (*suite, error) {
 	s := &suite{folder: filepath.Join(r.build.root, folder), live: live, reached: map[int]bool{}}
@@ -42,7 +51,7 @@ func (r *runner) newSuite(ctx context.Context, folder, live string) (*suite, err
 	}
 	record := s.binary + ".reached"
 	began := time.Now()
-	out, ok, err := r.exec(ctx, s, live, 10*time.Minute, reachedVariable+"="+record)
+	out, ok, err := r.exec(ctx, s, selection{run: live, skip: r.skipped()}, 10*time.Minute, reachedVariable+"="+record)
 	if err != nil {
 		return nil, err
 	}
@@ -62,14 +71,26 @@ func (r *runner) newSuite(ctx context.Context, folder, live string) (*suite, err
 	return s, nil
 }
 
+// exhaustive matches the names of the tests that go through so many combinations that they are asked last.
+const exhaustive = "Combination|Random|GivenUp"
+
+// selection chooses tests by patterns of their names, empty for all and for none.
+type selection struct{ run, skip string }
+
+// skipped returns the pattern of the tests that are not asked at all.
+func (r *runner) skipped() string {
+	if r.options.quick {
+		return exhaustive
+	}
+	return ""
+}
+
 // exec runs some tests of a suite in an environment. ok is false if one failed.
 func (r *runner) exec(
-	ctx context.Context, s *suite, tests string, atMost time.Duration, env ...string,
+	ctx context.Context, s *suite, tests selection, atMost time.Duration, env ...string,
 ) (out string, ok bool, err error) {
-	args := []string{"-test.short", "-test.failfast", "-test.timeout", atMost.String()}
-	if tests != "" {
-		args = append(args, "-test.run", tests)
-	}
+	args := []string{"-test.short", "-test.failfast", "-test.timeout", atMost.String(), "-test.run", tests.run,
+		"-test.skip", tests.skip}
 	return r.command(ctx, s.folder, append(env, "TMPDIR="+r.scratch), s.binary, args...)
 }
 
@@ -100,11 +121,7 @@ func (s *suite) kills(ctx context.Context, r *runner, m *mutant) (by string, err
 	}
 	env := variable + "=" + strconv.Itoa(m.number)
 	atMost := 3*s.took + 10*time.Second // a loop without end is noticed, too
-	patterns := []string{s.live}
-	if first := s.first(); s.live == "" && first != "" {
-		patterns = []string{first, ""}
-	}
-	for _, tests := range patterns {
+	for _, tests := range s.order(r.options.quick) {
 		out, ok, err := r.exec(ctx, s, tests, atMost, env)
 		if err != nil {
 			return "", err
@@ -114,6 +131,21 @@ func (s *suite) kills(ctx context.Context, r *runner, m *mutant) (by string, err
 		}
 	}
 	return "", nil
+}
+
+// order returns which tests are asked, one selection after another.
+func (s *suite) order(quick bool) (all []selection) {
+	if s.live != "" {
+		return []selection{{run: s.live}}
+	}
+	if first := s.first(); first != "" {
+		all = append(all, selection{run: first})
+	}
+	all = append(all, selection{skip: exhaustive})
+	if !quick {
+		all = append(all, selection{run: exhaustive})
+	}
+	return all
 }
 
 // first returns the pattern of the tests that are asked first.

@@ -196,7 +196,7 @@ func skips() map[string]server.Capability {
 	}
 }
 
-// mustLeaveNothing looks at what the driver holds and has written once csi-sanity has cleaned up.
+// mustLeaveNothing checks what the driver holds and has written once csi-sanity has cleaned up.
 func (r run) mustLeaveNothing(t *testing.T, d *mockdriver.Driver) {
 	t.Helper()
 	volumes, err := d.Volumes()

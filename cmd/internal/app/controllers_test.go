@@ -12,16 +12,16 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// controller is one whose work in hand takes as long as the test says.
+// controller is one whose work under way takes as long as the test says.
 type controller struct {
 	synced bool
 	fails  error
-	// inHand ends the work that is in hand when it is stopped.
+	// inHand ends the work that is under way when it is stopped.
 	inHand chan struct{}
 
 	once    sync.Once
 	stopped chan struct{}
-	// cutOff: the work in hand did not end by itself.
+	// cutOff: the work under way did not end by itself.
 	cutOff bool
 }
 
@@ -73,7 +73,7 @@ func TestOneThatFailsEndsTheOthers(t *testing.T) {
 		t.Errorf("Run = %v, want %v", err, fails.fails)
 	}
 	if !other.cutOff {
-		t.Error("the other goes on")
+		t.Error("the other continues")
 	}
 }
 

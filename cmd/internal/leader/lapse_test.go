@@ -82,7 +82,7 @@ func TestALeaderThatSeesAnotherHolderEndsAtOnce(t *testing.T) {
 			}
 		}
 	case <-time.After(patience):
-		t.Fatal("goes on although another replica leads")
+		t.Fatal("continues although another replica leads")
 	}
 	if e.Left() > 0 {
 		t.Errorf("%v of the lease are left", e.Left())
@@ -145,7 +145,7 @@ func TestTheLeaseIsNotReleasedWhileWorkIsInHand(t *testing.T) {
 		defer timer.Stop()
 		<-timer.C
 		if holder := ptr.Deref(held(ctx, t, client).Spec.HolderIdentity, ""); holder != "former" {
-			t.Errorf("while work is in hand, the Lease is held by %q", holder)
+			t.Errorf("while work is under way, the Lease is held by %q", holder)
 		}
 		return nil
 	})
@@ -177,7 +177,7 @@ func TestAProgramToldToEndWhileItLeadsHasLostNothing(t *testing.T) {
 	err := e.Run(ctx, func(leading context.Context) error {
 		cancel()
 		if leading.Err() != nil || e.Left() <= 0 {
-			t.Errorf("what is in hand is cut off: %v, %v of the lease left", leading.Err(), e.Left())
+			t.Errorf("what is under way is cut off: %v, %v of the lease left", leading.Err(), e.Left())
 		}
 		return nil
 	})

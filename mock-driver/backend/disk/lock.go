@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// Lock takes a state directory for this process, creating it if need be. The kernel lets go of the lock when the
+// Lock takes a state directory for this process, creating it if need be. The kernel releases the lock when the
 // process ends, however it ends.
 func Lock(state string) (unlock func() error, err error) {
 	if err := os.MkdirAll(state, 0o755); err != nil {

@@ -11,7 +11,7 @@ func Mark(ctx context.Context, migrated bool) context.Context {
 	return context.WithValue(ctx, key{}, migrated)
 }
 
-// Marked tells which they are; without Mark they are not.
+// Marked reports which they are; without Mark they are not.
 func Marked(ctx context.Context) bool {
 	migrated, _ := ctx.Value(key{}).(bool)
 	return migrated

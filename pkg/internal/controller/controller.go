@@ -110,7 +110,7 @@ func (c *Controller) waitSynced(ctx context.Context) error {
 	return nil
 }
 
-// Stop lets the work in hand end and begins no more; Run then returns. It does not wait.
+// Stop lets the work under way end and begins no more; Run then returns. It does not wait.
 func (c *Controller) Stop() {
 	c.stop.Do(func() { close(c.stopped) })
 	for _, queue := range c.queues {

@@ -136,7 +136,7 @@ func (q *Queue[K]) Run(ctx context.Context) {
 	q.Stop()
 }
 
-// Stop lets the workers end the work in hand and take no more; Run then returns. It does not wait.
+// Stop lets the workers end the work under way and take no more; Run then returns. It does not wait.
 func (q *Queue[K]) Stop() { q.queue.ShutDown() }
 
 func (q *Queue[K]) work(ctx context.Context) bool {

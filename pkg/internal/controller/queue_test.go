@@ -148,8 +148,8 @@ func TestStopLetsWorkInHandEndAndTakesNoMore(t *testing.T) {
 		cutOff.Store(ctx.Err() != nil)
 		return Result{}
 	})
-	l.Add("in hand")
-	receive(t, "the work in hand", seen)
+	l.Add("under way")
+	receive(t, "the work under way", seen)
 	l.Add("waiting")
 	l.Stop()
 	select {
@@ -160,7 +160,7 @@ func TestStopLetsWorkInHandEndAndTakesNoMore(t *testing.T) {
 	close(release)
 	receive(t, "the end of Run", ended)
 	if cutOff.Load() {
-		t.Error("Stop cut off the work in hand")
+		t.Error("Stop cut off the work under way")
 	}
 	if len(seen) != 0 {
 		t.Errorf("%q was started after Stop", <-seen)
@@ -175,7 +175,7 @@ func TestTheEndOfTheContextCutsOffWorkInHand(t *testing.T) {
 		return Result{}
 	})
 	l.Add("pv")
-	receive(t, "the work in hand", seen)
+	receive(t, "the work under way", seen)
 	cancel()
 	receive(t, "the end of Run", ended)
 }

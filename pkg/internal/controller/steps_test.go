@@ -21,7 +21,7 @@ func (s step) Waits() bool             { return s == "wait" }
 func (s step) Writes() bool            { return s == "write" }
 func (s step) Words() (string, string) { return string(s), "Because" }
 
-// script is a session that decides what it is told to.
+// script is a session that decides what the test says.
 type script struct {
 	steps []step
 	fails step

@@ -31,14 +31,14 @@ type Config[R reasons.Reason] struct {
 
 // Recorder reports the reasons of objects, each once until it changes. It is safe for concurrent use.
 type Recorder[R reasons.Reason] struct {
-	cfg   Config[R]
-	board Board[R]
+	cfg     Config[R]
+	reports lastReports[R]
 }
 
 // NewRecorder returns a Recorder that has reported nothing yet.
 func NewRecorder[R reasons.Reason](cfg Config[R]) *Recorder[R] {
 	if cfg.Events == nil {
-		cfg.Events = NoEvents{}
+		cfg.Events = Discard{}
 	}
 	return &Recorder[R]{cfg: cfg}
 }
@@ -53,7 +53,7 @@ func (r *Recorder[R]) Report(ctx context.Context, o Object, reason R, detail str
 
 // ReportEach does the same, and the same reason is reported again with each new detail.
 func (r *Recorder[R]) ReportEach(ctx context.Context, o Object, reason R, detail string) {
-	detail = text.Text(detail, MaxMessage)
+	detail = text.Truncate(detail, MaxMessage)
 	r.report(ctx, o, reason, detail, detail)
 }
 
@@ -61,7 +61,7 @@ func (r *Recorder[R]) ReportEach(ctx context.Context, o Object, reason R, detail
 // reported, as for what a person has to change first; otherwise only a new reason is, as messages
 // differ from try to try.
 func (r *Recorder[R]) ReportFailure(ctx context.Context, o Object, reason R, err error, each bool) {
-	message := text.Text(err.Error(), MaxMessage)
+	message := text.Truncate(err.Error(), MaxMessage)
 	klog.FromContext(ctx).V(2).Info("A step failed and is tried again", append(o.logged(), "reason", reason, "err",
 		message)...)
 	if each {
@@ -73,13 +73,13 @@ func (r *Recorder[R]) ReportFailure(ctx context.Context, o Object, reason R, err
 
 // ReportAside reports what is true besides the reason, once until Forget.
 func (r *Recorder[R]) ReportAside(ctx context.Context, o Object, reason R, detail string) {
-	if r.leads() && r.board.Aside(o.UID, reason) {
+	if r.leads() && r.reports.Aside(o.UID, reason) {
 		r.Event(ctx, o, reason, detail)
 	}
 }
 
 func (r *Recorder[R]) report(ctx context.Context, o Object, reason R, detail, same string) {
-	if r.leads() && r.board.Now(o.UID, reason, same, reason.About().Severity.Waits()) {
+	if r.leads() && r.reports.Now(o.UID, reason, same, reason.About().Severity.Waits()) {
 		r.Event(ctx, o, reason, detail)
 	}
 }
@@ -89,7 +89,7 @@ func (r *Recorder[R]) Event(ctx context.Context, o Object, reason R, detail stri
 	about := reason.About()
 	message := about.Sentence
 	if detail != "" && detail != message {
-		message = text.Text(message+" "+detail, MaxMessage)
+		message = text.Truncate(message+" "+detail, MaxMessage)
 	}
 	if r.cfg.Observe != nil {
 		r.cfg.Observe(ctx, reason)
@@ -111,12 +111,12 @@ func (r *Recorder[R]) Event(ctx context.Context, o Object, reason R, detail stri
 }
 
 // Forget ends what is known of an object that is gone.
-func (r *Recorder[R]) Forget(uid types.UID) { r.board.Forget(uid) }
+func (r *Recorder[R]) Forget(uid types.UID) { r.reports.Forget(uid) }
 
 // Waiting counts the objects that wait, by reason: none while this replica may not report.
 func (r *Recorder[R]) Waiting() map[R]int {
 	if !r.leads() {
 		return nil
 	}
-	return r.board.Waiting()
+	return r.reports.Waiting()
 }

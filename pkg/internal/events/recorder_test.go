@@ -30,7 +30,7 @@ func (w word) About() reasons.About {
 
 // seen is a recorder of Events as "kind/name type reason message".
 type seen struct {
-	NoEvents
+	Discard
 	events []string
 }
 

@@ -26,23 +26,23 @@ type Handler[R any] interface {
 // Recorder makes of an object what a Cache is to keep of it, without a reference to the object.
 //
 // keep reports whether the object matters. One that does not is left out, and takes no memory:
-// neither it nor its changes are told of, and what the Recorder returns is not looked at. known
+// neither it nor its changes are delivered, and what the Recorder returns is ignored. known
 // says that the object is in the Cache: then it is kept until its end, so that the handler sees
 // that it changed hands, and not an end that was none.
 type Recorder[R any] func(object runtime.Object, known bool) (record R, keep bool, err error)
 
 // Selection says which objects of a kind a Cache holds. The zero value is all, of all namespaces.
 type Selection struct {
-	// Namespace is the only one that is looked at.
+	// Namespace is the only one that is read.
 	Namespace string
-	// Name is that of the only object, in its namespace, that is looked at.
+	// Name is that of the only object, in its namespace, that is read.
 	Name string
 	// Labels is a label selector. An object that does not fit it any more is gone to the Cache.
 	Labels string
 }
 
 // Cache is a watch cache of one kind of object, known by name, or by "namespace/name" if it has a
-// namespace. It is never resynced, and an object that a new list shows as it was before is not told
+// namespace. It is never resynced, and an object that a new list shows as it was before is not delivered
 // of: what does not change causes no work. Its methods are safe for concurrent use.
 //
 // It is the reflector's store itself. An informer would put a queue between the two, which
@@ -55,8 +55,8 @@ type Cache[R any] struct {
 
 	mu   sync.RWMutex
 	kept map[string]kept[R]
-	// version is the latest that the API server told of, by an object or a bookmark, and that the
-	// handler was told of in turn.
+	// version is the latest that the API server showed, by an object or a bookmark, and that the
+	// handler received in turn.
 	version string
 }
 
@@ -91,7 +91,7 @@ func NewCacheOf[R any](some Selection, client rest.Interface, resource string, e
 func (c *Cache[R]) Run(ctx context.Context) { c.reflector.RunWithContext(ctx) }
 
 // Synced reports whether the cache holds all that the first list returned and the handler
-// was told of it.
+// received it.
 func (c *Cache[R]) Synced() bool { return cache.IsDone(c.synced) }
 
 // Sync is done when Synced turns true.
@@ -150,7 +150,7 @@ func (c *Cache[R]) set(now *entry[R]) {
 	c.reach(now.version)
 }
 
-// reach notes that everything up to a version was brought in and told of: what a handler makes
+// reach notes that everything up to a version was brought in and delivered: what a handler makes
 // of an event is part of what Reached promises.
 func (c *Cache[R]) reach(version string) {
 	c.mu.Lock()
@@ -209,7 +209,7 @@ type synced struct {
 	done     chan struct{}
 }
 
-// Name tells what is waited for.
+// Name says what is waited for.
 func (s synced) Name() string { return s.resource }
 
 // Done is closed when it has come.

@@ -13,23 +13,23 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// told writes down what a Cache of texts tells, and whether it says of the event's version that
+// reported writes down what a Cache of texts reports, and whether it says of the event's version that
 // it has been reached while the handler is still at it.
-type told struct {
+type reported struct {
 	cache  *Cache[string]
 	lines  []string
 	coming string
 	early  bool
 }
 
-func (t *told) note(format string, args ...any) {
+func (t *reported) note(format string, args ...any) {
 	t.lines = append(t.lines, fmt.Sprintf(format, args...))
 	t.early = t.early || t.cache.Reached(t.coming)
 }
 
-func (t *told) Added(now string)           { t.note("+%s", now) }
-func (t *told) Updated(before, now string) { t.note("%s>%s", before, now) }
-func (t *told) Deleted(last string, final bool) {
+func (t *reported) Added(now string)           { t.note("+%s", now) }
+func (t *reported) Updated(before, now string) { t.note("%s>%s", before, now) }
+func (t *reported) Deleted(last string, final bool) {
 	t.note("-%s %v", last, final)
 }
 
@@ -65,38 +65,38 @@ func recordText(o runtime.Object, _ bool) (text string, keep bool, err error) {
 func TestCacheAsTheReflectorsStore(t *testing.T) {
 	first := step{"replace", []any{pv("a", "1", "a1"), pv("b", "2", "b1")}, "5"}
 	cases := map[string]struct {
-		steps []step
-		told  []string // in any order within one step
-		kept  []string
+		steps    []step
+		reported []string // in any order within one step
+		kept     []string
 	}{
-		"the first list is added": {steps: []step{first}, told: []string{"+a1", "+b1"}, kept: []string{"a1", "b1"}},
+		"the first list is added": {steps: []step{first}, reported: []string{"+a1", "+b1"}, kept: []string{"a1", "b1"}},
 		"a change shows before and now": {
-			steps: []step{first, {"update", []any{pv("a", "6", "a2")}, "6"}},
-			told:  []string{"+a1", "+b1", "a1>a2"}, kept: []string{"a2", "b1"},
+			steps:    []step{first, {"update", []any{pv("a", "6", "a2")}, "6"}},
+			reported: []string{"+a1", "+b1", "a1>a2"}, kept: []string{"a2", "b1"},
 		},
 		"an end shows the last state": {
-			steps: []step{first, {"delete", []any{pv("a", "6", "a2")}, "6"}},
-			told:  []string{"+a1", "+b1", "-a2 true"}, kept: []string{"b1"},
+			steps:    []step{first, {"delete", []any{pv("a", "6", "a2")}, "6"}},
+			reported: []string{"+a1", "+b1", "-a2 true"}, kept: []string{"b1"},
 		},
-		"a new list tells what is new, what changed, and what is gone unseen": {
-			steps: []step{first, {"replace", []any{pv("a", "7", "a3"), pv("c", "8", "c1")}, "9"}},
-			told:  []string{"+a1", "+b1", "+c1", "-b1 false", "a1>a3"}, kept: []string{"a3", "c1"},
+		"a new list shows what is new, what changed, and what is gone unseen": {
+			steps:    []step{first, {"replace", []any{pv("a", "7", "a3"), pv("c", "8", "c1")}, "9"}},
+			reported: []string{"+a1", "+b1", "+c1", "-b1 false", "a1>a3"}, kept: []string{"a3", "c1"},
 		},
 		"a new list does not tell of what is as it was": {
-			steps: []step{first, {"replace", []any{pv("a", "1", "a1"), pv("b", "2", "b1")}, "9"}},
-			told:  []string{"+a1", "+b1"}, kept: []string{"a1", "b1"},
+			steps:    []step{first, {"replace", []any{pv("a", "1", "a1"), pv("b", "2", "b1")}, "9"}},
+			reported: []string{"+a1", "+b1"}, kept: []string{"a1", "b1"},
 		},
-		"what does not matter is neither kept nor told of": {
+		"what does not matter is neither kept nor delivered": {
 			steps: []step{
 				{"replace", []any{pv("a", "1", "foreign"), pv("b", "2", "b1")}, "5"},
 				{"update", []any{pv("c", "6", "foreign")}, "6"},
 				{"delete", []any{pv("a", "7", "foreign")}, "7"},
 			},
-			told: []string{"+b1"}, kept: []string{"b1"},
+			reported: []string{"+b1"}, kept: []string{"b1"},
 		},
 		"what comes to matter is added": {
-			steps: []step{{"replace", []any{pv("a", "1", "foreign")}, "5"}, {"update", []any{pv("a", "6", "a1")}, "6"}},
-			told:  []string{"+a1"}, kept: []string{"a1"},
+			steps:    []step{{"replace", []any{pv("a", "1", "foreign")}, "5"}, {"update", []any{pv("a", "6", "a1")}, "6"}},
+			reported: []string{"+a1"}, kept: []string{"a1"},
 		},
 		"what mattered once is followed to its end": {
 			steps: []step{
@@ -105,20 +105,20 @@ func TestCacheAsTheReflectorsStore(t *testing.T) {
 				{"replace", []any{pv("a", "7", "foreign"), pv("b", "2", "b1")}, "9"},
 				{"delete", []any{pv("a", "10", "foreign")}, "10"},
 			},
-			told: []string{"+a1", "+b1", "-foreign true", "a1>foreign", "foreign>foreign"}, kept: []string{"b1"},
+			reported: []string{"+a1", "+b1", "-foreign true", "a1>foreign", "foreign>foreign"}, kept: []string{"b1"},
 		},
-		"the end of what was never seen is not told": {
-			steps: []step{first, {"delete", []any{pv("c", "6", "c1")}, "6"}},
-			told:  []string{"+a1", "+b1"}, kept: []string{"a1", "b1"},
+		"the end of what was never seen is not delivered": {
+			steps:    []step{first, {"delete", []any{pv("c", "6", "c1")}, "6"}},
+			reported: []string{"+a1", "+b1"}, kept: []string{"a1", "b1"},
 		},
-		"a bookmark tells that nothing else has changed": {
-			steps: []step{first, {"bookmark", nil, "20"}},
-			told:  []string{"+a1", "+b1"}, kept: []string{"a1", "b1"},
+		"a bookmark shows that nothing else has changed": {
+			steps:    []step{first, {"bookmark", nil, "20"}},
+			reported: []string{"+a1", "+b1"}, kept: []string{"a1", "b1"},
 		},
 	}
 	for sentence, test := range cases {
 		t.Run(sentence, func(t *testing.T) {
-			handler := &told{}
+			handler := &reported{}
 			c := NewCache(noServer, "persistentvolumes", &v1.PersistentVolume{}, recordText, handler)
 			handler.cache = c
 			for _, step := range test.steps {
@@ -129,11 +129,11 @@ func TestCacheAsTheReflectorsStore(t *testing.T) {
 				}
 			}
 			slices.Sort(handler.lines)
-			if !slices.Equal(handler.lines, test.told) {
-				t.Errorf("told %q, want %q", handler.lines, test.told)
+			if !slices.Equal(handler.lines, test.reported) {
+				t.Errorf("reported %q, want %q", handler.lines, test.reported)
 			}
 			if handler.early {
-				t.Error("a version was reached before its handler had been told")
+				t.Error("a version was reached before its handler had received it")
 			}
 			var kept []string
 			c.Each(func(text string) { kept = append(kept, text) })
@@ -157,7 +157,7 @@ func TestCacheOfAKindWithNamespaces(t *testing.T) {
 		}
 		return claim.Namespace, true, nil
 	}
-	handler := &told{}
+	handler := &reported{}
 	c := NewCache(noServer, "persistentvolumeclaims", &v1.PersistentVolumeClaim{}, record, handler)
 	handler.cache = c
 	claim := func(namespace, version string) *v1.PersistentVolumeClaim {
@@ -173,7 +173,7 @@ func TestCacheOfAKindWithNamespaces(t *testing.T) {
 		t.Errorf("the one of the other namespace: %q, %v", got, found)
 	}
 	if want := []string{"+a", "+b", "-a true"}; !slices.Equal(slices.Sorted(slices.Values(handler.lines)), want) {
-		t.Errorf("told %q, want %q", handler.lines, want)
+		t.Errorf("reported %q, want %q", handler.lines, want)
 	}
 }
 
@@ -196,7 +196,7 @@ func play(t *testing.T, to store[string], s step) {
 }
 
 func TestCacheRefusesWhatItCannotRead(t *testing.T) {
-	c := NewCache(noServer, "persistentvolumes", &v1.PersistentVolume{}, recordText, &told{})
+	c := NewCache(noServer, "persistentvolumes", &v1.PersistentVolume{}, recordText, &reported{})
 	to := store[string]{c}
 	if err := to.Replace([]any{&v1.Pod{}}, "1"); !errors.Is(err, errRecord) {
 		t.Errorf("Replace = %v, want the recorder's error", err)

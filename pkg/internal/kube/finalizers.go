@@ -30,16 +30,16 @@ type FinalizerPatch struct {
 	// ResourceVersion, if set, makes the write fail with ErrChanged when the object is not
 	// exactly as it was read.
 	ResourceVersion string
-	// Add and Drop are the finalizers to put on and take off, in one write. At least one of
+	// Add and Remove are the finalizers to add and remove, in one write. At least one of
 	// them is set.
-	Add, Drop []string
+	Add, Remove []string
 	// FieldManager, if set, is the name under which the API server notes who wrote. Default: the
 	// program's name.
 	FieldManager string
 }
 
 func (p FinalizerPatch) body() ([]byte, error) {
-	if p.UID == "" || len(p.Add)+len(p.Drop) == 0 {
+	if p.UID == "" || len(p.Add)+len(p.Remove) == 0 {
 		return nil, errors.New("want a UID, and finalizers to add or to drop")
 	}
 	metadata := map[string]any{"uid": p.UID}
@@ -49,16 +49,16 @@ func (p FinalizerPatch) body() ([]byte, error) {
 	if len(p.Add) > 0 {
 		metadata["finalizers"] = p.Add
 	}
-	if len(p.Drop) > 0 {
+	if len(p.Remove) > 0 {
 		// A directive of strategic merge patch: removes these entries wherever they stand.
-		metadata["$deleteFromPrimitiveList/finalizers"] = p.Drop
+		metadata["$deleteFromPrimitiveList/finalizers"] = p.Remove
 	}
 	return json.Marshal(map[string]any{"metadata": metadata})
 }
 
 // PatchFinalizers carries out p and returns the PV as it is afterwards.
 //
-// The API server's answers are told apart by what they mean, not by their code: ErrGone
+// The API server's answers are distinguished by what they mean, not by their code: ErrGone
 // (404, or another UID under the name), ErrChanged (409, or the PV became terminating so
 // that no finalizer can be added). Any other error may have happened after the write.
 func PatchFinalizers(ctx context.Context, pvs corev1.PersistentVolumeInterface,
@@ -90,7 +90,7 @@ func PatchClaimFinalizers(ctx context.Context, claims corev1.PersistentVolumeCla
 	return claim, nil
 }
 
-// meaning tells the API server's answers to a patch apart.
+// meaning classifies the API server's answers to a patch.
 func meaning(err error) error {
 	switch {
 	case apierrors.IsNotFound(err):

@@ -108,20 +108,20 @@ func TestPatchFinalizers(t *testing.T) {
 			after: []string{protection, theirs, ours}},
 		"adding what is there changes nothing": {on: []string{ours}, patch: FinalizerPatch{Add: []string{ours}},
 			after: []string{protection, ours}},
-		"drops one, leaves the others": {on: []string{ours, theirs}, patch: FinalizerPatch{Drop: []string{ours}},
+		"drops one, leaves the others": {on: []string{ours, theirs}, patch: FinalizerPatch{Remove: []string{ours}},
 			after: []string{protection, theirs}},
-		"drops several": {on: []string{ours, theirs}, patch: FinalizerPatch{Drop: []string{theirs, ours}},
+		"drops several": {on: []string{ours, theirs}, patch: FinalizerPatch{Remove: []string{theirs, ours}},
 			after: []string{protection}},
-		"dropping what is not there changes nothing": {on: []string{theirs}, patch: FinalizerPatch{Drop: []string{ours}},
+		"dropping what is not there changes nothing": {on: []string{theirs}, patch: FinalizerPatch{Remove: []string{ours}},
 			after: []string{protection, theirs}},
 		"another UID: gone": {on: []string{theirs}, patch: FinalizerPatch{Add: []string{ours}}, want: ErrGone,
 			alter: func(_ *testing.T, p *FinalizerPatch, _ *v1.PersistentVolume) { p.UID = "another" }},
-		"no such PV: gone": {patch: FinalizerPatch{Drop: []string{ours}}, want: ErrGone,
+		"no such PV: gone": {patch: FinalizerPatch{Remove: []string{ours}}, want: ErrGone,
 			alter: func(_ *testing.T, p *FinalizerPatch, _ *v1.PersistentVolume) { p.Name = "no-such-pv" }},
-		"the resourceVersion it was read at: done": {on: []string{ours}, patch: FinalizerPatch{Drop: []string{ours}},
+		"the resourceVersion it was read at: done": {on: []string{ours}, patch: FinalizerPatch{Remove: []string{ours}},
 			alter: func(_ *testing.T, p *FinalizerPatch, pv *v1.PersistentVolume) { p.ResourceVersion = pv.ResourceVersion },
 			after: []string{protection}},
-		"an older resourceVersion: changed": {on: []string{ours}, patch: FinalizerPatch{Drop: []string{ours}},
+		"an older resourceVersion: changed": {on: []string{ours}, patch: FinalizerPatch{Remove: []string{ours}},
 			want: ErrChanged,
 			alter: func(t *testing.T, p *FinalizerPatch, pv *v1.PersistentVolume) {
 				p.ResourceVersion = pv.ResourceVersion
@@ -133,7 +133,7 @@ func TestPatchFinalizers(t *testing.T) {
 		"adding to a PV that is terminating: changed": {on: []string{theirs}, patch: FinalizerPatch{Add: []string{ours}},
 			want:  ErrChanged,
 			alter: func(t *testing.T, _ *FinalizerPatch, pv *v1.PersistentVolume) { terminating(t, pv) }},
-		"dropping from a PV that is terminating": {on: []string{ours, theirs}, patch: FinalizerPatch{Drop: []string{ours}},
+		"dropping from a PV that is terminating": {on: []string{ours, theirs}, patch: FinalizerPatch{Remove: []string{ours}},
 			alter: func(t *testing.T, _ *FinalizerPatch, pv *v1.PersistentVolume) { terminating(t, pv) },
 			after: []string{protection, theirs}},
 	}
@@ -213,13 +213,13 @@ func TestPatchPolicy(t *testing.T) {
 	}
 }
 
-// slim is a record of what a test looks at.
+// slim is a record of what a test reads.
 type slim struct {
 	Name string
 	UID  types.UID
 }
 
-// journal is a Handler that writes down what it is told.
+// journal is a Handler that writes down what it receives.
 type journal struct {
 	mu      sync.Mutex
 	entries []string
@@ -252,7 +252,7 @@ func (j *journal) await(t *testing.T, entry string) {
 
 func TestCache(t *testing.T) {
 	there := newPV(t)
-	told := &journal{}
+	reported := &journal{}
 	cache := NewCache(clients.Core.RESTClient(), "persistentvolumes", &v1.PersistentVolume{},
 		func(o runtime.Object, _ bool) (*slim, bool, error) {
 			pv, ok := o.(*v1.PersistentVolume)
@@ -260,7 +260,7 @@ func TestCache(t *testing.T) {
 				return nil, false, fmt.Errorf("got a %T", o)
 			}
 			return &slim{Name: pv.Name, UID: pv.UID}, pv.Spec.CSI != nil && pv.Spec.CSI.Driver != "other", nil
-		}, told)
+		}, reported)
 	if cache.Synced() {
 		t.Error("synced before it runs")
 	}
@@ -270,7 +270,7 @@ func TestCache(t *testing.T) {
 	t.Cleanup(func() { cancel(); <-ended })
 
 	<-cache.Sync().Done()
-	told.await(t, "added "+there.Name)
+	reported.await(t, "added "+there.Name)
 	if r, found := cache.Get(there.Name); !found || r.UID != there.UID {
 		t.Errorf("Get = %v, %v", r, found)
 	}
@@ -279,7 +279,7 @@ func TestCache(t *testing.T) {
 	}
 
 	later := newPV(t, ours)
-	told.await(t, "added "+later.Name)
+	reported.await(t, "added "+later.Name)
 	if !cache.Reached(later.ResourceVersion) {
 		t.Errorf("has shown version %s and does not say so", later.ResourceVersion)
 	}
@@ -292,14 +292,14 @@ func TestCache(t *testing.T) {
 		FinalizerPatch{Name: later.Name, UID: later.UID, Add: []string{theirs}}); err != nil {
 		t.Fatal(err)
 	}
-	told.await(t, "updated "+later.Name)
+	reported.await(t, "updated "+later.Name)
 	terminating(t, later)
 	_, err := clients.Core.PersistentVolumes().Patch(t.Context(), later.Name, types.MergePatchType,
 		[]byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	told.await(t, "deleted "+later.Name+", final true")
+	reported.await(t, "deleted "+later.Name+", final true")
 	if _, found := cache.Get(later.Name); found {
 		t.Error("still shows a PV that is gone")
 	}

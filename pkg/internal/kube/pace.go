@@ -90,7 +90,7 @@ func (p *Pace) take() (round int, _ again, ok bool) {
 	case pause > 0:
 		return 0, again{p.freed, pause}, false
 	case p.inFlight >= limit && urgent:
-		// Nobody tells of the end of the more urgent work.
+		// No event reports the end of the more urgent work.
 		return 0, again{p.freed, yieldEvery}, false
 	case p.inFlight >= limit:
 		return 0, again{p.freed, retryAfterMax}, false

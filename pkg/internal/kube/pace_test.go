@@ -23,7 +23,7 @@ func TestPace(t *testing.T) {
 		}
 		return release
 	}
-	// full tells whether no further call may begin now.
+	// full reports whether no further call may begin now.
 	full := func(p *Pace) bool {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()

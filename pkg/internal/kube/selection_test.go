@@ -12,14 +12,14 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// nothing is a handler that is told in vain.
+// nothing is a handler that ignores what it receives.
 type nothing struct{}
 
 func (nothing) Added(string)           {}
 func (nothing) Updated(string, string) {}
 func (nothing) Deleted(string, bool)   {}
 
-// TestASelectionIsWhatIsAskedFor looks at what the API server sees of a list and a watch.
+// TestASelectionIsWhatIsAskedFor checks what the API server sees of a list and a watch.
 func TestASelectionIsWhatIsAskedFor(t *testing.T) {
 	const path = "/apis/storage.k8s.io/v1/"
 	for name, c := range map[string]struct {

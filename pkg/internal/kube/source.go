@@ -61,7 +61,7 @@ func (s *source[R]) ListWithContext(ctx context.Context, options metav1.ListOpti
 	resource := s.store.cache.synced.resource
 	list, err := s.get(options).Do(ctx).Get()
 	if err != nil {
-		return nil, err // the reflector tells such errors apart
+		return nil, err // the reflector distinguishes such errors
 	}
 	about, err := meta.ListAccessor(list)
 	if err != nil {

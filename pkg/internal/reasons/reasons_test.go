@@ -3,6 +3,7 @@ package reasons
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 )
 
@@ -47,6 +48,27 @@ func TestSeverity(t *testing.T) {
 	}{Silent: {"", false}, Counted: {"", true}, Normal: {"Normal", true}, Warning: {"Warning", true}} {
 		if severity.EventType() != want.event || severity.Waits() != want.waits {
 			t.Errorf("severity %d: Event %q, waits %v", severity, severity.EventType(), severity.Waits())
+		}
+	}
+}
+
+func TestATableHasItsRowsInOrder(t *testing.T) {
+	table := NewTable([]Row[word]{
+		{Reason: other, Severity: Warning, Sentence: "Another one.", OnClaim: true},
+		{Reason: lost, Sentence: "It is lost."},
+	})
+	all := table.Reasons()
+	if !slices.Equal(all, []word{other, lost}) {
+		t.Errorf("reasons %q", all)
+	}
+	if all[0] = "Changed"; table.Reasons()[0] != other {
+		t.Error("the caller changed the table")
+	}
+	for reason, want := range map[word]About{
+		other: {Severity: Warning, Sentence: "Another one.", OnClaim: true}, lost: {Sentence: "It is lost."}, "None": {},
+	} {
+		if got := table.About(reason); got != want {
+			t.Errorf("%s: %+v, want %+v", reason, got, want)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-// Package secretref tells which Secret a StorageClass names for a call to the driver
+// Package secretref determines which Secret a StorageClass names for a call to the driver
 // (kubernetes-csi docs, "StorageClass Secrets"). Whoever makes a volume and whoever deletes it
 // ask here, so that both mean the same Secret.
 //
@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// ErrUnclear is wrapped by all errors of this package: which Secret is meant cannot be told.
+// ErrUnclear is wrapped by all errors of this package: it is unknown which Secret is meant.
 var ErrUnclear = errors.New("which Secret is meant cannot be told")
 
 // prefix begins the parameters that are for sidecars (external-provisioner's

@@ -31,7 +31,7 @@ func TestDecide(t *testing.T) {
 		"others may be at work":        {func(s *Facts) { s.Duty.Alone = false }, inuse.Later(inuse.ReasonLeftToBuiltIn)},
 		"nobody answered": {func(s *Facts) { s.Duty.Alone, s.Duty.Unanswered = false, true },
 			inuse.Step(inuse.RemoveFinalizer, inuse.ReasonUnused)},
-		"let go already": {func(s *Facts) { s.Duty.Removed = true }, inuse.Rest(inuse.ReasonUnused)},
+		"released already": {func(s *Facts) { s.Duty.Removed = true }, inuse.Rest(inuse.ReasonUnused)},
 		"without the finalizer": {func(s *Facts) { s.PV.Terminating, s.PV.Protected = false, false },
 			inuse.Step(inuse.AddFinalizer, inuse.ReasonProtect)},
 		"a twin without the finalizer": {func(s *Facts) {
@@ -74,7 +74,7 @@ func TestWhatLetsAPVGo(t *testing.T) {
 									let++
 									if s.Duty.Mode != inuse.ModeFull || !s.Duty.Alone && !s.Duty.Unanswered || s.Duty.Removed ||
 										!s.PV.Terminating || !s.PV.Protected || s.PV.Phase != PhaseFree {
-										t.Fatalf("let go: %+v", s)
+										t.Fatalf("released: %+v", s)
 									}
 								}
 							}
@@ -85,7 +85,7 @@ func TestWhatLetsAPVGo(t *testing.T) {
 		}
 	}
 	if let == 0 {
-		t.Error("none was let go: this test shows nothing")
+		t.Error("none was released: this test shows nothing")
 	}
 }
 

@@ -20,7 +20,7 @@ const (
 // which the PV is kept.
 type Phase uint8
 
-// The phases of core/v1, as far as they are told apart.
+// The phases of core/v1, as far as they are distinguished.
 const (
 	PhaseUnknown Phase = iota
 	PhaseBound

@@ -62,7 +62,7 @@ func newBatches() *batches {
 	return &batches{waiting: map[string]map[types.UID]ask{}, pace: map[string]pace{}, answers: map[types.UID]answer{}}
 }
 
-// join has a claim wait for the next list of its namespace. first tells that no other waits for it, so
+// join has a claim wait for the next list of its namespace. first: no other waits for it, so
 // that nobody has it made yet.
 func (b *batches) join(namespace string, a ask) (first bool) {
 	b.mu.Lock()
@@ -117,7 +117,7 @@ func (b *batches) settle(namespace string, asked map[types.UID]ask, a answer) {
 const goodFor = 30 * time.Second
 
 // reading returns what is known of a claim by a list, and forgets what has no worth any more: a list
-// that is too old, or failed and was told of.
+// that is too old, or failed and was reported.
 func (b *batches) reading(c Claim, now time.Time) Reading {
 	b.mu.Lock()
 	defer b.mu.Unlock()

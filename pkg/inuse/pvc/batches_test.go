@@ -25,10 +25,10 @@ func shown(ms int, pods ...Pod) answer { return answer{at: at(ms), pods: indexed
 func TestOneListAnswersAllThatAskedBefore(t *testing.T) {
 	b := newBatches()
 	if !b.join("ns", asks(1)) {
-		t.Error("the first is not told that nobody waits")
+		t.Error("the first does not learn that nobody waits")
 	}
 	if b.join("ns", asks(2)) || b.join("ns", asks(1)) {
-		t.Error("the second is told that nobody waits")
+		t.Error("the second learns that nobody waits")
 	}
 	if !b.join("other", asks(9)) {
 		t.Error("another namespace waits for the first")
@@ -39,7 +39,7 @@ func TestOneListAnswersAllThatAskedBefore(t *testing.T) {
 	}
 	// This one may have been deleted after the list was sent.
 	if !b.join("ns", asks(3)) {
-		t.Error("one that comes too late is told that somebody waits")
+		t.Error("one that comes too late learns that somebody waits")
 	}
 	b.settle("ns", asked, shown(1))
 	for uid, want := range map[types.UID]bool{"1": true, "2": true, "3": false, "9": false} {
@@ -93,7 +93,7 @@ func TestTheGapBetweenTwoLists(t *testing.T) {
 }
 
 // TestTenThousandClaimsTakeFewLists plays the deletion of 10,000 claims of one namespace at
-// several speeds, with the loop that comes back when it is told to.
+// several speeds, with the loop that comes back when it is asked to.
 func TestTenThousandClaimsTakeFewLists(t *testing.T) {
 	const claims = 10_000
 	for _, perSecond := range []int{50, 200, 1000, 100_000} {
@@ -147,7 +147,7 @@ func TestWhatAListShowed(t *testing.T) {
 	b.settle("ns", asked, answer{err: failed})
 	b.reading(claim("1"), at(1))
 	if got := b.reading(claim("1"), at(2)); got != (Reading{}) {
-		t.Errorf("a failure is told twice, and nobody asks again: %+v", got)
+		t.Errorf("a failure is reported twice, and nobody asks again: %+v", got)
 	}
 	b.join("ns", ask{"1", "ns/data"})
 	asked, _ = b.take("ns", at(60_000))

@@ -12,7 +12,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// TestAListIsWholeAndOfNow, for what it does not show is let go.
+// TestAListIsWholeAndOfNow, for what it does not show is released.
 func TestAListIsWholeAndOfNow(t *testing.T) {
 	var asked []metav1.ListOptions
 	var fail error

@@ -75,7 +75,7 @@ func TestDecide(t *testing.T) {
 				s.Duty.Unanswered, s.Read.Usage = false, true, ended
 		},
 			inuse.Wait, inuse.ReasonLeftToBuiltIn, true},
-		"let go already": {func(s *Facts) { s.Duty.Removed = true }, inuse.Wait, inuse.ReasonUnused, false},
+		"released already": {func(s *Facts) { s.Duty.Removed = true }, inuse.Wait, inuse.ReasonUnused, false},
 	}
 	for sentence, c := range cases {
 		t.Run(sentence, func(t *testing.T) {
@@ -90,7 +90,7 @@ func TestDecide(t *testing.T) {
 }
 
 // TestWhatLetsAClaimGo goes through all that can be known and holds what must be true whenever a
-// claim is let go, or written to at all.
+// claim is released, or written to at all.
 func TestWhatLetsAClaimGo(t *testing.T) {
 	bools := []bool{false, true}
 	usages := []Usage{{}, {By: "web-0"}, {ByEnded: "job-1"}, {By: "web-0", ByEnded: "job-1"}}
@@ -113,11 +113,11 @@ func TestWhatLetsAClaimGo(t *testing.T) {
 		case !c.Terminating || !c.Protected || s.Duty.Removed:
 			t.Fatalf("there is nothing to take off: %+v", s)
 		case !s.Read.Made || s.Read.Err != nil:
-			t.Fatalf("let go without a live list: %+v", s)
+			t.Fatalf("released without a live list: %+v", s)
 		case inUse:
-			t.Fatalf("let go while a pod uses it: %+v", s)
+			t.Fatalf("released while a pod uses it: %+v", s)
 		case byEnded && (s.Ended != ReleaseTerminated || !s.Duty.Alone):
-			t.Fatalf("let go while a pod that has ended holds it: %+v", s)
+			t.Fatalf("released while a pod that has ended holds it: %+v", s)
 		}
 	}
 	for _, s.Duty.Mode = range []inuse.Mode{inuse.ModeOff, inuse.ModeFull} {
@@ -140,7 +140,7 @@ func TestWhatLetsAClaimGo(t *testing.T) {
 		}
 	}
 	if let == 0 || let == seen {
-		t.Errorf("%d of %d were let go: this test shows nothing", let, seen)
+		t.Errorf("%d of %d were released: this test shows nothing", let, seen)
 	}
 }
 

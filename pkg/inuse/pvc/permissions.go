@@ -12,7 +12,7 @@ func (c Config) Permissions() []access.Permission {
 	if len(rights) == 0 {
 		return nil // off
 	}
-	const without = "no claim is let go, for nobody can tell whether a pod uses it"
+	const without = "no claim loses its finalizer, for it is unknown whether a pod uses it"
 	return append(rights,
 		access.Permission{Resource: "pods", Verb: "list", Without: without, Unsafe: true},
 		access.Permission{Resource: "pods", Verb: "watch", Without: without, Unsafe: true})

@@ -174,8 +174,8 @@ func TestAClaimGoesWhenItsLastPodDoes(t *testing.T) {
 			w.await(t, "RemoveFinalizer idle")
 			w.delete("data")
 			w.until(t, "an Event", func([]string) bool { return len(w.events.Events) > 0 })
-			if told := <-w.events.Events; !strings.Contains(told, string(inuse.ReasonInUse)) {
-				t.Fatalf("told %q", told)
+			if reported := <-w.events.Events; !strings.Contains(reported, string(inuse.ReasonInUse)) {
+				t.Fatalf("reported %q", reported)
 			}
 			// From here on nothing but the pod wakes the claim.
 			pods.Updated(web(v1.PodPending), web(v1.PodRunning)) // nothing that matters
@@ -193,7 +193,7 @@ func TestAListThatFailsMeansInUse(t *testing.T) {
 	w.delete("data")
 	w.until(t, "three attempts", func(diary []string) bool { return len(diary) >= 3 })
 	if got := w.diaryNow(); slices.Contains(got, "RemoveFinalizer data") {
-		t.Errorf("let go although nobody knows who uses it: %q", got)
+		t.Errorf("released although nobody knows who uses it: %q", got)
 	}
 	w.mu.Lock()
 	w.fail = nil
@@ -207,7 +207,7 @@ func TestAPodThatOnlyTheListShows(t *testing.T) {
 	w.delete("idle")
 	w.await(t, "RemoveFinalizer idle")
 	if slices.Contains(w.diaryNow(), "RemoveFinalizer data") {
-		t.Error("let go while a pod uses it")
+		t.Error("released while a pod uses it")
 	}
 	// The watch shows it late, and then its end.
 	pods := podChanges{w.Protector}
@@ -256,6 +256,18 @@ func TestWhatIsGoneIsForgotten(t *testing.T) {
 			t.Error("what was asked for a claim is kept though it is gone")
 		}
 	}
+}
+
+// A claim that is deleted while it is watched is released, not only one that was terminating from the first.
+func TestAClaimThatChangesIsDecidedOn(t *testing.T) {
+	w := run(t, func(*world) {})
+	before, now := claim("changed"), claim("changed")
+	before.Terminating = false
+	w.mu.Lock()
+	w.shown[now.Key()] = &now
+	w.mu.Unlock()
+	claimChanges{w.Protector}.Updated(&before, &now)
+	w.await(t, "RemoveFinalizer "+now.Name)
 }
 
 // TestOnlyClaimsThatAreToGoAreWoken, for a cluster may have many pods.

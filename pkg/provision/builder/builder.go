@@ -1,3 +1,5 @@
+// Package builder builds the CreateVolume requests of claims for a real cluster and driver: it reads what package
+// request decides from.
 package builder
 
 import (
@@ -110,8 +112,8 @@ func newBuilder(clients kube.Clients, driver Capable, cfg Config) (*Builder, err
 	case b.driver.Plugin[topology]:
 		b.nodes = cfg.Nodes
 	case cfg.Node != nil:
-		return nil, errors.New("make a request builder: volumes are to be made on one node, and the driver does not say where " +
-			"they are (VOLUME_ACCESSIBILITY_CONSTRAINTS)")
+		return nil, errors.New("make a request builder: volumes are to be made on one node, and the driver does not say " +
+			"where they are (VOLUME_ACCESSIBILITY_CONSTRAINTS)")
 	}
 	return b, nil
 }
@@ -175,7 +177,8 @@ func (b *Builder) Permissions() []access.Permission {
 	if b.nodes == nil || b.cfg.Node != nil { // a node knows itself
 		return rights
 	}
-	rights = append(rights, b.nodes.Permissions("no claim gets a volume, for nobody knows where the driver's nodes are")...)
+	rights = append(rights, b.nodes.Permissions(
+		"no claim gets a volume, for nobody knows where the driver's nodes are")...)
 	return append(rights, access.Permission{Group: storage, Resource: "csinodes", Verb: "get",
 		Without: "a node that has just joined is not told from one without the driver"})
 }

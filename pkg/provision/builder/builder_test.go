@@ -281,11 +281,15 @@ func plainFacts() request.Facts {
 				Annotations: map[string]string{"volume.kubernetes.io/storage-provisioner": driverName}},
 			Spec: v1.PersistentVolumeClaimSpec{StorageClassName: &class,
 				AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
-				Resources:   v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")}}},
+				Resources: v1.VolumeResourceRequirements{
+					Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")},
+				}},
 		},
 		Class: &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: driverName},
 		Driver: request.Driver{Name: driverName,
-			Plugin:     map[csi.PluginCapability_Service_Type]bool{csi.PluginCapability_Service_CONTROLLER_SERVICE: true},
-			Controller: map[csi.ControllerServiceCapability_RPC_Type]bool{csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME: true}},
+			Plugin: map[csi.PluginCapability_Service_Type]bool{csi.PluginCapability_Service_CONTROLLER_SERVICE: true},
+			Controller: map[csi.ControllerServiceCapability_RPC_Type]bool{
+				csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME: true,
+			}},
 	}
 }

@@ -140,22 +140,24 @@ func TestCloneSharesNothing(t *testing.T) {
 
 func TestEncodeRefuses(t *testing.T) {
 	for name, change := range map[string]func(*Entry){
-		"no volume":                    func(e *Entry) { e.Volume = "" },
-		"a name no PV can have":        func(e *Entry) { e.Volume = "PVC_1" },
-		"no claim":                     func(e *Entry) { e.Claim = Claim{} },
-		"no UID":                       func(e *Entry) { e.Claim.UID = "" },
-		"no request":                   func(e *Entry) { e.Requests = nil },
-		"three requests":               func(e *Entry) { e.Requests = append(e.Requests, e.Requests[0]) },
-		"no CreateVolume":              func(e *Entry) { e.Requests[1].Create = nil },
-		"no PV":                        func(e *Entry) { e.Requests[1].PV = nil },
-		"secrets":                      func(e *Entry) { e.Requests[0].Create.Secrets = map[string]string{"password": "x"} },
-		"another volume's request":     func(e *Entry) { e.Requests[0].Create.Name = "pvc-2" },
-		"another volume's PV":          func(e *Entry) { e.Requests[0].PV.Name = "pvc-2" },
-		"an incomplete clone":          func(e *Entry) { e.Requests[0].Source.Name = "" },
-		"a string that is no UTF-8":    func(e *Entry) { e.Requests[0].Create.Parameters["x"] = "\xff" },
-		"a PV string that is none":     func(e *Entry) { e.Requests[0].PV.Annotations["x"] = "\xff" },
-		"a node's name that is none":   func(e *Entry) { e.Requests[0].Node = "\xff" },
-		"a PV field that JSON ignores": func(e *Entry) { e.Requests[0].PV.DeletionTimestamp = &metav1.Time{Time: metav1.Now().Add(1)} },
+		"no volume":                  func(e *Entry) { e.Volume = "" },
+		"a name no PV can have":      func(e *Entry) { e.Volume = "PVC_1" },
+		"no claim":                   func(e *Entry) { e.Claim = Claim{} },
+		"no UID":                     func(e *Entry) { e.Claim.UID = "" },
+		"no request":                 func(e *Entry) { e.Requests = nil },
+		"three requests":             func(e *Entry) { e.Requests = append(e.Requests, e.Requests[0]) },
+		"no CreateVolume":            func(e *Entry) { e.Requests[1].Create = nil },
+		"no PV":                      func(e *Entry) { e.Requests[1].PV = nil },
+		"secrets":                    func(e *Entry) { e.Requests[0].Create.Secrets = map[string]string{"password": "x"} },
+		"another volume's request":   func(e *Entry) { e.Requests[0].Create.Name = "pvc-2" },
+		"another volume's PV":        func(e *Entry) { e.Requests[0].PV.Name = "pvc-2" },
+		"an incomplete clone":        func(e *Entry) { e.Requests[0].Source.Name = "" },
+		"a string that is no UTF-8":  func(e *Entry) { e.Requests[0].Create.Parameters["x"] = "\xff" },
+		"a PV string that is none":   func(e *Entry) { e.Requests[0].PV.Annotations["x"] = "\xff" },
+		"a node's name that is none": func(e *Entry) { e.Requests[0].Node = "\xff" },
+		"a PV field that JSON ignores": func(e *Entry) {
+			e.Requests[0].PV.DeletionTimestamp = &metav1.Time{Time: metav1.Now().Add(1)}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := fullEntry()

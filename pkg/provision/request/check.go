@@ -12,7 +12,7 @@ const maxHandle = 256
 
 // check reports whether the volume that the driver made is the one that was asked for.
 func (o Plan) check(volume *csi.Volume) error {
-	handle := text.Text(volume.GetVolumeId(), maxHandle)
+	handle := text.Truncate(volume.GetVolumeId(), maxHandle)
 	asked := o.Request.GetCapacityRange().GetRequiredBytes()
 	source := o.Request.GetVolumeContentSource()
 	switch {

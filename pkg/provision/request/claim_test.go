@@ -137,7 +137,8 @@ func TestWhatTheDriverCan(t *testing.T) {
 			""},
 	})
 	f := facts(attributes, func(f *Facts) { f.Attributes.Parameters = map[string]string{"iops": "9"} })
-	if o, err := NewPlan(f); err != nil || o.Request.MutableParameters["iops"] != "9" || o.Request.Parameters["iops"] != "" {
+	if o, err := NewPlan(f); err != nil || o.Request.MutableParameters["iops"] != "9" ||
+		o.Request.Parameters["iops"] != "" {
 		t.Errorf("mutable parameters %v, %v", o.Request.GetMutableParameters(), err)
 	}
 }

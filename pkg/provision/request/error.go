@@ -19,7 +19,7 @@ type Error struct {
 }
 
 // Error returns the sentence, in at most 800 bytes.
-func (e *Error) Error() string { return text.Text(e.err.Error(), maxWords) }
+func (e *Error) Error() string { return text.Truncate(e.err.Error(), maxWords) }
 
 // Unwrap returns what the sentence was made from.
 func (e *Error) Unwrap() error { return e.err }

@@ -23,14 +23,18 @@ func Example() {
 			Spec: v1.PersistentVolumeClaimSpec{
 				StorageClassName: &class,
 				AccessModes:      []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
-				Resources:        v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}},
+				Resources: v1.VolumeResourceRequirements{
+					Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")},
+				},
 			},
 		},
 		Class: &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: "disk.csi.example.com"},
 		Driver: request.Driver{
-			Name:       "disk.csi.example.com",
-			Plugin:     map[csi.PluginCapability_Service_Type]bool{csi.PluginCapability_Service_CONTROLLER_SERVICE: true},
-			Controller: map[csi.ControllerServiceCapability_RPC_Type]bool{csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME: true},
+			Name:   "disk.csi.example.com",
+			Plugin: map[csi.PluginCapability_Service_Type]bool{csi.PluginCapability_Service_CONTROLLER_SERVICE: true},
+			Controller: map[csi.ControllerServiceCapability_RPC_Type]bool{
+				csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME: true,
+			},
 		},
 	}
 	o, err := request.NewPlan(facts)

@@ -82,11 +82,15 @@ func TestMigrationRefused(t *testing.T) {
 			func(f *Facts) { f.Class.Provisioner = "kubernetes.io/aws-ebs" }), ReasonNotOurs},
 		"a driver that took over from no plugin": {facts(func(f *Facts) { f.Class.Provisioner = gceInTree }), ReasonNotOurs},
 		"a zone twice": {facts(migrated, parameter("zone", "a"), func(f *Facts) {
-			f.Class.AllowedTopologies = []v1.TopologySelectorTerm{{MatchLabelExpressions: []v1.TopologySelectorLabelRequirement{{Key: "zone", Values: []string{"b"}}}}}
+			f.Class.AllowedTopologies = []v1.TopologySelectorTerm{
+				{MatchLabelExpressions: []v1.TopologySelectorLabelRequirement{{Key: "zone", Values: []string{"b"}}}},
+			}
 		}), ReasonClassUntranslatable},
 		"a clone of a volume of the plugin": {facts(migrated, cloned(func(_ *v1.PersistentVolumeClaim,
 			pv *v1.PersistentVolume) {
-			pv.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{GCEPersistentDisk: &v1.GCEPersistentDiskVolumeSource{PDName: "s"}}
+			pv.Spec.PersistentVolumeSource = v1.PersistentVolumeSource{
+				GCEPersistentDisk: &v1.GCEPersistentDiskVolumeSource{PDName: "s"},
+			}
 			pv.Labels = map[string]string{v1.LabelTopologyZone: "us-central1-a"}
 		})), ""},
 	})

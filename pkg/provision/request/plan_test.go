@@ -55,7 +55,8 @@ func TestWithSecrets(t *testing.T) {
 		t.Fatal(err)
 	}
 	request := o.WithSecrets(map[string]string{"key": "canary"})
-	if request.Secrets["key"] != "canary" || request.Name != volumeName || strings.Contains(o.Request.String(), "canary") {
+	if request.Secrets["key"] != "canary" || request.Name != volumeName ||
+		strings.Contains(o.Request.String(), "canary") {
 		t.Errorf("%v; the plan: %v", request, o.Request)
 	}
 	if o.WithSecrets(nil).Secrets != nil {
@@ -79,7 +80,8 @@ func TestReasons(t *testing.T) {
 		t.Error("the remediation for what is not known destroys or gives up")
 	}
 	remediations := map[string]bool{}
-	for _, r := range []Remediation{RemediationWait, RemediationChange, RemediationReschedule, RemediationDiscard, RemediationIgnore} {
+	for _, r := range []Remediation{RemediationWait, RemediationChange, RemediationReschedule, RemediationDiscard,
+		RemediationIgnore} {
 		remediations[r.String()] = true
 	}
 	if len(remediations) != 5 {

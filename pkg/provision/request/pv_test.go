@@ -108,9 +108,13 @@ func TestPVDetails(t *testing.T) {
 		"places of a driver without topology mean nothing": {facts(), zoned, func(pv *v1.PersistentVolume) bool {
 			return pv.Spec.NodeAffinity == nil
 		}},
-		"the class's policy": {facts(func(f *Facts) { keep := v1.PersistentVolumeReclaimRetain; f.Class.ReclaimPolicy = &keep }), nothing, func(pv *v1.PersistentVolume) bool {
-			return pv.Spec.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimRetain
-		}},
+		"the class's policy": {
+			facts(func(f *Facts) { keep := v1.PersistentVolumeReclaimRetain; f.Class.ReclaimPolicy = &keep }),
+			nothing,
+			func(pv *v1.PersistentVolume) bool {
+				return pv.Spec.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimRetain
+			},
+		},
 		"a class without a policy leaves it to the API server": {facts(func(f *Facts) { f.Class.ReclaimPolicy = nil }),
 			nothing, func(pv *v1.PersistentVolume) bool {
 				return pv.Spec.PersistentVolumeReclaimPolicy == ""
@@ -154,10 +158,14 @@ func TestWhatReclaimReads(t *testing.T) {
 
 func TestAnswers(t *testing.T) {
 	snapshot := func(id string) *csi.VolumeContentSource {
-		return &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Snapshot{Snapshot: &csi.VolumeContentSource_SnapshotSource{SnapshotId: id}}}
+		return &csi.VolumeContentSource{
+			Type: &csi.VolumeContentSource_Snapshot{Snapshot: &csi.VolumeContentSource_SnapshotSource{SnapshotId: id}},
+		}
 	}
 	volume := func(id string) *csi.VolumeContentSource {
-		return &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Volume{Volume: &csi.VolumeContentSource_VolumeSource{VolumeId: id}}}
+		return &csi.VolumeContentSource{
+			Type: &csi.VolumeContentSource_Volume{Volume: &csi.VolumeContentSource_VolumeSource{VolumeId: id}},
+		}
 	}
 	cases := map[string]struct {
 		f      Facts
@@ -188,7 +196,11 @@ func TestAnswers(t *testing.T) {
 			func(v *csi.Volume) { v.ContentSource = volume("vol-source") }, ""},
 		"cloned from another volume": {facts(cloned()),
 			func(v *csi.Volume) { v.ContentSource = volume("vol-2") }, ReasonAnswerFromOther},
-		"with data that nobody asked for, as is": {facts(), func(v *csi.Volume) { v.ContentSource = snapshot("golden") }, ""},
+		"with data that nobody asked for, as is": {
+			facts(),
+			func(v *csi.Volume) { v.ContentSource = snapshot("golden") },
+			"",
+		},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

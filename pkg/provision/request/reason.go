@@ -76,8 +76,8 @@ const (
 	RemediationIgnore
 )
 
-// Announced reports whether the claim's owner gets an Event although nothing is to be done (RemediationIgnore): nobody else
-// tells them whom the claim waits for.
+// Announced reports whether the claim's owner gets an Event although nothing is to be done (RemediationIgnore):
+// nobody else tells them whom the claim waits for.
 func (r Reason) Announced() bool { return r == ReasonLeftToPopulator }
 
 // Reasons returns all reasons there are, in the order in which they are documented.

@@ -13,7 +13,9 @@ func TestWhere(t *testing.T) {
 	noDriver := func(f *Facts) { f.Selected.Keys = nil }
 	allowed := func(zone string) func(*Facts) {
 		return func(f *Facts) {
-			f.Class.AllowedTopologies = []v1.TopologySelectorTerm{{MatchLabelExpressions: []v1.TopologySelectorLabelRequirement{{Key: "zone", Values: []string{zone}}}}}
+			f.Class.AllowedTopologies = []v1.TopologySelectorTerm{
+				{MatchLabelExpressions: []v1.TopologySelectorLabelRequirement{{Key: "zone", Values: []string{zone}}}},
+			}
 		}
 	}
 	cases := map[string]struct {

@@ -46,7 +46,9 @@ func facts(changes ...func(*Facts)) Facts {
 				AccessModes:      []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
 				StorageClassName: &class,
 				VolumeMode:       &filesystem,
-				Resources:        v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("5Gi")}},
+				Resources: v1.VolumeResourceRequirements{
+					Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("5Gi")},
+				},
 			},
 		},
 		Class: &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "fast"}, Provisioner: driver,
@@ -143,7 +145,9 @@ func cloned(changes ...func(*v1.PersistentVolumeClaim, *v1.PersistentVolume)) fu
 		claim := &v1.PersistentVolumeClaim{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "source", UID: "c-1"},
 			Spec: v1.PersistentVolumeClaimSpec{VolumeName: "pv-source",
-				Resources: v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("4Gi")}}},
+				Resources: v1.VolumeResourceRequirements{
+					Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("4Gi")},
+				}},
 			Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound},
 		}
 		pv := &v1.PersistentVolume{

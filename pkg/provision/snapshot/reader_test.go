@@ -86,7 +86,8 @@ const (
 		"status":{"boundVolumeSnapshotContentName":"content-1","readyToUse":true,"restoreSize":"1Gi"}}`
 	content = `{"apiVersion":"snapshot.storage.k8s.io/v1","kind":"VolumeSnapshotContent",
 		"metadata":{"name":"content-1","annotations":{"snapshot.storage.kubernetes.io/allow-volume-mode-change":"true"}},
-		"spec":{"driver":"disk.csi.example.com","deletionPolicy":"Delete","source":{"volumeHandle":"vol-1"},"sourceVolumeMode":"Block",
+		"spec":{"driver":"disk.csi.example.com","deletionPolicy":"Delete","source":{"volumeHandle":"vol-1"},
+			"sourceVolumeMode":"Block",
 			"volumeSnapshotRef":{"namespace":"shop","name":"nightly","uid":"u1"}},
 		"status":{"snapshotHandle":"snap-1","readyToUse":true,"restoreSize":1073741824}}`
 )

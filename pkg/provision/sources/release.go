@@ -88,7 +88,7 @@ func releaseClonedClaim(ctx context.Context, core corev1.CoreV1Interface, driver
 		return false, err
 	}
 	_, err = kube.PatchClaimFinalizers(ctx, core.PersistentVolumeClaims(claim.Namespace), kube.FinalizerPatch{
-		Name: claim.Name, UID: claim.UID, Drop: []string{finalizers.Cloning}})
+		Name: claim.Name, UID: claim.UID, Remove: []string{finalizers.Cloning}})
 	if errors.Is(err, kube.ErrGone) {
 		return false, nil
 	}

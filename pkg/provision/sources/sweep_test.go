@@ -78,11 +78,19 @@ func TestDecideSweep(t *testing.T) {
 func TestSweepWithoutAProvisioner(t *testing.T) {
 	bound := snapshottest.ClaimFrom("bound", "free", "")
 	bound.Spec.VolumeName = "pv"
-	client := fake.NewClientset(snapshottest.ClaimFrom("pending", "used", ""), snapshottest.ClaimFrom("afar", "used-from-afar", "ns"), bound)
-	shop := snapshottest.New(snapshottest.Of(driverName, "used"), snapshottest.Of(driverName, "used-from-afar"), snapshottest.Of(driverName, "free"),
+	client := fake.NewClientset(
+		snapshottest.ClaimFrom("pending", "used", ""),
+		snapshottest.ClaimFrom("afar", "used-from-afar", "ns"),
+		bound,
+	)
+	shop := snapshottest.New(
+		snapshottest.Of(driverName, "used"),
+		snapshottest.Of(driverName, "used-from-afar"),
+		snapshottest.Of(driverName, "free"),
 		snapshottest.Of(driverName, "deleted", func(s *request.Snapshot) { s.Deleting = true }),
 		snapshottest.Of(driverName, "foreign", func(s *request.Snapshot) { s.Content.Driver = "x" }),
-		snapshottest.Of(driverName, "unprotected", func(s *request.Snapshot) { s.Protected = false }))
+		snapshottest.Of(driverName, "unprotected", func(s *request.Snapshot) { s.Protected = false }),
+	)
 	s := newSweeper(client.CoreV1(), client.AuthorizationV1(), driverName, shop, SweeperConfig{})
 	if err := s.Sweep(t.Context()); err != nil {
 		t.Fatal(err)
@@ -147,11 +155,19 @@ func waitFor(t *testing.T, what string, until func() bool) {
 }
 
 func TestReleaseSnapshots(t *testing.T) {
-	shop := snapshottest.New(snapshottest.Of(driverName, "a"), snapshottest.Of(driverName, "b", func(s *request.Snapshot) {
-		s.Deleting, s.Content = true,
-			nil
-	}),
-		snapshottest.Of(driverName, "foreign", func(s *request.Snapshot) { s.Content.Driver = "x" }), snapshottest.Of(driverName, "gone"))
+	shop := snapshottest.New(
+		snapshottest.Of(driverName, "a"),
+		snapshottest.Of(driverName, "b", func(s *request.Snapshot) {
+			s.Deleting, s.Content = true,
+				nil
+		}),
+		snapshottest.Of(
+			driverName,
+			"foreign",
+			func(s *request.Snapshot) { s.Content.Driver = "x" },
+		),
+		snapshottest.Of(driverName, "gone"),
+	)
 	if n, err := ReleaseSnapshots(t.Context(), driverName, shop); n != 3 || err != nil || !shop.Protected("foreign") ||
 		shop.Protected("a") || shop.Protected("b") {
 		t.Errorf("%d, %v, %q", n, err, shop.Calls())

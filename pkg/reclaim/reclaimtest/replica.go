@@ -21,7 +21,7 @@ type Replica struct {
 	// Queued, Unprotected and Later are the keys that wait for the loop of deletions, for that of first-time
 	// protection, and for the clock.
 	Queued, Unprotected, Later []bool
-	// Workers is the work in hand for each key, Protections the first-time protection that is under way.
+	// Workers is the work under way for each key, Protections the first-time protection that is under way.
 	Workers     []Worker
 	Protections []*Ask
 	// Expired: its lease ran out, and it does not know.
@@ -30,9 +30,9 @@ type Replica struct {
 	Reports []Reason
 }
 
-// Worker is the work in hand for one key.
+// Worker is the work under way for one key.
 type Worker struct {
-	// Session waits for an answer, nil for no work in hand.
+	// Session waits for an answer, nil for no work under way.
 	Session *Session
 	// Left are the items that are left to decide on.
 	Left []Item
@@ -180,7 +180,7 @@ func (p *Replica) report(r reclaiming.Report) {
 	}
 }
 
-// Busy reports whether a worker has the key in hand.
+// Busy reports whether a worker works on the key.
 func (p *Replica) Busy(i int) bool { return p.Workers[i].Session != nil }
 
 // Asks returns what it asks.

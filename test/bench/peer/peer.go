@@ -9,11 +9,11 @@
 //     for static ones of its driver.
 //   - With AddFinalizer it puts the finalizer of KEP-2644 on Bound PVs with policy Delete, and
 //     deletes the volumes of Released ones, terminating or not.
-//   - Without, it takes that finalizer off every PV it answers for, whatever the PV's state, and
+//   - Without, it removes that finalizer from every PV it answers for, whatever the PV's state, and
 //     deletes the volumes of Released PVs that are not terminating. It deletes the PV next.
 //   - For a claim that gets its volume at the first try (--provision) it writes the PV, with its
 //     finalizer, and the Events Provisioning and ProvisioningSucceeded; nothing else.
-//   - It looks at a PV when the PV changes, and at all of them after each resync period.
+//   - It reconciles a PV when the PV changes, and at all of them after each resync period.
 package peer
 
 import (

@@ -72,7 +72,7 @@ func TestFormerLeaderDeletesNothing(t *testing.T) {
 		t.Errorf("the former leader sent %d DeleteVolume calls after its lease had run out", late)
 	}
 	for _, vol := range all {
-		// What the former leader had in hand when it stopped may have been done, unheard.
+		// What the former leader had under way when it stopped may have been done, unheard.
 		if disk[vol.Handle] || byNext[vol.Handle] > 1 || byFormer[vol.Handle]+byNext[vol.Handle] < 1 {
 			t.Errorf("volume %s: on disk %v, %d DeleteVolume calls by the former leader, %d by the next", vol.Handle,
 				disk[vol.Handle], byFormer[vol.Handle], byNext[vol.Handle])

@@ -124,7 +124,7 @@ func TestClearingClaimRefUIDDoesNotBindEveryRestoredClaim(t *testing.T) {
 	_, err := after.WaitBound(env.WithTimeout())
 	env.Must(err)
 	env.WaitPV(lost, "available", func(pv *v1.PersistentVolume) bool { return pv.Status.Phase == v1.VolumeAvailable })
-	// The PV controller looks at the claim once more.
+	// The PV controller reconciles the claim once more.
 	env.Must(env.mergeClaim(before, `{"metadata":{"labels":{"look":"again"}}}`))
 	env.MakeVolume(objects.Spec{})
 	claim, err := before.Get(env.Ctx)

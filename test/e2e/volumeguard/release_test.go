@@ -146,7 +146,7 @@ func TestReleaseDriversWithAdmissionPolicyInForce(t *testing.T) {
 			func(vol *objects.Volume) bool { return !fixture.IsProtected(env.ListPVs()[vol.Name]) })
 	})
 	env.RemoveFinalizers(vols[0])
-	env.WaitProtected(vols[0]) // the write that took it off was a success
+	env.WaitProtected(vols[0]) // the write that removed it was a success
 
 	output, err := env.releaseGuard("--release-drivers=*")
 	env.Must(err)

@@ -23,7 +23,7 @@ func TestVolumeGuardReportsMissingPermissions(t *testing.T) {
 	env.Must(env.Client.RbacV1().ClusterRoleBindings().Delete(env.Ctx, "volume-guard-pvc-protection-"+env.Namespace,
 		metav1.DeleteOptions{}))
 	g := env.launchVolumeGuard(protecting()...)
-	const lacking = `may not list pods: no claim is let go, for nobody can tell whether a pod uses it. ` +
+	const lacking = `may not list pods: no claim loses its finalizer, for it is unknown whether a pod uses it. ` +
 		`Add to the ClusterRole: {apiGroups: [""], resources: ["pods"], verbs: ["list"]}`
 	env.Must(g.WaitLog(env.WithTimeout(), "Preflight: may not list pods"))
 	env.Eventually("the health endpoint says so", func() bool {

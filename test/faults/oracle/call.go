@@ -141,13 +141,13 @@ func (j *judge) namedDuring(pv Object, span Span) bool {
 	})) > 0
 }
 
-// objectionAfterEnd is about a PV that was gone: nobody took protection off it since the sidecar's process began at
+// objectionAfterEnd is about a PV that was gone: nobody removed its protection since the sidecar's process began at
 // since, for of what was before it knows nothing, and the claim was read after its end.
 func (j *judge) objectionAfterEnd(pv timeline, end moment, window Span, since time.Time) string {
 	last := pv.living()
 	for i := 1; i < len(pv); i++ {
 		if pv[i-1].has(j.Finalizer) && !pv[i].has(j.Finalizer) && pv[i].by != j.User && pv[i].commit.To.After(since) {
-			return "somebody else took the finalizer off"
+			return "somebody else removed the finalizer"
 		}
 	}
 	switch {

@@ -9,7 +9,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
 )
 
-// history tells all that happened to a PV, its volume, claim and attachments, in order.
+// history describes all that happened to a PV, its volume, claim and attachments, in order.
 func (j *judge) history(pv Object) []string {
 	var lines []Note
 	for _, r := range j.Requests {
@@ -73,7 +73,7 @@ func (j *judge) describe(r Request) string {
 	return text
 }
 
-// describeCall tells of a call for a volume, and what it did.
+// describeCall describes a call for a volume, and what it did.
 func describeCall(c ledger.Call, volume, did string) []Note {
 	call := "driver: " + c.Method + "(" + volume + ")"
 	lines := []Note{{c.Received, call + " received"}}
@@ -89,8 +89,8 @@ func describeCall(c ledger.Call, volume, did string) []Note {
 	return lines
 }
 
-// History tells all that happened to a PV, its volume, claim and attachments, in order. Of pv the name and handle are
-// needed.
+// History describes all that happened to a PV, its volume, claim and attachments, in order. Of pv the name and handle
+// are needed.
 func History(c Case, pv Object) []string {
 	return newJudge(c).history(pv)
 }

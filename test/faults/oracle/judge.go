@@ -13,8 +13,8 @@ const (
 	// Leak: the PV is gone, its volume is not, and was to be deleted; or it never had a PV, and the in-flight log has no
 	// entry for it.
 	Leak = "leak"
-	// LeftEarly: the PV was let go before its volume was deleted, or the entry of the in-flight log was removed before its
-	// volume had a PV: a crash in between would have been a leak.
+	// LeftEarly: the PV was released before its volume was deleted, or the entry of the in-flight log was removed
+	// before its volume had a PV: a crash in between would have been a leak.
 	LeftEarly = "left early"
 	// Unlogged: CreateVolume without an entry in the in-flight log: a crash right after would have been a leak.
 	Unlogged = "unlogged"
@@ -63,7 +63,7 @@ type Case struct {
 
 	// Requests are those that concern the driver's PVs, their claims and attachments, and the in-flight log, by anybody.
 	Requests []Request
-	// Seen are the versions of these objects as a watch told of them, in order.
+	// Seen are the versions of these objects as a watch showed them, in order.
 	Seen []Seen
 	// Calls are the DeleteVolume calls, by anybody, and the sidecar's CreateVolume calls.
 	Calls []ledger.Call
@@ -117,7 +117,7 @@ func (f Finding) String() string {
 	return text
 }
 
-// judge is a Case that is being looked at.
+// judge is a Case that is being read.
 type judge struct {
 	Case
 	lives map[string]timeline
@@ -137,7 +137,7 @@ type judge struct {
 // object names what a read was about.
 type object struct{ resource, namespace, name string }
 
-// enough calls of one volume are looked at: what sends more of them is a storm, and found as one.
+// enough calls of one volume are read: what sends more of them is a storm, and found as one.
 const enough = 100
 
 // Judge returns all that is wrong, nil for nothing.
@@ -189,7 +189,7 @@ func newJudge(c Case) *judge {
 	return j
 }
 
-// found tells of something once for each PV: the first time shows it, and more would bury it.
+// found reports something once for each PV: the first time shows it, and more would bury it.
 func (j *judge) found(kind string, pv Object, format string, args ...any) {
 	if slices.ContainsFunc(j.findings, func(f Finding) bool { return f.Kind == kind && f.PV == pv.Name }) {
 		return
@@ -225,7 +225,7 @@ func (j *judge) heard(c ledger.Call) bool {
 func (j *judge) judgeRepeats(pv timeline) {
 	family := j.family(pv[0].Handle)
 	if family[0][0].UID != pv[0].UID {
-		return // told once for all PVs of the volume
+		return // reported once for all PVs of the volume
 	}
 	j.judgeRepeatsOf(pv[0].Object, len(family))
 }
@@ -274,7 +274,7 @@ func (j *judge) judgeEnd(pv timeline) {
 	}
 }
 
-// finalizerRemovedByOthers reports whether somebody else took the finalizer off while the PV was terminating.
+// finalizerRemovedByOthers reports whether somebody else removed the finalizer while the PV was terminating.
 func (j *judge) finalizerRemovedByOthers(pv timeline) bool {
 	for i := 1; i < len(pv); i++ {
 		before, now := pv[i-1], pv[i]
@@ -296,8 +296,8 @@ func (j *judge) heldToTheEnd(pv timeline) bool {
 	return false
 }
 
-// contested reports whether others took the finalizer off the PV while it was not terminating again and again, or did
-// so with several.
+// contested reports whether others removed the finalizer from the PV again and again while it was not terminating, or
+// did so with several.
 func (j *judge) contested(pv timeline) bool {
 	several := 0
 	for _, other := range j.pvs {
@@ -308,7 +308,7 @@ func (j *judge) contested(pv timeline) bool {
 	return j.strips(pv) >= contestAfter || several >= contestedPVs
 }
 
-// strips counts how often others took the finalizer off a PV that was not terminating.
+// strips counts how often others removed the finalizer from a PV that was not terminating.
 func (j *judge) strips(pv timeline) (n int) {
 	for i := 1; i < len(pv); i++ {
 		before, now := pv[i-1], pv[i]

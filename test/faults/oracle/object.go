@@ -15,7 +15,7 @@ import (
 // Kind of an object.
 type Kind string
 
-// The kinds that are looked at.
+// The kinds that are read.
 const (
 	PV         Kind = "PV"
 	Claim      Kind = "claim"
@@ -142,7 +142,7 @@ func (o Object) released() bool {
 	return o.Phase == string(v1.VolumeReleased) || o.Phase == string(v1.VolumeFailed)
 }
 
-// String tells a version in a few words.
+// String describes a version in a few words.
 func (o Object) String() string {
 	words := []string{string(o.Kind), o.Name}
 	if o.Kind == PV {

@@ -424,11 +424,24 @@ func TestUnsettledPVs(t *testing.T) {
 	}
 }
 
-const auditLines = `{"kind":"Event","verb":"patch","user":{"username":"s"},"objectRef":{"resource":"persistentvolumes","name":"mine"},"responseStatus":{"code":200},"responseObject":{"kind":"PersistentVolume","metadata":{"name":"mine","uid":"u","resourceVersion":"7","finalizers":["a/b"]},"spec":{"persistentVolumeReclaimPolicy":"Delete","csi":{"driver":"d","volumeHandle":"h"},"claimRef":{"name":"c","uid":"x"}},"status":{"phase":"Bound"}},"requestReceivedTimestamp":"2030-01-01T00:00:02.000000Z","stageTimestamp":"2030-01-01T00:00:03.000000Z"}
-{"kind":"Event","verb":"get","user":{"username":"s"},"objectRef":{"resource":"persistentvolumes","name":"mine"},"responseStatus":{"code":404},"requestReceivedTimestamp":"2030-01-01T00:00:01.000000Z","stageTimestamp":"2030-01-01T00:00:01.500000Z"}
-{"kind":"Event","verb":"get","objectRef":{"resource":"persistentvolumes","name":"another"},"responseStatus":{"code":200}}
-{"kind":"Event","verb":"delete","objectRef":{"resource":"volumeattachments","name":"mine"},"responseStatus":{"code":200},"responseObject":{"kind":"Status","details":{"name":"mine","uid":"v"}},"requestReceivedTimestamp":"2030-01-01T00:00:04.000000Z","stageTimestamp":"2030-01-01T00:00:04.500000Z"}
-{"kind":"Event","verb":"get","objectRef":{"name":"mi`
+const auditLines = `{"kind":"Event","verb":"patch","user":{"username":"s"},"objectRef":{"resource":"persistentvolumes",` +
+	`"name":"mine"},"responseStatus":{"code":200},"responseObject":{"kind":"PersistentVolume",` +
+	`"metadata":{"name":"mine","uid":"u","resourceVersion":"7","finalizers":["a/b"]},` +
+	`"spec":{"persistentVolumeReclaimPolicy":"Delete","csi":{"driver":"d","volumeHandle":"h"},` +
+	`"claimRef":{"name":"c","uid":"x"}},"status":{"phase":"Bound"}},` +
+	`"requestReceivedTimestamp":"2030-01-01T00:00:02.000000Z",` +
+	`"stageTimestamp":"2030-01-01T00:00:03.000000Z"}` + "\n" +
+	`{"kind":"Event","verb":"get","user":{"username":"s"},"objectRef":{"resource":"persistentvolumes",` +
+	`"name":"mine"},"responseStatus":{"code":404},` +
+	`"requestReceivedTimestamp":"2030-01-01T00:00:01.000000Z",` +
+	`"stageTimestamp":"2030-01-01T00:00:01.500000Z"}` + "\n" +
+	`{"kind":"Event","verb":"get","objectRef":{"resource":"persistentvolumes","name":"another"},` +
+	`"responseStatus":{"code":200}}` + "\n" +
+	`{"kind":"Event","verb":"delete","objectRef":{"resource":"volumeattachments","name":"mine"},` +
+	`"responseStatus":{"code":200},"responseObject":{"kind":"Status","details":{"name":"mine",` +
+	`"uid":"v"}},"requestReceivedTimestamp":"2030-01-01T00:00:04.000000Z",` +
+	`"stageTimestamp":"2030-01-01T00:00:04.500000Z"}` + "\n" +
+	`{"kind":"Event","verb":"get","objectRef":{"name":"mi`
 
 func TestReadAuditLog(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")

@@ -38,22 +38,46 @@ func restless(pv Object, finalizer string, now []Object) string {
 		return "its claim is going"
 	case bound && pv.ClaimUID != "" && claim < 0:
 		return "its claim is gone, and its phase is Bound"
-	case pv.due() && claim < 0 && named(pv, now):
-		return "" // the claim keeps the volume
-	case pv.due() && claim < 0 && protected && !inUse(pv, now):
-		return "its volume is to be deleted: " + pv.String()
-	case pv.due() && claim < 0 && !protected && !pv.Terminating:
-		return "its volume is to be deleted, and nothing protects it: " + pv.String()
-	case pv.Policy == "Delete" && pv.ClaimUID != "" && bound && !pv.Terminating && !protected:
+	case pv.due() && claim < 0:
+		if why, decided := restlessVolume(pv, protected, now); decided {
+			return why
+		}
+	}
+	return restlessFinalizer(pv, bound, protected)
+}
+
+// restlessVolume returns why the volume of a PV that is to be deleted, and whose claim is gone, is not at rest; decided
+// is false where the volume does not matter.
+func restlessVolume(pv Object, protected bool, now []Object) (why string, decided bool) {
+	switch {
+	case named(pv, now):
+		return "", true // the claim keeps the volume
+	case protected && !inUse(pv, now):
+		return "its volume is to be deleted: " + pv.String(), true
+	case !protected && !pv.Terminating:
+		return "its volume is to be deleted, and nothing protects it: " + pv.String(), true
+	}
+	return "", false
+}
+
+// restlessFinalizer returns why the finalizers of a PV are not at rest, empty if they are.
+func restlessFinalizer(pv Object, bound, protected bool) string {
+	switch {
+	case needsProtection(pv) && bound && !protected:
 		return "nothing protects it: " + pv.String()
 	case pv.Policy != "Delete" && protected && (!pv.Terminating || !bound):
-		return "its volume is to be kept, and the finalizer is on it: " + pv.String()
+		return "its volume is to be kept, and it has the finalizer: " + pv.String()
 	case pv.ClaimUID == "" && pv.Terminating && protected:
-		return "it is not claimed, and the finalizer is on it: " + pv.String()
+		return "it is not claimed, and it has the finalizer: " + pv.String()
 	case pv.Terminating && !bound && onlyProtection(pv):
 		return "nothing holds it but the protection of PVs in use: " + pv.String()
 	}
 	return ""
+}
+
+// needsProtection reports whether a PV that is not terminating has a claim, and policy Delete.
+func needsProtection(pv Object) bool {
+	return pv.Policy == "Delete" && pv.ClaimUID != "" && !pv.Terminating
 }
 
 // pvProtection is the finalizer of the stock controller for PVs in use.

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// Seen is a version of an object as a watch told of it. The audit log has only what was answered: what a request did
+// Seen is a version of an object as a watch showed it. The audit log has only what was answered: what a request did
 // whose client went away before is seen here alone.
 type Seen struct {
 	Object
-	// At is when the watch told.
+	// At is when the watch showed it.
 	At time.Time
 	// Gone: the object has left the API server; Object is the last that it was.
 	Gone bool

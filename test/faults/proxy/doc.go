@@ -5,7 +5,7 @@
 //
 // The client speaks plain HTTP/1.1 to the proxy, so that each request has a connection that can be broken without harm
 // to the others; towards the API server the proxy has the identity that it was given. Lists and watches are
-// asked for in JSON, which client-go takes as well as protobuf, because the events of a watch must be told apart.
+// asked for in JSON, which client-go takes as well as protobuf, because the events of a watch must be distinguished.
 //
 // A [Rule] says what happens to which requests. What lasts (a watch on hold, a partition) are methods of [Proxy].
 package proxy

@@ -258,7 +258,7 @@ func (p *Proxy) decide(q Request) (rule Rule, answered func(code int)) {
 	}
 }
 
-// arrival is how long after an answer a crash waits for the client's next request, which tells that the
+// arrival is how long after an answer a crash waits for the client's next request, which shows that the
 // answer was read. A client that has nothing more to ask is given this time.
 const arrival = 100 * time.Millisecond
 

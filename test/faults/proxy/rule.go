@@ -12,7 +12,7 @@ import (
 type Effect string
 
 const (
-	// Delay waits for Rule.Delay before the request goes on to the server.
+	// Delay waits for Rule.Delay before the request proceeds to the server.
 	Delay Effect = "delay"
 	// LateAnswer lets the request through at once and waits for Rule.Delay before the answer. For a watch it is the time
 	// by which every event comes late.
@@ -29,7 +29,7 @@ const (
 	Crash Effect = "crash"
 	// Cut ends a watch after Rule.After events. One that begins with a list is left alone: it would never get to its end.
 	Cut Effect = "cut"
-	// Expire answers 410 to a watch that goes on from a resourceVersion, as a server does that has compacted it
+	// Expire answers 410 to a watch that continues from a resourceVersion, as a server does that has compacted it
 	// away. The client begins anew with a list, and misses what happened in between.
 	Expire Effect = "expire"
 	// Stale answers a list as it was at Rule.Version, if the client permits one that old, and refuses
@@ -155,7 +155,7 @@ func (r Rule) checkEffect() error {
 			return fmt.Errorf("at %q is no moment", r.At)
 		}
 	case Cut, Expire, Stale:
-		if r.Verb != "" && r.Verb != "list" && r.Verb != "watch" && r.Verb != anyRead {
+		if !slices.Contains([]string{"", "list", "watch", anyRead}, r.Verb) {
 			return errWatchOnly
 		}
 		if r.Effect == Stale && r.Version == "" {
@@ -177,23 +177,22 @@ func (r Rule) label() string {
 
 // picks reports whether the rule is about such requests. Rules about lists and watches leave other requests alone.
 func (r Rule) picks(q Request) bool {
-	switch r.Effect {
+	verb := r.Verb == "" || r.Verb == q.Verb || r.Verb == anyWrite && q.Write() || r.Verb == anyRead && !q.Write()
+	return r.Effect.possible(q) && verb && matches(r.Resource, q.Resource) && matches(r.Object, q.Name)
+}
+
+// possible reports whether a request can meet the effect.
+func (e Effect) possible(q Request) bool {
+	switch e {
 	case Cut:
-		if q.Verb != "watch" || q.initial {
-			return false
-		}
+		return q.Verb == "watch" && !q.initial
 	case Expire:
-		if q.Verb != "watch" || q.initial || q.version == "" || q.version == "0" {
-			return false
-		}
+		return q.Verb == "watch" && !q.initial && q.version != "" && q.version != "0"
 	case Stale:
-		if !q.initial && (q.Verb != "list" || q.version == "") {
-			return false
-		}
+		return q.initial || q.Verb == "list" && q.version != ""
 	case Delay, LateAnswer, Fail, FailAfter, Reset, DropAnswer, Crash:
 	}
-	verb := r.Verb == "" || r.Verb == q.Verb || r.Verb == anyWrite && q.Write() || r.Verb == anyRead && !q.Write()
-	return verb && matches(r.Resource, q.Resource) && matches(r.Object, q.Name)
+	return true
 }
 
 // matches reports whether a name is as the pattern says; an empty one says nothing.

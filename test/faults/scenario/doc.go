@@ -29,10 +29,11 @@
 // What users do. Each waits for the API server's answer and for nothing else. One that comes too late, for something
 // that is gone or there already, does nothing.
 //
-//	make              volume; kind: dynamic (default), static or provisioned; policy: Delete (default) or Retain; of: the volume
-//	                  whose handle it shares; unclaimed: true for no claim; mayLeak: true if the scenario deletes the PV before it can
-//	                  be protected. Returns when the claim is bound. Of a volume that is provisioned, a StorageClass with the
-//	                  policy and a claim are made, and the sidecar is to do the rest; nobody waits for it.
+//	make              volume; kind: dynamic (default), static or provisioned; policy: Delete (default) or Retain;
+//	                  of: the volume whose handle it shares; unclaimed: true for no claim; mayLeak: true if the
+//	                  scenario deletes the PV before it can be protected. Returns when the claim is bound. Of a
+//	                  volume that is provisioned, a StorageClass with the policy and a claim are made, and the
+//	                  sidecar is to do the rest; nobody waits for it.
 //	delete-claim      volume
 //	delete-pv         volume
 //	set-policy        volume, policy
@@ -40,7 +41,7 @@
 //	restore-claim     volume: a new claim of the old name, which names the PV, as after a restore from a backup
 //	bind-again        volume: an administrator writes the claim's UID into the PV's claimRef
 //	take-back         volume: an administrator takes the UID out of the PV's claimRef
-//	strip-finalizer   volume: somebody takes the sidecar's finalizer off
+//	strip-finalizer   volume: somebody removes the sidecar's finalizer
 //	attach, detach    volume: its VolumeAttachment
 //	delete-class, make-class
 //	                  volume: the StorageClass of one that is provisioned goes, and comes back as it was
@@ -52,28 +53,30 @@
 //	stay-down         a sidecar that is ended by a rule or at a call is not started again until start
 //	pause, resume     the sidecar: SIGSTOP and SIGCONT
 //	kill-driver, start-driver
-//	crash-at-call     method: DeleteVolume (default) or CreateVolume; nth, at: kill the sidecar at its nth call of that method:
-//	                  received, done (in the driver, no answer) or answered (nothing that it makes of the answer reaches the API
-//	                  server)
+//	crash-at-call     method: DeleteVolume (default) or CreateVolume; nth, at: kill the sidecar at its nth call of
+//	                  that method: received, done (in the driver, no answer) or answered (nothing that it makes of
+//	                  the answer reaches the API server)
 //
 // What happens to the line and the driver.
 //
-//	api               rules: replaces the rules of test/faults/proxy; object patterns begin with the volume, which is the name of
-//	                  its claim where it is provisioned. none: no rules
-//	driver            calls: replaces the driver's fault plan (mock-driver/faults); volumeName is the volume. Rules for CreateVolume
-//	                  have none: they are about all that are provisioned, and no others
-//	hold, release     resource: its watches stand still, and go on. A lagging cache
+//	api               rules: replaces the rules of test/faults/proxy; object patterns begin with the volume, which
+//	                  is the name of its claim where it is provisioned. none: no rules
+//	driver            calls: replaces the driver's fault plan (mock-driver/faults); volumeName is the volume. Rules
+//	                  for CreateVolume have none: they are about all that are provisioned, and no others
+//	hold, release     resource: its watches stand still, and continue: a lagging cache
 //	cut               resource: its watches break off
 //	freeze, partition, heal
-//	mark              remembers the present resourceVersion; the version "mark" in a rule with effect stale is the last one
+//	mark              remembers the present resourceVersion; the version "mark" in a rule with effect stale is the
+//	                  last one
 //
 // Waiting. The time allowed is far above what anything takes; what does not come is an error of the scenario.
 //
-//	wait              volume, for: protected, unprotected, bound, released, terminating, gone, claim-gone, off-disk, called (the
-//	                  driver has received nth DeleteVolume, default 1), applied (rules of api were applied nth times), crashed (the
-//	                  sidecar was ended nth times, and runs again), down (it was ended nth times, and stays down), ready (the sidecar is).
-//	                  For a volume that is provisioned also in-flight and settled (the in-flight log has, or has not, an entry for
-//	                  it), asked (the driver has received nth CreateVolume for it), on-disk
+//	wait              volume, for: protected, unprotected, bound, released, terminating, gone, claim-gone, off-disk,
+//	                  called (the driver has received nth DeleteVolume, default 1), applied (rules of api were
+//	                  applied nth times), crashed (the sidecar was ended nth times, and runs again), down (it was
+//	                  ended nth times, and stays down), ready (the sidecar is). For a volume that is provisioned
+//	                  also in-flight and settled (the in-flight log has, or has not, an entry for it), asked (the
+//	                  driver has received nth CreateVolume for it), on-disk
 //	pass              time: lets time pass, such as 200ms, where nothing can be seen from outside
 //	rest              waits until every PV and claim is at rest
 package scenario

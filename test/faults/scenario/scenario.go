@@ -232,6 +232,17 @@ func (s Step) validate(made map[string]string) error {
 	}
 	needs.provisioned = needs.provisioned || s.Do == Wait && slices.Contains(claimConditions(), s.For)
 	needs.volume = needs.volume || needs.provisioned || s.Do == Wait && slices.Contains(volumeConditions(), s.For)
+	if err := s.checkVolume(needs, made); err != nil {
+		return err
+	}
+	if err := s.checkFields(needs); err != nil {
+		return err
+	}
+	return s.checkRules()
+}
+
+// checkVolume is an error if the step does not go with the volumes made before it; made has their kinds.
+func (s Step) checkVolume(needs needs, made map[string]string) error {
 	switch {
 	case needs.volume && made[s.Volume] == "":
 		return fmt.Errorf("volume %q was not made", s.Volume)
@@ -241,21 +252,33 @@ func (s Step) validate(made map[string]string) error {
 		return fmt.Errorf("of %q: was not made, or one of the two is provisioned", s.Of)
 	case s.Unclaimed && s.Kind == Provisioned:
 		return fmt.Errorf("a volume is provisioned for a claim")
+	}
+	return nil
+}
+
+// checkFields is an error if a field that the step needs is missing, or one is not one of its values.
+func (s Step) checkFields(needs needs) error {
+	switch {
 	case (needs.policy || s.Policy != "") && s.Policy != "Delete" && s.Policy != "Retain":
 		return fmt.Errorf("policy %q: must be Delete or Retain", s.Policy)
-	case s.Kind != "" && s.Kind != Dynamic && s.Kind != Static && s.Kind != Provisioned:
+	case !slices.Contains([]string{"", Dynamic, Static, Provisioned}, s.Kind):
 		return fmt.Errorf("kind %q: must be dynamic, static or provisioned", s.Kind)
-	case s.Method != "" && s.Method != CreateVolume && s.Method != DeleteVolume:
+	case !slices.Contains([]string{"", CreateVolume, DeleteVolume}, s.Method):
 		return fmt.Errorf("method %q: must be CreateVolume or DeleteVolume", s.Method)
 	case needs.resource && s.Resource == "":
 		return fmt.Errorf("resource is missing")
-	case needs.at && s.At != AtReceived && s.At != AtDone && s.At != AtAnswered:
+	case needs.at && !slices.Contains([]string{AtReceived, AtDone, AtAnswered}, s.At):
 		return fmt.Errorf("at %q: must be %s, %s or %s", s.At, AtReceived, AtDone, AtAnswered)
 	case needs.time && s.Time <= 0:
 		return fmt.Errorf("time must be positive")
 	case s.Nth < 0:
 		return fmt.Errorf("nth is negative")
 	}
+	return nil
+}
+
+// checkRules is an error if a rule of the step is not valid.
+func (s Step) checkRules() error {
 	for _, r := range s.Rules {
 		if err := r.Validate(); err != nil {
 			return err

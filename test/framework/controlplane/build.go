@@ -31,7 +31,7 @@ const (
 )
 
 // Build compiles the control plane of a version, if there is no binary of its present sources yet, and returns the
-// path of the binary. A first build takes minutes; it tells progress, which may be nil, what it is doing
+// path of the binary. A first build takes minutes; it reports to progress, which may be nil, what it is doing
 // and how far it is. Builds take turns, also those of other programs: Kubernetes
 // needs all of a small machine's processors and gigabytes of memory.
 //

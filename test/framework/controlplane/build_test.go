@@ -168,7 +168,7 @@ func TestInterruptedBuildLeavesNothing(t *testing.T) {
 	compiling := filepath.Join(t.TempDir(), "compiling")
 	never := filepath.Join(t.TempDir(), "never")
 	script := "#!/bin/sh\ncase \"$*\" in *-V=full*) exec \"$@\";; esac\ntouch " + compiling + "\nexec sleep 3600\n"
-	if err := os.WriteFile(never, []byte(script), 0o700); err != nil { //nolint:gosec // a script
+	if err := os.WriteFile(never, []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("GOFLAGS", "-toolexec="+never)
@@ -195,7 +195,7 @@ func TestInterruptedBuildLeavesNothing(t *testing.T) {
 			t.Errorf("error %v, want Canceled", err)
 		}
 	case <-time.After(testTimeout):
-		t.Fatal("the build goes on")
+		t.Fatal("the build continues")
 	}
 	if names := b.cached(t); len(names) > 0 {
 		t.Errorf("cache has %q, want nothing", names)

@@ -105,7 +105,7 @@ func (c *Component) start(ctx context.Context, more ...string) error {
 	return nil
 }
 
-// end kills the process and lets go of its log.
+// end kills the process and closes its log.
 func (c *Component) end() {
 	if c == nil {
 		return

@@ -34,7 +34,7 @@ const (
 //go:embed audit-policy.yaml
 var auditPolicy []byte
 
-// files are the paths that components are told. They stay the same whatever the ports.
+// files are the paths that components get. They stay the same whatever the ports.
 type files struct {
 	ca, servingCert, servingKey string
 	serviceAccountKey           string

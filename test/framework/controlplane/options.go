@@ -44,7 +44,7 @@ type Options struct {
 	// Keep leaves the folder in place when the control plane is stopped.
 	Keep bool
 
-	// Progress is told what takes long: the compilation, where the version was not compiled before. Default: silence.
+	// Progress receives what takes long: the compilation, where the version was not compiled before. Default: silence.
 	Progress io.Writer
 }
 

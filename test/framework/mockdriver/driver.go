@@ -211,7 +211,7 @@ func (d *Driver) Restart(ctx context.Context, args ...string) error {
 }
 
 // Stop ends the process as SIGTERM does and removes what was made for it, which is all of it unless Options.Dir was
-// given. A driver that was killed before, or killed itself as a fault told it to, is no error; one that ended in
+// given. A driver that was killed before, or killed itself as a fault made it do, is no error; one that ended in
 // another way is.
 func (d *Driver) Stop() error {
 	var err error

@@ -92,7 +92,7 @@ func TestCrashAfterWork(t *testing.T) {
 	select {
 	case <-d.Done():
 	case <-t.Context().Done():
-		t.Fatal("the driver goes on after a crash")
+		t.Fatal("the driver continues after a crash")
 	}
 	if got := handles(t, d); len(got) > 0 {
 		t.Errorf("volumes on disk: got %q, want none", got)

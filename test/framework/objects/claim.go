@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// SelectedNode is the annotation by which the scheduler tells a claim's provisioner the node.
+// SelectedNode is the annotation by which the scheduler names the node to the provisioner of a claim.
 const SelectedNode = "volume.kubernetes.io/selected-node"
 
 // ClaimSpec says what claim to make for a volume that somebody is to provision.

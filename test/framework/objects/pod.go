@@ -71,7 +71,7 @@ func (p *Pod) Get(ctx context.Context) (*v1.Pod, error) {
 	return pod, nil
 }
 
-// Wait returns once the pod is as wanted; want gets nil for a pod that is gone. The error tells
+// Wait returns once the pod is as wanted; want gets nil for a pod that is gone. The error describes
 // the state that it was last seen in.
 func (p *Pod) Wait(ctx context.Context, what string, want func(*v1.Pod) bool) error {
 	return wait(ctx, fmt.Sprintf("pod %q to be %s", p.Name, what), p.Get, want, describePod)

@@ -59,7 +59,8 @@ func (m Maker) makeSnapshot(ctx context.Context, s SnapshotSpec) (*Snapshot, err
 	}
 	snapshot := &snapshotv1.VolumeSnapshot{
 		ObjectMeta: metav1.ObjectMeta{Name: s.Name},
-		Spec:       snapshotv1.VolumeSnapshotSpec{Source: snapshotv1.VolumeSnapshotSource{PersistentVolumeClaimName: &s.Of.ClaimName}},
+		Spec: snapshotv1.VolumeSnapshotSpec{
+			Source: snapshotv1.VolumeSnapshotSource{PersistentVolumeClaimName: &s.Of.ClaimName}},
 	}
 	content := &snapshotv1.VolumeSnapshotContent{
 		ObjectMeta: metav1.ObjectMeta{Name: "snapcontent-" + m.Namespace + "-" + s.Name},

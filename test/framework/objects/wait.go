@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// How often a condition is looked at: often at first, for the API server is on this machine,
+// How often a condition is checked: often at first, for the API server is on this machine,
 // and then less and less, for it has other work to do.
 const (
 	pollFirst = 5 * time.Millisecond
@@ -17,7 +17,7 @@ const (
 func poll(looks int) time.Duration { return min(pollFirst<<min(looks, 10), pollLast) }
 
 // wait returns once an object is as wanted. get returns nil for one that is gone, which want and
-// describe take too. The error tells the state that the object was last seen in.
+// describe take too. The error describes the state that the object was last seen in.
 func wait[T any](ctx context.Context, what string, get func(context.Context) (*T, error), want func(*T) bool,
 	describe func(*T) string) error {
 	seen := "nothing"

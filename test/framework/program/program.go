@@ -21,7 +21,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
-// stopGrace is more than the programs leave their calls in hand (--shutdown-grace).
+// stopGrace is more than the programs leave their calls under way (--shutdown-grace).
 const stopGrace = 30 * time.Second
 
 // Options say how to run the program.

@@ -16,8 +16,8 @@ func (k *worker) cluster(s *state) {
 	k.Can(s.attached, move{nodeDetaches, 0, 0}, func(n *scene) { n.attached = false })
 	for slot := range 2 * len(k.PVs) {
 		p := s.pvs[slot]
-		k.Can(p.exists() && p.Terminating && p.inUse && p.Phase != volume.PhaseBound, move{protectionLetsGo, 0, slot},
-			func(n *scene) {
+		k.Can(p.exists() && p.Terminating && p.inUse && p.Phase != volume.PhaseBound,
+			move{protectionRemovesFinalizer, 0, slot}, func(n *scene) {
 				n.write(slot, others, func(p *pv) { p.inUse = false })
 			})
 		k.operate(s, slot)
@@ -71,37 +71,47 @@ func (k *worker) fateOf(s *state, slot int) (f fate, stale bool) {
 // sync is what the PV controller does when it works on a PV, one write at a time; do is nil for nothing.
 func (k *worker) sync(s *state, slot int) (v verb, stale bool, do func(*scene)) {
 	p := s.pvs[slot]
-	write := func(edit func(*pv)) func(*scene) {
-		return func(n *scene) { n.write(slot, others, edit) }
-	}
-	phase := func(phase volume.Phase) func(*scene) {
-		if p.Phase == phase {
-			return nil
-		}
-		return write(func(p *pv) { p.Phase = phase })
-	}
 	if s.modern && k.provisioned(slot) {
 		edit, refused := managed(p)
 		switch {
 		case edit != nil:
-			return controllerManages, false, write(edit)
+			return controllerManages, false, written(slot, edit)
 		case refused:
 			return 0, false, nil
 		}
 	}
 	if p.Claim == 0 {
-		return controllerFrees, false, phase(volume.PhaseAvailable)
+		return controllerFrees, false, inPhase(slot, p, volume.PhaseAvailable)
 	}
+	return k.syncClaimed(s, slot)
+}
+
+// written returns the PV controller's write of a PV.
+func written(slot int, edit func(*pv)) func(*scene) {
+	return func(n *scene) { n.write(slot, others, edit) }
+}
+
+// inPhase returns the PV controller's write of a phase, nil if the PV has it.
+func inPhase(slot int, p pv, phase volume.Phase) func(*scene) {
+	if p.Phase == phase {
+		return nil
+	}
+	return written(slot, func(p *pv) { p.Phase = phase })
+}
+
+// syncClaimed is sync for a PV with a claimRef.
+func (k *worker) syncClaimed(s *state, slot int) (v verb, stale bool, do func(*scene)) {
+	p := s.pvs[slot]
 	f, stale := k.fateOf(s, slot)
 	switch {
 	case f == unbound:
 		return 0, false, nil
 	case f == boundHere:
-		return controllerBinds, stale, phase(volume.PhaseBound)
+		return controllerBinds, stale, inPhase(slot, p, volume.PhaseBound)
 	case f == boundElsewhere && (!k.provisioned(slot) || !p.deletes()):
-		return controllerUnbinds, stale, write(func(p *pv) { p.Claim = 0 })
+		return controllerUnbinds, stale, written(slot, func(p *pv) { p.Claim = 0 })
 	case !p.released():
-		return controllerReleases, stale, phase(volume.PhaseReleased)
+		return controllerReleases, stale, inPhase(slot, p, volume.PhaseReleased)
 	case !p.deletes() || p.Migrated || s.operations[slot] != noOperation || p.Terminating && !s.modern:
 		return 0, false, nil
 	}

@@ -12,7 +12,7 @@ func (k *worker) guard(s *state, i int) {
 		k.Can(true, move{processStarts, i, 0}, func(n *scene) { n.start(i) })
 		return
 	}
-	k.Can(l.nChanges > 0, move{watchTells, i, int(l.changes[0].slot)}, func(n *scene) {
+	k.Can(l.nChanges > 0, move{watchDelivers, i, int(l.changes[0].slot)}, func(n *scene) {
 		l := &n.lines[i]
 		what := l.changes[0]
 		copy(l.changes[:], l.changes[1:])
@@ -151,18 +151,23 @@ func (p *proof) learn(slot int, ask ask, reply reply) {
 	p.pv = false
 	switch ask.Action {
 	case intreetest.ReadClaim:
-		gone := ok && reply.Claim != ask.UID && (reply.Claim == 0 || int(reply.Names) != int(ask.Slot)+1)
-		if int(ask.Slot) != slot {
-			p.sibling = gone && !isTwin(int(ask.Slot)) || p.sibling && isTwin(int(ask.Slot))
-			return
-		}
-		p.claim = gone
+		p.learnClaim(slot, int(ask.Slot), ok && reply.Claim != ask.UID && (reply.Claim == 0 || reply.Names != ask.Slot+1))
 	case intreetest.ReadAttachments:
 		p.detached = ok && !reply.Attached
 	case intreetest.ReadPV:
 		p.pv = ok && int(ask.Slot) == slot && mayGo(pv{view: reply.PV})
 		p.others = p.others || int(ask.Slot) != slot
 	default:
+	}
+}
+
+// learnClaim notes whether the claim of the PV of, a sibling's or its own, is gone.
+func (p *proof) learnClaim(slot, of int, gone bool) {
+	switch {
+	case of == slot:
+		p.claim = gone
+	case !isTwin(of):
+		p.sibling = gone
 	}
 }
 

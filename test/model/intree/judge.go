@@ -60,21 +60,25 @@ func (c *scene) judgeDeletion(slot int) {
 	}
 	for i := range c.PVs {
 		other := 2 * i
-		if c.disk(other) != c.disk(slot) {
-			continue
+		if c.disk(other) == c.disk(slot) {
+			c.judgeNeed(slot, other)
 		}
-		p := c.pvs[other]
-		switch {
-		case c.lives(other), c.lives(twin(other)):
-			c.violates("P2: the volume of PV %s is deleted, and a claim that lives has it", c.say(other))
-		case other == original(slot) && (!mayGo(p) || p.Claim != c.pvs[slot].Claim):
-			c.violates("P2: the volume of PV %s is deleted, which is not to be deleted", c.say(other))
-		case p.exists() && (!p.deletes() || !p.released() || p.Claim == 0):
-			c.violates("P2: the volume of PV %s is deleted, and PV %s needs it", c.say(slot), c.say(other))
-		case other != original(slot) && p.exists() && c.restored(&c.state, other):
-			c.violates("P2: the volume of PV %s is deleted, and a claim that was restored names PV %s", c.say(slot),
-				c.say(other))
-		}
+	}
+}
+
+// judgeNeed judges the deletion of the volume of slot by the need of another PV of the volume, or of the PV itself.
+func (c *scene) judgeNeed(slot, other int) {
+	p := c.pvs[other]
+	switch {
+	case c.lives(other), c.lives(twin(other)):
+		c.violates("P2: the volume of PV %s is deleted, and a claim that lives has it", c.say(other))
+	case other == original(slot) && (!mayGo(p) || p.Claim != c.pvs[slot].Claim):
+		c.violates("P2: the volume of PV %s is deleted, which is not to be deleted", c.say(other))
+	case p.exists() && (!p.deletes() || !p.released() || p.Claim == 0):
+		c.violates("P2: the volume of PV %s is deleted, and PV %s needs it", c.say(slot), c.say(other))
+	case other != original(slot) && p.exists() && c.restored(&c.state, other):
+		c.violates("P2: the volume of PV %s is deleted, and a claim that was restored names PV %s", c.say(slot),
+			c.say(other))
 	}
 }
 

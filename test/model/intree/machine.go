@@ -106,7 +106,8 @@ func (m *machine) slotOf(name string) int {
 
 // uidOf is the slot and the number of a UID, a digit each.
 func uidOf(slot int, uid uint8) types.UID {
-	const all = "0.00.10.20.30.40.50.60.70.80.91.01.11.21.31.41.51.61.71.81.92.02.12.22.32.42.52.62.72.82.93.03.13.23.33.43.53.63.73.83.9"
+	const all = "0.00.10.20.30.40.50.60.70.80.9" + "1.01.11.21.31.41.51.61.71.81.9" +
+		"2.02.12.22.32.42.52.62.72.82.9" + "3.03.13.23.33.43.53.63.73.83.9"
 	if uid > 9 {
 		panic("the model has ten UIDs for each name")
 	}

@@ -26,7 +26,7 @@ const (
 	strangerProtects
 	migrationIsSwitched
 	nodeDetaches
-	protectionLetsGo
+	protectionRemovesFinalizer
 	controllerLearns
 	controllerManages
 	controllerFrees
@@ -51,7 +51,7 @@ const (
 	processNotices
 	processStalls
 	leaseMoves
-	watchTells
+	watchDelivers
 	workerBegins
 	clockWakes
 	delayEnds
@@ -83,51 +83,51 @@ func moveOf(code search.Move) move {
 
 // sentences say what happens; %[1]s is the PV, %[2]d the replica, %[3]s the claim.
 var sentences = [verbs]string{
-	userDeletesClaim:     "a user deletes claim %[3]s",
-	userCreatesClaim:     "a user creates claim %[3]s",
-	userRestoresClaim:    "a user restores claim %[3]s, which names its PV, from a backup",
-	userDeletesPV:        "a user deletes PV %[1]s",
-	userTurnsToRetain:    "a user turns PV %[1]s to Retain",
-	userTurnsToDelete:    "a user turns PV %[1]s to Delete",
-	userTakesBack:        "an administrator takes the claim's UID out of PV %[1]s",
-	userHolds:            "a user adds a hold to PV %[1]s",
-	userLetsGo:           "a user removes the hold from PV %[1]s",
-	userStrips:           "somebody removes the finalizer from PV %[1]s by hand",
-	userDeletesTwin:      "somebody deletes PV %[1]s by hand",
-	strangerProtects:     "another program adds the finalizer to PV %[1]s",
-	migrationIsSwitched:  "migration is switched on or off for PV %[1]s",
-	nodeDetaches:         "the volumes are detached",
-	protectionLetsGo:     "PV protection removes its finalizer from PV %[1]s",
-	controllerLearns:     "the PV controller's cache of claims is up to date again",
-	controllerManages:    "the PV controller changes the finalizers of PV %[1]s",
-	controllerFrees:      "the PV controller marks PV %[1]s Available",
-	controllerBinds:      "the PV controller marks PV %[1]s Bound",
-	controllerGives:      "the PV controller gives PV %[1]s to the claim that has its name",
-	controllerTellsClaim: "the PV controller writes PV %[1]s to its claim",
-	controllerUnbinds:    "the PV controller takes the claim away from PV %[1]s",
-	controllerReleases:   "the PV controller marks PV %[1]s Released",
-	controllerBegins:     "the PV controller begins to delete the volume of PV %[1]s",
-	controllerRefrains:   "the PV controller finds nothing to delete for PV %[1]s",
-	controllerDeletesPV:  "the PV controller deletes PV %[1]s",
-	controllerEnds:       "the PV controller ends, and another begins",
-	controllerIsReplaced: "the PV controller is replaced by one from before or after 1.31",
-	pluginDeletes:        "the plugin deletes the volume of PV %[1]s",
-	pluginFails:          "the plugin fails for PV %[1]s, which is marked Failed",
-	sidecarProtects:      "the CSI sidecar adds its finalizer to PV %[1]s",
-	sidecarDeletes:       "the CSI sidecar deletes the volume of PV %[1]s",
-	sidecarLetsGo:        "the CSI sidecar removes its finalizer from PV %[1]s",
-	processStarts:        "replica %[2]d starts",
-	processLeads:         "replica %[2]d takes the lease",
-	processEnds:          "replica %[2]d ends",
-	processNotices:       "replica %[2]d notices that it leads no more, and ends",
-	processStalls:        "replica %[2]d stalls for longer than its reads for PV %[1]s count",
-	leaseMoves:           "replica %[2]d takes the lease, and the other has not noticed",
-	watchTells:           "replica %[2]d sees a change of PV %[1]s",
-	workerBegins:         "replica %[2]d works on PV %[1]s",
-	clockWakes:           "replica %[2]d works on PV %[1]s again, after a while",
-	delayEnds:            "replica %[2]d: the delay for PV %[1]s is over",
-	lateCallArrives:      "a call for PV %[1]s arrives of a replica that has ended",
-	lateCallLost:         "a call for PV %[1]s of a replica that has ended is lost",
+	userDeletesClaim:           "a user deletes claim %[3]s",
+	userCreatesClaim:           "a user creates claim %[3]s",
+	userRestoresClaim:          "a user restores claim %[3]s, which names its PV, from a backup",
+	userDeletesPV:              "a user deletes PV %[1]s",
+	userTurnsToRetain:          "a user turns PV %[1]s to Retain",
+	userTurnsToDelete:          "a user turns PV %[1]s to Delete",
+	userTakesBack:              "an administrator takes the claim's UID out of PV %[1]s",
+	userHolds:                  "a user adds a hold to PV %[1]s",
+	userLetsGo:                 "a user removes the hold from PV %[1]s",
+	userStrips:                 "somebody removes the finalizer from PV %[1]s by hand",
+	userDeletesTwin:            "somebody deletes PV %[1]s by hand",
+	strangerProtects:           "another program adds the finalizer to PV %[1]s",
+	migrationIsSwitched:        "migration is switched on or off for PV %[1]s",
+	nodeDetaches:               "the volumes are detached",
+	protectionRemovesFinalizer: "PV protection removes its finalizer from PV %[1]s",
+	controllerLearns:           "the PV controller's cache of claims is up to date again",
+	controllerManages:          "the PV controller changes the finalizers of PV %[1]s",
+	controllerFrees:            "the PV controller marks PV %[1]s Available",
+	controllerBinds:            "the PV controller marks PV %[1]s Bound",
+	controllerGives:            "the PV controller gives PV %[1]s to the claim that has its name",
+	controllerTellsClaim:       "the PV controller writes PV %[1]s to its claim",
+	controllerUnbinds:          "the PV controller takes the claim away from PV %[1]s",
+	controllerReleases:         "the PV controller marks PV %[1]s Released",
+	controllerBegins:           "the PV controller begins to delete the volume of PV %[1]s",
+	controllerRefrains:         "the PV controller finds nothing to delete for PV %[1]s",
+	controllerDeletesPV:        "the PV controller deletes PV %[1]s",
+	controllerEnds:             "the PV controller ends, and another begins",
+	controllerIsReplaced:       "the PV controller is replaced by one from before or after 1.31",
+	pluginDeletes:              "the plugin deletes the volume of PV %[1]s",
+	pluginFails:                "the plugin fails for PV %[1]s, which is marked Failed",
+	sidecarProtects:            "the CSI sidecar adds its finalizer to PV %[1]s",
+	sidecarDeletes:             "the CSI sidecar deletes the volume of PV %[1]s",
+	sidecarLetsGo:              "the CSI sidecar removes its finalizer from PV %[1]s",
+	processStarts:              "replica %[2]d starts",
+	processLeads:               "replica %[2]d takes the lease",
+	processEnds:                "replica %[2]d ends",
+	processNotices:             "replica %[2]d notices that it leads no more, and ends",
+	processStalls:              "replica %[2]d stalls for longer than its reads for PV %[1]s count",
+	leaseMoves:                 "replica %[2]d takes the lease, and the other has not noticed",
+	watchDelivers:              "replica %[2]d sees a change of PV %[1]s",
+	workerBegins:               "replica %[2]d works on PV %[1]s",
+	clockWakes:                 "replica %[2]d works on PV %[1]s again, after a while",
+	delayEnds:                  "replica %[2]d: the delay for PV %[1]s is over",
+	lateCallArrives:            "a call for PV %[1]s arrives of a replica that has ended",
+	lateCallLost:               "a call for PV %[1]s of a replica that has ended is lost",
 }
 
 // say names a PV: its twin has a name of its own.

@@ -126,7 +126,7 @@ func TestEachStepIsJudged(t *testing.T) {
 		"a PV goes before its volume": {nil, func(c *scene) { c.judgeEnd(0, c.pvs[0]) }, "P1"},
 		"a PV goes after its volume": {func(c *scene) { c.disks[0] = false },
 			func(c *scene) { c.judgeEnd(0, c.pvs[0]) }, ""},
-		"a PV goes that a user let go": {func(c *scene) { c.excused[0] = true },
+		"a PV goes that a user released": {func(c *scene) { c.excused[0] = true },
 			func(c *scene) { c.judgeEnd(0, c.pvs[0]) }, ""},
 		"a PV goes that is to keep its volume": {func(c *scene) { c.pvs[0].Policy = volume.PolicyRetain },
 			func(c *scene) { c.judgeEnd(0, c.pvs[0]) }, ""},

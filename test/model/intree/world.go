@@ -69,7 +69,7 @@ type sent struct {
 	reply reply
 }
 
-// proof is what the live reads of the run in hand have shown, as far as they still count.
+// proof is what the live reads of the current run have shown, as far as they still count.
 type proof struct {
 	// claim: it was gone. pv: the PV, read after all else, said that its volume is to go. others: the other
 	// PVs of the volume were read. sibling: the claim of one that is to be deleted too was gone.

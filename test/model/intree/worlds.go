@@ -17,7 +17,7 @@ type World struct {
 	// Claims are the names of the claims. One that no PV has in the beginning can be made later; of two
 	// with one name, the second can come when the first is gone.
 	Claims []string
-	// Unprotected: no finalizer is on in the beginning.
+	// Unprotected: no finalizer at the beginning.
 	Unprotected bool
 	// Modern: the PV controller is that of 1.31 and newer.
 	Modern bool
@@ -48,7 +48,7 @@ type Budget struct {
 
 // Worlds are the bounds that are explored.
 func Worlds() []World {
-	worlds := append(lives(), neighbours()...)
+	worlds := append(append(lives(), disturbances()...), neighbours()...)
 	worlds = append(worlds, deepWorlds()...)
 	for i := range worlds {
 		w := &worlds[i]
@@ -63,7 +63,7 @@ func Worlds() []World {
 	return worlds
 }
 
-// lives are about one PV.
+// lives are about one PV, and what users do with it and its claim.
 func lives() []World {
 	anew := []string{"data", "data"}
 	return []World{
@@ -85,7 +85,7 @@ func lives() []World {
 			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Retain: 1, Delete: 1, API: 1},
 		},
 		{
-			Name: "twin, held", About: "a PV that is held, and let go",
+			Name: "twin, held", About: "a PV that is held, and released again",
 			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Hold: 2},
 		},
 		{
@@ -102,9 +102,17 @@ func lives() []World {
 			Budget: Budget{DeletePV: 1, DeleteClaim: 1, CreateClaim: 1, Crash: 1},
 		},
 		{
-			Name: "twin, restored", About: "a claim that is restored with another UID and names the PV, while the process ends", Claims: anew,
+			Name: "twin, restored", About: "a claim that is restored with another UID and names the PV, while the process ends",
+			Claims: anew,
 			Budget: Budget{DeletePV: 1, DeleteClaim: 2, RestoreClaim: 1, Crash: 1},
 		},
+	}
+}
+
+// disturbances are about one PV, and what breaks, or acts besides.
+func disturbances() []World {
+	anew := []string{"data", "data"}
+	return []World{
 		{
 			Name: "twin, slow", About: "a process that stalls between its looks and its write, while the PV is kept",
 			Claims: anew,

@@ -78,7 +78,7 @@ func (o *Opened[R]) Close(m Machine[R], knows *Knows, room int) {
 	o.Release(m)
 }
 
-// Release gives the replicas back, which were only looked at.
+// Release gives the replicas back, which were only read.
 func (o *Opened[R]) Release(m Machine[R]) {
 	var none R
 	for i, r := range o {

@@ -66,12 +66,12 @@ func (k *worker) driverAnswers(s *state, i, n int) {
 	k.User(k.atWork(s, k.place(i), n), 1, is(driverIsAtWork), reply(errclass.InProgress, nil))
 }
 
-// accepts tells whether a request is not in the way of the volume that is there.
+// accepts reports whether a request is not in the way of the volume that is there.
 func (w *World) accepts(v volume, r request) bool {
 	return !v.there || v.by == r || w.Compatible && v.by.content != othersContent
 }
 
-// atWork tells whether the driver may be at work on a call that nobody waits for.
+// atWork reports whether the driver may be at work on a call that nobody waits for.
 func (w *World) atWork(s *state, place, name int) bool {
 	for j := range s.late {
 		if o := &s.late[j]; o.stage != idle && (o.action == legacyCall || engine.Action(o.action) == engine.CreateVolume ||

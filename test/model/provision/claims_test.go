@@ -77,7 +77,7 @@ func TestEveryMoveIsTold(t *testing.T) {
 	for v := range verbs {
 		m := move{v, 1, 0, uint8(engine.StorePV)}
 		if line := w.tellMove(m); line == "" || strings.Contains(line, "%!") || moveOf(m.code()) != m {
-			t.Errorf("move %d is told as %q, and taken for %+v", v, line, moveOf(m.code()))
+			t.Errorf("move %d is written as %q, and taken for %+v", v, line, moveOf(m.code()))
 		}
 	}
 }

@@ -134,7 +134,7 @@ func (c *scene) endPV(slot int) {
 	}
 }
 
-// over tells whether the claim of a PersistentVolume is gone, or has another one.
+// over reports whether the claim of a PersistentVolume is gone, or has another one.
 func (w *World) over(s *state, slot int) bool {
 	p := s.pvs[slot]
 	if !p.exists() || p.claim == foreign {
@@ -146,7 +146,7 @@ func (w *World) over(s *state, slot int) bool {
 
 // cluster are the moves of Kubernetes' own controllers, and of whoever reclaims: it deletes the volume of a
 // PersistentVolume whose claim is gone or has another one, and then removes the finalizer of the PersistentVolume.
-// With policy Retain only the latter. What else it looks at is what the worlds of test/model are about.
+// With policy Retain only the latter. What else it reads is what the worlds of test/model are about.
 func (k *worker) cluster(s *state) {
 	for i := range k.Claims {
 		now := s.claims[i]
@@ -173,17 +173,7 @@ func (k *worker) reclaim(s *state, slot int, p pv) {
 	v := s.volumes[place][n]
 	has := v.there && v.generation == p.generation
 	if p.retain {
-		free := k.over(s, slot) || s.claims[p.claim-1].bound == unbound
-		k.Can(p.terminating && free && may, move{retainedPVGoes, 0, slot, 0}, func(c *scene) {
-			c.volumes[place][n].kept = keptStrictly
-			if s.claims[p.claim-1].needy() {
-				c.volumes[place][n].kept = keptForClaim
-			}
-			if !has {
-				c.volumes[place][n].kept = notKept
-			}
-			c.pvs[slot] = pv{}
-		})
+		k.retain(s, slot, p, may, has)
 		return
 	}
 	over := k.over(s, slot)
@@ -195,7 +185,25 @@ func (k *worker) reclaim(s *state, slot int, p pv) {
 	k.Can((over && may || p.going) && !has, move{reclaimEnds, 0, slot, 0}, func(c *scene) { c.pvs[slot] = pv{} })
 }
 
-// mayReclaim tells whether whoever leads finds no entry in its log.
+// retain is the end of a PV with policy Retain; has: its volume is there.
+func (k *worker) retain(s *state, slot int, p pv, may, has bool) {
+	claim := s.claims[p.claim-1]
+	free := k.over(s, slot) || claim.bound == unbound
+	k.Can(p.terminating && free && may, move{retainedPVGoes, 0, slot, 0}, func(c *scene) {
+		kept := &c.volumes[p.place][nameOf(slot)].kept
+		switch {
+		case !has:
+			*kept = notKept
+		case claim.needy():
+			*kept = keptForClaim
+		default:
+			*kept = keptStrictly
+		}
+		c.pvs[slot] = pv{}
+	})
+}
+
+// mayReclaim reports whether the leader finds no entry in its log.
 func (w *World) mayReclaim(s *state, place, n int) bool {
 	for i := range w.Replicas {
 		l := &s.lines[i]
@@ -238,7 +246,7 @@ func (k *worker) lifetimes(s *state) {
 	}
 }
 
-// superseded tells whether a replica that may not act any more remembers or waits for something.
+// superseded reports whether a replica that may not act any more remembers or waits for something.
 func (l *line) superseded() bool {
 	return !l.mayAct && (l.names != [maxNames]memory{} || l.calls != [maxNames]call{})
 }

@@ -4,7 +4,7 @@ import (
 	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/provision/provisiontest"
 )
 
-// remembered tells whether a process that may act has an open entry in its memory.
+// remembered reports whether a process that may act has an open entry in its memory.
 func (w *World) remembered(s *state, place, n int) bool {
 	for i := range w.Replicas {
 		l := &s.lines[i]
@@ -86,7 +86,7 @@ func (c *scene) judgeLoss(place, n int) {
 	}
 }
 
-// isNamedFor tells whether the driver has named the volume as what a claim is to get.
+// isNamedFor reports whether the driver has named the volume as what a claim is to get.
 func (c *scene) isNamedFor(place, n, claimed int) bool {
 	for i := range c.Replicas {
 		l := &c.lines[i]
@@ -118,7 +118,7 @@ func (c *scene) judgePV(now *call, i, n int) {
 	}
 }
 
-// rests tells whether nothing is under way any more. Only then is it asked whether all is as it should be.
+// rests reports whether nothing is under way any more. Only then is it asked whether all is as it should be.
 func (k *worker) rests(s *state) bool {
 	leaders := 0
 	for j := range s.late {
@@ -161,7 +161,7 @@ func (k *worker) idle(s *state, i int) bool {
 	return true
 }
 
-// comesBack tells whether a call that failed is going to be repeated.
+// comesBack reports whether a call that failed is going to be repeated.
 func (k *worker) comesBack(s *state) bool {
 	for i := range k.Replicas {
 		for n := range k.names() {
@@ -194,11 +194,7 @@ func (k *worker) unsettled(s *state) string {
 }
 
 func (k *worker) unsettledClaim(s *state, i int) string {
-	c, n := s.claims[i], k.name(i)
-	p := s.pvs[n]
-	v := s.volumes[p.place][n]
-	isMade := v.there && v.generation == p.generation && !v.unfit
-	excused := s.excused[0][n] || s.excused[1][n]
+	c := s.claims[i]
 	switch {
 	case !c.exists:
 	case c.finalizer && s.class == 0:
@@ -207,17 +203,40 @@ func (k *worker) unsettledClaim(s *state, i int) string {
 		return "is held by a finalizer of ours"
 	case c.terminating:
 		return "is terminating for ever"
+	default:
+		return k.unsettledVolume(s, i)
+	}
+	return ""
+}
+
+// unsettledVolume says what is wrong with the volume of a claim that is there to stay, empty if all is well.
+func (k *worker) unsettledVolume(s *state, i int) string {
+	c, n := s.claims[i], k.name(i)
+	p := s.pvs[n]
+	v := s.volumes[p.place][n]
+	isMade := v.there && v.generation == p.generation && !v.unfit
+	excused := s.excused[0][n] || s.excused[1][n]
+	switch {
 	case c.bound == boundElsewhere:
 	case c.bound == boundOwn && p.exists() && !isMade && !excused:
 		return "has a PersistentVolume without its volume"
 	case c.bound == boundOwn || p.exists():
 		// Another PersistentVolume has its name, which the claim's Events say.
-	case s.class == 0 || (k.Late || k.Local) && c.node == 0:
-	case k.place2(c) >= 0 && (k.refusesForEver(s, k.place2(c), n) || k.isKeptUnfit(s, k.place2(c), n)):
+	case k.lacksRequest(s, c) || k.cannotBeMade(s, k.place2(c), n):
 	default:
 		return "gets no volume"
 	}
 	return ""
+}
+
+// lacksRequest reports whether a claim lacks what its request is composed from: its class, or the selected node.
+func (k *worker) lacksRequest(s *state, c claim) bool {
+	return s.class == 0 || (k.Late || k.Local) && c.node == 0
+}
+
+// cannotBeMade reports whether the driver has no volume for the name, whatever is tried.
+func (k *worker) cannotBeMade(s *state, place, n int) bool {
+	return place >= 0 && (k.refusesForEver(s, place, n) || k.isKeptUnfit(s, place, n))
 }
 
 // place2 returns where a claim's volume is to be.
@@ -228,12 +247,12 @@ func (k *worker) place2(c claim) int {
 	return 0
 }
 
-// isKeptUnfit tells whether a volume is not what was asked for, and may be another claim's.
+// isKeptUnfit reports whether a volume is not what was asked for, and may be another claim's.
 func (k *worker) isKeptUnfit(s *state, place, n int) bool {
 	return k.Short && s.volumes[place][n].unfit
 }
 
-// refusesForEver tells whether the driver answers OK to no request of the entry: the volume of that name was made by
+// refusesForEver reports whether the driver answers OK to no request of the entry: the volume of that name was made by
 // another one, or it has no room. The entry stays open then, which is reported, and nothing else waits for it.
 func (k *worker) refusesForEver(s *state, place, n int) bool {
 	v, e := s.volumes[place][n], s.shards[place][n].entry

@@ -10,8 +10,8 @@ var (
 
 // Worlds are the bounds that are explored.
 func Worlds() []World {
-	worlds := slices.Concat(claimWorlds(), driverWorlds(), pvWorlds(), leaderWorlds(), nodeWorlds(), excuses(),
-		deepWorlds())
+	worlds := slices.Concat(claimWorlds(), requestWorlds(), driverWorlds(), pvWorlds(), leaderWorlds(),
+		nodeWorlds(), excuses(), deepWorlds())
 	for i := range worlds {
 		worlds[i].Replicas = max(worlds[i].Replicas, 1)
 	}
@@ -23,7 +23,7 @@ const (
 	upToDate  = "caches are up to date: those that lag have worlds of their own"
 )
 
-// claimWorlds are about what becomes of claims, classes and nodes while volumes are made.
+// claimWorlds are about what becomes of claims and classes while volumes are made.
 func claimWorlds() []World {
 	return []World{
 		{
@@ -52,6 +52,12 @@ func claimWorlds() []World {
 			Constant: "the class's binding mode: late binding has worlds of its own", Claims: one, Lag: 1,
 			Budget: Budget{DeleteClaim: 1, DeleteClass: 1, CreateClass: 1, RPC: 1, Unfit: 1, Crash: 1},
 		},
+	}
+}
+
+// requestWorlds are about requests that change, with nodes or versions, and names that two claims share.
+func requestWorlds() []World {
+	return []World{
 		{
 			Name: "zone", About: "the last node of a zone goes while an outcome is open",
 			Constant: "the class: what a request is composed from matters only in that it differs", Claims: one, Lag: 1,

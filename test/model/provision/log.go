@@ -81,7 +81,7 @@ func (c *scene) reread(i, n int) {
 	}
 }
 
-// outdated tells whether the log was written by others since a replica has read or written it.
+// outdated reports whether the log was written by others since a replica has read or written it.
 func (m *memory) outdated() bool { return engine.Log(m.log) != engine.LogUnknown && !m.current }
 
 // compareLog is what a replica does when its watch shows that the log was changed by others.

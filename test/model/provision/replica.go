@@ -59,7 +59,7 @@ func since(at time.Time) uint8 {
 	return recently
 }
 
-// facts are what the engine decides from when a replica looks at a claim.
+// facts are what the engine decides from when a replica reconciles a claim.
 func (w *World) facts(s *state, i, c int) engine.Facts {
 	n := w.name(c)
 	l := &s.lines[i]
@@ -137,7 +137,7 @@ func (w *World) seen(l *line, i, c, slot int, known view) engine.PV {
 	return engine.PV{}
 }
 
-// viewOf is what a PersistentVolume is to a replica that looks at it for a claim.
+// viewOf is what a PersistentVolume is to a replica that reads it for a claim.
 func (w *World) viewOf(p pv, i, c int) view {
 	v := view{known: true, claim: uint8(c + 1)}
 	if p.exists() {
@@ -234,6 +234,15 @@ func (c *scene) learn(i, name int) {
 		m.remember(f)
 	}
 	known := f.Record
+	m.learn(action, f, done, of, reply.Class)
+	if engine.Log(m.log) == engine.LogOpen && int(m.entry.claim) == of+1 && c.record(m, c.place(i), name) != known {
+		c.violates("P1: what the engine knows about %s is not what is in its log: %+v", c.say(name), known)
+	}
+}
+
+// learn brings in what a call shows, besides the engine's record: f are the facts after the call, of is the claim's
+// index, class how the call ended.
+func (m *memory) learn(action engine.Action, f engine.Facts, done call, of int, class errclass.Class) {
 	switch action {
 	case engine.ReadPV, engine.StorePV:
 		m.pv = fromFacts(f.PV, of)
@@ -249,14 +258,11 @@ func (c *scene) learn(i, name int) {
 		// The answer has confirmed it.
 		*m = memory{log: uint8(engine.LogAbsent), current: m.current, again: true, backsOff: m.backsOff, removed: m.removed}
 	case engine.CreateVolume:
-		m.backsOff = reply.Class != errclass.Done
+		m.backsOff = class != errclass.Done
 		m.pv, m.apart = view{}, view{}
 	case engine.RemoveFinalizer:
-		m.removed = m.removed || reply.Class == errclass.Done
+		m.removed = m.removed || class == errclass.Done
 	default:
-	}
-	if engine.Log(m.log) == engine.LogOpen && int(m.entry.claim) == of+1 && c.record(m, c.place(i), name) != known {
-		c.violates("P1: what the engine knows about %s is not what is in its log: %+v", c.say(name), known)
 	}
 }
 

@@ -94,7 +94,7 @@ func (w *World) decide(s *state, i, c int) (engine.Decision, engine.Facts, reque
 	return engine.Decide(f, clock, quiet), f, composed
 }
 
-// waits tells whether a replica does nothing for a claim now.
+// waits reports whether a replica does nothing for a claim now.
 func (w *World) waits(s *state, i, c int, d engine.Decision) bool {
 	m := &s.lines[i].names[w.name(c)]
 	switch d.Action {
@@ -109,7 +109,7 @@ func (w *World) waits(s *state, i, c int, d engine.Decision) bool {
 	}
 }
 
-// looked tells whether a run remembers what it has read.
+// looked reports whether a run remembers what it has read.
 func (m *memory) looked() bool { return m.pv != view{} || m.apart != view{} || m.of != 0 }
 
 // works is a replica's look at a claim. What it decides to call is sent.
@@ -268,7 +268,7 @@ func (k *worker) passes(s *state, i, n int) {
 	k.Can(free && l.mayAct && m.outdated(), move{logIsCompared, i, n, 0}, func(c *scene) { c.compareLog(i, n) })
 }
 
-// coming tells whether a call that nobody waits for, other than a write of the log, is on its way.
+// coming reports whether a call that nobody waits for, other than a write of the log, is on its way.
 func (w *World) coming(s *state, place, name int) bool {
 	for j := range s.late {
 		if o := &s.late[j]; o.stage != idle && !isLogWrite(o.action) && w.place(int(o.replica)) == place &&
@@ -279,7 +279,7 @@ func (w *World) coming(s *state, place, name int) bool {
 	return false
 }
 
-// called tells whether such a call is on its way that a replica waits for.
+// called reports whether such a call is on its way that a replica waits for.
 func (w *World) called(s *state, place, name int) bool {
 	for i := range w.Replicas {
 		if w.place(i) == place && s.lines[i].calls[name].stage == onItsWay && !isLogWrite(s.lines[i].calls[name].action) {

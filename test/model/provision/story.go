@@ -165,7 +165,7 @@ func (w *World) tellMove(m move) string {
 	return strings.TrimSpace(fmt.Sprintf(sentences[m.verb]+"%[5]s", w.say(m.target), m.replica, action, node, ""))
 }
 
-// Story tells in words how something came about, a sentence for each move.
+// Story describes how something came about, a sentence for each move.
 func (w *World) Story(moves []search.Move) []string {
 	var lines []string
 	for _, m := range moves {

@@ -35,7 +35,7 @@ type claim struct {
 	node uint8
 }
 
-// needy tells whether a claim is to get a volume.
+// needy reports whether a claim is to get a volume.
 func (c claim) needy() bool { return c.exists && !c.terminating && c.bound == unbound }
 
 // request is what distinguishes one CreateVolume request from another of the same volume name. content stands

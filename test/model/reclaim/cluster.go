@@ -11,7 +11,7 @@ func (k *worker) cluster(s *state) {
 	for slot := range k.PVs {
 		k.pvController(s, slot)
 		p := s.pvs[slot]
-		k.Can(p.is(protected) && p.is(terminating) && !p.bound(), move{protectionLetsGo, 0, slot}, func(n *scene) {
+		k.Can(p.is(protected) && p.is(terminating) && !p.bound(), move{protectionRemovesFinalizer, 0, slot}, func(n *scene) {
 			n.write(aController, slot, func(p *pv) { p.clear(protected) })
 		})
 		k.Can(s.attachments[slot] && p.exists() && !p.is(attached) && !p.is(terminating), move{attacherMarks, 0, slot},
@@ -22,9 +22,8 @@ func (k *worker) cluster(s *state) {
 		k.Can(s.attachments[slot] && !inUse, move{podDetaches, 0, slot}, func(n *scene) {
 			n.attach(slot, false)
 		})
-		k.Can(!s.attachments[slot] && p.is(attached) && p.is(terminating), move{attacherLetsGo, 0, slot}, func(n *scene) {
-			n.write(aController, slot, func(p *pv) { p.clear(attached) })
-		})
+		k.Can(!s.attachments[slot] && p.is(attached) && p.is(terminating), move{attacherRemovesFinalizer, 0, slot},
+			func(n *scene) { n.write(aController, slot, func(p *pv) { p.clear(attached) }) })
 		if k.Peer {
 			k.peer(s, slot)
 		}
@@ -49,7 +48,12 @@ func (k *worker) pvController(s *state, slot int) {
 		n.left.Misjudge--
 		n.write(aController, slot, func(p *pv) { p.phase = volume.PhaseReleased })
 	})
-	// What the cache still shows is believed.
+	k.bind(s, slot)
+}
+
+// bind is what the PV controller does to bind a PV and its claim. It believes what its cache shows.
+func (k *worker) bind(s *state, slot int) {
+	p, live, cached := s.pvs[slot], s.claims[slot], s.cached[slot]
 	k.Can(p.belongs(cached.gen) && cached.bound && !p.bound(), move{controllerBinds, 0, slot}, func(n *scene) {
 		n.write(aController, slot, func(p *pv) { p.phase = volume.PhaseBound })
 	})
@@ -62,7 +66,7 @@ func (k *worker) pvController(s *state, slot int) {
 	})
 }
 
-// peer is a provisioner without KEP-2644: it takes the owner's finalizer off, and deletes
+// peer is a provisioner without KEP-2644: it removes the owner's finalizer, and deletes
 // released volumes while their PV is there, its own cache up to date.
 func (k *worker) peer(s *state, slot int) {
 	p, volume := s.pvs[slot], k.volume(slot)

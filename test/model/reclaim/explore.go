@@ -22,7 +22,7 @@ type worker struct {
 	s       *state
 	looked  memory.Opened[*replica]
 	buffer  []byte
-	// followed, if set, is the only move that is made; result is where it leads. listed is told of
+	// followed, if set, is the only move that is made; result is where it leads. listed receives
 	// the moves that are possible, and none is made.
 	followed *move
 	result   *state

@@ -12,7 +12,7 @@ import (
 // answered.
 type proof struct {
 	// pv: the PV said that its volume is to go. claim: its claim was gone. siblings: the other
-	// PVs of the volume were looked at, and those of them that are to go had no claim that keeps it. family: there
+	// PVs of the volume were read, and those of them that are to go had no claim that keeps it. family: there
 	// were none.
 	pv, claim, siblings, family bool
 	// attachedBefore: an attachment that is still there was there when the run began, of a PV
@@ -30,7 +30,7 @@ const (
 	unprotected
 )
 
-// mayGo tells whether at this moment the PV of that UID is one whose volume is to be deleted
+// mayGo reports whether at this moment the PV of that UID is one whose volume is to be deleted
 // (the reclaim contract, P2).
 func (c *scene) mayGo(slot int, asked volume.PV) bool {
 	p := c.pvs[slot]
@@ -44,10 +44,21 @@ func (c *scene) mayGo(slot int, asked volume.PV) bool {
 
 // judgeDeletion judges a DeleteVolume that is about to be sent (P2, P2b, P3).
 func (c *scene) judgeDeletion(i, slot int, ask reclaimtest.Ask, ended bool) {
+	asked := fromAPI(ask.PV)
+	c.judgeProof(i, slot, asked.gen, ended)
+	for other := range c.PVs {
+		if c.volume(other) == c.volume(slot) {
+			c.judgeNeed(i, slot, other, asked.gen, ended)
+		}
+	}
+}
+
+// judgeProof judges a DeleteVolume by what the reads before it proved.
+func (c *scene) judgeProof(i, slot int, asked uint8, ended bool) {
 	l := &c.lines[i]
-	proof, asked := l.proof[slot], fromAPI(ask.PV)
+	proof := l.proof[slot]
 	switch {
-	case l.succeeded[slot]&(1<<asked.gen) != 0:
+	case l.succeeded[slot]&(1<<asked) != 0:
 		c.violates("P3: DeleteVolume is sent once more for %s", c.PVs[slot].Name)
 	case !ended && !proof.pv:
 		c.violates("P2: DeleteVolume is sent for PV %s although the last read of it did not say so", c.PVs[slot].Name)
@@ -58,29 +69,28 @@ func (c *scene) judgeDeletion(i, slot int, ask reclaimtest.Ask, ended bool) {
 		c.violates("P2: DeleteVolume is sent for a PV %s that is gone, although claim %v and other PVs %v were not proven "+
 			"gone", c.PVs[slot].Name, proof.claim, proof.family)
 	case ended && c.stripped[slot]:
-		c.violates("P2: DeleteVolume is sent for PV %s, which is gone after somebody took the finalizer off",
+		c.violates("P2: DeleteVolume is sent for PV %s, which is gone after somebody removed the finalizer",
 			c.PVs[slot].Name)
 	case proof.attachedBefore:
 		c.violates("P2b: DeleteVolume is sent for PV %s, which was attached before and still is", c.PVs[slot].Name)
 	}
-	for other := range c.PVs {
-		if c.volume(other) != c.volume(slot) {
-			continue
-		}
-		p := c.pvs[other]
-		if other != slot && !ended && !proof.siblings && c.replica(i).Cache[other] != nil {
-			c.violates("P2b: DeleteVolume is sent for PV %s, and PV %s, which names the volume too, was not read, or a claim "+
-				"needs it", c.PVs[slot].Name, c.PVs[other].Name)
-		}
-		if p.exists() && (other != slot || p.gen != asked.gen) && !p.deletable() && !l.behindPV(other) {
-			c.violates("P2b: DeleteVolume is sent for PV %s although PV %s needs the volume", c.PVs[slot].Name,
-				c.PVs[other].Name)
-		}
-		// The attacher keeps a PV that it has attached: what names a PV that is gone is no
-		// attachment yet.
-		if c.attachments[other] && (p.exists() || other == slot) && !l.behindAttachment(other) {
-			c.violates("P2b: DeleteVolume is sent for PV %s although PV %s is attached", c.PVs[slot].Name, c.PVs[other].Name)
-		}
+}
+
+// judgeNeed judges a DeleteVolume by the need of another PV of the volume, or of the PV itself.
+func (c *scene) judgeNeed(i, slot, other int, asked uint8, ended bool) {
+	l, p := &c.lines[i], c.pvs[other]
+	if other != slot && !ended && !l.proof[slot].siblings && c.replica(i).Cache[other] != nil {
+		c.violates("P2b: DeleteVolume is sent for PV %s, and PV %s, which names the volume too, was not read, or a claim "+
+			"needs it", c.PVs[slot].Name, c.PVs[other].Name)
+	}
+	if p.exists() && (other != slot || p.gen != asked) && !p.deletable() && !l.behindPV(other) {
+		c.violates("P2b: DeleteVolume is sent for PV %s although PV %s needs the volume", c.PVs[slot].Name,
+			c.PVs[other].Name)
+	}
+	// The attacher keeps a PV that it has attached: what names a PV that is gone is no
+	// attachment yet.
+	if c.attachments[other] && (p.exists() || other == slot) && !l.behindAttachment(other) {
+		c.violates("P2b: DeleteVolume is sent for PV %s although PV %s is attached", c.PVs[slot].Name, c.PVs[other].Name)
 	}
 }
 
@@ -101,7 +111,7 @@ func (c *scene) judgeReports() {
 	}
 }
 
-// behindPV tells whether the watch has not told yet of a change of a PV.
+// behindPV reports whether the watch lags behind a change of a PV.
 func (l *line) behindPV(slot int) bool {
 	for _, what := range l.changes[:l.nChanges] {
 		if int(what.slot) == slot {
@@ -134,15 +144,15 @@ func (c *scene) departed(by who, slot int, last pv) {
 	}
 	switch {
 	case c.stripped[slot]:
-		// Whoever takes the finalizer off by hand answers for the volume.
+		// Whoever removes the finalizer manually answers for the volume.
 	case by == theSidecar && last.guarded():
-		c.violates("P1: PV %s is let go of, and its volume is there", c.PVs[slot].Name)
+		c.violates("P1: PV %s is released, and its volume is there", c.PVs[slot].Name)
 	default:
 		c.owed[volume] = unprotected
 	}
 }
 
-// neededBy tells whether another PV names the volume of this one.
+// neededBy reports whether another PV names the volume of this one.
 func (c *scene) neededBy(slot int) bool {
 	for other := range c.PVs {
 		if other != slot && c.pvs[other].exists() && c.volume(other) == c.volume(slot) {
@@ -152,7 +162,7 @@ func (c *scene) neededBy(slot int) bool {
 	return false
 }
 
-// rests tells whether nothing is under way any more. Only then is it asked whether all is as
+// rests reports whether nothing is under way any more. Only then is it asked whether all is as
 // it should be.
 func (k *worker) rests(s *state) bool {
 	if s.late.pending || s.leaders() != 1 {
@@ -173,7 +183,7 @@ func (k *worker) rests(s *state) bool {
 	return !k.Busy
 }
 
-// comesBack tells whether something is tried again by the clock.
+// comesBack reports whether something is tried again by the clock.
 func (k *worker) comesBack(s *state) bool {
 	for i := range k.Replicas {
 		if r := k.look(s, i); r.Leads() && slices.Contains(r.Later, true) {
@@ -212,11 +222,6 @@ func (k *worker) unneeded(s *state, volume int) bool {
 
 func (k *worker) unsettledPV(s *state, slot int) string {
 	p := s.pvs[slot]
-	guard := ours
-	if k.Role == volume.RoleCompanion {
-		guard = companions
-	}
-	contested := s.strips[slot] >= contestAfter
 	switch {
 	case !p.exists() || p.is(held):
 	case p.released() && s.claims[slot].names(p):
@@ -228,6 +233,21 @@ func (k *worker) unsettledPV(s *state, slot int) string {
 	case p.is(terminating) && !p.bound() && !p.deletable():
 		return "is terminating and needed by nobody, and stays"
 	case p.is(terminating):
+	default:
+		return k.unsettledGuard(s, slot)
+	}
+	return ""
+}
+
+// unsettledGuard says what is wrong with the finalizer of a PV that is not terminating, empty if nothing is.
+func (k *worker) unsettledGuard(s *state, slot int) string {
+	p := s.pvs[slot]
+	guard := ours
+	if k.Role == volume.RoleCompanion {
+		guard = companions
+	}
+	contested := s.strips[slot] >= contestAfter
+	switch {
 	case contested && p.is(guard) && !s.faulted:
 		return "was stripped again and again, and the finalizer is added all the same"
 	case contested:
@@ -243,7 +263,7 @@ func (k *worker) unsettledPV(s *state, slot int) string {
 // passes in a world. Of two PVs the driver is not contested.
 const contestAfter = 3
 
-// shared tells whether another PV still needs the volume.
+// shared reports whether another PV still needs the volume.
 func (k *worker) shared(s *state, slot int) bool {
 	for other := range k.PVs {
 		p, claim := s.pvs[other], s.claims[other]

@@ -74,7 +74,7 @@ func TestEveryMoveIsTold(t *testing.T) {
 			continue
 		}
 		if line := w.tellMove(m); line == "" || strings.Contains(line, "%!") {
-			t.Errorf("move %d is told as %q", v, line)
+			t.Errorf("move %d is written as %q", v, line)
 		}
 		if moveOf(m.code()) != m {
 			t.Errorf("move %+v is taken for %+v", m, moveOf(m.code()))
@@ -149,14 +149,14 @@ func TestTheEndOfAPVIsJudged(t *testing.T) {
 		want    string
 		owed    owed
 	}{
-		"we let go, the volume is there": {theSidecar, released, nil, "P1", notOwed},
-		"we let go, the volume is deleted": {theSidecar, released, func(c *scene) { c.volumes[0] = false }, "",
+		"we release it, the volume is there": {theSidecar, released, nil, "P1", notOwed},
+		"we release it, the volume is deleted": {theSidecar, released, func(c *scene) { c.volumes[0] = false }, "",
 			notOwed},
-		"we let go of one that keeps its volume": {theSidecar,
+		"we release one that keeps its volume": {theSidecar,
 			func(p *pv) { released(p); p.policy = volume.PolicyRetain }, nil, "", notOwed},
 		"nothing held it": {aController, func(p *pv) { released(p); p.clear(ours) }, nil, "",
 			unprotected},
-		"somebody had taken the finalizer off": {aUser, released, func(c *scene) { c.stripped[0] = true }, "", notOwed},
+		"somebody had removed the finalizer": {aUser, released, func(c *scene) { c.stripped[0] = true }, "", notOwed},
 		"it was taken back, and deleted by a user": {aUser, func(p *pv) { released(p); p.claim = withoutUID }, nil, "",
 			notOwed},
 	}
@@ -187,12 +187,16 @@ func TestRestIsJudged(t *testing.T) {
 		"a PV in use":                         {func(*scene) {}, ""},
 		"which is not protected":              {func(c *scene) { c.pvs[0].clear(ours) }, "P5"},
 		"for it was stripped again and again": {func(c *scene) { c.pvs[0].clear(ours); c.strips[0] = 3 }, ""},
-		"for another PV was":                  {func(c *scene) { c.pvs[0].clear(ours); c.strips[1] = 3; c.pvs[1].clear(ours) }, "P5"},
-		"which was, and is protected again":   {func(c *scene) { c.strips[0] = 3 }, "P5"},
-		"after a restart it may be":           {func(c *scene) { c.strips[0], c.faulted = 3, true }, ""},
-		"a PV that is to be deleted":          {released, "P5"},
-		"whose claim was made anew":           {func(c *scene) { released(c); c.claims[0] = claim{gen: 2} }, "P5"},
-		"whose claim was restored":            {func(c *scene) { released(c); c.claims[0] = claim{gen: 2, bound: true} }, ""},
+		"for another PV was": {func(c *scene) {
+			c.pvs[0].clear(ours)
+			c.strips[1] = 3
+			c.pvs[1].clear(ours)
+		}, "P5"},
+		"which was, and is protected again": {func(c *scene) { c.strips[0] = 3 }, "P5"},
+		"after a restart it may be":         {func(c *scene) { c.strips[0], c.faulted = 3, true }, ""},
+		"a PV that is to be deleted":        {released, "P5"},
+		"whose claim was made anew":         {func(c *scene) { released(c); c.claims[0] = claim{gen: 2} }, "P5"},
+		"whose claim was restored":          {func(c *scene) { released(c); c.claims[0] = claim{gen: 2, bound: true} }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := judged(&w)

@@ -61,7 +61,7 @@ func (m *machine) Decode(b []byte) (*replica, []byte) {
 	return p, r.b
 }
 
-// age makes the live reads of the key in hand too old.
+// age makes the live reads of the key being worked on too old.
 func age(p *replica, i int) {
 	f := &p.Workers[i].Session.Facts
 	old := p.Now.Add(-2 * reclaimtest.LiveFor)

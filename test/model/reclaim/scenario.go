@@ -12,7 +12,7 @@ import (
 
 // Scenario writes a finding down as a scenario that test/faults can play with the real
 // programs, the story as comments. What users do, what breaks, and when the watches tell is
-// played; when a worker looks at a PV cannot be told from outside, and is left to the program.
+// played; when a worker reconciles a PV cannot be seen from outside, and is left to the program.
 func (w *World) Scenario(f search.Finding, name string) ([]byte, error) {
 	out := &bytes.Buffer{}
 	fmt.Fprintf(out, "# %s\n#\n", f.Promise)
@@ -50,8 +50,8 @@ func (w *World) steps(moves []move) (steps []string, err error) {
 		if err != nil {
 			return nil, err
 		}
-		told := i+1 < len(moves) && moves[i+1].verb == watchTells
-		if after.behind(w) && !held && !told && !now.behind(w) {
+		delivered := i+1 < len(moves) && moves[i+1].verb == watchDelivers
+		if after.behind(w) && !held && !delivered && !now.behind(w) {
 			steps = append(steps, "hold, resource: persistentvolumes")
 			held = true
 		}
@@ -168,35 +168,25 @@ func policyName(p volume.Policy) string {
 	return "Retain"
 }
 
-// step returns what a move is in a scenario: nothing for what cannot be told from outside.
+// step returns what a move is in a scenario: nothing for what cannot be seen from outside.
 func (w *World) step(m move, after *state) string {
 	of := ", volume: " + w.PVs[m.slot].Name
 	if after.gens[m.slot] == 0 {
 		return "" // a claim of a PV that nobody has brought in yet
 	}
+	steps := map[verb]string{
+		userDeletesPV: "delete-pv", userDeletesClaim: "delete-claim", userRecreatesClaim: "recreate-claim",
+		userRestoresClaim: "restore-claim", userBindsAgain: "bind-again", userStrips: "strip-finalizer",
+		userTakesBack: "take-back", podAttaches: "attach", podDetaches: "detach",
+	}
+	if step, ok := steps[m.verb]; ok {
+		return step + of
+	}
 	switch m.verb {
-	case userDeletesPV:
-		return "delete-pv" + of
-	case userDeletesClaim:
-		return "delete-claim" + of
-	case userRecreatesClaim:
-		return "recreate-claim" + of
-	case userRestoresClaim:
-		return "restore-claim" + of
-	case userBindsAgain:
-		return "bind-again" + of
 	case userTurnsPolicy:
 		return "set-policy" + of + ", policy: " + policyName(after.pvs[m.slot].policy)
-	case userStrips:
-		return "strip-finalizer" + of
-	case userTakesBack:
-		return "take-back" + of
 	case userCreatesPV:
 		return w.making(m.slot)
-	case podAttaches:
-		return "attach" + of
-	case podDetaches:
-		return "detach" + of
 	case controllerReleases:
 		return "wait" + of + ", for: released"
 	case controllerBinds:

@@ -38,7 +38,7 @@ func (c *scene) close() {
 	c.opened.Close(c.machine, &c.knows, 64)
 }
 
-// room tells whether the watches can fall behind by one change more.
+// room reports whether the watches can fall behind by one change more.
 func (s *state) room(w *World) bool {
 	for i := range w.Replicas {
 		if l := &s.lines[i]; w.Lag > 0 && l.up && (int(l.nChanges) >= w.Lag || int(l.nAttachments) >= w.Lag) {

@@ -47,7 +47,7 @@ func (k *worker) sidecar(s *state, i int) {
 // watches are what a replica's watches tell, each in its own time.
 func (k *worker) watches(s *state, i int) {
 	l := &s.lines[i]
-	k.Can(l.nChanges > 0, move{watchTells, i, int(l.changes[0].slot)}, func(n *scene) {
+	k.Can(l.nChanges > 0, move{watchDelivers, i, int(l.changes[0].slot)}, func(n *scene) {
 		nl := &n.lines[i]
 		what := nl.changes[0]
 		copy(nl.changes[:], nl.changes[1:])
@@ -55,7 +55,7 @@ func (k *worker) watches(s *state, i int) {
 		nl.changes[nl.nChanges] = change{}
 		n.show(i, what)
 	})
-	k.Can(l.nAttachments > 0, move{watchTellsAttachment, i, int(l.attachments[0].slot)}, func(n *scene) {
+	k.Can(l.nAttachments > 0, move{watchDeliversAttachment, i, int(l.attachments[0].slot)}, func(n *scene) {
 		nl := &n.lines[i]
 		what := nl.attachments[0]
 		copy(nl.attachments[:], nl.attachments[1:])
@@ -100,7 +100,7 @@ func (k *worker) overlap(s *state, i int) {
 			n.lines[i].deposed = true
 			n.replica(other).Lead()
 		})
-		// It goes on at any moment: with a call in hand, or on its way, and with all that it remembers.
+		// It continues at any moment: with a call under way, or on its way, and with all that it remembers.
 		k.Breaks(true, s.left.Pause, move{leaseExpires, other, 0}, func(n *scene) {
 			n.left.Pause--
 			n.lines[i].deposed = true
@@ -229,7 +229,7 @@ func (s sent) reply() reclaimtest.Reply {
 func (c *scene) readFor(i, slot int, ask reclaimtest.Ask) (reply reclaimtest.Reply) {
 	reply.Outcome = reclaimtest.OK
 	proof := &c.lines[i].proof[slot]
-	// Nothing comes between the last look at the PV and the driver's call.
+	// Nothing comes between the last read of the PV and the driver's call.
 	proof.pv = false
 	switch ask.Action {
 	case reclaimtest.ReadClaim:
@@ -242,20 +242,7 @@ func (c *scene) readFor(i, slot int, ask reclaimtest.Ask) (reply reclaimtest.Rep
 		}
 		proof.pv = c.mayGo(slot, ask.PV)
 	case reclaimtest.ReadSiblings:
-		proof.siblings, reply.Claims = true, map[types.UID]reclaimtest.ClaimFacts{}
-		for _, sibling := range ask.Siblings {
-			other := c.slotOf(sibling.Name)
-			if p := c.pvs[other]; p.exists() && c.uid(other, p) == sibling.UID {
-				reply.PVs = append(reply.PVs, c.toAPI(other, p))
-				claim := c.readClaim(other)
-				claim.Of = c.toAPI(other, p).Claim
-				reply.Claims[sibling.UID] = claim
-				live := c.claims[other]
-				if p.deletable() && (p.belongs(live.gen) || live.names(p)) {
-					proof.siblings = false
-				}
-			}
-		}
+		proof.siblings = c.readSiblings(ask, &reply)
 	case reclaimtest.ListPVs:
 		proof.family = true
 		for other := range c.PVs {
@@ -274,6 +261,27 @@ func (c *scene) readFor(i, slot int, ask reclaimtest.Ask) (reply reclaimtest.Rep
 	default:
 	}
 	return reply
+}
+
+// readSiblings reads the siblings, and their claims, into the reply. It reports whether no claim of theirs needs the
+// volume.
+func (c *scene) readSiblings(ask reclaimtest.Ask, reply *reclaimtest.Reply) (unneeded bool) {
+	unneeded, reply.Claims = true, map[types.UID]reclaimtest.ClaimFacts{}
+	for _, sibling := range ask.Siblings {
+		other := c.slotOf(sibling.Name)
+		p, live := c.pvs[other], c.claims[other]
+		if !p.exists() || c.uid(other, p) != sibling.UID {
+			continue
+		}
+		read, claim := c.toAPI(other, p), c.readClaim(other)
+		claim.Of = read.Claim
+		reply.PVs = append(reply.PVs, read)
+		reply.Claims[sibling.UID] = claim
+		if p.deletable() && (p.belongs(live.gen) || live.names(p)) {
+			unneeded = false
+		}
+	}
+	return unneeded
 }
 
 // readClaim is what a read shows of the claim of a PV.

@@ -31,9 +31,9 @@ const (
 	controllerMakesAvailable
 	controllerClaims
 	controllerCompletes
-	protectionLetsGo
+	protectionRemovesFinalizer
 	attacherMarks
-	attacherLetsGo
+	attacherRemovesFinalizer
 	peerStrips
 	peerDeletesVolume
 	peerDeletesPV
@@ -44,8 +44,8 @@ const (
 	processStalls
 	leaseMoves
 	leaseExpires
-	watchTells
-	watchTellsAttachment
+	watchDelivers
+	watchDeliversAttachment
 	watchStartsAnew
 	workerBegins
 	clockWakes
@@ -75,46 +75,47 @@ func moveOf(code uint32) move {
 
 // sentences say what happens; %[1]s is the PV, %[2]s its claim, %[3]d the replica.
 var sentences = map[verb]string{
-	userDeletesPV:            "a user deletes PV %[1]s",
-	userDeletesClaim:         "a user deletes claim %[2]s",
-	userRecreatesClaim:       "a user creates claim %[2]s again",
-	userRestoresClaim:        "a user restores claim %[2]s, which names PV %[1]s, from a backup",
-	userBindsAgain:           "a user writes the UID of claim %[2]s into the claimRef of PV %[1]s",
-	userTurnsPolicy:          "a user turns the reclaim policy of PV %[1]s",
-	userStrips:               "a user takes our finalizer off PV %[1]s",
-	userTakesBack:            "a user clears the claim's UID on PV %[1]s, to take the volume back",
-	userCreatesPV:            "a user creates a PV %[1]s",
-	userHolds:                "a user puts PV %[1]s on hold, or ends that",
-	podAttaches:              "a pod has PV %[1]s attached",
-	podDetaches:              "PV %[1]s is detached",
-	controllerSeesClaim:      "the PV controller sees what became of claim %[2]s",
-	controllerReleases:       "the PV controller sets PV %[1]s to Released",
-	controllerMisjudges:      "the PV controller sets PV %[1]s to Released although its claim lives",
-	controllerBinds:          "the PV controller sets PV %[1]s to Bound",
-	controllerMakesAvailable: "the PV controller sets PV %[1]s to Available",
-	controllerClaims:         "the PV controller binds PV %[1]s to claim %[2]s",
-	controllerCompletes:      "the PV controller binds claim %[2]s to PV %[1]s",
-	protectionLetsGo:         "PV protection lets go of PV %[1]s",
-	attacherMarks:            "the attacher puts its finalizer on PV %[1]s",
-	attacherLetsGo:           "the attacher takes its finalizer off PV %[1]s",
-	peerStrips:               "the provisioner beside takes the owner's finalizer off PV %[1]s",
-	peerDeletesVolume:        "the provisioner beside deletes the volume of PV %[1]s",
-	peerDeletesPV:            "the provisioner beside deletes PV %[1]s",
-	processStarts:            "replica %[3]d starts",
-	processLeads:             "replica %[3]d takes the lease",
-	processEnds:              "replica %[3]d ends",
-	processNotices:           "replica %[3]d notices that it leads no more, and ends",
-	processStalls:            "replica %[3]d stalls for longer than its reads of PV %[1]s count",
-	leaseMoves:               "replica %[3]d takes the lease, and the other has not noticed",
-	leaseExpires:             "replica %[3]d takes the lease, which ran out while the other was paused; that one goes on",
-	watchTells:               "replica %[3]d is told of a change of PV %[1]s",
-	watchTellsAttachment:     "replica %[3]d is told of an attachment of PV %[1]s, or of its end",
-	watchStartsAnew:          "replica %[3]d loses its watch of PVs and starts it anew",
-	workerBegins:             "replica %[3]d looks at PV %[1]s",
-	clockWakes:               "replica %[3]d looks at PV %[1]s again, after a while",
-	protectionBegins:         "replica %[3]d has room to protect PV %[1]s",
-	lateCallArrives:          "a call about PV %[1]s arrives of a replica that has ended",
-	lateCallLost:             "a call about PV %[1]s of a replica that has ended is lost",
+	userDeletesPV:              "a user deletes PV %[1]s",
+	userDeletesClaim:           "a user deletes claim %[2]s",
+	userRecreatesClaim:         "a user creates claim %[2]s again",
+	userRestoresClaim:          "a user restores claim %[2]s, which names PV %[1]s, from a backup",
+	userBindsAgain:             "a user writes the UID of claim %[2]s into the claimRef of PV %[1]s",
+	userTurnsPolicy:            "a user turns the reclaim policy of PV %[1]s",
+	userStrips:                 "a user removes our finalizer from PV %[1]s",
+	userTakesBack:              "a user clears the claim's UID on PV %[1]s, to take the volume back",
+	userCreatesPV:              "a user creates a PV %[1]s",
+	userHolds:                  "a user puts PV %[1]s on hold, or ends that",
+	podAttaches:                "a pod has PV %[1]s attached",
+	podDetaches:                "PV %[1]s is detached",
+	controllerSeesClaim:        "the PV controller sees what became of claim %[2]s",
+	controllerReleases:         "the PV controller sets PV %[1]s to Released",
+	controllerMisjudges:        "the PV controller sets PV %[1]s to Released although its claim lives",
+	controllerBinds:            "the PV controller sets PV %[1]s to Bound",
+	controllerMakesAvailable:   "the PV controller sets PV %[1]s to Available",
+	controllerClaims:           "the PV controller binds PV %[1]s to claim %[2]s",
+	controllerCompletes:        "the PV controller binds claim %[2]s to PV %[1]s",
+	protectionRemovesFinalizer: "PV protection removes its finalizer from PV %[1]s",
+	attacherMarks:              "the attacher adds its finalizer to PV %[1]s",
+	attacherRemovesFinalizer:   "the attacher removes its finalizer from PV %[1]s",
+	peerStrips:                 "the provisioner beside removes the owner's finalizer from PV %[1]s",
+	peerDeletesVolume:          "the provisioner beside deletes the volume of PV %[1]s",
+	peerDeletesPV:              "the provisioner beside deletes PV %[1]s",
+	processStarts:              "replica %[3]d starts",
+	processLeads:               "replica %[3]d takes the lease",
+	processEnds:                "replica %[3]d ends",
+	processNotices:             "replica %[3]d notices that it leads no more, and ends",
+	processStalls:              "replica %[3]d stalls for longer than its reads of PV %[1]s count",
+	leaseMoves:                 "replica %[3]d takes the lease, and the other has not noticed",
+	leaseExpires: "replica %[3]d takes the lease, which ran out while the other was paused; " +
+		"that one continues",
+	watchDelivers:           "replica %[3]d sees a change of PV %[1]s",
+	watchDeliversAttachment: "replica %[3]d sees an attachment of PV %[1]s, or of its end",
+	watchStartsAnew:         "replica %[3]d loses its watch of PVs and starts it anew",
+	workerBegins:            "replica %[3]d reconciles PV %[1]s",
+	clockWakes:              "replica %[3]d reconciles PV %[1]s again, after a while",
+	protectionBegins:        "replica %[3]d has room to protect PV %[1]s",
+	lateCallArrives:         "a call about PV %[1]s arrives of a replica that has ended",
+	lateCallLost:            "a call about PV %[1]s of a replica that has ended is lost",
 }
 
 // tellMove says in words what happens.
@@ -139,7 +140,7 @@ func (w *World) tellMove(m move) string {
 	return fmt.Sprintf(how, m.replica, reclaimtest.Action(m.verb-base), def.Name)
 }
 
-// Story tells in words how something came about, a sentence for each move.
+// Story describes how something came about, a sentence for each move.
 func (w *World) Story(moves []search.Move) []string {
 	var lines []string
 	for _, m := range movesOf(moves) {

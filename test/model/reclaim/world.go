@@ -83,17 +83,17 @@ type claim struct {
 	bound bool
 }
 
-// names tells whether this is another claim than the PV's that names the PV, such as one that was restored.
+// names reports whether this is another claim than the PV's that names the PV, such as one that was restored.
 func (c claim) names(p pv) bool { return c.gen != 0 && c.bound && !p.belongs(c.gen) }
 
-// change is what a watch of PVs has not told yet. Of a PV that is gone it is the last state.
+// change is what a watch of PVs has not delivered yet. Of a PV that is gone it is the last state.
 type change struct {
 	pv   pv
 	slot uint8
 	gone bool
 }
 
-// attachmentChange is what a watch of VolumeAttachments has not told yet.
+// attachmentChange is what a watch of VolumeAttachments has not delivered yet.
 type attachmentChange struct {
 	slot uint8
 	came bool
@@ -117,7 +117,7 @@ type late struct {
 // line is what belongs to one replica besides what it knows.
 type line struct {
 	up bool
-	// changes and attachments are what its watches have not told yet.
+	// changes and attachments are what its watches have not delivered yet.
 	changes      [maxLag]change
 	attachments  [maxLag]attachmentChange
 	nChanges     uint8
@@ -144,7 +144,7 @@ type world struct {
 	attachments [maxPVs]bool
 	volumes     [maxPVs]bool
 	owed        [maxPVs]owed
-	// stripped: a user took a finalizer off the PV that is there now. strips is how often it was one that counts:
+	// stripped: a user removed a finalizer from the PV that is there now. strips is how often it was one that counts:
 	// nobody had deleted the PV, and it was to be protected.
 	stripped [maxPVs]bool
 	strips   [maxPVs]uint8

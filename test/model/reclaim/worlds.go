@@ -3,6 +3,7 @@ package reclaim
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
@@ -79,8 +80,22 @@ func sharesVolume(p *PV)  { p.Handle = "vol-a" }
 
 // Worlds are the bounds that are explored.
 func Worlds() []World {
-	one := func(p PV) []PV { return []PV{p} }
-	worlds := []World{
+	worlds := slices.Concat(lives(), sharedVolumes(), processWorlds(), finalizerWorlds(), deepWorlds())
+	for i := range worlds {
+		w := &worlds[i]
+		w.Replicas = max(w.Replicas, 1)
+		if w.Role == volume.RoleUnknown {
+			w.Role = volume.RoleOwner
+		}
+	}
+	return worlds
+}
+
+func one(p PV) []PV { return []PV{p} }
+
+// lives are about one PV, and what users do with it and its claim.
+func lives() []World {
+	return []World{
 		{
 			Name: "orders", About: "both orders of deletion, the policy turned and turned back, calls that fail or lose " +
 				"their answer",
@@ -122,6 +137,12 @@ func Worlds() []World {
 			PVs: one(provisioned("a")), Lag: 3,
 			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Attach: 2, Flip: 1, API: 1},
 		},
+	}
+}
+
+// sharedVolumes are about two PVs of one volume.
+func sharedVolumes() []World {
+	return []World{
 		{
 			Name: "shared", About: "two static PVs of one volume",
 			PVs: []PV{static("a"), static("b").with(sharesVolume)}, Lag: 1,
@@ -142,6 +163,12 @@ func Worlds() []World {
 			PVs:    []PV{static("a"), static("b").with(sharesVolume)},
 			Budget: Budget{DeletePV: 1, DeleteClaim: 2, Attach: 1},
 		},
+	}
+}
+
+// processWorlds are about how processes begin, lead and end.
+func processWorlds() []World {
+	return []World{
 		{
 			Name: "replicas", About: "two replicas, of which the leading one ends at any moment",
 			PVs: one(provisioned("a")), Replicas: 2, Lag: 2,
@@ -153,8 +180,8 @@ func Worlds() []World {
 			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Overlap: 1, Flip: 1, RPC: 1},
 		},
 		{
-			Name: "former leader", About: "a leader that is paused for longer than its lease, and goes on with what it knows " +
-				"while another leads",
+			Name: "former leader", About: "a leader that is paused for longer than its lease, and continues with what it " +
+				"knows while another leads",
 			PVs: one(provisioned("a")), Replicas: 2, Lag: 1,
 			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Pause: 1, Strip: 1, RPC: 1},
 		},
@@ -168,13 +195,19 @@ func Worlds() []World {
 			PVs: one(provisioned("a")), Lag: 3,
 			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Crash: 2, Flip: 1, API: 1, RPC: 1, Relist: 1},
 		},
+	}
+}
+
+// finalizerWorlds are about others that remove finalizers, or add their own.
+func finalizerWorlds() []World {
+	return []World{
 		{
-			Name: "stripped", About: "somebody takes the finalizer off",
+			Name: "stripped", About: "somebody removes the finalizer",
 			PVs: one(provisioned("a")), Lag: 3,
 			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Strip: 3, Flip: 1, RPC: 1, Relist: 1},
 		},
 		{
-			Name: "contested", About: "somebody takes the finalizer off one PV again and again; the other stays protected",
+			Name: "contested", About: "somebody removes the finalizer of one PV again and again; the other stays protected",
 			PVs: []PV{provisioned("a"), provisioned("b")}, Lag: 1,
 			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Strip: 4},
 		},
@@ -189,15 +222,6 @@ func Worlds() []World {
 			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Flip: 2, API: 1, RPC: 1, Attach: 1},
 		},
 	}
-	worlds = append(worlds, deepWorlds()...)
-	for i := range worlds {
-		w := &worlds[i]
-		w.Replicas = max(w.Replicas, 1)
-		if w.Role == volume.RoleUnknown {
-			w.Role = volume.RoleOwner
-		}
-	}
-	return worlds
 }
 
 // deepWorlds are larger: for a night, not for each change.
@@ -210,7 +234,7 @@ func deepWorlds() []World {
 				Slow: 1},
 		},
 		{
-			Name: "deep: replicas", About: "two replicas that end, overlap and are told late", Deep: true,
+			Name: "deep: replicas", About: "two replicas that end, overlap and see changes late", Deep: true,
 			PVs: []PV{provisioned("a")}, Replicas: 2, Lag: 3,
 			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Flip: 1, Crash: 2, Overlap: 1, Pause: 1, API: 1, RPC: 1},
 		},

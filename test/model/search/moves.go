@@ -1,6 +1,6 @@
 package search
 
-// Moves tells apart the moves of a state by what they need. M is a move, and C what it changes. It
+// Moves distinguishes the moves of a state by what they need. M is a move, and C what it changes. It
 // belongs to one Player.
 type Moves[M any, C interface{ Break() }] struct {
 	// Make makes a move that is possible. step: it needs neither a user nor a fault.

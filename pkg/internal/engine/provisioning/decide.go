@@ -33,7 +33,7 @@ func begin(f Facts, now time.Time) Decision {
 	case c.Finalizer && (f.PV.stored() || c.Node == NodeAny && c.VolumeName == c.PVName):
 		return step(RemoveFinalizer, ReasonStored)
 	case c.Finalizer:
-		// An earlier version may have called CreateVolume. An entry takes over before the finalizer goes.
+		// An earlier version may have called CreateVolume. An entry replaces the finalizer before that is removed.
 	case c.over():
 		return done(ReasonNotNeeded)
 	case c.Node == NodeElsewhere:
@@ -126,7 +126,7 @@ func store(f Facts, now time.Time, quiet time.Duration) Decision {
 	return step(StorePV, ReasonProvision)
 }
 
-// discard handles a volume that is not what was asked for. No process creates a PersistentVolume for it. It is
+// discard handles a volume that is not what was requested. No process creates a PersistentVolume for it. It is
 // kept while another PersistentVolume names it, or another claim may have the same volume name.
 func discard(f Facts, now time.Time) Decision {
 	switch {

@@ -78,8 +78,9 @@ func TestDecide(t *testing.T) {
 		"the request made nothing": {begun(func(f *Facts) { f.Record.Requests[0].Settled = true }), CloseEntry,
 			ReasonNothingMade},
 		"another node is selected meanwhile": {begun(late), OpenEntry, ReasonFinish},
-		"and the request is not composed":    {begun(late, func(f *Facts) { f.Composed = false }), BuildRequest, ReasonFinish},
-		"and the claim is gone":              {begun(late, gone), CreateVolume, ReasonFinish},
+		"and the request is not composed": {
+			begun(late, func(f *Facts) { f.Composed = false }), BuildRequest, ReasonFinish},
+		"and the claim is gone": {begun(late, gone), CreateVolume, ReasonFinish},
 		"and the class binds immediately": {begun(late, func(f *Facts) { f.Record.Requests[0].MayReschedule = false }),
 			CreateVolume, ReasonFinish},
 		"the volume is made":              {made(), StorePV, ReasonProvision},

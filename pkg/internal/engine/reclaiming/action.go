@@ -10,7 +10,7 @@ const (
 	AddFinalizer
 	// AdoptPV adds the owner's finalizer to a PV and removes the companion's, in one write.
 	AdoptPV
-	// RemoveFinalizer removes our finalizers from the PV, which gives up its protection: only
+	// RemoveFinalizer removes our finalizers from the PV, which ends its protection: only
 	// if it still is as it was read.
 	RemoveFinalizer
 	// ListAttachments lists the VolumeAttachments, so that none is overlooked.

@@ -310,7 +310,7 @@ func reclaimUnprotected(s Facts, now time.Time) Decision {
 	case !s.PVsListed.Fresh(now):
 		return step(ListPVs, ReasonReclaim)
 	}
-	// The claim is read after the PVs: whoever binds the volume anew creates a PV first.
+	// The claim is read after the PVs: who binds the volume again creates a PV first.
 	switch state := s.claimState(now); {
 	case state == claimExists:
 		return Decision{Action: Wait, Reason: ReasonClaimStillExists, Timed: true}

@@ -206,8 +206,8 @@ func (s Facts) settledWhenGone() bool {
 	return s.Rules.Role == volume.RoleObserver && (s.protected() || s.History.SeenProtected)
 }
 
-// provenUnprotected reports whether the volume of a PV that is gone is to be deleted after it, as far as the PV goes:
-// this process has seen the PV from before its deletion to its end, Released and without a finalizer that counts.
+// provenUnprotected reports whether the volume of a PV that is gone is to be deleted after it, as far as the PV shows:
+// this process has seen the PV from before its deletion to its end, released and without a finalizer that counts.
 func (s Facts) provenUnprotected() bool {
 	return s.Rules.ReclaimUnprotected && s.Rules.Mode == ModeHonor && !s.protected() && s.PV.Released() &&
 		s.End.Final && s.History.SeenAlive && !s.History.SeenProtected && !s.PV.Held

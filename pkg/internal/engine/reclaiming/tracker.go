@@ -268,7 +268,7 @@ func (t *Tracker) Answered(a Ask, reply Reply) {
 	case a.protects() && reply.Outcome.refused():
 		r.Activity.Adding = nil
 	case a.protects():
-	case removing == nil: // the PV was forgotten and seen anew meanwhile
+	case removing == nil: // the record was dropped meanwhile, and there is another
 	case ok:
 		r.History.SeenProtected = removing.ProtectedAt != "" && newer(removing.ProtectedAt, reply.Version)
 		removing.Version = reply.Version

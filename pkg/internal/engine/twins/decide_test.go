@@ -271,7 +271,9 @@ func TestDecide(t *testing.T) {
 			s.Siblings = []PV{sibling(),
 				twinFor(sibling())}
 		}), want{CreateTwin, ReasonReclaim}},
-		"a PV that calls itself the twin of none that goes": {with(func(s *Facts) { s.Siblings = []PV{twinFor(sibling())} }), want{Wait, ReasonSharedSource}},
+		"a PV that calls itself the twin of none that goes": {with(func(s *Facts) {
+			s.Siblings = []PV{twinFor(sibling())}
+		}), want{Wait, ReasonSharedSource}},
 		"the PV was not read": {with(func(s *Facts) { s.PVRead = Read{} }),
 			want{ReadPV, ReasonReclaim}},
 		"the PV was read too long ago": {with(func(s *Facts) {

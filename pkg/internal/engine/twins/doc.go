@@ -7,7 +7,7 @@
 // observes the facts. A [Session] is the work on one PV: it returns one [Ask] after the other and takes the replies,
 // until there is nothing to do now.
 //
-// All state is plain and exported, so that it can be copied, encoded and compared. Nothing in it locks: whoever
+// All state is plain and exported, so that it can be copied, encoded and compared. Nothing in it locks: a caller that
 // shares a Tracker between goroutines holds a lock. Package intree makes the calls; the model checker drives the same
 // functions by way of package intreetest.
 package twins

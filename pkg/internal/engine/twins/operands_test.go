@@ -1,7 +1,9 @@
 package twins
 
 import (
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -23,5 +25,119 @@ func TestAPVThatIsNotLeftYetIsNotWaitedFor(t *testing.T) {
 	s.Other = OtherPresent
 	if d := Decide(s, now()); d.After != 0 {
 		t.Errorf("waits %s", d.After)
+	}
+}
+
+func TestWhichClaimsNeedAVolume(t *testing.T) {
+	pv, asked := due(), read(1, 0)
+	for name, c := range map[string]struct {
+		claim ClaimFacts
+		want  claimState
+	}{
+		"not read":              {ClaimFacts{Of: pv.Claim}, claimUnknown},
+		"read for another":      {ClaimFacts{Read: asked, Of: sibling().Claim}, claimUnknown},
+		"gone":                  {ClaimFacts{Read: asked, Of: pv.Claim}, claimGone},
+		"gone, by another read": {ClaimFacts{Read: asked, Of: pv.Claim, VolumeName: pv.Name}, claimGone},
+		"exists":                {ClaimFacts{Read: asked, Of: pv.Claim, Found: true, UID: pv.Claim.UID}, claimExists},
+		"exists, bound to the PV": {
+			ClaimFacts{Read: asked, Of: pv.Claim, Found: true, UID: pv.Claim.UID, VolumeName: pv.Name}, claimExists},
+		"another of the name": {ClaimFacts{Read: asked, Of: pv.Claim, Found: true, UID: "new"}, claimGone},
+		"another of the name, which names the PV": {
+			ClaimFacts{Read: asked, Of: pv.Claim, Found: true, UID: "new", VolumeName: pv.Name}, claimNamesPV},
+	} {
+		if got := stateOf(c.claim, pv); got != c.want {
+			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
+	}
+}
+
+func TestAReadThatWasNotMadeIsNotFresh(t *testing.T) {
+	if (Read{Sent: now()}).Fresh(now()) || !read(1, 0).Fresh(now()) {
+		t.Error("a read counts by when it was sent alone")
+	}
+}
+
+func TestWhoNeedsTheVolume(t *testing.T) {
+	keeper, own, siblings := sibling(), made(), twinFor(sibling())
+	keeper.Policy = volume.PolicyRetain
+	for name, c := range map[string]struct {
+		siblings []PV
+		shared   bool
+	}{
+		"nobody else":                           {nil, false},
+		"its own twin":                          {[]PV{own}, false},
+		"one to be deleted, too":                {[]PV{sibling()}, false},
+		"one to be deleted, too, and its twin":  {[]PV{sibling(), siblings}, false},
+		"the twin of one that is not there":     {[]PV{siblings}, true},
+		"one that is kept":                      {[]PV{keeper}, true},
+		"one that is kept, and a twin of its":   {[]PV{keeper, siblings}, true},
+		"its own twin, and one that is kept":    {[]PV{own, keeper}, true},
+		"a twin of one that is kept, own twins": {[]PV{own, siblings}, true},
+	} {
+		if got := (Facts{PV: due(), Siblings: c.siblings}).shared(); got != c.shared {
+			t.Errorf("%s: shared %t", name, got)
+		}
+	}
+	unclaimed := sibling()
+	unclaimed.Claim = volume.ClaimRef{}
+	if !(Facts{PV: due(), Siblings: []PV{unclaimed}}).shared() {
+		t.Error("a PV without claim does not ask for the end of the volume")
+	}
+	if (Facts{PV: due(), Twin: made()}).twin() {
+		t.Error("a twin that was not found is one")
+	}
+}
+
+func TestWhichFinalizersAreRemoved(t *testing.T) {
+	pv := due()
+	pv.HasFinalizer = true
+	migrated := pv
+	migrate(&migrated)
+	for name, c := range map[string]struct {
+		facts Facts
+		want  []string
+	}{
+		"a PV of its plugin":         {Facts{PV: pv}, []string{Finalizer, volume.Finalizer}},
+		"a PV that is migrated":      {Facts{PV: migrated}, []string{Finalizer}},
+		"when this program is ended": {Facts{PV: pv, RemovingFinalizers: true}, []string{Finalizer}},
+	} {
+		if got := c.facts.removable(); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+func TestOnWhichPVsAnotherProgramWouldAct(t *testing.T) {
+	for name, c := range map[string]struct {
+		pv   PV
+		acts bool
+	}{
+		"in use without the finalizer": {PV{Policy: volume.PolicyDelete, Writer: WriterNone}, true},
+		"in use with it":               {PV{Policy: volume.PolicyDelete, Writer: WriterOther}, false},
+		"kept":                         {PV{Policy: volume.PolicyRetain, Writer: WriterNone}, false},
+		"migrated":                     {PV{Policy: volume.PolicyDelete, Writer: WriterNone, MigratedTo: "csi"}, false},
+		"due":                          {due(), true},
+		"due without the finalizer":    {with(pvIs(guarded(WriterNone))).PV, false},
+		"its deletion failed":          {with(pvIs(in(volume.PhaseFailed))).PV, false},
+		"not claimed":                  {with(func(f *Facts) { f.PV.Claim = volume.ClaimRef{} }).PV, false},
+	} {
+		if got := c.pv.otherActs(); got != c.acts {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
+// A PV that is left to another program is decided on again when that program's time is over.
+func TestAPVThatIsLeftIsWaitedFor(t *testing.T) {
+	s := with(leftFor(IdleAfter - time.Second))
+	if d := Decide(s, now()); d.Action != Wait || d.After != time.Second {
+		t.Errorf("%s, waits %s", d.Action, d.After)
+	}
+}
+
+func TestTheVolumeMayBeAttachedUnderAnyOfItsNames(t *testing.T) {
+	f := with(func(f *Facts) { f.Siblings = []PV{sibling()} })
+	if got, want := f.names(), []string{f.PV.Name, TwinName(f.PV.Name), "other"}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }

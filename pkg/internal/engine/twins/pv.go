@@ -29,8 +29,8 @@ const (
 	// inTree begins the name of every provisioner that is a plugin of kube-controller-manager;
 	// modifyDeletionFinalizers in pv_controller_base.go recognizes them by it too.
 	inTree = "kubernetes.io/"
-	// noPlugin is what FindPluginByName and FindPluginBySpec in pkg/volume/plugins.go say of a plugin
-	// that does not exist, and noDeleter of one that deletes nothing; deleteVolumeOperation stores
+	// noPlugin is what FindPluginByName and FindPluginBySpec in pkg/volume/plugins.go return for a plugin
+	// that does not exist, and noDeleter for one that deletes nothing; deleteVolumeOperation stores
 	// it in status.message.
 	noPlugin  = "no volume plugin matched"
 	noDeleter = "no deletable volume plugin matched"
@@ -109,7 +109,7 @@ func Of(o *v1.PersistentVolume) PV {
 	}
 	pv.Writer, pv.Manager = writerOf(o)
 	if pv.Phase == volume.PhaseFailed {
-		pv.Message = text.Text(o.Status.Message, maxMessage)
+		pv.Message = text.Truncate(o.Status.Message, maxMessage)
 		pv.PluginGone = strings.Contains(o.Status.Message, noPlugin) || strings.Contains(o.Status.Message, noDeleter)
 	}
 	if pv.TwinOf != "" {
@@ -201,8 +201,8 @@ func (pv PV) otherActs() bool {
 	return pv.Writer != WriterNone && pv.Phase == volume.PhaseReleased && pv.Claimed()
 }
 
-// csiFinalizers returns the finalizers of the CSI side that the PV has. On a PV that is not migrated nobody of that
-// side answers for them.
+// csiFinalizers returns the finalizers of the CSI side that the PV has. On a PV that is not migrated no program
+// of that side removes them.
 func (pv PV) csiFinalizers() []string {
 	var on []string
 	if pv.HasFinalizer {

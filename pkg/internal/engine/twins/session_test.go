@@ -218,3 +218,105 @@ func TestOnlyARemovalAfterTheDeletionIsBoundToTheUIDAlone(t *testing.T) {
 		}
 	}
 }
+
+// What a step has done to a twin is known before the watch shows it.
+func TestWhatASessionLearnsOfATwin(t *testing.T) {
+	after := func(twin PV, change func(*PV)) PV { change(&twin); return twin }
+	begin := func(f Facts) (*Session, cached, *Tracker) {
+		cache, tracker := holding(f.PV, f.Twin)
+		s := Begin(f, rules(), now())
+		return &s, cache, tracker
+	}
+	for name, c := range map[string]struct {
+		facts  Facts
+		action Action
+		change func(*PV)
+	}{
+		"set to Delete": {with(twinIs(in(volume.PhaseReleased))), SetTwinDelete, of(volume.PolicyDelete)},
+		"set to Retain": {with(twinIs(in(volume.PhaseReleased), of(volume.PolicyDelete)), func(f *Facts) {
+			keeper := sibling()
+			keeper.Policy = volume.PolicyRetain
+			f.Siblings = []PV{keeper}
+		}), SetTwinRetain, of(volume.PolicyRetain)},
+	} {
+		s, cache, tracker := begin(c.facts)
+		if s.Decision.Action != c.action {
+			t.Fatalf("%s: %s", name, s.Decision.Action)
+		}
+		twin := after(c.facts.Twin, c.change)
+		twin.ResourceVersion = "30"
+		s.Answer(tracker, cache, Reply{PV: twin}, now(), now())
+		if got := tracker.Expectations[twin.Name]; s.Facts.Twin != twin || got != twin {
+			t.Errorf("%s: the session has %+v, the tracker %+v", name, s.Facts.Twin, got)
+		}
+	}
+
+	s, cache, tracker := begin(with(twinIs(in(volume.PhaseFailed))))
+	if s.Decision.Action != DeleteTwin {
+		t.Fatalf("a twin that failed: %s", s.Decision.Action)
+	}
+	s.Answer(tracker, cache, Reply{}, now(), now())
+	if _, accepted := tracker.DeletionAccepted[made().UID]; !accepted || !s.Facts.Twin.Terminating ||
+		!tracker.Failures[due().UID].Until.After(now()) || s.Facts.Failure != tracker.Failures[due().UID].Failure {
+		t.Errorf("its deletion: accepted %t, terminating %t, the next try at %v", accepted, s.Facts.Twin.Terminating,
+			s.Facts.Failure.Until)
+	}
+}
+
+// A twin that another process created meanwhile is read, and judged by what is read then.
+func TestATwinThatIsThereAlready(t *testing.T) {
+	cache, tracker := holding(due())
+	s := Begin(proven(), rules(), now())
+	s.Answer(tracker, cache, Reply{Outcome: Conflict}, now(), now())
+	if s.End != NotEnded || s.Ask().Action != ReadTwin || s.Ask().Name != made().Name {
+		t.Fatalf("ended as %v, asks %+v", s.End, s.Ask())
+	}
+	twin := made()
+	twin.Phase = volume.PhaseReleased
+	s.Answer(tracker, cache, Reply{Found: true, PV: twin}, now(), now())
+	if s.Ask().Action != ReadClaim || s.Facts.Twin != twin {
+		t.Errorf("after a look at it: %s, want all to be read a second time", s.Ask().Action)
+	}
+}
+
+// The twin of a PV that is gone is ended only if a live read does not find that PV.
+func TestATwinWithoutItsOriginal(t *testing.T) {
+	original, namesake := due(), due()
+	namesake.UID = "new"
+	for name, c := range map[string]struct {
+		reply Reply
+		want  Action
+	}{
+		"gone":        {Reply{}, DeleteTwin},
+		"a new one":   {Reply{Found: true, PV: namesake}, DeleteTwin},
+		"still there": {Reply{Found: true, PV: original}, Wait},
+	} {
+		cache, tracker := holding(made())
+		s := Begin(orphaned(func(f *Facts) { f.Original = OriginalFacts{} }), rules(), now())
+		if ask := s.Ask(); ask.Action != ReadOriginal || ask.Name != original.Name {
+			t.Fatalf("asks %+v", ask)
+		}
+		s.Answer(tracker, cache, c.reply, now(), now())
+		if s.Decision.Action != c.want {
+			t.Errorf("%s: %s, want %s", name, s.Decision.Action, c.want)
+		}
+	}
+}
+
+// A claim that exists, by a live read, keeps the volume, and so does one that names the PV.
+func TestAClaimThatALiveReadFinds(t *testing.T) {
+	for name, c := range map[string]struct {
+		reply Reply
+		want  Reason
+	}{
+		"it exists":              {Reply{Found: true, ClaimUID: due().Claim.UID}, ReasonClaimStillExists},
+		"another, naming the PV": {Reply{Found: true, ClaimUID: "new", VolumeName: due().Name}, ReasonClaimNamesPV},
+	} {
+		cache, tracker := holding(due())
+		s := Begin(with(func(f *Facts) { f.Claim = ClaimFacts{} }), rules(), now())
+		s.Answer(tracker, cache, c.reply, now(), now())
+		if s.End != Waiting || s.Decision.Reason != c.want {
+			t.Errorf("%s: %s because %s", name, s.Decision.Action, s.Decision.Reason)
+		}
+	}
+}

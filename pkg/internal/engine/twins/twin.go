@@ -115,8 +115,8 @@ func orphan(f Facts, now time.Time) Decision {
 	return wait(ReasonOrphan)
 }
 
-// Annotations that are not copied to a twin. With the first, the PV controller would remove its claimRef (unbindVolume);
-// with the second, kubectl would mistake it for the original.
+// Annotations that are not copied to a twin. With the first, the PV controller would remove its claimRef
+// (unbindVolume); with the second, kubectl would mistake it for the original.
 const (
 	annBoundByController = "pv.kubernetes.io/bound-by-controller"
 	annLastApplied       = v1.LastAppliedConfigAnnotation

@@ -80,7 +80,8 @@ func (c *Claims) WholeByUID(uid types.UID) *v1.PersistentVolumeClaim {
 
 // Whole reports whether all of such a claim is kept: it may be written to, or given to a request builder.
 func Whole(claim *v1.PersistentVolumeClaim) bool {
-	return claim.Spec.VolumeName == "" || slices.ContainsFunc(claim.Finalizers, finalizers.IsLegacy) || IsTerminatingSource(claim)
+	return claim.Spec.VolumeName == "" || slices.ContainsFunc(claim.Finalizers, finalizers.IsLegacy) ||
+		IsTerminatingSource(claim)
 }
 
 // IsTerminatingSource reports whether a claim is one that volumes are cloned from, and is being deleted.

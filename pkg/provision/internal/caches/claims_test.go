@@ -61,7 +61,9 @@ func TestIsTerminatingSource(t *testing.T) {
 		"a source that is not terminating": {nil, []string{finalizers.Cloning}, false},
 		"another claim":                    {&now, []string{"example.com/x"}, false},
 	} {
-		claim := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: c.deleted, Finalizers: c.finalizers}}
+		claim := &v1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: c.deleted, Finalizers: c.finalizers},
+		}
 		if got := IsTerminatingSource(claim); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}

@@ -1,6 +1,6 @@
-// Package library runs the ProvisionController of sig-storage-lib-external-provisioner on the caches of package provision,
-// and keeps it from what it must not do: it creates no PV, gets no event of a PV, and finds only claims that are kept
-// whole.
+// Package library runs the ProvisionController of sig-storage-lib-external-provisioner on the caches of package
+// provision, and keeps it from what it must not do: it creates no PV, gets no event of a PV, and finds only claims that
+// are kept whole.
 package library
 
 import (

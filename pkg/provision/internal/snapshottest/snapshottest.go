@@ -176,7 +176,8 @@ func (f *Snapshots) Count(what string) (n int) {
 	return n
 }
 
-// ClaimFrom returns a claim that names a snapshot as the source of its data, in dataSource, or with a namespace in dataSourceRef.
+// ClaimFrom returns a claim that names a snapshot as the source of its data, in dataSource, or with a namespace in
+// dataSourceRef.
 func ClaimFrom(name, snapshot, namespace string) *v1.PersistentVolumeClaim {
 	group := "snapshot.storage.k8s.io"
 	c := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: "u-" + types.UID(name)}}

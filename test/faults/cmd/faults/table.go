@@ -12,7 +12,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/faults/scenario"
 )
 
-// table plays scenarios, tells of what is found at once, and counts.
+// table plays scenarios, reports what it finds at once, and counts.
 type table struct {
 	bench    *faults.Bench
 	parallel int
@@ -100,7 +100,7 @@ func (t *table) tell(result faults.Result, err error) {
 		result.Log)
 }
 
-// complain tells of something that only a comparison shows.
+// complain reports something that only a comparison shows.
 func (t *table) complain(result faults.Result, what string) {
 	t.found++
 	t.rows[len(t.rows)-1].findings++

@@ -106,7 +106,7 @@ func TestNode(t *testing.T) {
 			t.Errorf("volumes in use %q, want none", in)
 		}
 	})
-	t.Run("runs a scheduled pod and lets go of it when it is deleted", func(t *testing.T) {
+	t.Run("runs a scheduled pod and releases it when it is deleted", func(t *testing.T) {
 		testPod(t, cp, client)
 	})
 	t.Run("survives its API server", func(t *testing.T) {

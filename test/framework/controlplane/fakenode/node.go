@@ -39,7 +39,7 @@ type Config struct {
 	Heartbeat time.Duration
 }
 
-// Driver is what a CSI driver on a node has told the kubelet (NodeGetInfo).
+// Driver is what a CSI driver on a node has reported to the kubelet (NodeGetInfo).
 type Driver struct {
 	// NodeID is the node's id at the driver. Default: the node's name.
 	NodeID string

@@ -55,7 +55,7 @@ func (n *Node) runPods(ctx context.Context) error {
 	}
 }
 
-// syncPod tells the next thing about one pod.
+// syncPod writes the next status of one pod.
 func (n *Node) syncPod(ctx context.Context, pods cache.Store, name cache.ObjectName) error {
 	obj, exists, err := pods.GetByKey(name.String())
 	if err != nil || !exists {

@@ -74,7 +74,7 @@ func TestPodsAndVolumesShareZone(t *testing.T) {
 		}
 		p.end(t, pod)
 	})
-	t.Run("the name of a node that is gone stays until the provisioner takes it off", func(t *testing.T) {
+	t.Run("the name of a node that is gone stays until the provisioner removes it", func(t *testing.T) {
 		claim, pod := p.order(t, "moved", nil)
 		first := p.selected(t, claim)
 		silence[first]()
@@ -159,10 +159,9 @@ func (p provisioner) provision(t *testing.T, claim *objects.Claim, zone string) 
 			PersistentVolumeSource: corev1.PersistentVolumeSource{
 				CSI: &corev1.CSIPersistentVolumeSource{Driver: driver, VolumeHandle: claim.Name},
 			},
-			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: zoneKey, Operator: corev1.NodeSelectorOpIn,
-					Values: []string{zone}}},
-			}}}},
+			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{
+				NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{
+					Key: zoneKey, Operator: corev1.NodeSelectorOpIn, Values: []string{zone}}}}}}},
 		},
 	}
 	if _, err := p.Client.CoreV1().PersistentVolumes().Create(t.Context(), pv, metav1.CreateOptions{}); err != nil {
@@ -198,7 +197,7 @@ func (p provisioner) running(t *testing.T, pod *objects.Pod) string {
 	return node
 }
 
-// end deletes a pod and waits until its node has let go of it.
+// end deletes a pod and waits until its node has released it.
 func (p provisioner) end(t *testing.T, pod *objects.Pod) {
 	t.Helper()
 	if err := pod.Delete(t.Context()); err != nil {

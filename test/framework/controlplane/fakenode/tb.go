@@ -76,7 +76,7 @@ func ForTest(t TB, cluster Cluster, name string, config Config) (node *Node, sil
 }
 
 // Remove removes the objects of a node that has ended: its Node, CSINode and Lease. It is for an administrator's
-// client, as kubectl delete node is; a node that goes on would write some of them again.
+// client, as kubectl delete node is; a node that continues would write some of them again.
 func Remove(ctx context.Context, client kubernetes.Interface, name string) error {
 	for what, remove := range map[string]func(context.Context, string, metav1.DeleteOptions) error{
 		"Node":    client.CoreV1().Nodes().Delete,

@@ -26,7 +26,7 @@ const usage = `Explore what can happen while csi-reclaimer is at work, breadth f
   model [--world NAME] [--deep] [--max-states N] [--stories DIR] [--list]
 
 The exit status is 1 if a promise is broken, a state is stuck, or a world was not exhausted.
-A promise that is broken is told as a numbered story, the shortest there is; with --stories that of
+A promise that is broken is shown as a numbered story, the shortest there is; with --stories that of
 a volume's deletion is also written as a scenario for test/faults.
 
 `

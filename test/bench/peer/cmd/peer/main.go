@@ -53,7 +53,7 @@ func run(ctx context.Context, args []string) error {
 	retry := flags.Duration("retry-interval-start", 0,
 		"delay after a first failure; it doubles up to 5 minutes, as the stock provisioner has it with 1s. 0: the "+
 			"library's own, 15s and 10 retries a second")
-	resync := flags.Duration("resync-period", controller.DefaultResyncPeriod, "how often every PV is looked at again")
+	resync := flags.Duration("resync-period", controller.DefaultResyncPeriod, "how often every PV is reconciled again")
 	namespace := flags.String("leader-election-namespace", "",
 		"work only while it holds the driver's Lease there, as the stock provisioner does with --leader-election. "+
 			"Default: it needs none")

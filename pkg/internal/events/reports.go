@@ -7,9 +7,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Board has what was reported last about each object, by its UID. R is the reason. The zero value is
+// lastReports has what was reported last about each object, by its UID. R is the reason. The zero value is
 // empty and ready, and it is safe for concurrent use.
-type Board[R ~string] struct {
+type lastReports[R ~string] struct {
 	mu   sync.Mutex
 	last map[types.UID]reported[R]
 }
@@ -26,7 +26,7 @@ type reported[R ~string] struct {
 
 // Now sets why nothing is done about an object, and reports whether that is news. waits: the object
 // counts as waiting.
-func (b *Board[R]) Now(uid types.UID, reason R, detail string, waits bool) (news bool) {
+func (b *lastReports[R]) Now(uid types.UID, reason R, detail string, waits bool) (news bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	before := b.last[uid]
@@ -40,7 +40,7 @@ func (b *Board[R]) Now(uid types.UID, reason R, detail string, waits bool) (news
 }
 
 // Aside sets what is true besides the reason, and reports whether that is news.
-func (b *Board[R]) Aside(uid types.UID, reason R) (news bool) {
+func (b *lastReports[R]) Aside(uid types.UID, reason R) (news bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	before := b.last[uid]
@@ -50,7 +50,7 @@ func (b *Board[R]) Aside(uid types.UID, reason R) (news bool) {
 	return before.aside != reason
 }
 
-func (b *Board[R]) put(uid types.UID, now reported[R]) {
+func (b *lastReports[R]) put(uid types.UID, now reported[R]) {
 	if b.last == nil {
 		b.last = map[types.UID]reported[R]{}
 	}
@@ -58,14 +58,14 @@ func (b *Board[R]) put(uid types.UID, now reported[R]) {
 }
 
 // Forget ends what is known of an object that is gone.
-func (b *Board[R]) Forget(uid types.UID) {
+func (b *lastReports[R]) Forget(uid types.UID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.last, uid)
 }
 
 // Waiting counts the objects that wait, by reason.
-func (b *Board[R]) Waiting() map[R]int {
+func (b *lastReports[R]) Waiting() map[R]int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	count := map[R]int{}
@@ -77,14 +77,14 @@ func (b *Board[R]) Waiting() map[R]int {
 	return count
 }
 
-// NoEvents is the recorder of whoever was given none.
-type NoEvents struct{}
+// Discard is an EventRecorder that records nothing. It is safe for concurrent use.
+type Discard struct{}
 
 // Event records nothing.
-func (NoEvents) Event(runtime.Object, string, string, string) {}
+func (Discard) Event(runtime.Object, string, string, string) {}
 
 // Eventf records nothing.
-func (NoEvents) Eventf(runtime.Object, string, string, string, ...any) {}
+func (Discard) Eventf(runtime.Object, string, string, string, ...any) {}
 
 // AnnotatedEventf records nothing.
-func (NoEvents) AnnotatedEventf(runtime.Object, map[string]string, string, string, string, ...any) {}
+func (Discard) AnnotatedEventf(runtime.Object, map[string]string, string, string, string, ...any) {}

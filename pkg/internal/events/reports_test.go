@@ -8,7 +8,7 @@ import (
 type reason string
 
 func TestEachReasonIsNewsOnce(t *testing.T) {
-	var b Board[reason]
+	var b lastReports[reason]
 	for i, step := range []struct {
 		say  func() bool
 		news bool
@@ -32,7 +32,7 @@ func TestEachReasonIsNewsOnce(t *testing.T) {
 }
 
 func TestWhatWaitsIsCounted(t *testing.T) {
-	var b Board[reason]
+	var b lastReports[reason]
 	b.Now("a", "InUse", "", true)
 	b.Now("b", "InUse", "once", true)
 	b.Now("c", "Held", "", true)

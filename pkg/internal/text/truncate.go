@@ -7,9 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// Text returns the text in at most so many bytes, cut between characters and marked as cut, and
+// Truncate returns the text in at most so many bytes, cut between characters and marked as cut, and
 // valid UTF-8, as JSON, protobuf and Prometheus want it. limit is at least 3.
-func Text(text string, limit int) string {
+func Truncate(text string, limit int) string {
 	const more = "…"
 	text = strings.ToValidUTF8(text, string(utf8.RuneError))
 	if len(text) <= limit {

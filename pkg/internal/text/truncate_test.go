@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-func TestText(t *testing.T) {
+func TestTruncate(t *testing.T) {
 	cases := map[string]struct {
 		text  string
 		limit int
@@ -23,7 +23,7 @@ func TestText(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			got := Text(c.text, c.limit)
+			got := Truncate(c.text, c.limit)
 			if got != c.want || len(got) > c.limit || !utf8.ValidString(got) {
 				t.Errorf("%q (%d bytes), want %q in at most %d", got, len(got), c.want, c.limit)
 			}
