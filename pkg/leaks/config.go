@@ -15,10 +15,10 @@ import (
 
 // Config holds the settings of a Controller. Interval is required, the rest has defaults.
 type Config struct {
-	// Interval is how long after one audit the next begins; up to a fifth less, so that many drivers do
+	// Interval is how long after one leak check the next begins; up to a fifth less, so that many drivers do
 	// not all list at once. Required.
 	Interval time.Duration
-	// Sightings is in how many complete audits in a row nothing accounts for a volume before it is
+	// Sightings is in how many complete leak checks in a row nothing accounts for a volume before it is
 	// suspected. Default 3, at least 2.
 	Sightings int
 	// Grace is how long since the first of these sightings. Default 1 hour; negative: none.
@@ -29,9 +29,9 @@ type Config struct {
 	// Snapshots: the driver takes snapshots, so the VolumeSnapshotContents are read. Default: they are not.
 	Snapshots bool
 	// Volumes are the PVs that a Reclaimer of the same driver watches: those that come or go while an
-	// audit is made count too. Default: none; then the sightings and the grace alone have to see to that.
+	// leak check is made count too. Default: none; then the sightings and the grace alone have to see to that.
 	Volumes Volumes
-	// Events records new suspects and audits that fail, on the Lease On, which need not exist.
+	// Events records new suspects and leak checks that fail, on the Lease On, which need not exist.
 	// Default nobody.
 	Events record.EventRecorder
 	On     types.NamespacedName
@@ -77,9 +77,9 @@ func (c Config) Validate() error {
 			wrong = append(wrong, fmt.Errorf(format, args...))
 		}
 	}
-	add(c.Interval <= 0, "interval: %v is no time between two audits", c.Interval)
+	add(c.Interval <= 0, "interval: %v is no time between two leak checks", c.Interval)
 	add(c.Sightings != 0 && c.Sightings < leastSightings,
-		"sightings: %d are too few, a volume may be deleted while one audit is made; want at least %d", c.Sightings,
+		"sightings: %d are too few, a volume may be deleted while one leak check is made; want at least %d", c.Sightings,
 		leastSightings)
 	add(c.PageSize > maxPageSize, "page size: %d is above %d", c.PageSize, maxPageSize)
 	return errors.Join(wrong...)

@@ -16,8 +16,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// Controller finds volumes of one driver that nothing accounts for, by one audit after another. What it
-// knows from one audit to the next is in memory: a process that takes over begins to count anew.
+// Controller finds volumes of one driver that nothing accounts for, by one leak check after another. What it
+// knows from one leak check to the next is in memory: a process that takes over begins to count anew.
 type Controller struct {
 	cfg     Config
 	name    string
@@ -28,11 +28,11 @@ type Controller struct {
 	tracker       *tracker
 	recorder      *events.Recorder[Reason]
 	control       *controller.Controller
-	audits        *controller.Queue[auditKey]
+	checks        *controller.Queue[checkKey]
 }
 
-// auditKey is the one key of the queue.
-type auditKey struct{}
+// checkKey is the one key of the queue.
+type checkKey struct{}
 
 // New returns a Controller for the driver with this name on the cluster that config describes, which is copied.
 // Nothing is started: see Run.
@@ -77,9 +77,9 @@ func newController(at cluster, driver string, asks Driver, cfg Config) (*Control
 		caches = append(caches, controller.Polled("persistentvolumes", func(ctx context.Context) { <-ctx.Done() },
 			pvs.Synced))
 	}
-	a.control = controller.NewController("audit", caches...)
+	a.control = controller.NewController("leaks", caches...)
 	var err error
-	a.audits, err = controller.NewQueue(a.control, controller.Config{Name: "audit", Workers: 1, Clock: a.cfg.Clock},
+	a.checks, err = controller.NewQueue(a.control, controller.Config{Name: "leaks", Workers: 1, Clock: a.cfg.Clock},
 		a.reconcile)
 	return a, errors.Join(err, a.register(a.cfg.Metrics))
 }
@@ -97,23 +97,23 @@ func (a *Controller) Watch(ctx context.Context) { a.control.Watch(ctx) }
 // Synced reports whether Run has what it needs to begin.
 func (a *Controller) Synced() bool { return a.control.Synced() }
 
-// Run makes an audit at once and then every Config.Interval, until ctx ends or Stop is called; it
-// returns when the audit under way has ended. It is called once, by the one replica that leads. An audit
+// Run makes a leak check at once and then every Config.Interval, until ctx ends or Stop is called; it
+// returns when the leak check under way has ended. It is called once, by the one replica that leads. A leak check
 // that fails is reported, and made again when the next is due.
 func (a *Controller) Run(ctx context.Context) error {
 	return a.control.Run(ctx, func(ctx context.Context) {
 		klog.FromContext(ctx).Info("Auditing", "driver", a.name, "interval", a.cfg.Interval, "sightings", a.cfg.Sightings,
 			"grace", a.cfg.Grace)
-		a.audits.Enqueue(auditKey{})
+		a.checks.Enqueue(checkKey{})
 	})
 }
 
-// Stop ends the audit under way, with which nothing is lost, and begins no more; Run then returns. It
+// Stop ends the leak check under way, with which nothing is lost, and begins no more; Run then returns. It
 // does not wait.
 func (a *Controller) Stop() { a.control.Stop() }
 
-// reconcile makes one audit.
-func (a *Controller) reconcile(ctx context.Context, _ auditKey) controller.Result {
+// reconcile makes one leak check.
+func (a *Controller) reconcile(ctx context.Context, _ checkKey) controller.Result {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
@@ -123,14 +123,14 @@ func (a *Controller) reconcile(ctx context.Context, _ auditKey) controller.Resul
 		case <-ctx.Done():
 		}
 	}()
-	if err := a.audit(ctx); err != nil && ctx.Err() == nil {
+	if err := a.check(ctx); err != nil && ctx.Err() == nil {
 		a.failed(ctx, err)
 	}
 	return controller.Every(a.cfg.Interval)
 }
 
-// audit makes one audit. An error means that it could not be completed, and nothing was learned from it.
-func (a *Controller) audit(ctx context.Context) error {
+// check makes one leak check. An error means that it could not be completed, and nothing was learned from it.
+func (a *Controller) check(ctx context.Context) error {
 	a.tracker.begin()
 	found, err := readAll(ctx, a.name, a.driver, a.cluster, int32(a.cfg.PageSize), a.cfg.Clock.Now)
 	if err != nil {
@@ -143,7 +143,7 @@ func (a *Controller) audit(ctx context.Context) error {
 // found reports new suspects: the largest by name. The report has all.
 func (a *Controller) found(ctx context.Context, fresh []unaccounted) {
 	_, last := a.tracker.state()
-	klog.FromContext(ctx).V(2).Info("An audit was completed", "driver", a.name, "volumes", last.listed, "newSuspects",
+	klog.FromContext(ctx).V(2).Info("A leak check was completed", "driver", a.name, "volumes", last.listed, "newSuspects",
 		len(fresh),
 		"took", last.completed.Sub(last.began))
 	if len(fresh) == 0 {
@@ -159,12 +159,12 @@ func (a *Controller) found(ctx context.Context, fresh []unaccounted) {
 		len(fresh), a.name, shown(largest.Handle), size, a.name))
 }
 
-// failed reports that an audit could not be completed, once until one can.
+// failed reports that a leak check could not be completed, once until one can.
 func (a *Controller) failed(ctx context.Context, err error) {
-	klog.FromContext(ctx).Info("An audit could not be completed: it is made again when the next is due", "driver",
+	klog.FromContext(ctx).Info("A leak check could not be completed: it is made again when the next is due", "driver",
 		a.name, "err", err)
 	if a.tracker.fail(err) {
-		a.event(ctx, ReasonAuditFailed, err.Error())
+		a.event(ctx, ReasonLeakCheckFailed, err.Error())
 	}
 }
 

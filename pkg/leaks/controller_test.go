@@ -42,19 +42,19 @@ func TestALeakIsSuspectedAfterSightingsAndGrace(t *testing.T) {
 	w.volumes["kept"], w.volumes["leak"] = true, true
 	w.addPV("pv", "kept")
 	for i, want := range []Reason{ReasonSeenTooSeldom, ReasonSeenTooSeldom, ReasonSeenTooShort} {
-		if got := w.audit(a, "leak"); got != want {
-			t.Fatalf("after %d audits: %s, want %s", i+1, got, want)
+		if got := w.check(a, "leak"); got != want {
+			t.Fatalf("after %d leak checks: %s, want %s", i+1, got, want)
 		}
 	}
 	w.clock.Step(time.Hour - time.Second)
-	if got := w.audit(a, "leak"); got != ReasonSeenTooShort {
+	if got := w.check(a, "leak"); got != ReasonSeenTooShort {
 		t.Errorf("a second before the grace is over: %s", got)
 	}
 	w.clock.Step(time.Second)
-	if got := w.audit(a, "leak"); got != ReasonLeakSuspected {
+	if got := w.check(a, "leak"); got != ReasonLeakSuspected {
 		t.Errorf("after it: %s", got)
 	}
-	if got := w.audit(a, "kept"); got != "" {
+	if got := w.check(a, "kept"); got != "" {
 		t.Errorf("a volume with a PV: %s", got)
 	}
 	if len(w.reported) != 1 || !strings.HasPrefix(w.reported[0],
@@ -63,16 +63,16 @@ func TestALeakIsSuspectedAfterSightingsAndGrace(t *testing.T) {
 		t.Errorf("reported: %q, want one Event for all its sightings", w.reported)
 	}
 	delete(w.volumes, "leak")
-	if got := w.audit(a, "leak"); got != "" || a.Report().Suspected != 0 {
+	if got := w.check(a, "leak"); got != "" || a.Report().Suspected != 0 {
 		t.Errorf("one that is not listed any more: %s", got)
 	}
 	w.volumes["leak"] = true
-	if got := w.audit(a, "leak"); got != ReasonSeenTooSeldom {
+	if got := w.check(a, "leak"); got != ReasonSeenTooSeldom {
 		t.Errorf("one that is listed again: %s", got)
 	}
 }
 
-// TestWhatAccountsForAVolume has each speak for it in one audit, after which the sightings begin anew.
+// TestWhatAccountsForAVolume has each speak for it in one leak check, after which the sightings begin anew.
 func TestWhatAccountsForAVolume(t *testing.T) {
 	const handle = "Vol-1"
 	claim := func(change func(*v1.PersistentVolumeClaim)) func(*world) {
@@ -140,12 +140,12 @@ func TestWhatAccountsForAVolume(t *testing.T) {
 			w.volumes["other"] = true
 		}
 		a := w.auditor(func(c *Config) { c.Grace = -1 })
-		if first, second := w.audit(a, handle), w.audit(a, handle); first != ReasonSeenTooSeldom ||
+		if first, second := w.check(a, handle), w.check(a, handle); first != ReasonSeenTooSeldom ||
 			second != ReasonLeakSuspected {
 			t.Fatalf("%s: before: %s, %s", sentence, first, second)
 		}
 		c.so(w)
-		if got := w.audit(a, handle); got != c.want {
+		if got := w.check(a, handle); got != c.want {
 			t.Errorf("%s: %q, want %q", sentence, got, c.want)
 		}
 		if c.want == ReasonLeakSuspected {
@@ -156,7 +156,7 @@ func TestWhatAccountsForAVolume(t *testing.T) {
 		clear(w.inUse)
 		clear(w.entries)
 		w.problems = nil
-		if first, second := w.audit(a, handle), w.audit(a, handle); first != ReasonSeenTooSeldom ||
+		if first, second := w.check(a, handle), w.check(a, handle); first != ReasonSeenTooSeldom ||
 			second != ReasonLeakSuspected {
 			t.Errorf("%s, and then no more: %s, %s, want the sightings to begin anew", sentence, first, second)
 		}
@@ -209,12 +209,12 @@ func TestWhatAccountsForAVolume(t *testing.T) {
 		c.so(w)
 		w.volumes[handle] = true
 		a := w.auditor(func(c *Config) { c.Grace = -1 })
-		w.audit(a, handle)
+		w.check(a, handle)
 		want := ReasonLeakSuspected
 		if c.makes {
 			want = ReasonBeingMade
 		}
-		if got := w.audit(a, handle); got != want {
+		if got := w.check(a, handle); got != want {
 			t.Errorf("%s: %q, want %q", sentence, got, want)
 		}
 		if !c.makes {
@@ -226,12 +226,12 @@ func TestWhatAccountsForAVolume(t *testing.T) {
 		clear(w.claims)
 		clear(w.contents)
 		clear(w.entries)
-		if first, second := w.audit(a, handle), w.audit(a, handle); first != ReasonSeenTooSeldom ||
+		if first, second := w.check(a, handle), w.check(a, handle); first != ReasonSeenTooSeldom ||
 			second != ReasonLeakSuspected {
 			t.Errorf("%s, and then no more: %s, %s", sentence, first, second)
 		}
 		c.so(w)
-		if got := w.audit(a, handle); got != ReasonLeakSuspected {
+		if got := w.check(a, handle); got != ReasonLeakSuspected {
 			t.Errorf("%s, after the volume: %s", sentence, got)
 		}
 	}
@@ -256,7 +256,7 @@ func TestAnEntryThatIsLeft(t *testing.T) {
 		w.addEntry("x")
 		c.so(w)
 		w.clock.Step(c.age)
-		w.audit(a, "")
+		w.check(a, "")
 		r := a.Report()
 		if (len(r.InFlight) == 1) != c.named {
 			t.Errorf("%s: %+v", sentence, r.InFlight)
@@ -269,22 +269,22 @@ func TestAnEntryThatIsLeft(t *testing.T) {
 	}
 }
 
-// TestAClaimThatStoppedWaitingDidNotMakeWhatIsLeft: only one that waited in every audit that listed the volume.
+// TestAClaimThatStoppedWaitingDidNotMakeWhatIsLeft: only one that waited in every leak check that listed the volume.
 func TestAClaimThatStoppedWaitingDidNotMakeWhatIsLeft(t *testing.T) {
 	w := newWorld(t)
 	a := w.auditor(func(c *Config) { c.Grace = -1 })
 	c := w.addClaim("c")
 	w.volumes["leak"] = true
-	w.audit(a, "leak")
+	w.check(a, "leak")
 	c.Spec.VolumeName = "pv"
-	w.audit(a, "leak")
+	w.check(a, "leak")
 	c.Spec.VolumeName = ""
-	if got := w.audit(a, "leak"); got != ReasonLeakSuspected {
+	if got := w.check(a, "leak"); got != ReasonLeakSuspected {
 		t.Errorf("%s", got)
 	}
 	w.volumes["late"] = true
-	w.audit(a, "late")
-	if got := w.audit(a, "late"); got != ReasonBeingMade {
+	w.check(a, "late")
+	if got := w.check(a, "late"); got != ReasonBeingMade {
 		t.Errorf("one that came while it waits again: %s", got)
 	}
 }
@@ -295,10 +295,10 @@ func TestAnAuditThatIsNotCompleteIsNoSighting(t *testing.T) {
 		w := newWorld(t)
 		a := w.auditor(func(c *Config) { c.Grace = -1 })
 		w.volumes["leak"] = true
-		w.audit(a, "leak")
+		w.check(a, "leak")
 		w.broken[what] = true
 		for range 3 {
-			a.reconcile(w.quiet(), auditKey{})
+			a.reconcile(w.quiet(), checkKey{})
 		}
 		if v, _ := a.Report().Find("leak"); v.Reason != ReasonSeenTooSeldom || v.Sightings != 1 {
 			t.Errorf("%s cannot be read: %+v", what, v)
@@ -307,35 +307,35 @@ func TestAnAuditThatIsNotCompleteIsNoSighting(t *testing.T) {
 			!strings.Contains(r.Headline(), errBroken.Error()) {
 			t.Errorf("%s cannot be read: it is not reported: %+v", what, r)
 		}
-		if len(w.reported) != 1 || !strings.HasPrefix(w.reported[0], "Warning AuditFailed") {
+		if len(w.reported) != 1 || !strings.HasPrefix(w.reported[0], "Warning LeakCheckFailed") {
 			t.Errorf("%s cannot be read: reported %q, want once", what, w.reported)
 		}
 		w.broken[what] = false
-		if got := w.audit(a, "leak"); got != ReasonLeakSuspected || a.Report().Failure != "" {
+		if got := w.check(a, "leak"); got != ReasonLeakSuspected || a.Report().Failure != "" {
 			t.Errorf("%s can be read again: %s, %+v", what, got, a.Report())
 		}
 		w.broken[what] = true
-		a.reconcile(w.quiet(), auditKey{})
+		a.reconcile(w.quiet(), checkKey{})
 		if v, _ := a.Report().Find("leak"); !v.Suspected {
 			t.Errorf("%s cannot be read: what was found before is taken back", what)
 		}
 	}
 }
 
-// TestAPVThatPassesByEndsASuspicion, in an audit and between two.
+// TestAPVThatPassesByEndsASuspicion, in a leak check and between two.
 func TestAPVThatPassesByEndsASuspicion(t *testing.T) {
 	w := newWorld(t)
 	a := w.auditor(func(c *Config) { c.Grace = -1 })
 	w.volumes["leak"] = true
-	w.audit(a, "leak")
-	w.audit(a, "leak")
+	w.check(a, "leak")
+	w.check(a, "leak")
 	w.addPV("pv", "LEAK")
 	if r := a.Report(); r.Suspected != 0 || len(r.Volumes) != 0 {
 		t.Errorf("a PV has come, and the volume is suspected still: %+v", r)
 	}
 	w.removePV("pv")
-	if got := w.audit(a, "leak"); got != ReasonSeenTooSeldom {
-		t.Errorf("it came and went between two audits: %s, want the sightings to begin anew", got)
+	if got := w.check(a, "leak"); got != ReasonSeenTooSeldom {
+		t.Errorf("it came and went between two leak checks: %s, want the sightings to begin anew", got)
 	}
 	reads := 0
 	w.stir = func() {
@@ -344,8 +344,8 @@ func TestAPVThatPassesByEndsASuspicion(t *testing.T) {
 			w.removePV("pv")
 		}
 	}
-	if got := w.audit(a, "leak"); got != "" {
-		t.Errorf("it came and went during the audit: %s", got)
+	if got := w.check(a, "leak"); got != "" {
+		t.Errorf("it came and went during the leak check: %s", got)
 	}
 }
 
@@ -383,7 +383,7 @@ func TestRunUntilItIsStopped(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- a.Run(ctx) }()
-		for range 3 * len(parts) { // three audits
+		for range 3 * len(parts) { // three leak checks
 			for read := false; !read; {
 				select {
 				case <-reads:
@@ -414,7 +414,7 @@ func TestStopBeforeRun(t *testing.T) {
 		t.Error(err)
 	}
 	if a.Report().Listed != 0 || !a.Report().Completed.IsZero() {
-		t.Error("an audit was made")
+		t.Error("a leak check was made")
 	}
 }
 
@@ -424,11 +424,11 @@ func TestWhatIsMeasured(t *testing.T) {
 	a := w.auditor(func(c *Config) { c.Grace, c.Metrics = -1, registry })
 	w.volumes["leak"], w.volumes["kept"] = true, true
 	w.addPV("pv", "kept")
-	w.audit(a, "leak")
+	w.check(a, "leak")
 	w.volumes["young"] = true
-	w.audit(a, "leak")
+	w.check(a, "leak")
 	w.broken["pvs"] = true
-	a.reconcile(w.quiet(), auditKey{})
+	a.reconcile(w.quiet(), checkKey{})
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)

@@ -24,7 +24,7 @@ func Decide(s Facts, now time.Time) Verdict {
 	return Verdict{Suspected: true, Reason: ReasonLeakSuspected}
 }
 
-// against returns what speaks against a suspicion, however often and long the volume was seen. An audit in
+// against returns what speaks against a suspicion, however often and long the volume was seen. A leak check in
 // which something does is no sighting.
 func (s Facts) against() (why Reason, against bool) {
 	switch {

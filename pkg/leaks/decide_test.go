@@ -72,7 +72,10 @@ func TestWhatIsTakenForALeak(t *testing.T) {
 			s.InUse, s.Maker = true,
 				PresenceUnknown
 		}), ReasonIncomplete},
-		"a PV names it, and it was seen for a hundred audits": {leaked(func(s *Facts) { s.PV, s.Sightings = Present, 100 }),
+		"a PV names it, and it was seen for a hundred leak checks": {leaked(func(s *Facts) {
+			s.PV, s.Sightings = Present,
+				100
+		}),
 			ReasonPV},
 	} {
 		got := Decide(c.snapshot, noon)

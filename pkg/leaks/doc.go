@@ -8,7 +8,7 @@
 //
 // # How it is used
 //
-// [New] makes an [Controller] and starts nothing; [Controller.Run] makes an audit every Config.Interval until its
+// [New] makes an [Controller] and starts nothing; [Controller.Run] makes a leak check every Config.Interval until its
 // context ends. [Controller.Report] is what the last ones found, and a [ReportHandler] serves that by HTTP.
 //
 // # How it works

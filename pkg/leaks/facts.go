@@ -24,23 +24,23 @@ func presence(there bool) Presence {
 
 // Rules are how long a volume must go unaccounted for.
 type Rules struct {
-	// Sightings is in how many complete audits in a row, at least 2.
+	// Sightings is in how many complete leak checks in a row, at least 2.
 	Sightings int
 	// Grace is how long since the first of them.
 	Grace time.Duration
 }
 
 // leastSightings is what no rules go below: one sighting may be of a volume that is deleted, with its PV,
-// between the two reads of one audit. In the next it is not listed any more.
+// between the two reads of one leak check. In the next it is not listed any more.
 const leastSightings = 2
 
-// Facts is all that is known about one listed volume at the end of one audit. The zero value of every
+// Facts is all that is known about one listed volume at the end of one leak check. The zero value of every
 // field means that the fact is not known, or speaks against a suspicion; but InUse and Ephemeral, which
 // few drivers and volumes tell, only ever speak against one.
 type Facts struct {
 	Rules Rules
 
-	// PV: a PV names the volume, or did since the audit began.
+	// PV: a PV names the volume, or did since the leak check began.
 	PV Presence
 	// Snapshot: a snapshot of the cluster has the volume's name.
 	Snapshot Presence
@@ -57,7 +57,7 @@ type Facts struct {
 	// Ephemeral: its name is that of a volume which the kubelet makes for one pod.
 	Ephemeral bool
 
-	// Sightings is in how many complete audits in a row, this one among them, nothing spoke against a
+	// Sightings is in how many complete leak checks in a row, this one among them, nothing spoke against a
 	// suspicion, and FirstSeen when the volume was listed in the first of them.
 	Sightings int
 	FirstSeen time.Time

@@ -57,7 +57,7 @@ func (a *Controller) register(to prometheus.Registerer) error {
 		desc("csi_reclaimer_suspected_leak_bytes", "Size of these volumes, as far as the driver reports it."),
 		desc("csi_reclaimer_unaccounted_volumes", "Volumes without a PV, by what is thought of them.", "reason"),
 		desc("csi_reclaimer_leak_check_last_complete_timestamp_seconds",
-			"When the last complete audit ended, in seconds since 1970, 0 if there was none."),
-		desc("csi_reclaimer_leak_check_failures_total", "Audits that could not be completed."),
+			"When the last complete leak check ended, in seconds since 1970, 0 if there was none."),
+		desc("csi_reclaimer_leak_check_failures_total", "Leak checks that could not be completed."),
 	})
 }

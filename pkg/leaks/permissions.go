@@ -8,7 +8,7 @@ import (
 
 // Permissions returns what a Controller with these settings needs to be allowed.
 func (a *Controller) Permissions() []access.Permission {
-	const nothing = "no audit can be completed, so no leak is ever suspected"
+	const nothing = "no leak check can be completed, so no leak is ever suspected"
 	needed := []access.Permission{
 		{Resource: "persistentvolumes", Verb: "list", Without: nothing},
 		{Resource: "persistentvolumeclaims", Verb: "list", Without: nothing},

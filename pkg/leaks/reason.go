@@ -13,7 +13,7 @@ type Reason string
 
 // Reasons for which a volume is accounted for.
 const (
-	// ReasonPV: a PV names it, or did during the audit.
+	// ReasonPV: a PV names it, or did during the leak check.
 	ReasonPV Reason = "HasPV"
 	// ReasonSnapshot: it is the storage of a snapshot that has a VolumeSnapshotContent.
 	ReasonSnapshot Reason = "IsSnapshot"
@@ -24,7 +24,7 @@ const (
 	// ReasonInFlight: the in-flight log has an entry for it.
 	ReasonInFlight Reason = "InFlight"
 	// ReasonIncomplete: not all was read that could account for it.
-	ReasonIncomplete Reason = "AuditIncomplete"
+	ReasonIncomplete Reason = "LeakCheckIncomplete"
 	// ReasonEphemeral: it is named as the kubelet names ephemeral inline volumes.
 	ReasonEphemeral Reason = "MayBeEphemeral"
 	// ReasonInUse: the driver lists it as published to a node, although this cluster has no use of it.
@@ -43,8 +43,8 @@ const (
 // ReasonLeakSuspected: nothing accounts for it, and has not for long enough. It has Events.
 const ReasonLeakSuspected Reason = "LeakSuspected"
 
-// ReasonAuditFailed: an audit could not be completed, so it has no result. It has Events.
-const ReasonAuditFailed Reason = "AuditFailed"
+// ReasonLeakCheckFailed: a leak check could not be completed, so it has no result. It has Events.
+const ReasonLeakCheckFailed Reason = "LeakCheckFailed"
 
 // table has a row for every reason there is, in the order of their declaration.
 var table = reasons.NewTable([]reasons.Row[Reason]{
@@ -60,16 +60,16 @@ var table = reasons.NewTable([]reasons.Row[Reason]{
 	{Reason: ReasonPVUnclear, Sentence: "A PV of the driver does not tell which of the listed volumes it is about."},
 	{Reason: ReasonBeingMade,
 		Sentence: "It may be the volume of a claim, or the storage of a snapshot, that is still being made."},
-	{Reason: ReasonSeenTooSeldom, Sentence: "Nothing accounts for it, in too few audits so far."},
+	{Reason: ReasonSeenTooSeldom, Sentence: "Nothing accounts for it, in too few leak checks so far."},
 	{Reason: ReasonSeenTooShort, Sentence: "Nothing accounts for it, for too short a time so far."},
 	{Reason: ReasonLeakSuspected, Severity: reasons.Warning, Sentence: "Nothing in the cluster accounts for it."},
-	{Reason: ReasonAuditFailed, Severity: reasons.Warning, Sentence: "The audit could not be completed."},
+	{Reason: ReasonLeakCheckFailed, Severity: reasons.Warning, Sentence: "The leak check could not be completed."},
 })
 
 // Reasons returns the reasons of volumes that are not accounted for, in the order of their declaration: the values of
 // the label of csi_reclaimer_unaccounted_volumes.
 func Reasons() []Reason {
-	return slices.DeleteFunc(table.Reasons(), func(r Reason) bool { return r.accounted() || r == ReasonAuditFailed })
+	return slices.DeleteFunc(table.Reasons(), func(r Reason) bool { return r.accounted() || r == ReasonLeakCheckFailed })
 }
 
 // About returns what the reason means and how severe it is, the zero value for a word that is none of the reasons.

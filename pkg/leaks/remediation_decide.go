@@ -86,7 +86,7 @@ type Case struct {
 	// Fresh: whoever carries it out looks for the first time, and has made nothing yet. Whoever deletes what was made
 	// takes it back, and it is not made again.
 	Fresh bool
-	// Reported and Suspected are what the report says of the volume, and Completed is when its audit ended.
+	// Reported and Suspected are what the report says of the volume, and Completed is when its leak check ended.
 	Reported, Suspected bool
 	Completed           time.Time
 	// Others: a PV other than the remedy's own names the volume, by a live list of all.

@@ -15,14 +15,14 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/text"
 )
 
-// Report is what the audits of one driver have found. Fields are added to it, and not changed.
+// Report is what the leak checks of one driver have found. Fields are added to it, and not changed.
 type Report struct {
 	Driver string `json:"driver"`
-	// Off says why no audits are made; empty where they are.
+	// Off says why no leak checks are made; empty where they are.
 	Off string `json:"off,omitempty"`
-	// Completed is when the last complete audit ended; zero before the first, or on a replica that waits.
+	// Completed is when the last complete leak check ended; zero before the first, or on a replica that waits.
 	Completed time.Time `json:"completed,omitzero"`
-	// Failure is why an audit after that could not be completed.
+	// Failure is why a leak check after that could not be completed.
 	Failure string `json:"failure,omitempty"`
 	// Interval, Sightings and Grace are the settings.
 	Interval  string `json:"interval,omitempty"`
@@ -52,7 +52,7 @@ type Found struct {
 	// Reason is why it is a suspect, or none; Because who or what speaks against it.
 	Reason  Reason `json:"reason"`
 	Because string `json:"because,omitempty"`
-	// Sightings and FirstSeen are in how many audits in a row nothing accounted for it, and since when.
+	// Sightings and FirstSeen are in how many leak checks in a row nothing accounted for it, and since when.
 	Sightings int       `json:"sightings,omitempty"`
 	FirstSeen time.Time `json:"firstSeen,omitzero"`
 	// Topology is from where it can be used; empty: from everywhere, or the driver does not tell.
@@ -113,14 +113,14 @@ func (r Report) Find(handle string) (Found, bool) {
 func (r Report) Headline() string {
 	switch {
 	case r.Off != "":
-		return "No audits are made: " + r.Off + "."
+		return "No leak checks are made: " + r.Off + "."
 	case r.Completed.IsZero() && r.Failure != "":
-		return "No audit of " + r.Driver + " could be completed yet: " + r.Failure
+		return "No leak check of " + r.Driver + " could be completed yet: " + r.Failure
 	case r.Completed.IsZero():
-		return "No audit of " + r.Driver + " was completed yet."
+		return "No leak check of " + r.Driver + " was completed yet."
 	}
 	text := fmt.Sprintf("%d volumes of driver %s are suspected to be leaks (%s), of %d that it lists (%s); the last "+
-		"complete audit ended %s.",
+		"complete leak check ended %s.",
 		r.Suspected, r.Driver, sizeWords(r.SuspectedBytes), r.Listed, sizeWords(r.ListedBytes), timeOrDash(r.Completed))
 	if r.Failure != "" {
 		text += " Later ones could not be completed: " + r.Failure

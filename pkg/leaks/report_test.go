@@ -29,20 +29,20 @@ func sample() Report {
 func ask(t *testing.T, b *ReportHandler, method, query string) (int, string) {
 	t.Helper()
 	answer := httptest.NewRecorder()
-	b.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), method, "/audit"+query, http.NoBody))
+	b.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), method, "/leaks"+query, http.NoBody))
 	return answer.Code, answer.Body.String()
 }
 
 func TestHowAReportIsServed(t *testing.T) {
 	var b ReportHandler
 	if code, body := ask(t, &b, "GET", ""); code != 200 || !strings.Contains(body,
-		"No audits are made: csi-reclaimer is still starting.") {
+		"No leak checks are made: csi-reclaimer is still starting.") {
 		t.Errorf("before there is one: %d %q", code, body)
 	}
 	b.Show(sample)
 	_, table := ask(t, &b, "GET", "")
 	want := strings.Join([]string{
-		`2 volumes of driver disk.csi.example.com are suspected to be leaks (2Gi), of 9 that it lists (9Gi); the last complete audit ended 2026-11-21T12:00:00Z.`,
+		`2 volumes of driver disk.csi.example.com are suspected to be leaks (2Gi), of 9 that it lists (9Gi); the last complete leak check ended 2026-11-21T12:00:00Z.`,
 		``,
 		`HANDLE           SIZE   REASON          SIGHTINGS   FIRST SEEN             BECAUSE OF`,
 		`"=wild\x1b[2J"   2Gi    LeakSuspected   4           2026-11-21T11:00:00Z   -`,
@@ -88,8 +88,8 @@ func TestHowAReportIsServed(t *testing.T) {
 
 func TestTheHeadlineOfAReport(t *testing.T) {
 	for want, change := range map[string]func(*Report){
-		"No audits are made: because.":                        func(r *Report) { r.Off = "because" },
-		"No audit of disk.csi.example.com was completed yet.": func(r *Report) { r.Completed = time.Time{} },
+		"No leak checks are made: because.":                        func(r *Report) { r.Off = "because" },
+		"No leak check of disk.csi.example.com was completed yet.": func(r *Report) { r.Completed = time.Time{} },
 		"could be completed yet: broken": func(r *Report) {
 			r.Completed, r.Failure = time.Time{},
 				"broken"

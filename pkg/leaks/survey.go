@@ -14,9 +14,9 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// survey is what one audit has read: all of it, or it is none.
+// survey is what one leak check has read: all of it, or it is none.
 type survey struct {
-	// began is when the audit did, listed when the list of volumes was complete.
+	// began is when the leak check did, listed when the list of volumes was complete.
 	began, listed time.Time
 	listing       listing
 	makers        []maker
@@ -36,7 +36,7 @@ type survey struct {
 	pvs, matched int
 }
 
-// readAll reads all that an audit needs, in this order. Volumes come first, so that whatever made or named one
+// readAll reads all that a leak check needs, in this order. Volumes come first, so that whatever made or named one
 // of them is there when it is read, and has not gone without the volume being gone too. The in-flight log comes
 // after claims: the finalizer of an earlier version goes once the entry is there. PVs come last: an entry goes,
 // and a claim is seen to be done with its volume, only once the PV is there. DESIGN.md has the proof.

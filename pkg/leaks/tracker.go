@@ -17,10 +17,10 @@ import (
 // (Azure); two volumes that differ in nothing else are taken for one.
 func keyOf(handle string) string { return strings.ToLower(handle) }
 
-// unaccounted is what is remembered of a volume that the last complete audit found without an owner.
+// unaccounted is what is remembered of a volume that the last complete leak check found without an owner.
 type unaccounted struct {
 	volume Volume
-	// since is the number of the first complete audit, of those in a row up to the last, that listed it.
+	// since is the number of the first complete leak check, of those in a row up to the last, that listed it.
 	since uint64
 	// sightings and firstSeen are as in Facts.
 	sightings int
@@ -33,26 +33,26 @@ type unaccounted struct {
 // making is a claim or snapshot whose volume is being made.
 type making struct {
 	name string
-	// since is the number of the first complete audit, of those in a row up to the last, that saw it so.
+	// since is the number of the first complete leak check, of those in a row up to the last, that saw it so.
 	since uint64
 }
 
-// tracker is what is kept between audits. It is safe for concurrent use.
+// tracker is what is kept between leak checks. It is safe for concurrent use.
 type tracker struct {
 	mu sync.Mutex
-	// round numbers the complete audits, from 1 on.
+	// round numbers the complete leak checks, from 1 on.
 	round   uint64
 	volumes map[string]unaccounted
 	makers  map[types.UID]making
-	// passing are the volumes that a PV named which came or went since the running audit began; nil
-	// between audits.
+	// passing are the volumes that a PV named which came or went since the running leak check began; nil
+	// between leak checks.
 	passing map[string]bool
 	last    figures
 }
 
-// figures are what the last audits came to.
+// figures are what the last leak checks came to.
 type figures struct {
-	// began and completed are when the last complete audit did; zero before the first.
+	// began and completed are when the last complete leak check did; zero before the first.
 	began, completed time.Time
 	// listed and bytes are how many volumes the driver listed in it, and their size as far as it reported it.
 	listed int
@@ -61,9 +61,9 @@ type figures struct {
 	forgotten []inflight.Located
 	// nameless is how many entries of the list had no volume_id.
 	nameless int
-	// complete and failed count audits.
+	// complete and failed count leak checks.
 	complete, failed int
-	// failure is why the last audit could not be completed; empty if it could.
+	// failure is why the last leak check could not be completed; empty if it could.
 	failure string
 }
 
@@ -71,7 +71,7 @@ func newTracker() *tracker {
 	return &tracker{volumes: map[string]unaccounted{}, makers: map[types.UID]making{}}
 }
 
-// begin notes that an audit begins.
+// begin notes that a leak check begins.
 func (t *tracker) begin() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -90,7 +90,7 @@ func (t *tracker) seen(handle string) {
 	}
 }
 
-// fail notes that an audit could not be completed. It is no sighting, and takes nothing back.
+// fail notes that a leak check could not be completed. It is no sighting, and takes nothing back.
 func (t *tracker) fail(err error) (first bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -100,7 +100,7 @@ func (t *tracker) fail(err error) (first bool) {
 	return first
 }
 
-// complete takes in what an audit found, and returns the volumes that it suspects and the last one did not.
+// complete takes in what a leak check found, and returns the volumes that it suspects and the last one did not.
 func (t *tracker) complete(found survey, rules Rules, now time.Time) (fresh []unaccounted) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -158,7 +158,7 @@ func (t *tracker) judge(v Volume, before unaccounted, found survey, oldest makin
 	if u.since == 0 {
 		u.since = t.round
 	}
-	// Whoever was not there yet, or not any more, in some audit that listed the volume, did not make it.
+	// Whoever was not there yet, or not any more, in some leak check that listed the volume, did not make it.
 	s := found.snapshot(v, rules)
 	s.PV = Absent
 	s.Maker = presence(oldest.since != 0 && oldest.since <= u.since)

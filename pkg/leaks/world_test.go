@@ -49,7 +49,7 @@ type world struct {
 
 var _ cluster = &world{}
 
-// parts are what an audit reads.
+// parts are what a leak check reads.
 var parts = []string{"volumes", "snapshots", "claims", "log", "pvs"}
 
 func newWorld(t *testing.T) *world {
@@ -209,14 +209,14 @@ func (w *world) problem(driver string) {
 		Driver: driver}}
 }
 
-// quiet is a context in which nothing is logged: thousands of audits are made.
+// quiet is a context in which nothing is logged: thousands of leak checks are made.
 func (w *world) quiet() context.Context { return klog.NewContext(w.Context(), klog.Logger{}) }
 
-// audit makes one that is complete, and returns what it thinks of a volume; empty: it is accounted for, or
+// check makes one that is complete, and returns what it thinks of a volume; empty: it is accounted for, or
 // not listed.
-func (w *world) audit(a *Controller, handle string) Reason {
+func (w *world) check(a *Controller, handle string) Reason {
 	w.Helper()
-	if err := a.audit(w.quiet()); err != nil {
+	if err := a.check(w.quiet()); err != nil {
 		w.Fatal(err)
 	}
 	v, _ := a.Report().Find(handle)
@@ -224,7 +224,7 @@ func (w *world) audit(a *Controller, handle string) Reason {
 }
 
 // soak is a cluster in which claims are provisioned and deleted and snapshots made, each step at any moment of
-// an audit, and volumes leak now and then.
+// a leak check, and volumes leak now and then.
 type soak struct {
 	*world
 	dice *rand.Rand
@@ -325,7 +325,7 @@ func (s *soak) advance(name string) {
 }
 
 // TestNoMomentOfALifeIsASighting has a claim whose volume is there go on in its life by some steps before each of the
-// reads of an audit.
+// reads of a leak check.
 func TestNoMomentOfALifeIsASighting(t *testing.T) {
 	for seed := range uint64(12) { // lives of each kind
 		for moment := range len(parts) {
@@ -354,7 +354,7 @@ func aMoment(t *testing.T, seed uint64, moment, steps int) {
 		read++
 	}
 	a := s.auditor(func(c *Config) { c.Volumes = nil })
-	if err := a.audit(s.quiet()); err != nil || read != len(parts) {
+	if err := a.check(s.quiet()); err != nil || read != len(parts) {
 		t.Fatalf("%v after %d reads", err, read)
 	}
 	if v, found := a.Report().Find("vol-of-000000"); found && v.Sightings > 0 {
@@ -377,7 +377,7 @@ func TestNothingThatIsAccountedForIsSuspected(t *testing.T) {
 				s.leaks[leak], s.volumes[leak] = true, true
 			}
 			s.broken[parts[dice.IntN(len(parts))]] = dice.IntN(6) == 0
-			_ = a.audit(s.quiet()) // one that fails is no sighting
+			_ = a.check(s.quiet()) // one that fails is no sighting
 			clear(s.broken)
 			for _, v := range a.Report().Volumes {
 				if v.Suspected && !s.leaks[v.Handle] {
@@ -392,7 +392,7 @@ func TestNothingThatIsAccountedForIsSuspected(t *testing.T) {
 			}
 		}
 		for range 12 {
-			if err := a.audit(s.quiet()); err != nil {
+			if err := a.check(s.quiet()); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -25,16 +25,16 @@ var edits = []edit{
 	{pkg: provisioning, name: "a short name counts as a whole UID", at: []place{
 		{node: "strings.HasSuffix(bare(c.PVName), bare(string(c.UID)))",
 			instead: `strings.HasPrefix(bare(c.PVName), "pvc")`}}},
-	{pkg: "pkg/provision", name: "the library deletes the PVs of volumes", in: "library.Delete", at: []place{
+	{pkg: "pkg/provision", name: "the library deletes the PVs of volumes", in: "provisioner.Delete", at: []place{
 		{node: "return &libcontroller.IgnoredError", instead: "return nil"}}},
 
 	{pkg: reclaiming, name: "a PV is reclaimed before the log is read", at: []place{
 		{node: "return wait(ReasonLogNotRead)", before: "if ON && s.Log == LogUnknown { return d }"}}},
 	{pkg: reclaiming, name: "a companion takes the end of a PV that was released for the peer's deletion", in: "decide",
-		at: []place{{node: "s.Done.VolumeDeleted", nth: 1, instead: "s.Done.VolumeDeleted || " +
+		at: []place{{node: "s.Done.VolumeDeleted", instead: "s.Done.VolumeDeleted || " +
 			"s.Rules.Role == volume.RoleCompanion && s.History.SeenReleased && s.PV.Terminating"}}},
 	{pkg: reclaiming, name: "a PV that is terminating loses its finalizer", in: "decide", at: []place{
-		{node: "s.Done.VolumeDeleted", nth: 1, instead: "s.Done.VolumeDeleted || s.PV.Deletable() && s.PV.Terminating"}}},
+		{node: "s.Done.VolumeDeleted", instead: "s.Done.VolumeDeleted || s.PV.Deletable() && s.PV.Terminating"}}},
 	{pkg: reclaiming, name: "a node deletes what several may reach", at: []place{
 		{node: "s.PV.Reach != volume.ReachHere", instead: "s.PV.Reach == volume.ReachElsewhere"}}},
 	{pkg: reclaiming, name: "the PV is deleted before its volume", at: []place{

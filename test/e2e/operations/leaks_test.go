@@ -119,7 +119,7 @@ func TestLeaksAreFoundAndResolved(t *testing.T) {
 				t.Errorf("FALSE LEAK: %+v", v)
 			}
 			if age := r.Completed.Sub(v.FirstSeen); v.Suspected && (v.Sightings < sightings || age < grace) {
-				t.Errorf("after %d audits and %v: %+v", v.Sightings, age, v)
+				t.Errorf("after %d leak checks and %v: %+v", v.Sightings, age, v)
 			}
 			young = young || !v.Suspected && v.Reason == leaks.ReasonSeenTooSeldom
 		}
@@ -134,7 +134,7 @@ func TestLeaksAreFoundAndResolved(t *testing.T) {
 		func() bool { return env.HasEvent("Lease", env.LeaseName(), "LeakSuspected") })
 	for _, id := range []string{large, small} {
 		if n := len(env.DeleteCalls(id)); n > 0 || !env.OnDisk(id) {
-			t.Fatalf("WRONG DELETE: the audit has deleted %s", id)
+			t.Fatalf("WRONG DELETE: the leak check deleted %s", id)
 		}
 	}
 
@@ -298,7 +298,7 @@ func (env *environment) expectLeaksReclaimed(car *program.Program, plugin func(.
 	if pv := env.findPV(handle); pv != nil || !env.OnDisk(handle) {
 		env.T.Fatalf("a dry run has made or deleted something: %v", pv)
 	}
-	// Nobody answers the question; and a volume that has a PV is none of the audit's.
+	// Nobody answers the question; and a volume that has a PV is none of the leak check's.
 	for why, args := range map[string][]string{
 		"not confirmed": {"--reclaim=" + handle}, "a PV names it by now: " + kept.Name: {"--reclaim=" + kept.Handle,
 			"--yes"},
@@ -331,7 +331,7 @@ func TestLeakDetectionNeedsListVolumes(t *testing.T) {
 	}
 	text, err := car.Get(env.Ctx, "/leaks")
 	env.Must(err)
-	env.ExpectOutput(text, "No audits are made: driver "+env.Driver+" "+missing)
+	env.ExpectOutput(text, "No leak checks are made: driver "+env.Driver+" "+missing)
 	env.Barrier() // all else continues
 }
 
@@ -345,13 +345,13 @@ func TestLeakDetectionPermissions(t *testing.T) {
 	env.Eventually("it says that it may not",
 		func() bool { return strings.Contains(env.report(car).Failure, "forbidden") })
 	env.Eventually("there is an Event about it",
-		func() bool { return env.HasEvent("Lease", env.LeaseName()+"-reclaimer", "AuditFailed") })
+		func() bool { return env.HasEvent("Lease", env.LeaseName()+"-reclaimer", "LeakCheckFailed") })
 	env.Must(rbac.GrantLeakCheck(env.Ctx, env.Client, env.Namespace, "csi-reclaimer"))
 	t.Cleanup(func() {
 		_ = env.Client.RbacV1().ClusterRoleBindings().Delete(env.CleanupContext(), "csi-reclaimer-leaks-"+env.Namespace,
 			metav1.DeleteOptions{})
 	})
-	env.Eventually("an audit is complete",
+	env.Eventually("a leak check is complete",
 		func() bool { r := env.report(car); return r.Failure == "" && !r.Completed.IsZero() })
 	rules, err := rbac.AuditRules()
 	env.Must(err)
@@ -429,11 +429,11 @@ func TestLeakDetectionExcludesSnapshots(t *testing.T) {
 	}
 }
 
-// waitAudits waits until so many more audits are complete.
+// waitAudits waits until so many more leak checks are complete.
 func (env *environment) waitAudits(car *program.Program, more int) {
 	env.T.Helper()
 	for last := env.report(car).Completed; more > 0; more-- {
-		env.Eventually("one more audit is complete", func() bool {
+		env.Eventually("one more leak check is complete", func() bool {
 			now := env.report(car).Completed
 			later := now.After(last)
 			last = now

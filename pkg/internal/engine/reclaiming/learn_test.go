@@ -21,7 +21,7 @@ func TestWhatFollowsFromAStepThatFails(t *testing.T) {
 		Restored:   {Slow, FailedByCause},
 		Refused:    {Slow, FailedByCause},
 		Unclear:    {Slow, FailedByCause},
-		InProgress: {Soon, Failed},
+		InProgress: {Soon, None},
 		Stale:      {Soon, Failed},
 		NotSent:    {Retry, None},
 		Canceled:   {Idle, None},
