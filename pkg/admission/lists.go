@@ -32,6 +32,9 @@ type Removed struct {
 	Drivers []string
 	// Objects are the objects that listed any of them before, as "mutatingadmissionpolicy/NAME".
 	Objects []string
+
+	// listed are the drivers that the lists still have.
+	listed Drivers
 }
 
 // RemoveDrivers removes drivers from the lists of all policies and webhooks that add csi-reclaimer's finalizers in the
@@ -66,8 +69,9 @@ type driverList struct {
 	patch   func(ctx context.Context, body []byte) error
 }
 
-// listPart is a list of drivers. webhook is the name of the webhook that has it, empty in a policy.
+// listPart is a list of the drivers of a role. webhook is the name of the webhook that has it, empty in a policy.
 type listPart struct {
+	role    volume.Role
 	webhook string
 	drivers []string
 }
@@ -91,6 +95,7 @@ func (c driverLists) remove(ctx context.Context, asked []string) (Removed, error
 		return Removed{}, err
 	}
 	out := Removed{Drivers: driversToRemove(all, asked)}
+	out.listed = listedExcept(all, out.Drivers)
 	for len(all) > 0 {
 		if !all[0].lists(out.Drivers) {
 			all = all[1:]
@@ -101,6 +106,7 @@ func (c driverLists) remove(ctx context.Context, asked []string) (Removed, error
 			if all, err = c.read(ctx); err != nil {
 				return out, err
 			}
+			out.listed = listedExcept(all, out.Drivers)
 		case err != nil:
 			return out, fmt.Errorf("remove drivers from %s: %w: %w", all[0], ErrStillListed, err)
 		default:
@@ -109,6 +115,18 @@ func (c driverLists) remove(ctx context.Context, asked []string) (Removed, error
 		}
 	}
 	return out, nil
+}
+
+// listedExcept returns the drivers in the lists other than these. It is a pure function.
+func listedExcept(all []driverList, drivers []string) Drivers {
+	listed := Drivers{}
+	for _, l := range all {
+		for _, p := range l.parts {
+			left := slices.DeleteFunc(slices.Clone(p.drivers), func(d string) bool { return slices.Contains(drivers, d) })
+			listed[p.role] = append(listed[p.role], left...)
+		}
+	}
+	return listed
 }
 
 // driversToRemove returns the drivers that are asked for by name, or all that are listed, or were. It is a pure
@@ -171,7 +189,7 @@ func (c driverLists) readPolicy(ctx context.Context, role volume.Role) (_ driver
 		return driverList{}, false, fmt.Errorf("read the drivers of %s: %w: apply the one of this version, or delete it", l,
 			err)
 	}
-	l.parts, l.binding = []listPart{{drivers: drivers}}, policyName(role)
+	l.parts, l.binding = []listPart{{role: role, drivers: drivers}}, policyName(role)
 	return l, true, nil
 }
 
@@ -202,7 +220,7 @@ func (c driverLists) readWebhooks(ctx context.Context) (_ driverList, found bool
 				fmt.Errorf("read the drivers of webhook %s: %w: apply the one of this version, or delete it", o.Webhooks[at].Name,
 					err)
 		}
-		l.parts = append(l.parts, listPart{o.Webhooks[at].Name, drivers})
+		l.parts = append(l.parts, listPart{role, o.Webhooks[at].Name, drivers})
 	}
 	return l, true, nil
 }

@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	admissionclient "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
@@ -25,22 +26,31 @@ const probeInterval = 500 * time.Millisecond
 // csi-reclaimer's finalizers again in the write that removes them. It removes them from one PV of the drivers in
 // dry runs, which change nothing, and returns when none came back for 5 seconds, so that other API servers have
 // observed it, too. Where no PV can show it, it returns at once. After a minute it fails with
-// [reclaim.ErrFinalizerRestored]: something else adds the finalizer. It needs list and patch of PVs.
+// [reclaim.ErrFinalizerRestored]: something else adds the finalizer. It needs list and patch of
+// PVs, and get of what RemoveDrivers reads.
 func WaitUntilRemoved(ctx context.Context, config *rest.Config, drivers []string) error {
 	clients, err := kube.NewClients(config)
 	if err != nil {
 		return err
 	}
-	return waitUntilRemoved(ctx, clients, drivers, clock.RealClock{})
+	admission, err := admissionclient.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("create a client for admissionregistration.k8s.io/v1: %w", err)
+	}
+	all, err := driverLists{admission, callTimeout}.read(ctx)
+	if err != nil {
+		return err
+	}
+	return waitUntilRemoved(ctx, clients, removal{drivers, listedExcept(all, drivers)}, clock.RealClock{})
 }
 
-func waitUntilRemoved(ctx context.Context, clients kube.Clients, drivers []string, clock clock.Clock) error {
+func waitUntilRemoved(ctx context.Context, clients kube.Clients, r removal, clock clock.Clock) error {
 	began := clock.Now()
 	var pv *v1.PersistentVolume
 	for quiet := began; ; {
 		var back bool
 		var err error
-		if pv, back, err = probe(ctx, clients, pv, drivers); err != nil {
+		if pv, back, err = probe(ctx, clients, pv, r); err != nil {
 			return err
 		}
 		now := clock.Now()
@@ -64,12 +74,12 @@ func waitUntilRemoved(ctx context.Context, clients kube.Clients, drivers []strin
 // probe removes the finalizers from a PV in a dry run: from this one or, where it is nil or gone, from another one,
 // which is nil if none can show anything. back: one came back.
 func probe(ctx context.Context, clients kube.Clients, pv *v1.PersistentVolume,
-	drivers []string) (_ *v1.PersistentVolume, back bool, err error) {
+	r removal) (_ *v1.PersistentVolume, back bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	for {
 		if pv == nil {
-			if pv, err = findProbe(ctx, clients, drivers); err != nil || pv == nil {
+			if pv, err = findProbe(ctx, clients, r); err != nil || pv == nil {
 				return nil, false, err
 			}
 		}
@@ -83,14 +93,14 @@ func probe(ctx context.Context, clients kube.Clients, pv *v1.PersistentVolume,
 		case err != nil:
 			return nil, false, fmt.Errorf("patch finalizers of PV %q in a dry run: %w", pv.Name, err)
 		default:
-			return pv, len(releasable(after, drivers)) > 0, nil
+			return pv, len(r.finalizers(after)) > 0, nil
 		}
 	}
 }
 
 // findProbe returns a PV whose finalizer a policy that lists the drivers would add again, nil if there is none.
-func findProbe(ctx context.Context, clients kube.Clients, drivers []string) (pv *v1.PersistentVolume, _ error) {
-	all := Drivers{volume.RoleOwner: drivers, volume.RoleCompanion: drivers}
+func findProbe(ctx context.Context, clients kube.Clients, r removal) (pv *v1.PersistentVolume, _ error) {
+	all := Drivers{volume.RoleOwner: r.drivers, volume.RoleCompanion: r.drivers}
 	err := kube.EachPage(ctx, metav1.ListOptions{Limit: pvPage}, callTimeout,
 		func(ctx context.Context, o metav1.ListOptions) (string, error) {
 			page, err := clients.Core.PersistentVolumes().List(ctx, o)
@@ -100,7 +110,7 @@ func findProbe(ctx context.Context, clients kube.Clients, drivers []string) (pv 
 			at := slices.IndexFunc(page.Items, func(pv v1.PersistentVolume) bool {
 				bare := pv
 				bare.Finalizers = nil
-				return len(releasable(&pv, drivers)) > 0 && len(MissingFinalizers(&bare, all)) > 0
+				return len(r.finalizers(&pv)) > 0 && len(MissingFinalizers(&bare, all)) > 0
 			})
 			if at >= 0 {
 				pv = &page.Items[at]

@@ -104,13 +104,14 @@ func (r *releaser) run(ctx context.Context, drivers []string) (out Released, err
 		return out, err
 	}
 	out.Drivers = removed.Drivers
+	gone := removal{removed.Drivers, removed.listed}
 	if err := r.readLog(ctx, out.Drivers); err != nil {
 		return out, err
 	}
 	out.InFlight = r.inFlight
 	var left []string
 	for until := r.clock.Now().Add(propagationTimeout); ; {
-		again, err := r.pass(ctx, out.Drivers)
+		again, err := r.pass(ctx, gone)
 		if err != nil {
 			return out, err
 		}
@@ -167,7 +168,7 @@ func (r *releaser) readLog(ctx context.Context, drivers []string) error {
 }
 
 // pass removes the finalizers once, and returns the names of the PVs that had one.
-func (r *releaser) pass(ctx context.Context, drivers []string) (names []string, err error) {
+func (r *releaser) pass(ctx context.Context, gone removal) (names []string, err error) {
 	var todo []*v1.PersistentVolume
 	err = kube.EachPage(ctx, metav1.ListOptions{Limit: pvPage}, r.timeout,
 		func(ctx context.Context, o metav1.ListOptions) (string, error) {
@@ -178,7 +179,7 @@ func (r *releaser) pass(ctx context.Context, drivers []string) (names []string, 
 			for i := range page.Items {
 				pv := &page.Items[i]
 				kept := slices.ContainsFunc(r.inFlight, func(e inflight.Located) bool { return e.Of(pv.Name) })
-				if !kept && len(releasable(pv, drivers)) > 0 {
+				if !kept && len(gone.finalizers(pv)) > 0 {
 					todo = append(todo, pv)
 				}
 			}
@@ -189,7 +190,7 @@ func (r *releaser) pass(ctx context.Context, drivers []string) (names []string, 
 	}
 	for _, pv := range todo {
 		names = append(names, pv.Name)
-		if err := r.removeFinalizers(ctx, pv, releasable(pv, drivers)); err != nil {
+		if err := r.removeFinalizers(ctx, pv, gone.finalizers(pv)); err != nil {
 			return nil, err
 		}
 		r.seen[pv.UID] = pv
@@ -211,13 +212,21 @@ func (r *releaser) removeFinalizers(ctx context.Context, pv *v1.PersistentVolume
 	return err
 }
 
-// releasable returns which finalizers of a PV go with its drivers. It is a pure function.
-func releasable(pv *v1.PersistentVolume, drivers []string) (drop []string) {
-	if !slices.ContainsFunc(driversOf(pv), func(d string) bool { return slices.Contains(drivers, d) }) {
+// removal is what was removed from the lists, and what they still have.
+type removal struct {
+	drivers []string
+	listed  Drivers
+}
+
+// finalizers returns which finalizers of a PV go with the drivers that were removed: none that another driver of the
+// PV, which is still listed, has on it. It is a pure function.
+func (r removal) finalizers(pv *v1.PersistentVolume) (drop []string) {
+	if !slices.ContainsFunc(driversOf(pv), func(d string) bool { return slices.Contains(r.drivers, d) }) {
 		return nil
 	}
+	keep := r.listed.finalizersOf(pv)
 	for _, f := range []string{volume.Finalizer, volume.CompanionFinalizer} {
-		if slices.Contains(pv.Finalizers, f) {
+		if slices.Contains(pv.Finalizers, f) && !slices.Contains(keep, f) {
 			drop = append(drop, f)
 		}
 	}

@@ -42,10 +42,23 @@ func TestWhichFinalizersGoWithADriver(t *testing.T) {
 	migrated := of("", volume.Finalizer)
 	migrated.Spec.CSI, migrated.Annotations = nil, map[string]string{volume.AnnMigratedTo: "disk",
 		volume.AnnProvisionedBy: "kubernetes.io/disk"}
+	ofBoth := func(finalizers ...string) *v1.PersistentVolume {
+		pv := of("disk", finalizers...)
+		pv.Annotations = map[string]string{volume.AnnMigratedTo: "listed", volume.AnnProvisionedBy: "disk"}
+		return pv
+	}
+	gone := removal{[]string{"disk"}, Drivers{volume.RoleCompanion: {"listed"}}}
 	for name, c := range map[string]struct {
 		pv   *v1.PersistentVolume
 		want []string
 	}{
+		"not that of another driver of the PV, which is still listed": {ofBoth(volume.Finalizer, volume.CompanionFinalizer),
+			[]string{volume.Finalizer}},
+		"not while it is being deleted either": {func() *v1.PersistentVolume {
+			pv := ofBoth(volume.CompanionFinalizer)
+			pv.DeletionTimestamp = &metav1.Time{}
+			return pv
+		}(), nil},
 		"those of either role, and nobody else's": {of("disk", other, volume.Finalizer, volume.CompanionFinalizer),
 			[]string{volume.Finalizer, volume.CompanionFinalizer}},
 		"none where there is none":              {of("disk", other), nil},
@@ -54,7 +67,7 @@ func TestWhichFinalizersGoWithADriver(t *testing.T) {
 		"none of a PV of no driver":             {&v1.PersistentVolume{}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := releasable(c.pv, []string{"disk"}); !slices.Equal(got, c.want) {
+			if got := gone.finalizers(c.pv); !slices.Equal(got, c.want) {
 				t.Errorf("%q, want %q", got, c.want)
 			}
 		})
@@ -68,6 +81,18 @@ func listing(released string, drivers ...string) driverList {
 		l.Annotations = map[string]string{releasedAnnotation: released}
 	}
 	return l
+}
+
+func TestListedExcept(t *testing.T) {
+	all := []driverList{
+		{parts: []listPart{{role: volume.RoleOwner, drivers: []string{"a", "b"}}}},
+		{parts: []listPart{{role: volume.RoleOwner, drivers: []string{"c"}}, {role: volume.RoleCompanion,
+			drivers: []string{"a", "d"}}}},
+	}
+	want := Drivers{volume.RoleOwner: {"b", "c"}, volume.RoleCompanion: {"d"}}
+	if diff := cmp.Diff(want, listedExcept(all, []string{"a"})); diff != "" {
+		t.Error(diff)
+	}
 }
 
 func TestWhichDriversAreReleased(t *testing.T) {
@@ -204,7 +229,8 @@ func TestDriversAreReleased(t *testing.T) {
 func TestWhatIsInFlightKeepsItsFinalizer(t *testing.T) {
 	client, r := releasing(driversPV("pvc-1", driver, nil), driversPV("pvc-2", driver, nil))
 	r.inFlight = []inflight.Located{{Entry: inflight.Entry{Volume: "pvc-1"}, Location: inflight.Location{Driver: driver}}}
-	if names, err := r.pass(t.Context(), []string{driver}); err != nil || !slices.Equal(names, []string{"pvc-2"}) {
+	names, err := r.pass(t.Context(), removal{drivers: []string{driver}})
+	if err != nil || !slices.Equal(names, []string{"pvc-2"}) {
 		t.Errorf("released %q, %v", names, err)
 	}
 	if !slices.Contains(finalizersOf(t, client, "pvc-1"), finalizer) {
@@ -353,7 +379,7 @@ func TestAnAPIServerThatDoesNotAnswerEndsARelease(t *testing.T) {
 				return err
 			}}, []string{driver})
 		},
-		"the list of PVs": func() error { _, err := r.pass(t.Context(), []string{driver}); return err },
+		"the list of PVs": func() error { _, err := r.pass(t.Context(), removal{drivers: []string{driver}}); return err },
 		"a PV":            func() error { return r.removeFinalizers(t.Context(), pv, []string{finalizer}) },
 	} {
 		if err := call(); !errors.Is(err, context.DeadlineExceeded) {
@@ -400,6 +426,9 @@ func TestWhatWasUnlistedIsAwaited(t *testing.T) {
 			func(pv *v1.PersistentVolume) { pv.Spec.ClaimRef = nil })}, func(int) bool { return true }, 0, nil},
 		"the only PV is another's": {[]runtime.Object{driversPV("a", "another", nil)}, func(int) bool { return true }, 0,
 			nil},
+		"another driver of the only PV is still listed": {[]runtime.Object{driversPV("a", driver,
+			func(pv *v1.PersistentVolume) { pv.Annotations = map[string]string{volume.AnnMigratedTo: "listed"} })},
+			func(int) bool { return true }, 0, nil},
 		"one that is gone shows none": {[]runtime.Object{driversPV("gone", driver, nil)}, func(int) bool { return true }, 1,
 			nil},
 	} {
@@ -422,7 +451,8 @@ func TestWhatWasUnlistedIsAwaited(t *testing.T) {
 					}
 				}), nil
 			})
-			err := waitUntilRemoved(t.Context(), kube.Clients{Core: client.CoreV1()}, []string{driver},
+			err := waitUntilRemoved(t.Context(), kube.Clients{Core: client.CoreV1()},
+				removal{[]string{driver}, Drivers{volume.RoleOwner: {"listed"}}},
 				instant{testclock.NewFakeClock(time.Unix(0, 0))})
 			if !errors.Is(err, c.want) || tries != c.tries {
 				t.Errorf("%v after %d tries, want %v after %d", err, tries, c.want, c.tries)

@@ -24,12 +24,15 @@ func MissingFinalizers(pv *v1.PersistentVolume, drivers Drivers) (finalizers []s
 		pv.DeletionTimestamp != nil, twin:
 		return nil
 	}
+	return slices.DeleteFunc(drivers.finalizersOf(pv), func(f string) bool { return slices.Contains(pv.Finalizers, f) })
+}
+
+// finalizersOf returns the finalizers of the roles in which the PV's drivers are listed.
+func (d Drivers) finalizersOf(pv *v1.PersistentVolume) (finalizers []string) {
 	of := driversOf(pv)
 	for _, role := range roles() {
-		finalizer := finalizerOf(role)
-		listed := slices.ContainsFunc(of, func(d string) bool { return slices.Contains(drivers[role], d) })
-		if listed && !slices.Contains(pv.Finalizers, finalizer) {
-			finalizers = append(finalizers, finalizer)
+		if slices.ContainsFunc(of, func(driver string) bool { return slices.Contains(d[role], driver) }) {
+			finalizers = append(finalizers, finalizerOf(role))
 		}
 	}
 	return finalizers
