@@ -163,7 +163,7 @@ func (s *shell) addPrograms(t *testing.T, plays map[string]play) {
 		with: []string{".build/bin/csi-reclaimer", sidecar, "/csi/csi.sock", driver.Socket(), ":8080",
 			freeAddress(t)}, runsOn: "Reclaiming"}
 	plays[".build/bin/volume-guard --kubeconfig=$HOME/.kube/config --dry-run -v=2"] = play{
-		with: []string{".build/bin/volume-guard", guard}, runsOn: "Honouring the reclaim policy of in-tree PVs"}
+		with: []string{".build/bin/volume-guard", guard}, runsOn: "Carrying out the reclaim policy of in-tree PVs"}
 	const inPod = "--kubeconfig=$KUBECONFIG --leader-election-namespace=" + docsHome
 	plays["volume-guard --release-finalizers"] = play{scene: s.makeHome, with: []string{"volume-guard ", guard + " "},
 		also: inPod, want: "0 in-tree PVs were released"}
