@@ -211,7 +211,7 @@ func (s *sidecar) reclaimSettings(ctx context.Context) (settings reclaim.Config,
 // addProvisioning adds the provisioner and the sweeper, where they are to run.
 func (s *sidecar) addProvisioning(ctx context.Context, all *controllers, settings reclaim.Config) (err error) {
 	all.provisioner, err = newProvisioner(ctx, s.options, s.acting, s.driver, s.node, s.nodes, provision.Config{
-		Log: all.log, Lease: settings.Lease, PVs: all.reclaimer.PVs(), Changed: settings.Deleted,
+		Log: all.log, Lease: settings.Lease, PVs: all.reclaimer.PVs(), Claims: all.reclaimer, Changed: settings.Deleted,
 		Events: s.events, Metrics: s.metrics,
 	})
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 
@@ -48,6 +49,9 @@ type Config struct {
 	// PVs shows which PVs there are. Whoever gives it keeps it up to date while Watch or Run is at
 	// work. Default: a watch of its own.
 	PVs PVLister
+	// Claims, if set, receives what the watch of claims shows: the reclaim.Controller of the same driver, which then
+	// reads no claim whose end was shown. With FinishOnly it receives nothing.
+	Claims ClaimFollower
 	// Changed, if set, is called when what the driver has left may have changed, with the class and with
 	// the places of the volume, none where they are not known. It is to return at once.
 	Changed func(class string, at []map[string]string)
@@ -64,6 +68,15 @@ type Config struct {
 // does not. It is safe for concurrent use.
 type Lease interface {
 	Left() time.Duration
+}
+
+// ClaimFollower receives what a watch of claims shows, in its order. Its methods must not block, nor keep the claim.
+type ClaimFollower interface {
+	// ClaimShown is called for each event, and each item of a list, that shows a claim.
+	ClaimShown(claim *v1.PersistentVolumeClaim)
+	// ClaimDeleted is called for the event that shows the end of a claim, with its last state. An end that the watch has
+	// missed is not delivered.
+	ClaimDeleted(last *v1.PersistentVolumeClaim)
 }
 
 func (c Config) withDefaults() Config {

@@ -186,6 +186,9 @@ func (p *Controller) caches() []controller.Cache {
 // follow has changes wake our queue, and bring claims to the library.
 func (p *Controller) follow() error {
 	p.claims.Changed = p.claimChanged
+	if p.cfg.Claims != nil {
+		p.claims.Follower = p.cfg.Claims
+	}
 	p.volumes.Follow(p.volumeChanged)
 	p.log.Follow(p.unsettled.Add)
 	// A class that comes or goes changes what can be done for claims that came before it.

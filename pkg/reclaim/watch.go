@@ -131,6 +131,30 @@ func (r attachmentEvents) Deleted(last attachment, _ bool) {
 	r.apply(r.take(func(e *reclaiming.Engine, _ time.Time) reclaiming.Effects { return e.AttachmentDeleted(last.pv) }))
 }
 
+// ClaimShown takes what a watch of claims shows of a claim: each event but DELETED, and each item of a list. Together
+// with ClaimDeleted it spares the read of a claim before its volume is deleted; without them each claim is read. The
+// two are called in the order of the watch, from its beginning, and do not block. They are safe for concurrent use.
+func (r *Controller) ClaimShown(claim *v1.PersistentVolumeClaim) {
+	if claim.Spec.VolumeName == "" {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.engine.ClaimShown(claim.Spec.VolumeName)
+}
+
+// ClaimDeleted takes the DELETED event of the watch of claims, with the claim's last state. An end that no event showed
+// proves nothing and is not passed: neither a claim that a new list does not have, nor an informer's
+// DeletedFinalStateUnknown.
+func (r *Controller) ClaimDeleted(last *v1.PersistentVolumeClaim) {
+	if last.Spec.VolumeName == "" {
+		return
+	}
+	r.apply(r.take(func(e *reclaiming.Engine, _ time.Time) reclaiming.Effects {
+		return e.ClaimDeleted(last.UID, last.Spec.VolumeName)
+	}))
+}
+
 // enqueueAll enqueues every PV of the driver.
 func (r *Controller) enqueueAll() {
 	for _, name := range r.names() {

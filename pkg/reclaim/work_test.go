@@ -31,6 +31,14 @@ func TestOrderOfADeletion(t *testing.T) {
 			[]string{"read claim", "read pv", "delete volume", "delete PV", "release"}},
 		"PV first": {func(w *world, r *Controller) { w.pv.Terminating = true; w.store(r, w.pv) },
 			[]string{"read claim", "read pv", "delete volume", "release"}},
+		"the claim's end was watched": {func(_ *world, r *Controller) { r.ClaimDeleted(claimOf("pv", "claim-uid")) },
+			[]string{"read pv", "delete volume", "delete PV", "release"}},
+		"the claim's end was watched, and it was restored": {func(_ *world, r *Controller) {
+			r.ClaimDeleted(claimOf("pv", "claim-uid"))
+			r.ClaimShown(claimOf("pv", "newer"))
+		}, []string{"read claim", "read pv", "delete volume", "delete PV", "release"}},
+		"a claim that named no volume was deleted": {func(_ *world, r *Controller) { r.ClaimDeleted(claimOf("", "claim-uid")) },
+			[]string{"read claim", "read pv", "delete volume", "delete PV", "release"}},
 		"attached before, with a secret and a sibling": {func(w *world, r *Controller) {
 			w.pv.WasAttached, w.pv.SecretKnown, w.pv.DeletionSecret = true, true,
 				volume.SecretRef{Namespace: "ns", Name: "secret"}
@@ -50,6 +58,12 @@ func TestOrderOfADeletion(t *testing.T) {
 			w.expect(t, c.want...)
 		})
 	}
+}
+
+// claimOf is a claim that names a PV, as a watch shows it.
+func claimOf(pv string, uid types.UID) *v1.PersistentVolumeClaim {
+	return &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "claim", UID: uid},
+		Spec: v1.PersistentVolumeClaimSpec{VolumeName: pv}}
 }
 
 func TestWhatIsDoneIsNotDoneAgainWhileTheCacheLags(t *testing.T) {

@@ -23,10 +23,20 @@ type Handler[R any] interface {
 	Deleted(last R, final bool)
 }
 
+// LeftOutHandler is a Handler that also receives the objects that the Recorder leaves out, as the Recorder returned
+// them.
+type LeftOutHandler[R any] interface {
+	Handler[R]
+	// LeftOut is called for each event of the watch, and each item of a list, that shows such an object.
+	LeftOut(now R)
+	// LeftOutDeleted is called for the event that shows the end of one. An end that the watch missed is not delivered.
+	LeftOutDeleted(last R)
+}
+
 // Recorder makes of an object what a Cache is to keep of it, without a reference to the object.
 //
 // keep reports whether the object matters. One that does not is left out, and takes no memory:
-// neither it nor its changes are delivered, and what the Recorder returns is ignored. known
+// neither it nor its changes are delivered, except to a LeftOutHandler. known
 // says that the object is in the Cache: then it is kept until its end, so that the handler sees
 // that it changed hands, and not an end that was none.
 type Recorder[R any] func(object runtime.Object, known bool) (record R, keep bool, err error)
@@ -51,7 +61,9 @@ type Cache[R any] struct {
 	reflector *cache.Reflector
 	record    Recorder[R]
 	handler   Handler[R]
-	synced    synced
+	// leftOut is the handler, if it is a LeftOutHandler.
+	leftOut LeftOutHandler[R]
+	synced  synced
 
 	mu   sync.RWMutex
 	kept map[string]kept[R]
@@ -80,6 +92,7 @@ func NewCacheOf[R any](some Selection, client rest.Interface, resource string, e
 	record Recorder[R], handler Handler[R]) *Cache[R] {
 	c := &Cache[R]{record: record, handler: handler, kept: map[string]kept[R]{},
 		synced: synced{resource, make(chan struct{})}}
+	c.leftOut, _ = handler.(LeftOutHandler[R])
 	s := store[R]{c}
 	c.reflector = cache.NewReflectorWithOptions(&source[R]{client, s, some}, example, s,
 		cache.ReflectorOptions{Name: resource})
@@ -164,6 +177,8 @@ func (c *Cache[R]) tell(before kept[R], known bool, now *entry[R]) {
 		c.handler.Updated(before.record, now.record)
 	case !known && now.keep:
 		c.handler.Added(now.record)
+	case !known && c.leftOut != nil:
+		c.leftOut.LeftOut(now.record)
 	}
 }
 
@@ -173,8 +188,11 @@ func (c *Cache[R]) remove(last *entry[R]) {
 	_, known := c.kept[last.name]
 	delete(c.kept, last.name)
 	c.mu.Unlock()
-	if known {
+	switch {
+	case known:
 		c.handler.Deleted(last.record, true)
+	case c.leftOut != nil:
+		c.leftOut.LeftOutDeleted(last.record)
 	}
 	c.reach(last.version)
 }

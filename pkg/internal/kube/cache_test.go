@@ -50,6 +50,12 @@ func pv(name, version, text string) *v1.PersistentVolume {
 	}
 }
 
+// all is reported for what is left out, too.
+type all struct{ *reported }
+
+func (t all) LeftOut(now string)         { t.note("left out %s", now) }
+func (t all) LeftOutDeleted(last string) { t.note("left out, deleted %s", last) }
+
 var errRecord = errors.New("cannot be read")
 
 // recordText keeps the storage class, of objects whose class does not begin with "foreign".
@@ -174,6 +180,33 @@ func TestCacheOfAKindWithNamespaces(t *testing.T) {
 	}
 	if want := []string{"+a", "+b", "-a true"}; !slices.Equal(slices.Sorted(slices.Values(handler.lines)), want) {
 		t.Errorf("reported %q, want %q", handler.lines, want)
+	}
+}
+
+// A handler may also follow the objects that take no memory.
+func TestLeftOutObjectsAreDelivered(t *testing.T) {
+	handler := &reported{}
+	c := NewCache(noServer, "persistentvolumes", &v1.PersistentVolume{}, recordText, all{handler})
+	handler.cache = c
+	for _, s := range []step{
+		{"replace", []any{pv("a", "1", "foreign")}, "5"},
+		{"update", []any{pv("a", "6", "foreign")}, "6"},
+		{"update", []any{pv("b", "7", "own")}, "7"},
+		{"update", []any{pv("b", "8", "foreign")}, "8"}, // known, so it is kept to its end
+		{"delete", []any{pv("a", "9", "foreign")}, "9"},
+		{"replace", []any{pv("c", "10", "foreign")}, "11"},
+		{"replace", nil, "12"}, // an end that was missed
+	} {
+		handler.coming = s.version
+		play(t, store[string]{c}, s)
+	}
+	want := []string{"left out foreign", "left out foreign", "+own", "own>foreign", "left out, deleted foreign",
+		"left out foreign", "-foreign false"}
+	if !slices.Equal(handler.lines, want) {
+		t.Errorf("reported %q, want %q", handler.lines, want)
+	}
+	if handler.early {
+		t.Error("a version was reached before the handler received its event")
 	}
 }
 

@@ -3,6 +3,8 @@ package reclaimtest
 import (
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -139,6 +141,14 @@ func (p *Replica) ShowAttachment(i int, added bool) {
 	} else {
 		p.apply(p.Engine.AttachmentDeleted(p.Names[i]))
 	}
+}
+
+// ShowClaim has the watch of claims show a claim that names the PV.
+func (p *Replica) ShowClaim(i int) { p.Engine.ClaimShown(p.Names[i]) }
+
+// EndClaim has it show the end of a claim that named the PV.
+func (p *Replica) EndClaim(i int, claim types.UID) {
+	p.apply(p.Engine.ClaimDeleted(claim, p.Names[i]))
 }
 
 // Begin has a worker take a key, and work until it asks.

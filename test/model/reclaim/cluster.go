@@ -62,7 +62,7 @@ func (k *worker) bind(s *state, slot int) {
 		n.write(aController, slot, func(p *pv) { p.claim, p.phase = claimRef(cached.gen), volume.PhaseBound })
 	})
 	k.Can(live.gen != 0 && !live.bound && p.belongs(live.gen), move{controllerCompletes, 0, slot}, func(n *scene) {
-		n.claims[slot].bound = true
+		n.setClaim(slot, claim{live.gen, true})
 	})
 }
 

@@ -215,6 +215,7 @@ func (w *writer) records(known map[types.UID]*reclaimtest.Record) {
 		}
 		w.flags(past.Done.VolumeDeleted, past.Done.PVDeleted, past.Done.Finalized, past.Adding != nil, past.Removing != nil)
 		w.claim(past.Done.Claim)
+		w.word(string(past.ClaimEnded))
 		for _, own := range []*reclaimtest.Expectation{past.Adding, past.Removing} {
 			if own != nil {
 				w.word(own.Version)
@@ -238,7 +239,7 @@ func (r *reader) records(e *reclaimtest.Engine) {
 		m.History = r.history()
 		var put, took bool
 		r.flags(&past.Done.VolumeDeleted, &past.Done.PVDeleted, &past.Done.Finalized, &put, &took)
-		past.Done.Claim = r.claim()
+		past.Done.Claim, past.ClaimEnded = r.claim(), types.UID(r.word())
 		if put {
 			past.Adding = &reclaimtest.Expectation{Version: r.word(), ProtectedAt: r.word()}
 		}

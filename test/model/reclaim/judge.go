@@ -62,9 +62,9 @@ func (c *scene) judgeProof(i, slot int, asked uint8, ended bool) {
 		c.violates("P3: DeleteVolume is sent once more for %s", c.PVs[slot].Name)
 	case !ended && !proof.pv:
 		c.violates("P2: DeleteVolume is sent for PV %s although the last read of it did not say so", c.PVs[slot].Name)
-	case !ended && !proof.claim:
-		c.violates("P2: DeleteVolume is sent for PV %s although no read that still counts showed that its claim is gone",
-			c.PVs[slot].Name)
+	case !ended && !proof.claim && !c.claimSeenGone(i, slot):
+		c.violates("P2: DeleteVolume is sent for PV %s although neither a read that still counts nor the watch showed that "+
+			"its claim is gone", c.PVs[slot].Name)
 	case ended && (!proof.claim || !proof.family):
 		c.violates("P2: DeleteVolume is sent for a PV %s that is gone, although claim %v and other PVs %v were not proven "+
 			"gone", c.PVs[slot].Name, proof.claim, proof.family)
@@ -74,6 +74,13 @@ func (c *scene) judgeProof(i, slot int, asked uint8, ended bool) {
 	case proof.attachedBefore:
 		c.violates("P2b: DeleteVolume is sent for PV %s, which was attached before and still is", c.PVs[slot].Name)
 	}
+}
+
+// claimSeenGone reports whether the watch of claims may stand for a read: the claim is gone, and no other that names
+// the PV was delivered.
+func (c *scene) claimSeenGone(i, slot int) bool {
+	p, live := c.pvs[slot], c.claims[slot]
+	return c.WatchClaims && !p.belongs(live.gen) && (!live.names(p) || c.lines[i].behindClaim(slot))
 }
 
 // judgeNeed judges a DeleteVolume by the need of another PV of the volume, or of the PV itself.
@@ -114,6 +121,15 @@ func (c *scene) judgeReports() {
 // behindPV reports whether the watch lags behind a change of a PV.
 func (l *line) behindPV(slot int) bool {
 	for _, what := range l.changes[:l.nChanges] {
+		if int(what.slot) == slot {
+			return true
+		}
+	}
+	return false
+}
+
+func (l *line) behindClaim(slot int) bool {
+	for _, what := range l.claims[:l.nClaims] {
 		if int(what.slot) == slot {
 			return true
 		}
@@ -170,7 +186,7 @@ func (k *worker) rests(s *state) bool {
 	}
 	for i := range k.Replicas {
 		l := &s.lines[i]
-		if !l.up || l.deposed || l.nChanges > 0 || l.nAttachments > 0 {
+		if !l.up || l.deposed || l.nChanges > 0 || l.nAttachments > 0 || l.nClaims > 0 {
 			return false
 		}
 		r := k.look(s, i)

@@ -41,7 +41,7 @@ func (c *scene) close() {
 // room reports whether the watches can fall behind by one change more.
 func (s *state) room(w *World) bool {
 	for i := range w.Replicas {
-		if l := &s.lines[i]; w.Lag > 0 && l.up && (int(l.nChanges) >= w.Lag || int(l.nAttachments) >= w.Lag) {
+		if l := &s.lines[i]; w.Lag > 0 && l.up && max(int(l.nChanges), int(l.nAttachments), int(l.nClaims)) >= w.Lag {
 			return false
 		}
 	}
@@ -133,6 +133,38 @@ func (c *scene) showAttachment(i int, what attachmentChange) {
 	c.replica(i).ShowAttachment(int(what.slot), what.came)
 }
 
+// setClaim creates, changes or deletes the claim of a PV.
+func (c *scene) setClaim(slot int, now claim) {
+	what := claimChange{now, uint8(slot), now.gen == 0}
+	if what.gone {
+		what.claim = c.claims[slot]
+	}
+	c.claims[slot] = now
+	for i := range c.Replicas {
+		l := &c.lines[i]
+		switch {
+		case !l.up || !c.WatchClaims:
+		case c.Lag == 0:
+			c.showClaim(i, what)
+		default:
+			l.claims[l.nClaims] = what
+			l.nClaims++
+		}
+	}
+}
+
+// showClaim has a replica see a change of a claim. One that names no PV concerns none.
+func (c *scene) showClaim(i int, what claimChange) {
+	slot := int(what.slot)
+	switch {
+	case !what.claim.bound:
+	case what.gone:
+		c.replica(i).EndClaim(slot, claimUID(c.PVs[slot], what.claim.gen))
+	default:
+		c.replica(i).ShowClaim(slot)
+	}
+}
+
 // start has a replica begin with lists of what the API server has. What was done before, it
 // cannot know.
 func (c *scene) start(i int) {
@@ -146,6 +178,9 @@ func (c *scene) start(i int) {
 		}
 		if c.attachments[slot] {
 			r.ShowAttachment(slot, true)
+		}
+		if c.WatchClaims && c.claims[slot].bound {
+			r.ShowClaim(slot)
 		}
 	}
 }

@@ -63,6 +63,18 @@ func (k *worker) watches(s *state, i int) {
 		nl.attachments[nl.nAttachments] = attachmentChange{}
 		n.showAttachment(i, what)
 	})
+	k.Can(l.nClaims > 0, move{watchDeliversClaim, i, int(l.claims[0].slot)}, func(n *scene) {
+		nl := &n.lines[i]
+		what := nl.claims[0]
+		copy(nl.claims[:], nl.claims[1:])
+		nl.nClaims--
+		nl.claims[nl.nClaims] = claimChange{}
+		n.showClaim(i, what)
+	})
+	k.Breaks(l.nClaims > 0, s.left.Relist, move{claimWatchStartsAnew, i, 0}, func(n *scene) {
+		n.left.Relist--
+		n.relistClaims(i)
+	})
 	k.Breaks(l.nChanges > 0, s.left.Relist, move{watchStartsAnew, i, 0}, func(n *scene) {
 		n.left.Relist--
 		n.relist(i)
@@ -80,6 +92,17 @@ func (c *scene) relist(i int) {
 			r.ShowPV(slot, &api)
 		} else if r.Cache[slot] != nil {
 			r.RemovePV(slot, nil)
+		}
+	}
+}
+
+// relistClaims does the same for a watch of claims: of one that is gone nothing is shown.
+func (c *scene) relistClaims(i int) {
+	l := &c.lines[i]
+	l.claims, l.nClaims = [maxLag]claimChange{}, 0
+	for slot := range c.PVs {
+		if c.claims[slot].bound {
+			c.replica(i).ShowClaim(slot)
 		}
 	}
 }

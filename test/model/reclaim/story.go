@@ -47,6 +47,8 @@ const (
 	watchDelivers
 	watchDeliversAttachment
 	watchStartsAnew
+	watchDeliversClaim
+	claimWatchStartsAnew
 	workerBegins
 	clockWakes
 	protectionBegins
@@ -111,6 +113,8 @@ var sentences = map[verb]string{
 	watchDelivers:           "replica %[3]d sees a change of PV %[1]s",
 	watchDeliversAttachment: "replica %[3]d sees an attachment of PV %[1]s, or of its end",
 	watchStartsAnew:         "replica %[3]d loses its watch of PVs and starts it anew",
+	watchDeliversClaim:      "replica %[3]d sees a change of claim %[2]s",
+	claimWatchStartsAnew:    "replica %[3]d loses its watch of claims and starts it anew",
 	workerBegins:            "replica %[3]d reconciles PV %[1]s",
 	clockWakes:              "replica %[3]d reconciles PV %[1]s again, after a while",
 	protectionBegins:        "replica %[3]d has room to protect PV %[1]s",

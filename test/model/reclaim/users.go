@@ -22,15 +22,15 @@ func (k *worker) usersOfClaim(s *state, slot int) {
 	p, c := s.pvs[slot], s.claims[slot]
 	k.User(c.gen != 0, s.left.DeleteClaim, move{userDeletesClaim, 0, slot}, func(n *scene) {
 		n.left.DeleteClaim--
-		n.claims[slot] = claim{}
+		n.setClaim(slot, claim{})
 	})
 	k.User(c.gen == 0 && s.lastClaim(slot) < 3, s.left.RecreateClaim, move{userRecreatesClaim, 0, slot}, func(n *scene) {
 		n.left.RecreateClaim--
-		n.claims[slot] = claim{gen: s.lastClaim(slot) + 1}
+		n.setClaim(slot, claim{gen: s.lastClaim(slot) + 1})
 	})
 	k.User(c.gen == 0 && s.lastClaim(slot) < 3, s.left.RestoreClaim, move{userRestoresClaim, 0, slot}, func(n *scene) {
 		n.left.RestoreClaim--
-		n.claims[slot] = claim{gen: s.lastClaim(slot) + 1, bound: true}
+		n.setClaim(slot, claim{gen: s.lastClaim(slot) + 1, bound: true})
 	})
 	k.User(p.released() && p.claimed() && c.names(p), s.left.BindAgain, move{userBindsAgain, 0, slot}, func(n *scene) {
 		n.left.BindAgain--

@@ -99,6 +99,13 @@ type attachmentChange struct {
 	came bool
 }
 
+// claimChange is what a watch of claims has not delivered yet: a claim that was created or changed, or the end of one.
+type claimChange struct {
+	claim claim
+	slot  uint8
+	gone  bool
+}
+
 // sent is what became of a call that was sent and is not answered yet.
 type sent struct {
 	done    bool
@@ -120,8 +127,10 @@ type line struct {
 	// changes and attachments are what its watches have not delivered yet.
 	changes      [maxLag]change
 	attachments  [maxLag]attachmentChange
+	claims       [maxLag]claimChange
 	nChanges     uint8
 	nAttachments uint8
+	nClaims      uint8
 	// calls and protects are the calls under way, by PV.
 	calls, protects [maxPVs]sent
 	proof           [maxPVs]proof

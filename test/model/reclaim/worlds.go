@@ -22,8 +22,10 @@ type World struct {
 	// Lag is by how many changes a watch may be behind; 0: caches are always up to date.
 	Lag int
 	// Peer: a provisioner without KEP-2644 works beside.
-	Peer   bool
-	Budget Budget
+	Peer bool
+	// WatchClaims: the sidecar watches claims, as one that provisions does.
+	WatchClaims bool
+	Budget      Budget
 	// Deep worlds are explored only when asked for.
 	Deep bool
 }
@@ -80,7 +82,7 @@ func sharesVolume(p *PV)  { p.Handle = "vol-a" }
 
 // Worlds are the bounds that are explored.
 func Worlds() []World {
-	worlds := slices.Concat(lives(), sharedVolumes(), processWorlds(), finalizerWorlds(), deepWorlds())
+	worlds := slices.Concat(lives(), claimWatches(), sharedVolumes(), processWorlds(), finalizerWorlds(), deepWorlds())
 	for i := range worlds {
 		w := &worlds[i]
 		w.Replicas = max(w.Replicas, 1)
@@ -136,6 +138,33 @@ func lives() []World {
 			Name: "attached", About: "a pod has the volume attached, perhaps twice, while watches lag",
 			PVs: one(provisioned("a")), Lag: 3,
 			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Attach: 2, Flip: 1, API: 1},
+		},
+	}
+}
+
+// claimWatches are those of a sidecar that watches claims, and reads none whose end it saw.
+func claimWatches() []World {
+	return []World{
+		{
+			Name: "claims watched", About: "both orders of deletion, the policy turned, a watch that starts anew",
+			PVs: one(provisioned("a")), Lag: 2, WatchClaims: true,
+			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Flip: 1, Misjudge: 1, API: 1, Relist: 1},
+		},
+		{
+			Name: "claims watched, restored", About: "a claim that is restored with another UID, names the PV, and may be " +
+				"bound to it again",
+			PVs: one(provisioned("a")), Lag: 2, WatchClaims: true,
+			Budget: Budget{DeletePV: 1, DeleteClaim: 2, RestoreClaim: 1, BindAgain: 1, Relist: 1},
+		},
+		{
+			Name: "claims watched, static", About: "a static PV, the claim made anew, the volume taken back",
+			PVs: one(static("a")), Lag: 2, WatchClaims: true,
+			Budget: Budget{DeletePV: 1, DeleteClaim: 2, RecreateClaim: 1, TakeBack: 1, Relist: 1},
+		},
+		{
+			Name: "claims watched, restarts", About: "two replicas, of which the leading one ends, or is paused",
+			PVs: one(provisioned("a")), Replicas: 2, Lag: 1, WatchClaims: true,
+			Budget: Budget{DeletePV: 1, DeleteClaim: 1, Crash: 1, Pause: 1},
 		},
 	}
 }
@@ -261,6 +290,9 @@ func (w *World) Bounds() string {
 	parts = append(parts, fmt.Sprintf("%d replica, lag %d", w.Replicas, w.Lag))
 	if w.Peer {
 		parts = append(parts, "a peer")
+	}
+	if w.WatchClaims {
+		parts = append(parts, "claims watched")
 	}
 	budget := reflect.ValueOf(w.Budget)
 	for i := range budget.NumField() {

@@ -233,14 +233,13 @@ func reclaim(s Facts, now time.Time) Decision {
 	if d, ready := prepare(s, now); !ready {
 		return d
 	}
-	switch s.claimState(now) {
-	case claimExists:
+	switch state := s.claimState(now); {
+	case state == claimExists:
 		return Decision{Action: Wait, Reason: ReasonClaimStillExists, Timed: true}
-	case claimNamesPV:
+	case state == claimNamesPV:
 		return Decision{Action: Wait, Reason: ReasonClaimNamesPV, Timed: true}
-	case claimUnknown:
+	case state == claimUnknown && !s.ClaimEnded:
 		return step(ReadClaim, ReasonReclaim)
-	case claimGone:
 	}
 	switch {
 	case len(s.Siblings) > 0 && !s.SiblingsRead.Fresh(now):

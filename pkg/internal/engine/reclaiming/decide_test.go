@@ -178,6 +178,12 @@ func TestDecide(t *testing.T) {
 		"a sibling read too long ago: reads it again": {
 			with(func(s *Facts) { s.Siblings, s.SiblingsRead = []volume.PV{sibling()}, read(2, LiveFor+1) }),
 			do(ReadSiblings, ReasonReclaim)},
+		"the watch has shown the claim's end: reads none": {
+			with(func(s *Facts) { s.Claim, s.ClaimEnded = ClaimFacts{}, true }), do(DeleteVolume, ReasonReclaim)},
+		"the same, but a read has shown a claim that names the PV: keeps": {
+			with(func(s *Facts) {
+				s.ClaimEnded, s.Claim.Found, s.Claim.UID, s.Claim.VolumeName = true, true, "newer", "pv"
+			}), looking(ReasonClaimNamesPV)},
 		"claim read too long ago: reads it again": {
 			with(func(s *Facts) { s.Claim.Read.Sent = now().Add(-LiveFor - 1) }), do(ReadClaim, ReasonReclaim)},
 		"another claim was read than the PV now names: reads again": {

@@ -152,6 +152,28 @@ func (e *Engine) AttachmentDeleted(pv string) (fx Effects) {
 	return fx
 }
 
+// ClaimShown takes an event of the watch of claims, or a list, that shows a claim whose spec.volumeName is pv.
+func (e *Engine) ClaimShown(pv string) {
+	if known, found := e.PVs.Get(pv); found {
+		e.Tracker.claimShown(known.UID)
+	}
+}
+
+// ClaimDeleted takes the event of that watch that shows the end of a claim whose spec.volumeName was pv. A list that
+// does not have the claim is none: it may be older than the claim. It counts for the PV that has the name now, not for
+// one that a backup brings back later and that names the claim too: whether its claim comes back has to be read.
+func (e *Engine) ClaimDeleted(claim types.UID, pv string) (fx Effects) {
+	known, found := e.PVs.Get(pv)
+	if !found {
+		return fx
+	}
+	e.Tracker.claimEnded(known.UID, claim)
+	if e.Owns(known) && known.Deletable() {
+		fx.Keys = append(fx.Keys, known.Name)
+	}
+	return fx
+}
+
 func (e *Engine) removeHandle(handle, pv string) {
 	if handle != "" {
 		e.Handles.Remove(handle, pv)
@@ -251,7 +273,7 @@ func (e *Engine) factsOfEnd(uid types.UID, at Moment) (f Facts, found bool) {
 func (e *Engine) facts(pv volume.PV, m Memory, at Moment) Facts {
 	return Facts{
 		Rules: e.Rules, Leading: at.Leading, PV: pv, Done: m.Done, History: m.History, Contested: m.Contested,
-		DriverContested: m.DriverContested, Brake: e.Breaker.State, Log: at.Log,
+		DriverContested: m.DriverContested, ClaimEnded: m.ClaimEnded, Brake: e.Breaker.State, Log: at.Log,
 	}
 }
 

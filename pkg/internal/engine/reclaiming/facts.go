@@ -33,6 +33,10 @@ type Facts struct {
 
 	// Claim is what a live read of the PV's claim found.
 	Claim ClaimFacts
+	// ClaimEnded: the watch of claims has shown the end of the claim that the PV names, and since then no claim that
+	// names the PV. A UID never comes back, so this needs no read and does not grow old. Of a PV that is gone it is not
+	// known.
+	ClaimEnded bool
 
 	// Attachments counts the VolumeAttachments that name this PV or another PV of the
 	// same handle.

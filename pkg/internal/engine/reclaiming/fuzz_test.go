@@ -93,7 +93,7 @@ func fuzzFacts(pv volume.PV, d *draw) Facts {
 			VolumeName: d.text("", "pv", "pv-2")},
 
 		SecretsRead: !d.yes(), AttachmentsCurrent: !d.yes(), Attachments: max(0, d.of(8)-6),
-		SiblingsRead: d.read(), PVsListed: d.read(), Contested: d.yes(),
+		SiblingsRead: d.read(), PVsListed: d.read(), Contested: d.yes(), ClaimEnded: d.yes(),
 		History: History{SeenAlive: d.yes(), SeenReleased: d.yes(), SeenProtected: d.yes(), Stripped: d.yes()},
 	}
 	if d.of(4) == 1 {
@@ -126,7 +126,10 @@ func forbidden(o *v1.PersistentVolume, s Facts) string {
 	terminating := o.DeletionTimestamp != nil
 	live := func(r Read) bool { return r.Order > 0 && !r.Sent.Before(now().Add(-5*time.Second)) }
 	boundElsewhere := provisioner != "" && s.Claim.VolumeName != "" && s.Claim.VolumeName != o.Name
-	switch ref := o.Spec.ClaimRef; {
+	ref := o.Spec.ClaimRef
+	readClaim := ref != nil && live(s.Claim.Read) &&
+		s.Claim.Of == (volume.ClaimRef{Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID})
+	switch {
 	case o.Spec.PersistentVolumeReclaimPolicy != v1.PersistentVolumeReclaimDelete:
 		return "its policy is not Delete"
 	case o.Status.Phase != v1.VolumeReleased && o.Status.Phase != v1.VolumeFailed:
@@ -149,8 +152,7 @@ func forbidden(o *v1.PersistentVolume, s Facts) string {
 		s.Rules.Role == volume.RoleObserver && !s.End.Gone,
 		s.Rules.IgnoreStatic && provisioner == "":
 		return "the settings or the past forbid it"
-	case !live(s.Claim.Read), s.Claim.Of != (volume.ClaimRef{Namespace: ref.Namespace, Name: ref.Name, UID: ref.UID}),
-		s.Claim.Found && s.Claim.UID == ref.UID && !boundElsewhere:
+	case readClaim && s.Claim.Found && s.Claim.UID == ref.UID && !boundElsewhere, !readClaim && (s.End.Gone || !s.ClaimEnded):
 		return "its claim is not proven gone"
 	case s.Attachments > 0, !s.SecretsRead:
 		return "it is attached, or the Secret was not read"

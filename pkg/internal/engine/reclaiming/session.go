@@ -252,6 +252,7 @@ func (e *Engine) observePV(s *Session) (known bool) {
 	memory, known := e.Tracker.Of(f.PV)
 	f.Done, f.History, f.Contested, f.DriverContested = memory.Done, memory.History, memory.Contested,
 		memory.DriverContested
+	f.ClaimEnded = memory.ClaimEnded
 	now := e.siblingsOf(s)
 	if f.SiblingsRead == (Read{}) || hasUnread(now, f.Siblings) {
 		f.Siblings, f.SiblingsRead = now, Read{}

@@ -52,6 +52,9 @@ type Activity struct {
 	// they did not.
 	Removals    []time.Time
 	ContestedAt time.Time
+	// ClaimEnded is the UID of a claim of the PV whose end the watch of claims has shown, empty for none, or if it has
+	// shown a claim since that names the PV.
+	ClaimEnded types.UID
 	// Tombstone is the PV's end, nil while it exists.
 	Tombstone *Tombstone
 }
@@ -70,6 +73,8 @@ type Memory struct {
 	History History
 	// Contested: the PV is, or the driver. DriverContested: the driver is.
 	Contested, DriverContested bool
+	// ClaimEnded: the watch of claims has shown the end of the claim that the PV names.
+	ClaimEnded bool
 }
 
 // NewTracker returns a Tracker that tracks nothing yet.
@@ -127,11 +132,29 @@ func (t *Tracker) Of(pv volume.PV) (_ Memory, known bool) {
 		done.Protected = activity.Adding.after(activity.Removing.Version)
 		done.Removed = !done.Protected
 	}
-	return t.memory(r.History, activity, done), true
+	m := t.memory(r.History, activity, done)
+	m.ClaimEnded = pv.Claimed() && activity.ClaimEnded == pv.Claim.UID
+	return m, true
 }
 
 func (t *Tracker) memory(history History, activity Activity, done Done) Memory {
-	return Memory{done, history, t.Contested || !activity.ContestedAt.IsZero(), t.Contested}
+	return Memory{
+		Done: done, History: history, Contested: t.Contested || !activity.ContestedAt.IsZero(), DriverContested: t.Contested,
+	}
+}
+
+// claimShown records that the watch of claims shows a claim that names a PV.
+func (t *Tracker) claimShown(pv types.UID) {
+	if r, known := t.Records[pv]; known && r.Activity != nil {
+		r.Activity.ClaimEnded = ""
+	}
+}
+
+// claimEnded records that it has shown the end of the PV's claim.
+func (t *Tracker) claimEnded(pv, claim types.UID) {
+	if r, known := t.Records[pv]; known {
+		r.edit().ClaimEnded = claim
+	}
 }
 
 // Tracks reports whether a PV was seen and its end, if there was one, is not settled.

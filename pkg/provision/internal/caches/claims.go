@@ -32,6 +32,8 @@ type Claims struct {
 	// Changed is called with every change, with nil for what was not there before or is not there now.
 	// It is set before the watch begins.
 	Changed func(before, now *v1.PersistentVolumeClaim)
+	// Follower, if set, receives what the watch shows of all claims. It is set before the watch begins.
+	Follower Follower
 
 	mu sync.Mutex
 	// names are those of the claims that are kept whole, as the cache knows them.
@@ -40,10 +42,22 @@ type Claims struct {
 
 // NewClaims returns a cache that is not running. core reaches the API server.
 func NewClaims(core rest.Interface) *Claims {
-	c := &Claims{names: map[types.UID]string{}}
+	c := &Claims{Follower: noFollower{}, names: map[types.UID]string{}}
 	c.ClaimCache = kube.NewCache(core, "persistentvolumeclaims", &v1.PersistentVolumeClaim{}, RecordClaim, claimChanges{c})
 	return c
 }
+
+// Follower is the ClaimFollower of package provision.
+type Follower interface {
+	ClaimShown(claim *v1.PersistentVolumeClaim)
+	ClaimDeleted(last *v1.PersistentVolumeClaim)
+}
+
+// noFollower is the Follower where none is set.
+type noFollower struct{}
+
+func (noFollower) ClaimShown(*v1.PersistentVolumeClaim)   {}
+func (noFollower) ClaimDeleted(*v1.PersistentVolumeClaim) {}
 
 // ClaimCache is a watch cache of claims, known as "namespace/name".
 type ClaimCache interface {
@@ -122,7 +136,10 @@ func partOf(claim *v1.PersistentVolumeClaim) *v1.PersistentVolumeClaim {
 // claimChanges follows the claims.
 type claimChanges struct{ *Claims }
 
+var _ kube.LeftOutHandler[*v1.PersistentVolumeClaim] = claimChanges{}
+
 func (c claimChanges) Added(now *v1.PersistentVolumeClaim) {
+	c.Follower.ClaimShown(now)
 	c.note(nil, now)
 	c.Changed(nil, now)
 }
@@ -133,11 +150,18 @@ func (c claimChanges) Updated(before, now *v1.PersistentVolumeClaim) {
 		c.Added(now)
 		return
 	}
+	c.Follower.ClaimShown(now)
 	c.note(before, now)
 	c.Changed(before, now)
 }
 
-func (c claimChanges) Deleted(last *v1.PersistentVolumeClaim, _ bool) {
+func (c claimChanges) LeftOut(now *v1.PersistentVolumeClaim)         { c.Follower.ClaimShown(now) }
+func (c claimChanges) LeftOutDeleted(last *v1.PersistentVolumeClaim) { c.Follower.ClaimDeleted(last) }
+
+func (c claimChanges) Deleted(last *v1.PersistentVolumeClaim, final bool) {
+	if final {
+		c.Follower.ClaimDeleted(last)
+	}
 	c.note(last, nil)
 	c.Changed(last, nil)
 }

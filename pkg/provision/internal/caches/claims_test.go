@@ -50,6 +50,54 @@ func TestAClaimOfTheSameNameIsAnotherOne(t *testing.T) {
 	}
 }
 
+// followed notes what a Follower receives.
+type followed struct{ got []string }
+
+func (f *followed) ClaimShown(claim *v1.PersistentVolumeClaim) {
+	f.got = append(f.got, "shown "+claim.Spec.VolumeName)
+}
+func (f *followed) ClaimDeleted(last *v1.PersistentVolumeClaim) {
+	f.got = append(f.got, "deleted "+last.Spec.VolumeName)
+}
+
+// A Follower receives all claims, also those that take no memory, and the end of one only from its own event.
+func TestFollowerReceivesAllClaims(t *testing.T) {
+	claim := func(uid types.UID, volume string) *v1.PersistentVolumeClaim {
+		return &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data", UID: uid},
+			Spec: v1.PersistentVolumeClaimSpec{VolumeName: volume}}
+	}
+	for name, c := range map[string]struct {
+		happens func(claimChanges)
+		want    []string
+	}{
+		"a claim is bound and deleted": {func(c claimChanges) {
+			c.Added(claim("u1", ""))
+			c.Updated(claim("u1", ""), claim("u1", "pv"))
+			c.Deleted(claim("u1", "pv"), true)
+		}, []string{"shown ", "shown pv", "deleted pv"}},
+		"an end that the watch has missed": {func(c claimChanges) {
+			c.Added(claim("u1", "pv"))
+			c.Deleted(claim("u1", "pv"), false)
+		}, []string{"shown pv"}},
+		"a claim that was replaced unseen": {func(c claimChanges) {
+			c.Updated(claim("u1", "pv"), claim("u2", "pv"))
+		}, []string{"shown pv"}},
+		"claims that are left out": {func(c claimChanges) {
+			c.LeftOut(claim("u1", "pv"))
+			c.LeftOutDeleted(claim("u1", "pv"))
+		}, []string{"shown pv", "deleted pv"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, follower := newFollow(), &followed{}
+			f.Follower = follower
+			c.happens(claimChanges{f.Claims})
+			if !slices.Equal(follower.got, c.want) {
+				t.Errorf("received %q, want %q", follower.got, c.want)
+			}
+		})
+	}
+}
+
 func TestIsTerminatingSource(t *testing.T) {
 	now := metav1.Now()
 	for name, c := range map[string]struct {
