@@ -74,8 +74,9 @@ func TestRequestBudgetUnderLoad(t *testing.T) {
 			each := func(n int) float64 { return float64(n) / float64(volumes) }
 			t.Logf("%d volumes: %.2f writes each to protect, %.2f to reclaim; %.2f GETs; %.2f DeleteVolume calls", volumes,
 				each(len(protected)), each(len(all)-len(protected)), each(reads), each(fixture.Sum(calls)))
-			if reads != 2*volumes {
-				t.Errorf("%d GETs for %d volumes, want %d; more than two: %v", reads, volumes, 2*volumes,
+			// The PV, and the claim where the PV was released before the watch showed the claim's end.
+			if reads < volumes || reads > 2*volumes {
+				t.Errorf("%d GETs for %d volumes, want one or two each; more than two: %v", reads, volumes,
 					env.readMoreThanTwice(vols))
 			}
 			for _, e := range all {
