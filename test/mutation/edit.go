@@ -72,7 +72,7 @@ func (e *edit) fits(src *source, fn *ast.FuncDecl) bool {
 
 // edit makes a mutant of the table in the function at hand, which has its nodes.
 func (g *generator) edit(f *ast.FuncDecl, e *edit) {
-	n := g.next(g, e.name)
+	n := g.next(g, find(g.fset, f, e.at[0]).Pos(), e.name)
 	for _, p := range e.at {
 		node := find(g.fset, f, p)
 		expression, isExpression := node.(ast.Expr)

@@ -17,8 +17,8 @@ type generator struct {
 	scope *scope
 	// fn is the function at hand.
 	fn string
-	// next makes a mutant and returns its number.
-	next func(g *generator, what string) int
+	// next makes a mutant of the code at a position and returns its number.
+	next func(g *generator, at token.Pos, what string) int
 }
 
 // inScope returns whether a scope has a function of a file.
@@ -73,7 +73,7 @@ func (g *generator) force(e ast.Expr, value bool, what string) {
 	if g.src.info.Types[e].Value != nil {
 		return // a constant
 	}
-	n := g.next(g, what)
+	n := g.next(g, e.Pos(), what)
 	if value {
 		g.wrap(e, fmt.Sprintf("(%s || (", active(n)), "))")
 	} else {
@@ -158,7 +158,7 @@ func (g *generator) switchStmt(n *ast.SwitchStmt) {
 				g.wrap(e, compared+" == (", ")")
 				continue // without the case, nothing happens either
 			}
-			m := g.next(g, "switch "+tag+": case "+short(printed(g.fset, e)))
+			m := g.next(g, e.Pos(), "switch "+tag+": case "+short(printed(g.fset, e)))
 			g.wrap(e, fmt.Sprintf("(!%s && %s == (", active(m), compared), "))")
 		}
 	}
@@ -234,7 +234,7 @@ func (g *generator) list(n *ast.CompositeLit, name string) {
 	}
 	first := 0
 	for i, e := range n.Elts {
-		if m := g.next(g, name+": without "+short(printed(g.fset, e))); i == 0 {
+		if m := g.next(g, e.Pos(), name+": without "+short(printed(g.fset, e))); i == 0 {
 			first = m
 		}
 	}
@@ -246,7 +246,7 @@ func (g *generator) keys(n *ast.CompositeLit, name string) {
 	for _, e := range n.Elts {
 		if kv, is := e.(*ast.KeyValueExpr); is {
 			key := printed(g.fset, kv.Key)
-			g.wrap(n, fmt.Sprintf("%sLess(%d, %s, ", prefix, g.next(g, name+": without "+key), key), ")")
+			g.wrap(n, fmt.Sprintf("%sLess(%d, %s, ", prefix, g.next(g, e.Pos(), name+": without "+key), key), ")")
 		}
 	}
 }
@@ -268,7 +268,7 @@ func (g *generator) zero(e ast.Expr, what string) {
 			argument = ""
 		}
 	}
-	g.wrap(e, fmt.Sprintf("%sZero%s(%d, ", prefix, argument, g.next(g, what)), ")")
+	g.wrap(e, fmt.Sprintf("%sZero%s(%d, ", prefix, argument, g.next(g, e.Pos(), what)), ")")
 }
 
 // statements drops statements that change something, where the scope says so.
@@ -295,7 +295,7 @@ func (g *generator) statements(list []ast.Stmt) {
 		default:
 			continue
 		}
-		g.wrap(s, fmt.Sprintf("if !%s { ", active(g.next(g, "without "+short(text)))), " }")
+		g.wrap(s, fmt.Sprintf("if !%s { ", active(g.next(g, s.Pos(), "without "+short(text)))), " }")
 	}
 }
 

@@ -66,6 +66,7 @@ func run(ctx context.Context, o options) (alive int, err error) {
 	if !slices.Contains([]string{modelAlive, modelAll, modelNever}, o.model) {
 		return 0, fmt.Errorf("--model %q is not %s, %s or %s", o.model, modelAlive, modelAll, modelNever)
 	}
+	fmt.Fprintln(os.Stderr, "mutants: reading the packages")
 	b, err := generate(ctx, ".", scopes, edits)
 	if err != nil {
 		return 0, err
@@ -93,6 +94,7 @@ func run(ctx context.Context, o options) (alive int, err error) {
 	if r.overlay, err = b.overlay(scratch); err != nil {
 		return 0, err
 	}
+	r.chosen = len(chosen)
 	err = r.try(ctx, chosen)
 	fmt.Printf("mutants: tried=%d killed=%d alive=%d\n", r.tried, r.tried-r.alive, r.alive)
 	return r.alive, err
@@ -151,6 +153,8 @@ type runner struct {
 
 	mu           sync.Mutex
 	tried, alive int
+	// chosen are how many are to be tried.
+	chosen int
 }
 
 // try tries mutants, package by package, and prints a line for each.
@@ -168,6 +172,7 @@ func (r *runner) try(ctx context.Context, chosen []*mutant) error {
 	for _, k := range order {
 		var suites []*suite
 		for _, folder := range append([]string{k.folder}, strings.Fields(k.also)...) {
+			fmt.Fprintf(os.Stderr, "%s: compiling and running the tests of %s\n", k.folder, folder)
 			s, err := r.suiteOf(ctx, folder, k.live)
 			if err != nil {
 				return err
@@ -233,11 +238,27 @@ func (r *runner) tryOne(ctx context.Context, suites []*suite, m *mutant) error {
 	result := "killed"
 	if by == "" {
 		r.alive++
-		result, by = "ALIVE", "no test fails"
-		if !reached {
-			by = "no test gets there"
+		result, by = "ALIVE", r.asked(suites, reached)
+	}
+	fmt.Printf("%-6s  %s  (%s, %d of %d: %s)\n", result, m.name(), m.at, r.tried, r.chosen, by)
+	return nil
+}
+
+// asked says of which packages the tests were asked in vain, and which of them were not. reached: a test executes the
+// code at all.
+func (r *runner) asked(suites []*suite, reached bool) string {
+	said := "no test fails in"
+	if !reached {
+		said = "no test gets there in"
+	}
+	for i, s := range suites {
+		said += strings.Repeat(",", min(i, 1)) + " " + s.name
+		if s.live != "" {
+			said += " -run " + s.live
 		}
 	}
-	fmt.Printf("%-6s  %s  (%s)\n", result, m.name(), by)
-	return nil
+	if skip := r.skipped(); skip != "" {
+		said += " -skip " + skip
+	}
+	return said
 }

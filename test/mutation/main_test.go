@@ -222,6 +222,27 @@ func TestShards(t *testing.T) {
 	}
 }
 
+// Whoever reads of a mutant that lives learns where it is, and which tests were asked.
+func TestWhatIsSaidOfAMutantThatLives(t *testing.T) {
+	for _, m := range sampled(t).mutants {
+		if m.what == "case f.held" && m.at != "sample.go:23" {
+			t.Errorf("%s is at %s", m.name(), m.at)
+		}
+	}
+	suites := []*suite{{name: "pkg/a"}, {name: "pkg/b", live: "TestThePolicy"}}
+	for want, r := range map[string]*runner{
+		"no test fails in pkg/a, pkg/b -run TestThePolicy":                     {},
+		"no test fails in pkg/a, pkg/b -run TestThePolicy -skip " + exhaustive: {options: options{quick: true}},
+	} {
+		if got := r.asked(suites, true); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	if got := (&runner{}).asked(suites[:1], false); got != "no test gets there in pkg/a" {
+		t.Errorf("got %q", got)
+	}
+}
+
 func TestPromise(t *testing.T) {
 	said := "\nworld \"orders\": P2: DeleteVolume is sent\n   1. a user\n"
 	if got := promise(said); got != "P2: DeleteVolume is sent" {

@@ -15,6 +15,8 @@ type mutant struct {
 	// pkg is the folder of the package, fn the function or Type.method, what the operator and the printed node.
 	pkg, fn, what string
 	scope         *scope
+	// at is the file and line.
+	at string
 }
 
 // name addresses a mutant without a line number: an edit elsewhere in the file leaves it as it is.

@@ -63,8 +63,10 @@ func (b *build) add(src *source, folder string, scopes []scope, edits []edit) er
 		return err
 	}
 	names := map[string]int{}
-	next := func(g *generator, what string) int {
-		m := &mutant{number: len(b.mutants) + 1, pkg: folder, fn: g.fn, what: what, scope: g.scope}
+	next := func(g *generator, at token.Pos, what string) int {
+		p := src.fset.Position(at)
+		m := &mutant{number: len(b.mutants) + 1, pkg: folder, fn: g.fn, what: what, scope: g.scope,
+			at: fmt.Sprintf("%s:%d", filepath.Base(p.Filename), p.Line)}
 		if names[m.name()]++; names[m.name()] > 1 {
 			m.what += fmt.Sprintf(" #%d", names[m.name()])
 		}

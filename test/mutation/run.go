@@ -17,7 +17,8 @@ import (
 
 // suite is the tests that are to notice the mutants of one package: a test binary with all of them compiled in.
 type suite struct {
-	folder, live, binary string
+	// name is the package's folder from the root, folder the absolute one.
+	name, folder, live, binary string
 	// reached are the mutants that its tests reach, and took is how long all of them take.
 	reached map[int]bool
 	took    time.Duration
@@ -38,7 +39,7 @@ func (r *runner) suiteOf(ctx context.Context, folder, live string) (s *suite, er
 
 // newSuite compiles the tests, and runs them with no mutant active.
 func (r *runner) newSuite(ctx context.Context, folder, live string) (*suite, error) {
-	s := &suite{folder: filepath.Join(r.build.root, folder), live: live, reached: map[int]bool{}}
+	s := &suite{name: folder, folder: filepath.Join(r.build.root, folder), live: live, reached: map[int]bool{}}
 	s.binary = filepath.Join(r.scratch, strings.ReplaceAll(folder, "/", "-")+live+".test")
 	args := []string{"test", "-c", "-overlay", r.overlay, "-o", s.binary}
 	if live != "" {
