@@ -21,6 +21,9 @@ func TestTheBrake(t *testing.T) {
 	}
 	t.Run("is not known before the Lease was read", func(t *testing.T) {
 		b := newBreaker()
+		if b.State != BrakeUnknown {
+			t.Errorf("state %v before this replica leads", b.State)
+		}
 		b.Lead(true)
 		if b.State != BrakeUnknown {
 			t.Errorf("state %v", b.State)
@@ -50,6 +53,19 @@ func TestTheBrake(t *testing.T) {
 			t.Error("pulled by volumes that were due over minutes")
 		}
 	})
+	t.Run("counts a volume from the first time that it is deletable", func(t *testing.T) {
+		b := released()
+		b.Count(uid(0), clock.Now())
+		clock.Step(50 * time.Second)
+		b.Count(uid(0), clock.Now())
+		clock.Step(20 * time.Second)
+		for i := range 3 {
+			b.Count(uid(1+i), clock.Now())
+		}
+		if b.State != BrakeOff {
+			t.Error("pulled by three volumes within the window")
+		}
+	})
 	t.Run("stays on when the Lease could not be told yet", func(t *testing.T) {
 		b := released()
 		for i := range 4 {
@@ -77,9 +93,11 @@ func TestTheBrake(t *testing.T) {
 	t.Run("is on after a restart, for the Lease says so", func(t *testing.T) {
 		b := newBreaker()
 		b.Lead(true)
-		b.Learn(true, clock.Now())
-		if b.State != BrakeOn {
-			t.Errorf("state %v", b.State)
+		if write, changed := b.Learn(true, clock.Now()); write || !changed || b.State != BrakeOn {
+			t.Errorf("write %v, changed %v, state %v", write, changed, b.State)
+		}
+		if _, changed := b.Learn(true, clock.Now()); changed {
+			t.Error("the second read of the Lease changes it")
 		}
 	})
 	t.Run("is pulled by what was due before this replica led", func(t *testing.T) {

@@ -244,7 +244,7 @@ func reclaim(s Facts, now time.Time) Decision {
 	switch {
 	case len(s.Siblings) > 0 && !s.SiblingsRead.Fresh(now):
 		return step(ReadSiblings, ReasonReclaim)
-	case len(s.Siblings) > 0 && s.SiblingNeeded != "":
+	case s.SiblingNeeded != "":
 		return Decision{Action: Wait, Reason: ReasonSharedHandle, Timed: true}
 	case !s.pvReadLast(now):
 		return step(ReadPV, ReasonReclaim)
@@ -302,7 +302,7 @@ func gone(s Facts, now time.Time) Decision {
 func reclaimUnprotected(s Facts, now time.Time) Decision {
 	d, ready := prepare(s, now)
 	switch {
-	case !ready && d.Reason == ReasonHandleUnknown:
+	case d.Reason == ReasonHandleUnknown:
 		return over(ReasonVolumeLeftBehind)
 	case !ready:
 		return d

@@ -89,7 +89,6 @@ func (e *Engine) PVUpdated(before, pv *volume.PV, now time.Time) (fx Effects) {
 	if before.UID != pv.UID {
 		ended, fx := e.PVDeleted(before, false, now), e.PVAdded(pv, now)
 		fx.Keys, fx.Forgotten = append(ended.Keys, fx.Keys...), ended.Forgotten
-		fx.Tripped = fx.Tripped || ended.Tripped
 		return fx
 	}
 	if was, is := e.handle(before), e.handle(pv); was != is {
@@ -137,9 +136,6 @@ func (e *Engine) AttachmentAdded(pv string) {
 
 // AttachmentDeleted takes the event that shows the end of a VolumeAttachment.
 func (e *Engine) AttachmentDeleted(pv string) (fx Effects) {
-	if pv == "" {
-		return fx
-	}
 	if e.Attached[pv]--; e.Attached[pv] <= 0 {
 		delete(e.Attached, pv)
 	}
@@ -253,7 +249,7 @@ func (e *Engine) Facts(item Item, at Moment) (f Facts, found bool) {
 	}
 	f = e.facts(*pv, memory, at)
 	f.Siblings = e.siblings(*pv, pv.Name)
-	f.Attachments = e.attachmentsOf(f)
+	f.Attachments = f.count(e.Attached)
 	return f, true
 }
 
@@ -266,7 +262,7 @@ func (e *Engine) factsOfEnd(uid types.UID, at Moment) (f Facts, found bool) {
 	f.End = tombstone.End
 	// The name may belong to another PV by now.
 	f.Siblings = e.siblings(f.PV, "")
-	f.Attachments = e.attachmentsOf(f)
+	f.Attachments = f.count(e.Attached)
 	return f, true
 }
 
@@ -285,7 +281,7 @@ func (e *Engine) siblings(pv volume.PV, except string) []volume.PV {
 	}
 	siblings := make([]volume.PV, 0, len(names))
 	for _, name := range names {
-		if other, found := e.PVs.Get(name); found && other.UID != pv.UID {
+		if other, found := e.PVs.Get(name); found {
 			siblings = append(siblings, *other)
 		}
 	}
@@ -293,11 +289,13 @@ func (e *Engine) siblings(pv volume.PV, except string) []volume.PV {
 	return siblings
 }
 
-func (e *Engine) attachmentsOf(f Facts) int {
-	n := e.Attached[f.PV.Name]
+// count counts the VolumeAttachments of the volume, of those that there are by the name of their PV. Another PV of the
+// volume may have the name of one that is gone.
+func (f Facts) count(attached map[string]int) int {
+	n := attached[f.PV.Name]
 	for _, other := range f.Siblings {
 		if other.Name != f.PV.Name {
-			n += e.Attached[other.Name]
+			n += attached[other.Name]
 		}
 	}
 	return n

@@ -125,7 +125,7 @@ func whyLeftBehind(s Facts) string {
 		return "the watch was interrupted, so the PV's last state is not known"
 	case !s.History.SeenAlive:
 		return "csi-reclaimer did not see the PV before it was deleted"
-	case s.History.SeenProtected || s.Rules.protects(pv):
+	case s.History.SeenProtected || s.Rules.Protects(pv):
 		return "somebody removed the finalizer"
 	case pv.Held:
 		return "the PV was held"

@@ -218,7 +218,7 @@ func (s Facts) provenUnprotected() bool {
 }
 
 // protected reports whether a finalizer that counts holds the PV.
-func (s Facts) protected() bool { return s.Rules.protects(s.PV) }
+func (s Facts) protected() bool { return s.Rules.Protects(s.PV) }
 
 // claimState is what the facts show about the claim that the PV belongs to.
 type claimState uint8

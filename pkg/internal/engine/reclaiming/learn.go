@@ -2,6 +2,7 @@ package reclaiming
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -40,7 +41,7 @@ func (e *Engine) learn(s *Session, reply Reply) (over bool, step Step) {
 
 // written ends a session with a write after which nothing is left to decide on.
 func written(a Ask, reply Reply) Step {
-	if reply.Outcome == OK || reply.Outcome == Gone {
+	if reply.Outcome == OK {
 		return Step{Decision: a.Decision, Result: Idle}
 	}
 	return failed(a.Decision, ReasonAPIWriteFailed, reply.Outcome)
@@ -134,11 +135,7 @@ func (s *Session) siblingsRead(reply Reply) {
 		}
 	}
 	for _, asked := range s.Ask.Siblings {
-		found := false
-		for _, other := range reply.PVs {
-			found = found || other.UID == asked.UID
-		}
-		if !found {
+		if !slices.ContainsFunc(reply.PVs, func(found volume.PV) bool { return found.UID == asked.UID }) {
 			s.Absent = append(s.Absent, asked.UID)
 		}
 	}

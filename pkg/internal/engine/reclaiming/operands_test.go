@@ -60,6 +60,23 @@ func TestEachOperandOfADecision(t *testing.T) {
 				s.PV.Terminating, s.PV.HasFinalizer, s.Done = true, false, done(s.PV, true, false)
 			}), waiting(ReasonVolumeGone)},
 
+		"in flight: keeps the volume": {with(func(s *Facts) { s.Rules.Logged, s.Log = true, LogOpen }),
+			waiting(ReasonInFlight)},
+		"the log was not read: keeps the volume": {with(func(s *Facts) { s.Rules.Logged = true }),
+			waiting(ReasonLogNotRead)},
+		"not in flight: deletes the volume": {with(func(s *Facts) { s.Rules.Logged, s.Log = true, LogSettled }),
+			do(DeleteVolume, ReasonReclaim)},
+		"in flight, unprotected: protects": {
+			with(func(s *Facts) { s.Rules.Logged, s.Log, s.PV.HasFinalizer = true, LogOpen, false }),
+			do(AddFinalizer, ReasonProtect)},
+		"no claim of the name, whatever else the read found: deletes the volume": {
+			with(func(s *Facts) { s.Claim.VolumeName = "pv" }), do(DeleteVolume, ReasonReclaim)},
+		"a claim that keeps a sibling: waits, whoever the siblings are": {
+			with(func(s *Facts) { s.SiblingNeeded = "other" }), looking(ReasonSharedHandle)},
+		"its volume is deleted, and a claim is bound to the PV: reported": {
+			with(func(s *Facts) { s.PV.Phase, s.Done = volume.PhaseBound, done(s.PV, false, false) }),
+			do(DeletePV, ReasonTooLateToKeep)},
+
 		"observed, terminating without a finalizer: reported": {observed(func(*Facts) {}),
 			waiting(ReasonDeletionUnprotected)},
 		"observed, not terminating: the peer's": {observed(func(s *Facts) { s.PV.Terminating = false }),
@@ -101,6 +118,23 @@ func TestEachOperandOfADecision(t *testing.T) {
 	})
 }
 
+// A step that writes no finalizer expects none: whoever removes one meanwhile is somebody else, and a write of the
+// other loop is still under way.
+func TestAStepWithoutAFinalizerExpectsNone(t *testing.T) {
+	pv := released().PV
+	tracker := NewTracker(owner())
+	tracker.see(&pv)
+	tracker.expect(Ask{Decision: do(ReadClaim, ReasonReclaim), PV: pv})
+	if a := tracker.Records[pv.UID].read(); a.Adding != nil || a.Removing != nil {
+		t.Errorf("expected: %+v", a)
+	}
+	tracker.expect(Ask{Decision: do(FinalizePV, ReasonVolumeDeleted), PV: pv, Remove: []string{volume.Finalizer}})
+	tracker.Answered(Ask{Decision: do(ReadClaim, ReasonReclaim), PV: pv}, Reply{Outcome: Changed})
+	if a := tracker.Records[pv.UID].read(); a.Removing == nil {
+		t.Error("the answer to a read ends a write")
+	}
+}
+
 // A new leader deletes nothing before it has read the brake's Lease, whatever the brake was in an earlier term.
 func TestTheBrakeIsUnknownToANewLeader(t *testing.T) {
 	b := NewBreaker(1, time.Minute)
@@ -120,8 +154,8 @@ func TestTheBrakeTripsOnceAndForTheLeaderAlone(t *testing.T) {
 	for _, leading := range []bool{false, true} {
 		b := NewBreaker(1, time.Minute)
 		b.Lead(true)
+		b.Lead(leading)
 		b.Learn(false, now())
-		b.Leading = leading
 		if b.Count("a", now()) {
 			t.Error("one volume is as many as are allowed")
 		}
@@ -147,6 +181,42 @@ func TestWhatAWriteThatFailedLeavesExpected(t *testing.T) {
 		refused := outcome == Changed || outcome == Gone || outcome == Restored
 		if expected := tracker.Records[pv.UID].read().Adding != nil; expected == refused {
 			t.Errorf("outcome %d: still expected: %t", outcome, expected)
+		}
+	}
+}
+
+// A read that was not made is none, whatever the clock says.
+func TestAReadThatWasNotMadeIsNotFresh(t *testing.T) {
+	if (Read{Sent: now()}).Fresh(now()) || !read(1, 0).Fresh(now()) {
+		t.Error("a read counts by when it was sent alone")
+	}
+}
+
+// A program that works on volumes waits for those that are to be deleted, up to the end of the PV.
+func TestWhichVolumesAreUnderWay(t *testing.T) {
+	bound := func(s *Facts) { s.PV.Phase = volume.PhaseBound }
+	gone := func(s *Facts) { s.End.Gone = true }
+	both := func(f, g func(*Facts)) func(*Facts) { return func(s *Facts) { f(s); g(s) } }
+	deleted := func(pvDeleted, finalized bool) func(*Facts) {
+		return func(s *Facts) { s.Done = done(s.PV, pvDeleted, finalized) }
+	}
+	observed := func(s *Facts) { s.Rules.Role = volume.RoleObserver }
+	for name, c := range map[string]struct {
+		change func(*Facts)
+		want   bool
+	}{
+		"released":                              {func(*Facts) {}, true},
+		"in use":                                {bound, false},
+		"another program's":                     {observed, false},
+		"another program's, gone":               {both(observed, gone), true},
+		"in use when it went":                   {both(bound, gone), false},
+		"deleted, the PV is not":                {deleted(false, false), true},
+		"deleted, the PV has our finalizer":     {deleted(true, false), true},
+		"deleted, the PV's end is not seen yet": {deleted(true, true), false},
+		"deleted, the PV is gone":               {both(deleted(false, false), gone), false},
+	} {
+		if got := with(c.change).Underway(); got != c.want {
+			t.Errorf("%s: under way: %t", name, got)
 		}
 	}
 }

@@ -266,6 +266,16 @@ func TestDecideAboutAPVThatIsGone(t *testing.T) {
 			vanished(func(s *Facts) { s.Claim.Found, s.Claim.UID = true, "newer" }), do(DeleteVolume, ReasonUnprotectedReclaim)},
 		"rolled back: says so": {
 			vanished(func(s *Facts) { s.Rules.Mode = ModeRollback }), ended(ReasonVolumeLeftBehind)},
+		"rolled back, protected at the end: nothing": {
+			vanished(func(s *Facts) { s.Rules.Mode, s.PV.HasFinalizer = ModeRollback, true }), ended(ReasonGone)},
+		"finalizers are removed, unprotected at the end: nothing": {
+			vanished(func(s *Facts) { s.Rules.Mode = ModeRelease }), ended(ReasonGone)},
+		"beside a peer, protected at the end: nothing": {
+			vanished(func(s *Facts) { s.Rules.Role, s.PV.HasFinalizer = volume.RoleObserver, true }), ended(ReasonGone)},
+		"the claim was read too long ago: reads it again": {
+			vanished(func(s *Facts) { s.Claim.Read.Sent = now().Add(-LiveFor - 1) }), do(ReadClaim, ReasonReclaim)},
+		"the claim was not read: reads it": {
+			vanished(func(s *Facts) { s.PV.Claim.Name = "renamed" }), do(ReadClaim, ReasonReclaim)},
 		"released by hand of an operator: nothing": {
 			vanished(func(s *Facts) { s.Rules.Mode, s.PV.HasFinalizer = ModeRelease, true }), ended(ReasonGone)},
 		"static PVs are ignored: nothing": {

@@ -52,10 +52,10 @@ type Rules struct {
 	Local bool
 }
 
-// protects reports whether a finalizer that counts in this role holds the PV. To an owner the
+// Protects reports whether a finalizer that counts in this role holds the PV. To an owner the
 // companion's counts as well, so that a change of role leaves no PV unprotected; to a
 // companion the owner's does not, for the peer removes that one.
-func (r Rules) protects(pv volume.PV) bool {
+func (r Rules) Protects(pv volume.PV) bool {
 	if r.Role == volume.RoleCompanion {
 		return pv.HasCompanionFinalizer
 	}
@@ -106,8 +106,5 @@ func (r Rules) due(pv volume.PV) bool {
 // which no policy sees, is none.
 func (r Rules) Missed(before, now *volume.PV) bool {
 	wanted := func(pv *volume.PV) bool { return r.guards(*pv) && !pv.Terminating }
-	return wanted(now) && !r.protects(*now) && (before == nil || !wanted(before))
+	return wanted(now) && !r.Protects(*now) && (before == nil || !wanted(before))
 }
-
-// Protects reports whether a finalizer that counts in this role holds the PV.
-func (r Rules) Protects(pv volume.PV) bool { return r.protects(pv) }

@@ -235,14 +235,7 @@ func (e *Engine) observe(s *Session, at Moment) (exists bool) {
 	} else if !e.observePV(s) {
 		return false
 	}
-	f.Attachments = e.attachmentsOf(*f)
-	if s.Listed != nil {
-		seen := s.Listed[f.PV.Name]
-		for _, other := range f.Siblings {
-			seen += s.Listed[other.Name]
-		}
-		f.Attachments = max(f.Attachments, seen)
-	}
+	f.Attachments = max(f.count(e.Attached), f.count(s.Listed))
 	return true
 }
 
@@ -299,10 +292,7 @@ func (e *Engine) siblingsOf(s *Session) []volume.PV {
 
 // BeginProtect returns the Ask that protects the PV of a name. needed is false if the decision is another one now.
 func (e *Engine) BeginProtect(name string, at Moment) (_ Ask, needed bool) {
-	f, found := e.Facts(Item{Name: name}, at)
-	if !found {
-		return Ask{}, false
-	}
+	f, _ := e.Facts(Item{Name: name}, at) // of a PV that is not known, Decide does nothing
 	d := Decide(f, at.Now)
 	if !d.Action.Protects() {
 		return Ask{}, false

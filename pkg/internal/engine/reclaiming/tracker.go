@@ -183,7 +183,7 @@ func (t *Tracker) see(pv *volume.PV) *Record {
 	h := &r.History
 	h.SeenAlive = h.SeenAlive || !pv.Terminating
 	h.SeenReleased = h.SeenReleased || (!pv.Terminating && pv.Deletable())
-	if !t.Rules.protects(*pv) {
+	if !t.Rules.Protects(*pv) {
 		return r
 	}
 	switch removing := r.read().Removing; {
@@ -202,7 +202,7 @@ func (t *Tracker) see(pv *volume.PV) *Record {
 // PVs.
 func (t *Tracker) changed(before, pv *volume.PV, now time.Time) (turned bool) {
 	r := t.see(pv)
-	was, is := t.Rules.protects(*before), t.Rules.protects(*pv)
+	was, is := t.Rules.Protects(*before), t.Rules.Protects(*pv)
 	switch {
 	case !was && is:
 		return t.gained(r)
