@@ -165,12 +165,12 @@ func TestStripsThatAreFarApartAreNoContest(t *testing.T) {
 	w.change(r, "11", bound)
 	for i := range 2 * reclaiming.ContestAfter {
 		w.change(r, fmt.Sprint(20+2*i), strip)
+		if noted, _ := r.engine.Tracker.Of(w.pv); noted.Contested {
+			t.Fatalf("contested after %d removals", i+1)
+		}
 		r.protect(t.Context(), "pv")
 		w.change(r, fmt.Sprint(21+2*i), protect)
 		w.clock.Step(reclaiming.ContestWithin/2 + time.Second)
-	}
-	if noted, _ := r.engine.Tracker.Of(w.pv); noted.Contested {
-		t.Error("contested")
 	}
 }
 

@@ -86,6 +86,9 @@ func TestAttachmentsAreCounted(t *testing.T) {
 	if fx := e.AttachmentDeleted("a"); count() != 1 || !slices.Contains(fx.Keys, "a") {
 		t.Errorf("one of two ends: %d left, to decide on %v", count(), fx.Keys)
 	}
+	if fx := e.AttachmentDeleted("foreign"); len(fx.Keys) > 0 {
+		t.Errorf("one of another driver ends: to decide on %v", fx.Keys)
+	}
 	e.AttachmentDeleted("a")
 	if count() != 0 || len(e.Attached) > 0 {
 		t.Errorf("both end: %d left, remembered %v", count(), e.Attached)
@@ -164,6 +167,12 @@ func TestWhatTheBrakeCountsOfPVsThatAreGone(t *testing.T) {
 			if fx := e.PVDeleted(&c.last, !c.unseen, now()); fx.Tripped != c.trips {
 				t.Errorf("trips: %t, want %t", fx.Tripped, c.trips)
 			}
+			if c.trips {
+				e.Breaker.Recent = map[types.UID]time.Time{}
+				if fx := e.PVDeleted(&c.last, true, now()); fx.Tripped || len(e.Breaker.Recent) != 1 {
+					t.Errorf("as many as are allowed: trips: %t, counted %v", fx.Tripped, e.Breaker.Recent)
+				}
+			}
 		})
 	}
 }
@@ -194,6 +203,53 @@ func TestWhichPVsThatAreGoneAreRemembered(t *testing.T) {
 	}
 }
 
+// The PVs of other drivers take no memory, wake nothing and do not count for the brake, whatever becomes of them.
+func TestPVsOfOtherDriversAreNotRecorded(t *testing.T) {
+	foreign := inUse("foreign")
+	foreign.Driver, foreign.ProvisionedBy = "other", "other"
+	e, cache := engineOf(foreign)
+	for what, fx := range map[string]Effects{
+		"added": e.PVAdded(&foreign, now()),
+		"released": update(e, cache, "foreign", func(pv *volume.PV) {
+			pv.Phase, pv.HasFinalizer = volume.PhaseReleased, false
+		}),
+		"named otherwise": update(e, cache, "foreign", func(pv *volume.PV) { pv.Handle = "another" }),
+	} {
+		if len(fx.Keys) > 0 || fx.Due || fx.Tripped {
+			t.Errorf("%s: %+v", what, fx)
+		}
+	}
+	released := *cache["foreign"]
+	e.PVAdded(&released, now()) // as after a restart
+	if n := len(e.Tracker.Records) + len(e.Handles.First) + len(e.Handles.More) + len(e.Breaker.Recent); n > 0 {
+		t.Errorf("recorded: %v, %v, counted %v", e.Tracker.Records, e.Handles, e.Breaker.Recent)
+	}
+	if names := e.Names(); len(names) > 0 {
+		t.Errorf("to decide on: %v", names)
+	}
+	e.PVDeleted(&released, true, now())
+	if names := e.Names(); len(names) > 0 {
+		t.Errorf("to decide on after its end: %v", names)
+	}
+}
+
+// A PV that takes the name of another ends that one, whose siblings may go on.
+func TestAPVThatTakesTheNameOfAnother(t *testing.T) {
+	other, kept := inUse("b"), inUse("a")
+	other.Handle, kept.Policy = "vol-a", volume.PolicyRetain
+	e, cache := engineOf(kept, other)
+	next := inUse("a")
+	next.UID, next.Handle = "next", "vol-next"
+	cache["a"] = &next
+	fx := e.PVUpdated(&kept, &next, now())
+	if !slices.Contains(fx.Keys, "a") || !slices.Contains(fx.Keys, "b") || fx.Forgotten != "a" || fx.Tripped {
+		t.Errorf("%+v", fx)
+	}
+	if len(siblingsOf(t, e, "b")) > 0 || e.Tracker.Tracks("a") || !e.Tracker.Tracks("next") {
+		t.Errorf("b has the siblings %v; tracked: %v", siblingsOf(t, e, "b"), e.Tracker.Records)
+	}
+}
+
 // When a program is found to remove the finalizer from several PVs, that concerns all of them.
 func TestAContestOfTheDriverConcernsAllPVs(t *testing.T) {
 	e, cache := engineOf(inUse("a"), inUse("b"), inUse("c"), inUse("d"))
@@ -206,5 +262,15 @@ func TestAContestOfTheDriverConcernsAllPVs(t *testing.T) {
 		if !e.Tracker.Contested || !slices.Contains(fx.Keys, name) {
 			t.Errorf("contested: %t, to decide on %v", e.Tracker.Contested, fx.Keys)
 		}
+	}
+}
+
+// Nearly every handle has one PV: such a handle has no set of its own.
+func TestAHandleOfOnePVTakesNoSet(t *testing.T) {
+	h := NewHandles()
+	h.Add("vol", "a")
+	h.Add("vol", "a")
+	if len(h.First) != 1 || len(h.More) != 0 {
+		t.Errorf("one PV: %+v", h)
 	}
 }

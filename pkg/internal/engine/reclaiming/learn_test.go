@@ -100,8 +100,8 @@ func TestAListShowsWhoSharesTheVolume(t *testing.T) {
 
 // A sibling that is to be deleted needs the volume while its claim does; what a live read does not find is absent.
 func TestWhatALiveReadOfSiblingsShows(t *testing.T) {
-	live, lost := sibling(), sibling()
-	lost.UID = "lost"
+	live, lost, third := sibling(), sibling(), sibling()
+	lost.UID, third.UID, third.Policy = "lost", "third", volume.PolicyRetain
 	exists := ClaimFacts{Of: live.Claim, Found: true, UID: live.Claim.UID, VolumeName: live.Name}
 	kept := live
 	kept.Policy = volume.PolicyRetain
@@ -116,8 +116,9 @@ func TestWhatALiveReadOfSiblingsShows(t *testing.T) {
 		"it is kept, whatever claims": {kept, exists, ""},
 	} {
 		s := asking(ReadSiblings)
-		s.Ask.Siblings = []volume.PV{live, lost}
-		s.siblingsRead(Reply{Outcome: OK, PVs: []volume.PV{c.found}, Claims: map[types.UID]ClaimFacts{live.UID: c.claim}})
+		s.Ask.Siblings = []volume.PV{live, lost, third}
+		s.siblingsRead(Reply{Outcome: OK, PVs: []volume.PV{c.found, third},
+			Claims: map[types.UID]ClaimFacts{live.UID: c.claim}})
 		if s.Facts.SiblingNeeded != c.needed || !slices.Equal(s.Absent, []types.UID{"lost"}) {
 			t.Errorf("%s: needed %q, absent %v", name, s.Facts.SiblingNeeded, s.Absent)
 		}
@@ -146,11 +147,13 @@ func TestWhichClaimsNeedAVolume(t *testing.T) {
 
 // A PV is decided on only once its event was seen, and only if it is ours.
 func TestFactsAreOfPVsThatAreKnown(t *testing.T) {
-	e, cache := engineOf(inUse("a"))
+	e, cache := engineOf(inUse("a"), inUse("given"))
 	unseen, foreign := inUse("unseen"), inUse("foreign")
 	foreign.ProvisionedBy = "other"
 	cache["unseen"], cache["foreign"] = &unseen, &foreign
-	for name, want := range map[string]bool{"a": true, "unseen": false, "foreign": false, "nobody": false} {
+	cache["given"].ProvisionedBy = "other" // to another driver
+	for name, want := range map[string]bool{"a": true, "unseen": false, "foreign": false, "given": false,
+		"nobody": false} {
 		if _, found := e.Facts(Item{Name: name}, Moment{Now: now()}); found != want {
 			t.Errorf("PV %s: found %t", name, found)
 		}
@@ -175,6 +178,18 @@ func TestAttachmentsOfSiblingsCount(t *testing.T) {
 	f, found := e.Facts(Item{Name: "a", Gone: "a"}, Moment{Now: now()})
 	if !found || f.Attachments != 1 || len(f.Siblings) != 1 {
 		t.Errorf("after the end of a: found %t, %d attachments, siblings %v", found, f.Attachments, f.Siblings)
+	}
+	again := inUse("a")
+	again.UID = "again"
+	cache["a"] = &again
+	e.PVAdded(&again, now())
+	e.AttachmentAdded("a")
+	if f, _ = e.Facts(Item{Name: "a", Gone: "a"}, Moment{Now: now()}); f.Attachments != 2 || len(f.Siblings) != 2 {
+		t.Errorf("another PV has its name and volume: %d attachments, siblings %v", f.Attachments, f.Siblings)
+	}
+	delete(cache, "b") // its event is still to come
+	if f, _ = e.Facts(Item{Name: "a"}, Moment{Now: now()}); len(f.Siblings) > 0 {
+		t.Errorf("b is gone: siblings %v", f.Siblings)
 	}
 }
 

@@ -185,6 +185,45 @@ func TestWhatAWriteThatFailedLeavesExpected(t *testing.T) {
 	}
 }
 
+// A removal that is not known to have happened does not count as ours: whoever removes the finalizer next is somebody
+// else. Neither loop's answer changes what the other expects.
+func TestAnAnswerEndsItsOwnWriteAlone(t *testing.T) {
+	for outcome := Unanswered; outcome <= Canceled; outcome++ {
+		for _, adds := range []bool{true, false} {
+			pv := released().PV
+			tracker := NewTracker(owner())
+			add := Ask{Decision: do(AddFinalizer, ReasonProtect), PV: pv, Add: []string{volume.Finalizer}}
+			remove := Ask{Decision: do(RemoveFinalizer, ReasonFinalizersRemoved), PV: pv, Remove: []string{volume.Finalizer}}
+			for _, a := range []Ask{add, remove} {
+				tracker.expect(a)
+				if tracker.Answered(a, Reply{Outcome: outcome}); len(tracker.Records) > 0 {
+					t.Fatalf("outcome %d: a PV that is not known is recorded", outcome)
+				}
+			}
+			tracker.see(&pv)
+			if tracker.Answered(remove, Reply{Outcome: outcome}); tracker.Records[pv.UID].Activity != nil {
+				t.Errorf("outcome %d: a write that was not expected leaves %+v", outcome, tracker.Records[pv.UID].Activity)
+			}
+			tracker.expect(add)
+			tracker.expect(remove)
+			ask := remove
+			if adds {
+				ask = add
+			}
+			tracker.Answered(ask, Reply{Outcome: outcome, Version: "11"})
+			adding, removing := tracker.Records[pv.UID].read().Adding, tracker.Records[pv.UID].read().Removing
+			switch {
+			case adds && (removing == nil || removing.Version != ""):
+				t.Errorf("outcome %d: the answer to the addition makes of the removal %+v", outcome, removing)
+			case !adds && (adding == nil || adding.Version != ""):
+				t.Errorf("outcome %d: the answer to the removal makes of the addition %+v", outcome, adding)
+			case !adds && (removing != nil) != (outcome == OK):
+				t.Errorf("outcome %d: of the removal is left %+v", outcome, removing)
+			}
+		}
+	}
+}
+
 // A read that was not made is none, whatever the clock says.
 func TestAReadThatWasNotMadeIsNotFresh(t *testing.T) {
 	if (Read{Sent: now()}).Fresh(now()) || !read(1, 0).Fresh(now()) {

@@ -3,6 +3,9 @@ package reclaiming
 import (
 	"slices"
 	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -63,6 +66,7 @@ func TestTheLaterOfTwoWritesCounts(t *testing.T) {
 		"the cache has it":  {"10", "9", Done{}},
 		"removed alone":     {"9", "11", Done{Removed: true}},
 		"neither is stored": {"", "", Done{}},
+		"added before, removed in a version that cannot be compared": {"9", "no number", Done{Removed: true}},
 	} {
 		pv := released().PV // of version 10
 		tracker := NewTracker(owner())
@@ -97,6 +101,13 @@ func TestWhatIsSeenOfAPV(t *testing.T) {
 	}
 	if h := see(func(*volume.PV) {}, &Expectation{Version: "9"}); !h.SeenProtected {
 		t.Errorf("protected after our removal: %+v", h)
+	}
+	pv := released().PV
+	tracker := NewTracker(owner())
+	tracker.Records[pv.UID] = &Record{History: History{SeenProtected: true},
+		Activity: &Activity{Removing: &Expectation{Version: "11"}}}
+	if h := tracker.see(&pv).History; !h.SeenProtected {
+		t.Errorf("protected after our removal, as an event showed before: %+v", h)
 	}
 	if !newer("no number", "1") {
 		t.Error("a version that cannot be compared is an old one")
@@ -141,6 +152,12 @@ func TestAVolumeThatIsTakenOverInASessionIsKept(t *testing.T) {
 			e.PVAdded(&taker, now())
 			e.PVDeleted(&taker, true, now())
 		},
+		"a PV that names another volume now": func(e *Engine, cache pvs) {
+			taker := inUse("taker")
+			cache["taker"] = &taker
+			e.PVAdded(&taker, now())
+			update(e, cache, "taker", func(pv *volume.PV) { pv.Handle = "vol-a" })
+		},
 		"the end was forgotten": func(e *Engine, _ pvs) { e.Lead(false); e.Lead(true) },
 	} {
 		e, cache, s := afterItsEnd(t)
@@ -177,5 +194,111 @@ func TestWhatAFinalizerPatchIsBoundTo(t *testing.T) {
 		if !slices.Equal(s.Ask.Remove, []string{volume.Finalizer}) || s.Ask.Bound != c.bound {
 			t.Errorf("%s: removes %v, bound %t", name, s.Ask.Remove, s.Ask.Bound)
 		}
+	}
+}
+
+// A finalizer that somebody else removes from a PV that is to have it is a loss; nothing else is.
+func TestWhichRemovalsAreSomebodyElses(t *testing.T) {
+	long := now().Add(-ContestWithin - 1)
+	for name, c := range map[string]struct {
+		activity Activity
+		change   func(*volume.PV)
+		stripped bool
+		removals int
+		// contested: the PV is, after the event.
+		contested bool
+	}{
+		"somebody's":                    {removals: 1},
+		"ours":                          {activity: Activity{Removing: &Expectation{Version: "12"}}},
+		"ours, not answered yet":        {activity: Activity{Removing: &Expectation{}}},
+		"after ours and an adding":      {activity: Activity{Removing: &Expectation{Version: "10"}}, removals: 1},
+		"of a PV that is kept":          {change: func(pv *volume.PV) { pv.Policy = volume.PolicyRetain }},
+		"of a volume that is gone":      {activity: Activity{Done: Done{VolumeDeleted: true}}},
+		"from a PV that is terminating": {change: func(pv *volume.PV) { pv.Terminating = true }, stripped: true},
+		"ours, from a PV that is terminating": {activity: Activity{Removing: &Expectation{Version: "12"}},
+			change: func(pv *volume.PV) { pv.Terminating = true }},
+		"the second in a while":    {activity: Activity{Removals: []time.Time{now()}}, removals: 2},
+		"the third in a while":     {activity: Activity{Removals: []time.Time{now(), now()}}, removals: 3, contested: true},
+		"the third in a long time": {activity: Activity{Removals: []time.Time{long, long}}, removals: 1},
+		"from a PV that is contested": {activity: Activity{Removals: []time.Time{now(), now()}, ContestedAt: long},
+			removals: 2, contested: true},
+		"none: it was not there before": {change: func(pv *volume.PV) { pv.HasFinalizer = true }},
+	} {
+		before := inUse("a")
+		before.ResourceVersion = "11"
+		pv := before
+		pv.ResourceVersion, pv.HasFinalizer = "13", false
+		if c.change != nil {
+			c.change(&pv)
+		}
+		before.HasFinalizer = !pv.HasFinalizer
+		tracker := NewTracker(owner())
+		tracker.Records[pv.UID] = &Record{Activity: &c.activity}
+		turned := tracker.changed(&before, &pv, now())
+		r := tracker.Records[pv.UID]
+		if r.History.Stripped != c.stripped || len(r.Activity.Removals) != c.removals ||
+			r.Activity.ContestedAt.IsZero() == c.contested || turned {
+			t.Errorf("%s: stripped %t, removals %v, contested since %v, of all PVs: %t", name, r.History.Stripped,
+				r.Activity.Removals, r.Activity.ContestedAt, turned)
+		}
+	}
+}
+
+// A change that neither adds nor removes the finalizer leaves what is known of additions and removals.
+func TestAnotherChangeIsNoRemoval(t *testing.T) {
+	pv := inUse("a")
+	pv.HasFinalizer = false
+	tracker := NewTracker(owner())
+	tracker.see(&pv).edit().Adding = &Expectation{}
+	tracker.Records[pv.UID].Activity.ContestedAt = now()
+	tracker.changed(&pv, &pv, now())
+	if a := tracker.Records[pv.UID].Activity; a.Adding == nil || a.ContestedAt.IsZero() || len(a.Removals) > 0 {
+		t.Errorf("without the finalizer: %+v", a)
+	}
+	tracker.Records[pv.UID].Activity.ContestedAt = time.Time{}
+	if tracker.changed(&pv, &pv, now()); len(tracker.Records[pv.UID].Activity.Removals) > 0 {
+		t.Error("what was not there was removed")
+	}
+}
+
+// The answer to our removal shows whether the PV was protected after it.
+func TestAnEventBeforeTheAnswerShowsWhatCameFirst(t *testing.T) {
+	for version, protected := range map[string]bool{"11": false, "13": true} {
+		pv := released().PV
+		tracker := NewTracker(owner())
+		tracker.see(&pv)
+		ask := Ask{Decision: do(RemoveFinalizer, ReasonPolicyKeepsVolume), PV: pv, Remove: []string{volume.Finalizer}}
+		tracker.expect(ask)
+		pv.ResourceVersion = version
+		tracker.see(&pv)
+		tracker.Answered(ask, Reply{Outcome: OK, Version: "12"})
+		if h := tracker.Records[pv.UID].History; h.SeenProtected != protected {
+			t.Errorf("protected in version %s, removed in version 12: %+v", version, h)
+		}
+	}
+}
+
+// Of several PVs that had one name, each end is settled by itself, and counts once.
+func TestEachEndUnderANameIsItsOwn(t *testing.T) {
+	e, _ := engineOf()
+	var gone []volume.PV
+	for _, uid := range []types.UID{"first", "second"} {
+		pv := inUse("a")
+		pv.UID, pv.Handle = uid, "vol-"+string(uid)
+		e.PVDeleted(&pv, true, now())
+		e.PVDeleted(&pv, true, now())
+		gone = append(gone, pv)
+	}
+	if got, want := e.Items("a"), []Item{{"a", "first"}, {"a", "second"}, {Name: "a"}}; !slices.Equal(got, want) {
+		t.Errorf("under the name: %v, want %v", got, want)
+	}
+	taker := inUse("taker")
+	taker.Handle = "vol-first"
+	if fx := e.PVAdded(&taker, now()); !slices.Contains(fx.Keys, "a") {
+		t.Errorf("another PV takes a volume over: to decide on %v", fx.Keys)
+	}
+	e.Tracker.Forget(&gone[0])
+	if got, want := e.Items("a"), []Item{{"a", "second"}, {Name: "a"}}; !slices.Equal(got, want) {
+		t.Errorf("the first is settled: %v, want %v", got, want)
 	}
 }
