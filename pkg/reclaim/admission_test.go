@@ -101,7 +101,7 @@ func TestAPolicyThatIsIneffectiveIsReportedOnce(t *testing.T) {
 			defer mu.Unlock()
 			stands, found, failed = at, is, err
 		}
-		set(time.Time{}, false, errors.New("may not be read"))
+		set(time.Time{}, true, errors.New("may not be read"))
 		step("it may not be read", 0, 2*time.Second, 2, 0)
 		set(time.Now(), true, nil)
 		step("it may be read a minute later", 0, policySettles, 2, 0)
@@ -117,6 +117,10 @@ func TestAPolicyThatIsIneffectiveIsReportedOnce(t *testing.T) {
 		if reported := <-events.Events; !strings.Contains(reported, string(reclaiming.ReasonAdmissionPolicyIneffective)) ||
 			!strings.Contains(reported, "1 PVs so far") {
 			t.Errorf("reported %q", reported)
+		}
+		set(time.Time{}, false, nil)
+		if missed, known := r.missed(ctx, time.Now()); missed || known {
+			t.Errorf("without a policy: missed %t, known %t", missed, known)
 		}
 		cancel()
 		<-ended

@@ -52,10 +52,6 @@ func secretOf(pv volume.PV) (volume.SecretRef, error) {
 	if ref == (volume.SecretRef{}) {
 		return ref, nil
 	}
-	if ref.Name == "" || ref.Namespace == "" {
-		return volume.SecretRef{}, fmt.Errorf("%w: of the annotations %s=%q and %s=%q one is empty", errSecretUnclear,
-			volume.AnnDeletionSecretName, ref.Name, volume.AnnDeletionSecretNamespace, ref.Namespace)
-	}
 	if err := secretref.Check(ref.Namespace, ref.Name); err != nil {
 		return volume.SecretRef{}, fmt.Errorf("%w: annotations %s and %s: %w", errSecretUnclear,
 			volume.AnnDeletionSecretName, volume.AnnDeletionSecretNamespace, err)

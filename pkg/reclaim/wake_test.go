@@ -32,6 +32,18 @@ func TestWhatTheWatchesTellWakesThoseThatWait(t *testing.T) {
 				attachmentEvents{r}.Updated(attach, attachment{"elsewhere"})
 			}, []string{"pv"},
 		},
+		"an attachment that changes otherwise": {
+			func(_ *world, r *Controller) { attachmentEvents{r}.Added(attach) },
+			func(_ *world, r *Controller) { attachmentEvents{r}.Updated(attach, attach) }, nil,
+		},
+		"the end of an attachment that became this PV's": {
+			func(_ *world, r *Controller) { attachmentEvents{r}.Updated(attachment{"elsewhere"}, attach) },
+			func(w *world, r *Controller) {
+				r.reconcile(t.Context(), "pv")
+				w.expect(t) // attached
+				attachmentEvents{r}.Deleted(attach, true)
+			}, []string{"pv"},
+		},
 		"the end of an attachment of a PV that is gone": {
 			func(w *world, r *Controller) { attachmentEvents{r}.Added(attach); w.end(r) },
 			func(_ *world, r *Controller) { attachmentEvents{r}.Deleted(attach, true) }, []string{"pv"},

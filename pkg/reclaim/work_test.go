@@ -408,6 +408,10 @@ func TestADryRunChangesNothing(t *testing.T) {
 
 func TestNotFoundIsTakenForDeletedWhereToldSo(t *testing.T) {
 	w, r := newWorldWith(t, Config{NotFoundIsDeleted: true})
+	w.fail["delete volume"] = errclass.Mark(errclass.Refused, errors.New("x"))
+	r.reconcile(t.Context(), "pv")
+	w.expect(t, "read claim", "read pv", "delete volume")
+	w.diary = nil
 	w.fail["delete volume"] = errclass.Mark(errclass.NotFound, errors.New("x"))
 	r.reconcile(t.Context(), "pv")
 	w.expect(t, "read claim", "read pv", "delete volume", "delete PV", "release")

@@ -37,6 +37,8 @@ type world struct {
 	patched []string
 	// written is the resourceVersion that a write makes, if it matters.
 	written string
+	// secret is the content of the Secret, nil where there is none; given are the secrets of the last DeleteVolume.
+	secret, given map[string]string
 }
 
 func (w *world) did(what string) error {
@@ -63,7 +65,7 @@ func (w *world) readClaim(_ context.Context, of volume.ClaimRef) (reclaiming.Cla
 }
 
 func (w *world) readSecret(context.Context, volume.SecretRef) (map[string]string, bool, error) {
-	return nil, false, w.did("read secret")
+	return w.secret, w.secret != nil, w.did("read secret")
 }
 
 func (w *world) listAttachments(context.Context) (attachmentList, error) {
@@ -111,7 +113,8 @@ func (w *world) writeBrake(context.Context, types.NamespacedName, string) error 
 	return err
 }
 
-func (w *world) DeleteVolume(context.Context, string, map[string]string) error {
+func (w *world) DeleteVolume(_ context.Context, _ string, secrets map[string]string) error {
+	w.given = secrets
 	return w.did("delete volume")
 }
 

@@ -67,6 +67,9 @@ func TestAPVThatNamesAnotherVolumeKeepsThatOne(t *testing.T) {
 	if got := siblingsOf(t, e, "a"); len(got) > 0 {
 		t.Errorf("b names a volume of another driver: siblings %v", got)
 	}
+	if _, kept := e.Handles.First[""]; kept {
+		t.Error("PVs without a volume of this driver are kept by it")
+	}
 	if others := e.Handles.Others("vol-b", ""); len(others) > 0 {
 		t.Errorf("%v have the volume that nobody names", others)
 	}

@@ -1,0 +1,100 @@
+package reclaim
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/lease"
+)
+
+// braked returns a Controller whose brake allows one deletion, and the names that it enqueues.
+func braked(t *testing.T, cfg Config) (*world, *Controller, *[]string) {
+	t.Helper()
+	cfg.Brake = BrakeConfig{Deletions: 1, Lease: types.NamespacedName{Namespace: "ns", Name: "lease"}}
+	w, r := newWorldWith(t, cfg)
+	woken := []string{}
+	r.enqueue = func(pv string) { woken = append(woken, pv) }
+	return w, r, &woken
+}
+
+// tooMany has a second volume become deletable.
+func tooMany(w *world, r *Controller) {
+	other := sibling()
+	other.Handle = "vol-2"
+	w.store(r, other)
+}
+
+// syncs reads the brake's Lease, which has to succeed.
+func syncs(t *testing.T, r *Controller) {
+	t.Helper()
+	if err := r.syncBrake(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A Lease that cannot be read does not end a pause: only a person does.
+func TestALeaseThatCannotBeReadResumesNothing(t *testing.T) {
+	w, r, _ := braked(t, Config{})
+	w.brakeOn = true
+	syncs(t, r)
+	w.brakeOn, w.fail["read brake"] = false, errors.New("no answer")
+	if err := r.syncBrake(t.Context()); err == nil || r.brakeState() != reclaiming.BrakeOn {
+		t.Errorf("the brake is %v: %v", r.brakeState(), err)
+	}
+}
+
+// The Lease is written once when deletions pause, and until that succeeds. A dry run writes nothing.
+func TestWhenTheBrakeWritesItsLease(t *testing.T) {
+	w, r, woken := braked(t, Config{})
+	syncs(t, r)
+	w.expect(t, "read brake")
+	if !slices.Contains(*woken, "pv") {
+		t.Errorf("the brake is known to be off: woken %v", *woken)
+	}
+	*woken = nil
+	syncs(t, r)
+	if w.expect(t, "read brake", "read brake"); len(*woken) > 0 {
+		t.Errorf("nothing changes: woken %v", *woken)
+	}
+	tooMany(w, r)
+	w.diary, *woken = nil, nil
+	w.fail["pull brake"] = errors.New("no answer")
+	if err := r.syncBrake(t.Context()); err == nil {
+		t.Error("a write that failed is no error")
+	}
+	delete(w.fail, "pull brake")
+	syncs(t, r)
+	if w.expect(t, "read brake", "pull brake", "read brake", "pull brake"); !slices.Contains(*woken, "pv") {
+		t.Errorf("deletions pause: woken %v", *woken)
+	}
+	syncs(t, r)
+	if w.expect(t, "read brake", "pull brake", "read brake", "pull brake", "read brake"); !w.brakeOn {
+		t.Error("the Lease says nothing")
+	}
+
+	w, r, _ = braked(t, Config{DryRun: true})
+	syncs(t, r)
+	tooMany(w, r)
+	syncs(t, r)
+	if w.expect(t, "read brake", "read brake"); r.brakeState() != reclaiming.BrakeOn {
+		t.Errorf("in a dry run the brake is %v", r.brakeState())
+	}
+}
+
+// A replica whose own Lease ends while it reads the brake's writes nothing.
+func TestTheBrakeIsNotWrittenPastTheLease(t *testing.T) {
+	term := held()
+	w, r, _ := braked(t, Config{Lease: term})
+	syncs(t, r)
+	tooMany(w, r)
+	w.diary = nil
+	w.before = func(string) { term.set(0) }
+	if err := r.syncBrake(t.Context()); !errors.Is(err, lease.ErrExpired) {
+		t.Errorf("got %v", err)
+	}
+	w.expect(t, "read brake")
+}

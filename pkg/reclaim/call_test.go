@@ -1,0 +1,254 @@
+package reclaim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/reclaiming"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/lease"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+// What an error means for a session: whether the write happened, who has to act, and when it is worth another try.
+func TestWhatAnErrorMeans(t *testing.T) {
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	of := func(class errclass.Class) error { return errclass.Mark(class, errors.New("x")) }
+	for name, c := range map[string]struct {
+		ctx    context.Context
+		action reclaiming.Action
+		err    error
+		want   reclaiming.Outcome
+	}{
+		"none":                           {ended, reclaiming.DeleteVolume, nil, reclaiming.OK},
+		"the lease is over":              {ended, reclaiming.ReadPV, lease.ErrExpired, reclaiming.NotSent},
+		"the object is gone":             {ended, reclaiming.DeletePV, kube.ErrGone, reclaiming.Gone},
+		"the object has changed":         {ended, reclaiming.RemoveFinalizer, kube.ErrChanged, reclaiming.Changed},
+		"the finalizer is restored":      {ended, reclaiming.FinalizePV, ErrFinalizerRestored, reclaiming.Restored},
+		"the program ends":               {ended, reclaiming.DeleteVolume, errors.New("x"), reclaiming.Canceled},
+		"the Secret is not clear":        {t.Context(), reclaiming.ReadSecrets, errSecretUnclear, reclaiming.Unclear},
+		"the watch is behind":            {t.Context(), reclaiming.ListPVs, errStale, reclaiming.Stale},
+		"the driver works on it":         {t.Context(), reclaiming.DeleteVolume, of(errclass.InProgress), reclaiming.InProgress},
+		"the driver refuses":             {t.Context(), reclaiming.DeleteVolume, of(errclass.Refused), reclaiming.Refused},
+		"the driver does not find it":    {t.Context(), reclaiming.DeleteVolume, of(errclass.NotFound), reclaiming.Refused},
+		"the driver does not answer":     {t.Context(), reclaiming.DeleteVolume, errors.New("x"), reclaiming.Unanswered},
+		"no driver was asked":            {t.Context(), reclaiming.ReadPV, of(errclass.Refused), reclaiming.Unanswered},
+		"the API server does not answer": {t.Context(), reclaiming.DeletePV, errors.New("x"), reclaiming.Unanswered},
+	} {
+		if got := outcomeOf(c.ctx, c.action, fmt.Errorf("call: %w", c.err)); c.err != nil && got != c.want {
+			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
+		if got := outcomeOf(c.ctx, c.action, c.err); got != c.want {
+			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
+	}
+}
+
+// versions are those that a cache has reached.
+type versions []string
+
+func (v versions) Reached(version string) bool { return slices.Contains(v, version) }
+
+// reachedPVs is a cache of PVs that has reached some versions.
+type reachedPVs struct {
+	cacheOf
+	versions
+}
+
+func (r reachedPVs) Reached(version string) bool { return r.versions.Reached(version) }
+
+// A list counts if it is complete, or the watch has reached it.
+func TestAListThatIsTooLongNeedsTheWatch(t *testing.T) {
+	failure := errors.New("no answer")
+	for name, c := range map[string]struct {
+		complete bool
+		reached  versions
+		err      error
+		want     error
+	}{
+		"complete":                      {true, nil, nil, nil},
+		"long, and reached":             {false, versions{"7"}, nil, nil},
+		"long, and not reached":         {false, versions{"6"}, nil, errStale},
+		"not answered":                  {false, nil, failure, failure},
+		"complete, and ahead of others": {true, versions{"7"}, nil, nil},
+	} {
+		w, r := newWorld(t)
+		r.attachments, r.pvs = c.reached, reachedPVs{cacheOf{w}, c.reached}
+		w.list = attachmentList{complete: c.complete, version: "7", ofPV: map[string]int{"pv": 1}}
+		w.pvs = pvList{complete: c.complete, version: "7", pvs: []volume.PV{w.pv}}
+		w.fail["list attachments"], w.fail["list PVs"] = c.err, c.err
+		if _, err := r.listAttachments(t.Context()); !errors.Is(err, c.want) {
+			t.Errorf("attachments, %s: %v, want %v", name, err, c.want)
+		}
+		if _, err := r.listPVs(t.Context()); !errors.Is(err, c.want) {
+			t.Errorf("PVs, %s: %v, want %v", name, err, c.want)
+		}
+	}
+}
+
+// Of the other PVs of a volume those count that exist under their UID; the claim is read of those to be deleted.
+func TestWhatIsReadOfSiblings(t *testing.T) {
+	failure := errors.New("no answer")
+	kept, another := sibling(), sibling()
+	kept.Policy, another.UID = volume.PolicyRetain, "another"
+	for name, c := range map[string]struct {
+		found map[string]volume.PV
+		fail  string
+		pvs   int
+		diary []string
+	}{
+		"to be deleted":          {map[string]volume.PV{"other": sibling()}, "", 1, []string{"read other", "read claim"}},
+		"kept":                   {map[string]volume.PV{"other": kept}, "", 1, []string{"read other"}},
+		"gone":                   {nil, "", 0, []string{"read other"}},
+		"another of its name":    {map[string]volume.PV{"other": another}, "", 0, []string{"read other"}},
+		"the PV is not answered": {map[string]volume.PV{"other": sibling()}, "read other", 0, []string{"read other"}},
+		"the claim is not answered": {map[string]volume.PV{"other": sibling()}, "read claim", 0,
+			[]string{"read other", "read claim"}},
+	} {
+		w, r := newWorld(t)
+		if w.fail[c.fail] = failure; c.found != nil {
+			w.others = c.found
+		}
+		a := r.readSiblings(t.Context(), []volume.PV{sibling()})
+		if len(a.PVs) != c.pvs || (a.err != nil) != (c.fail != "") {
+			t.Errorf("%s: %v, %v", name, a.PVs, a.err)
+		}
+		w.expect(t, c.diary...)
+	}
+	w, r := newWorld(t)
+	unnamed := sibling()
+	unnamed.UID = ""
+	if a := r.readSiblings(t.Context(), []volume.PV{unnamed}); len(a.PVs) > 0 {
+		t.Errorf("of a PV that does not exist: %v", a.PVs)
+	}
+	w.expect(t, "read other")
+}
+
+// What cannot be read keeps the volume; what does not exist is left out, and named.
+func TestWhatIsMissingForADeletion(t *testing.T) {
+	const name, namespace = "csi.storage.k8s.io/provisioner-secret-name", "csi.storage.k8s.io/provisioner-secret-namespace"
+	ofClass := func(pv *volume.PV) { pv.StorageClass = "class" }
+	ofPV := func(pv *volume.PV) {
+		pv.SecretKnown, pv.DeletionSecret = true, volume.SecretRef{Namespace: "ns", Name: "s"}
+	}
+	static := func(pv *volume.PV) { ofClass(pv); pv.ProvisionedBy = "" }
+	for title, c := range map[string]struct {
+		pv      func(*volume.PV)
+		class   map[string]string
+		secret  map[string]string
+		fail    string
+		missing string
+		secrets int
+	}{
+		"the Secret exists":             {pv: ofPV, secret: map[string]string{"a": "b"}, secrets: 1},
+		"the Secret does not exist":     {pv: ofPV, missing: "Secret ns/s"},
+		"the Secret cannot be read":     {pv: ofPV, fail: "read secret"},
+		"the class does not exist":      {pv: ofClass, missing: "StorageClass class, which would name it"},
+		"the class is a mere label":     {pv: static},
+		"the class cannot be read":      {pv: ofClass, fail: "read class"},
+		"the class names one that does": {pv: ofClass, class: map[string]string{name: "s", namespace: "ns"}, missing: "Secret ns/s"},
+	} {
+		w, r := newWorld(t)
+		c.pv(&w.pv)
+		w.class, w.secret = c.class, c.secret
+		if c.fail != "" {
+			w.fail[c.fail] = errors.New("no answer")
+		}
+		secrets, missing, err := r.readSecrets(t.Context(), w.pv)
+		if len(secrets) != c.secrets || missing != c.missing || (err != nil) != (c.fail != "") {
+			t.Errorf("%s: %v, missing %q, %v", title, secrets, missing, err)
+		}
+	}
+}
+
+// The driver gets the Secret that was read, although other steps come between.
+func TestTheDriverGetsTheSecret(t *testing.T) {
+	w, r := newWorld(t)
+	w.pv.SecretKnown, w.pv.DeletionSecret = true, volume.SecretRef{Namespace: "ns", Name: "s"}
+	w.secret = map[string]string{"password": "x"}
+	w.store(r, w.pv)
+	r.reconcile(t.Context(), "pv")
+	w.expect(t, "read secret", "read claim", "read pv", "delete volume", "delete PV", "release")
+	if w.given["password"] != "x" {
+		t.Errorf("the driver got %v", w.given)
+	}
+}
+
+// A driver's client that panics does not keep the volume from being deleted later, and protection waits only for calls
+// that are under way.
+func TestACallThatPanicsEnds(t *testing.T) {
+	w, r := newWorld(t)
+	w.before = func(what string) {
+		if what == "delete volume" {
+			if r.inHand.Load() != 1 {
+				t.Errorf("%d sessions at work", r.inHand.Load())
+			}
+			panic("broken")
+		}
+	}
+	func() {
+		defer func() { _ = recover() }()
+		r.reconcile(t.Context(), "pv")
+	}()
+	if w.before, w.diary = nil, nil; r.inHand.Load() != 0 {
+		t.Errorf("%d sessions at work after it", r.inHand.Load())
+	}
+	r.reconcile(t.Context(), "pv")
+	w.expect(t, "read claim", "read pv", "delete volume", "delete PV", "release")
+}
+
+// Nothing is done for a name that no PV has, nor once the program ends.
+func TestNothingIsDoneForNobody(t *testing.T) {
+	heard := &reported{}
+	w, r := newWorldWith(t, Config{Events: heard, ProtectWorkers: 1})
+	if again := r.reconcile(t.Context(), "nobody"); again != controller.Done() || len(r.recorder.Waiting()) > 0 {
+		t.Errorf("decided on again after %+v, waiting %v", again, r.recorder.Waiting())
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	w.pv.Phase, w.pv.HasFinalizer = volume.PhaseBound, false
+	w.store(r, w.pv)
+	done, err := r.pace.Acquire(t.Context()) // nobody else has room
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer done()
+	if again := r.protect(ended, "pv"); again != controller.Done() {
+		t.Errorf("protected again after %+v", again)
+	}
+	w.expect(t)
+	if len(heard.events) > 0 {
+		t.Errorf("reported %q", heard.events)
+	}
+}
+
+// inFlightLog is an in-flight log of which a test says what it shows.
+type inFlightLog struct{ inFlight, known bool }
+
+func (l inFlightLog) InFlight(string) (inFlight, known bool) { return l.inFlight, l.known }
+func (inFlightLog) Follow(func(string))                      {}
+
+// A volume is deleted only once the log is known to have no entry for it.
+func TestAVolumeInFlightIsNotDeleted(t *testing.T) {
+	for name, c := range map[string]struct {
+		log  inFlightLog
+		want []string
+	}{
+		"the log is not read": {inFlightLog{}, nil},
+		"it has an entry":     {inFlightLog{inFlight: true, known: true}, nil},
+		"it has none": {inFlightLog{known: true},
+			[]string{"read claim", "read pv", "delete volume", "delete PV", "release"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, r := newWorldWith(t, Config{InFlight: c.log})
+			r.reconcile(t.Context(), "pv")
+			w.expect(t, c.want...)
+		})
+	}
+}

@@ -1,0 +1,203 @@
+package reclaim
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	k8stesting "k8s.io/client-go/testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+// serverOf returns what reads and writes the objects of a client.
+func serverOf(c *fake.Clientset) apiServer {
+	return apiServer{clients: kube.Clients{Core: c.CoreV1(), Storage: c.StorageV1()}, timeout: time.Minute}
+}
+
+// Only an answer says that there is no object: a server that fails says nothing.
+func TestWhatIsNotAnsweredIsNotAbsent(t *testing.T) {
+	meta := metav1.ObjectMeta{Namespace: "ns", Name: "a", UID: "uid"}
+	claim := &v1.PersistentVolumeClaim{ObjectMeta: meta}
+	claim.Spec.VolumeName = "pv"
+	of := volume.ClaimRef{Namespace: "ns", Name: "a", UID: "asked"}
+	objects := []runtime.Object{
+		&v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "uid"}}, claim,
+		&v1.Secret{ObjectMeta: meta, Data: map[string][]byte{"key": []byte("value")}},
+		&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "a"}},
+	}
+	for name, read := range map[string]func(apiServer) (found bool, err error){
+		"PV": func(a apiServer) (bool, error) {
+			pv, found, err := a.readPV(t.Context(), "a")
+			return found && pv.UID == "uid", err
+		},
+		"claim": func(a apiServer) (bool, error) {
+			facts, err := a.readClaim(t.Context(), of)
+			if err == nil && facts.Of != of {
+				t.Errorf("read for %+v: %+v", of, facts)
+			}
+			return facts.Found && facts.UID == "uid" && facts.VolumeName == "pv", err
+		},
+		"Secret": func(a apiServer) (bool, error) {
+			data, found, err := a.readSecret(t.Context(), volume.SecretRef{Namespace: "ns", Name: "a"})
+			return found && data["key"] == "value", err
+		},
+		"StorageClass": func(a apiServer) (bool, error) {
+			_, found, err := a.readClass(t.Context(), "a")
+			return found, err
+		},
+	} {
+		if found, err := read(serverOf(fake.NewClientset(objects...))); !found || err != nil {
+			t.Errorf("%s that exists: found %t, %v", name, found, err)
+		}
+		if found, err := read(serverOf(fake.NewClientset())); found || err != nil {
+			t.Errorf("%s that does not exist: found %t, %v", name, found, err)
+		}
+		broken := fake.NewClientset(objects...)
+		broken.PrependReactor("get", "*", func(k8stesting.Action) (bool, runtime.Object, error) {
+			return true, nil, apierrors.NewInternalError(errors.New("broken"))
+		})
+		if found, err := read(serverOf(broken)); found || !apierrors.IsInternalError(err) {
+			t.Errorf("%s that cannot be read: found %t, %v", name, found, err)
+		}
+	}
+}
+
+// A node's own process deletes a volume only if it finds itself, and nobody else, in its place.
+func TestWhichNodesAreInAPlace(t *testing.T) {
+	node := func(name, zone string) *v1.Node {
+		return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"zone": zone}}}
+	}
+	client := fake.NewClientset(node("a", "1"), node("b", "1"), node("c", "2"))
+	a := serverOf(client)
+	if names, err := a.listNodes(t.Context()); err == nil {
+		t.Errorf("without a node of its own: %v", names)
+	}
+	a.node = &volume.Node{Name: "a", Segments: map[string]string{"zone": "1"}}
+	if names, err := a.listNodes(t.Context()); err != nil || !slices.Equal(names, []string{"a", "b"}) {
+		t.Errorf("in zone 1: %v, %v", names, err)
+	}
+	client.PrependReactor("list", "nodes", func(k8stesting.Action) (bool, runtime.Object, error) {
+		return true, &v1.NodeList{}, apierrors.NewInternalError(errors.New("broken"))
+	})
+	if names, err := a.listNodes(t.Context()); err == nil {
+		t.Errorf("not answered: %v", names)
+	}
+}
+
+// A write concerns the PV that was read, by its UID and, where something may have changed since, by its version. What
+// protects goes by the slow clients, and what the answer does not show did not happen.
+func TestWhatAWriteOfFinalizersDependsOn(t *testing.T) {
+	const finalizer = volume.Finalizer
+	for name, c := range map[string]struct {
+		add, drop []string
+		bound     bool
+		after     []string
+		err       error
+		slow      bool
+		restored  bool
+		fails     bool
+	}{
+		"removed as it was read":   {drop: []string{finalizer}, bound: true},
+		"removed as it is":         {drop: []string{finalizer}, after: []string{"another"}},
+		"added":                    {add: []string{finalizer}, bound: true, after: []string{finalizer}, slow: true},
+		"removed, and added again": {drop: []string{finalizer}, after: []string{finalizer}, restored: true, fails: true},
+		"added, and removed again": {add: []string{finalizer}, slow: true, fails: true},
+		"refused":                  {drop: []string{finalizer}, err: errors.New("refused"), fails: true},
+	} {
+		var sent struct {
+			Metadata struct{ UID, ResourceVersion string }
+		}
+		slow := false
+		clientThat := func(isSlow bool) *fake.Clientset {
+			client := fake.NewClientset()
+			client.PrependReactor("patch", "persistentvolumes", func(a k8stesting.Action) (bool, runtime.Object, error) {
+				if err := json.Unmarshal(a.(k8stesting.PatchAction).GetPatch(), &sent); err != nil {
+					t.Error(err)
+				}
+				slow = isSlow
+				return true, &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "11", Finalizers: c.after}}, c.err
+			})
+			return client
+		}
+		a := serverOf(clientThat(false))
+		a.background = serverOf(clientThat(true)).clients
+		version, err := a.patchFinalizers(t.Context(), released().PV, c.add, c.drop, c.bound)
+		if (err != nil) != c.fails || errors.Is(err, ErrFinalizerRestored) != c.restored || (version == "11") != (c.err == nil) {
+			t.Errorf("%s: version %q, %v", name, version, err)
+		}
+		if sent.Metadata.UID != "pv-uid" || (sent.Metadata.ResourceVersion == "10") != c.bound || slow != c.slow {
+			t.Errorf("%s: sent %+v, slow %t", name, sent, slow)
+		}
+	}
+}
+
+// A PV is deleted by its UID, so that another of its name is not.
+func TestADeletionIsBoundToTheUID(t *testing.T) {
+	client := fake.NewClientset()
+	var only *metav1.Preconditions
+	client.PrependReactor("delete", "persistentvolumes", func(a k8stesting.Action) (bool, runtime.Object, error) {
+		only = a.(k8stesting.DeleteActionImpl).DeleteOptions.Preconditions
+		return true, nil, nil
+	})
+	if err := serverOf(client).deletePV(t.Context(), released().PV); err != nil {
+		t.Fatal(err)
+	}
+	if only == nil || only.UID == nil || *only.UID != "pv-uid" {
+		t.Errorf("preconditions %+v", only)
+	}
+}
+
+// A VolumeAttachment of an inline volume names no PV.
+func TestWhichPVAnAttachmentNames(t *testing.T) {
+	o := &storagev1.VolumeAttachment{}
+	if got := attachmentOf(o); got.pv != "" {
+		t.Errorf("of an inline volume: %q", got.pv)
+	}
+	name := "pv"
+	o.Spec.Source.PersistentVolumeName = &name
+	if got := attachmentOf(o); got.pv != "pv" {
+		t.Errorf("of a PV: %q", got.pv)
+	}
+}
+
+// The cache keeps the PVs of the driver, and those that name a volume of its. One that ceases to be either is kept
+// without what it named, until its end.
+func TestWhichPVsAreKeptInMemory(t *testing.T) {
+	_, r := newWorld(t)
+	for name, c := range map[string]struct {
+		driver, provisioner string
+		known, keep         bool
+		handle              string
+	}{
+		"ours":                              {driver, driver, false, true, "vol-1"},
+		"of another's, on a volume of ours": {driver, "other", false, true, "vol-1"},
+		"migrated to us":                    {"", driver, false, true, ""},
+		"another driver's":                  {"other", "other", false, false, ""},
+		"another driver's, which was ours":  {"other", "other", true, true, ""},
+	} {
+		o := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv", UID: "pv-uid", ResourceVersion: "10",
+			Annotations: map[string]string{volume.AnnProvisionedBy: c.provisioner}}}
+		if c.driver != "" {
+			o.Spec.CSI = &v1.CSIPersistentVolumeSource{Driver: c.driver, VolumeHandle: "vol-1"}
+		}
+		pv, keep, err := r.recordPV(o, c.known)
+		if err != nil || keep != c.keep {
+			t.Errorf("%s: kept %t, %v", name, keep, err)
+		} else if keep && (pv.Name != "pv" || pv.UID != "pv-uid" || pv.ResourceVersion != "10" || pv.Handle != c.handle) {
+			t.Errorf("%s: %+v", name, pv)
+		}
+	}
+	if _, keep, err := r.recordPV(&v1.Pod{}, true); keep || err == nil {
+		t.Errorf("what is no PV: kept %t, %v", keep, err)
+	}
+}
