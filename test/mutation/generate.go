@@ -23,8 +23,11 @@ type generator struct {
 
 // inScope returns whether a scope has a function of a file.
 func (s *scope) inScope(path, fn string) bool {
-	if strings.HasSuffix(fn, ".String") || strings.HasSuffix(fn, ".Error") {
+	switch _, method, _ := strings.Cut(fn, "."); method {
+	case "String", "Error":
 		return false // a text for people
+	case "Intern":
+		return false // it saves memory
 	}
 	file := filepath.Base(path)
 	return (s.files == "" || matches(s.files, file)) && !matches(s.except, file) &&
@@ -46,6 +49,9 @@ func (g *generator) function(f *ast.FuncDecl) {
 	ast.Inspect(f.Body, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.IfStmt:
+			if g.onlyLogs(n) {
+				return false
+			}
 			g.ifStmt(n)
 		case *ast.SwitchStmt:
 			g.switchStmt(n)
@@ -87,9 +93,6 @@ func (g *generator) ifStmt(n *ast.IfStmt) {
 	if n.Init != nil {
 		head = printed(g.fset, n.Init) + "; " + head
 	}
-	if g.logs(n.Body.List) && n.Else == nil {
-		return
-	}
 	g.force(n.Cond, false, "if "+short(head)+g.then(n.Body.List)+" → never")
 	if is(n.Cond, token.LAND) || leaves(n.Body.List) {
 		return // to take its operands out is finer, and a function that always leaves early does nothing
@@ -117,11 +120,28 @@ func (g *generator) then(list []ast.Stmt) string {
 	return " {" + short(printed(g.fset, list[0])) + "}"
 }
 
-// logs returns whether statements do nothing but log.
+// onlyLogs returns whether a condition decides about nothing but logs and traces.
+func (g *generator) onlyLogs(n *ast.IfStmt) bool {
+	if n.Init != nil || !g.logs(n.Body.List) {
+		return false
+	}
+	switch otherwise := n.Else.(type) {
+	case *ast.BlockStmt:
+		return g.logs(otherwise.List)
+	case *ast.IfStmt:
+		return g.onlyLogs(otherwise)
+	}
+	return true
+}
+
+// logs returns whether statements do nothing but log, or add a trace to the context.
 func (g *generator) logs(list []ast.Stmt) bool {
 	for _, s := range list {
-		if e, is := s.(*ast.ExprStmt); !is || !quiet(printed(g.fset, e.X)) {
-			return false
+		text := printed(g.fset, s)
+		if _, is := s.(*ast.ExprStmt); !is || !quiet(text) {
+			if call, assigns := strings.CutPrefix(text, "ctx = "); !assigns || !quiet(call) {
+				return false
+			}
 		}
 	}
 	return true
@@ -299,7 +319,8 @@ func (g *generator) statements(list []ast.Stmt) {
 	}
 }
 
-// quiet returns whether a call does nothing that a test is to notice: it logs, or only a race would show it.
+// quiet returns whether a call does nothing that a test is to notice: it logs, it saves memory, or only a race would
+// show it.
 func quiet(call string) bool {
 	head, _, _ := strings.Cut(call, "(")
 	for _, log := range []string{"klog.", "logger.", "log.", "panic", "cancel", "slices.Sort", "wg.", "w.logger",
@@ -308,7 +329,7 @@ func quiet(call string) bool {
 			return true
 		}
 	}
-	for _, end := range []string{"Lock", "Unlock", "Close", ".Done", ".Wait", ".End"} {
+	for _, end := range []string{"Lock", "Unlock", "Close", ".Done", ".Wait", ".End", ".Intern"} {
 		if strings.HasSuffix(head, end) {
 			return true
 		}

@@ -22,7 +22,7 @@ func sampled(t *testing.T) *build {
 	t.Helper()
 	b, err := generate(t.Context(), root, []scope{
 		{folder: sample, files: "sample.go", funcs: "decide"},
-		{folder: sample, files: "sample.go", funcs: "tracker.learn", statements: true},
+		{folder: sample, files: "sample.go", funcs: "tracker.*", statements: true},
 		{folder: sample, files: "sample.go", funcs: "names", elements: true},
 	}, []edit{
 		{pkg: sample, name: "the first name counts", at: []place{{node: "s == name", instead: "s != name"}}},
@@ -59,6 +59,7 @@ func TestGenerate(t *testing.T) {
 		"tracker.learn/without t.ready &&",
 		"tracker.learn/without !contains(names(), name) &&",
 		"tracker.learn/what is noted is forgotten",
+		"tracker.forget/without delete(t.sent, name)",
 		"names/[]string: without \"a\"",
 		"names/[]string: without \"b\"",
 		"contains/the first name counts",
@@ -105,7 +106,7 @@ func TestOneMutantIsActive(t *testing.T) {
 	}
 	plain := say(0)
 	if want := "[wait true][keep false][keep false][none false][delete false][delete false][ false]" +
-		"false false 1 1 false true false [a b] true false\n"; plain != want {
+		"false false 1 1 false true false 1 [a b] true false\n"; plain != want {
 		t.Errorf("without a mutant: got\n%s, want\n%s", plain, want)
 	}
 	for _, m := range b.mutants {
@@ -137,6 +138,8 @@ func main() {
 	fmt.Print(t.learn("x", errors.New("no")), t.learn("x", nil), len(t.sent), woken, " ")
 	t.ready = true
 	fmt.Print(t.learn("x", errors.New("no")), t.learn("x", nil), t.learn("a", nil), " ")
+	t.forget("x", &log{})
+	fmt.Print(len(t.sent), " ")
 	fmt.Println(names(), contains([]string{"z"}, "z"), contains([]string{"y"}, "z"))
 }
 `
