@@ -238,7 +238,7 @@ func prove(f Facts, then Action, now time.Time) Decision {
 		return timed(ReasonAttached)
 	case len(f.Siblings) > 0 && !f.SiblingsRead.Fresh(now):
 		return step(ReadSiblings, ReasonReclaim)
-	case len(f.Siblings) > 0 && f.SiblingNeeded != "":
+	case f.SiblingNeeded != "":
 		return timed(ReasonSharedSource)
 	case !f.pvReadLast(now):
 		return step(ReadPV, ReasonReclaim)

@@ -34,11 +34,12 @@ func TestWhichClaimsNeedAVolume(t *testing.T) {
 		claim ClaimFacts
 		want  claimState
 	}{
-		"not read":              {ClaimFacts{Of: pv.Claim}, claimUnknown},
-		"read for another":      {ClaimFacts{Read: asked, Of: sibling().Claim}, claimUnknown},
-		"gone":                  {ClaimFacts{Read: asked, Of: pv.Claim}, claimGone},
-		"gone, by another read": {ClaimFacts{Read: asked, Of: pv.Claim, VolumeName: pv.Name}, claimGone},
-		"exists":                {ClaimFacts{Read: asked, Of: pv.Claim, Found: true, UID: pv.Claim.UID}, claimExists},
+		"not read":                             {ClaimFacts{Of: pv.Claim}, claimUnknown},
+		"read for another":                     {ClaimFacts{Read: asked, Of: sibling().Claim}, claimUnknown},
+		"gone":                                 {ClaimFacts{Read: asked, Of: pv.Claim}, claimGone},
+		"gone, whatever the read says besides": {ClaimFacts{Read: asked, Of: pv.Claim, UID: pv.Claim.UID}, claimGone},
+		"gone, by another read":                {ClaimFacts{Read: asked, Of: pv.Claim, VolumeName: pv.Name}, claimGone},
+		"exists":                               {ClaimFacts{Read: asked, Of: pv.Claim, Found: true, UID: pv.Claim.UID}, claimExists},
 		"exists, bound to the PV": {
 			ClaimFacts{Read: asked, Of: pv.Claim, Found: true, UID: pv.Claim.UID, VolumeName: pv.Name}, claimExists},
 		"another of the name": {ClaimFacts{Read: asked, Of: pv.Claim, Found: true, UID: "new"}, claimGone},
@@ -73,6 +74,7 @@ func TestWhoNeedsTheVolume(t *testing.T) {
 		"one that is kept, and a twin of its":   {[]PV{keeper, siblings}, true},
 		"its own twin, and one that is kept":    {[]PV{own, keeper}, true},
 		"a twin of one that is kept, own twins": {[]PV{own, siblings}, true},
+		"its own twin, and a twin of that one":  {[]PV{own, twinFor(own)}, true},
 	} {
 		if got := (Facts{PV: due(), Siblings: c.siblings}).shared(); got != c.shared {
 			t.Errorf("%s: shared %t", name, got)
@@ -139,5 +141,70 @@ func TestTheVolumeMayBeAttachedUnderAnyOfItsNames(t *testing.T) {
 	f := with(func(f *Facts) { f.Siblings = []PV{sibling()} })
 	if got, want := f.names(), []string{f.PV.Name, TwinName(f.PV.Name), "other"}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+func TestAVersionThatCannotBeComparedIsNewer(t *testing.T) {
+	for name, c := range map[string]struct {
+		version, than string
+		want          bool
+	}{
+		"later": {"10", "9", true}, "earlier": {"9", "10", false}, "the same": {"9", "9", false}, "no number": {"x", "9", true},
+	} {
+		if got := newer(c.version, c.than); got != c.want {
+			t.Errorf("%s: newer: %t", name, got)
+		}
+	}
+}
+
+// Only a PV that names another as its original in all ways is that one's twin.
+func TestWhichPVIsATwin(t *testing.T) {
+	for name, c := range map[string]struct {
+		alter       func(*PV)
+		looks, isIt bool
+	}{
+		"as it is created":       {func(*PV) {}, true, true},
+		"of another UID":         {func(pv *PV) { pv.TwinOf = "another" }, true, false},
+		"of another volume":      {func(pv *PV) { pv.Source = Source{9} }, true, false},
+		"of an unknown volume":   {func(pv *PV) { pv.Source = Source{} }, false, false},
+		"of another plugin":      {func(pv *PV) { pv.ProvisionedBy = "kubernetes.io/other" }, true, false},
+		"of no plugin":           {func(pv *PV) { pv.ProvisionedBy = "other" }, false, false},
+		"without the label":      {func(pv *PV) { pv.TwinOf = "" }, false, false},
+		"under another name":     {func(pv *PV) { pv.Name = "another" }, false, false},
+		"without the annotation": {func(pv *PV) { pv.Name, pv.Original = TwinName(""), "" }, false, false},
+		"of another name":        {func(pv *PV) { pv.Name, pv.Original = TwinName("another"), "another" }, true, false},
+	} {
+		twin := made()
+		c.alter(&twin)
+		if looks, is := twin.LooksLikeTwin(), isTwinOf(twin, due()); looks != c.looks || is != c.isIt {
+			t.Errorf("%s: looks like one %t, is one %t", name, looks, is)
+		}
+	}
+}
+
+// A key is worked on for the PVs of in-tree plugins and for twins.
+func TestOnWhichPVsThereIsSomethingToDecide(t *testing.T) {
+	static, twin := bound(), made()
+	static.ProvisionedBy = ""
+	for name, c := range map[string]struct {
+		pv   PV
+		want bool
+	}{"provisioned": {bound(), true}, "a twin": {twin, true}, "neither": {static, false}} {
+		if got := c.pv.Decided(); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
+// A twin that its PV controller has not failed on is deleted, before anybody's finalizer is removed from it.
+func TestATwinIsDeletedBeforeItsFinalizerIsRemoved(t *testing.T) {
+	s := with(twinIs(in(volume.PhaseReleased), guarded(WriterOther)), func(f *Facts) { f.Tombstone = Tombstone{} },
+		pvIs(func(pv *PV) { pv.Policy = volume.PolicyRetain }))
+	if d := Decide(s, now()); d.Action != DeleteTwin {
+		t.Errorf("%s because %s", d.Action, d.Reason)
+	}
+	s = orphaned(func(f *Facts) { f.TwinFound = false })
+	if d := Decide(s, now()); d.Action != Wait || d.Reason != ReasonNotOurs {
+		t.Errorf("a twin that was not found: %s because %s", d.Action, d.Reason)
 	}
 }

@@ -89,8 +89,7 @@ type PV struct {
 	// Message is status.message, which the PV controller sets on a PV in phase Failed.
 	Message string
 
-	// TwinOf and Original are the UID and the name of the PV that the label and annotation of a twin name, empty for all
-	// others.
+	// TwinOf and Original are the UID and the name of the PV that the label and annotation of a twin name, empty without.
 	// Whether that is true: see isTwinOf.
 	TwinOf   types.UID
 	Original string
@@ -105,15 +104,12 @@ func Of(o *v1.PersistentVolume) PV {
 		TerminatingSince: p.TerminatingSince, Policy: p.Policy, Phase: p.Phase, Terminating: p.Terminating,
 		HasFinalizer: p.HasFinalizer, HasCompanionFinalizer: p.HasCompanionFinalizer,
 		Held: p.Held, HeldBecause: p.HeldBecause,
-		TwinOf: p.TwinOf,
+		TwinOf: p.TwinOf, Original: o.Annotations[twinOfAnnotation],
 	}
 	pv.Writer, pv.Manager = writerOf(o)
 	if pv.Phase == volume.PhaseFailed {
 		pv.Message = text.Truncate(o.Status.Message, maxMessage)
 		pv.PluginGone = strings.Contains(o.Status.Message, noPlugin) || strings.Contains(o.Status.Message, noDeleter)
-	}
-	if pv.TwinOf != "" {
-		pv.Original = o.Annotations[twinOfAnnotation]
 	}
 	return pv
 }
@@ -138,7 +134,6 @@ func writerOf(o *v1.PersistentVolume) (w Writer, manager string) {
 	if !slices.Contains(o.Finalizers, Finalizer) {
 		return WriterNone, ""
 	}
-	w = WriterUnknown
 	for i := range o.ManagedFields {
 		entry := &o.ManagedFields[i]
 		switch {
@@ -155,7 +150,7 @@ func writerOf(o *v1.PersistentVolume) (w Writer, manager string) {
 // holdsFinalizer reports whether a set of fields holds the finalizer. In it an entry of a list of strings is a field
 // "v:" and the string as JSON.
 func holdsFinalizer(fields *metav1.FieldsV1) bool {
-	if fields == nil || !bytes.Contains(fields.GetRawBytes(), []byte(Finalizer)) {
+	if !bytes.Contains(fields.GetRawBytes(), []byte(Finalizer)) {
 		return false
 	}
 	var set struct {

@@ -249,7 +249,7 @@ func (s *Session) Answer(t *Tracker, pvs PVs, r Reply, sent, now time.Time) {
 	default:
 		s.End = CallFailed
 	}
-	if s.End == NotEnded && (s.Decision.Action != ReadSiblings || s.Unread == 0 && !s.ClaimUnread) {
+	if s.End == NotEnded && (s.Decision.Action != ReadSiblings || s.siblingsRead()) {
 		s.decide(now)
 	}
 }
@@ -329,10 +329,13 @@ func (s *Session) readSibling(r Reply, sent time.Time) {
 			s.ClaimUnread = r.PV.deletable()
 		}
 	}
-	if s.Unread == 0 && !s.ClaimUnread {
+	if s.siblingsRead() {
 		s.Facts.Siblings, s.Facts.SiblingsRead, s.Facts.SiblingNeeded = s.Siblings, s.SiblingsRead, s.SiblingNeeded
 	}
 }
+
+// siblingsRead reports whether the step ReadSiblings has read them all.
+func (s *Session) siblingsRead() bool { return s.Unread == 0 && !s.ClaimUnread }
 
 // twinIs records the twin as it is after a write of ours.
 func (s *Session) twinIs(t *Tracker, pvs PVs, twin PV) {
@@ -384,9 +387,9 @@ func (s *Session) Requeue() Requeue {
 	switch {
 	case s.End == Conflicted:
 		return RequeueSoon
-	case s.End == CallFailed, s.End == TooSlow, s.End == Waiting && s.Decision.Timed:
+	case s.End == CallFailed, s.End == TooSlow, s.Decision.Timed:
 		return RequeueRetry
-	case s.End == Waiting && s.Decision.After > 0:
+	case s.Decision.After > 0:
 		return RequeueAfter
 	}
 	return RequeueNever

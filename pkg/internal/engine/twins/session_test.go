@@ -173,7 +173,7 @@ func TestADryRunEndsBeforeItsFirstWrite(t *testing.T) {
 	s := Begin(Facts{Other: OtherAbsent, PV: due()}, Rules{DryRun: true}, now())
 	steps := play(&s, tracker, cache, server)
 	if want := []Action{ReadClaim, ReadAttachments, ReadPV}; !slices.Equal(steps, want) || s.End != Skipped ||
-		s.Decision.Action != CreateTwin || s.Reason() != ReasonDryRun {
+		s.Decision.Action != CreateTwin || s.Reason() != ReasonDryRun || s.Ask().Call != NoCall {
 		t.Errorf("steps %v, then %v %v", steps, s.End, s.Decision)
 	}
 }
@@ -317,6 +317,118 @@ func TestAClaimThatALiveReadFinds(t *testing.T) {
 		s.Answer(tracker, cache, c.reply, now(), now())
 		if s.End != Waiting || s.Decision.Reason != c.want {
 			t.Errorf("%s: %s because %s", name, s.Decision.Action, s.Decision.Reason)
+		}
+	}
+}
+
+// All PVs of the volume are read before it is decided on, and the first read is the one that grows old.
+func TestAllSiblingsAreRead(t *testing.T) {
+	third := sibling()
+	third.Name, third.UID, third.Claim.Name, third.Claim.UID = "third", "third-uid", "thirds", "thirds-uid"
+	kept := third
+	kept.Policy = volume.PolicyRetain
+	for name, c := range map[string]struct {
+		third PV
+		asks  []string
+		want  Reason
+	}{
+		"both are to be deleted": {third, []string{"other", "others", "third", "thirds"}, ReasonReclaim},
+		"the second is kept":     {kept, []string{"other", "others", "third"}, ReasonSharedSource},
+	} {
+		cache, tracker := holding(due(), sibling(), third)
+		facts, _ := tracker.Observe(due().Name, cache, now())
+		facts.Claim, facts.Attachments = proven().Claim, proven().Attachments
+		s := Begin(facts, rules(), now())
+		sent := now()
+		var asks []string
+		for s.Decision.Action == ReadSiblings && s.End == NotEnded {
+			ask := s.Ask()
+			asks = append(asks, ask.Name+ask.Claim.Name)
+			reply := Reply{}
+			switch ask.Name {
+			case "other":
+				reply = Reply{Found: true, PV: sibling()}
+			case "third":
+				reply = Reply{Found: true, PV: c.third}
+			}
+			s.Answer(tracker, cache, reply, sent, sent)
+			sent = sent.Add(time.Second)
+		}
+		if !slices.Equal(asks, c.asks) || s.Decision.Reason != c.want || s.Facts.SiblingsRead.Sent != now() ||
+			len(s.Facts.Siblings) != 2 {
+			t.Errorf("%s: asked for %v, then %s, read %+v: %v", name, asks, s.Decision.Reason, s.Facts.SiblingsRead,
+				s.Facts.Siblings)
+		}
+	}
+}
+
+// An answer that there is none counts, whatever it carries besides.
+func TestWhatIsNotFoundIsNot(t *testing.T) {
+	cache, tracker := holding()
+	none := func(ask Ask) Reply { r := server(ask); r.Found = false; return r }
+	s := Begin(with(func(f *Facts) { f.PVRead = Read{} }), rules(), now())
+	if play(&s, tracker, cache, none); s.End != ObjectGone {
+		t.Errorf("the PV is gone: ended as %d", s.End)
+	}
+	s = Begin(orphaned(func(f *Facts) { f.Original = OriginalFacts{} }), rules(), now())
+	s.Answer(tracker, cache, Reply{PV: due()}, now(), now())
+	if !s.Facts.Original.Gone || s.Decision.Action != DeleteTwin {
+		t.Errorf("the original is gone: %+v, then %s", s.Facts.Original, s.Decision.Action)
+	}
+	if subject := s.Subject(); subject.UID != made().UID {
+		t.Errorf("the session is about %+v", subject)
+	}
+	s = Begin(with(func(f *Facts) { f.Siblings, f.SiblingsRead = []PV{sibling()}, Read{} }), rules(), now())
+	s.Answer(tracker, cache, Reply{PV: sibling()}, now(), now())
+	if len(s.Facts.Siblings) > 0 {
+		t.Errorf("the sibling is gone: %v", s.Facts.Siblings)
+	}
+}
+
+// A twin on which the PV controller failed delays the next one, the longer the less can be done about it.
+func TestWhichTwinsDelayTheNext(t *testing.T) {
+	gone := func(pv *PV) { pv.PluginGone = true }
+	kept := pvIs(of(volume.PolicyRetain))
+	for name, c := range map[string]struct {
+		facts Facts
+		delay time.Duration
+	}{
+		"it failed":                     {with(twinIs(in(volume.PhaseFailed))), time.Second},
+		"it failed, and has no plugin":  {with(twinIs(in(volume.PhaseFailed), gone)), time.Hour},
+		"it did not fail":               {with(twinIs(in(volume.PhaseReleased)), kept), 0},
+		"it failed, and its PV is gone": {orphaned(func(f *Facts) { f.Twin.Phase = volume.PhaseFailed }), 0},
+	} {
+		cache, tracker := holding()
+		s := Begin(c.facts, rules(), now())
+		if s.Ask().Call != DeletePV {
+			t.Fatalf("%s: asks %+v", name, s.Ask())
+		}
+		s.Answer(tracker, cache, Reply{}, now(), now())
+		var delay time.Duration
+		for _, f := range tracker.Failures {
+			delay = f.Until.Sub(now())
+		}
+		if delay != c.delay {
+			t.Errorf("%s: the next try waits %s, want %s", name, delay, c.delay)
+		}
+	}
+}
+
+// What a write has made of a PV is known before the watch shows it, so that it is not written twice.
+func TestWhatIsWrittenIsKnownAtOnce(t *testing.T) {
+	unprotected := bound()
+	unprotected.Writer = WriterNone
+	for name, facts := range map[string]Facts{
+		"the finalizer is added":             {Other: OtherAbsent, PV: unprotected},
+		"the finalizers are removed":         with(deleted),
+		"a finalizer is removed from a twin": with(twinIs(in(volume.PhaseReleased), going, guarded(WriterOther))),
+	} {
+		cache, tracker := holding()
+		s := Begin(facts, rules(), now())
+		ask := s.Ask()
+		play(&s, tracker, cache, server)
+		if _, known := tracker.Expectations[ask.Name]; !known || ask.Call != PatchFinalizers {
+			t.Errorf("%s: asked for %+v, expected %v", name, ask, tracker.Expectations)
 		}
 	}
 }

@@ -118,7 +118,7 @@ func (t *Tracker) expect(pv PV, pvs PVs) {
 	if pvs.Reached(pv.ResourceVersion) {
 		return
 	}
-	if before, found := t.Expectations[pv.Name]; !found || before.UID != pv.UID ||
+	if before := t.Expectations[pv.Name]; before.UID != pv.UID ||
 		newer(pv.ResourceVersion, before.ResourceVersion) {
 		t.Expectations[pv.Name] = pv
 	}

@@ -13,8 +13,8 @@ import (
 // isTwinOf reports whether a PV is the twin of another: it names it in its label and annotation, has the name that its
 // twin has, and names the same volume. Only such a PV is ever written to.
 func isTwinOf(twin, pv PV) bool {
-	return pv.UID != "" && twin.UID != pv.UID && twin.TwinOf == pv.UID && twin.Original == pv.Name &&
-		twin.LooksLikeTwin() && twin.Source == pv.Source && twin.ProvisionedBy == pv.ProvisionedBy
+	return twin.TwinOf == pv.UID && twin.Original == pv.Name && twin.LooksLikeTwin() &&
+		twin.Source == pv.Source && twin.ProvisionedBy == pv.ProvisionedBy
 }
 
 // LooksLikeTwin reports whether a PV is a twin as this package creates them, as far as the PV itself shows.

@@ -95,16 +95,14 @@ func (t *Tracker) get(name string, pvs PVs) (PV, bool) {
 // Observe returns what is known about the PV of a name, or about the twin that has it and whose original does not
 // exist, without a live read. found: there is something to decide on.
 func (t *Tracker) Observe(name string, pvs PVs, now time.Time) (f Facts, found bool) {
-	pv, found := t.get(name, pvs)
+	pv, _ := t.get(name, pvs)
 	switch {
-	case !found:
-		return Facts{}, false
 	case pv.Provisioned():
 		return t.factsOf(pv, pvs, now), true
 	case pv.TwinOf == "":
 		return Facts{}, false
 	}
-	if original, found := t.get(pv.Original, pvs); found && original.UID == pv.TwinOf {
+	if original, _ := t.get(pv.Original, pvs); original.UID == pv.TwinOf {
 		return Facts{}, false // decided on with its original
 	}
 	return Facts{Other: t.Other(), Twin: pv, TwinFound: true}, true
@@ -122,7 +120,7 @@ func (t *Tracker) factsOf(pv PV, pvs PVs, now time.Time) Facts {
 func (t *Tracker) siblings(pv PV, pvs PVs) []PV {
 	var siblings []PV
 	for name := range t.Volumes[pv.Source] {
-		if other, found := t.get(name, pvs); found && other.UID != pv.UID && other.Source == pv.Source &&
+		if other, _ := t.get(name, pvs); other.UID != pv.UID && other.Source == pv.Source &&
 			!isTwinOf(other, pv) {
 			siblings = append(siblings, other)
 		}

@@ -63,6 +63,9 @@ func TestWhichPVsAnEventEnqueues(t *testing.T) {
 	}
 	now := pv
 	now.Held = true
+	if wake := tracker.Updated(&pv, &pv, cache); len(wake.PVs) != 2 {
+		t.Errorf("two PVs have the volume: %v", wake.PVs)
+	}
 	enqueued("a change", tracker.Updated(&pv, &now, cache), false, other.Name, pv.Name)
 	foreign := now
 	foreign.Writer = WriterOther
@@ -71,6 +74,9 @@ func TestWhichPVsAnEventEnqueues(t *testing.T) {
 	moved := foreign
 	moved.Source = Source{9}
 	enqueued("another volume", tracker.Updated(&foreign, &moved, cache), false, pv.Name)
+	if names := tracker.Volumes[pv.Source]; len(names) != 1 {
+		t.Errorf("the volume that it named has %v", names)
+	}
 	again := pv
 	again.UID, again.Writer = "newer", WriterNone
 	enqueued("another PV of the name", tracker.Updated(&moved, &again, cache), true, other.Name, pv.Name)
@@ -85,7 +91,17 @@ func TestWhatIsRememberedOfAPVIsForgotten(t *testing.T) {
 	tracker.failed("a", PV{}, now(), time.Second, time.Minute)
 	tracker.yielded(PV{UID: "a"}, true, now())
 	tracker.DeletionAccepted["a"], tracker.ForeignTwin["a"] = struct{}{}, struct{}{}
-	tracker.Deleted(&PV{Name: "a", UID: "a"}, true, behind)
+	tracker.expect(PV{Name: "c", UID: "c", ResourceVersion: "3"}, behind)
+	a, other := PV{Name: "a", UID: "a", Source: source}, PV{Name: "d", UID: "d", Source: source}
+	tracker.Added(&a, behind)
+	tracker.Added(&other, behind)
+	tracker.Added(&PV{Name: "of no known volume", UID: "e"}, behind)
+	tracker.Deleted(&a, true, behind)
+	if len(tracker.Volumes) != 1 || len(tracker.Volumes[source]) != 1 || len(tracker.Expectations) != 1 {
+		t.Errorf("of others is left: %v, %v", tracker.Volumes, tracker.Expectations)
+	}
+	tracker.Deleted(&other, true, behind)
+	tracker.Deleted(&PV{Name: "c", UID: "c"}, true, behind)
 	if n := len(tracker.Expectations) + len(tracker.Tombstones) + len(tracker.Failures) + len(tracker.DeletionAccepted) +
 		len(tracker.YieldedSince) + len(tracker.ForeignTwin) + len(tracker.Volumes); n > 0 {
 		t.Errorf("left: %+v", tracker)
@@ -101,11 +117,104 @@ func TestAWriteCountsUntilTheWatchHasReachedIt(t *testing.T) {
 	older := pv
 	older.ResourceVersion = "9"
 	tracker.expect(older, cache)
+	written.ResourceVersion = "12"
+	tracker.expect(written, cache)
 	if f, _ := tracker.Observe(pv.Name, cache, now()); f.PV != written {
 		t.Errorf("observed %+v, want what was written", f.PV)
 	}
 	cache.reached = true
 	if f, _ := tracker.Observe(pv.Name, cache, now()); f.PV != pv || len(tracker.Expectations) > 0 {
 		t.Errorf("observed %+v, want what the watch shows", f.PV)
+	}
+}
+
+// Of two PVs that had a name one after the other, what is expected of the first does not hide the second.
+func TestAWriteIsExpectedOfItsOwnPV(t *testing.T) {
+	cache, tracker := holding(due())
+	first, second := due(), due()
+	first.UID, first.ResourceVersion, second.ResourceVersion = "first", "90", "11"
+	tracker.expect(first, cache)
+	tracker.expect(second, cache)
+	if f, _ := tracker.Observe(due().Name, cache, now()); f.PV != second {
+		t.Errorf("observed %+v, want the second", f.PV)
+	}
+}
+
+// A twin is decided on with its original, and by itself only if that does not exist.
+func TestWhatIsDecidedOnUnderAName(t *testing.T) {
+	static, recreated := bound(), due()
+	static.ProvisionedBy, recreated.UID = "", "recreated"
+	for name, c := range map[string]struct {
+		pvs         []PV
+		of          string
+		found, twin bool
+	}{
+		"nothing":                             {nil, "pv", false, false},
+		"a static PV":                         {[]PV{static}, "pv", false, false},
+		"a PV and its twin":                   {[]PV{due(), made()}, "pv", true, true},
+		"a twin whose original exists":        {[]PV{due(), made()}, made().Name, false, false},
+		"a twin whose original is gone":       {[]PV{made()}, made().Name, true, true},
+		"a twin whose original is another PV": {[]PV{recreated, made()}, made().Name, true, true},
+	} {
+		cache, tracker := holding(c.pvs...)
+		f, found := tracker.Observe(c.of, cache, now())
+		if found != c.found || f.TwinFound != c.twin || len(f.Siblings) > 0 {
+			t.Errorf("%s: found %t, with a twin %t, siblings %v", name, found, f.TwinFound, f.Siblings)
+		}
+	}
+}
+
+// The cache may be ahead of the events: what it shows of a sibling counts.
+func TestASiblingIsWhatTheCacheShows(t *testing.T) {
+	cache, tracker := holding(due(), sibling())
+	siblings := func() int { f, _ := tracker.Observe("pv", cache, now()); return len(f.Siblings) }
+	if siblings() != 1 {
+		t.Fatal("the sibling is not known")
+	}
+	moved := sibling()
+	moved.Source = Source{9}
+	if cache.pvs["other"] = &moved; siblings() != 0 {
+		t.Error("a PV of another volume is a sibling")
+	}
+	if delete(cache.pvs, "other"); siblings() != 0 {
+		t.Error("a PV that is gone is a sibling")
+	}
+}
+
+// The deletion of a twin that the API server accepted is not asked for again.
+func TestATwinWhoseDeletionIsAcceptedIsTerminating(t *testing.T) {
+	cache, tracker := holding(due(), made())
+	tracker.DeletionAccepted[made().UID] = struct{}{}
+	if f, _ := tracker.Observe("pv", cache, now()); !f.Twin.Terminating {
+		t.Error("the twin is not terminating")
+	}
+}
+
+// Another program's finalizer on a twin says that it deletes such volumes; one on any other PV says nothing of this PV.
+func TestWhoseFinalizerOnATwinCounts(t *testing.T) {
+	twin, other := made(), made()
+	other.TwinOf = "another"
+	for name, c := range map[string]struct {
+		pv   PV
+		want int
+	}{"its twin": {twin, 1}, "one that names it": {other, 0}} {
+		cache, tracker := holding(due())
+		c.pv.Writer = WriterOther
+		if tracker.Added(&c.pv, cache); len(tracker.ForeignTwin) != c.want {
+			t.Errorf("%s: %v", name, tracker.ForeignTwin)
+		}
+	}
+}
+
+// The time for which a PV is left to another program begins anew once it was not.
+func TestTheTimeOfAnotherProgramBeginsAnew(t *testing.T) {
+	tracker, later := NewTracker(), now().Add(time.Hour)
+	tracker.yielded(due(), true, now())
+	if since := tracker.yielded(due(), true, later); since != now() {
+		t.Errorf("left since %v", since)
+	}
+	tracker.yielded(due(), false, later)
+	if since := tracker.yielded(due(), true, later); since != later {
+		t.Errorf("left again since %v", since)
 	}
 }
