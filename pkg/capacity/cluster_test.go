@@ -55,3 +55,53 @@ func TestWhatWasWrittenAndDeletedIsNotThere(t *testing.T) {
 		t.Errorf("what was deleted is %v", there)
 	}
 }
+
+// What was written counts beside what the cache shows, until the cache shows it.
+func TestWhatWasWrittenHidesNothingElse(t *testing.T) {
+	m, item := newTracker(), WorkItem{"late", "zone=a"}
+	own := Object{Name: "b", UID: "u2", ResourceVersion: "7", Item: item}
+	m.wrote(own)
+	older, other := own, Object{Name: "a", UID: "u1", Item: item}
+	older.ResourceVersion = "6"
+	behind := &lagging{shown: map[string]Object{"a": other, "b": older}, version: 6}
+	if there := m.objectsAt(item, behind); len(there) != 2 || there[0].UID != "u1" || there[1].ResourceVersion != "7" {
+		t.Errorf("there are %v", there)
+	}
+	behind.version = 7
+	if m.objectsAt(item, behind); len(m.written) > 0 {
+		t.Errorf("remembered although the cache shows it: %v", m.written)
+	}
+}
+
+// An object that is gone is one less, however it went: the cache still shows it for a while.
+func TestAnObjectThatIsGoneIsDeleted(t *testing.T) {
+	w := newWorld(t)
+	gone := Object{Name: "gone", UID: "u1"}
+	if err := w.c.remove(t.Context(), gone); err != nil || !w.c.tracker.deleted["u1"] {
+		t.Errorf("%v, remembered %v", err, w.c.tracker.deleted)
+	}
+}
+
+// The API server's answer counts for the item that it is of.
+func TestAnObjectOfAnotherItemIsNotNoted(t *testing.T) {
+	w := newWorld(t)
+	stored := newObject(WorkItem{"late", "zone=b"}, Capacity{}, w.c.labels, nil)
+	if w.c.wrote(WorkItem{"late", "zone=a"}, stored); len(w.c.tracker.written) > 0 {
+		t.Errorf("noted: %v", w.c.tracker.written)
+	}
+	if w.c.wrote(WorkItem{"late", "zone=b"}, stored); len(w.c.tracker.written) != 1 {
+		t.Error("its own is not noted")
+	}
+}
+
+// Before it is known who is to own the objects, none is made.
+func TestWhoOwnsTheObjectsIsNotAssumed(t *testing.T) {
+	w := newWorld(t)
+	if f := w.c.observe(WorkItem{"late", "zone=a"}); f.OwnerKnown {
+		t.Errorf("known from the start: %+v", f)
+	}
+	w.look()
+	if f := w.c.observe(WorkItem{"late", "zone=a"}); !f.OwnerKnown {
+		t.Errorf("not known after the survey: %+v", f)
+	}
+}

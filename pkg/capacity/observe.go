@@ -189,7 +189,7 @@ func (c *Controller) observe(item WorkItem) Facts {
 	s.Capacity, s.Answered, s.Stale = n.capacity, n.at, n.stale
 	s.Objects = t.objectsAt(item, c.objects)
 	for i := range s.Objects {
-		s.Objects[i].Owned = t.ownerKnown && s.Objects[i].ownedBy(t.owner)
+		s.Objects[i].Owned = s.Objects[i].ownedBy(t.owner)
 	}
 	return s
 }
@@ -198,7 +198,7 @@ func (c *Controller) observe(item WorkItem) Facts {
 // not show yet. The caller holds the lock.
 func (t *tracker) objectsAt(item WorkItem, from cached[Object]) []Object {
 	own, wrote := t.written[item]
-	if wrote && (t.deleted[own.UID] || from.Reached(own.ResourceVersion)) {
+	if t.deleted[own.UID] || from.Reached(own.ResourceVersion) {
 		delete(t.written, item)
 		wrote = false
 	}
@@ -227,9 +227,9 @@ func (c *Controller) classAt(item WorkItem) Class {
 	if !c.Synced() {
 		return ClassUnknown
 	}
-	known, found := c.classes.Get(item.Class)
+	known, _ := c.classes.Get(item.Class)
 	switch {
-	case !found || !known.ours:
+	case !known.ours:
 		return ClassGone
 	case known.immediate && !c.cfg.ForImmediate:
 		return ClassImmediate
