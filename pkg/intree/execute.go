@@ -49,10 +49,10 @@ func (c *Controller) carryOut(ctx context.Context, s *twins.Session) error {
 		sent := c.cfg.Clock.Now()
 		reply, err := calls.make(ctx, ask)
 		c.observer.answer(s, reply, sent, c.cfg.Clock.Now())
-		switch {
-		case s.End == twins.CallFailed:
+		if s.End == twins.CallFailed {
 			return err
-		case reply.Outcome == twins.Succeeded && !ask.Action.Reads():
+		}
+		if reply.Outcome == twins.Succeeded && !ask.Action.Reads() {
 			klog.FromContext(ctx).V(2).Info("Carried out a step", "action", ask.Action, "on", ask.Name, "reason", why)
 		}
 	}
@@ -142,7 +142,7 @@ func (c *calls) make(ctx context.Context, ask twins.Ask) (reply twins.Reply, err
 		err = c.deletePV(ctx, pv)
 	case twins.NoCall:
 	}
-	if err == nil && o != nil {
+	if o != nil {
 		reply.PV = twins.Of(o)
 	}
 	reply.Outcome = outcomeOf(err)

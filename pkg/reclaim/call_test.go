@@ -26,15 +26,16 @@ func TestWhatAnErrorMeans(t *testing.T) {
 		err    error
 		want   reclaiming.Outcome
 	}{
-		"none":                           {ended, reclaiming.DeleteVolume, nil, reclaiming.OK},
-		"the lease is over":              {ended, reclaiming.ReadPV, lease.ErrExpired, reclaiming.NotSent},
-		"the object is gone":             {ended, reclaiming.DeletePV, kube.ErrGone, reclaiming.Gone},
-		"the object has changed":         {ended, reclaiming.RemoveFinalizer, kube.ErrChanged, reclaiming.Changed},
-		"the finalizer is restored":      {ended, reclaiming.FinalizePV, ErrFinalizerRestored, reclaiming.Restored},
-		"the program ends":               {ended, reclaiming.DeleteVolume, errors.New("x"), reclaiming.Canceled},
-		"the Secret is not clear":        {t.Context(), reclaiming.ReadSecrets, errSecretUnclear, reclaiming.Unclear},
-		"the watch is behind":            {t.Context(), reclaiming.ListPVs, errStale, reclaiming.Stale},
-		"the driver works on it":         {t.Context(), reclaiming.DeleteVolume, of(errclass.InProgress), reclaiming.InProgress},
+		"none":                      {ended, reclaiming.DeleteVolume, nil, reclaiming.OK},
+		"the lease is over":         {ended, reclaiming.ReadPV, lease.ErrExpired, reclaiming.NotSent},
+		"the object is gone":        {ended, reclaiming.DeletePV, kube.ErrGone, reclaiming.Gone},
+		"the object has changed":    {ended, reclaiming.RemoveFinalizer, kube.ErrChanged, reclaiming.Changed},
+		"the finalizer is restored": {ended, reclaiming.FinalizePV, ErrFinalizerRestored, reclaiming.Restored},
+		"the program ends":          {ended, reclaiming.DeleteVolume, errors.New("x"), reclaiming.Canceled},
+		"the Secret is not clear":   {t.Context(), reclaiming.ReadSecrets, errSecretUnclear, reclaiming.Unclear},
+		"the watch is behind":       {t.Context(), reclaiming.ListPVs, errStale, reclaiming.Stale},
+		"the driver works on it": {t.Context(), reclaiming.DeleteVolume, of(errclass.InProgress),
+			reclaiming.InProgress},
 		"the driver refuses":             {t.Context(), reclaiming.DeleteVolume, of(errclass.Refused), reclaiming.Refused},
 		"the driver does not find it":    {t.Context(), reclaiming.DeleteVolume, of(errclass.NotFound), reclaiming.Refused},
 		"the driver does not answer":     {t.Context(), reclaiming.DeleteVolume, errors.New("x"), reclaiming.Unanswered},
@@ -123,7 +124,7 @@ func TestWhatIsReadOfSiblings(t *testing.T) {
 	}
 	w, r := newWorld(t)
 	unnamed := sibling()
-	unnamed.UID = ""
+	unnamed.UID, w.pv, w.pvFound = "", volume.PV{}, false
 	if a := r.readSiblings(t.Context(), []volume.PV{unnamed}); len(a.PVs) > 0 {
 		t.Errorf("of a PV that does not exist: %v", a.PVs)
 	}
@@ -146,13 +147,14 @@ func TestWhatIsMissingForADeletion(t *testing.T) {
 		missing string
 		secrets int
 	}{
-		"the Secret exists":             {pv: ofPV, secret: map[string]string{"a": "b"}, secrets: 1},
-		"the Secret does not exist":     {pv: ofPV, missing: "Secret ns/s"},
-		"the Secret cannot be read":     {pv: ofPV, fail: "read secret"},
-		"the class does not exist":      {pv: ofClass, missing: "StorageClass class, which would name it"},
-		"the class is a mere label":     {pv: static},
-		"the class cannot be read":      {pv: ofClass, fail: "read class"},
-		"the class names one that does": {pv: ofClass, class: map[string]string{name: "s", namespace: "ns"}, missing: "Secret ns/s"},
+		"the Secret exists":         {pv: ofPV, secret: map[string]string{"a": "b"}, secrets: 1},
+		"the Secret does not exist": {pv: ofPV, missing: "Secret ns/s"},
+		"the Secret cannot be read": {pv: ofPV, fail: "read secret"},
+		"the class does not exist":  {pv: ofClass, missing: "StorageClass class, which would name it"},
+		"the class is a mere label": {pv: static},
+		"the class cannot be read":  {pv: ofClass, fail: "read class"},
+		"the class names one that does": {pv: ofClass, class: map[string]string{name: "s", namespace: "ns"},
+			missing: "Secret ns/s"},
 	} {
 		w, r := newWorld(t)
 		c.pv(&w.pv)
@@ -237,16 +239,20 @@ func (inFlightLog) Follow(func(string))                      {}
 // A volume is deleted only once the log is known to have no entry for it.
 func TestAVolumeInFlightIsNotDeleted(t *testing.T) {
 	for name, c := range map[string]struct {
-		log  inFlightLog
-		want []string
+		log    inFlightLog
+		reason Reason
+		want   []string
 	}{
-		"the log is not read": {inFlightLog{}, nil},
-		"it has an entry":     {inFlightLog{inFlight: true, known: true}, nil},
-		"it has none": {inFlightLog{known: true},
+		"the log is not read": {inFlightLog{}, reclaiming.ReasonLogNotRead, nil},
+		"it has an entry":     {inFlightLog{inFlight: true, known: true}, reclaiming.ReasonInFlight, nil},
+		"it has none": {inFlightLog{known: true}, reclaiming.ReasonReclaim,
 			[]string{"read claim", "read pv", "delete volume", "delete PV", "release"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, r := newWorldWith(t, Config{InFlight: c.log})
+			if e, found := r.Explain("pv"); !found || e.Decision.Reason != c.reason && c.want == nil {
+				t.Errorf("decided because %s, want %s", e.Decision.Reason, c.reason)
+			}
 			r.reconcile(t.Context(), "pv")
 			w.expect(t, c.want...)
 		})

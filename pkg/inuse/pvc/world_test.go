@@ -33,6 +33,8 @@ type world struct {
 	diary  []string
 	listed chan struct{} // if set, a list waits for it
 	events *record.FakeRecorder
+	// gets counts how often each claim was looked up, if it is not nil.
+	gets map[string]int
 }
 
 func (w *world) note(what string) {
@@ -68,6 +70,9 @@ func (w *world) patch(_ context.Context, o inuse.Object, a inuse.Action) (inuse.
 func (w *world) Get(key string) (*Claim, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.gets != nil {
+		w.gets[key]++
+	}
 	c, found := w.shown[key]
 	return c, found
 }
@@ -256,11 +261,96 @@ func TestWhatIsGoneIsForgotten(t *testing.T) {
 			t.Error("what was asked for a claim is kept though it is gone")
 		}
 	}
+	w.batches.join("ns", ask{after.UID, after.Key()})
+	claimChanges{w.Protector}.Updated(&after, &after)
+	if _, kept := w.batches.answers[after.UID]; !kept {
+		t.Error("what was asked for a claim is forgotten though it is there")
+	}
+}
+
+// A pod wakes the claims that are terminating when its use of them begins or ends, and none otherwise: a cluster may
+// have many pods.
+func TestWhichEventsOfAPodWakeItsClaims(t *testing.T) {
+	pending, running, ended, without := web(v1.PodPending), web(v1.PodRunning), web(v1.PodSucceeded), web(v1.PodRunning)
+	without.Claims, without.Ephemeral = nil, nil
+	uses := Usage{By: "web-0"}
+	for sentence, c := range map[string]struct {
+		event func(podChanges)
+		alive bool
+		wakes bool
+		by    Usage
+	}{
+		"it comes":                       {func(p podChanges) { p.Added(running) }, false, true, uses},
+		"it comes, the claim is to stay": {func(p podChanges) { p.Added(running) }, true, false, uses},
+		"it is given the claim":          {func(p podChanges) { p.Updated(without, running) }, false, true, uses},
+		"it runs, which changes no use":  {func(p podChanges) { p.Updated(pending, running) }, false, false, uses},
+		"it has ended": {func(p podChanges) { p.Updated(running, ended) }, false, true,
+			Usage{ByEnded: "web-0"}},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			other := web(v1.PodRunning) // keeps the claim from the first
+			other.Name, other.UID, other.Ephemeral = "other", "other", nil
+			w := run(t, func(*world) {})
+			w.delete("first")
+			w.await(t, "RemoveFinalizer first") // the proof that nobody else is at work wakes all that there are
+			pods, key := podChanges{w.Protector}, "ns/data"
+			pods.Added(other)
+			w.delete("data")
+			w.until(t, "an Event", func([]string) bool { return len(w.events.Events) > 0 })
+			if c.alive {
+				stays := claim("data")
+				stays.Name, stays.Terminating = "data", false
+				w.mu.Lock()
+				w.shown[key] = &stays
+				w.mu.Unlock()
+			}
+			w.mu.Lock()
+			w.gets = map[string]int{}
+			w.mu.Unlock()
+			c.event(pods)
+			// A claim is looked up to wake it, and once more to decide on it.
+			woken := func([]string) bool {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				return w.gets[key] > 1
+			}
+			if c.wakes {
+				w.until(t, "decision on it", woken)
+			} else {
+				w.delete("idle")
+				w.await(t, "RemoveFinalizer idle") // what was woken before has its turn before
+				if woken(nil) {
+					t.Error("woken")
+				}
+			}
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			pods.users.remove(other)
+			if by := w.users.usage(*w.shown[key]); by != c.by {
+				t.Errorf("used by %+v, want %+v", by, c.by)
+			}
+		})
+	}
+}
+
+// What was reported of a claim is reported again of the next one, for the guard knows of the end.
+func TestTheGuardLearnsOfTheEndOfAClaim(t *testing.T) {
+	w := run(t, func(*world) {})
+	podChanges{w.Protector}.Added(web(v1.PodRunning))
+	for range 2 {
+		w.delete("data")
+		w.until(t, "an Event", func([]string) bool { return len(w.events.Events) > 0 })
+		<-w.events.Events
+		last := claim("data")
+		claimChanges{w.Protector}.Deleted(&last, true)
+	}
 }
 
 // A claim that is deleted while it is watched is released, not only one that was terminating from the first.
 func TestAClaimThatChangesIsDecidedOn(t *testing.T) {
 	w := run(t, func(*world) {})
+	w.delete("first")
+	w.await(t, "RemoveFinalizer first") // from here on nothing but the change wakes the claim
 	before, now := claim("changed"), claim("changed")
 	before.Terminating = false
 	w.mu.Lock()

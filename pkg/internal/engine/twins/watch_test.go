@@ -144,6 +144,8 @@ func TestAWriteIsExpectedOfItsOwnPV(t *testing.T) {
 func TestWhatIsDecidedOnUnderAName(t *testing.T) {
 	static, recreated := bound(), due()
 	static.ProvisionedBy, recreated.UID = "", "recreated"
+	naming := static
+	naming.Name, naming.UID, naming.Original, naming.Source = "naming", "naming", "pv", Source{9}
 	for name, c := range map[string]struct {
 		pvs         []PV
 		of          string
@@ -151,6 +153,7 @@ func TestWhatIsDecidedOnUnderAName(t *testing.T) {
 	}{
 		"nothing":                             {nil, "pv", false, false},
 		"a static PV":                         {[]PV{static}, "pv", false, false},
+		"a static PV that names another":      {[]PV{due(), naming}, "naming", false, false},
 		"a PV and its twin":                   {[]PV{due(), made()}, "pv", true, true},
 		"a twin whose original exists":        {[]PV{due(), made()}, made().Name, false, false},
 		"a twin whose original is gone":       {[]PV{made()}, made().Name, true, true},
