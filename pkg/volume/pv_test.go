@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 const driver = "disk.csi.example.com"
@@ -37,6 +38,26 @@ func TestOf(t *testing.T) {
 		"attached once: the attacher's finalizer has dashes for dots": {csi(func(o *v1.PersistentVolume) {
 			o.Finalizers = []string{"external-attacher/disk-csi-example-com"}
 		}), func(pv PV) bool { return pv.WasAttached }},
+		"never attached": {csi(func(o *v1.PersistentVolume) { o.Finalizers = []string{"kubernetes.io/pv-protection"} }),
+			func(pv PV) bool { return !pv.WasAttached }},
+		"claimed": {csi(func(o *v1.PersistentVolume) {
+			o.Spec.ClaimRef = &v1.ObjectReference{Namespace: "ns", Name: "claim", UID: "uid"}
+		}), func(pv PV) bool {
+			return pv.Claimed() && pv.Claim == ClaimRef{Namespace: "ns", Name: "claim", UID: "uid"}
+		}},
+		"reserved for a claim to come": {csi(func(o *v1.PersistentVolume) {
+			o.Spec.ClaimRef = &v1.ObjectReference{Namespace: "ns", Name: "claim"}
+		}), func(pv PV) bool { return !pv.Claimed() }},
+		"an affinity that requires nothing": {csi(func(o *v1.PersistentVolume) {
+			o.Spec.NodeAffinity = &v1.VolumeNodeAffinity{}
+		}), func(pv PV) bool { return pv.Affinity == "" }},
+		"reachable from either of two places of one term": {csi(func(o *v1.PersistentVolume) {
+			o.Spec.NodeAffinity = affinity(term("zone", "a"))
+			o.Spec.NodeAffinity.Required.NodeSelectorTerms[0].MatchExpressions[0].Values = []string{"a", "b"}
+		}), func(pv PV) bool { return pv.Affinity == "" }},
+		"only the other of the annotations that name the Secret": {csi(func(o *v1.PersistentVolume) {
+			o.Annotations[AnnDeletionSecretNamespace] = "ns"
+		}), func(pv PV) bool { return !pv.SecretKnown }},
 		"held without a reason": {csi(func(o *v1.PersistentVolume) { o.Annotations[HoldAnnotation] = "" }),
 			func(pv PV) bool { return pv.Held && pv.HeldBecause == "" }},
 		"only one of the annotations that name the Secret": {csi(func(o *v1.PersistentVolume) {
@@ -78,6 +99,29 @@ func TestOf(t *testing.T) {
 				t.Errorf("Of = %+v", pv)
 			}
 		})
+	}
+}
+
+// A policy or phase that is not known is none of those that permit a deletion.
+func TestWhichPVsAreDeletable(t *testing.T) {
+	policies := map[v1.PersistentVolumeReclaimPolicy]Policy{"Delete": PolicyDelete, "Retain": PolicyRetain,
+		"Recycle": PolicyRecycle, "": PolicyUnknown, "delete": PolicyUnknown}
+	phases := map[v1.PersistentVolumePhase]Phase{"Pending": PhasePending, "Available": PhaseAvailable, "Bound": PhaseBound,
+		"Released": PhaseReleased, "Failed": PhaseFailed, "": PhaseUnknown, "released": PhaseUnknown}
+	for policyText, policy := range policies {
+		for phaseText, phase := range phases {
+			for _, uid := range []types.UID{"", "uid"} {
+				o := &v1.PersistentVolume{}
+				o.Spec.PersistentVolumeReclaimPolicy, o.Status.Phase = policyText, phaseText
+				o.Spec.ClaimRef = &v1.ObjectReference{UID: uid}
+				pv := Of(o)
+				released := phaseText == "Released" || phaseText == "Failed"
+				if pv.Policy != policy || pv.Phase != phase || pv.Released() != released ||
+					pv.Deletable() != (policyText == "Delete" && released && uid != "") {
+					t.Errorf("policy %q, phase %q, claim %q: %+v, deletable %t", policyText, phaseText, uid, pv, pv.Deletable())
+				}
+			}
+		}
 	}
 }
 

@@ -61,6 +61,7 @@ func TestReach(t *testing.T) {
 		"more than the driver's segments":                   {one, []string{"node In n1,disk In ssd"}, ReachUnclear},
 		"in words that are not the driver's":                {one, []string{"kubernetes.io/hostname In n1"}, ReachUnclear},
 		"this node's name in words that are not the driver": {one, []string{"@metadata.name In n1"}, ReachUnclear},
+		"a field that is not the node's name":               {one, []string{"@metadata.other In n2"}, ReachUnclear},
 		"the driver's segment and the node's name":          {one, []string{"node In n1,@metadata.name In n1"}, ReachUnclear},
 		"another than one that is not this":                 {one, []string{"node NotIn n2"}, ReachUnclear},
 		"wherever the driver is":                            {one, []string{"node Exists"}, ReachUnclear},
@@ -73,5 +74,13 @@ func TestReach(t *testing.T) {
 				t.Errorf("Reach = %d, want %d", got, c.want)
 			}
 		})
+	}
+}
+
+// An affinity that requires nothing says nothing.
+func TestReachOfAnAffinityThatRequiresNothing(t *testing.T) {
+	o := &v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{NodeAffinity: &v1.VolumeNodeAffinity{}}}
+	if pv := At(&Node{Name: "n1", Segments: map[string]string{"node": "n1"}}, o); pv.Reach != ReachUnclear {
+		t.Errorf("Reach = %d", pv.Reach)
 	}
 }
