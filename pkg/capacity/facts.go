@@ -95,8 +95,8 @@ func (s Facts) ours() []Object {
 	return ours
 }
 
-// due reports whether the driver is to be asked: its last answer is old, as one that it never gave is. The work loop's delays are up to a fifth shorter than
-// the interval, and then it is time.
+// due reports whether the driver is to be asked: its last answer is old, as one that it never gave is. The work loop's
+// delays are up to a fifth shorter than the interval, and then it is time.
 func (s Facts) due(now time.Time) bool {
 	return s.Stale || now.Sub(s.Answered) >= s.PollInterval*3/4
 }

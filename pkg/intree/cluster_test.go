@@ -81,7 +81,8 @@ func TestAWriteOfFinalizersIsWhatTheAnswerShows(t *testing.T) {
 		})
 		after, err := serverOf(client).patchFinalizers(t.Context(), twins.PV{Name: "pv", UID: "pv-uid"},
 			c.add, c.remove)
-		if (err != nil) != c.fails || errors.Is(err, reclaim.ErrFinalizerRestored) != c.restored || (after == nil) != c.fails {
+		if (err != nil) != c.fails || errors.Is(err, reclaim.ErrFinalizerRestored) != c.restored ||
+			(after == nil) != c.fails {
 			t.Errorf("%s: %v, %v", name, after, err)
 		}
 	}

@@ -108,17 +108,16 @@ func TestWhichPVsAreDeletable(t *testing.T) {
 		"Recycle": PolicyRecycle, "": PolicyUnknown, "delete": PolicyUnknown}
 	phases := map[v1.PersistentVolumePhase]Phase{"Pending": PhasePending, "Available": PhaseAvailable, "Bound": PhaseBound,
 		"Released": PhaseReleased, "Failed": PhaseFailed, "": PhaseUnknown, "released": PhaseUnknown}
-	for policyText, policy := range policies {
-		for phaseText, phase := range phases {
+	for policy, wantPolicy := range policies {
+		for phase, wantPhase := range phases {
 			for _, uid := range []types.UID{"", "uid"} {
 				o := &v1.PersistentVolume{}
-				o.Spec.PersistentVolumeReclaimPolicy, o.Status.Phase = policyText, phaseText
+				o.Spec.PersistentVolumeReclaimPolicy, o.Status.Phase = policy, phase
 				o.Spec.ClaimRef = &v1.ObjectReference{UID: uid}
-				pv := Of(o)
-				released := phaseText == "Released" || phaseText == "Failed"
-				if pv.Policy != policy || pv.Phase != phase || pv.Released() != released ||
-					pv.Deletable() != (policyText == "Delete" && released && uid != "") {
-					t.Errorf("policy %q, phase %q, claim %q: %+v, deletable %t", policyText, phaseText, uid, pv, pv.Deletable())
+				pv, released := Of(o), phase == v1.VolumeReleased || phase == v1.VolumeFailed
+				if pv.Policy != wantPolicy || pv.Phase != wantPhase || pv.Released() != released ||
+					pv.Deletable() != (policy == "Delete" && released && uid != "") {
+					t.Errorf("policy %q, phase %q, claim %q: deletable %t: %+v", policy, phase, uid, pv.Deletable(), pv)
 				}
 			}
 		}

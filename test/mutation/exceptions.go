@@ -28,8 +28,9 @@ var exceptions = []exception{
 	{"pkg/internal/engine/twins:sourceOf/if p, ok := fields[\"path\"].(string); ok " +
 		"{fields[\"path\"] = path.Clean(p)} → always", "a field that all have distinguishes none"},
 	{"pkg/reclaim:Controller.readSecrets/without err != nil ||", "with an error no Secret is named"},
-	{"pkg/reclaim:secretOfClass/if err != nil {return volume.SecretRef{}, unclearOfClass(pv, fmt.Errorf(\"its parameters " +
-		"have no translation for CSI driver %q…} → never", "translations fail because of topologies alone, which are left out"},
+	{"pkg/reclaim:secretOfClass/if err != nil {return volume.SecretRef{}, unclearOfClass(pv, fmt.Errorf(" +
+		"\"its parameters have no translation for CSI driver %q…} → never",
+		"translations fail because of topologies alone, which are left out"},
 	{"pkg/reclaim:secretOfClass/without err == nil &&", "with an error there is no template"},
 	{"pkg/reclaim:Controller.begin/if !found {return nil, reclaiming.Step{}, false} → never",
 		"on facts that are zero nothing is decided"},

@@ -103,11 +103,11 @@ func beginOn(t *testing.T, e *Engine, item Item) (*Session, Step) {
 	return e.Begin(f, at)
 }
 
-// answerUpTo answers the reads of a session of which each finds that nothing keeps the volume, up to an action.
-func answerUpTo(t *testing.T, e *Engine, s *Session, until Action) Step {
+// answerReads answers the reads of a session, of which each finds that nothing keeps the volume, up to DeleteVolume.
+func answerReads(t *testing.T, e *Engine, s *Session) Step {
 	t.Helper()
 	for range MaxSteps {
-		if s.Ask.Action == until {
+		if s.Ask.Action == DeleteVolume {
 			return Step{Decision: s.Ask.Decision}
 		}
 		step := e.Answer(s, Reply{Outcome: OK, PV: s.Facts.PV, Found: true}, Moment{Now: now(), Leading: true})
@@ -115,7 +115,7 @@ func answerUpTo(t *testing.T, e *Engine, s *Session, until Action) Step {
 			return step
 		}
 	}
-	t.Fatalf("%v is never reached", until)
+	t.Fatal("DeleteVolume is never reached")
 	return Step{}
 }
 
@@ -248,31 +248,31 @@ func TestADryRunReadsAndDoesNotWrite(t *testing.T) {
 	e, _ := engineOf(released().PV)
 	e.DryRun = true
 	s, _ := beginOn(t, e, Item{Name: "pv"})
-	if step := answerUpTo(t, e, s, DeleteVolume); step.Result != Idle || step.Report.Kind != Would || step.Settled ||
+	if step := answerReads(t, e, s); step.Result != Idle || step.Report.Kind != Would || step.Settled ||
 		step.Decision.Action != DeleteVolume || s.Reads == 0 {
 		t.Errorf("a PV, after %d reads: %+v", s.Reads, step)
 	}
 	e, _, s = afterItsEnd(t)
 	e.DryRun = true
-	if step := answerUpTo(t, e, s, DeleteVolume); step.Report.Kind != Would || !step.Settled || len(e.Items("a")) != 1 {
+	if step := answerReads(t, e, s); step.Report.Kind != Would || !step.Settled || len(e.Items("a")) != 1 {
 		t.Errorf("an end: %+v", step)
 	}
 }
 
 // What people are to know besides is reported with the answer that shows it.
 func TestWhatIsReportedOnceTheVolumeIsDeleted(t *testing.T) {
-	at := Moment{Now: now(), Leading: true}
+	at, tooLate := Moment{Now: now(), Leading: true}, Report{Besides, ReasonTooLateToKeep, ""}
 	for name, c := range map[string]struct {
 		meanwhile func(*Session)
 		want      Report
 	}{
 		"a PV":                    {func(*Session) {}, Report{}},
-		"it was bound meanwhile":  {func(s *Session) { s.Facts.PV.Phase = volume.PhaseBound }, Report{Besides, ReasonTooLateToKeep, ""}},
-		"it is to be kept by now": {func(s *Session) { s.Facts.PV.Policy = volume.PolicyRetain }, Report{Besides, ReasonTooLateToKeep, ""}},
+		"it was bound meanwhile":  {func(s *Session) { s.Facts.PV.Phase = volume.PhaseBound }, tooLate},
+		"it is to be kept by now": {func(s *Session) { s.Facts.PV.Policy = volume.PolicyRetain }, tooLate},
 	} {
 		e, _ := engineOf(released().PV)
 		s, _ := beginOn(t, e, Item{Name: "pv"})
-		answerUpTo(t, e, s, DeleteVolume)
+		answerReads(t, e, s)
 		c.meanwhile(s)
 		if step := e.Answer(s, Reply{Outcome: OK}, at); step.Decision.Action != DeletePV || step.Besides != c.want {
 			t.Errorf("%s: %+v", name, step)
@@ -283,7 +283,7 @@ func TestWhatIsReportedOnceTheVolumeIsDeleted(t *testing.T) {
 		"a PV that is gone, as is its term": func(e *Engine) { e.Lead(false); e.Lead(true) },
 	} {
 		e, _, s := afterItsEnd(t)
-		answerUpTo(t, e, s, DeleteVolume)
+		answerReads(t, e, s)
 		meanwhile(e)
 		step := e.Answer(s, Reply{Outcome: OK}, at)
 		if want := (Report{Besides, ReasonUnprotectedReclaim, `Volume "vol-a".`}); step.Besides != want || !step.Settled ||

@@ -34,12 +34,12 @@ func TestWhichClaimsNeedAVolume(t *testing.T) {
 		claim ClaimFacts
 		want  claimState
 	}{
-		"not read":                             {ClaimFacts{Of: pv.Claim}, claimUnknown},
-		"read for another":                     {ClaimFacts{Read: asked, Of: sibling().Claim}, claimUnknown},
-		"gone":                                 {ClaimFacts{Read: asked, Of: pv.Claim}, claimGone},
-		"gone, whatever the read says besides": {ClaimFacts{Read: asked, Of: pv.Claim, UID: pv.Claim.UID}, claimGone},
-		"gone, by another read":                {ClaimFacts{Read: asked, Of: pv.Claim, VolumeName: pv.Name}, claimGone},
-		"exists":                               {ClaimFacts{Read: asked, Of: pv.Claim, Found: true, UID: pv.Claim.UID}, claimExists},
+		"not read":                    {ClaimFacts{Of: pv.Claim}, claimUnknown},
+		"read for another":            {ClaimFacts{Read: asked, Of: sibling().Claim}, claimUnknown},
+		"gone":                        {ClaimFacts{Read: asked, Of: pv.Claim}, claimGone},
+		"gone, whatever else is read": {ClaimFacts{Read: asked, Of: pv.Claim, UID: pv.Claim.UID}, claimGone},
+		"gone, by another read":       {ClaimFacts{Read: asked, Of: pv.Claim, VolumeName: pv.Name}, claimGone},
+		"exists":                      {ClaimFacts{Read: asked, Of: pv.Claim, Found: true, UID: pv.Claim.UID}, claimExists},
 		"exists, bound to the PV": {
 			ClaimFacts{Read: asked, Of: pv.Claim, Found: true, UID: pv.Claim.UID, VolumeName: pv.Name}, claimExists},
 		"another of the name": {ClaimFacts{Read: asked, Of: pv.Claim, Found: true, UID: "new"}, claimGone},
@@ -149,7 +149,8 @@ func TestAVersionThatCannotBeComparedIsNewer(t *testing.T) {
 		version, than string
 		want          bool
 	}{
-		"later": {"10", "9", true}, "earlier": {"9", "10", false}, "the same": {"9", "9", false}, "no number": {"x", "9", true},
+		"later": {"10", "9", true}, "earlier": {"9", "10", false}, "the same": {"9", "9", false},
+		"no number": {"x", "9", true},
 	} {
 		if got := newer(c.version, c.than); got != c.want {
 			t.Errorf("%s: newer: %t", name, got)
