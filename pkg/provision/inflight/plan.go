@@ -145,9 +145,6 @@ func compose(v view, m meta, want map[string]string, kept func(key string) bool)
 	lease := v.lease.DeepCopy()
 	m.UID = lease.UID
 	lease.Labels = withLabels(lease.Labels)
-	if lease.Annotations == nil {
-		lease.Annotations = map[string]string{}
-	}
 	maps.DeleteFunc(lease.Annotations, func(key, _ string) bool {
 		return strings.HasPrefix(key, entryPrefix) && !kept(key)
 	})
@@ -228,8 +225,6 @@ func backoff(failures int, err error, random float64) time.Duration {
 		delay = min(backoffMax, backoffStart<<max(0, failures-1))
 	}
 	delay = time.Duration((0.5 + random/2) * float64(delay))
-	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
-		delay = max(delay, time.Duration(seconds)*time.Second)
-	}
-	return delay
+	asked, _ := apierrors.SuggestsClientDelay(err)
+	return max(delay, time.Duration(asked)*time.Second)
 }

@@ -11,6 +11,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -89,6 +90,8 @@ func TestMerge(t *testing.T) {
 		"unreadable":                    {base: texts{"a": "?"}, live: texts{"a": "?"}, kept: "a"},
 		"unreadable, removed by somebody": {base: texts{"a": "?"}, live: texts{}, kept: "a",
 			change: change{cleared: []string{"a"}}},
+		"empty, removed by somebody": {base: texts{"a": ""}, live: texts{}, kept: "a",
+			change: change{cleared: []string{"a"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := merge(test.base, test.live, test.want,
@@ -145,7 +148,8 @@ func TestLook(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := look(test.lease, driver)
-			if !errors.Is(v.err, test.want) || v.missing() != test.missing || v.fresh() != test.fresh {
+			if !errors.Is(v.err, test.want) || v.missing() != test.missing || v.fresh() != test.fresh ||
+				test.missing && len(v.entries()) > 0 {
 				t.Errorf("got %v, missing %t, fresh %t", v.err, v.missing(), v.fresh())
 			}
 		})
@@ -235,10 +239,14 @@ func TestJudgeAndAbsent(t *testing.T) {
 		"exists":          {apierrors.NewAlreadyExists(leasesResource, name), outcomeConflict, false},
 		"invalid":         {apierrors.NewInvalid(kind, name, nil), outcomeRefused, false},
 		"forbidden":       {fmt.Errorf("x: %w", apierrors.NewForbidden(leasesResource, name, nil)), outcomeRefused, false},
+		"bad request":     {apierrors.NewBadRequest("x"), outcomeRefused, false},
 		"too large":       {apierrors.NewRequestEntityTooLargeError("x"), outcomeRefused, false},
 		"gone":            {apierrors.NewNotFound(leasesResource, name), outcomeUnknown, true},
 		"another is gone": {apierrors.NewNotFound(leasesResource, "x"), outcomeUnknown, false},
 		"no namespace":    {apierrors.NewNotFound(coordinationv1.Resource("namespaces"), name), outcomeUnknown, false},
+		"of another API":  {apierrors.NewNotFound(schema.GroupResource{Group: "x", Resource: "leases"}, name), outcomeUnknown, false},
+		"without details": {&apierrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonNotFound}},
+			outcomeUnknown, false},
 		"a proxy's 404": {apierrors.NewGenericServerResponse(http.StatusNotFound, "GET", leasesResource, name, "x", 0,
 			true), outcomeUnknown, false},
 		"timeout":           {apierrors.NewTimeoutError("x", 0), outcomeUnknown, false},

@@ -81,6 +81,9 @@ type meta struct {
 	Identity string `json:"identity,omitempty"`
 }
 
+// ledBy reports whether the process of own wrote it, in the take-over that own is of.
+func (m meta) ledBy(own meta) bool { return m.Process == own.Process && m.Epoch == own.Epoch }
+
 func (m meta) String() string {
 	data, err := json.Marshal(m)
 	if err != nil {
@@ -150,7 +153,7 @@ func look(lease *coordinationv1.Lease, driver string) view {
 	return v
 }
 
-// read decodes the entries of a shard that is not read-only. number is the shard's, negative if it is unknown.
+// read decodes the entries of a shard that is not read-only. number is the shard's.
 func (v view) read(number int) (entries map[string]*Entry, problems []Problem) {
 	entries = map[string]*Entry{}
 	stored := v.entries()
@@ -160,7 +163,7 @@ func (v view) read(number int) (entries map[string]*Entry, problems []Problem) {
 		case err != nil:
 		case annotationKey(e.Volume) != key:
 			err = fmt.Errorf("%w: it is of volume %q", ErrMisplaced, e.Volume)
-		case number >= 0 && shardOf(e.Volume) != number:
+		case shardOf(e.Volume) != number:
 			err = fmt.Errorf("%w: it belongs to shard %d", ErrMisplaced, shardOf(e.Volume))
 		}
 		if err != nil {
@@ -199,7 +202,7 @@ func Decode(leases []coordinationv1.Lease) ([]Entry, []Problem) {
 }
 
 func shardNumber(o metav1.Object) (int, bool) {
-	_, suffix, found := strings.Cut(o.GetName()[max(0, strings.LastIndexByte(o.GetName(), '-')):], "-")
+	_, suffix, _ := strings.Cut(o.GetName()[max(0, strings.LastIndexByte(o.GetName(), '-')):], "-")
 	number, err := strconv.Atoi(suffix)
-	return number, found && err == nil && number >= 0 && number < Shards
+	return number, err == nil && number < Shards
 }

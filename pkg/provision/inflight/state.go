@@ -21,7 +21,7 @@ type shard struct {
 	known bool // nothing is known to have changed since
 	taken bool // this process' epoch was written to it, or it was seen missing
 	write int64
-	tries []try // writes that were sent and may have landed, or may still land
+	tries []try // writes that were sent and may have landed, or may still land, all on what was seen
 
 	want     map[string]*item // by key
 	removing map[string]*item // no longer wanted, and perhaps stored
@@ -163,7 +163,7 @@ func (s *shard) compose(own meta) (*coordinationv1.Lease, try, bool) {
 	own.Write = s.write + 1
 	lease := compose(s.seen, own, s.values(), s.isKept)
 	t := try{write: own.Write, version: lease.ResourceVersion, entries: view{lease: lease}.entries()}
-	if n := len(s.tries); n > 0 && s.tries[n-1].version == t.version && maps.Equal(s.tries[n-1].entries, t.entries) {
+	if n := len(s.tries); n > 0 && maps.Equal(s.tries[n-1].entries, t.entries) {
 		own.Write = s.tries[n-1].write
 		return compose(s.seen, own, s.values(), s.isKept), s.tries[n-1], true
 	}
@@ -181,7 +181,7 @@ func (s *shard) drop(write int64) {
 // open they are not stored, and what they replaced is wanted again.
 func (s *shard) refuse(entries map[string]string, err error) {
 	for key, it := range s.want {
-		if value, sent := entries[key]; it.confirmed || entries != nil && (!sent || value != it.value) {
+		if it.confirmed || entries != nil && entries[key] != it.value {
 			continue
 		}
 		if s.mayLand(key) {
@@ -226,13 +226,18 @@ func (s *shard) mayLand(key string) bool {
 	})
 }
 
+// mayChange reports whether a write that is open removes or replaces these bytes of that key.
+func (s *shard) mayChange(key, value string) bool {
+	return slices.ContainsFunc(s.tries, func(t try) bool { return t.entries[key] != value })
+}
+
 // fit ends with ErrFull the Puts for which others' annotations left no room.
 func (s *shard) fit(own meta) {
-	if s.total(own) <= room {
-		return
-	}
 	for _, key := range slices.Sorted(maps.Keys(s.want)) {
-		if it := s.want[key]; !it.confirmed && s.total(own) > room && !s.mayLand(key) {
+		if s.total(own) <= room {
+			return
+		}
+		if it := s.want[key]; !it.confirmed && !s.mayLand(key) {
 			s.rollBack(key, it)
 			it.end(fmt.Errorf("%w: %s", ErrFull, s.name))
 		}
@@ -257,10 +262,7 @@ func (s *shard) observe(v view, own meta) (hand change, err error) {
 	case v.err == nil:
 		hand = s.compare(v, s.base(v, own))
 	}
-	s.tries = slices.DeleteFunc(s.tries, func(t try) bool {
-		return v.lease != nil &&
-			t.version != v.lease.ResourceVersion
-	})
+	s.tries = slices.DeleteFunc(s.tries, func(t try) bool { return t.version != v.lease.ResourceVersion })
 	s.seen, s.known = v, true
 	if v.err == nil {
 		s.settle()
@@ -274,7 +276,7 @@ func (s *shard) observe(v view, own meta) (hand change, err error) {
 // base returns what our last write that landed stored, as far as v is its result: nothing if v is another Lease, or if
 // somebody put older annotations back.
 func (s *shard) base(v view, own meta) map[string]string {
-	if v.meta.Process != own.Process || v.meta.Epoch != own.Epoch {
+	if !v.meta.ledBy(own) {
 		return nil
 	}
 	for _, t := range s.tries {
@@ -309,10 +311,10 @@ func (s *shard) compare(v view, base map[string]string) change {
 	return hand
 }
 
-// settle confirms what the Lease as last seen shows.
+// settle confirms what the Lease as last seen shows and no open write changes.
 func (s *shard) settle() {
 	for key, it := range s.want {
-		if s.holds(key, it.value) {
+		if s.holds(key, it.value) && !s.mayChange(key, it.value) {
 			it.confirmed, it.was = true, nil
 			it.end(nil)
 		}
@@ -369,7 +371,7 @@ func (s *shard) finish(err error) {
 func (s *shard) situation(own meta, now time.Time) situation {
 	f := situation{
 		known: s.known, missing: s.seen.missing(), readOnly: s.seen.err != nil, fresh: s.seen.fresh(), fenced: s.fenced,
-		ours:    s.seen.meta.Process == own.Process && s.seen.meta.Epoch == own.Epoch,
+		ours:    s.seen.meta.ledBy(own),
 		entries: len(s.want) > 0, removals: len(s.removing) > 0, uncertain: len(s.tries) > 0,
 		asked:   slices.ContainsFunc(s.checks, func(c *check) bool { return !c.asked }),
 		retryIn: s.retryAt.Sub(now), removeIn: s.removeAt.Sub(now), recheckIn: -1,

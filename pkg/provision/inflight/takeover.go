@@ -31,7 +31,7 @@ func take(v view, own meta, create bool) taking {
 		return takeSkip
 	case v.err != nil:
 		return takeLeave
-	case v.meta.Process == own.Process && v.meta.Epoch == own.Epoch:
+	case v.meta.ledBy(own):
 		return takeDone
 	}
 	return takeWrite

@@ -1,0 +1,359 @@
+package inflight
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+var (
+	us       = meta{Version: 1, Driver: driver, Epoch: 5, Process: "p"}
+	errFault = errors.New("fault")
+)
+
+type values = map[string]string
+
+// seenAs returns our Lease as it was read, with a resourceVersion, the number of the write that it shows, and entries.
+func seenAs(version string, write int64, entries values, edit ...func(*meta)) view {
+	m := us
+	m.UID, m.Write = "u", write
+	for _, e := range edit {
+		e(&m)
+	}
+	lease := leaseOf(m, m.UID)
+	lease.ResourceVersion = version
+	for name, value := range entries {
+		lease.Annotations[entryPrefix+name] = value
+	}
+	return look(lease, driver)
+}
+
+// holding returns a shard that was read at version 7 after write 6, and all of whose entries are ours.
+func holding(entries values) *shard {
+	s := newShard(3, shardName(3))
+	s.seen, s.known, s.taken, s.fenced, s.write = seenAs("7", 6, entries), true, true, true, 6
+	for name, value := range entries {
+		s.want[entryPrefix+name] = &item{entry: &Entry{Volume: name}, value: value, confirmed: true, done: make(chan error, 1)}
+	}
+	return s
+}
+
+func (s *shard) mustPut(t *testing.T, name, value string) *item {
+	t.Helper()
+	it, err := s.put(entryPrefix+name, &Entry{Volume: name}, value, us)
+	if it == nil || err != nil {
+		t.Fatal(it, err)
+	}
+	return it
+}
+
+// answered returns what a Put was answered, errFault if it waits.
+func (it *item) answered() error {
+	select {
+	case err := <-it.done:
+		return err
+	default:
+		return errFault
+	}
+}
+
+func (s *shard) wants(t *testing.T, want values) {
+	t.Helper()
+	got := values{}
+	for key, value := range s.values() {
+		got[strings.TrimPrefix(key, entryPrefix)] = value
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("wanted are %v, want %v", got, want)
+	}
+}
+
+func TestOnlyAPutOfWhatIsStoredAndStaysNeedsNoWrite(t *testing.T) {
+	for name, test := range map[string]struct {
+		stored, before string
+		confirmed      bool
+		put            string
+		needs          bool
+	}{
+		"stored":                                   {"1", "1", true, "1", false},
+		"another value is put":                     {"1", "1", true, "2", true},
+		"somebody changed it to what is put":       {"2", "1", true, "2", true},
+		"somebody changed it":                      {"2", "1", true, "1", true},
+		"it is put again while it is removed":      {"1", "1", false, "1", true},
+		"one that is not stored yet is put again":  {"", "1", false, "1", true},
+		"one that is not stored yet gives way now": {"", "1", false, "2", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := holding(values{"a": test.stored})
+			s.want[entryPrefix+"a"].value, s.want[entryPrefix+"a"].confirmed = test.before, test.confirmed
+			it, err := s.put(entryPrefix+"a", &Entry{}, test.put, us)
+			if err != nil || (it != nil) != test.needs {
+				t.Errorf("got %v, %v", it, err)
+			}
+		})
+	}
+}
+
+func TestAPutThatIsRefusedLeavesWhatWasStored(t *testing.T) {
+	for name, test := range map[string]struct {
+		removed bool
+		puts    []string
+	}{
+		"a replacement":                        {false, []string{"2"}},
+		"a replacement of a replacement":       {false, []string{"2", "3"}},
+		"in place of a removal":                {true, []string{"2"}},
+		"a replacement in place of a removal":  {true, []string{"2", "3"}},
+		"and another one, in place of removal": {true, []string{"2", "3", "4"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := holding(values{"a": "1"})
+			if test.removed {
+				s.remove(entryPrefix+"a", time.Time{})
+			}
+			var items []*item
+			for _, value := range test.puts {
+				items = append(items, s.mustPut(t, "a", value))
+			}
+			s.refuse(nil, errFault)
+			for i, it := range items {
+				want := ErrUnconfirmed
+				if i == len(items)-1 {
+					want = errFault
+				}
+				if err := it.answered(); !errors.Is(err, want) {
+					t.Errorf("Put %d: %v", i, err)
+				}
+			}
+			was := values{"a": "1"}
+			if test.removed {
+				was = values{}
+			}
+			if s.wants(t, was); (s.removing[entryPrefix+"a"] != nil) != test.removed {
+				t.Errorf("being removed: %v", s.removing)
+			}
+		})
+	}
+}
+
+func TestARefusedWriteEndsOnlyThePutsThatItHad(t *testing.T) {
+	s := holding(nil)
+	had, replaced, later := s.mustPut(t, "a", "1"), s.mustPut(t, "b", "2"), s.mustPut(t, "c", "1")
+	s.refuse(values{entryPrefix + "a": "1", entryPrefix + "b": "1"}, errFault)
+	s.wants(t, values{"b": "2", "c": "1"})
+	if len(had.done) != 1 || len(replaced.done) != 0 || len(later.done) != 0 {
+		t.Error("a Put that was not in the write is answered")
+	}
+
+	// A write is open that may store b.
+	s.tries = []try{{write: 7, version: "7", entries: values{entryPrefix + "b": "2"}}}
+	s.refuse(nil, errFault)
+	s.wants(t, values{"b": "2"})
+	if err := later.answered(); errors.Is(err, ErrUnconfirmed) {
+		t.Errorf("a Put that no open write has: %v", err)
+	}
+	if err := replaced.answered(); !errors.Is(err, ErrUnconfirmed) {
+		t.Errorf("a Put that an open write may store: %v", err)
+	}
+}
+
+func TestOnlyAWriteThatIsSentAgainUnchangedIsTheSame(t *testing.T) {
+	s := holding(nil)
+	s.mustPut(t, "a", "1")
+	_, first, again := s.compose(us)
+	if again {
+		t.Error("the first write was sent before")
+	}
+	if _, second, again := s.compose(us); !again || second.write != first.write || len(s.tries) != 1 {
+		t.Errorf("sent again: %t, %d writes may land", again, len(s.tries))
+	}
+	s.mustPut(t, "b", "1")
+	if _, third, again := s.compose(us); again || third.write == first.write || len(s.tries) != 2 {
+		t.Errorf("with another entry: %t, %d writes may land", again, len(s.tries))
+	}
+}
+
+func TestWhatOthersLeaveNoRoomForIsRefusedUntilTheRestFits(t *testing.T) {
+	for name, test := range map[string]struct {
+		mayLand string
+		want    values
+	}{
+		"the first makes room":       {"", values{"b": "1", "stored": "1"}},
+		"the first may be stored":    {"a", values{"a": "1", "stored": "1"}},
+		"what is stored is not lost": {"b", values{"b": "1", "stored": "1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := holding(values{"stored": "1"})
+			s.mustPut(t, "a", "1")
+			s.mustPut(t, "b", "1")
+			if test.mayLand != "" {
+				s.tries = []try{{write: 7, version: "7", entries: values{entryPrefix + test.mayLand: "1"}}}
+			}
+			fill := room - s.total(us)
+			s.seen.lease.Annotations["example.com/note"] = strings.Repeat("x", fill-len("example.com/note")+1)
+			s.fit(us)
+			s.wants(t, test.want)
+		})
+	}
+}
+
+func TestWhatAReadOfTheLeaseShows(t *testing.T) {
+	of := func(process string, epoch int64, uid types.UID) func(*meta) {
+		return func(m *meta) { m.Process, m.Epoch, m.UID = process, epoch, uid }
+	}
+	foreign := func(s *shard) {
+		s.seen = seenAs("6", 6, values{"a": "1"}, func(m *meta) { m.Version = 2 })
+	}
+	both := values{entryPrefix + "a": "1", entryPrefix + "b": "1"}
+	for name, test := range map[string]struct {
+		edit    func(*shard)
+		seen    view
+		err     error
+		removed []string
+		kept    error
+	}{
+		"another process leads, in a Lease created anew": {func(*shard) {}, seenAs("8", 1, nil, of("q", 1, "v")),
+			ErrSuperseded, nil, nil},
+		"older annotations of another process are back, after as many writes": {func(*shard) {},
+			seenAs("8", 6, nil, of("q", 4, "u")), nil, nil, nil},
+		"older annotations of the same process are back": {func(*shard) {},
+			seenAs("8", 6, nil, of("p", 4, "u")), nil, nil, nil},
+		"somebody repaired a Lease that was never ours": {func(s *shard) { s.taken = false; foreign(s) },
+			seenAs("8", 1, nil, of("q", 4, "u")), nil, nil, ErrAppeared},
+		"another process leads in a Lease that was never ours": {func(s *shard) { s.taken = false; foreign(s) },
+			seenAs("8", 1, nil, of("q", 6, "u")), ErrSuperseded, nil, nil},
+		"somebody removed an entry": {func(*shard) {}, seenAs("8", 6, nil), nil, []string{entryPrefix + "a"}, nil},
+		"and one that a write stored whose answer was lost": {func(s *shard) {
+			s.tries = []try{{write: 7, version: "7", entries: both}}
+			s.want[entryPrefix+"b"] = &item{entry: &Entry{Volume: "b"}, value: "1", done: make(chan error, 1)}
+		}, seenAs("9", 7, values{"a": "1"}), nil, []string{entryPrefix + "b"}, nil},
+		"an entry is missing since the Lease was of use last": {foreign, seenAs("8", 6, nil), nil, nil, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := holding(values{"a": "1"})
+			test.edit(s)
+			hand, err := s.observe(test.seen, us)
+			if !errors.Is(err, test.err) || !slices.Equal(hand.removed, test.removed) || test.err == nil &&
+				!errors.Is(s.seen.err, test.kept) {
+				t.Errorf("%v, removed %v, read-only %v", err, hand.removed, s.seen.err)
+			}
+			if _, wanted := s.want[entryPrefix+"a"]; wanted == slices.Contains(test.removed, entryPrefix+"a") {
+				t.Errorf("the entry is wanted: %t", wanted)
+			}
+		})
+	}
+}
+
+func TestALeaseThatIsGoneTakesItsOpenWritesWithIt(t *testing.T) {
+	s := holding(values{"a": "1"})
+	s.taken, s.kept[entryPrefix+"b"] = false, ErrDecode
+	s.tries = []try{{write: 7, version: "7", entries: values{entryPrefix + "a": "1"}}}
+	if _, err := s.observe(view{}, us); err != nil {
+		t.Fatal(err)
+	}
+	if !s.taken || s.fenced || len(s.tries) > 0 || len(s.kept) > 0 {
+		t.Errorf("taken %t, fenced %t, %d writes may land, kept %v", s.taken, s.fenced, len(s.tries), s.kept)
+	}
+	s.wants(t, values{"a": "1"})
+}
+
+func TestNothingIsConfirmedThatAnOpenWriteMayChange(t *testing.T) {
+	a := entryPrefix + "a"
+	for name, test := range map[string]struct {
+		stored values
+		tries  []try
+		put    bool
+		want   bool
+	}{
+		"a removal": {nil, nil, false, true},
+		"a removal, and a write may bring it back":         {nil, []try{{version: "7", entries: values{a: "1"}}}, false, false},
+		"a removal, and a write may store another":         {nil, []try{{version: "7", entries: values{"b": "1"}}}, false, true},
+		"a Put after a removal":                            {values{"a": "1"}, nil, true, true},
+		"a Put after a removal that may land":              {values{"a": "1"}, []try{{version: "7"}}, true, false},
+		"a Put after a replacement that may land":          {values{"a": "1"}, []try{{version: "7", entries: values{a: "2"}}}, true, false},
+		"a Put, and a write of the same, which may land":   {values{"a": "1"}, []try{{version: "7", entries: values{a: "1"}}}, true, true},
+		"a Put of what the Lease does not have, and which": {nil, []try{{version: "7", entries: values{a: "1"}}}, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := holding(values{"a": "1"})
+			s.remove(a, time.Time{})
+			var it *item
+			if test.put {
+				it = s.mustPut(t, "a", "1")
+			}
+			s.tries = test.tries
+			s.seen = seenAs("7", 6, test.stored)
+			s.settle()
+			if got := len(s.removed) > 0 || test.put && it.confirmed; got != test.want {
+				t.Errorf("confirmed %t", got)
+			}
+		})
+	}
+}
+
+func TestAConfirmNeedsAReadThatBeginsAfterIt(t *testing.T) {
+	s := holding(values{"a": "1"})
+	read := func() {
+		t.Helper()
+		if _, err := s.observe(seenAs("7", 6, values{"a": "1"}), us); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := &check{key: entryPrefix + "a", done: make(chan error, 1)}
+	s.checks = []*check{c}
+	if read(); len(c.done) > 0 {
+		t.Error("a read that began before answers it")
+	}
+	s.ask(true)
+	s.ask(false) // it failed
+	if !s.situation(us, time.Now()).asked {
+		t.Error("it is not read again")
+	}
+	if read(); len(c.done) > 0 {
+		t.Error("a read that failed answers it")
+	}
+	s.ask(true)
+	if read(); len(c.done) != 1 || <-c.done != nil {
+		t.Error("it is not answered")
+	}
+}
+
+func TestWhenALeaseIsReadAgain(t *testing.T) {
+	now := time.Now()
+	for name, test := range map[string]struct {
+		edit func(*shard)
+		want time.Duration
+	}{
+		"all is well":                {func(*shard) {}, -1},
+		"it is not ours":             {func(s *shard) { s.seen.err = ErrForeign }, time.Second},
+		"an entry cannot be read":    {func(s *shard) { s.kept["a"] = ErrDecode }, time.Second},
+		"and that was some time ago": {func(s *shard) { s.kept["a"], s.recheckAt = ErrDecode, now.Add(-time.Hour) }, 0},
+	} {
+		s := holding(values{"a": "1"})
+		s.recheckAt = now.Add(time.Second)
+		test.edit(s)
+		if got := s.situation(us, now); got.recheckIn != test.want || !got.ours {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+func TestOnlyTheNameOfAShardHasItsNumber(t *testing.T) {
+	for name, want := range map[string]int{
+		"log-0": 0, "log-7": 7, "a-log-7": 7, "log-8": -1, "log--1": 1, "log-x": -1, "log": -1, "7": -1, "": -1,
+	} {
+		lease := leaseOf(us, "u")
+		lease.Name = name
+		got, named := shardNumber(lease)
+		if !named {
+			got = -1
+		}
+		if got != want {
+			t.Errorf("%q has number %d, want %d", name, got, want)
+		}
+	}
+}
