@@ -92,11 +92,11 @@ func validatePods(reader Reader) reviewFunc {
 		ctx, cancel := context.WithTimeout(ctx, readTimeout)
 		defer cancel()
 		pod, err := podOf(ctx, reader, request)
-		if err != nil && errors.Is(err, errMalformed) {
+		if errors.Is(err, errMalformed) {
 			return nil, err
 		}
 		var why string
-		if err == nil && pod != nil {
+		if pod != nil {
 			why, err = denialReason(ctx, reader, pod)
 		}
 		response := allowed()
@@ -137,7 +137,7 @@ func podOf(ctx context.Context, reader Reader, request *admissionv1.AdmissionReq
 			return nil, err
 		}
 		pod, found, err := reader.Pod(ctx, request.Namespace, binding.Name)
-		if err != nil || !found {
+		if !found {
 			return nil, err
 		}
 		return pod, nil

@@ -10,6 +10,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/iotest"
+	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	v1 "k8s.io/api/core/v1"
@@ -27,19 +29,25 @@ type cluster struct {
 }
 
 func (c cluster) Pod(_ context.Context, namespace, name string) (*v1.Pod, bool, error) {
+	if c.fail != nil {
+		return nil, false, c.fail
+	}
 	pod, found := c.pods[namespace+"/"+name]
-	return pod, found, c.fail
+	return pod, found, nil
 }
 
 func (c cluster) Claim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, bool, error) {
-	if _, bounded := ctx.Deadline(); !bounded {
+	if until, bounded := ctx.Deadline(); !bounded || time.Until(until) > timeoutSeconds*time.Second {
 		return nil, false, errors.New("a read that may take for ever")
 	}
 	if name == c.failing {
 		return nil, false, errors.New("cannot be read")
 	}
+	if c.fail != nil {
+		return nil, false, c.fail
+	}
 	claim, found := c.claims[namespace+"/"+name]
-	return claim, found, c.fail
+	return claim, found, nil
 }
 
 func request(resource, subresource string, object any) *admissionv1.AdmissionRequest {
@@ -142,6 +150,8 @@ func TestTheWebhookOfPods(t *testing.T) {
 	legacy.Name = "" // as the API server sends it: the path names no pod
 	elsewhere := request("bindings", "", v1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "web-0"}})
 	elsewhere.Resource.Group = "example.com"
+	later := request("bindings", "", v1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "web-0"}})
+	later.Resource.Version = "v2"
 	unscheduled := pod()
 	unscheduled.Spec.NodeName = ""
 	nameless := pod()
@@ -157,6 +167,7 @@ func TestTheWebhookOfPods(t *testing.T) {
 		"a pod is bound by the legacy resource":       {there, legacy, refused, false},
 		"a pod that is gone is bound by it":           {with(func(c *cluster) { c.pods = nil }), legacy, "", false},
 		"a resource of the name in another group":     {there, elsewhere, "", false},
+		"a resource of the name in another version":   {there, later, "", false},
 		"a pod is made on a node whose claim is":      {there, request("pods", "", nameless), refused, false},
 		"a pod is made without a node":                {there, request("pods", "", unscheduled), "", false},
 		"a pod is bound that is gone":                 {with(func(c *cluster) { c.pods = nil }), binding, "", false},
@@ -199,8 +210,11 @@ func TestWhatIsNoReview(t *testing.T) {
 		"a visit":        {http.MethodGet, "application/json", good, http.StatusMethodNotAllowed},
 		"another format": {http.MethodPost, "application/yaml", good, http.StatusUnsupportedMediaType},
 		"no format":      {http.MethodPost, "", good, http.StatusUnsupportedMediaType},
-		"nothing":        {http.MethodPost, "application/json", "", http.StatusBadRequest},
-		"no JSON":        {http.MethodPost, "application/json", "]", http.StatusBadRequest},
+		"a format with a parameter of no value": {http.MethodPost, "application/json; charset", good,
+			http.StatusUnsupportedMediaType},
+		"a review and more": {http.MethodPost, "application/json", good + "]", http.StatusBadRequest},
+		"nothing":           {http.MethodPost, "application/json", "", http.StatusBadRequest},
+		"no JSON":           {http.MethodPost, "application/json", "]", http.StatusBadRequest},
 		"another kind": {http.MethodPost, "application/json",
 			strings.Replace(good, "AdmissionReview", "Review", 1), http.StatusBadRequest},
 		"another version": {http.MethodPost, "application/json",
@@ -222,6 +236,17 @@ func TestWhatIsNoReview(t *testing.T) {
 				t.Errorf("answered %d, want %d: %s", code, c.want, answer)
 			}
 		})
+	}
+	for resource, object := range map[string]string{"pods": `{"spec":7}`, "bindings": `{"target":7}`} {
+		body := strings.NewReplacer("persistentvolumes", resource, `"object":{}`, `"object":`+object).Replace(good)
+		if code, answer := post(handler(cluster{}), http.MethodPost, PathPods, "application/json",
+			strings.NewReader(body)); code != http.StatusBadRequest {
+			t.Errorf("one of %s of another shape: answered %d: %s", resource, code, answer)
+		}
+	}
+	if code, _ := post(handler(cluster{}), http.MethodPost, PathPVs, "application/json",
+		iotest.ErrReader(io.ErrUnexpectedEOF)); code != http.StatusInternalServerError {
+		t.Errorf("a request that is cut off: %d", code)
 	}
 	if code, _ := post(handler(cluster{}), http.MethodPost, "/", "application/json",
 		strings.NewReader(good)); code != http.StatusNotFound {

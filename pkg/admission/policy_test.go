@@ -109,7 +109,11 @@ func TestDriversAreReadAsTheyAreWritten(t *testing.T) {
 			[]string{`a"])||true||(d in ["`, "b\\n\n\u2028<é"}},
 	} {
 		for _, role := range roles() {
-			got, err := driversIn(conditions(role, c.drivers))
+			all := conditions(role, c.drivers)
+			if len(c.want) == 0 && !strings.Contains(all[4].Expression, "exists(d, d in [])") {
+				t.Errorf("%s: the condition is no CEL: %s", sentence, all[4].Expression)
+			}
+			got, err := driversIn(all)
 			if err != nil || !slices.Equal(got, c.want) {
 				t.Errorf("%s: %q, %v, want %q", sentence, got, err, c.want)
 			}
@@ -140,7 +144,9 @@ func TestAListOfAnotherIsNotRead(t *testing.T) {
 			return strings.ReplaceAll(s, `"`+driver+`"`,
 				`'`+driver+`'`)
 		}), nil},
-		"with spaces around it": {with(func(s string) string { return "\n" + s + "\n" }), []string{driver}},
+		"a list that nothing begins": {with(func(string) string { return `["a"]` + afterDrivers }), nil},
+		"a list that nothing ends":   {with(func(string) string { return beforeDrivers + `["a"]` }), nil},
+		"with spaces around it":      {with(func(s string) string { return "\n" + s + "\n" }), []string{driver}},
 		"on one line": {with(func(s string) string { return beforeDrivers + `["a", "b"]` + afterDrivers }),
 			[]string{"a", "b"}},
 	} {

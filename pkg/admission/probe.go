@@ -79,7 +79,7 @@ func probe(ctx context.Context, clients kube.Clients, pv *v1.PersistentVolume,
 	defer cancel()
 	for {
 		if pv == nil {
-			if pv, err = findProbe(ctx, clients, r); err != nil || pv == nil {
+			if pv, err = findProbe(ctx, clients, r); pv == nil {
 				return nil, false, err
 			}
 		}

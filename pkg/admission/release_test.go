@@ -3,8 +3,10 @@ package admission
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -188,6 +190,9 @@ func TestDriversAreReleased(t *testing.T) {
 	client.PrependReactor("patch", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		patched = append(patched, action.GetResource().Resource)
 		if patch, is := action.(clienttesting.PatchActionImpl); is && patch.Name == PolicyName {
+			if strings.Contains(string(patch.Patch), "webhooks") {
+				t.Errorf("a policy has no webhooks: %s", patch.Patch)
+			}
 			for _, want := range []string{`"uid":"read"`, `"resourceVersion":"7"`} {
 				if !strings.Contains(string(patch.Patch), want) {
 					t.Errorf("written %s, want it bound to what was read: %s", patch.Patch, want)
@@ -237,6 +242,12 @@ func TestWhatIsInFlightKeepsItsFinalizer(t *testing.T) {
 		t.Error("the finalizer of a PV was removed whose volume is in flight")
 	}
 	for sentence, spoil := range map[string]func(*fake.Clientset){
+		"a shard of the driver is of a later version": func(client *fake.Clientset) {
+			lease := inFlightLease(t, "ns", driver)
+			lease.Annotations[inflight.LabelLog] = strings.Replace(lease.Annotations[inflight.LabelLog], `"version":1`,
+				`"version":2`, 1)
+			must(t, client.Tracker().Add(lease))
+		},
 		"the Leases may not be listed": func(client *fake.Clientset) {
 			client.PrependReactor("list", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
 				return true,
@@ -256,6 +267,43 @@ func TestWhatIsInFlightKeepsItsFinalizer(t *testing.T) {
 			!slices.Contains(finalizersOf(t, client, "pvc-1"), finalizer) {
 			t.Errorf("%s: released %+v, %v", sentence, got, err)
 		}
+	}
+}
+
+// inFlightLease is a shard of a driver's in-flight log with an entry for the volume pvc-1.
+func inFlightLease(t *testing.T, namespace, driver string) *coordinationv1.Lease {
+	t.Helper()
+	entry, err := os.ReadFile("../provision/inflight/testdata/least-v1.json")
+	must(t, err)
+	for n := range inflight.Shards {
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: fmt.Sprintf("log-%d", n), UID: "u", Labels: map[string]string{inflight.LabelLog: "true"},
+			Annotations: map[string]string{
+				inflight.LabelLog:                  `{"version":1,"uid":"u","driver":"` + driver + `"}`,
+				"in-flight.csi-reclaimer.io/pvc-1": string(entry),
+			},
+		}}
+		if _, problems := inflight.Decode([]coordinationv1.Lease{*lease}); len(problems) == 0 {
+			return lease
+		}
+	}
+	t.Fatal("no shard is that of the entry")
+	return nil
+}
+
+// TestWhatIsInFlightIsReported, but for that of drivers that are not released: nor does it end the release.
+func TestWhatIsInFlightIsReported(t *testing.T) {
+	foreign := inFlightLease(t, "broken", "another")
+	foreign.UID = "a copy"
+	client, r := releasing(driversPV("pvc-1", driver, nil), driversPV("pvc-2", driver, nil),
+		inFlightLease(t, "ns", driver), inFlightLease(t, "others", "another"), foreign)
+	got, err := r.run(t.Context(), []string{driver})
+	if err != nil || got.PVs != 1 || len(got.InFlight) != 1 || got.InFlight[0].Volume != "pvc-1" ||
+		got.InFlight[0].Driver != driver {
+		t.Errorf("released %+v, %v", got, err)
+	}
+	if !slices.Contains(finalizersOf(t, client, "pvc-1"), finalizer) {
+		t.Error("the finalizer of a PV was removed whose volume is in flight")
 	}
 }
 
@@ -353,6 +401,39 @@ func TestAReleaseThatFailsSaysSo(t *testing.T) {
 	}
 }
 
+// TestAListThatCannotBeReadAgainEndsARelease: it may list the driver still.
+func TestAListThatCannotBeReadAgainEndsARelease(t *testing.T) {
+	client, r := releasing(Policy(volume.RoleOwner, driver), driversPV("a", driver, nil))
+	broken, changed := errors.New("broken"), false
+	client.PrependReactor("*", "mutatingadmissionpolicies", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		if a.GetVerb() == "patch" {
+			changed = true
+			return true, nil, apierrors.NewConflict(schema.GroupResource{}, PolicyName, errors.New("changed"))
+		}
+		return changed, nil, broken
+	})
+	if _, err := r.run(t.Context(), []string{driver}); !errors.Is(err, broken) ||
+		!slices.Contains(finalizersOf(t, client, "a"), finalizer) {
+		t.Errorf("released in spite of a policy that may list the driver: %v", err)
+	}
+}
+
+// TestAnAPIServerThatFailsEndsARelease.
+func TestAnAPIServerThatFailsEndsARelease(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusForbidden)
+	}))
+	t.Cleanup(server.Close)
+	for what, config := range map[string]*rest.Config{"refuses": {Host: server.URL}, "has no address": {Host: "http://:x"}} {
+		if _, err := Release(t.Context(), config, []string{driver}); err == nil {
+			t.Errorf("an API server that %s: released", what)
+		}
+		if err := WaitUntilRemoved(t.Context(), config, []string{driver}); err == nil {
+			t.Errorf("an API server that %s: no finalizer comes back", what)
+		}
+	}
+}
+
 // TestAnAPIServerThatDoesNotAnswerEndsARelease.
 func TestAnAPIServerThatDoesNotAnswerEndsARelease(t *testing.T) {
 	ended := make(chan struct{})
@@ -407,6 +488,8 @@ func TestAListThatIsNotOursIsNotChanged(t *testing.T) {
 
 // TestWhatWasUnlistedIsAwaited: a dry run shows whether the finalizer still comes back.
 func TestWhatWasUnlistedIsAwaited(t *testing.T) {
+	last := int(quietPeriod / probeInterval)
+	end := int(propagationTimeout / probeInterval)
 	for sentence, c := range map[string]struct {
 		pvs []runtime.Object
 		// back says at which tries the finalizer comes back.
@@ -420,6 +503,12 @@ func TestWhatWasUnlistedIsAwaited(t *testing.T) {
 			func(try int) bool { return try < 3 }, 3 + int(quietPeriod/probeInterval), nil},
 		"and again": {[]runtime.Object{driversPV("a", driver, nil)},
 			func(try int) bool { return try == 4 }, 5 + int(quietPeriod/probeInterval), nil},
+		"and at the last try": {[]runtime.Object{driversPV("a", driver, nil)},
+			func(try int) bool { return try == last }, 1 + 2*last, nil},
+		"shortly before the end": {[]runtime.Object{driversPV("a", driver, nil)},
+			func(try int) bool { return try < end }, end + last, nil},
+		"one that is another by now shows none": {[]runtime.Object{driversPV("changed", driver, nil)},
+			func(int) bool { return true }, 1, nil},
 		"never": {[]runtime.Object{driversPV("a", driver, nil)}, func(int) bool { return true },
 			1 + int(propagationTimeout/probeInterval), reclaim.ErrFinalizerRestored},
 		"no PV can show it": {[]runtime.Object{driversPV("a", driver,
@@ -441,6 +530,10 @@ func TestWhatWasUnlistedIsAwaited(t *testing.T) {
 					t.Errorf("no dry run: %+v", action)
 				}
 				tries++
+				if patch.Name == "changed" {
+					must(t, client.Tracker().Delete(patch.GetResource(), "", "changed"))
+					return true, nil, apierrors.NewConflict(schema.GroupResource{Resource: "persistentvolumes"}, "changed", nil)
+				}
 				if patch.Name == "gone" {
 					must(t, client.Tracker().Delete(patch.GetResource(), "", "gone"))
 					return true, nil, apierrors.NewNotFound(schema.GroupResource{Resource: "persistentvolumes"}, "gone")
@@ -451,12 +544,40 @@ func TestWhatWasUnlistedIsAwaited(t *testing.T) {
 					}
 				}), nil
 			})
+			clock := instant{testclock.NewFakeClock(time.Unix(0, 0))}
 			err := waitUntilRemoved(t.Context(), kube.Clients{Core: client.CoreV1()},
-				removal{[]string{driver}, Drivers{volume.RoleOwner: {"listed"}}},
-				instant{testclock.NewFakeClock(time.Unix(0, 0))})
+				removal{[]string{driver}, Drivers{volume.RoleOwner: {"listed"}}}, clock)
 			if !errors.Is(err, c.want) || tries != c.tries {
 				t.Errorf("%v after %d tries, want %v after %d", err, tries, c.want, c.tries)
 			}
+			if took := clock.Now().Sub(time.Unix(0, 0)); tries < 2 && took > 0 {
+				t.Errorf("waited %v for what nothing shows", took)
+			}
+			lists := 0
+			for _, a := range client.Actions() {
+				if a.GetVerb() == "list" {
+					lists++
+				}
+			}
+			if lists > 2 {
+				t.Errorf("listed all PVs %d times", lists)
+			}
 		})
+	}
+}
+
+// TestWhatCannotBeTriedIsNotAwaited: nothing is known of whether the finalizer comes back.
+func TestWhatCannotBeTriedIsNotAwaited(t *testing.T) {
+	broken := errors.New("broken")
+	for _, verb := range []string{"list", "patch"} {
+		client := fake.NewClientset(driversPV("a", driver, nil))
+		client.PrependReactor(verb, "persistentvolumes", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, broken
+		})
+		err := waitUntilRemoved(t.Context(), kube.Clients{Core: client.CoreV1()}, removal{drivers: []string{driver}},
+			instant{testclock.NewFakeClock(time.Unix(0, 0))})
+		if !errors.Is(err, broken) {
+			t.Errorf("%s fails: %v", verb, err)
+		}
 	}
 }
