@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	testclock "k8s.io/utils/clock/testing"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 )
@@ -23,6 +25,8 @@ import (
 type world struct {
 	objects map[string]Object
 	used    map[string]bool
+	// other is what is decided about an object that is not settled, in place of that.
+	other map[string]Decision
 	// fail is what the next write answers; undo has it taken and undone.
 	fail  error
 	undo  bool
@@ -38,8 +42,11 @@ func (w *world) Decide(key string, duty func(Object) Duty) (Object, Decision, bo
 	}
 	d := duty(o)
 	decision, settled := d.Settle(o)
+	other, is := w.other[key]
 	switch {
 	case settled:
+	case is:
+		decision = other
 	case w.used[key]:
 		decision = Rest(ReasonInUse)
 	case !d.Acts():
@@ -212,7 +219,9 @@ func TestAWriteThatFails(t *testing.T) {
 		"the object is gone":             {fail: fmt.Errorf("patch: %w", kube.ErrGone)},
 		"the object has changed":         {fail: fmt.Errorf("patch: %w", kube.ErrChanged), again: controller.Soon()},
 		"the API server does not answer": {fail: errors.New("timeout"), again: retry, reported: true},
-		"a policy undoes it":             {undo: true, again: retry, reported: true},
+		"the API server refuses it": {fail: errclass.Mark(errclass.Refused, errors.New("no")),
+			again: Config{}.WithDefaults().retries().Slow(), reported: true},
+		"a policy undoes it": {undo: true, again: retry, reported: true},
 	}
 	for sentence, c := range cases {
 		t.Run(sentence, func(t *testing.T) {
@@ -259,6 +268,61 @@ func TestADryRunWritesNothing(t *testing.T) {
 	if got := g.recorder.Waiting(); got[ReasonDryRun] != 2 {
 		t.Errorf("counted %v, want two of %s", got, ReasonDryRun)
 	}
+	if !g.tracker.isAlone() {
+		t.Error("a need that nobody answered shows no absence")
+	}
+}
+
+func TestOnlyWhatIsLeftToOthersGivesThemTime(t *testing.T) {
+	w, g, clock, _ := start(t, Config{Mode: ModeFull}, named("a", true, true))
+	w.other = map[string]Decision{"ns/a": Later(ReasonAPIReadFailed)}
+	retry := Config{}.WithDefaults().retries().Retry()
+	if next := g.reconcile(t.Context(), "ns/a"); next != retry {
+		t.Errorf("comes back %+v, want %+v", next, retry)
+	}
+	clock.Step(patience)
+	w.other = nil
+	if next := g.reconcile(t.Context(), "ns/a"); next != controller.After(patience) {
+		t.Errorf("comes back %+v: others had no time since its users are known", next)
+	}
+	w.expect(t)
+}
+
+func TestOthersSeenSinceTheDecisionAreAtWork(t *testing.T) {
+	_, g, _, _ := start(t, Config{Mode: ModeFull})
+	s := session{Guard: g, duty: Duty{Mode: ModeFull, Alone: true}}
+	s.proveAlone(t.Context()) // decided before they were seen
+	if g.tracker.isAlone() {
+		t.Error("an absence that was proven earlier is proven again")
+	}
+}
+
+func TestWhatIsReportedIsTrue(t *testing.T) {
+	w, g, clock, events := start(t, Config{Mode: ModeFull}, named("a", true, true), named("b", true, true))
+	waits := func(what string, want ...Reason) {
+		t.Helper()
+		if got := slices.Sorted(maps.Keys(g.recorder.Waiting())); !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", what, got, want)
+		}
+	}
+	g.reconcile(t.Context(), "ns/none")
+	waits("an object that there is not")
+	if len(events.Events) > 0 {
+		t.Errorf("reported of an object that there is not: %s", <-events.Events)
+	}
+	w.other = map[string]Decision{"ns/b": Step(ReadUsers, ReasonReadingUsers)}
+	g.reconcile(t.Context(), "ns/b")
+	waits("its users are read", ReasonReadingUsers)
+	delete(w.objects, "ns/b")
+	g.Deleted(named("b", true, true), false)
+	g.reconcile(t.Context(), "ns/a")
+	clock.Step(patience)
+	w.fail = errors.New("timeout")
+	g.reconcile(t.Context(), "ns/a")
+	waits("a write fails", ReasonAPIWriteFailed)
+	w.fail = nil
+	g.reconcile(t.Context(), "ns/a")
+	waits("it is written")
 }
 
 func TestOffDoesNothing(t *testing.T) {
