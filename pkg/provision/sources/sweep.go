@@ -283,8 +283,8 @@ func readUses(ctx context.Context, core corev1.CoreV1Interface) (liveUses, error
 		if !ok {
 			return fmt.Errorf("got a %T", o)
 		}
-		if source := request.SourceOf(claim); source.Kind != request.SourceNone && claim.Spec.VolumeName == "" {
-			uses[source] = true
+		if claim.Spec.VolumeName == "" {
+			uses[request.SourceOf(claim)] = true
 		}
 		return nil
 	})

@@ -1,16 +1,20 @@
 package sources
 
 import (
+	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
 	k8stesting "k8s.io/client-go/testing"
 	testclock "k8s.io/utils/clock/testing"
 
@@ -172,10 +176,80 @@ func TestReleaseSnapshots(t *testing.T) {
 		shop.Protected("a") || shop.Protected("b") {
 		t.Errorf("%d, %v, %q", n, err, shop.Calls())
 	}
-	shop = snapshottest.New(snapshottest.Of(driverName, "a"))
-	shop.Fail("remove", errors.New("broken"))
-	if n, err := ReleaseSnapshots(t.Context(), driverName, shop); n != 0 || err == nil {
-		t.Errorf("%d, %v", n, err)
+	for _, what := range []string{"list", "read", "remove"} {
+		shop = snapshottest.New(snapshottest.Of(driverName, "a"))
+		shop.Fail(what, errors.New("broken"))
+		if n, err := ReleaseSnapshots(t.Context(), driverName, shop); n != 0 || err == nil || !shop.Protected("a") {
+			t.Errorf("%s: %d, %v", what, n, err)
+		}
+	}
+}
+
+// allUses are the uses of a provisioner that answers so.
+type allUses struct {
+	asked  []request.SourceRef
+	unused bool
+}
+
+func (u *allUses) IfUnused(ctx context.Context, of request.SourceRef, do func(context.Context) error) (bool, error) {
+	u.asked = append(u.asked, of)
+	if !u.unused {
+		return false, nil
+	}
+	return true, do(ctx)
+}
+
+// TestAProvisionerIsAsked: it alone knows what is being restored, and no claim is read.
+func TestAProvisionerIsAsked(t *testing.T) {
+	for _, unused := range []bool{true, false} {
+		client, uses := fake.NewClientset(), &allUses{unused: unused}
+		shop := snapshottest.New(snapshottest.Of(driverName, "a"))
+		s := newSweeper(client.CoreV1(), client.AuthorizationV1(), driverName, shop, SweeperConfig{Uses: uses})
+		if err := s.Sweep(t.Context()); err != nil || shop.Protected("a") == unused || len(client.Actions()) > 0 {
+			t.Errorf("unused %t: %v, %q, %v", unused, err, shop.Calls(), client.Actions())
+		}
+		if want := (request.SourceRef{Kind: request.SourceSnapshot, Namespace: "ns", Name: "a", UID: "u-a"}); len(
+			uses.asked) != 1 || uses.asked[0] != want {
+			t.Errorf("asked for %+v", uses.asked)
+		}
+		if n := len(s.Permissions()); n != 4 {
+			t.Errorf("%d permissions: %+v", n, s.Permissions())
+		}
+	}
+}
+
+func TestASweepEndsWithItsContext(t *testing.T) {
+	client := fake.NewClientset()
+	shop := snapshottest.New(snapshottest.Of(driverName, "a"), snapshottest.Of(driverName, "b"))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	shop.Before = func(string) { cancel() }
+	s := newSweeper(client.CoreV1(), client.AuthorizationV1(), driverName, shop, SweeperConfig{})
+	if err := s.Sweep(ctx); !errors.Is(err, context.Canceled) || len(shop.Calls()) != 1 {
+		t.Errorf("%v, %q", err, shop.Calls())
+	}
+}
+
+func TestNewSweeper(t *testing.T) {
+	config, shop := &rest.Config{}, snapshottest.New()
+	s, err := NewSweeper(config, driverName, shop, SweeperConfig{})
+	if err != nil || s.cfg.Interval != 5*time.Minute || s.cfg.Clock == nil || len(s.Permissions()) != 5 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	for name, make := range map[string]func() (*Sweeper, error){
+		"no cluster": func() (*Sweeper, error) { return NewSweeper(nil, driverName, shop, SweeperConfig{}) },
+		"no driver":  func() (*Sweeper, error) { return NewSweeper(config, "", shop, SweeperConfig{}) },
+		"no reader":  func() (*Sweeper, error) { return NewSweeper(config, driverName, nil, SweeperConfig{}) },
+		"an interval before now": func() (*Sweeper, error) {
+			return NewSweeper(config, driverName, shop, SweeperConfig{Interval: -1})
+		},
+		"a cluster without address": func() (*Sweeper, error) {
+			return NewSweeper(&rest.Config{Host: "http://:x"}, driverName, shop, SweeperConfig{})
+		},
+	} {
+		if _, err := make(); err == nil {
+			t.Errorf("%s: taken", name)
+		}
 	}
 }
 
@@ -194,6 +268,10 @@ func TestReleaseClonedClaims(t *testing.T) {
 		claim("ours", "ours", "example.com/x", finalizers.Cloning), claim("theirs", "theirs", finalizers.Cloning),
 		claim("lost", "gone", finalizers.Cloning),
 		claim("unbound", "", finalizers.Cloning), claim("plain", "ours", "example.com/x"))
+	client.PrependReactor("get", "persistentvolumes", func(a k8stesting.Action) (bool, runtime.Object, error) {
+		get, _ := a.(k8stesting.GetAction)
+		return get.GetName() == "", nil, errors.New("resource name may not be empty")
+	})
 	n, err := ReleaseClonedClaims(t.Context(), client.CoreV1(), driverName)
 	if n != 1 || err != nil {
 		t.Errorf("%d, %v", n, err)
@@ -206,6 +284,31 @@ func TestReleaseClonedClaims(t *testing.T) {
 		if want := c.Name == "theirs" || c.Name == "lost" || c.Name == "unbound"; slices.Contains(c.Finalizers,
 			finalizers.Cloning) != want {
 			t.Errorf("claim %s has %q", c.Name, c.Finalizers)
+		}
+	}
+}
+
+func TestReleaseOfAClonedClaimThatFails(t *testing.T) {
+	broken := errors.New("broken")
+	for step, c := range map[string]struct{ answer, want error }{
+		"list persistentvolumeclaims": {broken, broken}, "get persistentvolumes": {broken, broken},
+		"patch persistentvolumeclaims": {broken, broken},
+		// Somebody else deleted it meanwhile.
+		"patch persistentvolumeclaims/a": {apierrors.NewNotFound(v1.Resource("persistentvolumeclaims"), "a"), nil},
+	} {
+		client := fake.NewClientset(
+			&v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a", UID: "u-a",
+				Finalizers: []string{finalizers.Cloning}}, Spec: v1.PersistentVolumeClaimSpec{VolumeName: "pv"}},
+			&v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}, Spec: v1.PersistentVolumeSpec{
+				PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: driverName}}}})
+		verb, rest, _ := strings.Cut(step, " ")
+		resource, _, _ := strings.Cut(rest, "/")
+		client.PrependReactor(verb, resource, func(k8stesting.Action) (bool, runtime.Object, error) {
+			return true, nil, c.answer
+		})
+		n, err := ReleaseClonedClaims(t.Context(), client.CoreV1(), driverName)
+		if n != 0 || !errors.Is(err, c.want) || c.want == nil && err != nil {
+			t.Errorf("%s: released %d, %v", step, n, err)
 		}
 	}
 }
