@@ -420,8 +420,13 @@ func TestAListThatCannotBeReadAgainEndsARelease(t *testing.T) {
 
 // TestAnAPIServerThatFailsEndsARelease.
 func TestAnAPIServerThatFailsEndsARelease(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(http.StatusForbidden)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasSuffix(r.URL.Path, "/persistentvolumes") {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"kind":"PersistentVolumeList","apiVersion":"v1","items":[]}`))
 	}))
 	t.Cleanup(server.Close)
 	for what, config := range map[string]*rest.Config{"refuses": {Host: server.URL}, "has no address": {Host: "http://:x"}} {
