@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,7 +16,9 @@ import (
 	libcontroller "sigs.k8s.io/sig-storage-lib-external-provisioner/v10/controller"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
@@ -209,17 +212,39 @@ func TestASecondRequestForAnotherNode(t *testing.T) {
 	}
 }
 
-func TestAFullLogStopsNewVolumesAlone(t *testing.T) {
-	w := newWorld(t)
-	w.full = true
-	events := record.NewFakeRecorder(100)
-	w.start(Config{Events: events})
-	w.makeClaim()
-	w.wait("the library's Event tells of it", func() bool { return len(w.told()) == 0 && w.claim() != nil })
-	w.mu.Lock()
-	w.full = false
-	w.mu.Unlock()
-	w.wait("it is provisioned", w.provisioned)
+func TestALogThatTakesNoEntryStopsNewVolumesAlone(t *testing.T) {
+	for reason, c := range map[Reason]struct {
+		refused error
+		// removes: the entry is removed, which may be there.
+		removes bool
+	}{
+		provisioning.ReasonLogFull:        {inflight.ErrFull, false},
+		provisioning.ReasonLogUnreadable:  {inflight.ErrUnreadable, false},
+		provisioning.ReasonAPIWriteFailed: {inflight.ErrUnconfirmed, true},
+	} {
+		t.Run(string(reason), func(t *testing.T) {
+			w := newWorld(t)
+			w.refused = c.refused
+			events := record.NewFakeRecorder(1000)
+			w.start(Config{Events: events})
+			w.makeClaim()
+			w.wait("an Event reports it", func() bool {
+				select {
+				case event := <-events.Events:
+					return strings.Contains(event, " "+string(reason)+" ")
+				default:
+					return false
+				}
+			})
+			if removes := w.count("close entry") > 0; removes != c.removes || w.count("create volume") > 0 {
+				t.Errorf("diary %q", w.told())
+			}
+			w.mu.Lock()
+			w.refused = nil
+			w.mu.Unlock()
+			w.wait("it is provisioned", w.provisioned)
+		})
+	}
 }
 
 // TestAnEntryRemovedByHandIsLeftToWhoeverDidIt: the way out of a driver that never tells.

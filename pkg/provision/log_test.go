@@ -3,9 +3,11 @@ package provision
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
 )
 
@@ -97,10 +99,14 @@ func (l *processLog) Put(_ context.Context, entry inflight.Entry) error {
 	delete(l.removing, entry.Volume)
 	l.lock.Unlock()
 	l.world.mu.Lock()
-	full := l.full
+	refused := l.refused
 	l.world.mu.Unlock()
-	if full {
-		return fmt.Errorf("put %q: %w", entry.Volume, inflight.ErrFull)
+	if refused != nil {
+		return fmt.Errorf("put %q: %w", entry.Volume, refused)
+	}
+	if n := len(entry.Requests); n == 0 || n > provisioning.MaxRequests || slices.ContainsFunc(entry.Requests,
+		func(r inflight.Request) bool { return r.Create == nil || r.PV == nil }) {
+		l.t.Errorf("an entry is put that the log does not take: %+v", entry)
 	}
 	return l.write("open entry", func() { l.entries[l.node+entry.Volume] = entry })
 }
@@ -129,6 +135,8 @@ func (l *processLog) Confirm(_ context.Context, volume string) error {
 	l.world.mu.Lock()
 	defer l.world.mu.Unlock()
 	switch _, stored := l.entries[l.node+volume]; {
+	case l.unconfirmed != nil:
+		return l.unconfirmed
 	case l.world.epoch[l.node] != l.epoch:
 		return inflight.ErrSuperseded
 	case !stored:

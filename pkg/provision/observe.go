@@ -166,10 +166,10 @@ func (w *run) observeClaim(entry inflight.Entry, state inflight.State) {
 			c.Gone = true
 		}
 	}
-	// What was read live counts until the cache shows something newer.
+	// What was read live counts until the cache shows something newer. A claim that is gone has no version, which counts
+	// as a newer one.
 	live := w.facts.Claim
-	if !live.Fresh(w.cfg.Clock.Now()) || live.UID != c.UID || c.Gone && !live.Gone ||
-		kube.Newer(c.ResourceVersion, live.ResourceVersion) {
+	if !live.Fresh(w.cfg.Clock.Now()) || live.UID != c.UID || kube.Newer(c.ResourceVersion, live.ResourceVersion) {
 		w.facts.Claim = c
 	}
 }

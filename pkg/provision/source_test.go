@@ -212,8 +212,8 @@ func TestIfUnused(t *testing.T) {
 			p.working = func() bool { return !c.asleep }
 			w.must(process.log.TakeOver(t.Context()))
 			if c.inFlight {
-				w.must(process.log.Put(t.Context(), inflight.Entry{Volume: "pvc-u1", Requests: []inflight.Request{
-					{Source: &inflight.Source{Kind: "VolumeSnapshot", Namespace: "ns", Name: "snap", UID: "u-snap"}}}}))
+				w.entries[process.node+"pvc-u1"] = inflight.Entry{Volume: "pvc-u1", Requests: []inflight.Request{
+					{Source: &inflight.Source{Kind: "VolumeSnapshot", Namespace: "ns", Name: "snap", UID: "u-snap"}}}}
 			}
 			claim := snapshottest.ClaimFrom("data", "snap", "")
 			claim.Annotations = map[string]string{caches.AnnProvisioner: driverName}

@@ -44,10 +44,12 @@ type world struct {
 	// orders are those of the processes that start.
 	orders plainOrders
 	// entries are those of the in-flight logs, of which each node has its own: by node and volume. epoch is that of the
-	// process that has the log, and full that it has no room.
+	// process that has the log, and refused what a Put is answered, if anything.
 	entries map[string]inflight.Entry
 	epoch   map[string]int64
-	full    bool
+	refused error
+	// unconfirmed is what a Confirm is answered, if anything.
+	unconfirmed error
 	// secretGone: the Secret of all calls does not exist. missed counts who looked for it.
 	secretGone bool
 	missed     int

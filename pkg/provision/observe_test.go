@@ -1,0 +1,458 @@
+package provision
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/csidriver/errclass"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/provisioning"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/finalizers"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/inflight"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/snapshottest"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+)
+
+// claimsOf is a cache of these claims.
+type claimsOf []*v1.PersistentVolumeClaim
+
+func (c claimsOf) Get(name string) (*v1.PersistentVolumeClaim, bool) {
+	at := slices.IndexFunc(c, func(o *v1.PersistentVolumeClaim) bool { return o.Namespace+"/"+o.Name == name })
+	if at < 0 {
+		return nil, false
+	}
+	return c[at], true
+}
+
+func (c claimsOf) Each(visit func(*v1.PersistentVolumeClaim)) {
+	for _, claim := range c {
+		visit(claim)
+	}
+}
+
+// pvsOf is a cache of these PVs, by name. Every handle is shared that is called so.
+type pvsOf map[string]volume.PV
+
+func (p pvsOf) Get(name string) (volume.PV, bool) { pv, found := p[name]; return pv, found }
+func (p pvsOf) Shared(handle, except string) bool { return handle != "vol-alone" }
+func (p pvsOf) Follow(changed func(volume.PV))    {}
+func (p pvsOf) Synced() bool                      { return true }
+
+// observing returns a run that observes these claims and PVs, and the log of its process.
+func observing(t *testing.T, cfg Config, claims claimsOf, pvs pvsOf) (*run, *processLog) {
+	t.Helper()
+	w := newWorld(t)
+	p := w.make(cfg)
+	w.must(p.log.TakeOver(t.Context()))
+	p.provisioner.claims.ClaimCache, p.provisioner.volumes = cacheOf{claims, oneClaim{}}, pvs
+	return &run{Controller: p.provisioner, name: "pvc-u1", claimKey: key{"ns", "data", "u1"}, track: &track{}}, p.log
+}
+
+// cacheOf is a ClaimCache of these claims that is not running.
+type cacheOf struct {
+	claimsOf
+	oneClaim
+}
+
+func (c cacheOf) Get(name string) (*v1.PersistentVolumeClaim, bool) { return c.claimsOf.Get(name) }
+func (c cacheOf) Each(visit func(*v1.PersistentVolumeClaim))        { c.claimsOf.Each(visit) }
+
+func claimAt(version string, change ...func(*v1.PersistentVolumeClaim)) *v1.PersistentVolumeClaim {
+	claim := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data", UID: "u1",
+		ResourceVersion: version, Annotations: map[string]string{caches.AnnProvisioner: driverName}}}
+	for _, c := range change {
+		c(claim)
+	}
+	return claim
+}
+
+func TestALiveReadOfAClaimCountsUntilTheCacheShowsSomethingNewer(t *testing.T) {
+	now := time.Now()
+	live := provisioning.Claim{UID: "u1", ResourceVersion: "5", Read: now}
+	with := func(change func(*provisioning.Claim)) provisioning.Claim { c := live; change(&c); return c }
+	for name, c := range map[string]struct {
+		live   provisioning.Claim
+		cached claimsOf
+		stays  bool
+	}{
+		"the cache is behind":         {live, claimsOf{claimAt("4")}, true},
+		"the cache has the same":      {live, claimsOf{claimAt("5")}, true},
+		"the cache is newer":          {live, claimsOf{claimAt("6")}, false},
+		"the cache has lost it":       {live, nil, false},
+		"the read was a while ago":    {with(func(c *provisioning.Claim) { c.Read = now.Add(-time.Hour) }), claimsOf{claimAt("4")}, false},
+		"the read was of another one": {with(func(c *provisioning.Claim) { c.UID = "u0" }), claimsOf{claimAt("4")}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, _ := observing(t, Config{}, c.cached, nil)
+			r.facts.Claim = c.live
+			r.observeClaim(inflight.Entry{}, inflight.Absent)
+			if got := r.facts.Claim; (got == c.live) != c.stays || !c.stays && got.Gone != (c.cached == nil) || got.UID != "u1" {
+				t.Errorf("%+v", got)
+			}
+		})
+	}
+}
+
+func TestWhoseClaimAVolumeIsOf(t *testing.T) {
+	entry := inflight.Entry{Volume: "pvc-u1", Claim: inflight.Claim{Namespace: "ns", Name: "data", UID: "u1"}}
+	for name, c := range map[string]struct {
+		known key
+		state inflight.State
+		cfg   Config
+		want  types.UID
+		gone  bool
+	}{
+		"that of its entry":                            {key{}, inflight.Open, Config{}, "u1", true},
+		"not that of an entry that is being removed":   {key{}, inflight.Removing, Config{}, "", false},
+		"that which is known, whatever the entry says": {key{"ns", "data", "u2"}, inflight.Open, Config{}, "u2", true},
+		"nobody's": {key{}, inflight.Absent, Config{}, "", false},
+		"one that is not watched is not known to be gone": {key{}, inflight.Open, Config{FinishOnly: true}, "u1", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, _ := observing(t, c.cfg, nil, nil)
+			r.claimKey = c.known
+			r.observeClaim(entry, c.state)
+			if got := r.facts.Claim; got.UID != c.want || r.claimKey.uid != c.want || got.Gone != c.gone {
+				t.Errorf("%+v of %+v", got, r.claimKey)
+			}
+		})
+	}
+}
+
+func TestALiveReadOfAPVCounts(t *testing.T) {
+	now := time.Now()
+	apart := inflight.ApartName("pvc-u1", "n1")
+	shown := volume.PV{Driver: driverName, Handle: "cached"}
+	for name, c := range map[string]struct {
+		read  provisioning.PV
+		pvs   pvsOf
+		want  string // the handle
+		known bool
+	}{
+		"nothing is shown":         {provisioning.PV{}, nil, "", false},
+		"the cache shows it":       {provisioning.PV{}, pvsOf{"pvc-u1": shown, apart: shown}, "cached", true},
+		"it was read live":         {provisioning.PV{Known: true, Handle: "live", Read: now}, pvsOf{"pvc-u1": shown, apart: shown}, "live", true},
+		"it was read live before":  {provisioning.PV{Known: true, Handle: "live", Read: now.Add(-time.Hour)}, pvsOf{"pvc-u1": shown, apart: shown}, "cached", true},
+		"a read found what it has": {provisioning.PV{Known: true, Handle: "live", Read: now.Add(-time.Hour)}, nil, "live", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, _ := observing(t, onNode("n1"), nil, c.pvs)
+			r.facts.PV, r.facts.Apart = c.read, c.read
+			r.observePV()
+			for what, got := range map[string]provisioning.PV{"its own": r.facts.PV, "apart": r.facts.Apart} {
+				if got.Handle != c.want || got.Known != c.known {
+					t.Errorf("%s: %+v", what, got)
+				}
+			}
+		})
+	}
+}
+
+func TestWhichPVIsTheClaims(t *testing.T) {
+	for name, c := range map[string]struct {
+		pv       volume.PV
+		ofDriver bool
+		stored   bool
+	}{
+		"its own":                            {volume.PV{Driver: driverName, Claim: volume.ClaimRef{UID: "u1"}}, true, true},
+		"one whose driver cannot be told":    {volume.PV{Claim: volume.ClaimRef{UID: "u1"}}, true, true},
+		"another driver's":                   {volume.PV{Driver: "x", Claim: volume.ClaimRef{UID: "u1"}}, false, false},
+		"another claim's":                    {volume.PV{Driver: driverName, Claim: volume.ClaimRef{UID: "u2"}}, true, false},
+		"one that is terminating":            {volume.PV{Driver: driverName, Claim: volume.ClaimRef{UID: "u1"}, Terminating: true}, true, false},
+		"one that another node can use only": {volume.PV{Driver: driverName, Claim: volume.ClaimRef{UID: "u1"}, Reach: volume.ReachElsewhere}, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, _ := observing(t, Config{}, nil, pvsOf{"pvc-u1": c.pv})
+			if got := r.pvOf(c.pv, time.Time{}); got.OfDriver != c.ofDriver {
+				t.Errorf("%+v", got)
+			}
+			if got := r.stored("u1"); got != c.stored {
+				t.Errorf("stored %t", got)
+			}
+		})
+	}
+	r, _ := observing(t, Config{}, nil, nil)
+	if r.claimKey.uid = ""; r.stored("") {
+		t.Error("a PV that is not shown is stored")
+	}
+}
+
+func TestOnlyAClaimThatCameAfterTheTakeOverHadNoEntry(t *testing.T) {
+	took := time.Now()
+	for name, c := range map[string]struct {
+		edit func(*run, *processLog)
+		want bool
+	}{
+		"it came later":                   {func(*run, *processLog) {}, true},
+		"the claim is not known":          {func(r *run, _ *processLog) { r.claim = nil }, false},
+		"the time is not known":           {func(_ *run, l *processLog) { l.takenOver = time.Time{} }, false},
+		"it came before":                  {func(_ *run, l *processLog) { l.takenOver = took.Add(time.Hour) }, false},
+		"clocks may differ by that much":  {func(_ *run, l *processLog) { l.takenOver = took.Add(time.Minute - clockSkew) }, false},
+		"an entry of it was closed since": {func(r *run, _ *processLog) { r.tracker.closed("u1") }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, log := observing(t, Config{}, nil, nil)
+			r.claim = claimAt("1", func(c *v1.PersistentVolumeClaim) { c.CreationTimestamp.Time = took.Add(time.Minute) })
+			log.takenOver = took
+			c.edit(r, log)
+			if got := r.first(); got != c.want {
+				t.Errorf("got %t", got)
+			}
+		})
+	}
+}
+
+func TestWhatTheLogIsToAClaim(t *testing.T) {
+	entry := inflight.Entry{Claim: inflight.Claim{UID: "u1"}}
+	for state, want := range map[inflight.State]provisioning.Log{
+		inflight.Unknown: provisioning.LogUnknown, inflight.Absent: provisioning.LogAbsent,
+		inflight.Removing: provisioning.LogAbsent, inflight.Open: provisioning.LogOpen,
+		inflight.Adding: provisioning.LogChanging, inflight.Unreadable: provisioning.LogUnreadable,
+	} {
+		if got := logOf(entry, state, key{uid: "u1"}); got != want {
+			t.Errorf("%v: %v, want %v", state, got, want)
+		}
+	}
+	if got := logOf(entry, inflight.Open, key{uid: "u2"}); got != provisioning.LogOthers {
+		t.Errorf("another claim's: %v", got)
+	}
+}
+
+func TestWhatIsKnownOfAnEntryIsThatOfTheLog(t *testing.T) {
+	entry := inflight.Entry{Volume: "pvc-u1", Claim: inflight.Claim{Namespace: "ns", Name: "data", UID: "u1"},
+		Discarding: true, Requests: []inflight.Request{*mustBuild(t)}}
+	r, log := observing(t, Config{}, claimsOf{claimAt("1")}, pvsOf{})
+	log.entries["pvc-u1"] = entry
+	r.observe()
+	if got := r.facts.Record; !got.Begun() || !got.Discarding || got.Adopted || got.Claim != "u1" || r.facts.Log != provisioning.LogOpen {
+		t.Errorf("of an earlier process: %+v", got)
+	}
+	if r.facts.First || r.facts.Wanted || r.facts.Composed {
+		t.Errorf("a claim from before that nobody asks for: %+v", r.facts)
+	}
+	log.takenOver, r.wanted, r.built = time.Unix(-1e9, 0), &wanted{}, mustBuild(t)
+	since := claimAt("1", func(c *v1.PersistentVolumeClaim) { c.CreationTimestamp.Time = time.Now() })
+	r.claims.ClaimCache = cacheOf{claimsOf{since}, oneClaim{}}
+	if r.observe(); !r.facts.First || !r.facts.Wanted || !r.facts.Composed {
+		t.Errorf("a claim since then that is asked for: %+v", r.facts)
+	}
+	r.track.record.Handle = "vol-shared"
+	if r.observe(); r.facts.Record.Handle != "vol-shared" || !r.facts.Shared {
+		t.Errorf("what was learned is forgotten: %+v, shared %t", r.facts.Record, r.facts.Shared)
+	}
+	r.track.record.Handle = "vol-alone"
+	if r.observe(); r.facts.Shared {
+		t.Error("a volume is shared that one PV names")
+	}
+	r.track.record.Handle = ""
+	if r.observe(); r.facts.Shared {
+		t.Error("a volume is shared that is not known")
+	}
+	delete(log.entries, "pvc-u1")
+	if r.observe(); r.facts.Record != (provisioning.Record{}) || r.facts.Log != provisioning.LogAbsent {
+		t.Errorf("what is known of an entry outlives it: %+v", r.facts.Record)
+	}
+	r.facts.Log = provisioning.LogFull
+	if r.observe(); r.facts.Log != provisioning.LogFull {
+		t.Errorf("a log that was full a moment ago: %v", r.facts.Log)
+	}
+	entry.Discarding, entry.Adopted = false, true
+	if got := inherited(entry, time.Now()); got.Discarding || !got.Adopted {
+		t.Errorf("inherited: %+v", got)
+	}
+}
+
+func mustBuild(t *testing.T) *inflight.Request {
+	t.Helper()
+	built, err := plainOrders{}.Build(t.Context(), request.Options{Claim: claimAt("1"), Class: &storagev1.StorageClass{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return built
+}
+
+func TestWhoMayAct(t *testing.T) {
+	for name, c := range map[string]struct {
+		lease Lease
+		want  bool
+	}{
+		"who needs no lease": {nil, true}, "who holds it": {lease(1), true}, "not whose lease has ended": {lease(0), false},
+	} {
+		r, _ := observing(t, Config{Lease: c.lease}, nil, nil)
+		if r.observe(); r.mayAct() != c.want || r.facts.MayAct != c.want {
+			t.Errorf("%s: %t, observed %t", name, r.mayAct(), r.facts.MayAct)
+		}
+	}
+}
+
+func TestWhichSourceLosesItsFinalizer(t *testing.T) {
+	terminating := func(c *v1.PersistentVolumeClaim) {
+		c.DeletionTimestamp, c.Finalizers = &metav1.Time{Time: time.Now()}, []string{finalizers.Cloning}
+	}
+	for name, c := range map[string]struct {
+		cfg    Config
+		claims claimsOf
+		frees  bool
+	}{
+		"a claim that is terminating": {Config{}, claimsOf{claimAt("1", terminating)}, true},
+		"not one that stays":          {Config{}, claimsOf{claimAt("1", func(c *v1.PersistentVolumeClaim) { c.Finalizers = []string{finalizers.Cloning} })}, false},
+		"not one without it":          {Config{}, claimsOf{claimAt("1", terminating, func(c *v1.PersistentVolumeClaim) { c.Finalizers = nil })}, false},
+		"not one of another node": {onNode("n1"), claimsOf{claimAt("1", terminating, func(c *v1.PersistentVolumeClaim) {
+			c.Annotations[caches.AnnSelectedNode] = "n2"
+		})}, false},
+		"not one that is gone": {Config{}, nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, log := observing(t, c.cfg, c.claims, nil)
+			r.working = func() bool { return true }
+			if got := r.freeSource(t.Context(), request.SourceRef{Kind: request.SourceClaim, Namespace: "ns", Name: "data"}); got != controller.Done() {
+				t.Errorf("comes back %+v", got)
+			}
+			if n := log.count("free source"); n > 1 || (n == 1) != c.frees {
+				t.Errorf("%d writes", n)
+			}
+		})
+	}
+}
+
+func TestASnapshotWhoseFinalizerCannotBeRemoved(t *testing.T) {
+	name := request.SourceRef{Kind: request.SourceSnapshot, Namespace: "ns", Name: "snap"}
+	for what, c := range map[string]struct {
+		fail  error
+		again bool
+	}{
+		"removed":                  {nil, false},
+		"it is gone":               {fmt.Errorf("patch: %w", kube.ErrGone), false},
+		"it may not be written":    {forbidden(), false},
+		"the API server is away":   {errors.New("timeout"), true},
+		"it has changed meanwhile": {fmt.Errorf("patch: %w", kube.ErrChanged), true},
+	} {
+		t.Run(what, func(t *testing.T) {
+			shop := snapshottest.New(fresh())
+			r, _ := observing(t, Config{Snapshots: shop}, nil, nil)
+			r.working = func() bool { return true }
+			of := name
+			of.UID = "u-snap"
+			if err := r.protectSource(t.Context(), of); err != nil {
+				t.Fatal(err)
+			}
+			shop.Fail("remove", c.fail)
+			want := controller.Done()
+			if c.again {
+				want = r.retries().Retry()
+			}
+			if got := r.freeSource(t.Context(), name); got != want {
+				t.Errorf("comes back %+v, want %+v", got, want)
+			}
+			if _, known := r.protected.snapshot(name); known != c.again {
+				t.Errorf("known %t", known)
+			}
+			r.freeSource(t.Context(), name)
+			if n := shop.Count("remove"); (n == 2) != c.again {
+				t.Errorf("%d tries", n)
+			}
+		})
+	}
+}
+
+func TestASourceIsInUseByItsWholeName(t *testing.T) {
+	snap := request.SourceRef{Kind: request.SourceSnapshot, Namespace: "ns", Name: "snap"}
+	for name, c := range map[string]struct {
+		source inflight.Source
+		used   bool
+	}{
+		"the same":               {inflight.Source{Kind: "VolumeSnapshot", Namespace: "ns", Name: "snap"}, true},
+		"another kind":           {inflight.Source{Kind: "PersistentVolumeClaim", Namespace: "ns", Name: "snap"}, false},
+		"of another namespace":   {inflight.Source{Kind: "VolumeSnapshot", Namespace: "x", Name: "snap"}, false},
+		"one of another name":    {inflight.Source{Kind: "VolumeSnapshot", Namespace: "ns", Name: "x"}, false},
+		"nothing at all, by far": {inflight.Source{}, false},
+	} {
+		r, log := observing(t, Config{}, nil, nil)
+		log.entries["pvc-u1"] = inflight.Entry{Volume: "pvc-u1", Requests: []inflight.Request{{Source: &c.source}}}
+		if got := r.inUse(snap); got != c.used {
+			t.Errorf("%s: in use %t", name, got)
+		}
+	}
+	// Two claims name it: one that others provision, and one that is bound.
+	others := snapshottest.ClaimFrom("theirs", "snap", "")
+	others.Annotations = map[string]string{caches.AnnProvisioner: "another.csi.example.com"}
+	bound := others.DeepCopy()
+	bound.Spec.VolumeName = "pv"
+	of := request.SourceOf(others)
+	r, _ := observing(t, Config{}, claimsOf{others, bound}, nil)
+	if !r.inUse(of) {
+		t.Error("a claim that is bound has another let the source go")
+	}
+}
+
+func TestARequestIsRepeatedOnlyWhileTheLogHasItsEntry(t *testing.T) {
+	for name, c := range map[string]struct {
+		confirm error
+		reason  Reason
+		kept    bool
+		calls   int
+	}{
+		"it has it":                 {nil, "", true, 1},
+		"somebody removed it":       {inflight.ErrRemovedByHand, provisioning.ReasonRemovedByHand, false, 0},
+		"whether it has is unknown": {inflight.ErrUnreadable, provisioning.ReasonAPIReadFailed, true, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, log := observing(t, Config{}, claimsOf{claimAt("1")}, pvsOf{})
+			log.entries["pvc-u1"] = inflight.Entry{Volume: "pvc-u1", Requests: []inflight.Request{*mustBuild(t)},
+				Claim: inflight.Claim{Namespace: "ns", Name: "data", UID: "u1"}}
+			r.observe() // an earlier process has begun it
+			log.unconfirmed = c.confirm
+			err := r.createVolume(t.Context())
+			if err == nil != (c.reason == "") || err != nil && reasonOf(err) != c.reason {
+				t.Errorf("%v, want %s", err, c.reason)
+			}
+			if n := log.count("create volume"); n != c.calls {
+				t.Errorf("%d CreateVolume calls, want %d", n, c.calls)
+			}
+			if kept := r.facts.Record.Count > 0; kept != c.kept || kept != (r.track.entry.Volume != "") {
+				t.Errorf("the entry is known: %t", kept)
+			}
+		})
+	}
+}
+
+func TestAPVThatExistsIsTheOneToReportOnlyIfItNamesTheVolume(t *testing.T) {
+	for handle, names := range map[string]bool{"vol-1": true, "vol-0": false} {
+		r, log := observing(t, Config{}, nil, pvsOf{})
+		request := mustBuild(t)
+		request.PV.Spec.CSI.VolumeHandle = handle
+		if _, err := log.client.CoreV1().PersistentVolumes().Create(t.Context(), request.PV, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		r.track.pv, r.facts.Record.Handle = request.PV, "vol-1"
+		if err := r.storePV(t.Context(), provisioning.StorePV, "pvc-u1"); err != nil {
+			t.Fatal(err)
+		}
+		if (r.track.stored != nil) != names {
+			t.Errorf("one of %s: reported %t", handle, r.track.stored != nil)
+		}
+	}
+}
+
+func TestADeletionThatFailsIsNotReportedAsDone(t *testing.T) {
+	r, log := observing(t, Config{}, claimsOf{claimAt("1")}, pvsOf{})
+	log.fail["delete volume"] = class(errclass.Refused)
+	r.facts.Record = provisioning.Opened("u1", provisioning.Request{})
+	r.facts.Record.Volume, r.facts.Record.Handle = provisioning.VolumeMade, "vol-1"
+	r.track.entry.Requests = []inflight.Request{*mustBuild(t)}
+	if err := r.deleteVolume(t.Context(), provisioning.ReasonDiscard); err == nil ||
+		reasonOf(err) != provisioning.ReasonOutcomeUnknown || r.facts.Record.Volume != provisioning.VolumeMade {
+		t.Errorf("%v, and the volume is %v", err, r.facts.Record.Volume)
+	}
+}
