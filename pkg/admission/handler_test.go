@@ -212,6 +212,8 @@ func TestWhatIsNoReview(t *testing.T) {
 		"no format":      {http.MethodPost, "", good, http.StatusUnsupportedMediaType},
 		"a format with a parameter of no value": {http.MethodPost, "application/json; charset", good,
 			http.StatusUnsupportedMediaType},
+		"a name that is no text": {http.MethodPost, "application/json", strings.Replace(good, `"uid"`, `"name":7,"uid"`, 1),
+			http.StatusBadRequest},
 		"a review and more": {http.MethodPost, "application/json", good + "]", http.StatusBadRequest},
 		"nothing":           {http.MethodPost, "application/json", "", http.StatusBadRequest},
 		"no JSON":           {http.MethodPost, "application/json", "]", http.StatusBadRequest},

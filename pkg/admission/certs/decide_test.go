@@ -92,6 +92,14 @@ func TestDecide(t *testing.T) {
 	}
 }
 
+func TestWhatIsNotTrustedIsNotTrustedEverywhere(t *testing.T) {
+	s := healthy()
+	s.Trusted = false
+	if s.propagated(start) {
+		t.Error("it is, since it was trusted an hour ago")
+	}
+}
+
 func TestWhatAStepLeadsTo(t *testing.T) {
 	a, b := pair(renewal, "a"), pair(2*renewal, "b")
 	for sentence, c := range map[string]struct {

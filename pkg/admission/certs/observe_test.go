@@ -1,6 +1,7 @@
 package certs
 
 import (
+	"bytes"
 	"encoding/json"
 	"testing"
 	"time"
@@ -53,6 +54,36 @@ func TestSinceWhenATrustIsKnown(t *testing.T) {
 				t.Errorf("trusted %v since %v, want %v", got.Trusted, got.Since, want)
 			}
 		})
+	}
+}
+
+// TestAWriteChangesWhatIsOursAlone, and all of that: a key that is not wanted is removed.
+func TestAWriteChangesWhatIsOursAlone(t *testing.T) {
+	all := map[string][]byte{keyCert: []byte("c"), keyKey: []byte("k"), keyNextCert: []byte("nc"), keyNextKey: []byte("nk"),
+		keyOldCAs: []byte("o")}
+	for keep := range all {
+		patch, err := secretPatch(map[string][]byte{keep: all[keep]}, "7")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var read struct{ Data map[string]*[]byte }
+		if err := json.Unmarshal(patch, &read); err != nil {
+			t.Fatal(err)
+		}
+		for key := range all {
+			value, there := read.Data[key]
+			if !there || (value == nil) == (key == keep) || key == keep && !bytes.Equal(*value, all[key]) {
+				t.Errorf("with %s alone, %s is written %t, %v", keep, key, there, value)
+			}
+		}
+		if len(read.Data) != len(all) {
+			t.Errorf("written: %s", patch)
+		}
+	}
+	patch, err := bundlePatch(webhookConfig{name: "m", version: "7", bundles: map[string][]byte{"hook": nil}}, []byte("b"))
+	if want := `{"metadata":{"resourceVersion":"7"},"webhooks":[{"name":"hook","clientConfig":{"caBundle":"Yg=="}}]}`; err != nil ||
+		string(patch) != want {
+		t.Errorf("written: %s, %v", patch, err)
 	}
 }
 

@@ -179,6 +179,14 @@ func TestWhatIsIssued(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	leaf := made.Chain[:bytes.LastIndex(made.Chain, []byte("-----BEGIN"))]
+	if old := stateOf(map[string][]byte{keyOldCAs: append(bytes.Clone(leaf), other.CA.PEM...)}).Old; len(old) != 1 ||
+		!bytes.Equal(old[0].PEM, other.CA.PEM) {
+		t.Errorf("what is no authority is trusted: %+v", old)
+	}
+	if data := (State{}).data(); len(data) > 0 {
+		t.Errorf("nothing is stored as %v", data)
+	}
 	all := State{Current: made, Next: other, Old: []Authority{other.CA, made.CA}}
 	if got := stateOf(all.data()); !bytes.Equal(got.bundle(), all.bundle()) || len(got.Old) != 2 ||
 		!got.Next.NotAfter.Equal(other.NotAfter) {
@@ -260,9 +268,15 @@ func TestWhatSomebodyTakesAwayComesBackAsItWas(t *testing.T) {
 }
 
 func TestAnAPIServerThatFails(t *testing.T) {
-	for _, what := range []string{"look", "store", "trust m"} {
+	for _, what := range []string{"look", "store", "trust m", "issue"} {
 		w := newWorld()
 		k := keeper(t, w, nil)
+		k.issue = func(names []string, lifetime time.Duration) (*Pair, error) {
+			if err := w.fail["issue"]; err != nil {
+				return nil, err
+			}
+			return issueFast(names, lifetime)
+		}
 		w.fail[what] = errors.New("timeout")
 		if next := k.work(t.Context(), ""); next.Backoff.First != time.Second {
 			t.Errorf("%s: comes back %+v", what, next)
