@@ -326,4 +326,22 @@ func TestNothingIsMadeOrDeletedPastTheLease(t *testing.T) {
 	if driver.deleted != nil {
 		t.Errorf("the driver was asked to delete %v", driver.deleted)
 	}
+	if d.cfg.Lease = leftOf(time.Second); d.mayAct() != nil {
+		t.Errorf("with a second left: %v", d.mayAct())
+	}
+}
+
+// leftOf is a Lease with as much left.
+type leftOf time.Duration
+
+func (l leftOf) Left() time.Duration { return time.Duration(l) }
+
+func TestWhatIsShownOfADriversError(t *testing.T) {
+	secrets := map[string]string{"password": " hunter2\n", "short": "a", "empty": ""}
+	if got := hide("hunter2 is a bad password", secrets); got != "*** is a bad password" {
+		t.Errorf("shown: %q", got)
+	}
+	if plainly(nil, secrets) != nil || mark(nil) != nil || markCreate(nil) != nil {
+		t.Error("no error is one")
+	}
 }

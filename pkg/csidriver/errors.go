@@ -35,12 +35,9 @@ const (
 
 // plainly returns a driver's error with the same code and a message that can be shown to
 // people: bounded, valid UTF-8, and without the secrets that the call carried. Details, which
-// drivers may attach, are left out.
+// drivers may attach, are left out. No error stays none.
 func plainly(err error, secrets map[string]string) error {
-	if err == nil {
-		return nil
-	}
-	s := status.Convert(err)
+	s := status.Convert(err) // OK for no error
 	return status.Error(s.Code(), text.Truncate(hide(s.Message(), secrets), maxWords))
 }
 

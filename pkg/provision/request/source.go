@@ -45,10 +45,7 @@ type SourceRef struct {
 // dataSourceRef, without its UID. It is the zero value for a claim that names none, or one of a kind
 // that drivers know nothing of. Whether a volume may be made from it is left to NewPlan.
 func SourceOf(claim *v1.PersistentVolumeClaim) SourceRef {
-	ref, found := typedSourceOf(claim)
-	if !found {
-		return SourceRef{}
-	}
+	ref, _ := typedSourceOf(claim)
 	source := SourceRef{Kind: kindOf(ref), Namespace: claim.Namespace, Name: ref.Name}
 	if ref.Namespace != nil && *ref.Namespace != "" {
 		source.Namespace = *ref.Namespace

@@ -36,6 +36,8 @@ func TestSourceOfData(t *testing.T) {
 		"another namespace, for a populator": {facts(refOnly(&foreign, &other, "Backup")),
 			ReasonClaimUnsupported},
 		"a kind for a populator": {facts(refOnly(nil, &other, "Backup")), ReasonLeftToPopulator},
+		"another kind of the group of snapshots": {facts(fromSource(&group, "VolumeGroupSnapshot", "snap")),
+			ReasonLeftToPopulator},
 		"a claim of another group, for populator": {facts(fromSource(&other, "PersistentVolumeClaim", "source")),
 			ReasonLeftToPopulator},
 		"a snapshot of no group": {facts(fromSource(nil, "VolumeSnapshot", "snap")),
@@ -45,6 +47,34 @@ func TestSourceOfData(t *testing.T) {
 		"a snapshot without a name": {facts(fromSource(&group, "VolumeSnapshot", "")),
 			ReasonClaimInvalid},
 	})
+}
+
+func TestASourceIsWhatADriverKnows(t *testing.T) {
+	group, other := snapshotGroup, "example.com"
+	for name, c := range map[string]struct {
+		edit func(*Facts)
+		want SourceRef
+	}{
+		"none":          {func(f *Facts) { f.Claim.Spec.DataSource, f.Claim.Spec.DataSourceRef = nil, nil }, SourceRef{}},
+		"a populator's": {fromSource(&other, "Backup", "backup"), SourceRef{}},
+		"a snapshot": {fromSource(&group, "VolumeSnapshot", "snap"),
+			SourceRef{Kind: SourceSnapshot, Namespace: "team", Name: "snap"}},
+	} {
+		f := facts(c.edit)
+		got := SourceOf(f.Claim)
+		if got != c.want {
+			t.Errorf("%s: %+v", name, got)
+		}
+		// What was read is of the other kind.
+		read := Source{Claim: &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{UID: "c-1"}}}
+		if got.withUID(read).UID != "" {
+			t.Errorf("%s has the UID of a claim", name)
+		}
+	}
+	clone := SourceRef{Kind: SourceClaim}
+	if clone.withUID(Source{Snapshot: &Snapshot{UID: "s-1"}}).UID != "" {
+		t.Error("a claim has the UID of a snapshot")
+	}
 }
 
 func TestRestore(t *testing.T) {

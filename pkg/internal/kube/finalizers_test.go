@@ -1,0 +1,153 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+)
+
+// answering returns a client of an API server that answers every call so, and the bodies that it was sent.
+func answering(t *testing.T, answer metav1.Status) (corev1.CoreV1Interface, *[]string) {
+	t.Helper()
+	var sent []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		sent = append(sent, r.Method+" "+r.URL.Path+" "+string(body))
+		w.Header().Set("Content-Type", "application/json")
+		if answer.Code != 0 {
+			answer.Kind, answer.APIVersion, answer.Status = "Status", "v1", metav1.StatusFailure
+			w.WriteHeader(int(answer.Code))
+			_ = json.NewEncoder(w).Encode(answer)
+			return
+		}
+		_, _ = w.Write([]byte(`{"metadata":{"name":"a"}}`))
+	}))
+	t.Cleanup(server.Close)
+	client, err := corev1.NewForConfig(&rest.Config{Host: server.URL, QPS: -1,
+		ContentConfig: rest.ContentConfig{ContentType: "application/json", AcceptContentTypes: "application/json"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client, &sent
+}
+
+// writes are the writes of one object, by what they send.
+var writes = map[string]func(context.Context, corev1.CoreV1Interface) error{
+	`PATCH /api/v1/persistentvolumes/a {"metadata":{"finalizers":["x"],"uid":"u"}}`: patchPV(
+		FinalizerPatch{Name: "a", UID: "u", Add: []string{"x"}}),
+	`PATCH /api/v1/persistentvolumes/a {"metadata":{"$deleteFromPrimitiveList/finalizers":["x"],"resourceVersion":"7","uid":"u"}}`: patchPV(
+		FinalizerPatch{Name: "a", UID: "u", ResourceVersion: "7", Remove: []string{"x"}}),
+	`PATCH /api/v1/persistentvolumes/a {"metadata":{"$deleteFromPrimitiveList/finalizers":["y"],"finalizers":["x"],"uid":"u"}}`: patchPV(
+		FinalizerPatch{Name: "a", UID: "u", Add: []string{"x"}, Remove: []string{"y"}}),
+	`PATCH /api/v1/namespaces/ns/persistentvolumeclaims/a {"metadata":{"$deleteFromPrimitiveList/finalizers":["x"],"uid":"u"}}`: patchClaim(
+		FinalizerPatch{Name: "a", UID: "u", Remove: []string{"x"}}),
+	`PATCH /api/v1/persistentvolumes/a {"metadata":{"resourceVersion":"7","uid":"u"},"spec":{"persistentVolumeReclaimPolicy":"Delete"}}`: patchPolicy(
+		PolicyPatch{Name: "a", UID: "u", ResourceVersion: "7", Policy: v1.PersistentVolumeReclaimDelete}),
+	`DELETE /api/v1/persistentvolumes/a {"kind":"DeleteOptions","apiVersion":"v1","preconditions":{"uid":"u"}}`:                       deletePV(""),
+	`DELETE /api/v1/persistentvolumes/a {"kind":"DeleteOptions","apiVersion":"v1","preconditions":{"uid":"u","resourceVersion":"7"}}`: deletePV("7"),
+}
+
+func patchPV(p FinalizerPatch) func(context.Context, corev1.CoreV1Interface) error {
+	return func(ctx context.Context, c corev1.CoreV1Interface) error {
+		_, err := PatchFinalizers(ctx, c.PersistentVolumes(), p)
+		return err
+	}
+}
+
+func patchClaim(p FinalizerPatch) func(context.Context, corev1.CoreV1Interface) error {
+	return func(ctx context.Context, c corev1.CoreV1Interface) error {
+		_, err := PatchClaimFinalizers(ctx, c.PersistentVolumeClaims("ns"), p)
+		return err
+	}
+}
+
+func patchPolicy(p PolicyPatch) func(context.Context, corev1.CoreV1Interface) error {
+	return func(ctx context.Context, c corev1.CoreV1Interface) error {
+		_, err := PatchPolicy(ctx, c.PersistentVolumes(), p)
+		return err
+	}
+}
+
+func deletePV(version string) func(context.Context, corev1.CoreV1Interface) error {
+	return func(ctx context.Context, c corev1.CoreV1Interface) error {
+		return DeletePV(ctx, c.PersistentVolumes(), "a", "u", version)
+	}
+}
+
+func TestAWriteIsBoundToTheObjectThatWasRead(t *testing.T) {
+	for want, write := range writes {
+		client, sent := answering(t, metav1.Status{})
+		if err := write(t.Context(), client); err != nil || len(*sent) != 1 || (*sent)[0] != want && (*sent)[0] != want+"\n" {
+			t.Errorf("%v, sent %q\nwant %q", err, *sent, want)
+		}
+	}
+}
+
+func TestAWriteThatIsBoundToNothingIsNotSent(t *testing.T) {
+	finalizers := []string{"x"}
+	for what, write := range map[string]func(context.Context, corev1.CoreV1Interface) error{
+		"a PV without UID":               patchPV(FinalizerPatch{Name: "a", Add: finalizers}),
+		"no finalizer of a PV":           patchPV(FinalizerPatch{Name: "a", UID: "u"}),
+		"a claim without UID":            patchClaim(FinalizerPatch{Name: "a", Remove: finalizers}),
+		"no finalizer of a claim":        patchClaim(FinalizerPatch{Name: "a", UID: "u"}),
+		"a policy without UID":           patchPolicy(PolicyPatch{Name: "a", ResourceVersion: "7", Policy: "Delete"}),
+		"a policy, whatever has changed": patchPolicy(PolicyPatch{Name: "a", UID: "u", Policy: "Delete"}),
+		"no policy":                      patchPolicy(PolicyPatch{Name: "a", UID: "u", ResourceVersion: "7"}),
+	} {
+		client, sent := answering(t, metav1.Status{})
+		if err := write(t.Context(), client); err == nil || len(*sent) > 0 {
+			t.Errorf("%s: %v, sent %q", what, err, *sent)
+		}
+	}
+}
+
+func TestWhatTheAnswerToAWriteMeans(t *testing.T) {
+	about := func(field string) *metav1.StatusDetails {
+		return &metav1.StatusDetails{Causes: []metav1.StatusCause{{Field: "metadata.name"}, {Field: field}}}
+	}
+	other := errors.New("neither")
+	for name, c := range map[string]struct {
+		answer metav1.Status
+		// patch and deletion are what the answer to either means.
+		patch, deletion error
+	}{
+		"there is none":            {metav1.Status{Code: 404, Reason: metav1.StatusReasonNotFound}, ErrGone, ErrGone},
+		"it has changed":           {metav1.Status{Code: 409, Reason: metav1.StatusReasonConflict}, ErrChanged, ErrChanged},
+		"another has its name":     {metav1.Status{Code: 422, Reason: metav1.StatusReasonInvalid, Details: about("metadata.uid")}, ErrGone, other},
+		"it is terminating":        {metav1.Status{Code: 422, Reason: metav1.StatusReasonInvalid, Details: about("metadata.finalizers")}, ErrChanged, other},
+		"another field is wrong":   {metav1.Status{Code: 422, Reason: metav1.StatusReasonInvalid, Details: about("spec")}, other, other},
+		"nothing is named":         {metav1.Status{Code: 422, Reason: metav1.StatusReasonInvalid}, other, other},
+		"a policy names the UID":   {metav1.Status{Code: 403, Reason: metav1.StatusReasonForbidden, Details: about("metadata.uid")}, other, other},
+		"one names its finalizers": {metav1.Status{Code: 403, Reason: metav1.StatusReasonForbidden, Details: about("metadata.finalizers")}, other, other},
+		"something went wrong":     {metav1.Status{Code: 500, Reason: metav1.StatusReasonInternalError}, other, other},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for what, write := range writes {
+				client, _ := answering(t, c.answer)
+				want := c.patch
+				if what[0] == 'D' {
+					want = c.deletion
+				}
+				err := write(t.Context(), client)
+				if err == nil || errors.Is(err, ErrGone) != (want == ErrGone) || errors.Is(err, ErrChanged) != (want == ErrChanged) {
+					t.Errorf("%s: %v, want %v", what, err, want)
+				}
+			}
+		})
+	}
+	if concerns(errors.New("connection refused"), "metadata.uid") {
+		t.Error("an error that is no answer names a field")
+	}
+}
