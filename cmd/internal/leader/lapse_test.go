@@ -109,8 +109,16 @@ func TestALeaderEndsWithItsLease(t *testing.T) {
 		}
 		return errors.Join(wrong, context.Canceled)
 	})
-	if !errors.Is(err, ErrLost) {
+	if !errors.Is(err, ErrLost) || errors.Is(err, context.Canceled) {
+		t.Errorf("lead = %v, want %v alone", err, ErrLost)
+	}
+	if err = e.lead(t.Context(), t.Context(), lock, func(context.Context) error { return nil }); !errors.Is(err, ErrLost) {
 		t.Errorf("lead = %v, want %v", err, ErrLost)
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if err = e.lead(ended, t.Context(), lock, func(context.Context) error { return nil }); err != nil {
+		t.Errorf("a program that was told to end: lead = %v", err)
 	}
 	err = e.lead(t.Context(), t.Context(), lock, func(context.Context) error {
 		return fmt.Errorf("reclaim: %w",
@@ -176,12 +184,77 @@ func TestAProgramToldToEndWhileItLeadsHasLostNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	err := e.Run(ctx, func(leading context.Context) error {
 		cancel()
-		if leading.Err() != nil || e.Left() <= 0 {
+		select {
+		case <-leading.Done():
 			t.Errorf("what is under way is cut off: %v, %v of the lease left", leading.Err(), e.Left())
+		case <-time.After(200 * time.Millisecond):
 		}
 		return nil
 	})
 	if err != nil {
 		t.Errorf("Run = %v", err)
+	}
+}
+
+func TestAProgramToldToEndWhileItWaitsStopsWaiting(t *testing.T) {
+	now := metav1.NowMicro()
+	client := fake.NewClientset(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "disk"},
+		Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To("another"), LeaseDurationSeconds: ptr.To[int32](300),
+			AcquireTime: &now, RenewTime: &now}})
+	ctx, cancel := context.WithCancel(t.Context())
+	asked := make(chan struct{}, 100)
+	client.PrependReactor("get", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+		select {
+		case asked <- struct{}{}:
+		default:
+		}
+		return false, nil, nil
+	})
+	ended := make(chan error, 1)
+	go func() {
+		ended <- newElector(10*patience, client).Run(ctx, func(context.Context) error {
+			t.Error("leads while another does")
+			return nil
+		})
+	}()
+	<-asked
+	cancel()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Errorf("Run = %v", err)
+		}
+	case <-time.After(patience):
+		t.Fatal("waits for the lease although the program is to end")
+	}
+}
+
+func TestOnlyALeaseUnderWhichNothingIsDoneIsReleased(t *testing.T) {
+	e := newElector(10*patience, fake.NewClientset())
+	var now term
+	if !now.over() {
+		t.Error("work is in progress before it has begun")
+	}
+	lock, err := e.lock(nil, &now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	by := func(identity string) resourcelock.LeaderElectionRecord {
+		return resourcelock.LeaderElectionRecord{HolderIdentity: identity, LeaseDurationSeconds: 300}
+	}
+	if err := lock.Create(t.Context(), by("former")); err != nil {
+		t.Fatal(err)
+	}
+	now.run(func() error {
+		if err := lock.Update(t.Context(), by("")); err == nil {
+			t.Error("it is released while work is in progress")
+		}
+		if err := lock.Update(t.Context(), by("former")); err != nil {
+			t.Errorf("it is not renewed while work is in progress: %v", err)
+		}
+		return nil
+	})
+	if err := lock.Update(t.Context(), by("")); err != nil {
+		t.Errorf("it is not released after the work: %v", err)
 	}
 }

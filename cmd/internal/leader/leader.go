@@ -204,7 +204,7 @@ func (e *Elector) lead(ctx, held context.Context, lock resourcelock.Interface, l
 	defer cancel()
 	_, _, _ = lock.Get(ask)
 	lost := fmt.Errorf("%w: the Lease %s/%s was %v", ErrLost, e.cfg.Namespace, e.cfg.Name, e.cfg.Clock)
-	if err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, lease.ErrExpired) {
+	if !errors.Is(err, context.Canceled) && !errors.Is(err, lease.ErrExpired) {
 		return errors.Join(lost, err)
 	}
 	return lost

@@ -3,8 +3,15 @@ package leader
 import (
 	"context"
 	"errors"
+	"math"
+	"os"
 	"testing"
 	"time"
+
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/lease"
 )
 
 func TestLeaseName(t *testing.T) {
@@ -19,6 +26,57 @@ func TestLeaseName(t *testing.T) {
 		if got := LeaseName(driver); got != want {
 			t.Errorf("LeaseName(%q) = %q, want %q", driver, got, want)
 		}
+	}
+}
+
+func TestAProgramWithoutElectionLeadsAtOnce(t *testing.T) {
+	var none *Elector
+	if err := none.Check(); err != nil || none.Left() != math.MaxInt64 {
+		t.Errorf("%v, %v left", err, none.Left())
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	wrong := errors.New("wrong")
+	err := none.Run(ctx, func(leading context.Context) error {
+		if leading.Err() != nil {
+			t.Errorf("what is under way is cut off: %v", leading.Err())
+		}
+		return wrong
+	})
+	if !errors.Is(err, wrong) {
+		t.Errorf("Run = %v", err)
+	}
+}
+
+func TestAnElectionThatCannotBegin(t *testing.T) {
+	e := newElector(time.Minute, fake.NewClientset())
+	e.cfg.RenewDeadline = 2 * e.cfg.LeaseDuration
+	err := e.Run(t.Context(), func(context.Context) error { t.Error("leads without an election"); return nil })
+	if err == nil {
+		t.Error("Run = nil")
+	}
+	if _, err := New(&rest.Config{Host: "http://:x"}, Config{}); err == nil {
+		t.Error("an API server without address is taken")
+	}
+}
+
+func TestWhoTakesPartInAnElection(t *testing.T) {
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("POD_NAMESPACE", "here")
+	clock := lease.NewClock()
+	given := Config{Namespace: "there", Identity: "me", Clock: clock}
+	for want, cfg := range map[[2]string]Config{{"here", host}: {}, {"there", "me"}: given} {
+		e, err := New(&rest.Config{}, cfg)
+		if err != nil || e.cfg.Namespace != want[0] || e.cfg.Identity != want[1] || e.cfg.Clock == nil ||
+			(e.cfg.Clock == clock) != (cfg.Clock == clock) {
+			t.Errorf("%+v, %v", e, err)
+		}
+	}
+	if t.Setenv("POD_NAMESPACE", ""); PodNamespace() == "" {
+		t.Error("a program outside of a cluster has no namespace")
 	}
 }
 
