@@ -3,6 +3,7 @@ package lease
 import (
 	"context"
 	"errors"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -154,6 +155,23 @@ func TestALeaderThatSeesAnotherHolderHasLostForGood(t *testing.T) {
 			a.clock.renew(a.time, time.Minute)
 			a.left(t, 0)
 		})
+	}
+}
+
+func TestAnotherHolderIsSeenAgainAndAgain(t *testing.T) {
+	a := newReplicas(t, "a")[0]
+	a.take(t, "a")
+	for _, holder := range []string{"b", "c", "a"} {
+		if !a.clock.see(holder, "a") {
+			t.Errorf("held by %s now, and not lost", holder)
+		}
+	}
+	if text := a.clock.String(); !strings.Contains(text, "held by b now") {
+		t.Errorf("the first other holder is not named: %s", text)
+	}
+	var none *Clock
+	if none.Left() != math.MaxInt64 {
+		t.Errorf("without an election %v are left", none.Left())
 	}
 }
 

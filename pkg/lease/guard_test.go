@@ -2,6 +2,7 @@ package lease
 
 import (
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -39,6 +40,46 @@ func server(t *testing.T) (config *rest.Config, requests func() []string) {
 		mu.Lock()
 		defer mu.Unlock()
 		return slices.Clone(all)
+	}
+}
+
+// body is that of a request, and whether it was closed.
+type body struct {
+	io.Reader
+	closed bool
+}
+
+func (b *body) Close() error { b.closed = true; return nil }
+
+func TestWhatIsRefusedIsNotSent(t *testing.T) {
+	for method, writes := range map[string]bool{
+		"": false, "GET": false, "HEAD": false, "OPTIONS": false, "POST": true, "PUT": true, "PATCH": true, "DELETE": true,
+		"UNKNOWN": true,
+	} {
+		for _, with := range []*body{nil, {Reader: strings.NewReader("x")}} {
+			request, err := http.NewRequestWithContext(t.Context(), method, "https://server/api/v1/nodes", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if request.Method = method; with != nil {
+				request.Body = with
+			}
+			sent := false
+			next := roundTripper(func(*http.Request) (*http.Response, error) {
+				sent = true
+				return &http.Response{Body: http.NoBody}, nil
+			})
+			response, err := Transport(left(0))(next).RoundTrip(request)
+			if err == nil {
+				err = response.Body.Close()
+			}
+			if sent == writes || errors.Is(err, ErrExpired) != writes {
+				t.Errorf("%q: sent %t, %v", method, sent, err)
+			}
+			if writes && with != nil && !with.closed {
+				t.Errorf("%q: the body stays open", method)
+			}
+		}
 	}
 }
 
