@@ -1,9 +1,11 @@
 package explain
 
 import (
+	"slices"
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -162,7 +164,29 @@ func TestExplainPV(t *testing.T) {
 			f.PV.Spec.CSI = nil
 			f.PV.Spec.HostPath = &v1.HostPathVolumeSource{Path: "/x"}
 		},
-			[]string{"(NotOurs)", "a person (the PV names no provisioner)"}},
+			[]string{"(NotOurs)", "a person (the PV names no provisioner)", "(by kube-controller-manager)", "!csi-reclaimer beside"}},
+		"an in-tree PV that volume-guard is to delete": {withTwin,
+			[]string{"CreateTwin", "(by volume-guard)", "nobody holds its Lease"}},
+		"and volume-guard leads": {func(f *PVFacts) { withTwin(f); f.lease("volume-guard", "pod-1", time.Second) },
+			[]string{"CreateTwin", "!nobody holds its Lease"}},
+		"and who leads may not be read": {func(f *PVFacts) {
+			withTwin(f)
+			f.Leases = Failed[[]coordinationv1.Lease](errForbidden)
+		}, []string{"CreateTwin", "!nobody holds its Lease"}},
+		"an in-tree PV that kube-controller-manager is to delete": {func(f *PVFacts) {
+			withTwin(f)
+			f.PV.ManagedFields[0].Manager = "kube-controller-manager"
+		}, []string{"(by kube-controller-manager)", "!nobody holds its Lease", "and waits"}},
+		"an in-tree PV whose claim lives": {func(f *PVFacts) { withTwin(f); f.bound(); f.PV.Status.Phase = v1.VolumeReleased },
+			[]string{"waits (ClaimStillExists)", "!nobody holds its Lease"}},
+		"an in-tree PV in use": {func(f *PVFacts) { withTwin(f); f.bound(); f.PV.DeletionTimestamp = nil },
+			[]string{"PV pv is bound", "!waits"}},
+		"an in-tree PV that has its twin": {func(f *PVFacts) {
+			withTwin(f)
+			f.sibling(twins.TwinName("pv"), func(o *v1.PersistentVolume) {
+				o.Labels = map[string]string{volume.TwinLabel: string(f.PV.UID)}
+			})
+		}, []string{"!CreateTwin"}},
 		"a twin": {func(f *PVFacts) { f.PV.Labels = map[string]string{volume.TwinLabel: "other"} },
 			[]string{"(Twin)", "a second name of another PV's volume"}},
 		"what the driver reported last": {func(f *PVFacts) {
@@ -228,6 +252,10 @@ func TestWhatIsNotReadIsNotDecided(t *testing.T) {
 		d := ExplainPV(f).Decision
 		if d.Action != "" || d.Reason != string(reclaiming.ReasonAPIReadFailed) {
 			t.Errorf("%s: %+v", sentence, d)
+		}
+		its := []string{"the claim may not be read", "the claim was not read", "an in-tree PV's claim is not read"}
+		if d.needsClaim != slices.Contains(its, sentence) {
+			t.Errorf("%s: the claim is to be read: %t", sentence, d.needsClaim)
 		}
 	}
 	f := released()

@@ -148,6 +148,24 @@ func TestThePlanOfARelease(t *testing.T) {
 			f.Role = volume.RoleCompanion
 			f.lease("disk-csi-example-com", "the provisioner", time.Second)
 		}, 1, []string{"!obstacles", `"pvs":["bound"]`}},
+		"only the companion's finalizers are there": {func(f *StatusFacts) {
+			for i := range f.PVs.Value[:7] {
+				f.PVs.Value[i].HasFinalizer = false
+			}
+			both(f)
+		}, 1, []string{`"role":"companion"`, "!obstacles"}},
+		"the companion's on one PV, the owner's on others": {func(f *StatusFacts) { both(f); f.PVs.Value[0].HasFinalizer = false },
+			1, []string{"set --role=owner"}},
+		"both on one PV, and none on others": {func(f *StatusFacts) {
+			for i := range f.PVs.Value[1:7] {
+				f.PVs.Value[1+i].HasFinalizer = false
+			}
+			both(f)
+		}, 1, []string{"set --role=owner"}},
+		"a volume whose policy keeps it is not abandoned": {func(f *StatusFacts) { f.PVs.Value[4].Policy = volume.PolicyRetain }, 6,
+			[]string{`"abandoned":["new"]`}},
+		"nor is one that no claim had": {func(f *StatusFacts) { f.PVs.Value[4].Claim.UID = "" }, 6,
+			[]string{`"abandoned":["new"]`}},
 		"the companion still leads": {func(f *StatusFacts) {
 			f.Role = volume.RoleCompanion
 			f.lease("disk-csi-example-com-reclaimer", "pod-2", time.Second)
