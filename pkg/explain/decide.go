@@ -87,8 +87,8 @@ func (w ClusterFacts) reclaimFacts(pv PV, driver string, claim Read[*v1.Persiste
 		PV:      pv.PV, PVRead: read(3), SiblingsRead: read(2), SecretsRead: true, Brake: reclaiming.BrakeOff,
 		AttachmentsCurrent: w.Attachments.OK(), Attachments: len(w.attachmentsOf(pv.Name)),
 	}
-	// Where the attachments cannot be read, any volume may have been attached.
-	s.PV.WasAttached = s.PV.WasAttached || !w.Attachments.OK()
+	// It counts only where the attachments cannot be read: any volume may have been attached.
+	s.PV.WasAttached = true
 	if w.releaseBrakeCommand(driver) != "" {
 		s.Brake = reclaiming.BrakeOn
 	}
@@ -100,7 +100,6 @@ func (w ClusterFacts) reclaimFacts(pv PV, driver string, claim Read[*v1.Persiste
 	for _, other := range w.siblingsOf(pv) {
 		s.Siblings = append(s.Siblings, other.PV)
 		switch its := w.SiblingClaims[other.Claim]; {
-		case !wantsDeletion(other.PV):
 		case !its.OK():
 			s.SiblingsRead = reclaiming.Read{}
 		case reclaiming.ClaimNeedsVolume(other.PV, readClaim(other.Claim, its.Value)):
@@ -175,7 +174,6 @@ func (w ClusterFacts) inTreeFacts(pv PV, claim Read[*v1.PersistentVolumeClaim]) 
 	for _, other := range w.siblingsOf(pv) {
 		s.Siblings = append(s.Siblings, *other.Tree)
 		switch its := w.SiblingClaims[other.Claim]; {
-		case !wantsDeletion(other.PV):
 		case !its.OK():
 			s.SiblingsRead = twins.Read{}
 		case twins.Needed(*other.Tree, inTreeClaim(other.Claim, its.Value, read(3))):

@@ -185,8 +185,10 @@ func TestExplainPV(t *testing.T) {
 			withTwin(f)
 			f.sibling(twins.TwinName("pv"), func(o *v1.PersistentVolume) {
 				o.Labels = map[string]string{volume.TwinLabel: string(f.PV.UID)}
+				o.Annotations["csi-reclaimer.io/twin-of"] = "pv"
+				o.Finalizers, o.DeletionTimestamp = nil, nil
 			})
-		}, []string{"!CreateTwin"}},
+		}, []string{"waits (TwinDeleting)", "PV pv-reclaim, policy Delete"}},
 		"a twin": {func(f *PVFacts) { f.PV.Labels = map[string]string{volume.TwinLabel: "other"} },
 			[]string{"(Twin)", "a second name of another PV's volume"}},
 		"what the driver reported last": {func(f *PVFacts) {
@@ -292,4 +294,22 @@ func withTwin(f *PVFacts) {
 	f.PV.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: twins.FieldManager,
 		FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:finalizers":{"v:\"` + twins.Finalizer + `\"":{}}}}`)}}
 	f.PVs = Found([]PV{PVOf(f.PV)})
+}
+
+func TestWhoseClaimsAreRead(t *testing.T) {
+	for sentence, c := range map[string]struct {
+		edit func(*volume.PV)
+		want bool
+	}{
+		"one that is released":           {func(*volume.PV) {}, true},
+		"one whose deletion failed":      {func(pv *volume.PV) { pv.Phase = volume.PhaseFailed }, true},
+		"not one that is bound":          {func(pv *volume.PV) { pv.Phase = volume.PhaseBound }, false},
+		"not one that its policy keeps":  {func(pv *volume.PV) { pv.Policy = volume.PolicyRetain }, false},
+		"not one that has lost no claim": {func(pv *volume.PV) { pv.Claim.UID = "" }, false},
+	} {
+		pv := PVOf(released().PV).PV
+		if c.edit(&pv); wantsDeletion(pv) != c.want {
+			t.Errorf("%s: %t", sentence, !c.want)
+		}
+	}
 }

@@ -145,10 +145,7 @@ func (a apiServer) writeSecret(ctx context.Context, data map[string][]byte, vers
 func secretPatch(data map[string][]byte, version string) ([]byte, error) {
 	all := map[string]any{}
 	for _, key := range []string{keyCert, keyKey, keyNextCert, keyNextKey, keyOldCAs} {
-		all[key] = nil // removes it
-		if value, there := data[key]; there {
-			all[key] = value
-		}
+		all[key] = data[key] // without a value null, which removes it
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]string{"resourceVersion": version}, "data": all})
 	if err != nil {
