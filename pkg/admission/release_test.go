@@ -429,7 +429,9 @@ func TestAnAPIServerThatFailsEndsARelease(t *testing.T) {
 		_, _ = w.Write([]byte(`{"kind":"PersistentVolumeList","apiVersion":"v1","items":[]}`))
 	}))
 	t.Cleanup(server.Close)
-	for what, config := range map[string]*rest.Config{"refuses": {Host: server.URL}, "has no address": {Host: "http://:x"}} {
+	for what, config := range map[string]*rest.Config{
+		"refuses": {Host: server.URL}, "has no address": {Host: "http://:x"},
+	} {
 		if _, err := Release(t.Context(), config, []string{driver}); err == nil {
 			t.Errorf("an API server that %s: released", what)
 		}

@@ -60,8 +60,6 @@ func hide(text string, secrets map[string]string) string {
 // driver that timed out or broke may have done the work.
 func mark(err error) error {
 	switch status.Code(err) {
-	case codes.OK:
-		return nil
 	case codes.Aborted:
 		return errclass.Mark(errclass.InProgress, err)
 	case codes.NotFound:
@@ -83,8 +81,6 @@ func mark(err error) error {
 // earlier call made it.
 func markCreate(err error) error {
 	switch status.Code(err) {
-	case codes.OK:
-		return nil
 	case codes.Aborted:
 		return errclass.Mark(errclass.InProgress, err)
 	case codes.InvalidArgument, codes.OutOfRange:

@@ -164,7 +164,8 @@ func TestExplainPV(t *testing.T) {
 			f.PV.Spec.CSI = nil
 			f.PV.Spec.HostPath = &v1.HostPathVolumeSource{Path: "/x"}
 		},
-			[]string{"(NotOurs)", "a person (the PV names no provisioner)", "(by kube-controller-manager)", "!csi-reclaimer beside"}},
+			[]string{"(NotOurs)", "a person (the PV names no provisioner)", "(by kube-controller-manager)",
+				"!csi-reclaimer beside"}},
 		"an in-tree PV that volume-guard is to delete": {withTwin,
 			[]string{"CreateTwin", "(by volume-guard)", "nobody holds its Lease"}},
 		"and volume-guard leads": {func(f *PVFacts) { withTwin(f); f.lease("volume-guard", "pod-1", time.Second) },
@@ -177,7 +178,11 @@ func TestExplainPV(t *testing.T) {
 			withTwin(f)
 			f.PV.ManagedFields[0].Manager = "kube-controller-manager"
 		}, []string{"(by kube-controller-manager)", "!nobody holds its Lease", "and waits"}},
-		"an in-tree PV whose claim lives": {func(f *PVFacts) { withTwin(f); f.bound(); f.PV.Status.Phase = v1.VolumeReleased },
+		"an in-tree PV whose claim lives": {func(f *PVFacts) {
+			withTwin(f)
+			f.bound()
+			f.PV.Status.Phase = v1.VolumeReleased
+		},
 			[]string{"waits (ClaimStillExists)", "!nobody holds its Lease"}},
 		"an in-tree PV in use": {func(f *PVFacts) { withTwin(f); f.bound(); f.PV.DeletionTimestamp = nil },
 			[]string{"PV pv is bound", "!waits"}},

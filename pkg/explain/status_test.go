@@ -154,7 +154,10 @@ func TestThePlanOfARelease(t *testing.T) {
 			}
 			both(f)
 		}, 1, []string{`"role":"companion"`, "!obstacles"}},
-		"the companion's on one PV, the owner's on others": {func(f *StatusFacts) { both(f); f.PVs.Value[0].HasFinalizer = false },
+		"the companion's on one PV, the owner's on others": {func(f *StatusFacts) {
+			both(f)
+			f.PVs.Value[0].HasFinalizer = false
+		},
 			1, []string{"set --role=owner"}},
 		"both on one PV, and none on others": {func(f *StatusFacts) {
 			for i := range f.PVs.Value[1:7] {
@@ -162,7 +165,9 @@ func TestThePlanOfARelease(t *testing.T) {
 			}
 			both(f)
 		}, 1, []string{"set --role=owner"}},
-		"a volume whose policy keeps it is not abandoned": {func(f *StatusFacts) { f.PVs.Value[4].Policy = volume.PolicyRetain }, 6,
+		"a volume whose policy keeps it is not abandoned": {func(f *StatusFacts) {
+			f.PVs.Value[4].Policy = volume.PolicyRetain
+		}, 6,
 			[]string{`"abandoned":["new"]`}},
 		"nor is one that no claim had": {func(f *StatusFacts) { f.PVs.Value[4].Claim.UID = "" }, 6,
 			[]string{`"abandoned":["new"]`}},

@@ -86,11 +86,13 @@ func TestALiveReadOfAClaimCountsUntilTheCacheShowsSomethingNewer(t *testing.T) {
 		cached claimsOf
 		stays  bool
 	}{
-		"the cache is behind":         {live, claimsOf{claimAt("4")}, true},
-		"the cache has the same":      {live, claimsOf{claimAt("5")}, true},
-		"the cache is newer":          {live, claimsOf{claimAt("6")}, false},
-		"the cache has lost it":       {live, nil, false},
-		"the read was a while ago":    {with(func(c *provisioning.Claim) { c.Read = now.Add(-time.Hour) }), claimsOf{claimAt("4")}, false},
+		"the cache is behind":    {live, claimsOf{claimAt("4")}, true},
+		"the cache has the same": {live, claimsOf{claimAt("5")}, true},
+		"the cache is newer":     {live, claimsOf{claimAt("6")}, false},
+		"the cache has lost it":  {live, nil, false},
+		"the read was a while ago": {
+			with(func(c *provisioning.Claim) { c.Read = now.Add(-time.Hour) }), claimsOf{claimAt("4")}, false,
+		},
 		"the read was of another one": {with(func(c *provisioning.Claim) { c.UID = "u0" }), claimsOf{claimAt("4")}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -140,11 +142,18 @@ func TestALiveReadOfAPVCounts(t *testing.T) {
 		want  string // the handle
 		known bool
 	}{
-		"nothing is shown":         {provisioning.PV{}, nil, "", false},
-		"the cache shows it":       {provisioning.PV{}, pvsOf{"pvc-u1": shown, apart: shown}, "cached", true},
-		"it was read live":         {provisioning.PV{Known: true, Handle: "live", Read: now}, pvsOf{"pvc-u1": shown, apart: shown}, "live", true},
-		"it was read live before":  {provisioning.PV{Known: true, Handle: "live", Read: now.Add(-time.Hour)}, pvsOf{"pvc-u1": shown, apart: shown}, "cached", true},
-		"a read found what it has": {provisioning.PV{Known: true, Handle: "live", Read: now.Add(-time.Hour)}, nil, "live", true},
+		"nothing is shown":   {provisioning.PV{}, nil, "", false},
+		"the cache shows it": {provisioning.PV{}, pvsOf{"pvc-u1": shown, apart: shown}, "cached", true},
+		"it was read live": {
+			provisioning.PV{Known: true, Handle: "live", Read: now}, pvsOf{"pvc-u1": shown, apart: shown}, "live", true,
+		},
+		"it was read live before": {
+			provisioning.PV{Known: true, Handle: "live", Read: now.Add(-time.Hour)},
+			pvsOf{"pvc-u1": shown, apart: shown}, "cached", true,
+		},
+		"a read found what it has": {
+			provisioning.PV{Known: true, Handle: "live", Read: now.Add(-time.Hour)}, nil, "live", true,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, _ := observing(t, onNode("n1"), nil, c.pvs)
@@ -165,12 +174,20 @@ func TestWhichPVIsTheClaims(t *testing.T) {
 		ofDriver bool
 		stored   bool
 	}{
-		"its own":                            {volume.PV{Driver: driverName, Claim: volume.ClaimRef{UID: "u1"}}, true, true},
-		"one whose driver cannot be told":    {volume.PV{Claim: volume.ClaimRef{UID: "u1"}}, true, true},
-		"another driver's":                   {volume.PV{Driver: "x", Claim: volume.ClaimRef{UID: "u1"}}, false, false},
-		"another claim's":                    {volume.PV{Driver: driverName, Claim: volume.ClaimRef{UID: "u2"}}, true, false},
-		"one that is terminating":            {volume.PV{Driver: driverName, Claim: volume.ClaimRef{UID: "u1"}, Terminating: true}, true, false},
-		"one that another node can use only": {volume.PV{Driver: driverName, Claim: volume.ClaimRef{UID: "u1"}, Reach: volume.ReachElsewhere}, true, false},
+		"its own": {
+			volume.PV{Driver: driverName, Claim: volume.ClaimRef{UID: "u1"}}, true, true,
+		},
+		"one whose driver cannot be told": {volume.PV{Claim: volume.ClaimRef{UID: "u1"}}, true, true},
+		"another driver's":                {volume.PV{Driver: "x", Claim: volume.ClaimRef{UID: "u1"}}, false, false},
+		"another claim's": {
+			volume.PV{Driver: driverName, Claim: volume.ClaimRef{UID: "u2"}}, true, false,
+		},
+		"one that is terminating": {
+			volume.PV{Driver: driverName, Claim: volume.ClaimRef{UID: "u1"}, Terminating: true}, true, false,
+		},
+		"one that another node can use only": {
+			volume.PV{Driver: driverName, Claim: volume.ClaimRef{UID: "u1"}, Reach: volume.ReachElsewhere}, true, false,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, _ := observing(t, Config{}, nil, pvsOf{"pvc-u1": c.pv})
@@ -194,11 +211,13 @@ func TestOnlyAClaimThatCameAfterTheTakeOverHadNoEntry(t *testing.T) {
 		edit func(*run, *processLog)
 		want bool
 	}{
-		"it came later":                   {func(*run, *processLog) {}, true},
-		"the claim is not known":          {func(r *run, _ *processLog) { r.claim = nil }, false},
-		"the time is not known":           {func(_ *run, l *processLog) { l.takenOver = time.Time{} }, false},
-		"it came before":                  {func(_ *run, l *processLog) { l.takenOver = took.Add(time.Hour) }, false},
-		"clocks may differ by that much":  {func(_ *run, l *processLog) { l.takenOver = took.Add(time.Minute - clockSkew) }, false},
+		"it came later":          {func(*run, *processLog) {}, true},
+		"the claim is not known": {func(r *run, _ *processLog) { r.claim = nil }, false},
+		"the time is not known":  {func(_ *run, l *processLog) { l.takenOver = time.Time{} }, false},
+		"it came before":         {func(_ *run, l *processLog) { l.takenOver = took.Add(time.Hour) }, false},
+		"clocks may differ by that much": {
+			func(_ *run, l *processLog) { l.takenOver = took.Add(time.Minute - clockSkew) }, false,
+		},
 		"an entry of it was closed since": {func(r *run, _ *processLog) { r.tracker.closed("u1") }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -235,7 +254,8 @@ func TestWhatIsKnownOfAnEntryIsThatOfTheLog(t *testing.T) {
 	r, log := observing(t, Config{}, claimsOf{claimAt("1")}, pvsOf{})
 	log.entries["pvc-u1"] = entry
 	r.observe()
-	if got := r.facts.Record; !got.Begun() || !got.Discarding || got.Adopted || got.Claim != "u1" || r.facts.Log != provisioning.LogOpen {
+	if got := r.facts.Record; !got.Begun() || !got.Discarding || got.Adopted || got.Claim != "u1" ||
+		r.facts.Log != provisioning.LogOpen {
 		t.Errorf("of an earlier process: %+v", got)
 	}
 	if r.facts.First || r.facts.Wanted || r.facts.Composed {
@@ -287,7 +307,8 @@ func TestWhoMayAct(t *testing.T) {
 		lease Lease
 		want  bool
 	}{
-		"who needs no lease": {nil, true}, "who holds it": {lease(1), true}, "not whose lease has ended": {lease(0), false},
+		"who needs no lease": {
+			nil, true}, "who holds it": {lease(1), true}, "not whose lease has ended": {lease(0), false},
 	} {
 		r, _ := observing(t, Config{Lease: c.lease}, nil, nil)
 		if r.observe(); r.mayAct() != c.want || r.facts.MayAct != c.want {
@@ -306,8 +327,14 @@ func TestWhichSourceLosesItsFinalizer(t *testing.T) {
 		frees  bool
 	}{
 		"a claim that is terminating": {Config{}, claimsOf{claimAt("1", terminating)}, true},
-		"not one that stays":          {Config{}, claimsOf{claimAt("1", func(c *v1.PersistentVolumeClaim) { c.Finalizers = []string{finalizers.Cloning} })}, false},
-		"not one without it":          {Config{}, claimsOf{claimAt("1", terminating, func(c *v1.PersistentVolumeClaim) { c.Finalizers = nil })}, false},
+		"not one that stays": {
+			Config{}, claimsOf{claimAt("1", func(c *v1.PersistentVolumeClaim) {
+				c.Finalizers = []string{finalizers.Cloning}
+			})}, false,
+		},
+		"not one without it": {
+			Config{}, claimsOf{claimAt("1", terminating, func(c *v1.PersistentVolumeClaim) { c.Finalizers = nil })}, false,
+		},
 		"not one of another node": {onNode("n1"), claimsOf{claimAt("1", terminating, func(c *v1.PersistentVolumeClaim) {
 			c.Annotations[caches.AnnSelectedNode] = "n2"
 		})}, false},
@@ -316,7 +343,8 @@ func TestWhichSourceLosesItsFinalizer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r, log := observing(t, c.cfg, c.claims, nil)
 			r.working = func() bool { return true }
-			if got := r.freeSource(t.Context(), request.SourceRef{Kind: request.SourceClaim, Namespace: "ns", Name: "data"}); got != controller.Done() {
+			of := request.SourceRef{Kind: request.SourceClaim, Namespace: "ns", Name: "data"}
+			if got := r.freeSource(t.Context(), of); got != controller.Done() {
 				t.Errorf("comes back %+v", got)
 			}
 			if n := log.count("free source"); n > 1 || (n == 1) != c.frees {
@@ -432,7 +460,8 @@ func TestAPVThatExistsIsTheOneToReportOnlyIfItNamesTheVolume(t *testing.T) {
 		r, log := observing(t, Config{}, nil, pvsOf{})
 		request := mustBuild(t)
 		request.PV.Spec.CSI.VolumeHandle = handle
-		if _, err := log.client.CoreV1().PersistentVolumes().Create(t.Context(), request.PV, metav1.CreateOptions{}); err != nil {
+		_, err := log.client.CoreV1().PersistentVolumes().Create(t.Context(), request.PV, metav1.CreateOptions{})
+		if err != nil {
 			t.Fatal(err)
 		}
 		r.track.pv, r.facts.Record.Handle = request.PV, "vol-1"
@@ -454,5 +483,21 @@ func TestADeletionThatFailsIsNotReportedAsDone(t *testing.T) {
 	if err := r.deleteVolume(t.Context(), provisioning.ReasonDiscard); err == nil ||
 		reasonOf(err) != provisioning.ReasonOutcomeUnknown || r.facts.Record.Volume != provisioning.VolumeMade {
 		t.Errorf("%v, and the volume is %v", err, r.facts.Record.Volume)
+	}
+}
+
+func TestARequestThatIsSettledIsReplaced(t *testing.T) {
+	for settled, want := range map[bool]int{true: 1, false: provisioning.MaxRequests} {
+		r, log := observing(t, Config{}, nil, pvsOf{})
+		r.facts.Log, r.facts.Record = provisioning.LogOpen, provisioning.Opened("u1", provisioning.Request{Node: "n1"})
+		r.facts.Record.Requests[0].Sent, r.facts.Record.Requests[0].Settled = true, settled
+		r.track.entry = inflight.Entry{Volume: "pvc-u1", Requests: []inflight.Request{*mustBuild(t)}}
+		r.built = mustBuild(t)
+		if err := r.openEntry(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := len(log.entries["pvc-u1"].Requests); got != want || len(r.track.entry.Requests) != want {
+			t.Errorf("settled %t: %d requests, want %d", settled, got, want)
+		}
 	}
 }

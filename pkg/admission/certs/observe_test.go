@@ -59,8 +59,8 @@ func TestSinceWhenATrustIsKnown(t *testing.T) {
 
 // TestAWriteChangesWhatIsOursAlone, and all of that: a key that is not wanted is removed.
 func TestAWriteChangesWhatIsOursAlone(t *testing.T) {
-	all := map[string][]byte{keyCert: []byte("c"), keyKey: []byte("k"), keyNextCert: []byte("nc"), keyNextKey: []byte("nk"),
-		keyOldCAs: []byte("o")}
+	all := map[string][]byte{keyCert: []byte("c"), keyKey: []byte("k"), keyNextCert: []byte("nc"),
+		keyNextKey: []byte("nk"), keyOldCAs: []byte("o")}
 	for keep := range all {
 		patch, err := secretPatch(map[string][]byte{keep: all[keep]}, "7")
 		if err != nil {

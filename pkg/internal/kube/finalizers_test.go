@@ -123,15 +123,28 @@ func TestWhatTheAnswerToAWriteMeans(t *testing.T) {
 		// patch and deletion are what the answer to either means.
 		patch, deletion error
 	}{
-		"there is none":            {metav1.Status{Code: 404, Reason: metav1.StatusReasonNotFound}, ErrGone, ErrGone},
-		"it has changed":           {metav1.Status{Code: 409, Reason: metav1.StatusReasonConflict}, ErrChanged, ErrChanged},
-		"another has its name":     {metav1.Status{Code: 422, Reason: metav1.StatusReasonInvalid, Details: about("metadata.uid")}, ErrGone, other},
-		"it is terminating":        {metav1.Status{Code: 422, Reason: metav1.StatusReasonInvalid, Details: about("metadata.finalizers")}, ErrChanged, other},
-		"another field is wrong":   {metav1.Status{Code: 422, Reason: metav1.StatusReasonInvalid, Details: about("spec")}, other, other},
-		"nothing is named":         {metav1.Status{Code: 422, Reason: metav1.StatusReasonInvalid}, other, other},
-		"a policy names the UID":   {metav1.Status{Code: 403, Reason: metav1.StatusReasonForbidden, Details: about("metadata.uid")}, other, other},
-		"one names its finalizers": {metav1.Status{Code: 403, Reason: metav1.StatusReasonForbidden, Details: about("metadata.finalizers")}, other, other},
-		"something went wrong":     {metav1.Status{Code: 500, Reason: metav1.StatusReasonInternalError}, other, other},
+		"there is none": {metav1.Status{Code: 404, Reason: metav1.StatusReasonNotFound}, ErrGone, ErrGone},
+		"it has changed": {
+			metav1.Status{Code: 409, Reason: metav1.StatusReasonConflict}, ErrChanged, ErrChanged,
+		},
+		"another has its name": {
+			metav1.Status{Code: 422, Reason: metav1.StatusReasonInvalid, Details: about("metadata.uid")}, ErrGone, other,
+		},
+		"it is terminating": {
+			metav1.Status{Code: 422, Reason: metav1.StatusReasonInvalid, Details: about("metadata.finalizers")},
+			ErrChanged, other,
+		},
+		"another field is wrong": {
+			metav1.Status{Code: 422, Reason: metav1.StatusReasonInvalid, Details: about("spec")}, other, other,
+		},
+		"nothing is named": {metav1.Status{Code: 422, Reason: metav1.StatusReasonInvalid}, other, other},
+		"a policy names the UID": {
+			metav1.Status{Code: 403, Reason: metav1.StatusReasonForbidden, Details: about("metadata.uid")}, other, other,
+		},
+		"one names its finalizers": {
+			metav1.Status{Code: 403, Reason: metav1.StatusReasonForbidden, Details: about("metadata.finalizers")}, other, other,
+		},
+		"something went wrong": {metav1.Status{Code: 500, Reason: metav1.StatusReasonInternalError}, other, other},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for what, write := range writes {
@@ -141,7 +154,8 @@ func TestWhatTheAnswerToAWriteMeans(t *testing.T) {
 					want = c.deletion
 				}
 				err := write(t.Context(), client)
-				if err == nil || errors.Is(err, ErrGone) != (want == ErrGone) || errors.Is(err, ErrChanged) != (want == ErrChanged) {
+				gone, changed := errors.Is(err, ErrGone), errors.Is(err, ErrChanged)
+				if err == nil || gone != errors.Is(want, ErrGone) || changed != errors.Is(want, ErrChanged) {
 					t.Errorf("%s: %v, want %v", what, err, want)
 				}
 			}

@@ -38,7 +38,8 @@ func holding(entries values) *shard {
 	s := newShard(3, shardName(3))
 	s.seen, s.known, s.taken, s.fenced, s.write = seenAs("7", 6, entries), true, true, true, 6
 	for name, value := range entries {
-		s.want[entryPrefix+name] = &item{entry: &Entry{Volume: name}, value: value, confirmed: true, done: make(chan error, 1)}
+		s.want[entryPrefix+name] = &item{entry: &Entry{Volume: name}, value: value, confirmed: true,
+			done: make(chan error, 1)}
 	}
 	return s
 }
@@ -270,13 +271,23 @@ func TestNothingIsConfirmedThatAnOpenWriteMayChange(t *testing.T) {
 		want   bool
 	}{
 		"a removal": {nil, nil, false, true},
-		"a removal, and a write may bring it back":         {nil, []try{{version: "7", entries: values{a: "1"}}}, false, false},
-		"a removal, and a write may store another":         {nil, []try{{version: "7", entries: values{"b": "1"}}}, false, true},
-		"a Put after a removal":                            {values{"a": "1"}, nil, true, true},
-		"a Put after a removal that may land":              {values{"a": "1"}, []try{{version: "7"}}, true, false},
-		"a Put after a replacement that may land":          {values{"a": "1"}, []try{{version: "7", entries: values{a: "2"}}}, true, false},
-		"a Put, and a write of the same, which may land":   {values{"a": "1"}, []try{{version: "7", entries: values{a: "1"}}}, true, true},
-		"a Put of what the Lease does not have, and which": {nil, []try{{version: "7", entries: values{a: "1"}}}, true, false},
+		"a removal, and a write may bring it back": {
+			nil, []try{{version: "7", entries: values{a: "1"}}}, false, false,
+		},
+		"a removal, and a write may store another": {
+			nil, []try{{version: "7", entries: values{"b": "1"}}}, false, true,
+		},
+		"a Put after a removal":               {values{"a": "1"}, nil, true, true},
+		"a Put after a removal that may land": {values{"a": "1"}, []try{{version: "7"}}, true, false},
+		"a Put after a replacement that may land": {
+			values{"a": "1"}, []try{{version: "7", entries: values{a: "2"}}}, true, false,
+		},
+		"a Put, and a write of the same, which may land": {
+			values{"a": "1"}, []try{{version: "7", entries: values{a: "1"}}}, true, true,
+		},
+		"a Put of what the Lease does not have, and which": {
+			nil, []try{{version: "7", entries: values{a: "1"}}}, true, false,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := holding(values{"a": "1"})
