@@ -80,9 +80,9 @@ FAULTS_S ?= 300
 faults: controlplane ## Kill the sidecar at every moment, play all faults, then random ones for FAULTS_S (300) seconds; SEED repeats a run
 	$(GO) run ./test/faults/cmd/faults --seconds $(FAULTS_S) $(if $(SEED),--seed $(SEED))
 
-bench: controlplane ## Measure speed and size beside a reference; QUICK=1 in 3 minutes, BENCH=name a family or figure alone, SEED repeats an order
-	$(GO) run ./test/bench/cmd/bench $(if $(QUICK),--quick) $(if $(BENCH),--only '$(BENCH)') $(if $(SEED),--seed $(SEED))
-	$(if $(QUICK)$(BENCH),,$(MAKE) bench-plot)
+bench: controlplane ## Measure speed and size beside a reference; ONLY=family,... some, QUICK=1 with fewer volumes, RUNS=n, SEED repeats an order
+	$(GO) run ./test/bench/cmd/bench $(if $(QUICK),--quick) $(if $(ONLY),--only '$(ONLY)') $(if $(RUNS),--runs $(RUNS)) $(if $(SEED),--seed $(SEED))
+	$(if $(QUICK)$(ONLY),,$(MAKE) bench-plot)
 
 bench-plot: ## Draw the scaling curve of test/bench/report.json
 	cd test/bench/plot && $(GO) run .

@@ -12,94 +12,91 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
+	"github.com/csi-reclaimer/csi-reclaimer/test/bench/fill"
+	"github.com/csi-reclaimer/csi-reclaimer/test/bench/report"
+	"github.com/csi-reclaimer/csi-reclaimer/test/bench/subject"
 )
 
-// patchers is how many PVs ours protects at once (--protect-threads).
-const patchers = 8
-
 func backfillFamilies() []family {
-	return []family{{name: "backfill", plane: bare, run: measureBackfill, figures: []Figure{{
-		Name: "backfill_per_second", Unit: "PVs/s", Goals: []Goal{atLeastOf(0.9, Limit)},
-		Load: "10,000 bound PVs without the finalizer (reference: 100), a watch of all PVs open, no controller manager; " +
-			"from the first PV protected to the last. " +
-			"Limit: the same patches by 8 connections that do nothing else.",
-	}}}}
+	const name = "backfill"
+	const load = "10,000 bound PVs without the finalizer (reference: 100, one run), a watch of all PVs open; no " +
+		"controller manager, no audit log; then the subject starts. "
+	return []family{{name: name, plane: bare, run: measureBackfill, figures: append([]report.Figure{{
+		Name: "backfill_per_second", Unit: "PVs/s", Goals: []report.Goal{report.AtLeastOf(0.9, report.Limit)},
+		Load: load + "From the first PV protected to the last. Limit: bare PATCHes by 8 connections that add it.",
+	}}, costs(name, load+"From the start of the subject to the last PV protected.")...)}}
 }
 
 func measureBackfill(ctx context.Context, s *session) error {
 	n := s.size(10_000, 2_000)
-	one := func(column string, n int, protect func(context.Context) (stop func() error, err error)) func() error {
+	one := func(sub subject.Subject, n int) func() error {
 		return func() error {
-			rate, err := s.backfill(ctx, n, protect)
-			if err == nil {
-				s.record("backfill_per_second", column, rate)
-			}
-			return err
+			return s.backfill(ctx, n, sub.Column, func(ctx context.Context) (subject.Running, error) {
+				return s.env.start(ctx, sub)
+			})
 		}
 	}
-	subject := func(sub subject) func(context.Context) (func() error, error) {
-		return func(ctx context.Context) (func() error, error) {
-			program, err := s.env.start(ctx, sub)
-			if err != nil {
-				return nil, err
-			}
-			return program.Stop, nil
+	return s.alternate(func(run int) []func() error {
+		all := []func() error{one(subject.Ours(), n), one(subject.Unthrottled(), n), func() error {
+			return s.backfill(ctx, n, report.Limit, func(ctx context.Context) (subject.Running, error) {
+				return nil, s.env.addFinalizers(ctx, n)
+			})
+		}}
+		if !s.Quick && run == 0 {
+			all = append(all, one(subject.Reference(), 100))
 		}
-	}
-	return s.alternate(func(int) []func() error {
-		return []func() error{
-			one(Ours, n, subject(ours())),
-			one(Reference, s.size(100, 20), subject(reference())),
-			one(Unthrottled, n, subject(unthrottled())),
-			one(Limit, n, func(ctx context.Context) (func() error, error) {
-				return func() error { return nil }, s.env.patchAll(ctx, n)
-			}),
-		}
+		return all
 	})
 }
 
-// backfill returns how many PVs a second are protected, of n that are not when protect is called.
-func (s *session) backfill(ctx context.Context, n int,
-	protect func(context.Context) (stop func() error, err error)) (rate float64, err error) {
+// backfill records how many PVs a second are protected, of n that are not when begin is called. begin returns the
+// program that protects them, which is ended then, or nil.
+func (s *session) backfill(ctx context.Context, n int, column string,
+	begin func(context.Context) (subject.Running, error)) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if err := s.env.empty(ctx); err != nil {
-		return 0, err
+	if err := s.env.fill.Empty(ctx); err != nil {
+		return err
 	}
-	if err := s.env.fill(ctx, n, unprotected); err != nil {
-		return 0, err
+	if err := s.env.fill.Bound(ctx, n, fill.Unprotected); err != nil {
+		return err
 	}
-	watch, err := track(ctx, s.env.users[len(s.env.users)-1], "")
+	watch, err := track(ctx, s.env.users[len(s.env.users)-1])
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer watch.close()
-	stop, err := protect(ctx)
+	before, err := s.env.used(nil)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	defer func() { err = errors.Join(err, stop()) }()
+	program, err := begin(ctx)
+	if err != nil {
+		return err
+	}
+	if program != nil {
+		defer func() { err = errors.Join(err, program.Stop()) }()
+	}
 	if err := watch.wait(ctx, "protected", func(t *tracker) bool { return t.protected == n }); err != nil {
-		return 0, err
+		return err
 	}
-	var first, last time.Time
-	for i := range n {
-		at := watch.times(fillName(i)).protected
-		if first.IsZero() || at.Before(first) {
-			first = at
-		}
-		if at.After(last) {
-			last = at
-		}
+	if err := s.recordCosts(column, program, before, n); err != nil {
+		return err
 	}
-	return float64(n-1) / last.Sub(first).Seconds(), nil
+	names := make([]string, n)
+	for i := range names {
+		names[i] = fill.Name(i)
+	}
+	first, last := watch.span(names, func(p pvTimes) time.Time { return p.protected })
+	s.record("backfill_per_second", column, float64(n-1)/last.Sub(first).Seconds())
+	return nil
 }
 
-// patchAll adds the finalizer to all filled PVs, by so many connections as ours has workers.
-func (env *environment) patchAll(ctx context.Context, n int) error {
+// addFinalizers adds the finalizer to all filled PVs, by so many connections as ours has workers.
+func (env *environment) addFinalizers(ctx context.Context, n int) error {
 	return inParallel(ctx, patchers, n, func(ctx context.Context, worker, i int) error {
-		name := fillName(i)
-		body := fmt.Sprintf(`{"metadata":{"finalizers":[%q],"uid":%q}}`, volume.Finalizer, name[len(name)-36:])
+		name := fill.Name(i)
+		body := fmt.Sprintf(`{"metadata":{"finalizers":[%q],"uid":%q}}`, volume.Finalizer, fill.UID(name))
 		_, err := env.users[worker].CoreV1().PersistentVolumes().Patch(ctx, name, types.StrategicMergePatchType, []byte(body),
 			metav1.PatchOptions{})
 		return err

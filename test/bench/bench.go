@@ -12,6 +12,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/bench/report"
+	"github.com/csi-reclaimer/csi-reclaimer/test/bench/subject"
 )
 
 // Options say what to measure.
@@ -29,7 +32,7 @@ type Options struct {
 	// Progress receives a line for what takes long. Default: none.
 	Progress io.Writer
 	// Measured is called for each figure as soon as it is measured. Optional.
-	Measured func(*Figure)
+	Measured func(*report.Figure)
 }
 
 // family is a number of figures that are measured together.
@@ -37,37 +40,37 @@ type family struct {
 	name  string
 	plane kind
 	// long is left out of a quick measurement, unless it is asked for by name.
-	long    bool
-	figures []Figure
-	run     func(context.Context, *session) error
+	long bool
+	// uncosted has no figures of processor time: it counts, with an audit log, or its load is no volumes.
+	uncosted bool
+	figures  []report.Figure
+	run      func(context.Context, *session) error
 }
 
 // families are all there are, in the order of the report.
 func families() []family {
-	return slices.Concat(countFamilies(), deletionFamilies(), failureFamilies(), latencyFamilies(), provisionFamilies(),
-		backfillFamilies(), scaleFamilies(), idleFamilies())
+	return slices.Concat(countFamilies(), releasedFamilies(), liveFamilies(), backfillFamilies(), latencyFamilies(),
+		scaleFamilies(), idleFamilies())
 }
 
-// figureOrder is the place of each figure in the report.
-func figureOrder() map[string]int {
-	order := map[string]int{}
+// Names returns the names of all figures in the order of the report.
+func Names() (names []string) {
 	for _, f := range families() {
 		for _, figure := range f.figures {
-			order[figure.Name] = len(order)
-		}
-	}
-	return order
-}
-
-// Names returns the names of all families with their figures.
-func Names() map[string][]string {
-	names := map[string][]string{}
-	for _, f := range families() {
-		for _, figure := range f.figures {
-			names[f.name] = append(names[f.name], figure.Name)
+			names = append(names, figure.Name)
 		}
 	}
 	return names
+}
+
+// List writes all families with their figures.
+func List(w io.Writer) {
+	for _, f := range families() {
+		fmt.Fprintln(w, f.name)
+		for _, figure := range f.figures {
+			fmt.Fprintln(w, "  "+figure.Name)
+		}
+	}
 }
 
 // session is one call of Run.
@@ -77,11 +80,12 @@ type session struct {
 	version  string
 	random   *rand.Rand
 	env      *environment
-	figures  map[string]*Figure
+	family   string
+	figures  map[string]*report.Figure
 }
 
 // Run measures and returns the figures. What was measured before an error is returned with it.
-func Run(ctx context.Context, o Options, v Versions) (figures []*Figure, err error) {
+func Run(ctx context.Context, o Options, v report.Versions) (figures []*report.Figure, err error) {
 	s := &session{Options: o, version: v.Ours}
 	if s.Progress == nil {
 		s.Progress = io.Discard
@@ -132,24 +136,40 @@ func choose(only []string) (chosen []family, err error) {
 
 func (f family) is(name string) bool {
 	return f.name == name || slices.ContainsFunc(f.figures,
-		func(figure Figure) bool { return strings.HasPrefix(figure.Name, name) })
+		func(figure report.Figure) bool { return strings.HasPrefix(figure.Name, name) })
 }
 
-func (s *session) measure(ctx context.Context, f family) ([]*Figure, error) {
+// measure runs a family in its environment, on processors that are quiet if possible.
+func (s *session) measure(ctx context.Context, f family) ([]*report.Figure, error) {
 	began := time.Now()
 	s.say("%s", f.name)
 	if err := s.openEnvironment(ctx, f.plane); err != nil {
 		return nil, err
 	}
-	busy, err := busyPercent(ctx)
+	busy, err := subject.BusyPercent(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if busy > quiet {
 		s.say("the processors are %.0f %% busy with other things: rates and times will say little", busy)
 	}
-	s.figures = map[string]*Figure{}
-	var all []*Figure
+	figures, err := s.figuresOf(ctx, f, began, busy)
+	if err != nil {
+		return nil, err
+	}
+	for _, figure := range figures {
+		if s.Measured != nil {
+			s.Measured(figure)
+		}
+	}
+	s.say("%s took %v", f.name, time.Since(began).Round(time.Second))
+	return figures, nil
+}
+
+// figuresOf runs a family and returns its figures. It is an error if one of them has no value of ours.
+func (s *session) figuresOf(ctx context.Context, f family, began time.Time, busy float64) (all []*report.Figure,
+	err error) {
+	s.family, s.figures = f.name, map[string]*report.Figure{}
 	for _, figure := range f.figures {
 		figure.Runs, figure.Date, figure.Seed, figure.Version = map[string][]float64{}, began.UTC().Truncate(time.Second),
 			s.Seed, s.version
@@ -160,20 +180,13 @@ func (s *session) measure(ctx context.Context, f family) ([]*Figure, error) {
 	if err := f.run(ctx, s); err != nil {
 		return nil, err
 	}
-	all = slices.DeleteFunc(all, func(f *Figure) bool { return len(f.Runs) == 0 })
-	for _, figure := range all {
-		if s.Measured != nil {
-			s.Measured(figure)
-		}
-	}
-	s.say("%s took %v", f.name, time.Since(began).Round(time.Second))
-	return all, nil
+	return all, report.Check(all)
 }
 
 // quiet is how busy, in percent, an idle control plane keeps two processors, and some room.
 const quiet = 20
 
-// newEnvironment makes the environment of this kind the present one.
+// openEnvironment makes the environment of this kind the present one.
 func (s *session) openEnvironment(ctx context.Context, k kind) (err error) {
 	if s.env != nil && s.env.kind == k {
 		return nil
@@ -201,7 +214,7 @@ func (s *session) record(figure, column string, value float64) {
 		panic("bench: no figure " + figure + " in this family") // a mistake in the tables
 	}
 	f.Runs[column] = append(f.Runs[column], value)
-	s.say("  %s %s %s %s", figure, column, number(value), f.Unit)
+	s.say("  %s %s %.2f %s", figure, column, value, f.Unit)
 }
 
 func (s *session) say(format string, args ...any) {
@@ -216,11 +229,13 @@ func (s *session) size(full, quick int) int {
 	return full
 }
 
-// alternate calls do for each run and column in turn: a slow minute of the machine hits all of them.
+// alternate calls do for each run and calls what it returns in turn, each run from another one on: a slow minute of the
+// machine hits all of them, and none is always the first.
 func (s *session) alternate(do func(run int) []func() error) error {
 	for run := range s.Runs {
-		for _, one := range do(run) {
-			if err := one(); err != nil {
+		all := do(run)
+		for i := range all {
+			if err := all[(run+i)%len(all)](); err != nil {
 				return err
 			}
 		}

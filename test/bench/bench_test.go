@@ -3,149 +3,18 @@
 package bench
 
 import (
-	"bytes"
-	"math"
+	"context"
+	"io"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/bench/report"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 )
-
-func TestMedianAndPercentile(t *testing.T) {
-	cases := map[string]struct {
-		values           []float64
-		median, p50, p99 float64
-	}{
-		"one":              {[]float64{4}, 4, 4, 4},
-		"an odd number":    {[]float64{9, 1, 5}, 5, 5, 9},
-		"an even number":   {[]float64{4, 1, 3, 2}, 2.5, 2, 4},
-		"the worst of two": {[]float64{7, 3}, 5, 3, 7},
-	}
-	for name, c := range cases {
-		t.Run(name, func(t *testing.T) {
-			before := append([]float64(nil), c.values...)
-			got := []float64{Median(c.values), Percentile(c.values, 50), Percentile(c.values, 99)}
-			if want := []float64{c.median, c.p50, c.p99}; !cmp.Equal(got, want) {
-				t.Errorf("median, p50, p99 of %v = %v, want %v", c.values, got, want)
-			}
-			if !cmp.Equal(before, c.values) {
-				t.Errorf("the values were changed to %v", c.values)
-			}
-		})
-	}
-	if m, p := Median(nil), Percentile(nil, 50); !math.IsNaN(m) || !math.IsNaN(p) {
-		t.Errorf("of nothing: %v and %v, want NaN", m, p)
-	}
-	hundred := make([]float64, 100)
-	for i := range hundred {
-		hundred[i] = float64(i + 1)
-	}
-	if got := Percentile(hundred, 99); got != 99 {
-		t.Errorf("p99 of 1 to 100 = %v, want 99", got)
-	}
-}
-
-func TestGoals(t *testing.T) {
-	cases := map[string]struct {
-		goal    Goal
-		medians map[string]float64
-		met     bool
-		verdict string
-	}{
-		"a count that is exact":            {exactly(1), map[string]float64{Ours: 1}, true, "met"},
-		"a count that is not":              {exactly(1), map[string]float64{Ours: 1.01}, false, "missed by 1 %"},
-		"something where nothing is to be": {exactly(0), map[string]float64{Ours: 0.5}, false, "missed by 0.50"},
-		"below a bound":                    {atMost(25), map[string]float64{Ours: 24}, true, "met"},
-		"above it":                         {atMost(25), map[string]float64{Ours: 50}, false, "missed by 100 %"},
-		"fast enough":                      {atLeast(10), map[string]float64{Ours: 10}, true, "met"},
-		"faster than the reference": {atLeastOf(1.1, Unthrottled), map[string]float64{Ours: 120, Unthrottled: 100},
-			true, "met (1.20 ×)"},
-		"not fast enough": {atLeastOf(1.1, Unthrottled), map[string]float64{Ours: 55, Unthrottled: 100},
-			false, "missed by 50 % (0.55 ×)"},
-		"nothing to compare with": {atLeastOf(100, Reference), map[string]float64{Ours: 55}, false, "not measured"},
-		"no run of ours":          {atMost(1), map[string]float64{Reference: 5}, false, "not measured"},
-	}
-	for name, c := range cases {
-		t.Run(name, func(t *testing.T) {
-			met, verdict := c.goal.Judge(c.medians)
-			if met != c.met || verdict != c.verdict {
-				t.Errorf("%v of %v: %v %q, want %v %q", c.goal, c.medians, met, verdict, c.met, c.verdict)
-			}
-		})
-	}
-}
-
-func TestReportRoundTrips(t *testing.T) {
-	machine, versions := Machine{CPU: "abacus", Cores: 2}, Versions{Kubernetes: "v1.36.3", Ours: "v0.1"}
-	name := families()[0].figures[0].Name
-	figure := &Figure{
-		Name: name, Unit: "calls", Load: "Few.", Goals: []Goal{exactly(1)}, Seed: 7,
-		Runs: map[string][]float64{Ours: {1, 1, 1}, Unthrottled: {1.5, 1.25, 1.75}}, Date: time.Unix(1e9, 0).UTC(),
-		Version: "v0.1",
-	}
-	dir := t.TempDir()
-	report, err := Read(dir, machine, versions)
-	if err != nil {
-		t.Fatal(err)
-	}
-	report.Add(&Figure{Name: families()[0].figures[1].Name}, &Figure{Name: name})
-	report.Add(figure)
-	if err := report.Write(dir); err != nil {
-		t.Fatal(err)
-	}
-	again, err := Read(dir, machine, versions)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(report, again); diff != "" {
-		t.Error(diff)
-	}
-	if again.Figures[0].Name != name {
-		t.Errorf("the first figure is %s", again.Figures[0].Name)
-	}
-	want := "bench " + name + " ours=1.00 reference=- reference_unthrottled=1.50 limit=-"
-	if got := figure.Line(); got != want {
-		t.Errorf("line %q, want %q", got, want)
-	}
-	var table bytes.Buffer
-	if err := again.Markdown(&table); err != nil {
-		t.Fatal(err)
-	}
-	row := "| `" + name + "` | calls | 1.00 | - | 1.50 | - | = 1.00 | met | 3 |\n"
-	if !strings.Contains(table.String(), row) {
-		t.Errorf("no line %q in\n%s", row, table.String())
-	}
-	machine.Cores = 64
-	if other, err := Read(dir, machine, versions); err != nil || len(other.Figures) > 0 {
-		t.Errorf("on another machine there are %d figures, error %v", len(other.Figures), err)
-	}
-}
-
-func TestUsageOfAProcess(t *testing.T) {
-	status := "Name:\tx\nVmPeak:\t 9 kB\nVmHWM:\t  20480 kB\nVmRSS:\t  10240 kB\n"
-	stat := "42 (a ) name) S 1 2 3 4 5 6 7 8 9 10 150 50 0 0 20"
-	got, err := parseUsage(status, stat)
-	if want := (usage{peakMiB: 20, residentMiB: 10, cpu: 2}); err != nil || got != want {
-		t.Errorf("got %+v, %v, want %+v", got, err, want)
-	}
-	for _, bad := range [][2]string{{"", stat}, {status, ""}, {status, "42 (x) S 1"}} {
-		if _, err := parseUsage(bad[0], bad[1]); err == nil {
-			t.Errorf("%q gives no error", bad)
-		}
-	}
-}
-
-func TestBusyProcessors(t *testing.T) {
-	before := "cpu  100 0 100 700 100 0 0 0 50 0\ncpu0 1 1 1 1\n"
-	after := "cpu  130 0 120 730 120 0 0 0 90 0\ncpu0 9 9 9 9\n"
-	if got := busyBetween(before, after); got != 50 {
-		t.Errorf("busy %v %%, want 50", got)
-	}
-	if got := busyBetween("", ""); got != 0 {
-		t.Errorf("of nothing: %v %%, want 0", got)
-	}
-}
 
 func TestFamiliesAreWellFormed(t *testing.T) {
 	seen := map[string]bool{}
@@ -157,11 +26,136 @@ func TestFamiliesAreWellFormed(t *testing.T) {
 			}
 			seen[figure.Name] = true
 		}
+		if !f.uncosted && (!seen[subjectCPU+f.name] || !seen[apiServerCPU+f.name]) {
+			t.Errorf("family %s: no processor time of the subject or of the API server", f.name)
+		}
 	}
 	if _, err := choose([]string{"no such figure"}); err == nil {
 		t.Error("a figure that does not exist was found")
 	}
-	if chosen, err := choose([]string{"gone_per_second_pv"}); err != nil || len(chosen) != 1 || chosen[0].name != "gone" {
-		t.Errorf("gone_per_second_pv: %v, %v", chosen, err)
+	for name, want := range map[string]string{"gone_per_second_pv": "live", "released_claim_first": "released_claim_first"} {
+		if chosen, err := choose([]string{name}); err != nil || len(chosen) != 1 || chosen[0].name != want {
+			t.Errorf("%s: %v, %v", name, chosen, err)
+		}
+	}
+}
+
+// What is to be reached, as it was agreed.
+func TestGoalsOfFamilies(t *testing.T) {
+	want := map[string]string{
+		"released_pv_first_gone_per_second":           "≥ 1.10 × reference_unthrottled",
+		"released_claim_first_gone_per_second":        "≥ 1.00 × reference_unthrottled",
+		"gone_per_second_pv_first":                    "≥ 1.00 × reference_unthrottled",
+		"gone_per_second_claim_first":                 "≥ 1.00 × reference_unthrottled",
+		"claims_bound_per_second":                     "≥ 1.00 × reference_unthrottled",
+		"backfill_per_second":                         "≥ 0.90 × limit",
+		"subject_cpu_s_per_1000_live":                 "≤ 1.00 × reference_unthrottled",
+		"subject_cpu_s_per_1000_released_pv_first":    "≤ 1.00 × reference_unthrottled",
+		"subject_cpu_s_per_1000_released_claim_first": "≤ 1.00 × reference_unthrottled",
+		"released_to_deleted_ms_p50":                  "≤ 8.00",
+		"released_to_deleted_ms_p99":                  "≤ 1.00 × reference_unthrottled",
+		"delete_rpcs_per_volume_pv_first":             "= 1.00",
+		"delete_rpcs_per_volume_claim_first":          "= 1.00",
+		"answered_404_per_reclaim":                    "= 0.00",
+		"calls_per_reclaim_pv_first":                  "≤ 2.00",
+		"calls_per_reclaim_claim_first":               "≤ 3.00",
+		"api_calls_per_claim":                         "≤ 10.3",
+		"peak_rss_mib_100000":                         "≤ 116",
+	}
+	got := map[string]string{}
+	for _, f := range families() {
+		for _, figure := range f.figures {
+			if want[figure.Name] == "" {
+				continue
+			}
+			var all []string
+			for _, goal := range figure.Goals {
+				all = append(all, goal.String())
+			}
+			got[figure.Name] = strings.Join(all, ", ")
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("goals (-want +got):\n%s", diff)
+	}
+}
+
+func TestAFamilyThatMeasuresNothingFails(t *testing.T) {
+	figures := []report.Figure{{Name: "one"}, {Name: "other"}}
+	for name, c := range map[string]struct {
+		values map[string]float64
+		ok     bool
+	}{
+		"every figure has a value": {map[string]float64{"one": 1, "other": 2}, true},
+		"nothing has":              {nil, false},
+		"one has none":             {map[string]float64{"one": 1}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &session{Options: Options{Progress: io.Discard}}
+			_, err := s.figuresOf(t.Context(), family{figures: figures, run: func(context.Context, *session) error {
+				for figure, value := range c.values {
+					s.record(figure, report.Ours, value)
+				}
+				return nil
+			}}, time.Time{}, 0)
+			if (err == nil) != c.ok {
+				t.Errorf("figuresOf: %v, want ok %v", err, c.ok)
+			}
+		})
+	}
+}
+
+func TestAlternateRotates(t *testing.T) {
+	s, order := &session{Options: Options{Runs: 3}}, ""
+	add := func(letter string) func() error { return func() error { order += letter; return nil } }
+	if err := s.alternate(func(int) []func() error {
+		return []func() error{add("a"), add("b"), add("c")}
+	}); err != nil || order != "abcbcacab" {
+		t.Errorf("order %q, error %v", order, err)
+	}
+}
+
+func TestTallyOfRequests(t *testing.T) {
+	at := func(second int) time.Time { return time.Unix(int64(second), 0) }
+	r := round{claims: claims{volumes: map[string]string{"data": "pv-1"}, began: at(1)}, deleted: at(100)}
+	event := func(second int, user, verb, resource, name string, code int) controlplane.AuditEvent {
+		return controlplane.AuditEvent{Received: at(second), User: user, Verb: verb, Resource: resource, Name: name, Code: code}
+	}
+	got := tallyOf([]controlplane.AuditEvent{
+		event(2, "admin", "create", "persistentvolumeclaims", "", 201),
+		event(3, "admin", "get", "configmaps", "marker-1", 404),
+		event(3, "me", "list", "persistentvolumes", "", 200),
+		event(3, "me", "watch", "persistentvolumes", "", 200),
+		event(4, "me", "update", "leases", "disk-in-flight-0", 200),
+		event(4, "me", "update", "leases", "disk", 200),
+		event(5, "me", "create", "persistentvolumes", "", 201),
+		event(5, "me", "create", "events", "", 201),
+		event(6, "binder", "update", "persistentvolumeclaims", "data", 200),
+		event(101, "admin", "delete", "persistentvolumeclaims", "data", 200),
+		event(102, "binder", "update", "persistentvolumes", "pv-1", 200),
+		event(103, "me", "get", "persistentvolumes", "pv-1", 200),
+		event(103, "me", "get", "persistentvolumeclaims", "data", 404),
+		event(104, "me", "delete", "persistentvolumes", "pv-1", 200),
+		event(105, "me", "patch", "persistentvolumes", "pv-1", 404),
+		event(106, "me", "patch", "persistentvolumes", "pv-of-another-round", 200),
+		event(106, "me", "create", "events", "", 201),
+		event(107, "me", "", "", "", 200),
+	}, r, "me")
+	want := tally{allBound: 5, allGone: 8, claimWrites: 2, reclaimCalls: 4, reclaimWrites: 2, missed: 1, kinds: got.kinds}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(tally{})); diff != "" {
+		t.Errorf("tally (-want +got):\n%s", diff)
+	}
+	if n := got.kinds["gone me get persistentvolumes "]; n != 1 {
+		t.Errorf("reads of PVs: %d, want 1, of %v", n, got.kinds)
+	}
+}
+
+func TestNamesAreThoseOfTheFamilies(t *testing.T) {
+	var list strings.Builder
+	List(&list)
+	for _, name := range Names() {
+		if !slices.Contains(strings.Split(list.String(), "\n"), "  "+name) {
+			t.Errorf("%s is not listed", name)
+		}
 	}
 }

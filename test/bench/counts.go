@@ -3,84 +3,197 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
+	"os"
+	"slices"
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/csi-reclaimer/csi-reclaimer/test/bench/report"
+	"github.com/csi-reclaimer/csi-reclaimer/test/bench/subject"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 )
 
 func countFamilies() []family {
-	const load = "500 volumes (reference: 50), 16 users' connections deleting live in random order, driver without " +
-		"latency. "
-	return []family{{
-		name: "counts", plane: audited, run: measureCounts, figures: []Figure{
-			{Name: "delete_rpcs_per_volume_pv_first", Unit: "calls", Goals: []Goal{exactly(1)},
-				Load: load + "From the driver's ledger."},
-			{Name: "delete_rpcs_per_volume_claim_first", Unit: "calls", Goals: []Goal{exactly(1)},
-				Load: load + "From the driver's ledger."},
-			{Name: "writes_per_reclaim_pv_first", Unit: "writes", Goals: []Goal{exactly(1)},
-				Load: load + "PATCH and DELETE of PVs, from the audit log."},
-			{Name: "writes_per_reclaim_claim_first", Unit: "writes", Goals: []Goal{exactly(2)},
-				Load: load + "PATCH and DELETE of PVs, from the audit log."},
-			{Name: "answered_404_per_reclaim", Unit: "writes", Goals: []Goal{exactly(0)},
-				Load: load + "Of these writes, in both orders."},
-		},
-	}}
+	const load = "500 claims (reference: 50, one run) that 16 users' connections make at once and, when all are bound, " +
+		"delete in random order; the subject provisions and deletes; driver without latency. "
+	const all = load + "Calls of all clients, the users' and the controller manager's among them; lists, watches and " +
+		"Leases but those of the in-flight log are not counted."
+	figures := []report.Figure{
+		{Name: "writes_per_claim", Unit: "writes", Goals: []report.Goal{report.AtMost(3)},
+			Load: load + "The subject's writes to PVs, claims and the Leases of the in-flight log, until the last claim is " +
+				"Bound and the log is empty."},
+		{Name: "api_calls_per_claim", Unit: "calls", Goals: []report.Goal{report.AtMost(10.3)},
+			Load: all + " Until the last claim is Bound."},
+		{Name: "answered_404_per_reclaim", Unit: "writes", Goals: []report.Goal{report.Exactly(0)},
+			Load: load + "The subject's writes to PVs that are gone, in both orders."},
+	}
+	for i, order := range orders() {
+		writes := float64(1 + i)
+		figures = append(figures,
+			report.Figure{Name: "delete_rpcs_per_volume_" + order, Unit: "calls", Goals: []report.Goal{report.Exactly(1)},
+				Load: load + "DeleteVolume, from the driver's ledger."},
+			report.Figure{Name: "writes_per_reclaim_" + order, Unit: "writes",
+				Goals: []report.Goal{report.Exactly(writes)}, Load: load + "The subject's PATCH and DELETE of PVs."},
+			report.Figure{Name: "calls_per_reclaim_" + order, Unit: "calls", Goals: []report.Goal{report.AtMost(writes + 1)},
+				Load: load + "The subject's calls for the PVs and their claims, reads and writes, from the first DELETE on."},
+			report.Figure{Name: "api_calls_per_reclaim_" + order, Unit: "calls", Load: all + " From the first DELETE on."},
+		)
+	}
+	return []family{{name: "counts", plane: audited, uncosted: true, run: measureCounts, figures: figures}}
 }
 
 func measureCounts(ctx context.Context, s *session) error {
-	one := func(subject subject, n int) func() error {
+	one := func(sub subject.Subject, n int) func() error {
 		return func() error {
-			missed, volumes := 0, 0
-			for _, order := range []string{"_pv_first", "_claim_first"} {
-				o, err := s.race(ctx, race{subject: subject, n: n, pvFirst: orders()[order]})
-				if err != nil {
-					return err
-				}
-				writes, err := s.env.writes(ctx, subject, o)
-				if err != nil {
-					return err
-				}
-				s.record("delete_rpcs_per_volume"+order, subject.column, float64(len(o.calls))/float64(n))
-				s.record("writes_per_reclaim"+order, subject.column, float64(len(writes))/float64(n))
-				volumes += n
-				for _, write := range writes {
-					if write.Code == http.StatusNotFound {
-						missed++
-					}
-				}
-			}
-			s.record("answered_404_per_reclaim", subject.column, float64(missed)/float64(volumes))
-			return nil
+			return s.withSubject(ctx, sub, func(ctx context.Context, _ subject.Running) error { return s.count(ctx, sub, n) })
 		}
 	}
 	n := s.size(500, 60)
 	return s.alternate(func(run int) []func() error {
-		all := []func() error{one(ours(), n), one(unthrottled(), n)}
+		all := []func() error{one(subject.Ours(), n), one(subject.Unthrottled(), n)}
 		if !s.Quick && run == 0 {
-			all = append(all, one(reference(), 50))
+			all = append(all, one(subject.Reference(), 50))
 		}
 		return all
 	})
 }
 
-// writes returns what a subject, which has ended, wrote to the PVs of a race.
-func (env *environment) writes(ctx context.Context, s subject, o outcome) ([]controlplane.AuditEvent, error) {
-	if err := env.auditComplete(ctx); err != nil {
-		return nil, err
+// count has a subject make and delete n volumes in each order and records who asked the API server for what.
+func (s *session) count(ctx context.Context, sub subject.Subject, n int) error {
+	var both tally
+	for _, order := range orders() {
+		r, err := s.round(ctx, n, order, false)
+		if err != nil {
+			return err
+		}
+		events, err := s.env.cluster.AuditEvents(func(e controlplane.AuditEvent) bool {
+			return e.Received.After(r.began) && e.Received.Before(r.ended)
+		})
+		if err != nil {
+			return err
+		}
+		t := tallyOf(events, r, sub.User(s.env.namespace))
+		s.sayKinds(sub.Column+", "+order, t.kinds, n)
+		per := func(count int) float64 { return float64(count) / float64(n) }
+		s.record("delete_rpcs_per_volume_"+order, sub.Column, per(len(r.calls)))
+		s.record("writes_per_reclaim_"+order, sub.Column, per(t.reclaimWrites))
+		s.record("calls_per_reclaim_"+order, sub.Column, per(t.reclaimCalls))
+		s.record("api_calls_per_reclaim_"+order, sub.Column, per(t.allGone))
+		both.claimWrites += t.claimWrites
+		both.allBound += t.allBound
+		both.missed += t.missed
 	}
-	of := map[string]bool{}
-	for _, name := range o.names {
-		of[name] = true
+	volumes := float64(2 * n)
+	s.record("writes_per_claim", sub.Column, float64(both.claimWrites)/volumes)
+	s.record("api_calls_per_claim", sub.Column, float64(both.allBound)/volumes)
+	s.record("answered_404_per_reclaim", sub.Column, float64(both.missed)/volumes)
+	return nil
+}
+
+// tally counts the requests of a round.
+type tally struct {
+	// allBound and allGone are of all clients, until all claims were Bound and from the first DELETE on.
+	allBound, allGone int
+	// claimWrites are the subject's until all claims were Bound.
+	claimWrites int
+	// reclaimCalls are the subject's for the PVs and claims from the first DELETE on, reclaimWrites those that write PVs,
+	// missed those of them that were answered 404.
+	reclaimCalls, reclaimWrites, missed int
+	// kinds counts all of them by who asked for what.
+	kinds map[string]int
+}
+
+// tallyOf counts the requests of a round, the subject's by its user.
+func tallyOf(events []controlplane.AuditEvent, r round, user string) tally {
+	t := tally{kinds: map[string]int{}}
+	mine := map[string]bool{}
+	for claim, pv := range r.volumes {
+		mine[claim], mine[pv] = true, true
 	}
-	return env.cluster.AuditEventsOf(s.user(env.namespace), func(e controlplane.AuditEvent) bool {
-		return e.Resource == "persistentvolumes" && of[e.Name] && !strings.Contains("get list watch", e.Verb)
-	})
+	for _, e := range events {
+		if !counts(e) {
+			continue
+		}
+		own, writes := e.User == user, e.Verb != "get"
+		when := "bound"
+		if e.Received.Before(r.deleted) {
+			t.allBound++
+			if own && writes && (isVolume(e) || e.Resource == "leases") {
+				t.claimWrites++
+			}
+		} else {
+			when = "gone"
+			t.allGone++
+			if own && isVolume(e) && mine[e.Name] {
+				t.reclaimCalls++
+				if writes && e.Resource == "persistentvolumes" {
+					t.reclaimWrites++
+					if e.Code == http.StatusNotFound {
+						t.missed++
+					}
+				}
+			}
+		}
+		t.kinds[strings.Join([]string{when, e.User, e.Verb, e.Resource, e.Subresource}, " ")]++
+	}
+	return t
+}
+
+func isVolume(e controlplane.AuditEvent) bool {
+	return e.Resource == "persistentvolumes" || e.Resource == "persistentvolumeclaims"
+}
+
+// counts reports whether a request is about a volume: no list, no watch, no Lease but of the in-flight log, and no
+// question of the measurement itself.
+func counts(e controlplane.AuditEvent) bool {
+	switch {
+	case e.Verb == "list" || e.Verb == "watch" || e.Resource == "":
+		return false
+	case e.Resource == "leases":
+		return strings.Contains(e.Name, "-in-flight-")
+	}
+	return e.User != adminUser || e.Verb != "get"
+}
+
+// adminUser is whom the audit log has for the users here.
+const adminUser = "admin"
+
+// sayKinds shows the requests of a round by who asked for what.
+func (s *session) sayKinds(what string, kinds map[string]int, n int) {
+	for _, kind := range slices.SortedFunc(maps.Keys(kinds), func(a, b string) int {
+		return cmp.Or(cmp.Compare(kinds[b], kinds[a]), cmp.Compare(a, b))
+	}) {
+		s.say("    %s: %.2f %s", what, float64(kinds[kind])/float64(n), kind)
+	}
+}
+
+// quietFor is for how long nobody asks the API server for anything before a count is complete: Events are written
+// behind.
+const quietFor = 500 * time.Millisecond
+
+// quiet waits, where there is an audit log, until it no longer grows.
+func (env *environment) quiet(ctx context.Context) error {
+	if env.kind != audited {
+		return nil
+	}
+	for last := int64(-1); ; {
+		info, err := os.Stat(env.cluster.AuditLog())
+		if err != nil || info.Size() == last {
+			return err
+		}
+		last = info.Size()
+		if err := pause(ctx, quietFor); err != nil {
+			return fmt.Errorf("wait for the audit log to end: %w", err)
+		}
+	}
 }
 
 // auditComplete returns once the audit log has a request that is made now. The log is written before a request ends, so
@@ -92,7 +205,7 @@ func (env *environment) auditComplete(ctx context.Context) error {
 		return err
 	}
 	for {
-		marks, err := env.cluster.AuditEventsOf("admin", func(e controlplane.AuditEvent) bool { return e.Name == name })
+		marks, err := env.cluster.AuditEventsOf(adminUser, func(e controlplane.AuditEvent) bool { return e.Name == name })
 		if err != nil {
 			return err
 		}
@@ -103,4 +216,11 @@ func (env *environment) auditComplete(ctx context.Context) error {
 			return fmt.Errorf("wait for the audit log: %w", err)
 		}
 	}
+}
+
+func ignoreNotFound(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
 }

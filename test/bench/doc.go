@@ -4,9 +4,13 @@
 // The reference is the ProvisionController of sig-storage-lib-external-provisioner v10, as package peer runs it: once
 // at its defaults (a client of 5 calls a second, burst 10) and once without a limit and with 100 threads. Each is a
 // process of its own. Runs alternate between the subjects, and medians count. What no subject can exceed is measured in
-// the same way and stands beside: bare PATCHes, bare DeleteVolume calls, the controller manager alone.
+// the same set-up and stands beside.
 //
-// What figures mean and what they are to be is in the table of families; how objects get into the cluster in volume
-// set.go (a user's volumes, by the API) and fill.go (a hundred thousand, into etcd). Tests do not time anything: what
-// is counted exactly is tested in test/e2e.
+// Rates and processor time are measured without an audit log, counts with one: writing it takes time. etcd does not
+// wait for the disk. Families whose control plane has no controller manager measure the subject; the others also
+// measure the controller manager, which binds claims and releases PVs one after the other.
+//
+// What a figure means, and its goal, stands in the table of its family; package report judges and writes them. Package
+// subject starts the programs and reads what they use, package fill writes PVs into etcd, claims.go does what users do.
+// Tests do not time anything: what is counted exactly is tested in test/e2e.
 package bench

@@ -9,13 +9,20 @@ import (
 	"io"
 	"net"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/errgroup"
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
+	"github.com/csi-reclaimer/csi-reclaimer/test/bench/fill"
 	"github.com/csi-reclaimer/csi-reclaimer/test/bench/peer"
+	"github.com/csi-reclaimer/csi-reclaimer/test/bench/report"
+	"github.com/csi-reclaimer/csi-reclaimer/test/bench/subject"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
@@ -36,11 +43,13 @@ const (
 
 const (
 	driverName = "bench.csi-reclaimer.io"
+	// className is the StorageClass of the users' claims.
+	className = "bench"
 	// connections is how many the users have, each with a client of its own.
 	connections = 16
 )
 
-// programs are the binaries that are measured.
+// programs are the binaries.
 type programs struct{ sidecar, peer, driver string }
 
 func buildPrograms(ctx context.Context, progress io.Writer) (p programs, err error) {
@@ -62,10 +71,9 @@ type environment struct {
 	users     []kubernetes.Interface // one for each connection
 	driver    *mockdriver.Driver
 	calls     *ledger.Tail
-	etcd      etcd
+	fill      *fill.Cluster
 	namespace string
 	kubeconf  map[string]string // by subject
-	filled    filling
 	rounds    atomic.Int64
 }
 
@@ -91,9 +99,6 @@ func newEnvironment(ctx context.Context, k kind, p programs, progress io.Writer)
 		}
 		env.users = append(env.users, client)
 	}
-	if env.etcd, err = dialEtcd(env.cluster.EtcdAddress()); err != nil {
-		return nil, err
-	}
 	// An empty state directory: the volumes are kept in memory. The ledger is a file nevertheless.
 	env.driver, err = mockdriver.Start(ctx,
 		mockdriver.Options{Binary: p.driver, Name: driverName, Args: []string{"--state-dir="}})
@@ -104,7 +109,27 @@ func newEnvironment(ctx context.Context, k kind, p programs, progress io.Writer)
 	if env.namespace, err = env.cluster.CreateNamespace(ctx, "bench"); err != nil {
 		return nil, err
 	}
+	env.fill, err = fill.New(env.users[0], env.cluster.EtcdAddress(), env.namespace, driverName)
+	if err != nil {
+		return nil, err
+	}
+	if err := env.makeClass(ctx); err != nil {
+		return nil, err
+	}
 	return env, env.makeAccounts(ctx)
+}
+
+// makeClass makes the StorageClass of the users' claims.
+func (env *environment) makeClass(ctx context.Context) error {
+	policy, binding := v1.PersistentVolumeReclaimDelete, storagev1.VolumeBindingImmediate
+	_, err := env.users[0].StorageV1().StorageClasses().Create(ctx, &storagev1.StorageClass{
+		ObjectMeta: metav1.ObjectMeta{Name: className}, Provisioner: driverName, ReclaimPolicy: &policy,
+		VolumeBindingMode: &binding,
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("make a StorageClass: %w", err)
+	}
+	return nil
 }
 
 // speakProtobuf has a client speak it, over a connection of its own.
@@ -118,18 +143,18 @@ func speakProtobuf(config *rest.Config) *rest.Config {
 
 // makeAccounts gives each subject a service account with the rights that it ships with.
 func (env *environment) makeAccounts(ctx context.Context) error {
-	for _, s := range subjects() {
-		config, err := env.cluster.ServiceAccount(ctx, env.namespace, s.account())
+	for _, s := range subject.All() {
+		config, err := env.cluster.ServiceAccount(ctx, env.namespace, s.Account())
 		if err != nil {
 			return err
 		}
-		if env.kubeconf[s.column], err = env.cluster.Kubeconfig(config); err != nil {
+		if env.kubeconf[s.Column], err = env.cluster.Kubeconfig(config); err != nil {
 			return err
 		}
-		if s.column == Ours {
-			err = rbac.GrantSidecar(ctx, env.users[0], env.namespace, s.account(), "owner")
+		if s.Column == report.Ours {
+			err = rbac.GrantSidecar(ctx, env.users[0], env.namespace, s.Account(), "owner")
 		} else {
-			err = peer.Grant(ctx, env.users[0], env.namespace, s.account())
+			err = peer.Grant(ctx, env.users[0], env.namespace, s.Account())
 		}
 		if err != nil {
 			return err
@@ -138,14 +163,20 @@ func (env *environment) makeAccounts(ctx context.Context) error {
 	return nil
 }
 
+// start starts a subject and returns when it has been executed; whether it is at work shows in what it does.
+func (env *environment) start(ctx context.Context, s subject.Subject) (subject.Running, error) {
+	return s.Start(ctx, subject.Options{Sidecar: env.programs.sidecar, Peer: env.programs.peer,
+		Address: env.driver.Socket(), Kubeconfig: env.kubeconf[s.Column], Namespace: env.namespace})
+}
+
 // close ends all that runs, and removes what was written.
 func (env *environment) close() error {
 	var errs []error
 	if env.driver != nil {
 		errs = append(errs, env.driver.Stop())
 	}
-	if env.etcd.conn != nil {
-		errs = append(errs, env.etcd.close())
+	if env.fill != nil {
+		errs = append(errs, env.fill.Close())
 	}
 	if env.cluster != nil {
 		errs = append(errs, env.cluster.Stop())
@@ -185,4 +216,14 @@ func inParallel(ctx context.Context, workers, n int, do func(ctx context.Context
 func (env *environment) deletions() ([]ledger.Call, error) {
 	entries, err := env.calls.Next()
 	return ledger.Select(ledger.Calls(entries), "DeleteVolume"), err
+}
+
+// pause waits for a time, or for the end of ctx.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
+	}
 }

@@ -6,7 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"os"
+	"path/filepath"
 	"strconv"
 	"time"
 
@@ -14,97 +15,88 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
+	"github.com/csi-reclaimer/csi-reclaimer/test/bench/fill"
+	"github.com/csi-reclaimer/csi-reclaimer/test/bench/report"
+	"github.com/csi-reclaimer/csi-reclaimer/test/bench/subject"
 )
 
 // sizes are the numbers of PVs of the scaling curve.
-func sizes() []int { return []int{1_000, 10_000, 50_000, 100_000} }
+func sizes() []int { return []int{1_000, 10_000, 50_000, largest} }
 
 func scaleFamilies() (all []family) {
 	for i, n := range sizes() {
 		load := fmt.Sprintf("%d PVs in the cluster, bound and protected, half of them another driver's; no claims; no "+
-			"provisioning. ", n)
-		figures := scaleFigures(strconv.Itoa(n), load)
-		if n == 100_000 {
-			figures[0].Goals, figures[1].Goals, figures[2].Goals = []Goal{atMost(120)}, []Goal{atMost(80)}, []Goal{atMost(10)}
+			"provisioning; no controller manager, no audit log. ", n)
+		f := family{name: "scale_" + strconv.Itoa(n), plane: bare, long: i > 1,
+			figures: scaleFigures(strconv.Itoa(n), load), run: func(ctx context.Context, s *session) error {
+				return measureScale(ctx, s, n, false, strconv.Itoa(n))
+			}}
+		if n == largest {
+			f.figures[0].Goals = []report.Goal{report.AtMost(116)}
+			f.figures = append(f.figures,
+				report.Figure{Name: steadyRSS, Unit: "MiB", Goals: []report.Goal{report.AtMost(80)},
+					Load: load + "VmRSS (Linux) when the process has come to rest after its start."},
+				report.Figure{Name: firstDecision, Unit: "s", Goals: []report.Goal{report.AtMost(10)},
+					Load: load + "One is Released: from the start of the process to the driver's DeleteVolume for it."})
 		}
-		all = append(all, family{
-			name: "scale_" + strconv.Itoa(n), plane: bare, long: i > 1, figures: figures,
-			run: func(ctx context.Context, s *session) error { return measureScale(ctx, s, n) },
-		})
+		all = append(all, f)
 	}
-	const n = 100_000
-	return append(all, family{
-		name: "scale_" + provisioningSize, plane: bare, long: true, run: func(ctx context.Context,
-			s *session) error {
-			return measureProvisioningScale(ctx, s, n)
-		},
-		figures: scaleFigures(provisioningSize,
-			fmt.Sprintf("%d PVs in the cluster, bound and protected, half of them another driver's; those of ours with their "+
-				"claims; "+
-				"with provisioning, which no claim asks for. ", n)),
-	})
+	load := fmt.Sprintf("%d PVs in the cluster, bound and protected, half of them another driver's; those of ours with "+
+		"their claims; with provisioning, which no claim asks for; no controller manager, no audit log. ", largest)
+	return append(all, family{name: "scale_" + provisioningSize, plane: bare, long: true,
+		figures: scaleFigures(provisioningSize, load), run: func(ctx context.Context, s *session) error {
+			return measureScale(ctx, s, s.size(largest, 2_000), true, provisioningSize)
+		}})
 }
 
-// provisioningSize ends the names of the figures that are taken with provisioning.
-const provisioningSize = "100000_provisioning"
+const (
+	// largest is the number of PVs at which the start is measured, too.
+	largest       = 100_000
+	steadyRSS     = "steady_rss_mib_100000"
+	firstDecision = "start_to_first_decision_s_100000"
+	// provisioningSize ends the names of the figures that are taken with provisioning.
+	provisioningSize = "100000_provisioning"
+)
 
-// scaleFigures are peak, steady, start and rate at a size.
-func scaleFigures(size, load string) []Figure {
-	return []Figure{
+// scaleFigures are memory, rate and costs at a size.
+func scaleFigures(size, load string) []report.Figure {
+	return append([]report.Figure{
 		{Name: "peak_rss_mib_" + size, Unit: "MiB",
 			Load: load + "VmHWM (Linux) after the start and, but for the reference at its defaults, a burst of 1,000 reclaims."},
-		{Name: "steady_rss_mib_" + size, Unit: "MiB",
-			Load: load + "VmRSS (Linux) when the process has come to rest after its start."},
-		{Name: "start_to_first_decision_s_" + size, Unit: "s",
-			Load: load + "One is Released: from the start of the process to the driver's DeleteVolume for it."},
 		{Name: "reclaim_per_second_" + size, Unit: "PVs/s",
-			Load: load + "1,000 more turn Released at once, their claims gone, without a controller manager: until the last " +
-				"is gone."},
-	}
+			Load: load + "1,000 more turn Released at once, their claims gone: until the last is gone."},
+	}, costs("scale_"+size, load+"The same burst.")...)
 }
 
-// measureProvisioningScale has the subjects provision; --quick takes 2,000 PVs.
-func measureProvisioningScale(ctx context.Context, s *session, n int) error {
-	n = s.size(n, 2_000)
-	s.say("  fill the cluster up to %d PVs and the claims of half of them", n)
-	if err := s.env.fill(ctx, n, mixed); err != nil {
-		return err
-	}
-	if err := s.env.fillClaims(ctx); err != nil {
-		return err
-	}
-	burst := s.size(1000, 200)
-	return s.alternate(func(int) []func() error {
-		return []func() error{
-			func() error { return s.scale(ctx, provisioning(ours()), provisioningSize, burst) },
-			func() error { return s.scale(ctx, provisioning(reference()), provisioningSize, 0) },
-			func() error { return s.scale(ctx, provisioning(unthrottled()), provisioningSize, burst) },
-		}
-	})
-}
-
-func measureScale(ctx context.Context, s *session, n int) error {
+// measureScale fills the cluster and takes what the subjects need in it, with claims or without.
+func measureScale(ctx context.Context, s *session, n int, withClaims bool, size string) error {
 	s.say("  fill the cluster up to %d PVs", n)
-	if err := s.env.fill(ctx, n, mixed); err != nil {
+	if err := s.env.fill.Bound(ctx, n, fill.Mixed); err != nil {
 		return err
 	}
-	size := strconv.Itoa(n)
-	burst := s.size(1000, 200)
-	return s.alternate(func(int) []func() error {
-		return []func() error{
-			func() error { return s.scale(ctx, ours(), size, burst) },
-			func() error { return s.scale(ctx, reference(), size, 0) },
-			func() error { return s.scale(ctx, unthrottled(), size, burst) },
+	if withClaims {
+		if err := s.env.fill.Claims(ctx); err != nil {
+			return err
 		}
+	}
+	burst := s.size(1000, 200)
+	one := func(sub subject.Subject, burst int) func() error {
+		if !withClaims {
+			sub = sub.WithoutProvisioning()
+		}
+		return func() error { return s.scale(ctx, sub, size, burst) }
+	}
+	return s.alternate(func(int) []func() error {
+		return []func() error{one(subject.Ours(), burst), one(subject.Unthrottled(), burst), one(subject.Reference(), 0)}
 	})
 }
 
 // scale starts a subject and takes what it needs for figures of this size; burst is how many PVs it then reclaims at
 // once.
-func (s *session) scale(ctx context.Context, subject subject, size string, burst int) (err error) {
+func (s *session) scale(ctx context.Context, sub subject.Subject, size string, burst int) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	watch, err := track(ctx, s.env.users[0], "")
+	watch, err := track(ctx, s.env.users[0])
 	if err != nil {
 		return err
 	}
@@ -113,91 +105,120 @@ func (s *session) scale(ctx context.Context, subject subject, size string, burst
 	if err != nil {
 		return err
 	}
-	if err := s.env.putAll(ctx, first); err != nil {
+	if err := s.env.fill.Put(ctx, first...); err != nil {
 		return err
 	}
 	began := time.Now()
-	if s.Profiles != "" && subject.column == Ours {
-		subject.args = append(slices.Clone(subject.args), "--enable-pprof")
+	if s.Profiles != "" && sub.Column == report.Ours {
+		sub = sub.With("--enable-pprof")
 	}
-	program, err := s.env.start(ctx, subject)
+	program, err := s.env.start(ctx, sub)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, program.Stop()) }()
-	call, err := s.env.waitCall(ctx, first[0].handle)
+	call, err := s.env.waitCall(ctx, first[0].Handle)
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, program.LogTail(10))
 	}
-	s.record("start_to_first_decision_s_"+size, subject.column, call.Received.Sub(began).Seconds())
 	if err := watch.wait(ctx, "gone", func(t *tracker) bool { return t.gone == 1 }); err != nil {
 		return err
 	}
-	rested, err := atRest(ctx, program.PID())
+	rested, err := subject.AtRest(ctx, program.PID())
 	if err != nil {
 		return err
 	}
-	s.record("steady_rss_mib_"+size, subject.column, rested.residentMiB)
+	if size == strconv.Itoa(largest) {
+		s.record(firstDecision, sub.Column, call.Received.Sub(began).Seconds())
+		s.record(steadyRSS, sub.Column, rested.ResidentMiB)
+	}
 	if err := s.profile(ctx, program, "heap", size); err != nil {
 		return err
 	}
 	if burst > 0 {
-		rate, err := s.env.burst(ctx, watch, burst)
-		if err != nil {
+		if err := s.burst(ctx, sub.Column, program, watch, burst, size); err != nil {
 			return err
 		}
-		s.record("reclaim_per_second_"+size, subject.column, rate)
 	}
 	if err := s.profile(ctx, program, "allocs", size); err != nil {
 		return err
 	}
-	used, err := usageOf(program.PID())
+	peak, err := subject.UsageOf(program.PID())
 	if err == nil {
-		s.record("peak_rss_mib_"+size, subject.column, used.peakMiB)
+		s.record("peak_rss_mib_"+size, sub.Column, peak.PeakMiB)
 	}
 	return err
 }
 
-// burst has volumes turn Released at once and returns how many PVs a second go.
-func (env *environment) burst(ctx context.Context, watch *tracker, n int) (rate float64, err error) {
-	pvs, err := env.makeReleased(ctx, n)
-	if err != nil {
-		return 0, err
+// profile keeps a profile of ours at a size, if profiles are wanted.
+func (s *session) profile(ctx context.Context, program subject.Running, name, size string) error {
+	if s.Profiles == "" {
+		return nil
 	}
-	names := namesOf(pvs)
-	began := time.Now()
-	if err := env.putAll(ctx, pvs); err != nil {
-		return 0, err
+	content, err := subject.Profile(ctx, program, name)
+	if err != nil || content == nil {
+		return err
 	}
-	if err := watch.wait(ctx, "gone", func(t *tracker) bool { return t.gone == 1+n }); err != nil {
-		return 0, err
+	if err := os.MkdirAll(s.Profiles, 0o755); err != nil {
+		return fmt.Errorf("keep a profile: %w", err)
 	}
-	end := watch.last(names, func(p pvTimes) time.Time { return p.gone })
-	return float64(n) / end.Sub(began).Seconds(), nil
+	file := filepath.Join(s.Profiles, fmt.Sprintf("%s-%s-%d.pprof", name, size, s.env.rounds.Load()))
+	s.say("  %s", file)
+	if err := os.WriteFile(file, content, 0o600); err != nil {
+		return fmt.Errorf("keep a profile: %w", err)
+	}
+	return nil
 }
 
-func namesOf(pvs []filledPV) (names []string) {
+// burst has volumes turn Released at once and records how many PVs a second go, and at what cost.
+func (s *session) burst(ctx context.Context, column string, program subject.Running, watch *tracker, n int,
+	size string) error {
+	pvs, err := s.env.makeReleased(ctx, n)
+	if err != nil {
+		return err
+	}
+	before, err := s.env.used(program)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := s.env.fill.Put(ctx, pvs...); err != nil {
+		return err
+	}
+	if err := watch.wait(ctx, "gone", func(t *tracker) bool { return t.gone == 1+n }); err != nil {
+		return err
+	}
+	_, end := watch.span(namesOf(pvs), func(p pvTimes) time.Time { return p.gone })
+	s.record("reclaim_per_second_"+size, column, float64(n)/end.Sub(began).Seconds())
+	return s.recordCosts(column, program, before, n)
+}
+
+func namesOf(pvs []fill.PV) (names []string) {
 	for _, pv := range pvs {
-		names = append(names, pv.name)
+		names = append(names, pv.Name)
 	}
 	return names
 }
 
-// makeReleased makes volumes, and says what their PVs are to be: Released, their claims gone.
-func (env *environment) makeReleased(ctx context.Context, n int) ([]filledPV, error) {
-	pvs := make([]filledPV, n)
-	round := env.rounds.Add(1)
-	return pvs, env.each(ctx, n, func(ctx context.Context, _ kubernetes.Interface, i int) (err error) {
-		pvs[i] = filledPV{name: fmt.Sprintf("pvc-%08x-%04x-4fff-9d5e-7a3f00c0ffee", i, round), driver: driverName,
-			phase: v1.VolumeReleased}
-		pvs[i].handle, err = env.createVolume(ctx, pvs[i].name)
-		return err
-	})
+// handlesOf are the volumes by PV.
+func handlesOf(pvs []fill.PV) map[string]string {
+	handles := map[string]string{}
+	for _, pv := range pvs {
+		handles[pv.Name] = pv.Handle
+	}
+	return handles
 }
 
-// putAll writes PVs, many at once.
-func (env *environment) putAll(ctx context.Context, pvs []filledPV) error {
-	return inParallel(ctx, writers, len(pvs), func(ctx context.Context, _, i int) error { return env.put(ctx, pvs[i]) })
+// makeReleased makes volumes, and says what their PVs are to be: Released, their claims gone.
+func (env *environment) makeReleased(ctx context.Context, n int) ([]fill.PV, error) {
+	pvs := make([]fill.PV, n)
+	round := env.rounds.Add(1)
+	return pvs, env.each(ctx, n, func(ctx context.Context, _ kubernetes.Interface, i int) (err error) {
+		pvs[i] = fill.PV{Name: fmt.Sprintf("pvc-%08x-%04x-4fff-9d5e-7a3f00c0ffee", i, round), Driver: driverName,
+			Phase: v1.VolumeReleased}
+		pvs[i].Handle, err = env.createVolume(ctx, pvs[i].Name)
+		return err
+	})
 }
 
 // waitCall returns the DeleteVolume call for a volume as soon as the driver has received it.
@@ -214,29 +235,6 @@ func (env *environment) waitCall(ctx context.Context, handle string) (ledger.Cal
 		}
 		if err := pause(ctx, 5*time.Millisecond); err != nil {
 			return ledger.Call{}, fmt.Errorf("wait for the driver to be asked to delete %q: %w", handle, err)
-		}
-	}
-}
-
-// A process is at rest when it has used less than this share of a processor for this long.
-const (
-	restShare = 0.03
-	restFor   = time.Second
-)
-
-// atRest waits for a process to rest and returns its use then.
-func atRest(ctx context.Context, pid int) (usage, error) {
-	for {
-		before, err := usageOf(pid)
-		if err != nil {
-			return usage{}, err
-		}
-		if err := pause(ctx, restFor); err != nil {
-			return usage{}, fmt.Errorf("wait for process %d to rest: %w", pid, err)
-		}
-		after, err := usageOf(pid)
-		if err != nil || after.cpu-before.cpu < restShare*restFor.Seconds() {
-			return after, err
 		}
 	}
 }

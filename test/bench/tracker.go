@@ -17,7 +17,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// tracker is a watch of the PVs of one volume set, and notes when what happened to them.
+// tracker is a watch of all PVs, and records what happens to them and when.
 type tracker struct {
 	stop context.CancelFunc
 	done sync.WaitGroup
@@ -26,30 +26,23 @@ type tracker struct {
 	changed chan struct{} // closed and made anew with each change
 	err     error         // why the watch ended
 
-	pvs   map[string]pvTimes
-	bound int // PVs that have been Bound
-	// protected, dropped and gone count PVs of which this was seen.
-	protected, dropped, gone int
+	pvs map[string]pvTimes
+	// protected and gone count PVs of which this was seen.
+	protected, gone int
 	// onReleased, if set, is called for each PV that turns Released, from the goroutine that watches.
 	onReleased func(name string)
 }
 
 // pvTimes are the times at which the watch showed a PV; zero for what it did not show.
 type pvTimes struct {
-	available                          bool
-	boundAt, protected, released, gone time.Time
-	// dropped is when the finalizer was not there any more.
-	dropped time.Time
+	protected, released, gone time.Time
+	// handle is the volume's.
+	handle string
 }
 
-// track begins to watch the PVs of a volume set, of which there are none yet, or with an empty token all PVs from now
-// on.
-func track(ctx context.Context, client kubernetes.Interface, token string) (*tracker, error) {
-	selector := ""
-	if token != "" {
-		selector = volumeSetLabel + "=" + token
-	}
-	list, err := client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{LabelSelector: selector, Limit: 1})
+// track begins to watch the PVs from now on.
+func track(ctx context.Context, client kubernetes.Interface) (*tracker, error) {
+	list, err := client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
 		return nil, fmt.Errorf("watch PVs: %w", err)
 	}
@@ -57,7 +50,6 @@ func track(ctx context.Context, client kubernetes.Interface, token string) (*tra
 	// An API server that is short of time ends watches that it takes for slow; this one continues where it was.
 	w, err := retry.NewRetryWatcherWithContext(ctx, list.ResourceVersion, &cache.ListWatch{
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.LabelSelector = selector
 			return client.CoreV1().PersistentVolumes().Watch(ctx, o)
 		},
 	})
@@ -91,9 +83,7 @@ func (t *tracker) see(event watch.Event, now time.Time) {
 			*n++
 		}
 	}
-	count(&t.bound, before.boundAt, after.boundAt)
 	count(&t.protected, before.protected, after.protected)
-	count(&t.dropped, before.dropped, after.dropped)
 	count(&t.gone, before.gone, after.gone)
 	released := before.released.IsZero() && !after.released.IsZero()
 	close(t.changed)
@@ -111,23 +101,17 @@ func (p pvTimes) seen(pv *v1.PersistentVolume, deleted bool, now time.Time) pvTi
 			*at = now
 		}
 	}
-	switch pv.Status.Phase {
-	case v1.VolumeAvailable:
-		p.available = true
-	case v1.VolumeBound:
-		first(&p.boundAt)
-	case v1.VolumeReleased:
+	if pv.Status.Phase == v1.VolumeReleased {
 		first(&p.released)
-	case v1.VolumePending, v1.VolumeFailed:
+	}
+	if pv.Spec.CSI != nil {
+		p.handle = pv.Spec.CSI.VolumeHandle
 	}
 	switch {
 	case deleted:
 		first(&p.gone)
-		first(&p.dropped)
 	case slices.Contains(pv.Finalizers, volume.Finalizer):
 		first(&p.protected)
-	case !p.protected.IsZero():
-		first(&p.dropped)
 	}
 	return p
 }
@@ -147,8 +131,7 @@ func (t *tracker) wait(ctx context.Context, what string, want func(*tracker) boo
 	for {
 		t.mu.Lock()
 		there, err, changed := want(t), t.err, t.changed
-		state := fmt.Sprintf("%d PVs, %d bound, %d protected, %d dropped, %d gone", len(t.pvs), t.bound, t.protected,
-			t.dropped, t.gone)
+		state := fmt.Sprintf("%d PVs, %d protected, %d gone", len(t.pvs), t.protected, t.gone)
 		t.mu.Unlock()
 		if there {
 			return nil
@@ -164,35 +147,31 @@ func (t *tracker) wait(ctx context.Context, what string, want func(*tracker) boo
 	}
 }
 
-// times returns what is known of a PV.
-func (t *tracker) times(name string) pvTimes {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.pvs[name]
-}
-
-// last returns the latest of the times that pick chooses, of the PVs named.
-func (t *tracker) last(names []string, pick func(pvTimes) time.Time) (latest time.Time) {
+// span returns the earliest and the latest of the times that pick chooses, of the PVs named.
+func (t *tracker) span(names []string, pick func(pvTimes) time.Time) (first, last time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, name := range names {
-		if at := pick(t.pvs[name]); at.After(latest) {
-			latest = at
+		at := pick(t.pvs[name])
+		if first.IsZero() || at.Before(first) {
+			first = at
+		}
+		if at.After(last) {
+			last = at
 		}
 	}
-	return latest
+	return first, last
 }
 
-// left returns the PVs that are not gone.
-func (t *tracker) left() (names []string) {
+// handles returns the volume handles of the PVs named.
+func (t *tracker) handles(names []string) map[string]string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for name, p := range t.pvs {
-		if p.gone.IsZero() {
-			names = append(names, name)
-		}
+	handles := map[string]string{}
+	for _, name := range names {
+		handles[name] = t.pvs[name].handle
 	}
-	return names
+	return handles
 }
 
 // close ends the watch.

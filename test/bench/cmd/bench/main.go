@@ -9,16 +9,15 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"os"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/bench"
+	"github.com/csi-reclaimer/csi-reclaimer/test/bench/report"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
@@ -33,7 +32,7 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	quick := flags.Bool("quick", false, "fewer volumes, one run each: the counts and small sizes, in 3 minutes")
+	quick := flags.Bool("quick", false, "fewer volumes, one run each")
 	only := flags.String("only", "",
 		"families, figures or beginnings of figures' names, separated by commas (default: all); --list shows them")
 	list := flags.Bool("list", false, "list the families with their figures, and measure nothing")
@@ -48,18 +47,18 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	if *list {
-		printNames()
+		bench.List(os.Stdout)
 		return nil
 	}
 	dir, err := folder(*out, *quick)
 	if err != nil {
 		return err
 	}
-	versions, err := bench.TheseVersions(ctx)
+	versions, err := report.TheseVersions(ctx)
 	if err != nil {
 		return err
 	}
-	report, err := bench.Read(dir, bench.ThisMachine(), versions)
+	figures, err := report.Read(dir, report.ThisMachine(), versions, bench.Names())
 	if err != nil {
 		return err
 	}
@@ -71,17 +70,17 @@ func run(ctx context.Context, args []string) error {
 		o.Seed = uint64(rand.Uint32())
 	}
 	fmt.Printf("seed %d\n", o.Seed)
-	o.Measured = func(f *bench.Figure) {
+	o.Measured = func(f *report.Figure) {
 		fmt.Println(f.Line())
-		report.Add(f)
+		figures.Add(f)
 	}
 	_, err = bench.Run(ctx, o, versions)
 	// What was measured before an error or an interrupt took long enough to be kept.
-	err = errors.Join(context.Cause(ctx), err, report.Write(dir))
+	err = errors.Join(context.Cause(ctx), err, figures.Write(dir))
 	if err != nil {
 		return err
 	}
-	return report.Markdown(os.Stdout)
+	return figures.Markdown(os.Stdout)
 }
 
 // folder is where the report goes: what is measured with few volumes does not replace what is kept.
@@ -97,14 +96,4 @@ func folder(given string, quick bool) (string, error) {
 		return filepath.Join(root, ".build", "bench"), nil
 	}
 	return filepath.Join(root, "test", "bench"), nil
-}
-
-func printNames() {
-	names := bench.Names()
-	for _, family := range slices.Sorted(maps.Keys(names)) {
-		fmt.Println(family)
-		for _, figure := range names[family] {
-			fmt.Println("  " + figure)
-		}
-	}
 }

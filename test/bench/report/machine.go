@@ -1,6 +1,6 @@
 //go:build unix
 
-package bench
+package report
 
 import (
 	"bufio"
@@ -10,9 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
@@ -58,50 +56,6 @@ func procField(path, name string) string {
 		}
 	}
 	return ""
-}
-
-// busyFor is for how long processors are watched.
-const busyFor = time.Second
-
-// busyPercent returns how busy all processors were for a second; 0 where /proc/stat is not known.
-func busyPercent(ctx context.Context) (float64, error) {
-	before, err := os.ReadFile("/proc/stat")
-	if err != nil {
-		return 0, nil //nolint:nilerr // not every system has it
-	}
-	if err := pause(ctx, busyFor); err != nil {
-		return 0, err
-	}
-	after, err := os.ReadFile("/proc/stat")
-	if err != nil {
-		return 0, nil //nolint:nilerr // not every system has it
-	}
-	return busyBetween(string(before), string(after)), nil
-}
-
-// busyBetween compares the first lines of two /proc/stat: "cpu", then ticks of user, nice, system, idle, iowait and
-// more (proc_stat(5)).
-func busyBetween(before, after string) float64 {
-	ticks := func(stat string) (idle, all float64) {
-		line, _, _ := strings.Cut(stat, "\n")
-		for i, field := range strings.Fields(line) {
-			n, err := strconv.ParseFloat(field, 64)
-			if err != nil || i > 8 { // guests are in user already
-				continue
-			}
-			all += n
-			if i == 4 || i == 5 {
-				idle += n
-			}
-		}
-		return idle, all
-	}
-	idle0, all0 := ticks(before)
-	idle1, all1 := ticks(after)
-	if all1 <= all0 {
-		return 0
-	}
-	return 100 * (1 - (idle1-idle0)/(all1-all0))
 }
 
 const referenceModule = "sigs.k8s.io/sig-storage-lib-external-provisioner/v10"

@@ -1,0 +1,172 @@
+//go:build unix
+
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
+	"github.com/csi-reclaimer/csi-reclaimer/test/bench/fill"
+	"github.com/csi-reclaimer/csi-reclaimer/test/bench/report"
+	"github.com/csi-reclaimer/csi-reclaimer/test/bench/subject"
+)
+
+const (
+	// patchers is how many PVs the limits change at once, and how many ours protects (--protect-threads).
+	patchers = 8
+	// workers is how many volumes ours (--worker-threads) and the unthrottled reference delete at once.
+	workers = 100
+	// slowCall is how long the slow driver takes for a call.
+	slowCall = 500 * time.Millisecond
+)
+
+// released is a family of volumes that were Released while no subject was at work.
+type released struct {
+	name, order string
+	n           int
+	// takes is what each DeleteVolume call takes, any number at once.
+	takes time.Duration
+}
+
+func releasedFamilies() (all []family) {
+	const load = "%d Released PVs with reclaim policy Delete, their claims gone, their volumes in the driver; no " +
+		"controller manager, no audit log; then the subject starts. "
+	const rate = "From the first PV gone to the last. "
+	for _, f := range []struct {
+		released
+		load, limit string
+		rate, cost  []report.Goal
+	}{{
+		released{name: "released_" + pvFirst, order: pvFirst, n: 2000},
+		load + "Users deleted each PV before.", "Limit: bare PATCHes by 8 connections that remove the finalizers.",
+		[]report.Goal{report.AtLeastOf(1.1, report.Unthrottled)}, []report.Goal{report.AtMostOf(1, report.Unthrottled)},
+	}, {
+		released{name: "released_" + claimFirst, order: claimFirst, n: 2000},
+		load, "Limit: bare DELETEs and PATCHes by 8 connections, one after the other for each PV.",
+		[]report.Goal{report.AtLeastOf(1, report.Unthrottled)}, []report.Goal{report.AtMostOf(1, report.Unthrottled)},
+	}, {
+		released{name: "released_slow_driver", order: claimFirst, n: 1000, takes: slowCall},
+		load + "A driver that takes 500 ms a call and any number at once.", "Limit: 100 workers, or threads, through 500 ms.",
+		[]report.Goal{report.AtLeastOf(0.8, report.Limit)}, nil,
+	}} {
+		load := fmt.Sprintf(f.load, f.n)
+		figures := append([]report.Figure{{Name: f.name + "_gone_per_second", Unit: "PVs/s", Goals: f.rate,
+			Load: load + " " + rate + f.limit}}, costs(f.name, load+" From the start of the subject to the last PV gone.",
+			f.cost...)...)
+		all = append(all, family{name: f.name, plane: bare, figures: figures,
+			run: func(ctx context.Context, s *session) error { return measureReleased(ctx, s, f.released) }})
+	}
+	return all
+}
+
+func measureReleased(ctx context.Context, s *session, r released) error {
+	r.n = s.size(r.n, r.n/4)
+	one := func(sub subject.Subject) func() error {
+		return func() error {
+			return s.released(ctx, r, sub.Column, func(ctx context.Context, _ []string) (subject.Running, error) {
+				return s.env.start(ctx, sub)
+			})
+		}
+	}
+	limit := func() error {
+		if r.takes > 0 {
+			s.record(r.name+"_gone_per_second", report.Limit, workers/r.takes.Seconds())
+			return nil
+		}
+		return s.released(ctx, r, report.Limit, func(ctx context.Context, pvs []string) (subject.Running, error) {
+			return nil, s.env.removeFinalizers(ctx, pvs, r.order)
+		})
+	}
+	return s.alternate(func(int) []func() error {
+		return []func() error{one(subject.Ours()), one(subject.Unthrottled()), limit}
+	})
+}
+
+// released makes the PVs, has begin reclaim them, and records how fast they go. begin returns the program that does,
+// which is ended then, or nil.
+func (s *session) released(ctx context.Context, r released, column string,
+	begin func(ctx context.Context, pvs []string) (subject.Running, error)) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := s.env.fill.Empty(ctx); err != nil {
+		return err
+	}
+	pvs, err := s.env.makeReleased(ctx, r.n)
+	if err != nil {
+		return err
+	}
+	names := s.shuffled(namesOf(pvs))
+	if err := s.env.fill.Put(ctx, pvs...); err != nil {
+		return err
+	}
+	if r.order == pvFirst {
+		if err := s.env.each(ctx, r.n, func(ctx context.Context, client kubernetes.Interface, i int) error {
+			return client.CoreV1().PersistentVolumes().Delete(ctx, names[i], metav1.DeleteOptions{})
+		}); err != nil {
+			return fmt.Errorf("delete PVs as users do: %w", err)
+		}
+	}
+	if err := s.env.driver.SetFaults(ctx, slowDriver(r.takes)); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.env.driver.ClearFaults(context.WithoutCancel(ctx))) }()
+	watch, err := track(ctx, s.env.users[0])
+	if err != nil {
+		return err
+	}
+	defer watch.close()
+	before, err := s.env.used(nil)
+	if err != nil {
+		return err
+	}
+	program, err := begin(ctx, names)
+	if err != nil {
+		return err
+	}
+	if program != nil {
+		defer func() { err = errors.Join(err, program.Stop()) }()
+	}
+	if err := watch.wait(ctx, "gone", func(t *tracker) bool { return t.gone == r.n }); err != nil {
+		return err
+	}
+	if err := s.recordCosts(column, program, before, r.n); err != nil {
+		return err
+	}
+	first, last := watch.span(names, func(p pvTimes) time.Time { return p.gone })
+	s.record(r.name+"_gone_per_second", column, float64(r.n-1)/last.Sub(first).Seconds())
+	calls, err := s.env.deletions()
+	if err != nil || program == nil {
+		return err
+	}
+	return everyVolume(callsFor(calls, handlesOf(pvs)), r.n)
+}
+
+// removeFinalizers does what nobody can do without: remove the finalizer and, where the PV is not terminating yet, delete it first.
+func (env *environment) removeFinalizers(ctx context.Context, pvs []string, order string) error {
+	return inParallel(ctx, patchers, len(pvs), func(ctx context.Context, worker, i int) error {
+		core := env.users[worker].CoreV1().PersistentVolumes()
+		if order == claimFirst {
+			if err := core.Delete(ctx, pvs[i], metav1.DeleteOptions{}); err != nil {
+				return err
+			}
+		}
+		body := fmt.Sprintf(`{"metadata":{"finalizers":null,"uid":%q}}`, fill.UID(pvs[i]))
+		_, err := core.Patch(ctx, pvs[i], types.MergePatchType, []byte(body), metav1.PatchOptions{})
+		return err
+	})
+}
+
+// slowDriver takes this long for each DeleteVolume call, and any number at once.
+func slowDriver(takes time.Duration) faults.Plan {
+	if takes == 0 {
+		return faults.Plan{}
+	}
+	return faults.Plan{Rules: []faults.Rule{{Method: "DeleteVolume", Action: faults.Delay, Delay: faults.Duration(takes)}}}
+}

@@ -1,0 +1,129 @@
+package report
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The columns of a figure.
+const (
+	// Ours is csi-reclaimer at its defaults.
+	Ours = "ours"
+	// Reference is the library's controller at its defaults.
+	Reference = "reference"
+	// Unthrottled is the library's controller without a limit on its client, and with 100 threads.
+	Unthrottled = "reference_unthrottled"
+	// Limit is what nothing can exceed, see the figure's load.
+	Limit = "limit"
+)
+
+func columns() []string { return []string{Ours, Reference, Unthrottled, Limit} }
+
+// Figure is one number with its runs.
+type Figure struct {
+	Name string `json:"name"`
+	Unit string `json:"unit"`
+	// Load says under what it was measured, and what the limit is.
+	Load  string `json:"load"`
+	Goals []Goal `json:"goals,omitempty"`
+	// Runs are the values of all runs by column, in the order in which they were measured.
+	Runs map[string][]float64 `json:"runs"`
+	// Date, Version and Seed are those of the runs, which may be other than those of figures beside.
+	Date    time.Time `json:"date"`
+	Version string    `json:"version"`
+	Seed    uint64    `json:"seed"`
+	// Quick: there were fewer volumes than Load says.
+	Quick bool `json:"quick,omitempty"`
+	// BusyBefore is how busy the processors were, in percent, before the first run, with an idle control plane: well above
+	// 10, something else was going on, and rates and times say little.
+	BusyBefore float64 `json:"busyBefore"`
+}
+
+// Check is an error for each figure without a value of ours, and for each value that is no measurement: not a number,
+// infinite or negative. A measurement that measured nothing has failed.
+func Check(figures []*Figure) error {
+	var all []error
+	for _, f := range figures {
+		if len(f.Runs[Ours]) == 0 {
+			all = append(all, fmt.Errorf("figure %s: nothing was measured for %s", f.Name, Ours))
+		}
+		for column, runs := range f.Runs {
+			for _, value := range runs {
+				if math.IsNaN(value) || math.IsInf(value, 0) || value < 0 {
+					all = append(all, fmt.Errorf("figure %s: %s measured %v", f.Name, column, value))
+				}
+			}
+		}
+	}
+	return errors.Join(all...)
+}
+
+// Medians are the figure's values by column; columns that do not apply are left out.
+func (f *Figure) Medians() map[string]float64 {
+	medians := map[string]float64{}
+	for column, runs := range f.Runs {
+		if len(runs) > 0 {
+			medians[column] = Median(runs)
+		}
+	}
+	return medians
+}
+
+// Line is the figure as scripts read it: bench NAME ours=X reference=Y reference_unthrottled=Z limit=W, "-" for what
+// does not apply. The values are medians.
+func (f *Figure) Line() string {
+	medians := f.Medians()
+	var b strings.Builder
+	b.WriteString("bench " + f.Name)
+	for _, column := range columns() {
+		value := "-"
+		if median, measured := medians[column]; measured {
+			value = number(median)
+		}
+		b.WriteString(" " + column + "=" + value)
+	}
+	return b.String()
+}
+
+// cell is the median of a column, with the smallest and the largest value where they differ from it.
+func (f *Figure) cell(column string) string {
+	runs := f.Runs[column]
+	if len(runs) == 0 {
+		return "-"
+	}
+	median, least, most := number(Median(runs)), number(slices.Min(runs)), number(slices.Max(runs))
+	if least == most {
+		return median
+	}
+	return fmt.Sprintf("%s (%s–%s)", median, least, most)
+}
+
+// number prints as many digits as are worth reading.
+func number(v float64) string {
+	switch abs := math.Abs(v); {
+	case abs >= 100:
+		return strconv.FormatFloat(v, 'f', 0, 64)
+	case abs >= 10:
+		return strconv.FormatFloat(v, 'f', 1, 64)
+	}
+	return strconv.FormatFloat(v, 'f', 2, 64)
+}
+
+// counts is how many runs there were of each column that has any.
+func (f *Figure) counts() string {
+	var all []string
+	for _, column := range columns() {
+		if n := len(f.Runs[column]); n > 0 {
+			all = append(all, strconv.Itoa(n))
+		}
+	}
+	if len(all) > 0 && !slices.ContainsFunc(all, func(n string) bool { return n != all[0] }) {
+		return all[0]
+	}
+	return strings.Join(all, ", ")
+}

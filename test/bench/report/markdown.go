@@ -1,0 +1,64 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Markdown writes the figures as a table, then the goals, then what each figure means.
+func (r *Report) Markdown(w io.Writer) error {
+	var b strings.Builder
+	b.WriteString("# Speed and size, measured\n\n")
+	b.WriteString("`make bench` writes this page; report.json has all runs. Each value is a median, with the smallest and " +
+		"the largest run beside it. Runs alternate between the subjects.\n")
+	b.WriteString("`reference` is the ProvisionController of " + r.Versions.Reference +
+		" at its defaults (5 calls a second, burst 10), `reference_unthrottled` the same without a limit and with 100 " +
+		"threads. ")
+	b.WriteString("`limit` is what nothing could exceed.\n")
+	b.WriteString("The API server writes an audit log only where requests are counted or timed by it; etcd never waits " +
+		"for the disk.\n\n")
+	fmt.Fprintf(&b, "%s\nKubernetes %s, csi-reclaimer %s, %s.\n\n", r.Machine, r.Versions.Kubernetes, r.Versions.Ours,
+		r.Versions.Go)
+	b.WriteString("| figure | unit | ours | reference | reference_unthrottled | limit | runs |\n|---|---|---|---|---|---|---|\n")
+	for _, f := range r.Figures {
+		fmt.Fprintf(&b, "| `%s` | %s |", f.Name, f.Unit)
+		for _, column := range columns() {
+			fmt.Fprintf(&b, " %s |", f.cell(column))
+		}
+		fmt.Fprintf(&b, " %s |\n", f.counts())
+	}
+	r.goals(&b)
+	b.WriteString("\n## What was measured\n\n")
+	for _, f := range r.Figures {
+		quick := ""
+		if f.Quick {
+			quick = " with fewer volumes (--quick)"
+		}
+		fmt.Fprintf(&b, "- `%s`: %s Measured%s %s, csi-reclaimer %s, seed %d, processors %.0f %% busy before.\n",
+			f.Name, strings.TrimSpace(f.Load), quick, f.Date.UTC().Format("2006-01-02 15:04"), f.Version, f.Seed, f.BusyBefore)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// goals writes the goals of all figures that have some, and how many are reached.
+func (r *Report) goals(b *strings.Builder) {
+	var rows strings.Builder
+	reached, all := 0, 0
+	for _, f := range r.Figures {
+		for _, goal := range f.Goals {
+			met, verdict := goal.Judge(f.Medians())
+			fmt.Fprintf(&rows, "| `%s` | %s | %s | %s |\n", f.Name, goal, f.cell(Ours), verdict)
+			all++
+			if met {
+				reached++
+			}
+		}
+	}
+	if all == 0 {
+		return
+	}
+	fmt.Fprintf(b, "\n## Goals\n\n%d of %d goals are reached.\n\n", reached, all)
+	b.WriteString("| figure | goal | ours | result |\n|---|---|---|---|\n" + rows.String())
+}

@@ -1,0 +1,116 @@
+//go:build unix
+
+// Package subject runs the programs that a measurement compares, and reads what processes use.
+package subject
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/bench/peer"
+	"github.com/csi-reclaimer/csi-reclaimer/test/bench/report"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
+)
+
+// Subject is a program that is measured. It provisions and deletes, as it does by default.
+type Subject struct {
+	// Column is the one of the report that its values stand in.
+	Column string
+	// args are its flags beside address and kubeconfig.
+	args []string
+}
+
+// All are those that are compared.
+func All() []Subject { return []Subject{Ours(), Reference(), Unthrottled()} }
+
+// Ours is csi-reclaimer at its defaults, but for its log.
+func Ours(args ...string) Subject { return Subject{report.Ours, append([]string{"-v=0"}, args...)} }
+
+// Reference is the library's controller at the defaults of client-go.
+func Reference() Subject {
+	return Subject{report.Reference,
+		[]string{"--provision", "--kube-api-qps=5", "--kube-api-burst=10", "--retry-interval-start=1s"}}
+}
+
+// Unthrottled is the library's controller without a limit on its client, and with 100 threads.
+func Unthrottled() Subject {
+	return Subject{report.Unthrottled,
+		[]string{"--provision", "--kube-api-qps=-1", "--worker-threads=100", "--retry-interval-start=1s"}}
+}
+
+// With returns the subject with further flags, which win over those it has.
+func (s Subject) With(args ...string) Subject {
+	s.args = slices.Concat(s.args, args)
+	return s
+}
+
+// WithoutProvisioning returns the subject as one that makes no volumes.
+func (s Subject) WithoutProvisioning() Subject { return s.With("--provision=false") }
+
+// Account is the name of its service account.
+func (s Subject) Account() string { return strings.ReplaceAll(s.Column, "_", "-") }
+
+// User is the account's name in the audit log.
+func (s Subject) User(namespace string) string {
+	return "system:serviceaccount:" + namespace + ":" + s.Account()
+}
+
+// Running is a subject at work. Its methods may be called from any goroutine.
+type Running interface {
+	PID() int
+	Stop() error
+	LogTail(lines int) string
+}
+
+// Options say where a subject works.
+type Options struct {
+	// Sidecar and Peer are the compiled programs. Required.
+	Sidecar, Peer string
+	// Address is the CSI driver's socket. Required.
+	Address string
+	// Kubeconfig is the path of the subject's kubeconfig file. Required.
+	Kubeconfig string
+	// Namespace is where ours keeps its Leases. Required.
+	Namespace string
+}
+
+// Start starts the subject and returns when it has been executed; whether it is at work shows in what it does. When ctx
+// has ended, Stop kills it.
+func (s Subject) Start(ctx context.Context, o Options) (Running, error) {
+	if s.Column != report.Ours {
+		return peer.Start(ctx, peer.Options{
+			Binary: o.Peer, Address: o.Address, Kubeconfig: o.Kubeconfig, AddFinalizer: true, Args: s.args,
+		})
+	}
+	car, err := program.StartSidecar(ctx, program.SidecarOptions{
+		// The Leases of the in-flight log are there, too.
+		Binary: o.Sidecar, Address: o.Address, Kubeconfig: o.Kubeconfig,
+		Args: append([]string{"--leader-election-namespace=" + o.Namespace}, s.args...),
+	})
+	return impatient{car, ctx}, err
+}
+
+// impatient is ours, which is not asked to end in peace, but killed, once ctx has ended: it would let calls in hand end.
+type impatient struct {
+	*program.Program
+	ctx context.Context
+}
+
+func (i impatient) Stop() error {
+	if i.ctx.Err() != nil {
+		i.Kill()
+	}
+	return i.Program.Stop()
+}
+
+// Profile returns a profile (net/http/pprof) of a subject that was started with --enable-pprof; nil for one that has
+// none.
+func Profile(ctx context.Context, running Running, name string) ([]byte, error) {
+	car, ours := running.(impatient)
+	if !ours {
+		return nil, nil
+	}
+	body, err := car.Get(ctx, "/debug/pprof/"+name)
+	return []byte(body), err
+}
