@@ -33,7 +33,7 @@ func TestFamiliesAreWellFormed(t *testing.T) {
 	if _, err := choose([]string{"no such figure"}); err == nil {
 		t.Error("a figure that does not exist was found")
 	}
-	for name, want := range map[string]string{"gone_per_second_pv": "live", "released_claim_first": "released_claim_first"} {
+	for name, want := range map[string]string{"gone_per_second_pv": "live", "scale_1000": "scale_1000"} {
 		if chosen, err := choose([]string{name}); err != nil || len(chosen) != 1 || chosen[0].name != want {
 			t.Errorf("%s: %v, %v", name, chosen, err)
 		}
@@ -119,7 +119,8 @@ func TestTallyOfRequests(t *testing.T) {
 	at := func(second int) time.Time { return time.Unix(int64(second), 0) }
 	r := round{claims: claims{volumes: map[string]string{"data": "pv-1"}, began: at(1)}, deleted: at(100)}
 	event := func(second int, user, verb, resource, name string, code int) controlplane.AuditEvent {
-		return controlplane.AuditEvent{Received: at(second), User: user, Verb: verb, Resource: resource, Name: name, Code: code}
+		return controlplane.AuditEvent{Received: at(second), User: user, Verb: verb, Resource: resource, Name: name,
+			Code: code}
 	}
 	got := tallyOf([]controlplane.AuditEvent{
 		event(2, "admin", "create", "persistentvolumeclaims", "", 201),

@@ -70,7 +70,8 @@ func (env *environment) bindClaims(ctx context.Context, n int, then afterClaim) 
 func newClaim(token string, i int) *v1.PersistentVolumeClaim {
 	class := className
 	return &v1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("claim-%s-%d", token, i), Labels: map[string]string{claimsLabel: token}},
+		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("claim-%s-%d", token, i),
+			Labels: map[string]string{claimsLabel: token}},
 		Spec: v1.PersistentVolumeClaimSpec{
 			StorageClassName: &class, AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
 			Resources: v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")}},

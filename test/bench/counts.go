@@ -166,8 +166,11 @@ func counts(e controlplane.AuditEvent) bool {
 // adminUser is whom the audit log has for the users here.
 const adminUser = "admin"
 
-// sayKinds shows the requests of a round by who asked for what.
+// sayKinds shows the requests of a round by who asked for what, if this family was asked for.
 func (s *session) sayKinds(what string, kinds map[string]int, n int) {
+	if len(s.Only) == 0 {
+		return
+	}
 	for _, kind := range slices.SortedFunc(maps.Keys(kinds), func(a, b string) int {
 		return cmp.Or(cmp.Compare(kinds[b], kinds[a]), cmp.Compare(a, b))
 	}) {

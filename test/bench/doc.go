@@ -3,8 +3,8 @@
 //
 // The reference is the ProvisionController of sig-storage-lib-external-provisioner v10, as package peer runs it: once
 // at its defaults (a client of 5 calls a second, burst 10) and once without a limit and with 100 threads. Each is a
-// process of its own. Runs alternate between the subjects, and medians count. What no subject can exceed is measured in
-// the same set-up and stands beside.
+// process of its own. Runs alternate between the subjects, and medians count. What the same set-up does
+// without a subject stands beside: the limit.
 //
 // Rates and processor time are measured without an audit log, counts with one: writing it takes time. etcd does not
 // wait for the disk. Families whose control plane has no controller manager measure the subject; the others also

@@ -15,9 +15,9 @@ import (
 
 func latencyFamilies() []family {
 	const name = "latency"
-	const load = "Claims deleted one at a time, 100 a run (reference: 30, one run), nothing else going on: from the audit " +
-		"log's time of receipt of the write that makes the PV Released to the driver's receipt of DeleteVolume. A run's " +
-		"value is its percentile."
+	const load = "Claims deleted one at a time, 100 a run (reference: 30, one run), nothing else going on: from the " +
+		"audit log's time of receipt of the write that makes the PV Released to the driver's receipt of DeleteVolume. " +
+		"A run's value is its percentile."
 	return []family{{name: name, plane: audited, run: measureLatency, figures: append([]report.Figure{
 		{Name: "released_to_deleted_ms_p50", Unit: "ms", Goals: []report.Goal{report.AtMost(8)}, Load: load},
 		{Name: "released_to_deleted_ms_p99", Unit: "ms", Goals: []report.Goal{report.AtMostOf(1, report.Unthrottled)},

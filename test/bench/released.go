@@ -36,30 +36,31 @@ type released struct {
 }
 
 func releasedFamilies() (all []family) {
-	const load = "%d Released PVs with reclaim policy Delete, their claims gone, their volumes in the driver; no " +
-		"controller manager, no audit log; then the subject starts. "
-	const rate = "From the first PV gone to the last. "
+	unthrottled := func(goal func(float64, string) report.Goal, factor float64) []report.Goal {
+		return []report.Goal{goal(factor, report.Unthrottled)}
+	}
 	for _, f := range []struct {
 		released
-		load, limit string
-		rate, cost  []report.Goal
+		which, limit string
+		rate, cost   []report.Goal
 	}{{
 		released{name: "released_" + pvFirst, order: pvFirst, n: 2000},
-		load + "Users deleted each PV before.", "Limit: bare PATCHes by 8 connections that remove the finalizers.",
-		[]report.Goal{report.AtLeastOf(1.1, report.Unthrottled)}, []report.Goal{report.AtMostOf(1, report.Unthrottled)},
+		", which their users have deleted", "Limit: bare PATCHes by 8 connections that remove the finalizers.",
+		unthrottled(report.AtLeastOf, 1.1), unthrottled(report.AtMostOf, 1),
 	}, {
 		released{name: "released_" + claimFirst, order: claimFirst, n: 2000},
-		load, "Limit: bare DELETEs and PATCHes by 8 connections, one after the other for each PV.",
-		[]report.Goal{report.AtLeastOf(1, report.Unthrottled)}, []report.Goal{report.AtMostOf(1, report.Unthrottled)},
+		"", "Limit: bare DELETEs and PATCHes by 8 connections, one after the other for each PV.",
+		unthrottled(report.AtLeastOf, 1), unthrottled(report.AtMostOf, 1),
 	}, {
 		released{name: "released_slow_driver", order: claimFirst, n: 1000, takes: slowCall},
-		load + "A driver that takes 500 ms a call and any number at once.", "Limit: 100 workers, or threads, through 500 ms.",
+		"; the driver takes 500 ms a call and any number at once", "Limit: 100 workers, or threads, through 500 ms.",
 		[]report.Goal{report.AtLeastOf(0.8, report.Limit)}, nil,
 	}} {
-		load := fmt.Sprintf(f.load, f.n)
+		load := fmt.Sprintf("%d Released PVs with reclaim policy Delete%s; their claims are gone, their volumes are in the "+
+			"driver; no controller manager, no audit log; then the subject starts. ", f.n, f.which)
 		figures := append([]report.Figure{{Name: f.name + "_gone_per_second", Unit: "PVs/s", Goals: f.rate,
-			Load: load + " " + rate + f.limit}}, costs(f.name, load+" From the start of the subject to the last PV gone.",
-			f.cost...)...)
+			Load: load + "From the first PV gone to the last. " + f.limit}},
+			costs(f.name, load+"From the start of the subject to the last PV gone.", f.cost...)...)
 		all = append(all, family{name: f.name, plane: bare, figures: figures,
 			run: func(ctx context.Context, s *session) error { return measureReleased(ctx, s, f.released) }})
 	}
@@ -148,7 +149,8 @@ func (s *session) released(ctx context.Context, r released, column string,
 	return everyVolume(callsFor(calls, handlesOf(pvs)), r.n)
 }
 
-// removeFinalizers does what nobody can do without: remove the finalizer and, where the PV is not terminating yet, delete it first.
+// removeFinalizers makes the writes that any subject has to make: it removes the finalizer and, where the PV is not
+// terminating yet, deletes it first.
 func (env *environment) removeFinalizers(ctx context.Context, pvs []string, order string) error {
 	return inParallel(ctx, patchers, len(pvs), func(ctx context.Context, worker, i int) error {
 		core := env.users[worker].CoreV1().PersistentVolumes()

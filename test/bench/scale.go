@@ -135,12 +135,7 @@ func (s *session) scale(ctx context.Context, sub subject.Subject, size string, b
 	if err := s.profile(ctx, program, "heap", size); err != nil {
 		return err
 	}
-	if burst > 0 {
-		if err := s.burst(ctx, sub.Column, program, watch, burst, size); err != nil {
-			return err
-		}
-	}
-	if err := s.profile(ctx, program, "allocs", size); err != nil {
+	if err := s.burst(ctx, sub.Column, program, watch, burst, size); err != nil {
 		return err
 	}
 	peak, err := subject.UsageOf(program.PID())
@@ -170,9 +165,13 @@ func (s *session) profile(ctx context.Context, program subject.Running, name, si
 	return nil
 }
 
-// burst has volumes turn Released at once and records how many PVs a second go, and at what cost.
+// burst has n volumes turn Released at once and records how many PVs a second go, and at what cost; of 0 it does
+// nothing.
 func (s *session) burst(ctx context.Context, column string, program subject.Running, watch *tracker, n int,
 	size string) error {
+	if n == 0 {
+		return nil
+	}
 	pvs, err := s.env.makeReleased(ctx, n)
 	if err != nil {
 		return err
@@ -190,7 +189,7 @@ func (s *session) burst(ctx context.Context, column string, program subject.Runn
 	}
 	_, end := watch.span(namesOf(pvs), func(p pvTimes) time.Time { return p.gone })
 	s.record("reclaim_per_second_"+size, column, float64(n)/end.Sub(began).Seconds())
-	return s.recordCosts(column, program, before, n)
+	return errors.Join(s.recordCosts(column, program, before, n), s.profile(ctx, program, "allocs", size))
 }
 
 func namesOf(pvs []fill.PV) (names []string) {

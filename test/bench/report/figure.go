@@ -18,7 +18,7 @@ const (
 	Reference = "reference"
 	// Unthrottled is the library's controller without a limit on its client, and with 100 threads.
 	Unthrottled = "reference_unthrottled"
-	// Limit is what nothing can exceed, see the figure's load.
+	// Limit is what the same set-up does without a subject, or what the driver allows: see the figure's load.
 	Limit = "limit"
 )
 

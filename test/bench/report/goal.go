@@ -40,8 +40,8 @@ func (g Goal) String() string {
 	return fmt.Sprintf("%s %s × %s", sign, number(g.Value), g.Than)
 }
 
-// Judge compares the medians with the goal: "reached (1.23 ×)", "missed by 12 %". A figure that was not measured, or has
-// nothing to be compared with, is "not measured", which is not reached.
+// Judge compares the medians with the goal: "reached (1.23 ×)", "missed by 12 %". A figure that was not measured, or
+// has nothing to be compared with, is "not measured", which is not reached.
 func (g Goal) Judge(medians map[string]float64) (reached bool, verdict string) {
 	ours, measured := medians[Ours]
 	bound, than := g.Value, 1.0

@@ -15,12 +15,13 @@ func (r *Report) Markdown(w io.Writer) error {
 	b.WriteString("`reference` is the ProvisionController of " + r.Versions.Reference +
 		" at its defaults (5 calls a second, burst 10), `reference_unthrottled` the same without a limit and with 100 " +
 		"threads. ")
-	b.WriteString("`limit` is what nothing could exceed.\n")
+	b.WriteString("`limit` is what the same set-up does without a subject, or what the driver allows: see each figure.\n")
 	b.WriteString("The API server writes an audit log only where requests are counted or timed by it; etcd never waits " +
 		"for the disk.\n\n")
 	fmt.Fprintf(&b, "%s\nKubernetes %s, csi-reclaimer %s, %s.\n\n", r.Machine, r.Versions.Kubernetes, r.Versions.Ours,
 		r.Versions.Go)
-	b.WriteString("| figure | unit | ours | reference | reference_unthrottled | limit | runs |\n|---|---|---|---|---|---|---|\n")
+	b.WriteString("| figure | unit | ours | reference | reference_unthrottled | limit | runs |\n" +
+		"|---|---|---|---|---|---|---|\n")
 	for _, f := range r.Figures {
 		fmt.Fprintf(&b, "| `%s` | %s |", f.Name, f.Unit)
 		for _, column := range columns() {
@@ -29,15 +30,7 @@ func (r *Report) Markdown(w io.Writer) error {
 		fmt.Fprintf(&b, " %s |\n", f.counts())
 	}
 	r.goals(&b)
-	b.WriteString("\n## What was measured\n\n")
-	for _, f := range r.Figures {
-		quick := ""
-		if f.Quick {
-			quick = " with fewer volumes (--quick)"
-		}
-		fmt.Fprintf(&b, "- `%s`: %s Measured%s %s, csi-reclaimer %s, seed %d, processors %.0f %% busy before.\n",
-			f.Name, strings.TrimSpace(f.Load), quick, f.Date.UTC().Format("2006-01-02 15:04"), f.Version, f.Seed, f.BusyBefore)
-	}
+	r.loads(&b)
 	_, err := io.WriteString(w, b.String())
 	return err
 }
@@ -61,4 +54,23 @@ func (r *Report) goals(b *strings.Builder) {
 	}
 	fmt.Fprintf(b, "\n## Goals\n\n%d of %d goals are reached.\n\n", reached, all)
 	b.WriteString("| figure | goal | ours | result |\n|---|---|---|---|\n" + rows.String())
+}
+
+// loads writes what each figure means, those of one measurement under its date.
+func (r *Report) loads(b *strings.Builder) {
+	b.WriteString("\n## What was measured\n")
+	last := ""
+	for _, f := range r.Figures {
+		quick := ""
+		if f.Quick {
+			quick = " with fewer volumes (--quick)"
+		}
+		taken := fmt.Sprintf("Measured%s %s, csi-reclaimer %s, seed %d, processors %.0f %% busy before:", quick,
+			f.Date.UTC().Format("2006-01-02 15:04"), f.Version, f.Seed, f.BusyBefore)
+		if taken != last {
+			fmt.Fprintf(b, "\n%s\n\n", taken)
+		}
+		last = taken
+		fmt.Fprintf(b, "- `%s`: %s\n", f.Name, strings.TrimSpace(f.Load))
+	}
 }

@@ -156,6 +156,7 @@ func TestReportRoundTrips(t *testing.T) {
 		"| `first` | calls | 1.00 | - | 1.50 (1.25–1.75) | - | 3 |\n",
 		"1 of 2 goals are reached.\n",
 		"| `first` | = 1.00 | 1.00 | reached |\n",
+		"csi-reclaimer v0.1, seed 7, processors 0 % busy before:\n\n- `first`: Few.\n",
 		"| `first` | ≤ 0.50 × reference_unthrottled | 1.00 | missed by 33 % (0.67 ×) |\n",
 	} {
 		if !strings.Contains(table.String(), row) {

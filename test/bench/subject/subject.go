@@ -91,7 +91,7 @@ func (s Subject) Start(ctx context.Context, o Options) (Running, error) {
 	return impatient{car, ctx}, err
 }
 
-// impatient is ours, which is not asked to end in peace, but killed, once ctx has ended: it would let calls in hand end.
+// impatient is ours, which is killed once ctx has ended: asked to end, it would wait for its calls in flight.
 type impatient struct {
 	*program.Program
 	ctx context.Context
