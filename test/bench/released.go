@@ -68,7 +68,7 @@ func releasedFamilies() (all []family) {
 }
 
 func measureReleased(ctx context.Context, s *session, r released) error {
-	r.n = s.size(r.n, r.n/4)
+	r.n = s.size(r.n, r.n/2)
 	one := func(sub subject.Subject) func() error {
 		return func() error {
 			return s.released(ctx, r, sub.Column, func(ctx context.Context, _ []string) (subject.Running, error) {
