@@ -91,7 +91,8 @@ func (s *shell) plays(t *testing.T) map[string]play {
 		"kubectl reclaim release --driver=disk.csi.example.com --dry-run": {},
 		"kubectl reclaim release --driver=disk.csi.example.com":           {also: "--yes"},
 	}
-	for _, target := range []string{"demo", "demo KEEP=1", "test", "build", "plugin"} {
+	for _, target := range []string{"demo", "demo KEEP=1", "test", "build", "plugin",
+		"bench ONLY=released_claim_first QUICK=1 RUNS=3"} {
 		// What they run takes minutes, and tests run it.
 		plays["make "+target] = play{with: []string{"make ", "make -n "}, want: "go "}
 	}
