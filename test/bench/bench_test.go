@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
 	"github.com/csi-reclaimer/csi-reclaimer/test/bench/report"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 )
@@ -129,6 +130,7 @@ func TestTallyOfRequests(t *testing.T) {
 		event(3, "me", "watch", "persistentvolumes", "", 200),
 		event(4, "me", "update", "leases", "disk-in-flight-0", 200),
 		event(4, "me", "update", "leases", "disk", 200),
+		event(5, "me", "get", "persistentvolumeclaims", "data", 200),
 		event(5, "me", "create", "persistentvolumes", "", 201),
 		event(5, "me", "create", "events", "", 201),
 		event(6, "binder", "update", "persistentvolumeclaims", "data", 200),
@@ -142,12 +144,31 @@ func TestTallyOfRequests(t *testing.T) {
 		event(106, "me", "create", "events", "", 201),
 		event(107, "me", "", "", "", 200),
 	}, r, "me")
-	want := tally{allBound: 5, allGone: 8, claimWrites: 2, reclaimCalls: 4, reclaimWrites: 2, missed: 1, kinds: got.kinds}
+	want := tally{allBound: 6, allGone: 8, claimWrites: 2, reclaimCalls: 4, reclaimWrites: 2, missed: 1, kinds: got.kinds}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(tally{})); diff != "" {
 		t.Errorf("tally (-want +got):\n%s", diff)
 	}
 	if n := got.kinds["gone me get persistentvolumes "]; n != 1 {
 		t.Errorf("reads of PVs: %d, want 1, of %v", n, got.kinds)
+	}
+}
+
+func TestARunThatLosesVolumesFails(t *testing.T) {
+	call := func(volume, code string) ledger.Call { return ledger.Call{Volume: volume, Code: code} }
+	for name, c := range map[string]struct {
+		calls []ledger.Call
+		ok    bool
+	}{
+		"each volume once":         {[]ledger.Call{call("a", "OK"), call("b", "OK")}, true},
+		"one of them twice":        {[]ledger.Call{call("a", "OK"), call("a", "OK"), call("b", "OK")}, true},
+		"one after a failure":      {[]ledger.Call{call("a", "OK"), call("b", "Internal"), call("b", "OK")}, true},
+		"one not at all":           {[]ledger.Call{call("a", "OK")}, false},
+		"one twice, the other not": {[]ledger.Call{call("a", "OK"), call("a", "OK")}, false},
+		"one in vain":              {[]ledger.Call{call("a", "OK"), call("b", "Internal")}, false},
+	} {
+		if err := everyVolume(c.calls, 2); (err == nil) != c.ok {
+			t.Errorf("%s: %v, want ok %v", name, err, c.ok)
+		}
 	}
 }
 

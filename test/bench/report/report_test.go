@@ -64,6 +64,8 @@ func TestGoals(t *testing.T) {
 			true, "reached (1.20 ×)"},
 		"faster, but not as much as wanted": {AtLeastOf(1.1, Unthrottled), map[string]float64{Ours: 105, Unthrottled: 100},
 			false, "missed by 5 % (1.05 ×)"},
+		"as fast as the reference": {AtLeastOf(1, Unthrottled), map[string]float64{Ours: 100, Unthrottled: 100},
+			true, "reached (1.00 ×)"},
 		"not fast enough": {AtLeastOf(1.1, Unthrottled), map[string]float64{Ours: 55, Unthrottled: 100},
 			false, "missed by 50 % (0.55 ×)"},
 		"cheaper than the reference": {AtMostOf(1, Unthrottled), map[string]float64{Ours: 6, Unthrottled: 8},
