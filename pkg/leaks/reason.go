@@ -7,7 +7,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/reasons"
 )
 
-// Reason is why a volume is a suspect, or why it is none. The same word is in reports, in the log, the
+// Reason is why a volume is suspected to be a leak, or why it is not. The same word is in reports, in the log, the
 // reason of Events and a label of metrics.
 type Reason string
 
@@ -19,11 +19,11 @@ const (
 	ReasonSnapshot Reason = "IsSnapshot"
 )
 
-// Reasons for which something may account for a volume, so that it is no suspect.
+// Reasons for which something may account for a volume, so that it is not suspected.
 const (
 	// ReasonInFlight: the in-flight log has an entry for it.
 	ReasonInFlight Reason = "InFlight"
-	// ReasonIncomplete: not all was read that could account for it.
+	// ReasonIncomplete: part of what could account for it could not be read.
 	ReasonIncomplete Reason = "LeakCheckIncomplete"
 	// ReasonEphemeral: it is named as the kubelet names ephemeral inline volumes.
 	ReasonEphemeral Reason = "MayBeEphemeral"
@@ -52,16 +52,16 @@ var table = reasons.NewTable([]reasons.Row[Reason]{
 	{Reason: ReasonSnapshot, Sentence: "A VolumeSnapshotContent names it."},
 	{Reason: ReasonInFlight,
 		Sentence: "The in-flight log has an entry for it: it gets its PV once the driver has answered."},
-	{Reason: ReasonIncomplete, Sentence: "Not all was read that could account for it."},
-	{Reason: ReasonEphemeral, Sentence: "It is named like a volume that belongs to a pod alone."},
-	{Reason: ReasonInUse, Sentence: "The driver says that it is attached to a node."},
+	{Reason: ReasonIncomplete, Sentence: "Part of what could account for it could not be read."},
+	{Reason: ReasonEphemeral, Sentence: "Its name is that of an ephemeral volume of a pod."},
+	{Reason: ReasonInUse, Sentence: "The driver reports it as attached to a node."},
 	{Reason: ReasonNamesDiffer,
 		Sentence: "The driver lists the volume of no PV, so its list and the PVs do not describe the same volumes."},
-	{Reason: ReasonPVUnclear, Sentence: "A PV of the driver does not tell which of the listed volumes it is about."},
+	{Reason: ReasonPVUnclear, Sentence: "It is unclear which of the listed volumes a PV of the driver names."},
 	{Reason: ReasonBeingMade,
-		Sentence: "It may be the volume of a claim, or the storage of a snapshot, that is still being made."},
-	{Reason: ReasonSeenTooSeldom, Sentence: "Nothing accounts for it, in too few leak checks so far."},
-	{Reason: ReasonSeenTooShort, Sentence: "Nothing accounts for it, for too short a time so far."},
+		Sentence: "It may be the volume of a claim, or the storage of a snapshot, that is still being created."},
+	{Reason: ReasonSeenTooSeldom, Sentence: "Nothing accounts for it, but in too few leak checks so far."},
+	{Reason: ReasonSeenTooShort, Sentence: "Nothing accounts for it, but for too short a time so far."},
 	{Reason: ReasonLeakSuspected, Severity: reasons.Warning, Sentence: "Nothing in the cluster accounts for it."},
 	{Reason: ReasonLeakCheckFailed, Severity: reasons.Warning, Sentence: "The leak check could not be completed."},
 })

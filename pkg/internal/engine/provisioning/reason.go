@@ -59,25 +59,25 @@ var table = reasons.NewTable([]reasons.Row[Reason]{
 	{Reason: ReasonOtherNode, Sentence: "The node that is selected for the claim provisions its volume."},
 	{Reason: ReasonNotLeading, Sentence: "This replica does not hold the lease."},
 	{Reason: ReasonLeftToPopulator, Severity: reasons.Normal,
-		Sentence: "The claim takes its data from a kind of object that is not for this provisioner. A volume populator, if " +
+		Sentence: "The claim's data source is of a kind that csi-reclaimer does not provision from. A volume populator, if " +
 			"one is installed for that kind, provisions and fills the volume."},
 	{Reason: ReasonProvision, Sentence: "The claim gets a volume."},
 	{Reason: ReasonFinish,
-		Sentence: "CreateVolume was called for this claim and its outcome is not known yet: the request is repeated until " +
+		Sentence: "CreateVolume was called for this claim, and its outcome is not known yet. The request is repeated until " +
 			"it is."},
 	{Reason: ReasonStored, Sentence: "The volume has its PersistentVolume."},
-	{Reason: ReasonNothingMade, Sentence: "The driver made no volume."},
-	{Reason: ReasonNotBegun, Sentence: "The claim went before the driver was called."},
+	{Reason: ReasonNothingMade, Sentence: "The driver created no volume."},
+	{Reason: ReasonNotBegun, Sentence: "The claim was deleted before the driver was called."},
 	{Reason: ReasonDiscard, Severity: reasons.Normal,
-		Sentence: "The driver made another volume than was asked for. The volume is deleted, and asked for again."},
+		Sentence: "The driver created a volume that differs from the request. The volume is deleted and requested again."},
 	{Reason: ReasonNodeSelection,
 		Sentence: "The claim binds immediately; the first node that selects itself provisions its volume."},
 	{Reason: ReasonLogNotRead, Sentence: "The in-flight log has not been read yet."},
-	{Reason: ReasonLogChanging, Sentence: "A write of the in-flight log is not confirmed yet."},
+	{Reason: ReasonLogChanging, Sentence: "A write to the in-flight log is not confirmed yet."},
 	{Reason: ReasonLogUnreadable, Severity: reasons.Warning,
-		Sentence: "The in-flight log has bytes under the name of this claim's volume that cannot be read, or its Lease is " +
-			"a copy. Look at the Leases with the label csi-reclaimer.io/in-flight-log; if no volume of that name exists in " +
-			"the storage system, remove the annotation, or the Lease."},
+		Sentence: "The entry of this claim's volume in the in-flight log cannot be read, or its Lease is a copy. Look at " +
+			"the Leases with the label csi-reclaimer.io/in-flight-log. If no volume of that name exists in the storage " +
+			"system, remove the annotation, or the Lease."},
 	{Reason: ReasonLogFull, Severity: reasons.Warning,
 		Sentence: "The in-flight log is full: too many volumes are in flight whose outcome is not known. New volumes wait " +
 			"until the driver answers for some of them."},
@@ -86,23 +86,24 @@ var table = reasons.NewTable([]reasons.Row[Reason]{
 			"entry of the in-flight log stays."},
 	{Reason: ReasonNameTaken, Severity: reasons.Warning,
 		Sentence: "The name of this claim's PersistentVolume belongs to another claim, to a PersistentVolume that is " +
-			"terminating or on another node, or to another driver's volume. It is tried again when the name is free."},
+			"terminating or on another node, or to another driver's volume. Provisioning continues when the name is free."},
 	{Reason: ReasonHasAnother, Severity: reasons.Warning,
-		Sentence: "The driver made another volume than was asked for, and another PersistentVolume or claim may own it. It " +
-			"is kept."},
-	{Reason: ReasonFailed, Severity: reasons.Warning, Sentence: "The volume could not be provisioned; it is tried again."},
+		Sentence: "The driver returned a volume that differs from the request, and another PersistentVolume or claim may " +
+			"own it. The volume is kept."},
+	{Reason: ReasonFailed, Severity: reasons.Warning,
+		Sentence: "The volume could not be provisioned; csi-reclaimer tries again."},
 	{Reason: ReasonOutcomeUnknown, Severity: reasons.Warning,
-		Sentence: "CreateVolume was called for this claim, and whether it made a volume is not known. The same request is " +
-			"repeated until the driver tells. The claim can be deleted meanwhile: a volume that is found gets a " +
-			"PersistentVolume, which is then reclaimed by its policy. `kubectl reclaim explain` shows the request and the way " +
-			"out."},
+		Sentence: "CreateVolume was called for this claim, and the driver has not answered whether it created the volume. " +
+			"csi-reclaimer repeats the request until the driver does. You can delete the claim meanwhile: if there is a " +
+			"volume, it gets a PersistentVolume, whose reclaim policy then applies. `kubectl reclaim explain` shows the " +
+			"request and the way out."},
 	{Reason: ReasonAPIReadFailed, Severity: reasons.Normal,
-		Sentence: "The API server did not answer a read; it is tried again."},
+		Sentence: "A read from the API server failed; csi-reclaimer tries again."},
 	{Reason: ReasonAPIWriteFailed, Severity: reasons.Normal,
-		Sentence: "The API server did not accept a write; it is tried again."},
+		Sentence: "A write to the API server failed; csi-reclaimer tries again."},
 	{Reason: ReasonRemovedByHand, Severity: reasons.Warning,
-		Sentence: "Somebody removed the entry of this claim's volume from the in-flight log: the volume, if there is one, " +
-			"is left to them."},
+		Sentence: "Somebody removed the entry of this claim's volume from the in-flight log. What happens to the volume, if " +
+			"there is one, is up to them."},
 })
 
 // Reasons returns every reason there is, in the order of their declaration.

@@ -66,7 +66,7 @@ const (
 	ReasonDryRun         Reason = "DryRun"
 )
 
-// keepVolume is how a person has a PV deleted whose volume nobody deletes.
+// keepVolume is how a person has a PV deleted whose volume no program deletes.
 const keepVolume = "To have the PV deleted, set its reclaim policy to Retain, and delete the volume in the storage " +
 	"system if it is not needed."
 
@@ -78,26 +78,26 @@ const byHand = "To have the PV deleted, remove the finalizer " + Finalizer +
 var table = reasons.NewTable([]reasons.Row[Reason]{
 	{Reason: ReasonNotOurs, Sentence: "No in-tree plugin provisioned this PV."},
 	{Reason: ReasonNotSynced, Sentence: "It is not known yet whether kube-controller-manager manages the finalizer."},
-	{Reason: ReasonManagedByController, Sentence: "kube-controller-manager answers for this PV."},
+	{Reason: ReasonManagedByController, Sentence: "kube-controller-manager manages this PV."},
 	{Reason: ReasonControllerDeletes, Severity: reasons.Counted,
 		Sentence: "The PV is terminating, and kube-controller-manager, which manages the finalizer, deletes its volume."},
 	{Reason: ReasonControllerIdle, Severity: reasons.Warning,
 		Sentence: "The PV is terminating, and the program that added " + Finalizer + " does not delete its volume. " +
-			"kube-controller-manager before 1.31 never does, whoever added the finalizer. " + byHand},
-	{Reason: ReasonMigrated, Sentence: "The PV is migrated to a CSI driver, whose sidecar answers for it."},
+			"kube-controller-manager before 1.31 never does, no matter who added the finalizer. " + byHand},
+	{Reason: ReasonMigrated, Sentence: "The PV is migrated to a CSI driver, whose sidecar manages it."},
 	{Reason: ReasonMigratedUnprotected, Severity: reasons.Warning,
 		Sentence: "The PV was migrated to a CSI driver while it was terminating, so that the driver's sidecar cannot " +
 			"protect it. " + byHand},
 	{Reason: ReasonPolicyUnknown, Severity: reasons.Warning,
-		Sentence: "The reclaim policy is not known to volume-guard; the volume is kept."},
+		Sentence: "volume-guard does not know this reclaim policy; it keeps the volume."},
 	{Reason: ReasonPolicyKeepsVolume, Sentence: "The reclaim policy keeps the volume; nothing is deleted."},
 	{Reason: ReasonRetainBound, Severity: reasons.Normal,
 		Sentence: "The PV is terminating while its claim exists, and its policy keeps the volume. The PV is deleted when " +
 			"the claim is gone; until then the policy can still be changed."},
 	{Reason: ReasonProtected, Sentence: "The PV is protected until its volume is deleted."},
 	{Reason: ReasonDeletionUnprotected, Severity: reasons.Warning,
-		Sentence: "The PV was deleted before it could be protected: it can be gone before its volume is deleted, and " +
-			"nothing can be done about it any more."},
+		Sentence: "The PV was deleted before it could be protected: it can be gone before its volume is deleted. Look for " +
+			"the volume in the storage system once the PV is gone."},
 	{Reason: ReasonTerminatingBound, Severity: reasons.Counted,
 		Sentence: "The PV is terminating, and its claim still uses the volume. The volume is deleted once the claim is " +
 			"gone."},
@@ -126,21 +126,22 @@ var table = reasons.NewTable([]reasons.Row[Reason]{
 		Sentence: "Another PV that keeps its volume names the same volume. The volume is deleted once that PV is gone or " +
 			"is to be deleted too."},
 	{Reason: ReasonTwinNameTaken, Severity: reasons.Warning,
-		Sentence: "The volume can be deleted only by way of a second PV, and a PV that volume-guard did not create has its " +
-			"name. Delete that PV, or: " + keepVolume},
+		Sentence: "The volume can be deleted only through a second PV, and a PV that volume-guard did not create has the " +
+			"name of that second PV. Delete it if nobody uses it. Otherwise, set the reclaim policy of this PV to Retain, " +
+			"and delete the volume in the storage system if it is not needed."},
 	{Reason: ReasonTwinChanged, Severity: reasons.Warning,
-		Sentence: "Somebody has changed or bound the second PV, by way of which the volume was to be deleted, so it is " +
-			"left alone. Delete that PV if nobody uses it."},
+		Sentence: "Somebody changed or bound the second PV through which the volume was to be deleted, so volume-guard " +
+			"does not touch that PV. Delete it if nobody uses it."},
 	{Reason: ReasonTwinNotReleased, Severity: reasons.Counted,
 		Sentence: "The PV controller has not yet confirmed, on a second PV of the volume, that the claim is gone."},
 	{Reason: ReasonTwinDeleting, Severity: reasons.Counted,
-		Sentence: "The PV controller is deleting the volume, by way of a second PV."},
+		Sentence: "The PV controller is deleting the volume through a second PV."},
 	{Reason: ReasonTwinTerminating, Severity: reasons.Counted,
-		Sentence: "The second PV, by way of which the volume is deleted, is terminating."},
+		Sentence: "The second PV, through which the volume is deleted, is terminating."},
 	{Reason: ReasonVolumeFailedDelete, Severity: reasons.Warning,
 		Sentence: "The PV controller did not delete the volume; the deletion is retried."},
 	{Reason: ReasonPluginGone, Severity: reasons.Warning,
-		Sentence: "kube-controller-manager has no plugin any more that could delete the volume. " + keepVolume},
+		Sentence: "kube-controller-manager no longer has a plugin that can delete the volume. " + keepVolume},
 	{Reason: ReasonProtect, Sentence: "The PV is protected until its volume is deleted."},
 	{Reason: ReasonReclaim, Sentence: "The claim is gone and the reclaim policy is Delete; the volume is being deleted."},
 	{Reason: ReasonOrphan,
@@ -151,9 +152,9 @@ var table = reasons.NewTable([]reasons.Row[Reason]{
 			"finalizers are removed from the PV."},
 	{Reason: ReasonCacheStale, Sentence: "The watch cache is behind the API server; the PV is read again in a moment."},
 	{Reason: ReasonAPIReadFailed, Severity: reasons.Warning,
-		Sentence: "What has to be known before a deletion could not be read from the API server; the read is retried."},
+		Sentence: "A read from the API server that the deletion needs failed; volume-guard tries again."},
 	{Reason: ReasonAPIWriteFailed, Severity: reasons.Warning,
-		Sentence: "The API server did not accept a change; the write is retried."},
+		Sentence: "A write to the API server failed; volume-guard tries again."},
 	{Reason: ReasonDryRun, Severity: reasons.Normal, Sentence: "Dry run, nothing is changed."},
 })
 
