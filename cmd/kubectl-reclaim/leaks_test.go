@@ -105,7 +105,7 @@ func TestWhereAReportComesFrom(t *testing.T) {
 			"d-example-com-reclaimer": "leads"}, args: []string{"--driver=d.example.com"}},
 		"a pod that is named": {holders: nobody, args: []string{"--driver=d.example.com", "--pod=ns/leads"}},
 		"nobody leads": {holders: nobody, args: []string{"--driver=d.example.com"},
-			wrong: "nobody holds Lease d-example-com"},
+			wrong: "no pod holds Lease d-example-com"},
 		"a pod without a report": {holders: nobody, args: []string{"--driver=d.example.com", "--pod=ns/other"},
 			wrong: "serves no /leaks on port 8080"},
 		"a report of something else": {holders: leads, args: []string{"--driver=other", "--pod=ns/leads"},

@@ -135,8 +135,7 @@ func writePlan(w io.Writer, p explain.Plan) error {
 	}
 	for _, e := range p.InFlight {
 		fmt.Fprintf(w, "Volume %s, for claim %s, has been in flight since %s: whether it exists is not known (annotation "+
-			"%s of Lease %s).\n",
-			e.Volume, e.Claim, e.Since.UTC().Format(time.RFC3339), e.Annotation, e.Lease)
+			"%s of Lease %s).\n", e.Volume, e.Claim, e.Since.UTC().Format(time.RFC3339), e.Annotation, e.Lease)
 	}
 	for _, from := range p.ListedBy {
 		fmt.Fprintf(w, "%s lists %s: the driver would be removed from it first, because it adds the finalizers again.\n",

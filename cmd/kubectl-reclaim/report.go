@@ -88,7 +88,7 @@ func (s *reportSource) fetch(ctx context.Context) ([]byte, error) {
 	}
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("make a client: %w", err)
+		return nil, fmt.Errorf("create the client: %w", err)
 	}
 	namespace, name, _ := strings.Cut(s.pod, "/")
 	if s.pod == "" {
@@ -122,7 +122,7 @@ func (s *reportSource) leader(ctx context.Context, client kubernetes.Interface) 
 			}
 		}
 	}
-	return "", "", fmt.Errorf("%w: nobody holds Lease %s or %s-reclaimer; name the pod with --pod=NAMESPACE/NAME",
+	return "", "", fmt.Errorf("%w: no pod holds Lease %s or %s-reclaimer; name the pod with --pod=NAMESPACE/NAME",
 		errNoReport, lease, lease)
 }
 

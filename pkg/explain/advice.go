@@ -136,7 +136,7 @@ func (s *Explanation) adviseOnClaim(f PVFacts) {
 		s.advise("The claim is terminating and waits, too: kubectl reclaim explain pvc/%s -n %s", ref.Name, ref.Namespace)
 		return
 	}
-	s.advise("If nobody needs the claim: kubectl delete pvc %s -n %s", ref.Name, ref.Namespace)
+	s.advise("If the claim is not needed: kubectl delete pvc %s -n %s", ref.Name, ref.Namespace)
 }
 
 // adviseRebind adds what can be done where another claim of the name names the PV. A claim's spec.volumeName cannot
@@ -162,12 +162,12 @@ func (s *Explanation) adviseDetach(f PVFacts, a storagev1.VolumeAttachment) {
 	state, _ := nodeState(f.Nodes[node])
 	switch {
 	case f.presenceOf(a.Spec.Attacher) == presenceGone:
-		s.advise("Nobody removes VolumeAttachment %s, because driver %s is gone. Install the driver again. Or, if the "+
+		s.advise("No program removes VolumeAttachment %s, because driver %s is gone. Install the driver again. Or, if the "+
 			"volume is not in use on node %s, delete the attachment: kubectl patch volumeattachment %s --type=merge -p "+
 			"'{\"metadata\":{\"finalizers\":null}}' && kubectl delete volumeattachment %s",
 			a.Name, a.Spec.Attacher, node, a.Name, a.Name)
 	case state == nodeNotReady:
-		s.advise("Node %s is not ready, so nobody knows whether the volume is still in use there. It is detached when the "+
+		s.advise("Node %s is not ready, so it is unknown whether the volume is still in use there. It is detached when the "+
 			"node is ready again. If you are sure that the machine is off: kubectl taint nodes %s "+
 			"node.kubernetes.io/out-of-service=nodeshutdown:NoExecute, and remove the taint when the node is back",
 			node, node)
@@ -177,7 +177,7 @@ func (s *Explanation) adviseDetach(f PVFacts, a storagev1.VolumeAttachment) {
 	case a.DeletionTimestamp == nil:
 		s.advise("Find the pod on node %s that uses the volume. The volume is detached when that pod is gone", node)
 	default:
-		s.advise("If it takes long, look at the log of the external-attacher of %s, which detaches the volume from node %s",
+		s.advise("If it takes long, check the log of the external-attacher of %s, which detaches the volume from node %s",
 			a.Spec.Attacher, node)
 	}
 }

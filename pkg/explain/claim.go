@@ -119,11 +119,11 @@ func (s *Explanation) addClaim(f ClaimFacts, driver string) {
 		unread(s, f.PV, "PV "+name, "what happens to the volume")
 		s.fact("PV", "%s", name)
 	}
-	unread(s, f.Pods, "Pods", "who uses the claim")
+	unread(s, f.Pods, "Pods", "which pods use the claim")
 	if by := f.usage(); by.By != "" {
 		s.fact("Used by", "pod %s", by.By)
 	} else if by.ByEnded != "" {
-		s.fact("Used by", "pod %s, which has ended", by.ByEnded)
+		s.fact("Used by", "pod %s, which has terminated", by.ByEnded)
 	}
 }
 
@@ -220,7 +220,7 @@ func (s *Explanation) addProvisioningWaits(f ClaimFacts) {
 		s.waitsFor("driver %s, which is not installed", driver)
 		s.advise("Install driver %s, or delete the claim and create it with another StorageClass", driver)
 	case len(s.InFlight) > 0 && s.InFlight[0].ClaimUID == string(o.UID):
-		s.waitsFor("driver %s to answer CreateVolume, whose outcome is not known since %s", driver,
+		s.waitsFor("driver %s to answer CreateVolume, whose outcome has been unknown for %s", driver,
 			age(f.Now, s.InFlight[0].Since.Time))
 	case driver != "":
 		s.waitsFor("driver %s to create the volume", driver)
@@ -269,7 +269,7 @@ func (f ClaimFacts) headline(s Explanation, d Decision) string {
 	if o.DeletionTimestamp != nil {
 		what += " has been terminating for " + age(f.Now, o.DeletionTimestamp.Time)
 		if left := stuck(s.Finalizers); len(left) > 0 {
-			return fmt.Sprintf("%s and is stuck: nobody removes %s, because %s.", what, left[0].Name, left[0].Stuck)
+			return fmt.Sprintf("%s and is stuck: no program removes %s, because %s.", what, left[0].Name, left[0].Stuck)
 		}
 		if d.Reason != "" {
 			return fmt.Sprintf("%s (%s): %s.", what, d.Reason, withoutPeriod(d.Text))

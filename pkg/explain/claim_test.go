@@ -88,12 +88,12 @@ func TestExplainClaim(t *testing.T) {
 			ended.Ended = true
 			f.terminate(pvc.Finalizer)
 			f.Pods = Found([]pvc.Pod{ended})
-		}, []string{"(" + string(inuse.ReasonInUseEnded) + ")", "pod app, which has ended"}},
+		}, []string{"(" + string(inuse.ReasonInUseEnded) + ")", "pod app, which has terminated"}},
 		"being deleted, and nobody uses it": {func(f *ClaimFacts) { f.terminate(pvc.Finalizer) },
 			[]string{"(Unused)", "!kubectl delete pod"}},
 		"being deleted, and pods may not be read": {
 			func(f *ClaimFacts) { f.terminate(pvc.Finalizer); f.Pods = Failed[[]pvc.Pod](errForbidden) },
-			[]string{"(APIReadFailed)", "Pods: forbidden. So it is not known who uses the claim."},
+			[]string{"(APIReadFailed)", "Pods: forbidden. So it is not known which pods use the claim."},
 		},
 		"being deleted, with the finalizer of an earlier version": {
 			func(f *ClaimFacts) { f.terminate(finalizers.Legacy) },
@@ -108,7 +108,7 @@ func TestExplainClaim(t *testing.T) {
 			[]string{"csi-reclaimer of " + driver + " on node n1"}},
 		"being deleted, with that finalizer, and the driver is gone": {
 			func(f *ClaimFacts) { f.terminate(finalizers.Legacy); f.uninstall() },
-			[]string{"is stuck: nobody removes " + finalizers.Legacy + ", because driver " + driver + " is gone",
+			[]string{"is stuck: no program removes " + finalizers.Legacy + ", because driver " + driver + " is gone",
 				"kubectl patch pvc -n ns data"},
 		},
 		"being deleted, held by somebody": {func(f *ClaimFacts) { f.terminate("example.com/keep") },

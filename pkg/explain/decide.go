@@ -208,7 +208,7 @@ func (w ClusterFacts) decideInTree(pv PV, claim Read[*v1.PersistentVolumeClaim])
 	default:
 	}
 	if by == volumeGuard && !w.leads(volumeGuard) && w.Leases.OK() && out.Action != "Wait" {
-		out.Text += " This needs volume-guard to run: nobody holds its Lease."
+		out.Text += " This needs volume-guard to run: no replica holds its Lease."
 	}
 	return out
 }

@@ -99,7 +99,7 @@ func reporter(e v1.Event) string {
 // age is a time span as kubectl writes it.
 func age(now, then time.Time) string { return duration.HumanDuration(now.Sub(then)) }
 
-// stuck returns the finalizers that nobody removes.
+// stuck returns the finalizers that no program removes.
 func stuck(all []Finalizer) (left []Finalizer) {
 	for _, f := range all {
 		if f.Stuck != "" {
@@ -166,9 +166,9 @@ func (f Finalizer) text(wide bool) string {
 	text := f.Name + ": "
 	switch {
 	case f.Stuck != "":
-		text += "nobody removes it: " + f.Stuck
+		text += "no program removes it: " + f.Stuck
 	case f.Owner == "":
-		text += "its owner is not known here"
+		text += "its owner is unknown"
 	default:
 		text += f.Owner + " removes it " + f.When
 	}

@@ -18,11 +18,11 @@ import (
 // Finalizer is one that an object carries.
 type Finalizer struct {
 	Name string `json:"name"`
-	// Owner is who removes it. Empty: nobody that is known here.
+	// Owner is the program that removes it, empty if it is unknown.
 	Owner string `json:"owner,omitempty"`
 	// When is what the owner waits for.
 	When string `json:"when,omitempty"`
-	// Stuck is why nobody removes it, empty where its owner runs.
+	// Stuck is why no program removes it, empty where its owner runs.
 	Stuck string `json:"stuck,omitempty"`
 	// AddedBy is the field manager that added it, empty where the API server does not know it.
 	AddedBy string `json:"addedBy,omitempty"`
@@ -108,13 +108,13 @@ func (w ClusterFacts) driverFinalizer(driver, owner, when string) Finalizer {
 	f := Finalizer{Owner: owner, When: when}
 	switch {
 	case driver == "":
-		f.Owner, f.When, f.Stuck = "", "", "no CSI driver answers for this object"
+		f.Owner, f.When, f.Stuck = "", "", "no CSI driver manages this object"
 	case strings.HasPrefix(driver, inTreePrefix):
 		f.Owner, f.When = volumeGuard,
 			"when the volume, which is not a CSI driver's, is protected by another finalizer or deleted"
 	case w.presenceOf(driver) == presenceGone:
-		f.Stuck = fmt.Sprintf("driver %s is gone: there is no CSIDriver of that name, no node runs it, and nobody holds a "+
-			"Lease of it", driver)
+		f.Stuck = fmt.Sprintf("driver %s is gone: there is no CSIDriver of that name, no node runs it, and no program holds "+
+			"a Lease of it", driver)
 	}
 	return f
 }

@@ -144,13 +144,13 @@ func (s *Explanation) addInFlight(w ClusterFacts, entries []inflight.Located) {
 	for _, e := range entries {
 		shown := inFlightOf(e)
 		s.InFlight = append(s.InFlight, shown)
-		s.fact("In flight", "volume %s of driver %s, since %s, for claim %s (UID %s)", e.Volume, e.Driver,
+		s.fact("In flight", "volume %s of driver %s, for %s, for claim %s (UID %s)", e.Volume, e.Driver,
 			age(w.Now, e.Begun), shown.Claim, e.Claim.UID)
 		for _, q := range shown.Requests {
 			s.fact("Request", "CreateVolume, repeated until its outcome is known: %s", q.text())
 		}
 		s.fact("Entry", "annotation %s of Lease %s", e.Annotation, shown.Lease)
-		s.advise("If the driver cannot answer any more: look in the storage system for a volume named %s. If there is "+
+		s.advise("If the driver can no longer answer: look in the storage system for a volume named %s. If there is "+
 			"none, or after you delete it there: kubectl annotate lease -n %s %s %s-",
 			e.Volume, e.Lease.Namespace, e.Lease.Name, e.Annotation)
 	}

@@ -45,7 +45,7 @@ const removeEntryCommand = "kubectl annotate lease -n kube-system disk-in-flight
 
 func TestExplainClaimWhoseVolumeIsInFlight(t *testing.T) {
 	always := []string{
-		"In flight    volume pvc-c of driver " + driver + ", since 60m, for claim ns/data (UID c)",
+		"In flight    volume pvc-c of driver " + driver + ", for 60m, for claim ns/data (UID c)",
 		"1Gi; class fast; node n1; parameters pool, tier; with Secret kube-system/pool-key", "!hidden-value",
 		"repeated until its outcome is known", "look in the storage system for a volume named pvc-c", removeEntryCommand,
 		"CreateVolume, FinishProvisioning (by csi-reclaimer beside " + driver,
@@ -55,7 +55,7 @@ func TestExplainClaimWhoseVolumeIsInFlight(t *testing.T) {
 		want   []string
 	}{
 		"it waits": {func(f *ClaimFacts) { f.openEntries(entry("c")) }, append(always,
-			"waits for driver "+driver+" to answer CreateVolume, whose outcome is not known since 60m")},
+			"waits for driver "+driver+" to answer CreateVolume, whose outcome has been unknown for 60m")},
 		"its class is gone": {func(f *ClaimFacts) {
 			f.openEntries(entry("c"))
 			f.Class = Found[*storagev1.StorageClass](nil)

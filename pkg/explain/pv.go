@@ -55,8 +55,8 @@ func headline(f PVFacts, pv PV, d Decision, finalizers []Finalizer) string {
 	left := stuck(finalizers)
 	switch {
 	case pv.Terminating && len(left) > 0:
-		return fmt.Sprintf("%s has been terminating for %s and is stuck: nobody removes %s, because %s.", what, f.since(pv),
-			left[0].Name, left[0].Stuck)
+		return fmt.Sprintf("%s has been terminating for %s and is stuck: no program removes %s, because %s.", what,
+			f.since(pv), left[0].Name, left[0].Stuck)
 	case d.Action != "" && d.Action != reclaiming.Wait.String() && f.presenceOf(pv.Owner()) == presenceGone:
 		return fmt.Sprintf("%s is %s, and nothing happens to it: the next step is %s (%s), but driver %s is gone.", what,
 			strings.ToLower(phase(f.PV)), d.Action, d.Reason, pv.Owner())
@@ -102,17 +102,17 @@ func (s *Explanation) addPV(f PVFacts, pv PV) {
 	}
 	switch {
 	case pv.MigratedTo != "":
-		s.fact("Made by", "%s, and migrated to %s", pv.ProvisionedBy, pv.MigratedTo)
+		s.fact("Provisioner", "%s, and migrated to %s", pv.ProvisionedBy, pv.MigratedTo)
 	case pv.ProvisionedBy != "":
-		s.fact("Made by", "%s", pv.ProvisionedBy)
+		s.fact("Provisioner", "%s", pv.ProvisionedBy)
 	default:
-		s.fact("Made by", "a person (the PV names no provisioner)")
+		s.fact("Provisioner", "none: a person created the PV")
 	}
 	unread(s, f.PVs, "The list of PVs", "whether another PV names the same volume")
 	unread(s, f.Attachments, "VolumeAttachments", "whether the volume is attached")
 	unread(s, f.Installed, "CSIDrivers", "whether a driver is installed")
 	unread(s, f.OnNodes, "CSINodes", "whether a node runs a driver")
-	unread(s, f.Leases, "Leases", "whether the brake is on (it counts as off), and who leads")
+	unread(s, f.Leases, "Leases", "whether the brake is on (it counts as off), and which replica leads")
 }
 
 // addClaimOfPV reports what became of the PV's claim.
@@ -170,7 +170,7 @@ func nodeOf(f PVFacts, a storagev1.VolumeAttachment) string {
 	if since.IsZero() {
 		return state
 	}
-	return state + " since " + age(f.Now, since)
+	return state + " for " + age(f.Now, since)
 }
 
 // States of a node.
@@ -232,7 +232,7 @@ func (s *Explanation) addDriver(f PVFacts, pv PV) {
 	}
 	switch f.presenceOf(owner) {
 	case presenceGone:
-		s.fact("Driver", "%s, not found: no CSIDriver, no node runs it, nobody leads", owner)
+		s.fact("Driver", "%s, not found: no CSIDriver, no node that runs it, no leader", owner)
 	case presenceInstalled:
 		text := owner + ", installed"
 		for _, lease := range f.leasesOf(owner) {

@@ -74,7 +74,7 @@ func TestExplainPV(t *testing.T) {
 				"pod-1 leads (Lease kube-system/disk-csi-example-com)"}},
 		"attached to a node that is away": {
 			func(f *PVFacts) { f.attach(node(v1.ConditionUnknown)).DeletionTimestamp = f.now() },
-			[]string{"waits (Attached)", "csi-1 to node n1 (NotReady since 10m), detaching for",
+			[]string{"waits (Attached)", "csi-1 to node n1 (NotReady for 10m), detaching for",
 				"VolumeAttachment csi-1 to node n1 to be deleted", "node.kubernetes.io/out-of-service"},
 		},
 		"attached to a node that is gone": {func(f *PVFacts) { f.attach(nil) },
@@ -84,9 +84,9 @@ func TestExplainPV(t *testing.T) {
 		"attached, and the detaching fails": {func(f *PVFacts) {
 			a := f.attach(node(v1.ConditionTrue))
 			a.DeletionTimestamp, a.Status.DetachError = f.now(), &storagev1.VolumeError{Message: "busy"}
-		}, []string{driver + ` reports "busy"`, "look at the log of the external-attacher of " + driver}},
+		}, []string{driver + ` reports "busy"`, "check the log of the external-attacher of " + driver}},
 		"attached by a driver that is gone": {func(f *PVFacts) { f.attach(node(v1.ConditionTrue)); f.uninstall() },
-			[]string{"Nobody removes VolumeAttachment csi-1, because driver " + driver + " is gone"}},
+			[]string{"No program removes VolumeAttachment csi-1, because driver " + driver + " is gone"}},
 		"another PV keeps the same volume": {func(f *PVFacts) {
 			f.sibling(
 				"other",
@@ -101,7 +101,7 @@ func TestExplainPV(t *testing.T) {
 				Spec: v1.PersistentVolumeClaimSpec{VolumeName: "other"}})
 		}, []string{"waits (SharedHandle)", "It is PV other."}},
 		"the driver is gone while the PV is being deleted": {func(f *PVFacts) { f.uninstall(); f.terminate(24 * time.Hour) },
-			[]string{"has been terminating for 24h and is stuck: nobody removes " + volume.Finalizer + ", because driver " +
+			[]string{"has been terminating for 24h and is stuck: no program removes " + volume.Finalizer + ", because driver " +
 				driver + " is gone", "forever", "Install the driver again",
 				`kubectl patch pv pv -p '{"metadata":{"$deleteFromPrimitiveList/finalizers":["` + volume.Finalizer + `"]}}'`}},
 		"the driver is gone, and nobody has deleted the PV": {func(f *PVFacts) { f.uninstall() },
@@ -131,18 +131,18 @@ func TestExplainPV(t *testing.T) {
 			"CSINodes: forbidden. So it is not known whether a node runs a driver."}},
 		"the attacher of a driver that is gone holds it": {
 			func(f *PVFacts) { f.PV.Finalizers = []string{attacher}; f.uninstall(); f.terminate(time.Hour) },
-			[]string{"nobody removes " + attacher + ", because driver " + driver + " is gone"},
+			[]string{"no program removes " + attacher + ", because driver " + driver + " is gone"},
 		},
 		"a finalizer that nobody knows": {func(f *PVFacts) {
 			f.PV.Finalizers = []string{"example.com/keep"}
 			f.PV.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "backup",
 				FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:finalizers":{"v:\"example.com/keep\"":{}}}}`)}}
 			f.terminate(time.Hour)
-		}, []string{"example.com/keep: its owner is not known here (added by backup)",
+		}, []string{"example.com/keep: its owner is unknown (added by backup)",
 			"the owner of finalizer example.com/keep to remove it (added by backup)", "only if that program is gone"}},
 		"an in-tree plugin that no longer exists": {
 			func(f *PVFacts) { inTree(f); f.PV.Spec.Glusterfs = &v1.GlusterfsPersistentVolumeSource{} },
-			[]string{"is stuck: nobody removes " + twins.Finalizer +
+			[]string{"is stuck: no program removes " + twins.Finalizer +
 				", because Kubernetes removed the in-tree plugin glusterfs", "!Install the driver"},
 		},
 		"an in-tree plugin that is still there in this version": {func(f *PVFacts) {
@@ -164,26 +164,26 @@ func TestExplainPV(t *testing.T) {
 			f.PV.Spec.CSI = nil
 			f.PV.Spec.HostPath = &v1.HostPathVolumeSource{Path: "/x"}
 		},
-			[]string{"(NotOurs)", "a person (the PV names no provisioner)", "(by kube-controller-manager)",
+			[]string{"(NotOurs)", "none: a person created the PV", "(by kube-controller-manager)",
 				"!csi-reclaimer beside"}},
 		"an in-tree PV that volume-guard is to delete": {withTwin,
-			[]string{"CreateTwin", "(by volume-guard)", "nobody holds its Lease"}},
+			[]string{"CreateTwin", "(by volume-guard)", "no replica holds its Lease"}},
 		"and volume-guard leads": {func(f *PVFacts) { withTwin(f); f.lease("volume-guard", "pod-1", time.Second) },
-			[]string{"CreateTwin", "!nobody holds its Lease"}},
+			[]string{"CreateTwin", "!no replica holds its Lease"}},
 		"and who leads may not be read": {func(f *PVFacts) {
 			withTwin(f)
 			f.Leases = Failed[[]coordinationv1.Lease](errForbidden)
-		}, []string{"CreateTwin", "!nobody holds its Lease"}},
+		}, []string{"CreateTwin", "!no replica holds its Lease"}},
 		"an in-tree PV that kube-controller-manager is to delete": {func(f *PVFacts) {
 			withTwin(f)
 			f.PV.ManagedFields[0].Manager = "kube-controller-manager"
-		}, []string{"(by kube-controller-manager)", "!nobody holds its Lease", "and waits"}},
+		}, []string{"(by kube-controller-manager)", "!no replica holds its Lease", "and waits"}},
 		"an in-tree PV whose claim lives": {func(f *PVFacts) {
 			withTwin(f)
 			f.bound()
 			f.PV.Status.Phase = v1.VolumeReleased
 		},
-			[]string{"waits (ClaimStillExists)", "!nobody holds its Lease"}},
+			[]string{"waits (ClaimStillExists)", "!no replica holds its Lease"}},
 		"an in-tree PV in use": {func(f *PVFacts) { withTwin(f); f.bound(); f.PV.DeletionTimestamp = nil },
 			[]string{"PV pv is bound", "!waits"}},
 		"an in-tree PV that has its twin": {func(f *PVFacts) {

@@ -50,7 +50,7 @@ type Reader struct {
 // New returns a Reader of the cluster that config describes. config is copied. Nothing is read yet.
 func New(config *rest.Config, cfg Config) (*Reader, error) {
 	if config == nil {
-		return nil, errors.New("make a reader: no cluster is given")
+		return nil, errors.New("create a reader: no cluster is given")
 	}
 	if cfg.Clock == nil {
 		cfg.Clock = clock.RealClock{}
@@ -61,7 +61,7 @@ func New(config *rest.Config, cfg Config) (*Reader, error) {
 	}
 	admission, err := admissionv1.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("make a client for admissionregistration.k8s.io/v1: %w", err)
+		return nil, fmt.Errorf("create a client for admissionregistration.k8s.io/v1: %w", err)
 	}
 	return &Reader{cfg: cfg, clients: clients, admission: admission}, nil
 }

@@ -72,7 +72,7 @@ func TestPluginExplain(t *testing.T) {
 	env.ExpectOutput(output, "is released (PolicyKeepsVolume)", "To delete the volume too: kubectl patch pv "+kept.Name,
 		"/spec/claimRef")
 	output = env.RunPlugin("explain", "pv/"+stuck.Name)
-	env.ExpectOutput(output, "is stuck: nobody removes external-attacher/", "driver "+gone+" is gone",
+	env.ExpectOutput(output, "is stuck: no program removes external-attacher/", "driver "+gone+" is gone",
 		"kubectl patch pv "+stuck.Name)
 	output = env.RunPlugin("explain", "pvc/"+bound.ClaimName)
 	env.ExpectOutput(output, "Claim "+env.Namespace+"/"+bound.ClaimName+" is bound, with PV "+bound.Name,
