@@ -69,7 +69,7 @@ const (
 	staticIgnore     = "ignore"
 )
 
-// honorGate is the feature gate under which the stock external-provisioner honours the
+// honorGate is the feature gate under which the stock external-provisioner honors the
 // reclaim policy (KEP-2644).
 const honorGate featuregate.Feature = "HonorPVReclaimPolicy"
 

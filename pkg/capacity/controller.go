@@ -69,7 +69,7 @@ type Controller struct {
 // says so. Nothing is started: see Run.
 func New(config *rest.Config, driverName string, driver Driver, nodes Nodes, cfg Config) (*Controller, error) {
 	if config == nil {
-		return nil, errors.New("make a capacity controller: no cluster is given")
+		return nil, errors.New("create a capacity controller: no cluster is given")
 	}
 	clients, err := kube.NewClients(config)
 	if err != nil {
@@ -97,12 +97,12 @@ func New(config *rest.Config, driverName string, driver Driver, nodes Nodes, cfg
 func newController(at cluster, driverName string, driver Driver, nodes Nodes, cfg Config) (*Controller, error) {
 	switch {
 	case driverName == "":
-		return nil, errors.New("make a capacity controller: the driver's name is empty")
+		return nil, errors.New("create a capacity controller: the driver's name is empty")
 	case driver == nil:
-		return nil, errors.New("make a capacity controller: no driver is given")
+		return nil, errors.New("create a capacity controller: no driver is given")
 	}
 	if err := cfg.Validate(); err != nil {
-		return nil, fmt.Errorf("make a capacity controller: %w", err)
+		return nil, fmt.Errorf("create a capacity controller: %w", err)
 	}
 	cfg = cfg.withDefaults()
 	return &Controller{

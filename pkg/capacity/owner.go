@@ -32,11 +32,11 @@ type owners struct {
 func newOwners(config *rest.Config, namespace string) (owners, error) {
 	objects, err := metadata.NewForConfig(config)
 	if err != nil {
-		return owners{}, fmt.Errorf("make a client for owners: %w", err)
+		return owners{}, fmt.Errorf("create a client for owners: %w", err)
 	}
 	kinds, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
-		return owners{}, fmt.Errorf("make a client for the kinds of owners: %w", err)
+		return owners{}, fmt.Errorf("create a client for the kinds of owners: %w", err)
 	}
 	return owners{namespace, objects, kinds}, nil
 }

@@ -36,10 +36,10 @@ type Controller struct {
 // means that nothing but the number of workers limits the calls. Nothing is started: see Run.
 func New(config *rest.Config, cfg Config) (*Controller, error) {
 	if config == nil {
-		return nil, errors.New("make a controller of in-tree PVs: no cluster is given")
+		return nil, errors.New("create a controller for in-tree PVs: no cluster is given")
 	}
 	if err := cfg.Validate(); err != nil {
-		return nil, fmt.Errorf("make a controller of in-tree PVs: %w", err)
+		return nil, fmt.Errorf("create a controller for in-tree PVs: %w", err)
 	}
 	cfg = cfg.withDefaults()
 	clients, err := kube.NewClients(config)

@@ -44,7 +44,7 @@ type Guard struct {
 // New returns a Guard for a kind with this name ("PersistentVolume"). Nothing is started: see Run.
 func New(name string, kind Kind, cfg Config) (*Guard, error) {
 	if err := cfg.Validate(); err != nil {
-		return nil, fmt.Errorf("make a guard of each %s: %w", name, err)
+		return nil, fmt.Errorf("create a controller for each %s: %w", name, err)
 	}
 	cfg = cfg.WithDefaults()
 	g := &Guard{name: name, cfg: cfg, kind: kind, tracker: newTracker(cfg.Mode, cfg.Patience)}

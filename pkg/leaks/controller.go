@@ -38,7 +38,7 @@ type checkKey struct{}
 // Nothing is started: see Run.
 func New(config *rest.Config, driver string, asks Driver, cfg Config) (*Controller, error) {
 	if config == nil {
-		return nil, errors.New("make a controller of leaks: no cluster is given")
+		return nil, errors.New("create a leak check: no cluster is given")
 	}
 	clients, err := kube.NewClients(config)
 	if err != nil {
@@ -61,12 +61,12 @@ func New(config *rest.Config, driver string, asks Driver, cfg Config) (*Controll
 func newController(at cluster, driver string, asks Driver, cfg Config) (*Controller, error) {
 	switch {
 	case driver == "":
-		return nil, errors.New("make a controller of leaks: the driver's name is empty")
+		return nil, errors.New("create a leak check: the driver's name is empty")
 	case asks == nil:
-		return nil, errors.New("make a controller of leaks: no driver is given")
+		return nil, errors.New("create a leak check: no driver is given")
 	}
 	if err := cfg.Validate(); err != nil {
-		return nil, fmt.Errorf("make a controller of leaks: %w", err)
+		return nil, fmt.Errorf("create a leak check: %w", err)
 	}
 	a := &Controller{cfg: cfg.withDefaults(), name: driver, driver: asks, cluster: at, tracker: newTracker()}
 	a.recorder = events.NewRecorder(events.Config[Reason]{Events: a.cfg.Events})

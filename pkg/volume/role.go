@@ -9,11 +9,11 @@ const (
 	RoleUnknown Role = iota
 	// RoleOwner: nobody else deletes this driver's volumes or adds finalizers to its PVs.
 	RoleOwner
-	// RoleCompanion: an external-provisioner that does not honour the policy of PVs which
+	// RoleCompanion: an external-provisioner that does not honor the policy of PVs which
 	// are deleted before their claim works beside (4.x and older, or with the feature gate
 	// HonorPVReclaimPolicy off). It deletes the others.
 	RoleCompanion
-	// RoleObserver: an external-provisioner that honours the policy works beside (5.0 and
+	// RoleObserver: an external-provisioner that honors the policy works beside (5.0 and
 	// newer). Nothing is written to a PV; what leaks nevertheless is reported, and deleted
 	// if Config.ReclaimUnprotected says so.
 	RoleObserver

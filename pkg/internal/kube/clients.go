@@ -34,23 +34,23 @@ func NewClients(config *rest.Config) (Clients, error) {
 	c.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
 	http, err := rest.HTTPClientFor(c)
 	if err != nil {
-		return Clients{}, fmt.Errorf("make an HTTP client for the API server: %w", err)
+		return Clients{}, fmt.Errorf("create an HTTP client for the API server: %w", err)
 	}
 	core, err := corev1.NewForConfigAndClient(c, http)
 	if err != nil {
-		return Clients{}, fmt.Errorf("make a client for core/v1: %w", err)
+		return Clients{}, fmt.Errorf("create a client for core/v1: %w", err)
 	}
 	storage, err := storagev1.NewForConfigAndClient(c, http)
 	if err != nil {
-		return Clients{}, fmt.Errorf("make a client for storage.k8s.io/v1: %w", err)
+		return Clients{}, fmt.Errorf("create a client for storage.k8s.io/v1: %w", err)
 	}
 	coordination, err := coordinationv1.NewForConfigAndClient(c, http)
 	if err != nil {
-		return Clients{}, fmt.Errorf("make a client for coordination.k8s.io/v1: %w", err)
+		return Clients{}, fmt.Errorf("create a client for coordination.k8s.io/v1: %w", err)
 	}
 	authorization, err := authorizationv1.NewForConfigAndClient(c, http)
 	if err != nil {
-		return Clients{}, fmt.Errorf("make a client for authorization.k8s.io/v1: %w", err)
+		return Clients{}, fmt.Errorf("create a client for authorization.k8s.io/v1: %w", err)
 	}
 	return Clients{Core: core, Storage: storage, Coordination: coordination, Authorization: authorization}, nil
 }

@@ -32,7 +32,7 @@ type Protector struct {
 // of 0 means that nothing but the number of workers limits the calls. Nothing is started.
 func New(config *rest.Config, cfg inuse.Config) (*Protector, error) {
 	if config == nil {
-		return nil, errors.New("make a protector of PVs: no cluster is given")
+		return nil, errors.New("create the PV protector: no cluster is given")
 	}
 	clients, err := kube.NewClients(config)
 	if err != nil {

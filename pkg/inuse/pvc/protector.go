@@ -45,10 +45,10 @@ type claimCache interface {
 // QPS of 0 means that nothing but the number of workers limits the calls. Nothing is started.
 func New(config *rest.Config, cfg Config) (*Protector, error) {
 	if config == nil {
-		return nil, errors.New("make a protector of claims: no cluster is given")
+		return nil, errors.New("create the claim protector: no cluster is given")
 	}
 	if err := cfg.Validate(); err != nil {
-		return nil, fmt.Errorf("make a protector of claims: %w", err)
+		return nil, fmt.Errorf("create the claim protector: %w", err)
 	}
 	cfg.Config = cfg.WithDefaults()
 	if cfg.TerminatedPods == TerminatedDefault {

@@ -79,9 +79,9 @@ type Builder struct {
 func New(config *rest.Config, driver Capable, cfg Config) (*Builder, error) {
 	switch {
 	case config == nil:
-		return nil, errors.New("make a request builder: no cluster is given")
+		return nil, errors.New("create a request builder: no cluster is given")
 	case driver == nil:
-		return nil, errors.New("make a request builder: no driver is given")
+		return nil, errors.New("create a request builder: no driver is given")
 	}
 	clients, err := kube.NewClients(config)
 	if err != nil {
@@ -100,7 +100,7 @@ func New(config *rest.Config, driver Capable, cfg Config) (*Builder, error) {
 
 func newBuilder(clients kube.Clients, driver Capable, cfg Config) (*Builder, error) {
 	if err := cfg.Settings.Validate(); err != nil {
-		return nil, fmt.Errorf("make a request builder: %w", err)
+		return nil, fmt.Errorf("create a request builder: %w", err)
 	}
 	b := &Builder{cfg: cfg, driver: describe(driver), clients: clients}
 	b.discovery = b.discover
@@ -112,7 +112,7 @@ func newBuilder(clients kube.Clients, driver Capable, cfg Config) (*Builder, err
 	case b.driver.Plugin[topology]:
 		b.nodes = cfg.Nodes
 	case cfg.Node != nil:
-		return nil, errors.New("make a request builder: volumes are to be made on one node, and the driver does not say " +
+		return nil, errors.New("create a request builder: volumes are to be made on one node, and the driver does not say " +
 			"where they are (VOLUME_ACCESSIBILITY_CONSTRAINTS)")
 	}
 	return b, nil

@@ -45,7 +45,7 @@ func New(config *rest.Config) (*Reader, error) {
 	}
 	client, err := dynamic.NewForConfig(c)
 	if err != nil {
-		return nil, fmt.Errorf("make a client for %s/%s: %w", Group, version, err)
+		return nil, fmt.Errorf("create a client for %s/%s: %w", Group, version, err)
 	}
 	return &Reader{client.Resource(schema.GroupVersionResource{Group: Group, Version: version, Resource: Resource})}, nil
 }

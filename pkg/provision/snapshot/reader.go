@@ -49,15 +49,15 @@ func New(config *rest.Config) (*Reader, error) {
 	}
 	client, err := snapshotclient.NewForConfig(c)
 	if err != nil {
-		return nil, fmt.Errorf("make a client for %s/v1: %w", snapshotv1.GroupName, err)
+		return nil, fmt.Errorf("create a client for %s/v1: %w", snapshotv1.GroupName, err)
 	}
 	objects, err := dynamic.NewForConfig(c)
 	if err != nil {
-		return nil, fmt.Errorf("make a client for objects of any kind: %w", err)
+		return nil, fmt.Errorf("create a client for objects of any kind: %w", err)
 	}
 	ofMetadata, err := metadata.NewForConfig(c)
 	if err != nil {
-		return nil, fmt.Errorf("make a client for metadata: %w", err)
+		return nil, fmt.Errorf("create a client for metadata: %w", err)
 	}
 	return &Reader{client: client, objects: objects, metadata: ofMetadata}, nil
 }

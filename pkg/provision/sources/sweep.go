@@ -131,13 +131,13 @@ type Sweeper struct {
 func NewSweeper(config *rest.Config, driver string, snapshots SnapshotProtector, cfg SweeperConfig) (*Sweeper, error) {
 	switch {
 	case config == nil:
-		return nil, errors.New("make a sweeper: no cluster is given")
+		return nil, errors.New("create a sweeper: no cluster is given")
 	case driver == "":
-		return nil, errors.New("make a sweeper: the driver's name is empty")
+		return nil, errors.New("create a sweeper: the driver's name is empty")
 	case snapshots == nil:
-		return nil, errors.New("make a sweeper: nothing that reads snapshots is given")
+		return nil, errors.New("create a sweeper: no reader of snapshots is given")
 	case cfg.Interval < 0:
-		return nil, fmt.Errorf("make a sweeper: interval %v is negative", cfg.Interval)
+		return nil, fmt.Errorf("create a sweeper: interval %v is negative", cfg.Interval)
 	}
 	clients, err := kube.NewClients(config)
 	if err != nil {
@@ -145,7 +145,7 @@ func NewSweeper(config *rest.Config, driver string, snapshots SnapshotProtector,
 	}
 	access, err := authorizationclient.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("make a client for access reviews: %w", err)
+		return nil, fmt.Errorf("create a client for access reviews: %w", err)
 	}
 	return newSweeper(clients.Core, access, driver, snapshots, cfg), nil
 }
