@@ -18,12 +18,12 @@ func newCapacity(ctx context.Context, o *options, config *rest.Config, driver *c
 	metrics prometheus.Registerer) (*capacity.Controller, error) {
 	switch {
 	case !o.publishes():
-		return nil, nil //nolint:nilnil // nil is a valid answer: nothing publishes
+		return nil, nil
 	case !driver.TellsCapacity():
 		klog.FromContext(ctx).Info("Preflight: the driver does not advertise GET_CAPACITY: no capacity is published, "+
 			"whatever --enable-capacity says. "+
 			"If its CSIDriver has storageCapacity: true, the scheduler finds no node with capacity", "driver", driver.Name())
-		return nil, nil //nolint:nilnil // as above
+		return nil, nil
 	}
 	own := rest.CopyConfig(config)
 	own.QPS, own.Burst = o.capacity.qps, o.capacity.burst

@@ -32,7 +32,7 @@ type inFlightLog struct {
 // newInFlightLog returns the driver's in-flight log, nil in a dry run, which writes nothing.
 func newInFlightLog(o *options, config *rest.Config, driver string, lease lease.Holder) (*inFlightLog, error) {
 	if o.dryRun {
-		return nil, nil //nolint:nilnil // no log is a valid answer here
+		return nil, nil
 	}
 	own := rest.CopyConfig(config)
 	own.QPS = -1 // a busy program still writes the log

@@ -85,7 +85,7 @@ func (o *options) leakConfig(driver string) leaks.Config {
 func newLeakChecker(ctx context.Context, o *options, config *rest.Config, driver *csidriver.Driver,
 	shared leaks.Config) (*leaks.Controller, error) {
 	if !o.checksLeaks() {
-		return nil, nil //nolint:nilnil // nil is a valid answer: nothing checks
+		return nil, nil
 	}
 	if !driver.ListsVolumes() {
 		lacking := fmt.Sprintf("driver %s does not advertise LIST_VOLUMES", driver.Name())
@@ -94,7 +94,7 @@ func newLeakChecker(ctx context.Context, o *options, config *rest.Config, driver
 		o.leaks.board.Show(func() leaks.Report {
 			return leaks.Report{Driver: driver.Name(), Off: lacking, Volumes: []leaks.Found{}}
 		})
-		return nil, nil //nolint:nilnil // as above
+		return nil, nil
 	}
 	settings := o.leakConfig(driver.Name())
 	settings.Volumes, settings.Metrics, settings.Snapshots = shared.Volumes, shared.Metrics, driver.TakesSnapshots()

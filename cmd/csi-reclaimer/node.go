@@ -68,7 +68,7 @@ func (o *nodeOptions) validate(topology bool) error {
 // node returns the node whose volumes alone this process handles, nil for the whole cluster.
 func (o *nodeOptions) node(ctx context.Context, driver *csidriver.Driver) (*volume.Node, error) {
 	if !o.on {
-		return nil, nil //nolint:nilnil // the whole cluster is a valid answer here
+		return nil, nil
 	}
 	segments, err := driver.Segments(ctx)
 	if err != nil {

@@ -32,7 +32,7 @@ import (
 func newProvisioner(ctx context.Context, o *options, config *rest.Config, driver *csidriver.Driver, node *volume.Node,
 	where *nodes.Lister, shared provision.Config) (*provision.Controller, error) {
 	if o.dryRun {
-		return nil, nil //nolint:nilnil // nil is a valid answer: nothing provisions
+		return nil, nil
 	}
 	if !o.provisions() {
 		klog.FromContext(ctx).Info("Not provisioning; finishing the volumes that are in flight", "role", o.role)
@@ -70,7 +70,7 @@ func newProvisioner(ctx context.Context, o *options, config *rest.Config, driver
 func newSweeper(o *options, config *rest.Config, driver *csidriver.Driver,
 	provisioner *provision.Controller) (*sources.Sweeper, error) {
 	if !o.sweeps() || !driver.Has(csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT) {
-		return nil, nil //nolint:nilnil // nil is a valid answer: nothing sweeps
+		return nil, nil
 	}
 	volumeSnapshots, err := snapshot.New(config)
 	if err != nil {

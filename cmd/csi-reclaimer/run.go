@@ -247,7 +247,7 @@ func (s *sidecar) releaseControllers(all *controllers) []app.Controller {
 // add it, where this program adds it, too. It returns nil where it does not.
 func policyOf(config *rest.Config, driver string, settings *reclaim.Config) (*admission.DriverPolicy, error) {
 	if settings.Mode != reclaim.ModeHonor || settings.Role == volume.RoleObserver {
-		return nil, nil //nolint:nilnil // no policy is a valid answer here
+		return nil, nil
 	}
 	policy, err := admission.NewDriverPolicy(config, driver, settings.Role)
 	if err != nil {

@@ -51,7 +51,7 @@ type webhooks struct {
 // newWebhooks listens on the port, and serves nothing yet; nil without a port, and in a dry run.
 func (o *options) newWebhooks(config *rest.Config, metrics prometheus.Registerer) (*webhooks, error) {
 	if o.webhooks.address == "" || o.dryRun {
-		return nil, nil //nolint:nilnil // no webhooks is a valid answer here
+		return nil, nil
 	}
 	namespace := o.leader.Namespace()
 	var w webhooks

@@ -118,7 +118,7 @@ func validatePods(reader Reader) reviewFunc {
 // its own name: those of the subresource pods/binding, and those of the legacy resource bindings.
 func podOf(ctx context.Context, reader Reader, request *admissionv1.AdmissionRequest) (*v1.Pod, error) {
 	if request.Resource.Group != "" || request.Resource.Version != "v1" {
-		return nil, nil //nolint:nilnil // no pod is an answer of its own here
+		return nil, nil
 	}
 	switch path.Join(request.Resource.Resource, request.SubResource) {
 	case "pods":
@@ -126,8 +126,8 @@ func podOf(ctx context.Context, reader Reader, request *admissionv1.AdmissionReq
 		if err := decode(request.Object.Raw, &pod); err != nil {
 			return nil, err
 		}
-		if pod.Spec.NodeName == "" {
-			return nil, nil //nolint:nilnil // the scheduler comes later
+		if pod.Spec.NodeName == "" { // the scheduler binds it later, by a Binding
+			return nil, nil
 		}
 		pod.Namespace = request.Namespace
 		return &pod, nil
@@ -142,7 +142,7 @@ func podOf(ctx context.Context, reader Reader, request *admissionv1.AdmissionReq
 		}
 		return pod, nil
 	}
-	return nil, nil //nolint:nilnil // it puts no pod on a node
+	return nil, nil
 }
 
 // denialReason reads the pod's claims until one refuses it. That one cannot be read does not save a pod whose

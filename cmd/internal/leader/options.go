@@ -118,7 +118,7 @@ func (o *Options) Clock(dryRun bool) *lease.Clock {
 // nil, as clock is, which Clock returned.
 func (o *Options) Elector(config *rest.Config, name string, clock *lease.Clock) (*Elector, error) {
 	if clock == nil {
-		return nil, nil //nolint:nilnil // no election is a valid answer here
+		return nil, nil
 	}
 	c := o.Settings
 	c.Name, c.Clock = name, clock

@@ -218,7 +218,7 @@ func (r *Rotator) issuePair(a Action) (*Pair, error) {
 	if a == IssueFirst || a == IssueNext {
 		return r.issue(r.cfg.Names, r.cfg.Lifetime)
 	}
-	return nil, nil //nolint:nilnil // the other steps need none
+	return nil, nil
 }
 
 // observe returns the Facts of what was read, and presents the certificate of the Secret.

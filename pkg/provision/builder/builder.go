@@ -305,7 +305,7 @@ func (b *Builder) source(ctx context.Context, name types.NamespacedName) (*v1.Pe
 func orNil[T any](object *T, err error, kind, name string) (*T, error) {
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, nil //nolint:nilnil // no object is an answer of its own here
+		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("read %s %q: %w", kind, name, err)
 	}

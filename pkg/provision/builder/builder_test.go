@@ -178,7 +178,7 @@ func TestVolumeAttributesClassesSwitchedOff(t *testing.T) {
 type noSnapshots struct{}
 
 func (noSnapshots) Read(context.Context, types.NamespacedName) (*request.Snapshot, error) {
-	return nil, nil //nolint:nilnil // there is none
+	return nil, nil
 }
 
 // lostSnapshots cannot be read.

@@ -152,7 +152,7 @@ func (l *Lister) Nodes() ([]topology.Node, error) {
 func (l *Lister) Node(ctx context.Context, name string, known *v1.Node) (*topology.Node, error) {
 	if l.only != nil {
 		if name != l.only.Name {
-			return nil, nil //nolint:nilnil // no node is an answer of its own here
+			return nil, nil
 		}
 		return l.only, nil
 	}
@@ -198,7 +198,7 @@ func (l *Lister) readNode(ctx context.Context, name string) (*v1.Node, error) {
 func orNil[T any](object *T, err error, kind, name string) (*T, error) {
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, nil //nolint:nilnil // no object is an answer of its own here
+		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("read %s %q: %w", kind, name, err)
 	}

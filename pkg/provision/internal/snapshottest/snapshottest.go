@@ -142,7 +142,7 @@ func (f *Snapshots) Read(_ context.Context, name types.NamespacedName) (*request
 		own := *s
 		return &own, nil
 	}
-	return nil, nil //nolint:nilnil // there is none
+	return nil, nil
 }
 
 // Put adds a snapshot, or replaces it.
