@@ -55,7 +55,7 @@ type Attachment struct {
 type Mount struct {
 	Access   Access `json:"access"`
 	ReadOnly bool   `json:"readOnly,omitempty"`
-	// Context is a digest of publish and volume context, to tell a repeated call from a different one.
+	// Context is a digest of publish and volume context, to distinguish a repeated call from a different one.
 	Context string `json:"context,omitempty"`
 }
 

@@ -55,8 +55,8 @@ type Entry struct {
 	Duration time.Duration `json:"durationNs,omitempty"`
 	// Note describes the process (Started).
 	Note string `json:"note,omitempty"`
-	// PID is the id of the process (Started), or of the one that the call comes from, 0 where the system does not tell
-	// (the others).
+	// PID is the id of the process (Started), or of the one that the call comes from (the others), 0 if the system does
+	// not report it.
 	PID int `json:"pid,omitempty"`
 }
 

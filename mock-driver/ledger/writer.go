@@ -111,7 +111,7 @@ func cut(s string) string {
 	return s[:end] + "…"
 }
 
-// Err is the first error that a write met. A driver without its ledger is no witness: whoever owns the writer
+// Err is the first error that a write met. A driver without its ledger proves nothing: the owner of the writer
 // should end on it.
 func (w *Writer) Err() error {
 	w.mu.Lock()

@@ -36,7 +36,7 @@ type caller struct {
 // AuthType implements credentials.AuthInfo.
 func (caller) AuthType() string { return "insecure" }
 
-// callerOf is the process that a call comes from; 0 where the system does not tell.
+// callerOf is the process that a call comes from; 0 if the system does not report it.
 func callerOf(ctx context.Context) int {
 	if p, ok := peer.FromContext(ctx); ok {
 		if from, ok := p.AuthInfo.(caller); ok {

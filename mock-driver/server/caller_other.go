@@ -4,5 +4,5 @@ package server
 
 import "net"
 
-// processAt cannot tell here whose the other end is.
+// processAt returns 0: this system does not report the process at the other end.
 func processAt(net.Conn) int { return 0 }

@@ -51,7 +51,7 @@ func Listen(ctx context.Context, path string) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen: %w", err)
 	}
-	// Whoever may connect may delete volumes: the owner and the group, as a pod's containers are one of the two.
+	// A process that may connect may delete volumes: the owner and the group, as a pod's containers are one of the two.
 	if err := os.Chmod(path, 0o660); err != nil {
 		return nil, errors.Join(fmt.Errorf("listen: %w", err), l.Close())
 	}
@@ -76,7 +76,7 @@ func clearStale(ctx context.Context, path string) error {
 		return fmt.Errorf("endpoint %q: another server listens there", path)
 	case errors.Is(err, syscall.ECONNREFUSED):
 	default:
-		return fmt.Errorf("endpoint %q: cannot tell whether another server listens there: %w", path, err)
+		return fmt.Errorf("endpoint %q: find out whether another server listens there: %w", path, err)
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove stale socket: %w", err)

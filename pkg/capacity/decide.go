@@ -53,7 +53,7 @@ func (d Decision) Writes() bool                   { return d.Action != Wait && d
 func (d Decision) Words() (action, reason string) { return d.Action.String(), string(d.Reason) }
 
 // Decide says what to do about one item. It deletes only objects of ours, and none while a fact is
-// unknown; what the driver did not tell anew changes no object.
+// unknown, and changes none without a new answer of the driver.
 func Decide(s Facts, now time.Time) Decision {
 	ours := s.ours()
 	switch {

@@ -24,9 +24,9 @@ const maxSocketPath = 107
 // that waiting is of no use (other scheme, folder missing, not a socket, a symbolic
 // link) and wraps ErrAddress.
 //
-// Permissions are not judged. Whoever may write to the folder can put a socket of their own
-// there and is the driver from then on, with the secrets that it is sent; no look at the
-// socket distinguishes that from a driver that was started again. But an emptyDir, where most drivers
+// Permissions are not judged. Anyone who may write to the directory can replace the socket and is
+// the driver from then on, with the secrets that it receives; the socket does not distinguish
+// that from a driver that was restarted. But an emptyDir, where most drivers
 // have their socket, always has mode 0777 (the kubelet's pkg/volume/emptydir), and drivers run
 // as any user, so that refusing either would refuse most pods. An emptyDir is seen by
 // the pod's own containers only; a hostPath folder should belong to root alone.

@@ -8,8 +8,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// TellsCapacity reports whether the driver can be asked what it has left (GET_CAPACITY).
-func (d *Driver) TellsCapacity() bool {
+// ReportsCapacity reports whether the driver has GET_CAPACITY.
+func (d *Driver) ReportsCapacity() bool {
 	return d.Has(csi.ControllerServiceCapability_RPC_GET_CAPACITY)
 }
 

@@ -34,7 +34,7 @@ func TestGetCapacity(t *testing.T) {
 			t.Errorf("%s: %v, %v", code, answer, err)
 		}
 	}
-	if d.TellsCapacity() {
+	if d.ReportsCapacity() {
 		t.Error("a driver that does not advertise GET_CAPACITY is taken to tell it")
 	}
 }

@@ -153,7 +153,7 @@ func (d *Driver) introduce(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	if err := d.until(ctx, "tell its name", func(ctx context.Context) (bool, error) {
+	if err := d.until(ctx, "return its name", func(ctx context.Context) (bool, error) {
 		info, err := csi.NewIdentityClient(d.conn).GetPluginInfo(ctx, &csi.GetPluginInfoRequest{})
 		d.name = info.GetName()
 		return true, err
@@ -169,7 +169,7 @@ func (d *Driver) introduce(ctx context.Context) error {
 // Refresh asks for the driver's capabilities again, until they are answered or ctx ends: a
 // driver may be replaced by another version of itself.
 func (d *Driver) Refresh(ctx context.Context) error {
-	return d.until(ctx, "tell its capabilities", func(ctx context.Context) (bool, error) {
+	return d.until(ctx, "return its capabilities", func(ctx context.Context) (bool, error) {
 		services, err := rpc.GetPluginCapabilities(ctx, d.conn)
 		if err != nil {
 			return false, err

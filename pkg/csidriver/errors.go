@@ -28,8 +28,8 @@ const (
 	// maxHandle bounds what is repeated of a volume handle, in bytes. The CSI spec allows 128
 	// ("Size Limits"), the API server whatever fits into an object.
 	maxHandle = 256
-	// minSecret is the shortest value of a Secret that is hidden, in bytes: shorter ones stand
-	// everywhere in a text, and the holes would tell them.
+	// minSecret is the shortest value of a Secret that is hidden, in bytes: shorter ones occur
+	// everywhere in a text, and the gaps would reveal them.
 	minSecret = 4
 )
 
@@ -74,9 +74,9 @@ func mark(err error) error {
 
 // markCreate does so for CreateVolume ("CreateVolume Errors"). The specification has a driver
 // answer OK where a volume of that name exists and fits the request, so that InvalidArgument and
-// OutOfRange, which judge the request, also tell that there is none. FailedPrecondition,
-// PermissionDenied, Unauthenticated, Unimplemented and NotFound (of the content source) turn the
-// caller away before anybody looked: this call made nothing, an earlier one may have. AlreadyExists
+// OutOfRange, which judge the request, also mean that there is none. FailedPrecondition,
+// PermissionDenied, Unauthenticated, Unimplemented and NotFound (of the content source) refuse the
+// call before the driver looks for a volume: this call created nothing, an earlier one may have. AlreadyExists
 // is a volume of that name that does not fit: this call made nothing either, and the volume is another's, unless an
 // earlier call made it.
 func markCreate(err error) error {

@@ -21,7 +21,7 @@ func (d *Driver) Segments(ctx context.Context) (map[string]string, error) {
 		return nil, fmt.Errorf("%w: it does not report VOLUME_ACCESSIBILITY_CONSTRAINTS", ErrNowhere)
 	}
 	var info *csi.NodeGetInfoResponse
-	if err := d.until(ctx, "tell where it is", func(ctx context.Context) (answered bool, err error) {
+	if err := d.until(ctx, "return its topology", func(ctx context.Context) (answered bool, err error) {
 		info, err = csi.NewNodeClient(d.conn).NodeGetInfo(ctx, &csi.NodeGetInfoRequest{})
 		if status.Code(err) == codes.Unimplemented {
 			return true, nil // waiting does not mend it

@@ -75,7 +75,7 @@ func (d Decision) undecided(needsClaim bool) Decision {
 	return d
 }
 
-// reclaimFacts is what the sidecar would know, as far as live reads tell it. What a sidecar remembers
+// reclaimFacts is what the sidecar would know, as far as live reads show it. What a sidecar remembers
 // (reclaiming.History, reclaiming.Done) is not in it. Secrets are not read here: the
 // decision is the one after they were.
 func (w ClusterFacts) reclaimFacts(pv PV, driver string, claim Read[*v1.PersistentVolumeClaim]) reclaiming.Facts {

@@ -228,7 +228,7 @@ func (r *Reader) cluster(ctx context.Context, leases []string) ClusterFacts {
 	return w
 }
 
-// leasesFor returns the names of the Leases of whoever answers for a PV.
+// leasesFor returns the names of the Leases of the programs that manage a PV.
 func leasesFor(pv PV) []string {
 	names := []string{volumeGuard}
 	if owner := pv.Owner(); owner != "" && !strings.HasPrefix(owner, inTreePrefix) {

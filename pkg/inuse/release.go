@@ -37,10 +37,10 @@ var ErrInHand = errors.New("nobody else removes their finalizer: end their use, 
 // ever once this program is gone. It is called instead of Run, while no Guard runs. The Config's Mode must be
 // ModeFull.
 //
-// Who else manages it is found out as a Guard does: by a need that stands for Config.Patience. Where no object has a
-// need, the finalizer is removed from one that loses nothing by that, and whoever manages it puts it back.
-// ErrUnproven: it did not show. Objects that are terminating and in use keep the finalizer until they are not, for
-// two more patiences; then the error is ErrInHand.
+// It finds out whether another program manages the finalizer as a Guard does: by a need that lasts for Config.Patience.
+// If no object has a need, it removes the finalizer from one that loses nothing by that, and a program that manages the
+// finalizer adds it again. ErrUnproven: it could not find out. Objects that are terminating and in use keep the
+// finalizer until they are not, for another two times the patience; then the error is ErrInHand.
 func (g *Guard) Release(ctx context.Context) (out Released, err error) {
 	if g.cfg.Mode != ModeFull {
 		return out, fmt.Errorf("release each %s: the Config's Mode is not ModeFull", g.name)

@@ -73,7 +73,7 @@ func newController(at cluster, driver string, asks Driver, cfg Config) (*Control
 	var caches []controller.Cache
 	if pvs := a.cfg.Volumes; pvs != nil {
 		pvs.Follow(a.pvChanged)
-		// Whoever gives them keeps them up to date.
+		// The caller who passes them keeps them up to date.
 		caches = append(caches, controller.Polled("persistentvolumes", func(ctx context.Context) { <-ctx.Done() },
 			pvs.Synced))
 	}

@@ -36,7 +36,7 @@ const leastSightings = 2
 
 // Facts is all that is known about one listed volume at the end of one leak check. The zero value of every
 // field means that the fact is not known, or speaks against a suspicion; but InUse and Ephemeral, which
-// few drivers and volumes tell, only ever speak against one.
+// few drivers report, only ever speak against one.
 type Facts struct {
 	Rules Rules
 

@@ -25,7 +25,7 @@ func (b *ReportHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if report := b.report.Load(); report != nil {
 		current = (*report)()
 	}
-	// What cannot be written to whoever asked is nobody's to know.
+	// An error of a write to the client is not reported: the client is gone.
 	switch r.URL.Query().Get("format") {
 	case "json":
 		w.Header().Set("Content-Type", "application/json")

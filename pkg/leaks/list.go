@@ -37,11 +37,11 @@ var (
 type Volume struct {
 	// Handle is its volume_id, as in spec.csi.volumeHandle of a PV.
 	Handle string
-	// Bytes is its size, 0 where the driver does not tell.
+	// Bytes is its size, 0 if the driver does not report it.
 	Bytes int64
-	// Nodes are those to which the driver says it is attached. Few drivers tell.
+	// Nodes are those to which the driver reports it as attached. Few drivers do.
 	Nodes []string
-	// Topology is from where it can be used. Empty: from everywhere, or the driver does not tell.
+	// Topology is from where it can be used. Empty: from everywhere, or the driver does not report it.
 	Topology []map[string]string
 }
 

@@ -52,7 +52,7 @@ type PVOptions struct {
 }
 
 // errSizeUnknown: neither the report nor the caller says how large the volume is.
-var errSizeUnknown = errors.New("the driver does not tell its size")
+var errSizeUnknown = errors.New("the driver does not report its size")
 
 // AdoptPV returns the PV that brings a volume back: it keeps the volume whatever becomes of its claim, and
 // waits for one. An error means that its size is not known.
@@ -73,8 +73,8 @@ const (
 
 // ReclaimPV returns the PV by which a volume is deleted in the normal way, as it is created: it still keeps the
 // volume. It is one that was provisioned for a claim which is gone, so that the PV controller marks it
-// Released and leaves the deletion to whoever deletes the driver's volumes; turning its policy to Delete is
-// what starts that (see [Remediator]). The claim's UID is that of no claim: it is made of the volume's name.
+// Released and leaves the deletion to the program that deletes the driver's volumes. Changing its policy to Delete
+// starts that (see [Remediator]). The claim's UID is that of no claim: it is derived from the volume's name.
 func ReclaimPV(driver string, v Found, o PVOptions) *v1.PersistentVolume {
 	pv := remediationPV(Reclaim, driver, v, o)
 	if pv.Spec.Capacity[v1.ResourceStorage] == (resource.Quantity{}) {

@@ -83,8 +83,8 @@ const maxReportAge = 24 * time.Hour
 // or speaks against it.
 type Case struct {
 	Remediation Remediation
-	// Fresh: whoever carries it out looks for the first time, and has made nothing yet. Whoever deletes what was made
-	// takes it back, and it is not made again.
+	// Fresh: this is the first decision, and no PV is created yet. If somebody deletes the PV that was created, the
+	// remediation is withdrawn, and the PV is not created again.
 	Fresh bool
 	// Reported and Suspected are what the report says of the volume, and Completed is when its leak check ended.
 	Reported, Suspected bool

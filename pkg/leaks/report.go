@@ -46,7 +46,7 @@ type Report struct {
 // Found is a volume without a PV.
 type Found struct {
 	Handle string `json:"handle"`
-	// Bytes is its size, 0 where the driver does not tell.
+	// Bytes is its size, 0 if the driver does not report it.
 	Bytes     int64 `json:"bytes,omitempty"`
 	Suspected bool  `json:"suspected"`
 	// Reason is why it is a suspect, or none; Because who or what speaks against it.
@@ -55,7 +55,7 @@ type Found struct {
 	// Sightings and FirstSeen are in how many leak checks in a row nothing accounted for it, and since when.
 	Sightings int       `json:"sightings,omitempty"`
 	FirstSeen time.Time `json:"firstSeen,omitzero"`
-	// Topology is from where it can be used; empty: from everywhere, or the driver does not tell.
+	// Topology is from where it can be used; empty: from everywhere, or the driver does not report it.
 	Topology []map[string]string `json:"topology,omitempty"`
 }
 

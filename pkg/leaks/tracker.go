@@ -158,7 +158,7 @@ func (t *tracker) judge(v Volume, before unaccounted, found survey, oldest makin
 	if u.since == 0 {
 		u.since = t.round
 	}
-	// Whoever was not there yet, or not any more, in some leak check that listed the volume, did not make it.
+	// A claim or snapshot that was absent in some leak check that listed the volume did not create it.
 	s := found.snapshot(v, rules)
 	s.PV = Absent
 	s.Maker = presence(oldest.since != 0 && oldest.since <= u.since)

@@ -113,7 +113,7 @@ type PV struct {
 	ProvisionedBy, MigratedTo string
 	StorageClass              string
 	// Affinity is where the volume can be used, as labels of nodes: "zone=a,rack=1;zone=b". Empty:
-	// everywhere, or in a way that such labels do not tell.
+	// everywhere, or in a way that such labels do not express.
 	Affinity string
 	Claim    ClaimRef
 
@@ -125,7 +125,7 @@ type PV struct {
 	InTree bool
 	// Terminating: the PV has a deletionTimestamp.
 	Terminating bool
-	// HasFinalizer and HasCompanionFinalizer tell which of the two protect the PV.
+	// HasFinalizer and HasCompanionFinalizer say which of the two protect the PV.
 	HasFinalizer, HasCompanionFinalizer bool
 	// WasAttached: external-attacher's finalizer of this driver is on the PV.
 	WasAttached bool
@@ -332,8 +332,8 @@ func (pv PV) Owner() string {
 // A PV that was provisioned belongs to its provisioner, or to the driver its in-tree
 // plugin was migrated to; a static one to the driver it names. An in-tree provisioner's
 // name alone is not enough: kube-controller-manager answers for those. Neither is a volume
-// that could be migrated: only migrated-to shows that it was. A twin belongs to whoever
-// made it.
+// that could be migrated: only migrated-to shows that it was. A twin belongs to the program
+// that created it.
 func (pv PV) OwnedBy(driver string) bool {
 	switch {
 	case driver == "" || pv.TwinOf != "":

@@ -19,8 +19,8 @@ const nobody = "nobody"
 // seizeTries bounds how often a Lease is read again that its holder renews meanwhile.
 const seizeTries = 10
 
-// Seize takes the Lease from whoever holds it, waits until that holder must have stopped, and calls do. If
-// that succeeds, the Lease stays taken for a time, so that running replicas do not start again.
+// Seize takes the Lease from its holder, waits until that holder must have stopped, and calls do. If
+// that succeeds, Seize keeps the Lease for a time, so that running replicas do not start again.
 // It is for work after which the program is removed, and is called instead of Run.
 func (e *Elector) Seize(ctx context.Context, keep time.Duration, do func(ctx context.Context) error) error {
 	if e == nil {

@@ -4,7 +4,7 @@
 //	volumes/pvc-0a1b…-f00dfeedcafe/volume.json
 //
 // so that a leaked volume is seen with ls. A directory appears and vanishes by rename(2) and a file is replaced by
-// rename(2): whoever looks, at any time, finds whole records only. Nothing is synced: the state outlives the
+// rename(2), so a reader finds whole records only, at any time. Nothing is synced: the state outlives the
 // process, not the machine.
 package disk
 

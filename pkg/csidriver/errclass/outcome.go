@@ -1,8 +1,8 @@
 // Package errclass names how a call to a storage system can end.
 //
-// It is the vocabulary between whoever makes the call (package csidriver, or a vendor's
-// own client of their cloud) and whoever decides what comes next (package reclaim): the
-// caller marks an error with a Class, the decider asks Of. Nothing here knows gRPC.
+// It is the vocabulary between the client that makes the call (package csidriver, or a vendor's
+// own client of their cloud) and the controller that decides what comes next (package reclaim):
+// the client marks an error with a Class, the controller asks Of. Nothing here knows gRPC.
 package errclass
 
 import (

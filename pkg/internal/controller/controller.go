@@ -149,7 +149,7 @@ func (c *Controller) unsynced() (names []string) {
 	return names
 }
 
-// polled is a Cache of whoever only reports whether it is filled.
+// polled is a Cache that is filled elsewhere, and only reports whether it is.
 type polled struct {
 	name   string
 	run    func(context.Context)
@@ -194,7 +194,7 @@ func (p *polled) check() bool {
 	return true
 }
 
-// Sync implements Cache. What is filled already is done, whoever runs it.
+// Sync implements Cache. A cache that is filled already is done, no matter who runs it.
 func (p *polled) Sync() cache.DoneChecker {
 	p.check()
 	return p

@@ -159,7 +159,7 @@ func (c *Cache[R]) set(now *entry[R]) {
 		c.kept[now.name] = kept[R]{now.record, now.version}
 	}
 	c.mu.Unlock()
-	c.tell(before, known, now)
+	c.notify(before, known, now)
 	c.reach(now.version)
 }
 
@@ -171,7 +171,7 @@ func (c *Cache[R]) reach(version string) {
 	c.version = version
 }
 
-func (c *Cache[R]) tell(before kept[R], known bool, now *entry[R]) {
+func (c *Cache[R]) notify(before kept[R], known bool, now *entry[R]) {
 	switch {
 	case known && before.version != now.version:
 		c.handler.Updated(before.record, now.record)
@@ -212,7 +212,7 @@ func (c *Cache[R]) replace(list []*entry[R], version string) {
 	for _, now := range list {
 		b, known := before[now.name]
 		delete(before, now.name)
-		c.tell(b, known, now)
+		c.notify(b, known, now)
 	}
 	for _, gone := range before {
 		c.handler.Deleted(gone.record, false)

@@ -1,6 +1,6 @@
 // Package migration translates the StorageClasses of in-tree plugins for the CSI drivers that took over
-// from them (CSI migration, KEP-625; csi-translation-lib). Whoever provisions a volume and whoever
-// deletes it ask here, so that both read the same parameters.
+// from them (CSI migration, KEP-625; csi-translation-lib). The provisioner and the reclaimer both use it, so that
+// they read the same parameters.
 package migration
 
 import (

@@ -1,6 +1,6 @@
 // Package secretref determines which Secret a StorageClass names for a call to the driver
-// (kubernetes-csi docs, "StorageClass Secrets"). Whoever makes a volume and whoever deletes it
-// ask here, so that both mean the same Secret.
+// (kubernetes-csi docs, "StorageClass Secrets"). The provisioner and the reclaimer both use it, so
+// that they mean the same Secret.
 //
 // It reads no Secret, and does not know whether there is one.
 package secretref
@@ -14,7 +14,7 @@ import (
 )
 
 // ErrUnclear is wrapped by all errors of this package: it is unknown which Secret is meant.
-var ErrUnclear = errors.New("which Secret is meant cannot be told")
+var ErrUnclear = errors.New("it is unclear which Secret is meant")
 
 // prefix begins the parameters that are for sidecars (external-provisioner's
 // csiParameterPrefix).
@@ -74,7 +74,7 @@ type Template struct {
 
 // Find returns the template under the first of the keys that the parameters have anything
 // under, the zero value where they have nothing under any. Half a name, an empty one, or two
-// spellings of one parameter are an error: nobody can tell which was meant.
+// spellings of one parameter are an error: it is unknown which was meant.
 func Find(parameters map[string]string, keys ...Keys) (Template, error) {
 	for _, k := range keys {
 		names, namespaces := given(parameters, k.Name), given(parameters, k.Namespace)

@@ -14,8 +14,8 @@ type heldClaim struct {
 	held inuse.Held
 }
 
-// List reads the claims first and the pods behind them: whoever is not shown as a user then can become none of a
-// claim that is being deleted.
+// List reads the claims first and the pods after them: a pod that is not in that list cannot begin to use a claim
+// that is terminating.
 func (k kind) List(ctx context.Context) ([]inuse.Held, error) {
 	claims, err := k.cluster.listClaims(ctx)
 	if err != nil {

@@ -25,7 +25,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// Capable tells what a driver says about itself; csidriver.Driver is one.
+// Capable reports what a driver advertises; csidriver.Driver is one.
 type Capable interface {
 	Name() string
 	Has(capability csi.ControllerServiceCapability_RPC_Type) bool
@@ -178,9 +178,9 @@ func (b *Builder) Permissions() []access.Permission {
 		return rights
 	}
 	rights = append(rights, b.nodes.Permissions(
-		"no claim gets a volume, for nobody knows where the driver's nodes are")...)
+		"no claim gets a volume, because the driver's nodes are not known")...)
 	return append(rights, access.Permission{Group: storage, Resource: "csinodes", Verb: "get",
-		Without: "a node that has just joined is not told from one without the driver"})
+		Without: "a node that has just joined counts as one without the driver"})
 }
 
 // PVName returns the name of a claim's PV, and of its volume.

@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Errors that callers tell apart with errors.Is.
+// Errors that callers distinguish with errors.Is.
 var (
 	// ErrSuperseded: another process wrote a higher epoch. This Log writes nothing any more, for ever. Whether the
 	// entry of a Put that failed with it is stored is not known.

@@ -175,7 +175,7 @@ func (t *takeOver) write(ctx context.Context, i int) (bool, error) {
 }
 
 // lastWrite returns when the last of our writes was made, by the API server's clock: managedFields has the time of each
-// manager's last write. It is zero if one of the shards does not tell.
+// manager's last write. It is zero if one of the shards does not show it.
 func (t *takeOver) lastWrite() (last time.Time) {
 	for _, v := range t.views {
 		if v.missing() || v.err != nil {

@@ -26,8 +26,8 @@ import (
 // ErrUnread: the first list of nodes has not come yet.
 var ErrUnread = errors.New("the nodes are not known yet")
 
-// Lister lists where a driver's nodes are. Several controllers may share one: whoever calls Watch
-// first keeps it up to date for all. It is safe for concurrent use.
+// Lister lists where a driver's nodes are. Several controllers may share one: the first caller of Watch
+// keeps it up to date for all. It is safe for concurrent use.
 type Lister struct {
 	// only is the one node there is, nil for all of the cluster.
 	only    *topology.Node
@@ -74,19 +74,19 @@ func (l *Lister) Follow(changed func()) {
 	l.followers = append(l.followers, changed)
 }
 
-// changes tells the followers of what matters: a node's heartbeats do not.
+// changes notifies the followers of what matters: a node's heartbeats do not.
 type changes struct{ *Lister }
 
-func (c changes) Added(topology.Node)         { c.tell() }
-func (c changes) Deleted(topology.Node, bool) { c.tell() }
+func (c changes) Added(topology.Node)         { c.notify() }
+func (c changes) Deleted(topology.Node, bool) { c.notify() }
 func (c changes) Updated(before, now topology.Node) {
 	if !maps.Equal(before.Labels, now.Labels) || !slices.Equal(before.Keys, now.Keys) ||
 		before.Registered != now.Registered {
-		c.tell()
+		c.notify()
 	}
 }
 
-func (l *Lister) tell() {
+func (l *Lister) notify() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, changed := range l.followers {

@@ -1,7 +1,7 @@
 // Package request says what is asked of a CSI driver for a claim, and which PersistentVolume comes
 // of its answer, as the stock external-provisioner does it.
 //
-// Its functions are pure: whoever calls gathers the Facts, reads the Secret, and speaks to the
+// Its functions are pure: the caller gathers the Facts, reads the Secret, and calls the
 // driver. The same facts give the same plan, so that a call whose answer was lost can be
 // repeated word for word (CSI spec, "CreateVolume": idempotent by name).
 //

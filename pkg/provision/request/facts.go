@@ -13,7 +13,7 @@ import (
 // Facts are all that is known about a claim when its volume is asked for. Nothing of it is
 // changed. Needs says which of the optional ones have to be there.
 //
-// Nil stands for an object that is not there. A read that failed is no fact: whoever gathers
+// Nil stands for an object that does not exist. A read that failed is not a fact: the caller
 // returns its error and asks for no plan.
 type Facts struct {
 	// Claim and Class are required. The class is as the API server has it, untranslated.

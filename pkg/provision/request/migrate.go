@@ -35,7 +35,7 @@ func inTreeForm(pv *v1.PersistentVolume, driver string) (*v1.PersistentVolume, e
 	translated, err := csitranslation.New().TranslateCSIPVToInTree(pv)
 	if err != nil {
 		return nil, refuse(ReasonAnswerUntranslatable,
-			"the volume %q that CSI driver %q made cannot be told as one of the in-tree plugin: %w", pv.Spec.CSI.VolumeHandle,
+			"the volume %q of CSI driver %q has no translation to the in-tree plugin: %w", pv.Spec.CSI.VolumeHandle,
 			driver, err)
 	}
 	translated.Annotations[annMigratedTo] = driver

@@ -7,8 +7,8 @@ import (
 )
 
 // VolumeName returns the name of a claim's PV, which is also that of its volume when the driver
-// is asked to make it. It hangs on the claim's UID and the settings alone, so that it can be
-// told again when nothing else is left of a claim. An error is ReasonClaimInvalid.
+// is asked to create it. It depends on the claim's UID and the settings alone, so that it can be
+// derived when nothing else is left of a claim. An error is ReasonClaimInvalid.
 func VolumeName(s Settings, claim types.UID) (string, error) {
 	s = s.withDefaults()
 	id := string(claim)

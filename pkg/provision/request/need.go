@@ -7,7 +7,7 @@ import (
 )
 
 // Need is what has to be read before there can be a plan. The Secret is not among it: NewPlan
-// tells its name.
+// returns its name.
 type Need struct {
 	// Snapshot and SourceClaim name what the claim's data come from, with the content and the
 	// PV behind it. At most one has a name.

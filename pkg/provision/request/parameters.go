@@ -10,7 +10,7 @@ import (
 // (external-provisioner's csiParameterPrefix).
 const reserved = "csi.storage.k8s.io/"
 
-// Parameters that the driver is told with --extra-create-metadata.
+// Parameters that the driver gets with --extra-create-metadata.
 const (
 	parameterClaimName      = reserved + "pvc/name"
 	parameterClaimNamespace = reserved + "pvc/namespace"

@@ -37,7 +37,7 @@ type Plan struct {
 }
 
 // NewPlan returns the plan for a claim, or an *Error that says why there is none. Such an error
-// tells nothing about a CreateVolume that was sent before.
+// says nothing about a CreateVolume that was sent before.
 func NewPlan(f Facts) (Plan, error) {
 	provisioner := ""
 	if f.Class != nil {

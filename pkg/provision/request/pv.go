@@ -14,7 +14,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// What a PV is told at its birth, besides its spec.
+// What a PV gets when it is created, besides its spec.
 const (
 	annProvisionedBy   = "pv.kubernetes.io/provisioned-by"
 	annSecretName      = "volume.kubernetes.io/provisioner-deletion-secret-name"

@@ -1,7 +1,7 @@
 package request
 
 // Reason says why there is no plan, or why an answer is none. It is meant for Events, logs and
-// metrics, and tells what helps.
+// metrics, and determines the Remediation.
 type Reason string
 
 // Reasons that have nothing to do with this driver.
@@ -77,7 +77,7 @@ const (
 )
 
 // Announced reports whether the claim's owner gets an Event although nothing is to be done (RemediationIgnore):
-// nobody else tells them whom the claim waits for.
+// no other program reports what the claim waits for.
 func (r Reason) Announced() bool { return r == ReasonLeftToPopulator }
 
 // Reasons returns all reasons there are, in the order in which they are documented.

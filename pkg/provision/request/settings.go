@@ -22,7 +22,7 @@ type Settings struct {
 	// DefaultFSType is the filesystem where the class names none (--default-fstype). Empty
 	// leaves it to the driver.
 	DefaultFSType string
-	// ExtraCreateMetadata tells the driver the names of claim and PV (--extra-create-metadata).
+	// ExtraCreateMetadata passes the names of claim and PV to the driver (--extra-create-metadata).
 	ExtraCreateMetadata bool
 	// StrictTopology asks for the selected node's place and no other (--strict-topology).
 	StrictTopology bool

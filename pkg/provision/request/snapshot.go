@@ -18,7 +18,7 @@ type Snapshot struct {
 	Protected bool
 	// Ready is status.readyToUse, false while that is not there.
 	Ready bool
-	// RestoreSize is status.restoreSize in bytes, nil if the driver does not tell.
+	// RestoreSize is status.restoreSize in bytes, nil if the driver does not report it.
 	RestoreSize *int64
 	// ContentName is status.boundVolumeSnapshotContentName, empty while that is not there.
 	ContentName string
@@ -27,7 +27,7 @@ type Snapshot struct {
 }
 
 // Bound reports whether the content that the snapshot names exists and names the snapshot. Only the content
-// says whose snapshot it is: whoever may write VolumeSnapshots could name anybody's content.
+// says whose snapshot it is: anyone who may write VolumeSnapshots could name any content.
 func (s *Snapshot) Bound() bool {
 	return s.Content != nil && s.Content.Name == s.ContentName && s.Content.SnapshotUID == s.UID &&
 		s.Content.Snapshot == types.NamespacedName{Namespace: s.Namespace, Name: s.Name}
@@ -106,7 +106,7 @@ func (f Facts) refuseContent(name types.NamespacedName) error {
 			"VolumeSnapshotContent %q of VolumeSnapshot %q, which claim %q is made from, does not exist", s.ContentName, name,
 			f.claimName())
 	case s.Content.Snapshot != name || s.Content.SnapshotUID != s.UID:
-		// Whoever may write VolumeSnapshots could name anybody's content; only the content says
+		// Anyone who may write VolumeSnapshots could name any content; only the content says
 		// whose it is.
 		return refuse(ReasonSourceNotReady,
 			"VolumeSnapshotContent %q belongs to another snapshot than VolumeSnapshot %q, which claim %q is made from",
@@ -143,7 +143,7 @@ func (f Facts) refuseRestore(name types.NamespacedName) error {
 
 // modeMayBe reports whether the claim's volume mode is that of the snapshot, or may differ. A
 // filesystem that its owner can write as a device can crash the kernel that mounts it (KEP-3141).
-// Contents that snapshotters of old made do not tell their mode and pass, as upstream has it.
+// Contents that old snapshotters created do not say their mode and pass, as upstream.
 func (f Facts) modeMayBe(content *SnapshotContent) bool {
 	if f.Settings.AllowModeConversion || content.SourceMode == nil ||
 		*content.SourceMode == modeName(f.Claim.Spec.VolumeMode) {

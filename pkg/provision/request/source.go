@@ -133,12 +133,12 @@ func (s SourceRef) withUID(read Source) SourceRef {
 	return s
 }
 
-// contentSource returns what the driver is told about the data, nil for an empty volume.
+// contentSource returns the source of the data for CreateVolume, nil for an empty volume.
 func (f Facts) contentSource(source SourceRef) (*csi.VolumeContentSource, error) {
 	if source == (SourceRef{}) {
 		return nil, nil
 	}
-	// Before the source is judged: who may not refer to it is told nothing of it.
+	// Before the source is checked: a claim that may not refer to it learns nothing about it.
 	if err := f.checkGrant(source); err != nil {
 		return nil, err
 	}

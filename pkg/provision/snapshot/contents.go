@@ -12,7 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Content is a snapshot in a storage system, as a VolumeSnapshotContent tells of it.
+// Content is a snapshot in a storage system, as a VolumeSnapshotContent describes it.
 type Content struct {
 	Name string
 	UID  types.UID

@@ -103,7 +103,7 @@ func absent(err error, resource, name string) bool {
 	return about != nil && about.Group == snapshotv1.GroupName && about.Kind == resource && about.Name == name
 }
 
-// meaning tells a resource that is not served from other errors.
+// meaning distinguishes a resource that is not served from other errors.
 func meaning(err error) error {
 	if apierrors.IsNotFound(err) {
 		return fmt.Errorf("%w: %w", ErrNotInstalled, err)

@@ -50,8 +50,8 @@ func ReleaseSnapshots(ctx context.Context, driver string, snapshots SnapshotProt
 }
 
 // ReleaseClonedClaims removes finalizers.Cloning from all claims whose volume is the driver's, and returns from how
-// many. It is for the way out, as ReleaseSnapshots. A claim whose PV does not exist is left alone: nobody can
-// tell whose it was. The error names those that could not be judged or written; the others are done.
+// many. It is for the way out, as ReleaseSnapshots. A claim whose PV does not exist is not changed: it is unknown
+// whose it was. The error names those that could not be judged or written; the others are done.
 func ReleaseClonedClaims(ctx context.Context, core corev1.CoreV1Interface, driver string) (released int, err error) {
 	var errs []error
 	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {

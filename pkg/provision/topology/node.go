@@ -35,7 +35,7 @@ func NodeOf(node *v1.Node, csiNode *storagev1.CSINode, driver string) Node {
 	return n
 }
 
-// NodeAt returns a node whose place the driver itself has told: the segments of its NodeGetInfo.
+// NodeAt returns a node whose segments the driver itself has reported, in NodeGetInfo.
 func NodeAt(name string, segments map[string]string) Node {
 	return Node{Name: name, Labels: segments, Registered: true, Keys: slices.Sorted(maps.Keys(segments))}
 }

@@ -50,7 +50,7 @@ func (f Facts) NeedsNodes() bool {
 	return f.Selected != nil || !f.SkipImmediate
 }
 
-// Require returns what CreateVolume is told about places, nil for nothing: the volume must be
+// Require returns the topology requirement of CreateVolume, nil for none: the volume must be
 // reachable from one of the requisite ones, and the driver tries the preferred ones first.
 //
 //	selected node  Strict  allowed  requisite            preferred first
@@ -82,8 +82,8 @@ func Require(f Facts) (*csi.TopologyRequirement, error) {
 	case len(f.Allowed) > 0:
 		return nil, nil
 	}
-	// A volume may span places, so the driver is told all of them; the selected one is among
-	// them even where the list of nodes is behind.
+	// A volume may span segments, so the driver gets all of them; the selected one is among
+	// them even if the list of nodes is stale.
 	everywhere := sorted(append(places(f.Nodes, f.Selected.Keys), here))
 	return requirement(everywhere, slices.IndexFunc(everywhere, func(t term) bool { return slices.Equal(t, here) })), nil
 }

@@ -74,7 +74,7 @@ func (f Facts) twinState() twinState {
 }
 
 // endTwin returns the next step to end a twin without deleting its volume: its policy is set to Retain first, then it
-// is deleted. A PV that is bound is in use, whoever created it, and is not deleted.
+// is deleted. A PV that is bound is in use, no matter who created it, and is not deleted.
 //
 // ended: nothing is left to be done, for the twin keeps its volume, and is terminating or in use. The PV controller
 // reads neither the policy nor the original again once it has begun (deleteVolumeOperation), so what comes later than

@@ -38,8 +38,8 @@ func (s *Assumed) Expect(name string, claim types.UID) {
 	}
 }
 
-// Put takes a PV that was expected. One of which the watch has told already, it may have told the
-// end of as well.
+// Put takes a PV that was expected. If the watch has delivered the PV already, it may have delivered its deletion as
+// well.
 func (s *Assumed) Put(pv *v1.PersistentVolume) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,8 +63,8 @@ func (s *Assumed) Get(name string) *v1.PersistentVolume {
 	return s.stored[name]
 }
 
-// Drop is for a PV of which the watch tells. One of another claim that had the name before says
-// nothing of the one that is here.
+// Drop is for a PV that the watch delivers. One of another claim that had the name before says nothing about the one
+// that is kept here.
 func (s *Assumed) Drop(pv volume.PV) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
