@@ -21,7 +21,7 @@ func newCapacity(ctx context.Context, o *options, config *rest.Config, driver *c
 		return nil, nil
 	case !driver.ReportsCapacity():
 		klog.FromContext(ctx).Info("Preflight: the driver does not advertise GET_CAPACITY: no capacity is published, "+
-			"whatever --enable-capacity says. "+
+			"despite --enable-capacity. "+
 			"If its CSIDriver has storageCapacity: true, the scheduler finds no node with capacity", "driver", driver.Name())
 		return nil, nil
 	}

@@ -89,7 +89,7 @@ func newLeakChecker(ctx context.Context, o *options, config *rest.Config, driver
 	}
 	if !driver.ListsVolumes() {
 		lacking := fmt.Sprintf("driver %s does not advertise LIST_VOLUMES", driver.Name())
-		klog.FromContext(ctx).Info("Preflight: "+lacking+": no leak check runs, whatever --leak-check-interval says",
+		klog.FromContext(ctx).Info("Preflight: "+lacking+": no leak check runs, despite --leak-check-interval",
 			"driver", driver.Name())
 		o.leaks.board.Show(func() leaks.Report {
 			return leaks.Report{Driver: driver.Name(), Off: lacking, Volumes: []leaks.Found{}}

@@ -70,7 +70,7 @@ func answerTo(ctx context.Context, body io.Reader, by reviewFunc) ([]byte, error
 	}
 	if asked.APIVersion != "admission.k8s.io/v1" || asked.Kind != "AdmissionReview" || asked.Request == nil ||
 		asked.Request.UID == "" {
-		return nil, fmt.Errorf("%w: it is no request of admission.k8s.io/v1", errMalformed)
+		return nil, fmt.Errorf("%w: it is not a request of admission.k8s.io/v1", errMalformed)
 	}
 	response, err := by(ctx, asked.Request)
 	if err != nil {

@@ -81,7 +81,7 @@ func (c Config) Validate() error {
 		"owner: want a pod and the steps up from it, not %+v", c.Owner)
 	add(c.PollInterval < 0, "poll interval: %v is negative", c.PollInterval)
 	add(c.Workers < 0, "workers: %d is negative", c.Workers)
-	add(full.RetryStart < 0 || full.RetryMax < full.RetryStart, "retries: from %v to %v is no growing delay",
+	add(full.RetryStart < 0 || full.RetryMax < full.RetryStart, "retries: from %v to %v is not a growing delay",
 		full.RetryStart, full.RetryMax)
 	return errors.Join(wrong...)
 }

@@ -82,7 +82,7 @@ func (s *session) Fail(ctx context.Context, _ Decision, err error) controller.Re
 		// Unlike that of other controllers, the item outlives its object. The cache shows the end soon.
 		failure = controller.Transient
 	case failure == controller.Retryable, failure == controller.Lasting:
-		klog.FromContext(ctx).Info("A CSIStorageCapacity stays as it is; the step that failed is tried again",
+		klog.FromContext(ctx).Info("A step for a CSIStorageCapacity failed; retrying",
 			"reason", reasons.Of(err, ReasonAPIReadFailed), "err", err)
 	}
 	return failure.Result(s.retries())

@@ -12,21 +12,21 @@ import (
 )
 
 // The survey finds the items that there are to be, and wakes those that have to change. It is one
-// key of a loop of its own: however many nodes come at once, one look takes them all in.
+// key of a loop of its own: one survey covers all nodes that join at once.
 type surveyKey struct{}
 
 // survey settles who owns the objects and where the driver is, and wakes items.
 func (c *Controller) survey(ctx context.Context, _ surveyKey) controller.Result {
 	if err := c.findOwner(ctx); err != nil {
 		if ctx.Err() == nil {
-			klog.FromContext(ctx).Info("Nobody is known yet who owns the capacity objects, so none is made; it is tried again",
+			klog.FromContext(ctx).Info("The owner of the capacity objects is unknown, so none is created; retrying",
 				"reason", ReasonOwnerUnknown, "err", err)
 		}
 		return c.retries().Retry()
 	}
 	segments, err := c.refreshSegments()
 	if err != nil {
-		klog.FromContext(ctx).Info("It is not known where the driver is; it is tried again", "reason", ReasonAPIReadFailed,
+		klog.FromContext(ctx).Info("The driver's topology segments are unknown; retrying", "reason", ReasonAPIReadFailed,
 			"err", err)
 		return c.retries().Retry()
 	}
@@ -57,7 +57,7 @@ func (c *Controller) findOwner(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("find the owner of the capacity objects: %w", err)
 	}
-	klog.FromContext(ctx).Info("Capacity objects go with their owner", "apiVersion", owner.APIVersion, "kind",
+	klog.FromContext(ctx).Info("Capacity objects are deleted with their owner", "apiVersion", owner.APIVersion, "kind",
 		owner.Kind, "name", owner.Name)
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -63,7 +63,7 @@ func (c Config) Validate() error {
 		wrong = append(wrong, fmt.Errorf("workers: %d is negative", c.Workers))
 	}
 	if full.RetryStart < 0 || full.RetryMax < full.RetryStart {
-		wrong = append(wrong, fmt.Errorf("retries: from %v to %v is no growing delay", full.RetryStart, full.RetryMax))
+		wrong = append(wrong, fmt.Errorf("retries: from %v to %v is not a growing delay", full.RetryStart, full.RetryMax))
 	}
 	return errors.Join(wrong...)
 }

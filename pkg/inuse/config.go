@@ -92,7 +92,7 @@ func (c Config) Validate() error {
 	add(c.Mode > ModeFull, "mode: %d is none", c.Mode)
 	add(c.Patience < 0, "patience: %v is negative", c.Patience)
 	add(c.Workers < 0, "workers: %d is negative", c.Workers)
-	add(full.RetryStart < 0 || full.RetryMax < full.RetryStart, "retries: from %v to %v is no growing delay",
+	add(full.RetryStart < 0 || full.RetryMax < full.RetryStart, "retries: from %v to %v is not a growing delay",
 		full.RetryStart, full.RetryMax)
 	return errors.Join(wrong...)
 }

@@ -103,7 +103,7 @@ func (s *session) proveAlone(ctx context.Context) {
 	if s.duty.Alone || !s.tracker.alone() {
 		return
 	}
-	klog.FromContext(ctx).Info("No other controller does this work; doing it", "patience", s.cfg.Patience)
+	klog.FromContext(ctx).Info("No other controller manages the finalizer; managing it", "patience", s.cfg.Patience)
 	for _, key := range s.kind.Keys() {
 		s.queue.Add(key)
 	}

@@ -120,7 +120,7 @@ func (g *Guard) Deleted(last Object, final bool) {
 
 func (g *Guard) othersAtWork(news bool) {
 	if news && g.control.Working() {
-		klog.Background().Info("Another controller does this work; leaving it to that one", "kind", g.name)
+		klog.Background().Info("Another controller manages the finalizer; leaving the objects to it", "kind", g.name)
 	}
 }
 

@@ -31,7 +31,7 @@ var ErrUnproven = errors.New("it did not show whether Kubernetes' own controller
 	"Where all that carry it are in use nothing can show it: make one that nobody uses, then run again")
 
 // ErrInHand: nobody else manages the finalizer, and some objects still carry it.
-var ErrInHand = errors.New("nobody else removes their finalizer: end their use, then run again")
+var ErrInHand = errors.New("no other program removes their finalizer: end their use, and run the command again")
 
 // Release removes the finalizer from all objects of the kind if nobody else manages it, so that none is held for
 // ever once this program is gone. It is called instead of Run, while no Guard runs. The Config's Mode must be
@@ -134,7 +134,7 @@ func (g *Guard) findOut(ctx context.Context) (bared int, err error) {
 
 // hear waits until others were seen at work, or the need of an object stood for as long as the patience.
 func (g *Guard) hear(ctx context.Context, o Object) error {
-	klog.FromContext(ctx).Info("Looking whether anybody else manages the finalizer", "kind", g.name, "by", o.Key(),
+	klog.FromContext(ctx).Info("Checking whether another program manages the finalizer", "kind", g.name, "by", o.Key(),
 		"patience", g.cfg.Patience)
 	for !g.tracker.othersSeen() {
 		left := g.tracker.due(o.UID, g.cfg.Clock.Now())

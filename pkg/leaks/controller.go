@@ -161,7 +161,7 @@ func (a *Controller) found(ctx context.Context, fresh []unaccounted) {
 
 // failed reports that a leak check could not be completed, once until one can.
 func (a *Controller) failed(ctx context.Context, err error) {
-	klog.FromContext(ctx).Info("A leak check could not be completed: it is made again when the next is due", "driver",
+	klog.FromContext(ctx).Info("A leak check could not be completed; the next one is due after the interval", "driver",
 		a.name, "err", err)
 	if a.tracker.fail(err) {
 		a.event(ctx, ReasonLeakCheckFailed, err.Error())

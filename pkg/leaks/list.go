@@ -91,14 +91,14 @@ func listOnce(ctx context.Context, driver Driver, pageSize int32, most int) (lis
 		case token == "":
 			return l, nil
 		case given[token]:
-			return listing{}, fmt.Errorf("list volumes: %w: a token was given out twice", errEndless)
+			return listing{}, fmt.Errorf("list volumes: %w: a token was returned twice", errEndless)
 		case len(l.volumes) > most:
 			return listing{}, fmt.Errorf("list volumes: %w: there are more than %d volumes", errEndless, most)
 		}
 		given[token] = true
 		request = &csi.ListVolumesRequest{MaxEntries: pageSize, StartingToken: token}
 	}
-	return listing{}, fmt.Errorf("list volumes: %w: %d in a row brought nothing new", errEndless, maxIdlePages)
+	return listing{}, fmt.Errorf("list volumes: %w: %d pages in a row have no new volume", errEndless, maxIdlePages)
 }
 
 // add takes the volumes of a page in, and returns how many there are then.

@@ -41,7 +41,7 @@ type Remediator struct {
 // list, get and create PVs, and to patch one that is to be reclaimed.
 func NewRemediator(config *rest.Config) (*Remediator, error) {
 	if config == nil {
-		return nil, errors.New("create a mender: no cluster is given")
+		return nil, errors.New("create a remediator: no cluster is given")
 	}
 	clients, err := kube.NewClients(config)
 	if err != nil {

@@ -62,7 +62,7 @@ func (r *Recorder[R]) ReportEach(ctx context.Context, o Object, reason R, detail
 // differ from try to try.
 func (r *Recorder[R]) ReportFailure(ctx context.Context, o Object, reason R, err error, each bool) {
 	message := text.Truncate(err.Error(), MaxMessage)
-	klog.FromContext(ctx).V(2).Info("A step failed and is tried again", append(o.logged(), "reason", reason, "err",
+	klog.FromContext(ctx).V(2).Info("A step failed; retrying", append(o.logged(), "reason", reason, "err",
 		message)...)
 	if each {
 		r.ReportEach(ctx, o, reason, message)

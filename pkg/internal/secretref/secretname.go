@@ -82,7 +82,7 @@ func Find(parameters map[string]string, keys ...Keys) (Template, error) {
 		case len(names)+len(namespaces) == 0:
 			continue
 		case len(names) != 1 || len(namespaces) != 1 || names[0] == "" || namespaces[0] == "":
-			return Template{}, fmt.Errorf("%w: it has to have one name and one namespace, under %s and %s", ErrUnclear,
+			return Template{}, fmt.Errorf("%w: it needs one name and one namespace, under %s and %s", ErrUnclear,
 				k.Name[0], k.Namespace[0])
 		}
 		return Template{Name: names[0], Namespace: namespaces[0]}, nil

@@ -91,7 +91,7 @@ func (p *Protector) list(ctx context.Context, namespace string) controller.Resul
 		return controller.Done() // the lease or the program ended: the next leader asks anew
 	}
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "Who uses claims could not be read; they count as used", "namespace", namespace,
+		klog.FromContext(ctx).Error(err, "Could not read which pods use claims; the claims count as in use", "namespace", namespace,
 			"claims", len(asked))
 	}
 	p.batches.settle(namespace, asked, answer{at: p.clock.Now(), pods: indexed(pods), err: err})

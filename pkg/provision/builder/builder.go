@@ -112,8 +112,8 @@ func newBuilder(clients kube.Clients, driver Capable, cfg Config) (*Builder, err
 	case b.driver.Plugin[topology]:
 		b.nodes = cfg.Nodes
 	case cfg.Node != nil:
-		return nil, errors.New("create a request builder: volumes are to be made on one node, and the driver does not say " +
-			"where they are (VOLUME_ACCESSIBILITY_CONSTRAINTS)")
+		return nil, errors.New("create a request builder: volumes are to be created on one node, but the driver does not " +
+			"report topology (VOLUME_ACCESSIBILITY_CONSTRAINTS)")
 	}
 	return b, nil
 }
@@ -208,8 +208,8 @@ func (b *Builder) Build(ctx context.Context, want request.Options) (*inflight.Re
 		return nil, err
 	}
 	if len(plan.Outdated) > 0 {
-		klog.FromContext(ctx).V(2).Info("The StorageClass has parameters of old; their names begin with "+
-			"csi.storage.k8s.io/ today", "storageClass", want.Class.Name, "parameters", plan.Outdated)
+		klog.FromContext(ctx).V(2).Info("The StorageClass has deprecated parameters; use those that begin with "+
+			"csi.storage.k8s.io/", "storageClass", want.Class.Name, "parameters", plan.Outdated)
 	}
 	o := &inflight.Request{
 		Node: want.SelectedNode(), Create: plan.Request, Secret: plan.Secret, MayReschedule: plan.MayReschedule,

@@ -119,7 +119,7 @@ func (s *shard) put(key string, e *Entry, value string, own meta) (*item, error)
 		return nil, fmt.Errorf("%w: %s", ErrFull, s.name)
 	}
 	if before != nil {
-		before.end(fmt.Errorf("%w: another one was put in its place", ErrUnconfirmed))
+		before.end(fmt.Errorf("%w: another one replaced it", ErrUnconfirmed))
 	}
 	delete(s.removing, key)
 	s.poke()

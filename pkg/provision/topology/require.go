@@ -113,7 +113,7 @@ func (f Facts) here() (term, error) {
 	}
 	here, ok := f.Selected.place(f.Selected.Keys)
 	if !ok {
-		return nil, fmt.Errorf("%w: node %q has to have %v", ErrLabels, f.Selected.Name, f.Selected.Keys)
+		return nil, fmt.Errorf("%w: node %q needs %v", ErrLabels, f.Selected.Name, f.Selected.Keys)
 	}
 	return here, nil
 }

@@ -70,7 +70,7 @@ func TestReleaseOfInUseProtectionBlocksNoDeletion(t *testing.T) {
 
 	env.Must(g.Terminate())
 	output, err := env.releaseGuardWhile(func(p *process.Process) {
-		env.Must(p.WaitLog(env.WithTimeout(), "Looking whether anybody else manages the finalizer"))
+		env.Must(p.WaitLog(env.WithTimeout(), "Checking whether another program manages the finalizer"))
 		meanwhile.DeleteNamespace()
 	}, flags...)
 	meanwhile.WaitNamespaceGone()
