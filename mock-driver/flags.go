@@ -150,5 +150,5 @@ func writeHelp(w io.Writer, groups []group) {
 	for _, c := range server.AllCapabilities() {
 		fmt.Fprintf(&b, "  %s\n", c)
 	}
-	_, _ = io.WriteString(w, b.String()) // Nobody may be reading.
+	_, _ = io.WriteString(w, b.String()) // The reader may be gone.
 }

@@ -85,7 +85,7 @@ func announce(w io.Writer, s settings, faultAddress string) {
 	if faultAddress != "" {
 		line += ", faults at http://" + faultAddress + faults.Path
 	}
-	_, _ = fmt.Fprintln(w, line) // Nobody may be reading.
+	_, _ = fmt.Fprintln(w, line) // The reader may be gone.
 }
 
 func orElse(s, other string) string {

@@ -1,6 +1,6 @@
 package backend
 
-// Error is a sentinel: compare with errors.Is. A constant type, so that nobody can reassign one.
+// Error is a sentinel: compare with errors.Is. A constant type, so that none can be reassigned.
 type Error string
 
 // Error implements error.

@@ -15,7 +15,7 @@ import (
 
 // Config is what an engine needs to know of its driver.
 type Config struct {
-	// Base are rules that stay whatever plan is set, such as a driver's ordinary latency.
+	// Base are rules that stay with every plan, such as a driver's ordinary latency.
 	Base []Rule
 	// FirstPage is a token that leads to the first page of a list. RepeatPage uses it.
 	FirstPage string

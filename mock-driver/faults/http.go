@@ -16,7 +16,7 @@ const Path = "/faults"
 const maxPlan = 4 << 20
 
 // Handler serves the plan: GET returns it with its counters, PUT replaces it, DELETE clears it. It answers only to
-// requests that were addressed to a loopback host, so that no web page can talk to it by way of a host name of its
+// requests that were addressed to a loopback host, so that no web page can reach it through a host name of its
 // own.
 func (e *Engine) Handler() http.Handler {
 	mux := http.NewServeMux()

@@ -42,7 +42,7 @@ type Released struct {
 	PVs int
 	// Abandoned are the names of those that were terminating: their volumes stay in the storage system.
 	Abandoned []string
-	// InFlight are the volumes of the drivers that are in flight: nobody finishes them once csi-reclaimer is gone. PVs of
+	// InFlight are the volumes of the drivers that are in flight: nothing finishes them once csi-reclaimer is gone. PVs of
 	// these keep their finalizers.
 	InFlight []inflight.Located
 	// Left are the names of those that carry one still, or again: another program adds it.

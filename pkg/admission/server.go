@@ -13,7 +13,7 @@ import (
 func NewServer(handler http.Handler, certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)) *http.Server {
 	return &http.Server{
 		Handler: handler,
-		// Nobody but the API server has business here, and it waits no longer than this.
+		// Only the API server connects, and it waits no longer than this.
 		ReadHeaderTimeout: timeoutSeconds * time.Second,
 		ReadTimeout:       2 * timeoutSeconds * time.Second,
 		WriteTimeout:      2 * timeoutSeconds * time.Second,

@@ -68,7 +68,7 @@ func PVWebhooks(at Service, drivers Drivers) *admissionv1.MutatingWebhookConfigu
 	return config
 }
 
-// PodWebhooks returns the configuration by which the API server asks whether a pod may be put on a node: when a
+// PodWebhooks returns the configuration by which the API server asks whether a pod may be bound to a node: when a
 // scheduler binds it, by the subresource pods/binding or by the legacy resource bindings, and when one is created
 // that names its node already. A webhook that does not answer refuses nothing.
 func PodWebhooks(at Service) *admissionv1.ValidatingWebhookConfiguration {

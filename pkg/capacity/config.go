@@ -14,7 +14,7 @@ import (
 type Config struct {
 	// Namespace is where the objects are. Required.
 	Namespace string
-	// Owner is who owns the objects, so that they go with it. Default: nobody.
+	// Owner is the owner of the objects, with which they are garbage-collected. Default: none.
 	Owner *OwnedBy
 	// ManagedBy is the value of the label [LabelManagedBy]: of all objects of the driver, those with
 	// it are ours. Default "external-provisioner", so that its objects are taken over.

@@ -11,7 +11,7 @@ import (
 type Facts struct {
 	Class   Class
 	Segment Presence
-	// OwnerKnown: it is known who is to own the objects, or that nobody is.
+	// OwnerKnown: it is known which object is to own the objects, or that none is.
 	OwnerKnown bool
 	// Objects are those of the item, in the order of their names.
 	Objects []Object
@@ -43,7 +43,7 @@ const (
 type Presence uint8
 
 const (
-	// PresenceUnknown: nobody knows.
+	// PresenceUnknown: it is unknown.
 	PresenceUnknown Presence = iota
 	// Present: it is there.
 	Present

@@ -43,7 +43,7 @@ func objectOf(o *storagev1.CSIStorageCapacity, ours labels.Set) Object {
 	return object
 }
 
-// ownedBy reports whether an owner is among the object's; nil is nobody, to whom all belong.
+// ownedBy reports whether an owner is among the object's; true for nil, which is no owner.
 func (o Object) ownedBy(owner *metav1.OwnerReference) bool {
 	return owner == nil || slices.Contains(o.Owners, owner.UID)
 }

@@ -215,7 +215,7 @@ func (t *tracker) objectsAt(item WorkItem, from cached[Object]) []Object {
 	return there
 }
 
-// ownedBy returns who owns the objects, nil for nobody.
+// ownedBy returns the owner of the objects, nil for none.
 func (t *tracker) ownedBy() *metav1.OwnerReference {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -19,14 +19,14 @@ func (c *Controller) Permissions() []access.Permission {
 		here(storage, "csistoragecapacities", "watch", nothing),
 		here(storage, "csistoragecapacities", "create", nothing),
 		here(storage, "csistoragecapacities", "patch",
-			"the capacity that is published grows old, and the scheduler goes by it"),
+			"the published capacity becomes outdated, and the scheduler uses it"),
 		here(storage, "csistoragecapacities", "delete", "the capacity of classes and segments that are gone stays"),
 	}
 	if c.nodes != nil {
 		rights = append(rights, c.nodes.Permissions(nothing)...)
 	}
-	const unowned = "no capacity is published, for it is not known who is to own it; --capacity-ownerref-level=-1 has " +
-		"nobody own it"
+	const unowned = "no capacity is published, because its owner is not known; --capacity-ownerref-level=-1 publishes " +
+		"it without an owner"
 	if c.cfg.Owner != nil {
 		rights = append(rights, here("", "pods", "get", unowned))
 	}

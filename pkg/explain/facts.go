@@ -107,7 +107,7 @@ func (w ClusterFacts) leads(driver string) bool {
 	return slices.ContainsFunc(w.leasesOf(driver), func(l coordinationv1.Lease) bool { return holds(l, w.Now) })
 }
 
-// leasesOf returns the Leases of the driver that were found, whatever their namespace.
+// leasesOf returns the Leases of the driver that were found, in all namespaces.
 func (w ClusterFacts) leasesOf(driver string) (leases []coordinationv1.Lease) {
 	for _, lease := range w.Leases.Value {
 		if slices.Contains(leaseNames(driver), lease.Name) {

@@ -227,7 +227,7 @@ func ExplainDeletedClaim(w ClusterFacts, namespace, name string) Explanation {
 	return s
 }
 
-// entriesOf returns the entries for claims of this namespace and name, whatever their UIDs.
+// entriesOf returns the entries for claims of this namespace and name, with any UID.
 func (w ClusterFacts) entriesOf(namespace, name string) []inflight.Located {
 	return w.InFlight.Value.matching(func(e inflight.Located) bool {
 		return e.Claim.Namespace == namespace &&

@@ -237,7 +237,7 @@ func leasesFor(pv PV) []string {
 	return names
 }
 
-// leases reads the Leases of these names, in whatever namespace they are: a cluster has one of the
+// leases reads the Leases of these names in all namespaces: a cluster has one of the
 // kubelet's for each node besides.
 func (r *Reader) leases(ctx context.Context, names []string) Read[[]coordinationv1.Lease] {
 	names = slices.Compact(slices.Sorted(slices.Values(names)))
@@ -254,7 +254,7 @@ func (r *Reader) leases(ctx context.Context, names []string) Read[[]coordination
 	return Found(all)
 }
 
-// addInFlight reads the in-flight logs of all provisioners, in whatever namespace they are.
+// addInFlight reads the in-flight logs of all provisioners, in all namespaces.
 func (r *Reader) inFlight(ctx context.Context) Read[InFlightLogs] {
 	shards, err := list(ctx, r.clients.Coordination.Leases(metav1.NamespaceAll).List,
 		metav1.ListOptions{LabelSelector: inflight.LabelLog + "=true"},
@@ -314,7 +314,7 @@ func optional[T any](o *T, err error) Read[*T] {
 // pageSize is how much one list asks for.
 const pageSize = 500
 
-// listTimeout bounds one list, whatever its length.
+// listTimeout bounds one list of any length.
 const listTimeout = 5 * time.Minute
 
 // list reads all objects of a kind, by the page, and keeps of each what keep returns.

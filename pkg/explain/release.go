@@ -17,7 +17,7 @@ type Plan struct {
 	// Abandoned are those of them that are terminating with policy Delete: they are deleted, and their
 	// volumes stay in the storage system.
 	Abandoned []string `json:"abandoned,omitempty"`
-	// InFlight are the volumes of the driver that are in flight: nobody finishes them once csi-reclaimer is gone. PVs
+	// InFlight are the volumes of the driver that are in flight: nothing finishes them once csi-reclaimer is gone. PVs
 	// of these names keep their finalizers.
 	InFlight []InFlight `json:"inFlight,omitempty"`
 	// ListedBy are the objects that list the driver, as "mutatingadmissionpolicy/NAME": as long as they do, each finalizer

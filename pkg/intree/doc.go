@@ -3,9 +3,9 @@
 //
 // From Kubernetes 1.31 on the controller manager does this by itself, with the finalizer
 // kubernetes.io/pv-controller. Before, it deletes no volume whose PV is terminating, and knows nothing of the
-// finalizer. There this package adds the finalizer, and has the volume deleted by way of a twin: a second PV of the
-// same volume, which nobody deleted. Where the controller manager is seen to manage the finalizer the package leaves
-// the PVs to it.
+// finalizer. There this package adds the finalizer, and has the volume deleted through a twin: a second PV of the
+// same volume, which is not terminating. If the controller manager is observed to manage the finalizer, the package
+// leaves the PVs to it.
 //
 // It never calls a storage system: plugins live in kube-controller-manager alone. PVs of CSI drivers, also those that
 // were migrated, belong to pkg/reclaim.

@@ -19,7 +19,7 @@ func newMetrics() metrics {
 	return metrics{
 		deleted: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "csi_reclaimer_intree_volumes_deleted_total",
-			Help: "In-tree volumes that the PV controller deleted by way of a twin.",
+			Help: "In-tree volumes that the PV controller deleted through a twin.",
 		}),
 		reports: events.NewCounter(prometheus.CounterOpts{
 			Name: "csi_reclaimer_intree_reports_total",
@@ -50,7 +50,7 @@ func newInventory(o *observer, c clock.PassiveClock) inventory {
 			"Provisioned in-tree PVs with reclaim policy Delete that are not migrated, by whether the finalizer protects them.",
 			[]string{"protected"}, nil),
 		twins: prometheus.NewDesc("csi_reclaimer_intree_twins",
-			"Second PVs by way of which volumes are being deleted.", nil, nil),
+			"Second PVs through which volumes are being deleted.", nil, nil),
 		oldest: prometheus.NewDesc("csi_reclaimer_intree_oldest_terminating_pv_seconds",
 			"Time since the deletion of the in-tree PV that is terminating for the longest time, 0 if there is none.", nil, nil),
 		managed: prometheus.NewDesc("csi_reclaimer_intree_managed_by_other",

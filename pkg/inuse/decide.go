@@ -67,8 +67,8 @@ func Step(a Action, why Reason) Decision { return Decision{Action: a, Reason: wh
 type Duty struct {
 	// Mode says whether this cluster is to be served at all.
 	Mode Mode
-	// Alone: it is proven that nobody else does the work, by a need that anybody who does would have
-	// answered and nobody did.
+	// Alone: it is proven that no other program does the work, by a need that such a program would have
+	// answered.
 	Alone bool
 	// Unanswered: what this object needs has been left undone for as long as Config.Patience.
 	Unanswered bool

@@ -9,8 +9,8 @@ import (
 // Held is an object as a release reads it from the API server.
 type Held struct {
 	Object
-	// IfDeleted is what is decided on it once it is being deleted, carries the finalizer, and nobody else lets
-	// it go: RemoveFinalizer if nobody uses it.
+	// IfDeleted is what is decided on it once it is terminating, carries the finalizer, and no other program
+	// removes it: RemoveFinalizer if the object is not in use.
 	IfDeleted Decision
 	// ByOthers: another finalizer holds it as well, so it does not vanish without this one.
 	ByOthers bool
@@ -22,13 +22,14 @@ func HeldOf(o metav1.Object, finalizer string) Held {
 		func(f string) bool { return f != finalizer })}
 }
 
-// unused: nobody uses it.
+// unused: it is not in use.
 func (h Held) unused() bool { return h.IfDeleted.Action == RemoveFinalizer }
 
-// atRelease says what a release does with an object. alone: it is proven that nobody else manages the finalizer. It
-// is a pure function.
+// atRelease says what a release does with an object. alone: it is proven that no other program manages the finalizer.
+// It is a pure function.
 //
-// What is in use and being deleted is kept: without the finalizer it would be gone at once, under its users.
+// An object that is in use and terminating keeps the finalizer: without it, the object would be gone at once, under
+// its users.
 func atRelease(h Held, alone bool) Decision {
 	switch {
 	case !h.Protected:
@@ -43,7 +44,7 @@ func atRelease(h Held, alone bool) Decision {
 
 // witness returns the object that is to show whether anybody else manages the finalizer: one with a need, which all who
 // do would answer in moments. One that has none yet (see [Object.Needs]) gets one when the finalizer is removed
-// from it, and loses nothing by that, since nobody uses it or another finalizer holds it too. It is a pure
+// from it, and loses nothing by that, because it is not in use or another finalizer keeps it too. It is a pure
 // function.
 func witness(all []Held) (w Held, found bool) {
 	for _, h := range all {

@@ -38,5 +38,5 @@ func (o Object) AsDeleted() Object {
 func (o Object) Key() string { return cache.NewObjectName(o.Namespace, o.Name).String() }
 
 // Needs reports whether anything may have to be done for the object. What has a finalizer and is not
-// terminating is at rest, and nothing needs to be kept of it.
+// terminating needs nothing, and nothing is kept of it.
 func (o Object) Needs() bool { return o.Terminating == o.Protected }

@@ -19,22 +19,21 @@ import (
 type Released struct {
 	// Objects is how many the finalizer was removed from.
 	Objects int
-	// Others: somebody else was seen to manage the finalizer. Whatever still carries it is theirs.
+	// Others: another program was seen to manage the finalizer. Objects that still carry it are left to that program.
 	Others bool
 	// Left are those that still carry it, with the reason behind the key, sorted.
 	Left []string
 }
 
-// ErrUnproven: whether anybody else manages the finalizer could not be found out, so it stays where it is.
-var ErrUnproven = errors.New("it did not show whether Kubernetes' own controller manages the finalizer, so it stays " +
-	"where it is. " +
-	"Where all that carry it are in use nothing can show it: make one that nobody uses, then run again")
+// ErrUnproven: it is unknown whether another program manages the finalizer, so the finalizer stays.
+var ErrUnproven = errors.New("it is unknown whether Kubernetes' own controller manages the finalizer, so the finalizer " +
+	"stays. If all objects that carry it are in use, create one that is not in use, and run the command again")
 
-// ErrInHand: nobody else manages the finalizer, and some objects still carry it.
+// ErrInHand: no other program manages the finalizer, and some objects still carry it.
 var ErrInHand = errors.New("no other program removes their finalizer: end their use, and run the command again")
 
-// Release removes the finalizer from all objects of the kind if nobody else manages it, so that none is held for
-// ever once this program is gone. It is called instead of Run, while no Guard runs. The Config's Mode must be
+// Release removes the finalizer from all objects of the kind if no other program manages it, so that none is kept
+// forever once this program is gone. It is called instead of Run, while no Guard runs. The Config's Mode must be
 // ModeFull.
 //
 // It finds out whether another program manages the finalizer as a Guard does: by a need that lasts for Config.Patience.

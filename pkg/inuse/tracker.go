@@ -22,7 +22,7 @@ type tracker struct {
 type entry struct {
 	// since is when the need that it has now was first found due, zero if it is not.
 	since time.Time
-	// sent: a write of ours is on its way, or was accepted, or nobody knows. accepted: it was.
+	// sent: a write of ours is on its way, or was accepted, or its outcome is unknown. accepted: it was.
 	sent, accepted bool
 	adds           int
 }
@@ -103,7 +103,7 @@ func (t *tracker) notDue(uid types.UID) {
 	}
 }
 
-// alone notes that nobody else does the work, and reports whether that is news.
+// alone notes that no other program does the work, and reports whether that is new.
 func (t *tracker) alone() (news bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -164,7 +164,7 @@ func (t *tracker) othersSeen() bool {
 	return !t.peer.seen.IsZero()
 }
 
-// isAlone reports whether nobody else does the work.
+// isAlone reports whether no other program does the work.
 func (t *tracker) isAlone() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

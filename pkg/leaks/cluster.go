@@ -92,7 +92,7 @@ func (a apiServer) eachClaim(ctx context.Context, visit func(*v1.PersistentVolum
 	return nil
 }
 
-// inFlight reads the in-flight logs of all drivers, in whatever namespace they are.
+// inFlight reads the in-flight logs of all drivers, in all namespaces.
 func (a apiServer) inFlight(ctx context.Context) ([]inflight.Located, []inflight.LocatedProblem, error) {
 	var shards []coordinationv1.Lease
 	of := func(ctx context.Context, o metav1.ListOptions) (*coordinationv1.LeaseList, error) {

@@ -32,7 +32,7 @@ type Config struct {
 	// leak check is made count too. Default: none; then the sightings and the grace alone have to see to that.
 	Volumes Volumes
 	// Events records new suspects and leak checks that fail, on the Lease On, which need not exist.
-	// Default nobody.
+	// Default none.
 	Events record.EventRecorder
 	On     types.NamespacedName
 	// Metrics is where the package's metrics are registered. Default nowhere.

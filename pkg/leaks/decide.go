@@ -10,7 +10,7 @@ type Verdict struct {
 }
 
 // Decide says whether a listed volume is taken for a leak. It is a pure function; now is the time by which
-// the grace period is judged. Whatever is not known speaks against a suspicion.
+// the grace period is judged. An unknown fact speaks against a suspicion.
 func Decide(s Facts, now time.Time) Verdict {
 	if why, against := s.against(); against {
 		return Verdict{Reason: why}

@@ -78,7 +78,7 @@ const (
 func ReclaimPV(driver string, v Found, o PVOptions) *v1.PersistentVolume {
 	pv := remediationPV(Reclaim, driver, v, o)
 	if pv.Spec.Capacity[v1.ResourceStorage] == (resource.Quantity{}) {
-		pv.Spec.Capacity[v1.ResourceStorage] = resource.MustParse("1") // a PV must have a size, and nobody uses it
+		pv.Spec.Capacity[v1.ResourceStorage] = resource.MustParse("1") // a PV must have a size, and nothing uses it
 	}
 	pv.Annotations[annProvisionedBy] = driver
 	if o.StorageClass == "" {

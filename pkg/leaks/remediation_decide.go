@@ -67,7 +67,7 @@ func (w Why) Sentence() string {
 	case WhyNameTaken:
 		return "the name of its PV is taken"
 	case WhyChanged:
-		return "its PV was made already, and is in use or being deleted: look at it with kubectl reclaim explain"
+		return "its PV exists already, and is in use or terminating: see kubectl reclaim explain"
 	case WhyTakenBack:
 		return "its PV was made, and somebody has deleted it since"
 	case WhySuspected:

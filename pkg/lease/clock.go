@@ -71,7 +71,7 @@ func (c *Clock) String() string {
 	case !c.seen:
 		return text
 	case c.other == "":
-		return text + ", held by nobody now"
+		return text + ", without a holder now"
 	}
 	return text + ", held by " + c.other + " now"
 }
@@ -112,7 +112,7 @@ type observed struct {
 	clock *Clock
 }
 
-// Get shows who holds the Lease. In one term nobody else does: what another leader has done meanwhile, this
+// Get shows who holds the Lease. In one term no other replica does: what another leader has done meanwhile, this
 // one does not know, so it is not to take the Lease back.
 func (o observed) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := o.Interface.Get(ctx)

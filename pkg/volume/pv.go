@@ -21,11 +21,11 @@ const (
 	// sig-storage-lib-external-provisioner adds (KEP-2644,
 	// "PVDeletionProtectionFinalizer").
 	Finalizer = "external-provisioner.volume.kubernetes.io/finalizer"
-	// CompanionFinalizer serves the same purpose beside an external-provisioner that takes
-	// Finalizer off. Where nobody does, both count.
+	// CompanionFinalizer serves the same purpose beside an external-provisioner that removes
+	// Finalizer. Where no program does, both count.
 	CompanionFinalizer = "csi-reclaimer.io/reclaim"
 
-	// HoldAnnotation on a PV keeps its volume, whatever the policy says, for as long as the
+	// HoldAnnotation on a PV keeps its volume, with any policy, for as long as the
 	// annotation is there. Its value is the reason, for people.
 	HoldAnnotation = "csi-reclaimer.io/hold"
 

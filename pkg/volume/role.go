@@ -7,7 +7,7 @@ type Role uint8
 const (
 	// RoleUnknown does nothing.
 	RoleUnknown Role = iota
-	// RoleOwner: nobody else deletes this driver's volumes or adds finalizers to its PVs.
+	// RoleOwner: no other program deletes this driver's volumes or adds finalizers to its PVs.
 	RoleOwner
 	// RoleCompanion: an external-provisioner that does not honor the policy of PVs which
 	// are deleted before their claim works beside (4.x and older, or with the feature gate

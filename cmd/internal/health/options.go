@@ -46,7 +46,7 @@ func (o *Options) Flags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.metricsPath, "metrics-path", "/metrics",
 		"Path of the metrics.")
 	fs.BoolVar(&o.pprof, "enable-pprof", false,
-		"Serve profiles under /debug/pprof/, too. They reveal much about the process: use an address that nobody else can "+
+		"Serve profiles under /debug/pprof/, too. They reveal much about the process: use an address that no one else can "+
 			"reach.")
 }
 

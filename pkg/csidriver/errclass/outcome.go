@@ -66,7 +66,7 @@ func Mark(c Class, err error) error {
 }
 
 // Of returns the class that the outermost Mark in err's chain gave, Done for a nil error,
-// and Uncertain for an error nobody marked. An error is never Done, whatever its mark says.
+// and Uncertain for an error without a mark. An error is never Done, even if its mark is.
 func Of(err error) Class {
 	if err == nil {
 		return Done

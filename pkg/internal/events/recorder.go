@@ -84,7 +84,7 @@ func (r *Recorder[R]) report(ctx context.Context, o Object, reason R, detail, sa
 	}
 }
 
-// Event reports a reason whatever was reported before.
+// Event reports a reason regardless of what was reported before.
 func (r *Recorder[R]) Event(ctx context.Context, o Object, reason R, detail string) {
 	about := reason.About()
 	message := about.Sentence

@@ -20,7 +20,7 @@ type reported[R ~string] struct {
 	reason R
 	detail string
 	waits  bool
-	// aside was reported besides, and stays true whatever the reason.
+	// aside was reported besides, and stays true for any reason.
 	aside R
 }
 
@@ -31,7 +31,7 @@ func (b *lastReports[R]) Now(uid types.UID, reason R, detail string, waits bool)
 	defer b.mu.Unlock()
 	before := b.last[uid]
 	if !waits && before.aside == "" {
-		// Most objects are at rest: they cost no memory here.
+		// Most objects need nothing: they cost no memory here.
 		delete(b.last, uid)
 	} else {
 		b.put(uid, reported[R]{reason: reason, detail: detail, waits: waits, aside: before.aside})

@@ -27,7 +27,7 @@ type Keys struct {
 }
 
 // The Secrets that a StorageClass can name. Default is that of all calls which have none of
-// their own. The keys that begin with "csi" and have no prefix are of old, and still in use.
+// their own. The keys that begin with "csi" and have no prefix are deprecated, and still in use.
 
 // Default returns the keys of the Secret for all calls that have none of their own.
 func Default() Keys { return today("secret") }
@@ -114,7 +114,7 @@ type Volume struct {
 
 // For returns namespace and name of the Secret for a volume. A token without a value and a name
 // that no Secret can have are errors. The namespace takes no token that the claim's owner can
-// choose freely, so that nobody reaches into a namespace of others by naming a claim.
+// choose freely, so that no user reaches a Secret of another namespace by naming a claim.
 func (t Template) For(v Volume) (namespace, name string, err error) {
 	values := map[string]string{"pv.name": v.PV, "pvc.namespace": v.ClaimNamespace}
 	if namespace, err = resolve(t.Namespace, values); err != nil {

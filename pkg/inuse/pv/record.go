@@ -52,7 +52,7 @@ func phaseOf(p v1.PersistentVolumePhase) Phase {
 	return PhaseUnknown
 }
 
-// record keeps the PVs that may need something. Those at rest take no memory.
+// record keeps the PVs that may need something. Others take no memory.
 func record(object runtime.Object, _ bool) (_ *PV, keep bool, err error) {
 	api, ok := object.(*v1.PersistentVolume)
 	if !ok {

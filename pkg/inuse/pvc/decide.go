@@ -72,7 +72,7 @@ func (f Facts) held(by Usage) (d inuse.Decision, used bool) {
 		d = inuse.Rest(inuse.ReasonInUseEnded)
 		d.Detail = "Pod " + by.ByEnded + "."
 	case by.ByEnded != "" && !f.Duty.Alone:
-		// Proof that nobody else is at work wakes it.
+		// Proof that no other program does the work wakes it.
 		d = inuse.Rest(inuse.ReasonLeftToBuiltIn)
 	default:
 		return inuse.Decision{}, false

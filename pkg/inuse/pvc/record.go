@@ -102,7 +102,7 @@ func usageOf(c Claim, pods []*Pod) (u Usage) {
 	return u
 }
 
-// recordClaim keeps the claims that may need something. Those at rest take no memory.
+// recordClaim keeps the claims that may need something. Others take no memory.
 func recordClaim(object runtime.Object, _ bool) (_ *Claim, keep bool, err error) {
 	api, ok := object.(*v1.PersistentVolumeClaim)
 	if !ok {

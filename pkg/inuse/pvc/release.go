@@ -34,7 +34,7 @@ func (k kind) List(ctx context.Context) ([]inuse.Held, error) {
 	return all, nil
 }
 
-// ifDeleted decides on a claim as if it were being deleted, with nobody else to let it go.
+// ifDeleted decides on a claim as if it were terminating, and no other program removed its finalizer.
 func ifDeleted(c Claim, used Usage, ended TerminatedPods) inuse.Decision {
 	c.Object = c.AsDeleted()
 	return Decide(Facts{

@@ -57,7 +57,7 @@ type Config struct {
 	Node *volume.Node
 	// Nodes lists where the driver's nodes are; the Builder watches them. Default: its own; the Node.
 	Nodes *nodes.Lister
-	// IgnoreTopology takes the driver's volumes for reachable from everywhere, whatever it says.
+	// IgnoreTopology treats the driver's volumes as reachable from everywhere, even if it reports topology.
 	IgnoreTopology bool
 }
 

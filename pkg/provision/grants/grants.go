@@ -26,7 +26,7 @@ const (
 	version  = "v1beta1"
 )
 
-// ErrNotInstalled: the API server does not serve ReferenceGrants, so that nobody can have granted anything.
+// ErrNotInstalled: the API server does not serve ReferenceGrants, so nothing can be granted.
 var ErrNotInstalled = errors.New("claims cannot take data from other namespaces in this cluster: it serves no " +
 	Group + "/" + version +
 	"; install the CRD of ReferenceGrants, which is part of the Gateway API")

@@ -9,7 +9,7 @@ import (
 
 // Errors that callers distinguish with errors.Is.
 var (
-	// ErrSuperseded: another process wrote a higher epoch. This Log writes nothing any more, for ever. Whether the
+	// ErrSuperseded: another process wrote a higher epoch. This Log never writes again. Whether the
 	// entry of a Put that failed with it is stored is not known.
 	ErrSuperseded = errors.New("another process took the in-flight log over")
 	// ErrForbidden: the API server does not let us read or write the Leases. It wraps the answer.

@@ -48,7 +48,7 @@ type situation struct {
 	recheckIn time.Duration // when to read again what cannot be used, negative for never
 }
 
-// next decides a writer's next step. With stepWait comes how long at most, negative for ever.
+// next decides a writer's next step. With stepWait comes how long at most, negative for no limit.
 func next(s situation) (step, time.Duration) {
 	switch {
 	case s.retryIn > 0:
@@ -113,7 +113,7 @@ func chooseEpoch(views []view, own meta) int64 {
 // change is what somebody else did to a shard.
 type change struct {
 	removed  []string // entries that were stored as they are wanted, and are gone
-	appeared []string // entries that nobody here knows of
+	appeared []string // entries that this process does not know
 	cleared  []string // unreadable entries that are gone
 }
 

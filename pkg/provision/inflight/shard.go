@@ -101,7 +101,7 @@ type view struct {
 
 func (v view) missing() bool { return v.lease == nil }
 
-// fresh: it was created and nobody wrote to it.
+// fresh: it was created, and not written since.
 func (v view) fresh() bool { return v.lease != nil && v.err == nil && v.meta.UID == "" }
 
 func (v view) uid() types.UID {

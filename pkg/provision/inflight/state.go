@@ -44,7 +44,7 @@ type item struct {
 	confirmed bool   // it was seen to be stored
 	done      chan error
 
-	// What it took the place of, to put back if it is refused.
+	// What it replaced, to restore if it is refused.
 	was      *item // confirmed
 	removing bool  // was is being removed
 }

@@ -44,7 +44,7 @@ func (f Facts) checkClass() error {
 	return nil
 }
 
-// className returns the class that a claim names; the annotation of old goes first
+// className returns the class that a claim names; the deprecated annotation goes first
 // (component-helpers, GetPersistentVolumeClaimClass).
 func className(claim *v1.PersistentVolumeClaim) string {
 	if class, found := claim.Annotations[v1.BetaStorageClassAnnotation]; found {

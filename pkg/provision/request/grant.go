@@ -22,7 +22,7 @@ type GrantFrom struct{ Group, Kind, Namespace string }
 type GrantTo struct{ Group, Kind, Name string }
 
 // checkGrant refuses a source in another namespace unless a ReferenceGrant of that namespace lets claims of
-// this one refer to it. What is only looked for to be deleted needs none: nobody reads the data.
+// this one refer to it. A volume that is only looked up to be deleted needs none: its data is not read.
 func (f Facts) checkGrant(source SourceRef) error {
 	if source.Namespace == f.Claim.Namespace || f.CleanUp {
 		return nil

@@ -10,7 +10,7 @@ type Options struct {
 	// Claim and Class are as the watch cache has them: not to be changed. Required.
 	Claim *v1.PersistentVolumeClaim
 	Class *storagev1.StorageClass
-	// Node is the node that the scheduler has selected, nil if none was, or nobody has read it.
+	// Node is the node that the scheduler has selected, nil if none was, or if it was not read.
 	Node *v1.Node
 	// Begun: an earlier version may have called CreateVolume. Then a source that is terminating is as good as any.
 	Begun bool

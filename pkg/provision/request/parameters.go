@@ -19,12 +19,12 @@ const (
 
 // parameters are what a StorageClass says, taken apart.
 type parameters struct {
-	// forDriver is without what is for sidecars. Keys of old, which have no prefix, are left in:
+	// forDriver is without what is for sidecars. Deprecated keys, which have no prefix, are left in:
 	// drivers have come to read them.
 	forDriver map[string]string
 	// fsType is the filesystem that the class names, empty for none.
 	fsType string
-	// outdated are the keys of old that are there, in alphabetical order.
+	// outdated are the deprecated keys that are there, in alphabetical order.
 	outdated []string
 }
 

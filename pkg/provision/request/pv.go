@@ -36,11 +36,11 @@ func (f Facts) volume(request *csi.CreateVolumeRequest, fsType string, s secrets
 		ObjectMeta: metav1.ObjectMeta{
 			Name: request.Name,
 			// Born with it, a PV is protected without another write, and from the start. Under Retain
-			// it would only be taken off again.
+			// it would only be removed again.
 			Finalizers: finalizersFor(f.Class),
 			Annotations: map[string]string{
 				annProvisionedBy: provisioner,
-				// Empty says that none is needed; absent would mean that nobody knows.
+				// Empty says that none is needed; absent would mean that it is unknown.
 				annSecretName: "", annSecretNamespace: "",
 			},
 		},

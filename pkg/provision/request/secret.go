@@ -7,7 +7,7 @@ import (
 )
 
 // secretKeys returns the parameters that name Secrets, and whether that is what they are called
-// today: those of old reach the driver.
+// today: deprecated ones reach the driver.
 func secretKeys() map[string]bool {
 	keys := map[string]bool{}
 	for _, k := range []secretref.Keys{
@@ -30,7 +30,7 @@ type secrets struct {
 	controllerModify *v1.SecretReference
 }
 
-// secrets returns what the class names for this volume. Nobody knows yet whether they are there.
+// secrets returns what the class names for this volume. Whether they exist is not known yet.
 func (f Facts) secrets(pv string) (secrets, error) {
 	var s secrets
 	for _, one := range []struct {

@@ -8,7 +8,7 @@ import (
 )
 
 // Snapshot is what is read of a VolumeSnapshot (snapshot.storage.k8s.io/v1). This package does
-// without that API's Go types, so that nobody needs them who has no snapshots.
+// without that API's Go types, which only users of snapshots need.
 type Snapshot struct {
 	Namespace, Name string
 	UID             types.UID
@@ -43,7 +43,7 @@ type SnapshotContent struct {
 	// Snapshot and SnapshotUID are spec.volumeSnapshotRef.
 	Snapshot    types.NamespacedName
 	SnapshotUID types.UID
-	// SourceMode is spec.sourceVolumeMode, nil where nobody knows.
+	// SourceMode is spec.sourceVolumeMode, nil if it is unknown.
 	SourceMode *v1.PersistentVolumeMode
 	// AllowModeChange is the annotation that AllowModeChangeAnnotation names, empty if it is
 	// not there.

@@ -9,7 +9,7 @@ import (
 // Source is what is known about where the claim's data come from. Only what Need names is looked
 // at.
 type Source struct {
-	// Snapshot is the VolumeSnapshot, nil if it does not exist. Unserved: nobody could look, as
+	// Snapshot is the VolumeSnapshot, nil if it does not exist. Unserved: it could not be read, because
 	// VolumeSnapshots are not read here.
 	Snapshot *Snapshot
 	Unserved bool

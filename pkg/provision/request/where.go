@@ -38,6 +38,6 @@ func (f Facts) requirement() (*csi.TopologyRequirement, error) {
 		return nil, refuse(ReasonNodeUnfit, "claim %q: %w; another one has to be selected", f.claimName(), err)
 	default:
 		return nil, refuse(ReasonTopologyUnknown,
-			"claim %q: %w; see that the driver's node pods run, and look at its CSINode objects", f.claimName(), err)
+			"claim %q: %w; check that the driver's node pods run, and check its CSINode objects", f.claimName(), err)
 	}
 }

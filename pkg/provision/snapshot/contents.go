@@ -18,7 +18,7 @@ type Content struct {
 	UID  types.UID
 	// Driver is spec.driver.
 	Driver string
-	// Handle is the snapshot's id at the driver, empty while nobody knows it.
+	// Handle is the snapshot's id at the driver, empty while it is unknown.
 	Handle string
 	// Making: the snapshot is not ready to use yet, or it is not known that it is.
 	Making bool

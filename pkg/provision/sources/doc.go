@@ -1,3 +1,3 @@
-// Package sources removes the finalizers that keep what volumes are made from, VolumeSnapshots and cloned claims, where
-// nobody else does: those that a process left behind, and, on the way out, all of a driver.
+// Package sources removes the finalizers that keep the sources of volumes, VolumeSnapshots and cloned claims, where
+// nothing else does: those that a process left behind and, when csi-reclaimer is removed, all of a driver.
 package sources

@@ -21,9 +21,9 @@ import (
 )
 
 // ReleaseSnapshots removes request.SnapshotFinalizer from all VolumeSnapshots of the driver, and from those that
-// are being deleted and whose content is gone, and returns from how many. It is for the way out, when nobody
-// provisions for the driver: whether volumes are being restored does not count. The error names those that
-// could not be judged or written; the others are done.
+// are being deleted and whose content is gone, and returns from how many. It is for the removal of csi-reclaimer,
+// when nothing provisions for the driver: whether volumes are being restored does not count. The error names those
+// that could not be judged or written; the others are done.
 func ReleaseSnapshots(ctx context.Context, driver string, snapshots SnapshotProtector) (released int, err error) {
 	var found []request.Snapshot
 	if err := snapshots.EachProtected(ctx, func(o request.Snapshot) { found = append(found, o) }); err != nil {

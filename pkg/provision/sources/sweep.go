@@ -60,7 +60,7 @@ const (
 	// sweepOrphaned: the snapshot is this driver's, and no volume is being restored from it.
 	sweepOrphaned sweepReason = "Orphaned"
 	// sweepContentGone: the snapshot is being deleted, and its content is gone already, or it never had one.
-	// Nobody can restore a volume from it any more. external-snapshotter deletes the content while the
+	// No volume can be restored from it any more. external-snapshotter deletes the content while the
 	// finalizer is still there.
 	sweepContentGone sweepReason = "ContentGone"
 )
@@ -107,7 +107,7 @@ type SweeperConfig struct {
 	// Interval is the time between two sweeps. Default 5 minutes, as in external-provisioner 6.3
 	// (--snapshot-orphan-sweep-interval).
 	Interval time.Duration
-	// Uses is who makes volumes in this process. Default: nobody, so that claims are read live, and each that
+	// Uses is what creates volumes in this process. Default: nothing, so that claims are read live, and each that
 	// has no volume counts for the snapshot that it names, as in external-provisioner.
 	Uses Uses
 	// Clock is replaced in tests. Default the real one.

@@ -11,7 +11,7 @@ import (
 
 // Why no requirement can be given. Each is wrapped with what was found.
 var (
-	// ErrNowhere: no node has both registered the driver and its labels, so nobody knows what
+	// ErrNowhere: no node has both registered the driver and its labels, so it is unknown what
 	// places there are. It passes when the driver's node part has started somewhere.
 	ErrNowhere = errors.New("the driver is on no node yet")
 	// ErrNode: the selected node cannot have the volume: the driver does not run there, or the
@@ -39,7 +39,7 @@ type Facts struct {
 	SkipImmediate bool
 }
 
-// NeedsNodes reports whether Require has to know all nodes, so that nobody lists them in vain.
+// NeedsNodes reports whether Require has to know all nodes, so that they are not listed in vain.
 func (f Facts) NeedsNodes() bool {
 	switch {
 	case f.Selected != nil && f.Strict:
@@ -107,7 +107,7 @@ func (f Facts) immediate() (*csi.TopologyRequirement, error) {
 // here returns where the selected node is.
 func (f Facts) here() (term, error) {
 	if len(f.Selected.Keys) == 0 {
-		// Upstream waits here; a node that never gets the driver then keeps the pod for ever
+		// Upstream waits here; a node that never gets the driver then keeps the pod forever
 		// (external-provisioner#544, hetznercloud/csi-driver#399).
 		return nil, fmt.Errorf("%w: the driver has not registered on node %q", ErrNode, f.Selected.Name)
 	}

@@ -1,5 +1,5 @@
 // Package provisioning decides how one volume is provisioned such that none is left without a
-// PersistentVolume. It is pure: it imports no client, context, logger or clock, and calls nobody.
+// PersistentVolume. It is pure: it imports no client, context, logger or clock, and makes no calls.
 //
 // A [Facts] holds what is known about one volume name, [Decide] names the next step, and a [Record]
 // keeps what a process has learned about an open entry of the in-flight log. Package provision carries

@@ -37,7 +37,7 @@ func Decide(f Facts, now time.Time) Decision {
 	if due {
 		return decideTwin(f, now)
 	}
-	// Before anything else is done: a twin by way of which the volume must not be deleted any more.
+	// Before anything else is done: a twin through which the volume must no longer be deleted.
 	if f.twin() {
 		if first, ended := endTwin(f, d.Reason); !ended {
 			return first
@@ -205,7 +205,7 @@ func decideTwin(f Facts, now time.Time) Decision {
 		}
 		return wait(ReasonTwinTerminating)
 	case twinFailed:
-		// Its policy does not stay Delete while nobody knows when the PV controller tries again.
+		// Its policy does not stay Delete while it is unknown when the PV controller tries again.
 		d, _ := endTwin(f, ReasonVolumeFailedDelete)
 		return d
 	case twinChanged:

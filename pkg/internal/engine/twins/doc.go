@@ -1,6 +1,6 @@
-// Package twins decides how the volume of one in-tree PersistentVolume is deleted by way of a twin: a second PV of
-// the same volume, which nobody deleted. It is pure: it imports no client, context, logger or clock, and calls
-// nobody.
+// Package twins decides how the volume of one in-tree PersistentVolume is deleted through a twin: a second PV of
+// the same volume, which is not terminating. It is pure: it imports no client, context, logger or clock, and makes
+// no calls.
 //
 // A [Facts] holds what is known about a PV and its twin, and [Decide] names the next step. A [Tracker] keeps what one
 // process records besides its watch cache: it takes the events of the watch, returns which PVs to enqueue, and
@@ -9,5 +9,5 @@
 //
 // All state is plain and exported, so that it can be copied, encoded and compared. Nothing in it locks: a caller that
 // shares a Tracker between goroutines holds a lock. Package intree makes the calls; the model checker drives the same
-// functions by way of package intreetest.
+// functions through package intreetest.
 package twins

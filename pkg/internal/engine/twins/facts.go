@@ -202,7 +202,7 @@ func (f Facts) otherIdle(now time.Time) bool {
 func (f Facts) twin() bool { return f.TwinFound && isTwinOf(f.Twin, f.PV) }
 
 // removable returns the finalizers to remove when nothing needs them any more: ours, and on a PV that is not migrated
-// those of the CSI side, for which nobody else answers.
+// those of the CSI side, which no other program manages.
 func (f Facts) removable() []string {
 	var finalizers []string
 	if f.PV.Writer == WriterSelf {

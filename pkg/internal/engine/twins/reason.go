@@ -127,11 +127,11 @@ var table = reasons.NewTable([]reasons.Row[Reason]{
 			"is to be deleted too."},
 	{Reason: ReasonTwinNameTaken, Severity: reasons.Warning,
 		Sentence: "The volume can be deleted only through a second PV, and a PV that volume-guard did not create has the " +
-			"name of that second PV. Delete it if nobody uses it. Otherwise, set the reclaim policy of this PV to Retain, " +
+			"name of that second PV. Delete it if it is not in use. Otherwise, set the reclaim policy of this PV to Retain, " +
 			"and delete the volume in the storage system if it is not needed."},
 	{Reason: ReasonTwinChanged, Severity: reasons.Warning,
 		Sentence: "Somebody changed or bound the second PV through which the volume was to be deleted, so volume-guard " +
-			"does not touch that PV. Delete it if nobody uses it."},
+			"does not touch that PV. Delete it if it is not in use."},
 	{Reason: ReasonTwinNotReleased, Severity: reasons.Counted,
 		Sentence: "The PV controller has not yet confirmed, on a second PV of the volume, that the claim is gone."},
 	{Reason: ReasonTwinDeleting, Severity: reasons.Counted,

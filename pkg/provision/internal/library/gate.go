@@ -6,13 +6,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Gate counts the work in hand, and lets nobody in once it is closed. The library does not wait for
+// Gate counts the work in progress, and admits none once it is closed. The library does not wait for
 // its workers, so Run waits here. It is safe for concurrent use.
 type Gate struct {
 	mu     sync.Mutex
 	closed bool
 	inside int
-	// turns are the claims that a worker of the library has in hand.
+	// turns are the claims that a worker of the library works on.
 	turns map[types.UID]bool
 	empty chan struct{}
 }
@@ -78,7 +78,7 @@ func (g *Gate) Open() bool {
 	return !g.closed
 }
 
-// Close lets nobody in any more.
+// Close admits no more work.
 func (g *Gate) Close() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -91,7 +91,7 @@ func (g *Gate) Close() {
 // Wait waits until everybody has left a closed gate.
 func (g *Gate) Wait() { <-g.empty }
 
-// Count returns how much work is in hand.
+// Count returns how much work is in progress.
 func (g *Gate) Count() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -71,7 +71,7 @@ func New(cfg Config, provisioner libcontroller.Provisioner) *Controller {
 	return c
 }
 
-// Run works until ctx ends. It does not wait for calls in hand.
+// Run works until ctx ends. It does not wait for calls in progress.
 func (c *Controller) Run(ctx context.Context) { c.inner.Run(ctx) }
 
 // Offer adds a claim to the library's queue.
