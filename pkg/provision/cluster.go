@@ -115,7 +115,7 @@ func (a apiServer) freeSource(ctx context.Context, source request.SourceRef) err
 func (a apiServer) readClaim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error) {
 	claim, err := a.core.PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return nil, nil //nolint:nilnil // no claim is an answer of its own here
+		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read claim %s/%s: %w", namespace, name, err)
@@ -126,7 +126,7 @@ func (a apiServer) readClaim(ctx context.Context, namespace, name string) (*v1.P
 func (a apiServer) readPV(ctx context.Context, name string) (*v1.PersistentVolume, error) {
 	pv, err := a.core.PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return nil, nil //nolint:nilnil // no PV is an answer of its own here
+		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read PV %q: %w", name, err)

@@ -125,7 +125,7 @@ func (c Config) Validate() error {
 	add(c.Workers < 0, "workers: %d is negative", c.Workers)
 	add(c.FinishWorkers < 0, "finish workers: %d is negative", c.FinishWorkers)
 	add(c.CloneWorkers < 0, "clone workers: %d is negative", c.CloneWorkers)
-	add(full.RetryStart < 0 || full.RetryMax < full.RetryStart, "retries: from %v to %v is no growing delay",
+	add(full.RetryStart < 0 || full.RetryMax < full.RetryStart, "retries: from %v to %v is not a growing delay",
 		full.RetryStart, full.RetryMax)
 	if c.Local != nil {
 		wrong = append(wrong, c.Local.validate())
@@ -182,7 +182,7 @@ func (l Local) validate() error {
 	case l.Node.Name == "" || len(l.Node.Segments) == 0:
 		return errors.New("node: its name or its segments are not given")
 	case full.BaseDelay < 0 || full.MaxDelay < full.BaseDelay:
-		return fmt.Errorf("node: from %v to %v is no growing delay", full.BaseDelay, full.MaxDelay)
+		return fmt.Errorf("node: from %v to %v is not a growing delay", full.BaseDelay, full.MaxDelay)
 	}
 	return nil
 }

@@ -87,7 +87,7 @@ type Controller struct {
 // called while other goroutines use that.
 func New(config *rest.Config, name string, driver Driver, requests RequestBuilder, cfg Config) (*Controller, error) {
 	if config == nil {
-		return nil, errors.New("make a provisioner: no cluster is given")
+		return nil, errors.New("create a provisioner: no cluster is given")
 	}
 	watching, err := kube.NewClients(config)
 	if err != nil {
@@ -102,7 +102,7 @@ func New(config *rest.Config, name string, driver Driver, requests RequestBuilde
 	own.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
 	client, err := kubernetes.NewForConfig(own)
 	if err != nil {
-		return nil, fmt.Errorf("make a client for the API server: %w", err)
+		return nil, fmt.Errorf("create a client for the API server: %w", err)
 	}
 	return newController(watching.Core.RESTClient(), client, name, driver, requests, cfg)
 }
@@ -112,14 +112,14 @@ func newController(core rest.Interface, client kubernetes.Interface, name string
 	requests RequestBuilder, cfg Config) (*Controller, error) {
 	switch {
 	case name == "":
-		return nil, errors.New("make a provisioner: the driver's name is empty")
+		return nil, errors.New("create a provisioner: the driver's name is empty")
 	case driver == nil:
-		return nil, errors.New("make a provisioner: no driver is given")
+		return nil, errors.New("create a provisioner: no driver is given")
 	case requests == nil:
-		return nil, errors.New("make a provisioner: nothing that says what volumes are like is given")
+		return nil, errors.New("create a provisioner: no request builder is given")
 	}
 	if err := cfg.Validate(); err != nil {
-		return nil, fmt.Errorf("make a provisioner: %w", err)
+		return nil, fmt.Errorf("create a provisioner: %w", err)
 	}
 	cfg = cfg.withDefaults()
 	p := &Controller{

@@ -23,7 +23,7 @@ func (p *Controller) Permissions() []access.Permission {
 	if p.cfg.FinishOnly {
 		return volumes
 	}
-	const nothing, classless = "no claim gets a volume", "no claim gets a volume, for nobody knows its class"
+	const nothing, classless = "no claim gets a volume", "no claim gets a volume, because its class is not known"
 	rights := []access.Permission{
 		core("persistentvolumeclaims", "list", nothing),
 		core("persistentvolumeclaims", "watch", nothing),

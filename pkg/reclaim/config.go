@@ -185,7 +185,7 @@ func (c Config) Validate() error {
 	add(c.TakeoverPeriod < 0, "takeover period: %v is negative", c.TakeoverPeriod)
 	add(c.Workers < 0, "workers: %d is negative", c.Workers)
 	add(c.ProtectWorkers < 0, "protect workers: %d is negative", c.ProtectWorkers)
-	add(full.RetryStart < 0 || full.RetryMax < full.RetryStart, "retries: from %v to %v is no growing delay",
+	add(full.RetryStart < 0 || full.RetryMax < full.RetryStart, "retries: from %v to %v is not a growing delay",
 		full.RetryStart, full.RetryMax)
 	return errors.Join(wrong...)
 }
@@ -234,7 +234,7 @@ func (c Config) pvPermissions() []access.Permission {
 	}
 	if c.Role != volume.RoleObserver {
 		permissions = append(permissions,
-			pv("get", "no volume is deleted, for it cannot be read whether its PV still says so", true))
+			pv("get", "no volume is deleted, because it is not known whether its PV still says so", true))
 		if !c.DryRun {
 			permissions = append(permissions,
 				pv("patch", "no PV is protected, so a PV that is deleted before its claim leaks its volume, and PVs that are "+
@@ -252,16 +252,16 @@ func (c Config) deletionPermissions() []access.Permission {
 	const storage = "storage.k8s.io"
 	permissions := []access.Permission{
 		{Resource: "persistentvolumeclaims", Verb: "get",
-			Without: "no volume is deleted, for it cannot be read whether its claim is gone", Unsafe: true},
+			Without: "no volume is deleted, because it is not known whether its claim is gone", Unsafe: true},
 		{Group: storage, Resource: "storageclasses", Verb: "get",
 			Without: "volumes of PVs without the annotations that name their Secret are not deleted"},
 	}
 	if c.Node != nil {
 		permissions = append(permissions, access.Permission{Resource: "nodes", Verb: "list",
-			Without: "no volume is deleted, for it cannot be read whether another node has it too", Unsafe: true})
+			Without: "no volume is deleted, because it is not known whether another node has it too", Unsafe: true})
 	}
 	if !c.NeverAttached {
-		without := "no volume is deleted, for it cannot be read whether one is attached"
+		without := "no volume is deleted, because it is not known whether one is attached"
 		permissions = append(permissions,
 			access.Permission{Group: storage, Resource: "volumeattachments", Verb: "list", Without: without, Unsafe: true},
 			access.Permission{Group: storage, Resource: "volumeattachments", Verb: "watch", Without: without, Unsafe: true})

@@ -79,14 +79,14 @@ type pvReader interface {
 func New(config *rest.Config, driver string, deleter Deleter, cfg Config) (*Controller, error) {
 	switch {
 	case config == nil:
-		return nil, errors.New("make a reclaimer: no cluster is given")
+		return nil, errors.New("create a reclaimer: no cluster is given")
 	case driver == "":
-		return nil, errors.New("make a reclaimer: the driver's name is empty")
+		return nil, errors.New("create a reclaimer: the driver's name is empty")
 	case deleter == nil:
-		return nil, errors.New("make a reclaimer: nothing that deletes volumes is given")
+		return nil, errors.New("create a reclaimer: no Deleter is given")
 	}
 	if err := cfg.Validate(); err != nil {
-		return nil, fmt.Errorf("make a reclaimer: %w", err)
+		return nil, fmt.Errorf("create a reclaimer: %w", err)
 	}
 	cfg = cfg.withDefaults()
 	r := &Controller{

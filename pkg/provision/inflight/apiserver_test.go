@@ -60,7 +60,7 @@ func TestAgainstARealAPIServer(t *testing.T) {
 
 type realWorld struct {
 	t         *testing.T
-	ctx       context.Context //nolint:containedctx // the test's
+	ctx       context.Context
 	admin     kubernetes.Interface
 	leases    coordinationv1client.LeaseInterface
 	namespace string

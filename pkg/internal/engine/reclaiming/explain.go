@@ -118,7 +118,7 @@ func whyLeftBehind(s Facts) string {
 	case !s.Rules.ReclaimUnprotected:
 		return "the volumes of PVs that were not protected are kept (--reclaim-unprotected)"
 	case s.Rules.Mode != ModeHonor:
-		return "the reclaim policy of such PVs is not honoured now"
+		return "the reclaim policy of such PVs is not honored now"
 	case !pv.Released():
 		return "the PV was not released when it went"
 	case !s.End.Final:

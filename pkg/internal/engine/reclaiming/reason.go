@@ -97,8 +97,8 @@ var table = reasons.NewTable([]reasons.Row[Reason]{
 		Sentence: "csi-reclaimer does not know this reclaim policy; it keeps the volume."},
 	{Reason: ReasonPolicyKeepsVolume, Sentence: "The reclaim policy keeps the volume; nothing is deleted."},
 	{Reason: ReasonRetainBound, Severity: reasons.Normal,
-		Sentence: "The PV is terminating while its claim exists, and its policy keeps the volume. The PV goes when the " +
-			"claim is gone; until then the policy can still be changed."},
+		Sentence: "The PV is terminating while its claim exists, and its policy keeps the volume. The PV is deleted when " +
+			"the claim is gone; until then the policy can still be changed."},
 	{Reason: ReasonNotClaimed, Sentence: "The PV belongs to no claim; its volume is kept."},
 	{Reason: ReasonNotYetBound,
 		Sentence: "The PV is reserved for a claim that the PV controller has not bound to it yet."},
@@ -107,8 +107,8 @@ var table = reasons.NewTable([]reasons.Row[Reason]{
 		Sentence: "The PV is terminating, and its claim still uses the volume. The volume is deleted once the claim is " +
 			"gone."},
 	{Reason: ReasonDeletionUnprotected, Severity: reasons.Warning,
-		Sentence: "The PV was deleted before it could be protected: it can vanish before its volume is deleted. Nothing " +
-			"can be done while it exists."},
+		Sentence: "The PV was deleted before it could be protected: it can be gone before its volume is deleted. To keep " +
+			"the volume, change the policy to Retain now."},
 	{Reason: ReasonReclaimAbandoned, Severity: reasons.Warning,
 		Sentence: "Somebody else removed the finalizer while the PV was terminating, so its volume is kept. Delete the " +
 			"volume in the storage system if it is not needed."},
@@ -119,21 +119,21 @@ var table = reasons.NewTable([]reasons.Row[Reason]{
 		Sentence: "Somebody removes the finalizer from this PV again and again, so csi-reclaimer does not add it again: if " +
 			"the PV is deleted before its claim, its volume leaks. Other PVs are protected."},
 	{Reason: ReasonStaleFinalizer, Severity: reasons.Warning,
-		Sentence: "The PV carries the finalizer " + volume.CompanionFinalizer + ", which nobody removes in this role. Run " +
-			"csi-reclaimer with --role=companion --release-finalizers once."},
+		Sentence: "The PV carries the finalizer " + volume.CompanionFinalizer + ", which no program removes in this role. " +
+			"Run csi-reclaimer with --role=companion --release-finalizers once."},
 	{Reason: ReasonFinalizersRemoved,
 		Sentence: "csi-reclaimer removes its finalizers from all PVs of the driver (--release-finalizers)."},
 	{Reason: ReasonRolledBack,
-		Sentence: "The reclaim policy of PVs that are deleted before their claim is not honoured " +
+		Sentence: "The reclaim policy of PVs that are deleted before their claim is not honored " +
 			"(--honor-reclaim-policy=false); no finalizer protects the PV."},
 	{Reason: ReasonVolumeGone, Severity: reasons.Counted,
-		Sentence: "The volume is deleted; finalizers of others still hold the PV."},
+		Sentence: "The volume is deleted; finalizers of other programs still keep the PV."},
 	{Reason: ReasonHeld, Severity: reasons.Normal,
 		Sentence: "The annotation " + volume.HoldAnnotation + " keeps the volume. Remove it to have the volume deleted."},
 	{Reason: ReasonDeletionsPaused, Severity: reasons.Normal,
-		Sentence: "Deletions are paused: more volumes became deletable at once than --brake-deletions allows, or that is " +
-			"not known yet. Check that these volumes are to be deleted; then remove the annotation " + BrakeAnnotation + " " +
-			"from the Lease to resume."},
+		Sentence: "Deletions are paused: more volumes became deletable at once than --brake-deletions allows, or whether " +
+			"so is not known yet. Check that these volumes are to be deleted; then remove the annotation " + BrakeAnnotation +
+			" from the Lease to resume."},
 	{Reason: ReasonHandleUnknown, Severity: reasons.Warning,
 		Sentence: "The PV names no volume handle of this driver, so the driver cannot be asked to delete it."},
 	{Reason: ReasonAttached, Severity: reasons.Normal,
@@ -147,24 +147,25 @@ var table = reasons.NewTable([]reasons.Row[Reason]{
 		Sentence: "The claim that the PV belonged to is gone, and another claim of that name names this PV in " +
 			"spec.volumeName, as after a restore from a backup. The volume is kept as long as that claim exists."},
 	{Reason: ReasonTopologyNotUnique, Severity: reasons.Warning,
-		Sentence: "Other nodes have the same topology labels as this one, or this one lacks them, so that it is not known " +
-			"which of them has the volume. The driver has to give each node a topology of its own."},
+		Sentence: "Other nodes have the same topology labels as this one, or this one lacks them, so it is not known which " +
+			"node has the volume. The driver must give each node a topology of its own."},
 	{Reason: ReasonInFlight, Severity: reasons.Normal,
 		Sentence: "The in-flight log still has an entry for this PV's volume: a call that provisions it may be repeated or " +
 			"arrive late. The PV and its volume stay until the entry is settled. `kubectl reclaim explain` on the claim shows " +
 			"the entry."},
 	{Reason: ReasonLogNotRead, Severity: reasons.Counted,
 		Sentence: "The in-flight log has not been read yet. Nothing is deleted before it is known which volumes are being " +
-			"provisioned; the program's own log says what keeps it."},
+			"provisioned; the log of csi-reclaimer says why."},
 	{Reason: ReasonProtect, Sentence: "The PV is protected until its volume is deleted."},
 	{Reason: ReasonAdopt, Sentence: "csi-reclaimer replaces the finalizer of role companion by that of role owner."},
 	{Reason: ReasonReclaim, Sentence: "The claim is gone and the reclaim policy is Delete; the volume is being deleted."},
 	{Reason: ReasonUnprotectedReclaim, Severity: reasons.Warning,
 		Sentence: "The PV was deleted before it could be protected. Its policy was Delete and its claim is gone, so its " +
 			"volume was deleted after it."},
-	{Reason: ReasonVolumeDeleted, Sentence: "The volume is deleted; the PV follows."},
+	{Reason: ReasonVolumeDeleted, Sentence: "The volume is deleted; the PV is deleted next."},
 	{Reason: ReasonTooLateToKeep, Severity: reasons.Warning, OnClaim: true,
-		Sentence: "The PV was changed to keep its volume after the volume was deleted. The data is gone; the PV follows."},
+		Sentence: "The PV was changed to keep its volume after the volume was deleted. The data is gone; the PV is deleted " +
+			"next."},
 	{Reason: ReasonGone, Sentence: "The PV is gone and nothing is left to do."},
 	{Reason: ReasonLeftToSibling, Sentence: "The PV is gone; another PV names the same volume and decides about it."},
 	{Reason: ReasonVolumeLeftBehind, Severity: reasons.Warning,
@@ -185,9 +186,9 @@ var table = reasons.NewTable([]reasons.Row[Reason]{
 		Sentence: "A write to the API server failed; csi-reclaimer tries again."},
 	{Reason: ReasonDryRun, Severity: reasons.Normal, Sentence: "Dry run, nothing is changed."},
 	{Reason: ReasonAdmissionPolicyIneffective, Severity: reasons.Warning,
-		Sentence: "The PV was bound without the finalizer although an admission policy for the driver adds it, so that PVs " +
-			"which are deleted at once can leak their volumes. Check that every API server runs with MutatingAdmissionPolicy, " +
-			"and that the policy is the one of this version; then restart csi-reclaimer."},
+		Sentence: "The PV was bound without the finalizer although an admission policy for the driver adds it, so PVs that " +
+			"are deleted at once can leak their volumes. Check that every API server serves MutatingAdmissionPolicy, and that " +
+			"the policy is the one of this version; then restart csi-reclaimer."},
 })
 
 // Reasons returns every reason there is, in the order of their declaration.
