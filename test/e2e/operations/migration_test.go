@@ -16,7 +16,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 )
 
-// The steps of each test are those of docs/migrate.md, in its order.
+// The steps of each test are those of docs/how-to/migrate.md, in its order.
 
 // stockVersions are the external-provisioners that there are, by whether they honour the reclaim policy.
 func stockVersions() map[string]bool { return map[string]bool{"5.0 and newer": true, "older": false} }
