@@ -37,7 +37,7 @@ func (s *shell) plays(t *testing.T) map[string]play {
 	const (
 		chart = "TestChartInstallUpgradeUninstall runs it, as it stands on the page"
 		image = "needs a container runtime and its registry; image_test.go builds each stage by what the Dockerfile says, " +
-			"and TestTheDocumentedImagesAreThere looks at the words"
+			"and TestDocumentedImagesExist checks the words"
 	)
 	of := func(name string) []string {
 		return []string{"NAMESPACE", docsHome, "LEASE", "disk-csi-example-com", "NAME", name}

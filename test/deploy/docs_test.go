@@ -28,6 +28,8 @@ var (
 	inline = regexp.MustCompile("`((?:kubectl|helm) [^`…]+ [^`…]+)`")
 	// typed are the first words of what is to be typed into a terminal. Other indented lines are not commands.
 	typed = regexp.MustCompile(`^(\$ )?((kubectl|helm|docker|make|volume-guard|csi-reclaimer|go) |\.build/)`)
+	// continued is the end of a line whose command continues on the next.
+	continued = regexp.MustCompile(`\\\n[ \t]*`)
 )
 
 // commands returns what README.md, CONTRIBUTING.md and the pages of docs/ have a reader type: in blocks, which are
@@ -70,7 +72,7 @@ func commands(t *testing.T) (all []command) {
 // shown returns the commands in a page's text.
 func shown(page string) (all []string) {
 	fenced, isCode := false, false
-	for line := range strings.Lines(page) {
+	for line := range strings.Lines(continued.ReplaceAllString(page, "")) {
 		if kind := fence.FindStringSubmatch(line); kind != nil {
 			fenced = !fenced
 			isCode = fenced && !slices.Contains([]string{"sh", "console"}, kind[1])
@@ -94,8 +96,10 @@ func shown(page string) (all []string) {
 
 func TestCommandExtraction(t *testing.T) {
 	const page = "Type `kubectl get pv NAME -o yaml`, or `kubectl get`.\n\n    make demo     # shows it\n    pvc-1   Bound\n\n    $ kubectl reclaim status\n    DRIVER  1\n\n" +
+		"    kubectl get pv \\\n        -o json\n\n" +
 		"```sh\nhelm list --all\n```\n\n```yaml\nkubectl: is no command\n```\n\n      - {name: kubectl}\n"
-	want := []string{"kubectl get pv NAME -o yaml", "make demo", "kubectl reclaim status", "helm list --all"}
+	want := []string{"kubectl get pv NAME -o yaml", "make demo", "kubectl reclaim status", "kubectl get pv -o json",
+		"helm list --all"}
 	if got := shown(page); !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
@@ -110,7 +114,7 @@ func TestDocumentedCommands(t *testing.T) {
 	for _, c := range commands(t) {
 		p, known := plays[c.text]
 		if !known {
-			t.Errorf("%s: nobody knows how to run %q: add a play for it", c.page, c.text)
+			t.Errorf("%s: %q has no play: add one", c.page, c.text)
 			continue
 		}
 		if !played[c.text] && p.why == "" {

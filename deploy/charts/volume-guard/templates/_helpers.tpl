@@ -1,4 +1,4 @@
-{{- /* One install is for the whole cluster, so all names are fixed: a second one is refused by the first's. */}}
+{{- /* One install serves the whole cluster, so all names are fixed: a second install fails on the first one's objects. */}}
 
 {{- define "volume-guard.labels" -}}
 app: volume-guard
@@ -27,7 +27,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- define "volume-guard.pv-protection" -}}
 {{ include "volume-guard.runs" (dict "of" .Values.controllers "name" "pv-protection") }}
 {{- end }}
-{{- /* Whatever puts finalizers on. */}}
+{{- /* Not empty if a controller that adds finalizers runs. */}}
 {{- define "volume-guard.controllers" -}}
 {{ include "volume-guard.intree" . }}{{ include "volume-guard.pvc-protection" . }}{{ include "volume-guard.pv-protection" . }}
 {{- end }}
@@ -49,7 +49,7 @@ capabilities:
   drop: ["ALL"]
 {{- end }}
 
-{{- /* Where the Lease lies, and what the webhooks need. */}}
+{{- /* The namespace of the Lease, and what the webhooks need. */}}
 {{- define "volume-guard.env" -}}
 - name: POD_NAMESPACE
   valueFrom:
@@ -83,7 +83,7 @@ priorityClassName: {{ . }}
 {{- end }}
 {{- end }}
 
-{{- /* The drivers of a role, as a list; takes a dict: role, root. A test holds that this is what pkg/admission renders. */}}
+{{- /* The drivers of a role, as a list; takes a dict: role, root. A test keeps this equal to what pkg/admission renders. */}}
 {{- define "volume-guard.drivers" -}}
 {{- $role := .role }}
 {{- $drivers := list }}
