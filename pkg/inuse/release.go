@@ -26,8 +26,8 @@ type Released struct {
 }
 
 // ErrUnproven: it is unknown whether another program manages the finalizer, so the finalizer stays.
-var ErrUnproven = errors.New("it is unknown whether Kubernetes' own controller manages the finalizer, so the finalizer " +
-	"stays. If all objects that carry it are in use, create one that is not in use, and run the command again")
+var ErrUnproven = errors.New("it is unknown whether Kubernetes' own controller manages the finalizer, so the " +
+	"finalizer stays. If all objects that carry it are in use, create one that is not in use, and run the command again")
 
 // ErrInHand: no other program manages the finalizer, and some objects still carry it.
 var ErrInHand = errors.New("no other program removes their finalizer: end their use, and run the command again")

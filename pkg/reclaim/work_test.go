@@ -37,8 +37,9 @@ func TestOrderOfADeletion(t *testing.T) {
 			r.ClaimDeleted(claimOf("pv", "claim-uid"))
 			r.ClaimShown(claimOf("pv", "newer"))
 		}, []string{"read claim", "read pv", "delete volume", "delete PV", "release"}},
-		"a claim that named no volume was deleted": {func(_ *world, r *Controller) { r.ClaimDeleted(claimOf("", "claim-uid")) },
-			[]string{"read claim", "read pv", "delete volume", "delete PV", "release"}},
+		"a claim that named no volume was deleted": {func(_ *world, r *Controller) {
+			r.ClaimDeleted(claimOf("", "claim-uid"))
+		}, []string{"read claim", "read pv", "delete volume", "delete PV", "release"}},
 		"attached before, with a secret and a sibling": {func(w *world, r *Controller) {
 			w.pv.WasAttached, w.pv.SecretKnown, w.pv.DeletionSecret = true, true,
 				volume.SecretRef{Namespace: "ns", Name: "secret"}

@@ -91,8 +91,8 @@ func (p *Protector) list(ctx context.Context, namespace string) controller.Resul
 		return controller.Done() // the lease or the program ended: the next leader asks anew
 	}
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "Could not read which pods use claims; the claims count as in use", "namespace", namespace,
-			"claims", len(asked))
+		klog.FromContext(ctx).Error(err, "Could not read which pods use claims; the claims count as in use",
+			"namespace", namespace, "claims", len(asked))
 	}
 	p.batches.settle(namespace, asked, answer{at: p.clock.Now(), pods: indexed(pods), err: err})
 	for _, claim := range asked {

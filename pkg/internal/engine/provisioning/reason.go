@@ -102,8 +102,8 @@ var table = reasons.NewTable([]reasons.Row[Reason]{
 	{Reason: ReasonAPIWriteFailed, Severity: reasons.Normal,
 		Sentence: "A write to the API server failed; csi-reclaimer tries again."},
 	{Reason: ReasonRemovedByHand, Severity: reasons.Warning,
-		Sentence: "Somebody removed the entry of this claim's volume from the in-flight log. What happens to the volume, if " +
-			"there is one, is up to them."},
+		Sentence: "Somebody removed the entry of this claim's volume from the in-flight log. What happens to the volume, " +
+			"if there is one, is up to them."},
 })
 
 // Reasons returns every reason there is, in the order of their declaration.

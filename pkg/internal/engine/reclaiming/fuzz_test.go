@@ -152,7 +152,8 @@ func forbidden(o *v1.PersistentVolume, s Facts) string {
 		s.Rules.Role == volume.RoleObserver && !s.End.Gone,
 		s.Rules.IgnoreStatic && provisioner == "":
 		return "the settings or the past forbid it"
-	case readClaim && s.Claim.Found && s.Claim.UID == ref.UID && !boundElsewhere, !readClaim && (s.End.Gone || !s.ClaimEnded):
+	case readClaim && s.Claim.Found && s.Claim.UID == ref.UID && !boundElsewhere,
+		!readClaim && (s.End.Gone || !s.ClaimEnded):
 		return "its claim is not proven gone"
 	case s.Attachments > 0, !s.SecretsRead:
 		return "it is attached, or the Secret was not read"
