@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/internal/caches"
 )
@@ -33,6 +34,11 @@ type libraryCore struct {
 
 func (c libraryCore) PersistentVolumes() corev1.PersistentVolumeInterface {
 	return libraryVolumes{c.CoreV1Interface.PersistentVolumes(), c.assumed}
+}
+
+// Events is called once, for the library's recorder.
+func (c libraryCore) Events(namespace string) corev1.EventInterface {
+	return newClaimEvents(c.CoreV1Interface.Events(namespace), clock.RealClock{})
 }
 
 type libraryVolumes struct {
