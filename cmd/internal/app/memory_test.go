@@ -5,8 +5,10 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"testing"
+	"time"
 )
 
 func TestTheCollectorKnowsTheContainersLimit(t *testing.T) {
@@ -35,7 +37,10 @@ func TestTheCollectorKnowsTheContainersLimit(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			saveMemory(func(name string) string { return test.environment[name] }, file)
+			if paced := saveMemory(func(name string) string { return test.environment[name] },
+				file); paced != (test.environment["GOGC"] == "") {
+				t.Errorf("paced: %v", paced)
+			}
 			if got := debug.SetMemoryLimit(-1); got != test.limit {
 				t.Errorf("the limit is %d, want %d", got, test.limit)
 			}
@@ -43,6 +48,40 @@ func TestTheCollectorKnowsTheContainersLimit(t *testing.T) {
 				t.Errorf("the collector works at %d %%, want %d", got, test.percent)
 			}
 		})
+	}
+}
+
+func TestSmallHeapsAreCollectedSeldom(t *testing.T) {
+	for live, want := range map[uint64]int{0: 1600, 1 << 20: 1600, 8 << 20: 200, 10 << 20: 160, 40 << 20: collectAt,
+		80 << 20: collectAt} {
+		if got := percentOf(live); got != want {
+			t.Errorf("%d MiB in use: the collector works at %d %%, want %d", live>>20, got, want)
+		}
+	}
+	percent := debug.SetGCPercent(100)
+	t.Cleanup(func() { debug.SetGCPercent(percent) })
+	var p pacer
+	p.adjust()
+	if got := debug.SetGCPercent(100); got != p.percent || got < collectAt {
+		t.Errorf("the collector works at %d %%, want %d", got, p.percent)
+	}
+	const times = 3
+	collected, n := make(chan struct{}), 0
+	afterEachCollection(func() bool {
+		if n++; n == times {
+			close(collected)
+		}
+		return n < times
+	})
+	for end := time.After(time.Minute); ; {
+		runtime.GC()
+		select {
+		case <-collected:
+			return
+		case <-end:
+			t.Fatal("collections went unnoticed")
+		default:
+		}
 	}
 }
 

@@ -38,7 +38,9 @@ func Main(about *cobra.Command, o Options) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	defer logs.FlushLogs()
-	saveMemory(os.Getenv, cgroupLimit)
+	if saveMemory(os.Getenv, cgroupLimit) {
+		afterEachCollection(new(pacer).adjust)
+	}
 	if err := command(about, o).ExecuteContext(ctx); err != nil {
 		// One line, whatever the error joins: an operator finds it in the log.
 		fmt.Fprintln(os.Stderr, about.Name()+": "+strings.ReplaceAll(err.Error(), "\n", "; "))
