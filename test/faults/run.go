@@ -251,7 +251,8 @@ func (env *environment) collect(ctx context.Context) (c oracle.Case, err error) 
 	lives, crashes := env.supervisor.history()
 	c = oracle.Case{
 		Driver: env.driver.Name(), Finalizer: volume.Finalizer, User: env.user, Timeout: callTimeout,
-		Processes: lives, MayLeak: env.mayLeak, Events: map[string]int{}, ClaimEvents: map[string]int{},
+		ClaimsWatched: true, // the sidecar provisions
+		Processes:     lives, MayLeak: env.mayLeak, Events: map[string]int{}, ClaimEvents: map[string]int{},
 		WriteBudget: oracle.Budget{}, EventBudget: oracle.Budget{}, CallBudget: oracle.Budget{}, ClaimBudget: oracle.Budget{},
 	}
 	if !env.lagging.IsZero() {

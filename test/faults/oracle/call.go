@@ -44,7 +44,7 @@ func (j *judge) objection(pv timeline, c ledger.Call) string {
 	if end, gone := pv.end(); gone && !end.commit.From.After(c.Received) {
 		return j.objectionAfterEnd(pv, end, window, process.From)
 	}
-	return j.objectionAlive(pv, window)
+	return j.objectionAlive(pv, window, process.From)
 }
 
 // window is the time in which the reads for a call must have been made, by the process that sent it.
@@ -72,8 +72,9 @@ func (j *judge) family(handle string) []timeline {
 	return slices.DeleteFunc(slices.Clone(j.pvs), func(pv timeline) bool { return pv.living().Handle != handle })
 }
 
-// objectionAlive looks for a read of the claim, and then of the PV, that together are the proof.
-func (j *judge) objectionAlive(pv timeline, window Span) string {
+// objectionAlive looks for a read of the claim, or its end since the sidecar's process began at since, and then for a
+// read of the PV, that together are the proof.
+func (j *judge) objectionAlive(pv timeline, window Span, since time.Time) string {
 	reads := j.reads("persistentvolumes", "", pv[0].Name, window)
 	if len(reads) == 0 {
 		return "the PV was not read before"
@@ -90,6 +91,9 @@ func (j *judge) objectionAlive(pv timeline, window Span) string {
 				why = "the PV read had no finalizer: " + m.String()
 			default:
 				claimWindow := Span{window.From, read.To}
+				if j.endWasWatched(m.Object, Span{since, window.To}) {
+					return ""
+				}
 				if reason := j.objectionClaim(m.Object, claimWindow); reason != "" {
 					why = reason
 					continue
@@ -130,6 +134,24 @@ func (j *judge) objectionClaim(pv Object, window Span) string {
 		}
 	}
 	return "the claim was alive when it was read, or another one of its name that names the PV"
+}
+
+// endWasWatched reports whether a sidecar that watches claims needs no read of the PV's claim: its end is within the
+// span, and no other claim that names the PV has been known for long.
+func (j *judge) endWasWatched(pv Object, span Span) bool {
+	own, found := j.lives[pv.ClaimUID]
+	if !found || !j.ClaimsWatched {
+		return false
+	}
+	end, gone := own.end()
+	return gone && end.commit.To.After(span.From) && !end.commit.From.After(span.To) &&
+		(j.lagged(span.To) || !j.namedDuring(pv, Span{span.To.Add(-lagFor), span.To}))
+}
+
+// lagged reports whether a watch may not have shown what was so for long.
+func (j *judge) lagged(at time.Time) bool {
+	recent := Span{at.Add(-lagFor), at}
+	return slices.ContainsFunc(j.Lags, func(lag Span) bool { return lag.overlaps(recent) })
 }
 
 // namedDuring reports whether another claim than the PV's had the name in its claimRef during the whole span, and
@@ -174,10 +196,8 @@ func (j *judge) reads(resource, namespace, name string, within Span) []Request {
 // judgeUse: neither an attachment nor another PV that needs the volume has been known for long.
 func (j *judge) judgeUse(pv timeline, c ledger.Call) {
 	recent := Span{c.Received.Add(-lagFor), c.Received}
-	for _, lag := range j.Lags {
-		if lag.overlaps(recent) {
-			return // the watch could not tell
-		}
+	if j.lagged(c.Received) {
+		return
 	}
 	for _, other := range j.pvs {
 		needs := func(m moment) bool { return !m.gone && !m.due() }

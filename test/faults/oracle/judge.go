@@ -58,6 +58,8 @@ type Case struct {
 	Driver string
 	// Finalizer is the one that protects PVs, and User who the sidecar is for the API server.
 	Finalizer, User string
+	// ClaimsWatched: the sidecar watches claims, and reads none whose end it saw.
+	ClaimsWatched bool
 	// Timeout is how long the sidecar waits for the driver. An answer that came near it may not have been heard.
 	Timeout time.Duration
 

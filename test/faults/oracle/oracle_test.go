@@ -167,6 +167,55 @@ func TestJudgeReclaim(t *testing.T) {
 			h.read("persistentvolumes", "", 200)
 			h.call("OK")
 		}, []string{WrongDelete}},
+		"the claim was not read, but its end was watched": {func(h *history) {
+			h.ClaimsWatched = true
+			h.claimDeleted()
+			h.read("persistentvolumes", "", 200)
+			h.call("OK")
+			h.pvDeleted(sidecar)
+			h.released(sidecar)
+		}, nil},
+		"WRONG DELETE: the claim lives, whoever watches it": {func(h *history) {
+			h.ClaimsWatched = true
+			h.pv.Phase = "Released"
+			h.write(manager, "update", h.pv)
+			h.read("persistentvolumes", "", 200)
+			h.call("OK")
+		}, []string{WrongDelete}},
+		"WRONG DELETE: the end was in the life of an earlier process": {func(h *history) {
+			h.ClaimsWatched = true
+			h.claimDeleted()
+			h.restarted()
+			h.read("persistentvolumes", "", 200)
+			h.call("OK")
+		}, []string{WrongDelete}},
+		"WRONG DELETE: the end came after the call": {func(h *history) {
+			h.ClaimsWatched = true
+			h.pv.Phase = "Released"
+			h.write(manager, "update", h.pv)
+			h.read("persistentvolumes", "", 200)
+			h.call("OK")
+			h.claimDeleted()
+			h.pvDeleted(sidecar)
+			h.released(sidecar)
+		}, []string{WrongDelete}},
+		"WRONG DELETE: a claim was restored long ago, not read": {func(h *history) {
+			h.ClaimsWatched = true
+			h.claimDeleted()
+			h.claimRecreated("pv")
+			h.now = h.now.Add(time.Minute)
+			h.read("persistentvolumes", "", 200)
+			h.call("OK")
+		}, []string{WrongDelete}},
+		"a claim was restored a moment ago, or the watch was held up": {func(h *history) {
+			h.ClaimsWatched = true
+			h.claimDeleted()
+			h.claimRecreated("pv")
+			h.read("persistentvolumes", "", 200)
+			h.call("OK")
+			h.pvDeleted(sidecar)
+			h.released(sidecar)
+		}, nil},
 		"WRONG DELETE: read long ago": {func(h *history) {
 			h.claimDeleted()
 			h.reads()
