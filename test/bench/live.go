@@ -81,8 +81,12 @@ func (s *session) live(ctx context.Context, column string, program subject.Runni
 	return s.recordCosts(column, program, before, 2*n)
 }
 
-// withSubject starts a subject, calls do once it has made and deleted a volume, so that its caches are filled, and ends
-// it.
+// afterTakeover is how long after its start ours reads claim and PV before it provisions a claim. Until then the claim
+// may be older than ours' hold of the in-flight log, by clocks that differ by 5 seconds and show whole ones.
+const afterTakeover = 7 * time.Second
+
+// withSubject starts a subject, calls do once it has made and deleted a volume, so that its caches are filled, and
+// afterTakeover has passed, and ends it.
 func (s *session) withSubject(ctx context.Context, sub subject.Subject,
 	do func(context.Context, subject.Running) error) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -94,6 +98,11 @@ func (s *session) withSubject(ctx context.Context, sub subject.Subject,
 	defer func() { err = errors.Join(err, program.Stop()) }()
 	if _, err := s.round(ctx, 1, pvFirst, false); err != nil {
 		return fmt.Errorf("wait for %s to make and delete a volume: %w\n%s", sub.Column, err, program.LogTail(10))
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(afterTakeover):
 	}
 	return do(ctx, program)
 }
