@@ -145,6 +145,9 @@ func compose(v view, m meta, want map[string]string, kept func(key string) bool)
 	lease := v.lease.DeepCopy()
 	m.UID = lease.UID
 	lease.Labels = withLabels(lease.Labels)
+	if lease.Annotations == nil { // somebody has removed them all
+		lease.Annotations = map[string]string{}
+	}
 	maps.DeleteFunc(lease.Annotations, func(key, _ string) bool {
 		return strings.HasPrefix(key, entryPrefix) && !kept(key)
 	})

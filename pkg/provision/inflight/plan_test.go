@@ -312,3 +312,12 @@ func TestTotalIsTheSizeOfTheNextWrite(t *testing.T) {
 		t.Errorf("the next write has %v", next.Annotations)
 	}
 }
+
+// A Lease that somebody has emptied is written anew.
+func TestComposeLeaseWithoutAnnotations(t *testing.T) {
+	lease := compose(view{lease: &coordinationv1.Lease{}}, meta{Process: "p"}, map[string]string{entryPrefix + "a": "{}"},
+		func(string) bool { return false })
+	if lease.Annotations[entryPrefix+"a"] != "{}" || lease.Annotations[annMeta] == "" {
+		t.Errorf("annotations %q", lease.Annotations)
+	}
+}
