@@ -166,5 +166,5 @@ func (l limiter) Forget(item any) {
 	l.gate.EndTurn(types.UID(text))
 }
 
-// NumRequeues tells nothing: the library is told never to give up.
+// NumRequeues returns nothing of use: the library is set to try for ever.
 func (limiter) NumRequeues(any) int { return 0 }

@@ -198,7 +198,7 @@ func (p *Controller) shown(name string) (volume.PV, bool) {
 	return pv, shown
 }
 
-// pvOf returns what a PersistentVolume is to the run's claim. One of which the driver cannot be told may be the
+// pvOf returns what a PersistentVolume is to the run's claim. One whose driver is not known may be the
 // driver's.
 func (w *run) pvOf(pv volume.PV, read time.Time) provisioning.PV {
 	return provisioning.PV{

@@ -41,7 +41,7 @@ func (p *Controller) Permissions() []access.Permission {
 		rights = append(rights, core("nodes", "get", "no claim gets a volume for which a node was selected"))
 	}
 	for _, verb := range []string{"create", "patch"} {
-		rights = append(rights, core("events", verb, "why a claim waits is told in the log only"))
+		rights = append(rights, core("events", verb, "why a claim waits is only in the log"))
 	}
 	if w, ok := p.requests.(Watcher); ok {
 		rights = append(rights, w.Permissions()...)

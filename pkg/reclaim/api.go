@@ -42,7 +42,7 @@ func Reasons() []Reason { return reclaiming.Reasons() }
 // exist or is not this driver's. It may be called at any time, from any goroutine.
 func (r *Controller) Explain(name string) (_ Explanation, found bool) {
 	at := r.moment(name)
-	at.Leading = true // what the leader does, whoever is asked
+	at.Leading = true // what the leader does, also where another replica is asked
 	r.mu.Lock()
 	facts, found := r.engine.Facts(reclaiming.Item{Name: name}, at)
 	r.mu.Unlock()

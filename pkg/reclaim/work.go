@@ -15,7 +15,7 @@ import (
 )
 
 // The loop of steps is not controller.Reconcile, whose sessions wait for each step they take: here a session asks, and
-// whoever drives it answers, so that the model checker can put it aside between the two.
+// its driver answers, so that the model checker can put it aside between the two.
 
 // reconcile works on the PV of a name, and on those that had the name and are gone.
 func (r *Controller) reconcile(ctx context.Context, name string) (result controller.Result) {
