@@ -21,6 +21,9 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 )
 
+// alone is how many volumes are made one at a time.
+const alone = 5
+
 func countFamilies() []family {
 	const load = "500 claims (reference: 50, one run) that 16 users' connections make at once and, when all are bound, " +
 		"delete in random order; the subject provisions and deletes; driver without latency. "
@@ -32,6 +35,8 @@ func countFamilies() []family {
 				"Bound and the log is empty."},
 		{Name: "api_calls_per_claim", Unit: "calls", Goals: []report.Goal{report.AtMost(10.3)},
 			Load: all + " Until the last claim is Bound."},
+		{Name: "api_calls_per_claim_alone", Unit: "calls", Goals: []report.Goal{report.AtMost(12)},
+			Load: fmt.Sprintf("%d claims, each made when the one before is gone. Counted as api_calls_per_claim.", alone)},
 		{Name: "answered_404_per_reclaim", Unit: "writes", Goals: []report.Goal{report.Exactly(0)},
 			Load: load + "The subject's writes to PVs that are gone, in both orders."},
 	}
@@ -70,18 +75,10 @@ func measureCounts(ctx context.Context, s *session) error {
 func (s *session) count(ctx context.Context, sub subject.Subject, n int) error {
 	var both tally
 	for _, order := range orders() {
-		r, err := s.round(ctx, n, order, false)
+		r, t, err := s.tallied(ctx, sub, n, order)
 		if err != nil {
 			return err
 		}
-		events, err := s.env.cluster.AuditEvents(func(e controlplane.AuditEvent) bool {
-			return e.Received.After(r.began) && e.Received.Before(r.ended)
-		})
-		if err != nil {
-			return err
-		}
-		t := tallyOf(events, r, sub.User(s.env.namespace))
-		s.sayKinds(sub.Column+", "+order, t.kinds, n)
 		per := func(count int) float64 { return float64(count) / float64(n) }
 		s.record("delete_rpcs_per_volume_"+order, sub.Column, per(len(r.calls)))
 		s.record("writes_per_reclaim_"+order, sub.Column, per(t.reclaimWrites))
@@ -95,7 +92,32 @@ func (s *session) count(ctx context.Context, sub subject.Subject, n int) error {
 	s.record("writes_per_claim", sub.Column, float64(both.claimWrites)/volumes)
 	s.record("api_calls_per_claim", sub.Column, float64(both.allBound)/volumes)
 	s.record("answered_404_per_reclaim", sub.Column, float64(both.missed)/volumes)
+	calls := 0
+	for range alone {
+		_, t, err := s.tallied(ctx, sub, 1, pvFirst)
+		if err != nil {
+			return err
+		}
+		calls += t.allBound
+	}
+	s.record("api_calls_per_claim_alone", sub.Column, float64(calls)/alone)
 	return nil
+}
+
+// tallied has a subject make and delete n volumes, and counts the requests.
+func (s *session) tallied(ctx context.Context, sub subject.Subject, n int, order string) (r round, t tally, err error) {
+	if r, err = s.round(ctx, n, order, false); err != nil {
+		return r, t, err
+	}
+	events, err := s.env.cluster.AuditEvents(func(e controlplane.AuditEvent) bool {
+		return e.Received.After(r.began) && e.Received.Before(r.ended)
+	})
+	if err != nil {
+		return r, t, err
+	}
+	t = tallyOf(events, r, sub.User(s.env.namespace))
+	s.sayKinds(fmt.Sprintf("%s, %s, %d", sub.Column, order, n), t.kinds, n)
+	return r, t, nil
 }
 
 // tally counts the requests of a round.
