@@ -90,7 +90,8 @@ func (j *judge) objectionAlive(pv timeline, window Span, since time.Time) string
 			case !m.has(j.Finalizer) && (m.Terminating || !j.contested(pv)):
 				why = "the PV read had no finalizer: " + m.String()
 			default:
-				claimWindow := Span{window.From, read.To}
+				// What a read shows that was under way beside the PV's may be of after the PV was read.
+				claimWindow := Span{window.From, read.From}
 				if j.endWasWatched(m.Object, Span{since, window.To}) {
 					return ""
 				}

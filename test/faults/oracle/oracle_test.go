@@ -167,6 +167,20 @@ func TestJudgeReclaim(t *testing.T) {
 			h.read("persistentvolumes", "", 200)
 			h.call("OK")
 		}, []string{WrongDelete}},
+		"WRONG DELETE: the claim was read after the PV": {func(h *history) {
+			h.claimDeleted()
+			h.read("persistentvolumes", "", 200)
+			h.read("persistentvolumeclaims", "ns", 404)
+			h.call("OK")
+		}, []string{WrongDelete}},
+		"WRONG DELETE: the claim was read while the PV was being read": {func(h *history) {
+			h.claimDeleted()
+			h.read("persistentvolumes", "", 200)
+			h.read("persistentvolumeclaims", "ns", 404)
+			pv, claim := &h.Requests[len(h.Requests)-2], h.Requests[len(h.Requests)-1]
+			pv.To = claim.To
+			h.call("OK")
+		}, []string{WrongDelete}},
 		"the claim was not read, but its end was watched": {func(h *history) {
 			h.ClaimsWatched = true
 			h.claimDeleted()
