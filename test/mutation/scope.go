@@ -108,7 +108,7 @@ var worlds = map[string][]string{
 	},
 	"pkg/internal/engine/reclaiming": {
 		"orders", "static", "attached", "shared", "restored", "unprotected", "held", "stripped", "contested", "companion",
-		"former leader", "unprotected, restored", "shared, restored",
+		"former leader", "unprotected, restored", "shared, restored", "restored, policy turned",
 	},
 	"pkg/internal/engine/twins": {
 		"twin", "twin, policy", "twin, calls fail", "twin, slow", "twin, static PV", "twin, restored", "twin, taken back",

@@ -139,6 +139,45 @@ func TestEachPromiseIsJudged(t *testing.T) {
 	}
 }
 
+// TestReadsAreJudgedInTheirOrder: a claim that was restored names the PV, until a user turns the policy to Retain and
+// deletes the claim. The volume is to be deleted at no moment, but the PV of before and the claim of after permit it.
+func TestReadsAreJudgedInTheirOrder(t *testing.T) {
+	w := World{Name: "one", PVs: []PV{provisioned("a")}, Replicas: 1, Role: volume.RoleOwner}
+	retain := func(c *scene) {
+		c.write(aUser, 0, func(p *pv) { p.policy = volume.PolicyRetain })
+		c.setClaim(0, claim{})
+	}
+	deleteClaim := func(c *scene) { c.setClaim(0, claim{}) }
+	read := func(action reclaimtest.Action) func(*scene) {
+		return func(c *scene) {
+			c.readFor(0, 0, reclaimtest.Ask{Decision: reclaimtest.Decision{Action: action}, PV: c.toAPI(0, c.pvs[0])})
+		}
+	}
+	readClaim, readPV := read(reclaimtest.ReadClaim), read(reclaimtest.ReadPV)
+	for name, tc := range map[string]struct {
+		moves []func(*scene)
+		want  string
+	}{
+		"the claim ends, then claim and PV":            {[]func(*scene){deleteClaim, readClaim, readPV}, ""},
+		"the claim ends, then PV and claim":            {[]func(*scene){deleteClaim, readPV, readClaim}, "P2"},
+		"the claim ends between PV and claim":          {[]func(*scene){readPV, deleteClaim, readClaim}, "P2"},
+		"the rescue comes between PV and claim":        {[]func(*scene){readPV, retain, readClaim}, "P2"},
+		"the rescue comes before claim and PV":         {[]func(*scene){retain, readClaim, readPV}, "P2"},
+		"the claim ends between claim and PV":          {[]func(*scene){readClaim, deleteClaim, readPV}, "P2"},
+		"the PV is read again after a claim that ends": {[]func(*scene){readPV, deleteClaim, readClaim, readPV}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := judged(&w)
+			c.pvs[0].phase, c.claims[0] = volume.PhaseReleased, claim{gen: 2, bound: true}
+			for _, move := range tc.moves {
+				move(c)
+			}
+			c.judgeDeletion(0, 0, reclaimtest.Ask{PV: c.toAPI(0, c.pvs[0])}, false)
+			modeltest.Judged(t, c.wrong, tc.want)
+		})
+	}
+}
+
 func TestTheEndOfAPVIsJudged(t *testing.T) {
 	w := World{Name: "one", PVs: []PV{provisioned("a")}, Replicas: 1, Role: volume.RoleOwner}
 	released := func(p *pv) { p.phase = volume.PhaseReleased; p.set(terminating) }

@@ -115,6 +115,12 @@ func lives() []World {
 			Budget: Budget{DeletePV: 1, DeleteClaim: 2, RestoreClaim: 1, BindAgain: 1, API: 1, RPC: 1},
 		},
 		{
+			Name: "restored, policy turned", About: "a claim that is restored with another UID, the policy turned, the claim " +
+				"deleted again",
+			PVs: one(provisioned("a")), Lag: 2,
+			Budget: Budget{DeletePV: 1, DeleteClaim: 2, RestoreClaim: 1, Flip: 1},
+		},
+		{
 			Name: "unprotected, restored", About: "the same, of a PV that is deleted before it can be protected (rule 6)",
 			PVs: one(provisioned("a").with(unprotectedPV)), Lag: 2,
 			Budget: Budget{DeletePV: 1, DeleteClaim: 2, RestoreClaim: 1, Slow: 1},
