@@ -135,6 +135,8 @@ func TestWhatChangesBeforeTheLastReadIsSeen(t *testing.T) {
 	}{
 		"turned to Retain": {"read pv", func(w *world) { w.pv.Policy = volume.PolicyRetain },
 			append(slices.Clone(reads), "drop")},
+		"turned to Retain before the claim's answer": {"read claim",
+			func(w *world) { w.pv.Policy = volume.PolicyRetain }, append(slices.Clone(reads), "drop")},
 		"taken back by an administrator": {"read pv", func(w *world) { w.pv.Claim.UID = "" }, reads},
 		"bound to a new claim": {"read pv", func(w *world) {
 			w.pv.Claim, w.pv.Phase = volume.ClaimRef{Namespace: "ns", Name: "new", UID: "new-uid"}, volume.PhaseBound

@@ -228,7 +228,8 @@ func unclaimed(s Facts) Decision {
 
 // reclaim is the order in which one volume is deleted. The facts that need no call come first. The
 // live reads come last and close together, the PV's after all others, because administrators rescue
-// a volume by editing its PV. This keeps the race window small.
+// a volume by editing its PV. This keeps the race window small. None is made beside another: a PV that was
+// read before its claim's end may have been set to Retain before that end.
 func reclaim(s Facts, now time.Time) Decision {
 	if d, ready := prepare(s, now); !ready {
 		return d
