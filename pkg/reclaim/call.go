@@ -155,22 +155,25 @@ func (r *Controller) listPVs(ctx context.Context) ([]volume.PV, error) {
 	return list.pvs, err
 }
 
+// readSiblings reads each PV after its claim: its policy may be set to Retain before the claim is deleted. A PV that
+// names another claim than the cache shows keeps the volume, since that claim was not read.
 func (r *Controller) readSiblings(ctx context.Context, siblings []volume.PV) (a answer) {
 	a.Claims = map[types.UID]reclaiming.ClaimFacts{}
 	for _, cached := range siblings {
+		var claim reclaiming.ClaimFacts
+		var err error
+		if cached.Deletable() { // otherwise it keeps the volume by itself
+			if claim, err = r.cluster.readClaim(ctx, cached.Claim); err != nil {
+				return answer{err: err}
+			}
+		}
 		other, found, err := r.cluster.readPV(ctx, cached.Name)
 		if err != nil {
 			return answer{err: err}
 		}
-		if !found || other.UID != cached.UID {
-			continue
-		}
-		a.PVs = append(a.PVs, other)
-		if !other.Deletable() {
-			continue // it keeps the volume by itself
-		}
-		if a.Claims[other.UID], err = r.cluster.readClaim(ctx, other.Claim); err != nil {
-			return answer{err: err}
+		if found && other.UID == cached.UID {
+			a.PVs = append(a.PVs, other)
+			a.Claims[other.UID] = claim
 		}
 	}
 	return a

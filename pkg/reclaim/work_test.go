@@ -46,7 +46,7 @@ func TestOrderOfADeletion(t *testing.T) {
 			w.store(r, w.pv)
 			w.others["other"] = sibling()
 			w.store(r, sibling())
-		}, []string{"list attachments", "read secret", "read claim", "read other", "read claim", "read pv", "delete volume",
+		}, []string{"list attachments", "read secret", "read claim", "read claim", "read other", "read pv", "delete volume",
 			"delete PV", "release"}},
 	}
 	for name, c := range cases {
@@ -196,13 +196,13 @@ func TestWhatTheWatchTellsDuringTheReadsIsSeen(t *testing.T) {
 					w.store(r, later)
 				}
 			}
-		}, []string{"read claim", "read pv", "read other", "read claim", "read pv"}},
+		}, []string{"read claim", "read pv", "read claim", "read other", "read pv"}},
 		"a sibling that is to go too": {func(w *world, r *Controller) {
 			w.others["other"] = sibling()
 			w.store(r,
 				sibling())
 		},
-			[]string{"read claim", "read pv", "read other", "read claim", "read pv", "delete volume", "delete PV", "release"}},
+			[]string{"read claim", "read pv", "read claim", "read other", "read pv", "delete volume", "delete PV", "release"}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -224,7 +224,37 @@ func TestASiblingThatALiveReadDoesNotFindIsNotWaitedFor(t *testing.T) {
 	w, r := newWorld(t)
 	w.store(r, sibling()) // in the cache, not in the API server
 	r.reconcile(t.Context(), "pv")
-	w.expect(t, "read claim", "read other", "read pv", "delete volume", "delete PV", "release")
+	w.expect(t, "read claim", "read claim", "read other", "read pv", "delete volume", "delete PV", "release")
+}
+
+// TestSiblingIsReadAfterItsClaim: a user changes it before its claim's answer.
+func TestSiblingIsReadAfterItsClaim(t *testing.T) {
+	for name, change := range map[string]func(*volume.PV){
+		"turned to Retain":     func(pv *volume.PV) { pv.Policy = volume.PolicyRetain },
+		"names another claim":  func(pv *volume.PV) { pv.Claim.UID = "newer" },
+		"claimRef without UID": func(pv *volume.PV) { pv.Claim.UID = "" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, r := newWorld(t)
+			w.others["other"] = sibling()
+			w.store(r, sibling())
+			claims := 0
+			w.before = func(what string) {
+				if what != "read claim" {
+					return
+				}
+				if claims++; claims == 2 {
+					other := sibling()
+					change(&other)
+					w.others["other"] = other
+				}
+			}
+			if next := r.reconcile(t.Context(), "pv"); next.Backoff.Max == 0 && name == "names another claim" {
+				t.Error("is not tried again")
+			}
+			w.expect(t, "read claim", "read claim", "read other")
+		})
+	}
 }
 
 func TestAnAttachmentThatOnlyTheListShows(t *testing.T) {

@@ -297,7 +297,7 @@ func (c *scene) readSiblings(ask reclaimtest.Ask, reply *reclaimtest.Reply) (unn
 			continue
 		}
 		read, claim := c.toAPI(other, p), c.readClaim(other)
-		claim.Of = read.Claim
+		claim.Of = sibling.Claim
 		reply.PVs = append(reply.PVs, read)
 		reply.Claims[sibling.UID] = claim
 		if p.deletable() && (p.belongs(live.gen) || live.names(p)) {
