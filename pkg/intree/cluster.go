@@ -54,7 +54,7 @@ func (a apiServer) readPV(ctx context.Context, name string) (*v1.PersistentVolum
 	defer cancel()
 	o, err := a.clients.Core.PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
 	switch {
-	case apierrors.IsNotFound(err):
+	case kube.Absent(err, v1.Resource("persistentvolumes"), name):
 		return nil, false, nil
 	case err != nil:
 		return nil, false, fmt.Errorf("read PV %q: %w", name, err)
@@ -67,7 +67,7 @@ func (a apiServer) readClaim(ctx context.Context, of volume.ClaimRef) (twins.Rep
 	defer cancel()
 	o, err := a.clients.Core.PersistentVolumeClaims(of.Namespace).Get(ctx, of.Name, metav1.GetOptions{})
 	switch {
-	case apierrors.IsNotFound(err):
+	case kube.Absent(err, v1.Resource("persistentvolumeclaims"), of.Name):
 		return twins.Reply{}, nil
 	case err != nil:
 		return twins.Reply{}, fmt.Errorf("read claim %q: %w", of.Namespace+"/"+of.Name, err)

@@ -114,7 +114,7 @@ func (a apiServer) freeSource(ctx context.Context, source request.SourceRef) err
 
 func (a apiServer) readClaim(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error) {
 	claim, err := a.core.PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
+	if kube.Absent(err, v1.Resource("persistentvolumeclaims"), name) {
 		return nil, nil
 	}
 	if err != nil {
@@ -125,7 +125,7 @@ func (a apiServer) readClaim(ctx context.Context, namespace, name string) (*v1.P
 
 func (a apiServer) readPV(ctx context.Context, name string) (*v1.PersistentVolume, error) {
 	pv, err := a.core.PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
+	if kube.Absent(err, v1.Resource("persistentvolumes"), name) {
 		return nil, nil
 	}
 	if err != nil {
@@ -145,7 +145,7 @@ func (a apiServer) createPV(ctx context.Context, pv *v1.PersistentVolume) (*v1.P
 func (a apiServer) readSecret(ctx context.Context, ref v1.SecretReference) (map[string]string, error) {
 	secret, err := a.core.Secrets(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 	switch {
-	case apierrors.IsNotFound(err):
+	case kube.Absent(err, v1.Resource("secrets"), ref.Name):
 		return nil, fmt.Errorf("%w: %s/%s", errSecretGone, ref.Namespace, ref.Name)
 	case err != nil:
 		return nil, fmt.Errorf("read Secret %s/%s: %w", ref.Namespace, ref.Name, err)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -91,7 +92,7 @@ func (a apiServer) readPV(ctx context.Context, name string) (volume.PV, bool, er
 	defer cancel()
 	o, err := a.clients.Core.PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
 	switch {
-	case apierrors.IsNotFound(err):
+	case kube.Absent(err, v1.Resource("persistentvolumes"), name):
 		return volume.PV{}, false, nil
 	case err != nil:
 		return volume.PV{}, false, fmt.Errorf("read PV %q: %w", name, err)
@@ -105,7 +106,7 @@ func (a apiServer) readClaim(ctx context.Context, of volume.ClaimRef) (reclaimin
 	facts := reclaiming.ClaimFacts{Of: of}
 	o, err := a.clients.Core.PersistentVolumeClaims(of.Namespace).Get(ctx, of.Name, metav1.GetOptions{})
 	switch {
-	case apierrors.IsNotFound(err):
+	case kube.Absent(err, v1.Resource("persistentvolumeclaims"), of.Name):
 		return facts, nil
 	case err != nil:
 		return reclaiming.ClaimFacts{}, fmt.Errorf("read claim %q: %w", of.Namespace+"/"+of.Name, err)
@@ -122,7 +123,7 @@ func (a apiServer) readSecret(ctx context.Context, ref volume.SecretRef) (map[st
 	// that embeds this package may go.
 	o, err := a.clients.Core.Secrets(ref.Namespace).Get(klog.NewContext(ctx, klog.Logger{}), ref.Name, metav1.GetOptions{})
 	switch {
-	case apierrors.IsNotFound(err):
+	case kube.Absent(err, v1.Resource("secrets"), ref.Name):
 		return nil, false, nil
 	case err != nil:
 		return nil, false, fmt.Errorf("read Secret %q: %w", ref.Namespace+"/"+ref.Name, err)
@@ -167,7 +168,7 @@ func (a apiServer) readClass(ctx context.Context, name string) (*storagev1.Stora
 	defer cancel()
 	o, err := a.clients.Storage.StorageClasses().Get(ctx, name, metav1.GetOptions{})
 	switch {
-	case apierrors.IsNotFound(err):
+	case kube.Absent(err, storagev1.Resource("storageclasses"), name):
 		return nil, false, nil
 	case err != nil:
 		return nil, false, fmt.Errorf("read StorageClass %q: %w", name, err)
@@ -234,7 +235,7 @@ func (a apiServer) readBrake(ctx context.Context, lease types.NamespacedName) (b
 	defer cancel()
 	o, err := a.clients.Coordination.Leases(lease.Namespace).Get(ctx, lease.Name, metav1.GetOptions{})
 	switch {
-	case apierrors.IsNotFound(err):
+	case kube.Absent(err, coordinationv1.Resource("leases"), lease.Name):
 		return false, nil
 	case err != nil:
 		return false, fmt.Errorf("read Lease %q: %w", lease, err)

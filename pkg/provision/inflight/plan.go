@@ -1,7 +1,6 @@
 package inflight
 
 import (
-	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -10,6 +9,8 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validation"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 )
 
 // What is decided here depends on the arguments alone.
@@ -201,15 +202,9 @@ func judge(err error) outcome {
 	return outcomeUnknown
 }
 
-// absent says whether the API server answered that it has no Lease of that name. A 404 of a proxy, or of a
-// resource that is not served, is no such answer.
+// absent reports whether the API server answered that it has no Lease of that name.
 func absent(err error, name string) bool {
-	var status apierrors.APIStatus
-	if !apierrors.IsNotFound(err) || apierrors.IsUnexpectedServerError(err) || !errors.As(err, &status) {
-		return false
-	}
-	about := status.Status().Details
-	return about != nil && about.Group == coordinationv1.GroupName && about.Kind == "leases" && about.Name == name
+	return kube.Absent(err, coordinationv1.Resource("leases"), name)
 }
 
 const (

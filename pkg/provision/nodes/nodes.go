@@ -13,9 +13,9 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
@@ -169,7 +169,7 @@ func (l *Lister) Node(ctx context.Context, name string, known *v1.Node) (*topolo
 		}
 	}
 	csiNode, err := l.clients.Storage.CSINodes().Get(ctx, name, metav1.GetOptions{})
-	if csiNode, err = orNil(csiNode, err, "CSINode", name); err != nil {
+	if csiNode, err = orNil(csiNode, err, storagev1.Resource("csinodes"), name); err != nil {
 		return nil, err
 	}
 	live := topology.NodeOf(known, csiNode, l.driver)
@@ -191,16 +191,16 @@ func (l *Lister) Permissions(without string) []access.Permission {
 
 func (l *Lister) readNode(ctx context.Context, name string) (*v1.Node, error) {
 	node, err := l.clients.Core.Nodes().Get(ctx, name, metav1.GetOptions{})
-	return orNil(node, err, "node", name)
+	return orNil(node, err, v1.Resource("nodes"), name)
 }
 
 // orNil makes the answer that there is no such object nil, as which it is a fact.
-func orNil[T any](object *T, err error, kind, name string) (*T, error) {
+func orNil[T any](object *T, err error, resource schema.GroupResource, name string) (*T, error) {
 	switch {
-	case apierrors.IsNotFound(err):
+	case kube.Absent(err, resource, name):
 		return nil, nil
 	case err != nil:
-		return nil, fmt.Errorf("read %s %q: %w", kind, name, err)
+		return nil, fmt.Errorf("read %s %q: %w", resource, name, err)
 	}
 	return object, nil
 }

@@ -17,7 +17,6 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/topology"
@@ -82,7 +81,13 @@ func (n *nodes) get(w http.ResponseWriter, resource, name string) {
 		answer = &apierrors.NewInternalError(errors.New("not now")).ErrStatus
 		w.WriteHeader(http.StatusInternalServerError)
 	case !found:
-		answer = &apierrors.NewNotFound(schema.GroupResource{Resource: resource}, name).ErrStatus
+		of := v1.Resource(resource)
+		if resource == "csinodes" {
+			of = storagev1.Resource(resource)
+		}
+		missing := apierrors.NewNotFound(of, name).ErrStatus
+		missing.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
+		answer = missing
 		w.WriteHeader(http.StatusNotFound)
 	}
 	_ = json.NewEncoder(w).Encode(answer)
@@ -261,7 +266,7 @@ func TestANodeThatCannotBeReadIsNoFact(t *testing.T) {
 	n.mu.Lock()
 	n.failing = true
 	n.mu.Unlock()
-	if node, err := p.Node(t.Context(), "one", nil); err == nil || !strings.Contains(err.Error(), `read node "one"`) {
+	if node, err := p.Node(t.Context(), "one", nil); err == nil || !strings.Contains(err.Error(), `read nodes "one"`) {
 		t.Errorf("%+v, %v", node, err)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision/request"
 )
 
@@ -91,16 +92,9 @@ func (r *Reader) Read(ctx context.Context, name types.NamespacedName) (*request.
 	return read, nil
 }
 
-// absent reports whether the API server said that it has no object of that name. It answers 404 to
-// an unknown resource too, and so does a proxy that cannot find the API server; only an answer that
-// names the object is about the object.
+// absent reports whether the API server said that it has no object of that name.
 func absent(err error, resource, name string) bool {
-	var status apierrors.APIStatus
-	if !apierrors.IsNotFound(err) || apierrors.IsUnexpectedServerError(err) || !errors.As(err, &status) {
-		return false
-	}
-	about := status.Status().Details
-	return about != nil && about.Group == snapshotv1.GroupName && about.Kind == resource && about.Name == name
+	return kube.Absent(err, snapshotv1.Resource(resource), name)
 }
 
 // meaning distinguishes a resource that is not served from other errors.

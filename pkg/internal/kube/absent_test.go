@@ -1,0 +1,68 @@
+package kube
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+)
+
+func TestAbsent(t *testing.T) {
+	claims := v1.Resource("persistentvolumeclaims")
+	without := apierrors.NewNotFound(claims, "data")
+	without.ErrStatus.Details = nil
+	foreign := schema.GroupResource{Group: "example.com", Resource: claims.Resource}
+	generic := func(code int, of schema.GroupResource, name string, unexpected bool) error {
+		return apierrors.NewGenericServerResponse(code, "GET", of, name, "", 0, unexpected)
+	}
+	for name, c := range map[string]struct {
+		err    error
+		absent bool
+	}{
+		"no error":                      {nil, false},
+		"not found":                     {apierrors.NewNotFound(claims, "data"), true},
+		"not found, wrapped":            {fmt.Errorf("read: %w", apierrors.NewNotFound(claims, "data")), true},
+		"another name":                  {apierrors.NewNotFound(claims, "other"), false},
+		"another resource":              {apierrors.NewNotFound(v1.Resource("persistentvolumes"), "data"), false},
+		"another group":                 {apierrors.NewNotFound(foreign, "data"), false},
+		"without details":               {without, false},
+		"forbidden":                     {apierrors.NewForbidden(claims, "data", nil), false},
+		"an error that is no answer":    {errors.New("not found"), false},
+		"a 404 of something in between": {generic(http.StatusNotFound, claims, "data", true), false},
+		"a resource that is not served": {generic(http.StatusNotFound, schema.GroupResource{}, "", false), false},
+		"an internal error":             {generic(http.StatusInternalServerError, claims, "data", false), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := Absent(c.err, claims, "data"); got != c.absent {
+				t.Errorf("got %v for %v", got, c.err)
+			}
+		})
+	}
+}
+
+// TestProxyIsNotBelieved: what a client makes of the page of a proxy that cannot find the API server.
+func TestProxyIsNotBelieved(t *testing.T) {
+	for _, page := range []string{"", "404 page not found", `{"error":"no upstream"}`} {
+		proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusNotFound)
+			fmt.Fprint(w, page)
+		}))
+		client, err := corev1.NewForConfig(&rest.Config{Host: proxy.URL})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = client.PersistentVolumeClaims("ns").Get(t.Context(), "data", metav1.GetOptions{})
+		proxy.Close()
+		if !apierrors.IsNotFound(err) || Absent(err, v1.Resource("persistentvolumeclaims"), "data") {
+			t.Errorf("%q: got %v", page, err)
+		}
+	}
+}
