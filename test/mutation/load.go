@@ -25,9 +25,9 @@ type source struct {
 	files        []*file
 	info         *types.Info
 	types        *types.Package
-	// path is how others import it, exports are the compiled packages that it imports.
+	// path is how others import it, imports reads the compiled packages that it imports.
 	path    string
-	exports map[string]string
+	imports types.Importer
 }
 
 // file is one file of a package.
@@ -75,13 +75,17 @@ func load(ctx context.Context, root string, folders []string) ([]*source, error)
 		}
 		exports[p.ImportPath], byFolder[p.Dir] = p.Export, p
 	}
+	// One for all: the packages share most of their imports, and it reads each once.
+	imports := importer.ForCompiler(token.NewFileSet(), "gc", func(path string) (io.ReadCloser, error) {
+		return os.Open(exports[path])
+	})
 	var all []*source
 	for _, folder := range folders {
 		dir, err := filepath.Abs(filepath.Join(root, folder))
 		if err != nil {
 			return nil, err
 		}
-		s, err := check(byFolder[dir], exports)
+		s, err := check(byFolder[dir], imports)
 		if err != nil {
 			return nil, fmt.Errorf("check the package in %s: %w", folder, err)
 		}
@@ -91,8 +95,8 @@ func load(ctx context.Context, root string, folders []string) ([]*source, error)
 }
 
 // check parses a package and finds the types of its expressions.
-func check(p listed, exports map[string]string) (*source, error) {
-	s := &source{folder: p.Dir, name: p.Name, fset: token.NewFileSet(), path: p.ImportPath, exports: exports}
+func check(p listed, imports types.Importer) (*source, error) {
+	s := &source{folder: p.Dir, name: p.Name, fset: token.NewFileSet(), path: p.ImportPath, imports: imports}
 	s.info = &types.Info{Types: map[ast.Expr]types.TypeAndValue{}, Uses: map[*ast.Ident]types.Object{}}
 	var trees []*ast.File
 	for _, name := range p.GoFiles {
@@ -114,7 +118,6 @@ func check(p listed, exports map[string]string) (*source, error) {
 
 // check finds the types of files of the package.
 func (s *source) check(fset *token.FileSet, files []*ast.File, info *types.Info) (*types.Package, error) {
-	open := func(path string) (io.ReadCloser, error) { return os.Open(s.exports[path]) }
-	config := types.Config{Importer: importer.ForCompiler(fset, "gc", open)}
+	config := types.Config{Importer: s.imports}
 	return config.Check(s.path, fset, files, info)
 }

@@ -211,9 +211,9 @@ func stalled(s Facts, d Decision) string {
 }
 
 func judge(t *testing.T, s Facts) {
-	t.Helper()
 	d := Decide(s, now())
 	if broken := brokenPromise(s, d) + stalled(s, d); broken != "" {
+		t.Helper() // here, since it costs as much as a decision
 		t.Fatalf("%v (%v): %s\n%+v", d.Action, d.Reason, broken, s)
 	}
 }
