@@ -3,6 +3,9 @@ package main
 import (
 	"context"
 	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -71,5 +74,32 @@ func TestMakeTestRunsEverySuite(t *testing.T) {
 	}
 	if len(targets) < 5 || len(run) != len(targets)+1 {
 		t.Errorf("make test runs %q of the targets %q", run, targets)
+	}
+}
+
+// TestDecisionsStartNoGoroutine: what make test-unit tests without the race detector has nothing to race with.
+func TestDecisionsStartNoGoroutine(t *testing.T) {
+	root, err := process.ModuleRoot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(root, "pkg/internal/engine/*/*.go"))
+	if err != nil || len(files) < 20 {
+		t.Fatalf("%d files of decisions: %v", len(files), err)
+	}
+	for _, file := range files {
+		set := token.NewFileSet()
+		tree, err := parser.ParseFile(set, file, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(tree, func(n ast.Node) bool {
+			switch n.(type) {
+			case *ast.GoStmt, *ast.ChanType:
+				t.Errorf("%s: a decision does not run beside others; add the package to what is tested with -race",
+					set.Position(n.Pos()))
+			}
+			return true
+		})
 	}
 }
