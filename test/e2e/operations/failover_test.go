@@ -22,16 +22,16 @@ func TestFormerLeaderDeletesNothing(t *testing.T) {
 	t.Parallel()
 	env := newEnvironment(t)
 	user, kubeconfig := env.SecondAccount("former")
-	flags := func(identity string) []string {
+	flags := func(replica []string) []string {
 		return slices.Concat(fixture.FastRetries(),
-			[]string{"--leader-election", "--leader-election-namespace=" + env.Namespace,
-				"--worker-threads=4"}, fixture.ReplicaFlags(identity))
+			[]string{"--leader-election", "--leader-election-namespace=" + env.Namespace, "--worker-threads=4"}, replica)
 	}
 	former := env.StartReplica(program.Options{
 		Name: "csi-reclaimer", Binary: fixture.SidecarBinary(t),
-		Args: append([]string{"--csi-address=" + env.MockDriver.Socket(), "--kubeconfig=" + kubeconfig}, flags("former")...),
+		Args: append([]string{"--csi-address=" + env.MockDriver.Socket(), "--kubeconfig=" + kubeconfig},
+			flags(fixture.ReplicaFlags("former"))...),
 	})
-	next := env.StartSidecar(flags("next")...)
+	next := env.StartSidecar(flags(fixture.NextReplicaFlags("next"))...)
 
 	any := func(int) objects.Spec { return objects.Spec{Dynamic: true} }
 	underway, waiting := env.MakeVolumes(30, any), env.MakeVolumes(60, any)

@@ -3,7 +3,7 @@
 package reclaim
 
 import (
-	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -16,14 +16,13 @@ import (
 func TestFailoverFinishesDeletion(t *testing.T) {
 	t.Parallel()
 	env := newEnvironment(t)
-	replica := func(i int) []string {
-		return append(fixture.FastRetries(), "--leader-election", "--leader-election-namespace="+env.Namespace,
-			fmt.Sprintf("--leader-election-identity=replica-%d", i), "--leader-election-lease-duration=3s",
-			"--leader-election-renew-deadline=2s", "--leader-election-retry-period=500ms")
+	replica := func(flags []string) []string {
+		return slices.Concat(fixture.FastRetries(),
+			[]string{"--leader-election", "--leader-election-namespace=" + env.Namespace}, flags)
 	}
-	leader := env.StartSidecar(replica(1)...)
+	leader := env.StartSidecar(replica(fixture.ReplicaFlags("replica-1"))...)
 	env.Must(leader.WaitLog(env.WithTimeout(), "Became the leader"))
-	follower := env.StartSidecar(replica(2)...)
+	follower := env.StartSidecar(replica(fixture.NextReplicaFlags("replica-2"))...)
 	vol := env.MakeVolume(objects.Spec{})
 	env.WaitProtected(vol)
 	env.Must(env.MockDriver.SetFaults(env.Ctx, faults.Plan{Rules: []faults.Rule{

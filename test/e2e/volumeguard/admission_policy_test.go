@@ -101,22 +101,35 @@ func (env *environment) watchPVs(h *webhookServer) {
 	env.WaitAdmissionInForce(true)
 }
 
-// TestAdmissionAddsFinalizerInTheSameWrite changes PVs to Delete and deletes them at once, without a sidecar.
-func TestAdmissionAddsFinalizerInTheSameWrite(t *testing.T) {
-	t.Run("by the policy", func(t *testing.T) {
-		env := newWithAdmissionPolicy(t)
-		env.expectNoLeakWithoutSidecar()
-	})
-	t.Run("by the webhook", func(t *testing.T) {
-		env := newWithVolumeGuard(t, fixture.Version(), controlplane.Options{})
-		beside := env.forSubtest(t)
-		beside.UseDriver(mockdriver.Options{Name: "e2e-" + rand.String(8) + ".csi-reclaimer.io"})
-		env.startVolumeGuardWithWebhooks(beside.Driver)
-		beside.CreateServiceAccount("csi-reclaimer")
-		beside.GrantRole("owner")
-		beside.WaitAdmissionInForce(true)
-		beside.expectNoLeakWithoutSidecar()
-	})
+// TestAdmission has the tests that change what the shared control plane admits. They take turns, since a policy and a
+// webhook configuration of one name exist once, and run beside the tests with a control plane of their own.
+func TestAdmission(t *testing.T) {
+	t.Parallel()
+	t.Run("policy adds the finalizer in the same write", testPolicyAddsFinalizerInTheSameWrite)
+	t.Run("policy is uninstalled and reinstalled", testAdmissionPolicyUninstallAndReinstall)
+	t.Run("release is refused while the policy lists the driver", testReleaseIsRefusedWhileAdmissionPolicyListsDriver)
+	t.Run("release removes the driver from the policy", testReleaseRemovesDriverFromAdmissionPolicy)
+	t.Run("ineffective policy is reported", testIneffectiveAdmissionPolicyIsReported)
+	t.Run("unresponsive webhook refuses nothing", testUnresponsiveWebhookRefusesNothing)
+	t.Run("certificate rotation refuses nothing", testWebhookCertificateRotationRefusesNothing)
+}
+
+// testPolicyAddsFinalizerInTheSameWrite changes PVs to Delete and deletes them at once, without a sidecar.
+func testPolicyAddsFinalizerInTheSameWrite(t *testing.T) {
+	newWithAdmissionPolicy(t).expectNoLeakWithoutSidecar()
+}
+
+// TestWebhookAddsFinalizerInTheSameWrite is the same with volume-guard's webhook.
+func TestWebhookAddsFinalizerInTheSameWrite(t *testing.T) {
+	t.Parallel()
+	env := newWithVolumeGuard(t, fixture.Version(), controlplane.Options{})
+	beside := env.forSubtest(t)
+	beside.UseDriver(mockdriver.Options{Name: "e2e-" + rand.String(8) + ".csi-reclaimer.io"})
+	env.startVolumeGuardWithWebhooks(beside.Driver)
+	beside.CreateServiceAccount("csi-reclaimer")
+	beside.GrantRole("owner")
+	beside.WaitAdmissionInForce(true)
+	beside.expectNoLeakWithoutSidecar()
 }
 
 func (env *environment) expectNoLeakWithoutSidecar() {
@@ -150,10 +163,10 @@ func (env *environment) expectNoLeakWithoutSidecar() {
 	}
 }
 
-// TestAdmissionPolicyUninstallAndReinstall expects all writes to PVs to pass without the policy, and PVs to be
+// testAdmissionPolicyUninstallAndReinstall expects all writes to PVs to pass without the policy, and PVs to be
 // protected again once it is back, also those of another driver. With the drivers in a ConfigMap a policy would then do
 // nothing until the API server restarts (kubernetes/kubernetes#130887).
-func TestAdmissionPolicyUninstallAndReinstall(t *testing.T) {
+func testAdmissionPolicyUninstallAndReinstall(t *testing.T) {
 	env := newWithAdmissionPolicy(t)
 	env.UninstallAdmissionPolicy()
 	env.WaitAdmissionInForce(false)
@@ -179,9 +192,9 @@ func TestAdmissionPolicyUninstallAndReinstall(t *testing.T) {
 	again.InstallAdmissionPolicy()
 }
 
-// TestReleaseIsRefusedWhileAdmissionPolicyListsDriver has a csi-reclaimer without permission to change the policy: its
+// testReleaseIsRefusedWhileAdmissionPolicyListsDriver has a csi-reclaimer without permission to change the policy: its
 // release removes nothing while the driver is listed, and names the policy.
-func TestReleaseIsRefusedWhileAdmissionPolicyListsDriver(t *testing.T) {
+func testReleaseIsRefusedWhileAdmissionPolicyListsDriver(t *testing.T) {
 	env := newWithAdmissionPolicy(t)
 	vols := env.MakeVolumes(10, func(i int) objects.Spec { return objects.Spec{Dynamic: i%2 == 0} })
 	env.WaitAllPVs(vols, "protected", fixture.IsProtected) // in the write that bound them
@@ -202,8 +215,8 @@ func TestReleaseIsRefusedWhileAdmissionPolicyListsDriver(t *testing.T) {
 	}
 }
 
-// TestReleaseRemovesDriverFromAdmissionPolicy changes the policy before the first finalizer is removed.
-func TestReleaseRemovesDriverFromAdmissionPolicy(t *testing.T) {
+// testReleaseRemovesDriverFromAdmissionPolicy changes the policy before the first finalizer is removed.
+func testReleaseRemovesDriverFromAdmissionPolicy(t *testing.T) {
 	env := newWithAdmissionPolicy(t)
 	env.Must(rbac.GrantReleaseDrivers(env.Ctx, env.Client, env.Namespace, "csi-reclaimer"))
 	vols := env.MakeVolumes(10, func(i int) objects.Spec { return objects.Spec{Dynamic: i%2 == 0} })
@@ -220,9 +233,9 @@ func TestReleaseRemovesDriverFromAdmissionPolicy(t *testing.T) {
 	env.WaitAllPVs(vols, "without our finalizer", fixture.WithoutFinalizer)
 }
 
-// TestIneffectiveAdmissionPolicyIsReported has a policy that exists and adds nothing, here because of one more
+// testIneffectiveAdmissionPolicyIsReported has a policy that exists and adds nothing, here because of one more
 // condition.
-func TestIneffectiveAdmissionPolicyIsReported(t *testing.T) {
+func testIneffectiveAdmissionPolicyIsReported(t *testing.T) {
 	if fixture.Version() == controlplane.V1_30 {
 		t.Skip("MutatingAdmissionPolicy is served from 1.36 on")
 	}

@@ -25,7 +25,7 @@ func TestFormerVolumeGuardLeaderWritesNothing(t *testing.T) {
 		Args: append([]string{"--kubeconfig=" + kubeconfig, "--leader-election-namespace=" + env.Namespace},
 			fixture.ReplicaFlags("former")...),
 	})
-	next := env.startVolumeGuard(fixture.ReplicaFlags("next")...)
+	next := env.startVolumeGuard(fixture.NextReplicaFlags("next")...)
 	env.waitGuarded(env.folder())
 	env.Must(former.Pause())
 	env.Must(next.WaitLog(env.WithTimeout(), "Became the leader"))
