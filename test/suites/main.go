@@ -1,68 +1,88 @@
-// Command suites runs suites of tests, each a make target, one after the other. It continues after one that fails, and
-// says at its end how each ended:
+// Command suites runs suites of tests, each a make target. It continues after one that fails, and says at its end how
+// each ended:
 //
-//	go run ./test/suites MAKE TARGET...
+//	go run ./test/suites MAKE TARGET... [+ TARGET...]
 //
-// It exits with status 1 unless all ended well.
+// The suites run one after the other. Those after the plus sign run beside the others, also one after the other, with
+// less priority: they compute while the others wait. A suite's output is printed in one piece when it ends; until then
+// it is in .build/suites, in a file named after the suite.
+//
+// The exit status is 1 unless all ended well.
 package main
 
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
 func main() {
 	if len(os.Args) < 3 {
-		fmt.Fprintln(os.Stderr, "usage: suites MAKE TARGET...")
+		fmt.Fprintln(os.Stderr, "usage: suites MAKE TARGET... [+ TARGET...]")
 		os.Exit(2)
 	}
 	os.Exit(runMain(os.Args[1], os.Args[2:]))
 }
 
 func runMain(program string, targets []string) int {
+	root, err := process.ModuleRoot()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	ok := run(ctx, os.Stdout, targets, func(target string) error {
-		// Not CommandContext: a terminal's interrupt reaches the suite too, which then cleans up after itself.
-		suite := exec.Command(program, target)
-		suite.Stdin, suite.Stdout, suite.Stderr = os.Stdin, os.Stdout, os.Stderr
-		if err := suite.Start(); err != nil {
-			return err
-		}
-		unhook := context.AfterFunc(ctx, func() { _ = suite.Process.Signal(syscall.SIGTERM) })
-		defer unhook()
-		return suite.Wait()
-	})
-	if !ok {
+	r := runner{
+		out: os.Stdout, folder: filepath.Join(root, ".build", "suites"), every: time.Minute,
+		suite: func(s suite, output *os.File) error { return s.run(ctx, program, output) },
+	}
+	if !r.run(ctx, lanes(targets)) {
 		return 1
 	}
 	return 0
 }
 
-// run calls suite for each target until ctx ends, writes how each ended, and reports whether all were run and ended
-// without an error.
-func run(ctx context.Context, out io.Writer, targets []string, suite func(target string) error) (ok bool) {
-	summary := ""
-	ok = true
+// lanes splits the arguments at the plus sign.
+func lanes(targets []string) [][]suite {
+	all := [][]suite{nil}
 	for _, target := range targets {
-		if ctx.Err() != nil {
-			summary += fmt.Sprintf("%-8s %8s  %s\n", "not run", "", target)
-			ok = false
+		if target == "+" {
+			all = append(all, nil)
 			continue
 		}
-		begun, word := time.Now(), "ok"
-		if err := suite(target); err != nil {
-			word, ok = "FAILED", false
-			fmt.Fprintf(out, "%s: %v\n", target, err)
-		}
-		summary += fmt.Sprintf("%-8s %7.0fs  %s\n", word, time.Since(begun).Seconds(), target)
+		last := len(all) - 1
+		all[last] = append(all[last], suite{target: target, yields: last > 0})
 	}
-	fmt.Fprint(out, "\n"+summary)
-	return ok
+	return slices.DeleteFunc(all, func(lane []suite) bool { return len(lane) == 0 })
+}
+
+// suite is a make target. One that yields leaves the processors to the others.
+type suite struct {
+	target string
+	yields bool
+}
+
+// run has make run the suite.
+func (s suite) run(ctx context.Context, program string, output *os.File) error {
+	command := []string{program, s.target}
+	if s.yields {
+		command = append([]string{"nice", "-n", "10"}, command...)
+	}
+	// Not CommandContext: a terminal's interrupt reaches the suite too, which then cleans up after itself.
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.Stdout, cmd.Stderr = output, output
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	unhook := context.AfterFunc(ctx, func() { _ = cmd.Process.Signal(syscall.SIGTERM) })
+	defer unhook()
+	return cmd.Wait()
 }

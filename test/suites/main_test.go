@@ -3,15 +3,19 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
@@ -34,20 +38,124 @@ func TestRunContinuesAfterFailedSuite(t *testing.T) {
 			defer interrupt()
 			var out strings.Builder
 			var ran []string
-			ok := run(ctx, &out, []string{"a", "b", "c"}, func(target string) error {
-				ran = append(ran, target)
-				if target == c.interrupted {
+			r := runner{out: &out, folder: t.TempDir(), suite: func(s suite, output *os.File) error {
+				ran = append(ran, s.target)
+				if s.target == c.interrupted {
 					interrupt()
 				}
-				if target == c.failing {
+				if s.target == c.failing {
 					return errors.New("exit status 2")
 				}
 				return nil
-			})
-			if ok != c.ok || !slices.Equal(ran, c.ran) || !regexp.MustCompile(`\n`+c.summary+`$`).MatchString(out.String()) {
+			}}
+			ok := r.run(ctx, lanes([]string{"a", "b", "c"}))
+			if ok != c.ok || !slices.Equal(ran, c.ran) ||
+				!regexp.MustCompile(`\n`+c.summary+`all +\d+s\n$`).MatchString(out.String()) {
 				t.Errorf("ok %v, ran %q, and printed:\n%s", ok, ran, out.String())
 			}
 		})
+	}
+}
+
+// TestLanesRunSideBySide has each of two suites wait for the other, which both write a line before and after.
+func TestLanesRunSideBySide(t *testing.T) {
+	for name, failing := range map[string]string{"both end well": "", "the first fails": "a", "the second fails": "b"} {
+		t.Run(name, func(t *testing.T) {
+			var out strings.Builder
+			begun := map[string]chan struct{}{"a": make(chan struct{}), "b": make(chan struct{})}
+			other := map[string]string{"a": "b", "b": "a"}
+			r := runner{out: &out, folder: t.TempDir(), every: time.Millisecond, suite: func(s suite, output *os.File) error {
+				if s.target == "c" {
+					return nil
+				}
+				if s.yields != (s.target == "b") {
+					t.Errorf("%s yields: %v", s.target, s.yields)
+				}
+				fmt.Fprintf(output, "%s begins\n", s.target)
+				close(begun[s.target])
+				select {
+				case <-begun[other[s.target]]:
+				case <-time.After(time.Minute):
+					t.Errorf("%s runs alone", s.target)
+				}
+				time.Sleep(5 * time.Millisecond) // for a line that says what runs
+				fmt.Fprintf(output, "%s ends\n", s.target)
+				if s.target == failing {
+					return errors.New("exit status 2")
+				}
+				return nil
+			}}
+			if ok := r.run(t.Context(), lanes([]string{"a", "+", "b", "c"})); ok != (failing == "") {
+				t.Errorf("ok: %v", ok)
+			}
+			for _, want := range []string{"=== a\na begins\na ends\n", "=== b\nb begins\nb ends\n", "=== running: "} {
+				if !strings.Contains(out.String(), want) {
+					t.Errorf("%q is not in what it printed:\n%s", want, out.String())
+				}
+			}
+		})
+	}
+}
+
+func TestOutputThatCannotBeKeptFailsTheSuite(t *testing.T) {
+	var out strings.Builder
+	r := runner{out: &out, folder: filepath.Join(t.TempDir(), "\x00"), suite: func(suite, *os.File) error { return nil }}
+	if r.run(t.Context(), lanes([]string{"a"})) {
+		t.Errorf("it ended well:\n%s", out.String())
+	}
+}
+
+// TestSuiteOfMake runs a program in place of make: one suite ends well, one fails, one is ended by a signal.
+func TestSuiteOfMake(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "make")
+	script := "#!/bin/sh\necho \"$1, niceness $(nice)\"\ncase $1 in fails) exit 3;; waits) exec sleep 60;; esac\n"
+	if err := os.WriteFile(program, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	own, err := exec.Command("nice").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	niceness, err := strconv.Atoi(strings.TrimSpace(string(own)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		suite
+		output, err string
+	}{
+		{suite{target: "passes"}, fmt.Sprintf("passes, niceness %d\n", niceness), ""},
+		{suite{target: "passes", yields: true}, fmt.Sprintf("passes, niceness %d\n", min(niceness+10, 19)), ""},
+		{suite{target: "fails"}, fmt.Sprintf("fails, niceness %d\n", niceness), "exit status 3"},
+		{suite{target: "waits", yields: true}, fmt.Sprintf("waits, niceness %d\n", min(niceness+10, 19)),
+			"signal: terminated"},
+	} {
+		ctx, interrupt := context.WithCancel(t.Context())
+		output, err := os.CreateTemp(t.TempDir(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.target == "waits" {
+			go func() {
+				for text := ""; text == ""; time.Sleep(time.Millisecond) {
+					data, _ := os.ReadFile(output.Name())
+					text = string(data)
+				}
+				interrupt()
+			}()
+		}
+		got := ""
+		if err := c.run(ctx, program, output); err != nil {
+			got = err.Error()
+		}
+		interrupt()
+		text, err := os.ReadFile(output.Name())
+		if err := errors.Join(err, output.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if got != c.err || string(text) != c.output {
+			t.Errorf("%s: %q, %q, want %q, %q", c.target, got, text, c.err, c.output)
+		}
 	}
 }
 
@@ -65,14 +173,14 @@ func TestMakeTestRunsEverySuite(t *testing.T) {
 	if recipe == nil {
 		t.Fatal("make test does not run test/suites")
 	}
-	run := strings.Fields(recipe[1])
+	run := slices.DeleteFunc(strings.Fields(recipe[1]), func(arg string) bool { return !strings.HasPrefix(arg, "test-") })
 	targets := regexp.MustCompile(`(?m)^(test-[a-z0-9-]+):`).FindAllStringSubmatch(string(makefile), -1)
 	for _, target := range targets {
 		if !slices.Contains(run, target[1]) {
 			t.Errorf("make test does not run %s: %q", target[1], run)
 		}
 	}
-	if len(targets) < 5 || len(run) != len(targets)+1 {
+	if len(targets) < 5 || len(run) != len(targets) {
 		t.Errorf("make test runs %q of the targets %q", run, targets)
 	}
 }
