@@ -1,5 +1,5 @@
 // Command suites runs suites of tests, each a make target. It continues after one that fails, and says at its end how
-// each ended:
+// each ended, after which time, and how much processor time it took:
 //
 //	go run ./test/suites MAKE TARGET... [+ TARGET...]
 //
@@ -42,7 +42,7 @@ func runMain(program string, targets []string) int {
 	defer stop()
 	r := runner{
 		out: os.Stdout, folder: filepath.Join(root, ".build", "suites"), every: time.Minute,
-		suite: func(s suite, output *os.File) error { return s.run(ctx, program, output) },
+		suite: func(s suite, output *os.File) (time.Duration, error) { return s.run(ctx, program, output) },
 	}
 	if !r.run(ctx, lanes(targets)) {
 		return 1
@@ -70,8 +70,8 @@ type suite struct {
 	yields bool
 }
 
-// run has make run the suite.
-func (s suite) run(ctx context.Context, program string, output *os.File) error {
+// run has make run the suite, and returns the processor time of all that ran in it.
+func (s suite) run(ctx context.Context, program string, output *os.File) (processor time.Duration, err error) {
 	command := []string{program, s.target}
 	if s.yields {
 		command = append([]string{"nice", "-n", "10"}, command...)
@@ -80,9 +80,10 @@ func (s suite) run(ctx context.Context, program string, output *os.File) error {
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Stdout, cmd.Stderr = output, output
 	if err := cmd.Start(); err != nil {
-		return err
+		return 0, err
 	}
 	unhook := context.AfterFunc(ctx, func() { _ = cmd.Process.Signal(syscall.SIGTERM) })
 	defer unhook()
-	return cmd.Wait()
+	err = cmd.Wait()
+	return cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), err
 }

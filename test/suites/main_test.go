@@ -27,30 +27,37 @@ func TestRunContinuesAfterFailedSuite(t *testing.T) {
 		ran                  []string
 		summary              string
 	}{
-		"all end well":         {"", "", true, []string{"a", "b", "c"}, `ok +\d+s  a\nok +\d+s  b\nok +\d+s  c\n`},
-		"the first fails":      {"a", "", false, []string{"a", "b", "c"}, `FAILED +\d+s  a\nok +\d+s  b\nok +\d+s  c\n`},
-		"the last fails":       {"c", "", false, []string{"a", "b", "c"}, `ok +\d+s  a\nok +\d+s  b\nFAILED +\d+s  c\n`},
-		"one is interrupted":   {"b", "b", false, []string{"a", "b"}, `ok +\d+s  a\nFAILED +\d+s  b\nnot run +c\n`},
-		"it is ended in a gap": {"", "b", false, []string{"a", "b"}, `ok +\d+s  a\nok +\d+s  b\nnot run +c\n`},
+		"all end well":         {"", "", true, []string{"a", "b", "c"}, "ok a, ok b, ok c"},
+		"the first fails":      {"a", "", false, []string{"a", "b", "c"}, "FAILED a, ok b, ok c"},
+		"the last fails":       {"c", "", false, []string{"a", "b", "c"}, "ok a, ok b, FAILED c"},
+		"one is interrupted":   {"b", "b", false, []string{"a", "b"}, "ok a, FAILED b, not run c"},
+		"it is ended in a gap": {"", "b", false, []string{"a", "b"}, "ok a, ok b, not run c"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, interrupt := context.WithCancel(t.Context())
 			defer interrupt()
 			var out strings.Builder
 			var ran []string
-			r := runner{out: &out, folder: t.TempDir(), suite: func(s suite, output *os.File) error {
+			r := runner{out: &out, folder: t.TempDir(), suite: func(s suite, output *os.File) (time.Duration, error) {
 				ran = append(ran, s.target)
 				if s.target == c.interrupted {
 					interrupt()
 				}
 				if s.target == c.failing {
-					return errors.New("exit status 2")
+					return 2 * time.Second, errors.New("exit status 2")
 				}
-				return nil
+				return 2 * time.Second, nil
 			}}
 			ok := r.run(ctx, lanes([]string{"a", "b", "c"}))
-			if ok != c.ok || !slices.Equal(ran, c.ran) ||
-				!regexp.MustCompile(`\n`+c.summary+`all +\d+s\n$`).MatchString(out.String()) {
+			_, table, _ := strings.Cut(out.String(), "processor  suite\n")
+			var summary []string
+			for line := range strings.Lines(table) {
+				summary = append(summary, regexp.MustCompile(` +(\d+s +2s)? +`).ReplaceAllString(strings.TrimSpace(line), " "))
+			}
+			all := regexp.MustCompile(fmt.Sprintf(`^all \d+s %ds$`, 2*len(ran)))
+			last := len(summary) - 1
+			if ok != c.ok || !slices.Equal(ran, c.ran) || last < 0 || strings.Join(summary[:last], ", ") != c.summary ||
+				!all.MatchString(summary[last]) {
 				t.Errorf("ok %v, ran %q, and printed:\n%s", ok, ran, out.String())
 			}
 		})
@@ -64,9 +71,10 @@ func TestLanesRunSideBySide(t *testing.T) {
 			var out strings.Builder
 			begun := map[string]chan struct{}{"a": make(chan struct{}), "b": make(chan struct{})}
 			other := map[string]string{"a": "b", "b": "a"}
-			r := runner{out: &out, folder: t.TempDir(), every: time.Millisecond, suite: func(s suite, output *os.File) error {
+			r := runner{out: &out, folder: t.TempDir(), every: time.Millisecond}
+			r.suite = func(s suite, output *os.File) (time.Duration, error) {
 				if s.target == "c" {
-					return nil
+					return 0, nil
 				}
 				if s.yields != (s.target == "b") {
 					t.Errorf("%s yields: %v", s.target, s.yields)
@@ -81,10 +89,10 @@ func TestLanesRunSideBySide(t *testing.T) {
 				time.Sleep(5 * time.Millisecond) // for a line that says what runs
 				fmt.Fprintf(output, "%s ends\n", s.target)
 				if s.target == failing {
-					return errors.New("exit status 2")
+					return 0, errors.New("exit status 2")
 				}
-				return nil
-			}}
+				return 0, nil
+			}
 			if ok := r.run(t.Context(), lanes([]string{"a", "+", "b", "c"})); ok != (failing == "") {
 				t.Errorf("ok: %v", ok)
 			}
@@ -99,7 +107,8 @@ func TestLanesRunSideBySide(t *testing.T) {
 
 func TestOutputThatCannotBeKeptFailsTheSuite(t *testing.T) {
 	var out strings.Builder
-	r := runner{out: &out, folder: filepath.Join(t.TempDir(), "\x00"), suite: func(suite, *os.File) error { return nil }}
+	r := runner{out: &out, folder: filepath.Join(t.TempDir(), "\x00")}
+	r.suite = func(suite, *os.File) (time.Duration, error) { return 0, nil }
 	if r.run(t.Context(), lanes([]string{"a"})) {
 		t.Errorf("it ended well:\n%s", out.String())
 	}
@@ -108,7 +117,14 @@ func TestOutputThatCannotBeKeptFailsTheSuite(t *testing.T) {
 // TestSuiteOfMake runs a program in place of make: one suite ends well, one fails, one is ended by a signal.
 func TestSuiteOfMake(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "make")
-	script := "#!/bin/sh\necho \"$1, niceness $(nice)\"\ncase $1 in fails) exit 3;; waits) exec sleep 60;; esac\n"
+	const script = `#!/bin/sh
+echo "$1, niceness $(nice)"
+case $1 in
+passes) for i in $(seq 20000); do :; done ;;
+fails) exit 3 ;;
+waits) exec sleep 60 ;;
+esac
+`
 	if err := os.WriteFile(program, []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -145,8 +161,12 @@ func TestSuiteOfMake(t *testing.T) {
 			}()
 		}
 		got := ""
-		if err := c.run(ctx, program, output); err != nil {
+		processor, err := c.run(ctx, program, output)
+		if err != nil {
 			got = err.Error()
+		}
+		if processor <= 0 && c.target == "passes" {
+			t.Errorf("%s took %v of processor time", c.target, processor)
 		}
 		interrupt()
 		text, err := os.ReadFile(output.Name())

@@ -21,13 +21,15 @@ type runner struct {
 	folder string
 	// every is how often it says what runs.
 	every time.Duration
-	// suite runs one to its end.
-	suite func(s suite, output *os.File) error
+	// suite runs one to its end, and returns how much processor time it took.
+	suite func(s suite, output *os.File) (time.Duration, error)
 
 	mu      sync.Mutex // of out and the rest
 	running []begun
 	summary []string
 	failed  bool
+	// processor is the sum of all suites that ended.
+	processor time.Duration
 }
 
 // begun is a suite that runs.
@@ -53,42 +55,45 @@ func (r *runner) run(ctx context.Context, lanes [][]suite) (ok bool) {
 	all.Wait()
 	quiet()
 	talk.Wait()
-	fmt.Fprintf(r.out, "\n%s%-8s %7.0fs\n", strings.Join(r.summary, ""), "all", time.Since(start).Seconds())
+	r.note("all", "", time.Since(start), r.processor)
+	fmt.Fprintf(r.out, "\n%-8s %8s %10s  suite\n%s", "", "time", "processor", strings.Join(r.summary, ""))
 	return !r.failed
 }
 
 // one runs a suite and prints its output.
 func (r *runner) one(ctx context.Context, s suite) {
 	if ctx.Err() != nil {
-		r.ended("not run", s.target, 0)
+		r.skip(s)
 		return
 	}
 	path := filepath.Join(r.folder, s.target+".log")
 	start := r.begins(s.target, path)
-	err := r.logged(s, path)
+	processor, err := r.logged(s, path)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.running = slices.DeleteFunc(r.running, func(b begun) bool { return b.target == s.target })
 	fmt.Fprintf(r.out, "\n=== %s\n", s.target)
 	word, took := "ok", time.Since(start)
 	if err := errors.Join(err, r.print(path)); err != nil {
-		word = "FAILED"
+		word, r.failed = "FAILED", true
 		fmt.Fprintf(r.out, "%s: %v\n", s.target, err)
 	}
 	fmt.Fprintf(r.out, "=== %s: %s after %.0fs\n", s.target, word, took.Seconds())
-	r.note(word, s.target, took)
+	r.processor += processor
+	r.note(word, s.target, took, processor)
 }
 
 // logged runs a suite with its output in a file.
-func (r *runner) logged(s suite, path string) (err error) {
+func (r *runner) logged(s suite, path string) (processor time.Duration, err error) {
 	if err := os.MkdirAll(r.folder, 0o755); err != nil {
-		return err
+		return 0, err
 	}
 	output, err := os.Create(path)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	return errors.Join(r.suite(s, output), output.Close())
+	processor, err = r.suite(s, output)
+	return processor, errors.Join(err, output.Close())
 }
 
 func (r *runner) print(path string) error {
@@ -108,20 +113,18 @@ func (r *runner) begins(target, path string) time.Time {
 	return r.running[len(r.running)-1].at
 }
 
-func (r *runner) ended(word, target string, took time.Duration) {
+// skip notes a suite that is not run.
+func (r *runner) skip(s suite) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.note(word, target, took)
+	r.failed = true
+	r.summary = append(r.summary, fmt.Sprintf("%-8s %8s %10s  %s\n", "not run", "", "", s.target))
 }
 
-// note adds a line to the summary; mu is held.
-func (r *runner) note(word, target string, took time.Duration) {
-	seconds := ""
-	if took > 0 {
-		seconds = fmt.Sprintf("%.0fs", took.Seconds())
-	}
-	r.failed = r.failed || word != "ok"
-	r.summary = append(r.summary, fmt.Sprintf("%-8s %8s  %s\n", word, seconds, target))
+// note adds a line to the summary; mu is held while suites run.
+func (r *runner) note(word, target string, took, processor time.Duration) {
+	line := fmt.Sprintf("%-8s %7.0fs %9.0fs  %s", word, took.Seconds(), processor.Seconds(), target)
+	r.summary = append(r.summary, strings.TrimRight(line, " ")+"\n")
 }
 
 // talk says from time to time what runs.
