@@ -9,7 +9,7 @@ UNIT      := ./cmd/... ./pkg/... ./mock-driver/... ./test/demo/... ./test/framew
              ./test/bench/... ./test/framework/objects/... ./test/docs/... ./test/suites \
              ./test/faults/oracle ./test/faults/proxy ./test/faults/scenario
 # Decisions are pure functions without goroutines, called here with millions of combinations of facts. The race detector
-# would make that take five times as long, and find nothing; the packages that call them are tested with it.
+# would make that take more than twice as long, and find nothing; the packages that call them are tested with it.
 DECISIONS := ./pkg/internal/engine/...
 # How long a program with the race detector sleeps before it ends. The default is a second, for goroutines that still run.
 export GORACE ?= atexit_sleep_ms=50
