@@ -1,0 +1,172 @@
+package podhold
+
+import "time"
+
+// Decision is the next step for one pod, and why.
+type Decision struct {
+	Action Action
+	Reason Reason
+	// After, if not zero, is how long this wait lasts at most.
+	After time.Duration
+}
+
+func wait(why Reason) Decision                         { return Decision{Action: Wait, Reason: why} }
+func waitFor(why Reason, after time.Duration) Decision { return Decision{Reason: why, After: after} }
+func step(a Action, why Reason) Decision               { return Decision{Action: a, Reason: why} }
+
+// Decide returns what to do next about one pod: carrying out a step adds to what is known, and Decide is called again
+// with that. It holds the pod whenever a fact is unknown.
+//
+// now is the time by which reads are judged too old, and waits over.
+func Decide(f Facts, now time.Time) Decision {
+	switch {
+	case !f.Pod.Held:
+		return notHeld(f)
+	case f.Rules.RemovingFinalizers:
+		return step(RemoveFinalizerByUID, ReasonFinalizersRemoved)
+	case !f.Pod.Terminating:
+		return running(f, now)
+	}
+	return terminating(f, now)
+}
+
+// notHeld handles a pod without the finalizer. One that is terminating cannot get it.
+func notHeld(f Facts) Decision {
+	switch {
+	case f.Rules.RemovingFinalizers:
+		return wait(ReasonFinalizersRemoved)
+	case f.Pod.Terminating, f.Mode != ModeEnforce, !f.Pod.wanted():
+		return wait(ReasonNothingToHold)
+	}
+	return step(AddFinalizer, ReasonHold)
+}
+
+// running handles a pod that nobody has deleted. Where nobody else deletes the pods of nodes that are gone, it is
+// deleted for that.
+func running(f Facts, now time.Time) Decision {
+	if !f.Rules.CollectOrphans || f.NodeSeen != NodeAbsent || f.Pod.Node == "" {
+		return wait(ReasonNotTerminating)
+	}
+	if !f.PodRead.Fresh(now) {
+		return step(ReadPod, ReasonOrphaned)
+	}
+	switch d := byNodeObject(f, now); {
+	case d.Action.Reads(), d.Reason == ReasonNodeRecentlyGone:
+		return d
+	case d.Reason == ReasonNodeGone:
+		return step(ForceDelete, ReasonOrphaned)
+	}
+	return wait(ReasonNotTerminating)
+}
+
+// terminating handles a pod that is held and was deleted: it is held until there is evidence of the end of its
+// processes, which is looked for on the pod, and then on its node.
+func terminating(f Facts, now time.Time) Decision {
+	d := byPod(f, now)
+	if d.Action == Wait && f.nodeMayProve() {
+		d = byNode(f, now, d)
+	}
+	switch {
+	case d.Action != RemoveFinalizer:
+		return d
+	case !f.PodRead.Fresh(now):
+		return step(ReadPod, d.Reason)
+	case !f.Pod.GraceZero:
+		return step(ForceDelete, d.Reason)
+	}
+	return d
+}
+
+// byPod looks for evidence on the pod itself. Without it, it returns what is waited for as far as the watch shows.
+func byPod(f Facts, now time.Time) Decision {
+	pod := f.Pod
+	switch {
+	case pod.Node == "":
+		return step(RemoveFinalizer, ReasonNeverBound)
+	case pod.Confirmation == ConfirmedThis && (pod.GraceZero || !now.Before(pod.GraceEnds)):
+		return step(RemoveFinalizer, ReasonConfirmed)
+	case pod.Finished():
+		return finished(f, now)
+	case pod.Confirmation == ConfirmedThis:
+		return waitFor(ReasonGracePeriodRunning, pod.GraceEnds.Sub(now))
+	case pod.Confirmation == ConfirmedOther:
+		return wait(ReasonConfirmationMismatch)
+	case f.NodeSeen != NodeReady:
+		return wait(ReasonNodeUnreachable)
+	case pod.Ended:
+		return wait(ReasonEndNotReported)
+	}
+	return wait(ReasonProcessesMayRun)
+}
+
+// finished handles a pod that has ended according to its kubelet, and whose volumes may still be mounted.
+func finished(f Facts, now time.Time) Decision {
+	switch {
+	case !f.Pod.GraceZero:
+		return wait(ReasonWaitsForUnmount) // the kubelet sets it to 0 after the unmount
+	case f.unmountShown(), f.unmountIn(now) <= 0:
+		return step(RemoveFinalizer, ReasonFinished)
+	}
+	return waitFor(ReasonWaitsForUnmount, f.unmountIn(now))
+}
+
+// byNode looks for evidence on the pod's node, by reads that are made after one that shows the pod terminating. Without
+// it, the pod waits as it does for otherwise, or for what the reads have found.
+func byNode(f Facts, now time.Time, otherwise Decision) Decision {
+	switch {
+	case !f.PodRead.Fresh(now):
+		return step(ReadPod, otherwise.Reason)
+	case f.FenceSeen && !f.after(f.Fence.Read, now):
+		return step(ReadFence, otherwise.Reason)
+	case f.after(f.Fence.Read, now) && f.Fence.covers():
+		return step(RemoveFinalizer, ReasonNodeFenced)
+	}
+	d := byNodeObject(f, now)
+	if d.Action == Wait {
+		return both(d, otherwise)
+	}
+	return d
+}
+
+// both returns the wait for either of two: as long as the shorter one, and with the reason that a person can do more
+// about.
+func both(node, pod Decision) Decision {
+	d := node
+	switch pod.Reason {
+	case ReasonWaitsForUnmount, ReasonGracePeriodRunning, ReasonConfirmationMismatch:
+		d.Reason = pod.Reason
+	case ReasonEndNotReported:
+		if node.Reason == ReasonProcessesMayRun {
+			d.Reason = pod.Reason
+		}
+	default:
+	}
+	if node.After == 0 || pod.After > 0 && pod.After < node.After {
+		d.After = pod.After
+	}
+	return d
+}
+
+// byNodeObject looks for evidence on the Node and its Lease.
+func byNodeObject(f Facts, now time.Time) Decision {
+	node := f.Node
+	switch {
+	case !f.after(node.Read, now):
+		return step(ReadNode, ReasonNodeUnreachable)
+	case node.Found && node.OutOfService && (node.Ready == ReadyFalse || node.Ready == ReadyUnknown):
+		return step(RemoveFinalizer, ReasonOutOfService)
+	case node.Found && node.OutOfService:
+		return wait(ReasonOutOfServiceNodeReady)
+	case node.Found && node.Ready == ReadyTrue:
+		return wait(ReasonProcessesMayRun)
+	case node.Found:
+		return wait(ReasonNodeUnreachable)
+	case !f.after(f.Lease.Read, now):
+		return step(ReadLease, ReasonNodeRecentlyGone)
+	case f.leaseIn() > 0:
+		return waitFor(ReasonNodeRecentlyGone, f.leaseIn())
+	case f.Pod.GraceZero && f.forcedIn(now) > 0:
+		return waitFor(ReasonNodeRecentlyGone, f.forcedIn(now))
+	}
+	return step(RemoveFinalizer, ReasonNodeGone)
+}

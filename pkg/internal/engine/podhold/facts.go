@@ -1,0 +1,289 @@
+package podhold
+
+import (
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Facts is all that is known about one pod at one moment. The zero value of every field means that the fact is not
+// known, or speaks for holding the pod.
+type Facts struct {
+	Rules Rules
+	// Mode is that of the pod's namespace.
+	Mode Mode
+
+	// Pod is the pod, from the watch cache or, when PodRead is set, from a live read.
+	Pod     Pod
+	PodRead Read
+	// Sight is since when this process has seen what of the pod.
+	Sight Sight
+
+	// NodeSeen and FenceSeen are what the watch shows of the pod's node, and whether it shows a fence of the node. They
+	// only choose which live reads are worth making.
+	NodeSeen  NodeSeen
+	FenceSeen bool
+
+	// Node, Lease and Fence are what live reads found.
+	Node  NodeFacts
+	Lease LeaseFacts
+	Fence FenceFacts
+}
+
+// Rules are the settings of the hold.
+type Rules struct {
+	// UnmountGrace is how long to wait for the unmount of the volumes of a pod that has ended where nothing shows it,
+	// counted from when this process first saw that the pod has ended. Default 30 s.
+	UnmountGrace time.Duration
+	// CollectOrphans has pods deleted whose node is gone, for a cluster without the pod garbage collector.
+	CollectOrphans bool
+	// RemovingFinalizers: the finalizer is removed from all pods, whether their processes run or not, because
+	// volume-guard is uninstalled.
+	RemovingFinalizers bool
+	// DryRun ends a session before its first write.
+	DryRun bool
+}
+
+const (
+	// DefaultUnmountGrace is the default of Rules.UnmountGrace. It is a guess: a kubelet unmounts within a second, and
+	// tries again for as long as that fails.
+	DefaultUnmountGrace = 30 * time.Second
+	// LeaseDuration is after which time without a renewal of its Lease a kubelet counts as cut off, and in which time a
+	// kubelet that is not cut off ends a pod that has no grace (nodeLeaseDurationSeconds of the kubelet, and
+	// node-monitor-grace-period before 1.32, are 40 s).
+	LeaseDuration = 40 * time.Second
+	// LiveFor is how long a live read counts. It bounds the time between what was seen and what is done about it; a
+	// read that is older is repeated.
+	LiveFor = 5 * time.Second
+)
+
+func (r Rules) unmountGrace() time.Duration {
+	if r.UnmountGrace == 0 {
+		return DefaultUnmountGrace
+	}
+	return r.UnmountGrace
+}
+
+// Mode is what a namespace asks for. The zero value: nothing, as far as is known.
+type Mode uint8
+
+const (
+	// ModeOff: the namespace does not ask for pod safety, or it is not known.
+	ModeOff Mode = iota
+	// ModeWarn: force deletions are warned of, and no pod is held.
+	ModeWarn
+	// ModeEnforce: pods are held, and force deletions refused.
+	ModeEnforce
+)
+
+// ModeOf returns the mode that the labels of a namespace ask for.
+func ModeOf(labels map[string]string) Mode {
+	switch labels[NamespaceLabel] {
+	case EnforceValue:
+		return ModeEnforce
+	case WarnValue:
+		return ModeWarn
+	}
+	return ModeOff
+}
+
+// Read is a live read of the API server. The zero value: none was made.
+type Read struct {
+	// Sent is when the request was sent; what it shows is at least as new.
+	Sent time.Time
+	// Order numbers the reads of one session from 1. Times alone do not show which read came last where a clock is
+	// coarse.
+	Order int
+}
+
+// Fresh reports whether the read was made and still counts.
+func (r Read) Fresh(now time.Time) bool {
+	return r.Order > 0 && now.Sub(r.Sent) <= LiveFor
+}
+
+// Sight is since when one process has seen what of a pod, by its own clock. The zero value: nothing.
+type Sight struct {
+	// FinishedSince is when it first saw that the kubelet says the pod has ended.
+	FinishedSince time.Time
+	// FinishedWithGrace: it saw that while the grace was not 0 yet. The kubelet sets the grace to 0 after it has
+	// unmounted the volumes.
+	FinishedWithGrace bool
+	// GraceZeroSince is when it first saw the grace 0.
+	GraceZeroSince time.Time
+	// Forced: this process has set the grace to 0, or tried to.
+	Forced bool
+	// LeaseVersion is the resourceVersion of the Lease of the pod's node, empty while there is none, as live reads have
+	// found it since LeaseSince.
+	LeaseVersion string
+	LeaseSince   time.Time
+}
+
+// NodeSeen is what the watch shows of a node. The zero value is not known.
+type NodeSeen uint8
+
+const (
+	// NodeUnseen: the watch shows nothing yet.
+	NodeUnseen NodeSeen = iota
+	// NodeReady: the node is Ready, and not tainted as out of service.
+	NodeReady
+	// NodeNotReady: the node is not Ready, or not known to be, and not tainted as out of service.
+	NodeNotReady
+	// NodeTainted: the node has the taint node.kubernetes.io/out-of-service.
+	NodeTainted
+	// NodeAbsent: there is no such node.
+	NodeAbsent
+)
+
+// Ready is the condition Ready of a node. The zero value: it has none.
+type Ready uint8
+
+const (
+	// ReadyMissing: the node has no condition Ready, as one that was just created.
+	ReadyMissing Ready = iota
+	// ReadyTrue, ReadyFalse and ReadyUnknown are the statuses of the condition. The node controller sets Unknown when
+	// it has not heard of the kubelet for long.
+	ReadyTrue
+	ReadyFalse
+	ReadyUnknown
+)
+
+// NodeFacts is what a live read of a node found. The zero value: it was not read.
+type NodeFacts struct {
+	Read Read
+	// Found: there is a node of that name. Whether it is the one that the pod was bound to does not matter: pods
+	// survive that their Node is deleted and created again.
+	Found bool
+	Ready Ready
+	// OutOfService: the node has the taint node.kubernetes.io/out-of-service, and not from this project.
+	OutOfService bool
+	// OwnTaint: it has the taint from this project.
+	OwnTaint bool
+}
+
+// NodeOf reads what is needed of a Node.
+func NodeOf(o *v1.Node) NodeFacts {
+	n := NodeFacts{Found: true}
+	for _, c := range o.Status.Conditions {
+		if c.Type == v1.NodeReady {
+			n.Ready = readyOf(c.Status)
+		}
+	}
+	for _, t := range o.Spec.Taints {
+		switch {
+		case t.Key != v1.TaintNodeOutOfService:
+		case t.Value == OwnTaintValue:
+			n.OwnTaint = true
+		default:
+			n.OutOfService = true
+		}
+	}
+	return n
+}
+
+func readyOf(s v1.ConditionStatus) Ready {
+	switch s {
+	case v1.ConditionTrue:
+		return ReadyTrue
+	case v1.ConditionFalse:
+		return ReadyFalse
+	case v1.ConditionUnknown:
+		return ReadyUnknown
+	}
+	return ReadyMissing
+}
+
+// Seen returns what a watch shows with such a node.
+func (n NodeFacts) Seen() NodeSeen {
+	switch {
+	case !n.Found:
+		return NodeAbsent
+	case n.OutOfService || n.OwnTaint:
+		return NodeTainted
+	case n.Ready == ReadyTrue:
+		return NodeReady
+	}
+	return NodeNotReady
+}
+
+// LeaseFacts is what a live read of the Lease of a node found (namespace kube-node-lease). The zero value: it was not
+// read. Since when it is so: see [Sight].
+type LeaseFacts struct {
+	Read  Read
+	Found bool
+	// ResourceVersion changes with each renewal. The times in the Lease are by the clock of the node, which can be wrong.
+	ResourceVersion string
+}
+
+// Coverage is what the agent that fenced a node proves. The zero value is not known.
+type Coverage uint8
+
+const (
+	// CoversUnknown covers nothing.
+	CoversUnknown Coverage = iota
+	// CoversUntilUnfenced: nothing runs on the node until it is unfenced.
+	CoversUntilUnfenced
+	// CoversReboot: the node was rebooted, which ends all processes. A kubelet starts pods again that were not
+	// terminating when it read them.
+	CoversReboot
+	// CoversVolumes: the node cannot reach some volumes. Its processes run.
+	CoversVolumes
+)
+
+// FenceFacts is what a live read of the fence of a node found. The zero value: there is none, or it was not read.
+type FenceFacts struct {
+	Read Read
+	// InForce: the fence is proven and has not been released.
+	InForce  bool
+	Coverage Coverage
+	// SinceTerminating: the pod was terminating before the fence began, as the order of writes shows.
+	SinceTerminating bool
+}
+
+// covers reports whether the fence shows that no process of the pod runs.
+func (f FenceFacts) covers() bool {
+	return f.InForce && (f.Coverage == CoversUntilUnfenced || f.Coverage == CoversReboot && f.SinceTerminating)
+}
+
+// after reports whether a live read counts and was made after the pod was read, which showed its deletion.
+func (f Facts) after(r Read, now time.Time) bool { return r.Fresh(now) && r.Order > f.PodRead.Order }
+
+// nodeMayProve reports whether a live read of the node may find evidence, as far as the watch shows.
+func (f Facts) nodeMayProve() bool {
+	return f.FenceSeen || slices.Contains([]NodeSeen{NodeUnseen, NodeTainted, NodeAbsent}, f.NodeSeen)
+}
+
+// unmountShown reports whether it was the kubelet that set the grace to 0, which it does once it has unmounted the
+// volumes: the pod had ended before, this process did not, nobody has confirmed a force deletion, and the pod garbage
+// collector does not for a node that is Ready.
+func (f Facts) unmountShown() bool {
+	return f.Sight.FinishedWithGrace && !f.Sight.Forced && f.Pod.Confirmation == NotConfirmed && f.NodeSeen == NodeReady
+}
+
+// unmountIn returns how long the wait for the unmount lasts where nothing shows it, not positive when it is over.
+func (f Facts) unmountIn(now time.Time) time.Duration {
+	return rest(f.Sight.FinishedSince, f.Rules.unmountGrace(), now)
+}
+
+// leaseIn returns how long the Lease has to stay as it is until the kubelet counts as cut off, not positive when it
+// does.
+func (f Facts) leaseIn() time.Duration {
+	if f.Sight.LeaseVersion != f.Lease.ResourceVersion {
+		return LeaseDuration
+	}
+	return rest(f.Sight.LeaseSince, LeaseDuration, f.Lease.Read.Sent)
+}
+
+// forcedIn returns how long a kubelet that is not cut off after all may take to end a pod without grace, not positive
+// when it would have.
+func (f Facts) forcedIn(now time.Time) time.Duration {
+	return rest(f.Sight.GraceZeroSince, LeaseDuration, now)
+}
+
+// rest returns what remains of a time that began then, all of it when it has not begun.
+func rest(began time.Time, lasts time.Duration, now time.Time) time.Duration {
+	if began.IsZero() {
+		return lasts
+	}
+	return began.Add(lasts).Sub(now)
+}

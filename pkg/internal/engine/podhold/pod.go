@@ -1,0 +1,169 @@
+package podhold
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const (
+	// Finalizer holds a pod until there is evidence that its processes have ended.
+	Finalizer = "csi-reclaimer.io/running"
+	// NamespaceLabel on a namespace is the mode of pod safety there: EnforceValue or WarnValue.
+	NamespaceLabel = "csi-reclaimer.io/pod-safety"
+	EnforceValue   = "enforce"
+	WarnValue      = "warn"
+	// ConfirmAnnotation on a pod confirms that its processes cannot run any more. Its value is the UID of the pod.
+	ConfirmAnnotation = "csi-reclaimer.io/confirm-force-delete"
+	// OwnTaintValue is the value of the taint node.kubernetes.io/out-of-service that this project adds to a node that it
+	// has fenced. The fence is the evidence then, not the taint.
+	OwnTaintValue = "csi-reclaimer"
+
+	// kubelet is the field manager under which kubelets write: the first part of their user agent.
+	kubelet = "kubelet"
+	// podCompleted and podFailed are the reasons of the condition ContainersReady that a kubelet sets when a pod has
+	// ended (pkg/kubelet/status/generate.go: PodCompleted, PodFailed).
+	podCompleted = "PodCompleted"
+	podFailed    = "PodFailed"
+)
+
+// Confirmation is what the annotation ConfirmAnnotation says. The zero value: nothing.
+type Confirmation uint8
+
+const (
+	// NotConfirmed: the pod does not have the annotation.
+	NotConfirmed Confirmation = iota
+	// ConfirmedOther: the annotation has another value than the pod's UID, such as that of an earlier pod of the name.
+	ConfirmedOther
+	// ConfirmedThis: the annotation has the pod's UID.
+	ConfirmedThis
+)
+
+// Pod holds the fields of a Pod that decisions are made from. The zero value is a pod that nothing is done to.
+type Pod struct {
+	Namespace, Name string
+	UID             types.UID
+	ResourceVersion string
+	// Node is spec.nodeName, empty for a pod that is not bound to a node.
+	Node string
+	// Claims are the names of the claims that its volumes name, and of those of its generic ephemeral volumes.
+	Claims []string
+
+	// Held: the pod has Finalizer.
+	Held bool
+	// Mirror: a kubelet created it for a static pod.
+	Mirror bool
+	// Terminating: the pod has a deletionTimestamp, which is GraceEnds.
+	Terminating bool
+	GraceEnds   time.Time
+	// GraceZero: deletionGracePeriodSeconds is 0. Without a finalizer the API server would have removed the pod.
+	GraceZero    bool
+	Confirmation Confirmation
+
+	// Ended: the phase is Succeeded or Failed. Others than the kubelet write phases too: the pod garbage collector does.
+	Ended bool
+	// Running: a container status of any kind has the state running.
+	Running bool
+	// Reported: each of the containers in spec.containers has a status.
+	Reported bool
+	// Generation and ObservedGeneration are metadata.generation and status.observedGeneration. The API server raises
+	// the first with a deletion, and only the kubelet sets the second (KEP-5067). A kubelet without that feature leaves
+	// it at 0.
+	Generation, ObservedGeneration int64
+	// ContainersReadyEnded: the condition ContainersReady has the reason PodCompleted or PodFailed.
+	ContainersReadyEnded bool
+	// PhaseByKubelet: according to managedFields, a kubelet wrote the phase.
+	PhaseByKubelet bool
+}
+
+// PodOf reads what is needed of a Pod, without keeping a reference to it.
+func PodOf(o *v1.Pod) Pod {
+	p := Pod{
+		Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Node: o.Spec.NodeName,
+		Held:       slices.Contains(o.Finalizers, Finalizer),
+		Generation: o.Generation, ObservedGeneration: o.Status.ObservedGeneration,
+		Ended:    o.Status.Phase == v1.PodSucceeded || o.Status.Phase == v1.PodFailed,
+		Running:  anyRunning(o.Status),
+		Reported: len(o.Status.ContainerStatuses) > 0 && len(o.Status.ContainerStatuses) >= len(o.Spec.Containers),
+	}
+	_, p.Mirror = o.Annotations[v1.MirrorPodAnnotationKey]
+	if o.DeletionTimestamp != nil {
+		p.Terminating, p.GraceEnds = true, o.DeletionTimestamp.Time
+		p.GraceZero = o.DeletionGracePeriodSeconds != nil && *o.DeletionGracePeriodSeconds == 0
+	}
+	if value, found := o.Annotations[ConfirmAnnotation]; found {
+		p.Confirmation = ConfirmedOther
+		if o.UID != "" && value == string(o.UID) {
+			p.Confirmation = ConfirmedThis
+		}
+	}
+	for i := range o.Spec.Volumes {
+		switch v := &o.Spec.Volumes[i]; {
+		case v.PersistentVolumeClaim != nil:
+			p.Claims = append(p.Claims, v.PersistentVolumeClaim.ClaimName)
+		case v.Ephemeral != nil:
+			// The name is fixed (k8s.io/component-helpers/storage/ephemeral).
+			p.Claims = append(p.Claims, o.Name+"-"+v.Name)
+		}
+	}
+	p.ContainersReadyEnded = slices.ContainsFunc(o.Status.Conditions, func(c v1.PodCondition) bool {
+		return c.Type == v1.ContainersReady && (c.Reason == podCompleted || c.Reason == podFailed)
+	})
+	p.PhaseByKubelet = p.Ended && slices.ContainsFunc(o.ManagedFields, writesPhase)
+	return p
+}
+
+// anyRunning reports whether a container runs, as far as the statuses show. Sidecars are among the init containers.
+func anyRunning(s v1.PodStatus) bool {
+	runs := func(c v1.ContainerStatus) bool { return c.State.Running != nil }
+	return slices.ContainsFunc(s.ContainerStatuses, runs) || slices.ContainsFunc(s.InitContainerStatuses, runs) ||
+		slices.ContainsFunc(s.EphemeralContainerStatuses, runs)
+}
+
+// writesPhase reports whether an entry of managedFields says that a kubelet wrote status.phase. A write of the value
+// that the field has already does not change the owner.
+func writesPhase(entry metav1.ManagedFieldsEntry) bool {
+	return entry.Manager == kubelet && entry.Operation == metav1.ManagedFieldsOperationUpdate &&
+		entry.Subresource == "status" && hasPhase(entry.FieldsV1.GetRawBytes())
+}
+
+// hasPhase reports whether a set of fields has status.phase.
+func hasPhase(fields []byte) bool {
+	if !bytes.Contains(fields, []byte(`"f:phase"`)) {
+		return false
+	}
+	var set struct {
+		Status map[string]json.RawMessage `json:"f:status"`
+	}
+	if json.Unmarshal(fields, &set) != nil {
+		return false
+	}
+	_, has := set.Status["f:phase"]
+	return has
+}
+
+// Finished reports whether the kubelet says that the pod has ended, and says so knowing of the deletion. A pod that the
+// pod garbage collector has set to Failed has not finished by that.
+func (p Pod) Finished() bool { return p.Terminating && p.Ended && !p.Running && p.kubeletSays() }
+
+// kubeletSays reports whether it is the kubelet that speaks of the end of the pod.
+//
+// A kubelet that tracks generations has seen the deletion once it has observed the generation, which the deletion
+// raised. Missing statuses prove nothing: without them the phase must be the kubelet's own. Of a kubelet that does not
+// track them, either of two traces suffices, for neither is always left: a pod that ended during init or without its
+// image keeps the reason ContainersNotReady, and one that the garbage collector failed first keeps that owner of the
+// phase.
+func (p Pod) kubeletSays() bool {
+	if p.ObservedGeneration == 0 {
+		return p.ContainersReadyEnded || p.PhaseByKubelet
+	}
+	return p.ObservedGeneration == p.Generation && (p.Reported || p.PhaseByKubelet)
+}
+
+// wanted reports whether the pod is one that is to be held: one with a claim, of a kubelet that is not its only source.
+func (p Pod) wanted() bool { return len(p.Claims) > 0 && !p.Mirror }
