@@ -9,8 +9,11 @@ func now() time.Time { return time.Unix(1_800_000_000, 0) }
 
 func ago(d time.Duration) time.Time { return now().Add(-d) }
 
-// read is a live read that was made so long ago.
-func read(order int, since time.Duration) Read { return Read{Sent: ago(since), Order: order} }
+// read is a live read that was made just now.
+func read(order int) Read { return Read{Sent: now(), Order: order} }
+
+// old is a live read that does not count any more.
+func old(order int) Read { return Read{Sent: ago(LiveFor + time.Second), Order: order} }
 
 // terminatingPod is a pod on node a that was deleted ten seconds ago with a grace of thirty, and whose kubelet has seen
 // that.
@@ -33,57 +36,160 @@ func facts(alter ...func(*Facts)) Facts {
 
 func pod(alter func(*Pod)) func(*Facts) { return func(f *Facts) { alter(&f.Pod) } }
 func seen(n NodeSeen) func(*Facts)      { return func(f *Facts) { f.NodeSeen = n } }
-func live(f *Facts)                     { f.PodRead = read(1, 0) }
-func force(p *Pod)                      { p.GraceZero, p.GraceEnds = true, ago(10*time.Second) }
-func gone(p *Pod)                       { p.Ended, p.Running, p.ContainersReadyEnded = true, false, true }
-func unmountSeen(f *Facts) {
-	f.Sight.FinishedSince, f.Sight.FinishedWithGrace = ago(time.Second), true
+func live(f *Facts)                     { f.PodRead = read(1) }
+func orphans(f *Facts)                  { f.Rules.CollectOrphans = true }
+func removing(f *Facts)                 { f.Rules.RemovingFinalizers = true }
+func noGrace(p *Pod)                    { p.GraceZero, p.GraceEnds = true, ago(10*time.Second) }
+func ended(p *Pod)                      { p.Ended, p.Running = true, false }
+func runs(p *Pod)                       { p.Terminating = false }
+func runsUnheld(p *Pod)                 { p.Terminating, p.Held = false, false }
+func unbound(p *Pod)                    { p.Node = "" }
+func confirmed(p *Pod)                  { p.Confirmation = ConfirmedThis }
+func confirmedOther(p *Pod)             { p.Confirmation = ConfirmedOther }
+
+// finishedFor is what this process has seen of a pod that has finished so long ago; unmounted: with its grace.
+func finishedFor(d time.Duration, unmounted bool) func(*Facts) {
+	return func(f *Facts) { f.Sight.FinishedSince, f.Sight.FinishedWithGrace = ago(d), unmounted }
 }
 
 // node is what a live read of the node has found, after that of the pod.
 func node(n NodeFacts) func(*Facts) {
-	return func(f *Facts) { f.Node, f.Node.Read, f.NodeSeen = n, read(2, 0), n.Seen() }
+	return func(f *Facts) { f.Node, f.Node.Read, f.NodeSeen = n, read(2), n.Seen() }
 }
 
-// lease is what a live read has found of a Lease that was seen like that so long before.
+// lease is what a live read has found of a Lease that is as it is for so long.
 func lease(version string, since time.Duration) func(*Facts) {
 	return func(f *Facts) {
-		f.Lease = LeaseFacts{Read: read(3, 0), Found: version != "", ResourceVersion: version}
+		f.Lease = LeaseFacts{Read: read(3), Found: version != "", ResourceVersion: version}
 		f.Sight.LeaseVersion, f.Sight.LeaseSince = version, ago(since)
 	}
 }
 
-func graceZeroFor(d time.Duration) func(*Facts) {
+func noGraceFor(d time.Duration) func(*Facts) {
 	return func(f *Facts) { f.Sight.GraceZeroSince = ago(d) }
 }
 
 func fence(of FenceFacts) func(*Facts) {
-	return func(f *Facts) { f.Fence, f.Fence.Read, f.FenceSeen = of, read(4, 0), true }
+	return func(f *Facts) { f.Fence, f.Fence.Read, f.FenceSeen = of, read(4), true }
 }
 
+func down() NodeFacts         { return NodeFacts{Found: true, Ready: ReadyUnknown} }
+func ready() NodeFacts        { return NodeFacts{Found: true, Ready: ReadyTrue} }
+func outOfService() NodeFacts { return NodeFacts{Found: true, Ready: ReadyUnknown, OutOfService: true} }
+
 func TestDecide(t *testing.T) {
-	down := NodeFacts{Found: true, Ready: ReadyUnknown}
-	outOfService := NodeFacts{Found: true, Ready: ReadyUnknown, OutOfService: true}
+	const long = LeaseDuration
 	for name, c := range map[string]struct {
 		facts  Facts
 		action Action
 		reason Reason
 		after  time.Duration
 	}{
-		"a pod that runs is held":            {facts(pod(func(p *Pod) { p.Terminating = false })), Wait, ReasonNotTerminating, 0},
-		"a pod that is terminating is held":  {facts(), Wait, ReasonProcessesMayRun, 0},
-		"nothing is known":                   {Facts{}, Wait, ReasonNothingToHold, 0},
-		"finished and unmounted: read first": {facts(pod(gone), pod(force), unmountSeen), ReadPod, ReasonFinished, 0},
-		"finished and unmounted, read live":  {facts(pod(gone), pod(force), unmountSeen, live), RemoveFinalizer, ReasonFinished, 0},
-		"out of service, read live": {
-			facts(pod(force), live, node(outOfService)), RemoveFinalizer, ReasonOutOfService, 0},
-		"down is no evidence": {facts(pod(force), live, node(down)), Wait, ReasonNodeUnreachable, 0},
-		"gone for long": {
-			facts(pod(force), live, node(NodeFacts{}), lease("", LeaseDuration), graceZeroFor(LeaseDuration)),
+		"nothing is known":            {Facts{}, Wait, ReasonNothingToHold, 0},
+		"a pod that runs is held":     {facts(pod(runs)), Wait, ReasonNotTerminating, 0},
+		"one that runs gets the hold": {facts(pod(runsUnheld)), AddFinalizer, ReasonHold, 0},
+		"not where it is not asked for": {
+			facts(pod(runsUnheld), func(f *Facts) { f.Mode = ModeWarn }), Wait, ReasonNothingToHold, 0},
+		"not without a claim": {
+			facts(pod(runsUnheld), pod(func(p *Pod) { p.Claims = nil })), Wait, ReasonNothingToHold, 0},
+		"not a mirror pod": {
+			facts(pod(runsUnheld), pod(func(p *Pod) { p.Mirror = true })), Wait, ReasonNothingToHold, 0},
+		"one that is terminating cannot get it": {
+			facts(pod(func(p *Pod) { p.Held = false })), Wait, ReasonNothingToHold, 0},
+		"all are released when we are uninstalled": {facts(removing), RemoveFinalizerByUID, ReasonFinalizersRemoved, 0},
+		"and stay so":                     {facts(pod(runsUnheld), removing), Wait, ReasonFinalizersRemoved, 0},
+		"one that is terminating is held": {facts(live), Wait, ReasonProcessesMayRun, 0},
+
+		"never bound, as the watch shows it": {facts(pod(unbound), pod(noGrace)), ReadPod, ReasonNeverBound, 0},
+		"never bound":                        {facts(pod(unbound), pod(noGrace), live), RemoveFinalizer, ReasonNeverBound, 0},
+		"never bound, with grace":            {facts(pod(unbound), live), ForceDelete, ReasonNeverBound, 0},
+
+		"finished, with grace": {facts(pod(ended), live), Wait, ReasonWaitsForUnmount, 0},
+		"finished and unmounted, as the watch shows it": {
+			facts(pod(ended), pod(noGrace), finishedFor(0, true)), ReadPod, ReasonFinished, 0},
+		"finished and unmounted": {
+			facts(pod(ended), pod(noGrace), finishedFor(0, true), live), RemoveFinalizer, ReasonFinished, 0},
+		"finished after the grace was taken": {
+			facts(pod(ended), pod(noGrace), finishedFor(10*time.Second, false), live), Wait, ReasonWaitsForUnmount,
+			20 * time.Second},
+		"finished, and waited for the unmount": {
+			facts(pod(ended), pod(noGrace), finishedFor(DefaultUnmountGrace, false), live), RemoveFinalizer, ReasonFinished, 0},
+		"finished, and never seen so before": {
+			facts(pod(ended), pod(noGrace), live), Wait, ReasonWaitsForUnmount, DefaultUnmountGrace},
+		"failed by the garbage collector": {
+			facts(pod(ended), pod(noGrace), pod(func(p *Pod) { p.ObservedGeneration = 1 }), live), Wait, ReasonEndNotReported, 0},
+
+		"confirmed and forced": {
+			facts(pod(confirmed), pod(noGrace), seen(NodeNotReady), live), RemoveFinalizer, ReasonConfirmed, 0},
+		"confirmed, as the watch shows it": {
+			facts(pod(confirmed), pod(noGrace), seen(NodeNotReady)), ReadPod, ReasonConfirmed, 0},
+		"confirmed and deleted with grace": {
+			facts(pod(confirmed), seen(NodeNotReady), live), Wait, ReasonGracePeriodRunning, 20 * time.Second},
+		"confirmed and deleted with grace, which has passed": {
+			facts(pod(confirmed), pod(func(p *Pod) { p.GraceEnds = now() }), live), ForceDelete, ReasonConfirmed, 0},
+		"confirmed for another pod of the name": {
+			facts(pod(confirmedOther), pod(noGrace), live), Wait, ReasonConfirmationMismatch, 0},
+
+		"a node that is not Ready is not read": {facts(seen(NodeNotReady)), Wait, ReasonNodeUnreachable, 0},
+		"a node that is gone, as the watch shows it": {
+			facts(seen(NodeAbsent)), ReadPod, ReasonNodeUnreachable, 0},
+		"the node is read after the pod": {facts(seen(NodeAbsent), live), ReadNode, ReasonNodeUnreachable, 0},
+		"the Lease is read after that":   {facts(live, node(NodeFacts{})), ReadLease, ReasonNodeRecentlyGone, 0},
+		"the Lease was seen for less than its duration": {
+			facts(live, node(NodeFacts{}), lease("7", long-time.Second)), Wait, ReasonNodeRecentlyGone, time.Second},
+		"the Lease is another one": {
+			facts(live, node(NodeFacts{}), lease("7", long), func(f *Facts) { f.Lease.ResourceVersion = "8" }),
+			Wait, ReasonNodeRecentlyGone, long},
+		"the node is gone":                {facts(live, node(NodeFacts{}), lease("7", long)), ForceDelete, ReasonNodeGone, 0},
+		"the node and its Lease are gone": {facts(live, node(NodeFacts{}), lease("", long)), ForceDelete, ReasonNodeGone, 0},
+		"a kubelet that is not cut off gets its time": {
+			facts(pod(noGrace), live, node(NodeFacts{}), lease("", long), noGraceFor(long-time.Second)),
+			Wait, ReasonNodeRecentlyGone, time.Second},
+		"it had its time": {
+			facts(pod(noGrace), live, node(NodeFacts{}), lease("", long), noGraceFor(long)),
 			RemoveFinalizer, ReasonNodeGone, 0},
-		"fenced": {
-			facts(pod(force), live, node(down), fence(FenceFacts{InForce: true, Coverage: CoversUntilUnfenced})),
+
+		"out of service":             {facts(pod(noGrace), live, node(outOfService())), RemoveFinalizer, ReasonOutOfService, 0},
+		"out of service, with grace": {facts(live, node(outOfService())), ForceDelete, ReasonOutOfService, 0},
+		"out of service, and Ready": {
+			facts(pod(noGrace), live, node(NodeFacts{Found: true, Ready: ReadyTrue, OutOfService: true})),
+			Wait, ReasonOutOfServiceNodeReady, 0},
+		"out of service, a node that says nothing": {
+			facts(pod(noGrace), live, node(NodeFacts{Found: true, OutOfService: true})), Wait, ReasonOutOfServiceNodeReady, 0},
+		"our own taint": {
+			facts(pod(noGrace), live, node(NodeFacts{Found: true, Ready: ReadyUnknown, OwnTaint: true})),
+			Wait, ReasonNodeUnreachable, 0},
+		"another Node of the name, Ready": {
+			facts(pod(noGrace), live, node(ready()), seen(NodeUnseen)), Wait, ReasonProcessesMayRun, 0},
+
+		"a fence, as the watch shows it": {
+			facts(pod(noGrace), live, func(f *Facts) { f.FenceSeen = true }), ReadFence, ReasonProcessesMayRun, 0},
+		"a fence in force": {
+			facts(pod(noGrace), live, fence(FenceFacts{InForce: true, Coverage: CoversUntilUnfenced})),
 			RemoveFinalizer, ReasonNodeFenced, 0},
+		"a fence of long ago": {
+			facts(pod(noGrace), live, node(down()), fence(FenceFacts{Coverage: CoversUntilUnfenced, SinceTerminating: true})),
+			Wait, ReasonNodeUnreachable, 0},
+		"a reboot after the deletion": {
+			facts(pod(noGrace), live, fence(FenceFacts{InForce: true, Coverage: CoversReboot, SinceTerminating: true})),
+			RemoveFinalizer, ReasonNodeFenced, 0},
+		"a reboot before the deletion": {
+			facts(pod(noGrace), live, node(down()), fence(FenceFacts{InForce: true, Coverage: CoversReboot})),
+			Wait, ReasonNodeUnreachable, 0},
+		"a fence of volumes": {
+			facts(pod(noGrace), live, node(down()), fence(FenceFacts{InForce: true, Coverage: CoversVolumes})),
+			Wait, ReasonNodeUnreachable, 0},
+
+		"an orphan, where others delete it": {facts(pod(runs), seen(NodeAbsent)), Wait, ReasonNotTerminating, 0},
+		"an orphan, as the watch shows it":  {facts(pod(runs), seen(NodeAbsent), orphans), ReadPod, ReasonOrphaned, 0},
+		"an orphan for a short time": {
+			facts(pod(runs), live, node(NodeFacts{}), lease("", 0), orphans), Wait, ReasonNodeRecentlyGone, long},
+		"an orphan": {
+			facts(pod(runs), live, node(NodeFacts{}), lease("", long), orphans), ForceDelete, ReasonOrphaned, 0},
+		"no orphan: the Node is there": {
+			facts(pod(runs), live, node(outOfService()), seen(NodeAbsent), orphans), Wait, ReasonNotTerminating, 0},
+		"no orphan: it was never bound": {
+			facts(pod(runs), pod(unbound), seen(NodeAbsent), orphans), Wait, ReasonNotTerminating, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if d := Decide(c.facts, now()); d != (Decision{c.action, c.reason, c.after}) {
@@ -91,5 +197,28 @@ func TestDecide(t *testing.T) {
 					c.action, c.reason, c.after)
 			}
 		})
+	}
+}
+
+// The lesser of two waits ends first, and its reason is the one that a person can do more about.
+func TestTwoWaits(t *testing.T) {
+	brief, longer := waitFor(ReasonNodeRecentlyGone, time.Second), waitFor(ReasonNodeRecentlyGone, time.Minute)
+	for name, c := range map[string]struct {
+		node, pod, want Decision
+	}{
+		"of the pod": {wait(ReasonNodeUnreachable), waitFor(ReasonWaitsForUnmount, time.Second),
+			waitFor(ReasonWaitsForUnmount, time.Second)},
+		"the pod's is shorter": {longer, waitFor(ReasonGracePeriodRunning, time.Second),
+			waitFor(ReasonGracePeriodRunning, time.Second)},
+		"the node's is shorter": {brief, waitFor(ReasonWaitsForUnmount, time.Minute),
+			waitFor(ReasonWaitsForUnmount, time.Second)},
+		"the node's alone":      {brief, wait(ReasonNodeUnreachable), brief},
+		"an end not reported":   {wait(ReasonProcessesMayRun), wait(ReasonEndNotReported), wait(ReasonEndNotReported)},
+		"on a node that is not": {wait(ReasonNodeUnreachable), wait(ReasonEndNotReported), wait(ReasonNodeUnreachable)},
+		"a wrong confirmation":  {brief, wait(ReasonConfirmationMismatch), waitFor(ReasonConfirmationMismatch, time.Second)},
+	} {
+		if got := both(c.node, c.pod); got != c.want {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
 	}
 }

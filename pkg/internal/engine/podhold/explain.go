@@ -80,7 +80,10 @@ func (f Facts) whyNotFinished(now time.Time) string {
 	case pod.Running:
 		return "A container still has the state running."
 	case pod.ObservedGeneration != 0 && pod.ObservedGeneration != pod.Generation:
-		return "The kubelet has not seen the deletion: status.observedGeneration is not metadata.generation."
+		return "The kubelet has not seen the deletion: the condition ContainersReady has another observedGeneration than " +
+			"the pod."
+	case !pod.Reported:
+		return "A container has no status."
 	}
 	return "Nothing shows that it was the kubelet that reported the end of the pod."
 }

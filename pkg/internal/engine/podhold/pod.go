@@ -69,11 +69,13 @@ type Pod struct {
 	Ended bool
 	// Running: a container status of any kind has the state running.
 	Running bool
-	// Reported: each of the containers in spec.containers has a status.
+	// Reported: each of the containers in spec.containers has a status. One is missing of a pod that its kubelet has not
+	// reported on, and of one that a kubelet refuses after a restart, whose containers may run for a moment more.
 	Reported bool
-	// Generation and ObservedGeneration are metadata.generation and status.observedGeneration. The API server raises
-	// the first with a deletion, and only the kubelet sets the second (KEP-5067). A kubelet without that feature leaves
-	// it at 0.
+	// Generation is metadata.generation, which the API server raises with a deletion. ObservedGeneration is that of the
+	// condition ContainersReady, which only kubelets write (KEP-5067, default from 1.34 on); 0 without that feature.
+	// status.observedGeneration does not do: the pod garbage collector writes it together with the phase Failed
+	// (markFailedAndDeletePodWithCondition in pkg/controller/podgc).
 	Generation, ObservedGeneration int64
 	// ContainersReadyEnded: the condition ContainersReady has the reason PodCompleted or PodFailed.
 	ContainersReadyEnded bool
@@ -85,8 +87,7 @@ type Pod struct {
 func PodOf(o *v1.Pod) Pod {
 	p := Pod{
 		Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Node: o.Spec.NodeName,
-		Held:       slices.Contains(o.Finalizers, Finalizer),
-		Generation: o.Generation, ObservedGeneration: o.Status.ObservedGeneration,
+		Held: slices.Contains(o.Finalizers, Finalizer), Generation: o.Generation,
 		Ended:    o.Status.Phase == v1.PodSucceeded || o.Status.Phase == v1.PodFailed,
 		Running:  anyRunning(o.Status),
 		Reported: len(o.Status.ContainerStatuses) > 0 && len(o.Status.ContainerStatuses) >= len(o.Spec.Containers),
@@ -111,9 +112,12 @@ func PodOf(o *v1.Pod) Pod {
 			p.Claims = append(p.Claims, o.Name+"-"+v.Name)
 		}
 	}
-	p.ContainersReadyEnded = slices.ContainsFunc(o.Status.Conditions, func(c v1.PodCondition) bool {
-		return c.Type == v1.ContainersReady && (c.Reason == podCompleted || c.Reason == podFailed)
-	})
+	for i := range o.Status.Conditions {
+		if c := &o.Status.Conditions[i]; c.Type == v1.ContainersReady {
+			p.ObservedGeneration = c.ObservedGeneration
+			p.ContainersReadyEnded = c.Reason == podCompleted || c.Reason == podFailed
+		}
+	}
 	p.PhaseByKubelet = p.Ended && slices.ContainsFunc(o.ManagedFields, writesPhase)
 	return p
 }
@@ -154,16 +158,18 @@ func (p Pod) Finished() bool { return p.Terminating && p.Ended && !p.Running && 
 // kubeletSays reports whether it is the kubelet that speaks of the end of the pod.
 //
 // A kubelet that tracks generations has seen the deletion once it has observed the generation, which the deletion
-// raised. Missing statuses prove nothing: without them the phase must be the kubelet's own. Of a kubelet that does not
-// track them, either of two traces suffices, for neither is always left: a pod that ended during init or without its
-// image keeps the reason ContainersNotReady, and one that the garbage collector failed first keeps that owner of the
-// phase.
+// raised; it starts no container from then on. Of a kubelet that does not, either of two traces suffices, for neither is
+// always left: a pod that ended during init or without its image keeps the reason ContainersNotReady, and one that the
+// garbage collector failed first keeps that owner of the phase.
 func (p Pod) kubeletSays() bool {
-	if p.ObservedGeneration == 0 {
-		return p.ContainersReadyEnded || p.PhaseByKubelet
+	switch {
+	case !p.Reported:
+		return false
+	case p.ObservedGeneration != 0:
+		return p.ObservedGeneration == p.Generation
 	}
-	return p.ObservedGeneration == p.Generation && (p.Reported || p.PhaseByKubelet)
+	return p.ContainersReadyEnded || p.PhaseByKubelet
 }
 
-// wanted reports whether the pod is one that is to be held: one with a claim, of a kubelet that is not its only source.
+// wanted reports whether the pod is one that is to be held: it has a claim, and is not a copy of a static pod.
 func (p Pod) wanted() bool { return len(p.Claims) > 0 && !p.Mirror }
