@@ -117,7 +117,8 @@ func TestDecide(t *testing.T) {
 		"finished, and never seen so before": {
 			facts(pod(ended), pod(noGrace), live), Wait, ReasonWaitsForUnmount, DefaultUnmountGrace},
 		"failed by the garbage collector": {
-			facts(pod(ended), pod(noGrace), pod(func(p *Pod) { p.ObservedGeneration = 1 }), live), Wait, ReasonEndNotReported, 0},
+			facts(pod(ended), pod(noGrace), pod(func(p *Pod) { p.ObservedGeneration = 1 }), live), Wait,
+			ReasonEndNotReported, 0},
 
 		"confirmed and forced": {
 			facts(pod(confirmed), pod(noGrace), seen(NodeNotReady), live), RemoveFinalizer, ReasonConfirmed, 0},
@@ -149,7 +150,8 @@ func TestDecide(t *testing.T) {
 			facts(pod(noGrace), live, node(NodeFacts{}), lease("", long), noGraceFor(long)),
 			RemoveFinalizer, ReasonNodeGone, 0},
 
-		"out of service":             {facts(pod(noGrace), live, node(outOfService())), RemoveFinalizer, ReasonOutOfService, 0},
+		"out of service": {facts(pod(noGrace), live, node(outOfService())), RemoveFinalizer,
+			ReasonOutOfService, 0},
 		"out of service, with grace": {facts(live, node(outOfService())), ForceDelete, ReasonOutOfService, 0},
 		"out of service, and Ready": {
 			facts(pod(noGrace), live, node(NodeFacts{Found: true, Ready: ReadyTrue, OutOfService: true})),

@@ -141,13 +141,11 @@ func hasPhase(fields []byte) bool {
 	if !bytes.Contains(fields, []byte(`"f:phase"`)) {
 		return false
 	}
-	var set struct {
-		Status map[string]json.RawMessage `json:"f:status"`
-	}
-	if json.Unmarshal(fields, &set) != nil {
+	var set, status map[string]json.RawMessage
+	if json.Unmarshal(fields, &set) != nil || json.Unmarshal(set["f:status"], &status) != nil {
 		return false
 	}
-	_, has := set.Status["f:phase"]
+	_, has := status["f:phase"]
 	return has
 }
 
@@ -158,9 +156,9 @@ func (p Pod) Finished() bool { return p.Terminating && p.Ended && !p.Running && 
 // kubeletSays reports whether it is the kubelet that speaks of the end of the pod.
 //
 // A kubelet that tracks generations has seen the deletion once it has observed the generation, which the deletion
-// raised; it starts no container from then on. Of a kubelet that does not, either of two traces suffices, for neither is
-// always left: a pod that ended during init or without its image keeps the reason ContainersNotReady, and one that the
-// garbage collector failed first keeps that owner of the phase.
+// raised; it starts no container from then on. Of a kubelet that does not, either of two traces suffices, for neither
+// is always left: a pod that ended during init or without its image keeps the reason ContainersNotReady, and one that
+// the garbage collector failed first keeps that owner of the phase.
 func (p Pod) kubeletSays() bool {
 	switch {
 	case !p.Reported:

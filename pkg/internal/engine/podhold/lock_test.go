@@ -1,0 +1,71 @@
+package podhold
+
+import "testing"
+
+// locked are the facts of a lock for the pod that is terminating on a node that is away.
+func locked(alter ...func(*LockFacts)) LockFacts {
+	f := LockFacts{Holder: "uid-1", Locked: true, Pod: terminatingPod(), NodeSeen: NodeNotReady}
+	for _, a := range alter {
+		a(&f)
+	}
+	return f
+}
+
+func none(f *LockFacts)     { f.Locked = false }
+func released(f *LockFacts) { f.Pod.Held = false }
+func readLive(f *LockFacts) { f.PodRead = read(1) }
+
+func TestDecideLock(t *testing.T) {
+	for name, c := range map[string]struct {
+		facts LockFacts
+		want  LockAction
+	}{
+		"nothing is known":                   {LockFacts{}, KeepLock},
+		"terminating on a node that is away": {locked(none), CreateLock},
+		"on one that is not known":           {locked(none, func(f *LockFacts) { f.NodeSeen = NodeUnseen }), CreateLock},
+		"on one that is gone":                {locked(none, func(f *LockFacts) { f.NodeSeen = NodeAbsent }), CreateLock},
+		"on one that is tainted":             {locked(none, func(f *LockFacts) { f.NodeSeen = NodeTainted }), CreateLock},
+		"on one that is Ready":               {locked(none, func(f *LockFacts) { f.NodeSeen = NodeReady }), KeepLock},
+		"nobody has deleted it":              {locked(none, func(f *LockFacts) { f.Pod.Terminating = false }), KeepLock},
+		"it is not held":                     {locked(none, released), KeepLock},
+		"it was never bound":                 {locked(none, func(f *LockFacts) { f.Pod.Node = "" }), KeepLock},
+		"several nodes may have it":          {locked(none, func(f *LockFacts) { f.Shared = true }), KeepLock},
+		"another pod":                        {locked(none, func(f *LockFacts) { f.Holder = "uid-2" }), KeepLock},
+		"no pod":                             {locked(none, func(f *LockFacts) { f.Holder, f.Pod.UID = "", "" }), KeepLock},
+
+		"it stays":                                   {locked(), KeepLock},
+		"it stays when the node returns":             {locked(func(f *LockFacts) { f.NodeSeen = NodeReady }), KeepLock},
+		"the pod is released, as the watch shows it": {locked(released), ReadHolder},
+		"the pod is released, by an old read": {locked(released, func(f *LockFacts) { f.PodRead = old(1) }),
+			ReadHolder},
+		"the pod is released":                    {locked(released, readLive), RemoveLock},
+		"the pod is gone, as the watch shows it": {locked(func(f *LockFacts) { f.Pod = Pod{} }), ReadHolder},
+		"the pod is gone":                        {locked(func(f *LockFacts) { f.Pod = Pod{} }, readLive), RemoveLock},
+		"another has its name": {locked(func(f *LockFacts) { f.Pod.UID = "uid-2" }, readLive),
+			RemoveLock},
+		"it is held, read live": {locked(readLive), KeepLock},
+
+		"we are uninstalled":          {locked(func(f *LockFacts) { f.RemovingLocks = true }), RemoveLock},
+		"we are uninstalled, no lock": {locked(none, func(f *LockFacts) { f.RemovingLocks = true }), KeepLock},
+	} {
+		if got := DecideLock(c.facts, now()); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+func TestActionsHaveNames(t *testing.T) {
+	names := map[string]bool{}
+	for a := Wait; a <= RemoveFinalizerByUID; a++ {
+		names[a.String()] = true
+	}
+	for a := KeepLock; a <= RemoveLock; a++ {
+		names[a.String()] = true
+	}
+	if len(names) != int(RemoveFinalizerByUID)+1+int(RemoveLock)+1 || names["Unknown"] || names[""] {
+		t.Errorf("names %v", names)
+	}
+	if Action(99).String() != "Unknown" || LockAction(99).String() != "Unknown" {
+		t.Error("what is none has a name")
+	}
+}

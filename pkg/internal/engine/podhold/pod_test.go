@@ -1,0 +1,296 @@
+package podhold
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// apiPod is a pod with a claim, as the API server has it after a force deletion that its kubelet has carried out.
+func apiPod(alter ...func(*v1.Pod)) *v1.Pod {
+	zero := int64(0)
+	o := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "ns", Name: "db-0", UID: "uid-1", ResourceVersion: "10", Generation: 2,
+			Finalizers: []string{Finalizer}, DeletionTimestamp: &metav1.Time{Time: now()}, DeletionGracePeriodSeconds: &zero,
+		},
+		Spec: v1.PodSpec{
+			NodeName:       "a",
+			InitContainers: []v1.Container{{Name: "init"}},
+			Containers:     []v1.Container{{Name: "one"}, {Name: "two"}},
+			Volumes: []v1.Volume{
+				{Name: "data", VolumeSource: v1.VolumeSource{
+					PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data-db-0"}}},
+				{Name: "tmp", VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}},
+				{Name: "config", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{}}},
+			},
+		},
+		Status: v1.PodStatus{
+			Phase:                 v1.PodFailed,
+			Conditions:            []v1.PodCondition{{Type: v1.ContainersReady, ObservedGeneration: 2, Reason: "PodFailed"}},
+			InitContainerStatuses: []v1.ContainerStatus{over("init")},
+			ContainerStatuses:     []v1.ContainerStatus{over("one"), over("two")},
+		},
+	}
+	for _, a := range alter {
+		a(o)
+	}
+	return o
+}
+
+func over(name string) v1.ContainerStatus {
+	return v1.ContainerStatus{Name: name, State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{}}}
+}
+
+func runningStatus(name string) v1.ContainerStatus {
+	return v1.ContainerStatus{Name: name, State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}}
+}
+
+func waitingStatus(name string) v1.ContainerStatus {
+	return v1.ContainerStatus{Name: name, State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{}}}
+}
+
+// condition sets the condition ContainersReady.
+func condition(generation int64, reason string) func(*v1.Pod) {
+	return func(o *v1.Pod) {
+		o.Status.Conditions = []v1.PodCondition{
+			{Type: v1.PodReady, ObservedGeneration: 2, Reason: podFailed},
+			{Type: v1.ContainersReady, ObservedGeneration: generation, Reason: reason},
+		}
+	}
+}
+
+// writes has a field manager be the one that wrote the phase.
+func writes(manager, subresource, fields string) func(*v1.Pod) {
+	return func(o *v1.Pod) {
+		o.ManagedFields = []metav1.ManagedFieldsEntry{{
+			Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, Subresource: subresource,
+			FieldsV1: metav1.NewFieldsV1(fields),
+		}}
+	}
+}
+
+const phaseField = `{"f:status":{"f:phase":{}}}`
+
+// What counts as the kubelet's word that a pod has ended.
+func TestFinished(t *testing.T) {
+	withoutGenerations := func(o *v1.Pod) { o.Generation = 0 }
+	for name, c := range map[string]struct {
+		pod  *v1.Pod
+		want bool
+	}{
+		"the kubelet has seen the deletion": {apiPod(), true},
+		"Succeeded":                         {apiPod(func(o *v1.Pod) { o.Status.Phase = v1.PodSucceeded }), true},
+		"with grace":                        {apiPod(func(o *v1.Pod) { *o.DeletionGracePeriodSeconds = 30 }), true},
+		"nobody has deleted it":             {apiPod(func(o *v1.Pod) { o.DeletionTimestamp = nil }), false},
+		"it runs":                           {apiPod(func(o *v1.Pod) { o.Status.Phase = v1.PodRunning }), false},
+		"its state is not known":            {apiPod(func(o *v1.Pod) { o.Status.Phase = v1.PodUnknown }), false},
+		"the kubelet has not seen the deletion": {
+			apiPod(condition(1, podFailed)), false},
+		"the garbage collector has written the generation": {
+			apiPod(condition(1, ""), func(o *v1.Pod) { o.Status.ObservedGeneration = 2 }), false},
+		"it ended during init": {
+			apiPod(condition(2, "ContainersNotReady"), func(o *v1.Pod) {
+				o.Status.ContainerStatuses = []v1.ContainerStatus{waitingStatus("one"), waitingStatus("two")}
+			}), true},
+		"a container runs": {apiPod(func(o *v1.Pod) { o.Status.ContainerStatuses[1] = runningStatus("two") }), false},
+		"a sidecar runs": {
+			apiPod(func(o *v1.Pod) { o.Status.InitContainerStatuses[0] = runningStatus("init") }), false},
+		"an ephemeral container runs": {
+			apiPod(func(o *v1.Pod) {
+				o.Status.EphemeralContainerStatuses = []v1.ContainerStatus{runningStatus("debug")}
+			}), false},
+		"no statuses": {apiPod(func(o *v1.Pod) { o.Status.ContainerStatuses = nil }), false},
+		"a status is missing": {
+			apiPod(func(o *v1.Pod) { o.Status.ContainerStatuses = o.Status.ContainerStatuses[:1] }), false},
+		"no statuses, of no containers": {
+			apiPod(func(o *v1.Pod) { o.Status.ContainerStatuses, o.Spec.Containers = nil, nil }), false},
+
+		"before 1.34: failed":    {apiPod(withoutGenerations, condition(0, podFailed)), true},
+		"before 1.34: completed": {apiPod(withoutGenerations, condition(0, podCompleted)), true},
+		"1.33: failed":           {apiPod(condition(0, podFailed)), true},
+		"before 1.34: not ready": {apiPod(withoutGenerations, condition(0, "ContainersNotReady")), false},
+		"before 1.34: not ready, and the kubelet wrote the phase": {
+			apiPod(withoutGenerations, condition(0, "ContainersNotReady"), writes("kubelet", "status", phaseField)), true},
+		"before 1.34: failed by the garbage collector": {
+			apiPod(withoutGenerations, condition(0, ""), writes("kube-controller-manager", "status", phaseField)), false},
+		"before 1.34: and then by the kubelet": {
+			apiPod(withoutGenerations, condition(0, podFailed), writes("kube-controller-manager", "status", phaseField)), true},
+		"before 1.34: the kubelet refused it after a restart": {
+			apiPod(withoutGenerations, writes("kubelet", "status", phaseField), func(o *v1.Pod) {
+				o.Status.Conditions, o.Status.ContainerStatuses, o.Status.InitContainerStatuses = nil, nil, nil
+			}), false},
+		"the phase is not the kubelet's of another generation": {
+			apiPod(condition(1, podFailed), writes("kubelet", "status", phaseField)), false},
+	} {
+		if got := PodOf(c.pod).Finished(); got != c.want {
+			t.Errorf("%s: finished %t", name, got)
+		}
+	}
+}
+
+func TestWhoWroteThePhase(t *testing.T) {
+	for name, c := range map[string]struct {
+		alter func(*v1.Pod)
+		want  bool
+	}{
+		"the kubelet":               {writes("kubelet", "status", phaseField), true},
+		"another program":           {writes("kubelet-like", "status", phaseField), false},
+		"not by the subresource":    {writes("kubelet", "", phaseField), false},
+		"other fields":              {writes("kubelet", "status", `{"f:status":{"f:conditions":{}}}`), false},
+		"a phase of something else": {writes("kubelet", "status", `{"f:status":{"f:other":{"f:phase":{}}}}`), false},
+		"no JSON":                   {writes("kubelet", "status", `{"f:phase"`), false},
+		"applied": {func(o *v1.Pod) {
+			writes("kubelet", "status", phaseField)(o)
+			o.ManagedFields[0].Operation = metav1.ManagedFieldsOperationApply
+		}, false},
+		"before it ended": {func(o *v1.Pod) {
+			writes("kubelet", "status", phaseField)(o)
+			o.Status.Phase = v1.PodRunning
+		}, false},
+		"nothing": {func(*v1.Pod) {}, false},
+		"no fields": {func(o *v1.Pod) {
+			writes("kubelet", "status", phaseField)(o)
+			o.ManagedFields[0].FieldsV1 = nil
+		}, false},
+	} {
+		if got := PodOf(apiPod(c.alter)).PhaseByKubelet; got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
+func TestWhatIsReadOfAPod(t *testing.T) {
+	p := PodOf(apiPod())
+	if p.Namespace != "ns" || p.Name != "db-0" || p.UID != "uid-1" || p.ResourceVersion != "10" || p.Node != "a" {
+		t.Errorf("%+v", p)
+	}
+	if got := strings.Join(p.Claims, " "); got != "data-db-0 db-0-tmp" {
+		t.Errorf("claims %q", got)
+	}
+	if !p.Held || !p.Terminating || !p.GraceZero || !p.GraceEnds.Equal(now()) || p.Mirror {
+		t.Errorf("%+v", p)
+	}
+	for name, c := range map[string]struct {
+		alter func(*v1.Pod)
+		is    func(Pod) bool
+	}{
+		"another finalizer": {func(o *v1.Pod) { o.Finalizers = []string{"other"} }, func(p Pod) bool { return !p.Held }},
+		"with grace":        {func(o *v1.Pod) { *o.DeletionGracePeriodSeconds = 1 }, func(p Pod) bool { return !p.GraceZero }},
+		"no grace given": {func(o *v1.Pod) { o.DeletionGracePeriodSeconds = nil },
+			func(p Pod) bool { return !p.GraceZero }},
+		"not deleted": {func(o *v1.Pod) { o.DeletionTimestamp = nil },
+			func(p Pod) bool { return !p.Terminating && !p.GraceZero && p.GraceEnds.IsZero() }},
+		"a mirror pod": {func(o *v1.Pod) { o.Annotations = map[string]string{v1.MirrorPodAnnotationKey: "x"} },
+			func(p Pod) bool { return p.Mirror }},
+		"confirmed": {func(o *v1.Pod) { o.Annotations = map[string]string{ConfirmAnnotation: "uid-1"} },
+			func(p Pod) bool { return p.Confirmation == ConfirmedThis }},
+		"confirmed for another": {func(o *v1.Pod) { o.Annotations = map[string]string{ConfirmAnnotation: "uid-2"} },
+			func(p Pod) bool { return p.Confirmation == ConfirmedOther }},
+		"confirmed for nothing": {func(o *v1.Pod) { o.UID, o.Annotations = "", map[string]string{ConfirmAnnotation: ""} },
+			func(p Pod) bool { return p.Confirmation == ConfirmedOther }},
+		"not confirmed": {func(*v1.Pod) {}, func(p Pod) bool { return p.Confirmation == NotConfirmed }},
+	} {
+		if p := PodOf(apiPod(c.alter)); !c.is(p) {
+			t.Errorf("%s: %+v", name, p)
+		}
+	}
+}
+
+func TestWhatIsReadOfANode(t *testing.T) {
+	node := func(status v1.ConditionStatus, taints ...v1.Taint) *v1.Node {
+		return &v1.Node{
+			Spec: v1.NodeSpec{Taints: taints},
+			Status: v1.NodeStatus{Conditions: []v1.NodeCondition{
+				{Type: v1.NodeDiskPressure, Status: v1.ConditionTrue}, {Type: v1.NodeReady, Status: status}}},
+		}
+	}
+	others := v1.Taint{Key: v1.TaintNodeOutOfService, Value: "nodeshutdown"}
+	ours := v1.Taint{Key: v1.TaintNodeOutOfService, Value: OwnTaintValue}
+	for name, c := range map[string]struct {
+		node *v1.Node
+		want NodeFacts
+		seen NodeSeen
+	}{
+		"Ready":        {node(v1.ConditionTrue), NodeFacts{Found: true, Ready: ReadyTrue}, NodeReady},
+		"not Ready":    {node(v1.ConditionFalse), NodeFacts{Found: true, Ready: ReadyFalse}, NodeNotReady},
+		"not heard of": {node(v1.ConditionUnknown), NodeFacts{Found: true, Ready: ReadyUnknown}, NodeNotReady},
+		"a new word":   {node("Perhaps"), NodeFacts{Found: true}, NodeNotReady},
+		"no condition": {&v1.Node{}, NodeFacts{Found: true}, NodeNotReady},
+		"out of service": {node(v1.ConditionTrue, others), NodeFacts{Found: true, Ready: ReadyTrue, OutOfService: true},
+			NodeTainted},
+		"out of service by us": {node(v1.ConditionUnknown, ours),
+			NodeFacts{Found: true, Ready: ReadyUnknown, OwnTaint: true}, NodeTainted},
+		"by both": {node(v1.ConditionUnknown, ours, others),
+			NodeFacts{Found: true, Ready: ReadyUnknown, OwnTaint: true, OutOfService: true}, NodeTainted},
+		"another taint": {node(v1.ConditionTrue, v1.Taint{Key: v1.TaintNodeUnreachable}),
+			NodeFacts{Found: true, Ready: ReadyTrue}, NodeReady},
+	} {
+		got := NodeOf(c.node)
+		if got != c.want || got.Seen() != c.seen {
+			t.Errorf("%s: %+v, seen %d", name, got, got.Seen())
+		}
+	}
+	if got := (NodeFacts{}).Seen(); got != NodeAbsent {
+		t.Errorf("no node: %d", got)
+	}
+}
+
+func TestModeOfANamespace(t *testing.T) {
+	for value, want := range map[string]Mode{"enforce": ModeEnforce, "warn": ModeWarn, "Enforce": ModeOff, "": ModeOff} {
+		if got := ModeOf(map[string]string{NamespaceLabel: value}); got != want {
+			t.Errorf("%q: %d", value, got)
+		}
+	}
+	if got := ModeOf(nil); got != ModeOff {
+		t.Errorf("no label: %d", got)
+	}
+}
+
+// FuzzWhoWroteThePhase holds what is read of managedFields against a decoder that knows nothing of the format.
+func FuzzWhoWroteThePhase(f *testing.F) {
+	f.Add([]byte(phaseField))
+	f.Add([]byte(`{"f:status":{"f:phase":{},"f:conditions":{"k:{\"type\":\"Ready\"}":{".":{}}}}}`))
+	f.Add([]byte(`{"f:status":null,"f:phase":{}}`))
+	f.Add([]byte(`{"f:status":{"\u0066:phase":{}}}`))
+	f.Fuzz(func(t *testing.T, fields []byte) {
+		if !hasPhase(fields) {
+			return
+		}
+		var set map[string]any
+		if err := json.Unmarshal(fields, &set); err != nil {
+			t.Fatalf("%q is no JSON: %v", fields, err)
+		}
+		status, _ := set["f:status"].(map[string]any)
+		if _, has := status["f:phase"]; !has {
+			t.Fatalf("%q has no phase", fields)
+		}
+	})
+}
+
+// FuzzPod reads any pod, and releases none that nobody has deleted.
+func FuzzPod(f *testing.F) {
+	seed, err := json.Marshal(apiPod())
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(seed)
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var o v1.Pod
+		if json.Unmarshal(text, &o) != nil {
+			return
+		}
+		p := PodOf(&o)
+		facts := Facts{Pod: p, PodRead: read(1), Node: NodeFacts{Read: read(2)}, NodeSeen: NodeAbsent,
+			Sight: Sight{FinishedSince: ago(time.Hour)}}
+		d := Decide(facts, now())
+		released := d.Action == RemoveFinalizer || d.Action == RemoveFinalizerByUID
+		if released && (o.DeletionTimestamp == nil || !p.Held) {
+			t.Fatalf("%v (%v) of %s", d.Action, d.Reason, text)
+		}
+	})
+}

@@ -1,0 +1,209 @@
+package podhold
+
+import (
+	"testing"
+	"time"
+)
+
+// The facts of a decision are two groups: what the pod says, and what its node does. Each is visited in every
+// combination of its values, the first on each kind of node, the second for each kind of pod.
+
+// everyPod visits every state of a pod that matters.
+func everyPod(visit func(Pod)) {
+	for bits := range 1 << 9 {
+		bit := func(i int) bool { return bits&(1<<i) != 0 }
+		p := terminatingPod()
+		p.Held, p.Terminating, p.GraceZero, p.Ended, p.Running = bit(0), bit(1), bit(2), bit(3), bit(4)
+		p.Reported, p.ContainersReadyEnded, p.PhaseByKubelet = bit(5), bit(6), bit(7)
+		if bit(8) {
+			p.Node = ""
+		}
+		for p.ObservedGeneration = range int64(3) {
+			for p.Confirmation = NotConfirmed; p.Confirmation <= ConfirmedThis; p.Confirmation++ {
+				for _, p.GraceEnds = range []time.Time{ago(time.Second), now().Add(time.Second)} {
+					visit(p)
+				}
+			}
+		}
+	}
+}
+
+// everySight visits what can have been seen of a pod.
+func everySight(visit func(Sight)) {
+	for bits := range 1 << 2 {
+		for _, finished := range []time.Time{{}, now(), ago(DefaultUnmountGrace)} {
+			visit(Sight{
+				FinishedSince: finished, FinishedWithGrace: bits&1 != 0 && !finished.IsZero(), Forced: bits&2 != 0,
+			})
+		}
+	}
+}
+
+// everyNode visits what the watch and live reads can show of a node, its Lease and its fence.
+func everyNode(visit func(Facts)) {
+	reads := func(order int) []Read { return []Read{{}, old(order), read(order), read(1)} }
+	for bits := range 1 << 6 {
+		bit := func(i int) bool { return bits&(1<<i) != 0 }
+		var f Facts
+		f.Node.Found, f.Node.OutOfService, f.Node.OwnTaint, f.FenceSeen = bit(0), bit(1), bit(2), bit(3)
+		f.Fence.InForce, f.Fence.SinceTerminating = bit(4), bit(5)
+		for _, f.Node.Read = range reads(5) {
+			for f.Node.Ready = ReadyMissing; f.Node.Ready <= ReadyUnknown; f.Node.Ready++ {
+				for _, f.Lease.Read = range reads(6) {
+					for _, f.Sight.LeaseSince = range []time.Time{now(), ago(LeaseDuration)} {
+						for _, f.Lease.ResourceVersion = range []string{"", "8"} {
+							for _, f.Fence.Read = range reads(7) {
+								for f.Fence.Coverage = CoversUnknown; f.Fence.Coverage <= CoversVolumes; f.Fence.Coverage++ {
+									visit(f)
+								}
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// evidence reports whether evidence was read live, written apart from the code that keeps the promise.
+func evidence(f Facts, why Reason) bool {
+	fresh := func(r Read) bool { return r.Order > 0 && now().Sub(r.Sent) <= 5*time.Second }
+	then := func(r Read) bool { return fresh(r) && r.Order > f.PodRead.Order }
+	p := f.Pod
+	if !fresh(f.PodRead) || !p.Held {
+		return false
+	}
+	switch why {
+	case ReasonNeverBound:
+		return p.Node == ""
+	case ReasonConfirmed:
+		return p.Confirmation == ConfirmedThis && (p.GraceZero || !p.GraceEnds.After(now()))
+	case ReasonFinished:
+		says := p.ObservedGeneration == 2 ||
+			p.ObservedGeneration == 0 && (p.ContainersReadyEnded || p.PhaseByKubelet)
+		unmounted := f.Sight.FinishedWithGrace && !f.Sight.Forced && p.Confirmation == NotConfirmed &&
+			f.NodeSeen == NodeReady
+		waited := !f.Sight.FinishedSince.IsZero() && now().Sub(f.Sight.FinishedSince) >= 30*time.Second
+		return p.Ended && !p.Running && p.Reported && says && p.GraceZero && (unmounted || waited)
+	case ReasonOutOfService:
+		return then(f.Node.Read) && f.Node.Found && f.Node.OutOfService &&
+			(f.Node.Ready == ReadyFalse || f.Node.Ready == ReadyUnknown)
+	case ReasonNodeFenced:
+		return then(f.Fence.Read) && f.Fence.InForce && (f.Fence.Coverage == CoversUntilUnfenced ||
+			f.Fence.Coverage == CoversReboot && f.Fence.SinceTerminating)
+	case ReasonNodeGone, ReasonOrphaned:
+		long := func(t time.Time) bool { return !t.IsZero() && now().Sub(t) >= 40*time.Second }
+		return then(f.Node.Read) && !f.Node.Found && then(f.Lease.Read) &&
+			f.Sight.LeaseVersion == f.Lease.ResourceVersion && long(f.Sight.LeaseSince) &&
+			(!p.GraceZero || long(f.Sight.GraceZeroSince))
+	default:
+		return false
+	}
+}
+
+// broken returns what a decision breaks, empty for nothing.
+func broken(f Facts, d Decision) string {
+	switch d.Action {
+	case RemoveFinalizer:
+		switch {
+		case !f.Pod.Terminating:
+			return "a pod is released that nobody has deleted"
+		case !f.Pod.GraceZero:
+			return "the object would stay"
+		case !d.Reason.Evidence() || !evidence(f, d.Reason):
+			return "a pod is released without evidence that was read live"
+		}
+	case RemoveFinalizerByUID:
+		if !f.Rules.RemovingFinalizers {
+			return "a pod is released without evidence"
+		}
+	case ForceDelete:
+		switch {
+		case f.Pod.GraceZero && f.Pod.Terminating:
+			return "a pod is deleted that is deleted"
+		case !f.Pod.Terminating && (d.Reason != ReasonOrphaned || !f.Rules.CollectOrphans):
+			return "a pod is deleted that runs"
+		case !evidence(f, d.Reason):
+			return "a pod loses its grace without evidence that was read live"
+		}
+	case AddFinalizer:
+		if f.Pod.Terminating || f.Pod.Held || f.Pod.Mirror || f.Mode != ModeEnforce || f.Rules.RemovingFinalizers {
+			return "a pod is held that is none of ours to hold"
+		}
+	case ReadPod, ReadNode, ReadLease, ReadFence, Wait:
+		if !f.Pod.Held && d.Action.Reads() {
+			return "something is read for a pod that is not held"
+		}
+	}
+	return missed(f, d)
+}
+
+// missed returns why a decision is to wait where there is evidence, empty for nothing.
+func missed(f Facts, d Decision) string {
+	if d.Action != Wait || !f.Pod.Held || !f.Pod.Terminating || f.Rules.RemovingFinalizers {
+		return ""
+	}
+	for _, why := range []Reason{ReasonNeverBound, ReasonConfirmed, ReasonFinished, ReasonOutOfService, ReasonNodeFenced,
+		ReasonNodeGone} {
+		if evidence(f, why) && (why == ReasonNeverBound || why == ReasonConfirmed || why == ReasonFinished ||
+			f.nodeMayProve()) {
+			return "a pod is held although there is the evidence " + string(why)
+		}
+	}
+	return ""
+}
+
+func judge(t *testing.T, f Facts) {
+	t.Helper()
+	d := Decide(f, now())
+	if wrong := broken(f, d); wrong != "" {
+		t.Fatalf("%v (%v): %s\n%+v", d.Action, d.Reason, wrong, f)
+	}
+	if d.After < 0 || d.After > LeaseDuration || d.After > 0 && d.Action != Wait {
+		t.Fatalf("%v (%v) waits %s\n%+v", d.Action, d.Reason, d.After, f)
+	}
+}
+
+func TestNoStateOfAPodBreaksAPromise(t *testing.T) {
+	t.Parallel()
+	visited := 0
+	everyPod(func(p Pod) {
+		everySight(func(s Sight) {
+			for _, read := range []Read{{}, old(1), read(1)} {
+				for _, n := range []NodeSeen{NodeReady, NodeNotReady, NodeAbsent} {
+					for _, removing := range []bool{false, true} {
+						f := Facts{Pod: p, Sight: s, PodRead: read, NodeSeen: n, Mode: ModeEnforce}
+						f.Rules.RemovingFinalizers = removing
+						judge(t, f)
+						visited++
+					}
+				}
+			}
+		})
+	})
+	if want := 512 * 3 * 3 * 2 * 12 * 3 * 3 * 2; visited != want {
+		t.Errorf("visited %d combinations, want %d", visited, want)
+	}
+}
+
+func TestNoStateOfANodeBreaksAPromise(t *testing.T) {
+	t.Parallel()
+	gcFailed := func(p *Pod) { noGrace(p); ended(p); p.ObservedGeneration = 1 }
+	pods := []func(*Pod){func(*Pod) {}, noGrace, gcFailed, runs}
+	visited := 0
+	everyNode(func(f Facts) {
+		for _, alter := range pods {
+			f.Pod, f.PodRead, f.Mode = terminatingPod(), read(4), ModeEnforce
+			alter(&f.Pod)
+			for _, f.Sight.GraceZeroSince = range []time.Time{now(), ago(LeaseDuration)} {
+				f.Rules.CollectOrphans = true
+				f.NodeSeen = f.Node.Seen()
+				judge(t, f)
+				visited++
+			}
+		}
+	})
+	if want := 64 * 4 * 4 * 4 * 2 * 2 * 4 * 4 * 4 * 2; visited != want {
+		t.Errorf("visited %d combinations, want %d", visited, want)
+	}
+}
