@@ -85,6 +85,9 @@ func byPod(f Facts, now time.Time) Decision {
 		return step(RemoveFinalizer, ReasonNeverBound)
 	case pod.Confirmation == ConfirmedThis && (pod.GraceZero || !now.Before(pod.GraceEnds)):
 		return step(RemoveFinalizer, ReasonConfirmed)
+	case pod.Finished() && pod.Confirmation == ConfirmedThis:
+		// Its kubelet can be cut off before it has unmounted the volumes.
+		return both(waitFor(ReasonGracePeriodRunning, pod.GraceEnds.Sub(now)), finished(f, now))
 	case pod.Finished():
 		return finished(f, now)
 	case pod.Confirmation == ConfirmedThis:

@@ -126,6 +126,8 @@ func TestDecide(t *testing.T) {
 			facts(pod(confirmed), pod(noGrace), seen(NodeNotReady)), ReadPod, ReasonConfirmed, 0},
 		"confirmed and deleted with grace": {
 			facts(pod(confirmed), seen(NodeNotReady), live), Wait, ReasonGracePeriodRunning, 20 * time.Second},
+		"confirmed, finished, and deleted with grace": {
+			facts(pod(confirmed), pod(ended), live), Wait, ReasonWaitsForUnmount, 20 * time.Second},
 		"confirmed and deleted with grace, which has passed": {
 			facts(pod(confirmed), pod(func(p *Pod) { p.GraceEnds = now() }), live), ForceDelete, ReasonConfirmed, 0},
 		"confirmed for another pod of the name": {

@@ -16,12 +16,13 @@ import (
 	"time"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/intree"
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/test/model/search"
 )
 
-const usage = `Explore what can happen while csi-reclaimer is at work, breadth first, and judge each step.
+const usage = `Explore what can happen while csi-reclaimer and volume-guard are at work, breadth first, and judge each step.
 
   model [--world NAME] [--deep] [--max-states N] [--stories DIR] [--list]
 
@@ -90,8 +91,8 @@ type played interface {
 	Story(moves []search.Move) []string
 }
 
-// all returns the worlds in which volumes are made, then those in which they are deleted, and last those
-// of in-tree plugins.
+// all returns the worlds in which volumes are made, then those in which they are deleted, those of in-tree plugins, and
+// last those of pods that are held.
 func all() (list []world) {
 	for _, w := range provision.Worlds() {
 		list = append(list, world{name: w.Name, about: w.About, bounds: w.Bounds(), constant: w.Constant, deep: w.Deep,
@@ -102,6 +103,9 @@ func all() (list []world) {
 	}
 	for _, w := range intree.Worlds() {
 		list = append(list, world{name: w.Name, about: w.About, bounds: w.Bounds(), deep: w.Deep, played: &w})
+	}
+	for _, w := range podsafety.Worlds() {
+		list = append(list, world{name: w.Name, about: w.About, bounds: w.Bounds(), constant: w.Constant, played: &w})
 	}
 	return list
 }

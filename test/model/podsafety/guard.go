@@ -1,0 +1,278 @@
+package podsafety
+
+import (
+	"slices"
+
+	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety/podsafetytest"
+)
+
+// guard are the moves of one replica of volume-guard, and of what its calls meet.
+func (k *worker) guard(s *state, i int) {
+	l := &s.lines[i]
+	if !l.up {
+		k.Can(true, move{processStarts, i, 0}, func(c *scene) { c.start(i) })
+		return
+	}
+	k.Breaks(true, s.left.Crash, move{processEnds, i, 0}, func(c *scene) {
+		c.left.Crash--
+		c.lines[i] = line{}
+	})
+	for n := range maxNodes {
+		k.Can(l.nodes[n] != s.nodes[n].view(), move{watchShowsNode, i, n}, func(c *scene) { c.showNode(i, n) })
+	}
+	for slot := range k.Pods {
+		k.Can(l.pods[slot] != view{s.pods[slot].exists, s.pods[slot]}, move{watchShowsPod, i, slot},
+			func(c *scene) { c.showPod(i, slot) })
+		if l.sessions[slot].on {
+			k.calls(s, i, slot)
+		} else {
+			k.Can(l.woken[slot] && l.pods[slot].known, move{workerBegins, i, slot}, func(c *scene) { c.begin(i, slot) })
+		}
+		k.time(s, i, slot)
+		k.Can(k.Attach && k.lockStep(s, i, slot), move{workerLocks, i, slot}, func(c *scene) { c.carryOutLock(i, slot) })
+	}
+}
+
+// start has a replica begin with a list of what the API server has.
+func (c *scene) start(i int) {
+	c.lines[i] = line{up: true}
+	for n := range maxNodes {
+		c.lines[i].nodes[n] = c.nodes[n].view()
+	}
+	for slot := range c.Pods {
+		c.showPod(i, slot)
+	}
+}
+
+// showPod has the watch of a replica show a pod as it is.
+func (c *scene) showPod(i, slot int) {
+	l := &c.lines[i]
+	if !l.up {
+		return
+	}
+	p := c.pods[slot]
+	l.pods[slot] = view{p.exists, p}
+	l.woken[slot] = p.exists
+	if !p.exists {
+		l.sights[slot], l.timed[slot] = sight{}, false
+		return
+	}
+	c.machine.with(slot, &l.sights[slot], func(t *engine.Tracker) {
+		t.Saw(c.machine.pod(slot, p, c.graceOver[slot]), c.machine.now)
+	})
+}
+
+// showNode has the watch of a replica show a node and its fence as they are. The pods there are enqueued.
+func (c *scene) showNode(i, n int) {
+	l := &c.lines[i]
+	l.nodes[n] = c.nodes[n].view()
+	for slot := range c.Pods {
+		l.woken[slot] = l.woken[slot] || l.pods[slot].known && int(l.pods[slot].pod.node) == n+1
+	}
+}
+
+// nodeOf returns what the watch of a replica shows of the node of a pod.
+func (l *line) nodeOf(p pod) nodeView {
+	if p.node == 0 {
+		return nodeView{}
+	}
+	return l.nodes[p.node-1]
+}
+
+// begin has a worker take a pod. It continues until something is asked.
+func (c *scene) begin(i, slot int) {
+	l := &c.lines[i]
+	l.woken[slot], l.timed[slot] = false, false
+	known := l.pods[slot].pod
+	l.sessions[slot] = session{on: true, pod: known, changed: c.pods[slot] != known, seen: l.nodeOf(known)}
+	c.machine.with(slot, &l.sights[slot], func(t *engine.Tracker) {
+		s := engine.Begin(t, c.facts(slot, &l.sessions[slot]), c.machine.now)
+		c.continues(i, slot, &s)
+	})
+}
+
+// continues keeps what an answer has changed of a session, or puts it away.
+func (c *scene) continues(i, slot int, s *engine.Session) {
+	l := &c.lines[i]
+	if s.End == engine.NotEnded {
+		now, f := &l.sessions[slot], &s.Facts
+		now.podRead, now.nodeRead = uint8(f.PodRead.Order), uint8(f.Node.Read.Order)
+		now.leaseRead, now.fenceRead = uint8(f.Lease.Read.Order), uint8(f.Fence.Read.Order)
+		now.reads, now.sight = uint8(s.Reads), c.machine.sightOf(f.Sight)
+		now.action, now.reason = s.Decision.Action, uint8(slices.Index(c.machine.reasons, s.Decision.Reason))
+		return
+	}
+	l.sessions[slot] = session{}
+	switch s.Requeue() {
+	case engine.RequeueSoon, engine.RequeueRetry:
+		l.woken[slot] = l.pods[slot].known
+	case engine.RequeueAfter:
+		l.timed[slot] = true
+	case engine.RequeueNever:
+	}
+}
+
+// calls are what can become of a call.
+func (k *worker) calls(s *state, i, slot int) {
+	c := scene{World: k.World, machine: k.machine, state: *s}
+	session := c.session(i, slot)
+	call := session.Ask().Call
+	k.Can(true, move{callAnswered + verb(call), i, slot}, func(c *scene) { c.answer(i, slot, true, true) })
+	k.Breaks(true, s.left.API, move{callFails + verb(call), i, slot}, func(c *scene) {
+		c.left.API--
+		c.answer(i, slot, false, false)
+	})
+	if call == engine.PatchFinalizers || call == engine.DeletePod {
+		k.Breaks(true, s.left.API, move{answerLost + verb(call), i, slot}, func(c *scene) {
+			c.left.API--
+			c.answer(i, slot, true, false)
+		})
+	}
+}
+
+// answer continues with a session: its call is carried out or not, and answered or not.
+func (c *scene) answer(i, slot int, done, answered bool) {
+	s := c.session(i, slot)
+	var reply engine.Reply
+	if done {
+		reply = c.carryOut(i, slot, &s)
+	}
+	if !answered {
+		reply = engine.Reply{}
+	}
+	l := &c.lines[i]
+	c.machine.with(slot, &l.sights[slot], func(t *engine.Tracker) {
+		s.Answer(t, reply, c.machine.now, c.machine.now)
+	})
+	c.continues(i, slot, &s)
+}
+
+// carryOut is what the API server does with a call, and answers.
+func (c *scene) carryOut(i, slot int, s *engine.Session) engine.Reply {
+	ask := s.Ask()
+	reply := engine.Reply{Outcome: engine.Succeeded}
+	now := &c.lines[i].sessions[slot]
+	at := c.named(slot)
+	switch ask.Call {
+	case engine.GetPod:
+		if at >= 0 {
+			reply.Found, reply.Pod = true, c.machine.pod(at, c.pods[at], c.graceOver[at])
+		}
+		if at == slot {
+			now.pod, now.changed = c.pods[slot], false
+		}
+	case engine.GetNode, engine.GetLease, engine.GetFence:
+		c.readNode(now, slot, ask.Call, &reply)
+	case engine.DeletePod:
+		if at < 0 || ask.UID != "" && uidOf(at) != ask.UID {
+			return engine.Reply{Outcome: engine.Gone}
+		}
+		c.judgeDeletion(i, at, s)
+		c.write(at, func(p *pod) { p.terminating, p.graceZero = true, true })
+	case engine.PatchFinalizers:
+		return c.patch(i, slot, at, s)
+	case engine.NoCall:
+	}
+	return reply
+}
+
+// readNode reads about the node of a pod.
+func (c *scene) readNode(now *session, slot int, call engine.Call, reply *engine.Reply) {
+	n := int(c.processes[slot].node) - 1
+	node := c.nodes[n]
+	switch call {
+	case engine.GetNode:
+		now.nodeThere, now.nodeReady, now.nodeTaint, now.nodeOwn = node.there, node.ready, node.taint, node.own
+		now.taintSpoke = node.there && node.taint && !node.ready
+		now.goneSpoke = !node.there && !node.connected()
+		reply.Node = c.machine.nodeFacts(node.there, node.ready, node.taint, node.own)
+	case engine.GetLease:
+		now.leaseFound, now.leaseSpoke = node.lease, !node.connected() || !node.lease
+		reply.Lease = engine.LeaseFacts{Found: node.lease, ResourceVersion: leaseVersion(node.lease)}
+	default:
+		now.fence = node.fence
+		reply.Fence = fenceFacts(node.fence, slot)
+	}
+}
+
+// patch changes the finalizer of the pod that has the name.
+func (c *scene) patch(i, slot, at int, s *engine.Session) engine.Reply {
+	ask, now := s.Ask(), c.lines[i].sessions[slot]
+	switch {
+	case at < 0 || ask.UID != "" && uidOf(at) != ask.UID:
+		return engine.Reply{Outcome: engine.Gone}
+	case ask.ResourceVersion != "" && now.changed, len(ask.Add) > 0 && c.pods[at].terminating:
+		return engine.Reply{Outcome: engine.Conflict}
+	}
+	if len(ask.Remove) > 0 {
+		c.judgeRelease(i, at, s)
+	}
+	c.write(at, func(p *pod) { p.held = len(ask.Add) > 0 || p.held && len(ask.Remove) == 0 })
+	return engine.Reply{Outcome: engine.Succeeded}
+}
+
+// time are the waits of a pod that end.
+func (k *worker) time(s *state, i, slot int) {
+	l, p := &s.lines[i], s.processes[slot]
+	if !l.timed[slot] || p.node == 0 {
+		return
+	}
+	node, seen := s.nodes[p.node-1], l.sights[slot]
+	// A kubelet that works unmounts in less time than the unmount grace, and ends a pod without grace in less than the
+	// duration of its Lease. It renews the Lease as long as there is one.
+	k.Can(seen.finished == young && (!node.connected() || !p.mounted), move{unmountGraceEnds, i, slot},
+		func(c *scene) { c.lines[i].sights[slot].finished = old; c.timePasses(i, slot) })
+	k.Can(seen.graceZero == young && (!node.connected() || !p.runs), move{forceGraceEnds, i, slot},
+		func(c *scene) { c.lines[i].sights[slot].graceZero = old; c.timePasses(i, slot) })
+	k.Can(seen.lease == young && (!node.connected() || !node.lease), move{leaseGraceEnds, i, slot},
+		func(c *scene) { c.lines[i].sights[slot].lease = old; c.timePasses(i, slot) })
+}
+
+// timePasses has a pod come back to the queue that waits for the clock.
+func (c *scene) timePasses(i, slot int) {
+	l := &c.lines[i]
+	if l.timed[slot] {
+		l.timed[slot], l.woken[slot] = false, true
+	}
+}
+
+// lockFacts are those of the lock for a pod.
+func (k *worker) lockFacts(s *state, i, slot int) engine.LockFacts {
+	l := &s.lines[i]
+	known := l.pods[slot].pod
+	return engine.LockFacts{
+		Holder: uidOf(slot), Locked: s.lock.exists && int(s.lock.holder) == slot+1,
+		Pod: k.machine.pod(slot, known, s.graceOver[slot]), NodeSeen: k.machine.seenOf(l.nodeOf(known)),
+	}
+}
+
+// lockStep reports whether a replica has something to do about the lock for a pod.
+func (k *worker) lockStep(s *state, i, slot int) bool {
+	action := engine.DecideLock(k.lockFacts(s, i, slot), k.machine.now)
+	return action == engine.CreateLock && !s.lock.exists || action == engine.ReadHolder || action == engine.RemoveLock
+}
+
+// carryOutLock carries out the next step about the lock for a pod, and what follows from a read.
+func (c *scene) carryOutLock(i, slot int) {
+	k := worker{World: c.World, machine: c.machine}
+	f := k.lockFacts(&c.state, i, slot)
+	action := engine.DecideLock(f, c.machine.now)
+	if action == engine.ReadHolder {
+		f.Pod = engine.Pod{}
+		if at := c.named(slot); at >= 0 {
+			f.Pod = c.machine.pod(at, c.pods[at], c.graceOver[at])
+		}
+		f.PodRead = c.machine.readAt(1)
+		action = engine.DecideLock(f, c.machine.now)
+		if action == engine.KeepLock {
+			c.showPod(i, slot)
+		}
+	}
+	switch action {
+	case engine.CreateLock:
+		c.lock = lock{exists: true, holder: uint8(slot + 1), node: c.lines[i].pods[slot].pod.node}
+	case engine.RemoveLock:
+		c.lock = lock{}
+	default:
+	}
+}

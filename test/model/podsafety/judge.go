@@ -1,0 +1,118 @@
+package podsafety
+
+import engine "github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety/podsafetytest"
+
+// judgeRelease judges the patch that removes the finalizer. What a person has said is excused for the pod of which it was
+// said: a confirmation, the taint on a node that was not Ready as it was read, and the end of the Node of a kubelet that
+// is cut off.
+func (c *scene) judgeRelease(i, slot int, s *engine.Session) {
+	p, now, why := c.processes[slot], c.lines[i].sessions[slot], s.Decision.Reason
+	said := why == engine.ReasonConfirmed && c.pods[slot].confirmed == confirmedThis ||
+		why == engine.ReasonOutOfService && now.taintSpoke || why == engine.ReasonNodeGone && now.goneSpoke
+	switch {
+	case !c.pods[slot].held:
+	case !c.pods[slot].terminating:
+		c.violates("S1: pod %d is released (%s), and nobody has deleted it", slot, why)
+	case said:
+		c.excused[slot] = true
+	case p.runs:
+		c.violates("S1: pod %d is released (%s), and its processes run", slot, why)
+	case p.node > 0 && p.known && !p.deleted && !c.nodes[p.node-1].off && !p.done:
+		c.violates("S1: pod %d is released (%s), and its kubelet may start its processes", slot, why)
+	case why == engine.ReasonFinished && p.mounted && !c.unasked && !c.collected[slot] && c.lines[i].sights[slot].finished != old:
+		c.violates("S3: pod %d is released (%s), and its volume is mounted", slot, why)
+	}
+}
+
+// judgeDeletion judges a deletion without grace.
+func (c *scene) judgeDeletion(i, slot int, s *engine.Session) {
+	api := c.pods[slot]
+	switch {
+	case !api.terminating && (!c.NoPodGC || c.lines[i].sessions[slot].nodeThere):
+		c.violates("S1: pod %d is deleted (%s), and nobody has asked for that", slot, s.Decision.Reason)
+	case s.Decision.Reason == engine.ReasonNodeGone && !c.lines[i].sessions[slot].leaseSpoke:
+		c.violates("S1: pod %d loses its grace (%s), and its kubelet renews its Lease", slot, s.Decision.Reason)
+	}
+}
+
+// judgeStart judges that the processes of a pod start.
+func (c *scene) judgeStart(slot int) {
+	for other := range c.Pods {
+		if other != slot && c.name(other) == c.name(slot) && c.processes[other].runs && !c.excused[other] &&
+			!c.excused[slot] {
+			c.violates("S1: pods %d and %d run under one name", other, slot)
+		}
+	}
+}
+
+// judgeClaim judges the end of the claim.
+func (c *scene) judgeClaim() {
+	for slot := range c.Pods {
+		if c.processes[slot].runs && !c.excused[slot] {
+			c.violates("S3: the claim of pod %d is removed, and its processes run", slot)
+		}
+	}
+}
+
+// judgeAttach judges that the volume is attached to a node. A taint on a node has volumes detached whatever runs there.
+func (c *scene) judgeAttach(n int) {
+	for slot := range c.Pods {
+		p := c.processes[slot]
+		if p.runs && int(p.node) != n+1 && !c.excused[slot] && !c.detachExcused[p.node-1] {
+			c.violates("S3: the volume is attached to node %s, and the processes of pod %d run on node %s", nodeName(n), slot,
+				nodeName(int(p.node)-1))
+		}
+	}
+}
+
+// idle reports whether volume-guard has nothing under way any more.
+func (k *worker) idle(s *state) bool {
+	for i := range k.Replicas {
+		l := &s.lines[i]
+		if !l.up {
+			return false
+		}
+		for n := range maxNodes {
+			if l.nodes[n] != s.nodes[n].view() {
+				return false
+			}
+		}
+		for slot := range k.Pods {
+			if l.sessions[slot].on || l.woken[slot] || l.pods[slot] != (view{s.pods[slot].exists, s.pods[slot]}) ||
+				k.Attach && k.lockStep(s, i, slot) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// unsettled says what is not as it should be when all is at rest, empty if all is.
+func (k *worker) unsettled(s *state) string {
+	for slot := range k.Pods {
+		p := s.pods[slot]
+		switch {
+		case !p.exists:
+		case !p.held && !p.terminating:
+			return "L1: a pod that runs is not held"
+		case p.terminating && p.held && k.evidence(s, slot):
+			return "L1: there is evidence, and the pod stays"
+		}
+	}
+	if s.lock.exists && !(s.pods[s.lock.holder-1].exists && s.pods[s.lock.holder-1].held) {
+		return "L1: a lock is left"
+	}
+	return ""
+}
+
+// evidence reports whether work on a pod that was deleted can go on: written apart from the code that decides.
+func (k *worker) evidence(s *state, slot int) bool {
+	p := s.pods[slot]
+	if p.node == 0 || p.confirmed == confirmedThis {
+		return true
+	}
+	node := s.nodes[p.node-1]
+	fence := node.fence
+	return node.connected() || !node.there || node.taint && !node.ready ||
+		fence.inForce && (!fence.reboot || fence.covers&(1<<slot) != 0)
+}

@@ -1,0 +1,255 @@
+package podsafety
+
+import (
+	"strconv"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety/podsafetytest"
+)
+
+// machine makes facts and sessions of the engine from what a state holds. It is not safe for concurrent use: each worker
+// has its own.
+type machine struct {
+	now     time.Time
+	tracker *engine.Tracker
+	reasons []engine.Reason
+	// Pods are only read, so that each is made once.
+	pods map[podKey]engine.Pod
+}
+
+type podKey struct {
+	pod
+	slot      int
+	graceOver bool
+}
+
+func newMachine() *machine {
+	return &machine{now: time.Unix(1e9, 0), tracker: engine.NewTracker(), reasons: engine.Reasons(),
+		pods: map[podKey]engine.Pod{}}
+}
+
+func uidOf(slot int) types.UID { return types.UID(strconv.Itoa(slot)) }
+
+// pod returns a pod as it is read from what the API server has, the zero value for none.
+func (m *machine) pod(slot int, p pod, graceOver bool) engine.Pod {
+	if !p.exists {
+		return engine.Pod{}
+	}
+	key := podKey{p, slot, graceOver}
+	read, known := m.pods[key]
+	if !known {
+		read = engine.PodOf(m.object(slot, p, graceOver))
+		m.pods[key] = read
+	}
+	return read
+}
+
+// object returns a pod as the API server has it.
+func (m *machine) object(slot int, p pod, graceOver bool) *v1.Pod {
+	o := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "db", UID: uidOf(slot), ResourceVersion: "1", Generation: 1},
+		Spec: v1.PodSpec{
+			Containers: []v1.Container{{Name: "db"}},
+			Volumes: []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{
+				PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}},
+		},
+		Status: v1.PodStatus{Phase: v1.PodRunning, ObservedGeneration: int64(p.written)},
+	}
+	if p.node > 0 {
+		o.Spec.NodeName = nodeName(int(p.node) - 1)
+	}
+	if p.held {
+		o.Finalizers = []string{engine.Finalizer}
+	}
+	if p.terminating {
+		grace, ends := int64(30), m.now.Add(10*time.Second)
+		if p.graceZero {
+			grace = 0
+		}
+		if p.graceZero || graceOver {
+			ends = m.now.Add(-time.Second)
+		}
+		o.DeletionTimestamp, o.DeletionGracePeriodSeconds = &metav1.Time{Time: ends}, &grace
+		o.Generation = 2
+	}
+	switch p.confirmed {
+	case confirmedThis:
+		o.Annotations = map[string]string{engine.ConfirmAnnotation: string(o.UID)}
+	case confirmedOther:
+		o.Annotations = map[string]string{engine.ConfirmAnnotation: "another"}
+	case notConfirmed:
+	}
+	setStatus(o, p)
+	return o
+}
+
+func setStatus(o *v1.Pod, p pod) {
+	switch p.statuses {
+	case waiting:
+		o.Status.ContainerStatuses = []v1.ContainerStatus{{State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{}}}}
+	case running:
+		o.Status.ContainerStatuses = []v1.ContainerStatus{{State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}}}
+	case over:
+		o.Status.ContainerStatuses = []v1.ContainerStatus{
+			{State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{}}}}
+	case noStatus:
+	}
+	if p.statuses != noStatus {
+		c := v1.PodCondition{Type: v1.ContainersReady, ObservedGeneration: int64(p.observed)}
+		if p.reasonEnded {
+			c.Reason = "PodFailed"
+		}
+		o.Status.Conditions = []v1.PodCondition{c}
+	}
+	if p.ended {
+		o.Status.Phase = v1.PodFailed
+		manager := "kube-controller-manager"
+		if p.phaseByKubelet {
+			manager = "kubelet"
+		}
+		o.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate,
+			Subresource: "status", FieldsV1: metav1.NewFieldsV1(`{"f:status":{"f:phase":{}}}`)}}
+	}
+}
+
+// since returns when something began, and ageOf how long ago that is.
+func (m *machine) since(a age) time.Time {
+	switch a {
+	case young:
+		return m.now
+	case old:
+		return m.now.Add(-time.Hour)
+	case never:
+	}
+	return time.Time{}
+}
+
+func (m *machine) ageOf(t time.Time) age {
+	switch {
+	case t.IsZero():
+		return never
+	case t.Equal(m.now):
+		return young
+	}
+	return old
+}
+
+// The resourceVersions of a Lease: as it is, and as it was.
+const (
+	currentLease = "current"
+	formerLease  = "former"
+)
+
+func leaseVersion(found bool) string {
+	if found {
+		return currentLease
+	}
+	return ""
+}
+
+func (m *machine) sight(s sight) engine.Sight {
+	out := engine.Sight{
+		FinishedSince: m.since(s.finished), FinishedWithGrace: s.finishedWithGrace, GraceZeroSince: m.since(s.graceZero),
+		Forced: s.forced, LeaseSince: m.since(s.lease),
+	}
+	if s.lease != never {
+		out.LeaseVersion = formerLease
+	}
+	if s.leaseCurrent {
+		out.LeaseVersion = leaseVersion(s.leaseFound)
+	}
+	return out
+}
+
+func (m *machine) sightOf(s engine.Sight) sight {
+	return sight{
+		finished: m.ageOf(s.FinishedSince), graceZero: m.ageOf(s.GraceZeroSince), lease: m.ageOf(s.LeaseSince),
+		finishedWithGrace: s.FinishedWithGrace, forced: s.Forced,
+		leaseCurrent: !s.LeaseSince.IsZero() && s.LeaseVersion != formerLease,
+		leaseFound:   s.LeaseVersion == currentLease,
+	}
+}
+
+// with has the tracker be that of a pod while something is done with it.
+func (m *machine) with(slot int, s *sight, do func(t *engine.Tracker)) {
+	clear(m.tracker.Sights)
+	if *s != (sight{}) {
+		m.tracker.Sights[uidOf(slot)] = m.sight(*s)
+	}
+	do(m.tracker)
+	*s = m.sightOf(m.tracker.Sights[uidOf(slot)])
+}
+
+func (m *machine) readAt(order uint8) engine.Read {
+	if order == 0 {
+		return engine.Read{}
+	}
+	return engine.Read{Sent: m.now, Order: int(order)}
+}
+
+// seenOf returns what the watch shows of the node of a pod.
+func (m *machine) seenOf(n nodeView) engine.NodeSeen {
+	return engine.NodeFacts{Found: n.there, Ready: readyOf(n.ready), OutOfService: n.tainted}.Seen()
+}
+
+func readyOf(ready bool) engine.Ready {
+	if ready {
+		return engine.ReadyTrue
+	}
+	return engine.ReadyUnknown
+}
+
+func (m *machine) nodeFacts(there, ready, taint, own bool) engine.NodeFacts {
+	if !there {
+		return engine.NodeFacts{}
+	}
+	return engine.NodeFacts{Found: true, Ready: readyOf(ready), OutOfService: taint, OwnTaint: own}
+}
+
+func fenceFacts(f fence, slot int) engine.FenceFacts {
+	if !f.exists {
+		return engine.FenceFacts{}
+	}
+	out := engine.FenceFacts{InForce: f.inForce, Coverage: engine.CoversUntilUnfenced}
+	if f.reboot {
+		out.Coverage = engine.CoversReboot
+	}
+	out.SinceTerminating = f.covers&(1<<slot) != 0
+	return out
+}
+
+// facts returns those with which a replica begins, or works in a session.
+func (c *scene) facts(slot int, s *session) engine.Facts {
+	m := c.machine
+	return engine.Facts{
+		Rules: engine.Rules{CollectOrphans: c.NoPodGC}, Mode: engine.ModeEnforce,
+		Pod: m.pod(slot, s.pod, c.graceOver[slot]), PodRead: m.readAt(s.podRead), Sight: m.sight(s.sight),
+		NodeSeen: m.seenOf(s.seen), FenceSeen: s.seen.fenced,
+		Node:  withRead(m.nodeFacts(s.nodeThere, s.nodeReady, s.nodeTaint, s.nodeOwn), m.readAt(s.nodeRead)),
+		Lease: engine.LeaseFacts{Read: m.readAt(s.leaseRead), Found: s.leaseFound, ResourceVersion: leaseVersion(s.leaseFound)},
+		Fence: withFenceRead(fenceFacts(s.fence, slot), m.readAt(s.fenceRead)),
+	}
+}
+
+func withRead(n engine.NodeFacts, r engine.Read) engine.NodeFacts {
+	n.Read = r
+	return n
+}
+
+func withFenceRead(f engine.FenceFacts, r engine.Read) engine.FenceFacts {
+	f.Read = r
+	return f
+}
+
+// session returns a session under way as the engine has it.
+func (c *scene) session(i, slot int) engine.Session {
+	s := &c.lines[i].sessions[slot]
+	return engine.Session{Facts: c.facts(slot, s), Reads: int(s.reads), Steps: 1,
+		Decision: engine.Decision{Action: s.action, Reason: c.machine.reasons[s.reason]}}
+}
+
+func nodeName(n int) string { return string(rune('a' + n)) }

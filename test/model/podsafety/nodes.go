@@ -1,0 +1,191 @@
+package podsafety
+
+// machines are the moves of kubelets, of the machines that they run on, and of the containers there.
+func (k *worker) machines(s *state) {
+	for n := range maxNodes {
+		k.lifeOf(s, n)
+	}
+	for slot := range k.Pods {
+		if p := s.processes[slot]; p.node > 0 {
+			k.kubelet(s, slot, int(p.node)-1)
+		}
+	}
+	for slot := range k.Pods {
+		p := s.pods[slot]
+		k.Can(p.terminating && !p.graceZero && p.confirmed == confirmedThis && !s.graceOver[slot], move{graceEnds, 0, slot},
+			func(c *scene) {
+				c.graceOver[slot] = true
+				for i := range c.Replicas {
+					c.timePasses(i, slot)
+				}
+			})
+	}
+	k.faults(s)
+}
+
+// lifeOf are the moves of a machine and its Node.
+func (k *worker) lifeOf(s *state, n int) {
+	node := s.nodes[n]
+	k.Can(node.off && (!node.fence.inForce || node.fence.reboot), move{machineStarts, 0, n}, func(c *scene) {
+		c.nodes[n].off, c.nodes[n].down, c.nodes[n].fresh = false, false, true
+		c.renew(n)
+	})
+	k.Can(node.down && !node.off, move{kubeletStarts, 0, n}, func(c *scene) {
+		c.nodes[n].down, c.nodes[n].fresh = false, true
+		c.forgetPods(n)
+		c.renew(n)
+	})
+	k.Can(node.connected() && node.fresh, move{kubeletRegisters, 0, n}, func(c *scene) {
+		now := &c.nodes[n]
+		now.fresh = false
+		if !now.there {
+			now.there, now.ready, now.taint, now.own = true, false, false, false
+		}
+	})
+	k.Can(node.connected() && node.there && !node.lease, move{kubeletRenews, 0, n}, func(c *scene) {
+		c.nodes[n].lease = true
+		c.leaseChanges(n)
+	})
+	k.Can(node.there && node.ready != node.connected(), move{nodeReadyChanges, 0, n}, func(c *scene) {
+		c.nodes[n].ready = node.connected()
+	})
+	k.Can(!node.there && node.lease, move{leaseIsCollected, 0, n}, func(c *scene) {
+		c.nodes[n].lease = false
+		c.leaseChanges(n)
+	})
+	k.Can(node.fence.inForce && node.there && !node.ready && !node.own, move{fenceTaints, 0, n},
+		func(c *scene) { c.nodes[n].own = true })
+	k.Can(node.fence.exists && !node.fence.inForce && node.own, move{fenceUntaints, 0, n},
+		func(c *scene) { c.nodes[n].own = false })
+}
+
+// renew has a kubelet that works again renew its Lease, if there is one.
+func (c *scene) renew(n int) {
+	if c.nodes[n].connected() && c.nodes[n].lease {
+		c.leaseChanges(n)
+	}
+}
+
+// forgetPods has a kubelet begin without knowledge of its pods. Their containers run on.
+func (c *scene) forgetPods(n int) {
+	for slot := range c.processes {
+		if p := &c.processes[slot]; int(p.node) == n+1 {
+			p.known, p.deleted, p.done = false, false, false
+		}
+	}
+}
+
+// stop ends a machine, and all that runs there.
+func (c *scene) stop(n int) {
+	c.nodes[n].off, c.nodes[n].fresh = true, false
+	c.forgetPods(n)
+	for slot := range c.processes {
+		if p := &c.processes[slot]; int(p.node) == n+1 {
+			p.runs, p.mounted = false, false
+		}
+	}
+}
+
+// kubelet are the moves of a kubelet with one pod.
+func (k *worker) kubelet(s *state, slot, n int) {
+	node, p, api := s.nodes[n], s.processes[slot], s.pods[slot]
+	if node.down || node.off {
+		return
+	}
+	if node.connected() {
+		k.reports(s, slot)
+	}
+	starts := p.known && !p.deleted && !p.runs && !p.done && (!k.Attach || s.attached[n])
+	k.Can(starts, move{containerStarts, 0, slot}, func(c *scene) {
+		c.processes[slot].runs, c.processes[slot].mounted = true, true
+		c.judgeStart(slot)
+	})
+	k.Can(p.deleted && p.runs, move{processesEnd, 0, slot}, func(c *scene) { c.processes[slot].runs = false })
+	k.Can(!p.runs && p.mounted && p.deleted && (p.done || !api.exists), move{volumeIsUnmounted, 0, slot},
+		func(c *scene) { c.processes[slot].mounted = false })
+}
+
+// reports are the moves of a kubelet that reaches the API server.
+func (k *worker) reports(s *state, slot int) {
+	p, api := s.processes[slot], s.pods[slot]
+	k.Can(!p.known && api.exists || p.known && !p.deleted && api.terminating, move{kubeletSees, 0, slot},
+		func(c *scene) {
+			now := &c.processes[slot]
+			now.known, now.deleted = true, api.terminating
+			if api.terminating {
+				c.report(slot, 2)
+			}
+		})
+	k.Can(!api.exists && (p.known && !p.deleted || !p.known && (p.runs || p.mounted)), move{kubeletSees, 0, slot},
+		func(c *scene) { c.processes[slot].known, c.processes[slot].deleted = true, true })
+	k.Can(p.known && !p.deleted && api.exists && !api.ended && (api.statuses == running) != p.runs &&
+		(p.runs || api.statuses == running), move{kubeletReports, 0, slot}, func(c *scene) { c.report(slot, 1) })
+	ends := p.deleted && !p.runs && !p.done && api.exists
+	k.Can(ends, move{kubeletReportsEnd, 0, slot}, func(c *scene) { c.reportEnd(slot, true) })
+	k.Can(ends && k.Older && !api.ended, move{kubeletReportsEndOfInit, 0, slot},
+		func(c *scene) { c.reportEnd(slot, false) })
+	k.Can(p.done && !p.mounted && api.exists && !api.graceZero, move{kubeletDeletes, 0, slot}, func(c *scene) {
+		c.write(slot, func(p *pod) { p.graceZero = true })
+	})
+}
+
+// report has a kubelet report the containers of a pod as they are, of a generation.
+func (c *scene) report(slot int, generation uint8) {
+	c.write(slot, func(p *pod) {
+		switch {
+		case c.processes[slot].runs:
+			p.statuses = running
+		case p.statuses == running:
+			p.statuses = waiting
+		}
+		if !c.Older {
+			p.observed, p.written = generation, max(p.written, generation)
+		}
+		// Of a phase that is final it makes the condition, whether the containers have ended or not.
+		p.reasonEnded = p.reasonEnded || p.ended
+	})
+}
+
+// reportEnd has a kubelet report the end of a pod, in which the main container ran or not.
+func (c *scene) reportEnd(slot int, ran bool) {
+	c.processes[slot].done = true
+	c.write(slot, func(p *pod) {
+		p.phaseByKubelet = p.phaseByKubelet || !p.ended
+		p.ended, p.reasonEnded = true, p.reasonEnded || ran
+		p.statuses = over
+		if !c.Older {
+			p.observed, p.written = 2, 2
+		}
+	})
+}
+
+// faults are those of the first node.
+func (k *worker) faults(s *state) {
+	const n = 0
+	node := s.nodes[n]
+	k.Breaks(!node.cut && !node.off, s.left.Cut, move{kubeletIsCutOff, 0, n}, func(c *scene) {
+		c.left.Cut--
+		c.nodes[n].cut = true
+	})
+	k.User(node.cut, s.left.Heal, move{kubeletReturns, 0, n}, func(c *scene) {
+		c.left.Heal--
+		c.nodes[n].cut = false
+		c.renew(n)
+	})
+	k.Breaks(!node.down && !node.off, s.left.KubeletEnds, move{kubeletEnds, 0, n}, func(c *scene) {
+		c.left.KubeletEnds--
+		c.nodes[n].down = true
+	})
+	k.Breaks(!node.off, s.left.PowerCut, move{powerIsCut, 0, n}, func(c *scene) {
+		c.left.PowerCut--
+		c.stop(n)
+	})
+	for slot := range k.Pods {
+		p := s.processes[slot]
+		k.Breaks(p.node == n+1 && p.runs && !p.deleted && p.known && !node.down, s.left.Container,
+			move{containerEnds, 0, slot}, func(c *scene) {
+				c.left.Container--
+				c.processes[slot].runs = false
+			})
+	}
+}

@@ -1,0 +1,91 @@
+package podsafety
+
+// people are the moves of users and administrators, each as often as the budget says.
+func (k *worker) people(s *state) {
+	for slot := range k.Pods {
+		if s.pods[slot].exists && (slot == 0 || !k.Beside) {
+			k.users(s, slot)
+		}
+	}
+	k.User(s.claim && !s.claimGoes, s.left.DeleteClaim, move{userDeletesClaim, 0, 0}, func(c *scene) {
+		c.left.DeleteClaim--
+		c.claimGoes = true
+	})
+	k.administrators(s)
+	k.fencers(s)
+}
+
+// users are those of one pod.
+func (k *worker) users(s *state, slot int) {
+	p := s.pods[slot]
+	k.User(!p.terminating, s.left.Delete, move{userDeletesPod, 0, slot}, func(c *scene) {
+		c.left.Delete--
+		// The API server sets the grace of a pod that has no node, or has ended, to 0 (CheckGracefulDelete).
+		c.write(slot, func(p *pod) { p.terminating, p.graceZero = true, p.node == 0 || p.ended })
+	})
+	force := func(c *scene) { c.write(slot, func(p *pod) { p.terminating, p.graceZero = true, true }) }
+	k.User(!p.graceZero && p.confirmed == confirmedThis, s.left.Force, move{userForces, 0, slot}, func(c *scene) {
+		c.left.Force--
+		force(c)
+	})
+	k.User(!p.graceZero, s.left.Unasked, move{userForcesUnasked, 0, slot}, func(c *scene) {
+		c.left.Unasked--
+		c.unasked = true
+		force(c)
+	})
+	k.User(p.confirmed != confirmedThis, s.left.Confirm, move{userConfirms, 0, slot}, func(c *scene) {
+		c.left.Confirm--
+		c.write(slot, func(p *pod) { p.confirmed = confirmedThis })
+	})
+	k.User(p.confirmed == notConfirmed, s.left.Mistake, move{userConfirmsOther, 0, slot}, func(c *scene) {
+		c.left.Mistake--
+		c.write(slot, func(p *pod) { p.confirmed = confirmedOther })
+	})
+}
+
+// administrators are those of the first node.
+func (k *worker) administrators(s *state) {
+	const n = 0
+	node := s.nodes[n]
+	k.User(node.there, s.left.DeleteNode, move{userDeletesNode, 0, n}, func(c *scene) {
+		c.left.DeleteNode--
+		now := &c.nodes[n]
+		now.there, now.ready, now.taint, now.own = false, false, false, false
+	})
+	k.User(node.there && !node.taint, s.left.Taint, move{userTaints, 0, n}, func(c *scene) {
+		c.left.Taint--
+		c.nodes[n].taint = true
+	})
+	k.User(node.taint, s.left.Untaint, move{userUntaints, 0, n}, func(c *scene) {
+		c.left.Untaint--
+		c.nodes[n].taint = false
+	})
+}
+
+// fencers fence the first node, and unfence it. What an agent proves is so.
+func (k *worker) fencers(s *state) {
+	const n = 0
+	node := s.nodes[n]
+	begin := func(c *scene, reboot bool) {
+		f := fence{exists: true, inForce: true, reboot: reboot}
+		for slot := range c.Pods {
+			if c.pods[slot].exists && c.pods[slot].terminating {
+				f.covers |= 1 << slot
+			}
+		}
+		c.nodes[n].fence = f
+		c.stop(n)
+	}
+	k.User(!node.fence.inForce, s.left.Fence, move{nodeIsFenced, 0, n}, func(c *scene) {
+		c.left.Fence--
+		begin(c, false)
+	})
+	k.User(!node.fence.inForce, s.left.Reboot, move{nodeIsRebooted, 0, n}, func(c *scene) {
+		c.left.Reboot--
+		begin(c, true)
+	})
+	k.User(node.fence.inForce, s.left.Unfence, move{nodeIsUnfenced, 0, n}, func(c *scene) {
+		c.left.Unfence--
+		c.nodes[n].fence.inForce = false
+	})
+}

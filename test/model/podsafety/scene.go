@@ -1,0 +1,131 @@
+package podsafety
+
+import "fmt"
+
+// scene is a state that a move is changing.
+type scene struct {
+	*World
+	machine *machine
+	state
+	// wrong is the promise that the move broke, in words.
+	wrong string
+}
+
+func (c *scene) violates(format string, args ...any) {
+	if c.wrong == "" {
+		c.wrong = fmt.Sprintf(format, args...)
+	}
+}
+
+// Break marks that a fault has happened.
+func (c *scene) Break() {}
+
+// name is the number of a pod's name: one after the other has it, or each its own.
+func (w *World) name(slot int) int {
+	if w.Beside {
+		return slot
+	}
+	return 0
+}
+
+// named returns the pod that there is of the name that a pod has, -1 for none.
+func (c *scene) named(slot int) int {
+	for other := range c.Pods {
+		if c.pods[other].exists && c.name(other) == c.name(slot) {
+			return other
+		}
+	}
+	return -1
+}
+
+// write changes a pod at the API server. One that is terminating without grace goes with its last finalizer.
+func (c *scene) write(slot int, edit func(*pod)) {
+	was := c.pods[slot]
+	now := was
+	edit(&now)
+	if now == was {
+		return
+	}
+	if now.terminating && now.graceZero && !now.held {
+		// One that was never held is not ours to answer for.
+		c.excused[slot] = c.excused[slot] || !was.held
+		now = pod{}
+	}
+	c.pods[slot] = now
+	for i := range c.Replicas {
+		c.lines[i].sessions[slot].changed = c.lines[i].sessions[slot].on
+		if !c.Lag {
+			c.showPod(i, slot)
+		}
+	}
+}
+
+// leaseChanges ends a Lease as it was: it was renewed or removed.
+func (c *scene) leaseChanges(n int) {
+	for i := range c.Replicas {
+		for slot := range c.Pods {
+			if int(c.processes[slot].node) == n+1 {
+				c.lines[i].sights[slot].leaseCurrent = false
+			}
+		}
+	}
+}
+
+// settle does what happens at once after each move: kubelets report their volumes and renew their Leases, and watches
+// that do not lag show the nodes.
+func (c *scene) settle() {
+	for n := range maxNodes {
+		node := &c.nodes[n]
+		if !node.connected() {
+			continue
+		}
+		c.mountSeen[n] = false
+		for slot := range c.Pods {
+			p := c.processes[slot]
+			c.mountSeen[n] = c.mountSeen[n] || int(p.node) == n+1 && p.mounted
+		}
+	}
+	if c.Lag {
+		return
+	}
+	for i := range c.Replicas {
+		for n := range maxNodes {
+			if c.lines[i].up && c.lines[i].nodes[n] != c.nodes[n].view() {
+				c.showNode(i, n)
+			}
+		}
+	}
+}
+
+// first is the state in which a world begins: a pod that runs on the first node.
+func (w *World) first(m *machine) state {
+	c := scene{World: w, machine: m}
+	c.left, c.claim = w.Budget, true
+	for n := range c.nodes {
+		c.nodes[n] = node{there: true, ready: true, lease: true}
+	}
+	p := pod{exists: true, node: 1, held: !w.Unheld}
+	switch {
+	case w.Unbound:
+		p.node = 0
+	case w.Starting:
+		c.processes[0] = process{node: 1, known: true}
+		c.attached[0] = w.Attach
+	default:
+		p.statuses, p.observed, p.written = running, 1, 1
+		if w.Older {
+			p.observed, p.written = 0, 0
+		}
+		c.processes[0] = process{node: 1, known: true, runs: true, mounted: true}
+		c.attached[0] = w.Attach
+	}
+	c.pods[0], c.born[0] = p, true
+	if w.Beside {
+		c.pods[1], c.born[1] = pod{exists: true, held: true}, true
+	}
+	for i := range w.Replicas {
+		c.start(i)
+	}
+	c.settle()
+	return c.state
+}

@@ -1,0 +1,204 @@
+package podsafety
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+)
+
+// World names bounds: what there is, and how often what can happen does.
+type World struct {
+	// Name is how it is called in tables and on the command line.
+	Name string
+	// About says in a sentence what it is for.
+	About string
+	// Constant is what it holds constant although it matters for what the world is about, and why that hides nothing.
+	Constant string
+	// Pods is how many pods there can be, one after the other under one name.
+	Pods int
+	// Beside: the second pod is another one, with a name of its own and the same claim.
+	Beside bool
+	// Unheld: the first pod was created before the namespace asked for the hold. Unbound: it has no node. Starting: its
+	// kubelet has not started it.
+	Unheld, Unbound, Starting bool
+	// Older: kubelets do not track generations.
+	Older bool
+	// Attach: volumes are attached.
+	Attach bool
+	// NoPodGC: the cluster has no pod garbage collector.
+	NoPodGC  bool
+	Replicas int
+	// Lag: watches show what is at any later time. Without, at once.
+	Lag    bool
+	Budget Budget
+}
+
+// Budget is how often each thing may happen in one history.
+type Budget struct {
+	// What people do. Force: a force deletion, of a pod whose confirmation is asked for. Unasked: one that is not asked
+	// for it. Confirm: the annotation. Mistake: with another UID. DeleteNode: the Node object. Taint: out of service.
+	// Untaint: the end of that.
+	Delete, Force, Unasked, Confirm, Mistake, DeleteClaim, DeleteNode, Taint, Untaint uint8
+	// Fence: a fence that keeps the machine off. Reboot: one that reboots it. Unfence: its end.
+	Fence, Reboot, Unfence uint8
+	// What breaks. Cut: a kubelet is cut off. Heal: and returns. KubeletEnds: its process; it starts again. PowerCut: the
+	// machine reboots. Container: a container ends, and is started again.
+	Cut, Heal, KubeletEnds, PowerCut, Container uint8
+	// Crash: a replica ends. API: calls that fail, or whose answer is lost.
+	Crash, API uint8
+}
+
+// Worlds are the bounds that are explored.
+func Worlds() []World {
+	worlds := append(append(partitions(), people()...), append(fences(), neighbours()...)...)
+	for i := range worlds {
+		w := &worlds[i]
+		w.Replicas, w.Pods = max(w.Replicas, 1), max(w.Pods, 2)
+	}
+	return worlds
+}
+
+const (
+	noAttach  = "attachment: a pod that is held wants its volume as any other, and worlds of their own detach"
+	oneNode   = "the second node: a replacement runs on it, and its faults are those of the first"
+	upToDate  = "watches: what they show is never evidence, and the worlds in which they lag are about the same moves"
+	oneLeader = "one replica: a second does what one does after a crash, and two have a world of their own"
+)
+
+// partitions are about kubelets that are cut off, end, and return.
+func partitions() []World {
+	return []World{
+		{
+			Name: "hold", About: "a pod is deleted, gracefully or by force, while its kubelet is cut off and returns, and a " +
+				"replica ends between its steps", Constant: noAttach + "; " + oneNode, Lag: true,
+			Budget: Budget{Delete: 1, Unasked: 1, Cut: 1, Heal: 1, Crash: 1},
+		},
+		{
+			Name: "hold, calls fail", About: "calls to the API server fail or lose their answer, twice, and watches lag",
+			Constant: noAttach + "; " + oneNode, Lag: true,
+			Budget: Budget{Delete: 1, Force: 1, Confirm: 1, API: 2},
+		},
+		{
+			Name: "hold, reboot", About: "the machine reboots with a new boot ID, its kubelet ends, and both return while the pod " +
+				"is deleted by force", Constant: noAttach + "; " + upToDate,
+			Budget: Budget{Delete: 1, Unasked: 1, Cut: 1, Heal: 1, PowerCut: 1, KubeletEnds: 1},
+		},
+		{
+			Name: "hold, empty statuses", About: "a kubelet that is cut off before it has reported that it started the pod, or " +
+				"that a container runs again", Constant: noAttach + "; " + upToDate, Starting: true,
+			Budget: Budget{Delete: 1, Unasked: 1, Cut: 1, Heal: 1, Container: 1, DeleteNode: 1, KubeletEnds: 1},
+		},
+		{
+			Name: "hold, two leaders", About: "two replicas act at the same time", Constant: noAttach + "; " + oneNode,
+			Replicas: 2, Budget: Budget{Delete: 1, Confirm: 1, Force: 1, Cut: 1, Crash: 1},
+		},
+		{
+			Name: "hold, unmount", About: "a pod is deleted by force, after a confirmation, between the end of its processes and " +
+				"the unmount", Constant: noAttach + "; " + oneNode, Lag: true,
+			Budget: Budget{Delete: 1, Confirm: 1, Force: 1, Cut: 1, Heal: 1, Crash: 1},
+		},
+		{
+			Name: "hold, older kubelet", About: "a kubelet that does not track generations", Older: true,
+			Constant: noAttach + "; " + upToDate,
+			Budget:   Budget{Delete: 1, Unasked: 1, Cut: 1, Heal: 1, DeleteNode: 1, KubeletEnds: 1},
+		},
+		{
+			Name: "hold, added", About: "the hold is added to a pod that runs already, which is deleted meanwhile", Unheld: true,
+			Constant: noAttach + "; " + oneNode, Lag: true, Budget: Budget{Delete: 1, Unasked: 1, Cut: 1, API: 1},
+		},
+		{
+			Name: "hold, never bound", About: "a pod is deleted before or after it is bound to a node", Unbound: true,
+			Constant: noAttach + "; " + oneNode, Lag: true, Budget: Budget{Delete: 1, Unasked: 1, Cut: 1, API: 1},
+		},
+	}
+}
+
+// people are about what administrators declare.
+func people() []World {
+	return []World{
+		{
+			Name: "hold, Node deleted", About: "a Node object is deleted while its kubelet works or is cut off, and comes back " +
+				"with a new UID", Constant: noAttach + "; " + oneLeader, Lag: true,
+			Budget: Budget{Delete: 1, DeleteNode: 1, Cut: 1, Heal: 1, KubeletEnds: 1},
+		},
+		{
+			Name: "hold, Node deleted, no pod GC", About: "the same in a cluster without the pod garbage collector", NoPodGC: true,
+			Constant: noAttach + "; " + upToDate,
+			Budget:   Budget{Delete: 1, DeleteNode: 1, Cut: 1, Heal: 1, KubeletEnds: 1},
+		},
+		{
+			Name: "hold, out of service", About: "the out-of-service taint on a node that is Ready or not, removed again",
+			Constant: noAttach + "; " + oneLeader, Lag: true,
+			Budget: Budget{Delete: 1, Taint: 1, Untaint: 1, Cut: 1, Heal: 1},
+		},
+		{
+			Name: "hold, confirmed", About: "force deletions are confirmed, for the pod or by mistake for another",
+			Constant: noAttach + "; " + oneLeader, Lag: true,
+			Budget: Budget{Delete: 1, Force: 1, Unasked: 1, Confirm: 1, Mistake: 1, Cut: 1, Heal: 1},
+		},
+	}
+}
+
+// fences are about nodes that are fenced.
+func fences() []World {
+	return []World{
+		{
+			Name: "hold, fenced", About: "a node is fenced, unfenced, and cut off again long after",
+			Constant: noAttach + "; " + upToDate,
+			Budget:   Budget{Delete: 1, Fence: 1, Unfence: 1, Cut: 2, Heal: 1},
+		},
+		{
+			Name: "hold, rebooted by a fence", About: "an agent reboots the node before or after the pod is deleted",
+			Constant: noAttach + "; " + upToDate,
+			Budget:   Budget{Delete: 1, Reboot: 1, Unfence: 1, Cut: 2, Heal: 1},
+		},
+	}
+}
+
+// neighbours are about the volume.
+func neighbours() []World {
+	return []World{
+		{
+			Name: "hold, claim", About: "the claim is deleted while its pod is, by force, and the kubelet is cut off",
+			Constant: noAttach + "; " + oneNode, Lag: true,
+			Budget: Budget{Delete: 1, Unasked: 1, DeleteClaim: 1, Cut: 1, Heal: 1},
+		},
+		{
+			Name: "hold, attach", About: "another pod of the claim is to run on the second node while the kubelet of the first is " +
+				"cut off, and the volume is detached by force", Attach: true, Beside: true,
+			Constant: oneLeader, Lag: true, Budget: Budget{Delete: 1, Cut: 1, Heal: 1, Crash: 1},
+		},
+		{
+			Name: "hold, attach, out of service", About: "the same, and the node is tainted as out of service", Attach: true,
+			Beside: true, Constant: upToDate,
+			Budget: Budget{Delete: 1, Cut: 1, Heal: 1, Taint: 1},
+		},
+		{
+			Name: "hold, attach, container", About: "the same with a container that waits to be started again, which the " +
+				"attach-detach controller takes for ended", Attach: true, Beside: true, Constant: upToDate,
+			Budget: Budget{Delete: 1, Unasked: 1, Cut: 1, Heal: 1, Container: 1},
+		},
+	}
+}
+
+// Bounds says in words what there is, and what may happen how often.
+func (w *World) Bounds() string {
+	parts := []string{fmt.Sprintf("pods %d, replicas %d", w.Pods, w.Replicas)}
+	flags := []struct {
+		on   bool
+		name string
+	}{{w.Lag, "lag"}, {w.Beside, "beside"}, {w.Unheld, "unheld"}, {w.Unbound, "unbound"}, {w.Starting, "starting"}, {w.Older, "older"},
+		{w.Attach, "attach"}, {w.NoPodGC, "no pod GC"}}
+	for _, f := range flags {
+		if f.on {
+			parts = append(parts, f.name)
+		}
+	}
+	budget := reflect.ValueOf(w.Budget)
+	for i := range budget.NumField() {
+		if n := budget.Field(i).Uint(); n > 0 {
+			parts = append(parts, fmt.Sprintf("%s %d", budget.Type().Field(i).Name, n))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
