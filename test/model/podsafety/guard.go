@@ -222,7 +222,7 @@ func (k *worker) time(s *state, i, slot int) {
 	// duration of its Lease. It renews the Lease as long as there is one.
 	k.Can(seen.finished == young && (!node.connected() || !p.mounted), move{unmountGraceEnds, i, slot},
 		func(c *scene) { c.lines[i].sights[slot].finished = old; c.timePasses(i, slot) })
-	k.Can(seen.graceZero == young && (!node.connected() || !p.runs), move{forceGraceEnds, i, slot},
+	k.Can(seen.graceZero == young && (!node.connected() || p.deleted && !p.runs), move{forceGraceEnds, i, slot},
 		func(c *scene) { c.lines[i].sights[slot].graceZero = old; c.timePasses(i, slot) })
 	k.Can(seen.lease == young && (!node.connected() || !node.lease), move{leaseGraceEnds, i, slot},
 		func(c *scene) { c.lines[i].sights[slot].lease = old; c.timePasses(i, slot) })

@@ -65,7 +65,7 @@ func (c *scene) leaseChanges(n int) {
 	for i := range c.Replicas {
 		for slot := range c.Pods {
 			if int(c.processes[slot].node) == n+1 {
-				c.lines[i].sights[slot].leaseCurrent = false
+				c.lines[i].sights[slot].leaseCurrent, c.lines[i].sights[slot].leaseFound = false, false
 			}
 		}
 	}

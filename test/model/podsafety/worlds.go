@@ -86,7 +86,7 @@ func partitions() []World {
 		{
 			Name: "hold, empty statuses", About: "a kubelet that is cut off before it has reported that it started the pod, or " +
 				"that a container runs again", Constant: noAttach + "; " + upToDate, Starting: true,
-			Budget: Budget{Delete: 1, Unasked: 1, Cut: 1, Heal: 1, Container: 1, DeleteNode: 1, KubeletEnds: 1},
+			Budget: Budget{Delete: 1, Cut: 1, Heal: 1, Container: 1, Taint: 1, Untaint: 1},
 		},
 		{
 			Name: "hold, two leaders", About: "two replicas act at the same time", Constant: noAttach + "; " + oneNode,
@@ -100,7 +100,7 @@ func partitions() []World {
 		{
 			Name: "hold, older kubelet", About: "a kubelet that does not track generations", Older: true,
 			Constant: noAttach + "; " + upToDate,
-			Budget:   Budget{Delete: 1, Unasked: 1, Cut: 1, Heal: 1, DeleteNode: 1, KubeletEnds: 1},
+			Budget:   Budget{Delete: 1, Unasked: 1, Cut: 1, Heal: 1, Taint: 1, Untaint: 1},
 		},
 		{
 			Name: "hold, added", About: "the hold is added to a pod that runs already, which is deleted meanwhile", Unheld: true,
@@ -118,7 +118,7 @@ func people() []World {
 	return []World{
 		{
 			Name: "hold, Node deleted", About: "a Node object is deleted while its kubelet works or is cut off, and comes back " +
-				"with a new UID", Constant: noAttach + "; " + oneLeader, Lag: true,
+				"with a new UID", Constant: noAttach + "; " + oneLeader,
 			Budget: Budget{Delete: 1, DeleteNode: 1, Cut: 1, Heal: 1, KubeletEnds: 1},
 		},
 		{
@@ -128,8 +128,13 @@ func people() []World {
 		},
 		{
 			Name: "hold, out of service", About: "the out-of-service taint on a node that is Ready or not, removed again",
-			Constant: noAttach + "; " + oneLeader, Lag: true,
-			Budget: Budget{Delete: 1, Taint: 1, Untaint: 1, Cut: 1, Heal: 1},
+			Constant: noAttach + "; " + upToDate,
+			Budget:   Budget{Delete: 1, Unasked: 1, Taint: 1, Untaint: 1, Cut: 1, Heal: 1},
+		},
+		{
+			Name: "hold, stale watch", About: "watches that show a taint, or a node that is away, long after it is not so",
+			Constant: noAttach + "; " + oneLeader + "; the kubelet stays cut off", Lag: true,
+			Budget: Budget{Unasked: 1, Taint: 1, Untaint: 1, Cut: 1},
 		},
 		{
 			Name: "hold, confirmed", About: "force deletions are confirmed, for the pod or by mistake for another",

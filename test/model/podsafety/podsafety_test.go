@@ -1,0 +1,175 @@
+package podsafety
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/model/modeltest"
+)
+
+func TestNoWorldBreaksAPromise(t *testing.T) {
+	for _, w := range Worlds() {
+		t.Run(w.Name, func(t *testing.T) {
+			if w.About == "" || w.Constant == "" {
+				t.Error("the world does not say what it is about, or what it holds constant")
+			}
+			modeltest.BreaksNoPromise(t, &w, 3_000)
+		})
+	}
+}
+
+// next makes one of the moves of a state.
+func (k *worker) next(s *state, random *rand.Rand) *state {
+	var all []state
+	k.s, k.listed = s, func(_ move, to *state) { all = append(all, *to) }
+	k.moves(s)
+	return modeltest.Any(random, all)
+}
+
+// What a tracker and a session know comes back from a state as it was put there.
+func TestNothingOfAStateIsForgotten(t *testing.T) {
+	for _, w := range Worlds() {
+		t.Run(w.Name, func(t *testing.T) {
+			k := newWorker(&w)
+			first := decode(k.First())
+			modeltest.Walk(modeltest.Random(t), 300, &first, func(s *state) {
+				if again := decode(s.encode(nil)); again != *s {
+					t.Fatal("a state differs from what was written of it")
+				}
+				for i := range w.Replicas {
+					for slot, seen := range s.lines[i].sights {
+						if again := k.machine.sightOf(k.machine.sight(seen)); again != seen {
+							t.Fatalf("pod %d: seen %+v, again %+v", slot, seen, again)
+						}
+					}
+				}
+			}, k.next)
+		})
+	}
+}
+
+func TestEveryMoveIsTold(t *testing.T) {
+	w := Worlds()[0]
+	for v := range noVerb {
+		m := move{v, 1, 0}
+		if v >= verbs && v < callAnswered || v > verbs && v&15 > 6 {
+			continue
+		}
+		if line := w.describe(m); line == "" || strings.Contains(line, "%!") || moveOf(m.code()) != m {
+			t.Errorf("move %d is reported as %q, and taken for %+v", v, line, moveOf(m.code()))
+		}
+	}
+}
+
+// judged returns a scene with a pod that is terminating, and whose session has read all.
+func judged() *scene {
+	w := &World{Name: "one", Pods: 2, Replicas: 1, Attach: true}
+	k := newWorker(w)
+	c := &scene{World: w, machine: k.machine, state: decode(k.First())}
+	c.pods[0].terminating = true
+	c.lines[0].sessions[0] = session{on: true, pod: c.pods[0]}
+	return c
+}
+
+// because has the session of the pod carry out its step for a reason.
+func (c *scene) because(reason string) {
+	for i, r := range c.machine.reasons {
+		if string(r) == reason {
+			c.lines[0].sessions[0].reason = uint8(i)
+		}
+	}
+}
+
+func TestEachStepIsJudged(t *testing.T) {
+	release := func(reason string) func(*scene) {
+		return func(c *scene) {
+			c.because(reason)
+			s := c.session(0, 0)
+			c.judgeRelease(0, 0, &s)
+		}
+	}
+	remove := func(reason string) func(*scene) {
+		return func(c *scene) {
+			c.because(reason)
+			s := c.session(0, 0)
+			c.judgeDeletion(0, 0, &s)
+		}
+	}
+	ended := func(c *scene) {
+		c.processes[0] = process{node: 1, known: true, deleted: true, done: true}
+	}
+	mounted := func(c *scene) { ended(c); c.processes[0].mounted = true }
+	for name, tc := range map[string]struct {
+		prepare, judge func(*scene)
+		want           string
+	}{
+		"a pod that has ended":                {ended, release("Finished"), ""},
+		"a pod that runs":                     {nil, release("Finished"), "S1"},
+		"a pod that can start":                {func(c *scene) { c.processes[0].runs = false }, release("NeverBound"), "S1"},
+		"on a machine that is off":            {func(c *scene) { c.processes[0].runs, c.nodes[0].off = false, true }, release("NodeFenced"), ""},
+		"that nobody has deleted":             {func(c *scene) { ended(c); c.pods[0].terminating = false }, release("Finished"), "S1"},
+		"its volume is mounted":               {mounted, release("Finished"), "S3"},
+		"it was waited for":                   {func(c *scene) { mounted(c); c.lines[0].sights[0].finished = old }, release("Finished"), ""},
+		"nobody was asked":                    {func(c *scene) { mounted(c); c.unasked = true }, release("Finished"), ""},
+		"confirmed":                           {func(c *scene) { c.pods[0].confirmed = confirmedThis }, release("Confirmed"), ""},
+		"confirmed for another":               {func(c *scene) { c.pods[0].confirmed = confirmedOther }, release("Confirmed"), "S1"},
+		"confirmed, and released for another": {func(c *scene) { c.pods[0].confirmed = confirmedThis }, release("Finished"), "S1"},
+		"tainted and not Ready":               {func(c *scene) { c.lines[0].sessions[0].taintSpoke = true }, release("OutOfService"), ""},
+		"tainted and Ready":                   {nil, release("OutOfService"), "S1"},
+		"its Node is gone":                    {func(c *scene) { c.lines[0].sessions[0].goneSpoke = true }, release("NodeGone"), ""},
+		"its Node is gone, its kubelet not":   {nil, release("NodeGone"), "S1"},
+
+		"forced on a node that is gone": {func(c *scene) { c.lines[0].sessions[0].leaseSpoke = true }, remove("NodeGone"), ""},
+		"forced while it renews":        {nil, remove("NodeGone"), "S1"},
+		"forced, and nobody deleted it": {func(c *scene) { c.pods[0].terminating = false }, remove("Confirmed"), "S1"},
+
+		"one runs under the name":  {nil, func(c *scene) { c.judgeStart(0) }, ""},
+		"two run under the name":   {func(c *scene) { c.processes[1].runs = true }, func(c *scene) { c.judgeStart(1) }, "S1"},
+		"a person answers for one": {func(c *scene) { c.processes[1].runs, c.excused[0] = true, true }, func(c *scene) { c.judgeStart(1) }, ""},
+		"the claim goes":           {nil, func(c *scene) { c.judgeClaim() }, "S3"},
+		"the claim goes after it":  {ended, func(c *scene) { c.judgeClaim() }, ""},
+		"attached to its node":     {nil, func(c *scene) { c.judgeAttach(0) }, ""},
+		"attached to another":      {nil, func(c *scene) { c.judgeAttach(1) }, "S3"},
+		"detached by a taint":      {func(c *scene) { c.detachExcused[0] = true }, func(c *scene) { c.judgeAttach(1) }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := judged()
+			if tc.prepare != nil {
+				tc.prepare(c)
+			}
+			tc.judge(c)
+			modeltest.Judged(t, c.wrong, tc.want)
+		})
+	}
+}
+
+func TestRestIsJudged(t *testing.T) {
+	away := func(c *scene) { c.nodes[0].cut, c.nodes[0].ready = true, false }
+	for name, tc := range map[string]struct {
+		prepare func(*scene)
+		want    string
+	}{
+		"a pod that runs":              {func(c *scene) { c.pods[0].terminating = false }, ""},
+		"that is not held":             {func(c *scene) { c.pods[0].terminating, c.pods[0].held = false, false }, "L1"},
+		"its kubelet works":            {func(*scene) {}, "L1"},
+		"its kubelet is cut off":       {away, ""},
+		"and it is confirmed":          {func(c *scene) { away(c); c.pods[0].confirmed = confirmedThis }, "L1"},
+		"and it was never bound":       {func(c *scene) { away(c); c.pods[0].node = 0 }, "L1"},
+		"and its Node is gone":         {func(c *scene) { away(c); c.nodes[0].there = false }, "L1"},
+		"and its node is tainted":      {func(c *scene) { away(c); c.nodes[0].taint = true }, "L1"},
+		"and its node is fenced":       {func(c *scene) { away(c); c.nodes[0].fence.inForce = true }, "L1"},
+		"and its node was fenced":      {func(c *scene) { away(c); c.nodes[0].fence.exists = true }, ""},
+		"and rebooted":                 {func(c *scene) { away(c); c.nodes[0].fence = fence{inForce: true, reboot: true, covers: 1} }, "L1"},
+		"and rebooted before":          {func(c *scene) { away(c); c.nodes[0].fence = fence{inForce: true, reboot: true} }, ""},
+		"a lock for it":                {func(c *scene) { away(c); c.lock = lock{exists: true, holder: 1, node: 1} }, ""},
+		"a lock for one that is gone":  {func(c *scene) { away(c); c.lock = lock{exists: true, holder: 2, node: 1} }, "L1"},
+		"it is released, and not gone": {func(c *scene) { c.pods[0].held = false }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := judged()
+			tc.prepare(c)
+			modeltest.Judged(t, newWorker(c.World).unsettled(&c.state), tc.want)
+		})
+	}
+}

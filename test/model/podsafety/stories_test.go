@@ -1,0 +1,169 @@
+package podsafety
+
+import (
+	"strings"
+	"testing"
+)
+
+// script plays moves, one after the other.
+type script struct {
+	t *testing.T
+	*worker
+	now  state
+	told []string
+}
+
+func begin(t *testing.T, w World) *script {
+	w.Pods, w.Replicas = max(w.Pods, 2), 1
+	k := newWorker(&w)
+	return &script{t: t, worker: k, now: decode(k.First())}
+}
+
+// then makes a move for each verb, of the first pod or the first node. Each must be possible.
+func (s *script) then(verbs ...verb) *script {
+	s.t.Helper()
+	for _, v := range verbs {
+		if !s.first(func(m move) bool { return m.verb == v && m.on == 0 }) {
+			s.t.Fatalf("it cannot be that %s, after\n%s", s.describe(move{v, 0, 0}), strings.Join(s.told, "\n"))
+		}
+	}
+	return s
+}
+
+// first makes the first move that is wanted.
+func (s *script) first(wanted func(move) bool) bool {
+	found := false
+	var to state
+	s.s, s.listed = &s.now, func(m move, next *state) {
+		if !found && wanted(m) {
+			found, to = true, *next
+			s.told = append(s.told, s.describe(m))
+		}
+	}
+	s.moves(&s.now)
+	if found {
+		s.now = to
+	}
+	return found
+}
+
+// guardActs has volume-guard do all that it finds to do, with all the time in the world.
+func (s *script) guardActs() *script {
+	for range 200 {
+		if !s.first(func(m move) bool {
+			switch m.verb {
+			case watchShowsNode, watchShowsPod, workerBegins, workerLocks, unmountGraceEnds, forceGraceEnds, leaseGraceEnds:
+				return true
+			}
+			return m.verb >= callAnswered && m.verb < callFails
+		}) {
+			return s
+		}
+	}
+	s.t.Fatalf("there is no end of work\n%s", strings.Join(s.told, "\n"))
+	return s
+}
+
+// isHeld checks that the pod is held while its processes run.
+func (s *script) isHeld() {
+	s.t.Helper()
+	if p := s.now.pods[0]; !p.exists || !p.held || !s.now.processes[0].runs {
+		s.t.Errorf("the pod is not held, or does not run\n%s", strings.Join(s.told, "\n"))
+	}
+}
+
+// isReleased checks that the pod is gone.
+func (s *script) isReleased() {
+	s.t.Helper()
+	if s.now.pods[0].exists {
+		s.t.Errorf("the pod stays\n%s", strings.Join(s.told, "\n"))
+	}
+}
+
+// all permits everything that stories need.
+func all() Budget {
+	return Budget{Delete: 1, Force: 1, Unasked: 1, Confirm: 1, Mistake: 1, DeleteNode: 1, Taint: 1, Untaint: 1, Fence: 1,
+		Reboot: 1, Unfence: 1, Cut: 2, Heal: 2, KubeletEnds: 1, PowerCut: 1, Container: 1}
+}
+
+// Each is a story in which an earlier wording of the evidence released a pod whose processes ran.
+
+func TestAMachineThatHasRebootedProvesNothing(t *testing.T) {
+	begin(t, World{Budget: all()}).then(powerIsCut, machineStarts, kubeletSees, containerStarts, kubeletIsCutOff,
+		nodeReadyChanges, userForcesUnasked).guardActs().isHeld()
+}
+
+func TestANodeWithANewUIDProvesNothing(t *testing.T) {
+	begin(t, World{Budget: all(), NoPodGC: true}).then(userDeletesNode, kubeletEnds, kubeletStarts, kubeletRegisters,
+		nodeReadyChanges, kubeletIsCutOff, nodeReadyChanges, userForcesUnasked).guardActs().isHeld()
+}
+
+func TestAFenceOfLongAgoProvesNothing(t *testing.T) {
+	begin(t, World{Budget: all()}).then(nodeIsFenced, nodeReadyChanges, nodeIsUnfenced, machineStarts, kubeletSees,
+		containerStarts, kubeletIsCutOff, userForcesUnasked).guardActs().isHeld()
+}
+
+func TestTheTaintOfAFenceOfLongAgoProvesNothing(t *testing.T) {
+	begin(t, World{Budget: all()}).then(nodeIsFenced, nodeReadyChanges, fenceTaints, nodeIsUnfenced, machineStarts,
+		kubeletSees, containerStarts, kubeletIsCutOff, userForcesUnasked).guardActs().isHeld()
+}
+
+func TestARebootBeforeTheDeletionProvesNothing(t *testing.T) {
+	begin(t, World{Budget: all()}).then(nodeIsRebooted, nodeReadyChanges, machineStarts, kubeletSees, containerStarts,
+		kubeletIsCutOff, userForcesUnasked).guardActs().isHeld()
+}
+
+func TestARebootAfterTheDeletionIsEvidence(t *testing.T) {
+	begin(t, World{Budget: all()}).then(kubeletIsCutOff, userForcesUnasked, nodeIsRebooted).guardActs().isReleased()
+}
+
+func TestEvidenceFromACacheProvesNothing(t *testing.T) {
+	s := begin(t, World{Budget: all(), Lag: true}).then(kubeletIsCutOff, nodeReadyChanges, userTaints, watchShowsNode,
+		userUntaints, userForcesUnasked, watchShowsPod, workerBegins)
+	for s.first(func(m move) bool { return m.verb >= callAnswered && m.verb < callFails }) {
+		continue
+	}
+	s.isHeld()
+	s.guardActs().isHeld()
+}
+
+func TestTheFirstLookAtANodeThatIsGoneProvesNothing(t *testing.T) {
+	s := begin(t, World{Budget: all(), NoPodGC: true}).then(userForcesUnasked, userDeletesNode, leaseIsCollected)
+	s.guardActs().isHeld()
+	s.then(kubeletSees, processesEnd, kubeletReportsEnd, volumeIsUnmounted).guardActs().isReleased()
+}
+
+func TestEmptyStatusesProveNothing(t *testing.T) {
+	begin(t, World{Budget: all(), Starting: true}).then(containerStarts, kubeletIsCutOff, nodeReadyChanges, userDeletesPod,
+		userTaints, collectorFailsPod, collectorDeletesPod, userUntaints).guardActs().isHeld()
+}
+
+// The garbage collector writes status.observedGeneration too, and the status is from before the container ran again.
+func TestTheGenerationThatTheGarbageCollectorWritesProvesNothing(t *testing.T) {
+	begin(t, World{Budget: all()}).then(containerEnds, kubeletReports, kubeletIsCutOff, containerStarts, nodeReadyChanges,
+		userDeletesPod, userTaints, collectorFailsPod, collectorDeletesPod, userUntaints).guardActs().isHeld()
+}
+
+func TestATaintOnAReadyNodeProvesNothing(t *testing.T) {
+	begin(t, World{Budget: all()}).then(userTaints, userForcesUnasked).guardActs().isHeld()
+}
+
+func TestAConfirmationForAnotherPodProvesNothing(t *testing.T) {
+	begin(t, World{Budget: all()}).then(kubeletIsCutOff, userConfirmsOther, userForcesUnasked).guardActs().isHeld()
+}
+
+func TestAConfirmationOfLongAgoDoesNotShortenAGrace(t *testing.T) {
+	s := begin(t, World{Budget: all()}).then(userConfirms, userDeletesPod)
+	s.guardActs().isHeld()
+	s.then(graceEnds).guardActs().isReleased()
+}
+
+func TestAGraceOfZeroThatWasThereBeforeDoesNotShowTheUnmount(t *testing.T) {
+	s := begin(t, World{Budget: all()}).then(userConfirmsOther, userForcesUnasked, kubeletSees, processesEnd,
+		kubeletReportsEnd)
+	s.guardActs()
+	if !s.now.pods[0].exists || !s.now.processes[0].mounted {
+		t.Errorf("the pod is released before its volume is unmounted\n%s", strings.Join(s.told, "\n"))
+	}
+	s.then(volumeIsUnmounted).guardActs().isReleased()
+}
