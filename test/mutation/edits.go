@@ -5,6 +5,7 @@ const (
 	provisioning = "pkg/internal/engine/provisioning"
 	reclaiming   = "pkg/internal/engine/reclaiming"
 	twins        = "pkg/internal/engine/twins"
+	podhold      = "pkg/internal/engine/podhold"
 	admission    = "pkg/admission"
 	certs        = "pkg/admission/certs"
 	pvc          = "pkg/inuse/pvc"
@@ -72,6 +73,18 @@ var edits = []edit{
 		{node: "pv.ResourceVersion", zero: true}}},
 	{pkg: "pkg/intree", name: "a twin is deleted although it has changed since", in: "*.deletePV", at: []place{
 		{node: "pv.ResourceVersion", zero: true}}},
+
+	{pkg: podhold, name: "the garbage collector's observedGeneration counts as the kubelet's", in: "PodOf", at: []place{
+		{node: "c.ObservedGeneration", instead: "o.Status.ObservedGeneration"}}},
+	{pkg: podhold, name: "a release is not bound to the pod as it was judged", in: "*.Ask", at: []place{
+		{node: "pod.ResourceVersion", zero: true}}},
+	{pkg: podhold, name: "a node that is not Ready counts as gone", in: "byNodeObject", at: []place{
+		{node: "return wait(ReasonNodeUnreachable)", before: "if ON { return step(RemoveFinalizer, ReasonNodeGone) }"}}},
+	{pkg: podhold, name: "a Node that is Ready shows that another machine has the name", in: "byNodeObject", at: []place{
+		{node: "return wait(ReasonProcessesMayRun)", before: "if ON { return step(RemoveFinalizer, ReasonNodeGone) }"}}},
+	{pkg: podhold, name: "evidence of before our own deletion counts after it", in: "*.succeeded", at: []place{
+		{node: "f.PodRead, f.Node.Read, f.Lease.Read, f.Fence.Read = Read{}, Read{}, Read{}, Read{}",
+			before: "if ON { f.Pod.GraceZero = true; return }"}}},
 
 	{pkg: pvc, name: "a release reads the pods before the claims", at: []place{
 		{node: "claims, err := k.cluster.listClaims(ctx)",

@@ -54,6 +54,8 @@ var scopes = []scope{
 	{folder: "pkg/intree", files: "execute.go", funcs: "*.carryOut *.make policyOf outcomeOf", statements: true},
 	{folder: "pkg/intree", files: "cluster.go", funcs: "*.countAttachments *.patchFinalizers unchanged *.setPolicy"},
 
+	{folder: "pkg/internal/engine/podhold", except: words, statements: true},
+
 	{folder: "pkg/inuse", also: "pkg/inuse/pvc", files: "decide*.go held.go peer.go"},
 	{folder: "pkg/inuse", also: "pkg/inuse/pvc", files: "tracker.go", statements: true},
 	{folder: "pkg/inuse", also: "pkg/inuse/pvc", files: "execute.go",
@@ -114,5 +116,11 @@ var worlds = map[string][]string{
 		"twin", "twin, policy", "twin, calls fail", "twin, slow", "twin, static PV", "twin, restored", "twin, taken back",
 		"twin, attached", "twin, held", "twin, migration", "twin, taken", "twin, plugin fails", "twin, by hand",
 		"twin, failed by hand",
+	},
+	"pkg/internal/engine/podhold": {
+		"hold", "hold, reboot", "hold, calls fail", "hold, never bound", "hold, added", "hold, unmount", "hold, confirmed",
+		"hold, fenced", "hold, rebooted by a fence", "hold, out of service", "hold, stale watch", "hold, Node deleted",
+		"hold, Node deleted, no pod GC", "hold, empty statuses", "hold, older kubelet", "hold, two leaders", "hold, attach",
+		"hold, attach, container", "hold, attach, out of service", "hold, claim",
 	},
 }

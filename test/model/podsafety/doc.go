@@ -15,7 +15,8 @@
 //
 // What a person has said is excused for the pod of which it was said, and for no other: a confirmation with its UID; the
 // taint out-of-service, if the live read found it on a node that was not Ready; the end of a Node, if its kubelet was cut
-// off when the live read found it gone. From there on the person answers for its processes.
+// off at a moment since. From there on the person answers for its processes. A Node that is deleted while its kubelet
+// works all the time is no excuse.
 //
 // # What is taken for granted
 //

@@ -184,7 +184,7 @@ func (c *scene) readNode(now *session, slot int, call engine.Call, reply *engine
 	case engine.GetNode:
 		now.nodeThere, now.nodeReady, now.nodeTaint, now.nodeOwn = node.there, node.ready, node.taint, node.own
 		now.taintSpoke = node.there && node.taint && !node.ready
-		now.goneSpoke = !node.there && !node.connected()
+		now.goneSpoke = !node.there && node.lost
 		reply.Node = c.machine.nodeFacts(node.there, node.ready, node.taint, node.own)
 	case engine.GetLease:
 		now.leaseFound, now.leaseSpoke = node.lease, !node.connected() || !node.lease

@@ -4,7 +4,7 @@ import engine "github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety/podsafetytes
 
 // judgeRelease judges the patch that removes the finalizer. What a person has said is excused for the pod of which it was
 // said: a confirmation, the taint on a node that was not Ready as it was read, and the end of the Node of a kubelet that
-// is cut off.
+// has been cut off since.
 func (c *scene) judgeRelease(i, slot int, s *engine.Session) {
 	p, now, why := c.processes[slot], c.lines[i].sessions[slot], s.Decision.Reason
 	said := why == engine.ReasonConfirmed && c.pods[slot].confirmed == confirmedThis ||

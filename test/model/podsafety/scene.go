@@ -76,6 +76,7 @@ func (c *scene) leaseChanges(n int) {
 func (c *scene) settle() {
 	for n := range maxNodes {
 		node := &c.nodes[n]
+		node.lost = !node.there && (node.lost || !node.connected())
 		if !node.connected() {
 			continue
 		}

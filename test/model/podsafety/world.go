@@ -72,6 +72,8 @@ type node struct {
 	taint, own bool
 	// lease: there is one.
 	lease bool
+	// lost: the kubelet has not worked for a moment since the Node is gone.
+	lost  bool
 	fence fence
 }
 
@@ -132,8 +134,8 @@ type session struct {
 	// What the reads found.
 	nodeThere, nodeReady, nodeTaint, nodeOwn, leaseFound bool
 	fence                                                fence
-	// For the judge: when the node was read it was tainted by a person and not Ready, or gone, and its kubelet cut off;
-	// when its Lease was read, its kubelet did not renew it.
+	// For the judge: when the node was read it was tainted by a person and not Ready, or gone, and its kubelet had been
+	// cut off since; when its Lease was read, its kubelet did not renew it.
 	taintSpoke, goneSpoke, leaseSpoke bool
 }
 

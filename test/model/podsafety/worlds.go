@@ -95,7 +95,7 @@ func partitions() []World {
 		{
 			Name: "hold, unmount", About: "a pod is deleted by force, after a confirmation, between the end of its processes and " +
 				"the unmount", Constant: noAttach + "; " + oneNode, Lag: true,
-			Budget: Budget{Delete: 1, Confirm: 1, Force: 1, Cut: 1, Heal: 1, Crash: 1},
+			Budget: Budget{Delete: 1, Confirm: 1, Force: 1, Cut: 1, Heal: 1},
 		},
 		{
 			Name: "hold, older kubelet", About: "a kubelet that does not track generations", Older: true,
@@ -138,8 +138,8 @@ func people() []World {
 		},
 		{
 			Name: "hold, confirmed", About: "force deletions are confirmed, for the pod or by mistake for another",
-			Constant: noAttach + "; " + oneLeader, Lag: true,
-			Budget: Budget{Delete: 1, Force: 1, Unasked: 1, Confirm: 1, Mistake: 1, Cut: 1, Heal: 1},
+			Constant: noAttach + "; " + upToDate,
+			Budget:   Budget{Delete: 1, Force: 1, Unasked: 1, Confirm: 1, Mistake: 1, Cut: 1, Heal: 1},
 		},
 	}
 }
@@ -192,8 +192,8 @@ func (w *World) Bounds() string {
 	flags := []struct {
 		on   bool
 		name string
-	}{{w.Lag, "lag"}, {w.Beside, "beside"}, {w.Unheld, "unheld"}, {w.Unbound, "unbound"}, {w.Starting, "starting"}, {w.Older, "older"},
-		{w.Attach, "attach"}, {w.NoPodGC, "no pod GC"}}
+	}{{w.Lag, "lag"}, {w.Beside, "beside"}, {w.Unheld, "unheld"}, {w.Unbound, "unbound"}, {w.Starting, "starting"},
+		{w.Older, "older"}, {w.Attach, "attach"}, {w.NoPodGC, "no pod GC"}}
 	for _, f := range flags {
 		if f.on {
 			parts = append(parts, f.name)
