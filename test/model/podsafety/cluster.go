@@ -83,8 +83,8 @@ func (k *worker) collect(s *state, slot int) {
 	})
 }
 
-// wanted reports whether the attach-detach controller wants the volume attached to a node. A pod that is terminating and
-// of which no container status is running counts as ended (IsPodTerminated in pkg/volume/util).
+// wanted reports whether the attach-detach controller wants the volume attached to a node. A pod that is terminating
+// and of which no container status is running counts as ended (IsPodTerminated in pkg/volume/util).
 func (k *worker) wanted(s *state, n int) bool {
 	for slot := range k.Pods {
 		p := s.pods[slot]
@@ -98,21 +98,26 @@ func (k *worker) wanted(s *state, n int) bool {
 // attachDetach is the attach-detach controller (pkg/controller/volume/attachdetach/reconciler).
 func (k *worker) attachDetach(s *state) {
 	for n := range maxNodes {
-		node := s.nodes[n]
-		tainted := node.there && (node.taint || node.own)
-		forced := (!node.there || !node.ready) && k.lockedInTime(s, n)
-		k.Can(s.attached[n] && !k.wanted(s, n) && (!s.mountSeen[n] || tainted || forced), move{volumeIsDetached, 0, n},
-			func(c *scene) {
-				c.attached[n] = false
-				c.detachExcused[n] = c.detachExcused[n] || node.taint
-			})
+		k.detach(s, n)
 		free := s.attached == [maxNodes]bool{} && (!s.lock.exists || int(s.lock.node) == n+1)
-		k.Can(k.wanted(s, n) && free && node.there && s.claim, move{volumeIsAttached, 0, n}, func(c *scene) {
+		k.Can(k.wanted(s, n) && free && s.nodes[n].there && s.claim, move{volumeIsAttached, 0, n}, func(c *scene) {
 			c.attached[n] = true
 			c.detachExcused[n] = false
 			c.judgeAttach(n)
 		})
 	}
+}
+
+// detach is what has the volume detached from a node.
+func (k *worker) detach(s *state, n int) {
+	node := s.nodes[n]
+	tainted := node.there && (node.taint || node.own)
+	forced := (!node.there || !node.ready) && k.lockedInTime(s, n)
+	k.Can(s.attached[n] && !k.wanted(s, n) && (!s.mountSeen[n] || tainted || forced), move{volumeIsDetached, 0, n},
+		func(c *scene) {
+			c.attached[n] = false
+			c.detachExcused[n] = c.detachExcused[n] || node.taint
+		})
 }
 
 // lockedInTime reports whether volume-guard has done what it does about locks with what there is: the six minutes until

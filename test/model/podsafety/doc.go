@@ -7,16 +7,16 @@
 //     whose kubelet has set its grace to 0 is not released while its volume is mounted.
 //   - L1: every state leads to rest, and at rest no pod is held for which there is evidence.
 //
-// volume-guard in it is the code that ships, by way of package podsafetytest: what its tracker records, what it decides,
-// and what its sessions ask and learn; so are the decisions about locks. Played are those who answer: the API server
-// with its watches, which lag for each object and replica on their own; kubelets with the machines that they run on; the
-// node lifecycle, pod garbage, StatefulSet, attach-detach and PVC protection controllers as the sources of 1.36 have
-// them; fences; users and administrators; and chance, which breaks what can break.
+// volume-guard in it is the code that ships, by way of package podsafetytest: what its tracker records, what it
+// decides, and what its sessions ask and learn; so are the decisions about locks. Played are those who answer: the API
+// server with its watches, which lag for each object and replica on their own; kubelets with the machines that they
+// run on; the node lifecycle, pod garbage, StatefulSet, attach-detach and PVC protection controllers as the sources of
+// 1.36 have them; fences; users and administrators; and chance, which breaks what can break.
 //
-// What a person has said is excused for the pod of which it was said, and for no other: a confirmation with its UID; the
-// taint out-of-service, if the live read found it on a node that was not Ready; the end of a Node, if its kubelet was cut
-// off at a moment since. From there on the person answers for its processes. A Node that is deleted while its kubelet
-// works all the time is no excuse.
+// What a person has said is excused for the pod of which it was said, and for no other: a confirmation with its UID;
+// the taint out-of-service, if the live read found it on a node that was not Ready; the end of a Node, if its kubelet
+// was cut off at a moment since. From there on the person answers for its processes. A Node that is deleted while its
+// kubelet works all the time is no excuse.
 //
 // # What is taken for granted
 //
@@ -29,7 +29,8 @@
 // replacements run. Live reads do not become too old, which only lets more happen. Calls are carried out at once; that
 // one arrives late is what a second leader does. The claim is one that a pod names, not a generic ephemeral volume.
 //
-// worlds.go lists the bounds; world.go is what exists in one; cluster.go, nodes.go, people.go and guard.go are the moves;
-// machine.go makes facts and sessions of the engine; judge.go holds the promises, apart from how the code keeps them;
-// story.go says how something came about. Stories of earlier wordings that broke a promise are in stories_test.go.
+// worlds.go lists the bounds; world.go is what exists in one; cluster.go, nodes.go, people.go and guard.go are the
+// moves; machine.go makes facts and sessions of the engine; judge.go holds the promises, apart from how the code keeps
+// them; story.go says how something came about. Stories of earlier wordings that broke a promise are in
+// stories_test.go.
 package podsafety

@@ -2,26 +2,37 @@ package podsafety
 
 import engine "github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety/podsafetytest"
 
-// judgeRelease judges the patch that removes the finalizer. What a person has said is excused for the pod of which it was
-// said: a confirmation, the taint on a node that was not Ready as it was read, and the end of the Node of a kubelet that
-// has been cut off since.
+// judgeRelease judges the patch that removes the finalizer. What a person has said is excused for the pod of which it
+// was said: a confirmation, the taint on a node that was not Ready as it was read, and the end of the Node of a kubelet
+// that has been cut off since.
 func (c *scene) judgeRelease(i, slot int, s *engine.Session) {
-	p, now, why := c.processes[slot], c.lines[i].sessions[slot], s.Decision.Reason
-	said := why == engine.ReasonConfirmed && c.pods[slot].confirmed == confirmedThis ||
-		why == engine.ReasonOutOfService && now.taintSpoke || why == engine.ReasonNodeGone && now.goneSpoke
+	p, why := c.processes[slot], s.Decision.Reason
 	switch {
 	case !c.pods[slot].held:
 	case !c.pods[slot].terminating:
 		c.violates("S1: pod %d is released (%s), and nobody has deleted it", slot, why)
-	case said:
+	case c.said(i, slot, why):
 		c.excused[slot] = true
 	case p.runs:
 		c.violates("S1: pod %d is released (%s), and its processes run", slot, why)
-	case p.node > 0 && p.known && !p.deleted && !c.nodes[p.node-1].off && !p.done:
+	case c.mayStart(p):
 		c.violates("S1: pod %d is released (%s), and its kubelet may start its processes", slot, why)
-	case why == engine.ReasonFinished && p.mounted && !c.unasked && !c.collected[slot] && c.lines[i].sights[slot].finished != old:
+	case why == engine.ReasonFinished && p.mounted && !c.unasked && !c.collected[slot] &&
+		c.lines[i].sights[slot].finished != old:
 		c.violates("S3: pod %d is released (%s), and its volume is mounted", slot, why)
 	}
+}
+
+// said reports whether a person has said what a pod is released for.
+func (c *scene) said(i, slot int, why engine.Reason) bool {
+	now := c.lines[i].sessions[slot]
+	return why == engine.ReasonConfirmed && c.pods[slot].confirmed == confirmedThis ||
+		why == engine.ReasonOutOfService && now.taintSpoke || why == engine.ReasonNodeGone && now.goneSpoke
+}
+
+// mayStart reports whether the kubelet of a pod may start its processes: it knows of the pod, and not of its deletion.
+func (c *scene) mayStart(p process) bool {
+	return p.node > 0 && p.known && !p.deleted && !p.done && !c.nodes[p.node-1].off
 }
 
 // judgeDeletion judges a deletion without grace.
@@ -99,7 +110,7 @@ func (k *worker) unsettled(s *state) string {
 			return "L1: there is evidence, and the pod stays"
 		}
 	}
-	if s.lock.exists && !(s.pods[s.lock.holder-1].exists && s.pods[s.lock.holder-1].held) {
+	if s.lock.exists && !s.pods[s.lock.holder-1].held {
 		return "L1: a lock is left"
 	}
 	return ""

@@ -11,8 +11,8 @@ import (
 	engine "github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety/podsafetytest"
 )
 
-// machine makes facts and sessions of the engine from what a state holds. It is not safe for concurrent use: each worker
-// has its own.
+// machine makes facts and sessions of the engine from what a state holds. It is not safe for concurrent use: each
+// worker has its own.
 type machine struct {
 	now     time.Time
 	tracker *engine.Tracker
@@ -229,8 +229,9 @@ func (c *scene) facts(slot int, s *session) engine.Facts {
 		Rules: engine.Rules{CollectOrphans: c.NoPodGC}, Mode: engine.ModeEnforce,
 		Pod: m.pod(slot, s.pod, c.graceOver[slot]), PodRead: m.readAt(s.podRead), Sight: m.sight(s.sight),
 		NodeSeen: m.seenOf(s.seen), FenceSeen: s.seen.fenced,
-		Node:  withRead(m.nodeFacts(s.nodeThere, s.nodeReady, s.nodeTaint, s.nodeOwn), m.readAt(s.nodeRead)),
-		Lease: engine.LeaseFacts{Read: m.readAt(s.leaseRead), Found: s.leaseFound, ResourceVersion: leaseVersion(s.leaseFound)},
+		Node: withRead(m.nodeFacts(s.nodeThere, s.nodeReady, s.nodeTaint, s.nodeOwn), m.readAt(s.nodeRead)),
+		Lease: engine.LeaseFacts{Read: m.readAt(s.leaseRead), Found: s.leaseFound,
+			ResourceVersion: leaseVersion(s.leaseFound)},
 		Fence: withFenceRead(fenceFacts(s.fence, slot), m.readAt(s.fenceRead)),
 	}
 }

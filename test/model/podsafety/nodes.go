@@ -107,6 +107,22 @@ func (k *worker) kubelet(s *state, slot, n int) {
 
 // reports are the moves of a kubelet that reaches the API server.
 func (k *worker) reports(s *state, slot int) {
+	k.sees(s, slot)
+	p, api := s.processes[slot], s.pods[slot]
+	differs := (api.statuses == running) != p.runs
+	k.Can(p.known && !p.deleted && api.exists && !api.ended && differs, move{kubeletReports, 0, slot},
+		func(c *scene) { c.report(slot, 1) })
+	ends := p.deleted && !p.runs && !p.done && api.exists
+	k.Can(ends, move{kubeletReportsEnd, 0, slot}, func(c *scene) { c.reportEnd(slot, true) })
+	k.Can(ends && k.Older && !api.ended, move{kubeletReportsEndOfInit, 0, slot},
+		func(c *scene) { c.reportEnd(slot, false) })
+	k.Can(p.done && !p.mounted && api.exists && !api.graceZero, move{kubeletDeletes, 0, slot}, func(c *scene) {
+		c.write(slot, func(p *pod) { p.graceZero = true })
+	})
+}
+
+// sees are the moves of a kubelet that learns of a pod, or of its deletion or end.
+func (k *worker) sees(s *state, slot int) {
 	p, api := s.processes[slot], s.pods[slot]
 	k.Can(!p.known && api.exists || p.known && !p.deleted && api.terminating, move{kubeletSees, 0, slot},
 		func(c *scene) {
@@ -118,15 +134,6 @@ func (k *worker) reports(s *state, slot int) {
 		})
 	k.Can(!api.exists && (p.known && !p.deleted || !p.known && (p.runs || p.mounted)), move{kubeletSees, 0, slot},
 		func(c *scene) { c.processes[slot].known, c.processes[slot].deleted = true, true })
-	k.Can(p.known && !p.deleted && api.exists && !api.ended && (api.statuses == running) != p.runs &&
-		(p.runs || api.statuses == running), move{kubeletReports, 0, slot}, func(c *scene) { c.report(slot, 1) })
-	ends := p.deleted && !p.runs && !p.done && api.exists
-	k.Can(ends, move{kubeletReportsEnd, 0, slot}, func(c *scene) { c.reportEnd(slot, true) })
-	k.Can(ends && k.Older && !api.ended, move{kubeletReportsEndOfInit, 0, slot},
-		func(c *scene) { c.reportEnd(slot, false) })
-	k.Can(p.done && !p.mounted && api.exists && !api.graceZero, move{kubeletDeletes, 0, slot}, func(c *scene) {
-		c.write(slot, func(p *pod) { p.graceZero = true })
-	})
 }
 
 // report has a kubelet report the containers of a pod as they are, of a generation.

@@ -104,34 +104,46 @@ func TestEachStepIsJudged(t *testing.T) {
 		prepare, judge func(*scene)
 		want           string
 	}{
-		"a pod that has ended":                {ended, release("Finished"), ""},
-		"a pod that runs":                     {nil, release("Finished"), "S1"},
-		"a pod that can start":                {func(c *scene) { c.processes[0].runs = false }, release("NeverBound"), "S1"},
-		"on a machine that is off":            {func(c *scene) { c.processes[0].runs, c.nodes[0].off = false, true }, release("NodeFenced"), ""},
-		"that nobody has deleted":             {func(c *scene) { ended(c); c.pods[0].terminating = false }, release("Finished"), "S1"},
-		"its volume is mounted":               {mounted, release("Finished"), "S3"},
-		"it was waited for":                   {func(c *scene) { mounted(c); c.lines[0].sights[0].finished = old }, release("Finished"), ""},
-		"nobody was asked":                    {func(c *scene) { mounted(c); c.unasked = true }, release("Finished"), ""},
-		"confirmed":                           {func(c *scene) { c.pods[0].confirmed = confirmedThis }, release("Confirmed"), ""},
-		"confirmed for another":               {func(c *scene) { c.pods[0].confirmed = confirmedOther }, release("Confirmed"), "S1"},
-		"confirmed, and released for another": {func(c *scene) { c.pods[0].confirmed = confirmedThis }, release("Finished"), "S1"},
-		"tainted and not Ready":               {func(c *scene) { c.lines[0].sessions[0].taintSpoke = true }, release("OutOfService"), ""},
-		"tainted and Ready":                   {nil, release("OutOfService"), "S1"},
-		"its Node is gone":                    {func(c *scene) { c.lines[0].sessions[0].goneSpoke = true }, release("NodeGone"), ""},
-		"its Node is gone, its kubelet not":   {nil, release("NodeGone"), "S1"},
+		"a pod that has ended": {ended, release("Finished"), ""},
+		"a pod that runs":      {nil, release("Finished"), "S1"},
+		"a pod that can start": {
+			func(c *scene) { c.processes[0].runs = false }, release("NeverBound"), "S1"},
+		"on a machine that is off": {
+			func(c *scene) { c.processes[0].runs, c.nodes[0].off = false, true }, release("NodeFenced"), ""},
+		"that nobody has deleted": {
+			func(c *scene) { ended(c); c.pods[0].terminating = false }, release("Finished"), "S1"},
+		"its volume is mounted": {mounted, release("Finished"), "S3"},
+		"it was waited for": {
+			func(c *scene) { mounted(c); c.lines[0].sights[0].finished = old }, release("Finished"), ""},
+		"nobody was asked": {func(c *scene) { mounted(c); c.unasked = true }, release("Finished"), ""},
+		"confirmed": {
+			func(c *scene) { c.pods[0].confirmed = confirmedThis }, release("Confirmed"), ""},
+		"confirmed for another": {
+			func(c *scene) { c.pods[0].confirmed = confirmedOther }, release("Confirmed"), "S1"},
+		"confirmed, and released for another": {
+			func(c *scene) { c.pods[0].confirmed = confirmedThis }, release("Finished"), "S1"},
+		"tainted and not Ready": {
+			func(c *scene) { c.lines[0].sessions[0].taintSpoke = true }, release("OutOfService"), ""},
+		"tainted and Ready": {nil, release("OutOfService"), "S1"},
+		"its Node is gone": {
+			func(c *scene) { c.lines[0].sessions[0].goneSpoke = true }, release("NodeGone"), ""},
+		"its Node is gone, its kubelet not": {nil, release("NodeGone"), "S1"},
 
-		"forced on a node that is gone": {func(c *scene) { c.lines[0].sessions[0].leaseSpoke = true }, remove("NodeGone"), ""},
+		"forced on a node that is gone": {
+			func(c *scene) { c.lines[0].sessions[0].leaseSpoke = true }, remove("NodeGone"), ""},
 		"forced while it renews":        {nil, remove("NodeGone"), "S1"},
 		"forced, and nobody deleted it": {func(c *scene) { c.pods[0].terminating = false }, remove("Confirmed"), "S1"},
 
-		"one runs under the name":  {nil, func(c *scene) { c.judgeStart(0) }, ""},
-		"two run under the name":   {func(c *scene) { c.processes[1].runs = true }, func(c *scene) { c.judgeStart(1) }, "S1"},
-		"a person answers for one": {func(c *scene) { c.processes[1].runs, c.excused[0] = true, true }, func(c *scene) { c.judgeStart(1) }, ""},
-		"the claim goes":           {nil, func(c *scene) { c.judgeClaim() }, "S3"},
-		"the claim goes after it":  {ended, func(c *scene) { c.judgeClaim() }, ""},
-		"attached to its node":     {nil, func(c *scene) { c.judgeAttach(0) }, ""},
-		"attached to another":      {nil, func(c *scene) { c.judgeAttach(1) }, "S3"},
-		"detached by a taint":      {func(c *scene) { c.detachExcused[0] = true }, func(c *scene) { c.judgeAttach(1) }, ""},
+		"one runs under the name": {nil, func(c *scene) { c.judgeStart(0) }, ""},
+		"two run under the name": {
+			func(c *scene) { c.processes[1].runs = true }, func(c *scene) { c.judgeStart(1) }, "S1"},
+		"a person answers for one": {
+			func(c *scene) { c.processes[1].runs, c.excused[0] = true, true }, func(c *scene) { c.judgeStart(1) }, ""},
+		"the claim goes":          {nil, func(c *scene) { c.judgeClaim() }, "S3"},
+		"the claim goes after it": {ended, func(c *scene) { c.judgeClaim() }, ""},
+		"attached to its node":    {nil, func(c *scene) { c.judgeAttach(0) }, ""},
+		"attached to another":     {nil, func(c *scene) { c.judgeAttach(1) }, "S3"},
+		"detached by a taint":     {func(c *scene) { c.detachExcused[0] = true }, func(c *scene) { c.judgeAttach(1) }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := judged()
@@ -150,18 +162,20 @@ func TestRestIsJudged(t *testing.T) {
 		prepare func(*scene)
 		want    string
 	}{
-		"a pod that runs":              {func(c *scene) { c.pods[0].terminating = false }, ""},
-		"that is not held":             {func(c *scene) { c.pods[0].terminating, c.pods[0].held = false, false }, "L1"},
-		"its kubelet works":            {func(*scene) {}, "L1"},
-		"its kubelet is cut off":       {away, ""},
-		"and it is confirmed":          {func(c *scene) { away(c); c.pods[0].confirmed = confirmedThis }, "L1"},
-		"and it was never bound":       {func(c *scene) { away(c); c.pods[0].node = 0 }, "L1"},
-		"and its Node is gone":         {func(c *scene) { away(c); c.nodes[0].there = false }, "L1"},
-		"and its node is tainted":      {func(c *scene) { away(c); c.nodes[0].taint = true }, "L1"},
-		"and its node is fenced":       {func(c *scene) { away(c); c.nodes[0].fence.inForce = true }, "L1"},
-		"and its node was fenced":      {func(c *scene) { away(c); c.nodes[0].fence.exists = true }, ""},
-		"and rebooted":                 {func(c *scene) { away(c); c.nodes[0].fence = fence{inForce: true, reboot: true, covers: 1} }, "L1"},
-		"and rebooted before":          {func(c *scene) { away(c); c.nodes[0].fence = fence{inForce: true, reboot: true} }, ""},
+		"a pod that runs":         {func(c *scene) { c.pods[0].terminating = false }, ""},
+		"that is not held":        {func(c *scene) { c.pods[0].terminating, c.pods[0].held = false, false }, "L1"},
+		"its kubelet works":       {func(*scene) {}, "L1"},
+		"its kubelet is cut off":  {away, ""},
+		"and it is confirmed":     {func(c *scene) { away(c); c.pods[0].confirmed = confirmedThis }, "L1"},
+		"and it was never bound":  {func(c *scene) { away(c); c.pods[0].node = 0 }, "L1"},
+		"and its Node is gone":    {func(c *scene) { away(c); c.nodes[0].there = false }, "L1"},
+		"and its node is tainted": {func(c *scene) { away(c); c.nodes[0].taint = true }, "L1"},
+		"and its node is fenced":  {func(c *scene) { away(c); c.nodes[0].fence.inForce = true }, "L1"},
+		"and its node was fenced": {func(c *scene) { away(c); c.nodes[0].fence.exists = true }, ""},
+		"and rebooted": {
+			func(c *scene) { away(c); c.nodes[0].fence = fence{inForce: true, reboot: true, covers: 1} }, "L1"},
+		"and rebooted before": {
+			func(c *scene) { away(c); c.nodes[0].fence = fence{inForce: true, reboot: true} }, ""},
 		"a lock for it":                {func(c *scene) { away(c); c.lock = lock{exists: true, holder: 1, node: 1} }, ""},
 		"a lock for one that is gone":  {func(c *scene) { away(c); c.lock = lock{exists: true, holder: 2, node: 1} }, "L1"},
 		"it is released, and not gone": {func(c *scene) { c.pods[0].held = false }, ""},

@@ -54,6 +54,7 @@ func (s *script) guardActs() *script {
 			switch m.verb {
 			case watchShowsNode, watchShowsPod, workerBegins, workerLocks, unmountGraceEnds, forceGraceEnds, leaseGraceEnds:
 				return true
+			default:
 			}
 			return m.verb >= callAnswered && m.verb < callFails
 		}) {

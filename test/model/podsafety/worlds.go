@@ -79,12 +79,14 @@ func partitions() []World {
 			Budget: Budget{Delete: 1, Force: 1, Confirm: 1, API: 2},
 		},
 		{
-			Name: "hold, reboot", About: "the machine reboots with a new boot ID, its kubelet ends, and both return while the pod " +
+			Name: "hold, reboot",
+			About: "the machine reboots with a new boot ID, its kubelet ends, and both return while the pod " +
 				"is deleted by force", Constant: noAttach + "; " + upToDate,
 			Budget: Budget{Delete: 1, Unasked: 1, Cut: 1, Heal: 1, PowerCut: 1, KubeletEnds: 1},
 		},
 		{
-			Name: "hold, empty statuses", About: "a kubelet that is cut off before it has reported that it started the pod, or " +
+			Name: "hold, empty statuses",
+			About: "a kubelet that is cut off before it has reported that it started the pod, or " +
 				"that a container runs again", Constant: noAttach + "; " + upToDate, Starting: true,
 			Budget: Budget{Delete: 1, Cut: 1, Heal: 1, Container: 1, Taint: 1, Untaint: 1},
 		},
@@ -93,7 +95,8 @@ func partitions() []World {
 			Replicas: 2, Budget: Budget{Delete: 1, Confirm: 1, Force: 1, Cut: 1, Crash: 1},
 		},
 		{
-			Name: "hold, unmount", About: "a pod is deleted by force, after a confirmation, between the end of its processes and " +
+			Name: "hold, unmount",
+			About: "a pod is deleted by force, after a confirmation, between the end of its processes and " +
 				"the unmount", Constant: noAttach + "; " + oneNode, Lag: true,
 			Budget: Budget{Delete: 1, Confirm: 1, Force: 1, Cut: 1, Heal: 1},
 		},
@@ -117,12 +120,14 @@ func partitions() []World {
 func people() []World {
 	return []World{
 		{
-			Name: "hold, Node deleted", About: "a Node object is deleted while its kubelet works or is cut off, and comes back " +
+			Name: "hold, Node deleted",
+			About: "a Node object is deleted while its kubelet works or is cut off, and comes back " +
 				"with a new UID", Constant: noAttach + "; " + oneLeader,
 			Budget: Budget{Delete: 1, DeleteNode: 1, Cut: 1, Heal: 1, KubeletEnds: 1},
 		},
 		{
-			Name: "hold, Node deleted, no pod GC", About: "the same in a cluster without the pod garbage collector", NoPodGC: true,
+			Name:  "hold, Node deleted, no pod GC",
+			About: "the same in a cluster without the pod garbage collector", NoPodGC: true,
 			Constant: noAttach + "; " + upToDate,
 			Budget:   Budget{Delete: 1, DeleteNode: 1, Cut: 1, Heal: 1, KubeletEnds: 1},
 		},
@@ -169,7 +174,8 @@ func neighbours() []World {
 			Budget: Budget{Delete: 1, Unasked: 1, DeleteClaim: 1, Cut: 1, Heal: 1},
 		},
 		{
-			Name: "hold, attach", About: "another pod of the claim is to run on the second node while the kubelet of the first is " +
+			Name: "hold, attach",
+			About: "another pod of the claim is to run on the second node while the kubelet of the first is " +
 				"cut off, and the volume is detached by force", Attach: true, Beside: true,
 			Constant: oneLeader, Lag: true, Budget: Budget{Delete: 1, Cut: 1, Heal: 1, Crash: 1},
 		},

@@ -190,6 +190,15 @@ func TestDecide(t *testing.T) {
 			facts(pod(runs), live, node(NodeFacts{}), lease("", 0), orphans), Wait, ReasonNodeRecentlyGone, long},
 		"an orphan": {
 			facts(pod(runs), live, node(NodeFacts{}), lease("", long), orphans), ForceDelete, ReasonOrphaned, 0},
+		"an orphan whose node is not read": {
+			facts(pod(runs), live, seen(NodeAbsent), orphans), ReadNode, ReasonNodeUnreachable, 0},
+		"no orphan, as the watch shows it": {facts(pod(runs), live, orphans), Wait, ReasonNotTerminating, 0},
+		"finished, on a node that is gone": {
+			facts(pod(ended), pod(noGrace), finishedFor(DefaultUnmountGrace, false), seen(NodeAbsent), live),
+			RemoveFinalizer, ReasonFinished, 0},
+		"finished with grace, on a node that is gone for a short time": {
+			facts(pod(ended), live, node(NodeFacts{}), lease("", long-time.Second)), Wait, ReasonWaitsForUnmount,
+			time.Second},
 		"no orphan: the Node is there": {
 			facts(pod(runs), live, node(outOfService()), seen(NodeAbsent), orphans), Wait, ReasonNotTerminating, 0},
 		"no orphan: it was never bound": {

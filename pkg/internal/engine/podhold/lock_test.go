@@ -30,6 +30,7 @@ func TestDecideLock(t *testing.T) {
 		"it is not held":                     {locked(none, released), KeepLock},
 		"it was never bound":                 {locked(none, func(f *LockFacts) { f.Pod.Node = "" }), KeepLock},
 		"several nodes may have it":          {locked(none, func(f *LockFacts) { f.Shared = true }), KeepLock},
+		"released and read live":             {locked(none, released, readLive), KeepLock},
 		"another pod":                        {locked(none, func(f *LockFacts) { f.Holder = "uid-2" }), KeepLock},
 		"no pod":                             {locked(none, func(f *LockFacts) { f.Holder, f.Pod.UID = "", "" }), KeepLock},
 

@@ -60,6 +60,7 @@ func condition(generation int64, reason string) func(*v1.Pod) {
 		o.Status.Conditions = []v1.PodCondition{
 			{Type: v1.PodReady, ObservedGeneration: 2, Reason: podFailed},
 			{Type: v1.ContainersReady, ObservedGeneration: generation, Reason: reason},
+			{Type: v1.PodScheduled, ObservedGeneration: 2},
 		}
 	}
 }
@@ -180,7 +181,8 @@ func TestWhatIsReadOfAPod(t *testing.T) {
 		is    func(Pod) bool
 	}{
 		"another finalizer": {func(o *v1.Pod) { o.Finalizers = []string{"other"} }, func(p Pod) bool { return !p.Held }},
-		"with grace":        {func(o *v1.Pod) { *o.DeletionGracePeriodSeconds = 1 }, func(p Pod) bool { return !p.GraceZero }},
+		"with grace": {
+			func(o *v1.Pod) { *o.DeletionGracePeriodSeconds = 1 }, func(p Pod) bool { return !p.GraceZero }},
 		"no grace given": {func(o *v1.Pod) { o.DeletionGracePeriodSeconds = nil },
 			func(p Pod) bool { return !p.GraceZero }},
 		"not deleted": {func(o *v1.Pod) { o.DeletionTimestamp = nil },
@@ -206,7 +208,8 @@ func TestWhatIsReadOfANode(t *testing.T) {
 		return &v1.Node{
 			Spec: v1.NodeSpec{Taints: taints},
 			Status: v1.NodeStatus{Conditions: []v1.NodeCondition{
-				{Type: v1.NodeDiskPressure, Status: v1.ConditionTrue}, {Type: v1.NodeReady, Status: status}}},
+				{Type: v1.NodeDiskPressure, Status: v1.ConditionTrue}, {Type: v1.NodeReady, Status: status},
+				{Type: v1.NodePIDPressure, Status: v1.ConditionFalse}}},
 		}
 	}
 	others := v1.Taint{Key: v1.TaintNodeOutOfService, Value: "nodeshutdown"}

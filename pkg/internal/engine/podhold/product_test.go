@@ -164,7 +164,7 @@ func judge(t *testing.T, f Facts) {
 	}
 }
 
-func TestNoStateOfAPodBreaksAPromise(t *testing.T) {
+func TestNoCombinationOnAPodBreaksAPromise(t *testing.T) {
 	t.Parallel()
 	visited := 0
 	everyPod(func(p Pod) {
@@ -186,7 +186,7 @@ func TestNoStateOfAPodBreaksAPromise(t *testing.T) {
 	}
 }
 
-func TestNoStateOfANodeBreaksAPromise(t *testing.T) {
+func TestNoCombinationOnANodeBreaksAPromise(t *testing.T) {
 	t.Parallel()
 	gcFailed := func(p *Pod) { noGrace(p); ended(p); p.ObservedGeneration = 1 }
 	pods := []func(*Pod){func(*Pod) {}, noGrace, gcFailed, runs}

@@ -105,11 +105,13 @@ func TestEvidenceIsReadAgainAfterADeletion(t *testing.T) {
 
 func TestANodeThatIsGoneIsWaitedFor(t *testing.T) {
 	tracker := NewTracker()
-	gone, lease := Reply{Outcome: Succeeded}, Reply{Outcome: Succeeded, Lease: LeaseFacts{Found: true, ResourceVersion: "5"}}
+	gone := Reply{Outcome: Succeeded}
+	lease := Reply{Outcome: Succeeded, Lease: LeaseFacts{Found: true, ResourceVersion: "5"}}
 	f := facts(seen(NodeAbsent), pod(noGrace))
 	s, _, at := play(t, tracker, f, answer{GetPod, podIs(noGrace), 0}, answer{GetNode, gone, 0},
 		answer{GetLease, lease, time.Second})
-	if s.Reason() != ReasonNodeRecentlyGone || s.Requeue() != RequeueAfter || s.Decision.After != LeaseDuration+time.Second {
+	if s.Reason() != ReasonNodeRecentlyGone || s.Requeue() != RequeueAfter ||
+		s.Decision.After != LeaseDuration+time.Second {
 		t.Errorf("%s, requeue %d after %s", s.Reason(), s.Requeue(), s.Decision.After)
 	}
 	if s := tracker.Sights["uid-1"]; s.LeaseVersion != "5" || !s.LeaseSince.Equal(at) {
@@ -137,7 +139,8 @@ func TestHowASessionEnds(t *testing.T) {
 		"the read fails":       {[]answer{{GetPod, Reply{}, 0}}, CallFailed, ReasonAPIReadFailed, RequeueRetry},
 		"it is released by then": {[]answer{{GetPod, podIs(func(p *Pod) { p.Held = false }), 0}}, Waiting,
 			ReasonNothingToHold, RequeueNever},
-		"the pod has changed": {[]answer{{GetPod, podIs(ended, noGrace), 0}, {PatchFinalizers, Reply{Outcome: Conflict}, 0}},
+		"the pod has changed": {
+			[]answer{{GetPod, podIs(ended, noGrace), 0}, {PatchFinalizers, Reply{Outcome: Conflict}, 0}},
 			Conflicted, "", RequeueSoon},
 		"the pod went": {[]answer{{GetPod, podIs(ended, noGrace), 0}, {PatchFinalizers, Reply{Outcome: Gone}, 0}},
 			PodGone, "", RequeueNever},
@@ -212,7 +215,8 @@ func TestWhatIsSeenOfAPod(t *testing.T) {
 	}{
 		"it runs":       {at(held, runs), at(held, runs), Sight{}},
 		"it terminates": {held, held, Sight{}},
-		"it is not held": {at(held, noGrace, func(p *Pod) { p.Held = false }), at(held, ended, func(p *Pod) { p.Held = false }),
+		"it is not held": {
+			at(held, noGrace, func(p *Pod) { p.Held = false }), at(held, ended, func(p *Pod) { p.Held = false }),
 			Sight{}},
 		"it loses its grace": {at(held, noGrace), at(held, noGrace), Sight{GraceZeroSince: first}},
 		"it finishes, then loses its grace": {at(held, ended), at(held, ended, noGrace),
