@@ -51,7 +51,7 @@ test-unit: ## Run the tests that need no control plane
 test-model: ## Test the model checker, and explore the beginning of each of its worlds
 	$(GO) test -race ./test/model/...
 
-model: ## Explore in full what can happen while a volume is made or deleted; some minutes
+model: ## Explore in full what can happen while a volume is made or deleted, or a pod held; some minutes
 	$(GO) run ./test/model/cmd/model $(if $(WORLD),--world '$(WORLD)')
 
 model-deep: ## The same with larger worlds; hours, and tens of gigabytes of memory

@@ -225,7 +225,7 @@ func (s *Session) Requeue() Requeue {
 		return RequeueSoon
 	case s.End == CallFailed, s.End == TooSlow:
 		return RequeueRetry
-	case s.End == Waiting && s.Decision.After > 0:
+	case s.Decision.After > 0:
 		return RequeueAfter
 	}
 	return RequeueNever

@@ -34,6 +34,13 @@ func play(t *testing.T, tracker *Tracker, f Facts, answers ...answer) (s Session
 	if len(asked) != len(answers) {
 		t.Fatalf("asked %d times, want %d", len(asked), len(answers))
 	}
+	steps := len(asked)
+	if s.End == Waiting || s.End == Skipped || s.End == TooSlow {
+		steps++
+	}
+	if s.Steps != steps {
+		t.Errorf("%d steps, want %d", s.Steps, steps)
+	}
 	if s.Ask().Call != NoCall {
 		t.Errorf("asks %+v after its end", s.Ask())
 	}
@@ -117,6 +124,9 @@ func TestANodeThatIsGoneIsWaitedFor(t *testing.T) {
 	if s := tracker.Sights["uid-1"]; s.LeaseVersion != "5" || !s.LeaseSince.Equal(at) {
 		t.Errorf("%+v", s)
 	}
+	if s := tracker.sawLease("uid-2", LeaseFacts{}, at); !s.LeaseSince.Equal(at) || s.LeaseVersion != "" {
+		t.Errorf("no Lease: %+v", s)
+	}
 	renewed := tracker.sawLease("uid-1", LeaseFacts{ResourceVersion: "6"}, at.Add(time.Second))
 	if renewed.LeaseVersion != "6" || !renewed.LeaseSince.Equal(at.Add(time.Second)) {
 		t.Errorf("a renewal: %+v", renewed)
@@ -134,7 +144,9 @@ func TestHowASessionEnds(t *testing.T) {
 		reason  Reason
 		requeue Requeue
 	}{
-		"the pod is gone":      {[]answer{{GetPod, Reply{Outcome: Succeeded}, 0}}, PodGone, "", RequeueNever},
+		"the pod is gone": {[]answer{{GetPod, Reply{Outcome: Succeeded}, 0}}, PodGone, "", RequeueNever},
+		"the pod is not found": {[]answer{{GetPod, Reply{Outcome: Succeeded, Pod: terminatingPod()}, 0}}, PodGone, "",
+			RequeueNever},
 		"another has its name": {[]answer{{GetPod, podIs(func(p *Pod) { p.UID = "2" }), 0}}, PodGone, "", RequeueNever},
 		"the read fails":       {[]answer{{GetPod, Reply{}, 0}}, CallFailed, ReasonAPIReadFailed, RequeueRetry},
 		"it is released by then": {[]answer{{GetPod, podIs(func(p *Pod) { p.Held = false }), 0}}, Waiting,
@@ -230,6 +242,9 @@ func TestWhatIsSeenOfAPod(t *testing.T) {
 		tracker.Saw(c.then, first)
 		if got := tracker.Saw(c.later, second); got != c.want || tracker.Sights[held.UID] != c.want {
 			t.Errorf("%s: %+v", name, got)
+		}
+		if _, known := tracker.Sights[held.UID]; known && !c.later.Terminating {
+			t.Errorf("%s: a pod that runs is remembered", name)
 		}
 		tracker.Forget(held.UID)
 		if len(tracker.Sights) != 0 {
