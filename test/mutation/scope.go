@@ -118,9 +118,9 @@ var worlds = map[string][]string{
 		"twin, failed by hand",
 	},
 	"pkg/internal/engine/podhold": {
-		"hold", "hold, reboot", "hold, calls fail", "hold, never bound", "hold, added", "hold, unmount", "hold, confirmed",
-		"hold, fenced", "hold, rebooted by a fence", "hold, out of service", "hold, stale watch", "hold, Node deleted",
-		"hold, Node deleted, no pod GC", "hold, empty statuses", "hold, older kubelet", "hold, two leaders", "hold, attach",
-		"hold, attach, container", "hold, attach, out of service", "hold, claim",
+		"hold, empty statuses", "hold, out of service", "hold, stale watch", "hold, older kubelet", "hold, attach, container",
+		"hold, reboot", "hold, attach", "hold, confirmed", "hold, never bound", "hold, calls fail", "hold", "hold, claim",
+		"hold, fenced", "hold, Node deleted, no pod GC", "hold, rebooted by a fence", "hold, added",
+		"hold, attach, out of service", "hold, two leaders", "hold, unmount", "hold, Node deleted",
 	},
 }
