@@ -145,6 +145,12 @@ func NewTracker() *Tracker { return podhold.NewTracker() }
 // PodOf reads what is needed of a Pod.
 func PodOf(o *v1.Pod) Pod { return podhold.PodOf(o) }
 
+// NodeOf reads what is needed of a Node.
+func NodeOf(o *v1.Node) NodeFacts { return podhold.NodeOf(o) }
+
+// OwnTaintValue is the value of the taint that this project adds to a node that it has fenced.
+const OwnTaintValue = podhold.OwnTaintValue
+
 // Decide returns what to do next about one pod.
 func Decide(f Facts, now time.Time) Decision { return podhold.Decide(f, now) }
 

@@ -17,8 +17,9 @@ type machine struct {
 	now     time.Time
 	tracker *engine.Tracker
 	reasons []engine.Reason
-	// Pods are only read, so that each is made once.
-	pods map[podKey]engine.Pod
+	// Pods and Nodes are only read, so that each is made once.
+	pods  map[podKey]engine.Pod
+	nodes map[[3]bool]engine.NodeFacts
 }
 
 type podKey struct {
@@ -29,7 +30,7 @@ type podKey struct {
 
 func newMachine() *machine {
 	return &machine{now: time.Unix(1e9, 0), tracker: engine.NewTracker(), reasons: engine.Reasons(),
-		pods: map[podKey]engine.Pod{}}
+		pods: map[podKey]engine.Pod{}, nodes: map[[3]bool]engine.NodeFacts{}}
 }
 
 func uidOf(slot int) types.UID { return types.UID(strconv.Itoa(slot)) }
@@ -193,21 +194,35 @@ func (m *machine) readAt(order uint8) engine.Read {
 
 // seenOf returns what the watch shows of the node of a pod.
 func (m *machine) seenOf(n nodeView) engine.NodeSeen {
-	return engine.NodeFacts{Found: n.there, Ready: readyOf(n.ready), OutOfService: n.tainted}.Seen()
-}
-
-func readyOf(ready bool) engine.Ready {
-	if ready {
-		return engine.ReadyTrue
-	}
-	return engine.ReadyUnknown
+	return m.nodeFacts(n.there, n.ready, n.tainted, false).Seen()
 }
 
 func (m *machine) nodeFacts(there, ready, taint, own bool) engine.NodeFacts {
 	if !there {
 		return engine.NodeFacts{}
 	}
-	return engine.NodeFacts{Found: true, Ready: readyOf(ready), OutOfService: taint, OwnTaint: own}
+	key := [3]bool{ready, taint, own}
+	read, known := m.nodes[key]
+	if !known {
+		read = engine.NodeOf(nodeObject(ready, taint, own))
+		m.nodes[key] = read
+	}
+	return read
+}
+
+// nodeObject returns a Node as the API server has it.
+func nodeObject(ready, taint, own bool) *v1.Node {
+	status := v1.ConditionUnknown
+	if ready {
+		status = v1.ConditionTrue
+	}
+	o := &v1.Node{Status: v1.NodeStatus{Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: status}}}}
+	for value, has := range map[string]bool{"nodeshutdown": taint, engine.OwnTaintValue: own} {
+		if has {
+			o.Spec.Taints = append(o.Spec.Taints, v1.Taint{Key: v1.TaintNodeOutOfService, Value: value})
+		}
+	}
+	return o
 }
 
 func fenceFacts(f fence, slot int) engine.FenceFacts {
