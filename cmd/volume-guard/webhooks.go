@@ -17,6 +17,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/app"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/certs"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/podhold"
 )
 
 // webhookOptions are the flags for the webhooks.
@@ -27,9 +28,10 @@ type webhookOptions struct {
 
 func (o *webhookOptions) flags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.address, "webhook-address", "",
-		"TCP address of the webhooks, such as :9443. They protect PVs in the write that sets their policy to Delete, for "+
-			"API servers before 1.36, and keep pods off claims that are terminating. The API server calls them once the "+
-			"webhook configurations "+admission.WebhooksName+" exist, which also list the drivers. Default: none.")
+		"TCP address of the webhooks, such as :9443. They protect PVs in the write that sets their policy to Delete, "+
+			"hold pods in the write that creates them, both for API servers before 1.36, and keep pods off claims that are "+
+			"terminating. The API server calls them once the webhook configurations "+admission.WebhooksName+", which also "+
+			"list the drivers, and "+podhold.Name+" exist. Default: none.")
 	fs.StringVar(&o.service, "webhook-service", name,
 		"Name of the Service, in the namespace of the Lease, through which the API server calls the webhooks. It is the "+
 			"subject of their certificate.")
@@ -57,8 +59,9 @@ func (o *options) newWebhooks(config *rest.Config, metrics prometheus.Registerer
 	var w webhooks
 	var err error
 	if w.rotator, err = certs.New(config, certs.Config{
-		Namespace: namespace, Secret: o.webhooks.secret, Webhooks: []string{admission.WebhooksName}, Metrics: metrics,
-		Names: append([]string{o.webhooks.service + "." + namespace + ".svc"}, o.webhooks.names...),
+		Namespace: namespace, Secret: o.webhooks.secret, Metrics: metrics,
+		Webhooks: []string{admission.WebhooksName, podhold.Name},
+		Names:    append([]string{o.webhooks.service + "." + namespace + ".svc"}, o.webhooks.names...),
 	}); err != nil {
 		return nil, err
 	}

@@ -13,6 +13,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/podhold"
 )
 
 // DriversFunc returns the drivers whose PVs are protected, at the moment it is called. It does not block, and the
@@ -28,12 +30,13 @@ type Reader interface {
 // readTimeout bounds all reads for one answer, so that it comes before the API server stops waiting.
 const readTimeout = (timeoutSeconds - 1) * time.Second
 
-// Handler returns the webhooks, at PathPVs and PathPods. It keeps no state and is safe for concurrent
+// Handler returns the webhooks, at PathPVs, PathPods and PathPodHold. It keeps no state and is safe for concurrent
 // use.
 func Handler(drivers DriversFunc, reader Reader) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle(PathPVs, review(mutatePVs(drivers)))
 	mux.Handle(PathPods, review(validatePods(reader)))
+	mux.Handle(PathPodHold, review(holdPod))
 	return mux
 }
 
@@ -50,39 +53,63 @@ func mutatePVs(drivers DriversFunc) reviewFunc {
 		if err := decode(request.Object.Raw, &pv); err != nil {
 			return nil, err
 		}
-		response := allowed()
-		if missing := MissingFinalizers(&pv, drivers()); len(missing) > 0 {
-			patch, err := finalizerPatch(pv.Finalizers, missing)
-			if err != nil {
-				return nil, err
-			}
-			kind := admissionv1.PatchTypeJSONPatch
-			response.Patch, response.PatchType = patch, &kind
-		}
-		return response, nil
+		return patched(addFinalizers(pv.Finalizers, MissingFinalizers(&pv, drivers())))
 	}
 }
 
-// finalizerPatch returns the JSON patch that appends finalizers to the existing ones.
-func finalizerPatch(there, missing []string) ([]byte, error) {
-	type operation struct {
-		Op    string `json:"op"`
-		Path  string `json:"path"`
-		Value any    `json:"value"`
-	}
-	var all []operation
-	if len(there) == 0 {
-		all = append(all, operation{"add", "/metadata/finalizers", missing})
-		missing = nil
+// operation is one of a JSON patch (RFC 6902).
+type operation struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value"`
+}
+
+// addFinalizers returns the operations that append finalizers to the existing ones.
+func addFinalizers(there, missing []string) (all []operation) {
+	if len(there) == 0 && len(missing) > 0 {
+		return []operation{{"add", "/metadata/finalizers", missing}}
 	}
 	for _, finalizer := range missing {
 		all = append(all, operation{"add", "/metadata/finalizers/-", finalizer})
 	}
-	patch, err := json.Marshal(all)
-	if err != nil {
-		return nil, fmt.Errorf("write the patch of a PV: %w", err)
+	return all
+}
+
+// patched returns the response that admits an object with changes, none for no operation.
+func patched(operations []operation) (*admissionv1.AdmissionResponse, error) {
+	response := allowed()
+	if len(operations) == 0 {
+		return response, nil
 	}
-	return patch, nil
+	patch, err := json.Marshal(operations)
+	if err != nil {
+		return nil, fmt.Errorf("write the patch of an object: %w", err)
+	}
+	kind := admissionv1.PatchTypeJSONPatch
+	response.Patch, response.PatchType = patch, &kind
+	return response, nil
+}
+
+// holdPod changes a pod that is being created as [podhold.ChangesOf] says. The API server selects the namespaces.
+func holdPod(_ context.Context, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+	if request.Resource != (metav1.GroupVersionResource{Version: "v1", Resource: "pods"}) ||
+		request.SubResource != "" || request.Operation != admissionv1.Create {
+		return allowed(), nil
+	}
+	var pod v1.Pod
+	if err := decode(request.Object.Raw, &pod); err != nil {
+		return nil, err
+	}
+	var operations []operation
+	changes := podhold.ChangesOf(&pod)
+	if changes.Hold {
+		operations = addFinalizers(pod.Finalizers, []string{podhold.Finalizer})
+	}
+	if changes.Grace {
+		operations = append(operations,
+			operation{"replace", "/spec/terminationGracePeriodSeconds", podhold.MinGracePeriodSeconds})
+	}
+	return patched(operations)
 }
 
 // validatePods denies pods a node while one of their claims is terminating. A pod whose claims cannot be

@@ -8,13 +8,14 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-// WebhooksName is the name of both webhook configurations.
+// WebhooksName is the name of the webhook configurations of PVs and of bindings. [podhold.Name] is that of new pods.
 const WebhooksName = "csi-reclaimer"
 
 // Paths of the webhooks.
 const (
-	PathPVs  = "/admit/persistentvolumes"
-	PathPods = "/admit/pods"
+	PathPVs     = "/admit/persistentvolumes"
+	PathPods    = "/admit/pods"
+	PathPodHold = "/admit/pod-hold"
 )
 
 // timeoutSeconds is how long the API server waits for an answer, so how much a webhook that hangs costs each

@@ -1,0 +1,294 @@
+//go:build unix
+
+package podadmission
+
+import (
+	"context"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/podhold"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/fakenode"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
+)
+
+const (
+	label   = "csi-reclaimer.io/pod-safety"
+	enforce = "enforce"
+	warn    = "warn"
+	confirm = "csi-reclaimer.io/confirm-force-delete"
+
+	// home and account are where the manifests have volume-guard.
+	home, account = "csi-reclaimer", "volume-guard"
+	// ownNode is where the pods of the table are bound. No kubelet runs.
+	ownNode = "own-node"
+)
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// until waits for a condition.
+func until(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, time.Minute, true,
+		func(context.Context) (bool, error) { return is(), nil })
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+}
+
+// user is somebody who sends requests.
+type user struct {
+	*kubernetes.Clientset
+	mu   sync.Mutex
+	said []string
+}
+
+// HandleWarningHeader keeps what the API server warns of.
+func (u *user) HandleWarningHeader(_ int, _, text string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.said = append(u.said, text)
+}
+
+// warnings returns what the API server said since it was last called.
+func (u *user) warnings() []string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	said := u.said
+	u.said = nil
+	return said
+}
+
+func newUser(t *testing.T, config *rest.Config) *user {
+	t.Helper()
+	u := &user{}
+	config = rest.CopyConfig(config)
+	config.WarningHandler = u
+	var err error
+	u.Clientset, err = kubernetes.NewForConfig(config)
+	must(t, err)
+	return u
+}
+
+// The users of the table.
+const (
+	admin          = "an administrator"
+	ownKubelet     = "the kubelet of the pod's node"
+	nodeNoGroup    = "a user with the name of the pod's node, in no group"
+	groupOtherName = "a user of another name in the group of nodes"
+	podGC          = "the pod garbage collector"
+	kcm            = "a controller manager with one account"
+	guard          = "volume-guard"
+	neighbor       = "another account in volume-guard's namespace"
+	namesake       = "an account of volume-guard's name in another namespace"
+)
+
+// users returns everybody, with permission for all that the table has them do.
+func users(t *testing.T) map[string]*user {
+	t.Helper()
+	ctx := t.Context()
+	makeNamespaces(t, home, "elsewhere")
+	makeNode(t, ownNode)
+	configs := map[string]*rest.Config{admin: cluster.Admin()}
+	certificate := func(who, name string, groups ...string) {
+		config, err := cluster.ConfigFor(name, groups...)
+		must(t, err)
+		configs[who] = config
+	}
+	token := func(who, namespace, name string) {
+		config, err := cluster.ServiceAccount(ctx, namespace, name)
+		must(t, err)
+		configs[who] = config
+	}
+	certificate(ownKubelet, fakenode.User(ownNode), fakenode.Group)
+	certificate(nodeNoGroup, fakenode.User(ownNode), "testers")
+	certificate(groupOtherName, "somebody", fakenode.Group, "testers")
+	certificate(kcm, "system:kube-controller-manager", "testers")
+	token(podGC, metav1.NamespaceSystem, "pod-garbage-collector") // with Kubernetes' own permissions
+	token(guard, home, account)
+	token(neighbor, home, "other")
+	token(namesake, "elsewhere", account)
+	grantPods(t)
+	all := map[string]*user{}
+	for who, config := range configs {
+		all[who] = newUser(t, config)
+	}
+	return all
+}
+
+// grantPods lets testers do everything with pods.
+func grantPods(t *testing.T) {
+	t.Helper()
+	ctx, client := context.WithoutCancel(t.Context()), client.RbacV1()
+	name := "testers-" + rand.String(8)
+	_, err := client.ClusterRoles().Create(ctx, &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Rules: []rbacv1.PolicyRule{{
+			APIGroups: []string{""}, Verbs: []string{"get", "list", "update", "patch", "delete", "deletecollection", "create"},
+			Resources: []string{"pods", "pods/status", "pods/eviction"},
+		}},
+	}, metav1.CreateOptions{})
+	must(t, err)
+	_, err = client.ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+		Subjects: []rbacv1.Subject{
+			{Kind: rbacv1.GroupKind, Name: "testers", APIGroup: rbacv1.GroupName},
+			{Kind: rbacv1.ServiceAccountKind, Namespace: home, Name: account},
+			{Kind: rbacv1.ServiceAccountKind, Namespace: home, Name: "other"},
+			{Kind: rbacv1.ServiceAccountKind, Namespace: "elsewhere", Name: account},
+		},
+	}, metav1.CreateOptions{})
+	must(t, err)
+	t.Cleanup(func() {
+		must(t, client.ClusterRoleBindings().Delete(ctx, name, metav1.DeleteOptions{}))
+		must(t, client.ClusterRoles().Delete(ctx, name, metav1.DeleteOptions{}))
+	})
+}
+
+// makeNamespaces makes those that are missing.
+func makeNamespaces(t *testing.T, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		_, err := client.CoreV1().Namespaces().Create(t.Context(),
+			&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// makeNode makes a Node, or the pod garbage collector deletes its pods.
+func makeNode(t *testing.T, name string) {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
+	_, err := client.CoreV1().Nodes().Create(ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}},
+		metav1.CreateOptions{})
+	must(t, err)
+	t.Cleanup(func() { must(t, client.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{})) })
+}
+
+// namespace makes a namespace, with pod safety as mode says, off for "".
+func namespace(t *testing.T, mode string) string {
+	t.Helper()
+	name, err := cluster.CreateNamespace(t.Context(), "pods")
+	must(t, err)
+	if mode != "" {
+		setMode(t, name, mode)
+	}
+	return name
+}
+
+// setMode labels a namespace.
+func setMode(t *testing.T, name, mode string) {
+	t.Helper()
+	now, err := client.CoreV1().Namespaces().Get(t.Context(), name, metav1.GetOptions{})
+	must(t, err)
+	now.Labels[label] = mode
+	_, err = client.CoreV1().Namespaces().Update(t.Context(), now, metav1.UpdateOptions{})
+	must(t, err)
+}
+
+// podOf returns a pod that is bound to a node.
+func podOf(namespace, name, node string) *v1.Pod {
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"pod": name}},
+		Spec: v1.PodSpec{
+			NodeName: node, Containers: []v1.Container{{Name: "c", Image: "none"}},
+			AutomountServiceAccountToken: ptr.To(false),
+			Tolerations:                  []v1.Toleration{{Operator: v1.TolerationOpExists}},
+		},
+	}
+}
+
+func claimVolume(name string) v1.Volume {
+	return v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{
+		PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: name},
+	}}
+}
+
+// waitHolds waits until a pod with a claim and without a grace period is changed in the write that creates it.
+func waitHolds(t *testing.T) {
+	t.Helper()
+	namespace := namespace(t, enforce)
+	until(t, "pods to be held", func() bool { return holds(t, namespace) })
+}
+
+// holds reports whether new pods are changed. None is stored.
+func holds(t *testing.T, namespace string) bool {
+	t.Helper()
+	ctx := t.Context()
+	pod := podOf(namespace, "probe", "")
+	pod.Spec.TerminationGracePeriodSeconds = ptr.To[int64](0)
+	pod.Spec.Volumes = []v1.Volume{claimVolume("c")}
+	pods := client.CoreV1().Pods(namespace)
+	made, err := pods.Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	if err != nil { // a webhook that is not trusted yet
+		return false
+	}
+	return slices.Contains(made.Finalizers, podhold.Finalizer) && *made.Spec.TerminationGracePeriodSeconds == 1
+}
+
+// startVolumeGuard starts the program with its webhooks, and returns their address.
+func startVolumeGuard(t *testing.T) (address string) {
+	t.Helper()
+	ctx := t.Context()
+	makeNamespaces(t, home)
+	binary, err := program.Build(ctx, account, os.Stderr, "-race")
+	must(t, err)
+	// Its permissions are tested with those of its other webhooks.
+	kubeconfig, err := cluster.Kubeconfig(cluster.Admin())
+	must(t, err)
+	address = freeAddress(t)
+	g, err := program.Start(ctx, program.Options{Name: account, Binary: binary, Args: []string{
+		"--kubeconfig=" + kubeconfig, "--leader-election-namespace=" + home, "--controllers=-intree",
+		"--webhook-address=" + address, "--webhook-names=localhost",
+	}})
+	must(t, err)
+	t.Cleanup(func() { must(t, g.Terminate()) })
+	must(t, g.WaitReady(ctx))
+	return address
+}
+
+// freeAddress returns a loopback address with a port that nobody has.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}
+
+// before132 reports whether the API server has no pods/resize.
+func before132() bool { return cluster.Version() == controlplane.V1_30 }
+
+// policyIn returns the name of the policy that a refusal or a warning names.
+func policyIn(text string) string {
+	_, rest, found := strings.Cut(text, "ValidatingAdmissionPolicy '")
+	if !found {
+		return ""
+	}
+	name, _, _ := strings.Cut(rest, "'")
+	return name
+}

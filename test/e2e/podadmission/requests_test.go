@@ -1,0 +1,292 @@
+//go:build unix
+
+package podadmission
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/podhold"
+)
+
+// The policies that judge requests about pods.
+const (
+	forceDelete = "csi-reclaimer-pod-force-delete"
+	forceEvict  = "csi-reclaimer-pod-force-evict"
+	podPhase    = "csi-reclaimer-pod-phase"
+	holdStays   = "csi-reclaimer-pod-hold-stays"
+)
+
+// request is one row of the table: a pod that is Running on its node, and what somebody asks for.
+type request struct {
+	// policy is the one that the row is about.
+	policy string
+	// as is who sends it. Default: an administrator.
+	as string
+	// pod changes the pod before it is created; confirmed annotates it with its UID.
+	pod       func(*v1.Pod)
+	confirmed bool
+	// before is what happens to the pod before, with no policy in force.
+	before []action
+	send   action
+	// refused: the policy refuses it. Otherwise nobody does, and nobody warns.
+	refused bool
+}
+
+// action is a request about a pod. It may fail.
+type action func(ctx context.Context, as *user, pod *v1.Pod) error
+
+func deletes(options metav1.DeleteOptions) action {
+	return func(ctx context.Context, as *user, pod *v1.Pod) error {
+		return as.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, options)
+	}
+}
+
+func withGrace(seconds int64) metav1.DeleteOptions {
+	return metav1.DeleteOptions{GracePeriodSeconds: ptr.To(seconds)}
+}
+
+// deletesAll is a collection that has the pod alone.
+func deletesAll(options metav1.DeleteOptions) action {
+	return func(ctx context.Context, as *user, pod *v1.Pod) error {
+		return as.CoreV1().Pods(pod.Namespace).DeleteCollection(ctx, options,
+			metav1.ListOptions{LabelSelector: "pod=" + pod.Name})
+	}
+}
+
+func evicts(options *metav1.DeleteOptions) action {
+	return func(ctx context.Context, as *user, pod *v1.Pod) error {
+		return as.CoreV1().Pods(pod.Namespace).EvictV1(ctx, &policyv1.Eviction{
+			ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}, DeleteOptions: options,
+		})
+	}
+}
+
+func patches(patch string, subresources ...string) action {
+	return func(ctx context.Context, as *user, pod *v1.Pod) error {
+		_, err := as.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, []byte(patch),
+			metav1.PatchOptions{}, subresources...)
+		return err
+	}
+}
+
+func merges(patch string, subresources ...string) action {
+	return func(ctx context.Context, as *user, pod *v1.Pod) error {
+		_, err := as.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, []byte(patch),
+			metav1.PatchOptions{}, subresources...)
+		return err
+	}
+}
+
+func setsPhase(phase v1.PodPhase) action {
+	return patches(fmt.Sprintf(`{"status":{"phase":%q}}`, phase), "status")
+}
+
+// dropsFinalizers replaces the pod by one without finalizers.
+func dropsFinalizers(ctx context.Context, as *user, pod *v1.Pod) error {
+	bare := pod.DeepCopy()
+	bare.Finalizers = nil
+	_, err := as.CoreV1().Pods(pod.Namespace).Update(ctx, bare, metav1.UpdateOptions{})
+	return err
+}
+
+// unconfirms removes the annotation.
+var unconfirms = merges(`{"metadata":{"annotations":{"` + confirm + `":null}}}`)
+
+func unbound(pod *v1.Pod) { pod.Spec.NodeName, pod.Spec.SchedulerName = "", "nobody" }
+
+func bornWithoutGrace(pod *v1.Pod) { pod.Spec.TerminationGracePeriodSeconds = ptr.To[int64](0) }
+
+func held(pod *v1.Pod) {
+	pod.Finalizers = []string{"example.com/other", podhold.Finalizer}
+	pod.Spec.Volumes = []v1.Volume{claimVolume("c")}
+}
+
+func annotated(value string) func(*v1.Pod) {
+	return func(pod *v1.Pod) { pod.Annotations = map[string]string{confirm: value} }
+}
+
+const (
+	removesOurs  = `{"metadata":{"$deleteFromPrimitiveList/finalizers":["` + podhold.Finalizer + `"]}}`
+	removesOther = `{"metadata":{"$deleteFromPrimitiveList/finalizers":["example.com/other"]}}`
+	replacesOurs = `{"metadata":{"finalizers":["example.com/other"]}}`
+)
+
+// requests is the table.
+func requests() map[string]request {
+	all := map[string]request{}
+	for _, part := range []map[string]request{deletions(), evictions(), phases(), finalizers()} {
+		for sentence, r := range part {
+			all[sentence] = r
+		}
+	}
+	return all
+}
+
+func deletions() map[string]request {
+	all := map[string]request{
+		"delete with the pod's grace period":    {send: deletes(metav1.DeleteOptions{})},
+		"delete with a grace period of 1":       {send: deletes(withGrace(1))},
+		"delete with a grace period of 0":       {send: deletes(withGrace(0)), refused: true},
+		"delete, confirmed":                     {send: deletes(withGrace(0)), confirmed: true},
+		"delete, confirmed for another pod":     {pod: annotated("another"), send: deletes(withGrace(0)), refused: true},
+		"delete, confirmed without a UID":       {pod: annotated(""), send: deletes(withGrace(0)), refused: true},
+		"delete a pod that is not bound":        {pod: unbound, send: deletes(withGrace(0))},
+		"delete all with their grace period":    {send: deletesAll(metav1.DeleteOptions{})},
+		"delete all with a grace period of 0":   {send: deletesAll(withGrace(0)), refused: true},
+		"delete all, confirmed":                 {send: deletesAll(withGrace(0)), confirmed: true},
+		"delete a pod created without grace":    {pod: bornWithoutGrace, send: deletes(metav1.DeleteOptions{}), refused: true},
+		"delete all of those created without":   {pod: bornWithoutGrace, send: deletesAll(metav1.DeleteOptions{}), refused: true},
+		"delete one of those with grace":        {pod: bornWithoutGrace, send: deletes(withGrace(1))},
+		"delete all of those with grace":        {pod: bornWithoutGrace, send: deletesAll(withGrace(1))},
+		"delete a terminating pod, now with 0":  {before: []action{deletes(metav1.DeleteOptions{})}, send: deletes(withGrace(0)), refused: true},
+		"delete a Succeeded pod":                {before: []action{setsPhase(v1.PodSucceeded)}, send: deletes(withGrace(0))},
+		"delete a Failed pod":                   {before: []action{setsPhase(v1.PodFailed)}, send: deletes(withGrace(0))},
+		"delete a pod of an unknown phase":      {before: []action{setsPhase(v1.PodUnknown)}, send: deletes(withGrace(0)), refused: true},
+		"delete a force-deleted pod once more":  {pod: held, before: []action{deletes(withGrace(0))}, send: deletes(withGrace(0))},
+		"delete, as its kubelet":                {as: ownKubelet, send: deletes(withGrace(0))},
+		"delete, as a node without its group":   {as: nodeNoGroup, send: deletes(withGrace(0)), refused: true},
+		"delete, as another name of the group":  {as: groupOtherName, send: deletes(withGrace(0)), refused: true},
+		"delete, as the pod garbage collector":  {as: podGC, send: deletes(withGrace(0))},
+		"delete, as the controller manager":     {as: kcm, send: deletes(withGrace(0))},
+		"delete, as volume-guard":               {as: guard, send: deletes(withGrace(0))},
+		"delete, as a neighbor of volume-guard": {as: neighbor, send: deletes(withGrace(0)), refused: true},
+		"delete, as a namesake of volume-guard": {as: namesake, send: deletes(withGrace(0)), refused: true},
+	}
+	return about(forceDelete, all)
+}
+
+func evictions() map[string]request {
+	return about(forceEvict, map[string]request{
+		"evict":                          {send: evicts(nil)},
+		"evict with empty options":       {send: evicts(&metav1.DeleteOptions{})},
+		"evict with a grace period of 1": {send: evicts(ptr.To(withGrace(1)))},
+		"evict with a grace period of 0": {send: evicts(ptr.To(withGrace(0))), refused: true},
+		"evict with 0, confirmed":        {confirmed: true, send: evicts(ptr.To(withGrace(0))), refused: true},
+		"evict with 0, as volume-guard":  {as: guard, send: evicts(ptr.To(withGrace(0)))},
+		"evict with 0, as its namesake":  {as: namesake, send: evicts(ptr.To(withGrace(0))), refused: true},
+		"evict with 0, as a node":        {as: nodeNoGroup, send: evicts(ptr.To(withGrace(0))), refused: true},
+	})
+}
+
+func phases() map[string]request {
+	failed, succeeded := setsPhase(v1.PodFailed), setsPhase(v1.PodSucceeded)
+	return about(podPhase, map[string]request{
+		"set Failed":                              {send: failed, refused: true},
+		"set Succeeded":                           {send: succeeded, refused: true},
+		"set Failed, confirmed":                   {confirmed: true, send: failed},
+		"set Failed, confirmed for another":       {pod: annotated("another"), send: failed, refused: true},
+		"set another phase":                       {send: setsPhase(v1.PodPending)},
+		"set Failed of a pod that is not bound":   {pod: unbound, send: failed},
+		"set Failed of a pod that Succeeded":      {before: []action{succeeded}, send: failed},
+		"set a condition":                         {send: patches(`{"status":{"conditions":[{"type":"a.b/c","status":"True"}]}}`, "status")},
+		"set Failed, as its kubelet":              {as: ownKubelet, send: failed},
+		"set Failed, as a node without its group": {as: nodeNoGroup, send: failed, refused: true},
+		"set Failed, as another of the group":     {as: groupOtherName, send: failed, refused: true},
+		"set Failed, as the pod collector":        {as: podGC, send: failed},
+		"set Failed, as the controller manager":   {as: kcm, send: failed},
+		"set Failed, as volume-guard":             {as: guard, send: failed},
+		"set Failed, as its neighbor":             {as: neighbor, send: failed, refused: true},
+	})
+}
+
+func finalizers() map[string]request {
+	all := map[string]request{
+		"remove the finalizer":                   {send: patches(removesOurs), refused: true},
+		"remove it by replacing the list":        {send: merges(replacesOurs), refused: true},
+		"remove it by an update":                 {send: dropsFinalizers, refused: true},
+		"remove it through the status":           {send: merges(replacesOurs, "status"), refused: true},
+		"remove it, confirmed":                   {confirmed: true, send: patches(removesOurs)},
+		"remove it, confirmed for another":       {pod: annotated("another"), send: patches(removesOurs), refused: true},
+		"remove it from a terminating pod":       {before: []action{deletes(metav1.DeleteOptions{})}, send: patches(removesOurs), refused: true},
+		"remove it, as volume-guard":             {as: guard, send: patches(removesOurs)},
+		"remove it, as its namesake":             {as: namesake, send: patches(removesOurs), refused: true},
+		"remove it through the status, kubelet":  {as: ownKubelet, send: merges(replacesOurs, "status"), refused: true},
+		"remove another finalizer":               {send: patches(removesOther)},
+		"label a held pod":                       {send: merges(`{"metadata":{"labels":{"a":"b"}}}`)},
+		"set a condition of a held pod":          {send: patches(`{"status":{"conditions":[{"type":"a.b/c","status":"True"}]}}`, "status")},
+		"label a pod that is not held":           {pod: func(*v1.Pod) {}, send: merges(`{"metadata":{"labels":{"a":"b"}}}`)},
+		"remove it through ephemeral containers": {send: leavesFinalizer(merges(replacesOurs, "ephemeralcontainers"))},
+		"add the finalizer":                      {pod: func(*v1.Pod) {}, send: patches(`{"metadata":{"finalizers":["` + podhold.Finalizer + `"]}}`)},
+	}
+	if !before132() {
+		all["remove it through a resize"] = request{send: leavesFinalizer(merges(replacesOurs, "resize"))}
+	}
+	for sentence, r := range all {
+		change := r.pod
+		r.pod = func(pod *v1.Pod) {
+			switch {
+			case change == nil:
+				held(pod)
+			default:
+				change(pod)
+				if pod.Annotations != nil {
+					held(pod)
+				}
+			}
+		}
+		all[sentence] = r
+	}
+	return about(holdStays, all)
+}
+
+// leavesFinalizer is for a subresource through which the API server itself changes no finalizer: the write is admitted,
+// and the pod keeps them.
+func leavesFinalizer(a action) action {
+	return func(ctx context.Context, as *user, pod *v1.Pod) error {
+		if err := a(ctx, as, pod); err != nil {
+			return err
+		}
+		now, err := as.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
+		if err == nil && len(now.Finalizers) != 2 {
+			err = fmt.Errorf("finalizers %q", now.Finalizers)
+		}
+		return err
+	}
+}
+
+func about(policy string, all map[string]request) map[string]request {
+	for sentence, r := range all {
+		r.policy = policy
+		if r.as == "" {
+			r.as = admin
+		}
+		all[sentence] = r
+	}
+	return all
+}
+
+// prepare creates the pod of a row in a namespace in which no policy is in force yet.
+func (r request) prepare(t *testing.T, namespace, name string, all map[string]*user) *v1.Pod {
+	t.Helper()
+	ctx, pods := t.Context(), client.CoreV1().Pods(namespace)
+	pod := podOf(namespace, name, ownNode)
+	if r.pod != nil {
+		r.pod(pod)
+	}
+	pod, err := pods.Create(ctx, pod, metav1.CreateOptions{})
+	must(t, err)
+	if r.confirmed {
+		value, err := json.Marshal(map[string]any{"metadata": map[string]any{
+			"annotations": map[string]string{confirm: string(pod.UID)}}})
+		must(t, err)
+		must(t, merges(string(value))(ctx, all[admin], pod))
+	}
+	if pod.Spec.NodeName != "" {
+		must(t, setsPhase(v1.PodRunning)(ctx, all[admin], pod))
+	}
+	for _, do := range r.before {
+		must(t, do(ctx, all[admin], pod))
+	}
+	pod, err = pods.Get(ctx, name, metav1.GetOptions{})
+	must(t, err)
+	return pod
+}
