@@ -4,8 +4,6 @@ package podadmission
 
 import (
 	"context"
-	"net"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -25,7 +23,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/podhold"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/fakenode"
-	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
 )
 
 const (
@@ -50,7 +47,13 @@ func must(t *testing.T, err error) {
 // until waits for a condition.
 func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, time.Minute, true,
+	untilWith(t.Context(), t, what, is)
+}
+
+// untilWith is until in a clean-up, when the test's own context has ended.
+func untilWith(ctx context.Context, t *testing.T, what string, is func() bool) {
+	t.Helper()
+	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, time.Minute, true,
 		func(context.Context) (bool, error) { return is(), nil })
 	if err != nil {
 		t.Fatalf("%s: %v", what, err)
@@ -60,6 +63,9 @@ func until(t *testing.T, what string, is func() bool) {
 // user is somebody who sends requests.
 type user struct {
 	*kubernetes.Clientset
+	// dryRun is "All" for somebody whose requests change nothing, though they are admitted as others are.
+	dryRun []string
+
 	mu   sync.Mutex
 	said []string
 }
@@ -228,11 +234,18 @@ func claimVolume(name string) v1.Volume {
 	}}
 }
 
-// waitHolds waits until a pod with a claim and without a grace period is changed in the write that creates it.
-func waitHolds(t *testing.T) {
+// waitHolds waits until pods of a namespace are held in the write that creates them.
+func waitHolds(t *testing.T, namespace string) {
 	t.Helper()
-	namespace := namespace(t, enforce)
 	until(t, "pods to be held", func() bool { return holds(t, namespace) })
+}
+
+// waitEstablished waits until VolumeLocks are served.
+func waitEstablished(t *testing.T) {
+	t.Helper()
+	until(t, "VolumeLocks to be served", func() bool {
+		return client.RESTClient().Get().AbsPath(paths["VolumeLock"]).Do(t.Context()).Error() == nil
+	})
 }
 
 // holds reports whether new pods are changed. None is stored.
@@ -248,36 +261,6 @@ func holds(t *testing.T, namespace string) bool {
 		return false
 	}
 	return slices.Contains(made.Finalizers, podhold.Finalizer) && *made.Spec.TerminationGracePeriodSeconds == 1
-}
-
-// startVolumeGuard starts the program with its webhooks, and returns their address.
-func startVolumeGuard(t *testing.T) (address string) {
-	t.Helper()
-	ctx := t.Context()
-	makeNamespaces(t, home)
-	binary, err := program.Build(ctx, account, os.Stderr, "-race")
-	must(t, err)
-	// Its permissions are tested with those of its other webhooks.
-	kubeconfig, err := cluster.Kubeconfig(cluster.Admin())
-	must(t, err)
-	address = freeAddress(t)
-	g, err := program.Start(ctx, program.Options{Name: account, Binary: binary, Args: []string{
-		"--kubeconfig=" + kubeconfig, "--leader-election-namespace=" + home, "--controllers=-intree",
-		"--webhook-address=" + address, "--webhook-names=localhost",
-	}})
-	must(t, err)
-	t.Cleanup(func() { must(t, g.Terminate()) })
-	must(t, g.WaitReady(ctx))
-	return address
-}
-
-// freeAddress returns a loopback address with a port that nobody has.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
 }
 
 // before132 reports whether the API server has no pods/resize.

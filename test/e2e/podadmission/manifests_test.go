@@ -9,11 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"path"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
-	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
@@ -53,23 +50,43 @@ func (o object) path() string { return path.Join(paths[o.GetKind()], o.GetName()
 // manifest returns the objects of a file.
 func manifest(t *testing.T, file string) []object {
 	t.Helper()
-	root, err := process.ModuleRoot()
+	all, err := readManifest(file)
 	must(t, err)
-	data, err := os.ReadFile(filepath.Join(root, "deploy", "manifests", file))
-	must(t, err)
-	return parse(t, data)
+	return all
 }
 
-func parse(t *testing.T, data []byte) (all []object) {
+func readManifest(file string) ([]object, error) {
+	root, err := process.ModuleRoot()
+	if err != nil {
+		return nil, err
+	}
+	data, err := os.ReadFile(filepath.Join(root, "deploy", "manifests", file))
+	if err != nil {
+		return nil, err
+	}
+	return parseObjects(data)
+}
+
+func parse(t *testing.T, text string) []object {
 	t.Helper()
+	all, err := parseObjects([]byte(text))
+	must(t, err)
+	return all
+}
+
+func parseObjects(data []byte) (all []object, _ error) {
 	for reader := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data))); ; {
 		text, err := reader.Read()
 		if errors.Is(err, io.EOF) {
-			return all
+			return all, nil
 		}
-		must(t, err)
 		o := object{&unstructured.Unstructured{}}
-		must(t, yaml.Unmarshal(text, &o.Object))
+		if err == nil {
+			err = yaml.Unmarshal(text, &o.Object)
+		}
+		if err != nil {
+			return nil, err
+		}
 		all = append(all, o)
 	}
 }
@@ -105,49 +122,21 @@ func remove(ctx context.Context, objects ...object) error {
 // removeAtEnd removes the objects when the test has ended.
 func removeAtEnd(t *testing.T, objects ...object) {
 	t.Helper()
-	t.Cleanup(func() {
-		if err := remove(context.WithoutCancel(t.Context()), objects...); err != nil {
-			t.Error(err)
-		}
-	})
+	ctx := context.WithoutCancel(t.Context())
+	t.Cleanup(func() { must(t, remove(ctx, objects...)) })
 }
 
-// install applies what an operator applies for this version, and waits until it is in force.
-func install(t *testing.T) {
+// live returns an object as it is, so that it can be created again.
+func live(t *testing.T, o object) object {
 	t.Helper()
-	ctx := t.Context()
-	crd, policies := manifest(t, crdFile), manifest(t, policiesFile)
-	removeAtEnd(t, crd...) // after the policies
-	removeAtEnd(t, policies...)
-	must(t, apply(ctx, crd...))
-	waitEstablished(t)
-	must(t, apply(ctx, policies...))
-	if cluster.Version() == controlplane.V1_36 {
-		hold := manifest(t, holdFile)
-		removeAtEnd(t, hold...)
-		must(t, apply(ctx, hold...))
-	} else {
-		installWebhook(t)
-	}
-	waitHolds(t)
-}
-
-// installWebhook starts volume-guard, and points the API server there, which finds no Service on this machine.
-func installWebhook(t *testing.T) {
-	t.Helper()
-	address := startVolumeGuard(t)
-	hooks := manifest(t, holdWebhookFile)
-	removeAtEnd(t, hooks...)
-	_, port, err := net.SplitHostPort(address)
+	text, err := client.RESTClient().Get().AbsPath(o.path()).Do(t.Context()).Raw()
 	must(t, err)
-	edit(t, hooks[0], func(text string) string {
-		const service = `"service":{"name":"volume-guard","namespace":"csi-reclaimer","path":"/admit/pod-hold","port":443}`
-		if !strings.Contains(text, service) {
-			t.Fatalf("no %s in %s", service, text)
-		}
-		return strings.ReplaceAll(text, service, `"url":"https://localhost:`+port+`/admit/pod-hold"`)
-	})
-	must(t, apply(t.Context(), hooks...))
+	now := object{&unstructured.Unstructured{}}
+	must(t, now.UnmarshalJSON(text))
+	now.SetResourceVersion("")
+	now.SetUID("")
+	now.SetManagedFields(nil)
+	return now
 }
 
 // edit changes the JSON of an object.
@@ -156,11 +145,4 @@ func edit(t *testing.T, o object, change func(string) string) {
 	text, err := o.MarshalJSON()
 	must(t, err)
 	must(t, o.UnmarshalJSON([]byte(change(string(text)))))
-}
-
-func waitEstablished(t *testing.T) {
-	t.Helper()
-	until(t, "VolumeLocks to be served", func() bool {
-		return client.RESTClient().Get().AbsPath(paths["VolumeLock"]).Do(t.Context()).Error() == nil
-	})
 }

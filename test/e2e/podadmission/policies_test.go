@@ -4,9 +4,6 @@ package podadmission
 
 import (
 	"context"
-	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"testing"
 
@@ -38,28 +35,27 @@ func (v verdict) String() string {
 	return "admitted"
 }
 
-// sendAll prepares the rows in a namespace, puts the policies of a mode in force there, and sends the requests. None is
-// in force for "".
-func sendAll(t *testing.T, rows map[string]request, all map[string]*user, mode string,
+// judge sends the request of a row.
+func (r request) judge(t *testing.T, all map[string]*user, pod *v1.Pod) verdict {
+	t.Helper()
+	as := all[r.as]
+	as.warnings()
+	return judge(r.send(t.Context(), as, pod), as.warnings())
+}
+
+// judgeAll prepares the rows in a namespace, sets its mode, and sends the requests once the policies are in force there.
+func judgeAll(t *testing.T, rows map[string]request, all map[string]*user, mode string,
 	ready func(namespace string)) map[string]verdict {
 	t.Helper()
-	namespace := namespace(t, "")
-	pods := map[string]*v1.Pod{}
-	sentences := slices.Sorted(maps.Keys(rows))
-	for i, sentence := range sentences {
-		pods[sentence] = rows[sentence].prepare(t, namespace, fmt.Sprintf("pod-%d", i), all)
-	}
+	namespace, pods := prepareAll(t, rows, all)
 	if mode != "" {
 		setMode(t, namespace, mode)
 	}
 	ready(namespace)
 	verdicts := map[string]verdict{}
-	for _, sentence := range sentences {
-		as := all[rows[sentence].as]
-		as.warnings()
-		verdicts[sentence] = judge(rows[sentence].send(t.Context(), as, pods[sentence]), as.warnings())
+	for sentence, r := range rows {
+		verdicts[sentence] = r.judge(t, all, pods[sentence])
 	}
-	t.Cleanup(func() { forget(t, namespace) })
 	return verdicts
 }
 
@@ -103,12 +99,9 @@ func forget(t *testing.T, namespace string) {
 
 // TestPolicies sends each request where pod safety is enforced, where it warns, and where it is off.
 func TestPolicies(t *testing.T) {
-	install(t)
 	all, rows := users(t), requests()
 	t.Run("enforce", func(t *testing.T) {
-		got := sendAll(t, rows, all, enforce, func(namespace string) {
-			until(t, "pods to be held", func() bool { return holds(t, namespace) })
-		})
+		got := judgeAll(t, rows, all, enforce, func(namespace string) { waitHolds(t, namespace) })
 		for sentence, r := range rows {
 			want := verdict{}
 			if r.refused {
@@ -123,7 +116,7 @@ func TestPolicies(t *testing.T) {
 		}
 	})
 	t.Run("warn", func(t *testing.T) {
-		got := sendAll(t, rows, all, warn, func(namespace string) { waitWarns(t, namespace, all[admin]) })
+		got := judgeAll(t, rows, all, warn, func(namespace string) { waitWarns(t, namespace, all[admin]) })
 		for sentence, r := range rows {
 			want := verdict{}
 			if r.refused && r.policy != holdStays { // nothing is held where pod safety warns
@@ -135,7 +128,7 @@ func TestPolicies(t *testing.T) {
 		}
 	})
 	t.Run("off", func(t *testing.T) {
-		for sentence, got := range sendAll(t, rows, all, "", func(string) {}) {
+		for sentence, got := range judgeAll(t, rows, all, "", func(string) {}) {
 			if got.String() != (verdict{}).String() {
 				t.Errorf("%s: %v", sentence, got)
 			}

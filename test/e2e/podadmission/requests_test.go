@@ -3,9 +3,12 @@
 package podadmission
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -46,6 +49,8 @@ type action func(ctx context.Context, as *user, pod *v1.Pod) error
 
 func deletes(options metav1.DeleteOptions) action {
 	return func(ctx context.Context, as *user, pod *v1.Pod) error {
+		options := options
+		options.DryRun = as.dryRun
 		return as.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, options)
 	}
 }
@@ -57,6 +62,8 @@ func withGrace(seconds int64) metav1.DeleteOptions {
 // deletesAll is a collection that has the pod alone.
 func deletesAll(options metav1.DeleteOptions) action {
 	return func(ctx context.Context, as *user, pod *v1.Pod) error {
+		options := options
+		options.DryRun = as.dryRun
 		return as.CoreV1().Pods(pod.Namespace).DeleteCollection(ctx, options,
 			metav1.ListOptions{LabelSelector: "pod=" + pod.Name})
 	}
@@ -64,6 +71,11 @@ func deletesAll(options metav1.DeleteOptions) action {
 
 func evicts(options *metav1.DeleteOptions) action {
 	return func(ctx context.Context, as *user, pod *v1.Pod) error {
+		options := options.DeepCopy()
+		if as.dryRun != nil {
+			options = cmp.Or(options, &metav1.DeleteOptions{})
+			options.DryRun = as.dryRun
+		}
 		return as.CoreV1().Pods(pod.Namespace).EvictV1(ctx, &policyv1.Eviction{
 			ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}, DeleteOptions: options,
 		})
@@ -73,7 +85,7 @@ func evicts(options *metav1.DeleteOptions) action {
 func patches(patch string, subresources ...string) action {
 	return func(ctx context.Context, as *user, pod *v1.Pod) error {
 		_, err := as.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, []byte(patch),
-			metav1.PatchOptions{}, subresources...)
+			metav1.PatchOptions{DryRun: as.dryRun}, subresources...)
 		return err
 	}
 }
@@ -81,7 +93,7 @@ func patches(patch string, subresources ...string) action {
 func merges(patch string, subresources ...string) action {
 	return func(ctx context.Context, as *user, pod *v1.Pod) error {
 		_, err := as.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, []byte(patch),
-			metav1.PatchOptions{}, subresources...)
+			metav1.PatchOptions{DryRun: as.dryRun}, subresources...)
 		return err
 	}
 }
@@ -94,7 +106,7 @@ func setsPhase(phase v1.PodPhase) action {
 func dropsFinalizers(ctx context.Context, as *user, pod *v1.Pod) error {
 	bare := pod.DeepCopy()
 	bare.Finalizers = nil
-	_, err := as.CoreV1().Pods(pod.Namespace).Update(ctx, bare, metav1.UpdateOptions{})
+	_, err := as.CoreV1().Pods(pod.Namespace).Update(ctx, bare, metav1.UpdateOptions{DryRun: as.dryRun})
 	return err
 }
 
@@ -264,7 +276,17 @@ func about(policy string, all map[string]request) map[string]request {
 	return all
 }
 
-// prepare creates the pod of a row in a namespace in which no policy is in force yet.
+// prepareAll creates the pods of the rows in a namespace of their own, in which no policy is in force.
+func prepareAll(t *testing.T, rows map[string]request, all map[string]*user) (at string, pods map[string]*v1.Pod) {
+	t.Helper()
+	at, pods = namespace(t, ""), map[string]*v1.Pod{}
+	t.Cleanup(func() { forget(t, at) })
+	for i, sentence := range slices.Sorted(maps.Keys(rows)) {
+		pods[sentence] = rows[sentence].prepare(t, at, fmt.Sprintf("pod-%d", i), all)
+	}
+	return at, pods
+}
+
 func (r request) prepare(t *testing.T, namespace, name string, all map[string]*user) *v1.Pod {
 	t.Helper()
 	ctx, pods := t.Context(), client.CoreV1().Pods(namespace)

@@ -1,0 +1,228 @@
+//go:build unix
+
+package podadmission
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/utils/ptr"
+)
+
+const attachLock = "csi-reclaimer-attach-lock"
+
+// lock returns the VolumeLock of a volume.
+func lock(t *testing.T, volume, node string) object {
+	t.Helper()
+	return parse(t, `
+apiVersion: csi-reclaimer.io/v1alpha1
+kind: VolumeLock
+metadata: {name: `+volume+`}
+spec: {persistentVolumeName: `+volume+`, nodeName: `+node+`, pod: {namespace: ns, name: web-0, uid: the-uid}}`)[0]
+}
+
+// attach creates a VolumeAttachment that nobody acts on, and returns its name.
+func attach(t *testing.T, volume, node string, options metav1.CreateOptions) (name string, err error) {
+	t.Helper()
+	return attachSource(t, storagev1.VolumeAttachmentSource{PersistentVolumeName: &volume}, node, options)
+}
+
+func attachSource(t *testing.T, source storagev1.VolumeAttachmentSource, node string,
+	options metav1.CreateOptions) (name string, err error) {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context())
+	attachments := client.StorageV1().VolumeAttachments()
+	name = "attachment-" + rand.String(8)
+	_, err = attachments.Create(ctx, &storagev1.VolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       storagev1.VolumeAttachmentSpec{Attacher: "a.example.com", NodeName: node, Source: source},
+	}, options)
+	t.Cleanup(func() {
+		if err := attachments.Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			t.Error(err)
+		}
+	})
+	return name, err
+}
+
+// attachable reports whether a volume could be attached to a node.
+func attachable(t *testing.T, volume, node string) bool {
+	t.Helper()
+	_, err := attach(t, volume, node, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	if err != nil && policyIn(err.Error()) != attachLock {
+		t.Fatal(err)
+	}
+	return err == nil
+}
+
+func TestALockedVolumeIsAttachedToItsNodeAlone(t *testing.T) {
+	waitEstablished(t)
+	ctx := t.Context()
+	before, err := attach(t, "locked", "away", metav1.CreateOptions{})
+	must(t, err)
+	locked := lock(t, "locked", "away")
+	removeAtEnd(t, locked)
+	must(t, apply(ctx, locked))
+	until(t, "the lock to be in force", func() bool { return !attachable(t, "locked", "other") })
+
+	_, err = attach(t, "locked", "other", metav1.CreateOptions{})
+	if !apierrors.IsForbidden(err) {
+		t.Fatalf("attached to another node: %v", err)
+	}
+	for _, word := range []string{"volume locked", "node other", "pod ns/web-0", "node away",
+		"kubectl annotate pod --namespace ns web-0 " + confirm + "=the-uid"} {
+		if !strings.Contains(err.Error(), word) {
+			t.Errorf("no %q in %q", word, err)
+		}
+	}
+	inline := storagev1.VolumeAttachmentSource{InlineVolumeSpec: &v1.PersistentVolumeSpec{
+		AccessModes:            []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
+		PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}},
+	}}
+	for sentence, source := range map[string]struct {
+		of   storagev1.VolumeAttachmentSource
+		node string
+	}{
+		"to the node of the lock":    {storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To("locked")}, "away"},
+		"another volume":             {storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To("unlocked")}, "other"},
+		"a volume without an object": {inline, "other"},
+	} {
+		if _, err := attachSource(t, source.of, source.node, metav1.CreateOptions{}); err != nil {
+			t.Errorf("attach %s: %v", sentence, err)
+		}
+	}
+	// A VolumeAttachment is written to and deleted as ever.
+	attachments := client.StorageV1().VolumeAttachments()
+	_, err = attachments.Patch(ctx, before, types.MergePatchType, []byte(`{"status":{"attached":true}}`),
+		metav1.PatchOptions{}, "status")
+	must(t, err)
+	must(t, attachments.Delete(ctx, before, metav1.DeleteOptions{}))
+	if attachable(t, "locked", "other") {
+		t.Error("attachable to another node once detached")
+	}
+	must(t, remove(ctx, locked))
+	until(t, "the end of the lock", func() bool { return attachable(t, "locked", "other") })
+}
+
+// TestVolumeLocksAreWhatThePolicyReads: one that it could not read would keep every volume from being attached.
+func TestVolumeLocksAreWhatThePolicyReads(t *testing.T) {
+	waitEstablished(t)
+	ctx := t.Context()
+	for _, field := range []string{"persistentVolumeName: volume", "nodeName: node", "namespace: ns", "name: p", "uid: u"} {
+		for _, with := range []string{"", strings.Fields(field)[0] + ` ""`} {
+			const all = "spec: {persistentVolumeName: volume, nodeName: node, pod: {namespace: ns, name: p, uid: u}}"
+			text := strings.Replace(all, field, with, 1)
+			text = strings.NewReplacer("{, ", "{", ", , ", ", ", ", }", "}").Replace(text)
+			o := parse(t, "apiVersion: csi-reclaimer.io/v1alpha1\nkind: VolumeLock\nmetadata: {name: v}\n"+text)
+			if err := apply(ctx, o...); !apierrors.IsInvalid(err) {
+				t.Errorf("%s: %v", text, err)
+			}
+		}
+	}
+	for _, text := range []string{"spec: {}", "a: b", "spec: null"} {
+		o := parse(t, "apiVersion: csi-reclaimer.io/v1alpha1\nkind: VolumeLock\nmetadata: {name: v}\n"+text)
+		if err := apply(ctx, o...); err == nil {
+			t.Errorf("%s: accepted", text)
+		}
+	}
+	locked := lock(t, "v", "node")
+	removeAtEnd(t, locked)
+	must(t, apply(ctx, locked))
+	if err := apply(ctx, lock(t, "v", "another")); !apierrors.IsInvalid(err) {
+		t.Errorf("the node of a lock changes: %v", err)
+	}
+}
+
+// TestLocksAreReadAfterAReinstall: with objects of a kind of Kubernetes as parameters, they are not
+// (kubernetes/kubernetes#130887).
+func TestLocksAreReadAfterAReinstall(t *testing.T) {
+	waitEstablished(t)
+	ctx := t.Context()
+	var policy, binding, keeper []object
+	for _, o := range manifest(t, policiesFile) {
+		switch {
+		case o.GetName() == attachLock && o.GetKind() == "ValidatingAdmissionPolicy":
+			policy = append(policy, o)
+		case o.GetName() == attachLock:
+			binding = append(binding, o)
+		case o.GetName() == attachLock+"-kind":
+			keeper = append(keeper, o)
+		}
+	}
+	crd := manifest(t, crdFile)
+	for sentence, removed := range map[string][]object{
+		"the binding":                   binding,
+		"the policy":                    policy,
+		"binding and policy":            append(binding[:1:1], policy...),
+		"binding, policy, and the kind": append(append(append(keeper[:2:2], binding...), policy...), crd...),
+	} {
+		volume := "v-" + rand.String(5)
+		first := lock(t, volume+"-1", "away")
+		must(t, apply(ctx, first))
+		until(t, sentence+": the first lock to be in force", func() bool { return !attachable(t, volume+"-1", "other") })
+		until(t, sentence+" to be removed", func() bool { return remove(ctx, removed...) == nil })
+		until(t, sentence+": the end of the lock", func() bool { return attachable(t, volume+"-1", "other") })
+		if len(removed) > 2 {
+			until(t, "the kind to be gone", func() bool {
+				return apierrors.IsNotFound(client.RESTClient().Get().AbsPath(crd[0].path()).Do(ctx).Error())
+			})
+			must(t, apply(ctx, crd...))
+			waitEstablished(t)
+		}
+		must(t, apply(ctx, append(append(policy[:1:1], binding...), keeper...)...))
+		if len(removed) > 2 {
+			must(t, apply(ctx, first)) // it went with the kind
+		}
+		until(t, sentence+": the first lock to be in force again", func() bool { return !attachable(t, volume+"-1", "other") })
+		second := lock(t, volume+"-2", "away") // it was not there when the policy was
+		must(t, apply(ctx, second))
+		until(t, sentence+": the second lock to be in force", func() bool { return !attachable(t, volume+"-2", "other") })
+		must(t, remove(ctx, first, second))
+		until(t, sentence+": the end of both", func() bool {
+			return attachable(t, volume+"-1", "other") && attachable(t, volume+"-2", "other")
+		})
+	}
+}
+
+// TestTheKindOfLocksStays while the policy needs it: without the kind, the policy refuses every VolumeAttachment.
+func TestTheKindOfLocksStays(t *testing.T) {
+	waitEstablished(t)
+	crd := manifest(t, crdFile)
+	until(t, "the deletion of the kind to be refused", func() bool {
+		err := client.RESTClient().Delete().AbsPath(crd[0].path()).Param("dryRun", metav1.DryRunAll).
+			Do(t.Context()).Error()
+		return apierrors.IsForbidden(err) && policyIn(err.Error()) == attachLock+"-kind"
+	})
+	orphan := parse(t, `
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: orphan}
+spec:
+  failurePolicy: Fail
+  paramKind: {apiVersion: csi-reclaimer.io/v1alpha1, kind: NeverServed}
+  matchConstraints:
+    resourceRules:
+    - {apiGroups: [storage.k8s.io], apiVersions: [v1], operations: [CREATE], resources: [volumeattachments]}
+  validations: [{expression: "params.spec.a == ''"}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: orphan}
+spec: {policyName: orphan, validationActions: [Deny], paramRef: {selector: {}, parameterNotFoundAction: Allow}}`)
+	removeAtEnd(t, orphan...)
+	must(t, apply(t.Context(), orphan...))
+	refused := func() bool {
+		_, err := attach(t, "v", "n", metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err != nil
+	}
+	until(t, "a policy without its kind to refuse", refused)
+	must(t, remove(t.Context(), orphan...))
+	until(t, "the end of that", func() bool { return !refused() })
+}
