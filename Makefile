@@ -111,6 +111,7 @@ docs: ## Write what is generated in docs/, and the copies in the charts, which c
 	$(GO) test ./pkg/internal/engine/reclaiming -run TheDiagrams -update
 	$(GO) test ./test/docs -run 'Reference|Examples' -update
 	cp deploy/alerts/csi-reclaimer.rules.yaml deploy/dashboard/csi-reclaimer.json deploy/charts/volume-guard/files/
+	cp $(addprefix deploy/manifests/pod-safety-,crd.yaml policies.yaml hold.yaml hold-webhook.yaml) deploy/charts/volume-guard/files/
 	cp $(addprefix deploy/manifests/rbac-,owner.yaml companion.yaml observer.yaml capacity.yaml leaks.yaml) deploy/charts/csi-reclaimer/files/
 
 fmt: ## Format the Go files

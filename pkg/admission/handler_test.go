@@ -137,6 +137,56 @@ func TestTheWebhookDoesToPVsWhatThePolicyDoes(t *testing.T) {
 	}
 }
 
+func TestTheWebhookHoldsNewPods(t *testing.T) {
+	h := handler(cluster{})
+	claim := []v1.Volume{{VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{}}}}
+	seconds := func(n int64) v1.PodSpec { return v1.PodSpec{TerminationGracePeriodSeconds: &n} }
+	without := seconds(0)
+	without.Volumes = claim
+	const (
+		first = `{"op":"add","path":"/metadata/finalizers","value":["csi-reclaimer.io/running"]}`
+		more  = `{"op":"add","path":"/metadata/finalizers/-","value":"csi-reclaimer.io/running"}`
+		grace = `{"op":"replace","path":"/spec/terminationGracePeriodSeconds","value":1}`
+	)
+	for sentence, c := range map[string]struct {
+		pod  v1.Pod
+		want string
+	}{
+		"with a claim":    {v1.Pod{Spec: v1.PodSpec{Volumes: claim}}, "[" + first + "]"},
+		"without a claim": {v1.Pod{Spec: seconds(30)}, ""},
+		"with a claim and a finalizer": {v1.Pod{ObjectMeta: metav1.ObjectMeta{Finalizers: []string{"other"}},
+			Spec: v1.PodSpec{Volumes: claim}}, "[" + more + "]"},
+		"without grace":              {v1.Pod{Spec: seconds(0)}, "[" + grace + "]"},
+		"with a claim without grace": {v1.Pod{Spec: without}, "[" + first + "," + grace + "]"},
+	} {
+		asked := request("pods", "", c.pod)
+		asked.Operation = admissionv1.Create
+		got := send(t, h, PathPodHold, asked)
+		if !got.Allowed || string(got.Patch) != c.want || (got.PatchType != nil) != (c.want != "") {
+			t.Errorf("%s: allowed %v, patch %s, want %s", sentence, got.Allowed, got.Patch, c.want)
+		}
+	}
+	held := v1.Pod{Spec: without}
+	update, status, other := request("pods", "", held), request("pods", "status", held), request("secrets", "", held)
+	update.Operation, status.Operation, other.Operation = admissionv1.Update, admissionv1.Create, admissionv1.Create
+	for _, asked := range []*admissionv1.AdmissionRequest{update, status, other} {
+		if got := send(t, h, PathPodHold, asked); !got.Allowed || got.Patch != nil {
+			t.Errorf("%s of %s %s: %+v", asked.Operation, asked.Resource.Resource, asked.SubResource, got)
+		}
+	}
+	broken := request("pods", "", "no pod")
+	broken.Operation = admissionv1.Create
+	body, err := json.Marshal(admissionv1.AdmissionReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"}, Request: broken,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code, _ := post(h, http.MethodPost, PathPodHold, "application/json", bytes.NewReader(body)); code != http.StatusBadRequest {
+		t.Errorf("what is no pod: answered %d", code)
+	}
+}
+
 func TestTheWebhookOfPods(t *testing.T) {
 	const refused = "PVC (data) is in scheduled for deletion state"
 	there := cluster{

@@ -39,6 +39,9 @@ func guardValues() map[string][]string {
 		"with webhooks": {"webhooks.persistentVolumes=true", "webhooks.pods=true",
 			`protectedDrivers.disk\.csi\.example\.com=owner`},
 		"with pods' webhooks": {"webhooks.pods=true"},
+		"with pod safety":     {"podSafety.enabled=true"},
+		"with pod safety's webhooks": {"podSafety.enabled=true", "podSafety.webhook=true", "webhooks.persistentVolumes=true",
+			"webhooks.pods=true", `protectedDrivers.disk\.csi\.example\.com=owner`},
 		"with monitoring": {"monitoring.podMonitor.enabled=true", "monitoring.alerts.enabled=true",
 			"monitoring.dashboard.enabled=true"},
 		"with little": {"serviceAccount.create=false", "rbac.create=false", "podDisruptionBudget.enabled=false",
@@ -112,6 +115,9 @@ func TestInvalidChartValuesAreRefused(t *testing.T) {
 		"networkPolicy.apiServer={10.0.0.1}": "apiServer",
 		"protectedDrivers.d=somebody":        "protectedDrivers",
 		"admissionPolicy=true":               "admissionPolicy",
+		"podSafety=true":                     "podSafety",
+		"podSafety.hold=true":                "hold",
+		"podSafety.enabled=true,dryRun=true": "choose one",
 		"monitoring.alerts.labels.a=true":    "labels",
 		"serviceAccount.name=":               "name",
 		"admissionPolicy.enabled=true,webhooks.persistentVolumes=true,protectedDrivers.d=owner": "choose one",
@@ -130,6 +136,53 @@ func TestInvalidChartValuesAreRefused(t *testing.T) {
 	}
 	if _, err := helm(t, "template", guard, inDeploy(t, "charts", guard), "--kube-version", "1.30.0"); err != nil {
 		t.Errorf("on 1.30: %v", err)
+	}
+	for version, wanted := range map[string]string{"1.29.9": "needs Kubernetes 1.30", "1.35.9": "podSafety.webhook"} {
+		if _, err := helm(t, "template", guard, inDeploy(t, "charts", guard), "--kube-version", version, "--set",
+			"podSafety.enabled=true"); err == nil || !strings.Contains(err.Error(), wanted) {
+			t.Errorf("pod safety on %s: %v, want %q", version, err, wanted)
+		}
+	}
+	if _, err := helm(t, "template", guard, inDeploy(t, "charts", guard), "--kube-version", "1.30.0", "--set",
+		"podSafety.enabled=true,podSafety.webhook=true"); err != nil {
+		t.Errorf("pod safety by a webhook on 1.30: %v", err)
+	}
+}
+
+// TestPodSafetyExemptsTheChartsAccount, whatever its name and namespace are, and has the API server call its Service.
+func TestPodSafetyExemptsTheChartsAccount(t *testing.T) {
+	const account, manifestAccount = "system:serviceaccount:storage:other", "system:serviceaccount:csi-reclaimer:volume-guard"
+	out, err := helm(t, "template", guard, inDeploy(t, "charts", guard), "--namespace", "storage", "--set",
+		"serviceAccount.name=other,podSafety.enabled=true,podSafety.webhook=true")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(out, manifestAccount) {
+		t.Error("the account of the manifests is exempt")
+	}
+	named := 0
+	for _, d := range documents(t, guard, []byte(out)) {
+		named += strings.Count(string(d.text), account)
+		if d.GetKind() != "MutatingWebhookConfiguration" {
+			continue
+		}
+		hooks, _, _ := unstructured.NestedSlice(d.Object, "webhooks")
+		for _, hook := range hooks {
+			hook, _ := hook.(map[string]any)
+			if at, _, _ := unstructured.NestedString(hook, "clientConfig", "service", "namespace"); at != "storage" {
+				t.Errorf("%s: a Service in namespace %q", d, at)
+			}
+		}
+	}
+	inManifest := 0
+	for _, d := range manifests(t) {
+		if d.file == "pod-safety-policies.yaml" && d.GetKind() == "ValidatingAdmissionPolicy" {
+			text, _ := json.Marshal(d.Object)
+			inManifest += strings.Count(string(text), manifestAccount)
+		}
+	}
+	if named != inManifest || named == 0 {
+		t.Errorf("the account is named %d times, in the manifest %d times", named, inManifest)
 	}
 }
 
@@ -189,6 +242,10 @@ func TestChartRendersManifests(t *testing.T) {
 		"with the policy": common + " admission-policy.yaml",
 		"with protection": common + " rbac-volume-guard-pvc-protection.yaml rbac-volume-guard-pv-protection.yaml",
 		"with webhooks":   common + " volume-guard-webhooks.yaml rbac-volume-guard-webhooks.yaml",
+		"with pod safety": common + " pod-safety-crd.yaml pod-safety-policies.yaml pod-safety-hold.yaml " +
+			"rbac-volume-guard-pod-safety.yaml",
+		"with pod safety's webhooks": common + " volume-guard-webhooks.yaml rbac-volume-guard-webhooks.yaml " +
+			"pod-safety-crd.yaml pod-safety-policies.yaml pod-safety-hold-webhook.yaml rbac-volume-guard-pod-safety.yaml",
 	} {
 		rendered := map[string]map[string]any{}
 		for _, d := range render(t, append(all[name], "image.tag=latest")...) {
@@ -213,7 +270,8 @@ func TestChartRendersManifests(t *testing.T) {
 		for _, more := range []string{
 			"Job/volume-guard-release", "ClusterRoleBinding/volume-guard-pvc-protection",
 			"ClusterRoleBinding/volume-guard-pv-protection", "ClusterRoleBinding/volume-guard-webhooks",
-			"RoleBinding/volume-guard-webhooks",
+			"RoleBinding/volume-guard-webhooks", "ClusterRoleBinding/volume-guard-pod-safety",
+			"RoleBinding/volume-guard-pod-safety",
 		} {
 			delete(rendered, more)
 		}
@@ -306,6 +364,11 @@ func bare(d document) map[string]any {
 	if o.GetNamespace() == guardHome {
 		o.SetNamespace("")
 	}
+	// The kind of VolumeLocks stays, or helm would delete it before the policy that needs it.
+	unstructured.RemoveNestedField(o.Object, "metadata", "annotations", "helm.sh/resource-policy")
+	if len(o.GetAnnotations()) == 0 {
+		unstructured.RemoveNestedField(o.Object, "metadata", "annotations")
+	}
 	return o.Object
 }
 
@@ -329,6 +392,9 @@ func asManifest(t *testing.T, o map[string]any, values []string) {
 		}
 		if strings.HasPrefix(value, "webhooks.pods=") {
 			args = append(args, "--webhook-address=:9443")
+		}
+		if strings.HasPrefix(value, "podSafety.enabled=") {
+			args[0] += ",pod-safety"
 		}
 	}
 	if err := unstructured.SetNestedStringSlice(container, args, "args"); err != nil {
@@ -384,22 +450,29 @@ func TestChartPermissionsFollowControllers(t *testing.T) {
 		intreeWrites = "; create,patch,delete persistentvolumes"
 		claims       = "; list,watch persistentvolumeclaims; list,watch pods"
 		events       = "; create,patch events; get,create,update leases.coordination.k8s.io"
-		webhooks     = "; get pods; get persistentvolumeclaims; create,get,patch secrets" +
+		podSafety    = "; get,list,watch,patch,delete pods; patch pods/status; get,list,watch nodes; get,list,watch namespaces" +
+			"; list,watch,create,delete volumelocks.csi-reclaimer.io" +
+			"; delete mutatingadmissionpolicybindings.admissionregistration.k8s.io" +
+			"; delete mutatingwebhookconfigurations.admissionregistration.k8s.io" +
+			"; delete validatingadmissionpolicybindings.admissionregistration.k8s.io"
+		webhooks = "; get pods; get persistentvolumeclaims; create,get,patch secrets" +
 			"; get,list,watch,patch mutatingwebhookconfigurations.admissionregistration.k8s.io; get,patch " +
 			"validatingwebhookconfigurations.admissionregistration.k8s.io"
 	)
 	for name, want := range map[string]string{
-		"as it comes":          intreeReads + intreeWrites + events,
-		"for a first look":     intreeReads + claims, // it writes nothing, and no webhook runs
-		"with the policy":      intreeReads + intreeWrites + events,
-		"with protection":      intreeReads + intreeWrites + claims + "; patch persistentvolumeclaims" + events,
-		"with claims alone":    claims + "; patch persistentvolumeclaims" + events,
-		"without intree":       "list,watch,patch persistentvolumes" + events,
-		"with webhooks":        intreeReads + intreeWrites + events + webhooks,
-		"with pods' webhooks":  intreeReads + intreeWrites + events + webhooks,
-		"with monitoring":      intreeReads + intreeWrites + events,
-		"with little":          "",
-		"with everything else": intreeReads + intreeWrites + events,
+		"as it comes":                intreeReads + intreeWrites + events,
+		"for a first look":           intreeReads + claims, // it writes nothing, and no webhook runs
+		"with the policy":            intreeReads + intreeWrites + events,
+		"with protection":            intreeReads + intreeWrites + claims + "; patch persistentvolumeclaims" + events,
+		"with claims alone":          claims + "; patch persistentvolumeclaims" + events,
+		"without intree":             "list,watch,patch persistentvolumes" + events,
+		"with webhooks":              intreeReads + intreeWrites + events + webhooks,
+		"with pods' webhooks":        intreeReads + intreeWrites + events + webhooks,
+		"with pod safety":            intreeReads + intreeWrites + events + podSafety,
+		"with pod safety's webhooks": intreeReads + intreeWrites + events + webhooks + podSafety,
+		"with monitoring":            intreeReads + intreeWrites + events,
+		"with little":                "",
+		"with everything else":       intreeReads + intreeWrites + events,
 	} {
 		granted, wanted := map[string]bool{}, map[string]bool{}
 		for _, d := range render(t, guardValues()[name]...) {
@@ -423,7 +496,7 @@ func TestChartPermissionsFollowControllers(t *testing.T) {
 			t.Errorf("%s: granted are %q\nwant %q", name, slices.Sorted(maps.Keys(granted)), slices.Sorted(maps.Keys(wanted)))
 		}
 	}
-	if len(guardValues()) != 11 {
+	if len(guardValues()) != 13 {
 		t.Error("a rendering is not looked at")
 	}
 }
@@ -468,10 +541,14 @@ func TestChartReleaseHookRunsFirst(t *testing.T) {
 	}
 }
 
-// TestChartContainsAlertsAndDashboard: a chart cannot read beyond its folder.
-func TestChartContainsAlertsAndDashboard(t *testing.T) {
-	for copied, from := range map[string]string{rulesFile: filepath.Join("alerts", rulesFile),
-		dashboardFile: filepath.Join("dashboard", dashboardFile)} {
+// TestChartContainsCopies: a chart cannot read beyond its folder.
+func TestChartContainsCopies(t *testing.T) {
+	copies := map[string]string{rulesFile: filepath.Join("alerts", rulesFile),
+		dashboardFile: filepath.Join("dashboard", dashboardFile)}
+	for _, name := range []string{"crd", "policies", "hold", "hold-webhook"} {
+		copies["pod-safety-"+name+".yaml"] = filepath.Join("manifests", "pod-safety-"+name+".yaml")
+	}
+	for copied, from := range copies {
 		if string(read(t, "charts", guard, "files", copied)) != string(read(t, from)) {
 			t.Errorf("deploy/charts/%s/files/%s is not deploy/%s: copy it", guard, copied, from)
 		}

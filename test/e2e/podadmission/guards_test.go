@@ -34,7 +34,7 @@ func mutants(t *testing.T) (all []mutant) {
 		}
 		of[name] = append(of[name], o)
 	}
-	for _, policy := range []string{forceDelete, forceEvict, podPhase, holdStays} {
+	for _, policy := range []string{forceDelete, forceEvict, podStatus, holdStays} {
 		add := func(what string, change func(policy *unstructured.Unstructured)) {
 			all = append(all, mutant{policy, what, variant(t, of[policy], len(all), change)})
 		}
@@ -80,10 +80,12 @@ func parts(policy string) map[string]string {
 			`request.options.gracePeriodSeconds\n  :`:                        `30\n  :`,
 			`oldObject.spec.?terminationGracePeriodSeconds.orValue(30)`:      `30`,
 		})
-	case podPhase:
+	case podStatus:
 		return exempt(map[string]string{
 			`object.status.?phase.orValue(\"\") in [\"Succeeded\", \"Failed\"] \u0026\u0026`:        `object.status.?phase.orValue(\"\") in [\"Failed\"] \u0026\u0026`,
 			`\u0026\u0026\n!(oldObject.status.?phase.orValue(\"\") in [\"Succeeded\", \"Failed\"])`: ``,
+			`!=\noldObject.status`: `!=\nobject.status`,
+			`object.status.?conditions.orValue([]).filter(c, c.type == \"ContainersReady\") !=`: `object.status.?conditions.orValue([]).filter(c, c.type == \"Ready\") !=`,
 		})
 	case holdStays:
 		return map[string]string{

@@ -70,8 +70,6 @@ func run(m *testing.M) int {
 
 // install applies what an operator applies for this version. stop ends the program that it needs.
 func install(ctx context.Context) (stop func(), err error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
 	stop = func() {}
 	for _, file := range []string{crdFile, policiesFile, holdFile} {
 		all, err := readManifest(file)
@@ -148,6 +146,8 @@ func startVolumeGuard(ctx context.Context, address string) (stop func(), err err
 			fmt.Fprintln(os.Stderr, err)
 		}
 	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
 	return stop, g.WaitReady(ctx)
 }
 

@@ -24,7 +24,7 @@ import (
 const (
 	forceDelete = "csi-reclaimer-pod-force-delete"
 	forceEvict  = "csi-reclaimer-pod-force-evict"
-	podPhase    = "csi-reclaimer-pod-phase"
+	podStatus   = "csi-reclaimer-pod-status"
 	holdStays   = "csi-reclaimer-pod-hold-stays"
 )
 
@@ -102,6 +102,12 @@ func setsPhase(phase v1.PodPhase) action {
 	return patches(fmt.Sprintf(`{"status":{"phase":%q}}`, phase), "status")
 }
 
+// ready sets a condition as a kubelet does of a pod that has ended.
+func ready(condition string) action {
+	return patches(fmt.Sprintf(`{"status":{"conditions":[{"type":%q,"status":"False","reason":"PodCompleted"}]}}`, condition),
+		"status")
+}
+
 // dropsFinalizers replaces the pod by one without finalizers.
 func dropsFinalizers(ctx context.Context, as *user, pod *v1.Pod) error {
 	bare := pod.DeepCopy()
@@ -135,7 +141,7 @@ const (
 // requests is the table.
 func requests() map[string]request {
 	all := map[string]request{}
-	for _, part := range []map[string]request{deletions(), evictions(), phases(), finalizers()} {
+	for _, part := range []map[string]request{deletions(), evictions(), statuses(), finalizers()} {
 		for sentence, r := range part {
 			all[sentence] = r
 		}
@@ -189,9 +195,9 @@ func evictions() map[string]request {
 	})
 }
 
-func phases() map[string]request {
+func statuses() map[string]request {
 	failed, succeeded := setsPhase(v1.PodFailed), setsPhase(v1.PodSucceeded)
-	return about(podPhase, map[string]request{
+	return about(podStatus, map[string]request{
 		"set Failed":                              {send: failed, refused: true},
 		"set Succeeded":                           {send: succeeded, refused: true},
 		"set Failed, confirmed":                   {confirmed: true, send: failed},
@@ -199,6 +205,10 @@ func phases() map[string]request {
 		"set another phase":                       {send: setsPhase(v1.PodPending)},
 		"set Failed of a pod that is not bound":   {pod: unbound, send: failed},
 		"set Failed of a pod that Succeeded":      {before: []action{succeeded}, send: failed},
+		"set ContainersReady":                     {send: ready("ContainersReady"), refused: true},
+		"set ContainersReady, confirmed":          {confirmed: true, send: ready("ContainersReady")},
+		"set ContainersReady, as its kubelet":     {as: ownKubelet, send: ready("ContainersReady")},
+		"set Ready":                               {send: ready("Ready")},
 		"set a condition":                         {send: patches(`{"status":{"conditions":[{"type":"a.b/c","status":"True"}]}}`, "status")},
 		"set Failed, as its kubelet":              {as: ownKubelet, send: failed},
 		"set Failed, as a node without its group": {as: nodeNoGroup, send: failed, refused: true},

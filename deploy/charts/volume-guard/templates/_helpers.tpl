@@ -30,9 +30,15 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- /* Not empty if a controller that adds finalizers runs. */}}
 {{- define "volume-guard.controllers" -}}
 {{ include "volume-guard.intree" . }}{{ include "volume-guard.pvc-protection" . }}{{ include "volume-guard.pv-protection" . }}
+{{- if .Values.podSafety.enabled }}yes{{ end }}
+{{- end }}
+{{- /* The value of --controllers. */}}
+{{- define "volume-guard.selection" -}}
+{{ join "," .Values.controllers }}{{ if .Values.podSafety.enabled }},pod-safety{{ end }}
 {{- end }}
 {{- define "volume-guard.webhooks" -}}
-{{- if and (or .Values.webhooks.persistentVolumes .Values.webhooks.pods) (not .Values.dryRun) }}yes{{ end }}
+{{- $hold := and .Values.podSafety.enabled .Values.podSafety.webhook }}
+{{- if and (or .Values.webhooks.persistentVolumes .Values.webhooks.pods $hold) (not .Values.dryRun) }}yes{{ end }}
 {{- end }}
 
 {{- define "volume-guard.podSecurity" -}}

@@ -1,0 +1,39 @@
+package podhold
+
+import (
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+)
+
+func TestChangesOfNewPods(t *testing.T) {
+	claim := v1.Volume{VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{}}}
+	ephemeral := v1.Volume{VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}}
+	mirror := metav1.ObjectMeta{Annotations: map[string]string{v1.MirrorPodAnnotationKey: ""}}
+	for sentence, c := range map[string]struct {
+		pod  v1.Pod
+		want Changes
+	}{
+		"a claim":             {v1.Pod{Spec: v1.PodSpec{Volumes: []v1.Volume{claim}}}, Changes{Hold: true}},
+		"an ephemeral volume": {v1.Pod{Spec: v1.PodSpec{Volumes: []v1.Volume{{}, ephemeral}}}, Changes{Hold: true}},
+		"no volume":           {v1.Pod{}, Changes{}},
+		"other volumes":       {v1.Pod{Spec: v1.PodSpec{Volumes: []v1.Volume{{}}}}, Changes{}},
+		"a mirror pod":        {v1.Pod{ObjectMeta: mirror, Spec: v1.PodSpec{Volumes: []v1.Volume{claim}}}, Changes{}},
+		"held already": {v1.Pod{ObjectMeta: metav1.ObjectMeta{Finalizers: []string{Finalizer}},
+			Spec: v1.PodSpec{Volumes: []v1.Volume{claim}}}, Changes{}},
+		"another finalizer": {v1.Pod{ObjectMeta: metav1.ObjectMeta{Finalizers: []string{"other"}},
+			Spec: v1.PodSpec{Volumes: []v1.Volume{claim}}}, Changes{Hold: true}},
+		"no grace": {v1.Pod{Spec: v1.PodSpec{TerminationGracePeriodSeconds: ptr.To[int64](0)}}, Changes{Grace: true}},
+		"a second": {v1.Pod{Spec: v1.PodSpec{TerminationGracePeriodSeconds: ptr.To[int64](1)}}, Changes{}},
+		"a claim, no grace": {v1.Pod{Spec: v1.PodSpec{Volumes: []v1.Volume{claim},
+			TerminationGracePeriodSeconds: ptr.To[int64](0)}}, Changes{Hold: true, Grace: true}},
+		"a mirror pod, no grace": {v1.Pod{ObjectMeta: mirror, Spec: v1.PodSpec{Volumes: []v1.Volume{claim},
+			TerminationGracePeriodSeconds: ptr.To[int64](0)}}, Changes{Grace: true}},
+	} {
+		if got := ChangesOf(&c.pod); got != c.want {
+			t.Errorf("%s: %+v, want %+v", sentence, got, c.want)
+		}
+	}
+}
