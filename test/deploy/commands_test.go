@@ -99,6 +99,7 @@ func (s *shell) plays(t *testing.T) map[string]play {
 	plays[`kubectl get pv -o jsonpath='{range .items[?(@.metadata.deletionTimestamp)]}{.metadata.name}{"\n"}{end}'`] = play{scene: s.makeLeavingPV, want: "pvc-77f0"}
 	s.addAudit(t, plays)
 	s.addManifests(plays)
+	s.addPodSafety(plays)
 	s.addPrograms(t, plays)
 	return plays
 }
@@ -140,9 +141,27 @@ func (s *shell) addManifests(plays map[string]play) {
 		"-f deploy/manifests/volume-guard-availability.yaml",
 		"-f deploy/manifests/volume-guard-webhooks.yaml",
 		"-n csi-reclaimer -f deploy/manifests/rbac-volume-guard-webhooks.yaml",
+		"-f deploy/manifests/pod-safety-crd.yaml", "-f deploy/manifests/pod-safety-policies.yaml",
+		"-f deploy/manifests/pod-safety-hold.yaml", "-f deploy/manifests/pod-safety-hold-webhook.yaml",
 		"-f deploy/manifests/example.yaml", "-n mock-csi -f deploy/manifests/rbac-owner.yaml",
 	} {
 		plays["kubectl apply "+files] = play{scene: makeHomes, also: "--dry-run=server", want: "(server dry run)"}
+	}
+}
+
+// addPodSafety has what is not there be deleted: test/e2e/podadmission installs it for good.
+func (s *shell) addPodSafety(plays map[string]play) {
+	const ns, key = "namespace NAMESPACE", "csi-reclaimer.io/pod-safety"
+	for _, command := range []string{
+		"label " + ns + " " + key + "=warn", "label --overwrite " + ns + " " + key + "=enforce", "label " + ns + " " + key + "-",
+	} {
+		plays["kubectl "+command] = play{scene: s.makeHome, with: []string{"NAMESPACE", docsHome}, want: "labeled"}
+	}
+	for _, files := range []string{
+		"-f deploy/manifests/pod-safety-hold.yaml -f deploy/manifests/pod-safety-policies.yaml",
+		"-f deploy/manifests/pod-safety-crd.yaml",
+	} {
+		plays["kubectl delete "+files] = play{also: "--ignore-not-found"}
 	}
 }
 
