@@ -182,7 +182,8 @@ func TestTheWebhookHoldsNewPods(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if code, _ := post(h, http.MethodPost, PathPodHold, "application/json", bytes.NewReader(body)); code != http.StatusBadRequest {
+	code, _ := post(h, http.MethodPost, PathPodHold, "application/json", bytes.NewReader(body))
+	if code != http.StatusBadRequest {
 		t.Errorf("what is no pod: answered %d", code)
 	}
 }

@@ -151,7 +151,10 @@ func TestInvalidChartValuesAreRefused(t *testing.T) {
 
 // TestPodSafetyExemptsTheChartsAccount, whatever its name and namespace are, and has the API server call its Service.
 func TestPodSafetyExemptsTheChartsAccount(t *testing.T) {
-	const account, manifestAccount = "system:serviceaccount:storage:other", "system:serviceaccount:csi-reclaimer:volume-guard"
+	const (
+		account         = "system:serviceaccount:storage:other"
+		manifestAccount = "system:serviceaccount:csi-reclaimer:volume-guard"
+	)
 	out, err := helm(t, "template", guard, inDeploy(t, "charts", guard), "--namespace", "storage", "--set",
 		"serviceAccount.name=other,podSafety.enabled=true,podSafety.webhook=true")
 	if err != nil {
@@ -450,7 +453,8 @@ func TestChartPermissionsFollowControllers(t *testing.T) {
 		intreeWrites = "; create,patch,delete persistentvolumes"
 		claims       = "; list,watch persistentvolumeclaims; list,watch pods"
 		events       = "; create,patch events; get,create,update leases.coordination.k8s.io"
-		podSafety    = "; get,list,watch,patch,delete pods; patch pods/status; get,list,watch nodes; get,list,watch namespaces" +
+		podSafety    = "; get,list,watch,patch,delete pods; patch pods/status; get,list,watch nodes" +
+			"; get,list,watch namespaces" +
 			"; list,watch,create,delete volumelocks.csi-reclaimer.io" +
 			"; delete mutatingadmissionpolicybindings.admissionregistration.k8s.io" +
 			"; delete mutatingwebhookconfigurations.admissionregistration.k8s.io" +

@@ -153,7 +153,8 @@ func (s *shell) addManifests(plays map[string]play) {
 func (s *shell) addPodSafety(plays map[string]play) {
 	const ns, key = "namespace NAMESPACE", "csi-reclaimer.io/pod-safety"
 	for _, command := range []string{
-		"label " + ns + " " + key + "=warn", "label --overwrite " + ns + " " + key + "=enforce", "label " + ns + " " + key + "-",
+		"label " + ns + " " + key + "=warn", "label --overwrite " + ns + " " + key + "=enforce",
+		"label " + ns + " " + key + "-",
 	} {
 		plays["kubectl "+command] = play{scene: s.makeHome, with: []string{"NAMESPACE", docsHome}, want: "labeled"}
 	}

@@ -2,8 +2,8 @@
 // and the objects by which the API server adds it and keeps it there.
 //
 // From Kubernetes 1.36 on, a MutatingAdmissionPolicy adds the finalizer (deploy/manifests/pod-safety-hold.yaml). Older
-// API servers call a webhook of package admission, which decides by [ChangesOf]. When the finalizer is removed is left to
-// the controller.
+// API servers call a webhook of package admission, which decides by [ChangesOf]. The controller decides when the
+// finalizer is removed.
 package podhold
 
 import (
@@ -16,8 +16,8 @@ import (
 const Finalizer = "csi-reclaimer.io/running"
 
 // Name is the name of the MutatingAdmissionPolicy that adds the finalizer, of its binding, and of the
-// MutatingWebhookConfiguration in its place. StaysName is the name of the ValidatingAdmissionPolicy, and of its binding,
-// by which the finalizer is removed by volume-guard alone, or after a confirmation.
+// MutatingWebhookConfiguration in its place. StaysName is the name of the ValidatingAdmissionPolicy that refuses the
+// removal of the finalizer to all but volume-guard, and of its binding.
 const (
 	Name      = "csi-reclaimer-pod-hold"
 	StaysName = Name + "-stays"

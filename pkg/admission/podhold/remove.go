@@ -16,8 +16,8 @@ const callTimeout = time.Minute
 
 // RemoveAdmission deletes what adds the finalizer to new pods, and what keeps it on pods: the binding and the webhook
 // configuration of [Name], and the binding of [StaysName]. It returns those that existed, as
-// "mutatingadmissionpolicybinding/NAME". It needs delete of these three, by name; one that is missing, or of a kind that
-// the API server does not serve, is no error.
+// "mutatingadmissionpolicybinding/NAME". It needs delete of these three, by name; one that is missing, or of a kind
+// that the API server does not serve, is no error.
 //
 // It comes before the finalizers are removed from pods. API servers observe it some time later, so list the pods until
 // no finalizer was found for some seconds.

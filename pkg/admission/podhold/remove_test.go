@@ -27,7 +27,8 @@ func TestRemoveAdmissionBeginsWithWhatAddsTheFinalizer(t *testing.T) {
 		"all exist": {asked: []string{policy, webhook, stays},
 			deleted: "mutatingadmissionpolicybinding/" + Name + " mutatingwebhookconfiguration/" + Name +
 				" validatingadmissionpolicybinding/" + StaysName},
-		"none exists": {status: map[string]int{policy: 404, webhook: 404, stays: 404}, asked: []string{policy, webhook, stays}},
+		"none exists": {status: map[string]int{policy: 404, webhook: 404, stays: 404},
+			asked: []string{policy, webhook, stays}},
 		"one may not be deleted": {status: map[string]int{webhook: 403}, asked: []string{policy, webhook},
 			deleted: "mutatingadmissionpolicybinding/" + Name, errorContains: "delete mutatingwebhookconfiguration/" + Name},
 	} {

@@ -52,10 +52,10 @@ func attachSource(t *testing.T, source storagev1.VolumeAttachmentSource, node st
 	return name, err
 }
 
-// attachable reports whether a volume could be attached to a node.
-func attachable(t *testing.T, volume, node string) bool {
+// attachable reports whether a volume could be attached to another node than that of its lock.
+func attachable(t *testing.T, volume string) bool {
 	t.Helper()
-	_, err := attach(t, volume, node, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	_, err := attach(t, volume, "other", metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	if err != nil && policyIn(err.Error()) != attachLock {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func TestALockedVolumeIsAttachedToItsNodeAlone(t *testing.T) {
 	locked := lock(t, "locked", "away")
 	removeAtEnd(t, locked)
 	must(t, apply(ctx, locked))
-	until(t, "the lock to be in force", func() bool { return !attachable(t, "locked", "other") })
+	until(t, "the lock to be in force", func() bool { return !attachable(t, "locked") })
 
 	_, err = attach(t, "locked", "other", metav1.CreateOptions{})
 	if !apierrors.IsForbidden(err) {
@@ -104,18 +104,20 @@ func TestALockedVolumeIsAttachedToItsNodeAlone(t *testing.T) {
 		metav1.PatchOptions{}, "status")
 	must(t, err)
 	must(t, attachments.Delete(ctx, before, metav1.DeleteOptions{}))
-	if attachable(t, "locked", "other") {
+	if attachable(t, "locked") {
 		t.Error("attachable to another node once detached")
 	}
 	must(t, remove(ctx, locked))
-	until(t, "the end of the lock", func() bool { return attachable(t, "locked", "other") })
+	until(t, "the end of the lock", func() bool { return attachable(t, "locked") })
 }
 
 // TestVolumeLocksAreWhatThePolicyReads: one that it could not read would keep every volume from being attached.
 func TestVolumeLocksAreWhatThePolicyReads(t *testing.T) {
 	waitEstablished(t)
 	ctx := t.Context()
-	for _, field := range []string{"persistentVolumeName: volume", "nodeName: node", "namespace: ns", "name: p", "uid: u"} {
+	for _, field := range []string{
+		"persistentVolumeName: volume", "nodeName: node", "namespace: ns", "name: p", "uid: u",
+	} {
 		for _, with := range []string{"", strings.Fields(field)[0] + ` ""`} {
 			const all = "spec: {persistentVolumeName: volume, nodeName: node, pod: {namespace: ns, name: p, uid: u}}"
 			text := strings.Replace(all, field, with, 1)
@@ -166,9 +168,9 @@ func TestLocksAreReadAfterAReinstall(t *testing.T) {
 		volume := "v-" + rand.String(5)
 		first := lock(t, volume+"-1", "away")
 		must(t, apply(ctx, first))
-		until(t, sentence+": the first lock to be in force", func() bool { return !attachable(t, volume+"-1", "other") })
+		until(t, sentence+": the first lock to be in force", func() bool { return !attachable(t, volume+"-1") })
 		until(t, sentence+" to be removed", func() bool { return remove(ctx, removed...) == nil })
-		until(t, sentence+": the end of the lock", func() bool { return attachable(t, volume+"-1", "other") })
+		until(t, sentence+": the end of the lock", func() bool { return attachable(t, volume+"-1") })
 		if len(removed) > 2 {
 			until(t, "the kind to be gone", func() bool {
 				return apierrors.IsNotFound(client.RESTClient().Get().AbsPath(crd[0].path()).Do(ctx).Error())
@@ -180,13 +182,13 @@ func TestLocksAreReadAfterAReinstall(t *testing.T) {
 		if len(removed) > 2 {
 			must(t, apply(ctx, first)) // it went with the kind
 		}
-		until(t, sentence+": the first lock to be in force again", func() bool { return !attachable(t, volume+"-1", "other") })
+		until(t, sentence+": the first lock to be in force again", func() bool { return !attachable(t, volume+"-1") })
 		second := lock(t, volume+"-2", "away") // it was not there when the policy was
 		must(t, apply(ctx, second))
-		until(t, sentence+": the second lock to be in force", func() bool { return !attachable(t, volume+"-2", "other") })
+		until(t, sentence+": the second lock to be in force", func() bool { return !attachable(t, volume+"-2") })
 		must(t, remove(ctx, first, second))
 		until(t, sentence+": the end of both", func() bool {
-			return attachable(t, volume+"-1", "other") && attachable(t, volume+"-2", "other")
+			return attachable(t, volume+"-1") && attachable(t, volume+"-2")
 		})
 	}
 }

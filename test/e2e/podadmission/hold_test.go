@@ -39,22 +39,33 @@ func TestNewPodsAreHeld(t *testing.T) {
 		held   bool
 		grace  int64
 	}{
-		"with a claim":                     {func(p *v1.Pod) { p.Spec.Volumes = claims }, true, grace},
-		"with an ephemeral volume":         {func(p *v1.Pod) { p.Spec.Volumes = []v1.Volume{ephemeralVolume()} }, true, grace},
-		"with a claim among other volumes": {func(p *v1.Pod) { p.Spec.Volumes = append([]v1.Volume{{Name: "e"}}, claims...) }, true, grace},
+		"with a claim":             {func(p *v1.Pod) { p.Spec.Volumes = claims }, true, grace},
+		"with an ephemeral volume": {func(p *v1.Pod) { p.Spec.Volumes = []v1.Volume{ephemeralVolume()} }, true, grace},
+		"with a claim among other volumes": {func(p *v1.Pod) {
+			p.Spec.Volumes = append([]v1.Volume{{Name: "e"}}, claims...)
+		}, true, grace},
 		"with a claim and another finalizer": {func(p *v1.Pod) {
 			p.Spec.Volumes, p.Finalizers = claims, []string{"example.com/other"}
 		}, true, grace},
-		"with the finalizer already":  {func(p *v1.Pod) { p.Spec.Volumes, p.Finalizers = claims, []string{podhold.Finalizer} }, true, grace},
+		"with the finalizer already": {func(p *v1.Pod) {
+			p.Spec.Volumes, p.Finalizers = claims, []string{podhold.Finalizer}
+		}, true, grace},
 		"bound from the start":        {func(p *v1.Pod) { p.Spec.Volumes, p.Spec.NodeName = claims, ownNode }, true, grace},
 		"with a claim, without grace": {func(p *v1.Pod) { p.Spec.Volumes = claims; bornWithoutGrace(p) }, true, 1},
 		"without a volume":            {func(*v1.Pod) {}, false, grace},
 		"with other volumes":          {func(p *v1.Pod) { p.Spec.Volumes = []v1.Volume{{Name: "e"}} }, false, grace},
 		"without volumes, nor grace":  {bornWithoutGrace, false, 1},
 		"with a grace period of 1":    {func(p *v1.Pod) { p.Spec.TerminationGracePeriodSeconds = ptr.To[int64](1) }, false, 1},
-		"mirror of a static pod":      {func(p *v1.Pod) { p.Spec.Volumes, p.Annotations, p.Spec.NodeName = claims, mirror, ownNode }, false, grace},
-		"mirror of one without grace": {func(p *v1.Pod) { p.Annotations, p.Spec.NodeName = mirror, ownNode; bornWithoutGrace(p) }, false, 1},
-		"named by the API server":     {func(p *v1.Pod) { p.Spec.Volumes, p.Name, p.GenerateName = claims, "", "generated-" }, true, grace},
+		"mirror of a static pod": {func(p *v1.Pod) {
+			p.Spec.Volumes, p.Annotations, p.Spec.NodeName = claims, mirror, ownNode
+		}, false, grace},
+		"mirror of one without grace": {func(p *v1.Pod) {
+			p.Annotations, p.Spec.NodeName = mirror, ownNode
+			bornWithoutGrace(p)
+		}, false, 1},
+		"named by the API server": {func(p *v1.Pod) {
+			p.Spec.Volumes, p.Name, p.GenerateName = claims, "", "generated-"
+		}, true, grace},
 	} {
 		for mode, namespace := range namespaces {
 			pod := podOf(namespace, "pod", "")

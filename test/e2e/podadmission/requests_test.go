@@ -116,9 +116,6 @@ func dropsFinalizers(ctx context.Context, as *user, pod *v1.Pod) error {
 	return err
 }
 
-// unconfirms removes the annotation.
-var unconfirms = merges(`{"metadata":{"annotations":{"` + confirm + `":null}}}`)
-
 func unbound(pod *v1.Pod) { pod.Spec.NodeName, pod.Spec.SchedulerName = "", "nobody" }
 
 func bornWithoutGrace(pod *v1.Pod) { pod.Spec.TerminationGracePeriodSeconds = ptr.To[int64](0) }
@@ -128,6 +125,9 @@ func held(pod *v1.Pod) {
 	pod.Spec.Volumes = []v1.Volume{claimVolume("c")}
 }
 
+// terminating is what happens to a pod that is deleted with its grace period.
+var terminating = []action{deletes(metav1.DeleteOptions{})}
+
 func annotated(value string) func(*v1.Pod) {
 	return func(pod *v1.Pod) { pod.Annotations = map[string]string{confirm: value} }
 }
@@ -135,6 +135,7 @@ func annotated(value string) func(*v1.Pod) {
 const (
 	removesOurs  = `{"metadata":{"$deleteFromPrimitiveList/finalizers":["` + podhold.Finalizer + `"]}}`
 	removesOther = `{"metadata":{"$deleteFromPrimitiveList/finalizers":["example.com/other"]}}`
+	addsOurs     = `{"metadata":{"finalizers":["` + podhold.Finalizer + `"]}}`
 	replacesOurs = `{"metadata":{"finalizers":["example.com/other"]}}`
 )
 
@@ -150,6 +151,8 @@ func requests() map[string]request {
 }
 
 func deletions() map[string]request {
+	own := metav1.DeleteOptions{} // the pod's grace period
+	unknown, forced := []action{setsPhase(v1.PodUnknown)}, []action{deletes(withGrace(0))}
 	all := map[string]request{
 		"delete with the pod's grace period":    {send: deletes(metav1.DeleteOptions{})},
 		"delete with a grace period of 1":       {send: deletes(withGrace(1))},
@@ -161,15 +164,15 @@ func deletions() map[string]request {
 		"delete all with their grace period":    {send: deletesAll(metav1.DeleteOptions{})},
 		"delete all with a grace period of 0":   {send: deletesAll(withGrace(0)), refused: true},
 		"delete all, confirmed":                 {send: deletesAll(withGrace(0)), confirmed: true},
-		"delete a pod created without grace":    {pod: bornWithoutGrace, send: deletes(metav1.DeleteOptions{}), refused: true},
-		"delete all of those created without":   {pod: bornWithoutGrace, send: deletesAll(metav1.DeleteOptions{}), refused: true},
+		"delete a pod created without grace":    {pod: bornWithoutGrace, send: deletes(own), refused: true},
+		"delete all of those created without":   {pod: bornWithoutGrace, send: deletesAll(own), refused: true},
 		"delete one of those with grace":        {pod: bornWithoutGrace, send: deletes(withGrace(1))},
 		"delete all of those with grace":        {pod: bornWithoutGrace, send: deletesAll(withGrace(1))},
-		"delete a terminating pod, now with 0":  {before: []action{deletes(metav1.DeleteOptions{})}, send: deletes(withGrace(0)), refused: true},
+		"delete a terminating pod, now with 0":  {before: terminating, send: deletes(withGrace(0)), refused: true},
 		"delete a Succeeded pod":                {before: []action{setsPhase(v1.PodSucceeded)}, send: deletes(withGrace(0))},
 		"delete a Failed pod":                   {before: []action{setsPhase(v1.PodFailed)}, send: deletes(withGrace(0))},
-		"delete a pod of an unknown phase":      {before: []action{setsPhase(v1.PodUnknown)}, send: deletes(withGrace(0)), refused: true},
-		"delete a force-deleted pod once more":  {pod: held, before: []action{deletes(withGrace(0))}, send: deletes(withGrace(0))},
+		"delete a pod of an unknown phase":      {before: unknown, send: deletes(withGrace(0)), refused: true},
+		"delete a force-deleted pod once more":  {pod: held, before: forced, send: deletes(withGrace(0))},
 		"delete, as its kubelet":                {as: ownKubelet, send: deletes(withGrace(0))},
 		"delete, as a node without its group":   {as: nodeNoGroup, send: deletes(withGrace(0)), refused: true},
 		"delete, as another name of the group":  {as: groupOtherName, send: deletes(withGrace(0)), refused: true},
@@ -221,39 +224,32 @@ func statuses() map[string]request {
 }
 
 func finalizers() map[string]request {
+	free := func(*v1.Pod) {}
+	heldForAnother := func(pod *v1.Pod) { held(pod); annotated("another")(pod) }
 	all := map[string]request{
 		"remove the finalizer":                   {send: patches(removesOurs), refused: true},
 		"remove it by replacing the list":        {send: merges(replacesOurs), refused: true},
 		"remove it by an update":                 {send: dropsFinalizers, refused: true},
 		"remove it through the status":           {send: merges(replacesOurs, "status"), refused: true},
 		"remove it, confirmed":                   {confirmed: true, send: patches(removesOurs)},
-		"remove it, confirmed for another":       {pod: annotated("another"), send: patches(removesOurs), refused: true},
-		"remove it from a terminating pod":       {before: []action{deletes(metav1.DeleteOptions{})}, send: patches(removesOurs), refused: true},
+		"remove it, confirmed for another":       {pod: heldForAnother, send: patches(removesOurs), refused: true},
+		"remove it from a terminating pod":       {before: terminating, send: patches(removesOurs), refused: true},
 		"remove it, as volume-guard":             {as: guard, send: patches(removesOurs)},
 		"remove it, as its namesake":             {as: namesake, send: patches(removesOurs), refused: true},
 		"remove it through the status, kubelet":  {as: ownKubelet, send: merges(replacesOurs, "status"), refused: true},
 		"remove another finalizer":               {send: patches(removesOther)},
 		"label a held pod":                       {send: merges(`{"metadata":{"labels":{"a":"b"}}}`)},
 		"set a condition of a held pod":          {send: patches(`{"status":{"conditions":[{"type":"a.b/c","status":"True"}]}}`, "status")},
-		"label a pod that is not held":           {pod: func(*v1.Pod) {}, send: merges(`{"metadata":{"labels":{"a":"b"}}}`)},
+		"label a pod that is not held":           {pod: free, send: merges(`{"metadata":{"labels":{"a":"b"}}}`)},
 		"remove it through ephemeral containers": {send: leavesFinalizer(merges(replacesOurs, "ephemeralcontainers"))},
-		"add the finalizer":                      {pod: func(*v1.Pod) {}, send: patches(`{"metadata":{"finalizers":["` + podhold.Finalizer + `"]}}`)},
+		"add the finalizer":                      {pod: free, send: patches(addsOurs)},
 	}
 	if !before132() {
 		all["remove it through a resize"] = request{send: leavesFinalizer(merges(replacesOurs, "resize"))}
 	}
 	for sentence, r := range all {
-		change := r.pod
-		r.pod = func(pod *v1.Pod) {
-			switch {
-			case change == nil:
-				held(pod)
-			default:
-				change(pod)
-				if pod.Annotations != nil {
-					held(pod)
-				}
-			}
+		if r.pod == nil {
+			r.pod = held
 		}
 		all[sentence] = r
 	}

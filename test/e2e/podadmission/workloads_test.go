@@ -249,6 +249,8 @@ func TestNamespaceWithHeldPodsIsDeleted(t *testing.T) {
 	for _, name := range []string{"a", "b"} {
 		pod := podOf(w.namespace, name, w.node)
 		pod.Spec.Volumes = []v1.Volume{claimVolume("data")}
+		// The namespace controller looks again after half of the longest grace period.
+		pod.Spec.TerminationGracePeriodSeconds = ptr.To[int64](1)
 		if name == "b" {
 			bornWithoutGrace(pod)
 		}
