@@ -55,7 +55,9 @@ func TestNewPodsAreHeld(t *testing.T) {
 		"without a volume":            {func(*v1.Pod) {}, false, grace},
 		"with other volumes":          {func(p *v1.Pod) { p.Spec.Volumes = []v1.Volume{{Name: "e"}} }, false, grace},
 		"without volumes, nor grace":  {bornWithoutGrace, false, 1},
-		"with a grace period of 1":    {func(p *v1.Pod) { p.Spec.TerminationGracePeriodSeconds = ptr.To[int64](1) }, false, 1},
+		"with a grace period of 1": {func(p *v1.Pod) {
+			p.Spec.TerminationGracePeriodSeconds = ptr.To[int64](1)
+		}, false, 1},
 		"mirror of a static pod": {func(p *v1.Pod) {
 			p.Spec.Volumes, p.Annotations, p.Spec.NodeName = claims, mirror, ownNode
 		}, false, grace},

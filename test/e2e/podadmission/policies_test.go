@@ -43,7 +43,7 @@ func (r request) judge(t *testing.T, all map[string]*user, pod *v1.Pod) verdict 
 	return judge(r.send(t.Context(), as, pod), as.warnings())
 }
 
-// judgeAll prepares the rows in a namespace, sets its mode, and sends the requests once the policies are in force there.
+// judgeAll prepares the rows in a namespace, sets its mode, and sends the requests once the policies are in force.
 func judgeAll(t *testing.T, rows map[string]request, all map[string]*user, mode string,
 	ready func(namespace string)) map[string]verdict {
 	t.Helper()

@@ -24,7 +24,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/fakenode"
 )
 
-// workloads is a namespace that enforces pod safety, with a node that plays its pods, and a stand-in for the controller.
+// workloads is a namespace that enforces pod safety, with a node that plays its pods and a stand-in for the
+// controller.
 type workloads struct {
 	*testing.T
 	namespace string
