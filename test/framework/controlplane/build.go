@@ -37,20 +37,28 @@ const (
 //
 // When ctx ends, or the program is killed, no half-made binary stays in the cache.
 func Build(ctx context.Context, version Version, progress io.Writer) (binary string, err error) {
-	module, err := version.moduleDir()
-	if err != nil {
+	return buildPackage(ctx, build{what: "Kubernetes", name: string(version), pkg: ".", progress: progress}, version)
+}
+
+// BuildKubelet is Build for the kubelet of a version. It is a binary of its own, so that a control plane alone needs
+// none of what a kubelet is made of.
+func BuildKubelet(ctx context.Context, version Version, progress io.Writer) (binary string, err error) {
+	return buildPackage(ctx, build{what: "kubelet", name: string(version) + "-kubelet", pkg: "./kubelet",
+		progress: progress}, version)
+}
+
+func buildPackage(ctx context.Context, b build, version Version) (binary string, err error) {
+	if b.module, err = version.moduleDir(); err != nil {
 		return "", fmt.Errorf("build control plane %s: %w", version, err)
 	}
-	cache, err := cacheDir()
-	if err != nil {
+	if b.cache, err = cacheDir(); err != nil {
 		return "", fmt.Errorf("build control plane %s: %w", version, err)
 	}
-	if progress == nil {
-		progress = io.Discard
+	if b.progress == nil {
+		b.progress = io.Discard
 	}
-	binary, err = build{name: string(version), module: module, cache: cache, progress: progress}.run(ctx)
-	if err != nil {
-		return "", fmt.Errorf("build control plane %s: %w", version, err)
+	if binary, err = b.run(ctx); err != nil {
+		return "", fmt.Errorf("build control plane %s: %w", b.name, err)
 	}
 	return binary, nil
 }
@@ -68,10 +76,12 @@ func cacheDir() (string, error) {
 	return filepath.Join(base, "controlplane"), err
 }
 
-// build compiles one module into the cache.
+// build compiles one main package of a module into the cache.
 type build struct {
+	what     string // what is compiled, for people
 	name     string // begins each line of progress and the binary's name
 	module   string // folder of the module
+	pkg      string // the package, as a path from there
 	cache    string // folder of all binaries
 	progress io.Writer
 }
@@ -118,19 +128,21 @@ func (b build) key(ctx context.Context) (string, error) {
 		return "", err
 	}
 	fmt.Fprintf(hash, "%q %q", buildFlags(), goEnv.String())
-	entries, err := os.ReadDir(b.module)
+	requirements, err := filepath.Glob(filepath.Join(b.module, "go.*")) // go.mod and go.sum, sorted by name
 	if err != nil {
 		return "", err
 	}
-	for _, entry := range entries { // sorted by name
-		if name := entry.Name(); name == "go.mod" || name == "go.sum" || filepath.Ext(name) == ".go" {
-			content, err := os.ReadFile(filepath.Join(b.module, name))
-			if err != nil {
-				return "", err
-			}
-			fmt.Fprintf(hash, "%q %d\n", name, len(content))
-			hash.Write(content)
+	sources, err := filepath.Glob(filepath.Join(b.module, b.pkg, "*.go"))
+	if err != nil {
+		return "", err
+	}
+	for _, path := range append(requirements, sources...) {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return "", err
 		}
+		fmt.Fprintf(hash, "%q %d\n", filepath.Base(path), len(content))
+		hash.Write(content)
 	}
 	return hex.EncodeToString(hash.Sum(nil)[:8]), nil
 }
@@ -187,15 +199,14 @@ func (b build) compile(ctx context.Context, binary string) (err error) {
 	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
 
 	start := time.Now()
-	b.say("compiling Kubernetes %s and etcd; a first build takes minutes, the next ones find it in %s", kubernetes,
-		b.cache)
+	b.say("compiling %s %s; a first build takes minutes, the next ones find it in %s", b.what, kubernetes, b.cache)
 	total, err := b.countStale(ctx, start)
 	if err != nil {
 		return err
 	}
 	next := filepath.Join(scratch, "controlplane")
 	args := slices.Concat([]string{"build", "-v", "-o", next}, buildFlags(),
-		[]string{"-ldflags", linkerFlags(kubernetes), "."})
+		[]string{"-ldflags", linkerFlags(kubernetes), b.pkg})
 	command := b.goCommand(nil, args...)
 	command.Env = append(command.Env, "GOTMPDIR="+scratch) // the go command's own, when it is killed
 	lines := &lineCounter{}
@@ -222,7 +233,7 @@ func (b build) compile(ctx context.Context, binary string) (err error) {
 // countStale asks how many packages the go command would compile, which downloads the modules that are missing.
 func (b build) countStale(ctx context.Context, start time.Time) (int, error) {
 	args := slices.Concat([]string{"list", "-deps", "-f", "{{if .Stale}}{{.ImportPath}}{{end}}"}, buildFlags(),
-		[]string{"."})
+		[]string{b.pkg})
 	stale, downloads := &lineCounter{}, &lineCounter{}
 	command := b.goCommand(stale, args...)
 	command.Tee = downloads
