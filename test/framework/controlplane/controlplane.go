@@ -50,7 +50,7 @@ func Start(ctx context.Context, version Version, options Options) (*ControlPlane
 	if err != nil {
 		return nil, err
 	}
-	cp, err := startBinary(ctx, binary, version, options, freePorts)
+	cp, err := startBinary(ctx, binary, version, options, FreePorts)
 	if err != nil {
 		return nil, fmt.Errorf("start control plane %s: %w", version, err)
 	}

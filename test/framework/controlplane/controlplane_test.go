@@ -131,7 +131,7 @@ func TestPortsInUseAreReplaced(t *testing.T) {
 	calls := 0
 	cp, err := startBinary(t.Context(), binary, V1_36, Options{NoControllerManager: true}, func(n int) ([]int, error) {
 		calls++
-		ports, err := freePorts(n)
+		ports, err := FreePorts(n)
 		if calls == 1 && err == nil {
 			ports[portAPIServer] = taken.Addr().(*net.TCPAddr).Port
 		}
@@ -156,7 +156,7 @@ func TestFailedStartReportsCauseAndLeavesNothing(t *testing.T) {
 	}
 	dir := filepath.Join(t.TempDir(), "controlplane")
 	_, err = startBinary(t.Context(), binary, V1_36,
-		Options{Dir: dir, APIServerArgs: []string{"--no-such-flag"}}, freePorts)
+		Options{Dir: dir, APIServerArgs: []string{"--no-such-flag"}}, FreePorts)
 	if err == nil || !strings.Contains(err.Error(), "kube-apiserver") || !strings.Contains(err.Error(), "no-such-flag") {
 		t.Errorf("error %v, want the component and its words", err)
 	}

@@ -3,27 +3,21 @@
 package controlplane
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 
-	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process/filelock"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process/rundir"
 )
 
-const (
-	// folderPattern names the folders of control planes in the system's temporary folder.
-	folderPattern = "csi-reclaimer-controlplane-"
-	// ownerFile is locked by the program that a folder belongs to. A folder whose lock is free was left by
-	// a program that was killed.
-	ownerFile = "owner.lock"
-)
+// folderPattern begins the names of control planes' folders in the system's temporary folder.
+const folderPattern = "csi-reclaimer-controlplane-"
 
 // folder is where one control plane has its data, keys and logs.
 type folder struct {
-	path  string
-	keep  bool
-	owner *filelock.Lock // nil for a folder that is to be kept or was named by the caller
+	path string
+	keep bool
+	dir  *rundir.Dir // nil for a folder that is to be kept or was named by the caller
 }
 
 func (f folder) file(name string) string { return filepath.Join(f.path, name) }
@@ -38,20 +32,19 @@ func openFolder(dir string, keep bool) (folder, error) {
 	if dir != "" {
 		return openNamedFolder(dir, keep)
 	}
-	base := os.TempDir()
-	removeOrphans(base)
-	path, err := os.MkdirTemp(base, folderPattern)
-	if err != nil {
-		return folder{}, fmt.Errorf("make folder: %w", err)
-	}
-	f := folder{path: path, keep: keep}
+	removeOrphans(os.TempDir())
 	if keep {
-		return f, nil
+		path, err := os.MkdirTemp("", folderPattern)
+		if err != nil {
+			return folder{}, fmt.Errorf("make folder: %w", err)
+		}
+		return folder{path: path, keep: true}, nil
 	}
-	if f.owner, err = claim(path); err != nil {
-		return folder{}, errors.Join(fmt.Errorf("make folder: %w", err), os.RemoveAll(path))
+	made, err := rundir.Make(folderPattern)
+	if err != nil {
+		return folder{}, err
 	}
-	return f, nil
+	return folder{path: made.Path(), dir: made}, nil
 }
 
 func openNamedFolder(dir string, keep bool) (folder, error) {
@@ -72,45 +65,16 @@ func openNamedFolder(dir string, keep bool) (folder, error) {
 	return folder{path: path, keep: keep}, nil
 }
 
-// claim locks the owner file under a name that nobody looks for and only then gives it its own:
-// a folder with an owner file is never seen unlocked while its owner lives.
-func claim(path string) (*filelock.Lock, error) {
-	unseen := filepath.Join(path, ownerFile+".new")
-	lock, err := filelock.Try(unseen)
-	if err != nil {
-		return nil, err
-	}
-	if err := os.Rename(unseen, filepath.Join(path, ownerFile)); err != nil {
-		return nil, errors.Join(err, lock.Release())
-	}
-	return lock, nil
-}
-
 // removeOrphans removes the folders under base that belong to no living program. Its processes ended with it.
-// A folder that cannot be removed is no reason not to start.
-func removeOrphans(base string) {
-	owners, err := filepath.Glob(filepath.Join(base, folderPattern+"*", ownerFile))
-	if err != nil {
-		return
-	}
-	for _, owner := range owners {
-		lock, err := filelock.Try(owner)
-		if err != nil {
-			continue
-		}
-		_ = os.RemoveAll(filepath.Dir(owner))
-		_ = lock.Release()
-	}
-}
+func removeOrphans(base string) { rundir.RemoveOrphans(base, folderPattern, nil) }
 
 // close removes the folder, unless it is to be kept.
 func (f folder) close() error {
-	if f.keep {
+	switch {
+	case f.keep:
 		return nil
+	case f.dir != nil:
+		return f.dir.Remove()
 	}
-	err := os.RemoveAll(f.path)
-	if f.owner != nil {
-		err = errors.Join(err, f.owner.Release())
-	}
-	return err
+	return os.RemoveAll(f.path)
 }

@@ -97,7 +97,7 @@ func TestFolders(t *testing.T) {
 }
 
 func TestFreePortsAreDistinctAndNotEphemeral(t *testing.T) {
-	ports, err := freePorts(20)
+	ports, err := FreePorts(20)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,9 +17,9 @@ const (
 	portTries   = 1000
 )
 
-// freePorts finds n loopback ports that nobody listens on. Somebody may before they are used:
+// FreePorts finds n loopback ports that nobody listens on. Somebody may before they are used:
 // who uses them tries again with others then.
-func freePorts(n int) (ports []int, err error) {
+func FreePorts(n int) (ports []int, err error) {
 	var held []net.Listener // until all are found, so that none is found twice
 	defer func() {
 		for _, l := range held {

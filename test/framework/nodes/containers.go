@@ -1,0 +1,181 @@
+//go:build linux
+
+package nodes
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
+)
+
+// Container is a container whose process runs on a node.
+type Container struct {
+	// ID is containerd's, and PID the number of its first process as the node sees it.
+	ID  string
+	PID int
+	// Namespace, Pod and PodUID name its pod, and Name the container in there.
+	Namespace, Pod string
+	PodUID         types.UID
+	Name           string
+}
+
+// Labels that containerd's CRI plugin has from the kubelet.
+const (
+	labelKind      = "io.cri-containerd.kind"
+	labelNamespace = "io.kubernetes.pod.namespace"
+	labelPod       = "io.kubernetes.pod.name"
+	labelUID       = "io.kubernetes.pod.uid"
+	labelContainer = "io.kubernetes.container.name"
+)
+
+// Containers returns the containers whose processes run on the node, as its containerd has them, whatever the API
+// server or the kubelet know. A node that is powered off runs none. Sandboxes (pause containers) are left out.
+func (n *Node) Containers(ctx context.Context) ([]Container, error) {
+	running, err := n.tasks(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list containers of node %q: %w", n.name, err)
+	}
+	var containers []Container
+	for id, pid := range running {
+		labels, err := n.labelsOf(ctx, id)
+		if err != nil {
+			return nil, fmt.Errorf("list containers of node %q: %w", n.name, err)
+		}
+		if labels[labelKind] != "container" {
+			continue
+		}
+		containers = append(containers, Container{ID: id, PID: pid, Namespace: labels[labelNamespace],
+			Pod: labels[labelPod], PodUID: types.UID(labels[labelUID]), Name: labels[labelContainer]})
+	}
+	return containers, nil
+}
+
+// Runs reports whether a container of a pod runs on the node.
+func (n *Node) Runs(ctx context.Context, pod types.UID) (bool, error) {
+	containers, err := n.Containers(ctx)
+	for _, c := range containers {
+		if c.PodUID == pod {
+			return true, err
+		}
+	}
+	return false, err
+}
+
+// tasks returns the process numbers of what runs, by container ID.
+func (n *Node) tasks(ctx context.Context) (map[string]int, error) {
+	out, err := n.ctr(ctx, "tasks", "ls")
+	if err != nil {
+		return nil, err
+	}
+	running := map[string]int{}
+	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {
+		fields := strings.Fields(lines.Text()) // TASK PID STATUS
+		if len(fields) != 3 || fields[2] != "RUNNING" {
+			continue
+		}
+		if running[fields[0]], err = strconv.Atoi(fields[1]); err != nil {
+			return nil, fmt.Errorf("unexpected %q", lines.Text())
+		}
+	}
+	return running, nil
+}
+
+// labelsOf asks once for each container: they do not change. A container that has ended meanwhile has none.
+func (n *Node) labelsOf(ctx context.Context, id string) (map[string]string, error) {
+	n.mu.Lock()
+	known, ok := n.labels[id]
+	n.mu.Unlock()
+	if ok {
+		return known, nil
+	}
+	out, err := n.ctr(ctx, "containers", "info", id)
+	if err != nil && strings.Contains(err.Error(), "not found") {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var info struct{ Labels map[string]string }
+	if len(out) > 0 {
+		if err := json.Unmarshal(out, &info); err != nil {
+			return nil, fmt.Errorf("container %s: %w", id, err)
+		}
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.labels[id] = info.Labels
+	return info.Labels, nil
+}
+
+// ctr runs containerd's client and returns what it prints, nothing for a node that is powered off.
+func (n *Node) ctr(ctx context.Context, args ...string) ([]byte, error) {
+	n.mu.Lock()
+	on := n.machine != nil
+	command := n.inside("ctr", append([]string{"-n", "k8s.io"}, args...)...)
+	n.mu.Unlock()
+	if !on {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	var out bytes.Buffer
+	command.Stdout = &out
+	err := process.Run(ctx, command)
+	return out.Bytes(), err
+}
+
+// Mount is a volume that is mounted for a pod.
+type Mount struct {
+	PodUID types.UID
+	// Volume is the name of the pod's directory for it: for a CSI volume the name of the PV.
+	Volume string
+	Path   string
+}
+
+// Mounts returns the CSI volumes that are mounted for pods of the node, whatever the API server or the kubelet know.
+func (n *Node) Mounts() ([]Mount, error) {
+	points, err := n.mountPoints()
+	if err != nil {
+		return nil, fmt.Errorf("list mounts of node %q: %w", n.name, err)
+	}
+	var mounts []Mount
+	for _, path := range points {
+		below, ok := strings.CutPrefix(path, n.KubeletDir()+"/pods/")
+		parts := strings.Split(below, "/") // UID/volumes/kubernetes.io~csi/PV/mount
+		if ok && len(parts) == 5 && parts[2] == "kubernetes.io~csi" {
+			mounts = append(mounts, Mount{PodUID: types.UID(parts[0]), Volume: parts[3], Path: path})
+		}
+	}
+	return mounts, nil
+}
+
+// mountPoints returns what is mounted below the node's directory, in the order of the mounts.
+func (n *Node) mountPoints() ([]string, error) {
+	file, err := os.Open(fmt.Sprintf("/proc/%d/mountinfo", n.pool.space.PID()))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }()
+	var points []string
+	lines := bufio.NewScanner(file)
+	for lines.Scan() {
+		fields := strings.Fields(lines.Text()) // proc(5): the fifth is the mount point
+		if len(fields) < 5 {
+			return nil, errors.Join(errors.New("unexpected line in mountinfo"), lines.Err())
+		}
+		if strings.HasPrefix(fields[4], n.dir+"/") {
+			points = append(points, fields[4])
+		}
+	}
+	return points, lines.Err()
+}

@@ -1,0 +1,2 @@
+// Package nodes runs real nodes for a test control plane, on this machine.
+package nodes

@@ -1,0 +1,127 @@
+//go:build linux
+
+package nodes
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
+)
+
+// commandTimeout bounds commands on a node whose callers have no context.
+const commandTimeout = 30 * time.Second
+
+// Partition cuts the node off from the control plane: its kubelet is stopped (SIGSTOP), and its containers run on.
+func (n *Node) Partition() error {
+	return n.withKubelet("partition", (*process.Process).Pause)
+}
+
+// Heal ends a Partition.
+func (n *Node) Heal() error {
+	return n.withKubelet("heal", (*process.Process).Resume)
+}
+
+// Crash kills the kubelet (SIGKILL). Its containers run on.
+func (n *Node) Crash() error {
+	return n.withKubelet("crash the kubelet of", func(kubelet *process.Process) error { kubelet.Kill(); return nil })
+}
+
+func (n *Node) withKubelet(what string, do func(*process.Process) error) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	err := errOff
+	if n.machine != nil && n.kubelet != nil {
+		err = do(n.kubelet)
+	}
+	if err != nil {
+		return fmt.Errorf("%s node %q: %w", what, n.name, err)
+	}
+	return nil
+}
+
+// Restart kills the kubelet, if it still runs, starts it again and returns once it has said that the node is Ready.
+func (n *Node) Restart(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	if err := n.Crash(); err != nil {
+		return err
+	}
+	if err := n.startKubelet(ctx); err != nil {
+		return fmt.Errorf("restart the kubelet of node %q: %w", n.name, err)
+	}
+	return nil
+}
+
+// Reboot is PowerOff and Boot.
+func (n *Node) Reboot(ctx context.Context) error {
+	if err := n.PowerOff(); err != nil {
+		return err
+	}
+	return n.Boot(ctx)
+}
+
+// PowerOff ends all processes of the node at once, as a loss of power does, with what was mounted there and what it
+// had in /run. Its disk stays: the images, and what the kubelet has written. It does nothing for a node that is off.
+func (n *Node) PowerOff() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.machine == nil {
+		return nil
+	}
+	n.machine.Close() // the kernel ends all that is in the process namespace
+	for _, p := range []*process.Process{n.kubelet, n.containerd} {
+		if p != nil {
+			p.Close()
+		}
+	}
+	n.machine, n.kubelet, n.containerd = nil, nil, nil
+	err := errors.Join(waitProcessGone(n.init), n.unmountAll())
+	removeCgroups(n.cgroup())
+	if err != nil {
+		return fmt.Errorf("power node %q off: %w", n.name, err)
+	}
+	return nil
+}
+
+// waitProcessGone waits until the kernel has removed a process that was killed.
+func waitProcessGone(pid int) error {
+	deadline := time.Now().Add(commandTimeout)
+	for pid != 0 {
+		if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); os.IsNotExist(err) {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("process %d is still there %s after its end", pid, commandTimeout)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return nil
+}
+
+// unmountAll removes the copies that the pool's namespace has of the node's mounts.
+func (n *Node) unmountAll() error {
+	mounts, err := n.mountPoints()
+	if err != nil || len(mounts) == 0 {
+		return err
+	}
+	slices.Reverse(mounts) // the latest first
+	ctx, cancel := context.WithTimeout(context.Background(), commandTimeout)
+	defer cancel()
+	return process.Run(ctx, process.Command{Name: "umount", Path: "nsenter",
+		Args: append([]string{"--mount=" + n.pool.spaceFile(), "umount", "--lazy"}, mounts...)})
+}
+
+// BootID is the boot ID that the node has had since it was last started, as in status.nodeInfo.bootID.
+func (n *Node) BootID() (string, error) {
+	id, err := os.ReadFile(n.file("boot_id"))
+	if err != nil {
+		return "", fmt.Errorf("boot ID of node %q: %w", n.name, err)
+	}
+	return string(bytes.TrimSpace(id)), nil
+}

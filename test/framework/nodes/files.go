@@ -1,0 +1,120 @@
+//go:build linux
+
+package nodes
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/fakenode"
+)
+
+// sysctls is how a kubelet wants the kernel (pkg/kubelet/cm, setupKernelTunables). Where it finds these values it sets
+// none, so that this machine stays as it is.
+var sysctls = map[string]string{
+	"vm/overcommit_memory":      "1",
+	"vm/panic_on_oom":           "0",
+	"kernel/panic":              "10",
+	"kernel/panic_on_oops":      "1",
+	"kernel/keys/root_maxkeys":  "1000000",
+	"kernel/keys/root_maxbytes": "25000000",
+}
+
+// writeFiles writes the configuration of the node.
+func (n *Node) writeFiles() error {
+	user, err := n.pool.cluster.ConfigFor(fakenode.User(n.name), fakenode.Group)
+	if err != nil {
+		return err
+	}
+	if err := controlplane.WriteKubeconfig(n.file("kubeconfig"), user); err != nil {
+		return err
+	}
+	files := map[string]string{
+		"containerd.toml":   n.containerdConfig(),
+		"cni/loopback.conf": `{"cniVersion": "0.3.1", "name": "loopback", "type": "loopback"}`,
+	}
+	for key, value := range sysctls {
+		files[filepath.Join("sysctl", key)] = value + "\n"
+	}
+	for name, content := range files {
+		if err := os.MkdirAll(filepath.Dir(n.file(name)), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(n.file(name), []byte(content), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// containerdConfig uses the snapshotter that needs nothing of the file system, and a pause image of our own. The
+// namespaces give each node a /run and a /var/lib, so that the default paths are its own.
+func (n *Node) containerdConfig() string {
+	return fmt.Sprintf(`version = 2
+disabled_plugins = ["io.containerd.internal.v1.opt"]
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = %q
+  # Below the kubelet's own, nothing may be set where this machine is itself a container.
+  restrict_oom_score_adj = true
+  [plugins."io.containerd.grpc.v1.cri".containerd]
+    snapshotter = "native"
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = %q
+    conf_dir = %q
+`, PauseImage, n.pool.cni, n.file("cni"))
+}
+
+func (n *Node) kubeletArgs(port int) []string {
+	config := n.file("kubelet.yaml")
+	if err := os.WriteFile(config, n.kubeletConfig(port), 0o644); err != nil {
+		config = "/dev/null" // the kubelet then ends and says so
+	}
+	return []string{
+		"--config=" + config,
+		"--kubeconfig=" + n.file("kubeconfig"),
+		"--root-dir=" + n.KubeletDir(),
+		"--hostname-override=" + n.name,
+		"--boot-id-file=" + n.file("boot_id"),
+		"--cgroup-root=" + n.cgroup(),
+		"--v=2",
+	}
+}
+
+// kubeletConfig is that of a kubelet that is not alone on its machine.
+func (n *Node) kubeletConfig(port int) []byte {
+	config := map[string]any{
+		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
+		"authentication": map[string]any{
+			"anonymous": map[string]any{"enabled": false}, "webhook": map[string]any{"enabled": false},
+		},
+		"authorization": map[string]any{"mode": "AlwaysAllow"},
+		"address":       "127.0.0.1", "port": port, "readOnlyPort": 0, "healthzPort": 0,
+		"containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
+		"volumePluginDir":          n.file("volumeplugins"),
+		"resolvConf":               "",
+		// A kubelet takes each cgroup below its own for QoS as its own, and kills in there what it does not know.
+		"cgroupDriver": "cgroupfs", "cgroupsPerQOS": false, "enforceNodeAllocatable": []string{},
+		// Disk and memory are this machine's, whose state is none of a test's business.
+		"failSwapOn": false, "localStorageCapacityIsolation": false, "imageGCHighThresholdPercent": 100,
+		"evictionHard": map[string]string{
+			"memory.available": "1Mi", "nodefs.available": "1Mi", "nodefs.inodesFree": "1", "imagefs.available": "1Mi",
+		},
+		"makeIPTablesUtilChains": false,
+	}
+	if n.pool.cluster.Version() == controlplane.V1_36 && !cgroupVersion2() {
+		config["failCgroupV1"] = false
+	}
+	content, err := yaml.Marshal(config)
+	if err != nil {
+		panic("kubelet configuration: " + err.Error()) // of strings, numbers and booleans
+	}
+	return content
+}
+
+// cgroup is the parent of the node's containers.
+func (n *Node) cgroup() string { return "/" + filepath.Base(n.pool.Dir()) + "/" + n.name }
+

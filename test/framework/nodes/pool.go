@@ -1,0 +1,188 @@
+//go:build linux
+
+package nodes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process/rundir"
+)
+
+const (
+	// dirPrefix begins the names of pools' directories. It is short because sockets are in there, whose paths may have
+	// 107 bytes.
+	dirPrefix = "csi-nodes-"
+	// startTimeout bounds the start of a node where the caller's context has no deadline; an idle machine takes seconds.
+	startTimeout = 3 * time.Minute
+	logLines     = 15
+)
+
+// Cluster is what a pool needs of a control plane. A *controlplane.ControlPlane is one.
+type Cluster interface {
+	Version() controlplane.Version
+	// Admin returns a configuration for a user who may do everything.
+	Admin() *rest.Config
+	// ConfigFor returns one for a user in groups.
+	ConfigFor(user string, groups ...string) (*rest.Config, error)
+}
+
+// Options say which nodes to start.
+type Options struct {
+	// Names of the nodes, new in the cluster: DNS labels of at most 16 bytes. Required.
+	Names []string
+	// Progress receives what takes long: compilations. Default: silence.
+	Progress io.Writer
+}
+
+var validName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,14}[a-z0-9])?$`)
+
+func (o Options) validate() error {
+	if len(o.Names) == 0 {
+		return errors.New("no names of nodes")
+	}
+	seen := map[string]bool{}
+	for _, name := range o.Names {
+		if !validName.MatchString(name) || seen[name] {
+			return fmt.Errorf("node name %q: want DNS labels of at most 16 bytes, each once", name)
+		}
+		seen[name] = true
+	}
+	return nil
+}
+
+// Pool is a number of nodes on this machine. Its methods may be called from any goroutine.
+type Pool struct {
+	options Options
+	cluster Cluster
+	client  kubernetes.Interface
+	dir     *rundir.Dir
+	// space holds the mount namespace of all nodes and drivers: what is mounted there is mounted nowhere else, and goes
+	// with the last process in there.
+	space   *process.Process
+	kubelet string // the binary
+	cni     string // the directory of the plugins
+	nodes   []*Node
+}
+
+// Start starts nodes and returns once the API server has them Ready. ctx bounds the start alone; the nodes run until
+// [Pool.Stop] or the end of the calling program.
+func Start(ctx context.Context, cluster Cluster, o Options) (*Pool, error) {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	p := &Pool{options: o, cluster: cluster}
+	if err := p.prepare(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("start nodes: %w", err), p.Stop())
+	}
+	group, groupCtx := errgroup.WithContext(ctx)
+	for _, n := range p.nodes {
+		group.Go(func() error { return n.Boot(groupCtx) })
+	}
+	if err := group.Wait(); err != nil {
+		return nil, errors.Join(fmt.Errorf("start nodes: %w", err), p.Stop())
+	}
+	return p, nil
+}
+
+func (p *Pool) prepare(ctx context.Context) (err error) {
+	if err := p.options.validate(); err != nil {
+		return err
+	}
+	if err := Supported(); err != nil {
+		return err
+	}
+	if p.cni, err = findCNI(); err != nil {
+		return err
+	}
+	if p.kubelet, err = controlplane.BuildKubelet(ctx, p.cluster.Version(), p.options.Progress); err != nil {
+		return err
+	}
+	if p.client, err = kubernetes.NewForConfig(p.cluster.Admin()); err != nil {
+		return err
+	}
+	rundir.RemoveOrphans(os.TempDir(), dirPrefix, func(path string) { removeCgroups(filepath.Base(path)) })
+	if p.dir, err = rundir.Make(dirPrefix); err != nil {
+		return err
+	}
+	if err := p.makeSpace(ctx); err != nil {
+		return err
+	}
+	if err := writeImages(ctx, p.imagesFile(), p.options.Progress); err != nil {
+		return err
+	}
+	for _, name := range p.options.Names {
+		n, err := p.newNode(name)
+		if err != nil {
+			return err
+		}
+		p.nodes = append(p.nodes, n)
+	}
+	return nil
+}
+
+// makeSpace makes the mount namespace of the pool. The pool's directory is shared between it and those of the nodes,
+// as a kubelet's directory is: what a driver mounts for a pod has to arrive at the node, and what a node mounts at the
+// driver.
+func (p *Pool) makeSpace(ctx context.Context) (err error) {
+	const script = `mount --bind "$0" "$0" && mount --make-shared "$0" && echo ready && exec sleep infinity`
+	p.space, err = process.Start(process.Command{Name: "mount namespace of nodes", Path: "unshare",
+		Args: []string{"--mount", "--propagation", "private", "sh", "-c", script, p.Dir()}})
+	if err != nil {
+		return err
+	}
+	return p.space.WaitLog(ctx, "ready")
+}
+
+// spaceFile names the pool's mount namespace.
+func (p *Pool) spaceFile() string { return fmt.Sprintf("/proc/%d/ns/mnt", p.space.PID()) }
+
+// Dir is the pool's directory.
+func (p *Pool) Dir() string { return p.dir.Path() }
+
+func (p *Pool) imagesFile() string { return filepath.Join(p.Dir(), "images.tar") }
+
+// Nodes returns all nodes in the order of their names in the options.
+func (p *Pool) Nodes() []*Node { return p.nodes }
+
+// Node returns the node of that name; nil if there is none.
+func (p *Pool) Node(name string) *Node {
+	for _, n := range p.nodes {
+		if n.name == name {
+			return n
+		}
+	}
+	return nil
+}
+
+// Stop powers all nodes off and removes what they left on this machine. Their objects stay in the API.
+func (p *Pool) Stop() error {
+	var err error
+	for _, n := range p.nodes {
+		err = errors.Join(err, n.PowerOff())
+	}
+	if p.space != nil {
+		p.space.Close()
+		p.space = nil
+	}
+	if p.dir != nil {
+		removeCgroups(filepath.Base(p.Dir()))
+		err = errors.Join(err, p.dir.Remove())
+		p.dir = nil
+	}
+	if err != nil {
+		return fmt.Errorf("stop nodes: %w", err)
+	}
+	return nil
+}

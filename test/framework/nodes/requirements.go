@@ -1,0 +1,72 @@
+//go:build linux
+
+package nodes
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// packages are what a Debian machine has to install.
+const packages = "apt-get install containerd runc containernetworking-plugins"
+
+// sbin is where some of the programs are, which a user's PATH may leave out.
+const sbin = "/usr/local/sbin:/usr/sbin:/sbin"
+
+// Supported returns nil if nodes can run on this machine, and else an error that names all that is missing.
+func Supported() error {
+	if os.Geteuid() != 0 {
+		return errors.New("real nodes need root: they mount and make namespaces")
+	}
+	var missing []string
+	for _, name := range []string{"containerd", "containerd-shim-runc-v2", "ctr", "runc"} {
+		if _, err := findProgram(name); err != nil {
+			missing = append(missing, name)
+		}
+	}
+	if _, err := findCNI(); err != nil {
+		missing = append(missing, "the CNI plugin loopback")
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("real nodes need %s: %s", strings.Join(missing, ", "), packages)
+	}
+	for _, name := range []string{"unshare", "nsenter", "mount", "umount"} {
+		if _, err := findProgram(name); err != nil {
+			return fmt.Errorf("real nodes need the program %s, of the package util-linux or mount", name)
+		}
+	}
+	// A container may be root and may still do none of this.
+	probe := exec.Command("unshare", "--mount", "--pid", "--fork", "--mount-proc", "mount", "-t", "tmpfs", "probe", "/run")
+	if out, err := probe.CombinedOutput(); err != nil {
+		return fmt.Errorf("real nodes need to make namespaces and to mount, which fails here: %w: %s", err,
+			strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
+func findProgram(name string) (string, error) {
+	if path, err := exec.LookPath(name); err == nil {
+		return path, nil
+	}
+	for _, dir := range strings.Split(sbin, ":") {
+		if path, err := exec.LookPath(filepath.Join(dir, name)); err == nil {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("find program %s: %w", name, exec.ErrNotFound)
+}
+
+// findCNI returns the directory of the CNI plugins. A pod of a node here has the host's network, but containerd is not
+// ready without one.
+func findCNI() (string, error) {
+	for _, dir := range []string{"/usr/lib/cni", "/opt/cni/bin"} {
+		if _, err := os.Stat(filepath.Join(dir, "loopback")); err == nil {
+			return dir, nil
+		}
+	}
+	return "", errors.New("find the CNI plugin loopback")
+}

@@ -1,0 +1,77 @@
+//go:build unix
+
+// Package rundir makes temporary directories that do not outlive the program that made them for long: what a killed
+// program left is removed by the next one that makes a directory of the kind.
+package rundir
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process/filelock"
+)
+
+// ownerFile is locked by the program that a directory belongs to. A directory whose lock is free was left by a
+// program that was killed.
+const ownerFile = "owner.lock"
+
+// Dir is a directory that belongs to this program.
+type Dir struct {
+	path  string
+	owner *filelock.Lock
+}
+
+// Make makes a directory in the system's directory for temporary files whose name begins with prefix.
+func Make(prefix string) (*Dir, error) {
+	path, err := os.MkdirTemp("", prefix)
+	if err != nil {
+		return nil, fmt.Errorf("make directory: %w", err)
+	}
+	owner, err := claim(path)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("make directory: %w", err), os.RemoveAll(path))
+	}
+	return &Dir{path: path, owner: owner}, nil
+}
+
+// claim locks the owner file under a name that nobody looks for and only then gives it its own:
+// a directory with an owner file is never seen unlocked while its owner lives.
+func claim(path string) (*filelock.Lock, error) {
+	unseen := filepath.Join(path, ownerFile+".new")
+	lock, err := filelock.Try(unseen)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Rename(unseen, filepath.Join(path, ownerFile)); err != nil {
+		return nil, errors.Join(err, lock.Release())
+	}
+	return lock, nil
+}
+
+// Path is the directory's absolute path.
+func (d *Dir) Path() string { return d.path }
+
+// Remove removes the directory with all that is in it.
+func (d *Dir) Remove() error { return errors.Join(os.RemoveAll(d.path), d.owner.Release()) }
+
+// RemoveOrphans removes the directories under base whose names begin with prefix and that belong to no living program,
+// each after clean, which may be nil, was called with its path. One that cannot be removed is left to the next call.
+func RemoveOrphans(base, prefix string, clean func(path string)) {
+	owners, err := filepath.Glob(filepath.Join(base, prefix+"*", ownerFile))
+	if err != nil {
+		return
+	}
+	for _, owner := range owners {
+		lock, err := filelock.Try(owner)
+		if err != nil {
+			continue
+		}
+		if clean != nil {
+			clean(filepath.Dir(owner))
+		}
+		_ = os.RemoveAll(filepath.Dir(owner))
+		_ = lock.Release()
+	}
+}
