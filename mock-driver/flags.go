@@ -14,7 +14,7 @@ import (
 // flags are the flags as given.
 type flags struct {
 	endpoint, name, version, nodeID                             string
-	nodes                                                       []string
+	nodes, kubelets                                             []string
 	readyAfter, grace                                           time.Duration
 	profile                                                     string
 	enable, disable, places, parameters                         []string
@@ -58,6 +58,9 @@ func (f *flags) serving(s *pflag.FlagSet) {
 	s.StringVar(&f.version, "vendor-version", defaultVersion, "version that GetPluginInfo reports")
 	s.StringVar(&f.nodeID, "node-id", defaultNode, "node that the node service runs on")
 	s.StringSliceVar(&f.nodes, "nodes", nil, "further nodes that volumes can be attached to")
+	s.StringArrayVar(&f.kubelets, "kubelet", nil,
+		"further node, as NODE=DIRECTORY with the --root-dir of its kubelet: the driver registers there, and mounts volumes "+
+			"for the node's pods; may be repeated; needs root")
 	s.DurationVar(&f.readyAfter, "ready-after", 0,
 		"how long Probe reports not ready, and other calls are answered Unavailable")
 	s.DurationVar(&f.grace, "grace", 5*time.Second, "how long calls may take to end after SIGTERM")

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/backend"
+	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/backend/disk"
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/server"
 )
@@ -83,6 +84,9 @@ func (f *flags) settings() (settings, error) {
 		if err := fill(&s); err != nil {
 			return settings{}, err
 		}
+	}
+	if err := f.forKubelets(&s); err != nil {
+		return settings{}, err
 	}
 	if err := s.backend.Validate(); err != nil {
 		return settings{}, err
@@ -236,6 +240,22 @@ func (f *flags) behaviour(s *settings) error {
 		if d < 0 {
 			return fmt.Errorf("%s %s: must not be negative", flag, d)
 		}
+	}
+	return nil
+}
+
+func (f *flags) forKubelets(s *settings) error {
+	for _, text := range f.kubelets {
+		node, root, _ := strings.Cut(text, "=")
+		if node == "" || root == "" {
+			return fmt.Errorf("--kubelet %q: want NODE=DIRECTORY", text)
+		}
+		if s.stateDir == "" {
+			return errors.New("--kubelet goes with --state-dir: the volumes in there are mounted")
+		}
+		s.backend.Nodes = append(s.backend.Nodes, node)
+		s.server.Kubelets = append(s.server.Kubelets, server.Kubelet{NodeID: node, RootDir: root})
+		s.server.VolumesDir = disk.VolumesDir(s.stateDir)
 	}
 	return nil
 }

@@ -53,6 +53,8 @@ type Attachment struct {
 
 // Mount is a volume staged or published at a path of a node.
 type Mount struct {
+	// Node is where the path is. Tables of the specification about several paths are about those of one node.
+	Node     string `json:"node,omitempty"`
 	Access   Access `json:"access"`
 	ReadOnly bool   `json:"readOnly,omitempty"`
 	// Context is a digest of publish and volume context, to distinguish a repeated call from a different one.

@@ -88,11 +88,14 @@ func (b *Backend) Stage(id, path string, m Mount) (Volume, bool, error) {
 // published on this node.
 func (b *Backend) Unstage(id, path string) (Volume, bool, error) {
 	return b.update(id, func(v *Volume) (bool, error) {
-		if _, staged := v.Staged[path]; !staged {
+		staged, is := v.Staged[path]
+		if !is {
 			return false, nil
 		}
-		if len(v.Published) > 0 {
-			return false, fmt.Errorf("volume %q is still published at %d paths: %w", id, len(v.Published), ErrInUse)
+		for target, published := range v.Published {
+			if published.Node == staged.Node {
+				return false, fmt.Errorf("volume %q is still published at %q: %w", id, target, ErrInUse)
+			}
 		}
 		delete(v.Staged, path)
 		return true, nil
@@ -112,7 +115,7 @@ func (b *Backend) Publish(id, path, stagedAt string, m Mount) (Volume, bool, err
 		}
 		if _, again := v.Published[path]; !again {
 			for other, have := range v.Published {
-				if !m.Access.Mode.ManyTargets() || !have.Access.Mode.ManyTargets() {
+				if have.Node == m.Node && (!m.Access.Mode.ManyTargets() || !have.Access.Mode.ManyTargets()) {
 					return false, fmt.Errorf("volume %q is published at %q: %w", id, other, ErrInUse)
 				}
 			}

@@ -34,12 +34,15 @@ type Entry struct {
 	// Method is the bare name of the RPC, such as DeleteVolume.
 	Method string `json:"method,omitempty"`
 	// Volume is the volume's id (its handle), Name the name under which a volume or snapshot was asked for, Snapshot a
-	// snapshot's id, Node a node's. What the request does not say is filled in once it is known: an answered
+	// snapshot's id, Node a node's: the one that the request names, or of node calls the one that they were made on. What the request does not say is filled in once it is known: an answered
 	// CreateVolume has both Name and Volume.
 	Volume   string `json:"volume,omitempty"`
 	Name     string `json:"name,omitempty"`
 	Snapshot string `json:"snapshot,omitempty"`
 	Node     string `json:"node,omitempty"`
+	// Path is where on the node a volume is staged or published, or no longer: the target path of the request, or else
+	// its staging path.
+	Path string `json:"path,omitempty"`
 	// SecretKeys are the names of the secrets that came with the call, sorted.
 	SecretKeys []string `json:"secretKeys,omitempty"`
 	// Code is the gRPC code that the client gets, such as OK or Internal, and Error its message.
@@ -66,6 +69,7 @@ type Call struct {
 	Seq                          uint64
 	Method                       string
 	Volume, Name, Snapshot, Node string
+	Path                         string
 	SecretKeys                   []string
 	// PID is the id of the process that the call came from, 0 if unknown.
 	PID int
@@ -95,7 +99,7 @@ func Calls(entries []Entry) []Call {
 		case Received:
 			index[key{e.Boot, e.Seq}] = len(calls)
 			calls = append(calls, Call{Boot: e.Boot, Seq: e.Seq, Method: e.Method, Received: e.Time, SecretKeys: e.SecretKeys,
-				PID: e.PID})
+				PID: e.PID, Path: e.Path})
 			calls[len(calls)-1].identify(e)
 		case Changed, Answered:
 			if at, ok := index[key{e.Boot, e.Call}]; ok {

@@ -30,11 +30,21 @@ type call struct {
 
 type callKey struct{}
 
+// handler returns handle for calls that come in at a node.
+func (s *Server) handler(node string) grpc.UnaryServerInterceptor {
+	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+		return s.handle(ctx, node, req, info, handler)
+	}
+}
+
 // handle is the way of every call, as the package comment has it.
-func (s *Server) handle(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any,
-	error) {
+func (s *Server) handle(ctx context.Context, node string, req any, info *grpc.UnaryServerInfo,
+	handler grpc.UnaryHandler) (any, error) {
 	c := &call{ledger: s.ledger, received: describe(req)}
 	c.received.Phase, c.received.Method = ledger.Received, path.Base(info.FullMethod)
+	if strings.HasPrefix(info.FullMethod, "/csi.v1.Node/") {
+		c.received.Node = node
+	}
 	c.received.PID = callerOf(ctx)
 	c.received = s.ledger.Write(c.received)
 
@@ -98,8 +108,20 @@ func describe(req any) ledger.Entry {
 	if r, ok := req.(interface{ GetNodeId() string }); ok {
 		e.Node = r.GetNodeId()
 	}
+	e.Path = pathOf(req)
 	e.SecretKeys = slices.Sorted(maps.Keys(secretsOf(req)))
 	return e
+}
+
+// pathOf returns where on the node a volume is to be, or no longer.
+func pathOf(req any) string {
+	if r, ok := req.(interface{ GetTargetPath() string }); ok {
+		return r.GetTargetPath()
+	}
+	if r, ok := req.(interface{ GetStagingTargetPath() string }); ok {
+		return r.GetStagingTargetPath()
+	}
+	return ""
 }
 
 func secretsOf(req any) map[string]string {

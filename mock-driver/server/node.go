@@ -11,10 +11,13 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/backend"
 )
 
-// node mounts nothing and needs no root: it keeps records, and puts an empty directory or file where a mount would be.
+// node is the service of one node. Without mounts it needs no root: it keeps records, and puts an empty directory or file
+// where a mount would be.
 type node struct {
 	csi.UnimplementedNodeServer
 	*Server
+	id     string
+	mounts *mounts
 }
 
 func (n *node) NodeGetCapabilities(context.Context,
@@ -35,7 +38,7 @@ func (n *node) NodeGetCapabilities(context.Context,
 }
 
 func (n *node) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
-	r := &csi.NodeGetInfoResponse{NodeId: n.config.NodeID, MaxVolumesPerNode: int64(n.config.MaxVolumesPerNode)}
+	r := &csi.NodeGetInfoResponse{NodeId: n.id, MaxVolumesPerNode: int64(n.config.MaxVolumesPerNode)}
 	if n.can(VolumeTopology) {
 		r.AccessibleTopology = &csi.Topology{Segments: n.config.Topology}
 	}
@@ -60,13 +63,27 @@ func (n *node) NodeStageVolume(ctx context.Context, r *csi.NodeStageVolumeReques
 	if err := mustBeDirectory(r.GetStagingTargetPath()); err != nil {
 		return nil, err
 	}
-	m := backend.Mount{Access: a, Context: digestMaps(r.GetPublishContext(), r.GetVolumeContext())}
+	if err := n.canMount(a); err != nil {
+		return nil, err
+	}
+	m := backend.Mount{Node: n.id, Access: a, Context: digestMaps(r.GetPublishContext(), r.GetVolumeContext())}
 	_, staged, err := n.backend.Stage(r.GetVolumeId(), r.GetStagingTargetPath(), m)
 	if err != nil {
 		return nil, err
 	}
+	if err := n.mounts.stage(r.GetVolumeId(), r.GetStagingTargetPath()); err != nil {
+		return nil, err
+	}
 	note(ctx, staged, "", "")
 	return &csi.NodeStageVolumeResponse{}, nil
+}
+
+// canMount refuses block volumes where volumes are mounted: they are directories.
+func (n *node) canMount(a backend.Access) error {
+	if n.mounts != nil && a.Block {
+		return invalid("volume_capability: the driver mounts directories, and has no block volumes")
+	}
+	return nil
 }
 
 // attached refuses a volume that the controller service has not published to this node: without that, a real node
@@ -76,9 +93,9 @@ func (n *node) attached(id string) error {
 	if err != nil {
 		return err
 	}
-	if _, attached := v.Attachments[n.config.NodeID]; n.can(PublishUnpublish) && !attached {
+	if _, attached := v.Attachments[n.id]; n.can(PublishUnpublish) && !attached {
 		return status.Errorf(codes.FailedPrecondition, "volume %q is not published to node %q by ControllerPublishVolume",
-			id, n.config.NodeID)
+			id, n.id)
 	}
 	return nil
 }
@@ -86,6 +103,9 @@ func (n *node) attached(id string) error {
 func (n *node) NodeUnstageVolume(ctx context.Context,
 	r *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
 	if err := required("volume_id", r.GetVolumeId(), "staging_target_path", r.GetStagingTargetPath()); err != nil {
+		return nil, err
+	}
+	if err := n.mounts.unmount(r.GetStagingTargetPath()); err != nil {
 		return nil, err
 	}
 	_, unstaged, err := n.backend.Unstage(r.GetVolumeId(), r.GetStagingTargetPath())
@@ -118,7 +138,10 @@ func (n *node) NodePublishVolume(ctx context.Context,
 	if err := n.attached(r.GetVolumeId()); err != nil {
 		return nil, err
 	}
-	m := backend.Mount{Access: a, ReadOnly: r.GetReadonly(), Context: digestMaps(r.GetPublishContext(),
+	if err := n.canMount(a); err != nil {
+		return nil, err
+	}
+	m := backend.Mount{Node: n.id, Access: a, ReadOnly: r.GetReadonly(), Context: digestMaps(r.GetPublishContext(),
 		r.GetVolumeContext())}
 	_, published, err := n.backend.Publish(r.GetVolumeId(), r.GetTargetPath(), stagedAt, m)
 	if err != nil {
@@ -126,7 +149,11 @@ func (n *node) NodePublishVolume(ctx context.Context,
 	}
 	// The record comes first: killed in between, the driver still knows that the path is its own when it is asked to
 	// unpublish.
-	if err := makeTarget(r.GetTargetPath(), a.Block); err != nil {
+	err = makeTarget(r.GetTargetPath(), a.Block)
+	if err == nil {
+		err = n.mounts.publish(r.GetVolumeId(), stagedAt, r.GetTargetPath(), r.GetReadonly())
+	}
+	if err != nil {
 		if published {
 			_, _, undo := n.backend.Unpublish(r.GetVolumeId(), r.GetTargetPath())
 			err = joined(err, undo)
@@ -140,6 +167,9 @@ func (n *node) NodePublishVolume(ctx context.Context,
 func (n *node) NodeUnpublishVolume(ctx context.Context,
 	r *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
 	if err := required("volume_id", r.GetVolumeId(), "target_path", r.GetTargetPath()); err != nil {
+		return nil, err
+	}
+	if err := n.mounts.unmount(r.GetTargetPath()); err != nil {
 		return nil, err
 	}
 	v, err := n.backend.Volume(r.GetVolumeId())

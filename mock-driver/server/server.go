@@ -11,6 +11,7 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
+	"k8s.io/mount-utils"
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/backend"
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
@@ -23,6 +24,10 @@ type Config struct {
 	Name, Version string
 	// NodeID is the node that the node service runs on. Required.
 	NodeID string
+	// Kubelets are further nodes, for whose pods the driver mounts the volumes in VolumesDir, which must be given then.
+	// That needs root.
+	Kubelets   []Kubelet
+	VolumesDir string
 	// Capabilities are advertised, and nothing else is served.
 	Capabilities Capabilities
 	// Topology is where the node is. Empty unless VolumeTopology is among the capabilities.
@@ -67,14 +72,30 @@ func (c Config) Validate() error {
 	switch {
 	case !validDriverName(c.Name):
 		return fmt.Errorf("driver name %q: want a domain name such as mock.csi-reclaimer.io, at most 63 characters", c.Name)
-	case c.NodeID == "" || len(c.NodeID) > 256:
-		return fmt.Errorf("node id %q: want 1 to 256 bytes", c.NodeID)
 	case c.MaxCalls < 0:
 		return fmt.Errorf("max calls %d: must not be negative", c.MaxCalls)
 	case c.Capabilities[VolumeTopology] != (len(c.Topology) > 0):
 		return fmt.Errorf("topology %v: goes with capability %s", c.Topology, VolumeTopology)
+	case len(c.Kubelets) > 0 && c.VolumesDir == "":
+		return errors.New("kubelets: volumes without a directory cannot be mounted")
+	}
+	for _, k := range c.Kubelets {
+		if err := k.validate(); err != nil {
+			return err
+		}
+	}
+	if err := validateNodeID(c.NodeID); err != nil {
+		return err
 	}
 	return c.Capabilities.Validate()
+}
+
+// validateNodeID applies the limit of NodeGetInfoResponse.node_id.
+func validateNodeID(id string) error {
+	if id == "" || len(id) > 256 {
+		return fmt.Errorf("node id %q: want 1 to 256 bytes", id)
+	}
+	return nil
 }
 
 // Server serves the driver.
@@ -85,6 +106,7 @@ type Server struct {
 	ledger  *ledger.Writer
 	log     *slog.Logger
 	readyAt time.Time
+	mounts  *mounts
 
 	slots   chan struct{}
 	pending pending
@@ -100,6 +122,9 @@ func New(b *backend.Backend, f *faults.Engine, l *ledger.Writer, log *slog.Logge
 	}
 	s := &Server{config: config, backend: b, faults: f, ledger: l, log: log,
 		readyAt: config.Now().Add(config.ReadyAfter), lost: make(chan struct{})}
+	if len(config.Kubelets) > 0 {
+		s.mounts = &mounts{volumes: config.VolumesDir, mounter: mount.New("")}
+	}
 	s.lose = sync.OnceFunc(func() { close(s.lost) })
 	if config.MaxCalls > 0 {
 		s.slots = make(chan struct{}, config.MaxCalls)
@@ -107,42 +132,66 @@ func New(b *backend.Backend, f *faults.Engine, l *ledger.Writer, log *slog.Logge
 	return s, nil
 }
 
-// Run serves on a listener until the context ends, then lets calls end for [Config.Grace], and returns when all
-// that it started has ended.
+// Run serves on a listener, and for the kubelets on sockets of theirs, until the context ends, then lets calls end for
+// [Config.Grace], and returns when all that it started has ended.
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
-	g := grpc.NewServer(grpc.Creds(newKnowCallers()), grpc.UnaryInterceptor(s.handle))
-	csi.RegisterIdentityServer(g, &identity{Server: s})
+	endpoints, err := s.listenForKubelets(ctx)
+	if err != nil {
+		return errors.Join(fmt.Errorf("serve: %w", err), l.Close())
+	}
+	g := s.newServer(&node{Server: s, id: s.config.NodeID})
 	csi.RegisterControllerServer(g, &controller{Server: s})
-	csi.RegisterNodeServer(g, &node{Server: s})
+	endpoints = append(endpoints, endpoint{g, l})
 
-	served := make(chan error, 1)
-	go func() { served <- g.Serve(l) }()
-	var err error
+	served := make(chan error, len(endpoints))
+	for _, e := range endpoints {
+		go func() { served <- e.server.Serve(e.listener) }()
+	}
+	open := len(endpoints)
 	select {
 	case err = <-served:
-		return fmt.Errorf("serve: %w", err)
+		err, open = fmt.Errorf("serve: %w", err), open-1
 	case <-s.lost:
 		err = s.ledger.Err()
 	case <-ctx.Done():
 	}
-	s.stop(g)
-	if stopped := <-served; stopped != nil && !errors.Is(stopped, grpc.ErrServerStopped) {
-		err = errors.Join(err, fmt.Errorf("serve: %w", stopped))
+	s.stop(endpoints)
+	for range open {
+		if stopped := <-served; stopped != nil && !errors.Is(stopped, grpc.ErrServerStopped) {
+			err = errors.Join(err, fmt.Errorf("serve: %w", stopped))
+		}
 	}
 	return err
 }
 
-func (s *Server) stop(g *grpc.Server) {
+// newServer returns a server of the identity service and a node service.
+func (s *Server) newServer(n *node) *grpc.Server {
+	g := grpc.NewServer(grpc.Creds(newKnowCallers()), grpc.UnaryInterceptor(s.handler(n.id)))
+	csi.RegisterIdentityServer(g, &identity{Server: s})
+	csi.RegisterNodeServer(g, n)
+	return g
+}
+
+func (s *Server) stop(endpoints []endpoint) {
 	s.faults.Release()
 	stopped := make(chan struct{})
-	go func() { g.GracefulStop(); close(stopped) }()
+	go func() {
+		defer close(stopped)
+		var stopping sync.WaitGroup
+		for _, e := range endpoints {
+			stopping.Go(e.server.GracefulStop)
+		}
+		stopping.Wait()
+	}()
 	grace := time.NewTimer(s.config.Grace)
 	defer grace.Stop()
 	select {
 	case <-stopped:
 	case <-grace.C:
 		s.log.Warn("calls cut off, they took longer than the grace period", "grace", s.config.Grace)
-		g.Stop()
+		for _, e := range endpoints {
+			e.server.Stop()
+		}
 		<-stopped
 	}
 }

@@ -35,9 +35,12 @@ type Store[T any] struct {
 
 // Volumes is the store of volumes below a state directory.
 func Volumes(state string) *Store[backend.Volume] {
-	return &Store[backend.Volume]{dir: filepath.Join(state, "volumes"), file: "volume.json",
+	return &Store[backend.Volume]{dir: VolumesDir(state), file: "volume.json",
 		id: func(v backend.Volume) string { return v.ID }}
 }
+
+// VolumesDir is where the store of volumes has a directory for each, named after its id.
+func VolumesDir(state string) string { return filepath.Join(state, "volumes") }
 
 // Snapshots is the store of snapshots below a state directory.
 func Snapshots(state string) *Store[backend.Snapshot] {

@@ -117,4 +117,3 @@ func (n *Node) kubeletConfig(port int) []byte {
 
 // cgroup is the parent of the node's containers.
 func (n *Node) cgroup() string { return "/" + filepath.Base(n.pool.Dir()) + "/" + n.name }
-

@@ -1,0 +1,100 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+
+	"google.golang.org/grpc"
+	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+)
+
+// Kubelet is a node whose kubelet the driver serves: by a node service of its own, which mounts volumes.
+type Kubelet struct {
+	// NodeID is the node, as NodeGetInfo reports it.
+	NodeID string
+	// RootDir is the kubelet's --root-dir.
+	RootDir string
+}
+
+func (k Kubelet) validate() error {
+	if !filepath.IsAbs(k.RootDir) {
+		return fmt.Errorf("kubelet of node %q: root directory %q is not an absolute path", k.NodeID, k.RootDir)
+	}
+	return validateNodeID(k.NodeID)
+}
+
+// endpoint is a gRPC server with its listener.
+type endpoint struct {
+	server   *grpc.Server
+	listener net.Listener
+}
+
+// listenForKubelets makes two endpoints for each kubelet: the driver's, without the controller service, and the one in
+// the kubelet's plugins_registry by which it finds the driver, as node-driver-registrar would make it.
+func (s *Server) listenForKubelets(ctx context.Context) (endpoints []endpoint, err error) {
+	for _, k := range s.config.Kubelets {
+		service := filepath.Join(k.RootDir, "plugins", s.config.Name, "csi.sock")
+		driver := s.newServer(&node{Server: s, id: k.NodeID, mounts: s.mounts})
+		registry := grpc.NewServer()
+		registration.RegisterRegistrationServer(registry, &registrar{name: s.config.Name, service: service, log: s.log})
+		for _, e := range []struct {
+			path   string
+			server *grpc.Server
+		}{
+			{service, driver}, // first: a kubelet calls as soon as it finds the other
+			{filepath.Join(k.RootDir, "plugins_registry", s.config.Name+"-reg.sock"), registry},
+		} {
+			l, err := listenBelow(ctx, e.path)
+			if err != nil {
+				return nil, errors.Join(fmt.Errorf("kubelet of node %q: %w", k.NodeID, err), closeAll(endpoints))
+			}
+			endpoints = append(endpoints, endpoint{e.server, l})
+		}
+	}
+	return endpoints, nil
+}
+
+// listenBelow is Listen, in a directory that need not be there.
+func listenBelow(ctx context.Context, path string) (net.Listener, error) {
+	if len(path) > maxSocketPath {
+		return nil, fmt.Errorf("socket %q: the path has %d bytes, a unix socket's has at most %d", path, len(path),
+			maxSocketPath)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		return nil, err
+	}
+	return Listen(ctx, path)
+}
+
+func closeAll(endpoints []endpoint) error {
+	var err error
+	for _, e := range endpoints {
+		err = errors.Join(err, e.listener.Close())
+	}
+	return err
+}
+
+// registrar tells a kubelet where the driver is (k8s.io/kubelet/pkg/apis/pluginregistration/v1).
+type registrar struct {
+	registration.UnimplementedRegistrationServer
+	name, service string
+	log           *slog.Logger
+}
+
+func (r *registrar) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
+	return &registration.PluginInfo{Type: registration.CSIPlugin, Name: r.name, Endpoint: r.service,
+		SupportedVersions: []string{"1.0.0"}}, nil
+}
+
+func (r *registrar) NotifyRegistrationStatus(ctx context.Context,
+	status *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
+	if !status.GetPluginRegistered() {
+		r.log.ErrorContext(ctx, "kubelet refuses the driver", "endpoint", r.service, "error", status.GetError())
+	}
+	return &registration.RegistrationStatusResponse{}, nil
+}
