@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -36,6 +37,9 @@ import (
 type Options struct {
 	// Binary is the driver's binary. Default: built from this module, see [Build].
 	Binary string
+	// Launcher is a program with its arguments that runs the driver, whose own path and flags follow, and becomes its
+	// process. Default: the driver is run as it is.
+	Launcher []string
 	// Dir holds state, ledger and log, and is kept. Default: a new directory that Stop removes.
 	Dir string
 	// Name is the driver's name. Default mock.csi-reclaimer.io.
@@ -144,7 +148,9 @@ func (d *Driver) run(ctx context.Context, more []string) error {
 		args = append(args, "--profile="+d.options.Profile)
 	}
 	args = append(append(args, d.options.Args...), more...)
-	p, err := process.Start(process.Command{Name: "mock-driver", Path: d.options.Binary, Args: args, LogFile: d.LogPath()})
+	command := append(slices.Clone(d.options.Launcher), d.options.Binary)
+	p, err := process.Start(process.Command{Name: "mock-driver", Path: command[0],
+		Args: append(command[1:], args...), LogFile: d.LogPath()})
 	if err != nil {
 		return err
 	}

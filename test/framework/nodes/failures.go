@@ -19,17 +19,34 @@ const commandTimeout = 30 * time.Second
 
 // Partition cuts the node off from the control plane: its kubelet is stopped (SIGSTOP), and its containers run on.
 func (n *Node) Partition() error {
-	return n.withKubelet("partition", (*process.Process).Pause)
+	return n.withKubelet("partition", func(kubelet *process.Process) error {
+		n.partitioned = true
+		return kubelet.Pause()
+	})
 }
 
 // Heal ends a Partition.
 func (n *Node) Heal() error {
-	return n.withKubelet("heal", (*process.Process).Resume)
+	return n.withKubelet("heal", func(kubelet *process.Process) error {
+		n.partitioned = false
+		return kubelet.Resume()
+	})
 }
 
 // Crash kills the kubelet (SIGKILL). Its containers run on.
 func (n *Node) Crash() error {
-	return n.withKubelet("crash the kubelet of", func(kubelet *process.Process) error { kubelet.Kill(); return nil })
+	return n.withKubelet("crash the kubelet of", func(kubelet *process.Process) error {
+		n.partitioned = false
+		kubelet.Kill()
+		return nil
+	})
+}
+
+// talks reports whether the kubelet runs and is not partitioned.
+func (n *Node) talks() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.kubelet != nil && n.kubelet.Running() && !n.partitioned
 }
 
 func (n *Node) withKubelet(what string, do func(*process.Process) error) error {
@@ -80,7 +97,7 @@ func (n *Node) PowerOff() error {
 			p.Close()
 		}
 	}
-	n.machine, n.kubelet, n.containerd = nil, nil, nil
+	n.machine, n.kubelet, n.containerd, n.partitioned = nil, nil, nil, false
 	err := errors.Join(waitProcessGone(n.init), n.unmountAll())
 	removeCgroups(n.cgroup())
 	if err != nil {

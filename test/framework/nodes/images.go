@@ -18,14 +18,6 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
 
-// Images that each node has. Nothing can be pulled: pods need imagePullPolicy Never or IfNotPresent.
-const (
-	// PauseImage holds a pod's namespaces.
-	PauseImage = "localhost/pause:test"
-	// WriterImage writes stamps; see package stamps and [WriterSpec].
-	WriterImage = "localhost/writer:test"
-)
-
 // program is where the images have the one program that is in them.
 const program = "writer"
 

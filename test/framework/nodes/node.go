@@ -42,7 +42,9 @@ type Node struct {
 	init       int              // the process number of the node's first process
 	containerd *process.Process
 	kubelet    *process.Process
-	labels     map[string]map[string]string // of containers that were seen, by ID
+	// partitioned: the kubelet is stopped.
+	partitioned bool
+	labels      map[string]map[string]string // of containers that were seen, by ID
 }
 
 func (p *Pool) newNode(name string) (*Node, error) {

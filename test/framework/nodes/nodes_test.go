@@ -3,36 +3,289 @@
 package nodes_test
 
 import (
+	"bufio"
+	"context"
+	"fmt"
+	"io/fs"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
-	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/nodes"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/nodes/stamps"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 )
 
-func TestPool(t *testing.T) {
-	cp, err := controlplane.Start(t.Context(), controlplane.V1_36, controlplane.Options{Scheduler: true, Progress: os.Stderr})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer cp.Stop()
+// pausing has a pod do nothing.
+func pausing(pod *v1.Pod) {
+	pod.Spec = withNode(nodes.WriterSpec(), pod.Spec.NodeName)
+	pod.Spec.Containers[0].Args = []string{"pause"}
+}
+
+// writing has a pod write to its claims.
+func writing(claims ...string) func(*v1.Pod) {
+	return func(pod *v1.Pod) { pod.Spec = withNode(nodes.WriterSpec(claims...), pod.Spec.NodeName) }
+}
+
+func withNode(spec v1.PodSpec, node string) v1.PodSpec {
+	spec.NodeName = node
+	return spec
+}
+
+// TestNodes plays all in one, for the nodes that each part would need.
+func TestNodes(t *testing.T) {
+	env := newEnvironment(t)
 	begun := time.Now()
-	pool, err := nodes.Start(t.Context(), cp, nodes.Options{Names: []string{"node-1", "node-2"}, Progress: os.Stderr})
-	if err != nil {
-		t.Fatal(err)
+	pool := nodes.ForTest(t, env.plane, nodes.Options{Names: []string{"node-1", "node-2"}, Progress: os.Stderr})
+	t.Logf("two nodes in %s", time.Since(begun).Round(100*time.Millisecond))
+	for _, attach := range []bool{true, false} {
+		t.Run(fmt.Sprintf("a pod writes to a volume, attached %v", attach), func(t *testing.T) {
+			env.forSubtest(t).testVolume(pool, attach)
+		})
 	}
-	t.Log("started in", time.Since(begun))
-	defer func() {
-		begun := time.Now()
-		if err := pool.Stop(); err != nil {
-			t.Error(err)
+	t.Run("containers run while the kubelet does not", func(t *testing.T) { env.forSubtest(t).testKubelet(pool.Node("node-1")) })
+	t.Run("a loss of power ends all", func(t *testing.T) { env.forSubtest(t).testPower(pool.Node("node-2")) })
+}
+
+// testVolume writes to a volume, and looks for mounts and calls.
+func (env *environment) testVolume(pool *nodes.Pool, attach bool) {
+	name := fmt.Sprintf("attach-%v.test", attach)
+	driver := pool.DriverForTest(env.T, nodes.DriverOptions{Options: mockdriver.Options{Name: name}, Attach: attach})
+	env.Driver, env.CSI = name, driver.Controller()
+	vol, err := env.Make(env.withTimeout(), objects.Spec{Name: "volume-" + strings.TrimSuffix(name, ".test"),
+		Policy: v1.PersistentVolumeReclaimRetain})
+	env.must(err)
+	pod, err := env.MakePod(env.Context(), objects.PodSpec{Name: "writer", Node: "node-1", Change: writing(vol.ClaimName)})
+	env.must(err)
+	written, err := driver.WaitStamps(env.withTimeout(), vol.Handle, func(all []stamps.Stamp) bool { return len(all) >= 5 })
+	env.must(err)
+	if s := written[0]; s.Pod != pod.UID || s.Name != pod.Name || s.Node != "node-1" {
+		env.Errorf("stamp %+v", s)
+	}
+	mounts, err := pool.Node("node-1").Mounts()
+	env.must(err)
+	if len(mounts) != 1 || mounts[0].PodUID != pod.UID || mounts[0].Volume != vol.Name {
+		env.Errorf("mounts %+v, want that of PV %s for pod %s", mounts, vol.Name, pod.UID)
+	}
+	if elsewhere, err := pool.Node("node-2").Mounts(); err != nil || len(elsewhere) != 0 {
+		env.Errorf("mounts of another node %+v, %v", elsewhere, err)
+	}
+	env.must(pod.Delete(env.Context()))
+	env.must(pod.WaitGone(env.withTimeout()))
+	last := "NodeUnstageVolume"
+	if attach {
+		last = "ControllerUnpublishVolume"
+	}
+	calls, err := driver.WaitCalls(env.withTimeout(), func(calls []ledger.Call) bool {
+		return len(calls) > 0 && calls[len(calls)-1].Method == last && calls[len(calls)-1].Code == "OK"
+	}, "ControllerPublishVolume", "NodeStageVolume", "NodePublishVolume", "NodeUnpublishVolume", "NodeUnstageVolume",
+		"ControllerUnpublishVolume")
+	env.must(err)
+	var order []string
+	for _, call := range calls {
+		if call.Node != "node-1" {
+			env.Errorf("call %+v for another node", call)
 		}
-		t.Log("stopped in", time.Since(begun))
-	}()
-	begun = time.Now()
-	if err := pool.Node("node-1").Reboot(t.Context()); err != nil {
-		t.Fatal(err)
+		order = append(order, strings.TrimSuffix(call.Method, "Volume"))
 	}
-	t.Log("rebooted in", time.Since(begun))
+	want := "NodeStage NodePublish NodeUnpublish NodeUnstage"
+	if attach {
+		want = "ControllerPublish " + want + " ControllerUnpublish"
+	}
+	if got := strings.Join(order, " "); got != want {
+		env.Errorf("calls %s, want %s", got, want)
+	}
+	if mounts, err := pool.Node("node-1").Mounts(); err != nil || len(mounts) != 0 {
+		env.Errorf("mounts after the end: %+v, %v", mounts, err)
+	}
+}
+
+// testKubelet stops, kills and restarts a kubelet under a pod.
+func (env *environment) testKubelet(node *nodes.Node) {
+	pod := env.runPod(node)
+	env.must(node.Partition())
+	zero := int64(0)
+	env.must(env.client.CoreV1().Pods(env.Namespace).Delete(env.Context(), pod.Name,
+		metav1.DeleteOptions{GracePeriodSeconds: &zero}))
+	env.must(pod.WaitGone(env.withTimeout()))
+	env.expectRuns(node, pod, true)
+	env.must(node.Heal())
+	env.waitEnded(node, pod)
+
+	pod = env.runPod(node)
+	before := env.containerOf(node, pod)
+	env.must(node.Crash())
+	env.expectRuns(node, pod, true)
+	env.must(node.Restart(env.withTimeout()))
+	if after := env.containerOf(node, pod); after.ID != before.ID || after.PID != before.PID {
+		env.Errorf("container %+v after the restart, want %+v", after, before)
+	}
+	env.must(pod.Delete(env.Context()))
+	env.must(pod.WaitGone(env.withTimeout()))
+	env.waitEnded(node, pod)
+}
+
+// testPower takes the power from a node.
+func (env *environment) testPower(node *nodes.Node) {
+	pod := env.runPod(node)
+	before := env.containerOf(node, pod)
+	if bootID := env.bootID(node); bootID == "" {
+		env.Error("no boot ID")
+	}
+	old := env.bootID(node)
+	env.must(node.PowerOff())
+	env.must(node.PowerOff()) // which does nothing
+	env.expectRuns(node, pod, false)
+	if node.Heal() == nil || node.Restart(env.Context()) == nil {
+		env.Error("a kubelet without power does what it is asked for")
+	}
+	begun := time.Now()
+	env.must(node.Boot(env.withTimeout()))
+	env.Logf("booted in %s", time.Since(begun).Round(100*time.Millisecond))
+	env.eventually("a new boot ID in the API", func(context.Context) error {
+		if got := env.bootID(node); got == old {
+			return fmt.Errorf("%w: %s", errNotYet, got)
+		}
+		return nil
+	})
+	env.eventually("the pod's container is started again", func(ctx context.Context) error {
+		runs, err := node.Runs(ctx, pod.UID)
+		if err != nil || !runs {
+			return fmt.Errorf("%w: %v", errNotYet, err) //nolint:errorlint // it may be nil
+		}
+		return nil
+	})
+	if after := env.containerOf(node, pod); after.ID == before.ID {
+		env.Errorf("container %s runs again", after.ID)
+	}
+	env.must(pod.Delete(env.Context()))
+	env.must(pod.WaitGone(env.withTimeout()))
+}
+
+func (env *environment) runPod(node *nodes.Node) *objects.Pod {
+	env.Helper()
+	pod, err := env.MakePod(env.Context(), objects.PodSpec{Name: "pod", Node: node.Name(), Change: pausing})
+	env.must(err)
+	_, err = pod.WaitRunning(env.withTimeout())
+	env.must(err)
+	return pod
+}
+
+func (env *environment) expectRuns(node *nodes.Node, pod *objects.Pod, want bool) {
+	env.Helper()
+	runs, err := node.Runs(env.Context(), pod.UID)
+	env.must(err)
+	if runs != want {
+		env.Errorf("the pod runs: %v, want %v", runs, want)
+	}
+}
+
+func (env *environment) waitEnded(node *nodes.Node, pod *objects.Pod) {
+	env.Helper()
+	env.eventually("the pod's container ends", func(ctx context.Context) error {
+		runs, err := node.Runs(ctx, pod.UID)
+		if err == nil && runs {
+			err = errNotYet
+		}
+		return err
+	})
+}
+
+func (env *environment) containerOf(node *nodes.Node, pod *objects.Pod) nodes.Container {
+	env.Helper()
+	containers, err := node.Containers(env.Context())
+	env.must(err)
+	for _, c := range containers {
+		if c.PodUID == pod.UID && c.Pod == pod.Name && c.Namespace == env.Namespace && c.Name == "writer" {
+			return c
+		}
+	}
+	env.Fatalf("pod %s has no container on %s, which runs %+v", pod.UID, node.Name(), containers)
+	return nodes.Container{}
+}
+
+// bootID is the node's in the API, and none unless it is the one that it has.
+func (env *environment) bootID(node *nodes.Node) string {
+	env.Helper()
+	object, err := env.client.CoreV1().Nodes().Get(env.Context(), node.Name(), metav1.GetOptions{})
+	env.must(err)
+	return object.Status.NodeInfo.BootID
+}
+
+// TestKilledRunLeavesNothing kills a run with a node and a pod: its processes end, and nothing is mounted. The next run
+// removes its directory and cgroups.
+func TestKilledRunLeavesNothing(t *testing.T) {
+	env := newEnvironment(t)
+	for name, signal := range map[string]syscall.Signal{"interrupted": syscall.SIGINT, "killed": syscall.SIGKILL} {
+		t.Run(name, func(t *testing.T) { env.forSubtest(t).testKilledRun(signal) })
+	}
+}
+
+func (env *environment) testKilledRun(signal syscall.Signal) {
+	temporary := env.TempDir()
+	run := exec.Command(os.Args[0])
+	run.Env = append(os.Environ(), roleVariable+"=run", "TMPDIR="+temporary)
+	run.Stderr = os.Stderr
+	stdout, err := run.StdoutPipe()
+	env.must(err)
+	env.must(run.Start())
+	env.Cleanup(func() { _ = run.Process.Kill(); _ = run.Wait() })
+	dir := ""
+	for lines := bufio.NewScanner(stdout); dir == "" && lines.Scan(); {
+		dir, _ = strings.CutPrefix(lines.Text(), "folder ")
+	}
+	if dir == "" || len(processesOf(dir)) < 4 || len(cgroupsOf(dir)) == 0 {
+		env.Fatalf("the run in %q has processes %v and cgroups %v", dir, processesOf(dir), cgroupsOf(dir))
+	}
+	env.must(run.Process.Signal(signal))
+	env.eventually("end of its processes", func(context.Context) error {
+		if left := processesOf(dir); len(left) > 0 {
+			return fmt.Errorf("%w: %q", errNotYet, left)
+		}
+		return nil
+	})
+	if mounts, err := os.ReadFile("/proc/self/mountinfo"); err != nil || strings.Contains(string(mounts), dir) {
+		env.Errorf("%v: something is mounted in %s:\n%s", err, dir, mounts)
+	}
+	env.eventually("removal of the directory and cgroups", func(context.Context) error {
+		nodes.RemoveOrphans(temporary)
+		if _, err := os.Stat(dir); err == nil || len(cgroupsOf(dir)) > 0 {
+			return fmt.Errorf("%w: %v", errNotYet, cgroupsOf(dir))
+		}
+		return nil
+	})
+}
+
+// processesOf returns the command lines of all processes that are in the directory's cgroups or name it.
+func processesOf(dir string) []string {
+	var found []string
+	all, _ := filepath.Glob("/proc/[0-9]*")
+	for _, process := range all {
+		command, _ := os.ReadFile(filepath.Join(process, "cmdline"))
+		cgroup, _ := os.ReadFile(filepath.Join(process, "cgroup"))
+		if strings.Contains(string(command), dir) || strings.Contains(string(cgroup), filepath.Base(dir)) {
+			found = append(found, strings.ReplaceAll(string(command), "\x00", " "))
+		}
+	}
+	return found
+}
+
+func cgroupsOf(dir string) []string {
+	var found []string
+	_ = filepath.WalkDir("/sys/fs/cgroup", func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.IsDir() && entry.Name() == filepath.Base(dir) {
+			found = append(found, path)
+		}
+		return nil
+	})
+	return found
 }

@@ -41,13 +41,13 @@ type Cluster interface {
 
 // Options say which nodes to start.
 type Options struct {
-	// Names of the nodes, new in the cluster: DNS labels of at most 16 bytes. Required.
+	// Names of the nodes, new in the cluster: DNS labels of at most 12 bytes. Required.
 	Names []string
 	// Progress receives what takes long: compilations. Default: silence.
 	Progress io.Writer
 }
 
-var validName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,14}[a-z0-9])?$`)
+var validName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,10}[a-z0-9])?$`)
 
 func (o Options) validate() error {
 	if len(o.Names) == 0 {
@@ -56,7 +56,7 @@ func (o Options) validate() error {
 	seen := map[string]bool{}
 	for _, name := range o.Names {
 		if !validName.MatchString(name) || seen[name] {
-			return fmt.Errorf("node name %q: want DNS labels of at most 16 bytes, each once", name)
+			return fmt.Errorf("node name %q: want DNS labels of at most 12 bytes, each once", name)
 		}
 		seen[name] = true
 	}
@@ -112,7 +112,7 @@ func (p *Pool) prepare(ctx context.Context) (err error) {
 	if p.client, err = kubernetes.NewForConfig(p.cluster.Admin()); err != nil {
 		return err
 	}
-	rundir.RemoveOrphans(os.TempDir(), dirPrefix, func(path string) { removeCgroups(filepath.Base(path)) })
+	RemoveOrphans(os.TempDir())
 	if p.dir, err = rundir.Make(dirPrefix); err != nil {
 		return err
 	}
@@ -130,6 +130,13 @@ func (p *Pool) prepare(ctx context.Context) (err error) {
 		p.nodes = append(p.nodes, n)
 	}
 	return nil
+}
+
+// RemoveOrphans removes what killed programs have left on this machine: directories of pools under base, with their
+// cgroups. Their processes and mounts have ended with them. [Start] does it for the system's directory for temporary
+// files.
+func RemoveOrphans(base string) {
+	rundir.RemoveOrphans(base, dirPrefix, func(path string) { removeCgroups(filepath.Base(path)) })
 }
 
 // makeSpace makes the mount namespace of the pool. The pool's directory is shared between it and those of the nodes,

@@ -1,0 +1,198 @@
+//go:build linux
+
+package nodes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"time"
+
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/nodes/stamps"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
+)
+
+// attacherGrace is more than external-attacher takes to end.
+const attacherGrace = 10 * time.Second
+
+// DriverOptions say which driver to run on the nodes.
+type DriverOptions struct {
+	// Options of the mock driver. Name is required, new in the cluster, and has at most 40 bytes.
+	mockdriver.Options
+	// Attach: volumes are attached to nodes (CSIDriver with attachRequired), by external-attacher. Otherwise the driver
+	// has the profile no-attach, unless the options name another.
+	Attach bool
+	// CSIDriver alters the CSIDriver object before it is made. Optional.
+	CSIDriver func(*storagev1.CSIDriver)
+}
+
+// Driver is a CSI driver on all nodes of a pool, whose volumes pods can write to.
+type Driver struct {
+	*mockdriver.Driver
+	pool     *Pool
+	attacher *process.Process // nil without Attach
+}
+
+// StartDriver starts a driver and returns once each node has it. Nodes that are off or partitioned are not waited for.
+// It runs until [Driver.Stop] or the end of the calling program.
+//
+// The driver's own process can be killed and restarted as any mock driver's ([mockdriver.Driver]).
+func (p *Pool) StartDriver(ctx context.Context, o DriverOptions) (*Driver, error) {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	d := &Driver{pool: p}
+	if err := d.start(ctx, o); err != nil {
+		return nil, errors.Join(fmt.Errorf("start driver %q: %w", o.Name, err), d.Stop())
+	}
+	return d, nil
+}
+
+func (d *Driver) start(ctx context.Context, o DriverOptions) (err error) {
+	if err := d.pool.makeCSIDriver(ctx, o); err != nil {
+		return err
+	}
+	o.Launcher = []string{"nsenter", "--mount=" + d.pool.spaceFile(), "--"}
+	if o.Profile == "" && !o.Attach {
+		o.Profile = "no-attach"
+	}
+	for _, n := range d.pool.nodes {
+		o.Args = append(o.Args, "--kubelet="+n.name+"="+n.KubeletDir())
+	}
+	if d.Driver, err = mockdriver.Start(ctx, o.Options); err != nil {
+		return err
+	}
+	if o.Attach {
+		if err := d.startAttacher(ctx); err != nil {
+			return err
+		}
+	}
+	for _, n := range d.pool.nodes {
+		if err := n.waitDriver(ctx, o.Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *Pool) makeCSIDriver(ctx context.Context, o DriverOptions) error {
+	object := &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: o.Name},
+		Spec: storagev1.CSIDriverSpec{AttachRequired: &o.Attach}}
+	if o.CSIDriver != nil {
+		o.CSIDriver(object)
+	}
+	_, err := p.client.StorageV1().CSIDrivers().Create(ctx, object, metav1.CreateOptions{})
+	return err
+}
+
+// waitDriver waits until the kubelet has registered the driver.
+func (n *Node) waitDriver(ctx context.Context, driver string) error {
+	if !n.talks() {
+		return nil
+	}
+	err := n.poll(ctx, func() error {
+		csiNode, err := n.pool.client.StorageV1().CSINodes().Get(ctx, n.name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		for _, d := range csiNode.Spec.Drivers {
+			if d.Name == driver {
+				return nil
+			}
+		}
+		return errors.New("it is not in the CSINode")
+	})
+	if err != nil {
+		return fmt.Errorf("wait until node %q has driver %q: %w\n%s", n.name, driver, err, n.KubeletLog(logLines))
+	}
+	return nil
+}
+
+// attacherBinary compiles external-attacher when it is first needed.
+var attacherBinary = sync.OnceValues(func() (string, error) {
+	return process.Build(context.Background(), "github.com/kubernetes-csi/external-attacher/v4/cmd/csi-attacher", nil,
+		"-modfile=test/framework/nodes/tools/go.mod")
+})
+
+func (d *Driver) startAttacher(ctx context.Context) error {
+	binary, err := attacherBinary()
+	if err != nil {
+		return err
+	}
+	// The program of another project, as one who may do everything: its permissions are not tested here.
+	kubeconfig := filepath.Join(d.pool.Dir(), d.Name()+".kubeconfig")
+	if err := controlplane.WriteKubeconfig(kubeconfig, d.pool.cluster.Admin()); err != nil {
+		return err
+	}
+	d.attacher, err = process.Start(process.Command{Path: binary, Args: []string{"--csi-address=" + d.Socket(),
+		"--kubeconfig=" + kubeconfig, "--kube-api-qps=100", "--kube-api-burst=200", "--retry-interval-start=100ms", "-v=4"}})
+	if err != nil {
+		return err
+	}
+	return d.attacher.WaitLog(ctx, "Starting CSI attacher")
+}
+
+// Stamps returns what pods have written to a volume, by its handle, in the order of the writes: none before the first
+// write, and none of a volume that is deleted.
+func (d *Driver) Stamps(handle string) ([]stamps.Stamp, error) {
+	return stamps.Read(filepath.Join(d.VolumesDir(), handle, "data", stamps.FileName))
+}
+
+// WaitStamps waits until enough is true of the stamps of a volume, and returns them.
+func (d *Driver) WaitStamps(ctx context.Context, handle string, enough func([]stamps.Stamp) bool) ([]stamps.Stamp,
+	error) {
+	ticker := time.NewTicker(pollInterval)
+	defer ticker.Stop()
+	for {
+		all, err := d.Stamps(handle)
+		if err != nil || enough(all) {
+			return all, err
+		}
+		select {
+		case <-ctx.Done():
+			return all, fmt.Errorf("wait for stamps in volume %q, which has %d, by %v: %w", handle, len(all),
+				stamps.Writers(all), context.Cause(ctx))
+		case <-ticker.C:
+		}
+	}
+}
+
+// AttacherLog returns the last lines that external-attacher has logged, if there is one.
+func (d *Driver) AttacherLog(lines int) string {
+	if d.attacher == nil {
+		return ""
+	}
+	return d.attacher.LogTail(lines)
+}
+
+// Stop ends the driver and external-attacher, and deletes the CSIDriver object. Pods that use its volumes should be
+// gone: their kubelets cannot unmount them any more.
+func (d *Driver) Stop() error {
+	var err error
+	if d.attacher != nil {
+		err = d.attacher.Stop(attacherGrace)
+		d.attacher.Close()
+	}
+	if d.Driver == nil {
+		return err
+	}
+	name := d.Name()
+	err = errors.Join(err, d.Driver.Stop())
+	ctx, cancel := context.WithTimeout(context.Background(), commandTimeout)
+	defer cancel()
+	deleted := d.pool.client.StorageV1().CSIDrivers().Delete(ctx, name, metav1.DeleteOptions{})
+	if deleted != nil && !apierrors.IsNotFound(deleted) {
+		err = errors.Join(err, deleted)
+	}
+	if err != nil {
+		return fmt.Errorf("stop driver %q: %w", name, err)
+	}
+	return nil
+}
