@@ -6,7 +6,7 @@ BIN       := .build/bin
 LINT      := $(BIN)/golangci-lint
 # The packages whose tests need no control plane and start no other program.
 UNIT      := ./cmd/... ./pkg/... ./mock-driver/... ./test/demo/... ./test/framework/process/... ./test/mutation/... \
-             ./test/bench/... ./test/framework/objects/... ./test/docs/... ./test/suites \
+             ./test/bench/... ./test/framework/objects/... ./test/framework/nodes/stamps ./test/docs/... ./test/suites \
              ./test/faults/oracle ./test/faults/proxy ./test/faults/scenario
 # Decisions are pure functions without goroutines, called here with millions of combinations of facts. The race detector
 # would make that take more than twice as long, and find nothing; the packages that call them are tested with it.
@@ -18,7 +18,7 @@ TIMEOUT   ?= 30m
 
 .DEFAULT_GOAL := help
 .PHONY: help build plugin krew demo test test-unit test-model model model-deep mutants test-sanity \
-        test-e2e test-e2e-oldest test-controlplane test-apiserver controlplane faults bench bench-plot \
+        test-e2e test-e2e-oldest test-nodes test-controlplane test-apiserver controlplane faults bench bench-plot \
         fuzz lint docs fmt clean
 
 help: ## Show this help
@@ -39,8 +39,10 @@ demo: ## Show the main jobs on real control planes; KEEP=1 leaves it up. Needs G
 	$(GO) run ./test/demo $(if $(KEEP),--keep)
 
 # Suites after the plus sign compute while those before it wait for clocks and programs. BESIDE is more of them.
+# Real nodes need root and packages: where they are missing, make test leaves them out and make test-nodes fails.
+test: export NODES ?= optional
 test: ## Run all tests, and say at the end which suites failed. Also needs a C compiler, for -race
-	$(GO) run ./test/suites $(MAKE) test-e2e test-e2e-oldest + $(BESIDE) test-unit test-model test-sanity test-controlplane test-apiserver
+	$(GO) run ./test/suites $(MAKE) test-e2e test-e2e-oldest test-nodes + $(BESIDE) test-unit test-model test-sanity test-controlplane test-apiserver
 
 test-unit: ## Run the tests that need no control plane
 	@failed=0; set -x; \
@@ -80,6 +82,13 @@ test-e2e: controlplane ## Run the programs against a real control plane and a re
 
 test-e2e-oldest: controlplane ## The same on the oldest Kubernetes, but for tests that say why not
 	KUBERNETES=v1.30 $(GO) test -race -timeout $(TIMEOUT) -p 1 -parallel $(SIDE) ./test/e2e/...
+
+NODES ?= required
+test-nodes: controlplane ## Run the programs with real kubelets, containers and mounts. Needs root, containerd, runc, containernetworking-plugins
+	@if why=$$($(GO) run ./test/framework/nodes/cmd/supported); then \
+		set -x; NODES=required $(GO) test -race -timeout $(TIMEOUT) -p 1 ./test/framework/nodes ./test/nodes; \
+	elif [ '$(NODES)' = optional ]; then echo "left out: $$why"; \
+	else echo "$$why" >&2; exit 1; fi
 
 FAULTS_S ?= 300
 faults: controlplane ## Kill the sidecar at every moment, play all faults, then random ones for FAULTS_S (300) seconds; SEED repeats a run

@@ -1,2 +1,38 @@
-// Package nodes runs real nodes for a test control plane, on this machine.
+// Package nodes runs real nodes for a test control plane, on this machine: for each node a containerd and a kubelet.
+//
+// A played node (package fakenode) only claims what a real one does. Here processes run on while their kubelet is cut
+// off, volumes are mounted, and two pods that write to one volume are seen in its data:
+//
+//	plane, err := controlplane.Start(ctx, controlplane.V1_36, controlplane.Options{Scheduler: true})
+//	pool := nodes.ForTest(t, plane, nodes.Options{Names: []string{"node-1", "node-2"}})
+//	driver := pool.DriverForTest(t, nodes.DriverOptions{Options: mockdriver.Options{Name: "disk.test"}})
+//	// Make a PV of the driver, a claim for it, and a pod whose spec is nodes.WriterSpec(claim) on node-1.
+//	node := pool.Node("node-1")
+//	err = node.Partition()                       // the kubelet is cut off
+//	// Force-delete the pod and make another on node-2.
+//	runs, err := node.Runs(ctx, pod.UID)         // true: nobody has ended its process
+//	written, err := driver.Stamps(volumeHandle)  // who wrote to the volume, in the order of the writes
+//	overlaps := stamps.Overlaps(written)         // not empty: two pods write at the same time
+//
+// What can be done to a node:
+//
+//   - Partition stops its kubelet (SIGSTOP) and Heal ends that; its connections stay open, and nothing answers.
+//   - Crash kills its kubelet, and Restart starts it again.
+//   - PowerOff ends all its processes and mounts at once, as a loss of power does. Boot starts it again, with another
+//     boot ID, and Reboot is both.
+//
+// What is there is asked of the machine, and never of the API server or the kubelet: Containers and Runs ask
+// containerd, Mounts the kernel, and [Driver.Stamps] reads what was written.
+//
+// # How a node is made
+//
+// Each node has a process and a mount namespace of its own, below a mount namespace that all nodes of a [Pool] share
+// with their drivers. Nothing is mounted in the machine's own. When the program that started a pool ends, in whatever
+// way, the kernel ends the first process of each namespace and with it all others, and the mounts go with the
+// namespaces. A directory and empty cgroups remain of a program that was killed; the next pool removes them.
+//
+// The network is the machine's: pods need hostNetwork, which [WriterSpec] sets. There are no service account tokens
+// to mount, no images to pull, and no QoS cgroups.
+//
+// It needs root and some packages: see [Supported].
 package nodes

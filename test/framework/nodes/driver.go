@@ -25,7 +25,7 @@ const attacherGrace = 10 * time.Second
 
 // DriverOptions say which driver to run on the nodes.
 type DriverOptions struct {
-	// Options of the mock driver. Name is required, new in the cluster, and has at most 40 bytes.
+	// Options of the mock driver. Name is required, new in the cluster, and short: it is in the paths of sockets.
 	mockdriver.Options
 	// Attach: volumes are attached to nodes (CSIDriver with attachRequired), by external-attacher. Otherwise the driver
 	// has the profile no-attach, unless the options name another.

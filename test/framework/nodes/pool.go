@@ -25,6 +25,8 @@ const (
 	// dirPrefix begins the names of pools' directories. It is short because sockets are in there, whose paths may have
 	// 107 bytes.
 	dirPrefix = "csi-nodes-"
+	// maxDir leaves room for those of a kubelet. Those of drivers are longer, and the driver says so.
+	maxDir = 60
 	// startTimeout bounds the start of a node where the caller's context has no deadline; an idle machine takes seconds.
 	startTimeout = 3 * time.Minute
 	logLines     = 15
@@ -115,6 +117,9 @@ func (p *Pool) prepare(ctx context.Context) (err error) {
 	RemoveOrphans(os.TempDir())
 	if p.dir, err = rundir.Make(dirPrefix); err != nil {
 		return err
+	}
+	if len(p.Dir()) > maxDir {
+		return fmt.Errorf("directory %q: sockets below it would have paths that are too long; set TMPDIR", p.Dir())
 	}
 	if err := p.makeSpace(ctx); err != nil {
 		return err
