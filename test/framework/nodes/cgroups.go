@@ -3,6 +3,7 @@
 package nodes
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -10,8 +11,16 @@ import (
 	"time"
 )
 
-// cgroupRoot is where the system has its cgroups: one tree, or with version 1 a directory for each controller.
-const cgroupRoot = "/sys/fs/cgroup"
+const (
+	// cgroupRoot is where the system has its cgroups: one tree, or with version 1 a directory for each controller.
+	cgroupRoot = "/sys/fs/cgroup"
+	// criCgroup is the cgroup in which containerd has those of all containers, by ID.
+	criCgroup = "k8s.io"
+	// bundles is where containerd has a directory for each container that runs, by ID, below its state directory.
+	bundles = "io.containerd.runtime.v2.task/k8s.io"
+	// cgroupPatience is how long the kernel may take to see that the processes of a cgroup have ended.
+	cgroupPatience = time.Second
+)
 
 // cgroupVersion2 reports whether the system has the one tree of version 2, and nothing else.
 func cgroupVersion2() bool {
@@ -19,13 +28,17 @@ func cgroupVersion2() bool {
 	return err == nil
 }
 
-// removeCgroups removes the cgroups below name, whose processes have ended. The kernel may take a moment to notice
-// that; what is left after that costs nothing but its name.
-func removeCgroups(name string) {
-	for _, pattern := range []string{filepath.Join(cgroupRoot, name), filepath.Join(cgroupRoot, "*", name)} {
-		trees, _ := filepath.Glob(pattern)
-		for _, tree := range trees {
-			removeCgroup(tree)
+// removeCgroups removes the cgroups of the containers that have run by a containerd whose state directory this is, and
+// whose processes have been killed: it could not do so itself. What cannot be removed costs nothing but its name.
+func removeCgroups(state string) {
+	containers, _ := filepath.Glob(filepath.Join(state, bundles, "*"))
+	for _, container := range containers {
+		id := filepath.Base(container)
+		for _, pattern := range []string{filepath.Join(cgroupRoot, criCgroup, id), filepath.Join(cgroupRoot, "*", criCgroup, id)} {
+			trees, _ := filepath.Glob(pattern)
+			for _, tree := range trees {
+				removeCgroup(tree)
+			}
 		}
 	}
 }
@@ -40,11 +53,10 @@ func removeCgroup(tree string) {
 	})
 	slices.Reverse(dirs) // children first
 	for _, dir := range dirs {
-		for range 20 {
-			if err := os.Remove(dir); err == nil || os.IsNotExist(err) {
+		for begun := time.Now(); time.Since(begun) < cgroupPatience; time.Sleep(5 * time.Millisecond) {
+			if err := os.Remove(dir); err == nil || errors.Is(err, fs.ErrNotExist) {
 				break
 			}
-			time.Sleep(10 * time.Millisecond)
 		}
 	}
 }

@@ -99,7 +99,8 @@ func (n *Node) PowerOff() error {
 	}
 	n.machine, n.kubelet, n.containerd, n.partitioned = nil, nil, nil, false
 	err := errors.Join(waitProcessGone(n.init), n.unmountAll())
-	removeCgroups(n.cgroup())
+	removeCgroups(n.stateDir())
+	err = errors.Join(err, os.RemoveAll(n.stateDir()))
 	if err != nil {
 		return fmt.Errorf("power node %q off: %w", n.name, err)
 	}

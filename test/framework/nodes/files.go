@@ -51,10 +51,14 @@ func (n *Node) writeFiles() error {
 	return nil
 }
 
+// stateDir is containerd's, for what runs. It outlives a run that is killed, whose cgroups it names.
+func (n *Node) stateDir() string { return n.file("state") }
+
 // containerdConfig uses the snapshotter that needs nothing of the file system, and a pause image of our own. The
-// namespaces give each node a /run and a /var/lib, so that the default paths are its own.
+// namespaces give each node a /run and a /var/lib, so that default paths are its own.
 func (n *Node) containerdConfig() string {
 	return fmt.Sprintf(`version = 2
+state = %q
 disabled_plugins = ["io.containerd.internal.v1.opt"]
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = %q
@@ -65,7 +69,7 @@ disabled_plugins = ["io.containerd.internal.v1.opt"]
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = %q
     conf_dir = %q
-`, PauseImage, n.pool.cni, n.file("cni"))
+`, n.stateDir(), PauseImage, n.pool.cni, n.file("cni"))
 }
 
 func (n *Node) kubeletArgs(port int) []string {
@@ -79,7 +83,6 @@ func (n *Node) kubeletArgs(port int) []string {
 		"--root-dir=" + n.KubeletDir(),
 		"--hostname-override=" + n.name,
 		"--boot-id-file=" + n.file("boot_id"),
-		"--cgroup-root=" + n.cgroup(),
 		"--v=2",
 	}
 }
@@ -114,6 +117,3 @@ func (n *Node) kubeletConfig(port int) []byte {
 	}
 	return content
 }
-
-// cgroup is the parent of the node's containers.
-func (n *Node) cgroup() string { return "/" + filepath.Base(n.pool.Dir()) + "/" + n.name }

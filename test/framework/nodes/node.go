@@ -218,7 +218,7 @@ func (n *Node) waitHeard(ctx context.Context, since time.Time) error {
 		if lease.Spec.RenewTime == nil || lease.Spec.RenewTime.Time.Before(since) {
 			return errors.New("its Lease is not renewed yet")
 		}
-		return n.ready(ctx)
+		return n.ready(ctx, since)
 	})
 	if err != nil {
 		return fmt.Errorf("wait until it is Ready: %w\n%s", err, kubelet.LogTail(logLines))
@@ -229,16 +229,20 @@ func (n *Node) waitHeard(ctx context.Context, since time.Time) error {
 // errEnded says that the kubelet has ended by itself.
 var errEnded = errors.New("the kubelet has ended")
 
-func (n *Node) ready(ctx context.Context) error {
+// ready returns nil if the API server has the node Ready, as its kubelet has said since then.
+func (n *Node) ready(ctx context.Context, since time.Time) error {
 	node, err := n.pool.client.CoreV1().Nodes().Get(ctx, n.name, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
 	for _, c := range node.Status.Conditions {
-		if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue {
+		switch {
+		case c.Type != corev1.NodeReady:
+		case c.Status != corev1.ConditionTrue:
 			return fmt.Errorf("Ready is %s: %s", c.Status, c.Message)
-		}
-		if c.Type == corev1.NodeReady {
+		case c.LastHeartbeatTime.Add(time.Second).Before(since): // the API has whole seconds
+			return fmt.Errorf("Ready is of %s, before the kubelet's start", c.LastHeartbeatTime)
+		default:
 			return nil
 		}
 	}
@@ -247,7 +251,7 @@ func (n *Node) ready(ctx context.Context) error {
 
 // WaitReady returns once the API server has the node Ready, whoever said so.
 func (n *Node) WaitReady(ctx context.Context) error {
-	if err := n.poll(ctx, func() error { return n.ready(ctx) }); err != nil {
+	if err := n.poll(ctx, func() error { return n.ready(ctx, time.Time{}) }); err != nil {
 		return fmt.Errorf("wait until node %q is Ready: %w", n.name, err)
 	}
 	return nil

@@ -6,10 +6,10 @@ import (
 	"bufio"
 	"context"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -242,12 +242,15 @@ func TestKilledRunLeavesNothing(t *testing.T) {
 	if dir == "" {
 		env.Fatal("the run ended before it had a pod")
 	}
-	if len(processesOf(dir)) < 4 || len(cgroupsOf(dir)) == 0 {
-		env.Fatalf("the run in %q has processes %v and cgroups %v", dir, processesOf(dir), cgroupsOf(dir))
+	containers, err := filepath.Glob(filepath.Join(dir, "*", "state", "*", "k8s.io", "*"))
+	env.must(err)
+	if there, cgroups := processesOf(dir, containers), cgroupsOf(containers); len(there) < 6 || len(cgroups) < 2 ||
+		len(containers) != 2 {
+		env.Fatalf("the run in %q has %d processes, containers %q and cgroups %q", dir, len(there), containers, cgroups)
 	}
 	env.must(run.Process.Kill())
 	env.eventually("end of its processes", func(context.Context) error {
-		if left := processesOf(dir); len(left) > 0 {
+		if left := processesOf(dir, containers); len(left) > 0 {
 			return fmt.Errorf("%w: %q", errNotYet, left)
 		}
 		return nil
@@ -257,34 +260,39 @@ func TestKilledRunLeavesNothing(t *testing.T) {
 	}
 	env.eventually("removal of the directory and cgroups", func(context.Context) error {
 		nodes.RemoveOrphans(temporary)
-		if _, err := os.Stat(dir); err == nil || len(cgroupsOf(dir)) > 0 {
-			return fmt.Errorf("%w: %v", errNotYet, cgroupsOf(dir))
+		if _, err := os.Stat(dir); err == nil || len(cgroupsOf(containers)) > 0 {
+			return fmt.Errorf("%w: %v", errNotYet, cgroupsOf(containers))
 		}
 		return nil
 	})
 }
 
-// processesOf returns the command lines of all processes that are in the directory's cgroups or name it.
-func processesOf(dir string) []string {
+// processesOf returns the programs of all processes that name the directory or are in a cgroup of these containers.
+func processesOf(dir string, containers []string) []string {
 	var found []string
 	all, _ := filepath.Glob("/proc/[0-9]*")
 	for _, process := range all {
 		command, _ := os.ReadFile(filepath.Join(process, "cmdline"))
 		cgroup, _ := os.ReadFile(filepath.Join(process, "cgroup"))
-		if strings.Contains(string(command), dir) || strings.Contains(string(cgroup), filepath.Base(dir)) {
-			found = append(found, strings.ReplaceAll(string(command), "\x00", " "))
+		in := slices.ContainsFunc(containers, func(container string) bool {
+			return strings.Contains(string(cgroup), filepath.Base(container))
+		})
+		if in || strings.Contains(string(command), dir) {
+			name, _, _ := strings.Cut(string(command), "\x00")
+			found = append(found, filepath.Base(process)+" "+name)
 		}
 	}
 	return found
 }
 
-func cgroupsOf(dir string) []string {
+// cgroupsOf returns the cgroups of these containers.
+func cgroupsOf(containers []string) []string {
 	var found []string
-	_ = filepath.WalkDir("/sys/fs/cgroup", func(path string, entry fs.DirEntry, err error) error {
-		if err == nil && entry.IsDir() && entry.Name() == filepath.Base(dir) {
-			found = append(found, path)
+	for _, container := range containers {
+		for _, pattern := range []string{"/sys/fs/cgroup/k8s.io/", "/sys/fs/cgroup/*/k8s.io/"} {
+			cgroups, _ := filepath.Glob(pattern + filepath.Base(container))
+			found = append(found, cgroups...)
 		}
-		return nil
-	})
+	}
 	return found
 }

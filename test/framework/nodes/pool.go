@@ -141,7 +141,12 @@ func (p *Pool) prepare(ctx context.Context) (err error) {
 // cgroups. Their processes and mounts have ended with them. [Start] does it for the system's directory for temporary
 // files.
 func RemoveOrphans(base string) {
-	rundir.RemoveOrphans(base, dirPrefix, func(path string) { removeCgroups(filepath.Base(path)) })
+	rundir.RemoveOrphans(base, dirPrefix, func(path string) {
+		states, _ := filepath.Glob(filepath.Join(path, "*", "state"))
+		for _, state := range states {
+			removeCgroups(state)
+		}
+	})
 }
 
 // makeSpace makes the mount namespace of the pool. The pool's directory is shared between it and those of the nodes,
@@ -189,7 +194,6 @@ func (p *Pool) Stop() error {
 		p.space = nil
 	}
 	if p.dir != nil {
-		removeCgroups(filepath.Base(p.Dir()))
 		err = errors.Join(err, p.dir.Remove())
 		p.dir = nil
 	}
