@@ -1,0 +1,68 @@
+//go:build linux
+
+package nodes
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
+)
+
+// DeletedInUse describes each DeleteVolume call that the driver received for a volume that was attached, staged or
+// published, on whatever node. There should be none.
+func (d *Driver) DeletedInUse() ([]string, error) {
+	calls, err := d.Calls()
+	return deletedInUse(calls), err
+}
+
+// uses are the calls by which a volume begins to be used, by those that end it.
+var uses = map[string]string{
+	"ControllerUnpublishVolume": "ControllerPublishVolume",
+	"NodeUnstageVolume":         "NodeStageVolume",
+	"NodeUnpublishVolume":       "NodePublishVolume",
+}
+
+// deletedInUse orders what calls did by when they did it, and deletions by when they were asked for.
+func deletedInUse(calls []ledger.Call) []string {
+	type step struct {
+		at     time.Time
+		method string
+		call   ledger.Call
+	}
+	var steps []step
+	for _, call := range calls {
+		switch {
+		case call.Method == "DeleteVolume":
+			steps = append(steps, step{call.Received, call.Method, call})
+		case !call.Done.IsZero():
+			steps = append(steps, step{call.Done, call.Method, call})
+		}
+	}
+	slices.SortStableFunc(steps, func(a, b step) int { return a.at.Compare(b.at) })
+	type use struct{ volume, method, node, path string }
+	in := map[use]bool{}
+	var found []string
+	for _, s := range steps {
+		begins := cmp.Or(uses[s.method], s.method)
+		u := use{s.call.Volume, begins, s.call.Node, s.call.Path}
+		switch {
+		case s.method == "DeleteVolume":
+			for used := range in {
+				if used.volume == s.call.Volume {
+					found = append(found, fmt.Sprintf("volume %s was to be deleted at %s, after %s on node %s", used.volume,
+						s.at.Format(time.TimeOnly+".000"), strings.TrimSpace(used.method+" "+used.path), used.node))
+				}
+			}
+		case uses[s.method] != "":
+			delete(in, u)
+		case s.method == "ControllerPublishVolume", s.method == "NodeStageVolume", s.method == "NodePublishVolume":
+			in[u] = true
+		}
+	}
+	slices.Sort(found)
+	return found
+}

@@ -1,0 +1,221 @@
+//go:build linux
+
+package nodes
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/rand"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/nodes"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/nodes/stamps"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
+)
+
+// The nodes of the shared control plane. Tests use them one after the other.
+const (
+	node1 = "node-1"
+	node2 = "node-2"
+)
+
+// shared are the nodes of the control plane that the tests share.
+var shared struct {
+	start sync.Once
+	pool  *nodes.Pool
+	err   error
+}
+
+func TestMain(m *testing.M) {
+	code := fixture.Main(m)
+	if shared.pool != nil {
+		if err := shared.pool.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = max(code, 1)
+		}
+	}
+	os.Exit(code)
+}
+
+// startPool starts the shared nodes unless they run.
+func startPool(t *testing.T, plane *controlplane.ControlPlane) *nodes.Pool {
+	t.Helper()
+	shared.start.Do(func() {
+		begun := time.Now()
+		shared.pool, shared.err = nodes.Start(context.Background(), plane,
+			nodes.Options{Names: []string{node1, node2}, Progress: os.Stderr})
+		t.Logf("two nodes in %s", time.Since(begun).Round(100*time.Millisecond))
+	})
+	if shared.err != nil {
+		t.Fatal(shared.err)
+	}
+	return shared.pool
+}
+
+// environment is what a test runs in: nodes with a driver that deletes whatever it is asked to delete.
+type environment struct {
+	*fixture.Environment
+	pool   *nodes.Pool
+	driver *nodes.Driver
+}
+
+// newEnvironment returns an environment on the shared nodes, with a sidecar beside its driver. With attach, the
+// driver's volumes have to be attached.
+func newEnvironment(t *testing.T, attach bool) *environment {
+	t.Helper()
+	nodes.SkipUnlessSupported(t)
+	name := "n" + rand.String(5) + ".csi-reclaimer.io"
+	env := &environment{Environment: fixture.NewWithoutDriver(t, name)}
+	env.useNodes(startPool(t, env.Plane), name, attach)
+	env.StartSidecar(fixture.FastRetries()...)
+	env.T.Cleanup(env.removePods)
+	return env
+}
+
+// useNodes starts a driver on the nodes.
+func (env *environment) useNodes(pool *nodes.Pool, driver string, attach bool) {
+	env.T.Helper()
+	env.T.Cleanup(func() { pool.ShowLogs(env.T) })
+	env.pool = pool
+	env.driver = pool.DriverForTest(env.T, nodes.DriverOptions{Attach: attach,
+		Options: mockdriver.Options{Name: driver, Args: []string{"--delete-published"}, Progress: os.Stderr}})
+	env.AdoptDriver(env.driver.Driver)
+}
+
+// removePods heals the nodes and ends what the test runs there.
+func (env *environment) removePods() {
+	ctx := env.CleanupContext()
+	for _, n := range env.pool.Nodes() {
+		env.Must(n.Heal())
+		env.cordon(ctx, n.Name(), false)
+	}
+	env.Must(env.Client.AppsV1().StatefulSets(env.Namespace).DeleteCollection(ctx, metav1.DeleteOptions{},
+		metav1.ListOptions{}))
+	pods := env.Client.CoreV1().Pods(env.Namespace)
+	env.Must(pods.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
+	for {
+		list, err := pods.List(ctx, metav1.ListOptions{})
+		env.Must(err)
+		left := len(list.Items)
+		for _, n := range env.pool.Nodes() {
+			mounts, err := n.Mounts()
+			env.Must(err)
+			left += len(mounts)
+		}
+		if left == 0 {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			env.T.Errorf("%d pods and mounts are left", left)
+			return
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// cordon has the scheduler send no pods to a node, or ends that.
+func (env *environment) cordon(ctx context.Context, node string, is bool) {
+	env.T.Helper()
+	_, err := env.Client.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType,
+		fmt.Appendf(nil, `{"spec":{"unschedulable":%v}}`, is), metav1.PatchOptions{})
+	env.Must(err)
+}
+
+// writer makes a pod that writes to a claim on a node, past the scheduler.
+func (env *environment) writer(name, node string, claim string) *objects.Pod {
+	env.T.Helper()
+	pod, err := env.MakePod(env.Ctx, objects.PodSpec{Name: name, Change: func(pod *v1.Pod) {
+		pod.Spec = nodes.WriterSpec(claim)
+		pod.Spec.NodeName = node
+	}})
+	env.Must(err)
+	return pod
+}
+
+// waitWritten waits until a pod has written to a volume so often from now on.
+func (env *environment) waitWritten(volume *objects.Volume, pod types.UID, times int) {
+	env.T.Helper()
+	before, err := env.driver.Stamps(volume.Handle)
+	env.Must(err)
+	_, err = env.driver.WaitStamps(env.WithTimeout(), volume.Handle, func(all []stamps.Stamp) bool {
+		return count(all, pod) >= count(before, pod)+times
+	})
+	env.Must(err)
+}
+
+func count(all []stamps.Stamp, pod types.UID) int {
+	n := 0
+	for _, s := range all {
+		if s.Pod == pod {
+			n++
+		}
+	}
+	return n
+}
+
+// expectRuns checks whether a pod's container runs on a node.
+func (env *environment) expectRuns(node string, pod types.UID, want bool) {
+	env.T.Helper()
+	runs, err := env.pool.Node(node).Runs(env.Ctx, pod)
+	env.Must(err)
+	if runs != want {
+		env.T.Errorf("pod %s runs on %s: %v, want %v", pod, node, runs, want)
+	}
+}
+
+// expectNoOverlap checks that nobody wrote to a volume at the same time as another.
+func (env *environment) expectNoOverlap(volume *objects.Volume) {
+	env.T.Helper()
+	all, err := env.driver.Stamps(volume.Handle)
+	env.Must(err)
+	for _, o := range stamps.Overlaps(all) {
+		env.T.Errorf("TWO WRITERS: %s", o)
+	}
+}
+
+// expectNotDeletedInUse checks that no volume was to be deleted while it was attached, staged or published.
+func (env *environment) expectNotDeletedInUse() {
+	env.T.Helper()
+	found, err := env.driver.DeletedInUse()
+	env.Must(err)
+	for _, text := range found {
+		env.T.Errorf("DELETED IN USE: %s", text)
+	}
+}
+
+// waitPod waits for a pod of a name that is not the one of that UID.
+func (env *environment) waitPod(name string, not types.UID) *v1.Pod {
+	env.T.Helper()
+	var found *v1.Pod
+	env.Eventually("pod "+name+" is there", func() bool {
+		pod, err := env.Client.CoreV1().Pods(env.Namespace).Get(env.Ctx, name, metav1.GetOptions{})
+		found = pod
+		return err == nil && pod.UID != not
+	})
+	return found
+}
+
+// waitClaimOf waits for a claim that a controller makes.
+func (env *environment) waitClaimOf(name string) *objects.Claim {
+	env.T.Helper()
+	var found *objects.Claim
+	env.Eventually("claim "+name+" is there", func() bool {
+		claim, err := env.Client.CoreV1().PersistentVolumeClaims(env.Namespace).Get(env.Ctx, name, metav1.GetOptions{})
+		if err == nil {
+			found = env.ClaimOf(claim)
+		}
+		return err == nil
+	})
+	return found
+}
