@@ -6,6 +6,7 @@
 // node's own user, within the rights of a node (node authorizer and NodeRestriction). When its context ends it falls
 // silent as a dead machine does: its Node object stays, and the controllers find out by themselves.
 //
-// It mounts nothing and does not wait for a volume to be attached; tests that need to see that ask the
-// driver.
+// It mounts nothing and does not wait for a volume to be attached. The attach-detach controller does attach volumes for
+// it, unless their driver's CSIDriver object says that it needs none: see [Node.SetVolumesInUse]. Package
+// test/framework/nodes runs nodes that mount.
 package fakenode

@@ -15,10 +15,12 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/fakenode"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
 )
 
 const (
@@ -109,6 +111,9 @@ func TestNode(t *testing.T) {
 	t.Run("runs a scheduled pod and releases it when it is deleted", func(t *testing.T) {
 		testPod(t, cp, client)
 	})
+	t.Run("has volumes attached, until it says that they are not in use", func(t *testing.T) {
+		testAttach(t, cp, client, node)
+	})
 	t.Run("survives its API server", func(t *testing.T) {
 		if err := cp.APIServer.Restart(t.Context()); err != nil {
 			t.Fatal(err)
@@ -187,6 +192,65 @@ func testPod(t *testing.T, cp *controlplane.ControlPlane, client kubernetes.Inte
 			return nil
 		}
 		return fmt.Errorf("get: %w", errors.Join(err, errors.New("not gone")))
+	})
+}
+
+// testAttach has the attach-detach controller attach a volume for a pod, and detach it when the node does not use it any
+// more. Nothing is attached: the test says what external-attacher would say.
+func testAttach(t *testing.T, cp *controlplane.ControlPlane, client kubernetes.Interface, node *fakenode.Node) {
+	t.Helper()
+	namespace, err := cp.CreateNamespace(t.Context(), "attach")
+	if err != nil {
+		t.Fatal(err)
+	}
+	maker := objects.Maker{Client: client, Driver: "driver.test", Namespace: namespace}
+	bound, err := maker.Make(t.Context(), objects.Spec{Name: "data", Handle: "volume-1",
+		Policy: corev1.PersistentVolumeReclaimRetain})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod, err := maker.MakePod(t.Context(), objects.PodSpec{Name: "web", Claims: []string{bound.ClaimName}, Node: node.Name()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	attachments := client.StorageV1().VolumeAttachments()
+	eventually(t, "the volume is to be attached", func(ctx context.Context) error {
+		list, err := attachments.List(ctx, metav1.ListOptions{})
+		if err != nil || len(list.Items) != 1 || list.Items[0].Spec.NodeName != node.Name() {
+			return fmt.Errorf("%v: attachments %+v", err, list) //nolint:errorlint // it may be nil
+		}
+		_, err = attachments.Patch(ctx, list.Items[0].Name, types.MergePatchType, []byte(`{"status":{"attached":true}}`),
+			metav1.PatchOptions{}, "status")
+		return err
+	})
+	eventually(t, "the node learns that it is attached", func(ctx context.Context) error {
+		got, err := client.CoreV1().Nodes().Get(ctx, node.Name(), metav1.GetOptions{})
+		if err != nil || len(got.Status.VolumesAttached) != 1 || got.Status.VolumesAttached[0].Name != volume {
+			return fmt.Errorf("%v: attached %+v", err, got.Status.VolumesAttached) //nolint:errorlint // it may be nil
+		}
+		return nil
+	})
+	if err := node.SetVolumesInUse(t.Context(), volume); err != nil {
+		t.Fatal(err)
+	}
+	if err := pod.Delete(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := pod.WaitGone(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := attachments.List(t.Context(), metav1.ListOptions{}); err != nil || len(list.Items) != 1 {
+		t.Errorf("%v: attachments of a volume in use %+v", err, list)
+	}
+	if err := node.SetVolumesInUse(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the volume is detached", func(ctx context.Context) error {
+		list, err := attachments.List(ctx, metav1.ListOptions{})
+		if err != nil || len(list.Items) > 0 {
+			return fmt.Errorf("%v: attachments %+v", err, list) //nolint:errorlint // it may be nil
+		}
+		return nil
 	})
 }
 

@@ -29,6 +29,11 @@ const (
 	retryInterval = 200 * time.Millisecond
 )
 
+// controllerManagedAttach has the attach-detach controller attach volumes for a node, as a kubelet sets it by default
+// (enableControllerAttachDetach; k8s.io/kubernetes/pkg/volume/util.ControllerManagedAttachAnnotation). It leaves other
+// nodes alone.
+const controllerManagedAttach = "volumes.kubernetes.io/controller-managed-attach-detach"
+
 // Config says how a node differs from the plain one. The zero value is valid.
 type Config struct {
 	// Drivers are the CSI drivers on the node, by name. They can be changed by SetDrivers.
@@ -101,7 +106,8 @@ func (n *Node) Run(ctx context.Context) error {
 func (n *Node) register(ctx context.Context) error {
 	labels := map[string]string{corev1.LabelHostname: n.name, corev1.LabelOSStable: "linux"}
 	maps.Copy(labels, n.config.Labels)
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.name, Labels: labels}}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.name, Labels: labels,
+		Annotations: map[string]string{controllerManagedAttach: "true"}}}
 	if _, err := n.client.CoreV1().Nodes().Create(ctx, node,
 		metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("create node %q: %w", n.name, err)
