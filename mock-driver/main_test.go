@@ -80,9 +80,14 @@ func TestBadFlagsAreRefusedInOneLine(t *testing.T) {
 		"a fault plan that is absent": {[]string{endpoint, "--fault-plan=" + dir + "/none"}, "no such file"},
 		"a public fault address":      {[]string{endpoint, "--fault-address=0.0.0.0:0"}, "must be a loopback address"},
 		"a file for no fault address": {[]string{endpoint, "--fault-address-file=x"}, "goes with --fault-address"},
-		"a log level that is none":    {[]string{endpoint, "--log-level=loud"}, `--log-level "loud"`},
-		"a state dir that is a file":  {[]string{endpoint, "--state-dir=" + file}, file},
-		"a ledger in no folder":       {[]string{endpoint, "--ledger=" + dir + "/none/ledger"}, "open ledger"},
+		"a kubelet without a directory": {[]string{endpoint, "--state-dir=" + dir, "--kubelet=node"},
+			`--kubelet "node": want NODE=DIRECTORY`},
+		"a kubelet in a relative directory": {[]string{endpoint, "--state-dir=" + dir, "--kubelet=node=kubelet"},
+			"is not an absolute path"},
+		"a kubelet, and no volumes on disk": {[]string{endpoint, "--kubelet=node=/k"}, "--kubelet goes with --state-dir"},
+		"a log level that is none":          {[]string{endpoint, "--log-level=loud"}, `--log-level "loud"`},
+		"a state dir that is a file":        {[]string{endpoint, "--state-dir=" + file}, file},
+		"a ledger in no folder":             {[]string{endpoint, "--ledger=" + dir + "/none/ledger"}, "open ledger"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			// A driver that takes the flags serves: the time bounds that, and is then the failure.

@@ -95,6 +95,35 @@ func TestPublishTwice(t *testing.T) {
 	}
 }
 
+// What is about several paths is about those of one node: a driver does not know what others do.
+func TestNodesDoNotKnowEachOther(t *testing.T) {
+	forEachStore(t, func(t *testing.T, open func(backend.Config) *backend.Backend) {
+		b := open(backend.Config{})
+		v, _, _ := b.CreateVolume(request("pvc-1"), now())
+		on := func(node string) backend.Mount { return backend.Mount{Node: node, Access: mount()} }
+		for _, node := range []string{"a", "b"} {
+			if _, changed, err := b.Stage(v.ID, "/"+node+"/s", on(node)); err != nil || !changed {
+				t.Fatal(changed, err)
+			}
+			if _, changed, err := b.Publish(v.ID, "/"+node+"/t", "/"+node+"/s", on(node)); err != nil || !changed {
+				t.Fatal(changed, err)
+			}
+		}
+		if _, _, err := b.Publish(v.ID, "/a/more", "/a/s", on("a")); !errors.Is(err, backend.ErrInUse) {
+			t.Errorf("another path of a node: %v", err)
+		}
+		if _, _, err := b.Unpublish(v.ID, "/a/t"); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := b.Unstage(v.ID, "/b/s"); !errors.Is(err, backend.ErrInUse) {
+			t.Errorf("unstage where it is published: %v", err)
+		}
+		if _, changed, err := b.Unstage(v.ID, "/a/s"); err != nil || !changed {
+			t.Errorf("unstage where it is not: %v, %v", changed, err)
+		}
+	})
+}
+
 func TestStageAndPublish(t *testing.T) {
 	forEachStore(t, func(t *testing.T, open func(backend.Config) *backend.Backend) {
 		b := open(backend.Config{})
