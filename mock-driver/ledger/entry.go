@@ -34,8 +34,8 @@ type Entry struct {
 	// Method is the bare name of the RPC, such as DeleteVolume.
 	Method string `json:"method,omitempty"`
 	// Volume is the volume's id (its handle), Name the name under which a volume or snapshot was asked for, Snapshot a
-	// snapshot's id, Node a node's: the one that the request names, or of node calls the one that they were made on. What the request does not say is filled in once it is known: an answered
-	// CreateVolume has both Name and Volume.
+	// snapshot's id, Node a node's: the one that the request names, or of node calls the one that they were made on. What
+	// the request does not say is filled in once it is known: an answered CreateVolume has both Name and Volume.
 	Volume   string `json:"volume,omitempty"`
 	Name     string `json:"name,omitempty"`
 	Snapshot string `json:"snapshot,omitempty"`

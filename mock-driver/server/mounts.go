@@ -53,7 +53,8 @@ func (m *mounts) publish(volume, stagedAt, path string, readOnly bool) (err erro
 	if stagedAt == "" {
 		source, err = m.source(volume)
 	} else if staged, found := m.mounter.IsMountPoint(stagedAt); found != nil || !staged {
-		err = fmt.Errorf("nothing is mounted at staging_target_path %q: %w", stagedAt, errors.Join(found, backend.ErrNotPrepared))
+		err = fmt.Errorf("nothing is mounted at staging_target_path %q: %w", stagedAt,
+			errors.Join(found, backend.ErrNotPrepared))
 	}
 	if err != nil {
 		return err

@@ -32,6 +32,7 @@ func (env *environment) startWriter() (*objects.Pod, *objects.Claim, *fixture.Pr
 // endWriter deletes the pod, and waits for the end of claim, PV and volume.
 func (env *environment) endWriter(pod *objects.Pod, claim *objects.Claim, volume *fixture.Provisioned) {
 	env.T.Helper()
+	env.expectNoOverlap(volume.Volume)
 	env.Must(pod.Delete(env.Ctx))
 	env.Must(pod.WaitGone(env.WithTimeout()))
 	env.expectRuns(node1, pod.UID, false)

@@ -59,7 +59,8 @@ func tinyBuild(t *testing.T) (build, *notes) {
 			t.Fatal(err)
 		}
 	}
-	return build{what: "Kubernetes", name: "tiny", pkg: ".", module: module, cache: filepath.Join(t.TempDir(), "cache"), progress: progress}, progress
+	return build{what: "Kubernetes", name: "tiny", pkg: ".", module: module, cache: filepath.Join(t.TempDir(), "cache"),
+		progress: progress}, progress
 }
 
 // cached are the names in the cache besides the lock.

@@ -34,8 +34,8 @@ func removeCgroups(state string) {
 	containers, _ := filepath.Glob(filepath.Join(state, bundles, "*"))
 	for _, container := range containers {
 		id := filepath.Base(container)
-		for _, pattern := range []string{filepath.Join(cgroupRoot, criCgroup, id), filepath.Join(cgroupRoot, "*", criCgroup, id)} {
-			trees, _ := filepath.Glob(pattern)
+		for _, root := range []string{cgroupRoot, filepath.Join(cgroupRoot, "*")} {
+			trees, _ := filepath.Glob(filepath.Join(root, criCgroup, id))
 			for _, tree := range trees {
 				removeCgroup(tree)
 			}

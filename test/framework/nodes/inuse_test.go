@@ -17,21 +17,22 @@ func TestDeletedInUse(t *testing.T) {
 		calls string
 		want  []string
 	}{
-		"nothing used it":     {"DeleteVolume", nil},
+		"nothing used it":     {"Delete", nil},
 		"all uses have ended": {"NodeStage a s,NodePublish a p,NodeUnpublish a p,NodeUnstage a s,Delete", nil},
 		"it is published":     {"NodePublish a p,Delete", []string{"NodePublishVolume p on node a"}},
 		"it is published on another node": {"NodePublish a p,NodePublish b q,NodeUnpublish a p,Delete",
 			[]string{"NodePublishVolume q on node b"}},
 		"it is published at another path": {"NodePublish a p,NodePublish a q,NodeUnpublish a p,Delete",
 			[]string{"NodePublishVolume q on node a"}},
-		"it is staged":                          {"NodeStage a s,NodePublish a p,NodeUnpublish a p,Delete", []string{"NodeStageVolume s on node a"}},
-		"it is attached":                        {"ControllerPublish a ,Delete", []string{"ControllerPublishVolume on node a"}},
-		"twice":                                 {"NodePublish a p,Delete,Delete", []string{"NodePublishVolume p", "NodePublishVolume p"}},
-		"an unpublish that did nothing":         {"NodePublish a p,-NodeUnpublish a p,Delete", []string{"NodePublishVolume p"}},
-		"an unpublish that had not ended":       {"NodePublish a p,+NodeUnpublish a p,Delete", []string{"NodePublishVolume p"}},
-		"a publish that did nothing":            {"-NodePublish a p,Delete", nil},
-		"it is published after it is to go":     {"Delete,NodePublish a p", nil},
-		"unpublished, and then published again": {"NodePublish a p,NodeUnpublish a p,NodePublish a p,Delete", []string{"p"}},
+		"it is staged": {"NodeStage a s,NodePublish a p,NodeUnpublish a p,Delete",
+			[]string{"NodeStageVolume s on node a"}},
+		"it is attached":                    {"ControllerPublish a ,Delete", []string{"ControllerPublishVolume on node a"}},
+		"twice":                             {"NodePublish a p,Delete,Delete", []string{"Publish", "Publish"}},
+		"an unpublish that did nothing":     {"NodePublish a p,-NodeUnpublish a p,Delete", []string{"Publish"}},
+		"an unpublish that had not ended":   {"NodePublish a p,+NodeUnpublish a p,Delete", []string{"Publish"}},
+		"a publish that did nothing":        {"-NodePublish a p,Delete", nil},
+		"it is published after it is to go": {"Delete,NodePublish a p", nil},
+		"published again":                   {"NodePublish a p,NodeUnpublish a p,NodePublish a p,Delete", []string{"Publish"}},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			var calls []ledger.Call

@@ -239,9 +239,9 @@ func (n *Node) ready(ctx context.Context, since time.Time) error {
 		switch {
 		case c.Type != corev1.NodeReady:
 		case c.Status != corev1.ConditionTrue:
-			return fmt.Errorf("Ready is %s: %s", c.Status, c.Message)
+			return fmt.Errorf("it is not Ready but %s: %s", c.Status, c.Message)
 		case c.LastHeartbeatTime.Add(time.Second).Before(since): // the API has whole seconds
-			return fmt.Errorf("Ready is of %s, before the kubelet's start", c.LastHeartbeatTime)
+			return fmt.Errorf("its condition is of %s, before the kubelet's start", c.LastHeartbeatTime)
 		default:
 			return nil
 		}

@@ -51,8 +51,12 @@ func TestNodes(t *testing.T) {
 			env.forSubtest(t).testVolume(pool, attach)
 		})
 	}
-	t.Run("containers run while the kubelet does not", func(t *testing.T) { env.forSubtest(t).testKubelet(pool.Node("node-1")) })
-	t.Run("a loss of power ends all", func(t *testing.T) { env.forSubtest(t).testPower(pool.Node("node-2")) })
+	t.Run("containers run while the kubelet does not", func(t *testing.T) {
+		env.forSubtest(t).testKubelet(pool.Node("node-1"))
+	})
+	t.Run("a loss of power ends all", func(t *testing.T) {
+		env.forSubtest(t).testPower(pool.Node("node-2"))
+	})
 }
 
 // testVolume writes to a volume, and looks for mounts and calls.
@@ -65,7 +69,8 @@ func (env *environment) testVolume(pool *nodes.Pool, attach bool) {
 	env.must(err)
 	pod, err := env.MakePod(env.Context(), objects.PodSpec{Name: "writer", Node: "node-1", Change: writing(vol.ClaimName)})
 	env.must(err)
-	written, err := driver.WaitStamps(env.withTimeout(), vol.Handle, func(all []stamps.Stamp) bool { return len(all) >= 5 })
+	written, err := driver.WaitStamps(env.withTimeout(), vol.Handle,
+		func(all []stamps.Stamp) bool { return len(all) >= 5 })
 	env.must(err)
 	if s := written[0]; s.Pod != pod.UID || s.Name != pod.Name || s.Node != "node-1" {
 		env.Errorf("stamp %+v", s)

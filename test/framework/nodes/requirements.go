@@ -24,7 +24,7 @@ func Supported() error {
 	}
 	var missing []string
 	for _, name := range []string{"containerd", "containerd-shim-runc-v2", "ctr", "runc"} {
-		if _, err := findProgram(name); err != nil {
+		if !hasProgram(name) {
 			missing = append(missing, name)
 		}
 	}
@@ -35,7 +35,7 @@ func Supported() error {
 		return fmt.Errorf("real nodes need %s: %s", strings.Join(missing, ", "), packages)
 	}
 	for _, name := range []string{"unshare", "nsenter", "mount", "umount"} {
-		if _, err := findProgram(name); err != nil {
+		if !hasProgram(name) {
 			return fmt.Errorf("real nodes need the program %s, of the package util-linux or mount", name)
 		}
 	}
@@ -48,16 +48,14 @@ func Supported() error {
 	return nil
 }
 
-func findProgram(name string) (string, error) {
-	if path, err := exec.LookPath(name); err == nil {
-		return path, nil
-	}
+func hasProgram(name string) bool {
+	_, err := exec.LookPath(name)
 	for _, dir := range strings.Split(sbin, ":") {
-		if path, err := exec.LookPath(filepath.Join(dir, name)); err == nil {
-			return path, nil
+		if err != nil {
+			_, err = exec.LookPath(filepath.Join(dir, name))
 		}
 	}
-	return "", fmt.Errorf("find program %s: %w", name, exec.ErrNotFound)
+	return err == nil
 }
 
 // findCNI returns the directory of the CNI plugins. A pod of a node here has the host's network, but containerd is not

@@ -28,7 +28,8 @@ func WriterSpec(claims ...string) corev1.PodSpec {
 	}
 	container := corev1.Container{Name: "writer", Image: WriterImage, ImagePullPolicy: corev1.PullNever,
 		Env: []corev1.EnvVar{
-			fromField("POD_UID", "metadata.uid"), fromField("POD_NAME", "metadata.name"), fromField("NODE_NAME", "spec.nodeName"),
+			fromField("POD_UID", "metadata.uid"), fromField("POD_NAME", "metadata.name"),
+			fromField("NODE_NAME", "spec.nodeName"),
 		}}
 	for i, claim := range claims {
 		name := fmt.Sprintf("volume-%d", i)

@@ -209,7 +209,8 @@ func testAttach(t *testing.T, cp *controlplane.ControlPlane, client kubernetes.I
 	if err != nil {
 		t.Fatal(err)
 	}
-	pod, err := maker.MakePod(t.Context(), objects.PodSpec{Name: "web", Claims: []string{bound.ClaimName}, Node: node.Name()})
+	pod, err := maker.MakePod(t.Context(),
+		objects.PodSpec{Name: "web", Claims: []string{bound.ClaimName}, Node: node.Name()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,8 +5,8 @@
 //
 //	writer [--interval 20ms] [--ignore-term] DIRECTORY...
 //
-// It stands still with "writer pause", and ends at once with "writer exit STATUS". The environment has POD_UID, POD_NAME
-// and NODE_NAME.
+// It stands still with "writer pause", and ends at once with "writer exit STATUS". The environment has POD_UID,
+// POD_NAME and NODE_NAME.
 package main
 
 import (
