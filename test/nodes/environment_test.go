@@ -67,6 +67,7 @@ type environment struct {
 	*fixture.Environment
 	pool   *nodes.Pool
 	driver *nodes.Driver
+	attach bool
 }
 
 // newEnvironment returns an environment on the shared nodes, with a sidecar beside its driver. With attach, the
@@ -86,7 +87,7 @@ func newEnvironment(t *testing.T, attach bool) *environment {
 func (env *environment) useNodes(pool *nodes.Pool, driver string, attach bool) {
 	env.T.Helper()
 	env.T.Cleanup(func() { pool.ShowLogs(env.T) })
-	env.pool = pool
+	env.pool, env.attach = pool, attach
 	env.driver = pool.DriverForTest(env.T, nodes.DriverOptions{Attach: attach,
 		Options: mockdriver.Options{Name: driver, Args: []string{"--delete-published"}, Progress: os.Stderr}})
 	env.AdoptDriver(env.driver.Driver)
@@ -184,13 +185,19 @@ func (env *environment) expectNoOverlap(volume *objects.Volume) {
 	}
 }
 
-// expectNotDeletedInUse checks that no volume was to be deleted while it was attached, staged or published.
+// expectNotDeletedInUse checks that no volume was to be deleted while it was attached or published, or staged on a node
+// to which it was attached. Without attaching, nothing in the API shows whether a volume is staged: the kubelet deletes
+// the pod once it is unpublished, and unstages the volume after that.
 func (env *environment) expectNotDeletedInUse() {
 	env.T.Helper()
 	found, err := env.driver.DeletedInUse()
 	env.Must(err)
-	for _, text := range found {
-		env.T.Errorf("DELETED IN USE: %s", text)
+	for _, d := range found {
+		if d.Method == "NodeStageVolume" && !env.attach {
+			env.T.Logf("before NodeUnstageVolume: %s", d)
+			continue
+		}
+		env.T.Errorf("DELETED IN USE: %s", d)
 	}
 }
 

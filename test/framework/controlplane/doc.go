@@ -10,5 +10,6 @@
 // or service account with the RBAC that a cluster would enforce; the audit log says what
 // was asked of the API.
 //
-// There is no kubelet. Package fakenode writes what one would write.
+// No kubelet is part of it. Package fakenode writes what one would write, and package test/framework/nodes runs real
+// ones, where this machine allows that.
 package controlplane

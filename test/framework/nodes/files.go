@@ -4,6 +4,7 @@ package nodes
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 
@@ -111,9 +112,10 @@ func (n *Node) kubeletConfig(port int) []byte {
 	if n.pool.cluster.Version() == controlplane.V1_36 && !cgroupVersion2() {
 		config["failCgroupV1"] = false
 	}
+	maps.Copy(config, n.pool.options.Kubelet)
 	content, err := yaml.Marshal(config)
 	if err != nil {
-		panic("kubelet configuration: " + err.Error()) // of strings, numbers and booleans
+		panic("kubelet configuration: " + err.Error()) // what is not JSON in Options.Kubelet
 	}
 	return content
 }

@@ -12,9 +12,23 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/ledger"
 )
 
-// DeletedInUse describes each DeleteVolume call that the driver received for a volume that was attached, staged or
-// published, on whatever node. There should be none.
-func (d *Driver) DeletedInUse() ([]string, error) {
+// DeletionInUse is a DeleteVolume call that the driver received for a volume that was attached, staged or published.
+type DeletionInUse struct {
+	Volume string
+	At     time.Time
+	// Method is the call by which the use had begun: ControllerPublishVolume, NodeStageVolume or NodePublishVolume, on Node
+	// and, but for the first, at Path.
+	Method, Node, Path string
+}
+
+func (d DeletionInUse) String() string {
+	return fmt.Sprintf("volume %s was to be deleted at %s, after %s on node %s", d.Volume,
+		d.At.Format(time.TimeOnly+".000"), strings.TrimSpace(d.Method+" "+d.Path), d.Node)
+}
+
+// DeletedInUse returns the deletions that came while the volume was in use, on whatever node: one for each use. The
+// driver's answer does not matter.
+func (d *Driver) DeletedInUse() ([]DeletionInUse, error) {
 	calls, err := d.Calls()
 	return deletedInUse(calls), err
 }
@@ -27,7 +41,7 @@ var uses = map[string]string{
 }
 
 // deletedInUse orders what calls did by when they did it, and deletions by when they were asked for.
-func deletedInUse(calls []ledger.Call) []string {
+func deletedInUse(calls []ledger.Call) []DeletionInUse {
 	type step struct {
 		at     time.Time
 		method string
@@ -45,7 +59,7 @@ func deletedInUse(calls []ledger.Call) []string {
 	slices.SortStableFunc(steps, func(a, b step) int { return a.at.Compare(b.at) })
 	type use struct{ volume, method, node, path string }
 	in := map[use]bool{}
-	var found []string
+	var found []DeletionInUse
 	for _, s := range steps {
 		begins := cmp.Or(uses[s.method], s.method)
 		u := use{s.call.Volume, begins, s.call.Node, s.call.Path}
@@ -53,8 +67,7 @@ func deletedInUse(calls []ledger.Call) []string {
 		case s.method == "DeleteVolume":
 			for used := range in {
 				if used.volume == s.call.Volume {
-					found = append(found, fmt.Sprintf("volume %s was to be deleted at %s, after %s on node %s", used.volume,
-						s.at.Format(time.TimeOnly+".000"), strings.TrimSpace(used.method+" "+used.path), used.node))
+					found = append(found, DeletionInUse{used.volume, s.at, used.method, used.node, used.path})
 				}
 			}
 		case uses[s.method] != "":
@@ -63,6 +76,5 @@ func deletedInUse(calls []ledger.Call) []string {
 			in[u] = true
 		}
 	}
-	slices.Sort(found)
 	return found
 }

@@ -54,7 +54,7 @@ func TestDeletedInUse(t *testing.T) {
 				t.Fatalf("%q, want %q", got, c.want)
 			}
 			for i := range got {
-				if !strings.Contains(got[i], c.want[i]) {
+				if !strings.Contains(got[i].String(), c.want[i]) {
 					t.Errorf("%q, want %q", got[i], c.want[i])
 				}
 			}

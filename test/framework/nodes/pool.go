@@ -45,6 +45,9 @@ type Cluster interface {
 type Options struct {
 	// Names of the nodes, new in the cluster: DNS labels of at most 12 bytes. Required.
 	Names []string
+	// Kubelet has fields of the KubeletConfiguration that differ from the ones here, such as nodeLeaseDurationSeconds.
+	// Optional.
+	Kubelet map[string]any
 	// Progress receives what takes long: compilations. Default: silence.
 	Progress io.Writer
 }
