@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,6 +30,10 @@ func (env *environment) startWriter() (*objects.Pod, *objects.Claim, *fixture.Pr
 	return pod, claim, volume
 }
 
+// detachTimeout is above the minute in which the attach-detach controller notices that a pod is gone whose claim is gone
+// too (desiredStateOfWorldPopulator: its handler of the pod's deletion asks for the claim).
+const detachTimeout = 3 * time.Minute
+
 // endWriter deletes the pod, and waits for the end of claim, PV and volume.
 func (env *environment) endWriter(pod *objects.Pod, claim *objects.Claim, volume *fixture.Provisioned) {
 	env.T.Helper()
@@ -37,7 +42,9 @@ func (env *environment) endWriter(pod *objects.Pod, claim *objects.Claim, volume
 	env.Must(pod.WaitGone(env.WithTimeout()))
 	env.expectRuns(node1, pod.UID, false)
 	env.WaitClaim(claim, "gone", fixture.ClaimIsGone)
-	env.Must(volume.WaitGone(env.WithTimeout()))
+	ctx, cancel := context.WithTimeout(env.Ctx, detachTimeout)
+	defer cancel()
+	env.Must(volume.WaitGone(ctx))
 	env.ExpectDeleted(volume.Volume, 1)
 	env.expectNotDeletedInUse()
 }
@@ -63,7 +70,7 @@ func TestVolumeInUseIsDeletedAfterItsPod(t *testing.T) {
 }
 
 // TestAttachedVolumeIsKeptWithoutItsClaim removes the finalizer that protects a claim, as people do: the claim is gone
-// under the pod and the PV is Released. The volume is kept while it is attached.
+// under the pod and the PV is Released. The volume is kept while it is attached, and deleted at once after that.
 func TestAttachedVolumeIsKeptWithoutItsClaim(t *testing.T) {
 	env := newEnvironment(t, true)
 	pod, claim, volume := env.startWriter()

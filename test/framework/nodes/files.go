@@ -108,6 +108,8 @@ func (n *Node) kubeletConfig(port int) []byte {
 			"memory.available": "1Mi", "nodefs.available": "1Mi", "nodefs.inodesFree": "1", "imagefs.available": "1Mi",
 		},
 		"makeIPTablesUtilChains": false,
+		// A detach waits until the node has said that it does not use the volume: every 10 seconds, by default.
+		"nodeStatusUpdateFrequency": "1s",
 	}
 	if n.pool.cluster.Version() == controlplane.V1_36 && !cgroupVersion2() {
 		config["failCgroupV1"] = false

@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // packages are what a Debian machine has to install.
@@ -44,6 +46,13 @@ func Supported() error {
 	if out, err := probe.CombinedOutput(); err != nil {
 		return fmt.Errorf("real nodes need to make namespaces and to mount, which fails here: %w: %s", err,
 			strings.TrimSpace(string(out)))
+	}
+	cgroups := cgroupRoot
+	if !cgroupVersion2() {
+		cgroups = filepath.Join(cgroupRoot, "memory")
+	}
+	if err := unix.Access(cgroups, unix.W_OK); err != nil {
+		return fmt.Errorf("real nodes need to make cgroups in %s, which fails here: %w", cgroups, err)
 	}
 	return nil
 }
