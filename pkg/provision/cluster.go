@@ -56,7 +56,7 @@ type apiServer struct {
 
 // removeFinalizer goes by UID alone: the in-flight log has taken the finalizer's place.
 func (a apiServer) removeFinalizer(ctx context.Context, c provisioning.Claim) error {
-	_, err := kube.PatchClaimFinalizers(ctx, a.core.PersistentVolumeClaims(c.Namespace), kube.FinalizerPatch{
+	_, err := kube.PatchFinalizers(ctx, a.core.PersistentVolumeClaims(c.Namespace), kube.FinalizerPatch{
 		Name: c.Name, UID: c.UID, Remove: []string{a.legacyFinalizer}})
 	return err
 }
@@ -91,7 +91,7 @@ func (a apiServer) holdSource(ctx context.Context, source request.SourceRef) err
 		}
 		return a.snapshots.AddFinalizer(ctx, types.NamespacedName{Namespace: source.Namespace, Name: source.Name}, source.UID)
 	}
-	_, err := kube.PatchClaimFinalizers(ctx, a.core.PersistentVolumeClaims(source.Namespace), kube.FinalizerPatch{
+	_, err := kube.PatchFinalizers(ctx, a.core.PersistentVolumeClaims(source.Namespace), kube.FinalizerPatch{
 		Name: source.Name, UID: source.UID, Add: []string{finalizers.Cloning}})
 	if err != nil {
 		return fmt.Errorf("keep the claim that is cloned: %w", err)
@@ -107,7 +107,7 @@ func (a apiServer) freeSource(ctx context.Context, source request.SourceRef) err
 		return a.snapshots.RemoveFinalizer(ctx, types.NamespacedName{Namespace: source.Namespace, Name: source.Name},
 			source.UID)
 	}
-	_, err := kube.PatchClaimFinalizers(ctx, a.core.PersistentVolumeClaims(source.Namespace), kube.FinalizerPatch{
+	_, err := kube.PatchFinalizers(ctx, a.core.PersistentVolumeClaims(source.Namespace), kube.FinalizerPatch{
 		Name: source.Name, UID: source.UID, Remove: []string{finalizers.Cloning}})
 	return err
 }

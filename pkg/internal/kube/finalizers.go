@@ -20,7 +20,7 @@ var (
 	ErrChanged = errors.New("object changed")
 )
 
-// FinalizerPatch is a write to the list of finalizers of a PV or a claim that leaves the entries of others
+// FinalizerPatch is a write to the list of finalizers of an object that leaves the entries of others
 // alone and has the same size whatever the list holds.
 type FinalizerPatch struct {
 	// Name and UID name the object. One that was deleted and made again under the same name is
@@ -56,50 +56,59 @@ func (p FinalizerPatch) body() ([]byte, error) {
 	return json.Marshal(map[string]any{"metadata": metadata})
 }
 
-// PatchFinalizers carries out p and returns the PV as it is afterwards.
-//
-// The API server's answers are distinguished by what they mean, not by their code: ErrGone
-// (404, or another UID under the name), ErrChanged (409, or the PV became terminating so
-// that no finalizer can be added). Any other error may have happened after the write.
-func PatchFinalizers(ctx context.Context, pvs corev1.PersistentVolumeInterface,
-	p FinalizerPatch) (*v1.PersistentVolume, error) {
-	body, err := p.body()
-	if err != nil {
-		return nil, fmt.Errorf("patch finalizers of PV %q: %w", p.Name, err)
-	}
-	pv, err := pvs.Patch(ctx, p.Name, types.StrategicMergePatchType, body,
-		metav1.PatchOptions{FieldManager: p.FieldManager})
-	if err != nil {
-		return nil, fmt.Errorf("patch finalizers of PV %q: %w", p.Name, meaning(err))
-	}
-	return pv, nil
+// Patcher is the typed client of one kind of object, such as corev1.PodInterface; T is the pointer to the kind.
+type Patcher[T any] interface {
+	Patch(ctx context.Context, name string, kind types.PatchType, body []byte, options metav1.PatchOptions,
+		subresources ...string) (T, error)
 }
 
-// PatchClaimFinalizers does the same for a claim; claims is the client of its namespace.
-func PatchClaimFinalizers(ctx context.Context, claims corev1.PersistentVolumeClaimInterface,
-	p FinalizerPatch) (*v1.PersistentVolumeClaim, error) {
+// PatchFinalizers carries out p and returns the object as it is afterwards.
+//
+// The API server's answers are distinguished by what they mean, not by their code: ErrGone
+// (404, or another UID under the name), ErrChanged (409, or the object became terminating so
+// that no finalizer can be added). Any other error may have happened after the write.
+func PatchFinalizers[T any](ctx context.Context, objects Patcher[T], p FinalizerPatch) (after T, err error) {
 	body, err := p.body()
-	if err != nil {
-		return nil, fmt.Errorf("patch finalizers of claim %q: %w", p.Name, err)
+	if err == nil {
+		after, err = objects.Patch(ctx, p.Name, types.StrategicMergePatchType, body,
+			metav1.PatchOptions{FieldManager: p.FieldManager})
 	}
-	claim, err := claims.Patch(ctx, p.Name, types.StrategicMergePatchType, body,
-		metav1.PatchOptions{FieldManager: p.FieldManager})
 	if err != nil {
-		return nil, fmt.Errorf("patch finalizers of claim %q: %w", p.Name, meaning(err))
+		return *new(T), fmt.Errorf("patch finalizers of %s %q: %w", noun(after), p.Name, meaning(err))
 	}
-	return claim, nil
+	return after, nil
+}
+
+// noun returns what errors call an object.
+func noun(object any) string {
+	switch object.(type) {
+	case *v1.PersistentVolume:
+		return "PV"
+	case *v1.PersistentVolumeClaim:
+		return "claim"
+	case *v1.Pod:
+		return "pod"
+	}
+	return "object"
 }
 
 // meaning classifies the API server's answers to a patch.
 func meaning(err error) error {
 	switch {
-	case apierrors.IsNotFound(err):
-		return fmt.Errorf("%w: %w", ErrGone, err)
-	case apierrors.IsConflict(err):
-		return fmt.Errorf("%w: %w", ErrChanged, err)
 	case apierrors.IsInvalid(err) && concerns(err, "metadata.uid"):
 		return fmt.Errorf("%w: %w", ErrGone, err)
 	case apierrors.IsInvalid(err) && concerns(err, "metadata.finalizers"):
+		return fmt.Errorf("%w: %w", ErrChanged, err)
+	}
+	return meaningOfDeletion(err)
+}
+
+// meaningOfDeletion classifies the API server's answers to a deletion with preconditions.
+func meaningOfDeletion(err error) error {
+	switch {
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("%w: %w", ErrGone, err)
+	case apierrors.IsConflict(err):
 		return fmt.Errorf("%w: %w", ErrChanged, err)
 	}
 	return err
@@ -145,20 +154,21 @@ func PatchPolicy(ctx context.Context, pvs corev1.PersistentVolumeInterface, p Po
 // that name is not as the preconditions say.
 func DeletePV(ctx context.Context, pvs corev1.PersistentVolumeInterface, name string, uid types.UID,
 	version string) error {
+	err := pvs.Delete(ctx, name, metav1.DeleteOptions{Preconditions: exactly(uid, version)})
+	if err != nil {
+		return fmt.Errorf("delete PV %q: %w", name, meaningOfDeletion(err))
+	}
+	return nil
+}
+
+// exactly returns the preconditions of the deletion of an object with that UID, and with that resourceVersion unless
+// version is empty.
+func exactly(uid types.UID, version string) *metav1.Preconditions {
 	as := metav1.NewUIDPreconditions(string(uid))
 	if version != "" {
 		as.ResourceVersion = &version
 	}
-	err := pvs.Delete(ctx, name, metav1.DeleteOptions{Preconditions: as})
-	switch {
-	case err == nil:
-		return nil
-	case apierrors.IsNotFound(err):
-		err = fmt.Errorf("%w: %w", ErrGone, err)
-	case apierrors.IsConflict(err):
-		err = fmt.Errorf("%w: %w", ErrChanged, err)
-	}
-	return fmt.Errorf("delete PV %q: %w", name, err)
+	return as
 }
 
 // concerns reports whether an API error names the field among its causes.

@@ -53,6 +53,14 @@ var writes = map[string]func(context.Context, corev1.CoreV1Interface) error{
 		FinalizerPatch{Name: "a", UID: "u", Add: []string{"x"}, Remove: []string{"y"}}),
 	`PATCH /api/v1/namespaces/ns/persistentvolumeclaims/a {"metadata":{"$deleteFromPrimitiveList/finalizers":["x"],"uid":"u"}}`: patchClaim(
 		FinalizerPatch{Name: "a", UID: "u", Remove: []string{"x"}}),
+	`PATCH /api/v1/namespaces/ns/pods/a {"metadata":{"$deleteFromPrimitiveList/finalizers":["x"],"resourceVersion":"7","uid":"u"}}`: patchPod(
+		FinalizerPatch{Name: "a", UID: "u", ResourceVersion: "7", Remove: []string{"x"}}),
+	`PATCH /api/v1/namespaces/ns/pods/a/status {"metadata":{"uid":"u"},"status":{"conditions":[{"type":"T","status":"True","lastProbeTime":null,"lastTransitionTime":null}]}}`: patchCondition(
+		ConditionPatch{Name: "a", UID: "u", Condition: v1.PodCondition{Type: "T", Status: v1.ConditionTrue}}),
+	`PATCH /api/v1/namespaces/ns/pods/a/status {"metadata":{"uid":"u"},"status":{"conditions":[{"$patch":"delete","type":"T"}]}}`: patchCondition(
+		ConditionPatch{Name: "a", UID: "u", Condition: v1.PodCondition{Type: "T"}, Remove: true}),
+	`DELETE /api/v1/namespaces/ns/pods/a {"kind":"DeleteOptions","apiVersion":"v1","gracePeriodSeconds":0,"preconditions":{"uid":"u"}}`:                       forceDeletePod(""),
+	`DELETE /api/v1/namespaces/ns/pods/a {"kind":"DeleteOptions","apiVersion":"v1","gracePeriodSeconds":0,"preconditions":{"uid":"u","resourceVersion":"7"}}`: forceDeletePod("7"),
 	`PATCH /api/v1/persistentvolumes/a {"metadata":{"resourceVersion":"7","uid":"u"},"spec":{"persistentVolumeReclaimPolicy":"Delete"}}`: patchPolicy(
 		PolicyPatch{Name: "a", UID: "u", ResourceVersion: "7", Policy: v1.PersistentVolumeReclaimDelete}),
 	`DELETE /api/v1/persistentvolumes/a {"kind":"DeleteOptions","apiVersion":"v1","preconditions":{"uid":"u"}}`:                       deletePV(""),
@@ -68,8 +76,27 @@ func patchPV(p FinalizerPatch) func(context.Context, corev1.CoreV1Interface) err
 
 func patchClaim(p FinalizerPatch) func(context.Context, corev1.CoreV1Interface) error {
 	return func(ctx context.Context, c corev1.CoreV1Interface) error {
-		_, err := PatchClaimFinalizers(ctx, c.PersistentVolumeClaims("ns"), p)
+		_, err := PatchFinalizers(ctx, c.PersistentVolumeClaims("ns"), p)
 		return err
+	}
+}
+
+func patchPod(p FinalizerPatch) func(context.Context, corev1.CoreV1Interface) error {
+	return func(ctx context.Context, c corev1.CoreV1Interface) error {
+		_, err := PatchFinalizers(ctx, c.Pods("ns"), p)
+		return err
+	}
+}
+
+func patchCondition(p ConditionPatch) func(context.Context, corev1.CoreV1Interface) error {
+	return func(ctx context.Context, c corev1.CoreV1Interface) error {
+		return PatchPodCondition(ctx, c.Pods("ns"), p)
+	}
+}
+
+func forceDeletePod(version string) func(context.Context, corev1.CoreV1Interface) error {
+	return func(ctx context.Context, c corev1.CoreV1Interface) error {
+		return ForceDeletePod(ctx, c.Pods("ns"), "a", "u", version)
 	}
 }
 
@@ -98,13 +125,15 @@ func TestAWriteIsBoundToTheObjectThatWasRead(t *testing.T) {
 func TestAWriteThatIsBoundToNothingIsNotSent(t *testing.T) {
 	finalizers := []string{"x"}
 	for what, write := range map[string]func(context.Context, corev1.CoreV1Interface) error{
-		"a PV without UID":               patchPV(FinalizerPatch{Name: "a", Add: finalizers}),
-		"no finalizer of a PV":           patchPV(FinalizerPatch{Name: "a", UID: "u"}),
-		"a claim without UID":            patchClaim(FinalizerPatch{Name: "a", Remove: finalizers}),
-		"no finalizer of a claim":        patchClaim(FinalizerPatch{Name: "a", UID: "u"}),
-		"a policy without UID":           patchPolicy(PolicyPatch{Name: "a", ResourceVersion: "7", Policy: "Delete"}),
-		"a policy, whatever has changed": patchPolicy(PolicyPatch{Name: "a", UID: "u", Policy: "Delete"}),
-		"no policy":                      patchPolicy(PolicyPatch{Name: "a", UID: "u", ResourceVersion: "7"}),
+		"a PV without UID":                 patchPV(FinalizerPatch{Name: "a", Add: finalizers}),
+		"no finalizer of a PV":             patchPV(FinalizerPatch{Name: "a", UID: "u"}),
+		"a claim without UID":              patchClaim(FinalizerPatch{Name: "a", Remove: finalizers}),
+		"a condition without a type":       patchCondition(ConditionPatch{Name: "a", UID: "u"}),
+		"a condition of a pod without UID": patchCondition(ConditionPatch{Name: "a", Condition: v1.PodCondition{Type: "T"}}),
+		"no finalizer of a claim":          patchClaim(FinalizerPatch{Name: "a", UID: "u"}),
+		"a policy without UID":             patchPolicy(PolicyPatch{Name: "a", ResourceVersion: "7", Policy: "Delete"}),
+		"a policy, whatever has changed":   patchPolicy(PolicyPatch{Name: "a", UID: "u", Policy: "Delete"}),
+		"no policy":                        patchPolicy(PolicyPatch{Name: "a", UID: "u", ResourceVersion: "7"}),
 	} {
 		client, sent := answering(t, metav1.Status{})
 		if err := write(t.Context(), client); err == nil || len(*sent) > 0 {

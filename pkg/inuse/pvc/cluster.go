@@ -70,7 +70,7 @@ func (a apiServer) listClaims(ctx context.Context) (claims []heldClaim, err erro
 }
 
 func (a apiServer) patch(ctx context.Context, o inuse.Object, action inuse.Action) (inuse.Object, error) {
-	after, err := kube.PatchClaimFinalizers(ctx, a.core.PersistentVolumeClaims(o.Namespace),
+	after, err := kube.PatchFinalizers(ctx, a.core.PersistentVolumeClaims(o.Namespace),
 		inuse.Patch(o, action, Finalizer))
 	if err != nil {
 		return inuse.Object{}, err

@@ -1,0 +1,61 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+)
+
+// ForceDeletePod asks the API server to delete the pod with that UID, and with that resourceVersion unless version is
+// empty, with a grace period of 0: a pod without finalizers is then gone at once, whether its processes run or not.
+// Errors are those of DeletePV.
+func ForceDeletePod(ctx context.Context, pods corev1.PodInterface, name string, uid types.UID, version string) error {
+	now := int64(0)
+	err := pods.Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &now, Preconditions: exactly(uid, version)})
+	if err != nil {
+		return fmt.Errorf("delete pod %q with a grace period of 0: %w", name, meaningOfDeletion(err))
+	}
+	return nil
+}
+
+// ConditionPatch is a write of one condition of a pod that leaves all others alone.
+type ConditionPatch struct {
+	// Name and UID name the pod. Required.
+	Name string
+	UID  types.UID
+	// Condition is set, or with Remove the condition of its type is removed. Its Type is required.
+	Condition v1.PodCondition
+	Remove    bool
+}
+
+// body is a strategic merge patch, which merges conditions by their type; a JSON merge patch would replace all of them.
+func (p ConditionPatch) body() ([]byte, error) {
+	if p.UID == "" || p.Condition.Type == "" {
+		return nil, errors.New("want a UID, and the type of a condition")
+	}
+	var condition any = p.Condition
+	if p.Remove {
+		condition = map[string]any{"$patch": "delete", "type": p.Condition.Type}
+	}
+	return json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": p.UID}, "status": map[string]any{"conditions": []any{condition}},
+	})
+}
+
+// PatchPodCondition carries out p. Errors are those of PatchFinalizers.
+func PatchPodCondition(ctx context.Context, pods corev1.PodInterface, p ConditionPatch) error {
+	body, err := p.body()
+	if err == nil {
+		_, err = pods.Patch(ctx, p.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status")
+	}
+	if err != nil {
+		return fmt.Errorf("patch condition %s of pod %q: %w", p.Condition.Type, p.Name, meaning(err))
+	}
+	return nil
+}
