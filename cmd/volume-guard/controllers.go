@@ -11,13 +11,14 @@ const (
 	inTree        = "intree"
 	pvcProtection = "pvc-protection"
 	pvProtection  = "pv-protection"
+	podSafety     = "pod-safety"
 )
 
 // onByDefault are those that * means. The others do what Kubernetes' own controllers do in most
-// clusters, which costs a watch of all claims and pods.
+// clusters, or change how pods end, and cost a watch of all claims or pods.
 func onByDefault() []string { return []string{inTree} }
 
-func offByDefault() []string { return []string{pvcProtection, pvProtection} }
+func offByDefault() []string { return []string{pvcProtection, pvProtection, podSafety} }
 
 // selection is the value of --controllers: "*" for those that are on by default, "NAME" for one more,
 // "-NAME" for one less, as in kube-controller-manager.

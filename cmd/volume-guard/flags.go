@@ -15,6 +15,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety"
 )
 
 // options are the flags of the program.
@@ -33,6 +34,8 @@ type options struct {
 
 	terminatedPods string
 	patience       time.Duration
+
+	podSafety podSafetyOptions
 
 	webhooks webhookOptions
 
@@ -58,7 +61,8 @@ func (o *options) Flags() cliflag.NamedFlagSets {
 	fs.BoolVar(&o.releaseFinalizers, "release-finalizers", false,
 		"Remove every finalizer that the --controllers added from all objects of the cluster, print how many, and exit. "+
 			"No volume is deleted. Finalizers of pvc-protection and pv-protection are removed only if no other controller is "+
-			"observed to manage them within --protection-patience. The first step of removing volume-guard: it takes the "+
+			"observed to manage them within --protection-patience. Those of pod-safety are removed whether the processes of the "+
+			"pod run or not, after the admission policy and webhook that add them. The first step of removing volume-guard: it takes the "+
 			"Lease, which stops running replicas and keeps them from starting again for ten minutes. Without "+
 			"--leader-election, stop them before.")
 	fs.StringSliceVar(&o.releaseDrivers, "release-drivers", nil,
@@ -82,6 +86,7 @@ func (o *options) Flags() cliflag.NamedFlagSets {
 		"How long Kubernetes' own protection controllers must not act on an object that needs it before they count as "+
 			"off. It applies after each start, and each time that they were observed to act.")
 
+	o.podSafety.flags(groups.FlagSet("Pod safety"))
 	o.webhooks.flags(groups.FlagSet("Webhooks"))
 	o.leader.On = true // two at once would write the same objects
 	o.leader.Flags(groups.FlagSet("Leader election"), "the Lease "+name+". Webhooks answer on every replica.",
@@ -114,6 +119,15 @@ func (o *options) claimConfig() pvc.Config {
 	return pvc.Config{Config: o.protectConfig(), TerminatedPods: ended}
 }
 
+// podSafetyConfig returns the settings of pkg/podsafety.
+func (o *options) podSafetyConfig() podsafety.Config {
+	return podsafety.Config{
+		UnmountGrace: o.podSafety.unmountGrace, DeleteOrphans: o.podSafety.deleteOrphans,
+		VolumeLocks: o.podSafety.volumeLocks, NodeCondition: o.podSafety.nodeCondition,
+		DryRun: o.dryRun, Workers: o.workers, RetryStart: o.retryStart, RetryMax: o.retryMax,
+	}
+}
+
 // Validate returns every setting that is wrong.
 func (o *options) Validate() error {
 	wrong := []error{o.controllers.validate(), o.cluster.Validate(), o.leader.Validate(), o.http.Validate()}
@@ -133,6 +147,7 @@ func (o *options) Validate() error {
 	add(o.retryMax < o.retryStart, "--retry-interval-max=%v: must not be below --retry-interval-start=%v", o.retryMax,
 		o.retryStart)
 	add(o.patience <= 0, "--protection-patience=%v: must be positive", o.patience)
+	add(o.podSafety.unmountGrace <= 0, "--unmount-grace=%v: must be positive", o.podSafety.unmountGrace)
 	add(o.grace < 0, "--shutdown-grace=%v: must not be negative", o.grace)
 	return errors.Join(wrong...)
 }

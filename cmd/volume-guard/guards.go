@@ -12,9 +12,11 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pv"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety"
 )
 
-// guard is a controller of this program: intree.Controller, pvc.Protector, pv.Protector.
+// guard is a controller of this program: intree.Controller, pvc.Protector, pv.Protector,
+// podsafety.Controller.
 type guard interface {
 	app.Controller
 	app.PermissionChecker
@@ -46,6 +48,11 @@ func (o *options) guards(config *rest.Config, events record.EventRecorder, metri
 			c := o.protectConfig()
 			c.Events, c.Metrics = events, metrics
 			return pv.New(config, c)
+		}},
+		{podSafety, func() (guard, error) {
+			c := o.podSafetyConfig()
+			c.Events, c.Metrics = events, metrics
+			return podsafety.New(config, c)
 		}},
 	} {
 		if !o.controllers.has(kind.name) {

@@ -1,5 +1,6 @@
-// Command volume-guard runs once per cluster: it honors the reclaim policy of in-tree volumes, and
-// protects claims and PersistentVolumes in use where Kubernetes' own controllers do not.
+// Command volume-guard runs once per cluster: it honors the reclaim policy of in-tree volumes,
+// protects claims and PersistentVolumes in use where Kubernetes' own controllers do not, and holds pods
+// until their processes have ended.
 package main
 
 import (
@@ -19,6 +20,8 @@ intree           deletes the volumes of in-tree plugins when, and only when, the
 pvc-protection   keeps claims that pods use, where kube-controller-manager's own controller is off.
 pv-protection    keeps PersistentVolumes that are bound, where kube-controller-manager's own
                  controller is off.
+pod-safety       holds pods with claims until their processes have ended, in namespaces with the
+                 label csi-reclaimer.io/pod-safety=enforce. It needs the manifests pod-safety-*.yaml.
 
 Where volume-guard observes that Kubernetes does the same, it writes nothing.`
 

@@ -13,10 +13,12 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/app"
 	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission/podhold"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pv"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety"
 )
 
 // restartDelay is how long a release keeps running replicas from starting again: long enough to remove them.
@@ -59,6 +61,8 @@ func (o *options) release(ctx context.Context, config *rest.Config, stdout io.Wr
 			case *pv.Protector:
 				done, err := c.Release(ctx)
 				errs = append(errs, err, out.protected("PV", pv.Finalizer, done))
+			case *podsafety.Controller:
+				errs = append(errs, out.releasePods(ctx, acting, c))
 			}
 		}
 		if len(o.releaseDrivers) > 0 {
@@ -145,6 +149,37 @@ func (p printer) protected(what, finalizer string, done inuse.Released) error {
 		errs = append(errs, p.say("The API server still adds %[2]s to each new %[1]s, and nothing removes it: run "+
 			"kube-controller-manager's own controller for it, or the API server without the admission plugin "+
 			"StorageObjectInUseProtection", what, finalizer))
+	}
+	return errors.Join(errs...)
+}
+
+// releasePods removes what adds the finalizer to pods, and then the finalizer. What keeps others from removing it stays
+// in force for longer: API servers observe its end some time later.
+func (p printer) releasePods(ctx context.Context, config *rest.Config, c *podsafety.Controller) error {
+	removed, err := podhold.RemoveAdmission(ctx, config)
+	errs := []error{err}
+	for _, object := range removed {
+		errs = append(errs, p.say("%s was deleted", object))
+	}
+	if err != nil {
+		return errors.Join(append(errs, errors.New("no pod was released, because new pods would still get the finalizer"))...)
+	}
+	done, err := c.Release(ctx)
+	return errors.Join(append(errs, err, p.pods(done))...)
+}
+
+// pods prints what was done to held pods.
+func (p printer) pods(done podsafety.Released) error {
+	errs := []error{p.say("%s %s released, %s and %s on %s removed", plural.Count(done.Pods, "pod"),
+		plural.Verb(done.Pods, "was", "were"), plural.Count(done.Locks, "VolumeLock"), "the condition "+
+			string(podsafety.NodeUnreachable), plural.Count(done.Conditions, "pod"))}
+	for _, pod := range done.Unproven {
+		errs = append(errs, p.say("pod %s was terminating, and nothing shows that its processes have ended: a replacement "+
+			"may run beside them", pod))
+	}
+	if len(done.Left) > 0 {
+		errs = append(errs, fmt.Errorf("%s %s the finalizer %s: %s", plural.Count(len(done.Left), "pod"),
+			plural.Verb(len(done.Left), "keeps", "keep"), podsafety.Finalizer, some(done.Left)))
 	}
 	return errors.Join(errs...)
 }

@@ -41,12 +41,13 @@ const (
 	webhooksFile = "rbac-volume-guard-webhooks.yaml"
 )
 
-// protectionFile is what operators install for a controller that protects ("pvc-protection").
-func protectionFile(controller string) string { return "rbac-volume-guard-" + controller + ".yaml" }
+// controllerFile is what operators install for a controller that is off by default ("pvc-protection").
+func controllerFile(controller string) string { return "rbac-volume-guard-" + controller + ".yaml" }
 
 // guardFiles are what operators install for volume-guard, with all that is off by default.
 func guardFiles() []string {
-	return []string{guardFile, protectionFile("pvc-protection"), protectionFile("pv-protection"), webhooksFile}
+	return []string{guardFile, controllerFile("pvc-protection"), controllerFile("pv-protection"),
+		controllerFile("pod-safety"), webhooksFile}
 }
 
 // GrantGuard makes all roles that volume-guard ships and binds them to the service account.
@@ -78,11 +79,11 @@ func GrantGuardByDefault(ctx context.Context, client kubernetes.Interface, names
 	return guard(ctx, client, namespace, account, guardFile, webhooksFile)
 }
 
-// GrantGuardController does so for one controller that protects ("pvc-protection") and no other, as the chart has it,
+// GrantGuardController does so for one controller that is off by default ("pvc-protection") and no other, as the chart has it,
 // and returns the rules.
 func GrantGuardController(ctx context.Context, client kubernetes.Interface, namespace, account,
 	controller string) (rules []rbacv1.PolicyRule, err error) {
-	rules, err = guard(ctx, client, namespace, account, protectionFile(controller))
+	rules, err = guard(ctx, client, namespace, account, controllerFile(controller))
 	if err != nil {
 		return nil, err
 	}
@@ -143,18 +144,19 @@ func bindClusterRole(ctx context.Context, client kubernetes.Interface, name, nam
 	return nil
 }
 
-// makeRole makes a role and binds it to the service account.
+// makeRole makes a role, in its namespace or that of the service account, and binds it to the service account.
 func makeRole(ctx context.Context, client kubernetes.Interface, namespace, account string, role *rbacv1.Role) error {
-	if _, err := client.RbacV1().Roles(namespace).Create(ctx, role, metav1.CreateOptions{}); err != nil {
+	in, binding := namespace, role.Name
+	if role.Namespace != "" {
+		in, binding = role.Namespace, role.Name+"-"+namespace
+	}
+	if _, err := client.RbacV1().Roles(in).Create(ctx, role,
+		metav1.CreateOptions{}); err != nil && (in == namespace || !apierrors.IsAlreadyExists(err)) {
 		return fmt.Errorf("make role: %w", err)
 	}
-	return bindRole(ctx, client, namespace, account, role.Name)
-}
-
-func bindRole(ctx context.Context, client kubernetes.Interface, namespace, account, role string) error {
-	if _, err := client.RbacV1().RoleBindings(namespace).Create(ctx, &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: role},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role},
+	if _, err := client.RbacV1().RoleBindings(in).Create(ctx, &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: binding},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: role.Name},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: account}},
 	}, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("bind role: %w", err)

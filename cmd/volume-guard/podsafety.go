@@ -1,0 +1,36 @@
+package main
+
+import (
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety"
+)
+
+// podSafetyOptions are the flags of the controller pod-safety.
+type podSafetyOptions struct {
+	unmountGrace  time.Duration
+	deleteOrphans bool
+	volumeLocks   bool
+	nodeCondition bool
+}
+
+func (o *podSafetyOptions) flags(fs *pflag.FlagSet) {
+	fs.DurationVar(&o.unmountGrace, "unmount-grace", podsafety.DefaultUnmountGrace,
+		"How long to hold a pod after its processes have ended, where nothing shows that its volumes are unmounted: after "+
+			"a force deletion, and after the pod garbage collector. A guess: a kubelet unmounts within seconds, and retries "+
+			"for as long as that fails.")
+	fs.BoolVar(&o.deleteOrphans, "delete-orphaned-pods", false,
+		"Delete held pods whose Node no longer exists, once the Lease of the node was not renewed for 40s. Only for clusters "+
+			"whose kube-controller-manager runs without its controller pod-garbage-collector-controller, which does that.")
+	fs.BoolVar(&o.volumeLocks, "volume-locks", true,
+		"While a held pod is terminating on a node that is not Ready, create a VolumeLock for each of its volumes: the "+
+			"policy csi-reclaimer-attach-lock then refuses to attach the volume to another node. Needs "+
+			"pod-safety-crd.yaml. Run kube-controller-manager with --disable-force-detach-on-timeout, too, so that volumes "+
+			"are not detached from such a node after 6 minutes.")
+	fs.BoolVar(&o.nodeCondition, "node-unreachable-condition", true,
+		"Set the condition "+string(podsafety.NodeUnreachable)+" of pods on a node whose condition Ready is Unknown, and "+
+			"remove it when the node is back: of held pods, and of all pods in namespaces with the label "+
+			podsafety.NamespaceLabel+".")
+}

@@ -1,0 +1,69 @@
+package podsafety
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+)
+
+// mark sets the condition NodeUnreachable of the pods on a node that is unreachable, and removes it where the node is
+// back. While there is no Node of the name, nothing changes.
+func (c *Controller) mark(ctx context.Context, name string) controller.Result {
+	n, found := c.observer.nodes.Get(name)
+	var err error
+	switch {
+	case !found:
+	case n.unreachable:
+		err = c.setMarks(ctx, name)
+	default:
+		err = c.removeMarks(ctx, name)
+	}
+	return c.failed(ctx, "Set the condition NodeUnreachable of pods", err, "node", name)
+}
+
+// setMarks lists the pods of the node: those that are not held are not in the cache.
+func (c *Controller) setMarks(ctx context.Context, node string) error {
+	var pods []*pod
+	err := c.cluster.eachPod(ctx, metav1.NamespaceAll, node, func(o *v1.Pod) {
+		if p := podOf(o); !p.marked && (p.held || c.observer.modeOf(p.namespace) != podhold.ModeOff) {
+			pods = append(pods, p)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return c.patchMarks(ctx, pods, v1.PodCondition{
+		Type: NodeUnreachable, Status: v1.ConditionTrue, LastTransitionTime: metav1.NewTime(c.cfg.Clock.Now()),
+		Reason:  string(podhold.ReasonNodeUnreachable),
+		Message: fmt.Sprintf("The node controller does not hear of node %s. Processes of the pod may run there.", node),
+	}, false)
+}
+
+// removeMarks removes the conditions of pods in the cache, which has all that are marked.
+func (c *Controller) removeMarks(ctx context.Context, node string) error {
+	var pods []*pod
+	c.observer.pods.Each(func(p *pod) {
+		if p.node == node && p.marked {
+			pods = append(pods, p)
+		}
+	})
+	return c.patchMarks(ctx, pods, v1.PodCondition{Type: NodeUnreachable}, true)
+}
+
+func (c *Controller) patchMarks(ctx context.Context, pods []*pod, condition v1.PodCondition, remove bool) error {
+	var errs []error
+	for _, p := range pods {
+		patch := kube.ConditionPatch{Name: p.name, UID: p.uid, Condition: condition, Remove: remove}
+		if err := c.cluster.patchCondition(ctx, p.namespace, patch); !errors.Is(err, kube.ErrGone) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}

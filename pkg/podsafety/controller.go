@@ -1,0 +1,150 @@
+package podsafety
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	authorizationv1 "k8s.io/client-go/kubernetes/typed/authorization/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+)
+
+// Controller holds the pods of a cluster. Its methods are safe for concurrent use.
+type Controller struct {
+	cfg     Config
+	cluster cluster
+	// authorization checks what this program may do.
+	authorization authorizationv1.AuthorizationV1Interface
+	observer      *observer
+	guard         *attachGuard
+	recorder      *events.Recorder[Reason]
+	metrics       metrics
+
+	control                              *controller.Controller
+	pods, lockings, namespaces, markings *controller.Queue[string]
+}
+
+// otherWorkers is how many namespaces, nodes and locks are each worked on at once.
+const otherWorkers = 2
+
+// New returns a Controller for the cluster that config describes; config is copied, and a QPS of 0
+// means that nothing but the number of workers limits the calls. Nothing is started: see Run.
+func New(config *rest.Config, cfg Config) (*Controller, error) {
+	if config == nil {
+		return nil, errors.New("create a controller for pod safety: no cluster is given")
+	}
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("create a controller for pod safety: %w", err)
+	}
+	clients, err := kube.NewClients(config)
+	if err != nil {
+		return nil, err
+	}
+	locks, err := newLockClient(config)
+	if err != nil {
+		return nil, err
+	}
+	c, err := newController(cfg, apiServer{clients, apiTimeout}, locks)
+	if err != nil {
+		return nil, err
+	}
+	c.authorization = clients.Authorization
+	return c, c.run(c.observer.follow(clients)...)
+}
+
+// newController returns a Controller without caches.
+func newController(cfg Config, cluster cluster, locks lockClient) (*Controller, error) {
+	cfg = cfg.withDefaults()
+	c := &Controller{cfg: cfg, cluster: cluster, guard: newAttachGuard(locks), metrics: newMetrics()}
+	c.recorder = events.NewRecorder(events.Config[Reason]{Events: cfg.Events, Counter: c.metrics.reports})
+	c.observer = newObserver(cfg.rules(), cfg.Clock, woken{c})
+	return c, c.register(cfg.Metrics)
+}
+
+// run makes what works from the caches.
+func (c *Controller) run(caches ...controller.Cache) error {
+	c.control = controller.NewController("pod-safety", caches...)
+	for _, queue := range []struct {
+		of        **controller.Queue[string]
+		name      string
+		workers   int
+		reconcile controller.Reconciler[string]
+	}{
+		{&c.pods, "pod-safety", c.cfg.Workers, c.reconcile},
+		{&c.lockings, "pod-safety-volume-locks", otherWorkers, c.lock},
+		{&c.namespaces, "pod-safety-namespaces", otherWorkers, c.hold},
+		{&c.markings, "pod-safety-nodes", otherWorkers, c.mark},
+	} {
+		made, err := controller.NewQueue(c.control, controller.Config{Name: queue.name, Workers: queue.workers,
+			Clock: c.cfg.Clock}, queue.reconcile)
+		if err != nil {
+			return err
+		}
+		*queue.of = made
+	}
+	return nil
+}
+
+// woken has the queues work on what the watches show.
+type woken struct{ c *Controller }
+
+func (w woken) working() bool         { return w.c.control.Working() }
+func (w woken) pod(key string)        { w.c.pods.Enqueue(key) }
+func (w woken) namespace(name string) { w.c.namespaces.Enqueue(name) }
+
+func (w woken) node(name string) {
+	if w.c.cfg.NodeCondition {
+		w.c.markings.Enqueue(name)
+	}
+}
+
+func (w woken) forget(p *pod) {
+	w.c.recorder.Forget(p.uid)
+	w.c.locks(p.key())
+}
+
+// Watch keeps the caches up to date until ctx ends, and returns when it has stopped. A replica that waits for leadership
+// calls it, so that it can act at once when it leads. It changes nothing in the cluster.
+func (c *Controller) Watch(ctx context.Context) { c.control.Watch(ctx) }
+
+// Run works until ctx ends, which cuts off calls in flight, or until Stop, which lets them end; it returns when
+// everything it started has ended. It is called once, by the one replica that leads: where leader election is used, ctx
+// has to end with the lease.
+//
+// Run watches by itself unless Watch already does; then it needs Watch to continue. An error means that ctx ended
+// before the caches were filled; nothing is decided from less.
+func (c *Controller) Run(ctx context.Context) error {
+	also := []func(context.Context){c.begin}
+	if c.cfg.VolumeLocks {
+		also = append(also, c.sweepLocks)
+	}
+	return c.control.Run(ctx, also...)
+}
+
+// begin has everything worked on that the caches show at the start.
+func (c *Controller) begin(ctx context.Context) {
+	klog.FromContext(ctx).Info("Holding pods until their processes have ended", "workers", c.cfg.Workers, "dryRun",
+		c.cfg.DryRun, "deleteOrphans", c.cfg.DeleteOrphans, "volumeLocks", c.cfg.VolumeLocks)
+	pods, namespaces, nodes := c.observer.first()
+	for _, name := range namespaces {
+		c.namespaces.Add(name)
+	}
+	for _, name := range nodes {
+		woken{c}.node(name)
+	}
+	c.pods.AddAll(ctx, pods)
+}
+
+// WaitSynced waits until Synced. An error means that ctx ended before.
+func (c *Controller) WaitSynced(ctx context.Context) error { return c.control.WaitSynced(ctx) }
+
+// Synced reports whether the caches hold what the API server had when they were started.
+func (c *Controller) Synced() bool { return c.control.Synced() }
+
+// Stop lets the work under way end and begins no more; Run then returns. It does not wait.
+func (c *Controller) Stop() { c.control.Stop() }

@@ -1,0 +1,110 @@
+package podsafety
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/utils/clock"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
+)
+
+// metrics count what was done.
+type metrics struct {
+	added, lockErrors               prometheus.Counter
+	released, forceDeleted, reports *prometheus.CounterVec
+}
+
+func newMetrics() metrics {
+	m := metrics{
+		added: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "csi_reclaimer_pod_safety_finalizers_added_total",
+			Help: "Pods that got the finalizer after they were created. The API server adds it to new pods where the " +
+				"admission policy or webhook is installed.",
+		}),
+		lockErrors: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "csi_reclaimer_pod_safety_volume_lock_errors_total",
+			Help: "Failures to read or write VolumeLocks, while which volumes can be attached to another node.",
+		}),
+		released: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "csi_reclaimer_pod_safety_released_total",
+			Help: "Pods that were released, by the evidence that none of their processes run.",
+		}, []string{"evidence"}),
+		forceDeleted: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "csi_reclaimer_pod_safety_force_deletions_total",
+			Help: "Pods that volume-guard deleted with a grace period of 0, by the reason.",
+		}, []string{"reason"}),
+		reports: events.NewCounter(prometheus.CounterOpts{
+			Name: "csi_reclaimer_pod_safety_reports_total",
+			Help: "Events on held pods, by reason. A reason that repeats counts once.",
+		}, Reasons()),
+	}
+	// A rate over a counter that appears with its first event misses that event.
+	for _, reason := range Reasons() {
+		if reason.Evidence() {
+			m.released.WithLabelValues(string(reason))
+			m.forceDeleted.WithLabelValues(string(reason))
+		}
+	}
+	m.forceDeleted.WithLabelValues(string(podhold.ReasonOrphaned))
+	return m
+}
+
+// register registers all metrics.
+func (c *Controller) register(to prometheus.Registerer) error {
+	waiting := c.recorder.WaitingMetric("csi_reclaimer_pod_safety_waiting_pods",
+		"Pods that are terminating and held, by reason.", nil)
+	return events.Register(to, c.metrics.added, c.metrics.lockErrors, c.metrics.released, c.metrics.forceDeleted,
+		c.metrics.reports, waiting, newInventory(c))
+}
+
+// inventory counts when it is scraped.
+type inventory struct {
+	observer *observer
+	guard    *attachGuard
+	clock    clock.PassiveClock
+
+	held, oldest, locks *prometheus.Desc
+}
+
+func newInventory(c *Controller) inventory {
+	return inventory{
+		observer: c.observer, guard: c.guard, clock: c.cfg.Clock,
+		held: prometheus.NewDesc("csi_reclaimer_pod_safety_held_pods",
+			"Pods with the finalizer, by whether they are terminating.", []string{"terminating"}, nil),
+		oldest: prometheus.NewDesc("csi_reclaimer_pod_safety_oldest_waiting_pod_seconds",
+			"Time since the grace period ended of the held pod that waits for the longest time, 0 if there is none.", nil, nil),
+		locks: prometheus.NewDesc("csi_reclaimer_pod_safety_volume_locks",
+			"Volumes that may be attached to no other node, because a held pod is terminating on one that is not Ready.", nil,
+			nil),
+	}
+}
+
+// Describe names the figures.
+func (i inventory) Describe(descs chan<- *prometheus.Desc) {
+	for _, desc := range []*prometheus.Desc{i.held, i.oldest, i.locks} {
+		descs <- desc
+	}
+}
+
+// Collect counts.
+func (i inventory) Collect(metrics chan<- prometheus.Metric) {
+	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
+		metrics <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
+	}
+	now := i.clock.Now()
+	var running, terminating int
+	var oldest float64
+	i.observer.pods.Each(func(p *pod) {
+		switch {
+		case p.waits():
+			terminating++
+			oldest = max(oldest, now.Sub(p.all.GraceEnds).Seconds())
+		case p.held:
+			running++
+		}
+	})
+	gauge(i.held, float64(running), "false")
+	gauge(i.held, float64(terminating), "true")
+	gauge(i.oldest, oldest)
+	gauge(i.locks, float64(i.guard.count()))
+}

@@ -1,0 +1,282 @@
+package podsafety
+
+import (
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+)
+
+// lister is what is read of a watch cache.
+type lister[R any] interface {
+	Get(name string) (R, bool)
+	Each(visit func(R))
+}
+
+// wake has objects worked on; its methods do not block. A pod's key is "namespace/name".
+type wake interface {
+	pod(key string)
+	// namespace has the pods of a namespace looked at that get the finalizer.
+	namespace(name string)
+	// node has the pods on a node marked, or the mark removed.
+	node(name string)
+	// forget is called when a pod is gone, or no longer held.
+	forget(p *pod)
+	// working reports whether anybody works on what is woken.
+	working() bool
+}
+
+// observer keeps what the watches show, and wakes what a change concerns. It is safe for concurrent use.
+type observer struct {
+	rules podhold.Rules
+	clock interface{ Now() time.Time }
+	wake  wake
+
+	pods       lister[*pod]
+	namespaces lister[namespace]
+	nodes      lister[node]
+
+	mu sync.Mutex
+	// tracker and candidates are guarded by mu.
+	tracker *podhold.Tracker
+	// candidates are pods that are to get the finalizer, until they have it: pods without it are not in the cache.
+	candidates map[string]podhold.Pod
+}
+
+func newObserver(rules podhold.Rules, clock interface{ Now() time.Time }, wake wake) *observer {
+	return &observer{rules: rules, clock: clock, wake: wake, tracker: podhold.NewTracker(),
+		candidates: map[string]podhold.Pod{}}
+}
+
+// follow makes the caches, which do not run yet.
+func (o *observer) follow(clients kube.Clients) []controller.Cache {
+	rest := clients.Core.RESTClient()
+	labelled := kube.Selection{Labels: podhold.NamespaceLabel}
+	namespaces := kube.NewCacheOf(labelled, rest, "namespaces", &v1.Namespace{}, recordNamespace, namespaceChanges{o})
+	nodes := kube.NewCache(rest, "nodes", &v1.Node{}, recordNode, nodeChanges{o})
+	pods := kube.NewCache(rest, "pods", &v1.Pod{}, recordPod(o.modeOf), podChanges{o})
+	o.pods, o.namespaces, o.nodes = pods, namespaces, nodes
+	return []controller.Cache{namespaces, nodes, pods}
+}
+
+// modeOf returns what a namespace asks for.
+func (o *observer) modeOf(name string) podhold.Mode {
+	ns, _ := o.namespaces.Get(name)
+	return ns.mode
+}
+
+// nodeSeen returns what the watch shows of a node.
+func (o *observer) nodeSeen(name string) podhold.NodeSeen {
+	n, found := o.nodes.Get(name)
+	switch {
+	case name == "":
+		return podhold.NodeUnseen
+	case !found:
+		return podhold.NodeAbsent
+	}
+	return n.seen
+}
+
+// unreachable reports whether the node controller has not heard of a node for long.
+func (o *observer) unreachable(name string) bool {
+	n, _ := o.nodes.Get(name)
+	return n.unreachable
+}
+
+// observe returns what is known about a pod without a live read.
+func (o *observer) observe(key string) (podhold.Facts, bool) {
+	f := podhold.Facts{Rules: o.rules}
+	if p, found := o.pods.Get(key); found && p.held {
+		f.Pod = p.facts()
+	} else {
+		o.mu.Lock()
+		f.Pod, found = o.candidates[key]
+		o.mu.Unlock()
+		if !found {
+			return f, false
+		}
+	}
+	f.Mode, f.NodeSeen = o.modeOf(f.Pod.Namespace), o.nodeSeen(f.Pod.Node)
+	return f, true
+}
+
+// begin returns a session on these facts.
+func (o *observer) begin(f podhold.Facts, now time.Time) podhold.Session {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return podhold.Begin(o.tracker, f, now)
+}
+
+// answer has a session take a reply.
+func (o *observer) answer(s *podhold.Session, reply podhold.Reply, sent, now time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	s.Answer(o.tracker, reply, sent, now)
+}
+
+// offer has a pod worked on that is to get the finalizer, and leaves others alone.
+func (o *observer) offer(p podhold.Pod, key string) {
+	f := podhold.Facts{Rules: o.rules, Mode: o.modeOf(p.Namespace), Pod: p}
+	if !o.wake.working() || podhold.Decide(f, o.clock.Now()).Action != podhold.AddFinalizer {
+		return
+	}
+	o.mu.Lock()
+	o.candidates[key] = p
+	o.mu.Unlock()
+	o.wake.pod(key)
+}
+
+// drop ends that a pod is to get the finalizer.
+func (o *observer) drop(key string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.candidates, key)
+}
+
+// saw records a state of a pod that is held.
+func (o *observer) saw(p *pod) {
+	if !p.waits() {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.tracker.Saw(*p.all, o.clock.Now())
+}
+
+// forget ends what is known of a pod that is gone, or no longer held.
+func (o *observer) forget(p *pod) {
+	o.mu.Lock()
+	o.tracker.Forget(p.uid)
+	o.mu.Unlock()
+	o.wake.forget(p)
+}
+
+// podChanges takes the events of the watch of pods.
+type podChanges struct{ *observer }
+
+func (o podChanges) Added(now *pod) {
+	o.saw(now)
+	o.concern(now)
+}
+
+func (o podChanges) Updated(before, now *pod) {
+	if before.uid != now.uid || before.held && !now.held {
+		o.forget(before)
+	}
+	o.Added(now)
+}
+
+func (o podChanges) Deleted(last *pod, _ bool) { o.forget(last) }
+
+// LeftOut implements kube.LeftOutHandler.
+func (o podChanges) LeftOut(now *pod) {
+	if now != nil {
+		o.concern(now)
+	}
+}
+
+// LeftOutDeleted implements kube.LeftOutHandler.
+func (o podChanges) LeftOutDeleted(last *pod) {
+	if last != nil {
+		o.drop(last.key())
+	}
+}
+
+// concern wakes what the state of a pod concerns.
+func (o *observer) concern(p *pod) {
+	switch {
+	case !p.held:
+		o.offer(*p.all, p.key())
+	case o.due(p):
+		o.wake.pod(p.key())
+	}
+	if o.unreachable(p.node) != p.marked {
+		o.wake.node(p.node)
+	}
+}
+
+// due reports whether there may be something to do about a pod that is held.
+func (o *observer) due(p *pod) bool {
+	return p.waits() || p.held && o.rules.CollectOrphans && p.node != "" && o.nodeSeen(p.node) == podhold.NodeAbsent
+}
+
+// namespaceChanges takes the events of the watch of namespaces.
+type namespaceChanges struct{ *observer }
+
+func (o namespaceChanges) Added(now namespace) { o.wakeNamespace(now) }
+
+func (o namespaceChanges) Updated(before, now namespace) {
+	if before.mode != now.mode {
+		o.wakeNamespace(now)
+	}
+}
+
+// Deleted does nothing: pods that are held stay held until they have ended.
+func (o namespaceChanges) Deleted(namespace, bool) {}
+
+func (o *observer) wakeNamespace(now namespace) {
+	if now.mode == podhold.ModeEnforce {
+		o.wake.namespace(now.name)
+	}
+	if now.mode == podhold.ModeOff {
+		return
+	}
+	o.nodes.Each(func(n node) {
+		if n.unreachable {
+			o.wake.node(n.name)
+		}
+	})
+}
+
+// nodeChanges takes the events of the watch of nodes.
+type nodeChanges struct{ *observer }
+
+func (o nodeChanges) Added(now node) { o.wakeNode(now.name) }
+
+func (o nodeChanges) Updated(before, now node) {
+	if before != now {
+		o.wakeNode(now.name)
+	}
+}
+
+func (o nodeChanges) Deleted(last node, _ bool) { o.wakeNode(last.name) }
+
+func (o *observer) wakeNode(name string) {
+	o.wake.node(name)
+	o.pods.Each(func(p *pod) {
+		if p.node == name && o.due(p) {
+			o.wake.pod(p.key())
+		}
+	})
+}
+
+// first returns what there may be to do at the start.
+func (o *observer) first() (pods, namespaces, nodes []string) {
+	marked := map[string]bool{}
+	o.pods.Each(func(p *pod) {
+		if o.due(p) {
+			pods = append(pods, p.key())
+		}
+		if p.marked {
+			marked[p.node] = true
+		}
+	})
+	o.namespaces.Each(func(n namespace) {
+		if n.mode == podhold.ModeEnforce {
+			namespaces = append(namespaces, n.name)
+		}
+	})
+	o.nodes.Each(func(n node) {
+		if n.unreachable {
+			marked[n.name] = true
+		}
+	})
+	for name := range marked {
+		nodes = append(nodes, name)
+	}
+	return pods, namespaces, nodes
+}

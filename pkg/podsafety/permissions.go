@@ -1,0 +1,63 @@
+package podsafety
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/access"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/events"
+)
+
+// Permissions returns what a Controller with this Config needs.
+func (c Config) Permissions() []access.Permission {
+	c = c.withDefaults()
+	const nothing = "nothing is known of held pods, so those that are terminating stay"
+	permissions := []access.Permission{
+		{Resource: "pods", Verb: "list", Without: nothing, Unsafe: true},
+		{Resource: "pods", Verb: "watch", Without: nothing, Unsafe: true},
+		{Resource: "pods", Verb: "get", Without: "no held pod is released, because there is no evidence without a live read",
+			Unsafe: true},
+		{Resource: "nodes", Verb: "list", Without: nothing, Unsafe: true},
+		{Resource: "nodes", Verb: "watch", Without: nothing, Unsafe: true},
+		{Resource: "nodes", Verb: "get",
+			Without: "no held pod is released because its node is gone or out of service"},
+		{Group: "coordination.k8s.io", Resource: "leases", Namespace: v1.NamespaceNodeLease, Verb: "get",
+			Without: "no held pod is released because its node is gone"},
+		{Resource: "namespaces", Verb: "list", Without: "it is not known which namespaces ask for pod safety", Unsafe: true},
+		{Resource: "namespaces", Verb: "watch", Without: "it is not known which namespaces ask for pod safety", Unsafe: true},
+	}
+	return append(permissions, c.writes()...)
+}
+
+// writes returns what is needed besides reading.
+func (c Config) writes() (permissions []access.Permission) {
+	add := func(group, resource, without string, verbs ...string) {
+		for _, verb := range verbs {
+			permissions = append(permissions, access.Permission{Group: group, Resource: resource, Verb: verb, Without: without})
+		}
+	}
+	if !c.DryRun {
+		add("", "pods", "no pod is held that admission has not held, and no held pod is released", "patch")
+		add("", "pods", "held pods whose node is gone or out of service stay", "delete")
+	}
+	if c.NodeCondition {
+		add("", "pods/status", "pods do not show that their node is unreachable", "patch")
+	}
+	if c.VolumeLocks {
+		const unlocked = "volumes can be attached to another node while a held pod may write to them"
+		add("", "persistentvolumeclaims", unlocked, "get")
+		add("", "persistentvolumes", unlocked, "get")
+		add(lockGroup, lockResource, unlocked, "list", "create")
+		add(lockGroup, lockResource, "volumes stay bound to one node after the pod is gone", "delete")
+	}
+	if _, none := c.Events.(events.Discard); !none {
+		add("", "events", "what keeps a pod is reported in the log and the metrics only", "create", "patch")
+	}
+	return permissions
+}
+
+// MissingPermissions returns the permissions that the API server does not grant; see [access.Missing].
+func (c *Controller) MissingPermissions(ctx context.Context) ([]access.Permission, error) {
+	return access.Missing(ctx, c.authorization, c.cfg.Permissions())
+}

@@ -1,0 +1,103 @@
+package podsafety
+
+import (
+	"fmt"
+	"slices"
+	"unique"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
+)
+
+// pod is what is kept of a pod that is held or marked: most are held and run, and of those it is little.
+type pod struct {
+	namespace, name string
+	uid             types.UID
+	node            string
+	held            bool
+	// marked: it has the condition NodeUnreachable.
+	marked bool
+	// all is what is decided from, nil for a pod that is held and not terminating.
+	all *podhold.Pod
+}
+
+// podOf reads what is needed of a Pod, without keeping a reference to it.
+func podOf(o *v1.Pod) *pod {
+	p := &pod{
+		namespace: unique.Make(o.Namespace).Value(), name: o.Name, uid: o.UID, node: unique.Make(o.Spec.NodeName).Value(),
+		held: slices.Contains(o.Finalizers, podhold.Finalizer), marked: isMarked(o),
+	}
+	if !p.held || o.DeletionTimestamp != nil {
+		all := podhold.PodOf(o)
+		p.all = &all
+	}
+	return p
+}
+
+func isMarked(o *v1.Pod) bool {
+	return slices.ContainsFunc(o.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == NodeUnreachable })
+}
+
+func (p *pod) key() string { return cache.NewObjectName(p.namespace, p.name).String() }
+
+// facts returns what is decided from.
+func (p *pod) facts() podhold.Pod {
+	if p.all != nil {
+		return *p.all
+	}
+	return podhold.Pod{Namespace: p.namespace, Name: p.name, UID: p.uid, Node: p.node, Held: p.held}
+}
+
+// waits reports whether the pod is held and terminating.
+func (p *pod) waits() bool { return p.held && p.all != nil && p.all.Terminating }
+
+// recordPod keeps pods that are held or marked. Others are left out; they have a record if their namespace asks for pod
+// safety, and nil otherwise.
+func recordPod(modeOf func(namespace string) podhold.Mode) func(runtime.Object, bool) (*pod, bool, error) {
+	return func(object runtime.Object, known bool) (*pod, bool, error) {
+		o, ok := object.(*v1.Pod)
+		if !ok {
+			return nil, false, fmt.Errorf("watch pods: got a %T", object)
+		}
+		keep := slices.Contains(o.Finalizers, podhold.Finalizer) || isMarked(o)
+		if !keep && !known && modeOf(o.Namespace) == podhold.ModeOff {
+			return nil, false, nil
+		}
+		return podOf(o), keep, nil
+	}
+}
+
+// namespace is what is kept of a namespace with NamespaceLabel.
+type namespace struct {
+	name string
+	mode podhold.Mode
+}
+
+func recordNamespace(object runtime.Object, _ bool) (namespace, bool, error) {
+	o, ok := object.(*v1.Namespace)
+	if !ok {
+		return namespace{}, false, fmt.Errorf("watch namespaces: got a %T", object)
+	}
+	return namespace{o.Name, podhold.ModeOf(o.Labels)}, true, nil
+}
+
+// node is what is kept of a Node.
+type node struct {
+	name string
+	seen podhold.NodeSeen
+	// unreachable: the node controller has not heard of it for long.
+	unreachable bool
+}
+
+func recordNode(object runtime.Object, _ bool) (node, bool, error) {
+	o, ok := object.(*v1.Node)
+	if !ok {
+		return node{}, false, fmt.Errorf("watch nodes: got a %T", object)
+	}
+	facts := podhold.NodeOf(o)
+	return node{o.Name, facts.Seen(), facts.Ready == podhold.ReadyUnknown}, true, nil
+}
