@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -73,8 +74,14 @@ func (n *Node) syncPod(ctx context.Context, pods cache.Store, name cache.ObjectN
 	return nil
 }
 
-// finishPod says that nothing of a terminating pod runs any more, at once: there is nothing to end.
+// finishPod says that nothing of a terminating pod runs any more, at once: there is nothing to end. Its status says so
+// only where a finalizer keeps the pod for longer than that.
 func (n *Node) finishPod(ctx context.Context, pod *corev1.Pod) error {
+	if len(pod.Finalizers) > 0 && !hasEnded(pod) {
+		if err := n.patchPodStatus(ctx, pod, endedStatus(pod, metav1.Now())); err != nil {
+			return err
+		}
+	}
 	now := int64(0)
 	err := n.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
 		GracePeriodSeconds: &now,
@@ -87,11 +94,42 @@ func (n *Node) finishPod(ctx context.Context, pod *corev1.Pod) error {
 	return err
 }
 
+// hasEnded reports whether the status of a terminating pod says that nothing of it runs any more.
+func hasEnded(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded && slices.ContainsFunc(pod.Status.Conditions,
+		func(c corev1.PodCondition) bool {
+			return c.Type == corev1.ContainersReady && c.Reason == podCompleted && c.ObservedGeneration == pod.Generation
+		})
+}
+
+// podCompleted is the reason of the conditions of a pod that has succeeded (pkg/kubelet/status/generate.go).
+const podCompleted = "PodCompleted"
+
+// endedStatus is that of a pod whose containers have ended after its deletion, without an error.
+func endedStatus(pod *corev1.Pod, now metav1.Time) corev1.PodStatus {
+	status := corev1.PodStatus{Phase: corev1.PodSucceeded}
+	for _, kind := range []corev1.PodConditionType{corev1.ContainersReady, corev1.PodReady} {
+		status.Conditions = append(status.Conditions, corev1.PodCondition{Type: kind, Status: corev1.ConditionFalse,
+			Reason: podCompleted, LastTransitionTime: now, ObservedGeneration: pod.Generation})
+	}
+	for _, container := range pod.Spec.Containers {
+		status.ContainerStatuses = append(status.ContainerStatuses, corev1.ContainerStatus{
+			Name: container.Name, Image: container.Image, ImageID: "fakenode://" + container.Image,
+			State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Completed", FinishedAt: now}},
+		})
+	}
+	return status
+}
+
 // startPod says that all containers of a pod run and are ready.
 func (n *Node) startPod(ctx context.Context, pod *corev1.Pod) error {
+	return n.patchPodStatus(ctx, pod, n.runningStatus(pod, metav1.Now()))
+}
+
+func (n *Node) patchPodStatus(ctx context.Context, pod *corev1.Pod, status corev1.PodStatus) error {
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": pod.UID}, // not a new pod of that name
-		"status":   n.runningStatus(pod, metav1.Now()),
+		"status":   status,
 	})
 	if err != nil {
 		return err

@@ -1,0 +1,281 @@
+//go:build unix
+
+package volumeguard
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/rand"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/fakenode"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
+)
+
+// podEnvironment has volume-guard hold pods. Whether nodes are Ready is what the test says, and nobody collects pods.
+type podEnvironment struct{ *environment }
+
+func newPodEnvironment(t *testing.T, v controlplane.Version) *podEnvironment {
+	t.Helper()
+	env := &podEnvironment{newWithVolumeGuard(t, v, controlplane.Options{
+		Controllers: []string{"*", "-node-lifecycle-controller", "-pod-garbage-collector-controller"},
+	})}
+	env.label(env.Namespace, "enforce")
+	return env
+}
+
+// holding are flags with which volume-guard holds pods and does nothing else.
+func holding(args ...string) []string {
+	return append([]string{"--controllers=pod-safety,-intree", "--volume-locks=false", "--unmount-grace=1s",
+		"--retry-interval-start=50ms", "--retry-interval-max=500ms"}, args...)
+}
+
+// label has a namespace ask for a mode, "" for none.
+func (env *podEnvironment) label(namespace, mode string) {
+	env.T.Helper()
+	value := "null"
+	if mode != "" {
+		value = fmt.Sprintf("%q", mode)
+	}
+	_, err := env.Client.CoreV1().Namespaces().Patch(env.Ctx, namespace, types.MergePatchType,
+		fmt.Appendf(nil, `{"metadata":{"labels":{%q:%s}}}`, podsafety.NamespaceLabel, value), metav1.PatchOptions{})
+	env.Must(err)
+}
+
+// node creates a Node that is Ready, with a Lease. No kubelet runs there.
+func (env *podEnvironment) node() string {
+	env.T.Helper()
+	name := "mute-" + rand.String(5)
+	_, err := env.Client.CoreV1().Nodes().Create(env.Ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}},
+		metav1.CreateOptions{})
+	env.Must(err)
+	env.setReady(name, v1.ConditionTrue)
+	return name
+}
+
+func (env *podEnvironment) setReady(node string, status v1.ConditionStatus) {
+	env.T.Helper()
+	_, err := env.Client.CoreV1().Nodes().PatchStatus(env.Ctx, node,
+		fmt.Appendf(nil, `{"status":{"conditions":[{"type":"Ready","status":%q}]}}`, status))
+	env.Must(err)
+}
+
+func (env *podEnvironment) taintOutOfService(node string) {
+	env.T.Helper()
+	_, err := env.Client.CoreV1().Nodes().Patch(env.Ctx, node, types.StrategicMergePatchType,
+		fmt.Appendf(nil, `{"spec":{"taints":[{"key":%q,"value":"nodeshutdown","effect":"NoExecute"}]}}`,
+			v1.TaintNodeOutOfService), metav1.PatchOptions{})
+	env.Must(err)
+}
+
+// heldPod creates a pod with a claim on a node, and waits until it is held.
+func (env *podEnvironment) heldPod(node string) *objects.Pod {
+	env.T.Helper()
+	pod := env.createPodWithClaim(env.CreateClaim("none"), node)
+	env.waitHeld(pod)
+	return pod
+}
+
+func isHeld(pod *v1.Pod) bool {
+	return pod != nil && slices.Contains(pod.Finalizers, podsafety.Finalizer)
+}
+
+func (env *podEnvironment) waitHeld(pod *objects.Pod) {
+	env.T.Helper()
+	env.Must(pod.Wait(env.WithTimeout(), "held", isHeld))
+}
+
+// expectPodHeld checks that a pod is terminating and there, once volume-guard has said why.
+func (env *podEnvironment) expectPodHeld(pod *objects.Pod, reason podsafety.Reason) {
+	env.T.Helper()
+	env.waitPodEvent(pod, reason)
+	now, err := pod.Get(env.Ctx)
+	env.Must(err)
+	if !isHeld(now) || now.DeletionTimestamp == nil {
+		env.T.Errorf("WRONG END: pod %s is gone, or was released: %+v", pod.Name, now)
+	}
+}
+
+func (env *podEnvironment) waitPodEvent(pod *objects.Pod, reason podsafety.Reason) {
+	env.T.Helper()
+	env.Eventually(fmt.Sprintf("pod %s has an Event %s", pod.Name, reason), func() bool {
+		list, err := env.Client.CoreV1().Events(env.Namespace).List(env.Ctx, metav1.ListOptions{FieldSelector: fields.Set{
+			"involvedObject.uid": string(pod.UID), "reason": string(reason)}.String()})
+		env.Must(err)
+		return len(list.Items) > 0
+	})
+}
+
+// confirm confirms by hand that the processes of a pod have ended.
+func (env *podEnvironment) confirm(pod *objects.Pod, value types.UID) {
+	env.T.Helper()
+	_, err := env.Client.CoreV1().Pods(env.Namespace).Patch(env.Ctx, pod.Name, types.MergePatchType,
+		fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, podsafety.ConfirmAnnotation, value), metav1.PatchOptions{})
+	env.Must(err)
+}
+
+// reportEnd reports, as the kubelet of its node, that a pod has ended. observed says whether it has seen the deletion.
+func (env *podEnvironment) reportEnd(pod *objects.Pod, observed bool) {
+	env.T.Helper()
+	now, err := pod.Get(env.Ctx)
+	env.Must(err)
+	condition := map[string]any{"type": v1.ContainersReady, "status": "False"}
+	if observed {
+		condition["reason"], condition["observedGeneration"] = "PodCompleted", now.Generation
+	} else if now.Generation > 0 {
+		condition["observedGeneration"] = now.Generation - 1
+	}
+	patch, err := json.Marshal(map[string]any{"status": map[string]any{
+		"phase": v1.PodFailed, "conditions": []any{condition},
+		"containerStatuses": []v1.ContainerStatus{{Name: "main", Image: "none", ImageID: "none",
+			State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: 137}}}},
+	}})
+	env.Must(err)
+	_, err = env.Client.CoreV1().Pods(env.Namespace).Patch(env.Ctx, pod.Name, types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{}, "status")
+	env.Must(err)
+}
+
+// TestPodIsHeldUntilEvidence plays each evidence, and what is none.
+func TestPodIsHeldUntilEvidence(t *testing.T) {
+	t.Parallel()
+	env := newPodEnvironment(t, fixture.Version())
+	fakenode.ForTest(t, env.Plane, "node", fakenode.Config{})
+	g := env.startVolumeGuard(holding("--leader-election=false")...)
+	// The subtests end before the program does.
+	t.Run("evidence", func(t *testing.T) {
+		run := func(sentence string, test func(*podEnvironment)) {
+			t.Run(sentence, func(t *testing.T) {
+				t.Parallel()
+				test(&podEnvironment{env.forSubtest(t)})
+			})
+		}
+		testEvidence(run)
+		run("pods that were there when the namespace asked for pod safety are held", func(env *podEnvironment) {
+			other := &podEnvironment{env.inOtherNamespace()}
+			pod := other.createPodWithClaim(other.CreateClaim("none"), other.node())
+			without, err := other.MakePod(other.Ctx, objects.PodSpec{Name: "without-claim", Node: other.node()})
+			other.Must(err)
+			other.label(other.Namespace, "enforce")
+			other.waitHeld(pod)
+			now, err := without.Get(other.Ctx)
+			if other.Must(err); isHeld(now) {
+				other.T.Error("a pod without a claim is held")
+			}
+		})
+	})
+	text, err := g.Get(env.Ctx, "/metrics")
+	env.Must(err)
+	for _, evidence := range []string{"Finished", "NeverBound", "OutOfService", "Confirmed"} {
+		if strings.Contains(text, `csi_reclaimer_pod_safety_released_total{evidence="`+evidence+`"} 0`) {
+			t.Errorf("no release by %s is counted", evidence)
+		}
+	}
+}
+
+func testEvidence(run func(string, func(*podEnvironment))) {
+	run("a pod whose kubelet is there ends", func(env *podEnvironment) {
+		pod := env.heldPod("node")
+		_, err := pod.WaitRunning(env.WithTimeout())
+		env.Must(err)
+		env.Must(pod.Delete(env.Ctx))
+		env.Must(pod.WaitGone(env.WithTimeout()))
+	})
+	run("a pod without a node ends at once", func(env *podEnvironment) {
+		pod := env.heldPod("")
+		env.Must(pod.Delete(env.Ctx))
+		env.Must(pod.WaitGone(env.WithTimeout()))
+	})
+	run("a forced pod whose kubelet is away stays until its end is confirmed", func(env *podEnvironment) {
+		pod := env.heldPod(env.node())
+		now, err := pod.Get(env.Ctx)
+		env.Must(err)
+		env.setReady(now.Spec.NodeName, v1.ConditionUnknown)
+		env.deletePodNow(pod.Name)
+		env.expectPodHeld(pod, "NodeUnreachable")
+		env.confirm(pod, "another-uid")
+		env.expectPodHeld(pod, "ConfirmationMismatch")
+		env.confirm(pod, pod.UID)
+		env.Must(pod.WaitGone(env.WithTimeout()))
+	})
+	run("a forced pod stays until its kubelet reports the end and has seen the deletion", func(env *podEnvironment) {
+		node := env.node()
+		pod := env.heldPod(node)
+		env.deletePodNow(pod.Name)
+		env.reportEnd(pod, false)
+		env.setReady(node, v1.ConditionUnknown)
+		env.expectPodHeld(pod, "NodeUnreachable")
+		env.setReady(node, v1.ConditionTrue)
+		env.reportEnd(pod, true)
+		env.Must(pod.WaitGone(env.WithTimeout()))
+	})
+	run("the out-of-service taint counts on a node that is not Ready alone", func(env *podEnvironment) {
+		node := env.node()
+		pod := env.heldPod(node)
+		env.Must(pod.Delete(env.Ctx))
+		env.taintOutOfService(node)
+		env.expectPodHeld(pod, "OutOfServiceNodeReady")
+		env.setReady(node, v1.ConditionUnknown)
+		env.Must(pod.WaitGone(env.WithTimeout()))
+	})
+	run("pods show that their node is unreachable", func(env *podEnvironment) {
+		node := env.node()
+		held := env.heldPod(node)
+		warned, silent := &podEnvironment{env.inOtherNamespace()}, &podEnvironment{env.inOtherNamespace()}
+		warned.label(warned.Namespace, "warn")
+		seen := warned.createPodWithClaim(warned.CreateClaim("none"), node)
+		unseen := silent.createPodWithClaim(silent.CreateClaim("none"), node)
+		env.setReady(node, v1.ConditionUnknown)
+		for _, pod := range []*objects.Pod{held, seen} {
+			env.Must(pod.Wait(env.WithTimeout(), "marked", isMarked))
+		}
+		if now, err := unseen.Get(env.Ctx); err != nil || isMarked(now) {
+			env.T.Errorf("a pod of a namespace without the label is marked: %v", err)
+		}
+		env.setReady(node, v1.ConditionTrue)
+		for _, pod := range []*objects.Pod{held, seen} {
+			env.Must(pod.Wait(env.WithTimeout(), "not marked", func(pod *v1.Pod) bool { return !isMarked(pod) }))
+		}
+	})
+}
+
+func isMarked(pod *v1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c v1.PodCondition) bool {
+		return c.Type == podsafety.NodeUnreachable && c.Status == v1.ConditionTrue
+	})
+}
+
+// TestPodsOfNodeThatIsGone: volume-guard deletes pods whose Node was deleted, where nobody else does, and releases them
+// not before their kubelet has had the time to show that it runs.
+func TestPodsOfNodeThatIsGone(t *testing.T) {
+	fixture.NewestOnly(t, fixture.OwnVersions)
+	t.Parallel()
+	env := newPodEnvironment(t, controlplane.V1_36)
+	env.startVolumeGuard(holding("--leader-election=false", "--delete-orphaned-pods")...)
+	node := env.node()
+	orphaned, deleted := env.heldPod(node), env.heldPod(node)
+	env.Must(deleted.Delete(env.Ctx))
+	env.Must(env.Client.CoreV1().Nodes().Delete(env.Ctx, node, metav1.DeleteOptions{}))
+	gone := time.Now()
+	ctx, cancel := context.WithTimeout(env.Ctx, 3*time.Minute)
+	defer cancel()
+	for pod, reason := range map[*objects.Pod]podsafety.Reason{orphaned: "Orphaned", deleted: "NodeGone"} {
+		env.Must(pod.WaitGone(ctx))
+		if took := time.Since(gone); took < 40*time.Second {
+			t.Errorf("pod %s was released after %v, while its kubelet may run", pod.Name, took)
+		}
+		env.waitPodEvent(pod, reason)
+	}
+}
