@@ -17,6 +17,22 @@ import (
 // started again. crashed is false where there are not so many.
 func (env *inTreeEnvironment) crashAt(account *rest.Config, k int, pvFirst bool) (crashed bool) {
 	env.T.Helper()
+	rule := proxy.Rule{Verb: "write", Resource: "persistentvolumes", Nth: k, Effect: proxy.Crash}
+	return env.crash(account, rule, nil, func() {
+		f := env.folder()
+		env.waitGuarded(f)
+		if pvFirst {
+			env.Must(f.DeletePV(env.Ctx))
+		}
+		env.Must(f.DeleteClaim(env.Ctx))
+		env.expectReclaimed(f)
+	})
+}
+
+// crash plays something with volume-guard killed by the rule, and started again. crashed is false where the rule never
+// applied.
+func (env *environment) crash(account *rest.Config, rule proxy.Rule, flags []string, play func()) (crashed bool) {
+	env.T.Helper()
 	var (
 		g    *program.Program
 		dead = make(chan struct{})
@@ -25,11 +41,11 @@ func (env *inTreeEnvironment) crashAt(account *rest.Config, k int, pvFirst bool)
 	line, err := proxy.Start(account, proxy.Options{Crash: func() { g.Kill(); once.Do(func() { close(dead) }) }})
 	env.Must(err)
 	defer func() { env.Must(line.Close()) }()
-	env.Must(line.SetRules(proxy.Rule{Verb: "write", Resource: "persistentvolumes", Nth: k, Effect: proxy.Crash}))
+	env.Must(line.SetRules(rule))
 	direct := env.Kubeconfig
 	env.Kubeconfig = filepath.Join(env.T.TempDir(), "proxied")
 	env.Must(controlplane.WriteKubeconfig(env.Kubeconfig, line.Config()))
-	g = env.startVolumeGuard("--leader-election=false")
+	g = env.startVolumeGuard(append([]string{"--leader-election=false"}, flags...)...)
 	env.Kubeconfig = direct
 	restarted := make(chan error, 1)
 	stop := make(chan struct{})
@@ -41,13 +57,7 @@ func (env *inTreeEnvironment) crashAt(account *rest.Config, k int, pvFirst bool)
 			restarted <- nil
 		}
 	}()
-	f := env.folder()
-	env.waitGuarded(f)
-	if pvFirst {
-		env.Must(f.DeletePV(env.Ctx))
-	}
-	env.Must(f.DeleteClaim(env.Ctx))
-	env.expectReclaimed(f)
+	play()
 	// The last write of all is seen here before it has killed anybody.
 	if crashed = line.Applied() > 0; !crashed {
 		close(stop)

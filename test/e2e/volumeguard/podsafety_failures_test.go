@@ -1,0 +1,311 @@
+//go:build unix
+
+package volumeguard
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/ptr"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/faults/proxy"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/fakenode"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
+)
+
+// guardAccount is volume-guard's in the manifests.
+const guardAccount = "system:serviceaccount:csi-reclaimer:volume-guard"
+
+// installLocks applies the kind VolumeLock, and the policies for volume-guard's account.
+func (env *podEnvironment) installLocks() {
+	env.T.Helper()
+	env.ApplyManifest("pod-safety-crd.yaml")
+	env.ApplyManifest("pod-safety-policies.yaml", guardAccount, env.User)
+}
+
+// locking are flags with which volume-guard holds pods and locks their volumes.
+func locking(args ...string) []string {
+	return holding(append([]string{"--volume-locks=true"}, args...)...)
+}
+
+// locks returns the VolumeLocks, as "volume at node".
+func (env *podEnvironment) locks() (all []string) {
+	env.T.Helper()
+	list, err := env.lockClient().List(env.Ctx, metav1.ListOptions{})
+	env.Must(err)
+	for _, o := range list.Items {
+		pv, _, _ := unstructured.NestedString(o.Object, "spec", "persistentVolumeName")
+		node, _, _ := unstructured.NestedString(o.Object, "spec", "nodeName")
+		all = append(all, pv+" at "+node)
+	}
+	return all
+}
+
+func (env *podEnvironment) lockClient() dynamic.ResourceInterface {
+	env.T.Helper()
+	client, err := dynamic.NewForConfig(env.Plane.Admin())
+	env.Must(err)
+	return client.Resource(schema.GroupVersionResource{Group: "csi-reclaimer.io", Version: "v1alpha1",
+		Resource: "volumelocks"})
+}
+
+func (env *podEnvironment) waitLocks(want ...string) {
+	env.T.Helper()
+	env.Eventually("the locks are "+strings.Join(want, ", "), func() bool { return slices.Equal(env.locks(), want) })
+}
+
+// podWithVolume creates a pod with a volume on a node, and waits until it is held.
+func (env *podEnvironment) podWithVolume(node string, grace int64) (*objects.Pod, *objects.Volume) {
+	env.T.Helper()
+	vol := env.MakeVolume(objects.Spec{Handle: "none", Policy: v1.PersistentVolumeReclaimRetain})
+	pod, err := env.MakePod(env.Ctx, objects.PodSpec{Name: "pod-" + rand.String(8), Claims: []string{vol.ClaimName},
+		Node: node, Change: func(pod *v1.Pod) { pod.Spec.TerminationGracePeriodSeconds = ptr.To(grace) }})
+	env.Must(err)
+	env.waitHeld(pod)
+	return pod, vol
+}
+
+// attach tries to attach a volume to a node, as the attach-detach controller does.
+func (env *podEnvironment) attach(vol *objects.Volume, node string) error {
+	_, err := env.Client.StorageV1().VolumeAttachments().Create(env.Ctx, &storagev1.VolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{Name: "attach-" + rand.String(8)},
+		Spec: storagev1.VolumeAttachmentSpec{Attacher: "none", NodeName: node,
+			Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &vol.Name}},
+	}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	return err
+}
+
+// TestVolumesOfHeldPodsAreLocked to their node while it is away, with the shipped policies, until the pod is released.
+func TestVolumesOfHeldPodsAreLocked(t *testing.T) {
+	t.Parallel()
+	env := newPodEnvironment(t, fixture.Version())
+	env.installLocks()
+	g := env.startVolumeGuard(locking("--leader-election=false")...)
+	node, other := env.node(), env.node()
+	pod, vol := env.podWithVolume(node, 30)
+	env.Must(env.attach(vol, other))
+	env.Must(pod.Delete(env.Ctx))
+	env.setReady(node, v1.ConditionUnknown)
+	env.waitLocks(vol.Name + " at " + node)
+	env.Eventually("the volume cannot be attached to another node", func() bool { return env.attach(vol, other) != nil })
+	env.Must(env.attach(vol, node))
+	env.setReady(node, v1.ConditionTrue)
+	env.WaitMetric(g, "csi_reclaimer_pod_safety_volume_locks", "1")
+
+	// Locks of pods that are not held are removed at the start, those that are needed are created again.
+	env.Must(g.Terminate())
+	env.Must(env.lockClient().DeleteCollection(env.Ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
+	_, err := env.lockClient().Create(env.Ctx, &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "csi-reclaimer.io/v1alpha1", "kind": "VolumeLock", "metadata": map[string]any{"name": "left"},
+		"spec": map[string]any{"persistentVolumeName": "left", "nodeName": other,
+			"pod": map[string]any{"namespace": env.Namespace, "name": "left", "uid": "left"}},
+	}}, metav1.CreateOptions{})
+	env.Must(err)
+	env.setReady(node, v1.ConditionUnknown)
+	env.Must(g.Restart())
+	env.waitLocks(vol.Name + " at " + node)
+
+	env.confirm(pod, pod.UID) // or the policies refuse the force deletion
+	env.deletePodNow(pod.Name)
+	env.Must(pod.WaitGone(env.WithTimeout()))
+	env.waitLocks()
+	env.Eventually("the volume can be attached", func() bool { return env.attach(vol, other) == nil })
+}
+
+// TestPodSafetyKilledAtEachWrite kills volume-guard after each write for a pod, right after the API server stored it.
+func TestPodSafetyKilledAtEachWrite(t *testing.T) {
+	fixture.NewestOnly(t, fixture.OwnVersions)
+	t.Parallel()
+	env := newPodEnvironment(t, controlplane.V1_36)
+	env.installLocks()
+	account, err := clientcmd.BuildConfigFromFlags("", env.Kubeconfig)
+	env.Must(err)
+	play := func(rule proxy.Rule) (crashed bool) {
+		rule.Verb, rule.Effect = "write", proxy.Crash
+		return env.crash(account, rule, locking(), func() {
+			node := env.node()
+			pod, vol := env.podWithVolume(node, 1)
+			env.setReady(node, v1.ConditionUnknown)
+			env.Must(pod.Wait(env.WithTimeout(), "marked", isMarked))
+			env.Must(pod.Delete(env.Ctx))
+			env.waitLocks(vol.Name + " at " + node)
+			env.expectPodHeld(pod, "NodeUnreachable")
+			env.confirm(pod, pod.UID)
+			env.Must(pod.WaitGone(env.WithTimeout()))
+			env.waitLocks()
+		})
+	}
+	const writes = 5 // add the finalizer, create the lock, delete, remove the finalizer, delete the lock
+	for k := 1; ; k++ {
+		if crashed := play(proxy.Rule{Resource: "[pv]o*s", Nth: k}); !crashed {
+			if k <= writes {
+				t.Errorf("a pod's life has only %d writes", k-1)
+			}
+			break
+		}
+	}
+	if crashed := play(proxy.Rule{Resource: "pods/status", Nth: 1}); !crashed {
+		t.Error("no condition was written")
+	}
+}
+
+// TestPodsAreHeldWhileAPIServerIsAway, and released when it is back.
+func TestPodsAreHeldWhileAPIServerIsAway(t *testing.T) {
+	fixture.NewestOnly(t, fixture.OwnVersions)
+	t.Parallel()
+	env := newPodEnvironment(t, controlplane.V1_36)
+	g := env.startVolumeGuard(holding("--leader-election=false")...)
+	node := env.node()
+	held, confirmed := env.heldPod(node), env.heldPod(node)
+	env.setReady(node, v1.ConditionUnknown)
+	for _, pod := range []*objects.Pod{held, confirmed} {
+		env.Must(pod.Delete(env.Ctx))
+		env.expectPodHeld(pod, "NodeUnreachable")
+	}
+	env.Plane.APIServer.Kill()
+	env.Must(g.WaitLog(env.WithTimeout(), "connection refused"))
+	env.Must(env.Plane.APIServer.Restart(env.Ctx))
+	env.deletePodNow(confirmed.Name)
+	env.confirm(confirmed, confirmed.UID)
+	env.Must(confirmed.WaitGone(env.WithTimeout()))
+	now, err := held.Get(env.Ctx)
+	if env.Must(err); !isHeld(now) {
+		t.Error("WRONG END: a pod on a node that is away is gone, or was released")
+	}
+}
+
+// TestFormerPodSafetyLeaderWritesNothing confirms the end of pods when the former leader resumes: it would release them as
+// the leader does.
+func TestFormerPodSafetyLeaderWritesNothing(t *testing.T) {
+	fixture.NewestOnly(t, fixture.OwnVersions)
+	t.Parallel()
+	env := newPodEnvironment(t, controlplane.V1_36)
+	user, kubeconfig := env.SecondAccount("former")
+	binary, err := fixture.VolumeGuardBinary()
+	env.Must(err)
+	former := env.StartReplica(program.Options{
+		Name: fixture.VolumeGuardName, Binary: binary,
+		Args: append([]string{"--kubeconfig=" + kubeconfig, "--leader-election-namespace=" + env.Namespace},
+			append(holding(), fixture.ReplicaFlags("former")...)...),
+	})
+	next := env.startVolumeGuard(append(holding(), fixture.ReplicaFlags("next")...)...)
+	node := env.node()
+	var pods []*objects.Pod
+	for range 10 {
+		pod := env.heldPod(node)
+		env.Must(pod.Delete(env.Ctx))
+		pods = append(pods, pod)
+	}
+	env.Must(former.Pause())
+	env.Must(next.WaitLog(env.WithTimeout(), "Became the leader"))
+	resumed := time.Now()
+	env.Must(former.Resume())
+	for _, pod := range pods {
+		env.deletePodNow(pod.Name)
+		env.confirm(pod, pod.UID)
+	}
+	for _, pod := range pods {
+		env.Must(pod.WaitGone(env.WithTimeout()))
+	}
+	env.ExpectNoWritesAfter(former, user, resumed)
+}
+
+// TestPodsAreReleased by --release-finalizers, with the shipped policies, while a replica runs.
+func TestPodsAreReleased(t *testing.T) {
+	fixture.NewestOnly(t, fixture.OwnVersions)
+	t.Parallel()
+	env := newPodEnvironment(t, controlplane.V1_36)
+	env.installLocks()
+	env.ApplyManifest("pod-safety-hold.yaml")
+	g := env.startVolumeGuard(append(locking(), shortLease()...)...)
+	node := env.node()
+	env.Eventually("the policy is in force", func() bool {
+		vol := env.createPodWithClaim(env.CreateClaim("none"), "")
+		now, err := vol.Get(env.Ctx)
+		env.Must(err)
+		return isHeld(now)
+	})
+	pod, vol := env.podWithVolume(node, 30)
+	running := env.heldPod(node)
+	env.setReady(node, v1.ConditionUnknown)
+	env.Must(pod.Delete(env.Ctx))
+	env.waitLocks(vol.Name + " at " + node)
+	env.Must(running.Wait(env.WithTimeout(), "marked", isMarked))
+
+	output, err := env.releaseGuard(append(locking(), shortLease()...)...)
+	env.Must(err)
+	<-g.Done()
+	env.Must(g.Restart()) // it waits for the Lease
+	for _, want := range []string{
+		"mutatingadmissionpolicybinding/csi-reclaimer-pod-hold was deleted", "pods were released, 1 VolumeLock",
+		"pod " + env.Namespace + "/" + pod.Name + " on node " + node + " was terminating",
+	} {
+		if !strings.Contains(output, want) {
+			t.Errorf("the output lacks %q: %s", want, output)
+		}
+	}
+	env.waitLocks()
+	list, err := env.Client.CoreV1().Pods(metav1.NamespaceAll).List(env.Ctx, metav1.ListOptions{})
+	env.Must(err)
+	for i := range list.Items {
+		if now := &list.Items[i]; isHeld(now) || isMarked(now) {
+			t.Errorf("pod %s is held or marked", now.Name)
+		}
+	}
+	after := env.createPodWithClaim(env.CreateClaim("none"), node)
+	if now, err := after.Get(env.Ctx); err != nil || isHeld(now) {
+		t.Errorf("a pod that is created after the release is held: %v", err)
+	}
+}
+
+// TestPodSafetyPermissionsAreNecessaryAndSufficient exercises the controller with what is shipped for it alone.
+func TestPodSafetyPermissionsAreNecessaryAndSufficient(t *testing.T) {
+	fixture.NewestOnly(t, fixture.OwnVersions)
+	t.Parallel()
+	env := &podEnvironment{newWithControlPlane(t, controlplane.V1_36, controlplane.Options{
+		Controllers: []string{"*", "-node-lifecycle-controller", "-pod-garbage-collector-controller"},
+	})}
+	env.label(env.Namespace, "enforce")
+	rules, err := rbac.GrantGuardController(env.Ctx, env.Client, env.Namespace, fixture.VolumeGuardName, "pod-safety")
+	env.Must(err)
+	env.installLocks()
+	g := env.startVolumeGuard(locking()...)
+	fakenode.ForTest(t, env.Plane, "node", fakenode.Config{})
+	gone, node := env.node(), env.node()
+	orphan := env.heldPod(gone)
+	env.Must(orphan.Delete(env.Ctx))
+	env.Must(env.Client.CoreV1().Nodes().Delete(env.Ctx, gone, metav1.DeleteOptions{}))
+	ended := env.heldPod("node")
+	_, err = ended.WaitRunning(env.WithTimeout())
+	env.Must(err)
+	env.Must(ended.Delete(env.Ctx))
+	env.Must(ended.WaitGone(env.WithTimeout()))
+	pod, vol := env.podWithVolume(node, 1)
+	env.setReady(node, v1.ConditionUnknown)
+	env.Must(pod.Wait(env.WithTimeout(), "marked", isMarked))
+	env.Must(pod.Delete(env.Ctx))
+	env.waitLocks(vol.Name + " at " + node)
+	// The same Event again is a patch.
+	env.confirm(pod, "other")
+	env.waitPodEvent(pod, "ConfirmationMismatch")
+	env.confirm(pod, pod.UID)
+	env.Must(pod.WaitGone(env.WithTimeout()))
+	env.Must(g.Terminate())
+	_, err = env.releaseGuard(locking()...)
+	env.Must(err)
+	env.ExpectAllRulesUsed(rules)
+}
