@@ -299,9 +299,11 @@ func TestPodSafetyPermissionsAreNecessaryAndSufficient(t *testing.T) {
 	env.Must(pod.Wait(env.WithTimeout(), "marked", isMarked))
 	env.Must(pod.Delete(env.Ctx))
 	env.waitLocks(vol.Name + " at " + node)
-	// The same Event again is a patch.
+	env.waitPodEvent(pod, "NodeUnreachable")
 	env.confirm(pod, "other")
 	env.waitPodEvent(pod, "ConfirmationMismatch")
+	env.confirm(pod, "")
+	env.waitPodEvents(pod, "NodeUnreachable", 2) // the same again is a patch
 	env.confirm(pod, pod.UID)
 	env.Must(pod.WaitGone(env.WithTimeout()))
 	env.Must(g.Terminate())

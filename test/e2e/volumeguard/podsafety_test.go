@@ -110,19 +110,33 @@ func (env *podEnvironment) expectPodHeld(pod *objects.Pod, reason podsafety.Reas
 
 func (env *podEnvironment) waitPodEvent(pod *objects.Pod, reason podsafety.Reason) {
 	env.T.Helper()
+	env.waitPodEvents(pod, reason, 1)
+}
+
+// waitPodEvents waits until something was reported on a pod so many times.
+func (env *podEnvironment) waitPodEvents(pod *objects.Pod, reason podsafety.Reason, times int32) {
+	env.T.Helper()
 	env.Eventually(fmt.Sprintf("pod %s has an Event %s", pod.Name, reason), func() bool {
 		list, err := env.Client.CoreV1().Events(env.Namespace).List(env.Ctx, metav1.ListOptions{FieldSelector: fields.Set{
 			"involvedObject.uid": string(pod.UID), "reason": string(reason)}.String()})
 		env.Must(err)
-		return len(list.Items) > 0
+		var count int32
+		for i := range list.Items {
+			count += list.Items[i].Count
+		}
+		return count >= times
 	})
 }
 
-// confirm confirms by hand that the processes of a pod have ended.
-func (env *podEnvironment) confirm(pod *objects.Pod, value types.UID) {
+// confirm confirms by hand that the processes of the pod with this UID have ended, "" nothing.
+func (env *podEnvironment) confirm(pod *objects.Pod, uid types.UID) {
 	env.T.Helper()
+	value := "null"
+	if uid != "" {
+		value = fmt.Sprintf("%q", uid)
+	}
 	_, err := env.Client.CoreV1().Pods(env.Namespace).Patch(env.Ctx, pod.Name, types.MergePatchType,
-		fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, podsafety.ConfirmAnnotation, value), metav1.PatchOptions{})
+		fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%s}}}`, podsafety.ConfirmAnnotation, value), metav1.PatchOptions{})
 	env.Must(err)
 }
 
