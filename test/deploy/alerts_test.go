@@ -14,6 +14,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
 )
@@ -158,6 +159,7 @@ func TestAlertsNameExistingReasons(t *testing.T) {
 		"csi_reclaimer_reports_total":      words(reclaim.Reasons()),
 		"csi_reclaimer_intree_waiting_pvs": words(intree.Reasons()),
 		"csi_reclaimer_protection_waiting": words(inuse.Reasons()),
+		"csi_reclaimer_pod_safety_waiting_pods": words(podsafety.Reasons()),
 	}
 	matcher := regexp.MustCompile(`(\w+)\{reason=~?"([^"]+)"\}`)
 	found := 0

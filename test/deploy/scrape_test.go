@@ -12,8 +12,10 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/faults"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
@@ -62,7 +64,7 @@ func scrape(t *testing.T) map[string]served {
 	stopLater(t, car)
 	keeper, err := program.Start(ctx, program.Options{
 		Name: guard, Progress: os.Stderr, Env: []string{"POD_NAMESPACE=" + namespace},
-		Args: []string{"--kubeconfig=" + kubeconfigOf(t, namespace, guard), "--controllers=*,pvc-protection,pv-protection",
+		Args: []string{"--kubeconfig=" + kubeconfigOf(t, namespace, guard), "--controllers=*,pvc-protection,pv-protection,pod-safety",
 			"--webhook-address=127.0.0.1:0"},
 	})
 	must(err)
@@ -84,6 +86,7 @@ func scrape(t *testing.T) map[string]served {
 	must(err)
 	// One, of an in-tree plugin, is being deleted while its claim is there.
 	makeInTree(ctx, t, namespace)
+	makeHeld(ctx, t, maker)
 
 	for running, last := range map[*program.Program][]string{
 		car: {
@@ -92,12 +95,30 @@ func scrape(t *testing.T) map[string]served {
 			"csi_reclaimer_reports_total", "controller_persistentvolumeclaim_provision_total",
 			"controller_persistentvolumeclaim_provision_failed_total",
 		},
-		keeper: {"leader_election_master_status", "csi_reclaimer_intree_waiting_pvs", "csi_reclaimer_protection_waiting"},
+		keeper: {"leader_election_master_status", "csi_reclaimer_intree_waiting_pvs", "csi_reclaimer_protection_waiting",
+			"csi_reclaimer_pod_safety_waiting_pods"},
 	} {
 		there[map[*program.Program]string{car: "csi-reclaimer", keeper: guard}[running]] = waitMetrics(ctx, t, running, last)
 	}
 	must(driver.ClearFaults(ctx)) // so that all of it goes
 	return there
+}
+
+// makeHeld makes a pod that is held and terminating, on a node that nobody runs.
+func makeHeld(ctx context.Context, t *testing.T, maker objects.Maker) {
+	t.Helper()
+	pod, err := maker.MakePod(ctx, objects.PodSpec{Name: "held", Node: "none",
+		Change: func(pod *v1.Pod) { pod.Finalizers = []string{podsafety.Finalizer} }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_, _ = client.CoreV1().Pods(maker.Namespace).Patch(context.WithoutCancel(ctx), pod.Name, types.MergePatchType,
+			[]byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+	})
+	if err := pod.Delete(ctx); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // waitMetrics returns what the program serves, once these are among it.

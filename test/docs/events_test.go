@@ -11,6 +11,7 @@ import (
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/intree"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
@@ -41,6 +42,7 @@ without a type has no Event: it is the normal course of things, which the log ha
 	table(&text, "volume-guard: volumes of in-tree plugins", "On the PV; `TooLateToKeep` on the claim too.",
 		intree.Reasons())
 	table(&text, "volume-guard: claims and PVs in use", "On the claim or the PV.", inuse.Reasons())
+	table(&text, "volume-guard: pods held until their processes have ended", "On the pod.", podsafety.Reasons())
 	CheckPage(t, "events.md", text.String())
 }
 
@@ -64,6 +66,7 @@ func TestEveryReasonIsListed(t *testing.T) {
 	for dir, listed := range map[string][]string{
 		"internal/engine/reclaiming": words(reclaim.Reasons()), "internal/engine/provisioning": words(provision.Reasons()),
 		"internal/engine/twins": words(intree.Reasons()), "inuse": words(inuse.Reasons()),
+		"internal/engine/podhold": words(podsafety.Reasons()),
 	} {
 		code, err := os.ReadFile(filepath.Join(root, "pkg", dir, "reason.go"))
 		if err != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pv"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/leaks"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/provision"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/reclaim"
 )
@@ -114,6 +115,8 @@ func guard(t *testing.T) []prometheus.Collector {
 	_, err = pvc.New(nobody(), pvc.Config{Config: inuse.Config{Metrics: &all}})
 	must(err)
 	_, err = pv.New(nobody(), inuse.Config{Metrics: &all})
+	must(err)
+	_, err = podsafety.New(nobody(), podsafety.Config{Metrics: &all})
 	must(err)
 	_, err = certs.New(nobody(), certs.Config{Namespace: "csi", Secret: "webhooks", Webhooks: []string{"webhooks"},
 		Names: []string{"guard.csi.svc"}, Metrics: &all})
