@@ -27,27 +27,27 @@ func (s *Explanation) addReasonWaits(f PVFacts, pv PV, d Decision) {
 	claim := pv.Claim.Namespace + "/" + pv.Claim.Name
 	switch reclaim.Reason(d.Reason) {
 	case reclaiming.ReasonTerminatingBound, reclaiming.ReasonRetainBound, reclaiming.ReasonClaimStillExists:
-		s.waitsFor("claim %s to be deleted", claim)
+		s.AddWait("claim %s to be deleted", claim)
 	case reclaiming.ReasonClaimNamesPV:
-		s.waitsFor("claim %s, which names the PV, to be deleted or to be bound to it", claim)
+		s.AddWait("claim %s, which names the PV, to be deleted or to be bound to it", claim)
 	case reclaiming.ReasonAttached:
 		for _, name := range append([]PV{pv}, f.siblingsOf(pv)...) {
 			for _, a := range f.attachmentsOf(name.Name) {
-				s.waitsFor("VolumeAttachment %s to node %s to be deleted", a.Name, a.Spec.NodeName)
+				s.AddWait("VolumeAttachment %s to node %s to be deleted", a.Name, a.Spec.NodeName)
 			}
 		}
 	case reclaiming.ReasonHeld:
-		s.waitsFor("the annotation %s to be removed", volume.HoldAnnotation)
+		s.AddWait("the annotation %s to be removed", volume.HoldAnnotation)
 	case reclaiming.ReasonDeletionsPaused:
-		s.waitsFor("the brake to be released")
+		s.AddWait("the brake to be released")
 	case reclaiming.ReasonInFlight:
-		s.waitsFor("the entry of its volume in the in-flight log to be settled")
+		s.AddWait("the entry of its volume in the in-flight log to be settled")
 	case reclaiming.ReasonSharedHandle, reclaim.Reason(twins.ReasonSharedSource):
 		for _, other := range f.siblingsOf(pv) {
-			s.waitsFor("PV %s to be deleted, or to get policy Delete and lose its claim", other.Name)
+			s.AddWait("PV %s to be deleted, or to get policy Delete and lose its claim", other.Name)
 		}
 	case reclaiming.ReasonNotYetBound:
-		s.waitsFor("the PV controller to bind claim %s", claim)
+		s.AddWait("the PV controller to bind claim %s", claim)
 	default:
 	}
 }
@@ -57,11 +57,11 @@ func (s *Explanation) addFinalizerWaits(f PVFacts) {
 	for _, finalizer := range s.Finalizers {
 		switch {
 		case finalizer.Stuck != "":
-			s.waitsFor("finalizer %s, forever: %s", finalizer.Name, finalizer.Stuck)
+			s.AddWait("finalizer %s, forever: %s", finalizer.Name, finalizer.Stuck)
 		case finalizer.Name == protectpv.Finalizer:
 			s.waitsForProtection(f)
 		case finalizer.Owner == "":
-			s.waitsFor("the owner of finalizer %s to remove it%s", finalizer.Name, addedByNote(finalizer))
+			s.AddWait("the owner of finalizer %s to remove it%s", finalizer.Name, addedByNote(finalizer))
 		}
 	}
 }
@@ -71,7 +71,7 @@ func (s *Explanation) waitsForProtection(f PVFacts) {
 	d := protectpv.Decide(protectpv.Facts{Duty: inuse.Duty{Mode: inuse.ModeFull, Alone: true},
 		PV: protectpv.PVOf(f.PV)})
 	if d.Reason == inuse.ReasonBound {
-		s.waitsFor("finalizer %s: %s", protectpv.Finalizer, withoutPeriod(d.Reason.Sentence()))
+		s.AddWait("finalizer %s: %s", protectpv.Finalizer, withoutPeriod(d.Reason.Sentence()))
 	}
 }
 
@@ -87,9 +87,9 @@ func (s *Explanation) addAdvice(f PVFacts, pv PV, d Decision) {
 	name := pv.Name
 	switch reclaim.Reason(d.Reason) {
 	case reclaiming.ReasonHeld:
-		s.advise("To have the volume deleted: kubectl annotate pv %s %s-", name, volume.HoldAnnotation)
+		s.Advise("To have the volume deleted: kubectl annotate pv %s %s-", name, volume.HoldAnnotation)
 	case reclaiming.ReasonDeletionsPaused:
-		s.advise("Check that the volumes are to be deleted; then release the brake: %s", f.releaseBrakeCommand(pv.Owner()))
+		s.Advise("Check that the volumes are to be deleted; then release the brake: %s", f.releaseBrakeCommand(pv.Owner()))
 	case reclaiming.ReasonAttached:
 		for _, a := range f.attachmentsOf(name) {
 			s.adviseDetach(f, a)
@@ -97,7 +97,7 @@ func (s *Explanation) addAdvice(f PVFacts, pv PV, d Decision) {
 	case reclaiming.ReasonPolicyKeepsVolume:
 		s.adviseOnKeptVolume(f.PV)
 	case reclaiming.ReasonTerminatingBound:
-		s.advise("The deletion of the PV cannot be undone. To keep the volume: %s",
+		s.Advise("The deletion of the PV cannot be undone. To keep the volume: %s",
 			setPolicyCommand(name, v1.PersistentVolumeReclaimRetain))
 		s.adviseOnClaim(f)
 	case reclaiming.ReasonRetainBound, reclaiming.ReasonClaimStillExists:
@@ -105,7 +105,7 @@ func (s *Explanation) addAdvice(f PVFacts, pv PV, d Decision) {
 	case reclaiming.ReasonClaimNamesPV:
 		s.adviseRebind(f)
 	case reclaiming.ReasonReclaim:
-		s.advise("To keep the volume, before the driver deletes it: %s", setPolicyCommand(name,
+		s.Advise("To keep the volume, before the driver deletes it: %s", setPolicyCommand(name,
 			v1.PersistentVolumeReclaimRetain))
 	default:
 	}
@@ -121,9 +121,9 @@ func (s *Explanation) adviseOnKeptVolume(o *v1.PersistentVolume) {
 	if o.Status.Phase != v1.VolumeReleased && o.Status.Phase != v1.VolumeFailed || o.DeletionTimestamp != nil {
 		return
 	}
-	s.advise("To delete the volume too: %s", setPolicyCommand(o.Name, v1.PersistentVolumeReclaimDelete))
-	s.advise("To delete the PV and keep the volume in the storage system: kubectl delete pv %s", o.Name)
-	s.advise(`To use the volume again: kubectl patch pv %s --type=json -p '[{"op":"remove","path":"/spec/claimRef"}]'`,
+	s.Advise("To delete the volume too: %s", setPolicyCommand(o.Name, v1.PersistentVolumeReclaimDelete))
+	s.Advise("To delete the PV and keep the volume in the storage system: kubectl delete pv %s", o.Name)
+	s.Advise(`To use the volume again: kubectl patch pv %s --type=json -p '[{"op":"remove","path":"/spec/claimRef"}]'`,
 		o.Name)
 }
 
@@ -133,10 +133,10 @@ func (s *Explanation) adviseOnClaim(f PVFacts) {
 		return
 	}
 	if claim := f.Claim.Value; claim != nil && claim.DeletionTimestamp != nil {
-		s.advise("The claim is terminating and waits, too: kubectl reclaim explain pvc/%s -n %s", ref.Name, ref.Namespace)
+		s.Advise("The claim is terminating and waits, too: kubectl reclaim explain pvc/%s -n %s", ref.Name, ref.Namespace)
 		return
 	}
-	s.advise("If the claim is not needed: kubectl delete pvc %s -n %s", ref.Name, ref.Namespace)
+	s.Advise("If the claim is not needed: kubectl delete pvc %s -n %s", ref.Name, ref.Namespace)
 }
 
 // adviseRebind adds what can be done where another claim of the name names the PV. A claim's spec.volumeName cannot
@@ -147,7 +147,7 @@ func (s *Explanation) adviseRebind(f PVFacts) {
 		return
 	}
 	if claim.DeletionTimestamp == nil {
-		s.advise("To bind the claim to the PV again: %s", reclaiming.BindCommand(f.PV.Name, claim.UID))
+		s.Advise("To bind the claim to the PV again: %s", reclaiming.BindCommand(f.PV.Name, claim.UID))
 	}
 	s.adviseOnClaim(f)
 }
@@ -162,22 +162,22 @@ func (s *Explanation) adviseDetach(f PVFacts, a storagev1.VolumeAttachment) {
 	state, _ := nodeState(f.Nodes[node])
 	switch {
 	case f.presenceOf(a.Spec.Attacher) == presenceGone:
-		s.advise("No program removes VolumeAttachment %s, because driver %s is gone. Install the driver again. Or, if the "+
+		s.Advise("No program removes VolumeAttachment %s, because driver %s is gone. Install the driver again. Or, if the "+
 			"volume is not in use on node %s, delete the attachment: kubectl patch volumeattachment %s --type=merge -p "+
 			"'{\"metadata\":{\"finalizers\":null}}' && kubectl delete volumeattachment %s",
 			a.Name, a.Spec.Attacher, node, a.Name, a.Name)
 	case state == nodeNotReady:
-		s.advise("Node %s is not ready, so it is unknown whether the volume is still in use there. It is detached when the "+
+		s.Advise("Node %s is not ready, so it is unknown whether the volume is still in use there. It is detached when the "+
 			"node is ready again. If you are sure that the machine is off: kubectl taint nodes %s "+
 			"node.kubernetes.io/out-of-service=nodeshutdown:NoExecute, and remove the taint when the node is back",
 			node, node)
 	case state == nodeGone && a.DeletionTimestamp == nil:
-		s.advise("Node %s is gone. kube-controller-manager detaches its volumes after some minutes; if it does not: "+
+		s.Advise("Node %s is gone. kube-controller-manager detaches its volumes after some minutes; if it does not: "+
 			"kubectl delete volumeattachment %s", node, a.Name)
 	case a.DeletionTimestamp == nil:
-		s.advise("Find the pod on node %s that uses the volume. The volume is detached when that pod is gone", node)
+		s.Advise("Find the pod on node %s that uses the volume. The volume is detached when that pod is gone", node)
 	default:
-		s.advise("If it takes long, check the log of the external-attacher of %s, which detaches the volume from node %s",
+		s.Advise("If it takes long, check the log of the external-attacher of %s, which detaches the volume from node %s",
 			a.Spec.Attacher, node)
 	}
 }
@@ -187,12 +187,12 @@ func (s *Explanation) adviseOnFinalizer(pv PV, f Finalizer) {
 	keeps := "its volume stays in the storage system"
 	switch {
 	case f.Stuck != "" && pv.Tree == nil:
-		s.advise("Install the driver again: it finishes the deletion. Or remove the finalizer by hand; %s: %s", keeps,
+		s.Advise("Install the driver again: it finishes the deletion. Or remove the finalizer by hand; %s: %s", keeps,
 			removeCommand("pv", pv.Name, f.Name))
 	case f.Stuck != "":
-		s.advise("Remove the finalizer by hand; %s: %s", keeps, removeCommand("pv", pv.Name, f.Name))
+		s.Advise("Remove the finalizer by hand; %s: %s", keeps, removeCommand("pv", pv.Name, f.Name))
 	case f.Owner == "":
-		s.advise("Ask the owner of finalizer %s%s. Remove it by hand only if that program is gone: %s", f.Name,
+		s.Advise("Ask the owner of finalizer %s%s. Remove it by hand only if that program is gone: %s", f.Name,
 			addedByNote(f), removeCommand("pv", pv.Name, f.Name))
 	}
 }

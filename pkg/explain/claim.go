@@ -51,7 +51,7 @@ func ExplainClaim(f ClaimFacts) Explanation {
 		s.Decision = &d
 	}
 	s.addClaimWaits(f)
-	s.addEvents(f.Events, f.Now)
+	s.AddEvents(f.Events, f.Now)
 	if f.PV.Value != nil {
 		its := ExplainPV(*f.PV.Value)
 		s.PV = &its
@@ -91,39 +91,39 @@ func (s *Explanation) addClaim(f ClaimFacts, driver string) {
 	o := f.Claim
 	state := string(o.Status.Phase)
 	if o.DeletionTimestamp != nil {
-		state += ", terminating for " + age(f.Now, o.DeletionTimestamp.Time)
+		state += ", terminating for " + Age(f.Now, o.DeletionTimestamp.Time)
 	}
-	s.fact("Phase", "%s", state)
+	s.AddFact("Phase", "%s", state)
 	class := className(o)
-	unread(s, f.Class, "StorageClass "+class, "which provisioner creates the volume")
+	NoteUnread(s, f.Class, "StorageClass "+class, "which provisioner creates the volume")
 	switch {
 	case class == "":
-		s.fact("Class", "none")
+		s.AddFact("Class", "none")
 	case f.Class.OK() && f.Class.Value == nil:
-		s.fact("Class", "%s, gone", class)
+		s.AddFact("Class", "%s, gone", class)
 	default:
-		s.fact("Class", "%s", class)
+		s.AddFact("Class", "%s", class)
 	}
 	if driver != "" {
-		s.fact("Driver", "%s", driver)
+		s.AddFact("Driver", "%s", driver)
 	}
 	if node := o.Annotations[annSelectedNode]; node != "" {
-		s.fact("Node", "%s, selected by the scheduler", node)
+		s.AddFact("Node", "%s, selected by the scheduler", node)
 	}
 	switch name := o.Spec.VolumeName; {
 	case name == "":
-		s.fact("PV", "none yet")
+		s.AddFact("PV", "none yet")
 	case f.PV.OK() && f.PV.Value == nil:
-		s.fact("PV", "%s, gone", name)
+		s.AddFact("PV", "%s, gone", name)
 	default:
-		unread(s, f.PV, "PV "+name, "what happens to the volume")
-		s.fact("PV", "%s", name)
+		NoteUnread(s, f.PV, "PV "+name, "what happens to the volume")
+		s.AddFact("PV", "%s", name)
 	}
-	unread(s, f.Pods, "Pods", "which pods use the claim")
+	NoteUnread(s, f.Pods, "Pods", "which pods use the claim")
 	if by := f.usage(); by.By != "" {
-		s.fact("Used by", "pod %s", by.By)
+		s.AddFact("Used by", "pod %s", by.By)
 	} else if by.ByEnded != "" {
-		s.fact("Used by", "pod %s, which has terminated", by.ByEnded)
+		s.AddFact("Used by", "pod %s, which has terminated", by.ByEnded)
 	}
 }
 
@@ -197,7 +197,7 @@ func (s *Explanation) addClaimWaits(f ClaimFacts) {
 	case o.DeletionTimestamp != nil:
 		s.waitsForFinalizers(f)
 	case o.Spec.VolumeName != "" && o.Status.Phase == v1.ClaimLost:
-		s.advise("The claim's PV is gone, and no other PV can replace it: kubectl delete pvc %s -n %s, and create the "+
+		s.Advise("The claim's PV is gone, and no other PV can replace it: kubectl delete pvc %s -n %s, and create the "+
 			"claim again", o.Name, o.Namespace)
 	case o.Spec.VolumeName == "":
 		s.addProvisioningWaits(f)
@@ -210,20 +210,20 @@ func (s *Explanation) addProvisioningWaits(f ClaimFacts) {
 	driver := f.provisioner()
 	switch {
 	case className(o) != "" && f.Class.OK() && f.Class.Value == nil:
-		s.waitsFor("StorageClass %s, which does not exist", className(o))
-		s.advise("Create the StorageClass, or delete the claim and create it with another class")
+		s.AddWait("StorageClass %s, which does not exist", className(o))
+		s.Advise("Create the StorageClass, or delete the claim and create it with another class")
 	case className(o) == "" || driver == noProvisioner:
-		s.waitsFor("a PV that fits, which a person has to create")
+		s.AddWait("a PV that fits, which a person has to create")
 	case f.waitsForConsumer() && o.Annotations[annSelectedNode] == "":
-		s.waitsFor("a pod that uses the claim to be scheduled (the StorageClass says WaitForFirstConsumer)")
+		s.AddWait("a pod that uses the claim to be scheduled (the StorageClass says WaitForFirstConsumer)")
 	case driver != "" && f.presenceOf(driver) == presenceGone:
-		s.waitsFor("driver %s, which is not installed", driver)
-		s.advise("Install driver %s, or delete the claim and create it with another StorageClass", driver)
+		s.AddWait("driver %s, which is not installed", driver)
+		s.Advise("Install driver %s, or delete the claim and create it with another StorageClass", driver)
 	case len(s.InFlight) > 0 && s.InFlight[0].ClaimUID == string(o.UID):
-		s.waitsFor("driver %s to answer CreateVolume, whose outcome has been unknown for %s", driver,
-			age(f.Now, s.InFlight[0].Since.Time))
+		s.AddWait("driver %s to answer CreateVolume, whose outcome has been unknown for %s", driver,
+			Age(f.Now, s.InFlight[0].Since.Time))
 	case driver != "":
-		s.waitsFor("driver %s to create the volume", driver)
+		s.AddWait("driver %s to create the volume", driver)
 	}
 }
 
@@ -237,21 +237,21 @@ func (s *Explanation) waitsForFinalizers(f ClaimFacts) {
 		}
 		switch {
 		case finalizer.Stuck != "":
-			s.waitsFor("finalizer %s, forever: %s", finalizer.Name, finalizer.Stuck)
-			s.advise("Install the driver again: it finishes the deletion. Or remove the finalizer by hand: %s",
+			s.AddWait("finalizer %s, forever: %s", finalizer.Name, finalizer.Stuck)
+			s.Advise("Install the driver again: it finishes the deletion. Or remove the finalizer by hand: %s",
 				removeCommand("pvc -n "+f.Claim.Namespace, f.Claim.Name, finalizer.Name))
 		case finalizers.IsLegacy(finalizer.Name):
-			s.waitsFor("finalizer %s, which %s removes %s", finalizer.Name, finalizer.Owner, finalizer.When)
-			s.advise("If no current csi-reclaimer runs for the driver: look in the storage system for a volume named pvc-%s. "+
+			s.AddWait("finalizer %s, which %s removes %s", finalizer.Name, finalizer.Owner, finalizer.When)
+			s.Advise("If no current csi-reclaimer runs for the driver: look in the storage system for a volume named pvc-%s. "+
 				"If there is none, or after you delete it there: %s",
 				f.Claim.UID, removeCommand("pvc -n "+f.Claim.Namespace, f.Claim.Name, finalizer.Name))
 		case finalizer.Name == pvc.Finalizer && pod != "":
-			s.waitsFor("pod %s to end", pod)
-			s.advise("If the pod is not needed: kubectl delete pod %s -n %s", pod, f.Claim.Namespace)
+			s.AddWait("pod %s to end", pod)
+			s.Advise("If the pod is not needed: kubectl delete pod %s -n %s", pod, f.Claim.Namespace)
 		case finalizer.Owner == "":
-			s.waitsFor("the owner of finalizer %s to remove it%s", finalizer.Name, addedByNote(finalizer))
+			s.AddWait("the owner of finalizer %s to remove it%s", finalizer.Name, addedByNote(finalizer))
 		default:
-			s.waitsFor("finalizer %s, which %s removes %s", finalizer.Name, finalizer.Owner, finalizer.When)
+			s.AddWait("finalizer %s, which %s removes %s", finalizer.Name, finalizer.Owner, finalizer.When)
 		}
 	}
 }
@@ -267,7 +267,7 @@ func (f ClaimFacts) headline(s Explanation, d Decision) string {
 	o := f.Claim
 	what := "Claim " + o.Namespace + "/" + o.Name
 	if o.DeletionTimestamp != nil {
-		what += " has been terminating for " + age(f.Now, o.DeletionTimestamp.Time)
+		what += " has been terminating for " + Age(f.Now, o.DeletionTimestamp.Time)
 		if left := stuck(s.Finalizers); len(left) > 0 {
 			return fmt.Sprintf("%s and is stuck: no program removes %s, because %s.", what, left[0].Name, left[0].Stuck)
 		}

@@ -2,6 +2,7 @@ package explain
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,9 +12,9 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/text"
 )
 
-// Explanation says what happens to one PV or claim, and why.
+// Explanation says what happens to one PV, claim, pod or namespace, and why.
 type Explanation struct {
-	// Object is what is explained: "PV name" or "claim namespace/name".
+	// Object is what is explained: "PV name", "claim namespace/name", "pod namespace/name" or "namespace name".
 	Object string `json:"object"`
 	// Headline is the explanation in one sentence.
 	Headline string `json:"headline"`
@@ -25,6 +26,10 @@ type Explanation struct {
 	InFlight []InFlight `json:"inFlight,omitempty"`
 	// WaitsFor is what has to happen first.
 	WaitsFor []string `json:"waitsFor,omitempty"`
+	// Missing is, for a pod that is terminating and held, what each kind of evidence of the end of its processes lacks.
+	Missing []Missing `json:"missing,omitempty"`
+	// Risks are what a force deletion of the pod would risk.
+	Risks []string `json:"risks,omitempty"`
 	// Advice is what a person can do.
 	Advice []string `json:"advice,omitempty"`
 	// Events are the latest Events about the object, the latest first.
@@ -35,26 +40,33 @@ type Explanation struct {
 	PV *Explanation `json:"pv,omitempty"`
 }
 
+// Missing is one kind of evidence, and why it does not count.
+type Missing struct {
+	Evidence string `json:"evidence"`
+	Text     string `json:"text"`
+}
+
 // Fact is one thing that is known of an object.
 type Fact struct {
 	Name string `json:"name"`
 	Text string `json:"text"`
 }
 
-func (s *Explanation) fact(name, format string, args ...any) {
+// AddFact, AddWait and Advise add a line to the Facts, to WaitsFor and to the Advice.
+func (s *Explanation) AddFact(name, format string, args ...any) {
 	s.Facts = append(s.Facts, Fact{name, fmt.Sprintf(format, args...)})
 }
 
-func (s *Explanation) waitsFor(format string, args ...any) {
+func (s *Explanation) AddWait(format string, args ...any) {
 	s.WaitsFor = append(s.WaitsFor, fmt.Sprintf(format, args...))
 }
 
-func (s *Explanation) advise(format string, args ...any) {
+func (s *Explanation) Advise(format string, args ...any) {
 	s.Advice = append(s.Advice, fmt.Sprintf(format, args...))
 }
 
-// unread notes what a read that failed leaves open.
-func unread[T any](s *Explanation, r Read[T], what, open string) {
+// NoteUnread notes what a read that failed leaves open.
+func NoteUnread[T any](s *Explanation, r Read[T], what, open string) {
 	if r.Made && r.Err != nil {
 		s.Unread = append(s.Unread, fmt.Sprintf("%s: %v. So it is not known %s.", what, r.Err, open))
 	}
@@ -66,14 +78,19 @@ const (
 	maxMessage = 512
 )
 
-// addEvents adds the latest Events. They come sorted, the latest last.
-func (s *Explanation) addEvents(events Read[[]v1.Event], now time.Time) {
-	unread(s, events, "Events", "what programs reported about it")
+// AddEvents adds the latest Events, which are sorted by SortEvents.
+func (s *Explanation) AddEvents(events Read[[]v1.Event], now time.Time) {
+	NoteUnread(s, events, "Events", "what programs reported about it")
 	for i := len(events.Value) - 1; i >= 0 && len(s.Events) < maxEvents; i-- {
 		e := events.Value[i]
-		s.Events = append(s.Events, fmt.Sprintf("%s ago, %s: %s: %s", age(now, lastSeen(e)), reporter(e), e.Reason,
+		s.Events = append(s.Events, fmt.Sprintf("%s ago, %s: %s: %s", Age(now, lastSeen(e)), reporter(e), e.Reason,
 			text.Truncate(strings.ReplaceAll(e.Message, "\n", " "), maxMessage)))
 	}
+}
+
+// SortEvents sorts Events as AddEvents takes them, the latest last.
+func SortEvents(all []v1.Event) {
+	slices.SortStableFunc(all, func(a, b v1.Event) int { return lastSeen(a).Compare(lastSeen(b)) })
 }
 
 // lastSeen returns when an Event was last recorded.
@@ -96,8 +113,8 @@ func reporter(e v1.Event) string {
 	return e.Source.Component
 }
 
-// age is a time span as kubectl writes it.
-func age(now, then time.Time) string { return duration.HumanDuration(now.Sub(then)) }
+// Age is the time span since then as kubectl writes it.
+func Age(now, then time.Time) string { return duration.HumanDuration(now.Sub(then)) }
 
 // stuck returns the finalizers that no program removes.
 func stuck(all []Finalizer) (left []Finalizer) {
@@ -152,6 +169,12 @@ func (s Explanation) Text(wide bool) string {
 		}
 	}
 	lines("Waits for", s.WaitsFor)
+	var missing []string
+	for _, m := range s.Missing {
+		missing = append(missing, m.Evidence+": "+m.Text)
+	}
+	lines("No evidence", missing)
+	lines("Force risks", s.Risks)
 	lines("You can", s.Advice)
 	lines("Events", s.Events)
 	lines("Not read", s.Unread)

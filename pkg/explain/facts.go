@@ -104,7 +104,7 @@ func (w ClusterFacts) presenceOf(driver string) presence {
 
 // leads reports whether a process holds a Lease of the driver.
 func (w ClusterFacts) leads(driver string) bool {
-	return slices.ContainsFunc(w.leasesOf(driver), func(l coordinationv1.Lease) bool { return holds(l, w.Now) })
+	return slices.ContainsFunc(w.leasesOf(driver), func(l coordinationv1.Lease) bool { return IsHeld(l, w.Now) })
 }
 
 // leasesOf returns the Leases of the driver that were found, in all namespaces.
@@ -117,8 +117,8 @@ func (w ClusterFacts) leasesOf(driver string) (leases []coordinationv1.Lease) {
 	return leases
 }
 
-// holds reports whether the Lease has a holder that renews it.
-func holds(l coordinationv1.Lease, now time.Time) bool {
+// IsHeld reports whether the Lease has a holder that renews it.
+func IsHeld(l coordinationv1.Lease, now time.Time) bool {
 	s := l.Spec
 	if s.HolderIdentity == nil || *s.HolderIdentity == "" || s.RenewTime == nil || s.LeaseDurationSeconds == nil {
 		return false

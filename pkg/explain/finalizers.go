@@ -42,7 +42,7 @@ func (w ClusterFacts) finalizersOf(o metav1.Object, driver, csiDriver, plugin st
 	all := make([]Finalizer, 0, len(o.GetFinalizers()))
 	for _, name := range o.GetFinalizers() {
 		f := w.finalizer(name, driver, csiDriver, plugin)
-		f.Name, f.AddedBy = name, addedBy(o, name)
+		f.Name, f.AddedBy = name, AddedBy(o, name)
 		all = append(all, f)
 	}
 	return all
@@ -119,8 +119,8 @@ func (w ClusterFacts) driverFinalizer(driver, owner, when string) Finalizer {
 	return f
 }
 
-// addedBy returns the field manager of a finalizer, from managedFields.
-func addedBy(o metav1.Object, finalizer string) string {
+// AddedBy returns the field manager of a finalizer, from managedFields.
+func AddedBy(o metav1.Object, finalizer string) string {
 	for _, entry := range o.GetManagedFields() {
 		var set struct {
 			Metadata struct {

@@ -140,17 +140,17 @@ func (q InFlightRequest) text() string {
 
 // addInFlight adds what is in flight, and what a person can do.
 func (s *Explanation) addInFlight(w ClusterFacts, entries []inflight.Located) {
-	unread(s, w.InFlight, "The in-flight log (Leases)", "whether the volume is being provisioned")
+	NoteUnread(s, w.InFlight, "The in-flight log (Leases)", "whether the volume is being provisioned")
 	for _, e := range entries {
 		shown := inFlightOf(e)
 		s.InFlight = append(s.InFlight, shown)
-		s.fact("In flight", "volume %s of driver %s, for %s, for claim %s (UID %s)", e.Volume, e.Driver,
-			age(w.Now, e.Begun), shown.Claim, e.Claim.UID)
+		s.AddFact("In flight", "volume %s of driver %s, for %s, for claim %s (UID %s)", e.Volume, e.Driver,
+			Age(w.Now, e.Begun), shown.Claim, e.Claim.UID)
 		for _, q := range shown.Requests {
-			s.fact("Request", "CreateVolume, repeated until its outcome is known: %s", q.text())
+			s.AddFact("Request", "CreateVolume, repeated until its outcome is known: %s", q.text())
 		}
-		s.fact("Entry", "annotation %s of Lease %s", e.Annotation, shown.Lease)
-		s.advise("If the driver can no longer answer: look in the storage system for a volume named %s. If there is "+
+		s.AddFact("Entry", "annotation %s of Lease %s", e.Annotation, shown.Lease)
+		s.Advise("If the driver can no longer answer: look in the storage system for a volume named %s. If there is "+
 			"none, or after you delete it there: kubectl annotate lease -n %s %s %s-",
 			e.Volume, e.Lease.Namespace, e.Lease.Name, e.Annotation)
 	}
@@ -211,7 +211,7 @@ func claimFacts(o *v1.PersistentVolumeClaim, gone inflight.Claim) provisioning.C
 func ExplainDeletedClaim(w ClusterFacts, namespace, name string) Explanation {
 	what := fmt.Sprintf("Claim %s/%s", namespace, name)
 	s := Explanation{Object: "claim " + namespace + "/" + name}
-	s.fact("Phase", "the claim does not exist")
+	s.AddFact("Phase", "the claim does not exist")
 	entries := w.entriesOf(namespace, name)
 	s.addInFlight(w, entries)
 	if len(entries) == 0 {
@@ -220,10 +220,10 @@ func ExplainDeletedClaim(w ClusterFacts, namespace, name string) Explanation {
 	}
 	d := w.finishProvisioning(entries[0], claimFacts(nil, entries[0].Claim))
 	s.Decision = &d
-	s.waitsFor("driver %s to answer whether volume %s exists; it then gets a PV, which is reclaimed by its policy",
+	s.AddWait("driver %s to answer whether volume %s exists; it then gets a PV, which is reclaimed by its policy",
 		entries[0].Driver, entries[0].Volume)
 	s.Headline = fmt.Sprintf("%s does not exist, and volume %s has been in flight for it for %s (%s): %s.",
-		what, entries[0].Volume, age(w.Now, entries[0].Begun), d.Reason, withoutPeriod(d.Text))
+		what, entries[0].Volume, Age(w.Now, entries[0].Begun), d.Reason, withoutPeriod(d.Text))
 	return s
 }
 

@@ -44,7 +44,7 @@ func ExplainPV(f PVFacts) Explanation {
 	s.addDriver(f, pv)
 	s.addWaits(f, pv, d)
 	s.addAdvice(f, pv, d)
-	s.addEvents(f.Events, f.Now)
+	s.AddEvents(f.Events, f.Now)
 	s.Headline = headline(f, pv, d, s.Finalizers)
 	return s
 }
@@ -71,7 +71,7 @@ func headline(f PVFacts, pv PV, d Decision, finalizers []Finalizer) string {
 	return fmt.Sprintf("%s is %s (%s): %s.", what, strings.ToLower(phase(f.PV)), d.Reason, withoutPeriod(d.Text))
 }
 
-func (f PVFacts) since(pv PV) string { return age(f.Now, time.Unix(pv.TerminatingSince, 0)) }
+func (f PVFacts) since(pv PV) string { return Age(f.Now, time.Unix(pv.TerminatingSince, 0)) }
 
 func phase(o *v1.PersistentVolume) string {
 	if o.Status.Phase == "" {
@@ -82,7 +82,7 @@ func phase(o *v1.PersistentVolume) string {
 
 // addPV reports what the PV itself says.
 func (s *Explanation) addPV(f PVFacts, pv PV) {
-	s.fact("Policy", "%s", f.PV.Spec.PersistentVolumeReclaimPolicy)
+	s.AddFact("Policy", "%s", f.PV.Spec.PersistentVolumeReclaimPolicy)
 	state := phase(f.PV)
 	if pv.Terminating {
 		state += ", terminating for " + f.since(pv)
@@ -90,57 +90,57 @@ func (s *Explanation) addPV(f PVFacts, pv PV) {
 	if f.PV.Status.Message != "" {
 		state += ": " + f.PV.Status.Message
 	}
-	s.fact("Phase", "%s", state)
+	s.AddFact("Phase", "%s", state)
 	if pv.Held {
-		s.fact("Held", "by the annotation %s: %q", volume.HoldAnnotation, pv.HeldBecause)
+		s.AddFact("Held", "by the annotation %s: %q", volume.HoldAnnotation, pv.HeldBecause)
 	}
 	switch owner := pv.Owner(); {
 	case pv.Handle != "":
-		s.fact("Volume", "%q of driver %s", pv.Handle, pv.Driver)
+		s.AddFact("Volume", "%q of driver %s", pv.Handle, pv.Driver)
 	case owner != "":
-		s.fact("Volume", "of %s", owner)
+		s.AddFact("Volume", "of %s", owner)
 	}
 	switch {
 	case pv.MigratedTo != "":
-		s.fact("Provisioner", "%s, and migrated to %s", pv.ProvisionedBy, pv.MigratedTo)
+		s.AddFact("Provisioner", "%s, and migrated to %s", pv.ProvisionedBy, pv.MigratedTo)
 	case pv.ProvisionedBy != "":
-		s.fact("Provisioner", "%s", pv.ProvisionedBy)
+		s.AddFact("Provisioner", "%s", pv.ProvisionedBy)
 	default:
-		s.fact("Provisioner", "none: a person created the PV")
+		s.AddFact("Provisioner", "none: a person created the PV")
 	}
-	unread(s, f.PVs, "The list of PVs", "whether another PV names the same volume")
-	unread(s, f.Attachments, "VolumeAttachments", "whether the volume is attached")
-	unread(s, f.Installed, "CSIDrivers", "whether a driver is installed")
-	unread(s, f.OnNodes, "CSINodes", "whether a node runs a driver")
-	unread(s, f.Leases, "Leases", "whether the brake is on (it counts as off), and which replica leads")
+	NoteUnread(s, f.PVs, "The list of PVs", "whether another PV names the same volume")
+	NoteUnread(s, f.Attachments, "VolumeAttachments", "whether the volume is attached")
+	NoteUnread(s, f.Installed, "CSIDrivers", "whether a driver is installed")
+	NoteUnread(s, f.OnNodes, "CSINodes", "whether a node runs a driver")
+	NoteUnread(s, f.Leases, "Leases", "whether the brake is on (it counts as off), and which replica leads")
 }
 
 // addClaimOfPV reports what became of the PV's claim.
 func (s *Explanation) addClaimOfPV(f PVFacts, pv PV) {
 	if pv.Claim.Name == "" {
-		s.fact("Claim", "none")
+		s.AddFact("Claim", "none")
 		return
 	}
 	name := pv.Claim.Namespace + "/" + pv.Claim.Name
-	unread(s, f.Claim, "Claim "+name, "whether it is gone")
+	NoteUnread(s, f.Claim, "Claim "+name, "whether it is gone")
 	switch claim := f.Claim.Value; {
 	case pv.Claim.UID == "":
-		s.fact("Claim", "reserved for %s: never bound, or released for reuse", name)
+		s.AddFact("Claim", "reserved for %s: never bound, or released for reuse", name)
 	case !f.Claim.OK():
-		s.fact("Claim", "%s, not readable here", name)
+		s.AddFact("Claim", "%s, not readable here", name)
 	case claim == nil:
-		s.fact("Claim", "%s, gone", name)
+		s.AddFact("Claim", "%s, gone", name)
 	case claim.UID != pv.Claim.UID && claim.Spec.VolumeName == pv.Name:
-		s.fact("Claim", "%s, gone; a new claim of that name names this PV (UID %s, %s)", name, claim.UID,
+		s.AddFact("Claim", "%s, gone; a new claim of that name names this PV (UID %s, %s)", name, claim.UID,
 			strings.ToLower(string(claim.Status.Phase)))
 	case claim.UID != pv.Claim.UID:
-		s.fact("Claim", "%s, gone; a new claim has its name", name)
+		s.AddFact("Claim", "%s, gone; a new claim has its name", name)
 	case claim.DeletionTimestamp != nil:
-		s.fact("Claim", "%s, terminating for %s", name, age(f.Now, claim.DeletionTimestamp.Time))
+		s.AddFact("Claim", "%s, terminating for %s", name, Age(f.Now, claim.DeletionTimestamp.Time))
 	case claim.Spec.VolumeName != "" && claim.Spec.VolumeName != pv.Name:
-		s.fact("Claim", "%s, bound to PV %s", name, claim.Spec.VolumeName)
+		s.AddFact("Claim", "%s, bound to PV %s", name, claim.Spec.VolumeName)
 	default:
-		s.fact("Claim", "%s, %s", name, strings.ToLower(string(claim.Status.Phase)))
+		s.AddFact("Claim", "%s, %s", name, strings.ToLower(string(claim.Status.Phase)))
 	}
 }
 
@@ -150,17 +150,17 @@ func (s *Explanation) addAttachments(f PVFacts, pv PV) {
 		state := "attached"
 		switch {
 		case a.DeletionTimestamp != nil:
-			state = "detaching for " + age(f.Now, a.DeletionTimestamp.Time)
+			state = "detaching for " + Age(f.Now, a.DeletionTimestamp.Time)
 		case !a.Status.Attached:
 			state = "attaching"
 		}
 		if e := a.Status.DetachError; e != nil && a.DeletionTimestamp != nil {
 			state += fmt.Sprintf("; %s reports %q", a.Spec.Attacher, e.Message)
 		}
-		s.fact("Attachment", "%s to node %s (%s), %s", a.Name, a.Spec.NodeName, nodeOf(f, a), state)
+		s.AddFact("Attachment", "%s to node %s (%s), %s", a.Name, a.Spec.NodeName, nodeOf(f, a), state)
 	}
 	if f.Attachments.OK() && len(f.attachmentsOf(pv.Name)) == 0 {
-		s.fact("Attachment", "none")
+		s.AddFact("Attachment", "none")
 	}
 }
 
@@ -170,7 +170,7 @@ func nodeOf(f PVFacts, a storagev1.VolumeAttachment) string {
 	if since.IsZero() {
 		return state
 	}
-	return state + " for " + age(f.Now, since)
+	return state + " for " + Age(f.Now, since)
 }
 
 // States of a node.
@@ -207,7 +207,7 @@ func (s *Explanation) addSiblings(f PVFacts, pv PV) {
 		if other.TwinOf == pv.UID || pv.TwinOf == other.UID {
 			kind = "Twin"
 		}
-		s.fact(kind, "PV %s, policy %s", other.Name, policy(other.Policy))
+		s.AddFact(kind, "PV %s, policy %s", other.Name, policy(other.Policy))
 	}
 }
 
@@ -232,20 +232,20 @@ func (s *Explanation) addDriver(f PVFacts, pv PV) {
 	}
 	switch f.presenceOf(owner) {
 	case presenceGone:
-		s.fact("Driver", "%s, not found: no CSIDriver, no node that runs it, no leader", owner)
+		s.AddFact("Driver", "%s, not found: no CSIDriver, no node that runs it, no leader", owner)
 	case presenceInstalled:
 		text := owner + ", installed"
 		for _, lease := range f.leasesOf(owner) {
-			if holds(lease, f.Now) {
+			if IsHeld(lease, f.Now) {
 				text += fmt.Sprintf("; %s leads (Lease %s/%s)", *lease.Spec.HolderIdentity, lease.Namespace, lease.Name)
 			}
 		}
-		s.fact("Driver", "%s", text)
+		s.AddFact("Driver", "%s", text)
 	case presenceUnknown:
-		s.fact("Driver", "%s, not known whether it is installed", owner)
+		s.AddFact("Driver", "%s, not known whether it is installed", owner)
 	}
 	if _, guessed := f.RoleOf(owner); guessed {
-		s.fact("Role", "guessed from the driver's finalizers; set it with --role")
+		s.AddFact("Role", "guessed from the driver's finalizers; set it with --role")
 	}
 }
 

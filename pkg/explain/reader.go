@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -18,11 +17,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/version"
 	admissionv1 "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/pager"
 	"k8s.io/utils/clock"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/admission"
@@ -86,10 +83,10 @@ func (r *Reader) related(ctx context.Context, pv *v1.PersistentVolume, w Cluster
 			continue
 		}
 		node := a.Spec.NodeName
-		f.Nodes[node] = optional(r.clients.Core.Nodes().Get(ctx, node, metav1.GetOptions{}))
+		f.Nodes[node] = Optional(r.clients.Core.Nodes().Get(ctx, node, metav1.GetOptions{}))
 	}
 	if ref := pv.Spec.ClaimRef; ref != nil {
-		f.Claim = optional(r.clients.Core.PersistentVolumeClaims(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{}))
+		f.Claim = Optional(r.clients.Core.PersistentVolumeClaims(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{}))
 	}
 	f.ClusterFacts = f.indexed()
 	f.SiblingClaims = map[volume.ClaimRef]Read[*v1.PersistentVolumeClaim]{}
@@ -122,15 +119,15 @@ func (r *Reader) Claim(ctx context.Context, namespace, name string) (ClaimFacts,
 	}
 	f := ClaimFacts{Claim: claim, Events: r.events(ctx, namespace, claim)}
 	if class := className(claim); class != "" {
-		f.Class = optional(r.clients.Storage.StorageClasses().Get(ctx, class, metav1.GetOptions{}))
+		f.Class = Optional(r.clients.Storage.StorageClasses().Get(ctx, class, metav1.GetOptions{}))
 	}
-	pods, err := list(ctx, r.clients.Core.Pods(namespace).List, metav1.ListOptions{},
+	pods, err := kube.ListAll(ctx, r.clients.Core.Pods(namespace).List, metav1.ListOptions{},
 		func(o *v1.Pod) pvc.Pod { return pvc.PodOf(o) })
 	f.Pods = Read[[]pvc.Pod]{Made: true, Value: pods, Err: err}
 	var pv Read[*v1.PersistentVolume]
 	leases := leasesFor(PV{})
 	if claim.Spec.VolumeName != "" {
-		pv = optional(r.clients.Core.PersistentVolumes().Get(ctx, claim.Spec.VolumeName, metav1.GetOptions{}))
+		pv = Optional(r.clients.Core.PersistentVolumes().Get(ctx, claim.Spec.VolumeName, metav1.GetOptions{}))
 		f.PV = Read[*PVFacts]{Made: true, Err: pv.Err}
 	}
 	if pv.Value != nil {
@@ -159,7 +156,7 @@ func (r *Reader) DeletedClaim(ctx context.Context, namespace, name string) (w Cl
 	if len(w.entriesOf(namespace, name)) == 0 {
 		return w, false
 	}
-	pvs, err := list(ctx, r.clients.Core.PersistentVolumes().List, metav1.ListOptions{}, PVOf)
+	pvs, err := kube.ListAll(ctx, r.clients.Core.PersistentVolumes().List, metav1.ListOptions{}, PVOf)
 	w.PVs = Read[[]PV]{true, pvs, err}
 	return w, true
 }
@@ -194,7 +191,7 @@ func (r *Reader) readClaims(ctx context.Context, claims []volume.ClaimRef,
 	readers.SetLimit(concurrentReads)
 	for _, claim := range claims {
 		readers.Go(func() error {
-			read := optional(r.clients.Core.PersistentVolumeClaims(claim.Namespace).Get(ctx, claim.Name, metav1.GetOptions{}))
+			read := Optional(r.clients.Core.PersistentVolumeClaims(claim.Namespace).Get(ctx, claim.Name, metav1.GetOptions{}))
 			mu.Lock()
 			defer mu.Unlock()
 			into[claim] = read
@@ -207,15 +204,15 @@ func (r *Reader) readClaims(ctx context.Context, claims []volume.ClaimRef,
 // cluster reads what all PVs have in common, and the Leases of these names.
 func (r *Reader) cluster(ctx context.Context, leases []string) ClusterFacts {
 	w := ClusterFacts{Now: r.cfg.Clock.Now(), Role: r.cfg.Role}
-	pvs, err := list(ctx, r.clients.Core.PersistentVolumes().List, metav1.ListOptions{}, PVOf)
+	pvs, err := kube.ListAll(ctx, r.clients.Core.PersistentVolumes().List, metav1.ListOptions{}, PVOf)
 	w.PVs = Read[[]PV]{true, pvs, err}
-	attachments, err := list(ctx, r.clients.Storage.VolumeAttachments().List, metav1.ListOptions{},
+	attachments, err := kube.ListAll(ctx, r.clients.Storage.VolumeAttachments().List, metav1.ListOptions{},
 		func(o *storagev1.VolumeAttachment) storagev1.VolumeAttachment { return *o })
 	w.Attachments = Read[[]storagev1.VolumeAttachment]{true, attachments, err}
-	installed, err := list(ctx, r.clients.Storage.CSIDrivers().List, metav1.ListOptions{},
+	installed, err := kube.ListAll(ctx, r.clients.Storage.CSIDrivers().List, metav1.ListOptions{},
 		func(o *storagev1.CSIDriver) string { return o.Name })
 	w.Installed = Read[[]string]{true, installed, err}
-	onNodes, err := list(ctx, r.clients.Storage.CSINodes().List, metav1.ListOptions{},
+	onNodes, err := kube.ListAll(ctx, r.clients.Storage.CSINodes().List, metav1.ListOptions{},
 		func(o *storagev1.CSINode) (names []string) {
 			for _, driver := range o.Spec.Drivers {
 				names = append(names, driver.Name)
@@ -243,7 +240,7 @@ func (r *Reader) leases(ctx context.Context, names []string) Read[[]coordination
 	names = slices.Compact(slices.Sorted(slices.Values(names)))
 	var all []coordinationv1.Lease
 	for _, name := range names {
-		found, err := list(ctx, r.clients.Coordination.Leases(metav1.NamespaceAll).List,
+		found, err := kube.ListAll(ctx, r.clients.Coordination.Leases(metav1.NamespaceAll).List,
 			metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()},
 			func(o *coordinationv1.Lease) coordinationv1.Lease { return *o })
 		if err != nil {
@@ -256,7 +253,7 @@ func (r *Reader) leases(ctx context.Context, names []string) Read[[]coordination
 
 // addInFlight reads the in-flight logs of all provisioners, in all namespaces.
 func (r *Reader) inFlight(ctx context.Context) Read[InFlightLogs] {
-	shards, err := list(ctx, r.clients.Coordination.Leases(metav1.NamespaceAll).List,
+	shards, err := kube.ListAll(ctx, r.clients.Coordination.Leases(metav1.NamespaceAll).List,
 		metav1.ListOptions{LabelSelector: inflight.LabelLog + "=true"},
 		func(o *coordinationv1.Lease) coordinationv1.Lease { return *o })
 	if err != nil {
@@ -269,10 +266,10 @@ func (r *Reader) inFlight(ctx context.Context) Read[InFlightLogs] {
 
 // events reads the Events about an object. Those about PVs are in the namespace default.
 func (r *Reader) events(ctx context.Context, namespace string, o metav1.Object) Read[[]v1.Event] {
-	found, err := list(ctx, r.clients.Core.Events(namespace).List,
+	found, err := kube.ListAll(ctx, r.clients.Core.Events(namespace).List,
 		metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("involvedObject.uid", string(o.GetUID())).String()},
 		func(o *v1.Event) v1.Event { return *o })
-	slices.SortStableFunc(found, func(a, b v1.Event) int { return lastSeen(a).Compare(lastSeen(b)) })
+	SortEvents(found)
 	return Read[[]v1.Event]{true, found, err}
 }
 
@@ -300,8 +297,8 @@ func (r *Reader) readAdmission(ctx context.Context) Read[Admission] {
 	return Found(Admission{InForce: standing.InForce, Lists: standing.Lists})
 }
 
-// optional is a read of an object that may not be there; its Value is then nil.
-func optional[T any](o *T, err error) Read[*T] {
+// Optional returns the result of a read of an object that may not exist; its Value is then nil.
+func Optional[T any](o *T, err error) Read[*T] {
 	switch {
 	case apierrors.IsNotFound(err):
 		return Found[*T](nil)
@@ -309,32 +306,4 @@ func optional[T any](o *T, err error) Read[*T] {
 		return Failed[*T](err)
 	}
 	return Found(o)
-}
-
-// pageSize is how much one list asks for.
-const pageSize = 500
-
-// listTimeout bounds one list of any length.
-const listTimeout = 5 * time.Minute
-
-// list reads all objects of a kind, by the page, and keeps of each what keep returns.
-func list[L runtime.Object, O, K any](ctx context.Context, of func(context.Context, metav1.ListOptions) (L, error),
-	options metav1.ListOptions, keep func(*O) K) ([]K, error) {
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
-	defer cancel()
-	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return of(ctx, o) })
-	pages.PageSize = pageSize
-	var all []K
-	err := pages.EachListItem(ctx, options, func(o runtime.Object) error {
-		object, ok := any(o).(*O)
-		if !ok {
-			return fmt.Errorf("got a %T", o)
-		}
-		all = append(all, keep(object))
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return all, nil
 }

@@ -85,7 +85,7 @@ func (p *Plan) obstacles(f StatusFacts) {
 	names := leaseNames(p.Driver)
 	for _, lease := range f.leasesOf(p.Driver) {
 		own := lease.Name == names[1] || p.As == volume.RoleOwner
-		if own && holds(lease, f.Now) {
+		if own && IsHeld(lease, f.Now) {
 			p.obstacle("csi-reclaimer, or an external-provisioner, still runs for %s: %s holds Lease %s/%s. Stop all its "+
 				"replicas first (kubectl scale --replicas=0)",
 				p.Driver, *lease.Spec.HolderIdentity, lease.Namespace, lease.Name)

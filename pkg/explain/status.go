@@ -205,12 +205,12 @@ func (f StatusFacts) warnings(drivers []DriverStatus) (all []string) {
 
 func (f StatusFacts) unread() []string {
 	var s Explanation
-	unread(&s, f.Attachments, "VolumeAttachments", "which volumes are attached")
-	unread(&s, f.Installed, "CSIDrivers", "which drivers are installed")
-	unread(&s, f.OnNodes, "CSINodes", "which drivers the nodes run")
-	unread(&s, f.Leases, "Leases", "whether a brake is on")
-	unread(&s, f.InFlight, "The in-flight log (Leases)", "which volumes are being provisioned")
-	unread(&s, f.Admission, "The admission policies", "which drivers they protect")
+	NoteUnread(&s, f.Attachments, "VolumeAttachments", "which volumes are attached")
+	NoteUnread(&s, f.Installed, "CSIDrivers", "which drivers are installed")
+	NoteUnread(&s, f.OnNodes, "CSINodes", "which drivers the nodes run")
+	NoteUnread(&s, f.Leases, "Leases", "whether a brake is on")
+	NoteUnread(&s, f.InFlight, "The in-flight log (Leases)", "which volumes are being provisioned")
+	NoteUnread(&s, f.Admission, "The admission policies", "which drivers they protect")
 	claims := 0
 	for _, read := range f.Claims {
 		if read.Err != nil {
@@ -241,7 +241,7 @@ func (d DriverStatus) OldestWords(now time.Time) string {
 	if d.Oldest == nil {
 		return ""
 	}
-	return age(now, d.Oldest.Since.Time) + ", " + d.Oldest.PV
+	return Age(now, d.Oldest.Since.Time) + ", " + d.Oldest.PV
 }
 
 // InFlightWords returns how many volumes are in flight and since when the oldest is, as "2 (3h, pvc-1)".
@@ -249,5 +249,5 @@ func (d DriverStatus) InFlightWords(now time.Time) string {
 	if d.OldestInFlight == nil {
 		return ""
 	}
-	return fmt.Sprintf("%d (%s, %s)", d.InFlight, age(now, d.OldestInFlight.Since.Time), d.OldestInFlight.Volume)
+	return fmt.Sprintf("%d (%s, %s)", d.InFlight, Age(now, d.OldestInFlight.Since.Time), d.OldestInFlight.Volume)
 }
