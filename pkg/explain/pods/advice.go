@@ -1,0 +1,130 @@
+package pods
+
+import (
+	"fmt"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
+)
+
+// addWaits adds what has to happen before the pod is gone.
+func addWaits(s *explain.Explanation, pod Pod, hold podhold.Facts, e podhold.Explanation) {
+	if !pod.Terminating {
+		return
+	}
+	if pod.Held {
+		if words := heldWaitsFor(hold, e.Decision); words != "" {
+			s.AddWait("%s", words)
+		}
+	} else if !pod.GraceZero {
+		s.AddWait("%s", unheldWaitsFor(Pod{Pod: pod.Pod}, e.NodeDown))
+	}
+	for _, finalizer := range pod.Finalizers {
+		s.AddWait("finalizer %s", finalizer)
+	}
+}
+
+// heldWaitsFor is what a pod waits for that is terminating and held, to be read after "waits for".
+func heldWaitsFor(f podhold.Facts, d podhold.Decision) string {
+	if d.Action.Reads() {
+		return "not known: not all could be read"
+	}
+	node := "node " + f.Pod.Node
+	switch d.Reason {
+	case podhold.ReasonProcessesMayRun:
+		return "its kubelet on " + node + " to end its processes"
+	case podhold.ReasonEndNotReported:
+		return "its kubelet on " + node + " to confirm the end of its processes"
+	case podhold.ReasonWaitsForUnmount:
+		return "its volumes to be unmounted on " + node
+	case podhold.ReasonNodeUnreachable:
+		return node + " to return, or evidence that its processes cannot run"
+	case podhold.ReasonNodeRecentlyGone:
+		return fmt.Sprintf("no sign of the kubelet of %s, which was deleted, for %s", node, podhold.LeaseDuration)
+	case podhold.ReasonOutOfServiceNodeReady:
+		return node + " to be shut down, or its taint out-of-service to be removed"
+	case podhold.ReasonConfirmationMismatch:
+		return "evidence: the confirmation is for another pod"
+	case podhold.ReasonGracePeriodRunning:
+		return "the end of its grace period, " + f.Pod.GraceEnds.UTC().Format("15:04:05Z")
+	}
+	if d.Action != podhold.Wait {
+		return "volume-guard to release it"
+	}
+	return ""
+}
+
+// unheldWaitsFor is what a pod waits for that is terminating and not held, empty where nothing is known to keep it.
+func unheldWaitsFor(pod Pod, nodeDown bool) string {
+	switch {
+	case len(pod.Finalizers) > 0 && pod.GraceZero:
+		return "finalizer " + strings.Join(pod.Finalizers, ", ")
+	case pod.Node == "" || pod.GraceZero:
+		return ""
+	case nodeDown:
+		return "node " + pod.Node + " to return"
+	}
+	return "its kubelet on node " + pod.Node + " to end its processes"
+}
+
+// addAdvice adds what a person can do. It does not repeat the reason's sentence.
+func addAdvice(s *explain.Explanation, f Facts, pod Pod, e podhold.Explanation) {
+	of := fmt.Sprintf("%s -n %s", pod.Name, pod.Namespace)
+	if pod.Held && pod.Terminating && f.Guards.OK() && !led(f.Guards.Value, f.Now) {
+		s.Advise("Start volume-guard: without it, held pods stay, whatever the evidence")
+	}
+	switch e.Decision.Reason {
+	case podhold.ReasonProcessesMayRun:
+		s.Advise("Wait until the kubelet has ended the processes. If it takes longer than the grace period, look at the log "+
+			"of the kubelet on node %s", pod.Node)
+		return
+	case podhold.ReasonEndNotReported:
+		s.Advise("If it takes long, look at the log of the kubelet on node %s", pod.Node)
+	case podhold.ReasonOutOfServiceNodeReady:
+		s.Advise("If the machine runs: kubectl taint nodes %s %s-", pod.Node, v1.TaintNodeOutOfService)
+		s.Advise("If it is to go: shut it down. The taint counts once the node is not Ready")
+		return
+	case podhold.ReasonConfirmationMismatch:
+		s.Advise("To remove the annotation: kubectl annotate pod %s %s-", of, podhold.ConfirmAnnotation)
+	case podhold.ReasonGracePeriodRunning:
+		s.Advise("To take the confirmation back while it waits: kubectl annotate pod %s %s-", of, podhold.ConfirmAnnotation)
+		return
+	default:
+	}
+	switch {
+	case !pod.Terminating && !e.NodeDown, e.Decision.Reason.Evidence():
+	case e.NodeDown:
+		adviseDown(s, f, pod, of)
+	case pod.Held && pod.Terminating && e.Decision.Action == podhold.Wait && e.Decision.After == 0:
+		adviseForce(s, of)
+	default:
+	}
+	for _, finalizer := range pod.Finalizers {
+		if pod.Terminating && finalizer != jobTracking {
+			s.Advise("Find out who removes finalizer %s. volume-guard does not", finalizer)
+		}
+	}
+}
+
+// adviseDown adds the ways out where the node is down, the safest first.
+func adviseDown(s *explain.Explanation, f Facts, pod Pod, of string) {
+	node := pod.Node
+	if f.Node.OK() && f.Node.Value == nil {
+		s.Advise("Wait: the pod is released when nothing has been heard of the kubelet for %s", podhold.LeaseDuration)
+		s.Advise("If the machine still runs, bring its kubelet back: it creates the Node again, and ends the pod")
+		return
+	}
+	s.Advise("Bring node %s back: its kubelet ends the pods that were deleted, and work continues by itself", node)
+	s.Advise("If its machine is off, and stays off until you remove the taint: kubectl taint nodes %s "+
+		"%s=nodeshutdown:NoExecute", node, v1.TaintNodeOutOfService)
+	s.Advise("If its machine does not exist any more: kubectl delete node %s", node)
+	adviseForce(s, of)
+}
+
+func adviseForce(s *explain.Explanation, of string) {
+	s.Advise("Only if you know that its processes cannot run, and nothing else helps: kubectl reclaim delete-pod %s --force",
+		of)
+}

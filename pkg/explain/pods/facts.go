@@ -1,0 +1,145 @@
+package pods
+
+import (
+	"slices"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
+)
+
+// ConfirmAnnotation on a pod confirms that its processes cannot run, so that its force deletion is admitted and the pod
+// released. Its value is the UID of the pod.
+const ConfirmAnnotation = podhold.ConfirmAnnotation
+
+// Pod is what is kept of each pod of a list.
+type Pod struct {
+	podhold.Pod
+	Phase v1.PodPhase
+	// Finalizers are all but the one of volume-guard.
+	Finalizers []string
+	// TerminatingSince is when the deletion was asked for, zero for a pod that nobody has deleted.
+	TerminatingSince time.Time
+}
+
+// PodOf reads what is needed of a Pod, without keeping a reference to it.
+func PodOf(o *v1.Pod) Pod {
+	p := Pod{Pod: podhold.PodOf(o), Phase: o.Status.Phase}
+	for _, name := range o.Finalizers {
+		if name != podhold.Finalizer {
+			p.Finalizers = append(p.Finalizers, name)
+		}
+	}
+	if o.DeletionTimestamp != nil {
+		// The API server sets it to the end of the grace period.
+		p.TerminatingSince = o.DeletionTimestamp.Time
+		if grace := o.DeletionGracePeriodSeconds; grace != nil {
+			p.TerminatingSince = p.TerminatingSince.Add(-time.Duration(*grace) * time.Second)
+		}
+	}
+	return p
+}
+
+// ended reports whether the phase is final.
+func (p Pod) ended() bool { return p.Phase == v1.PodSucceeded || p.Phase == v1.PodFailed }
+
+// uses reports whether the pod names a claim of its namespace, and may have processes or get some.
+func (p Pod) uses(claim string) bool { return !p.ended() && slices.Contains(p.Claims, claim) }
+
+// Facts is what was read of one pod. The zero value of each field is not known.
+type Facts struct {
+	// Now is when the reads were made.
+	Now       time.Time
+	Pod       *v1.Pod
+	Namespace explain.Read[*v1.Namespace]
+	// Node and Lease are the pod's node and the Lease of its kubelet, read after the pod; nil for one that does not
+	// exist. None is read for a pod without a node.
+	Node  explain.Read[*v1.Node]
+	Lease explain.Read[*coordinationv1.Lease]
+	// Guards are the Leases by which the replicas of volume-guard elect a leader.
+	Guards explain.Read[[]coordinationv1.Lease]
+	// Claims are those that the pod names, by their names, nil for one that does not exist.
+	Claims map[string]explain.Read[*v1.PersistentVolumeClaim]
+	// Pods are all of the namespace.
+	Pods        explain.Read[[]Pod]
+	Attachments explain.Read[[]storagev1.VolumeAttachment]
+	// Events are those about the pod, the latest last.
+	Events explain.Read[[]v1.Event]
+}
+
+// mode returns what the namespace asks for, ModeOff where that is not known.
+func (f Facts) mode() podhold.Mode {
+	if f.Namespace.Value == nil {
+		return podhold.ModeOff
+	}
+	return podhold.ModeOf(f.Namespace.Value.Labels)
+}
+
+// ForceDeletionRefused reports whether the API server may refuse a force deletion of the pod that is not confirmed: the
+// namespace asks for that, or could not be read.
+func (f Facts) ForceDeletionRefused() bool {
+	return !f.Namespace.OK() || f.mode() == podhold.ModeEnforce
+}
+
+func (f Facts) hold() podhold.Facts {
+	return holdFacts(podhold.PodOf(f.Pod), f.mode(), f.Node, f.Lease, f.Now)
+}
+
+// holdFacts is what a volume-guard that has just started would know, after it has read pod, node and Lease in that
+// order.
+func holdFacts(pod podhold.Pod, mode podhold.Mode, node explain.Read[*v1.Node],
+	lease explain.Read[*coordinationv1.Lease], now time.Time) podhold.Facts {
+	read := func(order int) podhold.Read { return podhold.Read{Sent: now, Order: order} }
+	f := podhold.Facts{Mode: mode, Pod: pod, PodRead: read(1), Sight: podhold.NewTracker().Saw(pod, now)}
+	if pod.Node == "" {
+		return f
+	}
+	if node.OK() {
+		if node.Value != nil {
+			f.Node = podhold.NodeOf(node.Value)
+		}
+		f.Node.Read, f.NodeSeen = read(2), f.Node.Seen()
+	}
+	if lease.OK() {
+		f.Lease = podhold.LeaseFacts{Read: read(3), Found: lease.Value != nil}
+		if lease.Value != nil {
+			f.Lease.ResourceVersion = lease.Value.ResourceVersion
+		}
+		f.Sight.LeaseVersion, f.Sight.LeaseSince = f.Lease.ResourceVersion, now
+	}
+	return f
+}
+
+// forced is what is known if the pod is force-deleted now, without a confirmation: what that would risk.
+func forced(f podhold.Facts, now time.Time) podhold.Facts {
+	f.Pod.Held, f.Pod.Confirmation = true, podhold.NotConfirmed
+	if !f.Pod.Terminating {
+		f.Pod.Terminating, f.Pod.GraceEnds = true, now
+	}
+	return f
+}
+
+// readyOf returns the condition Ready of a node, nil where it has none.
+func readyOf(node *v1.Node) *v1.NodeCondition {
+	for i := range node.Status.Conditions {
+		if c := &node.Status.Conditions[i]; c.Type == v1.NodeReady {
+			return c
+		}
+	}
+	return nil
+}
+
+// downSince returns since when a node is not Ready, the zero time where that is not known.
+func downSince(node *v1.Node) time.Time {
+	if node == nil {
+		return time.Time{}
+	}
+	if ready := readyOf(node); ready != nil && ready.Status != v1.ConditionTrue {
+		return ready.LastTransitionTime.Time
+	}
+	return time.Time{}
+}
