@@ -50,6 +50,7 @@ func heldWaitsFor(f podhold.Facts, d podhold.Decision) string {
 		return "evidence: the confirmation is for another pod"
 	case podhold.ReasonGracePeriodRunning:
 		return "the end of its grace period, " + f.Pod.GraceEnds.UTC().Format("15:04:05Z")
+	default:
 	}
 	if d.Action != podhold.Wait {
 		return "volume-guard to release it"
@@ -73,40 +74,45 @@ func unheldWaitsFor(pod Pod, nodeDown bool) string {
 // addAdvice adds what a person can do. It does not repeat the reason's sentence.
 func addAdvice(s *explain.Explanation, f Facts, pod Pod, e podhold.Explanation) {
 	of := fmt.Sprintf("%s -n %s", pod.Name, pod.Namespace)
-	if pod.Held && pod.Terminating && f.Guards.OK() && !led(f.Guards.Value, f.Now) {
+	held := pod.Held && pod.Terminating
+	if held && f.Guards.OK() && !led(f.Guards.Value, f.Now) {
 		s.Advise("Start volume-guard: without it, held pods stay, whatever the evidence")
 	}
-	switch e.Decision.Reason {
-	case podhold.ReasonProcessesMayRun:
-		s.Advise("Wait until the kubelet has ended the processes. If it takes longer than the grace period, look at the log "+
-			"of the kubelet on node %s", pod.Node)
-		return
-	case podhold.ReasonEndNotReported:
-		s.Advise("If it takes long, look at the log of the kubelet on node %s", pod.Node)
-	case podhold.ReasonOutOfServiceNodeReady:
-		s.Advise("If the machine runs: kubectl taint nodes %s %s-", pod.Node, v1.TaintNodeOutOfService)
-		s.Advise("If it is to go: shut it down. The taint counts once the node is not Ready")
-		return
-	case podhold.ReasonConfirmationMismatch:
-		s.Advise("To remove the annotation: kubectl annotate pod %s %s-", of, podhold.ConfirmAnnotation)
-	case podhold.ReasonGracePeriodRunning:
-		s.Advise("To take the confirmation back while it waits: kubectl annotate pod %s %s-", of, podhold.ConfirmAnnotation)
-		return
-	default:
-	}
-	switch {
-	case !pod.Terminating && !e.NodeDown, e.Decision.Reason.Evidence():
+	switch enough := adviseByReason(s, pod, e.Decision.Reason, of); {
+	case enough, e.Decision.Reason.Evidence():
 	case e.NodeDown:
 		adviseDown(s, f, pod, of)
-	case pod.Held && pod.Terminating && e.Decision.Action == podhold.Wait && e.Decision.After == 0:
+	case held && e.Decision.Action == podhold.Wait && e.Decision.After == 0:
 		adviseForce(s, of)
-	default:
 	}
 	for _, finalizer := range pod.Finalizers {
 		if pod.Terminating && finalizer != jobTracking {
 			s.Advise("Find out who removes finalizer %s. volume-guard does not", finalizer)
 		}
 	}
+}
+
+// adviseByReason adds what the reason alone suggests, and reports whether that is enough.
+func adviseByReason(s *explain.Explanation, pod Pod, reason podhold.Reason, of string) (enough bool) {
+	switch reason {
+	case podhold.ReasonProcessesMayRun:
+		s.Advise("Wait until the kubelet has ended the processes. If it takes longer than the grace period, look at the log "+
+			"of the kubelet on node %s", pod.Node)
+		return true
+	case podhold.ReasonEndNotReported:
+		s.Advise("If it takes long, look at the log of the kubelet on node %s", pod.Node)
+	case podhold.ReasonOutOfServiceNodeReady:
+		s.Advise("If the machine runs: kubectl taint nodes %s %s-", pod.Node, v1.TaintNodeOutOfService)
+		s.Advise("If it is to go: shut it down. The taint counts once the node is not Ready")
+		return true
+	case podhold.ReasonConfirmationMismatch:
+		s.Advise("To remove the annotation: kubectl annotate pod %s %s-", of, podhold.ConfirmAnnotation)
+	case podhold.ReasonGracePeriodRunning:
+		s.Advise("To take the confirmation back while it waits: kubectl annotate pod %s %s-", of, podhold.ConfirmAnnotation)
+		return true
+	default:
+	}
+	return false
 }
 
 // adviseDown adds the ways out where the node is down, the safest first.
@@ -125,6 +131,6 @@ func adviseDown(s *explain.Explanation, f Facts, pod Pod, of string) {
 }
 
 func adviseForce(s *explain.Explanation, of string) {
-	s.Advise("Only if you know that its processes cannot run, and nothing else helps: kubectl reclaim delete-pod %s --force",
-		of)
+	s.Advise("Only if you know that its processes cannot run, and nothing else helps: "+
+		"kubectl reclaim delete-pod %s --force", of)
 }

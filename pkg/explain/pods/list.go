@@ -73,8 +73,8 @@ func ListOf(f ListFacts, running bool) List {
 	l := List{Pods: []Row{}}
 	for _, pod := range f.Pods.Value {
 		row := f.row(pod)
-		switch attention := row.nodeDown && !(pod.ended() && !pod.Held) || pod.Held && pod.Terminating; {
-		case attention:
+		switch {
+		case row.nodeDown && (pod.Held || !pod.ended()), pod.Held && pod.Terminating:
 			l.Pods = append(l.Pods, row)
 		case pod.Held:
 			l.HeldRunning++

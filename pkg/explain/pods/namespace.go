@@ -67,8 +67,8 @@ func (f NamespaceFacts) rows() (rows []Row) {
 	return rows
 }
 
-// addConditions reports what the namespace controller says, and where it is mistaken: it does not count pods that are
-// terminating as content that is left.
+// addConditions reports what the namespace controller says, and where it is mistaken: where it deletes pods before all
+// else (gate OrderedNamespaceDeletion), it does not count those that are terminating as content that is left.
 func addConditions(s *explain.Explanation, f NamespaceFacts, pods int, left string) {
 	for _, c := range f.Namespace.Status.Conditions {
 		mistaken := c.Type == v1.NamespaceContentRemaining && c.Status == v1.ConditionFalse && pods > 0
@@ -149,8 +149,10 @@ func (f NamespaceFacts) headline(rows []Row, left string) string {
 	}
 	what += " has been terminating for " + explain.Age(f.Now, f.Namespace.DeletionTimestamp.Time)
 	switch {
+	case held == 1 && len(rows) == 1:
+		return fmt.Sprintf("%s and waits for %s, which volume-guard holds.", what, left)
 	case held > 0:
-		return fmt.Sprintf("%s and waits for %s, %d of them held by volume-guard.", what, left, held)
+		return fmt.Sprintf("%s and waits for %s, %d of which volume-guard holds.", what, left, held)
 	case len(rows) > 0:
 		return fmt.Sprintf("%s and waits for %s, none of which volume-guard holds.", what, left)
 	}

@@ -38,7 +38,8 @@ func Explain(f Facts) explain.Explanation {
 }
 
 // undecided is what is said where a read that the decision asks for failed.
-const undecided = "A fact that the release depends on could not be read here, so whether the pod is released now is not known."
+const undecided = "A fact that the release depends on could not be read here, so whether the pod is released now is " +
+	"not known."
 
 // decision returns what is decided on the pod.
 func (f Facts) decision(e podhold.Explanation) explain.Decision {
@@ -101,9 +102,12 @@ func addPod(s *explain.Explanation, f Facts, pod Pod) {
 	if owner := metav1.GetControllerOf(f.Pod); owner != nil {
 		s.AddFact("Owner", "%s %s", owner.Kind, owner.Name)
 	}
-	if running := runningContainers(f.Pod.Status); len(running) > 0 {
+	switch running := runningContainers(f.Pod.Status); {
+	case len(running) > 0:
 		s.AddFact("Containers", "%s: running, as the kubelet reported last", strings.Join(running, ", "))
-	} else {
+	case len(f.Pod.Status.ContainerStatuses) == 0:
+		s.AddFact("Containers", "no kubelet has reported on them")
+	default:
 		s.AddFact("Containers", "none was running when the kubelet reported last")
 	}
 	if pod.Terminating && pod.ObservedGeneration != 0 {
@@ -113,6 +117,11 @@ func addPod(s *explain.Explanation, f Facts, pod Pod) {
 		}
 		s.AddFact("Kubelet", "%s (generation %d of %d)", text, pod.ObservedGeneration, pod.Generation)
 	}
+	addMode(s, f, pod)
+}
+
+// addMode reports what the namespace asks for, and what a person has confirmed.
+func addMode(s *explain.Explanation, f Facts, pod Pod) {
 	explain.NoteUnread(s, f.Namespace, "Namespace "+pod.Namespace, "whether it asks for pod safety")
 	if f.Namespace.OK() {
 		mode := map[podhold.Mode]string{podhold.ModeEnforce: "on: pods with a claim are held",
@@ -189,7 +198,11 @@ func nodeState(read explain.Read[*v1.Node], now time.Time) string {
 	case ready.Status == v1.ConditionTrue:
 		return "Ready"
 	}
-	text := fmt.Sprintf("NotReady for %s (Ready is %s", explain.Age(now, ready.LastTransitionTime.Time), ready.Status)
+	text := "NotReady"
+	if since := ready.LastTransitionTime; !since.IsZero() {
+		text += " for " + explain.Age(now, since.Time)
+	}
+	text += fmt.Sprintf(" (Ready is %s", ready.Status)
 	if ready.Message != "" {
 		text += ": " + strings.TrimSuffix(ready.Message, ".")
 	}

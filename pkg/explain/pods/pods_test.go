@@ -33,7 +33,8 @@ func held() Facts {
 				Kind: "StatefulSet", Name: "db", Controller: ptr.To(true)}}},
 		Spec: v1.PodSpec{NodeName: "n1", Containers: []v1.Container{{Name: "main"}}, Volumes: []v1.Volume{{Name: "data",
 			VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data-0"}}}}},
-		Status: v1.PodStatus{Phase: v1.PodRunning, ObservedGeneration: 2, ContainerStatuses: []v1.ContainerStatus{{
+		Status: v1.PodStatus{Phase: v1.PodRunning, Conditions: []v1.PodCondition{{Type: v1.ContainersReady,
+			ObservedGeneration: 2}}, ContainerStatuses: []v1.ContainerStatus{{
 			Name: "main", State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}}}},
 	}
 	claim := &v1.PersistentVolumeClaim{
@@ -92,7 +93,7 @@ func (f *Facts) taint(value string) {
 // finish has the kubelet report the end of the pod.
 func (f *Facts) finish() {
 	f.terminate()
-	f.Pod.Status.Phase, f.Pod.Status.ObservedGeneration = v1.PodSucceeded, 3
+	f.Pod.Status.Phase, f.Pod.Status.Conditions[0].ObservedGeneration = v1.PodSucceeded, 3
 	f.Pod.Status.ContainerStatuses[0].State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{}}
 }
 
@@ -161,6 +162,8 @@ func TestExplainPod(t *testing.T) {
 		"it has finished": {func(f *Facts) { f.finish(); f.Pod.DeletionGracePeriodSeconds = ptr.To[int64](0) }, []string{
 			"and waits (WaitsForUnmount)", "without a grace period", "Kubelet      has seen the deletion (generation 3 of 3)",
 			"none was running", "The processes have ended, but the volumes may still be mounted on node n1"}},
+		"its kubelet has reported nothing": {func(f *Facts) { f.down(); f.Pod.Status.ContainerStatuses = nil }, []string{
+			"Containers   no kubelet has reported on them"}},
 		"its end is not confirmed": {func(f *Facts) { f.terminate(); f.Pod.Status.Phase = v1.PodFailed }, []string{
 			"(EndNotReported)", "Waits for    its kubelet on node n1 to confirm the end", "the log of the kubelet on node n1"}},
 		"it was never bound": {func(f *Facts) { f.terminate(); f.Pod.Spec.NodeName = "" }, []string{
@@ -193,7 +196,8 @@ func TestExplainPod(t *testing.T) {
 		"its volume is attached nowhere": {func(f *Facts) {
 			f.down()
 			f.Attachments = explain.Found[[]storagev1.VolumeAttachment](nil)
-		}, []string{"PV pv-0, no VolumeAttachment", "No VolumeAttachment keeps another node from the volume of claim data-0"}},
+		}, []string{"PV pv-0, no VolumeAttachment",
+			"No VolumeAttachment keeps another node from the volume of claim data-0"}},
 		"its volume is shared": {func(f *Facts) {
 			f.down()
 			f.Claims["data-0"].Value.Spec.AccessModes = []v1.PersistentVolumeAccessMode{v1.ReadWriteMany}
@@ -375,7 +379,7 @@ func TestExplainNamespace(t *testing.T) {
 		want   []string
 	}{
 		"a pod is held, and the conditions deny it": {func(*NamespaceFacts) {}, []string{
-			"Namespace shop has been terminating for 60m and waits for 1 pod, 1 of them held by volume-guard.",
+			"Namespace shop has been terminating for 60m and waits for 1 pod, which volume-guard holds.",
 			`NamespaceContentRemaining is False: "All content successfully removed", but 1 pod is left`,
 			"!NamespaceDeletionDiscoveryFailure", "Phase        Terminating for 60m",
 			"Pod          db-0, Terminating,NodeDown, node n2, held by volume-guard (NodeUnreachable)",
@@ -394,7 +398,8 @@ func TestExplainNamespace(t *testing.T) {
 			"Namespace shop is terminating, and its pods could not be read.", "Pods: forbidden", "!but"}},
 		"it is not terminating": {func(f *NamespaceFacts) {
 			f.Namespace.DeletionTimestamp, f.Namespace.Status.Phase = nil, v1.NamespaceActive
-		}, []string{"Namespace shop is not terminating. 1 pod wants attention.", "Pod          db-0", "!Waits for", "!Claim"}},
+		}, []string{"Namespace shop is not terminating. 1 pod wants attention.", "Pod          db-0", "!Waits for",
+			"!Claim"}},
 		"it is not terminating, and all is well": {func(f *NamespaceFacts) {
 			f.Namespace.DeletionTimestamp, f.Pods.Value = nil, nil
 		}, []string{"is not terminating, and none of its pods waits."}},
@@ -402,7 +407,7 @@ func TestExplainNamespace(t *testing.T) {
 			for range 25 {
 				f.Pods.Value = append(f.Pods.Value, pod("db-1", "n1", both))
 			}
-		}, []string{"waits for 26 pods", "Pod          and 6 more"}},
+		}, []string{"waits for 26 pods, 26 of which volume-guard holds", "Pod          and 6 more"}},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			f := NamespaceFacts{
