@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,40 +12,48 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/app"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain/pods"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/volume"
 )
 
-const long = `Explains what happens to PersistentVolumes and claims, and why.
+const long = `Explains what happens to PersistentVolumes, claims and pods, and why.
 
 It reads the cluster of your kubeconfig, and decides with the functions of csi-reclaimer and volume-guard. It reports
-what you may not read, and continues. Only "release", and "leaks" with --adopt or --reclaim, write to the cluster; they
-ask first.`
+what you may not read, and continues. Only "release", "delete-pod", and "leaks" with --adopt or --reclaim, write to the
+cluster. They ask first, but for "delete-pod" without --force, which deletes as "kubectl delete pod" does.`
 
 // shared is what all commands have in common.
 type shared struct {
 	genericiooptions.IOStreams
 	cluster *genericclioptions.ConfigFlags
 	role    string
+	// isTerminal reports whether somebody can answer there. It is replaced in tests.
+	isTerminal func(any) bool
 }
 
 // newCommand returns the plugin with all its commands.
 func newCommand(streams genericiooptions.IOStreams) *cobra.Command {
-	s := &shared{IOStreams: streams, cluster: genericclioptions.NewConfigFlags(true)}
+	return commandOf(&shared{IOStreams: streams, cluster: genericclioptions.NewConfigFlags(true),
+		isTerminal: printers.IsTerminal})
+}
+
+func commandOf(s *shared) *cobra.Command {
 	root := &cobra.Command{
-		Use: name, Short: "Explain what happens to PersistentVolumes and claims, and why", Long: long,
+		Use: name, Short: "Explain what happens to PersistentVolumes, claims and pods, and why", Long: long,
 		Version: app.Version(),
 		// kubectl shows the command as "kubectl reclaim".
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl reclaim"},
 		SilenceErrors: true, SilenceUsage: true,
 	}
-	root.SetIn(streams.In)
-	root.SetOut(streams.Out)
-	root.SetErr(streams.ErrOut)
+	root.SetIn(s.In)
+	root.SetOut(s.Out)
+	root.SetErr(s.ErrOut)
 	root.PersistentPreRun = func(cmd *cobra.Command, _ []string) {
 		// The logs of libraries are not for a terminal; errors are returned.
 		cmd.SetContext(klog.NewContext(cmd.Context(), logr.Discard()))
@@ -53,7 +63,8 @@ func newCommand(streams genericiooptions.IOStreams) *cobra.Command {
 		"Role of csi-reclaimer beside the driver: owner, companion or observer. Default: guessed from the finalizers of "+
 			"the driver's PVs.")
 	mustComplete(root, "role", roleNames())
-	root.AddCommand(explainCommand(s), statusCommand(s), releaseCommand(s), leaksCommand(s))
+	root.AddCommand(explainCommand(s), statusCommand(s), releaseCommand(s), leaksCommand(s), podsCommand(s),
+		deletePodCommand(s))
 	return root
 }
 
@@ -101,6 +112,40 @@ func (s *shared) reader() (*explain.Reader, error) {
 		return nil, err
 	}
 	return explain.New(config, explain.Config{Role: role})
+}
+
+// podReader returns what reads pods.
+func (s *shared) podReader() (*pods.Reader, error) {
+	config, err := s.config()
+	if err != nil {
+		return nil, err
+	}
+	return pods.New(config, pods.Config{})
+}
+
+// answer asks a question and returns the answer, without the spaces around it. No answer is an empty one.
+func (s *shared) answer(ctx context.Context, question string) string {
+	fmt.Fprint(s.ErrOut, question+" ")
+	answer := make(chan string, 1)
+	go func() {
+		line, _ := bufio.NewReader(s.In).ReadString('\n') // the end of the input is no answer
+		answer <- strings.TrimSpace(line)
+	}()
+	select {
+	case <-ctx.Done():
+		return ""
+	case said := <-answer:
+		return said
+	}
+}
+
+// confirm asks for confirmation. No answer means no.
+func (s *shared) confirm(ctx context.Context, question string) error {
+	switch strings.ToLower(s.answer(ctx, question+" [y/N]")) {
+	case "y", "yes":
+		return nil
+	}
+	return errNotConfirmed
 }
 
 // errNotConfirmed: the answer was no, or there was none.

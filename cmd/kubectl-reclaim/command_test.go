@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -37,7 +38,7 @@ func TestCommandLinesThatAreWrong(t *testing.T) {
 	}{
 		"no object":                  {[]string{"explain"}, "at least 1 arg"},
 		"an object of no kind":       {[]string{"explain", "data"}, `"data" cannot be explained`},
-		"an object of another kind":  {[]string{"explain", "pod/data"}, "write pv/NAME or pvc/NAME"},
+		"an object of another kind":  {[]string{"explain", "node/a"}, "write pv/NAME, pvc/NAME, pod/NAME or namespace/NAME"},
 		"an object without a name":   {[]string{"explain", "pv/"}, "cannot be explained"},
 		"a name with a slash":        {[]string{"explain", "pvc/ns/data"}, "cannot be explained"},
 		"the second object is wrong": {[]string{"explain", "pv/a", "b"}, `"b" cannot be explained`},
@@ -51,6 +52,10 @@ func TestCommandLinesThatAreWrong(t *testing.T) {
 		"a release by nobody":               {[]string{"release", "--driver=d", "--workers=0"}, "must be at least 1"},
 		"a release at a negative pace":      {[]string{"release", "--driver=d", "--qps=-1"}, "must not be negative"},
 		"a command that there is none of":   {[]string{"heal"}, "unknown command"},
+		"pods of a name":                    {[]string{"pods", "db-0"}, "unknown command"},
+		"the deletion of no pod":            {[]string{"delete-pod"}, "accepts 1 arg"},
+		"the deletion of two pods":          {[]string{"delete-pod", "a", "b"}, "accepts 1 arg"},
+		"a dry run of another kind":         {[]string{"delete-pod", "a", "--dry-run=client"}, "must be none or server"},
 		"leaks of no driver":                {[]string{"leaks"}, "--driver is missing"},
 		"leaks in no format":                {[]string{"leaks", "-o", "xml"}, "must be one of table, wide, json, yaml, csv"},
 		"leaks on no port":                  {[]string{"leaks", "--driver=d", "--port=0"}, "must be a port"},
@@ -73,14 +78,19 @@ func TestEveryErrorHasANextStep(t *testing.T) {
 		err  error
 		want string
 	}{
-		"not there":       {apierrors.NewNotFound(pvs, "a"), "kubectl get pv"},
-		"not allowed":     {apierrors.NewForbidden(pvs, "a", errors.New("x")), "ask for the permission"},
-		"not known":       {apierrors.NewUnauthorized("x"), "log in"},
-		"put back":        {reclaim.ErrFinalizerRestored, "run the same command again"},
-		"no report":       {fmt.Errorf("%w: %w", errNoReport, apierrors.NewNotFound(pvs, "a")), "--leak-check-interval"},
-		"refused":         {leaks.ErrRefused, "kubectl reclaim leaks"},
-		"not released":    {leaks.ErrNotReleased, "kube-controller-manager"},
-		"not confirmed":   {errNotConfirmed, "--yes"},
+		"not there":     {apierrors.NewNotFound(pvs, "a"), "kubectl get pv"},
+		"not allowed":   {apierrors.NewForbidden(pvs, "a", errors.New("x")), "ask for the permission"},
+		"not known":     {apierrors.NewUnauthorized("x"), "log in"},
+		"put back":      {reclaim.ErrFinalizerRestored, "run the same command again"},
+		"no report":     {fmt.Errorf("%w: %w", errNoReport, apierrors.NewNotFound(pvs, "a")), "--leak-check-interval"},
+		"refused":       {leaks.ErrRefused, "kubectl reclaim leaks"},
+		"not released":  {leaks.ErrNotReleased, "kube-controller-manager"},
+		"not confirmed": {errNotConfirmed, "--yes"},
+		"no terminal":   {errNoTerminal, "--yes"},
+		"replaced":      {fmt.Errorf("x: %w: %w", errReplaced, apierrors.NewNotFound(pvs, "a")), "kubectl get pod"},
+		"changed":       {errChanged, "run the same command again"},
+		"half done": {&unfinishedError{&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db-0"}}, "x",
+			context.Canceled}, "to undo: kubectl annotate pod db-0 -n shop csi-reclaimer.io/confirm-force-delete-"},
 		"nobody answers":  {context.DeadlineExceeded, "kubectl cluster-info"},
 		"something else":  {errors.New("a\nb"), "a; b"},
 		"deep in another": {fmt.Errorf("read: %w", apierrors.NewNotFound(pvs, "a")), "kubectl get pv"},
@@ -93,7 +103,8 @@ func TestEveryErrorHasANextStep(t *testing.T) {
 
 func TestTheShellCompletes(t *testing.T) {
 	for line, want := range map[string]string{
-		"explain ": "pv/\npvc/\n", "status --role ": "owner\ncompanion\nobserver\n",
+		"explain ": "pv/\npvc/\npod/\nnamespace/\n", "delete-pod a --dry-run ": "none\nserver\n",
+		"status --role ": "owner\ncompanion\nobserver\n",
 	} {
 		said, err := run(t, append([]string{"__complete"}, strings.Split(line, " ")...)...)
 		if err != nil || !strings.HasPrefix(said, want) {
@@ -115,6 +126,7 @@ func TestTheShellCompletesEachOutput(t *testing.T) {
 	}{
 		"explain": {[]string{"pv/a"}, []string{"table", "wide", "json", "yaml"}},
 		"status":  {nil, []string{"table", "wide", "json", "yaml"}},
+		"pods":    {nil, []string{"table", "wide", "json", "yaml"}},
 		"release": {[]string{"--driver=d"}, []string{"table", "wide", "json", "yaml"}},
 		"leaks":   {[]string{"--driver=d"}, []string{"table", "wide", "json", "yaml", "csv"}},
 	}

@@ -25,15 +25,24 @@ func withNextStep(err error) string {
 func nextStep(err error) string {
 	var network net.Error
 	var address *url.Error
+	var unfinished *unfinishedError
 	switch {
+	case errors.As(err, &unfinished):
+		return unfinished.nextStep()
+	case errors.Is(err, errReplaced):
+		return "see whether a new pod has its name: kubectl get pod -o wide"
+	case errors.Is(err, errChanged):
+		return "run the same command again, to see what a force deletion risks now"
+	case errors.Is(err, errNoTerminal):
+		return "run it in a terminal, or add --yes; --dry-run=server only tries it"
 	case errors.Is(err, errNoReport):
 		return "check that csi-reclaimer runs there with --leak-check-interval and --http-endpoint (--port), and is the " +
 			"leader; or fetch the report yourself: docs/how-to/find-leaks.md"
 	case apierrors.IsNotFound(err):
-		return "find its name: kubectl get pv, or kubectl get pvc -A (for a claim, set its namespace with -n)"
+		return "find its name: kubectl get pv, or kubectl get pvc,pod -A (for a claim or a pod, set its namespace with -n)"
 	case apierrors.IsForbidden(err):
-		return "ask for the permission to read it (docs/reference/kubectl-reclaim.md lists the permissions), or use " +
-			"another --context or --as"
+		return "ask for the permission (docs/reference/kubectl-reclaim.md lists what each command needs), or use another " +
+			"--context or --as"
 	case apierrors.IsUnauthorized(err):
 		return "log in to the cluster again, or use another --context"
 	case errors.Is(err, reclaim.ErrFinalizerRestored):
@@ -44,7 +53,7 @@ func nextStep(err error) string {
 	case errors.Is(err, leaks.ErrNotReleased):
 		return "check that kube-controller-manager runs, and run the same command again"
 	case errors.Is(err, errNotConfirmed):
-		return "answer y, or add --yes; --dry-run only shows the plan"
+		return "answer as the question says, or add --yes; --dry-run changes nothing"
 	case errors.As(err, &network), errors.As(err, &address):
 		return "check the connection to the cluster: kubectl cluster-info (--kubeconfig, --context, --server)"
 	}

@@ -4,22 +4,22 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/printers"
-	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain/pods"
 )
 
 func explainCommand(s *shared) *cobra.Command {
 	var out output
 	cmd := &cobra.Command{
-		Use:   "explain pv/NAME|pvc/NAME...",
-		Short: "Explain what happens to a PV or a claim, why, and what you can do",
+		Use:   "explain pv/NAME|pvc/NAME|pod/NAME|namespace/NAME...",
+		Short: "Explain what happens to a PV, a claim, a pod or a namespace, why, and what you can do",
 		Example: `  # why is this PV still there?
   kubectl reclaim explain pv/pvc-8a5c
 
@@ -27,7 +27,13 @@ func explainCommand(s *shared) *cobra.Command {
   kubectl reclaim explain pvc/data -n shop
 
   # a claim that was deleted while its volume was being provisioned
-  kubectl reclaim explain pvc/old-data -n shop`,
+  kubectl reclaim explain pvc/old-data -n shop
+
+  # a pod that stays Terminating: who holds it, on what evidence it is released, and what a force deletion would risk
+  kubectl reclaim explain pod/db-0 -n shop
+
+  # a namespace that stays Terminating
+  kubectl reclaim explain namespace/shop`,
 		Args: cobra.MinimumNArgs(1),
 		ValidArgsFunction: func(cmd *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
 			return s.complete(cmd.Context(), begun), cobra.ShellCompDirectiveNoFileComp
@@ -45,8 +51,12 @@ func explainCommand(s *shared) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			podReader, err := s.podReader()
+			if err != nil {
+				return err
+			}
 			for _, arg := range args {
-				explanation, err := s.explain(cmd.Context(), reader, arg)
+				explanation, err := s.explain(cmd.Context(), reader, podReader, arg)
 				if err != nil {
 					return err
 				}
@@ -70,20 +80,29 @@ type kind uint8
 const (
 	kindPV kind = iota
 	kindClaim
+	kindPod
+	kindNamespace
 )
 
-// parseObject reads "pv/NAME" or "pvc/NAME".
+// kinds are the words for each kind, as kubectl takes them; the first is the one that the shell completes.
+var kinds = map[kind][]string{
+	kindPV:        {"pv", "pvs", "persistentvolume", "persistentvolumes"},
+	kindClaim:     {"pvc", "pvcs", "persistentvolumeclaim", "persistentvolumeclaims"},
+	kindPod:       {"pod", "po", "pods"},
+	kindNamespace: {"namespace", "ns", "namespaces"},
+}
+
+// parseObject reads "KIND/NAME".
 func parseObject(arg string) (kind, string, error) {
 	of, name, found := strings.Cut(arg, "/")
 	if found && name != "" && !strings.Contains(name, "/") {
-		switch strings.ToLower(of) {
-		case "pv", "pvs", "persistentvolume", "persistentvolumes":
-			return kindPV, name, nil
-		case "pvc", "pvcs", "persistentvolumeclaim", "persistentvolumeclaims":
-			return kindClaim, name, nil
+		for kind, words := range kinds {
+			if slices.Contains(words, strings.ToLower(of)) {
+				return kind, name, nil
+			}
 		}
 	}
-	return 0, "", fmt.Errorf("%q cannot be explained: write pv/NAME or pvc/NAME", arg)
+	return 0, "", fmt.Errorf("%q cannot be explained: write pv/NAME, pvc/NAME, pod/NAME or namespace/NAME", arg)
 }
 
 func (s *shared) namespace() (string, error) {
@@ -94,22 +113,41 @@ func (s *shared) namespace() (string, error) {
 	return namespace, nil
 }
 
-func (s *shared) explain(ctx context.Context, reader *explain.Reader, arg string) (explain.Explanation, error) {
+func (s *shared) explain(ctx context.Context, reader *explain.Reader, podReader *pods.Reader,
+	arg string) (none explain.Explanation, err error) {
 	kind, name, err := parseObject(arg)
 	if err != nil {
-		return explain.Explanation{}, err
-	}
-	if kind == kindPV {
-		facts, err := reader.PV(ctx, name)
-		if err != nil {
-			return explain.Explanation{}, err
-		}
-		return explain.ExplainPV(facts), nil
+		return none, err
 	}
 	namespace, err := s.namespace()
 	if err != nil {
-		return explain.Explanation{}, err
+		return none, err
 	}
+	switch kind {
+	case kindPod:
+		facts, err := podReader.Pod(ctx, namespace, name)
+		if err != nil {
+			return none, err
+		}
+		return pods.Explain(facts), nil
+	case kindNamespace:
+		facts, err := podReader.Namespace(ctx, name)
+		if err != nil {
+			return none, err
+		}
+		return pods.ExplainNamespace(facts), nil
+	case kindClaim:
+		return explainClaim(ctx, reader, namespace, name)
+	default:
+		facts, err := reader.PV(ctx, name)
+		if err != nil {
+			return none, err
+		}
+		return explain.ExplainPV(facts), nil
+	}
+}
+
+func explainClaim(ctx context.Context, reader *explain.Reader, namespace, name string) (explain.Explanation, error) {
 	facts, err := reader.Claim(ctx, namespace, name)
 	if apierrors.IsNotFound(err) {
 		if facts, found := reader.DeletedClaim(ctx, namespace, name); found {
@@ -120,50 +158,4 @@ func (s *shared) explain(ctx context.Context, reader *explain.Reader, arg string
 		return explain.Explanation{}, err
 	}
 	return explain.ExplainClaim(facts), nil
-}
-
-// maxCompleted bounds how many names the shell completes.
-const maxCompleted = 500
-
-// complete returns the completions of an argument, without those that cannot be read.
-func (s *shared) complete(ctx context.Context, begun string) (words []string) {
-	if !strings.Contains(begun, "/") {
-		return []string{"pv/", "pvc/"}
-	}
-	config, err := s.config()
-	if err != nil {
-		return nil
-	}
-	core, err := corev1.NewForConfig(config)
-	if err != nil {
-		return nil
-	}
-	options := metav1.ListOptions{Limit: maxCompleted, ResourceVersion: "0"}
-	offer := func(word string) {
-		if strings.HasPrefix(word, begun) {
-			words = append(words, word)
-		}
-	}
-	if strings.HasPrefix(begun, "pv/") {
-		pvs, err := core.PersistentVolumes().List(ctx, options)
-		if err != nil {
-			return nil
-		}
-		for i := range pvs.Items {
-			offer("pv/" + pvs.Items[i].Name)
-		}
-		return words
-	}
-	namespace, err := s.namespace()
-	if err != nil {
-		return nil
-	}
-	claims, err := core.PersistentVolumeClaims(namespace).List(ctx, options)
-	if err != nil {
-		return nil
-	}
-	for i := range claims.Items {
-		offer("pvc/" + claims.Items[i].Name)
-	}
-	return words
 }

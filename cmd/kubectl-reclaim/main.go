@@ -1,6 +1,6 @@
-// Command kubectl-reclaim is a kubectl plugin ("kubectl reclaim"): it explains what happens to a PV or a
-// claim and why, summarizes the PVs of each driver, shows suspected leaks, and removes csi-reclaimer's finalizers
-// from a driver's PVs.
+// Command kubectl-reclaim is a kubectl plugin ("kubectl reclaim"): it explains what happens to a PV, a claim or a pod
+// and why, summarizes the PVs of each driver, lists the pods that are held or on a node that is down, shows suspected
+// leaks, deletes pods, and removes csi-reclaimer's finalizers from a driver's PVs.
 package main
 
 import (

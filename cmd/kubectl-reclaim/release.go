@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -146,25 +145,6 @@ func writePlan(w io.Writer, p explain.Plan) error {
 	}
 	for _, unread := range p.Unread {
 		printLine(w, "Not read: "+unread, false)
-	}
-	return nil
-}
-
-// confirm asks for confirmation. No answer means no.
-func (s *shared) confirm(ctx context.Context, question string) error {
-	fmt.Fprintf(s.ErrOut, "%s [y/N] ", question)
-	answer := make(chan string, 1)
-	go func() {
-		line, _ := bufio.NewReader(s.In).ReadString('\n') // the end of the input is a no
-		answer <- strings.ToLower(strings.TrimSpace(line))
-	}()
-	select {
-	case <-ctx.Done():
-		return errNotConfirmed
-	case said := <-answer:
-		if said != "y" && said != "yes" {
-			return errNotConfirmed
-		}
 	}
 	return nil
 }

@@ -83,6 +83,13 @@ func (s *shell) plays(t *testing.T) map[string]play {
 			why: "TestRestoredClaimKeepsVolume in test/e2e/reclaim runs it, as the Event has it"},
 		`kubectl get pv -o jsonpath='{range .items[?(@.metadata.deletionTimestamp)]}{.metadata.name} {.spec.nodeAffinity.required.nodeSelectorTerms[*].matchExpressions[*].values[*]}{"\n"}{end}'`: {scene: s.makeLeavingPV, want: "pvc-77f0 node-7"},
 
+		"kubectl reclaim explain pod/db-0 -n shop": {scene: s.makePod, want: "Pod shop/db-0 is pending"},
+		"kubectl reclaim explain namespace/shop":   {scene: s.makeHome, want: "Namespace shop is not terminating"},
+		"kubectl reclaim pods -A":                  {},
+		"kubectl reclaim delete-pod NAME": {scene: s.makePod, with: of("db-0"), also: "-n " + docsHome,
+			want: "Pod shop/db-0 was deleted, and is gone"},
+		"kubectl reclaim delete-pod db-0 -n shop --force": {scene: s.makePod, also: "--yes",
+			want: "Pod shop/db-0 was confirmed and force-deleted, and is gone"},
 		"kubectl reclaim explain pv/pvc-8a5c":                             {want: "PV pvc-8a5c"},
 		"kubectl reclaim explain":                                         {also: "pv/" + docsPV, want: "PV pvc-8a5c"},
 		"kubectl describe pv":                                             {also: docsPV, want: docsHome + "/" + docsPV},
@@ -261,6 +268,24 @@ func (s *shell) make(t *testing.T, spec objects.Spec) {
 			return nil
 		}
 		return err
+	})
+}
+
+// makePod makes the pod of which the pages speak, where it is not there. No scheduler binds it to a node.
+func (s *shell) makePod(t *testing.T) {
+	t.Helper()
+	s.makeHome(t)
+	pods := client.CoreV1().Pods(docsHome)
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "db-0"},
+		Spec: v1.PodSpec{Containers: []v1.Container{{Name: "main", Image: "none"}}}}
+	if _, err := pods.Create(patiently(t), pod, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
+	forget(t, func(ctx context.Context) error {
+		if err := pods.Delete(ctx, pod.Name, *metav1.NewDeleteOptions(0)); !apierrors.IsNotFound(err) {
+			return err
+		}
+		return nil
 	})
 }
 

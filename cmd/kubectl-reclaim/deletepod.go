@@ -1,0 +1,313 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/cli-runtime/pkg/printers"
+	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain/pods"
+)
+
+// Values of --dry-run.
+const (
+	dryRunNone   = "none"
+	dryRunServer = "server"
+)
+
+// deletePodOptions are the flags of delete-pod, and what it works with.
+type deletePodOptions struct {
+	*shared
+	force, yes bool
+	dryRun     string
+
+	reader *pods.Reader
+	pods   corev1.PodInterface
+}
+
+func deletePodCommand(s *shared) *cobra.Command {
+	o := &deletePodOptions{shared: s}
+	cmd := &cobra.Command{
+		Use:   "delete-pod NAME",
+		Short: "Delete a pod, and show what is waited for; with --force, show the risk, ask, and confirm",
+		Long: `Deletes a pod as "kubectl delete pod" does, and shows what has to happen before the pod is gone.
+
+With --force it does not wait for the processes of the pod to end: they may run on and write to the volumes while a
+replacement does. It shows what that risks in this case, asks you to type the name of the pod, and then
+  1. confirms that the processes cannot run: annotation csi-reclaimer.io/confirm-force-delete, with the UID of the pod
+  2. deletes the pod with grace period 0, if it still has that UID.
+The confirmation counts for this pod alone: a new pod of the name is never touched. If only the first step was done,
+the error says how to continue, and how to undo it.`,
+		Example: `  # a normal deletion
+  kubectl reclaim delete-pod db-0 -n shop
+
+  # only show what a force deletion would risk
+  kubectl reclaim explain pod/db-0 -n shop
+
+  # on a node whose machine you know to be off
+  kubectl reclaim delete-pod db-0 -n shop --force
+
+  # in a script
+  kubectl reclaim delete-pod db-0 -n shop --force --yes`,
+		Args: cobra.ExactArgs(1),
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return s.names(cmd.Context(), kindPod), cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
+	}
+	fs := cmd.Flags()
+	fs.BoolVar(&o.force, "force", false, "Do not wait for the processes of the pod to end. Needs a confirmation.")
+	fs.BoolVar(&o.yes, "yes", false, "With --force: do not ask. Required where the input is no terminal.")
+	fs.StringVar(&o.dryRun, "dry-run", dryRunNone,
+		"none, or server: the API server checks the requests, and changes nothing.")
+	mustComplete(cmd, "dry-run", []string{dryRunNone, dryRunServer})
+	return cmd
+}
+
+func (o *deletePodOptions) run(ctx context.Context, name string) error {
+	if !slices.Contains([]string{dryRunNone, dryRunServer}, o.dryRun) {
+		return fmt.Errorf("--dry-run=%s: must be %s or %s", o.dryRun, dryRunNone, dryRunServer)
+	}
+	namespace, err := o.namespace()
+	if err != nil {
+		return err
+	}
+	if o.reader, err = o.podReader(); err != nil {
+		return err
+	}
+	config, err := o.config()
+	if err != nil {
+		return err
+	}
+	core, err := corev1.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("create the client: %w", err)
+	}
+	o.pods = core.Pods(namespace)
+	facts, err := o.reader.Pod(ctx, namespace, name)
+	switch {
+	case err != nil:
+		return err
+	case o.force:
+		return o.forceDelete(ctx, facts)
+	}
+	return o.delete(ctx, facts)
+}
+
+// dry returns the DryRun of a request.
+func (o *deletePodOptions) dry() []string {
+	if o.dryRun == dryRunServer {
+		return []string{metav1.DryRunAll}
+	}
+	return nil
+}
+
+// delete deletes the pod with its own grace period.
+func (o *deletePodOptions) delete(ctx context.Context, f pods.Facts) error {
+	pod := f.Pod
+	if pod.DeletionTimestamp != nil {
+		fmt.Fprintf(o.Out, "Pod %s was deleted before. Nothing was changed.\n\n", fullName(pod))
+		o.show(pods.Explain(f))
+		return nil
+	}
+	err := o.pods.Delete(ctx, pod.Name, metav1.DeleteOptions{
+		Preconditions: metav1.NewUIDPreconditions(string(pod.UID)), DryRun: o.dry(),
+	})
+	switch {
+	case isGone(err):
+		return fmt.Errorf("delete pod %q: %w: %w", fullName(pod), errReplaced, err)
+	case err != nil:
+		return fmt.Errorf("delete pod %q: %w", fullName(pod), err)
+	}
+	o.report(ctx, pod, "deleted")
+	return nil
+}
+
+// report prints that the pod was deleted, and what it waits for.
+func (o *deletePodOptions) report(ctx context.Context, pod *v1.Pod, done string) {
+	if o.dryRun == dryRunServer {
+		fmt.Fprintf(o.Out, "Pod %s would be %s (server dry run). Nothing was changed.\n", fullName(pod), done)
+		return
+	}
+	f, err := o.reader.Pod(ctx, pod.Namespace, pod.Name)
+	switch {
+	case apierrors.IsNotFound(err), err == nil && f.Pod.UID != pod.UID:
+		fmt.Fprintf(o.Out, "Pod %s was %s, and is gone.\n", fullName(pod), done)
+	case err != nil:
+		printLine(o.Out, fmt.Sprintf("Pod %s was %s. Whether it is gone could not be read: %v", fullName(pod), done, err),
+			true)
+	default:
+		fmt.Fprintf(o.Out, "Pod %s was %s. It is still there:\n\n", fullName(pod), done)
+		o.show(pods.Explain(f))
+	}
+}
+
+func (o *deletePodOptions) show(e explain.Explanation) {
+	_ = printers.WriteEscaped(o.Out, e.Text(false)) // the end of what reads it is no reason to stop
+}
+
+var (
+	// errReplaced: there is no pod of the UID that was shown. A pod of the name may be a new one.
+	errReplaced = errors.New("the pod that was shown is gone, and no other was touched")
+	// errChanged: what was shown is not so any more.
+	errChanged = errors.New("the pod, its node or the users of its claims changed since they were shown: nothing was " +
+		"changed")
+	// errNoTerminal: nobody can be asked.
+	errNoTerminal = errors.New("a force deletion needs a confirmation, and the input is no terminal: nothing was changed")
+)
+
+// unfinishedError is a force deletion of which the confirmation was written, or may have been, and no more is certain.
+type unfinishedError struct {
+	pod   *v1.Pod
+	state string
+	err   error
+}
+
+func (e *unfinishedError) Error() string {
+	return fmt.Sprintf("force-delete pod %q: %s: %v", fullName(e.pod), e.state, e.err)
+}
+
+func (e *unfinishedError) Unwrap() error { return e.err }
+
+func (e *unfinishedError) nextStep() string {
+	return fmt.Sprintf("to continue, run the same command again; to undo: kubectl annotate pod %s -n %s %s- "+
+		"(volume-guard may have released the pod before)", e.pod.Name, e.pod.Namespace, pods.ConfirmAnnotation)
+}
+
+// forceDelete shows the risk, asks, confirms, and deletes without grace.
+func (o *deletePodOptions) forceDelete(ctx context.Context, f pods.Facts) error {
+	shown := pods.Explain(f)
+	o.show(shown)
+	fmt.Fprintln(o.Out)
+	if len(shown.Risks) == 0 {
+		fmt.Fprintln(o.Out, "There is evidence that the processes of the pod have ended: a force deletion risks nothing "+
+			"that is known.")
+	} else {
+		printLine(o.Out, "A force deletion does not wait for the processes of the pod to end. \"Force risks\" says what "+
+			"that may cost.", true)
+	}
+	switch {
+	case o.dryRun == dryRunServer:
+		return o.tryForceDelete(ctx, f)
+	case o.yes:
+	case !o.isTerminal(o.In):
+		return errNoTerminal
+	default:
+		fmt.Fprintln(o.ErrOut)
+		if o.answer(ctx, fmt.Sprintf("To force-delete it, type the name of the pod (%s):", f.Pod.Name)) != f.Pod.Name {
+			return errNotConfirmed
+		}
+		var err error
+		if f, err = o.again(ctx, f.Pod, shown); err != nil {
+			return err
+		}
+	}
+	pod, err := o.confirmPod(ctx, f, shown)
+	if err != nil {
+		return err
+	}
+	if err := o.deleteNow(ctx, pod); err != nil && !isGone(err) {
+		return &unfinishedError{pod, "it is confirmed, and the deletion failed", err}
+	}
+	o.report(ctx, pod, "confirmed and force-deleted")
+	return nil
+}
+
+// again reads the pod again, and returns an error if it is another one, or not as it was shown.
+func (o *deletePodOptions) again(ctx context.Context, pod *v1.Pod, shown explain.Explanation) (pods.Facts, error) {
+	f, err := o.reader.Pod(ctx, pod.Namespace, pod.Name)
+	switch {
+	case apierrors.IsNotFound(err), err == nil && f.Pod.UID != pod.UID:
+		return pods.Facts{}, fmt.Errorf("force-delete pod %q: %w", fullName(pod), errReplaced)
+	case err != nil:
+		return pods.Facts{}, err
+	}
+	if now := pods.Explain(f); !slices.Equal(now.Risks, shown.Risks) || now.Decision.Reason != shown.Decision.Reason {
+		return pods.Facts{}, fmt.Errorf("force-delete pod %q: %w", fullName(pod), errChanged)
+	}
+	return f, nil
+}
+
+// maxConfirmTries bounds how often the confirmation is tried: a kubelet writes the status of a pod in between.
+const maxConfirmTries = 5
+
+// confirmPod writes the confirmation, bound to the pod's UID and to the resourceVersion of the read that the risk was
+// judged by. It returns the pod as it was judged last.
+func (o *deletePodOptions) confirmPod(ctx context.Context, f pods.Facts, shown explain.Explanation) (*v1.Pod, error) {
+	for try := 1; ; try++ {
+		if f.Pod.Annotations[pods.ConfirmAnnotation] == string(f.Pod.UID) {
+			return f.Pod, nil
+		}
+		err := o.patchConfirmation(ctx, f.Pod)
+		switch {
+		case err == nil:
+			return f.Pod, nil
+		case isGone(err) || apierrors.IsInvalid(err):
+			if try == maxConfirmTries {
+				return nil, fmt.Errorf("confirm pod %q: %w", fullName(f.Pod), err)
+			}
+			if f, err = o.again(ctx, f.Pod, shown); err != nil {
+				return nil, err
+			}
+		case isRefused(err):
+			return nil, fmt.Errorf("confirm pod %q: %w", fullName(f.Pod), err)
+		default:
+			return nil, &unfinishedError{f.Pod, "it may be confirmed, and was not deleted", err}
+		}
+	}
+}
+
+func (o *deletePodOptions) patchConfirmation(ctx context.Context, pod *v1.Pod) error {
+	patch := fmt.Appendf(nil, `{"metadata":{"uid":%q,"resourceVersion":%q,"annotations":{%q:%q}}}`,
+		pod.UID, pod.ResourceVersion, pods.ConfirmAnnotation, pod.UID)
+	_, err := o.pods.Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{
+		FieldManager: name, DryRun: o.dry(),
+	})
+	return err
+}
+
+// deleteNow deletes the pod without grace, if it has the UID.
+func (o *deletePodOptions) deleteNow(ctx context.Context, pod *v1.Pod) error {
+	options := metav1.NewDeleteOptions(0)
+	options.Preconditions, options.DryRun = metav1.NewUIDPreconditions(string(pod.UID)), o.dry()
+	return o.pods.Delete(ctx, pod.Name, *options)
+}
+
+// tryForceDelete has the API server check both requests. Where pod safety is enforced it would refuse the second one,
+// because the confirmation is not stored.
+func (o *deletePodOptions) tryForceDelete(ctx context.Context, f pods.Facts) error {
+	if err := o.patchConfirmation(ctx, f.Pod); err != nil {
+		return fmt.Errorf("confirm pod %q: %w", fullName(f.Pod), err)
+	}
+	if f.ForceDeletionRefused() {
+		fmt.Fprintln(o.Out, "The deletion was not tried: this namespace refuses it until the confirmation is stored.")
+	} else if err := o.deleteNow(ctx, f.Pod); err != nil {
+		return fmt.Errorf("delete pod %q: %w", fullName(f.Pod), err)
+	}
+	o.report(ctx, f.Pod, "confirmed and force-deleted")
+	return nil
+}
+
+// isGone reports whether a request was not carried out because the pod is not as the request says: it is gone, another
+// pod has its name, or it has changed.
+func isGone(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsConflict(err) }
+
+// isRefused reports whether the API server refused a request as the client's mistake, so that it was not carried out.
+func isRefused(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && status.Status().Code/100 == 4
+}
+
+func fullName(pod *v1.Pod) string { return pod.Namespace + "/" + pod.Name }

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/cli-runtime/pkg/printers"
+
+	"github.com/csi-reclaimer/csi-reclaimer/internal/plural"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain/pods"
+)
+
+// podsOptions are the flags of pods.
+type podsOptions struct {
+	*shared
+	out           output
+	allNamespaces bool
+	running       bool
+}
+
+func podsCommand(s *shared) *cobra.Command {
+	o := &podsOptions{shared: s}
+	cmd := &cobra.Command{
+		Use:   "pods",
+		Short: "List pods that are held while they terminate, and pods on nodes that are down",
+		Long: `Lists pods that are terminating and held by the finalizer csi-reclaimer.io/running, and what each waits for; and
+pods on nodes that are down (NodeDown): not Ready, or without a Node object. Nothing shows whether processes run there.
+
+Held pods that nobody has deleted are only counted, unless --include-running is given.`,
+		Example: `  # in the current namespace
+  kubectl reclaim pods
+
+  # in all namespaces, with the reason of each decision
+  kubectl reclaim pods -A -o wide
+
+  # the names of those on nodes that are down
+  kubectl reclaim pods -A -o json | jq -r '.pods[] | select(.status | contains("NodeDown")) | .name'`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
+	}
+	o.out.flags(cmd)
+	cmd.Flags().BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "List the pods of all namespaces.")
+	cmd.Flags().BoolVar(&o.running, "include-running", false,
+		"Also list pods that are held and that nobody has deleted.")
+	return cmd
+}
+
+func (o *podsOptions) run(cmd *cobra.Command) error {
+	if err := o.out.prepare(); err != nil {
+		return err
+	}
+	namespace := metav1.NamespaceAll
+	if !o.allNamespaces {
+		var err error
+		if namespace, err = o.namespace(); err != nil {
+			return err
+		}
+	}
+	reader, err := o.podReader()
+	if err != nil {
+		return err
+	}
+	facts, err := reader.List(cmd.Context(), namespace)
+	if err != nil {
+		return err
+	}
+	return o.show(pods.ListOf(facts, o.running), facts.Now, namespace)
+}
+
+func (o *podsOptions) show(l pods.List, now time.Time, namespace string) error {
+	return o.out.print(o.Out, "Pods", l, func(w io.Writer) error {
+		if len(l.Pods) == 0 {
+			where := "in namespace " + namespace
+			if namespace == metav1.NamespaceAll {
+				where = "in any namespace"
+			}
+			fmt.Fprintf(o.ErrOut, "No pods %s are held while they terminate, or are on a node that is down.\n", where)
+		} else if err := printers.NewTablePrinter(printers.PrintOptions{Wide: o.out.wide()}).PrintObj(
+			podTable(l, now, o.allNamespaces), w); err != nil {
+			return fmt.Errorf("print the table: %w", err)
+		}
+		if l.HeldRunning > 0 && !o.running {
+			fmt.Fprintf(o.ErrOut, "%s %s held while running: --include-running lists them.\n",
+				plural.Count(l.HeldRunning, "more pod"), plural.Verb(l.HeldRunning, "is", "are"))
+		}
+		for _, unread := range l.Unread {
+			printLine(w, "Not read: "+unread, false)
+		}
+		return nil
+	})
+}
+
+// podTable returns the pods as rows. Columns of -o wide have a priority.
+func podTable(l pods.List, now time.Time, namespaces bool) *metav1.Table {
+	t := &metav1.Table{}
+	column := func(name string, priority int32) {
+		t.ColumnDefinitions = append(t.ColumnDefinitions,
+			metav1.TableColumnDefinition{Name: name, Type: "string", Priority: priority})
+	}
+	if namespaces {
+		column("Namespace", 0)
+	}
+	for _, name := range []string{"Name", "Node", "Status", "Since", "Waits for", "Claims"} {
+		column(name, 0)
+	}
+	column("Reason", 1)
+	column("Other finalizers", 1)
+	column("UID", 1)
+	or := func(text string) string {
+		if text == "" {
+			return "-"
+		}
+		return text
+	}
+	for _, pod := range l.Pods {
+		var cells []any
+		if namespaces {
+			cells = append(cells, pod.Namespace)
+		}
+		since := ""
+		if at := pod.Since(); !at.IsZero() {
+			since = duration.HumanDuration(now.Sub(at))
+		}
+		t.Rows = append(t.Rows, metav1.TableRow{Cells: append(cells, pod.Name, or(pod.Node), pod.Status, or(since),
+			or(pod.WaitsFor), or(strings.Join(pod.Claims, ",")), or(pod.Reason), or(strings.Join(pod.Finalizers, ",")),
+			pod.UID)})
+	}
+	return t
+}

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain/pods"
+)
+
+// somePods are one with something in each column, and one with as little as can be.
+func somePods() pods.List {
+	at := metav1.Unix(0, 0)
+	return pods.List{
+		Pods: []pods.Row{{
+			Namespace: "shop", Name: "db-0", UID: "u", Node: "n1", Status: "Terminating,NodeDown", NodeDownSince: &at,
+			TerminatingSince: &at, Held: true, Reason: "NodeUnreachable", WaitsFor: "node n1 to return",
+			Claims: []string{"a", "b"}, Finalizers: []string{"x"},
+		}, {Namespace: "shop", Name: "web", UID: "v", Node: "n\x1b[2J", Status: "NodeDown"}},
+		HeldRunning: 2, Unread: []string{"Nodes"},
+	}
+}
+
+func TestHowPodsArePrinted(t *testing.T) {
+	const nothing = " are held while they terminate, or are on a node that is down.\n"
+	for name, c := range map[string]struct {
+		list          pods.List
+		format        string
+		all, running  bool
+		out, complain string
+	}{
+		"table": {list: somePods(), format: "table", all: true, out: `
+NAMESPACE   NAME   NODE     STATUS                 SINCE   WAITS FOR           CLAIMS
+shop        db-0   n1       Terminating,NodeDown   60m     node n1 to return   a,b
+shop        web    n^[[2J   NodeDown               -       -                   -
+Not read: Nodes
+`, complain: "2 more pods are held while running: --include-running lists them.\n"},
+		"wide, one namespace": {list: somePods(), format: "wide", running: true, out: `
+NAME   NODE     STATUS                 SINCE   WAITS FOR           CLAIMS   REASON            OTHER FINALIZERS   UID
+db-0   n1       Terminating,NodeDown   60m     node n1 to return   a,b      NodeUnreachable   x                  u
+web    n^[[2J   NodeDown               -       -                   -        -                 -                  v
+Not read: Nodes
+`},
+		"nothing":      {format: "table", complain: "No pods in namespace shop" + nothing},
+		"nothing, all": {format: "table", all: true, complain: "No pods in any namespace" + nothing},
+		"none but one": {list: pods.List{HeldRunning: 1}, format: "table", all: true,
+			complain: "No pods in any namespace" + nothing +
+				"1 more pod is held while running: --include-running lists them.\n"},
+		"json": {list: pods.List{Pods: somePods().Pods[:1]}, format: "json", out: `
+{
+    "apiVersion": "csi-reclaimer.io/v1alpha1",
+    "heldRunning": 0,
+    "kind": "Pods",
+    "pods": [
+        {
+            "claims": [
+                "a",
+                "b"
+            ],
+            "finalizers": [
+                "x"
+            ],
+            "held": true,
+            "name": "db-0",
+            "namespace": "shop",
+            "node": "n1",
+            "nodeDownSince": "1970-01-01T00:00:00Z",
+            "reason": "NodeUnreachable",
+            "status": "Terminating,NodeDown",
+            "terminatingSince": "1970-01-01T00:00:00Z",
+            "uid": "u",
+            "waitsFor": "node n1 to return"
+        }
+    ]
+}
+`},
+	} {
+		var out, complaints bytes.Buffer
+		o := &podsOptions{shared: &shared{IOStreams: genericiooptions.IOStreams{Out: &out, ErrOut: &complaints}},
+			out: output{format: c.format}, allNamespaces: c.all, running: c.running}
+		if err := o.out.prepare(); err != nil {
+			t.Fatal(err)
+		}
+		namespace := "shop"
+		if c.all {
+			namespace = metav1.NamespaceAll
+		}
+		if err := o.show(c.list, time.Unix(3600, 0), namespace); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := trimmed(out.String()), strings.TrimPrefix(c.out, "\n"); got != want {
+			t.Errorf("%s:\n%s\nwant\n%s", name, got, want)
+		}
+		if complaints.String() != c.complain {
+			t.Errorf("%s: %q, want %q", name, complaints.String(), c.complain)
+		}
+	}
+}
+
+// trimmed is a text without the spaces at the ends of its lines.
+func trimmed(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		b.WriteString(strings.TrimRight(line, " \n") + "\n")
+	}
+	return b.String()
+}

@@ -1,0 +1,232 @@
+//go:build unix
+
+package operations
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/rand"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/explain/pods"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane/fakenode"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
+)
+
+// podFinalizer is the one by which volume-guard holds pods. No volume-guard runs in these tests.
+const podFinalizer = "csi-reclaimer.io/running"
+
+// node starts a node for this test alone.
+func (env *environment) node() (node *fakenode.Node, silence func()) {
+	env.T.Helper()
+	return fakenode.ForTest(env.T, env.Plane, "node-"+rand.String(8), fakenode.Config{})
+}
+
+// runPod has a pod with a claim run on a node; held: with the finalizer.
+func (env *environment) runPod(name, claim, node string, held bool) *objects.Pod {
+	env.T.Helper()
+	pod, err := env.MakePod(env.Ctx, objects.PodSpec{Name: name, Claims: []string{claim}, Node: node,
+		Change: func(o *v1.Pod) {
+			if held {
+				o.Finalizers = []string{podFinalizer}
+			}
+		}})
+	env.Must(err)
+	env.T.Cleanup(func() { env.releasePod(name) })
+	_, err = pod.WaitRunning(env.WithTimeout())
+	env.Must(err)
+	return pod
+}
+
+// releasePod removes a pod with its finalizers, where it is still there.
+func (env *environment) releasePod(name string) {
+	ctx, core := env.CleanupContext(), env.Client.CoreV1().Pods(env.Namespace)
+	_, _ = core.Patch(ctx, name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+	_ = core.Delete(ctx, name, *metav1.NewDeleteOptions(0))
+}
+
+// cutOff has the node cease to report, and be Unknown as the node controller would have it after 50 seconds.
+func (env *environment) cutOff(node *fakenode.Node, silence func()) {
+	env.T.Helper()
+	silence()
+	patch, err := json.Marshal(map[string]any{"status": v1.NodeStatus{Conditions: []v1.NodeCondition{{
+		Type: v1.NodeReady, Status: v1.ConditionUnknown, Reason: "NodeStatusUnknown",
+		Message: "Kubelet stopped posting node status.", LastTransitionTime: metav1.Now(),
+	}}}})
+	env.Must(err)
+	_, err = env.Client.CoreV1().Nodes().PatchStatus(env.Ctx, node.Name(), patch)
+	env.Must(err)
+}
+
+// listPods returns what "kubectl reclaim pods" lists of the environment's namespace, by name.
+func (env *environment) listPods(args ...string) (map[string]pods.Row, pods.List) {
+	env.T.Helper()
+	var list pods.List
+	output := env.RunPlugin(append([]string{"pods", "-o", "json"}, args...)...)
+	if err := json.Unmarshal([]byte(output), &list); err != nil {
+		env.T.Fatalf("%v in\n%s", err, output)
+	}
+	rows := map[string]pods.Row{}
+	for _, row := range list.Pods {
+		rows[row.Name] = row
+	}
+	return rows, list
+}
+
+// TestPluginPods has two pods of one claim on a node that is cut off, one of them held.
+func TestPluginPods(t *testing.T) {
+	t.Parallel()
+	env := newEnvironment(t)
+	vol := env.MakeVolume(objects.Spec{})
+	node, silence := env.node()
+	held := env.runPod("held", vol.ClaimName, node.Name(), true)
+	env.runPod("free", vol.ClaimName, node.Name(), false)
+
+	if rows, list := env.listPods(); len(rows) != 0 || list.HeldRunning != 1 || len(list.Unread) != 0 {
+		t.Errorf("while all is well, it lists %+v", list)
+	}
+	if rows, _ := env.listPods("--include-running"); len(rows) != 1 || rows["held"].Reason != "NotTerminating" {
+		t.Errorf("with --include-running it lists %+v", rows)
+	}
+	env.ExpectOutput(env.RunPlugin("pods"), "No pods in namespace "+env.Namespace, "1 more pod is held while running")
+
+	env.cutOff(node, silence)
+	env.Must(held.Delete(env.Ctx))
+	rows, list := env.listPods()
+	if r := rows["held"]; len(rows) != 2 || r.Status != "Terminating,NodeDown" || r.Reason != "NodeUnreachable" ||
+		r.Node != node.Name() || r.UID != string(held.UID) || r.NodeDownSince == nil || r.TerminatingSince == nil {
+		t.Errorf("it lists %+v", list)
+	}
+	if r := rows["free"]; r.Status != "NodeDown" || r.Held || r.WaitsFor != "" {
+		t.Errorf("it lists %+v", list)
+	}
+	env.ExpectOutput(env.RunPlugin("pods", "-A", "-o", "wide"), "NAMESPACE", "WAITS FOR", "OTHER FINALIZERS",
+		env.Namespace, "Terminating,NodeDown", "NodeUnreachable", vol.ClaimName)
+
+	output := env.RunPlugin("explain", "pod/held")
+	env.ExpectOutput(output, "Pod "+env.Namespace+"/held has been terminating for", "waits (NodeUnreachable)",
+		node.Name()+", NotReady for", "(Ready is Unknown: Kubelet stopped posting node status)", "Heartbeat ",
+		vol.ClaimName+" (ReadWriteOnce), PV "+vol.Name, "Pod free uses claim "+vol.ClaimName+" too",
+		podFinalizer+": volume-guard removes it", "No evidence  Finished: ", "no replica holds its Lease",
+		"kubectl reclaim delete-pod held -n "+env.Namespace+" --force")
+	env.explainPodsWithDocumentedPermissions()
+}
+
+// explainPodsWithDocumentedPermissions has somebody ask who has the ClusterRole of docs/reference/kubectl-reclaim.md.
+func (env *environment) explainPodsWithDocumentedPermissions() {
+	env.T.Helper()
+	env.grantReader("docs", env.documentedRules("reference/kubectl-reclaim.md"))
+	kube := env.kubeconfigOf("docs")
+	for _, args := range [][]string{{"explain", "pod/held"}, {"explain", "namespace/" + env.Namespace},
+		{"pods", "-A", "-o", "json"}} {
+		var output string
+		env.Eventually("the permissions are granted", func() bool {
+			var err error
+			output, err = env.WaitExit(env.StartPluginAs(kube, args...))
+			return err == nil
+		})
+		if strings.Contains(output, "Not read") || strings.Contains(output, "unread") {
+			env.T.Errorf("%q: not all is read:\n%s", args, output)
+		}
+	}
+}
+
+// TestPluginExplainNamespace has a namespace be deleted whose pod is held on a node that is cut off.
+func TestPluginExplainNamespace(t *testing.T) {
+	t.Parallel()
+	env := &environment{newEnvironment(t).InOtherNamespace()}
+	vol := env.MakeVolume(objects.Spec{})
+	node, silence := env.node()
+	env.runPod("held", vol.ClaimName, node.Name(), true)
+	env.ExpectOutput(env.RunPlugin("explain", "ns/"+env.Namespace), "is not terminating, and none of its pods waits")
+	env.cutOff(node, silence)
+	env.DeleteNamespace()
+	env.Eventually("the pod is terminating", func() bool {
+		rows, _ := env.listPods()
+		return rows["held"].TerminatingSince != nil
+	})
+	// A namespace controller that deletes pods before all else reports nothing of them while they are left.
+	words := `"All content successfully removed", but 1 pod is left`
+	if fixture.Version() == controlplane.V1_30 {
+		words = "pods. has 1 resource instances"
+	}
+	var output string
+	env.Eventually("the namespace has conditions", func() bool {
+		output = env.RunPlugin("explain", "namespace/"+env.Namespace)
+		return strings.Contains(output, words)
+	})
+	env.ExpectOutput(output, "Namespace "+env.Namespace+" has been terminating for",
+		"waits for 1 pod, which volume-guard holds",
+		"held, Terminating,NodeDown, node "+node.Name()+", held by volume-guard (NodeUnreachable)",
+		"in use by pod held", "kubectl reclaim explain pod/held -n "+env.Namespace)
+}
+
+// TestPluginDeletePod deletes pods on a node that is cut off. No volume-guard runs, so that held pods stay.
+func TestPluginDeletePod(t *testing.T) {
+	t.Parallel()
+	env := newEnvironment(t)
+	vol := env.MakeVolume(objects.Spec{})
+	node, silence := env.node()
+	held := env.runPod("held", vol.ClaimName, node.Name(), true)
+	free := env.runPod("free", vol.ClaimName, node.Name(), false)
+	env.runPod("ready", vol.ClaimName, node.Name(), false)
+	env.ExpectOutput(env.RunPlugin("delete-pod", "ready"), "Pod "+env.Namespace+"/ready was deleted")
+	env.cutOff(node, silence)
+
+	output, err := env.WaitExit(env.StartPlugin("delete-pod", "held", "--force"))
+	if err == nil {
+		t.Errorf("it is deleted without a confirmation:\n%s", output)
+	}
+	env.ExpectOutput(output, "Force risks", "is not Ready: nothing shows whether the processes run there",
+		"the input is no terminal: nothing was changed", "next: run it in a terminal, or add --yes")
+	env.ExpectOutput(env.RunPlugin("delete-pod", "held", "--force", "--dry-run=server"), "Nothing was changed")
+	pod, err := held.Get(env.Ctx)
+	env.Must(err)
+	if pod.DeletionTimestamp != nil || len(pod.Annotations) > 0 {
+		t.Fatalf("it was changed: %+v", pod.ObjectMeta)
+	}
+
+	env.ExpectOutput(env.RunPlugin("delete-pod", "held"), "was deleted. It is still there", "waits (NodeUnreachable)")
+	env.ExpectOutput(env.RunPlugin("delete-pod", "held"), "was deleted before. Nothing was changed.")
+	env.ExpectOutput(env.RunPlugin("delete-pod", "held", "--force", "--yes"), "was confirmed and force-deleted",
+		"It is still there", "(Confirmed)", "Start volume-guard")
+	pod, err = held.Get(env.Ctx)
+	env.Must(err)
+	if pod == nil || pod.Annotations[pods.ConfirmAnnotation] != string(held.UID) || *pod.DeletionGracePeriodSeconds != 0 {
+		t.Errorf("it is not confirmed, or not force-deleted: %+v", pod)
+	}
+	env.ExpectOutput(env.RunPlugin("delete-pod", "free", "--force", "--yes"),
+		"was confirmed and force-deleted, and is gone")
+	env.Must(free.WaitGone(env.WithTimeout()))
+
+	output, err = env.WaitExit(env.StartPlugin("delete-pod", "nobody-has-this-name"))
+	if err == nil {
+		t.Errorf("a pod that is not there is deleted:\n%s", output)
+	}
+	env.ExpectOutput(output, "not found", "next: find its name: kubectl get pv, or kubectl get pvc,pod -A")
+	env.deletePodWithDocumentedPermissions(vol, node.Name())
+}
+
+// deletePodWithDocumentedPermissions has somebody force-delete a pod who has what the reference says that it needs.
+func (env *environment) deletePodWithDocumentedPermissions(vol *objects.Volume, node string) {
+	env.T.Helper()
+	env.grantReader("deleter", []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"},
+		Verbs: []string{"get", "patch", "delete"}}})
+	kube := env.kubeconfigOf("deleter")
+	_, err := env.MakePod(env.Ctx, objects.PodSpec{Name: "last", Claims: []string{vol.ClaimName}, Node: node})
+	env.Must(err)
+	env.T.Cleanup(func() { env.releasePod("last") })
+	var output string
+	env.Eventually("the permissions are granted", func() bool {
+		output, err = env.WaitExit(env.StartPluginAs(kube, "delete-pod", "last", "--force", "--yes"))
+		return err == nil
+	})
+	env.ExpectOutput(output, "The state of node "+node+" is not known", "Not read", "and is gone")
+}
