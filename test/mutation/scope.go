@@ -99,6 +99,8 @@ var scopes = []scope{
 	{folder: "pkg/csidriver/errclass", files: "outcome.go"},
 
 	{folder: "pkg/explain", files: "decide.go release.go"},
+	{folder: "cmd/kubectl-reclaim", files: "deletepod.go", funcs: "*.dry *.delete *.forceDelete *.again *.confirmPod " +
+		"*.patchConfirmation *.deleteNow *.tryForceDelete isGone isRefused"},
 }
 
 // worlds are those of the model that are tried, in this order, with a mutant that the tests of its package do not
