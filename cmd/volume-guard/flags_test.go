@@ -11,6 +11,7 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/cmd/internal/flagdocs"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse"
 	"github.com/csi-reclaimer/csi-reclaimer/pkg/inuse/pvc"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety"
 )
 
 func TestTheFlagReferenceIsCurrent(t *testing.T) {
@@ -43,6 +44,7 @@ func TestWhichControllersRun(t *testing.T) {
 		"one more":                     {"*,pvc-protection", []string{inTree, pvcProtection}},
 		"all": {"*,pvc-protection,pv-protection",
 			[]string{inTree, pvcProtection, pvProtection}},
+		"pods are held":                        {"*,pod-safety", []string{inTree, podSafety}},
 		"one less":                             {"*,-intree,pv-protection", []string{pvProtection}},
 		"one alone":                            {"pvc-protection", []string{pvcProtection}},
 		"what is named wins over what is not":  {"-intree,intree", []string{inTree}},
@@ -56,7 +58,7 @@ func TestWhichControllersRun(t *testing.T) {
 				t.Fatal(err)
 			}
 			var got []string
-			for _, controller := range []string{inTree, pvcProtection, pvProtection} {
+			for _, controller := range []string{inTree, pvcProtection, pvProtection, podSafety} {
 				if o.controllers.has(controller) {
 					got = append(got, controller)
 				}
@@ -80,11 +82,16 @@ func TestWhatTheFlagsMean(t *testing.T) {
 		c.Patience != 30*time.Second || c.Validate() != nil {
 		t.Errorf("by default: %+v", c)
 	}
+	if c := o.podSafetyConfig(); c.DryRun || c.DeleteOrphans || !c.VolumeLocks || !c.NodeCondition ||
+		c.UnmountGrace != podsafety.DefaultUnmountGrace || c.Validate() != nil {
+		t.Errorf("by default: %+v", c)
+	}
 	if !o.leader.On {
 		t.Error("by default two replicas would act at once")
 	}
 	o, err = parse(t, "--dry-run=true", "--worker-threads=3", "--terminated-pods=hold", "--protection-patience=1s",
-		"--retry-interval-start=2s", "--retry-interval-max=3s")
+		"--retry-interval-start=2s", "--retry-interval-max=3s", "--unmount-grace=4s", "--delete-orphaned-pods=true",
+		"--volume-locks=false", "--node-unreachable-condition=false")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,6 +100,10 @@ func TestWhatTheFlagsMean(t *testing.T) {
 	}
 	if c := o.claimConfig(); !c.DryRun || c.Workers != 3 || c.TerminatedPods != pvc.HoldTerminated ||
 		c.Patience != time.Second || c.RetryStart != 2*time.Second {
+		t.Errorf("as was said: %+v", c)
+	}
+	if c := o.podSafetyConfig(); !c.DryRun || !c.DeleteOrphans || c.VolumeLocks || c.NodeCondition ||
+		c.UnmountGrace != 4*time.Second || c.Workers != 3 || c.RetryMax != 3*time.Second {
 		t.Errorf("as was said: %+v", c)
 	}
 }
@@ -109,6 +120,7 @@ func TestFlagsThatContradict(t *testing.T) {
 		{"--retry-interval-start=0s"},
 		{"--retry-interval-max=1ms"},
 		{"--protection-patience=0s"},
+		{"--unmount-grace=0s"},
 		{"--shutdown-grace=-1s"},
 		{"--leader-election-lease-duration=1s"},
 		{"--http-endpoint=:1", "--metrics-address=:2"},

@@ -155,10 +155,10 @@ func TestEachAlertHasRunbook(t *testing.T) {
 // TestAlertsNameExistingReasons: a word that was changed in the program would keep an alert silent for ever.
 func TestAlertsNameExistingReasons(t *testing.T) {
 	known := map[string][]string{
-		"csi_reclaimer_waiting_pvs":        words(reclaim.Reasons()),
-		"csi_reclaimer_reports_total":      words(reclaim.Reasons()),
-		"csi_reclaimer_intree_waiting_pvs": words(intree.Reasons()),
-		"csi_reclaimer_protection_waiting": words(inuse.Reasons()),
+		"csi_reclaimer_waiting_pvs":             words(reclaim.Reasons()),
+		"csi_reclaimer_reports_total":           words(reclaim.Reasons()),
+		"csi_reclaimer_intree_waiting_pvs":      words(intree.Reasons()),
+		"csi_reclaimer_protection_waiting":      words(inuse.Reasons()),
 		"csi_reclaimer_pod_safety_waiting_pods": words(podsafety.Reasons()),
 	}
 	matcher := regexp.MustCompile(`(\w+)\{reason=~?"([^"]+)"\}`)

@@ -1,0 +1,671 @@
+package podsafety
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
+	testclock "k8s.io/utils/clock/testing"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/controller"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/engine/podhold"
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/internal/kube"
+)
+
+// world is a cluster in memory: what the watches show, and what live reads and writes find.
+type world struct {
+	*testing.T
+	*Controller
+	clock *testclock.FakeClock
+
+	podCache       map[string]*pod
+	namespaceCache map[string]namespace
+	nodeCache      map[string]node
+
+	mu     sync.Mutex
+	live   map[string]*v1.Pod
+	nodes  map[string]podhold.NodeFacts
+	leases map[string]podhold.LeaseFacts
+	pvs    map[string]bool // shared
+	locked map[string]volumeLock
+	calls  []string
+	fail   map[string]error
+	events *record.FakeRecorder
+}
+
+type cached[R any] map[string]R
+
+func (c cached[R]) Get(name string) (R, bool) { r, found := c[name]; return r, found }
+
+func (c cached[R]) Each(visit func(R)) {
+	for _, name := range slices.Sorted(maps.Keys(c)) {
+		visit(c[name])
+	}
+}
+
+func newWorld(t *testing.T, cfg Config) *world {
+	t.Helper()
+	w := &world{T: t, clock: testclock.NewFakeClock(time.Unix(1_800_000_000, 0)),
+		podCache: map[string]*pod{}, namespaceCache: map[string]namespace{"ns": {"ns", podhold.ModeEnforce}},
+		nodeCache: map[string]node{"a": {name: "a", seen: podhold.NodeReady}}, live: map[string]*v1.Pod{},
+		nodes: map[string]podhold.NodeFacts{"a": {Found: true, Ready: podhold.ReadyTrue}}, leases: map[string]podhold.LeaseFacts{},
+		pvs: map[string]bool{}, locked: map[string]volumeLock{}, fail: map[string]error{}, events: record.NewFakeRecorder(100)}
+	cfg.Clock, cfg.Events = w.clock, w.events
+	var err error
+	if w.Controller, err = newController(cfg, w, w); err != nil {
+		t.Fatal(err)
+	}
+	o := w.observer
+	o.pods, o.namespaces, o.nodes = cached[*pod](w.podCache), cached[namespace](w.namespaceCache), cached[node](w.nodeCache)
+	if err := w.run(); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// call notes a call, and returns the error that is set for it.
+func (w *world) call(format string, args ...any) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	what := fmt.Sprintf(format, args...)
+	w.calls = append(w.calls, what)
+	return w.fail[what]
+}
+
+func (w *world) readPod(_ context.Context, ns, name string) (podhold.Pod, bool, error) {
+	if err := w.call("get pod"); err != nil {
+		return podhold.Pod{}, false, err
+	}
+	o, found := w.live[ns+"/"+name]
+	if !found {
+		return podhold.Pod{}, false, nil
+	}
+	return podhold.PodOf(o), true, nil
+}
+
+func (w *world) readNode(_ context.Context, name string) (podhold.NodeFacts, error) {
+	return w.nodes[name], w.call("get node")
+}
+
+func (w *world) readLease(_ context.Context, node string) (podhold.LeaseFacts, error) {
+	return w.leases[node], w.call("get lease")
+}
+
+func (w *world) patchFinalizers(_ context.Context, ask podhold.Ask) error {
+	if err := w.call("patch +%v -%v @%s", ask.Add, ask.Remove, ask.ResourceVersion); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	o, found := w.live[ask.Namespace+"/"+ask.Name]
+	switch {
+	case !found || o.UID != ask.UID:
+		return kube.ErrGone
+	case ask.ResourceVersion != "" && o.ResourceVersion != ask.ResourceVersion:
+		return kube.ErrChanged
+	}
+	o.Finalizers = ask.Add
+	if o.DeletionTimestamp != nil && len(o.Finalizers) == 0 && *o.DeletionGracePeriodSeconds == 0 {
+		delete(w.live, ask.Namespace+"/"+ask.Name)
+	}
+	return nil
+}
+
+func (w *world) forceDelete(_ context.Context, ask podhold.Ask) error {
+	if err := w.call("delete pod"); err != nil {
+		return err
+	}
+	o, found := w.live[ask.Namespace+"/"+ask.Name]
+	if !found || o.UID != ask.UID {
+		return kube.ErrGone
+	}
+	now, zero := metav1.NewTime(w.clock.Now()), int64(0)
+	o.DeletionTimestamp, o.DeletionGracePeriodSeconds, o.ResourceVersion = &now, &zero, o.ResourceVersion+"1"
+	return nil
+}
+
+func (w *world) eachPod(_ context.Context, ns, node string, visit func(*v1.Pod)) error {
+	if err := w.call("list pods"); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	var all []*v1.Pod
+	for _, key := range slices.Sorted(maps.Keys(w.live)) {
+		if o := w.live[key]; (ns == "" || o.Namespace == ns) && (node == "" || o.Spec.NodeName == node) {
+			all = append(all, o.DeepCopy())
+		}
+	}
+	w.mu.Unlock()
+	for _, o := range all {
+		visit(o)
+	}
+	return nil
+}
+
+func (w *world) patchCondition(_ context.Context, ns string, p kube.ConditionPatch) error {
+	if err := w.call("condition %s remove=%t", p.Name, p.Remove); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	o := w.live[ns+"/"+p.Name]
+	o.Status.Conditions = slices.DeleteFunc(o.Status.Conditions,
+		func(c v1.PodCondition) bool { return c.Type == NodeUnreachable })
+	if !p.Remove {
+		o.Status.Conditions = append(o.Status.Conditions, p.Condition)
+	}
+	return nil
+}
+
+func (w *world) readVolume(_ context.Context, _, claim string) (string, bool, error) {
+	shared, found := w.pvs["pv-"+claim]
+	if err := w.call("get volume"); err != nil || !found {
+		return "", false, err
+	}
+	return "pv-" + claim, shared, nil
+}
+
+func (w *world) list(context.Context) ([]volumeLock, error) {
+	return slices.Collect(maps.Values(w.locked)), w.call("list locks")
+}
+
+func (w *world) create(_ context.Context, l volumeLock) error {
+	if err := w.call("create lock"); err != nil {
+		return err
+	}
+	w.locked[l.name] = l
+	return nil
+}
+
+func (w *world) delete(_ context.Context, l volumeLock) error {
+	if err := w.call("delete lock"); err != nil {
+		return err
+	}
+	delete(w.locked, l.name)
+	return nil
+}
+
+// held is a pod with a claim on node a that is held and runs.
+func held(change ...func(*v1.Pod)) *v1.Pod {
+	o := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "db", UID: "uid", ResourceVersion: "1",
+			Finalizers: []string{Finalizer}},
+		Spec: v1.PodSpec{NodeName: "a", Containers: []v1.Container{{Name: "c"}}, Volumes: []v1.Volume{{Name: "v",
+			VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}},
+	}
+	for _, c := range change {
+		c(o)
+	}
+	return o
+}
+
+func unheld(o *v1.Pod) { o.Finalizers = nil }
+
+// terminating is a pod that was force deleted long ago.
+func terminating(o *v1.Pod) {
+	then, zero := metav1.NewTime(time.Unix(1_700_000_000, 0)), int64(0)
+	o.DeletionTimestamp, o.DeletionGracePeriodSeconds = &then, &zero
+}
+
+func confirmed(o *v1.Pod) { o.Annotations = map[string]string{ConfirmAnnotation: string(o.UID)} }
+
+func marked(o *v1.Pod) {
+	o.Status.Conditions = []v1.PodCondition{{Type: NodeUnreachable, Status: v1.ConditionTrue}}
+}
+
+// show makes a pod, and has the watch show it.
+func (w *world) show(o *v1.Pod) {
+	w.Helper()
+	w.live[o.Namespace+"/"+o.Name] = o
+	w.watch(o)
+}
+
+func (w *world) watch(o *v1.Pod) {
+	w.Helper()
+	key := o.Namespace + "/" + o.Name
+	before, known := w.podCache[key]
+	now, keep, err := recordPod(w.observer.modeOf)(o, known)
+	switch changes := (podChanges{w.observer}); {
+	case err != nil:
+		w.Fatal(err)
+	case known:
+		w.podCache[key] = now
+		changes.Updated(before, now)
+	case keep:
+		w.podCache[key] = now
+		changes.Added(now)
+	default:
+		changes.LeftOut(now)
+	}
+}
+
+// away has a node be not Ready, or unreachable.
+func (w *world) away(name string) {
+	w.nodes[name] = podhold.NodeFacts{Found: true, Ready: podhold.ReadyUnknown}
+	w.nodeCache[name] = node{name: name, seen: podhold.NodeNotReady, unreachable: true}
+}
+
+func (w *world) expectCalls(want ...string) {
+	w.Helper()
+	if !slices.Equal(w.calls, want) {
+		w.Errorf("calls %q, want %q", w.calls, want)
+	}
+	w.calls = nil
+}
+
+// value returns how often something was counted.
+func value(c prometheus.Counter) float64 {
+	var m dto.Metric
+	if c.Write(&m) != nil {
+		return -1
+	}
+	return m.GetCounter().GetValue()
+}
+
+func (w *world) reconcilePod() controller.Result { return w.reconcile(w.Context(), "ns/db") }
+
+const (
+	added   = "patch +[" + Finalizer + "] -[] @"
+	removed = "patch +[] -[" + Finalizer + "] @"
+)
+
+func TestAReleaseIsBoundToTheLiveRead(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.show(held(terminating, confirmed))
+	w.live["ns/db"].ResourceVersion = "2" // the watch lags
+	w.reconcilePod()
+	w.expectCalls("get pod", removed+"2")
+	if len(w.live) != 0 {
+		t.Error("the pod is there")
+	}
+	if got := value(w.metrics.released.WithLabelValues("Confirmed")); got != 1 {
+		t.Errorf("%v releases are counted", got)
+	}
+	if waiting := w.recorder.Waiting(); len(waiting) != 0 {
+		t.Errorf("a pod that was released waits: %v", waiting)
+	}
+}
+
+func TestWhatTheWatchShowsReleasesNothing(t *testing.T) {
+	for sentence, live := range map[string]func(w *world){
+		"the pod is not confirmed":             func(w *world) { w.live["ns/db"].Annotations = nil },
+		"another pod has its name":             func(w *world) { w.live["ns/db"].UID = "other" },
+		"the pod is gone":                      func(w *world) { delete(w.live, "ns/db") },
+		"the pod cannot be read":               func(w *world) { w.fail["get pod"] = errors.New("refused") },
+		"the pod changes before it is patched": func(w *world) { w.fail[removed+"1"] = kube.ErrChanged },
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			w := newWorld(t, Config{})
+			w.show(held(terminating, confirmed))
+			live(w)
+			w.reconcilePod()
+			if o := w.live["ns/db"]; o != nil && !slices.Contains(o.Finalizers, Finalizer) {
+				t.Error("the pod was released")
+			}
+		})
+	}
+}
+
+func TestAPodWithGraceIsForcedFirst(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.show(held(terminating, confirmed, func(o *v1.Pod) { *o.DeletionGracePeriodSeconds = 30 }))
+	w.reconcilePod()
+	w.expectCalls("get pod", "delete pod", "get pod", removed+"11")
+	if got := value(w.metrics.forceDeleted.WithLabelValues("Confirmed")); got != 1 {
+		t.Errorf("%v force deletions are counted", got)
+	}
+}
+
+func TestAWriteWithoutAnswerIsTriedAgain(t *testing.T) {
+	for _, c := range []struct {
+		call, reason string
+	}{{"get pod", "APIReadFailed"}, {removed + "1", "APIWriteFailed"}} {
+		w := newWorld(t, Config{})
+		w.show(held(terminating, confirmed))
+		w.fail[c.call] = errors.New("no answer")
+		if got := w.reconcilePod(); got != w.cfg.retries().Retry() {
+			t.Errorf("%s: due again %+v", c.call, got)
+		}
+		if got := w.recorder.Waiting()[Reason(c.reason)]; got != 1 {
+			t.Errorf("%s: waiting %v", c.call, w.recorder.Waiting())
+		}
+	}
+}
+
+func TestADryRunWritesNothing(t *testing.T) {
+	w := newWorld(t, Config{DryRun: true, VolumeLocks: true, NodeCondition: true})
+	w.show(held(terminating, confirmed))
+	w.reconcilePod()
+	w.expectCalls("get pod")
+	w.observer.candidates["ns/db"] = podhold.PodOf(held(unheld))
+	delete(w.podCache, "ns/db")
+	w.reconcilePod()
+	w.expectCalls()
+}
+
+func TestPodsThatAreToBeHeld(t *testing.T) {
+	for sentence, c := range map[string]struct {
+		pod  *v1.Pod
+		mode podhold.Mode
+		want []string
+	}{
+		"with a claim":                     {held(unheld), podhold.ModeEnforce, []string{"list pods", added}},
+		"in a namespace that warns":        {held(unheld), podhold.ModeWarn, nil},
+		"in a namespace without the label": {held(unheld), podhold.ModeOff, nil},
+		"without a claim": {held(unheld, func(o *v1.Pod) { o.Spec.Volumes = nil }), podhold.ModeEnforce,
+			[]string{"list pods"}},
+		"that is terminating": {held(unheld, terminating), podhold.ModeEnforce, []string{"list pods"}},
+		"that is held":        {held(), podhold.ModeEnforce, []string{"list pods"}},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			w := newWorld(t, Config{})
+			w.namespaceCache["ns"] = namespace{"ns", c.mode}
+			w.live["ns/db"] = c.pod
+			w.working(func() {
+				w.hold(t.Context(), "ns")
+			})
+			w.reconcilePod()
+			w.expectCalls(c.want...)
+			if len(w.observer.candidates) != 0 {
+				t.Errorf("%v is kept", w.observer.candidates)
+			}
+		})
+	}
+}
+
+// working does something while the Controller works; its queues have no workers.
+func (w *world) working(do func()) {
+	w.Helper()
+	w.observer.wake = always{w.observer.wake}
+	defer func() { w.observer.wake = woken{w.Controller} }()
+	do()
+}
+
+// always works.
+type always struct{ wake }
+
+func (always) working() bool { return true }
+
+func TestACandidateStaysUntilTheWriteSucceeded(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.working(func() { w.show(held(unheld)) })
+	w.fail[added] = errors.New("no answer")
+	w.reconcilePod()
+	w.expectCalls(added)
+	w.fail = nil
+	w.reconcilePod()
+	w.expectCalls(added)
+	w.reconcilePod()
+	w.expectCalls()
+	w.working(func() { w.show(held(unheld, func(o *v1.Pod) { o.UID = "next" })) })
+	podChanges{w.observer}.LeftOutDeleted(podOf(w.live["ns/db"]))
+	w.reconcilePod()
+	w.expectCalls()
+}
+
+func TestWhatIsKeptOfAPod(t *testing.T) {
+	off := func(string) podhold.Mode { return podhold.ModeOff }
+	for sentence, c := range map[string]struct {
+		pod       *v1.Pod
+		keep, all bool
+	}{
+		"held and running":     {held(), true, false},
+		"held and terminating": {held(terminating), true, true},
+		"marked":               {held(unheld, marked), true, true},
+		"neither":              {held(unheld), false, false},
+	} {
+		p, keep, err := recordPod(off)(c.pod, false)
+		if err != nil || keep != c.keep || (p != nil && p.all != nil) != c.all {
+			t.Errorf("%s: %+v, %t, %v", sentence, p, keep, err)
+		}
+	}
+	if p, _, err := recordPod(off)(held(unheld), true); err != nil || p == nil {
+		t.Errorf("one that was held: %v, %v", p, err)
+	}
+	if got := podOf(held()).facts(); got.UID != "uid" || !got.Held || got.Node != "a" || got.Terminating {
+		t.Errorf("facts %+v", got)
+	}
+	for _, record := range []func(*v1.Secret) error{
+		func(o *v1.Secret) error { _, _, err := recordPod(off)(o, false); return err },
+		func(o *v1.Secret) error { _, _, err := recordNamespace(o, false); return err },
+		func(o *v1.Secret) error { _, _, err := recordNode(o, false); return err },
+	} {
+		if record(&v1.Secret{}) == nil {
+			t.Error("a Secret is taken")
+		}
+	}
+}
+
+// TestTheUnmountIsSeenInPassing: the watch shows a pod that has ended with grace, and then without.
+func TestTheUnmountIsSeenInPassing(t *testing.T) {
+	ended := func(o *v1.Pod) {
+		o.Status = v1.PodStatus{Phase: v1.PodFailed, ContainerStatuses: []v1.ContainerStatus{{Name: "c"}},
+			Conditions: []v1.PodCondition{{Type: v1.ContainersReady, Reason: "PodFailed"}}}
+	}
+	w := newWorld(t, Config{})
+	w.show(held(terminating, ended))
+	if got := w.reconcilePod(); got != controller.After(podhold.DefaultUnmountGrace) {
+		t.Errorf("a forced pod waits %+v", got)
+	}
+	w = newWorld(t, Config{})
+	w.show(held(terminating, ended, func(o *v1.Pod) { *o.DeletionGracePeriodSeconds = 30 }))
+	w.show(held(terminating, ended))
+	w.reconcilePod()
+	w.expectCalls("get pod", removed+"1")
+	podChanges{w.observer}.Deleted(w.podCache["ns/db"], true)
+	if len(w.observer.tracker.Sights) != 0 {
+		t.Error("a pod that is gone is remembered")
+	}
+}
+
+func TestMarks(t *testing.T) {
+	w := newWorld(t, Config{NodeCondition: true})
+	w.namespaceCache["warns"] = namespace{"warns", podhold.ModeWarn}
+	in := func(namespace, name string) func(*v1.Pod) {
+		return func(o *v1.Pod) { o.Namespace, o.Name, o.UID = namespace, name, types.UID(name) }
+	}
+	for _, o := range []*v1.Pod{held(), held(unheld, in("warns", "warned")), held(unheld, in("silent", "silent")),
+		held(in("silent", "held")), held(in("ns", "elsewhere"), func(o *v1.Pod) { o.Spec.NodeName = "b" })} {
+		w.show(o)
+	}
+	w.mark(t.Context(), "a")
+	w.expectCalls()
+	w.away("a")
+	w.mark(t.Context(), "a")
+	w.expectCalls("list pods", "condition db remove=false", "condition held remove=false",
+		"condition warned remove=false")
+	for _, o := range w.live {
+		w.watch(o)
+	}
+	w.mark(t.Context(), "a")
+	w.expectCalls("list pods")
+	delete(w.nodeCache, "a")
+	w.mark(t.Context(), "a")
+	w.expectCalls()
+	w.nodeCache["a"] = node{name: "a", seen: podhold.NodeReady}
+	w.mark(t.Context(), "a")
+	w.expectCalls("condition db remove=true", "condition held remove=true", "condition warned remove=true")
+}
+
+func TestLocks(t *testing.T) {
+	w := newWorld(t, Config{VolumeLocks: true})
+	w.pvs["pv-data"] = false
+	o := held(terminating)
+	w.show(o)
+	key := "ns/db"
+	lock := func() { w.lock(t.Context(), key) }
+	lock()
+	w.expectCalls() // its node is there
+	w.away("a")
+	lock()
+	w.expectCalls("get volume", "create lock")
+	lock()
+	w.expectCalls() // once
+	name := lockName("uid", "pv-data")
+	if l := w.locked[name]; l.node != "a" || l.volume != "pv-data" || l.holder != "uid" || l.podKey() != key {
+		t.Errorf("the lock is %+v", l)
+	}
+	w.nodeCache["a"] = node{name: "a", seen: podhold.NodeReady}
+	lock()
+	w.expectCalls() // it stays until the pod is released
+
+	// The watch shows the pod's end; a live read does not.
+	delete(w.podCache, key)
+	lock()
+	w.expectCalls("get pod")
+	w.fail["get pod"] = errors.New("refused")
+	lock()
+	w.expectCalls("get pod")
+	if value(w.metrics.lockErrors) != 1 {
+		t.Error("the failure is not counted")
+	}
+	w.fail = nil
+	delete(w.live, key)
+	lock()
+	w.expectCalls("get pod", "delete lock")
+	if len(w.locked) != 0 || w.guard.count() != 0 {
+		t.Errorf("locks %v", w.locked)
+	}
+}
+
+func TestVolumesWithoutLocks(t *testing.T) {
+	for sentence, alter := range map[string]func(w *world){
+		"one that several nodes may attach": func(w *world) { w.pvs["pv-data"] = true },
+		"a claim that is not bound":         func(*world) {},
+	} {
+		w := newWorld(t, Config{VolumeLocks: true})
+		w.show(held(terminating))
+		w.away("a")
+		alter(w)
+		w.lock(t.Context(), "ns/db")
+		w.lock(t.Context(), "ns/db")
+		if !slices.Equal(w.calls, []string{"get volume"}) {
+			t.Errorf("%s: %q", sentence, w.calls)
+		}
+	}
+}
+
+func TestALockThatFailedIsTriedAgain(t *testing.T) {
+	for _, call := range []string{"get volume", "create lock"} {
+		w := newWorld(t, Config{VolumeLocks: true})
+		w.pvs["pv-data"] = false
+		w.show(held(terminating))
+		w.away("a")
+		w.fail[call] = errors.New("refused")
+		if got := w.lock(t.Context(), "ns/db"); got == controller.Done() {
+			t.Errorf("%s: nobody tries again", call)
+		}
+		w.fail = nil
+		w.lock(t.Context(), "ns/db")
+		if len(w.locked) != 1 {
+			t.Errorf("%s: %d locks", call, len(w.locked))
+		}
+	}
+}
+
+func TestASweepFindsWhatIsMissing(t *testing.T) {
+	g := newAttachGuard(nil)
+	l := volumeLock{name: "l", namespace: "ns", pod: "db", holder: "uid"}
+	g.locks["l"] = l
+	g.finish("uid", []string{"l"})
+	if keys := g.refresh([]volumeLock{l}, g.names()); !slices.Equal(keys, []string{"ns/db"}) || !g.finished("uid") {
+		t.Errorf("keys %q", keys)
+	}
+	g.refresh(nil, map[string]bool{}) // it was created during the list
+	if g.count() != 1 || !g.finished("uid") {
+		t.Error("a lock that was created during the list is forgotten")
+	}
+	g.refresh(nil, g.names())
+	if g.count() != 0 || g.finished("uid") {
+		t.Error("a lock that somebody deleted is not missed")
+	}
+}
+
+func TestReleaseRemovesAll(t *testing.T) {
+	w := newWorld(t, Config{VolumeLocks: true, NodeCondition: true})
+	w.live["ns/db"] = held(marked)
+	w.live["ns/gone"] = held(terminating, func(o *v1.Pod) { o.Name, o.UID = "gone", "2" })
+	w.live["ns/other"] = held(unheld, func(o *v1.Pod) { o.Name = "other" })
+	w.locked["l"] = volumeLock{name: "l"}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		out, err := w.Release(t.Context())
+		if err != nil || out.Pods != 2 || out.Locks != 1 || out.Conditions != 1 || len(out.Left) != 0 ||
+			!slices.Equal(out.Unproven, []string{"ns/gone on node a"}) {
+			t.Errorf("%+v, %v", out, err)
+		}
+	}()
+	for ended := false; !ended; {
+		select {
+		case <-done:
+			ended = true
+		case <-time.After(time.Millisecond):
+			w.clock.Step(time.Second)
+		}
+	}
+	if len(w.live) != 2 || len(w.locked) != 0 || w.live["ns/db"].Finalizers != nil || isMarked(w.live["ns/db"]) {
+		t.Errorf("left: %v, %v", w.live, w.locked)
+	}
+}
+
+func TestAReleaseThatFailsNamesThePod(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.live["ns/db"] = held()
+	w.fail[removed] = errUndone
+	out, err := w.Release(t.Context())
+	if !errors.Is(err, errUndone) || !slices.Equal(out.Left, []string{"ns/db"}) || out.Pods != 0 {
+		t.Errorf("%+v, %v", out, err)
+	}
+}
+
+func TestInventory(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	w := newWorld(t, Config{Metrics: registry})
+	w.show(held())
+	w.show(held(terminating, func(o *v1.Pod) {
+		o.Name, o.UID = "old", "2"
+		then := metav1.NewTime(w.clock.Now().Add(-time.Hour))
+		o.DeletionTimestamp = &then
+	}))
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if g := m.GetGauge(); g != nil {
+				got[f.GetName()] += g.GetValue()
+			}
+		}
+	}
+	if got["csi_reclaimer_pod_safety_held_pods"] != 2 || got["csi_reclaimer_pod_safety_oldest_waiting_pod_seconds"] != 3600 {
+		t.Errorf("gauges %v", got)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	if err := (Config{}).Validate(); err != nil {
+		t.Error(err)
+	}
+	for _, wrong := range []Config{{UnmountGrace: -1}, {Workers: -1}, {RetryStart: time.Hour, RetryMax: time.Minute}} {
+		if wrong.Validate() == nil {
+			t.Errorf("%+v is taken", wrong)
+		}
+	}
+	if _, err := New(nil, Config{}); err == nil {
+		t.Error("no cluster is taken")
+	}
+}
