@@ -70,7 +70,7 @@ func TestVolumeInUseIsDeletedAfterItsPod(t *testing.T) {
 }
 
 // TestAttachedVolumeIsKeptWithoutItsClaim removes the finalizer that protects a claim, as people do: the claim is gone
-// under the pod and the PV is Released. The volume is kept while it is attached, and deleted at once after that.
+// under the pod and the PV is Released. The volume is kept while it is attached, and deleted after that.
 func TestAttachedVolumeIsKeptWithoutItsClaim(t *testing.T) {
 	env := newEnvironment(t, true)
 	pod, claim, volume := env.startWriter()

@@ -98,7 +98,7 @@ func (n *Node) PowerOff() error {
 		}
 	}
 	n.machine, n.kubelet, n.containerd, n.partitioned = nil, nil, nil, false
-	err := errors.Join(waitProcessGone(n.init), n.unmountAll())
+	err := errors.Join(waitEnded(n.init), n.unmountAll())
 	removeCgroups(n.stateDir())
 	err = errors.Join(err, os.RemoveAll(n.stateDir()))
 	if err != nil {
@@ -107,11 +107,14 @@ func (n *Node) PowerOff() error {
 	return nil
 }
 
-// waitProcessGone waits until the kernel has removed a process that was killed.
-func waitProcessGone(pid int) error {
+// waitEnded waits until the first process of a process namespace, which was killed, has ended: the kernel ends all
+// others before that (pid_namespaces(7)). Whoever has inherited it may take seconds to reap it.
+func waitEnded(pid int) error {
 	deadline := time.Now().Add(commandTimeout)
 	for pid != 0 {
-		if _, err := os.Stat(fmt.Sprintf("/proc/%d", pid)); os.IsNotExist(err) {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		_, state, _ := bytes.Cut(stat, []byte(") ")) // proc(5): the state stands behind the name
+		if err != nil || bytes.HasPrefix(state, []byte("Z")) || bytes.HasPrefix(state, []byte("X")) {
 			return nil
 		}
 		if time.Now().After(deadline) {

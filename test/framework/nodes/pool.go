@@ -188,10 +188,11 @@ func (p *Pool) Node(name string) *Node {
 
 // Stop powers all nodes off and removes what they left on this machine. Their objects stay in the API.
 func (p *Pool) Stop() error {
-	var err error
+	var ending errgroup.Group
 	for _, n := range p.nodes {
-		err = errors.Join(err, n.PowerOff())
+		ending.Go(n.PowerOff)
 	}
+	err := ending.Wait()
 	if p.space != nil {
 		p.space.Close()
 		p.space = nil
