@@ -11,8 +11,8 @@ import (
 	"github.com/csi-reclaimer/csi-reclaimer/mock-driver/backend"
 )
 
-// node is the service of one node. Without mounts it needs no root: it keeps records, and puts an empty directory or file
-// where a mount would be.
+// node is the service of one node. Without mounts it needs no root: it keeps records, and puts an empty directory or
+// file where a mount would be.
 type node struct {
 	csi.UnimplementedNodeServer
 	*Server

@@ -20,8 +20,8 @@ import (
 
 // These tests are about Kubernetes alone: what our controllers are there to prevent, and what they can rely on.
 
-// TestKubeletAndTerminatingClaim binds pods to a claim that is terminating. The proposal for the protection of claims has
-// the kubelet refuse them. It refuses them only once the finalizer that protects the claim is removed.
+// TestKubeletAndTerminatingClaim binds pods to a claim that is terminating. The proposal for the protection of claims
+// has the kubelet refuse them. It refuses them only once the finalizer that protects the claim is removed.
 func TestKubeletAndTerminatingClaim(t *testing.T) {
 	env := newEnvironment(t, false)
 	claim := env.CreateClaim(env.CreateStorageClass(), func(spec *objects.ClaimSpec) {

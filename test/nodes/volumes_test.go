@@ -77,7 +77,8 @@ func TestAttachedVolumeIsKeptWithoutItsClaim(t *testing.T) {
 	env.MustDeleteClaim(claim)
 	env.removeFinalizers(env.Ctx, claim)
 	env.WaitClaim(claim, "gone", fixture.ClaimIsGone)
-	env.WaitPV(volume.Volume, "released", func(pv *v1.PersistentVolume) bool { return pv.Status.Phase == v1.VolumeReleased })
+	env.WaitPV(volume.Volume, "released",
+		func(pv *v1.PersistentVolume) bool { return pv.Status.Phase == v1.VolumeReleased })
 	env.Barrier()
 	env.waitWritten(volume.Volume, pod.UID, 20)
 	env.ExpectKept(volume.Volume)

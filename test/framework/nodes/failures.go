@@ -77,7 +77,7 @@ func (n *Node) Restart(ctx context.Context) error {
 
 // Reboot is PowerOff and Boot.
 func (n *Node) Reboot(ctx context.Context) error {
-	if err := n.PowerOff(); err != nil {
+	if err := n.PowerOff(); err != nil { //nolint:contextcheck // half a loss of power is none
 		return err
 	}
 	return n.Boot(ctx)
@@ -112,9 +112,9 @@ func (n *Node) PowerOff() error {
 func waitEnded(pid int) error {
 	deadline := time.Now().Add(commandTimeout)
 	for pid != 0 {
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		_, state, _ := bytes.Cut(stat, []byte(") ")) // proc(5): the state stands behind the name
-		if err != nil || bytes.HasPrefix(state, []byte("Z")) || bytes.HasPrefix(state, []byte("X")) {
+		stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)) // nothing once it is reaped
+		_, state, _ := bytes.Cut(stat, []byte(") "))              // proc(5): the state stands behind the name
+		if len(state) == 0 || bytes.HasPrefix(state, []byte("Z")) || bytes.HasPrefix(state, []byte("X")) {
 			return nil
 		}
 		if time.Now().After(deadline) {

@@ -16,8 +16,8 @@ import (
 type DeletionInUse struct {
 	Volume string
 	At     time.Time
-	// Method is the call by which the use had begun: ControllerPublishVolume, NodeStageVolume or NodePublishVolume, on Node
-	// and, but for the first, at Path.
+	// Method is the call by which the use had begun: ControllerPublishVolume, NodeStageVolume or NodePublishVolume, on
+	// Node and, but for the first, at Path.
 	Method, Node, Path string
 }
 

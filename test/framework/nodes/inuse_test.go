@@ -32,7 +32,8 @@ func TestDeletedInUse(t *testing.T) {
 		"an unpublish that had not ended":   {"NodePublish a p,+NodeUnpublish a p,Delete", []string{"Publish"}},
 		"a publish that did nothing":        {"-NodePublish a p,Delete", nil},
 		"it is published after it is to go": {"Delete,NodePublish a p", nil},
-		"published again":                   {"NodePublish a p,NodeUnpublish a p,NodePublish a p,Delete", []string{"Publish"}},
+		"published again": {"NodePublish a p,NodeUnpublish a p,NodePublish a p,Delete",
+			[]string{"Publish"}},
 	} {
 		t.Run(sentence, func(t *testing.T) {
 			var calls []ledger.Call

@@ -218,7 +218,10 @@ func (n *Node) waitHeard(ctx context.Context, since time.Time) error {
 		if lease.Spec.RenewTime == nil || lease.Spec.RenewTime.Time.Before(since) {
 			return errors.New("its Lease is not renewed yet")
 		}
-		return n.ready(ctx, since)
+		if err := n.ready(ctx, since); err != nil {
+			return err
+		}
+		return n.booted(ctx)
 	})
 	if err != nil {
 		return fmt.Errorf("wait until it is Ready: %w\n%s", err, kubelet.LogTail(logLines))
@@ -247,6 +250,19 @@ func (n *Node) ready(ctx context.Context, since time.Time) error {
 		}
 	}
 	return errors.New("it has no condition Ready")
+}
+
+// booted returns nil if the API server has the node's boot ID.
+func (n *Node) booted(ctx context.Context) error {
+	want, err := n.BootID()
+	if err != nil {
+		return err
+	}
+	node, err := n.pool.client.CoreV1().Nodes().Get(ctx, n.name, metav1.GetOptions{})
+	if err == nil && node.Status.NodeInfo.BootID != want {
+		err = fmt.Errorf("its boot ID is %q, not %q", node.Status.NodeInfo.BootID, want)
+	}
+	return err
 }
 
 // WaitReady returns once the API server has the node Ready, whoever said so.

@@ -155,12 +155,9 @@ func (env *environment) testPower(node *nodes.Node) {
 	begun := time.Now()
 	env.must(node.Boot(env.withTimeout()))
 	env.Logf("booted in %s", time.Since(begun).Round(100*time.Millisecond))
-	env.eventually("a new boot ID in the API", func(context.Context) error {
-		if got := env.bootID(node); got == old {
-			return fmt.Errorf("%w: %s", errNotYet, got)
-		}
-		return nil
-	})
+	if got := env.bootID(node); got == old {
+		env.Errorf("boot ID %s, as before", got)
+	}
 	env.eventually("the pod's container is started again", func(ctx context.Context) error {
 		runs, err := node.Runs(ctx, pod.UID)
 		if err != nil || !runs {
