@@ -89,8 +89,8 @@ func (g *attachGuard) forget(holder types.UID) {
 	delete(g.complete, holder)
 }
 
-// refresh takes a list of all locks, which was begun when known were known, and forgets which pods have all theirs where
-// one is missing. It returns the pods that the locks are for.
+// refresh takes a list of all locks, which was begun when known were known. Pods of which a lock is missing no longer
+// count as finished. It returns the pods that the locks are for.
 func (g *attachGuard) refresh(listed []volumeLock, known map[string]bool) (podKeys []string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -105,11 +105,12 @@ func (w woken) node(name string) {
 
 func (w woken) forget(p *pod) {
 	w.c.recorder.Forget(p.uid)
+	w.c.guard.forget(p.uid)
 	w.c.locks(p.key())
 }
 
-// Watch keeps the caches up to date until ctx ends, and returns when it has stopped. A replica that waits for leadership
-// calls it, so that it can act at once when it leads. It changes nothing in the cluster.
+// Watch keeps the caches up to date until ctx ends, and returns when it has stopped. A replica that waits for
+// leadership calls it, so that it can act at once when it leads. It changes nothing in the cluster.
 func (c *Controller) Watch(ctx context.Context) { c.control.Watch(ctx) }
 
 // Run works until ctx ends, which cuts off calls in flight, or until Stop, which lets them end; it returns when

@@ -59,7 +59,8 @@ func newWorld(t *testing.T, cfg Config) *world {
 	w := &world{T: t, clock: testclock.NewFakeClock(time.Unix(1_800_000_000, 0)),
 		podCache: map[string]*pod{}, namespaceCache: map[string]namespace{"ns": {"ns", podhold.ModeEnforce}},
 		nodeCache: map[string]node{"a": {name: "a", seen: podhold.NodeReady}}, live: map[string]*v1.Pod{},
-		nodes: map[string]podhold.NodeFacts{"a": {Found: true, Ready: podhold.ReadyTrue}}, leases: map[string]podhold.LeaseFacts{},
+		nodes: map[string]podhold.NodeFacts{"a": {Found: true, Ready: podhold.ReadyTrue}},
+		leases: map[string]podhold.LeaseFacts{},
 		pvs: map[string]bool{}, locked: map[string]volumeLock{}, fail: map[string]error{}, events: record.NewFakeRecorder(100)}
 	cfg.Clock, cfg.Events = w.clock, w.events
 	var err error
@@ -250,8 +251,9 @@ func (w *world) watch(o *v1.Pod) {
 	}
 }
 
-// away has a node be not Ready, or unreachable.
-func (w *world) away(name string) {
+// away has node a be unreachable.
+func (w *world) away() {
+	const name = "a"
 	w.nodes[name] = podhold.NodeFacts{Found: true, Ready: podhold.ReadyUnknown}
 	w.nodeCache[name] = node{name: name, seen: podhold.NodeNotReady, unreachable: true}
 }
@@ -481,7 +483,7 @@ func TestMarks(t *testing.T) {
 	}
 	w.mark(t.Context(), "a")
 	w.expectCalls()
-	w.away("a")
+	w.away()
 	w.mark(t.Context(), "a")
 	w.expectCalls("list pods", "condition db remove=false", "condition held remove=false",
 		"condition warned remove=false")
@@ -507,7 +509,7 @@ func TestLocks(t *testing.T) {
 	lock := func() { w.lock(t.Context(), key) }
 	lock()
 	w.expectCalls() // its node is there
-	w.away("a")
+	w.away()
 	lock()
 	w.expectCalls("get volume", "create lock")
 	lock()
@@ -546,12 +548,16 @@ func TestVolumesWithoutLocks(t *testing.T) {
 	} {
 		w := newWorld(t, Config{VolumeLocks: true})
 		w.show(held(terminating))
-		w.away("a")
+		w.away()
 		alter(w)
 		w.lock(t.Context(), "ns/db")
 		w.lock(t.Context(), "ns/db")
 		if !slices.Equal(w.calls, []string{"get volume"}) {
 			t.Errorf("%s: %q", sentence, w.calls)
+		}
+		podChanges{w.observer}.Deleted(w.podCache["ns/db"], true)
+		if len(w.guard.complete) != 0 {
+			t.Errorf("%s: a pod that is gone is remembered", sentence)
 		}
 	}
 }
@@ -561,7 +567,7 @@ func TestALockThatFailedIsTriedAgain(t *testing.T) {
 		w := newWorld(t, Config{VolumeLocks: true})
 		w.pvs["pv-data"] = false
 		w.show(held(terminating))
-		w.away("a")
+		w.away()
 		w.fail[call] = errors.New("refused")
 		if got := w.lock(t.Context(), "ns/db"); got == controller.Done() {
 			t.Errorf("%s: nobody tries again", call)
@@ -651,7 +657,8 @@ func TestInventory(t *testing.T) {
 			}
 		}
 	}
-	if got["csi_reclaimer_pod_safety_held_pods"] != 2 || got["csi_reclaimer_pod_safety_oldest_waiting_pod_seconds"] != 3600 {
+	if got["csi_reclaimer_pod_safety_held_pods"] != 2 ||
+		got["csi_reclaimer_pod_safety_oldest_waiting_pod_seconds"] != 3600 {
 		t.Errorf("gauges %v", got)
 	}
 }

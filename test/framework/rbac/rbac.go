@@ -79,8 +79,8 @@ func GrantGuardByDefault(ctx context.Context, client kubernetes.Interface, names
 	return guard(ctx, client, namespace, account, guardFile, webhooksFile)
 }
 
-// GrantGuardController does so for one controller that is off by default ("pvc-protection") and no other, as the chart has it,
-// and returns the rules.
+// GrantGuardController does so for one controller that is off by default ("pvc-protection") and no other,
+// as the chart has it, and returns the rules.
 func GrantGuardController(ctx context.Context, client kubernetes.Interface, namespace, account,
 	controller string) (rules []rbacv1.PolicyRule, err error) {
 	rules, err = guard(ctx, client, namespace, account, controllerFile(controller))
