@@ -61,10 +61,10 @@ func (o *options) Flags() cliflag.NamedFlagSets {
 	fs.BoolVar(&o.releaseFinalizers, "release-finalizers", false,
 		"Remove every finalizer that the --controllers added from all objects of the cluster, print how many, and exit. "+
 			"No volume is deleted. Finalizers of pvc-protection and pv-protection are removed only if no other controller is "+
-			"observed to manage them within --protection-patience. Those of pod-safety are removed whether the processes of the "+
-			"pod run or not, after the admission policy and webhook that add them. The first step of removing "+
-			"volume-guard: it takes the Lease, which stops running replicas and keeps them from starting again for ten minutes. Without "+
-			"--leader-election, stop them before.")
+			"observed to manage them within --protection-patience. Those of pod-safety are removed whether the processes of "+
+			"the pod run or not, after the admission policy and webhook that add them. The first step of removing "+
+			"volume-guard: it takes the Lease, which stops running replicas and keeps them from starting again for ten "+
+			"minutes. Without --leader-election, stop them before.")
 	fs.StringSliceVar(&o.releaseDrivers, "release-drivers", nil,
 		"CSI drivers from whose PVs --release-finalizers removes the finalizers of csi-reclaimer, too, or * for all that "+
 			"are listed. It first removes the drivers from the MutatingAdmissionPolicies "+admission.PolicyName+

@@ -56,7 +56,7 @@ func makeGuardHome(t *testing.T) {
 func forgetGuard(t *testing.T) {
 	t.Helper()
 	var all []document
-	for _, values := range []string{"with webhooks", "with protection"} {
+	for _, values := range []string{"with webhooks", "with protection", "with pod safety"} {
 		all = append(all, render(t, guardValues()[values]...)...)
 	}
 	t.Cleanup(func() {

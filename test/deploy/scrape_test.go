@@ -64,8 +64,8 @@ func scrape(t *testing.T) map[string]served {
 	stopLater(t, car)
 	keeper, err := program.Start(ctx, program.Options{
 		Name: guard, Progress: os.Stderr, Env: []string{"POD_NAMESPACE=" + namespace},
-		Args: []string{"--kubeconfig=" + kubeconfigOf(t, namespace, guard), "--controllers=*,pvc-protection,pv-protection,pod-safety",
-			"--webhook-address=127.0.0.1:0"},
+		Args: []string{"--kubeconfig=" + kubeconfigOf(t, namespace, guard),
+			"--controllers=*,pvc-protection,pv-protection,pod-safety", "--webhook-address=127.0.0.1:0"},
 	})
 	must(err)
 	stopLater(t, keeper)

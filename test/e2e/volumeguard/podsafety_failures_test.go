@@ -188,8 +188,8 @@ func TestPodsAreHeldWhileAPIServerIsAway(t *testing.T) {
 	}
 }
 
-// TestFormerPodSafetyLeaderWritesNothing confirms the end of pods when the former leader resumes: it would release them as
-// the leader does.
+// TestFormerPodSafetyLeaderWritesNothing confirms the end of pods when the former leader resumes: it would release them
+// as the leader does.
 func TestFormerPodSafetyLeaderWritesNothing(t *testing.T) {
 	fixture.NewestOnly(t, fixture.OwnVersions)
 	t.Parallel()
