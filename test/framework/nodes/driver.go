@@ -50,8 +50,8 @@ func (p *Pool) StartDriver(ctx context.Context, o DriverOptions) (*Driver, error
 	defer cancel()
 	d := &Driver{pool: p}
 	if err := d.start(ctx, o); err != nil {
-		err = fmt.Errorf("start driver %q: %w", o.Name, err)
-		return nil, errors.Join(err, d.Stop()) //nolint:contextcheck // ctx may have ended
+		stopped := d.Stop() //nolint:contextcheck // ctx may have ended
+		return nil, errors.Join(fmt.Errorf("start driver %q: %w", o.Name, err), stopped)
 	}
 	return d, nil
 }

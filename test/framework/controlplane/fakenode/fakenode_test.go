@@ -195,8 +195,8 @@ func testPod(t *testing.T, cp *controlplane.ControlPlane, client kubernetes.Inte
 	})
 }
 
-// testAttach has the attach-detach controller attach a volume for a pod, and detach it when the node does not use it
-// any more. Nothing is attached: the test says what external-attacher would say.
+// testAttach has the attach-detach controller attach a volume for a pod, and detach it when the node no longer uses it.
+// Nothing is attached: the test says what external-attacher would say.
 func testAttach(t *testing.T, cp *controlplane.ControlPlane, client kubernetes.Interface, node *fakenode.Node) {
 	t.Helper()
 	namespace, err := cp.CreateNamespace(t.Context(), "attach")
