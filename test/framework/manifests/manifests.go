@@ -1,0 +1,138 @@
+// Package manifests applies what deploy/manifests ships, as an operator does.
+package manifests
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/process"
+)
+
+// The manifests of pod safety.
+const (
+	PodSafetyCRD      = "pod-safety-crd.yaml"
+	PodSafetyPolicies = "pod-safety-policies.yaml"
+	PodSafetyHold     = "pod-safety-hold.yaml"
+)
+
+// PodSafety returns the manifests of pod safety that an API server of this version takes without a webhook, in the
+// order in which they are applied. Before 1.36 none adds the finalizer to new pods.
+func PodSafety(v controlplane.Version) []string {
+	if v != controlplane.V1_36 {
+		return []string{PodSafetyCRD, PodSafetyPolicies}
+	}
+	return []string{PodSafetyCRD, PodSafetyPolicies, PodSafetyHold}
+}
+
+// Apply applies the objects of files of deploy/manifests in their order, by server-side apply. It returns once the
+// kinds that they define are served.
+func Apply(ctx context.Context, config *rest.Config, files ...string) error {
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	kinds, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return err
+	}
+	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(kinds))
+	for _, file := range files {
+		objects, err := Read(file)
+		if err != nil {
+			return err
+		}
+		for _, o := range objects {
+			if err := apply(ctx, client, mapper, o); err != nil {
+				return fmt.Errorf("apply %s: %s %q: %w", file, o.GetKind(), o.GetName(), err)
+			}
+		}
+	}
+	return nil
+}
+
+func apply(ctx context.Context, client dynamic.Interface, mapper meta.ResettableRESTMapper,
+	o *unstructured.Unstructured) error {
+	mapping, err := mapper.RESTMapping(o.GroupVersionKind().GroupKind(), o.GroupVersionKind().Version)
+	if err != nil {
+		return err
+	}
+	var resource dynamic.ResourceInterface = client.Resource(mapping.Resource)
+	if mapping.Scope.Name() == meta.RESTScopeNameNamespace {
+		resource = client.Resource(mapping.Resource).Namespace(o.GetNamespace())
+	}
+	if _, err := resource.Apply(ctx, o.GetName(), o, metav1.ApplyOptions{FieldManager: "operator", Force: true}); err != nil {
+		return err
+	}
+	if o.GetKind() != "CustomResourceDefinition" {
+		return nil
+	}
+	defer mapper.Reset()
+	return waitServed(ctx, client, o)
+}
+
+// waitServed waits until the kind of a CustomResourceDefinition is served.
+func waitServed(ctx context.Context, client dynamic.Interface, crd *unstructured.Unstructured) error {
+	group, _, _ := unstructured.NestedString(crd.Object, "spec", "group")
+	plural, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "plural")
+	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
+	first, _ := versions[0].(map[string]any)
+	version, _, _ := unstructured.NestedString(first, "name")
+	kind := schema.GroupVersionResource{Group: group, Version: version, Resource: plural}
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		_, last = client.Resource(kind).List(ctx, metav1.ListOptions{Limit: 1})
+		return last == nil, nil
+	})
+	if err != nil {
+		return fmt.Errorf("wait until %s are served: %w: %w", kind, err, last)
+	}
+	return nil
+}
+
+// Read returns the objects of a file of deploy/manifests.
+func Read(file string) (objects []*unstructured.Unstructured, _ error) {
+	root, err := process.ModuleRoot()
+	if err != nil {
+		return nil, err
+	}
+	data, err := os.ReadFile(filepath.Join(root, "deploy", "manifests", file))
+	if err != nil {
+		return nil, err
+	}
+	for reader := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data))); ; {
+		text, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			return objects, nil
+		}
+		o := &unstructured.Unstructured{}
+		if err == nil {
+			err = yaml.Unmarshal(text, &o.Object)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read %s: %w", file, err)
+		}
+		if len(o.Object) > 0 { // a part of comments alone
+			objects = append(objects, o)
+		}
+	}
+}
