@@ -120,14 +120,18 @@ func TestForceDeletionMakesTwoWriters(t *testing.T) {
 }
 
 // createStatefulSet creates one of one pod that writes to its claim.
-func (env *environment) createStatefulSet(name, class string) {
+func (env *environment) createStatefulSet(name, class string, changes ...func(*v1.PodSpec)) {
 	env.T.Helper()
 	labels := map[string]string{"app": name}
+	spec := nodes.WriterSpec("")
+	for _, change := range changes {
+		change(&spec)
+	}
 	_, err := env.Client.AppsV1().StatefulSets(env.Namespace).Create(env.Ctx, &appsv1.StatefulSet{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: appsv1.StatefulSetSpec{
 			Replicas: ptr.To[int32](1), Selector: &metav1.LabelSelector{MatchLabels: labels}, ServiceName: name,
-			Template: v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: nodes.WriterSpec("")},
+			Template: v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: spec},
 			VolumeClaimTemplates: []v1.PersistentVolumeClaim{{
 				ObjectMeta: metav1.ObjectMeta{Name: "volume-0"},
 				Spec: v1.PersistentVolumeClaimSpec{

@@ -1,0 +1,345 @@
+//go:build linux
+
+package nodes
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/utils/ptr"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/fixture"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/manifests"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/nodes"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/nodes/stamps"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
+)
+
+const (
+	// guardNamespace is that of volume-guard in the manifests: the policies exempt its account there and no other.
+	guardNamespace = "csi-reclaimer"
+	// unmountGrace is volume-guard's here, far below its default.
+	unmountGrace = 3 * time.Second
+	// longWait bounds what Kubernetes itself does slowly: the pod garbage collector leaves the pods of a Node that was
+	// deleted alone for 40 seconds, and then acts every 20.
+	longWait = 4 * time.Minute
+)
+
+// safety is what a scenario of pod safety runs in: a namespace that enforces it, on nodes that all scenarios share.
+type safety struct {
+	*environment
+	guard *program.Program
+}
+
+// startSafety starts a control plane, two nodes with a driver that does not attach, and volume-guard with its shipped
+// account, permissions, policies and kinds.
+func startSafety(t *testing.T) *safety {
+	t.Helper()
+	nodes.SkipUnlessSupported(t)
+	begun := time.Now()
+	plane, err := controlplane.Start(t.Context(), fixture.Version(), controlplane.Options{
+		Scheduler: true, Progress: os.Stderr, ControllerManagerQPS: 5000,
+		// A node counts as unreachable sooner than after 50 seconds. A kubelet renews its Lease every 10.
+		ControllerManagerArgs: []string{"--node-monitor-grace-period=20s", "--node-monitor-period=1s"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := plane.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	const driver = "safe.csi-reclaimer.io"
+	env := &environment{Environment: fixture.NewOn(t, plane, driver)}
+	env.CreateServiceAccount("csi-reclaimer")
+	env.GrantRole("owner")
+	env.useNodes(nodes.ForTest(t, plane, nodes.Options{Names: []string{node1, node2}, Progress: os.Stderr}), driver, false)
+	env.StartSidecar(fixture.FastRetries()...)
+	s := &safety{environment: env, guard: env.startPodSafety()}
+	t.Logf("control plane, nodes, driver and volume-guard in %s", time.Since(begun).Round(100*time.Millisecond))
+	return s
+}
+
+// startPodSafety installs pod safety as an operator does, and starts volume-guard.
+func (env *environment) startPodSafety() *program.Program {
+	env.T.Helper()
+	_, err := env.Client.CoreV1().Namespaces().Create(env.Ctx,
+		&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: guardNamespace}}, metav1.CreateOptions{})
+	env.Must(err)
+	env.Must(manifests.Apply(env.Ctx, env.Plane.Admin(), manifests.PodSafety(env.Plane.Version())...))
+	_, err = rbac.GrantGuardController(env.Ctx, env.Client, guardNamespace, fixture.VolumeGuardName, "pod-safety")
+	env.Must(err)
+	account, err := env.Plane.ServiceAccount(env.Ctx, guardNamespace, fixture.VolumeGuardName)
+	env.Must(err)
+	kubeconfig := filepath.Join(env.T.TempDir(), "kubeconfig")
+	env.Must(controlplane.WriteKubeconfig(kubeconfig, account))
+	binary, err := fixture.VolumeGuardBinary()
+	env.Must(err)
+	g, err := program.Start(env.Ctx, program.Options{
+		Name: fixture.VolumeGuardName, Binary: binary, Dir: env.T.TempDir(), Args: []string{
+			"--kubeconfig=" + kubeconfig, "--controllers=pod-safety,-intree", "--leader-election=false",
+			"--unmount-grace=" + unmountGrace.String(), "--retry-interval-start=50ms", "--retry-interval-max=500ms",
+		},
+	})
+	env.Must(err)
+	env.StopAtEnd(g)
+	env.Must(g.WaitReady(env.WithTimeout()))
+	return g
+}
+
+// scenario returns the same in a namespace of its own with this mode, "" for none.
+func (s *safety) scenario(t *testing.T, mode string) *safety {
+	t.Helper()
+	env := &environment{Environment: fixture.NewOn(t, s.Plane, s.Driver), pool: s.pool, driver: s.driver}
+	env.AdoptDriver(s.driver.Driver)
+	sub := &safety{environment: env, guard: s.guard}
+	for _, n := range s.pool.Nodes() {
+		env.Must(n.WaitReady(env.WithTimeout()))
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("log of volume-guard about this scenario:\n%s", strings.Join(sub.guardLog(""), ""))
+			sub.showPods()
+		}
+		sub.end()
+	})
+	if mode == "" {
+		return sub
+	}
+	_, err := env.Client.CoreV1().Namespaces().Patch(env.Ctx, env.Namespace, types.MergePatchType,
+		fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, podsafety.NamespaceLabel, mode), metav1.PatchOptions{})
+	env.Must(err)
+	env.Eventually("pods are held in the write that creates them", func() bool {
+		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "probe"}, Spec: nodes.WriterSpec("probe")}
+		made, err := env.Client.CoreV1().Pods(env.Namespace).Create(env.Ctx, pod,
+			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		env.Must(err)
+		return isHeld(made) || s.Plane.Version() != controlplane.V1_36
+	})
+	return sub
+}
+
+// end ends what the scenario runs. A scenario that has failed may leave pods that wait for evidence.
+func (s *safety) end() {
+	ctx := s.CleanupContext()
+	if s.T.Failed() {
+		list, err := s.Client.CoreV1().Pods(s.Namespace).List(ctx, metav1.ListOptions{})
+		s.Must(err)
+		for i := range list.Items {
+			s.confirm(ctx, &list.Items[i])
+		}
+	}
+	s.removePods()
+}
+
+func (s *safety) showPods() {
+	list, err := s.Client.CoreV1().Pods(s.Namespace).List(s.CleanupContext(), metav1.ListOptions{})
+	s.Must(err)
+	for i := range list.Items {
+		s.T.Logf("pod %s: %s", list.Items[i].Name, describe(&list.Items[i]))
+	}
+}
+
+// describe returns what evidence is read from.
+func describe(pod *v1.Pod) string {
+	text := fmt.Sprintf("UID %s on %s: phase %s, generation %d, status.observedGeneration %d, deletion %v, grace %v, "+
+		"finalizers %v", pod.UID, pod.Spec.NodeName, pod.Status.Phase, pod.Generation, pod.Status.ObservedGeneration,
+		pod.DeletionTimestamp, ptr.Deref(pod.DeletionGracePeriodSeconds, -1), pod.Finalizers)
+	for _, c := range pod.Status.Conditions {
+		text += fmt.Sprintf("\n  condition %s %s %s of generation %d", c.Type, c.Status, c.Reason, c.ObservedGeneration)
+	}
+	for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		text += fmt.Sprintf("\n  container %s: %+v", c.Name, c.State)
+	}
+	for _, m := range pod.ManagedFields {
+		if m.Subresource == "status" && strings.Contains(string(m.FieldsV1.GetRawBytes()), `"f:phase"`) {
+			text += "\n  phase written by " + m.Manager
+		}
+	}
+	return text
+}
+
+func isHeld(pod *v1.Pod) bool { return slices.Contains(pod.Finalizers, podsafety.Finalizer) }
+
+// until waits for a condition, for longer than Eventually.
+func (s *safety) until(what string, so func() bool) {
+	s.T.Helper()
+	err := wait.PollUntilContextTimeout(s.Ctx, 50*time.Millisecond, longWait, true,
+		func(context.Context) (bool, error) { return so(), nil })
+	if err != nil {
+		s.T.Fatalf("never: %s", what)
+	}
+}
+
+// database is a StatefulSet of one pod that writes to its volume, and the pod that it began with.
+type database struct {
+	*safety
+	name   string
+	first  *v1.Pod
+	volume *objects.Volume
+}
+
+// stubborn has a writer write on after SIGTERM, until the end of this grace period.
+func stubborn(grace time.Duration) func(*v1.PodSpec) {
+	return func(spec *v1.PodSpec) {
+		spec.TerminationGracePeriodSeconds = ptr.To(int64(grace.Seconds()))
+		spec.Containers[0].Args = append([]string{"--ignore-term"}, spec.Containers[0].Args...)
+	}
+}
+
+// startDatabase starts one on a node, whose replacement then goes to the other one, and waits until it writes, is held
+// where that is asked for, and the policies are in force.
+func (s *safety) startDatabase(name, node, other string, changes ...func(*v1.PodSpec)) *database {
+	s.T.Helper()
+	s.cordon(s.Ctx, node, false)
+	s.cordon(s.Ctx, other, true)
+	s.createStatefulSet(name, s.CreateStorageClass(), changes...)
+	d := &database{safety: s, name: name + "-0", volume: s.WaitBound(s.waitClaimOf("volume-0-" + name + "-0")).Volume}
+	d.first = s.waitPod(d.name, "")
+	s.waitWritten(d.volume, d.first.UID, 5)
+	s.expectRuns(node, d.first.UID, true)
+	s.Eventually("the pod is held", func() bool { return isHeld(d.now()) })
+	s.Eventually("force deletions are refused", func() bool {
+		return apierrors.IsForbidden(d.forceDelete(metav1.DryRunAll))
+	})
+	d.first = d.now()
+	s.cordon(s.Ctx, other, false)
+	s.cordon(s.Ctx, node, true)
+	return d
+}
+
+// now returns the pod of the name, nil while there is none.
+func (d *database) now() *v1.Pod {
+	d.T.Helper()
+	pod, err := d.Client.CoreV1().Pods(d.Namespace).Get(d.Ctx, d.name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	d.Must(err)
+	return pod
+}
+
+func (d *database) delete() {
+	d.T.Helper()
+	d.Must(d.Client.CoreV1().Pods(d.Namespace).Delete(d.Ctx, d.name, metav1.DeleteOptions{}))
+}
+
+// forceDelete is kubectl delete pod --force.
+func (d *database) forceDelete(dryRun ...string) error {
+	return d.Client.CoreV1().Pods(d.Namespace).Delete(d.Ctx, d.name,
+		metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0), DryRun: dryRun})
+}
+
+// confirm confirms by hand that the processes of a pod have ended.
+func (s *safety) confirm(ctx context.Context, pod *v1.Pod) {
+	s.T.Helper()
+	_, err := s.Client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType,
+		fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, podsafety.ConfirmAnnotation, pod.UID), metav1.PatchOptions{})
+	if !apierrors.IsNotFound(err) {
+		s.Must(err)
+	}
+}
+
+// expectHeld checks that the pod goes on writing, alone, and that its object is there, held and terminating.
+func (d *database) expectHeld() {
+	d.T.Helper()
+	d.waitWritten(d.volume, d.first.UID, 10)
+	d.expectRuns(d.first.Spec.NodeName, d.first.UID, true)
+	if now := d.now(); now == nil || now.UID != d.first.UID || now.DeletionTimestamp == nil || !isHeld(now) {
+		d.T.Errorf("WRONG END: the pod's process writes, and its object is not held: %+v", now)
+	}
+	if writers := d.writers(); len(writers) != 1 {
+		d.T.Errorf("TWO WRITERS: %v", writers)
+	}
+}
+
+// writers returns the pods that have written to the volume.
+func (d *database) writers() (pods []types.UID) {
+	d.T.Helper()
+	all, err := d.driver.Stamps(d.volume.Handle)
+	d.Must(err)
+	for _, w := range stamps.Writers(all) {
+		if !slices.Contains(pods, w.Pod) {
+			pods = append(pods, w.Pod)
+		}
+	}
+	return pods
+}
+
+// waitReplaced waits until the replacement of the pod writes, and checks that it was released for this reason, does not
+// run any more, and that nobody wrote at the same time as another.
+func (d *database) waitReplaced(reason podsafety.Reason) *v1.Pod {
+	d.T.Helper()
+	began := time.Now()
+	var second *v1.Pod
+	d.until("the pod is replaced", func() bool {
+		second = d.now()
+		return second != nil && second.UID != d.first.UID
+	})
+	d.T.Logf("replaced %s later", time.Since(began).Round(10*time.Millisecond))
+	d.until("the replacement writes", func() bool {
+		all, err := d.driver.Stamps(d.volume.Handle)
+		d.Must(err)
+		return count(all, second.UID) >= 10
+	})
+	d.expectRuns(d.first.Spec.NodeName, d.first.UID, false)
+	d.expectNoOverlap(d.volume)
+	if got := d.released(d.name); got != string(reason) {
+		d.T.Errorf("the pod was released for reason %q, want %q", got, reason)
+	}
+	return second
+}
+
+// guardLog returns the lines of volume-guard's log about the scenario's namespace, with this text.
+func (s *safety) guardLog(text string) (lines []string) {
+	s.T.Helper()
+	log, err := os.ReadFile(s.guard.LogPath())
+	s.Must(err)
+	for line := range strings.Lines(string(log)) {
+		if strings.Contains(line, s.Namespace+"/") && strings.Contains(line, text) {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+var reasonInLog = regexp.MustCompile(`action="RemoveFinalizer" reason="(\w+)"`)
+
+// released returns the reason for which the first pod of a name was released, empty if none was.
+func (s *safety) released(pod string) string {
+	s.T.Helper()
+	for _, line := range s.guardLog(`pod="` + s.Namespace + "/" + pod + `"`) {
+		if match := reasonInLog.FindStringSubmatch(line); match != nil {
+			return match[1]
+		}
+	}
+	return ""
+}
+
+// waitSaid waits until volume-guard has an Event with this reason on the pod.
+func (d *database) waitSaid(reason podsafety.Reason) {
+	d.T.Helper()
+	d.until("Event "+string(reason)+" about the pod", func() bool {
+		events, err := d.Client.CoreV1().Events(d.Namespace).List(d.Ctx, metav1.ListOptions{
+			FieldSelector: "involvedObject.uid=" + string(d.first.UID) + ",reason=" + string(reason)})
+		d.Must(err)
+		return len(events.Items) > 0
+	})
+}
