@@ -65,8 +65,11 @@ type Pod struct {
 	GraceZero    bool
 	Confirmation Confirmation
 
-	// Ended: the phase is Succeeded or Failed. Others than the kubelet write phases too: the pod garbage collector does.
+	// Ended: the phase is Succeeded or Failed. Others than the kubelet write phases too: the pod garbage collector writes
+	// Failed.
 	Ended bool
+	// Succeeded: the phase is Succeeded, which only kubelets write.
+	Succeeded bool
 	// Running: a container status of any kind has the state running.
 	Running bool
 	// Reported: each of the containers in spec.containers has a status. One is missing of a pod that its kubelet has not
@@ -88,9 +91,10 @@ func PodOf(o *v1.Pod) Pod {
 	p := Pod{
 		Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Node: o.Spec.NodeName,
 		Held: slices.Contains(o.Finalizers, Finalizer), Generation: o.Generation,
-		Ended:    o.Status.Phase == v1.PodSucceeded || o.Status.Phase == v1.PodFailed,
-		Running:  anyRunning(o.Status),
-		Reported: len(o.Status.ContainerStatuses) > 0 && len(o.Status.ContainerStatuses) >= len(o.Spec.Containers),
+		Ended:     o.Status.Phase == v1.PodSucceeded || o.Status.Phase == v1.PodFailed,
+		Succeeded: o.Status.Phase == v1.PodSucceeded,
+		Running:   anyRunning(o.Status),
+		Reported:  len(o.Status.ContainerStatuses) > 0 && len(o.Status.ContainerStatuses) >= len(o.Spec.Containers),
 	}
 	_, p.Mirror = o.Annotations[v1.MirrorPodAnnotationKey]
 	if o.DeletionTimestamp != nil {
@@ -155,18 +159,24 @@ func (p Pod) Finished() bool { return p.Terminating && p.Ended && !p.Running && 
 
 // kubeletSays reports whether it is the kubelet that speaks of the end of the pod.
 //
-// A kubelet that tracks generations has seen the deletion once it has observed the generation, which the deletion
-// raised; it starts no container from then on. Of a kubelet that does not, either of two traces suffices, for neither
-// is always left: a pod that ended during init or without its image keeps the reason ContainersNotReady, and one that
-// the garbage collector failed first keeps that owner of the phase.
+// A kubelet writes a final phase only once no container of the pod can run, and starts none after that (mergePodStatus
+// in pkg/kubelet/status). That holds also where it wrote the phase before the deletion: of a pod that has ended by
+// itself, such as that of a Job, it writes nothing more when the pod is deleted.
+//
+// Where somebody else wrote the phase first, the kubelet does not write it again. A kubelet that tracks generations has
+// seen the deletion once it has observed the generation, which the deletion raised; it starts no container from then on.
+// Of one that does not, the reason of the condition is a trace that it leaves, unless the pod ended during init or
+// without its image.
 func (p Pod) kubeletSays() bool {
 	switch {
 	case !p.Reported:
 		return false
+	case p.Succeeded, p.PhaseByKubelet:
+		return true
 	case p.ObservedGeneration != 0:
 		return p.ObservedGeneration == p.Generation
 	}
-	return p.ContainersReadyEnded || p.PhaseByKubelet
+	return p.ContainersReadyEnded
 }
 
 // wanted reports whether the pod is one that is to be held: it has a claim, and is not a copy of a static pod.

@@ -60,7 +60,6 @@ func condition(generation int64, reason string) func(*v1.Pod) {
 		o.Status.Conditions = []v1.PodCondition{
 			{Type: v1.PodReady, ObservedGeneration: 2, Reason: podFailed},
 			{Type: v1.ContainersReady, ObservedGeneration: generation, Reason: reason},
-			{Type: v1.PodScheduled, ObservedGeneration: 2},
 		}
 	}
 }
@@ -125,8 +124,23 @@ func TestFinished(t *testing.T) {
 			apiPod(withoutGenerations, writes("kubelet", "status", phaseField), func(o *v1.Pod) {
 				o.Status.Conditions, o.Status.ContainerStatuses, o.Status.InitContainerStatuses = nil, nil, nil
 			}), false},
-		"the phase is not the kubelet's of another generation": {
-			apiPod(condition(1, podFailed), writes("kubelet", "status", phaseField)), false},
+		"it completed before the deletion": {
+			apiPod(condition(1, podCompleted), func(o *v1.Pod) { o.Status.Phase = v1.PodSucceeded }), true},
+		"it failed before the deletion": {
+			apiPod(condition(1, podFailed), writes("kubelet", "status", phaseField)), true},
+		"it failed during init before the deletion": {
+			apiPod(condition(1, "ContainersNotReady"), writes("kubelet", "status", phaseField)), true},
+		"it failed before the deletion, and the garbage collector wrote that": {
+			apiPod(condition(1, podFailed), writes("kube-controller-manager", "status", phaseField)), false},
+		"it completed before the deletion, and a sidecar runs": {
+			apiPod(condition(1, podCompleted), func(o *v1.Pod) {
+				o.Status.Phase = v1.PodSucceeded
+				o.Status.InitContainerStatuses[0] = runningStatus("init")
+			}), false},
+		"it was refused by its kubelet before the deletion": {
+			apiPod(condition(1, podFailed), writes("kubelet", "status", phaseField), func(o *v1.Pod) {
+				o.Status.ContainerStatuses, o.Status.InitContainerStatuses = nil, nil
+			}), false},
 	} {
 		if got := PodOf(c.pod).Finished(); got != c.want {
 			t.Errorf("%s: finished %t", name, got)
@@ -181,8 +195,7 @@ func TestWhatIsReadOfAPod(t *testing.T) {
 		is    func(Pod) bool
 	}{
 		"another finalizer": {func(o *v1.Pod) { o.Finalizers = []string{"other"} }, func(p Pod) bool { return !p.Held }},
-		"with grace": {
-			func(o *v1.Pod) { *o.DeletionGracePeriodSeconds = 1 }, func(p Pod) bool { return !p.GraceZero }},
+		"with grace":        {func(o *v1.Pod) { *o.DeletionGracePeriodSeconds = 1 }, func(p Pod) bool { return !p.GraceZero }},
 		"no grace given": {func(o *v1.Pod) { o.DeletionGracePeriodSeconds = nil },
 			func(p Pod) bool { return !p.GraceZero }},
 		"not deleted": {func(o *v1.Pod) { o.DeletionTimestamp = nil },
@@ -208,8 +221,7 @@ func TestWhatIsReadOfANode(t *testing.T) {
 		return &v1.Node{
 			Spec: v1.NodeSpec{Taints: taints},
 			Status: v1.NodeStatus{Conditions: []v1.NodeCondition{
-				{Type: v1.NodeDiskPressure, Status: v1.ConditionTrue}, {Type: v1.NodeReady, Status: status},
-				{Type: v1.NodePIDPressure, Status: v1.ConditionFalse}}},
+				{Type: v1.NodeDiskPressure, Status: v1.ConditionTrue}, {Type: v1.NodeReady, Status: status}}},
 		}
 	}
 	others := v1.Taint{Key: v1.TaintNodeOutOfService, Value: "nodeshutdown"}

@@ -10,7 +10,7 @@ import (
 
 // everyPod visits every state of a pod that matters.
 func everyPod(visit func(Pod)) {
-	for bits := range 1 << 9 {
+	for bits := range 1 << 10 {
 		bit := func(i int) bool { return bits&(1<<i) != 0 }
 		p := terminatingPod()
 		p.Held, p.Terminating, p.GraceZero, p.Ended, p.Running = bit(0), bit(1), bit(2), bit(3), bit(4)
@@ -18,6 +18,7 @@ func everyPod(visit func(Pod)) {
 		if bit(8) {
 			p.Node = ""
 		}
+		p.Succeeded = bit(9) && p.Ended
 		for p.ObservedGeneration = range int64(3) {
 			for p.Confirmation = NotConfirmed; p.Confirmation <= ConfirmedThis; p.Confirmation++ {
 				for _, p.GraceEnds = range []time.Time{ago(time.Second), now().Add(time.Second)} {
@@ -79,8 +80,8 @@ func evidence(f Facts, why Reason) bool {
 	case ReasonConfirmed:
 		return p.Confirmation == ConfirmedThis && (p.GraceZero || !p.GraceEnds.After(now()))
 	case ReasonFinished:
-		says := p.ObservedGeneration == 2 ||
-			p.ObservedGeneration == 0 && (p.ContainersReadyEnded || p.PhaseByKubelet)
+		says := p.Succeeded || p.PhaseByKubelet || p.ObservedGeneration == 2 ||
+			p.ObservedGeneration == 0 && p.ContainersReadyEnded
 		unmounted := f.Sight.FinishedWithGrace && !f.Sight.Forced && p.Confirmation == NotConfirmed &&
 			f.NodeSeen == NodeReady
 		waited := !f.Sight.FinishedSince.IsZero() && now().Sub(f.Sight.FinishedSince) >= 30*time.Second
@@ -181,7 +182,7 @@ func TestNoCombinationOnAPodBreaksAPromise(t *testing.T) {
 			}
 		})
 	})
-	if want := 512 * 3 * 3 * 2 * 12 * 3 * 3 * 2; visited != want {
+	if want := 1024 * 3 * 3 * 2 * 12 * 3 * 3 * 2; visited != want {
 		t.Errorf("visited %d combinations, want %d", visited, want)
 	}
 }
