@@ -111,7 +111,8 @@ func (p *Pool) prepare(ctx context.Context) (err error) {
 	if p.cni, err = findCNI(); err != nil {
 		return err
 	}
-	if p.kubelet, err = controlplane.BuildKubelet(ctx, p.cluster.Version(), p.options.Progress); err != nil {
+	kubelet, err := controlplane.BuildKubelet(ctx, p.cluster.Version(), p.options.Progress)
+	if err != nil {
 		return err
 	}
 	if p.client, err = kubernetes.NewForConfig(p.cluster.Admin()); err != nil {
@@ -119,6 +120,11 @@ func (p *Pool) prepare(ctx context.Context) (err error) {
 	}
 	RemoveOrphans(os.TempDir())
 	if p.dir, err = rundir.Make(dirPrefix); err != nil {
+		return err
+	}
+	// managedFields name a program by its file.
+	p.kubelet = filepath.Join(p.Dir(), "kubelet")
+	if err := os.Symlink(kubelet, p.kubelet); err != nil {
 		return err
 	}
 	if len(p.Dir()) > maxDir {
