@@ -160,7 +160,8 @@ func testNamespaceDeletion(s *safety) {
 }
 
 // testFailedContainers deletes pods of which the kubelet reports the end in another way: one in CrashLoopBackOff, one
-// without its image, one in its init container, and one whose container has failed for good.
+// without its image, one in its init container, and two that have failed for good before, one of them in its init
+// container.
 func testFailedContainers(s *safety) {
 	claim := s.mountedClaim()
 	kinds := map[string]func(*v1.PodSpec){
@@ -173,6 +174,11 @@ func testFailedContainers(s *safety) {
 		"failed": func(spec *v1.PodSpec) {
 			spec.RestartPolicy = v1.RestartPolicyNever
 			spec.Containers[0].Args = []string{"exit", "1"}
+		},
+		"init-failed": func(spec *v1.PodSpec) {
+			spec.RestartPolicy = v1.RestartPolicyNever
+			spec.InitContainers = []v1.Container{spec.Containers[0]}
+			spec.InitContainers[0].Name, spec.InitContainers[0].Args = "init", []string{"exit", "1"}
 		},
 	}
 	var made []*objects.Pod
@@ -191,7 +197,8 @@ func testFailedContainers(s *safety) {
 		"init": func(pod *v1.Pod) bool {
 			return len(pod.Status.InitContainerStatuses) == 1 && pod.Status.InitContainerStatuses[0].State.Running != nil
 		},
-		"failed": func(pod *v1.Pod) bool { return pod.Status.Phase == v1.PodFailed },
+		"failed":      func(pod *v1.Pod) bool { return pod.Status.Phase == v1.PodFailed },
+		"init-failed": func(pod *v1.Pod) bool { return pod.Status.Phase == v1.PodFailed },
 	}
 	for _, pod := range made {
 		s.Must(pod.Wait(s.WithTimeout(), "as far as it comes, held", func(now *v1.Pod) bool {
