@@ -39,8 +39,16 @@ func allGuarded() (verdicts []verdict) {
 	return verdicts
 }
 
+// allHeld is how every scenario of the third act should end, on nodes that are played.
+func allHeld() (verdicts []verdict) {
+	for _, sc := range podScenarios() {
+		verdicts = append(verdicts, sc.verdict(&playedNodes{}, sc.want(&playedNodes{})))
+	}
+	return verdicts
+}
+
 func TestJudge(t *testing.T) {
-	if err := judge(slices.Concat(allRight(), allGuarded())); err != nil {
+	if err := judge(slices.Concat(allRight(), allGuarded(), allHeld())); err != nil {
 		t.Errorf("all as wanted: %v", err)
 	}
 	for name, change := range map[string]func(*outcome){
@@ -67,6 +75,21 @@ func TestJudge(t *testing.T) {
 			seen := sc.want
 			change(&seen)
 			t.Run(name+": "+sc.title, func(t *testing.T) { expectNoticed(t, allGuarded(), i, seen) })
+		}
+	}
+	for name, change := range map[string]func(*podOutcome){
+		"a force deletion is refused, or not, wrongly": func(o *podOutcome) {
+			o.forced = map[string]string{admitted: refused, refused: admitted}[o.forced]
+		},
+		"the pod is replaced too early, or not at all": func(o *podOutcome) {
+			o.replaced = map[string]string{replacedEarly: replacedLate, replacedLate: replacedEarly}[o.replaced]
+		},
+		"two pods write, or one does, wrongly": func(o *podOutcome) { o.data += " not" },
+	} {
+		for i, sc := range podScenarios() {
+			seen := sc.want(&playedNodes{})
+			change(&seen)
+			t.Run(name+": "+sc.title, func(t *testing.T) { expectNoticed(t, allHeld(), i, seen) })
 		}
 	}
 }
@@ -161,7 +184,7 @@ func TestPrinting(t *testing.T) {
 	for _, color := range []bool{false, true} {
 		var out bytes.Buffer
 		p := newPrinter(&out, color)
-		p.intro(scenarios(), guardScenarios())
+		p.intro(scenarios(), guardScenarios(), podScenarios())
 		line := p.timeline()
 		line.disk(1)
 		line.disk(2)
@@ -171,16 +194,20 @@ func TestPrinting(t *testing.T) {
 		for _, sc := range guardScenarios() {
 			p.scenario(1, sc.title, sc.description)
 		}
-		for _, v := range slices.Concat(allRight(), allGuarded()) {
+		for _, sc := range podScenarios() {
+			p.scenario(1, sc.title, sc.description)
+		}
+		for _, v := range slices.Concat(allRight(), allGuarded(), allHeld()) {
 			p.moral(v)
 		}
 		p.table(1, allRight())
 		p.table(len(scenarios())+1, allGuarded())
+		p.table(len(scenarios())+len(guardScenarios())+1, allHeld())
 		if got := strings.Contains(out.String(), "\x1b["); got != color {
 			t.Errorf("colour codes with color = %v: %v", color, got)
 		}
 		for _, want := range []string{"1 volume\n", "2 volumes\n", "receives DeleteVolume", "right", "leaked", "expected",
-			"seen", "1. Claim deleted first", "5. In-tree PV first"} {
+			"seen", "1. Claim deleted first", "5. In-tree PV first", "two at once", "8. Forced pod"} {
 			if !strings.Contains(out.String(), want) {
 				t.Errorf("no %q in:\n%s", want, out.String())
 			}

@@ -102,7 +102,7 @@ type guardResult struct {
 }
 
 func (r guardResult) verdict() verdict {
-	return verdict{title: r.scenario.title, conclusion: r.scenario.conclusion, leaks: r.scenario.guardOff,
+	return verdict{title: r.scenario.title, conclusion: r.scenario.conclusion, harm: leakedIf(r.scenario.guardOff),
 		want: r.scenario.want,
 		seen: r.seen}
 }

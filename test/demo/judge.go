@@ -43,9 +43,17 @@ type verdict struct {
 	title string
 	// conclusion is said when the scenario ended as it should.
 	conclusion string
-	// leaks: what is right is a leak, for nobody was there to prevent it.
-	leaks      bool
+	// harm is the word for what is expected where nobody is there to prevent it, empty otherwise.
+	harm       string
 	want, seen ending
+}
+
+// leakedIf is the harm of a scenario in which a volume leaks.
+func leakedIf(leaks bool) string {
+	if leaks {
+		return "leaked"
+	}
+	return ""
 }
 
 func (v verdict) right() bool { return v.seen == v.want }

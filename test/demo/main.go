@@ -24,14 +24,16 @@ volumes as folders on disk, and csi-reclaimer. Then it deletes claims and
 PersistentVolumes in both orders, with policy Delete and Retain, and once without
 csi-reclaimer, which leaks a volume. After that it starts an older control plane, of
 Kubernetes 1.30, and volume-guard: for volumes of an in-tree plugin, which are directories on
-disk and leak without it, and for a claim that is deleted while a pod uses it. It judges by
-the API server, the driver's record of calls and the disk, never by what csi-reclaimer and
-volume-guard say of themselves.
+disk and leak without it, and for a claim that is deleted while a pod uses it. Last it cuts off
+the node of a StatefulSet's pod, and deletes the pod by force, without volume-guard and with it.
+It judges by the API server, the driver's record of calls and the disk, never by what
+csi-reclaimer and volume-guard say of themselves.
 
-It needs Go, and neither root nor containers. The first run compiles Kubernetes, in both
-versions, which takes minutes; later ones take seconds. Ctrl-C ends everything at any time;
-nothing is left running, and all that it wrote is removed, save for the logs when something
-went wrong.
+It needs Go, and neither root nor containers: where it is root, and containerd, runc and
+containernetworking-plugins are there, the last nodes are real ones, else they are played.
+The first run compiles Kubernetes, in both versions, which takes minutes; later ones take
+seconds. Ctrl-C ends everything at any time; nothing is left running, and all that it wrote is
+removed, save for the logs when something went wrong.
 
 Usage:
   go run ./test/demo [--keep] [--no-color]
@@ -98,7 +100,7 @@ func conclude(err error, interrupted bool) (status int, line string) {
 // show plays both acts and prints the verdicts. The error wraps errWrong when one of them is
 // wrong and errUntidy when something is left behind. What is kept is the environment of the first act.
 func show(ctx context.Context, p *printer, keep bool) (err error) {
-	p.intro(scenarios(), guardScenarios())
+	p.intro(scenarios(), guardScenarios(), podScenarios())
 	env, first := setUp(ctx, p)
 	defer func() { err = errors.Join(err, env.tearDown()) }()
 	if first == nil {
@@ -110,6 +112,9 @@ func show(ctx context.Context, p *printer, keep bool) (err error) {
 	err = first
 	if judged(err) {
 		err = errors.Join(err, showGuard(ctx, p))
+	}
+	if judged(err) {
+		err = errors.Join(err, showPods(ctx, p))
 	}
 	if keep && ctx.Err() == nil && judged(err) {
 		return errors.Join(err, env.keep(ctx))
@@ -129,6 +134,20 @@ func showGuard(ctx context.Context, p *printer) (err error) {
 	defer func() { err = errors.Join(err, env.tearDown()) }()
 	if err == nil {
 		err = env.runGuardScenarios(ctx)
+	}
+	if err != nil && ctx.Err() == nil {
+		env.explain()
+		env.saveLogs()
+	}
+	return err
+}
+
+// showPods is the third act, on an environment that ends with it.
+func showPods(ctx context.Context, p *printer) (err error) {
+	env, err := setUpPods(ctx, p)
+	defer func() { err = errors.Join(err, env.tearDown()) }()
+	if err == nil {
+		err = env.runPodScenarios(ctx)
 	}
 	if err != nil && ctx.Err() == nil {
 		env.explain()
@@ -183,6 +202,25 @@ func (env *environment) runGuardScenarios(ctx context.Context) error {
 		verdicts = append(verdicts, r.verdict())
 	}
 	env.p.head("What the API server and the disk say")
+	env.p.table(first, verdicts)
+	return judge(verdicts)
+}
+
+// runPodScenarios does the same with the scenarios of the third act.
+func (env *podsEnvironment) runPodScenarios(ctx context.Context) error {
+	first := len(scenarios()) + len(guardScenarios()) + 1
+	var verdicts []verdict
+	for i, sc := range podScenarios() {
+		env.p.scenario(first+i, sc.title, sc.description)
+		seen, err := env.playPods(ctx, sc)
+		if err != nil {
+			return fmt.Errorf("scenario %q: %w", sc.title, err)
+		}
+		v := sc.verdict(env.nodes, seen)
+		env.p.moral(v)
+		verdicts = append(verdicts, v)
+	}
+	env.p.head("What the API server and the volume say")
 	env.p.table(first, verdicts)
 	return judge(verdicts)
 }

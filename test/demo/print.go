@@ -53,7 +53,7 @@ func (p *printer) say(text string) {
 }
 
 // intro says what is about to happen and what it takes.
-func (p *printer) intro(scenarios []scenario, guarded []guardScenario) {
+func (p *printer) intro(scenarios []scenario, guarded []guardScenario, pods []podScenario) {
 	p.head("csi-reclaimer: a volume is deleted when, and only when, its reclaim policy says so")
 	p.say("Shown on real objects: a Kubernetes API server and controller manager, a CSI driver with\n" +
 		"its volumes as folders on disk, and csi-reclaimer between them. " + strconv.Itoa(len(scenarios)) + " scenarios:")
@@ -73,10 +73,15 @@ func (p *printer) intro(scenarios []scenario, guarded []guardScenario) {
 		p.say(fmt.Sprintf("  %d. %-36s policy %-7s %s", len(scenarios)+i+1, sc.title, v1.PersistentVolumeReclaimDelete,
 			sc.ends))
 	}
+	p.say("Then pods whose node is cut off, with volume-guard and without. " + strconv.Itoa(len(pods)) + " scenarios:")
+	for i, sc := range pods {
+		p.say(fmt.Sprintf("  %d. %-51s %s", len(scenarios)+len(guarded)+i+1, sc.title, sc.ends))
+	}
 	p.say("The verdicts come from the API server, the driver's record of calls and the disk, never\n" +
 		"from csi-reclaimer or volume-guard themselves.")
-	p.say("Needs Go and about 5 GiB of build cache; neither root nor containers. The first run\n" +
-		"compiles Kubernetes, twice, which takes minutes; later ones take seconds. Ctrl-C ends it all.")
+	p.say("Needs Go and about 5 GiB of build cache; neither root nor containers, with which the last nodes\n" +
+		"are real ones. The first run compiles Kubernetes, twice, which takes minutes; later ones take\n" +
+		"seconds. Ctrl-C ends it all.")
 }
 
 // scenario announces a scenario.
@@ -226,8 +231,8 @@ func (v verdict) word() string {
 	switch {
 	case !v.right():
 		return "WRONG"
-	case v.leaks:
-		return "leaked"
+	case v.harm != "":
+		return v.harm
 	}
 	return "right"
 }

@@ -87,7 +87,7 @@ type result struct {
 }
 
 func (r result) verdict() verdict {
-	return verdict{title: r.scenario.title, conclusion: r.scenario.conclusion, leaks: r.scenario.sidecarOff,
+	return verdict{title: r.scenario.title, conclusion: r.scenario.conclusion, harm: leakedIf(r.scenario.sidecarOff),
 		want: r.scenario.want,
 		seen: r.seen}
 }

@@ -1,0 +1,303 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
+)
+
+// podScenario is one scenario of the third act: the node of a StatefulSet's pod is cut off, and somebody deletes the
+// pod by force.
+type podScenario struct {
+	name, title, description, ends string
+	// conclusion is printed when the scenario ended as wanted.
+	conclusion string
+	// guarded: volume-guard runs, and the namespace enforces pod safety.
+	guarded bool
+}
+
+// What became of a force deletion, and of the pod.
+const (
+	admitted      = "force admitted"
+	refused       = "force refused"
+	replacedEarly = "replaced while cut off"
+	replacedLate  = "replaced after return"
+)
+
+// podOutcome is what the API server and the volume show.
+type podOutcome struct {
+	// forced and replaced are each one of the constants.
+	forced, replaced string
+	// data is what the stamps in the volume say, as podNodes has it.
+	data string
+}
+
+func (o podOutcome) String() string  { return strings.Join(o.cells(), ", ") }
+func (o podOutcome) cells() []string { return []string{o.forced, o.replaced, o.data} }
+
+// podNodes are the two nodes of the third act.
+type podNodes interface {
+	// describe says in one line what they are.
+	describe() string
+	// volume makes a volume and a claim of that name that is bound to it.
+	volume(ctx context.Context, maker objects.Maker, name string) (*objects.Volume, error)
+	// pod is the spec of a pod that writes to a claim.
+	pod(claim string) v1.PodSpec
+	// cutOff stops the kubelet of a node, and heal ends that.
+	cutOff(node string) error
+	heal(node string) error
+	// waitWritten waits until a pod writes to the volume.
+	waitWritten(ctx context.Context, vol *objects.Volume, pod types.UID) error
+	// writers says how many pods wrote to the volume at once. alone and together are what it can say.
+	writers(vol *objects.Volume) (data, detail string, err error)
+	alone() string
+	together() string
+	stop() error
+}
+
+const (
+	podNode1 = "node-1"
+	podNode2 = "node-2"
+)
+
+func podScenarios() []podScenario {
+	return []podScenario{
+		{
+			name: "forced", title: "Forced pod, volume-guard off",
+			description: "A StatefulSet's pod writes to its volume on a node that is cut off. Somebody deletes the pod\n" +
+				"with kubectl delete pod --force, as many do when it does not end.",
+			ends: "two pods write to one volume",
+			conclusion: "The API object was gone, the process was not: a replacement started beside it, on the same\n" +
+				"volume.",
+		},
+		{
+			name: "held", title: "Forced pod, held by volume-guard",
+			description: "The same in a namespace with the label csi-reclaimer.io/pod-safety=enforce.",
+			ends:        "one after the other",
+			conclusion: "The force deletion was refused with the reason. The deleted pod stayed until its kubelet had\n" +
+				"reported the end of its processes; only then it was replaced.",
+			guarded: true,
+		},
+	}
+}
+
+// want is how a scenario should end on these nodes.
+func (sc podScenario) want(nodes podNodes) podOutcome {
+	if sc.guarded {
+		return podOutcome{refused, replacedLate, nodes.alone()}
+	}
+	return podOutcome{admitted, replacedEarly, nodes.together()}
+}
+
+func (sc podScenario) verdict(nodes podNodes, seen podOutcome) verdict {
+	v := verdict{title: sc.title, conclusion: sc.conclusion, want: sc.want(nodes), seen: seen}
+	if !sc.guarded {
+		v.harm = "two at once"
+	}
+	return v
+}
+
+// podPlay is one scenario under way.
+type podPlay struct {
+	*podsEnvironment
+	scenario podScenario
+	t        *timeline
+	maker    objects.Maker
+	vol      *objects.Volume
+	first    *v1.Pod
+	seen     podOutcome
+}
+
+const podName = "db-0"
+
+// playPods plays one scenario.
+func (env *podsEnvironment) playPods(ctx context.Context, sc podScenario) (seen podOutcome, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 8*patience)
+	defer cancel()
+	play := &podPlay{podsEnvironment: env, scenario: sc, t: env.p.timeline()}
+	defer play.t.print()
+	for _, step := range []func(context.Context) error{
+		play.begin, play.force, play.cutOff, play.heal, play.look, play.end,
+	} {
+		if err := step(ctx); err != nil {
+			return play.seen, err
+		}
+	}
+	return play.seen, nil
+}
+
+// begin has a StatefulSet's pod write to a volume on the first node, and cuts it off.
+func (play *podPlay) begin(ctx context.Context) (err error) {
+	if play.scenario.guarded {
+		play.t.user("starts volume-guard --controllers=pod-safety, and labels the namespace")
+		if err := play.startPodSafety(ctx, play.scenario.name); err != nil {
+			return err
+		}
+	} else if err := play.makeNamespace(ctx, play.scenario.name, nil); err != nil {
+		return err
+	}
+	play.maker = play.podsEnvironment.maker
+	play.maker.Namespace = play.scenario.name
+	if play.vol, err = play.nodes.volume(ctx, play.maker, play.scenario.name); err != nil {
+		return err
+	}
+	play.t.user("makes a StatefulSet of one pod that writes to a volume")
+	if err := play.cordon(ctx, podNode2); err != nil {
+		return err
+	}
+	if err := play.makeStatefulSet(ctx, play.scenario.name, play.nodes.pod(play.vol.ClaimName)); err != nil {
+		return err
+	}
+	if play.first, err = play.waitRunning(ctx, ""); err != nil {
+		return err
+	}
+	play.t.api("pod " + podName + " runs on " + play.first.Spec.NodeName)
+	if err := play.cordon(ctx, podNode1); err != nil {
+		return err
+	}
+	play.t.demo("cuts " + podNode1 + " off: its kubelet is stopped, its processes run on")
+	return play.nodes.cutOff(podNode1)
+}
+
+// waitRunning waits until the pod runs and writes that is not the one with this UID.
+func (play *podPlay) waitRunning(ctx context.Context, not types.UID) (pod *v1.Pod, err error) {
+	err = play.until(ctx, "pod "+podName+" to run", func(ctx context.Context) (bool, error) {
+		pod, err = play.client.CoreV1().Pods(play.scenario.name).Get(ctx, podName, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return false, nil
+		}
+		return err == nil && pod.UID != not && pod.Status.Phase == v1.PodRunning, err
+	})
+	if err == nil {
+		err = play.nodes.waitWritten(ctx, play.vol, pod.UID)
+	}
+	return pod, err
+}
+
+// force deletes the pod by force and, where that is refused, with its grace period.
+func (play *podPlay) force(ctx context.Context) error {
+	pods := play.client.CoreV1().Pods(play.scenario.name)
+	play.t.user("kubectl delete pod " + podName + " --force")
+	err := pods.Delete(ctx, podName, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)})
+	switch {
+	case err == nil:
+		play.seen.forced = admitted
+		return nil
+	case !apierrors.IsForbidden(err):
+		return err
+	}
+	play.seen.forced = refused
+	play.t.api("refuses it: a force deletion does not wait for its processes on node " + podNode1 + ", which may")
+	play.t.api("still write")
+	play.t.user("kubectl delete pod " + podName)
+	return pods.Delete(ctx, podName, metav1.DeleteOptions{})
+}
+
+// cutOff finds out whether the pod is replaced while its node is cut off.
+func (play *podPlay) cutOff(ctx context.Context) error {
+	if !play.scenario.guarded {
+		second, err := play.waitRunning(ctx, play.first.UID)
+		if err != nil {
+			return err
+		}
+		play.seen.replaced = replacedEarly
+		play.t.api("pod " + podName + " is replaced: another one runs on " + second.Spec.NodeName)
+		return play.nodes.waitWritten(ctx, play.vol, play.first.UID)
+	}
+	if err := play.barrier(ctx); err != nil {
+		return err
+	}
+	if err := play.nodes.waitWritten(ctx, play.vol, play.first.UID); err != nil {
+		return err
+	}
+	now, err := play.client.CoreV1().Pods(play.scenario.name).Get(ctx, podName, metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	play.seen.replaced = replacedLate
+	if err != nil || now.UID != play.first.UID {
+		play.seen.replaced = replacedEarly
+	}
+	play.t.api("pod " + podName + " is terminating, held, and not replaced")
+	return nil
+}
+
+// barrier ends another pod, on the other node, so that volume-guard has had the time to do something wrong.
+func (play *podPlay) barrier(ctx context.Context) error {
+	vol, err := play.nodes.volume(ctx, play.maker, "other")
+	if err != nil {
+		return err
+	}
+	pod, err := play.maker.MakePod(ctx, objects.PodSpec{Name: "other", Change: func(pod *v1.Pod) {
+		pod.Spec = play.nodes.pod(vol.ClaimName)
+		pod.Spec.NodeName = podNode2
+	}})
+	if err != nil {
+		return err
+	}
+	if _, err := pod.WaitRunning(ctx); err != nil {
+		return err
+	}
+	if err := pod.Wait(ctx, "held", func(pod *v1.Pod) bool {
+		return pod != nil && len(pod.Finalizers) == 1 && pod.Finalizers[0] == podsafety.Finalizer
+	}); err != nil {
+		return err
+	}
+	if err := pod.Delete(ctx); err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := pod.WaitGone(ctx); err != nil {
+		return err
+	}
+	play.t.demo(fmt.Sprintf("another held pod, on %s, was deleted meanwhile, and is gone after %v", podNode2,
+		rounded(time.Since(began))))
+	return nil
+}
+
+// heal ends the partition, and waits for the replacement.
+func (play *podPlay) heal(ctx context.Context) error {
+	play.t.demo(podNode1 + " is back")
+	if err := play.nodes.heal(podNode1); err != nil || !play.scenario.guarded {
+		return err
+	}
+	second, err := play.waitRunning(ctx, play.first.UID)
+	if err == nil {
+		play.t.api("pod " + podName + " is gone, and its replacement runs on " + second.Spec.NodeName)
+	}
+	return err
+}
+
+// look reads the volume.
+func (play *podPlay) look(context.Context) error {
+	data, detail, err := play.nodes.writers(play.vol)
+	play.seen.data = data
+	if detail != "" {
+		play.t.add(time.Now(), "disk", detail)
+	}
+	return err
+}
+
+// end removes the StatefulSet with its pod.
+func (play *podPlay) end(ctx context.Context) error {
+	sets, pods := play.client.AppsV1().StatefulSets(play.scenario.name), play.client.CoreV1().Pods(play.scenario.name)
+	if err := sets.Delete(ctx, "db", metav1.DeleteOptions{}); err != nil {
+		return err
+	}
+	return play.until(ctx, "the pods to end", func(ctx context.Context) (bool, error) {
+		list, err := pods.List(ctx, metav1.ListOptions{})
+		return err == nil && len(list.Items) == 0, err
+	})
+}

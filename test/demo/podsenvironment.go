@@ -1,0 +1,202 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/utils/ptr"
+
+	"github.com/csi-reclaimer/csi-reclaimer/pkg/podsafety"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/manifests"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/program"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/rbac"
+)
+
+// podsEnvironment is what the third act runs in.
+type podsEnvironment struct {
+	*environment
+	nodes  podNodes
+	binary string // of volume-guard
+}
+
+// setUpPods starts what the third act begins with: all but volume-guard. The environment holds what was started, also
+// beside an error.
+func setUpPods(ctx context.Context, p *printer) (env *podsEnvironment, err error) {
+	env = &podsEnvironment{environment: &environment{p: p}}
+	p.head("Getting ready for pods")
+	t := p.liveTimeline()
+	t.demo("compiling what is missing")
+	building, cancel := context.WithTimeout(ctx, buildPatience)
+	defer cancel()
+	if env.binary, err = program.Build(building, guardName, p.out); err != nil {
+		return env, err
+	}
+	if env.dir, err = os.MkdirTemp("", "csi-reclaimer-demo-"); err != nil {
+		return env, err
+	}
+	if err := env.startCluster(ctx, t, kubernetesVersion, controlplane.Options{Scheduler: true}); err != nil {
+		return env, err
+	}
+	real, why := startRealNodes(building, p, env.cluster, filepath.Join(env.dir, "driver"))
+	switch {
+	case real != nil:
+		env.nodes = real
+	case ctx.Err() != nil:
+		return env, ctx.Err()
+	default:
+		t.demo("no real nodes: " + why.Error())
+		if env.nodes, err = startPlayedNodes(ctx, env.cluster); err != nil {
+			return env, err
+		}
+	}
+	t.demo(env.nodes.describe())
+	env.maker = objects.Maker{Client: env.client, Driver: podsDriver}
+	t.demo("all up: API server " + env.cluster.URL())
+	return env, nil
+}
+
+// podsDriver is the CSI driver of the third act, on real nodes. Paths of sockets have its name, and are short.
+const podsDriver = "pods.csi-reclaimer.io"
+
+// tearDown ends everything, the nodes before the control plane.
+func (env *podsEnvironment) tearDown() error {
+	var err error
+	if env.nodes != nil {
+		if err = env.nodes.stop(); err != nil {
+			err = fmt.Errorf("%w: %w", errUntidy, err)
+		}
+	}
+	return errors.Join(err, env.environment.tearDown())
+}
+
+// startPodSafety installs pod safety as an operator does, starts volume-guard, and makes a namespace that enforces it.
+func (env *podsEnvironment) startPodSafety(ctx context.Context, namespace string) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*patience)
+	defer cancel()
+	const home = "csi-reclaimer" // the policies exempt the account of the manifests and no other
+	if err := env.makeNamespace(ctx, home, nil); err != nil {
+		return err
+	}
+	if err := manifests.Apply(ctx, env.cluster.Admin(), manifests.PodSafety(kubernetesVersion)...); err != nil {
+		return err
+	}
+	if _, err := rbac.GrantGuardController(ctx, env.client, home, guardName, "pod-safety"); err != nil {
+		return err
+	}
+	account, err := env.cluster.ServiceAccount(ctx, home, guardName)
+	if err != nil {
+		return err
+	}
+	kubeconfig, err := env.cluster.Kubeconfig(account)
+	if err != nil {
+		return err
+	}
+	dir, err := env.folder(guardName)
+	if err != nil {
+		return err
+	}
+	if env.program, err = program.Start(ctx, program.Options{Name: guardName, Binary: env.binary, Dir: dir, Args: []string{
+		"--kubeconfig=" + kubeconfig, "--leader-election=false", "--controllers=pod-safety,-intree",
+	}}); err != nil {
+		return err
+	}
+	if err := env.program.WaitReady(ctx); err != nil {
+		return err
+	}
+	if err := env.makeNamespace(ctx, namespace, map[string]string{podsafety.NamespaceLabel: "enforce"}); err != nil {
+		return err
+	}
+	return env.waitPolicies(ctx, namespace)
+}
+
+// waitPolicies waits until the API server has all policies in force in a namespace: the hold, and the refusal of force
+// deletions.
+func (env *podsEnvironment) waitPolicies(ctx context.Context, namespace string) error {
+	pods := env.client.CoreV1().Pods(namespace)
+	probe := func() *v1.Pod {
+		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "probe"}, Spec: env.nodes.pod("probe")}
+		pod.Spec.NodeName = podNode2
+		return pod
+	}
+	err := env.until(ctx, "pods to be held", func(ctx context.Context) (bool, error) {
+		made, err := pods.Create(ctx, probe(), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err == nil && len(made.Finalizers) == 1, err
+	})
+	if err != nil {
+		return err
+	}
+	unheld := probe()
+	unheld.Spec.Volumes = nil
+	for i := range unheld.Spec.Containers {
+		unheld.Spec.Containers[i].VolumeMounts = nil
+	}
+	if _, err := pods.Create(ctx, unheld, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	err = env.until(ctx, "force deletions to be refused", func(ctx context.Context) (bool, error) {
+		return pods.Delete(ctx, unheld.Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0),
+			DryRun: []string{metav1.DryRunAll}}) != nil, nil
+	})
+	if err != nil {
+		return err
+	}
+	return pods.Delete(ctx, unheld.Name, metav1.DeleteOptions{})
+}
+
+func (env *podsEnvironment) makeNamespace(ctx context.Context, name string, labels map[string]string) error {
+	_, err := env.client.CoreV1().Namespaces().Create(ctx,
+		&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	return env.until(ctx, "the service account of namespace "+name, func(ctx context.Context) (bool, error) {
+		_, err := env.client.CoreV1().ServiceAccounts(name).Get(ctx, "default", metav1.GetOptions{})
+		return err == nil, nil
+	})
+}
+
+// cordon has the scheduler send pods to the other of the two nodes.
+func (env *podsEnvironment) cordon(ctx context.Context, node string) error {
+	for _, each := range []string{podNode1, podNode2} {
+		_, err := env.client.CoreV1().Nodes().Patch(ctx, each, types.MergePatchType,
+			fmt.Appendf(nil, `{"spec":{"unschedulable":%v}}`, each == node), metav1.PatchOptions{})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (env *podsEnvironment) makeStatefulSet(ctx context.Context, namespace string, spec v1.PodSpec) error {
+	labels := map[string]string{"app": "db"}
+	_, err := env.client.AppsV1().StatefulSets(namespace).Create(ctx, &appsv1.StatefulSet{
+		ObjectMeta: metav1.ObjectMeta{Name: "db"},
+		Spec: appsv1.StatefulSetSpec{
+			Replicas: ptr.To[int32](1), Selector: &metav1.LabelSelector{MatchLabels: labels}, ServiceName: "db",
+			Template: v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: spec},
+		},
+	}, metav1.CreateOptions{})
+	return err
+}
+
+// until waits for a condition.
+func (env *podsEnvironment) until(ctx context.Context, what string, so func(context.Context) (bool, error)) error {
+	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, 2*patience, true, so)
+	if err != nil {
+		return fmt.Errorf("wait for %s: %w", what, err)
+	}
+	return nil
+}

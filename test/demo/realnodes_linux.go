@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/controlplane"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/mockdriver"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/nodes"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/nodes/stamps"
+	"github.com/csi-reclaimer/csi-reclaimer/test/framework/objects"
+)
+
+// realNodes are kubelets with containers, and a CSI driver whose volumes these write to.
+type realNodes struct {
+	pool   *nodes.Pool
+	driver *nodes.Driver
+}
+
+// startRealNodes starts them where this machine can run them. The error says why it cannot.
+func startRealNodes(ctx context.Context, p *printer, cluster *controlplane.ControlPlane, dir string) (podNodes, error) {
+	if err := nodes.Supported(); err != nil {
+		return nil, err
+	}
+	pool, err := nodes.Start(ctx, cluster, nodes.Options{Names: []string{podNode1, podNode2}, Progress: p.out})
+	if err != nil {
+		return nil, err
+	}
+	n := &realNodes{pool: pool}
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return nil, errors.Join(err, n.stop())
+	}
+	n.driver, err = pool.StartDriver(ctx, nodes.DriverOptions{Options: mockdriver.Options{Name: podsDriver, Dir: dir,
+		Progress: p.out}})
+	if err != nil {
+		return nil, errors.Join(err, n.stop())
+	}
+	return n, nil
+}
+
+func (n *realNodes) describe() string {
+	return "two real nodes: kubelets, containers, and a CSI driver whose volumes they write to"
+}
+
+func (n *realNodes) cutOff(node string) error { return n.pool.Node(node).Partition() }
+func (n *realNodes) heal(node string) error   { return n.pool.Node(node).Heal() }
+
+func (n *realNodes) volume(ctx context.Context, maker objects.Maker, name string) (*objects.Volume, error) {
+	maker.CSI = n.driver.Controller()
+	return maker.Make(ctx, objects.Spec{Name: name, Policy: v1.PersistentVolumeReclaimRetain})
+}
+
+func (n *realNodes) pod(claim string) v1.PodSpec { return nodes.WriterSpec(claim) }
+
+func (n *realNodes) waitWritten(ctx context.Context, vol *objects.Volume, pod types.UID) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	before, err := n.driver.Stamps(vol.Handle)
+	if err != nil {
+		return err
+	}
+	_, err = n.driver.WaitStamps(ctx, vol.Handle, func(now []stamps.Stamp) bool {
+		for _, stamp := range now[len(before):] {
+			if stamp.Pod == pod {
+				return true
+			}
+		}
+		return false
+	})
+	return err
+}
+
+func (n *realNodes) writers(vol *objects.Volume) (data, detail string, err error) {
+	written, err := n.driver.Stamps(vol.Handle)
+	if err != nil {
+		return "", "", err
+	}
+	overlaps := stamps.Overlaps(written)
+	if len(overlaps) == 0 {
+		writers := stamps.Writers(written)
+		return n.alone(), fmt.Sprintf("%d pods wrote to the volume, each after the end of the one before", len(writers)), nil
+	}
+	o := overlaps[0]
+	return n.together(), fmt.Sprintf("TWO WRITERS: the pod on %s wrote %d times after the first write on %s, for %v",
+		o.First.Node, o.Late, o.Second.Node, o.For.Round(time.Millisecond)), nil
+}
+
+func (n *realNodes) alone() string    { return "one at a time" }
+func (n *realNodes) together() string { return "two writers" }
+
+func (n *realNodes) stop() error {
+	err := n.pool.Stop()
+	if n.driver != nil {
+		err = errors.Join(err, n.driver.Stop())
+	}
+	return err
+}
