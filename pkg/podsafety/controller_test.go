@@ -61,7 +61,8 @@ func newWorld(t *testing.T, cfg Config) *world {
 		nodeCache: map[string]node{"a": {name: "a", seen: podhold.NodeReady}}, live: map[string]*v1.Pod{},
 		nodes:  map[string]podhold.NodeFacts{"a": {Found: true, Ready: podhold.ReadyTrue}},
 		leases: map[string]podhold.LeaseFacts{},
-		pvs:    map[string]bool{}, locked: map[string]volumeLock{}, fail: map[string]error{}, events: record.NewFakeRecorder(100)}
+		pvs:    map[string]bool{}, locked: map[string]volumeLock{}, fail: map[string]error{},
+		events: record.NewFakeRecorder(100)}
 	cfg.Clock, cfg.Events = w.clock, w.events
 	var err error
 	if w.Controller, err = newController(cfg, w, w); err != nil {

@@ -34,12 +34,12 @@ func startRealNodes(ctx context.Context, p *printer, cluster *controlplane.Contr
 	}
 	n := &realNodes{pool: pool}
 	if err := os.Mkdir(dir, 0o755); err != nil {
-		return nil, errors.Join(err, n.stop())
+		return nil, errors.Join(err, n.stop()) //nolint:contextcheck // ctx may have ended
 	}
 	n.driver, err = pool.StartDriver(ctx, nodes.DriverOptions{Options: mockdriver.Options{Name: podsDriver, Dir: dir,
 		Progress: p.out}})
 	if err != nil {
-		return nil, errors.Join(err, n.stop())
+		return nil, errors.Join(err, n.stop()) //nolint:contextcheck // ctx may have ended
 	}
 	return n, nil
 }

@@ -160,12 +160,12 @@ func (s *safety) waitEnded(node string, pod types.UID) {
 	})
 }
 
-// taintOutOfService declares a node to be out of service, or ends that.
-func (s *safety) taintOutOfService(node string, is bool) {
+// taintOutOfService declares node1 to be out of service, or ends that.
+func (s *safety) taintOutOfService(is bool) {
 	s.T.Helper()
 	nodes := s.Client.CoreV1().Nodes()
 	s.Eventually("the taints of the node are written", func() bool {
-		now, err := nodes.Get(s.Ctx, node, metav1.GetOptions{})
+		now, err := nodes.Get(s.Ctx, node1, metav1.GetOptions{})
 		s.Must(err)
 		taints := []v1.Taint{}
 		for _, taint := range now.Spec.Taints {
@@ -188,8 +188,8 @@ func testOutOfService(s *safety) {
 	d := s.startDatabase("db", node1, node2)
 	s.powerOff(node1)
 	s.waitNotReady(node1)
-	s.taintOutOfService(node1, true)
-	s.T.Cleanup(func() { s.withCleanupContext().taintOutOfService(node1, false) })
+	s.taintOutOfService(true)
+	s.T.Cleanup(func() { s.withCleanupContext().taintOutOfService(false) })
 	d.waitReplaced("OutOfService")
 }
 
@@ -204,8 +204,8 @@ func (s *safety) withCleanupContext() *safety {
 // testOutOfServiceReady: somebody declares that a node is off, and it is not.
 func testOutOfServiceReady(s *safety) {
 	d := s.startDatabase("db", node1, node2, stubborn(10*time.Second))
-	s.taintOutOfService(node1, true)
-	s.T.Cleanup(func() { s.withCleanupContext().taintOutOfService(node1, false) })
+	s.taintOutOfService(true)
+	s.T.Cleanup(func() { s.withCleanupContext().taintOutOfService(false) })
 	d.waitSaid("OutOfServiceNodeReady")
 	d.expectHeld()
 	d.waitReplaced("Finished")

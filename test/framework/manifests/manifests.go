@@ -80,7 +80,8 @@ func apply(ctx context.Context, client dynamic.Interface, mapper meta.Resettable
 	if mapping.Scope.Name() == meta.RESTScopeNameNamespace {
 		resource = client.Resource(mapping.Resource).Namespace(o.GetNamespace())
 	}
-	if _, err := resource.Apply(ctx, o.GetName(), o, metav1.ApplyOptions{FieldManager: "operator", Force: true}); err != nil {
+	as := metav1.ApplyOptions{FieldManager: "operator", Force: true}
+	if _, err := resource.Apply(ctx, o.GetName(), o, as); err != nil {
 		return err
 	}
 	if o.GetKind() != "CustomResourceDefinition" {
@@ -99,10 +100,11 @@ func waitServed(ctx context.Context, client dynamic.Interface, crd *unstructured
 	version, _, _ := unstructured.NestedString(first, "name")
 	kind := schema.GroupVersionResource{Group: group, Version: version, Resource: plural}
 	var last error
-	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+	served := func(ctx context.Context) (bool, error) {
 		_, last = client.Resource(kind).List(ctx, metav1.ListOptions{Limit: 1})
 		return last == nil, nil
-	})
+	}
+	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, time.Minute, true, served)
 	if err != nil {
 		return fmt.Errorf("wait until %s are served: %w: %w", kind, err, last)
 	}

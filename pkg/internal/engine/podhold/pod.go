@@ -164,8 +164,8 @@ func (p Pod) Finished() bool { return p.Terminating && p.Ended && !p.Running && 
 // itself, such as that of a Job, it writes nothing more when the pod is deleted.
 //
 // Where somebody else wrote the phase first, the kubelet does not write it again. A kubelet that tracks generations has
-// seen the deletion once it has observed the generation, which the deletion raised; it starts no container from then on.
-// Of one that does not, the reason of the condition is a trace that it leaves, unless the pod ended during init or
+// seen the deletion once it has observed the generation, which the deletion raised; it starts no container from then
+// on. Of one that does not, the reason of the condition is a trace that it leaves, unless the pod ended during init or
 // without its image.
 func (p Pod) kubeletSays() bool {
 	switch {

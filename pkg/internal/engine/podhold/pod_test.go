@@ -195,7 +195,8 @@ func TestWhatIsReadOfAPod(t *testing.T) {
 		is    func(Pod) bool
 	}{
 		"another finalizer": {func(o *v1.Pod) { o.Finalizers = []string{"other"} }, func(p Pod) bool { return !p.Held }},
-		"with grace":        {func(o *v1.Pod) { *o.DeletionGracePeriodSeconds = 1 }, func(p Pod) bool { return !p.GraceZero }},
+		"with grace": {func(o *v1.Pod) { *o.DeletionGracePeriodSeconds = 1 },
+			func(p Pod) bool { return !p.GraceZero }},
 		"no grace given": {func(o *v1.Pod) { o.DeletionGracePeriodSeconds = nil },
 			func(p Pod) bool { return !p.GraceZero }},
 		"not deleted": {func(o *v1.Pod) { o.DeletionTimestamp = nil },
