@@ -301,9 +301,7 @@ func (d *database) waitReplaced(reason podsafety.Reason) *v1.Pod {
 	})
 	d.expectRuns(d.first.Spec.NodeName, d.first.UID, false)
 	d.expectNoOverlap(d.volume)
-	if got := d.released(d.name); got != string(reason) {
-		d.T.Errorf("the pod was released for reason %q, want %q", got, reason)
-	}
+	d.expectReleased(d.name, reason)
 	return second
 }
 
@@ -331,6 +329,15 @@ func (s *safety) released(pod string) string {
 		}
 	}
 	return ""
+}
+
+// expectReleased waits until volume-guard has logged why it released a pod, which it does after the write.
+func (s *safety) expectReleased(pod string, want podsafety.Reason) {
+	s.T.Helper()
+	s.Eventually("the release of pod "+pod+" is logged", func() bool { return s.released(pod) != "" })
+	if got := s.released(pod); got != string(want) {
+		s.T.Errorf("pod %s was released for reason %q, want %q", pod, got, want)
+	}
 }
 
 // waitSaid waits until volume-guard has an Event with this reason on the pod.

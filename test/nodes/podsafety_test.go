@@ -37,6 +37,7 @@ func TestPodSafety(t *testing.T) {
 		{"Job", testJob},
 		{"namespace deletion", testNamespaceDeletion},
 		{"failed and missing containers", testFailedContainers},
+		{"latency", testLatency},
 	} {
 		t.Run(scenario.name, func(t *testing.T) {
 			begun := time.Now()
@@ -144,9 +145,7 @@ func testConfirmed(s *safety) {
 	if overlaps := stamps.Overlaps(written); len(overlaps) != 1 || overlaps[0].First.Pod != d.first.UID {
 		s.T.Errorf("overlaps %v, want that of the pod whose end was confirmed, and its replacement", overlaps)
 	}
-	if got := s.released(d.name); got != "Confirmed" {
-		s.T.Errorf("the pod was released for reason %q, want Confirmed", got)
-	}
+	s.expectReleased(d.name, "Confirmed")
 	s.Must(s.pool.Node(node1).Heal())
 	s.waitEnded(node1, d.first.UID)
 }
