@@ -207,7 +207,7 @@ func TestPrinting(t *testing.T) {
 			t.Errorf("colour codes with color = %v: %v", color, got)
 		}
 		for _, want := range []string{"1 volume\n", "2 volumes\n", "receives DeleteVolume", "right", "leaked", "expected",
-			"seen", "1. Claim deleted first", "5. In-tree PV first", "two at once", "8. Forced pod"} {
+			"seen", "1. Claim deleted first", "5. In-tree PV first", "too early", "8. Forced pod"} {
 			if !strings.Contains(out.String(), want) {
 				t.Errorf("no %q in:\n%s", want, out.String())
 			}

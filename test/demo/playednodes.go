@@ -62,6 +62,8 @@ func (n *playedNodes) describe() string {
 	return "two nodes that are played: their pods are objects alone, and write nothing"
 }
 
+func (n *playedNodes) real() bool { return false }
+
 func (n *playedNodes) cutOff(node string) error {
 	silence := n.silence[node]
 	delete(n.silence, node)

@@ -57,7 +57,7 @@ func setUpPods(ctx context.Context, p *printer) (env *podsEnvironment, err error
 	case ctx.Err() != nil:
 		return env, ctx.Err()
 	default:
-		t.demo("no real nodes: " + why.Error())
+		t.demo(why.Error())
 		if env.nodes, err = startPlayedNodes(ctx, env.cluster); err != nil {
 			return env, err
 		}

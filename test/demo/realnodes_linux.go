@@ -48,6 +48,8 @@ func (n *realNodes) describe() string {
 	return "two real nodes: kubelets, containers, and a CSI driver whose volumes they write to"
 }
 
+func (n *realNodes) real() bool { return true }
+
 func (n *realNodes) cutOff(node string) error { return n.pool.Node(node).Partition() }
 func (n *realNodes) heal(node string) error   { return n.pool.Node(node).Heal() }
 
